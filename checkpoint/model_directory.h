@@ -1,0 +1,41 @@
+#pragma once
+// The weight files of a saved model directory as one set of named tensors, whether in one file or in shards.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "checkpoint/safetensors.h"
+
+namespace holdfast {
+
+inline constexpr char kWeightsFile[] = "model.safetensors";
+inline constexpr char kWeightsIndexFile[] = "model.safetensors.index.json";
+inline constexpr char kConfigFile[] = "config.json";
+inline constexpr char kTokenizerFile[] = "tokenizer.json";
+
+/// Thread-safe.
+class ModelDirectory {
+ public:
+  /// Opens model.safetensors or, if there is none, every shard of the index. Shards must be files of this directory (or
+  /// links to blobs of the Hugging Face cache it belongs to), and index and shards must name the same tensors.
+  static absl::StatusOr<ModelDirectory> Open(const std::string& directory);
+
+  /// Tensor -> the file that holds it.
+  const std::map<std::string, const SafetensorsReader*>& tensors() const { return tensors_; }
+  /// Null if there is no such tensor.
+  const SafetensorsEntry* Find(const std::string& name) const;
+
+ private:
+  ModelDirectory() = default;
+  absl::Status OpenShards(const std::string& directory);
+  absl::Status CheckIndex(const std::map<std::string, std::string>& weight_map,
+                          const std::map<std::string, const SafetensorsReader*>& shards);
+
+  std::vector<std::unique_ptr<SafetensorsReader>> files_;
+  std::map<std::string, const SafetensorsReader*> tensors_;
+};
+
+}  // namespace holdfast

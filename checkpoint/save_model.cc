@@ -1,0 +1,104 @@
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/model_directory.h"
+#include "checkpoint/saved_model.h"
+#include "checkpoint/tensor_slices.h"
+#include "framework/base/files.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kBlockElements = int64_t{1} << 20;    // of a transposed tensor, converted at a time
+constexpr size_t kMaxTokenizerBytes = size_t{1} << 30;  // the largest known are 35 MB
+
+absl::Status CreateDirectory(const std::string& directory) {
+  std::error_code error;
+  if (!fs::create_directories(directory, error)) {
+    return error ? ErrnoToStatus(error.value(), directory) : absl::OkStatus();
+  }
+  const std::string parent = fs::path(directory).lexically_normal().parent_path().string();
+  return SyncDirectory(parent.empty() ? "." : parent);
+}
+
+absl::Status RemoveIfThere(const fs::path& path) {
+  std::error_code error;
+  fs::remove(path, error);
+  return error ? ErrnoToStatus(error.value(), path.string()) : absl::OkStatus();
+}
+
+// A file whose contents are on the disk, under a temporary name.
+absl::StatusOr<std::unique_ptr<AtomicFile>> Stage(const fs::path& path, absl::string_view contents) {
+  HF_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path.string()));
+  HF_RETURN_IF_ERROR(file->Append(contents));
+  HF_RETURN_IF_ERROR(file->Sync());
+  return file;
+}
+
+// Writes (cols, rows) of what is (rows, cols) here.
+absl::Status AppendTransposed(const TensorSlice& slice, absl::Span<const float> values, std::vector<float>& block,
+                              SafetensorsWriter& writer) {
+  const int64_t rows_per_block = std::max<int64_t>(1, kBlockElements / std::max<int64_t>(slice.rows, 1));
+  for (int64_t first = 0; first < slice.cols; first += rows_per_block) {
+    const int64_t count = std::min(rows_per_block, slice.cols - first);
+    block.resize(static_cast<size_t>(count * slice.rows));
+    Transpose(values.data() + slice.offset + first, slice.cols, slice.rows, count, block.data(), slice.rows);
+    HF_RETURN_IF_ERROR(writer.Append(block));
+  }
+  return absl::OkStatus();
+}
+
+// All of model.safetensors but its name.
+absl::StatusOr<std::unique_ptr<SafetensorsWriter>> StageWeights(const fs::path& path, const ParameterLayout& layout,
+                                                                const TensorMap& map, absl::Span<const float> values,
+                                                                FileDType dtype) {
+  std::vector<SafetensorsWriter::Entry> entries;
+  for (const ExternalTensor& tensor : map) {
+    SafetensorsWriter::Entry entry{tensor.name, dtype, {}};
+    for (int i = 0; i < tensor.shape.rank(); ++i) entry.shape.push_back(tensor.shape[i]);
+    entries.push_back(std::move(entry));
+  }
+  // transformers asks files for the framework they were written for; "pt" is the one it loads everywhere.
+  HF_ASSIGN_OR_RETURN(auto writer, SafetensorsWriter::Create(path.string(), std::move(entries), {{"format", "pt"}}));
+  std::vector<float> block;
+  for (const ExternalTensor& tensor : map) {
+    HF_ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, tensor));
+    HF_RETURN_IF_ERROR(tensor.transposed ? AppendTransposed(slice, values, block, *writer)
+                                         : writer->Append(values.subspan(static_cast<size_t>(slice.offset),
+                                                                         static_cast<size_t>(slice.elements()))));
+  }
+  return writer;
+}
+
+}  // namespace
+
+absl::Status SaveModel(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
+                       absl::Span<const float> values, FileDType dtype, const SavedModelFiles& files) {
+  HF_CHECK(static_cast<int64_t>(values.size()) == layout.elements());
+  HF_RETURN_IF_ERROR(CheckCoverage(layout, map));
+  HF_RETURN_IF_ERROR(CreateDirectory(directory));
+  const fs::path root(directory);
+
+  HF_ASSIGN_OR_RETURN(const auto config, Stage(root / kConfigFile, files.config_json));
+  std::unique_ptr<AtomicFile> tokenizer;
+  if (!files.tokenizer_path.empty()) {
+    HF_ASSIGN_OR_RETURN(const std::string contents, ReadFile(files.tokenizer_path, kMaxTokenizerBytes));
+    HF_ASSIGN_OR_RETURN(tokenizer, Stage(root / kTokenizerFile, contents));
+  }
+  HF_ASSIGN_OR_RETURN(const auto weights, StageWeights(root / kWeightsFile, layout, map, values, dtype));
+
+  HF_RETURN_IF_ERROR(weights->Finish());
+  HF_RETURN_IF_ERROR(RemoveIfThere(root / kWeightsIndexFile));
+  HF_RETURN_IF_ERROR(tokenizer ? tokenizer->Commit() : RemoveIfThere(root / kTokenizerFile));
+  return config->Commit();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,37 @@
+#pragma once
+// A saved model: a directory with model.safetensors (or the shards named by model.safetensors.index.json), config.json
+// and, if the tokenizer has one, tokenizer.json, as Hugging Face lays it out. This file moves values between such a
+// directory and the flat vector of a ParameterLayout; which external name is which parameter comes from a TensorMap.
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "checkpoint/safetensors.h"
+#include "framework/nn/layout.h"
+#include "framework/nn/tensor_map.h"
+
+namespace holdfast {
+
+/// Fills `values` (layout.elements(), canonical order) from the model files in `directory`. Every tensor of the map
+/// must be there with its shape; one that the map does not know is an error, except those for which `ignorable(name)`
+/// holds (buffers that are no parameters). All problems are named in one message (the first ten, and how many more).
+/// `values` is undefined after an error.
+absl::Status LoadWeights(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
+                         const std::function<bool(const std::string&)>& ignorable, absl::Span<float> values);
+
+/// What a saved model directory will hold besides its weights.
+struct SavedModelFiles {
+  std::string config_json;
+  std::string tokenizer_path;  // copied as tokenizer.json; empty = none
+};
+
+/// Writes weights (fp32 `values` in canonical order, stored as `dtype`) and files to `directory`, created if needed,
+/// every file by temporary + fsync + rename. An existing saved model is replaced file by file, config.json last; no
+/// name changes before everything is on the disk, so a full one leaves the old model as it was. An index of shards and
+/// a tokenizer.json that do not belong to the new model are removed.
+absl::Status SaveModel(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
+                       absl::Span<const float> values, FileDType dtype, const SavedModelFiles& files);
+
+}  // namespace holdfast

@@ -1,0 +1,42 @@
+#include "elastic/worker/run_console.h"
+
+#include <sys/resource.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace holdfast {
+
+RunConsole::RunConsole(int64_t total_steps, int64_t every_steps)
+    : total_steps_(total_steps), every_steps_(every_steps), progress_("training", total_steps, "steps") {}
+
+void RunConsole::Step(const StepMetrics& m) {
+  if (every_steps_ > 0 && (m.step % every_steps_ == 0 || m.step == 1 || m.step == total_steps_)) {
+    std::string line =
+        absl::StrFormat("step %*d/%d  loss %.4f  grad norm %.3f  lr %.2e  memory %s  %s tokens/s",
+                        static_cast<int>(absl::StrCat(total_steps_).size()), m.step, total_steps_, m.loss, m.grad_norm,
+                        m.lr, FormatBytes(static_cast<double>(PeakResidentBytes())), FormatCount(m.tokens_per_second));
+    if (m.mfu.has_value()) absl::StrAppendFormat(&line, "  MFU %.1f%%", *m.mfu * 100);
+    Line(line);
+  }
+  progress_.Update(m.step, absl::StrFormat("loss %.3f", m.loss));
+}
+
+void RunConsole::Validation(int64_t step, double loss) {
+  Line(absl::StrFormat("step %*d/%d  validation loss %.4f", static_cast<int>(absl::StrCat(total_steps_).size()), step,
+                       total_steps_, loss));
+}
+
+void RunConsole::Line(const std::string& text) {
+  progress_.Clear();
+  std::printf("%s\n", text.c_str());
+  std::fflush(stdout);
+}
+
+int64_t PeakResidentBytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * int64_t{1024};
+}
+
+}  // namespace holdfast

@@ -1,0 +1,32 @@
+#pragma once
+// What a run says on the console: one line per logged step, a live progress bar on a terminal.
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "framework/metrics/progress.h"
+#include "framework/metrics/run_directory.h"
+
+namespace holdfast {
+
+/// Thread-safety: none.
+class RunConsole {
+ public:
+  RunConsole(int64_t total_steps, int64_t every_steps);
+
+  /// "step   120/2000  loss 2.3456  grad norm 1.23  lr 3.00e-04  memory 1.2 GiB  12,345 tokens/s"
+  void Step(const StepMetrics& metrics);
+  void Validation(int64_t step, double loss);
+  void Line(const std::string& text);
+  void Finish() { progress_.Finish(); }
+
+ private:
+  int64_t total_steps_, every_steps_;
+  Progress progress_;
+};
+
+/// Peak resident memory of this process in bytes.
+int64_t PeakResidentBytes();
+
+}  // namespace holdfast

@@ -1,0 +1,51 @@
+#pragma once
+// Helpers around absl::Status, and the assertion for our own bugs.
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+#define HF_CONCAT_INNER(a, b) a##b
+#define HF_CONCAT(a, b) HF_CONCAT_INNER(a, b)
+
+/// Returns from the enclosing function if `expr` is an error.
+#define HF_RETURN_IF_ERROR(expr)                            \
+  do {                                                      \
+    if (absl::Status hf_status = (expr); !hf_status.ok()) { \
+      return hf_status;                                     \
+    }                                                       \
+  } while (false)
+
+/// HF_ASSIGN_OR_RETURN(auto value, Call());
+#define HF_ASSIGN_OR_RETURN(lhs, expr) HF_ASSIGN_OR_RETURN_IMPL(HF_CONCAT(hf_statusor_, __LINE__), lhs, expr)
+#define HF_ASSIGN_OR_RETURN_IMPL(result, lhs, expr) \
+  auto result = (expr);                             \
+  if (!result.ok()) return result.status();         \
+  lhs = std::move(result).value()
+
+/// For our own bugs only: prints where and ends the process.
+#define HF_CHECK(condition)                                                              \
+  do {                                                                                   \
+    if (!(condition)) [[unlikely]] {                                                     \
+      std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                      \
+    }                                                                                    \
+  } while (false)
+
+namespace holdfast {
+
+/// The same code with `context` put before the message: "context: message".
+inline absl::Status Annotate(const absl::Status& status, const std::string& context) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(context, ": ", std::string(status.message())));
+}
+
+/// An error from errno: "what path: No such file or directory", with the matching code (NotFound, PermissionDenied,
+/// ResourceExhausted for a full disk, ...).
+absl::Status ErrnoToStatus(int error, const std::string& what);
+
+}  // namespace holdfast

@@ -1,0 +1,132 @@
+#pragma once
+// The typed configuration of a run. Plain values: parsing, range checks and printing live in config_table.h (one table
+// per section, from which all three are made), checks across fields in validate.h. Units are in the names.
+//
+// Precedence: defaults < family preset < file < --set. See configs/ for complete examples.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace holdfast {
+
+enum class Family { kGpt2, kLlama };
+enum class PositionKind { kLearned, kRope };
+enum class NormType { kLayerNorm, kRmsNorm };
+enum class ActivationKind { kGelu, kSwiglu };
+enum class ComputeDType { kBF16, kF32 };
+enum class RecomputeMode { kNone, kBlock };
+enum class ScheduleKind { kConstant, kCosine, kLinear, kWsd };
+enum class DeviceKind { kCpu, kCuda };
+
+struct RunConfig {
+  std::string name = "run";
+  uint64_t seed = 1;
+
+  bool operator==(const RunConfig&) const = default;
+};
+
+/// The shape of a decoder-only transformer. `family` presets position, norm, activation, bias and tie_embeddings
+/// (GPT-2: learned, layernorm, gelu, true, true; Llama: rope, rmsnorm, swiglu, false, false); each may still be set by
+/// itself.
+struct ModelConfig {
+  Family family = Family::kGpt2;
+  int64_t vocab_size = 0;  // required
+  int64_t max_sequence_length = 1024;
+  int64_t num_layers = 12;
+  int64_t hidden_size = 768;
+  int64_t num_heads = 12;
+  int64_t num_kv_heads = 0;       // 0 = num_heads
+  int64_t head_dim = 0;           // 0 = hidden_size / num_heads
+  int64_t intermediate_size = 0;  // 0 = 4 * hidden_size
+  PositionKind position = PositionKind::kLearned;
+  NormType norm = NormType::kLayerNorm;
+  ActivationKind activation = ActivationKind::kGelu;
+  bool bias = true;  // on linear layers (norm biases follow `norm`)
+  bool tie_embeddings = true;
+  double norm_eps = 1e-5;
+  double rope_theta = 10000.0;
+  double dropout = 0.0;  // on embeddings, attention probabilities and both residual branches
+  double init_std = 0.02;
+
+  bool operator==(const ModelConfig&) const = default;
+};
+
+struct DataConfig {
+  std::vector<std::string> train;       // required: token files (llm.c .bin)
+  std::vector<std::string> validation;  // may be empty
+  std::string tokenizer = "bytes";      // "bytes" or path of a Hugging Face tokenizer.json; used by sampling and saved
+  bool shuffle = true;
+  int64_t loader_threads = 1;
+
+  bool operator==(const DataConfig&) const = default;
+};
+
+/// The global batch of a step: microbatches * microbatch_size sequences of sequence_length tokens. None of these
+/// depends on the number of workers.
+struct BatchConfig {
+  int64_t sequence_length = 1024;
+  int64_t microbatch_size = 4;  // sequences in a microbatch
+  int64_t microbatches = 1;     // microbatches in a step
+
+  bool operator==(const BatchConfig&) const = default;
+};
+
+struct TrainConfig {
+  int64_t steps = 0;  // required
+  DeviceKind device = DeviceKind::kCpu;
+  int64_t threads = 0;  // 0 = all processors of this process
+  ComputeDType compute_dtype = ComputeDType::kBF16;
+  RecomputeMode recompute = RecomputeMode::kNone;
+  int64_t validate_every_steps = 0;     // 0 = only at the end
+  int64_t validation_microbatches = 8;  // microbatches of each validation; 0 = the whole set
+  std::string init_from;                // saved model directory to start from; empty = random initialisation
+
+  bool operator==(const TrainConfig&) const = default;
+};
+
+struct OptimizerConfig {
+  std::string name = "adamw";
+  double lr = 3e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;    // on matrices only, never on norms and biases
+  double grad_clip_norm = 1.0;  // 0 = no clipping
+
+  bool operator==(const OptimizerConfig&) const = default;
+};
+
+/// Learning rate as a factor of optimizer.lr: linear warm-up over warmup_steps, then `name` down to min_lr_ratio.
+struct ScheduleConfig {
+  ScheduleKind name = ScheduleKind::kCosine;
+  int64_t warmup_steps = 0;
+  int64_t decay_steps = 0;    // cosine, linear: length after warm-up, 0 = until train.steps. wsd: length of the final
+                              // decay, 0 = 20% of steps
+  double min_lr_ratio = 0.1;  // final lr / optimizer.lr
+
+  bool operator==(const ScheduleConfig&) const = default;
+};
+
+struct LogConfig {
+  int64_t every_steps = 1;           // console lines; metrics.jsonl has every step
+  int64_t digest_every_steps = 100;  // state_digest in metrics.jsonl; the last step always has it; 0 = only there
+  int64_t sample_bytes = 400;        // length of the text sample at the end of a run; 0 = none
+
+  bool operator==(const LogConfig&) const = default;
+};
+
+struct Config {
+  RunConfig run;
+  ModelConfig model;
+  DataConfig data;
+  BatchConfig batch;
+  TrainConfig train;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  LogConfig log;
+
+  bool operator==(const Config&) const = default;
+};
+
+}  // namespace holdfast

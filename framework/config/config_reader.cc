@@ -1,0 +1,231 @@
+#include "framework/config/config_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/config/field_text.h"
+#include "framework/config/suggest.h"
+#include "framework/config/validate.h"
+
+namespace holdfast {
+namespace {
+
+constexpr char kFamilyKey[] = "model.family";
+
+std::string DidYouMean(const std::string& word) {
+  return word.empty() ? "" : absl::StrCat(" (did you mean '", word, "'?)");
+}
+
+std::string Join(const std::string& section, const std::string& key) { return absl::StrCat(section, ".", key); }
+
+bool HasKey(const Section& section, const std::string& key) {
+  return std::any_of(section.fields.begin(), section.fields.end(), [&](const Field& f) { return f.key == key; });
+}
+
+/// Splits "section.key" at its first dot; the key is empty without one.
+std::pair<std::string, std::string> SplitKey(const std::string& text) {
+  const size_t dot = text.find('.');
+  if (dot == std::string::npos) return {text, ""};
+  return {text.substr(0, dot), text.substr(dot + 1)};
+}
+
+}  // namespace
+
+ConfigReader::ConfigReader(std::string name, std::vector<std::string> overrides)
+    : overrides_(std::move(overrides)), errors_(std::move(name), overrides_), table_(ConfigTable(&shape_)) {}
+
+void ConfigReader::ReadFile(const std::string& text) {
+  const YamlTree tree = ParseYaml(text);
+  for (const YamlProblem& problem : tree.problems) {
+    errors_.Add({.line = problem.line}, "", problem.message);
+  }
+  complete_ = tree.complete;
+  if (tree.root.kind == YamlNode::Kind::kMap) {
+    ReadSections(tree.root);
+  } else if (tree.root.kind != YamlNode::Kind::kNull) {
+    errors_.Add({.line = tree.root.line}, "",
+                "expected sections (a map of maps), as in \"model:\\n  vocab_size: 256\"");
+    complete_ = false;
+  }
+}
+
+void ConfigReader::ReadSections(const YamlNode& root) {
+  for (const auto& [name, body] : root.entries) {
+    if (name.kind != YamlNode::Kind::kScalar) {
+      errors_.Add({.line = name.line}, "", "expected the name of a section");
+      continue;
+    }
+    const auto [before, is_new] = lines_.try_emplace(name.text, name.line);
+    if (!is_new) {
+      errors_.Add({.line = name.line}, name.text, absl::StrCat("section given twice, first on line ", before->second));
+    }
+    ReadSection(name, body);
+  }
+}
+
+void ConfigReader::ReadSection(const YamlNode& name, const YamlNode& body) {
+  const Section* section = FindSection(name.text);
+  if (section == nullptr) {
+    errors_.Add({.line = name.line}, name.text, UnknownSection(name.text));
+    return;
+  }
+  if (body.kind == YamlNode::Kind::kNull) return;  // all its keys commented out
+  if (body.kind != YamlNode::Kind::kMap) {
+    errors_.Add({.line = name.line}, name.text, "expected a map of keys below the section");
+    return;
+  }
+  for (const auto& [key, value] : body.entries) {
+    const std::string full = Join(name.text, key.text);
+    const Origin origin{.line = key.line};
+    if (key.kind != YamlNode::Kind::kScalar) {
+      errors_.Add(origin, name.text, "expected the name of a key");
+    } else if (!HasKey(*section, key.text)) {
+      errors_.Add(origin, full, UnknownKey(*section, key.text));
+    } else if (const auto [before, is_new] = lines_.try_emplace(full, key.line); !is_new) {
+      errors_.Add(origin, full, absl::StrCat("key given twice, first on line ", before->second));
+    } else {
+      values_.push_back({full, value, origin});
+    }
+  }
+}
+
+void ConfigReader::ReadOverrides() {
+  for (int i = 0; i < static_cast<int>(overrides_.size()); ++i) {
+    ReadOverride(i);
+  }
+}
+
+void ConfigReader::ReadOverride(int index) {
+  const std::string& text = overrides_[static_cast<size_t>(index)];
+  const Origin origin{.override_index = index};
+  const size_t equals = text.find('=');
+  const std::string full = text.substr(0, equals);
+  const auto [section_name, key] = SplitKey(full);
+  if (equals == std::string::npos || key.empty()) {
+    const std::string hint = key.empty() ? SameKeyElsewhere(section_name) : "";
+    errors_.Add(origin, full, absl::StrCat("expected section.key=value", DidYouMean(hint)));
+    return;
+  }
+  const Section* section = FindSection(section_name);
+  if (section == nullptr || !HasKey(*section, key)) {
+    errors_.Add(origin, full, section == nullptr ? UnknownSection(section_name) : UnknownKey(*section, key));
+    return;
+  }
+  YamlTree tree = ParseYaml(text.substr(equals + 1));
+  if (equals + 1 == text.size()) {  // "train.init_from=" means the empty string, which in a file needs its quotes
+    tree.root.kind = YamlNode::Kind::kScalar;
+    tree.root.quoted = true;
+  }
+  for (const YamlProblem& problem : tree.problems) {
+    errors_.Add(origin, full, problem.message);
+  }
+  if (tree.problems.empty()) {
+    values_.push_back({full, std::move(tree.root), origin});
+  } else {
+    failed_.emplace(full, origin);
+  }
+}
+
+const Section* ConfigReader::FindSection(const std::string& name) const {
+  const auto found = std::find_if(table_.begin(), table_.end(), [&](const Section& s) { return s.name == name; });
+  return found == table_.end() ? nullptr : &*found;
+}
+
+std::string ConfigReader::SameKeyElsewhere(const std::string& word) const {
+  for (const Section& section : table_) {
+    if (HasKey(section, word)) return Join(section.name, word);
+  }
+  return "";
+}
+
+std::string ConfigReader::UnknownSection(const std::string& word) const {
+  std::vector<std::string> names;
+  for (const Section& section : table_) {
+    names.push_back(section.name);
+  }
+  std::string hint = Nearest(word, names);
+  if (hint.empty()) hint = SameKeyElsewhere(word);
+  return absl::StrCat("unknown section", hint.empty() ? "; there are " + absl::StrJoin(names, ", ") : DidYouMean(hint));
+}
+
+std::string ConfigReader::UnknownKey(const Section& section, const std::string& word) const {
+  // The very same word in another section is a better guess than a similar one in this.
+  std::string hint = SameKeyElsewhere(word);
+  if (hint.empty()) hint = Nearest(word, section.Keys());
+  return "unknown key" + DidYouMean(hint);
+}
+
+absl::StatusOr<Config> ConfigReader::Finish() {
+  Config config;
+  ApplyFamily(&config);
+  ApplyValues(ConfigTable(&config));
+  if (complete_) {  // of half a file nobody knows what the other half says
+    CheckRequired();
+    CheckAcross(config);
+  }
+  if (!errors_.empty()) return errors_.ToStatus();
+  ResolveDerived(&config.model);
+  return config;
+}
+
+void ConfigReader::ApplyFamily(Config* config) const {
+  const std::vector<Section> table = ConfigTable(config);
+  for (const Section& section : table) {
+    for (const Field& field : section.fields) {
+      if (Join(section.name, field.key) != kFamilyKey) continue;
+      for (const Value& value : values_) {
+        if (value.key == kFamilyKey) SetField(value.node, field);  // errors are reported by ApplyValues
+      }
+    }
+  }
+  ApplyFamilyPreset(config->model.family, &config->model);
+}
+
+void ConfigReader::ApplyValues(const std::vector<Section>& table) {
+  std::map<std::string, const Field*> fields;
+  for (const Section& section : table) {
+    for (const Field& field : section.fields) {
+      fields.emplace(Join(section.name, field.key), &field);
+    }
+  }
+  for (const Value& value : values_) {
+    const std::string problem = SetField(value.node, *fields.at(value.key));
+    if (problem.empty()) continue;
+    errors_.Add(value.origin, value.key, problem);
+    failed_.emplace(value.key, value.origin);
+  }
+}
+
+void ConfigReader::CheckRequired() {
+  for (const Section& section : table_) {
+    for (const Field& field : section.fields) {
+      const std::string full = Join(section.name, field.key);
+      const auto given = [&](const Value& value) { return value.key == full; };
+      if (!field.required || std::any_of(values_.begin(), values_.end(), given) || failed_.contains(full)) continue;
+      const auto line = lines_.find(section.name);
+      errors_.Add({.line = line == lines_.end() ? 0 : line->second}, full, "required key is missing");
+      failed_.emplace(full, Origin{});
+    }
+  }
+}
+
+void ConfigReader::CheckAcross(const Config& config) {
+  for (const Violation& violation : ValidateConfig(config)) {
+    const auto failed = [&](const std::string& key) { return failed_.contains(key); };
+    if (std::any_of(violation.keys.begin(), violation.keys.end(), failed)) continue;
+    // Blame the value given last: a --set over a file that was right before it; else the likeliest key of the file.
+    const Value* blamed = nullptr;
+    for (const std::string& key : violation.keys) {
+      for (const Value& value : values_) {
+        const bool later = blamed == nullptr || value.origin.override_index > blamed->origin.override_index;
+        if (value.key == key && later) blamed = &value;
+      }
+    }
+    const std::string& key = blamed == nullptr ? violation.keys.front() : blamed->key;
+    errors_.Add(blamed == nullptr ? Origin{} : blamed->origin, key, violation.message);
+  }
+}
+
+}  // namespace holdfast

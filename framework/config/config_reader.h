@@ -1,0 +1,55 @@
+#pragma once
+// Collects values and errors from the file and the overrides, then makes the Config. Used once, by load.cc.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "framework/config/config.h"
+#include "framework/config/config_table.h"
+#include "framework/config/error_list.h"
+#include "framework/config/yaml_tree.h"
+
+namespace holdfast {
+
+class ConfigReader {
+ public:
+  ConfigReader(std::string name, std::vector<std::string> overrides);
+
+  void ReadFile(const std::string& text);
+  void ReadOverrides();
+
+  /// Applies the family preset, then every value read in order, then the checks across keys.
+  absl::StatusOr<Config> Finish();
+
+ private:
+  struct Value {
+    std::string key;  // "section.key", a valid one
+    YamlNode node;
+    Origin origin;
+  };
+
+  void ReadSections(const YamlNode& root);
+  void ReadSection(const YamlNode& name, const YamlNode& body);
+  void ReadOverride(int index);
+  std::string UnknownSection(const std::string& word) const;
+  std::string UnknownKey(const Section& section, const std::string& word) const;
+  std::string SameKeyElsewhere(const std::string& word) const;
+  const Section* FindSection(const std::string& name) const;
+  void ApplyFamily(Config* config) const;
+  void ApplyValues(const std::vector<Section>& table);
+  void CheckRequired();
+  void CheckAcross(const Config& config);
+
+  std::vector<std::string> overrides_;
+  ErrorList errors_;
+  Config shape_;
+  std::vector<Section> table_;            // over shape_: names only
+  std::vector<Value> values_;             // file, then overrides, in order
+  std::map<std::string, int> lines_;      // of each section and key seen in the file
+  std::map<std::string, Origin> failed_;  // keys with an error of their own
+  bool complete_ = true;
+};
+
+}  // namespace holdfast

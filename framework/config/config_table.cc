@@ -1,0 +1,141 @@
+#include "framework/config/config_table.h"
+
+#include "framework/config/enum_names.h"
+
+namespace holdfast {
+namespace {
+
+// Bounds on sizes are far above any real model and small enough that products of them (parameters, bytes of logits,
+// attention scores of a microbatch) fit int64; validate.cc bounds the products that these leave open.
+constexpr int64_t kMaxSequenceLength = int64_t{1} << 20;
+constexpr int64_t kMaxSteps = int64_t{1} << 40;
+constexpr int64_t kMaxThreads = 4096;
+
+Field Required(Field field) {
+  field.required = true;
+  return field;
+}
+
+Field Int(std::string key, int64_t* value, int64_t min, int64_t max) {
+  return {std::move(key), IntValue{value, min, max}};
+}
+
+Field Double(std::string key, double* value, double min, double max) {
+  return {std::move(key), DoubleValue{value, min, max}};
+}
+
+Field Bool(std::string key, bool* value) { return {std::move(key), BoolValue{value}}; }
+
+Field String(std::string key, std::string* value, StringRule rule) {
+  return {std::move(key), StringValue{value, rule}};
+}
+
+Field Paths(std::string key, std::vector<std::string>* value) { return {std::move(key), PathsValue{value}}; }
+
+Field Choice(std::string key, std::string* value, std::vector<std::string> choices) {
+  auto get = [value] { return *value; };
+  auto set = [value, choices](size_t index) { *value = choices[index]; };
+  return {std::move(key), ChoiceValue{std::move(choices), std::move(get), std::move(set)}};
+}
+
+template <class E>
+Field Enum(std::string key, E* value) {
+  const absl::Span<const char* const> names = EnumNames(*value);
+  auto get = [value] { return std::string(Name(*value)); };
+  auto set = [value](size_t index) { *value = static_cast<E>(index); };
+  return {std::move(key), ChoiceValue{{names.begin(), names.end()}, std::move(get), std::move(set)}};
+}
+
+Section RunTable(RunConfig* run) {
+  return {"run", {String("name", &run->name, StringRule::kFileName), {"seed", SeedValue{&run->seed}}}};
+}
+
+Section ModelTable(ModelConfig* model) {
+  return {"model",
+          {Enum("family", &model->family), Required(Int("vocab_size", &model->vocab_size, 1, int64_t{1} << 24)),
+           Int("max_sequence_length", &model->max_sequence_length, 1, kMaxSequenceLength),
+           Int("num_layers", &model->num_layers, 1, 4096), Int("hidden_size", &model->hidden_size, 8, int64_t{1} << 17),
+           Int("num_heads", &model->num_heads, 1, 1024), Int("num_kv_heads", &model->num_kv_heads, 0, 1024),
+           Int("head_dim", &model->head_dim, 0, 256),
+           Int("intermediate_size", &model->intermediate_size, 0, int64_t{1} << 20), Enum("position", &model->position),
+           Enum("norm", &model->norm), Enum("activation", &model->activation), Bool("bias", &model->bias),
+           Bool("tie_embeddings", &model->tie_embeddings), Double("norm_eps", &model->norm_eps, 1e-20, 1.0),
+           Double("rope_theta", &model->rope_theta, 1.0, 1e12), Double("dropout", &model->dropout, 0.0, 0.99),
+           Double("init_std", &model->init_std, 0.0, 10.0)}};
+}
+
+Section DataTable(DataConfig* data) {
+  return {"data",
+          {Required(Paths("train", &data->train)), Paths("validation", &data->validation),
+           String("tokenizer", &data->tokenizer, StringRule::kNotEmpty), Bool("shuffle", &data->shuffle),
+           Int("loader_threads", &data->loader_threads, 1, 256)}};
+}
+
+Section BatchTable(BatchConfig* batch) {
+  return {"batch",
+          {Int("sequence_length", &batch->sequence_length, 1, kMaxSequenceLength),
+           Int("microbatch_size", &batch->microbatch_size, 1, int64_t{1} << 16),
+           Int("microbatches", &batch->microbatches, 1, int64_t{1} << 16)}};
+}
+
+Section TrainTable(TrainConfig* train) {
+  return {
+      "train",
+      {Required(Int("steps", &train->steps, 1, kMaxSteps)), Enum("device", &train->device),
+       Int("threads", &train->threads, 0, kMaxThreads), Enum("compute_dtype", &train->compute_dtype),
+       Enum("recompute", &train->recompute), Int("validate_every_steps", &train->validate_every_steps, 0, kMaxSteps),
+       Int("validation_microbatches", &train->validation_microbatches, 0, kMaxSteps),
+       String("init_from", &train->init_from, StringRule::kAny)}};
+}
+
+// The optimizer computes in float: eps must not round to 0 there, nor a beta to 1 (bias correction divides by 1-beta).
+Section OptimizerTable(OptimizerConfig* optimizer) {
+  return {"optimizer",
+          {Choice("name", &optimizer->name, {"adamw"}), Double("lr", &optimizer->lr, 0.0, 1000.0),
+           Double("beta1", &optimizer->beta1, 0.0, 0.999999), Double("beta2", &optimizer->beta2, 0.0, 0.999999),
+           Double("eps", &optimizer->eps, 1e-30, 1.0), Double("weight_decay", &optimizer->weight_decay, 0.0, 1000.0),
+           Double("grad_clip_norm", &optimizer->grad_clip_norm, 0.0, 1e9)}};
+}
+
+Section ScheduleTable(ScheduleConfig* schedule) {
+  return {"schedule",
+          {Enum("name", &schedule->name), Int("warmup_steps", &schedule->warmup_steps, 0, kMaxSteps),
+           Int("decay_steps", &schedule->decay_steps, 0, kMaxSteps),
+           Double("min_lr_ratio", &schedule->min_lr_ratio, 0.0, 1.0)}};
+}
+
+Section LogTable(LogConfig* log) {
+  return {"log",
+          {Int("every_steps", &log->every_steps, 1, kMaxSteps),
+           Int("digest_every_steps", &log->digest_every_steps, 0, kMaxSteps),
+           Int("sample_bytes", &log->sample_bytes, 0, int64_t{1} << 20)}};
+}
+
+}  // namespace
+
+std::vector<std::string> Section::Keys() const {
+  std::vector<std::string> keys;
+  keys.reserve(fields.size());
+  for (const Field& field : fields) {
+    keys.push_back(field.key);
+  }
+  return keys;
+}
+
+std::vector<Section> ConfigTable(Config* config) {
+  return {RunTable(&config->run),           ModelTable(&config->model), DataTable(&config->data),
+          BatchTable(&config->batch),       TrainTable(&config->train), OptimizerTable(&config->optimizer),
+          ScheduleTable(&config->schedule), LogTable(&config->log)};
+}
+
+void ApplyFamilyPreset(Family family, ModelConfig* model) {
+  const bool gpt2 = family == Family::kGpt2;
+  model->family = family;
+  model->position = gpt2 ? PositionKind::kLearned : PositionKind::kRope;
+  model->norm = gpt2 ? NormType::kLayerNorm : NormType::kRmsNorm;
+  model->activation = gpt2 ? ActivationKind::kGelu : ActivationKind::kSwiglu;
+  model->bias = gpt2;
+  model->tie_embeddings = gpt2;
+}
+
+}  // namespace holdfast

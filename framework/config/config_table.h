@@ -1,0 +1,80 @@
+#pragma once
+// The one definition of every config key. A table is made over a Config and points into it; parsing, range checks,
+// suggestions and printing all walk it, so a key added here is added everywhere.
+//
+//   Config config;
+//   for (Section& section : ConfigTable(&config))
+//     for (Field& field : section.fields) { section.name, field.key, field.value ... }
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "framework/config/config.h"
+
+namespace holdfast {
+
+struct IntValue {
+  int64_t* value;
+  int64_t min;
+  int64_t max;
+};
+
+struct SeedValue {
+  uint64_t* value;
+};
+
+/// Finite, both bounds permitted.
+struct DoubleValue {
+  double* value;
+  double min;
+  double max;
+};
+
+struct BoolValue {
+  bool* value;
+};
+
+enum class StringRule { kAny, kNotEmpty, kFileName };
+
+struct StringValue {
+  std::string* value;
+  StringRule rule;
+};
+
+/// A string that must be one of `choices`.
+struct ChoiceValue {
+  std::vector<std::string> choices;
+  std::function<std::string()> get;
+  std::function<void(size_t)> set;  // index into choices
+};
+
+struct PathsValue {
+  std::vector<std::string>* value;
+};
+
+using FieldValue = std::variant<IntValue, SeedValue, DoubleValue, BoolValue, StringValue, ChoiceValue, PathsValue>;
+
+struct Field {
+  std::string key;
+  FieldValue value;
+  bool required = false;
+};
+
+struct Section {
+  std::string name;
+  std::vector<Field> fields;
+
+  std::vector<std::string> Keys() const;
+};
+
+/// Valid as long as `config` is.
+std::vector<Section> ConfigTable(Config* config);
+
+/// Sets what `family` presets, see ModelConfig.
+void ApplyFamilyPreset(Family family, ModelConfig* model);
+
+}  // namespace holdfast

@@ -1,0 +1,26 @@
+#include "framework/config/enum_names.h"
+
+namespace holdfast {
+namespace {
+
+constexpr const char* kFamilies[] = {"gpt2", "llama"};
+constexpr const char* kPositions[] = {"learned", "rope"};
+constexpr const char* kNorms[] = {"layernorm", "rmsnorm"};
+constexpr const char* kActivations[] = {"gelu", "swiglu"};
+constexpr const char* kComputeDTypes[] = {"bf16", "f32"};
+constexpr const char* kRecomputeModes[] = {"none", "block"};
+constexpr const char* kSchedules[] = {"constant", "cosine", "linear", "wsd"};
+constexpr const char* kDevices[] = {"cpu", "cuda"};
+
+}  // namespace
+
+absl::Span<const char* const> EnumNames(Family) { return kFamilies; }
+absl::Span<const char* const> EnumNames(PositionKind) { return kPositions; }
+absl::Span<const char* const> EnumNames(NormType) { return kNorms; }
+absl::Span<const char* const> EnumNames(ActivationKind) { return kActivations; }
+absl::Span<const char* const> EnumNames(ComputeDType) { return kComputeDTypes; }
+absl::Span<const char* const> EnumNames(RecomputeMode) { return kRecomputeModes; }
+absl::Span<const char* const> EnumNames(ScheduleKind) { return kSchedules; }
+absl::Span<const char* const> EnumNames(DeviceKind) { return kDevices; }
+
+}  // namespace holdfast

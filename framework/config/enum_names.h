@@ -1,0 +1,25 @@
+#pragma once
+// The words of the config file for each enum, in the order of the enum's values.
+
+#include "absl/types/span.h"
+#include "framework/config/config.h"
+
+namespace holdfast {
+
+/// All words an enum may have in a config; the argument only picks the enum.
+absl::Span<const char* const> EnumNames(Family);
+absl::Span<const char* const> EnumNames(PositionKind);
+absl::Span<const char* const> EnumNames(NormType);
+absl::Span<const char* const> EnumNames(ActivationKind);
+absl::Span<const char* const> EnumNames(ComputeDType);
+absl::Span<const char* const> EnumNames(RecomputeMode);
+absl::Span<const char* const> EnumNames(ScheduleKind);
+absl::Span<const char* const> EnumNames(DeviceKind);
+
+/// Name(Family::kGpt2) is "gpt2".
+template <class Enum>
+const char* Name(Enum value) {
+  return EnumNames(value)[static_cast<size_t>(value)];
+}
+
+}  // namespace holdfast

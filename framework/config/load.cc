@@ -1,0 +1,63 @@
+#include "framework/config/load.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status.h"
+#include "framework/config/config_reader.h"
+#include "framework/config/config_table.h"
+#include "framework/config/field_text.h"
+#include "framework/config/yaml_tree.h"
+
+namespace holdfast {
+namespace {
+
+struct FileCloser {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+absl::Status CannotRead(const std::string& path, int error) {
+  return absl::NotFoundError(absl::StrCat("cannot read config ", path, ": ", std::string(std::strerror(error))));
+}
+
+/// The file, or as much of it as shows that it is too large.
+absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
+  const std::unique_ptr<std::FILE, FileCloser> file(std::fopen(path.c_str(), "rb"));
+  if (file == nullptr) return CannotRead(path, errno);
+  std::string text(kMaxConfigBytes + 1, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
+  if (std::ferror(file.get()) != 0) return CannotRead(path, errno);
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<Config> LoadConfig(const std::string& path, absl::Span<const std::string> overrides) {
+  HF_ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(path));
+  return ParseConfig(text, path, overrides);
+}
+
+absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& name,
+                                   absl::Span<const std::string> overrides) {
+  ConfigReader reader(name, {overrides.begin(), overrides.end()});
+  reader.ReadFile(text);
+  reader.ReadOverrides();
+  return reader.Finish();
+}
+
+std::string PrintConfig(const Config& config) {
+  Config copy = config;  // the table points into a config that it may change
+  std::string text;
+  for (const Section& section : ConfigTable(&copy)) {
+    absl::StrAppend(&text, text.empty() ? "" : "\n", section.name, ":\n");
+    for (const Field& field : section.fields) {
+      absl::StrAppend(&text, PrintField(field, "  "));
+    }
+  }
+  return text;
+}
+
+}  // namespace holdfast

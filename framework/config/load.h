@@ -1,0 +1,28 @@
+#pragma once
+// Reads a config file and --set overrides into a Config; reports every error at once.
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "framework/config/config.h"
+
+namespace holdfast {
+
+/// Defaults < family preset < file < overrides ("section.key=value"). On any error: InvalidArgument whose message has
+/// one line per error, "file:line: section.key: what is wrong (did you mean 'x'?)", all of them, in file order;
+/// overrides are reported as "--set section.key=value: what is wrong". A value is YAML, so lists work:
+/// "data.train=[a.bin, b.bin]"; the last of two overrides of a key counts. Zeros that stand for a derived value
+/// (head_dim, num_kv_heads, intermediate_size) are resolved in the result; train.threads and schedule.decay_steps stay
+/// as they are. A file that cannot be read is NotFound.
+absl::StatusOr<Config> LoadConfig(const std::string& path, absl::Span<const std::string> overrides);
+
+/// The same from text; `name` is used in messages.
+absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& name,
+                                   absl::Span<const std::string> overrides);
+
+/// The resolved config as YAML that LoadConfig reads back to the same values.
+std::string PrintConfig(const Config& config);
+
+}  // namespace holdfast

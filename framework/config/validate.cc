@@ -1,0 +1,102 @@
+#include "framework/config/validate.h"
+
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+namespace {
+
+using Violations = std::vector<Violation>;
+
+// Bounds the products inside one microbatch: with the ranges in config_table.cc, attention scores (tokens * length *
+// heads = 2^28 * 2^20 * 2^10) and bytes of logits (2^28 * 2^24 * 4) stay below 2^63.
+constexpr int64_t kMaxMicrobatchTokens = int64_t{1} << 28;
+
+void CheckHeads(const ModelConfig& model, Violations* violations) {
+  if (model.num_kv_heads != 0 && model.num_heads % model.num_kv_heads != 0) {
+    violations->push_back(
+        {{"model.num_kv_heads", "model.num_heads"},
+         absl::StrCat("num_heads ", model.num_heads, " is not a multiple of num_kv_heads ", model.num_kv_heads)});
+  }
+  if (model.head_dim == 0 && model.hidden_size % model.num_heads != 0) {
+    violations->push_back({{"model.num_heads", "model.hidden_size", "model.head_dim"},
+                           absl::StrCat("hidden_size ", model.hidden_size, " is not a multiple of num_heads ",
+                                        model.num_heads, "; change one of them or set head_dim")});
+    return;
+  }
+  const int64_t head_dim = model.head_dim != 0 ? model.head_dim : model.hidden_size / model.num_heads;
+  // Also gives RoPE the even head_dim it needs.
+  if (head_dim == 0 || head_dim % 8 != 0 || head_dim > 256) {
+    const std::string source =
+        model.head_dim != 0 ? ""
+                            : absl::StrCat(" (hidden_size ", model.hidden_size, " / num_heads ", model.num_heads, ")");
+    violations->push_back({{"model.head_dim", "model.num_heads", "model.hidden_size"},
+                           absl::StrCat("head_dim must be a multiple of 8 from 8 to 256, got ", head_dim, source)});
+  }
+}
+
+void CheckBatch(const Config& config, Violations* violations) {
+  const BatchConfig& batch = config.batch;
+  if (batch.sequence_length > config.model.max_sequence_length) {
+    violations->push_back(
+        {{"batch.sequence_length", "model.max_sequence_length"},
+         absl::StrCat("sequence_length ", batch.sequence_length, " is longer than model.max_sequence_length ",
+                      config.model.max_sequence_length)});
+  }
+  const int64_t microbatch_tokens = batch.microbatch_size * batch.sequence_length;
+  if (microbatch_tokens > kMaxMicrobatchTokens) {
+    violations->push_back({{"batch.microbatch_size", "batch.sequence_length"},
+                           absl::StrCat("a microbatch of ", microbatch_tokens, " tokens; at most ",
+                                        kMaxMicrobatchTokens, " (use more microbatches of fewer sequences)")});
+  }
+  int64_t run_tokens = 0;
+  if (__builtin_mul_overflow(microbatch_tokens * batch.microbatches, config.train.steps, &run_tokens)) {
+    violations->push_back(
+        {{"train.steps", "batch.microbatches", "batch.microbatch_size", "batch.sequence_length"},
+         "the tokens of the whole run (steps * microbatches * microbatch_size * sequence_length) exceed 2^63"});
+  }
+}
+
+void CheckSchedule(const Config& config, Violations* violations) {
+  const ScheduleConfig& schedule = config.schedule;
+  const int64_t steps = config.train.steps;
+  if (schedule.warmup_steps > steps) {
+    violations->push_back({{"schedule.warmup_steps", "train.steps"},
+                           absl::StrCat("warmup_steps ", schedule.warmup_steps, " is more than train.steps ", steps)});
+    return;
+  }
+  const int64_t decay = schedule.decay_steps != 0 ? schedule.decay_steps : steps / 5;
+  if (schedule.name == ScheduleKind::kWsd && schedule.warmup_steps + decay > steps) {
+    violations->push_back(
+        {{"schedule.decay_steps", "schedule.warmup_steps", "train.steps", "schedule.name"},
+         absl::StrCat("warmup_steps ", schedule.warmup_steps, " and the final decay of ", decay,
+                      schedule.decay_steps != 0 ? "" : " (20% of steps)", " do not fit into train.steps ", steps)});
+  }
+}
+
+void CheckValidation(const Config& config, Violations* violations) {
+  if (config.train.validate_every_steps > 0 && config.data.validation.empty()) {
+    violations->push_back({{"train.validate_every_steps", "data.validation"},
+                           "there is nothing to validate on; set data.validation, or validate_every_steps to 0"});
+  }
+}
+
+}  // namespace
+
+void ResolveDerived(ModelConfig* model) {
+  if (model->num_kv_heads == 0) model->num_kv_heads = model->num_heads;
+  if (model->head_dim == 0) model->head_dim = model->hidden_size / model->num_heads;
+  if (model->intermediate_size == 0) model->intermediate_size = 4 * model->hidden_size;
+}
+
+std::vector<Violation> ValidateConfig(const Config& config) {
+  Violations violations;
+  CheckHeads(config.model, &violations);
+  CheckBatch(config, &violations);
+  CheckSchedule(config, &violations);
+  CheckValidation(config, &violations);
+  return violations;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,110 @@
+#include "framework/data/bpe_tokenizer.h"
+
+#include <algorithm>
+
+#include "framework/data/byte_level.h"
+
+namespace holdfast {
+
+std::unique_ptr<BpeTokenizer::Workspace> BpeTokenizer::Borrow() const {
+  const std::lock_guard lock(mutex_);
+  if (idle_.empty()) return std::make_unique<Workspace>();
+  std::unique_ptr<Workspace> workspace = std::move(idle_.back());
+  idle_.pop_back();
+  return workspace;
+}
+
+void BpeTokenizer::GiveBack(std::unique_ptr<Workspace> workspace) const {
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(workspace));
+}
+
+std::vector<int32_t> BpeTokenizer::Encode(std::string_view text) const {
+  std::vector<int32_t> tokens;
+  tokens.reserve(text.size() / 4);
+  std::unique_ptr<Workspace> workspace = Borrow();
+  Call call{*workspace, tokens};
+  CutAdded(0, text, false, call);
+  GiveBack(std::move(workspace));
+  return tokens;
+}
+
+size_t BpeTokenizer::EncodeBeginning(std::string_view text, std::vector<int32_t>& out) const {
+  // A text that is taken up again in its middle must look as if it began there.
+  const auto forgets = [](const Regex& split) { return split.ignores_the_past(); };
+  if (spec_.add_prefix_space || !std::all_of(spec_.splits.begin(), spec_.splits.end(), forgets)) return 0;
+  std::unique_ptr<Workspace> workspace = Borrow();
+  Call call{*workspace, out};
+  const size_t done = CutAdded(0, text, true, call);
+  GiveBack(std::move(workspace));
+  return done;
+}
+
+size_t BpeTokenizer::CutAdded(int stage, std::string_view text, bool more_may_follow, Call& call) const {
+  const AddedTokens& added = stage == 0 ? spec_.added_first : spec_.added_second;
+  const auto next_stage = [&](std::string_view piece, bool open) {
+    return stage == 0 ? CutAdded(1, piece, open, call) : CutInvalid(piece, open, call);
+  };
+  size_t begin = 0;
+  while (true) {
+    const AddedTokens::Match match = added.Find(text, begin);
+    const size_t unfinished = more_may_follow ? added.FindUnfinished(text, begin) : text.size();
+    if (!match.found() || match.begin >= unfinished) {
+      return begin + next_stage(text.substr(begin, unfinished - begin), more_may_follow);
+    }
+    next_stage(text.substr(begin, match.begin - begin), false);
+    call.out.push_back(match.token);
+    begin = match.begin + match.length;
+  }
+}
+
+size_t BpeTokenizer::CutInvalid(std::string_view text, bool more_may_follow, Call& call) const {
+  size_t begin = 0;
+  while (begin < text.size()) {
+    const size_t valid = Utf8ValidLength(text.substr(begin));
+    const std::string_view rest = text.substr(begin + valid);
+    const bool open = more_may_follow && (rest.empty() || IsUtf8Incomplete(rest));
+    const size_t done = Split(0, text.substr(begin, valid), open, call);
+    begin += done;
+    if (open || rest.empty()) return begin;
+    spec_.model.Encode(rest.substr(0, 1), call.workspace.bpe, call.out);
+    begin += 1;
+  }
+  return begin;
+}
+
+size_t BpeTokenizer::Split(size_t stage, std::string_view text, bool more_may_follow, Call& call) const {
+  if (text.empty()) return 0;
+  if (spec_.add_prefix_space && stage == static_cast<size_t>(spec_.splits_before_prefix_space) && text[0] != ' ') {
+    Split(stage, " " + std::string(text), more_may_follow, call);
+    return text.size();  // never more_may_follow: EncodeBeginning refuses
+  }
+  if (stage == spec_.splits.size()) {
+    if (more_may_follow) return 0;  // no split at all: the whole text is one word
+    spec_.model.Encode(text, call.workspace.bpe, call.out);
+    return text.size();
+  }
+  size_t begin = 0;
+  while (begin < text.size()) {
+    const Regex::Match match = spec_.splits[stage].Find(text, begin, more_may_follow, call.workspace.regex);
+    if (match.kind == Regex::Match::Kind::kPartial) return begin;
+    const bool found = match.kind == Regex::Match::Kind::kFound;
+    const size_t end = found ? match.begin : text.size();
+    if (!found && more_may_follow) return begin;
+    Split(stage + 1, text.substr(begin, end - begin), false, call);
+    if (found) Split(stage + 1, text.substr(match.begin, match.end - match.begin), false, call);
+    begin = found ? match.end : end;
+  }
+  return begin;
+}
+
+std::string BpeTokenizer::Decode(absl::Span<const int32_t> tokens) const {
+  std::string text;
+  for (const int32_t token : tokens) {
+    const bool known = token >= 0 && token < vocab_size() && spec_.token_bytes[token].has_value();
+    text += known ? *spec_.token_bytes[token] : "\xef\xbf\xbd";
+  }
+  return text;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,125 @@
+#include "framework/data/document_reader.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "framework/base/status.h"
+#include "framework/data/json_depth.h"
+#include "nlohmann/json.hpp"
+
+namespace holdfast {
+namespace {
+
+constexpr int kJsonDepthMax = 64;
+
+absl::Status RefuseCompressed(std::string_view start, const std::string& name) {
+  const bool is_gzip = start.substr(0, 2) == "\x1f\x8b";
+  const bool is_zstd = start.substr(0, 4) == "\x28\xb5\x2f\xfd";
+  if (!is_gzip && !is_zstd) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(name, ": compressed; pipe it in: ", is_gzip ? "zcat " : "zstdcat ",
+                                                 name, " | holdfast data pack - --format text|jsonl ..."));
+}
+
+absl::StatusOr<std::string> DocumentOfLine(std::string_view line, const std::string& field) {
+  if (JsonNestsDeeperThan(line, kJsonDepthMax)) {
+    return absl::InvalidArgumentError(absl::StrCat("JSON nested deeper than ", kJsonDepthMax));
+  }
+  try {
+    const nlohmann::json object = nlohmann::json::parse(line.begin(), line.end());
+    if (!object.is_object()) return absl::InvalidArgumentError("not a JSON object");
+    const auto found = object.find(field);
+    if (found == object.end()) return absl::InvalidArgumentError(absl::StrCat("no field \"", field, "\""));
+    if (!found->is_string()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("field \"", field, "\" is ", found->type_name(), ", not a string"));
+    }
+    return found->get<std::string>();
+  } catch (const nlohmann::json::exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat("not JSON: ", error.what()));
+  }
+}
+
+absl::Status TakeLine(std::string_view line, const std::string& field, const DocumentSink& sink) {
+  if (line.find_first_not_of(" \t\r\n") == std::string_view::npos) return absl::OkStatus();
+  HF_ASSIGN_OR_RETURN(const std::string document, DocumentOfLine(line, field));
+  return sink.take(document, true).status();
+}
+
+}  // namespace
+
+absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
+  InputFile file;
+  file.name_ = path == "-" ? "standard input" : path;
+  if (path != "-") file.owned_ = FileDescriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  file.fd_ = path == "-" ? STDIN_FILENO : file.owned_.get();
+  struct stat info;
+  if (file.fd_ < 0 || fstat(file.fd_, &info) != 0)
+    return ErrnoToStatus(errno, absl::StrCat("cannot open ", file.name_));
+  if (S_ISDIR(info.st_mode))
+    return absl::InvalidArgumentError(absl::StrCat(file.name_, ": a directory, not a text file"));
+  file.size_ = S_ISREG(info.st_mode) ? info.st_size : 0;
+  return file;
+}
+
+absl::StatusOr<bool> InputFile::ReadMore(size_t bytes_max, std::string& buffer) {
+  const size_t before = buffer.size();
+  buffer.resize(before + bytes_max);
+  const auto got = ReadFull(fd_, buffer.data() + before, bytes_max, name_);
+  buffer.resize(before + (got.ok() ? *got : 0));
+  if (!got.ok()) return got.status();
+  return *got > 0;
+}
+
+absl::Status ReadTextDocument(InputFile& file, const DocumentSink& sink) {
+  std::string buffer;
+  bool is_first = true, more = true;
+  while (more) {
+    const size_t held = buffer.size();
+    if (held > kDocumentHeldBytesMax) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          file.name(), ": ", held, " bytes without a place where the tokenizer could cut; split the file"));
+    }
+    HF_ASSIGN_OR_RETURN(more, file.ReadMore(kDocumentPieceBytes, buffer));
+    if (is_first) HF_RETURN_IF_ERROR(RefuseCompressed(buffer, file.name()));
+    is_first = false;
+    sink.count_bytes(static_cast<int64_t>(buffer.size() - held));
+    HF_ASSIGN_OR_RETURN(const size_t taken, sink.take(buffer, !more));
+    buffer.erase(0, taken);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadJsonlDocuments(InputFile& file, const std::string& field, const DocumentSink& sink) {
+  std::string buffer;
+  int64_t line_number = 1;
+  bool is_first = true, more = true;
+  size_t searched = 0;  // no line end before this
+  while (more) {
+    const size_t held = buffer.size();
+    if (held > kDocumentHeldBytesMax) {
+      return absl::ResourceExhaustedError(absl::StrCat(file.name(), ":", line_number, ": line longer than ",
+                                                       kDocumentHeldBytesMax, " bytes; is it JSONL?"));
+    }
+    HF_ASSIGN_OR_RETURN(more, file.ReadMore(kDocumentPieceBytes, buffer));
+    if (is_first) HF_RETURN_IF_ERROR(RefuseCompressed(buffer, file.name()));
+    is_first = false;
+    sink.count_bytes(static_cast<int64_t>(buffer.size() - held));
+    size_t begin = 0;
+    while (begin < buffer.size()) {
+      size_t end = buffer.find('\n', std::max(begin, searched));
+      if (end == std::string::npos && more) break;
+      end = std::min(end, buffer.size());
+      const absl::Status status = TakeLine(std::string_view(buffer).substr(begin, end - begin), field, sink);
+      if (!status.ok()) return Annotate(status, absl::StrCat(file.name(), ":", line_number));
+      ++line_number;
+      begin = end + 1;
+    }
+    buffer.erase(0, begin);
+    searched = buffer.size();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,51 @@
+#pragma once
+// Documents out of text and JSONL files, in pieces of bounded size.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "framework/data/file_io.h"
+
+namespace holdfast {
+
+/// One input, read from its beginning to its end. "-" is standard input.
+class InputFile {
+ public:
+  static absl::StatusOr<InputFile> Open(const std::string& path);
+
+  /// Name for messages.
+  const std::string& name() const { return name_; }
+  /// 0 if unknown (a pipe).
+  int64_t size() const { return size_; }
+
+  /// Appends up to `bytes_max` bytes to `buffer`; false at the end.
+  absl::StatusOr<bool> ReadMore(size_t bytes_max, std::string& buffer);
+
+ private:
+  FileDescriptor owned_;
+  int fd_ = -1;
+  std::string name_;
+  int64_t size_ = 0;
+};
+
+/// What is done with the documents.
+struct DocumentSink {
+  /// Takes the beginning of `text` and returns how many bytes; all of them if `is_last`.
+  std::function<absl::StatusOr<size_t>(std::string_view text, bool is_last)> take;
+  std::function<void(int64_t bytes)> count_bytes;  // after each read
+};
+
+inline constexpr size_t kDocumentPieceBytes = 1 << 20;
+inline constexpr size_t kDocumentHeldBytesMax = 64 << 20;
+
+/// The whole file as one document.
+absl::Status ReadTextDocument(InputFile& file, const DocumentSink& sink);
+
+/// Every line an object; its member `field`, a string, is a document. Lines of nothing but white space are skipped.
+absl::Status ReadJsonlDocuments(InputFile& file, const std::string& field, const DocumentSink& sink);
+
+}  // namespace holdfast

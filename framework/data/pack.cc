@@ -1,0 +1,215 @@
+#include "framework/data/pack.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+
+#include "framework/base/status.h"
+#include "framework/data/document_reader.h"
+#include "framework/data/file_io.h"
+#include "framework/data/token_file.h"
+
+namespace holdfast {
+namespace {
+
+// Tokens on disk until their number, and so the place of the split, is known: a file without a name, which no crash can
+// leave behind.
+class TokenSpill {
+ public:
+  static absl::StatusOr<TokenSpill> Create(const std::string& directory) {
+    std::string name = directory + "/.holdfast-pack-XXXXXX";
+    TokenSpill spill;
+    spill.fd_ = FileDescriptor(mkostemp(name.data(), O_CLOEXEC));
+    if (!spill.fd_.ok()) return ErrnoToStatus(errno, absl::StrCat("cannot create a file in ", directory));
+    unlink(name.c_str());
+    spill.name_ = directory;
+    return spill;
+  }
+
+  absl::Status Append(absl::Span<const int32_t> tokens) {
+    count_ += static_cast<int64_t>(tokens.size());
+    return WriteFull(fd_.get(), {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(int32_t)}, name_);
+  }
+  int64_t count() const { return count_; }
+
+  // Copies the next `count` tokens, from the first on.
+  absl::Status CopyNext(int64_t count, TokenFileWriter& writer) {
+    std::vector<int32_t> block;
+    for (; count > 0; count -= static_cast<int64_t>(block.size())) {
+      block.resize(std::min<int64_t>(count, 1 << 18));
+      const size_t bytes = block.size() * sizeof(int32_t);
+      const ssize_t got = pread(fd_.get(), block.data(), bytes, read_ * static_cast<int64_t>(sizeof(int32_t)));
+      if (got < 0) return ErrnoToStatus(errno, absl::StrCat("cannot read back tokens in ", name_));
+      if (got != static_cast<ssize_t>(bytes)) return absl::DataLossError("tokens read back are fewer than written");
+      read_ += static_cast<int64_t>(block.size());
+      HF_RETURN_IF_ERROR(writer.Append(block));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  TokenSpill() = default;
+  FileDescriptor fd_;
+  std::string name_;
+  int64_t count_ = 0, read_ = 0;
+};
+
+bool IsSameFile(const std::string& a, const std::string& b) {
+  struct stat first, second;
+  if (stat(a.c_str(), &first) != 0 || stat(b.c_str(), &second) != 0) return a == b;
+  return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
+bool EndsWith(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+absl::Status CheckOptions(const PackOptions& options) {
+  if (options.inputs.empty()) return absl::InvalidArgumentError("no input files");
+  if (options.output.empty()) return absl::InvalidArgumentError("no output file");
+  const double fraction = options.validation_fraction;
+  if (!(fraction >= 0 && fraction < 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("validation fraction ", fraction, " is not in [0, 1)"));
+  }
+  if ((fraction > 0) != !options.validation_output.empty()) {
+    return absl::InvalidArgumentError("a validation fraction needs a validation output, and the other way round");
+  }
+  if (fraction > 0 && IsSameFile(options.output, options.validation_output)) {
+    return absl::InvalidArgumentError(absl::StrCat(options.output, ": is both output and validation output"));
+  }
+  for (const std::string& input : options.inputs) {
+    for (const std::string& output : {options.output, options.validation_output}) {
+      if (input == "-" || output.empty() || !IsSameFile(input, output)) continue;
+      return absl::InvalidArgumentError(absl::StrCat(output, ": is both input and output"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// One run of Pack.
+class Packer {
+ public:
+  Packer(const Tokenizer& tokenizer, const PackOptions& options) : tokenizer_(tokenizer), options_(options) {}
+
+  absl::StatusOr<PackReport> Run() {
+    HF_RETURN_IF_ERROR(CheckOptions(options_));
+    HF_RETURN_IF_ERROR(OpenOutputs());
+    HF_RETURN_IF_ERROR(Measure());
+    for (const std::string& path : options_.inputs) {
+      HF_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
+      HF_RETURN_IF_ERROR(ReadInput(path, file));
+    }
+    HF_RETURN_IF_ERROR(Finish());
+    return report_;
+  }
+
+ private:
+  // First of all, so that an unwritable directory is not found out after hours.
+  absl::Status OpenOutputs() {
+    HF_ASSIGN_OR_RETURN(writer_, TokenFileWriter::Create(options_.output, tokenizer_.vocab_size()));
+    if (options_.validation_output.empty()) return absl::OkStatus();
+    HF_ASSIGN_OR_RETURN(validation_writer_,
+                        TokenFileWriter::Create(options_.validation_output, tokenizer_.vocab_size()));
+    HF_ASSIGN_OR_RETURN(TokenSpill spill, TokenSpill::Create(DirectoryOf(options_.output)));
+    spill_ = std::make_unique<TokenSpill>(std::move(spill));
+    return absl::OkStatus();
+  }
+
+  // Opens every input once, so that a missing one is found at once; the sum of their sizes if all are known.
+  absl::Status Measure() {
+    bool known = true;
+    for (const std::string& path : options_.inputs) {
+      if (path == "-") {
+        known = false;
+        continue;
+      }
+      HF_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+      known = known && file.size() > 0;
+      total_bytes_ += file.size();
+    }
+    if (!known) total_bytes_ = 0;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadInput(const std::string& path, InputFile& file) {
+    const DocumentSink sink = {[this](std::string_view text, bool is_last) { return Take(text, is_last); },
+                               [this](int64_t bytes) { CountBytes(bytes); }};
+    const bool has_jsonl_name = EndsWith(path, ".jsonl") || EndsWith(path, ".ndjson");
+    const bool is_jsonl = options_.format == PackOptions::Format::kJsonl ||
+                          (options_.format == PackOptions::Format::kAuto && has_jsonl_name);
+    return is_jsonl ? ReadJsonlDocuments(file, options_.jsonl_field, sink) : ReadTextDocument(file, sink);
+  }
+
+  absl::StatusOr<size_t> Take(std::string_view text, bool is_last) {
+    tokens_.clear();
+    size_t taken = text.size();
+    if (is_last) {
+      tokens_ = tokenizer_.Encode(text);
+    } else {
+      taken = tokenizer_.EncodeBeginning(text, tokens_);
+    }
+    document_is_empty_ = document_is_empty_ && tokens_.empty();
+    if (is_last) EndDocument();
+    HF_RETURN_IF_ERROR(spill_ ? spill_->Append(tokens_) : writer_->Append(tokens_));
+    return taken;
+  }
+
+  void EndDocument() {
+    ++report_.documents;
+    if (document_is_empty_) {
+      ++report_.empty_documents;
+    } else if (options_.append_end_of_text && tokenizer_.end_of_text().has_value()) {
+      tokens_.push_back(*tokenizer_.end_of_text());
+    }
+    document_is_empty_ = true;
+  }
+
+  void CountBytes(int64_t bytes) {
+    report_.input_bytes += bytes;
+    if (options_.progress) options_.progress(report_.input_bytes, total_bytes_);
+  }
+
+  absl::Status Finish() {
+    if (spill_) HF_RETURN_IF_ERROR(SplitOffValidation());
+    report_.tokens = writer_->num_tokens();
+    if (report_.tokens == 0) return absl::InvalidArgumentError("the input holds no text: no token file written");
+    HF_RETURN_IF_ERROR(writer_->Finish());
+    return validation_writer_ ? validation_writer_->Finish() : absl::OkStatus();
+  }
+
+  absl::Status SplitOffValidation() {
+    const double exact = options_.validation_fraction * static_cast<double>(spill_->count());
+    const auto validation = static_cast<int64_t>(std::llround(exact));
+    if (validation == 0 || validation >= spill_->count()) {
+      return absl::InvalidArgumentError(absl::StrCat("validation fraction ", options_.validation_fraction, " of ",
+                                                     spill_->count(), " tokens leaves one of the two files empty"));
+    }
+    HF_RETURN_IF_ERROR(spill_->CopyNext(spill_->count() - validation, *writer_));
+    HF_RETURN_IF_ERROR(spill_->CopyNext(validation, *validation_writer_));
+    report_.validation_tokens = validation;
+    return absl::OkStatus();
+  }
+
+  const Tokenizer& tokenizer_;
+  const PackOptions& options_;
+  std::unique_ptr<TokenFileWriter> writer_, validation_writer_;
+  std::unique_ptr<TokenSpill> spill_;  // only with validation
+  std::vector<int32_t> tokens_;
+  bool document_is_empty_ = true;
+  int64_t total_bytes_ = 0;
+  PackReport report_;
+};
+
+}  // namespace
+
+absl::StatusOr<PackReport> Pack(const Tokenizer& tokenizer, const PackOptions& options) {
+  return Packer(tokenizer, options).Run();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,39 @@
+#pragma once
+// Text to token files: streaming, in bounded memory, with the ids of encoding every document whole.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "framework/data/tokenizer.h"
+
+namespace holdfast {
+
+struct PackOptions {
+  enum class Format { kAuto, kText, kJsonl };
+
+  std::vector<std::string> inputs;  // paths; "-" = standard input
+  std::string output;
+  Format format = Format::kAuto;     // kAuto: .jsonl and .ndjson are JSONL, all else is text: one document per file
+  std::string jsonl_field = "text";  // JSONL: one document per line, in this field
+  /// After every document that is not empty, if the tokenizer has one.
+  bool append_end_of_text = true;
+  /// The last round(fraction * tokens) tokens go to validation_output instead; 0 = all to `output`.
+  double validation_fraction = 0;
+  std::string validation_output;
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;  // may be empty; total 0 = unknown
+};
+
+struct PackReport {
+  int64_t documents = 0, empty_documents = 0;
+  int64_t input_bytes = 0;
+  int64_t tokens = 0, validation_tokens = 0;  // in `output` and in `validation_output`
+};
+
+/// Writes the token file(s), each complete or not at all; errors name file and line. A document's text may not hold
+/// more than 64 MiB without a place to cut (a line of JSONL: 64 MiB in all).
+absl::StatusOr<PackReport> Pack(const Tokenizer& tokenizer, const PackOptions& options);
+
+}  // namespace holdfast

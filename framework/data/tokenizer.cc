@@ -1,0 +1,50 @@
+#include "framework/data/tokenizer.h"
+
+#include "framework/base/status.h"
+#include "framework/data/file_io.h"
+#include "framework/data/tokenizer_json.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int64_t kTokenizerBytesMax = 100'000'000;
+
+class ByteTokenizer final : public Tokenizer {
+ public:
+  int64_t vocab_size() const override { return 256; }
+  std::vector<int32_t> Encode(std::string_view text) const override {
+    std::vector<int32_t> tokens;
+    EncodeBeginning(text, tokens);
+    return tokens;
+  }
+  size_t EncodeBeginning(std::string_view text, std::vector<int32_t>& out) const override {
+    out.reserve(out.size() + text.size());
+    for (const char c : text) out.push_back(static_cast<uint8_t>(c));
+    return text.size();
+  }
+  std::string Decode(absl::Span<const int32_t> tokens) const override {
+    std::string text;
+    for (const int32_t token : tokens) {
+      if (token >= 0 && token < 256) {
+        text.push_back(static_cast<char>(token));
+      } else {
+        text += "\xef\xbf\xbd";
+      }
+    }
+    return text;
+  }
+  std::optional<int32_t> end_of_text() const override { return std::nullopt; }
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<const Tokenizer>> OpenTokenizer(const std::string& name) {
+  if (name == "bytes") return std::make_unique<const ByteTokenizer>();
+  auto content = ReadFile(name, kTokenizerBytesMax);
+  if (!content.ok()) return Annotate(content.status(), "tokenizer (\"bytes\" or a tokenizer.json)");
+  auto spec = ParseTokenizerJson(*content);
+  if (!spec.ok()) return Annotate(spec.status(), name);
+  return std::make_unique<const BpeTokenizer>(*std::move(spec));
+}
+
+}  // namespace holdfast

@@ -1,0 +1,38 @@
+#pragma once
+// Text to tokens and back: raw bytes, or byte-level BPE as in GPT-2 and Llama 3, read from a Hugging Face
+// tokenizer.json.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace holdfast {
+
+/// Thread-safe.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+  virtual int64_t vocab_size() const = 0;
+  virtual std::vector<int32_t> Encode(std::string_view text) const = 0;
+  /// For a text that comes in pieces: appends the tokens of the beginning of `text` that no continuation can change;
+  /// returns how many bytes they are. The rest belongs in front of the next piece; the end of the text goes through
+  /// Encode. So the tokens are those of Encode(whole text). May be 0 bytes, whatever the length.
+  virtual size_t EncodeBeginning(std::string_view /*text*/, std::vector<int32_t>& /*out*/) const { return 0; }
+  /// The bytes of the tokens; unknown ids become U+FFFD. May end inside a UTF-8 character.
+  virtual std::string Decode(absl::Span<const int32_t> tokens) const = 0;
+  /// The token that separates documents (GPT-2: <|endoftext|>), if the tokenizer has one.
+  virtual std::optional<int32_t> end_of_text() const = 0;
+};
+
+/// "bytes": token = byte, vocabulary of 256, no end of text. Otherwise the path of a tokenizer.json: BPE models with a
+/// ByteLevel pre-tokenizer (alone, or after a Split by regular expression); anything else is Unimplemented and named.
+absl::StatusOr<std::unique_ptr<const Tokenizer>> OpenTokenizer(const std::string& name);
+
+}  // namespace holdfast

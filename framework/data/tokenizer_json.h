@@ -1,0 +1,16 @@
+#pragma once
+// Reads a Hugging Face tokenizer.json.
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "framework/data/bpe_tokenizer.h"
+
+namespace holdfast {
+
+/// `content` of a tokenizer.json. InvalidArgument if it is broken, Unimplemented (with the name of the feature) if it
+/// is more than byte-level BPE. Ignored on purpose: post_processor (tokens put around a text are not part of packed
+/// data), truncation and padding.
+absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content);
+
+}  // namespace holdfast

@@ -1,0 +1,88 @@
+#include "framework/metrics/compare.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/strings/str_format.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+std::string Bits(float value) { return absl::StrFormat("%08x", std::bit_cast<uint32_t>(value)); }
+std::string Digest(uint64_t value) { return absl::StrFormat("%016x", value); }
+
+const StepMetrics* FindStep(const std::vector<StepMetrics>& run, int64_t step) {
+  const auto at = std::lower_bound(run.begin(), run.end(), step,
+                                   [](const StepMetrics& m, int64_t number) { return m.step < number; });
+  return at != run.end() && at->step == step ? &*at : nullptr;
+}
+
+/// Compared as bits: two NaN of the same pattern are equal, 0 and -0 are not.
+std::optional<RunDifference> CompareStep(const StepMetrics& a, const StepMetrics& b) {
+  RunDifference difference{
+      .step = a.step, .field = "", .value_a = "", .value_b = "", .loss_a = a.loss, .loss_b = b.loss};
+  const auto differs = [&difference](const char* field, const std::string& value_a, const std::string& value_b) {
+    difference.field = field;
+    difference.value_a = value_a;
+    difference.value_b = value_b;
+    return value_a != value_b;
+  };
+  if (differs("loss_bits", Bits(a.loss), Bits(b.loss))) return difference;
+  if (differs("grad_norm_bits", Bits(a.grad_norm), Bits(b.grad_norm))) return difference;
+  if (a.state_digest.has_value() && b.state_digest.has_value() &&
+      differs("state_digest", Digest(*a.state_digest), Digest(*b.state_digest))) {
+    return difference;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+absl::StatusOr<RunComparison> CompareRuns(const std::vector<StepMetrics>& a, const std::vector<StepMetrics>& b) {
+  if (a.empty() || b.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the ", a.empty() ? "first" : "second", " run has no committed step"));
+  }
+  RunComparison result;
+  result.steps_a = std::ssize(a);
+  result.steps_b = std::ssize(b);
+  for (const StepMetrics& shorter : a.size() <= b.size() ? a : b) {
+    const StepMetrics *in_a = FindStep(a, shorter.step), *in_b = FindStep(b, shorter.step);
+    if (in_a == nullptr || in_b == nullptr) {
+      result.difference = RunDifference{.step = shorter.step,
+                                        .field = "step",
+                                        .value_a = in_a ? "present" : "none",
+                                        .value_b = in_b ? "present" : "none",
+                                        .loss_a = in_a ? in_a->loss : 0,
+                                        .loss_b = in_b ? in_b->loss : 0};
+      break;
+    }
+    result.difference = CompareStep(*in_a, *in_b);
+    if (result.difference.has_value()) break;
+    ++result.steps_compared;
+    if (in_a->state_digest.has_value() && in_b->state_digest.has_value()) ++result.digests_compared;
+  }
+  return result;
+}
+
+std::string Describe(const RunComparison& comparison) {
+  const std::string lengths =
+      comparison.steps_a == comparison.steps_b
+          ? ""
+          : absl::StrCat(" (the runs have ", comparison.steps_a, " and ", comparison.steps_b, " steps)");
+  const std::string counts =
+      absl::StrCat(comparison.steps_compared, comparison.steps_compared == 1 ? " step and " : " steps and ",
+                   comparison.digests_compared, comparison.digests_compared == 1 ? " digest" : " digests");
+  if (!comparison.difference.has_value()) return absl::StrCat("equal: ", counts, " are the same bits", lengths, "\n");
+
+  const RunDifference& d = *comparison.difference;
+  return absl::StrFormat(
+      "different: step %d, %s\n"
+      "  A: %-16s  loss %.9g\n"
+      "  B: %-16s  loss %.9g\n"
+      "%s before it are the same bits%s\n",
+      d.step, d.field, d.value_a, d.loss_a, d.value_b, d.loss_b, counts, lengths);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,82 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "framework/base/status.h"
+#include "framework/metrics/run_directory.h"
+
+namespace holdfast {
+namespace {
+
+/// The length of the file up to and with its last newline; what comes after was cut off by a crash.
+absl::StatusOr<off_t> WholeLines(int fd, off_t size) {
+  char block[4096];
+  while (size > 0) {
+    const size_t count = static_cast<size_t>(std::min<off_t>(size, sizeof(block)));
+    if (pread(fd, block, count, size - static_cast<off_t>(count)) != static_cast<ssize_t>(count)) {
+      return absl::DataLossError("cannot read its end");
+    }
+    const size_t newline = std::string_view(block, count).rfind('\n');
+    if (newline != std::string_view::npos) return size - static_cast<off_t>(count - newline - 1);
+    size -= static_cast<off_t>(count);
+  }
+  return 0;
+}
+
+absl::Status CutTornLine(int fd, const std::string& path) {
+  struct stat info;
+  if (fstat(fd, &info) != 0) return ErrnoToStatus(errno, path);
+  if (!S_ISREG(info.st_mode)) return absl::OkStatus();
+  absl::StatusOr<off_t> whole = WholeLines(fd, info.st_size);
+  if (!whole.ok()) return Annotate(whole.status(), path);
+  if (*whole != info.st_size && ftruncate(fd, *whole) != 0) return ErrnoToStatus(errno, path);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<JsonLinesWriter> JsonLinesWriter::Open(const std::string& path) {
+  JsonLinesWriter writer;
+  writer.path_ = path;
+  writer.fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (writer.fd_ < 0) return ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  // A line written after a torn one would be glued to it and both would be lost.
+  HF_RETURN_IF_ERROR(CutTornLine(writer.fd_, path));
+  return writer;
+}
+
+JsonLinesWriter::JsonLinesWriter(JsonLinesWriter&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+
+JsonLinesWriter& JsonLinesWriter::operator=(JsonLinesWriter&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+JsonLinesWriter::~JsonLinesWriter() {
+  if (fd_ >= 0) close(fd_);
+}
+
+absl::Status JsonLinesWriter::Write(const std::string& json) {
+  HF_CHECK(fd_ >= 0);
+  HF_CHECK(json.find('\n') == std::string::npos);
+  const std::string line = json + "\n";
+  ssize_t written;
+  do {
+    written = write(fd_, line.data(), line.size());
+  } while (written < 0 && errno == EINTR);
+  if (written == static_cast<ssize_t>(line.size())) return absl::OkStatus();
+  if (written < 0) return ErrnoToStatus(errno, absl::StrCat("cannot write to ", path_));
+
+  // A disk that fills up takes a part of the line: take it back, so that the file still ends with a whole one.
+  const off_t end = lseek(fd_, 0, SEEK_END);
+  const bool taken_back = end >= written && ftruncate(fd_, end - written) == 0;
+  return absl::ResourceExhaustedError(absl::StrCat("cannot write to ", path_, ": only ", written, " of ", line.size(),
+                                                   " bytes fit", taken_back ? "" : "; its last line is torn"));
+}
+
+}  // namespace holdfast

@@ -1,0 +1,26 @@
+#pragma once
+// Curves for people: an SVG file, and a plot of Unicode braille dots for the terminal.
+
+#include <string>
+#include <vector>
+
+namespace holdfast {
+
+struct Curve {
+  std::string label;
+  std::vector<double> x, y;  // same length; non-finite points are gaps
+  bool points = false;       // draw markers as well as the line
+};
+
+struct PlotOptions {
+  std::string title, x_label, y_label;
+  bool log_y = false;
+};
+
+std::string PlotSvg(const std::vector<Curve>& curves, const PlotOptions& options);
+
+/// `columns` x `rows` characters, axes included; plain ASCII if not `unicode`.
+std::string PlotTerminal(const std::vector<Curve>& curves, const PlotOptions& options, int columns, int rows,
+                         bool unicode);
+
+}  // namespace holdfast

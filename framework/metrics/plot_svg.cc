@@ -1,0 +1,116 @@
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/metrics/axis.h"
+#include "framework/metrics/plot.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int kWidth = 800, kHeight = 450;
+constexpr int kLeft = 68, kRight = 20, kTop = 44, kBottom = 52;  // margins of the plot area
+constexpr int kInnerWidth = kWidth - kLeft - kRight, kInnerHeight = kHeight - kTop - kBottom;
+// There is no background: every colour reads on white paper as on a dark page.
+constexpr const char* kTextColor = "#7d848c";
+constexpr const char* kGridColor = "#7d848c";
+constexpr std::array<const char*, 6> kCurveColors = {"#3b82f6", "#f97316", "#22a55b", "#a855f7", "#e5484d", "#0d9aa8"};
+
+/// Text for an XML file: markup escaped, control characters (which XML cannot hold) left out.
+std::string Escape(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '&') {
+      escaped += "&amp;";
+    } else if (c == '<') {
+      escaped += "&lt;";
+    } else if (c == '>') {
+      escaped += "&gt;";
+    } else if (static_cast<unsigned char>(c) >= 0x20) {
+      escaped += c;
+    }
+  }
+  return escaped;
+}
+
+double PixelX(double position) { return kLeft + position * kInnerWidth; }
+double PixelY(double position) { return kTop + (1 - position) * kInnerHeight; }
+
+void AppendText(std::string& svg, double x, double y, const std::string& text, const std::string& attributes) {
+  absl::StrAppendFormat(&svg, "<text x=\"%.0f\" y=\"%.0f\" %s>%s</text>\n", x, y, attributes, Escape(text));
+}
+
+void AppendAxes(std::string& svg, const Axis& x, const Axis& y, const PlotOptions& options) {
+  absl::StrAppendFormat(&svg, "<g stroke=\"%s\" stroke-opacity=\"0.25\">\n", kGridColor);
+  for (const double tick : y.ticks) {
+    absl::StrAppendFormat(&svg, "<path d=\"M%d %.1fh%d\"/>\n", kLeft, PixelY(y.Position(tick)), kInnerWidth);
+  }
+  for (const double tick : x.ticks) {
+    absl::StrAppendFormat(&svg, "<path d=\"M%.1f %dv%d\"/>\n", PixelX(x.Position(tick)), kTop, kInnerHeight);
+  }
+  absl::StrAppendFormat(&svg, "</g>\n<path d=\"M%d %dV%dH%d\" fill=\"none\" stroke=\"%s\"/>\n", kLeft, kTop,
+                        kHeight - kBottom, kWidth - kRight, kGridColor);
+  for (const double tick : y.ticks) {
+    AppendText(svg, kLeft - 8, PixelY(y.Position(tick)) + 4, y.Label(tick), "text-anchor=\"end\"");
+  }
+  for (const double tick : x.ticks) {
+    AppendText(svg, PixelX(x.Position(tick)), kHeight - kBottom + 18, x.Label(tick), "text-anchor=\"middle\"");
+  }
+  AppendText(svg, kLeft, 26, options.title, "font-size=\"16\" font-weight=\"600\"");
+  AppendText(svg, PixelX(0.5), kHeight - 12, options.x_label, "text-anchor=\"middle\"");
+  AppendText(svg, 0, 0, options.y_label,
+             absl::StrFormat("text-anchor=\"middle\" transform=\"translate(18 %.0f) rotate(-90)\"", PixelY(0.5)));
+}
+
+void AppendCurve(std::string& svg, const Curve& curve, const Axis& x, const Axis& y, const char* color) {
+  std::string path, markers;
+  for (const auto& segment : Segments(curve, x, y, kInnerWidth)) {
+    const char* command = "M";
+    for (const PlotPoint& point : segment) {
+      absl::StrAppendFormat(&path, "%s%.1f %.1f", command, PixelX(point.x), PixelY(point.y));
+      command = "L";
+      if (curve.points || segment.size() == 1) {  // a point between two gaps has no line
+        absl::StrAppendFormat(&markers, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"/>\n", PixelX(point.x),
+                              PixelY(point.y));
+      }
+    }
+  }
+  absl::StrAppendFormat(&svg,
+                        "<path d=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"1.6\" stroke-linejoin=\"round\"/>\n",
+                        path, color);
+  if (!markers.empty()) absl::StrAppendFormat(&svg, "<g fill=\"%s\">\n%s</g>\n", color, markers);
+}
+
+/// To the right of the title, above the plot: no curve can run under it.
+void AppendLegend(std::string& svg, const std::vector<Curve>& curves) {
+  double x = kWidth - kRight;
+  for (size_t i = curves.size(); i-- > 0;) {
+    if (curves[i].label.empty()) continue;
+    AppendText(svg, x, 26, curves[i].label, "text-anchor=\"end\"");
+    x -= 7.2 * static_cast<double>(curves[i].label.size()) + 8;
+    const char* color = kCurveColors[i % kCurveColors.size()];
+    absl::StrAppendFormat(&svg, "<path d=\"M%.0f 22h-18\" stroke=\"%s\" stroke-width=\"2.4\"/>\n", x, color);
+    if (curves[i].points)
+      absl::StrAppendFormat(&svg, "<circle cx=\"%.0f\" cy=\"22\" r=\"3.5\" fill=\"%s\"/>\n", x - 9, color);
+    x -= 18 + 18;
+  }
+}
+
+}  // namespace
+
+std::string PlotSvg(const std::vector<Curve>& curves, const PlotOptions& options) {
+  const Axis x = MakeAxis(curves, /*vertical=*/false, /*log=*/false, 8);
+  const Axis y = MakeAxis(curves, /*vertical=*/true, options.log_y, 7);
+  std::string svg = absl::StrFormat(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
+      "font-family=\"system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif\" font-size=\"13\" fill=\"%s\">\n",
+      kWidth, kHeight, kWidth, kHeight, kTextColor);
+  AppendAxes(svg, x, y, options);
+  for (size_t i = 0; i < curves.size(); ++i) AppendCurve(svg, curves[i], x, y, kCurveColors[i % kCurveColors.size()]);
+  AppendLegend(svg, curves);
+  return svg + "</svg>\n";
+}
+
+}  // namespace holdfast

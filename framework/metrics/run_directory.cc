@@ -1,0 +1,97 @@
+#include "framework/metrics/run_directory.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Everything a run may leave in its directory. The files that mark a directory as a run's come last, so that a removal
+/// that was interrupted can be taken up again.
+std::vector<std::string> RunFiles(const RunDirectory& run) {
+  return {run.model(), run.root() + "/logs", run.loss_plot(), run.events(), run.metrics(), run.config()};
+}
+
+bool Exists(const std::string& path) {
+  std::error_code error;
+  return fs::symlink_status(path, error).type() != fs::file_type::not_found && !error;
+}
+
+/// access() asks about permissions only; a read-only or full file system shows when a file is made.
+absl::Status ProbeWritable(const std::string& directory) {
+  std::string probe = directory + "/.holdfast_probe_XXXXXX";
+  const int fd = mkstemp(probe.data());
+  if (fd < 0) return ErrnoToStatus(errno, absl::StrCat("cannot write in the run directory ", directory));
+  close(fd);
+  unlink(probe.c_str());
+  return absl::OkStatus();
+}
+
+absl::Status RemoveOldRun(const RunDirectory& run) {
+  for (const std::string& path : RunFiles(run)) {
+    std::error_code error;
+    fs::remove_all(path, error);
+    if (error) return ErrnoToStatus(error.value(), absl::StrCat("cannot remove ", path, " of the old run"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunDirectory::Create(bool overwrite) const {
+  std::error_code error;
+  fs::create_directories(root_, error);
+  if (error) return ErrnoToStatus(error.value(), absl::StrCat("cannot create the run directory ", root_));
+  if (!fs::is_directory(root_, error)) {
+    return absl::InvalidArgumentError(absl::StrCat("the run directory ", root_, " is not a directory"));
+  }
+
+  const bool holds_run = Exists(config()) || Exists(metrics());
+  if (holds_run && !overwrite) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(root_, " already holds a run: choose another --run-dir, or pass --overwrite to replace it"));
+  }
+  for (const std::string& path : RunFiles(*this)) {
+    // Without a run's own files these are somebody else's: never remove them.
+    if (!holds_run && Exists(path)) {
+      return absl::AlreadyExistsError(absl::StrCat(path, " is in the way and does not belong to a run (", root_,
+                                                   " has no config.yaml): choose another --run-dir"));
+    }
+  }
+  HF_RETURN_IF_ERROR(ProbeWritable(root_));
+  return holds_run ? RemoveOldRun(*this) : absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<StepMetrics>> RunDirectory::ReadMetrics() const {
+  errno = 0;
+  std::ifstream file(metrics(), std::ios::binary);
+  if (!file) return ErrnoToStatus(errno != 0 ? errno : EIO, absl::StrCat("cannot read ", metrics()));
+
+  std::vector<StepMetrics> steps;
+  std::string line;
+  // getline() reaches the end of the file only on a line without its newline: one that was cut off.
+  for (int64_t number = 1; std::getline(file, line) && !file.eof(); ++number) {
+    const std::string where = absl::StrCat(metrics(), ":", number);
+    absl::StatusOr<StepMetrics> step = StepMetrics::FromJson(line);
+    if (!step.ok()) return Annotate(step.status(), where);
+    if (!steps.empty() && step->step != steps.back().step + 1) {
+      return absl::DataLossError(absl::StrCat(where, ": step ", step->step, " follows step ", steps.back().step));
+    }
+    steps.push_back(*std::move(step));
+  }
+  if (file.bad()) return absl::DataLossError(absl::StrCat("cannot read all of ", metrics()));
+  return steps;
+}
+
+}  // namespace holdfast

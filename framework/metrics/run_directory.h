@@ -1,0 +1,77 @@
+#pragma once
+// The files of a run directory: config.yaml, metrics.jsonl, events.jsonl, logs/, model/, loss.svg. This header owns
+// every name in it.
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace holdfast {
+
+/// What metrics.jsonl says about one committed step.
+struct StepMetrics {
+  int64_t step = 0;  // counts from 1: the number of optimizer updates done
+  float loss = 0;
+  float grad_norm = 0;
+  double lr = 0;
+  int64_t tokens = 0;  // since the start of the run
+  int64_t world_size = 1;
+  int64_t generation = 1;
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+  std::optional<double> mfu;  // model FLOPs utilisation in [0, 1]; absent if the device's peak is unknown
+  double checkpoint_stall_seconds = 0;
+  double time = 0;  // seconds since the epoch
+  std::optional<uint64_t> state_digest;
+
+  /// One JSON object on one line, without a newline; `loss_bits` and `grad_norm_bits` are the 8 hexadecimal digits of
+  /// the binary32 pattern, `state_digest` 16 digits.
+  std::string ToJson() const;
+  static absl::StatusOr<StepMetrics> FromJson(const std::string& line);
+};
+
+class RunDirectory {
+ public:
+  explicit RunDirectory(std::string root) : root_(std::move(root)) {}
+  const std::string& root() const { return root_; }
+  std::string config() const { return root_ + "/config.yaml"; }
+  std::string metrics() const { return root_ + "/metrics.jsonl"; }
+  std::string events() const { return root_ + "/events.jsonl"; }
+  std::string model() const { return root_ + "/model"; }
+  std::string loss_plot() const { return root_ + "/loss.svg"; }
+
+  /// Creates the directory. AlreadyExists with what to do if it holds a run and not `overwrite`; with it, the old run's
+  /// files (those named here, nothing else) are removed. An unwritable place is PermissionDenied before anything is
+  /// done.
+  absl::Status Create(bool overwrite) const;
+
+  /// Every step of metrics.jsonl. A torn last line (from a crash) is dropped; anything else wrong is DataLoss with its
+  /// line.
+  absl::StatusOr<std::vector<StepMetrics>> ReadMetrics() const;
+
+ private:
+  std::string root_;
+};
+
+/// Appends lines to a JSONL file; a line is written whole by one write() or reported.
+class JsonLinesWriter {
+ public:
+  static absl::StatusOr<JsonLinesWriter> Open(const std::string& path);
+  JsonLinesWriter(JsonLinesWriter&& other) noexcept;
+  JsonLinesWriter& operator=(JsonLinesWriter&& other) noexcept;
+  ~JsonLinesWriter();
+
+  absl::Status Write(const std::string& json);
+
+ private:
+  JsonLinesWriter() = default;
+  int fd_ = -1;
+  std::string path_;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,113 @@
+// One line of metrics.jsonl, written and read. Text and bits of a number are both there: people read the text,
+// `compare` reads the bits. JSON has no NaN or infinity, so such a number is null with its bits beside it.
+
+#include <bit>
+#include <charconv>
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+#include "framework/base/status.h"
+#include "framework/metrics/run_directory.h"
+#include "nlohmann/json.hpp"
+
+namespace holdfast {
+namespace {
+
+using Json = nlohmann::json;
+
+/// The shortest text that reads back as the same value (absl::StrCat would cut to six digits).
+template <typename Real>
+std::string RealToJson(Real value) {
+  if (!std::isfinite(value)) return "null";
+  char text[64];
+  const auto end = std::to_chars(text, text + sizeof(text), value).ptr;
+  return std::string(text, end);
+}
+
+std::string BitsToJson(float value) { return absl::StrFormat("\"%08x\"", std::bit_cast<uint32_t>(value)); }
+
+absl::StatusOr<const Json*> Find(const Json& line, const char* name) {
+  const auto found = line.find(name);
+  if (found == line.end()) return absl::DataLossError(absl::StrCat("field '", name, "' is missing"));
+  return &*found;
+}
+
+absl::Status WrongType(const char* name, const Json& value, const char* expected) {
+  return absl::DataLossError(absl::StrCat("field '", name, "': expected ", expected, ", found ",
+                                          value.dump(-1, ' ', true, Json::error_handler_t::replace)));
+}
+
+absl::Status Read(const Json& line, const char* name, int64_t* out) {
+  HF_ASSIGN_OR_RETURN(const Json* value, Find(line, name));
+  if (!value->is_number_integer()) return WrongType(name, *value, "an integer");
+  if (value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
+    return WrongType(name, *value, "an integer of 64 bits");
+  }
+  *out = value->get<int64_t>();
+  return absl::OkStatus();
+}
+
+absl::Status Read(const Json& line, const char* name, double* out) {
+  HF_ASSIGN_OR_RETURN(const Json* value, Find(line, name));
+  if (!value->is_number()) return WrongType(name, *value, "a number");
+  *out = value->get<double>();
+  return absl::OkStatus();
+}
+
+template <typename Unsigned>
+absl::Status ReadHex(const Json& line, const char* name, Unsigned* out) {
+  HF_ASSIGN_OR_RETURN(const Json* value, Find(line, name));
+  constexpr size_t kDigits = 2 * sizeof(Unsigned);
+  if (value->is_string() && value->get_ref<const std::string&>().size() == kDigits) {
+    const std::string& text = value->get_ref<const std::string&>();
+    const auto [end, error] = std::from_chars(text.data(), text.data() + kDigits, *out, 16);
+    if (error == std::errc() && end == text.data() + kDigits) return absl::OkStatus();
+  }
+  return WrongType(name, *value, sizeof(Unsigned) == 4 ? "8 hexadecimal digits" : "16 hexadecimal digits");
+}
+
+absl::Status ReadFloatBits(const Json& line, const char* name, float* out) {
+  uint32_t bits = 0;
+  HF_RETURN_IF_ERROR(ReadHex(line, name, &bits));
+  *out = std::bit_cast<float>(bits);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string StepMetrics::ToJson() const {
+  std::string json =
+      absl::StrCat("{\"step\":", step, ",\"loss\":", RealToJson(loss), ",\"loss_bits\":", BitsToJson(loss),
+                   ",\"grad_norm\":", RealToJson(grad_norm), ",\"grad_norm_bits\":", BitsToJson(grad_norm));
+  absl::StrAppend(&json, ",\"lr\":", RealToJson(lr), ",\"tokens\":", tokens, ",\"world_size\":", world_size,
+                  ",\"generation\":", generation, ",\"step_seconds\":", RealToJson(step_seconds),
+                  ",\"tokens_per_second\":", RealToJson(tokens_per_second),
+                  ",\"mfu\":", mfu.has_value() ? RealToJson(*mfu) : "null");
+  absl::StrAppend(&json, ",\"checkpoint_stall_seconds\":", RealToJson(checkpoint_stall_seconds),
+                  ",\"time\":", RealToJson(time));
+  if (state_digest.has_value())
+    absl::StrAppend(&json, ",\"state_digest\":", absl::StrFormat("\"%016x\"", *state_digest));
+  return absl::StrCat(json, "}");
+}
+
+absl::StatusOr<StepMetrics> StepMetrics::FromJson(const std::string& text) {
+  const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!line.is_object()) return absl::DataLossError("not a JSON object");
+  StepMetrics m;
+  HF_RETURN_IF_ERROR(Read(line, "step", &m.step));
+  HF_RETURN_IF_ERROR(ReadFloatBits(line, "loss_bits", &m.loss));
+  HF_RETURN_IF_ERROR(ReadFloatBits(line, "grad_norm_bits", &m.grad_norm));
+  HF_RETURN_IF_ERROR(Read(line, "lr", &m.lr));
+  HF_RETURN_IF_ERROR(Read(line, "tokens", &m.tokens));
+  HF_RETURN_IF_ERROR(Read(line, "world_size", &m.world_size));
+  HF_RETURN_IF_ERROR(Read(line, "generation", &m.generation));
+  HF_RETURN_IF_ERROR(Read(line, "step_seconds", &m.step_seconds));
+  HF_RETURN_IF_ERROR(Read(line, "tokens_per_second", &m.tokens_per_second));
+  HF_RETURN_IF_ERROR(Read(line, "checkpoint_stall_seconds", &m.checkpoint_stall_seconds));
+  HF_RETURN_IF_ERROR(Read(line, "time", &m.time));
+  if (line.contains("mfu") && !line["mfu"].is_null()) HF_RETURN_IF_ERROR(Read(line, "mfu", &m.mfu.emplace()));
+  if (line.contains("state_digest")) HF_RETURN_IF_ERROR(ReadHex(line, "state_digest", &m.state_digest.emplace()));
+  return m;
+}
+
+}  // namespace holdfast

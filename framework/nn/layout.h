@@ -1,0 +1,71 @@
+#pragma once
+// What a model is made of, without its values: parameters in canonical order, grouped into units, cut into chunks.
+// Everything here is a pure function of the model's config and never of the world.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "framework/tensor/tensor.h"
+
+namespace holdfast {
+
+enum class InitKind : uint8_t { kNormal, kZeros, kOnes };
+
+struct ParameterSpec {
+  std::string name;  // "blocks.3.attention.qkv.weight"
+  Shape shape;       // matrices are (out, in), row-major
+  InitKind init = InitKind::kZeros;
+  float init_std = 0;
+  bool decay = false;  // weight decay applies (matrices, not norms and biases)
+  int unit = 0;
+  // Set by ParameterLayout:
+  int64_t offset = 0;       // of its first element in the model's flat vector
+  int64_t unit_offset = 0;  // of its first element in its unit's flat vector
+
+  bool is_matrix() const { return shape.rank() >= 2; }
+};
+
+/// The atom of ownership, transfer, gradient norm, compression and checksum: whole rows of one parameter, never
+/// depending on the world.
+struct Chunk {
+  int parameter = 0;
+  int64_t first_row = 0, num_rows = 0;
+  int64_t offset = 0;  // of its first element in the model's flat vector
+  int64_t elements = 0;
+};
+
+/// A unit is the set of parameters that are gathered, used and freed together: the embedding, each block, the head.
+struct Unit {
+  std::string name;
+  int first_parameter = 0, num_parameters = 0;
+  int first_chunk = 0, num_chunks = 0;
+  int64_t offset = 0;  // in the model's flat vector
+  int64_t elements = 0;
+};
+
+class ParameterLayout {
+ public:
+  /// Rows of a chunk: as many as fit this many elements (1 MiB of fp32), at least one.
+  static constexpr int64_t kChunkElements = int64_t{1} << 18;
+
+  /// `parameters` in canonical order, units 0, 1, ... contiguous and ascending; `unit_names` one per unit.
+  ParameterLayout(std::vector<ParameterSpec> parameters, std::vector<std::string> unit_names);
+
+  absl::Span<const ParameterSpec> parameters() const { return parameters_; }
+  absl::Span<const Chunk> chunks() const { return chunks_; }
+  absl::Span<const Unit> units() const { return units_; }
+  int num_units() const { return static_cast<int>(units_.size()); }
+  int64_t elements() const { return elements_; }
+  /// Index of the parameter called `name`, or -1.
+  int Find(const std::string& name) const;
+
+ private:
+  std::vector<ParameterSpec> parameters_;
+  std::vector<Chunk> chunks_;
+  std::vector<Unit> units_;
+  int64_t elements_ = 0;
+};
+
+}  // namespace holdfast

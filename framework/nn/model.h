@@ -1,0 +1,64 @@
+#pragma once
+// What the trainer needs from a model, and what a model needs from whoever holds its weights. The model says when it
+// uses a unit and when a unit's gradient is finished; where weights come from and gradients go to (resident, gathered
+// from other workers, reduced over them) is decided behind UnitStore.
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "framework/nn/layout.h"
+#include "framework/tensor/tensor.h"
+
+namespace holdfast {
+
+/// Thread-safety: none; one step at a time.
+class UnitStore {
+ public:
+  virtual ~UnitStore() = default;
+
+  /// The weights of a unit, in its parameters' order: matrices in the compute dtype, vectors in fp32. Readable until
+  /// Release. An error (a peer lost, a stop requested) ends the step; the caller passes it on.
+  virtual absl::StatusOr<absl::Span<const Tensor>> Acquire(int unit) = 0;
+  virtual void Release(int unit) = 0;
+
+  /// fp32 tensors to overwrite with this microbatch's gradients of the unit; EndGradients when all are written.
+  virtual absl::StatusOr<absl::Span<const Tensor>> BeginGradients(int unit) = 0;
+  virtual absl::Status EndGradients(int unit) = 0;
+};
+
+/// Device views of one microbatch: B sequences of T tokens.
+struct TokenBatch {
+  const int32_t* inputs = nullptr;   // (B * T)
+  const int32_t* targets = nullptr;  // (B * T); -1 = not counted
+  int64_t batch = 0, sequence = 0;
+};
+
+/// One pass over a microbatch.
+struct PassContext {
+  kernels::Ops* ops = nullptr;
+  Arena* arena = nullptr;
+  UnitStore* store = nullptr;
+  kernels::RandomKey random;  // seed, step, microbatch; the model fills in the site
+  float loss_scale = 1;       // gradient of each counted token's loss: 1 / (tokens of the global batch)
+};
+
+/// A trainable model: forward and backward written out. Stateless but for its config.
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const ParameterLayout& layout() const = 0;
+  virtual DType compute_dtype() const = 0;
+
+  /// Losses of every token into `losses` (B * T, fp32, 0 where not counted) and gradients into the store.
+  virtual absl::Status ForwardBackward(const TokenBatch& batch, const PassContext& context, float* losses) = 0;
+
+  /// Losses only; no dropout, no gradients.
+  virtual absl::Status Evaluate(const TokenBatch& batch, const PassContext& context, float* losses) = 0;
+
+  /// Logits (B, V) fp32 of the last token of each sequence; `logits` is a device pointer.
+  virtual absl::Status LastLogits(const TokenBatch& batch, const PassContext& context, float* logits) = 0;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,26 @@
+#pragma once
+// How parameters appear in an external file: the only thing that model families (which know foreign names) and file
+// formats (which know bytes) share.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "framework/tensor/tensor.h"
+
+namespace holdfast {
+
+/// One tensor of an external file and the rows of the parameter it holds. A fused parameter (query, key and value in
+/// one matrix) is several external tensors; rows [first_row, first_row + num_rows) of the parameter are this one.
+struct ExternalTensor {
+  std::string name;                     // "model.layers.0.self_attn.k_proj.weight"
+  int parameter = 0;                    // index in the layout
+  int64_t first_row = 0, num_rows = 0;  // a vector parameter of n elements counts as n rows of one
+  bool transposed = false;              // the file holds (in, out), as GPT-2's Conv1D does
+  Shape shape;                          // in the file
+  std::string alias = {};               // another name a reader accepts; empty = none
+};
+
+using TensorMap = std::vector<ExternalTensor>;
+
+}  // namespace holdfast

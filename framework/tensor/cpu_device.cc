@@ -1,0 +1,65 @@
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "framework/base/status.h"
+#include "framework/base/thread_pool.h"
+#include "framework/tensor/device.h"
+
+namespace holdfast {
+namespace {
+
+constexpr size_t kSmallAlignment = 64;
+constexpr size_t kHugePage = size_t{2} << 20;
+
+size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+class CpuStream final : public Stream {
+ public:
+  explicit CpuStream(int threads) : pool_(threads), ops_(kernels::MakeCpuOps(pool_)) {}
+
+  kernels::Ops& ops() override { return *ops_; }
+  void Synchronize() override {}
+  size_t scratch_bytes() const override { return pool_.scratch_bytes(); }
+
+ private:
+  ThreadPool pool_;
+  std::unique_ptr<kernels::Ops> ops_;
+};
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(int threads) : threads_(threads > 0 ? threads : AvailableProcessors()) {}
+
+  std::string name() const override {
+    return absl::StrCat("cpu (", kernels::CpuInstructionSet(), ", ", threads_,
+                        threads_ == 1 ? " thread)" : " threads)");
+  }
+
+  absl::StatusOr<void*> Allocate(size_t bytes) override {
+    const bool large = bytes >= kHugePage;
+    const size_t alignment = large ? kHugePage : kSmallAlignment;
+    void* data = std::aligned_alloc(alignment, RoundUp(bytes, alignment));
+    if (data == nullptr) {
+      return absl::ResourceExhaustedError(absl::StrCat("out of host memory: could not allocate ", bytes >> 20, " MiB"));
+    }
+    if (large) madvise(data, RoundUp(bytes, alignment), MADV_HUGEPAGE);  // best effort: fewer TLB misses
+    return data;
+  }
+
+  void Free(void* data, size_t) override { std::free(data); }
+  std::unique_ptr<Stream> CreateStream() override { return std::make_unique<CpuStream>(threads_); }
+  void CopyToHost(void* host, const void* device, size_t bytes) override { std::memcpy(host, device, bytes); }
+  void CopyFromHost(void* device, const void* host, size_t bytes) override { std::memcpy(device, host, bytes); }
+
+ private:
+  int threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> MakeCpuDevice(int threads) { return std::make_unique<CpuDevice>(threads); }
+
+}  // namespace holdfast

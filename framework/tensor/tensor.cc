@@ -1,0 +1,79 @@
+#include "framework/tensor/tensor.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "absl/strings/str_join.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+}  // namespace
+
+Shape::Shape(std::initializer_list<int64_t> dims) : Shape(absl::MakeConstSpan(dims.begin(), dims.size())) {}
+
+Shape::Shape(absl::Span<const int64_t> dims) : rank_(static_cast<int>(dims.size())) {
+  HF_CHECK(rank_ <= kMaxRank);
+  std::copy(dims.begin(), dims.end(), dims_.begin());
+}
+
+int64_t Shape::elements() const {
+  return std::accumulate(dims_.begin(), dims_.begin() + rank_, int64_t{1}, std::multiplies<>());
+}
+
+int64_t Shape::rows() const {
+  return rank_ <= 1 ? 1 : std::accumulate(dims_.begin(), dims_.begin() + rank_ - 1, int64_t{1}, std::multiplies<>());
+}
+
+std::string Shape::ToString() const {
+  return absl::StrCat("[", absl::StrJoin(dims_.begin(), dims_.begin() + rank_, ", "), "]");
+}
+
+absl::StatusOr<Buffer> Buffer::Allocate(Device& device, size_t bytes) {
+  Buffer buffer;
+  if (bytes == 0) return buffer;
+  HF_ASSIGN_OR_RETURN(buffer.data_, device.Allocate(bytes));
+  buffer.device_ = &device;
+  buffer.bytes_ = bytes;
+  return buffer;
+}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (data_ != nullptr) device_->Free(data_, bytes_);
+}
+
+kernels::Matrix Tensor::RowRange(int64_t first, int64_t count) const {
+  kernels::Matrix m = matrix();
+  m.data = static_cast<char*>(data) + static_cast<size_t>(first * m.stride) * kernels::SizeOf(dtype);
+  m.rows = count;
+  return m;
+}
+
+absl::StatusOr<Arena> Arena::Create(Device& device, size_t capacity) {
+  Arena arena;
+  arena.counting_ = false;
+  HF_ASSIGN_OR_RETURN(arena.block_, Buffer::Allocate(device, capacity));
+  return arena;
+}
+
+Tensor Arena::Allocate(DType dtype, Shape shape) {
+  Tensor tensor{nullptr, dtype, shape};
+  if (!counting_) tensor.data = block_.as<char>() + used_;
+  used_ += (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  peak_ = std::max(peak_, used_);
+  HF_CHECK(counting_ || used_ <= block_.bytes());
+  return tensor;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,118 @@
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/embedding.cc"
+#include "hwy/cache_control.h"
+#include "kernels/cpu/calls.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/foreach_target.h"
+#include "kernels/cpu/load-inl.h"
+#include "kernels/cpu/random-inl.h"
+#include "kernels/cpu/views.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace holdfast::kernels {
+namespace HWY_NAMESPACE {
+
+/// Columns of one backward task: 8 cache lines of the fp32 tables.
+constexpr int64_t kStripe = 128;
+
+/// Rows whose table lines are asked for ahead: tokens name rows all over memory, where no hardware prefetcher looks.
+constexpr int64_t kPrefetchRows = 4;
+
+template <typename T, typename Table>
+void ForwardRow(const EmbeddingForwardCall& call, const RowDropout& dropout, int64_t row) {
+  const Eight d;
+  const int64_t cols = call.out.cols;
+  const bool has_position = call.position_table.data != nullptr;
+  const Table* token = RowOf<Table>(call.token_table, call.tokens[row]);
+  const Table* position = has_position ? RowOf<Table>(call.position_table, row % call.sequence) : nullptr;
+  T* out = RowOf<T>(call.out, row);
+  const uint32_t* masks = dropout.Masks(row * cols);
+  ForVectors(d, cols, [&](int64_t c, auto access) HWY_ATTR {
+    auto value = access.Load(d, token + c);
+    if (has_position) value = hn::Add(value, access.Load(d, position + c));
+    access.Store(d, dropout.Apply(value, masks + c), out + c);
+  });
+}
+
+void EmbeddingForward(Executor& executor, const EmbeddingForwardCall& call, const Dropout& dropout) {
+  const int64_t cols = call.out.cols;
+  const Pieces pieces = PiecesOfRows(call.out.rows, cols);
+  ParallelFor(executor, pieces.count(), [&](int64_t task, int thread) HWY_ATTR {
+    const size_t bytes = static_cast<size_t>(KeepMaskSize(cols)) * sizeof(uint32_t);
+    const RowDropout rows(dropout, cols, static_cast<uint32_t*>(executor.Scratch(thread, bytes)));
+    const Range range = pieces.piece(task);
+    WithType(call.out.dtype, [&](auto out_type) {
+      WithType(call.token_table.dtype, [&](auto table_type) {
+        for (int64_t r = range.begin; r < range.end; ++r) {
+          ForwardRow<decltype(out_type), decltype(table_type)>(call, rows, r);
+        }
+      });
+    });
+  });
+}
+
+/// Columns [c0, c0 + dropout's columns) of row `row`.
+template <typename T>
+void BackwardRow(const EmbeddingBackwardCall& call, const RowDropout& dropout, int64_t row, Range columns) {
+  const Eight d;
+  const int64_t c0 = columns.begin;
+  const bool has_position = call.d_position_table.data != nullptr;
+  const T* d_out = RowOf<T>(call.d_out, row) + c0;
+  float* token = RowOf<float>(call.d_token_table, call.tokens[row]) + c0;
+  float* position = has_position ? RowOf<float>(call.d_position_table, row % call.sequence) + c0 : nullptr;
+  const uint32_t* masks = dropout.Masks(row * call.d_out.cols + c0);
+  ForVectors(d, columns.end - c0, [&](int64_t c, auto access) HWY_ATTR {
+    const auto value = dropout.Apply(access.Load(d, d_out + c), masks + c);
+    access.Store(d, hn::Add(access.Load(d, token + c), value), token + c);
+    if (has_position) access.Store(d, hn::Add(access.Load(d, position + c), value), position + c);
+  });
+}
+
+void PrefetchRow(const EmbeddingBackwardCall& call, int64_t row, Range columns) {
+  if (row >= call.d_out.rows) return;
+  const float* token = RowOf<float>(call.d_token_table, call.tokens[row]);
+  for (int64_t c = columns.begin; c < columns.end; c += 16) hwy::Prefetch(token + c);
+}
+
+// A table row is added to as often as its token occurs. Each task owns a stripe of columns and walks all rows in order,
+// so each sum has one fixed order, and no two tasks write the same element.
+void EmbeddingBackward(Executor& executor, const EmbeddingBackwardCall& call, const Dropout& dropout) {
+  const Pieces stripes = {call.d_out.cols, kStripe};
+  ParallelFor(executor, stripes.count(), [&](int64_t task, int thread) HWY_ATTR {
+    const Range columns = stripes.piece(task);
+    const int64_t width = columns.end - columns.begin;
+    const size_t bytes = static_cast<size_t>(KeepMaskSize(width)) * sizeof(uint32_t);
+    const RowDropout rows(dropout, width, static_cast<uint32_t*>(executor.Scratch(thread, bytes)));
+    WithType(call.d_out.dtype, [&](auto type) {
+      for (int64_t r = 0; r < call.d_out.rows; ++r) {
+        PrefetchRow(call, r + kPrefetchRows, columns);
+        BackwardRow<decltype(type)>(call, rows, r, columns);
+      }
+    });
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace holdfast::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace holdfast::kernels {
+
+HWY_EXPORT(EmbeddingForward);
+HWY_EXPORT(EmbeddingBackward);
+
+void CpuOps::EmbeddingForward(Matrix out, const int32_t* tokens, ConstMatrix token_table, ConstMatrix position_table,
+                              int64_t sequence, const Dropout& dropout) {
+  HWY_DYNAMIC_DISPATCH(EmbeddingForward)
+  (executor_, {out, tokens, token_table, position_table, sequence}, dropout);
+}
+
+void CpuOps::EmbeddingBackward(Matrix d_token_table, Matrix d_position_table, const int32_t* tokens, ConstMatrix d_out,
+                               int64_t sequence, const Dropout& dropout) {
+  HWY_DYNAMIC_DISPATCH(EmbeddingBackward)
+  (executor_, {d_token_table, d_position_table, tokens, d_out, sequence}, dropout);
+}
+
+}  // namespace holdfast::kernels
+#endif  // HWY_ONCE

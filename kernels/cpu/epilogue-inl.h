@@ -1,0 +1,87 @@
+// What happens to a finished tile of a GEMM on its way to memory: + C, + bias, GELU, rounding to the storage type.
+//
+// Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.
+
+#if defined(HOLDFAST_KERNELS_CPU_EPILOGUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HOLDFAST_KERNELS_CPU_EPILOGUE_INL_H_
+#undef HOLDFAST_KERNELS_CPU_EPILOGUE_INL_H_
+#else
+#define HOLDFAST_KERNELS_CPU_EPILOGUE_INL_H_
+#endif
+
+#include <cstdint>
+#include <cstring>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/math-inl.h"
+#include "kernels/cpu/microkernel-inl.h"
+#include "kernels/ops.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace holdfast::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using TileTag = hn::CappedTag<float, kLanes>;
+using TileVec = hn::Vec<TileTag>;
+
+HWY_INLINE void StoreAs(DType dtype, TileVec value, void* row, int64_t column) {
+  if (dtype == DType::kF32) {
+    hn::StoreU(value, TileTag(), static_cast<float*>(row) + column);
+  } else {
+    StoreBf16(TileTag(), value, static_cast<uint16_t*>(row) + column);
+  }
+}
+
+/// kNr values of one row: `c`, `pre_gelu` (may be null) and `bias` (may be null) point at the first of them.
+HWY_INLINE void FinishRow(const GemmArgs& args, const float* sum, const float* bias, void* c, void* pre_gelu) {
+  const TileTag d;
+  for (int64_t v = 0; v < kNr; v += kLanes) {
+    TileVec value = hn::LoadU(d, sum + v);
+    if (args.accumulate) value = hn::Add(value, hn::LoadU(d, static_cast<const float*>(c) + v));
+    if (bias != nullptr) value = hn::Add(value, hn::LoadU(d, bias + v));
+    if (args.gelu) {
+      if (pre_gelu != nullptr) StoreAs(args.pre_gelu.dtype, value, pre_gelu, v);
+      value = Gelu(d, value);
+    }
+    StoreAs(args.c.dtype, value, c, v);
+  }
+}
+
+HWY_INLINE char* ElementAt(const Matrix& m, int64_t row, int64_t col) {
+  return static_cast<char*>(m.data) + (row * m.stride + col) * static_cast<int64_t>(SizeOf(m.dtype));
+}
+
+/// Writes `rows` rows and `cols` (at most kNr) columns of `tile` (rows, kNr) to C at (row0, col0). A narrow tile takes
+/// the same path in a padded copy, so its bits are those of a whole one.
+HWY_INLINE void WriteTile(const GemmArgs& args, const float* tile, int64_t row0, int64_t col0, int64_t rows,
+                          int64_t cols) {
+  const float* bias = args.bias == nullptr ? nullptr : args.bias + col0;
+  const bool keep_input = args.gelu && args.pre_gelu.data != nullptr;
+  if (cols == kNr) {
+    for (int64_t r = 0; r < rows; ++r) {
+      FinishRow(args, tile + r * kNr, bias, ElementAt(args.c, row0 + r, col0),
+                keep_input ? ElementAt(args.pre_gelu, row0 + r, col0) : nullptr);
+    }
+    return;
+  }
+  const size_t count = static_cast<size_t>(cols);
+  float padded_bias[kNr] = {}, padded_c[kNr] = {}, padded_pre_gelu[kNr] = {};
+  if (bias != nullptr) std::memcpy(padded_bias, bias, count * sizeof(float));
+  for (int64_t r = 0; r < rows; ++r) {
+    char* c = ElementAt(args.c, row0 + r, col0);
+    if (args.accumulate) std::memcpy(padded_c, c, count * sizeof(float));
+    FinishRow(args, tile + r * kNr, bias == nullptr ? nullptr : padded_bias, padded_c,
+              keep_input ? padded_pre_gelu : nullptr);
+    std::memcpy(c, padded_c, count * SizeOf(args.c.dtype));
+    if (keep_input) {
+      std::memcpy(ElementAt(args.pre_gelu, row0 + r, col0), padded_pre_gelu, count * SizeOf(args.pre_gelu.dtype));
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace holdfast::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard, per target

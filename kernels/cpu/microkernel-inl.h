@@ -1,0 +1,97 @@
+// The inner loop under every matrix product on the CPU (GEMM and attention): a tile of kMr x kNr sums held in
+// registers. Its operands are packed panels (see pack-inl.h):
+//   A panel: [k][kMr], the rows of one tile side by side; B panel: [k][kNr], its columns.
+//
+// Each element is one chain of fused multiply-adds over ascending k. Callers cut k into blocks of kKc, the same on
+// every instruction set, and add the blocks in ascending order: so an element's bits depend on its row of A, its column
+// of B and k only, not on where the tile lies, how many rows there are, the thread or the vector width.
+//
+// Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.
+
+#if defined(HOLDFAST_KERNELS_CPU_MICROKERNEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HOLDFAST_KERNELS_CPU_MICROKERNEL_INL_H_
+#undef HOLDFAST_KERNELS_CPU_MICROKERNEL_INL_H_
+#else
+#define HOLDFAST_KERNELS_CPU_MICROKERNEL_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace holdfast::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// 12 sums + 2 of B + 1 of A fill AVX2's 16 registers; 24 + 2 + 1 of AVX-512's 32. Twelve independent chains per port
+// pair cover the latency of an fma (4 cycles, two a cycle) with room to spare.
+constexpr int kLanes = HWY_MAX_BYTES / 4;
+constexpr int kMr = kLanes == 16 ? 12 : 6;
+constexpr int kNr = 2 * kLanes;
+
+/// A B panel of this depth (16 KiB for AVX2) stays in the first-level cache while the tiles of a column pass over it.
+constexpr int64_t kKc = 256;
+
+/// out (kRows, kNr) = previous (kRows, kNr; null for zero) + A panel (kc, kMr) * B panel (kc, kNr). out and previous
+/// have rows `stride` apart and may be the same.
+template <int kRows>
+HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const float* previous,
+                           float* out, int64_t stride) {
+  const hn::CappedTag<float, kLanes> d;
+  using V = hn::Vec<decltype(d)>;
+  V sum[kRows][2];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = hn::Zero(d);
+  for (int64_t k = 0; k < kc; ++k) {
+    const V b0 = hn::LoadU(d, b);
+    const V b1 = hn::LoadU(d, b + kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const V a_r = hn::Set(d, a[r]);
+      sum[r][0] = hn::MulAdd(a_r, b0, sum[r][0]);
+      sum[r][1] = hn::MulAdd(a_r, b1, sum[r][1]);
+    }
+    a += kMr;
+    b += kNr;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+      V value = sum[r][v];
+      if (previous != nullptr) value = hn::Add(hn::LoadU(d, previous + r * stride + v * kLanes), value);
+      hn::StoreU(value, d, out + r * stride + v * kLanes);
+    }
+  }
+}
+
+using MultiplyFn = void (*)(int64_t, const float*, const float*, const float*, float*, int64_t);
+
+/// Multiply<rows>: a tile at the lower edge computes its own rows only, which is what makes a single row (sampling)
+/// cheap.
+HWY_INLINE MultiplyFn MultiplyFor(int64_t rows) {
+  static constexpr MultiplyFn kTable[] = {
+    Multiply<1>,
+    Multiply<2>,
+    Multiply<3>,
+    Multiply<4>,
+    Multiply<5>,
+    Multiply<6>,
+#if HWY_MAX_BYTES == 64
+    Multiply<7>,
+    Multiply<8>,
+    Multiply<9>,
+    Multiply<10>,
+    Multiply<11>,
+    Multiply<12>,
+#endif
+  };
+  return kTable[(rows < kMr ? rows : kMr) - 1];
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace holdfast::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard, per target

@@ -1,0 +1,52 @@
+#pragma once
+// Causal self-attention with grouped query heads: one projection for query, key and value, optional rotary positions,
+// one output projection.
+
+#include <string>
+
+#include "framework/config/config.h"
+#include "models/linear.h"
+
+namespace holdfast {
+
+struct AttentionActivations {
+  Tensor qkv;  // (R, (H + 2G) * D), after rotation
+  Tensor lse;  // (B, H, T) fp32
+  Tensor out;  // (R, H * D)
+};
+
+class Attention {
+ public:
+  /// `layer` names its dropout. `rope` (max T, D), or null for no rotation, must outlive this.
+  Attention(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, int64_t layer,
+            const float* rope);
+
+  AttentionActivations Allocate(const Pass& pass) const;
+
+  /// y (R, C) for x (R, C).
+  void Forward(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, const AttentionActivations& activations,
+               kernels::Matrix y) const;
+
+  /// d_x (R, C) for d_y (R, C). d_x may be the memory of x.
+  void Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
+                const AttentionActivations& activations, kernels::ConstMatrix d_y, kernels::Matrix d_x) const;
+
+ private:
+  int64_t query_width() const { return num_heads_ * head_dim_; }
+  int64_t qkv_width() const { return (num_heads_ + 2 * num_kv_heads_) * head_dim_; }
+  kernels::AttentionShape ShapeOf(const Pass& pass) const;
+  void Rotate(const Pass& pass, kernels::Matrix qkv, bool inverse) const;
+
+  int64_t num_heads_, num_kv_heads_, head_dim_, layer_;
+  const float* rope_;
+  Linear qkv_, out_;
+};
+
+/// Table for kernels::Ops::Rope: (length, D), D/2 cosines then D/2 sines of position * theta^(-2i/D).
+std::vector<float> RopeTable(int64_t length, int64_t head_dim, double theta);
+
+/// Standard deviation of projections that write into the residual stream: init_std / sqrt(2 * layers), so that the
+/// stream's variance does not grow with depth (Radford et al. 2019, section 2.3).
+float ResidualInitStd(const ModelConfig& config);
+
+}  // namespace holdfast

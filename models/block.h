@@ -1,0 +1,58 @@
+#pragma once
+// One pre-norm block: x + attention(norm1(x)), then + mlp(norm2(.)). The additions happen in the norm that reads the
+// sum: norm2 for the attention branch, the next module's norm for the MLP branch.
+
+#include <string>
+
+#include "models/attention.h"
+#include "models/mlp.h"
+#include "models/norm.h"
+
+namespace holdfast {
+
+struct BlockActivations {
+  Tensor input;  // (R, C) value of the residual stream on entry: all that recomputation needs
+  NormActivations norm1;
+  Tensor norm1_out;  // (R, C)
+  AttentionActivations attention;
+  Tensor middle;  // (R, C) input + dropout(attention branch)
+  NormActivations norm2;
+  Tensor norm2_out;  // (R, C)
+  MlpActivations mlp;
+};
+
+class Block {
+ public:
+  /// `layer` counts from 1 (0 is the embedding).
+  Block(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, int64_t layer,
+        const float* rope);
+
+  /// Everything but `input` and `middle`, which the caller allocates (they may be one memory if no backward follows).
+  void AllocateInner(const Pass& pass, BlockActivations* activations) const;
+
+  /// Adds the stream's branch to its residual and leaves the new stream: residual = activations.middle, its branch in
+  /// the memory `branch` (which may be the memory of in.branch).
+  ResidualStream Forward(const Pass& pass, UnitTensors weights, const ResidualStream& in,
+                         const BlockActivations& activations, const Tensor& branch) const;
+
+  /// Fills `activations` again from activations.input: the same calls on the same bits. `branch` (R, C) is scratch.
+  void Recompute(const Pass& pass, UnitTensors weights, const BlockActivations& activations,
+                 const Tensor& branch) const;
+
+  /// `gradient` (R, C) holds the gradient of the stream's value after this block (both residual and branch) and
+  /// receives that of activations.input. Overwrites `activations`.
+  void Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients, const BlockActivations& activations,
+                const Tensor& gradient) const;
+
+ private:
+  void ForwardInner(const Pass& pass, UnitTensors weights, const ResidualStream& in,
+                    const BlockActivations& activations, const Tensor& branch) const;
+
+  int64_t layer_;
+  Norm norm1_;
+  Attention attention_;
+  Norm norm2_;
+  Mlp mlp_;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,38 @@
+#pragma once
+// y = x W^T (+ bias), with W (out, in).
+
+#include <string>
+
+#include "models/parameter_builder.h"
+#include "models/pass.h"
+
+namespace holdfast {
+
+class Linear {
+ public:
+  struct Options {
+    int64_t in = 0, out = 0;
+    bool bias = false;
+    float init_std = 0;
+  };
+
+  Linear(ParameterBuilder& builder, const std::string& name, const Options& options);
+
+  /// y (R, out) = x (R, in) W^T + bias.
+  void Forward(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, kernels::Matrix y) const;
+
+  /// y = gelu(value) and pre_gelu (R, out) = value, for value = x W^T + bias.
+  void ForwardGelu(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, kernels::Matrix y,
+                   kernels::Matrix pre_gelu) const;
+
+  /// d_W = d_y^T x, d_bias = sum of d_y over rows; d_x (R, in) = d_y W. d_x may be the memory of x.
+  void Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
+                kernels::ConstMatrix d_y, kernels::Matrix d_x) const;
+
+ private:
+  const float* Bias(UnitTensors weights) const { return bias_ < 0 ? nullptr : weights[bias_].f32(); }
+
+  int weight_, bias_ = -1;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,60 @@
+#include "models/mlp.h"
+
+#include "models/attention.h"
+
+namespace holdfast {
+
+Mlp::Mlp(ParameterBuilder& builder, const std::string& name, const ModelConfig& config)
+    : swiglu_(config.activation == ActivationKind::kSwiglu),
+      intermediate_size_(config.intermediate_size),
+      up_(builder, name + (swiglu_ ? ".gate_up" : ".up"),
+          {.in = config.hidden_size,
+           .out = swiglu_ ? 2 * intermediate_size_ : intermediate_size_,
+           .bias = config.bias,
+           .init_std = static_cast<float>(config.init_std)}),
+      down_(builder, name + ".down",
+            {.in = intermediate_size_,
+             .out = config.hidden_size,
+             .bias = config.bias,
+             .init_std = ResidualInitStd(config)}) {}
+
+MlpActivations Mlp::Allocate(const Pass& pass) const {
+  MlpActivations activations;
+  activations.up = pass.Activation(swiglu_ ? 2 * intermediate_size_ : intermediate_size_);
+  activations.act = pass.Activation(intermediate_size_);
+  return activations;
+}
+
+void Mlp::ForwardUp(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x,
+                    const MlpActivations& activations) const {
+  const kernels::Matrix up = activations.up.matrix(), act = activations.act.matrix();
+  if (swiglu_) {
+    up_.Forward(pass, weights, x, up);
+    pass.ops->SwigluForward(act, up);
+  } else {
+    up_.ForwardGelu(pass, weights, x, act, up);
+  }
+}
+
+void Mlp::ForwardDown(const Pass& pass, UnitTensors weights, const MlpActivations& activations,
+                      kernels::Matrix y) const {
+  down_.Forward(pass, weights, activations.act.matrix(), y);
+}
+
+void Mlp::Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
+                   const MlpActivations& activations, kernels::ConstMatrix d_y, kernels::Matrix d_x) const {
+  const kernels::Matrix up = activations.up.matrix(), act = activations.act.matrix();
+  const kernels::Matrix d_act = act;  // the widest tensor of the block: reused as soon as d_W of `down` is taken
+  down_.Backward(pass, weights, gradients, act, d_y, d_act);
+  if (swiglu_) {
+    ArenaScope scope(*pass.arena);
+    const kernels::Matrix d_up = pass.Activation(2 * intermediate_size_).matrix();
+    pass.ops->SwigluBackward(d_up, d_act, up);
+    up_.Backward(pass, weights, gradients, x, d_up, d_x);
+  } else {
+    pass.ops->GeluBackward(d_act, d_act, up);
+    up_.Backward(pass, weights, gradients, x, d_act, d_x);
+  }
+}
+
+}  // namespace holdfast

@@ -1,0 +1,45 @@
+#pragma once
+// LayerNorm or RMSNorm of the residual stream, which it also adds up.
+
+#include <string>
+
+#include "framework/config/config.h"
+#include "models/parameter_builder.h"
+#include "models/pass.h"
+
+namespace holdfast {
+
+/// What the backward pass needs besides the norm's input.
+struct NormActivations {
+  Tensor mean, rstd;  // (R) fp32; no mean for RMSNorm
+};
+
+class Norm {
+ public:
+  Norm(ParameterBuilder& builder, const std::string& name, const ModelConfig& config);
+
+  NormActivations Allocate(const Pass& pass, int64_t rows) const;
+
+  /// sum (R, C) = value of the stream; out (R, C) = norm(sum). A stream without a branch already is its value: `sum`
+  /// is not written then. `sum` may be the memory of the stream's residual.
+  void Forward(const Pass& pass, UnitTensors weights, const ResidualStream& in, const NormActivations& activations,
+               kernels::Matrix sum, kernels::Matrix out) const;
+
+  /// out (R, C) = norm(x).
+  void Forward(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, const NormActivations& activations,
+               kernels::Matrix out) const;
+
+  /// d_x (R, C) = d_residual (optional; may be d_x itself) + gradient through the norm for d_out at input x.
+  void Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
+                const NormActivations& activations, kernels::ConstMatrix d_out, kernels::ConstMatrix d_residual,
+                kernels::Matrix d_x) const;
+
+ private:
+  kernels::NormParams Params(UnitTensors weights) const;
+
+  kernels::NormKind kind_;
+  float eps_;
+  int weight_, bias_ = -1;
+};
+
+}  // namespace holdfast

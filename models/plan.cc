@@ -1,0 +1,75 @@
+#include "models/plan.h"
+
+#include <vector>
+
+#include "framework/base/status.h"
+#include "models/counting_ops.h"
+#include "models/transformer.h"
+
+namespace holdfast {
+namespace {
+
+/// Hands out tensors with shapes and without data.
+class DryStore final : public UnitStore {
+ public:
+  explicit DryStore(const Model& model) : layout_(model.layout()) {
+    for (const ParameterSpec& spec : layout_.parameters()) {
+      weights_.push_back({nullptr, spec.is_matrix() ? model.compute_dtype() : DType::kF32, spec.shape});
+      gradients_.push_back({nullptr, DType::kF32, spec.shape});
+    }
+  }
+
+  absl::StatusOr<absl::Span<const Tensor>> Acquire(int unit) override { return Of(weights_, unit); }
+  void Release(int) override {}
+  absl::StatusOr<absl::Span<const Tensor>> BeginGradients(int unit) override { return Of(gradients_, unit); }
+  absl::Status EndGradients(int) override { return absl::OkStatus(); }
+
+ private:
+  absl::Span<const Tensor> Of(const std::vector<Tensor>& tensors, int unit) const {
+    const Unit& u = layout_.units()[static_cast<size_t>(unit)];
+    return absl::MakeConstSpan(tensors).subspan(static_cast<size_t>(u.first_parameter),
+                                                static_cast<size_t>(u.num_parameters));
+  }
+
+  const ParameterLayout& layout_;
+  std::vector<Tensor> weights_, gradients_;
+};
+
+using PassMethod = absl::Status (Model::*)(const TokenBatch&, const PassContext&, float*);
+
+PassPlan Plan(Model& model, PassMethod pass, int64_t batch, int64_t sequence) {
+  CountingOps ops;
+  Arena arena = Arena::Counting();
+  DryStore store(model);
+  const PassContext context{.ops = &ops, .arena = &arena, .store = &store, .random = {}};
+  const TokenBatch tokens{.batch = batch, .sequence = sequence};
+  HF_CHECK((model.*pass)(tokens, context, nullptr).ok());  // a dry pass can fail by a wrong size only
+  return {.arena_bytes = arena.peak_bytes(), .flops = ops.flops()};
+}
+
+}  // namespace
+
+PassPlan PlanTraining(Model& model, int64_t batch, int64_t sequence) {
+  return Plan(model, &Model::ForwardBackward, batch, sequence);
+}
+
+PassPlan PlanEvaluation(Model& model, int64_t batch, int64_t sequence) {
+  return Plan(model, &Model::Evaluate, batch, sequence);
+}
+
+PassPlan PlanLastLogits(Model& model, int64_t batch, int64_t sequence) {
+  return Plan(model, &Model::LastLogits, batch, sequence);
+}
+
+double ModelFlopsPerToken(const ModelConfig& config, int64_t sequence) {
+  int64_t multiplied = 0;
+  for (const ParameterSpec& spec : TransformerLayout(config).parameters()) {
+    const bool looked_up =
+        spec.name == "embedding.positions.weight" || (spec.name == "embedding.tokens.weight" && !config.tie_embeddings);
+    if (!looked_up) multiplied += spec.shape.elements();
+  }
+  const int64_t attention = config.num_layers * config.num_heads * config.head_dim * sequence;
+  return 6.0 * static_cast<double>(multiplied) + 12.0 * static_cast<double>(attention);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,29 @@
+#pragma once
+// What a pass will cost, measured by running it without data: every operation only counts, the arena only adds up. So
+// the plan cannot disagree with the pass.
+//
+//   Arena arena = Arena::Create(device, PlanTraining(*model, batch, sequence).arena_bytes).value();
+
+#include <cstdint>
+
+#include "framework/config/config.h"
+#include "framework/nn/model.h"
+
+namespace holdfast {
+
+struct PassPlan {
+  size_t arena_bytes = 0;  // peak, exactly
+  double flops = 0;        // of matrix products, the causal half of attention
+};
+
+/// Sizes must be ones the model takes.
+PassPlan PlanTraining(Model& model, int64_t batch, int64_t sequence);
+PassPlan PlanEvaluation(Model& model, int64_t batch, int64_t sequence);
+PassPlan PlanLastLogits(Model& model, int64_t batch, int64_t sequence);
+
+/// FLOPs per token that model FLOPs utilisation counts: 6 N + 12 L H D T (Chowdhery et al. 2022, PaLM, appendix B):
+/// forward and backward, full attention, nothing for recomputation. N is the number of parameters that multiply every
+/// token: all but tables that are only looked up (positions; tokens unless they are also the tied head).
+double ModelFlopsPerToken(const ModelConfig& config, int64_t sequence);
+
+}  // namespace holdfast

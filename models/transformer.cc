@@ -1,0 +1,304 @@
+#include "models/transformer.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "framework/base/status.h"
+#include "models/block.h"
+#include "models/embedding.h"
+#include "models/head.h"
+#include "models/unit_guard.h"
+
+namespace holdfast {
+namespace {
+
+/// The modules in canonical order; constructing them describes every parameter to the builder.
+struct Modules {
+  Modules(ParameterBuilder& builder, const ModelConfig& config, const float* rope)
+      : embedding(Unit(builder, "embedding"), config),
+        blocks(MakeBlocks(builder, config, rope)),
+        head(Unit(builder, "head"), config) {}
+
+  static ParameterBuilder& Unit(ParameterBuilder& builder, const std::string& name) {
+    builder.BeginUnit(name);
+    return builder;
+  }
+
+  static std::vector<Block> MakeBlocks(ParameterBuilder& builder, const ModelConfig& config, const float* rope) {
+    std::vector<Block> blocks;
+    blocks.reserve(static_cast<size_t>(config.num_layers));
+    for (int64_t l = 0; l < config.num_layers; ++l) {
+      const std::string name = absl::StrCat("blocks.", l);
+      blocks.emplace_back(Unit(builder, name), name, config, l + 1, rope);
+    }
+    return blocks;
+  }
+
+  Embedding embedding;
+  std::vector<Block> blocks;
+  Head head;
+};
+
+class Transformer final : public Model {
+ public:
+  Transformer(const ModelConfig& config, const TransformerOptions& options, Buffer rope, ParameterBuilder builder)
+      : config_(config),
+        options_(options),
+        rope_(std::move(rope)),
+        modules_(builder, config, rope_.as<float>()),
+        layout_(std::move(builder).Build()) {}
+
+  const ParameterLayout& layout() const override { return layout_; }
+  DType compute_dtype() const override { return options_.compute_dtype; }
+
+  absl::Status ForwardBackward(const TokenBatch& batch, const PassContext& context, float* losses) override;
+  absl::Status Evaluate(const TokenBatch& batch, const PassContext& context, float* losses) override;
+  absl::Status LastLogits(const TokenBatch& batch, const PassContext& context, float* logits) override;
+
+ private:
+  /// What the forward half of a training pass leaves for the backward half.
+  struct Saved {
+    std::vector<BlockActivations> blocks;
+    Tensor embedded;   // (R, C)
+    Tensor branch;     // (R, C) the pending branch; the gradient of the stream in the backward half
+    Tensor final_sum;  // (R, C) input of the final norm
+    ResidualStream stream;
+  };
+
+  absl::Status CheckSize(const TokenBatch& batch) const;
+  Pass MakePass(const TokenBatch& batch, const PassContext& context, double dropout) const;
+  absl::Status Embed(const Pass& pass, UnitStore& store, const int32_t* tokens, const Tensor& out) const;
+
+  absl::Status ForwardBlocks(const Pass& pass, UnitStore& store, Saved* saved) const;
+  absl::Status HeadForwardBackward(const Pass& pass, const PassContext& context, const TokenBatch& batch,
+                                   const Saved& saved, float* losses, UnitTensors* embedding_gradients) const;
+  absl::Status BackwardBlocks(const Pass& pass, UnitStore& store, const Saved& saved) const;
+  absl::Status BackwardEmbedding(const Pass& pass, UnitStore& store, const TokenBatch& batch, const Saved& saved,
+                                 UnitTensors embedding_gradients) const;
+
+  /// Runs the forward pass without keeping anything and calls use(pass, weights of the head's unit, projection,
+  /// stream).
+  template <typename Use>
+  absl::Status ForwardOnly(const TokenBatch& batch, const PassContext& context, Use&& use) const;
+
+  int head_unit() const { return layout_.num_units() - 1; }
+  static constexpr int kEmbeddingUnit = 0;
+  static int BlockUnit(size_t block) { return static_cast<int>(block) + 1; }
+
+  ModelConfig config_;
+  TransformerOptions options_;
+  Buffer rope_;
+  Modules modules_;
+  ParameterLayout layout_;
+};
+
+/// The weights the head reads: its own unit's and the projection, which is the token table if they are tied.
+struct HeadWeights {
+  AcquiredUnit unit;
+  std::optional<AcquiredUnit> tied;
+  Tensor projection;
+
+  static absl::StatusOr<HeadWeights> Acquire(UnitStore& store, int head_unit, int embedding_unit,
+                                             const Modules& modules) {
+    HF_ASSIGN_OR_RETURN(AcquiredUnit unit, AcquiredUnit::Acquire(store, head_unit));
+    if (modules.head.owns_projection()) {
+      const Tensor projection = modules.head.Projection(unit.weights());
+      return HeadWeights{std::move(unit), std::nullopt, projection};
+    }
+    HF_ASSIGN_OR_RETURN(AcquiredUnit tied, AcquiredUnit::Acquire(store, embedding_unit));
+    const Tensor projection = modules.embedding.TokenTable(tied.weights());
+    return HeadWeights{std::move(unit), std::move(tied), projection};
+  }
+};
+
+absl::Status Transformer::CheckSize(const TokenBatch& batch) const {
+  if (batch.batch < 1 || batch.sequence < 1 || batch.sequence > config_.max_sequence_length) {
+    return absl::InvalidArgumentError(absl::StrCat("a batch of ", batch.batch, " sequences of ", batch.sequence,
+                                                   " tokens; the model takes 1 to ", config_.max_sequence_length,
+                                                   " tokens (model.max_sequence_length)"));
+  }
+  return absl::OkStatus();
+}
+
+Pass Transformer::MakePass(const TokenBatch& batch, const PassContext& context, double dropout) const {
+  return {.ops = context.ops,
+          .arena = context.arena,
+          .dtype = options_.compute_dtype,
+          .batch = batch.batch,
+          .sequence = batch.sequence,
+          .random = context.random,
+          .dropout_rate = static_cast<float>(dropout)};
+}
+
+absl::Status Transformer::Embed(const Pass& pass, UnitStore& store, const int32_t* tokens, const Tensor& out) const {
+  HF_ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(store, kEmbeddingUnit));
+  modules_.embedding.Forward(pass, unit.weights(), tokens, out.matrix());
+  return absl::OkStatus();
+}
+
+absl::Status Transformer::ForwardBackward(const TokenBatch& batch, const PassContext& context, float* losses) {
+  HF_RETURN_IF_ERROR(CheckSize(batch));
+  const ArenaScope scope(*context.arena);
+  const Pass pass = MakePass(batch, context, config_.dropout);
+  Saved saved;
+  saved.branch = pass.Activation(config_.hidden_size);
+  saved.embedded = pass.Activation(config_.hidden_size);
+  UnitTensors embedding_gradients;
+  HF_RETURN_IF_ERROR(Embed(pass, *context.store, batch.inputs, saved.embedded));
+  HF_RETURN_IF_ERROR(ForwardBlocks(pass, *context.store, &saved));
+  HF_RETURN_IF_ERROR(HeadForwardBackward(pass, context, batch, saved, losses, &embedding_gradients));
+  HF_RETURN_IF_ERROR(BackwardBlocks(pass, *context.store, saved));
+  return BackwardEmbedding(pass, *context.store, batch, saved, embedding_gradients);
+}
+
+absl::Status Transformer::ForwardBlocks(const Pass& pass, UnitStore& store, Saved* saved) const {
+  saved->blocks.resize(modules_.blocks.size());
+  saved->stream = {.residual = saved->embedded.matrix(), .branch = {}, .dropout = {}};
+  Tensor input = saved->embedded;
+  for (size_t l = 0; l < modules_.blocks.size(); ++l) {
+    HF_ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(store, BlockUnit(l)));
+    BlockActivations& activations = saved->blocks[l];
+    activations.input = input;
+    // Recomputation keeps the input alone. `middle` then only has to live until the next norm has added the branch to
+    // it, in place, which makes it the next input.
+    const Tensor next_input = pass.Activation(config_.hidden_size);
+    if (options_.recompute_blocks) {
+      const ArenaScope inner(*pass.arena);
+      activations.middle = next_input;
+      modules_.blocks[l].AllocateInner(pass, &activations);
+      saved->stream = modules_.blocks[l].Forward(pass, unit.weights(), saved->stream, activations, saved->branch);
+    } else {
+      activations.middle = pass.Activation(config_.hidden_size);
+      modules_.blocks[l].AllocateInner(pass, &activations);
+      saved->stream = modules_.blocks[l].Forward(pass, unit.weights(), saved->stream, activations, saved->branch);
+    }
+    input = next_input;
+  }
+  saved->final_sum = input;
+  return absl::OkStatus();
+}
+
+absl::Status Transformer::HeadForwardBackward(const Pass& pass, const PassContext& context, const TokenBatch& batch,
+                                              const Saved& saved, float* losses,
+                                              UnitTensors* embedding_gradients) const {
+  UnitStore& store = *context.store;
+  const Head& head = modules_.head;
+  HF_ASSIGN_OR_RETURN(const HeadWeights weights, HeadWeights::Acquire(store, head_unit(), kEmbeddingUnit, modules_));
+  HF_ASSIGN_OR_RETURN(const UnitTensors gradients, store.BeginGradients(head_unit()));
+  if (!head.owns_projection()) {
+    HF_ASSIGN_OR_RETURN(*embedding_gradients, store.BeginGradients(kEmbeddingUnit));
+  }
+  const Tensor& d_projection =
+      head.owns_projection() ? head.Projection(gradients) : modules_.embedding.TokenTable(*embedding_gradients);
+  head.LossesAndGradients(pass, weights.unit.weights(), gradients, weights.projection, d_projection, saved.stream,
+                          saved.final_sum, batch.targets, context.loss_scale, losses, saved.branch);
+  return store.EndGradients(head_unit());
+}
+
+absl::Status Transformer::BackwardBlocks(const Pass& pass, UnitStore& store, const Saved& saved) const {
+  for (size_t l = modules_.blocks.size(); l-- > 0;) {
+    const ArenaScope inner(*pass.arena);
+    BlockActivations activations = saved.blocks[l];
+    HF_ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(store, BlockUnit(l)));
+    if (options_.recompute_blocks) {
+      activations.middle = pass.Activation(config_.hidden_size);
+      modules_.blocks[l].AllocateInner(pass, &activations);
+      const ArenaScope scratch(*pass.arena);
+      modules_.blocks[l].Recompute(pass, unit.weights(), activations, pass.Activation(config_.hidden_size));
+    }
+    HF_ASSIGN_OR_RETURN(const UnitTensors gradients, store.BeginGradients(BlockUnit(l)));
+    modules_.blocks[l].Backward(pass, unit.weights(), gradients, activations, saved.branch);
+    HF_RETURN_IF_ERROR(store.EndGradients(BlockUnit(l)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Transformer::BackwardEmbedding(const Pass& pass, UnitStore& store, const TokenBatch& batch,
+                                            const Saved& saved, UnitTensors embedding_gradients) const {
+  if (modules_.head.owns_projection()) {  // otherwise the head has opened them and written its part of the table's
+    HF_ASSIGN_OR_RETURN(embedding_gradients, store.BeginGradients(kEmbeddingUnit));
+    const Tensor& table = modules_.embedding.TokenTable(embedding_gradients);
+    pass.ops->Zero(table.data, table.bytes());
+  }
+  modules_.embedding.Backward(pass, embedding_gradients, batch.inputs, saved.branch.matrix());
+  return store.EndGradients(kEmbeddingUnit);
+}
+
+template <typename Use>
+absl::Status Transformer::ForwardOnly(const TokenBatch& batch, const PassContext& context, Use&& use) const {
+  HF_RETURN_IF_ERROR(CheckSize(batch));
+  const ArenaScope scope(*context.arena);
+  const Pass pass = MakePass(batch, context, 0);
+  const Tensor residual = pass.Activation(config_.hidden_size);
+  const Tensor branch = pass.Activation(config_.hidden_size);
+  HF_RETURN_IF_ERROR(Embed(pass, *context.store, batch.inputs, residual));
+  ResidualStream stream{.residual = residual.matrix(), .branch = {}, .dropout = {}};
+  for (size_t l = 0; l < modules_.blocks.size(); ++l) {
+    const ArenaScope inner(*pass.arena);
+    HF_ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(*context.store, BlockUnit(l)));
+    BlockActivations activations;
+    activations.input = activations.middle = residual;
+    modules_.blocks[l].AllocateInner(pass, &activations);
+    stream = modules_.blocks[l].Forward(pass, unit.weights(), stream, activations, branch);
+  }
+  HF_ASSIGN_OR_RETURN(const HeadWeights weights,
+                      HeadWeights::Acquire(*context.store, head_unit(), kEmbeddingUnit, modules_));
+  use(pass, weights.unit.weights(), weights.projection, stream);
+  return absl::OkStatus();
+}
+
+absl::Status Transformer::Evaluate(const TokenBatch& batch, const PassContext& context, float* losses) {
+  return ForwardOnly(
+      batch, context,
+      [&](const Pass& pass, UnitTensors weights, const Tensor& projection, const ResidualStream& stream) {
+        modules_.head.Losses(pass, weights, projection, stream, batch.targets, losses);
+      });
+}
+
+absl::Status Transformer::LastLogits(const TokenBatch& batch, const PassContext& context, float* logits) {
+  return ForwardOnly(
+      batch, context,
+      [&](const Pass& pass, UnitTensors weights, const Tensor& projection, const ResidualStream& stream) {
+        modules_.head.LastLogits(pass, weights, projection, stream, logits);
+      });
+}
+
+absl::Status CheckConfig(const ModelConfig& c) {
+  const int64_t smallest = std::min({c.vocab_size, c.max_sequence_length, c.num_layers, c.hidden_size, c.num_heads,
+                                     c.num_kv_heads, c.head_dim, c.intermediate_size});
+  if (smallest < 1) return absl::InvalidArgumentError("model: every size must be positive (is the config resolved?)");
+  if (c.num_heads % c.num_kv_heads != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.num_heads ", c.num_heads, " is not a multiple of model.num_kv_heads ", c.num_kv_heads));
+  }
+  if (c.head_dim % 8 != 0 || c.head_dim > 256) {
+    return absl::InvalidArgumentError(absl::StrCat("model.head_dim ", c.head_dim, " is not a multiple of 8 up to 256"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Buffer> MakeRopeTable(const ModelConfig& config, Device& device) {
+  if (config.position != PositionKind::kRope) return Buffer();
+  const std::vector<float> table = RopeTable(config.max_sequence_length, config.head_dim, config.rope_theta);
+  HF_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device, table.size() * sizeof(float)));
+  device.CopyFromHost(buffer.data(), table.data(), buffer.bytes());
+  return buffer;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> MakeTransformer(const ModelConfig& config, const TransformerOptions& options,
+                                                       Device& device) {
+  HF_RETURN_IF_ERROR(CheckConfig(config));
+  HF_ASSIGN_OR_RETURN(Buffer rope, MakeRopeTable(config, device));
+  return std::make_unique<Transformer>(config, options, std::move(rope), ParameterBuilder());
+}
+
+ParameterLayout TransformerLayout(const ModelConfig& config) {
+  ParameterBuilder builder;
+  Modules(builder, config, nullptr);
+  return std::move(builder).Build();
+}
+
+}  // namespace holdfast

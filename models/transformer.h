@@ -1,0 +1,27 @@
+#pragma once
+// The decoder-only transformer that every family is a configuration of.
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "framework/config/config.h"
+#include "framework/nn/model.h"
+
+namespace holdfast {
+
+/// What a transformer needs to know about a run, besides its shape.
+struct TransformerOptions {
+  DType compute_dtype = DType::kBF16;
+  bool recompute_blocks = false;  // keep only each block's input; run its forward again in the backward pass
+};
+
+/// `config` must be resolved (no zeros that stand for derived values).
+/// Units: 0 = embeddings (with the tied head), 1 .. num_layers = blocks, num_layers + 1 = final norm (with an untied
+/// head). `device` provides memory for constant tables (RoPE).
+absl::StatusOr<std::unique_ptr<Model>> MakeTransformer(const ModelConfig& config, const TransformerOptions& options,
+                                                       Device& device);
+
+/// The parameters of a transformer without building one.
+ParameterLayout TransformerLayout(const ModelConfig& config);
+
+}  // namespace holdfast

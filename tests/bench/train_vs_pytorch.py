@@ -1,0 +1,312 @@
+#!/usr/bin/env python3
+"""Trains GPT-2 124M in Holdfast and in PyTorch side by side and prints a Markdown table.
+
+Needs a release build, and a Python with PyTorch and NumPy (pip install torch numpy); neither is needed to build or run
+Holdfast.
+
+    tests/bench/train_vs_pytorch.py                          # all shapes, all processors
+    tests/bench/train_vs_pytorch.py --shapes 4x64 --threads 2 --rounds 3 --out table.md
+
+What is compared: the same model (12 layers, 768 wide, 12 heads, 50,257 tokens, tied head, no dropout), the same batch
+shape, number of threads and token file; a step is forward, backward, clipping the gradient's norm and AdamW, with the
+loss read at its end. The PyTorch model is the plain one below, in every variant of --variants (bf16 = autocast; +compile
+= torch.compile); a variant that fails is listed as failed. First every variant of both sides runs once (screening), then
+the fastest of each side take turns for --rounds rounds; the table shows those two, and below it the screening of all.
+
+Each measurement is a process of its own. Step times are taken after --warmup steps: by a clock around the step for
+PyTorch, from metrics.jsonl for Holdfast. Peak memory is the resident high-water mark: for PyTorch of the measured steps
+alone, so that compilation is not held against it; for Holdfast of the whole process.
+"""
+
+import argparse
+import array
+import datetime
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+VOCAB_SIZE, MAX_LENGTH, LAYERS, HIDDEN, HEADS = 50257, 1024, 12, 768, 12
+TOKEN_FILE_MAGIC, HEADER_BYTES = 20240520, 1024  # llm.c: 256 x int32, then uint16 tokens
+
+
+# ---------------------------------------------------------------------------------------------- the PyTorch side
+
+def make_torch_model():
+    """GPT-2 124M as one would write it by hand; its forward returns the mean loss."""
+    import torch
+    from torch import nn
+    import torch.nn.functional as F
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(HIDDEN), nn.LayerNorm(HIDDEN)
+            self.qkv, self.out = nn.Linear(HIDDEN, 3 * HIDDEN), nn.Linear(HIDDEN, HIDDEN)
+            self.up, self.down = nn.Linear(HIDDEN, 4 * HIDDEN), nn.Linear(4 * HIDDEN, HIDDEN)
+
+        def forward(self, x):  # (B, T, C)
+            b, t, c = x.shape
+            q, k, v = (h.view(b, t, HEADS, c // HEADS).transpose(1, 2)  # (B, H, T, D)
+                       for h in self.qkv(self.norm1(x)).split(c, dim=2))
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(y.transpose(1, 2).reshape(b, t, c))
+            return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+    class Gpt2(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens, self.positions = nn.Embedding(VOCAB_SIZE, HIDDEN), nn.Embedding(MAX_LENGTH, HIDDEN)
+            self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+            self.norm = nn.LayerNorm(HIDDEN)
+            self.head = nn.Linear(HIDDEN, VOCAB_SIZE, bias=False)
+            self.head.weight = self.tokens.weight
+            for parameter in self.parameters():
+                if parameter.dim() == 2:
+                    nn.init.normal_(parameter, std=0.02)
+
+        def forward(self, inputs, targets):  # (B, T) each
+            x = self.tokens(inputs) + self.positions(torch.arange(inputs.shape[1]))
+            for block in self.blocks:
+                x = block(x)
+            logits = self.head(self.norm(x))  # (B, T, V)
+            return F.cross_entropy(logits.view(-1, VOCAB_SIZE), targets.view(-1))
+
+    return Gpt2()
+
+
+def make_torch_optimizer(model):
+    import torch
+
+    decayed = [p for p in model.parameters() if p.dim() == 2]
+    plain = [p for p in model.parameters() if p.dim() != 2]
+    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}]
+    try:
+        return torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.95), fused=True)
+    except RuntimeError:  # before PyTorch 2.4 there is no fused AdamW on the CPU
+        return torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.95), foreach=True)
+
+
+def reset_peak_memory():
+    try:
+        with open("/proc/self/clear_refs", "w") as f:
+            f.write("5")
+    except OSError:
+        pass  # the peak then includes the warm-up
+
+
+def peak_memory_mib():
+    with open("/proc/self/status") as f:
+        for line in f:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    raise RuntimeError("no VmHWM in /proc/self/status")
+
+
+def run_torch_child(variant, batch, length, args):
+    """Trains and prints one JSON line: seconds of each step, losses, peak memory."""
+    import numpy as np
+    import torch
+
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(1)
+    dtype, _, mode = variant.partition("+")
+    tokens = np.memmap(args.tokens, dtype=np.uint16, mode="r", offset=HEADER_BYTES)
+    model = make_torch_model()
+    optimizer = make_torch_optimizer(model)
+    forward = torch.compile(model) if mode == "compile" else model
+
+    seconds, losses = [], []
+    deadline = time.perf_counter() + args.limit
+    for step in range(args.warmup + args.steps):
+        if step and time.perf_counter() > deadline:
+            break
+        if step == args.warmup:
+            reset_peak_memory()
+        start = time.perf_counter()
+        at = (step * batch * (length + 1)) % (len(tokens) - batch * (length + 1))
+        window = torch.from_numpy(tokens[at:at + batch * (length + 1)].astype(np.int64)).view(batch, length + 1)
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16"):
+            loss = forward(window[:, :-1].contiguous(), window[:, 1:].contiguous())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(loss.item())
+        seconds.append(time.perf_counter() - start)
+    measured = seconds[args.warmup:] or seconds[-1:]
+    print(json.dumps({"seconds": measured, "losses": losses, "peak_mib": peak_memory_mib(),
+                      "version": torch.__version__}))
+
+
+def measure_torch(variant, batch, length, args):
+    command = [sys.executable, os.path.abspath(__file__), "--child", variant, "--shapes", f"{batch}x{length}",
+               "--threads", str(args.threads), "--steps", str(args.steps), "--warmup", str(args.warmup),
+               "--tokens", args.tokens, "--limit", str(args.limit)]
+    environment = dict(os.environ, OMP_NUM_THREADS=str(args.threads))
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=args.timeout)
+    if done.returncode != 0:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# --------------------------------------------------------------------------------------------- the Holdfast side
+
+def measure_holdfast(variant, batch, length, args):
+    run_dir = os.path.join(args.work, "run")
+    settings = {
+        "batch.sequence_length": length, "batch.microbatch_size": batch, "batch.microbatches": 1,
+        "train.steps": args.warmup + args.steps, "train.threads": args.threads, "train.compute_dtype": variant,
+        "train.validate_every_steps": 0, "data.train": f"[{args.tokens}]", "data.validation": "[]",
+        "data.tokenizer": "bytes", "log.digest_every_steps": 0, "log.sample_bytes": 0, "schedule.warmup_steps": 0,
+    }
+    command = [args.binary, "train", os.path.join(ROOT, "configs", "gpt2_124m.yaml"), "--run-dir", run_dir, "--overwrite"]
+    for key, value in settings.items():
+        command += ["--set", f"{key}={value}"]
+    with open(os.path.join(args.work, "holdfast.log"), "w+") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            log.seek(0)
+            raise RuntimeError((log.read().strip().splitlines() or [f"exit code {process.returncode}"])[-1])
+    with open(os.path.join(run_dir, "metrics.jsonl")) as f:
+        steps = [json.loads(line) for line in f]
+    version = subprocess.run([args.binary, "--version"], capture_output=True, text=True).stdout.strip()
+    return {"seconds": [s["step_seconds"] for s in steps[args.warmup:]], "losses": [s["loss"] for s in steps],
+            "peak_mib": usage.ru_maxrss / 1024, "version": version}
+
+
+# ------------------------------------------------------------------------------------------------------ reporting
+
+def write_tokens(path, count):
+    """A token file of the llm.c format with a skewed distribution, so that the loss falls as on text."""
+    rng = random.Random(1)
+    with open(path, "wb") as f:
+        header = array.array("i", [TOKEN_FILE_MAGIC, 1, count] + [0] * 253)
+        f.write(header.tobytes())
+        array.array("H", (min(int(rng.paretovariate(0.7)), VOCAB_SIZE) - 1 for _ in range(count))).tofile(f)
+
+
+def rate(tokens, seconds):
+    """'123 [120-125]': tokens per second, the median and the range over the steps."""
+    return f"{tokens / statistics.median(seconds):,.0f} [{tokens / max(seconds):,.0f}-{tokens / min(seconds):,.0f}]"
+
+
+def try_measure(measure, name, side, batch, length, args):
+    start = time.perf_counter()
+    try:
+        result = measure(name, batch, length, args)
+        note = (f"{rate(batch * length, result['seconds'])} tokens/s, peak {result['peak_mib']:,.0f} MiB, "
+                f"loss {result['losses'][0]:.3f} -> {result['losses'][-1]:.3f}, {len(result['seconds'])} steps")
+    except (RuntimeError, subprocess.TimeoutExpired, OSError) as error:
+        result, note = None, f"failed: {error}"
+    print(f"  {side} {name}: {note} ({time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
+    return result, note
+
+
+def compare_shape(batch, length, sides, args):
+    """Screens every variant, then lets the fastest of each side take turns. Returns side -> merged result, and notes."""
+    print(f"batch {batch}, length {length}", file=sys.stderr, flush=True)
+    best, notes = {}, []
+    for side, (measure, variants) in sides.items():
+        for name in variants:
+            result, note = try_measure(measure, name, side, batch, length, args)
+            notes.append(f"- ({batch}, {length}) {side} {name}: {note}")
+            if result and (side not in best or
+                           statistics.median(result["seconds"]) < statistics.median(best[side]["seconds"])):
+                best[side] = dict(result, variant=name)
+    if len(best) < 2:
+        return best, notes
+    merged = {side: dict(best[side], seconds=[], peak_mib=0) for side in best}
+    for _ in range(args.rounds):
+        for side, (measure, _) in sides.items():
+            result, _ = try_measure(measure, best[side]["variant"], side, batch, length, args)
+            if result:
+                merged[side]["seconds"] += result["seconds"]
+                merged[side]["peak_mib"] = max(merged[side]["peak_mib"], result["peak_mib"])
+    return {side: m for side, m in merged.items() if m["seconds"]}, notes
+
+
+def table_row(batch, length, results):
+    tokens = batch * length
+    cells = [f"({batch}, {length})"]
+    for side in ("Holdfast", "PyTorch"):
+        r = results.get(side)
+        cells.append(f"{rate(tokens, r['seconds'])} ({r['variant']})" if r else "-")
+    both = len(results) == 2
+    medians = {side: statistics.median(r["seconds"]) for side, r in results.items()}
+    cells.append(f"{medians['PyTorch'] / medians['Holdfast']:.2f}" if both else "-")
+    cells += [f"{results[side]['peak_mib']:,.0f}" if side in results else "-" for side in ("Holdfast", "PyTorch")]
+    return "| " + " | ".join(cells) + " |"
+
+
+def cpu_model():
+    with open("/proc/cpuinfo") as f:
+        fields = [line.split(":", 1) for line in f if ":" in line]
+    found = {key.strip(): value.strip() for key, value in reversed(fields)}
+    isa = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in found.get("flags", "").split()]
+    return f"{found.get('model name', platform.processor())} ({', '.join(isa)})"
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shapes", default="4x64,1x1024,4x1024", help="BATCHxLENGTH, comma-separated")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--steps", type=int, default=5, help="measured steps of each process")
+    parser.add_argument("--warmup", type=int, default=2, help="steps before the measured ones")
+    parser.add_argument("--rounds", type=int, default=2, help="turns of each side after screening")
+    parser.add_argument("--variants", default="bf16,bf16+compile,fp32,fp32+compile", help="of PyTorch")
+    parser.add_argument("--holdfast-variants", default="bf16,f32", help="values of train.compute_dtype")
+    parser.add_argument("--only", choices=["pytorch", "holdfast"], help="screen one side only")
+    parser.add_argument("--binary", default=os.path.join(ROOT, "build", "release", "holdfast"))
+    parser.add_argument("--limit", type=float, default=180,
+                        help="seconds after which a slow PyTorch variant is not given another step")
+    parser.add_argument("--timeout", type=float, default=1800, help="seconds after which a process is given up")
+    parser.add_argument("--tokens", help="token file to train on; default: a synthetic one")
+    parser.add_argument("--out", help="also write the table to this file")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main():
+    args = parse_arguments()
+    shapes = [tuple(int(n) for n in shape.split("x")) for shape in args.shapes.split(",")]
+    if args.child:
+        run_torch_child(args.child, *shapes[0], args)
+        return
+    sides = {"Holdfast": (measure_holdfast, args.holdfast_variants.split(",")),
+             "PyTorch": (measure_torch, args.variants.split(","))}
+    if args.only:
+        sides = {name: side for name, side in sides.items() if name.lower() == args.only}
+    lines = ["| (batch, length) | Holdfast tokens/s | PyTorch tokens/s | ratio | Holdfast peak MiB | PyTorch peak MiB |",
+             "|---|---|---|---|---|---|"]
+    notes, versions = [], {}
+    with tempfile.TemporaryDirectory(prefix="train_vs_pytorch.") as args.work:
+        if not args.tokens:
+            args.tokens = os.path.join(args.work, "tokens.bin")
+            write_tokens(args.tokens, 1_000_000)
+        for batch, length in shapes:
+            results, shape_notes = compare_shape(batch, length, sides, args)
+            lines.append(table_row(batch, length, results))
+            notes += shape_notes
+            versions.update({side: r["version"] for side, r in results.items()})
+    lines += ["", f"GPT-2 124M, {args.threads} threads, {cpu_model()}, "
+              f"{', '.join(f'{side} {version}' for side, version in versions.items())}, "
+              f"{datetime.date.today()}. tokens/s: median [min-max] over the steps of {args.rounds} rounds in turn; "
+              "in brackets the fastest variant of each side.", "", "Screening of all variants:", ""] + notes
+    text = "\n".join(lines) + "\n"
+    print(text)
+    if args.out:
+        with open(args.out, "w") as f:
+            f.write(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+// Proves that every file in configs/ loads, survives PrintConfig unchanged, and that the named models have exactly the
+// published number of parameters.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "framework/config/load.h"
+
+namespace holdfast {
+namespace {
+
+std::string ConfigPath(const std::string& name) { return std::string(HOLDFAST_SOURCE_DIR) + "/configs/" + name; }
+
+std::vector<std::string> AllConfigs() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(ConfigPath(""))) {
+    if (entry.path().extension() == ".yaml") names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Config Load(const std::string& name) {
+  const absl::StatusOr<Config> config = LoadConfig(ConfigPath(name), {});
+  EXPECT_TRUE(config.ok()) << config.status().message();
+  return config.value_or(Config{});
+}
+
+/// Embeddings (tied), attention, MLP, norms; biases and learned positions as the config says.
+int64_t NumParameters(const ModelConfig& m) {
+  const int64_t heads = m.num_heads * m.head_dim, kv = m.num_kv_heads * m.head_dim;
+  const int64_t matrices = m.activation == ActivationKind::kSwiglu ? 3 : 2;
+  const int64_t norm = m.norm == NormType::kLayerNorm ? 2 * m.hidden_size : m.hidden_size;
+  int64_t layer = m.hidden_size * (2 * heads + 2 * kv) + matrices * m.hidden_size * m.intermediate_size + 2 * norm;
+  if (m.bias) layer += heads + 2 * kv + m.hidden_size + (matrices - 1) * m.intermediate_size + m.hidden_size;
+  const int64_t positions = m.position == PositionKind::kLearned ? m.max_sequence_length * m.hidden_size : 0;
+  const int64_t embeddings = (m.tie_embeddings ? 1 : 2) * m.vocab_size * m.hidden_size;
+  return embeddings + positions + m.num_layers * layer + norm;
+}
+
+TEST(ConfigsTest, EveryConfigLoadsAndPrintsToItself) {
+  const std::vector<std::string> names = AllConfigs();
+  EXPECT_GE(names.size(), 6u);
+  for (const std::string& name : names) {
+    SCOPED_TRACE(name);
+    const Config config = Load(name);
+    const std::string printed = PrintConfig(config);
+    const absl::StatusOr<Config> again = ParseConfig(printed, "printed", {});
+    ASSERT_TRUE(again.ok()) << again.status().message() << "\n" << printed;
+    EXPECT_EQ(*again, config) << printed;
+    EXPECT_EQ(PrintConfig(*again), printed);
+    EXPECT_EQ(config.run.name + ".yaml", name);
+  }
+}
+
+TEST(ConfigsTest, NamedModelsHaveThePublishedNumberOfParameters) {
+  EXPECT_EQ(NumParameters(Load("gpt2_124m.yaml").model), 124'439'808);
+  EXPECT_EQ(NumParameters(Load("gpt2_1558m.yaml").model), 1'557'611'200);
+  EXPECT_EQ(NumParameters(Load("llama_1b.yaml").model), 1'235'814'400);
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,151 @@
+// Proves that PrintConfig gives back every value exactly, with every field of the table set at random, and that hostile
+// or broken text ends in an error within bounded time, never in a crash.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "framework/config/config_table.h"
+#include "framework/config/enum_names.h"
+#include "framework/config/field_text.h"
+#include "framework/config/load.h"
+#include "framework/config/yaml_tree.h"
+
+namespace holdfast {
+namespace {
+
+using Random = std::mt19937_64;
+
+std::string RandomText(Random& random) {
+  const std::vector<std::string> pieces = {"a",   " ", "\"", "\\", "'", ": ", " #", "%", "é", "日本", "null",
+                                           "1e3", "-", "{",  "]",  ",", "&",  "*",  "!", "~", "\\n"};
+  std::string text = "x";
+  for (uint64_t i = random() % 12; i > 0; --i) {
+    text += pieces[random() % pieces.size()];
+  }
+  return text;
+}
+
+struct Randomize {
+  Random& random;
+  void operator()(const IntValue& v) { *v.value = std::uniform_int_distribution<int64_t>(v.min, v.max)(random); }
+  void operator()(const SeedValue& v) { *v.value = random(); }
+  void operator()(const DoubleValue& v) {
+    const double exponent = std::uniform_real_distribution<double>(-40, 12)(random);
+    const double x = std::pow(10.0, exponent);
+    *v.value = random() % 8 == 0 ? v.max : random() % 8 == 0 ? v.min : std::clamp(x, v.min, v.max);
+  }
+  void operator()(const BoolValue& v) { *v.value = random() % 2 == 0; }
+  void operator()(const ChoiceValue& v) { v.set(random() % v.choices.size()); }
+  void operator()(const StringValue& v) {
+    *v.value = v.rule == StringRule::kFileName ? "run-" + std::to_string(random() % 99) : RandomText(random);
+  }
+  void operator()(const PathsValue& v) {
+    v.value->assign(1 + random() % 3, "");
+    for (std::string& path : *v.value) path = RandomText(random);
+  }
+};
+
+TEST(RoundTripTest, RandomConfigsComeBackExactly) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    Config config;
+    for (Section& section : ConfigTable(&config)) {
+      for (Field& field : section.fields) std::visit(Randomize{random}, field.value);
+    }
+    // What the checks across keys want.
+    config.model.num_kv_heads = config.model.num_heads;
+    config.model.head_dim = 8 + 8 * static_cast<int64_t>(random() % 32);
+    config.model.intermediate_size += 1;
+    config.batch = {.sequence_length = 64, .microbatch_size = 3, .microbatches = 5};
+    config.model.max_sequence_length = 64;
+    config.train.steps = int64_t{1} << 40;
+    config.schedule.warmup_steps = config.schedule.decay_steps = 1;
+    const std::string printed = PrintConfig(config);
+    const absl::StatusOr<Config> again = ParseConfig(printed, "printed", {});
+    ASSERT_TRUE(again.ok()) << again.status().message() << "\n" << printed;
+    EXPECT_TRUE(*again == config) << printed << "\n---\n" << PrintConfig(*again);
+  }
+}
+
+TEST(RoundTripTest, ManyLongPaths) {
+  Config config;
+  config.model.vocab_size = 1;
+  config.train.steps = 1;
+  config.data.train.assign(500, std::string(1500, 'p'));
+  const absl::StatusOr<Config> again = ParseConfig(PrintConfig(config), "printed", {});
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(again->data.train, config.data.train);
+}
+
+TEST(RoundTripTest, NamesOfEnums) {
+  EXPECT_STREQ(Name(Family::kLlama), "llama");
+  EXPECT_STREQ(Name(ScheduleKind::kWsd), "wsd");
+  EXPECT_STREQ(Name(ComputeDType::kF32), "f32");
+}
+
+std::string ErrorOf(const std::string& text) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::string message(ParseConfig(text, "c.yaml", {}).status().message());
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(seconds.count(), 10.0);
+  if (getenv("T")) printf("%f\n", seconds.count());
+  return message;
+}
+
+std::string Repeated(const std::string& piece, size_t bytes) {
+  std::string text;
+  while (text.size() + piece.size() <= bytes) text += piece;
+  return text;
+}
+
+TEST(HostileTextTest, AliasesTagsAndDepthAreRefused) {
+  EXPECT_NE(ErrorOf("a: &x [1]\nb: [*x, *x]\n").find("c.yaml:2: aliases"), std::string::npos);
+  EXPECT_NE(ErrorOf("run: {name: !!binary abc}\n").find("c.yaml:1: tags"), std::string::npos);
+  EXPECT_NE(ErrorOf("run: {name: [[[[[[1]]]]]]}\n").find("c.yaml:1: YAML syntax: nested too deeply"),
+            std::string::npos);
+  EXPECT_EQ(ErrorOf(std::string("run:\n  name: a\0b", 16)),
+            "c.yaml:2: control character 0x00; this is not a text file");
+  EXPECT_EQ(ErrorOf(std::string(kMaxConfigBytes + 1, ' ')),
+            "c.yaml: larger than 1048576 bytes; this is not a config file");
+}
+
+TEST(HostileTextTest, LargeRepeatedTextEndsInBoundedTime) {
+  for (const std::string piece : {"[", "{",   "- ",  "a: ", "? ", "\"",    "a\n", "a: 1\n", "[a, ",        "'", "|\n",
+                                  "#", "&a ", "*a ", "!a ", "%",  "---\n", ": ",  "\n",     "a: {b: 1}\n", ", "}) {
+    SCOPED_TRACE(piece);
+    EXPECT_NE(ErrorOf(Repeated(piece, kMaxConfigBytes)), "");
+  }
+}
+
+TEST(HostileTextTest, AFloodOfErrorsIsCutOff) {
+  const std::string errors = ErrorOf("run:\n" + Repeated("  x: 1\n", 10000));
+  EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 100);
+  EXPECT_NE(errors.find("\nc.yaml: and "), std::string::npos);
+}
+
+TEST(HostileTextTest, DamagedConfigsNeverCrash) {
+  Config config;
+  config.data.train = {"a.bin"};
+  const std::string good = PrintConfig(config);
+  const std::string bytes = ":-[]{}#&*!|>'\"%@`,?\n\t 0aZ.~\x80";
+  Random random(7);
+  for (int i = 0; i < 2000; ++i) {
+    std::string text = good;
+    for (uint64_t edits = 1 + random() % 6; edits > 0; --edits) {
+      const size_t at = random() % text.size();
+      if (random() % 3 == 0) text.erase(at, 1 + random() % 20);
+      if (text.empty()) break;
+      text.insert(random() % text.size(), 1, bytes[random() % bytes.size()]);
+    }
+    (void)ParseConfig(text, "c.yaml", {"data.train=" + text.substr(0, 9)});
+  }
+}
+
+}  // namespace
+}  // namespace holdfast

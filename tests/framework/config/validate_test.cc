@@ -1,0 +1,111 @@
+// Proves each check across keys by a config that breaks only it, that its blame falls on the right place, and that a
+// key with an error of its own causes no second one.
+
+#include "framework/config/validate.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "framework/config/load.h"
+
+namespace holdfast {
+namespace {
+
+std::string Errors(const std::string& text, const std::vector<std::string>& overrides = {}) {
+  return std::string(ParseConfig(text, "c.yaml", overrides).status().message());
+}
+
+constexpr char kGood[] =
+    "model:\n"
+    "  vocab_size: 256\n"
+    "  hidden_size: 64\n"
+    "  num_heads: 4\n"
+    "data: {train: a.bin}\n"
+    "train:\n"
+    "  steps: 100\n"
+    "schedule:\n"
+    "  warmup_steps: 10\n";
+
+TEST(ValidateTest, GoodIsGood) { EXPECT_EQ(Errors(kGood), ""); }
+
+TEST(ValidateTest, Heads) {
+  EXPECT_EQ(
+      Errors(kGood, {"model.num_heads=5"}),
+      "--set model.num_heads=5: hidden_size 64 is not a multiple of num_heads 5; change one of them or set head_dim");
+  EXPECT_EQ(Errors(kGood, {"model.num_heads=5", "model.head_dim=16"}), "");
+  EXPECT_EQ(Errors(kGood, {"model.num_kv_heads=3"}),
+            "--set model.num_kv_heads=3: num_heads 4 is not a multiple of num_kv_heads 3");
+  EXPECT_EQ(Errors(kGood, {"model.head_dim=12"}),
+            "--set model.head_dim=12: head_dim must be a multiple of 8 from 8 to 256, got 12");
+  EXPECT_EQ(
+      Errors(kGood, {"model.num_heads=16"}),
+      "--set model.num_heads=16: head_dim must be a multiple of 8 from 8 to 256, got 4 (hidden_size 64 / num_heads "
+      "16)");
+  EXPECT_EQ(Errors(kGood, {"model.hidden_size=2048"}),
+            "--set model.hidden_size=2048: head_dim must be a multiple of 8 from 8 to 256, got 512 (hidden_size 2048 / "
+            "num_heads 4)");
+}
+
+TEST(ValidateTest, Batch) {
+  EXPECT_EQ(Errors(kGood, {"batch.sequence_length=1025"}),
+            "--set batch.sequence_length=1025: sequence_length 1025 is longer than model.max_sequence_length 1024");
+  EXPECT_EQ(
+      Errors(kGood,
+             {"batch.sequence_length=1048576", "model.max_sequence_length=1048576", "batch.microbatch_size=512"}),
+      "--set batch.microbatch_size=512: a microbatch of 536870912 tokens; at most 268435456 (use more microbatches "
+      "of fewer sequences)");
+  EXPECT_EQ(Errors(kGood, {"batch.microbatch_size=65536", "batch.microbatches=65536", "train.steps=1099511627776"}),
+            "--set train.steps=1099511627776: the tokens of the whole run (steps * microbatches * microbatch_size * "
+            "sequence_length) exceed 2^63");
+}
+
+TEST(ValidateTest, Schedule) {
+  EXPECT_EQ(Errors(kGood, {"train.steps=9"}), "--set train.steps=9: warmup_steps 10 is more than train.steps 9");
+  EXPECT_EQ(Errors(kGood, {"train.steps=10"}), "");
+  EXPECT_EQ(Errors(kGood, {"schedule.name=wsd", "schedule.decay_steps=91"}),
+            "--set schedule.decay_steps=91: warmup_steps 10 and the final decay of 91 do not fit into train.steps 100");
+  EXPECT_EQ(Errors(kGood, {"schedule.name=wsd", "schedule.decay_steps=90"}), "");
+  EXPECT_EQ(Errors(kGood, {"schedule.name=cosine", "schedule.decay_steps=91"}), "");
+  EXPECT_EQ(Errors(kGood, {"schedule.name=wsd", "schedule.warmup_steps=81"}),
+            "--set schedule.warmup_steps=81: warmup_steps 81 and the final decay of 20 (20% of steps) do not fit into "
+            "train.steps 100");
+}
+
+TEST(ValidateTest, NothingToValidateOn) {
+  EXPECT_EQ(Errors(kGood, {"train.validate_every_steps=5"}),
+            "--set train.validate_every_steps=5: there is nothing to validate on; set data.validation, or "
+            "validate_every_steps to 0");
+  EXPECT_EQ(Errors(kGood, {"train.validate_every_steps=5", "data.validation=v.bin"}), "");
+}
+
+TEST(ValidateTest, AllTogetherWithTheLinesOfTheFile) {
+  const std::string text =
+      "schedule:\n"                 // 1
+      "  warmup_steps: 200\n"       // 2
+      "model:\n"                    // 3
+      "  vocab_size: 256\n"         // 4
+      "  num_heads: 7\n"            // 5
+      "  num_kv_heads: 2\n"         // 6
+      "train:\n"                    // 7
+      "  steps: 100\n"              // 8
+      "data: {train: a.bin}\n"      // 9
+      "batch:\n"                    // 10
+      "  sequence_length: 4096\n";  // 11
+  EXPECT_EQ(Errors(text),
+            "c.yaml:2: schedule.warmup_steps: warmup_steps 200 is more than train.steps 100\n"
+            "c.yaml:5: model.num_heads: hidden_size 768 is not a multiple of num_heads 7; change one of them or set "
+            "head_dim\n"
+            "c.yaml:6: model.num_kv_heads: num_heads 7 is not a multiple of num_kv_heads 2\n"
+            "c.yaml:11: batch.sequence_length: sequence_length 4096 is longer than model.max_sequence_length 1024");
+}
+
+TEST(ValidateTest, NoErrorThatFollowsFromAnother) {
+  EXPECT_EQ(Errors(kGood, {"model.num_heads=x", "model.num_kv_heads=5", "train.steps=zero"}),
+            "--set model.num_heads=x: expected an integer, got 'x'\n"
+            "--set train.steps=zero: expected an integer, got 'zero'");
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,230 @@
+// Proves that Encode gives exactly the ids of Hugging Face's `tokenizers` (golden files, see
+// tests/golden/make_tokenizer_golden.py), that encoding in pieces gives the ids of encoding at once, and that broken or
+// foreign tokenizer.json files are refused by name.
+
+#include "framework/data/tokenizer.h"
+
+#include <fstream>
+#include <future>
+#include <random>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "framework/data/tokenizer_json.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace holdfast {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::HasSubstr;
+
+const std::string kGolden = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/data/golden/";
+
+std::string Contents(const std::string& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file.good()) << path;
+  std::stringstream content;
+  content << file.rdbuf();
+  return content.str();
+}
+
+std::unique_ptr<const Tokenizer> Open(const std::string& name) {
+  auto tokenizer = OpenTokenizer(name);
+  EXPECT_TRUE(tokenizer.ok()) << std::string(tokenizer.status().message());
+  return tokenizer.ok() ? std::move(*tokenizer) : nullptr;
+}
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+class Golden : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::unique_ptr<const Tokenizer> tokenizer_ = Open(kGolden + "tokenizer_" + GetParam() + ".json");
+  Json cases_ = Json::parse(Contents(kGolden + "cases_" + GetParam() + ".json"));
+};
+
+TEST_P(Golden, SameIdsAndBack) {
+  ASSERT_GT(cases_.size(), 100);
+  for (const Json& one : cases_) {
+    const auto text = one.at("text").get<std::string>();
+    const std::vector<int32_t> ids = tokenizer_->Encode(text);
+    EXPECT_EQ(ids, one.at("ids").get<std::vector<int32_t>>()) << one.at("text");
+    EXPECT_EQ(tokenizer_->Decode(ids), text);
+  }
+}
+
+// The text arrives in pieces of random size; what EncodeBeginning leaves goes in front of the next piece.
+std::vector<int32_t> EncodeInPieces(const Tokenizer& tokenizer, std::string_view text, std::mt19937& random) {
+  std::vector<int32_t> tokens;
+  std::string buffer;
+  while (!text.empty()) {
+    const size_t piece = std::min<size_t>(text.size(), 1 + random() % 9);
+    buffer += text.substr(0, piece);
+    text.remove_prefix(piece);
+    buffer.erase(0, tokenizer.EncodeBeginning(buffer, tokens));
+  }
+  const std::vector<int32_t> end = tokenizer.Encode(buffer);
+  tokens.insert(tokens.end(), end.begin(), end.end());
+  return tokens;
+}
+
+TEST_P(Golden, PiecesGiveTheIdsOfTheWhole) {
+  std::mt19937 random(1);
+  std::string all;
+  for (const Json& one : cases_) all += one.at("text").get<std::string>();
+  all += "\xff\xfe broken \xe4\xb8 \xf0\x9f\x98\x80 \xc3";
+  const std::vector<int32_t> whole = tokenizer_->Encode(all);
+  for (int round = 0; round < 5; ++round) ASSERT_EQ(EncodeInPieces(*tokenizer_, all, random), whole) << round;
+  for (const Json& one : cases_) {
+    const auto text = one.at("text").get<std::string>();
+    ASSERT_EQ(EncodeInPieces(*tokenizer_, text, random), one.at("ids").get<std::vector<int32_t>>()) << one.at("text");
+  }
+}
+
+TEST_P(Golden, PiecesDoNotPileUp) {
+  std::vector<int32_t> tokens;
+  const std::string text = "some words, more words\n\nand <| 12345 again and again ";
+  EXPECT_GT(tokenizer_->EncodeBeginning(text, tokens), text.size() - 8);
+}
+
+TEST_P(Golden, BrokenUtf8BecomesItsBytes) {
+  std::mt19937 random(2);
+  for (int round = 0; round < 2000; ++round) {
+    std::string text;
+    for (int i = 0; i < 40; ++i)
+      text.push_back(static_cast<char>(random() % 3 == 0 ? random() % 256 : "ab \n\xe4\xb8\xad"[random() % 7]));
+    ASSERT_EQ(tokenizer_->Decode(tokenizer_->Encode(text)), text);
+    ASSERT_EQ(EncodeInPieces(*tokenizer_, text, random), tokenizer_->Encode(text));
+  }
+  // A broken byte stands alone: it changes nothing around it.
+  std::vector<int32_t> expected = tokenizer_->Encode("the step");
+  expected.push_back(tokenizer_->Encode("\xff")[0]);
+  expected.push_back(expected.back());
+  const std::vector<int32_t> rest = tokenizer_->Encode("of a run");
+  expected.insert(expected.end(), rest.begin(), rest.end());
+  EXPECT_EQ(tokenizer_->Encode("the step\xff\xffof a run"), expected);
+}
+
+TEST_P(Golden, ManyThreadsGetTheSame) {
+  std::vector<std::future<bool>> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.push_back(std::async(std::launch::async, [&] {
+      for (const Json& one : cases_) {
+        if (tokenizer_->Encode(one.at("text").get<std::string>()) != one.at("ids")) return false;
+      }
+      return true;
+    }));
+  }
+  for (auto& thread : threads) EXPECT_TRUE(thread.get());
+}
+
+TEST_P(Golden, EndOfTextAndUnknownIds) {
+  ASSERT_TRUE(tokenizer_->end_of_text().has_value());
+  EXPECT_EQ(tokenizer_->Decode({*tokenizer_->end_of_text()}), "<|endoftext|>");
+  EXPECT_EQ(tokenizer_->Decode({-1, static_cast<int32_t>(tokenizer_->vocab_size())}), "\xef\xbf\xbd\xef\xbf\xbd");
+}
+
+INSTANTIATE_TEST_SUITE_P(Tokenizers, Golden, ::testing::Values("gpt2_style", "llama3_style"));
+
+TEST(Tokenizer, LongWordsTakeNoLongTime) {
+  const auto tokenizer = Open(kGolden + "tokenizer_gpt2_style.json");
+  std::string word(3'000'000, 'a');
+  for (size_t i = 0; i < word.size(); i += 3) word[i] = 't';
+  EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(word)), word);  // minutes if it were quadratic
+  const std::string spaces(3'000'000, ' ');
+  EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(spaces)), spaces);
+}
+
+TEST(Tokenizer, Bytes) {
+  const auto tokenizer = Open("bytes");
+  EXPECT_EQ(tokenizer->vocab_size(), 256);
+  EXPECT_FALSE(tokenizer->end_of_text().has_value());
+  EXPECT_EQ(tokenizer->Encode("a\xff\n"), (std::vector<int32_t>{'a', 255, '\n'}));
+  EXPECT_EQ(tokenizer->Decode({104, 105, 256}), "hi\xef\xbf\xbd");
+}
+
+TEST(Tokenizer, PrefixSpace) {
+  Json root = Json::parse(Contents(kGolden + "tokenizer_gpt2_style.json"));
+  root["pre_tokenizer"]["add_prefix_space"] = true;
+  auto spec = ParseTokenizerJson(root.dump());
+  ASSERT_TRUE(spec.ok()) << Message(spec.status());
+  const BpeTokenizer prefixing(*std::move(spec));
+  const auto plain = Open(kGolden + "tokenizer_gpt2_style.json");
+  EXPECT_EQ(prefixing.Encode("the step"), plain->Encode(" the step"));
+  EXPECT_EQ(prefixing.Encode(" the step"), plain->Encode(" the step"));
+  EXPECT_EQ(prefixing.Encode("a<|endoftext|>b"), plain->Encode(" a<|endoftext|> b"));
+  EXPECT_TRUE(prefixing.Encode("").empty());
+  std::mt19937 random(3);
+  EXPECT_EQ(EncodeInPieces(prefixing, "the step the step", random), plain->Encode(" the step the step"));
+}
+
+// One change to a good file, and what the error must name.
+struct Broken {
+  const char* pointer;  // JSON pointer
+  const char* value;
+  absl::StatusCode code;
+  const char* says;
+};
+
+class BrokenJson : public ::testing::TestWithParam<Broken> {};
+
+TEST_P(BrokenJson, IsRefusedByName) {
+  Json root = Json::parse(Contents(kGolden + "tokenizer_llama3_style.json"));
+  root[Json::json_pointer(GetParam().pointer)] = Json::parse(GetParam().value);
+  const auto spec = ParseTokenizerJson(root.dump());
+  ASSERT_FALSE(spec.ok());
+  EXPECT_EQ(spec.status().code(), GetParam().code) << Message(spec.status());
+  EXPECT_THAT(Message(spec.status()), HasSubstr(GetParam().says));
+}
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
+INSTANTIATE_TEST_SUITE_P(
+    Tokenizers, BrokenJson,
+    ::testing::Values(Broken{"/model", "null", kInvalid, "model"},
+                      Broken{"/model/type", "\"WordPiece\"", kUnimplemented, "WordPiece"},
+                      Broken{"/model/type", "7", kInvalid, "model"}, Broken{"/model/vocab", "[]", kInvalid, "vocab"},
+                      Broken{"/model/vocab", "{\"a\": 0}", kUnimplemented, "byte 0"},
+                      Broken{"/model/vocab/a", "-1", kInvalid, "\"a\""},
+                      Broken{"/model/vocab/a", "4194304", kInvalid, "\"a\""},
+                      Broken{"/model/vocab/a", "18446744073709551615", kInvalid, "\"a\""},
+                      Broken{"/model/vocab/a", "1.5", kInvalid, "\"a\""},
+                      Broken{"/model/vocab/a", "5", kInvalid, "two tokens"},
+                      Broken{"/model/merges/3", "\"ab\"", kInvalid, "merge 3"},
+                      Broken{"/model/merges/3", "[\"a\"]", kInvalid, "merge 3"},
+                      Broken{"/model/merges/3", "\"a b c\"", kInvalid, "merge 3"},
+                      Broken{"/model/merges/3", "[\"a\", \"qqqq\"]", kInvalid, "merge 3"},
+                      Broken{"/model/dropout", "0.1", kUnimplemented, "dropout"},
+                      Broken{"/model/byte_fallback", "true", kUnimplemented, "byte_fallback"},
+                      Broken{"/model/end_of_word_suffix", "\"</w>\"", kUnimplemented, "end_of_word_suffix"},
+                      Broken{"/normalizer", "{\"type\": \"NFC\"}", kUnimplemented, "NFC"},
+                      Broken{"/decoder", "{\"type\": \"Metaspace\"}", kUnimplemented, "Metaspace"},
+                      Broken{"/pre_tokenizer", "null", kInvalid, "pre_tokenizer"},
+                      Broken{"/pre_tokenizer", "{\"type\": \"Whitespace\"}", kUnimplemented, "ByteLevel"},
+                      Broken{"/pre_tokenizer/pretokenizers/0/behavior", "\"Removed\"", kUnimplemented, "Removed"},
+                      Broken{"/pre_tokenizer/pretokenizers/0/invert", "true", kUnimplemented, "invert"},
+                      Broken{"/pre_tokenizer/pretokenizers/0/pattern/Regex", "\"(a\"", kInvalid, "(a"},
+                      Broken{"/pre_tokenizer/pretokenizers/0/pattern/Regex", "\"\\\\w+\"", kUnimplemented, "\\w"},
+                      Broken{"/pre_tokenizer/pretokenizers/0/pattern/Regex", "\"[a[bc]]\"", kUnimplemented, "nested"},
+                      Broken{"/added_tokens/0/lstrip", "true", kUnimplemented, "lstrip"},
+                      Broken{"/added_tokens/0/id", "3", kInvalid, "two tokens"},
+                      Broken{"/added_tokens/0/content", "7", kInvalid, "added_tokens"}));
+
+TEST(Tokenizer, BrokenFiles) {
+  const std::string good = Contents(kGolden + "tokenizer_gpt2_style.json");
+  EXPECT_EQ(ParseTokenizerJson("").status().code(), kInvalid);
+  EXPECT_EQ(ParseTokenizerJson("[]").status().code(), kInvalid);
+  for (size_t length = 0; length < good.size() - 1; length += 997) {
+    EXPECT_EQ(ParseTokenizerJson(good.substr(0, length)).status().code(), kInvalid) << length;
+  }
+  EXPECT_THAT(Message(ParseTokenizerJson(std::string(1'000'000, '[')).status()), HasSubstr("nested"));
+  const auto missing = OpenTokenizer("/nonexistent/tokenizer.json");
+  EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(Message(missing.status()), HasSubstr("/nonexistent/tokenizer.json"));
+  EXPECT_EQ(OpenTokenizer(kGolden).status().code(), kInvalid);
+}
+
+}  // namespace
+}  // namespace holdfast

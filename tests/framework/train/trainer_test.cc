@@ -1,0 +1,186 @@
+// Proves the promise of the trainer at world size one: loss bits, gradient-norm bits and state digest depend on neither
+// the number of threads, nor recomputation, nor the loader's threads, nor on steps that were begun and abandoned.
+
+#include "framework/train/trainer.h"
+
+#include <bit>
+#include <cmath>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "framework/data/loader.h"
+#include "gtest/gtest.h"
+#include "models/plan.h"
+#include "models/transformer.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int64_t kVocab = 61, kSequence = 24, kSteps = 6;
+
+std::string TokenPath() {
+  static const std::string path = [] {
+    std::string p = ::testing::TempDir() + "/trainer_test_tokens.bin";
+    auto writer = TokenFileWriter::Create(p, kVocab).value();
+    std::vector<int32_t> tokens(2000);
+    uint32_t state = 1;
+    for (int32_t& token : tokens) {
+      state = state * 1664525u + 1013904223u;
+      token = static_cast<int32_t>((state >> 16) % 17 * 3 % kVocab);  // skewed, so that there is something to learn
+    }
+    EXPECT_TRUE(writer->Append(tokens).ok());
+    EXPECT_TRUE(writer->Finish().ok());
+    return p;
+  }();
+  return path;
+}
+
+struct Setting {
+  Family family = Family::kGpt2;
+  DType dtype = DType::kBF16;
+  int threads = 1;
+  bool recompute = false;
+  int loader_threads = 1;
+  int64_t microbatches = 3;
+  double dropout = 0.1;
+  bool abandon_each_step_once = false;
+};
+
+ModelConfig TinyModel(const Setting& setting) {
+  ModelConfig m;
+  m.family = setting.family;
+  m.vocab_size = kVocab;
+  m.max_sequence_length = kSequence;
+  m.num_layers = 2;
+  m.hidden_size = 32;
+  m.num_heads = 4;
+  m.num_kv_heads = 4;
+  m.head_dim = 8;
+  m.intermediate_size = 96;
+  m.dropout = setting.dropout;
+  if (setting.family == Family::kLlama) {
+    m.num_kv_heads = 2;
+    m.position = PositionKind::kRope;
+    m.norm = NormType::kRmsNorm;
+    m.activation = ActivationKind::kSwiglu;
+    m.bias = false;
+    m.tie_embeddings = false;
+  }
+  return m;
+}
+
+struct Trace {
+  std::vector<uint32_t> loss_bits, norm_bits;
+  std::vector<uint64_t> digests;
+  std::vector<float> losses;
+  friend bool operator==(const Trace& a, const Trace& b) {
+    return a.loss_bits == b.loss_bits && a.norm_bits == b.norm_bits && a.digests == b.digests;
+  }
+};
+
+Trace Train(const Setting& setting, int64_t steps = kSteps) {
+  const auto device = MakeCpuDevice(setting.threads);
+  const auto model = MakeTransformer(TinyModel(setting),
+                                     {.compute_dtype = setting.dtype, .recompute_blocks = setting.recompute}, *device)
+                         .value();
+  TrainerOptions options;
+  options.batch = {.sequence_length = kSequence, .microbatch_size = 2, .microbatches = setting.microbatches};
+  options.optimizer.lr = 3e-3;
+  options.schedule.warmup_steps = 2;
+  options.total_steps = steps;
+  options.seed = 42;
+  options.arena_bytes = PlanTraining(*model, 2, kSequence).arena_bytes;
+  const auto trainer = Trainer::Create(*model, *device, options).value();
+
+  const std::vector<std::string> paths{TokenPath()};
+  const Dataset data = Dataset::Open(paths, kSequence, kVocab).value();
+  const SampleOrder order(data.num_samples(), options.seed, true);
+  const BatchShape shape{setting.microbatches, 2};
+  Loader loader(data, order, {.shape = shape, .threads = setting.loader_threads});
+
+  Trace trace;
+  for (int64_t step = 0; step < steps; ++step) {
+    if (setting.abandon_each_step_once) {
+      std::stop_source stop;
+      const auto abandoned = trainer->Prepare(
+          step,
+          [&](int64_t i) -> absl::StatusOr<Microbatch> {
+            if (i + 1 == setting.microbatches) stop.request_stop();
+            return ReadMicrobatch(data, order, shape, step, i);
+          },
+          stop.get_token());
+      EXPECT_TRUE(absl::IsCancelled(abandoned.status())) << abandoned.status();
+    }
+    const auto result = trainer->Prepare(step, [&](int64_t i) { return loader.Next(step, i, {}); }, {});
+    EXPECT_TRUE(result.ok()) << result.status();
+    trainer->Commit(*result);
+    trace.losses.push_back(result->loss);
+    trace.loss_bits.push_back(std::bit_cast<uint32_t>(result->loss));
+    trace.norm_bits.push_back(std::bit_cast<uint32_t>(result->grad_norm));
+    trace.digests.push_back(trainer->state().Digest());
+  }
+  return trace;
+}
+
+class BitEquality : public ::testing::TestWithParam<std::tuple<Family, DType>> {
+ protected:
+  Setting Base() const { return {.family = std::get<0>(GetParam()), .dtype = std::get<1>(GetParam())}; }
+  void ExpectSame(const std::function<void(Setting&)>& change) {
+    Setting changed = Base();
+    change(changed);
+    EXPECT_TRUE(Train(Base()) == Train(changed));
+  }
+};
+
+TEST_P(BitEquality, Threads) {
+  for (const int threads : {2, 3, 5}) ExpectSame([&](Setting& s) { s.threads = threads; });
+}
+TEST_P(BitEquality, Recomputation) {
+  ExpectSame([](Setting& s) { s.recompute = true; });
+}
+TEST_P(BitEquality, LoaderThreads) {
+  for (const int threads : {0, 4}) ExpectSame([&](Setting& s) { s.loader_threads = threads; });
+}
+TEST_P(BitEquality, AbandonedSteps) {
+  ExpectSame([](Setting& s) { s.abandon_each_step_once = true; });
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, BitEquality,
+                         ::testing::Combine(::testing::Values(Family::kGpt2, Family::kLlama),
+                                            ::testing::Values(DType::kBF16, DType::kF32)));
+
+TEST(Trainer, DifferentSettingsDoDiffer) {  // else the tests above could not fail
+  const Trace base = Train({});
+  EXPECT_FALSE(base == Train({.dropout = 0.2}));
+  EXPECT_FALSE(base == Train({.dtype = DType::kF32}));
+  EXPECT_FALSE(base == Train({.microbatches = 2}));
+}
+
+TEST(Trainer, Learns) {
+  const Trace trace = Train({.dropout = 0}, 60);
+  EXPECT_NEAR(trace.losses.front(), std::log(kVocab), 0.3);
+  EXPECT_LT(trace.losses.back(), trace.losses.front() - 0.8);
+}
+
+TEST(Trainer, ADivergedStepIsNamed) {
+  const auto device = MakeCpuDevice(1);
+  const auto model = MakeTransformer(TinyModel({}), {}, *device).value();
+  TrainerOptions options;
+  options.batch = {.sequence_length = kSequence, .microbatch_size = 2, .microbatches = 1};
+  options.total_steps = 1;
+  options.arena_bytes = PlanTraining(*model, 2, kSequence).arena_bytes;
+  const auto trainer = Trainer::Create(*model, *device, options).value();
+  std::vector<float> weights(static_cast<size_t>(model->layout().elements()), NAN);
+  trainer->state().weights().Set(weights);
+  const std::vector<std::string> paths{TokenPath()};
+  const Dataset data = Dataset::Open(paths, kSequence, kVocab).value();
+  const SampleOrder order(data.num_samples(), 1, true);
+  const auto result = trainer->Prepare(0, [&](int64_t i) { return ReadMicrobatch(data, order, {1, 2}, 0, i); }, {});
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
+  EXPECT_NE(result.status().message().find("step 1 diverged"), absl::string_view::npos) << result.status();
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,210 @@
+// Proves parity with PyTorch: tiny GPT-2 and Llama models saved by `transformers`, loaded as any saved model is, give
+// PyTorch's logits, loss, gradients of every parameter, and ten training steps. tests/golden/make_model_golden.py makes
+// the files and says what is in them.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "checkpoint/saved_model.h"
+#include "framework/base/status.h"
+#include "framework/train/trainer.h"
+#include "models/huggingface.h"
+#include "models/plan.h"
+#include "models/transformer.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int64_t kBatch = 2, kLength = 13, kTokens = kBatch * kLength, kSteps = 10;
+
+std::string ReadText(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// |actual - expected| / |expected| in the Frobenius norm.
+double RelativeError(const std::vector<float>& actual, const std::vector<float>& expected) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    difference += std::pow(static_cast<double>(actual.at(i)) - expected[i], 2);
+    norm += std::pow(static_cast<double>(expected[i]), 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+class GoldenTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    directory_ = absl::StrCat(HOLDFAST_SOURCE_DIR, "/tests/golden/", GetParam());
+    const auto parsed = ParseHuggingFaceConfig(ReadText(directory_ + "/config.json"), directory_ + "/config.json");
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    config_ = parsed->model;
+    auto golden = SafetensorsReader::Open(directory_ + "/golden.safetensors");
+    ASSERT_TRUE(golden.ok()) << golden.status();
+    golden_ = std::move(*golden);
+  }
+
+  std::vector<float> Golden(const std::string& name, int64_t first, int64_t count) const {
+    std::vector<float> values(count);
+    const absl::Status status = golden_->Read(name, first, absl::MakeSpan(values));
+    EXPECT_TRUE(status.ok()) << status;
+    return values;
+  }
+
+  std::vector<int32_t> GoldenTokens(const std::string& name, int64_t first) const {
+    const std::vector<float> values = Golden(name, first, kTokens);
+    return {values.begin(), values.end()};
+  }
+
+  /// "<prefix><external name>" of every parameter as one flat vector in canonical order.
+  std::vector<float> GoldenParameters(const ParameterLayout& layout, const std::string& prefix) const {
+    std::vector<float> flat(layout.elements());
+    for (const ExternalTensor& t : HuggingFaceTensorMap(config_, layout)) {
+      const ParameterSpec& p = layout.parameters()[t.parameter];
+      const int64_t cols = p.is_matrix() ? p.shape.cols() : 1;
+      const std::vector<float> values = Golden(prefix + t.name, 0, t.num_rows * cols);
+      for (int64_t r = 0; r < t.num_rows; ++r) {
+        for (int64_t c = 0; c < cols; ++c) {
+          flat[p.offset + (t.first_row + r) * cols + c] = values[t.transposed ? c * t.num_rows + r : r * cols + c];
+        }
+      }
+    }
+    return flat;
+  }
+
+  std::vector<float> LoadedWeights(const ParameterLayout& layout) const {
+    std::vector<float> values(layout.elements());
+    const absl::Status status = LoadWeights(
+        directory_, layout, HuggingFaceTensorMap(config_, layout),
+        [&](const std::string& name) { return IsIgnorableHuggingFaceTensor(config_, name); }, absl::MakeSpan(values));
+    EXPECT_TRUE(status.ok()) << status;
+    return values;
+  }
+
+  std::string directory_;
+  ModelConfig config_;
+  std::unique_ptr<SafetensorsReader> golden_;
+};
+
+/// The loaded model with a store of its own.
+struct Loaded {
+  Loaded(const ModelConfig& config, DType dtype, const std::vector<float>& values)
+      : device(MakeCpuDevice(2)),
+        stream(device->CreateStream()),
+        model(MakeTransformer(config, {.compute_dtype = dtype}, *device).value()),
+        weights(Weights::Create(model->layout(), dtype, *device, stream->ops()).value()),
+        store(model->layout(), weights.compute(), *device, stream->ops()) {
+    weights.Set(values);
+    store.BeginStep({});
+  }
+
+  std::vector<float> Gradients() {
+    std::vector<float> all;
+    for (int u = 0; u < model->layout().num_units(); ++u) {
+      const float* gradient = store.Gradient(u);
+      all.insert(all.end(), gradient, gradient + model->layout().units()[u].elements);
+    }
+    return all;
+  }
+
+  PassContext Context(Arena& arena) {
+    return {.ops = &stream->ops(), .arena = &arena, .store = &store, .random = {}, .loss_scale = 1.0f / kTokens};
+  }
+
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Stream> stream;
+  std::unique_ptr<Model> model;
+  Weights weights;
+  ResidentStore store;
+};
+
+TEST_P(GoldenTest, Logits) {
+  Loaded loaded(config_, DType::kF32, LoadedWeights(TransformerLayout(config_)));
+  const std::vector<int32_t> inputs = GoldenTokens("inputs", 0);
+  const int64_t vocab = config_.vocab_size;
+  for (int64_t length = 1; length <= kLength; ++length) {  // the last token of every prefix
+    std::vector<int32_t> prefixes;
+    std::vector<float> logits(kBatch * vocab), expected;
+    for (int64_t b = 0; b < kBatch; ++b) {
+      prefixes.insert(prefixes.end(), inputs.begin() + b * kLength, inputs.begin() + b * kLength + length);
+      const std::vector<float> row = Golden("logits", (b * kLength + length - 1) * vocab, vocab);
+      expected.insert(expected.end(), row.begin(), row.end());
+    }
+    const TokenBatch batch{.inputs = prefixes.data(), .targets = nullptr, .batch = kBatch, .sequence = length};
+    Arena arena = Arena::Create(*loaded.device, PlanLastLogits(*loaded.model, kBatch, length).arena_bytes).value();
+    ASSERT_TRUE(loaded.model->LastLogits(batch, loaded.Context(arena), logits.data()).ok());
+    EXPECT_LT(RelativeError(logits, expected), 3e-6) << "prefix of " << length;
+  }
+}
+
+TEST_P(GoldenTest, LossAndGradients) {
+  const ParameterLayout layout = TransformerLayout(config_);
+  const std::vector<float> expected = GoldenParameters(layout, "grad.");
+  const std::vector<int32_t> inputs = GoldenTokens("inputs", 0), targets = GoldenTokens("targets", 0);
+  const TokenBatch batch{.inputs = inputs.data(), .targets = targets.data(), .batch = kBatch, .sequence = kLength};
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const bool exact = dtype == DType::kF32;
+    Loaded loaded(config_, dtype, LoadedWeights(layout));
+    Arena arena = Arena::Create(*loaded.device, PlanTraining(*loaded.model, kBatch, kLength).arena_bytes).value();
+    std::vector<float> losses(kTokens);
+    ASSERT_TRUE(loaded.model->ForwardBackward(batch, loaded.Context(arena), losses.data()).ok());
+    double loss = 0;
+    for (float l : losses) loss += l / kTokens;
+    EXPECT_NEAR(loss, Golden("loss", 0, 1)[0], exact ? 5e-6 : 0.05);
+    const std::vector<float> gradients = loaded.Gradients();
+    double difference = 0, norm = 0;
+    for (const ParameterSpec& p : layout.parameters()) {
+      double p_difference = 0, p_norm = 0;
+      for (int64_t i = p.offset; i < p.offset + p.shape.elements(); ++i) {
+        p_difference += std::pow(static_cast<double>(gradients[i]) - expected[i], 2);
+        p_norm += std::pow(static_cast<double>(expected[i]), 2);
+      }
+      EXPECT_LT(std::sqrt(p_difference), (exact ? 1e-5 : 0.08) * std::sqrt(p_norm)) << p.name;
+      difference += p_difference;
+      norm += p_norm;
+    }
+    EXPECT_LT(std::sqrt(difference / norm), exact ? 3e-6 : 0.03);
+  }
+}
+
+TEST_P(GoldenTest, TenTrainingSteps) {
+  const auto device = MakeCpuDevice(2);
+  const auto model = MakeTransformer(config_, {.compute_dtype = DType::kF32}, *device).value();
+  TrainerOptions options{
+      .batch = {.sequence_length = kLength, .microbatch_size = kBatch, .microbatches = 1},
+      .optimizer = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_clip_norm = 1.0},
+      .schedule = {.name = ScheduleKind::kConstant, .warmup_steps = 0},
+      .total_steps = kSteps,
+      .arena_bytes = PlanTraining(*model, kBatch, kLength).arena_bytes};
+  const auto trainer = Trainer::Create(*model, *device, options).value();
+  trainer->state().weights().Set(LoadedWeights(model->layout()));
+  const std::vector<float> losses = Golden("steps.losses", 0, kSteps), norms = Golden("steps.norms", 0, kSteps);
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const auto source = [&](int64_t) -> absl::StatusOr<Microbatch> {
+      return Microbatch{.batch = kBatch,
+                        .sequence = kLength,
+                        .inputs = GoldenTokens("steps.inputs", step * kTokens),
+                        .targets = GoldenTokens("steps.targets", step * kTokens),
+                        .step = static_cast<uint32_t>(step)};
+    };
+    const auto result = trainer->Prepare(step, source, {});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_NEAR(result->loss, losses[step], 1e-5 * losses[step]) << "step " << step;
+    EXPECT_NEAR(result->grad_norm, norms[step], 3e-5 * norms[step]) << "step " << step;
+    trainer->Commit(*result);
+  }
+  std::vector<float> weights(model->layout().elements());
+  trainer->state().weights().Read(0, absl::MakeSpan(weights));
+  EXPECT_LT(RelativeError(weights, GoldenParameters(model->layout(), "final.")), 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, ::testing::Values("tiny_gpt2", "tiny_llama"),
+                         [](const auto& tested) { return tested.param; });
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Remakes tests/framework/data/golden: two small byte-level BPE tokenizers and what `tokenizers` makes of some texts.
+
+Needs the Python package `tokenizers`:   python3 tests/golden/make_tokenizer_golden.py
+The tests themselves need only the files it writes.
+"""
+
+import itertools
+import json
+import pathlib
+import random
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+OUT = pathlib.Path(__file__).resolve().parent.parent / "framework/data/golden"
+
+# Llama 3's split (its tokenizer.json).
+LLAMA3_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+SENTENCES = """
+A worker that dies is replaced, and the run goes on from the last committed step.
+The gradient of a step is the sum over its microbatches, in one fixed order.
+We'll see that it isn't slower; they've measured it, I'm sure, and you'd better believe what she's said.
+Every token of the training stream is a pure function of the seed and its position.
+In 2024 there were 1234567 samples in 128 files of 65536 tokens, about 3.14159 per second.
+for (int i = 0; i < count; ++i) {\n    sum += weights[i] * inputs[i];\n}\n
+def forward(self, x):\n\treturn self.norm(x + self.attention(x))\n
+Größe und Höhe ändern sich übermäßig, wenn die Straße naß ist.
+L'été dernier, où étiez-vous ? Ça dépend : déjà-vu, naïveté, cœur, garçon.
+El niño pequeño comió piñas mañana; ¿quién lo diría? ¡Qué lástima!
+Скорость обучения зависит от размера пакета и от числа шагов.
+Η ταχύτητα εξαρτάται από το μέγεθος της δέσμης.
+学习率取决于批量大小和训练步数。模型的损失在每一步都完全相同。
+学習率はバッチサイズとステップ数によって決まります。ロスは毎回同じです。
+학습률은 배치 크기와 단계 수에 따라 달라집니다.
+السرعة تعتمد على حجم الدفعة وعدد الخطوات
+गति बैच के आकार और चरणों की संख्या पर निर्भर करती है।
+😀 😃 👍🏽 👩‍👩‍👧‍👦 🇩🇪 🇯🇵 ❤️ ✨
+""".strip().split("\n")
+
+CASES = [
+    "",
+    " ",
+    "a",
+    "Hello world",
+    " leading and trailing ",
+    "two  spaces   three    four",
+    "tabs\tand\t\tmore \t mixed\n",
+    "lines\n\nand\r\nmore\r\n\r\n  indented\n\n\n   \n",
+    "trailing spaces at the end   ",
+    "   ",
+    "\n\n\n",
+    "it's they're we've I'm you'll he'd don't IT'S THEY'RE WE'VE I'M YOU'LL HE'D",
+    "'s 's's 'S ''s 'ſ",
+    "0 1 12 123 1234 12345 1234567890 3.14 1,000,000 ½ Ⅷ ٣٤٥ ²",
+    "foo123bar 4x4 x86-64-v3",
+    "!?... ,,, ((a)) --flag=value a.b.c /usr/bin:/bin #hash @at $5 50%",
+    "snake_case CamelCase kebab-case UPPER lower",
+    "Größe naïve cœur déjà-vu",
+    "e\u0301 o\u0308 n\u0303 a\u0300\u0301\u0302 \u0301alone",
+    "Скорость обучения Η ταχύτητα",
+    "学习率取决于批量大小。 学習率は、ロスは毎回同じ 학습률은",
+    "السرعة تعتمد गति बैच के",
+    "😀 👍🏽 👩‍👩‍👧‍👦 🇩🇪 ❤️ mixed😀with👍text",
+    "nbsp\u00a0nel\u0085zwsp\u200bem\u2003ideographic\u3000line\u2028para\u2029mvs\u180eend",
+    "\u0000\u0001\u007f control",
+    "\ufeffBOM \ufffd replacement \U0010ffff last \ud7ff \ue000 private",
+    "<|endoftext|>",
+    "before<|endoftext|>after",
+    "a <|endoftext|> b<|endoftext|><|endoftext|> c",
+    "<|endoftext| > <|endoftext <|end <|pad|> <|pad|>x<|padding|>y <|pad",
+    "word addedword readdedwords addedwordaddedword",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "x" * 300 + " " * 200 + "y" + "\n" * 50 + "。" * 100,
+] + SENTENCES
+
+ALPHABET = "aAbest'sſ019²½ \t\n\r\u00a0\u0085\u180e\u3000.,!_-/äßЖ学の한ع\u0301\u200d😀👍<|>"
+
+
+def random_cases(count):
+    generator = random.Random(7)
+    for _ in range(count):
+        yield "".join(generator.choice(ALPHABET) for _ in range(generator.randrange(1, 60)))
+
+
+def corpus():
+    """Sentences and their words in all orders: enough repetition for merges several levels deep."""
+    words = [word for sentence in SENTENCES for word in sentence.split(" ")]
+    generator = random.Random(1)
+    for _ in range(200):
+        generator.shuffle(words)
+        yield " ".join(words)
+    yield from itertools.chain.from_iterable(itertools.repeat(SENTENCES, 50))
+
+
+def train(pre_tokenizer, vocab_size):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(corpus(), trainer)
+    tokenizer.add_special_tokens(["<|endoftext|>", "<|pad|>", "<|padding|>"])
+    tokenizer.add_tokens([AddedToken("addedword", normalized=True)])
+    return tokenizer
+
+
+def save(tokenizer, name, edit):
+    """Saves `tokenizer`, changed by `edit`, and the ids of every case."""
+    content = json.loads(tokenizer.to_str())
+    edit(content)
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    (OUT / f"tokenizer_{name}.json").write_text(text + "\n", encoding="utf-8")
+    tokenizer = Tokenizer.from_str(text)
+    cases = []
+    for case in itertools.chain(CASES, random_cases(150)):
+        ids = tokenizer.encode(case, add_special_tokens=False).ids
+        cases.append({"text": case, "ids": ids})
+    lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
+    (OUT / f"cases_{name}.json").write_text(f"[{lines}]\n", encoding="utf-8")
+    print(f"{name}: vocabulary {tokenizer.get_vocab_size()}, {len(cases)} cases")
+
+
+def gpt2_style(content):
+    # As GPT-2's own file: merges as one string each.
+    content["model"]["merges"] = [" ".join(merge) for merge in content["model"]["merges"]]
+
+
+def llama3_style(content):
+    # Whole words win over merges: without the merges of the last tokens only `ignore_merges` can make them.
+    content["model"]["ignore_merges"] = True
+    content["model"]["merges"] = content["model"]["merges"][:-100]
+
+
+def main():
+    OUT.mkdir(parents=True, exist_ok=True)
+    gpt2 = train(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True), 1000)
+    save(gpt2, "gpt2_style", gpt2_style)
+    split = pre_tokenizers.Split(Regex(LLAMA3_SPLIT), behavior="isolated", invert=False)
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    llama3 = train(pre_tokenizers.Sequence([split, byte_level]), 1100)
+    llama3.post_processor = processors.TemplateProcessing(
+        single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", llama3.token_to_id("<|endoftext|>"))]
+    )
+    save(llama3, "llama3_style", llama3_style)
+
+
+if __name__ == "__main__":
+    main()

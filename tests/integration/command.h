@@ -1,0 +1,33 @@
+#pragma once
+// Runs the holdfast binary as a user would, in a process of its own, with a time limit.
+
+#include <string>
+#include <vector>
+
+namespace holdfast::testing {
+
+struct CommandResult {
+  int exit_code = -1;  // 128 + signal if it was killed
+  std::string output;  // stdout and stderr together
+};
+
+class Command {
+ public:
+  explicit Command(std::vector<std::string> arguments);
+  ~Command();  // kills what still runs
+
+  void Signal(int signal);
+  /// Blocks until the output contains `text`; false if the process ended or the time is up first.
+  bool WaitForOutput(const std::string& text, double timeout_seconds = 60);
+  CommandResult Wait(double timeout_seconds = 120);
+
+ private:
+  bool ReadSome(double timeout_seconds);
+
+  int pid_ = -1, pipe_ = -1;
+  std::string output_;
+};
+
+inline CommandResult RunHoldfast(std::vector<std::string> arguments) { return Command(std::move(arguments)).Wait(); }
+
+}  // namespace holdfast::testing

@@ -1,0 +1,209 @@
+// Proves what a user sees of `holdfast train` and its neighbours, with the real binary on tiny models: equal bits from
+// process to process, clean stops, saved models that load, and bad input refused with a clear error and nothing left.
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/command.h"
+
+namespace holdfast::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+namespace fs = std::filesystem;
+
+std::string ReadAll(const fs::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+void WriteAll(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
+
+class TrainTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = fs::path(::testing::TempDir()) /
+                 (std::string("train_test_") + ::testing::UnitTest::GetInstance()->current_test_info()->name() + "_" +
+                  std::to_string(getpid()));
+    fs::remove_all(directory_);
+    fs::create_directories(directory_);
+    std::string text;
+    for (int i = 0; text.size() < 20000; ++i) text += "line " + std::to_string(i * i % 97) + " of the story\n";
+    WriteAll(directory_ / "text.txt", text);
+    const CommandResult packed = RunHoldfast({"data", "pack", Path("text.txt"), "--out", Path("train.bin"),
+                                              "--validation-fraction", "0.1", "--validation-out", Path("valid.bin")});
+    ASSERT_EQ(packed.exit_code, 0) << packed.output;
+    WriteConfig("config.yaml", 12);
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  void WriteConfig(const std::string& name, int steps, const std::string& more = "") {
+    WriteAll(directory_ / name,
+             "model: {family: llama, vocab_size: 256, num_layers: 2, hidden_size: 32, num_heads: 4,\n"
+             "        num_kv_heads: 2, intermediate_size: 64, max_sequence_length: 32}\n"
+             "data: {train: [" +
+                 Path("train.bin") + "], validation: [" + Path("valid.bin") +
+                 "]}\n"
+                 "batch: {sequence_length: 32, microbatch_size: 2, microbatches: 2}\n"
+                 "train: {steps: " +
+                 std::to_string(steps) +
+                 ", validate_every_steps: 5}\n"
+                 "log: {digest_every_steps: 4, sample_bytes: 20}\n" +
+                 more);
+  }
+  std::string Path(const std::string& name) const { return (directory_ / name).string(); }
+  CommandResult Train(const std::string& run, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments{"train", Path("config.yaml"), "--run-dir", Path(run)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunHoldfast(arguments);
+  }
+
+  fs::path directory_;
+};
+
+TEST_F(TrainTest, EqualBitsFromProcessToProcessAndForAnyNumberOfThreads) {
+  const CommandResult a = Train("a");
+  ASSERT_EQ(a.exit_code, 0) << a.output;
+  EXPECT_THAT(a.output, HasSubstr("validation loss"));
+  ASSERT_EQ(Train("b", {"--set", "train.threads=3", "--set", "data.loader_threads=3"}).exit_code, 0);
+  ASSERT_EQ(Train("c", {"--set", "train.threads=1", "--set", "train.recompute=block"}).exit_code, 0);
+  for (const char* other : {"b", "c"}) {
+    const CommandResult compared = RunHoldfast({"compare", Path("a"), Path(other)});
+    EXPECT_EQ(compared.exit_code, 0) << compared.output;
+  }
+  ASSERT_EQ(Train("d", {"--set", "run.seed=2"}).exit_code, 0);
+  const CommandResult differs = RunHoldfast({"compare", Path("a"), Path("d")});
+  EXPECT_EQ(differs.exit_code, 1);
+  EXPECT_THAT(differs.output, HasSubstr("step 1"));
+  EXPECT_TRUE(fs::exists(directory_ / "a" / "loss.svg"));
+  EXPECT_THAT(ReadAll(directory_ / "a" / "events.jsonl"), HasSubstr("run_finished"));
+}
+
+TEST_F(TrainTest, TheResolvedConfigRepeatsTheRun) {
+  ASSERT_EQ(Train("a").exit_code, 0);
+  const CommandResult again = RunHoldfast({"train", Path("a/config.yaml"), "--run-dir", Path("b")});
+  ASSERT_EQ(again.exit_code, 0) << again.output;
+  EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("b")}).exit_code, 0);
+}
+
+TEST_F(TrainTest, ASavedModelIsEvaluatedSampledAndTrainedOn) {
+  ASSERT_EQ(Train("a").exit_code, 0);
+  const CommandResult eval = RunHoldfast({"eval", Path("a"), Path("valid.bin"), "--sequence-length", "32"});
+  EXPECT_EQ(eval.exit_code, 0) << eval.output;
+  EXPECT_THAT(eval.output, HasSubstr("perplexity"));
+  const auto sample = [&](const std::string& seed) {
+    return RunHoldfast({"sample", Path("a/model"), "--tokens", "30", "--seed", seed, "--prompt", "line"});
+  };
+  EXPECT_EQ(sample("1").exit_code, 0) << sample("1").output;
+  EXPECT_EQ(sample("1").output, sample("1").output);
+  EXPECT_NE(sample("1").output, sample("2").output);
+  const CommandResult more = Train("b", {"--set", "train.init_from=" + Path("a/model")});
+  EXPECT_EQ(more.exit_code, 0) << more.output;
+  EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("b")}).exit_code, 1);
+}
+
+TEST_F(TrainTest, SigtermSavesTheModelAndExits143) {
+  WriteConfig("config.yaml", 1'000'000);
+  Command run({"train", Path("config.yaml"), "--run-dir", Path("a")});
+  ASSERT_TRUE(run.WaitForOutput("step      20/"));
+  run.Signal(SIGTERM);
+  const CommandResult result = run.Wait();
+  EXPECT_EQ(result.exit_code, 143) << result.output;
+  EXPECT_TRUE(fs::exists(directory_ / "a/model/model.safetensors"));
+  EXPECT_THAT(ReadAll(directory_ / "a/events.jsonl"), HasSubstr("run_stopped"));
+  EXPECT_EQ(RunHoldfast({"eval", Path("a"), Path("valid.bin"), "--sequence-length", "32"}).exit_code, 0);
+}
+
+TEST_F(TrainTest, SigtermDuringValidationEndsItToo) {
+  WriteConfig("config.yaml", 2);
+  Command run({"train", Path("config.yaml"), "--run-dir", Path("a"), "--set",
+               "data.validation=[" + Path("train.bin") + "]", "--set", "train.validation_microbatches=0", "--set",
+               "batch.microbatch_size=1"});
+  ASSERT_TRUE(run.WaitForOutput("step 2/2"));
+  run.Signal(SIGUSR1);
+  const CommandResult result = run.Wait();
+  // The signal may arrive just after the validation; it must then still be honoured.
+  EXPECT_EQ(result.exit_code, 128 + SIGUSR1) << result.output;
+  EXPECT_TRUE(fs::exists(directory_ / "a/model/model.safetensors"));
+}
+
+TEST_F(TrainTest, ASecondRunInTheSameDirectoryIsRefusedUnlessToldOtherwise) {
+  ASSERT_EQ(Train("a").exit_code, 0);
+  const std::string before = ReadAll(directory_ / "a/metrics.jsonl");
+  const CommandResult refused = Train("a");
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.output, HasSubstr("--overwrite"));
+  EXPECT_EQ(ReadAll(directory_ / "a/metrics.jsonl"), before);
+  EXPECT_EQ(Train("a", {"--overwrite"}).exit_code, 0);
+}
+
+struct BadInput {
+  const char* name;
+  std::vector<std::string> settings;  // --set values; %D is the test's directory
+  int exit_code;
+  std::vector<std::string> says;
+};
+
+class BadInputTest : public TrainTest, public ::testing::WithParamInterface<BadInput> {};
+
+TEST_P(BadInputTest, IsRefusedAndNothingIsLeftBehind) {
+  WriteAll(directory_ / "empty.bin", "");
+  WriteAll(directory_ / "short.bin", ReadAll(directory_ / "train.bin").substr(0, 5000));
+  WriteAll(directory_ / "tiny.bin", ReadAll(directory_ / "train.bin").substr(0, 1024));
+  std::vector<std::string> arguments;
+  for (std::string setting : GetParam().settings) {
+    if (const size_t at = setting.find("%D"); at != std::string::npos) setting.replace(at, 2, directory_.string());
+    arguments.insert(arguments.end(), {"--set", setting});
+  }
+  const CommandResult result = Train("a", arguments);
+  EXPECT_EQ(result.exit_code, GetParam().exit_code) << result.output;
+  for (const std::string& text : GetParam().says) EXPECT_THAT(result.output, HasSubstr(text));
+  EXPECT_FALSE(fs::exists(directory_ / "a/metrics.jsonl"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, BadInputTest,
+    ::testing::Values(
+        BadInput{"MissingFile", {"data.train=[%D/none.bin]"}, 1, {"none.bin", "No such file"}},
+        BadInput{"EmptyFile", {"data.train=[%D/empty.bin]"}, 1, {"empty.bin"}},
+        BadInput{"TruncatedFile", {"data.train=[%D/short.bin]"}, 1, {"short.bin", "truncated"}},
+        BadInput{"NoTokenFile", {"data.train=[%D/text.txt]"}, 1, {"text.txt"}},
+        BadInput{"TokenBeyondVocabulary", {"model.vocab_size=100", "data.tokenizer=bytes"}, 1, {"vocab"}},
+        BadInput{"SequenceLongerThanData",
+                 {"batch.sequence_length=100000", "model.max_sequence_length=100000", "batch.microbatch_size=1"},
+                 1,
+                 {"100000"}},
+        BadInput{"NegativeSteps", {"train.steps=-1"}, 2, {"train.steps"}},
+        BadInput{"TwoTyposAtOnce", {"train.stepz=1", "optimizer.lrr=1"}, 2, {"stepz", "steps", "lrr", "lr"}},
+        BadInput{"NanLearningRate", {"optimizer.lr=.nan"}, 2, {"optimizer.lr"}},
+        BadInput{"MissingInitialModel", {"train.init_from=%D/none"}, 1, {"none"}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_F(TrainTest, AnUnwritableRunDirectoryIsAnErrorBeforeAnythingIsDone) {
+  WriteAll(directory_ / "file", "in the way");
+  const CommandResult result = Train("file/run");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.output, HasSubstr("file"));
+}
+
+TEST_F(TrainTest, ValidatePrintsWhatTheConfigMeans) {
+  const CommandResult result = RunHoldfast({"validate", Path("config.yaml")});
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  for (const char* text : {"parameters by module", "FLOPs per token", "optimizer", "activations", "estimated step"}) {
+    EXPECT_THAT(result.output, HasSubstr(text));
+  }
+  EXPECT_EQ(RunHoldfast({"validate", Path("none.yaml")}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace holdfast::testing

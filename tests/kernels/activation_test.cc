@@ -1,0 +1,103 @@
+// Proves GELU's derivative and SwiGLU in both directions against double precision, from tiny to saturating inputs.
+
+#include "tests/kernels/kernel_test_util.h"
+
+namespace holdfast::kernels {
+namespace {
+
+constexpr int64_t kWidths[] = {1, 7, 8, 9, 33, 1000};
+
+/// Normal values with some far out, where the activations saturate.
+void FillWide(TestMatrix& m, Rng& rng) {
+  auto values = RandomVector(rng, m.rows() * m.cols(), 2.0f);
+  const float special[] = {0.0f, -0.0f, 1e-20f, -1e-20f, 20.0f, -20.0f, 100.0f, -100.0f, 1e4f, -1e4f};
+  for (size_t i = 0; i < values.size(); i += 5) values[i] = special[rng() % std::size(special)];
+  m.Set(values);
+}
+
+double GeluDerivative(double x) {
+  const double k = std::sqrt(2 / M_PI), t = std::tanh(k * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * k * (1 + 3 * 0.044715 * x * x);
+}
+
+double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+TEST(GeluBackward, MatchesReference) {
+  Rng rng(NewSeed());
+  TestOps ops(2);
+  for (DType dtype : kDTypes) {
+    for (int64_t cols : kWidths) {
+      TestMatrix in(dtype, 17, cols, cols + 3), d_out(dtype, 17, cols, cols + 1), d_in(dtype, 17, cols);
+      FillWide(in, rng);
+      d_out.Fill(rng);
+      ops->GeluBackward(d_in.view(), d_out.view(), in.view());
+      std::vector<double> expected;
+      for (int64_t r = 0; r < 17; ++r) {
+        for (int64_t c = 0; c < cols; ++c) expected.push_back(d_out.Get(r, c) * GeluDerivative(in.Get(r, c)));
+      }
+      EXPECT_LE(MaxError(d_in.Values(), expected), RoundingError(dtype));
+      EXPECT_TRUE(d_in.PaddingIntact());
+      ops->GeluBackward(d_out.view(), d_out.view(), in.view());
+      EXPECT_EQ(d_out.Values(), d_in.Values()) << "in place";
+    }
+  }
+}
+
+TEST(Swiglu, BothDirectionsMatchReference) {
+  Rng rng(NewSeed());
+  TestOps ops(2);
+  for (DType dtype : kDTypes) {
+    for (int64_t cols : kWidths) {
+      TestMatrix gate_up(dtype, 9, 2 * cols, 2 * cols + 3), out(dtype, 9, cols, cols + 2), d_out(dtype, 9, cols);
+      TestMatrix d_gate_up(dtype, 9, 2 * cols, 2 * cols + 1);
+      FillWide(gate_up, rng);
+      d_out.Fill(rng);
+      ops->SwigluForward(out.view(), gate_up.view());
+      ops->SwigluBackward(d_gate_up.view(), d_out.view(), gate_up.view());
+      std::vector<double> expected_out, expected_gradient(static_cast<size_t>(9 * 2 * cols));
+      for (int64_t r = 0; r < 9; ++r) {
+        for (int64_t c = 0; c < cols; ++c) {
+          const double gate = gate_up.Get(r, c), up = gate_up.Get(r, cols + c), s = Sigmoid(gate);
+          expected_out.push_back(gate * s * up);
+          expected_gradient[r * 2 * cols + c] = d_out.Get(r, c) * up * s * (1 + gate * (1 - s));
+          expected_gradient[r * 2 * cols + cols + c] = d_out.Get(r, c) * gate * s;
+        }
+      }
+      EXPECT_LE(MaxError(out.Values(), expected_out), RoundingError(dtype)) << cols;
+      EXPECT_LE(MaxError(d_gate_up.Values(), expected_gradient), RoundingError(dtype)) << cols;
+      EXPECT_TRUE(out.PaddingIntact() && d_gate_up.PaddingIntact());
+    }
+  }
+}
+
+// A NaN that a kernel swallows is an error that no monitor sees.
+TEST(Activations, KeepNaN) {
+  TestOps ops(1);
+  TestMatrix in(DType::kF32, 1, 16), ones(DType::kF32, 1, 16), one(DType::kF32, 1, 8), out(DType::kF32, 1, 8);
+  TestMatrix d_in(DType::kF32, 1, 16);
+  in.Set(std::vector<float>(16, NAN));
+  ones.Set(std::vector<float>(16, 1.0f));
+  one.Set(std::vector<float>(8, 1.0f));
+  ops->GeluBackward(d_in.view(), ones.view(), in.view());
+  for (float value : d_in.Values()) EXPECT_TRUE(std::isnan(value));
+  ops->SwigluForward(out.view(), in.view());
+  for (float value : out.Values()) EXPECT_TRUE(std::isnan(value));
+  ops->SwigluBackward(d_in.view(), one.view(), in.view());
+  for (float value : d_in.Values()) EXPECT_TRUE(std::isnan(value));
+}
+
+TEST(Activations, SameBitsForAnyThreadCount) {
+  const uint64_t seed = NewSeed();
+  ExpectSameBitsForAnyThreadCount([&](Ops& ops) {
+    Rng rng(seed);
+    TestMatrix gate_up(DType::kBF16, 200, 1000), d_out(DType::kBF16, 200, 500), d_gate_up(DType::kBF16, 200, 1000);
+    gate_up.Fill(rng);
+    d_out.Fill(rng);
+    ops.SwigluBackward(d_gate_up.view(), d_out.view(), gate_up.view());
+    ops.GeluBackward(d_gate_up.view(), d_gate_up.view(), gate_up.view());
+    return d_gate_up.Values();
+  });
+}
+
+}  // namespace
+}  // namespace holdfast::kernels

@@ -1,0 +1,226 @@
+#pragma once
+// What kernel tests share: seeded inputs, bf16 conversion, matrices with poisoned padding, error measures, and running
+// the same call with several numbers of threads.
+//
+//   Rng rng(NewSeed());                                   // prints the seed; HOLDFAST_TEST_SEED=n replays it
+//   TestMatrix x(DType::kBF16, 33, 65, 70); x.Fill(rng);  // (33, 65), stride 70
+//   EXPECT_LE(RelativeError(y.Values(), expected), 1e-5);
+//   EXPECT_TRUE(y.PaddingIntact());
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "framework/base/thread_pool.h"
+#include "kernels/ops.h"
+#include "kernels/philox.h"
+
+namespace holdfast::kernels {
+
+using Rng = std::mt19937_64;
+
+inline constexpr int kThreadCounts[] = {1, 2, 3, 5};
+inline constexpr DType kDTypes[] = {DType::kF32, DType::kBF16};
+
+/// A fresh seed each run, or HOLDFAST_TEST_SEED; printed so that a failure can be replayed.
+inline uint64_t NewSeed() {
+  const char* replay = std::getenv("HOLDFAST_TEST_SEED");
+  const uint64_t seed = replay != nullptr ? std::strtoull(replay, nullptr, 10) : std::random_device{}();
+  std::printf("replay with HOLDFAST_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  ::testing::Test::RecordProperty("seed", std::to_string(seed));
+  return seed;
+}
+
+inline float BitsToFloat(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+inline uint32_t FloatToBits(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+inline float FromBf16(uint16_t bits) { return BitsToFloat(static_cast<uint32_t>(bits) << 16); }
+
+/// Round to nearest even, written as a search between the two neighbours rather than as the usual bit trick.
+inline uint16_t ToBf16(float value) {
+  const uint32_t bits = FloatToBits(value);
+  const uint16_t down = static_cast<uint16_t>(bits >> 16);  // towards zero
+  if (std::isnan(value)) return static_cast<uint16_t>(down | 0x40);
+  const uint32_t rest = bits & 0xffffu;
+  const bool up = rest > 0x8000u || (rest == 0x8000u && (down & 1) != 0);
+  return static_cast<uint16_t>(down + (up ? 1 : 0));
+}
+
+inline std::vector<float> RandomVector(Rng& rng, int64_t n, float scale = 1.0f) {
+  std::normal_distribution<float> normal(0.0f, scale);
+  std::vector<float> values(static_cast<size_t>(n));
+  for (float& value : values) value = normal(rng);
+  return values;
+}
+
+/// An owned matrix of either dtype. Everything, padding included, starts as a NaN with a recognisable payload, so an
+/// element that was not written, or a write beyond a row's end, is seen.
+class TestMatrix {
+ public:
+  TestMatrix(DType dtype, int64_t rows, int64_t cols, int64_t stride = 0)
+      : dtype_(dtype), rows_(rows), cols_(cols), stride_(stride == 0 ? cols : stride) {
+    bytes_.resize(static_cast<size_t>(kGuard * 2 + rows_ * stride_) * SizeOf(dtype_));
+    for (size_t i = 0; i + 1 < bytes_.size(); i += 2) std::memcpy(&bytes_[i], &kPoison, 2);
+  }
+
+  /// Normal values, rounded to the dtype.
+  void Fill(Rng& rng, float scale = 1.0f) { Set(RandomVector(rng, rows_ * cols_, scale)); }
+
+  void Set(std::span<const float> values) {
+    for (int64_t r = 0; r < rows_; ++r) {
+      for (int64_t c = 0; c < cols_; ++c) Set(r, c, values[static_cast<size_t>(r * cols_ + c)]);
+    }
+  }
+
+  void Set(int64_t r, int64_t c, float value) {
+    if (dtype_ == DType::kF32) {
+      std::memcpy(At(r, c), &value, 4);
+    } else {
+      const uint16_t bits = ToBf16(value);
+      std::memcpy(At(r, c), &bits, 2);
+    }
+  }
+
+  float Get(int64_t r, int64_t c) const {
+    const void* at = const_cast<TestMatrix*>(this)->At(r, c);
+    if (dtype_ == DType::kF32) {
+      float value;
+      std::memcpy(&value, at, 4);
+      return value;
+    }
+    uint16_t bits;
+    std::memcpy(&bits, at, 2);
+    return FromBf16(bits);
+  }
+
+  /// Row-major (rows, cols), without padding.
+  std::vector<float> Values() const {
+    std::vector<float> values;
+    for (int64_t r = 0; r < rows_; ++r) {
+      for (int64_t c = 0; c < cols_; ++c) values.push_back(Get(r, c));
+    }
+    return values;
+  }
+
+  bool PaddingIntact() const {
+    for (int64_t i = -kGuard; i < rows_ * stride_ + kGuard; ++i) {
+      const bool inside = i >= 0 && i < rows_ * stride_ && i % stride_ < cols_;
+      if (inside) continue;
+      const unsigned char* at = &bytes_[static_cast<size_t>(i + kGuard) * SizeOf(dtype_)];
+      for (size_t b = 0; b < SizeOf(dtype_); b += 2) {
+        if (std::memcmp(at + b, &kPoison, 2) != 0) return false;
+      }
+    }
+    return true;
+  }
+
+  bool SameBits(const TestMatrix& other) const { return bytes_ == other.bytes_; }
+
+  Matrix view() { return {At(0, 0), dtype_, rows_, cols_, stride_}; }
+  ConstMatrix view() const { return const_cast<TestMatrix*>(this)->view(); }
+  DType dtype() const { return dtype_; }
+  int64_t rows() const { return rows_; }
+  int64_t cols() const { return cols_; }
+
+ private:
+  static constexpr uint16_t kPoison = 0x7fa7;
+  static constexpr int64_t kGuard = 32;  // elements before the first row and after the last
+
+  void* At(int64_t r, int64_t c) {
+    return bytes_.data() + static_cast<size_t>(kGuard + r * stride_ + c) * SizeOf(dtype_);
+  }
+
+  DType dtype_;
+  int64_t rows_, cols_, stride_;
+  std::vector<unsigned char> bytes_;
+};
+
+/// |actual - expected| / |expected| in the Frobenius norm; NaN anywhere gives NaN, which fails every EXPECT_LE.
+template <typename A, typename B>
+double RelativeError(const A& actual, const B& expected) {
+  double difference = 0, norm = 0;
+  if (std::size(actual) != std::size(expected)) return NAN;
+  for (size_t i = 0; i < std::size(expected); ++i) {
+    const double d = static_cast<double>(actual[i]) - static_cast<double>(expected[i]);
+    difference += d * d;
+    norm += static_cast<double>(expected[i]) * static_cast<double>(expected[i]);
+  }
+  if (norm == 0) return std::sqrt(difference);
+  return std::sqrt(difference / norm);
+}
+
+/// Largest |actual - expected| / (|expected| + floor): catches a single wrong element that a norm would hide.
+template <typename A, typename B>
+double MaxError(const A& actual, const B& expected, double floor = 1.0) {
+  double worst = 0;
+  if (std::size(actual) != std::size(expected)) return NAN;
+  for (size_t i = 0; i < std::size(expected); ++i) {
+    const double want = static_cast<double>(expected[i]);
+    const double error = std::abs(static_cast<double>(actual[i]) - want) / (std::abs(want) + floor);
+    if (!(error <= worst)) worst = error;
+    if (std::isnan(worst)) return worst;
+  }
+  return worst;
+}
+
+/// Half a unit in the last place of the dtype, relative, plus slack for fp32 arithmetic.
+inline double RoundingError(DType dtype) { return dtype == DType::kF32 ? 2e-6 : 1.0 / 256 + 2e-6; }
+
+/// What element `e` of a dropout is multiplied by, from the scalar definition.
+inline float DropoutFactor(const Dropout& dropout, int64_t e) {
+  if (dropout.rate == 0) return 1.0f;
+  const bool keep = PhiloxWord(dropout.key, static_cast<uint64_t>(e)) >= DropoutThreshold(dropout.rate);
+  return keep ? DropoutScale(dropout.rate) : 0.0f;
+}
+
+inline RandomKey RandomTestKey(Rng& rng) {
+  return {rng(), static_cast<uint32_t>(rng()), static_cast<uint32_t>(rng()), static_cast<uint32_t>(rng() & 0xffff)};
+}
+
+/// CPU operations together with the threads they run on.
+class TestOps {
+ public:
+  explicit TestOps(int num_threads) : pool_(num_threads), ops_(MakeCpuOps(pool_)) {}
+  Ops* operator->() { return ops_.get(); }
+  Ops& operator*() { return *ops_; }
+
+ private:
+  ThreadPool pool_;
+  std::unique_ptr<Ops> ops_;
+};
+
+/// Runs `call`, which returns its outputs as bytes, with every number of threads and expects the same bits.
+template <typename Call>
+void ExpectSameBitsForAnyThreadCount(Call&& call) {
+  TestOps one(1);
+  const auto expected = call(*one);
+  for (int threads : kThreadCounts) {
+    TestOps ops(threads);
+    const auto actual = call(*ops);
+    ASSERT_EQ(actual.size(), expected.size());
+    EXPECT_EQ(std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(actual[0])), 0)
+        << "bits differ with " << threads << " threads";
+  }
+}
+
+}  // namespace holdfast::kernels

@@ -1,0 +1,57 @@
+// Proves FLOP counts against formulas written by hand and that recomputation costs what it should. That arena sizes are
+// exact is proven by every pass in transformer_test.cc, whose arenas have the planned capacity.
+#include "models/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/models/test_models.h"
+
+namespace holdfast {
+namespace {
+
+ModelConfig Gpt2Small() { return {.vocab_size = 50257, .num_kv_heads = 12, .head_dim = 64, .intermediate_size = 3072}; }
+
+std::unique_ptr<Model> Make(const ModelConfig& config, bool recompute, Device& device) {
+  return MakeTransformer(config, {.compute_dtype = DType::kBF16, .recompute_blocks = recompute}, device).value();
+}
+
+TEST(PlanTest, CountsGpt2Small) {
+  const auto device = MakeCpuDevice(1);
+  const auto model = Make(Gpt2Small(), false, *device);
+  const double rows = 4 * 1024, width = 768;
+  const double block = 2 * rows * width * width * (3 + 1 + 4 + 4);
+  const double attention = 2.0 * 4 * 12 * 64 * (1024.0 * 1024 / 2);  // one product
+  const double head = 2 * rows * width * 50257;
+  const double forward = 12 * (block + 2 * attention) + head;
+  EXPECT_DOUBLE_EQ(PlanEvaluation(*model, 4, 1024).flops, forward);
+  EXPECT_DOUBLE_EQ(PlanTraining(*model, 4, 1024).flops, forward + 12 * (2 * block + 5 * attention) + 2 * head);
+  EXPECT_DOUBLE_EQ(PlanLastLogits(*model, 4, 1024).flops, forward - head + head / 1024);
+}
+
+TEST(PlanTest, RecomputationCostsAForwardWithoutTheDownProjection) {
+  const auto device = MakeCpuDevice(1);
+  const double rows = 4 * 1024, width = 768;
+  const double again = 2 * rows * width * width * (3 + 1 + 4) + 2 * (2.0 * 4 * 12 * 64 * (1024.0 * 1024 / 2));
+  const PassPlan kept = PlanTraining(*Make(Gpt2Small(), false, *device), 4, 1024);
+  const PassPlan recomputed = PlanTraining(*Make(Gpt2Small(), true, *device), 4, 1024);
+  EXPECT_DOUBLE_EQ(recomputed.flops, kept.flops + 12 * again);
+  EXPECT_LT(recomputed.arena_bytes, kept.arena_bytes / 2);
+}
+
+TEST(PlanTest, LogitsAreNeverAllThere) {
+  const auto device = MakeCpuDevice(1);
+  const auto model = Make(Gpt2Small(), true, *device);
+  EXPECT_LT(PlanTraining(*model, 16, 1024).arena_bytes, size_t{16} * 1024 * 50257 * 4 / 2);
+}
+
+TEST(PlanTest, ModelFlopsFollowPalm) {
+  // nanoGPT's number of parameters for GPT-2 124M is 123.65M without the position table.
+  const double n = 124439808.0 - 1024 * 768;
+  EXPECT_DOUBLE_EQ(ModelFlopsPerToken(Gpt2Small(), 512), 6 * n + 12.0 * 12 * 768 * 512);
+  ModelConfig untied = Gpt2Small();
+  untied.tie_embeddings = false;  // the token table is then looked up only, the head multiplies as before
+  EXPECT_DOUBLE_EQ(ModelFlopsPerToken(untied, 512), ModelFlopsPerToken(Gpt2Small(), 512));
+}
+
+}  // namespace
+}  // namespace holdfast

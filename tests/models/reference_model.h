@@ -1,0 +1,176 @@
+#pragma once
+// The transformer again, in double precision, one value at a time and with nothing of models/ or of the kernels but the
+// random numbers: the loss that gradients are checked against by central differences.
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "framework/config/config.h"
+#include "framework/nn/layout.h"
+#include "kernels/philox.h"
+#include "tests/models/test_models.h"
+
+namespace holdfast {
+
+class ReferenceModel {
+ public:
+  using Row = std::vector<double>;
+  using Rows = std::vector<Row>;  // one per token
+
+  ReferenceModel(const ModelConfig& config, const ParameterLayout& layout) : c_(config), layout_(layout) {}
+
+  /// Losses (B * T), 0 where not counted.
+  std::vector<double> Losses(const std::vector<double>& weights, const Tokens& tokens) {
+    const Rows logits = Logits(weights, tokens);
+    std::vector<double> losses;
+    for (size_t r = 0; r < logits.size(); ++r) {
+      double sum = 0;
+      for (double logit : logits[r]) sum += std::exp(logit);
+      losses.push_back(tokens.targets[r] < 0 ? 0.0 : std::log(sum) - logits[r][tokens.targets[r]]);
+    }
+    return losses;
+  }
+
+  Rows Logits(const std::vector<double>& weights, const Tokens& tokens) {
+    weights_ = &weights;
+    sequence_ = tokens.sequence;
+    Rows x(tokens.inputs.size(), Row(c_.hidden_size));
+    for (size_t r = 0; r < x.size(); ++r) {
+      for (int64_t j = 0; j < c_.hidden_size; ++j) {
+        x[r][j] = At("embedding.tokens.weight", tokens.inputs[r] * c_.hidden_size + j);
+        if (c_.position == PositionKind::kLearned) {
+          x[r][j] += At("embedding.positions.weight", (r % sequence_) * c_.hidden_size + j);
+        }
+      }
+    }
+    Drop(&x, 0);
+    for (int64_t l = 0; l < c_.num_layers; ++l) {
+      const std::string block = absl::StrCat("blocks.", l, ".");
+      AddDropped(&x, Attention(block, l, Norm(block + "norm1", x)), (l + 1) * 8 + 2);
+      AddDropped(&x, Mlp(block, Norm(block + "norm2", x)), (l + 1) * 8 + 3);
+    }
+    x = Norm("final_norm", x);
+    return Linear(c_.tie_embeddings ? "embedding.tokens" : "head", x, c_.vocab_size);
+  }
+
+ private:
+  double At(const std::string& name, int64_t i) const {
+    return (*weights_)[layout_.parameters()[layout_.Find(name)].offset + i];
+  }
+  const double* Find(const std::string& name) const {
+    const int p = layout_.Find(name);
+    return p < 0 ? nullptr : &(*weights_)[layout_.parameters()[p].offset];
+  }
+
+  double DropFactor(int64_t site, uint64_t element) const {
+    if (c_.dropout == 0) return 1;
+    const auto rate = static_cast<float>(c_.dropout);
+    kernels::RandomKey key = kTestKey;
+    key.site = static_cast<uint32_t>(site);
+    return kernels::PhiloxWord(key, element) >= kernels::DropoutThreshold(rate) ? 1 / (1 - c_.dropout) : 0;
+  }
+  void Drop(Rows* x, int64_t site) const {
+    for (size_t r = 0; r < x->size(); ++r) {
+      for (size_t j = 0; j < (*x)[r].size(); ++j) (*x)[r][j] *= DropFactor(site, r * (*x)[r].size() + j);
+    }
+  }
+  void AddDropped(Rows* x, Rows branch, int64_t site) const {
+    Drop(&branch, site);
+    for (size_t r = 0; r < x->size(); ++r) {
+      for (size_t j = 0; j < (*x)[r].size(); ++j) (*x)[r][j] += branch[r][j];
+    }
+  }
+
+  Rows Linear(const std::string& name, const Rows& x, int64_t out) const {
+    const double* weight = Find(name + ".weight");
+    const double* bias = Find(name + ".bias");
+    Rows y(x.size(), Row(out));
+    for (size_t r = 0; r < x.size(); ++r) {
+      for (int64_t o = 0; o < out; ++o) {
+        double sum = bias == nullptr ? 0 : bias[o];
+        for (size_t i = 0; i < x[r].size(); ++i) sum += weight[o * x[r].size() + i] * x[r][i];
+        y[r][o] = sum;
+      }
+    }
+    return y;
+  }
+
+  Rows Norm(const std::string& name, Rows x) const {
+    const double* weight = Find(name + ".weight");
+    const double* bias = Find(name + ".bias");
+    const bool layer_norm = c_.norm == NormType::kLayerNorm;
+    for (Row& row : x) {
+      double mean = 0, square = 0;
+      for (double v : row) mean += layer_norm ? v / row.size() : 0;
+      for (double v : row) square += (v - mean) * (v - mean) / row.size();
+      for (size_t j = 0; j < row.size(); ++j) {
+        row[j] = (row[j] - mean) / std::sqrt(square + c_.norm_eps) * weight[j] + (layer_norm ? bias[j] : 0);
+      }
+    }
+    return x;
+  }
+
+  /// Head `head` (of query, key and value heads together) of a row, rotated to its position.
+  Row HeadOf(const Row& qkv, int64_t head, int64_t position) const {
+    const int64_t d = c_.head_dim;
+    Row v(qkv.begin() + head * d, qkv.begin() + (head + 1) * d);
+    if (c_.position != PositionKind::kRope || head >= c_.num_heads + c_.num_kv_heads) return v;
+    Row rotated(d);
+    for (int64_t i = 0; i < d / 2; ++i) {
+      const double angle = position * std::pow(c_.rope_theta, -2.0 * i / d);
+      rotated[i] = v[i] * std::cos(angle) - v[i + d / 2] * std::sin(angle);
+      rotated[i + d / 2] = v[i + d / 2] * std::cos(angle) + v[i] * std::sin(angle);
+    }
+    return rotated;
+  }
+
+  Rows Attention(const std::string& block, int64_t layer, const Rows& x) const {
+    const int64_t heads = c_.num_heads, kv = c_.num_kv_heads, d = c_.head_dim, t = sequence_;
+    const Rows qkv = Linear(block + "attention.qkv", x, (heads + 2 * kv) * d);
+    Rows out(x.size(), Row(heads * d));
+    for (size_t r = 0; r < x.size(); ++r) {
+      const int64_t b = r / t, i = r % t;
+      for (int64_t h = 0; h < heads; ++h) {
+        const int64_t group = h / (heads / kv);
+        const Row q = HeadOf(qkv[r], h, i);
+        Row p(i + 1);
+        double sum = 0;
+        for (int64_t j = 0; j <= i; ++j) {
+          const Row k = HeadOf(qkv[b * t + j], heads + group, j);
+          double score = 0;
+          for (int64_t e = 0; e < d; ++e) score += q[e] * k[e];
+          sum += p[j] = std::exp(score / std::sqrt(static_cast<double>(d)));
+        }
+        for (int64_t j = 0; j <= i; ++j) {
+          const double factor = p[j] / sum * DropFactor((layer + 1) * 8 + 1, ((b * heads + h) * t + i) * t + j);
+          const Row v = HeadOf(qkv[b * t + j], heads + kv + group, j);
+          for (int64_t e = 0; e < d; ++e) out[r][h * d + e] += factor * v[e];
+        }
+      }
+    }
+    return Linear(block + "attention.out", out, c_.hidden_size);
+  }
+
+  Rows Mlp(const std::string& block, const Rows& x) const {
+    const int64_t n = c_.intermediate_size;
+    const bool swiglu = c_.activation == ActivationKind::kSwiglu;
+    Rows act(x.size(), Row(n));
+    const Rows up = Linear(block + (swiglu ? "mlp.gate_up" : "mlp.up"), x, swiglu ? 2 * n : n);
+    for (size_t r = 0; r < x.size(); ++r) {
+      for (int64_t j = 0; j < n; ++j) {
+        const double v = up[r][j];
+        act[r][j] = swiglu ? v / (1 + std::exp(-v)) * up[r][n + j]
+                           : 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+      }
+    }
+    return Linear(block + "mlp.down", act, c_.hidden_size);
+  }
+
+  ModelConfig c_;
+  const ParameterLayout& layout_;
+  const std::vector<double>* weights_ = nullptr;
+  int64_t sequence_ = 0;
+};
+
+}  // namespace holdfast

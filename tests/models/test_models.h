@@ -1,0 +1,155 @@
+#pragma once
+// Tiny models of odd sizes, their weights and tokens, and one call that runs a pass over them.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "framework/base/status.h"
+#include "models/plan.h"
+#include "models/transformer.h"
+#include "tests/models/test_store.h"
+
+namespace holdfast {
+
+inline ModelConfig TinyGpt2() {
+  return {.vocab_size = 19,
+          .max_sequence_length = 11,
+          .num_layers = 2,
+          .hidden_size = 24,
+          .num_heads = 3,
+          .num_kv_heads = 3,
+          .head_dim = 8,
+          .intermediate_size = 40};
+}
+
+inline ModelConfig TinyLlama() {
+  return {.family = Family::kLlama,
+          .vocab_size = 23,
+          .max_sequence_length = 11,
+          .num_layers = 2,
+          .hidden_size = 20,
+          .num_heads = 4,
+          .num_kv_heads = 2,
+          .head_dim = 8,
+          .intermediate_size = 28,
+          .position = PositionKind::kRope,
+          .norm = NormType::kRmsNorm,
+          .activation = ActivationKind::kSwiglu,
+          .bias = false,
+          .tie_embeddings = false,
+          .rope_theta = 100.0};
+}
+
+struct NamedConfig {
+  std::string name;
+  ModelConfig config;
+};
+
+/// Both families and the mixtures that a config can ask for.
+inline std::vector<NamedConfig> TinyModels() {
+  ModelConfig untied = TinyGpt2(), dropout = TinyGpt2(), unbiased = TinyGpt2(), tied = TinyLlama();
+  ModelConfig llama_dropout = TinyLlama(), mixed = TinyLlama();
+  untied.tie_embeddings = false;
+  dropout.dropout = 0.3;
+  unbiased.bias = false;
+  tied.tie_embeddings = true;
+  tied.bias = true;
+  tied.num_kv_heads = 1;
+  llama_dropout.dropout = 0.2;
+  mixed.position = PositionKind::kLearned;
+  mixed.norm = NormType::kLayerNorm;
+  return {{"Gpt2", TinyGpt2()},   {"Gpt2Untied", untied},    {"Gpt2Dropout", dropout},        {"Gpt2NoBias", unbiased},
+          {"Llama", TinyLlama()}, {"LlamaTiedBiased", tied}, {"LlamaDropout", llama_dropout}, {"Mixed", mixed}};
+}
+
+/// Weights far from their initial values, where biases are 0 and norms 1 and mistakes can hide.
+inline std::vector<float> RandomWeights(const ParameterLayout& layout, uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values;
+  for (const ParameterSpec& p : layout.parameters()) {
+    const float mean = p.init == InitKind::kOnes ? 1.0f : 0.0f, scale = p.is_matrix() ? 0.3f : 0.2f;
+    for (int64_t i = 0; i < p.shape.elements(); ++i) values.push_back(mean + scale * normal(rng));
+  }
+  return values;
+}
+
+struct Tokens {
+  int64_t batch = 0, sequence = 0;
+  std::vector<int32_t> inputs, targets;
+
+  TokenBatch view() const {
+    return {.inputs = inputs.data(), .targets = targets.data(), .batch = batch, .sequence = sequence};
+  }
+};
+
+/// Every seventh target is not counted.
+inline Tokens RandomTokens(int64_t vocab_size, int64_t batch, int64_t sequence, uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  Tokens tokens{.batch = batch, .sequence = sequence, .inputs = {}, .targets = {}};
+  for (int64_t i = 0; i < batch * sequence; ++i) {
+    tokens.inputs.push_back(static_cast<int32_t>(rng() % vocab_size));
+    tokens.targets.push_back(i % 7 == 5 ? -1 : static_cast<int32_t>(rng() % vocab_size));
+  }
+  return tokens;
+}
+
+inline constexpr kernels::RandomKey kTestKey{.seed = 0x123456789abcdefull, .step = 3, .microbatch = 5};
+
+/// A model on its device with weights in a TestStore.
+class TestModel {
+ public:
+  TestModel(const ModelConfig& config, const TransformerOptions& options, int threads,
+            const std::vector<float>& weights)
+      : device_(MakeCpuDevice(threads)),
+        stream_(device_->CreateStream()),
+        model_(MakeTransformer(config, options, *device_).value()),
+        store_(model_->layout(), weights, options.compute_dtype, stream_->ops()) {}
+
+  Model& model() { return *model_; }
+  TestStore& store() { return store_; }
+
+  /// Losses (B * T). The arena has exactly the planned capacity, and exactly that must be used.
+  std::vector<float> Train(const Tokens& tokens, float loss_scale) {
+    return Run(&Model::ForwardBackward, tokens, tokens.batch * tokens.sequence, loss_scale,
+               PlanTraining(*model_, tokens.batch, tokens.sequence).arena_bytes);
+  }
+  std::vector<float> Evaluate(const Tokens& tokens) {
+    return Run(&Model::Evaluate, tokens, tokens.batch * tokens.sequence, 0,
+               PlanEvaluation(*model_, tokens.batch, tokens.sequence).arena_bytes);
+  }
+  std::vector<float> LastLogits(const Tokens& tokens, int64_t vocab_size) {
+    return Run(&Model::LastLogits, tokens, tokens.batch * vocab_size, 0,
+               PlanLastLogits(*model_, tokens.batch, tokens.sequence).arena_bytes);
+  }
+
+  PassContext Context(Arena& arena, float loss_scale) {
+    return {.ops = &stream_->ops(), .arena = &arena, .store = &store_, .random = kTestKey, .loss_scale = loss_scale};
+  }
+  Device& device() { return *device_; }
+
+ private:
+  using Pass = absl::Status (Model::*)(const TokenBatch&, const PassContext&, float*);
+
+  std::vector<float> Run(Pass pass, const Tokens& tokens, int64_t outputs, float loss_scale, size_t arena_bytes) {
+    Arena arena = Arena::Create(*device_, arena_bytes).value();
+    std::vector<float> out(outputs, NAN);
+    const absl::Status status = (model_.get()->*pass)(tokens.view(), Context(arena, loss_scale), out.data());
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(arena.peak_bytes(), arena_bytes);
+    EXPECT_EQ(arena.mark(), 0u);
+    EXPECT_EQ(store_.held(), 0);
+    return out;
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Model> model_;
+  TestStore store_;
+};
+
+}  // namespace holdfast

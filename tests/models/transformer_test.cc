@@ -1,0 +1,266 @@
+// Proves forward and backward of every family and mixture against an independent double-precision model: losses and
+// logits directly, gradients of every parameter by central differences. And proves what results must not depend on:
+// threads, recomputation, evaluation instead of training.
+#include "models/transformer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/models/reference_model.h"
+#include "tests/models/test_models.h"
+
+namespace holdfast {
+namespace {
+
+constexpr float kLossScale = 0.125f;
+constexpr TransformerOptions kF32{.compute_dtype = DType::kF32};
+constexpr TransformerOptions kF32Recompute{.compute_dtype = DType::kF32, .recompute_blocks = true};
+constexpr TransformerOptions kBf16{.compute_dtype = DType::kBF16};
+constexpr TransformerOptions kBf16Recompute{.compute_dtype = DType::kBF16, .recompute_blocks = true};
+
+class TransformerTest : public ::testing::TestWithParam<NamedConfig> {
+ protected:
+  const ModelConfig& config() const { return GetParam().config; }
+
+  const ParameterLayout layout_ = TransformerLayout(GetParam().config);
+  const std::vector<float> weights_ = RandomWeights(layout_, 7);
+  const std::vector<double> exact_weights_{weights_.begin(), weights_.end()};
+  const Tokens tokens_ = RandomTokens(GetParam().config.vocab_size, 3, 9, 11);
+};
+
+double Sum(const std::vector<double>& values) {
+  double sum = 0;
+  for (double v : values) sum += v;
+  return sum;
+}
+
+TEST_P(TransformerTest, LossesMatchReference) {
+  TestModel model(config(), kF32, 2, weights_);
+  const std::vector<float> losses = model.Train(tokens_, kLossScale);
+  const std::vector<double> expected = ReferenceModel(config(), layout_).Losses(exact_weights_, tokens_);
+  for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 3e-5) << "token " << i;
+}
+
+// Some elements of every parameter one by one, then all at once along a random direction, which no element escapes.
+TEST_P(TransformerTest, GradientsMatchCentralDifferences) {
+  TestModel model(config(), kF32, 2, weights_);
+  model.Train(tokens_, kLossScale);
+  const std::vector<float>& gradients = model.store().gradients();
+  ReferenceModel reference(config(), layout_);
+  const auto derivative = [&](int64_t first, const std::vector<double>& direction) {
+    constexpr double kStep = 1e-4;
+    std::vector<double> plus = exact_weights_, minus = exact_weights_;
+    for (size_t i = 0; i < direction.size(); ++i) {
+      plus[first + i] += kStep * direction[i];
+      minus[first + i] -= kStep * direction[i];
+    }
+    return kLossScale * (Sum(reference.Losses(plus, tokens_)) - Sum(reference.Losses(minus, tokens_))) / (2 * kStep);
+  };
+  std::mt19937_64 rng(5);
+  for (const ParameterSpec& p : layout_.parameters()) {
+    const int64_t n = p.shape.elements();
+    double norm = 0;
+    for (int64_t i = 0; i < n; ++i) norm += std::pow(gradients[p.offset + i], 2);
+    norm = std::sqrt(norm);
+    ASSERT_GT(norm, 0) << p.name;
+    for (int sample = 0; sample < 6; ++sample) {
+      const int64_t i = rng() % n;
+      EXPECT_NEAR(gradients[p.offset + i], derivative(p.offset + i, {1.0}), 1e-5 * norm + 1e-6)
+          << p.name << " element " << i;
+    }
+    std::vector<double> direction(n);
+    double expected = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      direction[i] = rng() % 2 == 0 ? 0.5 : -0.5;
+      expected += direction[i] * gradients[p.offset + i];
+    }
+    EXPECT_NEAR(expected, derivative(p.offset, direction), 3e-5 * norm + 1e-5) << p.name;
+  }
+}
+
+struct Result {
+  std::vector<float> losses, gradients;
+  bool operator==(const Result&) const = default;
+};
+
+Result TrainOnce(const ModelConfig& config, const TransformerOptions& options, int threads,
+                 const std::vector<float>& weights, const Tokens& tokens) {
+  TestModel model(config, options, threads, weights);
+  std::vector<float> losses = model.Train(tokens, kLossScale);
+  return {std::move(losses), model.store().gradients()};
+}
+
+TEST_P(TransformerTest, RecomputationChangesNoBit) {
+  EXPECT_TRUE(TrainOnce(config(), kF32, 2, weights_, tokens_) ==
+              TrainOnce(config(), kF32Recompute, 2, weights_, tokens_));
+  EXPECT_TRUE(TrainOnce(config(), kBf16, 2, weights_, tokens_) ==
+              TrainOnce(config(), kBf16Recompute, 2, weights_, tokens_));
+}
+
+TEST_P(TransformerTest, ThreadsChangeNoBit) {
+  for (const TransformerOptions& options : {kF32, kBf16}) {
+    const Result one = TrainOnce(config(), options, 1, weights_, tokens_);
+    for (int threads : {2, 3, 5}) EXPECT_TRUE(one == TrainOnce(config(), options, threads, weights_, tokens_));
+  }
+}
+
+TEST_P(TransformerTest, EvaluationGivesTheLossesOfTrainingWithoutDropout) {
+  ModelConfig still = config();
+  still.dropout = 0;
+  for (const TransformerOptions& options : {kF32, kBf16}) {
+    TestModel trained(still, options, 2, weights_), evaluated(config(), options, 2, weights_);
+    EXPECT_EQ(trained.Train(tokens_, kLossScale), evaluated.Evaluate(tokens_));
+  }
+}
+
+TEST_P(TransformerTest, LastLogitsMatchReference) {
+  ModelConfig still = config();
+  still.dropout = 0;
+  TestModel model(config(), kF32, 2, weights_);
+  const std::vector<float> logits = model.LastLogits(tokens_, config().vocab_size);
+  const ReferenceModel::Rows expected = ReferenceModel(still, layout_).Logits(exact_weights_, tokens_);
+  for (int64_t b = 0; b < tokens_.batch; ++b) {
+    for (int64_t v = 0; v < config().vocab_size; ++v) {
+      EXPECT_NEAR(logits[b * config().vocab_size + v], expected[(b + 1) * tokens_.sequence - 1][v], 5e-5);
+    }
+  }
+}
+
+TEST_P(TransformerTest, Bf16IsNearReference) {
+  TestModel model(config(), kBf16, 2, weights_);
+  const std::vector<float> losses = model.Train(tokens_, kLossScale);
+  const double expected = Sum(ReferenceModel(config(), layout_).Losses(exact_weights_, tokens_));
+  EXPECT_NEAR(Sum({losses.begin(), losses.end()}), expected, 0.02 * expected);
+  const Result exact = TrainOnce(config(), kF32, 2, weights_, tokens_);
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < exact.gradients.size(); ++i) {
+    difference += std::pow(model.store().gradients()[i] - exact.gradients[i], 2);
+    norm += std::pow(exact.gradients[i], 2);
+  }
+  EXPECT_LT(std::sqrt(difference / norm), 0.05);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TransformerTest, ::testing::ValuesIn(TinyModels()),
+                         [](const auto& tested) { return tested.param.name; });
+
+// The head works in runs of Head::kRows = 512 rows: here one whole run and a rest.
+TEST(TransformerHeadTest, ManyRowsMatchReference) {
+  ModelConfig config = TinyGpt2();
+  config.max_sequence_length = 40;
+  config.num_layers = 1;
+  const ParameterLayout layout = TransformerLayout(config);
+  const std::vector<float> weights = RandomWeights(layout, 3);
+  const Tokens tokens = RandomTokens(config.vocab_size, 15, 40, 4);
+  TestModel model(config, kF32, 2, weights);
+  const std::vector<float> losses = model.Train(tokens, kLossScale);
+  ReferenceModel reference(config, layout);
+  const std::vector<double> exact(weights.begin(), weights.end());
+  const std::vector<double> expected = reference.Losses(exact, tokens);
+  for (size_t i = 0; i < losses.size(); ++i) ASSERT_NEAR(losses[i], expected[i], 3e-5) << "token " << i;
+  for (int64_t i : {0, 100, 200, 300, 455}) {  // token table: embedding and head
+    std::vector<double> plus = exact, minus = exact;
+    plus[i] += 1e-4;
+    minus[i] -= 1e-4;
+    const double slope = (Sum(reference.Losses(plus, tokens)) - Sum(reference.Losses(minus, tokens))) / 2e-4;
+    EXPECT_NEAR(model.store().gradients()[i], kLossScale * slope, 1e-4 * std::abs(slope) + 1e-3) << i;
+  }
+}
+
+// Gradients that no token touches must be written too: unused token rows, positions beyond the sequence.
+TEST(TransformerHeadTest, UnusedRowsHaveZeroGradient) {
+  const ModelConfig config = [] {
+    ModelConfig c = TinyGpt2();
+    c.tie_embeddings = false;
+    return c;
+  }();
+  const ParameterLayout layout = TransformerLayout(config);
+  Tokens tokens = RandomTokens(config.vocab_size, 2, 5, 4);
+  for (int32_t& token : tokens.inputs) token = 1 + token % (config.vocab_size - 1);
+  TestModel model(config, kF32, 1, RandomWeights(layout, 3));
+  model.Train(tokens, kLossScale);
+  const ParameterSpec& positions = layout.parameters()[layout.Find("embedding.positions.weight")];
+  for (int64_t i = 0; i < config.hidden_size; ++i) EXPECT_EQ(model.store().gradients()[i], 0.0f);
+  for (int64_t i = 5 * config.hidden_size; i < positions.shape.elements(); ++i) {
+    EXPECT_EQ(model.store().gradients()[positions.offset + i], 0.0f);
+  }
+}
+
+TEST(TransformerStoreTest, UsesUnitsInOrder) {
+  const ModelConfig tied = TinyGpt2(), untied = TinyLlama();
+  TestModel gpt2(tied, kF32, 1, RandomWeights(TransformerLayout(tied), 3));
+  gpt2.Train(RandomTokens(tied.vocab_size, 1, 4, 4), kLossScale);
+  EXPECT_THAT(gpt2.store().calls(),
+              ::testing::ElementsAre("acquire 0", "release 0", "acquire 1", "release 1", "acquire 2", "release 2",
+                                     "acquire 3", "acquire 0", "begin 3", "begin 0", "end 3", "release 0", "release 3",
+                                     "acquire 2", "begin 2", "end 2", "release 2",  //
+                                     "acquire 1", "begin 1", "end 1", "release 1",  //
+                                     "end 0"));
+  TestModel llama(untied, kF32, 1, RandomWeights(TransformerLayout(untied), 3));
+  llama.Train(RandomTokens(untied.vocab_size, 1, 4, 4), kLossScale);
+  EXPECT_THAT(llama.store().calls(),
+              ::testing::ElementsAre("acquire 0", "release 0", "acquire 1", "release 1", "acquire 2", "release 2",
+                                     "acquire 3", "begin 3", "end 3", "release 3",  //
+                                     "acquire 2", "begin 2", "end 2", "release 2",  //
+                                     "acquire 1", "begin 1", "end 1", "release 1",  //
+                                     "begin 0", "end 0"));
+}
+
+TEST(TransformerStoreTest, PassesErrorsOnAndLeavesNothingHeld) {
+  const ModelConfig config = TinyGpt2();
+  const std::vector<float> weights = RandomWeights(TransformerLayout(config), 3);
+  const Tokens tokens = RandomTokens(config.vocab_size, 2, 5, 4);
+  std::vector<float> losses(10);
+  for (const TransformerOptions& options : {kF32, kF32Recompute}) {
+    for (int call = 1; call <= 15; ++call) {  // 7 acquires, 4 begins, 4 ends
+      TestModel model(config, options, 1, weights);
+      model.store().FailAtCall(call);
+      Arena arena = Arena::Create(model.device(), PlanTraining(model.model(), 2, 5).arena_bytes).value();
+      const absl::Status status =
+          model.model().ForwardBackward(tokens.view(), model.Context(arena, kLossScale), losses.data());
+      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << "call " << call;
+      EXPECT_EQ(model.store().held(), 0) << "call " << call;
+      EXPECT_EQ(arena.mark(), 0u) << "call " << call;
+    }
+  }
+}
+
+TEST(TransformerConfigTest, RefusesWhatItCannotRun) {
+  const auto device = MakeCpuDevice(1);
+  ModelConfig unresolved = TinyGpt2(), odd_head = TinyGpt2(), groups = TinyGpt2();
+  unresolved.head_dim = 0;
+  odd_head.head_dim = 12;
+  groups.num_kv_heads = 2;
+  for (const ModelConfig& config : {unresolved, odd_head, groups}) {
+    EXPECT_EQ(MakeTransformer(config, kF32, *device).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+  TestModel model(TinyGpt2(), kF32, 1, RandomWeights(TransformerLayout(TinyGpt2()), 3));
+  Arena arena = Arena::Counting();
+  const Tokens too_long = RandomTokens(19, 1, 12, 1);
+  float losses[12];
+  EXPECT_EQ(model.model().ForwardBackward(too_long.view(), model.Context(arena, 1), losses).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(TransformerLayoutTest, NamesUnitsDecayAndInitialisation) {
+  const ParameterLayout layout = TransformerLayout(TinyGpt2());
+  std::vector<std::string> names, units;
+  for (const ParameterSpec& p : layout.parameters()) names.push_back(p.name);
+  for (const Unit& u : layout.units()) units.push_back(u.name);
+  EXPECT_THAT(units, ::testing::ElementsAre("embedding", "blocks.0", "blocks.1", "head"));
+  EXPECT_EQ(names.size(), 2u + 2 * 12 + 2);
+  for (const char* name : {"embedding.tokens.weight", "embedding.positions.weight", "blocks.0.norm1.weight",
+                           "blocks.1.attention.qkv.bias", "blocks.1.mlp.up.weight", "final_norm.bias"}) {
+    EXPECT_GE(layout.Find(name), 0) << name;
+  }
+  for (const ParameterSpec& p : layout.parameters()) EXPECT_EQ(p.decay, p.shape.rank() == 2) << p.name;
+  const auto& out = layout.parameters()[layout.Find("blocks.0.attention.out.weight")];
+  EXPECT_FLOAT_EQ(out.init_std, 0.02f / 2);  // 2 layers: 0.02 / sqrt(4)
+  EXPECT_FLOAT_EQ(layout.parameters()[layout.Find("blocks.0.mlp.up.weight")].init_std, 0.02f);
+  EXPECT_GE(TransformerLayout(TinyLlama()).Find("blocks.0.mlp.gate_up.weight"), 0);
+  EXPECT_GE(TransformerLayout(TinyLlama()).Find("head.weight"), 0);
+}
+
+}  // namespace
+}  // namespace holdfast

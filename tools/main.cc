@@ -1,0 +1,44 @@
+#include <cstdio>
+#include <exception>
+
+#include "tools/command.h"
+#include "tools/compare_command.h"
+#include "tools/data_command.h"
+
+namespace {
+
+int Main(int argc, char** argv) {
+  CLI::App app{
+      "Holdfast trains transformer language models; the loss curve is bit for bit the same at any world size."};
+  app.set_version_flag("--version", HOLDFAST_VERSION);
+  app.require_subcommand(1);
+  holdfast::CommandBody body;
+  holdfast::AddTrainCommand(app, body);
+  holdfast::AddValidateCommand(app, body);
+  holdfast::AddDataCommand(app, body);
+  holdfast::AddSampleCommand(app, body);
+  holdfast::AddEvalCommand(app, body);
+  holdfast::AddCompareCommand(app, body);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? holdfast::kExitDone : holdfast::kExitUsage;
+  }
+  const absl::StatusOr<int> exit_code = body();
+  if (exit_code.ok()) return *exit_code;
+  std::fflush(stdout);
+  std::fprintf(stderr, "error: %.*s\n", static_cast<int>(exit_code.status().message().size()),
+               exit_code.status().message().data());
+  return holdfast::kExitFailure;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return Main(argc, argv);
+  } catch (const std::exception& error) {  // bad_alloc, and bugs of third-party libraries
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return holdfast::kExitFailure;
+  }
+}

@@ -1,0 +1,103 @@
+#include "tools/session.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/saved_model.h"
+#include "framework/base/files.h"
+#include "framework/base/status.h"
+#include "models/huggingface.h"
+#include "models/plan.h"
+#include "models/transformer.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int64_t kMaxConfigJsonBytes = 1 << 20;
+constexpr int64_t kDefaultContext = 1024;
+
+bool Exists(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const TrainConfig& config) {
+  if (config.device != DeviceKind::kCpu) {
+    return absl::UnimplementedError("train.device: cuda is not in this build; use train.device: cpu");
+  }
+  return MakeCpuDevice(static_cast<int>(config.threads));
+}
+
+absl::StatusOr<std::unique_ptr<Model>> MakeModel(const Config& config, Device& device) {
+  const TransformerOptions options{
+      .compute_dtype = config.train.compute_dtype == ComputeDType::kBF16 ? DType::kBF16 : DType::kF32,
+      .recompute_blocks = config.train.recompute == RecomputeMode::kBlock};
+  return MakeTransformer(config.model, options, device);
+}
+
+absl::Status LoadSavedWeights(const std::string& directory, const ModelConfig& config, Weights& weights) {
+  const ParameterLayout& layout = weights.layout();
+  std::vector<float> values(static_cast<size_t>(layout.elements()));
+  const auto ignorable = [&](const std::string& name) { return IsIgnorableHuggingFaceTensor(config, name); };
+  HF_RETURN_IF_ERROR(
+      LoadWeights(directory, layout, HuggingFaceTensorMap(config, layout), ignorable, absl::MakeSpan(values)));
+  weights.Set(values);
+  return absl::OkStatus();
+}
+
+absl::Status SaveWeights(const std::string& directory, const Config& config, const Weights& weights) {
+  const ParameterLayout& layout = weights.layout();
+  const bool bytes = config.data.tokenizer == "bytes";
+  const SavedModelFiles files{.config_json = HuggingFaceConfigJson(config.model, config.data.tokenizer),
+                              .tokenizer_path = bytes ? "" : config.data.tokenizer};
+  std::vector<float> values(static_cast<size_t>(layout.elements()));
+  weights.Read(0, absl::MakeSpan(values));
+  return SaveModel(directory, layout, HuggingFaceTensorMap(config.model, layout), values, FileDType::kF32, files);
+}
+
+absl::StatusOr<size_t> ArenaBytes(Model& model, int64_t vocab_size, int64_t batch, int64_t sequence, bool training) {
+  size_t bytes = PlanEvaluation(model, batch, sequence).arena_bytes;
+  if (training) bytes = std::max(bytes, PlanTraining(model, batch, sequence).arena_bytes);
+  const size_t logits = (static_cast<size_t>(vocab_size) * sizeof(float) + 63) / 64 * 64;
+  return std::max(bytes, PlanLastLogits(model, 1, sequence).arena_bytes + logits);
+}
+
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& path, const LoadOptions& options) {
+  const std::string directory = Exists(path + "/model/config.json") ? path + "/model" : path;
+  HF_ASSIGN_OR_RETURN(const std::string json, ReadFile(directory + "/config.json", kMaxConfigJsonBytes));
+  HF_ASSIGN_OR_RETURN(const HuggingFaceConfig parsed, ParseHuggingFaceConfig(json, directory + "/config.json"));
+
+  auto loaded = std::make_unique<LoadedModel>();
+  loaded->config = parsed.model;
+  const std::string tokenizer = directory + "/tokenizer.json";
+  if (parsed.byte_tokenizer || Exists(tokenizer)) {
+    HF_ASSIGN_OR_RETURN(loaded->tokenizer, OpenTokenizer(parsed.byte_tokenizer ? "bytes" : tokenizer));
+  }
+  Config config;
+  config.model = parsed.model;
+  config.train.compute_dtype = options.compute_dtype;
+  config.train.threads = options.threads;
+  HF_ASSIGN_OR_RETURN(loaded->device, MakeDevice(config.train));
+  HF_ASSIGN_OR_RETURN(loaded->model, MakeModel(config, *loaded->device));
+  Model& model = *loaded->model;
+  const int64_t sequence =
+      options.sequence > 0 ? options.sequence : std::min(kDefaultContext, parsed.model.max_sequence_length);
+  HF_ASSIGN_OR_RETURN(const size_t arena_bytes,
+                      ArenaBytes(model, parsed.model.vocab_size, options.batch, sequence, /*training=*/false));
+  HF_ASSIGN_OR_RETURN(
+      loaded->runner,
+      PassRunner::Create(model, *loaded->device, {.max_tokens = options.batch * sequence, .arena_bytes = arena_bytes}));
+  kernels::Ops& ops = loaded->runner->stream().ops();
+  HF_ASSIGN_OR_RETURN(Weights weights, Weights::Create(model.layout(), model.compute_dtype(), *loaded->device, ops));
+  loaded->weights = std::make_unique<Weights>(std::move(weights));
+  HF_RETURN_IF_ERROR(LoadSavedWeights(directory, parsed.model, *loaded->weights));
+  loaded->store = std::make_unique<ResidentStore>(model.layout(), loaded->weights->compute(), *loaded->device, ops);
+  return loaded;
+}
+
+}  // namespace holdfast

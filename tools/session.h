@@ -1,0 +1,52 @@
+#pragma once
+// Joins rooms that do not know each other: a model from a config or a saved model directory, ready to run.
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "framework/config/config.h"
+#include "framework/data/tokenizer.h"
+#include "framework/nn/model.h"
+#include "framework/nn/weights.h"
+#include "framework/parallel/resident_store.h"
+#include "framework/train/pass_runner.h"
+
+namespace holdfast {
+
+absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const TrainConfig& config);
+
+/// The model of a config on `device`.
+absl::StatusOr<std::unique_ptr<Model>> MakeModel(const Config& config, Device& device);
+
+/// Loads the weights of a saved model directory whose shape must be that of `config`.
+absl::Status LoadSavedWeights(const std::string& directory, const ModelConfig& config, Weights& weights);
+
+/// Writes `weights` and the tokenizer of `config` as a saved model.
+absl::Status SaveWeights(const std::string& directory, const Config& config, const Weights& weights);
+
+/// A saved model for evaluation and sampling. Members are in order of construction.
+struct LoadedModel {
+  ModelConfig config;
+  std::unique_ptr<const Tokenizer> tokenizer;  // null if the directory has none
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<PassRunner> runner;
+  std::unique_ptr<Weights> weights;
+  std::unique_ptr<ResidentStore> store;
+};
+
+struct LoadOptions {
+  ComputeDType compute_dtype = ComputeDType::kBF16;
+  int64_t threads = 0;
+  int64_t batch = 1;
+  int64_t sequence = 0;  // 0 = the model's maximum, but at most 1024
+};
+
+/// `path`: a saved model directory, or a run directory that holds one.
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& path, const LoadOptions& options);
+
+/// Bytes one microbatch of training, evaluation and sampling needs at most.
+absl::StatusOr<size_t> ArenaBytes(Model& model, int64_t vocab_size, int64_t batch, int64_t sequence, bool training);
+
+}  // namespace holdfast

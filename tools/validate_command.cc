@@ -1,0 +1,132 @@
+// holdfast validate: what a config means, before a run is started with it.
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "framework/base/status.h"
+#include "framework/base/thread_pool.h"
+#include "framework/config/load.h"
+#include "framework/metrics/progress.h"
+#include "framework/parallel/summation_tree.h"
+#include "models/plan.h"
+#include "tools/command.h"
+#include "tools/session.h"
+
+namespace holdfast {
+namespace {
+
+struct Arguments {
+  std::string config_path;
+  std::vector<std::string> overrides;
+};
+
+/// FLOP/s of a square matrix product in the compute dtype on one stream of `device`: the median of a few.
+absl::StatusOr<double> MeasureMatmulRate(Device& device, DType dtype) {
+  constexpr int64_t kSize = 1024;
+  constexpr int kRepeats = 7;
+  const auto stream = device.CreateStream();
+  HF_ASSIGN_OR_RETURN(Arena arena, Arena::Create(device, 3 * kSize * kSize * sizeof(float)));
+  const Tensor a = arena.Allocate(dtype, {kSize, kSize}), b = arena.Allocate(dtype, {kSize, kSize}),
+               c = arena.Allocate(dtype, {kSize, kSize});
+  stream->ops().Zero(a.data, a.bytes());
+  stream->ops().Zero(b.data, b.bytes());
+  std::vector<double> seconds;
+  for (int i = 0; i < kRepeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    stream->ops().Gemm({.a = a.matrix(), .b = b.matrix(), .transpose_b = true, .c = c.matrix()});
+    stream->Synchronize();
+    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kRepeats / 2, seconds.end());
+  return 2.0 * kSize * kSize * kSize / seconds[kRepeats / 2];
+}
+
+void PrintRow(const std::string& label, const std::string& value) {
+  std::printf("  %-28s %s\n", label.c_str(), value.c_str());
+}
+
+void PrintParameters(const ParameterLayout& layout) {
+  std::printf("parameters by module\n");
+  int64_t blocks = 0, block_elements = 0;
+  for (const Unit& unit : layout.units()) {
+    const bool block = unit.name.rfind("blocks.", 0) == 0;
+    if (block) {
+      ++blocks;
+      block_elements = unit.elements;
+      if (blocks > 1) continue;
+    }
+    PrintRow(block ? "each block" : unit.name, FormatCount(static_cast<double>(unit.elements)));
+    for (int i = unit.first_parameter; i < unit.first_parameter + unit.num_parameters; ++i) {
+      const ParameterSpec& p = layout.parameters()[static_cast<size_t>(i)];
+      std::printf("    %-40s %-18s %s\n", p.name.c_str(), p.shape.ToString().c_str(),
+                  FormatCount(static_cast<double>(p.shape.elements())).c_str());
+    }
+  }
+  PrintRow(absl::StrCat(blocks, " blocks"), FormatCount(static_cast<double>(blocks * block_elements)));
+  PrintRow("total", FormatCount(static_cast<double>(layout.elements())));
+}
+
+void PrintMemory(const Config& config, const ParameterLayout& layout, size_t activations) {
+  const auto n = static_cast<double>(layout.elements());
+  int64_t matrices = 0;
+  for (const ParameterSpec& p : layout.parameters()) matrices += p.is_matrix() ? p.shape.elements() : 0;
+  const bool bf16 = config.train.compute_dtype == ComputeDType::kBF16;
+  const double weights = n * 4 + (bf16 ? static_cast<double>(matrices) * 2 : 0.0);
+  const double gradients = n * 4 * SummationTree::MaxBuffers(config.batch.microbatches);
+  const double optimizer = n * 8;
+  std::printf("memory of one worker\n");
+  PrintRow("weights", FormatBytes(weights));
+  PrintRow("gradients", FormatBytes(gradients));
+  PrintRow("optimizer", FormatBytes(optimizer));
+  PrintRow("activations", FormatBytes(static_cast<double>(activations)));
+  PrintRow("total", FormatBytes(weights + gradients + optimizer + static_cast<double>(activations)));
+}
+
+absl::StatusOr<int> Validate(const Arguments& arguments) {
+  const absl::StatusOr<Config> loaded = LoadConfig(arguments.config_path, arguments.overrides);
+  if (!loaded.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(loaded.status().message()).c_str());
+    return kExitUsage;
+  }
+  const Config& config = *loaded;
+  std::printf("%s\n", PrintConfig(config).c_str());
+  HF_ASSIGN_OR_RETURN(const auto device, MakeDevice(config.train));
+  HF_ASSIGN_OR_RETURN(const auto model, MakeModel(config, *device));
+  PrintParameters(model->layout());
+
+  const BatchConfig& batch = config.batch;
+  const PassPlan plan = PlanTraining(*model, batch.microbatch_size, batch.sequence_length);
+  HF_ASSIGN_OR_RETURN(const size_t arena, ArenaBytes(*model, config.model.vocab_size, batch.microbatch_size,
+                                                     batch.sequence_length, /*training=*/true));
+  PrintMemory(config, model->layout(), arena);
+
+  HF_ASSIGN_OR_RETURN(const double rate, MeasureMatmulRate(*device, model->compute_dtype()));
+  const auto tokens = static_cast<double>(batch.microbatches * batch.microbatch_size * batch.sequence_length);
+  const double step_flops = plan.flops * static_cast<double>(batch.microbatches);
+  std::printf("work\n");
+  PrintRow("tokens per step", FormatCount(tokens));
+  PrintRow("FLOPs per token", FormatCount(step_flops / tokens));
+  PrintRow("measured matmul rate", absl::StrCat(FormatCount(rate), "FLOP/s on ", device->name()));
+  PrintRow("estimated step", FormatDuration(step_flops / rate) + " (matrix products alone, one worker)");
+  PrintRow("estimated run", FormatDuration(step_flops / rate * static_cast<double>(config.train.steps)));
+  return kExitDone;
+}
+
+}  // namespace
+
+void AddValidateCommand(CLI::App& parent, CommandBody& body) {
+  CLI::App* command = parent.add_subcommand("validate", "Check a config and print what it means");
+  auto arguments = std::make_shared<Arguments>();
+  command->add_option("CONFIG", arguments->config_path, "config file (YAML)")->required();
+  command->add_option("--set", arguments->overrides, "override a value: section.key=value")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command->callback([arguments, &body] { body = [arguments] { return Validate(*arguments); }; });
+}
+
+}  // namespace holdfast

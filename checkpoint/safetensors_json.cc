@@ -143,7 +143,7 @@ class WeightMapHandler final : public SaxHandler {
   bool number_float(number_float_t, const string_t&) override { return Skip("a number"); }
   bool number_unsigned(number_unsigned_t) override { return Skip("a number"); }
   bool start_object(size_t) override { return Open("an object"); }
-  bool start_array(size_t) override { return depth_ > 0 ? Open("an array") : Refuse("an array"); }
+  bool start_array(size_t) override { return depth_ > 0 && !in_map_ ? Open("an array") : Refuse("an array"); }
   bool end_object() override { return Close(); }
   bool end_array() override { return Close(); }
 

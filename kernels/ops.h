@@ -35,7 +35,7 @@ struct GemmArgs {
   bool accumulate = false;      ///< add to what c holds (fp32 c only)
   const float* bias = nullptr;  ///< (N), optional: added to every row
   bool gelu = false;            ///< c = gelu(value); tanh form (Hendrycks & Gimpel 2016, section 2)
-  Matrix pre_gelu;              ///< (M, N) optional with gelu: the value before it, for the backward pass
+  Matrix pre_gelu = {};         ///< (M, N) optional with gelu: the value before it, for the backward pass
 };
 
 enum class NormKind : uint8_t {

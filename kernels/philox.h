@@ -1,6 +1,6 @@
 #pragma once
-// The random numbers of every device: Philox4x32-10 (Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy
-// as 1, 2, 3"), a keyed bijection of a counter. This scalar form is the definition; vector and GPU forms equal it.
+// The random numbers of every device: Philox4x32-10 (Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as
+// easy as 1, 2, 3"), a keyed bijection of a counter. This scalar form is the definition; vector and GPU forms equal it.
 //
 //   key     = {seed low, seed high}
 //   counter = {block low, site << 16 | (block high & 0xffff), microbatch, step}

@@ -100,6 +100,8 @@ ordered_json Gpt2Json(const ModelConfig& c) {
           {"embd_pdrop", c.dropout},
           {"attn_pdrop", c.dropout},
           {"initializer_range", c.init_std},
+          {"bos_token_id", nullptr},  // the defaults lie beyond a small vocabulary
+          {"eos_token_id", nullptr},
           {"tie_word_embeddings", c.tie_embeddings}};
 }
 
@@ -122,6 +124,8 @@ ordered_json LlamaJson(const ModelConfig& c) {
           {"mlp_bias", c.bias},
           {"attention_dropout", c.dropout},
           {"initializer_range", c.init_std},
+          {"bos_token_id", nullptr},  // the defaults lie beyond a small vocabulary
+          {"eos_token_id", nullptr},
           {"tie_word_embeddings", c.tie_embeddings}};
 }
 

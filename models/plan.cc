@@ -63,7 +63,8 @@ PassPlan PlanLastLogits(Model& model, int64_t batch, int64_t sequence) {
 
 double ModelFlopsPerToken(const ModelConfig& config, int64_t sequence) {
   int64_t multiplied = 0;
-  for (const ParameterSpec& spec : TransformerLayout(config).parameters()) {
+  const ParameterLayout layout = TransformerLayout(config);
+  for (const ParameterSpec& spec : layout.parameters()) {
     const bool looked_up =
         spec.name == "embedding.positions.weight" || (spec.name == "embedding.tokens.weight" && !config.tie_embeddings);
     if (!looked_up) multiplied += spec.shape.elements();

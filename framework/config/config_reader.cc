@@ -124,7 +124,7 @@ void ConfigReader::ReadOverride(int index) {
   if (tree.problems.empty()) {
     values_.push_back({full, std::move(tree.root), origin});
   } else {
-    failed_.emplace(full, origin);
+    failed_.insert(full);
   }
 }
 
@@ -194,7 +194,7 @@ void ConfigReader::ApplyValues(const std::vector<Section>& table) {
     const std::string problem = SetField(value.node, *fields.at(value.key));
     if (problem.empty()) continue;
     errors_.Add(value.origin, value.key, problem);
-    failed_.emplace(value.key, value.origin);
+    failed_.insert(value.key);
   }
 }
 
@@ -206,7 +206,7 @@ void ConfigReader::CheckRequired() {
       if (!field.required || std::any_of(values_.begin(), values_.end(), given) || failed_.contains(full)) continue;
       const auto line = lines_.find(section.name);
       errors_.Add({.line = line == lines_.end() ? 0 : line->second}, full, "required key is missing");
-      failed_.emplace(full, Origin{});
+      failed_.insert(full);
     }
   }
 }

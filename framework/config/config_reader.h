@@ -2,6 +2,7 @@
 // Collects values and errors from the file and the overrides, then makes the Config. Used once, by load.cc.
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ namespace holdfast {
 class ConfigReader {
  public:
   ConfigReader(std::string name, std::vector<std::string> overrides);
+  ConfigReader(const ConfigReader&) = delete;  // table_ points into shape_
+  ConfigReader& operator=(const ConfigReader&) = delete;
 
   void ReadFile(const std::string& text);
   void ReadOverrides();
@@ -45,10 +48,10 @@ class ConfigReader {
   std::vector<std::string> overrides_;
   ErrorList errors_;
   Config shape_;
-  std::vector<Section> table_;            // over shape_: names only
-  std::vector<Value> values_;             // file, then overrides, in order
-  std::map<std::string, int> lines_;      // of each section and key seen in the file
-  std::map<std::string, Origin> failed_;  // keys with an error of their own
+  std::vector<Section> table_;        // over shape_: names only
+  std::vector<Value> values_;         // file, then overrides, in order
+  std::map<std::string, int> lines_;  // of each section and key seen in the file
+  std::set<std::string> failed_;      // keys with an error of their own
   bool complete_ = true;
 };
 

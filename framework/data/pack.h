@@ -14,16 +14,16 @@ namespace holdfast {
 struct PackOptions {
   enum class Format { kAuto, kText, kJsonl };
 
-  std::vector<std::string> inputs;  // paths; "-" = standard input
-  std::string output;
+  std::vector<std::string> inputs = {};  // paths; "-" = standard input
+  std::string output = {};
   Format format = Format::kAuto;     // kAuto: .jsonl and .ndjson are JSONL, all else is text: one document per file
   std::string jsonl_field = "text";  // JSONL: one document per line, in this field
   /// After every document that is not empty, if the tokenizer has one.
   bool append_end_of_text = true;
   /// The last round(fraction * tokens) tokens go to validation_output instead; 0 = all to `output`.
   double validation_fraction = 0;
-  std::string validation_output;
-  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress;  // may be empty; total 0 = unknown
+  std::string validation_output = {};
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> progress = {};  // may be empty; total 0 = unknown
 };
 
 struct PackReport {

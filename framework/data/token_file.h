@@ -1,6 +1,7 @@
 #pragma once
 // Token files: llm.c's `.bin` format, memory-mapped. Header of 256 little-endian int32: magic (20240520: uint16 tokens;
-// 20240801: uint32 tokens), version 1, number of tokens, zeros; then the tokens. Formats: framework/data/README.md.
+// 20240801: uint32 tokens), version (1; llm.c's uint32 files say 7), number of tokens, zeros; then the tokens. Formats:
+// framework/data/README.md.
 
 #include <cstdint>
 #include <memory>

@@ -9,6 +9,8 @@
 namespace holdfast {
 namespace {
 
+constexpr double kLargest = 1e100;  // so that no range, ratio or margin overflows
+
 /// The smallest of 1, 2, 5 times a power of ten that is at least `size`.
 double RoundStep(double size) {
   const double power = std::pow(10.0, std::floor(std::log10(size)));
@@ -91,7 +93,9 @@ std::vector<PlotPoint> Thinned(const std::vector<PlotPoint>& points, int columns
 
 }  // namespace
 
-bool Axis::Shows(double value) const { return std::isfinite(value) && (!log || value > 0); }
+bool Axis::Shows(double value) const {
+  return std::abs(value) <= kLargest && (!log || value >= 1 / kLargest);  // false for NaN too
+}
 
 double Axis::Position(double value) const {
   return log ? std::log(value / low) / std::log(high / low) : (value - low) / (high - low);

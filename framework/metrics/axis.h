@@ -13,7 +13,7 @@ struct Axis {
   bool log = false;
   std::vector<double> ticks;  // rising, within [low, high]
 
-  bool Shows(double value) const;       // false for a gap: not finite, or not positive on a logarithmic axis
+  bool Shows(double value) const;       // false for a gap: not finite, absurdly large, or not positive on a log axis
   double Position(double value) const;  // [low, high] -> [0, 1]
   std::string Label(double tick) const;
 };

@@ -20,6 +20,10 @@ struct Glyphs {
 constexpr Glyphs kUnicode = {"│", "┤", "└", "─", "┬", {"●", "○", "■", "◆"}};
 constexpr Glyphs kAscii = {"|", "+", "+", "-", "+", {"*", "o", "x", "#"}};
 
+int Characters(const std::string& utf8) {
+  return static_cast<int>(std::count_if(utf8.begin(), utf8.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
 /// The plot area: each cell holds eight dots, of which Unicode has a character for every combination, or one glyph.
 class Canvas {
  public:
@@ -79,8 +83,8 @@ class TerminalPlot {
         options_(options),
         unicode_(unicode),
         glyphs_(unicode ? kUnicode : kAscii),
-        rows_(rows - 2 - (options.title.empty() ? 0 : 1) - (Legend().empty() ? 0 : 1)),
-        y_(MakeAxis(curves, /*vertical=*/true, options.log_y, std::max(2, rows_ / 3))) {
+        rows_(rows - 2 - (options.title.empty() ? 0 : 1) - (Legend().empty() && options.x_label.empty() ? 0 : 1)),
+        y_(MakeAxis(curves, /*vertical=*/true, options.log_y, std::max(3, 2 * rows_ / 5))) {
     for (const double tick : y_.ticks) label_width_ = std::max(label_width_, static_cast<int>(y_.Label(tick).size()));
     columns_ = columns - label_width_ - 2;
     x_ = MakeAxis(curves, /*vertical=*/false, /*log=*/false, std::max(2, columns_ / 12));
@@ -100,9 +104,7 @@ class TerminalPlot {
       absl::StrAppend(&text, Indent(label_width_ - static_cast<int>(label.size())), label, " ",
                       label.empty() ? glyphs_.vertical : glyphs_.tick_left, canvas.Row(row), "\n");
     }
-    absl::StrAppend(&text, HorizontalAxis());
-    if (const std::string legend = Legend(); !legend.empty())
-      absl::StrAppend(&text, Indent(label_width_ + 2), legend, "\n");
+    absl::StrAppend(&text, HorizontalAxis(), LastRow());
     return text;
   }
 
@@ -136,26 +138,33 @@ class TerminalPlot {
     return labels;
   }
 
-  /// The line with its ticks, and the line of labels with the axis's name at its end.
+  /// The line with its ticks, and the line of their labels.
   std::string HorizontalAxis() const {
     std::vector<bool> is_tick(static_cast<size_t>(columns_));
     std::string labels = Indent(label_width_ + 2 + columns_);
     size_t free_from = 0;
-    const size_t name_at = labels.size() - std::min(labels.size(), options_.x_label.size());
     for (const double tick : x_.ticks) {
       const auto column = static_cast<size_t>(std::lround(x_.Position(tick) * (columns_ - 1)));
       is_tick[column] = true;
       const std::string label = x_.Label(tick);
       const size_t center = static_cast<size_t>(label_width_) + 2 + column;
-      const size_t begin = center - std::min(center, label.size() / 2);
-      if (begin < free_from || begin + label.size() + 1 > name_at) continue;
+      const size_t begin = std::min(center - std::min(center, label.size() / 2), labels.size() - label.size());
+      if (begin < free_from) continue;
       labels.replace(begin, label.size(), label);
       free_from = begin + label.size() + 1;
     }
-    labels.replace(name_at, std::string::npos, options_.x_label);
     std::string line = absl::StrCat(Indent(label_width_ + 1), glyphs_.corner);
     for (const bool tick : is_tick) line += tick ? glyphs_.tick_down : glyphs_.horizontal;
     return absl::StrCat(line, "\n", labels, "\n");
+  }
+
+  /// The legend on the left, the horizontal axis's name on the right.
+  std::string LastRow() const {
+    const std::string legend = Legend();
+    if (legend.empty() && options_.x_label.empty()) return "";
+    const int gap = columns_ - Characters(legend) - Characters(options_.x_label);
+    return absl::StrCat(Indent(label_width_ + 2), legend, Indent(legend.empty() ? gap : std::max(gap, 2)),
+                        options_.x_label, "\n");
   }
 
   std::string Legend() const {

@@ -90,23 +90,23 @@ std::string StepMetrics::ToJson() const {
   return absl::StrCat(json, "}");
 }
 
-absl::StatusOr<StepMetrics> StepMetrics::FromJson(const std::string& text) {
-  const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!line.is_object()) return absl::DataLossError("not a JSON object");
+absl::StatusOr<StepMetrics> StepMetrics::FromJson(const std::string& line) {
+  const Json fields = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!fields.is_object()) return absl::DataLossError("not a JSON object");
   StepMetrics m;
-  HF_RETURN_IF_ERROR(Read(line, "step", &m.step));
-  HF_RETURN_IF_ERROR(ReadFloatBits(line, "loss_bits", &m.loss));
-  HF_RETURN_IF_ERROR(ReadFloatBits(line, "grad_norm_bits", &m.grad_norm));
-  HF_RETURN_IF_ERROR(Read(line, "lr", &m.lr));
-  HF_RETURN_IF_ERROR(Read(line, "tokens", &m.tokens));
-  HF_RETURN_IF_ERROR(Read(line, "world_size", &m.world_size));
-  HF_RETURN_IF_ERROR(Read(line, "generation", &m.generation));
-  HF_RETURN_IF_ERROR(Read(line, "step_seconds", &m.step_seconds));
-  HF_RETURN_IF_ERROR(Read(line, "tokens_per_second", &m.tokens_per_second));
-  HF_RETURN_IF_ERROR(Read(line, "checkpoint_stall_seconds", &m.checkpoint_stall_seconds));
-  HF_RETURN_IF_ERROR(Read(line, "time", &m.time));
-  if (line.contains("mfu") && !line["mfu"].is_null()) HF_RETURN_IF_ERROR(Read(line, "mfu", &m.mfu.emplace()));
-  if (line.contains("state_digest")) HF_RETURN_IF_ERROR(ReadHex(line, "state_digest", &m.state_digest.emplace()));
+  HF_RETURN_IF_ERROR(Read(fields, "step", &m.step));
+  HF_RETURN_IF_ERROR(ReadFloatBits(fields, "loss_bits", &m.loss));
+  HF_RETURN_IF_ERROR(ReadFloatBits(fields, "grad_norm_bits", &m.grad_norm));
+  HF_RETURN_IF_ERROR(Read(fields, "lr", &m.lr));
+  HF_RETURN_IF_ERROR(Read(fields, "tokens", &m.tokens));
+  HF_RETURN_IF_ERROR(Read(fields, "world_size", &m.world_size));
+  HF_RETURN_IF_ERROR(Read(fields, "generation", &m.generation));
+  HF_RETURN_IF_ERROR(Read(fields, "step_seconds", &m.step_seconds));
+  HF_RETURN_IF_ERROR(Read(fields, "tokens_per_second", &m.tokens_per_second));
+  HF_RETURN_IF_ERROR(Read(fields, "checkpoint_stall_seconds", &m.checkpoint_stall_seconds));
+  HF_RETURN_IF_ERROR(Read(fields, "time", &m.time));
+  if (fields.contains("mfu") && !fields["mfu"].is_null()) HF_RETURN_IF_ERROR(Read(fields, "mfu", &m.mfu.emplace()));
+  if (fields.contains("state_digest")) HF_RETURN_IF_ERROR(ReadHex(fields, "state_digest", &m.state_digest.emplace()));
   return m;
 }
 

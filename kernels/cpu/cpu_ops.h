@@ -18,7 +18,7 @@ class OneDnnGemm;
 enum class GemmBackend : uint8_t {
   kAuto,    ///< oneDNN for bf16 operands where the processor multiplies bf16 itself, else our own kernel
   kOwn,     ///< always our own kernel
-  kOneDnn,  ///< oneDNN wherever it has a primitive for the arguments; for tests and comparisons
+  kOneDnn,  ///< oneDNN wherever it can; for tests and comparisons (its fp32 rows depend on the number of rows)
 };
 
 class CpuOps final : public Ops {

@@ -16,9 +16,8 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/gemm.cc"
-#include "hwy/foreach_target.h"
-#include "hwy/highway.h"
-#include "kernels/cpu/epilogue-inl.h"
+#include "kernels/cpu/foreach_target.h"
+#include "kernels/cpu/gemm_epilogue-inl.h"
 #include "kernels/cpu/microkernel-inl.h"
 #include "kernels/cpu/pack-inl.h"
 
@@ -66,23 +65,18 @@ int64_t BlockDepth(int64_t k, int64_t block) { return std::min(kKc, k - block * 
 
 /// Packs panels [panel0, panel0 + count) of one k block of op(A).
 void PackRows(const GemmArgs& args, int64_t k, int64_t k_block, int64_t panel0, int64_t count, float* out) {
-  for (int64_t p = 0; p < count; ++p) {
-    const int64_t row0 = (panel0 + p) * kMr;
-    PackPanel<kMr>(args.a.data, args.a.dtype == DType::kBF16, args.transpose_a, args.a.stride, row0, k_block * kKc,
-                   std::min<int64_t>(kMr, args.c.rows - row0), BlockDepth(k, k_block), out + p * kPanelA);
-  }
+  const int64_t row0 = panel0 * kMr, rows = std::min(count * kMr, args.c.rows - row0);
+  PackPanels<kMr>(args.a.data, args.a.dtype == DType::kBF16, args.transpose_a, args.a.stride, row0, k_block * kKc, rows,
+                  BlockDepth(k, k_block), out, kPanelA);
 }
 
 /// Packs one stripe of one k block of op(B); returns the number of panels.
 int64_t PackStripe(const GemmArgs& args, const Cutting& cut, int64_t k, int64_t k_block, int64_t stripe, float* out) {
-  const int64_t first = stripe * cut.stripe_panels;
-  const int64_t count = std::min(cut.stripe_panels, CeilDiv(args.c.cols, kNr) - first);
-  for (int64_t p = 0; p < count; ++p) {
-    const int64_t col0 = (first + p) * kNr;
-    PackPanel<kNr>(args.b.data, args.b.dtype == DType::kBF16, !args.transpose_b, args.b.stride, col0, k_block * kKc,
-                   std::min<int64_t>(kNr, args.c.cols - col0), BlockDepth(k, k_block), out + p * kPanelB);
-  }
-  return count;
+  const int64_t col0 = stripe * cut.stripe_panels * kNr;
+  const int64_t cols = std::min(cut.stripe_panels * kNr, args.c.cols - col0);
+  PackPanels<kNr>(args.b.data, args.b.dtype == DType::kBF16, !args.transpose_b, args.b.stride, col0, k_block * kKc,
+                  cols, BlockDepth(k, k_block), out, kPanelB);
+  return CeilDiv(cols, kNr);
 }
 
 /// One task: rows [panel0, panel_end) of the packed block that starts at panel `base`, times one stripe.
@@ -92,6 +86,11 @@ struct Task {
   int64_t panel0, panel_end;  // within the block
   int64_t stripe;
 };
+
+/// Rows of C lie too far apart for the hardware to foresee: asks for them a whole Multiply before they are needed.
+HWY_INLINE void PrefetchTile(const Matrix& c, int64_t row0, int64_t col0, int64_t rows) {
+  for (int64_t r = 0; r < rows; ++r) __builtin_prefetch(ElementAt(c, row0 + r, col0), 1);
+}
 
 /// The tiles of one chunk of rows in one k block.
 void MultiplyChunk(const GemmArgs& args, const Cutting& cut, const Task& task, int64_t k_block, int64_t depth,
@@ -106,6 +105,7 @@ void MultiplyChunk(const GemmArgs& args, const Cutting& cut, const Task& task, i
       const float* a = task.packed_a + (k_block * task.block_panels + p) * kPanelA;
       float* waiting = sums + ((p - task.panel0) * cut.stripe_panels + j) * kMr * kNr;
       float* out = last ? tile : waiting;
+      if (last) PrefetchTile(args.c, row0, col0, rows);
       MultiplyFor(rows)(depth, a, packed_b + j * kPanelB, first ? nullptr : waiting, out, kNr);
       if (last) WriteTile(args, tile, row0, col0, rows, std::min<int64_t>(kNr, args.c.cols - col0));
     }
@@ -154,6 +154,17 @@ void Gemm(Executor& executor, const GemmArgs& args) {
   }
 }
 
+void FinishPart(const GemmArgs& args, const float* sums, int64_t stride, const Rectangle& part) {
+  alignas(64) float tile[kNr] = {};
+  for (int64_t r = 0; r < part.rows; ++r) {
+    for (int64_t c = 0; c < part.cols; c += kNr) {
+      const int64_t count = std::min<int64_t>(kNr, part.cols - c);
+      std::copy_n(sums + r * stride + c, count, tile);
+      WriteTile(args, tile, part.row0 + r, part.col0 + c, 1, count);
+    }
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace holdfast::kernels
 HWY_AFTER_NAMESPACE();
@@ -162,8 +173,13 @@ HWY_AFTER_NAMESPACE();
 namespace holdfast::kernels {
 
 HWY_EXPORT(Gemm);
+HWY_EXPORT(FinishPart);
 
 void OwnGemm(Executor& executor, const GemmArgs& args) { HWY_DYNAMIC_DISPATCH(Gemm)(executor, args); }
+
+void FinishTile(const GemmArgs& args, const float* sums, int64_t stride, const Rectangle& part) {
+  HWY_DYNAMIC_DISPATCH(FinishPart)(args, sums, stride, part);
+}
 
 }  // namespace holdfast::kernels
 #endif

@@ -91,11 +91,10 @@ HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D>> ToBf16Bits(D /*d*/, V x) {
   const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), odd);
   const auto quiet = hn::Or(bits, hn::Set(du, 0x00400000u));
   const auto is_nan = hn::RebindMask(du, hn::IsNaN(x));
-  const auto upper = hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded));
-  // DemoteTo to 16 bits takes signed input and saturates: sign-extend first, so that all 16-bit patterns pass through.
+  // DemoteTo to 16 bits takes signed input and saturates: an arithmetic shift lets all 16-bit patterns pass through.
   const hn::RebindToSigned<D> di;
   const hn::Rebind<int16_t, D> dh_signed;
-  const auto extended = hn::ShiftRight<16>(hn::ShiftLeft<16>(hn::BitCast(di, upper)));
+  const auto extended = hn::ShiftRight<16>(hn::BitCast(di, hn::IfThenElse(is_nan, quiet, rounded)));
   return hn::BitCast(dh, hn::DemoteTo(dh_signed, extended));
 }
 

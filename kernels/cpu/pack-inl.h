@@ -122,44 +122,61 @@ HWY_NOINLINE void PackAcross(const T* from, int64_t stride, int64_t width, int64
   }
 }
 
-/// Source with the width contiguous: from[k * stride + w]. Widths from `width` on are filled with zero.
+/// kWidth consecutive elements. `spare`: at least kWidth rounded up to 8 elements follow in memory, and the floats
+/// behind `to` are free until the next k is written.
 template <int kWidth, class T>
-HWY_NOINLINE void PackAlong(const T* from, int64_t stride, int64_t width, int64_t kc, float* HWY_RESTRICT out) {
+HWY_INLINE void CopyRow(const T* row, bool spare, float* to) {
   constexpr int kWhole = kWidth / 8 * 8;
-  if (width < kWidth) {
-    for (int64_t k = 0; k < kc; ++k) {
-      for (int w = 0; w < kWidth; ++w) out[k * kWidth + w] = w < width ? AsFloat(from[k * stride + w]) : 0.0f;
-    }
-    return;
-  }
-  for (int64_t k = 0; k < kc; ++k) {
-    const T* row = from + k * stride;
-    float* to = out + k * kWidth;
-    for (int w = 0; w < kWhole; w += 8) hn::StoreU(Load8(row + w), Tag8(), to + w);
-    if constexpr (kWhole < kWidth) {  // 6 = 4 + 2, 12 = 8 + 4: no load past the row's end
-      const hn::Half<Tag8> d4;
-      if constexpr (sizeof(T) == 2) {
-        hn::StoreU(LoadBf16(d4, row + kWhole), d4, to + kWhole);
-      } else {
-        hn::StoreU(hn::LoadU(d4, row + kWhole), d4, to + kWhole);
-      }
-      for (int w = kWhole + 4; w < kWidth; ++w) to[w] = AsFloat(row[w]);
+  for (int w = 0; w < kWhole; w += 8) hn::StoreU(Load8(row + w), Tag8(), to + w);
+  if constexpr (kWhole < kWidth) {
+    if (spare) {
+      hn::StoreU(Load8(row + kWhole), Tag8(), to + kWhole);
+    } else {
+      for (int w = kWhole; w < kWidth; ++w) to[w] = AsFloat(row[w]);
     }
   }
 }
 
-/// One panel from a matrix of either element type. `along`: the width runs along the matrix's rows (stride 1). (width0,
-/// k0) is its first element in those coordinates.
+/// Source with the width contiguous: from[k * stride + w], as panels `panel_size` floats apart. k is the outer loop, so
+/// that a line of memory is read once: rows a multiple of 4 KiB apart push each other out of the first-level cache. The
+/// last panel is filled up with zeros.
+template <int kWidth, class T>
+HWY_NOINLINE void PackAlong(const T* from, int64_t stride, int64_t width, int64_t kc, float* HWY_RESTRICT out,
+                            int64_t panel_size) {
+  const int64_t whole = width / kWidth, rest = width % kWidth;
+  for (int64_t k = 0; k < kc; ++k) {
+    const T* row = from + k * stride;
+    float* to = out + k * kWidth;
+    for (int64_t panel = 0; panel < whole; ++panel, to += panel_size) {
+      CopyRow<kWidth>(row + panel * kWidth, width - panel * kWidth >= (kWidth + 7) / 8 * 8, to);
+    }
+    if (rest == 0) continue;
+    for (int w = 0; w < kWidth; ++w) to[w] = w < rest ? AsFloat(row[whole * kWidth + w]) : 0.0f;
+  }
+}
+
+/// Panels of `width` rows (or columns) of a matrix of either element type, `panel_size` floats apart. `along`: the
+/// width runs along the matrix's rows. (width0, k0) is the first element in those coordinates.
+template <int kWidth, class T>
+HWY_INLINE void PackTyped(const T* from, bool along, int64_t stride, int64_t width, int64_t kc, float* out,
+                          int64_t panel_size) {
+  if (along) {
+    PackAlong<kWidth>(from, stride, width, kc, out, panel_size);
+    return;
+  }
+  for (int64_t w = 0; w < width; w += kWidth, out += panel_size) {
+    PackAcross<kWidth>(from + w * stride, stride, std::min<int64_t>(kWidth, width - w), kc, out);
+  }
+}
+
 template <int kWidth>
-HWY_INLINE void PackPanel(const void* data, bool bf16, bool along, int64_t stride, int64_t width0, int64_t k0,
-                          int64_t width, int64_t kc, float* out) {
+HWY_INLINE void PackPanels(const void* data, bool bf16, bool along, int64_t stride, int64_t width0, int64_t k0,
+                           int64_t width, int64_t kc, float* out, int64_t panel_size) {
   const int64_t first = along ? k0 * stride + width0 : width0 * stride + k0;
   if (bf16) {
-    const uint16_t* from = static_cast<const uint16_t*>(data) + first;
-    along ? PackAlong<kWidth>(from, stride, width, kc, out) : PackAcross<kWidth>(from, stride, width, kc, out);
+    PackTyped<kWidth>(static_cast<const uint16_t*>(data) + first, along, stride, width, kc, out, panel_size);
   } else {
-    const float* from = static_cast<const float*>(data) + first;
-    along ? PackAlong<kWidth>(from, stride, width, kc, out) : PackAcross<kWidth>(from, stride, width, kc, out);
+    PackTyped<kWidth>(static_cast<const float*>(data) + first, along, stride, width, kc, out, panel_size);
   }
 }
 

@@ -41,7 +41,7 @@ HWY_INLINE PhiloxState PhiloxCounter(const RandomKey& key, uint64_t block) {
            hn::Set(d, uint64_t{key.step})}};
 }
 
-HWY_INLINE void PhiloxRound(PhiloxState& s, uint32_t k0, uint32_t k1) {
+HWY_INLINE void PhiloxRound(PhiloxState& s, hn::Vec<FourU64> k0, hn::Vec<FourU64> k1) {
   const FourU64 d;
   const EightU32 d32;
   const auto multiply = [&](hn::Vec<FourU64> x, uint32_t by) HWY_ATTR {
@@ -49,9 +49,9 @@ HWY_INLINE void PhiloxRound(PhiloxState& s, uint32_t k0, uint32_t k1) {
   };
   const auto p0 = multiply(s.c[0], kPhiloxMultiplier0);
   const auto p1 = multiply(s.c[2], kPhiloxMultiplier1);
-  s.c[0] = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), s.c[1]), hn::Set(d, uint64_t{k0}));
+  s.c[0] = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), s.c[1]), k0);
   s.c[1] = p1;
-  s.c[2] = hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), s.c[3]), hn::Set(d, uint64_t{k1}));
+  s.c[2] = hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), s.c[3]), k1);
   s.c[3] = p0;
 }
 
@@ -71,12 +71,13 @@ HWY_INLINE void PhiloxOutput(const PhiloxState& s, hn::Vec<EightU32>& words0, hn
 /// The kPhiloxBatch words of blocks `block` .. `block` + 7. Two independent states, to hide the multiply's latency.
 HWY_INLINE void PhiloxWords(const RandomKey& key, uint64_t block, hn::Vec<EightU32> (&words)[4]) {
   PhiloxState a = PhiloxCounter(key, block), b = PhiloxCounter(key, block + 4);
-  uint32_t k0 = static_cast<uint32_t>(key.seed), k1 = static_cast<uint32_t>(key.seed >> 32);
+  const FourU64 d;
+  auto k0 = hn::Set(d, key.seed), k1 = hn::Set(d, key.seed >> 32);  // again only the low halves count
   for (int round = 0; round < kPhiloxRounds; ++round) {
     PhiloxRound(a, k0, k1);
     PhiloxRound(b, k0, k1);
-    k0 += kPhiloxWeyl0;
-    k1 += kPhiloxWeyl1;
+    k0 = hn::Add(k0, hn::Set(d, uint64_t{kPhiloxWeyl0}));
+    k1 = hn::Add(k1, hn::Set(d, uint64_t{kPhiloxWeyl1}));
   }
   PhiloxOutput(a, words[0], words[1]);
   PhiloxOutput(b, words[2], words[3]);

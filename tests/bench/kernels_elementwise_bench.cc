@@ -6,6 +6,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -90,10 +91,12 @@ void NormForward(benchmark::State& state, NormKind kind, float rate) {
   const DType type = Type(state);
   const Matrix out = ops.New(type, kRows, kCols), x = ops.New(type, kRows, kCols), branch = ops.New(type, kRows, kCols);
   const Matrix sum = ops.New(type, kRows, kCols);
-  const NormParams params = {kind, 1e-5f, ops.NewVector(kCols), kind == NormKind::kLayerNorm ? ops.NewVector(kCols) : nullptr};
+  const NormParams params = {kind, 1e-5f, ops.NewVector(kCols),
+                             kind == NormKind::kLayerNorm ? ops.NewVector(kCols) : nullptr};
   const NormStats stats = {ops.NewVector(kRows), ops.NewVector(kRows)};
-  ops.Measure(state, 4 * MatrixBytes(type, kRows, kCols),
-              [&] { ops->NormForward(out, sum, stats, x, branch, params, {rate, {.seed = 2}}); });
+  ops.Measure(state, 4 * MatrixBytes(type, kRows, kCols), [&] {
+    ops->NormForward(out, sum, stats, x, branch, params, {rate, {.seed = 2}});
+  });
 }
 void LayerNormForward(benchmark::State& state) { NormForward(state, NormKind::kLayerNorm, 0); }
 void LayerNormDropoutForward(benchmark::State& state) { NormForward(state, NormKind::kLayerNorm, 0.1f); }
@@ -192,8 +195,7 @@ void SoftmaxCrossEntropy(benchmark::State& state) {
   std::vector<float> losses(kChunk);
   const std::vector<int32_t> targets(kChunk, 17);
   const double bytes = MatrixBytes(DType::kF32, kChunk, kVocabulary) + MatrixBytes(gradient.dtype, kChunk, kVocabulary);
-  ops.Measure(state, bytes,
-              [&] { ops->SoftmaxCrossEntropy(losses.data(), gradient, logits, targets.data(), 1.0f); });
+  ops.Measure(state, bytes, [&] { ops->SoftmaxCrossEntropy(losses.data(), gradient, logits, targets.data(), 1.0f); });
 }
 
 void AdamW(benchmark::State& state) {
@@ -215,9 +217,8 @@ void ChunkSumSquares(benchmark::State& state) {
   std::vector<int64_t> offsets;
   for (int64_t i = 0; i <= kVector; i += 1 << 18) offsets.push_back(i);
   std::vector<double> sums(offsets.size() - 1);
-  ops.Measure(state, 4.0 * kVector, [&] {
-    ops->ChunkSumSquares(sums.data(), x, offsets.data(), static_cast<int64_t>(sums.size()));
-  });
+  ops.Measure(state, 4.0 * kVector,
+              [&] { ops->ChunkSumSquares(sums.data(), x, offsets.data(), static_cast<int64_t>(sums.size())); });
 }
 
 void Add(benchmark::State& state) {
@@ -230,6 +231,12 @@ void Zero(benchmark::State& state) {
   Bench ops;
   float* a = ops.NewVector(kVector);
   ops.Measure(state, 4.0 * kVector, [&] { ops->Zero(a, 4 * kVector); });
+}
+
+void Copy(benchmark::State& state) {
+  Bench ops;
+  float *a = ops.NewVector(kVector), *b = ops.NewVector(kVector);
+  ops.Measure(state, 8.0 * kVector, [&] { ops->Copy(a, b, 4 * kVector); });
 }
 
 void CastToBf16(benchmark::State& state) {
@@ -262,6 +269,7 @@ HOLDFAST_BENCH(AdamW);
 BENCHMARK(ChunkSumSquares)->UseRealTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(Add)->UseRealTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(Zero)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(Copy)->UseRealTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(CastToBf16)->UseRealTime()->Unit(benchmark::kMillisecond);
 BENCHMARK(FillNormal)->UseRealTime()->Unit(benchmark::kMillisecond);
 

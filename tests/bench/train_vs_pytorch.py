@@ -140,8 +140,9 @@ def run_torch_child(variant, batch, length, args):
         optimizer.zero_grad(set_to_none=True)
         losses.append(loss.item())
         seconds.append(time.perf_counter() - start)
-    measured = seconds[args.warmup:] or seconds[-1:]
-    print(json.dumps({"seconds": measured, "losses": losses, "peak_mib": peak_memory_mib(),
+    warm = len(seconds) > args.warmup
+    print(json.dumps({"seconds": seconds[args.warmup:] if warm else seconds[-1:], "warm": warm, "losses": losses,
+                      "peak_mib": peak_memory_mib(),
                       "version": torch.__version__}))
 
 
@@ -204,7 +205,8 @@ def try_measure(measure, name, side, batch, length, args):
     try:
         result = measure(name, batch, length, args)
         note = (f"{rate(batch * length, result['seconds'])} tokens/s, peak {result['peak_mib']:,.0f} MiB, "
-                f"loss {result['losses'][0]:.3f} -> {result['losses'][-1]:.3f}, {len(result['seconds'])} steps")
+                f"loss {result['losses'][0]:.3f} -> {result['losses'][-1]:.3f}, {len(result['seconds'])} steps"
+                f"{'' if result.get('warm', True) else ', NOT WARM: --limit ended it within the warm-up'}")
     except (RuntimeError, subprocess.TimeoutExpired, OSError) as error:
         result, note = None, f"failed: {error}"
     print(f"  {side} {name}: {note} ({time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
@@ -277,6 +279,7 @@ def parse_arguments():
 
 def main():
     args = parse_arguments()
+    load = os.getloadavg()[0]  # a busy machine makes the figures worthless: let the reader see it
     shapes = [tuple(int(n) for n in shape.split("x")) for shape in args.shapes.split(",")]
     if args.child:
         run_torch_child(args.child, *shapes[0], args)
@@ -299,8 +302,9 @@ def main():
             versions.update({side: r["version"] for side, r in results.items()})
     lines += ["", f"GPT-2 124M, {args.threads} threads, {cpu_model()}, "
               f"{', '.join(f'{side} {version}' for side, version in versions.items())}, "
-              f"{datetime.date.today()}. tokens/s: median [min-max] over the steps of {args.rounds} rounds in turn; "
-              "in brackets the fastest variant of each side.", "", "Screening of all variants:", ""] + notes
+              f"{datetime.date.today()}, load average {load:.1f} before the start. tokens/s: median [min-max] over "
+              + (f"the steps of {args.rounds} rounds in turn" if len(sides) == 2 else "the steps of the screening alone")
+              + "; in brackets the fastest variant of each side.", "", "Screening of all variants:", ""] + notes
     text = "\n".join(lines) + "\n"
     print(text)
     if args.out:

@@ -200,7 +200,21 @@ TEST_P(GoldenTest, TenTrainingSteps) {
   }
   std::vector<float> weights(model->layout().elements());
   trainer->state().weights().Read(0, absl::MakeSpan(weights));
-  EXPECT_LT(RelativeError(weights, GoldenParameters(model->layout(), "final.")), 1e-5);
+  std::vector<float> expected = GoldenParameters(model->layout(), "final.");
+  // A key bias shifts all scores of a query alike, so its gradient is zero but for rounding, which AdamW scales up to
+  // full steps in a direction of chance: nothing to compare. (With rotary positions it would have a gradient.)
+  for (const ParameterSpec& p : model->layout().parameters()) {
+    if (!p.name.ends_with("attention.qkv.bias")) continue;
+    const int64_t first = p.offset + config_.num_heads * config_.head_dim;
+    for (int64_t i = first; i < first + config_.num_kv_heads * config_.head_dim; ++i) weights[i] = expected[i] = 0;
+  }
+  for (const ParameterSpec& p : model->layout().parameters()) {
+    const auto of = [&](const std::vector<float>& all) {
+      return std::vector<float>(all.begin() + p.offset, all.begin() + p.offset + p.shape.elements());
+    };
+    EXPECT_LT(RelativeError(of(weights), of(expected)), 1e-4) << p.name;
+  }
+  EXPECT_LT(RelativeError(weights, expected), 1e-5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, ::testing::Values("tiny_gpt2", "tiny_llama"),

@@ -72,6 +72,8 @@ CASES = [
     "a <|endoftext|> b<|endoftext|><|endoftext|> c",
     "<|endoftext| > <|endoftext <|end <|pad|> <|pad|>x<|padding|>y <|pad",
     "word addedword readdedwords addedwordaddedword",
+    "z zz zzz zzzz zzzzz zzzzzz zzzzzzz zzzzzzzzz zzzzzzzzzzz",
+    "added addedwo addedword readdedword addedadded",
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     "x" * 300 + " " * 200 + "y" + "\n" * 50 + "。" * 100,
 ] + SENTENCES
@@ -89,6 +91,8 @@ def corpus():
     """Sentences and their words in all orders: enough repetition for merges several levels deep."""
     words = [word for sentence in SENTENCES for word in sentence.split(" ")]
     generator = random.Random(1)
+    # Runs of one letter: a pair that overlaps itself shows which end is merged first.
+    yield from itertools.repeat("zz zzz zz zzz", 500)
     for _ in range(200):
         generator.shuffle(words)
         yield " ".join(words)
@@ -103,7 +107,8 @@ def train(pre_tokenizer, vocab_size):
     trainer = trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(corpus(), trainer)
     tokenizer.add_special_tokens(["<|endoftext|>", "<|pad|>", "<|padding|>"])
-    tokenizer.add_tokens([AddedToken("addedword", normalized=True)])
+    # One begins the other, the short one first: the longest must win.
+    tokenizer.add_tokens([AddedToken("added", normalized=True), AddedToken("addedword", normalized=True)])
     return tokenizer
 
 

@@ -35,10 +35,12 @@ float AnyMagnitude(Rng& rng) {
 
 void ExpectScalarBits(const AdamWArgs& a, const Tensors& before, const Tensors& after) {
   for (size_t i = 0; i < before.weight.size(); ++i) {
-    const AdamWState s = AdamWScalar({before.weight[i], before.exp_avg[i], before.exp_avg_sq[i]}, before.grad[i],
-                                     a.grad_scale, a.lr, a.beta1, a.beta2, a.eps, a.weight_decay, a.bias_correction1,
-                                     a.bias_correction2_sqrt);
-    const auto same = [](float x, float y) { return FloatToBits(x) == FloatToBits(y) || (std::isnan(x) && std::isnan(y)); };
+    const AdamWState s =
+        AdamWScalar({before.weight[i], before.exp_avg[i], before.exp_avg_sq[i]}, before.grad[i], a.grad_scale, a.lr,
+                    a.beta1, a.beta2, a.eps, a.weight_decay, a.bias_correction1, a.bias_correction2_sqrt);
+    const auto same = [](float x, float y) {
+      return FloatToBits(x) == FloatToBits(y) || (std::isnan(x) && std::isnan(y));
+    };
     ASSERT_TRUE(same(after.weight[i], s.weight)) << i << ": " << after.weight[i] << " for " << s.weight;
     ASSERT_TRUE(same(after.exp_avg[i], s.exp_avg)) << i;
     ASSERT_TRUE(same(after.exp_avg_sq[i], s.exp_avg_sq)) << i;

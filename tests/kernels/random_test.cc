@@ -2,7 +2,6 @@
 // for any element, piece and thread, and that FillNormal is normal.
 
 #include "kernels/philox.h"
-
 #include "tests/kernels/kernel_test_util.h"
 
 namespace holdfast::kernels {

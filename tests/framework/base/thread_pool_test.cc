@@ -40,6 +40,25 @@ TEST_P(ThreadPoolTest, RunSeesWhatTheRunBeforeWrote) {
   EXPECT_EQ(std::accumulate(a.begin(), a.end(), int64_t{0}), 64 * 3000);
 }
 
+// Each round needs two threads at a time: the first task waits for the second.
+TEST_P(ThreadPoolTest, WorkersTakePart) {
+  ThreadPool pool(GetParam());
+  if (pool.num_threads() == 1) return;
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<bool> second_ran{false};
+    bool met = false;
+    kernels::ParallelFor(pool, 2, [&](int64_t task, int) {
+      if (task == 1) second_ran = true;
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (task == 0 && !met && std::chrono::steady_clock::now() < deadline) {
+        met = second_ran;
+        std::this_thread::yield();
+      }
+    });
+    ASSERT_TRUE(met);
+  }
+}
+
 TEST_P(ThreadPoolTest, RunsAfterItsThreadsFellAsleep) {
   ThreadPool pool(GetParam());
   std::atomic<int> ran{0};

@@ -2,11 +2,11 @@
 //
 // Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.
 
-#if defined(HOLDFAST_KERNELS_CPU_EPILOGUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef HOLDFAST_KERNELS_CPU_EPILOGUE_INL_H_
-#undef HOLDFAST_KERNELS_CPU_EPILOGUE_INL_H_
+#if defined(HOLDFAST_KERNELS_CPU_GEMM_EPILOGUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HOLDFAST_KERNELS_CPU_GEMM_EPILOGUE_INL_H_
+#undef HOLDFAST_KERNELS_CPU_GEMM_EPILOGUE_INL_H_
 #else
-#define HOLDFAST_KERNELS_CPU_EPILOGUE_INL_H_
+#define HOLDFAST_KERNELS_CPU_GEMM_EPILOGUE_INL_H_
 #endif
 
 #include <cstdint>

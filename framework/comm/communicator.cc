@@ -1,0 +1,42 @@
+#include "framework/comm/communicator.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "framework/base/status.h"
+
+namespace holdfast {
+
+absl::Status CheckParts(RankParts<ConstBytes> parts, int size, const char* what) {
+  const auto ranks = static_cast<size_t>(size);
+  if (parts.counts.size() != ranks || parts.displacements.size() != ranks) {
+    return absl::InvalidArgumentError(absl::StrCat(what, ": ", parts.counts.size(), " counts and ",
+                                                   parts.displacements.size(), " displacements for ", size, " ranks"));
+  }
+  const auto bytes = static_cast<int64_t>(parts.bytes.size());
+  for (size_t r = 0; r < ranks; ++r) {
+    const int64_t begin = parts.displacements[r], count = parts.counts[r];
+    if (begin >= 0 && count >= 0 && begin <= bytes && count <= bytes - begin) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, ": part ", r, " is ", count, " bytes from ", begin, ", but ", bytes, " bytes are there"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOutputParts(RankParts<Bytes> parts, int size, const char* what) {
+  HF_RETURN_IF_ERROR(CheckParts({parts.bytes, parts.counts, parts.displacements}, size, what));
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  for (size_t r = 0; r < parts.counts.size(); ++r) {
+    if (parts.counts[r] > 0) ranges.emplace_back(parts.displacements[r], parts.displacements[r] + parts.counts[r]);
+  }
+  std::sort(ranges.begin(), ranges.end());
+  for (size_t i = 1; i < ranges.size(); ++i) {
+    if (ranges[i].first < ranges[i - 1].second) {
+      return absl::InvalidArgumentError(absl::StrCat(what, ": two parts overlap at byte ", ranges[i].first));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,107 @@
+#include "framework/comm/in_process.h"
+
+#include <utility>
+
+#include "framework/base/status.h"
+#include "framework/comm/in_process_rendezvous.h"
+
+namespace holdfast {
+namespace {
+
+using Kind = InProcessRendezvous::Kind;
+
+class InProcessCommunicator final : public Communicator {
+ public:
+  InProcessCommunicator(std::shared_ptr<InProcessRendezvous> rendezvous, int rank)
+      : rendezvous_(std::move(rendezvous)), rank_(rank) {}
+  ~InProcessCommunicator() override { rendezvous_->Leave(rank_); }
+
+  int rank() const override { return rank_; }
+  int size() const override { return rendezvous_->size(); }
+  uint64_t generation() const override { return rendezvous_->generation(); }
+
+  absl::Status AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) override {
+    HF_RETURN_IF_ERROR(CheckOutputParts(output, size(), "all-gather output"));
+    if (static_cast<int64_t>(input.size()) != output.counts[static_cast<size_t>(rank_)]) {
+      return absl::InvalidArgumentError(absl::StrCat("all-gather: rank ", rank_, " brings ", input.size(),
+                                                     " bytes, its count is ",
+                                                     output.counts[static_cast<size_t>(rank_)]));
+    }
+    return Collective({Kind::kAllGatherV, 0, {input, {}, {}}, output}, deadline);
+  }
+
+  absl::Status AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) override {
+    HF_RETURN_IF_ERROR(CheckParts(input, size(), "all-to-all input"));
+    HF_RETURN_IF_ERROR(CheckOutputParts(output, size(), "all-to-all output"));
+    return Collective({Kind::kAllToAllV, 0, input, output}, deadline);
+  }
+
+  absl::Status Broadcast(int root, Bytes data, Deadline deadline) override {
+    HF_RETURN_IF_ERROR(CheckRank(root, "broadcast from"));
+    return Collective({Kind::kBroadcast, root, {data, {}, {}}, {data, {}, {}}}, deadline);
+  }
+
+  absl::Status Barrier(Deadline deadline) override { return Collective({Kind::kBarrier, 0, {}, {}}, deadline); }
+
+  absl::Status Send(int to, uint32_t tag, ConstBytes data, Deadline deadline) override {
+    HF_RETURN_IF_ERROR(CheckPeer(to, "send to"));
+    return rendezvous_->Send(rank_, to, tag, data, deadline);
+  }
+
+  absl::Status Receive(int from, uint32_t tag, Bytes data, Deadline deadline) override {
+    HF_RETURN_IF_ERROR(CheckPeer(from, "receive from"));
+    return rendezvous_->Receive(from, rank_, tag, data, deadline);
+  }
+
+  void Abort(const std::string& reason) override { rendezvous_->Abort(reason); }
+
+ private:
+  absl::Status Collective(const InProcessRendezvous::Arguments& arguments, Deadline deadline) {
+    return rendezvous_->Collective(rank_, sequence_++, arguments, deadline);
+  }
+
+  absl::Status CheckRank(int other, const char* what) const {
+    if (other >= 0 && other < size()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(what, " rank ", other, " in a world of ", size()));
+  }
+
+  absl::Status CheckPeer(int other, const char* what) const {
+    if (other != rank_) return CheckRank(other, what);
+    return absl::InvalidArgumentError(absl::StrCat(what, " rank ", other, ", which is the caller itself"));
+  }
+
+  // Shared with the other members: whoever goes last frees it.
+  std::shared_ptr<InProcessRendezvous> rendezvous_;
+  int rank_;
+  uint64_t sequence_ = 0;
+};
+
+}  // namespace
+
+InProcessWorld::InProcessWorld(int size, uint64_t generation)
+    : rendezvous_(std::make_shared<InProcessRendezvous>(size, generation)) {
+  HF_CHECK(size > 0);
+}
+
+InProcessWorld::~InProcessWorld() = default;
+
+absl::StatusOr<std::unique_ptr<Communicator>> InProcessWorld::Join(int rank, uint64_t generation) {
+  if (generation != rendezvous_->generation()) {
+    return absl::FailedPreconditionError(absl::StrCat("rank ", rank, " of generation ", generation,
+                                                      " came to the world of generation ", rendezvous_->generation()));
+  }
+  if (rank < 0 || rank >= rendezvous_->size()) {
+    return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " in a world of ", rendezvous_->size()));
+  }
+  HF_RETURN_IF_ERROR(rendezvous_->Join(rank));
+  return std::make_unique<InProcessCommunicator>(rendezvous_, rank);
+}
+
+std::vector<std::unique_ptr<Communicator>> MakeInProcessWorld(int size, uint64_t generation) {
+  InProcessWorld world(size, generation);
+  std::vector<std::unique_ptr<Communicator>> members;
+  for (int rank = 0; rank < size; ++rank) members.push_back(*world.Join(rank, generation));
+  return members;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,116 @@
+// What the forward and the backward pass of attention share: one head's matrices in memory, and packed pieces of them.
+//
+// Both passes cut queries and keys into tiles of kTile and multiply with the microkernel of the matrix product,
+// choosing at each product which side is A and which is B such that its result is laid out as the packed B operand of
+// the next.
+//
+// Included once per instruction set, after hwy/foreach_target.h.
+
+#if defined(HOLDFAST_KERNELS_CPU_HEAD_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HOLDFAST_KERNELS_CPU_HEAD_TILE_INL_H_
+#undef HOLDFAST_KERNELS_CPU_HEAD_TILE_INL_H_
+#else
+#define HOLDFAST_KERNELS_CPU_HEAD_TILE_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/microkernel-inl.h"
+#include "kernels/cpu/pack-inl.h"
+#include "kernels/ops.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace holdfast::kernels {
+namespace HWY_NAMESPACE {
+
+/// Queries and keys of a tile: a whole number of panels of either kind on every instruction set (6, 12, 16 and 32).
+/// Packed, the tiles of one head (D = 64) take 24 KiB each. Sums over keys run tile by tile: it is part of the bits.
+constexpr int64_t kTile = 96;
+
+constexpr int64_t PanelsOf(int64_t n, int64_t width) { return (n + width - 1) / width; }
+
+/// Floats of one packed panel.
+constexpr int64_t PanelSize(int64_t width, int64_t depth) { return width * depth + kPanelPad; }
+
+/// Floats of `count` widths packed over `depth`, rounded up to a cache line.
+template <int kWidth>
+constexpr int64_t PackedSize(int64_t count, int64_t depth) {
+  return (PanelsOf(count, kWidth) * PanelSize(kWidth, depth) + 15) / 16 * 16;
+}
+
+/// One head of one sequence: row t is at data + t * stride elements, head_dim wide.
+struct HeadMatrix {
+  void* data;
+  DType dtype;
+  int64_t stride;
+};
+
+/// Head at column `col0` of sequence `batch` of a packed matrix.
+inline HeadMatrix HeadOf(const ConstMatrix& m, int64_t batch, int64_t sequence, int64_t col0) {
+  const int64_t offset = batch * sequence * m.stride + col0;
+  char* data = static_cast<char*>(const_cast<void*>(m.data));
+  return {data + offset * static_cast<int64_t>(SizeOf(m.dtype)), m.dtype, m.stride};
+}
+
+/// Panels of kWidth rows, over the head dimension: [panel][d][kWidth].
+template <int kWidth>
+void PackHeadRows(const HeadMatrix& x, int64_t row0, int64_t rows, int64_t head_dim, float* out) {
+  PackPanels<kWidth>(x.data, x.dtype == DType::kBF16, false, x.stride, row0, 0, rows, head_dim, out,
+                     PanelSize(kWidth, head_dim));
+}
+
+/// Panels of kWidth head dimensions, over the rows: [panel][row][kWidth].
+template <int kWidth>
+void PackHeadColumns(const HeadMatrix& x, int64_t row0, int64_t rows, int64_t head_dim, float* out) {
+  PackPanels<kWidth>(x.data, x.dtype == DType::kBF16, true, x.stride, 0, row0, head_dim, rows, out,
+                     PanelSize(kWidth, rows));
+}
+
+/// Writes head_dim (a multiple of 8) values as one row.
+inline void StoreHeadRow(const HeadMatrix& x, int64_t row, const float* values, int64_t head_dim) {
+  const Tag8 d8;
+  for (int64_t d = 0; d < head_dim; d += 8) {
+    const auto value = hn::LoadU(d8, values + d);
+    if (x.dtype == DType::kBF16) {
+      StoreBf16(d8, value, static_cast<uint16_t*>(x.data) + row * x.stride + d);
+    } else {
+      hn::StoreU(value, d8, static_cast<float*>(x.data) + row * x.stride + d);
+    }
+  }
+}
+
+/// out (A rows, kNr) += A (rows, depth), packed, * one B panel. `out` holds whole tiles of kMr rows.
+inline void MultiplyPanels(const float* a, int64_t a_panel_size, int64_t rows, int64_t depth, const float* b, bool add,
+                           float* out) {
+  for (int64_t r = 0; r < rows; r += kMr, a += a_panel_size, out += kMr * kNr) {
+    MultiplyFor(rows - r)(depth, a, b, add ? out : nullptr, out, kNr);
+  }
+}
+
+inline float ScoreScale(int64_t head_dim) { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
+
+/// Hands out pieces of one block of scratch memory, each on a cache line; with a null block it only counts.
+class Carver {
+ public:
+  explicit Carver(void* block) : block_(static_cast<float*>(block)) {}
+
+  float* Take(int64_t floats) {
+    float* piece = block_ == nullptr ? nullptr : block_ + used_;
+    used_ += (floats + 15) / 16 * 16;
+    return piece;
+  }
+  size_t bytes() const { return static_cast<size_t>(used_) * sizeof(float); }
+
+ private:
+  float* block_;
+  int64_t used_ = 0;
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace holdfast::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard, per target

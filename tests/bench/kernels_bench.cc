@@ -1,0 +1,234 @@
+// How close the matrix product and attention come to the machine's peak, measured in the same moment: before each case
+// all threads run unrolled chains of fused multiply-adds for a few milliseconds. Beside ours: oneDNN's own sgemm.
+//
+//   build/release/tests/kernels_bench --benchmark_filter='gemm/.*/1024/bf16'
+//
+// Counters: GFLOPS (of useful arithmetic), peak_GFLOPS, of_peak. Threads: all the process may use (taskset limits
+// them).
+
+#include <benchmark/benchmark.h>
+#include <immintrin.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string>
+#include <vector>
+
+#include "framework/base/thread_pool.h"
+#include "kernels/cpu/cpu_ops.h"
+
+namespace holdfast::kernels {
+namespace {
+
+double Seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+/// GFLOP/s of one thread in fp32 fused multiply-adds on AVX2. The chains must differ, or the compiler runs one of them.
+double FmaRate() {
+  constexpr int kChains = 12, kRounds = 400000;
+  __m256 x[kChains];
+#pragma GCC unroll 12
+  for (int i = 0; i < kChains; ++i) x[i] = _mm256_set1_ps(1.0f + static_cast<float>(i));
+  const __m256 factor = _mm256_set1_ps(0.999f), term = _mm256_set1_ps(0.001f);
+  const double start = Seconds();
+  for (int round = 0; round < kRounds; ++round) {
+#pragma GCC unroll 12
+    for (int i = 0; i < kChains; ++i) x[i] = _mm256_fmadd_ps(x[i], factor, term);
+  }
+  const double seconds = Seconds() - start;
+#pragma GCC unroll 12
+  for (int i = 0; i < kChains; ++i) benchmark::DoNotOptimize(x[i]);
+  return 16.0 * kChains * kRounds / seconds / 1e9;
+}
+
+struct Machine {
+  ThreadPool pool{AvailableProcessors()};
+  CpuOps ops{pool};
+
+  double PeakGflops() {
+    std::vector<double> rates(static_cast<size_t>(pool.num_threads()));
+    double best = 0;
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      ParallelFor(pool, pool.num_threads(), [&](int64_t task, int) { rates[static_cast<size_t>(task)] = FmaRate(); });
+      double sum = 0;
+      for (double rate : rates) sum += rate;
+      best = std::max(best, sum);
+    }
+    return best;
+  }
+};
+
+/// Runs `call` and reports its rate.
+template <typename Call>
+void Measure(benchmark::State& state, Machine& machine, double flops, Call&& call) {
+  const double peak = machine.PeakGflops();
+  call();
+  double seconds = 0;
+  for (auto _ : state) {
+    const double start = Seconds();
+    call();
+    const double elapsed = Seconds() - start;
+    state.SetIterationTime(elapsed);
+    seconds += elapsed;
+  }
+  const double gflops = flops * static_cast<double>(state.iterations()) / seconds / 1e9;
+  state.counters["GFLOPS"] = gflops;
+  state.counters["peak_GFLOPS"] = peak;
+  state.counters["of_peak"] = gflops / peak;
+}
+
+/// Memory of a (rows, cols) matrix whose values are small and not denormal in either dtype.
+struct Operand {
+  std::vector<float> data;
+  Matrix view;
+
+  Operand(DType dtype, int64_t rows, int64_t cols)
+      : data(static_cast<size_t>(rows * cols) * SizeOf(dtype) / 4 + 1, 0.001f),
+        view{data.data(), dtype, rows, cols, cols} {}
+};
+
+enum class Engine { kOurs, kSgemm };
+
+struct Product {
+  const char* name;
+  int64_t m, n, k;
+  bool transpose_a, transpose_b;
+};
+
+void BenchGemm(benchmark::State& state, Machine& machine, const Product& p, DType dtype, Engine engine) {
+  Operand a(dtype, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k);
+  Operand b(dtype, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n);
+  Operand c(p.transpose_a ? DType::kF32 : dtype, p.m, p.n);  // weight gradients are added up in fp32
+  GemmArgs args;
+  args.a = a.view;
+  args.transpose_a = p.transpose_a;
+  args.b = b.view;
+  args.transpose_b = p.transpose_b;
+  args.c = c.view;
+  args.accumulate = p.transpose_a;
+  const double flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+  if (engine == Engine::kOurs) {
+    Measure(state, machine, flops, [&] { machine.ops.Gemm(args); });
+    return;
+  }
+  omp_set_num_threads(machine.pool.num_threads());
+  Measure(state, machine, flops, [&] {
+    dnnl_sgemm(p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N', p.m, p.n, p.k, 1.0f, a.data.data(), a.view.stride,
+               b.data.data(), b.view.stride, p.transpose_a ? 1.0f : 0.0f, c.data.data(), p.n);
+  });
+}
+
+struct AttentionBuffers {
+  AttentionShape shape;
+  Operand qkv, out, d_out, d_qkv;
+  std::vector<float> lse;
+
+  AttentionBuffers(const AttentionShape& s, DType dtype)
+      : shape(s),
+        qkv(dtype, s.batch * s.sequence, (s.num_heads + 2 * s.num_kv_heads) * s.head_dim),
+        out(dtype, s.batch * s.sequence, s.num_heads * s.head_dim),
+        d_out(dtype, s.batch * s.sequence, s.num_heads * s.head_dim),
+        d_qkv(dtype, s.batch * s.sequence, (s.num_heads + 2 * s.num_kv_heads) * s.head_dim),
+        lse(static_cast<size_t>(s.batch * s.num_heads * s.sequence)) {}
+
+  /// Of the products under the causal mask: 2 going forward, 5 going back.
+  double Flops(double products) const {
+    const double t = static_cast<double>(shape.sequence);
+    return products * static_cast<double>(shape.batch * shape.num_heads * shape.head_dim) * t * (t + 1);
+  }
+};
+
+void BenchAttention(benchmark::State& state, Machine& machine, const AttentionShape& shape, DType dtype,
+                    bool backward) {
+  AttentionBuffers x(shape, dtype);
+  const auto forward = [&] { machine.ops.AttentionForward(x.out.view, x.lse.data(), x.qkv.view, shape); };
+  forward();
+  if (!backward) {
+    Measure(state, machine, x.Flops(2), forward);
+    return;
+  }
+  Measure(state, machine, x.Flops(5), [&] {
+    machine.ops.AttentionBackward(x.d_qkv.view, x.d_out.view, x.out.view, x.lse.data(), x.qkv.view, shape);
+  });
+}
+
+/// The products of GPT-2 124M (C = 768) for a number of tokens: forward, input gradients, weight gradients.
+std::vector<Product> Gpt2Products(int64_t tokens) {
+  std::vector<Product> products;
+  const struct {
+    const char* name;
+    int64_t out, in;
+  } layers[] = {{"qkv", 2304, 768}, {"proj", 768, 768}, {"fc", 3072, 768}, {"fc_proj", 768, 3072}};
+  for (const auto& [name, out, in] : layers) {
+    products.push_back({name, tokens, out, in, false, true});   // y = x w^T
+    products.push_back({name, tokens, in, out, false, false});  // dx = dy w
+    products.push_back({name, out, in, tokens, true, false});   // dw = dy^T x
+  }
+  const int64_t rows = std::min<int64_t>(tokens, 1024);  // the loss cuts the head into chunks
+  products.push_back({"head", rows, 50257, 768, false, true});
+  products.push_back({"head", rows, 768, 50257, false, false});
+  products.push_back({"head", 50257, 768, rows, true, false});
+  return products;
+}
+
+std::string NameOf(const Product& p) { return p.transpose_a ? "dw_TN" : p.transpose_b ? "forward_NT" : "dx_NN"; }
+
+void RegisterGemm(Machine& machine, const Product& p, int64_t tokens) {
+  const struct {
+    const char* name;
+    DType dtype;
+    Engine engine;
+  } variants[] = {{"fp32", DType::kF32, Engine::kOurs},
+                  {"bf16", DType::kBF16, Engine::kOurs},
+                  {"fp32_onednn_sgemm", DType::kF32, Engine::kSgemm}};
+  for (const auto& v : variants) {
+    const std::string name = "gemm/" + NameOf(p) + "/" + p.name + "/" + std::to_string(tokens) + "/" + v.name;
+    benchmark::RegisterBenchmark(
+        name.c_str(), [&machine, p, v](benchmark::State& state) { BenchGemm(state, machine, p, v.dtype, v.engine); })
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond);
+  }
+}
+
+void RegisterAttention(Machine& machine) {
+  for (const auto& [name, shape] : {std::pair{"gpt2_1x1024", AttentionShape{1, 1024, 12, 12, 64, {}}},
+                                    std::pair{"gpt2_4x64", AttentionShape{4, 64, 12, 12, 64, {}}},
+                                    std::pair{"llama_1x2048", AttentionShape{1, 2048, 32, 8, 64, {}}}}) {
+    for (DType dtype : {DType::kF32, DType::kBF16}) {
+      for (bool backward : {false, true}) {
+        const std::string full = std::string("attention/") + (backward ? "backward/" : "forward/") + name +
+                                 (dtype == DType::kF32 ? "/fp32" : "/bf16");
+        benchmark::RegisterBenchmark(full.c_str(),
+                                     [&machine, shape = shape, dtype, backward](benchmark::State& state) {
+                                       BenchAttention(state, machine, shape, dtype, backward);
+                                     })
+            ->UseManualTime()
+            ->Unit(benchmark::kMillisecond);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace holdfast::kernels
+
+int main(int argc, char** argv) {
+  holdfast::kernels::Machine machine;
+  for (int64_t tokens : {256, 1024, 4096}) {
+    for (const auto& product : holdfast::kernels::Gpt2Products(tokens)) {
+      holdfast::kernels::RegisterGemm(machine, product, tokens);
+    }
+  }
+  for (const auto& product : {holdfast::kernels::Product{"head", 1, 50257, 768, false, true},
+                              holdfast::kernels::Product{"head", 8, 50257, 768, false, true}}) {
+    holdfast::kernels::RegisterGemm(machine, product, product.m);  // sampling
+  }
+  holdfast::kernels::RegisterAttention(machine);
+  benchmark::AddCustomContext("instruction_set", holdfast::kernels::CpuInstructionSet());
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

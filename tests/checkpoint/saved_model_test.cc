@@ -1,0 +1,308 @@
+// A saved model comes back with the same values: fused, split, transposed, in one file or in shards; whatever does not
+// fit is named, all at once; a save that fails leaves the old model, and no shard outside the directory is opened.
+
+#include "checkpoint/saved_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <numeric>
+
+#include "framework/base/files.h"
+#include "tests/checkpoint/raw_file.h"
+#include "tests/framework/base/file_size_limit.h"
+#include "tests/framework/base/temporary_directory.h"
+
+namespace holdfast {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int64_t kWide = 1100;  // a transposed tensor of several blocks
+
+ParameterLayout MakeLayout() {
+  return ParameterLayout({{.name = "embedding", .shape = {7, 4}},
+                          {.name = "qkv", .shape = {6, 4}, .unit = 1},
+                          {.name = "qkv.bias", .shape = {6}, .unit = 1},
+                          {.name = "mlp", .shape = {kWide, 2 * kWide}, .unit = 1},
+                          {.name = "experts", .shape = {2, 3, 5}, .unit = 2}},
+                         {"embedding", "block", "head"});
+}
+
+TensorMap MakeMap() {
+  return {{"wte", 0, 0, 7, false, {7, 4}},
+          {"k", 1, 2, 2, false, {2, 4}},  // not in the order of the layout
+          {"q", 1, 0, 2, false, {2, 4}},
+          {"v.transposed", 1, 4, 2, true, {4, 2}},
+          {"bias.q", 2, 0, 2, false, {2}},
+          {"bias.kv", 2, 2, 4, false, {4}},
+          {"mlp.conv1d", 3, 0, kWide, true, {2 * kWide, kWide}},
+          {"experts.0", 4, 0, 3, false, {3, 5}},
+          {"experts.1", 4, 3, 3, false, {3, 5}}};
+}
+
+class SavedModelTest : public testing::Test {
+ protected:
+  SavedModelTest() : values_(static_cast<size_t>(layout_.elements())) {
+    for (size_t i = 0; i < values_.size(); ++i) values_[i] = static_cast<float>(static_cast<int>(i * 37 % 251) - 125);
+  }
+
+  absl::Status Save(const std::string& config = "{}", const std::string& tokenizer = "") {
+    return SaveModel(dir_ / "model", layout_, map_, values_, dtype_, {config, tokenizer});
+  }
+
+  absl::Status Load(std::vector<float>* values = nullptr) {
+    std::vector<float> loaded(values_.size(), NAN);
+    const absl::Status status = LoadWeights(
+        dir_ / "model", layout_, map_, [](const std::string& name) { return name == "mask"; }, absl::MakeSpan(loaded));
+    if (values != nullptr) *values = loaded;
+    return status;
+  }
+
+  std::vector<std::string> ListModel() const {
+    std::vector<std::string> names;
+    for (const auto& e : std::filesystem::directory_iterator(dir_ / "model")) names.push_back(e.path().filename());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  // Writes a file of the model directory with one-dimensional fp32 tensors of value 1.
+  void WriteTensors(const std::string& file, const std::vector<SafetensorsWriter::Entry>& entries) {
+    std::filesystem::create_directories(dir_ / "model");
+    auto writer = *SafetensorsWriter::Create(dir_ / ("model/" + file), entries, {});
+    for (const auto& entry : entries) {
+      const int64_t n = std::accumulate(entry.shape.begin(), entry.shape.end(), int64_t{1}, std::multiplies<>());
+      ASSERT_TRUE(writer->Append(std::vector<float>(static_cast<size_t>(n), 1.f)).ok());
+    }
+    ASSERT_TRUE(writer->Finish().ok());
+  }
+
+  void WriteIndex(const std::string& json) { std::ofstream(dir_ / "model/model.safetensors.index.json") << json; }
+
+  TemporaryDirectory dir_;
+  ParameterLayout layout_ = MakeLayout();
+  TensorMap map_ = MakeMap();
+  std::vector<float> values_;
+  FileDType dtype_ = FileDType::kF32;
+};
+
+TEST_F(SavedModelTest, ValuesComeBackInEveryDType) {
+  for (const FileDType dtype : {FileDType::kF32, FileDType::kF16, FileDType::kBF16}) {
+    dtype_ = dtype;
+    ASSERT_TRUE(Save().ok());
+    std::vector<float> loaded;
+    const absl::Status status = Load(&loaded);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(loaded, values_);
+  }
+}
+
+TEST_F(SavedModelTest, TransposedTensorsAreTransposedInTheFile) {
+  ASSERT_TRUE(Save().ok());
+  const auto reader = *SafetensorsReader::Open(dir_ / "model/model.safetensors");
+  EXPECT_EQ(reader->metadata().at("format"), "pt");
+  std::vector<float> v(8);
+  ASSERT_TRUE(reader->Read("v.transposed", 0, absl::MakeSpan(v)).ok());
+  const float* rows = &values_[static_cast<size_t>(layout_.parameters()[1].offset) + 4 * 4];  // rows 4 and 5 of qkv
+  EXPECT_EQ(v, (std::vector<float>{rows[0], rows[4], rows[1], rows[5], rows[2], rows[6], rows[3], rows[7]}));
+}
+
+TEST_F(SavedModelTest, WritesAndReplacesTheOtherFiles) {
+  std::ofstream(dir_ / "tok.json") << "tokens";
+  ASSERT_TRUE(Save("first", dir_ / "tok.json").ok());
+  EXPECT_EQ(ListModel(), (std::vector<std::string>{"config.json", "model.safetensors", "tokenizer.json"}));
+  ASSERT_TRUE(Save("second", dir_ / "model/tokenizer.json").ok());  // its own: a fine-tuned model saved in place
+  EXPECT_EQ(*ReadFile(dir_ / "model/tokenizer.json", 100), "tokens");
+  EXPECT_EQ(*ReadFile(dir_ / "model/config.json", 100), "second");
+  WriteIndex("{}");
+  ASSERT_TRUE(Save("third").ok());
+  EXPECT_EQ(ListModel(), (std::vector<std::string>{"config.json", "model.safetensors"}));
+}
+
+TEST_F(SavedModelTest, AFailedSaveLeavesTheOldModel) {
+  std::ofstream(dir_ / "tok.json") << "tokens";
+  ASSERT_TRUE(Save("old", dir_ / "tok.json").ok());
+  const std::vector<float> old = values_;
+  values_[5] = 4711;
+  {
+    const FileSizeLimit limit(1 << 16);
+    const absl::Status status = Save("new");
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("model.safetensors"));
+  }
+  EXPECT_TRUE(absl::IsNotFound(Save("new", dir_ / "no such tokenizer")));
+  values_[6] = NAN;
+  const absl::Status nan = Save("new");
+  EXPECT_TRUE(absl::IsInvalidArgument(nan));
+  EXPECT_THAT(std::string(nan.message()), HasSubstr("tensor \"wte\": element 6 is nan"));
+
+  std::vector<float> loaded;
+  ASSERT_TRUE(Load(&loaded).ok());
+  EXPECT_EQ(loaded, old);
+  EXPECT_EQ(*ReadFile(dir_ / "model/config.json", 100), "old");
+  EXPECT_EQ(ListModel(), (std::vector<std::string>{"config.json", "model.safetensors", "tokenizer.json"}));
+}
+
+TEST_F(SavedModelTest, UnwritablePlaceIsAClearError) {
+  std::ofstream(dir_ / "model") << "a file";
+  const absl::Status status = Save();
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr(dir_ / "model"));
+}
+
+TEST_F(SavedModelTest, AllProblemsAreNamedAtOnce) {
+  WriteTensors("model.safetensors", {{"wte", FileDType::kF32, {4, 7}},
+                                     {"q", FileDType::kF32, {2, 4}},
+                                     {"k", FileDType::kF32, {8}},
+                                     {"mask", FileDType::kF32, {1}},
+                                     {"what", FileDType::kF32, {1}}});
+  const absl::Status status = Load();
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("9 problems"), HasSubstr("\"wte\" has shape [4, 7]; expected [7, 4]"),
+                    HasSubstr("\"k\" has shape [8]; expected [2, 4]"), HasSubstr("\"experts.1\" is missing"),
+                    HasSubstr("\"what\" is unexpected"), Not(HasSubstr("mask")), Not(HasSubstr("\"q\""))));
+
+  std::vector<SafetensorsWriter::Entry> many;
+  for (int i = 0; i < 500; ++i) many.push_back({absl::StrCat("extra.", i), FileDType::kF32, {1}});
+  WriteTensors("model.safetensors", many);
+  const std::string message(Load().message());
+  EXPECT_THAT(message, AllOf(HasSubstr("509 problems"), HasSubstr("and 499 more")));
+  EXPECT_LT(message.size(), 2000u);
+}
+
+TEST_F(SavedModelTest, IntegerWeightsAreAProblemIgnorableOnesAreNot) {
+  ASSERT_TRUE(Save().ok());
+  layout_ = ParameterLayout({{.name = "w", .shape = {2}}}, {"all"});
+  map_ = {{"w", 0, 0, 2, false, {2}}};
+  values_.resize(2);
+  WriteRawFile(dir_ / "model/model.safetensors",
+               R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+               R"("mask":{"dtype":"BOOL","shape":[3],"data_offsets":[8,11]}})",
+               std::string(11, '\0'));
+  EXPECT_TRUE(Load().ok());
+  WriteRawFile(dir_ / "model/model.safetensors", R"({"w":{"dtype":"I32","shape":[2],"data_offsets":[0,8]}})",
+               std::string(8, '\0'));
+  EXPECT_THAT(std::string(Load().message()), HasSubstr("\"w\" has dtype \"I32\""));
+}
+
+TEST_F(SavedModelTest, NanInAFileIsNamed) {
+  layout_ = ParameterLayout({{.name = "w", .shape = {2}}}, {"all"});
+  map_ = {{"w", 0, 0, 2, false, {2}}};
+  values_.resize(2);
+  std::filesystem::create_directories(dir_ / "model");
+  WriteRawFile(dir_ / "model/model.safetensors", R"({"w":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}})",
+               std::string("\0\0\xc0\x7f", 4));
+  EXPECT_THAT(std::string(Load().message()),
+              AllOf(HasSubstr("model.safetensors"), HasSubstr("\"w\": element 1 is NaN")));
+}
+
+TEST_F(SavedModelTest, AnEmptyDirectoryIsNotAModel) {
+  std::filesystem::create_directories(dir_ / "model");
+  EXPECT_TRUE(absl::IsNotFound(Load()));
+  std::filesystem::remove(dir_ / "model");
+  EXPECT_TRUE(absl::IsNotFound(Load()));
+}
+
+TEST_F(SavedModelTest, AMapThatDoesNotFitTheLayoutIsOurBug) {
+  map_.pop_back();
+  EXPECT_TRUE(absl::IsInternal(Save()));
+  EXPECT_TRUE(absl::IsInternal(Load()));
+  map_ = MakeMap();
+  map_[1].first_row = 1;  // overlaps q
+  EXPECT_TRUE(absl::IsInternal(Save()));
+  map_ = MakeMap();
+  map_[3].shape = Shape{2, 4};  // transposed, but not said so
+  EXPECT_TRUE(absl::IsInternal(Save()));
+}
+
+class ShardsTest : public SavedModelTest {
+ protected:
+  ShardsTest() {
+    layout_ = ParameterLayout({{.name = "a", .shape = {2, 3}}, {.name = "b", .shape = {5}}}, {"all"});
+    map_ = {{"a", 0, 0, 2, false, {2, 3}}, {"b", 1, 0, 5, false, {5}}};
+    values_.assign(11, 1.f);
+    WriteTensors("one.safetensors", {{"a", FileDType::kF32, {2, 3}}});
+    WriteTensors("two.safetensors", {{"b", FileDType::kBF16, {5}}, {"mask", FileDType::kF32, {1}}});
+  }
+
+  std::string LoadMessage() { return std::string(Load().message()); }
+};
+
+TEST_F(ShardsTest, AreReadTogether) {
+  WriteIndex(R"({"metadata":{"total_size":38,"x":[1,{"y":null}]},)"
+             R"("weight_map":{"a":"one.safetensors","b":"two.safetensors","mask":"two.safetensors"}})");
+  std::vector<float> loaded;
+  const absl::Status status = Load(&loaded);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(loaded, values_);
+}
+
+TEST_F(ShardsTest, IndexAndShardsMustAgree) {
+  WriteIndex(R"({"weight_map":{"a":"two.safetensors","b":"two.safetensors","c":"one.safetensors"}})");
+  EXPECT_THAT(LoadMessage(),
+              AllOf(HasSubstr("\"a\" is not in \"two.safetensors\""), HasSubstr("\"c\" is not in \"one.safetensors\""),
+                    HasSubstr("\"mask\" of \"two.safetensors\" is not listed")));
+  WriteIndex(R"({"weight_map":{"a":"gone.safetensors"}})");
+  EXPECT_TRUE(absl::IsNotFound(Load()));
+  EXPECT_THAT(LoadMessage(), HasSubstr("gone.safetensors"));
+}
+
+TEST_F(ShardsTest, BadIndexesAreRefused) {
+  for (const char* json :
+       {"", "[]", "{}", "{\"weight_map\":[]}", "{\"weight_map\":{\"a\":1}}", "{\"weight_map\":\"a\"}",
+        "{\"weight_map\":{\"a\":\"f\",\"a\":\"g\"}}", "{\"weight_map\":{},\"weight_map\":{}}",
+        "{\"weight_map\":{\"a\":{\"b\":\"c\"}}}", "{\"weight_map\":{}"}) {
+    WriteIndex(json);
+    EXPECT_TRUE(absl::IsInvalidArgument(Load())) << json << "\n" << Load();
+    EXPECT_THAT(LoadMessage(), HasSubstr("model.safetensors.index.json")) << json;
+  }
+  WriteIndex("{\"metadata\":" + std::string(100000, '['));
+  EXPECT_TRUE(absl::IsInvalidArgument(Load()));
+}
+
+TEST_F(ShardsTest, NamesStayInsideTheDirectory) {
+  WriteTensors("../outside.safetensors", {{"a", FileDType::kF32, {2, 3}}, {"b", FileDType::kF32, {5}}});
+  std::filesystem::create_directories(dir_ / "model/sub");
+  WriteTensors("sub/s.safetensors", {{"a", FileDType::kF32, {2, 3}}, {"b", FileDType::kF32, {5}}});
+  std::filesystem::create_symlink("../outside.safetensors", dir_ / "model/link.safetensors");
+  std::filesystem::create_symlink("one.safetensors", dir_ / "model/inner.safetensors");
+  const auto index = [](const std::string& file) {
+    return R"({"weight_map":{"a":")" + file + R"(","b":")" + file + "\"}}";
+  };
+  for (const std::string& file :
+       {std::string("../outside.safetensors"), dir_ / "outside.safetensors", std::string("sub/s.safetensors"),
+        std::string(".."), std::string("."), std::string(), std::string("one.safetensors\\u0000")}) {
+    WriteIndex(index(file));
+    EXPECT_TRUE(absl::IsInvalidArgument(Load())) << file;
+    EXPECT_THAT(LoadMessage(), HasSubstr("is no file name")) << file;
+  }
+  WriteIndex(index("link.safetensors"));
+  EXPECT_THAT(LoadMessage(), HasSubstr("outside of the directory"));
+  WriteIndex(R"({"weight_map":{"a":"inner.safetensors","b":"two.safetensors","mask":"two.safetensors"}})");
+  EXPECT_TRUE(Load().ok()) << Load();
+}
+
+// <repository>/snapshots/<revision>/shard -> ../../blobs/<hash>
+TEST_F(ShardsTest, LinksIntoTheBlobsOfAHubCacheAreFollowed) {
+  std::filesystem::create_directories(dir_ / "hub/blobs");
+  std::filesystem::create_directories(dir_ / "hub/snapshots/r1");
+  for (const char* shard : {"one.safetensors", "two.safetensors"}) {
+    std::filesystem::rename(dir_ / ("model/" + std::string(shard)), dir_ / ("hub/blobs/" + std::string(shard)));
+    std::filesystem::create_symlink("../../blobs/" + std::string(shard),
+                                    dir_ / ("hub/snapshots/r1/" + std::string(shard)));
+  }
+  WriteIndex(R"({"weight_map":{"a":"one.safetensors","b":"two.safetensors","mask":"two.safetensors"}})");
+  std::filesystem::rename(dir_ / "model/model.safetensors.index.json",
+                          dir_ / "hub/snapshots/r1/model.safetensors.index.json");
+  std::filesystem::remove_all(dir_ / "model");
+  std::filesystem::create_symlink("hub/snapshots/r1", dir_ / "model");
+  EXPECT_TRUE(Load().ok()) << Load();
+}
+
+}  // namespace
+}  // namespace holdfast

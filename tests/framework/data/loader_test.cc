@@ -1,0 +1,150 @@
+// Proves which tokens a microbatch holds, that the loader returns the same ones with any number of threads, and that it
+// stops at once when asked to.
+
+#include "framework/data/loader.h"
+
+#include <chrono>
+#include <numeric>
+#include <set>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/framework/data/temporary_directory.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::HasSubstr;
+
+class LoaderTest : public ::testing::Test {
+ protected:
+  // Two files; token = position in the stream of both, so a sample shows where it comes from.
+  void SetUp() override {
+    std::vector<int32_t> tokens(1000);
+    std::iota(tokens.begin(), tokens.end(), 0);
+    WriteTokens(paths_[0], absl::MakeSpan(tokens).first(83));
+    WriteTokens(paths_[1], absl::MakeSpan(tokens).subspan(100, 100));
+  }
+  Dataset Open(int64_t sequence) { return *Dataset::Open(paths_, sequence, 1000); }
+
+  TemporaryDirectory directory_;
+  std::vector<std::string> paths_ = {directory_ / "a.bin", directory_ / "b.bin"};
+};
+
+TEST_F(LoaderTest, SamplesNeverCrossFiles) {
+  const Dataset data = Open(10);
+  EXPECT_EQ(data.num_tokens(), 183);
+  ASSERT_EQ(data.num_samples(), 8 + 9);  // (83 - 1) / 10 and (100 - 1) / 10
+  std::vector<int32_t> inputs(10), targets(10);
+  for (int64_t sample = 0; sample < data.num_samples(); ++sample) {
+    data.Read(sample, absl::MakeSpan(inputs), absl::MakeSpan(targets));
+    const int64_t first = sample < 8 ? sample * 10 : 100 + (sample - 8) * 10;
+    for (int64_t t = 0; t < 10; ++t) {
+      EXPECT_EQ(inputs[t], first + t);
+      EXPECT_EQ(targets[t], first + t + 1);
+    }
+  }
+}
+
+TEST_F(LoaderTest, EdgesOfLength) {
+  EXPECT_EQ(Open(82).num_samples(), 2);
+  EXPECT_EQ(Open(83).num_samples(), 1);
+  EXPECT_EQ(Open(99).num_samples(), 1);
+  EXPECT_EQ(Open(1).num_samples(), 82 + 99);
+  const absl::Status status = Dataset::Open(paths_, 100, 1000).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("sequence_length"));
+  EXPECT_EQ(Dataset::Open(paths_, 10, 199).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_FALSE(Dataset::Open({}, 10, 199).ok());
+  EXPECT_FALSE(Dataset::Open(paths_, 0, 199).ok());
+}
+
+TEST_F(LoaderTest, AnEpochOfMicrobatchesIsEverySampleOnce) {
+  const Dataset data = Open(10);
+  const SampleOrder order(data.num_samples(), 3, true);
+  std::multiset<int32_t> firsts;
+  for (int64_t step = 0; step < 17; ++step) {  // 17 samples, 2 * 3 a step: 6 epochs in 17 steps
+    for (int64_t index = 0; index < 2; ++index) {
+      const Microbatch microbatch = ReadMicrobatch(data, order, {2, 3}, step, index);
+      EXPECT_EQ(microbatch.step, step);
+      EXPECT_EQ(microbatch.index, index);
+      for (int64_t row = 0; row < 3; ++row) firsts.insert(microbatch.inputs[row * 10]);
+    }
+  }
+  EXPECT_EQ(std::set<int32_t>(firsts.begin(), firsts.end()).size(), 17);
+  for (const int32_t first : firsts) EXPECT_EQ(firsts.count(first), 6);
+}
+
+TEST_F(LoaderTest, ValidationInOrderWithEmptyRowsAtTheEnd) {
+  const Dataset data = Open(10);
+  const Microbatch last = ReadValidationMicrobatch(data, 4, 4);
+  EXPECT_EQ(last.inputs[0], 180);
+  EXPECT_EQ(last.targets[9], 190);
+  for (size_t i = 10; i < 40; ++i) EXPECT_EQ(last.targets[i], -1);
+  EXPECT_EQ(ReadValidationMicrobatch(data, 4, 1).inputs[0], 40);
+  EXPECT_EQ(ReadValidationMicrobatch(data, 4, 5).targets, std::vector<int32_t>(40, -1));
+}
+
+TEST_F(LoaderTest, SameMicrobatchesForAnyThreads) {
+  const Dataset data = Open(5);
+  const SampleOrder order(data.num_samples(), 3, true);
+  for (int threads = 0; threads <= 4; ++threads) {
+    for (const int64_t ahead : {1, 7}) {
+      Loader::Options options = {.shape = {6, 3}, .first_step = 2, .first_index = 1, .num_indices = 4};
+      options.threads = threads;
+      options.microbatches_ahead = ahead;
+      Loader loader(data, order, options);
+      for (int64_t step = 2; step < 40; ++step) {
+        for (int64_t index = 1; index < 5; ++index) {
+          const auto got = loader.Next(step, index, {});
+          ASSERT_TRUE(got.ok());
+          const Microbatch expected = ReadMicrobatch(data, order, options.shape, step, index);
+          ASSERT_EQ(got->inputs, expected.inputs);
+          ASSERT_EQ(got->targets, expected.targets);
+          ASSERT_EQ(got->step, step);
+          ASSERT_EQ(got->index, index);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(LoaderTest, StopsAtOnce) {
+  const Dataset data = Open(5);
+  const SampleOrder order(data.num_samples(), 3, true);
+  for (const int threads : {0, 1, 3}) {
+    Loader loader(data, order, {.shape = {1, 2}, .threads = threads});
+    std::stop_source stop;
+    ASSERT_TRUE(loader.Next(0, 0, stop.get_token()).ok());
+    stop.request_stop();
+    EXPECT_EQ(loader.Next(1, 0, stop.get_token()).status().code(), absl::StatusCode::kCancelled);
+  }
+}
+
+// A microbatch that takes seconds to read: Next must not wait for it.
+TEST_F(LoaderTest, StopsWhileWaiting) {
+  const Dataset data = Open(1);
+  const SampleOrder order(data.num_samples(), 3, true);
+  Loader loader(data, order, {.shape = {1, 3'000'000}, .threads = 1, .microbatches_ahead = 1});
+  std::stop_source stop;
+  std::jthread stopper([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    stop.request_stop();
+  });
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(loader.Next(0, 0, stop.get_token()).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(300));
+}
+
+TEST_F(LoaderTest, DestroyedAtAnyTime) {
+  const Dataset data = Open(5);
+  const SampleOrder order(data.num_samples(), 3, true);
+  for (int round = 0; round < 300; ++round) {
+    Loader loader(data, order, {.shape = {2, 2}, .threads = round % 5, .microbatches_ahead = 1 + round % 3});
+    for (int64_t step = 0; step < round % 4; ++step)
+      ASSERT_TRUE(loader.Next(step, 0, {}).ok() && loader.Next(step, 1, {}).ok());
+  }
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,161 @@
+// Proves that packing in pieces gives the ids of encoding each document whole, that the validation split is exact, and
+// that every failure names file and line and leaves no file behind.
+
+#include "framework/data/pack.h"
+
+#include <cmath>
+
+#include "framework/data/token_stats.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/framework/data/temporary_directory.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PackTest : public ::testing::Test {
+ protected:
+  std::string Write(const std::string& name, const std::string& text) {
+    WriteText(directory_ / name, text);
+    return directory_ / name;
+  }
+  absl::StatusOr<PackReport> Run(PackOptions options, bool bytes = false) {
+    options.output = out_;
+    return Pack(bytes ? *bytes_ : *bpe_, options);
+  }
+  // Packing must fail so, and leave only its input.
+  void ExpectError(const std::string& input, const std::string& says, PackOptions options = {}) {
+    const size_t before = directory_.num_files();
+    options.inputs = {input};
+    const auto report = Run(options);
+    ASSERT_FALSE(report.ok()) << says;
+    EXPECT_THAT(std::string(report.status().message()), HasSubstr(says));
+    EXPECT_EQ(directory_.num_files(), before);
+  }
+
+  TemporaryDirectory directory_;
+  std::string out_ = directory_ / "out.bin";
+  std::unique_ptr<const Tokenizer> bytes_ = *OpenTokenizer("bytes");
+  std::unique_ptr<const Tokenizer> bpe_ =
+      *OpenTokenizer(std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/data/golden/tokenizer_llama3_style.json");
+};
+
+// More than three pieces of 1 MiB, whose borders fall into words, spaces, special tokens and characters.
+std::string LongText() {
+  const std::string parts[] = {"The gradient of a step ", "  \n\n  ", "<|endoftext|>", "学习率 Größe 😀",
+                               "12345 it's.\r\n"};
+  std::string text;
+  for (uint32_t i = 0, random = 1; text.size() < 3'300'000; ++i) {
+    random = random * 1664525 + 1013904223;
+    text += parts[random >> 24 & 3 ? (random >> 16) % 5 : 3];
+  }
+  return text + "   ";
+}
+
+TEST_F(PackTest, ALongTextHasTheIdsOfTheWhole) {
+  const std::string text = LongText();
+  std::vector<int32_t> expected = bpe_->Encode(text);
+  expected.push_back(*bpe_->end_of_text());
+  std::vector<int64_t> progress;
+  const auto note = [&](int64_t done, int64_t total) {
+    EXPECT_EQ(total, text.size());
+    progress.push_back(done);
+  };
+  const auto report = Run({.inputs = {Write("a.txt", text)}, .progress = note});
+  ASSERT_TRUE(report.ok()) << std::string(report.status().message());
+  EXPECT_TRUE(ReadTokens(out_) == expected);
+  EXPECT_EQ(report->tokens, expected.size());
+  EXPECT_EQ(report->input_bytes, text.size());
+  EXPECT_GE(progress.size(), 4);
+  EXPECT_EQ(progress.back(), text.size());
+}
+
+TEST_F(PackTest, Bytes) {
+  const std::string text("a\0b\xff\n", 5);
+  ASSERT_TRUE(Run({.inputs = {Write("a.txt", text), Write("b.txt", "x")}}, true).ok());
+  EXPECT_EQ(ReadTokens(out_), (std::vector<int32_t>{'a', 0, 'b', 255, '\n', 'x'}));
+}
+
+TEST_F(PackTest, JsonlDocuments) {
+  const std::string lines = "{\"text\": \"one \\u00e9\", \"n\": 1}\r\n\n{\"text\": \"\"}\n  \n{\"text\": \"two\"}";
+  const auto report = Run({.inputs = {Write("a.jsonl", lines)}});
+  ASSERT_TRUE(report.ok()) << std::string(report.status().message());
+  EXPECT_EQ(report->documents, 3);
+  EXPECT_EQ(report->empty_documents, 1);
+  EXPECT_EQ(bpe_->Decode(ReadTokens(out_)), "one é<|endoftext|>two<|endoftext|>");
+  ASSERT_TRUE(Run({.inputs = {directory_ / "a.jsonl"}, .append_end_of_text = false}).ok());
+  EXPECT_EQ(bpe_->Decode(ReadTokens(out_)), "one étwo");
+  ASSERT_TRUE(
+      Run({.inputs = {Write("b", "{\"b\": \"x\"}\n")}, .format = PackOptions::Format::kJsonl, .jsonl_field = "b"})
+          .ok());
+  EXPECT_EQ(bpe_->Decode(ReadTokens(out_)), "x<|endoftext|>");
+}
+
+TEST_F(PackTest, JsonlLinesLongerThanAPiece) {
+  std::string lines, expected;
+  for (int i = 0; i < 5; ++i) {
+    const std::string text(700'000 * i + 1, static_cast<char>('a' + i));
+    lines += "{\"text\":\"" + text + "\"}\n";
+    expected += text;
+  }
+  ASSERT_TRUE(Run({.inputs = {Write("a.jsonl", lines)}}, true).ok());
+  EXPECT_TRUE(bytes_->Decode(ReadTokens(out_)) == expected);
+}
+
+TEST_F(PackTest, ValidationIsTheExactEnd) {
+  const std::string text = LongText().substr(0, 1'000'003);
+  const std::string validation = directory_ / "validation.bin";
+  for (const double fraction : {0.1, 0.5, 0.999999, 0.000001}) {
+    const auto report =
+        Run({.inputs = {Write("a.txt", text)}, .validation_fraction = fraction, .validation_output = validation}, true);
+    ASSERT_TRUE(report.ok()) << std::string(report.status().message());
+    EXPECT_EQ(report->validation_tokens, std::llround(fraction * 1'000'003));
+    std::vector<int32_t> tokens = ReadTokens(out_);
+    const std::vector<int32_t> end = ReadTokens(validation);
+    EXPECT_EQ(end.size(), report->validation_tokens);
+    tokens.insert(tokens.end(), end.begin(), end.end());
+    EXPECT_TRUE(tokens == bytes_->Encode(text));
+  }
+  EXPECT_EQ(directory_.num_files(), 3);
+}
+
+TEST_F(PackTest, Failures) {
+  ExpectError(directory_ / "missing.txt", "missing.txt");
+  ExpectError(directory_ / "", "directory");
+  ExpectError(Write("empty.txt", ""), "no text");
+  ExpectError(Write("a.gz", "\x1f\x8b\x08 and so on"), "zcat");
+  ExpectError(Write("bad.jsonl", "{\"text\": \"x\"}\n\n{\"text\": }\n"), "bad.jsonl:3: not JSON");
+  ExpectError(Write("field.jsonl", "{\"text\": \"x\"}\n{\"txt\": \"x\"}\n"), "field.jsonl:2: no field \"text\"");
+  ExpectError(Write("type.jsonl", "{\"text\": 5}\n"), "type.jsonl:1: field \"text\" is number");
+  ExpectError(Write("list.jsonl", "[1]\n"), "list.jsonl:1: not a JSON object");
+  ExpectError(Write("utf8.jsonl", "{\"text\": \"\xff\"}\n"), "utf8.jsonl:1");
+  ExpectError(Write("deep.jsonl", std::string(100'000, '[') + "\n"), "deep.jsonl:1: JSON nested");
+  const std::string good = Write("good.txt", "good text");
+  ExpectError(good, "validation", {.validation_fraction = 0.5});
+  ExpectError(good, "validation", {.validation_output = directory_ / "v.bin"});
+  ExpectError(good, "[0, 1)", {.validation_fraction = std::nan(""), .validation_output = directory_ / "v.bin"});
+  ExpectError(good, "empty", {.validation_fraction = 1e-9, .validation_output = directory_ / "v.bin"});
+  ExpectError(good, "both output", {.validation_fraction = 0.5, .validation_output = out_});
+  out_ = good;
+  ExpectError(good, "both input and output");
+  EXPECT_EQ(ReadText(good), "good text");
+  out_ = directory_ / "no/such/out.bin";
+  ExpectError(good, "no/such");
+}
+
+TEST_F(PackTest, Stats) {
+  WriteTokens(out_, {3, 3, 7, 9}, 70000);
+  const TokenStats stats = ComputeTokenStats(**TokenFile::Open(out_));
+  EXPECT_EQ(stats.count, 4);
+  EXPECT_EQ(stats.smallest, 3);
+  EXPECT_EQ(stats.largest, 9);
+  EXPECT_EQ(stats.distinct, 3);
+  EXPECT_DOUBLE_EQ(stats.entropy_bits, 1.5);
+  WriteTokens(out_, {1 << 24}, 1 << 25);
+  EXPECT_EQ(ComputeTokenStats(**TokenFile::Open(out_)).uncounted, 1);
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,161 @@
+// Proves that a token file gives back what was written, in llm.c's bytes; that every kind of broken file is refused
+// with its name and sizes; and that a writer that fails leaves nothing behind.
+
+#include "framework/data/token_file.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <numeric>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/framework/data/temporary_directory.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Header(int32_t magic, int32_t version, int32_t tokens) {
+  std::string header(1024, '\0');
+  const int32_t words[] = {magic, version, tokens};
+  header.replace(0, sizeof(words), reinterpret_cast<const char*>(words), sizeof(words));
+  return header;
+}
+
+TEST(TokenFile, BytesAreThoseOfLlmC) {
+  const TemporaryDirectory directory;
+  WriteTokens(directory / "16.bin", {1, 50256, 65535});
+  const std::string header16("\x88\xd8\x34\x01\x01\0\0\0\x03\0\0\0", 12), body16("\x01\0\x50\xc4\xff\xff", 6);
+  EXPECT_EQ(ReadText(directory / "16.bin"), header16 + std::string(1012, '\0') + body16);
+  WriteTokens(directory / "32.bin", {1, 128000}, 128256);
+  const std::string header32("\xa1\xd9\x34\x01\x07\0\0\0\x02\0\0\0", 12), body32("\x01\0\0\0\0\xf4\x01\0", 8);
+  EXPECT_EQ(ReadText(directory / "32.bin"), header32 + std::string(1012, '\0') + body32);
+}
+
+TEST(TokenFile, GivesBackWhatWasWritten) {
+  const TemporaryDirectory directory;
+  for (const int64_t vocab_size : {65536, 65537}) {
+    std::vector<int32_t> tokens(3'000'001);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * 2654435761u % vocab_size);
+    WriteTokens(directory / "a.bin", tokens, vocab_size);
+    EXPECT_EQ(ReadTokens(directory / "a.bin"), tokens);
+    const auto file = *TokenFile::Open(directory / "a.bin");
+    EXPECT_EQ(file->bytes_per_token(), vocab_size <= 65536 ? 2 : 4);
+    std::vector<int32_t> part(1000);
+    file->Read(3'000'001 - 1000, absl::MakeSpan(part));
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), tokens.end() - 1000));
+  }
+  EXPECT_EQ(directory.num_files(), 1);
+  WriteTokens(directory / "none.bin", {});
+  EXPECT_TRUE(ReadTokens(directory / "none.bin").empty());
+}
+
+TEST(TokenFile, VersionsOfUint32) {
+  const TemporaryDirectory directory;
+  for (const int version : {1, 7}) {
+    WriteText(directory / "a.bin", Header(20240801, version, 1) + std::string("\x05\0\0\0", 4));
+    EXPECT_EQ(ReadTokens(directory / "a.bin"), std::vector<int32_t>{5});
+  }
+}
+
+struct BrokenFile {
+  std::string content;
+  absl::StatusCode code;
+  std::vector<std::string> says;
+};
+
+TEST(TokenFile, BrokenFilesAreRefused) {
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  constexpr auto kLost = absl::StatusCode::kDataLoss;
+  const BrokenFile broken[] = {
+      {"", kInvalid, {"empty"}},
+      {"short", kInvalid, {"5 bytes", "1024"}},
+      {Header(20240520, 1, 3).substr(0, 1000), kLost, {"truncated", "1000 bytes"}},
+      {Header(123, 1, 3) + "abcdef", kInvalid, {"magic is 123", "20240520"}},
+      {Header(20240520, 2, 3) + "abcdef", kInvalid, {"version 2"}},
+      {Header(20240520, 7, 3) + "abcdef", kInvalid, {"version 7"}},
+      {Header(20240520, 1, -1) + "abcdef", kInvalid, {"-1 tokens"}},
+      {Header(20240520, 1, INT32_MIN), kInvalid, {"-2147483648 tokens"}},
+      {Header(20240801, 1, INT32_MAX), kLost, {"truncated", "8589935612 bytes", "has 1024 bytes"}},
+      {Header(20240520, 1, 3) + "abcde", kLost, {"truncated", "1030 bytes", "1029 bytes"}},
+      {Header(20240520, 1, 3) + "abcdefg", kInvalid, {"too long", "1030 bytes", "1031 bytes"}},
+  };
+  const TemporaryDirectory directory;
+  const std::string path = directory / "broken.bin";
+  for (const BrokenFile& one : broken) {
+    WriteText(path, one.content);
+    const absl::Status status = TokenFile::Open(path).status();
+    EXPECT_EQ(status.code(), one.code) << one.says[0];
+    for (const std::string& words : one.says) EXPECT_THAT(std::string(status.message()), HasSubstr(words));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+  }
+}
+
+TEST(TokenFile, WhatIsNoFile) {
+  const TemporaryDirectory directory;
+  EXPECT_EQ(TokenFile::Open(directory / "missing.bin").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(TokenFile::Open(directory / "").status().message()), HasSubstr("directory"));
+  ASSERT_EQ(mkfifo((directory / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(std::string(TokenFile::Open(directory / "pipe").status().message()), HasSubstr("regular"));
+}
+
+TEST(TokenFile, VocabularyCheckFindsEveryPosition) {
+  const TemporaryDirectory directory;
+  for (const int64_t vocab_size : {1000, 70000}) {
+    for (const size_t position : {0, 1, 255, 256, 299'999, 2'097'151, 2'097'152, 2'500'000}) {
+      std::vector<int32_t> tokens(2'500'001, static_cast<int32_t>(vocab_size - 1));
+      WriteTokens(directory / "good.bin", tokens, vocab_size + 1);
+      EXPECT_TRUE((*TokenFile::Open(directory / "good.bin"))->CheckVocabulary(vocab_size).ok());
+      tokens[position] = static_cast<int32_t>(vocab_size);
+      WriteTokens(directory / "bad.bin", tokens, vocab_size + 1);
+      const absl::Status status = (*TokenFile::Open(directory / "bad.bin"))->CheckVocabulary(vocab_size);
+      EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+      const std::string words = absl::StrCat("token ", vocab_size, " at position ", position, " ");
+      EXPECT_THAT(std::string(status.message()), HasSubstr(words));
+    }
+  }
+  WriteText(directory / "huge.bin", Header(20240801, 1, 1) + "\xff\xff\xff\xff");
+  EXPECT_FALSE((*TokenFile::Open(directory / "huge.bin"))->CheckVocabulary(INT64_MAX).ok());
+}
+
+TEST(TokenFileWriter, LeavesNothingBehindUnlessFinished) {
+  const TemporaryDirectory directory;
+  WriteTokens(directory / "a.bin", {7});
+  {
+    auto writer = *TokenFileWriter::Create(directory / "a.bin", 256);
+    ASSERT_TRUE(writer->Append({1, 2, 3}).ok());
+    EXPECT_EQ(directory.num_files(), 2);
+  }
+  EXPECT_EQ(directory.num_files(), 1);
+  EXPECT_EQ(ReadTokens(directory / "a.bin"), std::vector<int32_t>{7});
+  EXPECT_FALSE(TokenFileWriter::Create(directory / "no/such/a.bin", 256).ok());
+  EXPECT_FALSE(TokenFileWriter::Create(directory / "", 256).ok());
+  EXPECT_FALSE(TokenFileWriter::Create("/dev/null", 256).ok());
+}
+
+// A full disk, by way of a limit on the size of files.
+TEST(TokenFileWriter, DiskFull) {
+  const TemporaryDirectory directory;
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  for (const size_t count : {1'000'000, 100'000}) {  // fails in Append, and in Finish
+    auto writer = *TokenFileWriter::Create(directory / "a.bin", 256);
+    rlimit small = before;
+    small.rlim_cur = 100'000;
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    absl::Status status = writer->Append(std::vector<int32_t>(count, 1));
+    EXPECT_EQ(status.ok(), count == 100'000);
+    if (status.ok()) status = writer->Finish();
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(directory / "a.bin"));
+    writer.reset();
+    EXPECT_EQ(directory.num_files(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,212 @@
+// Proves the formats, that a log gets plain whole lines only, and that a terminal gets one line, no wider than it is,
+// drawn over itself. The terminal is a pseudo-terminal.
+#include "framework/metrics/progress.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <limits>
+#include <regex>
+#include <string>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+TEST(Format, Duration) {
+  EXPECT_EQ(FormatDuration(0.04), "0.0 s");
+  EXPECT_EQ(FormatDuration(3.24), "3.2 s");
+  EXPECT_EQ(FormatDuration(9.96), "10 s");
+  EXPECT_EQ(FormatDuration(12), "12 s");
+  EXPECT_EQ(FormatDuration(59.6), "1 min 00 s");
+  EXPECT_EQ(FormatDuration(200), "3 min 20 s");
+  EXPECT_EQ(FormatDuration(3720), "1 h 02 min");
+  EXPECT_EQ(FormatDuration(86400 * 2 + 3 * 3600), "2 d 03 h");
+  EXPECT_EQ(FormatDuration(-1), "?");
+  EXPECT_EQ(FormatDuration(std::numeric_limits<double>::infinity()), "?");
+}
+
+TEST(Format, Count) {
+  EXPECT_EQ(FormatCount(0), "0");
+  EXPECT_EQ(FormatCount(3.14159), "3.14");
+  EXPECT_EQ(FormatCount(31.4159), "31.4");
+  EXPECT_EQ(FormatCount(999), "999");
+  EXPECT_EQ(FormatCount(999.6), "1.00 K");
+  EXPECT_EQ(FormatCount(999600), "1.00 M");
+  EXPECT_EQ(FormatCount(1234567), "1.23 M");
+  EXPECT_EQ(FormatCount(124439808), "124 M");
+  EXPECT_EQ(FormatCount(1.1e9), "1.10 B");
+  EXPECT_EQ(FormatCount(-1500), "-1.50 K");
+  EXPECT_EQ(FormatCount(5e18), "5000000 T");
+}
+
+TEST(Format, Bytes) {
+  EXPECT_EQ(FormatBytes(512), "512 B");
+  EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
+  EXPECT_EQ(FormatBytes(1024.0 * 1024 - 1), "1.0 MiB");
+  EXPECT_EQ(FormatBytes(3.5 * 1024 * 1024 * 1024), "3.5 GiB");
+}
+
+class TemporaryFile {
+ public:
+  TemporaryFile() : file_(std::tmpfile()) {}
+  ~TemporaryFile() { std::fclose(file_); }
+  std::FILE* get() { return file_; }
+  std::string text() {
+    std::rewind(file_);
+    std::string text(4096, '\0');
+    text.resize(std::fread(text.data(), 1, text.size(), file_));
+    return text;
+  }
+
+ private:
+  std::FILE* file_;
+};
+
+TEST(ProgressInALog, OneLineAtTheEndOfSomethingShort) {
+  TemporaryFile log;
+  {
+    Progress progress("training", 1000, "steps", log.get());
+    for (int i = 1; i <= 1000; ++i) progress.Update(i, "loss 2.31");
+    progress.Clear();
+    progress.Finish();
+    progress.Finish();
+    progress.Update(1000);
+  }
+  EXPECT_TRUE(std::regex_match(
+      log.text(),
+      std::regex("training: 100%, 1000/1000 steps, [0-9.]+( [KMBT])? steps/s, took [0-9.]+ s, loss 2.31\n")))
+      << log.text();
+}
+
+TEST(ProgressInALog, NothingIfItEndsBeforeItsTime) {
+  TemporaryFile log;
+  { Progress("packing", 10, "B", log.get()).Update(3); }
+  EXPECT_EQ(log.text(), "");
+}
+
+TEST(ProgressInALog, BytesAndUnknownTotal) {
+  TemporaryFile log;
+  Progress progress("packing", 0, "B", log.get());
+  progress.Update(12'345'678);
+  progress.Finish();
+  EXPECT_THAT(log.text(), StartsWith("packing: 12.3 MB, "));
+  EXPECT_THAT(log.text(), Not(HasSubstr("%")));
+}
+
+/// What a program that writes to a terminal of `columns` columns puts on it.
+class Terminal {
+ public:
+  explicit Terminal(int columns) {
+    setenv("TERM", "xterm", 1);
+    unsetenv("COLUMNS");
+    leader_ = posix_openpt(O_RDWR | O_NOCTTY);
+    grantpt(leader_);
+    unlockpt(leader_);
+    const winsize size = {24, static_cast<unsigned short>(columns), 0, 0};
+    ioctl(leader_, TIOCSWINSZ, &size);
+    out_ = fdopen(open(ptsname(leader_), O_RDWR | O_NOCTTY), "w");
+  }
+  ~Terminal() {
+    std::fclose(out_);
+    close(leader_);
+  }
+  std::FILE* out() { return out_; }
+  /// What came since the last call; the kernel passes it on a little later than it was written.
+  std::string text() {
+    std::string text;
+    pollfd ready = {leader_, POLLIN, 0};
+    while (poll(&ready, 1, /*timeout_ms=*/50) > 0) {
+      char block[4096];
+      const ssize_t count = read(leader_, block, sizeof(block));
+      if (count <= 0) break;
+      text.append(block, static_cast<size_t>(count));
+    }
+    return text;
+  }
+
+ private:
+  int leader_;
+  std::FILE* out_;
+};
+
+TEST(ProgressOnATerminal, DrawsOneLineOverItself) {
+  Terminal terminal(100);
+  Progress progress("training", 200, "steps", terminal.out());
+  progress.Update(50, "loss 2.31");
+  progress.Update(60);  // too soon after the last
+  EXPECT_THAT(terminal.text(), ::testing::MatchesRegex("\rtraining \\[=======> *\\]  25%  50/200 steps, loss 2.31.*"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(120));
+  progress.Update(100);
+  const std::string second = terminal.text();
+  EXPECT_THAT(second, StartsWith("\rtraining [====="));
+  EXPECT_THAT(second, HasSubstr("50%  100/200 steps"));
+  EXPECT_THAT(second, HasSubstr("ETA 0."));
+  EXPECT_THAT(second, Not(HasSubstr("\n")));
+  progress.Update(200);
+  progress.Finish();
+  const std::string end = terminal.text();
+  EXPECT_THAT(end, HasSubstr("100%  200/200 steps"));
+  EXPECT_THAT(end, ::testing::EndsWith("\n"));
+}
+
+TEST(ProgressOnATerminal, NeverWraps) {
+  for (const int columns : {10, 40, 60, 80, 200}) {
+    Terminal terminal(columns);
+    Progress progress("a label that is rather long", 1'000'000, "microbatches", terminal.out());
+    progress.Update(123456, "loss 2.3184, gradient norm 0.1234, – ünïcödé");
+    const std::string text = terminal.text();
+    const size_t begin = text.find('\r') + 1, end = text.find("\033[K");
+    ASSERT_NE(end, std::string::npos);
+    int characters = 0;
+    for (size_t i = begin; i < end; ++i) characters += (static_cast<unsigned char>(text[i]) & 0xC0) != 0x80;
+    EXPECT_LT(characters, columns);
+    EXPECT_GE(characters, std::min(columns - 1, 60));
+  }
+}
+
+TEST(ProgressOnATerminal, ClearMakesRoomForALine) {
+  Terminal terminal(80);
+  Progress progress("training", 10, "steps", terminal.out());
+  progress.Clear();
+  progress.Update(1);
+  progress.Clear();
+  progress.Update(2);
+  const std::string text = terminal.text();
+  const size_t cleared = text.find("\r\033[K");
+  ASSERT_NE(cleared, std::string::npos);
+  EXPECT_THAT(text.substr(0, cleared), HasSubstr("1/10"));
+  EXPECT_THAT(text.substr(cleared), HasSubstr("2/10"));
+}
+
+TEST(ProgressOnATerminal, ColumnsOfTheEnvironmentWin) {
+  Terminal terminal(200);
+  setenv("COLUMNS", "50", 1);
+  Progress progress("training", 10, "steps", terminal.out());
+  progress.Update(1, std::string(100, 'x'));
+  unsetenv("COLUMNS");
+  EXPECT_EQ(terminal.text().find("\033[K"), 50u);
+}
+
+TEST(ProgressOnATerminal, DumbTerminalIsALog) {
+  Terminal terminal(80);
+  setenv("TERM", "dumb", 1);
+  Progress progress("training", 10, "steps", terminal.out());
+  progress.Update(10);
+  progress.Finish();
+  setenv("TERM", "xterm", 1);
+  EXPECT_THAT(terminal.text(), StartsWith("training: 100%, 10/10 steps"));
+}
+
+}  // namespace
+}  // namespace holdfast

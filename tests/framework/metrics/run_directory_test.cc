@@ -1,0 +1,271 @@
+// Proves that metrics.jsonl holds exactly what was put in, number for number and bit for bit, in the fields and order
+// of the contract; that a torn line is dropped and any other damage is named with its line; and that Create never
+// removes what is not a run's. By files in a temporary directory.
+#include "framework/metrics/run_directory.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cmath>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace holdfast {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class RunDirectoryTest : public ::testing::Test {
+ protected:
+  RunDirectoryTest() {
+    std::string name = (fs::temp_directory_path() / "holdfast_run_XXXXXX").string();
+    root_ = mkdtemp(name.data());
+  }
+  ~RunDirectoryTest() override { fs::remove_all(root_); }
+
+  static void WriteText(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+  static std::string ReadText(const std::string& path) {
+    std::ostringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  }
+
+  std::string root_;
+};
+
+StepMetrics Example(int64_t step = 7) {
+  return {.step = step,
+          .loss = 2.3f,
+          .grad_norm = 0.1f,
+          .lr = 3e-4,
+          .tokens = 8192,
+          .world_size = 1,
+          .generation = 1,
+          .step_seconds = 0.25,
+          .tokens_per_second = 4096,
+          .mfu = 0.5,
+          .checkpoint_stall_seconds = 0,
+          .time = 1763689553.125,
+          .state_digest = 0xfedcba9876543210};
+}
+
+TEST(StepMetricsJson, HasExactlyTheFieldsOfTheContractInTheirOrder) {
+  EXPECT_EQ(Example().ToJson(),
+            "{\"step\":7,\"loss\":2.3,\"loss_bits\":\"40133333\",\"grad_norm\":0.1,\"grad_norm_bits\":\"3dcccccd\","
+            "\"lr\":3e-04,\"tokens\":8192,\"world_size\":1,\"generation\":1,\"step_seconds\":0.25,"
+            "\"tokens_per_second\":4096,\"mfu\":0.5,\"checkpoint_stall_seconds\":0,\"time\":1763689553.125,"
+            "\"state_digest\":\"fedcba9876543210\"}");
+}
+
+TEST(StepMetricsJson, WithoutMfuAndDigest) {
+  StepMetrics m = Example();
+  m.mfu.reset();
+  m.state_digest.reset();
+  const auto json = nlohmann::json::parse(m.ToJson());
+  EXPECT_TRUE(json["mfu"].is_null());
+  EXPECT_FALSE(json.contains("state_digest"));
+  const auto read = StepMetrics::FromJson(m.ToJson());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_FALSE(read->mfu.has_value());
+  EXPECT_FALSE(read->state_digest.has_value());
+}
+
+TEST(StepMetricsJson, EveryBitPatternSurvives) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float loss : {0.0f, -0.0f, 1e-45f, 3.4028235e38f, infinity, -infinity, std::bit_cast<float>(0x7fc12345u),
+                           std::nextafter(2.3f, 3.0f)}) {
+    StepMetrics m = Example();
+    m.loss = loss;
+    m.grad_norm = -loss;
+    const auto json = nlohmann::json::parse(m.ToJson());  // throws on what is not JSON, such as nan
+    EXPECT_EQ(json["loss"].is_null(), !std::isfinite(loss));
+    const auto read = StepMetrics::FromJson(m.ToJson());
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(std::bit_cast<uint32_t>(read->loss), std::bit_cast<uint32_t>(loss));
+    EXPECT_EQ(std::bit_cast<uint32_t>(read->grad_norm), std::bit_cast<uint32_t>(-loss));
+    EXPECT_EQ(read->ToJson(), m.ToJson());
+  }
+}
+
+TEST(StepMetricsJson, ReadsEveryFieldBack) {
+  const auto read = StepMetrics::FromJson(Example().ToJson());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->ToJson(), Example().ToJson());
+}
+
+TEST(StepMetricsJson, NamesTheBadField) {
+  const std::string good = Example().ToJson();
+  for (const auto& [from, to, message] : std::vector<std::array<std::string, 3>>{
+           {"\"step\":7", "\"step\":7.5", "'step': expected an integer, found 7.5"},
+           {"\"step\":7,", "", "'step' is missing"},
+           {"\"step\":7", "\"step\":18446744073709551615", "'step': expected an integer of 64 bits"},
+           {"\"lr\":3e-04", "\"lr\":\"high\"", "'lr': expected a number, found \"high\""},
+           {"40133333", "4013333", "'loss_bits': expected 8 hexadecimal digits"},
+           {"40133333", "4013333g", "'loss_bits': expected 8 hexadecimal digits"},
+           {"fedcba9876543210", "fedcba98", "'state_digest': expected 16 hexadecimal digits"},
+           {"\"mfu\":0.5", "\"mfu\":[]", "'mfu': expected a number"},
+           {"{", "[", "not a JSON object"}}) {
+    std::string bad = good;
+    bad.replace(bad.find(from), from.size(), to);
+    const auto read = StepMetrics::FromJson(bad);
+    EXPECT_EQ(read.status().code(), absl::StatusCode::kDataLoss) << bad;
+    EXPECT_THAT(std::string(read.status().message()), HasSubstr(message));
+  }
+}
+
+TEST_F(RunDirectoryTest, WrittenLinesAreReadBack) {
+  const RunDirectory run(root_);
+  {
+    auto writer = JsonLinesWriter::Open(run.metrics());
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    JsonLinesWriter moved = std::move(*writer);
+    for (int64_t step = 1; step <= 3; ++step) ASSERT_TRUE(moved.Write(Example(step).ToJson()).ok());
+  }
+  const auto steps = run.ReadMetrics();
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  ASSERT_EQ(steps->size(), 3u);
+  EXPECT_EQ((*steps)[2].ToJson(), Example(3).ToJson());
+}
+
+TEST_F(RunDirectoryTest, TornLastLineIsDroppedAndCutBeforeAppending) {
+  const RunDirectory run(root_);
+  const std::string whole = Example(1).ToJson() + "\n";
+  const std::string next = Example(2).ToJson();
+  for (const size_t torn : {size_t{1}, next.size() / 2, next.size()}) {
+    WriteText(run.metrics(), whole + next.substr(0, torn));
+    const auto steps = run.ReadMetrics();
+    ASSERT_TRUE(steps.ok()) << steps.status();
+    EXPECT_EQ(steps->size(), 1u);
+
+    auto writer = JsonLinesWriter::Open(run.metrics());
+    ASSERT_TRUE(writer.ok());
+    EXPECT_EQ(ReadText(run.metrics()), whole);
+    ASSERT_TRUE(writer->Write(next).ok());
+    EXPECT_EQ(ReadText(run.metrics()), whole + next + "\n");
+  }
+}
+
+TEST_F(RunDirectoryTest, TornLineLongerThanABlockIsCut) {
+  const RunDirectory run(root_);
+  for (const std::string whole : {"", "{}\n"}) {
+    WriteText(run.events(), whole + std::string(10000, 'x'));
+    ASSERT_TRUE(JsonLinesWriter::Open(run.events()).ok());
+    EXPECT_EQ(ReadText(run.events()), whole);
+  }
+}
+
+TEST_F(RunDirectoryTest, AnyOtherDamageIsNamedWithItsLine) {
+  const RunDirectory run(root_);
+  const std::string one = Example(1).ToJson() + "\n", three = Example(3).ToJson() + "\n";
+  WriteText(run.metrics(), one + "garbage\n" + Example(2).ToJson() + "\n");
+  EXPECT_EQ(run.ReadMetrics().status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(run.ReadMetrics().status().message()), HasSubstr("metrics.jsonl:2: not a JSON object"));
+  WriteText(run.metrics(), one + three);  // a lost step
+  EXPECT_THAT(std::string(run.ReadMetrics().status().message()), HasSubstr("metrics.jsonl:2: step 3 follows step 1"));
+  WriteText(run.metrics(), one + one);  // a repeated one
+  EXPECT_THAT(std::string(run.ReadMetrics().status().message()), HasSubstr("metrics.jsonl:2: step 1 follows step 1"));
+}
+
+TEST_F(RunDirectoryTest, EmptyAndMissingFiles) {
+  const RunDirectory run(root_);
+  EXPECT_EQ(run.ReadMetrics().status().code(), absl::StatusCode::kNotFound);
+  WriteText(run.metrics(), "");
+  ASSERT_TRUE(run.ReadMetrics().ok());
+  EXPECT_TRUE(run.ReadMetrics()->empty());
+}
+
+TEST_F(RunDirectoryTest, FullDiskIsReported) {
+  auto writer = JsonLinesWriter::Open("/dev/full");
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  EXPECT_EQ(writer->Write("{}").code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(JsonLinesWriter::Open(root_ + "/no/such/place").status().code(), absl::StatusCode::kNotFound);
+}
+
+// In a process of its own, whose files the system does not let grow beyond 100 bytes: the last write fits in part.
+TEST_F(RunDirectoryTest, PartlyWrittenLineIsTakenBack) {
+  const std::string path = root_ + "/metrics.jsonl";
+  const auto write_until_full = [&path] {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit = {100, 100};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
+    auto writer = JsonLinesWriter::Open(path);
+    const std::string line(59, 'x');
+    const bool first = writer->Write(line).ok(), second = writer->Write(line).ok();
+    _exit(first && !second ? 0 : 1);
+  };
+  EXPECT_EXIT(write_until_full(), ::testing::ExitedWithCode(0), "");
+  EXPECT_EQ(ReadText(path), std::string(59, 'x') + "\n");
+}
+
+TEST_F(RunDirectoryTest, CreateMakesParents) {
+  const RunDirectory run(root_ + "/a/b");
+  EXPECT_TRUE(run.Create(/*overwrite=*/false).ok());
+  EXPECT_TRUE(fs::is_directory(run.root()));
+  EXPECT_TRUE(fs::is_empty(run.root()));
+  EXPECT_TRUE(run.Create(/*overwrite=*/false).ok()) << "an empty directory is nobody's";
+}
+
+TEST_F(RunDirectoryTest, OldRunStaysUnlessOverwritten) {
+  const RunDirectory run(root_);
+  WriteText(run.config(), "run:\n");
+  WriteText(run.metrics(), "");
+  fs::create_directories(run.model());
+  WriteText(run.model() + "/weights", "w");
+  WriteText(root_ + "/notes.txt", "mine");
+
+  const absl::Status refused = run.Create(/*overwrite=*/false);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--overwrite"));
+  EXPECT_TRUE(fs::exists(run.model() + "/weights"));
+
+  EXPECT_TRUE(run.Create(/*overwrite=*/true).ok());
+  EXPECT_FALSE(fs::exists(run.config()));
+  EXPECT_FALSE(fs::exists(run.metrics()));
+  EXPECT_FALSE(fs::exists(run.model()));
+  EXPECT_EQ(ReadText(root_ + "/notes.txt"), "mine");
+}
+
+TEST_F(RunDirectoryTest, WhatIsNotARunsIsNeverRemoved) {
+  const RunDirectory run(root_);
+  fs::create_directories(run.model());
+  WriteText(run.model() + "/precious", "p");
+  EXPECT_EQ(run.Create(/*overwrite=*/true).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(fs::exists(run.model() + "/precious"));
+}
+
+TEST_F(RunDirectoryTest, PlaceThatCannotHoldARun) {
+  WriteText(root_ + "/file", "");
+  EXPECT_EQ(RunDirectory(root_ + "/file").Create(false).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(RunDirectory(root_ + "/file/below").Create(false).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// In a process of its own, which gives up being root, whom permissions do not bind.
+TEST_F(RunDirectoryTest, UnwritablePlaceIsRefusedBeforeAnythingIsRemoved) {
+  const RunDirectory run(root_);
+  WriteText(run.config(), "run:\n");
+  fs::permissions(root_,
+                  fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
+  const auto create = [&run] {
+    constexpr uid_t kNobody = 65534;
+    if (geteuid() == 0 && seteuid(kNobody) != 0) _exit(2);
+    const absl::StatusCode existing = run.Create(/*overwrite=*/true).code();
+    const absl::StatusCode below = RunDirectory(run.root() + "/new").Create(/*overwrite=*/false).code();
+    const auto denied = absl::StatusCode::kPermissionDenied;
+    _exit(existing == denied && below == denied ? 0 : 1);
+  };
+  EXPECT_EXIT(create(), ::testing::ExitedWithCode(0), "");
+  fs::permissions(root_, fs::perms::owner_all);
+  EXPECT_TRUE(fs::exists(run.config()));
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,216 @@
+#include "tools/data_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "framework/base/status.h"
+#include "framework/data/byte_level.h"
+#include "framework/data/pack.h"
+#include "framework/data/token_stats.h"
+#include "framework/data/tokenizer.h"
+#include "framework/metrics/progress.h"
+
+namespace holdfast {
+namespace {
+
+struct PackArguments {
+  PackOptions options;
+  std::string tokenizer = "bytes";
+  bool append_eot = false, no_eot = false;
+};
+
+struct ShowArguments {
+  std::string path;
+  std::string tokenizer;
+  int64_t tokens = 128;
+  int64_t at = 0;
+};
+
+void PrintPackReport(const PackArguments& arguments, const Tokenizer& tokenizer, const PackReport& report) {
+  const std::string bits = tokenizer.vocab_size() <= 65536 ? "uint16" : "uint32";
+  const int64_t tokens = report.tokens + report.validation_tokens;
+  std::printf("read        %s in %lld documents%s\n", FormatBytes(static_cast<double>(report.input_bytes)).c_str(),
+              static_cast<long long>(report.documents),
+              report.empty_documents > 0 ? absl::StrFormat(" (%d of them empty)", report.empty_documents).c_str() : "");
+  std::printf("tokens      %lld (%.2f bytes per token), vocabulary %lld, %s\n", static_cast<long long>(tokens),
+              static_cast<double>(report.input_bytes) / static_cast<double>(tokens),
+              static_cast<long long>(tokenizer.vocab_size()), bits.c_str());
+  if (!tokenizer.end_of_text().has_value() && report.documents > 1) {
+    std::printf("note        this tokenizer has no end of text: nothing marks where a document ends\n");
+  }
+  std::printf("%s  %lld tokens\n", arguments.options.output.c_str(), static_cast<long long>(report.tokens));
+  if (report.validation_tokens == 0) return;
+  std::printf("%s  %lld tokens: the last %.6g%% of the input\n", arguments.options.validation_output.c_str(),
+              static_cast<long long>(report.validation_tokens),
+              100.0 * static_cast<double>(report.validation_tokens) / static_cast<double>(tokens));
+}
+
+absl::StatusOr<int> RunPack(PackArguments arguments) {
+  HF_ASSIGN_OR_RETURN(const auto tokenizer, OpenTokenizer(arguments.tokenizer));
+  if (arguments.append_eot && !tokenizer->end_of_text().has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--append-eot: tokenizer ", arguments.tokenizer, " has no end-of-text token; leave the flag out"));
+  }
+  arguments.options.append_end_of_text = !arguments.no_eot;
+  std::unique_ptr<Progress> progress;  // its total is known with the first call
+  arguments.options.progress = [&progress](int64_t done, int64_t total) {
+    if (!progress) progress = std::make_unique<Progress>("packing", total, "B");
+    progress->Update(done);
+  };
+  const auto report = Pack(*tokenizer, arguments.options);
+  if (report.ok() && progress) progress->Finish();
+  progress.reset();
+  HF_RETURN_IF_ERROR(report.status());
+  PrintPackReport(arguments, *tokenizer, *report);
+  return kExitDone;
+}
+
+// What may go to a terminal: no control characters but line ends and tabs, nothing that is not UTF-8.
+std::string Printable(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const size_t length = std::max<size_t>(Utf8CharacterLength(text), 1);
+    const auto first = static_cast<uint8_t>(text[0]);
+    const bool is_control = (first < 0x20 && first != '\n' && first != '\t') || first == 0x7f;
+    const bool is_c1 = length == 2 && first == 0xc2 && static_cast<uint8_t>(text[1]) < 0xa0;
+    if (is_control || is_c1 || (length == 1 && first >= 0x80)) {
+      for (const char c : text.substr(0, length)) result += absl::StrFormat("\\x%02x", static_cast<uint8_t>(c));
+    } else {
+      result += text.substr(0, length);
+    }
+    text.remove_prefix(length);
+  }
+  return result;
+}
+
+std::string OnOneLine(std::string_view text) {
+  std::string result;
+  for (const char c : Printable(text)) result += c == '\n' ? "\\n" : c == '\t' ? "\\t" : std::string(1, c);
+  return result;
+}
+
+void PrintMostFrequent(const TokenStats& stats, const Tokenizer* tokenizer) {
+  std::vector<int32_t> ids;
+  for (size_t id = 0; id < stats.counts.size(); ++id) {
+    if (stats.counts[id] > 0) ids.push_back(static_cast<int32_t>(id));
+  }
+  const auto more_frequent = [&](int32_t a, int32_t b) {
+    return stats.counts[a] != stats.counts[b] ? stats.counts[a] > stats.counts[b] : a < b;
+  };
+  const size_t shown = std::min<size_t>(ids.size(), 10);
+  std::partial_sort(ids.begin(), ids.begin() + shown, ids.end(), more_frequent);
+  const double most = shown > 0 ? static_cast<double>(stats.counts[ids[0]]) : 1;
+  for (size_t i = 0; i < shown; ++i) {
+    const auto count = static_cast<double>(stats.counts[ids[i]]);
+    const std::string bar(static_cast<size_t>(30 * count / most + 0.5), '#');
+    const std::string text = tokenizer ? "'" + OnOneLine(tokenizer->Decode({ids[i]})) + "'" : "";
+    std::printf("  %8d  %6.2f%%  %-30s  %s\n", ids[i], 100 * count / static_cast<double>(stats.count), bar.c_str(),
+                text.c_str());
+  }
+}
+
+void PrintTokens(const TokenFile& file, const ShowArguments& arguments, const Tokenizer* tokenizer) {
+  const int64_t count = std::min(arguments.tokens, file.num_tokens() - arguments.at);
+  std::vector<int32_t> tokens(count);
+  file.Read(arguments.at, absl::MakeSpan(tokens));
+  std::printf("tokens %lld to %lld:\n", static_cast<long long>(arguments.at),
+              static_cast<long long>(arguments.at + count - 1));
+  if (tokenizer != nullptr) {
+    std::printf("%s\n", Printable(tokenizer->Decode(tokens)).c_str());
+    return;
+  }
+  for (const int32_t token : tokens) std::printf("%u ", static_cast<uint32_t>(token));
+  std::printf("\n(--tokenizer bytes or a tokenizer.json shows them as text)\n");
+}
+
+absl::StatusOr<int> RunShow(const ShowArguments& arguments) {
+  HF_ASSIGN_OR_RETURN(const auto file, TokenFile::Open(arguments.path));
+  std::unique_ptr<const Tokenizer> tokenizer;
+  if (!arguments.tokenizer.empty()) {
+    HF_ASSIGN_OR_RETURN(tokenizer, OpenTokenizer(arguments.tokenizer));
+    HF_RETURN_IF_ERROR(file->CheckVocabulary(tokenizer->vocab_size()));
+  }
+  if (arguments.at > 0 && arguments.at >= file->num_tokens()) {
+    return absl::OutOfRangeError(
+        absl::StrCat("--at ", arguments.at, ": ", arguments.path, " has ", file->num_tokens(), " tokens"));
+  }
+  const TokenStats stats = ComputeTokenStats(*file);
+  const int64_t bytes = 1024 + stats.count * file->bytes_per_token();
+  std::printf("file        %s\nformat      llm.c .bin, uint%d tokens\n", arguments.path.c_str(),
+              8 * file->bytes_per_token());
+  std::printf("tokens      %lld (%s on disk)\n", static_cast<long long>(stats.count),
+              FormatBytes(static_cast<double>(bytes)).c_str());
+  if (stats.count == 0) return kExitDone;
+  std::printf("ids         %u to %u, %lld distinct\n", stats.smallest, stats.largest,
+              static_cast<long long>(stats.distinct));
+  if (stats.uncounted > 0) {
+    std::printf("warning     %lld tokens have ids beyond 16777215: not the tokens of any tokenizer\n",
+                static_cast<long long>(stats.uncounted));
+  }
+  std::printf("entropy     %.3f bits per token (each token by itself)\nmost frequent\n", stats.entropy_bits);
+  PrintMostFrequent(stats, tokenizer.get());
+  if (arguments.tokens > 0) PrintTokens(*file, arguments, tokenizer.get());
+  return kExitDone;
+}
+
+void AddPack(CLI::App& data, CommandBody& body) {
+  CLI::App* command = data.add_subcommand("pack", "Turn text or JSONL files into a token file");
+  auto arguments = std::make_shared<PackArguments>();
+  PackOptions& options = arguments->options;
+  command
+      ->add_option("INPUT", options.inputs,
+                   "text files (a document each) or JSONL files (a document per line); - = "
+                   "standard input")
+      ->required();
+  command->add_option("--out", options.output, "token file to write")->required();
+  command->add_option("--tokenizer", arguments->tokenizer, "bytes, or the path of a Hugging Face tokenizer.json")
+      ->capture_default_str();
+  using Format = PackOptions::Format;
+  const std::map<std::string, Format> formats = {
+      {"auto", Format::kAuto}, {"text", Format::kText}, {"jsonl", Format::kJsonl}};
+  command->add_option("--format", options.format, "auto (by the name: .jsonl, .ndjson), text or jsonl")
+      ->transform(CLI::CheckedTransformer(formats));
+  command->add_option("--jsonl-field", options.jsonl_field, "the field that holds the text")->capture_default_str();
+  auto* fraction = command
+                       ->add_option("--validation-fraction", options.validation_fraction,
+                                    "put the last round(F * tokens) tokens into --validation-out")
+                       ->check(CLI::Range(0.0, 1.0));
+  auto* output = command->add_option("--validation-out", options.validation_output, "token file for validation");
+  fraction->needs(output);
+  output->needs(fraction);
+  auto* append = command->add_flag("--append-eot", arguments->append_eot,
+                                   "end-of-text token after each document (the default if the tokenizer has one)");
+  command->add_flag("--no-eot", arguments->no_eot, "no end-of-text tokens")->excludes(append);
+  command->callback([arguments, &body] { body = [arguments] { return RunPack(*arguments); }; });
+}
+
+void AddShow(CLI::App& data, CommandBody& body) {
+  CLI::App* command = data.add_subcommand("show", "Print what is in a token file");
+  auto arguments = std::make_shared<ShowArguments>();
+  command->add_option("FILE", arguments->path, "token file")->required();
+  command->add_option("--tokenizer", arguments->tokenizer, "bytes, or a tokenizer.json: shows the tokens as text");
+  command->add_option("--tokens", arguments->tokens, "how many tokens to print")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
+      ->capture_default_str();
+  command->add_option("--at", arguments->at, "position of the first token to print")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->callback([arguments, &body] { body = [arguments] { return RunShow(*arguments); }; });
+}
+
+}  // namespace
+
+void AddDataCommand(CLI::App& parent, CommandBody& body) {
+  CLI::App* data = parent.add_subcommand("data", "Make and look at token files");
+  data->require_subcommand(1);
+  AddPack(*data, body);
+  AddShow(*data, body);
+}
+
+}  // namespace holdfast

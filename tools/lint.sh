@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Checks the form of the sources: clang-format, headers that compile by themselves, clang-tidy, shellcheck.
+#   tools/lint.sh [--fix] [--no-tidy] [FILE...]
+# --fix formats in place instead of complaining. With files, only those.
+set -euo pipefail
+# shellcheck source=tools/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+readonly TIDY_SECONDS=120 # for one file; it needs about 5
+
+fix=0 tidy=1 files=()
+for argument in "$@"; do
+  case $argument in
+    --fix) fix=1 ;;
+    --no-tidy) tidy=0 ;;
+    -*) die "unknown argument '$argument'; see the head of tools/lint.sh" ;;
+    *) files+=("$argument") ;;
+  esac
+done
+for program in clang-format clang-tidy shellcheck cmake g++; do
+  command -v "$program" >/dev/null || die "$program is missing: run tools/setup.sh --with-test"
+done
+
+if ((${#files[@]} == 0)); then
+  mapfile -t files < <(git ls-files --cached --others --exclude-standard -- '*.h' '*.cc' '*.cu' '*.cuh' '*.sh' .ci/run)
+fi
+sources=() headers=() products=() scripts=()
+for file in "${files[@]}"; do
+  [[ -f $file ]] || continue # deleted, but not yet in a commit
+  case $file in
+    *.sh | .ci/run) scripts+=("$file") && continue ;;
+  esac
+  sources+=("$file")
+  case $file in
+    */cuda/* | *.cu | *.cuh) ;;                   # need the CUDA toolkit
+    *-inl.h) ;;                                   # compiled once for each instruction set, by Highway
+    *.h) headers+=("$file") ;;
+    tests/*) ;;
+    *.cc) products+=("$file") ;;
+  esac
+done
+
+failed=0
+# check NAME COMMAND FILE...: runs the command, a string of words, on the files by xargs; says how long it took.
+check() {
+  local name=$1 start=$SECONDS status=ok words
+  read -ra words <<<"$2"
+  shift 2
+  (($# > 0)) || return 0 # printf would make one empty name of none
+  printf '%s\0' "$@" | xargs -0 "${words[@]}" || { status=FAILED && failed=1; }
+  echo "$name, $# files: $status ($((SECONDS - start)) s)"
+}
+
+format="--dry-run -Werror"
+((fix == 0)) || format=-i
+check clang-format "clang-format $format" "${sources[@]}"
+check shellcheck "shellcheck --external-sources" "${scripts[@]}"
+check "headers alone" "-P $JOBS -I {} g++ -std=c++20 -march=x86-64-v3 -Wall -Wextra -I . -fsyntax-only -include {} -x c++ /dev/null" \
+  "${headers[@]}"
+if ((tidy == 1)); then
+  quietly build/release.configure.log cmake --preset release
+  check clang-tidy "-P $JOBS -n 1 timeout $TIDY_SECONDS clang-tidy -p build/release --quiet" "${products[@]}"
+fi
+exit "$failed"

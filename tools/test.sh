@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Sets up, builds and runs the tests. Exit code 0 only if all of them pass.
+#   tools/test.sh [--fast] [--no-setup] [--no-asan] [--no-tsan] [--no-cuda]
+# Phases: release (all tests), asan (rooms that read what others wrote, and kernels), tsan (rooms with threads), and
+# cuda where there is nvcc and CUDA code. --fast: the release build's tests of label "fast" only.
+set -euo pipefail
+# shellcheck source=tools/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+asan_rooms=(kernels framework/config framework/data framework/metrics framework/tensor checkpoint models)
+# Rooms that compute through oneDNN are left out: its OpenMP runtime is not instrumented, so each barrier looks like a
+# race.
+tsan_rooms=(framework/base framework/data framework/comm)
+
+setup=1 asan=1 tsan=1 cuda=1 filter=()
+for argument in "$@"; do
+  case $argument in
+    --fast) asan=0 tsan=0 cuda=0 filter=(-L fast) ;;
+    --no-setup) setup=0 ;;
+    --no-asan) asan=0 ;;
+    --no-tsan) tsan=0 ;;
+    --no-cuda) cuda=0 ;;
+    *) die "unknown argument '$argument'; see the head of tools/test.sh" ;;
+  esac
+done
+
+summary=() failed=0
+
+# build PRESET [TARGET...]
+build() {
+  local preset=$1
+  shift
+  quietly "build/$preset.configure.log" cmake --preset "$preset"
+  quietly "build/$preset.build.log" "${personality[@]}" cmake --build --preset "$preset" ${1:+--target "$@"}
+}
+
+# run_ctest PRESET CTEST_ARGUMENT...: shows ctest's output and keeps its last lines for the end.
+run_ctest() {
+  local preset=$1 log=build/$1.ctest.log status=0
+  shift
+  "${personality[@]}" ctest --preset "$preset" -j "$JOBS" --no-tests=error "$@" 2>&1 | tee "$log" || status=$?
+  summary+=("$preset: $(grep -E 'tests passed|No tests were found' "$log" || echo "ctest failed, see $log")" )
+  summary+=("  built in ${build_seconds} s, tested in $((SECONDS - phase_start - build_seconds)) s")
+  ((status == 0)) || failed=1
+}
+
+# phase PRESET [ROOM...]: builds and tests everything, or some rooms only. A build that fails ends the script.
+phase() {
+  local preset=$1 room targets=() names=() select=()
+  shift
+  for room in "$@"; do
+    compgen -G "tests/$room/*_test.cc" >/dev/null || continue
+    targets+=("test_${room//\//_}")
+    names+=("${room//\//_}")
+  done
+  if (($# > 0)); then
+    ((${#targets[@]} > 0)) || return 0
+    select=(-R "^($(IFS='|' && echo "${names[*]}"))\\.")
+  fi
+  echo "== $preset"
+  phase_start=$SECONDS
+  build "$preset" "${targets[@]}"
+  build_seconds=$((SECONDS - phase_start))
+  run_ctest "$preset" "${select[@]}" "${filter[@]}"
+}
+
+has_cuda() { command -v nvcc >/dev/null && compgen -G 'kernels/cuda/*.cu' >/dev/null; }
+
+((setup == 0)) || tools/setup.sh
+personality=()
+export UBSAN_OPTIONS=print_stacktrace=1
+phase release
+((asan == 0)) || phase asan "${asan_rooms[@]}"
+if ((tsan == 1)); then
+  # The thread sanitizer of GCC 12 does not start where addresses are randomised by more than 28 bits.
+  if setarch "$(uname -m)" -R true 2>/dev/null; then personality=(setarch "$(uname -m)" -R); fi
+  phase tsan "${tsan_rooms[@]}"
+  personality=()
+fi
+if ((cuda == 1)) && has_cuda; then phase cuda; fi
+
+echo "== summary"
+printf '%s\n' "${summary[@]}"
+exit "$failed"

@@ -3,8 +3,8 @@
 //
 //   build/release/tests/kernels_bench --benchmark_filter='gemm/.*/1024/bf16'
 //
-// Counters: GFLOPS (of useful arithmetic), peak_GFLOPS, of_peak. Threads: all the process may use (taskset limits
-// them).
+// Counters, in wall time and so meaningful on a quiet machine only: GFLOPS (of useful arithmetic), peak_GFLOPS,
+// of_peak. Threads: all the process may use (taskset limits them).
 
 #include <benchmark/benchmark.h>
 #include <immintrin.h>

@@ -187,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"TwoTyposAtOnce", {"train.stepz=1", "optimizer.lrr=1"}, 2, {"stepz", "steps", "lrr", "lr"}},
         BadInput{"NanLearningRate", {"optimizer.lr=.nan"}, 2, {"optimizer.lr"}},
         BadInput{"MissingInitialModel", {"train.init_from=%D/none"}, 1, {"none"}}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& bad) { return bad.param.name; });
 
 TEST_F(TrainTest, AnUnwritableRunDirectoryIsAnErrorBeforeAnythingIsDone) {
   WriteAll(directory_ / "file", "in the way");

@@ -48,6 +48,14 @@ absl::Status CheckTensors(const std::string& directory, const ModelDirectory& mo
   return problems.ToStatus(absl::StrCat(directory, ": the weights do not fit the model"));
 }
 
+/// The map with each tensor under the name the files know it by.
+TensorMap ResolveAliases(TensorMap map, const ModelDirectory& model) {
+  for (ExternalTensor& tensor : map) {
+    if (model.Find(tensor.name) == nullptr && model.Find(tensor.alias) != nullptr) tensor.name = tensor.alias;
+  }
+  return map;
+}
+
 // The file holds (cols, rows) of what is (rows, cols) here.
 absl::Status ReadTransposed(const SafetensorsReader& file, const std::string& name, const TensorSlice& slice,
                             std::vector<float>& block, absl::Span<float> values) {
@@ -63,11 +71,12 @@ absl::Status ReadTransposed(const SafetensorsReader& file, const std::string& na
 
 }  // namespace
 
-absl::Status LoadWeights(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
+absl::Status LoadWeights(const std::string& directory, const ParameterLayout& layout, const TensorMap& names,
                          const std::function<bool(const std::string&)>& ignorable, absl::Span<float> values) {
   HF_CHECK(static_cast<int64_t>(values.size()) == layout.elements());
-  HF_RETURN_IF_ERROR(CheckCoverage(layout, map));
+  HF_RETURN_IF_ERROR(CheckCoverage(layout, names));
   HF_ASSIGN_OR_RETURN(const ModelDirectory model, ModelDirectory::Open(directory));
+  const TensorMap map = ResolveAliases(names, model);
   HF_RETURN_IF_ERROR(CheckTensors(directory, model, map, ignorable));
   std::vector<float> block;
   for (const ExternalTensor& tensor : map) {

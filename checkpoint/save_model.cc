@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kBlockElements = int64_t{1} << 20;    // of a transposed tensor, converted at a time
+constexpr int64_t kBlockElements = int64_t{1} << 20;    // converted at a time
 constexpr size_t kMaxTokenizerBytes = size_t{1} << 30;  // the largest known are 35 MB
 
 absl::Status CreateDirectory(const std::string& directory) {
@@ -43,14 +43,26 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> Stage(const fs::path& path, absl::st
   return file;
 }
 
+absl::Status AppendRows(const TensorSlice& slice, ValueReader values, std::vector<float>& block,
+                        SafetensorsWriter& writer) {
+  for (int64_t first = 0; first < slice.elements(); first += kBlockElements) {
+    block.resize(static_cast<size_t>(std::min(kBlockElements, slice.elements() - first)));
+    values(slice.offset + first, absl::MakeSpan(block));
+    HF_RETURN_IF_ERROR(writer.Append(block));
+  }
+  return absl::OkStatus();
+}
+
 // Writes (cols, rows) of what is (rows, cols) here.
-absl::Status AppendTransposed(const TensorSlice& slice, absl::Span<const float> values, std::vector<float>& block,
+absl::Status AppendTransposed(const TensorSlice& slice, ValueReader values, std::vector<float>& block,
                               SafetensorsWriter& writer) {
+  std::vector<float> tensor(static_cast<size_t>(slice.elements()));
+  values(slice.offset, absl::MakeSpan(tensor));
   const int64_t rows_per_block = std::max<int64_t>(1, kBlockElements / std::max<int64_t>(slice.rows, 1));
   for (int64_t first = 0; first < slice.cols; first += rows_per_block) {
     const int64_t count = std::min(rows_per_block, slice.cols - first);
     block.resize(static_cast<size_t>(count * slice.rows));
-    Transpose(values.data() + slice.offset + first, slice.cols, slice.rows, count, block.data(), slice.rows);
+    Transpose(tensor.data() + first, slice.cols, slice.rows, count, block.data(), slice.rows);
     HF_RETURN_IF_ERROR(writer.Append(block));
   }
   return absl::OkStatus();
@@ -58,7 +70,7 @@ absl::Status AppendTransposed(const TensorSlice& slice, absl::Span<const float> 
 
 // All of model.safetensors but its name.
 absl::StatusOr<std::unique_ptr<SafetensorsWriter>> StageWeights(const fs::path& path, const ParameterLayout& layout,
-                                                                const TensorMap& map, absl::Span<const float> values,
+                                                                const TensorMap& map, ValueReader values,
                                                                 FileDType dtype) {
   std::vector<SafetensorsWriter::Entry> entries;
   for (const ExternalTensor& tensor : map) {
@@ -72,8 +84,7 @@ absl::StatusOr<std::unique_ptr<SafetensorsWriter>> StageWeights(const fs::path& 
   for (const ExternalTensor& tensor : map) {
     HF_ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, tensor));
     HF_RETURN_IF_ERROR(tensor.transposed ? AppendTransposed(slice, values, block, *writer)
-                                         : writer->Append(values.subspan(static_cast<size_t>(slice.offset),
-                                                                         static_cast<size_t>(slice.elements()))));
+                                         : AppendRows(slice, values, block, *writer));
   }
   return writer;
 }
@@ -81,8 +92,7 @@ absl::StatusOr<std::unique_ptr<SafetensorsWriter>> StageWeights(const fs::path& 
 }  // namespace
 
 absl::Status SaveModel(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
-                       absl::Span<const float> values, FileDType dtype, const SavedModelFiles& files) {
-  HF_CHECK(static_cast<int64_t>(values.size()) == layout.elements());
+                       ValueReader values, FileDType dtype, const SavedModelFiles& files) {
   HF_RETURN_IF_ERROR(CheckCoverage(layout, map));
   HF_RETURN_IF_ERROR(CreateDirectory(directory));
   const fs::path root(directory);

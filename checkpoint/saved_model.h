@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "checkpoint/safetensors.h"
@@ -27,11 +28,14 @@ struct SavedModelFiles {
   std::string tokenizer_path;  // copied as tokenizer.json; empty = none
 };
 
-/// Writes weights (fp32 `values` in canonical order, stored as `dtype`) and files to `directory`, created if needed,
-/// every file by temporary + fsync + rename. An existing saved model is replaced file by file, config.json last; no
-/// name changes before everything is on the disk, so a full one leaves the old model as it was. An index of shards and
-/// a tokenizer.json that do not belong to the new model are removed.
+/// Copies values [first, first + out.size()) of the flat vector (fp32, canonical order) to `out`.
+using ValueReader = absl::FunctionRef<void(int64_t first, absl::Span<float> out)>;
+
+/// Writes weights (stored as `dtype`; in memory at most one transposed tensor at a time) and files to `directory`,
+/// created if needed, every file by temporary + fsync + rename. An existing saved model is replaced file by file,
+/// config.json last; no name changes before everything is on the disk, so a full one leaves the old model as it was. An
+/// index of shards and a tokenizer.json that do not belong to the new model are removed.
 absl::Status SaveModel(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
-                       absl::Span<const float> values, FileDType dtype, const SavedModelFiles& files);
+                       ValueReader values, FileDType dtype, const SavedModelFiles& files);
 
 }  // namespace holdfast

@@ -1,6 +1,6 @@
 #pragma once
-// Where CPU kernels get threads and scratch memory from. Kernels create neither: they cut their work into tasks whose
-// number and order of arithmetic depend on the shapes only, never on the number of threads, so results do not either.
+// Where CPU kernels get threads and scratch memory from. Kernels create neither. How they cut their work into tasks may
+// depend on the number of threads only where no bit of the result depends on the cutting.
 
 #include <cstddef>
 #include <cstdint>

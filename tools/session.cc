@@ -55,9 +55,8 @@ absl::Status SaveWeights(const std::string& directory, const Config& config, con
   const bool bytes = config.data.tokenizer == "bytes";
   const SavedModelFiles files{.config_json = HuggingFaceConfigJson(config.model, config.data.tokenizer),
                               .tokenizer_path = bytes ? "" : config.data.tokenizer};
-  std::vector<float> values(static_cast<size_t>(layout.elements()));
-  weights.Read(0, absl::MakeSpan(values));
-  return SaveModel(directory, layout, HuggingFaceTensorMap(config.model, layout), values, FileDType::kF32, files);
+  const auto read = [&](int64_t first, absl::Span<float> out) { weights.Read(first, out); };
+  return SaveModel(directory, layout, HuggingFaceTensorMap(config.model, layout), read, FileDType::kF32, files);
 }
 
 absl::StatusOr<size_t> ArenaBytes(Model& model, int64_t vocab_size, int64_t batch, int64_t sequence, bool training) {

@@ -73,8 +73,8 @@ class Communicator {
   /// Messages of one sender with one tag arrive in the order they were sent.
   virtual absl::Status Receive(int from, uint32_t tag, Bytes data, Deadline deadline) = 0;
 
-  /// Makes the calls of all members fail with Aborted, those under way promptly. No call succeeds on this member after
-  /// Abort returned. The first reason stays. From any thread.
+  /// Makes the calls of all members fail with Aborted: those under way promptly (one that is just completing may still
+  /// succeed: whoever acts on it checks the generation), later ones at once. The first reason stays. From any thread.
   virtual void Abort(const std::string& reason) = 0;
 };
 

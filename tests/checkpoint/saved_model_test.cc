@@ -52,7 +52,10 @@ class SavedModelTest : public testing::Test {
   }
 
   absl::Status Save(const std::string& config = "{}", const std::string& tokenizer = "") {
-    return SaveModel(dir_ / "model", layout_, map_, values_, dtype_, {config, tokenizer});
+    const auto read = [&](int64_t first, absl::Span<float> out) {
+      std::copy_n(values_.begin() + first, out.size(), out.begin());
+    };
+    return SaveModel(dir_ / "model", layout_, map_, read, dtype_, {config, tokenizer});
   }
 
   absl::Status Load(std::vector<float>* values = nullptr) {
@@ -152,6 +155,15 @@ TEST_F(SavedModelTest, UnwritablePlaceIsAClearError) {
   const absl::Status status = Save();
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(std::string(status.message()), HasSubstr(dir_ / "model"));
+}
+
+TEST_F(SavedModelTest, AnAliasIsReadWhereTheNameIsMissing) {
+  ASSERT_TRUE(Save().ok());
+  std::vector<float> loaded;
+  map_[0].alias = "wte";
+  map_[0].name = "transformer.wte";
+  EXPECT_TRUE(Load(&loaded).ok());
+  EXPECT_EQ(loaded, values_);
 }
 
 TEST_F(SavedModelTest, AllProblemsAreNamedAtOnce) {

@@ -231,6 +231,18 @@ TEST_P(CommunicatorTest, MessagesKeepTheirOrderAndFindTheirTag) {
   });
 }
 
+TEST_P(CommunicatorTest, AMessageWithAnotherTagIsNotReceived) {
+  World world = Make(2);
+  RunRanks(world, [](Communicator& comm) {
+    std::vector<std::byte> data(4);
+    if (comm.rank() == 0) {
+      EXPECT_FALSE(comm.Receive(1, 1, absl::MakeSpan(data), In(200)).ok());
+    } else {
+      comm.Send(0, 2, data, In(200)).IgnoreError();  // may have been taken into a buffer
+    }
+  });
+}
+
 TEST_P(CommunicatorTest, TwoCommunicatorsWorkAtOnce) {
   World a = Make(3, 1), b = Make(3, 1);
   const auto use = [](World& world, int op) {

@@ -71,15 +71,15 @@ absl::Status ReadTransposed(const SafetensorsReader& file, const std::string& na
 
 }  // namespace
 
-absl::Status LoadWeights(const std::string& directory, const ParameterLayout& layout, const TensorMap& names,
+absl::Status LoadWeights(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
                          const std::function<bool(const std::string&)>& ignorable, absl::Span<float> values) {
   HF_CHECK(static_cast<int64_t>(values.size()) == layout.elements());
-  HF_RETURN_IF_ERROR(CheckCoverage(layout, names));
+  HF_RETURN_IF_ERROR(CheckCoverage(layout, map));
   HF_ASSIGN_OR_RETURN(const ModelDirectory model, ModelDirectory::Open(directory));
-  const TensorMap map = ResolveAliases(names, model);
-  HF_RETURN_IF_ERROR(CheckTensors(directory, model, map, ignorable));
+  const TensorMap tensors = ResolveAliases(map, model);
+  HF_RETURN_IF_ERROR(CheckTensors(directory, model, tensors, ignorable));
   std::vector<float> block;
-  for (const ExternalTensor& tensor : map) {
+  for (const ExternalTensor& tensor : tensors) {
     HF_ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, tensor));
     const SafetensorsReader& file = *model.tensors().at(tensor.name);
     HF_RETURN_IF_ERROR(tensor.transposed ? ReadTransposed(file, tensor.name, slice, block, values)

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 // may lead to the blobs of the cache that the directory is a snapshot of (<repo>/snapshots/<revision> and
 // <repo>/blobs), as Hugging Face lays it out.
 absl::StatusOr<std::string> ShardPath(const std::string& directory, const std::string& name) {
-  if (name.empty() || name == "." || name == ".." || name.find_first_of(std::string("/\\\0", 3)) != name.npos) {
+  if (name.empty() || name == "." || name == ".." || name.find_first_of(std::string("/\\\0", 3)) != std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat("the index names ", Quoted(name), ", which is no file name"));
   }
   std::error_code error;

@@ -61,7 +61,7 @@ class SafetensorsWriter {
 
   /// Tensors are laid out, and must be appended, in the order of `entries`.
   static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(const std::string& path, std::vector<Entry> entries,
-                                                                   std::map<std::string, std::string> metadata);
+                                                                   const std::map<std::string, std::string>& metadata);
 
   /// The next values of the current tensor, converted to its dtype; a tensor may come in pieces. InvalidArgument,
   /// naming tensor and element, for NaN, infinity and what the dtype cannot hold: nobody could load the file.

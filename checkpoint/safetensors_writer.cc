@@ -15,7 +15,7 @@ constexpr size_t kPiece = size_t{1} << 18;  // elements checked, converted and w
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
-    const std::string& path, std::vector<Entry> entries, std::map<std::string, std::string> metadata) {
+    const std::string& path, std::vector<Entry> entries, const std::map<std::string, std::string>& metadata) {
   auto header = FormatSafetensorsHeader(entries, metadata);
   if (!header.ok()) return Annotate(header.status(), path);
   std::unique_ptr<SafetensorsWriter> writer(new SafetensorsWriter);

@@ -297,7 +297,7 @@ absl::StatusOr<std::unique_ptr<Model>> MakeTransformer(const ModelConfig& config
 
 ParameterLayout TransformerLayout(const ModelConfig& config) {
   ParameterBuilder builder;
-  Modules(builder, config, nullptr);
+  [[maybe_unused]] const Modules modules(builder, config, nullptr);  // registers its parameters
   return std::move(builder).Build();
 }
 

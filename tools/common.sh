@@ -4,6 +4,7 @@
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$ROOT" || exit 1
 JOBS=$(nproc)
+export CCACHE_BASEDIR=$ROOT CCACHE_NOHASHDIR=1 # another clone finds what this one compiled
 
 die() {
   echo "error: $*" >&2

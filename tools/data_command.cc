@@ -1,6 +1,7 @@
 #include "tools/data_command.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -108,7 +109,7 @@ void PrintMostFrequent(const TokenStats& stats, const Tokenizer* tokenizer) {
   const double most = shown > 0 ? static_cast<double>(stats.counts[ids[0]]) : 1;
   for (size_t i = 0; i < shown; ++i) {
     const auto count = static_cast<double>(stats.counts[ids[i]]);
-    const std::string bar(static_cast<size_t>(30 * count / most + 0.5), '#');
+    const std::string bar(static_cast<size_t>(std::lround(30 * count / most)), '#');
     const std::string text = tokenizer ? "'" + OnOneLine(tokenizer->Decode({ids[i]})) + "'" : "";
     std::printf("  %8d  %6.2f%%  %-30s  %s\n", ids[i], 100 * count / static_cast<double>(stats.count), bar.c_str(),
                 text.c_str());

@@ -32,7 +32,7 @@ for file in "${files[@]}"; do
   sources+=("$file")
   case $file in
     */cuda/* | *.cu | *.cuh) ;;                   # need the CUDA toolkit
-    *-inl.h) ;;                                   # compiled once for each instruction set, by Highway
+    *-inl.h | */foreach_target.h) ;;              # compiled once for each instruction set, by Highway
     *.h) headers+=("$file") ;;
     tests/*) ;;
     *.cc) products+=("$file") ;;

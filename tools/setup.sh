@@ -8,7 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 packages=(
   g++ cmake ninja-build ccache pkg-config
-  libabsl-dev libcli11-dev libdnnl-dev libhwy-dev libpcre2-dev libspdlog-dev libxxhash-dev libyaml-cpp-dev
+  libabsl-dev libcli11-dev libdnnl-dev libhwy-dev libpcre2-dev libxxhash-dev libyaml-cpp-dev
   nlohmann-json3-dev
   libbenchmark-dev libgmock-dev libgtest-dev
 )

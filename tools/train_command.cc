@@ -16,6 +16,7 @@
 #include "models/sampler.h"
 #include "tools/command.h"
 #include "tools/loss_plot.h"
+#include "tools/memory_estimate.h"
 #include "tools/session.h"
 
 namespace holdfast {
@@ -57,6 +58,7 @@ absl::Status BuildTrainer(const Config& config, Session& session) {
   HF_ASSIGN_OR_RETURN(const size_t arena_bytes,
                       ArenaBytes(*session.model, config.model.vocab_size, config.batch.microbatch_size,
                                  config.batch.sequence_length, /*training=*/true));
+  HF_RETURN_IF_ERROR(CheckHostMemory(EstimateMemory(config, session.model->layout(), arena_bytes)));
   const TrainerOptions options{.batch = config.batch,
                                .optimizer = config.optimizer,
                                .schedule = config.schedule,
@@ -106,9 +108,9 @@ absl::StatusOr<int> Train(const Arguments& arguments) {
 
   Session session;
   HF_RETURN_IF_ERROR(OpenData(config, session));
+  HF_RETURN_IF_ERROR(BuildTrainer(config, session));
   HF_RETURN_IF_ERROR(directory.Create(arguments.overwrite));
   HF_RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
-  HF_RETURN_IF_ERROR(BuildTrainer(config, session));
   PrintHeader(config, directory, session);
 
   const SampleOrder order(session.training->num_samples(), config.run.seed, config.data.shuffle);

@@ -12,9 +12,9 @@
 #include "framework/base/thread_pool.h"
 #include "framework/config/load.h"
 #include "framework/metrics/progress.h"
-#include "framework/parallel/summation_tree.h"
 #include "models/plan.h"
 #include "tools/command.h"
+#include "tools/memory_estimate.h"
 #include "tools/session.h"
 
 namespace holdfast {
@@ -32,9 +32,15 @@ absl::StatusOr<double> MeasureMatmulRate(Device& device, DType dtype) {
   const auto stream = device.CreateStream();
   HF_ASSIGN_OR_RETURN(Arena arena, Arena::Create(device, 3 * kSize * kSize * sizeof(float)));
   const Tensor a = arena.Allocate(dtype, {kSize, kSize}), b = arena.Allocate(dtype, {kSize, kSize}),
-               c = arena.Allocate(dtype, {kSize, kSize});
-  stream->ops().Zero(a.data, a.bytes());
-  stream->ops().Zero(b.data, b.bytes());
+               c = arena.Allocate(DType::kF32, {kSize, kSize});
+  for (const Tensor& operand : {a, b}) {  // not zeros, on which some processors run faster
+    stream->ops().FillNormal(c.f32(), kSize * kSize, 0, 1.0f, {});
+    if (dtype == DType::kBF16) {
+      stream->ops().CastToBf16(operand.bf16(), c.f32(), kSize * kSize);
+    } else {
+      stream->ops().Copy(operand.data, c.data, operand.bytes());
+    }
+  }
   std::vector<double> seconds;
   for (int i = 0; i < kRepeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
@@ -71,20 +77,13 @@ void PrintParameters(const ParameterLayout& layout) {
   PrintRow("total", FormatCount(static_cast<double>(layout.elements())));
 }
 
-void PrintMemory(const Config& config, const ParameterLayout& layout, size_t activations) {
-  const auto n = static_cast<double>(layout.elements());
-  int64_t matrices = 0;
-  for (const ParameterSpec& p : layout.parameters()) matrices += p.is_matrix() ? p.shape.elements() : 0;
-  const bool bf16 = config.train.compute_dtype == ComputeDType::kBF16;
-  const double weights = n * 4 + (bf16 ? static_cast<double>(matrices) * 2 : 0.0);
-  const double gradients = n * 4 * SummationTree::MaxBuffers(config.batch.microbatches);
-  const double optimizer = n * 8;
+void PrintMemory(const MemoryEstimate& estimate) {
   std::printf("memory of one worker\n");
-  PrintRow("weights", FormatBytes(weights));
-  PrintRow("gradients", FormatBytes(gradients));
-  PrintRow("optimizer", FormatBytes(optimizer));
-  PrintRow("activations", FormatBytes(static_cast<double>(activations)));
-  PrintRow("total", FormatBytes(weights + gradients + optimizer + static_cast<double>(activations)));
+  PrintRow("weights", FormatBytes(estimate.weights));
+  PrintRow("gradients", FormatBytes(estimate.gradients));
+  PrintRow("optimizer", FormatBytes(estimate.optimizer));
+  PrintRow("activations", FormatBytes(estimate.activations));
+  PrintRow("total", FormatBytes(estimate.total()));
 }
 
 absl::StatusOr<int> Validate(const Arguments& arguments) {
@@ -103,7 +102,7 @@ absl::StatusOr<int> Validate(const Arguments& arguments) {
   const PassPlan plan = PlanTraining(*model, batch.microbatch_size, batch.sequence_length);
   HF_ASSIGN_OR_RETURN(const size_t arena, ArenaBytes(*model, config.model.vocab_size, batch.microbatch_size,
                                                      batch.sequence_length, /*training=*/true));
-  PrintMemory(config, model->layout(), arena);
+  PrintMemory(EstimateMemory(config, model->layout(), arena));
 
   HF_ASSIGN_OR_RETURN(const double rate, MeasureMatmulRate(*device, model->compute_dtype()));
   const auto tokens = static_cast<double>(batch.microbatches * batch.microbatch_size * batch.sequence_length);

@@ -49,6 +49,7 @@ absl::StatusOr<size_t> RegularFileSize(int fd, const std::string& path) {
   if (fd < 0) return ErrnoToStatus(errno, path);
   struct stat info;
   if (fstat(fd, &info) != 0) return ErrnoToStatus(errno, path);
+  if (S_ISDIR(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, ": a directory, not a file"));
   if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
   return static_cast<size_t>(info.st_size);
 }

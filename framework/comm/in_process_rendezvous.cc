@@ -170,7 +170,7 @@ absl::Status InProcessRendezvous::Send(int from, int to, uint32_t tag, ConstByte
   changed_.notify_all();
   const std::string what =
       absl::StrCat("rank ", from, " of generation ", generation_, ": send to ", to, " with tag ", tag);
-  const absl::Status taken = Wait(
+  absl::Status taken = Wait(
       lock, deadline, what, [&] { return message.state != Message::kOffered; }, [&] { return std::vector<int>{to}; });
   changed_.wait(lock, [&] { return message.state != Message::kTaken; });
   offers_.erase(place);

@@ -52,7 +52,8 @@ void ConfigReader::ReadFile(const std::string& text) {
 }
 
 void ConfigReader::ReadSections(const YamlNode& root) {
-  for (const auto& [name, body] : root.entries) {
+  for (size_t i = 0; i < root.keys.size(); ++i) {
+    const YamlNode &name = root.keys[i], &body = root.items[i];
     if (name.kind != YamlNode::Kind::kScalar) {
       errors_.Add({.line = name.line}, "", "expected the name of a section");
       continue;
@@ -76,7 +77,8 @@ void ConfigReader::ReadSection(const YamlNode& name, const YamlNode& body) {
     errors_.Add({.line = name.line}, name.text, "expected a map of keys below the section");
     return;
   }
-  for (const auto& [key, value] : body.entries) {
+  for (size_t i = 0; i < body.keys.size(); ++i) {
+    const YamlNode &key = body.keys[i], &value = body.items[i];
     const std::string full = Join(name.text, key.text);
     const Origin origin{.line = key.line};
     if (key.kind != YamlNode::Kind::kScalar) {

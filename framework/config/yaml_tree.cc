@@ -104,8 +104,9 @@ class TreeBuilder : public YAML::EventHandler {
     } else if (!parent.key.has_value()) {
       parent.key = std::move(node);
     } else {
-      parent.node.entries.emplace_back(std::move(*parent.key), std::move(node));
+      parent.node.keys.push_back(std::move(*parent.key));
       parent.key.reset();
+      parent.node.items.push_back(std::move(node));
     }
   }
 

@@ -19,11 +19,11 @@ inline constexpr int kMaxDepth = 4;
 struct YamlNode {
   enum class Kind { kNull, kScalar, kList, kMap };
   Kind kind = Kind::kNull;
-  int line = 0;         // from 1
-  std::string text;     // kScalar
-  bool quoted = false;  // kScalar: '12' in quotes is a string, never a number
-  std::vector<YamlNode> items;
-  std::vector<std::pair<YamlNode, YamlNode>> entries;  // kMap, in file order, duplicates included
+  int line = 0;                 // from 1
+  std::string text;             // kScalar
+  bool quoted = false;          // kScalar: '12' in quotes is a string, never a number
+  std::vector<YamlNode> items;  // kList: its elements; kMap: its values, in file order, duplicates included
+  std::vector<YamlNode> keys;   // kMap: one for each value
 };
 
 struct YamlProblem {

@@ -40,7 +40,7 @@ class BpeModel {
     merges_[Key(left, right)] = {rank, merged};
   }
   /// Words that are a token of their own whatever the merges say (Llama 3's `ignore_merges`).
-  void AddWholeWord(std::string bytes, int32_t token) { whole_words_[std::move(bytes)] = token; }
+  void AddWholeWord(const std::string& bytes, int32_t token) { whole_words_[bytes] = token; }
 
   /// Appends the tokens of the bytes of `word`. O(n log n).
   void Encode(std::string_view word, Workspace& workspace, std::vector<int32_t>& out) const;

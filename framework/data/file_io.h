@@ -1,5 +1,6 @@
 #pragma once
-// File descriptors that close themselves, and reads and writes that finish or say why not.
+// For pipes and unnamed files: file descriptors that close themselves, and reads and writes that finish or say why not.
+// Files with a name go through framework/base/files.h.
 
 #include <unistd.h>
 
@@ -38,13 +39,7 @@ absl::StatusOr<size_t> ReadFull(int fd, char* data, size_t size, const std::stri
 /// Writes all of `data`; a full disk is ResourceExhausted.
 absl::Status WriteFull(int fd, std::string_view data, const std::string& path);
 
-/// fsync of the directory that holds `path`, so that a rename survives a power cut.
-absl::Status SyncDirectoryOf(const std::string& path);
-
 /// The directory part of `path`; "." if it has none.
 std::string DirectoryOf(const std::string& path);
-
-/// A whole regular file of at most `bytes_max` bytes.
-absl::StatusOr<std::string> ReadFile(const std::string& path, int64_t bytes_max);
 
 }  // namespace holdfast

@@ -1,19 +1,15 @@
 #include "framework/data/token_file.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 
 #include "framework/base/status.h"
-#include "framework/data/file_io.h"
 
 namespace holdfast {
 namespace {
@@ -54,14 +50,6 @@ absl::Status CheckHeader(const std::string& path, const Header& header, int64_t 
                                          " bytes, but the file has ", file_bytes, " bytes");
   if (file_bytes < expected) return absl::DataLossError(absl::StrCat(path, ": truncated", sizes));
   return absl::InvalidArgumentError(absl::StrCat(path, ": too long", sizes));
-}
-
-absl::StatusOr<int64_t> RegularFileBytes(int fd, const std::string& path) {
-  struct stat info;
-  if (fstat(fd, &info) != 0) return ErrnoToStatus(errno, absl::StrCat("cannot stat ", path));
-  if (S_ISDIR(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, ": a directory, not a token file"));
-  if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
-  return int64_t{info.st_size};
 }
 
 // The largest of `count` tokens, with an inner loop of fixed length, which the compiler turns into vector instructions.
@@ -105,36 +93,26 @@ absl::Status Scan(const TokenFile& file, const uint8_t* map, int64_t vocab_size)
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const TokenFile>> TokenFile::Open(const std::string& path) {
-  // Without O_NONBLOCK the open of a named pipe would wait for a writer.
-  const FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd.ok()) return ErrnoToStatus(errno, absl::StrCat("cannot open token file ", path));
-  HF_ASSIGN_OR_RETURN(const int64_t bytes, RegularFileBytes(fd.get(), path));
+  std::shared_ptr<TokenFile> file(new TokenFile());
+  file->path_ = path;
+  auto mapped = MappedFile::Open(path);
+  if (!mapped.ok()) return Annotate(mapped.status(), "cannot open token file");
+  file->file_ = *std::move(mapped);
+  const size_t bytes = file->file_.size();
   if (bytes == 0) return absl::InvalidArgumentError(absl::StrCat(path, ": not a token file: it is empty"));
   Header header{};
-  HF_ASSIGN_OR_RETURN(const size_t header_bytes,
-                      ReadFull(fd.get(), reinterpret_cast<char*>(header.data()), sizeof(header), path));
-  if (header_bytes < sizeof(header)) {
+  std::memcpy(header.data(), file->file_.data(), std::min(bytes, sizeof(header)));
+  if (bytes < sizeof(header)) {
     const std::string sizes = absl::StrCat("has ", bytes, " bytes, the header alone ", kHeaderBytes);
     const bool is_ours = header[0] == kMagicUint16 || header[0] == kMagicUint32;
     if (is_ours) return absl::DataLossError(absl::StrCat(path, ": truncated: it ", sizes));
     return absl::InvalidArgumentError(absl::StrCat(path, ": not a token file: it ", sizes));
   }
-  HF_RETURN_IF_ERROR(CheckHeader(path, header, bytes));
-
-  void* map = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
-  if (map == MAP_FAILED) return ErrnoToStatus(errno, absl::StrCat("cannot map ", path));
-  std::shared_ptr<TokenFile> file(new TokenFile());
-  file->path_ = path;
-  file->map_ = static_cast<const uint8_t*>(map);
-  file->map_bytes_ = bytes;
+  HF_RETURN_IF_ERROR(CheckHeader(path, header, static_cast<int64_t>(bytes)));
   file->num_tokens_ = header[2];
   file->bytes_per_token_ = header[0] == kMagicUint16 ? 2 : 4;
-  madvise(map, bytes, file->map_bytes_ <= kReadWholeBytes ? MADV_WILLNEED : MADV_RANDOM);
+  madvise(const_cast<uint8_t*>(file->file_.data()), bytes, bytes <= kReadWholeBytes ? MADV_WILLNEED : MADV_RANDOM);
   return file;
-}
-
-TokenFile::~TokenFile() {
-  if (map_ != nullptr) munmap(const_cast<uint8_t*>(map_), map_bytes_);
 }
 
 void TokenFile::Read(int64_t first, absl::Span<int32_t> out) const {
@@ -142,60 +120,44 @@ void TokenFile::Read(int64_t first, absl::Span<int32_t> out) const {
   HF_CHECK(first >= 0 && count <= num_tokens_ && first <= num_tokens_ - count);
   if (count == 0) return;
   const int64_t first_byte = kHeaderBytes + first * bytes_per_token_;
-  if (map_bytes_ > kReadWholeBytes && count > 1) AdviseWillNeed(map_, first_byte, count * bytes_per_token_);
+  const uint8_t* map = file_.data();
+  if (file_.size() > kReadWholeBytes && count > 1) AdviseWillNeed(map, first_byte, count * bytes_per_token_);
   if (bytes_per_token_ == 4) {
-    std::memcpy(out.data(), map_ + first_byte, count * sizeof(int32_t));
+    std::memcpy(out.data(), map + first_byte, count * sizeof(int32_t));
     return;
   }
-  const auto* tokens = reinterpret_cast<const uint16_t*>(map_ + first_byte);
+  const auto* tokens = reinterpret_cast<const uint16_t*>(map + first_byte);
   for (int64_t i = 0; i < count; ++i) out[i] = tokens[i];
 }
 
 absl::Status TokenFile::CheckVocabulary(int64_t vocab_size) const {
   // Tokens are int32 from here on, whatever the vocabulary.
   const int64_t limit = std::min(vocab_size, kTokensMax);
-  return bytes_per_token_ == 2 ? Scan<uint16_t>(*this, map_, limit) : Scan<uint32_t>(*this, map_, limit);
+  return bytes_per_token_ == 2 ? Scan<uint16_t>(*this, file_.data(), limit)
+                               : Scan<uint32_t>(*this, file_.data(), limit);
 }
 
 absl::StatusOr<std::unique_ptr<TokenFileWriter>> TokenFileWriter::Create(const std::string& path, int64_t vocab_size) {
   std::unique_ptr<TokenFileWriter> writer(new TokenFileWriter());
-  writer->path_ = path;
   writer->bytes_per_token_ = vocab_size <= 65536 ? 2 : 4;
-  struct stat info;
-  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot write ", path, ": it exists and is not a regular file"));
-  }
-  // A name of another run that was killed may be in the way: take the next one.
-  for (int attempt = 0; attempt < 100 && writer->fd_ < 0; ++attempt) {
-    const std::string name = absl::StrCat(path, ".tmp-", getpid(), "-", attempt);
-    writer->fd_ = open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (writer->fd_ >= 0) {
-      writer->temporary_path_ = name;
-    } else if (errno != EEXIST) {
-      break;
-    }
-  }
-  if (writer->fd_ < 0) return ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
+  auto file = AtomicFile::Create(path);
+  if (!file.ok()) return Annotate(file.status(), "cannot create token file");
+  writer->file_ = *std::move(file);
   writer->buffer_.reserve(kBufferBytes);
   writer->buffer_.assign(kHeaderBytes, '\0');
   return writer;
 }
 
-TokenFileWriter::~TokenFileWriter() {
-  if (fd_ >= 0) close(fd_);
-  if (!temporary_path_.empty()) unlink(temporary_path_.c_str());
-}
-
 absl::Status TokenFileWriter::Append(absl::Span<const int32_t> tokens) {
-  HF_CHECK(fd_ >= 0);
+  HF_CHECK(file_ != nullptr);
   if (static_cast<int64_t>(tokens.size()) > kTokensMax - num_tokens_) {
-    return absl::OutOfRangeError(
-        absl::StrCat(path_, ": a token file holds at most ", kTokensMax, " tokens: pack the input into several files"));
+    return absl::OutOfRangeError(absl::StrCat(file_->path(), ": a token file holds at most ", kTokensMax,
+                                              " tokens: pack the input into several files"));
   }
   for (const int32_t token : tokens) {
     HF_CHECK(token >= 0 && (bytes_per_token_ == 4 || token <= 0xffff));
     if (buffer_.size() + 4 > kBufferBytes) {
-      HF_RETURN_IF_ERROR(WriteFull(fd_, buffer_, path_));
+      HF_RETURN_IF_ERROR(file_->Append(buffer_));
       buffer_.clear();
     }
     buffer_.append(reinterpret_cast<const char*>(&token), bytes_per_token_);
@@ -205,22 +167,15 @@ absl::Status TokenFileWriter::Append(absl::Span<const int32_t> tokens) {
 }
 
 absl::Status TokenFileWriter::Finish() {
-  HF_CHECK(fd_ >= 0);
-  HF_RETURN_IF_ERROR(WriteFull(fd_, buffer_, path_));
+  HF_CHECK(file_ != nullptr);
+  HF_RETURN_IF_ERROR(file_->Append(buffer_));
   Header header{};
   header[0] = bytes_per_token_ == 2 ? kMagicUint16 : kMagicUint32;
   header[1] = bytes_per_token_ == 2 ? kVersionUint16 : kVersionUint32;
   header[2] = static_cast<int32_t>(num_tokens_);
-  if (pwrite(fd_, header.data(), sizeof(header), 0) != kHeaderBytes || fsync(fd_) != 0) {
-    return ErrnoToStatus(errno, absl::StrCat("cannot write ", path_));
-  }
-  const int closed = close(fd_);
-  fd_ = -1;
-  if (closed != 0 || rename(temporary_path_.c_str(), path_.c_str()) != 0) {
-    return ErrnoToStatus(errno, absl::StrCat("cannot write ", path_));
-  }
-  temporary_path_.clear();
-  return SyncDirectoryOf(path_);
+  HF_RETURN_IF_ERROR(file_->Overwrite(0, AsBytes(absl::MakeConstSpan(header))));
+  const std::unique_ptr<AtomicFile> file = std::move(file_);
+  return file->Commit();
 }
 
 }  // namespace holdfast

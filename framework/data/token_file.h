@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "framework/base/files.h"
 
 namespace holdfast {
 
@@ -19,9 +20,6 @@ class TokenFile {
   /// Checks magic, version and that the file is exactly as long as its header says (DataLoss if truncated,
   /// InvalidArgument if it is no token file).
   static absl::StatusOr<std::shared_ptr<const TokenFile>> Open(const std::string& path);
-  ~TokenFile();
-  TokenFile(const TokenFile&) = delete;
-  TokenFile& operator=(const TokenFile&) = delete;
 
   const std::string& path() const { return path_; }
   int64_t num_tokens() const { return num_tokens_; }
@@ -37,19 +35,16 @@ class TokenFile {
   TokenFile() = default;
 
   std::string path_;
-  const uint8_t* map_ = nullptr;
-  size_t map_bytes_ = 0;
+  MappedFile file_;
   int64_t num_tokens_ = 0;
   int bytes_per_token_ = 2;
 };
 
-/// Writes a token file: a temporary file in the same directory, renamed to `path` by Finish (fsync before and after).
-/// Nothing is left behind if Finish is not reached.
+/// Writes a token file through AtomicFile: nothing is left behind, and nothing replaced, if Finish is not reached.
 class TokenFileWriter {
  public:
   /// `vocab_size` decides between uint16 (<= 65536) and uint32 tokens.
   static absl::StatusOr<std::unique_ptr<TokenFileWriter>> Create(const std::string& path, int64_t vocab_size);
-  ~TokenFileWriter();
 
   absl::Status Append(absl::Span<const int32_t> tokens);
   absl::Status Finish();
@@ -58,8 +53,7 @@ class TokenFileWriter {
  private:
   TokenFileWriter() = default;
 
-  std::string path_, temporary_path_;
-  int fd_ = -1;
+  std::unique_ptr<AtomicFile> file_;
   int bytes_per_token_ = 2;
   int64_t num_tokens_ = 0;
   std::string buffer_;

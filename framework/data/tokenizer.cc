@@ -1,7 +1,7 @@
 #include "framework/data/tokenizer.h"
 
+#include "framework/base/files.h"
 #include "framework/base/status.h"
-#include "framework/data/file_io.h"
 #include "framework/data/tokenizer_json.h"
 
 namespace holdfast {

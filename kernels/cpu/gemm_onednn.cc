@@ -53,7 +53,7 @@ struct OneDnnGemm::Key {
   DType a_dtype, b_dtype;
   bool transpose_a, transpose_b;
 
-  auto operator<=>(const Key&) const = default;
+  auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 misreads <=>
 };
 
 struct OneDnnGemm::Product {

@@ -81,6 +81,8 @@ TEST_F(TrainTest, EqualBitsFromProcessToProcessAndForAnyNumberOfThreads) {
     const CommandResult compared = RunHoldfast({"compare", Path("a"), Path(other)});
     EXPECT_EQ(compared.exit_code, 0) << compared.output;
   }
+  ASSERT_EQ(Train("v", {"--set", "train.validate_every_steps=0"}).exit_code, 0);
+  EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("v")}).exit_code, 0) << "validation disturbed the run";
   ASSERT_EQ(Train("d", {"--set", "run.seed=2"}).exit_code, 0);
   const CommandResult differs = RunHoldfast({"compare", Path("a"), Path("d")});
   EXPECT_EQ(differs.exit_code, 1);
@@ -183,6 +185,10 @@ INSTANTIATE_TEST_SUITE_P(
                  {"batch.sequence_length=100000", "model.max_sequence_length=100000", "batch.microbatch_size=1"},
                  1,
                  {"100000"}},
+        BadInput{"MoreMemoryThanThereIs",
+                 {"model.vocab_size=100000000", "model.hidden_size=1024"},
+                 1,
+                 {"needs", "available"}},
         BadInput{"NegativeSteps", {"train.steps=-1"}, 2, {"train.steps"}},
         BadInput{"TwoTyposAtOnce", {"train.stepz=1", "optimizer.lrr=1"}, 2, {"stepz", "steps", "lrr", "lr"}},
         BadInput{"NanLearningRate", {"optimizer.lr=.nan"}, 2, {"optimizer.lr"}},

@@ -10,13 +10,21 @@ endif()
 
 # The bits of a run may depend on nothing but the source: no contraction of a*b+c into an fma the source does not spell
 # out, and a baseline that every supported CPU has. Kernels choose wider instructions at run time.
-add_compile_options(-ffp-contract=off -fno-math-errno $<$<COMPILE_LANGUAGE:CXX>:-march=x86-64-v3>)
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off;-fno-math-errno;-march=x86-64-v3>"
+                    $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>)
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
 
 if(HOLDFAST_SANITIZE)
   add_compile_options(-fsanitize=${HOLDFAST_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${HOLDFAST_SANITIZE})
+endif()
+
+if(HOLDFAST_CUDA)
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 90)
+  endif()
+  enable_language(CUDA)
 endif()
 
 find_program(CCACHE ccache)

@@ -193,6 +193,30 @@ TEST_P(CommunicatorTest, NobodyPassesABarrierEarly) {
   });
 }
 
+// A sent message is on its way or copied when Send returns: what happens to its memory then is not seen. Two other
+// ranks talk meanwhile, so that the sender is woken at every moment.
+TEST_P(CommunicatorTest, ASentMessageIsNotChangedLater) {
+  World world = Make(4);
+  RunRanks(world, [](Communicator& comm) {
+    std::byte word{};
+    for (int i = 0; i < 2000 && comm.rank() >= 2; ++i) {
+      ASSERT_TRUE(
+          (comm.rank() == 2 ? comm.Send(3, 0, {&word, 1}, Later()) : comm.Receive(2, 0, {&word, 1}, Later())).ok());
+    }
+    for (int op = 0; op < 20 && comm.rank() < 2; ++op) {
+      std::vector<std::byte> data = Payload(op, 0, 1, 1 << 20);
+      if (comm.rank() == 0) {
+        ASSERT_TRUE(comm.Send(1, 0, data, Later()).ok());
+        std::fill(data.begin(), data.end(), std::byte{0});
+      } else {
+        std::vector<std::byte> received(data.size());
+        ASSERT_TRUE(comm.Receive(0, 0, absl::MakeSpan(received), Later()).ok());
+        ASSERT_TRUE(received == data) << op;
+      }
+    }
+  });
+}
+
 // The caller may reuse or free its memory as soon as its call returns.
 TEST_P(CommunicatorTest, MemoryIsFreeAfterTheCall) {
   World world = Make(3);

@@ -156,6 +156,8 @@ struct BadInput {
   std::vector<std::string> says;
 };
 
+void PrintTo(const BadInput& bad, std::ostream* out) { *out << bad.name; }
+
 class BadInputTest : public TrainTest, public ::testing::WithParamInterface<BadInput> {};
 
 TEST_P(BadInputTest, IsRefusedAndNothingIsLeftBehind) {
@@ -186,7 +188,7 @@ INSTANTIATE_TEST_SUITE_P(
                  1,
                  {"100000"}},
         BadInput{"MoreMemoryThanThereIs",
-                 {"model.vocab_size=100000000", "model.hidden_size=1024"},
+                 {"model.vocab_size=16000000", "model.hidden_size=1024"},
                  1,
                  {"needs", "available"}},
         BadInput{"NegativeSteps", {"train.steps=-1"}, 2, {"train.steps"}},

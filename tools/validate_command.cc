@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "framework/base/status.h"
 #include "framework/base/thread_pool.h"
 #include "framework/config/load.h"
@@ -110,7 +111,7 @@ absl::StatusOr<int> Validate(const Arguments& arguments) {
   std::printf("work\n");
   PrintRow("tokens per step", FormatCount(tokens));
   PrintRow("FLOPs per token", FormatCount(step_flops / tokens));
-  PrintRow("measured matmul rate", absl::StrCat(FormatCount(rate), "FLOP/s on ", device->name()));
+  PrintRow("measured matmul rate", absl::StrFormat("%.0f GFLOP/s on %s", rate / 1e9, device->name()));
   PrintRow("estimated step", FormatDuration(step_flops / rate) + " (matrix products alone, one worker)");
   PrintRow("estimated run", FormatDuration(step_flops / rate * static_cast<double>(config.train.steps)));
   return kExitDone;

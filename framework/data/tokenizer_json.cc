@@ -118,7 +118,7 @@ absl::Status ParseModel(const Json& model, Ids& ids, BpeSpec& spec) {
   HF_RETURN_IF_ERROR(ParseMerges(model.at("merges"), ids, spec));
   if (IsAbsent(model, "ignore_merges") || !model.at("ignore_merges").get<bool>()) return absl::OkStatus();
   for (const auto& [name, id] : ids) {
-    if (auto bytes = ByteLevelToBytes(name)) spec.model.AddWholeWord(std::move(*bytes), id);
+    if (const auto bytes = ByteLevelToBytes(name)) spec.model.AddWholeWord(*bytes, id);
   }
   return absl::OkStatus();
 }

@@ -156,8 +156,6 @@ struct BadInput {
   std::vector<std::string> says;
 };
 
-void PrintTo(const BadInput& bad, std::ostream* out) { *out << bad.name; }
-
 class BadInputTest : public TrainTest, public ::testing::WithParamInterface<BadInput> {};
 
 TEST_P(BadInputTest, IsRefusedAndNothingIsLeftBehind) {

@@ -69,6 +69,7 @@ has_cuda() { command -v nvcc >/dev/null; }
 ((setup == 0)) || tools/setup.sh
 personality=()
 export UBSAN_OPTIONS=print_stacktrace=1
+export ASAN_OPTIONS=allocator_may_return_null=1 # a test asks for more memory than there is
 phase release
 ((asan == 0)) || phase asan "${asan_rooms[@]}"
 if ((tsan == 1)); then

@@ -24,6 +24,7 @@ if(HOLDFAST_CUDA)
   if(NOT CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 90)
   endif()
+  set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 cannot ask nvcc for more
   enable_language(CUDA)
 endif()
 

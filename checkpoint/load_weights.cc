@@ -14,8 +14,6 @@
 namespace holdfast {
 namespace {
 
-constexpr int64_t kBlockElements = int64_t{1} << 20;  // of a transposed tensor, converted at a time
-
 std::string Describe(absl::Span<const int64_t> shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
 
 void CheckTensor(const ModelDirectory& model, const ExternalTensor& tensor, Problems& problems) {

@@ -17,7 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kBlockElements = int64_t{1} << 20;    // converted at a time
 constexpr size_t kMaxTokenizerBytes = size_t{1} << 30;  // the largest known are 35 MB
 
 absl::Status CreateDirectory(const std::string& directory) {
@@ -25,8 +24,7 @@ absl::Status CreateDirectory(const std::string& directory) {
   if (!fs::create_directories(directory, error)) {
     return error ? ErrnoToStatus(error.value(), directory) : absl::OkStatus();
   }
-  const std::string parent = fs::path(directory).lexically_normal().parent_path().string();
-  return SyncDirectory(parent.empty() ? "." : parent);
+  return SyncDirectory(DirectoryOf(fs::path(directory).lexically_normal().string()));
 }
 
 absl::Status RemoveIfThere(const fs::path& path) {

@@ -11,6 +11,9 @@
 
 namespace holdfast {
 
+/// Elements of a tensor that are converted at a time, in either direction.
+inline constexpr int64_t kBlockElements = int64_t{1} << 20;
+
 /// A run of whole rows of one parameter in the flat vector: (rows, cols) row-major from `offset`.
 struct TensorSlice {
   int64_t offset = 0, rows = 0, cols = 0;

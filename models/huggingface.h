@@ -27,6 +27,6 @@ struct HuggingFaceConfig {
 
 /// Reads config.json text. Unimplemented, naming the field, for features the transformer does not have (other
 /// activations, RoPE scaling, sliding windows, ...); InvalidArgument for nonsense.
-absl::StatusOr<HuggingFaceConfig> ParseHuggingFaceConfig(const std::string& json, const std::string& path);
+absl::StatusOr<HuggingFaceConfig> ParseHuggingFaceConfig(const std::string& text, const std::string& path);
 
 }  // namespace holdfast

@@ -2,7 +2,8 @@
 # Sets up, builds and runs the tests. Exit code 0 only if all of them pass.
 #   tools/test.sh [--fast] [--no-setup] [--no-asan] [--no-tsan] [--no-cuda]
 # Phases: release (all tests), asan (rooms that read what others wrote, and kernels), tsan (rooms with threads), and
-# cuda (rooms with CUDA code) where there is nvcc; its tests skip themselves without a GPU. --fast: the release build's tests of label "fast" only.
+# cuda (rooms with CUDA code) where there is nvcc; its tests skip themselves without a GPU. --fast: the release build's
+# tests of label "fast" only.
 set -euo pipefail
 # shellcheck source=tools/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"

@@ -1,16 +1,13 @@
 // holdfast validate: what a config means, before a run is started with it.
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cstdio>
-#include <map>
 #include <memory>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "framework/base/status.h"
-#include "framework/base/thread_pool.h"
 #include "framework/config/load.h"
 #include "framework/metrics/progress.h"
 #include "models/plan.h"
@@ -106,7 +103,7 @@ absl::StatusOr<int> Validate(const Arguments& arguments) {
   PrintMemory(EstimateMemory(config, model->layout(), arena));
 
   HF_ASSIGN_OR_RETURN(const double rate, MeasureMatmulRate(*device, model->compute_dtype()));
-  const auto tokens = static_cast<double>(batch.microbatches * batch.microbatch_size * batch.sequence_length);
+  const auto tokens = static_cast<double>(batch.step_tokens());
   const double step_flops = plan.flops * static_cast<double>(batch.microbatches);
   std::printf("work\n");
   PrintRow("tokens per step", FormatCount(tokens));

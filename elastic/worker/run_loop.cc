@@ -50,8 +50,7 @@ class Run {
 
   /// The one metrics line of a committed step.
   absl::Status Record(const StepResult& result, double seconds) {
-    const BatchConfig& batch = p_.config->batch;
-    const int64_t step_tokens = batch.microbatches * batch.microbatch_size * batch.sequence_length;
+    const int64_t step_tokens = p_.config->batch.step_tokens();
     StepMetrics m;
     m.step = result.step + 1;
     m.loss = result.loss;

@@ -54,11 +54,6 @@ absl::StatusOr<size_t> RegularFileSize(int fd, const std::string& path) {
   return static_cast<size_t>(info.st_size);
 }
 
-std::string DirectoryOf(const std::string& path) {
-  const std::string parent = std::filesystem::path(path).parent_path().string();
-  return parent.empty() ? "." : parent;
-}
-
 // 0, or errno.
 int WriteAll(int fd, absl::string_view bytes) {
   while (!bytes.empty()) {
@@ -83,6 +78,11 @@ int OverwriteAll(int fd, uint64_t offset, absl::string_view bytes) {
 }
 
 }  // namespace
+
+std::string DirectoryOf(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes) {
   const FileDescriptor fd(OpenRetrying(path, O_RDONLY | O_NONBLOCK));

@@ -30,6 +30,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes);
 /// Replaces (or creates) the file at `path`.
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents);
 
+/// The directory part of `path`; "." if it has none.
+std::string DirectoryOf(const std::string& path);
+
 /// Makes the names in `directory` (creations, renames, removals) survive a power cut.
 absl::Status SyncDirectory(const std::string& directory);
 

@@ -69,6 +69,8 @@ struct BatchConfig {
   int64_t microbatch_size = 4;  // sequences in a microbatch
   int64_t microbatches = 1;     // microbatches in a step
 
+  int64_t microbatch_tokens() const { return microbatch_size * sequence_length; }
+  int64_t step_tokens() const { return microbatches * microbatch_tokens(); }
   bool operator==(const BatchConfig&) const = default;
 };
 

@@ -44,7 +44,7 @@ void CheckBatch(const Config& config, Violations* violations) {
          absl::StrCat("sequence_length ", batch.sequence_length, " is longer than model.max_sequence_length ",
                       config.model.max_sequence_length)});
   }
-  const int64_t microbatch_tokens = batch.microbatch_size * batch.sequence_length;
+  const int64_t microbatch_tokens = batch.microbatch_tokens();
   if (microbatch_tokens > kMaxMicrobatchTokens) {
     violations->push_back({{"batch.microbatch_size", "batch.sequence_length"},
                            absl::StrCat("a microbatch of ", microbatch_tokens, " tokens; at most ",

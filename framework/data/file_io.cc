@@ -28,10 +28,4 @@ absl::Status WriteFull(int fd, std::string_view data, const std::string& path) {
   return absl::OkStatus();
 }
 
-std::string DirectoryOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 }  // namespace holdfast

@@ -39,7 +39,4 @@ absl::StatusOr<size_t> ReadFull(int fd, char* data, size_t size, const std::stri
 /// Writes all of `data`; a full disk is ResourceExhausted.
 absl::Status WriteFull(int fd, std::string_view data, const std::string& path);
 
-/// The directory part of `path`; "." if it has none.
-std::string DirectoryOf(const std::string& path);
-
 }  // namespace holdfast

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/data/document_reader.h"
 #include "framework/data/file_io.h"

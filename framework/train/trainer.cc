@@ -11,9 +11,8 @@
 namespace holdfast {
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Model& model, Device& device, const TrainerOptions& options) {
-  const PassRunner::Options pass{.max_tokens = options.batch.microbatch_size * options.batch.sequence_length,
-                                 .arena_bytes = options.arena_bytes,
-                                 .seed = options.seed};
+  const PassRunner::Options pass{
+      .max_tokens = options.batch.microbatch_tokens(), .arena_bytes = options.arena_bytes, .seed = options.seed};
   HF_ASSIGN_OR_RETURN(auto runner, PassRunner::Create(model, device, pass));
   HF_ASSIGN_OR_RETURN(TrainingState state,
                       TrainingState::Create(model.layout(), model.compute_dtype(), device, runner->stream().ops()));
@@ -30,8 +29,7 @@ Trainer::Trainer(const ParameterLayout& layout, Device& device, const TrainerOpt
       store_(layout, state_.weights().compute(), device, runner_->stream().ops()) {}
 
 absl::StatusOr<StepResult> Trainer::Prepare(int64_t step, MicrobatchSource source, std::stop_token stop) {
-  const BatchConfig& batch = options_.batch;
-  const int64_t tokens = batch.microbatches * batch.microbatch_size * batch.sequence_length;
+  const int64_t tokens = options_.batch.step_tokens();
   store_.BeginStep(std::move(stop));
   ScalarSummationTree loss;
   for (int64_t i = 0; i < options_.batch.microbatches; ++i) {

@@ -9,7 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/framework/data/temporary_directory.h"
+#include "tests/framework/data/token_test_files.h"
 
 namespace holdfast {
 namespace {

@@ -8,7 +8,7 @@
 #include "framework/data/token_stats.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/framework/data/temporary_directory.h"
+#include "tests/framework/data/token_test_files.h"
 
 namespace holdfast {
 namespace {
@@ -27,12 +27,12 @@ class PackTest : public ::testing::Test {
   }
   // Packing must fail so, and leave only its input.
   void ExpectError(const std::string& input, const std::string& says, PackOptions options = {}) {
-    const size_t before = directory_.num_files();
+    const size_t before = directory_.List().size();
     options.inputs = {input};
     const auto report = Run(options);
     ASSERT_FALSE(report.ok()) << says;
     EXPECT_THAT(std::string(report.status().message()), HasSubstr(says));
-    EXPECT_EQ(directory_.num_files(), before);
+    EXPECT_EQ(directory_.List().size(), before);
   }
 
   TemporaryDirectory directory_;
@@ -118,7 +118,7 @@ TEST_F(PackTest, ValidationIsTheExactEnd) {
     tokens.insert(tokens.end(), end.begin(), end.end());
     EXPECT_TRUE(tokens == bytes_->Encode(text));
   }
-  EXPECT_EQ(directory_.num_files(), 3);
+  EXPECT_EQ(directory_.List().size(), 3);
 }
 
 TEST_F(PackTest, Failures) {

@@ -11,7 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/framework/data/temporary_directory.h"
+#include "tests/framework/data/token_test_files.h"
 
 namespace holdfast {
 namespace {
@@ -48,7 +48,7 @@ TEST(TokenFile, GivesBackWhatWasWritten) {
     file->Read(3'000'001 - 1000, absl::MakeSpan(part));
     EXPECT_TRUE(std::equal(part.begin(), part.end(), tokens.end() - 1000));
   }
-  EXPECT_EQ(directory.num_files(), 1);
+  EXPECT_EQ(directory.List().size(), 1);
   WriteTokens(directory / "none.bin", {});
   EXPECT_TRUE(ReadTokens(directory / "none.bin").empty());
 }
@@ -127,9 +127,9 @@ TEST(TokenFileWriter, LeavesNothingBehindUnlessFinished) {
   {
     auto writer = *TokenFileWriter::Create(directory / "a.bin", 256);
     ASSERT_TRUE(writer->Append({1, 2, 3}).ok());
-    EXPECT_EQ(directory.num_files(), 2);
+    EXPECT_EQ(directory.List().size(), 2);
   }
-  EXPECT_EQ(directory.num_files(), 1);
+  EXPECT_EQ(directory.List().size(), 1);
   EXPECT_EQ(ReadTokens(directory / "a.bin"), std::vector<int32_t>{7});
   EXPECT_FALSE(TokenFileWriter::Create(directory / "no/such/a.bin", 256).ok());
   EXPECT_FALSE(TokenFileWriter::Create(directory / "", 256).ok());
@@ -153,7 +153,7 @@ TEST(TokenFileWriter, DiskFull) {
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
     EXPECT_THAT(std::string(status.message()), HasSubstr(directory / "a.bin"));
     writer.reset();
-    EXPECT_EQ(directory.num_files(), 0);
+    EXPECT_EQ(directory.List().size(), 0);
   }
 }
 

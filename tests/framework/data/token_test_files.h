@@ -1,35 +1,17 @@
 #pragma once
-// A directory that lives as long as a test, and what tests of files need.
+// What tests of token files need: text and tokens in files of a temporary directory.
 
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "framework/data/token_file.h"
 #include "gtest/gtest.h"
+#include "tests/framework/base/temporary_directory.h"
 
 namespace holdfast {
-
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "holdfast_test_XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
-  }
-  ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
-
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  size_t num_files() const {
-    return std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator());
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 inline void WriteText(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;

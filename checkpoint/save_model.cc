@@ -45,7 +45,7 @@ absl::Status AppendRows(const TensorSlice& slice, ValueReader values, std::vecto
                         SafetensorsWriter& writer) {
   for (int64_t first = 0; first < slice.elements(); first += kBlockElements) {
     block.resize(static_cast<size_t>(std::min(kBlockElements, slice.elements() - first)));
-    values(slice.offset + first, absl::MakeSpan(block));
+    HF_RETURN_IF_ERROR(values(slice.offset + first, absl::MakeSpan(block)));
     HF_RETURN_IF_ERROR(writer.Append(block));
   }
   return absl::OkStatus();
@@ -55,7 +55,7 @@ absl::Status AppendRows(const TensorSlice& slice, ValueReader values, std::vecto
 absl::Status AppendTransposed(const TensorSlice& slice, ValueReader values, std::vector<float>& block,
                               SafetensorsWriter& writer) {
   std::vector<float> tensor(static_cast<size_t>(slice.elements()));
-  values(slice.offset, absl::MakeSpan(tensor));
+  HF_RETURN_IF_ERROR(values(slice.offset, absl::MakeSpan(tensor)));
   const int64_t rows_per_block = std::max<int64_t>(1, kBlockElements / std::max<int64_t>(slice.rows, 1));
   for (int64_t first = 0; first < slice.cols; first += rows_per_block) {
     const int64_t count = std::min(rows_per_block, slice.cols - first);

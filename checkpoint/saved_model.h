@@ -29,7 +29,7 @@ struct SavedModelFiles {
 };
 
 /// Copies values [first, first + out.size()) of the flat vector (fp32, canonical order) to `out`.
-using ValueReader = absl::FunctionRef<void(int64_t first, absl::Span<float> out)>;
+using ValueReader = absl::FunctionRef<absl::Status(int64_t first, absl::Span<float> out)>;
 
 /// Writes weights (stored as `dtype`; in memory at most one transposed tensor at a time) and files to `directory`,
 /// created if needed, every file by temporary + fsync + rename. An existing saved model is replaced file by file,

@@ -9,7 +9,7 @@
 namespace holdfast {
 namespace {
 
-/// Hands out tensors with shapes and without data.
+/// Hands out tensors with shapes and without data, and writes down who asked for what.
 class DryStore final : public UnitStore {
  public:
   explicit DryStore(const Model& model) : layout_(model.layout()) {
@@ -19,10 +19,21 @@ class DryStore final : public UnitStore {
     }
   }
 
-  absl::StatusOr<absl::Span<const Tensor>> Acquire(int unit) override { return Of(weights_, unit); }
-  void Release(int) override {}
-  absl::StatusOr<absl::Span<const Tensor>> BeginGradients(int unit) override { return Of(gradients_, unit); }
-  absl::Status EndGradients(int) override { return absl::OkStatus(); }
+  absl::StatusOr<absl::Span<const Tensor>> Acquire(int unit) override {
+    schedule_.push_back({StoreCall::Kind::kAcquire, unit});
+    return Of(weights_, unit);
+  }
+  void Release(int unit) override { schedule_.push_back({StoreCall::Kind::kRelease, unit}); }
+  absl::StatusOr<absl::Span<const Tensor>> BeginGradients(int unit) override {
+    schedule_.push_back({StoreCall::Kind::kBeginGradients, unit});
+    return Of(gradients_, unit);
+  }
+  absl::Status EndGradients(int unit) override {
+    schedule_.push_back({StoreCall::Kind::kEndGradients, unit});
+    return absl::OkStatus();
+  }
+
+  const UnitSchedule& schedule() const { return schedule_; }
 
  private:
   absl::Span<const Tensor> Of(const std::vector<Tensor>& tensors, int unit) const {
@@ -33,6 +44,7 @@ class DryStore final : public UnitStore {
 
   const ParameterLayout& layout_;
   std::vector<Tensor> weights_, gradients_;
+  UnitSchedule schedule_;
 };
 
 using PassMethod = absl::Status (Model::*)(const TokenBatch&, const PassContext&, float*);
@@ -44,7 +56,7 @@ PassPlan Plan(Model& model, PassMethod pass, int64_t batch, int64_t sequence) {
   const PassContext context{.ops = &ops, .arena = &arena, .store = &store, .random = {}};
   const TokenBatch tokens{.batch = batch, .sequence = sequence};
   HF_CHECK((model.*pass)(tokens, context, nullptr).ok());  // a dry pass can fail by a wrong size only
-  return {.arena_bytes = arena.peak_bytes(), .flops = ops.flops()};
+  return {.arena_bytes = arena.peak_bytes(), .flops = ops.flops(), .schedule = store.schedule()};
 }
 
 }  // namespace

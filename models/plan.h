@@ -8,12 +8,14 @@
 
 #include "framework/config/config.h"
 #include "framework/nn/model.h"
+#include "framework/nn/unit_schedule.h"
 
 namespace holdfast {
 
 struct PassPlan {
   size_t arena_bytes = 0;  // peak, exactly
   double flops = 0;        // of matrix products, the causal half of attention
+  UnitSchedule schedule;   // the pass's calls of its UnitStore
 };
 
 /// Sizes must be ones the model takes.

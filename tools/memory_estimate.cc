@@ -1,11 +1,14 @@
 #include "tools/memory_estimate.h"
 
+#include <algorithm>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "framework/base/status.h"
 #include "framework/metrics/progress.h"
-#include "framework/parallel/summation_tree.h"
+#include "framework/parallel/gather_plan.h"
+#include "framework/parallel/sharded_store.h"
 
 namespace holdfast {
 namespace {
@@ -22,29 +25,56 @@ double AvailableHostBytes() {
   return 0;
 }
 
+/// Unsharded gradients that exist at once: of the units that a pass has open, and of some that are being reduced.
+double OpenGradients(const ParameterLayout& layout) {
+  double largest = 0;
+  for (const Unit& unit : layout.units()) largest = std::max(largest, static_cast<double>(unit.elements));
+  const auto of = [&](size_t unit) { return static_cast<double>(layout.units()[unit].elements); };
+  return of(0) + of(layout.units().size() - 1) + 3 * largest;
+}
+
 }  // namespace
 
-MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layout, size_t activation_bytes) {
-  const auto n = static_cast<double>(layout.elements());
-  double matrices = 0;
-  for (const ParameterSpec& p : layout.parameters()) {
-    if (p.is_matrix()) matrices += static_cast<double>(p.shape.elements());
-  }
+MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layout, size_t activation_bytes,
+                              const UnitSchedule& schedule) {
+  const auto workers = static_cast<size_t>(config.elastic.workers);
+  const Placement placement(std::vector<std::string>(workers, "here"), config.parallel);
   const bool bf16 = config.train.compute_dtype == ComputeDType::kBF16;
-  return {.weights = n * 4 + (bf16 ? matrices * 2 : 0.0),
-          .gradients = n * 4 * SummationTree::MaxBuffers(config.batch.microbatches),
-          .optimizer = n * 8,
+  const ShardMap map(layout, bf16 ? DType::kBF16 : DType::kF32, placement.num_shards(), placement.num_groups());
+  const auto n = static_cast<double>(layout.elements());
+  const double shards = placement.num_shards();
+  const double held = n * static_cast<double>(placement.HeldShards(0).size()) / shards;
+  const bool alone = placement.Group(0).size() == 1;
+
+  double image = 0;
+  std::vector<int64_t> unit_bytes;
+  for (int u = 0; u < layout.num_units(); ++u) {
+    unit_bytes.push_back(map.ImageBytes(u));
+    image += static_cast<double>(map.ImageBytes(u));
+  }
+  double served = image;
+  if (!alone && config.parallel.sharding == Sharding::kFullShard) {
+    served = image / shards;
+    for (const int64_t slot : PlanGathers(schedule, 1, unit_bytes, 1).slot_bytes) served += static_cast<double>(slot);
+  }
+  const int buffers = SummationTree::MaxBuffers(config.batch.microbatches);
+  const double local = ShardedStore::Mode(placement) == ReductionMode::kOnce ? n * buffers : OpenGradients(layout);
+  const double reduced = workers == 1 ? 0 : n / placement.num_slices() * buffers + held;
+  return {.weights = served + (bf16 ? held * 4 : (held - n / shards) * 4),
+          .gradients = (local + reduced) * 4,
+          .optimizer = held * 8,
           .activations = static_cast<double>(activation_bytes)};
 }
 
-absl::Status CheckHostMemory(const MemoryEstimate& e) {
-  const double available = AvailableHostBytes();
+absl::Status CheckHostMemory(const MemoryEstimate& e, int64_t workers_here) {
+  const double available = AvailableHostBytes() / static_cast<double>(workers_here);
   if (available == 0 || e.total() <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      "this run needs ", FormatBytes(e.total()), " of memory (weights ", FormatBytes(e.weights), ", gradients ",
-      FormatBytes(e.gradients), ", optimizer ", FormatBytes(e.optimizer), ", activations ", FormatBytes(e.activations),
-      "), but only ", FormatBytes(available),
-      " are available; lower batch.microbatch_size or batch.microbatches, set train.recompute: block, or use a smaller "
+      workers_here == 1 ? "this run" : "each worker of this run", " needs ", FormatBytes(e.total()),
+      " of memory (weights ", FormatBytes(e.weights), ", gradients ", FormatBytes(e.gradients), ", optimizer ",
+      FormatBytes(e.optimizer), ", activations ", FormatBytes(e.activations), "), but only ", FormatBytes(available),
+      workers_here == 1 ? " are" : " for each are",
+      " available; lower batch.microbatch_size or batch.microbatches, set train.recompute: block, or use a smaller "
       "model"));
 }
 

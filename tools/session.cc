@@ -19,6 +19,16 @@ namespace {
 constexpr int64_t kMaxConfigJsonBytes = 1 << 20;
 constexpr int64_t kDefaultContext = 1024;
 
+/// All values of a saved model whose shape must be that of `config`.
+absl::StatusOr<std::vector<float>> LoadSavedWeights(const std::string& directory, const ModelConfig& config,
+                                                    const ParameterLayout& layout) {
+  std::vector<float> values(static_cast<size_t>(layout.elements()));
+  const auto ignorable = [&](const std::string& name) { return IsIgnorableHuggingFaceTensor(config, name); };
+  HF_RETURN_IF_ERROR(
+      LoadWeights(directory, layout, HuggingFaceTensorMap(config, layout), ignorable, absl::MakeSpan(values)));
+  return values;
+}
+
 bool Exists(const std::string& path) {
   struct stat info {};
   return stat(path.c_str(), &info) == 0;
@@ -40,22 +50,11 @@ absl::StatusOr<std::unique_ptr<Model>> MakeModel(const Config& config, Device& d
   return MakeTransformer(config.model, options, device);
 }
 
-absl::Status LoadSavedWeights(const std::string& directory, const ModelConfig& config, Weights& weights) {
-  const ParameterLayout& layout = weights.layout();
-  std::vector<float> values(static_cast<size_t>(layout.elements()));
-  const auto ignorable = [&](const std::string& name) { return IsIgnorableHuggingFaceTensor(config, name); };
-  HF_RETURN_IF_ERROR(
-      LoadWeights(directory, layout, HuggingFaceTensorMap(config, layout), ignorable, absl::MakeSpan(values)));
-  weights.Set(values);
-  return absl::OkStatus();
-}
-
-absl::Status SaveWeights(const std::string& directory, const Config& config, const Weights& weights) {
-  const ParameterLayout& layout = weights.layout();
+absl::Status SaveWeights(const std::string& directory, const Config& config, const ParameterLayout& layout,
+                         const ReadWeightsFn& read) {
   const bool bytes = config.data.tokenizer == "bytes";
   const SavedModelFiles files{.config_json = HuggingFaceConfigJson(config.model, config.data.tokenizer),
                               .tokenizer_path = bytes ? "" : config.data.tokenizer};
-  const auto read = [&](int64_t first, absl::Span<float> out) { weights.Read(first, out); };
   return SaveModel(directory, layout, HuggingFaceTensorMap(config.model, layout), read, FileDType::kF32, files);
 }
 
@@ -64,6 +63,29 @@ absl::StatusOr<size_t> ArenaBytes(Model& model, int64_t vocab_size, int64_t batc
   if (training) bytes = std::max(bytes, PlanTraining(model, batch, sequence).arena_bytes);
   const size_t logits = (static_cast<size_t>(vocab_size) * sizeof(float) + 63) / 64 * 64;
   return std::max(bytes, PlanLastLogits(model, 1, sequence).arena_bytes + logits);
+}
+
+absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, Model& model) {
+  const int64_t batch = config.batch.microbatch_size, sequence = config.batch.sequence_length;
+  TrainerOptions options{.batch = config.batch,
+                         .optimizer = config.optimizer,
+                         .schedule = config.schedule,
+                         .parallel = config.parallel,
+                         .total_steps = config.train.steps,
+                         .seed = config.run.seed,
+                         .training_schedule = PlanTraining(model, batch, sequence).schedule,
+                         .evaluation_schedule = PlanEvaluation(model, batch, sequence).schedule,
+                         .transfer_timeout = std::chrono::milliseconds(config.elastic.collective_timeout_ms)};
+  HF_ASSIGN_OR_RETURN(options.arena_bytes,
+                      ArenaBytes(model, config.model.vocab_size, batch, sequence, /*training=*/true));
+  if (config.train.init_from.empty()) return options;
+  HF_ASSIGN_OR_RETURN(std::vector<float> values,
+                      LoadSavedWeights(config.train.init_from, config.model, model.layout()));
+  options.initial_weights = [values = std::move(values)](int64_t first, absl::Span<float> out) {
+    std::copy_n(values.begin() + first, out.size(), out.begin());
+    return absl::OkStatus();
+  };
+  return options;
 }
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& path, const LoadOptions& options) {
@@ -94,8 +116,9 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& p
   kernels::Ops& ops = loaded->runner->stream().ops();
   HF_ASSIGN_OR_RETURN(Weights weights, Weights::Create(model.layout(), model.compute_dtype(), *loaded->device, ops));
   loaded->weights = std::make_unique<Weights>(std::move(weights));
-  HF_RETURN_IF_ERROR(LoadSavedWeights(directory, parsed.model, *loaded->weights));
-  loaded->store = std::make_unique<ResidentStore>(model.layout(), loaded->weights->compute(), *loaded->device, ops);
+  HF_ASSIGN_OR_RETURN(const std::vector<float> values, LoadSavedWeights(directory, parsed.model, model.layout()));
+  loaded->weights->Set(values);
+  loaded->store = std::make_unique<ResidentStore>(model.layout(), loaded->weights->compute());
   return loaded;
 }
 

@@ -10,7 +10,7 @@
 #include "framework/nn/model.h"
 #include "framework/nn/weights.h"
 #include "framework/parallel/resident_store.h"
-#include "framework/train/pass_runner.h"
+#include "framework/train/trainer.h"
 
 namespace holdfast {
 
@@ -19,11 +19,12 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const TrainConfig& config);
 /// The model of a config on `device`.
 absl::StatusOr<std::unique_ptr<Model>> MakeModel(const Config& config, Device& device);
 
-/// Loads the weights of a saved model directory whose shape must be that of `config`.
-absl::Status LoadSavedWeights(const std::string& directory, const ModelConfig& config, Weights& weights);
+/// Writes the weights that `read` gives, and the tokenizer of `config`, as a saved model.
+absl::Status SaveWeights(const std::string& directory, const Config& config, const ParameterLayout& layout,
+                         const ReadWeightsFn& read);
 
-/// Writes `weights` and the tokenizer of `config` as a saved model.
-absl::Status SaveWeights(const std::string& directory, const Config& config, const Weights& weights);
+/// What the trainer of a config needs to know; plans the model's passes and reads train.init_from, if it is set.
+absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, Model& model);
 
 /// A saved model for evaluation and sampling. Members are in order of construction.
 struct LoadedModel {

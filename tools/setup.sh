@@ -8,8 +8,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 packages=(
   g++ cmake ninja-build ccache pkg-config
-  libabsl-dev libcli11-dev libdnnl-dev libhwy-dev libpcre2-dev libxxhash-dev libyaml-cpp-dev
-  nlohmann-json3-dev
+  libabsl-dev libcli11-dev libcurl4-openssl-dev libdnnl-dev libgloo-dev libgrpc++-dev libhwy-dev libopenmpi-dev
+  libpcre2-dev libprotobuf-dev libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev openmpi-bin protobuf-compiler
+  protobuf-compiler-grpc
   libbenchmark-dev libgmock-dev libgtest-dev
 )
 for argument in "$@"; do

@@ -1,14 +1,15 @@
-// holdfast train: one worker from a config file to a saved model.
+// holdfast train: from a config file to a saved model. One worker lives in this process; several are processes of their
+// own, started and watched by this one, which is then their coordinator and agent.
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "elastic/worker/run_loop.h"
+#include "elastic/coordinator/in_process_link.h"
 #include "elastic/worker/stop_signal.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
@@ -16,8 +17,9 @@
 #include "models/sampler.h"
 #include "tools/command.h"
 #include "tools/loss_plot.h"
-#include "tools/memory_estimate.h"
 #include "tools/session.h"
+#include "tools/train_with_workers.h"
+#include "tools/training_session.h"
 
 namespace holdfast {
 namespace {
@@ -25,52 +27,11 @@ namespace {
 struct Arguments {
   std::string config_path, run_dir;
   std::vector<std::string> overrides;
+  int64_t workers = 0;
   bool overwrite = false;
 };
 
-/// The parts of a run in order of construction.
-struct Session {
-  std::optional<Dataset> training, validation;
-  std::unique_ptr<const Tokenizer> tokenizer;
-  std::unique_ptr<Device> device;
-  std::unique_ptr<Model> model;
-  std::unique_ptr<Trainer> trainer;
-};
-
-absl::Status OpenData(const Config& config, Session& session) {
-  const int64_t sequence = config.batch.sequence_length;
-  HF_ASSIGN_OR_RETURN(session.training, Dataset::Open(config.data.train, sequence, config.model.vocab_size));
-  if (!config.data.validation.empty()) {
-    HF_ASSIGN_OR_RETURN(session.validation, Dataset::Open(config.data.validation, sequence, config.model.vocab_size));
-  }
-  HF_ASSIGN_OR_RETURN(session.tokenizer, OpenTokenizer(config.data.tokenizer));
-  if (session.tokenizer->vocab_size() > config.model.vocab_size) {
-    return absl::InvalidArgumentError(absl::StrCat("the tokenizer ", config.data.tokenizer, " has ",
-                                                   session.tokenizer->vocab_size(),
-                                                   " tokens, model.vocab_size is only ", config.model.vocab_size));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status BuildTrainer(const Config& config, Session& session) {
-  HF_ASSIGN_OR_RETURN(session.device, MakeDevice(config.train));
-  HF_ASSIGN_OR_RETURN(session.model, MakeModel(config, *session.device));
-  HF_ASSIGN_OR_RETURN(const size_t arena_bytes,
-                      ArenaBytes(*session.model, config.model.vocab_size, config.batch.microbatch_size,
-                                 config.batch.sequence_length, /*training=*/true));
-  HF_RETURN_IF_ERROR(CheckHostMemory(EstimateMemory(config, session.model->layout(), arena_bytes)));
-  const TrainerOptions options{.batch = config.batch,
-                               .optimizer = config.optimizer,
-                               .schedule = config.schedule,
-                               .total_steps = config.train.steps,
-                               .seed = config.run.seed,
-                               .arena_bytes = arena_bytes};
-  HF_ASSIGN_OR_RETURN(session.trainer, Trainer::Create(*session.model, *session.device, options));
-  if (config.train.init_from.empty()) return absl::OkStatus();
-  return LoadSavedWeights(config.train.init_from, config.model, session.trainer->state().weights());
-}
-
-void PrintHeader(const Config& config, const RunDirectory& directory, const Session& session) {
+void PrintHeader(const Config& config, const RunDirectory& directory, const TrainingSession& session) {
   std::printf("%s\n", PrintConfig(config).c_str());
   std::printf("device      %s\n", session.device->name().c_str());
   std::printf("parameters  %s\n", FormatCount(static_cast<double>(session.model->layout().elements())).c_str());
@@ -78,66 +39,80 @@ void PrintHeader(const Config& config, const RunDirectory& directory, const Sess
               FormatCount(static_cast<double>(session.training->num_tokens())).c_str(),
               FormatCount(static_cast<double>(session.training->num_samples())).c_str(),
               static_cast<int>(config.batch.sequence_length));
+  std::printf("workers     %d\n", static_cast<int>(config.elastic.workers));
   std::printf("run         %s\n\n", directory.root().c_str());
   std::fflush(stdout);
 }
 
-absl::Status PrintSample(const Config& config, Session& session, std::stop_token stop) {
-  const SampleOptions options{.tokens = config.log.sample_bytes, .context = config.batch.sequence_length};
-  std::vector<int32_t> prompt = session.tokenizer->Encode("\n");
-  if (prompt.empty() || options.tokens == 0) return absl::OkStatus();
+/// What the model that was saved writes.
+absl::Status PrintSample(const Config& config, const RunDirectory& directory, std::stop_token stop) {
+  if (config.log.sample_bytes == 0) return absl::OkStatus();
+  HF_ASSIGN_OR_RETURN(const auto model, LoadSavedModel(directory.model(), {.compute_dtype = config.train.compute_dtype,
+                                                                           .threads = config.train.threads,
+                                                                           .sequence = config.batch.sequence_length}));
+  const std::vector<int32_t> prompt = model->tokenizer->Encode("\n");
+  if (prompt.empty()) return absl::OkStatus();
   std::printf("\nsample:\n");
   const auto next = [&](absl::Span<const int32_t> tokens) {
-    return session.trainer->NextLogits(tokens, config.model.vocab_size);
+    return model->runner->NextLogits(tokens, config.model.vocab_size, *model->store);
   };
   const auto accept = [&](int32_t) { return !stop.stop_requested(); };
+  const SampleOptions options{.tokens = config.log.sample_bytes, .context = config.batch.sequence_length};
   HF_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, GenerateTokens(next, prompt, options, accept));
-  std::printf("%s\n", session.tokenizer->Decode(tokens).c_str());
+  std::printf("%s\n", model->tokenizer->Decode(tokens).c_str());
   return absl::OkStatus();
+}
+
+absl::StatusOr<CoordinatorShell::Outcome> TrainHere(const Config& config, const RunDirectory& directory,
+                                                    TrainingSession& session, const StopSignal& stop_signal) {
+  InProcessLink link;
+  HF_ASSIGN_OR_RETURN(const auto coordinator, CoordinatorShell::Create(config, directory, {}, link, nullptr));
+  link.Attach(*coordinator);
+  const std::stop_callback on_stop(stop_signal.token(), [&] { coordinator->RequestStop(stop_signal.received()); });
+  RunWorker(config, directory, {}, session, link);
+  return coordinator->Wait();
+}
+
+absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory,
+                           const CoordinatorShell::Outcome& outcome, const StopSignal& stop_signal) {
+  const bool stopped = outcome.exit_code > 128;
+  if (outcome.exit_code != 0 && !stopped) return absl::InternalError(outcome.reason);
+  if (!stopped) {
+    HF_RETURN_IF_ERROR(PlotLoss(directory));
+    if (outcome.validation_loss.has_value()) std::printf("validation loss  %.4f\n", *outcome.validation_loss);
+    HF_RETURN_IF_ERROR(PrintSample(config, directory, stop_signal.token()));
+  }
+  if (outcome.steps > 0) {
+    std::printf("\nmodel       %s\nmetrics     %s\n", directory.model().c_str(), directory.metrics().c_str());
+  }
+  if (!stopped) std::printf("loss curve  %s\n", directory.loss_plot().c_str());
+  if (stopped) {
+    std::printf("stopped by signal %d after step %d%s\n", outcome.exit_code - 128, static_cast<int>(outcome.steps),
+                outcome.steps > 0 ? "; the model of that step is saved" : "");
+  }
+  return outcome.exit_code;
 }
 
 absl::StatusOr<int> Train(const Arguments& arguments) {
   StopSignal stop_signal;  // before any other thread
-  const absl::StatusOr<Config> loaded = LoadConfig(arguments.config_path, arguments.overrides);
+  std::vector<std::string> overrides = arguments.overrides;
+  if (arguments.workers > 0) overrides.push_back(absl::StrCat("elastic.workers=", arguments.workers));
+  const absl::StatusOr<Config> loaded = LoadConfig(arguments.config_path, overrides);
   if (!loaded.ok()) {
     std::fprintf(stderr, "%s\n", std::string(loaded.status().message()).c_str());
     return kExitUsage;
   }
   const Config& config = *loaded;
-  RunDirectory directory(arguments.run_dir.empty() ? "runs/" + config.run.name : arguments.run_dir);
-
-  Session session;
-  HF_RETURN_IF_ERROR(OpenData(config, session));
-  HF_RETURN_IF_ERROR(BuildTrainer(config, session));
+  const RunDirectory directory(arguments.run_dir.empty() ? "runs/" + config.run.name : arguments.run_dir);
+  const bool here = config.elastic.workers == 1;
+  HF_ASSIGN_OR_RETURN(const auto session, OpenTrainingSession(config, config.elastic.workers, /*check_only=*/!here));
   HF_RETURN_IF_ERROR(directory.Create(arguments.overwrite));
   HF_RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
-  PrintHeader(config, directory, session);
-
-  const SampleOrder order(session.training->num_samples(), config.run.seed, config.data.shuffle);
-  const BatchShape shape{config.batch.microbatches, config.batch.microbatch_size};
-  Loader loader(*session.training, order, {.shape = shape, .threads = static_cast<int>(config.data.loader_threads)});
-  RunConsole console(config.train.steps, config.log.every_steps);
-  RunParts parts;
-  parts.config = &config;
-  parts.trainer = session.trainer.get();
-  parts.loader = &loader;
-  parts.validation = session.validation.has_value() ? &*session.validation : nullptr;
-  parts.directory = &directory;
-  parts.console = &console;
-  parts.save_model = [&] { return SaveWeights(directory.model(), config, session.trainer->state().weights()); };
-
-  HF_ASSIGN_OR_RETURN(const RunOutcome outcome, RunTraining(parts, stop_signal.token()));
-  if (!outcome.stopped) {
-    HF_RETURN_IF_ERROR(PlotLoss(directory));
-    if (outcome.validation_loss.has_value()) std::printf("validation loss  %.4f\n", *outcome.validation_loss);
-    HF_RETURN_IF_ERROR(PrintSample(config, session, stop_signal.token()));
-  }
-  std::printf("\nmodel       %s\nmetrics     %s\nloss curve  %s\n", directory.model().c_str(),
-              directory.metrics().c_str(), directory.loss_plot().c_str());
-  if (stop_signal.received() == 0) return kExitDone;
-  std::printf("stopped by signal %d after step %d; the model of that step is saved\n", stop_signal.received(),
-              static_cast<int>(outcome.steps));
-  return 128 + stop_signal.received();
+  PrintHeader(config, directory, *session);
+  HF_ASSIGN_OR_RETURN(const CoordinatorShell::Outcome outcome, here
+                                                                   ? TrainHere(config, directory, *session, stop_signal)
+                                                                   : TrainWithWorkers(config, directory, stop_signal));
+  return Report(config, directory, outcome, stop_signal);
 }
 
 }  // namespace
@@ -146,6 +121,8 @@ void AddTrainCommand(CLI::App& parent, CommandBody& body) {
   CLI::App* command = parent.add_subcommand("train", "Train a model as a config file says");
   auto arguments = std::make_shared<Arguments>();
   command->add_option("CONFIG", arguments->config_path, "config file (YAML)")->required();
+  command->add_option("--workers", arguments->workers, "worker processes to start; default elastic.workers")
+      ->check(CLI::Range(int64_t{1}, int64_t{100'000}));
   command->add_option("--set", arguments->overrides, "override a value: section.key=value")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);

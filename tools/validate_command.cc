@@ -75,8 +75,8 @@ void PrintParameters(const ParameterLayout& layout) {
   PrintRow("total", FormatCount(static_cast<double>(layout.elements())));
 }
 
-void PrintMemory(const MemoryEstimate& estimate) {
-  std::printf("memory of one worker\n");
+void PrintMemory(const MemoryEstimate& estimate, int64_t workers) {
+  std::printf("memory of one worker of %d\n", static_cast<int>(workers));
   PrintRow("weights", FormatBytes(estimate.weights));
   PrintRow("gradients", FormatBytes(estimate.gradients));
   PrintRow("optimizer", FormatBytes(estimate.optimizer));
@@ -100,7 +100,7 @@ absl::StatusOr<int> Validate(const Arguments& arguments) {
   const PassPlan plan = PlanTraining(*model, batch.microbatch_size, batch.sequence_length);
   HF_ASSIGN_OR_RETURN(const size_t arena, ArenaBytes(*model, config.model.vocab_size, batch.microbatch_size,
                                                      batch.sequence_length, /*training=*/true));
-  PrintMemory(EstimateMemory(config, model->layout(), arena));
+  PrintMemory(EstimateMemory(config, model->layout(), arena, plan.schedule), config.elastic.workers);
 
   HF_ASSIGN_OR_RETURN(const double rate, MeasureMatmulRate(*device, model->compute_dtype()));
   const auto tokens = static_cast<double>(batch.step_tokens());

@@ -39,4 +39,22 @@ absl::Status CheckOutputParts(RankParts<Bytes> parts, int size, const char* what
   return absl::OkStatus();
 }
 
+absl::Status CheckGather(ConstBytes input, RankParts<Bytes> output, int rank, int size) {
+  HF_RETURN_IF_ERROR(CheckOutputParts(output, size, "all-gather output"));
+  const int64_t count = output.counts[static_cast<size_t>(rank)];
+  if (static_cast<int64_t>(input.size()) == count) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("all-gather: rank ", rank, " brings ", input.size(), " bytes, its count is ", count));
+}
+
+absl::Status CheckRank(int other, int size, const char* what) {
+  if (other >= 0 && other < size) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(what, " rank ", other, " in a world of ", size));
+}
+
+absl::Status CheckPeer(int other, int rank, int size, const char* what) {
+  if (other != rank) return CheckRank(other, size, what);
+  return absl::InvalidArgumentError(absl::StrCat(what, " rank ", other, ", which is the caller itself"));
+}
+
 }  // namespace holdfast

@@ -8,8 +8,7 @@
 //     communicators of the same members, each with its own thread.
 //   - All members call the same collectives in the same order, with sizes that agree.
 //   - A communicator that failed is finished: every later call fails with the first reason. Recovery is a new world
-//   with
-//     a new generation, and a new communicator. Only an InvalidArgument about the caller's own arguments leaves it
+//     with a new generation, and a new communicator. Only an InvalidArgument about the caller's own arguments leaves it
 //     usable.
 //
 // Codes: DeadlineExceeded (names the ranks waited for), Aborted (somebody called Abort, or another member failed; with
@@ -82,5 +81,11 @@ class Communicator {
 absl::Status CheckParts(RankParts<ConstBytes> parts, int size, const char* what);
 /// And no two of them overlap.
 absl::Status CheckOutputParts(RankParts<Bytes> parts, int size, const char* what);
+/// The arguments of AllGatherV on `rank`.
+absl::Status CheckGather(ConstBytes input, RankParts<Bytes> output, int rank, int size);
+/// InvalidArgument unless `other` is one of `size` ranks; `what` reads like "broadcast from".
+absl::Status CheckRank(int other, int size, const char* what);
+/// And another one than `rank`.
+absl::Status CheckPeer(int other, int rank, int size, const char* what);
 
 }  // namespace holdfast

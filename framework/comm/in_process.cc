@@ -21,12 +21,7 @@ class InProcessCommunicator final : public Communicator {
   uint64_t generation() const override { return rendezvous_->generation(); }
 
   absl::Status AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) override {
-    HF_RETURN_IF_ERROR(CheckOutputParts(output, size(), "all-gather output"));
-    if (static_cast<int64_t>(input.size()) != output.counts[static_cast<size_t>(rank_)]) {
-      return absl::InvalidArgumentError(absl::StrCat("all-gather: rank ", rank_, " brings ", input.size(),
-                                                     " bytes, its count is ",
-                                                     output.counts[static_cast<size_t>(rank_)]));
-    }
+    HF_RETURN_IF_ERROR(CheckGather(input, output, rank_, size()));
     return Collective({Kind::kAllGatherV, 0, {input, {}, {}}, output}, deadline);
   }
 
@@ -37,19 +32,19 @@ class InProcessCommunicator final : public Communicator {
   }
 
   absl::Status Broadcast(int root, Bytes data, Deadline deadline) override {
-    HF_RETURN_IF_ERROR(CheckRank(root, "broadcast from"));
+    HF_RETURN_IF_ERROR(CheckRank(root, size(), "broadcast from"));
     return Collective({Kind::kBroadcast, root, {data, {}, {}}, {data, {}, {}}}, deadline);
   }
 
   absl::Status Barrier(Deadline deadline) override { return Collective({Kind::kBarrier, 0, {}, {}}, deadline); }
 
   absl::Status Send(int to, uint32_t tag, ConstBytes data, Deadline deadline) override {
-    HF_RETURN_IF_ERROR(CheckPeer(to, "send to"));
+    HF_RETURN_IF_ERROR(CheckPeer(to, rank_, size(), "send to"));
     return rendezvous_->Send(rank_, to, tag, data, deadline);
   }
 
   absl::Status Receive(int from, uint32_t tag, Bytes data, Deadline deadline) override {
-    HF_RETURN_IF_ERROR(CheckPeer(from, "receive from"));
+    HF_RETURN_IF_ERROR(CheckPeer(from, rank_, size(), "receive from"));
     return rendezvous_->Receive(from, rank_, tag, data, deadline);
   }
 
@@ -58,16 +53,6 @@ class InProcessCommunicator final : public Communicator {
  private:
   absl::Status Collective(const InProcessRendezvous::Arguments& arguments, Deadline deadline) {
     return rendezvous_->Collective(rank_, sequence_++, arguments, deadline);
-  }
-
-  absl::Status CheckRank(int other, const char* what) const {
-    if (other >= 0 && other < size()) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(what, " rank ", other, " in a world of ", size()));
-  }
-
-  absl::Status CheckPeer(int other, const char* what) const {
-    if (other != rank_) return CheckRank(other, what);
-    return absl::InvalidArgumentError(absl::StrCat(what, " rank ", other, ", which is the caller itself"));
   }
 
   // Shared with the other members: whoever goes last frees it.

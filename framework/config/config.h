@@ -18,6 +18,7 @@ enum class ComputeDType { kBF16, kF32 };
 enum class RecomputeMode { kNone, kBlock };
 enum class ScheduleKind { kConstant, kCosine, kLinear, kWsd };
 enum class DeviceKind { kCpu, kCuda };
+enum class Sharding { kNoShard, kShardGradOp, kFullShard };
 
 struct RunConfig {
   std::string name = "run";
@@ -110,6 +111,45 @@ struct ScheduleConfig {
   bool operator==(const ScheduleConfig&) const = default;
 };
 
+/// How a step is spread over workers. Nothing here changes a bit of the result.
+struct ParallelConfig {
+  Sharding sharding = Sharding::kFullShard;
+  int64_t replicas = 1;  // replica groups (hybrid sharding): each group holds the whole model
+  int64_t mirrors = 1;   // holders of each piece of state besides its owner, on other nodes where there are any
+
+  bool operator==(const ParallelConfig&) const = default;
+};
+
+/// How a run reacts to workers that come, go, freeze or slow down. Time limits are ordered: heartbeat_interval_ms <
+/// heartbeat_timeout_ms < collective_timeout_ms < kill_timeout_ms.
+struct ElasticConfig {
+  int64_t workers = 1;      // wanted; `train --workers` sets it
+  int64_t min_workers = 1;  // with fewer the run waits
+  int64_t max_workers = 0;  // more are not admitted; 0 = workers
+  int64_t heartbeat_interval_ms = 200;
+  int64_t heartbeat_timeout_ms = 3000;    // silent for longer: hung, removed
+  int64_t collective_timeout_ms = 60000;  // of one transfer between workers
+  int64_t kill_timeout_ms = 120000;       // a worker that cannot abort a transfer for this long ends itself
+  int64_t progress_timeout_ms = 600000;   // heartbeats without progress for longer: hung, removed
+  int64_t join_timeout_ms = 60000;        // the first world waits this long for `workers`, then takes min_workers
+  int64_t lost_state_timeout_ms = 10000;  // how long holders of lost state may take to come back before the run fails
+  int64_t max_restarts = 100;             // of each worker, by its agent
+  double straggler_factor = 1.5;          // slower than this times the median: named
+  int64_t straggler_steps = 10;           // steps that are looked at
+  bool rebalance = false;                 // move microbatches away from stragglers
+
+  int64_t most_workers() const { return max_workers > 0 ? max_workers : workers; }
+  bool operator==(const ElasticConfig&) const = default;
+};
+
+/// Where incidents are reported. Secrets stand in files of their own, so that configs can be shown to anybody.
+struct AlertsConfig {
+  std::string slack_webhook_file;  // holds the URL of an incoming webhook; empty = none
+  std::string pagerduty_key_file;  // holds an events v2 integration key; empty = none
+
+  bool operator==(const AlertsConfig&) const = default;
+};
+
 struct LogConfig {
   int64_t every_steps = 1;           // console lines; metrics.jsonl has every step
   int64_t digest_every_steps = 100;  // state_digest in metrics.jsonl; the last step always has it; 0 = only there
@@ -126,6 +166,9 @@ struct Config {
   TrainConfig train;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
+  ParallelConfig parallel;
+  ElasticConfig elastic;
+  AlertsConfig alerts;
   LogConfig log;
 
   bool operator==(const Config&) const = default;

@@ -10,6 +10,8 @@ namespace {
 constexpr int64_t kMaxSequenceLength = int64_t{1} << 20;
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr int64_t kMaxThreads = 4096;
+constexpr int64_t kMaxWorkers = 100'000;
+constexpr int64_t kMaxMilliseconds = 24 * 3600 * int64_t{1000};
 
 Field Required(Field field) {
   field.required = true;
@@ -104,6 +106,34 @@ Section ScheduleTable(ScheduleConfig* schedule) {
            Double("min_lr_ratio", &schedule->min_lr_ratio, 0.0, 1.0)}};
 }
 
+Section ParallelTable(ParallelConfig* parallel) {
+  return {"parallel",
+          {Enum("sharding", &parallel->sharding), Int("replicas", &parallel->replicas, 1, kMaxWorkers),
+           Int("mirrors", &parallel->mirrors, 0, 16)}};
+}
+
+Section ElasticTable(ElasticConfig* elastic) {
+  return {"elastic",
+          {Int("workers", &elastic->workers, 1, kMaxWorkers), Int("min_workers", &elastic->min_workers, 1, kMaxWorkers),
+           Int("max_workers", &elastic->max_workers, 0, kMaxWorkers),
+           Int("heartbeat_interval_ms", &elastic->heartbeat_interval_ms, 10, kMaxMilliseconds),
+           Int("heartbeat_timeout_ms", &elastic->heartbeat_timeout_ms, 20, kMaxMilliseconds),
+           Int("collective_timeout_ms", &elastic->collective_timeout_ms, 30, kMaxMilliseconds),
+           Int("kill_timeout_ms", &elastic->kill_timeout_ms, 40, kMaxMilliseconds),
+           Int("progress_timeout_ms", &elastic->progress_timeout_ms, 100, kMaxMilliseconds),
+           Int("join_timeout_ms", &elastic->join_timeout_ms, 100, kMaxMilliseconds),
+           Int("lost_state_timeout_ms", &elastic->lost_state_timeout_ms, 0, kMaxMilliseconds),
+           Int("max_restarts", &elastic->max_restarts, 0, kMaxSteps),
+           Double("straggler_factor", &elastic->straggler_factor, 1.05, 100.0),
+           Int("straggler_steps", &elastic->straggler_steps, 3, 1000), Bool("rebalance", &elastic->rebalance)}};
+}
+
+Section AlertsTable(AlertsConfig* alerts) {
+  return {"alerts",
+          {String("slack_webhook_file", &alerts->slack_webhook_file, StringRule::kAny),
+           String("pagerduty_key_file", &alerts->pagerduty_key_file, StringRule::kAny)}};
+}
+
 Section LogTable(LogConfig* log) {
   return {"log",
           {Int("every_steps", &log->every_steps, 1, kMaxSteps),
@@ -123,9 +153,17 @@ std::vector<std::string> Section::Keys() const {
 }
 
 std::vector<Section> ConfigTable(Config* config) {
-  return {RunTable(&config->run),           ModelTable(&config->model), DataTable(&config->data),
-          BatchTable(&config->batch),       TrainTable(&config->train), OptimizerTable(&config->optimizer),
-          ScheduleTable(&config->schedule), LogTable(&config->log)};
+  return {RunTable(&config->run),
+          ModelTable(&config->model),
+          DataTable(&config->data),
+          BatchTable(&config->batch),
+          TrainTable(&config->train),
+          OptimizerTable(&config->optimizer),
+          ScheduleTable(&config->schedule),
+          ParallelTable(&config->parallel),
+          ElasticTable(&config->elastic),
+          AlertsTable(&config->alerts),
+          LogTable(&config->log)};
 }
 
 void ApplyFamilyPreset(Family family, ModelConfig* model) {

@@ -15,6 +15,7 @@ absl::Span<const char* const> EnumNames(ComputeDType);
 absl::Span<const char* const> EnumNames(RecomputeMode);
 absl::Span<const char* const> EnumNames(ScheduleKind);
 absl::Span<const char* const> EnumNames(DeviceKind);
+absl::Span<const char* const> EnumNames(Sharding);
 
 /// Name(Family::kGpt2) is "gpt2".
 template <class Enum>

@@ -82,6 +82,33 @@ void CheckValidation(const Config& config, Violations* violations) {
   }
 }
 
+void CheckOrder(const char* smaller_key, int64_t smaller, const char* larger_key, int64_t larger,
+                Violations* violations) {
+  if (smaller >= larger) {
+    violations->push_back({{smaller_key, larger_key},
+                           absl::StrCat(smaller_key, " ", smaller, " must be less than ", larger_key, " ", larger)});
+  }
+}
+
+void CheckElastic(const ElasticConfig& elastic, Violations* violations) {
+  CheckOrder("elastic.heartbeat_interval_ms", elastic.heartbeat_interval_ms, "elastic.heartbeat_timeout_ms",
+             elastic.heartbeat_timeout_ms, violations);
+  CheckOrder("elastic.heartbeat_timeout_ms", elastic.heartbeat_timeout_ms, "elastic.collective_timeout_ms",
+             elastic.collective_timeout_ms, violations);
+  CheckOrder("elastic.collective_timeout_ms", elastic.collective_timeout_ms, "elastic.kill_timeout_ms",
+             elastic.kill_timeout_ms, violations);
+  if (elastic.max_workers != 0 && elastic.max_workers < elastic.workers) {
+    violations->push_back(
+        {{"elastic.max_workers", "elastic.workers"},
+         absl::StrCat("max_workers ", elastic.max_workers, " is less than workers ", elastic.workers)});
+  }
+  if (elastic.min_workers > elastic.workers) {
+    violations->push_back(
+        {{"elastic.min_workers", "elastic.workers"},
+         absl::StrCat("min_workers ", elastic.min_workers, " is more than workers ", elastic.workers)});
+  }
+}
+
 }  // namespace
 
 void ResolveDerived(ModelConfig* model) {
@@ -96,6 +123,7 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   CheckBatch(config, &violations);
   CheckSchedule(config, &violations);
   CheckValidation(config, &violations);
+  CheckElastic(config.elastic, &violations);
   return violations;
 }
 

@@ -8,10 +8,11 @@ namespace holdfast {
 namespace {
 
 Loader::Options Normalised(Loader::Options options) {
-  if (options.num_indices <= 0) options.num_indices = options.shape.microbatches - options.first_index;
+  if (options.indices.empty()) {
+    for (int64_t i = 0; i < options.shape.microbatches; ++i) options.indices.push_back(i);
+  }
   options.microbatches_ahead = std::max<int64_t>(options.microbatches_ahead, 1);
-  HF_CHECK(options.first_index >= 0 && options.num_indices >= 1);
-  HF_CHECK(options.first_index + options.num_indices <= options.shape.microbatches);
+  HF_CHECK(options.indices.front() >= 0 && options.indices.back() < options.shape.microbatches);
   return options;
 }
 
@@ -29,6 +30,14 @@ Loader::~Loader() {
   threads_.clear();  // joins before the members they use are gone
 }
 
+int64_t Loader::StepOf(int64_t position) const {
+  return options_.first_step + position / static_cast<int64_t>(options_.indices.size());
+}
+
+int64_t Loader::IndexOf(int64_t position) const {
+  return options_.indices[static_cast<size_t>(position) % options_.indices.size()];
+}
+
 void Loader::Work(std::stop_token stop) {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -37,9 +46,7 @@ void Loader::Work(std::stop_token stop) {
     if (stop.stop_requested()) return;
     const int64_t position = next_to_read_++;
     lock.unlock();
-    Microbatch microbatch =
-        ReadMicrobatch(dataset_, order_, options_.shape, options_.first_step + position / options_.num_indices,
-                       options_.first_index + position % options_.num_indices);
+    Microbatch microbatch = ReadMicrobatch(dataset_, order_, options_.shape, StepOf(position), IndexOf(position));
     lock.lock();
     ready_.emplace(position, std::move(microbatch));
     changed_.notify_all();
@@ -48,8 +55,7 @@ void Loader::Work(std::stop_token stop) {
 
 absl::StatusOr<Microbatch> Loader::Next(int64_t step, int64_t index, std::stop_token stop) {
   std::unique_lock lock(mutex_);
-  HF_CHECK(step == options_.first_step + next_to_return_ / options_.num_indices);
-  HF_CHECK(index == options_.first_index + next_to_return_ % options_.num_indices);
+  HF_CHECK(step == StepOf(next_to_return_) && index == IndexOf(next_to_return_));
   if (options_.threads > 0) {
     changed_.wait(lock, stop, [this] { return ready_.contains(next_to_return_); });
   }

@@ -22,8 +22,9 @@ class Loader {
   struct Options {
     BatchShape shape;
     int64_t first_step = 0;
-    int64_t first_index = 0, num_indices = 0;  // the run of microbatches of each step read here; 0 = all of them
-    int threads = 1;                           // 0 = read in Next
+    std::vector<int64_t> indices =
+        {};           // the microbatches of each step that are read here, ascending; empty = all of them
+    int threads = 1;  // 0 = read in Next
     int64_t microbatches_ahead = 4;
   };
 
@@ -31,12 +32,14 @@ class Loader {
   Loader(const Dataset& dataset, const SampleOrder& order, const Options& options);
   ~Loader();
 
-  /// Microbatch `index` of `step`. Calls must follow the order step by step, index by index. Cancelled once `stop` is
-  /// requested.
+  /// Microbatch `index` of `step`. Calls must follow the order step by step, `indices` by `indices`. Cancelled once
+  /// `stop` is requested.
   absl::StatusOr<Microbatch> Next(int64_t step, int64_t index, std::stop_token stop);
 
  private:
   void Work(std::stop_token stop);
+  int64_t StepOf(int64_t position) const;
+  int64_t IndexOf(int64_t position) const;
 
   const Dataset& dataset_;
   const SampleOrder& order_;

@@ -20,7 +20,8 @@ namespace fs = std::filesystem;
 /// Everything a run may leave in its directory. The files that mark a directory as a run's come last, so that a removal
 /// that was interrupted can be taken up again.
 std::vector<std::string> RunFiles(const RunDirectory& run) {
-  return {run.model(), run.root() + "/logs", run.loss_plot(), run.events(), run.metrics(), run.config()};
+  return {run.model(),  run.logs(),    run.loss_plot(), run.coordinator_state(), run.coordinator_address(), run.token(),
+          run.events(), run.metrics(), run.config()};
 }
 
 bool Exists(const std::string& path) {

@@ -43,6 +43,10 @@ class RunDirectory {
   std::string metrics() const { return root_ + "/metrics.jsonl"; }
   std::string events() const { return root_ + "/events.jsonl"; }
   std::string model() const { return root_ + "/model"; }
+  std::string logs() const { return root_ + "/logs"; }
+  std::string coordinator_state() const { return root_ + "/coordinator.json"; }       // what survives its restart
+  std::string coordinator_address() const { return root_ + "/coordinator.address"; }  // HOST:PORT while it runs
+  std::string token() const { return root_ + "/coordinator.token"; }                  // secret, mode 0600
   std::string loss_plot() const { return root_ + "/loss.svg"; }
 
   /// Creates the directory. AlreadyExists with what to do if it holds a run and not `overwrite`; with it, the old run's

@@ -47,8 +47,9 @@ struct Unit {
 
 class ParameterLayout {
  public:
-  /// Rows of a chunk: as many as fit this many elements (1 MiB of fp32), at least one.
-  static constexpr int64_t kChunkElements = int64_t{1} << 18;
+  /// Rows of a chunk: as many as fit this many elements (256 KiB of fp32), at least one. Small enough that the shards
+  /// of a small model are balanced, large enough that a digest and a transfer per chunk cost nothing.
+  static constexpr int64_t kChunkElements = int64_t{1} << 16;
 
   /// `parameters` in canonical order, units 0, 1, ... contiguous and ascending; `unit_names` one per unit.
   ParameterLayout(std::vector<ParameterSpec> parameters, std::vector<std::string> unit_names);

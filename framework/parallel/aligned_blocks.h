@@ -21,7 +21,7 @@ struct AlignedBlock {
 inline std::vector<AlignedBlock> AlignedBlocks(int64_t first, int64_t count) {
   std::vector<AlignedBlock> blocks;
   while (count > 0) {
-    const int fits = std::bit_width(static_cast<uint64_t>(count)) - 1;
+    const int fits = static_cast<int>(std::bit_width(static_cast<uint64_t>(count))) - 1;
     const int aligned = first == 0 ? fits : std::countr_zero(static_cast<uint64_t>(first));
     const int level = std::min(fits, aligned);
     blocks.push_back({first, level});

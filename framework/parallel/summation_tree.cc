@@ -9,56 +9,88 @@ namespace holdfast {
 
 SummationTree::SummationTree(Device& device, kernels::Ops& ops, int64_t n) : device_(device), ops_(ops), n_(n) {}
 
-absl::StatusOr<float*> SummationTree::Open() {
-  HF_CHECK(!open_.has_value());
+absl::StatusOr<size_t> SummationTree::TakeBuffer() {
   if (free_.empty()) {
     HF_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device_, static_cast<size_t>(n_) * sizeof(float)));
     free_.push_back(buffers_.size());
     buffers_.push_back(std::move(buffer));
   }
-  open_ = free_.back();
+  const size_t buffer = free_.back();
   free_.pop_back();
+  return buffer;
+}
+
+absl::StatusOr<float*> SummationTree::Open() {
+  HF_CHECK(!open_.has_value());
+  HF_ASSIGN_OR_RETURN(open_, TakeBuffer());
   return buffers_[*open_].as<float>();
 }
 
-void SummationTree::Close(int level) {
-  HF_CHECK(open_.has_value() && count_ % (int64_t{1} << level) == 0);
+void SummationTree::Close() {
+  HF_CHECK(open_.has_value());
   const size_t buffer = *open_;
   open_.reset();
-  count_ += int64_t{1} << level;
-  Merge(level, buffer);
+  Append({next_, 0}, buffer);
 }
 
-void SummationTree::Merge(int level, size_t buffer) {
-  for (auto it = partial_.find(level); it != partial_.end(); it = partial_.find(++level)) {
-    const size_t earlier = it->second;
-    ops_.Add(buffers_[earlier].as<float>(), buffers_[buffer].as<float>(), n_);
-    free_.push_back(buffer);
-    buffer = earlier;
-    partial_.erase(it);
+absl::Status SummationTree::Push(const float* sum, int level) {
+  AlignedBlock block{next_, level};
+  HF_CHECK(!open_.has_value() && next_ % (int64_t{1} << level) == 0);
+  if (JoinsLast(block)) {  // saves the copy
+    const Entry earlier = partial_.back();
+    partial_.pop_back();
+    ops_.Add(buffers_[earlier.buffer].as<float>(), sum, n_);
+    next_ += int64_t{1} << level;
+    Append({earlier.block.first, level + 1}, earlier.buffer);
+    return absl::OkStatus();
   }
-  partial_[level] = buffer;
+  HF_ASSIGN_OR_RETURN(const size_t buffer, TakeBuffer());
+  ops_.Copy(buffers_[buffer].data(), sum, static_cast<size_t>(n_) * sizeof(float));
+  Append(block, buffer);
+  return absl::OkStatus();
+}
+
+bool SummationTree::JoinsLast(const AlignedBlock& block) const {
+  return !partial_.empty() && partial_.back().block.level == block.level &&
+         partial_.back().block.first % (int64_t{2} << block.level) == 0;
+}
+
+void SummationTree::Append(AlignedBlock block, size_t buffer) {
+  next_ = block.first + (int64_t{1} << block.level);
+  while (JoinsLast(block)) {
+    const Entry earlier = partial_.back();
+    partial_.pop_back();
+    ops_.Add(buffers_[earlier.buffer].as<float>(), buffers_[buffer].as<float>(), n_);
+    free_.push_back(buffer);
+    buffer = earlier.buffer;
+    block = {earlier.block.first, block.level + 1};
+  }
+  partial_.push_back({block, buffer});
 }
 
 float* SummationTree::Finish() {
-  HF_CHECK(!open_.has_value() && !partial_.empty());
-  auto it = partial_.begin();
-  size_t sum = it->second;
-  for (it = partial_.erase(it); it != partial_.end(); it = partial_.erase(it)) {
-    ops_.Add(buffers_[it->second].as<float>(), buffers_[sum].as<float>(), n_);
-    free_.push_back(sum);
-    sum = it->second;
+  HF_CHECK(!open_.has_value() && !partial_.empty() && partial_.front().block.first == 0);
+  while (partial_.size() > 1) {
+    const size_t later = partial_.back().buffer;
+    partial_.pop_back();
+    ops_.Add(buffers_[partial_.back().buffer].as<float>(), buffers_[later].as<float>(), n_);
+    free_.push_back(later);
   }
-  partial_[0] = sum;
-  return buffers_[sum].as<float>();
+  return buffers_[partial_.front().buffer].as<float>();
 }
 
-void SummationTree::Reset() {
+std::vector<SummationTree::Partial> SummationTree::Partials() const {
+  std::vector<Partial> result;
+  for (const Entry& entry : partial_) result.push_back({entry.block, buffers_[entry.buffer].as<float>()});
+  return result;
+}
+
+void SummationTree::Reset(int64_t first) {
   if (open_.has_value()) free_.push_back(*open_);
   open_.reset();
-  for (const auto& [level, buffer] : partial_) free_.push_back(buffer);
+  for (const Entry& entry : partial_) free_.push_back(entry.buffer);
   partial_.clear();
-  count_ = 0;
+  next_ = first;
 }
 
 size_t SummationTree::bytes() const { return buffers_.size() * static_cast<size_t>(n_) * sizeof(float); }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "framework/parallel/aligned_blocks.h"
 #include "framework/tensor/tensor.h"
 
 namespace holdfast {
@@ -21,36 +22,53 @@ namespace holdfast {
 ///   float* sum = tree.Finish();  ...  tree.Reset();
 class SummationTree {
  public:
+  /// The finished sum of an aligned block.
+  struct Partial {
+    AlignedBlock block;
+    const float* sum = nullptr;
+  };
+
   /// `device` and `ops` must outlive the tree.
   SummationTree(Device& device, kernels::Ops& ops, int64_t n);
 
   /// A buffer for the next contribution, uninitialised.
   absl::StatusOr<float*> Open();
-  /// Adds the opened buffer as contribution number `count()`, or, with `level` > 0, as the finished sum of the next
-  /// 2^level contributions (count() must be a multiple of 2^level).
-  void Close(int level = 0);
+  /// Adds the opened buffer as contribution number next().
+  void Close();
+  /// Adds `sum` (n), the finished sum of contributions next() .. next() + 2^level - 1, next() being a multiple of
+  /// 2^level. `sum` may be changed afterwards.
+  absl::Status Push(const float* sum, int level);
 
-  /// The sum of everything closed so far (at least one contribution); valid until Reset.
+  /// The sum of everything closed so far (at least one contribution, the first being number 0); valid until Reset.
   float* Finish();
-  /// Forgets all contributions, keeps the memory.
-  void Reset();
+  /// What has been closed so far, as the fewest aligned blocks in order; valid until the next call.
+  std::vector<Partial> Partials() const;
+  /// Forgets all contributions, keeps the memory. The next one is number `first`.
+  void Reset(int64_t first = 0);
 
-  int64_t count() const { return count_; }
+  int64_t next() const { return next_; }
   size_t bytes() const;
   /// How many buffers a sum of `contributions` pushed one by one needs: the one being written and the partial sums.
   static int MaxBuffers(int64_t contributions);
 
  private:
-  void Merge(int level, size_t buffer);
+  struct Entry {
+    AlignedBlock block;
+    size_t buffer = 0;
+  };
+
+  absl::StatusOr<size_t> TakeBuffer();
+  bool JoinsLast(const AlignedBlock& block) const;
+  void Append(AlignedBlock block, size_t buffer);
 
   Device& device_;
   kernels::Ops& ops_;
   int64_t n_;
-  int64_t count_ = 0;
+  int64_t next_ = 0;
   std::vector<Buffer> buffers_;
   std::vector<size_t> free_;
   std::optional<size_t> open_;
-  std::map<int, size_t> partial_;  // level -> buffer
+  std::vector<Entry> partial_;  // ascending
 };
 
 /// The same association for one number (losses, statistics).

@@ -50,7 +50,9 @@ class CpuDevice final : public Device {
   }
 
   void Free(void* data, size_t) override { std::free(data); }
-  std::unique_ptr<Stream> CreateStream() override { return std::make_unique<CpuStream>(threads_); }
+  std::unique_ptr<Stream> CreateStream(StreamKind kind) override {
+    return std::make_unique<CpuStream>(kind == StreamKind::kCompute ? threads_ : 1);
+  }
   void CopyToHost(void* host, const void* device, size_t bytes) override { std::memcpy(host, device, bytes); }
   void CopyFromHost(void* device, const void* host, size_t bytes) override { std::memcpy(device, host, bytes); }
 

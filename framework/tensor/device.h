@@ -2,6 +2,7 @@
 // Devices and their streams. A device owns memory, a stream orders operations on it.
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -20,6 +21,11 @@ class Stream {
   virtual size_t scratch_bytes() const = 0;
 };
 
+enum class StreamKind : uint8_t {
+  kCompute,   // may use the whole device
+  kTransfer,  // beside a compute stream: a CPU runs it on the calling thread alone
+};
+
 /// Thread-safe. Outlives its buffers and streams.
 class Device {
  public:
@@ -30,7 +36,7 @@ class Device {
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
   virtual void Free(void* data, size_t bytes) = 0;
 
-  virtual std::unique_ptr<Stream> CreateStream() = 0;
+  virtual std::unique_ptr<Stream> CreateStream(StreamKind kind = StreamKind::kCompute) = 0;
   virtual void CopyToHost(void* host, const void* device, size_t bytes) = 0;
   virtual void CopyFromHost(void* device, const void* host, size_t bytes) = 0;
 };

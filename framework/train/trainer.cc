@@ -7,99 +7,262 @@
 
 #include "framework/base/status.h"
 #include "framework/optim/schedule.h"
+#include "framework/parallel/transfer.h"
 
 namespace holdfast {
+namespace {
 
-absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Model& model, Device& device, const TrainerOptions& options) {
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// Everybody's numbers, one rank after the other; counts[r] of them from rank r.
+absl::StatusOr<std::vector<double>> AllGatherDoubles(Communicator* world, const std::vector<double>& mine,
+                                                     const std::vector<size_t>& counts,
+                                                     std::chrono::milliseconds timeout) {
+  if (world == nullptr) return mine;
+  std::vector<int64_t> bytes, displacements;
+  int64_t end = 0;
+  for (const size_t count : counts) {
+    bytes.push_back(static_cast<int64_t>(count * sizeof(double)));
+    displacements.push_back(end);
+    end += bytes.back();
+  }
+  std::vector<double> all(static_cast<size_t>(end) / sizeof(double));
+  const ConstBytes input(reinterpret_cast<const std::byte*>(mine.data()), mine.size() * sizeof(double));
+  const Bytes output(reinterpret_cast<std::byte*>(all.data()), static_cast<size_t>(end));
+  HF_RETURN_IF_ERROR(world->AllGatherV(input, {output, bytes, displacements}, Clock::now() + timeout));
+  return all;
+}
+
+/// Chunks whose gradients `rank` sums, ascending.
+std::vector<int> ChunksOf(const PlacedState& placed, int rank) {
+  std::vector<int> chunks;
+  const int slice = placed.placement().SliceOfRank(rank);
+  for (int c = 0; slice >= 0 && c < static_cast<int>(placed.map().layout().chunks().size()); ++c) {
+    if (placed.map().SliceOfChunk(c) == slice) chunks.push_back(c);
+  }
+  return chunks;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Model& model, Device& device, TrainerOptions options) {
   const PassRunner::Options pass{
       .max_tokens = options.batch.microbatch_tokens(), .arena_bytes = options.arena_bytes, .seed = options.seed};
   HF_ASSIGN_OR_RETURN(auto runner, PassRunner::Create(model, device, pass));
-  HF_ASSIGN_OR_RETURN(TrainingState state,
-                      TrainingState::Create(model.layout(), model.compute_dtype(), device, runner->stream().ops()));
-  state.weights().Initialize(options.seed);
-  return std::unique_ptr<Trainer>(new Trainer(model.layout(), device, options, std::move(runner), std::move(state)));
+  return std::unique_ptr<Trainer>(new Trainer(model, device, std::move(options), std::move(runner)));
 }
 
-Trainer::Trainer(const ParameterLayout& layout, Device& device, const TrainerOptions& options,
-                 std::unique_ptr<PassRunner> runner, TrainingState state)
-    : layout_(layout),
-      options_(options),
-      runner_(std::move(runner)),
-      state_(std::move(state)),
-      store_(layout, state_.weights().compute(), device, runner_->stream().ops()) {}
+Trainer::Trainer(Model& model, Device& device, TrainerOptions options, std::unique_ptr<PassRunner> runner)
+    : model_(model), device_(device), options_(std::move(options)), runner_(std::move(runner)) {}
 
-absl::StatusOr<StepResult> Trainer::Prepare(int64_t step, MicrobatchSource source, std::stop_token stop) {
-  const int64_t tokens = options_.batch.step_tokens();
-  store_.BeginStep(std::move(stop));
-  ScalarSummationTree loss;
-  for (int64_t i = 0; i < options_.batch.microbatches; ++i) {
-    HF_ASSIGN_OR_RETURN(const Microbatch microbatch, source(i));
-    HF_ASSIGN_OR_RETURN(const LossSum sum,
-                        runner_->ForwardBackward(microbatch, 1.0f / static_cast<float>(tokens), store_));
-    loss.Add(sum.sum);
+absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldCommunicators communicators,
+                                            std::stop_token stop) {
+  if (current_ != nullptr) {
+    const std::lock_guard lock(mutex_);
+    if (committed_here_) source_ = std::move(current_);
+    current_.reset();
   }
+  if (committed_here_) source_->KeepStateOnly();
+  committed_here_ = false;
+  const PlacedState::Options options{
+      .nodes = world.nodes, .rank = world.rank, .parallel = options_.parallel, .timeout = options_.transfer_timeout};
+  HF_ASSIGN_OR_RETURN(std::unique_ptr<PlacedState> placed,
+                      PlacedState::Create(model_.layout(), model_.compute_dtype(), options, std::move(communicators),
+                                          device_, runner_->stream().ops(), progress_));
+  {
+    const std::lock_guard lock(mutex_);
+    current_ = std::move(placed);
+  }
+  const std::stop_callback on_stop(std::move(stop), [this] { Abort("the world has changed"); });
+  int64_t bytes = 0;
+  HF_RETURN_IF_ERROR(FillState(world, *current_, &bytes));
+  return bytes;
+}
+
+absl::Status Trainer::FillState(const TrainerWorld& world, PlacedState& target, int64_t* bytes) {
+  if (world.source_nodes.empty()) {
+    if (options_.initial_weights == nullptr) {
+      target.state().Initialize(options_.seed);
+      return absl::OkStatus();
+    }
+    return target.state().SetWeights(options_.initial_weights);
+  }
+  const Placement placement(world.source_nodes, options_.parallel);
+  const ShardMap map(model_.layout(), model_.compute_dtype(), placement.num_shards(), placement.num_groups());
+  const bool was_there =
+      std::find(world.source_ranks.begin(), world.source_ranks.end(), world.rank) != world.source_ranks.end();
+  HF_CHECK(!was_there || source_ != nullptr);
+  const TransferArguments arguments{.source = {&placement, &map},
+                                    .target = {&target.placement(), &target.map()},
+                                    .source_ranks = world.source_ranks,
+                                    .old_state = was_there ? &source_->state() : nullptr,
+                                    .new_state = &target.state(),
+                                    .world = target.world(),
+                                    .timeout = options_.transfer_timeout};
+  HF_ASSIGN_OR_RETURN(*bytes, TransferState(arguments));
+  return absl::OkStatus();
+}
+
+void Trainer::Forget() {
+  const std::lock_guard lock(mutex_);
+  current_.reset();
+  source_.reset();
+  committed_here_ = false;
+}
+
+void Trainer::Abort(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (current_ != nullptr) current_->store().Abort(reason);
+}
+
+std::vector<int64_t> Trainer::MicrobatchesHere(absl::Span<const int64_t> microbatches) const {
+  return ReductionPlan(microbatches, ShardedStore::Mode(current_->placement())).MicrobatchesOf(current_->rank());
+}
+
+absl::Status Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source, Losses* losses) {
+  ShardedStore& store = current_->store();
+  const float scale = 1.0f / static_cast<float>(options_.batch.step_tokens());
+  for (int wave = 0; wave < plan.num_waves(); ++wave) {
+    const MicrobatchRun& run = plan.Run(wave, current_->rank());
+    store.BeginRun(run);
+    for (int64_t i = run.first; i < run.first + run.count; ++i) {
+      HF_ASSIGN_OR_RETURN(const Microbatch microbatch, source(i));
+      HF_ASSIGN_OR_RETURN((*losses)[i], runner_->ForwardBackward(microbatch, scale, store));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSource source, std::stop_token stop) {
+  const Clock::time_point start = Clock::now();
+  ShardedStore& store = current_->store();
+  const ReductionPlan plan(step.microbatches, ShardedStore::Mode(current_->placement()));
+  HF_RETURN_IF_ERROR(store.BeginStep(plan, options_.training_schedule, stop));
+  Losses losses;
+  HF_RETURN_IF_ERROR(RunMicrobatches(plan, source, &losses));
+  const double compute_seconds = SecondsSince(start) - store.wait_seconds();
+  HF_RETURN_IF_ERROR(store.EndStep());
+  runner_->stream().Synchronize();
+
+  // Everybody learns every chunk's sum of squares and every microbatch's loss, and adds them up in the same order.
+  std::vector<double> mine;
+  for (const auto& [chunk, sum] : store.chunk_sums()) mine.push_back(sum);
+  for (const auto& [index, loss] : losses) mine.push_back(loss.sum);
+  std::vector<size_t> counts;
+  for (int r = 0; r < plan.size(); ++r) {
+    counts.push_back(ChunksOf(*current_, r).size() + plan.MicrobatchesOf(r).size());
+  }
+  HF_ASSIGN_OR_RETURN(const std::vector<double> all,
+                      AllGatherDoubles(current_->world(), mine, counts, options_.transfer_timeout));
+  std::vector<double> squares(model_.layout().chunks().size());
+  std::vector<double> loss_sums(static_cast<size_t>(options_.batch.microbatches));
+  size_t next = 0;
+  for (int r = 0; r < plan.size(); ++r) {
+    for (const int chunk : ChunksOf(*current_, r)) squares[static_cast<size_t>(chunk)] = all[next++];
+    for (const int64_t index : plan.MicrobatchesOf(r)) loss_sums[static_cast<size_t>(index)] = all[next++];
+  }
+  double square_sum = 0;
+  for (const double square : squares) square_sum += square;
+  ScalarSummationTree loss;
+  for (const double sum : loss_sums) loss.Add(sum);
 
   StepResult result;
-  result.step = step;
-  result.loss = static_cast<float>(loss.Sum() / static_cast<double>(tokens));
-  result.grad_norm = GradientNorm();
-  result.lr = LearningRate(options_.optimizer, options_.schedule, step, options_.total_steps);
+  result.step = step.step;
+  result.loss = static_cast<float>(loss.Sum() / static_cast<double>(options_.batch.step_tokens()));
+  result.grad_norm = static_cast<float>(std::sqrt(square_sum));
+  result.lr = LearningRate(options_.optimizer, options_.schedule, step.step, options_.total_steps);
+  result.compute_seconds = compute_seconds;
+  result.wait_seconds = store.wait_seconds();
+  result.microbatches = static_cast<int64_t>(losses.size());
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    return absl::InternalError(absl::StrCat("step ", step + 1, " diverged: loss ", result.loss, ", gradient norm ",
+    return absl::InternalError(absl::StrCat("step ", step.step + 1, " diverged: loss ", result.loss, ", gradient norm ",
                                             result.grad_norm,
                                             "; lower optimizer.lr, raise schedule.warmup_steps or check the data"));
   }
   return result;
 }
 
-float Trainer::GradientNorm() {
-  double total = 0;
-  for (int u = 0; u < layout_.num_units(); ++u) {
-    const Unit& unit = layout_.units()[static_cast<size_t>(u)];
-    std::vector<int64_t> offsets{0};
-    for (const Chunk& chunk :
-         layout_.chunks().subspan(static_cast<size_t>(unit.first_chunk), static_cast<size_t>(unit.num_chunks))) {
-      offsets.push_back(offsets.back() + chunk.elements);
+UpdateArguments Trainer::ArgumentsOf(const StepResult& result) const {
+  return {options_.optimizer, ComputeUpdateScalars(options_.optimizer, result.lr, result.step, result.grad_norm)};
+}
+
+std::map<int, uint64_t> Trainer::DigestsAfter(const StepResult& result) {
+  const UpdateArguments arguments = ArgumentsOf(result);
+  const ShardMap& map = current_->map();
+  const int slice = current_->placement().SliceOfRank(current_->rank());
+  std::map<int, uint64_t> digests;
+  for (const GradientPiece& piece : current_->store().Gradients()) {
+    const Unit& unit = map.layout().units()[static_cast<size_t>(piece.unit)];
+    for (int c = unit.first_chunk; c < unit.first_chunk + unit.num_chunks; ++c) {
+      if (piece.slice != slice || map.SliceOfChunk(c) != slice) continue;
+      const int64_t element = map.layout().chunks()[static_cast<size_t>(c)].offset - unit.offset;
+      const float* gradient = piece.gradient + (element - piece.range.begin);
+      digests[c] = current_->state().ChunkDigestAfter(c, gradient, arguments);
     }
-    std::vector<double> sums(static_cast<size_t>(unit.num_chunks));
-    runner_->stream().ops().ChunkSumSquares(sums.data(), store_.Gradient(u), offsets.data(), unit.num_chunks);
-    runner_->stream().Synchronize();
-    for (const double sum : sums) total += sum;
   }
-  return static_cast<float>(std::sqrt(total));
+  return digests;
 }
 
 void Trainer::Commit(const StepResult& result) {
-  const UpdateScalars scalars = ComputeUpdateScalars(options_.optimizer, result.lr, result.step, result.grad_norm);
-  for (int u = 0; u < layout_.num_units(); ++u) {
-    state_.ApplyAdamW(u, store_.Gradient(u), options_.optimizer, scalars);
+  const UpdateArguments arguments = ArgumentsOf(result);
+  for (const GradientPiece& piece : current_->store().Gradients()) {
+    current_->state().Update(piece.unit, piece.range, piece.gradient, arguments);
   }
   runner_->stream().Synchronize();
+  ++progress_.count;
+  committed_here_ = true;
+  source_.reset();
 }
 
 absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source, std::stop_token stop) {
-  store_.BeginStep(std::move(stop));
-  double sum = 0;
-  int64_t tokens = 0;
-  for (int64_t i = 0; i < count; ++i) {
+  ShardedStore& store = current_->store();
+  const int size = current_->placement().size(), rank = current_->rank();
+  HF_RETURN_IF_ERROR(store.BeginEvaluation((count + size - 1) / size, options_.evaluation_schedule, stop));
+  std::vector<double> mine;
+  std::vector<size_t> counts(static_cast<size_t>(size));
+  for (int64_t i = 0; i < count; ++i) counts[static_cast<size_t>(i % size)] += 2;
+  for (int64_t i = rank; i < (count + size - 1) / size * size; i += size) {
+    if (i >= count) {
+      store.SkipPass();
+      continue;
+    }
     HF_ASSIGN_OR_RETURN(const Microbatch microbatch, source(i));
-    HF_ASSIGN_OR_RETURN(const LossSum loss, runner_->Evaluate(microbatch, store_));
-    sum += loss.sum;
-    tokens += loss.tokens;
+    HF_ASSIGN_OR_RETURN(const LossSum loss, runner_->Evaluate(microbatch, store));
+    mine.push_back(loss.sum);
+    mine.push_back(static_cast<double>(loss.tokens));
+  }
+  HF_ASSIGN_OR_RETURN(const std::vector<double> all,
+                      AllGatherDoubles(current_->world(), mine, counts, options_.transfer_timeout));
+  std::vector<size_t> next(counts.size());
+  for (size_t r = 1; r < next.size(); ++r) next[r] = next[r - 1] + counts[r - 1];
+  double sum = 0, tokens = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    size_t& at = next[static_cast<size_t>(i % size)];
+    sum += all[at++];
+    tokens += all[at++];
   }
   if (tokens == 0) return absl::FailedPreconditionError("the validation set has no whole sample");
-  return sum / static_cast<double>(tokens);
+  return sum / tokens;
 }
 
-absl::StatusOr<std::vector<float>> Trainer::NextLogits(absl::Span<const int32_t> tokens, int64_t vocab_size) {
-  store_.BeginStep({});
-  return runner_->NextLogits(tokens, vocab_size, store_);
+absl::Status Trainer::WithWeights(absl::FunctionRef<absl::Status(const ReadWeightsFn& read)> use) {
+  return holdfast::WithWeights(*current_, options_.transfer_timeout, use);
+}
+
+uint64_t Trainer::Digest() const {
+  std::vector<uint64_t> digests;
+  for (int c = 0; c < static_cast<int>(model_.layout().chunks().size()); ++c) {
+    digests.push_back(current_->state().ChunkDigest(c));
+  }
+  return StateDigest(digests);
 }
 
 TrainerMemory Trainer::memory() const {
-  return {.weights = state_.weights().bytes(),
-          .gradients = store_.gradient_bytes(),
-          .optimizer = state_.optimizer_bytes(),
+  return {.weights = current_->state().weight_bytes(),
+          .gradients = current_->store().gradient_bytes(),
+          .optimizer = current_->state().optimizer_bytes(),
           .activations = runner_->activation_bytes(),
           .scratch = runner_->stream().scratch_bytes()};
 }

@@ -1,14 +1,20 @@
 #pragma once
-// Exactly one step: forward and backward over its microbatches, the sums over them, and, once somebody decided that the
-// step happened, the update. Prepare changes no weight, so a step can be abandoned and done again at any moment.
+// Exactly one step, in a world of any size: forward and backward over this rank's microbatches, the sums over all of
+// them, and, once somebody decided that the step happened, the update. Prepare changes no weight, so a step can be
+// abandoned and done again at any moment, here or in another world.
 //
-//   HF_ASSIGN_OR_RETURN(StepResult result, trainer->Prepare(step, next_microbatch, stop));
+//   HF_RETURN_IF_ERROR(trainer->EnterWorld(world, {}).status());
+//   HF_ASSIGN_OR_RETURN(StepResult result, trainer->Prepare(plan, next_microbatch, stop));
 //   ...                                     // vote, commit
 //   trainer->Commit(result);                // needs no communication, cannot fail
 
+#include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <stop_token>
+#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -16,9 +22,10 @@
 #include "absl/types/span.h"
 #include "framework/config/config.h"
 #include "framework/data/dataset.h"
-#include "framework/optim/training_state.h"
-#include "framework/parallel/resident_store.h"
+#include "framework/nn/unit_schedule.h"
+#include "framework/parallel/placed_state.h"
 #include "framework/train/pass_runner.h"
+#include "framework/train/weight_exchange.h"
 
 namespace holdfast {
 
@@ -26,9 +33,28 @@ struct TrainerOptions {
   BatchConfig batch;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
+  ParallelConfig parallel = {};
   int64_t total_steps = 0;
   uint64_t seed = 0;
   size_t arena_bytes = 0;  // what one pass of the model needs (PlanTraining, PlanEvaluation)
+  UnitSchedule training_schedule = {}, evaluation_schedule = {};  // from the same plans
+  ReadWeightsFn initial_weights = nullptr;                        // empty = random, from seed
+  std::chrono::milliseconds transfer_timeout{60'000};
+};
+
+/// A world as one of its ranks sees it.
+struct TrainerWorld {
+  std::vector<std::string> nodes{"local"};  // of each rank
+  int rank = 0;
+  // Where the state lies: nodes of the ranks of the source world, and their ranks in this one (-1: gone). Empty:
+  // nowhere, everybody initialises.
+  std::vector<std::string> source_nodes;
+  std::vector<int> source_ranks;
+};
+
+struct StepPlan {
+  int64_t step = 0;                   // from 0
+  std::vector<int64_t> microbatches;  // how many each rank computes; sums to batch.microbatches
 };
 
 struct StepResult {
@@ -36,6 +62,8 @@ struct StepResult {
   float loss = 0;    // mean over the tokens of the global batch
   float grad_norm = 0;
   double lr = 0;
+  double compute_seconds = 0, wait_seconds = 0;  // of this rank; waiting is for other ranks
+  int64_t microbatches = 0;                      // computed here
 };
 
 /// Memory in use, by kind.
@@ -46,15 +74,32 @@ struct TrainerMemory {
 /// Microbatch `index` of the step at hand.
 using MicrobatchSource = absl::FunctionRef<absl::StatusOr<Microbatch>(int64_t index)>;
 
-/// Thread-safety: none.
+/// Thread-safety: Abort and progress() from any thread, everything else from one.
 class Trainer {
  public:
-  /// `model` and `device` must outlive the trainer. Weights are initialised from options.seed.
-  static absl::StatusOr<std::unique_ptr<Trainer>> Create(Model& model, Device& device, const TrainerOptions& options);
+  /// `model` and `device` must outlive the trainer. It has no state until it enters a world.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(Model& model, Device& device, TrainerOptions options);
 
-  /// Loss and gradient of step `step`. Cancelled soon after `stop` is requested; Internal, naming loss and norm, if
-  /// either is not finite.
-  absl::StatusOr<StepResult> Prepare(int64_t step, MicrobatchSource source, std::stop_token stop);
+  /// Takes this rank's place in a world: initialises its part of the state, or fetches it from the members that hold
+  /// it. What it held before stays until the first Commit, so that entering can fail and be tried again in yet another
+  /// world with the same source. Returns the bytes received. In a world of one `communicators` may be empty. Aborted
+  /// soon after `stop` is requested.
+  absl::StatusOr<int64_t> EnterWorld(const TrainerWorld& world, WorldCommunicators communicators,
+                                     std::stop_token stop = {});
+  /// Forgets all state: in the next world this rank is a newcomer.
+  void Forget();
+  /// Makes whatever is under way with other ranks fail soon. The world has to be left then.
+  void Abort(const std::string& reason);
+
+  /// The microbatches of a step that are computed here, in order.
+  std::vector<int64_t> MicrobatchesHere(absl::Span<const int64_t> microbatches) const;
+
+  /// Loss and gradient of a step; the same on all ranks. Cancelled soon after `stop` is requested; Internal, naming
+  /// loss and norm, if either is not finite.
+  absl::StatusOr<StepResult> Prepare(const StepPlan& plan, MicrobatchSource source, std::stop_token stop);
+
+  /// Digests of the chunks this rank sums the gradients of, as they will be after Commit(result), by chunk.
+  std::map<int, uint64_t> DigestsAfter(const StepResult& result);
 
   /// Applies the update of the step prepared last.
   void Commit(const StepResult& result);
@@ -62,24 +107,32 @@ class Trainer {
   /// Mean loss over microbatches 0 .. count - 1 of `source`, counting targets >= 0 only. Touches nothing of training.
   absl::StatusOr<double> Evaluate(int64_t count, MicrobatchSource source, std::stop_token stop);
 
-  /// Logits (V) of the token that follows `tokens`.
-  absl::StatusOr<std::vector<float>> NextLogits(absl::Span<const int32_t> tokens, int64_t vocab_size);
+  /// Calls use(read) on rank 0, where read gives the weights of the whole model; every rank must call it.
+  absl::Status WithWeights(absl::FunctionRef<absl::Status(const ReadWeightsFn& read)> use);
 
-  TrainingState& state() { return state_; }
-  const TrainingState& state() const { return state_; }
+  /// StateDigest of the whole state; only in a world of one.
+  uint64_t Digest() const;
   TrainerMemory memory() const;
+  const StepProgress& progress() const { return progress_; }
 
  private:
-  Trainer(const ParameterLayout& layout, Device& device, const TrainerOptions& options,
-          std::unique_ptr<PassRunner> runner, TrainingState state);
+  Trainer(Model& model, Device& device, TrainerOptions options, std::unique_ptr<PassRunner> runner);
 
-  float GradientNorm();
+  absl::Status FillState(const TrainerWorld& world, PlacedState& target, int64_t* bytes);
+  /// Losses of this rank's microbatches, by index.
+  using Losses = std::map<int64_t, LossSum>;
+  absl::Status RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source, Losses* losses);
+  UpdateArguments ArgumentsOf(const StepResult& result) const;
 
-  const ParameterLayout& layout_;
+  Model& model_;
+  Device& device_;
   TrainerOptions options_;
   std::unique_ptr<PassRunner> runner_;
-  TrainingState state_;
-  ResidentStore store_;
+  StepProgress progress_;
+  std::mutex mutex_;                      // guards current_ against Abort from other threads
+  std::unique_ptr<PlacedState> current_;  // of the world we are in
+  std::unique_ptr<PlacedState> source_;   // of the last world that committed a step, until this one does
+  bool committed_here_ = false;
 };
 
 }  // namespace holdfast

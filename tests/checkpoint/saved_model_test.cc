@@ -54,6 +54,7 @@ class SavedModelTest : public testing::Test {
   absl::Status Save(const std::string& config = "{}", const std::string& tokenizer = "") {
     const auto read = [&](int64_t first, absl::Span<float> out) {
       std::copy_n(values_.begin() + first, out.size(), out.begin());
+      return absl::OkStatus();
     };
     return SaveModel(dir_ / "model", layout_, map_, read, dtype_, {config, tokenizer});
   }

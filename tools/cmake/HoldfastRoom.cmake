@@ -1,5 +1,5 @@
-# holdfast_room(PATH ROOMS room... PUBLIC_LIBS bundle... LIBS bundle...): the library of one room. PUBLIC_LIBS are those its
-# headers speak of.
+# holdfast_room(PATH ROOMS room... PUBLIC_LIBS bundle... LIBS bundle... PROTO name): the library of one room. PUBLIC_LIBS are
+# those its headers speak of; PROTO is the room's protocol, NAME.proto.
 #
 # Every room gets an include directory of its own that holds nothing but a link to it, so a target sees exactly the
 # headers of the rooms it names: the arrows of the house are enforced by the compiler.
@@ -11,17 +11,35 @@ function(holdfast_room_target path result)
   set(${result} holdfast_${name} PARENT_SCOPE)
 endfunction()
 
+# Generates PROTO's messages and service into a library of its own, which only this room sees, without warnings.
+function(holdfast_protocol target proto)
+  set(out ${CMAKE_BINARY_DIR}/protocol)
+  file(MAKE_DIRECTORY ${out})
+  set(generated ${out}/${proto}.pb.cc ${out}/${proto}.grpc.pb.cc)
+  add_custom_command(
+    OUTPUT ${generated} ${out}/${proto}.pb.h ${out}/${proto}.grpc.pb.h
+    COMMAND protobuf::protoc --proto_path=${CMAKE_SOURCE_DIR} --cpp_out=${out} --grpc_out=${out}
+            --plugin=protoc-gen-grpc=${GRPC_CPP_PLUGIN} ${CMAKE_SOURCE_DIR}/${proto}.proto
+    DEPENDS ${CMAKE_SOURCE_DIR}/${proto}.proto)
+  add_library(${target}_protocol STATIC ${generated} ${out}/${proto}.pb.h ${out}/${proto}.grpc.pb.h)
+  target_include_directories(${target}_protocol SYSTEM PUBLIC ${out})
+  target_link_libraries(${target}_protocol PUBLIC Holdfast::Grpc)
+  target_link_libraries(${target} PRIVATE ${target}_protocol)
+  add_dependencies(${target} ${target}_protocol)
+endfunction()
+
 function(holdfast_room path)
-  cmake_parse_arguments(ROOM "" "" "ROOMS;LIBS;PUBLIC_LIBS" ${ARGN})
+  cmake_parse_arguments(ROOM "" "PROTO" "ROOMS;LIBS;PUBLIC_LIBS" ${ARGN})
   holdfast_room_target(${path} target)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${path}/*.cc)
+  set(folder ${CMAKE_SOURCE_DIR}/${path})
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc ${folder}/cpu/*.cc ${folder}/cuda/*.cc)
   if(HOLDFAST_CUDA)
     list(FILTER sources EXCLUDE REGEX "/no_cuda\\.cc$")
-    file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${path}/*.cu)
+    file(GLOB cuda_sources CONFIGURE_DEPENDS ${folder}/cuda/*.cu)
     list(APPEND sources ${cuda_sources})
   else()
     list(FILTER sources EXCLUDE REGEX "/cuda/.*\\.cc$")
-    file(GLOB stubs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${path}/cuda/no_cuda.cc)
+    file(GLOB stubs CONFIGURE_DEPENDS ${folder}/cuda/no_cuda.cc)
     list(APPEND sources ${stubs})
   endif()
 
@@ -29,6 +47,9 @@ function(holdfast_room path)
   if(sources)
     add_library(${target} STATIC ${sources})
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${HOLDFAST_WARNINGS}>)
+    if(ROOM_PROTO)
+      holdfast_protocol(${target} ${path}/${ROOM_PROTO})
+    endif()
   else()
     set(scope INTERFACE)
     add_library(${target} INTERFACE)

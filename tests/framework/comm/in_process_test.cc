@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-INSTANTIATE_TEST_SUITE_P(InProcess, CommunicatorTest, testing::Values(WorldFactory(MakeInProcessWorld)));
+INSTANTIATE_TEST_SUITE_P(InProcess, CommunicatorTest, testing::Values(Backend{MakeInProcessWorld}));
 
 TEST(InProcessWorldTest, RefusesStrangers) {
   InProcessWorld world(2, 5);

@@ -90,7 +90,7 @@ TEST_F(LoaderTest, SameMicrobatchesForAnyThreads) {
   const SampleOrder order(data.num_samples(), 3, true);
   for (int threads = 0; threads <= 4; ++threads) {
     for (const int64_t ahead : {1, 7}) {
-      Loader::Options options = {.shape = {6, 3}, .first_step = 2, .first_index = 1, .num_indices = 4};
+      Loader::Options options = {.shape = {6, 3}, .first_step = 2, .indices = {1, 2, 3, 4}};
       options.threads = threads;
       options.microbatches_ahead = ahead;
       Loader loader(data, order, options);

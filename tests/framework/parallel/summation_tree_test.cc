@@ -52,11 +52,11 @@ std::vector<uint32_t> Bits(const float* values) {
 
 class SummationTreeTest : public testing::Test {
  protected:
-  void Push(SummationTree& tree, const float* values, int level = 0) {
+  void Push(SummationTree& tree, const float* values) {
     auto buffer = tree.Open();
     ASSERT_TRUE(buffer.ok()) << buffer.status();
     std::memcpy(*buffer, values, kN * sizeof(float));
-    tree.Close(level);
+    tree.Close();
   }
   void Push(SummationTree& tree, int first, int count) {
     for (int i = first; i < first + count; ++i) Push(tree, Contribution(i).data());
@@ -71,7 +71,7 @@ TEST_F(SummationTreeTest, AddsInTheDefinedAssociationInStatedMemory) {
     SummationTree tree(*device_, stream_->ops(), kN);
     for (int step = 0; step < 3; ++step) {
       Push(tree, 0, m);
-      EXPECT_EQ(tree.count(), m);
+      EXPECT_EQ(tree.next(), m);
       ASSERT_EQ(Bits(tree.Finish()), Bits(DefinedSum(0, m).data())) << m;
       ASSERT_EQ(Bits(tree.Finish()), Bits(DefinedSum(0, m).data())) << "asked twice, " << m;
       EXPECT_EQ(tree.bytes(), static_cast<size_t>(SummationTree::MaxBuffers(m)) * kN * sizeof(float)) << m;
@@ -100,7 +100,7 @@ TEST_F(SummationTreeTest, ResetForgetsAnOpenContribution) {
   Push(tree, 0, 3);
   ASSERT_TRUE(tree.Open().ok());
   tree.Reset();
-  EXPECT_EQ(tree.count(), 0);
+  EXPECT_EQ(tree.next(), 0);
   const size_t before = tree.bytes();
   Push(tree, 5, 3);
   ASSERT_TRUE(tree.Open().ok());
@@ -111,7 +111,7 @@ TEST_F(SummationTreeTest, ResetForgetsAnOpenContribution) {
 }
 
 // Ranks get contiguous runs of any length; each adds up the aligned blocks of its run by itself and sends one partial
-// sum per block (or, at random, the microbatches of a block one by one); the owner pushes what comes, in order.
+// sum per block (or, at random, the microbatches of the run one by one); the owner pushes what comes, in order.
 TEST_F(SummationTreeTest, AnyAssignmentGivesTheBitsOfTheSerialSum) {
   std::mt19937 random(11);
   for (int round = 0; round < 300; ++round) {
@@ -119,18 +119,21 @@ TEST_F(SummationTreeTest, AnyAssignmentGivesTheBitsOfTheSerialSum) {
     SummationTree owner(*device_, stream_->ops(), kN), rank(*device_, stream_->ops(), kN);
     for (int first = 0; first < m;) {
       const int run = std::min(m - first, 1 + static_cast<int>(random() % 12));
-      for (const AlignedBlock& block : AlignedBlocks(first, run)) {
-        if (random() % 4 == 0) {
-          Push(owner, static_cast<int>(block.first), 1 << block.level);
-          continue;
+      if (random() % 4 == 0) {
+        Push(owner, first, run);
+      } else {
+        rank.Reset(first);
+        Push(rank, first, run);
+        std::vector<AlignedBlock> blocks;
+        for (const SummationTree::Partial& partial : rank.Partials()) {
+          blocks.push_back(partial.block);
+          ASSERT_TRUE(owner.Push(partial.sum, partial.block.level).ok());
         }
-        rank.Reset();
-        Push(rank, static_cast<int>(block.first), 1 << block.level);
-        Push(owner, rank.Finish(), block.level);
+        ASSERT_EQ(blocks, AlignedBlocks(first, run));
       }
       first += run;
     }
-    ASSERT_EQ(owner.count(), m);
+    ASSERT_EQ(owner.next(), m);
     ASSERT_EQ(Bits(owner.Finish()), Bits(DefinedSum(0, m).data())) << "round " << round << ", m " << m;
   }
 }
@@ -176,8 +179,9 @@ TEST_F(SummationTreeTest, MisuseEndsTheProcess) {
   EXPECT_DEATH(tree.Finish(), "check failed");
   EXPECT_DEATH(tree.Close(), "check failed");
   Push(tree, 0, 1);
+  const Values two(kN);
+  EXPECT_DEATH(tree.Push(two.data(), 1).IgnoreError(), "check failed");  // a block of two cannot follow one microbatch
   ASSERT_TRUE(tree.Open().ok());
-  EXPECT_DEATH(tree.Close(1), "check failed");  // a block of two cannot follow one microbatch
   EXPECT_DEATH(tree.Open().status().IgnoreError(), "check failed");
 }
 

@@ -93,6 +93,7 @@ Trace Train(const Setting& setting, int64_t steps = kSteps) {
   options.seed = 42;
   options.arena_bytes = PlanTraining(*model, 2, kSequence).arena_bytes;
   const auto trainer = Trainer::Create(*model, *device, options).value();
+  EXPECT_TRUE(trainer->EnterWorld({}, {}).ok());
 
   const std::vector<std::string> paths{TokenPath()};
   const Dataset data = Dataset::Open(paths, kSequence, kVocab).value();
@@ -105,7 +106,7 @@ Trace Train(const Setting& setting, int64_t steps = kSteps) {
     if (setting.abandon_each_step_once) {
       std::stop_source stop;
       const auto abandoned = trainer->Prepare(
-          step,
+          {step, {setting.microbatches}},
           [&](int64_t i) -> absl::StatusOr<Microbatch> {
             if (i + 1 == setting.microbatches) stop.request_stop();
             return ReadMicrobatch(data, order, shape, step, i);
@@ -113,13 +114,14 @@ Trace Train(const Setting& setting, int64_t steps = kSteps) {
           stop.get_token());
       EXPECT_TRUE(absl::IsCancelled(abandoned.status())) << abandoned.status();
     }
-    const auto result = trainer->Prepare(step, [&](int64_t i) { return loader.Next(step, i, {}); }, {});
+    const auto result =
+        trainer->Prepare({step, {setting.microbatches}}, [&](int64_t i) { return loader.Next(step, i, {}); }, {});
     EXPECT_TRUE(result.ok()) << result.status();
     trainer->Commit(*result);
     trace.losses.push_back(result->loss);
     trace.loss_bits.push_back(std::bit_cast<uint32_t>(result->loss));
     trace.norm_bits.push_back(std::bit_cast<uint32_t>(result->grad_norm));
-    trace.digests.push_back(trainer->state().Digest());
+    trace.digests.push_back(trainer->Digest());
   }
   return trace;
 }
@@ -171,13 +173,20 @@ TEST(Trainer, ADivergedStepIsNamed) {
   options.batch = {.sequence_length = kSequence, .microbatch_size = 2, .microbatches = 1};
   options.total_steps = 1;
   options.arena_bytes = PlanTraining(*model, 2, kSequence).arena_bytes;
+  options.initial_weights = [](int64_t, absl::Span<float> out) {
+    std::fill(out.begin(), out.end(), NAN);
+    return absl::OkStatus();
+  };
   const auto trainer = Trainer::Create(*model, *device, options).value();
-  std::vector<float> weights(static_cast<size_t>(model->layout().elements()), NAN);
-  trainer->state().weights().Set(weights);
+  ASSERT_TRUE(trainer->EnterWorld({}, {}).ok());
   const std::vector<std::string> paths{TokenPath()};
   const Dataset data = Dataset::Open(paths, kSequence, kVocab).value();
   const SampleOrder order(data.num_samples(), 1, true);
-  const auto result = trainer->Prepare(0, [&](int64_t i) { return ReadMicrobatch(data, order, {1, 2}, 0, i); }, {});
+  const auto result = trainer->Prepare({0, {1}},
+                                       [&](int64_t i) {
+                                         return ReadMicrobatch(data, order, {1, 2}, 0, i);
+                                       },
+                                       {});
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
   EXPECT_NE(result.status().message().find("step 1 diverged"), absl::string_view::npos) << result.status();
 }

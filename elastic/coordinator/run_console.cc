@@ -1,4 +1,4 @@
-#include "elastic/worker/run_console.h"
+#include "elastic/coordinator/run_console.h"
 
 #include <sys/resource.h>
 

@@ -1,0 +1,37 @@
+#pragma once
+// The votes of one step.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "elastic/control/messages.h"
+
+namespace holdfast {
+
+class Ballot {
+ public:
+  Ballot() = default;
+  Ballot(int64_t step, int ranks) : step_(step), votes_(static_cast<size_t>(ranks)) {}
+
+  int64_t step() const { return step_; }
+  bool complete() const { return count_ == votes_.size(); }
+  bool HasVoted(int rank) const { return votes_[static_cast<size_t>(rank)].has_value(); }
+
+  /// False, and nothing changes, if the rank has voted or the vote is for another step.
+  bool Add(int rank, VoteMessage vote);
+
+  // Of a complete ballot:
+  const VoteMessage& vote(int rank) const { return *votes_[static_cast<size_t>(rank)]; }
+  /// Ranks whose loss or gradient norm differ from those of the majority; all ranks if no value has one.
+  std::vector<int> Dissenters() const;
+  /// Of all ranks, in order of chunks.
+  std::vector<ChunkDigest> Digests() const;
+
+ private:
+  int64_t step_ = 0;
+  size_t count_ = 0;
+  std::vector<std::optional<VoteMessage>> votes_;  // by rank
+};
+
+}  // namespace holdfast

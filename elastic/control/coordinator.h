@@ -1,0 +1,203 @@
+#pragma once
+// The coordinator's decisions: who is in the world, which step is committed, who is dead, hung or slow. A pure state
+// machine: events in, actions out, in order. No clock, thread, socket or file inside; the same code runs behind gRPC
+// and under simulated time (tests/elastic/control).
+//
+// Protocol
+//   Workers join and wait. When enough are there, a World is published; its members connect to each other through the
+//   coordinator (Rendezvous, Peers), move state to where the new placement wants it, and step. A step is committed when
+//   every member has voted for it with equal bits; the commit is recorded (RecordAction) before anybody hears of it.
+//   A member that is lost, hung, or reported by its peers makes a new World, with a higher generation, that names the
+//   last committed step and the world in which its state lies (`source`: the last world that committed a step).
+//   Workers that join later are taken in after a commit. A member of the source world with the same incarnation in the
+//   new world always holds its part of the state: who comes back with stale state is refused, and joins anew without.
+//   After a restart of the coordinator the workers' claims tell where the state lies; the recorded steps count as
+//   committed, for every member had voted for them.
+//
+// Thread-safety: none.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "elastic/control/blame.h"
+#include "elastic/control/messages.h"
+#include "elastic/control/open_world.h"
+#include "elastic/control/roster.h"
+#include "elastic/control/run_status.h"
+#include "elastic/control/straggler.h"
+#include "elastic/control/worker_history.h"
+#include "elastic/control/world_decision.h"
+#include "framework/config/config.h"
+
+namespace holdfast {
+
+/// Time since any fixed moment.
+using Instant = std::chrono::nanoseconds;
+
+/// The shell's name for one stream from a worker or agent; never used twice.
+using Connection = uint64_t;
+
+struct CoordinatorOptions {
+  ElasticConfig elastic;
+  ParallelConfig parallel;
+  int64_t microbatches = 1;  // of a step
+  int64_t total_steps = 0;
+  uint64_t config_digest = 0;
+  // What an earlier coordinator of this run left on disk:
+  uint64_t last_generation = 0;
+  int64_t recorded_step = 0;  // the last one in metrics.jsonl
+};
+
+// --- events ----------------------------------------------------------------------------------------------------------
+struct MessageEvent {
+  Connection from = 0;
+  WorkerMessage message;
+};
+struct DisconnectEvent {
+  Connection connection = 0;
+  std::string cause;
+};
+struct TickEvent {};  // at least every heartbeat_interval_ms / 2
+struct StopEvent {    // the coordinator's own process was asked to stop
+  int signal = 0;
+};
+using CoordinatorEvent = std::variant<MessageEvent, DisconnectEvent, TickEvent, StopEvent>;
+
+// --- actions, to be carried out in order ------------------------------------------------------------------------------
+struct SendAction {
+  Connection to = 0;
+  CoordinatorMessage message;
+};
+struct CloseAction {
+  Connection connection = 0;
+};
+/// Store the generation durably before any later action.
+struct PersistAction {
+  uint64_t generation = 0;
+};
+/// A committed step: write its metrics line before any later action.
+struct RecordAction {
+  int64_t step = 0;  // from 1
+  uint32_t loss_bits = 0, grad_norm_bits = 0;
+  double lr = 0;
+  uint64_t generation = 0;
+  int64_t world_size = 0;
+  std::vector<ChunkDigest> digests;  // of all chunks in order; empty unless it was a digest step
+};
+/// For events.jsonl, the console and alerts.
+struct ReportAction {
+  RunEvent event;
+};
+/// The run is over; all that has to be said to workers has been sent.
+struct EndAction {
+  int exit_code = 0;
+  std::string reason;
+};
+using CoordinatorAction = std::variant<SendAction, CloseAction, PersistAction, RecordAction, ReportAction, EndAction>;
+
+class Coordinator {
+ public:
+  explicit Coordinator(const CoordinatorOptions& options);
+
+  std::vector<CoordinatorAction> OnEvent(Instant now, const CoordinatorEvent& event);
+
+  /// What `holdfast status` shows.
+  RunStatus Status(Instant now) const;
+
+ private:
+  using Fields = std::vector<std::pair<std::string, RunEvent::Value>>;
+
+  // coordinator.cc: events come in, actions go out.
+  void On(const MessageEvent& event);
+  void On(const DisconnectEvent& event);
+  void On(const TickEvent& event);
+  void On(const StopEvent& event);
+  void ForgiveOwnAbsence();
+  void Send(Connection to, CoordinatorMessage message);
+  void Report(std::string name, Fields fields);
+  void RequestStop(int signal, const std::string& by);
+  void End(int exit_code, const std::string& event, const std::string& reason);
+
+  // coordinator_membership.cc: workers and agents come and go.
+  void Handle(Connection from, const JoinMessage& join);
+  void Handle(Connection from, const AgentHelloMessage& hello);
+  void Handle(Connection from, const WorkerExitMessage& exit);
+  bool MayJoin(Connection from, const JoinMessage& join);
+  bool MakeRoom(Connection from, const JoinMessage& join);
+  bool HasStaleClaim(const JoinMessage& join) const;
+  void Refuse(Connection to, const std::string& reason, bool rejoin);
+  enum class Leave { kGone, kClosed, kRefused };
+  void Remove(const std::string& name, const std::string& cause, Leave how);
+  void Punish(const JoinedWorker& worker, bool at_fault);
+  void RefuseOvertaken();
+
+  // coordinator_world.cc: from one world to the next.
+  void Advance();
+  void ResolveClaims();
+  void Publish(const WorldDecision& decision);
+  WorldQuestion Question() const;
+  std::vector<int64_t> FirstMicrobatches(const std::vector<Member>& members) const;
+  bool MustWaitForOthers(size_t members) const;
+  void AwaitState(const WorldDecision& decision);
+  void FailForLostState(const std::vector<Member>& holders);
+  void CloseWorld(const std::string& reason, double detect_seconds);
+  bool Ending() const;
+  bool NobodyHoldsState() const;
+  bool WantsNewcomers() const;
+
+  // coordinator_step.cc: what members of the open world report.
+  void Handle(Connection from, const HeartbeatMessage& heartbeat);
+  void Handle(Connection from, const RendezvousMessage& rendezvous);
+  void Handle(Connection from, const RecoveredMessage& recovered);
+  void Handle(Connection from, const VoteMessage& vote);
+  void Handle(Connection from, const FailureMessage& failure);
+  void Handle(Connection from, const ValidationMessage& validation);
+  void Handle(Connection from, const FinishedMessage& finished);
+  void Handle(Connection from, const StopRequestMessage& request);
+  JoinedWorker* MemberOf(Connection from, uint64_t generation);
+  void CommitStep();
+  void MeasureSpeeds();
+  void RemoveDissenters(const std::vector<int>& ranks);
+  void ReportRecovered();
+
+  // coordinator_watch.cc: what nobody reports.
+  void RemoveSilent();
+  void RemoveStuck();
+  void ReportNoProgress();
+  void RemoveHung(const std::string& name, Instant since, const std::string& why);
+  void RetryFailed();
+
+  const CoordinatorOptions options_;
+  Instant now_{0};
+  std::optional<Instant> last_event_;
+  std::vector<CoordinatorAction> actions_;
+
+  Roster roster_;
+  WorkerHistory history_;
+  Blame blame_;
+  StragglerDetector stragglers_;
+
+  uint64_t generation_;     // the last one used
+  int64_t committed_ = 0;
+  World source_;            // where the state after committed_ lies
+  bool claims_open_;        // after a restart: where it lies has still to be found
+  std::optional<OpenWorld> open_;
+  std::string waiting_for_;  // while there is no open world
+  std::string reason_;       // for the next world
+  double detect_seconds_ = 0;
+  bool had_world_ = false, had_to_wait_ = false, published_ = false;
+  Instant last_publish_{0}, last_join_{0};
+  int64_t last_size_ = 0;
+  std::optional<Instant> first_join_, first_claim_, missing_since_, first_newcomer_;
+  int64_t arrivals_ = 0, disputes_ = 0, last_validation_ = -1;
+  int stop_signal_ = 0;
+  bool ended_ = false;
+  EndMessage end_;
+};
+
+}  // namespace holdfast

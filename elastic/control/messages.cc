@@ -1,0 +1,40 @@
+#include "elastic/control/messages.h"
+
+namespace holdfast {
+
+int World::RankOf(const WorkerId& id) const {
+  for (int rank = 0; rank < size(); ++rank) {
+    if (members[static_cast<size_t>(rank)].id == id) return rank;
+  }
+  return -1;
+}
+
+const char* PhaseName(Phase phase) {
+  switch (phase) {
+    case Phase::kStarting:
+      return "starting";
+    case Phase::kRendezvous:
+      return "rendezvous";
+    case Phase::kTransfer:
+      return "transfer";
+    case Phase::kData:
+      return "data";
+    case Phase::kForwardBackward:
+      return "forward_backward";
+    case Phase::kReduce:
+      return "reduce";
+    case Phase::kVote:
+      return "vote";
+    case Phase::kUpdate:
+      return "update";
+    case Phase::kValidation:
+      return "validation";
+    case Phase::kSave:
+      return "save";
+    case Phase::kIdle:
+      return "idle";
+  }
+  return "unknown";
+}
+
+}  // namespace holdfast

@@ -1,0 +1,202 @@
+#pragma once
+// What coordinator, workers and agents say to each other, as plain values. The wire format is elastic/wire's business;
+// the machines in this room (coordinator.h, worker_session.h) know only these.
+//
+// Every message of a worker that belongs to a world carries its generation, and is ignored by whoever has moved on.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace holdfast {
+
+/// `name` is stable over restarts ("node-0/2": the third worker of an agent); `incarnation` is new with every process,
+/// so a process that comes back from the dead is not mistaken for the one that took its place. 0 = nobody.
+struct WorkerId {
+  std::string name;
+  uint64_t incarnation = 0;
+  friend auto operator<=>(const WorkerId&, const WorkerId&) = default;
+};
+
+/// A member of a world; its rank is its place in the list.
+struct Member {
+  WorkerId id;
+  std::string node;  // failure domain: what dies together
+  std::string host;
+  int64_t pid = 0;
+  friend bool operator==(const Member&, const Member&) = default;
+};
+
+/// One immutable view. Members of one node stand together. Generation 0 = no world.
+struct World {
+  uint64_t generation = 0;
+  std::vector<Member> members;
+
+  int size() const { return static_cast<int>(members.size()); }
+  /// Rank of a worker, or -1.
+  int RankOf(const WorkerId& id) const;
+  friend bool operator==(const World&, const World&) = default;
+};
+
+/// The state a worker holds: its part, by placement, of the state after `committed_step` steps of a run, as a member of
+/// `world` (generation 0 = none). If `prepared_step` is not 0, it has voted for that step as a member of
+/// `prepared_world` and can apply its update by itself; then it holds its part of the state after that step as a member
+/// of that world. The two worlds differ from a change of the world until the first commit after it, and somebody who
+/// has just joined has only the second: should the coordinator die right there, either may be where the state lies.
+struct StateClaim {
+  World world;
+  int64_t committed_step = 0;
+  int64_t prepared_step = 0;
+  World prepared_world;
+  friend bool operator==(const StateClaim&, const StateClaim&) = default;
+};
+
+enum class Phase : uint8_t {
+  kStarting,
+  kRendezvous,
+  kTransfer,
+  kData,
+  kForwardBackward,
+  kReduce,
+  kVote,
+  kUpdate,
+  kValidation,
+  kSave,
+  kIdle,
+};
+const char* PhaseName(Phase phase);
+
+// --- worker to coordinator -----------------------------------------------------------------------------------------
+
+struct JoinMessage {
+  Member member;
+  StateClaim claim;
+  uint64_t config_digest = 0;  // of the resolved config: all workers of a run have the same
+};
+
+struct HeartbeatMessage {
+  uint64_t generation = 0;
+  int64_t step = 0;  // the one being worked on
+  Phase phase = Phase::kStarting;
+  uint64_t progress = 0;  // grows whenever the main thread gets on, whatever it does
+};
+
+/// Opaque addresses for connecting communicators; the coordinator sends everybody's to everybody (PeersMessage).
+struct RendezvousMessage {
+  uint64_t generation = 0;
+  std::string blob;
+};
+
+/// Connections and state of the new world stand: how long each phase took.
+struct RecoveredMessage {
+  uint64_t generation = 0;
+  double abort_seconds = 0, rendezvous_seconds = 0, transfer_seconds = 0;
+  int64_t bytes_received = 0;
+};
+
+/// Hash of one chunk's weight and moments as they will be after the step.
+struct ChunkDigest {
+  int32_t chunk = 0;
+  uint64_t digest = 0;
+  friend bool operator==(const ChunkDigest&, const ChunkDigest&) = default;
+};
+
+/// Step `step` (counting from 1) is prepared: its gradient is reduced, mirrored, and its update needs nobody any more.
+struct VoteMessage {
+  uint64_t generation = 0;
+  int64_t step = 0;
+  uint32_t loss_bits = 0, grad_norm_bits = 0;  // IEEE binary32; equal on all members
+  double lr = 0;
+  double compute_seconds = 0;        // forward and backward without waiting for anybody
+  double wait_seconds = 0;           // for gathers, reductions and data
+  int64_t microbatches = 0;          // computed here
+  std::vector<ChunkDigest> digests;  // of the chunks this rank is the primary holder of; only on digest steps
+};
+
+/// A collective failed or the step could not be prepared. `suspects`: ranks the transport blames, may be empty.
+/// `fatal`: no other world would help (the loss is not finite, a file is broken): the run ends.
+struct FailureMessage {
+  uint64_t generation = 0;
+  int64_t step = 0;
+  Phase phase = Phase::kStarting;
+  std::string cause;
+  std::vector<int> suspects;
+  bool fatal = false;
+};
+
+struct ValidationMessage {  // from rank 0
+  uint64_t generation = 0;
+  int64_t step = 0;
+  double loss = 0;
+};
+
+/// What comes after the last step (validation, saving the model) is done.
+struct FinishedMessage {
+  uint64_t generation = 0;
+};
+
+/// The worker asks for the run to be stopped (it got SIGTERM or SIGUSR1).
+struct StopRequestMessage {
+  int signal = 0;
+};
+
+// --- agent to coordinator ------------------------------------------------------------------------------------------
+
+struct AgentHelloMessage {
+  std::string node, host;
+  int64_t pid = 0;
+  int num_workers = 0;
+};
+
+struct WorkerExitMessage {
+  WorkerId id;
+  std::string cause;  // "killed by signal 9 (Killed)", "exit code 1: <last line of its log>"
+  bool restarting = false;
+};
+
+// --- coordinator to worker (and, for End, to agent) ------------------------------------------------------------------
+
+enum class Purpose : uint8_t {
+  kTrain,  // go on from committed_step; at the last step validate, save, finish
+  kStop,   // save what is committed and finish
+};
+
+struct WorldMessage {
+  World world;
+  World source;  // where the state of committed_step lies; generation 0: nowhere, initialise it
+  int64_t committed_step = 0;
+  Purpose purpose = Purpose::kTrain;
+  std::vector<int64_t> microbatches;  // by rank, summing to the config's number
+};
+
+struct PeersMessage {
+  uint64_t generation = 0;
+  std::vector<std::string> blobs;  // by rank
+};
+
+struct CommitMessage {
+  uint64_t generation = 0;
+  int64_t step = 0;
+  std::vector<int64_t> microbatches;  // by rank, for the steps that follow
+};
+
+/// The worker has no place here. `rejoin`: a new process, or this one without its state, may join.
+struct RefusedMessage {
+  std::string reason;
+  bool rejoin = false;
+};
+
+/// The run is over. exit_code: 0 done, 1 failed, 128 + signal after a stop.
+struct EndMessage {
+  int exit_code = 0;
+  std::string reason;
+};
+
+using WorkerMessage =
+    std::variant<JoinMessage, HeartbeatMessage, RendezvousMessage, RecoveredMessage, VoteMessage, FailureMessage,
+                 ValidationMessage, FinishedMessage, StopRequestMessage, AgentHelloMessage, WorkerExitMessage>;
+using CoordinatorMessage = std::variant<WorldMessage, PeersMessage, CommitMessage, RefusedMessage, EndMessage>;
+
+}  // namespace holdfast

@@ -1,0 +1,40 @@
+#include "elastic/control/roster.h"
+
+#include <utility>
+
+namespace holdfast {
+namespace {
+
+constexpr size_t kMostWorkers = 8192;
+constexpr size_t kMostAgents = 8192;
+
+}  // namespace
+
+JoinedWorker& Roster::Add(JoinedWorker worker) {
+  const std::string name = worker.member.id.name;
+  JoinedWorker& added = workers_[name] = std::move(worker);
+  by_connection_[added.connection] = &added;  // nodes of a map stay where they are
+  return added;
+}
+
+void Roster::Remove(const std::string& name) {
+  const auto it = workers_.find(name);
+  if (it == workers_.end()) return;
+  by_connection_.erase(it->second.connection);
+  workers_.erase(it);
+}
+
+JoinedWorker* Roster::Find(const std::string& name) {
+  const auto it = workers_.find(name);
+  return it == workers_.end() ? nullptr : &it->second;
+}
+
+JoinedWorker* Roster::FindByConnection(uint64_t connection) {
+  const auto it = by_connection_.find(connection);
+  return it == by_connection_.end() ? nullptr : it->second;
+}
+
+bool Roster::full() const { return workers_.size() >= kMostWorkers; }
+bool Roster::agents_full() const { return agents_.size() >= kMostAgents; }
+
+}  // namespace holdfast

@@ -1,0 +1,54 @@
+#pragma once
+// Who is connected: workers by name and by connection, and agents.
+//
+// Thread-safety: none.
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "elastic/control/messages.h"
+
+namespace holdfast {
+
+/// A worker that has joined, in the world or waiting for one.
+struct JoinedWorker {
+  using Instant = std::chrono::nanoseconds;
+
+  uint64_t connection = 0;
+  Member member;
+  StateClaim claim;          // as it joined; looked at only while it is not known where the state lies
+  bool holds_state = false;  // its part of the committed state, as a member of the source world
+  bool was_member = false;   // of the last world
+  int rank = -1;             // in the open world
+  int64_t arrival = 0;
+  Instant joined{0};
+  Instant admitted{0};  // to the first of the worlds that it has been in since
+  Instant heard{0};
+  Instant progressed{0};  // the main thread got on
+  bool has_beaten = false;
+  HeartbeatMessage beat;      // the last
+  int64_t recent_messages = 0;  // since the last tick
+};
+
+class Roster {
+ public:
+  JoinedWorker& Add(JoinedWorker worker);
+  void Remove(const std::string& name);
+  JoinedWorker* Find(const std::string& name);
+  JoinedWorker* FindByConnection(uint64_t connection);
+
+  std::map<std::string, JoinedWorker>& workers() { return workers_; }
+  const std::map<std::string, JoinedWorker>& workers() const { return workers_; }
+  std::map<uint64_t, AgentHelloMessage>& agents() { return agents_; }  // by connection
+  bool full() const;
+  bool agents_full() const;
+
+ private:
+  std::map<std::string, JoinedWorker> workers_;
+  std::map<uint64_t, JoinedWorker*> by_connection_;
+  std::map<uint64_t, AgentHelloMessage> agents_;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,81 @@
+#include "elastic/control/state_source.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "framework/parallel/placement.h"
+
+namespace holdfast {
+namespace {
+
+// The world of a prepared step. A claim without one prepared its step where its state lies.
+const World& PreparedWorld(const StateClaim& claim) {
+  return claim.prepared_world.generation != 0 ? claim.prepared_world : claim.world;
+}
+
+// The world in which the claim has the state after `step`, or null.
+const World* WorldAt(const StateClaim& claim, int64_t step) {
+  if (claim.world.generation != 0 && claim.committed_step == step) return &claim.world;
+  if (claim.prepared_step == step && PreparedWorld(claim).generation != 0) return &PreparedWorld(claim);
+  return nullptr;
+}
+
+Placement PlacementOf(const World& world, const ParallelConfig& parallel) {
+  std::vector<std::string> nodes;
+  nodes.reserve(world.members.size());
+  for (const Member& member : world.members) nodes.push_back(member.node);
+  return {std::move(nodes), parallel};
+}
+
+}  // namespace
+
+bool ClaimHolds(const ClaimOf& claim, const World& world, int64_t step) {
+  if (world.generation == 0) return false;
+  const World* held = WorldAt(claim.claim, step);
+  return held != nullptr && held->generation == world.generation && world.RankOf(claim.id) >= 0;
+}
+
+bool IsEmpty(const StateClaim& claim) { return claim.world.generation == 0 && claim.prepared_step == 0; }
+
+StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel) {
+  StateSource best{.world = {}, .committed_step = recorded_step};
+  for (const ClaimOf& c : claims) {
+    if (c.claim.world.generation != 0) best.committed_step = std::max(best.committed_step, c.claim.committed_step);
+  }
+  std::map<uint64_t, const World*, std::greater<>> worlds;  // newest first
+  for (const ClaimOf& c : claims) {
+    const World* world = WorldAt(c.claim, best.committed_step);
+    if (world != nullptr && world->RankOf(c.id) >= 0) worlds.emplace(world->generation, world);
+  }
+  for (const auto& [generation, world] : worlds) {
+    std::vector<bool> alive(world->members.size(), false);
+    for (const ClaimOf& c : claims) {
+      if (ClaimHolds(c, *world, best.committed_step)) alive[static_cast<size_t>(world->RankOf(c.id))] = true;
+    }
+    const bool covered = PlacementOf(*world, parallel).LostShards(alive).empty();
+    if (best.world.generation != 0 && !covered) continue;
+    best.world = *world;
+    best.covered = covered;
+    best.complete = std::find(alive.begin(), alive.end(), false) == alive.end();
+    if (covered) break;
+  }
+  return best;
+}
+
+std::vector<Member> HoldersOfLostState(const World& source, const std::vector<bool>& alive,
+                                       const ParallelConfig& parallel) {
+  if (std::find(alive.begin(), alive.end(), false) == alive.end()) return {};
+  const Placement placement = PlacementOf(source, parallel);
+  std::vector<bool> wanted(alive.size(), false);
+  for (const int shard : placement.LostShards(alive)) {
+    for (const int rank : placement.Holders(shard)) wanted[static_cast<size_t>(rank)] = true;
+  }
+  std::vector<Member> holders;
+  for (size_t rank = 0; rank < wanted.size(); ++rank) {
+    if (wanted[rank]) holders.push_back(source.members[rank]);
+  }
+  return holders;
+}
+
+}  // namespace holdfast

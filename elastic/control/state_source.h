@@ -1,0 +1,41 @@
+#pragma once
+// Where the state of the last committed step lies, told from what workers claim to hold. Needed when a coordinator
+// starts again: it knows which steps were recorded, but not in which world the last of them was done.
+
+#include <cstdint>
+#include <vector>
+
+#include "elastic/control/messages.h"
+#include "framework/config/config.h"
+
+namespace holdfast {
+
+struct ClaimOf {
+  WorkerId id;
+  StateClaim claim;
+};
+
+/// The claim says that its worker, `id`, holds its part of the state after `step` as a member of `world`, at once or by
+/// applying a prepared update.
+bool ClaimHolds(const ClaimOf& claim, const World& world, int64_t step);
+
+/// Nothing is held and nothing is prepared.
+bool IsEmpty(const StateClaim& claim);
+
+struct StateSource {
+  World world;  // generation 0: nobody claims the state of `committed_step`
+  int64_t committed_step = 0;
+  bool covered = false;   // every shard has a holder among the claimants
+  bool complete = false;  // all members of `world` are among the claimants
+};
+
+/// The committed step is the highest anybody knows of, `recorded_step` (> 0) included: all members had voted for it, so
+/// a claim that is prepared for it counts as holding it. Of several worlds the newest that covers the state is taken; a
+/// step's result does not depend on the world it was done in, so an older one would do as well.
+StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel);
+
+/// Members of `source` that hold shards of which nobody alive has a copy. `alive` is by rank.
+std::vector<Member> HoldersOfLostState(const World& source, const std::vector<bool>& alive,
+                                       const ParallelConfig& parallel);
+
+}  // namespace holdfast

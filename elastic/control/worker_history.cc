@@ -1,0 +1,73 @@
+#include "elastic/control/worker_history.h"
+
+#include <algorithm>
+
+namespace holdfast {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr size_t kMostNames = 16384;
+constexpr size_t kMostReplaced = 16;
+constexpr uint64_t kIncarnations = 1 << 20;  // of one process
+constexpr seconds kSoon{10};
+constexpr int64_t kTolerated = 2;
+constexpr seconds kFirstWait{2}, kLongestWait{60};
+
+}  // namespace
+
+bool WorkerHistory::SameProcess(uint64_t first, uint64_t incarnation) { return incarnation - first < kIncarnations; }
+
+// Bounded: the name not used for longest is forgotten.
+WorkerHistory::Entry& WorkerHistory::Touch(const std::string& name) {
+  auto it = entries_.find(name);
+  if (it == entries_.end()) {
+    if (entries_.size() >= kMostNames) {
+      entries_.erase(std::min_element(entries_.begin(), entries_.end(),
+                                      [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
+    }
+    it = entries_.emplace(name, Entry{}).first;
+  }
+  it->second.used = ++clock_;
+  return it->second;
+}
+
+WorkerHistory::Kind WorkerHistory::Register(const std::string& name, uint64_t incarnation) {
+  Entry& entry = Touch(name);
+  if (entry.known && SameProcess(entry.first, incarnation)) {
+    if (incarnation < entry.last) return Kind::kOutdated;
+    const bool current = incarnation == entry.last;
+    entry.last = incarnation;
+    return current ? Kind::kCurrent : Kind::kNewer;
+  }
+  for (const uint64_t first : entry.replaced) {
+    if (SameProcess(first, incarnation)) return Kind::kReplaced;
+  }
+  if (entry.known) entry.replaced.push_back(entry.first);
+  if (entry.replaced.size() > kMostReplaced) entry.replaced.pop_front();
+  entry.known = true;
+  entry.first = entry.last = incarnation;
+  return Kind::kNewer;
+}
+
+WorkerHistory::Instant WorkerHistory::Failed(const std::string& name, Instant now, Instant lifetime) {
+  Entry& entry = Touch(name);
+  entry.failures = lifetime < kSoon ? entry.failures + 1 : 0;
+  if (entry.failures <= kTolerated) return Instant{0};
+  const int64_t doublings = std::min<int64_t>(entry.failures - kTolerated - 1, 16);
+  const Instant wait = std::min<Instant>(kFirstWait * (int64_t{1} << doublings), kLongestWait);
+  entry.until = now + wait;
+  return wait;
+}
+
+bool WorkerHistory::Quarantined(const std::string& name, Instant now) const {
+  const auto it = entries_.find(name);
+  return it != entries_.end() && now < it->second.until;
+}
+
+int64_t WorkerHistory::Failures(const std::string& name) const {
+  const auto it = entries_.find(name);
+  return it == entries_.end() ? 0 : it->second.failures;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,50 @@
+#pragma once
+// What is remembered of workers that have left, by name: which processes had the name, and who keeps failing.
+//
+// Thread-safety: none.
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+
+namespace holdfast {
+
+class WorkerHistory {
+ public:
+  using Instant = std::chrono::nanoseconds;
+
+  /// An incarnation against the process known under the name.
+  enum class Kind {
+    kCurrent,   // the one known
+    kNewer,     // a later one of the process known, or another process: known from now on
+    kOutdated,  // an earlier one of the process known
+    kReplaced,  // of a process in whose place another has come
+  };
+  Kind Register(const std::string& name, uint64_t incarnation);
+
+  /// A process counts up from its first incarnation, which is random.
+  static bool SameProcess(uint64_t first, uint64_t incarnation);
+
+  /// `lifetime`: since it was admitted to a world. Returns for how long it has to stay away; 0 = it may come back.
+  Instant Failed(const std::string& name, Instant now, Instant lifetime);
+  bool Quarantined(const std::string& name, Instant now) const;
+  int64_t Failures(const std::string& name) const;
+
+ private:
+  struct Entry {
+    bool known = false;
+    uint64_t first = 0, last = 0;   // incarnations of the process known
+    std::deque<uint64_t> replaced;  // first incarnations of processes before it
+    int64_t failures = 0;           // soon after being admitted, on end
+    Instant until{0};               // in quarantine
+    uint64_t used = 0;
+  };
+  Entry& Touch(const std::string& name);
+
+  uint64_t clock_ = 0;
+  std::map<std::string, Entry> entries_;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,91 @@
+#include "elastic/control/world_decision.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "elastic/control/state_source.h"
+
+namespace holdfast {
+namespace {
+
+std::vector<Member> MissingHolders(const World& source, const std::vector<Candidate>& chosen,
+                                   const ParallelConfig& parallel) {
+  std::vector<bool> alive(source.members.size(), false);
+  for (const Candidate& c : chosen) {
+    const int rank = c.holds_state ? source.RankOf(c.member.id) : -1;
+    if (rank >= 0) alive[static_cast<size_t>(rank)] = true;
+  }
+  return HoldersOfLostState(source, alive, parallel);
+}
+
+// Holders of state first, for without them there is nothing to go on from; then who is at work; then who came first.
+bool ComesBefore(const Candidate& a, const Candidate& b) {
+  return std::tuple(!a.holds_state, !a.was_member, a.arrival, a.member.id) <
+         std::tuple(!b.holds_state, !b.was_member, b.arrival, b.member.id);
+}
+
+std::vector<Candidate> Choose(const ElasticConfig& elastic, const WorldQuestion& question, bool with_quarantined) {
+  std::vector<Candidate> chosen;
+  for (const Candidate& c : question.candidates) {
+    if (c.quarantined && !(with_quarantined && c.holds_state)) continue;
+    if (question.ending && question.source.generation != 0 && !c.holds_state && !c.was_member) continue;
+    chosen.push_back(c);
+  }
+  std::sort(chosen.begin(), chosen.end(), ComesBefore);
+  const auto most = static_cast<size_t>(std::max<int64_t>(1, elastic.most_workers()));
+  if (chosen.size() > most) chosen.resize(most);
+  return chosen;
+}
+
+std::string NamesOf(const std::vector<Member>& members) {
+  constexpr size_t kMost = 8;
+  std::string names;
+  for (size_t i = 0; i < std::min(members.size(), kMost); ++i) {
+    absl::StrAppend(&names, i == 0 ? "" : ", ", members[i].id.name);
+  }
+  if (members.size() > kMost) absl::StrAppend(&names, " and ", members.size() - kMost, " more");
+  return names;
+}
+
+std::string WhyTooFew(const ElasticConfig& elastic, const WorldQuestion& question, size_t chosen) {
+  const auto count = static_cast<int64_t>(chosen);
+  const int64_t least = question.ending ? 1 : elastic.min_workers;
+  const auto quarantined = std::count_if(question.candidates.begin(), question.candidates.end(),
+                                         [](const Candidate& c) { return c.quarantined; });
+  const std::string aside = quarantined > 0 ? absl::StrCat("; ", quarantined, " in quarantine") : "";
+  if (count < least) return absl::StrCat(count, " of at least ", least, " workers have joined", aside);
+  const bool wait_for_all = question.first && !question.joined_long && !question.ending;
+  if (wait_for_all && count < elastic.workers) {
+    return absl::StrCat(count, " of ", elastic.workers, " workers have joined", aside);
+  }
+  return "";
+}
+
+}  // namespace
+
+WorldDecision DecideWorld(const ElasticConfig& elastic, const ParallelConfig& parallel, const WorldQuestion& question) {
+  WorldDecision decision;
+  std::vector<Candidate> chosen = Choose(elastic, question, /*with_quarantined=*/false);
+  decision.missing = MissingHolders(question.source, chosen, parallel);
+  if (!decision.missing.empty()) {
+    chosen = Choose(elastic, question, /*with_quarantined=*/true);
+    decision.missing = MissingHolders(question.source, chosen, parallel);
+  }
+  if (!decision.missing.empty()) {
+    decision.verdict = WorldDecision::Verdict::kStateMissing;
+    decision.detail =
+        absl::StrCat("part of the model's state is held by nobody here; waiting for ", NamesOf(decision.missing));
+    return decision;
+  }
+  decision.detail = WhyTooFew(elastic, question, chosen.size());
+  if (!decision.detail.empty()) return decision;
+  decision.verdict = WorldDecision::Verdict::kPublish;
+  for (const Candidate& c : chosen) decision.members.push_back(c.member);
+  std::sort(decision.members.begin(), decision.members.end(), [](const Member& a, const Member& b) {
+    return std::tie(a.node, a.id.name, a.id.incarnation) < std::tie(b.node, b.id.name, b.id.incarnation);
+  });
+  return decision;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,145 @@
+#include "elastic/coordinator/coordinator_shell.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "framework/base/files.h"
+#include "framework/base/status.h"
+#include "framework/config/load.h"
+#include "nlohmann/json.hpp"
+#include "xxhash.h"
+
+namespace holdfast {
+namespace {
+
+constexpr size_t kMaxStateBytes = 1 << 16;
+constexpr const char* kGenerationKey = "generation";
+
+Instant Now() { return std::chrono::steady_clock::now().time_since_epoch(); }
+
+CoordinatorOptions OptionsFor(const Config& config, const CoordinatorHistory& history) {
+  return {.elastic = config.elastic,
+          .parallel = config.parallel,
+          .microbatches = config.batch.microbatches,
+          .total_steps = config.train.steps,
+          .config_digest = ConfigDigest(config),
+          .last_generation = history.generation,
+          .recorded_step = history.recorded_step};
+}
+
+}  // namespace
+
+uint64_t ConfigDigest(const Config& config) {
+  Config same = config;  // but for what may differ from machine to machine, and what changes no result
+  same.train.threads = 0;
+  same.elastic = {};
+  same.alerts = {};
+  const std::string text = PrintConfig(same);
+  return XXH3_64bits(text.data(), text.size());
+}
+
+absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& directory) {
+  CoordinatorHistory history;
+  std::error_code error;
+  if (std::filesystem::exists(directory.coordinator_state(), error)) {
+    HF_ASSIGN_OR_RETURN(const std::string text, ReadFile(directory.coordinator_state(), kMaxStateBytes));
+    const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains(kGenerationKey) || !json[kGenerationKey].is_number_unsigned()) {
+      return absl::DataLossError(absl::StrCat(directory.coordinator_state(),
+                                              " is not what a coordinator writes; pass --overwrite to start anew"));
+    }
+    history.generation = json[kGenerationKey].get<uint64_t>();
+  }
+  if (std::filesystem::exists(directory.metrics(), error)) {
+    HF_ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, directory.ReadMetrics());
+    if (!steps.empty()) history.recorded_step = steps.back().step;
+  }
+  return history;
+}
+
+absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Create(
+    const Config& config, const RunDirectory& directory, const CoordinatorHistory& history, CoordinatorPort& port,
+    std::function<void(const RunEvent&)> on_event) {
+  HF_ASSIGN_OR_RETURN(std::unique_ptr<RunRecorder> recorder, RunRecorder::Open(config, directory));
+  return std::unique_ptr<CoordinatorShell>(new CoordinatorShell(config, directory, OptionsFor(config, history),
+                                                                std::move(recorder), port, std::move(on_event)));
+}
+
+CoordinatorShell::CoordinatorShell(const Config& config, const RunDirectory& directory,
+                                   const CoordinatorOptions& options, std::unique_ptr<RunRecorder> recorder,
+                                   CoordinatorPort& port, std::function<void(const RunEvent&)> on_event)
+    : directory_(directory),
+      port_(port),
+      on_event_(std::move(on_event)),
+      tick_(std::max<int64_t>(1, std::min<int64_t>(50, config.elastic.heartbeat_interval_ms / 2))),
+      coordinator_(options),
+      recorder_(std::move(recorder)),
+      ticker_([this](const std::stop_token& stop) { Tick(stop); }) {}
+
+CoordinatorShell::~CoordinatorShell() = default;
+
+void CoordinatorShell::Tick(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    Feed(TickEvent{});
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, stop, tick_, [] { return false; });
+  }
+}
+
+void CoordinatorShell::Feed(const CoordinatorEvent& event) {
+  const std::lock_guard lock(mutex_);
+  if (outcome_.has_value()) return;
+  for (const CoordinatorAction& action : coordinator_.OnEvent(Now(), event)) {
+    const absl::Status status = Do(action);
+    if (status.ok()) continue;
+    // What cannot be written down must not happen: nobody hears of the rest of the list.
+    return End(1, absl::StrCat("the run cannot go on: ", std::string(status.message())));
+  }
+}
+
+absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
+  if (const auto* send = std::get_if<SendAction>(&action)) {
+    port_.Send(send->to, send->message);
+  } else if (const auto* close = std::get_if<CloseAction>(&action)) {
+    port_.Close(close->connection);
+  } else if (const auto* persist = std::get_if<PersistAction>(&action)) {
+    const nlohmann::json state{{kGenerationKey, persist->generation}};
+    return WriteFileAtomically(directory_.coordinator_state(), state.dump() + "\n");
+  } else if (const auto* record = std::get_if<RecordAction>(&action)) {
+    return recorder_->Record(*record);
+  } else if (const auto* report = std::get_if<ReportAction>(&action)) {
+    if (on_event_ != nullptr) on_event_(report->event);
+    return recorder_->Report(report->event);
+  } else if (const auto* end = std::get_if<EndAction>(&action)) {
+    End(end->exit_code, end->reason);
+  }
+  return absl::OkStatus();
+}
+
+void CoordinatorShell::End(int exit_code, const std::string& reason) {
+  recorder_->Finish();
+  outcome_ = Outcome{.exit_code = exit_code,
+                     .reason = reason,
+                     .steps = recorder_->last_step(),
+                     .validation_loss = recorder_->validation_loss()};
+  changed_.notify_all();
+}
+
+void CoordinatorShell::Report(const RunEvent& event) {
+  const std::lock_guard lock(mutex_);
+  recorder_->Report(event).IgnoreError();
+}
+
+RunStatus CoordinatorShell::StatusNow() const {
+  const std::lock_guard lock(mutex_);
+  return coordinator_.Status(Now());
+}
+
+CoordinatorShell::Outcome CoordinatorShell::Wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return outcome_.has_value(); });
+  return *outcome_;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,87 @@
+#pragma once
+// The shell around a Coordinator: gives it the time, carries its messages, writes down what it decides.
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "elastic/control/coordinator.h"
+#include "elastic/coordinator/run_recorder.h"
+
+namespace holdfast {
+
+/// Carries messages to workers. Called in order, by one thread at a time; must not call back.
+class CoordinatorPort {
+ public:
+  virtual ~CoordinatorPort() = default;
+  virtual void Send(Connection to, const CoordinatorMessage& message) = 0;
+  virtual void Close(Connection connection) = 0;
+};
+
+/// What an earlier coordinator of the run left in its directory; zeros for a new run.
+struct CoordinatorHistory {
+  uint64_t generation = 0;
+  int64_t recorded_step = 0;
+};
+absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& directory);
+
+/// Thread-safe.
+class CoordinatorShell {
+ public:
+  /// `config`, `directory` and `port` must outlive the shell. `on_event` hears of every event (alerts).
+  static absl::StatusOr<std::unique_ptr<CoordinatorShell>> Create(const Config& config, const RunDirectory& directory,
+                                                                  const CoordinatorHistory& history,
+                                                                  CoordinatorPort& port,
+                                                                  std::function<void(const RunEvent&)> on_event);
+  ~CoordinatorShell();
+
+  void OnMessage(Connection from, const WorkerMessage& message) { Feed(MessageEvent{from, message}); }
+  void OnDisconnect(Connection connection, const std::string& cause) { Feed(DisconnectEvent{connection, cause}); }
+  void RequestStop(int signal) { Feed(StopEvent{signal}); }
+  /// An event from outside the coordinator (an alert that failed).
+  void Report(const RunEvent& event);
+  RunStatus StatusNow() const;
+
+  /// Waits for the end of the run.
+  struct Outcome {
+    int exit_code = 0;
+    std::string reason;
+    int64_t steps = 0;
+    std::optional<double> validation_loss;
+  };
+  Outcome Wait();
+
+ private:
+  CoordinatorShell(const Config& config, const RunDirectory& directory, const CoordinatorOptions& options,
+                   std::unique_ptr<RunRecorder> recorder, CoordinatorPort& port,
+                   std::function<void(const RunEvent&)> on_event);
+  void Feed(const CoordinatorEvent& event);
+  absl::Status Do(const CoordinatorAction& action);
+  void End(int exit_code, const std::string& reason);
+  void Tick(const std::stop_token& stop);
+
+  const RunDirectory& directory_;
+  CoordinatorPort& port_;
+  std::function<void(const RunEvent&)> on_event_;
+  std::chrono::milliseconds tick_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;
+  // Under mutex_:
+  Coordinator coordinator_;
+  std::unique_ptr<RunRecorder> recorder_;
+  std::optional<Outcome> outcome_;
+
+  std::jthread ticker_;
+};
+
+/// Of what has to be the same in all workers of a run.
+uint64_t ConfigDigest(const Config& config);
+
+}  // namespace holdfast

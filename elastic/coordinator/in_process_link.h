@@ -1,0 +1,33 @@
+#pragma once
+// The line between a coordinator and the one worker that lives in the same process.
+
+#include <string>
+
+#include "elastic/control/control_link.h"
+#include "elastic/coordinator/coordinator_shell.h"
+#include "framework/base/task_thread.h"
+
+namespace holdfast {
+
+/// Thread-safe. Both directions keep their order; neither calls back from within a call.
+class InProcessLink final : public ControlLink, public CoordinatorPort {
+ public:
+  /// Before the link is started; `shell` must outlive it.
+  void Attach(CoordinatorShell& shell) { shell_ = &shell; }
+
+  void Start(ControlLinkHandler& handler) override;
+  void Send(const WorkerMessage& message) override;
+  void Stop() override;
+
+  void Send(Connection to, const CoordinatorMessage& message) override;
+  void Close(Connection) override {}
+
+ private:
+  static constexpr Connection kOnly = 1;
+
+  CoordinatorShell* shell_ = nullptr;
+  ControlLinkHandler* handler_ = nullptr;  // used by down_ only
+  TaskThread up_, down_;
+};
+
+}  // namespace holdfast

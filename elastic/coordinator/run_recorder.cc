@@ -1,0 +1,96 @@
+#include "elastic/coordinator/run_recorder.h"
+
+#include <bit>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "framework/base/status.h"
+#include "framework/parallel/sharded_state.h"
+#include "nlohmann/json.hpp"
+
+namespace holdfast {
+namespace {
+
+double UnixTime() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+const RunEvent::Value* Find(const RunEvent& event, const std::string& name) {
+  for (const auto& [key, value] : event.fields) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+template <typename T>
+std::optional<T> Field(const RunEvent& event, const std::string& name) {
+  const RunEvent::Value* value = Find(event, name);
+  if (value == nullptr || !std::holds_alternative<T>(*value)) return std::nullopt;
+  return std::get<T>(*value);
+}
+
+std::string Text(const RunEvent::Value& value) {
+  if (const auto* number = std::get_if<double>(&value)) return absl::StrFormat("%.3g", *number);
+  if (const auto* number = std::get_if<int64_t>(&value)) return absl::StrCat(*number);
+  return std::get<std::string>(value);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RunRecorder>> RunRecorder::Open(const Config& config, const RunDirectory& directory) {
+  HF_ASSIGN_OR_RETURN(JsonLinesWriter metrics, JsonLinesWriter::Open(directory.metrics()));
+  HF_ASSIGN_OR_RETURN(JsonLinesWriter events, JsonLinesWriter::Open(directory.events()));
+  return std::unique_ptr<RunRecorder>(new RunRecorder(config, std::move(metrics), std::move(events)));
+}
+
+absl::Status RunRecorder::Record(const RecordAction& step) {
+  const auto now = std::chrono::steady_clock::now();
+  const int64_t step_tokens = config_.batch.step_tokens();
+  StepMetrics m;
+  m.step = step.step;
+  m.loss = std::bit_cast<float>(step.loss_bits);
+  m.grad_norm = std::bit_cast<float>(step.grad_norm_bits);
+  m.lr = step.lr;
+  m.tokens = m.step * step_tokens;
+  m.world_size = step.world_size;
+  m.generation = static_cast<int64_t>(step.generation);
+  m.step_seconds = std::chrono::duration<double>(now - last_commit_).count();
+  m.tokens_per_second = static_cast<double>(step_tokens) / m.step_seconds;
+  m.time = UnixTime();
+  if (!step.digests.empty()) {
+    std::vector<uint64_t> digests;
+    for (const ChunkDigest& chunk : step.digests) digests.push_back(chunk.digest);
+    m.state_digest = StateDigest(digests);
+  }
+  last_commit_ = now;
+  last_step_ = m.step;
+  HF_RETURN_IF_ERROR(metrics_.Write(m.ToJson()));
+  console_.Step(m);
+  return absl::OkStatus();
+}
+
+absl::Status RunRecorder::Report(const RunEvent& event) {
+  nlohmann::ordered_json line{{"time", UnixTime()}, {"event", event.name}};
+  for (const auto& [key, value] : event.fields) {
+    std::visit([&line, &key = key](const auto& plain) { line[key] = plain; }, value);
+  }
+  if (event.name == "validation") {
+    validation_loss_ = Field<double>(event, "loss");
+    console_.Validation(Field<int64_t>(event, "step").value_or(0), validation_loss_.value_or(0));
+  } else if (const std::string text = EventLine(event); !text.empty()) {
+    console_.Line(text);
+  }
+  return events_.Write(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+std::string EventLine(const RunEvent& event) {
+  if (event.name == "validation" || event.name == "run_started" || event.name == "run_finished") return "";
+  std::string line = event.name;
+  const char* separator = "  ";
+  for (const auto& [key, value] : event.fields) {
+    absl::StrAppend(&line, separator, key, " ", Text(value));
+    separator = ", ";
+  }
+  return line;
+}
+
+}  // namespace holdfast

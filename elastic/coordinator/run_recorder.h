@@ -1,0 +1,49 @@
+#pragma once
+// What a run leaves for people: one line of metrics.jsonl for each committed step, events.jsonl, and the console.
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "elastic/control/coordinator.h"
+#include "elastic/coordinator/run_console.h"
+#include "framework/config/config.h"
+#include "framework/metrics/run_directory.h"
+
+namespace holdfast {
+
+/// Thread-safety: none.
+class RunRecorder {
+ public:
+  /// Appends to the files of `directory`. `config` must outlive the recorder.
+  static absl::StatusOr<std::unique_ptr<RunRecorder>> Open(const Config& config, const RunDirectory& directory);
+
+  absl::Status Record(const RecordAction& step);
+  absl::Status Report(const RunEvent& event);
+  /// Clears the progress bar.
+  void Finish() { console_.Finish(); }
+
+  std::optional<double> validation_loss() const { return validation_loss_; }
+  int64_t last_step() const { return last_step_; }
+
+ private:
+  RunRecorder(const Config& config, JsonLinesWriter metrics, JsonLinesWriter events)
+      : config_(config),
+        metrics_(std::move(metrics)),
+        events_(std::move(events)),
+        console_(config.train.steps, config.log.every_steps) {}
+
+  const Config& config_;
+  JsonLinesWriter metrics_, events_;
+  RunConsole console_;
+  std::chrono::steady_clock::time_point last_commit_ = std::chrono::steady_clock::now();
+  std::optional<double> validation_loss_;
+  int64_t last_step_ = 0;
+};
+
+/// "worker_lost  worker node-0/2, cause killed by signal 9" for the console; empty for events that people need not see.
+std::string EventLine(const RunEvent& event);
+
+}  // namespace holdfast

@@ -1,0 +1,167 @@
+// Messages of the coordinator, and its status: to the wire and back.
+
+#include "elastic/wire/convert.h"
+#include "elastic/wire/convert_parts.h"
+
+namespace holdfast {
+namespace {
+
+static_assert(static_cast<int>(Purpose::kTrain) == v1::PURPOSE_TRAIN);
+static_assert(static_cast<int>(Purpose::kStop) == v1::PURPOSE_STOP);
+static_assert(static_cast<int>(Purpose::kStop) + 1 == v1::Purpose_ARRAYSIZE);
+
+constexpr int kMaxExitCode = 255;
+
+void Fill(const WorldMessage& message, v1::FromCoordinator* wire) {
+  v1::NewWorld* world = wire->mutable_world();
+  ToWire(message.world, world->mutable_world());
+  ToWire(message.source, world->mutable_source());
+  world->set_committed_step(message.committed_step);
+  world->set_purpose(static_cast<v1::Purpose>(message.purpose));
+  world->mutable_microbatches()->Add(message.microbatches.begin(), message.microbatches.end());
+}
+
+absl::StatusOr<CoordinatorMessage> Read(const v1::NewWorld& wire) {
+  FieldCheck check("NewWorld");
+  WorldMessage message;
+  message.world = WorldFromWire(wire.world(), &check);
+  message.source = WorldFromWire(wire.source(), &check);
+  message.committed_step = check.Count(wire.committed_step(), "committed_step");
+  message.purpose = check.Value(wire.purpose(), Purpose::kStop, "purpose");
+  message.microbatches = check.Counts(wire.microbatches(), kMaxMembers, "microbatches");
+  return check.Done<CoordinatorMessage>(std::move(message));
+}
+
+void Fill(const PeersMessage& message, v1::FromCoordinator* wire) {
+  wire->mutable_peers()->set_generation(message.generation);
+  for (const std::string& blob : message.blobs) wire->mutable_peers()->add_blobs(blob);
+}
+
+absl::StatusOr<CoordinatorMessage> Read(const v1::Peers& wire) {
+  FieldCheck check("Peers");
+  PeersMessage message;
+  message.generation = wire.generation();
+  if (check.Length(wire.blobs(), kMaxMembers, "blobs")) {
+    for (const std::string& blob : wire.blobs()) message.blobs.push_back(check.Text(blob, kMaxBlobBytes, "blobs"));
+  }
+  return check.Done<CoordinatorMessage>(std::move(message));
+}
+
+void Fill(const CommitMessage& message, v1::FromCoordinator* wire) {
+  v1::Commit* commit = wire->mutable_commit();
+  commit->set_generation(message.generation);
+  commit->set_step(message.step);
+  commit->mutable_microbatches()->Add(message.microbatches.begin(), message.microbatches.end());
+}
+
+absl::StatusOr<CoordinatorMessage> Read(const v1::Commit& wire) {
+  FieldCheck check("Commit");
+  CommitMessage message;
+  message.generation = wire.generation();
+  message.step = check.Count(wire.step(), "step");
+  message.microbatches = check.Counts(wire.microbatches(), kMaxMembers, "microbatches");
+  return check.Done<CoordinatorMessage>(std::move(message));
+}
+
+void Fill(const RefusedMessage& message, v1::FromCoordinator* wire) {
+  wire->mutable_refused()->set_reason(ClipText(message.reason));
+  wire->mutable_refused()->set_rejoin(message.rejoin);
+}
+
+absl::StatusOr<CoordinatorMessage> Read(const v1::Refused& wire) {
+  FieldCheck check("Refused");
+  return check.Done<CoordinatorMessage>(
+      RefusedMessage{check.Text(wire.reason(), kMaxTextBytes, "reason"), wire.rejoin()});
+}
+
+void Fill(const EndMessage& message, v1::FromCoordinator* wire) {
+  wire->mutable_end()->set_exit_code(message.exit_code);
+  wire->mutable_end()->set_reason(ClipText(message.reason));
+}
+
+absl::StatusOr<CoordinatorMessage> Read(const v1::End& wire) {
+  FieldCheck check("End");
+  return check.Done<CoordinatorMessage>(EndMessage{check.RangeInt(wire.exit_code(), 0, kMaxExitCode, "exit_code"),
+                                                   check.Text(wire.reason(), kMaxTextBytes, "reason")});
+}
+
+void Fill(const WorkerStatus& status, v1::WorkerStatus* wire) {
+  ToWire(status.id, wire->mutable_id());
+  wire->set_rank(status.rank);
+  wire->set_node(status.node);
+  wire->set_host(status.host);
+  wire->set_pid(status.pid);
+  wire->set_step(status.step);
+  wire->set_phase(ToWire(status.phase));
+  wire->set_seconds_since_heartbeat(status.seconds_since_heartbeat);
+  wire->set_seconds_in_phase(status.seconds_in_phase);
+  wire->set_relative_compute_time(status.relative_compute_time);
+  wire->set_microbatches(status.microbatches);
+}
+
+WorkerStatus Read(const v1::WorkerStatus& wire, FieldCheck* check) {
+  WorkerStatus status;
+  status.id = IdFromWire(wire.id(), check);
+  status.rank = check->RangeInt(wire.rank(), -1, kMaxMembers - 1, "rank");
+  status.node = check->Text(wire.node(), kMaxNameBytes, "node");
+  status.host = check->Text(wire.host(), kMaxNameBytes, "host");
+  status.pid = check->Count(wire.pid(), "pid");
+  status.step = check->Count(wire.step(), "step");
+  status.phase = PhaseFromWire(wire.phase(), check);
+  status.seconds_since_heartbeat = check->Seconds(wire.seconds_since_heartbeat(), "seconds_since_heartbeat");
+  status.seconds_in_phase = check->Seconds(wire.seconds_in_phase(), "seconds_in_phase");
+  status.relative_compute_time = check->Seconds(wire.relative_compute_time(), "relative_compute_time");
+  status.microbatches = check->Count(wire.microbatches(), "microbatches");
+  return status;
+}
+
+}  // namespace
+
+void ToWire(const CoordinatorMessage& message, v1::FromCoordinator* wire) {
+  std::visit([wire](const auto& kind) { Fill(kind, wire); }, message);
+}
+
+absl::StatusOr<CoordinatorMessage> FromWire(const v1::FromCoordinator& wire) {
+  switch (wire.message_case()) {
+    case v1::FromCoordinator::kWorld:
+      return Read(wire.world());
+    case v1::FromCoordinator::kPeers:
+      return Read(wire.peers());
+    case v1::FromCoordinator::kCommit:
+      return Read(wire.commit());
+    case v1::FromCoordinator::kRefused:
+      return Read(wire.refused());
+    case v1::FromCoordinator::kEnd:
+      return Read(wire.end());
+    case v1::FromCoordinator::MESSAGE_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("a message of no known kind; do all parts of the run have the same version?");
+}
+
+void ToWire(const RunStatus& status, v1::StatusReply* wire) {
+  wire->set_state(ClipText(status.state));
+  wire->set_detail(ClipText(status.detail));
+  wire->set_generation(status.generation);
+  wire->set_world_size(status.world_size);
+  wire->set_committed_step(status.committed_step);
+  wire->set_total_steps(status.total_steps);
+  for (const WorkerStatus& worker : status.workers) Fill(worker, wire->add_workers());
+}
+
+absl::StatusOr<RunStatus> FromWire(const v1::StatusReply& wire) {
+  FieldCheck check("Status");
+  RunStatus status;
+  status.state = check.Text(wire.state(), kMaxTextBytes, "state");
+  status.detail = check.Text(wire.detail(), kMaxTextBytes, "detail");
+  status.generation = wire.generation();
+  status.world_size = check.RangeInt(wire.world_size(), 0, kMaxMembers, "world_size");
+  status.committed_step = check.Count(wire.committed_step(), "committed_step");
+  status.total_steps = check.Count(wire.total_steps(), "total_steps");
+  if (check.Length(wire.workers(), kMaxMembers, "workers")) {
+    for (const v1::WorkerStatus& worker : wire.workers()) status.workers.push_back(Read(worker, &check));
+  }
+  return check.Done(std::move(status));
+}
+
+}  // namespace holdfast

@@ -1,0 +1,245 @@
+// Messages of workers and agents: to the wire and back, one pair of functions per message.
+
+#include "elastic/wire/convert.h"
+#include "elastic/wire/convert_parts.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int kMaxSignal = 127;
+
+void Fill(const JoinMessage& message, v1::ToCoordinator* wire) {
+  v1::Join* join = wire->mutable_join();
+  ToWire(message.member, join->mutable_member());
+  ToWire(message.claim.world, join->mutable_claim()->mutable_world());
+  join->mutable_claim()->set_committed_step(message.claim.committed_step);
+  join->mutable_claim()->set_prepared_step(message.claim.prepared_step);
+  join->set_config_digest(message.config_digest);
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::Join& wire) {
+  FieldCheck check("Join");
+  JoinMessage message;
+  message.member = MemberFromWire(wire.member(), &check);
+  message.claim.world = WorldFromWire(wire.claim().world(), &check);
+  message.claim.committed_step = check.Count(wire.claim().committed_step(), "claim.committed_step");
+  message.claim.prepared_step = check.Count(wire.claim().prepared_step(), "claim.prepared_step");
+  message.config_digest = wire.config_digest();
+  return check.Done<WorkerMessage>(std::move(message));
+}
+
+void Fill(const HeartbeatMessage& message, v1::ToCoordinator* wire) {
+  v1::Heartbeat* heartbeat = wire->mutable_heartbeat();
+  heartbeat->set_generation(message.generation);
+  heartbeat->set_step(message.step);
+  heartbeat->set_phase(ToWire(message.phase));
+  heartbeat->set_progress(message.progress);
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::Heartbeat& wire) {
+  FieldCheck check("Heartbeat");
+  HeartbeatMessage message;
+  message.generation = wire.generation();
+  message.step = check.Count(wire.step(), "step");
+  message.phase = PhaseFromWire(wire.phase(), &check);
+  message.progress = wire.progress();
+  return check.Done<WorkerMessage>(message);
+}
+
+void Fill(const RendezvousMessage& message, v1::ToCoordinator* wire) {
+  wire->mutable_rendezvous()->set_generation(message.generation);
+  wire->mutable_rendezvous()->set_blob(message.blob);
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::Rendezvous& wire) {
+  FieldCheck check("Rendezvous");
+  RendezvousMessage message;
+  message.generation = wire.generation();
+  message.blob = check.Text(wire.blob(), kMaxBlobBytes, "blob");
+  return check.Done<WorkerMessage>(std::move(message));
+}
+
+void Fill(const RecoveredMessage& message, v1::ToCoordinator* wire) {
+  v1::Recovered* recovered = wire->mutable_recovered();
+  recovered->set_generation(message.generation);
+  recovered->set_abort_seconds(message.abort_seconds);
+  recovered->set_rendezvous_seconds(message.rendezvous_seconds);
+  recovered->set_transfer_seconds(message.transfer_seconds);
+  recovered->set_bytes_received(message.bytes_received);
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::Recovered& wire) {
+  FieldCheck check("Recovered");
+  RecoveredMessage message;
+  message.generation = wire.generation();
+  message.abort_seconds = check.Seconds(wire.abort_seconds(), "abort_seconds");
+  message.rendezvous_seconds = check.Seconds(wire.rendezvous_seconds(), "rendezvous_seconds");
+  message.transfer_seconds = check.Seconds(wire.transfer_seconds(), "transfer_seconds");
+  message.bytes_received = check.Count(wire.bytes_received(), "bytes_received");
+  return check.Done<WorkerMessage>(message);
+}
+
+void Fill(const VoteMessage& message, v1::ToCoordinator* wire) {
+  v1::Vote* vote = wire->mutable_vote();
+  vote->set_generation(message.generation);
+  vote->set_step(message.step);
+  vote->set_loss_bits(message.loss_bits);
+  vote->set_grad_norm_bits(message.grad_norm_bits);
+  vote->set_lr(message.lr);
+  vote->set_compute_seconds(message.compute_seconds);
+  vote->set_wait_seconds(message.wait_seconds);
+  vote->set_microbatches(message.microbatches);
+  for (const ChunkDigest& digest : message.digests) {
+    vote->add_digest_chunks(digest.chunk);
+    vote->add_digests(digest.digest);
+  }
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::Vote& wire) {
+  FieldCheck check("Vote");
+  VoteMessage message;
+  message.generation = wire.generation();
+  message.step = check.Count(wire.step(), "step");
+  message.loss_bits = wire.loss_bits();
+  message.grad_norm_bits = wire.grad_norm_bits();
+  message.lr = wire.lr();
+  message.compute_seconds = check.Seconds(wire.compute_seconds(), "compute_seconds");
+  message.wait_seconds = check.Seconds(wire.wait_seconds(), "wait_seconds");
+  message.microbatches = check.Count(wire.microbatches(), "microbatches");
+  check.Require(wire.digests_size() == wire.digest_chunks_size(), "digests", "not one per chunk");
+  if (check.Length(wire.digests(), kMaxDigests, "digests") && wire.digests_size() == wire.digest_chunks_size()) {
+    message.digests.reserve(static_cast<size_t>(wire.digests_size()));
+    for (int i = 0; i < wire.digests_size(); ++i) {
+      const int chunk = check.RangeInt(wire.digest_chunks(i), 0, INT32_MAX, "digest_chunks");
+      message.digests.push_back({chunk, wire.digests(i)});
+    }
+  }
+  return check.Done<WorkerMessage>(std::move(message));
+}
+
+void Fill(const FailureMessage& message, v1::ToCoordinator* wire) {
+  v1::Failure* failure = wire->mutable_failure();
+  failure->set_generation(message.generation);
+  failure->set_step(message.step);
+  failure->set_phase(ToWire(message.phase));
+  failure->set_cause(ClipText(message.cause));
+  failure->mutable_suspects()->Add(message.suspects.begin(), message.suspects.end());
+  failure->set_fatal(message.fatal);
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::Failure& wire) {
+  FieldCheck check("Failure");
+  FailureMessage message;
+  message.generation = wire.generation();
+  message.step = check.Count(wire.step(), "step");
+  message.phase = PhaseFromWire(wire.phase(), &check);
+  message.cause = check.Text(wire.cause(), kMaxTextBytes, "cause");
+  if (check.Length(wire.suspects(), kMaxMembers, "suspects")) {
+    for (const int rank : wire.suspects()) {
+      message.suspects.push_back(check.RangeInt(rank, 0, kMaxMembers - 1, "suspects"));
+    }
+  }
+  message.fatal = wire.fatal();
+  return check.Done<WorkerMessage>(std::move(message));
+}
+
+void Fill(const ValidationMessage& message, v1::ToCoordinator* wire) {
+  wire->mutable_validation()->set_generation(message.generation);
+  wire->mutable_validation()->set_step(message.step);
+  wire->mutable_validation()->set_loss(message.loss);
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::Validation& wire) {
+  FieldCheck check("Validation");
+  ValidationMessage message;
+  message.generation = wire.generation();
+  message.step = check.Count(wire.step(), "step");
+  message.loss = wire.loss();
+  return check.Done<WorkerMessage>(message);
+}
+
+void Fill(const FinishedMessage& message, v1::ToCoordinator* wire) {
+  wire->mutable_finished()->set_generation(message.generation);
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::Finished& wire) { return FinishedMessage{wire.generation()}; }
+
+void Fill(const StopRequestMessage& message, v1::ToCoordinator* wire) {
+  wire->mutable_stop_request()->set_signal(message.signal);
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::StopRequest& wire) {
+  FieldCheck check("StopRequest");
+  return check.Done<WorkerMessage>(StopRequestMessage{check.RangeInt(wire.signal(), 0, kMaxSignal, "signal")});
+}
+
+void Fill(const AgentHelloMessage& message, v1::ToCoordinator* wire) {
+  v1::AgentHello* hello = wire->mutable_agent_hello();
+  hello->set_node(message.node);
+  hello->set_host(message.host);
+  hello->set_pid(message.pid);
+  hello->set_num_workers(message.num_workers);
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::AgentHello& wire) {
+  FieldCheck check("AgentHello");
+  AgentHelloMessage message;
+  message.node = check.Text(wire.node(), kMaxNameBytes, "node");
+  message.host = check.Text(wire.host(), kMaxNameBytes, "host");
+  message.pid = check.Count(wire.pid(), "pid");
+  message.num_workers = check.RangeInt(wire.num_workers(), 0, kMaxMembers, "num_workers");
+  return check.Done<WorkerMessage>(std::move(message));
+}
+
+void Fill(const WorkerExitMessage& message, v1::ToCoordinator* wire) {
+  ToWire(message.id, wire->mutable_worker_exit()->mutable_id());
+  wire->mutable_worker_exit()->set_cause(ClipText(message.cause));
+  wire->mutable_worker_exit()->set_restarting(message.restarting);
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::WorkerExit& wire) {
+  FieldCheck check("WorkerExit");
+  WorkerExitMessage message;
+  message.id = IdFromWire(wire.id(), &check);
+  message.cause = check.Text(wire.cause(), kMaxTextBytes, "cause");
+  message.restarting = wire.restarting();
+  return check.Done<WorkerMessage>(std::move(message));
+}
+
+}  // namespace
+
+void ToWire(const WorkerMessage& message, v1::ToCoordinator* wire) {
+  std::visit([wire](const auto& kind) { Fill(kind, wire); }, message);
+}
+
+absl::StatusOr<WorkerMessage> FromWire(const v1::ToCoordinator& wire) {
+  switch (wire.message_case()) {
+    case v1::ToCoordinator::kJoin:
+      return Read(wire.join());
+    case v1::ToCoordinator::kHeartbeat:
+      return Read(wire.heartbeat());
+    case v1::ToCoordinator::kRendezvous:
+      return Read(wire.rendezvous());
+    case v1::ToCoordinator::kRecovered:
+      return Read(wire.recovered());
+    case v1::ToCoordinator::kVote:
+      return Read(wire.vote());
+    case v1::ToCoordinator::kFailure:
+      return Read(wire.failure());
+    case v1::ToCoordinator::kValidation:
+      return Read(wire.validation());
+    case v1::ToCoordinator::kFinished:
+      return Read(wire.finished());
+    case v1::ToCoordinator::kStopRequest:
+      return Read(wire.stop_request());
+    case v1::ToCoordinator::kAgentHello:
+      return Read(wire.agent_hello());
+    case v1::ToCoordinator::kWorkerExit:
+      return Read(wire.worker_exit());
+    case v1::ToCoordinator::MESSAGE_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("a message of no known kind; do all parts of the run have the same version?");
+}
+
+}  // namespace holdfast

@@ -1,0 +1,137 @@
+#include "elastic/worker/session_shell.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+template <class... Visitors>
+struct Overloaded : Visitors... {
+  using Visitors::operator()...;
+};
+template <class... Visitors>
+Overloaded(Visitors...) -> Overloaded<Visitors...>;
+
+}  // namespace
+
+SessionShell::SessionShell(const Options& options, ControlLink& link, const StepProgress& progress)
+    : options_(options),
+      link_(link),
+      progress_(progress),
+      session_(options.member, options.config_digest, options.total_steps) {
+  link_.Start(*this);
+  heartbeats_ = std::jthread([this](const std::stop_token& stop) { Beat(stop); });
+}
+
+SessionShell::~SessionShell() {
+  heartbeats_ = {};
+  link_.Stop();
+}
+
+Member SessionShell::member() const {
+  const std::lock_guard lock(mutex_);
+  return session_.member();
+}
+
+void SessionShell::OnMessage(const CoordinatorMessage& message) {
+  if (const auto* peers = std::get_if<PeersMessage>(&message)) {
+    const std::lock_guard lock(mutex_);
+    peers_ = *peers;
+    changed_.notify_all();
+    return;
+  }
+  Feed(SessionMessage{message});
+}
+
+void SessionShell::Answer(const SessionEvent& event) {
+  {
+    const std::lock_guard lock(mutex_);
+    working_ = false;
+  }
+  Feed(event);
+}
+
+// Messages are sent under the lock: the coordinator has to see them in the order in which the machine made them.
+void SessionShell::Feed(const SessionEvent& event) {
+  const std::lock_guard lock(mutex_);
+  for (SessionAction& action : session_.OnEvent(event)) {
+    std::visit(Overloaded{[&](SendToCoordinator& send) { link_.Send(send.message); },
+                          [&](AbortTask&) {
+                            stop_.request_stop();
+                            abort_since_ = Clock::now();
+                          },
+                          [&](auto& task) { tasks_.push_back(std::move(task)); }},
+               action);
+  }
+  changed_.notify_all();
+}
+
+bool SessionShell::IsCurrent(const WorkerTask& task) const {
+  return std::visit(Overloaded{[&](const RecoverTask& t) { return t.world.world.generation == session_.generation(); },
+                               [&](const StepTask& t) { return t.generation == session_.generation(); },
+                               [&](const EndingTask& t) { return t.generation == session_.generation(); },
+                               [](const auto&) { return true; }},
+                    task);
+}
+
+SessionShell::Next SessionShell::NextTask() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return !tasks_.empty(); });
+    WorkerTask task = std::move(tasks_.front());
+    tasks_.pop_front();
+    if (!IsCurrent(task)) continue;
+    if (std::holds_alternative<RecoverTask>(task)) stop_ = std::stop_source();
+    working_ = true;
+    return {std::move(task), stop_.get_token()};
+  }
+}
+
+void SessionShell::SetPhase(Phase phase, int64_t step) {
+  const std::lock_guard lock(mutex_);
+  phase_ = phase;
+  step_ = step;
+  ++phase_changes_;
+}
+
+absl::StatusOr<std::vector<std::string>> SessionShell::Exchange(const std::string& mine, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const uint64_t generation = session_.generation();
+  const std::stop_token stop = stop_.get_token();
+  link_.Send(RendezvousMessage{generation, mine});
+  const bool there = changed_.wait_until(lock, stop, deadline, [&] { return peers_.generation == generation; });
+  if (stop.stop_requested()) return absl::AbortedError("the world has changed");
+  if (!there) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("the addresses of the members of generation ", generation, " did not come in time"));
+  }
+  return peers_.blobs;
+}
+
+// Carries where the main thread is, so that a worker whose side threads live on is not taken for a healthy one. Also
+// the last resort: a main thread that cannot be brought back, inside a transport say, is of no use to anybody.
+void SessionShell::Beat(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (!stop.stop_requested()) {
+    if (session_.generation() > 0) {
+      link_.Send(HeartbeatMessage{.generation = session_.generation(),
+                                  .step = step_,
+                                  .phase = progress_.waiting ? Phase::kReduce : phase_,
+                                  .progress = progress_.count + phase_changes_});
+    }
+    if (working_ && stop_.stop_requested() && Clock::now() - abort_since_ > options_.kill_timeout) {
+      std::fprintf(stderr, "error: the %s phase could not be ended for %.0f s; this worker ends itself\n",
+                   PhaseName(phase_), std::chrono::duration<double>(options_.kill_timeout).count());
+      std::abort();
+    }
+    changed_.wait_for(lock, stop, options_.heartbeat_interval, [] { return false; });
+  }
+}
+
+}  // namespace holdfast

@@ -1,0 +1,86 @@
+#pragma once
+// The shell around a WorkerSession: carries messages between its link and the machine, hands tasks to the thread that
+// works, sends heartbeats, and ends what that thread is doing when the world has changed.
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "elastic/control/control_link.h"
+#include "elastic/control/worker_session.h"
+#include "framework/comm/rendezvous.h"
+#include "framework/parallel/step_progress.h"
+
+namespace holdfast {
+
+using WorkerTask = std::variant<RecoverTask, StepTask, UpdateTask, EndingTask, ForgetTask, ExitTask>;
+
+/// Thread-safety: NextTask, Answer, SetPhase and Exchange from the thread that works; everything else from any.
+class SessionShell final : public ControlLinkHandler, public Rendezvous {
+ public:
+  struct Options {
+    Member member;
+    uint64_t config_digest = 0;
+    int64_t total_steps = 0;
+    std::chrono::milliseconds heartbeat_interval{200};
+    /// Ends the process if the thread that works has not come back so long after it was told to.
+    std::chrono::milliseconds kill_timeout{120'000};
+  };
+
+  /// `link` and `progress` must outlive the shell.
+  SessionShell(const Options& options, ControlLink& link, const StepProgress& progress);
+  ~SessionShell() override;
+
+  /// Waits for the next task that is not of a world gone by. Its stop token is requested when it has to end.
+  struct Next {
+    WorkerTask task;
+    std::stop_token stop;
+  };
+  Next NextTask();
+  void Answer(const SessionEvent& event);
+
+  void SetPhase(Phase phase, int64_t step);
+  void Send(const WorkerMessage& message) { link_.Send(message); }
+  Member member() const;
+
+  absl::StatusOr<std::vector<std::string>> Exchange(const std::string& mine, Deadline deadline) override;
+
+  void OnConnected() override { Feed(SessionConnected{}); }
+  void OnMessage(const CoordinatorMessage& message) override;
+  void OnDisconnected(const std::string&) override { Feed(SessionDisconnected{}); }
+
+ private:
+  void Feed(const SessionEvent& event);
+  bool IsCurrent(const WorkerTask& task) const;
+  void Beat(const std::stop_token& stop);
+
+  Options options_;
+  ControlLink& link_;
+  const StepProgress& progress_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;
+  // Under mutex_:
+  WorkerSession session_;
+  std::deque<WorkerTask> tasks_;
+  std::stop_source stop_;  // of the world we are in
+  PeersMessage peers_;     // the latest
+  Phase phase_ = Phase::kStarting;
+  int64_t step_ = 0;
+  uint64_t phase_changes_ = 0;
+  bool working_ = false;
+  std::chrono::steady_clock::time_point abort_since_;  // while a task is to end
+
+  std::jthread heartbeats_;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,209 @@
+#include "elastic/worker/worker.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "framework/base/status.h"
+#include "framework/comm/gloo/gloo_communicator.h"
+
+namespace holdfast {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+std::vector<std::string> NodesOf(const World& world) {
+  std::vector<std::string> nodes;
+  for (const Member& member : world.members) nodes.push_back(member.node);
+  return nodes;
+}
+
+TrainerWorld ViewOf(const WorldMessage& message, int rank) {
+  TrainerWorld view{.nodes = NodesOf(message.world), .rank = rank, .source_nodes = {}, .source_ranks = {}};
+  if (message.source.generation == 0) return view;
+  view.source_nodes = NodesOf(message.source);
+  for (const Member& member : message.source.members) view.source_ranks.push_back(message.world.RankOf(member.id));
+  return view;
+}
+
+/// Nothing is helped by another world: numbers that are not finite, files that are broken or missing.
+bool IsFatal(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kCancelled:
+      return false;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+Worker::Worker(const WorkerParts& parts)
+    : p_(parts), order_(parts.training->num_samples(), parts.config->run.seed, parts.config->data.shuffle) {}
+
+template <typename Result, typename MakeEvent>
+void Worker::Answer(const Result& result, Phase phase, int64_t step, uint64_t generation, MakeEvent&& make_event) {
+  absl::Status status;
+  if constexpr (std::is_same_v<Result, absl::Status>) {
+    status = result;
+  } else {
+    status = result.status();
+  }
+  if (status.ok()) return p_.shell->Answer(make_event());
+  p_.trainer->Abort(std::string(status.message()));  // the others must not wait for what will not come
+  p_.shell->Answer(TaskFailed{FailureMessage{.generation = generation,
+                                             .step = step,
+                                             .phase = phase,
+                                             .cause = std::string(status.message()),
+                                             .suspects = {},
+                                             .fatal = IsFatal(status)}});
+}
+
+Worker::Exit Worker::Run() {
+  while (true) {
+    SessionShell::Next next = p_.shell->NextTask();
+    // Communication under way ends at once when the world has changed; the rest looks at the token.
+    const std::stop_callback on_stop(next.stop, [this] { p_.trainer->Abort("the world has changed"); });
+    if (const auto* recover = std::get_if<RecoverTask>(&next.task)) {
+      const auto recovered = Recover(recover->world, next.stop);
+      Answer(recovered, Phase::kTransfer, recover->world.committed_step + 1, recover->world.world.generation,
+             [&] { return RecoverDone{*recovered}; });
+    } else if (const auto* step = std::get_if<StepTask>(&next.task)) {
+      const auto vote = Prepare(*step, next.stop);
+      Answer(vote, Phase::kForwardBackward, step->step, step->generation, [&] { return StepPrepared{*vote}; });
+    } else if (const auto* update = std::get_if<UpdateTask>(&next.task)) {
+      p_.shell->SetPhase(Phase::kUpdate, update->step);
+      HF_CHECK(prepared_.step + 1 == update->step);
+      p_.trainer->Commit(prepared_);
+    } else if (const auto* ending = std::get_if<EndingTask>(&next.task)) {
+      const absl::Status ended = End(*ending, next.stop);
+      Answer(ended, Phase::kSave, ending->step, ending->generation, [&] { return EndingDone{ending->generation}; });
+    } else if (std::holds_alternative<ForgetTask>(next.task)) {
+      p_.trainer->Forget();
+    } else {
+      const auto& exit = std::get<ExitTask>(next.task);
+      return {exit.exit_code, exit.reason};
+    }
+  }
+}
+
+absl::StatusOr<WorldCommunicators> Worker::Connect(const WorldMessage& message, const Placement& placement,
+                                                   const std::stop_token& stop) {
+  WorldCommunicators result;
+  const int size = message.world.size();
+  if (size == 1) return result;
+  std::vector<std::vector<int>> groups(1);
+  groups[0].resize(static_cast<size_t>(size));
+  std::iota(groups[0].begin(), groups[0].end(), 0);
+  for (int g = 0; g < placement.num_groups(); ++g) {
+    if (placement.Group(g).size() > 1) groups.push_back(placement.Group(g));
+  }
+  const auto deadline = Clock::now() + std::chrono::milliseconds(p_.config->elastic.collective_timeout_ms);
+  HF_ASSIGN_OR_RETURN(auto communicators, ConnectGloo({.host = p_.host}, rank_, size, message.world.generation, groups,
+                                                      *p_.shell, stop, deadline));
+  result.world = std::move(communicators[0]);
+  for (size_t i = 1; i < communicators.size(); ++i) {
+    if (communicators[i] != nullptr) result.group = std::move(communicators[i]);
+  }
+  return result;
+}
+
+absl::StatusOr<RecoveredMessage> Worker::Recover(const WorldMessage& message, const std::stop_token& stop) {
+  const Clock::time_point start = Clock::now();
+  p_.shell->SetPhase(Phase::kRendezvous, message.committed_step + 1);
+  rank_ = message.world.RankOf(p_.shell->member().id);
+  HF_CHECK(rank_ >= 0);
+  loader_.reset();
+  const Placement placement(NodesOf(message.world), p_.config->parallel);
+  HF_ASSIGN_OR_RETURN(WorldCommunicators communicators, Connect(message, placement, stop));
+  RecoveredMessage report{.generation = message.world.generation};
+  report.rendezvous_seconds = SecondsSince(start);
+  p_.shell->SetPhase(Phase::kTransfer, message.committed_step + 1);
+  HF_ASSIGN_OR_RETURN(report.bytes_received,
+                      p_.trainer->EnterWorld(ViewOf(message, rank_), std::move(communicators), stop));
+  report.transfer_seconds = SecondsSince(start) - report.rendezvous_seconds;
+  p_.shell->SetPhase(Phase::kIdle, message.committed_step + 1);
+  return report;
+}
+
+// Steps count from 1 where people see them and from 0 where they are computed with.
+void Worker::PointLoaderAt(const StepTask& task) {
+  if (loader_.has_value() && loader_plan_.step == task.step && loader_plan_.microbatches == task.microbatches) return;
+  const std::vector<int64_t> indices = p_.trainer->MicrobatchesHere(task.microbatches);
+  loader_.reset();
+  loader_plan_ = {task.step, task.microbatches};
+  if (indices.empty()) return;
+  const BatchConfig& batch = p_.config->batch;
+  loader_.emplace(*p_.training, order_,
+                  Loader::Options{.shape = {batch.microbatches, batch.microbatch_size},
+                                  .first_step = task.step - 1,
+                                  .indices = indices,
+                                  .threads = static_cast<int>(p_.config->data.loader_threads)});
+}
+
+bool Worker::IsDigestStep(int64_t step) const {
+  const int64_t every = p_.config->log.digest_every_steps;
+  return step == p_.config->train.steps || (every > 0 && step % every == 0);
+}
+
+absl::StatusOr<VoteMessage> Worker::Prepare(const StepTask& task, const std::stop_token& stop) {
+  const int64_t every = p_.config->train.validate_every_steps;
+  if (every > 0 && task.step > 1 && (task.step - 1) % every == 0) {
+    HF_RETURN_IF_ERROR(Validate(task.generation, task.step - 1, stop));
+  }
+  p_.shell->SetPhase(Phase::kData, task.step);
+  PointLoaderAt(task);
+  p_.shell->SetPhase(Phase::kForwardBackward, task.step);
+  const auto source = [&](int64_t index) {
+    if (p_.slowdown.count() > 0) std::this_thread::sleep_for(p_.slowdown);
+    return loader_->Next(task.step - 1, index, stop);
+  };
+  HF_ASSIGN_OR_RETURN(prepared_, p_.trainer->Prepare({task.step - 1, task.microbatches}, source, stop));
+  loader_plan_.step = task.step + 1;
+  VoteMessage vote{.generation = task.generation, .step = task.step, .digests = {}};
+  vote.loss_bits = std::bit_cast<uint32_t>(prepared_.loss);
+  vote.grad_norm_bits = std::bit_cast<uint32_t>(prepared_.grad_norm);
+  vote.lr = prepared_.lr;
+  vote.compute_seconds = prepared_.compute_seconds;
+  vote.wait_seconds = prepared_.wait_seconds;
+  vote.microbatches = prepared_.microbatches;
+  if (IsDigestStep(task.step)) {
+    for (const auto& [chunk, digest] : p_.trainer->DigestsAfter(prepared_)) vote.digests.push_back({chunk, digest});
+  }
+  p_.shell->SetPhase(Phase::kVote, task.step);
+  return vote;
+}
+
+absl::Status Worker::Validate(uint64_t generation, int64_t step, const std::stop_token& stop) {
+  if (p_.validation == nullptr) return absl::OkStatus();
+  p_.shell->SetPhase(Phase::kValidation, step);
+  const int64_t size = p_.config->batch.microbatch_size;
+  const int64_t whole_set = (p_.validation->num_samples() + size - 1) / size;
+  const int64_t limit = p_.config->train.validation_microbatches;
+  const int64_t count = limit > 0 ? std::min(limit, whole_set) : whole_set;
+  const auto source = [&](int64_t index) -> absl::StatusOr<Microbatch> {
+    return ReadValidationMicrobatch(*p_.validation, size, index);
+  };
+  HF_ASSIGN_OR_RETURN(const double loss, p_.trainer->Evaluate(count, source, stop));
+  if (rank_ == 0) p_.shell->Send(ValidationMessage{generation, step, loss});
+  return absl::OkStatus();
+}
+
+absl::Status Worker::End(const EndingTask& task, const std::stop_token& stop) {
+  loader_.reset();
+  if (task.purpose == Purpose::kTrain) HF_RETURN_IF_ERROR(Validate(task.generation, task.step, stop));
+  p_.shell->SetPhase(Phase::kSave, task.step);
+  HF_RETURN_IF_ERROR(p_.trainer->WithWeights(p_.save_model));
+  p_.shell->SetPhase(Phase::kIdle, task.step);
+  return absl::OkStatus();
+}
+
+}  // namespace holdfast

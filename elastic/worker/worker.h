@@ -1,0 +1,67 @@
+#pragma once
+// The life of a worker: it joins, takes its place in a world, steps, votes, updates, validates, saves. Which of these
+// comes next the session says (elastic/control/worker_session.h); Run reads as the story of a run and nothing else.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "elastic/worker/session_shell.h"
+#include "framework/config/config.h"
+#include "framework/data/loader.h"
+#include "framework/train/trainer.h"
+
+namespace holdfast {
+
+/// Everything a worker works with; all of it outlives the worker.
+struct WorkerParts {
+  const Config* config = nullptr;
+  Trainer* trainer = nullptr;
+  const Dataset* training = nullptr;
+  const Dataset* validation = nullptr;  // null = none
+  SessionShell* shell = nullptr;
+  std::string host = "127.0.0.1";  // where other workers can reach this one
+  /// Writes the model that `read` gives; called on rank 0.
+  std::function<absl::Status(const ReadWeightsFn& read)> save_model;
+  /// A test's knob: each microbatch takes this much longer.
+  std::chrono::milliseconds slowdown{0};
+};
+
+/// Thread-safety: none.
+class Worker {
+ public:
+  explicit Worker(const WorkerParts& parts);
+
+  struct Exit {
+    int code = 0;
+    std::string reason;
+  };
+  /// Returns when the run is over.
+  Exit Run();
+
+ private:
+  absl::StatusOr<RecoveredMessage> Recover(const WorldMessage& world, const std::stop_token& stop);
+  absl::StatusOr<WorldCommunicators> Connect(const WorldMessage& world, const Placement& placement,
+                                             const std::stop_token& stop);
+  absl::StatusOr<VoteMessage> Prepare(const StepTask& task, const std::stop_token& stop);
+  absl::Status End(const EndingTask& task, const std::stop_token& stop);
+  absl::Status Validate(uint64_t generation, int64_t step, const std::stop_token& stop);
+  void PointLoaderAt(const StepTask& task);
+  bool IsDigestStep(int64_t step) const;
+
+  /// Answers the task with the event that `result` is, or with its failure.
+  template <typename Result, typename MakeEvent>
+  void Answer(const Result& result, Phase phase, int64_t step, uint64_t generation, MakeEvent&& make_event);
+
+  const WorkerParts& p_;
+  SampleOrder order_;
+  std::optional<Loader> loader_;
+  StepPlan loader_plan_;  // what the loader reads from: its next step, and how microbatches are spread
+  int rank_ = 0;
+  StepResult prepared_;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,107 @@
+#include "framework/comm/gloo/gloo_loop.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+
+#include "framework/base/status.h"
+#include "framework/comm/gloo/gloo_call.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int64_t kWaitingTickNanoseconds = 5'000'000;
+constexpr int64_t kConnectingTickNanoseconds = 100'000;
+
+// Gloo does not notice when a name cannot be resolved; a numeric address always can.
+absl::StatusOr<std::string> NumericAddress(const std::string& host) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  char address[NI_MAXHOST] = "";
+  if (error == 0) {
+    error = getnameinfo(found->ai_addr, found->ai_addrlen, address, sizeof(address), nullptr, 0, NI_NUMERICHOST);
+    freeaddrinfo(found);
+  }
+  if (error == 0) return address;
+  return absl::InvalidArgumentError(absl::StrCat("cannot listen at '", host, "': ", gai_strerror(error)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<GlooLoop>> GlooLoop::Open(const std::string& host) {
+  HF_ASSIGN_OR_RETURN(const std::string address, NumericAddress(host));
+  auto loop = std::shared_ptr<GlooLoop>(new GlooLoop());
+  loop->timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+  if (loop->timer_ < 0) return ErrnoToStatus(errno, "timer for a communicator");
+  const absl::Status opened = GlooCall([&] {
+    const NoSigPipe quiet;  // Gloo's thread inherits the mask
+    auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(address.c_str()));
+    static_cast<gloo::transport::tcp::Device&>(*device).registerDescriptor(loop->timer_, EPOLLIN, loop.get());
+    loop->device_ = std::move(device);
+  });
+  if (opened.ok()) return loop;
+  return absl::InvalidArgumentError(absl::StrCat("cannot listen at '", host, "': ", std::string(opened.message())));
+}
+
+GlooLoop::~GlooLoop() {
+  if (device_ != nullptr) {
+    HF_CHECK(device_.use_count() == 1);
+    ChangePace(Pace::kConnecting, 1);  // the loop ends at its next turn
+    device_.reset();
+  }
+  if (timer_ >= 0) close(timer_);
+}
+
+void GlooLoop::Listen(Listener* listener) {
+  const std::lock_guard lock(mutex_);
+  listeners_.push_back(listener);
+}
+
+void GlooLoop::CallSoon(Listener* listener) {
+  const std::lock_guard lock(mutex_);
+  soon_.push_back(listener);
+  SetTimer(1);
+}
+
+void GlooLoop::Unlisten(Listener* listener) {
+  const std::lock_guard lock(mutex_);
+  std::erase(listeners_, listener);
+  std::erase(soon_, listener);
+}
+
+void GlooLoop::handleEvents(int /*events*/) {
+  uint64_t expirations = 0;
+  if (read(timer_, &expirations, sizeof(expirations)) < 0) return;
+  const std::lock_guard lock(mutex_);
+  for (Listener* listener : soon_) listener->OnTick();
+  soon_.clear();
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_tick_ < std::chrono::nanoseconds(Period() / 2)) return;
+  last_tick_ = now;
+  for (Listener* listener : listeners_) listener->OnTick();
+}
+
+int64_t GlooLoop::Period() const {
+  return connecting_ > 0 ? kConnectingTickNanoseconds : waiting_ > 0 ? kWaitingTickNanoseconds : 0;
+}
+
+void GlooLoop::SetTimer(int64_t first_nanoseconds) {
+  const itimerspec timer = {.it_interval = {0, Period()}, .it_value = {0, first_nanoseconds}};
+  HF_CHECK(timerfd_settime(timer_, 0, &timer, nullptr) == 0);
+}
+
+void GlooLoop::ChangePace(Pace pace, int change) {
+  const std::lock_guard lock(mutex_);
+  const int64_t before = Period();
+  (pace == Pace::kConnecting ? connecting_ : waiting_) += change;
+  if (Period() != before) SetTimer(soon_.empty() ? Period() : 1);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,62 @@
+#pragma once
+// Brings the weights of units together, ahead of the model, on a thread of its own (gather_plan.h says in which order
+// and when). One Gatherer lives as long as a world.
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "framework/base/task_thread.h"
+#include "framework/comm/communicator.h"
+#include "framework/parallel/gather_plan.h"
+#include "framework/parallel/sharded_state.h"
+
+namespace holdfast {
+
+/// Thread-safety: Begin, Acquire, Release and SkipPass from one thread; Abort from any.
+class Gatherer {
+ public:
+  /// `group`: the members of this rank's replica group, serving ranks by shard first. `state` and `group` must outlive
+  /// the gatherer.
+  Gatherer(const ShardedState& state, Communicator& group, Device& device, std::chrono::milliseconds timeout);
+  ~Gatherer();
+
+  /// Starts gathering for `passes` passes of `schedule`. Every member of the group calls it alike.
+  absl::Status Begin(const UnitSchedule& schedule, int64_t passes);
+  /// The image of a unit, once it is there; Cancelled when `stop` is requested, else why gathering failed.
+  absl::StatusOr<std::byte*> Acquire(int unit, const std::stop_token& stop);
+  void Release();
+  /// Takes part in a pass without computing it.
+  void SkipPass();
+  void Abort(const std::string& reason);
+
+ private:
+  void Run(const GatherPlan& plan);
+  absl::Status Gather(const GatherPlan::Gather& gather);
+  std::byte* Destination(const GatherPlan::Gather& gather) const;
+  absl::Status AllocateSlots(const GatherPlan& plan);
+
+  const ShardedState& state_;
+  Communicator& group_;
+  Device& device_;
+  std::chrono::milliseconds timeout_;
+  bool whole_images_;
+  std::vector<Buffer> slots_;
+  std::shared_ptr<const GatherPlan> plan_;
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  // Under mutex_:
+  int64_t gathered_ = 0;  // gathers done of the plan
+  int64_t acquires_ = 0, releases_ = 0;
+  absl::Status failure_;
+
+  TaskThread thread_;  // last: its tasks use all of the above
+};
+
+}  // namespace holdfast

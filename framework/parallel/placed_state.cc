@@ -1,0 +1,45 @@
+#include "framework/parallel/placed_state.h"
+
+#include <utility>
+
+#include "framework/base/status.h"
+
+namespace holdfast {
+
+PlacedState::PlacedState(const ParameterLayout& layout, DType compute_dtype, const Options& options,
+                         WorldCommunicators communicators)
+    : rank_(options.rank),
+      placement_(options.nodes, options.parallel),
+      map_(layout, compute_dtype, placement_.num_shards(), placement_.num_groups()),
+      communicators_(std::move(communicators)) {}
+
+absl::StatusOr<std::unique_ptr<PlacedState>> PlacedState::Create(const ParameterLayout& layout, DType compute_dtype,
+                                                                 const Options& options,
+                                                                 WorldCommunicators communicators, Device& device,
+                                                                 kernels::Ops& ops, StepProgress& progress) {
+  std::unique_ptr<PlacedState> placed(new PlacedState(layout, compute_dtype, options, std::move(communicators)));
+  const Placement& placement = placed->placement_;
+  const bool alone = placement.Group(placement.GroupOf(options.rank)).size() == 1;
+  HF_CHECK(alone == (placed->communicators_.group == nullptr));
+  const ShardedState::Options state{.held_shards = placement.HeldShards(options.rank),
+                                    .served_shard = placement.ServedShard(options.rank),
+                                    .whole_images = alone || options.parallel.sharding != Sharding::kFullShard};
+  HF_ASSIGN_OR_RETURN(placed->state_, ShardedState::Create(placed->map_, state, device, ops));
+  const ShardedStore::Parts parts{.placement = &placement,
+                                  .rank = options.rank,
+                                  .state = &*placed->state_,
+                                  .communicators = &placed->communicators_,
+                                  .device = &device,
+                                  .ops = &ops,
+                                  .progress = &progress,
+                                  .timeout = options.timeout};
+  HF_ASSIGN_OR_RETURN(placed->store_, ShardedStore::Create(parts));
+  return placed;
+}
+
+void PlacedState::KeepStateOnly() {
+  store_.reset();
+  communicators_ = {};
+}
+
+}  // namespace holdfast

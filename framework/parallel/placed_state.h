@@ -1,0 +1,50 @@
+#pragma once
+// A rank's place in one world: the placement, the state it holds by it, and the store that serves a model from it.
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "framework/parallel/sharded_store.h"
+
+namespace holdfast {
+
+class PlacedState {
+ public:
+  struct Options {
+    std::vector<std::string> nodes;  // of each rank
+    int rank = 0;
+    ParallelConfig parallel;
+    std::chrono::milliseconds timeout{0};
+  };
+
+  /// State uninitialised. `layout`, `device`, `ops` and `progress` must outlive it.
+  static absl::StatusOr<std::unique_ptr<PlacedState>> Create(const ParameterLayout& layout, DType compute_dtype,
+                                                             const Options& options, WorldCommunicators communicators,
+                                                             Device& device, kernels::Ops& ops, StepProgress& progress);
+
+  const Placement& placement() const { return placement_; }
+  const ShardMap& map() const { return map_; }
+  int rank() const { return rank_; }
+  ShardedState& state() { return *state_; }
+  ShardedStore& store() { return *store_; }
+  Communicator* world() { return communicators_.world.get(); }
+
+  /// Keeps the state and gives everything else back; nothing but state() may be used afterwards.
+  void KeepStateOnly();
+
+ private:
+  PlacedState(const ParameterLayout& layout, DType compute_dtype, const Options& options,
+              WorldCommunicators communicators);
+
+  int rank_;
+  Placement placement_;
+  ShardMap map_;
+  WorldCommunicators communicators_;
+  std::optional<ShardedState> state_;
+  std::unique_ptr<ShardedStore> store_;  // uses all of the above
+};
+
+}  // namespace holdfast

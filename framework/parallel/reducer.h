@@ -1,0 +1,118 @@
+#pragma once
+// Sums the gradients of a step over microbatches and ranks, on a thread of its own while the model computes on. Each
+// rank's contributions for a slice go to the slice's rank, which pushes them into the summation tree in microbatch
+// order (reduction_plan.h), and in the last wave hands the finished sum to the other holders of the slice. One Reducer
+// lives as long as a world of more than one.
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "framework/base/task_thread.h"
+#include "framework/comm/communicator.h"
+#include "framework/parallel/placement.h"
+#include "framework/parallel/reduction_plan.h"
+#include "framework/parallel/shard_map.h"
+#include "framework/parallel/summation_tree.h"
+
+namespace holdfast {
+
+/// The finished gradient of elements `range` of a unit.
+struct GradientPiece {
+  int unit = 0;
+  int slice = 0;
+  Range range;
+  const float* gradient = nullptr;
+};
+
+/// Thread-safety: Abort from any thread, everything else from one.
+class Reducer {
+ public:
+  /// All arguments must outlive the reducer; `world` has the ranks of `placement`.
+  static absl::StatusOr<std::unique_ptr<Reducer>> Create(const ShardMap& map, const Placement& placement,
+                                                         Communicator& world, Device& device,
+                                                         std::chrono::milliseconds timeout);
+  ~Reducer();
+
+  /// Starts a step: in each wave the units' gradients are complete in the order of `units`.
+  absl::Status Begin(const ReductionPlan& plan, std::vector<int> units);
+  /// Memory (flat, of the whole unit) for one microbatch's gradient; waits while too much is under way.
+  absl::StatusOr<float*> Open(int unit, const std::stop_token& stop);
+  /// What was opened is the gradient of this rank's one microbatch of the wave.
+  void Close(int unit);
+  /// Or: the sums of aligned blocks of this rank's run, whose memory stays as it is until Finish.
+  void Contribute(int unit, std::vector<SummationTree::Partial> partials);
+  /// Waits for the end of the step's reduction.
+  absl::Status Finish();
+
+  /// After Finish: the gradients of all slices this rank holds, until the next Begin.
+  std::vector<GradientPiece> Gradients();
+  /// And the sums of squares of the chunks of its own slice.
+  const std::map<int64_t, double>& chunk_sums() const { return chunk_sums_; }
+
+  void Abort(const std::string& reason);
+  size_t bytes() const;
+
+ private:
+  struct Contribution {
+    int unit = 0;
+    std::vector<SummationTree::Partial> partials;
+    std::optional<size_t> buffer;  // of pool_, to be given back
+  };
+  struct PoolBuffer {
+    Buffer memory;
+    bool free = true;
+  };
+
+  Reducer(const ShardMap& map, const Placement& placement, Communicator& world, Device& device,
+          std::chrono::milliseconds timeout);
+  absl::Status AllocateMirrors();
+
+  void Run();
+  absl::Status ReduceUnit(int wave, int unit);
+  absl::Status Exchange(int wave, int unit, const Contribution& mine);
+  absl::Status Accumulate(int wave, int unit, const Contribution& mine);
+  absl::Status Forward(int unit);
+  void SumSquares(int unit);
+  absl::StatusOr<Contribution> NextContribution(int wave, int unit);
+  void GiveBack(const Contribution& contribution);
+  absl::StatusOr<size_t> TakeBuffer(size_t bytes);
+  void Fail(const absl::Status& status);
+  std::vector<AlignedBlock> Blocks(int wave, int rank) const;
+  size_t MostBlocks(int wave) const;
+  Deadline NextDeadline() const { return std::chrono::steady_clock::now() + timeout_; }
+
+  const ShardMap& map_;
+  const Placement& placement_;
+  Communicator& world_;
+  Device& device_;
+  std::unique_ptr<Stream> stream_;  // of the reducing thread
+  std::chrono::milliseconds timeout_;
+  int slice_;                         // of this rank, or -1
+  std::vector<SummationTree> trees_;  // per unit: this rank's slice
+  std::vector<Buffer> mirrors_;       // per unit: the other slices this rank holds
+  std::vector<GradientPiece> mirrored_;
+  Buffer received_;
+  std::map<int64_t, double> chunk_sums_;  // by chunk
+  std::optional<ReductionPlan> plan_;
+  std::vector<int> units_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;
+  // Under mutex_:
+  std::deque<PoolBuffer> pool_;
+  std::map<int, size_t> opened_;            // unit -> buffer
+  std::deque<Contribution> contributions_;  // the first one may be at work
+  absl::Status failure_;
+
+  TaskThread thread_;  // last: its tasks use all of the above
+};
+
+}  // namespace holdfast

@@ -1,0 +1,174 @@
+#include "framework/parallel/sharded_store.h"
+
+#include <chrono>
+#include <utility>
+
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+absl::Status Stopped() { return absl::CancelledError("the step was abandoned: a stop was requested"); }
+
+}  // namespace
+
+ReductionMode ShardedStore::Mode(const Placement& placement) {
+  // Where a rank needs nobody's weights it may compute at its own pace, and holds whole gradients anyway.
+  const bool alone = placement.num_shards() == 1 && placement.num_groups() == placement.size();
+  return alone ? ReductionMode::kOnce : ReductionMode::kEveryMicrobatch;
+}
+
+ShardedStore::ShardedStore(const Parts& parts)
+    : parts_(parts),
+      layout_(parts.state->map().layout()),
+      mode_(Mode(*parts.placement)),
+      weights_(layout_.units().size()),
+      gradients_(layout_.units().size()) {
+  for (const Unit& unit : layout_.units()) {
+    if (mode_ == ReductionMode::kOnce) local_.emplace_back(*parts.device, *parts.ops, unit.elements);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<ShardedStore>> ShardedStore::Create(const Parts& parts) {
+  std::unique_ptr<ShardedStore> store(new ShardedStore(parts));
+  WorldCommunicators& communicators = *parts.communicators;
+  if (communicators.group != nullptr) {
+    store->gatherer_ = std::make_unique<Gatherer>(*parts.state, *communicators.group, *parts.device, parts.timeout);
+  }
+  if (communicators.world != nullptr) {
+    HF_ASSIGN_OR_RETURN(store->reducer_, Reducer::Create(parts.state->map(), *parts.placement, *communicators.world,
+                                                         *parts.device, parts.timeout));
+  }
+  return store;
+}
+
+absl::Status ShardedStore::BeginStep(const ReductionPlan& plan, const UnitSchedule& schedule, std::stop_token stop) {
+  stop_ = std::move(stop);
+  wait_seconds_ = 0;
+  for (SummationTree& tree : local_) tree.Reset();
+  if (gatherer_ != nullptr) HF_RETURN_IF_ERROR(gatherer_->Begin(schedule, plan.num_waves()));
+  if (reducer_ == nullptr) return absl::OkStatus();
+  std::vector<int> order;
+  for (const StoreCall& call : schedule) {
+    if (call.kind == StoreCall::Kind::kEndGradients) order.push_back(call.unit);
+  }
+  return reducer_->Begin(plan, std::move(order));
+}
+
+void ShardedStore::BeginRun(const MicrobatchRun& run) {
+  run_ = run;
+  for (SummationTree& tree : local_) tree.Reset(run.first);
+  if (run.count == 0 && gatherer_ != nullptr) gatherer_->SkipPass();
+}
+
+absl::Status ShardedStore::BeginEvaluation(int64_t passes, const UnitSchedule& schedule, std::stop_token stop) {
+  stop_ = std::move(stop);
+  return gatherer_ == nullptr ? absl::OkStatus() : gatherer_->Begin(schedule, passes);
+}
+
+void ShardedStore::SkipPass() {
+  if (gatherer_ != nullptr) gatherer_->SkipPass();
+}
+
+template <typename Wait>
+auto ShardedStore::Waiting(Wait&& wait) {
+  const Clock::time_point start = Clock::now();
+  parts_.progress->waiting = true;
+  auto result = wait();
+  parts_.progress->waiting = false;
+  wait_seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
+  return result;
+}
+
+absl::Status ShardedStore::EndStep() {
+  ++parts_.progress->count;
+  if (reducer_ != nullptr) return Waiting([&] { return reducer_->Finish(); });
+  chunk_sums_.clear();
+  for (int u = 0; u < layout_.num_units(); ++u) {
+    const Unit& unit = layout_.units()[static_cast<size_t>(u)];
+    std::vector<int64_t> offsets{0};
+    for (int c = 0; c < unit.num_chunks; ++c) {
+      offsets.push_back(offsets.back() + layout_.chunks()[static_cast<size_t>(unit.first_chunk + c)].elements);
+    }
+    std::vector<double> sums(static_cast<size_t>(unit.num_chunks));
+    parts_.ops->ChunkSumSquares(sums.data(), local_[static_cast<size_t>(u)].Finish(), offsets.data(), unit.num_chunks);
+    for (int c = 0; c < unit.num_chunks; ++c) chunk_sums_[unit.first_chunk + c] = sums[static_cast<size_t>(c)];
+  }
+  return absl::OkStatus();
+}
+
+std::vector<GradientPiece> ShardedStore::Gradients() {
+  if (reducer_ != nullptr) return reducer_->Gradients();
+  std::vector<GradientPiece> pieces;
+  for (int u = 0; u < layout_.num_units(); ++u) {
+    const int64_t elements = layout_.units()[static_cast<size_t>(u)].elements;
+    pieces.push_back({u, 0, {0, elements}, local_[static_cast<size_t>(u)].Finish()});
+  }
+  return pieces;
+}
+
+const std::map<int64_t, double>& ShardedStore::chunk_sums() const {
+  return reducer_ != nullptr ? reducer_->chunk_sums() : chunk_sums_;
+}
+
+absl::StatusOr<absl::Span<const Tensor>> ShardedStore::Acquire(int unit) {
+  if (stop_.stop_requested()) return Stopped();
+  ++parts_.progress->count;
+  std::byte* image = nullptr;
+  if (gatherer_ != nullptr) {
+    HF_ASSIGN_OR_RETURN(image, Waiting([&] { return gatherer_->Acquire(unit, stop_); }));
+  } else {
+    image = parts_.state->Image(unit);
+  }
+  std::vector<Tensor>& weights = weights_[static_cast<size_t>(unit)];
+  weights = parts_.state->map().ImageTensors(unit, image);
+  return absl::MakeConstSpan(weights);
+}
+
+void ShardedStore::Release(int) {
+  if (gatherer_ != nullptr) gatherer_->Release();
+}
+
+absl::StatusOr<float*> ShardedStore::OpenGradient(int unit) {
+  if (mode_ == ReductionMode::kOnce) return local_[static_cast<size_t>(unit)].Open();
+  return Waiting([&] { return reducer_->Open(unit, stop_); });
+}
+
+absl::StatusOr<absl::Span<const Tensor>> ShardedStore::BeginGradients(int unit) {
+  ++parts_.progress->count;
+  HF_ASSIGN_OR_RETURN(float* flat, OpenGradient(unit));
+  std::vector<Tensor>& tensors = gradients_[static_cast<size_t>(unit)];
+  tensors.clear();
+  const Unit& u = layout_.units()[static_cast<size_t>(unit)];
+  for (int i = u.first_parameter; i < u.first_parameter + u.num_parameters; ++i) {
+    const ParameterSpec& p = layout_.parameters()[static_cast<size_t>(i)];
+    tensors.push_back({flat + p.unit_offset, DType::kF32, p.shape});
+  }
+  return absl::MakeConstSpan(tensors);
+}
+
+absl::Status ShardedStore::EndGradients(int unit) {
+  if (mode_ == ReductionMode::kEveryMicrobatch) {
+    reducer_->Close(unit);
+    return absl::OkStatus();
+  }
+  SummationTree& tree = local_[static_cast<size_t>(unit)];
+  tree.Close();
+  if (reducer_ != nullptr && tree.next() == run_.first + run_.count) reducer_->Contribute(unit, tree.Partials());
+  return absl::OkStatus();
+}
+
+void ShardedStore::Abort(const std::string& reason) {
+  if (gatherer_ != nullptr) gatherer_->Abort(reason);
+  if (reducer_ != nullptr) reducer_->Abort(reason);
+}
+
+size_t ShardedStore::gradient_bytes() const {
+  size_t total = reducer_ == nullptr ? 0 : reducer_->bytes();
+  for (const SummationTree& tree : local_) total += tree.bytes();
+  return total;
+}
+
+}  // namespace holdfast

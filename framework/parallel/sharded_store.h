@@ -1,0 +1,97 @@
+#pragma once
+// The UnitStore of training, in a world of any size: weights come from the rank's own state or are gathered from its
+// replica group (Gatherer), gradients are summed over microbatches here and over ranks elsewhere (Reducer). In a world
+// of one neither is needed: weights are simply there, and gradients are complete when their microbatches are summed.
+// One store lives as long as a world.
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "framework/nn/model.h"
+#include "framework/nn/unit_schedule.h"
+#include "framework/parallel/gatherer.h"
+#include "framework/parallel/reducer.h"
+#include "framework/parallel/sharded_state.h"
+#include "framework/parallel/step_progress.h"
+
+namespace holdfast {
+
+/// Connections of one world; each is used by one thread at a time.
+struct WorldCommunicators {
+  std::unique_ptr<Communicator> world;  // null in a world of one
+  std::unique_ptr<Communicator> group;  // the members of this rank's replica group, as Placement::Group orders them;
+                                        // null if it is alone there
+};
+
+/// Thread-safety: Abort from any thread, everything else from one.
+class ShardedStore final : public UnitStore {
+ public:
+  struct Parts {
+    const Placement* placement = nullptr;
+    int rank = 0;
+    ShardedState* state = nullptr;
+    WorldCommunicators* communicators = nullptr;
+    Device* device = nullptr;
+    kernels::Ops* ops = nullptr;
+    StepProgress* progress = nullptr;
+    std::chrono::milliseconds timeout{0};  // of one transfer
+  };
+
+  /// Everything in `parts` must outlive the store.
+  static absl::StatusOr<std::unique_ptr<ShardedStore>> Create(const Parts& parts);
+
+  static ReductionMode Mode(const Placement& placement);
+
+  /// A step of training: passes of `schedule` over the microbatches that `plan` gives this rank, announced run by run
+  /// with BeginRun. All ranks call it alike. From here on calls fail with Cancelled once `stop` is requested.
+  absl::Status BeginStep(const ReductionPlan& plan, const UnitSchedule& schedule, std::stop_token stop);
+  /// The next wave's run of this rank, possibly empty.
+  void BeginRun(const MicrobatchRun& run);
+  /// Waits until the gradients of all ranks are summed.
+  absl::Status EndStep();
+
+  /// Or passes without gradients. Every rank of the group makes or skips as many.
+  absl::Status BeginEvaluation(int64_t passes, const UnitSchedule& schedule, std::stop_token stop);
+  void SkipPass();
+
+  /// After EndStep, until the next BeginStep: gradients of all slices held here; sums of squares of its own slice's
+  /// chunks, by chunk.
+  std::vector<GradientPiece> Gradients();
+  const std::map<int64_t, double>& chunk_sums() const;
+
+  absl::StatusOr<absl::Span<const Tensor>> Acquire(int unit) override;
+  void Release(int unit) override;
+  absl::StatusOr<absl::Span<const Tensor>> BeginGradients(int unit) override;
+  absl::Status EndGradients(int unit) override;
+
+  /// Makes the step under way end soon, here and elsewhere. The store is of no use afterwards.
+  void Abort(const std::string& reason);
+
+  size_t gradient_bytes() const;
+  /// Seconds since BeginStep spent waiting for other ranks.
+  double wait_seconds() const { return wait_seconds_; }
+
+ private:
+  explicit ShardedStore(const Parts& parts);
+  absl::StatusOr<float*> OpenGradient(int unit);
+  template <typename Wait>
+  auto Waiting(Wait&& wait);
+
+  Parts parts_;
+  const ParameterLayout& layout_;
+  ReductionMode mode_;
+  std::unique_ptr<Gatherer> gatherer_;                    // null if this rank's group is itself
+  std::unique_ptr<Reducer> reducer_;                      // null in a world of one
+  std::vector<SummationTree> local_;                      // per unit: this rank's run (kOnce)
+  std::vector<std::vector<Tensor>> weights_, gradients_;  // views, per unit, while it is open
+  std::map<int64_t, double> chunk_sums_;                  // in a world of one
+  MicrobatchRun run_;
+  std::stop_token stop_;
+  double wait_seconds_ = 0;
+};
+
+}  // namespace holdfast

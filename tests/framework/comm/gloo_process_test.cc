@@ -1,0 +1,240 @@
+// Real processes, killed and frozen in the middle of a stream of large all-to-alls: every survivor comes to an end in
+// bounded time and names the right rank. The moment differs from round to round; every round has a hard time limit.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <numeric>
+
+#include "framework/comm/gloo/gloo_communicator.h"
+#include "tests/framework/comm/shared_rendezvous.h"
+
+namespace holdfast {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+constexpr int kSize = 4;
+constexpr milliseconds kHardLimit{20'000};
+
+struct Report {
+  std::atomic<int> calls;  // that succeeded
+  std::atomic<bool> ended;
+  Clock::time_point end;  // the same clock in all processes
+  absl::StatusCode code;
+  char message[700];
+};
+
+/// `kSize` processes; whoever is left is killed and reaped at the end.
+class Processes {
+ public:
+  explicit Processes(const std::function<absl::Status(int rank, Rendezvous&, Report&)>& program)
+      : reports_(Shared<Report>(kSize)), rendezvous_(kSize) {
+    for (int rank = 0; rank < kSize; ++rank) {
+      const pid_t pid = fork();
+      if (pid == 0) Run(rank, program);
+      pids_.push_back(pid);
+    }
+  }
+
+  ~Processes() {
+    for (const pid_t pid : pids_) kill(pid, SIGKILL);
+    for (const pid_t pid : pids_) waitpid(pid, nullptr, 0);
+    munmap(reports_, kSize * sizeof(Report));
+  }
+
+  void Signal(int rank, int signal) { ASSERT_EQ(kill(pids_[static_cast<size_t>(rank)], signal), 0); }
+  Report& report(int rank) { return reports_[rank]; }
+  std::string text(int rank) { return absl::Status(reports_[rank].code, reports_[rank].message).ToString(); }
+  double milliseconds_from(Clock::time_point start, int rank) {
+    return std::chrono::duration<double, std::milli>(reports_[rank].end - start).count();
+  }
+
+  void WaitForCalls(int calls) {
+    WaitFor([&](int rank) { return reports_[rank].calls >= calls; }, {0, 1, 2, 3}, "start");
+  }
+  void WaitForEnd(const std::vector<int>& ranks) {
+    WaitFor([&](int rank) { return reports_[rank].ended.load(); }, ranks, "end");
+  }
+
+ private:
+  [[noreturn]] void Run(int rank, const std::function<absl::Status(int, Rendezvous&, Report&)>& program) {
+    alarm(2 * kHardLimit.count() / 1000);  // should the parent be killed
+    Report& report = reports_[rank];
+    const absl::Status status = program(rank, *rendezvous_.Member(rank), report);
+    report.end = Clock::now();
+    report.code = status.code();
+    std::strncpy(report.message, std::string(status.message()).c_str(), sizeof(report.message) - 1);
+    report.ended = true;
+    _exit(0);
+  }
+
+  void WaitFor(const std::function<bool(int)>& done, const std::vector<int>& ranks, const char* what) {
+    const auto limit = Clock::now() + kHardLimit;
+    for (const int rank : ranks) {
+      while (!done(rank)) {
+        ASSERT_LT(Clock::now(), limit) << "rank " << rank << " did not " << what;
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+    }
+  }
+
+  Report* reports_;
+  SharedRendezvous rendezvous_;
+  std::vector<pid_t> pids_;
+};
+
+const std::vector<int> kAll = {0, 1, 2, 3};
+
+absl::StatusOr<std::unique_ptr<Communicator>> Connect(int rank, Rendezvous& rendezvous, milliseconds limit) {
+  auto all = ConnectGloo({}, rank, kSize, 11, {kAll, kAll}, rendezvous, {}, Clock::now() + limit);
+  if (!all.ok()) return all.status();
+  return std::move((*all)[0]);
+}
+
+absl::Status ExchangeForever(Communicator& comm, Report& report, milliseconds limit) {
+  constexpr int64_t kCount = 3 << 20;
+  const std::vector<int64_t> counts(kSize, kCount);
+  std::vector<int64_t> starts(kSize);
+  for (size_t r = 0; r < kSize; ++r) starts[r] = static_cast<int64_t>(r) * kCount;
+  std::vector<std::byte> input(kSize * kCount), output(kSize * kCount);
+  for (;; ++report.calls) {
+    const absl::Status status =
+        comm.AllToAllV({input, counts, starts}, {absl::MakeSpan(output), counts, starts}, Clock::now() + limit);
+    if (!status.ok()) return status;
+  }
+}
+
+std::function<absl::Status(int, Rendezvous&, Report&)> Streaming(milliseconds limit) {
+  return [limit](int rank, Rendezvous& rendezvous, Report& report) {
+    auto comm = Connect(rank, rendezvous, milliseconds(10'000));
+    return comm.ok() ? ExchangeForever(**comm, report, limit) : comm.status();
+  };
+}
+
+void PauseSomewhere(int round) { std::this_thread::sleep_for(std::chrono::microseconds(1700 * round)); }
+
+TEST(GlooProcessTest, AKilledMemberIsNamedAtOnce) {
+  double slowest = 0;
+  for (int round = 0; round < 12; ++round) {
+    Processes processes(Streaming(milliseconds(15'000)));
+    processes.WaitForCalls(2);
+    PauseSomewhere(round);
+    const int victim = round % kSize;
+    const auto start = Clock::now();
+    processes.Signal(victim, SIGKILL);
+    std::vector<int> survivors = kAll;
+    std::erase(survivors, victim);
+    processes.WaitForEnd(survivors);
+    bool found = false;
+    for (const int rank : survivors) {
+      EXPECT_THAT(processes.text(rank), HasSubstr(absl::StrCat("rank ", victim, " went away without a word")));
+      EXPECT_LT(processes.milliseconds_from(start, rank), 1000);
+      slowest = std::max(slowest, processes.milliseconds_from(start, rank));
+      found |= processes.report(rank).code == absl::StatusCode::kUnavailable;
+    }
+    EXPECT_TRUE(found);
+  }
+  std::printf("slowest survivor after a kill: %.1f ms\n", slowest);
+}
+
+TEST(GlooProcessTest, TwoKilledMembersEndTheRestToo) {
+  for (int round = 0; round < 4; ++round) {
+    Processes processes(Streaming(milliseconds(15'000)));
+    processes.WaitForCalls(2);
+    PauseSomewhere(round);
+    processes.Signal(1, SIGKILL);
+    processes.Signal(3, SIGKILL);
+    processes.WaitForEnd({0, 2});
+    for (const int rank : {0, 2}) {
+      EXPECT_THAT(processes.text(rank), testing::ContainsRegex("ranks? (1|3|1, 3) went away")) << rank;
+    }
+  }
+}
+
+TEST(GlooProcessTest, AFrozenMemberIsNamedAtTheDeadline) {
+  for (int round = 0; round < 4; ++round) {
+    Processes processes(Streaming(milliseconds(400)));
+    processes.WaitForCalls(2);
+    PauseSomewhere(round);
+    const auto start = Clock::now();
+    processes.Signal(2, SIGSTOP);
+    processes.WaitForEnd({0, 1, 3});
+    bool found = false;
+    for (const int rank : {0, 1, 3}) {
+      EXPECT_THAT(processes.text(rank), HasSubstr("waited for rank 2"));
+      EXPECT_GT(processes.milliseconds_from(start, rank), 350);
+      EXPECT_LT(processes.milliseconds_from(start, rank), 1500);
+      found |= processes.report(rank).code == absl::StatusCode::kDeadlineExceeded;
+    }
+    EXPECT_TRUE(found);
+    // Awake again, it learns what has become of it.
+    processes.Signal(2, SIGCONT);
+    processes.WaitForEnd({2});
+    EXPECT_EQ(processes.report(2).code, absl::StatusCode::kAborted) << processes.text(2);
+    EXPECT_THAT(processes.text(2), HasSubstr("waited for rank 2"));
+  }
+}
+
+// The coordinator's word comes long before the deadline.
+TEST(GlooProcessTest, AbortEndsTheWaitForAFrozenMember) {
+  std::atomic<bool>* abort = Shared<std::atomic<bool>>();
+  Processes processes([&](int rank, Rendezvous& rendezvous, Report& report) -> absl::Status {
+    auto comm = Connect(rank, rendezvous, milliseconds(10'000));
+    if (!comm.ok()) return comm.status();
+    const std::jthread aborter([&, rank](const std::stop_token& stop) {
+      while (rank == 0 && !stop.stop_requested() && !*abort) std::this_thread::sleep_for(milliseconds(1));
+      if (rank == 0 && !stop.stop_requested()) (*comm)->Abort("the world changed");
+    });
+    return ExchangeForever(**comm, report, milliseconds(15'000));
+  });
+  processes.WaitForCalls(2);
+  processes.Signal(2, SIGSTOP);
+  std::this_thread::sleep_for(milliseconds(200));
+  const auto start = Clock::now();
+  *abort = true;
+  processes.WaitForEnd({0, 1, 3});
+  for (const int rank : {0, 1, 3}) {
+    EXPECT_EQ(processes.report(rank).code, absl::StatusCode::kAborted);
+    EXPECT_THAT(processes.text(rank), HasSubstr("the world changed"));
+    EXPECT_LT(processes.milliseconds_from(start, rank), 500);
+    std::printf("rank %d ended %.1f ms after the abort\n", rank, processes.milliseconds_from(start, rank));
+  }
+}
+
+// One dies between telling its address and connecting.
+TEST(GlooProcessTest, AMemberKilledWhileConnecting) {
+  class Deadly final : public Rendezvous {
+   public:
+    explicit Deadly(Rendezvous& inner) : inner_(inner) {}
+    absl::StatusOr<std::vector<std::string>> Exchange(const std::string& mine, Deadline deadline) override {
+      inner_.Exchange(mine, deadline).IgnoreError();
+      raise(SIGKILL);
+      return absl::InternalError("alive");
+    }
+
+   private:
+    Rendezvous& inner_;
+  };
+  const auto start = Clock::now();
+  Processes processes([](int rank, Rendezvous& rendezvous, Report&) {
+    Deadly deadly(rendezvous);
+    return Connect(rank, rank == 1 ? deadly : rendezvous, milliseconds(1000)).status();
+  });
+  processes.WaitForEnd({0, 2, 3});
+  for (const int rank : {0, 2, 3}) {
+    EXPECT_NE(processes.report(rank).code, absl::StatusCode::kOk);
+    EXPECT_LT(processes.milliseconds_from(start, rank), 2000);
+  }
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,356 @@
+// Proves promise 1 and recovery from memory, with ranks as threads: whatever the number of ranks, the sharding
+// strategy, replicas, mirrors, and however microbatches are spread, loss bits, gradient-norm bits and state digests are
+// those of the world of one; and when ranks die, what is left has every bit of the state.
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "framework/comm/in_process.h"
+#include "framework/train/trainer.h"
+#include "models/plan.h"
+#include "models/transformer.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int64_t kVocab = 61, kSequence = 16, kBatch = 2, kMicrobatches = 5, kSteps = 6;
+
+ModelConfig TinyModel(bool tied, double dropout) {
+  ModelConfig m;
+  m.vocab_size = kVocab;
+  m.max_sequence_length = kSequence;
+  m.num_layers = 3;
+  m.hidden_size = 32;
+  m.num_heads = m.num_kv_heads = 4;
+  m.head_dim = 8;
+  m.intermediate_size = 64;
+  m.tie_embeddings = tied;
+  m.dropout = dropout;
+  return m;
+}
+
+absl::StatusOr<Microbatch> MakeMicrobatch(int64_t step, int64_t index) {
+  std::mt19937 random(static_cast<unsigned>(step * 1000 + index));
+  Microbatch m{.batch = kBatch, .sequence = kSequence, .inputs = {}, .targets = {}};
+  m.step = static_cast<uint32_t>(step);
+  m.index = static_cast<uint32_t>(index);
+  for (int64_t i = 0; i < kBatch * kSequence; ++i) {
+    m.inputs.push_back(static_cast<int32_t>(random() % kVocab));
+    m.targets.push_back(static_cast<int32_t>(random() % kVocab));
+  }
+  return m;
+}
+
+struct Setting {
+  DType dtype = DType::kBF16;
+  bool tied = true;
+  bool recompute = false;
+  ParallelConfig parallel = {};
+};
+
+/// One rank's process, so to speak.
+struct Process {
+  explicit Process(const Setting& setting) : device(MakeCpuDevice(1)) {
+    model = MakeTransformer(TinyModel(setting.tied, 0.1),
+                            {.compute_dtype = setting.dtype, .recompute_blocks = setting.recompute}, *device)
+                .value();
+    const PassPlan training = PlanTraining(*model, kBatch, kSequence);
+    TrainerOptions options;
+    options.batch = {.sequence_length = kSequence, .microbatch_size = kBatch, .microbatches = kMicrobatches};
+    options.optimizer.lr = 3e-3;
+    options.parallel = setting.parallel;
+    options.total_steps = 1000;
+    options.seed = 7;
+    options.arena_bytes = training.arena_bytes;
+    options.training_schedule = training.schedule;
+    options.evaluation_schedule = PlanEvaluation(*model, kBatch, kSequence).schedule;
+    trainer = Trainer::Create(*model, *device, options).value();
+  }
+
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Trainer> trainer;
+};
+
+/// Members of a world, by rank, and what each step of it gave.
+class TestWorld {
+ public:
+  struct Step {
+    uint32_t loss = 0, norm = 0;
+    uint64_t digest = 0;
+    friend bool operator==(const Step&, const Step&) = default;
+  };
+
+  TestWorld(std::vector<Process*> members, std::vector<std::string> nodes, const Setting& setting)
+      : members_(std::move(members)), nodes_(std::move(nodes)), placement_(nodes_, setting.parallel) {}
+
+  int size() const { return static_cast<int>(members_.size()); }
+  const std::vector<Process*>& members() const { return members_; }
+  const Placement& placement() const { return placement_; }
+  Trainer& trainer(int rank) { return *members_[static_cast<size_t>(rank)]->trainer; }
+
+  template <typename Program>
+  void Run(Program&& program) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size(); ++rank) threads.emplace_back([&, rank] { program(rank); });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  void Enter(const TestWorld* source) {
+    TrainerWorld world{.nodes = nodes_, .rank = 0, .source_nodes = {}, .source_ranks = {}};
+    if (source != nullptr) {
+      world.source_nodes = source->nodes_;
+      for (Process* old : source->members_) {
+        const auto at = std::find(members_.begin(), members_.end(), old);
+        world.source_ranks.push_back(at == members_.end() ? -1 : static_cast<int>(at - members_.begin()));
+      }
+    }
+    std::vector<WorldCommunicators> communicators = Connect();
+    Run([&](int rank) {
+      TrainerWorld mine = world;
+      mine.rank = rank;
+      const auto entered = trainer(rank).EnterWorld(mine, std::move(communicators[static_cast<size_t>(rank)]));
+      EXPECT_TRUE(entered.ok()) << entered.status();
+    });
+  }
+
+  /// Prepares a step on all ranks; `commits[r]`: rank r hears of the commit.
+  Step Advance(int64_t step, const std::vector<int64_t>& microbatches, const std::vector<bool>& commits,
+               std::vector<StepResult>* results = nullptr) {
+    std::vector<StepResult> prepared(members_.size());
+    std::vector<std::map<int, uint64_t>> digests(members_.size());
+    Run([&](int rank) {
+      const auto source = [&](int64_t index) { return MakeMicrobatch(step, index); };
+      const auto result = trainer(rank).Prepare({step, microbatches}, source, {});
+      ASSERT_TRUE(result.ok()) << result.status();
+      prepared[static_cast<size_t>(rank)] = *result;
+      digests[static_cast<size_t>(rank)] = trainer(rank).DigestsAfter(*result);
+      if (commits[static_cast<size_t>(rank)]) trainer(rank).Commit(*result);
+    });
+    std::map<int, uint64_t> all;
+    for (int r = 0; r < size(); ++r) {
+      all.insert(digests[static_cast<size_t>(r)].begin(), digests[static_cast<size_t>(r)].end());
+      EXPECT_EQ(prepared[static_cast<size_t>(r)].loss, prepared[0].loss);
+      EXPECT_EQ(prepared[static_cast<size_t>(r)].grad_norm, prepared[0].grad_norm);
+    }
+    std::vector<uint64_t> ordered;
+    for (const auto& [chunk, digest] : all) ordered.push_back(digest);
+    if (results != nullptr) *results = prepared;
+    return {std::bit_cast<uint32_t>(prepared[0].loss), std::bit_cast<uint32_t>(prepared[0].grad_norm),
+            StateDigest(ordered)};
+  }
+  Step Advance(int64_t step) {
+    return Advance(step, EvenMicrobatches(kMicrobatches, size()), std::vector<bool>(members_.size(), true));
+  }
+
+ private:
+  std::vector<WorldCommunicators> Connect() {
+    std::vector<WorldCommunicators> result(members_.size());
+    if (size() == 1) return result;
+    auto all = MakeInProcessWorld(size(), 1);
+    for (size_t r = 0; r < all.size(); ++r) result[r].world = std::move(all[r]);
+    for (int g = 0; g < placement_.num_groups(); ++g) {
+      const std::vector<int> group = placement_.Group(g);
+      if (group.size() == 1) continue;
+      auto members = MakeInProcessWorld(static_cast<int>(group.size()), 1);
+      for (size_t i = 0; i < group.size(); ++i) result[static_cast<size_t>(group[i])].group = std::move(members[i]);
+    }
+    return result;
+  }
+
+  std::vector<Process*> members_;
+  std::vector<std::string> nodes_;
+  Placement placement_;
+};
+
+class Fleet {
+ public:
+  explicit Fleet(const Setting& setting) : setting_(setting) {}
+  Process* Start() { return processes_.emplace_back(std::make_unique<Process>(setting_)).get(); }
+  std::vector<Process*> Start(int n) {
+    std::vector<Process*> started;
+    for (int i = 0; i < n; ++i) started.push_back(Start());
+    return started;
+  }
+
+ private:
+  Setting setting_;
+  std::vector<std::unique_ptr<Process>> processes_;
+};
+
+std::vector<std::string> Nodes(int size, int per_node) {
+  std::vector<std::string> nodes;
+  for (int r = 0; r < size; ++r) nodes.push_back("node" + std::to_string(r / per_node));
+  return nodes;
+}
+
+std::vector<TestWorld::Step> Undisturbed(const Setting& setting) {
+  Setting solo = setting;
+  solo.parallel = {};
+  Fleet fleet(solo);
+  TestWorld world(fleet.Start(1), {"one"}, solo);
+  world.Enter(nullptr);
+  std::vector<TestWorld::Step> steps;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    steps.push_back(world.Advance(step));
+    EXPECT_EQ(steps.back().digest, world.trainer(0).Digest());  // the digest foretold is the one that comes
+  }
+  return steps;
+}
+
+struct Case {
+  int size;
+  Sharding sharding;
+  int64_t replicas, mirrors;
+};
+
+std::string CaseName(const testing::TestParamInfo<Case>& info) {
+  const char* names[] = {"NoShard", "ShardGradOp", "FullShard"};
+  return std::string(names[static_cast<int>(info.param.sharding)]) + "N" + std::to_string(info.param.size) + "R" +
+         std::to_string(info.param.replicas) + "M" + std::to_string(info.param.mirrors);
+}
+
+class EveryWorld : public testing::TestWithParam<Case> {};
+
+TEST_P(EveryWorld, HasTheBitsOfTheWorldOfOne) {
+  const Case& c = GetParam();
+  for (const bool variant : {false, true}) {
+    Setting setting{.dtype = variant ? DType::kF32 : DType::kBF16, .tied = !variant, .recompute = variant};
+    setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
+    const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+    Fleet fleet(setting);
+    TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
+    world.Enter(nullptr);
+    std::mt19937 random(3);
+    for (int64_t step = 0; step < kSteps; ++step) {
+      std::vector<int64_t> microbatches(static_cast<size_t>(c.size));
+      for (int64_t i = 0; i < kMicrobatches; ++i) ++microbatches[random() % microbatches.size()];
+      const auto all = std::vector<bool>(static_cast<size_t>(c.size), true);
+      EXPECT_EQ(world.Advance(step, microbatches, all), expected[static_cast<size_t>(step)]) << "step " << step;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, EveryWorld,
+                         testing::Values(Case{1, Sharding::kFullShard, 1, 1}, Case{2, Sharding::kFullShard, 1, 1},
+                                         Case{3, Sharding::kFullShard, 1, 0}, Case{4, Sharding::kFullShard, 1, 2},
+                                         Case{7, Sharding::kFullShard, 1, 1}, Case{4, Sharding::kFullShard, 2, 1},
+                                         Case{7, Sharding::kFullShard, 3, 1}, Case{3, Sharding::kFullShard, 2, 1},
+                                         Case{5, Sharding::kFullShard, 9, 1}, Case{2, Sharding::kShardGradOp, 1, 1},
+                                         Case{5, Sharding::kShardGradOp, 1, 1}, Case{5, Sharding::kShardGradOp, 2, 2},
+                                         Case{2, Sharding::kNoShard, 1, 1}, Case{3, Sharding::kNoShard, 1, 0},
+                                         Case{7, Sharding::kNoShard, 1, 1}),
+                         CaseName);
+
+TEST(World, EvaluatesAndGivesItsWeightsAlike) {
+  std::vector<float> expected;
+  double expected_loss = 0;
+  for (const Case& c :
+       {Case{1, Sharding::kFullShard, 1, 1}, Case{3, Sharding::kFullShard, 1, 1}, Case{5, Sharding::kFullShard, 2, 1},
+        Case{2, Sharding::kShardGradOp, 1, 0}, Case{4, Sharding::kNoShard, 1, 1}}) {
+    Setting setting{.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors}};
+    Fleet fleet(setting);
+    TestWorld world(fleet.Start(c.size), Nodes(c.size, 1), setting);
+    world.Enter(nullptr);
+    for (int64_t step = 0; step < 2; ++step) world.Advance(step);
+    std::vector<double> losses(static_cast<size_t>(c.size));
+    std::vector<float> weights(static_cast<size_t>(world.members()[0]->model->layout().elements()));
+    world.Run([&](int rank) {
+      const auto source = [&](int64_t index) { return MakeMicrobatch(100, index); };
+      losses[static_cast<size_t>(rank)] = world.trainer(rank).Evaluate(7, source, {}).value();
+      const absl::Status status = world.trainer(rank).WithWeights([&](const ReadWeightsFn& read) {
+        const size_t half = weights.size() / 2;
+        const absl::Status first = read(0, absl::MakeSpan(weights).first(half));
+        return first.ok() ? read(static_cast<int64_t>(half), absl::MakeSpan(weights).subspan(half)) : first;
+      });
+      EXPECT_TRUE(status.ok()) << status;
+    });
+    if (expected.empty()) {
+      expected = weights;
+      expected_loss = losses[0];
+    }
+    EXPECT_TRUE(weights == expected);
+    for (const double loss : losses) EXPECT_EQ(loss, expected_loss);
+    const TestWorld::Step after = world.Advance(2);  // and training goes on as if nothing had been
+    EXPECT_EQ(after, Undisturbed(setting)[2]);
+  }
+}
+
+// Ranks die and join at random between and during steps; some that die have heard of a commit that others have not.
+TEST(World, WhatIsLeftHasEveryBit) {
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    std::mt19937 random(seed);
+    Setting setting{.dtype = seed % 3 == 0 ? DType::kF32 : DType::kBF16};
+    setting.parallel = {.sharding = static_cast<Sharding>(random() % 3),
+                        .replicas = 1 + static_cast<int64_t>(random() % 3),
+                        .mirrors = 1 + static_cast<int64_t>(random() % 2)};
+    const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+    Fleet fleet(setting);
+    const int start = 2 + static_cast<int>(random() % 4);
+    auto world = std::make_unique<TestWorld>(fleet.Start(start), Nodes(start, 2), setting);
+    world->Enter(nullptr);
+    for (int64_t step = 0; step < kSteps; ++step) {
+      // Prepared by all, heard by some.
+      std::vector<bool> heard;
+      for (int r = 0; r < world->size(); ++r) heard.push_back(random() % 2 == 0);
+      std::vector<StepResult> results;
+      const std::vector<int64_t> microbatches = EvenMicrobatches(kMicrobatches, world->size());
+      EXPECT_EQ(world->Advance(step, microbatches, heard, &results), expected[static_cast<size_t>(step)])
+          << "seed " << seed << " step " << step;
+      // Some die, as long as no shard loses its last holder.
+      std::vector<bool> alive(static_cast<size_t>(world->size()), true);
+      for (size_t r = 0; r < alive.size(); ++r) {
+        alive[r] = random() % 3 != 0;
+        if (!alive[r] && !world->placement().LostShards(alive).empty()) alive[r] = true;
+      }
+      std::vector<Process*> next;
+      for (int r = 0; r < world->size(); ++r) {
+        if (!alive[static_cast<size_t>(r)]) continue;
+        if (!heard[static_cast<size_t>(r)]) world->trainer(r).Commit(results[static_cast<size_t>(r)]);
+        next.push_back(world->members()[static_cast<size_t>(r)]);
+      }
+      for (auto joins = random() % 3; joins > 0 && next.size() < 6; --joins) {
+        next.insert(next.begin() + static_cast<std::ptrdiff_t>(random() % (next.size() + 1)), fleet.Start());
+      }
+      const auto size = static_cast<int>(next.size());
+      if (random() % 3 == 0) {  // a world that comes to nothing: the state stays where it was
+        TestWorld failed(next, Nodes(size, 1), setting);
+        failed.Enter(world.get());
+      }
+      auto entered = std::make_unique<TestWorld>(next, Nodes(size, 2), setting);
+      entered->Enter(world.get());
+      world = std::move(entered);
+    }
+  }
+}
+
+// One rank's communication is cut in the middle of a step: everybody's Prepare ends, and the step is done again.
+TEST(World, AnAbortedStepLeavesNoTrace) {
+  for (const Sharding sharding : {Sharding::kFullShard, Sharding::kShardGradOp, Sharding::kNoShard}) {
+    Setting setting;
+    setting.parallel.sharding = sharding;
+    const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+    Fleet fleet(setting);
+    const std::vector<Process*> members = fleet.Start(3);
+    TestWorld first(members, Nodes(3, 1), setting);
+    first.Enter(nullptr);
+    EXPECT_EQ(first.Advance(0), expected[0]);
+    first.Run([&](int rank) {
+      const auto source = [&](int64_t index) {
+        if (rank == 1) first.trainer(1).Abort("rank 1 is cut off");
+        return MakeMicrobatch(1, index);
+      };
+      EXPECT_FALSE(first.trainer(rank).Prepare({1, {2, 2, 1}}, source, {}).ok());
+    });
+    TestWorld second({members[2], members[0]}, Nodes(2, 1), setting);
+    second.Enter(&first);
+    EXPECT_EQ(second.Advance(1), expected[1]);
+  }
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,88 @@
+#include "tools/training_session.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <random>
+#include <utility>
+
+#include "elastic/coordinator/coordinator_shell.h"
+#include "framework/base/status.h"
+#include "tools/memory_estimate.h"
+#include "tools/session.h"
+
+namespace holdfast {
+namespace {
+
+absl::Status OpenData(const Config& config, TrainingSession& session) {
+  const int64_t sequence = config.batch.sequence_length;
+  HF_ASSIGN_OR_RETURN(session.training, Dataset::Open(config.data.train, sequence, config.model.vocab_size));
+  if (!config.data.validation.empty()) {
+    HF_ASSIGN_OR_RETURN(session.validation, Dataset::Open(config.data.validation, sequence, config.model.vocab_size));
+  }
+  HF_ASSIGN_OR_RETURN(const auto tokenizer, OpenTokenizer(config.data.tokenizer));
+  if (tokenizer->vocab_size() > config.model.vocab_size) {
+    return absl::InvalidArgumentError(absl::StrCat("the tokenizer ", config.data.tokenizer, " has ",
+                                                   tokenizer->vocab_size(), " tokens, model.vocab_size is only ",
+                                                   config.model.vocab_size));
+  }
+  return absl::OkStatus();
+}
+
+/// New for every process that ever joins a run.
+uint64_t NewIncarnation() {
+  std::random_device random;
+  return (uint64_t{random()} << 32 | random()) >> 1 | 1;  // room to count up from, and not 0
+}
+
+/// A test's knob; see WorkerParts.
+std::chrono::milliseconds SlowdownFromEnvironment() {
+  const char* text = std::getenv("HOLDFAST_TEST_SLOWDOWN_MS");
+  return std::chrono::milliseconds(text == nullptr ? 0 : std::atoll(text));
+}
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TrainingSession>> OpenTrainingSession(const Config& config, int64_t workers_here,
+                                                                     bool check_only) {
+  auto session = std::make_unique<TrainingSession>();
+  HF_RETURN_IF_ERROR(OpenData(config, *session));
+  HF_ASSIGN_OR_RETURN(session->device, MakeDevice(config.train));
+  HF_ASSIGN_OR_RETURN(session->model, MakeModel(config, *session->device));
+  HF_ASSIGN_OR_RETURN(TrainerOptions options, MakeTrainerOptions(config, *session->model));
+  HF_RETURN_IF_ERROR(CheckHostMemory(
+      EstimateMemory(config, session->model->layout(), options.arena_bytes, options.training_schedule), workers_here));
+  if (check_only) return session;
+  HF_ASSIGN_OR_RETURN(session->trainer, Trainer::Create(*session->model, *session->device, std::move(options)));
+  return session;
+}
+
+Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, const WorkerIdentity& identity,
+                       TrainingSession& session, ControlLink& link) {
+  const SessionShell::Options options{
+      .member = {.id = {identity.name, NewIncarnation()}, .node = identity.node, .host = HostName(), .pid = getpid()},
+      .config_digest = ConfigDigest(config),
+      .total_steps = config.train.steps,
+      .heartbeat_interval = std::chrono::milliseconds(config.elastic.heartbeat_interval_ms),
+      .kill_timeout = std::chrono::milliseconds(config.elastic.kill_timeout_ms)};
+  SessionShell shell(options, link, session.trainer->progress());
+  WorkerParts parts;
+  parts.config = &config;
+  parts.trainer = session.trainer.get();
+  parts.training = &*session.training;
+  parts.validation = session.validation.has_value() ? &*session.validation : nullptr;
+  parts.shell = &shell;
+  parts.host = identity.host;
+  parts.slowdown = SlowdownFromEnvironment();
+  parts.save_model = [&](const ReadWeightsFn& read) {
+    return SaveWeights(directory.model(), config, session.model->layout(), read);
+  };
+  return Worker(parts).Run();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,41 @@
+#pragma once
+// What one worker needs to train, from a config: data, device, model, trainer.
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "elastic/control/control_link.h"
+#include "elastic/worker/worker.h"
+#include "framework/config/config.h"
+#include "framework/data/dataset.h"
+#include "framework/data/tokenizer.h"
+#include "framework/metrics/run_directory.h"
+#include "framework/train/trainer.h"
+
+namespace holdfast {
+
+/// In order of construction.
+struct TrainingSession {
+  std::optional<Dataset> training, validation;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Trainer> trainer;
+};
+
+/// `workers_here`: how many workers share this machine's memory. `check_only`: everything is checked, but there is no
+/// trainer.
+absl::StatusOr<std::unique_ptr<TrainingSession>> OpenTrainingSession(const Config& config, int64_t workers_here,
+                                                                     bool check_only = false);
+
+struct WorkerIdentity {
+  std::string name = "local/0", node = "local";
+  std::string host = "127.0.0.1";  // where other workers reach it
+};
+
+/// Joins the coordinator behind `link` and works until the run is over.
+Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, const WorkerIdentity& identity,
+                       TrainingSession& session, ControlLink& link);
+
+}  // namespace holdfast

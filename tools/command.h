@@ -20,5 +20,8 @@ void AddTrainCommand(CLI::App& parent, CommandBody& body);
 void AddValidateCommand(CLI::App& parent, CommandBody& body);
 void AddSampleCommand(CLI::App& parent, CommandBody& body);
 void AddEvalCommand(CLI::App& parent, CommandBody& body);
+void AddWorkerCommand(CLI::App& parent, CommandBody& body);
+/// coordinator, agent, status
+void AddClusterCommands(CLI::App& parent, CommandBody& body);
 
 }  // namespace holdfast

@@ -19,6 +19,8 @@ int Main(int argc, char** argv) {
   holdfast::AddSampleCommand(app, body);
   holdfast::AddEvalCommand(app, body);
   holdfast::AddCompareCommand(app, body);
+  holdfast::AddClusterCommands(app, body);
+  holdfast::AddWorkerCommand(app, body);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -6,6 +6,7 @@
 #include <random>
 #include <utility>
 
+#include "elastic/agent/agent.h"
 #include "elastic/coordinator/coordinator_shell.h"
 #include "framework/base/status.h"
 #include "tools/memory_estimate.h"
@@ -29,8 +30,9 @@ absl::Status OpenData(const Config& config, TrainingSession& session) {
   return absl::OkStatus();
 }
 
-/// New for every process that ever joins a run.
+/// New for every process that ever joins a run; an agent tells it to its workers.
 uint64_t NewIncarnation() {
+  if (const char* given = std::getenv(kIncarnationVariable)) return std::strtoull(given, nullptr, 10);
   std::random_device random;
   return (uint64_t{random()} << 32 | random()) >> 1 | 1;  // room to count up from, and not 0
 }

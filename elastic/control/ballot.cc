@@ -21,8 +21,8 @@ bool Ballot::Add(int rank, VoteMessage vote) {
 std::vector<int> Ballot::Dissenters() const {
   std::map<std::pair<uint32_t, uint32_t>, size_t> counts;
   for (const auto& vote : votes_) ++counts[BitsOf(*vote)];
-  const auto most = std::max_element(counts.begin(), counts.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most =
+      std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   const bool majority = 2 * most->second > votes_.size();
   std::vector<int> ranks;
   for (size_t rank = 0; rank < votes_.size(); ++rank) {

@@ -68,7 +68,8 @@ struct StopEvent {    // the coordinator's own process was asked to stop
 };
 using CoordinatorEvent = std::variant<MessageEvent, DisconnectEvent, TickEvent, StopEvent>;
 
-// --- actions, to be carried out in order ------------------------------------------------------------------------------
+// --- actions, to be carried out in order
+// ------------------------------------------------------------------------------
 struct SendAction {
   Connection to = 0;
   CoordinatorMessage message;
@@ -182,10 +183,10 @@ class Coordinator {
   Blame blame_;
   StragglerDetector stragglers_;
 
-  uint64_t generation_;     // the last one used
+  uint64_t generation_;  // the last one used
   int64_t committed_ = 0;
-  World source_;            // where the state after committed_ lies
-  bool claims_open_;        // after a restart: where it lies has still to be found
+  World source_;      // where the state after committed_ lies
+  bool claims_open_;  // after a restart: where it lies has still to be found
   std::optional<OpenWorld> open_;
   std::string waiting_for_;  // while there is no open world
   std::string reason_;       // for the next world

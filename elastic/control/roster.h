@@ -28,7 +28,7 @@ struct JoinedWorker {
   Instant heard{0};
   Instant progressed{0};  // the main thread got on
   bool has_beaten = false;
-  HeartbeatMessage beat;      // the last
+  HeartbeatMessage beat;        // the last
   int64_t recent_messages = 0;  // since the last tick
 };
 

@@ -4,7 +4,8 @@
 // to do next. Tasks are done in order, one at a time; each is answered by its event.
 //
 // A worker without coordinator keeps its state, finishes the step in flight, and joins again with a claim on its state
-// when the coordinator is back.
+// when the coordinator is back. Answers of tasks that belong to a world gone by are ignored, so the shell may drop
+// tasks that have been aborted without a word; all but UpdateTasks, which are never dropped.
 //
 // Thread-safety: none.
 
@@ -42,7 +43,8 @@ using SessionEvent = std::variant<SessionConnected, SessionDisconnected, Session
 struct SendToCoordinator {
   WorkerMessage message;
 };
-/// The task at work is of a world that is gone: end it soon. It answers as it can; the answer is ignored.
+/// The task at work, and those asked for before and not begun, are of a world that is gone: end them soon, but for
+/// UpdateTasks. Answers are ignored.
 struct AbortTask {
   std::string reason;
 };
@@ -88,11 +90,44 @@ class WorkerSession {
   uint64_t generation() const { return generation_; }
 
  private:
+  void On(const SessionConnected&);
+  void On(const SessionDisconnected&);
+  void On(const SessionMessage& event);
+  void On(const RecoverDone& event);
+  void On(const StepPrepared& event);
+  void On(const EndingDone& event);
+  void On(const TaskFailed& event);
+
+  void Handle(const WorldMessage& message);
+  void Handle(const PeersMessage&) {}  // the shell's own affair
+  void Handle(const CommitMessage& message);
+  void Handle(const RefusedMessage& message);
+  void Handle(const EndMessage& message);
+
+  bool Answers(uint64_t generation);
+  bool AdoptSource(const WorldMessage& message);
+  void StartNextTask();
+  void Abort(const std::string& reason);
+  void Forget();
+  void Join();
+  void Exit(int exit_code, const std::string& reason);
+  void Send(WorkerMessage message);
+
   Member member_;
   uint64_t config_digest_;
   int64_t total_steps_;
   uint64_t generation_ = 0;  // of the world we are in; messages of older ones are ignored
   StateClaim claim_;
+
+  World world_;
+  int64_t committed_ = 0;  // step of the run, whether or not we hold its state yet
+  Purpose purpose_ = Purpose::kTrain;
+  std::vector<int64_t> microbatches_;
+  bool connected_ = false;
+  bool in_world_ = false;  // told so over the connection we have
+  bool working_ = false;   // at a task that is to be answered
+  bool exited_ = false;
+  std::vector<SessionAction> actions_;
 };
 
 }  // namespace holdfast

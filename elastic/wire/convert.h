@@ -29,6 +29,9 @@ inline constexpr int kMaxDigests = 1 << 20;                    // of a vote
 inline constexpr size_t kMaxIncomingBytes = size_t{16} << 20;  // of a message to the coordinator
 inline constexpr size_t kMaxOutgoingBytes = size_t{64} << 20;  // of a message from it: everybody's blobs
 
+/// Metadata with which the server answers a stream that it lets in.
+inline constexpr const char* kSessionMark = "holdfast-session";
+
 void ToWire(const WorkerMessage& message, v1::ToCoordinator* wire);
 void ToWire(const CoordinatorMessage& message, v1::FromCoordinator* wire);
 void ToWire(const RunStatus& status, v1::StatusReply* wire);

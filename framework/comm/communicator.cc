@@ -47,6 +47,15 @@ absl::Status CheckGather(ConstBytes input, RankParts<Bytes> output, int rank, in
       absl::StrCat("all-gather: rank ", rank, " brings ", input.size(), " bytes, its count is ", count));
 }
 
+absl::Status CheckExchange(RankParts<ConstBytes> input, RankParts<Bytes> output, int rank, int size) {
+  HF_RETURN_IF_ERROR(CheckParts(input, size, "all-to-all input"));
+  HF_RETURN_IF_ERROR(CheckOutputParts(output, size, "all-to-all output"));
+  const int64_t sent = input.counts[static_cast<size_t>(rank)], expected = output.counts[static_cast<size_t>(rank)];
+  if (sent == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("all-to-all: rank ", rank, " sends ", sent, " bytes to itself and expects ", expected));
+}
+
 absl::Status CheckRank(int other, int size, const char* what) {
   if (other >= 0 && other < size) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(what, " rank ", other, " in a world of ", size));

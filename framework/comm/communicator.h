@@ -83,6 +83,8 @@ absl::Status CheckParts(RankParts<ConstBytes> parts, int size, const char* what)
 absl::Status CheckOutputParts(RankParts<Bytes> parts, int size, const char* what);
 /// The arguments of AllGatherV on `rank`.
 absl::Status CheckGather(ConstBytes input, RankParts<Bytes> output, int rank, int size);
+/// The arguments of AllToAllV on `rank`.
+absl::Status CheckExchange(RankParts<ConstBytes> input, RankParts<Bytes> output, int rank, int size);
 /// InvalidArgument unless `other` is one of `size` ranks; `what` reads like "broadcast from".
 absl::Status CheckRank(int other, int size, const char* what);
 /// And another one than `rank`.

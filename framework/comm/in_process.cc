@@ -26,8 +26,7 @@ class InProcessCommunicator final : public Communicator {
   }
 
   absl::Status AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) override {
-    HF_RETURN_IF_ERROR(CheckParts(input, size(), "all-to-all input"));
-    HF_RETURN_IF_ERROR(CheckOutputParts(output, size(), "all-to-all output"));
+    HF_RETURN_IF_ERROR(CheckExchange(input, output, rank_, size()));
     return Collective({Kind::kAllToAllV, 0, input, output}, deadline);
   }
 

@@ -30,7 +30,7 @@ class PlacedState {
   int rank() const { return rank_; }
   ShardedState& state() { return *state_; }
   ShardedStore& store() { return *store_; }
-  Communicator* world() { return communicators_.world.get(); }
+  Communicator* world() const { return communicators_.world.get(); }
 
   /// Keeps the state and gives everything else back; nothing but state() may be used afterwards.
   void KeepStateOnly();

@@ -53,13 +53,13 @@ class ShardedState {
 
   /// A held chunk's weight and moments, 12 bytes an element, in host memory.
   static size_t ChunkBytes(const Chunk& chunk) { return static_cast<size_t>(chunk.elements) * 3 * sizeof(float); }
-  void ReadChunk(int chunk, std::byte* out) const;
-  void WriteChunk(int chunk, const std::byte* in);
-  void ReadWeights(int chunk, float* out) const;
+  void ReadChunk(int index, std::byte* out) const;
+  void WriteChunk(int index, const std::byte* in);
+  void ReadWeights(int index, float* out) const;
 
   /// XXH3 of ReadChunk's bytes: now, and as they will be after an update with `gradient` (of the chunk).
   uint64_t ChunkDigest(int chunk) const;
-  uint64_t ChunkDigestAfter(int chunk, const float* gradient, const UpdateArguments& arguments) const;
+  uint64_t ChunkDigestAfter(int index, const float* gradient, const UpdateArguments& arguments) const;
 
   /// Where the image of a unit is kept: whole, or from the first byte of the served shard on.
   std::byte* Image(int unit) const {
@@ -83,7 +83,7 @@ class ShardedState {
   ShardedState(const ShardMap& map, Options options, Device& device, kernels::Ops& ops)
       : map_(&map), options_(std::move(options)), device_(&device), ops_(&ops) {}
 
-  absl::Status AllocateShard(int shard);
+  absl::Status AllocateShard(int index);
   absl::Status AllocateImages();
   const Shard& ShardOf(int chunk) const { return shards_.at(map_->ShardOfChunk(chunk)); }
   bool ImageIsMaster(int shard) const { return shard == options_.served_shard && map_->compute_dtype() == DType::kF32; }

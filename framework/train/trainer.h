@@ -96,7 +96,7 @@ class Trainer {
 
   /// Loss and gradient of a step; the same on all ranks. Cancelled soon after `stop` is requested; Internal, naming
   /// loss and norm, if either is not finite.
-  absl::StatusOr<StepResult> Prepare(const StepPlan& plan, MicrobatchSource source, std::stop_token stop);
+  absl::StatusOr<StepResult> Prepare(const StepPlan& step, MicrobatchSource source, std::stop_token stop);
 
   /// Digests of the chunks this rank sums the gradients of, as they will be after Commit(result), by chunk.
   std::map<int, uint64_t> DigestsAfter(const StepResult& result);

@@ -74,7 +74,7 @@ absl::Status WithWeights(PlacedState& placed, std::chrono::milliseconds timeout,
                          absl::FunctionRef<absl::Status(const ReadWeightsFn& read)> use) {
   WeightReader reader(placed, timeout);
   if (placed.rank() == 0) {
-    const absl::Status used = use([&](int64_t first, absl::Span<float> out) { return reader.Read(first, out); });
+    absl::Status used = use([&](int64_t first, absl::Span<float> out) { return reader.Read(first, out); });
     HF_RETURN_IF_ERROR(reader.Ask(kEnd).status());  // also after an error: the others wait
     return used;
   }

@@ -45,12 +45,7 @@ absl::Status GlooMember::AllGatherV(ConstBytes input, RankParts<Bytes> output, D
 }
 
 absl::Status GlooMember::AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckParts(input, size(), "all-to-all input"));
-  HF_RETURN_IF_ERROR(CheckOutputParts(output, size(), "all-to-all output"));
-  if (input[rank()].size() != output[rank()].size()) {
-    return absl::InvalidArgumentError(absl::StrCat("all-to-all: rank ", rank(), " sends ", input[rank()].size(),
-                                                   " bytes to itself and expects ", output[rank()].size()));
-  }
+  HF_RETURN_IF_ERROR(CheckExchange(input, output, rank(), size()));
   std::vector<Message> messages;
   for (int r = 0; r < size(); ++r) {
     if (r != rank()) messages.push_back({r, input[r], output[r]});
@@ -107,7 +102,7 @@ absl::Status GlooMember::Exchange(const std::string& call, uint64_t number, cons
   }
   HF_RETURN_IF_ERROR(SetCurrent(&transfers));
   const std::string what = absl::StrCat("rank ", rank(), " of generation ", generation_, ": ", call);
-  const absl::Status status = transfers.Run([&] { return Check(what, transfers, deadline); });
+  absl::Status status = transfers.Run([&] { return Check(what, transfers, deadline); });
   const absl::Status failure = SetCurrent(nullptr);
   if (status.ok()) return status;  // complete, even if the world has failed since
   HF_RETURN_IF_ERROR(failure);
@@ -129,7 +124,7 @@ absl::Status GlooMember::Check(const std::string& what, GlooTransfers& transfers
   if (std::chrono::steady_clock::now() < deadline) return absl::OkStatus();
   std::vector<int> missing = transfers.Missing();
   if (missing.empty()) return absl::OkStatus();  // it has completed while we looked
-  HF_RETURN_IF_ERROR(Hear(what));  // it is this process that was frozen, and the others have said so
+  HF_RETURN_IF_ERROR(Hear(what));                // it is this process that was frozen, and the others have said so
   for (int& rank : missing) rank = members_[static_cast<size_t>(rank)];
   return absl::DeadlineExceededError(absl::StrCat(what, " waited for ", Name(missing)));
 }
@@ -178,7 +173,7 @@ std::string GlooMember::Name(const std::vector<int>& world_ranks) const {
   for (const int w : world_ranks) {
     ranks.push_back(static_cast<int>(std::find(members_.begin(), members_.end(), w) - members_.begin()));
   }
-  const std::string names = absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "));
+  std::string names = absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", "));
   if (ranks == world_ranks) return names;
   return absl::StrCat(names, " (in the world: ", absl::StrJoin(world_ranks, ", "), ")");
 }

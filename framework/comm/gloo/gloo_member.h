@@ -40,8 +40,8 @@ class GlooMember final : public Communicator {
     Bytes receive;
   };
 
-  /// Moves all messages. `what` names the call in errors.
-  absl::Status Exchange(const std::string& what, uint64_t number, const std::vector<Message>& messages,
+  /// Moves all messages. `call` is for errors.
+  absl::Status Exchange(const std::string& call, uint64_t number, const std::vector<Message>& messages,
                         Deadline deadline);
   absl::Status ExchangeCollective(const char* name, const std::vector<Message>& messages, Deadline deadline);
   /// What Abort interrupts. Fails if there has been a failure.

@@ -57,7 +57,7 @@ absl::Status GlooTransfers::WaitBriefly(Transfer& transfer) {
     current_ = current;
   };
   set_current(&transfer);
-  const absl::Status status = GlooCall([&] {
+  absl::Status status = GlooCall([&] {
     transfer.done =
         transfer.receive ? transfer.buffer->waitRecv(nullptr, kNever) : transfer.buffer->waitSend(nullptr, kNever);
   });

@@ -45,7 +45,7 @@ TEST(InProcessWorldTest, FindsRanksThatDisagree) {
   const auto bytes = [&](Communicator& comm, size_t n) {
     return absl::MakeSpan(memory).subspan(static_cast<size_t>(comm.rank()) * 32, n);
   };
-  const std::vector<int64_t> ones = {1, 1}, twos = {2, 2}, starts = {0, 2};
+  const std::vector<int64_t> ones = {1, 1}, twos = {2, 2}, two_one = {2, 1}, starts = {0, 2};
   const auto counts = [&](Communicator& comm) { return absl::MakeConstSpan(comm.rank() == 0 ? ones : twos); };
 
   EXPECT_THAT(Disagree([&](Communicator& comm) {
@@ -63,8 +63,8 @@ TEST(InProcessWorldTest, FindsRanksThatDisagree) {
       }),
       HasSubstr("rank 1 has other counts"));
   EXPECT_THAT(Disagree([&](Communicator& comm) {
-                return comm.AllToAllV({bytes(comm, 8), counts(comm), starts}, {bytes(comm, 8).subspan(4), ones, starts},
-                                      Later());
+                return comm.AllToAllV({bytes(comm, 8), comm.rank() == 0 ? ones : two_one, starts},
+                                      {bytes(comm, 8).subspan(4), ones, starts}, Later());
               }),
               HasSubstr("rank 1 sends 2 bytes to 0, which expects 1"));
   EXPECT_THAT(Disagree([&](Communicator& comm) {

@@ -1,0 +1,188 @@
+#include "elastic/agent/agent.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int kUsageExit = 2;
+constexpr std::chrono::milliseconds kPoll{50};  // bounds the wait where there is no descriptor to wait for
+
+std::string CauseOf(int wait_status, const std::string& last_line) {
+  std::string cause;
+  if (WIFSIGNALED(wait_status)) {
+    cause = absl::StrCat("killed by signal ", WTERMSIG(wait_status), " (", strsignal(WTERMSIG(wait_status)), ")");
+  } else {
+    cause = absl::StrCat("exit code ", WEXITSTATUS(wait_status));
+  }
+  return last_line.empty() || (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0)
+             ? cause
+             : absl::StrCat(cause, ": ", last_line);
+}
+
+/// Random, so that no two agents give the same; with room to count up from, and never 0.
+uint64_t NewIncarnation() {
+  std::random_device random;
+  return (uint64_t{random()} << 32 | random()) >> 1 | 1;
+}
+
+/// Ends that were meant: done, a config that no restart mends, stopped by a signal it caught.
+bool IsFinal(int wait_status) {
+  return WIFEXITED(wait_status) &&
+         (WEXITSTATUS(wait_status) == 0 || WEXITSTATUS(wait_status) == kUsageExit || WEXITSTATUS(wait_status) > 128);
+}
+
+}  // namespace
+
+Agent::Agent(const Options& options, std::vector<ChildCommand> workers, std::function<void(const WorkerExit&)> on_exit)
+    : options_(options), on_exit_(std::move(on_exit)), wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  for (ChildCommand& command : workers) {
+    Worker& worker = workers_.emplace_back();
+    worker.command = std::move(command);
+    worker.restart_at = Clock::now();
+  }
+  thread_ = std::thread([this] { Supervise(); });
+}
+
+Agent::~Agent() {
+  Stop(SIGKILL, std::chrono::milliseconds(0));
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+  }
+  Wake();
+  thread_.join();
+  close(wake_fd_);
+}
+
+void Agent::Wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof(one));
+}
+
+void Agent::Supervise() {
+  std::unique_lock lock(mutex_);
+  while (!done_) {
+    for (Worker& worker : workers_) {
+      if (worker.restart_at.has_value() && !stopping_ && *worker.restart_at <= Clock::now()) StartWorker(worker);
+      if (stopping_) worker.restart_at.reset();
+      Reap(worker);
+    }
+    changed_.notify_all();
+    lock.unlock();
+    WaitForSomething();
+    lock.lock();
+  }
+}
+
+// Until a worker ends, a restart is due, or somebody calls Wake. workers_ is changed by this thread alone.
+void Agent::WaitForSomething() {
+  std::vector<pollfd> fds{{.fd = wake_fd_, .events = POLLIN, .revents = 0}};
+  std::chrono::milliseconds timeout = options_.max_backoff;
+  for (const Worker& worker : workers_) {
+    if (worker.process.has_value() && worker.process->exit_fd() >= 0) {
+      fds.push_back({.fd = worker.process->exit_fd(), .events = POLLIN, .revents = 0});
+    } else if (worker.process.has_value()) {
+      timeout = std::min(timeout, kPoll);
+    }
+    if (worker.restart_at.has_value()) {
+      const auto until = std::chrono::ceil<std::chrono::milliseconds>(*worker.restart_at - Clock::now());
+      timeout = std::clamp(until, std::chrono::milliseconds(0), timeout);
+    }
+  }
+  poll(fds.data(), fds.size(), static_cast<int>(timeout.count()));
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t cleared = read(wake_fd_, &count, sizeof(count));
+}
+
+void Agent::StartWorker(Worker& worker) {
+  worker.restart_at.reset();
+  worker.started = Clock::now();
+  worker.incarnation = NewIncarnation();
+  ChildCommand command = worker.command;
+  command.environment.emplace_back(kIncarnationVariable, absl::StrCat(worker.incarnation));
+  absl::StatusOr<ChildProcess> process = ChildProcess::Start(command);
+  if (process.ok()) {
+    worker.process.emplace(std::move(*process));
+    return;
+  }
+  // No processes or no disk: later there may be some.
+  worker.restart_at = Clock::now() + options_.max_backoff;
+  on_exit_({.name = worker.command.name,
+            .incarnation = worker.incarnation,
+            .cause = std::string(process.status().message()),
+            .exit_code = 1,
+            .restarting = true});
+}
+
+void Agent::Reap(Worker& worker) {
+  if (!worker.process.has_value()) return;
+  const std::optional<int> wait_status = worker.process->TryWait();
+  if (wait_status.has_value()) HandleExit(worker, *wait_status);
+}
+
+void Agent::HandleExit(Worker& worker, int wait_status) {
+  WorkerExit exit{.name = worker.command.name,
+                  .incarnation = worker.incarnation,
+                  .cause = CauseOf(wait_status, worker.process->LastLogLine())};
+  exit.exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
+  worker.process.reset();
+  exit.restarting = !stopping_ && !IsFinal(wait_status) && worker.restarts < options_.max_restarts;
+  if (exit.restarting) {
+    ++worker.restarts;
+    std::chrono::milliseconds backoff{0};
+    if (Clock::now() - worker.started < options_.short_life) {
+      const int64_t doublings = std::min<int64_t>(worker.short_lives++, 20);
+      if (doublings > 0)
+        backoff = std::min(options_.max_backoff, options_.first_backoff * (int64_t{1} << (doublings - 1)));
+    } else {
+      worker.short_lives = 0;
+    }
+    worker.restart_at = Clock::now() + backoff;
+  }
+  on_exit_(exit);
+}
+
+bool Agent::AllEnded() const {
+  return std::all_of(workers_.begin(), workers_.end(),
+                     [](const Worker& w) { return !w.process.has_value() && !w.restart_at.has_value(); });
+}
+
+bool Agent::WaitUntilAllEnded(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, timeout, [&] { return AllEnded(); });
+}
+
+void Agent::Stop(int signal, std::chrono::milliseconds grace) {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    for (Worker& worker : workers_) {
+      if (!worker.process.has_value()) continue;
+      worker.process->Signal(signal);
+      worker.process->Signal(SIGCONT);
+    }
+  }
+  Wake();
+  if (WaitUntilAllEnded(grace)) return;
+  {
+    const std::lock_guard lock(mutex_);
+    for (Worker& worker : workers_) {
+      if (worker.process.has_value()) worker.process->Signal(SIGKILL);
+    }
+  }
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return AllEnded(); });
+}
+
+}  // namespace holdfast

@@ -1,0 +1,94 @@
+#pragma once
+// Starts the worker processes of one machine, watches them, starts them again when they fail. Nothing outlives it: a
+// worker is killed by the kernel when the agent's process ends, however it ends.
+//
+// Example:
+//   Agent agent({.max_restarts = 100}, {worker0, worker1}, [](const WorkerExit& exit) { ... });
+//   ...
+//   agent.Stop(SIGTERM, std::chrono::seconds(10));
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "elastic/agent/child_process.h"
+
+namespace holdfast {
+
+/// The environment variable that gives each worker process a number of its own, from which it may count up.
+inline constexpr const char* kIncarnationVariable = "HOLDFAST_INCARNATION";
+
+/// A worker's process has ended.
+struct WorkerExit {
+  std::string name;
+  uint64_t incarnation = 0;  // as the process was told in kIncarnationVariable
+  std::string cause;         // "killed by signal 9 (Killed)", "exit code 1: <the last line of its log>"
+  int exit_code = 0;         // 128 + signal if it was killed
+  bool restarting = false;   // else it is done, or given up
+};
+
+/// Thread-safe.
+class Agent {
+ public:
+  struct Options {
+    int64_t max_restarts = 100;  // of each worker
+    std::chrono::milliseconds first_backoff{100};
+    std::chrono::milliseconds max_backoff{30'000};
+    std::chrono::milliseconds short_life{5'000};  // who dies sooner is started again with backoff
+  };
+
+  /// Starts all `workers`. `on_exit` is called by the agent's thread, soon after each exit; it must not call the agent.
+  Agent(const Options& options, std::vector<ChildCommand> workers, std::function<void(const WorkerExit&)> on_exit);
+  /// Kills what still runs.
+  ~Agent();
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+
+  /// Waits until every worker is done or given up. False when the time is up first.
+  bool WaitUntilAllEnded(std::chrono::milliseconds timeout);
+  /// Sends `signal` to all (waking the frozen), kills those that are left after `grace`, and returns when none is left.
+  /// Nobody is started again.
+  void Stop(int signal, std::chrono::milliseconds grace);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Worker {
+    ChildCommand command;
+    uint64_t incarnation = 0;
+    std::optional<ChildProcess> process;
+    std::optional<Clock::time_point> restart_at;
+    Clock::time_point started;
+    int64_t restarts = 0, short_lives = 0;
+  };
+
+  void Supervise();
+  void WaitForSomething();
+  void StartWorker(Worker& worker);
+  void Reap(Worker& worker);
+  void HandleExit(Worker& worker, int wait_status);
+  bool AllEnded() const;
+  void Wake();
+
+  const Options options_;
+  std::function<void(const WorkerExit&)> on_exit_;
+  int wake_fd_ = -1;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Under mutex_:
+  std::vector<Worker> workers_;
+  bool stopping_ = false, done_ = false;
+
+  std::thread thread_;  // of all forks: the kernel ties a child's life to the thread that forked it
+};
+
+}  // namespace holdfast

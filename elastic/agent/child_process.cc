@@ -1,0 +1,125 @@
+#include "elastic/agent/child_process.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+
+#include "framework/base/status.h"
+
+extern char** environ;
+
+namespace holdfast {
+namespace {
+
+constexpr int64_t kMaxLineBytes = 300;
+constexpr int kExecFailed = 127;
+
+std::vector<char*> Pointers(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::vector<std::string> Environment(const ChildCommand& command) {
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+  for (const auto& [name, value] : command.environment) {
+    std::erase_if(environment, [&, &name = name](const std::string& entry) { return entry.rfind(name + "=", 0) == 0; });
+    environment.push_back(name + "=" + value);
+  }
+  return environment;
+}
+
+// Between fork and exec of a process with threads: nothing but system calls.
+[[noreturn]] void BecomeChild(int parent, int log, char* const* argv, char* const* environment) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(kExecFailed);  // it died before it could tie us to it
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;
+  for (int signal = 1; signal < NSIG; ++signal) sigaction(signal, &standard, nullptr);
+  dup2(log, STDOUT_FILENO);
+  dup2(log, STDERR_FILENO);
+  const int null = open("/dev/null", O_RDONLY);
+  dup2(null, STDIN_FILENO);
+  syscall(SYS_close_range, 3u, ~0u, 0u);
+  execve(argv[0], argv, environment);
+  _exit(kExecFailed);
+}
+
+}  // namespace
+
+absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildCommand& command) {
+  const int log = open(command.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log < 0) return ErrnoToStatus(errno, absl::StrCat("cannot write the log ", command.log_path));
+  ChildProcess child;
+  child.log_path_ = command.log_path;
+  struct stat info {};
+  if (fstat(log, &info) == 0) child.log_start_ = info.st_size;
+  std::vector<std::string> arguments = command.argv, environment = Environment(command);
+  const std::vector<char*> argv = Pointers(arguments), envp = Pointers(environment);
+  const int parent = getpid();
+  child.pid_ = fork();
+  if (child.pid_ == 0) BecomeChild(parent, log, argv.data(), envp.data());
+  const int error = errno;
+  close(log);
+  if (child.pid_ < 0) return ErrnoToStatus(error, absl::StrCat("cannot start ", command.argv[0]));
+  child.exit_fd_ = static_cast<int>(syscall(SYS_pidfd_open, child.pid_, 0));
+  return child;
+}
+
+ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
+  std::swap(pid_, other.pid_);
+  std::swap(exit_fd_, other.exit_fd_);
+  std::swap(log_path_, other.log_path_);
+  std::swap(log_start_, other.log_start_);
+  return *this;
+}
+
+ChildProcess::~ChildProcess() {
+  if (pid_ > 0) {
+    Signal(SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  if (exit_fd_ >= 0) close(exit_fd_);
+}
+
+void ChildProcess::Signal(int signal) const {
+  if (pid_ > 0) kill(pid_, signal);
+}
+
+std::optional<int> ChildProcess::TryWait() {
+  int status = 0;
+  if (pid_ <= 0 || waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
+  pid_ = -1;
+  return status;
+}
+
+std::string ChildProcess::LastLogLine() const {
+  std::ifstream file(log_path_, std::ios::binary);
+  file.seekg(0, std::ios::end);
+  const int64_t size = file.tellg();
+  const int64_t first = std::max(log_start_, size - 4 * kMaxLineBytes);
+  if (!file || first >= size) return "";
+  std::string tail(static_cast<size_t>(size - first), '\0');
+  file.seekg(first);
+  file.read(tail.data(), size - first);
+  tail.erase(tail.find_last_not_of(" \r\n\t") + 1);
+  tail.erase(0, tail.find_last_of('\n') + 1);
+  return tail.substr(0, kMaxLineBytes);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,48 @@
+#pragma once
+// One child process: its start, its signals, its end.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace holdfast {
+
+struct ChildCommand {
+  std::string name;
+  std::vector<std::string> argv;                                 // argv[0] is the path of the binary
+  std::vector<std::pair<std::string, std::string>> environment;  // added to our own
+  std::string log_path;                                          // stdout and stderr are appended to it
+};
+
+/// Movable. Thread-safety: none.
+class ChildProcess {
+ public:
+  /// In a process group of its own, with default signals, without our file descriptors. Killed by the kernel when the
+  /// calling thread ends.
+  static absl::StatusOr<ChildProcess> Start(const ChildCommand& command);
+  ChildProcess(ChildProcess&& other) noexcept { *this = std::move(other); }
+  ChildProcess& operator=(ChildProcess&& other) noexcept;
+  ~ChildProcess();  // kills and reaps
+
+  int pid() const { return pid_; }
+  /// Becomes readable when the process has ended; -1 if the kernel has no such thing.
+  int exit_fd() const { return exit_fd_; }
+  void Signal(int signal) const;
+  /// The status waitpid gives, once it has ended.
+  std::optional<int> TryWait();
+  /// The last line it has written to its log, shortened; empty if none.
+  std::string LastLogLine() const;
+
+ private:
+  ChildProcess() = default;
+
+  int pid_ = -1, exit_fd_ = -1;
+  std::string log_path_;
+  int64_t log_start_ = 0;  // where in the log this process began
+};
+
+}  // namespace holdfast

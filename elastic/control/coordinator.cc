@@ -1,0 +1,100 @@
+#include "elastic/control/coordinator.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+
+Coordinator::Coordinator(const CoordinatorOptions& options)
+    : options_(options),
+      stragglers_(options.elastic.straggler_factor, options.elastic.straggler_steps),
+      generation_(options.last_generation),
+      committed_(options.recorded_step),
+      claims_open_(options.recorded_step > 0) {}
+
+std::vector<CoordinatorAction> Coordinator::OnEvent(Instant now, const CoordinatorEvent& event) {
+  now_ = now;
+  ForgiveOwnAbsence();
+  std::visit([this](const auto& e) { On(e); }, event);
+  std::vector<CoordinatorAction> actions;
+  actions.swap(actions_);
+  return actions;
+}
+
+// Whoever was silent while this process was frozen or starved may have spoken: what it said lies in our own queues.
+void Coordinator::ForgiveOwnAbsence() {
+  const Instant gap = last_event_.has_value() ? now_ - *last_event_ : Instant{0};
+  last_event_ = now_;
+  if (gap < std::chrono::milliseconds(options_.elastic.heartbeat_timeout_ms) / 2) return;
+  for (auto& [name, worker] : roster_.workers()) {
+    worker.heard += gap;
+    worker.progressed += gap;
+  }
+}
+
+void Coordinator::On(const MessageEvent& event) {
+  constexpr int64_t kMostMessages = 20'000;  // between two ticks
+  if (JoinedWorker* worker = roster_.FindByConnection(event.from); worker != nullptr) {
+    worker->heard = now_;
+    if (++worker->recent_messages > kMostMessages) {
+      const std::string name = worker->member.id.name;
+      Remove(name, "floods the coordinator with messages", Leave::kRefused);
+      Advance();
+      return;
+    }
+  }
+  std::visit([&](const auto& message) { Handle(event.from, message); }, event.message);
+}
+
+void Coordinator::On(const DisconnectEvent& event) {
+  if (const JoinedWorker* worker = roster_.FindByConnection(event.connection); worker != nullptr) {
+    const std::string name = worker->member.id.name;
+    Remove(name, event.cause.empty() ? "connection lost" : event.cause, Leave::kGone);
+    Advance();
+  }
+  if (const auto it = roster_.agents().find(event.connection); it != roster_.agents().end()) {
+    if (!ended_) Report("agent_lost", {{"node", it->second.node}, {"host", it->second.host}, {"cause", event.cause}});
+    roster_.agents().erase(it);
+  }
+}
+
+void Coordinator::On(const TickEvent&) {
+  if (ended_) return;
+  for (auto& [name, worker] : roster_.workers()) worker.recent_messages = 0;
+  RemoveSilent();
+  RemoveStuck();
+  ReportNoProgress();
+  Advance();
+}
+
+void Coordinator::On(const StopEvent& event) {
+  RequestStop(event.signal, "coordinator");
+  Advance();
+}
+
+void Coordinator::RequestStop(int signal, const std::string& by) {
+  if (ended_ || stop_signal_ != 0) return;
+  stop_signal_ = signal > 0 ? signal : 15;
+  Report("stop_requested", {{"signal", int64_t{stop_signal_}}, {"by", by}, {"step", committed_}});
+  CloseWorld(absl::StrCat("a stop was requested by ", by), 0);
+}
+
+void Coordinator::Send(Connection to, CoordinatorMessage message) {
+  actions_.push_back(SendAction{to, std::move(message)});
+}
+
+void Coordinator::Report(std::string name, Fields fields) {
+  actions_.push_back(ReportAction{{std::move(name), std::move(fields)}});
+}
+
+// The event first: should the coordinator die amid the messages, what is started in its place knows that all is done.
+void Coordinator::End(int exit_code, const std::string& event, const std::string& reason) {
+  if (ended_) return;
+  ended_ = true;
+  end_ = {exit_code, reason};
+  Report(event, {{"exit_code", int64_t{exit_code}}, {"step", committed_}, {"reason", reason}});
+  for (const auto& [name, worker] : roster_.workers()) Send(worker.connection, end_);
+  for (const auto& [connection, agent] : roster_.agents()) Send(connection, end_);
+  actions_.push_back(EndAction{exit_code, reason});
+}
+
+}  // namespace holdfast

@@ -1,0 +1,184 @@
+// Workers and agents come and go.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "elastic/control/coordinator.h"
+#include "elastic/control/state_source.h"
+
+namespace holdfast {
+namespace {
+
+constexpr size_t kMostNameBytes = 256;
+constexpr size_t kMostMembers = 8192;
+
+bool IsSane(const Member& member) {
+  return !member.id.name.empty() && member.id.incarnation != 0 && member.id.name.size() <= kMostNameBytes &&
+         member.node.size() <= kMostNameBytes && member.host.size() <= kMostNameBytes;
+}
+
+bool IsSane(const World& world) { return world.members.size() <= kMostMembers && world.generation < UINT64_MAX / 2; }
+
+std::vector<std::pair<std::string, RunEvent::Value>> FieldsOf(const JoinedWorker& worker) {
+  return {{"worker", worker.member.id.name},
+          {"rank", int64_t{worker.rank}},
+          {"node", worker.member.node},
+          {"host", worker.member.host}};
+}
+
+}  // namespace
+
+void Coordinator::Refuse(Connection to, const std::string& reason, bool rejoin) {
+  Send(to, RefusedMessage{reason, rejoin});
+}
+
+void Coordinator::Handle(Connection from, const JoinMessage& join) {
+  if (ended_) {
+    Send(from, end_);
+    return;
+  }
+  if (!MayJoin(from, join) || !MakeRoom(from, join)) {
+    Advance();
+    return;
+  }
+  JoinedWorker worker;
+  worker.connection = from;
+  worker.member = join.member;
+  worker.holds_state = !claims_open_ && ClaimHolds({join.member.id, join.claim}, source_, committed_);
+  if (claims_open_) worker.claim = join.claim;
+  worker.arrival = ++arrivals_;
+  worker.joined = worker.heard = worker.progressed = last_join_ = now_;
+  if (!first_join_.has_value()) first_join_ = now_;
+  if (!first_newcomer_.has_value()) first_newcomer_ = now_;
+  if (!first_claim_.has_value() && !IsEmpty(join.claim)) first_claim_ = now_;
+  generation_ = std::max({generation_, join.claim.world.generation, join.claim.prepared_world.generation});
+  Fields fields = FieldsOf(roster_.Add(std::move(worker)));
+  fields.emplace_back("pid", join.member.pid);
+  Report("worker_joined", std::move(fields));
+  Advance();
+}
+
+bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
+  const std::string& name = join.member.id.name;
+  if (!IsSane(join.member) || !IsSane(join.claim.world) || !IsSane(join.claim.prepared_world) ||
+      roster_.agents().count(from) > 0) {
+    Refuse(from, "a join message that makes no sense", false);
+    actions_.push_back(CloseAction{from});
+    return false;
+  }
+  if (join.config_digest != options_.config_digest) {
+    Refuse(from, absl::StrCat("worker ", name, " has another configuration than this run"), false);
+    actions_.push_back(CloseAction{from});
+    return false;
+  }
+  const WorkerHistory::Kind kind = history_.Register(name, join.member.id.incarnation);
+  if (kind == WorkerHistory::Kind::kReplaced) {
+    Refuse(from, absl::StrCat("another process has taken the place of this worker ", name), false);
+    actions_.push_back(CloseAction{from});
+    return false;
+  }
+  if (kind == WorkerHistory::Kind::kOutdated) {  // left over from a connection that the process has given up
+    actions_.push_back(CloseAction{from});
+    return false;
+  }
+  return true;
+}
+
+// Whoever has the name or the connection leaves. False if the newcomer cannot be taken in as it is.
+bool Coordinator::MakeRoom(Connection from, const JoinMessage& join) {
+  const WorkerId& id = join.member.id;
+  if (const JoinedWorker* same = roster_.FindByConnection(from); same != nullptr && same->member.id.name != id.name) {
+    const std::string name = same->member.id.name;
+    Remove(name, absl::StrCat("its connection is used by ", id.name), Leave::kGone);
+  }
+  if (const JoinedWorker* before = roster_.Find(id.name); before != nullptr) {
+    const bool same_process = before->member.id == id;
+    Remove(id.name, same_process ? "connected anew" : "a newer process has taken its place",
+           before->connection == from ? Leave::kGone : Leave::kClosed);
+  }
+  if (roster_.full()) {
+    Refuse(from, "too many workers have joined", true);
+    actions_.push_back(CloseAction{from});
+    return false;
+  }
+  if (HasStaleClaim(join)) {
+    Refuse(from, absl::StrCat("the state that ", id.name, " holds is not that of step ", committed_), true);
+    return false;
+  }
+  return true;
+}
+
+bool Coordinator::HasStaleClaim(const JoinMessage& join) const {
+  if (claims_open_) return false;
+  const StateClaim& claim = join.claim;
+  if (committed_ == 0) return claim.world.generation != 0;
+  if (ClaimHolds({join.member.id, claim}, source_, committed_)) return false;
+  return !IsEmpty(claim) || source_.RankOf(join.member.id) >= 0;
+}
+
+void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {
+  if (ended_) {
+    Send(from, end_);
+    return;
+  }
+  if (roster_.agents_full() || roster_.FindByConnection(from) != nullptr) {
+    actions_.push_back(CloseAction{from});
+    return;
+  }
+  roster_.agents()[from] = hello;
+  Report("agent_joined", {{"node", hello.node}, {"host", hello.host}, {"workers", int64_t{hello.num_workers}}});
+}
+
+void Coordinator::Handle(Connection from, const WorkerExitMessage& exit) {
+  if (ended_ || roster_.agents().count(from) == 0) return;
+  Report("worker_exited", {{"worker", exit.id.name}, {"cause", exit.cause}, {"restarting", int64_t{exit.restarting}}});
+  const JoinedWorker* worker = roster_.Find(exit.id.name);
+  if (worker == nullptr) return;
+  const uint64_t incarnation = worker->member.id.incarnation;
+  if (exit.id.incarnation != 0 && !WorkerHistory::SameProcess(exit.id.incarnation, incarnation)) return;
+  Remove(exit.id.name, exit.cause, Leave::kClosed);
+  Advance();
+}
+
+// Whatever is at work with this worker ends; the caller makes the next world.
+void Coordinator::Remove(const std::string& name, const std::string& cause, Leave how) {
+  const JoinedWorker worker = *roster_.Find(name);
+  if (how == Leave::kRefused) Refuse(worker.connection, cause, true);
+  if (how != Leave::kGone) actions_.push_back(CloseAction{worker.connection});
+  roster_.Remove(name);
+  if (ended_) return;
+  Fields fields = FieldsOf(worker);
+  fields.emplace_back("cause", cause);
+  fields.emplace_back("generation", static_cast<int64_t>(generation_));
+  fields.emplace_back("step", committed_ + 1);
+  Report("worker_lost", std::move(fields));
+  if (worker.rank >= 0) {
+    blame_.Drop();
+    Punish(worker, how == Leave::kRefused);
+    CloseWorld(absl::StrCat(name, " lost: ", cause), std::chrono::duration<double>(now_ - worker.heard).count());
+  }
+}
+
+void Coordinator::Punish(const JoinedWorker& worker, bool at_fault) {
+  const std::string& name = worker.member.id.name;
+  const Instant lifetime = at_fault ? Instant{0} : now_ - worker.admitted;
+  const Instant wait = history_.Failed(name, now_, lifetime);
+  if (wait == Instant{0}) return;
+  Report("quarantined", {{"worker", name},
+                         {"failures", history_.Failures(name)},
+                         {"seconds", std::chrono::duration<double>(wait).count()}});
+}
+
+// Workers that wait with state which a commit has overtaken would be taken for holders of the new one.
+void Coordinator::RefuseOvertaken() {
+  std::vector<std::string> overtaken;
+  for (const auto& [name, worker] : roster_.workers()) {
+    if (worker.rank < 0 && worker.holds_state) overtaken.push_back(name);
+  }
+  for (const std::string& name : overtaken) {
+    Refuse(roster_.Find(name)->connection, absl::StrCat("the run went on to step ", committed_, " without it"), true);
+    roster_.Remove(name);
+  }
+}
+
+}  // namespace holdfast

@@ -1,0 +1,46 @@
+#include <algorithm>
+
+#include "elastic/control/coordinator.h"
+
+namespace holdfast {
+
+RunStatus Coordinator::Status(Instant now) const {
+  RunStatus status{.state = "",
+                   .detail = waiting_for_,
+                   .generation = generation_,
+                   .world_size = open_.has_value() ? open_->size() : 0,
+                   .committed_step = committed_,
+                   .total_steps = options_.total_steps,
+                   .workers = {}};
+  if (ended_) {
+    status.state = "ended";
+    status.detail = end_.reason;
+  } else if (!open_.has_value()) {
+    status.state = missing_since_.has_value() || claims_open_ ? "recovering" : "waiting for workers";
+  } else if (!open_->recovered()) {
+    status.state = "recovering";
+    status.detail = open_->reason;
+  } else {
+    status.state = Ending() ? "finishing" : "training";
+  }
+  for (const auto& [name, worker] : roster_.workers()) {
+    status.workers.push_back(
+        {.id = worker.member.id,
+         .rank = worker.rank,
+         .node = worker.member.node,
+         .host = worker.member.host,
+         .pid = worker.member.pid,
+         .step = worker.beat.step,
+         .phase = worker.beat.phase,
+         .seconds_since_heartbeat = std::chrono::duration<double>(now - worker.heard).count(),
+         .seconds_in_phase = std::chrono::duration<double>(now - worker.progressed).count(),
+         .relative_compute_time = stragglers_.FactorOf(name),
+         .microbatches = worker.rank < 0 ? 0 : open_->microbatches[static_cast<size_t>(worker.rank)]});
+  }
+  const auto place = [](const WorkerStatus& w) { return std::pair(w.rank < 0, w.rank); };
+  std::stable_sort(status.workers.begin(), status.workers.end(),
+                   [&](const WorkerStatus& a, const WorkerStatus& b) { return place(a) < place(b); });
+  return status;
+}
+
+}  // namespace holdfast

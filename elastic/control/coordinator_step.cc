@@ -1,0 +1,228 @@
+// What members of the open world report.
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "elastic/control/balance.h"
+#include "elastic/control/coordinator.h"
+
+namespace holdfast {
+namespace {
+
+constexpr size_t kMostBlobBytes = 1 << 16;
+constexpr size_t kMostCauseBytes = 4096;
+
+}  // namespace
+
+JoinedWorker* Coordinator::MemberOf(Connection from, uint64_t generation) {
+  if (ended_ || !open_.has_value() || generation != open_->world.generation) return nullptr;
+  JoinedWorker* worker = roster_.FindByConnection(from);
+  return worker != nullptr && worker->rank >= 0 ? worker : nullptr;
+}
+
+void Coordinator::Handle(Connection from, const HeartbeatMessage& heartbeat) {
+  JoinedWorker* worker = roster_.FindByConnection(from);
+  if (worker == nullptr) return;
+  if (heartbeat.progress != worker->beat.progress || heartbeat.phase != worker->beat.phase) worker->progressed = now_;
+  worker->beat = heartbeat;
+  worker->has_beaten = true;
+}
+
+void Coordinator::Handle(Connection from, const RendezvousMessage& rendezvous) {
+  const JoinedWorker* worker = MemberOf(from, rendezvous.generation);
+  if (worker == nullptr || open_->rank(worker->rank).has_blob) return;
+  if (rendezvous.blob.size() > kMostBlobBytes) {
+    const std::string name = worker->member.id.name;
+    Remove(name, absl::StrCat("its addresses take ", rendezvous.blob.size(), " bytes"), Leave::kRefused);
+    Advance();
+    return;
+  }
+  open_->rank(worker->rank).has_blob = true;
+  open_->blobs[static_cast<size_t>(worker->rank)] = rendezvous.blob;
+  if (++open_->blob_count < open_->size()) return;
+  const PeersMessage peers{open_->world.generation, std::move(open_->blobs)};
+  open_->blobs.clear();
+  for (const auto& [name, member] : roster_.workers()) {
+    if (member.rank >= 0) Send(member.connection, peers);
+  }
+}
+
+void Coordinator::Handle(Connection from, const RecoveredMessage& recovered) {
+  JoinedWorker* worker = MemberOf(from, recovered.generation);
+  if (worker == nullptr || open_->rank(worker->rank).recovered) return;
+  open_->rank(worker->rank).recovered = true;
+  worker->progressed = now_;
+  open_->abort_seconds = std::max(open_->abort_seconds, recovered.abort_seconds);
+  open_->rendezvous_seconds = std::max(open_->rendezvous_seconds, recovered.rendezvous_seconds);
+  open_->transfer_seconds = std::max(open_->transfer_seconds, recovered.transfer_seconds);
+  open_->bytes += recovered.bytes_received;
+  if (++open_->recovered_count == open_->size()) open_->all_recovered = now_;
+}
+
+void Coordinator::Handle(Connection from, const VoteMessage& vote) {
+  JoinedWorker* worker = MemberOf(from, vote.generation);
+  if (worker == nullptr || open_->purpose != Purpose::kTrain || committed_ == options_.total_steps) return;
+  if (!open_->ballot.Add(worker->rank, vote)) return;
+  worker->progressed = now_;
+  if (!open_->ballot.complete()) return;
+  const std::vector<int> dissenters = open_->ballot.Dissenters();
+  if (dissenters.empty()) {
+    CommitStep();
+  } else {
+    RemoveDissenters(dissenters);
+  }
+  Advance();
+}
+
+void Coordinator::CommitStep() {
+  const VoteMessage& vote = open_->ballot.vote(0);
+  actions_.push_back(RecordAction{.step = ++committed_,
+                                  .loss_bits = vote.loss_bits,
+                                  .grad_norm_bits = vote.grad_norm_bits,
+                                  .lr = vote.lr,
+                                  .generation = open_->world.generation,
+                                  .world_size = open_->size(),
+                                  .digests = open_->ballot.Digests()});
+  if (source_.generation != open_->world.generation) source_ = open_->world;
+  disputes_ = 0;
+  blame_.Clear();
+  open_->failed_since.reset();
+  open_->last_commit = now_;
+  open_->reported_no_progress = false;
+  ReportRecovered();
+  MeasureSpeeds();
+  for (auto& [name, worker] : roster_.workers()) {
+    if (worker.rank < 0) continue;
+    worker.holds_state = true;
+    worker.progressed = now_;
+    Send(worker.connection, CommitMessage{open_->world.generation, committed_, open_->microbatches});
+  }
+  RefuseOvertaken();
+  open_->ballot = Ballot(committed_ + 1, open_->size());
+  if (WantsNewcomers()) CloseWorld("workers have joined", 0);
+}
+
+void Coordinator::MeasureSpeeds() {
+  std::vector<StragglerDetector::Sample> samples;
+  for (int rank = 0; rank < open_->size(); ++rank) {
+    const VoteMessage& vote = open_->ballot.vote(rank);
+    const std::string& name = open_->world.members[static_cast<size_t>(rank)].id.name;
+    samples.push_back({name, vote.compute_seconds, vote.microbatches});
+  }
+  for (const StragglerDetector::Change& change : stragglers_.OnStep(samples)) {
+    const JoinedWorker* worker = roster_.Find(change.worker);
+    Report(change.slow ? "straggler" : "straggler_resolved", {{"worker", change.worker},
+                                                              {"rank", int64_t{worker == nullptr ? -1 : worker->rank}},
+                                                              {"host", worker == nullptr ? "" : worker->member.host},
+                                                              {"factor", change.factor},
+                                                              {"own_factor", change.own_factor},
+                                                              {"phase", PhaseName(Phase::kForwardBackward)},
+                                                              {"step", committed_},
+                                                              {"reason", change.reason}});
+  }
+  if (!options_.elastic.rebalance || committed_ % options_.elastic.straggler_steps != 0) return;
+  std::vector<double> seconds;
+  for (const auto& sample : samples) seconds.push_back(stragglers_.SecondsOf(sample.worker));
+  std::vector<int64_t> better = Rebalance(open_->microbatches, seconds);
+  if (better == open_->microbatches) return;
+  open_->microbatches = std::move(better);
+  Report("rebalanced", {{"step", committed_}, {"microbatches", absl::StrJoin(open_->microbatches, ",")}});
+}
+
+// Two computations of the same thing differ: memory or arithmetic of somebody is broken. The majority is believed; the
+// others give up their state and their place. Without a majority nobody knows better, so the step is done again.
+void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
+  constexpr int64_t kMostDisputes = 3;
+  std::vector<std::string> names, bits;
+  for (const int rank : ranks) {
+    const VoteMessage& vote = open_->ballot.vote(rank);
+    names.push_back(open_->world.members[static_cast<size_t>(rank)].id.name);
+    bits.push_back(
+        absl::StrCat(absl::Hex(vote.loss_bits, absl::kZeroPad8), "/", absl::Hex(vote.grad_norm_bits, absl::kZeroPad8)));
+  }
+  const std::string who = absl::StrJoin(names, ", ");
+  Report("bits_differ", {{"step", committed_ + 1},
+                         {"workers", who},
+                         {"bits", absl::StrJoin(bits, ", ")},
+                         {"majority", int64_t{static_cast<int>(ranks.size()) < open_->size()}}});
+  const std::string cause = absl::StrCat("its loss or gradient norm of step ", committed_ + 1, " has other bits");
+  if (static_cast<int>(ranks.size()) < open_->size()) {
+    for (const std::string& name : names) Remove(name, cause, Leave::kRefused);
+  } else if (++disputes_ < kMostDisputes) {
+    CloseWorld(absl::StrCat("the bits of step ", committed_ + 1, " differ: ", who), 0);
+  } else {
+    End(1, "run_failed",
+        absl::StrCat("no majority for the bits of step ", committed_ + 1, " in ", disputes_, " attempts (", who,
+                     "): the memory or processor of one of these hosts is broken"));
+  }
+}
+
+void Coordinator::Handle(Connection from, const FailureMessage& failure) {
+  const JoinedWorker* worker = MemberOf(from, failure.generation);
+  if (worker == nullptr || open_->rank(worker->rank).failed) return;
+  FailureMessage clipped = failure;
+  if (clipped.cause.size() > kMostCauseBytes) clipped.cause.resize(kMostCauseBytes);
+  if (!open_->failed_since.has_value() || failure.fatal) {
+    Report("step_failed", {{"worker", worker->member.id.name},
+                           {"rank", int64_t{worker->rank}},
+                           {"host", worker->member.host},
+                           {"step", failure.step},
+                           {"phase", PhaseName(failure.phase)},
+                           {"cause", clipped.cause},
+                           {"suspects", absl::StrJoin(failure.suspects, ",")}});
+  }
+  if (failure.fatal) {
+    End(1, "run_failed", absl::StrCat(worker->member.id.name, ": ", clipped.cause));
+    return;
+  }
+  open_->rank(worker->rank).failed = true;
+  if (!open_->failed_since.has_value()) open_->failed_since = now_;
+  blame_.Add(open_->world, worker->rank, clipped);
+  Advance();
+}
+
+void Coordinator::Handle(Connection from, const ValidationMessage& validation) {
+  if (MemberOf(from, validation.generation) == nullptr || validation.step <= last_validation_) return;
+  last_validation_ = validation.step;
+  Report("validation", {{"step", validation.step}, {"loss", validation.loss}});
+}
+
+void Coordinator::Handle(Connection from, const FinishedMessage& finished) {
+  const JoinedWorker* worker = MemberOf(from, finished.generation);
+  const bool ending = worker != nullptr && (open_->purpose == Purpose::kStop || committed_ == options_.total_steps);
+  if (!ending || open_->rank(worker->rank).finished) return;
+  open_->rank(worker->rank).finished = true;
+  if (++open_->finished_count < open_->size()) return;
+  ReportRecovered();
+  if (open_->purpose == Purpose::kStop) {
+    End(128 + stop_signal_, "run_stopped", absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_));
+  } else {
+    End(0, "run_finished", absl::StrCat("all ", committed_, " steps are done"));
+  }
+}
+
+void Coordinator::Handle(Connection from, const StopRequestMessage& request) {
+  const JoinedWorker* worker = roster_.FindByConnection(from);
+  if (worker == nullptr) return;
+  RequestStop(request.signal, worker->member.id.name);
+  Advance();
+}
+
+void Coordinator::ReportRecovered() {
+  if (open_->reported_recovered) return;
+  open_->reported_recovered = true;
+  const Instant first_step = open_->recovered() ? now_ - open_->all_recovered : Instant{0};
+  Report("recovered", {{"generation", static_cast<int64_t>(open_->world.generation)},
+                       {"size", int64_t{open_->size()}},
+                       {"reason", open_->reason},
+                       {"detect_seconds", open_->detect_seconds},
+                       {"abort_seconds", open_->abort_seconds},
+                       {"rendezvous_seconds", open_->rendezvous_seconds},
+                       {"transfer_seconds", open_->transfer_seconds},
+                       {"first_step_seconds", std::chrono::duration<double>(first_step).count()},
+                       {"bytes", open_->bytes}});
+}
+
+}  // namespace holdfast

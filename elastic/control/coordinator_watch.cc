@@ -1,0 +1,100 @@
+// What nobody reports: silence, standing still, and failures whose cause has to be guessed.
+
+#include <algorithm>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "elastic/control/coordinator.h"
+
+namespace holdfast {
+namespace {
+
+using std::chrono::milliseconds;
+
+// In these phases a member waits for others, so it is not the first to be blamed.
+bool WaitsForOthers(Phase phase) {
+  return phase == Phase::kRendezvous || phase == Phase::kTransfer || phase == Phase::kReduce || phase == Phase::kVote ||
+         phase == Phase::kIdle;
+}
+
+}  // namespace
+
+void Coordinator::RemoveSilent() {
+  const milliseconds limit(options_.elastic.heartbeat_timeout_ms);
+  std::vector<std::string> silent;
+  for (const auto& [name, worker] : roster_.workers()) {
+    if ((worker.rank >= 0 || worker.has_beaten) && now_ - worker.heard > limit) silent.push_back(name);
+  }
+  for (const std::string& name : silent) RemoveHung(name, roster_.Find(name)->heard, "no heartbeat");
+}
+
+void Coordinator::RemoveHung(const std::string& name, Instant since, const std::string& why) {
+  const JoinedWorker& worker = *roster_.Find(name);
+  const double seconds = std::chrono::duration<double>(now_ - since).count();
+  Report("worker_hung", {{"worker", name},
+                         {"rank", int64_t{worker.rank}},
+                         {"node", worker.member.node},
+                         {"host", worker.member.host},
+                         {"phase", PhaseName(worker.beat.phase)},
+                         {"step", worker.beat.step},
+                         {"seconds", seconds},
+                         {"reason", why}});
+  Remove(name,
+         absl::StrCat("hung: ", why, " for ", absl::SixDigits(seconds), " s in phase ", PhaseName(worker.beat.phase)),
+         Leave::kRefused);
+}
+
+// Of the members that the others wait for, the one that is furthest behind and has stood still for longest.
+void Coordinator::RemoveStuck() {
+  if (!open_.has_value() || open_->failed_since.has_value()) return;
+  const milliseconds limit(options_.elastic.progress_timeout_ms);
+  const JoinedWorker* stuck = nullptr;
+  const auto badness = [](const JoinedWorker& w) {
+    return std::tuple(WaitsForOthers(w.beat.phase), w.beat.step, w.progressed);
+  };
+  for (const auto& [name, worker] : roster_.workers()) {
+    if (worker.rank < 0 || now_ - worker.progressed <= limit) continue;
+    const OpenWorld::Rank& rank = open_->rank(worker.rank);
+    const bool done = !open_->recovered() ? rank.recovered
+                      : Ending()          ? rank.finished
+                                          : open_->ballot.HasVoted(worker.rank);
+    if (!done && (stuck == nullptr || badness(worker) < badness(*stuck))) stuck = &worker;
+  }
+  if (stuck == nullptr) return;
+  const std::string name = stuck->member.id.name;
+  RemoveHung(name, stuck->progressed, "heartbeats without progress");
+}
+
+void Coordinator::ReportNoProgress() {
+  const milliseconds limit(options_.elastic.progress_timeout_ms);
+  if (!open_.has_value() || open_->reported_no_progress || now_ - open_->last_commit <= limit) return;
+  open_->reported_no_progress = true;
+  Report("no_progress", {{"generation", static_cast<int64_t>(open_->world.generation)},
+                         {"step", committed_ + 1},
+                         {"seconds", std::chrono::duration<double>(now_ - open_->last_commit).count()}});
+}
+
+// A collective failed, and so far nobody was seen to be lost. Once all others have shown that they live, or have had
+// the time to, the world is made anew; from world to world with more patience.
+void Coordinator::RetryFailed() {
+  if (!open_->failed_since.has_value()) return;
+  const milliseconds limit(options_.elastic.heartbeat_timeout_ms);
+  const int64_t doublings = std::min<int64_t>(blame_.failed_worlds(), 10);
+  const Instant wait =
+      std::min<Instant>(milliseconds(options_.elastic.heartbeat_interval_ms) * (int64_t{1} << doublings), limit);
+  const Instant since = *open_->failed_since;
+  if (now_ - since < wait) return;
+  const bool all_live = std::all_of(roster_.workers().begin(), roster_.workers().end(), [&](const auto& entry) {
+    const JoinedWorker& worker = entry.second;
+    return worker.rank < 0 || open_->rank(worker.rank).failed || worker.heard > since;
+  });
+  if (!all_live && now_ - since < limit) return;
+  const Blame::Verdict verdict = blame_.Conclude(open_->world);
+  if (verdict.culprit.has_value() && roster_.Find(verdict.culprit->name) != nullptr) {
+    Remove(verdict.culprit->name, absl::StrCat("its peers cannot work with it: ", verdict.cause), Leave::kRefused);
+  } else {
+    CloseWorld(absl::StrCat("trying again: ", verdict.cause), 0);
+  }
+}
+
+}  // namespace holdfast

@@ -1,0 +1,209 @@
+// From one world to the next.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "elastic/control/balance.h"
+#include "elastic/control/coordinator.h"
+#include "elastic/control/state_source.h"
+
+namespace holdfast {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kSettle{100};  // so that several newcomers make one world
+// A burst of losses must not make a burst of worlds, each of which is told to everybody.
+constexpr std::chrono::microseconds kRestPerMember{100};
+
+std::string NamesOf(const std::vector<Member>& members) {
+  return absl::StrJoin(members, ", ",
+                       [](std::string* out, const Member& m) { absl::StrAppend(out, m.id.name, " on ", m.node); });
+}
+
+}  // namespace
+
+// Does what has become due: called after whatever may have changed who is there, and on every tick.
+void Coordinator::Advance() {
+  if (ended_) return;
+  if (stop_signal_ != 0 && NobodyHoldsState()) {
+    End(128 + stop_signal_, "run_stopped", "stopped before there was anything to save");
+    return;
+  }
+  if (open_.has_value()) RetryFailed();
+  if (open_.has_value()) return;
+  ResolveClaims();
+  if (ended_ || claims_open_) return;
+  const WorldDecision decision = DecideWorld(options_.elastic, options_.parallel, Question());
+  waiting_for_ = decision.detail;
+  if (decision.verdict == WorldDecision::Verdict::kStateMissing) {
+    AwaitState(decision);
+    return;
+  }
+  missing_since_.reset();
+  if (decision.verdict == WorldDecision::Verdict::kWait) {
+    had_to_wait_ = true;
+  } else if (!MustWaitForOthers(decision.members.size())) {
+    Publish(decision);
+  }
+}
+
+bool Coordinator::NobodyHoldsState() const {
+  if (committed_ == 0) return true;
+  return std::none_of(roster_.workers().begin(), roster_.workers().end(), [&](const auto& entry) {
+    return claims_open_ ? !IsEmpty(entry.second.claim) : entry.second.holds_state;
+  });
+}
+
+bool Coordinator::Ending() const { return stop_signal_ != 0 || committed_ == options_.total_steps; }
+
+WorldQuestion Coordinator::Question() const {
+  WorldQuestion question{
+      .candidates = {},
+      .source = source_,
+      .first = committed_ == 0 && !had_world_,
+      .joined_long = first_join_.has_value() && now_ - *first_join_ >= milliseconds(options_.elastic.join_timeout_ms),
+      .ending = Ending()};
+  for (const auto& [name, worker] : roster_.workers()) {
+    question.candidates.push_back({.member = worker.member,
+                                   .holds_state = worker.holds_state,
+                                   .was_member = worker.was_member,
+                                   .quarantined = history_.Quarantined(name, now_),
+                                   .arrival = worker.arrival});
+  }
+  return question;
+}
+
+bool Coordinator::MustWaitForOthers(size_t members) const {
+  if (had_world_ && now_ - last_publish_ < kRestPerMember * last_size_) return true;
+  const bool full = static_cast<int64_t>(members) >= options_.elastic.most_workers() ||
+                    (!had_world_ && static_cast<int64_t>(members) >= options_.elastic.workers);
+  return had_to_wait_ && !full && !Ending() && now_ - last_join_ < kSettle;
+}
+
+// After a restart: the workers' claims tell where the state lies.
+void Coordinator::ResolveClaims() {
+  if (!claims_open_) return;
+  std::vector<ClaimOf> claims;
+  for (const auto& [name, worker] : roster_.workers()) claims.push_back({worker.member.id, worker.claim});
+  const StateSource found = FindStateSource(claims, options_.recorded_step, options_.parallel);
+  const milliseconds settle(options_.elastic.heartbeat_timeout_ms);
+  const bool settled = found.complete || (first_claim_.has_value() && now_ - *first_claim_ >= settle);
+  if (!found.covered || !settled) {
+    waiting_for_ = absl::StrCat("waiting for the workers that hold the state of step ", found.committed_step);
+    const milliseconds limit = std::max(settle, milliseconds(options_.elastic.lost_state_timeout_ms));
+    if (!found.covered && first_join_.has_value() && now_ - *first_join_ >= limit) {
+      committed_ = found.committed_step;
+      FailForLostState(found.world.members);
+    }
+    return;
+  }
+  claims_open_ = false;
+  source_ = found.world;
+  committed_ = found.committed_step;
+  std::vector<std::string> stale;
+  for (auto& [name, worker] : roster_.workers()) {
+    worker.holds_state = ClaimHolds({worker.member.id, worker.claim}, source_, committed_);
+    if (HasStaleClaim({worker.member, worker.claim, 0})) stale.push_back(name);
+    worker.claim = {};
+  }
+  for (const std::string& name : stale) {
+    Refuse(roster_.Find(name)->connection, absl::StrCat("the state it holds is not that of step ", committed_), true);
+    roster_.Remove(name);
+  }
+  reason_ = "the coordinator was started again";
+}
+
+void Coordinator::AwaitState(const WorldDecision& decision) {
+  had_to_wait_ = true;
+  if (!missing_since_.has_value()) {
+    missing_since_ = now_;
+    Report("state_missing", {{"step", committed_}, {"holders", NamesOf(decision.missing)}});
+  }
+  if (now_ - *missing_since_ >= milliseconds(options_.elastic.lost_state_timeout_ms)) {
+    FailForLostState(decision.missing);
+  }
+}
+
+void Coordinator::FailForLostState(const std::vector<Member>& holders) {
+  const std::string names = NamesOf(holders);
+  Report("state_lost", {{"step", committed_}, {"holders", names}});
+  End(1, "run_failed",
+      absl::StrCat("the state of step ", committed_, " is lost: all holders of a part of it are gone (",
+                   names.empty() ? "nobody came back with any" : names,
+                   "). More parallel.mirrors, and mirrors on other nodes, survive more losses at once"));
+}
+
+std::vector<int64_t> Coordinator::FirstMicrobatches(const std::vector<Member>& members) const {
+  const std::vector<int64_t> even = EvenSplit(options_.microbatches, static_cast<int64_t>(members.size()));
+  if (!options_.elastic.rebalance) return even;
+  std::vector<double> seconds;
+  seconds.reserve(members.size());
+  for (const Member& member : members) seconds.push_back(stragglers_.SecondsOf(member.id.name));
+  return Rebalance(even, seconds);
+}
+
+void Coordinator::Publish(const WorldDecision& decision) {
+  OpenWorld open;
+  open.world = {++generation_, decision.members};
+  open.purpose = stop_signal_ != 0 ? Purpose::kStop : Purpose::kTrain;
+  open.microbatches = FirstMicrobatches(decision.members);
+  open.ranks.resize(decision.members.size());
+  open.blobs.resize(decision.members.size());
+  open.ballot = Ballot(committed_ + 1, open.size());
+  open.reason = reason_.empty() ? "enough workers have joined" : reason_;
+  open.published = open.last_commit = now_;
+  open.detect_seconds = detect_seconds_;
+  actions_.push_back(PersistAction{generation_});
+  Report("world_published", {{"generation", static_cast<int64_t>(generation_)},
+                             {"size", int64_t{open.size()}},
+                             {"step", committed_},
+                             {"reason", open.reason}});
+  for (int rank = 0; rank < open.size(); ++rank) {
+    JoinedWorker& worker = *roster_.Find(open.world.members[static_cast<size_t>(rank)].id.name);
+    worker.rank = rank;
+    if (!worker.was_member) worker.admitted = now_;
+    if (!worker.has_beaten) worker.heard = now_;
+    worker.progressed = now_;
+    worker.was_member = true;
+    Send(worker.connection, WorldMessage{open.world, source_, committed_, open.purpose, open.microbatches});
+  }
+  open_ = std::move(open);
+  last_publish_ = now_;
+  last_size_ = open_->size();
+  if (!published_) {
+    Report("run_started", {{"workers", last_size_}, {"step", committed_}, {"total_steps", options_.total_steps}});
+  }
+  had_world_ = published_ = true;
+  had_to_wait_ = false;
+  reason_.clear();
+  detect_seconds_ = 0;
+  waiting_for_.clear();
+  first_newcomer_.reset();
+  for (const auto& [name, worker] : roster_.workers()) {
+    if (worker.rank < 0 && !first_newcomer_.has_value()) first_newcomer_ = now_;
+  }
+}
+
+void Coordinator::CloseWorld(const std::string& reason, double detect_seconds) {
+  constexpr size_t kMostBytes = 1000;
+  if (reason_.size() < kMostBytes) absl::StrAppend(&reason_, reason_.empty() ? "" : "; ", reason);
+  detect_seconds_ = std::max(detect_seconds_, detect_seconds);
+  if (!open_.has_value()) return;
+  for (auto& [name, worker] : roster_.workers()) {
+    worker.was_member = worker.rank >= 0;
+    worker.rank = -1;
+  }
+  open_.reset();
+}
+
+bool Coordinator::WantsNewcomers() const {
+  if (Ending() || !first_newcomer_.has_value() || now_ - *first_newcomer_ < kSettle) return false;
+  if (open_->size() >= options_.elastic.most_workers()) return false;
+  return std::any_of(roster_.workers().begin(), roster_.workers().end(), [&](const auto& entry) {
+    return entry.second.rank < 0 && !history_.Quarantined(entry.first, now_);
+  });
+}
+
+}  // namespace holdfast

@@ -1,0 +1,156 @@
+#include "elastic/control/worker_session.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+
+WorkerSession::WorkerSession(Member member, uint64_t config_digest, int64_t total_steps)
+    : member_(std::move(member)), config_digest_(config_digest), total_steps_(total_steps) {}
+
+std::vector<SessionAction> WorkerSession::OnEvent(const SessionEvent& event) {
+  if (!exited_) std::visit([this](const auto& e) { On(e); }, event);
+  std::vector<SessionAction> actions;
+  actions.swap(actions_);
+  return actions;
+}
+
+void WorkerSession::On(const SessionConnected&) {
+  connected_ = true;
+  in_world_ = false;
+  Join();
+}
+
+void WorkerSession::On(const SessionDisconnected&) { connected_ = in_world_ = false; }
+
+void WorkerSession::On(const SessionMessage& event) {
+  std::visit([this](const auto& message) { Handle(message); }, event.message);
+}
+
+// --- the coordinator
+// ---------------------------------------------------------------------------------------------------
+
+void WorkerSession::Handle(const WorldMessage& message) {
+  if (message.world.generation <= generation_ || message.world.RankOf(member_.id) < 0) return;
+  Abort(absl::StrCat("generation ", message.world.generation, " begins"));
+  if (!AdoptSource(message)) {
+    Forget();
+    return;
+  }
+  generation_ = message.world.generation;
+  world_ = message.world;
+  committed_ = message.committed_step;
+  purpose_ = message.purpose;
+  microbatches_ = message.microbatches;
+  in_world_ = working_ = true;
+  actions_.push_back(RecoverTask{message});
+}
+
+// Brings what we hold to the step of the new world. False if that cannot be, although the others count on it.
+bool WorkerSession::AdoptSource(const WorldMessage& message) {
+  const World& source = message.source;
+  const bool prepared = claim_.prepared_step != 0 && claim_.prepared_step == message.committed_step;
+  if (prepared && claim_.prepared_world.generation == source.generation) {
+    actions_.push_back(UpdateTask{claim_.prepared_step});
+    claim_ = {std::move(claim_.prepared_world), message.committed_step, 0, {}};
+  }
+  claim_.prepared_step = 0;
+  claim_.prepared_world = {};
+  if (source.RankOf(member_.id) < 0) {
+    claim_ = {};  // the others hold the state; we get our part anew
+    return true;
+  }
+  return claim_.world.generation == source.generation && claim_.committed_step == message.committed_step;
+}
+
+void WorkerSession::Handle(const CommitMessage& message) {
+  if (message.generation != generation_ || claim_.prepared_step == 0 || message.step != claim_.prepared_step) return;
+  actions_.push_back(UpdateTask{message.step});
+  claim_ = {world_, message.step, 0, {}};
+  committed_ = message.step;
+  microbatches_ = message.microbatches;
+  StartNextTask();
+}
+
+void WorkerSession::Handle(const RefusedMessage& message) {
+  Abort(message.reason);
+  if (message.rejoin) {
+    Forget();
+  } else {
+    Exit(1, message.reason);
+  }
+}
+
+void WorkerSession::Handle(const EndMessage& message) {
+  Abort(message.reason);
+  Exit(message.exit_code, message.reason);
+}
+
+// --- the tasks
+// -----------------------------------------------------------------------------------------------------------
+
+bool WorkerSession::Answers(uint64_t generation) {
+  if (!working_ || generation != generation_) return false;
+  working_ = false;
+  return true;
+}
+
+void WorkerSession::On(const RecoverDone& event) {
+  if (!Answers(event.report.generation)) return;
+  Send(event.report);
+  StartNextTask();
+}
+
+void WorkerSession::On(const StepPrepared& event) {
+  if (!Answers(event.vote.generation)) return;
+  claim_.prepared_step = event.vote.step;
+  claim_.prepared_world = world_;
+  Send(event.vote);
+}
+
+void WorkerSession::On(const EndingDone& event) {
+  if (Answers(event.generation)) Send(FinishedMessage{event.generation});
+}
+
+void WorkerSession::On(const TaskFailed& event) {
+  if (Answers(event.failure.generation)) Send(event.failure);
+}
+
+// Cut off from the coordinator there is no point in going on: it makes a new world without asking us.
+void WorkerSession::StartNextTask() {
+  if (!in_world_) return;
+  working_ = true;
+  if (purpose_ == Purpose::kStop || committed_ >= total_steps_) {
+    actions_.push_back(EndingTask{generation_, committed_, purpose_});
+  } else {
+    actions_.push_back(StepTask{generation_, committed_ + 1, microbatches_});
+  }
+}
+
+void WorkerSession::Abort(const std::string& reason) {
+  if (working_) actions_.push_back(AbortTask{reason});
+  working_ = false;
+}
+
+void WorkerSession::Forget() {
+  ++member_.id.incarnation;
+  claim_ = {};
+  in_world_ = false;
+  actions_.push_back(ForgetTask{member_.id});
+  if (connected_) Join();
+}
+
+void WorkerSession::Join() { actions_.push_back(SendToCoordinator{JoinMessage{member_, claim_, config_digest_}}); }
+
+void WorkerSession::Exit(int exit_code, const std::string& reason) {
+  exited_ = true;
+  actions_.push_back(ExitTask{exit_code, reason});
+}
+
+// What was meant for a connection that is gone is not said over the next one: the Join says what there is to know.
+void WorkerSession::Send(WorkerMessage message) {
+  if (in_world_) actions_.push_back(SendToCoordinator{std::move(message)});
+}
+
+}  // namespace holdfast

@@ -1,0 +1,32 @@
+#pragma once
+// Where the coordinator listens.
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace holdfast {
+
+inline constexpr int kDefaultPort = 29400;
+
+/// An address of this machine to listen on, resolved.
+struct ListenAddress {
+  std::string host;  // numeric: "127.0.0.1", "::1", "0.0.0.0"
+  int port = 0;      // 0 = any free one
+  bool loopback = true;
+
+  /// "127.0.0.1:29400", "[::1]:29400"
+  std::string Text() const;
+};
+
+/// "host:port", "[v6]:port" or "host" (port 29400). A name with several addresses gives its IPv4 one.
+absl::StatusOr<ListenAddress> ResolveListenAddress(const std::string& address);
+
+/// OK if a socket could be bound there now; AlreadyExists if another process listens there.
+absl::Status CheckBindable(const ListenAddress& address);
+
+/// `address` with a port: "node7" -> "node7:29400".
+std::string WithDefaultPort(const std::string& address);
+
+}  // namespace holdfast

@@ -1,0 +1,161 @@
+#include "elastic/wire/control_client.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "elastic/wire/address.h"
+#include "elastic/wire/client_stream.h"
+#include "elastic/wire/convert.h"
+#include "elastic/wire/credentials.h"
+#include "elastic/wire/holdfast.grpc.pb.h"
+#include "elastic/wire/token.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Credentials = std::shared_ptr<grpc::ChannelCredentials>;
+
+// Workers that lost their coordinator together should not come back in one instant.
+constexpr double kLeastJitter = 0.7, kMostJitter = 1.3;
+
+// A channel for one attempt: gRPC's own waiting between attempts is then never in the way, and ours is the only one.
+std::shared_ptr<grpc::Channel> MakeChannel(const ControlClientOptions& options, const Credentials& credentials) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxOutgoingBytes));
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // no connection shared with other clients of the process
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);          // a cluster's http_proxy is not meant for its own nodes
+  arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(options.keepalive.count()));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(options.keepalive.count()));
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  return grpc::CreateCustomChannel(WithDefaultPort(options.address), credentials, arguments);
+}
+
+absl::Status Explain(const ControlClientOptions& options, const absl::Status& reason) {
+  return Annotate(reason, "coordinator " + options.address);
+}
+
+}  // namespace
+
+class ControlClient::Impl {
+ public:
+  Impl(const ControlClientOptions& options, Credentials credentials, ClientHandler* handler)
+      : options_(options), credentials_(std::move(credentials)), handler_(handler), thread_([this] { Run(); }) {}
+  ~Impl() { Stop(std::chrono::milliseconds(0)); }
+
+  bool Send(const WorkerMessage& message);
+  void Stop(std::chrono::milliseconds grace);
+
+ private:
+  void Run();
+  void RunStream();
+  void WaitBeforeNext(Clock::duration last_stream);
+
+  const ControlClientOptions options_;
+  const Credentials credentials_;
+  ClientHandler* const handler_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::shared_ptr<ClientStream> stream_;  // shared: Send may use it while the thread replaces it
+  bool stopping_ = false;
+
+  // Of the thread.
+  std::chrono::milliseconds backoff_ = options_.first_backoff;
+  std::minstd_rand random_{std::random_device()()};
+  std::thread thread_;  // last: it uses everything above
+};
+
+bool ControlClient::Impl::Send(const WorkerMessage& message) {
+  std::shared_ptr<ClientStream> stream;
+  {
+    const std::lock_guard lock(mutex_);
+    stream = stream_;
+  }
+  return stream != nullptr && stream->Send(message);
+}
+
+void ControlClient::Impl::Stop(std::chrono::milliseconds grace) {
+  std::shared_ptr<ClientStream> stream;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    stream = stream_;
+    changed_.notify_all();
+  }
+  if (stream != nullptr) {
+    stream->CloseAfterWrites();
+    if (!stream->WaitUntilDone(Clock::now() + grace)) stream->Cancel(absl::CancelledError("stopped"));
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void ControlClient::Impl::Run() {
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+      stream_ = std::make_shared<ClientStream>(options_, MakeChannel(options_, credentials_), handler_);
+      stream_->Begin();
+    }
+    const Clock::time_point began = Clock::now();
+    RunStream();
+    WaitBeforeNext(Clock::now() - began);
+  }
+}
+
+void ControlClient::Impl::RunStream() {
+  // Only this thread replaces stream_, so reading it needs no lock here.
+  if (!stream_->WaitUntilConnectedOrDone(Clock::now() + options_.connect_timeout)) {
+    stream_->Cancel(absl::DeadlineExceededError("no connection in time"));
+  }
+  stream_->WaitUntilDone(Clock::time_point::max());
+  if (stream_->was_connected()) {
+    handler_->OnDisconnected(Explain(options_, stream_->reason()));
+  } else {
+    handler_->OnConnectFailed(Explain(options_, stream_->reason()));
+  }
+}
+
+void ControlClient::Impl::WaitBeforeNext(Clock::duration last_stream) {
+  // A coordinator that takes us in and throws us out again is not asked more often than one that is not there.
+  if (stream_->was_connected() && last_stream >= options_.max_backoff) backoff_ = options_.first_backoff;
+  const double jitter = std::uniform_real_distribution<double>(kLeastJitter, kMostJitter)(random_);
+  std::unique_lock lock(mutex_);
+  stream_ = nullptr;
+  changed_.wait_for(lock, backoff_ * jitter, [this] { return stopping_; });
+  backoff_ = std::min(backoff_ * 2, options_.max_backoff);
+}
+
+absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Start(const ControlClientOptions& options,
+                                                                    ClientHandler* handler) {
+  HF_ASSIGN_OR_RETURN(Credentials credentials, ClientCredentialsFrom(options.tls));
+  return std::unique_ptr<ControlClient>(
+      new ControlClient(std::make_unique<Impl>(options, std::move(credentials), handler)));
+}
+
+ControlClient::ControlClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ControlClient::~ControlClient() = default;
+bool ControlClient::Send(const WorkerMessage& message) { return impl_->Send(message); }
+void ControlClient::Stop(std::chrono::milliseconds grace) { impl_->Stop(grace); }
+
+absl::StatusOr<RunStatus> FetchStatus(const ControlClientOptions& options) {
+  HF_ASSIGN_OR_RETURN(const Credentials credentials, ClientCredentialsFrom(options.tls));
+  const auto stub = v1::Control::NewStub(MakeChannel(options, credentials));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + options.connect_timeout);
+  if (!options.token.empty()) context.AddMetadata("authorization", AuthorizationHeader(options.token));
+  v1::StatusReply reply;
+  const grpc::Status status = stub->Status(&context, v1::StatusRequest(), &reply);
+  if (!status.ok()) return Explain(options, FromGrpc(status));
+  return FromWire(reply);
+}
+
+}  // namespace holdfast

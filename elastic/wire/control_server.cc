@@ -1,0 +1,252 @@
+#include "elastic/wire/control_server.h"
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "elastic/wire/address.h"
+#include "elastic/wire/convert.h"
+#include "elastic/wire/credentials.h"
+#include "elastic/wire/holdfast.grpc.pb.h"
+#include "elastic/wire/server_session.h"
+#include "elastic/wire/token.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+constexpr std::chrono::milliseconds kSweepInterval(100);
+constexpr int kHandshakeTimeoutMs = 5000;        // from accept to the first HTTP/2 frame, TLS included
+constexpr int kIdleConnectionTimeoutMs = 30000;  // of a connection without a stream
+constexpr int kMaxStreamsPerConnection = 16;     // ours use one, and one for status
+constexpr int kMinPingIntervalMs = 500;
+
+using ServerStream = grpc::ServerBidiReactor<v1::ToCoordinator, v1::FromCoordinator>;
+
+// A stream that is refused before it begins.
+class RefusedStream final : public ServerStream {
+ public:
+  explicit RefusedStream(const grpc::Status& status) { Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const grpc::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(status);
+  return reactor;
+}
+
+absl::StatusOr<ListenAddress> CheckedAddress(const ControlServerOptions& options) {
+  HF_ASSIGN_OR_RETURN(ListenAddress address, ResolveListenAddress(options.address));
+  if (!address.loopback && options.token.empty() && !options.tls.enabled()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("refusing to listen on ", address.Text(),
+                     ", which other machines can reach, without a token file or mutual TLS"));
+  }
+  if (options.token.size() > kMaxTokenBytes) return absl::InvalidArgumentError("the token is too long");
+  HF_RETURN_IF_ERROR(CheckBindable(address));
+  return address;
+}
+
+}  // namespace
+
+class ControlServer::Impl final : public SessionOwner, public v1::Control::CallbackService {
+ public:
+  Impl(const ControlServerOptions& options, ControlHandler* handler) : options_(options), handler_(handler) {}
+  ~Impl() override { Shutdown(std::chrono::milliseconds(0)); }
+
+  absl::Status Listen();
+  void Send(Connection to, const CoordinatorMessage& message);
+  void Close(Connection connection);
+  void Shutdown(std::chrono::milliseconds grace);
+  const std::string& address() const { return address_; }
+
+ private:
+  // Called by gRPC.
+  ServerStream* Session(grpc::CallbackServerContext* context) override;
+  grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const v1::StatusRequest* request,
+                                   v1::StatusReply* reply) override;
+  // Called by sessions.
+  void Deliver(Connection from, WorkerMessage message) override;
+  void SessionDone(Connection connection, bool heard, const std::string& cause) override;
+
+  grpc::Status Authorize(const grpc::CallbackServerContext& context) const;
+  void SetLimits(grpc::ServerBuilder* builder) const;
+  std::shared_ptr<ServerSession> Find(Connection connection);
+  std::vector<std::shared_ptr<ServerSession>> AllSessions();
+  void Sweep();
+
+  const ControlServerOptions options_;
+  ControlHandler* const handler_;
+  std::string address_;
+  std::unique_ptr<grpc::Server> server_;
+
+  std::mutex handler_mutex_;  // taken before mutex_, never after it
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<Connection, std::shared_ptr<ServerSession>> sessions_;
+  Connection last_connection_ = 0;
+  bool stopping_ = false, sweeping_ = true;
+  std::thread sweeper_;
+};
+
+void ControlServer::Impl::SetLimits(grpc::ServerBuilder* builder) const {
+  const int keepalive_ms = static_cast<int>(options_.keepalive.count());
+  builder->SetMaxReceiveMessageSize(static_cast<int>(kMaxIncomingBytes));
+  builder->SetMaxSendMessageSize(static_cast<int>(kMaxOutgoingBytes));
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second coordinator must fail, not share
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleConnectionTimeoutMs);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive_ms);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive_ms);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
+}
+
+absl::Status ControlServer::Impl::Listen() {
+  HF_ASSIGN_OR_RETURN(ListenAddress address, CheckedAddress(options_));
+  HF_ASSIGN_OR_RETURN(const auto credentials, ServerCredentialsFrom(options_.tls));
+  grpc::ServerBuilder builder;
+  SetLimits(&builder);
+  int port = 0;
+  builder.AddListeningPort(address.Text(), credentials, &port);
+  builder.RegisterService(this);
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || port == 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", address.Text(),
+                     options_.tls.enabled() ? ": are the certificate, its key and the authority valid?" : ""));
+  }
+  address.port = port;
+  address_ = address.Text();
+  sweeper_ = std::thread([this] { Sweep(); });
+  return absl::OkStatus();
+}
+
+grpc::Status ControlServer::Impl::Authorize(const grpc::CallbackServerContext& context) const {
+  if (options_.token.empty()) return grpc::Status::OK;
+  const auto given = context.client_metadata().find("authorization");
+  if (given == context.client_metadata().end()) {
+    return {grpc::StatusCode::UNAUTHENTICATED, "this coordinator asks for a token"};
+  }
+  const absl::string_view header(given->second.data(), given->second.size());
+  if (!TokensEqual(header, AuthorizationHeader(options_.token))) {
+    return {grpc::StatusCode::UNAUTHENTICATED, "the token is wrong"};
+  }
+  return grpc::Status::OK;
+}
+
+ServerStream* ControlServer::Impl::Session(grpc::CallbackServerContext* context) {
+  if (const grpc::Status status = Authorize(*context); !status.ok()) return new RefusedStream(status);
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return new RefusedStream({grpc::StatusCode::UNAVAILABLE, "the coordinator is stopping"});
+  if (sessions_.size() >= static_cast<size_t>(options_.max_sessions)) {
+    return new RefusedStream({grpc::StatusCode::RESOURCE_EXHAUSTED, "too many sessions"});
+  }
+  const SessionLimits limits{options_.first_message_timeout, options_.max_queued_bytes,
+                             static_cast<size_t>(options_.max_queued_messages)};
+  const auto session = std::make_shared<ServerSession>(++last_connection_, context, limits, this);
+  sessions_.emplace(last_connection_, session);
+  session->Begin(session);  // under the lock: nobody can end what has not begun
+  return session.get();
+}
+
+grpc::ServerUnaryReactor* ControlServer::Impl::Status(grpc::CallbackServerContext* context,
+                                                      const v1::StatusRequest* /*request*/, v1::StatusReply* reply) {
+  if (const grpc::Status status = Authorize(*context); !status.ok()) return Reply(context, status);
+  {
+    const std::lock_guard lock(handler_mutex_);
+    ToWire(handler_->StatusNow(), reply);
+  }
+  return Reply(context, grpc::Status::OK);
+}
+
+void ControlServer::Impl::Deliver(Connection from, WorkerMessage message) {
+  const std::lock_guard lock(handler_mutex_);
+  handler_->OnMessage(from, std::move(message));
+}
+
+void ControlServer::Impl::SessionDone(Connection connection, bool heard, const std::string& cause) {
+  if (heard) {
+    const std::lock_guard lock(handler_mutex_);
+    handler_->OnDisconnect(connection, cause);
+  }
+  const std::lock_guard lock(mutex_);
+  sessions_.erase(connection);
+  changed_.notify_all();
+}
+
+std::shared_ptr<ServerSession> ControlServer::Impl::Find(Connection connection) {
+  const std::lock_guard lock(mutex_);
+  const auto found = sessions_.find(connection);
+  return found == sessions_.end() ? nullptr : found->second;
+}
+
+std::vector<std::shared_ptr<ServerSession>> ControlServer::Impl::AllSessions() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<ServerSession>> all;
+  all.reserve(sessions_.size());
+  for (const auto& entry : sessions_) all.push_back(entry.second);
+  return all;
+}
+
+void ControlServer::Impl::Send(Connection to, const CoordinatorMessage& message) {
+  if (const std::shared_ptr<ServerSession> session = Find(to)) session->Send(message);
+}
+
+void ControlServer::Impl::Close(Connection connection) {
+  if (const std::shared_ptr<ServerSession> session = Find(connection)) session->CloseAfterWrites("closed from here");
+}
+
+void ControlServer::Impl::Sweep() {
+  std::unique_lock lock(mutex_);
+  while (sweeping_) {
+    changed_.wait_for(lock, kSweepInterval, [this] { return !sweeping_; });
+    lock.unlock();
+    const auto now = std::chrono::steady_clock::now();
+    for (const auto& session : AllSessions()) session->CheckDeadlines(now);
+    lock.lock();
+  }
+}
+
+void ControlServer::Impl::Shutdown(std::chrono::milliseconds grace) {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  for (const auto& session : AllSessions()) session->CloseAfterWrites("the coordinator is stopping");
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, grace, [this] { return sessions_.empty(); });
+  }
+  for (const auto& session : AllSessions()) session->Cut("the coordinator is stopping");
+  if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return sessions_.empty(); });
+    sweeping_ = false;
+    changed_.notify_all();
+  }
+  if (sweeper_.joinable()) sweeper_.join();
+}
+
+absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(const ControlServerOptions& options,
+                                                                    ControlHandler* handler) {
+  auto impl = std::make_unique<Impl>(options, handler);
+  HF_RETURN_IF_ERROR(impl->Listen());
+  return std::unique_ptr<ControlServer>(new ControlServer(std::move(impl)));
+}
+
+ControlServer::ControlServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ControlServer::~ControlServer() = default;
+
+const std::string& ControlServer::address() const { return impl_->address(); }
+void ControlServer::Send(Connection to, const CoordinatorMessage& message) { impl_->Send(to, message); }
+void ControlServer::Close(Connection connection) { impl_->Close(connection); }
+void ControlServer::Shutdown(std::chrono::milliseconds grace) { impl_->Shutdown(grace); }
+
+}  // namespace holdfast

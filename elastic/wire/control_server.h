@@ -1,0 +1,81 @@
+#pragma once
+// The coordinator's ear and mouth: a gRPC server that turns streams into plain messages. It decides nothing about the
+// run; it decides who may speak (token, certificates), how much, and how long one may be silent at the start.
+//
+// A connection is one stream of a worker or agent. The handler hears of it with its first message, and once more when
+// it is gone. Who never says anything valid is cut, and the handler never hears of it:
+//   wrong or missing token     UNAUTHENTICATED at once
+//   silent after connecting    cut after `first_message_timeout`
+//   more than `max_sessions`   RESOURCE_EXHAUSTED
+//   garbage, oversized         the connection is closed; a stream that sent a message out of bounds ends
+//   INVALID_ARGUMENT does not read              cut when `max_queued_bytes` wait for it
+//
+// Example:
+//   HF_ASSIGN_OR_RETURN(auto server, ControlServer::Start({.address = "127.0.0.1:0"}, &handler));
+//   server->Send(connection, CommitMessage{...});
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "elastic/control/coordinator.h"
+#include "elastic/control/messages.h"
+#include "elastic/control/run_status.h"
+#include "elastic/wire/tls_files.h"
+
+namespace holdfast {
+
+struct ControlServerOptions {
+  std::string address = "127.0.0.1:29400";  // port 0 = any free one; beyond loopback only with token or TLS
+  std::string token;                        // empty = none asked for; ReadTokenFile
+  TlsFiles tls;
+  int max_sessions = 20'000;
+  std::chrono::milliseconds first_message_timeout{5000};
+  std::chrono::milliseconds keepalive{10'000};  // a peer whose machine is gone is noticed within twice this
+  size_t max_queued_bytes = size_t{128} << 20;  // per connection, of messages not yet sent
+  int max_queued_messages = 4096;
+};
+
+/// Calls come from the server's threads, one at a time, a connection's messages in order. They may call Send and Close.
+/// While one is at work the others wait, so it should be quick.
+class ControlHandler {
+ public:
+  virtual ~ControlHandler() = default;
+  virtual void OnMessage(Connection from, WorkerMessage message) = 0;
+  /// The last call for a connection of which a message has been heard; exactly one.
+  virtual void OnDisconnect(Connection connection, std::string cause) = 0;
+  virtual RunStatus StatusNow() = 0;
+};
+
+/// Thread-safe.
+class ControlServer {
+ public:
+  /// The handler outlives the server. InvalidArgument: the address or the security options; AlreadyExists: another
+  /// process listens there.
+  static absl::StatusOr<std::unique_ptr<ControlServer>> Start(const ControlServerOptions& options,
+                                                              ControlHandler* handler);
+  /// Shutdown without grace.
+  ~ControlServer();
+  ControlServer(const ControlServer&) = delete;
+  ControlServer& operator=(const ControlServer&) = delete;
+
+  /// "127.0.0.1:29400", with the port that was chosen.
+  const std::string& address() const;
+
+  /// Queues a message and returns; messages to one connection arrive in order. To a connection that is gone: nothing.
+  void Send(Connection to, const CoordinatorMessage& message);
+  /// Ends the connection once what was sent to it is on its way, or 2 s later. The handler hears OnDisconnect.
+  void Close(Connection connection);
+  /// Refuses new connections, closes all as Close does, cuts those that are left after `grace`, and returns when the
+  /// handler has been called for the last time. Not from inside the handler, nor holding a lock that it takes.
+  void Shutdown(std::chrono::milliseconds grace);
+
+ private:
+  class Impl;
+  explicit ControlServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,149 @@
+#include "elastic/wire/server_session.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "elastic/wire/convert.h"
+
+namespace holdfast {
+namespace {
+
+constexpr std::chrono::seconds kTimeToEnd(2);
+
+}  // namespace
+
+ServerSession::ServerSession(Connection id, grpc::CallbackServerContext* context, const SessionLimits& limits,
+                             SessionOwner* owner)
+    : id_(id), limits_(limits), owner_(owner), context_(context) {}
+
+void ServerSession::Begin(std::shared_ptr<ServerSession> self) {
+  {
+    const std::lock_guard lock(mutex_);
+    self_ = std::move(self);
+  }
+  context_->AddInitialMetadata(kSessionMark, "1");
+  StartSendInitialMetadata();
+  ReadNext();
+}
+
+void ServerSession::ReadNext() {
+  const std::lock_guard lock(mutex_);
+  if (!ending_) StartRead(&incoming_);
+}
+
+void ServerSession::OnReadDone(bool ok) {
+  if (!ok) {
+    // Also when a message could not be parsed or was too large.
+    const std::lock_guard lock(mutex_);
+    return EndWith(grpc::Status::OK, "the stream was closed by the peer");
+  }
+  absl::StatusOr<WorkerMessage> message = FromWire(incoming_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!message.ok()) {
+      const std::string problem(message.status().message());
+      return CutWith({grpc::StatusCode::INVALID_ARGUMENT, problem}, absl::StrCat("sent a bad message: ", problem));
+    }
+    if (ending_) return;
+    heard_ = true;
+  }
+  owner_->Deliver(id_, *std::move(message));
+  ReadNext();
+}
+
+void ServerSession::Send(const CoordinatorMessage& message) {
+  Outgoing outgoing;
+  ToWire(message, &outgoing.message);
+  outgoing.bytes = outgoing.message.ByteSizeLong();
+  const std::lock_guard lock(mutex_);
+  if (ending_) return;
+  if (queue_.size() >= limits_.max_queued_messages || queued_bytes_ + outgoing.bytes > limits_.max_queued_bytes) {
+    CutWith({grpc::StatusCode::RESOURCE_EXHAUSTED, "messages are not read"},
+            absl::StrCat("does not read: ", queue_.size(), " messages of ", queued_bytes_, " bytes wait for it"));
+    context_->TryCancel();  // the write in flight would wait for the reader
+    return;
+  }
+  queued_bytes_ += outgoing.bytes;
+  queue_.push_back(std::move(outgoing));
+  WriteNext();
+}
+
+void ServerSession::WriteNext() {
+  if (writing_ || queue_.empty() || finished_) return;
+  writing_ = true;
+  StartWrite(&queue_.front().message);
+}
+
+void ServerSession::OnWriteDone(bool ok) {
+  const std::lock_guard lock(mutex_);
+  writing_ = false;
+  queued_bytes_ -= queue_.front().bytes;
+  queue_.pop_front();
+  if (!ok) return CutWith({grpc::StatusCode::UNAVAILABLE, "write failed"}, "the connection was lost");
+  WriteNext();
+  FinishIfIdle();
+}
+
+void ServerSession::OnCancel() {
+  const std::lock_guard lock(mutex_);
+  CutWith(grpc::Status::CANCELLED, "the connection was lost");
+}
+
+void ServerSession::CloseAfterWrites(const std::string& cause) {
+  const std::lock_guard lock(mutex_);
+  EndWith(grpc::Status::OK, cause);
+}
+
+void ServerSession::Cut(const std::string& cause) {
+  const std::lock_guard lock(mutex_);
+  CutWith({grpc::StatusCode::UNAVAILABLE, cause}, cause);
+  if (!done_) context_->TryCancel();
+}
+
+void ServerSession::CheckDeadlines(TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  if (done_) return;
+  if (!heard_ && !ending_ && now > began_ + limits_.first_message_timeout) {
+    CutWith({grpc::StatusCode::DEADLINE_EXCEEDED, "no message came"}, "silent after connecting");
+  } else if (ending_ && now > end_deadline_) {
+    queue_.erase(queue_.begin() + (writing_ ? 1 : 0), queue_.end());
+    context_->TryCancel();
+  }
+}
+
+void ServerSession::EndWith(const grpc::Status& status, const std::string& cause) {
+  if (!ending_) {
+    ending_ = true;
+    status_ = status;
+    cause_ = cause;
+    end_deadline_ = std::chrono::steady_clock::now() + kTimeToEnd;
+  }
+  FinishIfIdle();
+}
+
+void ServerSession::CutWith(const grpc::Status& status, const std::string& cause) {
+  queue_.erase(queue_.begin() + (writing_ ? 1 : 0), queue_.end());
+  EndWith(status, cause);
+}
+
+void ServerSession::FinishIfIdle() {
+  if (!ending_ || finished_ || writing_ || !queue_.empty()) return;
+  finished_ = true;
+  Finish(status_);
+}
+
+void ServerSession::OnDone() {
+  std::shared_ptr<ServerSession> self;  // lives until the end of this function
+  bool heard;
+  std::string cause;
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+    self = std::move(self_);
+    heard = heard_;
+    cause = cause_;
+  }
+  owner_->SessionDone(id_, heard, cause);
+}
+
+}  // namespace holdfast

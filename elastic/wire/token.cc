@@ -1,0 +1,95 @@
+#include "elastic/wire/token.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+class OpenFile {
+ public:
+  // O_NONBLOCK: opening a pipe would wait for its writer.
+  explicit OpenFile(const std::string& path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+  ~OpenFile() {
+    if (fd_ >= 0) close(fd_);
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+// Asks the open file, not the path: the path may be somebody else's file a moment later.
+absl::Status CheckPrivate(int fd, const std::string& path) {
+  struct stat info;
+  if (fstat(fd, &info) != 0) return ErrnoToStatus(errno, path);
+  if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
+  if ((info.st_mode & 077) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrFormat("%s: mode %04o lets others at the token; run: chmod 600 %s", path, info.st_mode & 07777, path));
+  }
+  if (info.st_uid != geteuid() && geteuid() != 0) {
+    return absl::PermissionDeniedError(absl::StrCat(path, ": belongs to another user"));
+  }
+  return absl::OkStatus();
+}
+
+// Reads one byte more than is allowed, so that a file which is too long shows.
+absl::StatusOr<std::string> ReadAtMost(int fd, size_t max_bytes, const std::string& path) {
+  std::string contents(max_bytes + 1, '\0');
+  size_t got = 0;
+  while (got < contents.size()) {
+    const ssize_t bytes = read(fd, contents.data() + got, contents.size() - got);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) return ErrnoToStatus(errno, path);
+    if (bytes == 0) break;
+    got += static_cast<size_t>(bytes);
+  }
+  if (got > max_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": longer than ", max_bytes, " bytes; not a token"));
+  }
+  contents.resize(got);
+  return contents;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
+  const OpenFile file(path);
+  if (file.get() < 0) return ErrnoToStatus(errno, path);
+  HF_RETURN_IF_ERROR(CheckPrivate(file.get(), path));
+  HF_ASSIGN_OR_RETURN(const std::string contents, ReadAtMost(file.get(), kMaxTokenBytes, path));
+  std::string token(absl::StripAsciiWhitespace(contents));
+  if (token.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": no token in it"));
+  const auto is_printable = [](char c) { return c > ' ' && c < 127; };
+  if (!std::all_of(token.begin(), token.end(), is_printable)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": a token is one line of printable ASCII; this makes one: openssl rand -hex 32"));
+  }
+  return token;
+}
+
+bool TokensEqual(absl::string_view given, absl::string_view expected) {
+  if (expected.empty()) return false;
+  volatile unsigned difference = given.size() == expected.size() ? 0 : 1;
+  for (size_t i = 0; i < given.size(); ++i) {
+    difference = difference | static_cast<unsigned>(static_cast<unsigned char>(given[i]) ^
+                                                    static_cast<unsigned char>(expected[i % expected.size()]));
+  }
+  return difference == 0;
+}
+
+std::string AuthorizationHeader(const std::string& token) { return absl::StrCat("Bearer ", token); }
+
+}  // namespace holdfast

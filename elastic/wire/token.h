@@ -1,0 +1,24 @@
+#pragma once
+// The secret all parts of a run share when they talk beyond one machine.
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace holdfast {
+
+inline constexpr size_t kMaxTokenBytes = 4096;
+
+/// The token in a file, without white space around it. The file must be a regular one of at most kMaxTokenBytes that
+/// nobody but its owner can read (mode 0600 or stricter), and the token printable ASCII without spaces: it travels as
+/// an HTTP header. PermissionDenied or InvalidArgument say what to do; no message contains the token.
+absl::StatusOr<std::string> ReadTokenFile(const std::string& path);
+
+/// True if both are equal. The time it takes depends on the length of `given` only.
+bool TokensEqual(absl::string_view given, absl::string_view expected);
+
+/// "Bearer <token>"
+std::string AuthorizationHeader(const std::string& token);
+
+}  // namespace holdfast

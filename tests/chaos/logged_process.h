@@ -1,0 +1,35 @@
+#pragma once
+// A process of the holdfast binary whose output goes to a file, so that nobody has to read along.
+
+#include <signal.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace holdfast::chaos {
+
+class LoggedProcess {
+ public:
+  LoggedProcess(std::vector<std::string> arguments, std::string log_path,
+                std::vector<std::pair<std::string, std::string>> environment = {});
+  ~LoggedProcess();  // kills what still runs
+  LoggedProcess(const LoggedProcess&) = delete;
+  LoggedProcess& operator=(const LoggedProcess&) = delete;
+
+  int pid() const { return pid_; }
+  bool Running() { return !Poll().has_value(); }
+  void Signal(int signal) const;
+  /// The exit code (128 + signal if it was killed); nothing if it still runs after the time.
+  std::optional<int> Wait(double timeout_seconds);
+  std::string Log() const;
+
+ private:
+  std::optional<int> Poll();
+
+  int pid_ = -1;
+  std::optional<int> exit_code_;
+  std::string log_path_;
+};
+
+}  // namespace holdfast::chaos

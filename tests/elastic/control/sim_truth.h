@@ -1,0 +1,158 @@
+#pragma once
+// What really happened, seen from above, and the rules that nothing may break. The model's state is a row of chunks;
+// a chunk's content after a step is a hash of its content before, so that a step left out, done twice or done on another
+// basis shows in all that follow.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "elastic/control/coordinator.h"
+#include "framework/parallel/placement.h"
+
+namespace holdfast::sim {
+
+inline uint64_t Mix(uint64_t a, uint64_t b) {
+  uint64_t x = a * 0x9E3779B97F4A7C15u + b + 0x632BE59BD9B4E019u;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+inline uint32_t LossBits(int64_t step) { return static_cast<uint32_t>(Mix(1, static_cast<uint64_t>(step))); }
+inline uint32_t NormBits(int64_t step) { return static_cast<uint32_t>(Mix(2, static_cast<uint64_t>(step))); }
+
+/// Chunks that somebody holds.
+struct Chunks {
+  uint64_t generation = 0;  // by whose placement; 0 = nothing is held
+  int64_t step = 0;
+  std::map<int, uint64_t> hashes;
+};
+
+class Truth {
+ public:
+  Truth(int num_chunks, const ParallelConfig& parallel) : num_chunks_(num_chunks), parallel_(parallel) {}
+
+  int num_chunks() const { return num_chunks_; }
+  static uint64_t First(int chunk) { return Mix(77, static_cast<uint64_t>(chunk)); }
+  static uint64_t Next(uint64_t hash, int64_t step) { return Mix(hash, static_cast<uint64_t>(step)); }
+
+  /// What a serial run would have.
+  uint64_t Serial(int chunk, int64_t step) {
+    auto& chain = serial_[chunk];
+    if (chain.empty()) chain.push_back(First(chunk));
+    while (static_cast<int64_t>(chain.size()) <= step) {
+      chain.push_back(Next(chain.back(), static_cast<int64_t>(chain.size())));
+    }
+    return chain[static_cast<size_t>(step)];
+  }
+
+  const Placement& PlacementOf(const World& world) {
+    auto& placement = placements_[world.generation];
+    if (!placement.has_value()) {
+      std::vector<std::string> nodes;
+      for (const Member& member : world.members) nodes.push_back(member.node);
+      placement.emplace(std::move(nodes), parallel_);
+    }
+    return *placement;
+  }
+  int ShardOf(const Placement& placement, int chunk) const {
+    return static_cast<int>(static_cast<int64_t>(chunk) * placement.num_shards() / num_chunks_);
+  }
+  std::vector<int> ChunksOf(const World& world, int rank) {
+    const Placement& placement = PlacementOf(world);
+    std::set<int> shards(placement.HeldShards(rank).begin(), placement.HeldShards(rank).end());
+    std::vector<int> chunks;
+    const int64_t count = num_chunks_, cut = placement.num_shards();
+    for (const int shard : shards) {
+      for (int64_t c = (shard * count + cut - 1) / cut; c < ((shard + 1) * count + cut - 1) / cut; ++c) {
+        chunks.push_back(static_cast<int>(c));
+      }
+    }
+    return chunks;
+  }
+
+  // --- what happens -------------------------------------------------------------------------------------------------
+  void Persisted(uint64_t generation) {
+    Demand(generation > persisted_, "generation ", generation, " is persisted after ", persisted_);
+    persisted_ = std::max(persisted_, generation);
+  }
+
+  void Sent(int life, const WorldMessage& message) {
+    const World& world = message.world;
+    Demand(world.generation <= persisted_, "generation ", world.generation, " is published but not persisted");
+    const auto [it, is_new] = worlds_.try_emplace(world.generation, world);
+    if (is_new) {
+      Demand(world.generation > newest_, "generation ", world.generation, " is published after ", newest_);
+      newest_ = std::max(newest_, world.generation);
+      lives_[world.generation] = life;
+      Demand(message.committed_step == committed(), "generation ", world.generation, " begins at step ",
+             message.committed_step, ", but ", committed(), " are committed");
+    } else {
+      Demand(lives_[world.generation] == life && it->second == world, "generation ", world.generation, " is used twice");
+    }
+  }
+
+  void Prepared(uint64_t generation, int64_t step, const WorkerId& id) { prepared_[{generation, step}].insert(id); }
+
+  void Recorded(const RecordAction& record) {
+    Demand(record.step == committed() + 1, "step ", record.step, " is recorded after ", committed());
+    Demand(record.generation == newest_, "step ", record.step, " is committed in generation ", record.generation,
+           ", but the world is ", newest_);
+    const World& world = worlds_[record.generation];
+    const auto& prepared = prepared_[{record.generation, record.step}];
+    for (const Member& member : world.members) {
+      Demand(prepared.count(member.id) > 0, "step ", record.step, " is committed in generation ", record.generation,
+             ", but ", member.id.name, " has not prepared it");
+    }
+    Demand(record.loss_bits == LossBits(record.step) && record.grad_norm_bits == NormBits(record.step), "step ",
+           record.step, " has other bits than the serial run");
+    recorded_.push_back(record.generation);
+  }
+
+  void SentCommit(const CommitMessage& commit) {
+    Demand(commit.step <= committed(), "step ", commit.step, " is committed before it is recorded");
+  }
+
+  /// A worker has applied the update of a step.
+  void Applied(const std::string& who, int64_t step, const Chunks& state) {
+    Demand(step <= committed(), who, " applies step ", step, " which is not recorded");
+    Check(who, step, state);
+  }
+  void Check(const std::string& who, int64_t step, const Chunks& state) {
+    Demand(state.step == step, who, " has the state of step ", state.step, " instead of ", step);
+    for (const auto& [chunk, hash] : state.hashes) {
+      Demand(hash == Serial(chunk, state.step), who, " holds wrong content of chunk ", chunk, " at step ", state.step);
+    }
+  }
+
+  int64_t committed() const { return static_cast<int64_t>(recorded_.size()); }
+  uint64_t generation_of(int64_t step) const { return step > 0 ? recorded_[static_cast<size_t>(step - 1)] : 0; }
+  uint64_t persisted() const { return persisted_; }
+  uint64_t newest() const { return newest_; }
+  const World& world(uint64_t generation) { return worlds_[generation]; }
+  const std::string& violation() const { return violation_; }  // the first; empty = none
+
+  template <class... Parts>
+  void Demand(bool condition, const Parts&... parts) {
+    if (!condition && violation_.empty()) violation_ = absl::StrCat(parts...);
+  }
+
+ private:
+  int num_chunks_;
+  ParallelConfig parallel_;
+  std::map<int, std::vector<uint64_t>> serial_;
+  std::map<uint64_t, std::optional<Placement>> placements_;
+  std::map<uint64_t, World> worlds_;
+  std::map<uint64_t, int> lives_;  // generation -> coordinator that published it
+  std::map<std::pair<uint64_t, int64_t>, std::set<WorkerId>> prepared_;
+  std::vector<uint64_t> recorded_;  // generation of each step
+  uint64_t persisted_ = 0, newest_ = 0;
+  std::string violation_;
+};
+
+}  // namespace holdfast::sim

@@ -1,0 +1,382 @@
+#pragma once
+// The real Coordinator and real WorkerSessions under a simulated clock and network, with faults drawn from a seed. What
+// happened in a run is a function of its options alone.
+//
+//   Result result = Simulation(Scenario::FromSeed(7)).Run();
+//   EXPECT_EQ(result.violation, "");
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/elastic/control/sim_coordinator.h"
+#include "tests/elastic/control/sim_worker.h"
+
+namespace holdfast::sim {
+
+/// Defects that the simulation has to find. They live in the shells of this test; the product has no switch for them.
+enum class Planted {
+  kNone,
+  kStaleVote,            // a vote for a world gone by is passed off as one for the world of today
+  kForgedVote,           // a vote is counted for two members
+  kDroppedUpdate,        // a worker skips the update of a committed step
+  kForgottenGeneration,  // a coordinator that starts again does not know which generations were used
+  kUnrecordedCommit,     // a commit is told before it is recorded
+};
+
+struct Scenario {
+  uint64_t seed = 1;
+  int workers = 4, nodes = 2, spares = 0;
+  int64_t steps = 40;
+  int num_chunks = 64;
+  int faults = 0;
+  seconds fault_time{12};    // faults fall into the first so many seconds
+  bool one_at_a_time = false;  // the next fault waits until the run has got over the one before
+  bool crashes_only = false;
+  ParallelConfig parallel;
+  ElasticConfig elastic;
+  Planted planted = Planted::kNone;
+  bool keep_log = false;
+
+  static Scenario FromSeed(uint64_t seed);
+};
+
+struct Result {
+  std::string violation;  // the first rule broken; empty = none
+  int exit_code = -1;     // -1: the run did not end
+  std::string end_reason;
+  double seconds = 0;
+  int64_t committed = 0, worlds = 0, coordinator_lives = 0, hung = 0, lost = 0, bits_differ = 0, state_lost = 0;
+  std::vector<std::string> log;
+};
+
+inline Scenario Scenario::FromSeed(uint64_t seed) {
+  Clock random(seed * 7919 + 13);
+  Scenario s;
+  s.seed = seed;
+  s.workers = static_cast<int>(random.Between(3, 12));
+  s.nodes = static_cast<int>(random.Between(1, s.workers));
+  s.spares = random.Chance(0.3) ? static_cast<int>(random.Between(1, 3)) : 0;
+  s.steps = random.Between(20, 60);
+  s.faults = static_cast<int>(random.Between(1, 12));
+  const Sharding kinds[] = {Sharding::kFullShard, Sharding::kFullShard, Sharding::kShardGradOp, Sharding::kNoShard};
+  s.parallel.sharding = kinds[random.Between(0, 3)];
+  s.parallel.replicas = random.Between(1, 2);
+  s.parallel.mirrors = random.Between(1, 2);
+  s.elastic.rebalance = random.Chance(0.5);
+  s.elastic.min_workers = random.Between(1, std::max(1, s.workers / 2));
+  if (random.Chance(0.3)) s.elastic.max_workers = s.workers + 2;
+  return s;
+}
+
+class Simulation {
+ public:
+  explicit Simulation(Scenario scenario)
+      : scenario_(Complete(std::move(scenario))),
+        clock_(scenario_.seed),
+        truth_(scenario_.num_chunks, scenario_.parallel),
+        network_(clock_, scenario_.workers + scenario_.spares + scenario_.nodes),
+        collectives_(clock_, [this](const WorkerId& id) { return Find(id) != nullptr; }),
+        host_(clock_, network_, truth_, Options(),
+              {.forgets_generation = scenario_.planted == Planted::kForgottenGeneration,
+               .commits_unrecorded = scenario_.planted == Planted::kUnrecordedCommit}),
+        surroundings_{clock_, network_, truth_, collectives_, Limits(), {}, {}} {
+    surroundings_.find = [this](const WorkerId& id) { return Find(id); };
+    surroundings_.exited = [this](int index, bool over) { OnExit(index, over); };
+    host_.keep_log = scenario_.keep_log;
+    Wire();
+    MakeWorkers();
+  }
+
+  Result Run() {
+    host_.Start();
+    for (const auto& worker : workers_) StartLater(worker->member().id.name, milliseconds(1500));
+    for (int i = 0; i < scenario_.faults && !scenario_.one_at_a_time; ++i) {
+      clock_.After(clock_.Between(milliseconds(500), scenario_.fault_time), [this] { StrikeAtRandom(); });
+    }
+    if (scenario_.one_at_a_time) StrikeOneByOne(scenario_.faults);
+    const Instant healed = std::max<Instant>(scenario_.fault_time, seconds(1));
+    if (!scenario_.one_at_a_time) clock_.After(healed, [this] { HealAll(); });
+    const Instant limit = healed + seconds(240 + scenario_.steps);
+    while (truth_.violation().empty() && !host_.ended() && clock_.now() < limit && clock_.Step()) {
+    }
+    CheckEnd();
+    return Summary();
+  }
+
+ private:
+  static Scenario Complete(Scenario s) {
+    s.elastic.workers = s.workers;
+    s.elastic.heartbeat_interval_ms = 500;
+    s.elastic.heartbeat_timeout_ms = 3000;
+    s.elastic.collective_timeout_ms = 5000;
+    s.elastic.kill_timeout_ms = 8000;
+    s.elastic.progress_timeout_ms = 12000;
+    s.elastic.join_timeout_ms = 5000;
+    s.elastic.lost_state_timeout_ms = 10000;
+    s.elastic.straggler_steps = 4;
+    return s;
+  }
+  CoordinatorOptions Options() const {
+    CoordinatorOptions options;
+    options.elastic = scenario_.elastic;
+    options.parallel = scenario_.parallel;
+    options.microbatches = scenario_.workers * 2;
+    options.total_steps = scenario_.steps;
+    options.config_digest = 42;
+    return options;
+  }
+  WorkerLimits Limits() const {
+    WorkerLimits limits;
+    limits.total_steps = scenario_.steps;
+    limits.step_time = milliseconds(60);
+    if (scenario_.planted == Planted::kDroppedUpdate) limits.drop_update = 0.01;
+    return limits;
+  }
+
+  // --- the parts are put together -----------------------------------------------------------------------------------
+  void Wire() {
+    network_.at_server = [this](Connection from, const WorkerMessage& message) { AtServer(from, message); };
+    network_.broken_at_server = [this](Connection c) { host_.Feed(DisconnectEvent{c, "stream broken"}); };
+    network_.at_client = [this](int client, Connection from, const CoordinatorMessage& message) {
+      if (client < static_cast<int>(workers_.size())) workers_[client]->OnMessage(from, message);
+    };
+    network_.broken_at_client = [this](int client, Connection c) {
+      if (client < static_cast<int>(workers_.size())) workers_[client]->OnBroken(c);
+      for (Connection& agent : agents_) agent = agent == c ? 0 : agent;
+    };
+  }
+
+  void MakeWorkers() {
+    const int count = scenario_.workers + scenario_.spares;
+    agents_.resize(scenario_.nodes, 0);
+    for (int i = 0; i < count; ++i) {
+      node_of_.push_back(static_cast<int>(static_cast<int64_t>(i) * scenario_.nodes / count));
+      Member member;
+      const std::string node = absl::StrCat("n", node_of_.back());
+      member.id.name = absl::StrCat(node, "/", i);
+      member.node = member.host = node;
+      workers_.push_back(std::make_unique<Worker>(surroundings_, i, member));
+      by_name_[member.id.name] = i;
+    }
+  }
+
+  Worker* Find(const WorkerId& id) {
+    const auto it = by_name_.find(id.name);
+    if (it == by_name_.end()) return nullptr;
+    Worker* worker = workers_[it->second].get();
+    return worker->running() && worker->id() == id ? worker : nullptr;
+  }
+
+  void AtServer(Connection from, WorkerMessage message) {
+    auto* vote = std::get_if<VoteMessage>(&message);
+    if (vote != nullptr && scenario_.planted == Planted::kStaleVote) vote->generation = truth_.newest();
+    host_.Feed(MessageEvent{from, message});
+    if (vote == nullptr || scenario_.planted != Planted::kForgedVote || !clock_.Chance(0.02) || !host_.up()) return;
+    host_.Feed(MessageEvent{from + 1, message});
+  }
+
+  void StartLater(const std::string& name, Instant within) {
+    Worker* worker = workers_[by_name_[name]].get();
+    clock_.After(clock_.Between(Instant(0), within), [worker] {
+      if (!worker->running()) worker->Start();
+    });
+  }
+
+  // The agent sees the exit, tells the coordinator, and starts the worker again.
+  void OnExit(int index, bool run_over) {
+    if (run_over) return;
+    TellExit(index);
+    if (node_up_after_ <= clock_.now() || node_down_ != node_of_[index]) {
+      StartLater(workers_[index]->member().id.name, seconds(2));
+    }
+  }
+  void TellExit(int index) {
+    const int node = node_of_[index];
+    if (agents_[node] == 0) {
+      agents_[node] = network_.Open(static_cast<int>(workers_.size()) + node);
+      if (agents_[node] == 0) return;
+      network_.Up(agents_[node], AgentHelloMessage{absl::StrCat("n", node), "host", 1, 1});
+    }
+    network_.Up(agents_[node], WorkerExitMessage{workers_[index]->member().id, "killed by signal 9 (Killed)", true});
+  }
+
+  // --- faults -------------------------------------------------------------------------------------------------------
+  int AnyWorker() { return static_cast<int>(clock_.Between(0, static_cast<int64_t>(workers_.size()) - 1)); }
+
+  void KillOne(int index, bool silently, bool restart) {
+    if (!workers_[index]->running()) return;
+    workers_[index]->Kill(silently);
+    if (!restart) return;
+    if (!silently) clock_.After(clock_.Between(milliseconds(1), milliseconds(20)), [this, index] { TellExit(index); });
+    StartLater(workers_[index]->member().id.name, seconds(3));
+  }
+
+  void StrikeAtRandom() {
+    if (host_.ended()) return;
+    const int victim = AnyWorker();
+    Worker* worker = workers_[victim].get();
+    const int64_t kind = scenario_.crashes_only ? 0 : clock_.Between(0, 19);
+    if (kind <= 4) {
+      KillOne(victim, clock_.Chance(0.2), true);
+    } else if (kind == 5) {  // several at once
+      for (int i = 0; i < 3; ++i) KillOne(AnyWorker(), clock_.Chance(0.2), true);
+    } else if (kind == 6) {
+      LoseNode();
+    } else if (kind <= 8) {
+      if (worker->running()) worker->Freeze();
+      clock_.After(clock_.Between(milliseconds(200), seconds(12)), [worker] { worker->Thaw(); });
+    } else if (kind <= 11) {
+      const int64_t ways = clock_.Between(0, 2);
+      network_.CutOff(victim, ways != 0, ways != 1);
+      worker->NoticeCutLater();
+      clock_.After(clock_.Between(milliseconds(100), seconds(8)), [this, victim] { HealOne(victim); });
+    } else if (kind <= 13) {
+      worker->DropConnection();
+    } else if (kind <= 15) {
+      host_.CrashAfter(static_cast<int>(clock_.Between(0, 2 * scenario_.workers)));
+    } else if (kind == 16) {
+      host_.Freeze();
+      clock_.After(clock_.Between(milliseconds(100), seconds(8)), [this] { host_.Thaw(); });
+    } else {
+      StrikeMildly(worker);
+    }
+  }
+
+  void StrikeMildly(Worker* worker) {
+    const int64_t kind = clock_.Between(0, 11);
+    if (kind <= 3) {
+      worker->slow_factor = 3;
+    } else if (kind <= 5) {
+      worker->Stick();
+    } else if (kind <= 8) {
+      collectives_.CutLink(worker->member().id.name, workers_[AnyWorker()]->member().id.name);
+      clock_.After(clock_.Between(milliseconds(100), seconds(10)), [this] { collectives_.HealLinks(); });
+    } else if (kind <= 10) {
+      worker->corrupt_votes = 1;
+    } else {
+      stop_asked_ = true;
+      if (clock_.Chance(0.5)) {
+        host_.Feed(StopEvent{15});
+      } else {
+        worker->AskForStop();
+      }
+    }
+  }
+
+  void LoseNode() {
+    node_down_ = node_of_[AnyWorker()];
+    node_up_after_ = clock_.now() + clock_.Between(seconds(1), seconds(6));
+    const bool silently = clock_.Chance(0.5);
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      if (node_of_[i] == node_down_) KillOne(static_cast<int>(i), silently, false);
+    }
+    clock_.After(node_up_after_ - clock_.now(), [this, node = node_down_] {
+      for (size_t i = 0; i < workers_.size(); ++i) {
+        if (node_of_[i] == node) StartLater(workers_[i]->member().id.name, seconds(2));
+      }
+    });
+  }
+
+  void HealOne(int index) {
+    network_.Heal(index);
+    workers_[index]->Touch();
+  }
+
+  /// Every worker is there, well, and can be reached from now on.
+  void HealAll() {
+    collectives_.HealLinks();
+    host_.Thaw();
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      Worker* worker = workers_[i].get();
+      if (network_.Cut(static_cast<int>(i))) HealOne(static_cast<int>(i));
+      worker->Thaw();
+      worker->slow_factor = 1;
+      if (!worker->running()) StartLater(worker->member().id.name, seconds(2));
+    }
+  }
+
+  /// The next fault comes when all workers are in a world that has committed a step.
+  void StrikeOneByOne(int left) {
+    clock_.After(clock_.Between(milliseconds(300), milliseconds(900)), [this, left] {
+      if (left == 0 || host_.ended()) return;
+      const bool whole = truth_.committed() > 0 && truth_.generation_of(truth_.committed()) == truth_.newest() &&
+                         truth_.world(truth_.newest()).size() == scenario_.elastic.most_workers() && host_.up();
+      const auto healthy = [](const auto& w) { return w->healthy(); };
+      if (!whole || !std::all_of(workers_.begin(), workers_.end(), healthy)) {
+        StrikeOneByOne(left);
+        return;
+      }
+      StrikeAtRandom();
+      StrikeOneByOne(left - 1);
+    });
+  }
+
+  // --- the end ------------------------------------------------------------------------------------------------------
+  void CheckEnd() {
+    if (!truth_.violation().empty()) return;
+    truth_.Demand(host_.ended(), "the run does not end, although no faults come any more");
+    if (!host_.ended()) return;
+    const int code = *host_.exit_code();
+    if (code == 0) {
+      truth_.Demand(truth_.committed() == scenario_.steps, "done after ", truth_.committed(), " steps");
+    } else if (code == 128 + 15) {
+      truth_.Demand(stop_asked_, "stopped, but nobody asked for it");
+    } else {
+      truth_.Demand(host_.Count("state_lost") > 0 && IsStateLost(), "failed without need: ", host_.end_reason());
+    }
+  }
+
+  // No worker that has been well for a while holds some chunk as the last commit left it.
+  bool IsStateLost() const {
+    const uint64_t generation = truth_.generation_of(truth_.committed());
+    std::vector<bool> there(static_cast<size_t>(scenario_.num_chunks), false);
+    for (const auto& worker : workers_) {
+      if (!worker->healthy() || clock_.now() - worker->healthy_since() < seconds(6)) continue;
+      const auto mark = [&](const Chunks& chunks) {
+        for (const auto& [chunk, hash] : chunks.hashes) there[static_cast<size_t>(chunk)] = true;
+      };
+      if (worker->held().generation == generation && worker->held().step == truth_.committed()) mark(worker->held());
+      if (worker->prepared() == std::pair(generation, truth_.committed())) {
+        mark(worker->fetched().generation == generation ? worker->fetched() : worker->held());
+      }
+    }
+    return std::find(there.begin(), there.end(), false) != there.end();
+  }
+
+  Result Summary() const {
+    Result result;
+    result.violation = truth_.violation();
+    result.exit_code = host_.exit_code().value_or(-1);
+    result.end_reason = host_.end_reason();
+    result.seconds = std::chrono::duration<double>(clock_.now()).count();
+    result.committed = truth_.committed();
+    result.worlds = host_.Count("world_published");
+    result.coordinator_lives = host_.life();
+    result.hung = host_.Count("worker_hung");
+    result.lost = host_.Count("worker_lost");
+    result.bits_differ = host_.Count("bits_differ");
+    result.state_lost = host_.Count("state_lost");
+    result.log = host_.log();
+    return result;
+  }
+
+  const Scenario scenario_;
+  Clock clock_;
+  Truth truth_;
+  Network network_;
+  Collectives collectives_;
+  CoordinatorHost host_;
+  Worker::Surroundings surroundings_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<int> node_of_;
+  std::vector<Connection> agents_;  // by node
+  std::map<std::string, int> by_name_;
+  int node_down_ = -1;
+  Instant node_up_after_{0};
+  bool stop_asked_ = false;
+};
+
+}  // namespace holdfast::sim

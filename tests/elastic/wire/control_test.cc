@@ -1,0 +1,216 @@
+// Server and client over loopback: order, reconnecting, ending, status, latency; and who is let in.
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "elastic/wire/address.h"
+#include "elastic/wire/control_client.h"
+#include "elastic/wire/control_server.h"
+#include "elastic/wire/token.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/elastic/wire/control_parts.h"
+#include "tests/elastic/wire/random_messages.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+using testing::kPatience;
+using testing::RecordingClient;
+using testing::RecordingServer;
+using testing::StartClient;
+using testing::StartServer;
+
+TEST(ControlTest, MessagesArriveInOrderBothWays) {
+  constexpr int kMessages = 3000;
+  RecordingServer handler;
+  auto server = StartServer(&handler);
+  RecordingClient peer;
+  auto client = StartClient(server->address(), &peer);
+  ASSERT_TRUE(peer.Until([&] { return peer.connected == 1; }));
+  handler.reply = [&](Connection from, const WorkerMessage& message) {
+    server->Send(from, CommitMessage{1, std::get<HeartbeatMessage>(message).step, {}});
+  };
+  for (int i = 0; i < kMessages; ++i) ASSERT_TRUE(client->Send(HeartbeatMessage{.step = i}));
+  ASSERT_TRUE(peer.Until([&] { return peer.messages.size() == kMessages; }));
+  for (int i = 0; i < kMessages; ++i) {
+    ASSERT_EQ(std::get<HeartbeatMessage>(handler.messages[i].second).step, i);
+    ASSERT_EQ(std::get<CommitMessage>(peer.messages[i]).step, i);
+  }
+}
+
+TEST(ControlTest, EveryKindOfMessageCrossesTheWire) {
+  RecordingServer handler;
+  auto server = StartServer(&handler);
+  RecordingClient peer;
+  auto client = StartClient(server->address(), &peer);
+  ASSERT_TRUE(peer.Until([&] { return peer.connected == 1; }));
+  testing::RandomMessages random(3);
+  std::vector<WorkerMessage> up;
+  for (size_t kind = 0; kind < std::variant_size_v<WorkerMessage>; ++kind) up.push_back(random.Worker(kind));
+  for (const WorkerMessage& message : up) client->Send(message);
+  ASSERT_TRUE(handler.Until([&] { return handler.messages.size() == up.size(); }));
+  for (size_t i = 0; i < up.size(); ++i) EXPECT_TRUE(testing::Equal(handler.messages[i].second, up[i])) << i;
+
+  std::vector<CoordinatorMessage> down;
+  for (size_t k = 0; k < std::variant_size_v<CoordinatorMessage>; ++k) down.push_back(random.FromCoordinator(k));
+  for (const CoordinatorMessage& message : down) server->Send(handler.messages[0].first, message);
+  ASSERT_TRUE(peer.Until([&] { return peer.messages.size() == down.size(); }));
+  for (size_t i = 0; i < down.size(); ++i) EXPECT_TRUE(testing::Equal(peer.messages[i], down[i])) << i;
+}
+
+TEST(ControlTest, ManyThreadsMaySend) {
+  constexpr int kThreads = 4, kEach = 500;
+  RecordingServer handler;
+  auto server = StartServer(&handler);
+  RecordingClient peer;
+  auto client = StartClient(server->address(), &peer);
+  ASSERT_TRUE(peer.Until([&] { return peer.connected == 1; }));
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i) client->Send(HeartbeatMessage{.generation = t, .step = i});
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_TRUE(handler.Until([&] { return handler.messages.size() == kThreads * kEach; }));
+  std::vector<int64_t> next(kThreads, 0);
+  for (const auto& entry : handler.messages) {
+    const auto& heartbeat = std::get<HeartbeatMessage>(entry.second);
+    EXPECT_EQ(heartbeat.step, next[heartbeat.generation]++);
+  }
+}
+
+TEST(ControlTest, CloseDeliversWhatWasSentBefore) {
+  RecordingServer handler;
+  auto server = StartServer(&handler);
+  handler.reply = [&](Connection from, const WorkerMessage&) {
+    for (int i = 0; i < 100; ++i) server->Send(from, CommitMessage{1, i, {}});
+    server->Send(from, RefusedMessage{"stale", true});
+    server->Close(from);
+  };
+  RecordingClient peer;
+  auto client = StartClient(server->address(), &peer);
+  ASSERT_TRUE(peer.Until([&] { return peer.connected == 1; }));
+  client->Send(FinishedMessage{1});
+  ASSERT_TRUE(peer.Until([&] { return peer.disconnects.size() == 1; }));
+  ASSERT_EQ(peer.messages.size(), 101u);
+  EXPECT_EQ(std::get<RefusedMessage>(peer.messages.back()).reason, "stale");
+  ASSERT_TRUE(handler.Until([&] { return handler.lost.size() == 1; }));
+}
+
+TEST(ControlTest, ShutdownDeliversTheLastWords) {
+  RecordingServer handler;
+  auto server = StartServer(&handler);
+  RecordingClient peer;
+  auto client = StartClient(server->address(), &peer);
+  ASSERT_TRUE(peer.Until([&] { return peer.connected == 1; }));
+  client->Send(FinishedMessage{1});
+  ASSERT_TRUE(handler.Until([&] { return !handler.messages.empty(); }));
+  server->Send(handler.messages[0].first, EndMessage{0, "done"});
+  server->Shutdown(2000ms);
+  EXPECT_EQ(handler.lost.size(), 1u);
+  ASSERT_TRUE(peer.Until([&] { return !peer.messages.empty(); }));
+  EXPECT_EQ(std::get<EndMessage>(peer.messages[0]).reason, "done");
+}
+
+TEST(ControlTest, StopOfAClientDeliversWhatItSent) {
+  RecordingServer handler;
+  auto server = StartServer(&handler);
+  RecordingClient peer;
+  auto client = StartClient(server->address(), &peer);
+  ASSERT_TRUE(peer.Until([&] { return peer.connected == 1; }));
+  for (int i = 0; i < 200; ++i) client->Send(HeartbeatMessage{.step = i});
+  client->Stop(2000ms);
+  ASSERT_TRUE(handler.Until([&] { return handler.lost.size() == 1; }));
+  EXPECT_EQ(handler.messages.size(), 200u);
+  EXPECT_EQ(peer.disconnects.size(), 1u);
+}
+
+TEST(ControlTest, ClientComesBackWhenTheServerDoes) {
+  RecordingServer handler;
+  auto server = StartServer(&handler);
+  const std::string address = server->address();
+  RecordingClient peer;
+  auto client = StartClient(address, &peer);
+  for (int round = 1; round <= 3; ++round) {
+    ASSERT_TRUE(peer.Until([&] { return peer.connected == round; })) << round;
+    ASSERT_TRUE(client->Send(FinishedMessage{static_cast<uint64_t>(round)}));
+    ASSERT_TRUE(handler.Until([&] { return handler.messages.size() == static_cast<size_t>(round); }));
+    server = nullptr;
+    ASSERT_TRUE(peer.Until([&] { return peer.disconnects.size() == static_cast<size_t>(round); }));
+    EXPECT_FALSE(client->Send(FinishedMessage{99}));
+    std::this_thread::sleep_for(100ms);  // some attempts in vain
+    server = StartServer(&handler, {.address = address});
+    ASSERT_NE(server, nullptr);
+  }
+  EXPECT_FALSE(peer.failures.empty());
+}
+
+TEST(ControlTest, AttemptsAreSpacedOut) {
+  RecordingClient peer;
+  auto client = StartClient("127.0.0.1:1", &peer, {.first_backoff = 50ms, .max_backoff = 200ms});
+  std::this_thread::sleep_for(1000ms);
+  client->Stop();
+  // 50 + 100 + 200 + 200 + 200 + ... ms, each +-30%.
+  EXPECT_GE(peer.failures.size(), 4u);
+  EXPECT_LE(peer.failures.size(), 11u);
+  EXPECT_EQ(peer.connected, 0);
+}
+
+TEST(ControlTest, SecondServerOnTheSamePortSaysSo) {
+  RecordingServer handler;
+  auto server = StartServer(&handler);
+  const auto second = ControlServer::Start({.address = server->address()}, &handler);
+  ASSERT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("another coordinator"));
+}
+
+TEST(ControlTest, StatusIsFetched) {
+  RecordingServer handler;
+  handler.status = testing::RandomMessages(5).Status();
+  auto server = StartServer(&handler);
+  const auto status = FetchStatus({.address = server->address()});
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_TRUE(testing::Equal(*status, handler.status));
+}
+
+TEST(ControlTest, StatusOfNobodyFailsSoon) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto status = FetchStatus({.address = "127.0.0.1:1", .connect_timeout = 3000ms});
+  EXPECT_FALSE(status.ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 4s);
+}
+
+// The figure is printed; the bound only catches a gross mistake (Nagle's 40 ms, a polling loop).
+TEST(ControlTest, RoundTripIsShort) {
+  constexpr int kRounds = 2000;
+  RecordingServer handler;
+  auto server = StartServer(&handler);
+  handler.reply = [&](Connection from, const WorkerMessage&) { server->Send(from, CommitMessage{1, 1, {4, 4}}); };
+  RecordingClient peer;
+  auto client = StartClient(server->address(), &peer);
+  ASSERT_TRUE(peer.Until([&] { return peer.connected == 1; }));
+  std::vector<double> micros;
+  for (size_t i = 0; i < kRounds; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    client->Send(VoteMessage{.generation = 1, .step = static_cast<int64_t>(i)});
+    ASSERT_TRUE(peer.Until([&] { return peer.messages.size() > i; }));
+    micros.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count());
+  }
+  std::sort(micros.begin(), micros.end());
+  std::printf("vote to commit: median %.0f us, 90%% %.0f us, 99%% %.0f us\n", micros[kRounds / 2],
+              micros[kRounds * 9 / 10], micros[kRounds * 99 / 100]);
+  EXPECT_LT(micros[kRounds / 2], 10'000);
+}
+
+}  // namespace
+}  // namespace holdfast

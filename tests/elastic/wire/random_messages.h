@@ -1,0 +1,184 @@
+#pragma once
+// Messages with random contents inside the limits of the wire, and field-by-field comparison.
+
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "elastic/control/messages.h"
+#include "elastic/control/run_status.h"
+
+namespace holdfast::testing {
+
+class RandomMessages {
+ public:
+  explicit RandomMessages(uint64_t seed) : random_(seed) {}
+
+  /// Kind i is alternative i of the variant.
+  WorkerMessage Worker(size_t kind) {
+    switch (kind) {
+      case 0:
+        return JoinMessage{AMember(), StateClaim{AWorld(), Count(), Count()}, Word()};
+      case 1:
+        return HeartbeatMessage{Word(), Count(), APhase(), Word()};
+      case 2:
+        return RendezvousMessage{Word(), Bytes(5000)};
+      case 3:
+        return RecoveredMessage{Word(), Seconds(), Seconds(), Seconds(), Count()};
+      case 4:
+        return AVote();
+      case 5:
+        return FailureMessage{Word(), Count(), APhase(), Bytes(4096), Suspects(), Flip()};
+      case 6:
+        return ValidationMessage{Word(), Count(), Seconds() - 1};
+      case 7:
+        return FinishedMessage{Word()};
+      case 8:
+        return StopRequestMessage{static_cast<int>(Below(128))};
+      case 9:
+        return AgentHelloMessage{Bytes(256), Bytes(256), Count(), static_cast<int>(Below(65536))};
+      default:
+        return WorkerExitMessage{{Bytes(256), Word()}, Bytes(4096), Flip()};
+    }
+  }
+
+  CoordinatorMessage FromCoordinator(size_t kind) {
+    switch (kind) {
+      case 0:
+        return WorldMessage{AWorld(), AWorld(), Count(), Flip() ? Purpose::kTrain : Purpose::kStop, Counts()};
+      case 1:
+        return APeers();
+      case 2:
+        return CommitMessage{Word(), Count(), Counts()};
+      case 3:
+        return RefusedMessage{Bytes(4096), Flip()};
+      default:
+        return EndMessage{static_cast<int>(Below(256)), Bytes(4096)};
+    }
+  }
+
+  RunStatus Status() {
+    RunStatus status{Bytes(100), Bytes(4096), Word(), static_cast<int>(Below(65536)), Count(), Count(), {}};
+    for (uint64_t i = Below(5); i > 0; --i) {
+      status.workers.push_back({{Bytes(256), Word()},
+                                static_cast<int>(Below(100)) - 1,
+                                Bytes(256),
+                                Bytes(256),
+                                Count(),
+                                Count(),
+                                APhase(),
+                                Seconds(),
+                                Seconds(),
+                                Seconds(),
+                                Count()});
+    }
+    return status;
+  }
+
+  uint64_t Word() { return Flip() ? random_() : random_() % 3; }
+  uint64_t Below(uint64_t bound) { return random_() % bound; }
+  bool Flip() { return Below(2) == 0; }
+
+ private:
+  int64_t Count() {
+    constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+    return static_cast<int64_t>(Flip() ? Below(kMost) + 1 : Below(3));
+  }
+  double Seconds() { return static_cast<double>(Below(1 << 30)) / 1024; }
+  Phase APhase() { return static_cast<Phase>(Below(static_cast<uint64_t>(Phase::kIdle) + 1)); }
+  /// Any bytes, also none, also the most that is allowed.
+  std::string Bytes(size_t most) {
+    std::string bytes(Below(4) == 0 ? most : Below(20), '\0');
+    for (char& byte : bytes) byte = static_cast<char>(Below(256));
+    return bytes;
+  }
+  std::vector<int64_t> Counts() {
+    std::vector<int64_t> counts(Below(6));
+    for (int64_t& count : counts) count = Count();
+    return counts;
+  }
+  std::vector<int> Suspects() {
+    std::vector<int> ranks(Below(4));
+    for (int& rank : ranks) rank = static_cast<int>(Below(65536));
+    return ranks;
+  }
+  Member AMember() { return {{Bytes(256), Word()}, Bytes(256), Bytes(256), Count()}; }
+  World AWorld() {
+    World world{Word(), {}};
+    for (uint64_t i = Below(4); i > 0; --i) world.members.push_back(AMember());
+    return world;
+  }
+  VoteMessage AVote() {
+    VoteMessage vote{Word(),
+                     Count(),
+                     static_cast<uint32_t>(Word()),
+                     static_cast<uint32_t>(Word()),
+                     Seconds() - 1,
+                     Seconds(),
+                     Seconds(),
+                     Count(),
+                     {}};
+    for (uint64_t i = Below(6); i > 0; --i) vote.digests.push_back({static_cast<int32_t>(Below(INT32_MAX)), Word()});
+    return vote;
+  }
+  PeersMessage APeers() {
+    PeersMessage peers{Word(), {}};
+    for (uint64_t i = Below(5); i > 0; --i) peers.blobs.push_back(Bytes(3000));
+    return peers;
+  }
+
+  std::mt19937_64 random_;
+};
+
+inline auto Fields(const JoinMessage& m) { return std::tie(m.member, m.claim, m.config_digest); }
+inline auto Fields(const HeartbeatMessage& m) { return std::tie(m.generation, m.step, m.phase, m.progress); }
+inline auto Fields(const RendezvousMessage& m) { return std::tie(m.generation, m.blob); }
+inline auto Fields(const RecoveredMessage& m) {
+  return std::tie(m.generation, m.abort_seconds, m.rendezvous_seconds, m.transfer_seconds, m.bytes_received);
+}
+inline auto Fields(const VoteMessage& m) {
+  return std::tie(m.generation, m.step, m.loss_bits, m.grad_norm_bits, m.lr, m.compute_seconds, m.wait_seconds,
+                  m.microbatches, m.digests);
+}
+inline auto Fields(const FailureMessage& m) {
+  return std::tie(m.generation, m.step, m.phase, m.cause, m.suspects, m.fatal);
+}
+inline auto Fields(const ValidationMessage& m) { return std::tie(m.generation, m.step, m.loss); }
+inline auto Fields(const FinishedMessage& m) { return std::tie(m.generation); }
+inline auto Fields(const StopRequestMessage& m) { return std::tie(m.signal); }
+inline auto Fields(const AgentHelloMessage& m) { return std::tie(m.node, m.host, m.pid, m.num_workers); }
+inline auto Fields(const WorkerExitMessage& m) { return std::tie(m.id, m.cause, m.restarting); }
+inline auto Fields(const WorldMessage& m) {
+  return std::tie(m.world, m.source, m.committed_step, m.purpose, m.microbatches);
+}
+inline auto Fields(const PeersMessage& m) { return std::tie(m.generation, m.blobs); }
+inline auto Fields(const CommitMessage& m) { return std::tie(m.generation, m.step, m.microbatches); }
+inline auto Fields(const RefusedMessage& m) { return std::tie(m.reason, m.rejoin); }
+inline auto Fields(const EndMessage& m) { return std::tie(m.exit_code, m.reason); }
+inline auto Fields(const WorkerStatus& s) {
+  return std::tie(s.id, s.rank, s.node, s.host, s.pid, s.step, s.phase, s.seconds_since_heartbeat, s.seconds_in_phase,
+                  s.relative_compute_time, s.microbatches);
+}
+
+template <typename... Kinds>
+bool Equal(const std::variant<Kinds...>& a, const std::variant<Kinds...>& b) {
+  if (a.index() != b.index()) return false;
+  return std::visit(
+      [&b](const auto& kind) { return Fields(kind) == Fields(std::get<std::decay_t<decltype(kind)>>(b)); }, a);
+}
+
+inline bool Equal(const RunStatus& a, const RunStatus& b) {
+  const auto head = [](const RunStatus& s) {
+    return std::tie(s.state, s.detail, s.generation, s.world_size, s.committed_step, s.total_steps);
+  };
+  if (head(a) != head(b) || a.workers.size() != b.workers.size()) return false;
+  for (size_t i = 0; i < a.workers.size(); ++i) {
+    if (Fields(a.workers[i]) != Fields(b.workers[i])) return false;
+  }
+  return true;
+}
+
+}  // namespace holdfast::testing

@@ -1,0 +1,201 @@
+// holdfast coordinator, agent, status: the parts of a run over several machines, started by hand or by a scheduler.
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "elastic/wire/token.h"
+#include "elastic/worker/stop_signal.h"
+#include "framework/base/files.h"
+#include "framework/base/status.h"
+#include "framework/config/load.h"
+#include "tools/agent_host.h"
+#include "tools/command.h"
+#include "tools/connection_options.h"
+#include "tools/coordinator_host.h"
+#include "tools/status_text.h"
+#include "tools/training_session.h"
+
+namespace holdfast {
+namespace {
+
+constexpr size_t kMaxAddressBytes = 1024;
+
+struct RunArguments {
+  std::string config_path, run_dir;
+  std::vector<std::string> overrides;
+
+  void AddTo(CLI::App& command) {
+    command.add_option("CONFIG", config_path, "config file (YAML)")->required();
+    command.add_option("--set", overrides, "override a value: section.key=value")
+        ->type_name("KEY=VALUE")
+        ->allow_extra_args(false);
+    command.add_option("--run-dir", run_dir, "where everything is written; default runs/<run.name>");
+  }
+  RunDirectory Directory(const Config& config) const {
+    return RunDirectory(run_dir.empty() ? "runs/" + config.run.name : run_dir);
+  }
+};
+
+absl::StatusOr<int> UsageError(const absl::Status& status) {
+  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  return kExitUsage;
+}
+
+struct CoordinatorArguments {
+  RunArguments run;
+  std::string listen = "127.0.0.1:29400", token_file;
+  TlsFiles tls;
+  bool overwrite = false;
+};
+
+/// A new run directory, or the history of the run in it.
+absl::StatusOr<CoordinatorHistory> OpenRun(const Config& config, const RunDirectory& directory, bool overwrite) {
+  std::error_code error;
+  if (!overwrite && std::filesystem::exists(directory.coordinator_state(), error)) {
+    HF_ASSIGN_OR_RETURN(const CoordinatorHistory history, ReadCoordinatorHistory(directory));
+    if (history.recorded_step >= config.train.steps) {
+      return absl::AlreadyExistsError(
+          absl::StrCat(directory.root(), " holds a run that is done: choose another --run-dir, or pass --overwrite"));
+    }
+    return history;
+  }
+  HF_RETURN_IF_ERROR(OpenTrainingSession(config, /*workers_here=*/1, /*check_only=*/true).status());
+  HF_RETURN_IF_ERROR(directory.Create(overwrite));
+  HF_RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
+  return CoordinatorHistory{};
+}
+
+absl::StatusOr<int> Coordinate(const CoordinatorArguments& arguments) {
+  StopSignal stop_signal;  // before any other thread
+  const absl::StatusOr<Config> config = LoadConfig(arguments.run.config_path, arguments.run.overrides);
+  if (!config.ok()) return UsageError(config.status());
+  const RunDirectory directory = arguments.run.Directory(*config);
+  HF_ASSIGN_OR_RETURN(const CoordinatorHistory history, OpenRun(*config, directory, arguments.overwrite));
+  ControlServerOptions server{.address = arguments.listen, .token = "", .tls = arguments.tls};
+  HF_ASSIGN_OR_RETURN(server.token,
+                      arguments.token_file.empty() ? MakeRunToken(directory) : ReadTokenFile(arguments.token_file));
+  HF_ASSIGN_OR_RETURN(const auto host, CoordinatorHost::Start(*config, directory, history, server));
+  std::printf("listening at %s; run directory %s\n", host->address().c_str(), directory.root().c_str());
+  if (history.generation > 0) {
+    std::printf("goes on after step %d, generation %d\n", static_cast<int>(history.recorded_step),
+                static_cast<int>(history.generation));
+  }
+  std::fflush(stdout);
+  const std::stop_callback on_stop(stop_signal.token(), [&] { host->shell().RequestStop(stop_signal.received()); });
+  const CoordinatorShell::Outcome outcome = host->Wait();
+  if (outcome.exit_code != 0 && outcome.exit_code <= 128) return absl::InternalError(outcome.reason);
+  std::printf("%s\n", outcome.reason.c_str());
+  return outcome.exit_code;
+}
+
+struct AgentArguments {
+  RunArguments run;
+  ConnectionOptions connection;
+  std::string node = DefaultNode(), host = "127.0.0.1";
+  int64_t workers = 1;
+};
+
+absl::StatusOr<int> Supervise(const AgentArguments& arguments) {
+  StopSignal stop_signal;  // before any other thread
+  const absl::StatusOr<Config> config = LoadConfig(arguments.run.config_path, arguments.run.overrides);
+  if (!config.ok()) return UsageError(config.status());
+  const RunDirectory directory = arguments.run.Directory(*config);
+  HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(arguments.connection));
+  const AgentSettings settings{.node = arguments.node,
+                               .host = arguments.host,
+                               .coordinator = arguments.connection.coordinator,
+                               .config_path = arguments.run.config_path,
+                               .overrides = arguments.run.overrides,
+                               .connection = arguments.connection.Arguments(),
+                               .num_workers = arguments.workers};
+  AgentHost agent(*config, directory, settings, *link);
+  const std::stop_callback on_stop(stop_signal.token(), [&] { agent.Stop(stop_signal.received()); });
+  return agent.Wait();
+}
+
+struct StatusArguments {
+  std::string target, token_file;
+  TlsFiles tls;
+  bool watch = false, json = false;
+};
+
+/// `target` is a run directory with a coordinator's address in it, or that address.
+absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusArguments& arguments) {
+  ConnectionOptions connection{
+      .coordinator = arguments.target, .token_file = arguments.token_file, .tls = arguments.tls};
+  std::error_code error;
+  if (!std::filesystem::is_directory(arguments.target, error)) return connection;
+  const RunDirectory directory(arguments.target);
+  if (!std::filesystem::exists(directory.coordinator_address(), error)) {
+    return absl::NotFoundError(absl::StrCat("no coordinator is at work in ", arguments.target));
+  }
+  HF_ASSIGN_OR_RETURN(std::string address, ReadFile(directory.coordinator_address(), kMaxAddressBytes));
+  address.erase(address.find_last_not_of('\n') + 1);
+  connection.coordinator = address;
+  if (connection.token_file.empty() && std::filesystem::exists(directory.token(), error)) {
+    connection.token_file = directory.token();
+  }
+  return connection;
+}
+
+absl::StatusOr<int> ShowStatus(const StatusArguments& arguments) {
+  constexpr int kEvents = 8;
+  HF_ASSIGN_OR_RETURN(const ConnectionOptions connection, FindCoordinator(arguments));
+  HF_ASSIGN_OR_RETURN(const ControlClientOptions options, connection.ClientOptions());
+  while (true) {
+    HF_ASSIGN_OR_RETURN(const RunStatus status, FetchStatus(options));
+    if (arguments.watch) std::printf("\033[H\033[2J");
+    if (arguments.json) {
+      std::printf("%s\n", StatusJson(status).c_str());
+    } else {
+      std::printf("%s\n%s", StatusText(status).c_str(),
+                  LastEvents(RunDirectory(arguments.target).events(), kEvents).c_str());
+    }
+    std::fflush(stdout);
+    if (!arguments.watch) return kExitDone;
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+}
+
+}  // namespace
+
+void AddClusterCommands(CLI::App& parent, CommandBody& body) {
+  CLI::App* coordinator =
+      parent.add_subcommand("coordinator", "Decide for a run over several machines; the same command goes on with it");
+  auto coordinate = std::make_shared<CoordinatorArguments>();
+  coordinate->run.AddTo(*coordinator);
+  coordinator->add_option("--listen", coordinate->listen,
+                          "HOST[:PORT] to listen at; beyond loopback the run's token or TLS is asked for");
+  coordinator->add_option("--token-file", coordinate->token_file,
+                          "file with a secret, mode 0600; default: one is made in the run directory");
+  AddTlsOptions(*coordinator, coordinate->tls);
+  coordinator->add_flag("--overwrite", coordinate->overwrite, "replace the run that is in the run directory");
+  coordinator->callback([coordinate, &body] { body = [coordinate] { return Coordinate(*coordinate); }; });
+
+  CLI::App* agent = parent.add_subcommand("agent", "Start and watch the workers of one machine");
+  auto supervise = std::make_shared<AgentArguments>();
+  supervise->run.AddTo(*agent);
+  supervise->connection.AddTo(*agent);
+  agent->add_option("--workers", supervise->workers, "worker processes on this machine")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+  agent->add_option("--node", supervise->node, "name of this machine: what may fail together");
+  agent->add_option("--host", supervise->host, "address where workers of other machines reach those of this one");
+  agent->callback([supervise, &body] { body = [supervise] { return Supervise(*supervise); }; });
+
+  CLI::App* status = parent.add_subcommand("status", "The state of a run: world, workers, last events");
+  auto show = std::make_shared<StatusArguments>();
+  status->add_option("RUN", show->target, "run directory, or HOST:PORT of the coordinator")->required();
+  status->add_flag("--watch", show->watch, "again every second");
+  status->add_flag("--json", show->json, "for programs");
+  status->add_option("--token-file", show->token_file,
+                     "file with the run's secret; default: that of the run directory");
+  AddTlsOptions(*status, show->tls);
+  status->callback([show, &body] { body = [show] { return ShowStatus(*show); }; });
+}
+
+}  // namespace holdfast

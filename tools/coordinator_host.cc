@@ -1,0 +1,65 @@
+#include "tools/coordinator_host.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "elastic/wire/token.h"
+#include "framework/base/files.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+constexpr std::chrono::milliseconds kGoodbye{2000};  // for everybody to hear of the end
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(const Config& config,
+                                                                        const RunDirectory& directory,
+                                                                        const CoordinatorHistory& history,
+                                                                        const ControlServerOptions& options) {
+  std::unique_ptr<CoordinatorHost> host(new CoordinatorHost(directory));
+  HF_ASSIGN_OR_RETURN(host->shell_, CoordinatorShell::Create(config, directory, history, *host, nullptr));
+  HF_ASSIGN_OR_RETURN(host->server_, ControlServer::Start(options, host.get()));
+  HF_RETURN_IF_ERROR(WriteFileAtomically(directory.coordinator_address(), host->address() + "\n"));
+  return host;
+}
+
+CoordinatorHost::~CoordinatorHost() {
+  server_.reset();
+  unlink(directory_.coordinator_address().c_str());
+}
+
+CoordinatorShell::Outcome CoordinatorHost::Wait() {
+  const CoordinatorShell::Outcome outcome = shell_->Wait();
+  server_->Shutdown(kGoodbye);
+  return outcome;
+}
+
+void CoordinatorHost::Send(Connection to, const CoordinatorMessage& message) {
+  if (server_ != nullptr) server_->Send(to, message);
+}
+
+void CoordinatorHost::Close(Connection connection) {
+  if (server_ != nullptr) server_->Close(connection);
+}
+
+absl::StatusOr<std::string> MakeRunToken(const RunDirectory& directory) {
+  const int fd = open(directory.token().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0 && errno == EEXIST) return ReadTokenFile(directory.token());
+  if (fd < 0) return ErrnoToStatus(errno, absl::StrCat("cannot create ", directory.token()));
+  std::random_device random;
+  std::string token;
+  for (int i = 0; i < 8; ++i) absl::StrAppendFormat(&token, "%08x", random());
+  const bool written = write(fd, token.data(), token.size()) == static_cast<ssize_t>(token.size());
+  close(fd);
+  if (!written) return absl::ResourceExhaustedError(absl::StrCat("cannot write ", directory.token()));
+  return token;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,19 @@
+#pragma once
+// The state of a run, for people and for programs.
+
+#include <string>
+
+#include "elastic/control/run_status.h"
+
+namespace holdfast {
+
+/// A few lines and a table of workers.
+std::string StatusText(const RunStatus& status);
+/// One JSON object: state, detail, world_size, generation, committed_step, total_steps, and workers with id, rank,
+/// host, pid, step, phase, seconds_since_heartbeat, seconds_in_phase, relative_compute_time, microbatches.
+std::string StatusJson(const RunStatus& status);
+
+/// The last `count` lines of an events.jsonl, for people; empty if there is no such file.
+std::string LastEvents(const std::string& path, int count);
+
+}  // namespace holdfast

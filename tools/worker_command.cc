@@ -1,0 +1,60 @@
+// holdfast worker: one worker process, started by an agent.
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "elastic/worker/stop_signal.h"
+#include "framework/base/status.h"
+#include "framework/config/load.h"
+#include "tools/command.h"
+#include "tools/connection_options.h"
+#include "tools/training_session.h"
+
+namespace holdfast {
+namespace {
+
+struct Arguments {
+  std::string config_path, run_dir;
+  std::vector<std::string> overrides;
+  ConnectionOptions connection;
+  WorkerIdentity identity;
+  int64_t workers_here = 1;
+};
+
+absl::StatusOr<int> Work(const Arguments& arguments) {
+  StopSignal stop_signal;  // before any other thread
+  const absl::StatusOr<Config> config = LoadConfig(arguments.config_path, arguments.overrides);
+  if (!config.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(config.status().message()).c_str());
+    return kExitUsage;
+  }
+  HF_ASSIGN_OR_RETURN(const auto session, OpenTrainingSession(*config, arguments.workers_here));
+  HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(arguments.connection));
+  const std::stop_callback on_stop(stop_signal.token(),
+                                   [&] { link->Send(StopRequestMessage{stop_signal.received()}); });
+  const RunDirectory directory(arguments.run_dir);
+  const Worker::Exit exit = RunWorker(*config, directory, arguments.identity, *session, *link);
+  std::printf("%s\n", exit.reason.c_str());
+  return kExitDone;  // the run may have failed; this worker did what it was told
+}
+
+}  // namespace
+
+void AddWorkerCommand(CLI::App& parent, CommandBody& body) {
+  CLI::App* command = parent.add_subcommand("worker", "One worker process; started by an agent");
+  command->group("");  // not for people
+  auto arguments = std::make_shared<Arguments>();
+  command->add_option("CONFIG", arguments->config_path)->required();
+  command->add_option("--set", arguments->overrides)->allow_extra_args(false);
+  command->add_option("--run-dir", arguments->run_dir)->required();
+  command->add_option("--name", arguments->identity.name)->required();
+  command->add_option("--node", arguments->identity.node)->required();
+  command->add_option("--host", arguments->identity.host)->required();
+  command->add_option("--workers-here", arguments->workers_here);
+  arguments->connection.AddTo(*command);
+  command->callback([arguments, &body] { body = [arguments] { return Work(*arguments); }; });
+}
+
+}  // namespace holdfast

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 
@@ -13,7 +14,13 @@
 namespace holdfast {
 namespace {
 
-constexpr std::chrono::milliseconds kGrace{10'000};
+using std::chrono::milliseconds;
+
+constexpr milliseconds kGrace{10'000};  // for workers that know of the end
+constexpr milliseconds kNotice{2'000};  // for a stop of the whole run to show
+constexpr milliseconds kLongNotice{30'000};
+constexpr milliseconds kLookInterval{100};
+constexpr std::chrono::hours kPatience{24};  // saving takes as long as it takes
 
 std::string HostName() {
   char name[256] = {};
@@ -28,8 +35,8 @@ std::string DefaultNode() {
 }
 
 AgentHost::AgentHost(const Config& config, const RunDirectory& directory, const AgentSettings& settings,
-                     ControlLink& link)
-    : settings_(settings), link_(link), running_(settings.num_workers) {
+                     ControlLink& link, LookFn look)
+    : settings_(settings), link_(link), look_(std::move(look)), running_(settings.num_workers) {
   link_.Start(*this);
   const Agent::Options options{.max_restarts = config.elastic.max_restarts};
   agent_ = std::make_unique<Agent>(options, Commands(config, directory), [this](const WorkerExit& e) { OnExit(e); });
@@ -89,7 +96,7 @@ void AgentHost::OnMessage(const CoordinatorMessage& message) {
   const auto* end = std::get_if<EndMessage>(&message);
   if (end == nullptr) return;
   const std::lock_guard lock(mutex_);
-  if (!exit_code_.has_value()) exit_code_ = end->exit_code;
+  if (!end_.has_value()) end_ = *end;
   changed_.notify_all();
 }
 
@@ -97,27 +104,73 @@ void AgentHost::OnExit(const WorkerExit& exit) {
   link_.Send(
       WorkerExitMessage{.id = {exit.name, exit.incarnation}, .cause = exit.cause, .restarting = exit.restarting});
   if (exit.restarting) return;
+  if (exit.exit_code != 0) std::fprintf(stderr, "error: worker %s: %s\n", exit.name.c_str(), exit.cause.c_str());
   const std::lock_guard lock(mutex_);
   last_exit_code_ = exit.exit_code;
   --running_;
   changed_.notify_all();
 }
 
-int AgentHost::Wait() {
+EndMessage AgentHost::Wait() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return exit_code_.has_value() || running_ == 0; });
-  // Workers hear of the end as well; give the coordinator's word to us the time it needs.
-  changed_.wait_for(lock, std::chrono::seconds(2), [&] { return exit_code_.has_value(); });
-  const int exit_code = exit_code_.value_or(last_exit_code_);
+  changed_.wait(lock, [&] { return end_.has_value() || running_ == 0 || stop_signal_ != 0; });
+  const int stop_signal = stop_signal_;
+  if (stop_signal != 0 && !end_.has_value() && running_ > 0) {
+    lock.unlock();
+    Depart();
+    lock.lock();
+  }
+  // Workers hear of the end as well, and may be gone first; give the coordinator's word to us the time it needs.
+  if (running_ == 0) changed_.wait_for(lock, kNotice, [&] { return end_.has_value(); });
+  EndMessage end{last_exit_code_, "all workers have failed"};
+  if (end_.has_value()) {
+    end = *end_;
+  } else if (stop_signal != 0) {
+    end = {128 + stop_signal, absl::StrCat("node ", settings_.node, " has left the run")};
+  } else if (last_exit_code_ == 0) {
+    end = {1, "the workers have ended with the run, but the coordinator did not say how"};
+  }
   lock.unlock();
   agent_->Stop(SIGTERM, kGrace);
-  return exit_code;
+  return end;
 }
 
 void AgentHost::Stop(int signal) {
   const std::lock_guard lock(mutex_);
-  if (!exit_code_.has_value()) exit_code_ = 128 + signal;
+  stop_signal_ = signal;
   changed_.notify_all();
+}
+
+/// Of the run, or of all workers here.
+bool AgentHost::Ended(std::unique_lock<std::mutex>& lock, milliseconds timeout) {
+  return changed_.wait_for(lock, timeout, [&] { return end_.has_value() || running_ == 0; });
+}
+
+// Whoever has no more patience sends a second signal, which ends this process, and with it the workers, at once.
+void AgentHost::Depart() {
+  const auto start = std::chrono::steady_clock::now();
+  while (true) {
+    const auto run = look_();
+    const auto since = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
+    const Departure decision = DecideDeparture(run, settings_.node, since);
+    if (decision == Departure::kLeave) return agent_->Stop(SIGKILL, milliseconds(0));
+    // On SIGTERM workers ask the coordinator for a stop, and end when the run has.
+    if (decision == Departure::kStopRun) return agent_->Stop(SIGTERM, kPatience);
+    std::unique_lock lock(mutex_);
+    if (Ended(lock, decision == Departure::kStay ? kPatience : kLookInterval)) return;
+  }
+}
+
+Departure DecideDeparture(const absl::StatusOr<RunStatus>& run, const std::string& node, milliseconds since_signal) {
+  const bool patient = since_signal < kNotice;
+  if (!run.ok()) return patient ? Departure::kWait : Departure::kLeave;
+  if (run->state == "finishing" || run->state == "ended") return Departure::kStay;
+  if (patient) return Departure::kWait;
+  const bool others = std::any_of(run->workers.begin(), run->workers.end(),
+                                  [&](const WorkerStatus& worker) { return worker.node != node; });
+  if (!others) return Departure::kStopRun;
+  // While a world is being made, it may be the last one.
+  return run->state == "training" || since_signal >= kLongNotice ? Departure::kLeave : Departure::kWait;
 }
 
 }  // namespace holdfast

@@ -1,15 +1,20 @@
 #pragma once
 // An agent and its line to the coordinator: starts the workers of this machine, reports their exits, and ends when the
-// run does.
+// run does. An agent that is stopped leaves the run, and the others go on without its machine. Where there are no
+// others, or where the whole run is being stopped (a scheduler sends its signal to everybody), it stays for the end.
 
+#include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "elastic/agent/agent.h"
 #include "elastic/control/control_link.h"
+#include "elastic/control/run_status.h"
 #include "framework/config/config.h"
 #include "framework/metrics/run_directory.h"
 
@@ -25,15 +30,30 @@ struct AgentSettings {
   int64_t num_workers = 1;
 };
 
+/// What an agent does that was asked to stop some time ago.
+enum class Departure {
+  kWait,     // looks again soon
+  kLeave,    // kills its workers and goes; the run goes on without them
+  kStopRun,  // there is nobody to leave the run to: has the run stopped, and stays for its end
+  kStay,     // the run is ending: stays for its end
+};
+Departure DecideDeparture(const absl::StatusOr<RunStatus>& run, const std::string& node,
+                          std::chrono::milliseconds since_signal);
+
 class AgentHost final : public ControlLinkHandler {
  public:
-  /// Starts the workers. `config`, `directory` and `link` must outlive the host.
-  AgentHost(const Config& config, const RunDirectory& directory, const AgentSettings& settings, ControlLink& link);
+  using LookFn = std::function<absl::StatusOr<RunStatus>()>;
+
+  /// Starts the workers. `config`, `directory` and `link` must outlive the host. `look` asks the coordinator for the
+  /// state of the run; needed where Stop is called.
+  AgentHost(const Config& config, const RunDirectory& directory, const AgentSettings& settings, ControlLink& link,
+            LookFn look = nullptr);
   ~AgentHost() override;
 
-  /// Waits for the end of the run, or for all workers to be given up; then for the workers to be gone. The exit code.
-  int Wait();
-  /// Ends the workers, and Wait.
+  /// Waits for the end of the run, or for all workers to be given up; then for the workers to be gone. Exit code and
+  /// reason.
+  EndMessage Wait();
+  /// Makes Wait return soon, with 128 + signal; see above.
   void Stop(int signal);
 
   void OnConnected() override;
@@ -43,15 +63,18 @@ class AgentHost final : public ControlLinkHandler {
  private:
   std::vector<ChildCommand> Commands(const Config& config, const RunDirectory& directory) const;
   void OnExit(const WorkerExit& exit);
+  void Depart();
+  bool Ended(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds timeout);
 
   AgentSettings settings_;
   ControlLink& link_;
+  const LookFn look_;
   std::mutex mutex_;
   std::condition_variable changed_;
   // Under mutex_:
-  std::optional<int> exit_code_;
+  std::optional<EndMessage> end_;
   int64_t running_;
-  int last_exit_code_ = 0;
+  int last_exit_code_ = 0, stop_signal_ = 0;
 
   std::unique_ptr<Agent> agent_;
 };

@@ -1,5 +1,6 @@
 // holdfast coordinator, agent, status: the parts of a run over several machines, started by hand or by a scheduler.
 
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -24,6 +25,7 @@ namespace holdfast {
 namespace {
 
 constexpr size_t kMaxAddressBytes = 1024;
+constexpr std::chrono::seconds kLookTimeout{1};  // of an agent that wants to leave
 
 struct RunArguments {
   std::string config_path, run_dir;
@@ -113,9 +115,20 @@ absl::StatusOr<int> Supervise(const AgentArguments& arguments) {
                                .overrides = arguments.run.overrides,
                                .connection = arguments.connection.Arguments(),
                                .num_workers = arguments.workers};
-  AgentHost agent(*config, directory, settings, *link);
+  HF_ASSIGN_OR_RETURN(ControlClientOptions client, arguments.connection.ClientOptions());
+  client.connect_timeout = kLookTimeout;
+  std::printf("node %s: workers %d, coordinator %s, logs in %s\n", arguments.node.c_str(),
+              static_cast<int>(arguments.workers), arguments.connection.coordinator.c_str(), directory.logs().c_str());
+  std::fflush(stdout);
+  AgentHost agent(*config, directory, settings, *link, [client] { return FetchStatus(client); });
   const std::stop_callback on_stop(stop_signal.token(), [&] { agent.Stop(stop_signal.received()); });
-  return agent.Wait();
+  const EndMessage end = agent.Wait();
+  if (end.exit_code == 0 || end.exit_code > 128) {
+    std::printf("%s\n", end.reason.c_str());
+  } else {
+    std::fprintf(stderr, "error: %s\n", end.reason.c_str());
+  }
+  return end.exit_code;
 }
 
 struct StatusArguments {

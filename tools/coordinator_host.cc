@@ -24,7 +24,12 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(const Co
                                                                         const CoordinatorHistory& history,
                                                                         const ControlServerOptions& options) {
   std::unique_ptr<CoordinatorHost> host(new CoordinatorHost(directory));
-  HF_ASSIGN_OR_RETURN(host->shell_, CoordinatorShell::Create(config, directory, history, *host, nullptr));
+  HF_ASSIGN_OR_RETURN(host->alerts_, RunAlerts::Create(config, [&host = *host](const RunEvent& event) {
+                        if (host.shell_ != nullptr) host.shell_->Report(event);
+                      }));
+  HF_ASSIGN_OR_RETURN(
+      host->shell_, CoordinatorShell::Create(config, directory, history, *host,
+                                             [&host = *host](const RunEvent& event) { host.alerts_->OnEvent(event); }));
   HF_ASSIGN_OR_RETURN(host->server_, ControlServer::Start(options, host.get()));
   HF_RETURN_IF_ERROR(WriteFileAtomically(directory.coordinator_address(), host->address() + "\n"));
   return host;
@@ -32,6 +37,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(const Co
 
 CoordinatorHost::~CoordinatorHost() {
   server_.reset();
+  if (alerts_ != nullptr) alerts_->Finish();
   unlink(directory_.coordinator_address().c_str());
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// A coordinator that workers of other processes reach: shell and server in one place.
+// A coordinator that workers of other processes reach: shell, server and alerts in one place.
 
 #include <memory>
 #include <string>
@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "elastic/coordinator/coordinator_shell.h"
 #include "elastic/wire/control_server.h"
+#include "tools/run_alerts.h"
 
 namespace holdfast {
 
@@ -34,6 +35,7 @@ class CoordinatorHost final : public ControlHandler, public CoordinatorPort {
   explicit CoordinatorHost(const RunDirectory& directory) : directory_(directory) {}
 
   const RunDirectory& directory_;
+  std::unique_ptr<RunAlerts> alerts_;  // reports failures to the shell
   std::unique_ptr<CoordinatorShell> shell_;
   std::unique_ptr<ControlServer> server_;  // calls the shell
 };

@@ -8,10 +8,11 @@ set -euo pipefail
 # shellcheck source=tools/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-asan_rooms=(kernels framework/config framework/data framework/metrics framework/tensor checkpoint models)
+asan_rooms=(kernels framework/config framework/data framework/metrics framework/parallel framework/tensor checkpoint models
+  elastic/control elastic/wire elastic/alerts)
 # Rooms that compute through oneDNN are left out: its OpenMP runtime is not instrumented, so each barrier looks like a
-# race.
-tsan_rooms=(framework/base framework/data framework/comm)
+# race. So are those that talk through gRPC and Gloo, for the same reason.
+tsan_rooms=(framework/base framework/data framework/comm elastic/agent elastic/alerts)
 
 setup=1 asan=1 tsan=1 cuda=1 filter=()
 for argument in "$@"; do
@@ -79,7 +80,7 @@ if ((tsan == 1)); then
   phase tsan "${tsan_rooms[@]}"
   personality=()
 fi
-if ((cuda == 1)) && has_cuda; then phase cuda kernels/cuda; fi
+if ((cuda == 1)) && has_cuda; then phase cuda kernels/cuda framework/comm/cuda; fi
 
 echo "== summary"
 printf '%s\n' "${summary[@]}"

@@ -17,6 +17,7 @@
 #include "models/sampler.h"
 #include "tools/command.h"
 #include "tools/loss_plot.h"
+#include "tools/run_alerts.h"
 #include "tools/session.h"
 #include "tools/train_with_workers.h"
 #include "tools/training_session.h"
@@ -66,11 +67,20 @@ absl::Status PrintSample(const Config& config, const RunDirectory& directory, st
 absl::StatusOr<CoordinatorShell::Outcome> TrainHere(const Config& config, const RunDirectory& directory,
                                                     TrainingSession& session, const StopSignal& stop_signal) {
   InProcessLink link;
-  HF_ASSIGN_OR_RETURN(const auto coordinator, CoordinatorShell::Create(config, directory, {}, link, nullptr));
+  CoordinatorShell* shell = nullptr;
+  HF_ASSIGN_OR_RETURN(const auto alerts, RunAlerts::Create(config, [&shell](const RunEvent& event) {
+                        if (shell != nullptr) shell->Report(event);
+                      }));
+  HF_ASSIGN_OR_RETURN(const auto coordinator,
+                      CoordinatorShell::Create(config, directory, {}, link,
+                                               [&alerts = *alerts](const RunEvent& event) { alerts.OnEvent(event); }));
+  shell = coordinator.get();
   link.Attach(*coordinator);
   const std::stop_callback on_stop(stop_signal.token(), [&] { coordinator->RequestStop(stop_signal.received()); });
   RunWorker(config, directory, {}, session, link);
-  return coordinator->Wait();
+  const CoordinatorShell::Outcome outcome = coordinator->Wait();
+  alerts->Finish();
+  return outcome;
 }
 
 absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory,

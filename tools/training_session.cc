@@ -37,10 +37,12 @@ uint64_t NewIncarnation() {
   return (uint64_t{random()} << 32 | random()) >> 1 | 1;  // room to count up from, and not 0
 }
 
-/// A test's knob; see WorkerParts.
-std::chrono::milliseconds SlowdownFromEnvironment() {
+/// A test's knob (see WorkerParts): of all workers, or of the one that is named.
+std::chrono::milliseconds SlowdownFromEnvironment(const std::string& worker) {
   const char* text = std::getenv("HOLDFAST_TEST_SLOWDOWN_MS");
-  return std::chrono::milliseconds(text == nullptr ? 0 : std::atoll(text));
+  const char* only = std::getenv("HOLDFAST_TEST_SLOW_WORKER");
+  if (text == nullptr || (only != nullptr && worker != only)) return {};
+  return std::chrono::milliseconds(std::atoll(text));
 }
 
 std::string HostName() {
@@ -80,7 +82,7 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
   parts.validation = session.validation.has_value() ? &*session.validation : nullptr;
   parts.shell = &shell;
   parts.host = identity.host;
-  parts.slowdown = SlowdownFromEnvironment();
+  parts.slowdown = SlowdownFromEnvironment(identity.name);
   parts.save_model = [&](const ReadWeightsFn& read) {
     return SaveWeights(directory.model(), config, session.model->layout(), read);
   };

@@ -36,6 +36,10 @@ absl::StatusOr<int> Work(const Arguments& arguments) {
                                    [&] { link->Send(StopRequestMessage{stop_signal.received()}); });
   const RunDirectory directory(arguments.run_dir);
   const Worker::Exit exit = RunWorker(*config, directory, arguments.identity, *session, *link);
+  if (exit.refused) {
+    std::fprintf(stderr, "error: %s\n", exit.reason.c_str());
+    return kExitUsage;
+  }
   std::printf("%s\n", exit.reason.c_str());
   return kExitDone;  // the run may have failed; this worker did what it was told
 }

@@ -18,16 +18,21 @@ namespace {
 constexpr int kUsageExit = 2;
 constexpr std::chrono::milliseconds kPoll{50};  // bounds the wait where there is no descriptor to wait for
 
+std::string DescribeExit(int wait_status) {
+  if (!WIFSIGNALED(wait_status)) return absl::StrCat("exit code ", WEXITSTATUS(wait_status));
+  const int signal = WTERMSIG(wait_status);
+  return absl::StrCat("killed by signal ", signal, " (", strsignal(signal), ")");
+}
+
+/// Whether the last line of its log says why. Who is killed from outside has no last words.
+bool SaysWhy(int wait_status) {
+  if (WIFEXITED(wait_status)) return WEXITSTATUS(wait_status) != 0;
+  return WTERMSIG(wait_status) != SIGKILL && WTERMSIG(wait_status) != SIGTERM;
+}
+
 std::string CauseOf(int wait_status, const std::string& last_line) {
-  std::string cause;
-  if (WIFSIGNALED(wait_status)) {
-    cause = absl::StrCat("killed by signal ", WTERMSIG(wait_status), " (", strsignal(WTERMSIG(wait_status)), ")");
-  } else {
-    cause = absl::StrCat("exit code ", WEXITSTATUS(wait_status));
-  }
-  return last_line.empty() || (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0)
-             ? cause
-             : absl::StrCat(cause, ": ", last_line);
+  const std::string cause = DescribeExit(wait_status);
+  return last_line.empty() || !SaysWhy(wait_status) ? cause : absl::StrCat(cause, ": ", last_line);
 }
 
 /// Random, so that no two agents give the same; with room to count up from, and never 0.
@@ -65,7 +70,7 @@ Agent::~Agent() {
   close(wake_fd_);
 }
 
-void Agent::Wake() {
+void Agent::Wake() const {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof(one));
 }
@@ -140,17 +145,17 @@ void Agent::HandleExit(Worker& worker, int wait_status) {
   exit.restarting = !stopping_ && !IsFinal(wait_status) && worker.restarts < options_.max_restarts;
   if (exit.restarting) {
     ++worker.restarts;
-    std::chrono::milliseconds backoff{0};
-    if (Clock::now() - worker.started < options_.short_life) {
-      const int64_t doublings = std::min<int64_t>(worker.short_lives++, 20);
-      if (doublings > 0)
-        backoff = std::min(options_.max_backoff, options_.first_backoff * (int64_t{1} << (doublings - 1)));
-    } else {
-      worker.short_lives = 0;
-    }
-    worker.restart_at = Clock::now() + backoff;
+    worker.restart_at = Clock::now() + Backoff(worker);
   }
   on_exit_(exit);
+}
+
+std::chrono::milliseconds Agent::Backoff(Worker& worker) const {
+  constexpr int64_t kMostDoublings = 20;
+  if (Clock::now() - worker.started >= options_.short_life) worker.short_lives = 0;
+  const int64_t doublings = std::min(worker.short_lives++, kMostDoublings);
+  if (doublings == 0) return std::chrono::milliseconds(0);
+  return std::min(options_.max_backoff, options_.first_backoff * (int64_t{1} << (doublings - 1)));
 }
 
 bool Agent::AllEnded() const {
@@ -178,7 +183,7 @@ void Agent::Stop(int signal, std::chrono::milliseconds grace) {
   {
     const std::lock_guard lock(mutex_);
     for (Worker& worker : workers_) {
-      if (worker.process.has_value()) worker.process->Signal(SIGKILL);
+      if (worker.process.has_value()) worker.process->KillGroup();
     }
   }
   std::unique_lock lock(mutex_);

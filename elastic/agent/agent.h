@@ -75,8 +75,10 @@ class Agent {
   void StartWorker(Worker& worker);
   void Reap(Worker& worker);
   void HandleExit(Worker& worker, int wait_status);
+  /// None for the first restart after a life of some length, then doubling.
+  std::chrono::milliseconds Backoff(Worker& worker) const;
   bool AllEnded() const;
-  void Wake();
+  void Wake() const;
 
   const Options options_;
   std::function<void(const WorkerExit&)> on_exit_;

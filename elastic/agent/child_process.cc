@@ -13,9 +13,8 @@
 #include <csignal>
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "framework/base/status.h"
-
-extern char** environ;
 
 namespace holdfast {
 namespace {
@@ -35,7 +34,7 @@ std::vector<std::string> Environment(const ChildCommand& command) {
   for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
   for (const auto& [name, value] : command.environment) {
     std::erase_if(environment, [&, &name = name](const std::string& entry) { return entry.rfind(name + "=", 0) == 0; });
-    environment.push_back(name + "=" + value);
+    environment.push_back(absl::StrCat(name, "=", value));
   }
   return environment;
 }
@@ -45,19 +44,29 @@ std::vector<std::string> Environment(const ChildCommand& command) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kExecFailed);  // it died before it could tie us to it
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
   struct sigaction standard {};
   standard.sa_handler = SIG_DFL;
   for (int signal = 1; signal < NSIG; ++signal) sigaction(signal, &standard, nullptr);
+  sigset_t none;  // only now: a signal that waits must not find our handlers
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
   dup2(log, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
   const int null = open("/dev/null", O_RDONLY);
   dup2(null, STDIN_FILENO);
   syscall(SYS_close_range, 3u, ~0u, 0u);
   execve(argv[0], argv, environment);
+  constexpr char kMessage[] = "cannot execute the worker's binary\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
   _exit(kExecFailed);
+}
+
+// A log holds anything; what is quoted from it goes into JSON and onto consoles.
+std::string Printable(std::string text) {
+  for (char& c : text) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return text;
 }
 
 }  // namespace
@@ -72,11 +81,13 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildCommand& command) {
   std::vector<std::string> arguments = command.argv, environment = Environment(command);
   const std::vector<char*> argv = Pointers(arguments), envp = Pointers(environment);
   const int parent = getpid();
-  child.pid_ = fork();
-  if (child.pid_ == 0) BecomeChild(parent, log, argv.data(), envp.data());
+  const int pid = fork();
+  if (pid == 0) BecomeChild(parent, log, argv.data(), envp.data());
   const int error = errno;
   close(log);
-  if (child.pid_ < 0) return ErrnoToStatus(error, absl::StrCat("cannot start ", command.argv[0]));
+  child.pid_ = pid;
+  if (pid > 0) setpgid(pid, pid);  // as the child does: whoever comes first
+  if (pid < 0) return ErrnoToStatus(error, absl::StrCat("cannot start ", command.argv[0]));
   child.exit_fd_ = static_cast<int>(syscall(SYS_pidfd_open, child.pid_, 0));
   return child;
 }
@@ -91,8 +102,9 @@ ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
 
 ChildProcess::~ChildProcess() {
   if (pid_ > 0) {
-    Signal(SIGKILL);
-    waitpid(pid_, nullptr, 0);
+    KillGroup();
+    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
   }
   if (exit_fd_ >= 0) close(exit_fd_);
 }
@@ -101,9 +113,21 @@ void ChildProcess::Signal(int signal) const {
   if (pid_ > 0) kill(pid_, signal);
 }
 
+void ChildProcess::KillGroup() const {
+  if (pid_ <= 0) return;
+  kill(-pid_, SIGKILL);
+  kill(pid_, SIGKILL);
+}
+
 std::optional<int> ChildProcess::TryWait() {
+  if (pid_ <= 0) return std::nullopt;
+  siginfo_t info{};
+  if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) {
+    return std::nullopt;
+  }
+  KillGroup();  // what it has started ends with it; while it is not reaped, nobody else can have its number
   int status = 0;
-  if (pid_ <= 0 || waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
+  if (waitpid(pid_, &status, WNOHANG) != pid_) return std::nullopt;
   pid_ = -1;
   return status;
 }
@@ -118,8 +142,8 @@ std::string ChildProcess::LastLogLine() const {
   file.seekg(first);
   file.read(tail.data(), size - first);
   tail.erase(tail.find_last_not_of(" \r\n\t") + 1);
-  tail.erase(0, tail.find_last_of('\n') + 1);
-  return tail.substr(0, kMaxLineBytes);
+  tail.erase(0, tail.find_last_of("\r\n") + 1);  // a progress bar ends its lines with \r
+  return Printable(tail.substr(0, kMaxLineBytes));
 }
 
 }  // namespace holdfast

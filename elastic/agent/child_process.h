@@ -32,9 +32,11 @@ class ChildProcess {
   /// Becomes readable when the process has ended; -1 if the kernel has no such thing.
   int exit_fd() const { return exit_fd_; }
   void Signal(int signal) const;
-  /// The status waitpid gives, once it has ended.
+  /// SIGKILL to it and to whatever it has started.
+  void KillGroup() const;
+  /// The status waitpid gives, once it has ended. What it has started is killed then.
   std::optional<int> TryWait();
-  /// The last line it has written to its log, shortened; empty if none.
+  /// The last line it has written to its log that is not empty, shortened, in printable ASCII; empty if there is none.
   std::string LastLogLine() const;
 
  private:

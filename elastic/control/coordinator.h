@@ -29,6 +29,7 @@
 #include "elastic/control/open_world.h"
 #include "elastic/control/roster.h"
 #include "elastic/control/run_status.h"
+#include "elastic/control/state_source.h"
 #include "elastic/control/straggler.h"
 #include "elastic/control/worker_history.h"
 #include "elastic/control/world_decision.h"
@@ -130,7 +131,7 @@ class Coordinator {
   void Handle(Connection from, const WorkerExitMessage& exit);
   bool MayJoin(Connection from, const JoinMessage& join);
   bool MakeRoom(Connection from, const JoinMessage& join);
-  bool HasStaleClaim(const JoinMessage& join) const;
+  bool HasStaleClaim(const WorkerId& id, const StateClaim& claim) const;
   void Refuse(Connection to, const std::string& reason, bool rejoin);
   enum class Leave { kGone, kClosed, kRefused };
   void Remove(const std::string& name, const std::string& cause, Leave how);
@@ -139,7 +140,9 @@ class Coordinator {
 
   // coordinator_world.cc: from one world to the next.
   void Advance();
+  bool MayDecide() const;
   void ResolveClaims();
+  void AdoptSource(const StateSource& found);
   void Publish(const WorldDecision& decision);
   WorldQuestion Question() const;
   std::vector<int64_t> FirstMicrobatches(const std::vector<Member>& members) const;
@@ -192,7 +195,7 @@ class Coordinator {
   std::string reason_;       // for the next world
   double detect_seconds_ = 0;
   bool had_world_ = false, had_to_wait_ = false, published_ = false;
-  Instant last_publish_{0}, last_join_{0};
+  Instant last_publish_{0}, last_join_{0}, last_decision_{0};
   int64_t last_size_ = 0;
   std::optional<Instant> first_join_, first_claim_, missing_since_, first_newcomer_;
   int64_t arrivals_ = 0, disputes_ = 0, last_validation_ = -1;

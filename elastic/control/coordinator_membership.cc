@@ -44,7 +44,7 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
   JoinedWorker worker;
   worker.connection = from;
   worker.member = join.member;
-  worker.holds_state = !claims_open_ && ClaimHolds({join.member.id, join.claim}, source_, committed_);
+  worker.holds_state = !claims_open_ && RankHeld(join.member.id, join.claim, source_, committed_) >= 0;
   if (claims_open_) worker.claim = join.claim;
   worker.arrival = ++arrivals_;
   worker.joined = worker.heard = worker.progressed = last_join_ = now_;
@@ -101,19 +101,18 @@ bool Coordinator::MakeRoom(Connection from, const JoinMessage& join) {
     actions_.push_back(CloseAction{from});
     return false;
   }
-  if (HasStaleClaim(join)) {
+  if (HasStaleClaim(join.member.id, join.claim)) {
     Refuse(from, absl::StrCat("the state that ", id.name, " holds is not that of step ", committed_), true);
     return false;
   }
   return true;
 }
 
-bool Coordinator::HasStaleClaim(const JoinMessage& join) const {
+bool Coordinator::HasStaleClaim(const WorkerId& id, const StateClaim& claim) const {
   if (claims_open_) return false;
-  const StateClaim& claim = join.claim;
   if (committed_ == 0) return claim.world.generation != 0;
-  if (ClaimHolds({join.member.id, claim}, source_, committed_)) return false;
-  return !IsEmpty(claim) || source_.RankOf(join.member.id) >= 0;
+  if (RankHeld(id, claim, source_, committed_) >= 0) return false;
+  return !IsEmpty(claim) || source_.RankOf(id) >= 0;
 }
 
 void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {

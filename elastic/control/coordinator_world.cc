@@ -14,8 +14,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSettle{100};  // so that several newcomers make one world
-// A burst of losses must not make a burst of worlds, each of which is told to everybody.
-constexpr std::chrono::microseconds kRestPerMember{100};
 
 std::string NamesOf(const std::vector<Member>& members) {
   return absl::StrJoin(members, ", ",
@@ -32,7 +30,8 @@ void Coordinator::Advance() {
     return;
   }
   if (open_.has_value()) RetryFailed();
-  if (open_.has_value()) return;
+  if (open_.has_value() || !MayDecide()) return;
+  last_decision_ = now_;
   ResolveClaims();
   if (ended_ || claims_open_) return;
   const WorldDecision decision = DecideWorld(options_.elastic, options_.parallel, Question());
@@ -47,6 +46,16 @@ void Coordinator::Advance() {
   } else if (!MustWaitForOthers(decision.members.size())) {
     Publish(decision);
   }
+}
+
+// A burst of losses must not make a burst of worlds, each of which is told to everybody; nor is everything weighed anew
+// for each of a thousand that join. What is put off is done with one of the next events, at the latest the next tick.
+bool Coordinator::MayDecide() const {
+  constexpr std::chrono::microseconds kRestPerWorker{100};
+  const auto workers = static_cast<int64_t>(roster_.workers().size());
+  if (had_world_ && now_ - last_publish_ < kRestPerWorker * last_size_) return false;
+  return !(had_to_wait_ || claims_open_) || last_decision_ == Instant{0} ||
+         now_ - last_decision_ >= kRestPerWorker * workers;
 }
 
 bool Coordinator::NobodyHoldsState() const {
@@ -76,7 +85,6 @@ WorldQuestion Coordinator::Question() const {
 }
 
 bool Coordinator::MustWaitForOthers(size_t members) const {
-  if (had_world_ && now_ - last_publish_ < kRestPerMember * last_size_) return true;
   const bool full = static_cast<int64_t>(members) >= options_.elastic.most_workers() ||
                     (!had_world_ && static_cast<int64_t>(members) >= options_.elastic.workers);
   return had_to_wait_ && !full && !Ending() && now_ - last_join_ < kSettle;
@@ -86,7 +94,7 @@ bool Coordinator::MustWaitForOthers(size_t members) const {
 void Coordinator::ResolveClaims() {
   if (!claims_open_) return;
   std::vector<ClaimOf> claims;
-  for (const auto& [name, worker] : roster_.workers()) claims.push_back({worker.member.id, worker.claim});
+  for (const auto& [name, worker] : roster_.workers()) claims.push_back({worker.member.id, &worker.claim});
   const StateSource found = FindStateSource(claims, options_.recorded_step, options_.parallel);
   const milliseconds settle(options_.elastic.heartbeat_timeout_ms);
   const bool settled = found.complete || (first_claim_.has_value() && now_ - *first_claim_ >= settle);
@@ -99,13 +107,17 @@ void Coordinator::ResolveClaims() {
     }
     return;
   }
+  AdoptSource(found);
+}
+
+void Coordinator::AdoptSource(const StateSource& found) {
   claims_open_ = false;
   source_ = found.world;
   committed_ = found.committed_step;
   std::vector<std::string> stale;
   for (auto& [name, worker] : roster_.workers()) {
-    worker.holds_state = ClaimHolds({worker.member.id, worker.claim}, source_, committed_);
-    if (HasStaleClaim({worker.member, worker.claim, 0})) stale.push_back(name);
+    worker.holds_state = RankHeld(worker.member.id, worker.claim, source_, committed_) >= 0;
+    if (HasStaleClaim(worker.member.id, worker.claim)) stale.push_back(name);
     worker.claim = {};
   }
   for (const std::string& name : stale) {

@@ -1,6 +1,7 @@
 #include "elastic/control/state_source.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -30,10 +31,10 @@ Placement PlacementOf(const World& world, const ParallelConfig& parallel) {
 
 }  // namespace
 
-bool ClaimHolds(const ClaimOf& claim, const World& world, int64_t step) {
-  if (world.generation == 0) return false;
-  const World* held = WorldAt(claim.claim, step);
-  return held != nullptr && held->generation == world.generation && world.RankOf(claim.id) >= 0;
+int RankHeld(const WorkerId& id, const StateClaim& claim, const World& world, int64_t step) {
+  if (world.generation == 0) return -1;
+  const World* held = WorldAt(claim, step);
+  return held != nullptr && held->generation == world.generation ? world.RankOf(id) : -1;
 }
 
 bool IsEmpty(const StateClaim& claim) { return claim.world.generation == 0 && claim.prepared_step == 0; }
@@ -41,17 +42,18 @@ bool IsEmpty(const StateClaim& claim) { return claim.world.generation == 0 && cl
 StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel) {
   StateSource best{.world = {}, .committed_step = recorded_step};
   for (const ClaimOf& c : claims) {
-    if (c.claim.world.generation != 0) best.committed_step = std::max(best.committed_step, c.claim.committed_step);
+    if (c.claim->world.generation != 0) best.committed_step = std::max(best.committed_step, c.claim->committed_step);
   }
   std::map<uint64_t, const World*, std::greater<>> worlds;  // newest first
   for (const ClaimOf& c : claims) {
-    const World* world = WorldAt(c.claim, best.committed_step);
-    if (world != nullptr && world->RankOf(c.id) >= 0) worlds.emplace(world->generation, world);
+    const World* world = WorldAt(*c.claim, best.committed_step);
+    if (world != nullptr) worlds.emplace(world->generation, world);
   }
   for (const auto& [generation, world] : worlds) {
     std::vector<bool> alive(world->members.size(), false);
     for (const ClaimOf& c : claims) {
-      if (ClaimHolds(c, *world, best.committed_step)) alive[static_cast<size_t>(world->RankOf(c.id))] = true;
+      const int rank = RankHeld(c.id, *c.claim, *world, best.committed_step);
+      if (rank >= 0) alive[static_cast<size_t>(rank)] = true;
     }
     const bool covered = PlacementOf(*world, parallel).LostShards(alive).empty();
     if (best.world.generation != 0 && !covered) continue;

@@ -10,17 +10,17 @@
 
 namespace holdfast {
 
-struct ClaimOf {
-  WorkerId id;
-  StateClaim claim;
-};
-
-/// The claim says that its worker, `id`, holds its part of the state after `step` as a member of `world`, at once or by
-/// applying a prepared update.
-bool ClaimHolds(const ClaimOf& claim, const World& world, int64_t step);
+/// Rank in `world` as whose member `id` holds its part of the state after `step`, at once or by applying a prepared
+/// update; -1 if it does not.
+int RankHeld(const WorkerId& id, const StateClaim& claim, const World& world, int64_t step);
 
 /// Nothing is held and nothing is prepared.
 bool IsEmpty(const StateClaim& claim);
+
+struct ClaimOf {
+  WorkerId id;
+  const StateClaim* claim = nullptr;
+};
 
 struct StateSource {
   World world;  // generation 0: nobody claims the state of `committed_step`

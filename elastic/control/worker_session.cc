@@ -47,16 +47,20 @@ void WorkerSession::Handle(const WorldMessage& message) {
   actions_.push_back(RecoverTask{message});
 }
 
+// The step prepared is committed. The world, which may have thousands of members, is copied at its first commit only.
+void WorkerSession::Hold(int64_t step) {
+  actions_.push_back(UpdateTask{step});
+  if (claim_.world.generation != world_.generation) claim_.world = world_;
+  claim_.committed_step = step;
+  claim_.prepared_step = 0;
+}
+
 // Brings what we hold to the step of the new world. False if that cannot be, although the others count on it.
 bool WorkerSession::AdoptSource(const WorldMessage& message) {
   const World& source = message.source;
   const bool prepared = claim_.prepared_step != 0 && claim_.prepared_step == message.committed_step;
-  if (prepared && claim_.prepared_world.generation == source.generation) {
-    actions_.push_back(UpdateTask{claim_.prepared_step});
-    claim_ = {std::move(claim_.prepared_world), message.committed_step, 0, {}};
-  }
+  if (prepared && world_.generation == source.generation) Hold(message.committed_step);
   claim_.prepared_step = 0;
-  claim_.prepared_world = {};
   if (source.RankOf(member_.id) < 0) {
     claim_ = {};  // the others hold the state; we get our part anew
     return true;
@@ -66,8 +70,7 @@ bool WorkerSession::AdoptSource(const WorldMessage& message) {
 
 void WorkerSession::Handle(const CommitMessage& message) {
   if (message.generation != generation_ || claim_.prepared_step == 0 || message.step != claim_.prepared_step) return;
-  actions_.push_back(UpdateTask{message.step});
-  claim_ = {world_, message.step, 0, {}};
+  Hold(message.step);
   committed_ = message.step;
   microbatches_ = message.microbatches;
   StartNextTask();
@@ -105,7 +108,6 @@ void WorkerSession::On(const RecoverDone& event) {
 void WorkerSession::On(const StepPrepared& event) {
   if (!Answers(event.vote.generation)) return;
   claim_.prepared_step = event.vote.step;
-  claim_.prepared_world = world_;
   Send(event.vote);
 }
 
@@ -141,7 +143,11 @@ void WorkerSession::Forget() {
   if (connected_) Join();
 }
 
-void WorkerSession::Join() { actions_.push_back(SendToCoordinator{JoinMessage{member_, claim_, config_digest_}}); }
+void WorkerSession::Join() {
+  JoinMessage join{member_, claim_, config_digest_};
+  if (claim_.prepared_step != 0) join.claim.prepared_world = world_;
+  actions_.push_back(SendToCoordinator{std::move(join)});
+}
 
 void WorkerSession::Exit(int exit_code, const std::string& reason) {
   exited_ = true;

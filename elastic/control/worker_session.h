@@ -105,6 +105,7 @@ class WorkerSession {
   void Handle(const EndMessage& message);
 
   bool Answers(uint64_t generation);
+  void Hold(int64_t step);
   bool AdoptSource(const WorldMessage& message);
   void StartNextTask();
   void Abort(const std::string& reason);
@@ -117,7 +118,7 @@ class WorkerSession {
   uint64_t config_digest_;
   int64_t total_steps_;
   uint64_t generation_ = 0;  // of the world we are in; messages of older ones are ignored
-  StateClaim claim_;
+  StateClaim claim_;         // but for prepared_world, which is world_
 
   World world_;
   int64_t committed_ = 0;  // step of the run, whether or not we hold its state yet

@@ -22,8 +22,8 @@ namespace holdfast {
 
 struct ControlClientOptions {
   std::string address = "127.0.0.1:29400";
-  std::string token;  // empty = none is sent
-  TlsFiles tls;
+  std::string token{};  // empty = none is sent
+  TlsFiles tls{};
   std::chrono::milliseconds connect_timeout{5000};  // of one attempt, until the coordinator has let us in
   std::chrono::milliseconds first_backoff{50}, max_backoff{1000};
   std::chrono::milliseconds keepalive{5000};   // a coordinator whose machine is gone is noticed within twice this
@@ -45,7 +45,7 @@ class ClientHandler {
 /// Thread-safe.
 class ControlClient {
  public:
-  /// Begins to connect and returns. The handler outlives the client. InvalidArgument: the TLS files.
+  /// Begins to connect and returns. The handler outlives the client. InvalidArgument, NotFound: the TLS files.
   static absl::StatusOr<std::unique_ptr<ControlClient>> Start(const ControlClientOptions& options,
                                                               ClientHandler* handler);
   /// Stop without grace.

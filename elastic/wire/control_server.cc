@@ -20,7 +20,6 @@ namespace holdfast {
 namespace {
 
 constexpr std::chrono::milliseconds kSweepInterval(100);
-constexpr int kHandshakeTimeoutMs = 5000;        // from accept to the first HTTP/2 frame, TLS included
 constexpr int kIdleConnectionTimeoutMs = 30000;  // of a connection without a stream
 constexpr int kMaxStreamsPerConnection = 16;     // ours use one, and one for status
 constexpr int kMinPingIntervalMs = 500;
@@ -100,7 +99,8 @@ void ControlServer::Impl::SetLimits(grpc::ServerBuilder* builder) const {
   builder->SetMaxSendMessageSize(static_cast<int>(kMaxOutgoingBytes));
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second coordinator must fail, not share
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
-  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                              static_cast<int>(options_.handshake_timeout.count()));
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleConnectionTimeoutMs);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive_ms);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive_ms);

@@ -14,6 +14,7 @@ void Fill(const JoinMessage& message, v1::ToCoordinator* wire) {
   ToWire(message.claim.world, join->mutable_claim()->mutable_world());
   join->mutable_claim()->set_committed_step(message.claim.committed_step);
   join->mutable_claim()->set_prepared_step(message.claim.prepared_step);
+  ToWire(message.claim.prepared_world, join->mutable_claim()->mutable_prepared_world());
   join->set_config_digest(message.config_digest);
 }
 
@@ -24,6 +25,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Join& wire) {
   message.claim.world = WorldFromWire(wire.claim().world(), &check);
   message.claim.committed_step = check.Count(wire.claim().committed_step(), "claim.committed_step");
   message.claim.prepared_step = check.Count(wire.claim().prepared_step(), "claim.prepared_step");
+  message.claim.prepared_world = WorldFromWire(wire.claim().prepared_world(), &check);
   message.config_digest = wire.config_digest();
   return check.Done<WorkerMessage>(std::move(message));
 }

@@ -39,12 +39,21 @@ Member SessionShell::member() const {
   return session_.member();
 }
 
+bool SessionShell::refused() const {
+  const std::lock_guard lock(mutex_);
+  return refused_;
+}
+
 void SessionShell::OnMessage(const CoordinatorMessage& message) {
   if (const auto* peers = std::get_if<PeersMessage>(&message)) {
     const std::lock_guard lock(mutex_);
     peers_ = *peers;
     changed_.notify_all();
     return;
+  }
+  if (const auto* refusal = std::get_if<RefusedMessage>(&message); refusal != nullptr && !refusal->rejoin) {
+    const std::lock_guard lock(mutex_);
+    refused_ = true;
   }
   Feed(SessionMessage{message});
 }

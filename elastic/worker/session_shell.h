@@ -51,6 +51,8 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
   void SetPhase(Phase phase, int64_t step);
   void Send(const WorkerMessage& message) { link_.Send(message); }
   Member member() const;
+  /// The coordinator has refused this worker for good.
+  bool refused() const;
 
   absl::StatusOr<std::vector<std::string>> Exchange(const std::string& mine, Deadline deadline) override;
 
@@ -77,7 +79,7 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
   Phase phase_ = Phase::kStarting;
   int64_t step_ = 0;
   uint64_t phase_changes_ = 0;
-  bool working_ = false;
+  bool working_ = false, refused_ = false;
   std::chrono::steady_clock::time_point abort_since_;  // while a task is to end
 
   std::jthread heartbeats_;

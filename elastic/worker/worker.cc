@@ -90,7 +90,7 @@ Worker::Exit Worker::Run() {
       p_.trainer->Forget();
     } else {
       const auto& exit = std::get<ExitTask>(next.task);
-      return {exit.exit_code, exit.reason};
+      return {exit.exit_code, exit.reason, p_.shell->refused()};
     }
   }
 }

@@ -38,6 +38,7 @@ class Worker {
   struct Exit {
     int code = 0;
     std::string reason;
+    bool refused = false;  // by the coordinator; it would refuse any process in this one's place
   };
   /// Returns when the run is over.
   Exit Run();

@@ -66,4 +66,19 @@ absl::Status CheckPeer(int other, int rank, int size, const char* what) {
   return absl::InvalidArgumentError(absl::StrCat(what, " rank ", other, ", which is the caller itself"));
 }
 
+absl::Status CheckGroups(int rank, int size, const std::vector<std::vector<int>>& groups) {
+  HF_RETURN_IF_ERROR(CheckRank(rank, size, "connect"));
+  for (const std::vector<int>& members : groups) {
+    std::vector<bool> seen(static_cast<size_t>(size), false);
+    for (const int member : members) {
+      HF_RETURN_IF_ERROR(CheckRank(member, size, "a group with"));
+      if (seen[static_cast<size_t>(member)]) {
+        return absl::InvalidArgumentError(absl::StrCat("a group lists rank ", member, " twice"));
+      }
+      seen[static_cast<size_t>(member)] = true;
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace holdfast

@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -89,5 +90,7 @@ absl::Status CheckExchange(RankParts<ConstBytes> input, RankParts<Bytes> output,
 absl::Status CheckRank(int other, int size, const char* what);
 /// And another one than `rank`.
 absl::Status CheckPeer(int other, int rank, int size, const char* what);
+/// InvalidArgument unless all are ranks of a world of `size`, and no group lists one twice.
+absl::Status CheckGroups(int rank, int size, const std::vector<std::vector<int>>& groups);
 
 }  // namespace holdfast

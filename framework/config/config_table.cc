@@ -116,7 +116,7 @@ Section ElasticTable(ElasticConfig* elastic) {
   return {"elastic",
           {Int("workers", &elastic->workers, 1, kMaxWorkers), Int("min_workers", &elastic->min_workers, 1, kMaxWorkers),
            Int("max_workers", &elastic->max_workers, 0, kMaxWorkers),
-           Int("heartbeat_interval_ms", &elastic->heartbeat_interval_ms, 10, kMaxMilliseconds),
+           Int("heartbeat_interval_ms", &elastic->heartbeat_interval_ms, 10, kMaxMilliseconds / 2),
            Int("heartbeat_timeout_ms", &elastic->heartbeat_timeout_ms, 20, kMaxMilliseconds),
            Int("collective_timeout_ms", &elastic->collective_timeout_ms, 30, kMaxMilliseconds),
            Int("kill_timeout_ms", &elastic->kill_timeout_ms, 40, kMaxMilliseconds),

@@ -139,7 +139,7 @@ std::vector<unsigned> Seeds() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Chaos, testing::ValuesIn(Seeds()),
-                         [](const auto& info) { return "Seed" + std::to_string(info.param); });
+                         [](const auto& seed) { return "Seed" + std::to_string(seed.param); });
 
 }  // namespace
 }  // namespace holdfast::chaos

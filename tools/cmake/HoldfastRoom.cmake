@@ -25,6 +25,7 @@ function(holdfast_protocol target proto)
   target_include_directories(${target}_protocol SYSTEM PUBLIC ${out})
   target_link_libraries(${target}_protocol PUBLIC Holdfast::Grpc)
   target_link_libraries(${target} PRIVATE ${target}_protocol)
+  add_library(Holdfast::Protocol ALIAS ${target}_protocol)  # its tests see it, too
   add_dependencies(${target} ${target}_protocol)
 endfunction()
 

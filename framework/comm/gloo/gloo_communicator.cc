@@ -58,21 +58,6 @@ class Guard {
   std::jthread thread_;  // last: ends first
 };
 
-absl::Status CheckGroups(int rank, int size, const std::vector<std::vector<int>>& groups) {
-  HF_RETURN_IF_ERROR(CheckRank(rank, size, "connect"));
-  for (const std::vector<int>& members : groups) {
-    std::vector<bool> seen(static_cast<size_t>(size), false);
-    for (const int member : members) {
-      HF_RETURN_IF_ERROR(CheckRank(member, size, "a group with"));
-      if (seen[static_cast<size_t>(member)]) {
-        return absl::InvalidArgumentError(absl::StrCat("a group lists rank ", member, " twice"));
-      }
-      seen[static_cast<size_t>(member)] = true;
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Interruption(const std::stop_token& stop, Deadline deadline) {
   if (stop.stop_requested()) return absl::AbortedError("abandoned");
   if (std::chrono::steady_clock::now() < deadline) return absl::OkStatus();

@@ -43,13 +43,11 @@ absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::Start() {
   return session;
 }
 
-MpiSession::~MpiSession() = default;
-
 absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> MpiSession::Connect(
-    uint64_t generation, const std::vector<std::vector<int>>& groups) {
+    uint64_t generation, const std::vector<std::vector<int>>& groups) const {
+  HF_RETURN_IF_ERROR(CheckGroups(rank_, size_, groups));
   std::vector<std::unique_ptr<Communicator>> communicators(groups.size());
   for (size_t i = 0; i < groups.size(); ++i) {
-    for (const int member : groups[i]) HF_RETURN_IF_ERROR(CheckRank(member, size_, "a group with"));
     if (std::find(groups[i].begin(), groups[i].end(), rank_) == groups[i].end()) continue;
     MpiComms comms;
     for (MPI_Comm* comm : {&comms.collectives, &comms.low_tags, &comms.high_tags, &comms.farewells}) {

@@ -27,8 +27,6 @@ class MpiSession {
  public:
   /// FailedPrecondition if MPI was used before or cannot serve several threads.
   static absl::StatusOr<std::unique_ptr<MpiSession>> Start();
-  /// Without Finish: leaves MPI as it is, since an end together with members that are gone could hang.
-  ~MpiSession();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -36,9 +34,10 @@ class MpiSession {
   /// Communicator i for the ranks of groups[i], whose own ranks are the positions in the list; null where this rank is
   /// not in it. The members of a group call together; waits for them without a deadline. The session outlives them.
   absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> Connect(uint64_t generation,
-                                                                     const std::vector<std::vector<int>>& groups);
+                                                                     const std::vector<std::vector<int>>& groups) const;
 
-  /// The end of a world that is whole: waits for all ranks.
+  /// The end of a world that is whole: waits for all ranks. Without it MPI is left as it is, since an end together with
+  /// members that are gone could hang.
   void Finish();
 
  private:

@@ -152,7 +152,7 @@ absl::Status MpiMember::Run(const std::string& call, const Post& post, Deadline 
   absl::Status why;  // what Check found
   if (mpi.ok()) mpi = requests.Wait([&] { return why = Check(what, requests, deadline); });
   if (mpi.ok()) return mpi;
-  const absl::Status result = Fail(why.ok() ? Annotate(mpi, what) : why);
+  absl::Status result = Fail(why.ok() ? Annotate(mpi, what) : why);
   requests.Cancel();
   return result;
 }

@@ -93,13 +93,13 @@ void MpiRequests::Cancel() {
     if (pieces_[i].receive && requests_[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[i]);
   }
   const auto limit = Clock::now() + kCancelLimit;
-  for (size_t i = 0; i < requests_.size(); ++i) {
-    int done = requests_[i] == MPI_REQUEST_NULL ? 1 : 0;
+  for (MPI_Request& request : requests_) {
+    int done = request == MPI_REQUEST_NULL ? 1 : 0;
     while (done == 0 && Clock::now() < limit) {
-      if (MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
+      if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
       sched_yield();
     }
-    if (requests_[i] != MPI_REQUEST_NULL) MPI_Request_free(&requests_[i]);
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
   }
 }
 

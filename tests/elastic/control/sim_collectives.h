@@ -74,6 +74,7 @@ class Collectives {
   }
 
   void CutLink(const std::string& a, const std::string& b) { cuts_.insert({std::min(a, b), std::max(a, b)}); }
+  bool has_cuts() const { return !cuts_.empty(); }
   void HealLinks() { cuts_.clear(); }
 
  private:
@@ -100,7 +101,7 @@ class Collectives {
         if (!is_alive_(world.members[static_cast<size_t>(rank)].id)) it->second.broken = rank;
       }
       constexpr size_t kKept = 6;
-      if (gatherings_.size() > kKept) gatherings_.erase(gatherings_.begin());
+      if (gatherings_.size() > kKept && gatherings_.begin() != it) gatherings_.erase(gatherings_.begin());
     }
     return gatherings_.at(world.generation);
   }

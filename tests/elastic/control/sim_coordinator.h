@@ -45,6 +45,7 @@ class CoordinatorHost {
   /// After so many actions more, the process dies.
   void CrashAfter(int actions) { crash_after_ = actions; }
   bool up() const { return coordinator_ != nullptr; }
+  bool well() const { return up() && !frozen_ && crash_after_ < 0; }
   int life() const { return life_; }
 
   void Freeze() { frozen_ = true; }

@@ -1,7 +1,7 @@
 #pragma once
 // Simulated streams between workers and the coordinator. A stream keeps its order; streams are independent of each
-// other. A cut direction holds back what is sent until it is healed. A side that closes a stream, or dies, is noticed by
-// the other later, or, if it vanishes silently, not at all.
+// other. A cut direction holds back what is sent until it is healed. A side that closes a stream, or dies, is noticed
+// by the other later, or, if it vanishes silently, not at all.
 
 #include <cstdint>
 #include <deque>
@@ -23,7 +23,8 @@ class Network {
   // What happens at the ends; all are set before the first stream is opened.
   std::function<void(Connection, const WorkerMessage&)> at_server;
   std::function<void(Connection)> broken_at_server;
-  std::function<void(int client, Connection, const CoordinatorMessage&)> at_client;
+  using Shared = std::shared_ptr<const CoordinatorMessage>;  // a world of a thousand is not copied on its way
+  std::function<void(int client, Connection, const Shared&)> at_client;
   std::function<void(int client, Connection)> broken_at_client;
 
   /// 0 if the coordinator cannot be reached.
@@ -42,7 +43,7 @@ class Network {
   void Down(Connection id, CoordinatorMessage message) {
     const auto link = links_.find(id);
     if (link == links_.end() || !link->second->server_open) return;
-    Carry(id, /*up=*/false, [this, id, message = std::move(message)] {
+    Carry(id, /*up=*/false, [this, id, message = std::make_shared<const CoordinatorMessage>(std::move(message))] {
       if (links_[id]->client_open) at_client(links_[id]->client, id, message);
     });
   }

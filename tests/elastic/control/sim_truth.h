@@ -1,7 +1,7 @@
 #pragma once
 // What really happened, seen from above, and the rules that nothing may break. The model's state is a row of chunks;
-// a chunk's content after a step is a hash of its content before, so that a step left out, done twice or done on another
-// basis shows in all that follow.
+// a chunk's content after a step is a hash of its content before, so that a step left out, done twice or done on
+// another basis shows in all that follow.
 
 #include <cstdint>
 #include <map>
@@ -93,7 +93,8 @@ class Truth {
       Demand(message.committed_step == committed(), "generation ", world.generation, " begins at step ",
              message.committed_step, ", but ", committed(), " are committed");
     } else {
-      Demand(lives_[world.generation] == life && it->second == world, "generation ", world.generation, " is used twice");
+      Demand(lives_[world.generation] == life && it->second == world, "generation ", world.generation,
+             " is used twice");
     }
   }
 

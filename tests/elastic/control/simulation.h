@@ -32,7 +32,7 @@ struct Scenario {
   int64_t steps = 40;
   int num_chunks = 64;
   int faults = 0;
-  seconds fault_time{12};    // faults fall into the first so many seconds
+  seconds fault_time{12};      // faults fall into the first so many seconds
   bool one_at_a_time = false;  // the next fault waits until the run has got over the one before
   bool crashes_only = false;
   ParallelConfig parallel;
@@ -140,7 +140,7 @@ class Simulation {
   void Wire() {
     network_.at_server = [this](Connection from, const WorkerMessage& message) { AtServer(from, message); };
     network_.broken_at_server = [this](Connection c) { host_.Feed(DisconnectEvent{c, "stream broken"}); };
-    network_.at_client = [this](int client, Connection from, const CoordinatorMessage& message) {
+    network_.at_client = [this](int client, Connection from, const Network::Shared& message) {
       if (client < static_cast<int>(workers_.size())) workers_[client]->OnMessage(from, message);
     };
     network_.broken_at_client = [this](int client, Connection c) {
@@ -174,7 +174,7 @@ class Simulation {
     auto* vote = std::get_if<VoteMessage>(&message);
     if (vote != nullptr && scenario_.planted == Planted::kStaleVote) vote->generation = truth_.newest();
     host_.Feed(MessageEvent{from, message});
-    if (vote == nullptr || scenario_.planted != Planted::kForgedVote || !clock_.Chance(0.02) || !host_.up()) return;
+    if (vote == nullptr || scenario_.planted != Planted::kForgedVote || !clock_.Chance(0.1) || !host_.up()) return;
     host_.Feed(MessageEvent{from + 1, message});
   }
 
@@ -219,7 +219,8 @@ class Simulation {
     const int victim = AnyWorker();
     Worker* worker = workers_[victim].get();
     const int64_t kind = scenario_.crashes_only ? 0 : clock_.Between(0, 19);
-    if (kind <= 4) {
+    const bool one_victim = kind <= 4 || (scenario_.one_at_a_time && kind <= 6);
+    if (one_victim) {
       KillOne(victim, clock_.Chance(0.2), true);
     } else if (kind == 5) {  // several at once
       for (int i = 0; i < 3; ++i) KillOne(AnyWorker(), clock_.Chance(0.2), true);
@@ -298,14 +299,23 @@ class Simulation {
     }
   }
 
-  /// The next fault comes when all workers are in a world that has committed a step.
+  int WholeSize() const {
+    return static_cast<int>(std::min<int64_t>(scenario_.elastic.most_workers(), std::ssize(workers_)));
+  }
+  /// Nothing is left of the faults before: everybody is in a world that has committed a step.
+  bool IsWhole() {
+    const World& world = truth_.world(truth_.newest());
+    if (truth_.committed() == 0 || truth_.generation_of(truth_.committed()) != truth_.newest()) return false;
+    if (world.size() != WholeSize() || !host_.well() || collectives_.has_cuts()) return false;
+    const auto is_there = [this](const Member& member) { return Find(member.id) != nullptr; };
+    const auto is_well = [](const auto& w) { return w->healthy() && w->connected() && w->corrupt_votes == 0; };
+    return std::all_of(world.members.begin(), world.members.end(), is_there) &&
+           std::all_of(workers_.begin(), workers_.end(), is_well);
+  }
   void StrikeOneByOne(int left) {
     clock_.After(clock_.Between(milliseconds(300), milliseconds(900)), [this, left] {
       if (left == 0 || host_.ended()) return;
-      const bool whole = truth_.committed() > 0 && truth_.generation_of(truth_.committed()) == truth_.newest() &&
-                         truth_.world(truth_.newest()).size() == scenario_.elastic.most_workers() && host_.up();
-      const auto healthy = [](const auto& w) { return w->healthy(); };
-      if (!whole || !std::all_of(workers_.begin(), workers_.end(), healthy)) {
+      if (!IsWhole()) {
         StrikeOneByOne(left);
         return;
       }

@@ -1,15 +1,17 @@
 // No sequence of crashes, hangs, cut links, delays and restarts, of workers or of the coordinator, makes a run lose a
 // step, do one twice, use a generation twice or stand still for ever; shown by simulating thousands of runs, each drawn
 // from a seed, with the rules checked at every event (sim_truth.h). That the rules can be broken is shown by planting
-// bugs. Replay of one seed, with its events: HOLDFAST_SIM_SEED=7 test_elastic_control --gtest_filter=Simulation.AnyFaults
+// bugs. Replay of one seed, with its events: HOLDFAST_SIM_SEED=7 test_elastic_control
+// --gtest_filter=Simulation.AnyFaults
+
+#include "tests/elastic/control/simulation.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <string>
-
-#include "tests/elastic/control/simulation.h"
 
 namespace holdfast::sim {
 namespace {
@@ -22,9 +24,11 @@ std::string Replay(const std::string& test, uint64_t seed) {
 
 struct Totals {
   int64_t finished = 0, stopped = 0, lost = 0, worlds = 0, steps = 0, hung = 0, restarts = 0, bits_differ = 0;
+  std::vector<uint64_t> lost_seeds;
 };
 
-Totals RunSeeds(const std::string& test, uint64_t first, uint64_t count, const std::function<Scenario(uint64_t)>& make) {
+Totals RunSeeds(const std::string& test, uint64_t first, uint64_t count,
+                const std::function<Scenario(uint64_t)>& make) {
   const char* chosen = std::getenv("HOLDFAST_SIM_SEED");
   if (chosen != nullptr) first = std::strtoull(chosen, nullptr, 10), count = 1;
   Totals totals;
@@ -35,6 +39,7 @@ Totals RunSeeds(const std::string& test, uint64_t first, uint64_t count, const s
     for (const std::string& line : result.log) std::cout << line << "\n";
     EXPECT_EQ(result.violation, "") << Replay(test, seed);
     if (testing::Test::HasFailure()) return totals;
+    if (result.exit_code == 1) totals.lost_seeds.push_back(seed);
     (result.exit_code == 0 ? totals.finished : result.exit_code == 1 ? totals.lost : totals.stopped) += 1;
     totals.worlds += result.worlds;
     totals.steps += result.committed;
@@ -48,7 +53,90 @@ Totals RunSeeds(const std::string& test, uint64_t first, uint64_t count, const s
   return totals;
 }
 
-TEST(Simulation, AnyFaults) { RunSeeds("AnyFaults", 1, kSeeds, [](uint64_t seed) { return Scenario::FromSeed(seed); }); }
+TEST(Simulation, NoFaults) {
+  const Totals totals = RunSeeds("NoFaults", 1, 50, [](uint64_t seed) {
+    Scenario scenario = Scenario::FromSeed(seed);
+    scenario.faults = 0;
+    return scenario;
+  });
+  EXPECT_EQ(totals.lost + totals.stopped, 0);
+}
+
+TEST(Simulation, AnyFaults) {
+  const Totals totals = RunSeeds("AnyFaults", 1, kSeeds, [](uint64_t seed) { return Scenario::FromSeed(seed); });
+  if (totals.finished + totals.stopped + totals.lost < 100) return;  // a replay
+  // The faults do happen, and most runs get over them.
+  EXPECT_GT(totals.hung, 500);
+  EXPECT_GT(totals.restarts, 500);
+  EXPECT_GT(totals.bits_differ, 50);
+  EXPECT_GT(totals.finished, 2000);
+}
+
+// With a mirror of everything, faults that do not fall together never lose state.
+TEST(Simulation, OneFaultAtATime) {
+  const Totals totals = RunSeeds("OneFaultAtATime", 1, 1000, [](uint64_t seed) {
+    Scenario scenario = Scenario::FromSeed(seed);
+    scenario.one_at_a_time = true;
+    scenario.faults = 6;
+    scenario.steps = 60;
+    return scenario;
+  });
+  EXPECT_EQ(totals.lost_seeds, std::vector<uint64_t>{});
+}
+
+TEST(Simulation, ManyCrashes) {
+  RunSeeds("ManyCrashes", 1, 300, [](uint64_t seed) {
+    Scenario scenario = Scenario::FromSeed(seed);
+    scenario.crashes_only = true;
+    scenario.faults = 40;
+    scenario.steps = 100;
+    scenario.parallel.mirrors = 3;
+    return scenario;
+  });
+}
+
+TEST(Simulation, AThousandWorkers) {
+  RunSeeds("AThousandWorkers", 1, 2, [](uint64_t seed) {
+    Scenario scenario = Scenario::FromSeed(seed);
+    scenario.workers = 1000;
+    scenario.spares = 8;
+    scenario.nodes = 125;
+    scenario.num_chunks = 2048;
+    scenario.steps = 25;
+    scenario.faults = 8;
+    scenario.elastic.min_workers = 500;
+    scenario.elastic.max_workers = 0;
+    return scenario;
+  });
+}
+
+// --- planted bugs --------------------------------------------------------------------------------------------------
+
+// Seeds until the rules notice; -1 = never.
+int64_t SeedsToCatch(Planted planted, int64_t most, const std::string& expected) {
+  for (int64_t seed = 1; seed <= most; ++seed) {
+    Scenario scenario = Scenario::FromSeed(static_cast<uint64_t>(seed));
+    scenario.planted = planted;
+    const Result result = Simulation(scenario).Run();
+    if (result.violation.empty()) continue;
+    EXPECT_NE(result.violation.find(expected), std::string::npos) << result.violation;
+    std::cout << "seed " << seed << ": " << result.violation << "\n";
+    return seed;
+  }
+  return -1;
+}
+
+TEST(PlantedBug, VoteOfAStaleGenerationIsCaught) {
+  EXPECT_GT(SeedsToCatch(Planted::kStaleVote, 300, "has not prepared it"), 0);
+}
+TEST(PlantedBug, CommitWithAMissingVoteIsCaught) { EXPECT_GT(SeedsToCatch(Planted::kForgedVote, 100, ""), 0); }
+TEST(PlantedBug, DroppedUpdateIsCaught) { EXPECT_GT(SeedsToCatch(Planted::kDroppedUpdate, 100, ""), 0); }
+TEST(PlantedBug, GenerationUsedTwiceIsCaught) {
+  EXPECT_GT(SeedsToCatch(Planted::kForgottenGeneration, 200, "generation"), 0);
+}
+TEST(PlantedBug, CommitBeforeItsRecordIsCaught) {
+  EXPECT_GT(SeedsToCatch(Planted::kUnrecordedCommit, 100, "before it is recorded"), 0);
+}
 
 }  // namespace
 }  // namespace holdfast::sim

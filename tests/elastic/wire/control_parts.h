@@ -67,7 +67,7 @@ class RecordingClient : public ClientHandler, public Waiter {
     Do([&] { messages.push_back(std::move(message)); });
   }
   void OnDisconnected(const absl::Status& reason) override {
-    Do([&] { disconnects.push_back(reason); });
+    Do([&] { disconnects.emplace_back(reason.message()); });
   }
   void OnConnectFailed(const absl::Status& reason) override {
     Do([&] { failures.push_back(reason); });
@@ -75,7 +75,8 @@ class RecordingClient : public ClientHandler, public Waiter {
 
   int connected = 0;
   std::vector<CoordinatorMessage> messages;
-  std::vector<absl::Status> disconnects, failures;
+  std::vector<std::string> disconnects;
+  std::vector<absl::Status> failures;
 };
 
 inline std::unique_ptr<ControlServer> StartServer(ControlHandler* handler, ControlServerOptions options = {}) {
@@ -85,7 +86,7 @@ inline std::unique_ptr<ControlServer> StartServer(ControlHandler* handler, Contr
   return server.ok() ? *std::move(server) : nullptr;
 }
 
-inline std::unique_ptr<ControlClient> StartClient(const std::string& address, ClientHandler* handler,
+inline std::unique_ptr<ControlClient> StartClient(const std::string& address, RecordingClient* handler,
                                                   ControlClientOptions options = {}) {
   options.address = address;
   auto client = ControlClient::Start(options, handler);

@@ -67,7 +67,9 @@ TEST(ConvertTest, StatusSurvives) {
 
 TEST(ConvertTest, LongCausesAreCutWhenSentAndNotInsideACharacter) {
   const std::string cause = std::string(kMaxTextBytes - 1, 'x') + "\xC3\xA9 and more";
-  const auto copy = ThroughBytes<v1::ToCoordinator>(WorkerMessage(FailureMessage{.cause = cause}));
+  FailureMessage failure;
+  failure.cause = cause;
+  const auto copy = ThroughBytes<v1::ToCoordinator>(WorkerMessage(failure));
   ASSERT_TRUE(copy.ok()) << copy.status();
   EXPECT_EQ(std::get<FailureMessage>(*copy).cause, std::string(kMaxTextBytes - 1, 'x'));
 }

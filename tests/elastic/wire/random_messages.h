@@ -21,7 +21,7 @@ class RandomMessages {
   WorkerMessage Worker(size_t kind) {
     switch (kind) {
       case 0:
-        return JoinMessage{AMember(), StateClaim{AWorld(), Count(), Count()}, Word()};
+        return JoinMessage{AMember(), StateClaim{AWorld(), Count(), Count(), AWorld()}, Word()};
       case 1:
         return HeartbeatMessage{Word(), Count(), APhase(), Word()};
       case 2:

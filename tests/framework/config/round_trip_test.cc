@@ -67,6 +67,12 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.model.max_sequence_length = 64;
     config.train.steps = int64_t{1} << 40;
     config.schedule.warmup_steps = config.schedule.decay_steps = 1;
+    ElasticConfig& elastic = config.elastic;
+    elastic.heartbeat_timeout_ms = elastic.heartbeat_interval_ms + 1;
+    elastic.collective_timeout_ms = elastic.heartbeat_timeout_ms + 1;
+    elastic.kill_timeout_ms = elastic.collective_timeout_ms + 1;
+    elastic.min_workers = 1;
+    elastic.max_workers = elastic.workers;
     const std::string printed = PrintConfig(config);
     const absl::StatusOr<Config> again = ParseConfig(printed, "printed", {});
     ASSERT_TRUE(again.ok()) << again.status().message() << "\n" << printed;

@@ -48,6 +48,17 @@ TEST(ValidateTest, Heads) {
             "num_heads 4)");
 }
 
+TEST(ValidateTest, Elastic) {
+  EXPECT_EQ(Errors(kGood, {"elastic.heartbeat_timeout_ms=100"}),
+            "--set elastic.heartbeat_timeout_ms=100: elastic.heartbeat_interval_ms 200 must be less than "
+            "elastic.heartbeat_timeout_ms 100");
+  EXPECT_EQ(Errors(kGood, {"elastic.workers=4", "elastic.max_workers=3"}),
+            "--set elastic.max_workers=3: max_workers 3 is less than workers 4");
+  EXPECT_EQ(Errors(kGood, {"elastic.min_workers=2"}),
+            "--set elastic.min_workers=2: min_workers 2 is more than workers 1");
+  EXPECT_EQ(Errors(kGood, {"elastic.workers=4", "elastic.min_workers=2", "elastic.max_workers=8"}), "");
+}
+
 TEST(ValidateTest, Batch) {
   EXPECT_EQ(Errors(kGood, {"batch.sequence_length=1025"}),
             "--set batch.sequence_length=1025: sequence_length 1025 is longer than model.max_sequence_length 1024");

@@ -16,7 +16,7 @@ ParameterSpec Spec(const std::string& name, Shape shape, int unit) {
 ParameterLayout UnevenLayout() {
   return ParameterLayout(
       {
-          Spec("table", {1000, 768}, 0),      // 341 rows to a chunk, the last one short
+          Spec("table", {1000, 192}, 0),      // 341 rows to a chunk, the last one short
           Spec("exact", {4, kMax / 2}, 0),    // two rows to a chunk, no rest
           Spec("wide", {3, kMax + 1}, 1),     // a row is more than a chunk may hold
           Spec("vector", {kMax + 7}, 1),      // one row

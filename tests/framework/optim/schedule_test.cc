@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "framework/optim/training_state.h"
+#include "framework/optim/update.h"
 #include "gtest/gtest.h"
 
 namespace holdfast {

@@ -1,0 +1,60 @@
+#pragma once
+// Delivers alerts to Slack and PagerDuty from threads of its own, one per service, so that neither training nor the
+// other service waits for one that hangs. What cannot be delivered is reported, not kept.
+//
+// Secrets (the webhook's URL, the routing key) appear in no message.
+//
+// Example:
+//   HF_ASSIGN_OR_RETURN(AlertOptions options, ReadAlertOptions(config.alerts.slack_webhook_file, ...));
+//   options.on_failure = [&](const std::string& problem) { ... };
+//   AlertSender sender(options);
+//   for (const Alert& alert : tracker.OnEvent(event)) sender.Send(alert);
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "elastic/alerts/alert.h"
+
+namespace holdfast {
+
+struct AlertOptions {
+  std::string slack_webhook{};  // an incoming webhook's URL; empty = not used
+  std::string pagerduty_key{};  // an events v2 integration key; empty = not used
+  std::string pagerduty_url = "https://events.pagerduty.com/v2/enqueue";
+  bool allow_plain_http = false;  // for tests
+  std::chrono::milliseconds timeout{5000};
+  int attempts = 3;  // of each alert, with first_backoff, twice that, ... between them
+  std::chrono::milliseconds first_backoff{1000};
+  std::chrono::milliseconds drain_timeout{10'000};  // the destructor waits so long for what is queued
+  size_t max_queued = 256;                          // per service; the oldest are dropped
+  /// "slack: HTTP status 500; not delivered: ..."; called by the sender's threads only, so it may take locks
+  /// that callers of Send hold.
+  std::function<void(const std::string& problem)> on_failure{};
+};
+
+/// Reads the secrets; an empty path means that the service is not used.
+absl::StatusOr<AlertOptions> ReadAlertOptions(const std::string& slack_webhook_file,
+                                              const std::string& pagerduty_key_file);
+
+/// Thread-safe.
+class AlertSender {
+ public:
+  explicit AlertSender(const AlertOptions& options);
+  /// Sends what is queued, for `drain_timeout` at most. Holding no lock that on_failure takes.
+  ~AlertSender();
+  AlertSender(const AlertSender&) = delete;
+  AlertSender& operator=(const AlertSender&) = delete;
+
+  /// Queues and returns.
+  void Send(const Alert& alert);
+
+ private:
+  class Service;
+  std::vector<std::unique_ptr<Service>> services_;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,66 @@
+#pragma once
+// From the events of a run to alerts: one when an incident begins, one when it is over, none in between. Pure: events
+// in, alerts out.
+//
+//   incident            begins with                  is over with
+//   worker/NAME         worker_hung, worker_lost     the first step of a world that NAME was there for; the run's end
+//   straggler/NAME      straggler                    straggler_resolved, worker_lost; the run's end
+//   progress            no_progress                  recovered; the run's end
+//   state               state_missing, state_lost,   recovered; the run's end
+//                       rewind
+//   bits                bits_differ                  recovered; the run's end
+//   run                 run_failed                   a person's doing
+//   (news)              run_finished, run_stopped
+//
+// A worker that hangs is removed and so lost: one incident. Keys carry the run's name, so a coordinator that was
+// started again opens no second incident for what is still open.
+//
+// Thread-safety: none.
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "elastic/alerts/alert.h"
+#include "elastic/control/run_status.h"
+
+namespace holdfast {
+
+class IncidentTracker {
+ public:
+  explicit IncidentTracker(std::string run_name) : run_name_(std::move(run_name)) {}
+
+  /// In the order in which they are to be sent.
+  std::vector<Alert> OnEvent(const RunEvent& event);
+
+ private:
+  enum class Stage {  // of a worker's return
+    kGone,
+    kJoined,    // waits to be taken in
+    kAdmitted,  // the next world has been published since
+  };
+  struct Incident {
+    Alert trigger;
+    Stage stage = Stage::kGone;
+  };
+
+  void OnWorkerEvent(const RunEvent& event);
+  void OnWorldEvent(const RunEvent& event);
+  void OnRunEvent(const RunEvent& event);
+
+  void Begin(const std::string& incident, Alert::Severity severity, const std::string& source, const std::string& what);
+  void End(const std::string& incident, const std::string& how);
+  void EndAll(const std::string& how);
+  void AdmitJoined();
+  void EndOfAdmitted();
+
+  std::string Key(const std::string& incident) const;
+  std::string Sentence(const std::string& what) const;
+
+  std::string run_name_;
+  std::map<std::string, Incident> open_;
+  std::vector<Alert> alerts_;  // of the event at hand
+};
+
+}  // namespace holdfast

@@ -1,0 +1,92 @@
+#include "framework/comm/cuda/nccl_resources.h"
+
+#include <chrono>
+#include <thread>
+
+#include "framework/base/status.h"
+#include "framework/comm/cuda/nccl_status.h"
+
+namespace holdfast {
+namespace {
+
+constexpr std::chrono::milliseconds kFinishLimit{500};
+constexpr std::chrono::seconds kEndLimit{1};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<NcclResources>> NcclResources::Make(int size) {
+  auto resources = std::unique_ptr<NcclResources>(new NcclResources());
+  Handles& handles = *resources->handles_;
+  handles.size = static_cast<size_t>(size);
+  HF_RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&handles.device), "cudaGetDevice"));
+  HF_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&handles.stream, cudaStreamNonBlocking), "cudaStreamCreate"));
+  HF_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&handles.event, cudaEventDisableTiming), "cudaEventCreate"));
+  HF_RETURN_IF_ERROR(CudaStatus(cudaMalloc(reinterpret_cast<void**>(&handles.words), 2 * handles.size), "cudaMalloc"));
+  return resources;
+}
+
+NcclResources::~NcclResources() { End(Ending::kAbort); }
+
+absl::Status NcclResources::StartConnecting(int size, const ncclUniqueId& id, int rank) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return NcclStatus(ncclCommInitRankConfig(&handles_->comm, size, id, rank, &config), "ncclCommInitRankConfig");
+}
+
+absl::StatusOr<bool> NcclResources::Progress() {
+  ncclResult_t state = ncclSuccess;
+  HF_RETURN_IF_ERROR(NcclStatus(ncclCommGetAsyncError(handles_->comm, &state), "ncclCommGetAsyncError"));
+  HF_RETURN_IF_ERROR(NcclStatus(state, "NCCL"));
+  return state == ncclSuccess;
+}
+
+absl::Status NcclResources::Mark() {
+  return CudaStatus(cudaEventRecord(handles_->event, handles_->stream), "cudaEventRecord");
+}
+
+absl::StatusOr<bool> NcclResources::StreamDone() {
+  const cudaError_t state = cudaEventQuery(handles_->event);
+  if (state == cudaErrorNotReady) return false;
+  HF_RETURN_IF_ERROR(CudaStatus(state, "NCCL's stream"));
+  return true;
+}
+
+void NcclResources::EndNccl(Handles& handles, Ending ending) {
+  if (handles.comm == nullptr) return;
+  if (ending == Ending::kFinish) {
+    const auto limit = std::chrono::steady_clock::now() + kFinishLimit;
+    ncclResult_t state = ncclCommFinalize(handles.comm);
+    while ((state == ncclSuccess || state == ncclInProgress) && std::chrono::steady_clock::now() < limit) {
+      if (ncclCommGetAsyncError(handles.comm, &state) != ncclSuccess) break;
+      if (state == ncclSuccess) {
+        ncclCommDestroy(handles.comm);
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+  ncclCommAbort(handles.comm);
+}
+
+void NcclResources::FreeCuda(const Handles& handles) {
+  if (handles.words != nullptr) cudaFree(handles.words);
+  if (handles.event != nullptr) cudaEventDestroy(handles.event);
+  if (handles.stream != nullptr) cudaStreamDestroy(handles.stream);
+}
+
+bool NcclResources::End(Ending ending) {
+  if (!std::exchange(ending_, true)) {
+    std::thread([handles = handles_, ending] {
+      cudaSetDevice(handles->device);
+      EndNccl(*handles, ending);
+      FreeCuda(*handles);
+      const std::lock_guard lock(handles->mutex);
+      handles->ended = true;
+      handles->changed.notify_all();
+    }).detach();
+  }
+  std::unique_lock lock(handles_->mutex);
+  return handles_->changed.wait_for(lock, kEndLimit, [&] { return handles_->ended; });
+}
+
+}  // namespace holdfast

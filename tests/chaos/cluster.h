@@ -1,0 +1,75 @@
+#pragma once
+// A run of separate processes, as on several machines: a coordinator and agents, each started by its own command and
+// hurt on its own.
+//
+// Example:
+//   Cluster cluster(stage, "kill_agent");
+//   cluster.StartCoordinator();
+//   cluster.StartAgent("a", 2);
+//   cluster.agent("a").Signal(SIGKILL);
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/chaos/chaos_run.h"
+
+namespace holdfast::chaos {
+
+class Cluster {
+ public:
+  struct Options {
+    int workers = 4;                       // wanted
+    std::vector<std::string> overrides{};  // --set, of coordinator and agents
+    std::string listen = "127.0.0.1:0";    // the port of the first start is kept
+    int slowdown_milliseconds = 4;         // per microbatch, so that there is time to strike
+    double recovery_seconds = 45;          // a busy machine; the bench measures how long it takes
+  };
+  Cluster(const Stage& stage, const std::string& name, Options options);
+  Cluster(const Stage& stage, const std::string& name) : Cluster(stage, name, Options()) {}
+
+  const std::string& run() const { return run_; }
+  LoggedProcess& coordinator() { return *coordinator_; }
+  LoggedProcess& agent(const std::string& node) { return *agents_.at(node); }
+
+  /// Starts the coordinator, the second time at the port of the first, and waits until it can be reached. False with
+  /// the process ended or no address in time.
+  bool StartCoordinator(const std::vector<std::string>& more = {});
+  void StartAgent(const std::string& node, int workers, const std::string& host = "127.0.0.1",
+                  const std::vector<std::string>& overrides = {});
+
+  /// SIGKILL, and waits for the end.
+  static void Kill(LoggedProcess& process);
+
+  /// Training with so many workers, some steps past where it was.
+  testing::AssertionResult GoesOn(int workers);
+  /// SIGTERM to the coordinator: everybody ends by itself with 143, nobody is left, and what was done has the bits of
+  /// the undisturbed run.
+  void StopAndCompare();
+  /// Waits for the end of coordinator and agents, and checks their codes.
+  void ExpectEnd(int exit_code);
+  /// Every step once and in order, generations that never fall, and the bits of the undisturbed run.
+  void Compare() const;
+
+  RunView Look() const { return chaos::Look(run_); }
+  std::vector<WorkerView> Members() const;
+  /// Lines of metrics.jsonl.
+  std::vector<nlohmann::json> Metrics() const;
+  /// Everybody's console output, for a failure's message.
+  std::string Logs() const;
+
+ private:
+  std::vector<std::string> Set(const std::vector<std::string>& more) const;
+
+  const Stage& stage_;
+  Options options_;
+  std::string run_;
+  std::unique_ptr<LoggedProcess> coordinator_;
+  std::map<std::string, std::unique_ptr<LoggedProcess>> agents_;
+};
+
+}  // namespace holdfast::chaos

@@ -1,0 +1,178 @@
+// Runs made of separate processes, a coordinator and agents with workers, of which each is killed, stopped and started
+// again: the metrics must have the bits of the run that nobody touched, every step once, no generation twice.
+// HOLDFAST_CHAOS_KEEP=1 leaves the files.
+
+#include "tests/chaos/cluster.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <set>
+#include <thread>
+
+namespace holdfast::chaos {
+namespace {
+
+constexpr int kSteps = 1000;
+
+void Sleep(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+
+std::set<int> Pids(const std::vector<WorkerView>& workers) {
+  std::set<int> pids;
+  for (const WorkerView& worker : workers) pids.insert(worker.pid);
+  return pids;
+}
+
+class ClusterTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { stage_ = std::make_unique<Stage>(kSteps); }
+  static void TearDownTestSuite() { stage_.reset(); }
+
+  /// Two machines with two workers each, training.
+  static void Start(Cluster& cluster) {
+    ASSERT_TRUE(cluster.StartCoordinator()) << cluster.Logs();
+    cluster.StartAgent("a", 2);
+    cluster.StartAgent("b", 2);
+    ASSERT_TRUE(cluster.GoesOn(4));
+  }
+
+  static std::unique_ptr<Stage> stage_;
+  std::mt19937 random_{20240611};
+  int Between(int low, int high) { return low + static_cast<int>(random_() % static_cast<unsigned>(high - low + 1)); }
+};
+
+std::unique_ptr<Stage> ClusterTest::stage_;
+
+TEST_F(ClusterTest, WorkersOutliveTheirCoordinator) {
+  Cluster cluster(*stage_, "coordinator_killed");
+  ASSERT_NO_FATAL_FAILURE(Start(cluster));
+  const std::set<int> pids = Pids(cluster.Members());
+  for (int kill = 0; kill < 4; ++kill) {
+    Cluster::Kill(cluster.coordinator());
+    if (kill > 0) Sleep(Between(0, 400));
+    ASSERT_TRUE(cluster.StartCoordinator()) << cluster.Logs();
+    if (kill == 2) continue;  // killed again while workers come back
+    ASSERT_TRUE(cluster.GoesOn(4)) << "kill " << kill;
+    Sleep(Between(0, 150));
+  }
+  EXPECT_EQ(Pids(cluster.Members()), pids) << "workers were started anew";
+  cluster.StopAndCompare();
+}
+
+TEST_F(ClusterTest, AnAgentIsKilledWithItsWorkers) {
+  Cluster cluster(*stage_, "agent_killed");
+  ASSERT_NO_FATAL_FAILURE(Start(cluster));
+  for (const std::string node : {"a", "b", "a"}) {
+    Cluster::Kill(cluster.agent(node));
+    ASSERT_TRUE(cluster.GoesOn(2)) << node;
+    cluster.StartAgent(node, 2);
+    ASSERT_TRUE(cluster.GoesOn(4)) << node;
+  }
+  cluster.StopAndCompare();
+}
+
+TEST_F(ClusterTest, CoordinatorAndWorkerAreKilledAtOnce) {
+  Cluster cluster(*stage_, "both_killed");
+  ASSERT_NO_FATAL_FAILURE(Start(cluster));
+  for (int i = 0; i < 3; ++i) {
+    const std::vector<WorkerView> members = cluster.Members();
+    const int victim = members.at(random_() % members.size()).pid;
+    cluster.coordinator().Signal(SIGKILL);
+    kill(victim, SIGKILL);
+    cluster.coordinator().Wait(10);
+    Sleep(Between(0, 300));
+    ASSERT_TRUE(cluster.StartCoordinator()) << cluster.Logs();
+    ASSERT_TRUE(cluster.GoesOn(4)) << "round " << i;
+  }
+  cluster.StopAndCompare();
+}
+
+TEST_F(ClusterTest, AStoppedRunIsSaved) {
+  Cluster cluster(*stage_, "stopped");
+  ASSERT_NO_FATAL_FAILURE(Start(cluster));
+  cluster.StopAndCompare();
+  EXPECT_TRUE(std::filesystem::exists(cluster.run() + "/model/model.safetensors")) << cluster.Logs();
+  EXPECT_EQ(Events(cluster.run(), "run_stopped").size(), 1u);
+}
+
+TEST_F(ClusterTest, AnAgentThatIsStoppedLeaves) {
+  Cluster cluster(*stage_, "agent_leaves");
+  ASSERT_NO_FATAL_FAILURE(Start(cluster));
+  cluster.agent("a").Signal(SIGTERM);
+  EXPECT_EQ(cluster.agent("a").Wait(30).value_or(-1), 143) << cluster.Logs();
+  ASSERT_TRUE(cluster.GoesOn(2));
+  cluster.StartAgent("c", 2);
+  ASSERT_TRUE(cluster.GoesOn(4));
+  cluster.StopAndCompare();
+}
+
+TEST_F(ClusterTest, EverybodyIsStoppedAtOnce) {  // as by a scheduler
+  Cluster cluster(*stage_, "all_stopped");
+  ASSERT_NO_FATAL_FAILURE(Start(cluster));
+  cluster.agent("a").Signal(SIGTERM);
+  cluster.agent("b").Signal(SIGTERM);
+  Sleep(Between(0, 200));
+  cluster.StopAndCompare();
+  EXPECT_TRUE(std::filesystem::exists(cluster.run() + "/model/model.safetensors")) << cluster.Logs();
+}
+
+TEST_F(ClusterTest, AnAgentWithAnotherConfigIsRefused) {
+  Cluster cluster(*stage_, "other_config");
+  ASSERT_NO_FATAL_FAILURE(Start(cluster));
+  const int64_t generation = cluster.Look().generation;
+  cluster.StartAgent("c", 1, "127.0.0.1", {"optimizer.lr=0.123"});
+  EXPECT_EQ(cluster.agent("c").Wait(30).value_or(-1), 2) << cluster.Logs();
+  EXPECT_NE(cluster.agent("c").Log().find("another configuration than this run"), std::string::npos)
+      << cluster.agent("c").Log();
+  ASSERT_TRUE(cluster.GoesOn(4));
+  EXPECT_EQ(cluster.Look().generation, generation) << "the run was disturbed";
+  cluster.coordinator().Signal(SIGTERM);
+  EXPECT_EQ(cluster.coordinator().Wait(60).value_or(-1), 143);
+  EXPECT_EQ(cluster.agent("a").Wait(60).value_or(-1), 143);
+  EXPECT_EQ(cluster.agent("b").Wait(60).value_or(-1), 143);
+  cluster.Compare();
+}
+
+TEST_F(ClusterTest, EverythingIsKilled) {
+  Cluster cluster(*stage_, "all_killed", {.overrides = {"elastic.lost_state_timeout_ms=1500"}});
+  ASSERT_NO_FATAL_FAILURE(Start(cluster));
+  for (LoggedProcess* process : {&cluster.coordinator(), &cluster.agent("a"), &cluster.agent("b")}) {
+    Cluster::Kill(*process);
+  }
+  for (int i = 0; i < 100 && !ProcessesWith(cluster.run()).empty(); ++i) Sleep(20);
+  EXPECT_TRUE(ProcessesWith(cluster.run()).empty()) << "workers outlive their agent";
+  // The same commands again: the state is gone, and somebody says so.
+  ASSERT_TRUE(cluster.StartCoordinator()) << cluster.Logs();
+  cluster.StartAgent("a", 2);
+  cluster.StartAgent("b", 2);
+  cluster.ExpectEnd(1);
+  EXPECT_NE(cluster.coordinator().Log().find("is lost"), std::string::npos) << cluster.coordinator().Log();
+  cluster.Compare();
+  // And anew, over what is left.
+  ASSERT_TRUE(cluster.StartCoordinator({"--overwrite"})) << cluster.Logs();
+  cluster.StartAgent("a", 2);
+  cluster.StartAgent("b", 2);
+  ASSERT_TRUE(cluster.GoesOn(4));
+  cluster.StopAndCompare();
+}
+
+TEST_F(ClusterTest, AnyNumberOfWorkersOnUnevenMachines) {
+  const std::vector<std::vector<int>> machines{{1}, {1, 1}, {2, 1}, {3, 1}, {1, 3, 1}, {4, 1, 1}, {2, 4, 1}};
+  for (const std::vector<int>& workers : machines) {
+    int total = 0;
+    for (const int count : workers) total += count;
+    SCOPED_TRACE(std::to_string(total) + " workers");
+    Cluster cluster(*stage_, "uneven" + std::to_string(total), {.workers = total, .slowdown_milliseconds = 0});
+    ASSERT_TRUE(cluster.StartCoordinator()) << cluster.Logs();
+    for (size_t i = 0; i < workers.size(); ++i) cluster.StartAgent("node" + std::to_string(i), workers[i]);
+    ASSERT_TRUE(cluster.GoesOn(total));
+    cluster.StopAndCompare();
+  }
+}
+
+}  // namespace
+}  // namespace holdfast::chaos

@@ -1,0 +1,102 @@
+// A coordinator and two machines with workers, each on a host of its own, whose links are cut and mended: the run goes
+// on with whom it reaches, takes back who returns, and has the bits of the run that nobody touched. Hosts are network
+// namespaces; skipped where those are not to be had.
+
+#include "tests/chaos/network.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "tests/chaos/cluster.h"
+
+namespace holdfast::chaos {
+namespace {
+
+constexpr int kSteps = 1000;
+constexpr int kLongerThanHeartbeats = 3000;  // the stage's heartbeat_timeout_ms is 1500
+
+void Sleep(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+
+class NetworkTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    why_not_ = Network::WhyNot();
+    if (why_not_.empty()) stage_ = std::make_unique<Stage>(kSteps);
+  }
+  static void TearDownTestSuite() { stage_.reset(); }
+
+  void SetUp() override {
+    if (!why_not_.empty()) GTEST_SKIP() << why_not_;
+    network_ = std::make_unique<Network>(std::vector<std::string>{"lead", "a", "b"});
+    const std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
+    cluster_ =
+        std::make_unique<Cluster>(*stage_, name, Cluster::Options{.listen = network_->Address("lead") + ":29400"});
+    network_->GoTo("lead");
+    ASSERT_TRUE(cluster_->StartCoordinator()) << cluster_->Logs();
+    for (const std::string node : {"a", "b"}) {
+      network_->GoTo(node);
+      cluster_->StartAgent(node, 2, network_->Address(node));
+    }
+    network_->GoTo("lead");
+    ASSERT_TRUE(cluster_->GoesOn(4));
+  }
+  void TearDown() override {
+    cluster_.reset();
+    network_.reset();
+  }
+
+  static std::unique_ptr<Stage> stage_;
+  static std::string why_not_;
+  std::unique_ptr<Network> network_;
+  std::unique_ptr<Cluster> cluster_;
+};
+
+std::unique_ptr<Stage> NetworkTest::stage_;
+std::string NetworkTest::why_not_;
+
+TEST_F(NetworkTest, AMachineIsCutOffAndComesBack) {
+  network_->CutLink("b");
+  ASSERT_TRUE(cluster_->GoesOn(2));
+  network_->MendLink("b");
+  ASSERT_TRUE(cluster_->GoesOn(4));
+  cluster_->StopAndCompare();
+}
+
+TEST_F(NetworkTest, AMachineIsHeardNoMoreButHears) {
+  network_->CutOneWay("b", "lead");
+  ASSERT_TRUE(cluster_->GoesOn(2));
+  network_->MendOneWay("b", "lead");
+  ASSERT_TRUE(cluster_->GoesOn(4));
+  cluster_->StopAndCompare();
+}
+
+TEST_F(NetworkTest, MachinesReachTheCoordinatorButNotEachOther) {
+  network_->CutOneWay("b", "a");
+  Sleep(kLongerThanHeartbeats);
+  network_->MendOneWay("b", "a");
+  ASSERT_TRUE(cluster_->GoesOn(4));
+  cluster_->StopAndCompare();
+}
+
+TEST_F(NetworkTest, TheCoordinatorIsCutOffAndComesBack) {
+  network_->CutLink("lead");
+  Sleep(kLongerThanHeartbeats);
+  network_->MendLink("lead");
+  ASSERT_TRUE(cluster_->GoesOn(4));
+  cluster_->StopAndCompare();
+}
+
+TEST_F(NetworkTest, AShortCutIsWaitedOut) {
+  const int64_t generation = cluster_->Look().generation;
+  network_->CutLink("b");
+  Sleep(400);
+  network_->MendLink("b");
+  ASSERT_TRUE(cluster_->GoesOn(4));
+  EXPECT_EQ(cluster_->Look().generation, generation) << cluster_->Logs();
+  cluster_->StopAndCompare();
+}
+
+}  // namespace
+}  // namespace holdfast::chaos

@@ -1,0 +1,229 @@
+// Alerts against a real HTTP server that accepts, refuses, fails for a while, or hangs: what is sent, what is tried
+// again, what is reported, and that nobody waits.
+
+#include "elastic/alerts/alert_sender.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+
+#include "elastic/alerts/alert_text.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/elastic/alerts/http_server.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using namespace std::chrono_literals;
+using testing::HttpServer;
+using Clock = std::chrono::steady_clock;
+
+constexpr char kSecret[] = "T0P5ECRET";
+
+Alert Lost(const std::string& what = "lost") {
+  return {Alert::Action::kTrigger, Alert::Severity::kError, "holdfast/r/worker/a", what, "h7"};
+}
+Alert Back() { return {Alert::Action::kResolve, Alert::Severity::kError, "holdfast/r/worker/a", "lost - back", "h7"}; }
+Alert News() { return {Alert::Action::kNotify, Alert::Severity::kInfo, "holdfast/r/run", "finished", "r"}; }
+
+nlohmann::json BodyOf(const std::string& request) {
+  return nlohmann::json::parse(request.substr(request.find("\r\n\r\n") + 4));
+}
+
+class AlertSenderTest : public ::testing::Test {
+ protected:
+  AlertOptions Options() {
+    AlertOptions options;
+    options.allow_plain_http = true;
+    options.timeout = 300ms;
+    options.first_backoff = 20ms;
+    options.on_failure = [this](const std::string& problem) {
+      const std::lock_guard lock(mutex_);
+      problems_.push_back(problem);
+    };
+    return options;
+  }
+  AlertOptions Slack(const HttpServer& server) {
+    AlertOptions options = Options();
+    options.slack_webhook = server.url(std::string("/services/") + kSecret);
+    return options;
+  }
+  AlertOptions PagerDuty(const HttpServer& server) {
+    AlertOptions options = Options();
+    options.pagerduty_key = kSecret;
+    options.pagerduty_url = server.url("/v2/enqueue");
+    return options;
+  }
+  std::vector<std::string> problems() {
+    const std::lock_guard lock(mutex_);
+    return problems_;
+  }
+  void SendAll(const AlertOptions& options, const std::vector<Alert>& alerts) {
+    AlertSender sender(options);
+    for (const Alert& alert : alerts) sender.Send(alert);
+  }  // waits for delivery
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> problems_;
+};
+
+TEST_F(AlertSenderTest, SlackGetsTriggerResolveAndNewsInOrder) {
+  HttpServer server({200});
+  SendAll(Slack(server), {Lost("a < b & c"), Back(), News()});
+  const auto requests = server.requests();
+  ASSERT_EQ(requests.size(), 3u);
+  EXPECT_THAT(requests[0], AllOf(HasSubstr("POST /services/"), HasSubstr("Content-Type: application/json")));
+  EXPECT_EQ(BodyOf(requests[0]), nlohmann::json({{"text", "[error] a &lt; b &amp; c"}}));
+  EXPECT_EQ(BodyOf(requests[1])["text"], "[resolved] lost - back");
+  EXPECT_EQ(BodyOf(requests[2])["text"], "[holdfast] finished");
+  EXPECT_THAT(problems(), IsEmpty());
+}
+
+TEST_F(AlertSenderTest, PagerDutyGetsTriggerAndResolveOfOneKeyAndNoNews) {
+  HttpServer server({202});
+  SendAll(PagerDuty(server), {Lost(), Back(), News()});
+  const auto requests = server.requests();
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_THAT(requests[0], HasSubstr("POST /v2/enqueue"));
+  EXPECT_EQ(BodyOf(requests[0]),
+            nlohmann::json({{"routing_key", kSecret},
+                            {"event_action", "trigger"},
+                            {"dedup_key", "holdfast/r/worker/a"},
+                            {"payload", {{"summary", "lost"}, {"source", "h7"}, {"severity", "error"}}}}));
+  EXPECT_EQ(
+      BodyOf(requests[1]),
+      nlohmann::json({{"routing_key", kSecret}, {"event_action", "resolve"}, {"dedup_key", "holdfast/r/worker/a"}}));
+  EXPECT_THAT(problems(), IsEmpty());
+}
+
+TEST_F(AlertSenderTest, WhatFailsForAWhileIsTriedAgain) {
+  HttpServer server({500, 429, 200});
+  SendAll(Slack(server), {Lost()});
+  EXPECT_EQ(server.requests().size(), 3u);
+  EXPECT_THAT(problems(), IsEmpty());
+}
+
+TEST_F(AlertSenderTest, WhatKeepsFailingIsReportedWithoutTheSecret) {
+  HttpServer server({500});
+  SendAll(Slack(server), {Lost()});
+  EXPECT_EQ(server.requests().size(), 3u);
+  EXPECT_THAT(problems(), ElementsAre("slack: HTTP status 500; not delivered: lost"));
+}
+
+TEST_F(AlertSenderTest, ARefusalIsFinal) {
+  for (const int status : {400, 404, 302}) {
+    HttpServer server({status});
+    SendAll(Slack(server), {Lost()});
+    EXPECT_EQ(server.requests().size(), 1u) << status;  // also: the redirect was not followed
+  }
+  EXPECT_EQ(problems().size(), 3u);
+  for (const std::string& problem : problems()) EXPECT_THAT(problem, Not(HasSubstr(kSecret)));
+}
+
+TEST_F(AlertSenderTest, NobodyThereIsReported) {
+  AlertOptions options = Options();
+  options.slack_webhook = std::string("http://127.0.0.1:1/") + kSecret;
+  SendAll(options, {Lost()});
+  ASSERT_EQ(problems().size(), 1u);
+  EXPECT_THAT(problems()[0], AllOf(HasSubstr("slack: "), Not(HasSubstr(kSecret))));
+}
+
+TEST_F(AlertSenderTest, PlainHttpIsNotSpokenByDefault) {
+  HttpServer server({200});
+  AlertOptions options = Slack(server);
+  options.allow_plain_http = false;
+  SendAll(options, {Lost()});
+  EXPECT_THAT(server.requests(), IsEmpty());
+  EXPECT_EQ(problems().size(), 1u);
+}
+
+TEST_F(AlertSenderTest, NobodyWaitsForAServiceThatHangs) {
+  HttpServer hangs({HttpServer::kHang}), answers({202});
+  AlertOptions options = Slack(hangs);
+  options.pagerduty_key = kSecret;
+  options.pagerduty_url = answers.url("/");
+  options.drain_timeout = 300ms;
+  AlertSender sender(options);
+  const auto begin = Clock::now();
+  for (int i = 0; i < 100; ++i) sender.Send(Lost());
+  EXPECT_LT(Clock::now() - begin, 200ms);
+  EXPECT_TRUE(answers.WaitForRequests(50));  // the other service is served meanwhile
+  EXPECT_LE(hangs.requests().size(), 20u);
+}
+
+TEST_F(AlertSenderTest, AHangingRequestEndsAtItsTimeout) {
+  HttpServer server({HttpServer::kHang, 200});
+  const auto begin = Clock::now();
+  SendAll(Slack(server), {Lost()});
+  EXPECT_GE(Clock::now() - begin, 300ms);
+  EXPECT_EQ(server.requests().size(), 2u);
+  EXPECT_THAT(problems(), IsEmpty());
+}
+
+TEST_F(AlertSenderTest, TheEndDoesNotWaitForEver) {
+  HttpServer server({HttpServer::kHang});
+  AlertOptions options = Slack(server);
+  options.timeout = 60s;
+  options.drain_timeout = 200ms;
+  const auto begin = Clock::now();
+  SendAll(options, {Lost("1"), Lost("2")});
+  EXPECT_LT(Clock::now() - begin, 5s);
+  ASSERT_EQ(problems().size(), 2u);
+  EXPECT_THAT(problems()[1], HasSubstr("no time left to send: 2"));
+}
+
+TEST_F(AlertSenderTest, TheOldestAreDroppedWhenTooManyWait) {
+  HttpServer server({HttpServer::kHang, 200});
+  AlertOptions options = Slack(server);
+  options.max_queued = 3;
+  {
+    AlertSender sender(options);
+    sender.Send(Lost("first"));
+    ASSERT_TRUE(server.WaitForRequests(1));  // it hangs; what follows waits
+    for (int i = 0; i < 10; ++i) sender.Send(Lost(std::to_string(i)));
+  }
+  const auto requests = server.requests();
+  ASSERT_EQ(requests.size(), 5u);  // the first one twice, then the newest three
+  EXPECT_EQ(BodyOf(requests[2])["text"], "[error] 7");
+  EXPECT_EQ(BodyOf(requests[4])["text"], "[error] 9");
+  EXPECT_THAT(problems(), ElementsAre("slack: too many alerts wait; 7 were dropped"));
+}
+
+TEST(AlertTextTest, BytesThatAreNotUtf8AreReplaced) {
+  EXPECT_TRUE(nlohmann::json::accept(SlackBody(Lost("bad \xFF byte"))));
+  EXPECT_TRUE(nlohmann::json::accept(PagerDutyBody(Lost("bad \xFF byte"), "k")));
+}
+
+TEST(AlertOptionsTest, SecretsComeFromFiles) {
+  const std::string directory = ::testing::TempDir() + "/alerts_test." + std::to_string(getpid());
+  std::filesystem::create_directories(directory);
+  const std::string slack = directory + "/slack", pager = directory + "/pager";
+  std::ofstream(slack) << "https://hooks.slack.com/services/x\n";
+  std::ofstream(pager) << "key\n";
+  const auto options = ReadAlertOptions(slack, pager);
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->slack_webhook, "https://hooks.slack.com/services/x");
+  EXPECT_EQ(options->pagerduty_key, "key");
+  EXPECT_TRUE(ReadAlertOptions("", "")->slack_webhook.empty());
+  EXPECT_EQ(ReadAlertOptions(directory + "/none", "").status().code(), absl::StatusCode::kNotFound);
+  std::ofstream(slack) << std::string("http://") + kSecret;
+  const absl::Status plain = ReadAlertOptions(slack, "").status();
+  EXPECT_EQ(plain.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(plain.message()), Not(HasSubstr(kSecret)));
+  std::ofstream(pager) << "two words";
+  EXPECT_EQ(ReadAlertOptions("", pager).status().code(), absl::StatusCode::kInvalidArgument);
+  std::filesystem::remove_all(directory);
+}
+
+}  // namespace
+}  // namespace holdfast

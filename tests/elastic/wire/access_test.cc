@@ -1,0 +1,198 @@
+// Who is let in: addresses that may be bound, token files, tokens, certificates. Who is not never reaches the handler.
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "elastic/wire/address.h"
+#include "elastic/wire/control_server.h"
+#include "elastic/wire/token.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/elastic/wire/control_parts.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using namespace std::chrono_literals;
+using testing::RecordingClient;
+using testing::RecordingServer;
+using testing::StartClient;
+using testing::StartServer;
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+// --- addresses -------------------------------------------------------------------------------------------------------
+
+TEST(AddressTest, KnowsLoopback) {
+  for (const char* address : {"127.0.0.1:5", "localhost:5", "127.8.9.1:5", "[::1]:5"}) {
+    const auto resolved = ResolveListenAddress(address);
+    ASSERT_TRUE(resolved.ok()) << resolved.status();
+    EXPECT_TRUE(resolved->loopback) << address;
+    EXPECT_EQ(resolved->port, 5);
+  }
+  for (const char* address : {"0.0.0.0:5", "[::]:5", "10.1.2.3:5"}) {
+    const auto resolved = ResolveListenAddress(address);
+    ASSERT_TRUE(resolved.ok()) << resolved.status();
+    EXPECT_FALSE(resolved->loopback) << address;
+  }
+}
+
+TEST(AddressTest, DefaultPort) {
+  EXPECT_EQ(WithDefaultPort("node7"), "node7:29400");
+  EXPECT_EQ(WithDefaultPort("node7:1"), "node7:1");
+  EXPECT_EQ(WithDefaultPort("::1"), "[::1]:29400");
+  EXPECT_EQ(WithDefaultPort("[::1]"), "[::1]:29400");
+  EXPECT_EQ(WithDefaultPort("[::1]:1"), "[::1]:1");
+}
+
+TEST(AddressTest, NonsenseIsRefused) {
+  for (const char* address :
+       {"", ":", ":5", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1", "[::1:5"}) {
+    EXPECT_EQ(ResolveListenAddress(address).status().code(), absl::StatusCode::kInvalidArgument) << address;
+  }
+}
+
+TEST(AccessTest, BeyondLoopbackOnlyWithASecret) {
+  RecordingServer handler;
+  const auto open = ControlServer::Start({.address = "0.0.0.0:0"}, &handler);
+  ASSERT_EQ(open.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(open.status()), HasSubstr("without a token"));
+  EXPECT_TRUE(ControlServer::Start({.address = "0.0.0.0:0", .token = "secret"}, &handler).ok());
+}
+
+// --- token files -----------------------------------------------------------------------------------------------------
+
+class TokenFileTest : public ::testing::Test {
+ protected:
+  TokenFileTest() { std::filesystem::create_directories(directory_); }
+  ~TokenFileTest() override { std::filesystem::remove_all(directory_); }
+  std::string Write(const std::string& contents, mode_t mode) {
+    const std::string path = directory_ + "/token";
+    std::ofstream(path, std::ios::binary) << contents;
+    chmod(path.c_str(), mode);
+    return path;
+  }
+  const std::string directory_ = ::testing::TempDir() + "/token_test." + std::to_string(getpid());
+};
+
+TEST_F(TokenFileTest, IsReadWithoutSpaceAround) {
+  for (const mode_t mode : {0600, 0400}) {
+    const auto token = ReadTokenFile(Write("s3cret\n", mode));
+    ASSERT_TRUE(token.ok()) << token.status();
+    EXPECT_EQ(*token, "s3cret");
+    std::filesystem::remove(directory_ + "/token");
+  }
+}
+
+TEST_F(TokenFileTest, MustBePrivate) {
+  for (const mode_t mode : {0644, 0640, 0620, 0601, 0604}) {
+    const auto token = ReadTokenFile(Write("s3cret\n", mode));
+    ASSERT_EQ(token.status().code(), absl::StatusCode::kPermissionDenied) << mode;
+    EXPECT_THAT(Message(token.status()), HasSubstr("chmod 600"));
+    EXPECT_THAT(Message(token.status()), Not(HasSubstr("s3cret")));
+  }
+}
+
+TEST_F(TokenFileTest, MustHoldAToken) {
+  EXPECT_EQ(*ReadTokenFile(Write(std::string(kMaxTokenBytes, 'x'), 0600)), std::string(kMaxTokenBytes, 'x'));
+  for (const std::string& contents :
+       {std::string(), std::string(" \n"), std::string(kMaxTokenBytes + 1, 'x'), std::string("two words"),
+        std::string("two\nlines"), std::string("nul\0", 4), std::string("\xC3\xA9")}) {
+    EXPECT_EQ(ReadTokenFile(Write(contents, 0600)).status().code(), absl::StatusCode::kInvalidArgument) << contents;
+  }
+  EXPECT_EQ(ReadTokenFile(directory_ + "/none").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReadTokenFile(directory_).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(TokenTest, OnlyTheTokenIsEqual) {
+  EXPECT_TRUE(TokensEqual("abc", "abc"));
+  for (const char* other : {"", "ab", "abcd", "abd", "xbc", "abcabc", "ABC"}) EXPECT_FALSE(TokensEqual(other, "abc"));
+  EXPECT_FALSE(TokensEqual("", ""));
+}
+
+// --- tokens over the wire --------------------------------------------------------------------------------------------
+
+TEST(AccessTest, TheRightTokenIsLetIn) {
+  RecordingServer handler;
+  auto server = StartServer(&handler, {.token = "right"});
+  RecordingClient peer;
+  auto client = StartClient(server->address(), &peer, {.token = "right"});
+  ASSERT_TRUE(peer.Until([&] { return peer.connected == 1; }));
+  EXPECT_TRUE(FetchStatus({.address = server->address(), .token = "right"}).ok());
+}
+
+TEST(AccessTest, WrongAndMissingTokensAreNotHeard) {
+  RecordingServer handler;
+  auto server = StartServer(&handler, {.token = "right"});
+  for (const char* token : {"wrong", "", "righ", "rightt"}) {
+    RecordingClient peer;
+    auto client = StartClient(server->address(), &peer, {.token = token});
+    ASSERT_TRUE(peer.Until([&] { return peer.failures.size() >= 2; })) << token;
+    client->Send(FinishedMessage{1});
+    client->Stop();
+    EXPECT_EQ(peer.failures[0].code(), absl::StatusCode::kUnauthenticated) << peer.failures[0];
+    EXPECT_THAT(Message(peer.failures[0]), Not(HasSubstr("right")));
+    EXPECT_EQ(peer.connected, 0);
+    const auto status = FetchStatus({.address = server->address(), .token = token});
+    EXPECT_EQ(status.status().code(), absl::StatusCode::kUnauthenticated);
+  }
+  server->Shutdown(0ms);
+  EXPECT_TRUE(handler.messages.empty());
+  EXPECT_TRUE(handler.lost.empty());
+  EXPECT_EQ(handler.status_calls, 0);
+}
+
+// --- mutual TLS ------------------------------------------------------------------------------------------------------
+
+TlsFiles Files(const std::string& name) {
+  const std::string directory = HOLDFAST_SOURCE_DIR "/tests/elastic/wire/certs/";
+  return {directory + name + ".pem", directory + name + ".key", directory + "authority.pem"};
+}
+
+TEST(AccessTest, CertificatesOfTheAuthorityAreLetIn) {
+  RecordingServer handler;
+  auto server = StartServer(&handler, {.tls = Files("node")});
+  RecordingClient peer;
+  auto client = StartClient(server->address(), &peer, {.tls = Files("node")});
+  ASSERT_TRUE(peer.Until([&] { return peer.connected == 1; }));
+  client->Send(FinishedMessage{1});
+  ASSERT_TRUE(handler.Until([&] { return handler.messages.size() == 1; }));
+  EXPECT_TRUE(FetchStatus({.address = server->address(), .tls = Files("node")}).ok());
+}
+
+TEST(AccessTest, StrangersAndPlainTextAreNotHeard) {
+  RecordingServer handler;
+  auto server = StartServer(&handler, {.tls = Files("node")});
+  for (const TlsFiles& files : {Files("stranger"), TlsFiles()}) {
+    RecordingClient peer;
+    auto client = StartClient(server->address(), &peer, {.tls = files});
+    ASSERT_TRUE(peer.Until([&] { return !peer.failures.empty(); }));
+    EXPECT_EQ(peer.connected, 0);
+    EXPECT_FALSE(FetchStatus({.address = server->address(), .tls = files}).ok());
+  }
+  EXPECT_EQ(handler.status_calls, 0);
+}
+
+TEST(AccessTest, ClientsRefuseAStrangersServer) {
+  RecordingServer handler;
+  auto server = StartServer(&handler, {.tls = Files("stranger")});
+  EXPECT_FALSE(FetchStatus({.address = server->address(), .tls = Files("node")}).ok());
+}
+
+TEST(AccessTest, HalfOfTheTlsFilesIsAnError) {
+  RecordingServer handler;
+  TlsFiles files = Files("node");
+  files.authority.clear();
+  EXPECT_EQ(ControlServer::Start({.address = "127.0.0.1:0", .tls = files}, &handler).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  files = Files("missing");
+  RecordingClient peer;
+  EXPECT_EQ(ControlClient::Start({.tls = files}, &peer).status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace holdfast

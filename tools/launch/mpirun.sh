@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# A run over the machines of a host file, started by Open MPI; MPI itself is not used. One agent per machine:
+#   HOSTFILE=hosts CONFIG=... RUN_DIR=... tools/launch/mpirun.sh [--set KEY=VALUE]...
+# NODES agents on this one machine, to try it: MAP=slot NODES=2 HOST=127.0.0.1 CONFIG=... RUN_DIR=... mpirun.sh
+set -euo pipefail
+
+# --- to be edited ---------------------------------------------------------------------------------------------------
+: "${CONFIG:?the config file}" "${RUN_DIR:?a directory that all machines share}"
+: "${HOSTFILE:=/dev/null}"    # one machine per line; without: this machine, or what a scheduler has given to mpirun
+: "${NODES:=$(grep -cE '^[[:space:]]*[^#[:space:]]' "$HOSTFILE" || true)}"
+: "${WORKERS_PER_NODE:=1}"
+: "${HOLDFAST:=holdfast}"
+: "${MAP:=ppr:1:node}"        # "one agent per machine"
+# ---------------------------------------------------------------------------------------------------------------------
+
+((NODES > 0)) || NODES=1
+export CONFIG RUN_DIR NODES WORKERS_PER_NODE HOLDFAST
+variables=(-x CONFIG -x RUN_DIR -x NODES -x WORKERS_PER_NODE -x HOLDFAST)
+for name in HOST PORT START_SECONDS HOLDFAST_TEST_SLOWDOWN_MS; do
+  [[ -z ${!name:-} ]] || variables+=(-x "$name")
+done
+
+arguments=(-n "$NODES" --map-by "$MAP" --bind-to none --enable-recovery --mca orte_abort_on_non_zero_status 0)
+[[ $HOSTFILE == /dev/null ]] || arguments+=(--hostfile "$HOSTFILE")
+
+# --enable-recovery: a machine that is lost does not end the others. On SIGTERM mpirun would kill everything within a
+# second, so it gets SIGUSR1, which it passes on: the model is saved, and the exit code is 138.
+mpirun "${arguments[@]}" "${variables[@]}" "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/node.sh" "$@" &
+mpirun=$!
+trap 'kill -USR1 "$mpirun" 2>/dev/null || true' TERM INT USR1
+while :; do
+  status=0
+  wait "$mpirun" || status=$?
+  kill -0 "$mpirun" 2>/dev/null || exit "$status"
+done

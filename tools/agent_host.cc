@@ -50,7 +50,7 @@ AgentHost::~AgentHost() {
 std::vector<ChildCommand> AgentHost::Commands(const Config& config, const RunDirectory& directory) const {
   std::error_code error;
   std::filesystem::create_directories(directory.logs(), error);  // a failure shows when the first worker starts
-  const std::string binary = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::string binary = "/proc/self/exe";  // this one, also if the file has been replaced meanwhile
   // Workers of one machine share its processors, unless the config says how many each may use.
   const int64_t threads = config.train.threads > 0
                               ? config.train.threads

@@ -1,6 +1,7 @@
 #include "tools/coordinator_host.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,12 +18,21 @@ namespace {
 
 constexpr std::chrono::milliseconds kGoodbye{2000};  // for everybody to hear of the end
 
+// Every connection is a file, also those of strangers that are about to be refused.
+void RaiseOpenFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(const Config& config,
                                                                         const RunDirectory& directory,
                                                                         const CoordinatorHistory& history,
                                                                         const ControlServerOptions& options) {
+  RaiseOpenFileLimit();
   std::unique_ptr<CoordinatorHost> host(new CoordinatorHost(directory));
   HF_ASSIGN_OR_RETURN(host->alerts_, RunAlerts::Create(config, [&host = *host](const RunEvent& event) {
                         if (host.shell_ != nullptr) host.shell_->Report(event);
@@ -30,7 +40,10 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(const Co
   HF_ASSIGN_OR_RETURN(
       host->shell_, CoordinatorShell::Create(config, directory, history, *host,
                                              [&host = *host](const RunEvent& event) { host.alerts_->OnEvent(event); }));
-  HF_ASSIGN_OR_RETURN(host->server_, ControlServer::Start(options, host.get()));
+  {
+    const std::lock_guard lock(host->starting_);
+    HF_ASSIGN_OR_RETURN(host->server_, ControlServer::Start(options, host.get()));
+  }
   HF_RETURN_IF_ERROR(WriteFileAtomically(directory.coordinator_address(), host->address() + "\n"));
   return host;
 }
@@ -45,6 +58,11 @@ CoordinatorShell::Outcome CoordinatorHost::Wait() {
   const CoordinatorShell::Outcome outcome = shell_->Wait();
   server_->Shutdown(kGoodbye);
   return outcome;
+}
+
+void CoordinatorHost::OnMessage(Connection from, WorkerMessage message) {
+  { const std::lock_guard lock(starting_); }
+  shell_->OnMessage(from, message);
 }
 
 void CoordinatorHost::Send(Connection to, const CoordinatorMessage& message) {

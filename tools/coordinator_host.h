@@ -2,6 +2,7 @@
 // A coordinator that workers of other processes reach: shell, server and alerts in one place.
 
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -24,7 +25,7 @@ class CoordinatorHost final : public ControlHandler, public CoordinatorPort {
   /// Waits for the end of the run, and until everybody has been told.
   CoordinatorShell::Outcome Wait();
 
-  void OnMessage(Connection from, WorkerMessage message) override { shell_->OnMessage(from, message); }
+  void OnMessage(Connection from, WorkerMessage message) override;
   void OnDisconnect(Connection connection, std::string cause) override { shell_->OnDisconnect(connection, cause); }
   RunStatus StatusNow() override { return shell_->StatusNow(); }
 
@@ -37,6 +38,7 @@ class CoordinatorHost final : public ControlHandler, public CoordinatorPort {
   const RunDirectory& directory_;
   std::unique_ptr<RunAlerts> alerts_;  // reports failures to the shell
   std::unique_ptr<CoordinatorShell> shell_;
+  std::mutex starting_;                    // held until server_ is set: somebody may be heard before
   std::unique_ptr<ControlServer> server_;  // calls the shell
 };
 

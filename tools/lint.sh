@@ -54,10 +54,12 @@ format="--dry-run -Werror"
 ((fix == 0)) || format=-i
 check clang-format "clang-format $format" "${sources[@]}"
 check shellcheck "shellcheck --external-sources" "${scripts[@]}"
-check "headers alone" "-P $JOBS -I {} g++ -std=c++20 -march=x86-64-v3 -Wall -Wextra -I . -fsyntax-only -include {} -x c++ /dev/null" \
+quietly build/release.configure.log cmake --preset release
+quietly build/release.protocol.log cmake --build --preset release --target protocol
+others="-isystem build/release/protocol $(pkg-config --cflags-only-I ompi-cxx | sed 's/-I/-isystem /g') -DOMPI_SKIP_MPICXX"
+check "headers alone" "-P $JOBS -I {} g++ -std=c++20 -march=x86-64-v3 -Wall -Wextra -I . $others -fsyntax-only -include {} -x c++ /dev/null" \
   "${headers[@]}"
 if ((tidy == 1)); then
-  quietly build/release.configure.log cmake --preset release
   check clang-tidy "-P $JOBS -n 1 timeout $TIDY_SECONDS clang-tidy -p build/release --quiet" "${products[@]}"
 fi
 exit "$failed"

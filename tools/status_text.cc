@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "elastic/coordinator/event_text.h"
 #include "nlohmann/json.hpp"
 
 namespace holdfast {
@@ -33,17 +34,20 @@ std::string ClockTime(double seconds) {
   return text;
 }
 
-std::string EventText(const json& event) {
-  std::string line;
-  for (const auto& [key, value] : event.items()) {
+RunEvent EventOf(const json& line) {
+  RunEvent event;
+  for (const auto& [key, value] : line.items()) {
+    if (key == kEventKey && value.is_string()) event.name = value.get<std::string>();
     if (key == kTimeKey || key == kEventKey) continue;
-    absl::StrAppend(&line, line.empty() ? "" : ", ", key, " ",
-                    value.is_string() ? value.get<std::string>() : value.dump());
+    if (value.is_number_integer()) {
+      event.fields.emplace_back(key, value.get<int64_t>());
+    } else if (value.is_number()) {
+      event.fields.emplace_back(key, value.get<double>());
+    } else {
+      event.fields.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
+    }
   }
-  const double time = event.contains(kTimeKey) && event[kTimeKey].is_number() ? event[kTimeKey].get<double>() : 0;
-  const std::string name =
-      event.contains(kEventKey) && event[kEventKey].is_string() ? event[kEventKey].get<std::string>() : "?";
-  return absl::StrFormat("%s  %-16s %s\n", ClockTime(time), name, line);
+  return event;
 }
 
 }  // namespace
@@ -92,7 +96,10 @@ std::string LastEvents(const std::string& path, int count) {
   std::string text;
   for (const std::string& line : lines) {
     const json event = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (event.is_object()) text += EventText(event);
+    if (!event.is_object()) continue;
+    const double time = event.contains(kTimeKey) && event[kTimeKey].is_number() ? event[kTimeKey].get<double>() : 0;
+    const std::string words = EventText(EventOf(event));
+    if (!words.empty()) absl::StrAppend(&text, ClockTime(time), "  ", words, "\n");
   }
   return text;
 }

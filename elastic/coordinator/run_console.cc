@@ -7,15 +7,18 @@
 
 namespace holdfast {
 
-RunConsole::RunConsole(int64_t total_steps, int64_t every_steps)
-    : total_steps_(total_steps), every_steps_(every_steps), progress_("training", total_steps, "steps") {}
+RunConsole::RunConsole(int64_t total_steps, int64_t every_steps, bool show_memory)
+    : total_steps_(total_steps),
+      every_steps_(every_steps),
+      show_memory_(show_memory),
+      progress_("training", total_steps, "steps") {}
 
 void RunConsole::Step(const StepMetrics& m) {
   if (every_steps_ > 0 && (m.step % every_steps_ == 0 || m.step == 1 || m.step == total_steps_)) {
-    std::string line =
-        absl::StrFormat("step %*d/%d  loss %.4f  grad norm %.3f  lr %.2e  memory %s  %s tokens/s",
-                        static_cast<int>(absl::StrCat(total_steps_).size()), m.step, total_steps_, m.loss, m.grad_norm,
-                        m.lr, FormatBytes(static_cast<double>(PeakResidentBytes())), FormatCount(m.tokens_per_second));
+    std::string line = absl::StrFormat("step %*d/%d  loss %.4f  grad norm %.3f  lr %.2e  %s tokens/s",
+                                       static_cast<int>(absl::StrCat(total_steps_).size()), m.step, total_steps_,
+                                       m.loss, m.grad_norm, m.lr, FormatCount(m.tokens_per_second));
+    if (show_memory_) absl::StrAppend(&line, "  memory ", FormatBytes(static_cast<double>(PeakResidentBytes())));
     if (m.mfu.has_value()) absl::StrAppendFormat(&line, "  MFU %.1f%%", *m.mfu * 100);
     Line(line);
   }

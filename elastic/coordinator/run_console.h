@@ -13,7 +13,8 @@ namespace holdfast {
 /// Thread-safety: none.
 class RunConsole {
  public:
-  RunConsole(int64_t total_steps, int64_t every_steps);
+  /// `show_memory`: this process does the work, so its memory is worth a look.
+  RunConsole(int64_t total_steps, int64_t every_steps, bool show_memory);
 
   /// "step   120/2000  loss 2.3456  grad norm 1.23  lr 3.00e-04  memory 1.2 GiB  12,345 tokens/s"
   void Step(const StepMetrics& metrics);
@@ -23,6 +24,7 @@ class RunConsole {
 
  private:
   int64_t total_steps_, every_steps_;
+  bool show_memory_;
   Progress progress_;
 };
 

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_format.h"
+#include "elastic/coordinator/event_text.h"
 #include "framework/base/status.h"
 #include "framework/parallel/sharded_state.h"
 #include "nlohmann/json.hpp"
@@ -26,12 +26,6 @@ std::optional<T> Field(const RunEvent& event, const std::string& name) {
   const RunEvent::Value* value = Find(event, name);
   if (value == nullptr || !std::holds_alternative<T>(*value)) return std::nullopt;
   return std::get<T>(*value);
-}
-
-std::string Text(const RunEvent::Value& value) {
-  if (const auto* number = std::get_if<double>(&value)) return absl::StrFormat("%.3g", *number);
-  if (const auto* number = std::get_if<int64_t>(&value)) return absl::StrCat(*number);
-  return std::get<std::string>(value);
 }
 
 }  // namespace
@@ -76,21 +70,10 @@ absl::Status RunRecorder::Report(const RunEvent& event) {
   if (event.name == "validation") {
     validation_loss_ = Field<double>(event, "loss");
     console_.Validation(Field<int64_t>(event, "step").value_or(0), validation_loss_.value_or(0));
-  } else if (const std::string text = EventLine(event); !text.empty()) {
+  } else if (const std::string text = EventText(event); !text.empty()) {
     console_.Line(text);
   }
   return events_.Write(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-}
-
-std::string EventLine(const RunEvent& event) {
-  if (event.name == "validation" || event.name == "run_started" || event.name == "run_finished") return "";
-  std::string line = event.name;
-  const char* separator = "  ";
-  for (const auto& [key, value] : event.fields) {
-    absl::StrAppend(&line, separator, key, " ", Text(value));
-    separator = ", ";
-  }
-  return line;
 }
 
 }  // namespace holdfast

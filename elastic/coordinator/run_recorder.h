@@ -33,7 +33,7 @@ class RunRecorder {
       : config_(config),
         metrics_(std::move(metrics)),
         events_(std::move(events)),
-        console_(config.train.steps, config.log.every_steps) {}
+        console_(config.train.steps, config.log.every_steps, /*show_memory=*/config.elastic.workers == 1) {}
 
   const Config& config_;
   JsonLinesWriter metrics_, events_;
@@ -42,8 +42,5 @@ class RunRecorder {
   std::optional<double> validation_loss_;
   int64_t last_step_ = 0;
 };
-
-/// "worker_lost  worker node-0/2, cause killed by signal 9" for the console; empty for events that people need not see.
-std::string EventLine(const RunEvent& event);
 
 }  // namespace holdfast

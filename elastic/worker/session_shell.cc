@@ -1,5 +1,6 @@
 #include "elastic/worker/session_shell.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -61,7 +62,7 @@ void SessionShell::OnMessage(const CoordinatorMessage& message) {
 void SessionShell::Answer(const SessionEvent& event) {
   {
     const std::lock_guard lock(mutex_);
-    working_ = false;
+    working_since_.reset();
   }
   Feed(event);
 }
@@ -73,7 +74,7 @@ void SessionShell::Feed(const SessionEvent& event) {
     std::visit(Overloaded{[&](SendToCoordinator& send) { link_.Send(send.message); },
                           [&](AbortTask&) {
                             stop_.request_stop();
-                            abort_since_ = Clock::now();
+                            if (!abort_since_.has_value()) abort_since_ = Clock::now();
                           },
                           [&](auto& task) { tasks_.push_back(std::move(task)); }},
                action);
@@ -91,14 +92,20 @@ bool SessionShell::IsCurrent(const WorkerTask& task) const {
 
 SessionShell::Next SessionShell::NextTask() {
   std::unique_lock lock(mutex_);
+  working_since_.reset();
   while (true) {
     changed_.wait(lock, [&] { return !tasks_.empty(); });
     WorkerTask task = std::move(tasks_.front());
     tasks_.pop_front();
     if (!IsCurrent(task)) continue;
-    if (std::holds_alternative<RecoverTask>(task)) stop_ = std::stop_source();
-    working_ = true;
-    return {std::move(task), stop_.get_token()};
+    double abort_seconds = 0;
+    if (std::holds_alternative<RecoverTask>(task)) {
+      stop_ = std::stop_source();
+      if (abort_since_.has_value()) abort_seconds = std::chrono::duration<double>(Clock::now() - *abort_since_).count();
+      abort_since_.reset();
+    }
+    working_since_ = Clock::now();
+    return {std::move(task), stop_.get_token(), abort_seconds};
   }
 }
 
@@ -123,6 +130,11 @@ absl::StatusOr<std::vector<std::string>> SessionShell::Exchange(const std::strin
   return peers_.blobs;
 }
 
+bool SessionShell::IsOverdue() const {
+  return abort_since_.has_value() && working_since_.has_value() &&
+         Clock::now() - std::max(*abort_since_, *working_since_) > options_.kill_timeout;
+}
+
 // Carries where the main thread is, so that a worker whose side threads live on is not taken for a healthy one. Also
 // the last resort: a main thread that cannot be brought back, inside a transport say, is of no use to anybody.
 void SessionShell::Beat(const std::stop_token& stop) {
@@ -134,7 +146,7 @@ void SessionShell::Beat(const std::stop_token& stop) {
                                   .phase = progress_.waiting ? Phase::kReduce : phase_,
                                   .progress = progress_.count + phase_changes_});
     }
-    if (working_ && stop_.stop_requested() && Clock::now() - abort_since_ > options_.kill_timeout) {
+    if (IsOverdue()) {
       std::fprintf(stderr, "error: the %s phase could not be ended for %.0f s; this worker ends itself\n",
                    PhaseName(phase_), std::chrono::duration<double>(options_.kill_timeout).count());
       std::abort();

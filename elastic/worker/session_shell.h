@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -44,6 +45,7 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
   struct Next {
     WorkerTask task;
     std::stop_token stop;
+    double abort_seconds = 0;  // of a RecoverTask: since the task before it was to end
   };
   Next NextTask();
   void Answer(const SessionEvent& event);
@@ -63,6 +65,7 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
  private:
   void Feed(const SessionEvent& event);
   bool IsCurrent(const WorkerTask& task) const;
+  bool IsOverdue() const;
   void Beat(const std::stop_token& stop);
 
   Options options_;
@@ -79,8 +82,9 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
   Phase phase_ = Phase::kStarting;
   int64_t step_ = 0;
   uint64_t phase_changes_ = 0;
-  bool working_ = false, refused_ = false;
-  std::chrono::steady_clock::time_point abort_since_;  // while a task is to end
+  bool refused_ = false;
+  std::optional<std::chrono::steady_clock::time_point> working_since_;  // while a task is at work
+  std::optional<std::chrono::steady_clock::time_point> abort_since_;    // while a task is to end
 
   std::jthread heartbeats_;
 };

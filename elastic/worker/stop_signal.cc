@@ -2,11 +2,14 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <ctime>
 
 namespace holdfast {
 namespace {
+
+constexpr std::chrono::seconds kOneSignal{1};
 
 sigset_t StopSignals() {
   sigset_t set;
@@ -33,10 +36,16 @@ StopSignal::~StopSignal() {
 void StopSignal::Watch() {
   const sigset_t set = StopSignals();
   const timespec poll{.tv_sec = 0, .tv_nsec = 50'000'000};
+  std::chrono::steady_clock::time_point first;
   while (!done_) {
     const int signal = sigtimedwait(&set, nullptr, &poll);
     if (signal <= 0) continue;
-    if (received_ != 0) _exit(128 + signal);
+    const auto now = std::chrono::steady_clock::now();
+    if (received_ != 0) {
+      if (now - first > kOneSignal) _exit(128 + signal);
+      continue;
+    }
+    first = now;
     received_ = signal;
     source_.request_stop();
   }

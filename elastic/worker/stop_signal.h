@@ -9,7 +9,8 @@
 namespace holdfast {
 
 /// Must be created before any other thread, which then inherits the blocked signal mask. SIGTERM, SIGINT and SIGUSR1
-/// request a stop; a second one ends the process at once with 128 + signal.
+/// request a stop; a second one ends the process at once with 128 + signal. Those within a second of the first are the
+/// first: a scheduler signals a script and what it has started, and the script passes it on.
 class StopSignal {
  public:
   StopSignal();

@@ -73,7 +73,7 @@ Worker::Exit Worker::Run() {
     // Communication under way ends at once when the world has changed; the rest looks at the token.
     const std::stop_callback on_stop(next.stop, [this] { p_.trainer->Abort("the world has changed"); });
     if (const auto* recover = std::get_if<RecoverTask>(&next.task)) {
-      const auto recovered = Recover(recover->world, next.stop);
+      const auto recovered = Recover(recover->world, next);
       Answer(recovered, Phase::kTransfer, recover->world.committed_step + 1, recover->world.world.generation,
              [&] { return RecoverDone{*recovered}; });
     } else if (const auto* step = std::get_if<StepTask>(&next.task)) {
@@ -116,19 +116,20 @@ absl::StatusOr<WorldCommunicators> Worker::Connect(const WorldMessage& message, 
   return result;
 }
 
-absl::StatusOr<RecoveredMessage> Worker::Recover(const WorldMessage& message, const std::stop_token& stop) {
+absl::StatusOr<RecoveredMessage> Worker::Recover(const WorldMessage& message, const SessionShell::Next& next) {
   const Clock::time_point start = Clock::now();
   p_.shell->SetPhase(Phase::kRendezvous, message.committed_step + 1);
   rank_ = message.world.RankOf(p_.shell->member().id);
   HF_CHECK(rank_ >= 0);
   loader_.reset();
   const Placement placement(NodesOf(message.world), p_.config->parallel);
-  HF_ASSIGN_OR_RETURN(WorldCommunicators communicators, Connect(message, placement, stop));
+  HF_ASSIGN_OR_RETURN(WorldCommunicators communicators, Connect(message, placement, next.stop));
   RecoveredMessage report{.generation = message.world.generation};
+  report.abort_seconds = next.abort_seconds;
   report.rendezvous_seconds = SecondsSince(start);
   p_.shell->SetPhase(Phase::kTransfer, message.committed_step + 1);
   HF_ASSIGN_OR_RETURN(report.bytes_received,
-                      p_.trainer->EnterWorld(ViewOf(message, rank_), std::move(communicators), stop));
+                      p_.trainer->EnterWorld(ViewOf(message, rank_), std::move(communicators), next.stop));
   report.transfer_seconds = SecondsSince(start) - report.rendezvous_seconds;
   p_.shell->SetPhase(Phase::kIdle, message.committed_step + 1);
   return report;

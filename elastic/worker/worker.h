@@ -44,7 +44,7 @@ class Worker {
   Exit Run();
 
  private:
-  absl::StatusOr<RecoveredMessage> Recover(const WorldMessage& world, const std::stop_token& stop);
+  absl::StatusOr<RecoveredMessage> Recover(const WorldMessage& message, const SessionShell::Next& next);
   absl::StatusOr<WorldCommunicators> Connect(const WorldMessage& world, const Placement& placement,
                                              const std::stop_token& stop);
   absl::StatusOr<VoteMessage> Prepare(const StepTask& task, const std::stop_token& stop);

@@ -98,6 +98,12 @@ void Gatherer::SkipPass() {
   changed_.notify_all();
 }
 
+absl::Status Gatherer::Finish() {
+  thread_.Drain();
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
 void Gatherer::Abort(const std::string& reason) {
   {
     const std::lock_guard lock(mutex_);

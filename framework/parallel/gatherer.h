@@ -33,6 +33,9 @@ class Gatherer {
   void Release();
   /// Takes part in a pass without computing it.
   void SkipPass();
+  /// Waits until all gathers are done: nobody reads this rank's part of the weights any more. A rank that skips passes
+  /// is not held up by its own use of them.
+  absl::Status Finish();
   void Abort(const std::string& reason);
 
  private:

@@ -84,6 +84,7 @@ auto ShardedStore::Waiting(Wait&& wait) {
 
 absl::Status ShardedStore::EndStep() {
   ++parts_.progress->count;
+  if (gatherer_ != nullptr) HF_RETURN_IF_ERROR(Waiting([&] { return gatherer_->Finish(); }));
   if (reducer_ != nullptr) return Waiting([&] { return reducer_->Finish(); });
   chunk_sums_.clear();
   for (int u = 0; u < layout_.num_units(); ++u) {

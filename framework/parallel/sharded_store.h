@@ -51,7 +51,7 @@ class ShardedStore final : public UnitStore {
   absl::Status BeginStep(const ReductionPlan& plan, const UnitSchedule& schedule, std::stop_token stop);
   /// The next wave's run of this rank, possibly empty.
   void BeginRun(const MicrobatchRun& run);
-  /// Waits until the gradients of all ranks are summed.
+  /// Waits until the gradients of all ranks are summed and nobody reads weights any more.
   absl::Status EndStep();
 
   /// Or passes without gradients. Every rank of the group makes or skips as many.

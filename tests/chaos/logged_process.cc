@@ -13,9 +13,9 @@
 namespace holdfast::chaos {
 
 LoggedProcess::LoggedProcess(std::vector<std::string> arguments, std::string log_path,
-                             std::vector<std::pair<std::string, std::string>> environment)
+                             std::vector<std::pair<std::string, std::string>> environment, const std::string& program)
     : log_path_(std::move(log_path)) {
-  arguments.insert(arguments.begin(), HOLDFAST_BINARY);
+  arguments.insert(arguments.begin(), program);
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);

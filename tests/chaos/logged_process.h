@@ -12,7 +12,8 @@ namespace holdfast::chaos {
 class LoggedProcess {
  public:
   LoggedProcess(std::vector<std::string> arguments, std::string log_path,
-                std::vector<std::pair<std::string, std::string>> environment = {});
+                std::vector<std::pair<std::string, std::string>> environment = {},
+                const std::string& program = HOLDFAST_BINARY);
   ~LoggedProcess();  // kills what still runs
   LoggedProcess(const LoggedProcess&) = delete;
   LoggedProcess& operator=(const LoggedProcess&) = delete;

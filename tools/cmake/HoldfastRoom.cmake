@@ -21,6 +21,7 @@ function(holdfast_protocol target proto)
     COMMAND protobuf::protoc --proto_path=${CMAKE_SOURCE_DIR} --cpp_out=${out} --grpc_out=${out}
             --plugin=protoc-gen-grpc=${GRPC_CPP_PLUGIN} ${CMAKE_SOURCE_DIR}/${proto}.proto
     DEPENDS ${CMAKE_SOURCE_DIR}/${proto}.proto)
+  add_custom_target(protocol DEPENDS ${generated})  # for tools that look at sources before anything is built
   add_library(${target}_protocol STATIC ${generated} ${out}/${proto}.pb.h ${out}/${proto}.grpc.pb.h)
   target_include_directories(${target}_protocol SYSTEM PUBLIC ${out})
   target_link_libraries(${target}_protocol PUBLIC Holdfast::Grpc)

@@ -14,8 +14,9 @@ set -euo pipefail
 # ---------------------------------------------------------------------------------------------------------------------
 
 ((NODES > 0)) || NODES=1
+export EXIT_CODE_FILE=$RUN_DIR/launch.exit_code # mpirun's own is 0 where it does not end the others
 export CONFIG RUN_DIR NODES WORKERS_PER_NODE HOLDFAST
-variables=(-x CONFIG -x RUN_DIR -x NODES -x WORKERS_PER_NODE -x HOLDFAST)
+variables=(-x CONFIG -x RUN_DIR -x NODES -x WORKERS_PER_NODE -x HOLDFAST -x EXIT_CODE_FILE)
 for name in HOST PORT START_SECONDS HOLDFAST_TEST_SLOWDOWN_MS; do
   [[ -z ${!name:-} ]] || variables+=(-x "$name")
 done
@@ -25,11 +26,11 @@ arguments=(-n "$NODES" --map-by "$MAP" --bind-to none --enable-recovery --mca or
 
 # --enable-recovery: a machine that is lost does not end the others. On SIGTERM mpirun would kill everything within a
 # second, so it gets SIGUSR1, which it passes on: the model is saved, and the exit code is 138.
+rm -f "$RUN_DIR/coordinator.address" "$EXIT_CODE_FILE"
 mpirun "${arguments[@]}" "${variables[@]}" "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/node.sh" "$@" &
 mpirun=$!
 trap 'kill -USR1 "$mpirun" 2>/dev/null || true' TERM INT USR1
-while :; do
-  status=0
-  wait "$mpirun" || status=$?
-  kill -0 "$mpirun" 2>/dev/null || exit "$status"
-done
+while kill -0 "$mpirun" 2>/dev/null; do wait "$mpirun" || true; done
+status=$(cat "$EXIT_CODE_FILE" 2>/dev/null || echo 1)
+rm -f "$EXIT_CODE_FILE"
+exit "$status"

@@ -3,6 +3,7 @@
 # launcher (slurm.sbatch, mpirun.sh), with the same environment and arguments everywhere:
 #   CONFIG=... RUN_DIR=... NODES=... WORKERS_PER_NODE=... node.sh [--set KEY=VALUE]...
 # RUN_DIR is on a file system that all machines share: there the agents find the coordinator's address and its token.
+# The launcher removes an address that an earlier coordinator has left.
 # SIGTERM or SIGUSR1, to all machines or to the first one, ends the run with a saved model; SIGTERM to another one
 # takes that machine out of the run.
 set -euo pipefail
@@ -35,7 +36,8 @@ finish() {
 }
 
 if ((rank == 0)); then
-  rm -f "$address_file" # of a coordinator that was killed
+  # For launchers that lose exit codes.
+  [[ -z ${EXIT_CODE_FILE:-} ]] || trap 'echo $? >"$EXIT_CODE_FILE"' EXIT
   "$HOLDFAST" coordinator "${common[@]}" --listen "$HOST:$PORT" &
   coordinator=$!
 fi

@@ -1,0 +1,92 @@
+#include "elastic/coordinator/event_text.h"
+
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace holdfast {
+namespace {
+
+std::string Text(const RunEvent::Value& value) {
+  if (const auto* number = std::get_if<double>(&value)) return absl::StrFormat("%.3g", *number);
+  if (const auto* number = std::get_if<int64_t>(&value)) return absl::StrCat(*number);
+  return std::get<std::string>(value);
+}
+
+double Number(const RunEvent& event, const std::string& name) {
+  for (const auto& [key, value] : event.fields) {
+    if (key != name) continue;
+    if (const auto* number = std::get_if<double>(&value)) return *number;
+    if (const auto* number = std::get_if<int64_t>(&value)) return static_cast<double>(*number);
+  }
+  return 0;
+}
+
+std::string Listed(const RunEvent& event) {
+  std::string line = event.name;
+  const char* separator = ": ";
+  for (const auto& [key, value] : event.fields) {
+    absl::StrAppend(&line, separator, key, " ", Text(value));
+    separator = ", ";
+  }
+  return line;
+}
+
+std::string RecoveredText(const RunEvent& event) {
+  const double detect = Number(event, "detect_seconds"), abort = Number(event, "abort_seconds"),
+               rendezvous = Number(event, "rendezvous_seconds"), transfer = Number(event, "transfer_seconds");
+  return absl::StrFormat(
+      "generation %s: ready in %.3f s (detect %.3f, abort %.3f, rendezvous %.3f, transfer %.3f; %.1f MiB moved), first "
+      "step %.3f s",
+      FieldText(event, "generation"), detect + abort + rendezvous + transfer, detect, abort, rendezvous, transfer,
+      Number(event, "bytes") / (1 << 20), Number(event, "first_step_seconds"));
+}
+
+}  // namespace
+
+std::string FieldText(const RunEvent& event, const std::string& name) {
+  for (const auto& [key, value] : event.fields) {
+    if (key == name) return Text(value);
+  }
+  return "";
+}
+
+std::string EventText(const RunEvent& event) {
+  const auto field = [&](const char* name) { return FieldText(event, name); };
+  const auto place = [&] {
+    return absl::StrCat(field("worker"), " (rank ", field("rank"), " on ", field("host"), ")");
+  };
+  if (event.name == "validation" || event.name == "run_started" || event.name == "agent_joined") return "";
+  if (event.name == "worker_joined") {
+    return absl::StrCat(field("worker"), " joined (", field("host"), ", pid ", field("pid"), ")");
+  }
+  if (event.name == "worker_exited") {
+    return absl::StrCat(field("worker"), ": ", field("cause"), field("restarting") == "1" ? "; started again" : "");
+  }
+  if (event.name == "worker_lost") {
+    return absl::StrCat("lost ", place(), " in step ", field("step"), ": ", field("cause"));
+  }
+  if (event.name == "worker_hung") {
+    return absl::StrCat("hung: ", place(), " in phase ", field("phase"), " of step ", field("step"), " for ",
+                        field("seconds"), " s: ", field("reason"));
+  }
+  if (event.name == "straggler") {
+    return absl::StrCat("slow: ", place(), " takes ", field("factor"), " times as long as the others (", field("phase"),
+                        ")");
+  }
+  if (event.name == "step_failed") {
+    return absl::StrCat(place(), " could not go on with step ", field("step"), ": ", field("cause"));
+  }
+  if (event.name == "world_published") {
+    return absl::StrCat("generation ", field("generation"), ": world of ", field("size"), " after step ", field("step"),
+                        ": ", field("reason"));
+  }
+  if (event.name == "recovered") return RecoveredText(event);
+  if (event.name == "run_finished" || event.name == "run_stopped" || event.name == "run_failed") {
+    return field("reason");
+  }
+  return Listed(event);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,124 @@
+#pragma once
+// A coordinator and workers that are nothing but messages, for tests of single decisions. Worker "n0/1" has connection
+// 1, and so on; what is sent to each is kept.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "elastic/control/coordinator.h"
+
+namespace holdfast {
+
+class CoordinatorTest : public testing::Test {
+ protected:
+  static CoordinatorOptions DefaultOptions() {
+    CoordinatorOptions options;
+    options.elastic.workers = 3;
+    options.elastic.min_workers = 1;
+    options.elastic.max_workers = 4;
+    options.microbatches = 8;
+    options.total_steps = 100;
+    options.config_digest = 42;
+    return options;
+  }
+
+  void Start(const CoordinatorOptions& options = DefaultOptions()) {
+    coordinator_ = std::make_unique<Coordinator>(options);
+    worlds_.clear();
+  }
+
+  static Member MemberOf(int worker, uint64_t incarnation = 0) {
+    Member member;
+    const std::string node = absl::StrCat("n", worker / 2);
+    member.id = {absl::StrCat(node, "/", worker), incarnation != 0 ? incarnation : First(worker)};
+    member.node = member.host = node;
+    return member;
+  }
+  static uint64_t First(int worker) { return (static_cast<uint64_t>(worker) + 1) << 32; }
+
+  // One event; what came of it is in actions_, sent_, events_.
+  void Event(const CoordinatorEvent& event) {
+    now_ += std::chrono::milliseconds(1);
+    actions_ = coordinator_->OnEvent(now_, event);
+    for (const CoordinatorAction& action : actions_) {
+      if (const auto* send = std::get_if<SendAction>(&action)) {
+        sent_[send->to].push_back(send->message);
+        if (const auto* world = std::get_if<WorldMessage>(&send->message)) worlds_[send->to] = *world;
+      } else if (const auto* report = std::get_if<ReportAction>(&action)) {
+        events_.push_back(report->event);
+      } else if (const auto* end = std::get_if<EndAction>(&action)) {
+        ended_ = *end;
+      } else if (const auto* record = std::get_if<RecordAction>(&action)) {
+        records_.push_back(*record);
+      } else if (const auto* close = std::get_if<CloseAction>(&action)) {
+        closed_.push_back(close->connection);
+      }
+    }
+  }
+  void Say(int worker, WorkerMessage message) { Event(MessageEvent{Connection(worker), std::move(message)}); }
+  void Join(int worker, const StateClaim& claim = {}, uint64_t incarnation = 0) {
+    Say(worker, JoinMessage{MemberOf(worker, incarnation), claim, 42});
+  }
+  // Time passes, in ticks; all of `alive` send heartbeats, with or without progress.
+  void Pass(std::chrono::milliseconds time, const std::vector<int>& alive, bool progress = true) {
+    const Instant until = now_ + time;
+    while (now_ < until) {
+      now_ += std::chrono::milliseconds(50);
+      for (const int worker : alive) {
+        HeartbeatMessage beat{.generation = 0, .step = 1, .phase = Phase::kForwardBackward, .progress = 0};
+        if (progress) beat.progress = ++beats_;
+        Say(worker, beat);
+      }
+      Event(TickEvent{});
+    }
+  }
+  static VoteMessage Vote(uint64_t generation, int64_t step) { return {generation, step, 7, 8, 0.5, 0.1, 0, 2, {}}; }
+  // All vote for the next step of the world that worker `any` was told of.
+  void Commit(const std::vector<int>& workers) {
+    const uint64_t generation = Generation();
+    const int64_t step = coordinator_->Status(now_).committed_step + 1;
+    for (const int worker : workers) Say(worker, Vote(generation, step));
+  }
+  uint64_t Generation() const { return coordinator_->Status(now_).generation; }
+  int WorldSize() const { return coordinator_->Status(now_).world_size; }
+  int64_t Committed() const { return coordinator_->Status(now_).committed_step; }
+
+  template <class Message>
+  const Message* LastSent(int worker) {
+    const auto& messages = sent_[Connection(worker)];
+    return messages.empty() ? nullptr : std::get_if<Message>(&messages.back());
+  }
+  int64_t Count(const std::string& name) const {
+    return std::count_if(events_.begin(), events_.end(), [&](const RunEvent& e) { return e.name == name; });
+  }
+  std::string Field(const std::string& event, const std::string& field) const {
+    std::string text = "?";
+    for (const RunEvent& e : events_) {
+      for (const auto& [key, value] : e.fields) {
+        if (e.name == event && key == field) text = std::visit([](const auto& v) { return absl::StrCat(v); }, value);
+      }
+    }
+    return text;
+  }
+  static uint64_t Connection(int worker) { return static_cast<uint64_t>(worker) + 1; }
+
+  std::unique_ptr<Coordinator> coordinator_;
+  Instant now_{1'000'000'000};
+  uint64_t beats_ = 0;
+  std::vector<CoordinatorAction> actions_;
+  std::map<uint64_t, std::vector<CoordinatorMessage>> sent_;
+  std::map<uint64_t, WorldMessage> worlds_;  // the last told, by connection
+  std::vector<RunEvent> events_;
+  std::vector<RecordAction> records_;
+  std::vector<uint64_t> closed_;
+  std::optional<EndAction> ended_;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,461 @@
+// Single decisions of the coordinator, each brought about by as few messages as it takes: who is let in and when, what
+// makes a new world, who is blamed, when a step counts, how a run ends and how it is taken up again.
+
+#include "elastic/control/coordinator.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "tests/elastic/control/coordinator_harness.h"
+
+namespace holdfast {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST_F(CoordinatorTest, FirstWorldWaitsForTheWorkersWantedAndOrdersThemByNode) {
+  Start();
+  Join(2);
+  Join(0);
+  EXPECT_EQ(WorldSize(), 0);
+  EXPECT_EQ(coordinator_->Status(now_).state, "waiting for workers");
+  EXPECT_EQ(coordinator_->Status(now_).detail, "2 of 3 workers have joined");
+  Join(1);
+  ASSERT_EQ(WorldSize(), 3);
+  const WorldMessage& world = worlds_[Connection(2)];
+  EXPECT_EQ(world.world.members[0].id.name, "n0/0");
+  EXPECT_EQ(world.world.members[2].id.name, "n1/2");
+  EXPECT_EQ(world.microbatches, (std::vector<int64_t>{3, 3, 2}));
+  EXPECT_EQ(world.source.generation, 0u);
+}
+
+TEST_F(CoordinatorTest, GenerationIsPersistedBeforeAnybodyHearsOfIt) {
+  CoordinatorOptions options = DefaultOptions();
+  options.last_generation = 9;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  EXPECT_EQ(Generation(), 10u);
+  bool persisted = false;
+  for (const CoordinatorAction& action : actions_) {
+    if (const auto* persist = std::get_if<PersistAction>(&action)) persisted = persist->generation == 10;
+    const auto* send = std::get_if<SendAction>(&action);
+    if (send != nullptr && std::holds_alternative<WorldMessage>(send->message)) {
+      EXPECT_TRUE(persisted);
+    }
+  }
+  EXPECT_TRUE(persisted);
+}
+
+TEST_F(CoordinatorTest, AfterTheJoinTimeoutFewerWorkersDo) {
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.join_timeout_ms = 2000;
+  options.elastic.min_workers = 2;
+  Start(options);
+  Join(0);
+  Pass(milliseconds(3000), {0});
+  EXPECT_EQ(WorldSize(), 0);
+  EXPECT_EQ(coordinator_->Status(now_).detail, "1 of at least 2 workers have joined");
+  Join(1);
+  Pass(milliseconds(200), {0, 1});
+  EXPECT_EQ(WorldSize(), 2);
+}
+
+TEST_F(CoordinatorTest, CommitNeedsAllVotesAndIsRecordedFirst) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Say(0, Vote(1, 1));
+  Say(1, Vote(1, 1));
+  Say(1, Vote(1, 1));  // twice
+  Say(2, Vote(1, 2));  // another step
+  Say(2, Vote(0, 1));  // another world
+  Say(9, Vote(1, 1));  // nobody
+  EXPECT_TRUE(records_.empty());
+  VoteMessage last = Vote(1, 1);
+  last.digests = {{5, 55}, {2, 22}};
+  Say(2, last);
+  ASSERT_EQ(records_.size(), 1u);
+  EXPECT_EQ(records_[0].world_size, 3);
+  EXPECT_EQ(records_[0].digests, (std::vector<ChunkDigest>{{2, 22}, {5, 55}}));
+  EXPECT_TRUE(std::holds_alternative<RecordAction>(actions_.front()));
+  for (const int w : {0, 1, 2}) ASSERT_NE(LastSent<CommitMessage>(w), nullptr);
+  EXPECT_EQ(LastSent<CommitMessage>(0)->microbatches, (std::vector<int64_t>{3, 3, 2}));
+}
+
+TEST_F(CoordinatorTest, LossOfAMemberMakesAWorldOfTheOthersAtOnce) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  Event(DisconnectEvent{Connection(1), "stream broken"});
+  EXPECT_EQ(Generation(), 2u);
+  EXPECT_EQ(WorldSize(), 2);
+  const WorldMessage& world = worlds_[Connection(0)];
+  EXPECT_EQ(world.committed_step, 1);
+  EXPECT_EQ(world.source.generation, 1u);
+  EXPECT_EQ(Field("worker_lost", "cause"), "stream broken");
+  Say(0, Vote(1, 2));  // of the old world
+  Say(2, Vote(2, 2));
+  EXPECT_EQ(Committed(), 1);
+}
+
+TEST_F(CoordinatorTest, NewcomersAreTakenInAfterACommitAndSettle) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  Join(3);
+  Commit({0, 1, 2});
+  EXPECT_EQ(WorldSize(), 3) << "not settled yet";
+  now_ += milliseconds(150);
+  Commit({0, 1, 2});
+  EXPECT_EQ(WorldSize(), 4);
+  const auto& messages = sent_[Connection(0)];
+  ASSERT_GE(messages.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<CommitMessage>(messages[messages.size() - 2]));
+  EXPECT_TRUE(std::holds_alternative<WorldMessage>(messages.back()));
+  Join(4);  // max_workers are there
+  now_ += milliseconds(500);
+  Commit({0, 1, 2, 3});
+  EXPECT_EQ(WorldSize(), 4);
+  Event(DisconnectEvent{Connection(3), ""});
+  EXPECT_EQ(WorldSize(), 4) << "the spare takes the place";
+}
+
+TEST_F(CoordinatorTest, SilentWorkerIsNamedHungRefusedAndRemoved) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Pass(milliseconds(500), {0, 1, 2});
+  Pass(milliseconds(2900), {0, 1});
+  EXPECT_EQ(Count("worker_hung"), 0);
+  Pass(milliseconds(400), {0, 1});
+  ASSERT_EQ(Count("worker_hung"), 1);
+  EXPECT_EQ(Field("worker_hung", "worker"), "n1/2");
+  EXPECT_EQ(Field("worker_hung", "rank"), "2");
+  EXPECT_EQ(Field("worker_hung", "host"), "n1");
+  EXPECT_EQ(Field("worker_hung", "phase"), "forward_backward");
+  ASSERT_NE(LastSent<RefusedMessage>(2), nullptr);
+  EXPECT_TRUE(LastSent<RefusedMessage>(2)->rejoin);
+  EXPECT_EQ(closed_, std::vector<uint64_t>{Connection(2)});
+  EXPECT_EQ(WorldSize(), 2);
+}
+
+TEST_F(CoordinatorTest, ItsOwnAbsenceIsNotTheWorkersSilence) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Pass(milliseconds(500), {0, 1, 2});
+  now_ += std::chrono::seconds(20);
+  Event(TickEvent{});
+  EXPECT_EQ(Count("worker_hung"), 0);
+  Pass(milliseconds(3500), {0, 1, 2});
+  EXPECT_EQ(WorldSize(), 3);
+}
+
+TEST_F(CoordinatorTest, OneWithoutProgressIsRemovedNotThoseThatWaitForIt) {
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.progress_timeout_ms = 10'000;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  for (const int w : {0, 1, 2}) Say(w, RecoveredMessage{1});
+  Say(0, Vote(1, 1));
+  for (int i = 0; i < 120; ++i) {
+    now_ += milliseconds(100);
+    Say(0, HeartbeatMessage{1, 1, Phase::kVote, 1});
+    Say(1, HeartbeatMessage{1, 1, Phase::kForwardBackward, 1});
+    Say(2, HeartbeatMessage{1, 1, Phase::kReduce, 1});
+    Event(TickEvent{});
+  }
+  ASSERT_EQ(Count("worker_hung"), 1);
+  EXPECT_EQ(Field("worker_hung", "worker"), "n0/1");
+  EXPECT_EQ(Count("no_progress"), 1);
+}
+
+TEST_F(CoordinatorTest, FailureWithNobodyToBlameIsTriedAgain) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Pass(milliseconds(300), {0, 1, 2});
+  Say(0, FailureMessage{1, 1, Phase::kReduce, "connection reset", {2}, false});
+  EXPECT_EQ(Generation(), 1u) << "somebody may turn out to be lost";
+  Pass(milliseconds(600), {0, 1, 2});
+  EXPECT_EQ(Generation(), 2u);
+  EXPECT_EQ(WorldSize(), 3);
+}
+
+TEST_F(CoordinatorTest, WhoeverIsBlamedInThreeWorldsOnEndHasToGo) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  for (int world = 1; world <= 3; ++world) {
+    EXPECT_EQ(WorldSize(), 3);
+    const uint64_t generation = Generation();
+    Say(0, FailureMessage{generation, 1, Phase::kReduce, "no route", {1}, false});
+    Say(2, FailureMessage{generation, 1, Phase::kReduce, "no route", {1}, false});
+    Say(1, FailureMessage{generation, 1, Phase::kReduce, "no route", {0}, false});
+    Pass(milliseconds(3000), {0, 1, 2});
+    EXPECT_GT(Generation(), generation);
+  }
+  EXPECT_EQ(WorldSize(), 2);
+  EXPECT_EQ(Field("worker_lost", "worker"), "n0/1");
+}
+
+TEST_F(CoordinatorTest, FatalFailureEndsTheRunWithItsCause) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Say(1, FailureMessage{1, 1, Phase::kData, "the loss is not finite", {}, true});
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 1);
+  EXPECT_EQ(ended_->reason, "n0/1: the loss is not finite");
+  for (const int w : {0, 1, 2}) EXPECT_EQ(LastSent<EndMessage>(w)->exit_code, 1);
+}
+
+TEST_F(CoordinatorTest, MinorityWithOtherBitsIsNamedAndRemoved) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  VoteMessage other = Vote(1, 2);
+  other.grad_norm_bits ^= 1;
+  Say(0, Vote(1, 2));
+  Say(1, other);
+  Say(2, Vote(1, 2));
+  EXPECT_EQ(Committed(), 1);
+  EXPECT_EQ(Field("bits_differ", "workers"), "n0/1");
+  ASSERT_NE(LastSent<RefusedMessage>(1), nullptr);
+  EXPECT_EQ(WorldSize(), 2);
+}
+
+TEST_F(CoordinatorTest, WithoutMajorityTheStepIsRedoneAndAtLastGivenUp) {
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.workers = 2;
+  Start(options);
+  Join(0);
+  Join(1);
+  for (int attempt = 1; attempt <= 3; ++attempt) {
+    EXPECT_FALSE(ended_.has_value());
+    VoteMessage other = Vote(Generation(), 1);
+    other.loss_bits ^= 1;
+    Say(0, Vote(Generation(), 1));
+    Say(1, other);
+    Pass(milliseconds(50), {0, 1});
+  }
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 1);
+}
+
+TEST_F(CoordinatorTest, NewerProcessReplacesTheOldWhichIsThenRefused) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Event(MessageEvent{50, JoinMessage{MemberOf(1, 777), {}, 42}});
+  EXPECT_EQ(closed_, std::vector<uint64_t>{Connection(1)});
+  Pass(milliseconds(50), {0, 2});
+  EXPECT_EQ(worlds_[50].world.members[1].id.incarnation, 777u);
+  Event(MessageEvent{51, JoinMessage{MemberOf(1), {}, 42}});  // the old one wakes up
+  ASSERT_TRUE(std::holds_alternative<RefusedMessage>(sent_[51].back()));
+  EXPECT_FALSE(std::get<RefusedMessage>(sent_[51].back()).rejoin);
+  EXPECT_EQ(WorldSize(), 3);
+}
+
+TEST_F(CoordinatorTest, OtherConfigurationIsRefusedForGood) {
+  Start();
+  Say(0, JoinMessage{MemberOf(0), {}, 43});
+  ASSERT_NE(LastSent<RefusedMessage>(0), nullptr);
+  EXPECT_FALSE(LastSent<RefusedMessage>(0)->rejoin);
+  EXPECT_TRUE(coordinator_->Status(now_).workers.empty());
+}
+
+TEST_F(CoordinatorTest, StaleStateIsRefusedAndTheSameIncarnationMayNotComeBackWithout) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  const World first = worlds_[Connection(0)].world;
+  Event(DisconnectEvent{Connection(2), ""});
+  Pass(milliseconds(50), {0, 1});
+  Join(2, {first, 1, 2, first});  // current, and ready for a step that never was
+  EXPECT_EQ(LastSent<RefusedMessage>(2), nullptr);
+  Event(DisconnectEvent{Connection(2), ""});
+  Commit({0, 1});
+  Join(2, {first, 1, 0, {}});
+  ASSERT_NE(LastSent<RefusedMessage>(2), nullptr);
+  EXPECT_TRUE(LastSent<RefusedMessage>(2)->rejoin);
+  Join(2, {}, First(2) + 1);
+  EXPECT_EQ(coordinator_->Status(now_).workers.size(), 3u);
+}
+
+TEST_F(CoordinatorTest, HolderOfLostStateIsWaitedForThenTheRunFails) {
+  CoordinatorOptions options = DefaultOptions();
+  options.parallel.mirrors = 0;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  const World first = worlds_[Connection(0)].world;
+  Event(DisconnectEvent{Connection(2), ""});
+  EXPECT_EQ(WorldSize(), 0);
+  EXPECT_EQ(Field("state_missing", "holders"), "n1/2 on n1");
+  Pass(milliseconds(2000), {0, 1});
+  Join(2, {first, 1, 0, {}});
+  Pass(milliseconds(200), {0, 1, 2});
+  EXPECT_EQ(WorldSize(), 3) << "it came back with its state";
+  Event(DisconnectEvent{Connection(1), ""});
+  Pass(milliseconds(10'500), {0, 2});
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 1);
+  EXPECT_EQ(Field("state_lost", "holders"), "n0/1 on n0");
+}
+
+TEST_F(CoordinatorTest, BeforeTheFirstCommitNothingCanBeLost) {
+  CoordinatorOptions options = DefaultOptions();
+  options.parallel.mirrors = 0;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  Event(DisconnectEvent{Connection(2), ""});
+  EXPECT_EQ(WorldSize(), 2);
+  EXPECT_EQ(worlds_[Connection(0)].source.generation, 0u);
+}
+
+TEST_F(CoordinatorTest, WorkerThatKeepsFailingIsQuarantined) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  uint64_t incarnation = First(2);
+  for (int i = 0; i < 3; ++i) {
+    Event(DisconnectEvent{Connection(2), ""});
+    Pass(milliseconds(200), {0, 1});
+    Commit({0, 1});
+    Join(2, {}, incarnation += uint64_t{1} << 40);
+    now_ += milliseconds(150);
+    Commit({0, 1});
+  }
+  EXPECT_EQ(Count("quarantined"), 1);
+  EXPECT_EQ(WorldSize(), 2);
+  Pass(milliseconds(2500), {0, 1, 2});
+  Commit({0, 1});
+  EXPECT_EQ(WorldSize(), 3);
+}
+
+TEST_F(CoordinatorTest, RunEndsWhenAllHaveFinished) {
+  CoordinatorOptions options = DefaultOptions();
+  options.total_steps = 1;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  Say(0, FinishedMessage{1});  // too early
+  Commit({0, 1, 2});
+  EXPECT_EQ(coordinator_->Status(now_).committed_step, 1);
+  Say(0, ValidationMessage{1, 1, 2.5});
+  Say(0, FinishedMessage{1});
+  Say(1, FinishedMessage{1});
+  EXPECT_FALSE(ended_.has_value());
+  Say(2, FinishedMessage{1});
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 0);
+  EXPECT_EQ(Field("validation", "loss"), "2.5");
+  Join(5);
+  EXPECT_NE(LastSent<EndMessage>(5), nullptr);
+}
+
+TEST_F(CoordinatorTest, StopSavesInAWorldOfItsOwn) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  Say(1, StopRequestMessage{15});
+  EXPECT_EQ(worlds_[Connection(0)].purpose, Purpose::kStop);
+  Commit({0, 1, 2});
+  EXPECT_EQ(Committed(), 1) << "no step is done any more";
+  for (const int w : {0, 1, 2}) Say(w, FinishedMessage{2});
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 143);
+  EXPECT_EQ(Count("run_stopped"), 1);
+}
+
+TEST_F(CoordinatorTest, StopBeforeThereIsStateEndsAtOnce) {
+  Start();
+  Join(0);
+  Event(StopEvent{2});
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 130);
+}
+
+TEST_F(CoordinatorTest, RestartFindsTheStateInTheWorldThatPreparedTheRecordedStep) {
+  // Step 5 was recorded in generation 8, which had just taken in worker 2; nobody heard of the commit.
+  World old{7, {MemberOf(0), MemberOf(1)}}, last{8, {MemberOf(0), MemberOf(1), MemberOf(2)}};
+  CoordinatorOptions options = DefaultOptions();
+  options.last_generation = 8;
+  options.recorded_step = 5;
+  Start(options);
+  Join(0, {old, 4, 5, last});
+  EXPECT_EQ(WorldSize(), 0);
+  EXPECT_EQ(coordinator_->Status(now_).state, "recovering");
+  Join(1, {old, 4, 5, last});
+  Join(2, {{}, 0, 5, last});
+  ASSERT_EQ(WorldSize(), 3);
+  EXPECT_EQ(Generation(), 9u);
+  EXPECT_EQ(worlds_[Connection(2)].source, last);
+  EXPECT_EQ(worlds_[Connection(2)].committed_step, 5);
+}
+
+TEST_F(CoordinatorTest, RestartTakesTheOldWorldIfTheStepWasNotRecorded) {
+  World old{7, {MemberOf(0), MemberOf(1)}}, last{8, {MemberOf(0), MemberOf(1), MemberOf(2)}};
+  CoordinatorOptions options = DefaultOptions();
+  options.last_generation = 8;
+  options.recorded_step = 4;
+  options.parallel.mirrors = 0;
+  Start(options);
+  Join(0, {old, 4, 5, last});
+  Join(1, {old, 4, 5, last});  // worker 2 died with the coordinator
+  Pass(milliseconds(200), {0, 1});
+  ASSERT_EQ(WorldSize(), 2);
+  EXPECT_EQ(worlds_[Connection(0)].source, old);
+  EXPECT_EQ(worlds_[Connection(0)].committed_step, 4);
+}
+
+TEST_F(CoordinatorTest, RestartFailsIfNobodyComesBackWithState) {
+  CoordinatorOptions options = DefaultOptions();
+  options.recorded_step = 5;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  Pass(milliseconds(9000), {0, 1, 2});
+  EXPECT_FALSE(ended_.has_value());
+  Pass(milliseconds(2000), {0, 1, 2});
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 1);
+}
+
+TEST_F(CoordinatorTest, StragglerIsReportedOnceAndMicrobatchesMoveAway) {
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.rebalance = true;
+  options.microbatches = 12;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  for (int64_t step = 1; step <= 40; ++step) {
+    for (const int w : {0, 1, 2}) {
+      const CommitMessage* commit = LastSent<CommitMessage>(w);
+      VoteMessage vote = Vote(1, step);
+      vote.microbatches = commit == nullptr ? 4 : commit->microbatches[static_cast<size_t>(w)];
+      vote.compute_seconds = 0.01 * static_cast<double>(vote.microbatches) * (w == 1 ? 2.5 : 1);
+      Say(w, vote);
+    }
+  }
+  EXPECT_EQ(Count("straggler"), 1);
+  EXPECT_EQ(Field("straggler", "worker"), "n0/1");
+  EXPECT_EQ(Count("rebalanced"), 1);
+  EXPECT_EQ(LastSent<CommitMessage>(0)->microbatches, (std::vector<int64_t>{5, 2, 5}));
+}
+
+TEST_F(CoordinatorTest, ExitSeenByTheAgentRemovesTheWorkerAtOnce) {
+  Start();
+  Event(MessageEvent{90, AgentHelloMessage{"n0", "h", 1, 2}});
+  for (const int w : {0, 1, 2}) Join(w);
+  Event(MessageEvent{90, WorkerExitMessage{{"n0/1", First(1) + (uint64_t{1} << 50)}, "another process", true}});
+  EXPECT_EQ(WorldSize(), 3);
+  Event(MessageEvent{90, WorkerExitMessage{{"n0/1", First(1)}, "killed by signal 9 (Killed)", true}});
+  EXPECT_EQ(WorldSize(), 2);
+  EXPECT_EQ(Field("worker_lost", "cause"), "killed by signal 9 (Killed)");
+}
+
+TEST_F(CoordinatorTest, FloodsAndOversizedMessagesCostTheSenderItsPlace) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Say(0, RendezvousMessage{1, std::string(1 << 20, 'x')});
+  EXPECT_EQ(LastSent<RefusedMessage>(0)->rejoin, true);
+  for (int i = 0; i < 30'000; ++i) Say(1, HeartbeatMessage{});
+  EXPECT_NE(LastSent<RefusedMessage>(1), nullptr);
+  for (int i = 100; i < 20'000; ++i) Join(i);
+  EXPECT_LE(coordinator_->Status(now_).workers.size(), 8192u);
+}
+
+}  // namespace
+}  // namespace holdfast

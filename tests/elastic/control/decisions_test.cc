@@ -1,0 +1,282 @@
+// The pure parts that the coordinator is made of, each by itself: the next world, where state lies, who is slow, who
+// computes how much, who is to blame, and what is remembered of workers that have left.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "elastic/control/balance.h"
+#include "elastic/control/ballot.h"
+#include "elastic/control/blame.h"
+#include "elastic/control/state_source.h"
+#include "elastic/control/straggler.h"
+#include "elastic/control/worker_history.h"
+#include "elastic/control/world_decision.h"
+
+namespace holdfast {
+namespace {
+
+using Verdict = WorldDecision::Verdict;
+
+Member MemberOf(int i) {
+  return {{absl::StrCat("w", i), static_cast<uint64_t>(i + 1)}, absl::StrCat("n", i / 2), "h", i};
+}
+World WorldOf(uint64_t generation, std::vector<int> members) {
+  World world{generation, {}};
+  for (const int i : members) world.members.push_back(MemberOf(i));
+  return world;
+}
+
+WorldQuestion QuestionOf(std::vector<int> present, const World& source = {}) {
+  WorldQuestion question;
+  question.source = source;
+  for (const int i : present) {
+    Candidate candidate{MemberOf(i)};
+    candidate.holds_state = source.RankOf(candidate.member.id) >= 0;
+    candidate.arrival = i;
+    question.candidates.push_back(candidate);
+  }
+  return question;
+}
+
+ElasticConfig Elastic(int64_t workers, int64_t least, int64_t most) {
+  ElasticConfig elastic;
+  elastic.workers = workers;
+  elastic.min_workers = least;
+  elastic.max_workers = most;
+  return elastic;
+}
+
+TEST(DecideWorld, WaitsForTheLeastButNotAtTheEnd) {
+  WorldQuestion question = QuestionOf({0, 1}, WorldOf(3, {0, 1}));
+  EXPECT_EQ(DecideWorld(Elastic(4, 3, 4), {}, question).verdict, Verdict::kWait);
+  question.ending = true;
+  EXPECT_EQ(DecideWorld(Elastic(4, 3, 4), {}, question).verdict, Verdict::kPublish);
+}
+
+TEST(DecideWorld, HoldersOfStateComeBeforeSpares) {
+  const WorldQuestion question = QuestionOf({0, 1, 2, 3, 4, 5}, WorldOf(3, {4, 5}));
+  const WorldDecision decision = DecideWorld(Elastic(3, 1, 3), {}, question);
+  ASSERT_EQ(decision.verdict, Verdict::kPublish);
+  ASSERT_EQ(decision.members.size(), 3u);
+  EXPECT_EQ(decision.members[0].id.name, "w0");
+  EXPECT_EQ(decision.members[1].id.name, "w4");
+  EXPECT_EQ(decision.members[2].id.name, "w5");
+}
+
+TEST(DecideWorld, QuarantinedAreLeftOutUnlessTheyHoldWhatNobodyElseHas) {
+  ParallelConfig parallel;
+  parallel.mirrors = 0;
+  WorldQuestion question = QuestionOf({0, 1, 2}, WorldOf(3, {0, 1}));
+  question.candidates[2].quarantined = true;
+  EXPECT_EQ(DecideWorld(Elastic(3, 1, 3), parallel, question).members.size(), 2u);
+  question.candidates[1].quarantined = true;
+  EXPECT_EQ(DecideWorld(Elastic(3, 1, 3), parallel, question).members.size(), 2u);
+}
+
+TEST(DecideWorld, NamesTheHoldersOfWhatIsMissing) {
+  ParallelConfig parallel;
+  parallel.mirrors = 0;
+  const WorldDecision decision = DecideWorld(Elastic(3, 1, 3), parallel, QuestionOf({0, 2}, WorldOf(3, {0, 1, 2})));
+  ASSERT_EQ(decision.verdict, Verdict::kStateMissing);
+  ASSERT_EQ(decision.missing.size(), 1u);
+  EXPECT_EQ(decision.missing[0], MemberOf(1));
+  EXPECT_NE(decision.detail.find("w1"), std::string::npos);
+}
+
+TEST(FindStateSource, PrefersTheNewestWorldThatCoversTheState) {
+  ParallelConfig parallel;
+  parallel.mirrors = 0;
+  const World old = WorldOf(3, {0, 1}), mid = WorldOf(4, {0, 1}), last = WorldOf(5, {1, 2});
+  // Worker 1 prepared step 8 in generation 4 as well as worker 0; generation 5 has only worker 2's part.
+  const StateClaim zero{old, 7, 8, mid}, one{old, 7, 8, mid}, two{{}, 0, 8, last};
+  std::vector<ClaimOf> claims{{MemberOf(0).id, &zero}, {MemberOf(1).id, &one}, {MemberOf(2).id, &two}};
+  const StateSource found = FindStateSource(claims, 8, parallel);
+  EXPECT_TRUE(found.covered);
+  EXPECT_EQ(found.world, mid);
+  claims.pop_back();
+  claims.pop_back();
+  EXPECT_FALSE(FindStateSource(claims, 8, parallel).covered);
+  EXPECT_EQ(FindStateSource({}, 8, parallel).world.generation, 0u);
+}
+
+TEST(FindStateSource, ClaimsAheadOfTheRecordCount) {
+  const World world = WorldOf(3, {0, 1});
+  const StateClaim ahead{world, 9, 0, {}}, behind{world, 8, 9, world};
+  const StateSource found = FindStateSource({{MemberOf(0).id, &ahead}, {MemberOf(1).id, &behind}}, 8, {});
+  EXPECT_EQ(found.committed_step, 9);
+  EXPECT_TRUE(found.complete);
+}
+
+TEST(FindStateSource, AnotherIncarnationHoldsNothing) {
+  const World world = WorldOf(3, {0});
+  const StateClaim claim{world, 9, 0, {}};
+  EXPECT_EQ(RankHeld({"w0", 1}, claim, world, 9), 0);
+  EXPECT_EQ(RankHeld({"w0", 2}, claim, world, 9), -1);
+  EXPECT_EQ(RankHeld({"w0", 1}, claim, world, 8), -1);
+}
+
+// --- speed -----------------------------------------------------------------------------------------------------------
+
+class StragglerTest : public testing::Test {
+ protected:
+  // Steps with these seconds per microbatch and 3% noise.
+  std::vector<StragglerDetector::Change> Steps(int count, const std::vector<double>& speeds, int64_t microbatches = 2) {
+    std::vector<StragglerDetector::Change> changes;
+    for (int i = 0; i < count; ++i) {
+      std::vector<StragglerDetector::Sample> samples;
+      for (size_t w = 0; w < speeds.size(); ++w) {
+        const double noise = 0.97 + static_cast<double>(random_() % 600) / 10000;
+        samples.push_back({absl::StrCat("w", w), speeds[w] * noise * static_cast<double>(microbatches), microbatches});
+      }
+      for (auto& change : detector_.OnStep(samples)) changes.push_back(change);
+    }
+    return changes;
+  }
+  std::mt19937 random_{1};
+  StragglerDetector detector_{1.5, 10};
+};
+
+TEST_F(StragglerTest, EvenRanksAreNeverNamed) { EXPECT_TRUE(Steps(500, {0.1, 0.1, 0.1, 0.1}).empty()); }
+
+TEST_F(StragglerTest, SlowRankIsNamedOnceAndResolvedOnce) {
+  const auto named = Steps(100, {0.1, 0.1, 0.2, 0.1});
+  ASSERT_EQ(named.size(), 1u);
+  EXPECT_EQ(named[0].worker, "w2");
+  EXPECT_NEAR(named[0].factor, 2, 0.1);
+  const auto resolved = Steps(100, {0.1, 0.1, 0.1, 0.1});
+  ASSERT_EQ(resolved.size(), 1u);
+  EXPECT_FALSE(resolved[0].slow);
+}
+
+TEST_F(StragglerTest, AShortHiccupIsNoStraggler) {
+  Steps(50, {0.1, 0.1, 0.1});
+  EXPECT_TRUE(Steps(3, {0.1, 0.5, 0.1}).empty());
+  EXPECT_TRUE(Steps(50, {0.1, 0.1, 0.1}).empty());
+}
+
+TEST_F(StragglerTest, OfTwoRanksTheSlowerOneIsNamed) {
+  const auto named = Steps(50, {0.1, 0.17});
+  ASSERT_EQ(named.size(), 1u);
+  EXPECT_EQ(named[0].worker, "w1");
+}
+
+TEST_F(StragglerTest, RankSlowerThanItUsedToBeIsNamedEvenAmongUnlikeRanks) {
+  EXPECT_TRUE(Steps(100, {0.10, 0.13, 0.16, 0.12, 0.14}).empty());
+  const auto named = Steps(50, {0.18, 0.13, 0.16, 0.12, 0.14});
+  ASSERT_EQ(named.size(), 1u);
+  EXPECT_EQ(named[0].worker, "w0");
+  EXPECT_EQ(named[0].reason, "slower than it used to be");
+}
+
+TEST_F(StragglerTest, OneThatLeavesIsResolved) {
+  ASSERT_EQ(Steps(50, {0.1, 0.1, 0.3}).size(), 1u);
+  const auto left = Steps(1, {0.1, 0.1});
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left[0].reason, "left the world");
+}
+
+TEST_F(StragglerTest, WithoutMicrobatchesThereIsNoSpeed) {
+  EXPECT_TRUE(Steps(50, {0.1, 0.1, 0.3}, 0).empty());
+  EXPECT_EQ(detector_.SecondsOf("w2"), 0);
+}
+
+TEST(Balance, EvenSplitSums) {
+  EXPECT_EQ(EvenSplit(8, 3), (std::vector<int64_t>{3, 3, 2}));
+  EXPECT_EQ(EvenSplit(2, 3), (std::vector<int64_t>{1, 1, 0}));
+}
+
+TEST(Balance, SplitBySpeedSumsAndIsTheShortestStep) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 500; ++round) {
+    const int64_t microbatches = random() % 40;
+    std::vector<double> times;
+    for (int i = 0; i < 1 + round % 7; ++i) times.push_back(0.01 * (1 + random() % 30));
+    const std::vector<int64_t> split = SplitBySpeed(microbatches, times);
+    EXPECT_EQ(std::accumulate(split.begin(), split.end(), int64_t{0}), microbatches);
+    double longest = 0;
+    for (size_t i = 0; i < split.size(); ++i) longest = std::max(longest, static_cast<double>(split[i]) * times[i]);
+    // No rank could do one more than it has within less time than the step takes, so nothing can be gained.
+    int64_t possible = 0;
+    for (const double s : times) possible += static_cast<int64_t>(std::ceil(longest / s - 1e-9)) - 1;
+    EXPECT_TRUE(possible < microbatches || microbatches == 0);
+  }
+}
+
+TEST(Balance, EqualSpeedsGiveTheEvenSplit) {
+  EXPECT_EQ(SplitBySpeed(8, {0.1, 0.1, 0.1}), EvenSplit(8, 3));
+  EXPECT_EQ(SplitBySpeed(8, {0, 0, 0}), EvenSplit(8, 3));
+}
+
+TEST(Balance, NoiseMovesNothing) {
+  EXPECT_EQ(Rebalance({4, 4, 4}, {0.1, 0.104, 0.098}), (std::vector<int64_t>{4, 4, 4}));
+  EXPECT_EQ(Rebalance({4, 4, 4}, {0.1, 0.3, 0.1}), (std::vector<int64_t>{5, 2, 5}));
+}
+
+// --- votes, blame, history -------------------------------------------------------------------------------------------
+
+TEST(Ballot, MajorityIsMoreThanHalf) {
+  const auto dissenters = [](const std::vector<uint32_t>& bits) {
+    Ballot ballot(1, static_cast<int>(bits.size()));
+    for (size_t rank = 0; rank < bits.size(); ++rank) {
+      VoteMessage vote;
+      vote.step = 1;
+      vote.loss_bits = bits[rank];
+      EXPECT_TRUE(ballot.Add(static_cast<int>(rank), vote));
+    }
+    return ballot.Dissenters();
+  };
+  EXPECT_TRUE(dissenters({7, 7, 7}).empty());
+  EXPECT_EQ(dissenters({7, 8, 7}), std::vector<int>{1});
+  EXPECT_EQ(dissenters({7, 8, 7, 8}), (std::vector<int>{0, 1, 2, 3}));
+}
+
+TEST(Blame, OnlyWorldsOnEndCount) {
+  const World world = WorldOf(1, {0, 1, 2});
+  const FailureMessage names_one{1, 1, Phase::kReduce, "reset", {1}, false};
+  Blame blame;
+  for (int i = 0; i < 2; ++i) {
+    blame.Add(world, 0, names_one);
+    EXPECT_FALSE(blame.Conclude(world).culprit.has_value());
+  }
+  blame.Clear();
+  for (int i = 0; i < 2; ++i) {
+    blame.Add(world, 0, names_one);
+    EXPECT_FALSE(blame.Conclude(world).culprit.has_value());
+  }
+  blame.Add(world, 2, names_one);
+  EXPECT_EQ(blame.Conclude(world).culprit, MemberOf(1).id);
+}
+
+TEST(WorkerHistory, KnowsProcessesApart) {
+  using Kind = WorkerHistory::Kind;
+  constexpr uint64_t kFirst = uint64_t{1} << 40, kSecond = uint64_t{5} << 33;
+  WorkerHistory history;
+  EXPECT_EQ(history.Register("w", kFirst), Kind::kNewer);
+  EXPECT_EQ(history.Register("w", kFirst), Kind::kCurrent);
+  EXPECT_EQ(history.Register("w", kFirst + 1), Kind::kNewer);
+  EXPECT_EQ(history.Register("w", kFirst), Kind::kOutdated);
+  EXPECT_EQ(history.Register("w", kSecond), Kind::kNewer);
+  EXPECT_EQ(history.Register("w", kFirst + 2), Kind::kReplaced);
+  EXPECT_EQ(history.Register("w", kSecond), Kind::kCurrent);
+}
+
+TEST(WorkerHistory, FailuresOnEndCostLongerAndLonger) {
+  using std::chrono::seconds;
+  WorkerHistory history;
+  EXPECT_EQ(history.Failed("w", seconds(1), seconds(1)).count(), 0);
+  EXPECT_EQ(history.Failed("w", seconds(2), seconds(1)).count(), 0);
+  EXPECT_EQ(history.Failed("w", seconds(3), seconds(1)), seconds(2));
+  EXPECT_TRUE(history.Quarantined("w", seconds(4)));
+  EXPECT_FALSE(history.Quarantined("w", seconds(5)));
+  EXPECT_EQ(history.Failed("w", seconds(6), seconds(1)), seconds(4));
+  for (int i = 0; i < 20; ++i) EXPECT_LE(history.Failed("w", seconds(6), seconds(1)), seconds(60));
+  EXPECT_EQ(history.Failed("w", seconds(99), seconds(50)).count(), 0) << "it has worked for a while";
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,200 @@
+// Single decisions of a worker's session: what it does when, what it claims to hold, and that nothing is done twice or
+// for a world gone by.
+
+#include "elastic/control/worker_session.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+namespace holdfast {
+namespace {
+
+Member MemberOf(const std::string& name, uint64_t incarnation) { return {{name, incarnation}, "n", "h", 1}; }
+
+class WorkerSessionTest : public testing::Test {
+ protected:
+  void Do(const SessionEvent& event) { actions_ = session_.OnEvent(event); }
+  void Hear(CoordinatorMessage message) { Do(SessionMessage{std::move(message)}); }
+
+  static World WorldOf(uint64_t generation, uint64_t my_incarnation = 1) {
+    return {generation, {MemberOf("a", my_incarnation), MemberOf("b", 5)}};
+  }
+  static WorldMessage Begin(uint64_t generation, const World& source, int64_t committed) {
+    return {WorldOf(generation), source, committed, Purpose::kTrain, {1, 1}};
+  }
+  static StepPrepared Prepared(uint64_t generation, int64_t step) {
+    StepPrepared event;
+    event.vote.generation = generation;
+    event.vote.step = step;
+    return event;
+  }
+  static RecoverDone Recovered(uint64_t generation) { return {{generation, 0, 0, 0, 0}}; }
+
+  // A world, and a step committed in it.
+  void CommitOneStep() {
+    Do(SessionConnected{});
+    Hear(Begin(1, {}, 0));
+    Do(Recovered(1));
+    Do(Prepared(1, 1));
+    Hear(CommitMessage{1, 1, {2, 0}});
+  }
+
+  // What the actions are, in short.
+  std::string Actions() const {
+    std::string text;
+    for (const SessionAction& action : actions_) {
+      if (const auto* send = std::get_if<SendToCoordinator>(&action))
+        text += "send" + std::to_string(send->message.index());
+      if (std::holds_alternative<AbortTask>(action)) text += "abort";
+      if (std::holds_alternative<RecoverTask>(action)) text += "recover";
+      if (const auto* step = std::get_if<StepTask>(&action)) text += "step" + std::to_string(step->step);
+      if (const auto* update = std::get_if<UpdateTask>(&action)) text += "update" + std::to_string(update->step);
+      if (const auto* end = std::get_if<EndingTask>(&action)) text += "end" + std::to_string(end->step);
+      if (std::holds_alternative<ForgetTask>(action)) text += "forget";
+      if (const auto* exit = std::get_if<ExitTask>(&action)) text += "exit" + std::to_string(exit->exit_code);
+      text += " ";
+    }
+    return text;
+  }
+  const JoinMessage& SentJoin() const {
+    return std::get<JoinMessage>(std::get<SendToCoordinator>(actions_.back()).message);
+  }
+
+  WorkerSession session_{MemberOf("a", 1), 42, 3};
+  std::vector<SessionAction> actions_;
+};
+
+TEST_F(WorkerSessionTest, AStep) {
+  Do(SessionConnected{});
+  EXPECT_EQ(Actions(), "send0 ");
+  Hear(Begin(1, {}, 0));
+  EXPECT_EQ(Actions(), "recover ");
+  Do(Recovered(1));
+  EXPECT_EQ(Actions(), "send3 step1 ");
+  Do(Prepared(1, 1));
+  EXPECT_EQ(Actions(), "send4 ");
+  Hear(CommitMessage{1, 1, {2, 0}});
+  EXPECT_EQ(Actions(), "update1 step2 ");
+  EXPECT_EQ(std::get<StepTask>(actions_[1]).microbatches, (std::vector<int64_t>{2, 0}));
+}
+
+TEST_F(WorkerSessionTest, NothingIsDoneTwiceOrForAWorldGoneBy) {
+  CommitOneStep();
+  Hear(CommitMessage{1, 1, {1, 1}});
+  EXPECT_EQ(Actions(), "");
+  Hear(Begin(1, {}, 0));
+  EXPECT_EQ(Actions(), "");
+  Hear(Begin(2, WorldOf(1), 1));
+  EXPECT_EQ(Actions(), "abort recover ");
+  Do(Prepared(1, 2));  // the aborted step was quicker
+  EXPECT_EQ(Actions(), "");
+  Hear(CommitMessage{1, 2, {1, 1}});
+  EXPECT_EQ(Actions(), "");
+  Do(TaskFailed{{1, 2, Phase::kReduce, "aborted", {}, false}});
+  EXPECT_EQ(Actions(), "");
+  Do(Recovered(2));
+  EXPECT_EQ(Actions(), "send3 step2 ");
+}
+
+TEST_F(WorkerSessionTest, WhoDidNotHearOfACommitLearnsItFromTheNextWorld) {
+  CommitOneStep();
+  Do(Prepared(1, 2));
+  Do(SessionDisconnected{});
+  EXPECT_EQ(Actions(), "");
+  Do(SessionConnected{});
+  EXPECT_EQ(SentJoin().claim, (StateClaim{WorldOf(1), 1, 2, WorldOf(1)}));
+  Hear(Begin(4, WorldOf(1), 2));
+  EXPECT_EQ(Actions(), "update2 recover ");
+}
+
+TEST_F(WorkerSessionTest, PreparedStepIsDroppedIfItWasNotCommitted) {
+  CommitOneStep();
+  Do(Prepared(1, 2));
+  Hear(Begin(2, WorldOf(1), 1));
+  EXPECT_EQ(Actions(), "recover ");
+  Do(SessionConnected{});
+  EXPECT_EQ(SentJoin().claim, (StateClaim{WorldOf(1), 1, 0, {}}));
+}
+
+TEST_F(WorkerSessionTest, ClaimMovesToTheNewWorldAtItsFirstCommit) {
+  CommitOneStep();
+  Hear(Begin(2, WorldOf(1), 1));
+  Do(Recovered(2));
+  Do(Prepared(2, 2));
+  Do(SessionConnected{});
+  EXPECT_EQ(SentJoin().claim, (StateClaim{WorldOf(1), 1, 2, WorldOf(2)}));
+  Hear(CommitMessage{2, 2, {1, 1}});
+  Do(SessionConnected{});
+  EXPECT_EQ(SentJoin().claim, (StateClaim{WorldOf(2), 2, 0, {}}));
+}
+
+TEST_F(WorkerSessionTest, CutOffItFinishesTheStepAndSaysNothing) {
+  CommitOneStep();
+  Do(SessionDisconnected{});
+  Do(Prepared(1, 2));
+  EXPECT_EQ(Actions(), "");
+  Do(SessionConnected{});
+  EXPECT_EQ(SentJoin().claim.prepared_step, 2);
+}
+
+TEST_F(WorkerSessionTest, RefusedItForgetsAndComesBackAsSomebodyElse) {
+  CommitOneStep();
+  Hear(RefusedMessage{"hung", true});
+  EXPECT_EQ(Actions(), "abort forget send0 ");
+  EXPECT_EQ(SentJoin().member.id, (WorkerId{"a", 2}));
+  EXPECT_EQ(SentJoin().claim, StateClaim{});
+  Hear(Begin(2, WorldOf(1), 1));  // names its earlier self
+  EXPECT_EQ(Actions(), "");
+  Hear(WorldMessage{WorldOf(3, 2), WorldOf(1), 1, Purpose::kTrain, {1, 1}});
+  EXPECT_EQ(Actions(), "recover ");
+}
+
+TEST_F(WorkerSessionTest, RefusedForGoodItEnds) {
+  Do(SessionConnected{});
+  Hear(RefusedMessage{"another configuration", false});
+  EXPECT_EQ(Actions(), "exit1 ");
+  Do(SessionConnected{});
+  EXPECT_EQ(Actions(), "");
+}
+
+TEST_F(WorkerSessionTest, CountedOnForStateItDoesNotHaveItForgets) {
+  Do(SessionConnected{});
+  Hear(Begin(4, WorldOf(3), 7));
+  EXPECT_EQ(Actions(), "forget send0 ");
+}
+
+TEST_F(WorkerSessionTest, AfterTheLastStepItEndsTheRun) {
+  Do(SessionConnected{});
+  WorldMessage begin = Begin(1, {9, {MemberOf("b", 5)}}, 2);
+  Hear(begin);
+  Do(Recovered(1));
+  Do(Prepared(1, 3));
+  Hear(CommitMessage{1, 3, {1, 1}});
+  EXPECT_EQ(Actions(), "update3 end3 ");
+  Do(EndingDone{1});
+  EXPECT_EQ(Actions(), "send7 ");
+  Hear(EndMessage{0, "done"});
+  EXPECT_EQ(Actions(), "exit0 ");
+}
+
+TEST_F(WorkerSessionTest, AskedToStopItSavesWhatIsCommitted) {
+  CommitOneStep();
+  WorldMessage stop = Begin(2, WorldOf(1), 1);
+  stop.purpose = Purpose::kStop;
+  Hear(stop);
+  EXPECT_EQ(Actions(), "abort recover ");
+  Do(Recovered(2));
+  EXPECT_EQ(Actions(), "send3 end1 ");
+}
+
+TEST_F(WorkerSessionTest, FailureIsReportedAndTheNextWorldAwaited) {
+  CommitOneStep();
+  Do(TaskFailed{{1, 2, Phase::kReduce, "peer closed the connection", {1}, false}});
+  EXPECT_EQ(Actions(), "send5 ");
+  Hear(Begin(2, WorldOf(1), 1));
+  EXPECT_EQ(Actions(), "recover ") << "nothing is left to abort";
+}
+
+}  // namespace
+}  // namespace holdfast

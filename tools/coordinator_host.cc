@@ -55,7 +55,7 @@ CoordinatorHost::~CoordinatorHost() {
 }
 
 CoordinatorShell::Outcome CoordinatorHost::Wait() {
-  const CoordinatorShell::Outcome outcome = shell_->Wait();
+  CoordinatorShell::Outcome outcome = shell_->Wait();
   server_->Shutdown(kGoodbye);
   return outcome;
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what is needed to build Holdfast from Debian 12's packages: only what is missing, as root or with sudo.
 #   tools/setup.sh [--with-test] [--with-corpus]
-# --with-test adds what tools/lint.sh needs, --with-corpus the text that tools/quickstart.sh trains on.
+# --with-test adds what tools/lint.sh needs and what makes networks for tests, --with-corpus the text that
+# tools/quickstart.sh trains on.
 set -euo pipefail
 # shellcheck source=tools/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -15,7 +16,7 @@ packages=(
 )
 for argument in "$@"; do
   case $argument in
-    --with-test) packages+=(clang-format clang-tidy shellcheck) ;;
+    --with-test) packages+=(clang-format clang-tidy iproute2 shellcheck) ;;
     --with-corpus) packages+=(bible-kjv bible-kjv-text) ;;
     *) die "unknown argument '$argument'; see the head of tools/setup.sh" ;;
   esac

@@ -78,7 +78,7 @@ absl::StatusOr<CoordinatorShell::Outcome> TrainHere(const Config& config, const 
   link.Attach(*coordinator);
   const std::stop_callback on_stop(stop_signal.token(), [&] { coordinator->RequestStop(stop_signal.received()); });
   RunWorker(config, directory, {}, session, link);
-  const CoordinatorShell::Outcome outcome = coordinator->Wait();
+  CoordinatorShell::Outcome outcome = coordinator->Wait();
   alerts->Finish();
   return outcome;
 }

@@ -24,7 +24,7 @@ absl::StatusOr<CoordinatorShell::Outcome> TrainWithWorkers(const Config& config,
   AgentHost agent(config, directory, settings, *link);
   const std::stop_callback on_stop(stop_signal.token(),
                                    [&] { coordinator->shell().RequestStop(stop_signal.received()); });
-  const CoordinatorShell::Outcome outcome = coordinator->Wait();
+  CoordinatorShell::Outcome outcome = coordinator->Wait();
   agent.Wait();
   return outcome;
 }

@@ -79,11 +79,11 @@ void Coordinator::RequestStop(int signal, const std::string& by) {
 }
 
 void Coordinator::Send(Connection to, CoordinatorMessage message) {
-  actions_.push_back(SendAction{to, std::move(message)});
+  actions_.emplace_back(SendAction{to, std::move(message)});
 }
 
 void Coordinator::Report(std::string name, Fields fields) {
-  actions_.push_back(ReportAction{{std::move(name), std::move(fields)}});
+  actions_.emplace_back(ReportAction{{std::move(name), std::move(fields)}});
 }
 
 // The event first: should the coordinator die amid the messages, what is started in its place knows that all is done.
@@ -94,7 +94,7 @@ void Coordinator::End(int exit_code, const std::string& event, const std::string
   Report(event, {{"exit_code", int64_t{exit_code}}, {"step", committed_}, {"reason", reason}});
   for (const auto& [name, worker] : roster_.workers()) Send(worker.connection, end_);
   for (const auto& [connection, agent] : roster_.agents()) Send(connection, end_);
-  actions_.push_back(EndAction{exit_code, reason});
+  actions_.emplace_back(EndAction{exit_code, reason});
 }
 
 }  // namespace holdfast

@@ -136,7 +136,6 @@ class Coordinator {
   enum class Leave { kGone, kClosed, kRefused };
   void Remove(const std::string& name, const std::string& cause, Leave how);
   void Punish(const JoinedWorker& worker, bool at_fault);
-  void RefuseOvertaken();
 
   // coordinator_world.cc: from one world to the next.
   void Advance();
@@ -173,7 +172,7 @@ class Coordinator {
   void RemoveSilent();
   void RemoveStuck();
   void ReportNoProgress();
-  void RemoveHung(const std::string& name, Instant since, const std::string& why);
+  void RemoveHung(const std::string& name, Instant since, const std::string& why, Leave how);
   void RetryFailed();
 
   const CoordinatorOptions options_;

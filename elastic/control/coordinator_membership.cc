@@ -63,22 +63,22 @@ bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
   if (!IsSane(join.member) || !IsSane(join.claim.world) || !IsSane(join.claim.prepared_world) ||
       roster_.agents().count(from) > 0) {
     Refuse(from, "a join message that makes no sense", false);
-    actions_.push_back(CloseAction{from});
+    actions_.emplace_back(CloseAction{from});
     return false;
   }
   if (join.config_digest != options_.config_digest) {
     Refuse(from, absl::StrCat("worker ", name, " has another configuration than this run"), false);
-    actions_.push_back(CloseAction{from});
+    actions_.emplace_back(CloseAction{from});
     return false;
   }
   const WorkerHistory::Kind kind = history_.Register(name, join.member.id.incarnation);
   if (kind == WorkerHistory::Kind::kReplaced) {
     Refuse(from, absl::StrCat("another process has taken the place of this worker ", name), false);
-    actions_.push_back(CloseAction{from});
+    actions_.emplace_back(CloseAction{from});
     return false;
   }
   if (kind == WorkerHistory::Kind::kOutdated) {  // left over from a connection that the process has given up
-    actions_.push_back(CloseAction{from});
+    actions_.emplace_back(CloseAction{from});
     return false;
   }
   return true;
@@ -98,7 +98,7 @@ bool Coordinator::MakeRoom(Connection from, const JoinMessage& join) {
   }
   if (roster_.full()) {
     Refuse(from, "too many workers have joined", true);
-    actions_.push_back(CloseAction{from});
+    actions_.emplace_back(CloseAction{from});
     return false;
   }
   if (HasStaleClaim(join.member.id, join.claim)) {
@@ -121,7 +121,7 @@ void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {
     return;
   }
   if (roster_.agents_full() || roster_.FindByConnection(from) != nullptr) {
-    actions_.push_back(CloseAction{from});
+    actions_.emplace_back(CloseAction{from});
     return;
   }
   roster_.agents()[from] = hello;
@@ -143,7 +143,7 @@ void Coordinator::Handle(Connection from, const WorkerExitMessage& exit) {
 void Coordinator::Remove(const std::string& name, const std::string& cause, Leave how) {
   const JoinedWorker worker = *roster_.Find(name);
   if (how == Leave::kRefused) Refuse(worker.connection, cause, true);
-  if (how != Leave::kGone) actions_.push_back(CloseAction{worker.connection});
+  if (how != Leave::kGone) actions_.emplace_back(CloseAction{worker.connection});
   roster_.Remove(name);
   if (ended_) return;
   Fields fields = FieldsOf(worker);
@@ -166,18 +166,6 @@ void Coordinator::Punish(const JoinedWorker& worker, bool at_fault) {
   Report("quarantined", {{"worker", name},
                          {"failures", history_.Failures(name)},
                          {"seconds", std::chrono::duration<double>(wait).count()}});
-}
-
-// Workers that wait with state which a commit has overtaken would be taken for holders of the new one.
-void Coordinator::RefuseOvertaken() {
-  std::vector<std::string> overtaken;
-  for (const auto& [name, worker] : roster_.workers()) {
-    if (worker.rank < 0 && worker.holds_state) overtaken.push_back(name);
-  }
-  for (const std::string& name : overtaken) {
-    Refuse(roster_.Find(name)->connection, absl::StrCat("the run went on to step ", committed_, " without it"), true);
-    roster_.Remove(name);
-  }
 }
 
 }  // namespace holdfast

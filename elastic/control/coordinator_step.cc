@@ -78,13 +78,13 @@ void Coordinator::Handle(Connection from, const VoteMessage& vote) {
 
 void Coordinator::CommitStep() {
   const VoteMessage& vote = open_->ballot.vote(0);
-  actions_.push_back(RecordAction{.step = ++committed_,
-                                  .loss_bits = vote.loss_bits,
-                                  .grad_norm_bits = vote.grad_norm_bits,
-                                  .lr = vote.lr,
-                                  .generation = open_->world.generation,
-                                  .world_size = open_->size(),
-                                  .digests = open_->ballot.Digests()});
+  actions_.emplace_back(RecordAction{.step = ++committed_,
+                                     .loss_bits = vote.loss_bits,
+                                     .grad_norm_bits = vote.grad_norm_bits,
+                                     .lr = vote.lr,
+                                     .generation = open_->world.generation,
+                                     .world_size = open_->size(),
+                                     .digests = open_->ballot.Digests()});
   if (source_.generation != open_->world.generation) source_ = open_->world;
   disputes_ = 0;
   blame_.Clear();
@@ -94,12 +94,11 @@ void Coordinator::CommitStep() {
   ReportRecovered();
   MeasureSpeeds();
   for (auto& [name, worker] : roster_.workers()) {
+    worker.holds_state = worker.rank >= 0;  // what others wait with has been overtaken
     if (worker.rank < 0) continue;
-    worker.holds_state = true;
     worker.progressed = now_;
     Send(worker.connection, CommitMessage{open_->world.generation, committed_, open_->microbatches});
   }
-  RefuseOvertaken();
   open_->ballot = Ballot(committed_ + 1, open_->size());
   if (WantsNewcomers()) CloseWorld("workers have joined", 0);
 }

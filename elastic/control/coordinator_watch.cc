@@ -25,10 +25,11 @@ void Coordinator::RemoveSilent() {
   for (const auto& [name, worker] : roster_.workers()) {
     if ((worker.rank >= 0 || worker.has_beaten) && now_ - worker.heard > limit) silent.push_back(name);
   }
-  for (const std::string& name : silent) RemoveHung(name, roster_.Find(name)->heard, "no heartbeat");
+  // Closed, not refused: if it was the line that was silent, the worker comes back and claims its state.
+  for (const std::string& name : silent) RemoveHung(name, roster_.Find(name)->heard, "no heartbeat", Leave::kClosed);
 }
 
-void Coordinator::RemoveHung(const std::string& name, Instant since, const std::string& why) {
+void Coordinator::RemoveHung(const std::string& name, Instant since, const std::string& why, Leave how) {
   const JoinedWorker& worker = *roster_.Find(name);
   const double seconds = std::chrono::duration<double>(now_ - since).count();
   Report("worker_hung", {{"worker", name},
@@ -41,7 +42,7 @@ void Coordinator::RemoveHung(const std::string& name, Instant since, const std::
                          {"reason", why}});
   Remove(name,
          absl::StrCat("hung: ", why, " for ", absl::SixDigits(seconds), " s in phase ", PhaseName(worker.beat.phase)),
-         Leave::kRefused);
+         how);
 }
 
 // Of the members that the others wait for, the one that is furthest behind and has stood still for longest.
@@ -62,7 +63,7 @@ void Coordinator::RemoveStuck() {
   }
   if (stuck == nullptr) return;
   const std::string name = stuck->member.id.name;
-  RemoveHung(name, stuck->progressed, "heartbeats without progress");
+  RemoveHung(name, stuck->progressed, "heartbeats without progress", Leave::kRefused);
 }
 
 void Coordinator::ReportNoProgress() {

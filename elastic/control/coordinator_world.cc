@@ -148,7 +148,7 @@ void Coordinator::FailForLostState(const std::vector<Member>& holders) {
 }
 
 std::vector<int64_t> Coordinator::FirstMicrobatches(const std::vector<Member>& members) const {
-  const std::vector<int64_t> even = EvenSplit(options_.microbatches, static_cast<int64_t>(members.size()));
+  std::vector<int64_t> even = EvenSplit(options_.microbatches, static_cast<int64_t>(members.size()));
   if (!options_.elastic.rebalance) return even;
   std::vector<double> seconds;
   seconds.reserve(members.size());
@@ -167,7 +167,7 @@ void Coordinator::Publish(const WorldDecision& decision) {
   open.reason = reason_.empty() ? "enough workers have joined" : reason_;
   open.published = open.last_commit = now_;
   open.detect_seconds = detect_seconds_;
-  actions_.push_back(PersistAction{generation_});
+  actions_.emplace_back(PersistAction{generation_});
   Report("world_published", {{"generation", static_cast<int64_t>(generation_)},
                              {"size", int64_t{open.size()}},
                              {"step", committed_},

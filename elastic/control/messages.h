@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -17,7 +18,10 @@ namespace holdfast {
 struct WorkerId {
   std::string name;
   uint64_t incarnation = 0;
-  friend auto operator<=>(const WorkerId&, const WorkerId&) = default;
+  friend bool operator==(const WorkerId&, const WorkerId&) = default;
+  friend bool operator<(const WorkerId& a, const WorkerId& b) {
+    return std::tie(a.name, a.incarnation) < std::tie(b.name, b.incarnation);
+  }
 };
 
 /// A member of a world; its rank is its place in the list.

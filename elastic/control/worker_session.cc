@@ -44,12 +44,12 @@ void WorkerSession::Handle(const WorldMessage& message) {
   purpose_ = message.purpose;
   microbatches_ = message.microbatches;
   in_world_ = working_ = true;
-  actions_.push_back(RecoverTask{message});
+  actions_.emplace_back(RecoverTask{message});
 }
 
 // The step prepared is committed. The world, which may have thousands of members, is copied at its first commit only.
 void WorkerSession::Hold(int64_t step) {
-  actions_.push_back(UpdateTask{step});
+  actions_.emplace_back(UpdateTask{step});
   if (claim_.world.generation != world_.generation) claim_.world = world_;
   claim_.committed_step = step;
   claim_.prepared_step = 0;
@@ -124,14 +124,14 @@ void WorkerSession::StartNextTask() {
   if (!in_world_) return;
   working_ = true;
   if (purpose_ == Purpose::kStop || committed_ >= total_steps_) {
-    actions_.push_back(EndingTask{generation_, committed_, purpose_});
+    actions_.emplace_back(EndingTask{generation_, committed_, purpose_});
   } else {
-    actions_.push_back(StepTask{generation_, committed_ + 1, microbatches_});
+    actions_.emplace_back(StepTask{generation_, committed_ + 1, microbatches_});
   }
 }
 
 void WorkerSession::Abort(const std::string& reason) {
-  if (working_) actions_.push_back(AbortTask{reason});
+  if (working_) actions_.emplace_back(AbortTask{reason});
   working_ = false;
 }
 
@@ -139,24 +139,24 @@ void WorkerSession::Forget() {
   ++member_.id.incarnation;
   claim_ = {};
   in_world_ = false;
-  actions_.push_back(ForgetTask{member_.id});
+  actions_.emplace_back(ForgetTask{member_.id});
   if (connected_) Join();
 }
 
 void WorkerSession::Join() {
   JoinMessage join{member_, claim_, config_digest_};
   if (claim_.prepared_step != 0) join.claim.prepared_world = world_;
-  actions_.push_back(SendToCoordinator{std::move(join)});
+  actions_.emplace_back(SendToCoordinator{std::move(join)});
 }
 
 void WorkerSession::Exit(int exit_code, const std::string& reason) {
   exited_ = true;
-  actions_.push_back(ExitTask{exit_code, reason});
+  actions_.emplace_back(ExitTask{exit_code, reason});
 }
 
 // What was meant for a connection that is gone is not said over the next one: the Join says what there is to know.
 void WorkerSession::Send(WorkerMessage message) {
-  if (in_world_) actions_.push_back(SendToCoordinator{std::move(message)});
+  if (in_world_) actions_.emplace_back(SendToCoordinator{std::move(message)});
 }
 
 }  // namespace holdfast

@@ -140,12 +140,10 @@ bool SessionShell::IsOverdue() const {
 void SessionShell::Beat(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
-    if (session_.generation() > 0) {
-      link_.Send(HeartbeatMessage{.generation = session_.generation(),
-                                  .step = step_,
-                                  .phase = progress_.waiting ? Phase::kReduce : phase_,
-                                  .progress = progress_.count + phase_changes_});
-    }
+    link_.Send(HeartbeatMessage{.generation = session_.generation(),
+                                .step = step_,
+                                .phase = progress_.waiting ? Phase::kReduce : phase_,
+                                .progress = progress_.count + phase_changes_});
     if (IsOverdue()) {
       std::fprintf(stderr, "error: the %s phase could not be ended for %.0f s; this worker ends itself\n",
                    PhaseName(phase_), std::chrono::duration<double>(options_.kill_timeout).count());

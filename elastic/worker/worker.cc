@@ -63,7 +63,7 @@ void Worker::Answer(const Result& result, Phase phase, int64_t step, uint64_t ge
                                              .step = step,
                                              .phase = phase,
                                              .cause = std::string(status.message()),
-                                             .suspects = {},
+                                             .suspects = BlamedRanks(status),
                                              .fatal = IsFatal(status)}});
 }
 
@@ -183,7 +183,7 @@ absl::StatusOr<VoteMessage> Worker::Prepare(const StepTask& task, const std::sto
   return vote;
 }
 
-absl::Status Worker::Validate(uint64_t generation, int64_t step, const std::stop_token& stop) {
+absl::Status Worker::Validate(uint64_t generation, int64_t step, const std::stop_token& stop) const {
   if (p_.validation == nullptr) return absl::OkStatus();
   p_.shell->SetPhase(Phase::kValidation, step);
   const int64_t size = p_.config->batch.microbatch_size;

@@ -45,11 +45,11 @@ class Worker {
 
  private:
   absl::StatusOr<RecoveredMessage> Recover(const WorldMessage& message, const SessionShell::Next& next);
-  absl::StatusOr<WorldCommunicators> Connect(const WorldMessage& world, const Placement& placement,
+  absl::StatusOr<WorldCommunicators> Connect(const WorldMessage& message, const Placement& placement,
                                              const std::stop_token& stop);
   absl::StatusOr<VoteMessage> Prepare(const StepTask& task, const std::stop_token& stop);
   absl::Status End(const EndingTask& task, const std::stop_token& stop);
-  absl::Status Validate(uint64_t generation, int64_t step, const std::stop_token& stop);
+  absl::Status Validate(uint64_t generation, int64_t step, const std::stop_token& stop) const;
   void PointLoaderAt(const StepTask& task);
   bool IsDigestStep(int64_t step) const;
 

@@ -4,9 +4,34 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
+namespace {
+
+constexpr const char* kBlamedPayload = "holdfast/blamed-ranks";
+
+}  // namespace
+
+absl::Status Blaming(absl::Status status, absl::Span<const int> world_ranks) {
+  status.SetPayload(kBlamedPayload, absl::Cord(absl::StrJoin(world_ranks, ",")));
+  return status;
+}
+
+std::vector<int> BlamedRanks(const absl::Status& status) {
+  std::vector<int> ranks;
+  const auto payload = status.GetPayload(kBlamedPayload);
+  if (!payload.has_value()) return ranks;
+  for (const auto& text : absl::StrSplit(std::string(*payload), ',', absl::SkipEmpty())) {
+    int rank = 0;
+    if (absl::SimpleAtoi(text, &rank)) ranks.push_back(rank);
+  }
+  return ranks;
+}
 
 absl::Status CheckParts(RankParts<ConstBytes> parts, int size, const char* what) {
   const auto ranks = static_cast<size_t>(size);

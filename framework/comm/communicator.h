@@ -78,6 +78,11 @@ class Communicator {
   virtual void Abort(const std::string& reason) = 0;
 };
 
+/// `status` with the world ranks that the transport blames for it, for those who decide whom to remove.
+absl::Status Blaming(absl::Status status, absl::Span<const int> world_ranks);
+/// Those ranks; empty if nobody is blamed.
+std::vector<int> BlamedRanks(const absl::Status& status);
+
 /// InvalidArgument unless there is one part for each of `size` ranks and all lie inside the memory.
 absl::Status CheckParts(RankParts<ConstBytes> parts, int size, const char* what);
 /// And no two of them overlap.

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
@@ -109,6 +110,21 @@ TEST_F(Elastic, AfterKillingEverythingTheNextStartWorks) {
   LoggedProcess again({"train", stage_->config(), "--workers", "2", "--run-dir", Run(), "--overwrite"}, Run() + ".2");
   EXPECT_EQ(again.Wait(60).value_or(-1), 0) << again.Log();
   EXPECT_TRUE(EqualBits());
+}
+
+// Nobody listens where alerts are sent: that is noted, the secret is not, and the run does not care.
+TEST_F(Elastic, AlertsThatCannotBeDeliveredAreNoted) {
+  const std::string webhook = stage_->Path("webhook");
+  std::ofstream(webhook) << "https://127.0.0.1:9/services/VERYSECRET\n";
+  chmod(webhook.c_str(), 0600);
+  const auto process = Train(2, {"alerts.slack_webhook_file=" + webhook});
+  ASSERT_EQ(process->Wait(60).value_or(-1), 0) << process->Log();
+  EXPECT_TRUE(EqualBits());
+  EXPECT_FALSE(Events(Run(), "alert_failed").empty());
+  for (const nlohmann::json& event : Events(Run(), "alert_failed")) {
+    EXPECT_THAT(event.dump(), testing::Not(HasSubstr("VERYSECRET")));
+  }
+  EXPECT_THAT(process->Log(), testing::Not(HasSubstr("VERYSECRET")));
 }
 
 // One of three workers sleeps in every microbatch.

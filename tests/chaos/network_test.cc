@@ -14,7 +14,7 @@
 namespace holdfast::chaos {
 namespace {
 
-constexpr int kSteps = 1000;
+constexpr int kSteps = 500;
 constexpr int kLongerThanHeartbeats = 3000;  // the stage's heartbeat_timeout_ms is 1500
 
 void Sleep(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }

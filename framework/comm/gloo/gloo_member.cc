@@ -126,13 +126,14 @@ absl::Status GlooMember::Check(const std::string& what, GlooTransfers& transfers
   if (missing.empty()) return absl::OkStatus();  // it has completed while we looked
   HF_RETURN_IF_ERROR(Hear(what));                // it is this process that was frozen, and the others have said so
   for (int& rank : missing) rank = members_[static_cast<size_t>(rank)];
-  return absl::DeadlineExceededError(absl::StrCat(what, " waited for ", Name(missing)));
+  return Blaming(absl::DeadlineExceededError(absl::StrCat(what, " waited for ", Name(missing))), missing);
 }
 
 absl::Status GlooMember::Hear(const std::string& what) {
   const GlooFarewells::News news = farewells_->Hear(channel_);
   if (!news.crashed.empty()) {
-    return absl::UnavailableError(absl::StrCat(what, ": ", Name(news.crashed), " went away without a word"));
+    return Blaming(absl::UnavailableError(absl::StrCat(what, ": ", Name(news.crashed), " went away without a word")),
+                   news.crashed);
   }
   return news.reason.empty() ? absl::OkStatus() : absl::AbortedError(news.reason);
 }
@@ -144,11 +145,12 @@ absl::Status GlooMember::Explain(const std::string& what, int peer) {
   while (std::chrono::steady_clock::now() < limit) {
     HF_RETURN_IF_ERROR(Hear(what));
     if (farewells_->HasLeft(channel_, world_rank)) {
-      return absl::UnavailableError(absl::StrCat(what, ": ", Name({world_rank}), " left"));
+      return Blaming(absl::UnavailableError(absl::StrCat(what, ": ", Name({world_rank}), " left")), {world_rank});
     }
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
-  return absl::UnavailableError(absl::StrCat(what, ": ", Name({world_rank}), " closed the connection"));
+  return Blaming(absl::UnavailableError(absl::StrCat(what, ": ", Name({world_rank}), " closed the connection")),
+                 {world_rank});
 }
 
 void GlooMember::Abort(const std::string& reason) {

@@ -302,7 +302,7 @@ class Worker {
   void Fetch(const std::map<int, int>& wanted) {
     for (const auto& [chunk, rank] : wanted) {
       const Worker* holder = w_.find(world_.members[static_cast<size_t>(rank)].id);
-      if (holder == nullptr) {
+      if (holder == nullptr || holder->working_generation_ != working_generation_) {
         Fail("peer closed the connection", {rank});
         return;
       }

@@ -104,9 +104,11 @@ void AgentHost::OnExit(const WorkerExit& exit) {
   link_.Send(
       WorkerExitMessage{.id = {exit.name, exit.incarnation}, .cause = exit.cause, .restarting = exit.restarting});
   if (exit.restarting) return;
-  if (exit.exit_code != 0) std::fprintf(stderr, "error: worker %s: %s\n", exit.name.c_str(), exit.cause.c_str());
+  const bool told = !exit.killed && (exit.exit_code == 0 || exit.exit_code == kRunFailedExit || exit.exit_code > 128);
+  if (!told) std::fprintf(stderr, "error: worker %s: %s\n", exit.name.c_str(), exit.cause.c_str());
   const std::lock_guard lock(mutex_);
   last_exit_code_ = exit.exit_code;
+  told_by_worker_ = told;
   --running_;
   changed_.notify_all();
 }
@@ -122,13 +124,13 @@ EndMessage AgentHost::Wait() {
   }
   // Workers hear of the end as well, and may be gone first; give the coordinator's word to us the time it needs.
   if (running_ == 0) changed_.wait_for(lock, kNotice, [&] { return end_.has_value(); });
-  EndMessage end{last_exit_code_, "all workers have failed"};
+  EndMessage end{last_exit_code_ == kRunFailedExit ? 1 : last_exit_code_, "all workers have failed"};
   if (end_.has_value()) {
     end = *end_;
   } else if (stop_signal != 0) {
     end = {128 + stop_signal, absl::StrCat("node ", settings_.node, " has left the run")};
-  } else if (last_exit_code_ == 0) {
-    end = {1, "the workers have ended with the run, but the coordinator did not say how"};
+  } else if (told_by_worker_) {  // the line to the coordinator broke at the wrong moment
+    end.reason = "the run has ended, say the workers";
   }
   lock.unlock();
   agent_->Stop(SIGTERM, kGrace);

@@ -75,6 +75,7 @@ class AgentHost final : public ControlLinkHandler {
   std::optional<EndMessage> end_;
   int64_t running_;
   int last_exit_code_ = 0, stop_signal_ = 0;
+  bool told_by_worker_ = false;  // the last worker ended as it was told to, by the end of the run
 
   std::unique_ptr<Agent> agent_;
 };

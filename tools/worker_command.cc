@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "elastic/agent/agent.h"
 #include "elastic/worker/stop_signal.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
@@ -41,7 +42,7 @@ absl::StatusOr<int> Work(const Arguments& arguments) {
     return kExitUsage;
   }
   std::printf("%s\n", exit.reason.c_str());
-  return kExitDone;  // the run may have failed; this worker did what it was told
+  return exit.code == 0 || exit.code > 128 ? exit.code : kRunFailedExit;
 }
 
 }  // namespace

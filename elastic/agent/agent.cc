@@ -43,8 +43,8 @@ uint64_t NewIncarnation() {
 
 /// Ends that were meant: done, a config that no restart mends, stopped by a signal it caught.
 bool IsFinal(int wait_status) {
-  return WIFEXITED(wait_status) &&
-         (WEXITSTATUS(wait_status) == 0 || WEXITSTATUS(wait_status) == kUsageExit || WEXITSTATUS(wait_status) > 128);
+  return WIFEXITED(wait_status) && (WEXITSTATUS(wait_status) == 0 || WEXITSTATUS(wait_status) == kUsageExit ||
+                                    WEXITSTATUS(wait_status) == kRunFailedExit || WEXITSTATUS(wait_status) > 128);
 }
 
 }  // namespace
@@ -141,6 +141,7 @@ void Agent::HandleExit(Worker& worker, int wait_status) {
                   .incarnation = worker.incarnation,
                   .cause = CauseOf(wait_status, worker.process->LastLogLine())};
   exit.exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
+  exit.killed = WIFSIGNALED(wait_status);
   worker.process.reset();
   exit.restarting = !stopping_ && !IsFinal(wait_status) && worker.restarts < options_.max_restarts;
   if (exit.restarting) {

@@ -26,12 +26,16 @@ namespace holdfast {
 /// The environment variable that gives each worker process a number of its own, from which it may count up.
 inline constexpr const char* kIncarnationVariable = "HOLDFAST_INCARNATION";
 
+/// How a worker ends that was told that the run has failed. (0: done; 128 + signal: stopped.)
+inline constexpr int kRunFailedExit = 3;
+
 /// A worker's process has ended.
 struct WorkerExit {
   std::string name;
   uint64_t incarnation = 0;  // as the process was told in kIncarnationVariable
   std::string cause;         // "killed by signal 9 (Killed)", "exit code 1: <the last line of its log>"
   int exit_code = 0;         // 128 + signal if it was killed
+  bool killed = false;       // by a signal
   bool restarting = false;   // else it is done, or given up
 };
 

@@ -99,7 +99,8 @@ SessionShell::Next SessionShell::NextTask() {
     tasks_.pop_front();
     if (!IsCurrent(task)) continue;
     double abort_seconds = 0;
-    if (std::holds_alternative<RecoverTask>(task)) {
+    if (const auto* recover = std::get_if<RecoverTask>(&task)) {
+      recovering_ = recover->world.world.generation;
       stop_ = std::stop_source();
       if (abort_since_.has_value()) abort_seconds = std::chrono::duration<double>(Clock::now() - *abort_since_).count();
       abort_since_.reset();
@@ -118,7 +119,9 @@ void SessionShell::SetPhase(Phase phase, int64_t step) {
 
 absl::StatusOr<std::vector<std::string>> SessionShell::Exchange(const std::string& mine, Deadline deadline) {
   std::unique_lock lock(mutex_);
-  const uint64_t generation = session_.generation();
+  // Of the task at work: the session may have heard of the next world already, where these addresses are worth nothing.
+  const uint64_t generation = recovering_;
+  if (generation != session_.generation()) return absl::AbortedError("the world has changed");
   const std::stop_token stop = stop_.get_token();
   link_.Send(RendezvousMessage{generation, mine});
   const bool there = changed_.wait_until(lock, stop, deadline, [&] { return peers_.generation == generation; });

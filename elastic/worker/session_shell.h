@@ -77,8 +77,9 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
   // Under mutex_:
   WorkerSession session_;
   std::deque<WorkerTask> tasks_;
-  std::stop_source stop_;  // of the world we are in
-  PeersMessage peers_;     // the latest
+  std::stop_source stop_;    // of the world we are in
+  uint64_t recovering_ = 0;  // generation of the last RecoverTask handed out
+  PeersMessage peers_;       // the latest
   Phase phase_ = Phase::kStarting;
   int64_t step_ = 0;
   uint64_t phase_changes_ = 0;

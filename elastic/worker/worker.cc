@@ -31,13 +31,14 @@ TrainerWorld ViewOf(const WorldMessage& message, int rank) {
   return view;
 }
 
-/// Nothing is helped by another world: numbers that are not finite, files that are broken or missing.
+/// Nothing is helped by another world: numbers that are not finite, files that are broken or missing, a full disk.
 bool IsFatal(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kInvalidArgument:  // of transports that do not agree
       return false;
     default:
       return true;

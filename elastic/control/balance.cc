@@ -31,12 +31,6 @@ double StepSeconds(const std::vector<int64_t>& split, const std::vector<double>&
 
 }  // namespace
 
-std::vector<int64_t> EvenSplit(int64_t microbatches, int64_t ranks) {
-  std::vector<int64_t> split(static_cast<size_t>(ranks), microbatches / ranks);
-  for (int64_t i = 0; i < microbatches % ranks; ++i) ++split[static_cast<size_t>(i)];
-  return split;
-}
-
 std::vector<int64_t> SplitBySpeed(int64_t microbatches, const std::vector<double>& seconds) {
   const std::vector<double> known = WithMedian(seconds);
   using DoneAt = std::pair<double, size_t>;  // with one microbatch more; rank

@@ -6,9 +6,6 @@
 
 namespace holdfast {
 
-/// As even as can be, the first ranks get one more.
-std::vector<int64_t> EvenSplit(int64_t microbatches, int64_t ranks);
-
 /// One microbatch after the other goes to the rank that would be done with it first, which makes the shortest step
 /// there is (shares in proportion to speed, rounded by largest remainder, do not: of 4 microbatches for 3 quick ranks
 /// and one that is 3 times slower they give it one, and the step lasts half as long again). `seconds`: per microbatch,

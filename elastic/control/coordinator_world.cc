@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "elastic/control/balance.h"
+#include "framework/parallel/reduction_plan.h"
 #include "elastic/control/coordinator.h"
 #include "elastic/control/state_source.h"
 
@@ -148,7 +149,7 @@ void Coordinator::FailForLostState(const std::vector<Member>& holders) {
 }
 
 std::vector<int64_t> Coordinator::FirstMicrobatches(const std::vector<Member>& members) const {
-  std::vector<int64_t> even = EvenSplit(options_.microbatches, static_cast<int64_t>(members.size()));
+  std::vector<int64_t> even = EvenMicrobatches(options_.microbatches, static_cast<int>(members.size()));
   if (!options_.elastic.rebalance) return even;
   std::vector<double> seconds;
   seconds.reserve(members.size());

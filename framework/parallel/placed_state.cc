@@ -26,7 +26,6 @@ absl::StatusOr<std::unique_ptr<PlacedState>> PlacedState::Create(const Parameter
                                     .whole_images = alone || options.parallel.sharding != Sharding::kFullShard};
   HF_ASSIGN_OR_RETURN(placed->state_, ShardedState::Create(placed->map_, state, device, ops));
   const ShardedStore::Parts parts{.placement = &placement,
-                                  .rank = options.rank,
                                   .state = &*placed->state_,
                                   .communicators = &placed->communicators_,
                                   .device = &device,

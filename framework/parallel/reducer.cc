@@ -292,13 +292,4 @@ void Reducer::SumSquares(int unit) {
   for (int64_t c = chunks.begin; c < chunks.end; ++c) chunk_sums_[c] = sums[static_cast<size_t>(c - chunks.begin)];
 }
 
-size_t Reducer::bytes() const {
-  const std::lock_guard lock(mutex_);
-  size_t total = received_.bytes();
-  for (const SummationTree& tree : trees_) total += tree.bytes();
-  for (const Buffer& buffer : mirrors_) total += buffer.bytes();
-  for (const PoolBuffer& buffer : pool_) total += buffer.memory.bytes();
-  return total;
-}
-
 }  // namespace holdfast

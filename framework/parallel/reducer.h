@@ -58,7 +58,6 @@ class Reducer {
   const std::map<int64_t, double>& chunk_sums() const { return chunk_sums_; }
 
   void Abort(const std::string& reason);
-  size_t bytes() const;
 
  private:
   struct Contribution {
@@ -104,7 +103,7 @@ class Reducer {
   std::optional<ReductionPlan> plan_;
   std::vector<int> units_;
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable_any changed_;
   // Under mutex_:
   std::deque<PoolBuffer> pool_;

@@ -38,6 +38,7 @@ class ShardMap {
   Range SliceElements(int unit, int slice) const { return Elements(unit, SliceChunks(unit, slice)); }
   Range ShardChunks(int unit, int shard) const;
   Range ShardElements(int unit, int shard) const { return Elements(unit, ShardChunks(unit, shard)); }
+  Range Elements(int unit, Range chunks) const;
   int SliceOfChunk(int chunk) const { return slice_of_chunk_[static_cast<size_t>(chunk)]; }
   int ShardOfChunk(int chunk) const { return SliceOfChunk(chunk) / num_groups_; }
 
@@ -54,7 +55,6 @@ class ShardMap {
   std::vector<Tensor> ImageTensors(int unit, void* image) const;
 
  private:
-  Range Elements(int unit, Range chunks) const;
   void CutUnit(int unit);
 
   const ParameterLayout* layout_;

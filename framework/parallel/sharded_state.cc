@@ -202,18 +202,6 @@ uint64_t ShardedState::ChunkDigestAfter(int index, const float* gradient, const 
   return XXH3_64bits(values.data(), values.size() * sizeof(float));
 }
 
-size_t ShardedState::weight_bytes() const {
-  size_t total = image_.bytes();
-  for (const auto& [index, shard] : shards_) total += shard.weight.bytes();
-  return total;
-}
-
-size_t ShardedState::optimizer_bytes() const {
-  size_t total = 0;
-  for (const auto& [index, shard] : shards_) total += shard.exp_avg.bytes() + shard.exp_avg_sq.bytes();
-  return total;
-}
-
 uint64_t StateDigest(absl::Span<const uint64_t> chunk_digests) {
   return XXH3_64bits(chunk_digests.data(), chunk_digests.size() * sizeof(uint64_t));
 }

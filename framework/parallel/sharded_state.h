@@ -40,7 +40,6 @@ class ShardedState {
   const ShardMap& map() const { return *map_; }
   bool Holds(int chunk) const { return shards_.contains(map_->ShardOfChunk(chunk)); }
   bool whole_images() const { return options_.whole_images; }
-  const std::vector<int>& held_shards() const { return options_.held_shards; }
 
   /// Weights by the layout's initialisers: a value depends on (seed, parameter, element) only. Moments become zero.
   void Initialize(uint64_t seed);
@@ -68,9 +67,6 @@ class ShardedState {
   std::byte* ServedImage(int unit) const;
   /// To be called when weights were written by WriteChunk.
   void RefreshImages();
-
-  size_t weight_bytes() const;
-  size_t optimizer_bytes() const;
 
  private:
   /// State of one shard: its elements of unit 0, then those of unit 1, ...

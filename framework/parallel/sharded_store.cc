@@ -166,10 +166,4 @@ void ShardedStore::Abort(const std::string& reason) {
   if (reducer_ != nullptr) reducer_->Abort(reason);
 }
 
-size_t ShardedStore::gradient_bytes() const {
-  size_t total = reducer_ == nullptr ? 0 : reducer_->bytes();
-  for (const SummationTree& tree : local_) total += tree.bytes();
-  return total;
-}
-
 }  // namespace holdfast

@@ -32,7 +32,6 @@ class ShardedStore final : public UnitStore {
  public:
   struct Parts {
     const Placement* placement = nullptr;
-    int rank = 0;
     ShardedState* state = nullptr;
     WorldCommunicators* communicators = nullptr;
     Device* device = nullptr;
@@ -71,7 +70,6 @@ class ShardedStore final : public UnitStore {
   /// Makes the step under way end soon, here and elsewhere. The store is of no use afterwards.
   void Abort(const std::string& reason);
 
-  size_t gradient_bytes() const;
   /// Seconds since BeginStep spent waiting for other ranks.
   double wait_seconds() const { return wait_seconds_; }
 

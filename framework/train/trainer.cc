@@ -39,8 +39,9 @@ absl::StatusOr<std::vector<double>> AllGatherDoubles(Communicator* world, const 
 std::vector<int> ChunksOf(const PlacedState& placed, int rank) {
   std::vector<int> chunks;
   const int slice = placed.placement().SliceOfRank(rank);
-  for (int c = 0; slice >= 0 && c < static_cast<int>(placed.map().layout().chunks().size()); ++c) {
-    if (placed.map().SliceOfChunk(c) == slice) chunks.push_back(c);
+  for (int u = 0; slice >= 0 && u < placed.map().layout().num_units(); ++u) {
+    const Range range = placed.map().SliceChunks(u, slice);
+    for (int64_t c = range.begin; c < range.end; ++c) chunks.push_back(static_cast<int>(c));
   }
   return chunks;
 }
@@ -257,14 +258,6 @@ uint64_t Trainer::Digest() const {
     digests.push_back(current_->state().ChunkDigest(c));
   }
   return StateDigest(digests);
-}
-
-TrainerMemory Trainer::memory() const {
-  return {.weights = current_->state().weight_bytes(),
-          .gradients = current_->store().gradient_bytes(),
-          .optimizer = current_->state().optimizer_bytes(),
-          .activations = runner_->activation_bytes(),
-          .scratch = runner_->stream().scratch_bytes()};
 }
 
 }  // namespace holdfast

@@ -66,11 +66,6 @@ struct StepResult {
   int64_t microbatches = 0;                      // computed here
 };
 
-/// Memory in use, by kind.
-struct TrainerMemory {
-  size_t weights = 0, gradients = 0, optimizer = 0, activations = 0, scratch = 0;
-};
-
 /// Microbatch `index` of the step at hand.
 using MicrobatchSource = absl::FunctionRef<absl::StatusOr<Microbatch>(int64_t index)>;
 
@@ -112,7 +107,6 @@ class Trainer {
 
   /// StateDigest of the whole state; only in a world of one.
   uint64_t Digest() const;
-  TrainerMemory memory() const;
   const StepProgress& progress() const { return progress_; }
 
  private:

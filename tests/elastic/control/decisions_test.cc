@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "elastic/control/balance.h"
+#include "framework/parallel/reduction_plan.h"
 #include "elastic/control/ballot.h"
 #include "elastic/control/blame.h"
 #include "elastic/control/state_source.h"
@@ -186,8 +187,8 @@ TEST_F(StragglerTest, WithoutMicrobatchesThereIsNoSpeed) {
 }
 
 TEST(Balance, EvenSplitSums) {
-  EXPECT_EQ(EvenSplit(8, 3), (std::vector<int64_t>{3, 3, 2}));
-  EXPECT_EQ(EvenSplit(2, 3), (std::vector<int64_t>{1, 1, 0}));
+  EXPECT_EQ(EvenMicrobatches(8, 3), (std::vector<int64_t>{3, 3, 2}));
+  EXPECT_EQ(EvenMicrobatches(2, 3), (std::vector<int64_t>{1, 1, 0}));
 }
 
 TEST(Balance, SplitBySpeedSumsAndIsTheShortestStep) {
@@ -208,8 +209,8 @@ TEST(Balance, SplitBySpeedSumsAndIsTheShortestStep) {
 }
 
 TEST(Balance, EqualSpeedsGiveTheEvenSplit) {
-  EXPECT_EQ(SplitBySpeed(8, {0.1, 0.1, 0.1}), EvenSplit(8, 3));
-  EXPECT_EQ(SplitBySpeed(8, {0, 0, 0}), EvenSplit(8, 3));
+  EXPECT_EQ(SplitBySpeed(8, {0.1, 0.1, 0.1}), EvenMicrobatches(8, 3));
+  EXPECT_EQ(SplitBySpeed(8, {0, 0, 0}), EvenMicrobatches(8, 3));
 }
 
 TEST(Balance, NoiseMovesNothing) {

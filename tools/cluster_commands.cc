@@ -53,40 +53,25 @@ struct CoordinatorArguments {
   std::string listen = "127.0.0.1:29400", token_file;
   TlsFiles tls;
   bool overwrite = false;
+  std::string resume = "auto";
 };
-
-/// A new run directory, or the history of the run in it.
-absl::StatusOr<CoordinatorHistory> OpenRun(const Config& config, const RunDirectory& directory, bool overwrite) {
-  std::error_code error;
-  if (!overwrite && std::filesystem::exists(directory.coordinator_state(), error)) {
-    HF_ASSIGN_OR_RETURN(const CoordinatorHistory history, ReadCoordinatorHistory(directory));
-    if (history.recorded_step >= config.train.steps) {
-      return absl::AlreadyExistsError(
-          absl::StrCat(directory.root(), " holds a run that is done: choose another --run-dir, or pass --overwrite"));
-    }
-    return history;
-  }
-  HF_RETURN_IF_ERROR(OpenTrainingSession(config, /*workers_here=*/1, /*check_only=*/true).status());
-  HF_RETURN_IF_ERROR(directory.Create(overwrite));
-  HF_RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
-  return CoordinatorHistory{};
-}
 
 absl::StatusOr<int> Coordinate(const CoordinatorArguments& arguments) {
   StopSignal stop_signal;  // before any other thread
   const absl::StatusOr<Config> config = LoadConfig(arguments.run.config_path, arguments.run.overrides);
   if (!config.ok()) return UsageError(config.status());
   const RunDirectory directory = arguments.run.Directory(*config);
-  HF_ASSIGN_OR_RETURN(const CoordinatorHistory history, OpenRun(*config, directory, arguments.overwrite));
+  HF_ASSIGN_OR_RETURN(const auto session, OpenTrainingSession(*config, /*workers_here=*/1, /*check_only=*/true));
+  HF_ASSIGN_OR_RETURN(
+      const PreparedRun run,
+      PrepareRun(*config, directory, session->model->layout(),
+                 {.overwrite = arguments.overwrite, .resume = arguments.resume, .workers_are_new = false}));
   ControlServerOptions server{.address = arguments.listen, .token = "", .tls = arguments.tls};
   HF_ASSIGN_OR_RETURN(server.token,
                       arguments.token_file.empty() ? MakeRunToken(directory) : ReadTokenFile(arguments.token_file));
-  HF_ASSIGN_OR_RETURN(const auto host, CoordinatorHost::Start(*config, directory, history, server));
+  HF_ASSIGN_OR_RETURN(const auto host, CoordinatorHost::Start(*config, directory, run, server));
   std::printf("listening at %s; run directory %s\n", host->address().c_str(), directory.root().c_str());
-  if (history.generation > 0) {
-    std::printf("goes on after step %d, generation %d\n", static_cast<int>(history.recorded_step),
-                static_cast<int>(history.generation));
-  }
+  PrintResume(run);
   std::fflush(stdout);
   const std::stop_callback on_stop(stop_signal.token(), [&] { host->shell().RequestStop(stop_signal.received()); });
   const CoordinatorShell::Outcome outcome = host->Wait();
@@ -187,6 +172,7 @@ void AddClusterCommands(CLI::App& parent, CommandBody& body) {
   coordinator->add_option("--token-file", coordinate->token_file,
                           "file with a secret, mode 0600; default: one is made in the run directory");
   AddTlsOptions(*coordinator, coordinate->tls);
+  AddResumeOption(*coordinator, coordinate->resume);
   coordinator->add_flag("--overwrite", coordinate->overwrite, "replace the run that is in the run directory");
   coordinator->callback([coordinate, &body] { body = [coordinate] { return Coordinate(*coordinate); }; });
 

@@ -30,16 +30,17 @@ void RaiseOpenFileLimit() {
 
 absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(const Config& config,
                                                                         const RunDirectory& directory,
-                                                                        const CoordinatorHistory& history,
+                                                                        const PreparedRun& run,
                                                                         const ControlServerOptions& options) {
   RaiseOpenFileLimit();
   std::unique_ptr<CoordinatorHost> host(new CoordinatorHost(directory));
   HF_ASSIGN_OR_RETURN(host->alerts_, RunAlerts::Create(config, [&host = *host](const RunEvent& event) {
                         if (host.shell_ != nullptr) host.shell_->Report(event);
                       }));
-  HF_ASSIGN_OR_RETURN(
-      host->shell_, CoordinatorShell::Create(config, directory, history, *host,
-                                             [&host = *host](const RunEvent& event) { host.alerts_->OnEvent(event); }));
+  HF_ASSIGN_OR_RETURN(host->shell_, CoordinatorShell::Create(
+                                        config, directory, run.history, *host,
+                                        [&host = *host](const RunEvent& event) { host.alerts_->OnEvent(event); },
+                                        run.keeper.get(), run.usable));
   {
     const std::lock_guard lock(host->starting_);
     HF_ASSIGN_OR_RETURN(host->server_, ControlServer::Start(options, host.get()));

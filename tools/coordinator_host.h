@@ -8,15 +8,17 @@
 #include "absl/status/statusor.h"
 #include "elastic/coordinator/coordinator_shell.h"
 #include "elastic/wire/control_server.h"
+#include "tools/prepared_run.h"
 #include "tools/run_alerts.h"
 
 namespace holdfast {
 
 class CoordinatorHost final : public ControlHandler, public CoordinatorPort {
  public:
-  /// Listens, and notes the address in the run directory. `config` and `directory` must outlive the host.
+  /// Listens, and notes the address in the run directory. `config`, `directory` and `run` must outlive the
+  /// host.
   static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Start(const Config& config, const RunDirectory& directory,
-                                                                const CoordinatorHistory& history,
+                                                                const PreparedRun& run,
                                                                 const ControlServerOptions& options);
   ~CoordinatorHost() override;
 

@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "tools/ckpt_command.h"
 #include "tools/command.h"
 #include "tools/compare_command.h"
 #include "tools/data_command.h"
@@ -19,6 +20,7 @@ int Main(int argc, char** argv) {
   holdfast::AddSampleCommand(app, body);
   holdfast::AddEvalCommand(app, body);
   holdfast::AddCompareCommand(app, body);
+  holdfast::AddCkptCommand(app, body);
   holdfast::AddClusterCommands(app, body);
   holdfast::AddWorkerCommand(app, body);
   try {

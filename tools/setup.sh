@@ -9,14 +9,14 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 packages=(
   g++ cmake ninja-build ccache pkg-config
-  libabsl-dev libcli11-dev libcurl4-openssl-dev libdnnl-dev libgloo-dev libgrpc++-dev libhwy-dev libopenmpi-dev
-  libpcre2-dev libprotobuf-dev libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev openmpi-bin protobuf-compiler
-  protobuf-compiler-grpc
+  libabsl-dev libcli11-dev libcurl4-openssl-dev libdnnl-dev libgloo-dev libgrpc++-dev libhdf5-dev libhwy-dev
+  libopenmpi-dev libpcre2-dev libprotobuf-dev libssl-dev libxxhash-dev libyaml-cpp-dev libzstd-dev nlohmann-json3-dev
+  openmpi-bin protobuf-compiler protobuf-compiler-grpc
   libbenchmark-dev libgmock-dev libgtest-dev
 )
 for argument in "$@"; do
   case $argument in
-    --with-test) packages+=(clang-format clang-tidy iproute2 shellcheck) ;;
+    --with-test) packages+=(clang-14 clang-format clang-tidy hdf5-tools iproute2 libclang-rt-14-dev python3-venv shellcheck) ;;
     --with-corpus) packages+=(bible-kjv bible-kjv-text) ;;
     *) die "unknown argument '$argument'; see the head of tools/setup.sh" ;;
   esac

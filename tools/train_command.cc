@@ -30,6 +30,7 @@ struct Arguments {
   std::vector<std::string> overrides;
   int64_t workers = 0;
   bool overwrite = false;
+  std::string resume = "auto";
 };
 
 void PrintHeader(const Config& config, const RunDirectory& directory, const TrainingSession& session) {
@@ -65,15 +66,17 @@ absl::Status PrintSample(const Config& config, const RunDirectory& directory, st
 }
 
 absl::StatusOr<CoordinatorShell::Outcome> TrainHere(const Config& config, const RunDirectory& directory,
-                                                    TrainingSession& session, const StopSignal& stop_signal) {
+                                                    const PreparedRun& run, TrainingSession& session,
+                                                    const StopSignal& stop_signal) {
   InProcessLink link;
   CoordinatorShell* shell = nullptr;
   HF_ASSIGN_OR_RETURN(const auto alerts, RunAlerts::Create(config, [&shell](const RunEvent& event) {
                         if (shell != nullptr) shell->Report(event);
                       }));
-  HF_ASSIGN_OR_RETURN(const auto coordinator,
-                      CoordinatorShell::Create(config, directory, {}, link,
-                                               [&alerts = *alerts](const RunEvent& event) { alerts.OnEvent(event); }));
+  HF_ASSIGN_OR_RETURN(const auto coordinator, CoordinatorShell::Create(
+                                                  config, directory, run.history, link,
+                                                  [&alerts = *alerts](const RunEvent& event) { alerts.OnEvent(event); },
+                                                  run.keeper.get(), run.usable));
   shell = coordinator.get();
   link.Attach(*coordinator);
   const std::stop_callback on_stop(stop_signal.token(), [&] { coordinator->RequestStop(stop_signal.received()); });
@@ -116,12 +119,15 @@ absl::StatusOr<int> Train(const Arguments& arguments) {
   const RunDirectory directory(arguments.run_dir.empty() ? "runs/" + config.run.name : arguments.run_dir);
   const bool here = config.elastic.workers == 1;
   HF_ASSIGN_OR_RETURN(const auto session, OpenTrainingSession(config, config.elastic.workers, /*check_only=*/!here));
-  HF_RETURN_IF_ERROR(directory.Create(arguments.overwrite));
-  HF_RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
+  HF_ASSIGN_OR_RETURN(
+      const PreparedRun run,
+      PrepareRun(config, directory, session->model->layout(),
+                 {.overwrite = arguments.overwrite, .resume = arguments.resume, .workers_are_new = true}));
   PrintHeader(config, directory, *session);
-  HF_ASSIGN_OR_RETURN(const CoordinatorShell::Outcome outcome, here
-                                                                   ? TrainHere(config, directory, *session, stop_signal)
-                                                                   : TrainWithWorkers(config, directory, stop_signal));
+  PrintResume(run);
+  HF_ASSIGN_OR_RETURN(const CoordinatorShell::Outcome outcome,
+                      here ? TrainHere(config, directory, run, *session, stop_signal)
+                           : TrainWithWorkers(config, directory, run, stop_signal));
   return Report(config, directory, outcome, stop_signal);
 }
 
@@ -137,6 +143,7 @@ void AddTrainCommand(CLI::App& parent, CommandBody& body) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   command->add_option("--run-dir", arguments->run_dir, "where everything is written; default runs/<run.name>");
+  AddResumeOption(*command, arguments->resume);
   command->add_flag("--overwrite", arguments->overwrite, "replace the run that is in the run directory");
   command->callback([arguments, &body] { body = [arguments] { return Train(*arguments); }; });
 }

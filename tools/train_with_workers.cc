@@ -8,10 +8,10 @@
 namespace holdfast {
 
 absl::StatusOr<CoordinatorShell::Outcome> TrainWithWorkers(const Config& config, const RunDirectory& directory,
-                                                           const StopSignal& stop_signal) {
+                                                           const PreparedRun& run, const StopSignal& stop_signal) {
   ControlServerOptions server{.address = "127.0.0.1:0", .token = "", .tls = {}};
   HF_ASSIGN_OR_RETURN(server.token, MakeRunToken(directory));
-  HF_ASSIGN_OR_RETURN(const auto coordinator, CoordinatorHost::Start(config, directory, {}, server));
+  HF_ASSIGN_OR_RETURN(const auto coordinator, CoordinatorHost::Start(config, directory, run, server));
   const ConnectionOptions connection{.coordinator = coordinator->address(), .token_file = directory.token(), .tls = {}};
   HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(connection));
   const AgentSettings settings{.node = "local",

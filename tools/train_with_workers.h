@@ -4,11 +4,12 @@
 #include "absl/status/statusor.h"
 #include "elastic/coordinator/coordinator_shell.h"
 #include "elastic/worker/stop_signal.h"
+#include "tools/prepared_run.h"
 
 namespace holdfast {
 
 /// Runs config.elastic.workers worker processes to the end of the run.
 absl::StatusOr<CoordinatorShell::Outcome> TrainWithWorkers(const Config& config, const RunDirectory& directory,
-                                                           const StopSignal& stop_signal);
+                                                           const PreparedRun& run, const StopSignal& stop_signal);
 
 }  // namespace holdfast

@@ -9,6 +9,7 @@
 #include "elastic/agent/agent.h"
 #include "elastic/coordinator/coordinator_shell.h"
 #include "framework/base/status.h"
+#include "tools/checkpoint_storage.h"
 #include "tools/memory_estimate.h"
 #include "tools/session.h"
 
@@ -75,12 +76,18 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
       .heartbeat_interval = std::chrono::milliseconds(config.elastic.heartbeat_interval_ms),
       .kill_timeout = std::chrono::milliseconds(config.elastic.kill_timeout_ms)};
   SessionShell shell(options, link, session.trainer->progress());
+  Checkpointer checkpointer({.open_storage = [&] { return OpenCheckpointStorage(config.checkpoint, directory.root()); },
+                             .config = &config.checkpoint,
+                             .layout = &session.model->layout(),
+                             .progress = &session.trainer->progress(),
+                             .send = [&](const SavedMessage& saved) { shell.Send(saved); }});
   WorkerParts parts;
   parts.config = &config;
   parts.trainer = session.trainer.get();
   parts.training = &*session.training;
   parts.validation = session.validation.has_value() ? &*session.validation : nullptr;
   parts.shell = &shell;
+  parts.checkpointer = &checkpointer;
   parts.host = identity.host;
   parts.slowdown = SlowdownFromEnvironment(identity.name);
   parts.save_model = [&](const ReadWeightsFn& read) {

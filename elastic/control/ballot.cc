@@ -31,6 +31,12 @@ std::vector<int> Ballot::Dissenters() const {
   return ranks;
 }
 
+double Ballot::StallSeconds() const {
+  double longest = 0;
+  for (const auto& vote : votes_) longest = std::max(longest, vote->stall_seconds);
+  return longest;
+}
+
 std::vector<ChunkDigest> Ballot::Digests() const {
   std::vector<ChunkDigest> digests;
   for (const auto& vote : votes_) digests.insert(digests.end(), vote->digests.begin(), vote->digests.end());

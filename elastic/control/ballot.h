@@ -25,6 +25,8 @@ class Ballot {
   const VoteMessage& vote(int rank) const { return *votes_[static_cast<size_t>(rank)]; }
   /// Ranks whose loss or gradient norm differ from those of the majority; all ranks if no value has one.
   std::vector<int> Dissenters() const;
+  /// The longest that a rank was held up by a checkpoint.
+  double StallSeconds() const;
   /// Of all ranks, in order of chunks.
   std::vector<ChunkDigest> Digests() const;
 

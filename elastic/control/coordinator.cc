@@ -7,9 +7,14 @@ namespace holdfast {
 Coordinator::Coordinator(const CoordinatorOptions& options)
     : options_(options),
       stragglers_(options.elastic.straggler_factor, options.elastic.straggler_steps),
+      schedule_(options.checkpoint),
+      checkpoints_(options.checkpoints),
       generation_(options.last_generation),
       committed_(options.recorded_step),
-      claims_open_(options.recorded_step > 0) {}
+      claims_open_(options.recorded_step > 0 && !options.workers_are_new) {
+  // Nor has anybody anything of a run of which no step was recorded.
+  if (!claims_open_ && !checkpoints_.empty()) LoadFrom(checkpoints_.front());
+}
 
 std::vector<CoordinatorAction> Coordinator::OnEvent(Instant now, const CoordinatorEvent& event) {
   now_ = now;

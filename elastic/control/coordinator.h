@@ -13,6 +13,9 @@
 //   new world always holds its part of the state: who comes back with stale state is refused, and joins anew without.
 //   After a restart of the coordinator the workers' claims tell where the state lies; the recorded steps count as
 //   committed, for every member had voted for them.
+//   A checkpoint is begun with a commit: every member writes its part in the background and reports it (Saved); when
+//   all have, the shell makes it exist. Where no holder of some part of the state is left, and at the start of a run
+//   that was ended, the world begins from the newest checkpoint; what was recorded after it is cut off (RewindAction).
 //
 // Thread-safety: none.
 
@@ -25,8 +28,10 @@
 #include <vector>
 
 #include "elastic/control/blame.h"
+#include "elastic/control/checkpoint_schedule.h"
 #include "elastic/control/messages.h"
 #include "elastic/control/open_world.h"
+#include "elastic/control/pending_saves.h"
 #include "elastic/control/roster.h"
 #include "elastic/control/run_status.h"
 #include "elastic/control/state_source.h"
@@ -43,15 +48,25 @@ using Instant = std::chrono::nanoseconds;
 /// The shell's name for one stream from a worker or agent; never used twice.
 using Connection = uint64_t;
 
+/// A checkpoint that can be used, as far as its manifest tells.
+struct CheckpointChoice {
+  std::string name;
+  int64_t step = 0;
+  friend bool operator==(const CheckpointChoice&, const CheckpointChoice&) = default;
+};
+
 struct CoordinatorOptions {
   ElasticConfig elastic;
   ParallelConfig parallel;
+  CheckpointConfig checkpoint;
   int64_t microbatches = 1;  // of a step
   int64_t total_steps = 0;
   uint64_t config_digest = 0;
   // What an earlier coordinator of this run left on disk:
   uint64_t last_generation = 0;
-  int64_t recorded_step = 0;  // the last one in metrics.jsonl
+  int64_t recorded_step = 0;                  // the last one in metrics.jsonl
+  std::vector<CheckpointChoice> checkpoints;  // newest first
+  bool workers_are_new = false;               // no worker can hold state of an earlier life of this run
 };
 
 // --- events ----------------------------------------------------------------------------------------------------------
@@ -67,7 +82,19 @@ struct TickEvent {};  // at least every heartbeat_interval_ms / 2
 struct StopEvent {    // the coordinator's own process was asked to stop
   int signal = 0;
 };
-using CoordinatorEvent = std::variant<MessageEvent, DisconnectEvent, TickEvent, StopEvent>;
+/// Answers a CommitCheckpointAction.
+struct CheckpointDoneEvent {
+  int64_t step = 0;
+  uint64_t generation = 0;
+  std::string name;
+  std::string cause;    // why it does not exist; empty = it does
+  std::string warning;  // it does, but old ones could not be deleted
+  bool fenced = false;  // another run has taken over the checkpoints: this one is to end
+  int64_t bytes = 0;
+  double stall_seconds = 0;              // as the action had it
+  std::vector<CheckpointChoice> usable;  // now, newest first
+};
+using CoordinatorEvent = std::variant<MessageEvent, DisconnectEvent, TickEvent, StopEvent, CheckpointDoneEvent>;
 
 // --- actions, to be carried out in order
 // ------------------------------------------------------------------------------
@@ -89,7 +116,19 @@ struct RecordAction {
   double lr = 0;
   uint64_t generation = 0;
   int64_t world_size = 0;
+  double stall_seconds = 0;          // the longest a rank was held up by a checkpoint
   std::vector<ChunkDigest> digests;  // of all chunks in order; empty unless it was a digest step
+};
+/// All parts of a checkpoint are durable: make it exist. Takes its time, beside what follows.
+struct CommitCheckpointAction {
+  int64_t step = 0;
+  uint64_t generation = 0;
+  std::vector<SavedMessage> shards;  // by rank
+  double stall_seconds = 0;          // of the slowest
+};
+/// The run goes back to the state after `step`: what was recorded of later steps is to be cut off.
+struct RewindAction {
+  int64_t step = 0;
 };
 /// For events.jsonl, the console and alerts.
 struct ReportAction {
@@ -100,7 +139,8 @@ struct EndAction {
   int exit_code = 0;
   std::string reason;
 };
-using CoordinatorAction = std::variant<SendAction, CloseAction, PersistAction, RecordAction, ReportAction, EndAction>;
+using CoordinatorAction = std::variant<SendAction, CloseAction, PersistAction, RecordAction, CommitCheckpointAction,
+                                       RewindAction, ReportAction, EndAction>;
 
 class Coordinator {
  public:
@@ -119,6 +159,7 @@ class Coordinator {
   void On(const DisconnectEvent& event);
   void On(const TickEvent& event);
   void On(const StopEvent& event);
+  void On(const CheckpointDoneEvent& done);
   void ForgiveOwnAbsence();
   void Send(Connection to, CoordinatorMessage message);
   void Report(std::string name, Fields fields);
@@ -147,7 +188,7 @@ class Coordinator {
   std::vector<int64_t> FirstMicrobatches(const std::vector<Member>& members) const;
   bool MustWaitForOthers(size_t members) const;
   void AwaitState(const WorldDecision& decision);
-  void FailForLostState(const std::vector<Member>& holders);
+  void RewindOrFail(const std::vector<Member>& holders);
   void CloseWorld(const std::string& reason, double detect_seconds);
   bool Ending() const;
   bool NobodyHoldsState() const;
@@ -167,6 +208,18 @@ class Coordinator {
   void MeasureSpeeds();
   void RemoveDissenters(const std::vector<int>& ranks);
   void ReportRecovered();
+  void EndIfFinished();
+
+  // coordinator_checkpoint.cc: when one is begun, exists, is gone back to.
+  void Handle(Connection from, const SavedMessage& saved);
+  bool MaySave();
+  void BeginSave();
+  bool MustSaveAtEnd() const;
+  void SaveFailed(int64_t step, const std::string& cause);
+  void AbandonSavesOf(const WorkerId& id);
+  bool Rewind(const std::string& reason);
+  void LoadFrom(const CheckpointChoice& choice);
+  void RejectCheckpoint(const std::string& cause);
 
   // coordinator_watch.cc: what nobody reports.
   void RemoveSilent();
@@ -184,10 +237,17 @@ class Coordinator {
   WorkerHistory history_;
   Blame blame_;
   StragglerDetector stragglers_;
+  CheckpointSchedule schedule_;
+  PendingSaves saves_;
+  std::vector<CheckpointChoice> checkpoints_;                    // newest first
+  std::optional<std::pair<int64_t, std::string>> save_failure_;  // the last: step, cause
+  Instant save_begun_{0};
+  int64_t skipped_saves_ = 0;  // that were due while one was being written
 
   uint64_t generation_;  // the last one used
   int64_t committed_ = 0;
   World source_;      // where the state after committed_ lies
+  std::string load_;  // or this checkpoint, if source_ is none
   bool claims_open_;  // after a restart: where it lies has still to be found
   std::optional<OpenWorld> open_;
   std::string waiting_for_;  // while there is no open world

@@ -110,7 +110,7 @@ bool Coordinator::MakeRoom(Connection from, const JoinMessage& join) {
 
 bool Coordinator::HasStaleClaim(const WorkerId& id, const StateClaim& claim) const {
   if (claims_open_) return false;
-  if (committed_ == 0) return claim.world.generation != 0;
+  if (source_.generation == 0 && load_.empty()) return claim.world.generation != 0;
   if (RankHeld(id, claim, source_, committed_) >= 0) return false;
   return !IsEmpty(claim) || source_.RankOf(id) >= 0;
 }
@@ -146,6 +146,8 @@ void Coordinator::Remove(const std::string& name, const std::string& cause, Leav
   if (how != Leave::kGone) actions_.emplace_back(CloseAction{worker.connection});
   roster_.Remove(name);
   if (ended_) return;
+  AbandonSavesOf(worker.member.id);
+  schedule_.OnFailure();
   Fields fields = FieldsOf(worker);
   fields.emplace_back("cause", cause);
   fields.emplace_back("generation", static_cast<int64_t>(generation_));

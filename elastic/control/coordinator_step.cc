@@ -84,8 +84,10 @@ void Coordinator::CommitStep() {
                                      .lr = vote.lr,
                                      .generation = open_->world.generation,
                                      .world_size = open_->size(),
+                                     .stall_seconds = open_->ballot.StallSeconds(),
                                      .digests = open_->ballot.Digests()});
   if (source_.generation != open_->world.generation) source_ = open_->world;
+  load_.clear();
   disputes_ = 0;
   blame_.Clear();
   open_->failed_since.reset();
@@ -93,11 +95,13 @@ void Coordinator::CommitStep() {
   open_->reported_no_progress = false;
   ReportRecovered();
   MeasureSpeeds();
+  const bool save = MaySave();
+  if (save) BeginSave();
   for (auto& [name, worker] : roster_.workers()) {
     worker.holds_state = worker.rank >= 0;  // what others wait with has been overtaken
     if (worker.rank < 0) continue;
     worker.progressed = now_;
-    Send(worker.connection, CommitMessage{open_->world.generation, committed_, open_->microbatches});
+    Send(worker.connection, CommitMessage{open_->world.generation, committed_, open_->microbatches, save});
   }
   open_->ballot = Ballot(committed_ + 1, open_->size());
   if (WantsNewcomers()) CloseWorld("workers have joined", 0);
@@ -172,6 +176,11 @@ void Coordinator::Handle(Connection from, const FailureMessage& failure) {
                            {"cause", clipped.cause},
                            {"suspects", absl::StrJoin(failure.suspects, ",")}});
   }
+  if (failure.bad_checkpoint && !load_.empty()) {
+    RejectCheckpoint(clipped.cause);
+    Advance();
+    return;
+  }
   if (failure.fatal) {
     End(1, "run_failed", absl::StrCat(worker->member.id.name, ": ", clipped.cause));
     return;
@@ -193,12 +202,22 @@ void Coordinator::Handle(Connection from, const FinishedMessage& finished) {
   const bool ending = worker != nullptr && (open_->purpose == Purpose::kStop || committed_ == options_.total_steps);
   if (!ending || open_->rank(worker->rank).finished) return;
   open_->rank(worker->rank).finished = true;
-  if (++open_->finished_count < open_->size()) return;
+  ++open_->finished_count;
+  EndIfFinished();
+}
+
+// Everybody is done, and so is what they have saved.
+void Coordinator::EndIfFinished() {
+  if (ended_ || !open_.has_value() || open_->finished_count < open_->size() || !saves_.empty()) return;
   ReportRecovered();
-  if (open_->purpose == Purpose::kStop) {
-    End(128 + stop_signal_, "run_stopped", absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_));
-  } else {
+  if (open_->purpose != Purpose::kStop) {
     End(0, "run_finished", absl::StrCat("all ", committed_, " steps are done"));
+  } else if (save_failure_.has_value() && save_failure_->first == committed_) {
+    End(1, "run_failed",
+        absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_,
+                     ", but the checkpoint could not be written: ", save_failure_->second));
+  } else {
+    End(128 + stop_signal_, "run_stopped", absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_));
   }
 }
 

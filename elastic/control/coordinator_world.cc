@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "elastic/control/balance.h"
-#include "framework/parallel/reduction_plan.h"
 #include "elastic/control/coordinator.h"
 #include "elastic/control/state_source.h"
+#include "framework/parallel/reduction_plan.h"
 
 namespace holdfast {
 namespace {
@@ -60,7 +60,7 @@ bool Coordinator::MayDecide() const {
 }
 
 bool Coordinator::NobodyHoldsState() const {
-  if (committed_ == 0) return true;
+  if (source_.generation == 0 && !claims_open_) return true;
   return std::none_of(roster_.workers().begin(), roster_.workers().end(), [&](const auto& entry) {
     return claims_open_ ? !IsEmpty(entry.second.claim) : entry.second.holds_state;
   });
@@ -72,7 +72,7 @@ WorldQuestion Coordinator::Question() const {
   WorldQuestion question{
       .candidates = {},
       .source = source_,
-      .first = committed_ == 0 && !had_world_,
+      .first = source_.generation == 0 && !had_world_,
       .joined_long = first_join_.has_value() && now_ - *first_join_ >= milliseconds(options_.elastic.join_timeout_ms),
       .ending = Ending()};
   for (const auto& [name, worker] : roster_.workers()) {
@@ -102,9 +102,12 @@ void Coordinator::ResolveClaims() {
   if (!found.covered || !settled) {
     waiting_for_ = absl::StrCat("waiting for the workers that hold the state of step ", found.committed_step);
     const milliseconds limit = std::max(settle, milliseconds(options_.elastic.lost_state_timeout_ms));
-    if (!found.covered && first_join_.has_value() && now_ - *first_join_ >= limit) {
+    const Instant waited = first_join_.has_value() ? now_ - *first_join_ : Instant{0};
+    const bool all_new = !first_claim_.has_value() && waited >= settle && !checkpoints_.empty() &&
+                         static_cast<int64_t>(roster_.workers().size()) >= options_.elastic.workers;
+    if (!found.covered && (all_new || waited >= limit)) {
       committed_ = found.committed_step;
-      FailForLostState(found.world.members);
+      RewindOrFail(found.world.members);
     }
     return;
   }
@@ -135,17 +138,23 @@ void Coordinator::AwaitState(const WorldDecision& decision) {
     Report("state_missing", {{"step", committed_}, {"holders", NamesOf(decision.missing)}});
   }
   if (now_ - *missing_since_ >= milliseconds(options_.elastic.lost_state_timeout_ms)) {
-    FailForLostState(decision.missing);
+    RewindOrFail(decision.missing);
   }
 }
 
-void Coordinator::FailForLostState(const std::vector<Member>& holders) {
+void Coordinator::RewindOrFail(const std::vector<Member>& holders) {
   const std::string names = NamesOf(holders);
+  if (Rewind(names.empty() ? "nobody holds the state any more"
+                           : absl::StrCat("all holders of a part are gone: ", names))) {
+    return;
+  }
   Report("state_lost", {{"step", committed_}, {"holders", names}});
   End(1, "run_failed",
-      absl::StrCat("the state of step ", committed_, " is lost: all holders of a part of it are gone (",
-                   names.empty() ? "nobody came back with any" : names,
-                   "). More parallel.mirrors, and mirrors on other nodes, survive more losses at once"));
+      absl::StrCat(
+          "the state of step ", committed_, " is lost: all holders of a part of it are gone (",
+          names.empty() ? "nobody came back with any" : names,
+          "), and there is no checkpoint. More parallel.mirrors, and mirrors on other nodes, survive more losses "
+          "at once; checkpoint.every_steps says how often to write one"));
 }
 
 std::vector<int64_t> Coordinator::FirstMicrobatches(const std::vector<Member>& members) const {
@@ -169,6 +178,7 @@ void Coordinator::Publish(const WorldDecision& decision) {
   open.published = open.last_commit = now_;
   open.detect_seconds = detect_seconds_;
   actions_.emplace_back(PersistAction{generation_});
+  const bool save_at_end = MustSaveAtEnd();
   Report("world_published", {{"generation", static_cast<int64_t>(generation_)},
                              {"size", int64_t{open.size()}},
                              {"step", committed_},
@@ -180,9 +190,11 @@ void Coordinator::Publish(const WorldDecision& decision) {
     if (!worker.has_beaten) worker.heard = now_;
     worker.progressed = now_;
     worker.was_member = true;
-    Send(worker.connection, WorldMessage{open.world, source_, committed_, open.purpose, open.microbatches});
+    Send(worker.connection,
+         WorldMessage{open.world, source_, committed_, open.purpose, open.microbatches, load_, save_at_end});
   }
   open_ = std::move(open);
+  if (save_at_end) BeginSave();
   last_publish_ = now_;
   last_size_ = open_->size();
   if (!published_) {
@@ -204,6 +216,7 @@ void Coordinator::CloseWorld(const std::string& reason, double detect_seconds) {
   if (reason_.size() < kMostBytes) absl::StrAppend(&reason_, reason_.empty() ? "" : "; ", reason);
   detect_seconds_ = std::max(detect_seconds_, detect_seconds);
   if (!open_.has_value()) return;
+  saves_.RemoveEndOf(open_->world.generation);
   for (auto& [name, worker] : roster_.workers()) {
     worker.was_member = worker.rank >= 0;
     worker.rank = -1;

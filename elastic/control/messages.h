@@ -115,12 +115,14 @@ struct VoteMessage {
   double lr = 0;
   double compute_seconds = 0;        // forward and backward without waiting for anybody
   double wait_seconds = 0;           // for gathers, reductions and data
+  double stall_seconds = 0;          // for a checkpoint's staging memory, in the update before
   int64_t microbatches = 0;          // computed here
   std::vector<ChunkDigest> digests;  // of the chunks this rank is the primary holder of; only on digest steps
 };
 
 /// A collective failed or the step could not be prepared. `suspects`: ranks the transport blames, may be empty.
-/// `fatal`: no other world would help (the loss is not finite, a file is broken): the run ends.
+/// `fatal`: no other world would help (the loss is not finite, a file is broken): the run ends. `bad_checkpoint`: the
+/// checkpoint that was to be loaded is damaged; an older one may do.
 struct FailureMessage {
   uint64_t generation = 0;
   int64_t step = 0;
@@ -128,6 +130,7 @@ struct FailureMessage {
   std::string cause;
   std::vector<int> suspects;
   bool fatal = false;
+  bool bad_checkpoint = false;
 };
 
 struct ValidationMessage {  // from rank 0
@@ -139,6 +142,24 @@ struct ValidationMessage {  // from rank 0
 /// What comes after the last step (validation, saving the model) is done.
 struct FinishedMessage {
   uint64_t generation = 0;
+};
+
+struct SavedFile {
+  std::string name;  // in the checkpoint's directory
+  uint64_t size = 0;
+  std::string digest;
+  friend bool operator==(const SavedFile&, const SavedFile&) = default;
+};
+
+/// This rank's part of the checkpoint of `step`, begun in `generation`, is durable; or, with a cause, it will never be.
+struct SavedMessage {
+  uint64_t generation = 0;
+  int64_t step = 0;
+  std::string cause;
+  SavedFile data, index;
+  int64_t chunks = 0;
+  int64_t raw_bytes = 0, stored_bytes = 0;        // of values
+  double stall_seconds = 0, persist_seconds = 0;  // training held up; from beginning to durable
 };
 
 /// The worker asks for the run to be stopped (it got SIGTERM or SIGUSR1).
@@ -169,10 +190,12 @@ enum class Purpose : uint8_t {
 
 struct WorldMessage {
   World world;
-  World source;  // where the state of committed_step lies; generation 0: nowhere, initialise it
+  World source;  // where the state of committed_step lies; generation 0: in `checkpoint`, or nowhere: initialise it
   int64_t committed_step = 0;
   Purpose purpose = Purpose::kTrain;
   std::vector<int64_t> microbatches;  // by rank, summing to the config's number
+  std::string checkpoint = {};        // name of the one to load; empty = none
+  bool save = false;                  // the world that ends the run is to leave a checkpoint
 };
 
 struct PeersMessage {
@@ -184,6 +207,7 @@ struct CommitMessage {
   uint64_t generation = 0;
   int64_t step = 0;
   std::vector<int64_t> microbatches;  // by rank, for the steps that follow
+  bool save = false;                  // a checkpoint of this step is to be written
 };
 
 /// The worker has no place here. `rejoin`: a new process, or this one without its state, may join.
@@ -198,9 +222,9 @@ struct EndMessage {
   std::string reason;
 };
 
-using WorkerMessage =
-    std::variant<JoinMessage, HeartbeatMessage, RendezvousMessage, RecoveredMessage, VoteMessage, FailureMessage,
-                 ValidationMessage, FinishedMessage, StopRequestMessage, AgentHelloMessage, WorkerExitMessage>;
+using WorkerMessage = std::variant<JoinMessage, HeartbeatMessage, RendezvousMessage, RecoveredMessage, VoteMessage,
+                                   FailureMessage, ValidationMessage, SavedMessage, FinishedMessage, StopRequestMessage,
+                                   AgentHelloMessage, WorkerExitMessage>;
 using CoordinatorMessage = std::variant<WorldMessage, PeersMessage, CommitMessage, RefusedMessage, EndMessage>;
 
 }  // namespace holdfast

@@ -42,14 +42,15 @@ void WorkerSession::Handle(const WorldMessage& message) {
   world_ = message.world;
   committed_ = message.committed_step;
   purpose_ = message.purpose;
+  save_ = message.save;
   microbatches_ = message.microbatches;
   in_world_ = working_ = true;
   actions_.emplace_back(RecoverTask{message});
 }
 
 // The step prepared is committed. The world, which may have thousands of members, is copied at its first commit only.
-void WorkerSession::Hold(int64_t step) {
-  actions_.emplace_back(UpdateTask{step});
+void WorkerSession::Hold(int64_t step, bool save) {
+  actions_.emplace_back(UpdateTask{step, save ? generation_ : 0});
   if (claim_.world.generation != world_.generation) claim_.world = world_;
   claim_.committed_step = step;
   claim_.prepared_step = 0;
@@ -59,7 +60,7 @@ void WorkerSession::Hold(int64_t step) {
 bool WorkerSession::AdoptSource(const WorldMessage& message) {
   const World& source = message.source;
   const bool prepared = claim_.prepared_step != 0 && claim_.prepared_step == message.committed_step;
-  if (prepared && world_.generation == source.generation) Hold(message.committed_step);
+  if (prepared && world_.generation == source.generation) Hold(message.committed_step, /*save=*/false);
   claim_.prepared_step = 0;
   if (source.RankOf(member_.id) < 0) {
     claim_ = {};  // the others hold the state; we get our part anew
@@ -70,8 +71,10 @@ bool WorkerSession::AdoptSource(const WorldMessage& message) {
 
 void WorkerSession::Handle(const CommitMessage& message) {
   if (message.generation != generation_ || claim_.prepared_step == 0 || message.step != claim_.prepared_step) return;
-  Hold(message.step);
   committed_ = message.step;
+  const bool last = committed_ >= total_steps_;  // what is saved then is saved by the ending
+  if (last) save_ = message.save;
+  Hold(message.step, message.save && !last);
   microbatches_ = message.microbatches;
   StartNextTask();
 }
@@ -124,7 +127,7 @@ void WorkerSession::StartNextTask() {
   if (!in_world_) return;
   working_ = true;
   if (purpose_ == Purpose::kStop || committed_ >= total_steps_) {
-    actions_.emplace_back(EndingTask{generation_, committed_, purpose_});
+    actions_.emplace_back(EndingTask{generation_, committed_, purpose_, save_});
   } else {
     actions_.emplace_back(StepTask{generation_, committed_ + 1, microbatches_});
   }

@@ -58,15 +58,19 @@ struct StepTask {
   int64_t step = 0;                   // from 1
   std::vector<int64_t> microbatches;  // by rank
 };
-/// Apply the update of the step prepared last. Never dropped, never fails.
+/// Apply the update of the step prepared last, and if `save_for` is not 0 begin to write a checkpoint of it in the
+/// background, in the name of that generation. Never dropped, never fails.
 struct UpdateTask {
   int64_t step = 0;
+  uint64_t save_for = 0;
 };
 /// The last step is committed (kTrain: validate, save the model) or a stop was asked for (kStop: save the model).
+/// `save`: write a checkpoint.
 struct EndingTask {
   uint64_t generation = 0;
   int64_t step = 0;
   Purpose purpose = Purpose::kTrain;
+  bool save = false;
 };
 /// Forget all state: the coordinator refused it. This process goes on with a new incarnation (`id`).
 struct ForgetTask {
@@ -105,7 +109,7 @@ class WorkerSession {
   void Handle(const EndMessage& message);
 
   bool Answers(uint64_t generation);
-  void Hold(int64_t step);
+  void Hold(int64_t step, bool save);
   bool AdoptSource(const WorldMessage& message);
   void StartNextTask();
   void Abort(const std::string& reason);
@@ -123,6 +127,7 @@ class WorkerSession {
   World world_;
   int64_t committed_ = 0;  // step of the run, whether or not we hold its state yet
   Purpose purpose_ = Purpose::kTrain;
+  bool save_ = false;  // at the end
   std::vector<int64_t> microbatches_;
   bool connected_ = false;
   bool in_world_ = false;  // told so over the connection we have

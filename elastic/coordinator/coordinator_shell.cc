@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "framework/base/files.h"
@@ -18,14 +19,32 @@ constexpr const char* kGenerationKey = "generation";
 
 Instant Now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
-CoordinatorOptions OptionsFor(const Config& config, const CoordinatorHistory& history) {
+CoordinatorOptions OptionsFor(const Config& config, const CoordinatorHistory& history, bool saves,
+                              std::vector<CheckpointChoice> usable) {
+  CheckpointConfig checkpoint;
+  checkpoint.every = CheckpointEvery::kNever;
+  if (saves) checkpoint = config.checkpoint;
   return {.elastic = config.elastic,
           .parallel = config.parallel,
+          .checkpoint = checkpoint,
           .microbatches = config.batch.microbatches,
           .total_steps = config.train.steps,
           .config_digest = ConfigDigest(config),
           .last_generation = history.generation,
-          .recorded_step = history.recorded_step};
+          .recorded_step = history.recorded_step,
+          .checkpoints = std::move(usable),
+          .workers_are_new = history.workers_are_new};
+}
+
+void ReadEvents(const std::string& path, CoordinatorHistory* history) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains("event") || !json["event"].is_string()) continue;
+    const std::string event = json["event"];
+    history->finished = event == "run_finished";  // if it is the last
+    history->has_saved = history->has_saved || event == "checkpoint";
+  }
 }
 
 }  // namespace
@@ -34,6 +53,7 @@ uint64_t ConfigDigest(const Config& config) {
   Config same = config;  // but for what may differ from machine to machine, and what changes no result
   same.train.threads = 0;
   same.elastic = {};
+  same.checkpoint = {};
   same.alerts = {};
   const std::string text = PrintConfig(same);
   return XXH3_64bits(text.data(), text.size());
@@ -55,29 +75,35 @@ absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& di
     HF_ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, directory.ReadMetrics());
     if (!steps.empty()) history.recorded_step = steps.back().step;
   }
+  ReadEvents(directory.events(), &history);
   return history;
 }
 
 absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Create(
     const Config& config, const RunDirectory& directory, const CoordinatorHistory& history, CoordinatorPort& port,
-    std::function<void(const RunEvent&)> on_event) {
+    std::function<void(const RunEvent&)> on_event, CheckpointKeeper* keeper, std::vector<CheckpointChoice> usable) {
   HF_ASSIGN_OR_RETURN(std::unique_ptr<RunRecorder> recorder, RunRecorder::Open(config, directory));
-  return std::unique_ptr<CoordinatorShell>(new CoordinatorShell(config, directory, OptionsFor(config, history),
-                                                                std::move(recorder), port, std::move(on_event)));
+  const CoordinatorOptions options = OptionsFor(config, history, keeper != nullptr, std::move(usable));
+  return std::unique_ptr<CoordinatorShell>(
+      new CoordinatorShell(config, directory, options, std::move(recorder), port, std::move(on_event), keeper));
 }
 
 CoordinatorShell::CoordinatorShell(const Config& config, const RunDirectory& directory,
                                    const CoordinatorOptions& options, std::unique_ptr<RunRecorder> recorder,
-                                   CoordinatorPort& port, std::function<void(const RunEvent&)> on_event)
+                                   CoordinatorPort& port, std::function<void(const RunEvent&)> on_event,
+                                   CheckpointKeeper* keeper)
     : directory_(directory),
       port_(port),
       on_event_(std::move(on_event)),
+      keeper_(keeper),
       tick_(std::max<int64_t>(1, std::min<int64_t>(50, config.elastic.heartbeat_interval_ms / 2))),
       coordinator_(options),
       recorder_(std::move(recorder)),
       ticker_([this](const std::stop_token& stop) { Tick(stop); }) {}
 
-CoordinatorShell::~CoordinatorShell() = default;
+CoordinatorShell::~CoordinatorShell() {
+  if (keeper_ != nullptr) keeper_->Drain();  // it answers to us
+}
 
 void CoordinatorShell::Tick(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
@@ -108,6 +134,10 @@ absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
     return WriteFileAtomically(directory_.coordinator_state(), state.dump() + "\n");
   } else if (const auto* record = std::get_if<RecordAction>(&action)) {
     return recorder_->Record(*record);
+  } else if (const auto* commit = std::get_if<CommitCheckpointAction>(&action)) {
+    keeper_->Commit(*commit, recorder_->validation_loss(), [this](const CheckpointDoneEvent& done) { Feed(done); });
+  } else if (const auto* rewind = std::get_if<RewindAction>(&action)) {
+    return recorder_->Rewind(rewind->step);
   } else if (const auto* report = std::get_if<ReportAction>(&action)) {
     if (on_event_ != nullptr) on_event_(report->event);
     return recorder_->Report(report->event);

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "elastic/control/coordinator.h"
+#include "elastic/coordinator/checkpoint_keeper.h"
 #include "elastic/coordinator/run_recorder.h"
 
 namespace holdfast {
@@ -28,17 +29,23 @@ class CoordinatorPort {
 struct CoordinatorHistory {
   uint64_t generation = 0;
   int64_t recorded_step = 0;
+  bool finished = false;         // all is done, or failed for good
+  bool has_saved = false;        // a checkpoint
+  bool workers_are_new = false;  // as CoordinatorOptions has it
 };
 absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& directory);
 
 /// Thread-safe.
 class CoordinatorShell {
  public:
-  /// `config`, `directory` and `port` must outlive the shell. `on_event` hears of every event (alerts).
+  /// `config`, `directory` and `port` must outlive the shell. `on_event` hears of every event (alerts). `keeper` may be
+  /// null: no checkpoints. `usable`: those to go on from, newest first.
   static absl::StatusOr<std::unique_ptr<CoordinatorShell>> Create(const Config& config, const RunDirectory& directory,
                                                                   const CoordinatorHistory& history,
                                                                   CoordinatorPort& port,
-                                                                  std::function<void(const RunEvent&)> on_event);
+                                                                  std::function<void(const RunEvent&)> on_event,
+                                                                  CheckpointKeeper* keeper = nullptr,
+                                                                  std::vector<CheckpointChoice> usable = {});
   ~CoordinatorShell();
 
   void OnMessage(Connection from, const WorkerMessage& message) { Feed(MessageEvent{from, message}); }
@@ -60,7 +67,7 @@ class CoordinatorShell {
  private:
   CoordinatorShell(const Config& config, const RunDirectory& directory, const CoordinatorOptions& options,
                    std::unique_ptr<RunRecorder> recorder, CoordinatorPort& port,
-                   std::function<void(const RunEvent&)> on_event);
+                   std::function<void(const RunEvent&)> on_event, CheckpointKeeper* keeper);
   void Feed(const CoordinatorEvent& event);
   absl::Status Do(const CoordinatorAction& action);
   void End(int exit_code, const std::string& reason);
@@ -69,6 +76,7 @@ class CoordinatorShell {
   const RunDirectory& directory_;
   CoordinatorPort& port_;
   std::function<void(const RunEvent&)> on_event_;
+  CheckpointKeeper* keeper_;
   std::chrono::milliseconds tick_;
 
   mutable std::mutex mutex_;

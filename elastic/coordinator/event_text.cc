@@ -2,6 +2,7 @@
 
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -43,6 +44,25 @@ std::string RecoveredText(const RunEvent& event) {
       Number(event, "bytes") / (1 << 20), Number(event, "first_step_seconds"));
 }
 
+std::string CheckpointText(const RunEvent& event) {
+  const auto field = [&](const char* name) { return FieldText(event, name); };
+  if (event.name == "checkpoint") {
+    return absl::StrFormat("checkpoint of step %s: %.1f MiB in %.2f s, training held up for %.3f s", field("step"),
+                           Number(event, "bytes") / (1 << 20), Number(event, "seconds"),
+                           Number(event, "stall_seconds"));
+  }
+  if (event.name == "checkpoint_failed") {
+    return absl::StrCat("no checkpoint of step ", field("step"), ": ", field("cause"));
+  }
+  if (event.name == "checkpoint_rejected") return absl::StrCat(field("name"), " cannot be used: ", field("cause"));
+  if (event.name == "checkpoint_interval") {
+    return absl::StrFormat(
+        "a checkpoint every %.0f s from here on: one costs %.3f s, a failure is to be expected every %.0f s",
+        Number(event, "seconds"), Number(event, "cost_seconds"), Number(event, "failure_seconds"));
+  }
+  return field("cause");
+}
+
 }  // namespace
 
 std::string FieldText(const RunEvent& event, const std::string& name) {
@@ -81,6 +101,10 @@ std::string EventText(const RunEvent& event) {
   if (event.name == "world_published") {
     return absl::StrCat("generation ", field("generation"), ": world of ", field("size"), " after step ", field("step"),
                         ": ", field("reason"));
+  }
+  if (absl::StartsWith(event.name, "checkpoint")) return CheckpointText(event);
+  if (event.name == "rewind") {
+    return absl::StrCat("back from step ", field("from_step"), " to checkpoint ", field("name"), ": ", field("reason"));
   }
   if (event.name == "recovered") return RecoveredText(event);
   if (event.name == "run_finished" || event.name == "run_stopped" || event.name == "run_failed") {

@@ -33,7 +33,7 @@ std::optional<T> Field(const RunEvent& event, const std::string& name) {
 absl::StatusOr<std::unique_ptr<RunRecorder>> RunRecorder::Open(const Config& config, const RunDirectory& directory) {
   HF_ASSIGN_OR_RETURN(JsonLinesWriter metrics, JsonLinesWriter::Open(directory.metrics()));
   HF_ASSIGN_OR_RETURN(JsonLinesWriter events, JsonLinesWriter::Open(directory.events()));
-  return std::unique_ptr<RunRecorder>(new RunRecorder(config, std::move(metrics), std::move(events)));
+  return std::unique_ptr<RunRecorder>(new RunRecorder(config, directory, std::move(metrics), std::move(events)));
 }
 
 absl::Status RunRecorder::Record(const RecordAction& step) {
@@ -46,6 +46,7 @@ absl::Status RunRecorder::Record(const RecordAction& step) {
   m.lr = step.lr;
   m.tokens = m.step * step_tokens;
   m.world_size = step.world_size;
+  m.checkpoint_stall_seconds = step.stall_seconds;
   m.generation = static_cast<int64_t>(step.generation);
   m.step_seconds = std::chrono::duration<double>(now - last_commit_).count();
   m.tokens_per_second = static_cast<double>(step_tokens) / m.step_seconds;
@@ -60,6 +61,11 @@ absl::Status RunRecorder::Record(const RecordAction& step) {
   HF_RETURN_IF_ERROR(metrics_.Write(m.ToJson()));
   console_.Step(m);
   return absl::OkStatus();
+}
+
+absl::Status RunRecorder::Rewind(int64_t step) {
+  last_step_ = step;
+  return directory_.CutMetrics(step);
 }
 
 absl::Status RunRecorder::Report(const RunEvent& event) {

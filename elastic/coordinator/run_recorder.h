@@ -17,11 +17,13 @@ namespace holdfast {
 /// Thread-safety: none.
 class RunRecorder {
  public:
-  /// Appends to the files of `directory`. `config` must outlive the recorder.
+  /// Appends to the files of `directory`. `config` and `directory` must outlive the recorder.
   static absl::StatusOr<std::unique_ptr<RunRecorder>> Open(const Config& config, const RunDirectory& directory);
 
   absl::Status Record(const RecordAction& step);
   absl::Status Report(const RunEvent& event);
+  /// The run goes on after `step`; what was recorded of later ones is gone.
+  absl::Status Rewind(int64_t step);
   /// Clears the progress bar.
   void Finish() { console_.Finish(); }
 
@@ -29,13 +31,15 @@ class RunRecorder {
   int64_t last_step() const { return last_step_; }
 
  private:
-  RunRecorder(const Config& config, JsonLinesWriter metrics, JsonLinesWriter events)
+  RunRecorder(const Config& config, const RunDirectory& directory, JsonLinesWriter metrics, JsonLinesWriter events)
       : config_(config),
+        directory_(directory),
         metrics_(std::move(metrics)),
         events_(std::move(events)),
         console_(config.train.steps, config.log.every_steps, /*show_memory=*/config.elastic.workers == 1) {}
 
   const Config& config_;
+  const RunDirectory& directory_;
   JsonLinesWriter metrics_, events_;
   RunConsole console_;
   std::chrono::steady_clock::time_point last_commit_ = std::chrono::steady_clock::now();

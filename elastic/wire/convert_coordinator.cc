@@ -19,6 +19,8 @@ void Fill(const WorldMessage& message, v1::FromCoordinator* wire) {
   world->set_committed_step(message.committed_step);
   world->set_purpose(static_cast<v1::Purpose>(message.purpose));
   world->mutable_microbatches()->Add(message.microbatches.begin(), message.microbatches.end());
+  world->set_checkpoint(message.checkpoint);
+  world->set_save(message.save);
 }
 
 absl::StatusOr<CoordinatorMessage> Read(const v1::NewWorld& wire) {
@@ -29,6 +31,8 @@ absl::StatusOr<CoordinatorMessage> Read(const v1::NewWorld& wire) {
   message.committed_step = check.Count(wire.committed_step(), "committed_step");
   message.purpose = check.Value(wire.purpose(), Purpose::kStop, "purpose");
   message.microbatches = check.Counts(wire.microbatches(), kMaxMembers, "microbatches");
+  message.checkpoint = check.Text(wire.checkpoint(), kMaxNameBytes, "checkpoint");
+  message.save = wire.save();
   return check.Done<CoordinatorMessage>(std::move(message));
 }
 
@@ -52,6 +56,7 @@ void Fill(const CommitMessage& message, v1::FromCoordinator* wire) {
   commit->set_generation(message.generation);
   commit->set_step(message.step);
   commit->mutable_microbatches()->Add(message.microbatches.begin(), message.microbatches.end());
+  commit->set_save(message.save);
 }
 
 absl::StatusOr<CoordinatorMessage> Read(const v1::Commit& wire) {
@@ -60,6 +65,7 @@ absl::StatusOr<CoordinatorMessage> Read(const v1::Commit& wire) {
   message.generation = wire.generation();
   message.step = check.Count(wire.step(), "step");
   message.microbatches = check.Counts(wire.microbatches(), kMaxMembers, "microbatches");
+  message.save = wire.save();
   return check.Done<CoordinatorMessage>(std::move(message));
 }
 

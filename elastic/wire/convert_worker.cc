@@ -90,6 +90,7 @@ void Fill(const VoteMessage& message, v1::ToCoordinator* wire) {
   vote->set_lr(message.lr);
   vote->set_compute_seconds(message.compute_seconds);
   vote->set_wait_seconds(message.wait_seconds);
+  vote->set_stall_seconds(message.stall_seconds);
   vote->set_microbatches(message.microbatches);
   for (const ChunkDigest& digest : message.digests) {
     vote->add_digest_chunks(digest.chunk);
@@ -107,6 +108,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Vote& wire) {
   message.lr = wire.lr();
   message.compute_seconds = check.Seconds(wire.compute_seconds(), "compute_seconds");
   message.wait_seconds = check.Seconds(wire.wait_seconds(), "wait_seconds");
+  message.stall_seconds = check.Seconds(wire.stall_seconds(), "stall_seconds");
   message.microbatches = check.Count(wire.microbatches(), "microbatches");
   check.Require(wire.digests_size() == wire.digest_chunks_size(), "digests", "not one per chunk");
   if (check.Length(wire.digests(), kMaxDigests, "digests") && wire.digests_size() == wire.digest_chunks_size()) {
@@ -127,6 +129,7 @@ void Fill(const FailureMessage& message, v1::ToCoordinator* wire) {
   failure->set_cause(ClipText(message.cause));
   failure->mutable_suspects()->Add(message.suspects.begin(), message.suspects.end());
   failure->set_fatal(message.fatal);
+  failure->set_bad_checkpoint(message.bad_checkpoint);
 }
 
 absl::StatusOr<WorkerMessage> Read(const v1::Failure& wire) {
@@ -142,6 +145,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Failure& wire) {
     }
   }
   message.fatal = wire.fatal();
+  message.bad_checkpoint = wire.bad_checkpoint();
   return check.Done<WorkerMessage>(std::move(message));
 }
 
@@ -158,6 +162,47 @@ absl::StatusOr<WorkerMessage> Read(const v1::Validation& wire) {
   message.step = check.Count(wire.step(), "step");
   message.loss = wire.loss();
   return check.Done<WorkerMessage>(message);
+}
+
+void Fill(const SavedFile& file, v1::SavedFile* wire) {
+  wire->set_name(file.name);
+  wire->set_size(file.size);
+  wire->set_digest(file.digest);
+}
+
+SavedFile Read(const v1::SavedFile& wire, FieldCheck* check) {
+  return {check->Text(wire.name(), kMaxNameBytes, "name"), wire.size(),
+          check->Text(wire.digest(), kMaxNameBytes, "digest")};
+}
+
+void Fill(const SavedMessage& message, v1::ToCoordinator* wire) {
+  v1::Saved* saved = wire->mutable_saved();
+  saved->set_generation(message.generation);
+  saved->set_step(message.step);
+  saved->set_cause(ClipText(message.cause));
+  Fill(message.data, saved->mutable_data());
+  Fill(message.index, saved->mutable_index());
+  saved->set_chunks(message.chunks);
+  saved->set_raw_bytes(message.raw_bytes);
+  saved->set_stored_bytes(message.stored_bytes);
+  saved->set_stall_seconds(message.stall_seconds);
+  saved->set_persist_seconds(message.persist_seconds);
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::Saved& wire) {
+  FieldCheck check("Saved");
+  SavedMessage message;
+  message.generation = wire.generation();
+  message.step = check.Count(wire.step(), "step");
+  message.cause = check.Text(wire.cause(), kMaxTextBytes, "cause");
+  message.data = Read(wire.data(), &check);
+  message.index = Read(wire.index(), &check);
+  message.chunks = check.Count(wire.chunks(), "chunks");
+  message.raw_bytes = check.Count(wire.raw_bytes(), "raw_bytes");
+  message.stored_bytes = check.Count(wire.stored_bytes(), "stored_bytes");
+  message.stall_seconds = check.Seconds(wire.stall_seconds(), "stall_seconds");
+  message.persist_seconds = check.Seconds(wire.persist_seconds(), "persist_seconds");
+  return check.Done<WorkerMessage>(std::move(message));
 }
 
 void Fill(const FinishedMessage& message, v1::ToCoordinator* wire) {
@@ -230,6 +275,8 @@ absl::StatusOr<WorkerMessage> FromWire(const v1::ToCoordinator& wire) {
       return Read(wire.failure());
     case v1::ToCoordinator::kValidation:
       return Read(wire.validation());
+    case v1::ToCoordinator::kSaved:
+      return Read(wire.saved());
     case v1::ToCoordinator::kFinished:
       return Read(wire.finished());
     case v1::ToCoordinator::kStopRequest:

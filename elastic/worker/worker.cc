@@ -65,7 +65,8 @@ void Worker::Answer(const Result& result, Phase phase, int64_t step, uint64_t ge
                                              .phase = phase,
                                              .cause = std::string(status.message()),
                                              .suspects = BlamedRanks(status),
-                                             .fatal = IsFatal(status)}});
+                                             .fatal = !bad_checkpoint_ && IsFatal(status),
+                                             .bad_checkpoint = bad_checkpoint_}});
 }
 
 Worker::Exit Worker::Run() {
@@ -81,9 +82,7 @@ Worker::Exit Worker::Run() {
       const auto vote = Prepare(*step, next.stop);
       Answer(vote, Phase::kForwardBackward, step->step, step->generation, [&] { return StepPrepared{*vote}; });
     } else if (const auto* update = std::get_if<UpdateTask>(&next.task)) {
-      p_.shell->SetPhase(Phase::kUpdate, update->step);
-      HF_CHECK(prepared_.step + 1 == update->step);
-      p_.trainer->Commit(prepared_);
+      Update(*update);
     } else if (const auto* ending = std::get_if<EndingTask>(&next.task)) {
       const absl::Status ended = End(*ending, next.stop);
       Answer(ended, Phase::kSave, ending->step, ending->generation, [&] { return EndingDone{ending->generation}; });
@@ -122,6 +121,8 @@ absl::StatusOr<RecoveredMessage> Worker::Recover(const WorldMessage& message, co
   p_.shell->SetPhase(Phase::kRendezvous, message.committed_step + 1);
   rank_ = message.world.RankOf(p_.shell->member().id);
   HF_CHECK(rank_ >= 0);
+  world_size_ = message.world.size();
+  bad_checkpoint_ = false;
   loader_.reset();
   const Placement placement(NodesOf(message.world), p_.config->parallel);
   HF_ASSIGN_OR_RETURN(WorldCommunicators communicators, Connect(message, placement, next.stop));
@@ -129,11 +130,22 @@ absl::StatusOr<RecoveredMessage> Worker::Recover(const WorldMessage& message, co
   report.abort_seconds = next.abort_seconds;
   report.rendezvous_seconds = SecondsSince(start);
   p_.shell->SetPhase(Phase::kTransfer, message.committed_step + 1);
-  HF_ASSIGN_OR_RETURN(report.bytes_received,
-                      p_.trainer->EnterWorld(ViewOf(message, rank_), std::move(communicators), next.stop));
+  TrainerWorld view = ViewOf(message, rank_);
+  if (!message.checkpoint.empty()) {
+    view.load = [&](ShardedState& state, const std::stop_token& stop) { return Load(message.checkpoint, state, stop); };
+  }
+  HF_ASSIGN_OR_RETURN(report.bytes_received, p_.trainer->EnterWorld(view, std::move(communicators), next.stop));
   report.transfer_seconds = SecondsSince(start) - report.rendezvous_seconds;
   p_.shell->SetPhase(Phase::kIdle, message.committed_step + 1);
   return report;
+}
+
+absl::Status Worker::Load(const std::string& name, ShardedState& state, const std::stop_token& stop) {
+  if (p_.checkpointer == nullptr) return absl::FailedPreconditionError("this worker has no access to checkpoints");
+  const absl::Status status = p_.checkpointer->Load(name, state, stop);
+  // Damaged, or gone, or of another model: an older one may do. A storage that cannot be reached says nothing about it.
+  bad_checkpoint_ = absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsInvalidArgument(status);
+  return status;
 }
 
 // Steps count from 1 where people see them and from 0 where they are computed with.
@@ -176,6 +188,7 @@ absl::StatusOr<VoteMessage> Worker::Prepare(const StepTask& task, const std::sto
   vote.lr = prepared_.lr;
   vote.compute_seconds = prepared_.compute_seconds;
   vote.wait_seconds = prepared_.wait_seconds;
+  if (p_.checkpointer != nullptr) vote.stall_seconds = p_.checkpointer->TakeStallSeconds();
   vote.microbatches = prepared_.microbatches;
   if (IsDigestStep(task.step)) {
     for (const auto& [chunk, digest] : p_.trainer->DigestsAfter(prepared_)) vote.digests.push_back({chunk, digest});
@@ -199,11 +212,26 @@ absl::Status Worker::Validate(uint64_t generation, int64_t step, const std::stop
   return absl::OkStatus();
 }
 
+void Worker::Update(const UpdateTask& task) {
+  p_.shell->SetPhase(Phase::kUpdate, task.step);
+  HF_CHECK(prepared_.step + 1 == task.step);
+  p_.trainer->Commit(prepared_);
+  if (task.save_for != 0) BeginSave(task.step, task.save_for);
+}
+
+void Worker::BeginSave(int64_t step, uint64_t generation) {
+  if (p_.checkpointer == nullptr) return;
+  p_.checkpointer->Begin({step, generation}, rank_, world_size_,
+                         p_.trainer->StartSnapshot(p_.checkpointer->staging_bytes()));
+}
+
 absl::Status Worker::End(const EndingTask& task, const std::stop_token& stop) {
   loader_.reset();
+  if (task.save) BeginSave(task.step, task.generation);
   if (task.purpose == Purpose::kTrain) HF_RETURN_IF_ERROR(Validate(task.generation, task.step, stop));
   p_.shell->SetPhase(Phase::kSave, task.step);
   HF_RETURN_IF_ERROR(p_.trainer->WithWeights(p_.save_model));
+  if (p_.checkpointer != nullptr) p_.checkpointer->Finish(stop);
   p_.shell->SetPhase(Phase::kIdle, task.step);
   return absl::OkStatus();
 }

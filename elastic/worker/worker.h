@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <string>
 
+#include "elastic/worker/checkpointer.h"
 #include "elastic/worker/session_shell.h"
 #include "framework/config/config.h"
 #include "framework/data/loader.h"
@@ -23,7 +24,8 @@ struct WorkerParts {
   const Dataset* training = nullptr;
   const Dataset* validation = nullptr;  // null = none
   SessionShell* shell = nullptr;
-  std::string host = "127.0.0.1";  // where other workers can reach this one
+  Checkpointer* checkpointer = nullptr;  // null = no checkpoints
+  std::string host = "127.0.0.1";        // where other workers can reach this one
   /// Writes the model that `read` gives; called on rank 0.
   std::function<absl::Status(const ReadWeightsFn& read)> save_model;
   /// A test's knob: each microbatch takes this much longer.
@@ -45,10 +47,13 @@ class Worker {
 
  private:
   absl::StatusOr<RecoveredMessage> Recover(const WorldMessage& message, const SessionShell::Next& next);
+  absl::Status Load(const std::string& name, ShardedState& state, const std::stop_token& stop);
   absl::StatusOr<WorldCommunicators> Connect(const WorldMessage& message, const Placement& placement,
                                              const std::stop_token& stop);
   absl::StatusOr<VoteMessage> Prepare(const StepTask& task, const std::stop_token& stop);
+  void Update(const UpdateTask& task);
   absl::Status End(const EndingTask& task, const std::stop_token& stop);
+  void BeginSave(int64_t step, uint64_t generation);
   absl::Status Validate(uint64_t generation, int64_t step, const std::stop_token& stop) const;
   void PointLoaderAt(const StepTask& task);
   bool IsDigestStep(int64_t step) const;
@@ -61,7 +66,8 @@ class Worker {
   SampleOrder order_;
   std::optional<Loader> loader_;
   StepPlan loader_plan_;  // what the loader reads from: its next step, and how microbatches are spread
-  int rank_ = 0;
+  int rank_ = 0, world_size_ = 0;
+  bool bad_checkpoint_ = false;  // the one that was to be loaded last
   StepResult prepared_;
 };
 

@@ -19,6 +19,8 @@ enum class RecomputeMode { kNone, kBlock };
 enum class ScheduleKind { kConstant, kCosine, kLinear, kWsd };
 enum class DeviceKind { kCpu, kCuda };
 enum class Sharding { kNoShard, kShardGradOp, kFullShard };
+enum class CheckpointEvery { kAuto, kNever };
+enum class CheckpointCompression { kAuto, kNone, kZstd };
 
 struct RunConfig {
   std::string name = "run";
@@ -142,6 +144,27 @@ struct ElasticConfig {
   bool operator==(const ElasticConfig&) const = default;
 };
 
+/// When, where and how checkpoints are written. Nothing here changes a bit of the result.
+struct CheckpointConfig {
+  std::string directory;                           // a path or s3://bucket/prefix; empty = RUN_DIR/checkpoints
+  CheckpointEvery every = CheckpointEvery::kAuto;  // auto: from the measured costs; overridden by the next two
+  int64_t every_steps = 0;                         // 0 = not set
+  int64_t every_seconds = 0;                       // 0 = not set
+  int64_t keep_last = 2;                           // newest checkpoints that stay
+  int64_t keep_every_steps = 0;                    // those whose step is a multiple stay too; 0 = none
+  int64_t keep_best = 0;                           // and as many with the lowest validation loss
+  /// auto: only where it makes the whole faster, or max_gib asks for it.
+  CheckpointCompression compression = CheckpointCompression::kAuto;
+  int64_t compression_level = 1;  // of zstd
+  int64_t staging_mib = 256;      // host memory for chunks that were captured and are not written yet, per worker
+  int64_t threads = 1;            // that compress and load, per worker
+  double max_gib = 0.0;           // space for all checkpoints together; 0 = no limit
+  std::string s3_endpoint;        // "http://127.0.0.1:9000"; empty = AWS
+  std::string s3_region = "us-east-1";
+
+  bool operator==(const CheckpointConfig&) const = default;
+};
+
 /// Where incidents are reported. Secrets stand in files of their own, so that configs can be shown to anybody.
 struct AlertsConfig {
   std::string slack_webhook_file;  // holds the URL of an incoming webhook; empty = none
@@ -168,6 +191,7 @@ struct Config {
   ScheduleConfig schedule;
   ParallelConfig parallel;
   ElasticConfig elastic;
+  CheckpointConfig checkpoint;
   AlertsConfig alerts;
   LogConfig log;
 

@@ -12,6 +12,7 @@ constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr int64_t kMaxThreads = 4096;
 constexpr int64_t kMaxWorkers = 100'000;
 constexpr int64_t kMaxMilliseconds = 24 * 3600 * int64_t{1000};
+constexpr int64_t kMaxSeconds = 366 * 24 * int64_t{3600};
 
 Field Required(Field field) {
   field.required = true;
@@ -128,6 +129,21 @@ Section ElasticTable(ElasticConfig* elastic) {
            Int("straggler_steps", &elastic->straggler_steps, 3, 1000), Bool("rebalance", &elastic->rebalance)}};
 }
 
+Section CheckpointTable(CheckpointConfig* checkpoint) {
+  return {"checkpoint",
+          {String("directory", &checkpoint->directory, StringRule::kAny), Enum("every", &checkpoint->every),
+           Int("every_steps", &checkpoint->every_steps, 0, kMaxSteps),
+           Int("every_seconds", &checkpoint->every_seconds, 0, kMaxSeconds),
+           Int("keep_last", &checkpoint->keep_last, 1, kMaxSteps),
+           Int("keep_every_steps", &checkpoint->keep_every_steps, 0, kMaxSteps),
+           Int("keep_best", &checkpoint->keep_best, 0, kMaxSteps), Enum("compression", &checkpoint->compression),
+           Int("compression_level", &checkpoint->compression_level, 1, 19),
+           Int("staging_mib", &checkpoint->staging_mib, 8, int64_t{1} << 24),
+           Int("threads", &checkpoint->threads, 1, kMaxThreads), Double("max_gib", &checkpoint->max_gib, 0.0, 1e9),
+           String("s3_endpoint", &checkpoint->s3_endpoint, StringRule::kAny),
+           String("s3_region", &checkpoint->s3_region, StringRule::kNotEmpty)}};
+}
+
 Section AlertsTable(AlertsConfig* alerts) {
   return {"alerts",
           {String("slack_webhook_file", &alerts->slack_webhook_file, StringRule::kAny),
@@ -153,17 +169,12 @@ std::vector<std::string> Section::Keys() const {
 }
 
 std::vector<Section> ConfigTable(Config* config) {
-  return {RunTable(&config->run),
-          ModelTable(&config->model),
-          DataTable(&config->data),
-          BatchTable(&config->batch),
-          TrainTable(&config->train),
-          OptimizerTable(&config->optimizer),
-          ScheduleTable(&config->schedule),
-          ParallelTable(&config->parallel),
-          ElasticTable(&config->elastic),
-          AlertsTable(&config->alerts),
-          LogTable(&config->log)};
+  return {RunTable(&config->run),           ModelTable(&config->model),
+          DataTable(&config->data),         BatchTable(&config->batch),
+          TrainTable(&config->train),       OptimizerTable(&config->optimizer),
+          ScheduleTable(&config->schedule), ParallelTable(&config->parallel),
+          ElasticTable(&config->elastic),   CheckpointTable(&config->checkpoint),
+          AlertsTable(&config->alerts),     LogTable(&config->log)};
 }
 
 void ApplyFamilyPreset(Family family, ModelConfig* model) {

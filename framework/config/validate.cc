@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace holdfast {
@@ -109,6 +110,41 @@ void CheckElastic(const ElasticConfig& elastic, Violations* violations) {
   }
 }
 
+void CheckCheckpointTimes(const CheckpointConfig& checkpoint, Violations* violations) {
+  if (checkpoint.every_steps > 0 && checkpoint.every_seconds > 0) {
+    violations->push_back({{"checkpoint.every_seconds", "checkpoint.every_steps"},
+                           absl::StrCat("every_seconds ", checkpoint.every_seconds, " and every_steps ",
+                                        checkpoint.every_steps, " are both set; set one of them")});
+    return;
+  }
+  if (checkpoint.every != CheckpointEvery::kNever) return;
+  const bool steps = checkpoint.every_steps > 0;
+  if (!steps && checkpoint.every_seconds == 0) return;
+  const std::string key = steps ? "every_steps" : "every_seconds";
+  violations->push_back(
+      {{"checkpoint.every", "checkpoint." + key},
+       absl::StrCat("every is never, but ", key, " is set (", steps ? checkpoint.every_steps : checkpoint.every_seconds,
+                    "); leave one of them out")});
+}
+
+// The bucket is not checked further: services differ in what they take, and the first request tells.
+void CheckCheckpointPlace(const CheckpointConfig& checkpoint, Violations* violations) {
+  const std::string& directory = checkpoint.directory;
+  const size_t scheme = directory.find("://");
+  if (scheme != std::string::npos && directory.find('/') > scheme) {
+    const std::string bucket = directory.substr(scheme + 3, directory.find('/', scheme + 3) - (scheme + 3));
+    if (directory.substr(0, scheme) != "s3" || bucket.empty()) {
+      violations->push_back(
+          {{"checkpoint.directory"}, absl::StrCat("expected a path or s3://bucket/prefix, got '", directory, "'")});
+    }
+  }
+  const std::string& endpoint = checkpoint.s3_endpoint;
+  if (!endpoint.empty() && !absl::StartsWith(endpoint, "http://") && !absl::StartsWith(endpoint, "https://")) {
+    violations->push_back({{"checkpoint.s3_endpoint"},
+                           absl::StrCat("expected http://HOST[:PORT] or https://HOST[:PORT], got '", endpoint, "'")});
+  }
+}
+
 }  // namespace
 
 void ResolveDerived(ModelConfig* model) {
@@ -124,6 +160,8 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   CheckSchedule(config, &violations);
   CheckValidation(config, &violations);
   CheckElastic(config.elastic, &violations);
+  CheckCheckpointTimes(config.checkpoint, &violations);
+  CheckCheckpointPlace(config.checkpoint, &violations);
   return violations;
 }
 

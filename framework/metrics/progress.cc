@@ -60,7 +60,8 @@ std::string Bar(double fraction, int width) {
 
 std::string Amount(double count, const std::string& unit) {
   if (unit != "B") return absl::StrFormat("%.0f", count);
-  const std::string text = FormatCount(count);
+  std::string text = FormatCount(count);
+  if (text.back() == 'B') text.back() = 'G';  // a billion of other things
   return absl::StrCat(text, absl::ascii_isdigit(static_cast<unsigned char>(text.back())) ? " B" : "B");
 }
 

@@ -20,8 +20,16 @@ namespace fs = std::filesystem;
 /// Everything a run may leave in its directory. The files that mark a directory as a run's come last, so that a removal
 /// that was interrupted can be taken up again.
 std::vector<std::string> RunFiles(const RunDirectory& run) {
-  return {run.model(),  run.logs(),    run.loss_plot(), run.coordinator_state(), run.coordinator_address(), run.token(),
-          run.events(), run.metrics(), run.config()};
+  return {run.model(),
+          run.checkpoints(),
+          run.logs(),
+          run.loss_plot(),
+          run.coordinator_state(),
+          run.coordinator_address(),
+          run.token(),
+          run.events(),
+          run.metrics(),
+          run.config()};
 }
 
 bool Exists(const std::string& path) {
@@ -58,7 +66,7 @@ absl::Status RunDirectory::Create(bool overwrite) const {
     return absl::InvalidArgumentError(absl::StrCat("the run directory ", root_, " is not a directory"));
   }
 
-  const bool holds_run = Exists(config()) || Exists(metrics());
+  const bool holds_run = HoldsRun();
   if (holds_run && !overwrite) {
     return absl::AlreadyExistsError(
         absl::StrCat(root_, " already holds a run: choose another --run-dir, or pass --overwrite to replace it"));
@@ -72,6 +80,25 @@ absl::Status RunDirectory::Create(bool overwrite) const {
   }
   HF_RETURN_IF_ERROR(ProbeWritable(root_));
   return holds_run ? RemoveOldRun(*this) : absl::OkStatus();
+}
+
+bool RunDirectory::HoldsRun() const { return Exists(config()) || Exists(metrics()); }
+
+absl::Status RunDirectory::CutMetrics(int64_t step) const {
+  if (!Exists(metrics())) return absl::OkStatus();
+  HF_ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, ReadMetrics());
+  if (steps.empty() || steps.back().step <= step) return absl::OkStatus();
+  const int64_t keep = std::max<int64_t>(0, step - steps.front().step + 1);
+  std::ifstream file(metrics(), std::ios::binary);
+  std::string line;
+  for (int64_t i = 0; i < keep; ++i) std::getline(file, line);
+  const auto end = keep == 0 ? std::streamoff{0} : static_cast<std::streamoff>(file.tellg());
+  const int fd = end < 0 ? -1 : open(metrics().c_str(), O_WRONLY | O_CLOEXEC);
+  const bool cut = fd >= 0 && ftruncate(fd, end) == 0 && fsync(fd) == 0;
+  const int error = errno;
+  if (fd >= 0) close(fd);
+  return cut ? absl::OkStatus()
+             : ErrnoToStatus(error, absl::StrCat("cannot cut ", metrics(), " off after step ", step));
 }
 
 absl::StatusOr<std::vector<StepMetrics>> RunDirectory::ReadMetrics() const {

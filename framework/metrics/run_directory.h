@@ -1,6 +1,6 @@
 #pragma once
-// The files of a run directory: config.yaml, metrics.jsonl, events.jsonl, logs/, model/, loss.svg. This header owns
-// every name in it.
+// The files of a run directory: config.yaml, metrics.jsonl, events.jsonl, logs/, model/, checkpoints/, loss.svg. This
+// header owns every name in it.
 
 #include <cstdint>
 #include <cstdio>
@@ -43,10 +43,12 @@ class RunDirectory {
   std::string metrics() const { return root_ + "/metrics.jsonl"; }
   std::string events() const { return root_ + "/events.jsonl"; }
   std::string model() const { return root_ + "/model"; }
+  std::string checkpoints() const { return root_ + "/checkpoints"; }  // unless the config says where
   std::string logs() const { return root_ + "/logs"; }
   std::string coordinator_state() const { return root_ + "/coordinator.json"; }       // what survives its restart
   std::string coordinator_address() const { return root_ + "/coordinator.address"; }  // HOST:PORT while it runs
   std::string token() const { return root_ + "/coordinator.token"; }                  // secret, mode 0600
+  std::string lock() const { return root_ + "/.lock"; }
   std::string loss_plot() const { return root_ + "/loss.svg"; }
 
   /// Creates the directory. AlreadyExists with what to do if it holds a run and not `overwrite`; with it, the old run's
@@ -54,12 +56,32 @@ class RunDirectory {
   /// done.
   absl::Status Create(bool overwrite) const;
 
+  /// A run is going on or has been in this directory.
+  bool HoldsRun() const;
+
+  /// Cuts metrics.jsonl off after the line of `step`, durably: the run goes on from there.
+  absl::Status CutMetrics(int64_t step) const;
+
   /// Every step of metrics.jsonl. A torn last line (from a crash) is dropped; anything else wrong is DataLoss with its
   /// line.
   absl::StatusOr<std::vector<StepMetrics>> ReadMetrics() const;
 
  private:
   std::string root_;
+};
+
+/// Held by the one process that runs a run; gone with it, however it ends.
+class RunLock {
+ public:
+  /// Creates the directory if needed. FailedPrecondition, naming the other process, if it is taken.
+  static absl::StatusOr<RunLock> Take(const RunDirectory& directory);
+  RunLock(RunLock&& other) noexcept;
+  RunLock& operator=(RunLock&& other) noexcept;
+  ~RunLock();
+
+ private:
+  explicit RunLock(int fd) : fd_(fd) {}
+  int fd_ = -1;
 };
 
 /// Appends lines to a JSONL file; a line is written whole by one write() or reported.

@@ -58,8 +58,11 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Model& model, Device& d
 Trainer::Trainer(Model& model, Device& device, TrainerOptions options, std::unique_ptr<PassRunner> runner)
     : model_(model), device_(device), options_(std::move(options)), runner_(std::move(runner)) {}
 
+Trainer::~Trainer() { AbandonSnapshotOf(snapshot_of_); }
+
 absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldCommunicators communicators,
                                             std::stop_token stop) {
+  if (!committed_here_) AbandonSnapshotOf(current_.get());
   if (current_ != nullptr) {
     const std::lock_guard lock(mutex_);
     if (committed_here_) source_ = std::move(current_);
@@ -67,6 +70,10 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
   }
   if (committed_here_) source_->KeepStateOnly();
   committed_here_ = false;
+  if (world.source_nodes.empty()) {  // what we hold counts for nothing any more
+    AbandonSnapshotOf(source_.get());
+    source_.reset();
+  }
   const PlacedState::Options options{
       .nodes = world.nodes, .rank = world.rank, .parallel = options_.parallel, .timeout = options_.transfer_timeout};
   HF_ASSIGN_OR_RETURN(std::unique_ptr<PlacedState> placed,
@@ -76,13 +83,19 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
     const std::lock_guard lock(mutex_);
     current_ = std::move(placed);
   }
-  const std::stop_callback on_stop(std::move(stop), [this] { Abort("the world has changed"); });
+  const std::stop_callback on_stop(stop, [this] { Abort("the world has changed"); });
   int64_t bytes = 0;
-  HF_RETURN_IF_ERROR(FillState(world, *current_, &bytes));
+  HF_RETURN_IF_ERROR(FillState(world, *current_, &bytes, std::move(stop)));
   return bytes;
 }
 
-absl::Status Trainer::FillState(const TrainerWorld& world, PlacedState& target, int64_t* bytes) {
+absl::Status Trainer::FillState(const TrainerWorld& world, PlacedState& target, int64_t* bytes, std::stop_token stop) {
+  if (world.load != nullptr) {
+    HF_CHECK(world.source_nodes.empty());
+    HF_RETURN_IF_ERROR(world.load(target.state(), std::move(stop)));
+    target.state().RefreshImages();
+    return absl::OkStatus();
+  }
   if (world.source_nodes.empty()) {
     if (options_.initial_weights == nullptr) {
       target.state().Initialize(options_.seed);
@@ -106,7 +119,21 @@ absl::Status Trainer::FillState(const TrainerWorld& world, PlacedState& target, 
   return absl::OkStatus();
 }
 
+std::shared_ptr<Snapshot> Trainer::StartSnapshot(size_t staging_bytes) {
+  if (snapshot_ != nullptr) snapshot_->Abandon();
+  snapshot_ = std::make_shared<Snapshot>(current_->state(), ChunksOf(*current_, current_->rank()), staging_bytes);
+  snapshot_of_ = current_.get();
+  return snapshot_;
+}
+
+void Trainer::AbandonSnapshotOf(const PlacedState* placed) {
+  if (snapshot_ == nullptr || placed == nullptr || snapshot_of_ != placed) return;
+  snapshot_->Abandon();
+  snapshot_.reset();
+}
+
 void Trainer::Forget() {
+  AbandonSnapshotOf(snapshot_of_);
   const std::lock_guard lock(mutex_);
   current_.reset();
   source_.reset();
@@ -208,13 +235,17 @@ std::map<int, uint64_t> Trainer::DigestsAfter(const StepResult& result) {
 
 void Trainer::Commit(const StepResult& result) {
   const UpdateArguments arguments = ArgumentsOf(result);
+  const bool copy_first = snapshot_ != nullptr && snapshot_of_ == current_.get();
   for (const GradientPiece& piece : current_->store().Gradients()) {
+    if (copy_first) snapshot_->BeforeUpdate(piece.unit, piece.range);
     current_->state().Update(piece.unit, piece.range, piece.gradient, arguments);
   }
   runner_->stream().Synchronize();
   ++progress_.count;
   committed_here_ = true;
+  if (snapshot_ != nullptr && source_ != nullptr && snapshot_of_ == source_.get()) snapshot_->CaptureAll();
   source_.reset();
+  if (snapshot_ != nullptr) snapshot_.reset();  // all of it was copied
 }
 
 absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source, std::stop_token stop) {

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,7 @@
 #include "framework/data/dataset.h"
 #include "framework/nn/unit_schedule.h"
 #include "framework/parallel/placed_state.h"
+#include "framework/parallel/snapshot.h"
 #include "framework/train/pass_runner.h"
 #include "framework/train/weight_exchange.h"
 
@@ -50,6 +52,8 @@ struct TrainerWorld {
   // nowhere, everybody initialises.
   std::vector<std::string> source_nodes;
   std::vector<int> source_ranks;
+  // Or in a checkpoint: writes every chunk that `state` holds (from several threads, if it likes). Without source only.
+  std::function<absl::Status(ShardedState& state, std::stop_token stop)> load = nullptr;
 };
 
 struct StepPlan {
@@ -74,6 +78,7 @@ class Trainer {
  public:
   /// `model` and `device` must outlive the trainer. It has no state until it enters a world.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(Model& model, Device& device, TrainerOptions options);
+  ~Trainer();
 
   /// Takes this rank's place in a world: initialises its part of the state, or fetches it from the members that hold
   /// it. What it held before stays until the first Commit, so that entering can fail and be tried again in yet another
@@ -99,6 +104,11 @@ class Trainer {
   /// Applies the update of the step prepared last.
   void Commit(const StepResult& result);
 
+  /// The state as it is now, of the chunks this rank answers for: those of all ranks are the whole. Reading it costs
+  /// the steps that follow nothing but what `staging_bytes` cannot take. One at a time: a former one is abandoned, and
+  /// so is this one if the state goes away (Forget; another world, unless a step was committed in this one).
+  std::shared_ptr<Snapshot> StartSnapshot(size_t staging_bytes);
+
   /// Mean loss over microbatches 0 .. count - 1 of `source`, counting targets >= 0 only. Touches nothing of training.
   absl::StatusOr<double> Evaluate(int64_t count, MicrobatchSource source, std::stop_token stop);
 
@@ -107,12 +117,13 @@ class Trainer {
 
   /// StateDigest of the whole state; only in a world of one.
   uint64_t Digest() const;
-  const StepProgress& progress() const { return progress_; }
+  StepProgress& progress() { return progress_; }
 
  private:
   Trainer(Model& model, Device& device, TrainerOptions options, std::unique_ptr<PassRunner> runner);
 
-  absl::Status FillState(const TrainerWorld& world, PlacedState& target, int64_t* bytes);
+  absl::Status FillState(const TrainerWorld& world, PlacedState& target, int64_t* bytes, std::stop_token stop);
+  void AbandonSnapshotOf(const PlacedState* placed);
   /// Losses of this rank's microbatches, by index.
   using Losses = std::map<int64_t, LossSum>;
   absl::Status RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source, Losses* losses);
@@ -127,6 +138,9 @@ class Trainer {
   std::unique_ptr<PlacedState> current_;  // of the world we are in
   std::unique_ptr<PlacedState> source_;   // of the last world that committed a step, until this one does
   bool committed_here_ = false;
+  // Shared with whoever reads it, for as long as either of us needs it.
+  std::shared_ptr<Snapshot> snapshot_;
+  const PlacedState* snapshot_of_ = nullptr;
 };
 
 }  // namespace holdfast

@@ -26,6 +26,7 @@ class CoordinatorTest : public testing::Test {
     options.microbatches = 8;
     options.total_steps = 100;
     options.config_digest = 42;
+    options.checkpoint.every = CheckpointEvery::kNever;
     return options;
   }
 
@@ -57,6 +58,10 @@ class CoordinatorTest : public testing::Test {
         ended_ = *end;
       } else if (const auto* record = std::get_if<RecordAction>(&action)) {
         records_.push_back(*record);
+      } else if (const auto* commit = std::get_if<CommitCheckpointAction>(&action)) {
+        commits_.push_back(*commit);
+      } else if (const auto* rewind = std::get_if<RewindAction>(&action)) {
+        rewinds_.push_back(rewind->step);
       } else if (const auto* close = std::get_if<CloseAction>(&action)) {
         closed_.push_back(close->connection);
       }
@@ -79,7 +84,7 @@ class CoordinatorTest : public testing::Test {
       Event(TickEvent{});
     }
   }
-  static VoteMessage Vote(uint64_t generation, int64_t step) { return {generation, step, 7, 8, 0.5, 0.1, 0, 2, {}}; }
+  static VoteMessage Vote(uint64_t generation, int64_t step) { return {generation, step, 7, 8, 0.5, 0.1, 0, 0, 2, {}}; }
   // All vote for the next step of the world that worker `any` was told of.
   void Commit(const std::vector<int>& workers) {
     const uint64_t generation = Generation();
@@ -117,6 +122,8 @@ class CoordinatorTest : public testing::Test {
   std::map<uint64_t, WorldMessage> worlds_;  // the last told, by connection
   std::vector<RunEvent> events_;
   std::vector<RecordAction> records_;
+  std::vector<CommitCheckpointAction> commits_;
+  std::vector<int64_t> rewinds_;
   std::vector<uint64_t> closed_;
   std::optional<EndAction> ended_;
 };

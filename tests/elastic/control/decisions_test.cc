@@ -10,13 +10,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "elastic/control/balance.h"
-#include "framework/parallel/reduction_plan.h"
 #include "elastic/control/ballot.h"
 #include "elastic/control/blame.h"
 #include "elastic/control/state_source.h"
 #include "elastic/control/straggler.h"
 #include "elastic/control/worker_history.h"
 #include "elastic/control/world_decision.h"
+#include "framework/parallel/reduction_plan.h"
 
 namespace holdfast {
 namespace {

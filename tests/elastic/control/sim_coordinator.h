@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,6 +36,7 @@ class CoordinatorHost {
     CoordinatorOptions options = options_;
     options.last_generation = bugs_.forgets_generation ? 0 : truth_.persisted();
     options.recorded_step = truth_.committed();
+    options.checkpoints = truth_.Usable();
     coordinator_ = std::make_unique<Coordinator>(options);
     frozen_ = false;
     later_.clear();
@@ -87,6 +89,7 @@ class CoordinatorHost {
   RunStatus Status() const { return coordinator_->Status(clock_.now()); }
   const std::vector<std::string>& log() const { return log_; }
   bool keep_log = false;
+  std::function<void()> rewinding = [] {};  // before committed steps are given up
 
  private:
   void Crash() {
@@ -111,6 +114,18 @@ class CoordinatorHost {
   void Do(const CloseAction& action) { network_.CloseByServer(action.connection); }
   void Do(const PersistAction& action) { truth_.Persisted(action.generation); }
   void Do(const RecordAction& action) { truth_.Recorded(action); }
+  void Do(const CommitCheckpointAction& action) {
+    clock_.After(clock_.Between(milliseconds(10), milliseconds(500)), [this, life = life_, action] {
+      if (life != life_ || !up()) return;  // its thread died with it
+      truth_.CheckpointExists(action.step, action.generation);
+      CheckpointDoneEvent done{action.step, action.generation, "name", "", "", false, 1, 0, truth_.Usable()};
+      Feed(done);
+    });
+  }
+  void Do(const RewindAction& action) {
+    if (truth_.committed() > action.step) rewinding();
+    truth_.Rewound(action.step);
+  }
   // Who starts a coordinator looks at the events first: a run that is over is not started again.
   void Do(const ReportAction& action) {
     const std::string& name = action.event.name;

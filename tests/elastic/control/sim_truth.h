@@ -3,6 +3,7 @@
 // a chunk's content after a step is a hash of its content before, so that a step left out, done twice or done on
 // another basis shows in all that follow.
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -131,6 +132,35 @@ class Truth {
     }
   }
 
+  // --- checkpoints: what is on disk survives everything -----------------------------------------------------------
+  /// A member has made its part durable.
+  void Saved(uint64_t generation, const Chunks& part) {
+    auto& stored = stored_[{part.step, generation}];
+    stored.insert(part.hashes.begin(), part.hashes.end());
+  }
+  void CheckpointExists(int64_t step, uint64_t generation) {
+    const auto& stored = stored_[{step, generation}];
+    Demand(static_cast<int>(stored.size()) == num_chunks_, "the checkpoint of step ", step, " lacks chunks");
+    for (const auto& [chunk, hash] : stored) {
+      Demand(hash == Serial(chunk, step), "the checkpoint of step ", step, " has wrong content of chunk ", chunk);
+    }
+    checkpoints_.insert({step, generation});
+  }
+  std::vector<CheckpointChoice> Usable() const {
+    std::vector<CheckpointChoice> usable;
+    for (auto it = checkpoints_.rbegin(); it != checkpoints_.rend() && usable.size() < 3; ++it) {
+      usable.push_back({absl::StrCat(it->first, "-", it->second), it->first});
+    }
+    return usable;
+  }
+  void Rewound(int64_t step) {
+    const auto usable = Usable();
+    Demand(std::any_of(usable.begin(), usable.end(), [&](const CheckpointChoice& c) { return c.step == step; }),
+           "the run goes back to step ", step, ", of which there is no checkpoint");
+    Demand(step <= committed(), "the run goes back from step ", committed(), " to ", step);
+    recorded_.resize(static_cast<size_t>(step));
+  }
+
   int64_t committed() const { return static_cast<int64_t>(recorded_.size()); }
   uint64_t generation_of(int64_t step) const { return step > 0 ? recorded_[static_cast<size_t>(step - 1)] : 0; }
   uint64_t persisted() const { return persisted_; }
@@ -151,7 +181,9 @@ class Truth {
   std::map<uint64_t, World> worlds_;
   std::map<uint64_t, int> lives_;  // generation -> coordinator that published it
   std::map<std::pair<uint64_t, int64_t>, std::set<WorkerId>> prepared_;
-  std::vector<uint64_t> recorded_;  // generation of each step
+  std::vector<uint64_t> recorded_;                                          // generation of each step
+  std::map<std::pair<int64_t, uint64_t>, std::map<int, uint64_t>> stored_;  // by step and generation
+  std::set<std::pair<int64_t, uint64_t>> checkpoints_;
   uint64_t persisted_ = 0, newest_ = 0;
   std::string violation_;
 };

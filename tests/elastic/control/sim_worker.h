@@ -272,7 +272,8 @@ class Worker {
     for (const int chunk : w_.truth.ChunksOf(world_, rank)) {
       const auto own = held_.hashes.find(chunk);
       if (recover_.source.generation == 0) {
-        incoming_.hashes[chunk] = Truth::First(chunk);
+        w_.truth.Demand(step == 0 || !recover_.checkpoint.empty(), "step ", step, " is to come from nowhere");
+        incoming_.hashes[chunk] = w_.truth.Serial(chunk, step);
       } else if (am_holder && own != held_.hashes.end()) {
         incoming_.hashes[chunk] = own->second;
       } else {
@@ -353,7 +354,7 @@ class Worker {
     const Instant time =
         milliseconds(1) +
         Instant(static_cast<int64_t>(share * static_cast<double>(Instant(w_.limits.step_time).count())));
-    VoteMessage vote{task.generation, task.step, LossBits(task.step), NormBits(task.step), 0.1, 0, 0.01, mine, {}};
+    VoteMessage vote{task.generation, task.step, LossBits(task.step), NormBits(task.step), 0.1, 0, 0.01, 0, mine, {}};
     vote.compute_seconds = std::chrono::duration<double>(time).count();
     // A world of one or two cannot tell who is right.
     if (corrupt_votes > 0 && world_.size() > 2)
@@ -389,7 +390,30 @@ class Worker {
     fetched_ = {};
     prepared_ = {};
     w_.truth.Applied(member_.id.name, task.step, held_);
+    if (task.save_for != 0) {
+      After(w_.clock.Between(milliseconds(20), seconds(2)),
+            [this, generation = task.save_for, part = MyPart(held_)] { Save(generation, part); });
+    }
     AfterUpdate();
+  }
+  /// What this rank writes to a checkpoint: of the shards it holds, those it is the first holder of.
+  Chunks MyPart(const Chunks& state) {
+    Chunks part{state.generation, state.step, {}};
+    const Placement& placement = w_.truth.PlacementOf(world_);
+    for (const auto& [chunk, hash] : state.hashes) {
+      const int first = placement.Holders(w_.truth.ShardOf(placement, chunk)).front();
+      if (first == world_.RankOf(working_id_)) part.hashes[chunk] = hash;
+    }
+    return part;
+  }
+  void Save(uint64_t generation, const Chunks& part) {
+    w_.truth.Saved(generation, part);
+    if (connection_ == 0) return;
+    SavedMessage saved;
+    saved.generation = generation;
+    saved.step = part.step;
+    if (w_.clock.Chance(0.02)) saved.cause = "no space left on device";
+    w_.network.Up(connection_, saved);
   }
   void AfterUpdate() {
     After(w_.clock.Between(Instant(1000), milliseconds(5)), [this, task = task_] {
@@ -404,7 +428,10 @@ class Worker {
     w_.truth.Check(member_.id.name, task.step, Working(task.generation));
     w_.truth.Demand(task.step == w_.truth.committed(), member_.id.name, " ends the run at step ", task.step);
     AfterInTask(w_.clock.Between(milliseconds(20), milliseconds(500)),
-                [this, generation = task.generation] { Done(EndingDone{generation}); });
+                [this, generation = task.generation, save = task.save] {
+                  if (save) Save(generation, MyPart(Working(generation)));
+                  Done(EndingDone{generation});
+                });
   }
   void Do(ForgetTask&) {
     w_.collectives.Leave(working_id_);

@@ -37,6 +37,7 @@ struct Scenario {
   bool crashes_only = false;
   ParallelConfig parallel;
   ElasticConfig elastic;
+  CheckpointConfig checkpoint;  // by every_steps alone
   Planted planted = Planted::kNone;
   bool keep_log = false;
 
@@ -49,6 +50,7 @@ struct Result {
   std::string end_reason;
   double seconds = 0;
   int64_t committed = 0, worlds = 0, coordinator_lives = 0, hung = 0, lost = 0, bits_differ = 0, state_lost = 0;
+  int64_t checkpoints = 0, rewinds = 0;
   std::vector<std::string> log;
 };
 
@@ -67,6 +69,7 @@ inline Scenario Scenario::FromSeed(uint64_t seed) {
   s.parallel.mirrors = random.Between(1, 2);
   s.elastic.rebalance = random.Chance(0.5);
   s.elastic.min_workers = random.Between(1, std::max(1, s.workers / 2));
+  s.checkpoint.every_steps = random.Chance(0.6) ? random.Between(1, 10) : 0;
   if (random.Chance(0.3)) s.elastic.max_workers = s.workers + 2;
   return s;
 }
@@ -86,6 +89,7 @@ class Simulation {
     surroundings_.find = [this](const WorkerId& id) { return Find(id); };
     surroundings_.exited = [this](int index, bool over) { OnExit(index, over); };
     host_.keep_log = scenario_.keep_log;
+    host_.rewinding = [this] { truth_.Demand(IsStateLost(), "the run goes back without need"); };
     Wire();
     MakeWorkers();
   }
@@ -109,6 +113,7 @@ class Simulation {
  private:
   static Scenario Complete(Scenario s) {
     s.elastic.workers = s.workers;
+    s.checkpoint.every = CheckpointEvery::kNever;
     s.elastic.heartbeat_interval_ms = 500;
     s.elastic.heartbeat_timeout_ms = 3000;
     s.elastic.collective_timeout_ms = 5000;
@@ -123,6 +128,7 @@ class Simulation {
     CoordinatorOptions options;
     options.elastic = scenario_.elastic;
     options.parallel = scenario_.parallel;
+    options.checkpoint = scenario_.checkpoint;
     options.microbatches = scenario_.workers * 2;
     options.total_steps = scenario_.steps;
     options.config_digest = 42;
@@ -334,6 +340,8 @@ class Simulation {
       truth_.Demand(truth_.committed() == scenario_.steps, "done after ", truth_.committed(), " steps");
     } else if (code == 128 + 15) {
       truth_.Demand(stop_asked_, "stopped, but nobody asked for it");
+    } else if (host_.end_reason().find("could not be written") != std::string::npos) {
+      truth_.Demand(stop_asked_ && host_.Count("checkpoint_failed") > 0, "failed without need: ", host_.end_reason());
     } else {
       truth_.Demand(host_.Count("state_lost") > 0 && IsStateLost(), "failed without need: ", host_.end_reason());
     }
@@ -369,6 +377,8 @@ class Simulation {
     result.lost = host_.Count("worker_lost");
     result.bits_differ = host_.Count("bits_differ");
     result.state_lost = host_.Count("state_lost");
+    result.checkpoints = host_.Count("checkpoint");
+    result.rewinds = host_.Count("rewind");
     result.log = host_.log();
     return result;
   }

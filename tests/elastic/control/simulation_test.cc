@@ -24,6 +24,7 @@ std::string Replay(const std::string& test, uint64_t seed) {
 
 struct Totals {
   int64_t finished = 0, stopped = 0, lost = 0, worlds = 0, steps = 0, hung = 0, restarts = 0, bits_differ = 0;
+  int64_t checkpoints = 0, rewinds = 0;
   std::vector<uint64_t> lost_seeds;
 };
 
@@ -41,17 +42,20 @@ Totals RunSeeds(const std::string& test, uint64_t first, uint64_t count,
     for (const std::string& line : result.log) std::cout << line << "\n";
     EXPECT_EQ(result.violation, "") << Replay(test, seed);
     if (testing::Test::HasFailure()) return totals;
-    if (result.exit_code == 1) totals.lost_seeds.push_back(seed);
+    if (result.exit_code == 1 && result.state_lost > 0) totals.lost_seeds.push_back(seed);
     (result.exit_code == 0 ? totals.finished : result.exit_code == 1 ? totals.lost : totals.stopped) += 1;
     totals.worlds += result.worlds;
     totals.steps += result.committed;
     totals.hung += result.hung;
     totals.restarts += result.coordinator_lives - 1;
     totals.bits_differ += result.bits_differ;
+    totals.checkpoints += result.checkpoints;
+    totals.rewinds += result.rewinds;
   }
   std::cout << totals.finished << " runs finished, " << totals.stopped << " stopped, " << totals.lost << " lost; "
             << totals.steps << " steps, " << totals.worlds << " worlds, " << totals.hung << " hung, " << totals.restarts
-            << " coordinator restarts, " << totals.bits_differ << " times other bits\n";
+            << " coordinator restarts, " << totals.bits_differ << " times other bits, " << totals.checkpoints
+            << " checkpoints, " << totals.rewinds << " times back to one\n";
   return totals;
 }
 
@@ -73,6 +77,8 @@ TEST(Simulation, AnyFaults) {
   EXPECT_GT(6 * totals.restarts, runs);
   EXPECT_GT(60 * totals.bits_differ, runs);
   EXPECT_GT(3 * totals.finished, 2 * runs);
+  EXPECT_GT(totals.checkpoints, runs);
+  EXPECT_GT(60 * totals.rewinds, runs);
 }
 
 // With a mirror of everything, faults that do not fall together never lose state.

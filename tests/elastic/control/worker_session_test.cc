@@ -173,7 +173,7 @@ TEST_F(WorkerSessionTest, AfterTheLastStepItEndsTheRun) {
   Hear(CommitMessage{1, 3, {1, 1}});
   EXPECT_EQ(Actions(), "update3 end3 ");
   Do(EndingDone{1});
-  EXPECT_EQ(Actions(), "send7 ");
+  EXPECT_EQ(Actions(), "send8 ");
   Hear(EndMessage{0, "done"});
   EXPECT_EQ(Actions(), "exit0 ");
 }

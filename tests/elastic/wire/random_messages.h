@@ -31,14 +31,16 @@ class RandomMessages {
       case 4:
         return AVote();
       case 5:
-        return FailureMessage{Word(), Count(), APhase(), Bytes(4096), Suspects(), Flip()};
+        return FailureMessage{Word(), Count(), APhase(), Bytes(4096), Suspects(), Flip(), Flip()};
       case 6:
         return ValidationMessage{Word(), Count(), Seconds() - 1};
       case 7:
-        return FinishedMessage{Word()};
+        return ASave();
       case 8:
-        return StopRequestMessage{static_cast<int>(Below(128))};
+        return FinishedMessage{Word()};
       case 9:
+        return StopRequestMessage{static_cast<int>(Below(128))};
+      case 10:
         return AgentHelloMessage{Bytes(256), Bytes(256), Count(), static_cast<int>(Below(65536))};
       default:
         return WorkerExitMessage{{Bytes(256), Word()}, Bytes(4096), Flip()};
@@ -48,11 +50,12 @@ class RandomMessages {
   CoordinatorMessage FromCoordinator(size_t kind) {
     switch (kind) {
       case 0:
-        return WorldMessage{AWorld(), AWorld(), Count(), Flip() ? Purpose::kTrain : Purpose::kStop, Counts()};
+        return WorldMessage{AWorld(), AWorld(),   Count(), Flip() ? Purpose::kTrain : Purpose::kStop,
+                            Counts(), Bytes(256), Flip()};
       case 1:
         return APeers();
       case 2:
-        return CommitMessage{Word(), Count(), Counts()};
+        return CommitMessage{Word(), Count(), Counts(), Flip()};
       case 3:
         return RefusedMessage{Bytes(4096), Flip()};
       default:
@@ -119,10 +122,15 @@ class RandomMessages {
                      Seconds() - 1,
                      Seconds(),
                      Seconds(),
+                     Seconds(),
                      Count(),
                      {}};
     for (uint64_t i = Below(6); i > 0; --i) vote.digests.push_back({static_cast<int32_t>(Below(INT32_MAX)), Word()});
     return vote;
+  }
+  SavedMessage ASave() {
+    const auto file = [&] { return SavedFile{Bytes(256), Word(), Bytes(256)}; };
+    return {Word(), Count(), Bytes(4096), file(), file(), Count(), Count(), Count(), Seconds(), Seconds()};
   }
   PeersMessage APeers() {
     PeersMessage peers{Word(), {}};
@@ -141,21 +149,25 @@ inline auto Fields(const RecoveredMessage& m) {
 }
 inline auto Fields(const VoteMessage& m) {
   return std::tie(m.generation, m.step, m.loss_bits, m.grad_norm_bits, m.lr, m.compute_seconds, m.wait_seconds,
-                  m.microbatches, m.digests);
+                  m.stall_seconds, m.microbatches, m.digests);
 }
 inline auto Fields(const FailureMessage& m) {
-  return std::tie(m.generation, m.step, m.phase, m.cause, m.suspects, m.fatal);
+  return std::tie(m.generation, m.step, m.phase, m.cause, m.suspects, m.fatal, m.bad_checkpoint);
 }
 inline auto Fields(const ValidationMessage& m) { return std::tie(m.generation, m.step, m.loss); }
+inline auto Fields(const SavedMessage& m) {
+  return std::tie(m.generation, m.step, m.cause, m.data, m.index, m.chunks, m.raw_bytes, m.stored_bytes,
+                  m.stall_seconds, m.persist_seconds);
+}
 inline auto Fields(const FinishedMessage& m) { return std::tie(m.generation); }
 inline auto Fields(const StopRequestMessage& m) { return std::tie(m.signal); }
 inline auto Fields(const AgentHelloMessage& m) { return std::tie(m.node, m.host, m.pid, m.num_workers); }
 inline auto Fields(const WorkerExitMessage& m) { return std::tie(m.id, m.cause, m.restarting); }
 inline auto Fields(const WorldMessage& m) {
-  return std::tie(m.world, m.source, m.committed_step, m.purpose, m.microbatches);
+  return std::tie(m.world, m.source, m.committed_step, m.purpose, m.microbatches, m.checkpoint, m.save);
 }
 inline auto Fields(const PeersMessage& m) { return std::tie(m.generation, m.blobs); }
-inline auto Fields(const CommitMessage& m) { return std::tie(m.generation, m.step, m.microbatches); }
+inline auto Fields(const CommitMessage& m) { return std::tie(m.generation, m.step, m.microbatches, m.save); }
 inline auto Fields(const RefusedMessage& m) { return std::tie(m.reason, m.rejoin); }
 inline auto Fields(const EndMessage& m) { return std::tie(m.exit_code, m.reason); }
 inline auto Fields(const WorkerStatus& s) {

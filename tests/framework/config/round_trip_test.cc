@@ -73,6 +73,9 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     elastic.kill_timeout_ms = elastic.collective_timeout_ms + 1;
     elastic.min_workers = 1;
     elastic.max_workers = elastic.workers;
+    config.checkpoint.every = CheckpointEvery::kAuto;
+    (seed % 2 == 0 ? config.checkpoint.every_steps : config.checkpoint.every_seconds) = 0;
+    config.checkpoint.s3_endpoint.insert(0, "https://");
     const std::string printed = PrintConfig(config);
     const absl::StatusOr<Config> again = ParseConfig(printed, "printed", {});
     ASSERT_TRUE(again.ok()) << again.status().message() << "\n" << printed;

@@ -59,6 +59,43 @@ TEST(ValidateTest, Elastic) {
   EXPECT_EQ(Errors(kGood, {"elastic.workers=4", "elastic.min_workers=2", "elastic.max_workers=8"}), "");
 }
 
+TEST(ValidateTest, CheckpointTimes) {
+  EXPECT_EQ(Errors(kGood, {"checkpoint.every_steps=10", "checkpoint.every_seconds=60"}),
+            "--set checkpoint.every_seconds=60: every_seconds 60 and every_steps 10 are both set; set one of them");
+  EXPECT_EQ(Errors(kGood, {"checkpoint.every=never", "checkpoint.every_steps=10"}),
+            "--set checkpoint.every_steps=10: every is never, but every_steps is set (10); leave one of them out");
+  EXPECT_EQ(Errors(kGood, {"checkpoint.every=never", "checkpoint.every_seconds=60"}),
+            "--set checkpoint.every_seconds=60: every is never, but every_seconds is set (60); leave one of them out");
+  EXPECT_EQ(Errors(kGood, {"checkpoint.every=never"}), "");
+  EXPECT_EQ(Errors(kGood, {"checkpoint.every=auto", "checkpoint.every_steps=1"}), "");
+  EXPECT_EQ(Errors(kGood, {"checkpoint.every_seconds=1"}), "");
+}
+
+TEST(ValidateTest, CheckpointPlace) {
+  for (const std::string place : {"gs://bucket/x", "s3://", "s3:///prefix", "://x"}) {
+    EXPECT_EQ(Errors(kGood, {"checkpoint.directory=" + place}),
+              "--set checkpoint.directory=" + place + ": expected a path or s3://bucket/prefix, got '" + place + "'");
+  }
+  for (const std::string place : {"s3://bucket", "s3://bucket/a/b", "/mnt/c", "c", "c/x://y"}) {
+    EXPECT_EQ(Errors(kGood, {"checkpoint.directory=" + place}), "");
+  }
+  EXPECT_EQ(Errors(kGood, {"checkpoint.s3_endpoint=127.0.0.1:9000"}),
+            "--set checkpoint.s3_endpoint=127.0.0.1:9000: expected http://HOST[:PORT] or https://HOST[:PORT], got "
+            "'127.0.0.1:9000'");
+  EXPECT_EQ(Errors(kGood, {"checkpoint.s3_endpoint=http://127.0.0.1:9000"}), "");
+}
+
+TEST(ValidateTest, CheckpointRanges) {
+  EXPECT_EQ(Errors(kGood, {"checkpoint.keep_last=0", "checkpoint.compression_level=20", "checkpoint.staging_mib=7",
+                           "checkpoint.threads=0", "checkpoint.max_gib=-1", "checkpoint.s3_region="}),
+            "--set checkpoint.keep_last=0: must be between 1 and 1099511627776, got '0'\n"
+            "--set checkpoint.compression_level=20: must be between 1 and 19, got '20'\n"
+            "--set checkpoint.staging_mib=7: must be between 8 and 16777216, got '7'\n"
+            "--set checkpoint.threads=0: must be between 1 and 4096, got '0'\n"
+            "--set checkpoint.max_gib=-1: must be between 0 and 1e+09, got '-1'\n"
+            "--set checkpoint.s3_region=: must not be empty");
+}
+
 TEST(ValidateTest, Batch) {
   EXPECT_EQ(Errors(kGood, {"batch.sequence_length=1025"}),
             "--set batch.sequence_length=1025: sequence_length 1025 is longer than model.max_sequence_length 1024");

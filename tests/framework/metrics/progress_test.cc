@@ -104,6 +104,14 @@ TEST(ProgressInALog, BytesAndUnknownTotal) {
   EXPECT_THAT(log.text(), Not(HasSubstr("%")));
 }
 
+TEST(ProgressInALog, BillionsOfBytesAreGigabytes) {
+  TemporaryFile log;
+  Progress progress("verifying", 24'691'356'000, "B", log.get());
+  progress.Update(12'345'678'000);
+  progress.Finish();
+  EXPECT_THAT(log.text(), HasSubstr(", 12.3 GB/24.7 GB, "));
+}
+
 /// What a program that writes to a terminal of `columns` columns puts on it.
 class Terminal {
  public:

@@ -1,0 +1,42 @@
+#include "checkpoint/s3/body_source.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include "checkpoint/s3/sigv4.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+constexpr size_t kPieceBytes = 256u << 10;  // fits the cache between reading and hashing
+
+}  // namespace
+
+absl::StatusOr<size_t> FileRangeBody::Read(uint64_t offset, char* out, size_t bytes) const {
+  const size_t wanted = static_cast<size_t>(std::min<uint64_t>(bytes, size_ - std::min(offset, size_)));
+  if (wanted == 0) return size_t{0};
+  ssize_t got;
+  do {
+    got = pread(fd_, out, wanted, static_cast<off_t>(begin_ + offset));
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) return ErrnoToStatus(errno, "reading the staged file");
+  if (got == 0) return absl::DataLossError("the staged file became shorter while it went up");
+  return static_cast<size_t>(got);
+}
+
+absl::StatusOr<std::string> Sha256Hex(const BodySource& body) {
+  std::vector<char> piece(static_cast<size_t>(std::min<uint64_t>(kPieceBytes, body.size())));
+  Sha256 hash;
+  for (uint64_t offset = 0; offset < body.size();) {
+    HF_ASSIGN_OR_RETURN(const size_t got, body.Read(offset, piece.data(), piece.size()));
+    hash.Update({piece.data(), got});
+    offset += got;
+  }
+  return hash.FinishHex();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,50 @@
+#pragma once
+// The weights of a saved model as the flat vector of a ParameterLayout, read in pieces: files are mapped, and no more
+// is in memory than what is asked for. LoadWeights (saved_model.h) is the same for the whole vector at once.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "checkpoint/model_directory.h"
+#include "checkpoint/tensor_slices.h"
+#include "framework/nn/layout.h"
+#include "framework/nn/tensor_map.h"
+
+namespace holdfast {
+
+/// Movable. Thread-safety: Read may be called from several threads.
+class SavedModelReader {
+ public:
+  /// Opens the model files and checks names, dtypes and shapes; errors as LoadWeights has them.
+  static absl::StatusOr<SavedModelReader> Open(const std::string& directory, const ParameterLayout& layout,
+                                               const TensorMap& map,
+                                               const std::function<bool(const std::string&)>& ignorable);
+
+  /// Values [first, first + out.size()) of the flat vector; each end must be one of a row (ends of parameters and
+  /// chunks are). InvalidArgument, naming the tensor, for NaN and infinity.
+  absl::Status Read(int64_t first, absl::Span<float> out) const;
+
+ private:
+  struct Piece {
+    std::string name;  // in the files
+    const SafetensorsReader* file = nullptr;
+    TensorSlice slice;
+    bool transposed = false;
+  };
+
+  explicit SavedModelReader(ModelDirectory model) : model_(std::move(model)) {}
+
+  static absl::Status ReadRows(const Piece& piece, int64_t first, absl::Span<float> out);
+  static absl::Status ReadTransposed(const Piece& piece, int64_t first, absl::Span<float> out);
+
+  ModelDirectory model_;
+  std::vector<Piece> pieces_;  // by offset, without gaps
+};
+
+}  // namespace holdfast

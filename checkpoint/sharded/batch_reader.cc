@@ -1,0 +1,150 @@
+#include "checkpoint/sharded/batch_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/sharded/digest.h"
+#include "checkpoint/sharded/stored_files.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+bool IsAligned(const std::byte* p) { return reinterpret_cast<uintptr_t>(p) % alignof(float) == 0; }
+
+// Whether stored and wanted rows are the same, so that nothing has to be put together.
+bool IsWhole(const RowCopy& copy, const StoredChunk& chunk, const WantedRows& wanted) {
+  return copy.rows == chunk.rows && copy.rows == wanted.rows;
+}
+
+const StoredChunk& At(const StoredChunks& chunks, ChunkRef ref) {
+  return chunks[static_cast<size_t>(ref.shard)][static_cast<size_t>(ref.chunk)];
+}
+
+}  // namespace
+
+std::byte* ScratchBytes::Get(size_t bytes, size_t remainder) {
+  if (bytes_.size() < bytes + 2 * kAlignment) {
+    bytes_ = {};  // before the new ones: both at once could be twice what is allowed
+    bytes_.resize(bytes + 2 * kAlignment);
+  }
+  const auto address = reinterpret_cast<uintptr_t>(bytes_.data());
+  return bytes_.data() + (kAlignment - address % kAlignment) % kAlignment + remainder % kAlignment;
+}
+
+absl::StatusOr<absl::Span<const std::byte>> ChunkDecoder::Decode(int shard, const StoredChunk& chunk,
+                                                                 absl::Span<const absl::Span<const std::byte>> pieces) {
+  const StoredTensor& tensor = manifest_.tensors[static_cast<size_t>(chunk.tensor)];
+  const auto where = [&] {
+    return absl::StrCat(ObjectName(manifest_.name, manifest_.shards[static_cast<size_t>(shard)].data.name), ": ",
+                        tensor.name, ", rows ", chunk.first_row, " to ", chunk.first_row + chunk.rows - 1);
+  };
+  const auto stored_bytes = static_cast<size_t>(PieceBytes(tensor, chunk));
+  const auto bytes = static_cast<size_t>(chunk.rows * tensor.cols()) * sizeof(float);
+  const bool plain =
+      std::none_of(chunk.pieces.begin(), chunk.pieces.end(), [](const StoredPiece& p) { return p.compressed; });
+  absl::Span<const std::byte> values(pieces[0].data(), bytes * kStateKinds);
+  if (!plain || !IsAligned(values.data()) || pieces[1].data() != values.data() + bytes ||
+      pieces[2].data() != values.data() + 2 * bytes) {
+    std::byte* const out = scratch_.Get(bytes * kStateKinds);
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      HF_RETURN_IF_ERROR(Annotate(
+          decoder_.Decode(pieces[k], chunk.pieces[k].compressed, stored_bytes, absl::MakeSpan(out + k * bytes, bytes)),
+          where()));
+    }
+    values = absl::MakeConstSpan(out, bytes * kStateKinds);
+  }
+  if (DigestBytes(values) == chunk.digest) return values;
+  return absl::DataLossError(
+      absl::StrCat(where(), ": the values do not have the digest taken when they were captured"));
+}
+
+size_t BatchReader::KindBytes(const WantedRows& wanted) const {
+  return static_cast<size_t>(wanted.rows * manifest_.tensors[static_cast<size_t>(wanted.tensor)].cols()) *
+         sizeof(float);
+}
+
+absl::Status BatchReader::Run(const ReadBatch& batch, Sink sink) {
+  HF_RETURN_IF_ERROR(ReadRanges(batch));
+  // Places for the wanted rows that no stored chunk is alone.
+  place_.assign(batch.wanted.size(), nullptr);
+  std::vector<bool> whole(batch.wanted.size());
+  for (const ChunkRead& read : batch.reads) {
+    for (const RowCopy& copy : read.copies) {
+      const auto w = static_cast<size_t>(copy.wanted);
+      whole[w] = IsWhole(copy, At(chunks_, read.stored), batch.wanted[w]);
+    }
+  }
+  size_t bytes = 0;
+  for (size_t w = 0; w < whole.size(); ++w) bytes += whole[w] ? 0 : kStateKinds * KindBytes(batch.wanted[w]);
+  std::byte* next = assembled_.Get(bytes);
+  for (size_t w = 0; w < whole.size(); ++w) {
+    if (whole[w]) continue;
+    place_[w] = next;
+    next += kStateKinds * KindBytes(batch.wanted[w]);
+  }
+  for (const ChunkRead& read : batch.reads) HF_RETURN_IF_ERROR(Use(batch, read, sink));
+  for (size_t w = 0; w < whole.size(); ++w) {
+    if (whole[w]) continue;
+    HF_RETURN_IF_ERROR(sink(batch.wanted[w], {place_[w], kStateKinds * KindBytes(batch.wanted[w])}));
+  }
+  return absl::OkStatus();
+}
+
+// Addresses in memory keep the alignment of offsets in the file, so that plain values can be used where they lie.
+absl::Status BatchReader::ReadRanges(const ReadBatch& batch) {
+  size_t bytes = 0;
+  for (const FileRange& range : batch.ranges) bytes += range.size + 2 * kAlignment;
+  std::byte* next = read_.Get(bytes);
+  range_data_.clear();
+  for (const FileRange& range : batch.ranges) {
+    std::byte* const data = next + range.offset % kAlignment;
+    const std::string name = ObjectName(manifest_.name, manifest_.shards[static_cast<size_t>(range.shard)].data.name);
+    HF_RETURN_IF_ERROR(
+        DamagedUnlessPassing(storage_.ReadAt(name, range.offset, absl::MakeSpan(data, range.size)), name));
+    range_data_.push_back(data);
+    next += (range.offset % kAlignment + range.size + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  return absl::OkStatus();
+}
+
+absl::Span<const std::byte> BatchReader::Piece(const ReadBatch& batch, int shard, const StoredPiece& piece) const {
+  const auto after = std::upper_bound(
+      batch.ranges.begin(), batch.ranges.end(), std::tuple(shard, piece.offset),
+      [](const auto& key, const FileRange& range) { return key < std::tuple(range.shard, range.offset); });
+  HF_CHECK(after != batch.ranges.begin());
+  const FileRange& range = *(after - 1);
+  HF_CHECK(range.shard == shard && piece.offset - range.offset + piece.size <= range.size);
+  const std::byte* const data = range_data_[static_cast<size_t>(after - 1 - batch.ranges.begin())];
+  return {data + (piece.offset - range.offset), piece.size};
+}
+
+absl::Status BatchReader::Use(const ReadBatch& batch, const ChunkRead& read, Sink sink) {
+  const StoredChunk& chunk = At(chunks_, read.stored);
+  std::array<absl::Span<const std::byte>, kStateKinds> pieces;
+  for (size_t k = 0; k < kStateKinds; ++k) pieces[k] = Piece(batch, read.stored.shard, chunk.pieces[k]);
+  HF_ASSIGN_OR_RETURN(const absl::Span<const std::byte> values, decoder_.Decode(read.stored.shard, chunk, pieces));
+  const size_t row_bytes =
+      static_cast<size_t>(manifest_.tensors[static_cast<size_t>(chunk.tensor)].cols()) * sizeof(float);
+  const size_t chunk_bytes = static_cast<size_t>(chunk.rows) * row_bytes;
+  for (const RowCopy& copy : read.copies) {
+    const auto w = static_cast<size_t>(copy.wanted);
+    if (place_[w] == nullptr) {
+      HF_RETURN_IF_ERROR(sink(batch.wanted[w], values));
+      continue;
+    }
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      std::memcpy(place_[w] + k * KindBytes(batch.wanted[w]) + static_cast<size_t>(copy.to_row) * row_bytes,
+                  values.data() + k * chunk_bytes + static_cast<size_t>(copy.from_row) * row_bytes,
+                  static_cast<size_t>(copy.rows) * row_bytes);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace holdfast

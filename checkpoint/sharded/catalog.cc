@@ -1,0 +1,130 @@
+#include "checkpoint/sharded/catalog.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/sharded/commit_crash_points.h"
+#include "checkpoint/sharded/stored_files.h"
+#include "checkpoint/storage/crash_point.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+// Newest first.
+using Directories = std::map<CheckpointName, std::vector<StoredObject>, std::greater<>>;
+
+Directories GroupByCheckpoint(std::vector<StoredObject> objects) {
+  Directories directories;
+  for (StoredObject& object : objects) {
+    const size_t slash = object.name.find('/');
+    if (slash == std::string::npos) continue;
+    const std::optional<CheckpointName> name = CheckpointName::Parse(absl::string_view(object.name).substr(0, slash));
+    if (name) directories[*name].push_back(std::move(object));
+  }
+  return directories;
+}
+
+// A manifest, or why it cannot be used (DataLoss or InvalidArgument), or why nobody knows.
+absl::StatusOr<Manifest> ReadManifest(Storage& storage, const CheckpointName& name) {
+  HF_ASSIGN_OR_RETURN(const std::string text, ReadObject(storage, ObjectName(name, kManifestName), kMaxManifestBytes));
+  HF_ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(text));
+  if (manifest.name == name) return manifest;
+  return absl::DataLossError(absl::StrCat("the manifest is that of ", manifest.name.ToString()));
+}
+
+bool Contains(const std::vector<StoredObject>& objects, const std::string& name) {
+  return std::any_of(objects.begin(), objects.end(), [&](const StoredObject& object) { return object.name == name; });
+}
+
+absl::Status Judge(Storage& storage, const CheckpointName& name, const std::vector<StoredObject>& objects,
+                   Catalog* catalog) {
+  RejectedCheckpoint rejected{.name = name.ToString(), .reason = "", .unfinished = false};
+  if (!Contains(objects, ObjectName(name, kManifestName))) {
+    rejected.reason = "no manifest: it was never finished, or is being written or deleted";
+    rejected.unfinished = true;
+    catalog->rejected.push_back(std::move(rejected));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Manifest> manifest = ReadManifest(storage, name);
+  if (absl::IsNotFound(manifest.status())) return absl::OkStatus();  // deleted since the listing
+  if (absl::IsDataLoss(manifest.status()) || absl::IsInvalidArgument(manifest.status())) {
+    rejected.reason = absl::StrCat(kManifestName, ": ", std::string(manifest.status().message()));
+    catalog->rejected.push_back(std::move(rejected));
+    return absl::OkStatus();
+  }
+  HF_RETURN_IF_ERROR(manifest.status());
+  const std::vector<std::string> problems = FindSizeProblemsOfShards(*manifest, objects);
+  if (!problems.empty()) {
+    rejected.reason = problems.front();
+    if (problems.size() > 1) absl::StrAppend(&rejected.reason, ", and ", problems.size() - 1, " more");
+    catalog->rejected.push_back(std::move(rejected));
+    return absl::OkStatus();
+  }
+  CatalogEntry entry{.manifest = *std::move(manifest)};
+  for (const StoredObject& object : objects) entry.bytes += object.size;
+  catalog->valid.push_back(std::move(entry));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Catalog> ScanCheckpoints(Storage& storage) {
+  HF_ASSIGN_OR_RETURN(std::vector<StoredObject> objects, storage.List(""));
+  Catalog catalog;
+  for (const auto& [name, files] : GroupByCheckpoint(std::move(objects))) {
+    HF_RETURN_IF_ERROR(Annotate(Judge(storage, name, files, &catalog), name.ToString()));
+  }
+  return catalog;
+}
+
+std::vector<CheckpointName> ChooseDeletions(const std::vector<CatalogEntry>& valid, const Retention& retention,
+                                            const std::vector<CheckpointName>& pinned) {
+  std::set<CheckpointName> kept(pinned.begin(), pinned.end());
+  std::vector<const Manifest*> newest_of_step;
+  for (const CatalogEntry& entry : valid) {
+    const Manifest& manifest = entry.manifest;
+    if (newest_of_step.empty() || newest_of_step.back()->name.step != manifest.name.step) {
+      newest_of_step.push_back(&manifest);
+    }
+  }
+  int64_t number = 0;
+  for (const Manifest* manifest : newest_of_step) {
+    const bool is_last = number++ < std::max<int64_t>(retention.keep_last, 1);
+    const bool is_nth = retention.keep_every_steps > 0 && manifest->name.step % retention.keep_every_steps == 0;
+    if (is_last || is_nth) kept.insert(manifest->name);
+  }
+  // Of equally good ones the newer.
+  std::vector<const Manifest*> by_loss = newest_of_step;
+  std::erase_if(by_loss, [](const Manifest* manifest) { return !manifest->validation_loss.has_value(); });
+  std::stable_sort(by_loss.begin(), by_loss.end(),
+                   [](const Manifest* a, const Manifest* b) { return *a->validation_loss < *b->validation_loss; });
+  for (size_t i = 0; i < by_loss.size() && static_cast<int64_t>(i) < retention.keep_best; ++i) {
+    kept.insert(by_loss[i]->name);
+  }
+  std::vector<CheckpointName> deletions;
+  for (auto entry = valid.rbegin(); entry != valid.rend(); ++entry) {
+    if (!kept.contains(entry->manifest.name)) deletions.push_back(entry->manifest.name);
+  }
+  return deletions;
+}
+
+absl::Status DeleteCheckpoint(Storage& storage, const std::string& name) {
+  const std::optional<CheckpointName> checkpoint = CheckpointName::Parse(name);
+  if (!checkpoint) return absl::InvalidArgumentError(absl::StrCat("'", name, "' is not the name of a checkpoint"));
+  CrashPoint(kCrashDeleteBefore);
+  HF_RETURN_IF_ERROR(storage.Delete(ObjectName(*checkpoint, kManifestName)));
+  CrashPoint(kCrashDeleteAfter);
+  HF_ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(name + "/"));
+  for (const StoredObject& object : objects) {
+    HF_RETURN_IF_ERROR(storage.Delete(object.name));
+    CrashPoint(kCrashDeleteFile);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,53 @@
+#pragma once
+// The checkpoints in a storage: which there are, which can be used and why not, which may go, and whose they are
+// (fence.h). Making one exist is commit.h's.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "checkpoint/sharded/commit.h"
+#include "checkpoint/sharded/fence.h"
+#include "checkpoint/sharded/manifest.h"
+#include "checkpoint/storage/storage.h"
+
+namespace holdfast {
+
+/// A checkpoint with a valid manifest whose shards are there in their sizes.
+struct CatalogEntry {
+  Manifest manifest;
+  uint64_t bytes = 0;  // of all objects in its directory
+};
+
+struct RejectedCheckpoint {
+  std::string name;
+  std::string reason;       // "no manifest: it was never finished", "shard-1-of-4.h5 is missing"
+  bool unfinished = false;  // no manifest; not counted as anything, removed when nobody writes it any more
+};
+
+struct Catalog {
+  std::vector<CatalogEntry> valid;           // newest first: by step, then generation
+  std::vector<RejectedCheckpoint> rejected;  // in the same order
+};
+
+/// Reads every manifest, and sizes from one listing. Errors are those of reaching the storage: a manifest that cannot
+/// be read now is no reason to go on from an older checkpoint.
+absl::StatusOr<Catalog> ScanCheckpoints(Storage& storage);
+
+struct Retention {
+  int64_t keep_last = 2;         // steps; at least 1
+  int64_t keep_every_steps = 0;  // and those whose step is a multiple; 0 = none
+  int64_t keep_best = 0;         // and as many with the lowest validation loss
+};
+
+/// Which of `valid` (newest first) to delete, oldest first. Pure. Never the newest; `pinned` (being loaded) neither. Of
+/// several with one step only the newest is kept for it.
+std::vector<CheckpointName> ChooseDeletions(const std::vector<CatalogEntry>& valid, const Retention& retention,
+                                            const std::vector<CheckpointName>& pinned);
+
+/// Manifest first, so that what is half deleted does not exist. Takes CheckpointNames only, also of what was never
+/// finished; OK if there is nothing.
+absl::Status DeleteCheckpoint(Storage& storage, const std::string& name);
+
+}  // namespace holdfast

@@ -1,0 +1,96 @@
+#include "checkpoint/sharded/fence.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "checkpoint/sharded/commit_crash_points.h"
+#include "checkpoint/storage/crash_point.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+constexpr char kPrefix[] = "fence-";
+constexpr int kAttempts = 20;
+constexpr uint64_t kMaxEpoch = 9'999'999'999;  // ten digits, so that names sort as numbers
+constexpr uint64_t kMaxClaimBytes = 64 << 10;
+
+std::string ClaimName(uint64_t epoch) { return absl::StrFormat("%s%010d.json", kPrefix, epoch); }
+
+std::optional<uint64_t> EpochOf(const std::string& name) {
+  uint64_t epoch = 0;
+  if (name.size() != ClaimName(0).size()) return std::nullopt;
+  if (!absl::SimpleAtoi(name.substr(sizeof kPrefix - 1, 10), &epoch) || ClaimName(epoch) != name) return std::nullopt;
+  return epoch;
+}
+
+/// Ascending.
+absl::StatusOr<std::vector<uint64_t>> ListEpochs(Storage& storage) {
+  HF_ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(kPrefix));
+  std::vector<uint64_t> epochs;
+  for (const StoredObject& object : objects) {
+    if (const std::optional<uint64_t> epoch = EpochOf(object.name)) epochs.push_back(*epoch);
+  }
+  std::sort(epochs.begin(), epochs.end());
+  return epochs;
+}
+
+// For a message only: whatever cannot be read is not worth an error of its own.
+std::string OwnerOf(Storage& storage, uint64_t epoch) {
+  const absl::StatusOr<std::string> text = ReadObject(storage, ClaimName(epoch), kMaxClaimBytes);
+  if (!text.ok()) return "somebody";
+  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("owner") || !json["owner"].is_string()) return "somebody";
+  return json["owner"].get<std::string>();
+}
+
+std::string ClaimText(const std::string& owner, uint64_t epoch) {
+  const nlohmann::json json{{"format", "holdfast fence"}, {"epoch", epoch}, {"owner", owner}};
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std::string& owner) {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    HF_ASSIGN_OR_RETURN(const std::vector<uint64_t> before, ListEpochs(storage));
+    const uint64_t epoch = before.empty() ? 1 : before.back() + 1;
+    if (epoch > kMaxEpoch) return absl::ResourceExhaustedError(absl::StrCat(storage.Describe(), ": no epoch is left"));
+    CrashPoint(kCrashFenceBefore);
+    const absl::Status created = storage.Create(ClaimName(epoch), ClaimText(owner, epoch));
+    if (absl::IsAlreadyExists(created)) continue;
+    HF_RETURN_IF_ERROR(created);
+    CrashPoint(kCrashFenceAfter);
+    // Somebody may have claimed a higher number and removed the one we then took anew: only the highest one counts.
+    HF_ASSIGN_OR_RETURN(const std::vector<uint64_t> now, ListEpochs(storage));
+    if (now.empty() || now.back() != epoch) {
+      HF_RETURN_IF_ERROR(storage.Delete(ClaimName(epoch)));
+      continue;
+    }
+    for (const uint64_t old : now) {
+      if (old < epoch) HF_RETURN_IF_ERROR(storage.Delete(ClaimName(old)));
+    }
+    return std::unique_ptr<Fence>(new Fence(storage, epoch));  // not make_unique: a private constructor
+  }
+  return absl::UnavailableError(absl::StrCat(storage.Describe(), ": others claim it again and again"));
+}
+
+absl::Status Fence::Check() {
+  HF_ASSIGN_OR_RETURN(const std::vector<uint64_t> epochs, ListEpochs(storage_));
+  if (!epochs.empty() && epochs.back() > epoch_) {
+    return absl::FailedPreconditionError(absl::StrCat(storage_.Describe(), " belongs to ",
+                                                      OwnerOf(storage_, epochs.back()), " now (epoch ", epochs.back(),
+                                                      ", ours is ", epoch_, "): no checkpoint may be written there"));
+  }
+  if (!epochs.empty() && epochs.back() == epoch_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(storage_.Describe(), ": our claim ", ClaimName(epoch_), " has been removed"));
+}
+
+}  // namespace holdfast

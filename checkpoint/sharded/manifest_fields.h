@@ -1,0 +1,67 @@
+#pragma once
+// The manifest's fields, once, for who prints them and who parses them.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "checkpoint/sharded/manifest.h"
+
+namespace holdfast {
+
+struct Literal {  // a string that is always the same
+  const char* text;
+};
+struct FixedNumber {  // a number that is always the same
+  uint64_t value;
+};
+struct Hex {  // 16 hexadecimal digits in a string: JSON readers round large numbers
+  uint64_t* value;
+};
+using Shape64 = std::vector<int64_t>;
+
+/// Where a field's value is kept, and so of which type it is.
+using FieldTarget =
+    std::variant<Literal, FixedNumber, Hex, std::string*, int64_t*, uint64_t*, double*, std::optional<double>*,
+                 StoredFile*, Shape64*, std::vector<StoredTensor>*, std::vector<StoredShard>*>;
+
+struct ManifestField {
+  const char* key;
+  FieldTarget target;
+};
+using ManifestFields = std::vector<ManifestField>;
+
+inline constexpr char kManifestFormat[] = "holdfast checkpoint";
+inline constexpr uint64_t kManifestVersion = 1;
+
+inline ManifestFields FieldsOf(Manifest& m) {
+  return {{"format", Literal{kManifestFormat}},
+          {"version", FixedNumber{kManifestVersion}},
+          {"step", &m.name.step},
+          {"generation", &m.name.generation},
+          {"config", &m.config},
+          {"config_digest", Hex{&m.config_digest}},
+          {"samples", &m.samples},
+          {"world_size", &m.world_size},
+          {"sharding", &m.sharding},
+          {"time", &m.time},
+          {"validation_loss", &m.validation_loss},
+          {"state_digest", Hex{&m.state_digest}},
+          {"tensors", &m.tensors},
+          {"shards", &m.shards},
+          {"model", &m.model}};
+}
+
+inline ManifestFields FieldsOf(StoredFile& file) {
+  return {{"name", &file.name}, {"size", &file.size}, {"digest", &file.digest}};
+}
+
+inline ManifestFields FieldsOf(StoredTensor& tensor) { return {{"name", &tensor.name}, {"shape", &tensor.shape}}; }
+
+inline ManifestFields FieldsOf(StoredShard& shard) {
+  return {{"data", &shard.data}, {"index", &shard.index}, {"chunks", &shard.chunks}};
+}
+
+}  // namespace holdfast

@@ -1,0 +1,177 @@
+// WriteModelFile: virtual datasets that show whole tensors. Nothing of ours reads them: a source that is missing reads
+// as fill values (NaN here, so that people see it) without an error.
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "checkpoint/sharded/hdf5_driver.h"
+#include "checkpoint/sharded/hdf5_library.h"
+#include "checkpoint/sharded/hdf5_shard_file.h"
+#include "checkpoint/sharded/shard_index.h"
+#include "checkpoint/sharded/shard_read_back.h"
+#include "checkpoint/sharded/shard_runs.h"
+#include "checkpoint/sharded/shard_writer.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+/// A run and the shard it is in.
+struct Source {
+  size_t shard = 0;
+  ShardRun run;
+};
+
+/// Rows [first_row, first_row + rows) of a tensor as a block of its space: whole dimensions but for one.
+struct Block {
+  int64_t rows = 0;
+  std::vector<hsize_t> start, count;
+};
+
+// Rows count through all dimensions but the last, so a run of them may end inside each: it is cut where a block of an
+// outer dimension begins or ends. At most two blocks per dimension.
+Block FirstBlock(absl::Span<const int64_t> shape, int64_t first_row, int64_t rows) {
+  Block block{.rows = 1, .start = {}, .count = {}};
+  block.start.assign(shape.size(), 0);
+  block.count.assign(shape.size(), 1);
+  if (shape.empty()) return block;
+  block.count.back() = static_cast<hsize_t>(shape.back());
+  bool whole = true;  // the dimensions inside this one are taken whole
+  int64_t position = first_row;
+  for (size_t d = shape.size() - 1; d-- > 0;) {
+    const int64_t at = position % shape[d];
+    position /= shape[d];
+    block.start[d] = static_cast<hsize_t>(at);
+    if (!whole) continue;
+    const int64_t taken = std::min(shape[d] - at, rows / block.rows);
+    block.count[d] = static_cast<hsize_t>(taken);
+    block.rows *= taken;
+    whole = taken == shape[d];
+  }
+  return block;
+}
+
+// Printf-like patterns in the names of sources are not wanted.
+std::string Escape(const std::string& name) { return absl::StrReplaceAll(name, {{"%", "%%"}}); }
+
+class ModelFile {
+ public:
+  ModelFile(const Manifest& manifest, const std::vector<std::vector<StoredChunk>>& indexes) : manifest_(manifest) {
+    sources_.resize(manifest.tensors.size());
+    for (size_t s = 0; s < indexes.size(); ++s) {
+      for (const ShardRun& run : PlanRuns(indexes[s])) {
+        sources_[static_cast<size_t>(run.tensor)].push_back({.shard = s, .run = run});
+      }
+    }
+  }
+
+  absl::Status Write(const std::string& path, Hdf5Sink* sink) {
+    const Hdf5Lock lock;
+    HF_ASSIGN_OR_RETURN(Hdf5File file, sink->CreateFile(lock));
+    HF_RETURN_IF_ERROR(WriteCheckpointAttributes(lock, file.get(), manifest_.name));
+    for (size_t k = 0; k < kStateKinds; ++k) HF_RETURN_IF_ERROR(WriteKind(lock, file.get(), kStateKindNames[k]));
+    if (file.Reset() < 0) return lock.Error(absl::StrCat(path, ": closing"));
+    return sink->Finish();
+  }
+
+ private:
+  absl::Status WriteKind(const Hdf5Lock& lock, hid_t file, const char* kind) {
+    HF_ASSIGN_OR_RETURN(const Hdf5Group group, CreateGroup(lock, file, kind));
+    for (size_t t = 0; t < manifest_.tensors.size(); ++t) {
+      HF_RETURN_IF_ERROR(Annotate(WriteTensor(lock, group.get(), kind, t), manifest_.tensors[t].name));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteTensor(const Hdf5Lock& lock, hid_t group, const char* kind, size_t t) {
+    const StoredTensor& tensor = manifest_.tensors[t];
+    const std::vector<hsize_t> sizes(tensor.shape.begin(), tensor.shape.end());
+    const Hdf5Space space(H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr));
+    const Hdf5Properties properties = TimelessProperties(H5P_DATASET_CREATE);
+    constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
+    if (!space.valid() || !properties.valid() || H5Pset_layout(properties.get(), H5D_VIRTUAL) < 0 ||
+        H5Pset_fill_value(properties.get(), H5T_NATIVE_FLOAT, &kMissing) < 0) {
+      return lock.Error("a virtual dataset");
+    }
+    for (const Source& source : sources_[t]) {
+      HF_RETURN_IF_ERROR(Map(lock, properties.get(), space.get(), kind, tensor, source));
+    }
+    const Hdf5Dataset dataset(H5Dcreate2(group, tensor.name.c_str(), H5T_IEEE_F32LE, space.get(), H5P_DEFAULT,
+                                         properties.get(), H5P_DEFAULT));
+    return dataset.valid() ? absl::OkStatus() : lock.Error("a virtual dataset");
+  }
+
+  absl::Status Map(const Hdf5Lock& lock, hid_t properties, hid_t space, const char* kind, const StoredTensor& tensor,
+                   const Source& source) {
+    const std::string file = Escape(manifest_.shards[source.shard].data.name);
+    const std::string dataset = Escape(absl::StrCat("/", kind, "/", DatasetName(tensor.name, source.run)));
+    const std::array<hsize_t, 2> sizes{static_cast<hsize_t>(source.run.rows), static_cast<hsize_t>(tensor.cols())};
+    const int rank = tensor.shape.size() > 1 ? 2 : 1;
+    const Hdf5Space stored(H5Screate_simple(rank, sizes.data() + 2 - rank, nullptr));
+    if (!stored.valid()) return lock.Error("a source");
+    for (int64_t done = 0; done < source.run.rows;) {
+      const Block block = FirstBlock(tensor.shape, source.run.first_row + done, source.run.rows - done);
+      const std::array<hsize_t, 2> start{static_cast<hsize_t>(done), 0};
+      const std::array<hsize_t, 2> count{static_cast<hsize_t>(block.rows), sizes[1]};
+      if (H5Sselect_hyperslab(space, H5S_SELECT_SET, block.start.data(), nullptr, block.count.data(), nullptr) < 0 ||
+          H5Sselect_hyperslab(stored.get(), H5S_SELECT_SET, start.data() + 2 - rank, nullptr, count.data() + 2 - rank,
+                              nullptr) < 0 ||
+          H5Pset_virtual(properties, space, file.c_str(), dataset.c_str(), stored.get()) < 0) {
+        return lock.Error(absl::StrCat("mapping ", dataset, " of ", file));
+      }
+      done += block.rows;
+    }
+    return absl::OkStatus();
+  }
+
+  const Manifest& manifest_;
+  std::vector<std::vector<Source>> sources_;  // by tensor
+};
+
+// What would lead outside of a tensor or a list. Indexes and manifest come from files.
+absl::Status CheckInputs(const Manifest& manifest, const std::vector<std::vector<StoredChunk>>& indexes) {
+  if (indexes.size() != manifest.shards.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(indexes.size(), " indexes for ", manifest.shards.size(), " shards"));
+  }
+  for (const StoredTensor& tensor : manifest.tensors) HF_RETURN_IF_ERROR(CheckTensorName(tensor.name));
+  for (const std::vector<StoredChunk>& index : indexes) {
+    for (const StoredChunk& chunk : index) {
+      const bool known = chunk.tensor >= 0 && static_cast<size_t>(chunk.tensor) < manifest.tensors.size();
+      if (!known) return absl::InvalidArgumentError(absl::StrCat("there is no tensor ", chunk.tensor));
+      const StoredTensor& tensor = manifest.tensors[static_cast<size_t>(chunk.tensor)];
+      const int64_t rows = tensor.rows();
+      if (chunk.rows < 1 || chunk.first_row < 0 || chunk.rows > rows || chunk.first_row > rows - chunk.rows) {
+        return absl::InvalidArgumentError(absl::StrCat(tensor.name, " has only ", rows, " rows"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<StoredFile> WriteModelFile(Storage& storage, const Manifest& manifest,
+                                          const std::vector<std::vector<StoredChunk>>& indexes) {
+  constexpr uint64_t kPerFile = 2 << 20, kPerDataset = 1024, kPerRun = 512;
+  HF_RETURN_IF_ERROR(CheckInputs(manifest, indexes));
+  uint64_t bytes = kPerFile + manifest.tensors.size() * kStateKinds * kPerDataset;
+  for (const std::vector<StoredChunk>& index : indexes) bytes += PlanRuns(index).size() * kStateKinds * kPerRun;
+  const std::string name = absl::StrCat(manifest.name.ToString(), "/", kModelName);
+  HF_ASSIGN_OR_RETURN(const std::unique_ptr<StagedFile> staged, storage.Stage(name, bytes));
+  FileContents contents;
+  {
+    HF_ASSIGN_OR_RETURN(const std::unique_ptr<Hdf5Sink> sink, Hdf5Sink::Open(staged->path()));
+    HF_RETURN_IF_ERROR(ModelFile(manifest, indexes).Write(staged->path(), sink.get()));
+    HF_ASSIGN_OR_RETURN(contents, ReadBack(sink->fd(), {}));
+  }
+  HF_RETURN_IF_ERROR(staged->Commit());
+  return StoredFile{.name = kModelName, .size = contents.size, .digest = contents.digest};
+}
+
+}  // namespace holdfast

@@ -1,0 +1,46 @@
+#pragma once
+// Which pieces of which tensors a shard file holds, where, and with which digest: what restoring needs, so that it
+// never opens the HDF5 file as such. Binary, little-endian, FORMAT.md shows every byte; the manifest has its digest.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace holdfast {
+
+enum class StateKind : uint8_t { kWeight, kExpAvg, kExpAvgSq };
+inline constexpr int kStateKinds = 3;
+inline constexpr std::array<const char*, kStateKinds> kStateKindNames{"weight", "exp_avg", "exp_avg_sq"};
+
+/// One stored piece: rows of one tensor's weight or moment, one HDF5 chunk.
+struct StoredPiece {
+  uint64_t offset = 0;      // in the shard file
+  uint64_t size = 0;        // bytes there, with those of the padding
+  bool compressed = false;  // shuffled and compressed with zstd; else plain fp32
+  friend bool operator==(const StoredPiece&, const StoredPiece&) = default;
+};
+
+/// Whole rows of one tensor with both moments.
+struct StoredChunk {
+  int32_t tensor = 0;  // in the manifest's list
+  int64_t first_row = 0, rows = 0;
+  int64_t padding_rows = 0;  // rows of zeros that each piece has behind these: HDF5 stores whole chunks only
+  uint64_t digest = 0;       // XXH3-64 of the fp32 bytes of weight, exp_avg, exp_avg_sq, one after the other
+  std::array<StoredPiece, kStateKinds> pieces = {};
+  friend bool operator==(const StoredChunk&, const StoredChunk&) = default;
+};
+
+inline constexpr uint64_t kMaxShardIndexBytes = 256ull << 20;  // of a shard of more than 2 TB
+
+/// `chunks` by tensor and row.
+std::string FormatShardIndex(const std::vector<StoredChunk>& chunks);
+/// Checks that tensors and rows ascend without overlap, that nothing lies outside a file of `file_size` bytes and that
+/// no pieces overlap. DataLoss if the digest does not fit; InvalidArgument, naming the chunk, for everything else.
+/// Whether the rows exist in the tensors is for the caller to see, who has the manifest.
+absl::StatusOr<std::vector<StoredChunk>> ParseShardIndex(absl::string_view bytes, uint64_t file_size);
+
+}  // namespace holdfast

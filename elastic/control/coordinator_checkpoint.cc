@@ -1,0 +1,150 @@
+// Checkpoints: when one is begun, when it exists, and when the run goes back to one.
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "elastic/control/coordinator.h"
+
+namespace holdfast {
+namespace {
+
+constexpr size_t kMostFileNameBytes = 256;
+constexpr size_t kMostCauseBytes = 4096;
+
+bool IsSane(const SavedFile& file) {
+  return file.name.size() <= kMostFileNameBytes && file.digest.size() <= kMostFileNameBytes;
+}
+
+}  // namespace
+
+// Of a step that has just been committed. One at a time; the last step is saved by the end of the run.
+bool Coordinator::MaySave() {
+  if (!schedule_.enabled()) return false;
+  const bool last = committed_ == options_.total_steps;
+  if (!schedule_.IsDue(now_, committed_) && !last) return false;
+  if (!last && !saves_.empty()) {
+    ++skipped_saves_;
+    return false;
+  }
+  return true;
+}
+
+void Coordinator::BeginSave() {
+  saves_.Begin(committed_, open_->world, /*at_end=*/Ending());
+  save_begun_ = now_;
+  schedule_.OnBegun(now_);
+}
+
+/// A run that ends leaves a checkpoint of its last step, unless there is one.
+bool Coordinator::MustSaveAtEnd() const {
+  return schedule_.enabled() && Ending() && committed_ > 0 &&
+         std::none_of(checkpoints_.begin(), checkpoints_.end(),
+                      [&](const CheckpointChoice& c) { return c.step == committed_; });
+}
+
+void Coordinator::Handle(Connection from, const SavedMessage& saved) {
+  const JoinedWorker* worker = roster_.FindByConnection(from);
+  if (ended_ || worker == nullptr || !IsSane(saved.data) || !IsSane(saved.index)) return;
+  PendingSaves::Save* save = saves_.OnSaved(worker->member.id, saved);
+  if (save == nullptr) return;
+  if (!saved.cause.empty()) {
+    const std::string cause =
+        absl::StrCat(worker->member.id.name, " on ", worker->member.host, ": ", saved.cause.substr(0, kMostCauseBytes));
+    saves_.Remove(saved.step, saved.generation);
+    SaveFailed(saved.step, cause);
+    return;
+  }
+  if (save->missing > 0) return;
+  save->committing = true;
+  CommitCheckpointAction commit{.step = save->step, .generation = save->world.generation, .shards = {}};
+  for (const auto& shard : save->shards) {
+    commit.shards.push_back(*shard);
+    commit.stall_seconds = std::max(commit.stall_seconds, shard->stall_seconds);
+  }
+  actions_.emplace_back(std::move(commit));
+}
+
+void Coordinator::On(const CheckpointDoneEvent& done) {
+  saves_.Remove(done.step, done.generation);
+  checkpoints_ = done.usable;
+  if (ended_) return;
+  if (!done.cause.empty()) {
+    SaveFailed(done.step, done.cause);
+    if (done.fenced) {
+      End(1, "run_failed", done.cause);
+      return;
+    }
+  } else {
+    if (save_failure_.has_value() && save_failure_->first <= done.step) save_failure_.reset();
+    const double seconds = std::chrono::duration<double>(now_ - save_begun_).count();
+    schedule_.OnSaved(done.stall_seconds, seconds);
+    Report("checkpoint", {{"step", done.step},
+                          {"name", done.name},
+                          {"bytes", done.bytes},
+                          {"seconds", seconds},
+                          {"stall_seconds", done.stall_seconds},
+                          {"skipped", std::exchange(skipped_saves_, 0)}});
+    if (!done.warning.empty()) Report("checkpoint_warning", {{"step", done.step}, {"cause", done.warning}});
+    if (const auto interval = schedule_.TakeNewInterval(now_)) {
+      Report("checkpoint_interval", {{"seconds", interval->seconds},
+                                     {"cost_seconds", interval->cost_seconds},
+                                     {"failure_seconds", interval->failure_seconds}});
+    }
+  }
+  EndIfFinished();
+}
+
+void Coordinator::SaveFailed(int64_t step, const std::string& cause) {
+  Report("checkpoint_failed", {{"step", step}, {"cause", cause}});
+  save_failure_ = {step, cause};
+  EndIfFinished();
+}
+
+// Somebody is gone whose part of a checkpoint will never be durable.
+void Coordinator::AbandonSavesOf(const WorkerId& id) {
+  for (const PendingSaves::Save& save : saves_.TakeThoseOf(id)) {
+    Report("checkpoint_failed", {{"step", save.step}, {"cause", absl::StrCat(id.name, " was lost while writing it")}});
+    save_failure_ = {save.step, absl::StrCat(id.name, " was lost while writing it")};
+  }
+}
+
+bool Coordinator::Rewind(const std::string& reason) {
+  if (checkpoints_.empty()) return false;
+  const CheckpointChoice& choice = checkpoints_.front();
+  if (had_world_ || committed_ > choice.step) {
+    Report("rewind", {{"from_step", committed_}, {"step", choice.step}, {"name", choice.name}, {"reason", reason}});
+  }
+  LoadFrom(choice);
+  reason_ = absl::StrCat("from checkpoint ", choice.name);
+  had_to_wait_ = false;
+  return true;
+}
+
+void Coordinator::LoadFrom(const CheckpointChoice& choice) {
+  committed_ = choice.step;
+  load_ = choice.name;
+  source_ = {};
+  claims_open_ = false;
+  missing_since_.reset();
+  last_validation_ = std::min(last_validation_, choice.step);
+  saves_.Clear();
+  for (auto& [name, worker] : roster_.workers()) {
+    worker.holds_state = false;
+    worker.claim = {};
+  }
+  actions_.emplace_back(RewindAction{committed_});
+}
+
+// A member could not load it: the next older one.
+void Coordinator::RejectCheckpoint(const std::string& cause) {
+  Report("checkpoint_rejected", {{"name", load_}, {"cause", cause}});
+  std::erase_if(checkpoints_, [&](const CheckpointChoice& c) { return c.name == load_; });
+  const std::string bad = std::exchange(load_, "");
+  CloseWorld(absl::StrCat("checkpoint ", bad, " cannot be used"), 0);
+  if (!Rewind(absl::StrCat(bad, " cannot be used: ", cause))) {
+    End(1, "run_failed", absl::StrCat("checkpoint ", bad, " cannot be used (", cause, "), and there is no older one"));
+  }
+}
+
+}  // namespace holdfast

@@ -1,0 +1,169 @@
+#include "elastic/worker/checkpointer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/sharded/checkpoint_reader.h"
+#include "checkpoint/sharded/codec.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRehearsedChunks = 4;      // to see what compression would do
+constexpr double kWorthIt = 0.9;         // of the time without it
+constexpr double kBytesPerElement = 12;  // weight and two moments
+
+double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+SavedFile ToSaved(const StoredFile& file) { return {file.name, file.size, file.digest}; }
+
+}  // namespace
+
+Checkpointer::~Checkpointer() {
+  const std::lock_guard lock(mutex_);
+  if (current_ != nullptr) current_->Abandon();
+}
+
+void Checkpointer::Begin(const CheckpointName& name, int rank, int world_size, std::shared_ptr<Snapshot> snapshot) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++writing_;
+    if (current_ != nullptr) stall_left_ += current_->stall_seconds() - std::exchange(stall_taken_, 0);
+    current_ = snapshot;
+  }
+  thread_.Post([this, name, rank, world_size, snapshot = std::move(snapshot)] {
+    Write(name, rank, world_size, *snapshot);
+    const std::lock_guard lock(mutex_);
+    --writing_;
+    changed_.notify_all();
+  });
+}
+
+void Checkpointer::Finish(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, stop, [&] { return writing_ == 0; });
+}
+
+double Checkpointer::TakeStallSeconds() {
+  const std::lock_guard lock(mutex_);
+  double stall = std::exchange(stall_left_, 0);
+  if (current_ != nullptr) {
+    const double total = current_->stall_seconds();
+    stall += total - std::exchange(stall_taken_, total);
+  }
+  return stall;
+}
+
+absl::StatusOr<Storage*> Checkpointer::OpenedStorage() {
+  const std::lock_guard lock(mutex_);
+  if (storage_ == nullptr) {
+    HF_ASSIGN_OR_RETURN(storage_, p_.open_storage());
+  }
+  return storage_.get();
+}
+
+void Checkpointer::Write(const CheckpointName& name, int rank, int world_size, Snapshot& snapshot) {
+  const Clock::time_point start = Clock::now();
+  SavedMessage message;
+  message.generation = name.generation;
+  message.step = name.step;
+  const ShardWriterOptions options{.checkpoint = name,
+                                   .shard = rank,
+                                   .num_shards = world_size,
+                                   .compression = ChooseCompression(),
+                                   .level = static_cast<int>(p_.config->compression_level),
+                                   .threads = static_cast<int>(p_.config->threads),
+                                   .queue_bytes = staging_bytes()};
+  if (!snapshot.chunks().empty()) {  // guests answer for nothing
+    const absl::StatusOr<ShardReport> report = WriteShard(options, snapshot);
+    if (report.ok()) {
+      message.data = ToSaved(report->shard.data);
+      message.index = ToSaved(report->shard.index);
+      message.chunks = report->shard.chunks;
+      message.raw_bytes = report->raw_bytes;
+      message.stored_bytes = report->stored_bytes;
+      Learn(*report);
+    } else {
+      snapshot.Abandon();  // training must not go on copying for nobody
+      message.cause = std::string(report.status().message());
+    }
+  }
+  message.stall_seconds = snapshot.stall_seconds();
+  message.persist_seconds = SecondsSince(start);
+  p_.send(message);
+}
+
+absl::StatusOr<ShardReport> Checkpointer::WriteShard(const ShardWriterOptions& options, Snapshot& snapshot) {
+  HF_ASSIGN_OR_RETURN(Storage* const storage, OpenedStorage());
+  HF_ASSIGN_OR_RETURN(const std::unique_ptr<ShardWriter> writer,
+                      ShardWriter::Create(*storage, options, *p_.layout, snapshot.chunks()));
+  int rehearsals = codec_rate_ == 0 && p_.config->compression == CheckpointCompression::kAuto ? kRehearsedChunks : 0;
+  while (std::optional<Snapshot::Captured> chunk = snapshot.Next()) {
+    if (rehearsals-- > 0) Rehearse(*chunk);
+    HF_RETURN_IF_ERROR(writer->Add({chunk->chunk, std::move(chunk->bytes), chunk->digest}));
+    ++p_.progress->count;
+  }
+  if (snapshot.abandoned()) return absl::AbortedError("the state it was taken from is gone");
+  return writer->Commit();
+}
+
+// Of `auto`: compression must make the whole faster, or be needed for keep_last checkpoints and one more to fit.
+Compression Checkpointer::ChooseCompression() {
+  const CheckpointConfig& config = *p_.config;
+  if (config.compression == CheckpointCompression::kNone) return Compression::kNone;
+  if (config.compression == CheckpointCompression::kZstd) return Compression::kZstd;
+  const double whole = static_cast<double>(p_.layout->elements()) * kBytesPerElement;
+  const double limit = config.max_gib * static_cast<double>(1 << 30);
+  if (limit > 0 && whole * static_cast<double>(config.keep_last + 1) > limit) return Compression::kZstd;
+  if (!file_rate_.has_value() || codec_rate_ == 0) return Compression::kNone;
+  const double plain = 1 / *file_rate_;  // seconds a byte; encoding and writing overlap
+  const double packed = std::max(1 / (codec_rate_ * static_cast<double>(config.threads)), codec_ratio_ / *file_rate_);
+  return packed < kWorthIt * plain ? Compression::kZstd : Compression::kNone;
+}
+
+void Checkpointer::Learn(const ShardReport& report) {
+  const double seconds = report.write_seconds + report.sync_seconds;
+  if (seconds > 0 && report.stored_bytes > 0) file_rate_ = static_cast<double>(report.stored_bytes) / seconds;
+}
+
+void Checkpointer::Rehearse(const Snapshot::Captured& chunk) {
+  PieceEncoder encoder(static_cast<int>(p_.config->compression_level));
+  const Clock::time_point start = Clock::now();
+  size_t stored = 0;
+  const size_t piece = chunk.bytes.size() / 3;
+  for (size_t i = 0; i < 3; ++i) {
+    const auto values = absl::MakeConstSpan(chunk.bytes).subspan(i * piece, piece);
+    const size_t packed = encoder.Compress(values).size();
+    stored += packed == 0 ? piece : packed;
+  }
+  const double rate = static_cast<double>(chunk.bytes.size()) / std::max(SecondsSince(start), 1e-9);
+  codec_rate_ = codec_rate_ == 0 ? rate : std::max(codec_rate_, rate);  // the first is slowed by cold caches
+  codec_ratio_ = static_cast<double>(stored) / static_cast<double>(chunk.bytes.size());
+}
+
+absl::Status Checkpointer::Load(const std::string& name, ShardedState& state, const std::stop_token& stop) {
+  const std::optional<CheckpointName> parsed = CheckpointName::Parse(name);
+  if (!parsed.has_value()) return absl::InvalidArgumentError(absl::StrCat(name, " is no name of a checkpoint"));
+  HF_ASSIGN_OR_RETURN(Storage* const storage, OpenedStorage());
+  HF_ASSIGN_OR_RETURN(const auto reader, CheckpointReader::Open(*storage, *parsed));
+  const ParameterLayout& layout = state.map().layout();
+  HF_RETURN_IF_ERROR(reader->CheckLayout(layout));
+  std::vector<int> wanted;
+  for (int chunk = 0; chunk < static_cast<int>(layout.chunks().size()); ++chunk) {
+    if (state.Holds(chunk)) wanted.push_back(chunk);
+  }
+  const CheckpointReader::ReadOptions options{.threads = static_cast<int>(p_.config->threads),
+                                              .stop = stop,
+                                              .on_progress = [this](uint64_t) { ++p_.progress->count; }};
+  return reader->ReadChunks(layout, wanted, options, [&](int chunk, absl::Span<const std::byte> bytes) {
+    state.WriteChunk(chunk, bytes.data());
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace holdfast

@@ -1,0 +1,76 @@
+#pragma once
+// Writes this worker's parts of checkpoints, on a thread of its own, while training goes on: chunks come from a
+// Snapshot, the result goes to the coordinator. Uses no communicator. And loads: the chunks this worker holds, from
+// whatever world wrote them.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "absl/status/status.h"
+#include "checkpoint/sharded/shard_writer.h"
+#include "checkpoint/storage/storage.h"
+#include "elastic/control/messages.h"
+#include "framework/base/task_thread.h"
+#include "framework/config/config.h"
+#include "framework/parallel/snapshot.h"
+#include "framework/parallel/step_progress.h"
+
+namespace holdfast {
+
+/// Thread-safety: none, but for what the thread inside does.
+class Checkpointer {
+ public:
+  struct Parts {
+    std::function<absl::StatusOr<std::unique_ptr<Storage>>()> open_storage;  // when it is needed first
+    const CheckpointConfig* config = nullptr;
+    const ParameterLayout* layout = nullptr;
+    StepProgress* progress = nullptr;
+    std::function<void(const SavedMessage&)> send;  // from any thread
+  };
+  /// Everything in `parts` must outlive it.
+  explicit Checkpointer(Parts parts) : p_(std::move(parts)) {}
+  /// Gives up what is not written yet.
+  ~Checkpointer();
+
+  size_t staging_bytes() const { return static_cast<size_t>(p_.config->staging_mib) << 19; }  // half; half is queued
+
+  /// The part of `rank` in the checkpoint of `step` that the members of a world write.
+  void Begin(const CheckpointName& name, int rank, int world_size, std::shared_ptr<Snapshot> snapshot);
+  /// Returns when everything begun is written or has failed, or soon after `stop` is requested.
+  void Finish(const std::stop_token& stop);
+  /// How long updates were held up since this was last asked.
+  double TakeStallSeconds();
+
+  absl::Status Load(const std::string& name, ShardedState& state, const std::stop_token& stop);
+
+ private:
+  absl::StatusOr<Storage*> OpenedStorage();
+  void Write(const CheckpointName& name, int rank, int world_size, Snapshot& snapshot);
+  absl::StatusOr<ShardReport> WriteShard(const ShardWriterOptions& options, Snapshot& snapshot);
+  Compression ChooseCompression();
+  void Learn(const ShardReport& report);
+  void Rehearse(const Snapshot::Captured& chunk);
+
+  const Parts p_;
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  // Under mutex_:
+  std::unique_ptr<Storage> storage_;
+  int writing_ = 0;
+  std::shared_ptr<Snapshot> current_;  // shared with the trainer, which copies into it
+  double stall_taken_ = 0, stall_left_ = 0;
+
+  // Of the thread: what compression: auto goes by.
+  std::optional<double> file_rate_;          // bytes/s to the disk
+  double codec_rate_ = 0, codec_ratio_ = 1;  // bytes/s of one thread; stored / raw
+
+  TaskThread thread_;  // last: it uses all of the above
+};
+
+}  // namespace holdfast

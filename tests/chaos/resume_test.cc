@@ -1,0 +1,188 @@
+// Proves that a run which was stopped by any means goes on from its newest checkpoint with other workers and another
+// sharding strategy as if nothing had been: every line of metrics.jsonl stands there once, with the bits of the run
+// that was never stopped. Also that state which nobody holds any more comes from the newest checkpoint, and that of two
+// runs on one directory the second is refused.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "tests/chaos/chaos_run.h"
+
+namespace holdfast::chaos {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+namespace fs = std::filesystem;
+
+class Resume : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { stage_ = std::make_unique<Stage>(120); }
+  static void TearDownTestSuite() { stage_.reset(); }
+
+  std::string Run() const { return stage_->Path(testing::UnitTest::GetInstance()->current_test_info()->name()); }
+  std::unique_ptr<LoggedProcess> Train(int workers, const std::vector<std::string>& settings,
+                                       const std::string& crash = "") {
+    std::vector<std::string> arguments{"train", stage_->config(), "--workers", std::to_string(workers), "--run-dir",
+                                       Run()};
+    for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    std::vector<std::pair<std::string, std::string>> environment{{"HOLDFAST_TEST_SLOWDOWN_MS", "2"}};
+    if (!crash.empty()) environment.emplace_back("HOLDFAST_CRASH_POINT", crash);
+    return std::make_unique<LoggedProcess>(arguments, Run() + ".log", environment);
+  }
+  /// kill -9 of everything that belongs to the run.
+  void KillAll(LoggedProcess& process) {
+    process.Signal(SIGKILL);
+    for (const int pid : ProcessesWith(Run())) kill(pid, SIGKILL);
+    process.Wait(20);
+    for (int i = 0; i < 200 && !ProcessesWith(Run()).empty(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+  // By the metrics: a run of one worker has nobody to ask.
+  bool WaitForStep(int64_t step) const {
+    for (int i = 0; i < 3000 && Lines() < step; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return Lines() >= step;
+  }
+  bool EqualBits() const { return RunBinary({"compare", stage_->undisturbed(), Run()}, Run() + ".compare") == 0; }
+  int Lines() const {
+    std::ifstream file(Run() + "/metrics.jsonl");
+    int count = 0;
+    for (std::string line; std::getline(file, line);) ++count;
+    return count;
+  }
+
+  static std::unique_ptr<Stage> stage_;
+};
+
+std::unique_ptr<Stage> Resume::stage_;
+
+struct World {
+  int workers;
+  std::string sharding;
+};
+
+TEST_F(Resume, AfterKillingEverythingAgainAndAgainInOtherWorldsEachTime) {
+  const char* replay = std::getenv("HOLDFAST_CHAOS_SEED");
+  const uint64_t seed = replay != nullptr ? std::strtoull(replay, nullptr, 10) : std::random_device{}();
+  std::printf("replay with HOLDFAST_CHAOS_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  std::mt19937_64 random(seed);
+  const std::vector<World> worlds{
+      {3, "full_shard"}, {1, "full_shard"}, {4, "shard_grad_op"}, {2, "no_shard"}, {5, "full_shard"}};
+  int64_t step = 0;
+  for (const World& world : worlds) {
+    const auto process = Train(world.workers, {"checkpoint.every_steps=3", "parallel.sharding=" + world.sharding});
+    step += static_cast<int64_t>(8 + random() % 14);
+    if (&world == &worlds.back()) {
+      EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
+      break;
+    }
+    ASSERT_TRUE(WaitForStep(step)) << process->Log();
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 60));
+    KillAll(*process);
+  }
+  EXPECT_EQ(Lines(), 120);
+  EXPECT_TRUE(EqualBits());
+  EXPECT_EQ(RunBinary({"ckpt", "verify", Run(), "--all"}, Run() + ".verify"), 0);
+}
+
+TEST_F(Resume, AfterASigtermThatLeftACheckpointOfTheLastStep) {
+  auto process = Train(3, {"checkpoint.every_steps=1000"});
+  ASSERT_TRUE(WaitForStep(10)) << process->Log();
+  process->Signal(SIGTERM);
+  EXPECT_EQ(process->Wait(30).value_or(-1), 143) << process->Log();
+  const int lines = Lines();
+  process = Train(2, {"checkpoint.every_steps=1000"});
+  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
+  EXPECT_THAT(process->Log(), HasSubstr("world of 2 after step " + std::to_string(lines)));
+  EXPECT_TRUE(EqualBits());
+}
+
+// The process dies at one point of a save after the other. What it goes on from is the checkpoint that was being made
+// or the one before, never a mixture: that would show in the bits.
+TEST_F(Resume, AfterACrashAtEveryKindOfPointOfASave) {
+  const std::vector<std::string> points{
+      "fence.claim.before",      "local.temporary.after:3",        "local.reserve.after:4",  "local.write.before:4",
+      "local.write.after:5",     "local.fsync.before:6",           "local.fsync.after:7",    "local.rename.before:5",
+      "local.rename.after:6",    "local.fsync_directory.before:8", "commit.model.before:2",  "commit.manifest.before:3",
+      "commit.manifest.after:2", "local.fsync_directory.after:15", "delete.manifest.before", "delete.manifest.after",
+      "delete.file.after:2",     "local.delete.after:4",           "local.rmdir.before",     "fence.claim.after"};
+  const std::vector<std::string> settings{"checkpoint.every_steps=1", "checkpoint.keep_last=1"};
+  for (const std::string& point : points) {
+    const auto process = Train(1, settings, point);
+    ASSERT_EQ(process->Wait(60).value_or(-1), 128 + SIGKILL) << point << "\n" << process->Log();
+  }
+  EXPECT_LT(Lines(), 120);
+  const auto process = Train(2, settings);
+  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
+  EXPECT_EQ(Lines(), 120);
+  EXPECT_TRUE(EqualBits());
+}
+
+TEST_F(Resume, StateThatNobodyHoldsComesFromTheNewestCheckpoint) {
+  const auto process =
+      Train(3, {"checkpoint.every_steps=5", "parallel.mirrors=0", "elastic.lost_state_timeout_ms=300"});
+  ASSERT_TRUE(WaitForStep(20)) << process->Log();
+  const RunView view = Look(Run());
+  ASSERT_EQ(view.workers.size(), 3u);
+  kill(view.workers[1].pid, SIGKILL);
+  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
+  EXPECT_EQ(Events(Run(), "rewind").size(), 1u) << process->Log();
+  EXPECT_EQ(Lines(), 120);
+  EXPECT_TRUE(EqualBits());
+}
+
+TEST_F(Resume, ADamagedCheckpointIsNamedAndTheOneBeforeIsUsed) {
+  auto process = Train(2, {"checkpoint.every_steps=5", "checkpoint.keep_last=3"});
+  ASSERT_TRUE(WaitForStep(30)) << process->Log();
+  KillAll(*process);
+  std::string newest;
+  for (const auto& entry : fs::directory_iterator(Run() + "/checkpoints")) {
+    const bool whole = fs::exists(entry.path() / "manifest.json");
+    if (whole) newest = std::max(newest, entry.path().filename().string());
+  }
+  const std::string shard = Run() + "/checkpoints/" + newest + "/shard-0-of-2.h5";
+  std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(fs::file_size(shard) / 2));
+  const char byte = static_cast<char>(file.peek() ^ 1);
+  file.seekp(static_cast<std::streamoff>(fs::file_size(shard) / 2));
+  file.put(byte);
+  file.close();
+  process = Train(3, {"checkpoint.every_steps=5"});
+  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
+  ASSERT_EQ(Events(Run(), "checkpoint_rejected").size(), 1u) << process->Log();
+  EXPECT_EQ(Events(Run(), "checkpoint_rejected")[0]["name"], newest);
+  EXPECT_TRUE(EqualBits());
+}
+
+TEST_F(Resume, ASecondRunInTheSameDirectoryIsRefused) {
+  const auto process = Train(1, {"checkpoint.every_steps=50"});
+  ASSERT_TRUE(WaitForStep(1));
+  EXPECT_EQ(RunBinary({"train", stage_->config(), "--run-dir", Run()}, Run() + ".second"), 1);
+  std::ifstream log(Run() + ".second");
+  const std::string text{std::istreambuf_iterator<char>(log), {}};
+  EXPECT_THAT(text, HasSubstr("is in use by process"));
+  EXPECT_EQ(process->Wait(120).value_or(-1), 0);
+  EXPECT_TRUE(EqualBits());
+}
+
+TEST_F(Resume, WithoutACheckpointItSaysSoAndChangesNothing) {
+  auto process = Train(2, {"checkpoint.every=never"});
+  ASSERT_TRUE(WaitForStep(5)) << process->Log();
+  KillAll(*process);
+  const int lines = Lines();
+  process = Train(2, {"checkpoint.every=never"});
+  EXPECT_EQ(process->Wait(60).value_or(-1), 1);
+  EXPECT_THAT(process->Log(), HasSubstr("has no checkpoint to go on from"));
+  EXPECT_EQ(Lines(), lines);
+}
+
+}  // namespace
+}  // namespace holdfast::chaos

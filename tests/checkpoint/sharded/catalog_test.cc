@@ -1,0 +1,249 @@
+// Which checkpoints a scan offers, which it rejects and why, and what retention deletes.
+
+#include "checkpoint/sharded/catalog.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/sharded/checkpoint_reader.h"
+#include "checkpoint/sharded/stored_files.h"
+#include "checkpoint/storage/memory_storage.h"
+#include "tests/checkpoint/sharded/flat_checkpoint.h"
+#include "tests/checkpoint/storage/test_directory.h"
+
+namespace holdfast {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::vector<StoredTensor> Tensors() { return {{"a", {300, 256}}, {"b", {17}}}; }
+
+class CatalogTest : public testing::Test {
+ protected:
+  CatalogTest() : storage_(MakeMemoryStorage(directory_.path())) {}
+
+  void Make(const CheckpointName& name) {
+    FlatCheckpoint checkpoint = FlatCheckpoint::Make(name, Tensors(), GridOf(LayoutOf(Tensors())), {.shards = 2});
+    const absl::Status status = checkpoint.Store(*storage_);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  Catalog Scan() {
+    const auto catalog = ScanCheckpoints(*storage_);
+    EXPECT_TRUE(catalog.ok()) << catalog.status();
+    return catalog.ok() ? *catalog : Catalog{};
+  }
+  static std::vector<std::string> NamesOf(const Catalog& catalog) {
+    std::vector<std::string> names;
+    for (const CatalogEntry& entry : catalog.valid) names.push_back(entry.manifest.name.ToString());
+    return names;
+  }
+
+  TestDirectory directory_;
+  std::unique_ptr<Storage> storage_;
+};
+
+TEST_F(CatalogTest, NewestFirst) {
+  EXPECT_TRUE(Scan().valid.empty());
+  for (const CheckpointName name :
+       {CheckpointName{5, 2}, CheckpointName{20, 2}, CheckpointName{5, 10}, CheckpointName{7, 1}}) {
+    ASSERT_NO_FATAL_FAILURE(Make(name));
+  }
+  ASSERT_TRUE(storage_->Create("fence-0000000001.json", "x").ok());
+  ASSERT_TRUE(storage_->Create("step-7/manifest.json", "not a checkpoint's name").ok());
+  ASSERT_TRUE(storage_->Create("notes.txt", "of a person").ok());
+  const Catalog catalog = Scan();
+  EXPECT_THAT(NamesOf(catalog),
+              ElementsAre("step-0000000020-g2", "step-0000000007-g1", "step-0000000005-g10", "step-0000000005-g2"));
+  EXPECT_TRUE(catalog.rejected.empty());
+  uint64_t bytes = 0;
+  const auto objects = storage_->List("step-0000000020-g2/");
+  for (const StoredObject& object : *objects) bytes += object.size;
+  EXPECT_EQ(catalog.valid[0].bytes, bytes);
+}
+
+TEST_F(CatalogTest, RejectionsHaveReasons) {
+  for (int64_t step = 1; step <= 7; ++step) ASSERT_NO_FATAL_FAILURE(Make({step, 1}));
+  const auto object = [](int step, const char* file) { return ObjectName({step, 1}, file); };
+  ASSERT_TRUE(storage_->Delete(object(7, kManifestName)).ok());
+  ASSERT_TRUE(storage_->Delete(object(6, "shard-1-of-2.h5")).ok());
+  ReplaceObject(*storage_, object(5, "shard-0-of-2.index"), "short");
+  ReplaceObject(*storage_, object(4, kManifestName), "{}");
+  ReplaceObject(*storage_, object(3, kManifestName), ObjectText(*storage_, object(2, kManifestName)));
+  ASSERT_TRUE(storage_->Delete(object(2, kModelName)).ok());  // nothing is loaded from it
+  const Catalog catalog = Scan();
+  EXPECT_THAT(NamesOf(catalog), ElementsAre("step-0000000002-g1", "step-0000000001-g1"));
+  ASSERT_EQ(catalog.rejected.size(), 5u);
+  EXPECT_EQ(catalog.rejected[0].name, "step-0000000007-g1");
+  EXPECT_TRUE(catalog.rejected[0].unfinished);
+  EXPECT_THAT(catalog.rejected[0].reason, HasSubstr("never finished"));
+  EXPECT_EQ(catalog.rejected[1].reason, "shard-1-of-2.h5 is missing");
+  EXPECT_THAT(catalog.rejected[2].reason, HasSubstr("shard-0-of-2.index has 5 bytes instead of"));
+  EXPECT_THAT(catalog.rejected[3].reason, HasSubstr("manifest.json: the manifest ends too early"));
+  EXPECT_THAT(catalog.rejected[4].reason, HasSubstr("that of step-0000000002-g1"));
+  for (size_t i = 1; i < 5; ++i) EXPECT_FALSE(catalog.rejected[i].unfinished);
+}
+
+TEST_F(CatalogTest, AnyByteOfTheNewestManifestAndTheOlderOneIsUsed) {
+  ASSERT_NO_FATAL_FAILURE(Make({1, 1}));
+  ASSERT_NO_FATAL_FAILURE(Make({2, 1}));
+  const std::string name = ObjectName({2, 1}, kManifestName);
+  const std::string good = ObjectText(*storage_, name);
+  for (size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ (1 << i % 8));
+    ReplaceObject(*storage_, name, bad);
+    const Catalog catalog = Scan();
+    ASSERT_THAT(NamesOf(catalog), ElementsAre("step-0000000001-g1")) << i;
+    ASSERT_EQ(catalog.rejected.size(), 1u);
+    ASSERT_EQ(catalog.rejected[0].name, "step-0000000002-g1");
+    ASSERT_THAT(catalog.rejected[0].reason, HasSubstr("digest does not fit"));
+  }
+}
+
+// Passes everything on, but for reads of one object.
+class FailingStorage final : public Storage {
+ public:
+  FailingStorage(Storage& storage, std::string name, absl::Status error)
+      : storage_(storage), name_(std::move(name)), error_(std::move(error)) {}
+  std::string Describe() const override { return storage_.Describe(); }
+  absl::StatusOr<std::vector<StoredObject>> List(absl::string_view prefix) override { return storage_.List(prefix); }
+  absl::StatusOr<uint64_t> Size(const std::string& name) override {
+    if (name == name_) return error_;
+    return storage_.Size(name);
+  }
+  absl::Status ReadAt(const std::string& name, uint64_t offset, absl::Span<std::byte> out) override {
+    return name == name_ ? error_ : storage_.ReadAt(name, offset, out);
+  }
+  absl::Status Create(const std::string& name, absl::string_view contents) override {
+    return storage_.Create(name, contents);
+  }
+  absl::StatusOr<std::unique_ptr<StagedFile>> Stage(const std::string& name, uint64_t bytes) override {
+    return storage_.Stage(name, bytes);
+  }
+  absl::Status Delete(const std::string& name) override { return storage_.Delete(name); }
+  absl::Status Sweep() override { return storage_.Sweep(); }
+
+ private:
+  Storage& storage_;
+  std::string name_;
+  absl::Status error_;
+};
+
+TEST_F(CatalogTest, ManifestsThatCannotBeReadNowAreNoReasonToUseAnOlderOne) {
+  ASSERT_NO_FATAL_FAILURE(Make({1, 1}));
+  ASSERT_NO_FATAL_FAILURE(Make({2, 1}));
+  for (const absl::Status& error :
+       {absl::UnavailableError("x"), absl::PermissionDeniedError("x"), absl::ResourceExhaustedError("x")}) {
+    FailingStorage failing(*storage_, ObjectName({2, 1}, kManifestName), error);
+    const auto catalog = ScanCheckpoints(failing);
+    EXPECT_EQ(catalog.status().code(), error.code());
+    EXPECT_THAT(std::string(catalog.status().message()), HasSubstr("step-0000000002-g1"));
+    EXPECT_EQ(CheckpointReader::Open(failing, {2, 1}).status().code(), error.code());
+  }
+  FailingStorage deleted(*storage_, ObjectName({2, 1}, kManifestName), absl::NotFoundError("x"));
+  const auto catalog = ScanCheckpoints(deleted);
+  ASSERT_TRUE(catalog.ok());
+  EXPECT_THAT(NamesOf(*catalog), ElementsAre("step-0000000001-g1"));
+}
+
+TEST_F(CatalogTest, DeletionTakesThatOneOnly) {
+  for (int64_t step : {1, 10, 11}) ASSERT_NO_FATAL_FAILURE(Make({step, 1}));
+  ASSERT_NO_FATAL_FAILURE(Make({1, 11}));
+  ASSERT_TRUE(DeleteCheckpoint(*storage_, "step-0000000001-g1").ok());
+  EXPECT_THAT(NamesOf(Scan()), ElementsAre("step-0000000011-g1", "step-0000000010-g1", "step-0000000001-g11"));
+  EXPECT_THAT(*storage_->List("step-0000000001-g1/"), IsEmpty());
+  EXPECT_TRUE(DeleteCheckpoint(*storage_, "step-0000000001-g1").ok());
+  for (const char* name : {"", "..", "step-0000000010", "step-0000000010-g1/", "../step-0000000010-g1", "step-10-g1"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(DeleteCheckpoint(*storage_, name))) << name;
+  }
+  EXPECT_EQ(Scan().valid.size(), 3u);
+}
+
+CatalogEntry Entry(int64_t step, uint64_t generation, std::optional<double> loss = {}) {
+  CatalogEntry entry;
+  entry.manifest.name = {step, generation};
+  entry.manifest.validation_loss = loss;
+  return entry;
+}
+
+TEST(RetentionTest, Examples) {
+  std::vector<CatalogEntry> valid;
+  for (int64_t step = 10; step >= 1; --step) valid.push_back(Entry(step, 1, std::abs(static_cast<double>(step) - 4.1)));
+  const auto kept = [&](const Retention& retention, const std::vector<CheckpointName>& pinned) {
+    std::set<int64_t> steps{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+    for (const CheckpointName& name : ChooseDeletions(valid, retention, pinned)) EXPECT_EQ(steps.erase(name.step), 1u);
+    return steps;
+  };
+  EXPECT_THAT(kept({.keep_last = 2}, {}), ElementsAre(9, 10));
+  EXPECT_THAT(kept({.keep_last = 0}, {}), ElementsAre(10));
+  EXPECT_THAT(kept({.keep_last = -5}, {}), ElementsAre(10));
+  EXPECT_THAT(kept({.keep_last = 100}, {}), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
+  EXPECT_THAT(kept({.keep_last = 1, .keep_every_steps = 3}, {}), ElementsAre(3, 6, 9, 10));
+  EXPECT_THAT(kept({.keep_last = 1, .keep_best = 2}, {}), ElementsAre(4, 5, 10));
+  EXPECT_THAT(kept({.keep_last = 1, .keep_every_steps = 4, .keep_best = 1}, {{2, 1}}), ElementsAre(2, 4, 8, 10));
+  EXPECT_TRUE(ChooseDeletions({}, {}, {{2, 1}}).empty());
+}
+
+TEST(RetentionTest, OneCheckpointPerStepCounts) {
+  const std::vector<CatalogEntry> valid = {Entry(8, 5, 1.0), Entry(8, 2, 0.5), Entry(6, 5), Entry(6, 1), Entry(4, 1)};
+  EXPECT_THAT(ChooseDeletions(valid, {.keep_last = 2}, {}),
+              ElementsAre(CheckpointName{4, 1}, CheckpointName{6, 1}, CheckpointName{8, 2}));
+}
+
+TEST(RetentionTest, Properties) {
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    std::mt19937_64 random(seed);
+    std::set<CheckpointName> names;
+    for (size_t n = random() % 20; n > 0; --n) names.insert({static_cast<int64_t>(random() % 30), 1 + random() % 3});
+    std::vector<CatalogEntry> valid;
+    for (auto name = names.rbegin(); name != names.rend(); ++name) {
+      valid.push_back(Entry(name->step, name->generation));
+      if (random() % 2 == 0) valid.back().manifest.validation_loss = static_cast<double>(random() % 5);
+    }
+    const Retention retention{.keep_last = static_cast<int64_t>(random() % 5),
+                              .keep_every_steps = static_cast<int64_t>(random() % 6),
+                              .keep_best = static_cast<int64_t>(random() % 4)};
+    std::vector<CheckpointName> pinned;
+    for (const CheckpointName& name : names) {
+      if (random() % 8 == 0) pinned.push_back(name);
+    }
+    const auto deletions = ChooseDeletions(valid, retention, pinned);
+    ASSERT_TRUE(std::is_sorted(deletions.begin(), deletions.end()));
+    const std::set<CheckpointName> deleted(deletions.begin(), deletions.end());
+    ASSERT_EQ(deleted.size(), deletions.size());
+    int64_t newer_steps = 0;
+    for (size_t i = 0; i < valid.size(); ++i) {
+      const CheckpointName name = valid[i].manifest.name;
+      const bool shadowed = i > 0 && valid[i - 1].manifest.name.step == name.step;
+      const bool is_pinned = std::find(pinned.begin(), pinned.end(), name) != pinned.end();
+      int64_t better = 0;
+      for (size_t j = 0; j < valid.size(); ++j) {
+        const Manifest& other = valid[j].manifest;
+        if (j > 0 && valid[j - 1].manifest.name.step == other.name.step) continue;
+        if (!other.validation_loss || !valid[i].manifest.validation_loss) continue;
+        better += std::pair(*other.validation_loss, j) < std::pair(*valid[i].manifest.validation_loss, i);
+      }
+      const bool kept = !shadowed && (newer_steps < std::max<int64_t>(1, retention.keep_last) ||
+                                      (retention.keep_every_steps > 0 && name.step % retention.keep_every_steps == 0) ||
+                                      (valid[i].manifest.validation_loss && better < retention.keep_best));
+      ASSERT_EQ(deleted.contains(name), !kept && !is_pinned) << name.ToString();
+      newer_steps += !shadowed;
+    }
+    ASSERT_TRUE(valid.empty() || !deleted.contains(valid[0].manifest.name));
+  }
+}
+
+}  // namespace
+}  // namespace holdfast

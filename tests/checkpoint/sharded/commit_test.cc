@@ -1,0 +1,357 @@
+// Who may write checkpoints; what a commit checks before a checkpoint exists; and that a process killed anywhere in a
+// claim, a commit or a deletion leaves the old set of checkpoints or the new one.
+
+#include "checkpoint/sharded/commit.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/sharded/catalog.h"
+#include "checkpoint/sharded/checkpoint_reader.h"
+#include "checkpoint/sharded/commit_crash_points.h"
+#include "checkpoint/sharded/digest.h"
+#include "checkpoint/sharded/shard_writer.h"
+#include "checkpoint/sharded/stored_files.h"
+#include "checkpoint/storage/local_storage.h"
+#include "checkpoint/storage/memory_storage.h"
+#include "framework/base/status.h"
+#include "tests/checkpoint/sharded/flat_checkpoint.h"
+#include "tests/checkpoint/storage/test_directory.h"
+
+namespace holdfast {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::vector<StoredTensor> Tensors() { return {{"a", {300, 256}}, {"b", {17}}}; }
+
+// Two shards by the real writer, without a manifest.
+absl::StatusOr<Manifest> WriteShards(Storage& storage, const CheckpointName& name) {
+  const ParameterLayout layout = LayoutOf(Tensors());
+  Manifest manifest{.name = name,
+                    .config = "run: {}\n",
+                    .world_size = 2,
+                    .sharding = "full_shard",
+                    .validation_loss = {},
+                    .tensors = Tensors(),
+                    .shards = {},
+                    .model = {}};
+  const auto chunks = static_cast<int>(layout.chunks().size());
+  for (int s = 0; s < 2; ++s) {
+    std::vector<int> mine;
+    for (int c = s * chunks / 2; c < (s + 1) * chunks / 2; ++c) mine.push_back(c);
+    HF_ASSIGN_OR_RETURN(auto writer,
+                        ShardWriter::Create(storage, {.checkpoint = name, .shard = s, .num_shards = 2}, layout, mine));
+    for (const int c : mine) {
+      const Chunk& chunk = layout.chunks()[static_cast<size_t>(c)];
+      std::vector<std::byte> bytes =
+          TestBytes(Tensors(), {.tensor = chunk.parameter, .first_row = chunk.first_row, .rows = chunk.num_rows});
+      const uint64_t digest = DigestBytes(bytes);
+      HF_RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = std::move(bytes), .digest = digest}));
+    }
+    HF_ASSIGN_OR_RETURN(const ShardReport report, writer->Commit());
+    manifest.shards.push_back(report.shard);
+  }
+  return manifest;
+}
+
+class FenceTest : public testing::Test {
+ protected:
+  FenceTest() : storage_(MakeMemoryStorage(directory_.path())) {}
+
+  Catalog Scan() {
+    const auto catalog = ScanCheckpoints(*storage_);
+    EXPECT_TRUE(catalog.ok()) << catalog.status();
+    return catalog.ok() ? *catalog : Catalog{};
+  }
+  std::unique_ptr<Fence> Claim(const std::string& owner) {
+    auto fence = Fence::Claim(*storage_, owner);
+    EXPECT_TRUE(fence.ok()) << fence.status();
+    return fence.ok() ? std::move(*fence) : nullptr;
+  }
+
+  TestDirectory directory_;
+  std::unique_ptr<Storage> storage_;
+};
+
+TEST_F(FenceTest, TheLastOneOwns) {
+  const auto first = Claim("first");
+  EXPECT_EQ(first->epoch(), 1u);
+  EXPECT_TRUE(first->Check().ok());
+  const auto second = Claim("host \"two\"\n, process 2");
+  EXPECT_EQ(second->epoch(), 2u);
+  EXPECT_TRUE(second->Check().ok());
+  const absl::Status refused = first->Check();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("belongs to host \"two\"\n, process 2 now"));
+  EXPECT_THAT(*storage_->List("fence-"), testing::SizeIs(1));  // the old one is gone
+}
+
+TEST_F(FenceTest, OddObjectsDoNotMatter) {
+  for (const char* name :
+       {"fence-.json", "fence-00000000099.json", "fence-99.json", "fence-0000000099.txt", "fence-x000000099.json"}) {
+    ASSERT_TRUE(storage_->Create(name, "x").ok());
+  }
+  const auto fence = Claim("me");
+  EXPECT_EQ(fence->epoch(), 1u);
+  EXPECT_TRUE(fence->Check().ok());
+  ASSERT_TRUE(storage_->Create("fence-0000000007.json", "not JSON").ok());
+  EXPECT_THAT(std::string(fence->Check().message()), HasSubstr("belongs to somebody now (epoch 7"));
+  ASSERT_TRUE(storage_->Create("fence-9999999999.json", "{}").ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(Fence::Claim(*storage_, "me").status()));
+}
+
+TEST_F(FenceTest, AClaimThatWasRemovedIsLost) {
+  const auto fence = Claim("me");
+  ASSERT_TRUE(storage_->Delete("fence-0000000001.json").ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(fence->Check()));
+}
+
+TEST_F(FenceTest, ManyAtOnceHaveOneOwner) {
+  std::vector<std::unique_ptr<Fence>> fences(8);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < fences.size(); ++i) {
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < 5; ++round) {
+        auto fence = Fence::Claim(*storage_, absl::StrCat(i));
+        if (fence.ok()) fences[i] = std::move(*fence);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::set<uint64_t> epochs;
+  int owners = 0;
+  for (const auto& fence : fences) {
+    if (fence == nullptr) continue;
+    EXPECT_TRUE(epochs.insert(fence->epoch()).second) << "two claims with one epoch";
+    owners += fence->Check().ok();
+  }
+  EXPECT_EQ(owners, 1);
+}
+
+class CommitTest : public FenceTest {
+ protected:
+  const CheckpointName name_{.step = 40, .generation = 2};
+};
+
+TEST_F(CommitTest, MakesACheckpoint) {
+  const auto fence = Claim("me");
+  auto manifest = WriteShards(*storage_, name_);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  manifest->validation_loss = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(Scan().valid.empty());
+  const auto committed = CommitCheckpoint(*storage_, *fence, *manifest);
+  ASSERT_TRUE(committed.ok()) << committed.status();
+  const Catalog catalog = Scan();
+  ASSERT_EQ(catalog.valid.size(), 1u);
+  EXPECT_TRUE(catalog.valid[0].manifest == *committed);
+  EXPECT_NE(committed->state_digest, 0u);
+  EXPECT_FALSE(committed->validation_loss.has_value());
+  const auto reader = CheckpointReader::Open(*storage_, name_);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_THAT(*(*reader)->Verify({}), IsEmpty());
+  // The definition, once more: XXH3 of the chunks' digests in the layout's order.
+  std::vector<uint64_t> digests;
+  for (const WantedRows& rows : GridOf(LayoutOf(Tensors()))) digests.push_back(DigestBytes(TestBytes(Tensors(), rows)));
+  EXPECT_EQ(committed->state_digest,
+            DigestBytes({reinterpret_cast<const std::byte*>(digests.data()), digests.size() * 8}));
+
+  // Once more, as after a lost answer: the same; but another checkpoint cannot take the name.
+  manifest->validation_loss.reset();
+  const auto again = CommitCheckpoint(*storage_, *fence, *manifest);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(*again == *committed);
+  manifest->samples = 99;
+  EXPECT_TRUE(absl::IsAlreadyExists(CommitCheckpoint(*storage_, *fence, *manifest).status()));
+}
+
+TEST_F(CommitTest, WhoWasReplacedCommitsNothing) {
+  const auto fence = Claim("me");
+  const auto manifest = WriteShards(*storage_, name_);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  const auto other = Claim("other");
+  EXPECT_TRUE(absl::IsFailedPrecondition(CommitCheckpoint(*storage_, *fence, *manifest).status()));
+  EXPECT_TRUE(Scan().valid.empty());
+}
+
+TEST_F(CommitTest, DamageIsFoundBeforeTheManifest) {
+  const auto fence = Claim("me");
+  const auto manifest = WriteShards(*storage_, name_);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  const auto refusal = [&](const Manifest& changed) {
+    const absl::Status status = CommitCheckpoint(*storage_, *fence, changed).status();
+    EXPECT_FALSE(status.ok());
+    EXPECT_TRUE(Scan().valid.empty());
+    return std::string(status.message());
+  };
+  Manifest changed = *manifest;
+  changed.state_digest = 1;
+  EXPECT_THAT(refusal(changed), HasSubstr("expected is 0000000000000001"));
+  changed = *manifest;
+  changed.shards.pop_back();
+  EXPECT_THAT(refusal(changed), HasSubstr("stored nowhere"));
+  changed = *manifest;
+  ++changed.shards[0].data.size;
+  EXPECT_THAT(refusal(changed), HasSubstr("bytes instead of"));
+  changed = *manifest;
+  changed.shards[0].index.digest[3] ^= 1;
+  EXPECT_THAT(refusal(changed), HasSubstr("index"));
+  changed = *manifest;
+  changed.tensors.pop_back();
+  EXPECT_THAT(refusal(changed), HasSubstr("no tensor 1"));
+  changed = *manifest;
+  changed.tensors[0].shape = {301, 256};
+  EXPECT_THAT(refusal(changed), HasSubstr("a: rows 300 to 300"));
+  changed = *manifest;
+  changed.world_size = 0;
+  EXPECT_THAT(refusal(changed), HasSubstr("world_size"));
+  changed = *manifest;
+  changed.shards.clear();
+  refusal(changed);
+  EXPECT_TRUE(CommitCheckpoint(*storage_, *fence, *manifest).ok());  // what failed before is no hindrance
+}
+
+// The manifest's creation replaces the fence in between: the second check must see it.
+class ReplacingStorage final : public Storage {
+ public:
+  explicit ReplacingStorage(Storage& storage) : storage_(storage) {}
+  std::string Describe() const override { return storage_.Describe(); }
+  absl::StatusOr<std::vector<StoredObject>> List(absl::string_view prefix) override { return storage_.List(prefix); }
+  absl::StatusOr<uint64_t> Size(const std::string& name) override { return storage_.Size(name); }
+  absl::Status ReadAt(const std::string& name, uint64_t offset, absl::Span<std::byte> out) override {
+    return storage_.ReadAt(name, offset, out);
+  }
+  absl::Status Create(const std::string& name, absl::string_view contents) override {
+    return storage_.Create(name, contents);
+  }
+  absl::StatusOr<std::unique_ptr<StagedFile>> Stage(const std::string& name, uint64_t bytes) override {
+    HF_RETURN_IF_ERROR(Fence::Claim(storage_, "other").status());
+    return storage_.Stage(name, bytes);
+  }
+  absl::Status Delete(const std::string& name) override { return storage_.Delete(name); }
+  absl::Status Sweep() override { return storage_.Sweep(); }
+
+ private:
+  Storage& storage_;
+};
+
+TEST_F(CommitTest, WhoIsReplacedMeanwhileWritesNoManifest) {
+  const auto manifest = WriteShards(*storage_, name_);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  ReplacingStorage replacing(*storage_);
+  auto fence = Fence::Claim(replacing, "me");
+  ASSERT_TRUE(fence.ok());
+  const absl::Status status = CommitCheckpoint(replacing, **fence, *manifest).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_TRUE(Scan().valid.empty());
+}
+
+TEST_F(CommitTest, LinksInPlaceOfFilesAreNotFollowed) {
+  const auto local = OpenLocalStorage(directory_ / "store");
+  ASSERT_TRUE(local.ok()) << local.status();
+  FlatCheckpoint checkpoint = FlatCheckpoint::Make(name_, Tensors(), GridOf(LayoutOf(Tensors())), {.shards = 2});
+  ASSERT_TRUE(checkpoint.Store(**local).ok());
+  const std::string path = directory_ / absl::StrCat("store/", name_.ToString(), "/");
+  const auto open = CheckpointReader::Open(**local, name_);
+  ASSERT_TRUE(open.ok()) << open.status();
+  for (const std::string file : {"shard-0-of-2.h5", "shard-1-of-2.index", "manifest.json"}) {
+    std::filesystem::rename(path + file, directory_ / "elsewhere");
+    std::filesystem::create_symlink(directory_ / "elsewhere", path + file);
+    EXPECT_FALSE(CheckpointReader::Open(**local, name_).ok()) << file;
+    const auto catalog = ScanCheckpoints(**local);
+    ASSERT_TRUE(catalog.ok()) << catalog.status();
+    EXPECT_TRUE(catalog->valid.empty()) << file;
+    if (file != kManifestName) {
+      EXPECT_THAT((*open)->Verify({})->front(), HasSubstr(file));
+    }
+    std::filesystem::remove(path + file);
+    std::filesystem::rename(directory_ / "elsewhere", path + file);
+  }
+  ASSERT_TRUE(CheckpointReader::Open(**local, name_).ok());
+  std::filesystem::rename(directory_ / absl::StrCat("store/", name_.ToString()), directory_ / "elsewhere");
+  std::filesystem::create_directory_symlink(directory_ / "elsewhere",
+                                            directory_ / absl::StrCat("store/", name_.ToString()));
+  EXPECT_FALSE(CheckpointReader::Open(**local, name_).ok());
+}
+
+// What the child of the crash tests does in HOLDFAST_TEST_DIRECTORY: step 1 is there; it commits step 2 and deletes 1.
+TEST(CommitCrashChild, DISABLED_Work) {
+  const auto storage = OpenLocalStorage(std::getenv("HOLDFAST_TEST_DIRECTORY"));
+  ASSERT_TRUE(storage.ok()) << storage.status();
+  const auto fence = Fence::Claim(**storage, "child");
+  ASSERT_TRUE(fence.ok()) << fence.status();
+  const auto manifest = WriteShards(**storage, {2, 2});
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  ASSERT_TRUE(CommitCheckpoint(**storage, **fence, *manifest).ok());
+  ASSERT_TRUE(DeleteCheckpoint(**storage, "step-0000000001-g1").ok());
+}
+
+int RunCrashChild(const std::string& directory, const std::string& point) {
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
+    setenv("HOLDFAST_TEST_DIRECTORY", directory.c_str(), 1);
+    setenv("HOLDFAST_CRASH_POINT", point.c_str(), 1);
+    execl("/proc/self/exe", "commit_test", "--gtest_filter=CommitCrashChild.DISABLED_Work",
+          "--gtest_also_run_disabled_tests", nullptr);
+    _exit(127);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+TEST(CommitCrash, AnywhereLeavesTheOldOrTheNew) {
+  for (const std::string point : kCommitCrashPoints) {
+    for (int passage = 1;; ++passage) {
+      SCOPED_TRACE(absl::StrCat(point, ":", passage));
+      const TestDirectory directory;
+      const auto storage = OpenLocalStorage(directory / "store");
+      ASSERT_TRUE(storage.ok()) << storage.status();
+      FlatCheckpoint old = FlatCheckpoint::Make({1, 1}, Tensors(), GridOf(LayoutOf(Tensors())), {.shards = 2});
+      ASSERT_TRUE(old.Store(**storage).ok());
+      const int status = RunCrashChild(directory / "store", absl::StrCat(point, ":", passage));
+      const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+      ASSERT_TRUE(killed || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) << status;
+      const auto catalog = ScanCheckpoints(**storage);
+      ASSERT_TRUE(catalog.ok()) << catalog.status();
+      ASSERT_FALSE(catalog->valid.empty());
+      const bool committed = catalog->valid[0].manifest.name.step == 2;
+      const bool deleted = catalog->valid.size() == 1 && committed;
+      for (const CatalogEntry& entry : catalog->valid) {
+        const auto reader = CheckpointReader::Open(**storage, entry.manifest.name);
+        ASSERT_TRUE(reader.ok()) << reader.status();
+        EXPECT_THAT(*(*reader)->Verify({}), IsEmpty());
+      }
+      for (const RejectedCheckpoint& rejected : catalog->rejected) EXPECT_TRUE(rejected.unfinished) << rejected.reason;
+      const bool after_commit = point == kCrashManifestAfter || point.starts_with("delete") || !killed;
+      EXPECT_EQ(committed, after_commit);
+      EXPECT_EQ(deleted, point == kCrashDeleteAfter || point == kCrashDeleteFile || !killed);
+      // Whoever comes next claims, and clears away what is unfinished.
+      ASSERT_TRUE(Fence::Claim(**storage, "next").ok());
+      for (const RejectedCheckpoint& rejected : catalog->rejected) {
+        EXPECT_TRUE(DeleteCheckpoint(**storage, rejected.name).ok());
+      }
+      EXPECT_TRUE(ScanCheckpoints(**storage)->rejected.empty());
+      if (!killed) break;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,299 @@
+// Proves when a checkpoint is begun, when it exists, what becomes of it when a writer is lost, and when a run goes back
+// to one: to the newest that can be used, and only if nobody holds the state any more.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/elastic/control/coordinator_harness.h"
+
+namespace holdfast {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class CheckpointTest : public CoordinatorTest {
+ protected:
+  static CoordinatorOptions EverySteps(int64_t steps) {
+    CoordinatorOptions options = DefaultOptions();
+    options.checkpoint.every_steps = steps;
+    return options;
+  }
+  void StartThree(const CoordinatorOptions& options) {
+    Start(options);
+    for (const int w : {0, 1, 2}) Join(w);
+  }
+  void Saved(int worker, int64_t step, const std::string& cause = "") {
+    SavedMessage message;
+    message.generation = Generation();
+    message.step = step;
+    message.cause = cause;
+    message.stall_seconds = worker;
+    Say(worker, message);
+  }
+  void Done(int64_t step, std::vector<CheckpointChoice> usable, const std::string& cause = "", bool fenced = false) {
+    Event(CheckpointDoneEvent{step, Generation(), "c", cause, "", fenced, 100, 0, std::move(usable)});
+  }
+  bool ToldToSave(int worker) { return LastSent<CommitMessage>(worker)->save; }
+};
+
+TEST_F(CheckpointTest, ExistsWhenAllPartsAreDurable) {
+  StartThree(EverySteps(2));
+  Commit({0, 1, 2});
+  EXPECT_FALSE(ToldToSave(0));
+  Commit({0, 1, 2});
+  for (const int w : {0, 1, 2}) EXPECT_TRUE(ToldToSave(w));
+  Saved(0, 2);
+  Saved(0, 2);
+  Saved(2, 2);
+  EXPECT_THAT(commits_, IsEmpty()) << "one is missing";
+  Saved(1, 2);
+  ASSERT_EQ(commits_.size(), 1u);
+  EXPECT_EQ(commits_[0].step, 2);
+  EXPECT_EQ(commits_[0].shards.size(), 3u);
+  EXPECT_EQ(commits_[0].stall_seconds, 2);
+  EXPECT_EQ(Count("checkpoint"), 0);
+  Done(2, {{"c", 2}});
+  EXPECT_EQ(Field("checkpoint", "step"), "2");
+}
+
+TEST_F(CheckpointTest, OneIsWrittenAtATimeAndThoseSkippedAreCounted) {
+  StartThree(EverySteps(1));
+  for (int i = 0; i < 3; ++i) Commit({0, 1, 2});
+  EXPECT_FALSE(ToldToSave(0)) << "the first is still being written";
+  for (const int w : {0, 1, 2}) Saved(w, 1);
+  Done(1, {{"c", 1}});
+  EXPECT_EQ(Field("checkpoint", "skipped"), "2");
+  Commit({0, 1, 2});
+  EXPECT_TRUE(ToldToSave(0));
+}
+
+TEST_F(CheckpointTest, IsGivenUpWithAWriterThatWasLostOrFailedAndTheRunGoesOn) {
+  StartThree(EverySteps(2));
+  for (int i = 0; i < 2; ++i) Commit({0, 1, 2});
+  Saved(0, 2);
+  Event(DisconnectEvent{Connection(1), "stream broken"});
+  EXPECT_THAT(Field("checkpoint_failed", "cause"), HasSubstr("n0/1 was lost"));
+  Saved(2, 2);
+  EXPECT_THAT(commits_, IsEmpty());
+  Commit({0, 2});
+  Commit({0, 2});
+  EXPECT_TRUE(ToldToSave(0));
+  Saved(2, 4, "/x: No space left on device");
+  EXPECT_THAT(Field("checkpoint_failed", "cause"), HasSubstr("n1/2 on n1: /x: No space"));
+  Commit({0, 2});
+  Commit({0, 2});
+  EXPECT_TRUE(ToldToSave(0)) << "the next one is tried";
+}
+
+TEST_F(CheckpointTest, AWriterLostAfterItsPartIsDurableIsNotMissed) {
+  StartThree(EverySteps(1));
+  Commit({0, 1, 2});
+  const uint64_t generation = Generation();
+  for (const int w : {0, 1}) Saved(w, 1);
+  Event(DisconnectEvent{Connection(1), "stream broken"});
+  SavedMessage late;
+  late.generation = generation;
+  late.step = 1;
+  Say(2, late);
+  EXPECT_EQ(commits_.size(), 1u);
+}
+
+TEST_F(CheckpointTest, RunEndsWithACheckpointOfItsLastStep) {
+  CoordinatorOptions options = EverySteps(100);
+  options.total_steps = 1;
+  StartThree(options);
+  Commit({0, 1, 2});
+  EXPECT_TRUE(ToldToSave(0));
+  for (const int w : {0, 1, 2}) Saved(w, 1);
+  for (const int w : {0, 1, 2}) Say(w, FinishedMessage{1});
+  EXPECT_FALSE(ended_.has_value()) << "the checkpoint does not exist yet";
+  Done(1, {{"c", 1}});
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 0);
+}
+
+TEST_F(CheckpointTest, StopLeavesACheckpointOrSaysThatItCouldNot) {
+  for (const std::string cause : {"", "disk full"}) {
+    ended_.reset();
+    StartThree(EverySteps(100));
+    Commit({0, 1, 2});
+    Event(StopEvent{15});
+    EXPECT_TRUE(worlds_[Connection(0)].save);
+    Saved(0, 1);
+    Saved(1, 1, cause);
+    Saved(2, 1);
+    for (const int w : {0, 1, 2}) Say(w, FinishedMessage{2});
+    if (cause.empty()) Done(1, {{"c", 1}});
+    ASSERT_TRUE(ended_.has_value());
+    EXPECT_EQ(ended_->exit_code, cause.empty() ? 143 : 1);
+    EXPECT_THAT(ended_->reason, HasSubstr(cause));
+  }
+}
+
+TEST_F(CheckpointTest, StopAtAStepThatIsSavedSavesNothing) {
+  StartThree(EverySteps(1));
+  Commit({0, 1, 2});
+  for (const int w : {0, 1, 2}) Saved(w, 1);
+  Done(1, {{"c", 1}});
+  Event(StopEvent{15});
+  EXPECT_FALSE(worlds_[Connection(0)].save);
+}
+
+TEST_F(CheckpointTest, LostStateIsTakenFromTheNewestCheckpoint) {
+  CoordinatorOptions options = EverySteps(100);
+  options.parallel.mirrors = 0;
+  options.checkpoints = {};
+  StartThree(options);
+  for (int i = 0; i < 5; ++i) Commit({0, 1, 2});
+  Done(3, {{"three", 3}, {"two", 2}});  // as if it had been written meanwhile
+  Event(DisconnectEvent{Connection(1), "stream broken"});
+  EXPECT_THAT(rewinds_, IsEmpty()) << "who holds it may come back";
+  Pass(seconds(11), {0, 2});
+  EXPECT_THAT(rewinds_, ElementsAre(3));
+  EXPECT_EQ(Field("rewind", "from_step"), "5");
+  const WorldMessage world = worlds_[Connection(0)];
+  EXPECT_EQ(world.checkpoint, "three");
+  EXPECT_EQ(world.committed_step, 3);
+  EXPECT_EQ(world.source.generation, 0u);
+  EXPECT_EQ(world.world.size(), 2);
+  Commit({0, 2});
+  EXPECT_EQ(records_.back().step, 4);
+  // From here on the state lies with the new world again.
+  Join(1);
+  Pass(milliseconds(200), {0, 1, 2});
+  Commit({0, 2});
+  EXPECT_EQ(worlds_[Connection(1)].checkpoint, "");
+  EXPECT_NE(worlds_[Connection(1)].source.generation, 0u);
+}
+
+TEST_F(CheckpointTest, WhoComesBackWithStateGivenUpJoinsWithoutIt) {
+  CoordinatorOptions options = EverySteps(100);
+  options.parallel.mirrors = 0;
+  StartThree(options);
+  for (int i = 0; i < 5; ++i) Commit({0, 1, 2});
+  const World old = worlds_[Connection(1)].world;
+  Done(3, {{"three", 3}});
+  Event(DisconnectEvent{Connection(1), "stream broken"});
+  Pass(seconds(11), {0, 2});
+  ASSERT_THAT(rewinds_, ElementsAre(3));
+  Join(1, {.world = old, .committed_step = 5, .prepared_world = {}});
+  const auto* refused = LastSent<RefusedMessage>(1);
+  ASSERT_NE(refused, nullptr);
+  EXPECT_TRUE(refused->rejoin);
+}
+
+TEST_F(CheckpointTest, AnEndedRunGoesOnFromItsNewestCheckpoint) {
+  CoordinatorOptions options = EverySteps(100);
+  options.recorded_step = 7;
+  options.last_generation = 4;
+  options.checkpoints = {{"five", 5}, {"two", 2}};
+  StartThree(options);
+  EXPECT_THAT(rewinds_, IsEmpty()) << "who holds state may still come";
+  Pass(milliseconds(3200), {0, 1, 2});
+  EXPECT_THAT(rewinds_, ElementsAre(5)) << "all are here and none holds anything";
+  EXPECT_EQ(worlds_[Connection(2)].checkpoint, "five");
+  EXPECT_EQ(worlds_[Connection(2)].world.generation, 5u);
+}
+
+TEST_F(CheckpointTest, WorkersThatHoldTheStateComeBeforeCheckpoints) {
+  StartThree(EverySteps(100));
+  for (int i = 0; i < 7; ++i) Commit({0, 1, 2});
+  const World old = worlds_[Connection(0)].world;
+  CoordinatorOptions options = EverySteps(100);
+  options.recorded_step = 7;
+  options.last_generation = 1;
+  options.checkpoints = {{"five", 5}};
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w, {.world = old, .committed_step = 7, .prepared_world = {}});
+  EXPECT_THAT(rewinds_, IsEmpty());
+  EXPECT_EQ(worlds_[Connection(0)].committed_step, 7);
+  EXPECT_EQ(worlds_[Connection(0)].source.generation, 1u);
+}
+
+TEST_F(CheckpointTest, ADamagedOneIsRejectedForTheNextOlder) {
+  CoordinatorOptions options = EverySteps(100);
+  options.recorded_step = 7;
+  options.workers_are_new = true;
+  options.checkpoints = {{"five", 5}, {"two", 2}};
+  StartThree(options);
+  FailureMessage failure{
+      .generation = Generation(), .step = 6, .cause = "shard-0-of-3.h5: wrong digest", .suspects = {}};
+  failure.bad_checkpoint = true;
+  Say(1, failure);
+  EXPECT_EQ(Field("checkpoint_rejected", "name"), "five");
+  EXPECT_THAT(rewinds_, ElementsAre(5, 2));
+  EXPECT_EQ(worlds_[Connection(0)].checkpoint, "two");
+  failure.generation = Generation();
+  Say(2, failure);
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 1);
+  EXPECT_THAT(ended_->reason, HasSubstr("no older one"));
+}
+
+TEST_F(CheckpointTest, AnImportedModelIsWhereARunBegins) {
+  CoordinatorOptions options = EverySteps(100);
+  options.checkpoints = {{"zero", 0}};
+  StartThree(options);
+  EXPECT_EQ(worlds_[Connection(0)].checkpoint, "zero");
+  EXPECT_EQ(worlds_[Connection(0)].committed_step, 0);
+  Commit({0, 1, 2});
+  EXPECT_EQ(records_.back().step, 1);
+}
+
+TEST_F(CheckpointTest, ARunWhoseCheckpointsWereTakenOverEnds) {
+  StartThree(EverySteps(1));
+  Commit({0, 1, 2});
+  for (const int w : {0, 1, 2}) Saved(w, 1);
+  Done(1, {}, "another run has taken over", /*fenced=*/true);
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 1);
+}
+
+// --- when ------------------------------------------------------------------------------------------------------------
+
+TEST(CheckpointSchedule, EverySecondsCountsFromTheLastOneBegun) {
+  CheckpointConfig config;
+  config.every_seconds = 30;
+  CheckpointSchedule schedule(config);
+  EXPECT_FALSE(schedule.IsDue(seconds(100), 1));
+  EXPECT_FALSE(schedule.IsDue(seconds(129), 2));
+  EXPECT_TRUE(schedule.IsDue(seconds(130), 3));
+  schedule.OnBegun(seconds(131));
+  EXPECT_FALSE(schedule.IsDue(seconds(160), 4));
+  EXPECT_TRUE(schedule.IsDue(seconds(161), 5));
+}
+
+TEST(CheckpointSchedule, NeverIsNever) {
+  CheckpointConfig config;
+  config.every = CheckpointEvery::kNever;
+  CheckpointSchedule schedule(config);
+  EXPECT_FALSE(schedule.enabled());
+  EXPECT_FALSE(schedule.IsDue(seconds(0), 1));
+  EXPECT_FALSE(schedule.IsDue(seconds(1'000'000), 2));
+}
+
+TEST(CheckpointSchedule, AutoBalancesWhatACheckpointCostsAgainstWhatAFailureLoses) {
+  CheckpointSchedule schedule{CheckpointConfig{}};
+  schedule.IsDue(seconds(0), 1);
+  EXPECT_FALSE(schedule.TakeNewInterval(seconds(1)).has_value()) << "nothing is measured yet";
+  schedule.OnSaved(/*stall_seconds=*/0.5, /*persist_seconds=*/4);
+  const auto calm = schedule.TakeNewInterval(seconds(10));
+  ASSERT_TRUE(calm.has_value());
+  EXPECT_NEAR(calm->seconds, std::sqrt(2 * 0.5 * 86'410), 0.1);
+  EXPECT_FALSE(schedule.TakeNewInterval(seconds(11)).has_value()) << "it is the same";
+  for (int i = 0; i < 99; ++i) schedule.OnFailure();
+  const auto stormy = schedule.TakeNewInterval(seconds(20));
+  ASSERT_TRUE(stormy.has_value());
+  EXPECT_NEAR(stormy->seconds, calm->seconds / 10, 0.1);
+  schedule.OnSaved(0.5, /*persist_seconds=*/100);
+  EXPECT_EQ(schedule.TakeNewInterval(seconds(20))->seconds, 100) << "the next cannot begin before the last is written";
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Builds the fuzz targets with clang's libFuzzer and AddressSanitizer and runs each for a bounded time, from the files
+# of the golden checkpoint on. Exit code 0 only if nothing was found; a finding is kept in build/fuzz and named.
+#   tests/fuzz/run.sh [SECONDS]      per target; default 20
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+seconds=${1:-20}
+clang=$(command -v clang++-14 || command -v clang++) || { echo "tests/fuzz/run.sh: clang++ is needed" >&2; exit 2; }
+out=build/fuzz
+golden=tests/golden/checkpoint_v1
+mkdir -p "$out"
+
+# What the targets stand on, without HDF5; zstd only for the limits in its header.
+sources=(checkpoint/sharded/{codec,digest,manifest,manifest_format,manifest_parse,reshard_plan,shard_index,shard_runs,verify_plan}.cc)
+libraries=(absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash libzstd)
+flags=(-std=c++20 -O1 -g1 -march=x86-64-v3 -I. -fno-omit-frame-pointer -fno-sanitize-recover=all)
+# shellcheck disable=SC2046
+flags+=($(pkg-config --cflags "${libraries[@]}"))
+
+# Objects are kept: a second run starts at once.
+compile() { # SOURCE SANITIZERS
+  local object
+  object=$out/$(tr / _ <<<"${1%.cc}").o
+  if [[ ! -e $object || -n $(find "$1" checkpoint/sharded framework/base tests/fuzz -name '*.[hc]*' -newer "$object" -print -quit) ]]; then
+    "$clang" "${flags[@]}" "-fsanitize=$2" -c "$1" -o "$object"
+  fi
+  echo "$object"
+}
+
+objects=()
+for source in "${sources[@]}"; do objects+=("$(compile "$source" fuzzer-no-link,address,undefined)"); done
+
+# fuzz TARGET SEED...
+fuzz() {
+  local target=$1 object
+  shift
+  object=$(compile "tests/fuzz/$target.cc" fuzzer,address,undefined)
+  # shellcheck disable=SC2046
+  "$clang" -fsanitize=fuzzer,address,undefined "$object" "${objects[@]}" $(pkg-config --libs "${libraries[@]}") -o "$out/$target"
+  mkdir -p "$out/$target.corpus" "$out/$target.seeds"
+  cp "$@" "$out/$target.seeds/"
+  echo "== $target, $seconds s"
+  # Inputs above the limits' test of memory or time are findings, too: 1 GB, 10 s.
+  if ! "$out/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -max_len=20000 -print_final_stats=1 \
+    -artifact_prefix="$out/$target." "$out/$target.corpus" "$out/$target.seeds" >"$out/$target.log" 2>&1; then
+    tail -n 40 "$out/$target.log"
+    echo "$target: found something; see $out/$target.log" >&2
+    return 1
+  fi
+  grep -E 'number_of_executed_units|new_units_added' "$out/$target.log"
+}
+
+failed=0
+fuzz manifest_fuzz "$golden"/step-*/manifest.json || failed=1
+fuzz shard_index_fuzz "$golden"/step-*/*.index || failed=1
+exit "$failed"

@@ -1,0 +1,346 @@
+// Proves what a user sees of `holdfast ckpt`, with the real binary on a tiny model: what goes in comes out with the
+// same bits, damage of any file is found and named, nothing is deleted that a run still needs, and errors say what to
+// do.
+
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/command.h"
+
+namespace holdfast::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+namespace fs = std::filesystem;
+
+constexpr char kFirst[] = "step-0000000000-g0";
+
+std::string ReadAll(const fs::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+void WriteAll(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+void FlipBit(const fs::path& path, size_t at) {
+  std::string bytes = ReadAll(path);
+  ASSERT_LT(at, bytes.size());
+  bytes[at] = static_cast<char>(bytes[at] ^ 4);
+  WriteAll(path, bytes);
+}
+
+std::string HostName() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+/// Saved models by family and seed ("llama-2"), made when they are needed; each test imports them into directories of
+/// its own.
+class CkptTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    shared_ = new fs::path(fs::path(::testing::TempDir()) / ("ckpt_test_" + std::to_string(getpid())));
+    fs::remove_all(*shared_);
+    fs::create_directories(*shared_);
+    std::string text;
+    for (int i = 0; text.size() < 20000; ++i) text += "line " + std::to_string(i * i % 97) + " of the story\n";
+    WriteAll(*shared_ / "text.txt", text);
+    ASSERT_EQ(RunHoldfast({"data", "pack", Shared("text.txt"), "--out", Shared("train.bin")}).exit_code, 0);
+    for (const std::string family : {"gpt2", "llama"}) {
+      WriteAll(*shared_ / (family + ".yaml"),
+               "model: {family: " + family +
+                   ", vocab_size: 256, num_layers: 1, hidden_size: 64, num_heads: 4,\n"
+                   "        intermediate_size: 1536, max_sequence_length: 16}\n"  // matrices of two chunks
+                   "data: {train: [" +
+                   Shared("train.bin") +
+                   "]}\n"
+                   "batch: {sequence_length: 16, microbatch_size: 2}\n"
+                   "train: {steps: 3}\n"
+                   "log: {sample_bytes: 0}\n");
+    }
+  }
+  static void TearDownTestSuite() {
+    fs::remove_all(*shared_);
+    delete shared_;
+  }
+
+  void SetUp() override {
+    directory_ = *shared_ / ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    fs::create_directories(directory_);
+  }
+
+  /// The directory of the saved model.
+  static std::string Model(const std::string& name) {
+    const size_t dash = name.find('-');
+    if (!fs::exists(*shared_ / name)) {
+      const CommandResult trained = RunHoldfast({"train", Shared(name.substr(0, dash) + ".yaml"), "--run-dir",
+                                                 Shared(name), "--set", "run.seed=" + name.substr(dash + 1)});
+      EXPECT_EQ(trained.exit_code, 0) << trained.output;
+    }
+    return Shared(name + "/model");
+  }
+  static std::string Shared(const std::string& name) { return (*shared_ / name).string(); }
+  std::string Path(const std::string& name) const { return (directory_ / name).string(); }
+
+  static CommandResult Ckpt(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "ckpt");
+    return RunHoldfast(arguments);
+  }
+  CommandResult Import(const std::string& model, const std::string& to) {
+    const std::string family = model.substr(0, model.find('-'));
+    return Ckpt({"import", Model(model), Path(to), "--config", Shared(family + ".yaml")});
+  }
+  void MustImport(const std::string& model, const std::string& to) {
+    const CommandResult imported = Import(model, to);
+    ASSERT_EQ(imported.exit_code, 0) << imported.output;
+  }
+  /// A claim on the checkpoints as the run that `owner` speaks of has left it.
+  void Claim(const std::string& to, const std::string& owner) {
+    WriteAll(Path(to) + "/fence-0000000041.json", R"({"format":"holdfast fence","epoch":41,"owner":")" + owner + "\"}");
+  }
+
+  static fs::path* shared_;
+  fs::path directory_;
+};
+
+fs::path* CkptTest::shared_ = nullptr;
+
+TEST_F(CkptTest, ExportGivesBackWhatImportTook) {
+  for (const std::string family : {"gpt2", "llama"}) {
+    SCOPED_TRACE(family);
+    MustImport(family + "-1", family);
+    const CommandResult exported = Ckpt({"export", Path(family), Path(family + "_out")});
+    ASSERT_EQ(exported.exit_code, 0) << exported.output;
+    for (const std::string file : {"model.safetensors", "config.json"}) {
+      EXPECT_EQ(ReadAll(Path(family + "_out/" + file)), ReadAll(Model(family + "-1") + "/" + file)) << file;
+    }
+    const CommandResult half = Ckpt({"export", Path(family), Path(family + "_half"), "--dtype", "bf16"});
+    ASSERT_EQ(half.exit_code, 0) << half.output;
+    const auto size = [&](const std::string& out) { return fs::file_size(Path(out + "/model.safetensors")); };
+    EXPECT_LT(size(family + "_half"), 0.55 * static_cast<double>(size(family + "_out")));
+    const CommandResult eval =
+        RunHoldfast({"eval", Path(family + "_half"), Shared("train.bin"), "--sequence-length", "16"});
+    EXPECT_EQ(eval.exit_code, 0) << eval.output;
+  }
+}
+
+TEST_F(CkptTest, ListShowAndDigestAgree) {
+  MustImport("gpt2-1", "ck");
+  const CommandResult list = Ckpt({"list", Path("ck")});
+  EXPECT_EQ(list.exit_code, 0) << list.output;
+  EXPECT_THAT(list.output, HasSubstr("imported"));
+  EXPECT_THAT(list.output, HasSubstr("valid"));
+  std::string digest = Ckpt({"digest", Path("ck")}).output;
+  ASSERT_THAT(digest, MatchesRegex("[0-9a-f]{16}\n"));
+  digest.pop_back();
+  const std::string json = Ckpt({"list", Path("ck"), "--json"}).output;
+  EXPECT_THAT(json, HasSubstr("\"state_digest\": \"" + digest + "\""));
+  EXPECT_THAT(json, HasSubstr("\"name\": \"" + std::string(kFirst) + "\""));
+
+  const CommandResult show = Ckpt({"show", Path("ck"), "--step", "0"});
+  EXPECT_EQ(show.exit_code, 0) << show.output;
+  EXPECT_THAT(show.output, HasSubstr(digest));
+  EXPECT_THAT(show.output, HasSubstr("blocks.0.mlp.up.weight"));
+  EXPECT_THAT(show.output, HasSubstr("[1536, 64]"));
+  EXPECT_EQ(Ckpt({"digest", Path("ck/") + kFirst}).output, digest + "\n");
+  const std::string config = Ckpt({"show", Path("ck"), "--config"}).output;
+  EXPECT_THAT(config, HasSubstr("intermediate_size: 1536"));
+  EXPECT_THAT(config, Not(HasSubstr(digest)));
+}
+
+TEST_F(CkptTest, StatisticsAreThoseOfTheValues) {
+  MustImport("gpt2-1", "ck");
+  const CommandResult stats = Ckpt({"show", Path("ck"), "--stats", "--tensor", "final_norm.weight"});
+  ASSERT_EQ(stats.exit_code, 0) << stats.output;
+  // Near one after three steps; moments are zero after an import.
+  EXPECT_THAT(stats.output, ::testing::ContainsRegex("weight +0\\.99[0-9]+ +1(\\.00[0-9]+)? "));
+  EXPECT_THAT(stats.output, ::testing::ContainsRegex("exp_avg_sq +0 +0 +0 +0 +64 +0 +0"));
+  const CommandResult all = Ckpt({"show", Path("ck"), "--stats", "--threads", "1"});
+  EXPECT_THAT(all.output, HasSubstr("blocks.0.mlp.down.weight"));
+  EXPECT_EQ(all.exit_code, 0);
+}
+
+TEST_F(CkptTest, DamageOfAnyFileIsFoundAndNamed) {
+  for (const std::string file : {"manifest.json", "shard-0-of-1.h5", "shard-0-of-1.index", "model.h5"}) {
+    SCOPED_TRACE(file);
+    fs::remove_all(directory_);
+    MustImport("llama-1", "ck");
+    ASSERT_EQ(Ckpt({"verify", Path("ck")}).exit_code, 0);
+    const fs::path path = directory_ / "ck" / kFirst / file;
+    FlipBit(path, fs::file_size(path) / 2);
+    const CommandResult flipped = Ckpt({"verify", Path("ck"), "--all"});
+    EXPECT_EQ(flipped.exit_code, 1) << flipped.output;
+    EXPECT_THAT(flipped.output, HasSubstr(file));
+    fs::remove(path);
+    const CommandResult missing = Ckpt({"verify", Path("ck")});
+    EXPECT_EQ(missing.exit_code, 1) << missing.output;
+    EXPECT_THAT(missing.output, HasSubstr(file == "manifest.json" ? "no manifest" : file));
+  }
+}
+
+TEST_F(CkptTest, DamagedValuesAreNeverExported) {
+  MustImport("llama-1", "ck");
+  const fs::path shard = directory_ / "ck" / kFirst / "shard-0-of-1.h5";
+  const std::string good = ReadAll(shard);
+  int refused = 0;
+  for (size_t at = good.size() - 100; at > good.size() / 2; at -= good.size() / 20) {
+    WriteAll(shard, good);
+    FlipBit(shard, at);
+    const CommandResult exported = Ckpt({"export", Path("ck"), Path("out")});
+    if (exported.exit_code == 0) {  // between two pieces: no value
+      EXPECT_EQ(ReadAll(Path("out/model.safetensors")), ReadAll(Model("llama-1") + "/model.safetensors"));
+      fs::remove_all(Path("out"));
+      continue;
+    }
+    ++refused;
+    EXPECT_EQ(exported.exit_code, 1);
+    EXPECT_THAT(exported.output, HasSubstr("shard-0-of-1.h5"));
+    EXPECT_FALSE(fs::exists(Path("out/model.safetensors")));
+  }
+  EXPECT_GT(refused, 0);
+}
+
+TEST_F(CkptTest, DiffSaysWhatDiffers) {
+  MustImport("llama-1", "a");
+  MustImport("llama-1", "same");
+  MustImport("llama-2", "b");
+  MustImport("gpt2-1", "other");
+  const CommandResult equal = Ckpt({"diff", Path("a"), Path("same")});
+  EXPECT_EQ(equal.exit_code, 0) << equal.output;
+  EXPECT_THAT(equal.output, HasSubstr("equal: "));
+  const CommandResult different = Ckpt({"diff", Path("a"), Path("b"), "--step", "0"});
+  EXPECT_EQ(different.exit_code, 1) << different.output;
+  EXPECT_THAT(different.output, HasSubstr("blocks.0.mlp.down.weight weight: "));
+  EXPECT_THAT(different.output, HasSubstr("first at [0, 0]"));
+  EXPECT_THAT(different.output, Not(HasSubstr("exp_avg")));  // both zero
+  const CommandResult family = Ckpt({"diff", Path("a"), Path("other")});
+  EXPECT_EQ(family.exit_code, 1);
+  EXPECT_THAT(family.output, HasSubstr("head.weight: only in A"));
+  EXPECT_THAT(family.output, HasSubstr("embedding.positions.weight: only in B"));
+}
+
+TEST_F(CkptTest, PruneRemovesLeftoversAndKeepsTheRest) {
+  MustImport("llama-1", "ck");
+  WriteAll(Path("ck/step-0000000005-g1/shard-0-of-1.h5"), "begun");
+  const CommandResult dry = Ckpt({"prune", Path("ck"), "--dry-run"});
+  EXPECT_EQ(dry.exit_code, 0) << dry.output;
+  EXPECT_THAT(dry.output, HasSubstr("delete  step-0000000005-g1"));
+  EXPECT_TRUE(fs::exists(Path("ck/step-0000000005-g1")));
+  const CommandResult pruned = Ckpt({"prune", Path("ck")});
+  EXPECT_EQ(pruned.exit_code, 0) << pruned.output;
+  EXPECT_FALSE(fs::exists(Path("ck/step-0000000005-g1")));
+  EXPECT_EQ(Ckpt({"verify", Path("ck")}).exit_code, 0);
+
+  FlipBit(Path("ck/") + kFirst + "/manifest.json", 100);
+  const CommandResult damaged = Ckpt({"prune", Path("ck")});
+  EXPECT_THAT(damaged.output, HasSubstr("--damaged"));
+  EXPECT_TRUE(fs::exists(Path("ck/") + kFirst + "/manifest.json"));
+  EXPECT_EQ(Ckpt({"prune", Path("ck"), "--damaged"}).exit_code, 0);
+  EXPECT_FALSE(fs::exists(Path("ck/") + kFirst));
+}
+
+TEST_F(CkptTest, PruneLeavesTheCheckpointsOfALivingRunAlone) {
+  MustImport("llama-1", "ck");
+  WriteAll(Path("ck/step-0000000005-g1/shard-0-of-1.h5"), "being written");
+  const auto prune = [&](std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"prune", Path("ck")});
+    return Ckpt(more);
+  };
+  Claim("ck", "process " + std::to_string(getpid()) + " on " + HostName() + ", run directory /runs/a");
+  const CommandResult alive = prune();
+  EXPECT_EQ(alive.exit_code, 1);
+  EXPECT_THAT(alive.output, HasSubstr("/runs/a, which is running"));
+  Claim("ck", "process 1 on another-host, run directory /runs/a");
+  const CommandResult elsewhere = prune();
+  EXPECT_EQ(elsewhere.exit_code, 1);
+  EXPECT_THAT(elsewhere.output, HasSubstr("--take-over"));
+  EXPECT_TRUE(fs::exists(Path("ck/step-0000000005-g1")));
+  EXPECT_EQ(ReadAll(Path("ck/fence-0000000041.json")).find("another-host") != std::string::npos, true);
+  EXPECT_EQ(prune({"--take-over"}).exit_code, 0);
+  EXPECT_FALSE(fs::exists(Path("ck/step-0000000005-g1")));
+  Claim("ck", "process 2147483646 on " + HostName() + ", run directory /runs/a");  // beyond any pid
+  EXPECT_EQ(prune().exit_code, 0);
+}
+
+TEST_F(CkptTest, ImportRefusesWhatItCannotDo) {
+  MustImport("llama-1", "ck");
+  const CommandResult again = Import("llama-2", "ck");
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_THAT(again.output, HasSubstr("new directory"));
+  const CommandResult misfit = Ckpt({"import", Model("gpt2-1"), Path("misfit"), "--config", Shared("llama.yaml")});
+  EXPECT_EQ(misfit.exit_code, 1);
+  EXPECT_THAT(misfit.output, HasSubstr("do not fit the model"));
+  EXPECT_FALSE(fs::exists(Path("misfit")));
+  const CommandResult config =
+      Ckpt({"import", Model("llama-1"), Path("c"), "--config", Shared("llama.yaml"), "--set", "checkpoint.keep_lst=3"});
+  EXPECT_EQ(config.exit_code, 2);
+  EXPECT_THAT(config.output, HasSubstr("keep_last"));
+  EXPECT_EQ(Import("llama-1", "../text.txt/x").exit_code, 1);
+}
+
+TEST_F(CkptTest, ImportClearsWhatAKilledImportHasLeft) {
+  WriteAll(Path("ck/") + kFirst + "/shard-0-of-1.h5", "begun");
+  MustImport("llama-1", "ck");
+  EXPECT_EQ(Ckpt({"verify", Path("ck")}).exit_code, 0);
+}
+
+TEST_F(CkptTest, ErrorsSayWhatIsWrong) {
+  MustImport("llama-1", "ck");
+  struct Bad {
+    std::vector<std::string> arguments;
+    int exit_code;
+    std::string says;
+  };
+  WriteAll(Path("empty/file"), "x");
+  const std::vector<Bad> all = {
+      {{"list", Path("none")}, 1, "no such directory"},
+      {{"list", Path("empty/file")}, 1, "not a directory"},
+      {{"list", Path("empty")}, 1, "no checkpoints here"},
+      {{"show", Path("empty")}, 1, "no valid checkpoint"},
+      {{"list", Model("llama-1")}, 1, "no checkpoints here"},
+      {{"show", Path("ck"), "--step", "7"}, 1, "no checkpoint of step 7; there is step 0"},
+      {{"show", Path("ck/step-0000000007-g1")}, 1, "no checkpoint step-0000000007-g1; there is step 0"},
+      {{"show", Path("ck/") + kFirst, "--step", "7"}, 1, "names another step"},
+      {{"show", Path("ck"), "--tensor", "head.weigth"}, 1, "did you mean 'head.weight'"},
+      {{"show", Path("ck"), "--step", "-1"}, 2, "--step"},
+      {{"show", Path("ck"), "--config", "--stats"}, 2, "--stats"},
+      {{"verify", Path("ck"), "--step", "3"}, 1, "no checkpoint of step 3"},
+      {{"verify", Path("ck"), "--step", "0", "--all"}, 2, "--all"},
+      {{"export", Path("ck"), Path("empty/file/out")}, 1, "empty/file"},
+      {{"export", Path("ck"), Path("out"), "--dtype", "f64"}, 2, "f64"},
+      {{"export", Path("ck"), Path("out"), "--tokenizer", Path("none.json")}, 1, "--tokenizer"},
+      {{"prune", Path("ck/") + kFirst}, 1, "one checkpoint"},
+      {{"prune", Path("ck"), "--keep-last", "0"}, 2, "--keep-last"},
+      {{"diff", Path("ck")}, 2, "B is required"},
+      {{"list", "s3://"}, 1, "s3://bucket"},
+      {{}, 2, "subcommand"},
+  };
+  for (const Bad& bad : all) {
+    const CommandResult result = Ckpt(bad.arguments);
+    SCOPED_TRACE(::testing::PrintToString(bad.arguments));
+    EXPECT_EQ(result.exit_code, bad.exit_code) << result.output;
+    EXPECT_THAT(result.output, HasSubstr(bad.says));
+  }
+  EXPECT_FALSE(fs::exists(Path("none")));
+  const CommandResult help = Ckpt({"--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  for (const char* name : {"list", "show", "verify", "digest", "prune", "export", "import", "diff"}) {
+    EXPECT_THAT(help.output, HasSubstr(name));
+  }
+}
+
+}  // namespace
+}  // namespace holdfast::testing

@@ -1,0 +1,126 @@
+#include "tools/checkpoint_storage.h"
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "checkpoint/s3/s3_storage.h"
+#include "checkpoint/storage/local_storage.h"
+#include "framework/base/status.h"
+#include "framework/config/load.h"
+#include "framework/metrics/run_directory.h"
+
+namespace holdfast {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kS3Scheme[] = "s3://";
+
+bool IsS3(const std::string& where) { return absl::StartsWith(where, kS3Scheme); }
+
+std::string WithoutSlashes(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+/// Takes "/step-0000001000-g7" off the end of `where`, if that is there.
+std::optional<CheckpointName> TakeCheckpointName(std::string& where) {
+  const size_t slash = where.rfind('/');
+  const std::string last = slash == std::string::npos ? where : where.substr(slash + 1);
+  const std::optional<CheckpointName> name = CheckpointName::Parse(last);
+  if (!name.has_value()) return std::nullopt;
+  where = slash == std::string::npos ? "." : slash == 0 ? "/" : where.substr(0, slash);
+  return name;
+}
+
+absl::StatusOr<std::unique_ptr<Storage>> OpenS3(const CheckpointConfig& config, const std::string& staging_directory) {
+  const std::string place = WithoutSlashes(config.directory.substr(sizeof(kS3Scheme) - 1));
+  const size_t slash = place.find('/');
+  S3Options options;
+  options.bucket = place.substr(0, slash);
+  options.prefix = slash == std::string::npos ? "" : place.substr(slash + 1);
+  if (options.bucket.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(config.directory, ": expected s3://bucket/prefix"));
+  }
+  options.endpoint = config.s3_endpoint;
+  options.region = config.s3_region;
+  options.staging_directory = staging_directory;
+  HF_ASSIGN_OR_RETURN(options.credentials, FindS3Credentials());
+  return OpenS3Storage(options);
+}
+
+absl::StatusOr<std::string> TemporaryDirectory() {
+  std::error_code error;
+  const fs::path path = fs::temp_directory_path(error);
+  if (error) return ErrnoToStatus(error.value(), "no directory for temporary files (TMPDIR)");
+  return path.string();
+}
+
+absl::StatusOr<std::unique_ptr<Storage>> OpenLocal(const std::string& directory, const PlaceOptions& options) {
+  return OpenLocalStorage(directory, {.read_only = options.access == PlaceAccess::kRead});
+}
+
+absl::StatusOr<CheckpointPlace> OpenRun(const std::string& directory, const PlaceOptions& options) {
+  CheckpointPlace place;
+  HF_ASSIGN_OR_RETURN(place.run_config, LoadConfig(RunDirectory(directory).config(), {}));
+  place.run_directory = directory;
+  CheckpointConfig& config = place.run_config->checkpoint;
+  if (!options.s3_endpoint.empty()) config.s3_endpoint = options.s3_endpoint;
+  if (!options.s3_region.empty()) config.s3_region = options.s3_region;
+  const std::string local = config.directory.empty() ? RunDirectory(directory).checkpoints() : config.directory;
+  if (IsS3(local)) {
+    HF_ASSIGN_OR_RETURN(place.storage, OpenCheckpointStorage(config, directory));
+    return place;
+  }
+  std::error_code error;
+  if (options.access != PlaceAccess::kCreate && !fs::is_directory(local, error)) {
+    return absl::NotFoundError(absl::StrCat(directory, ": this run has no checkpoints: there is no ", local));
+  }
+  HF_ASSIGN_OR_RETURN(place.storage, OpenLocal(local, options));
+  return place;
+}
+
+absl::StatusOr<CheckpointPlace> OpenBucket(std::string where, const PlaceOptions& options) {
+  CheckpointPlace place;
+  CheckpointConfig config;
+  while (where.size() > sizeof(kS3Scheme) && where.back() == '/') where.pop_back();
+  place.checkpoint = TakeCheckpointName(where);
+  config.directory = where;
+  config.s3_endpoint = options.s3_endpoint;
+  if (!options.s3_region.empty()) config.s3_region = options.s3_region;
+  HF_ASSIGN_OR_RETURN(const std::string staging, TemporaryDirectory());
+  HF_ASSIGN_OR_RETURN(place.storage, OpenS3(config, staging));
+  return place;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Storage>> OpenCheckpointStorage(const CheckpointConfig& config,
+                                                               const std::string& run_directory) {
+  // Beside the run, where there is room: a shard is as large as a part of the state.
+  if (IsS3(config.directory)) return OpenS3(config, run_directory + "/staging");
+  return OpenLocalStorage(config.directory.empty() ? RunDirectory(run_directory).checkpoints() : config.directory);
+}
+
+absl::StatusOr<CheckpointPlace> OpenCheckpointPlace(const std::string& where, const PlaceOptions& options) {
+  if (IsS3(where)) return OpenBucket(where, options);
+  std::error_code error;
+  std::string directory = WithoutSlashes(where);
+  if (fs::exists(RunDirectory(directory).config(), error)) return OpenRun(directory, options);
+  CheckpointPlace place;
+  place.checkpoint = TakeCheckpointName(directory);
+  const fs::file_status status = fs::status(directory, error);
+  if (status.type() == fs::file_type::not_found && options.access != PlaceAccess::kCreate) {
+    return absl::NotFoundError(absl::StrCat(directory, ": there is no such directory"));
+  }
+  if (fs::exists(status) && !fs::is_directory(status)) {
+    return absl::InvalidArgumentError(absl::StrCat(directory, ": not a directory of checkpoints, nor of a run"));
+  }
+  HF_ASSIGN_OR_RETURN(place.storage, OpenLocal(directory, options));
+  return place;
+}
+
+}  // namespace holdfast

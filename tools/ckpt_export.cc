@@ -1,0 +1,72 @@
+// holdfast ckpt export: the weights of a checkpoint as a saved model in the layout of Hugging Face. Streamed: neither
+// the model nor a training process is needed in memory.
+
+#include <cstdio>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/saved_model.h"
+#include "framework/base/status.h"
+#include "framework/config/load.h"
+#include "models/huggingface.h"
+#include "tools/checkpoint_values.h"
+#include "tools/ckpt_actions.h"
+#include "tools/ckpt_text.h"
+#include "tools/command.h"
+#include "tools/session.h"
+
+namespace holdfast {
+namespace {
+
+constexpr char kBytes[] = "bytes";
+
+/// The config that the checkpoint was written with; where it is read does not matter for its weights.
+absl::StatusOr<Config> ConfigOf(const Manifest& manifest) {
+  auto config = ParseConfig(manifest.config, manifest.name.ToString() + "/config", {});
+  if (!config.ok()) return Annotate(config.status(), "the config inside the checkpoint cannot be read");
+  config->train.device = DeviceKind::kCpu;
+  config->train.threads = 1;
+  return config;
+}
+
+absl::Status CheckTokenizer(const std::string& tokenizer) {
+  std::error_code error;
+  if (tokenizer == kBytes || std::filesystem::is_regular_file(tokenizer, error)) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrCat("the run's tokenizer ", tokenizer, " is not here; give its place with --tokenizer FILE"));
+}
+
+}  // namespace
+
+absl::StatusOr<int> CkptExport(const CkptExportOptions& options) {
+  HF_ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(options.target));
+  const Manifest& manifest = checkpoint->reader->manifest();
+  HF_ASSIGN_OR_RETURN(Config config, ConfigOf(manifest));
+  if (!options.tokenizer.empty()) config.data.tokenizer = options.tokenizer;
+  HF_RETURN_IF_ERROR(CheckTokenizer(config.data.tokenizer));
+  HF_ASSIGN_OR_RETURN(const auto device, MakeDevice(config.train));
+  HF_ASSIGN_OR_RETURN(const auto model, MakeModel(config, *device));
+  const ParameterLayout& layout = model->layout();
+  HF_RETURN_IF_ERROR(checkpoint->reader->CheckLayout(layout));
+
+  const int64_t file_bytes = layout.elements() * (options.dtype == FileDType::kF32 ? 4 : 2);
+  SharedProgress progress("exporting", static_cast<uint64_t>(layout.elements()) * sizeof(float));
+  CheckpointValues values(*checkpoint->reader, layout, options.threads);
+  const auto read = [&](int64_t first, absl::Span<float> out) {
+    HF_RETURN_IF_ERROR(values.Read(first, out));
+    progress.Add(out.size() * sizeof(float));
+    return absl::OkStatus();
+  };
+  const SavedModelFiles files{
+      .config_json = HuggingFaceConfigJson(config.model, config.data.tokenizer),
+      .tokenizer_path = config.data.tokenizer == kBytes ? std::string() : config.data.tokenizer};
+  HF_RETURN_IF_ERROR(
+      SaveModel(options.output, layout, HuggingFaceTensorMap(config.model, layout), read, options.dtype, files));
+  progress.Finish();
+  std::printf("%s: %s parameters of step %lld, %s, every chunk verified\n", options.output.c_str(),
+              WithCommas(static_cast<uint64_t>(layout.elements())).c_str(), static_cast<long long>(manifest.name.step),
+              FormatBytes(static_cast<double>(file_bytes)).c_str());
+  return kExitDone;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,158 @@
+#include "tools/prepared_run.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "elastic/control/checkpoint_schedule.h"
+#include "framework/base/files.h"
+#include "framework/base/status.h"
+#include "framework/config/load.h"
+#include "tools/checkpoint_storage.h"
+
+namespace holdfast {
+namespace {
+
+std::vector<StoredTensor> TensorsOf(const ParameterLayout& layout) {
+  std::vector<StoredTensor> tensors;
+  for (const ParameterSpec& p : layout.parameters()) {
+    StoredTensor tensor{p.name, {}};
+    for (int i = 0; i < p.shape.rank(); ++i) tensor.shape.push_back(p.shape[i]);
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
+}
+
+/// "section.key" -> "value", of a printed config.
+std::map<std::string, std::string> Values(const std::string& printed) {
+  std::map<std::string, std::string> values;
+  std::string section;
+  for (const absl::string_view line : absl::StrSplit(printed, '\n')) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(line, absl::MaxSplits(": ", 1));
+    if (!line.empty() && line[0] != ' ') section = std::string(line.substr(0, line.find(':')));
+    if (line.size() > 2 && line[0] == ' ') values[absl::StrCat(section, ".", parts.first.substr(2))] = parts.second;
+  }
+  return values;
+}
+
+/// What decides the bits of a run and is not as it was when the checkpoint was written.
+std::string Differences(const Config& config, const Manifest& manifest) {
+  if (manifest.config_digest == BitsDigest(config)) return "";
+  const auto was = Values(manifest.config), is = Values(PrintConfig(config));
+  std::vector<std::string> changes;
+  for (const auto& [key, value] : is) {
+    const auto before = was.find(key);
+    const std::string section = key.substr(0, key.find('.'));
+    const bool decides = section == "model" || section == "batch" || section == "optimizer" || section == "schedule" ||
+                         key == "run.seed" || key == "train.steps" || key == "train.compute_dtype";
+    if (decides && before != was.end() && before->second != value) {
+      changes.push_back(absl::StrCat(key, " was ", before->second, " and is ", value));
+    }
+  }
+  return absl::StrCat("this is not the config that wrote the checkpoint (", absl::StrJoin(changes, "; "),
+                      "): the run may differ from one that was never stopped");
+}
+
+absl::Status CannotGoOn(const RunDirectory& directory, const CoordinatorHistory& history, const Catalog& catalog) {
+  std::string why;
+  for (const RejectedCheckpoint& rejected : catalog.rejected) {
+    absl::StrAppend(&why, "; ", rejected.name, ": ", rejected.reason);
+  }
+  return absl::AlreadyExistsError(absl::StrCat(directory.root(), " holds a run that was stopped after step ",
+                                               history.recorded_step, " and has no checkpoint to go on from", why,
+                                               ": choose another --run-dir, or pass --overwrite to begin anew"));
+}
+
+/// Those that --resume allows.
+absl::StatusOr<std::vector<CheckpointChoice>> Allowed(const Catalog& catalog, const std::string& resume,
+                                                      const Storage& storage) {
+  std::vector<CheckpointChoice> choices = ChoicesOf(catalog);
+  int64_t step = 0;
+  if (!absl::SimpleAtoi(resume, &step)) return choices;
+  std::erase_if(choices, [&](const CheckpointChoice& c) { return c.step != step; });
+  if (!choices.empty()) return choices;
+  return absl::NotFoundError(absl::StrCat("there is no checkpoint of step ", step, " in ", storage.Describe(), "; `",
+                                          "holdfast ckpt list` shows which there are"));
+}
+
+}  // namespace
+
+absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory& directory,
+                                       const ParameterLayout& layout, const PrepareOptions& options) {
+  HF_ASSIGN_OR_RETURN(RunLock lock, RunLock::Take(directory));
+  PreparedRun run{.lock = std::move(lock), .history = {}, .keeper = nullptr, .usable = {}, .warning = ""};
+  const bool goes_on = directory.HoldsRun() && !options.overwrite && options.resume != "never";
+  if (goes_on) {
+    HF_ASSIGN_OR_RETURN(run.history, ReadCoordinatorHistory(directory));
+    if (run.history.finished && run.history.recorded_step >= config.train.steps) {
+      return absl::AlreadyExistsError(
+          absl::StrCat(directory.root(), " holds a run that is done: choose another --run-dir, pass --overwrite to ",
+                       "replace it, or raise train.steps to go on with it"));
+    }
+  } else {
+    HF_RETURN_IF_ERROR(directory.Create(options.overwrite));
+    // Before anything else is made: it marks the directory as a run's.
+    HF_RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
+  }
+  run.history.workers_are_new = options.workers_are_new;
+  if (goes_on || CheckpointSchedule(config.checkpoint).enabled()) {
+    HF_ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
+    HF_ASSIGN_OR_RETURN(run.keeper, CheckpointKeeper::Open(config, directory, std::move(storage), TensorsOf(layout)));
+    const Catalog& found = run.keeper->found();
+    if (options.resume != "never") {
+      HF_ASSIGN_OR_RETURN(run.usable, Allowed(found, options.resume, run.keeper->storage()));
+    }
+    if (!run.usable.empty()) {
+      const auto chosen = std::find_if(found.valid.begin(), found.valid.end(), [&](const CatalogEntry& entry) {
+        return entry.manifest.name.ToString() == run.usable.front().name;
+      });
+      run.warning = Differences(config, chosen->manifest);
+    } else if (options.workers_are_new && run.history.recorded_step > 0) {
+      // Before its first checkpoint nothing is lost by beginning anew: the bits will be the same.
+      const bool began = CheckpointSchedule(config.checkpoint).enabled() && !run.history.has_saved;
+      if (!began) return CannotGoOn(directory, run.history, found);
+      run.history.recorded_step = 0;
+      HF_RETURN_IF_ERROR(directory.CutMetrics(0));
+      run.warning = "the run was stopped before its first checkpoint: it begins anew";
+    }
+  }
+  if (goes_on) HF_RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
+  return run;
+}
+
+void PrintResume(const PreparedRun& run) {
+  if (run.keeper != nullptr) {
+    for (const RejectedCheckpoint& rejected : run.keeper->found().rejected) {
+      std::printf("not used    %s: %s\n", rejected.name.c_str(), rejected.reason.c_str());
+    }
+  }
+  if (!run.usable.empty()) {
+    std::printf("checkpoint  %s, the newest that can be used\n", run.usable.front().name.c_str());
+  }
+  if (run.history.recorded_step > 0) {
+    std::printf("goes on     after generation %d; %d steps are recorded\n", static_cast<int>(run.history.generation),
+                static_cast<int>(run.history.recorded_step));
+  }
+  if (!run.warning.empty()) std::printf("warning: %s\n", run.warning.c_str());
+  std::fflush(stdout);
+}
+
+void AddResumeOption(CLI::App& command, std::string& resume) {
+  const auto check = [](const std::string& text) {
+    int64_t step = 0;
+    const bool good = text == "auto" || text == "never" || (absl::SimpleAtoi(text, &step) && step >= 0);
+    return good ? std::string() : "auto, never or a step is expected, not '" + text + "'";
+  };
+  command
+      .add_option("--resume", resume,
+                  "auto: go on with the run that is in the run directory; never: refuse to; STEP: from its checkpoint")
+      ->type_name("auto|never|STEP")
+      ->check(check);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,43 @@
+#pragma once
+// A run directory made ready for its coordinator: a new run, or the one in it, to go on from a checkpoint or from what
+// its workers still hold.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "elastic/coordinator/checkpoint_keeper.h"
+#include "elastic/coordinator/coordinator_shell.h"
+#include "framework/config/config.h"
+#include "framework/metrics/run_directory.h"
+#include "framework/nn/layout.h"
+#include "tools/command.h"
+
+namespace holdfast {
+
+struct PreparedRun {
+  RunLock lock;
+  CoordinatorHistory history;
+  std::unique_ptr<CheckpointKeeper> keeper;  // null = the run has no checkpoints
+  std::vector<CheckpointChoice> usable;      // to go on from, newest first
+  std::string warning;                       // what of the config is not as it was
+};
+
+struct PrepareOptions {
+  bool overwrite = false;        // remove the run that is there
+  std::string resume = "auto";   // "auto": go on with what is there; "never": refuse that; a step: from its checkpoint
+  bool workers_are_new = false;  // no worker of an earlier life can be alive
+};
+
+/// Takes the directory's lock first. AlreadyExists, saying what to do, if the directory holds a run that is done, or
+/// one that cannot go on.
+absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory& directory,
+                                       const ParameterLayout& layout, const PrepareOptions& options);
+
+/// Says where the run goes on from, and why not from others.
+void PrintResume(const PreparedRun& run);
+
+void AddResumeOption(CLI::App& command, std::string& resume);
+
+}  // namespace holdfast

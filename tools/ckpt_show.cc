@@ -1,8 +1,8 @@
 // holdfast ckpt list, show and digest: what there is, without changing anything.
 
 #include <array>
+#include <chrono>
 #include <cstdio>
-#include <ctime>
 #include <utility>
 #include <vector>
 
@@ -20,7 +20,7 @@ namespace {
 
 using KindStatistics = std::array<TensorStatistics, kStateKinds>;
 
-double Now() { return static_cast<double>(std::time(nullptr)); }
+double Now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 void Print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 

@@ -56,7 +56,7 @@ check clang-format "clang-format $format" "${sources[@]}"
 check shellcheck "shellcheck --external-sources" "${scripts[@]}"
 quietly build/release.configure.log cmake --preset release
 quietly build/release.protocol.log cmake --build --preset release --target protocol
-others="-isystem build/release/protocol $(pkg-config --cflags-only-I ompi-cxx | sed 's/-I/-isystem /g') -DOMPI_SKIP_MPICXX -DHOLDFAST_BINARY=__FILE__"
+others="-isystem build/release/protocol $(pkg-config --cflags-only-I ompi-cxx hdf5-serial | sed 's/-I/-isystem /g') -DOMPI_SKIP_MPICXX -DHOLDFAST_BINARY=__FILE__"
 check "headers alone" "-P $JOBS -I {} g++ -std=c++20 -march=x86-64-v3 -Wall -Wextra -I . $others -fsyntax-only -include {} -x c++ /dev/null" \
   "${headers[@]}"
 if ((tidy == 1)); then

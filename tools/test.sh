@@ -1,27 +1,28 @@
 #!/usr/bin/env bash
 # Sets up, builds and runs the tests. Exit code 0 only if all of them pass.
-#   tools/test.sh [--fast] [--no-setup] [--no-asan] [--no-tsan] [--no-cuda]
-# Phases: release (all tests), asan (rooms that read what others wrote, and kernels), tsan (rooms with threads), and
-# cuda (rooms with CUDA code) where there is nvcc; its tests skip themselves without a GPU. --fast: the release build's
-# tests of label "fast" only.
+#   tools/test.sh [--fast] [--no-setup] [--no-asan] [--no-tsan] [--no-cuda] [--no-fuzz]
+# Phases: release (all tests), asan (rooms that read what others wrote, and kernels), tsan (rooms with threads), cuda
+# (rooms with CUDA code) where there is nvcc; its tests skip themselves without a GPU; fuzz (parsers, for a bounded
+# time) where there is clang. --fast: the release build's tests of label "fast" only.
 set -euo pipefail
 # shellcheck source=tools/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 asan_rooms=(kernels framework/config framework/data framework/metrics framework/parallel framework/tensor checkpoint models
-  elastic/control elastic/wire elastic/alerts)
+  checkpoint/storage checkpoint/sharded elastic/control elastic/wire elastic/alerts)
 # Rooms that compute through oneDNN are left out: its OpenMP runtime is not instrumented, so each barrier looks like a
 # race. So are those that talk through gRPC and Gloo, for the same reason.
-tsan_rooms=(framework/base framework/data framework/comm elastic/agent elastic/alerts)
+tsan_rooms=(framework/base framework/data framework/comm checkpoint/storage elastic/agent elastic/alerts)
 
-setup=1 asan=1 tsan=1 cuda=1 filter=()
+setup=1 asan=1 tsan=1 cuda=1 fuzz=1 filter=()
 for argument in "$@"; do
   case $argument in
-    --fast) asan=0 tsan=0 cuda=0 filter=(-L fast) ;;
+    --fast) asan=0 tsan=0 cuda=0 fuzz=0 filter=(-L fast) ;;
     --no-setup) setup=0 ;;
     --no-asan) asan=0 ;;
     --no-tsan) tsan=0 ;;
     --no-cuda) cuda=0 ;;
+    --no-fuzz) fuzz=0 ;;
     *) die "unknown argument '$argument'; see the head of tools/test.sh" ;;
   esac
 done
@@ -68,7 +69,8 @@ phase() {
 
 has_cuda() { command -v nvcc >/dev/null; }
 
-((setup == 0)) || tools/setup.sh
+((setup == 0)) || tools/setup.sh --with-test
+tools/test_peers.sh || summary+=("peers: not installed (no package index?): tests that compare with them skip themselves")
 personality=()
 export UBSAN_OPTIONS=print_stacktrace=1
 export ASAN_OPTIONS=allocator_may_return_null=1 # a test asks for more memory than there is
@@ -81,6 +83,11 @@ if ((tsan == 1)); then
   personality=()
 fi
 if ((cuda == 1)) && has_cuda; then phase cuda kernels/cuda framework/comm/cuda; fi
+
+if ((fuzz == 1)) && command -v clang++-14 >/dev/null; then
+  echo "== fuzz"
+  if tests/fuzz/run.sh 10; then summary+=("fuzz: nothing found"); else summary+=("fuzz: FAILED") failed=1; fi
+fi
 
 echo "== summary"
 printf '%s\n' "${summary[@]}"

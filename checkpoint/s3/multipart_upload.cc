@@ -133,8 +133,9 @@ absl::StatusOr<std::string> ObjectWriter::SendPart(const Upload& upload, int64_t
                     .body = &body};
   HF_ASSIGN_OR_RETURN(const HttpAnswer answer, client_.Send(call));
   std::string etag = answer.Header("etag");
-  if (etag.empty())
+  if (etag.empty()) {
     return absl::DataLossError(absl::StrCat(upload.key, ": the server gave no ETag to part ", part + 1));
+  }
   return etag;
 }
 

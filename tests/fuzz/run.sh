@@ -15,8 +15,8 @@ mkdir -p "$out"
 sources=(checkpoint/sharded/{codec,digest,manifest,manifest_format,manifest_parse,reshard_plan,shard_index,shard_runs,verify_plan}.cc)
 libraries=(absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash libzstd)
 flags=(-std=c++20 -O1 -g1 -march=x86-64-v3 -I. -fno-omit-frame-pointer -fno-sanitize-recover=all)
-# shellcheck disable=SC2046
-flags+=($(pkg-config --cflags "${libraries[@]}"))
+read -ra found < <(pkg-config --cflags "${libraries[@]}")
+flags+=("${found[@]}")
 
 # Objects are kept: a second run starts at once.
 compile() { # SOURCE SANITIZERS

@@ -213,6 +213,72 @@ TEST_F(CkptTest, DamagedValuesAreNeverExported) {
   EXPECT_GT(refused, 0);
 }
 
+/// The run whose checkpoints the next tests look at: three, of steps 2, 4 and 6.
+void TrainInParts(const std::string& config, const std::string& run) {
+  for (const std::string steps : {"2", "4", "6"}) {
+    const CommandResult trained =
+        RunHoldfast({"train", config, "--run-dir", run, "--set", "train.steps=" + steps, "--set",
+                     "schedule.name=constant", "--set", "checkpoint.keep_last=9", "--set", "log.digest_every_steps=1"});
+    ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  }
+}
+
+TEST_F(CkptTest, CheckpointsOfARunHaveItsDigestsAndItsModel) {
+  TrainInParts(Shared("llama.yaml"), Path("run"));
+  const std::string metrics = ReadAll(Path("run/metrics.jsonl"));
+  for (const std::string step : {"2", "4", "6"}) {
+    std::string digest = Ckpt({"digest", Path("run"), "--step", step}).output;
+    digest.pop_back();
+    const std::string line = metrics.substr(metrics.find("\"step\":" + step + ","));
+    EXPECT_THAT(line.substr(0, line.find('\n')), HasSubstr("\"state_digest\":\"" + digest + "\""));
+  }
+  EXPECT_EQ(Ckpt({"verify", Path("run"), "--all"}).exit_code, 0);
+  ASSERT_EQ(Ckpt({"export", Path("run"), Path("out")}).exit_code, 0);
+  EXPECT_EQ(ReadAll(Path("out/model.safetensors")), ReadAll(Path("run/model/model.safetensors")));
+  const std::string first = Path("run/checkpoints/step-0000000002-g1");
+  const CommandResult diff = Ckpt({"diff", first, Path("run")});
+  EXPECT_EQ(diff.exit_code, 1) << diff.output;
+  EXPECT_THAT(diff.output, HasSubstr("blocks.0.mlp.down.weight exp_avg: "));
+}
+
+TEST_F(CkptTest, PruneKeepsWhatRetentionKeepsAndTheRunGoesOn) {
+  TrainInParts(Shared("llama.yaml"), Path("run"));
+  const auto steps = [&] {
+    std::string found;
+    for (const char* step : {"2", "4", "6"}) {
+      if (Ckpt({"digest", Path("run"), "--step", step}).exit_code == 0) found += step;
+    }
+    return found;
+  };
+  EXPECT_EQ(Ckpt({"prune", Path("run")}).exit_code, 0);  // by its config: 9
+  EXPECT_EQ(steps(), "246");
+  const CommandResult pruned = Ckpt({"prune", Path("run"), "--keep-last", "1", "--keep-every", "4"});
+  EXPECT_EQ(pruned.exit_code, 0) << pruned.output;
+  EXPECT_EQ(steps(), "46");
+  EXPECT_EQ(Ckpt({"prune", Path("run/checkpoints"), "--keep-last", "1", "--keep-every", "0"}).exit_code, 0);
+  EXPECT_EQ(steps(), "6");
+  const CommandResult more =
+      RunHoldfast({"train", Path("run/config.yaml"), "--run-dir", Path("run"), "--set", "train.steps=7"});
+  EXPECT_EQ(more.exit_code, 0) << more.output;
+  EXPECT_THAT(more.output, HasSubstr("step-0000000006"));
+}
+
+TEST_F(CkptTest, TrainingFromAnImportIsTrainingFromTheModel) {
+  MustImport("llama-1", "ck");
+  const auto train = [&](const std::string& run, const std::string& setting) {
+    const CommandResult trained =
+        RunHoldfast({"train", Shared("llama.yaml"), "--run-dir", Path(run), "--set", setting});
+    EXPECT_EQ(trained.exit_code, 0) << trained.output;
+  };
+  train("imported", "checkpoint.directory=" + Path("ck"));
+  train("initialised", "train.init_from=" + Model("llama-1"));
+  const CommandResult compared = RunHoldfast({"compare", Path("imported"), Path("initialised")});
+  EXPECT_EQ(compared.exit_code, 0) << compared.output;
+  train("neither", "checkpoint.every=never");
+  EXPECT_EQ(RunHoldfast({"compare", Path("imported"), Path("neither")}).exit_code, 1);
+  EXPECT_THAT(Ckpt({"list", Path("imported")}).output, HasSubstr(Path("ck")));
+}
+
 TEST_F(CkptTest, DiffSaysWhatDiffers) {
   MustImport("llama-1", "a");
   MustImport("llama-1", "same");

@@ -63,7 +63,8 @@ TEST(Codec, UnshuffleOfAnyPrefix) {
     for (size_t wanted = 0; wanted <= values; ++wanted) {
       Bytes out(4 * wanted + 1, std::byte{0xAB});
       UnshuffleBytes(shuffled, absl::MakeSpan(out).first(4 * wanted));
-      ASSERT_TRUE(std::equal(in.begin(), in.begin() + static_cast<long>(4 * wanted), out.begin())) << values << " " << wanted;
+      ASSERT_TRUE(std::equal(in.begin(), in.begin() + static_cast<long>(4 * wanted), out.begin()))
+          << values << " " << wanted;
       ASSERT_EQ(out.back(), std::byte{0xAB}) << "wrote beyond the end";
     }
   }
@@ -178,6 +179,9 @@ TEST(Codec, FramesOfAnyOtherShapeAreRefused) {
   Bytes skipped(sizeof skippable);
   std::memcpy(skipped.data(), skippable, sizeof skippable);
   EXPECT_TRUE(absl::IsDataLoss(decode(skipped)));
+  Bytes followed = frame;
+  followed.insert(followed.end(), skipped.begin(), skipped.end());
+  EXPECT_TRUE(absl::IsDataLoss(decode(followed))) << "zstd itself would take it";
   skipped.insert(skipped.end(), frame.begin(), frame.end());
   EXPECT_TRUE(absl::IsDataLoss(decode(skipped)));
 }

@@ -36,7 +36,7 @@ struct Chunks {
 
 class Truth {
  public:
-  Truth(int num_chunks, const ParallelConfig& parallel) : num_chunks_(num_chunks), parallel_(parallel) {}
+  Truth(int num_chunks, const ParallelConfig& parallel) : num_chunks_(num_chunks), parallel_(parallel), serial_(static_cast<size_t>(num_chunks)) {}
 
   int num_chunks() const { return num_chunks_; }
   static uint64_t First(int chunk) { return Mix(77, static_cast<uint64_t>(chunk)); }
@@ -44,7 +44,7 @@ class Truth {
 
   /// What a serial run would have.
   uint64_t Serial(int chunk, int64_t step) {
-    auto& chain = serial_[chunk];
+    auto& chain = serial_[static_cast<size_t>(chunk)];
     if (chain.empty()) chain.push_back(First(chunk));
     while (static_cast<int64_t>(chain.size()) <= step) {
       chain.push_back(Next(chain.back(), static_cast<int64_t>(chain.size())));
@@ -176,7 +176,7 @@ class Truth {
  private:
   int num_chunks_;
   ParallelConfig parallel_;
-  std::map<int, std::vector<uint64_t>> serial_;
+  std::vector<std::vector<uint64_t>> serial_;
   std::map<uint64_t, std::optional<Placement>> placements_;
   std::map<uint64_t, World> worlds_;
   std::map<uint64_t, int> lives_;  // generation -> coordinator that published it

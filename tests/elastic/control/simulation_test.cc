@@ -110,7 +110,7 @@ TEST(Simulation, AThousandWorkers) {
     scenario.workers = 1000;
     scenario.spares = 8;
     scenario.nodes = 125;
-    scenario.num_chunks = 2048;
+    scenario.num_chunks = 1024;
     scenario.steps = 25;
     scenario.faults = 8;
     scenario.elastic.min_workers = 500;

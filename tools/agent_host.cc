@@ -155,12 +155,23 @@ void AgentHost::Depart() {
     const auto run = look_();
     const auto since = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
     const Departure decision = DecideDeparture(run, settings_.node, since);
-    if (decision == Departure::kLeave) return agent_->Stop(SIGKILL, milliseconds(0));
+    if (decision == Departure::kLeave) return Leave();
     // On SIGTERM workers ask the coordinator for a stop, and end when the run has.
     if (decision == Departure::kStopRun) return agent_->Stop(SIGTERM, kPatience);
     std::unique_lock lock(mutex_);
     if (Ended(lock, decision == Departure::kStay ? kPatience : kLookInterval)) return;
   }
+}
+
+// The coordinator makes a world without us, and says when our workers are not needed any more. Where it cannot, because
+// nobody else holds what they hold, it does not, and we go all the same.
+void AgentHost::Leave() {
+  link_.Send(LeaveMessage{stop_signal_});
+  {
+    std::unique_lock lock(mutex_);
+    if (Ended(lock, kLongNotice)) return;
+  }
+  agent_->Stop(SIGKILL, milliseconds(0));
 }
 
 Departure DecideDeparture(const absl::StatusOr<RunStatus>& run, const std::string& node, milliseconds since_signal) {

@@ -33,7 +33,7 @@ struct AgentSettings {
 /// What an agent does that was asked to stop some time ago.
 enum class Departure {
   kWait,     // looks again soon
-  kLeave,    // kills its workers and goes; the run goes on without them
+  kLeave,    // asks to be let go; the run goes on without its workers
   kStopRun,  // there is nobody to leave the run to: has the run stopped, and stays for its end
   kStay,     // the run is ending: stays for its end
 };
@@ -64,6 +64,7 @@ class AgentHost final : public ControlLinkHandler {
   std::vector<ChildCommand> Commands(const Config& config, const RunDirectory& directory) const;
   void OnExit(const WorkerExit& exit);
   void Depart();
+  void Leave();
   bool Ended(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds timeout);
 
   AgentSettings settings_;

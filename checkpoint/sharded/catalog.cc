@@ -58,9 +58,9 @@ absl::Status Judge(Storage& storage, const CheckpointName& name, const std::vect
     return absl::OkStatus();
   }
   HF_RETURN_IF_ERROR(manifest.status());
-  const std::vector<std::string> problems = FindSizeProblemsOfShards(*manifest, objects);
+  const std::vector<FileProblem> problems = FindSizeProblemsOfShards(*manifest, objects);
   if (!problems.empty()) {
-    rejected.reason = problems.front();
+    rejected.reason = problems.front().ToString();
     if (problems.size() > 1) absl::StrAppend(&rejected.reason, ", and ", problems.size() - 1, " more");
     catalog->rejected.push_back(std::move(rejected));
     return absl::OkStatus();

@@ -64,8 +64,8 @@ class FirstError {
 absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(Storage& storage, const CheckpointName& name) {
   HF_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(storage, name));
   HF_ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(name.ToString() + "/"));
-  const std::vector<std::string> problems = FindSizeProblemsOfShards(manifest, objects);
-  if (!problems.empty()) return absl::DataLossError(absl::StrCat(name.ToString(), ": ", problems.front()));
+  const std::vector<FileProblem> problems = FindSizeProblemsOfShards(manifest, objects);
+  if (!problems.empty()) return absl::DataLossError(absl::StrCat(name.ToString(), ": ", problems.front().ToString()));
   HF_ASSIGN_OR_RETURN(StoredChunks chunks, ReadIndexes(storage, manifest));
   std::unique_ptr<CheckpointReader> reader(
       new CheckpointReader(storage, std::move(manifest), std::move(chunks)));  // not make_unique: a private constructor

@@ -19,9 +19,9 @@ namespace holdfast {
 namespace {
 
 absl::Status CheckShards(const Manifest& manifest, const std::vector<StoredObject>& objects) {
-  const std::vector<std::string> problems = FindSizeProblemsOfShards(manifest, objects);
+  const std::vector<FileProblem> problems = FindSizeProblemsOfShards(manifest, objects);
   if (problems.empty()) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(manifest.name.ToString(), ": ", problems.front()));
+  return absl::DataLossError(absl::StrCat(manifest.name.ToString(), ": ", problems.front().ToString()));
 }
 
 bool Contains(const std::vector<StoredObject>& objects, const std::string& name) {

@@ -16,13 +16,13 @@ constexpr int kIndexThreads = 4;  // that wait for a storage far away
 using Sizes = absl::flat_hash_map<absl::string_view, uint64_t>;
 
 void CheckSize(const Manifest& manifest, const StoredFile& file, const Sizes& sizes,
-               std::vector<std::string>* problems) {
+               std::vector<FileProblem>* problems) {
   const std::string name = ObjectName(manifest.name, file.name);
   const auto found = sizes.find(name);
   if (found == sizes.end()) {
-    problems->push_back(absl::StrCat(file.name, " is missing"));
+    problems->push_back({file.name, "is missing"});
   } else if (found->second != file.size) {
-    problems->push_back(absl::StrCat(file.name, " has ", found->second, " bytes instead of ", file.size));
+    problems->push_back({file.name, absl::StrCat("has ", found->second, " bytes instead of ", file.size)});
   }
 }
 
@@ -63,10 +63,10 @@ absl::Status DamagedUnlessPassing(const absl::Status& status, const std::string&
   }
 }
 
-std::vector<std::string> FindSizeProblemsOfShards(const Manifest& manifest, absl::Span<const StoredObject> objects) {
+std::vector<FileProblem> FindSizeProblemsOfShards(const Manifest& manifest, absl::Span<const StoredObject> objects) {
   Sizes sizes;
   for (const StoredObject& object : objects) sizes.emplace(object.name, object.size);
-  std::vector<std::string> problems;
+  std::vector<FileProblem> problems;
   for (const StoredShard& shard : manifest.shards) {
     CheckSize(manifest, shard.data, sizes, &problems);
     CheckSize(manifest, shard.index, sizes, &problems);
@@ -74,8 +74,8 @@ std::vector<std::string> FindSizeProblemsOfShards(const Manifest& manifest, absl
   return problems;
 }
 
-std::vector<std::string> FindSizeProblems(const Manifest& manifest, absl::Span<const StoredObject> objects) {
-  std::vector<std::string> problems = FindSizeProblemsOfShards(manifest, objects);
+std::vector<FileProblem> FindSizeProblems(const Manifest& manifest, absl::Span<const StoredObject> objects) {
+  std::vector<FileProblem> problems = FindSizeProblemsOfShards(manifest, objects);
   Sizes sizes;
   for (const StoredObject& object : objects) sizes.emplace(object.name, object.size);
   CheckSize(manifest, manifest.model, sizes, &problems);

@@ -21,11 +21,17 @@ std::string ObjectName(const CheckpointName& checkpoint, const std::string& file
 /// else (no access, no connection, no handles) may pass and keeps its code.
 absl::Status DamagedUnlessPassing(const absl::Status& status, const std::string& what);
 
-/// What is wrong with the sizes of a checkpoint's files, one line each: missing, or of another size.
-std::vector<std::string> FindSizeProblems(const Manifest& manifest, absl::Span<const StoredObject> objects);
+struct FileProblem {
+  std::string file;  // in the checkpoint's directory
+  std::string what;  // "is missing"
+  std::string ToString() const { return file + " " + what; }
+};
 
-/// Those of `problems` that make the checkpoint useless: all but the model file's, which is for people only.
-std::vector<std::string> FindSizeProblemsOfShards(const Manifest& manifest, absl::Span<const StoredObject> objects);
+/// What is wrong with the sizes of a checkpoint's files.
+std::vector<FileProblem> FindSizeProblems(const Manifest& manifest, absl::Span<const StoredObject> objects);
+
+/// Those that make the checkpoint useless: all but the model file's, which is for people only.
+std::vector<FileProblem> FindSizeProblemsOfShards(const Manifest& manifest, absl::Span<const StoredObject> objects);
 
 /// The indexes of all shards, each with the digest and the number of chunks the manifest says, together covering every
 /// tensor. DataLoss, naming the file. Reads several at once.

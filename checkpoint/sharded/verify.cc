@@ -37,9 +37,9 @@ class Verifier {
 
   absl::StatusOr<std::vector<std::string>> Run() {
     HF_ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage_.List(manifest_.name.ToString() + "/"));
-    for (std::string& problem : FindSizeProblems(manifest_, objects)) {
-      broken_.insert(problem.substr(0, problem.find(' ')));
-      Report(absl::StrCat(manifest_.name.ToString(), "/", problem));
+    for (const FileProblem& problem : FindSizeProblems(manifest_, objects)) {
+      broken_.insert(problem.file);
+      Report(absl::StrCat(manifest_.name.ToString(), "/", problem.ToString()));
     }
     ThreadPool pool(std::max(options_.threads, 1));
     kernels::ParallelFor(pool, pool.num_threads(), [&](int64_t, int) { Work(); });

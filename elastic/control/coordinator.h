@@ -21,6 +21,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -170,6 +171,10 @@ class Coordinator {
   void Handle(Connection from, const JoinMessage& join);
   void Handle(Connection from, const AgentHelloMessage& hello);
   void Handle(Connection from, const WorkerExitMessage& exit);
+  void Handle(Connection from, const LeaveMessage& leave);
+  bool IsLeaving(const std::string& node) const { return leaving_.count(node) > 0; }
+  bool LeaversCanGo() const;
+  void SayGoodbye();
   bool MayJoin(Connection from, const JoinMessage& join);
   bool MakeRoom(Connection from, const JoinMessage& join);
   bool HasStaleClaim(const WorkerId& id, const StateClaim& claim) const;
@@ -242,7 +247,8 @@ class Coordinator {
   std::vector<CheckpointChoice> checkpoints_;                    // newest first
   std::optional<std::pair<int64_t, std::string>> save_failure_;  // the last: step, cause
   Instant save_begun_{0};
-  int64_t skipped_saves_ = 0;  // that were due while one was being written
+  std::map<std::string, int> leaving_;  // nodes that are to leave -> signal
+  int64_t skipped_saves_ = 0;           // that were due while one was being written
 
   uint64_t generation_;  // the last one used
   int64_t committed_ = 0;

@@ -139,6 +139,51 @@ void Coordinator::Handle(Connection from, const WorkerExitMessage& exit) {
   Advance();
 }
 
+void Coordinator::Handle(Connection from, const LeaveMessage& leave) {
+  const auto agent = roster_.agents().find(from);
+  if (ended_ || agent == roster_.agents().end()) return;
+  const std::string& node = agent->second.node;
+  if (!leaving_.emplace(node, leave.signal).second) return;
+  Report("node_leaving", {{"node", node}, {"host", agent->second.host}, {"step", committed_}});
+  Advance();
+}
+
+// After a commit: somebody in the world is to leave, and the others hold everything.
+bool Coordinator::LeaversCanGo() const {
+  const std::vector<Member>& members = open_->world.members;
+  std::vector<bool> stays;
+  stays.reserve(members.size());
+  for (const Member& member : members) stays.push_back(!IsLeaving(member.node));
+  const bool some = std::find(stays.begin(), stays.end(), false) != stays.end();
+  const bool all = std::find(stays.begin(), stays.end(), true) == stays.end();
+  return some && !all && !Ending() && HoldersOfLostState(open_->world, stays, options_.parallel).empty();
+}
+
+// After a commit in a world without them: nothing depends on those that leave any more.
+void Coordinator::SayGoodbye() {
+  for (auto it = leaving_.begin(); it != leaving_.end();) {
+    const std::string& node = it->first;
+    const std::vector<Member>& members = open_->world.members;
+    if (std::any_of(members.begin(), members.end(), [&](const Member& member) { return member.node == node; })) {
+      ++it;
+      continue;
+    }
+    const EndMessage end{128 + it->second, absl::StrCat("node ", node, " has left the run")};
+    std::vector<std::string> names;
+    for (const auto& [name, worker] : roster_.workers()) {
+      if (worker.member.node != node) continue;
+      Send(worker.connection, end);
+      names.push_back(name);
+    }
+    for (const std::string& name : names) roster_.Remove(name);
+    for (const auto& [connection, agent] : roster_.agents()) {
+      if (agent.node == node) Send(connection, end);
+    }
+    Report("node_left", {{"node", node}, {"step", committed_}});
+    it = leaving_.erase(it);
+  }
+}
+
 // Whatever is at work with this worker ends; the caller makes the next world.
 void Coordinator::Remove(const std::string& name, const std::string& cause, Leave how) {
   const JoinedWorker worker = *roster_.Find(name);

@@ -104,7 +104,12 @@ void Coordinator::CommitStep() {
     Send(worker.connection, CommitMessage{open_->world.generation, committed_, open_->microbatches, save});
   }
   open_->ballot = Ballot(committed_ + 1, open_->size());
-  if (WantsNewcomers()) CloseWorld("workers have joined", 0);
+  SayGoodbye();
+  if (LeaversCanGo()) {
+    CloseWorld(absl::StrCat("node ", leaving_.begin()->first, " leaves"), 0);
+  } else if (WantsNewcomers()) {
+    CloseWorld("workers have joined", 0);
+  }
 }
 
 void Coordinator::MeasureSpeeds() {

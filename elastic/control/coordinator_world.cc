@@ -79,7 +79,7 @@ WorldQuestion Coordinator::Question() const {
     question.candidates.push_back({.member = worker.member,
                                    .holds_state = worker.holds_state,
                                    .was_member = worker.was_member,
-                                   .quarantined = history_.Quarantined(name, now_),
+                                   .quarantined = history_.Quarantined(name, now_) || IsLeaving(worker.member.node),
                                    .arrival = worker.arrival});
   }
   return question;
@@ -228,7 +228,7 @@ bool Coordinator::WantsNewcomers() const {
   if (Ending() || !first_newcomer_.has_value() || now_ - *first_newcomer_ < kSettle) return false;
   if (open_->size() >= options_.elastic.most_workers()) return false;
   return std::any_of(roster_.workers().begin(), roster_.workers().end(), [&](const auto& entry) {
-    return entry.second.rank < 0 && !history_.Quarantined(entry.first, now_);
+    return entry.second.rank < 0 && !history_.Quarantined(entry.first, now_) && !IsLeaving(entry.second.member.node);
   });
 }
 

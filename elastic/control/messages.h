@@ -181,6 +181,12 @@ struct WorkerExitMessage {
   bool restarting = false;
 };
 
+/// The node of this agent is to leave (it got a signal). Its workers go on until a step is committed in a world without
+/// them; then an EndMessage tells them and the agent to go.
+struct LeaveMessage {
+  int signal = 0;
+};
+
 // --- coordinator to worker (and, for End, to agent) ------------------------------------------------------------------
 
 enum class Purpose : uint8_t {
@@ -224,7 +230,7 @@ struct EndMessage {
 
 using WorkerMessage = std::variant<JoinMessage, HeartbeatMessage, RendezvousMessage, RecoveredMessage, VoteMessage,
                                    FailureMessage, ValidationMessage, SavedMessage, FinishedMessage, StopRequestMessage,
-                                   AgentHelloMessage, WorkerExitMessage>;
+                                   AgentHelloMessage, WorkerExitMessage, LeaveMessage>;
 using CoordinatorMessage = std::variant<WorldMessage, PeersMessage, CommitMessage, RefusedMessage, EndMessage>;
 
 }  // namespace holdfast

@@ -253,6 +253,13 @@ absl::StatusOr<WorkerMessage> Read(const v1::WorkerExit& wire) {
   return check.Done<WorkerMessage>(std::move(message));
 }
 
+void Fill(const LeaveMessage& message, v1::ToCoordinator* wire) { wire->mutable_leave()->set_signal(message.signal); }
+
+absl::StatusOr<WorkerMessage> Read(const v1::Leave& wire) {
+  FieldCheck check("Leave");
+  return check.Done<WorkerMessage>(LeaveMessage{check.RangeInt(wire.signal(), 0, kMaxSignal, "signal")});
+}
+
 }  // namespace
 
 void ToWire(const WorkerMessage& message, v1::ToCoordinator* wire) {
@@ -285,6 +292,8 @@ absl::StatusOr<WorkerMessage> FromWire(const v1::ToCoordinator& wire) {
       return Read(wire.agent_hello());
     case v1::ToCoordinator::kWorkerExit:
       return Read(wire.worker_exit());
+    case v1::ToCoordinator::kLeave:
+      return Read(wire.leave());
     case v1::ToCoordinator::MESSAGE_NOT_SET:
       break;
   }

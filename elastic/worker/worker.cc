@@ -142,7 +142,7 @@ absl::StatusOr<RecoveredMessage> Worker::Recover(const WorldMessage& message, co
 
 absl::Status Worker::Load(const std::string& name, ShardedState& state, const std::stop_token& stop) {
   if (p_.checkpointer == nullptr) return absl::FailedPreconditionError("this worker has no access to checkpoints");
-  const absl::Status status = p_.checkpointer->Load(name, state, stop);
+  absl::Status status = p_.checkpointer->Load(name, state, stop);
   // Damaged, or gone, or of another model: an older one may do. A storage that cannot be reached says nothing about it.
   bad_checkpoint_ = absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsInvalidArgument(status);
   return status;
@@ -219,7 +219,7 @@ void Worker::Update(const UpdateTask& task) {
   if (task.save_for != 0) BeginSave(task.step, task.save_for);
 }
 
-void Worker::BeginSave(int64_t step, uint64_t generation) {
+void Worker::BeginSave(int64_t step, uint64_t generation) const {
   if (p_.checkpointer == nullptr) return;
   p_.checkpointer->Begin({step, generation}, rank_, world_size_,
                          p_.trainer->StartSnapshot(p_.checkpointer->staging_bytes()));

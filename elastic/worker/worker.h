@@ -53,7 +53,7 @@ class Worker {
   absl::StatusOr<VoteMessage> Prepare(const StepTask& task, const std::stop_token& stop);
   void Update(const UpdateTask& task);
   absl::Status End(const EndingTask& task, const std::stop_token& stop);
-  void BeginSave(int64_t step, uint64_t generation);
+  void BeginSave(int64_t step, uint64_t generation) const;
   absl::Status Validate(uint64_t generation, int64_t step, const std::stop_token& stop) const;
   void PointLoaderAt(const StepTask& task);
   bool IsDigestStep(int64_t step) const;

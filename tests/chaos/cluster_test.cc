@@ -105,6 +105,8 @@ TEST_F(ClusterTest, AnAgentThatIsStoppedLeaves) {
   cluster.agent("a").Signal(SIGTERM);
   EXPECT_EQ(cluster.agent("a").Wait(30).value_or(-1), 143) << cluster.Logs();
   ASSERT_TRUE(cluster.GoesOn(2));
+  EXPECT_EQ(Events(cluster.run(), "node_left").size(), 1u) << cluster.Logs();
+  EXPECT_EQ(Events(cluster.run(), "worker_lost").size(), 0u) << "a step had to be done again";
   cluster.StartAgent("c", 2);
   ASSERT_TRUE(cluster.GoesOn(4));
   cluster.StopAndCompare();

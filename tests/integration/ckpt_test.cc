@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -261,6 +262,19 @@ TEST_F(CkptTest, PruneKeepsWhatRetentionKeepsAndTheRunGoesOn) {
       RunHoldfast({"train", Path("run/config.yaml"), "--run-dir", Path("run"), "--set", "train.steps=7"});
   EXPECT_EQ(more.exit_code, 0) << more.output;
   EXPECT_THAT(more.output, HasSubstr("step-0000000006"));
+}
+
+TEST_F(CkptTest, PruneRefusesWhileARunIsTraining) {
+  Command run({"train", Shared("llama.yaml"), "--run-dir", Path("run"), "--set", "train.steps=1000000"});
+  ASSERT_TRUE(run.WaitForOutput("step      20/"));
+  const CommandResult pruned = Ckpt({"prune", Path("run")});
+  EXPECT_EQ(pruned.exit_code, 1);
+  EXPECT_THAT(pruned.output, HasSubstr("which is running"));
+  EXPECT_EQ(Ckpt({"prune", Path("run"), "--dry-run"}).exit_code, 0);
+  run.Signal(SIGTERM);
+  EXPECT_EQ(run.Wait().exit_code, 143);
+  EXPECT_EQ(Ckpt({"verify", Path("run")}).exit_code, 0);
+  EXPECT_EQ(Ckpt({"prune", Path("run")}).exit_code, 0);
 }
 
 TEST_F(CkptTest, TrainingFromAnImportIsTrainingFromTheModel) {

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/sharded/checkpoint_reader.h"
 #include "checkpoint/sharded/stored_files.h"
+#include "checkpoint/storage/fault_storage.h"
 #include "checkpoint/storage/memory_storage.h"
 #include "tests/checkpoint/sharded/flat_checkpoint.h"
 #include "tests/checkpoint/storage/test_directory.h"
@@ -111,50 +112,42 @@ TEST_F(CatalogTest, AnyByteOfTheNewestManifestAndTheOlderOneIsUsed) {
   }
 }
 
-// Passes everything on, but for reads of one object.
-class FailingStorage final : public Storage {
- public:
-  FailingStorage(Storage& storage, std::string name, absl::Status error)
-      : storage_(storage), name_(std::move(name)), error_(std::move(error)) {}
-  std::string Describe() const override { return storage_.Describe(); }
-  absl::StatusOr<std::vector<StoredObject>> List(absl::string_view prefix) override { return storage_.List(prefix); }
-  absl::StatusOr<uint64_t> Size(const std::string& name) override {
-    if (name == name_) return error_;
-    return storage_.Size(name);
-  }
-  absl::Status ReadAt(const std::string& name, uint64_t offset, absl::Span<std::byte> out) override {
-    return name == name_ ? error_ : storage_.ReadAt(name, offset, out);
-  }
-  absl::Status Create(const std::string& name, absl::string_view contents) override {
-    return storage_.Create(name, contents);
-  }
-  absl::StatusOr<std::unique_ptr<StagedFile>> Stage(const std::string& name, uint64_t bytes) override {
-    return storage_.Stage(name, bytes);
-  }
-  absl::Status Delete(const std::string& name) override { return storage_.Delete(name); }
-  absl::Status Sweep() override { return storage_.Sweep(); }
-
- private:
-  Storage& storage_;
-  std::string name_;
-  absl::Status error_;
-};
-
 TEST_F(CatalogTest, ManifestsThatCannotBeReadNowAreNoReasonToUseAnOlderOne) {
   ASSERT_NO_FATAL_FAILURE(Make({1, 1}));
   ASSERT_NO_FATAL_FAILURE(Make({2, 1}));
-  for (const absl::Status& error :
-       {absl::UnavailableError("x"), absl::PermissionDeniedError("x"), absl::ResourceExhaustedError("x")}) {
-    FailingStorage failing(*storage_, ObjectName({2, 1}, kManifestName), error);
-    const auto catalog = ScanCheckpoints(failing);
-    EXPECT_EQ(catalog.status().code(), error.code());
-    EXPECT_THAT(std::string(catalog.status().message()), HasSubstr("step-0000000002-g1"));
-    EXPECT_EQ(CheckpointReader::Open(failing, {2, 1}).status().code(), error.code());
+  for (const StorageOperation operation : {StorageOperation::kSize, StorageOperation::kReadAt}) {
+    for (const auto& [fault, code] : {std::pair(StorageFault::kIoError, absl::StatusCode::kUnavailable),
+                                      std::pair(StorageFault::kNoPermission, absl::StatusCode::kPermissionDenied),
+                                      std::pair(StorageFault::kNoSpace, absl::StatusCode::kResourceExhausted)}) {
+      FaultStorage failing(*storage_);
+      failing.Inject({.operation = operation, .fault = fault, .name = ObjectName({2, 1}, kManifestName)});
+      const auto catalog = ScanCheckpoints(failing);
+      EXPECT_EQ(catalog.status().code(), code);
+      EXPECT_THAT(std::string(catalog.status().message()), HasSubstr("step-0000000002-g1"));
+      EXPECT_EQ(CheckpointReader::Open(failing, {2, 1}).status().code(), code);
+    }
   }
-  FailingStorage deleted(*storage_, ObjectName({2, 1}, kManifestName), absl::NotFoundError("x"));
-  const auto catalog = ScanCheckpoints(deleted);
-  ASSERT_TRUE(catalog.ok());
+}
+
+// A listing that still shows a checkpoint which is then deleted.
+class DeletingStorage final : public FaultStorage {
+ public:
+  explicit DeletingStorage(Storage& storage) : FaultStorage(storage) {}
+  absl::StatusOr<std::vector<StoredObject>> List(absl::string_view prefix) override {
+    auto objects = FaultStorage::List(prefix);
+    if (prefix.empty()) EXPECT_TRUE(DeleteCheckpoint(*this, "step-0000000002-g1").ok());
+    return objects;
+  }
+};
+
+TEST_F(CatalogTest, WhatIsDeletedMeanwhileIsNeitherValidNorRejected) {
+  ASSERT_NO_FATAL_FAILURE(Make({1, 1}));
+  ASSERT_NO_FATAL_FAILURE(Make({2, 1}));
+  DeletingStorage deleting(*storage_);
+  const auto catalog = ScanCheckpoints(deleting);
+  ASSERT_TRUE(catalog.ok()) << catalog.status();
   EXPECT_THAT(NamesOf(*catalog), ElementsAre("step-0000000001-g1"));
+  EXPECT_TRUE(catalog->rejected.empty());
 }
 
 TEST_F(CatalogTest, DeletionTakesThatOneOnly) {

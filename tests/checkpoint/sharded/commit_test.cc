@@ -25,6 +25,7 @@
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/shard_writer.h"
 #include "checkpoint/sharded/stored_files.h"
+#include "checkpoint/storage/fault_storage.h"
 #include "checkpoint/storage/local_storage.h"
 #include "checkpoint/storage/memory_storage.h"
 #include "framework/base/status.h"
@@ -144,6 +145,33 @@ TEST_F(FenceTest, ManyAtOnceHaveOneOwner) {
   EXPECT_EQ(owners, 1);
 }
 
+// While we are about to create our first claim, somebody takes that number and somebody else the next, which removes
+// it: our creation succeeds although a higher claim is there.
+class RacingStorage final : public FaultStorage {
+ public:
+  explicit RacingStorage(Storage& storage) : FaultStorage(storage), storage_(storage) {}
+  absl::Status Create(const std::string& name, absl::string_view contents) override {
+    if (std::exchange(first_, false)) {
+      HF_RETURN_IF_ERROR(Fence::Claim(storage_, "second").status());
+      HF_RETURN_IF_ERROR(Fence::Claim(storage_, "third").status());
+    }
+    return storage_.Create(name, contents);
+  }
+
+ private:
+  Storage& storage_;
+  bool first_ = true;
+};
+
+TEST_F(FenceTest, ANumberThatIsFreeAgainIsNotTaken) {
+  RacingStorage racing(*storage_);
+  const auto fence = Fence::Claim(racing, "first");
+  ASSERT_TRUE(fence.ok()) << fence.status();
+  EXPECT_EQ((*fence)->epoch(), 3u);
+  EXPECT_TRUE((*fence)->Check().ok());
+  EXPECT_THAT(*storage_->List("fence-"), testing::SizeIs(1));
+}
+
 class CommitTest : public FenceTest {
  protected:
   const CheckpointName name_{.step = 40, .generation = 2};
@@ -226,25 +254,14 @@ TEST_F(CommitTest, DamageIsFoundBeforeTheManifest) {
   EXPECT_TRUE(CommitCheckpoint(*storage_, *fence, *manifest).ok());  // what failed before is no hindrance
 }
 
-// The manifest's creation replaces the fence in between: the second check must see it.
-class ReplacingStorage final : public Storage {
+// While the model file is written, somebody else claims: only the second look at the fence can see that.
+class ReplacingStorage final : public FaultStorage {
  public:
-  explicit ReplacingStorage(Storage& storage) : storage_(storage) {}
-  std::string Describe() const override { return storage_.Describe(); }
-  absl::StatusOr<std::vector<StoredObject>> List(absl::string_view prefix) override { return storage_.List(prefix); }
-  absl::StatusOr<uint64_t> Size(const std::string& name) override { return storage_.Size(name); }
-  absl::Status ReadAt(const std::string& name, uint64_t offset, absl::Span<std::byte> out) override {
-    return storage_.ReadAt(name, offset, out);
-  }
-  absl::Status Create(const std::string& name, absl::string_view contents) override {
-    return storage_.Create(name, contents);
-  }
+  explicit ReplacingStorage(Storage& storage) : FaultStorage(storage), storage_(storage) {}
   absl::StatusOr<std::unique_ptr<StagedFile>> Stage(const std::string& name, uint64_t bytes) override {
     HF_RETURN_IF_ERROR(Fence::Claim(storage_, "other").status());
     return storage_.Stage(name, bytes);
   }
-  absl::Status Delete(const std::string& name) override { return storage_.Delete(name); }
-  absl::Status Sweep() override { return storage_.Sweep(); }
 
  private:
   Storage& storage_;
@@ -259,6 +276,38 @@ TEST_F(CommitTest, WhoIsReplacedMeanwhileWritesNoManifest) {
   const absl::Status status = CommitCheckpoint(replacing, **fence, *manifest).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_TRUE(Scan().valid.empty());
+}
+
+// Whichever call fails, and however: there is no checkpoint, and trying again makes it.
+TEST_F(CommitTest, CanBeTriedAgainAfterAnyFault) {
+  for (const StorageOperation operation :
+       {StorageOperation::kList, StorageOperation::kSize, StorageOperation::kReadAt, StorageOperation::kStage,
+        StorageOperation::kCommit, StorageOperation::kCreate}) {
+    for (const StorageFault fault : {StorageFault::kNoSpace, StorageFault::kUnavailable, StorageFault::kLostAnswer}) {
+      for (int64_t skip = 0;; ++skip) {
+        SCOPED_TRACE(absl::StrCat(static_cast<int>(operation), " ", static_cast<int>(fault), " ", skip));
+        storage_ = MakeMemoryStorage(directory_.path());
+        const auto manifest = WriteShards(*storage_, name_);
+        ASSERT_TRUE(manifest.ok()) << manifest.status();
+        FaultStorage faulty(*storage_);
+        const auto fence = Fence::Claim(faulty, "me");
+        ASSERT_TRUE(fence.ok()) << fence.status();
+        faulty.Inject({.operation = operation, .fault = fault, .skip = skip, .count = 1});
+        const auto first = CommitCheckpoint(faulty, **fence, *manifest);
+        const bool manifest_made = operation == StorageOperation::kCreate && fault == StorageFault::kLostAnswer;
+        EXPECT_EQ(Scan().valid.empty(), !first.ok() && !manifest_made);
+        if (first.ok()) {
+          ASSERT_GT(skip, 0) << "no such call";
+          break;
+        }
+        const auto again = CommitCheckpoint(faulty, **fence, *manifest);
+        ASSERT_TRUE(again.ok()) << again.status();
+        const auto reader = CheckpointReader::Open(*storage_, name_);
+        ASSERT_TRUE(reader.ok()) << reader.status();
+        EXPECT_THAT(*(*reader)->Verify({}), IsEmpty());
+      }
+    }
+  }
 }
 
 TEST_F(CommitTest, LinksInPlaceOfFilesAreNotFollowed) {

@@ -360,6 +360,41 @@ TEST_F(CoordinatorTest, StopSavesInAWorldOfItsOwn) {
   EXPECT_EQ(Count("run_stopped"), 1);
 }
 
+// Workers 0 and 1 are on node n0, 2 on n1; connection 8 is an agent's.
+TEST_F(CoordinatorTest, ANodeLeavesBetweenTwoStepsAndIsLetGoWhenNothingDependsOnIt) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Event(MessageEvent{8, AgentHelloMessage{"n1", "h1", 1, 1}});
+  Commit({0, 1, 2});
+  Event(MessageEvent{8, LeaveMessage{15}});
+  EXPECT_EQ(WorldSize(), 3) << "the step in flight is finished first";
+  Commit({0, 1, 2});
+  EXPECT_EQ(Committed(), 2);
+  EXPECT_EQ(WorldSize(), 2);
+  EXPECT_EQ(worlds_[Connection(0)].committed_step, 2) << "no step is redone";
+  EXPECT_EQ(LastSent<EndMessage>(2), nullptr) << "until the others have done a step";
+  Commit({0, 1});
+  ASSERT_NE(LastSent<EndMessage>(2), nullptr);
+  EXPECT_EQ(LastSent<EndMessage>(2)->exit_code, 143);
+  EXPECT_NE(LastSent<EndMessage>(7), nullptr) << "its agent";
+  EXPECT_EQ(Count("node_left"), 1);
+  EXPECT_EQ(Count("worker_lost"), 0);
+  EXPECT_FALSE(ended_.has_value());
+}
+
+TEST_F(CoordinatorTest, ANodeThatAloneHoldsStateDoesNotLeave) {
+  CoordinatorOptions options = DefaultOptions();
+  options.parallel.mirrors = 0;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  Event(MessageEvent{8, AgentHelloMessage{"n1", "h1", 1, 1}});
+  Commit({0, 1, 2});
+  Event(MessageEvent{8, LeaveMessage{15}});
+  for (int i = 0; i < 3; ++i) Commit({0, 1, 2});
+  EXPECT_EQ(Committed(), 4);
+  EXPECT_EQ(worlds_[Connection(0)].world.generation, 1u) << "the run goes on undisturbed";
+}
+
 TEST_F(CoordinatorTest, StopBeforeThereIsStateEndsAtOnce) {
   Start();
   Join(0);

@@ -36,7 +36,8 @@ struct Chunks {
 
 class Truth {
  public:
-  Truth(int num_chunks, const ParallelConfig& parallel) : num_chunks_(num_chunks), parallel_(parallel), serial_(static_cast<size_t>(num_chunks)) {}
+  Truth(int num_chunks, const ParallelConfig& parallel)
+      : num_chunks_(num_chunks), parallel_(parallel), serial_(static_cast<size_t>(num_chunks)) {}
 
   int num_chunks() const { return num_chunks_; }
   static uint64_t First(int chunk) { return Mix(77, static_cast<uint64_t>(chunk)); }

@@ -42,8 +42,10 @@ class RandomMessages {
         return StopRequestMessage{static_cast<int>(Below(128))};
       case 10:
         return AgentHelloMessage{Bytes(256), Bytes(256), Count(), static_cast<int>(Below(65536))};
-      default:
+      case 11:
         return WorkerExitMessage{{Bytes(256), Word()}, Bytes(4096), Flip()};
+      default:
+        return LeaveMessage{static_cast<int>(Below(128))};
     }
   }
 
@@ -163,6 +165,7 @@ inline auto Fields(const FinishedMessage& m) { return std::tie(m.generation); }
 inline auto Fields(const StopRequestMessage& m) { return std::tie(m.signal); }
 inline auto Fields(const AgentHelloMessage& m) { return std::tie(m.node, m.host, m.pid, m.num_workers); }
 inline auto Fields(const WorkerExitMessage& m) { return std::tie(m.id, m.cause, m.restarting); }
+inline auto Fields(const LeaveMessage& m) { return std::tie(m.signal); }
 inline auto Fields(const WorldMessage& m) {
   return std::tie(m.world, m.source, m.committed_step, m.purpose, m.microbatches, m.checkpoint, m.save);
 }

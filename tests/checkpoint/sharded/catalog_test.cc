@@ -135,7 +135,9 @@ class DeletingStorage final : public FaultStorage {
   explicit DeletingStorage(Storage& storage) : FaultStorage(storage) {}
   absl::StatusOr<std::vector<StoredObject>> List(absl::string_view prefix) override {
     auto objects = FaultStorage::List(prefix);
-    if (prefix.empty()) EXPECT_TRUE(DeleteCheckpoint(*this, "step-0000000002-g1").ok());
+    if (prefix.empty()) {
+      EXPECT_TRUE(DeleteCheckpoint(*this, "step-0000000002-g1").ok());
+    }
     return objects;
   }
 };

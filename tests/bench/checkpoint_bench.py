@@ -22,6 +22,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -193,7 +194,9 @@ class Bench:
                 if name in only:
                     getattr(self, name + "_round")()
             print(f"round {number + 1} of {self.arguments.rounds}", file=sys.stderr)
-        width = max(map(len, self.results))
+
+    def print(self):
+        width = max(map(len, self.results), default=0)
         for key, values in self.results.items():
             digits = 0 if "MB/s" in key else 2 if "/" in key and "MB" not in key else 3
             print(f"{key:{width}}  {spread(values, '', digits)}")
@@ -211,9 +214,14 @@ def main():
     arguments = parser.parse_args()
     shutil.rmtree(arguments.directory, ignore_errors=True)
     os.makedirs(arguments.directory)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    bench = Bench(arguments)
     try:
-        Bench(arguments).run()
+        bench.run()
+    except KeyboardInterrupt:
+        print("stopped early", file=sys.stderr)
     finally:
+        bench.print()
         shutil.rmtree(arguments.directory, ignore_errors=True)
 
 

@@ -27,7 +27,7 @@ for argument in "$@"; do
   esac
 done
 
-summary=() failed=0
+summary=() failed=0 passed_tests=0 failed_tests=0 skipped_tests=0
 
 # build PRESET [TARGET...]
 build() {
@@ -37,14 +37,21 @@ build() {
   quietly "build/$preset.build.log" "${personality[@]}" cmake --build --preset "$preset" ${1:+--target "$@"}
 }
 
-# run_ctest PRESET CTEST_ARGUMENT...: shows ctest's output and keeps its last lines for the end.
+# count PATTERN FILE
+count() { grep -cE "$1" "$2" || true; }
+
+# run_ctest PRESET CTEST_ARGUMENT...: shows ctest's output and adds its tests to the counts and the summary.
 run_ctest() {
-  local preset=$1 log=build/$1.ctest.log status=0
+  local preset=$1 log=build/$1.ctest.log status=0 passed skipped failures
   shift
   "${personality[@]}" ctest --preset "$preset" -j "$JOBS" --no-tests=error "$@" 2>&1 | tee "$log" || status=$?
-  summary+=("$preset: $(grep -E 'tests passed|No tests were found' "$log" || echo "ctest failed, see $log")" )
-  summary+=("  built in ${build_seconds} s, tested in $((SECONDS - phase_start - build_seconds)) s")
+  passed=$(count '^ *[0-9]+/[0-9]+ Test .* Passed ' "$log")
+  skipped=$(count '^ *[0-9]+/[0-9]+ Test .*\*\*\*Skipped ' "$log")
+  failures=$(($(count '^ *[0-9]+/[0-9]+ Test ' "$log") - passed - skipped - $(count 'Not Run \(Disabled\)' "$log")))
   ((status == 0)) || failed=1
+  ((status == 0 || failures > 0)) || failures=1 # ctest itself failed
+  passed_tests=$((passed_tests + passed)) skipped_tests=$((skipped_tests + skipped)) failed_tests=$((failed_tests + failures))
+  summary+=("$preset: $passed passed, $failures failed, $skipped skipped; built in $build_seconds s, tested in $((SECONDS - phase_start - build_seconds)) s")
 }
 
 # phase PRESET [ROOM...]: builds and tests everything, or some rooms only. A build that fails ends the script.
@@ -86,9 +93,10 @@ if ((cuda == 1)) && has_cuda; then phase cuda kernels/cuda framework/comm/cuda; 
 
 if ((fuzz == 1)) && command -v clang++-14 >/dev/null; then
   echo "== fuzz"
-  if tests/fuzz/run.sh 10; then summary+=("fuzz: nothing found"); else summary+=("fuzz: FAILED") failed=1; fi
+  if tests/fuzz/run.sh 10; then summary+=("fuzz: nothing found"); else summary+=("fuzz: FAILED") failed=1 failed_tests=$((failed_tests + 1)); fi
 fi
 
 echo "== summary"
 printf '%s\n' "${summary[@]}"
+echo "$passed_tests passed, $failed_tests failed, $skipped_tests skipped"
 exit "$failed"

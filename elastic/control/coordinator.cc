@@ -20,6 +20,7 @@ std::vector<CoordinatorAction> Coordinator::OnEvent(Instant now, const Coordinat
   now_ = now;
   ForgiveOwnAbsence();
   std::visit([this](const auto& e) { On(e); }, event);
+  CommitSaves();
   std::vector<CoordinatorAction> actions;
   actions.swap(actions_);
   return actions;

@@ -62,6 +62,8 @@ struct CoordinatorOptions {
   CheckpointConfig checkpoint;
   int64_t microbatches = 1;  // of a step
   int64_t total_steps = 0;
+  bool validates = false;            // there is a validation set: after the last step, and
+  int64_t validate_every_steps = 0;  // after every n-th one; 0 = no others
   uint64_t config_digest = 0;
   // What an earlier coordinator of this run left on disk:
   uint64_t last_generation = 0;
@@ -124,8 +126,9 @@ struct RecordAction {
 struct CommitCheckpointAction {
   int64_t step = 0;
   uint64_t generation = 0;
-  std::vector<SavedMessage> shards;  // by rank
-  double stall_seconds = 0;          // of the slowest
+  std::vector<SavedMessage> shards;       // by rank
+  double stall_seconds = 0;               // of the slowest
+  std::optional<double> validation_loss;  // of the last validation up to this step
 };
 /// The run goes back to the state after `step`: what was recorded of later steps is to be cut off.
 struct RewindAction {
@@ -217,6 +220,8 @@ class Coordinator {
 
   // coordinator_checkpoint.cc: when one is begun, exists, is gone back to.
   void Handle(Connection from, const SavedMessage& saved);
+  void CommitSaves();
+  bool AwaitsValidation(int64_t step) const;
   bool MaySave();
   void BeginSave();
   bool MustSaveAtEnd() const;
@@ -263,7 +268,8 @@ class Coordinator {
   Instant last_publish_{0}, last_join_{0}, last_decision_{0};
   int64_t last_size_ = 0;
   std::optional<Instant> first_join_, first_claim_, missing_since_, first_newcomer_;
-  int64_t arrivals_ = 0, disputes_ = 0, last_validation_ = -1;
+  int64_t arrivals_ = 0, disputes_ = 0;
+  std::optional<std::pair<int64_t, double>> last_validation_;  // step, loss
   int stop_signal_ = 0;
   bool ended_ = false;
   EndMessage end_;

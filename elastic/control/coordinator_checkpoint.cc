@@ -32,6 +32,7 @@ bool Coordinator::MaySave() {
 
 void Coordinator::BeginSave() {
   saves_.Begin(committed_, open_->world, /*at_end=*/Ending());
+  if (last_validation_.has_value()) saves_.saves().back().validation_loss = last_validation_->second;
   save_begun_ = now_;
   schedule_.OnBegun(now_);
 }
@@ -55,14 +56,32 @@ void Coordinator::Handle(Connection from, const SavedMessage& saved) {
     SaveFailed(saved.step, cause);
     return;
   }
-  if (save->missing > 0) return;
-  save->committing = true;
-  CommitCheckpointAction commit{.step = save->step, .generation = save->world.generation, .shards = {}};
-  for (const auto& shard : save->shards) {
-    commit.shards.push_back(*shard);
-    commit.stall_seconds = std::max(commit.stall_seconds, shard->stall_seconds);
+}
+
+// Looked at after every event, as there is more than one that a checkpoint may have waited for.
+void Coordinator::CommitSaves() {
+  if (ended_) return;
+  for (PendingSaves::Save& save : saves_.saves()) {
+    if (save.missing > 0 || save.committing || AwaitsValidation(save.step)) continue;
+    save.committing = true;
+    CommitCheckpointAction commit;
+    commit.step = save.step;
+    commit.generation = save.world.generation;
+    commit.validation_loss = save.validation_loss;
+    for (const auto& shard : save.shards) {
+      commit.shards.push_back(*shard);
+      commit.stall_seconds = std::max(commit.stall_seconds, shard->stall_seconds);
+    }
+    actions_.emplace_back(std::move(commit));
   }
-  actions_.emplace_back(std::move(commit));
+}
+
+// "Best by validation loss" is about the state a checkpoint holds, so its own validation comes first if there is one.
+bool Coordinator::AwaitsValidation(int64_t step) const {
+  const int64_t every = options_.validate_every_steps;
+  const bool due = options_.validates && (step == options_.total_steps || (every > 0 && step % every == 0));
+  const bool done = last_validation_.has_value() && last_validation_->first >= step;
+  return due && !done && committed_ == step && stop_signal_ == 0;
 }
 
 void Coordinator::On(const CheckpointDoneEvent& done) {
@@ -127,7 +146,7 @@ void Coordinator::LoadFrom(const CheckpointChoice& choice) {
   source_ = {};
   claims_open_ = false;
   missing_since_.reset();
-  last_validation_ = std::min(last_validation_, choice.step);
+  if (last_validation_.has_value() && last_validation_->first > choice.step) last_validation_.reset();
   saves_.Clear();
   for (auto& [name, worker] : roster_.workers()) {
     worker.holds_state = false;

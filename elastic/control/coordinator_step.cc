@@ -197,8 +197,12 @@ void Coordinator::Handle(Connection from, const FailureMessage& failure) {
 }
 
 void Coordinator::Handle(Connection from, const ValidationMessage& validation) {
-  if (MemberOf(from, validation.generation) == nullptr || validation.step <= last_validation_) return;
-  last_validation_ = validation.step;
+  if (MemberOf(from, validation.generation) == nullptr) return;
+  if (last_validation_.has_value() && validation.step <= last_validation_->first) return;
+  last_validation_ = {validation.step, validation.loss};
+  for (PendingSaves::Save& save : saves_.saves()) {
+    if (save.step >= validation.step) save.validation_loss = validation.loss;
+  }
   Report("validation", {{"step", validation.step}, {"loss", validation.loss}});
 }
 

@@ -19,13 +19,14 @@ class PendingSaves {
     World world;                                      // whose members write it
     std::vector<std::optional<SavedMessage>> shards;  // by rank
     int missing = 0;
-    bool at_end = false;      // written by the ending of its world, and gone with it
-    bool committing = false;  // all shards are durable
+    bool at_end = false;                    // written by the ending of its world, and gone with it
+    bool committing = false;                // all shards are durable
+    std::optional<double> validation_loss = {};  // of the last validation up to its step
   };
 
   void Begin(int64_t step, const World& world, bool at_end);
   bool empty() const { return saves_.empty(); }
-  const std::vector<Save>& saves() const { return saves_; }
+  std::vector<Save>& saves() { return saves_; }
 
   /// A member's report. Returns the save it belongs to; null if there is none that waits for it.
   Save* OnSaved(const WorkerId& id, const SavedMessage& message);

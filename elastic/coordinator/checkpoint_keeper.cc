@@ -91,7 +91,7 @@ absl::StatusOr<std::unique_ptr<CheckpointKeeper>> CheckpointKeeper::Open(const C
   return keeper;
 }
 
-Manifest CheckpointKeeper::Describe(const CommitCheckpointAction& commit, std::optional<double> validation_loss) const {
+Manifest CheckpointKeeper::Describe(const CommitCheckpointAction& commit) const {
   Manifest manifest;
   manifest.name = {commit.step, commit.generation};
   manifest.config = PrintConfig(config_);
@@ -100,7 +100,7 @@ Manifest CheckpointKeeper::Describe(const CommitCheckpointAction& commit, std::o
   manifest.world_size = static_cast<int64_t>(commit.shards.size());
   manifest.sharding = ShardingText(config_.parallel);
   manifest.time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  manifest.validation_loss = validation_loss;
+  manifest.validation_loss = commit.validation_loss;
   manifest.tensors = tensors_;
   for (const SavedMessage& shard : commit.shards) {
     if (shard.chunks > 0) manifest.shards.push_back({ToStored(shard.data), ToStored(shard.index), shard.chunks});
@@ -108,9 +108,9 @@ Manifest CheckpointKeeper::Describe(const CommitCheckpointAction& commit, std::o
   return manifest;
 }
 
-void CheckpointKeeper::Commit(const CommitCheckpointAction& commit, std::optional<double> validation_loss,
+void CheckpointKeeper::Commit(const CommitCheckpointAction& commit,
                               std::function<void(const CheckpointDoneEvent&)> done) {
-  thread_.Post([this, commit, manifest = Describe(commit, validation_loss), done = std::move(done)] {
+  thread_.Post([this, commit, manifest = Describe(commit), done = std::move(done)] {
     CheckpointDoneEvent event;
     event.step = commit.step;
     event.generation = commit.generation;

@@ -33,8 +33,7 @@ class CheckpointKeeper {
   const Catalog& found() const { return found_; }
 
   /// Makes it exist, and deletes what need not be kept; then calls `done`, from a thread of its own.
-  void Commit(const CommitCheckpointAction& commit, std::optional<double> validation_loss,
-              std::function<void(const CheckpointDoneEvent&)> done);
+  void Commit(const CommitCheckpointAction& commit, std::function<void(const CheckpointDoneEvent&)> done);
   /// Waits for all that was begun.
   void Drain() { thread_.Drain(); }
 
@@ -43,7 +42,7 @@ class CheckpointKeeper {
                    std::vector<StoredTensor> tensors)
       : config_(config), directory_(directory), storage_(std::move(storage)), tensors_(std::move(tensors)) {}
 
-  Manifest Describe(const CommitCheckpointAction& commit, std::optional<double> validation_loss) const;
+  Manifest Describe(const CommitCheckpointAction& commit) const;
   absl::Status MakeExist(const Manifest& manifest, CheckpointDoneEvent* done);
   void Tidy(const CheckpointName& newest, CheckpointDoneEvent* done);
 

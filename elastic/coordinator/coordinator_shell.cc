@@ -29,6 +29,8 @@ CoordinatorOptions OptionsFor(const Config& config, const CoordinatorHistory& hi
           .checkpoint = checkpoint,
           .microbatches = config.batch.microbatches,
           .total_steps = config.train.steps,
+          .validates = !config.data.validation.empty(),
+          .validate_every_steps = config.train.validate_every_steps,
           .config_digest = ConfigDigest(config),
           .last_generation = history.generation,
           .recorded_step = history.recorded_step,
@@ -135,7 +137,7 @@ absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
   } else if (const auto* record = std::get_if<RecordAction>(&action)) {
     return recorder_->Record(*record);
   } else if (const auto* commit = std::get_if<CommitCheckpointAction>(&action)) {
-    keeper_->Commit(*commit, recorder_->validation_loss(), [this](const CheckpointDoneEvent& done) { Feed(done); });
+    keeper_->Commit(*commit, [this](const CheckpointDoneEvent& done) { Feed(done); });
   } else if (const auto* rewind = std::get_if<RewindAction>(&action)) {
     return recorder_->Rewind(rewind->step);
   } else if (const auto* report = std::get_if<ReportAction>(&action)) {

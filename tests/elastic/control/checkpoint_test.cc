@@ -73,6 +73,55 @@ TEST_F(CheckpointTest, OneIsWrittenAtATimeAndThoseSkippedAreCounted) {
   EXPECT_TRUE(ToldToSave(0));
 }
 
+TEST_F(CheckpointTest, HasTheValidationLossOfItsOwnStepOrTheLastBefore) {
+  CoordinatorOptions options = EverySteps(1);
+  options.validates = true;
+  options.validate_every_steps = 3;
+  StartThree(options);
+  const auto save = [&](int64_t step, std::optional<double> validated) {
+    Commit({0, 1, 2});
+    if (step == 5) Say(0, ValidationMessage{Generation(), 4, 0.25});
+    for (const int w : {0, 1, 2}) Saved(w, step);
+    if (validated.has_value()) {
+      EXPECT_EQ(commits_.size(), static_cast<size_t>(step) - 1) << "the validation of step " << step << " is missing";
+      Say(0, ValidationMessage{Generation(), step, *validated});
+    }
+    EXPECT_EQ(commits_.size(), static_cast<size_t>(step));
+    Done(step, {{"c", step}});
+    return commits_.back().validation_loss;
+  };
+  EXPECT_EQ(save(1, std::nullopt), std::nullopt);
+  EXPECT_EQ(save(2, std::nullopt), std::nullopt);
+  EXPECT_EQ(save(3, 0.5), 0.5);
+  EXPECT_EQ(save(4, std::nullopt), 0.5);
+  EXPECT_EQ(save(5, std::nullopt), 0.25);
+}
+
+TEST_F(CheckpointTest, ALaterValidationIsNotThatOfAnOlderState) {
+  CoordinatorOptions options = EverySteps(1);
+  options.validates = true;
+  options.validate_every_steps = 2;
+  StartThree(options);
+  Commit({0, 1, 2});
+  Commit({0, 1, 2});
+  Say(0, ValidationMessage{Generation(), 2, 0.5});
+  for (const int w : {0, 1, 2}) Saved(w, 1);
+  ASSERT_EQ(commits_.size(), 1u);
+  EXPECT_EQ(commits_[0].validation_loss, std::nullopt);
+}
+
+TEST_F(CheckpointTest, DoesNotWaitForAValidationThatWillNotBe) {
+  CoordinatorOptions options = EverySteps(1);
+  options.validates = true;
+  options.validate_every_steps = 1;
+  StartThree(options);
+  Commit({0, 1, 2});
+  for (const int w : {0, 1, 2}) Saved(w, 1);
+  EXPECT_THAT(commits_, IsEmpty());
+  Event(StopEvent{15});
+  EXPECT_EQ(commits_.size(), 1u);
+}
+
 TEST_F(CheckpointTest, IsGivenUpWithAWriterThatWasLostOrFailedAndTheRunGoesOn) {
   StartThree(EverySteps(2));
   for (int i = 0; i < 2; ++i) Commit({0, 1, 2});

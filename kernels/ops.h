@@ -148,7 +148,8 @@ class Ops {
   // --- optimizer and flat vectors --------------------------------------------------------------------------------
   virtual void AdamW(const AdamWArgs& args) = 0;
 
-  /// sums[i] = sum of squares of x[offsets[i] .. offsets[i + 1]), in fp64, for i in [0, num_chunks).
+  /// sums[i] = sum of squares of x[offsets[i] .. offsets[i + 1]), in fp64, for i in [0, num_chunks). `offsets` lies in
+  /// host memory and is read before the call returns.
   virtual void ChunkSumSquares(double* sums, const float* x, const int64_t* offsets, int64_t num_chunks) = 0;
 
   /// a[i] += b[i].

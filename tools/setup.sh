@@ -12,7 +12,7 @@ packages=(
   libabsl-dev libcli11-dev libcurl4-openssl-dev libdnnl-dev libgloo-dev libgrpc++-dev libhdf5-dev libhwy-dev
   libopenmpi-dev libpcre2-dev libprotobuf-dev libssl-dev libxxhash-dev libyaml-cpp-dev libzstd-dev nlohmann-json3-dev
   openmpi-bin protobuf-compiler protobuf-compiler-grpc
-  libbenchmark-dev libgmock-dev libgtest-dev
+  libbenchmark-dev libboost-context-dev libgmock-dev libgtest-dev
 )
 for argument in "$@"; do
   case $argument in

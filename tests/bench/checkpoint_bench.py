@@ -144,7 +144,7 @@ class Bench:
         for workers in (1, 2, 3):
             disk = self.dd(files, None)
             self.add("dd to /dev/null, MB/s", disk, size)
-            result = self.drive("load", out, workers, 1)
+            result = self.drive("load", out, workers, max(1, self.arguments.cores // workers))
             self.add(f"load by {workers}, MB/s", result["seconds"], result["raw_bytes"])
             self.add(f"load by {workers} / dd", disk / result["seconds"])
 
@@ -152,7 +152,7 @@ class Bench:
         out, result = self.save("zstd", "save with zstd, MB/s of values")
         self.add("zstd: stored / raw bytes", result["stored_bytes"] / result["raw_bytes"])
         self.add("zstd: MB/s of values per thread", result["compress_seconds"], result["raw_bytes"])
-        loaded = self.drive("load", out, self.arguments.workers, 1)
+        loaded = self.drive("load", out, self.arguments.workers, max(1, self.arguments.cores // self.arguments.workers))
         self.add("load with zstd, MB/s of values", loaded["seconds"], loaded["raw_bytes"])
 
     def torch(self, world, out, action):
@@ -207,6 +207,7 @@ def main():
     parser.add_argument("--source", required=True)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--directory", default=str(ROOT / "build" / "checkpoint_bench"))
     parser.add_argument("--driver", default=str(ROOT / "build" / "release" / "tests" / "checkpoint_io"))
     parser.add_argument("--torch", default=sys.executable)

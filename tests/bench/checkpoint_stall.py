@@ -37,7 +37,7 @@ def run(arguments, directory, name, settings):
     command = [arguments.binary, "train", ROOT / "configs/gpt2_124m.yaml", "--workers", "2", "--run-dir", out]
     settings = [f"data.train=[{directory}/train.bin]", "data.validation=[]", "data.tokenizer=bytes",
                 f"batch.sequence_length={arguments.sequence}", "batch.microbatch_size=1", "batch.microbatches=2",
-                f"train.steps={arguments.steps}", "train.threads=1", "parallel.mirrors=0", "log.digest_every_steps=0",
+                f"train.steps={arguments.steps}", "train.threads=1", "train.validate_every_steps=0", "schedule.warmup_steps=1", "parallel.mirrors=0", "log.digest_every_steps=0",
                 "log.sample_bytes=0", "checkpoint.keep_last=1", *settings]
     for setting in settings:
         command += ["--set", setting]

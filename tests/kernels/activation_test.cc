@@ -91,13 +91,13 @@ TEST(Activations, KeepNaN) {
 
 TEST(Activations, SameBitsForAnyThreadCount) {
   const uint64_t seed = NewSeed();
-  ExpectSameBitsForAnyThreadCount([&](Ops& ops) {
+  ExpectSameBitsForAnyThreadCount([&](TestOps& ops) {
     Rng rng(seed);
     TestMatrix gate_up(DType::kBF16, 200, 1000), d_out(DType::kBF16, 200, 500), d_gate_up(DType::kBF16, 200, 1000);
     gate_up.Fill(rng);
     d_out.Fill(rng);
-    ops.SwigluBackward(d_gate_up.view(), d_out.view(), gate_up.view());
-    ops.GeluBackward(d_gate_up.view(), d_gate_up.view(), gate_up.view());
+    ops->SwigluBackward(d_gate_up.view(), d_out.view(), gate_up.view());
+    ops->GeluBackward(d_gate_up.view(), d_gate_up.view(), gate_up.view());
     return d_gate_up.Values();
   });
 }

@@ -96,12 +96,12 @@ TEST(AdamW, WithoutABf16Copy) {
 
 TEST(AdamW, SameBitsForAnyThreadCount) {
   const uint64_t seed = NewSeed();
-  ExpectSameBitsForAnyThreadCount([&](Ops& ops) {
+  ExpectSameBitsForAnyThreadCount([&](TestOps& ops) {
     Rng rng(seed);
     Tensors t(300001);
     t.weight = RandomVector(rng, 300001);
     t.grad = RandomVector(rng, 300001);
-    ops.AdamW(t.Args());
+    ops->AdamW(t.Args());
     return t.weight;
   });
 }

@@ -68,11 +68,11 @@ TEST(ApplyDropout, KeepsTheRightShare) {
 
 TEST(ApplyDropout, SameBitsForAnyThreadCount) {
   const uint64_t seed = NewSeed();
-  ExpectSameBitsForAnyThreadCount([&](Ops& ops) {
+  ExpectSameBitsForAnyThreadCount([&](TestOps& ops) {
     Rng rng(seed);
     TestMatrix x(DType::kBF16, 301, 333);
     x.Fill(rng);
-    ops.ApplyDropout(x.view(), x.view(), {.rate = 0.1f, .key = RandomTestKey(rng)});
+    ops->ApplyDropout(x.view(), x.view(), {.rate = 0.1f, .key = RandomTestKey(rng)});
     return x.Values();
   });
 }

@@ -103,7 +103,7 @@ TEST(Embedding, BackwardAddsToBothTables) {
 
 TEST(Embedding, BackwardHasTheSameBitsForAnyThreadCount) {
   const uint64_t seed = NewSeed();
-  ExpectSameBitsForAnyThreadCount([&](Ops& ops) {
+  ExpectSameBitsForAnyThreadCount([&](TestOps& ops) {
     Rng rng(seed);
     TestMatrix d_table(DType::kF32, kVocabulary, 777), d_out(DType::kBF16, 200 * kSequence, 777);
     TestMatrix d_position(DType::kF32, kSequence, 777);
@@ -112,7 +112,7 @@ TEST(Embedding, BackwardHasTheSameBitsForAnyThreadCount) {
     d_out.Fill(rng);
     const auto tokens = RandomTokens(rng, 200 * kSequence);
     const Dropout dropout = {0.1f, RandomTestKey(rng)};
-    ops.EmbeddingBackward(d_table.view(), d_position.view(), tokens.data(), d_out.view(), kSequence, dropout);
+    ops->EmbeddingBackward(d_table.view(), d_position.view(), tokens.data(), d_out.view(), kSequence, dropout);
     auto values = d_table.Values();
     const auto position = d_position.Values();
     values.insert(values.end(), position.begin(), position.end());

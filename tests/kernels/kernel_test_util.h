@@ -22,7 +22,6 @@
 #include <string>
 #include <vector>
 
-#include "framework/base/thread_pool.h"
 #include "kernels/ops.h"
 #include "kernels/philox.h"
 
@@ -197,26 +196,45 @@ inline RandomKey RandomTestKey(Rng& rng) {
   return {rng(), static_cast<uint32_t>(rng()), static_cast<uint32_t>(rng()), static_cast<uint32_t>(rng() & 0xffff)};
 }
 
-/// CPU operations together with the threads they run on.
+/// Whose operations a test program tests: each links one implementation of MakeTestDevice.
+class TestDevice {
+ public:
+  virtual ~TestDevice() = default;
+  virtual Ops& ops() = 0;
+  virtual void Synchronize() = 0;
+};
+std::unique_ptr<TestDevice> MakeTestDevice(int num_threads);
+
+/// Operations on memory that the test can read and write; what a call does is done when its statement ends.
 class TestOps {
  public:
-  explicit TestOps(int num_threads) : pool_(num_threads), ops_(MakeCpuOps(pool_)) {}
-  Ops* operator->() { return ops_.get(); }
-  Ops& operator*() { return *ops_; }
+  class Call {
+   public:
+    explicit Call(TestDevice& device) : device_(device) {}
+    ~Call() { device_.Synchronize(); }
+    Call(const Call&) = delete;
+    Ops* operator->() { return &device_.ops(); }
+
+   private:
+    TestDevice& device_;
+  };
+
+  explicit TestOps(int num_threads) : TestOps(MakeTestDevice(num_threads)) {}
+  explicit TestOps(std::unique_ptr<TestDevice> device) : device_(std::move(device)) {}
+  Call operator->() { return Call(*device_); }
 
  private:
-  ThreadPool pool_;
-  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<TestDevice> device_;
 };
 
 /// Runs `call`, which returns its outputs as bytes, with every number of threads and expects the same bits.
 template <typename Call>
 void ExpectSameBitsForAnyThreadCount(Call&& call) {
   TestOps one(1);
-  const auto expected = call(*one);
+  const auto expected = call(one);
   for (int threads : kThreadCounts) {
     TestOps ops(threads);
-    const auto actual = call(*ops);
+    const auto actual = call(ops);
     ASSERT_EQ(actual.size(), expected.size());
     EXPECT_EQ(std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(actual[0])), 0)
         << "bits differ with " << threads << " threads";

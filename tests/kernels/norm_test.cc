@@ -227,7 +227,7 @@ TEST(NormBackward, MatchesReference) {
 TEST(Norm, SameBitsForAnyThreadCount) {
   const uint64_t seed = NewSeed();
   for (NormKind kind : {NormKind::kLayerNorm, NormKind::kRmsNorm}) {
-    ExpectSameBitsForAnyThreadCount([&](Ops& ops) {
+    ExpectSameBitsForAnyThreadCount([&](TestOps& ops) {
       Rng rng(seed);
       constexpr int64_t kRows = 1333, kCols = 200;
       const Weights weights(rng, kind, kCols);
@@ -236,9 +236,9 @@ TEST(Norm, SameBitsForAnyThreadCount) {
       branch.Fill(rng);
       std::vector<float> mean(kRows), rstd(kRows), all(2 * kCols);
       const NormStats stats = {mean.data(), rstd.data()};
-      ops.NormForward(out.view(), x.view(), stats, x.view(), branch.view(), weights.params(), {0.1f, {.seed = 5}});
+      ops->NormForward(out.view(), x.view(), stats, x.view(), branch.view(), weights.params(), {0.1f, {.seed = 5}});
       float* d_bias = kind == NormKind::kLayerNorm ? all.data() + kCols : nullptr;
-      ops.NormBackward(branch.view(), all.data(), d_bias, {}, out.view(), x.view(), stats, weights.params());
+      ops->NormBackward(branch.view(), all.data(), d_bias, {}, out.view(), x.view(), stats, weights.params());
       for (const TestMatrix* m : {&out, &x, &branch}) {
         const auto values = m->Values();
         all.insert(all.end(), values.begin(), values.end());

@@ -40,9 +40,9 @@ TEST(Philox, EveryPartOfTheKeyMatters) {
   }
 }
 
-std::vector<float> Fill(Ops& ops, int64_t n, int64_t first, float stddev, const RandomKey& key) {
+std::vector<float> Fill(TestOps& ops, int64_t n, int64_t first, float stddev, const RandomKey& key) {
   std::vector<float> out(static_cast<size_t>(n) + 1, -77.0f);
-  ops.FillNormal(out.data(), n, first, stddev, key);
+  ops->FillNormal(out.data(), n, first, stddev, key);
   EXPECT_EQ(out.back(), -77.0f) << "wrote beyond the end";
   out.pop_back();
   return out;
@@ -62,7 +62,7 @@ TEST(FillNormal, MatchesBoxMullerInDoublePrecision) {
   TestOps ops(1);
   const int64_t firsts[] = {0, 3, (1ll << 34) - 50};  // the last crosses a carry into the counter's second word
   for (int64_t first : firsts) {
-    const auto values = Fill(*ops, 20001, first, 0.5f, key);
+    const auto values = Fill(ops, 20001, first, 0.5f, key);
     std::vector<double> expected;
     for (int64_t i = 0; i < 20001; ++i) expected.push_back(0.5 * BoxMullerReference(key, first + i));
     EXPECT_LE(MaxError(values, expected), 2e-6) << first;
@@ -74,10 +74,10 @@ TEST(FillNormal, PiecesEqualTheWhole) {
   const RandomKey key = RandomTestKey(rng);
   TestOps ops(2);
   const int64_t n = 200000;  // several tasks
-  const auto whole = Fill(*ops, n, 0, 0.02f, key);
+  const auto whole = Fill(ops, n, 0, 0.02f, key);
   for (int64_t first = 0; first < n;) {
     const int64_t count = std::min<int64_t>(n - first, static_cast<int64_t>(rng() % 5000) + 1);
-    const auto piece = Fill(*ops, count, first, 0.02f, key);
+    const auto piece = Fill(ops, count, first, 0.02f, key);
     ASSERT_TRUE(std::equal(piece.begin(), piece.end(), whole.begin() + first)) << first << " + " << count;
     first += count;
   }
@@ -87,7 +87,7 @@ TEST(FillNormal, MomentsAreNormal) {
   Rng rng(NewSeed());
   TestOps ops(1);
   const int64_t n = 1 << 22;
-  const auto values = Fill(*ops, n, 0, 3.0f, RandomTestKey(rng));
+  const auto values = Fill(ops, n, 0, 3.0f, RandomTestKey(rng));
   double sum = 0, sum2 = 0, sum3 = 0, sum4 = 0, neighbours = 0;
   for (size_t i = 0; i < values.size(); ++i) {
     const double z = values[i] / 3.0;
@@ -103,7 +103,7 @@ TEST(FillNormal, MomentsAreNormal) {
 }
 
 TEST(FillNormal, SameBitsForAnyThreadCount) {
-  ExpectSameBitsForAnyThreadCount([](Ops& ops) { return Fill(ops, 300001, 5, 1.0f, {.seed = 9}); });
+  ExpectSameBitsForAnyThreadCount([](TestOps& ops) { return Fill(ops, 300001, 5, 1.0f, {.seed = 9}); });
 }
 
 }  // namespace

@@ -69,12 +69,12 @@ TEST(Rope, InverseUndoesIt) {
 
 TEST(Rope, SameBitsForAnyThreadCount) {
   const uint64_t seed = NewSeed();
-  ExpectSameBitsForAnyThreadCount([&](Ops& ops) {
+  ExpectSameBitsForAnyThreadCount([&](TestOps& ops) {
     Rng rng(seed);
     TestMatrix x(DType::kBF16, 256, 8 * 64);
     x.Fill(rng);
     const auto table = CosSin(128, 64);
-    ops.Rope(x.view(), table.data(), 8, 64, 128, false);
+    ops->Rope(x.view(), table.data(), 8, 64, 128, false);
     return x.Values();
   });
 }

@@ -120,13 +120,13 @@ TEST(SoftmaxCrossEntropy, WithoutASoftmaxIsNaN) {
 
 TEST(SoftmaxCrossEntropy, SameBitsForAnyThreadCount) {
   const uint64_t seed = NewSeed();
-  ExpectSameBitsForAnyThreadCount([&](Ops& ops) {
+  ExpectSameBitsForAnyThreadCount([&](TestOps& ops) {
     Rng rng(seed);
     TestMatrix logits(DType::kF32, 67, 3001);
     logits.Fill(rng, 5.0f);
     const auto targets = Targets(rng, 67, 3001);
     std::vector<float> losses(67);
-    ops.SoftmaxCrossEntropy(losses.data(), logits.view(), logits.view(), targets.data(), 1.0f / 64);
+    ops->SoftmaxCrossEntropy(losses.data(), logits.view(), logits.view(), targets.data(), 1.0f / 64);
     auto values = logits.Values();
     values.insert(values.end(), losses.begin(), losses.end());
     return values;

@@ -106,15 +106,15 @@ TEST(ColumnSum, MatchesReference) {
 
 TEST(Vector, SumsHaveTheSameBitsForAnyThreadCount) {
   const uint64_t seed = NewSeed();
-  ExpectSameBitsForAnyThreadCount([&](Ops& ops) {
+  ExpectSameBitsForAnyThreadCount([&](TestOps& ops) {
     Rng rng(seed);
     TestMatrix in(DType::kF32, 2000, 300);
     in.Fill(rng);
     std::vector<float> columns(300);
-    ops.ColumnSum(columns.data(), in.view());
+    ops->ColumnSum(columns.data(), in.view());
     const int64_t offsets[] = {0, 100, 5000, 600000};
     std::vector<double> sums(3);
-    ops.ChunkSumSquares(sums.data(), static_cast<const float*>(in.view().data), offsets, 3);
+    ops->ChunkSumSquares(sums.data(), static_cast<const float*>(in.view().data), offsets, 3);
     sums.insert(sums.end(), columns.begin(), columns.end());
     return sums;
   });

@@ -1,0 +1,51 @@
+#pragma once
+// The Ops of a CUDA device; one file for each family of operations.
+
+#include <memory>
+
+#include "kernels/cuda/cuda_queue.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/ops.h"
+
+namespace holdfast::kernels {
+
+class CudaOps final : public Ops {
+ public:
+  explicit CudaOps(CudaQueue& queue) : queue_(queue), gemm_(MakeCudaGemm(queue)) {}
+
+  void Gemm(const GemmArgs& args) override { gemm_->Run(args); }
+  void ColumnSum(float* out, ConstMatrix in) override;
+  void EmbeddingForward(Matrix out, const int32_t* tokens, ConstMatrix token_table, ConstMatrix position_table,
+                        int64_t sequence, const Dropout& dropout) override;
+  void EmbeddingBackward(Matrix d_token_table, Matrix d_position_table, const int32_t* tokens, ConstMatrix d_out,
+                         int64_t sequence, const Dropout& dropout) override;
+  void NormForward(Matrix out, Matrix residual_out, const NormStats& stats, ConstMatrix residual, ConstMatrix branch,
+                   const NormParams& params, const Dropout& dropout) override;
+  void NormBackward(Matrix d_input, float* d_weight, float* d_bias, ConstMatrix d_residual, ConstMatrix d_out,
+                    ConstMatrix input, const NormStats& stats, const NormParams& params) override;
+  void ApplyDropout(Matrix out, ConstMatrix in, const Dropout& dropout) override;
+  void Rope(Matrix x, const float* cos_sin, int64_t num_heads, int64_t head_dim, int64_t sequence,
+            bool inverse) override;
+  void AttentionForward(Matrix out, float* lse, ConstMatrix qkv, const AttentionShape& shape) override;
+  void AttentionBackward(Matrix d_qkv, ConstMatrix d_out, ConstMatrix out, const float* lse, ConstMatrix qkv,
+                         const AttentionShape& shape) override;
+  void GeluBackward(Matrix d_in, ConstMatrix d_out, ConstMatrix in) override;
+  void SwigluForward(Matrix out, ConstMatrix gate_up) override;
+  void SwigluBackward(Matrix d_gate_up, ConstMatrix d_out, ConstMatrix gate_up) override;
+  void SoftmaxCrossEntropy(float* losses, Matrix d_logits, ConstMatrix logits, const int32_t* targets,
+                           float grad_scale) override;
+  void AdamW(const AdamWArgs& args) override;
+  void ChunkSumSquares(double* sums, const float* x, const int64_t* offsets, int64_t num_chunks) override;
+  void Add(float* a, const float* b, int64_t n) override;
+  void Zero(void* data, size_t bytes) override;
+  void Copy(void* out, const void* in, size_t bytes) override;
+  void CastToBf16(uint16_t* out, const float* in, int64_t n) override;
+  void CastToF32(float* out, const uint16_t* in, int64_t n) override;
+  void FillNormal(float* out, int64_t n, int64_t first, float stddev, const RandomKey& key) override;
+
+ private:
+  CudaQueue& queue_;
+  std::unique_ptr<CudaGemm> gemm_;
+};
+
+}  // namespace holdfast::kernels

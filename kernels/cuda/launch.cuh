@@ -1,0 +1,47 @@
+#pragma once
+// Starting a kernel.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "kernels/cuda/cuda_queue.h"
+
+namespace holdfast::kernels {
+
+inline constexpr unsigned kMostBlocksX = 0x7fffffff;
+
+struct Grid {
+  dim3 blocks;
+  unsigned threads = 256;  // of a block, in x
+  size_t shared_bytes = 0;
+};
+
+/// Blocks of `per_block` that hold `n`; 0 if there is nothing to do.
+inline unsigned Blocks(int64_t n, int64_t per_block) { return static_cast<unsigned>((n + per_block - 1) / per_block); }
+
+/// Queues `kernel`; an empty grid is nothing to do. `operation` names it should it fail.
+template <typename... Expected, typename... Actual>
+void Launch(CudaQueue& queue, const char* operation, const Grid& grid, void (*kernel)(Expected...),
+            Actual&&... arguments) {
+  if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return;
+  constexpr size_t kSharedWithoutAsking = 48 << 10;
+  cudaError_t error = cudaSuccess;
+  if (grid.shared_bytes > kSharedWithoutAsking) {
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(grid.shared_bytes));
+  }
+  if (error == cudaSuccess) {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid.blocks;
+    config.blockDim = dim3(grid.threads);
+    config.dynamicSmemBytes = grid.shared_bytes;
+    config.stream = queue.stream();
+    error = cudaLaunchKernelEx(&config, kernel, std::forward<Actual>(arguments)...);
+  }
+  if (error != cudaSuccess) queue.Fail(operation, cudaGetErrorString(error));
+}
+
+}  // namespace holdfast::kernels

@@ -1,0 +1,149 @@
+#pragma once
+// Takes the place of the CUDA toolkit's header of this name when kernels/cuda is compiled as plain C++: device code
+// runs on the host, one block after the other, each thread of a block a fiber. Barriers and exchanges between the lanes
+// of a warp mean what they mean on a GPU; between them, threads run in changing orders, so that a forgotten barrier
+// shows. A barrier that not all of its threads reach ends the process with a message.
+//
+// Only what kernels/cuda uses is here. What it cannot show: races within one warp between two exchanges that happen in
+// lockstep on a GPU, memory ordering between blocks, and speed.
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "tests/kernels/emulation/emulator.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static
+#define __constant__ static
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __restrict__
+
+struct float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct uint2 {
+  uint32_t x, y;
+};
+struct alignas(16) uint4 {
+  uint32_t x, y, z, w;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
+inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
+
+struct dim3 {
+  dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}  // NOLINT: as the toolkit's
+  unsigned x, y, z;
+};
+
+using cudaStream_t = void*;
+struct cudaLaunchConfig_t {
+  dim3 gridDim;  // NOLINT: the toolkit's name
+  dim3 blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  void* attrs;
+  unsigned numAttrs;
+
+  holdfast::emulation::Size grid() const { return {gridDim.x, gridDim.y, gridDim.z}; }
+  holdfast::emulation::Size block() const { return {blockDim.x, blockDim.y, blockDim.z}; }
+};
+
+constexpr int warpSize = 32;
+
+inline void __syncthreads() { holdfast::emulation::BlockBarrier(); }
+inline void __syncwarp(unsigned mask = 0xffffffffu) { holdfast::emulation::WarpBarrier(mask); }
+
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int source, int width = 32) {
+  return holdfast::emulation::Exchange(mask, value, [&](int lane) { return (lane & -width) | (source & (width - 1)); });
+}
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int lane_mask, int width = 32) {
+  return holdfast::emulation::Exchange(mask, value, [&](int lane) {
+    const int from = lane ^ lane_mask;
+    return (from & -width) > (lane & -width) ? lane : from;
+  });
+}
+template <typename T>
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+  return holdfast::emulation::Exchange(mask, value, [&](int lane) {
+    const int from = lane + static_cast<int>(delta);
+    return (from & -width) == (lane & -width) ? from : lane;
+  });
+}
+template <typename T>
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
+  return holdfast::emulation::Exchange(mask, value, [&](int lane) {
+    const int from = lane - static_cast<int>(delta);
+    return from >= (lane & -width) ? from : lane;
+  });
+}
+
+inline int atomicAdd(int* at, int value) { return std::exchange(*at, *at + value); }
+inline unsigned atomicAdd(unsigned* at, unsigned value) { return std::exchange(*at, *at + value); }
+inline int atomicCAS(int* at, int expected, int value) {
+  const int old = *at;
+  if (old == expected) *at = value;
+  return old;
+}
+inline void __threadfence() {}
+
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fdividef(float a, float b) { return a / b; }
+inline float __expf(float x) { return std::exp(x); }
+inline float __logf(float x) { return std::log(x); }
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>((uint64_t{a} * b) >> 32); }
+inline uint32_t __float_as_uint(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  return bits;
+}
+inline float __uint_as_float(uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+template <typename T>
+T __ldg(const T* at) {
+  return *at;
+}
+
+// --- the runtime's calls ---------------------------------------------------------------------------------------------
+enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
+enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+
+inline const char* cudaGetErrorString(cudaError_t) { return "emulated"; }
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t) {
+  std::memset(data, value, bytes);
+  return cudaSuccess;
+}
+template <typename Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int) {
+  return cudaSuccess;
+}
+template <typename... Expected, typename... Actual>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Expected...), Actual&&... arguments) {
+  const std::tuple<Expected...> values(std::forward<Actual>(arguments)...);
+  holdfast::emulation::Launch(config->grid(), config->block(), config->dynamicSmemBytes,
+                              [&] { std::apply(kernel, values); });
+  return cudaSuccess;
+}

@@ -1,0 +1,203 @@
+#include "tests/kernels/emulation/emulator.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/context/fiber.hpp>
+#include <boost/context/pooled_fixedsize_stack.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <random>
+#include <vector>
+
+thread_local holdfast::emulation::Size threadIdx, blockIdx, blockDim, gridDim;
+
+namespace holdfast::emulation {
+namespace {
+
+namespace context = boost::context;
+
+constexpr int kLanes = 32;
+constexpr size_t kStackBytes = 64 << 10;
+constexpr size_t kMostShared = 228 << 10;
+constexpr uint32_t kNaN = 0x7fa7a7a7;
+
+enum class Wait : uint8_t { kNothing, kBlock, kWarp, kDone };
+
+struct Copy {
+  void* to;
+  const void* from;
+  size_t bytes;
+};
+
+struct Thread {
+  Size index;
+  context::fiber fiber, back;
+  Wait wait = Wait::kNothing;
+  uint32_t mask = 0;  // of the warp barrier it waits at
+  alignas(16) std::array<std::byte, kMostExchanged> slot;
+  std::vector<Copy> copies;  // not in a group yet
+  std::deque<std::vector<Copy>> groups;
+};
+
+// Shared by all launches.
+context::pooled_fixedsize_stack& Stacks() {
+  thread_local context::pooled_fixedsize_stack stacks(kStackBytes);
+  return stacks;
+}
+
+[[noreturn]] void Die(const char* why) {
+  std::fprintf(stderr, "CUDA emulation: %s\n", why);
+  std::abort();
+}
+
+class Block {
+ public:
+  Block(const Size& size, const std::function<void()>& body) : threads_(size.count()), body_(body) {
+    for (unsigned i = 0; i < size.count(); ++i) {
+      threads_[i].index = {i % size.x, i / size.x % size.y, i / (size.x * size.y)};
+    }
+  }
+
+  void Run(std::mt19937& random) {
+    for (Thread& thread : threads_) Start(thread);
+    std::vector<size_t> order(threads_.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    while (true) {
+      std::shuffle(order.begin(), order.end(), random);
+      for (const size_t i : order) {
+        if (threads_[i].wait == Wait::kNothing) Resume(threads_[i]);
+      }
+      if (std::all_of(threads_.begin(), threads_.end(), [](const Thread& t) { return t.wait == Wait::kDone; })) return;
+      const bool warps = ReleaseWarps();
+      if (!warps && !ReleaseBlock()) Die("a barrier was not reached by all of its threads");
+    }
+  }
+
+  int lane() const { return static_cast<int>(current_ % kLanes); }
+  Thread& current() { return threads_[current_]; }
+  Thread& LaneOf(int lane) { return threads_[current_ / kLanes * kLanes + static_cast<size_t>(lane)]; }
+
+  void Yield(Wait wait, uint32_t mask) {
+    Thread& thread = current();
+    thread.wait = wait;
+    thread.mask = mask;
+    thread.back = std::move(thread.back).resume();
+  }
+
+ private:
+  void Start(Thread& thread) {
+    thread.fiber = context::fiber(std::allocator_arg, Stacks(), [this, &thread](context::fiber&& back) {
+      thread.back = std::move(back);
+      body_();
+      thread.wait = Wait::kDone;
+      return std::move(thread.back);
+    });
+  }
+
+  void Resume(Thread& thread) {
+    current_ = static_cast<size_t>(&thread - threads_.data());
+    threadIdx = thread.index;
+    thread.fiber = std::move(thread.fiber).resume();
+  }
+
+  // A warp barrier opens when every lane of its mask has come to one with the same mask.
+  bool ReleaseWarps() {
+    bool any = false;
+    for (size_t first = 0; first < threads_.size(); first += kLanes) {
+      const size_t count = std::min<size_t>(kLanes, threads_.size() - first);
+      for (size_t i = 0; i < count; ++i) {
+        const Thread& thread = threads_[first + i];
+        if (thread.wait != Wait::kWarp) continue;
+        const uint32_t mask = thread.mask;
+        const uint32_t there = count == kLanes ? 0xffffffffu : (1u << count) - 1;
+        if ((mask >> i & 1u) == 0) Die("a lane waits for a mask that it is not in");
+        bool all = true;
+        for (size_t k = 0; k < count && all; ++k) {
+          if ((mask & there) >> k & 1u)
+            all = threads_[first + k].wait == Wait::kWarp && threads_[first + k].mask == mask;
+        }
+        if (!all) continue;
+        for (size_t k = 0; k < count; ++k) {
+          if (mask >> k & 1u) threads_[first + k].wait = Wait::kNothing;
+        }
+        any = true;
+      }
+    }
+    return any;
+  }
+
+  bool ReleaseBlock() {
+    for (const Thread& thread : threads_) {
+      if (thread.wait != Wait::kBlock) return false;  // also one that has ended: a bug in waiting
+    }
+    for (Thread& thread : threads_) thread.wait = Wait::kNothing;
+    return true;
+  }
+
+  std::vector<Thread> threads_;
+  const std::function<void()>& body_;
+  size_t current_ = 0;
+};
+
+thread_local Block* running = nullptr;
+alignas(1024) thread_local std::array<std::byte, kMostShared> shared;
+
+}  // namespace
+
+int Lane() { return running->lane(); }
+void* DynamicShared() { return shared.data(); }
+void BlockBarrier() { running->Yield(Wait::kBlock, 0); }
+void WarpBarrier(uint32_t mask) { running->Yield(Wait::kWarp, mask); }
+
+void Deposit(uint32_t mask, const void* value, size_t bytes) {
+  std::memcpy(running->current().slot.data(), value, bytes);
+  WarpBarrier(mask);
+}
+const std::byte* Deposited(int lane) { return running->LaneOf(lane).slot.data(); }
+void EndExchange(uint32_t mask) { WarpBarrier(mask); }
+
+void CheckAligned(const void* at, size_t alignment) {
+  if (reinterpret_cast<uintptr_t>(at) % alignment != 0) Die("an address is not aligned as its instruction demands");
+}
+
+void CopyLater(void* to, const void* from, size_t bytes) { running->current().copies.push_back({to, from, bytes}); }
+
+void EndCopyGroup() { running->current().groups.push_back(std::exchange(running->current().copies, {})); }
+
+void WaitForCopyGroups(size_t pending) {
+  std::deque<std::vector<Copy>>& groups = running->current().groups;
+  for (; groups.size() > pending; groups.pop_front()) {
+    for (const Copy& copy : groups.front()) {
+      if (copy.from == nullptr) {
+        std::memset(copy.to, 0, copy.bytes);
+      } else {
+        std::memcpy(copy.to, copy.from, copy.bytes);
+      }
+    }
+  }
+}
+
+void Launch(const Size& grid, const Size& block, size_t shared_bytes, const std::function<void()>& body) {
+  if (shared_bytes > kMostShared) Die("more shared memory than a Hopper GPU has");
+  if (block.count() == 0 || block.count() > 1024) Die("a block has 1 to 1024 threads");
+  if (grid.count() == 0) Die("a grid has at least one block");
+  if (grid.y > 65535 || grid.z > 65535) Die("a grid has at most 65535 blocks in y and z");
+  blockDim = block;
+  gridDim = grid;
+  std::mt19937 random(static_cast<uint32_t>(grid.count() * 7919 + block.count()));
+  std::vector<unsigned> order(grid.count());
+  for (unsigned i = 0; i < order.size(); ++i) order[i] = i;
+  std::shuffle(order.begin(), order.end(), random);
+  for (const unsigned i : order) {
+    for (size_t at = 0; at + 4 <= shared_bytes; at += 4) std::memcpy(&shared[at], &kNaN, 4);
+    blockIdx = {i % grid.x, i / grid.x % grid.y, i / (grid.x * grid.y)};
+    Block one(block, body);
+    running = &one;
+    one.Run(random);
+    running = nullptr;
+  }
+}
+
+}  // namespace holdfast::emulation

@@ -1,0 +1,55 @@
+#pragma once
+// Runs the threads of a CUDA grid on the host; see cuda_runtime.h in this folder.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+namespace holdfast::emulation {
+
+struct Size {
+  unsigned x = 1, y = 1, z = 1;
+  unsigned count() const { return x * y * z; }
+};
+
+/// Of the running thread in its warp.
+int Lane();
+
+/// Runs `body` once for each thread of each block.
+void Launch(const Size& grid, const Size& block, size_t shared_bytes, const std::function<void()>& body);
+
+/// The dynamic shared memory of the running block, 1024-byte aligned; filled with NaNs before each block.
+void* DynamicShared();
+
+void BlockBarrier();
+void WarpBarrier(uint32_t mask);
+
+/// Lends every lane of `mask` one slot for the length of an exchange.
+constexpr size_t kMostExchanged = 64;
+void Deposit(uint32_t mask, const void* value, size_t bytes);
+const std::byte* Deposited(int lane);
+void EndExchange(uint32_t mask);
+
+/// Ends the process if `at` is not a multiple of `alignment`.
+void CheckAligned(const void* at, size_t alignment);
+
+/// Copies of the running thread that happen when their group is waited for; `from` null: zeros.
+void CopyLater(void* to, const void* from, size_t bytes);
+void EndCopyGroup();
+void WaitForCopyGroups(size_t pending);
+
+template <typename T, typename From>
+T Exchange(uint32_t mask, const T& value, From&& from) {
+  static_assert(sizeof(T) <= kMostExchanged);
+  Deposit(mask, &value, sizeof(T));
+  T result;
+  std::memcpy(&result, Deposited(from(Lane())), sizeof(T));
+  EndExchange(mask);
+  return result;
+}
+
+}  // namespace holdfast::emulation
+
+// Where the running thread is.
+extern thread_local holdfast::emulation::Size threadIdx, blockIdx, blockDim, gridDim;

@@ -148,7 +148,8 @@ void Coordinator::Handle(Connection from, const LeaveMessage& leave) {
   Advance();
 }
 
-// After a commit: somebody in the world is to leave, and the others hold everything.
+// After a commit: somebody in the world is to leave, and either the others hold everything, or the next world can be
+// one in which they are given it.
 bool Coordinator::LeaversCanGo() const {
   const std::vector<Member>& members = open_->world.members;
   std::vector<bool> stays;
@@ -156,7 +157,8 @@ bool Coordinator::LeaversCanGo() const {
   for (const Member& member : members) stays.push_back(!IsLeaving(member.node));
   const bool some = std::find(stays.begin(), stays.end(), false) != stays.end();
   const bool all = std::find(stays.begin(), stays.end(), true) == stays.end();
-  return some && !all && !Ending() && HoldersOfLostState(open_->world, stays, options_.parallel).empty();
+  const bool drained = open_->world.num_leaving() == std::count(stays.begin(), stays.end(), false);
+  return some && !all && !Ending() && (!drained || HoldersOfLostState(open_->world, stays, options_.parallel).empty());
 }
 
 // After a commit in a world without them: nothing depends on those that leave any more.

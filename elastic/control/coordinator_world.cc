@@ -79,7 +79,8 @@ WorldQuestion Coordinator::Question() const {
     question.candidates.push_back({.member = worker.member,
                                    .holds_state = worker.holds_state,
                                    .was_member = worker.was_member,
-                                   .quarantined = history_.Quarantined(name, now_) || IsLeaving(worker.member.node),
+                                   .quarantined = history_.Quarantined(name, now_),
+                                   .leaves = IsLeaving(worker.member.node),
                                    .arrival = worker.arrival});
   }
   return question;

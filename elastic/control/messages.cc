@@ -1,6 +1,12 @@
 #include "elastic/control/messages.h"
 
+#include <algorithm>
+
 namespace holdfast {
+
+int World::num_leaving() const {
+  return static_cast<int>(std::count_if(members.begin(), members.end(), [](const Member& m) { return m.leaves; }));
+}
 
 int World::RankOf(const WorkerId& id) const {
   for (int rank = 0; rank < size(); ++rank) {

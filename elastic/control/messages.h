@@ -30,10 +30,11 @@ struct Member {
   std::string node;  // failure domain: what dies together
   std::string host;
   int64_t pid = 0;
+  bool leaves = false;  // with its node, soon: it works, but is given nothing to hold
   friend bool operator==(const Member&, const Member&) = default;
 };
 
-/// One immutable view. Members of one node stand together. Generation 0 = no world.
+/// One immutable view. Members of one node stand together, those that leave come last. Generation 0 = no world.
 struct World {
   uint64_t generation = 0;
   std::vector<Member> members;
@@ -41,6 +42,7 @@ struct World {
   int size() const { return static_cast<int>(members.size()); }
   /// Rank of a worker, or -1.
   int RankOf(const WorkerId& id) const;
+  int num_leaving() const;
   friend bool operator==(const World&, const World&) = default;
 };
 

@@ -19,8 +19,8 @@ class PendingSaves {
     World world;                                      // whose members write it
     std::vector<std::optional<SavedMessage>> shards;  // by rank
     int missing = 0;
-    bool at_end = false;                    // written by the ending of its world, and gone with it
-    bool committing = false;                // all shards are durable
+    bool at_end = false;                         // written by the ending of its world, and gone with it
+    bool committing = false;                     // all shards are durable
     std::optional<double> validation_loss = {};  // of the last validation up to its step
   };
 

@@ -5,8 +5,6 @@
 #include <map>
 #include <string>
 
-#include "framework/parallel/placement.h"
-
 namespace holdfast {
 namespace {
 
@@ -22,14 +20,14 @@ const World* WorldAt(const StateClaim& claim, int64_t step) {
   return nullptr;
 }
 
+}  // namespace
+
 Placement PlacementOf(const World& world, const ParallelConfig& parallel) {
   std::vector<std::string> nodes;
   nodes.reserve(world.members.size());
   for (const Member& member : world.members) nodes.push_back(member.node);
-  return {std::move(nodes), parallel};
+  return {std::move(nodes), parallel, world.num_leaving()};
 }
-
-}  // namespace
 
 int RankHeld(const WorkerId& id, const StateClaim& claim, const World& world, int64_t step) {
   if (world.generation == 0) return -1;

@@ -7,8 +7,12 @@
 
 #include "elastic/control/messages.h"
 #include "framework/config/config.h"
+#include "framework/parallel/placement.h"
 
 namespace holdfast {
+
+/// Who holds what in `world`.
+Placement PlacementOf(const World& world, const ParallelConfig& parallel);
 
 /// Rank in `world` as whose member `id` holds its part of the state after `step`, at once or by applying a prepared
 /// update; -1 if it does not.

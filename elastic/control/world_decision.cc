@@ -25,10 +25,10 @@ bool ComesBefore(const Candidate& a, const Candidate& b) {
          std::tuple(!b.holds_state, !b.was_member, b.arrival, b.member.id);
 }
 
-std::vector<Candidate> Choose(const ElasticConfig& elastic, const WorldQuestion& question, bool with_quarantined) {
+std::vector<Candidate> Choose(const ElasticConfig& elastic, const WorldQuestion& question, bool with_unwanted) {
   std::vector<Candidate> chosen;
   for (const Candidate& c : question.candidates) {
-    if (c.quarantined && !(with_quarantined && c.holds_state)) continue;
+    if ((c.quarantined || c.leaves) && !(with_unwanted && c.holds_state)) continue;
     if (question.ending && question.source.generation != 0 && !c.holds_state && !c.was_member) continue;
     chosen.push_back(c);
   }
@@ -66,10 +66,10 @@ std::string WhyTooFew(const ElasticConfig& elastic, const WorldQuestion& questio
 
 WorldDecision DecideWorld(const ElasticConfig& elastic, const ParallelConfig& parallel, const WorldQuestion& question) {
   WorldDecision decision;
-  std::vector<Candidate> chosen = Choose(elastic, question, /*with_quarantined=*/false);
+  std::vector<Candidate> chosen = Choose(elastic, question, /*with_unwanted=*/false);
   decision.missing = MissingHolders(question.source, chosen, parallel);
   if (!decision.missing.empty()) {
-    chosen = Choose(elastic, question, /*with_quarantined=*/true);
+    chosen = Choose(elastic, question, /*with_unwanted=*/true);
     decision.missing = MissingHolders(question.source, chosen, parallel);
   }
   if (!decision.missing.empty()) {
@@ -81,9 +81,14 @@ WorldDecision DecideWorld(const ElasticConfig& elastic, const ParallelConfig& pa
   decision.detail = WhyTooFew(elastic, question, chosen.size());
   if (!decision.detail.empty()) return decision;
   decision.verdict = WorldDecision::Verdict::kPublish;
-  for (const Candidate& c : chosen) decision.members.push_back(c.member);
+  const bool some_stay = std::any_of(chosen.begin(), chosen.end(), [](const Candidate& c) { return !c.leaves; });
+  for (const Candidate& c : chosen) {
+    decision.members.push_back(c.member);
+    decision.members.back().leaves = c.leaves && some_stay;
+  }
   std::sort(decision.members.begin(), decision.members.end(), [](const Member& a, const Member& b) {
-    return std::tie(a.node, a.id.name, a.id.incarnation) < std::tie(b.node, b.id.name, b.id.incarnation);
+    return std::tie(a.leaves, a.node, a.id.name, a.id.incarnation) <
+           std::tie(b.leaves, b.node, b.id.name, b.id.incarnation);
   });
   return decision;
 }

@@ -16,6 +16,7 @@ struct Candidate {
   bool holds_state = false;  // its part, as a member of the source world
   bool was_member = false;   // of the world before
   bool quarantined = false;
+  bool leaves = false;  // its node is to leave: in the world only while nobody else holds what it has, and as a guest
   int64_t arrival = 0;  // order of joining
 };
 
@@ -30,7 +31,7 @@ struct WorldQuestion {
 struct WorldDecision {
   enum class Verdict { kPublish, kWait, kStateMissing };
   Verdict verdict = Verdict::kWait;
-  std::vector<Member> members;  // ordered by node and name
+  std::vector<Member> members;  // those that stay first; ordered by node and name
   std::string detail;           // what is waited for, in words
   std::vector<Member> missing;  // kStateMissing: holders of state that nobody else has
 };

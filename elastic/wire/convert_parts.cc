@@ -33,6 +33,7 @@ void ToWire(const Member& member, v1::Member* wire) {
   wire->set_node(member.node);
   wire->set_host(member.host);
   wire->set_pid(member.pid);
+  wire->set_leaves(member.leaves);
 }
 
 void ToWire(const World& world, v1::World* wire) {
@@ -51,6 +52,7 @@ Member MemberFromWire(const v1::Member& wire, FieldCheck* check) {
   member.node = check->Text(wire.node(), kMaxNameBytes, "node");
   member.host = check->Text(wire.host(), kMaxNameBytes, "host");
   member.pid = check->Count(wire.pid(), "pid");
+  member.leaves = wire.leaves();
   return member;
 }
 
@@ -60,6 +62,7 @@ World WorldFromWire(const v1::World& wire, FieldCheck* check) {
   if (!check->Length(wire.members(), kMaxMembers, "members")) return world;
   world.members.reserve(static_cast<size_t>(wire.members_size()));
   for (const v1::Member& member : wire.members()) world.members.push_back(MemberFromWire(member, check));
+  check->Require(world.members.empty() || world.num_leaving() < world.size(), "members", "all of them leave");
   return world;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "elastic/control/state_source.h"
 #include "framework/base/status.h"
 #include "framework/comm/gloo/gloo_communicator.h"
 
@@ -24,9 +25,13 @@ std::vector<std::string> NodesOf(const World& world) {
 }
 
 TrainerWorld ViewOf(const WorldMessage& message, int rank) {
-  TrainerWorld view{.nodes = NodesOf(message.world), .rank = rank, .source_nodes = {}, .source_ranks = {}};
+  TrainerWorld view;
+  view.nodes = NodesOf(message.world);
+  view.leaving = message.world.num_leaving();
+  view.rank = rank;
   if (message.source.generation == 0) return view;
   view.source_nodes = NodesOf(message.source);
+  view.source_leaving = message.source.num_leaving();
   for (const Member& member : message.source.members) view.source_ranks.push_back(message.world.RankOf(member.id));
   return view;
 }
@@ -124,7 +129,7 @@ absl::StatusOr<RecoveredMessage> Worker::Recover(const WorldMessage& message, co
   world_size_ = message.world.size();
   bad_checkpoint_ = false;
   loader_.reset();
-  const Placement placement(NodesOf(message.world), p_.config->parallel);
+  const Placement placement = PlacementOf(message.world, p_.config->parallel);
   HF_ASSIGN_OR_RETURN(WorldCommunicators communicators, Connect(message, placement, next.stop));
   RecoveredMessage report{.generation = message.world.generation};
   report.abort_seconds = next.abort_seconds;

@@ -9,7 +9,7 @@ namespace holdfast {
 PlacedState::PlacedState(const ParameterLayout& layout, DType compute_dtype, const Options& options,
                          WorldCommunicators communicators)
     : rank_(options.rank),
-      placement_(options.nodes, options.parallel),
+      placement_(options.nodes, options.parallel, options.leaving),
       map_(layout, compute_dtype, placement_.num_shards(), placement_.num_groups()),
       communicators_(std::move(communicators)) {}
 

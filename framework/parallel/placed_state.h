@@ -15,6 +15,7 @@ class PlacedState {
  public:
   struct Options {
     std::vector<std::string> nodes;  // of each rank
+    int leaving = 0;
     int rank = 0;
     ParallelConfig parallel;
     std::chrono::milliseconds timeout{0};

@@ -8,15 +8,16 @@
 
 namespace holdfast {
 
-Placement::Placement(std::vector<std::string> nodes, const ParallelConfig& options) : nodes_(std::move(nodes)) {
-  HF_CHECK(!nodes_.empty());
-  const int64_t replicas = options.sharding == Sharding::kNoShard ? size() : options.replicas;
-  num_groups_ = static_cast<int>(std::min<int64_t>(replicas, size()));
-  num_shards_ = size() / num_groups_;
+Placement::Placement(std::vector<std::string> nodes, const ParallelConfig& options, int leaving)
+    : nodes_(std::move(nodes)), leaving_(leaving) {
+  HF_CHECK(num_staying() > 0);
+  const int64_t replicas = options.sharding == Sharding::kNoShard ? num_staying() : options.replicas;
+  num_groups_ = static_cast<int>(std::min<int64_t>(replicas, num_staying()));
+  num_shards_ = num_staying() / num_groups_;
   holders_.resize(static_cast<size_t>(num_shards_));
   held_.resize(nodes_.size());
   for (int rank = 0; rank < num_slices(); ++rank) AddHolder(ServedShard(rank), rank);
-  const int64_t wanted = std::min<int64_t>(options.mirrors + 1, size());
+  const int64_t wanted = std::min<int64_t>(options.mirrors + 1, num_staying());
   for (int64_t holders = num_groups_; holders < wanted; ++holders) {
     for (int shard = 0; shard < num_shards_; ++shard) AddHolder(shard, PickMirror(shard));
   }
@@ -33,8 +34,8 @@ int Placement::PickMirror(int shard) const {
   const std::vector<int>& holders = Holders(shard);
   int best = -1;
   std::tuple<bool, size_t, int> best_cost;
-  for (int distance = 1; distance < size(); ++distance) {
-    const int rank = (holders.front() + distance) % size();
+  for (int distance = 1; distance < num_staying(); ++distance) {
+    const int rank = (holders.front() + distance) % num_staying();
     if (std::find(holders.begin(), holders.end(), rank) != holders.end()) continue;
     const auto same_node = [&](int h) { return nodes_[static_cast<size_t>(h)] == nodes_[static_cast<size_t>(rank)]; };
     const std::tuple cost{std::any_of(holders.begin(), holders.end(), same_node), HeldShards(rank).size(), distance};

@@ -22,8 +22,9 @@ namespace holdfast {
 class Placement {
  public:
   /// `nodes`: the failure domain of each rank, at least one rank; ranks of one node stand together. More replicas or
-  /// mirrors than ranks allow count as the most that they do.
-  Placement(std::vector<std::string> nodes, const ParallelConfig& options);
+  /// mirrors than ranks allow count as the most that they do. The last `leaving` ranks, fewer than all, are guests that
+  /// hold nothing: what they held before moves to others while they are still there.
+  Placement(std::vector<std::string> nodes, const ParallelConfig& options, int leaving = 0);
 
   int size() const { return static_cast<int>(nodes_.size()); }
   int num_shards() const { return num_shards_; }
@@ -53,10 +54,12 @@ class Placement {
   std::vector<int> LostShards(const std::vector<bool>& alive) const;
 
  private:
+  int num_staying() const { return size() - leaving_; }
   void AddHolder(int shard, int rank);
   int PickMirror(int shard) const;
 
   std::vector<std::string> nodes_;
+  int leaving_ = 0;
   int num_shards_ = 1, num_groups_ = 1;
   std::vector<std::vector<int>> holders_, held_;
 };

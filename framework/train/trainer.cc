@@ -74,8 +74,11 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
     AbandonSnapshotOf(source_.get());
     source_.reset();
   }
-  const PlacedState::Options options{
-      .nodes = world.nodes, .rank = world.rank, .parallel = options_.parallel, .timeout = options_.transfer_timeout};
+  const PlacedState::Options options{.nodes = world.nodes,
+                                     .leaving = world.leaving,
+                                     .rank = world.rank,
+                                     .parallel = options_.parallel,
+                                     .timeout = options_.transfer_timeout};
   HF_ASSIGN_OR_RETURN(std::unique_ptr<PlacedState> placed,
                       PlacedState::Create(model_.layout(), model_.compute_dtype(), options, std::move(communicators),
                                           device_, runner_->stream().ops(), progress_));
@@ -103,7 +106,7 @@ absl::Status Trainer::FillState(const TrainerWorld& world, PlacedState& target, 
     }
     return target.state().SetWeights(options_.initial_weights);
   }
-  const Placement placement(world.source_nodes, options_.parallel);
+  const Placement placement(world.source_nodes, options_.parallel, world.source_leaving);
   const ShardMap map(model_.layout(), model_.compute_dtype(), placement.num_shards(), placement.num_groups());
   const bool was_there =
       std::find(world.source_ranks.begin(), world.source_ranks.end(), world.rank) != world.source_ranks.end();

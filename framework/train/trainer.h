@@ -47,10 +47,12 @@ struct TrainerOptions {
 /// A world as one of its ranks sees it.
 struct TrainerWorld {
   std::vector<std::string> nodes{"local"};  // of each rank
+  int leaving = 0;                          // the last ones of them; see Placement
   int rank = 0;
   // Where the state lies: nodes of the ranks of the source world, and their ranks in this one (-1: gone). Empty:
   // nowhere, everybody initialises.
   std::vector<std::string> source_nodes;
+  int source_leaving = 0;
   std::vector<int> source_ranks;
   // Or in a checkpoint: writes every chunk that `state` holds (from several threads, if it likes). Without source only.
   std::function<absl::Status(ShardedState& state, std::stop_token stop)> load = nullptr;

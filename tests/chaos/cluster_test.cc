@@ -112,6 +112,19 @@ TEST_F(ClusterTest, AnAgentThatIsStoppedLeaves) {
   cluster.StopAndCompare();
 }
 
+TEST_F(ClusterTest, AnAgentThatAloneHoldsStateGivesItAwayAndLeaves) {
+  Cluster::Options options;
+  options.overrides = {"parallel.mirrors=0"};
+  Cluster cluster(*stage_, "agent_gives_away", options);
+  ASSERT_NO_FATAL_FAILURE(Start(cluster));
+  cluster.agent("a").Signal(SIGTERM);
+  EXPECT_EQ(cluster.agent("a").Wait(30).value_or(-1), 143) << cluster.Logs();
+  ASSERT_TRUE(cluster.GoesOn(2));
+  EXPECT_EQ(Events(cluster.run(), "node_left").size(), 1u) << cluster.Logs();
+  EXPECT_EQ(Events(cluster.run(), "worker_lost").size(), 0u) << "a step had to be done again";
+  cluster.StopAndCompare();
+}
+
 TEST_F(ClusterTest, EverybodyIsStoppedAtOnce) {  // as by a scheduler
   Cluster cluster(*stage_, "all_stopped");
   ASSERT_NO_FATAL_FAILURE(Start(cluster));

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "elastic/control/coordinator.h"
+#include "elastic/control/state_source.h"
 #include "framework/parallel/placement.h"
 
 namespace holdfast::sim {
@@ -55,11 +56,7 @@ class Truth {
 
   const Placement& PlacementOf(const World& world) {
     auto& placement = placements_[world.generation];
-    if (!placement.has_value()) {
-      std::vector<std::string> nodes;
-      for (const Member& member : world.members) nodes.push_back(member.node);
-      placement.emplace(std::move(nodes), parallel_);
-    }
+    if (!placement.has_value()) placement = holdfast::PlacementOf(world, parallel_);
     return *placement;
   }
   int ShardOf(const Placement& placement, int chunk) const {

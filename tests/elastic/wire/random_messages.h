@@ -114,6 +114,7 @@ class RandomMessages {
   World AWorld() {
     World world{Word(), {}};
     for (uint64_t i = Below(4); i > 0; --i) world.members.push_back(AMember());
+    if (world.size() > 1) world.members.back().leaves = Below(2) == 1;
     return world;
   }
   VoteMessage AVote() {

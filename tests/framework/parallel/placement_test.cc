@@ -97,6 +97,26 @@ TEST(Placement, HoldsEveryShardAsOftenAsAskedAndOnOtherNodes) {
   }
 }
 
+TEST(Placement, ThoseThatLeaveHoldNothingAndTheOthersHoldAsIfTheyWereGone) {
+  std::mt19937 random(9);
+  for (int round = 0; round < 200; ++round) {
+    const int size = 2 + static_cast<int>(random() % 8), leaving = 1 + static_cast<int>(random() % (size - 1));
+    std::vector<std::string> nodes = RandomNodes(random, size);
+    const ParallelConfig parallel = RandomParallel(random);
+    const Placement p(nodes, parallel, leaving);
+    nodes.resize(static_cast<size_t>(size - leaving));
+    const Placement without(nodes, parallel);
+    ASSERT_EQ(p.num_shards(), without.num_shards());
+    for (int shard = 0; shard < p.num_shards(); ++shard) ASSERT_EQ(p.Holders(shard), without.Holders(shard));
+    for (int rank = size - leaving; rank < size; ++rank) {
+      ASSERT_TRUE(p.HeldShards(rank).empty());
+      ASSERT_EQ(p.SliceOfRank(rank), -1);
+      const std::vector<int> group = p.Group(p.GroupOf(rank));
+      ASSERT_NE(std::find(group.begin(), group.end(), rank), group.end()) << "a guest computes";
+    }
+  }
+}
+
 TEST(Placement, MirrorsAreSpreadEvenly) {
   for (int size = 2; size <= 16; ++size) {
     const Placement p(std::vector<std::string>(static_cast<size_t>(size), "one"), {.mirrors = 1});
@@ -249,7 +269,8 @@ TEST(TransferPlan, MovesWhatIsMissingFromWhoHasIt) {
       ranks.push_back(lives ? places.back() : -1);
       if (lives) places.pop_back();
     }
-    const Placement target(RandomNodes(random, after), parallel);
+    const int leaving = static_cast<int>(random() % static_cast<unsigned>(after));
+    const Placement target(RandomNodes(random, after), parallel, leaving);
     const ShardMap source_map(layout, DType::kBF16, source.num_shards(), source.num_groups());
     const ShardMap target_map(layout, DType::kBF16, target.num_shards(), target.num_groups());
     const auto transfers = PlanTransfer({&source, &source_map}, ranks, {&target, &target_map});

@@ -1,83 +1,10 @@
-// The process runner that the integration tests stand on, and a proof that it reports what happened.
+// Proves that the process runner the integration tests stand on reports what happened.
 
 #include "tests/integration/command.h"
-
-#include <poll.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <chrono>
-#include <thread>
 
 #include "gtest/gtest.h"
 
 namespace holdfast::testing {
-
-Command::Command(std::vector<std::string> arguments) {
-  int ends[2];
-  if (pipe(ends) != 0) return;
-  arguments.insert(arguments.begin(), HOLDFAST_BINARY);
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  pid_ = fork();
-  if (pid_ == 0) {
-    dup2(ends[1], STDOUT_FILENO);
-    dup2(ends[1], STDERR_FILENO);
-    close(ends[0]);
-    close(ends[1]);
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
-  close(ends[1]);
-  pipe_ = ends[0];
-}
-
-Command::~Command() {
-  if (pid_ > 0) {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  if (pipe_ >= 0) close(pipe_);
-}
-
-void Command::Signal(int signal) { kill(pid_, signal); }
-
-bool Command::ReadSome(double timeout_seconds) {
-  pollfd p{.fd = pipe_, .events = POLLIN, .revents = 0};
-  if (poll(&p, 1, static_cast<int>(timeout_seconds * 1000)) <= 0) return false;
-  char buffer[4096];
-  const ssize_t n = read(pipe_, buffer, sizeof(buffer));
-  if (n <= 0) return false;
-  output_.append(buffer, static_cast<size_t>(n));
-  return true;
-}
-
-bool Command::WaitForOutput(const std::string& text, double timeout_seconds) {
-  while (output_.find(text) == std::string::npos) {
-    if (!ReadSome(timeout_seconds)) return false;
-  }
-  return true;
-}
-
-CommandResult Command::Wait(double timeout_seconds) {
-  while (ReadSome(timeout_seconds)) {
-  }
-  CommandResult result;
-  int status = 0;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(5);
-  while (waitpid(pid_, &status, WNOHANG) == 0) {
-    if (std::chrono::steady_clock::now() > deadline) kill(pid_, SIGKILL);
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  pid_ = -1;
-  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  result.output = output_;
-  return result;
-}
-
-namespace {
 
 TEST(Command, ReportsExitCodeAndOutput) {
   const CommandResult version = RunHoldfast({"--version"});
@@ -87,5 +14,4 @@ TEST(Command, ReportsExitCodeAndOutput) {
   EXPECT_EQ(RunHoldfast({}).exit_code, 2);
 }
 
-}  // namespace
 }  // namespace holdfast::testing

@@ -191,6 +191,7 @@ class Coordinator {
   bool MayDecide() const;
   void ResolveClaims();
   void AdoptSource(const StateSource& found);
+  bool AdoptEntered();
   void Publish(const WorldDecision& decision);
   WorldQuestion Question() const;
   std::vector<int64_t> FirstMicrobatches(const std::vector<Member>& members) const;
@@ -258,6 +259,7 @@ class Coordinator {
   uint64_t generation_;  // the last one used
   int64_t committed_ = 0;
   World source_;      // where the state after committed_ lies
+  World entered_;     // it lies here as well: all members have got their part, no step has been done yet
   std::string load_;  // or this checkpoint, if source_ is none
   bool claims_open_;  // after a restart: where it lies has still to be found
   std::optional<OpenWorld> open_;

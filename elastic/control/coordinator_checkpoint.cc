@@ -143,7 +143,7 @@ bool Coordinator::Rewind(const std::string& reason) {
 void Coordinator::LoadFrom(const CheckpointChoice& choice) {
   committed_ = choice.step;
   load_ = choice.name;
-  source_ = {};
+  source_ = entered_ = {};
   claims_open_ = false;
   missing_since_.reset();
   if (last_validation_.has_value() && last_validation_->first > choice.step) last_validation_.reset();

@@ -53,12 +53,15 @@ void Coordinator::Handle(Connection from, const RecoveredMessage& recovered) {
   JoinedWorker* worker = MemberOf(from, recovered.generation);
   if (worker == nullptr || open_->rank(worker->rank).recovered) return;
   open_->rank(worker->rank).recovered = true;
+  worker->entered = recovered.generation;
   worker->progressed = now_;
   open_->abort_seconds = std::max(open_->abort_seconds, recovered.abort_seconds);
   open_->rendezvous_seconds = std::max(open_->rendezvous_seconds, recovered.rendezvous_seconds);
   open_->transfer_seconds = std::max(open_->transfer_seconds, recovered.transfer_seconds);
   open_->bytes += recovered.bytes_received;
-  if (++open_->recovered_count == open_->size()) open_->all_recovered = now_;
+  if (++open_->recovered_count < open_->size()) return;
+  open_->all_recovered = now_;
+  entered_ = open_->world;
 }
 
 void Coordinator::Handle(Connection from, const VoteMessage& vote) {
@@ -87,6 +90,7 @@ void Coordinator::CommitStep() {
                                      .stall_seconds = open_->ballot.StallSeconds(),
                                      .digests = open_->ballot.Digests()});
   if (source_.generation != open_->world.generation) source_ = open_->world;
+  entered_ = {};
   load_.clear();
   disputes_ = 0;
   blame_.Clear();

@@ -35,7 +35,10 @@ void Coordinator::Advance() {
   last_decision_ = now_;
   ResolveClaims();
   if (ended_ || claims_open_) return;
-  const WorldDecision decision = DecideWorld(options_.elastic, options_.parallel, Question());
+  WorldDecision decision = DecideWorld(options_.elastic, options_.parallel, Question());
+  if (decision.verdict == WorldDecision::Verdict::kStateMissing && AdoptEntered()) {
+    decision = DecideWorld(options_.elastic, options_.parallel, Question());
+  }
   waiting_for_ = decision.detail;
   if (decision.verdict == WorldDecision::Verdict::kStateMissing) {
     AwaitState(decision);
@@ -132,6 +135,22 @@ void Coordinator::AdoptSource(const StateSource& found) {
   reason_ = "the coordinator was started again";
 }
 
+// Holders of the source may be lost just after others got what they had, before the next step made that the source.
+bool Coordinator::AdoptEntered() {
+  if (entered_.generation == 0) return false;
+  const auto has = [&](const JoinedWorker& worker) { return worker.entered == entered_.generation; };
+  std::vector<bool> alive(entered_.members.size(), false);
+  for (const auto& [name, worker] : roster_.workers()) {
+    const int rank = has(worker) ? entered_.RankOf(worker.member.id) : -1;
+    if (rank >= 0) alive[static_cast<size_t>(rank)] = true;
+  }
+  if (!HoldersOfLostState(entered_, alive, options_.parallel).empty()) return false;
+  source_ = std::exchange(entered_, {});
+  load_.clear();
+  for (auto& [name, worker] : roster_.workers()) worker.holds_state = worker.entered == source_.generation;
+  return true;
+}
+
 void Coordinator::AwaitState(const WorldDecision& decision) {
   had_to_wait_ = true;
   if (!missing_since_.has_value()) {
@@ -195,6 +214,7 @@ void Coordinator::Publish(const WorldDecision& decision) {
          WorldMessage{open.world, source_, committed_, open.purpose, open.microbatches, load_, save_at_end});
   }
   open_ = std::move(open);
+  entered_ = {};  // who is told of another source gives it up
   if (save_at_end) BeginSave();
   last_publish_ = now_;
   last_size_ = open_->size();

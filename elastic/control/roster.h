@@ -20,6 +20,7 @@ struct JoinedWorker {
   Member member;
   StateClaim claim;          // as it joined; looked at only while it is not known where the state lies
   bool holds_state = false;  // its part of the committed state, as a member of the source world
+  uint64_t entered = 0;      // the last world whose state it has got its part of
   bool was_member = false;   // of the last world
   int rank = -1;             // in the open world
   int64_t arrival = 0;

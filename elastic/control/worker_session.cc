@@ -34,7 +34,10 @@ void WorkerSession::On(const SessionMessage& event) {
 void WorkerSession::Handle(const WorldMessage& message) {
   if (message.world.generation <= generation_ || message.world.RankOf(member_.id) < 0) return;
   Abort(absl::StrCat("generation ", message.world.generation, " begins"));
-  if (!AdoptSource(message)) {
+  const bool source_is_entered = entered_ != 0 && entered_ == message.source.generation &&
+                                 claim_.world.generation != entered_ && committed_ == message.committed_step;
+  entered_ = 0;
+  if (!AdoptSource(message, source_is_entered)) {
     Forget();
     return;
   }
@@ -45,7 +48,7 @@ void WorkerSession::Handle(const WorldMessage& message) {
   save_ = message.save;
   microbatches_ = message.microbatches;
   in_world_ = working_ = true;
-  actions_.emplace_back(RecoverTask{message});
+  actions_.emplace_back(RecoverTask{message, source_is_entered});
 }
 
 // The step prepared is committed. The world, which may have thousands of members, is copied at its first commit only.
@@ -57,8 +60,9 @@ void WorkerSession::Hold(int64_t step, bool save) {
 }
 
 // Brings what we hold to the step of the new world. False if that cannot be, although the others count on it.
-bool WorkerSession::AdoptSource(const WorldMessage& message) {
+bool WorkerSession::AdoptSource(const WorldMessage& message, bool source_is_entered) {
   const World& source = message.source;
+  if (source_is_entered) claim_ = {source, committed_, 0, {}};
   const bool prepared = claim_.prepared_step != 0 && claim_.prepared_step == message.committed_step;
   if (prepared && world_.generation == source.generation) Hold(message.committed_step, /*save=*/false);
   claim_.prepared_step = 0;
@@ -104,6 +108,7 @@ bool WorkerSession::Answers(uint64_t generation) {
 
 void WorkerSession::On(const RecoverDone& event) {
   if (!Answers(event.report.generation)) return;
+  entered_ = generation_;
   Send(event.report);
   StartNextTask();
 }
@@ -141,6 +146,7 @@ void WorkerSession::Abort(const std::string& reason) {
 void WorkerSession::Forget() {
   ++member_.id.incarnation;
   claim_ = {};
+  entered_ = 0;
   in_world_ = false;
   actions_.emplace_back(ForgetTask{member_.id});
   if (connected_) Join();

@@ -52,6 +52,7 @@ struct AbortTask {
 /// stays until the first UpdateTask of the new world.
 struct RecoverTask {
   WorldMessage world;
+  bool source_is_entered = false;  // the source is the world entered last: what was fetched there is now what is held
 };
 struct StepTask {
   uint64_t generation = 0;
@@ -110,7 +111,7 @@ class WorkerSession {
 
   bool Answers(uint64_t generation);
   void Hold(int64_t step, bool save);
-  bool AdoptSource(const WorldMessage& message);
+  bool AdoptSource(const WorldMessage& message, bool source_is_entered);
   void StartNextTask();
   void Abort(const std::string& reason);
   void Forget();
@@ -122,6 +123,7 @@ class WorkerSession {
   uint64_t config_digest_;
   int64_t total_steps_;
   uint64_t generation_ = 0;  // of the world we are in; messages of older ones are ignored
+  uint64_t entered_ = 0;     // the same once we have our part of its state
   StateClaim claim_;         // but for prepared_world, which is world_
 
   World world_;

@@ -80,7 +80,7 @@ Worker::Exit Worker::Run() {
     // Communication under way ends at once when the world has changed; the rest looks at the token.
     const std::stop_callback on_stop(next.stop, [this] { p_.trainer->Abort("the world has changed"); });
     if (const auto* recover = std::get_if<RecoverTask>(&next.task)) {
-      const auto recovered = Recover(recover->world, next);
+      const auto recovered = Recover(*recover, next);
       Answer(recovered, Phase::kTransfer, recover->world.committed_step + 1, recover->world.world.generation,
              [&] { return RecoverDone{*recovered}; });
     } else if (const auto* step = std::get_if<StepTask>(&next.task)) {
@@ -121,7 +121,8 @@ absl::StatusOr<WorldCommunicators> Worker::Connect(const WorldMessage& message, 
   return result;
 }
 
-absl::StatusOr<RecoveredMessage> Worker::Recover(const WorldMessage& message, const SessionShell::Next& next) {
+absl::StatusOr<RecoveredMessage> Worker::Recover(const RecoverTask& task, const SessionShell::Next& next) {
+  const WorldMessage& message = task.world;
   const Clock::time_point start = Clock::now();
   p_.shell->SetPhase(Phase::kRendezvous, message.committed_step + 1);
   rank_ = message.world.RankOf(p_.shell->member().id);
@@ -136,6 +137,7 @@ absl::StatusOr<RecoveredMessage> Worker::Recover(const WorldMessage& message, co
   report.rendezvous_seconds = SecondsSince(start);
   p_.shell->SetPhase(Phase::kTransfer, message.committed_step + 1);
   TrainerWorld view = ViewOf(message, rank_);
+  view.source_is_entered = task.source_is_entered;
   if (!message.checkpoint.empty()) {
     view.load = [&](ShardedState& state, const std::stop_token& stop) { return Load(message.checkpoint, state, stop); };
   }

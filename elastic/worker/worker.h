@@ -46,7 +46,7 @@ class Worker {
   Exit Run();
 
  private:
-  absl::StatusOr<RecoveredMessage> Recover(const WorldMessage& message, const SessionShell::Next& next);
+  absl::StatusOr<RecoveredMessage> Recover(const RecoverTask& task, const SessionShell::Next& next);
   absl::Status Load(const std::string& name, ShardedState& state, const std::stop_token& stop);
   absl::StatusOr<WorldCommunicators> Connect(const WorldMessage& message, const Placement& placement,
                                              const std::stop_token& stop);

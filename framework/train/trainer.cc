@@ -62,6 +62,10 @@ Trainer::~Trainer() { AbandonSnapshotOf(snapshot_of_); }
 
 absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldCommunicators communicators,
                                             std::stop_token stop) {
+  if (world.source_is_entered && !committed_here_) {
+    if (snapshot_ != nullptr && source_ != nullptr && snapshot_of_ == source_.get()) snapshot_->CaptureAll();
+    committed_here_ = true;
+  }
   if (!committed_here_) AbandonSnapshotOf(current_.get());
   if (current_ != nullptr) {
     const std::lock_guard lock(mutex_);

@@ -53,6 +53,7 @@ struct TrainerWorld {
   // nowhere, everybody initialises.
   std::vector<std::string> source_nodes;
   int source_leaving = 0;
+  bool source_is_entered = false;  // the world entered last, though no step was committed in it
   std::vector<int> source_ranks;
   // Or in a checkpoint: writes every chunk that `state` holds (from several threads, if it likes). Without source only.
   std::function<absl::Status(ShardedState& state, std::stop_token stop)> load = nullptr;

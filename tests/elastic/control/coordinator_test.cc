@@ -421,6 +421,34 @@ TEST_F(CoordinatorTest, ANodeThatIsLostWhileItLeavesIsLostAsAnyOther) {
   EXPECT_EQ(Count("state_missing"), 1);
 }
 
+// One mirror: what n0/0 and n0/1 hold is with n1/2 and with each other.
+TEST_F(CoordinatorTest, StateThatHasBeenMovedIsNotLostWithThoseItCameFrom) {
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.max_workers = 4;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  Event(DisconnectEvent{Connection(0), "killed"});
+  const World entered = worlds_[Connection(1)].world;
+  ASSERT_EQ(entered.size(), 2);
+  for (const int w : {1, 2}) Say(w, RecoveredMessage{.generation = entered.generation});
+  Event(DisconnectEvent{Connection(2), "killed"});  // before a step is done there
+  EXPECT_EQ(Count("state_missing"), 0);
+  ASSERT_EQ(WorldSize(), 1);
+  EXPECT_EQ(worlds_[Connection(1)].source, entered);
+  EXPECT_EQ(worlds_[Connection(1)].committed_step, 1);
+}
+
+TEST_F(CoordinatorTest, StateThatIsStillOnItsWayIsLostWithThoseItComesFrom) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  Event(DisconnectEvent{Connection(0), "killed"});
+  Say(1, RecoveredMessage{.generation = Generation()});
+  Event(DisconnectEvent{Connection(2), "killed"});
+  EXPECT_EQ(Count("state_missing"), 1);
+}
+
 TEST_F(CoordinatorTest, StopBeforeThereIsStateEndsAtOnce) {
   Start();
   Join(0);

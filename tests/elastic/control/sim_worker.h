@@ -238,6 +238,11 @@ class Worker {
   void Do(AbortTask&) {}
 
   void Do(RecoverTask& task) {
+    if (task.source_is_entered) {
+      w_.truth.Demand(fetched_.generation == task.world.source.generation, member_.id.name,
+                      " has not got the state of the world entered last");
+      held_ = std::move(fetched_);
+    }
     recover_ = std::move(task.world);
     world_ = recover_.world;
     working_generation_ = recovering_ = world_.generation;

@@ -356,7 +356,7 @@ class Simulation {
       const auto mark = [&](const Chunks& chunks) {
         for (const auto& [chunk, hash] : chunks.hashes) there[static_cast<size_t>(chunk)] = true;
       };
-      if (worker->held().generation == generation && worker->held().step == truth_.committed()) mark(worker->held());
+      if (worker->held().step == truth_.committed()) mark(worker->held());
       if (worker->prepared() == std::pair(generation, truth_.committed())) {
         mark(worker->fetched().generation == generation ? worker->fetched() : worker->held());
       }

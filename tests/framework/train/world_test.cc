@@ -100,8 +100,10 @@ class TestWorld {
     for (std::thread& thread : threads) thread.join();
   }
 
-  void Enter(const TestWorld* source) {
-    TrainerWorld world{.nodes = nodes_, .rank = 0, .source_nodes = {}, .source_ranks = {}};
+  void Enter(const TestWorld* source, bool source_is_entered = false) {
+    TrainerWorld world;
+    world.nodes = nodes_;
+    world.source_is_entered = source_is_entered;
     if (source != nullptr) {
       world.source_nodes = source->nodes_;
       for (Process* old : source->members_) {
@@ -245,6 +247,25 @@ INSTANTIATE_TEST_SUITE_P(Strategies, EveryWorld,
                                          Case{2, Sharding::kNoShard, 1, 1}, Case{3, Sharding::kNoShard, 1, 0},
                                          Case{7, Sharding::kNoShard, 1, 1}),
                          CaseName);
+
+TEST(World, AWorldInWhichNothingWasDoneIsASourceToo) {
+  Setting setting;
+  setting.parallel = {.sharding = Sharding::kFullShard, .mirrors = 1};
+  const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+  Fleet fleet(setting);
+  const std::vector<Process*> p = fleet.Start(4);
+  TestWorld first({p[0], p[1], p[2], p[3]}, Nodes(4, 1), setting);
+  first.Enter(nullptr);
+  EXPECT_EQ(first.Advance(0), expected[0]);
+  TestWorld second({p[1], p[2], p[3]}, Nodes(3, 1), setting);
+  second.Enter(&first);
+  TestWorld third({p[1], p[3]}, Nodes(2, 1), setting);  // of the first's holders two neighbours are gone now
+  third.Enter(&second, /*source_is_entered=*/true);
+  EXPECT_EQ(third.Advance(1), expected[1]);
+  TestWorld fourth({p[3]}, Nodes(1, 1), setting);
+  fourth.Enter(&third);
+  EXPECT_EQ(fourth.Advance(2), expected[2]);
+}
 
 TEST(World, EvaluatesAndGivesItsWeightsAlike) {
   std::vector<float> expected;

@@ -17,6 +17,7 @@
 #include "models/sampler.h"
 #include "tools/command.h"
 #include "tools/loss_plot.h"
+#include "tools/mpi_job.h"
 #include "tools/run_alerts.h"
 #include "tools/session.h"
 #include "tools/train_with_workers.h"
@@ -115,10 +116,18 @@ absl::StatusOr<int> Train(const Arguments& arguments) {
     std::fprintf(stderr, "%s\n", std::string(loaded.status().message()).c_str());
     return kExitUsage;
   }
-  const Config& config = *loaded;
+  Config config = *loaded;
   const RunDirectory directory(arguments.run_dir.empty() ? "runs/" + config.run.name : arguments.run_dir);
-  const bool here = config.elastic.workers == 1;
-  HF_ASSIGN_OR_RETURN(const auto session, OpenTrainingSession(config, config.elastic.workers, /*check_only=*/!here));
+  std::unique_ptr<MpiJob> job;
+  if (config.parallel.transport == Transport::kMpi) {
+    HF_ASSIGN_OR_RETURN(job, MpiJob::Start());
+    job->Shape(&config);
+    if (job->rank() != 0) return job->Follow(config, directory, stop_signal);
+  }
+  const bool here = config.elastic.workers == 1 && job == nullptr;
+  const int64_t workers_here = job != nullptr ? job->processes_here() : config.elastic.workers;
+  HF_ASSIGN_OR_RETURN(const auto session,
+                      OpenTrainingSession(config, workers_here, /*check_only=*/!here && job == nullptr));
   HF_ASSIGN_OR_RETURN(
       const PreparedRun run,
       PrepareRun(config, directory, session->model->layout(),
@@ -126,8 +135,9 @@ absl::StatusOr<int> Train(const Arguments& arguments) {
   PrintHeader(config, directory, *session);
   PrintResume(run);
   HF_ASSIGN_OR_RETURN(const CoordinatorShell::Outcome outcome,
-                      here ? TrainHere(config, directory, run, *session, stop_signal)
-                           : TrainWithWorkers(config, directory, run, stop_signal));
+                      job != nullptr ? job->Lead(config, directory, run, *session, stop_signal)
+                      : here         ? TrainHere(config, directory, run, *session, stop_signal)
+                                     : TrainWithWorkers(config, directory, run, stop_signal));
   return Report(config, directory, outcome, stop_signal);
 }
 

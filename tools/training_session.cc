@@ -9,6 +9,7 @@
 #include "elastic/agent/agent.h"
 #include "elastic/coordinator/coordinator_shell.h"
 #include "framework/base/status.h"
+#include "framework/comm/gloo/gloo_communicator.h"
 #include "tools/checkpoint_storage.h"
 #include "tools/memory_estimate.h"
 #include "tools/session.h"
@@ -68,7 +69,8 @@ absl::StatusOr<std::unique_ptr<TrainingSession>> OpenTrainingSession(const Confi
 }
 
 Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, const WorkerIdentity& identity,
-                       TrainingSession& session, ControlLink& link) {
+                       TrainingSession& session, ControlLink& link, const StopSignal* stop_signal,
+                       const WorkerPeers& peers) {
   const SessionShell::Options options{
       .member = {.id = {identity.name, NewIncarnation()}, .node = identity.node, .host = HostName(), .pid = getpid()},
       .config_digest = ConfigDigest(config),
@@ -88,11 +90,22 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
   parts.validation = session.validation.has_value() ? &*session.validation : nullptr;
   parts.shell = &shell;
   parts.checkpointer = &checkpointer;
-  parts.host = identity.host;
+  parts.connect = peers.connect;
+  if (parts.connect == nullptr) {
+    parts.connect = [&](const World& world, int rank, const auto& groups, std::stop_token stop, Deadline deadline) {
+      return ConnectGloo({.host = identity.host}, rank, world.size(), world.generation, groups, shell, std::move(stop),
+                         deadline);
+    };
+  }
+  parts.on_peer_failure = peers.on_failure;
   parts.slowdown = SlowdownFromEnvironment(identity.name);
   parts.save_model = [&](const ReadWeightsFn& read) {
     return SaveWeights(directory.model(), config, session.model->layout(), read);
   };
+  std::optional<std::stop_callback<std::function<void()>>> on_stop;
+  if (stop_signal != nullptr) {
+    on_stop.emplace(stop_signal->token(), [&] { shell.AskForStop(stop_signal->received()); });
+  }
   return Worker(parts).Run();
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "elastic/control/control_link.h"
+#include "elastic/worker/stop_signal.h"
 #include "elastic/worker/worker.h"
 #include "framework/config/config.h"
 #include "framework/data/dataset.h"
@@ -34,8 +35,16 @@ struct WorkerIdentity {
   std::string host = "127.0.0.1";  // where other workers reach it
 };
 
-/// Joins the coordinator behind `link` and works until the run is over.
+/// How the workers of a run reach each other, if not by Gloo.
+struct WorkerPeers {
+  ConnectFn connect = nullptr;
+  std::function<void(const absl::Status& status, std::stop_token stop)> on_failure = nullptr;
+};
+
+/// Joins the coordinator behind `link` and works until the run is over. A stop asked of this process is passed on to
+/// the coordinator, for the whole run; null: somebody else does so.
 Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, const WorkerIdentity& identity,
-                       TrainingSession& session, ControlLink& link);
+                       TrainingSession& session, ControlLink& link, const StopSignal* stop_signal = nullptr,
+                       const WorkerPeers& peers = {});
 
 }  // namespace holdfast

@@ -33,10 +33,8 @@ absl::StatusOr<int> Work(const Arguments& arguments) {
   }
   HF_ASSIGN_OR_RETURN(const auto session, OpenTrainingSession(*config, arguments.workers_here));
   HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(arguments.connection));
-  const std::stop_callback on_stop(stop_signal.token(),
-                                   [&] { link->Send(StopRequestMessage{stop_signal.received()}); });
   const RunDirectory directory(arguments.run_dir);
-  const Worker::Exit exit = RunWorker(*config, directory, arguments.identity, *session, *link);
+  const Worker::Exit exit = RunWorker(*config, directory, arguments.identity, *session, *link, &stop_signal);
   if (exit.refused) {
     std::fprintf(stderr, "error: %s\n", exit.reason.c_str());
     return kExitUsage;

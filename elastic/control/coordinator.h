@@ -69,6 +69,7 @@ struct CoordinatorOptions {
   uint64_t last_generation = 0;
   int64_t recorded_step = 0;                  // the last one in metrics.jsonl
   std::vector<CheckpointChoice> checkpoints;  // newest first
+  bool had_checkpoint = false;                // ever
   bool workers_are_new = false;               // no worker can hold state of an earlier life of this run
 };
 
@@ -230,6 +231,7 @@ class Coordinator {
   void AbandonSavesOf(const WorkerId& id);
   bool Rewind(const std::string& reason);
   void LoadFrom(const CheckpointChoice& choice);
+  void BeginAnew();
   void RejectCheckpoint(const std::string& cause);
 
   // coordinator_watch.cc: what nobody reports.

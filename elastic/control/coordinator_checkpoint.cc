@@ -155,6 +155,17 @@ void Coordinator::LoadFrom(const CheckpointChoice& choice) {
   actions_.emplace_back(RewindAction{committed_});
 }
 
+// Everything was killed before the first checkpoint: nothing is lost by doing it again, the bits will be the same.
+void Coordinator::BeginAnew() {
+  Report("rewind", {{"from_step", committed_},
+                    {"step", int64_t{0}},
+                    {"name", ""},
+                    {"reason", "all workers are new, and there is no checkpoint"}});
+  LoadFrom({});
+  reason_ = "the run begins anew";
+  had_to_wait_ = false;
+}
+
 // A member could not load it: the next older one.
 void Coordinator::RejectCheckpoint(const std::string& cause) {
   Report("checkpoint_rejected", {{"name", load_}, {"cause", cause}});

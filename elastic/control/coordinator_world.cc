@@ -107,9 +107,13 @@ void Coordinator::ResolveClaims() {
     waiting_for_ = absl::StrCat("waiting for the workers that hold the state of step ", found.committed_step);
     const milliseconds limit = std::max(settle, milliseconds(options_.elastic.lost_state_timeout_ms));
     const Instant waited = first_join_.has_value() ? now_ - *first_join_ : Instant{0};
-    const bool all_new = !first_claim_.has_value() && waited >= settle && !checkpoints_.empty() &&
+    const bool all_new = !first_claim_.has_value() && waited >= settle &&
                          static_cast<int64_t>(roster_.workers().size()) >= options_.elastic.workers;
-    if (!found.covered && (all_new || waited >= limit)) {
+    const bool may_begin_anew = schedule_.enabled() && checkpoints_.empty() && !options_.had_checkpoint;
+    if (found.covered) return;
+    if (all_new && may_begin_anew) {
+      BeginAnew();
+    } else if ((all_new && !checkpoints_.empty()) || waited >= limit) {
       committed_ = found.committed_step;
       RewindOrFail(found.world.members);
     }

@@ -20,6 +20,17 @@ void WorkerSession::On(const SessionConnected&) {
   connected_ = true;
   in_world_ = false;
   Join();
+  PassOnStop();
+}
+
+void WorkerSession::On(const SessionStopAsked& asked) {
+  stop_signal_ = asked.signal;
+  PassOnStop();
+}
+
+// Over every new connection: whoever is there now may not have heard of it.
+void WorkerSession::PassOnStop() {
+  if (connected_ && stop_signal_ != 0) actions_.emplace_back(SendToCoordinator{StopRequestMessage{stop_signal_}});
 }
 
 void WorkerSession::On(const SessionDisconnected&) { connected_ = in_world_ = false; }

@@ -21,6 +21,10 @@ namespace holdfast {
 // --- events ----------------------------------------------------------------------------------------------------------
 struct SessionConnected {};
 struct SessionDisconnected {};
+/// This process was asked to stop, which is meant for the whole run.
+struct SessionStopAsked {
+  int signal = 0;
+};
 struct SessionMessage {
   CoordinatorMessage message;
 };
@@ -36,8 +40,8 @@ struct EndingDone {  // answers EndingTask
 struct TaskFailed {  // answers any task but UpdateTask, which cannot fail
   FailureMessage failure;
 };
-using SessionEvent = std::variant<SessionConnected, SessionDisconnected, SessionMessage, RecoverDone, StepPrepared,
-                                  EndingDone, TaskFailed>;
+using SessionEvent = std::variant<SessionConnected, SessionDisconnected, SessionStopAsked, SessionMessage, RecoverDone,
+                                  StepPrepared, EndingDone, TaskFailed>;
 
 // --- actions ---------------------------------------------------------------------------------------------------------
 struct SendToCoordinator {
@@ -97,6 +101,7 @@ class WorkerSession {
  private:
   void On(const SessionConnected&);
   void On(const SessionDisconnected&);
+  void On(const SessionStopAsked& asked);
   void On(const SessionMessage& event);
   void On(const RecoverDone& event);
   void On(const StepPrepared& event);
@@ -116,6 +121,7 @@ class WorkerSession {
   void Abort(const std::string& reason);
   void Forget();
   void Join();
+  void PassOnStop();
   void Exit(int exit_code, const std::string& reason);
   void Send(WorkerMessage message);
 
@@ -131,6 +137,7 @@ class WorkerSession {
   Purpose purpose_ = Purpose::kTrain;
   bool save_ = false;  // at the end
   std::vector<int64_t> microbatches_;
+  int stop_signal_ = 0;
   bool connected_ = false;
   bool in_world_ = false;  // told so over the connection we have
   bool working_ = false;   // at a task that is to be answered

@@ -35,6 +35,7 @@ CoordinatorOptions OptionsFor(const Config& config, const CoordinatorHistory& hi
           .last_generation = history.generation,
           .recorded_step = history.recorded_step,
           .checkpoints = std::move(usable),
+          .had_checkpoint = history.has_saved,
           .workers_are_new = history.workers_are_new};
 }
 

@@ -104,7 +104,8 @@ std::string EventText(const RunEvent& event) {
   }
   if (absl::StartsWith(event.name, "checkpoint")) return CheckpointText(event);
   if (event.name == "rewind") {
-    return absl::StrCat("back from step ", field("from_step"), " to checkpoint ", field("name"), ": ", field("reason"));
+    const std::string where = field("name").empty() ? "the beginning" : absl::StrCat("checkpoint ", field("name"));
+    return absl::StrCat("back from step ", field("from_step"), " to ", where, ": ", field("reason"));
   }
   if (event.name == "recovered") return RecoveredText(event);
   if (event.name == "run_finished" || event.name == "run_stopped" || event.name == "run_failed") {

@@ -52,6 +52,7 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
 
   void SetPhase(Phase phase, int64_t step);
   void Send(const WorkerMessage& message) { link_.Send(message); }
+  void AskForStop(int signal) { Feed(SessionStopAsked{signal}); }
   Member member() const;
   /// The coordinator has refused this worker for good.
   bool refused() const;

@@ -9,7 +9,6 @@
 
 #include "elastic/control/state_source.h"
 #include "framework/base/status.h"
-#include "framework/comm/gloo/gloo_communicator.h"
 
 namespace holdfast {
 namespace {
@@ -56,7 +55,8 @@ Worker::Worker(const WorkerParts& parts)
     : p_(parts), order_(parts.training->num_samples(), parts.config->run.seed, parts.config->data.shuffle) {}
 
 template <typename Result, typename MakeEvent>
-void Worker::Answer(const Result& result, Phase phase, int64_t step, uint64_t generation, MakeEvent&& make_event) {
+void Worker::Answer(const Result& result, const std::stop_token& stop, Phase phase, int64_t step, uint64_t generation,
+                    MakeEvent&& make_event) {
   absl::Status status;
   if constexpr (std::is_same_v<Result, absl::Status>) {
     status = result;
@@ -64,6 +64,7 @@ void Worker::Answer(const Result& result, Phase phase, int64_t step, uint64_t ge
     status = result.status();
   }
   if (status.ok()) return p_.shell->Answer(make_event());
+  if (p_.on_peer_failure != nullptr && !IsFatal(status)) p_.on_peer_failure(status, stop);
   p_.trainer->Abort(std::string(status.message()));  // the others must not wait for what will not come
   p_.shell->Answer(TaskFailed{FailureMessage{.generation = generation,
                                              .step = step,
@@ -81,16 +82,18 @@ Worker::Exit Worker::Run() {
     const std::stop_callback on_stop(next.stop, [this] { p_.trainer->Abort("the world has changed"); });
     if (const auto* recover = std::get_if<RecoverTask>(&next.task)) {
       const auto recovered = Recover(*recover, next);
-      Answer(recovered, Phase::kTransfer, recover->world.committed_step + 1, recover->world.world.generation,
+      Answer(recovered, next.stop, Phase::kTransfer, recover->world.committed_step + 1, recover->world.world.generation,
              [&] { return RecoverDone{*recovered}; });
     } else if (const auto* step = std::get_if<StepTask>(&next.task)) {
       const auto vote = Prepare(*step, next.stop);
-      Answer(vote, Phase::kForwardBackward, step->step, step->generation, [&] { return StepPrepared{*vote}; });
+      Answer(vote, next.stop, Phase::kForwardBackward, step->step, step->generation,
+             [&] { return StepPrepared{*vote}; });
     } else if (const auto* update = std::get_if<UpdateTask>(&next.task)) {
       Update(*update);
     } else if (const auto* ending = std::get_if<EndingTask>(&next.task)) {
       const absl::Status ended = End(*ending, next.stop);
-      Answer(ended, Phase::kSave, ending->step, ending->generation, [&] { return EndingDone{ending->generation}; });
+      Answer(ended, next.stop, Phase::kSave, ending->step, ending->generation,
+             [&] { return EndingDone{ending->generation}; });
     } else if (std::holds_alternative<ForgetTask>(next.task)) {
       p_.trainer->Forget();
     } else {
@@ -112,8 +115,7 @@ absl::StatusOr<WorldCommunicators> Worker::Connect(const WorldMessage& message, 
     if (placement.Group(g).size() > 1) groups.push_back(placement.Group(g));
   }
   const auto deadline = Clock::now() + std::chrono::milliseconds(p_.config->elastic.collective_timeout_ms);
-  HF_ASSIGN_OR_RETURN(auto communicators, ConnectGloo({.host = p_.host}, rank_, size, message.world.generation, groups,
-                                                      *p_.shell, stop, deadline));
+  HF_ASSIGN_OR_RETURN(auto communicators, p_.connect(message.world, rank_, groups, stop, deadline));
   result.world = std::move(communicators[0]);
   for (size_t i = 1; i < communicators.size(); ++i) {
     if (communicators[i] != nullptr) result.group = std::move(communicators[i]);

@@ -17,6 +17,12 @@
 
 namespace holdfast {
 
+/// Connects the members of a world: communicator i for the ranks of groups[i], null where this rank is not in it. Fails
+/// as ConnectGloo does.
+using ConnectFn = std::function<absl::StatusOr<std::vector<std::unique_ptr<Communicator>>>(
+    const World& world, int rank, const std::vector<std::vector<int>>& groups, std::stop_token stop,
+    Deadline deadline)>;
+
 /// Everything a worker works with; all of it outlives the worker.
 struct WorkerParts {
   const Config* config = nullptr;
@@ -25,7 +31,10 @@ struct WorkerParts {
   const Dataset* validation = nullptr;  // null = none
   SessionShell* shell = nullptr;
   Checkpointer* checkpointer = nullptr;  // null = no checkpoints
-  std::string host = "127.0.0.1";        // where other workers can reach this one
+  ConnectFn connect;
+  /// Hears of failures that came from other workers or their absence, before the coordinator does; may be null. `stop`
+  /// is requested when the reason is that the world is to change.
+  std::function<void(const absl::Status& status, std::stop_token stop)> on_peer_failure = nullptr;
   /// Writes the model that `read` gives; called on rank 0.
   std::function<absl::Status(const ReadWeightsFn& read)> save_model;
   /// A test's knob: each microbatch takes this much longer.
@@ -60,7 +69,8 @@ class Worker {
 
   /// Answers the task with the event that `result` is, or with its failure.
   template <typename Result, typename MakeEvent>
-  void Answer(const Result& result, Phase phase, int64_t step, uint64_t generation, MakeEvent&& make_event);
+  void Answer(const Result& result, const std::stop_token& stop, Phase phase, int64_t step, uint64_t generation,
+              MakeEvent&& make_event);
 
   const WorkerParts& p_;
   SampleOrder order_;

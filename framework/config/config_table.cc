@@ -110,7 +110,7 @@ Section ScheduleTable(ScheduleConfig* schedule) {
 Section ParallelTable(ParallelConfig* parallel) {
   return {"parallel",
           {Enum("sharding", &parallel->sharding), Int("replicas", &parallel->replicas, 1, kMaxWorkers),
-           Int("mirrors", &parallel->mirrors, 0, 16)}};
+           Int("mirrors", &parallel->mirrors, 0, 16), Enum("transport", &parallel->transport)}};
 }
 
 Section ElasticTable(ElasticConfig* elastic) {

@@ -11,7 +11,7 @@ endif()
 # The bits of a run may depend on nothing but the source: no contraction of a*b+c into an fma the source does not spell
 # out, and a baseline that every supported CPU has. Kernels choose wider instructions at run time.
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off;-fno-math-errno;-march=x86-64-v3>"
-                    $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>)
+                    "$<$<COMPILE_LANGUAGE:CUDA>:--fmad=false;--expt-relaxed-constexpr;-Xcompiler=-Wall,-Wextra>")
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
 
@@ -24,8 +24,10 @@ if(HOLDFAST_CUDA)
   if(NOT CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 90)
   endif()
-  set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 cannot ask nvcc for more
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # one in a process: NCCL brings the shared one
   enable_language(CUDA)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know how to ask nvcc for it
+  set(CMAKE_CUDA_STANDARD 20)
   find_package(CUDAToolkit REQUIRED)
   find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} ${CUDAToolkit_LIBRARY_ROOT}/lib REQUIRED)
   find_path(NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
@@ -86,6 +88,8 @@ target_include_directories(holdfast_bundle_Gloo SYSTEM INTERFACE ${GLOO_INCLUDE}
 if(HOLDFAST_CUDA)
   holdfast_bundle(Nccl ${NCCL_LIBRARY} CUDA::cudart)
   target_include_directories(holdfast_bundle_Nccl SYSTEM INTERFACE ${NCCL_INCLUDE})
+  holdfast_bundle(CublasLt CUDA::cublasLt CUDA::cudart)
 else()
   holdfast_bundle(Nccl)
+  holdfast_bundle(CublasLt)
 endif()

@@ -153,6 +153,28 @@ TEST_F(CheckpointTest, AWriterLostAfterItsPartIsDurableIsNotMissed) {
   EXPECT_EQ(commits_.size(), 1u);
 }
 
+TEST_F(CheckpointTest, ARunKilledBeforeItsFirstCheckpointBeginsAnew) {
+  CoordinatorOptions options = EverySteps(100);
+  options.recorded_step = 5;
+  StartThree(options);
+  EXPECT_EQ(WorldSize(), 0) << "somebody may come back with state";
+  Pass(seconds(4), {0, 1, 2});
+  ASSERT_EQ(WorldSize(), 3);
+  EXPECT_EQ(worlds_[Connection(0)].committed_step, 0);
+  EXPECT_EQ(worlds_[Connection(0)].source.generation, 0u);
+  EXPECT_THAT(rewinds_, ElementsAre(0));
+}
+
+TEST_F(CheckpointTest, ARunWhoseCheckpointsAreGoneDoesNotBeginAnew) {
+  CoordinatorOptions options = EverySteps(100);
+  options.recorded_step = 5;
+  options.had_checkpoint = true;
+  StartThree(options);
+  Pass(seconds(12), {0, 1, 2});
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 1);
+}
+
 TEST_F(CheckpointTest, RunEndsWithACheckpointOfItsLastStep) {
   CoordinatorOptions options = EverySteps(100);
   options.total_steps = 1;

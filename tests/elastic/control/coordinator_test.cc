@@ -492,6 +492,7 @@ TEST_F(CoordinatorTest, RestartTakesTheOldWorldIfTheStepWasNotRecorded) {
 
 TEST_F(CoordinatorTest, RestartFailsIfNobodyComesBackWithState) {
   CoordinatorOptions options = DefaultOptions();
+  options.had_checkpoint = true;
   options.recorded_step = 5;
   Start(options);
   for (const int w : {0, 1, 2}) Join(w);

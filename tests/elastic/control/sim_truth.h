@@ -153,7 +153,9 @@ class Truth {
   }
   void Rewound(int64_t step) {
     const auto usable = Usable();
-    Demand(std::any_of(usable.begin(), usable.end(), [&](const CheckpointChoice& c) { return c.step == step; }),
+    const bool from_the_beginning = step == 0 && usable.empty();
+    Demand(from_the_beginning ||
+               std::any_of(usable.begin(), usable.end(), [&](const CheckpointChoice& c) { return c.step == step; }),
            "the run goes back to step ", step, ", of which there is no checkpoint");
     Demand(step <= committed(), "the run goes back from step ", committed(), " to ", step);
     recorded_.resize(static_cast<size_t>(step));

@@ -91,6 +91,17 @@ TEST_F(WorkerSessionTest, WhatWasFetchedInAWorldIsHeldIfThatIsTheSource) {
   EXPECT_EQ(Actions(), "abort forget send0 ") << "of world 3 it has got nothing";
 }
 
+TEST_F(WorkerSessionTest, AStopIsAskedForAgainOverEveryNewConnection) {
+  CommitOneStep();
+  Do(SessionDisconnected{});
+  Do(SessionStopAsked{15});
+  EXPECT_EQ(Actions(), "");
+  Do(SessionConnected{});
+  ASSERT_EQ(actions_.size(), 2u);
+  const auto& request = std::get<StopRequestMessage>(std::get<SendToCoordinator>(actions_.back()).message);
+  EXPECT_EQ(request.signal, 15);
+}
+
 TEST_F(WorkerSessionTest, NothingIsDoneTwiceOrForAWorldGoneBy) {
   CommitOneStep();
   Hear(CommitMessage{1, 1, {1, 1}});

@@ -90,6 +90,9 @@ T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
   });
 }
 
+inline unsigned __ballot_sync(unsigned mask, bool predicate) { return holdfast::emulation::Ballot(mask, predicate); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+
 inline int atomicAdd(int* at, int value) { return std::exchange(*at, *at + value); }
 inline unsigned atomicAdd(unsigned* at, unsigned value) { return std::exchange(*at, *at + value); }
 inline int atomicCAS(int* at, int expected, int value) {
@@ -106,6 +109,7 @@ inline float __fdividef(float a, float b) { return a / b; }
 inline float __expf(float x) { return std::exp(x); }
 inline float __logf(float x) { return std::log(x); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline int min(int a, int b) { return a < b ? a : b; }
 inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>((uint64_t{a} * b) >> 32); }
 inline uint32_t __float_as_uint(float x) {
   uint32_t bits;
@@ -120,6 +124,14 @@ inline float __uint_as_float(uint32_t bits) {
 template <typename T>
 T __ldg(const T* at) {
   return *at;
+}
+inline void __stwb(uint4* at, uint4 value) {
+  holdfast::emulation::CheckAligned(at, 16);
+  std::memcpy(at, &value, sizeof(value));
+}
+inline void __stwb(uint2* at, uint2 value) {
+  holdfast::emulation::CheckAligned(at, 8);
+  std::memcpy(at, &value, sizeof(value));
 }
 
 // --- the runtime's calls ---------------------------------------------------------------------------------------------

@@ -23,7 +23,8 @@ constexpr size_t kStackBytes = 64 << 10;
 constexpr size_t kMostShared = 228 << 10;
 constexpr uint32_t kNaN = 0x7fa7a7a7;
 
-enum class Wait : uint8_t { kNothing, kBlock, kWarp, kDone };
+enum class Wait : uint8_t { kNothing, kBlock, kWarp, kNamed, kDone };
+constexpr int kNamedBarriers = 16;
 
 struct Copy {
   void* to;
@@ -35,7 +36,7 @@ struct Thread {
   Size index;
   context::fiber fiber, back;
   Wait wait = Wait::kNothing;
-  uint32_t mask = 0;  // of the warp barrier it waits at
+  uint32_t mask = 0;  // of the warp barrier it waits at, or the named barrier
   alignas(16) std::array<std::byte, kMostExchanged> slot;
   std::vector<Copy> copies;  // not in a group yet
   std::deque<std::vector<Copy>> groups;
@@ -70,14 +71,30 @@ class Block {
         if (threads_[i].wait == Wait::kNothing) Resume(threads_[i]);
       }
       if (std::all_of(threads_.begin(), threads_.end(), [](const Thread& t) { return t.wait == Wait::kDone; })) return;
+      const bool ready = std::any_of(threads_.begin(), threads_.end(),  // one a named barrier has let go
+                                     [](const Thread& t) { return t.wait == Wait::kNothing; });
       const bool warps = ReleaseWarps();
-      if (!warps && !ReleaseBlock()) Die("a barrier was not reached by all of its threads");
+      if (!ready && !warps && !ReleaseBlock()) Die("a barrier was not reached by all of its threads");
     }
   }
 
   int lane() const { return static_cast<int>(current_ % kLanes); }
   Thread& current() { return threads_[current_]; }
   Thread& LaneOf(int lane) { return threads_[current_ / kLanes * kLanes + static_cast<size_t>(lane)]; }
+
+  // What may come before the barrier opens again is the kernel's care on a GPU, too.
+  void ArriveAt(int id, int threads, bool waits) {
+    if (id < 1 || id >= kNamedBarriers || threads % kLanes != 0) Die("a barrier has an id of 1 to 15 and whole warps");
+    int& arrived = arrived_[static_cast<size_t>(id)];
+    if (++arrived == threads) {
+      arrived = 0;
+      for (Thread& thread : threads_) {
+        if (thread.wait == Wait::kNamed && thread.mask == static_cast<uint32_t>(id)) thread.wait = Wait::kNothing;
+      }
+    } else if (waits) {
+      Yield(Wait::kNamed, static_cast<uint32_t>(id));
+    }
+  }
 
   void Yield(Wait wait, uint32_t mask) {
     Thread& thread = current();
@@ -139,6 +156,7 @@ class Block {
   std::vector<Thread> threads_;
   const std::function<void()>& body_;
   size_t current_ = 0;
+  std::array<int, kNamedBarriers> arrived_ = {};
 };
 
 thread_local Block* running = nullptr;
@@ -150,6 +168,7 @@ int Lane() { return running->lane(); }
 void* DynamicShared() { return shared.data(); }
 void BlockBarrier() { running->Yield(Wait::kBlock, 0); }
 void WarpBarrier(uint32_t mask) { running->Yield(Wait::kWarp, mask); }
+void NamedBarrier(int id, int threads, bool waits) { running->ArriveAt(id, threads, waits); }
 
 void Deposit(uint32_t mask, const void* value, size_t bytes) {
   std::memcpy(running->current().slot.data(), value, bytes);

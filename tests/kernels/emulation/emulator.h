@@ -25,6 +25,9 @@ void* DynamicShared();
 void BlockBarrier();
 void WarpBarrier(uint32_t mask);
 
+/// Barrier `id`, 1 to 15, opens when `threads` threads have come to it; the running one goes on at once if not `waits`.
+void NamedBarrier(int id, int threads, bool waits);
+
 /// Lends every lane of `mask` one slot for the length of an exchange.
 constexpr size_t kMostExchanged = 64;
 void Deposit(uint32_t mask, const void* value, size_t bytes);
@@ -45,6 +48,19 @@ T Exchange(uint32_t mask, const T& value, From&& from) {
   Deposit(mask, &value, sizeof(T));
   T result;
   std::memcpy(&result, Deposited(from(Lane())), sizeof(T));
+  EndExchange(mask);
+  return result;
+}
+
+/// One bit for each lane of `mask` that says yes.
+inline uint32_t Ballot(uint32_t mask, bool yes) {
+  Deposit(mask, &yes, sizeof(yes));
+  uint32_t result = 0;
+  for (int lane = 0; lane < 32; ++lane) {
+    bool theirs = false;
+    if ((mask >> lane & 1u) != 0) std::memcpy(&theirs, Deposited(lane), sizeof(theirs));
+    if (theirs) result |= 1u << lane;
+  }
   EndExchange(mask);
   return result;
 }

@@ -1,0 +1,235 @@
+// Attention on tensor cores after FlashAttention-2 (Dao 2023): a block does a tile of queries of one head, going over
+// the tiles of keys with an online softmax; the next keys and values arrive while it computes. Each warp has 32 queries
+// (16 where D is too large), so that every fragment of keys and values it loads serves two products: with 16, reading
+// shared memory would take longer than the tensor cores.
+
+#include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/launch.cuh"
+
+namespace holdfast::kernels {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kWarps = kThreads / kWarpSize;
+
+/// Tiles for head sizes up to kDim. 64 registers of scores and kDim of sums fill a thread's 255 at kDim = 128.
+template <int kDim, bool kDrops>
+struct Plan {
+  static constexpr int kM = kDim <= 128 ? 2 : 1;
+  static constexpr int kQueries = kWarps * 16 * kM;
+  static constexpr int kKeys = kDim <= (kDrops ? 64 : 128) ? 64 : 32;
+  static constexpr int kBlocks = kDim <= 64 && !kDrops ? 3 : 2;  // of a multiprocessor
+
+  static constexpr int kQueryBytes = kQueries * Tile<kDim>::kRowBytes;
+  static constexpr int kKeyBytes = kKeys * Tile<kDim>::kRowBytes;
+  static constexpr int kStageBytes = 2 * kKeyBytes;  // keys and values
+  static constexpr int kSharedBytes = kQueryBytes + 2 * kStageBytes;
+  static_assert(kBlocks * (kSharedBytes + 1024) <= 228 << 10);
+};
+
+/// Scores become -infinity where a query must not see the key. `query` and `key` are those of the lane's first element.
+template <int kM, int kN>
+__device__ __forceinline__ void HideFuture(Fragments<kM, kN>& scores, int query, int key) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (key + 8 * n + i % 2 > query + 16 * m + i / 2 * 8) scores[m][n][i] = -INFINITY;
+      }
+    }
+  }
+}
+
+/// The online softmax of this lane's rows [m][half]; the sums are this lane's part of them.
+template <int kM>
+struct Softmax {
+  float max[kM][2], sum[kM][2];
+
+  __device__ __forceinline__ Softmax() {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+      max[m][0] = max[m][1] = -INFINITY;
+      sum[m][0] = sum[m][1] = 0;
+    }
+  }
+
+  /// Takes in the maxima of a tile's scores, and brings what has been summed so far to them. Keys are visited in
+  /// ascending order, so every query sees one in its first tile and no maximum stays infinite.
+  template <int kN, int kSums>
+  __device__ __forceinline__ void Raise(const Fragments<kM, kN>& scores, Fragments<kM, kSums>& sums, float scale_log2) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float most = max[m][half];
+#pragma unroll
+        for (int n = 0; n < kN; ++n) {
+          most = fmaxf(most, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+        }
+        most = fmaxf(most, __shfl_xor_sync(kWholeWarp, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(kWholeWarp, most, 2));
+        const float rescale = Exp2((max[m][half] - most) * scale_log2);
+#pragma unroll
+        for (int n = 0; n < kSums; ++n) {
+          sums[m][n][2 * half] *= rescale;
+          sums[m][n][2 * half + 1] *= rescale;
+        }
+        sum[m][half] *= rescale;
+        max[m][half] = most;
+      }
+    }
+  }
+
+  /// Scores of columns 16 k to 16 k + 15 become exp(scale * (score - maximum)).
+  template <int kN>
+  __device__ __forceinline__ void Exponentials(Fragments<kM, kN>& scores, int k, float scale_log2) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float p[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float& score = scores[m][2 * k + i / 2][2 * half + i % 2];
+          p[i] = score = Exp2(fmaf(score, scale_log2, -max[m][half] * scale_log2));
+        }
+        sum[m][half] += (p[0] + p[1]) + (p[2] + p[3]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void SumLanes() {
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        sum[m][half] += __shfl_xor_sync(kWholeWarp, sum[m][half], 1);
+        sum[m][half] += __shfl_xor_sync(kWholeWarp, sum[m][half], 2);
+      }
+    }
+  }
+};
+
+/// Columns 16 k to 16 k + 15; `query` and `key` are those of the lane's very first element.
+template <int kM, int kN>
+__device__ __forceinline__ void Drop(Fragments<kM, kN>& probabilities, int k, const AttentionSizes& s, uint64_t first,
+                                     int query, int key) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 2 * k; n < 2 * k + 2; ++n) {
+      const unsigned keeps = KeepsOfQueryRows(s, first, query + 16 * m, key + 8 * n);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if ((keeps >> i & 1u) == 0) probabilities[m][n][i] = 0;
+      }
+    }
+  }
+}
+
+template <int kDim, bool kDrops>
+__global__ void __launch_bounds__(kThreads, Plan<kDim, kDrops>::kBlocks)
+    ForwardKernel(Rows<Bf16> out, float* lse, Rows<const Bf16> qkv, int tiles, int num_heads, AttentionSizes s) {
+  using P = Plan<kDim, kDrops>;
+  constexpr int kM = P::kM;
+  constexpr Place kQueryTile = 0, kStages = P::kQueryBytes;
+
+  // The longest blocks first. Neighbours share keys and values.
+  const int bh = static_cast<int>(blockIdx.x) % num_heads, b = bh / s.heads, h = bh % s.heads;
+  const int query0 = (tiles - 1 - static_cast<int>(blockIdx.x) / num_heads) * P::kQueries;
+  const int queries = min(P::kQueries, s.sequence - query0);
+  const int key_tiles = (query0 + queries + P::kKeys - 1) / P::kKeys;
+  const int64_t row0 = int64_t{b} * s.sequence;
+  const int g = h / s.group();
+
+  const TileCopy<kDim, P::kQueries, kThreads> q_copy(qkv[row0] + s.query_column(h), qkv.stride, s.head_dim);
+  const TileCopy<kDim, P::kKeys, kThreads> k_copy(qkv[row0] + s.key_column(g), qkv.stride, s.head_dim);
+  const auto copy_keys = [&](int tile) {
+    const Place stage = kStages + tile % 2 * P::kStageBytes;
+    k_copy.Start(stage, tile * P::kKeys, s.sequence);
+    k_copy.Start(stage + P::kKeyBytes, tile * P::kKeys, s.sequence, s.kv_heads * s.head_dim);
+  };
+  q_copy.Start(kQueryTile, query0, s.sequence);
+  copy_keys(0);
+  AsyncCopiesEndGroup();
+
+  const int lane = static_cast<int>(LaneId());
+  const int warp_row = static_cast<int>(threadIdx.x) / kWarpSize * 16 * kM, warp_query = query0 + warp_row;
+  const int lane_query = warp_query + lane / 4, lane_key = 2 * (lane % 4);
+  const Place q_rows = kQueryTile + warp_row * Tile<kDim>::kRowBytes;
+  const float scale_log2 = s.scale * kLog2E;
+  Softmax<kM> softmax;
+  float sums[kM][kDim / 8][4];
+  Clear<kM, kDim / 8>(sums);
+  for (int tile = 0; tile < key_tiles; ++tile) {
+    AsyncCopiesWait<0>();
+    __syncthreads();  // all have this tile, and none still reads the one before
+    if (tile + 1 < key_tiles) copy_keys(tile + 1);
+    AsyncCopiesEndGroup();
+    const int key0 = tile * P::kKeys;
+    if (key0 >= warp_query + 16 * kM) continue;  // nothing that this warp's queries see
+    const Place stage = kStages + tile % 2 * P::kStageBytes;
+
+    float scores[kM][P::kKeys / 8][4];
+    MultiplyTransposed<kDim, kM, P::kKeys / 8>(scores, q_rows, stage);
+    if (key0 + P::kKeys - 1 > warp_query) HideFuture<kM, P::kKeys / 8>(scores, lane_query, key0 + lane_key);
+    softmax.template Raise<P::kKeys / 8, kDim / 8>(scores, sums, scale_log2);
+#pragma unroll
+    for (int k = 0; k < P::kKeys / 16; ++k) {
+      softmax.template Exponentials<P::kKeys / 8>(scores, k, scale_log2);
+      if (kDrops) Drop<kM, P::kKeys / 8>(scores, k, s, s.first_element(bh), lane_query, key0 + lane_key);
+      uint32_t probabilities[kM][4];
+      PackOperand<kM, P::kKeys / 8>(probabilities, scores, k);
+      MultiplyAdd<kDim, kM>(sums, probabilities, stage + P::kKeyBytes + 16 * k * Tile<kDim>::kRowBytes);
+    }
+  }
+
+  softmax.SumLanes();
+  float normalize[kM][2];
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int query = lane_query + 16 * m + 8 * half;
+      normalize[m][half] = (kDrops ? s.drop_scale : 1.0f) / softmax.sum[m][half];
+      if (query < s.sequence && lane % 4 == 0) {
+        lse[int64_t{bh} * s.sequence + query] = fmaf(softmax.max[m][half], s.scale, logf(softmax.sum[m][half]));
+      }
+    }
+  }
+  StoreRows<kDim, kM>(out[row0 + warp_query] + s.query_column(h), out.stride, s.sequence - warp_query, s.head_dim,
+                      q_rows, sums, normalize);
+}
+
+template <int kDim, bool kDrops>
+void Queue(CudaQueue& queue, const AttentionForwardCall& call) {
+  using P = Plan<kDim, kDrops>;
+  const int tiles = (call.sizes.sequence + P::kQueries - 1) / P::kQueries, heads = call.batch * call.sizes.heads;
+  Launch(queue, "AttentionForward",
+         {.blocks = static_cast<unsigned>(tiles) * static_cast<unsigned>(heads),
+          .threads = kThreads,
+          .shared_bytes = P::kSharedBytes},
+         ForwardKernel<kDim, kDrops>, RowsOf<Bf16>(call.out), call.lse, RowsOf<const Bf16>(call.qkv), tiles, heads,
+         call.sizes);
+}
+
+template <int kDim>
+void Queue(CudaQueue& queue, const AttentionForwardCall& call) {
+  call.sizes.drops ? Queue<kDim, true>(queue, call) : Queue<kDim, false>(queue, call);
+}
+
+}  // namespace
+
+void CudaOps::AttentionForward(Matrix out, float* lse, ConstMatrix qkv, const AttentionShape& shape) {
+  const AttentionForwardCall call = {out, lse, qkv, static_cast<int>(shape.batch), AttentionSizes(shape)};
+  if (!FitsTensorCores(qkv) || !FitsTensorCores(out)) return AttentionForwardGeneral(queue_, call);
+  if (shape.head_dim <= 64) return Queue<64>(queue_, call);
+  if (shape.head_dim <= 96) return Queue<96>(queue_, call);
+  if (shape.head_dim <= 128) return Queue<128>(queue_, call);
+  Queue<256>(queue_, call);
+}
+
+}  // namespace holdfast::kernels

@@ -1,0 +1,57 @@
+#include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/gemm_finish.h"
+#include "kernels/cuda/launch.cuh"
+
+namespace holdfast::kernels {
+namespace {
+
+constexpr int kColumns = 256;  // of a block, one a thread
+
+/// A matrix of either type.
+struct AnyRows {
+  void* data;
+  bool is_bf16;
+  int64_t stride;
+
+  explicit AnyRows(const Matrix& m) : data(m.data), is_bf16(m.dtype == DType::kBF16), stride(m.stride) {}
+
+  __device__ __forceinline__ void Store(int64_t row, int64_t column, float x) const {
+    const int64_t at = row * stride + column;
+    if (is_bf16) {
+      static_cast<Bf16*>(data)[at] = FromFloat<Bf16>(x);
+    } else {
+      static_cast<float*>(data)[at] = x;
+    }
+  }
+};
+
+/// Tanh form (Hendrycks & Gimpel 2016, section 2).
+__device__ __forceinline__ float Gelu(float x) {
+  constexpr float kSqrt2OverPi = 0.7978845608028654f, kCubic = 0.044715f;
+  return 0.5f * x * (1.0f + tanhf(kSqrt2OverPi * fmaf(kCubic * x * x, x, x)));
+}
+
+__global__ void FinishKernel(AnyRows c, AnyRows pre_gelu, Rows<const float> sums, const float* bias, bool gelu,
+                             int64_t n, int64_t blocks_of_row) {
+  const int64_t row = blockIdx.x / blocks_of_row, column = blockIdx.x % blocks_of_row * kColumns + threadIdx.x;
+  if (column >= n) return;
+  float x = sums.data == nullptr ? 0.0f : sums[row][column];
+  if (bias != nullptr) x += bias[column];
+  if (gelu) {
+    if (pre_gelu.data != nullptr) pre_gelu.Store(row, column, x);
+    x = Gelu(x);
+  }
+  c.Store(row, column, x);
+}
+
+}  // namespace
+
+void FinishGemm(CudaQueue& queue, const GemmArgs& args, ConstMatrix sums) {
+  if (sums.data == nullptr && args.accumulate) sums = args.c;
+  const int64_t blocks_of_row = Blocks(args.c.cols, kColumns);
+  Launch(queue, "Gemm", {.blocks = static_cast<unsigned>(args.c.rows * blocks_of_row), .threads = kColumns},
+         FinishKernel, AnyRows(args.c), AnyRows(args.pre_gelu), RowsOf<const float>(sums), args.bias, args.gelu,
+         args.c.cols, blocks_of_row);
+}
+
+}  // namespace holdfast::kernels

@@ -95,6 +95,10 @@ int64_t MpiJob::processes_here() const {
   return std::count(hosts_.begin(), hosts_.end(), hosts_[static_cast<size_t>(rank())]);
 }
 
+int64_t MpiJob::local_index() const {
+  return std::count(hosts_.begin(), hosts_.begin() + rank(), hosts_[static_cast<size_t>(rank())]);
+}
+
 void MpiJob::Shape(Config* config) const {
   config->elastic.workers = config->elastic.max_workers = session_->size();
   config->elastic.min_workers = 1;  // so that a world without the lost is announced, and everybody knows
@@ -169,7 +173,8 @@ absl::StatusOr<CoordinatorShell::Outcome> MpiJob::Lead(const Config& config, con
 }
 
 absl::StatusOr<int> MpiJob::Follow(const Config& config, const RunDirectory& directory, const StopSignal& stop_signal) {
-  HF_ASSIGN_OR_RETURN(const auto session, OpenTrainingSession(config, processes_here()));
+  HF_ASSIGN_OR_RETURN(const auto session,
+                      OpenTrainingSession(config, processes_here(), /*check_only=*/false, local_index()));
   std::string address;
   HF_RETURN_IF_ERROR(Announce(&address));
   if (address.empty()) return kExitFailure;  // rank 0 has said why

@@ -29,6 +29,7 @@ class MpiJob {
   int rank() const { return session_->rank(); }
   /// How many processes of the job share this machine.
   int64_t processes_here() const;
+  int64_t local_index() const;
   /// Sets what the job decides: the number of workers and, if it is left open, that of threads.
   void Shape(Config* config) const;
 

@@ -9,6 +9,7 @@
 #include "checkpoint/saved_model.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "framework/tensor/cuda_device.h"
 #include "models/huggingface.h"
 #include "models/plan.h"
 #include "models/transformer.h"
@@ -36,9 +37,9 @@ bool Exists(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const TrainConfig& config) {
-  if (config.device != DeviceKind::kCpu) {
-    return absl::UnimplementedError("train.device: cuda is not in this build; use train.device: cpu");
+absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const TrainConfig& config, int64_t local_index) {
+  if (config.device == DeviceKind::kCuda) {
+    return MakeCudaDevice(static_cast<int>(local_index % std::max(1, NumCudaDevices())));
   }
   return MakeCpuDevice(static_cast<int>(config.threads));
 }

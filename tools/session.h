@@ -14,7 +14,8 @@
 
 namespace holdfast {
 
-absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const TrainConfig& config);
+/// `local_index`: of the worker on its machine. With fewer GPUs than workers several share one.
+absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const TrainConfig& config, int64_t local_index = 0);
 
 /// The model of a config on `device`.
 absl::StatusOr<std::unique_ptr<Model>> MakeModel(const Config& config, Device& device);

@@ -55,10 +55,10 @@ std::string HostName() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TrainingSession>> OpenTrainingSession(const Config& config, int64_t workers_here,
-                                                                     bool check_only) {
+                                                                     bool check_only, int64_t local_index) {
   auto session = std::make_unique<TrainingSession>();
   HF_RETURN_IF_ERROR(OpenData(config, *session));
-  HF_ASSIGN_OR_RETURN(session->device, MakeDevice(config.train));
+  HF_ASSIGN_OR_RETURN(session->device, MakeDevice(config.train, local_index));
   HF_ASSIGN_OR_RETURN(session->model, MakeModel(config, *session->device));
   HF_ASSIGN_OR_RETURN(TrainerOptions options, MakeTrainerOptions(config, *session->model));
   HF_RETURN_IF_ERROR(CheckHostMemory(

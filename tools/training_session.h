@@ -25,10 +25,10 @@ struct TrainingSession {
   std::unique_ptr<Trainer> trainer;
 };
 
-/// `workers_here`: how many workers share this machine's memory. `check_only`: everything is checked, but there is no
-/// trainer.
+/// `workers_here`: how many workers share this machine's memory. `local_index`: which of them this is. `check_only`:
+/// everything is checked, but there is no trainer.
 absl::StatusOr<std::unique_ptr<TrainingSession>> OpenTrainingSession(const Config& config, int64_t workers_here,
-                                                                     bool check_only = false);
+                                                                     bool check_only = false, int64_t local_index = 0);
 
 struct WorkerIdentity {
   std::string name = "local/0", node = "local";

@@ -27,7 +27,7 @@ struct Arguments {
 absl::StatusOr<double> MeasureMatmulRate(Device& device, DType dtype) {
   constexpr int64_t kSize = 1024;
   constexpr int kRepeats = 7;
-  const auto stream = device.CreateStream();
+  HF_ASSIGN_OR_RETURN(const auto stream, device.CreateStream());
   HF_ASSIGN_OR_RETURN(Arena arena, Arena::Create(device, 3 * kSize * kSize * sizeof(float)));
   const Tensor a = arena.Allocate(dtype, {kSize, kSize}), b = arena.Allocate(dtype, {kSize, kSize}),
                c = arena.Allocate(DType::kF32, {kSize, kSize});
@@ -43,7 +43,7 @@ absl::StatusOr<double> MeasureMatmulRate(Device& device, DType dtype) {
   for (int i = 0; i < kRepeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
     stream->ops().Gemm({.a = a.matrix(), .b = b.matrix(), .transpose_b = true, .c = c.matrix()});
-    stream->Synchronize();
+    HF_RETURN_IF_ERROR(stream->Synchronize());
     seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   std::nth_element(seconds.begin(), seconds.begin() + kRepeats / 2, seconds.end());

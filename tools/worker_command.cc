@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "elastic/agent/agent.h"
 #include "elastic/worker/stop_signal.h"
 #include "framework/base/status.h"
@@ -24,6 +25,13 @@ struct Arguments {
   int64_t workers_here = 1;
 };
 
+/// Of "node/3" 3.
+int64_t LocalIndex(const WorkerIdentity& identity) {
+  int64_t index = 0;
+  const size_t slash = identity.name.rfind('/');
+  return absl::SimpleAtoi(identity.name.substr(slash + 1), &index) ? index : 0;
+}
+
 absl::StatusOr<int> Work(const Arguments& arguments) {
   StopSignal stop_signal;  // before any other thread
   const absl::StatusOr<Config> config = LoadConfig(arguments.config_path, arguments.overrides);
@@ -31,7 +39,8 @@ absl::StatusOr<int> Work(const Arguments& arguments) {
     std::fprintf(stderr, "%s\n", std::string(config.status().message()).c_str());
     return kExitUsage;
   }
-  HF_ASSIGN_OR_RETURN(const auto session, OpenTrainingSession(*config, arguments.workers_here));
+  HF_ASSIGN_OR_RETURN(const auto session, OpenTrainingSession(*config, arguments.workers_here,
+                                                              /*check_only=*/false, LocalIndex(arguments.identity)));
   HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(arguments.connection));
   const RunDirectory directory(arguments.run_dir);
   const Worker::Exit exit = RunWorker(*config, directory, arguments.identity, *session, *link, &stop_signal);

@@ -41,11 +41,14 @@ absl::Status Gatherer::Begin(const UnitSchedule& schedule, int64_t passes) {
 
 void Gatherer::Run(const GatherPlan& plan) {
   for (const GatherPlan::Gather& gather : plan.gathers) {
+    std::shared_ptr<Event> last_use;
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return !failure_.ok() || releases_ >= gather.after_releases; });
       if (!failure_.ok()) return;
+      last_use = last_use_;
     }
+    WaitFor(last_use);
     const absl::Status status = Gather(gather);
     const std::lock_guard lock(mutex_);
     if (!status.ok() && failure_.ok()) failure_ = status;
@@ -85,8 +88,9 @@ absl::StatusOr<std::byte*> Gatherer::Acquire(int unit, const std::stop_token& st
   return Destination(gather);
 }
 
-void Gatherer::Release() {
+void Gatherer::Release(const std::shared_ptr<Event>& used) {
   const std::lock_guard lock(mutex_);
+  last_use_ = used;  // one stream releases, so it is after those before it
   ++releases_;
   changed_.notify_all();
 }

@@ -30,7 +30,8 @@ class Gatherer {
   absl::Status Begin(const UnitSchedule& schedule, int64_t passes);
   /// The image of a unit, once it is there; Cancelled when `stop` is requested, else why gathering failed.
   absl::StatusOr<std::byte*> Acquire(int unit, const std::stop_token& stop);
-  void Release();
+  /// `used`: the end of what reads the image (null = it is done).
+  void Release(const std::shared_ptr<Event>& used);
   /// Takes part in a pass without computing it.
   void SkipPass();
   /// Waits until all gathers are done: nobody reads this rank's part of the weights any more. A rank that skips passes
@@ -57,6 +58,7 @@ class Gatherer {
   // Under mutex_:
   int64_t gathered_ = 0;  // gathers done of the plan
   int64_t acquires_ = 0, releases_ = 0;
+  std::shared_ptr<Event> last_use_;  // of what has been released
   absl::Status failure_;
 
   TaskThread thread_;  // last: its tasks use all of the above

@@ -16,7 +16,7 @@ PlacedState::PlacedState(const ParameterLayout& layout, DType compute_dtype, con
 absl::StatusOr<std::unique_ptr<PlacedState>> PlacedState::Create(const ParameterLayout& layout, DType compute_dtype,
                                                                  const Options& options,
                                                                  WorldCommunicators communicators, Device& device,
-                                                                 kernels::Ops& ops, StepProgress& progress) {
+                                                                 Stream& stream, StepProgress& progress) {
   std::unique_ptr<PlacedState> placed(new PlacedState(layout, compute_dtype, options, std::move(communicators)));
   const Placement& placement = placed->placement_;
   const bool alone = placement.Group(placement.GroupOf(options.rank)).size() == 1;
@@ -24,12 +24,12 @@ absl::StatusOr<std::unique_ptr<PlacedState>> PlacedState::Create(const Parameter
   const ShardedState::Options state{.held_shards = placement.HeldShards(options.rank),
                                     .served_shard = placement.ServedShard(options.rank),
                                     .whole_images = alone || options.parallel.sharding != Sharding::kFullShard};
-  HF_ASSIGN_OR_RETURN(placed->state_, ShardedState::Create(placed->map_, state, device, ops));
+  HF_ASSIGN_OR_RETURN(placed->state_, ShardedState::Create(placed->map_, state, device, stream));
   const ShardedStore::Parts parts{.placement = &placement,
                                   .state = &*placed->state_,
                                   .communicators = &placed->communicators_,
                                   .device = &device,
-                                  .ops = &ops,
+                                  .stream = &stream,
                                   .progress = &progress,
                                   .timeout = options.timeout};
   HF_ASSIGN_OR_RETURN(placed->store_, ShardedStore::Create(parts));

@@ -21,10 +21,10 @@ class PlacedState {
     std::chrono::milliseconds timeout{0};
   };
 
-  /// State uninitialised. `layout`, `device`, `ops` and `progress` must outlive it.
+  /// State uninitialised. `layout`, `device`, `stream` and `progress` must outlive it.
   static absl::StatusOr<std::unique_ptr<PlacedState>> Create(const ParameterLayout& layout, DType compute_dtype,
                                                              const Options& options, WorldCommunicators communicators,
-                                                             Device& device, kernels::Ops& ops, StepProgress& progress);
+                                                             Device& device, Stream& stream, StepProgress& progress);
 
   const Placement& placement() const { return placement_; }
   const ShardMap& map() const { return map_; }

@@ -35,18 +35,19 @@ Bytes AsBytes(float* data, int64_t elements) {
 absl::StatusOr<std::unique_ptr<Reducer>> Reducer::Create(const ShardMap& map, const Placement& placement,
                                                          Communicator& world, Device& device,
                                                          std::chrono::milliseconds timeout) {
-  std::unique_ptr<Reducer> reducer(new Reducer(map, placement, world, device, timeout));
+  HF_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.CreateStream(StreamKind::kTransfer));
+  std::unique_ptr<Reducer> reducer(new Reducer(map, placement, world, device, std::move(stream), timeout));
   HF_RETURN_IF_ERROR(reducer->AllocateMirrors());
   return reducer;
 }
 
 Reducer::Reducer(const ShardMap& map, const Placement& placement, Communicator& world, Device& device,
-                 std::chrono::milliseconds timeout)
+                 std::unique_ptr<Stream> stream, std::chrono::milliseconds timeout)
     : map_(map),
       placement_(placement),
       world_(world),
       device_(device),
-      stream_(device.CreateStream(StreamKind::kTransfer)),
+      stream_(std::move(stream)),
       timeout_(timeout),
       slice_(placement.SliceOfRank(world.rank())) {
   for (int u = 0; u < map.layout().num_units(); ++u) {
@@ -116,17 +117,17 @@ absl::StatusOr<float*> Reducer::Open(int unit, const std::stop_token& stop) {
   return pool_[buffer].memory.as<float>();
 }
 
-void Reducer::Close(int unit) {
+void Reducer::Close(int unit, const std::shared_ptr<Event>& ready) {
   const std::lock_guard lock(mutex_);
   const size_t buffer = opened_.at(unit);
   opened_.erase(unit);
-  contributions_.push_back({unit, {{.block = {}, .sum = pool_[buffer].memory.as<float>()}}, buffer});
+  contributions_.push_back({unit, {{.block = {}, .sum = pool_[buffer].memory.as<float>()}}, buffer, ready});
   changed_.notify_all();
 }
 
-void Reducer::Contribute(int unit, std::vector<SummationTree::Partial> partials) {
+void Reducer::Contribute(int unit, std::vector<SummationTree::Partial> partials, const std::shared_ptr<Event>& ready) {
   const std::lock_guard lock(mutex_);
-  contributions_.push_back({unit, std::move(partials), std::nullopt});
+  contributions_.push_back({unit, std::move(partials), std::nullopt, ready});
   changed_.notify_all();
 }
 
@@ -167,11 +168,12 @@ void Reducer::Run() {
 
 absl::Status Reducer::ReduceUnit(int wave, int unit) {
   HF_ASSIGN_OR_RETURN(const Contribution mine, NextContribution(wave, unit));
+  WaitFor(mine.ready);
   HF_RETURN_IF_ERROR(Exchange(wave, unit, mine));
   HF_RETURN_IF_ERROR(Accumulate(wave, unit, mine));
   GiveBack(mine);
   if (wave + 1 < plan_->num_waves()) return absl::OkStatus();
-  SumSquares(unit);
+  HF_RETURN_IF_ERROR(SumSquares(unit));
   return Forward(unit);
 }
 
@@ -179,7 +181,7 @@ absl::StatusOr<Reducer::Contribution> Reducer::NextContribution(int wave, int un
   std::unique_lock lock(mutex_);
   if (plan_->Run(wave, world_.rank()).count == 0) {
     HF_RETURN_IF_ERROR(failure_);
-    return Contribution{.unit = unit, .partials = {}, .buffer = {}};
+    return Contribution{.unit = unit, .partials = {}, .buffer = {}, .ready = {}};
   }
   changed_.wait(lock, [&] { return !failure_.ok() || !contributions_.empty(); });
   HF_RETURN_IF_ERROR(failure_);
@@ -251,7 +253,7 @@ absl::Status Reducer::Accumulate(int wave, int unit, const Contribution& mine) {
       HF_RETURN_IF_ERROR(trees_[static_cast<size_t>(unit)].Push(sum, blocks[k].level));
     }
   }
-  return absl::OkStatus();
+  return stream_->Synchronize();  // what was added up may be overwritten from here on
 }
 
 // The finished sum of this rank's slice goes to the slice's other holders.
@@ -277,19 +279,18 @@ absl::Status Reducer::Forward(int unit) {
 }
 
 // Sum of squares of each chunk of the finished slice.
-void Reducer::SumSquares(int unit) {
-  if (slice_ < 0) return;
+absl::Status Reducer::SumSquares(int unit) {
+  if (slice_ < 0) return absl::OkStatus();
   const Range chunks = map_.SliceChunks(unit, slice_);
-  if (chunks.empty()) return;
+  if (chunks.empty()) return absl::OkStatus();
   std::vector<int64_t> offsets{0};
   for (int64_t c = chunks.begin; c < chunks.end; ++c) {
     offsets.push_back(offsets.back() + map_.layout().chunks()[static_cast<size_t>(c)].elements);
   }
-  std::vector<double> sums(static_cast<size_t>(chunks.size()));
-  stream_->ops().ChunkSumSquares(sums.data(), trees_[static_cast<size_t>(unit)].Finish(), offsets.data(),
-                                 chunks.size());
-  stream_->Synchronize();
+  HF_ASSIGN_OR_RETURN(const std::vector<double> sums,
+                      squares_.Of(trees_[static_cast<size_t>(unit)].Finish(), offsets, device_, *stream_));
   for (int64_t c = chunks.begin; c < chunks.end; ++c) chunk_sums_[c] = sums[static_cast<size_t>(c - chunks.begin)];
+  return absl::OkStatus();
 }
 
 }  // namespace holdfast

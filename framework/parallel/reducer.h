@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "framework/base/task_thread.h"
 #include "framework/comm/communicator.h"
+#include "framework/parallel/chunk_squares.h"
 #include "framework/parallel/placement.h"
 #include "framework/parallel/reduction_plan.h"
 #include "framework/parallel/shard_map.h"
@@ -46,9 +47,10 @@ class Reducer {
   /// Memory (flat, of the whole unit) for one microbatch's gradient; waits while too much is under way.
   absl::StatusOr<float*> Open(int unit, const std::stop_token& stop);
   /// What was opened is the gradient of this rank's one microbatch of the wave.
-  void Close(int unit);
+  /// `ready`: when it will be there (null = it is).
+  void Close(int unit, const std::shared_ptr<Event>& ready);
   /// Or: the sums of aligned blocks of this rank's run, whose memory stays as it is until Finish.
-  void Contribute(int unit, std::vector<SummationTree::Partial> partials);
+  void Contribute(int unit, std::vector<SummationTree::Partial> partials, const std::shared_ptr<Event>& ready);
   /// Waits for the end of the step's reduction.
   absl::Status Finish();
 
@@ -64,6 +66,7 @@ class Reducer {
     int unit = 0;
     std::vector<SummationTree::Partial> partials;
     std::optional<size_t> buffer;  // of pool_, to be given back
+    std::shared_ptr<Event> ready;
   };
   struct PoolBuffer {
     Buffer memory;
@@ -71,7 +74,7 @@ class Reducer {
   };
 
   Reducer(const ShardMap& map, const Placement& placement, Communicator& world, Device& device,
-          std::chrono::milliseconds timeout);
+          std::unique_ptr<Stream> stream, std::chrono::milliseconds timeout);
   absl::Status AllocateMirrors();
 
   void Run();
@@ -79,7 +82,7 @@ class Reducer {
   absl::Status Exchange(int wave, int unit, const Contribution& mine);
   absl::Status Accumulate(int wave, int unit, const Contribution& mine);
   absl::Status Forward(int unit);
-  void SumSquares(int unit);
+  absl::Status SumSquares(int unit);
   absl::StatusOr<Contribution> NextContribution(int wave, int unit);
   void GiveBack(const Contribution& contribution);
   absl::StatusOr<size_t> TakeBuffer(size_t bytes);
@@ -99,6 +102,7 @@ class Reducer {
   std::vector<Buffer> mirrors_;       // per unit: the other slices this rank holds
   std::vector<GradientPiece> mirrored_;
   Buffer received_;
+  ChunkSquares squares_;
   std::map<int64_t, double> chunk_sums_;  // by chunk
   std::optional<ReductionPlan> plan_;
   std::vector<int> units_;

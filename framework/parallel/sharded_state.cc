@@ -2,6 +2,7 @@
 
 #define XXH_INLINE_ALL
 #include "framework/base/status.h"
+#include "framework/base/thread_pool.h"
 #include "xxhash.h"
 
 namespace holdfast {
@@ -23,10 +24,11 @@ size_t FloatBytes(int64_t elements) { return static_cast<size_t>(elements) * siz
 }  // namespace
 
 absl::StatusOr<ShardedState> ShardedState::Create(const ShardMap& map, const Options& options, Device& device,
-                                                  kernels::Ops& ops) {
-  ShardedState state(map, options, device, ops);
+                                                  Stream& stream) {
+  ShardedState state(map, options, device, stream);
   for (const int shard : options.held_shards) HF_RETURN_IF_ERROR(state.AllocateShard(shard));
   HF_RETURN_IF_ERROR(state.AllocateImages());
+  HF_RETURN_IF_ERROR(stream.Synchronize());  // what is written next is not written by the stream
   return state;
 }
 
@@ -43,8 +45,8 @@ absl::Status ShardedState::AllocateShard(int index) {
   }
   HF_ASSIGN_OR_RETURN(shard.exp_avg, Buffer::Allocate(*device_, bytes));
   HF_ASSIGN_OR_RETURN(shard.exp_avg_sq, Buffer::Allocate(*device_, bytes));
-  ops_->Zero(shard.exp_avg.data(), bytes);
-  ops_->Zero(shard.exp_avg_sq.data(), bytes);
+  stream_->ops().Zero(shard.exp_avg.data(), bytes);
+  stream_->ops().Zero(shard.exp_avg_sq.data(), bytes);
   shards_[index] = std::move(shard);
   return absl::OkStatus();
 }
@@ -86,8 +88,8 @@ float* ShardedState::Weight(int shard, int unit, int parameter, int64_t element)
 
 void ShardedState::Initialize(uint64_t seed) {
   for (auto& [index, shard] : shards_) {
-    ops_->Zero(shard.exp_avg.data(), shard.exp_avg.bytes());
-    ops_->Zero(shard.exp_avg_sq.data(), shard.exp_avg_sq.bytes());
+    stream_->ops().Zero(shard.exp_avg.data(), shard.exp_avg.bytes());
+    stream_->ops().Zero(shard.exp_avg_sq.data(), shard.exp_avg_sq.bytes());
     for (int u = 0; u < map_->layout().num_units(); ++u) {
       for (const ParameterPiece& piece : map_->Pieces(u, map_->ShardElements(u, index))) {
         const ParameterSpec& p = map_->layout().parameters()[static_cast<size_t>(piece.parameter)];
@@ -95,7 +97,7 @@ void ShardedState::Initialize(uint64_t seed) {
         const int64_t n = piece.end - piece.begin;
         if (p.init == InitKind::kNormal) {
           const kernels::RandomKey key{.seed = seed, .site = static_cast<uint32_t>(piece.parameter)};
-          ops_->FillNormal(weight, n, piece.begin, p.init_std, key);
+          stream_->ops().FillNormal(weight, n, piece.begin, p.init_std, key);
         } else {
           const std::vector<float> constant(static_cast<size_t>(n), p.init == InitKind::kOnes ? 1.f : 0.f);
           device_->CopyFromHost(weight, constant.data(), FloatBytes(n));
@@ -128,9 +130,9 @@ void ShardedState::Update(int unit, Range range, const float* gradient, const Up
     if (served && map_->ImageDType(piece.parameter) == DType::kBF16) {
       adamw.weight_bf16 = static_cast<uint16_t*>(InImage(piece.parameter, piece.begin));
     }
-    ops_->AdamW(adamw);
+    stream_->ops().AdamW(adamw);
     if (served && !ImageIsMaster(index) && map_->ImageDType(piece.parameter) == DType::kF32) {
-      ops_->Copy(InImage(piece.parameter, piece.begin), adamw.weight, FloatBytes(adamw.n));
+      stream_->ops().Copy(InImage(piece.parameter, piece.begin), adamw.weight, FloatBytes(adamw.n));
     }
   }
 }
@@ -173,9 +175,9 @@ void ShardedState::RefreshImages() {
       void* image = InImage(piece.parameter, piece.begin);
       const int64_t n = piece.end - piece.begin;
       if (map_->ImageDType(piece.parameter) == DType::kBF16) {
-        ops_->CastToBf16(static_cast<uint16_t*>(image), weight, n);
+        stream_->ops().CastToBf16(static_cast<uint16_t*>(image), weight, n);
       } else {
-        ops_->Copy(image, weight, FloatBytes(n));
+        stream_->ops().Copy(image, weight, FloatBytes(n));
       }
     }
   }
@@ -197,8 +199,16 @@ uint64_t ShardedState::ChunkDigestAfter(int index, const float* gradient, const 
   adamw.weight = values.data();
   adamw.exp_avg = adamw.weight + chunk.elements;
   adamw.exp_avg_sq = adamw.exp_avg + chunk.elements;
-  adamw.grad = gradient;
-  ops_->AdamW(adamw);
+  if (device_->is_host()) {
+    adamw.grad = gradient;
+    stream_->ops().AdamW(adamw);
+  } else {  // the same bits on the host
+    std::vector<float> on_host(static_cast<size_t>(chunk.elements));
+    device_->CopyToHost(on_host.data(), gradient, FloatBytes(chunk.elements));
+    adamw.grad = on_host.data();
+    ThreadPool caller(1);
+    kernels::MakeCpuOps(caller)->AdamW(adamw);
+  }
   return XXH3_64bits(values.data(), values.size() * sizeof(float));
 }
 

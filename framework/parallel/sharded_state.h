@@ -33,9 +33,9 @@ class ShardedState {
     bool whole_images = false;
   };
 
-  /// Weights uninitialised, moments zero. `map`, `device` and `ops` must outlive the state.
+  /// Weights uninitialised, moments zero. `map`, `device` and `stream` must outlive the state.
   static absl::StatusOr<ShardedState> Create(const ShardMap& map, const Options& options, Device& device,
-                                             kernels::Ops& ops);
+                                             Stream& stream);
 
   const ShardMap& map() const { return *map_; }
   bool Holds(int chunk) const { return shards_.contains(map_->ShardOfChunk(chunk)); }
@@ -76,8 +76,8 @@ class ShardedState {
     Buffer weight, exp_avg, exp_avg_sq;  // fp32; no weight if the image is fp32 and serves as the master copy
   };
 
-  ShardedState(const ShardMap& map, Options options, Device& device, kernels::Ops& ops)
-      : map_(&map), options_(std::move(options)), device_(&device), ops_(&ops) {}
+  ShardedState(const ShardMap& map, Options options, Device& device, Stream& stream)
+      : map_(&map), options_(std::move(options)), device_(&device), stream_(&stream) {}
 
   absl::Status AllocateShard(int index);
   absl::Status AllocateImages();
@@ -90,7 +90,7 @@ class ShardedState {
   const ShardMap* map_;
   Options options_;
   Device* device_;
-  kernels::Ops* ops_;
+  Stream* stream_;
   std::map<int, Shard> shards_;
   Buffer image_;
   std::vector<int64_t> image_offset_;

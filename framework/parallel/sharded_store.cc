@@ -27,7 +27,7 @@ ShardedStore::ShardedStore(const Parts& parts)
       weights_(layout_.units().size()),
       gradients_(layout_.units().size()) {
   for (const Unit& unit : layout_.units()) {
-    if (mode_ == ReductionMode::kOnce) local_.emplace_back(*parts.device, *parts.ops, unit.elements);
+    if (mode_ == ReductionMode::kOnce) local_.emplace_back(*parts.device, parts.stream->ops(), unit.elements);
   }
 }
 
@@ -93,8 +93,8 @@ absl::Status ShardedStore::EndStep() {
     for (int c = 0; c < unit.num_chunks; ++c) {
       offsets.push_back(offsets.back() + layout_.chunks()[static_cast<size_t>(unit.first_chunk + c)].elements);
     }
-    std::vector<double> sums(static_cast<size_t>(unit.num_chunks));
-    parts_.ops->ChunkSumSquares(sums.data(), local_[static_cast<size_t>(u)].Finish(), offsets.data(), unit.num_chunks);
+    HF_ASSIGN_OR_RETURN(const std::vector<double> sums,
+                        squares_.Of(local_[static_cast<size_t>(u)].Finish(), offsets, *parts_.device, *parts_.stream));
     for (int c = 0; c < unit.num_chunks; ++c) chunk_sums_[unit.first_chunk + c] = sums[static_cast<size_t>(c)];
   }
   return absl::OkStatus();
@@ -129,7 +129,7 @@ absl::StatusOr<absl::Span<const Tensor>> ShardedStore::Acquire(int unit) {
 }
 
 void ShardedStore::Release(int) {
-  if (gatherer_ != nullptr) gatherer_->Release();
+  if (gatherer_ != nullptr) gatherer_->Release(parts_.stream->Record());
 }
 
 absl::StatusOr<float*> ShardedStore::OpenGradient(int unit) {
@@ -152,12 +152,14 @@ absl::StatusOr<absl::Span<const Tensor>> ShardedStore::BeginGradients(int unit) 
 
 absl::Status ShardedStore::EndGradients(int unit) {
   if (mode_ == ReductionMode::kEveryMicrobatch) {
-    reducer_->Close(unit);
+    reducer_->Close(unit, parts_.stream->Record());
     return absl::OkStatus();
   }
   SummationTree& tree = local_[static_cast<size_t>(unit)];
   tree.Close();
-  if (reducer_ != nullptr && tree.next() == run_.first + run_.count) reducer_->Contribute(unit, tree.Partials());
+  if (reducer_ != nullptr && tree.next() == run_.first + run_.count) {
+    reducer_->Contribute(unit, tree.Partials(), parts_.stream->Record());
+  }
   return absl::OkStatus();
 }
 

@@ -13,6 +13,7 @@
 
 #include "framework/nn/model.h"
 #include "framework/nn/unit_schedule.h"
+#include "framework/parallel/chunk_squares.h"
 #include "framework/parallel/gatherer.h"
 #include "framework/parallel/reducer.h"
 #include "framework/parallel/sharded_state.h"
@@ -35,7 +36,7 @@ class ShardedStore final : public UnitStore {
     ShardedState* state = nullptr;
     WorldCommunicators* communicators = nullptr;
     Device* device = nullptr;
-    kernels::Ops* ops = nullptr;
+    Stream* stream = nullptr;
     StepProgress* progress = nullptr;
     std::chrono::milliseconds timeout{0};  // of one transfer
   };
@@ -87,6 +88,7 @@ class ShardedStore final : public UnitStore {
   std::vector<SummationTree> local_;                      // per unit: this rank's run (kOnce)
   std::vector<std::vector<Tensor>> weights_, gradients_;  // views, per unit, while it is open
   std::map<int64_t, double> chunk_sums_;                  // in a world of one
+  ChunkSquares squares_;
   MicrobatchRun run_;
   std::stop_token stop_;
   double wait_seconds_ = 0;

@@ -21,7 +21,8 @@ class CpuStream final : public Stream {
   explicit CpuStream(int threads) : pool_(threads), ops_(kernels::MakeCpuOps(pool_)) {}
 
   kernels::Ops& ops() override { return *ops_; }
-  void Synchronize() override {}
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+  std::shared_ptr<Event> Record() override { return nullptr; }
   size_t scratch_bytes() const override { return pool_.scratch_bytes(); }
 
  private:
@@ -50,11 +51,15 @@ class CpuDevice final : public Device {
   }
 
   void Free(void* data, size_t) override { std::free(data); }
-  std::unique_ptr<Stream> CreateStream(StreamKind kind) override {
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(StreamKind kind) override {
     return std::make_unique<CpuStream>(kind == StreamKind::kCompute ? threads_ : 1);
   }
+  bool is_host() const override { return true; }
+  bool IsDeviceOnly(const void*) const override { return false; }
   void CopyToHost(void* host, const void* device, size_t bytes) override { std::memcpy(host, device, bytes); }
   void CopyFromHost(void* device, const void* host, size_t bytes) override { std::memcpy(device, host, bytes); }
+  absl::StatusOr<void*> AllocateHost(size_t bytes) override { return Allocate(bytes); }
+  void FreeHost(void* data) override { std::free(data); }
 
  private:
   int threads_;

@@ -11,12 +11,24 @@
 
 namespace holdfast {
 
+/// A point in a stream's work.
+class Event {
+ public:
+  virtual ~Event() = default;
+  /// Blocks until the work before it is done. From any thread.
+  virtual void Wait() = 0;
+};
+
 /// A queue of operations on one device. On a CPU an operation has finished when its call returns.
 class Stream {
  public:
   virtual ~Stream() = default;
   virtual kernels::Ops& ops() = 0;
-  virtual void Synchronize() = 0;
+  /// Waits until all is done. Internal, naming the operation, if one has failed: what was computed since counts for
+  /// nothing.
+  virtual absl::Status Synchronize() = 0;
+  /// The end of what is queued now; null if that is done.
+  virtual std::shared_ptr<Event> Record() = 0;
   /// Bytes of working memory the stream's kernels hold now.
   virtual size_t scratch_bytes() const = 0;
 };
@@ -25,6 +37,10 @@ enum class StreamKind : uint8_t {
   kCompute,   // may use the whole device
   kTransfer,  // beside a compute stream: a CPU runs it on the calling thread alone
 };
+
+inline void WaitFor(const std::shared_ptr<Event>& event) {
+  if (event != nullptr) event->Wait();
+}
 
 /// Thread-safe. Outlives its buffers and streams.
 class Device {
@@ -36,9 +52,18 @@ class Device {
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
   virtual void Free(void* data, size_t bytes) = 0;
 
-  virtual std::unique_ptr<Stream> CreateStream(StreamKind kind = StreamKind::kCompute) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream(StreamKind kind = StreamKind::kCompute) = 0;
+
+  /// Whether the host can use its memory like its own.
+  virtual bool is_host() const = 0;
+  /// Whether `data` is memory of this device that the host cannot use.
+  virtual bool IsDeviceOnly(const void* data) const = 0;
+  /// Done when they return, beside whatever streams do: who wants a stream's results waits for them first.
   virtual void CopyToHost(void* host, const void* device, size_t bytes) = 0;
   virtual void CopyFromHost(void* device, const void* host, size_t bytes) = 0;
+  /// Host memory that copies from and to the device are fastest with.
+  virtual absl::StatusOr<void*> AllocateHost(size_t bytes) = 0;
+  virtual void FreeHost(void* data) = 0;
 };
 
 /// Host memory and `threads` threads per stream (0 = as many as this process may use).

@@ -8,7 +8,8 @@ namespace holdfast {
 
 absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(Model& model, Device& device, const Options& options) {
   HF_ASSIGN_OR_RETURN(Arena arena, Arena::Create(device, options.arena_bytes));
-  std::unique_ptr<PassRunner> runner(new PassRunner(model, device, options, device.CreateStream(), std::move(arena)));
+  HF_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.CreateStream());
+  std::unique_ptr<PassRunner> runner(new PassRunner(model, device, options, std::move(stream), std::move(arena)));
   const auto tokens = static_cast<size_t>(options.max_tokens);
   HF_ASSIGN_OR_RETURN(runner->inputs_, Buffer::Allocate(device, tokens * sizeof(int32_t)));
   HF_ASSIGN_OR_RETURN(runner->targets_, Buffer::Allocate(device, tokens * sizeof(int32_t)));
@@ -27,8 +28,8 @@ PassContext PassRunner::Context(UnitStore& store) {
   return {.ops = &stream_->ops(), .arena = &arena_, .store = &store, .random = {.seed = options_.seed}};
 }
 
-LossSum PassRunner::Download(const Microbatch& microbatch) {
-  stream_->Synchronize();
+absl::StatusOr<LossSum> PassRunner::Download(const Microbatch& microbatch) {
+  HF_RETURN_IF_ERROR(stream_->Synchronize());
   std::vector<float> losses(microbatch.inputs.size());
   device_.CopyToHost(losses.data(), losses_.data(), losses.size() * sizeof(float));
   LossSum result;
@@ -68,7 +69,7 @@ absl::StatusOr<std::vector<float>> PassRunner::NextLogits(absl::Span<const int32
   ArenaScope scope(arena_);
   const Tensor logits = arena_.Allocate(DType::kF32, {vocab_size});
   HF_RETURN_IF_ERROR(model_.LastLogits(batch, Context(store), logits.f32()));
-  stream_->Synchronize();
+  HF_RETURN_IF_ERROR(stream_->Synchronize());
   std::vector<float> result(static_cast<size_t>(vocab_size));
   device_.CopyToHost(result.data(), logits.data, result.size() * sizeof(float));
   return result;

@@ -45,7 +45,7 @@ class PassRunner {
 
   TokenBatch Upload(const Microbatch& microbatch);
   PassContext Context(UnitStore& store);
-  LossSum Download(const Microbatch& microbatch);
+  absl::StatusOr<LossSum> Download(const Microbatch& microbatch);
 
   Model& model_;
   Device& device_;

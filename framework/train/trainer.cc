@@ -7,6 +7,7 @@
 
 #include "framework/base/status.h"
 #include "framework/optim/schedule.h"
+#include "framework/parallel/staged_communicator.h"
 #include "framework/parallel/transfer.h"
 
 namespace holdfast {
@@ -78,6 +79,8 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
     AbandonSnapshotOf(source_.get());
     source_.reset();
   }
+  communicators.world = ServeDevice(std::move(communicators.world), device_);
+  communicators.group = ServeDevice(std::move(communicators.group), device_);
   const PlacedState::Options options{.nodes = world.nodes,
                                      .leaving = world.leaving,
                                      .rank = world.rank,
@@ -85,7 +88,7 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
                                      .timeout = options_.transfer_timeout};
   HF_ASSIGN_OR_RETURN(std::unique_ptr<PlacedState> placed,
                       PlacedState::Create(model_.layout(), model_.compute_dtype(), options, std::move(communicators),
-                                          device_, runner_->stream().ops(), progress_));
+                                          device_, runner_->stream(), progress_));
   {
     const std::lock_guard lock(mutex_);
     current_ = std::move(placed);
@@ -93,6 +96,7 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
   const std::stop_callback on_stop(stop, [this] { Abort("the world has changed"); });
   int64_t bytes = 0;
   HF_RETURN_IF_ERROR(FillState(world, *current_, &bytes, std::move(stop)));
+  HF_RETURN_IF_ERROR(runner_->stream().Synchronize());
   return bytes;
 }
 
@@ -179,7 +183,7 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   HF_RETURN_IF_ERROR(RunMicrobatches(plan, source, &losses));
   const double compute_seconds = SecondsSince(start) - store.wait_seconds();
   HF_RETURN_IF_ERROR(store.EndStep());
-  runner_->stream().Synchronize();
+  HF_RETURN_IF_ERROR(runner_->stream().Synchronize());
 
   // Everybody learns every chunk's sum of squares and every microbatch's loss, and adds them up in the same order.
   std::vector<double> mine;
@@ -247,7 +251,8 @@ void Trainer::Commit(const StepResult& result) {
     if (copy_first) snapshot_->BeforeUpdate(piece.unit, piece.range);
     current_->state().Update(piece.unit, piece.range, piece.gradient, arguments);
   }
-  runner_->stream().Synchronize();
+  const absl::Status updated = runner_->stream().Synchronize();
+  HF_CHECK(updated.ok());  // half an update is nothing to go on with: the process ends, its state is with others
   ++progress_.count;
   committed_here_ = true;
   if (snapshot_ != nullptr && source_ != nullptr && snapshot_of_ == source_.get()) snapshot_->CaptureAll();

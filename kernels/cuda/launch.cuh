@@ -30,8 +30,8 @@ void Launch(CudaQueue& queue, const char* operation, const Grid& grid, void (*ke
   constexpr size_t kSharedWithoutAsking = 48 << 10;
   cudaError_t error = cudaSuccess;
   if (grid.shared_bytes > kSharedWithoutAsking) {
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(grid.shared_bytes));
+    error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared_bytes));
   }
   if (error == cudaSuccess) {
     cudaLaunchConfig_t config = {};

@@ -22,7 +22,8 @@ struct Maximum {
 /// Every lane gets the whole warp's.
 template <typename T, typename Op>
 __device__ __forceinline__ T WarpReduce(T value, Op op) {
-  for (int offset = kWarpSize / 2; offset > 0; offset /= 2) value = op(value, __shfl_xor_sync(kWholeWarp, value, offset));
+  for (int offset = kWarpSize / 2; offset > 0; offset /= 2)
+    value = op(value, __shfl_xor_sync(kWholeWarp, value, offset));
   return value;
 }
 

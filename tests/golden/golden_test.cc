@@ -102,7 +102,7 @@ ReadWeightsFn ReaderOf(const std::vector<float>& values) {
 struct Loaded {
   Loaded(const ModelConfig& config, DType dtype, const std::vector<float>& values)
       : device(MakeCpuDevice(2)),
-        stream(device->CreateStream()),
+        stream(device->CreateStream().value()),
         model(MakeTransformer(config, {.compute_dtype = dtype}, *device).value()),
         placed(PlacedState::Create(model->layout(), dtype, {.nodes = {"local"}, .rank = 0, .parallel = {}}, {}, *device,
                                    stream->ops(), progress)

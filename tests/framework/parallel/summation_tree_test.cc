@@ -63,7 +63,7 @@ class SummationTreeTest : public testing::Test {
   }
 
   std::unique_ptr<Device> device_ = MakeCpuDevice(1);
-  std::unique_ptr<Stream> stream_ = device_->CreateStream();
+  std::unique_ptr<Stream> stream_ = device_->CreateStream().value();
 };
 
 TEST_F(SummationTreeTest, AddsInTheDefinedAssociationInStatedMemory) {

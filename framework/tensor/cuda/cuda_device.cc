@@ -1,0 +1,118 @@
+#include "framework/tensor/cuda_device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "framework/base/status.h"
+#include "framework/tensor/cuda/cuda_status.h"
+#include "framework/tensor/cuda/cuda_stream.h"
+
+namespace holdfast {
+namespace {
+
+constexpr double kGiB = 1 << 30;
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(int index, std::string name) : index_(index), name_(std::move(name)) {}
+
+  std::string name() const override { return name_; }
+
+  absl::StatusOr<void*> Allocate(size_t bytes) override {
+    cudaSetDevice(index_);
+    void* data = nullptr;
+    if (bytes == 0) bytes = 1;  // a buffer has an address
+    const cudaError_t error = cudaMalloc(&data, bytes);
+    if (error == cudaSuccess) return data;
+    cudaGetLastError();  // is reported here
+    if (error != cudaErrorMemoryAllocation) return CudaStatus(error, "cannot allocate GPU memory");
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "out of GPU memory: %.2f GiB wanted, %.2f of %.2f GiB free on %s; use a smaller batch.microbatch_size, "
+        "train.recompute: block, or more workers (parallel.sharding: full_shard), and see `holdfast validate` for what "
+        "takes how much",
+        static_cast<double>(bytes) / kGiB, static_cast<double>(free) / kGiB, static_cast<double>(total) / kGiB, name_));
+  }
+  void Free(void* data, size_t) override {
+    cudaSetDevice(index_);
+    cudaFree(data);
+  }
+
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(StreamKind) override { return CudaStream::Create(index_); }
+
+  bool is_host() const override { return false; }
+  bool IsDeviceOnly(const void* data) const override {
+    cudaPointerAttributes attributes{};
+    if (data == nullptr || cudaPointerGetAttributes(&attributes, data) != cudaSuccess) return false;
+    return attributes.type == cudaMemoryTypeDevice;
+  }
+
+  void CopyToHost(void* host, const void* device, size_t bytes) override {
+    Copy(host, device, bytes, cudaMemcpyDeviceToHost);
+  }
+  void CopyFromHost(void* device, const void* host, size_t bytes) override {
+    Copy(device, host, bytes, cudaMemcpyHostToDevice);
+  }
+
+  absl::StatusOr<void*> AllocateHost(size_t bytes) override {
+    cudaSetDevice(index_);
+    void* data = nullptr;
+    HF_RETURN_IF_ERROR(CudaStatus(cudaMallocHost(&data, bytes == 0 ? 1 : bytes), "cannot allocate pinned host memory"));
+    return data;
+  }
+  void FreeHost(void* data) override {
+    cudaSetDevice(index_);
+    cudaFreeHost(data);
+  }
+
+ private:
+  // On a stream of the calling thread's own, so that it waits for nothing but itself. A GPU that cannot copy any more
+  // has lost its context, and this process with it.
+  void Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+    if (bytes == 0) return;
+    cudaSetDevice(index_);
+    cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, cudaStreamPerThread);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(cudaStreamPerThread);
+    if (error != cudaSuccess) {
+      std::fprintf(stderr, "error: cannot copy from or to %s: %s\n", name_.c_str(), cudaGetErrorString(error));
+      std::abort();
+    }
+  }
+
+  int index_;
+  std::string name_;
+};
+
+}  // namespace
+
+int NumCudaDevices() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("train.device: cuda: no GPU can be used here (", cudaGetErrorString(error), "); see nvidia-smi"));
+  }
+  if (index < 0 || index >= count) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("train.device: cuda: there is no GPU ", index, ", only ", count, " of them"));
+  }
+  cudaDeviceProp properties{};
+  HF_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&properties, index), "cannot ask the GPU"));
+  if (properties.major < 8) {
+    return absl::FailedPreconditionError(absl::StrCat(properties.name, " has compute capability ", properties.major,
+                                                      ".", properties.minor, "; 8.0 or newer is needed"));
+  }
+  return std::make_unique<CudaDevice>(index, absl::StrFormat("cuda:%d (%s, %.0f GiB)", index, properties.name,
+                                                             static_cast<double>(properties.totalGlobalMem) / kGiB));
+}
+
+}  // namespace holdfast

@@ -1,0 +1,41 @@
+#pragma once
+// A stream of a GPU: the queue its kernels run on, their working memory, and the first failure among them.
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "framework/tensor/device.h"
+#include "kernels/cuda/cuda_queue.h"
+
+namespace holdfast {
+
+class CudaStream final : public Stream, private kernels::CudaQueue {
+ public:
+  static absl::StatusOr<std::unique_ptr<CudaStream>> Create(int device);
+  ~CudaStream() override;
+
+  kernels::Ops& ops() override { return *ops_; }
+  absl::Status Synchronize() override;
+  std::shared_ptr<Event> Record() override;
+  size_t scratch_bytes() const override { return scratch_bytes_; }
+
+ private:
+  CudaStream(int device, int num_multiprocessors) : device_(device), num_multiprocessors_(num_multiprocessors) {}
+
+  CUstream_st* stream() const override;
+  int num_multiprocessors() const override { return num_multiprocessors_; }
+  void* Scratch(size_t bytes) override;
+  void Fail(const char* operation, const char* cause) override;
+
+  int device_, num_multiprocessors_;
+  cudaStream_t stream_ = nullptr;
+  void* scratch_ = nullptr;
+  size_t scratch_bytes_ = 0;
+  std::string failure_;  // the first
+  std::unique_ptr<kernels::Ops> ops_;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,12 @@
+#include "framework/tensor/cuda_device.h"
+
+namespace holdfast {
+
+int NumCudaDevices() { return 0; }
+
+absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int) {
+  return absl::UnimplementedError(
+      "train.device: cuda needs a build with CUDA (cmake --preset cuda); this one has only train.device: cpu");
+}
+
+}  // namespace holdfast

@@ -13,6 +13,7 @@
 #include "framework/train/trainer.h"
 #include "models/plan.h"
 #include "models/transformer.h"
+#include "tests/framework/train/deferred_device.h"
 
 namespace holdfast {
 namespace {
@@ -50,11 +51,13 @@ struct Setting {
   bool tied = true;
   bool recompute = false;
   ParallelConfig parallel = {};
+  bool deferred = false;  // on a device that works later, like a GPU
 };
 
 /// One rank's process, so to speak.
 struct Process {
-  explicit Process(const Setting& setting) : device(MakeCpuDevice(1)) {
+  explicit Process(const Setting& setting)
+      : device(setting.deferred ? std::make_unique<DeferredDevice>() : MakeCpuDevice(1)) {
     model = MakeTransformer(TinyModel(setting.tied, 0.1),
                             {.compute_dtype = setting.dtype, .recompute_blocks = setting.recompute}, *device)
                 .value();
@@ -193,6 +196,7 @@ std::vector<std::string> Nodes(int size, int per_node) {
 std::vector<TestWorld::Step> Undisturbed(const Setting& setting) {
   Setting solo = setting;
   solo.parallel = {};
+  solo.deferred = false;
   Fleet fleet(solo);
   TestWorld world(fleet.Start(1), {"one"}, solo);
   world.Enter(nullptr);
@@ -237,6 +241,20 @@ TEST_P(EveryWorld, HasTheBitsOfTheWorldOfOne) {
   }
 }
 
+TEST_P(EveryWorld, HasThemOnADeviceThatWorksLater) {
+  const Case& c = GetParam();
+  Setting setting;
+  setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
+  setting.deferred = true;
+  const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+  Fleet fleet(setting);
+  TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
+  world.Enter(nullptr);
+  for (int64_t step = 0; step < kSteps; ++step) {
+    EXPECT_EQ(world.Advance(step), expected[static_cast<size_t>(step)]) << "step " << step;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Strategies, EveryWorld,
                          testing::Values(Case{1, Sharding::kFullShard, 1, 1}, Case{2, Sharding::kFullShard, 1, 1},
                                          Case{3, Sharding::kFullShard, 1, 0}, Case{4, Sharding::kFullShard, 1, 2},
@@ -248,8 +266,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, EveryWorld,
                                          Case{7, Sharding::kNoShard, 1, 1}),
                          CaseName);
 
-TEST(World, AWorldInWhichNothingWasDoneIsASourceToo) {
-  Setting setting;
+void ComeAndGo(Setting setting) {
   setting.parallel = {.sharding = Sharding::kFullShard, .mirrors = 1};
   const std::vector<TestWorld::Step> expected = Undisturbed(setting);
   Fleet fleet(setting);
@@ -265,6 +282,14 @@ TEST(World, AWorldInWhichNothingWasDoneIsASourceToo) {
   TestWorld fourth({p[3]}, Nodes(1, 1), setting);
   fourth.Enter(&third);
   EXPECT_EQ(fourth.Advance(2), expected[2]);
+}
+
+TEST(World, AWorldInWhichNothingWasDoneIsASourceToo) { ComeAndGo({}); }
+
+TEST(World, ComesAndGoesOnADeviceThatWorksLater) {
+  Setting setting;
+  setting.deferred = true;
+  ComeAndGo(setting);
 }
 
 TEST(World, EvaluatesAndGivesItsWeightsAlike) {

@@ -6,6 +6,8 @@
 //   - The result of an operation is a pure function of its arguments: the same bits for any number of threads, and a
 //     row's result does not depend on how many other rows the call has (except where the operation sums over rows).
 //   - Sums over rows run in a fixed association that depends on the shape only.
+//   - Of Gemm on a GPU a row may depend on the number of rows, which choose cuBLASLt's algorithm; training always has
+//     those of a microbatch.
 //   - Accumulation is in fp32 at least; bf16 is storage. Rounding to bf16 is to nearest even.
 //   - Nothing is allocated or thrown. Arguments are the caller's duty; tests/kernels states the supported range.
 //

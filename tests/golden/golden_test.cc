@@ -105,7 +105,7 @@ struct Loaded {
         stream(device->CreateStream().value()),
         model(MakeTransformer(config, {.compute_dtype = dtype}, *device).value()),
         placed(PlacedState::Create(model->layout(), dtype, {.nodes = {"local"}, .rank = 0, .parallel = {}}, {}, *device,
-                                   stream->ops(), progress)
+                                   *stream, progress)
                    .value()) {
     EXPECT_TRUE(placed->state().SetWeights(ReaderOf(values)).ok());
     EXPECT_TRUE(placed->store().BeginStep(ReductionPlan({1}, ReductionMode::kOnce), {}, {}).ok());

@@ -106,7 +106,7 @@ class TestModel {
   TestModel(const ModelConfig& config, const TransformerOptions& options, int threads,
             const std::vector<float>& weights)
       : device_(MakeCpuDevice(threads)),
-        stream_(device_->CreateStream()),
+        stream_(device_->CreateStream().value()),
         model_(MakeTransformer(config, options, *device_).value()),
         store_(model_->layout(), weights, options.compute_dtype, stream_->ops()) {}
 

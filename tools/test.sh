@@ -2,7 +2,7 @@
 # Sets up, builds and runs the tests. Exit code 0 only if all of them pass.
 #   tools/test.sh [--fast] [--no-setup] [--no-asan] [--no-tsan] [--no-cuda] [--no-fuzz]
 # Phases: release (all tests), asan (rooms that read what others wrote, and kernels), tsan (rooms with threads), cuda
-# (rooms with CUDA code) where there is nvcc; its tests skip themselves without a GPU; fuzz (parsers, for a bounded
+# (the binary and the tests of CUDA code) where there is nvcc; its tests skip themselves without a GPU; fuzz (parsers, for a bounded
 # time) where there is clang. --fast: the release build's tests of label "fast" only.
 set -euo pipefail
 # shellcheck source=tools/common.sh
@@ -89,7 +89,13 @@ if ((tsan == 1)); then
   phase tsan "${tsan_rooms[@]}"
   personality=()
 fi
-if ((cuda == 1)) && has_cuda; then phase cuda kernels/cuda framework/comm/cuda; fi
+if ((cuda == 1)) && has_cuda; then
+  echo "== cuda"
+  phase_start=$SECONDS
+  build cuda holdfast test_kernels_cuda test_kernels_gpu test_framework_comm_cuda
+  build_seconds=$((SECONDS - phase_start))
+  run_ctest cuda -L cuda "${filter[@]}"
+fi
 
 if ((fuzz == 1)) && command -v clang++-14 >/dev/null; then
   echo "== fuzz"

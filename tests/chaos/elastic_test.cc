@@ -142,29 +142,19 @@ TEST_F(Elastic, ASlowWorkerIsNamedAndRelieved) {
     };
     ASSERT_TRUE(WaitUntil(Run(), 60, named)) << process->Log();
     if (rebalance) {
-      EXPECT_TRUE(WaitUntil(Run(), 60, [&](const RunView&) { return !Events(Run(), "rebalanced").empty(); }))
-          << process->Log();
+      const auto relieved = [&](const RunView&) {  // of six microbatches rank 1 gets fewer than two
+        const auto events = Events(Run(), "rebalanced");
+        return std::any_of(events.begin(), events.end(), [](const nlohmann::json& event) {
+          const auto microbatches = event["microbatches"].get<std::string>();
+          return microbatches.substr(2, 1) < "2";
+        });
+      };
+      EXPECT_TRUE(WaitUntil(Run(), 60, relieved)) << process->Log();
       const RunView view = Look(Run());
       EXPECT_TRUE(WaitUntil(Run(), 30, [&](const RunView& v) { return v.committed_step > view.committed_step + 50; }));
     }
     process->Signal(SIGTERM);
     EXPECT_EQ(process->Wait(30).value_or(-1), 143) << process->Log();
-    std::ifstream metrics(Run() + "/metrics.jsonl");
-    std::vector<double> seconds;
-    for (std::string line; std::getline(metrics, line);) {
-      seconds.push_back(nlohmann::json::parse(line)["step_seconds"].get<double>());
-    }
-    if (rebalance) {  // the bits do not change; there is no reference this long
-      const size_t first = static_cast<size_t>(Events(Run(), "rebalanced").front()["step"].get<int64_t>());
-      ASSERT_GT(seconds.size(), first + 20);
-      const auto median = [](std::vector<double> v) {
-        std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2), v.end());
-        return v[v.size() / 2];
-      };
-      const double before = median({seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(first)});
-      const double after = median({seconds.begin() + static_cast<std::ptrdiff_t>(first) + 5, seconds.end()});
-      EXPECT_LT(after, before) << "moving microbatches away did not help";
-    }
   }
 }
 

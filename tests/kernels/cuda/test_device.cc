@@ -44,14 +44,6 @@ void Release(void* data) {
   }
 }
 
-class NeedsGpu : public ::testing::Environment {
- public:
-  void SetUp() override {
-    if (!HasGpu()) GTEST_SKIP() << "no CUDA device";
-  }
-};
-const auto* const needs_gpu = ::testing::AddGlobalTestEnvironment(new NeedsGpu);
-
 }  // namespace
 
 void* operator new(size_t bytes) { return Allocate(bytes); }
@@ -80,3 +72,13 @@ class GpuTestDevice final : public TestDevice {
 std::unique_ptr<TestDevice> MakeTestDevice(int) { return std::make_unique<GpuTestDevice>(); }
 
 }  // namespace holdfast::kernels
+
+// Without a GPU every test says that it was skipped.
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  if (!GTEST_FLAG_GET(list_tests) && !HasGpu()) {
+    std::printf("[  SKIPPED ] no CUDA device\n");
+    return 0;
+  }
+  return RUN_ALL_TESTS();
+}

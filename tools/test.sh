@@ -2,8 +2,8 @@
 # Sets up, builds and runs the tests. Exit code 0 only if all of them pass.
 #   tools/test.sh [--fast] [--no-setup] [--no-asan] [--no-tsan] [--no-cuda] [--no-fuzz]
 # Phases: release (all tests), asan (rooms that read what others wrote, and kernels), tsan (rooms with threads), cuda
-# (the binary and the tests of CUDA code) where there is nvcc; its tests skip themselves without a GPU; fuzz (parsers, for a bounded
-# time) where there is clang. --fast: the release build's tests of label "fast" only.
+# (the binary and the tests of CUDA code) where there is nvcc; its tests skip themselves without a GPU; fuzz (parsers,
+# for a bounded time) where there is clang. --fast: the release build's tests of label "fast" only.
 set -euo pipefail
 # shellcheck source=tools/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"

@@ -232,6 +232,7 @@ class Coordinator {
   bool Rewind(const std::string& reason);
   void LoadFrom(const CheckpointChoice& choice);
   void BeginAnew();
+  void GoBackTo(const CheckpointChoice& choice, const std::string& reason, const std::string& for_the_world);
   void RejectCheckpoint(const std::string& cause);
 
   // coordinator_watch.cc: what nobody reports.

@@ -130,14 +130,24 @@ void Coordinator::AbandonSavesOf(const WorkerId& id) {
 
 bool Coordinator::Rewind(const std::string& reason) {
   if (checkpoints_.empty()) return false;
-  const CheckpointChoice& choice = checkpoints_.front();
+  const CheckpointChoice choice = checkpoints_.front();
+  GoBackTo(choice, reason, absl::StrCat("from checkpoint ", choice.name));
+  return true;
+}
+
+// Everything was killed before the first checkpoint: nothing is lost by doing it again, the bits will be the same.
+void Coordinator::BeginAnew() {
+  GoBackTo({}, "all workers are new, and there is no checkpoint", "the run begins anew");
+}
+
+void Coordinator::GoBackTo(const CheckpointChoice& choice, const std::string& reason,
+                           const std::string& for_the_world) {
   if (had_world_ || committed_ > choice.step) {
     Report("rewind", {{"from_step", committed_}, {"step", choice.step}, {"name", choice.name}, {"reason", reason}});
   }
   LoadFrom(choice);
-  reason_ = absl::StrCat("from checkpoint ", choice.name);
+  reason_ = for_the_world;
   had_to_wait_ = false;
-  return true;
 }
 
 void Coordinator::LoadFrom(const CheckpointChoice& choice) {
@@ -153,17 +163,6 @@ void Coordinator::LoadFrom(const CheckpointChoice& choice) {
     worker.claim = {};
   }
   actions_.emplace_back(RewindAction{committed_});
-}
-
-// Everything was killed before the first checkpoint: nothing is lost by doing it again, the bits will be the same.
-void Coordinator::BeginAnew() {
-  Report("rewind", {{"from_step", committed_},
-                    {"step", int64_t{0}},
-                    {"name", ""},
-                    {"reason", "all workers are new, and there is no checkpoint"}});
-  LoadFrom({});
-  reason_ = "the run begins anew";
-  had_to_wait_ = false;
 }
 
 // A member could not load it: the next older one.

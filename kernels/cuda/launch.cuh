@@ -11,8 +11,6 @@
 
 namespace holdfast::kernels {
 
-inline constexpr unsigned kMostBlocksX = 0x7fffffff;
-
 struct Grid {
   dim3 blocks;
   unsigned threads = 256;  // of a block, in x

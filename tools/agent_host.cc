@@ -15,6 +15,7 @@ namespace holdfast {
 namespace {
 
 using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kGrace{10'000};  // for workers that know of the end
 constexpr milliseconds kNotice{2'000};  // for a stop of the whole run to show
@@ -36,7 +37,11 @@ std::string DefaultNode() {
 
 AgentHost::AgentHost(const Config& config, const RunDirectory& directory, const AgentSettings& settings,
                      ControlLink& link, LookFn look)
-    : settings_(settings), link_(link), look_(std::move(look)), running_(settings.num_workers) {
+    : coordinator_timeout_(config.elastic.coordinator_timeout_ms),
+      settings_(settings),
+      link_(link),
+      look_(std::move(look)),
+      running_(settings.num_workers) {
   link_.Start(*this);
   const Agent::Options options{.max_restarts = config.elastic.max_restarts};
   agent_ = std::make_unique<Agent>(options, Commands(config, directory), [this](const WorkerExit& e) { OnExit(e); });
@@ -86,10 +91,23 @@ std::vector<ChildCommand> AgentHost::Commands(const Config& config, const RunDir
 }
 
 void AgentHost::OnConnected() {
+  {
+    const std::lock_guard lock(mutex_);
+    alone_since_.reset();
+  }
   link_.Send(AgentHelloMessage{.node = settings_.node,
                                .host = HostName(),
                                .pid = getpid(),
                                .num_workers = static_cast<int>(settings_.num_workers)});
+}
+
+void AgentHost::OnDisconnected(const std::string&) {
+  const std::lock_guard lock(mutex_);
+  alone_since_ = Clock::now();
+}
+
+bool AgentHost::IsForsaken() const {
+  return alone_since_.has_value() && Clock::now() - *alone_since_ >= coordinator_timeout_;
 }
 
 void AgentHost::OnMessage(const CoordinatorMessage& message) {
@@ -115,7 +133,17 @@ void AgentHost::OnExit(const WorkerExit& exit) {
 
 EndMessage AgentHost::Wait() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return end_.has_value() || running_ == 0 || stop_signal_ != 0; });
+  const auto something = [&] { return end_.has_value() || running_ == 0 || stop_signal_ != 0; };
+  while (!IsForsaken() && !changed_.wait_for(lock, kLookInterval, something)) {
+  }
+  if (!something()) {
+    lock.unlock();
+    agent_->Stop(SIGKILL, milliseconds(0));  // there is nobody to save anything with
+    return {1, absl::StrCat("no coordinator at ", settings_.coordinator, " for ",
+                            std::chrono::duration_cast<std::chrono::seconds>(coordinator_timeout_).count(),
+                            " s (elastic.coordinator_timeout_ms): start it and this agent again, and the run goes on ",
+                            "from its newest checkpoint")};
+  }
   const int stop_signal = stop_signal_;
   if (stop_signal != 0 && !end_.has_value() && running_ > 0) {
     lock.unlock();
@@ -150,10 +178,10 @@ bool AgentHost::Ended(std::unique_lock<std::mutex>& lock, milliseconds timeout) 
 
 // Whoever has no more patience sends a second signal, which ends this process, and with it the workers, at once.
 void AgentHost::Depart() {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   while (true) {
     const auto run = look_();
-    const auto since = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
+    const auto since = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
     const Departure decision = DecideDeparture(run, settings_.node, since);
     if (decision == Departure::kLeave) return Leave();
     // On SIGTERM workers ask the coordinator for a stop, and end when the run has.

@@ -50,23 +50,25 @@ class AgentHost final : public ControlLinkHandler {
             LookFn look = nullptr);
   ~AgentHost() override;
 
-  /// Waits for the end of the run, or for all workers to be given up; then for the workers to be gone. Exit code and
-  /// reason.
+  /// Waits for the end of the run, for all workers to be given up, or for elastic.coordinator_timeout_ms without a
+  /// coordinator; then for the workers to be gone. Exit code and reason.
   EndMessage Wait();
   /// Makes Wait return soon, with 128 + signal; see above.
   void Stop(int signal);
 
   void OnConnected() override;
   void OnMessage(const CoordinatorMessage& message) override;
-  void OnDisconnected(const std::string&) override {}
+  void OnDisconnected(const std::string& reason) override;
 
  private:
   std::vector<ChildCommand> Commands(const Config& config, const RunDirectory& directory) const;
   void OnExit(const WorkerExit& exit);
   void Depart();
   void Leave();
+  bool IsForsaken() const;
   bool Ended(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds timeout);
 
+  const std::chrono::milliseconds coordinator_timeout_;
   AgentSettings settings_;
   ControlLink& link_;
   const LookFn look_;
@@ -75,6 +77,7 @@ class AgentHost final : public ControlLinkHandler {
   // Under mutex_:
   std::optional<EndMessage> end_;
   int64_t running_;
+  std::optional<std::chrono::steady_clock::time_point> alone_since_ = std::chrono::steady_clock::now();
   int last_exit_code_ = 0, stop_signal_ = 0;
   bool told_by_worker_ = false;  // the last worker ended as it was told to, by the end of the run
 

@@ -2,43 +2,61 @@
 # Makes a folder that runs on another Linux machine, without root and without Debian's packages: the binary with CUDA,
 # the shared libraries it needs, and the configs. CUDA's own libraries (runtime, cuBLAS, NCCL) are the target's; so is
 # glibc, which must be this machine's version or newer.
-#   tools/bundle.sh [--cpu] [OUT]     default OUT: build/holdfast-bundle, and OUT.tar.zst beside it
+#   tools/bundle.sh [--cpu] [--with-tests] [OUT]     default OUT: build/holdfast-bundle, and OUT.tar.zst beside it
 # On the target: OUT/holdfast train OUT/configs/...; CUDA_LIBRARIES names further directories of CUDA's libraries.
+# --with-tests: what needs a GPU to be tested comes along; OUT/tests/check_gpu.sh runs it there.
 set -euo pipefail
 # shellcheck source=tools/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-preset=cuda
-if [[ ${1:-} == --cpu ]]; then
-  preset=release
-  shift
-fi
-out=${1:-build/holdfast-bundle}
+preset=cuda tests=() out=build/holdfast-bundle
+for argument in "$@"; do
+  case $argument in
+    --cpu) preset=release ;;
+    --with-tests) tests=(test_cuda test_kernels_gpu test_kernels_cuda test_framework_comm_cuda) ;;
+    -*) die "unknown argument '$argument'; see the head of tools/bundle.sh" ;;
+    *) out=$argument ;;
+  esac
+done
+[[ $preset == cuda || ${#tests[@]} == 0 ]] || die "--with-tests is for a build with CUDA: there are no others that need the target"
 [[ ! -e $out ]] || die "$out is there already; remove it or choose another folder"
 
 quietly "build/$preset.configure.log" cmake --preset "$preset"
-quietly "build/$preset.build.log" cmake --build --preset "$preset" --target holdfast
+quietly "build/$preset.build.log" cmake --build --preset "$preset" --target holdfast "${tests[@]}"
 
 mkdir -p "$out/lib" "$out/bin"
-strip -o "$out/bin/holdfast" "build/$preset/holdfast"
 from_target='^(linux-vdso|ld-linux|libc|libm|libdl|librt|libpthread|libresolv|libcuda|libcudart|libcublas|libcublasLt|libnccl|libcudnn)([-.]|$)'
-ldd "build/$preset/holdfast" | while read -r name arrow path _; do
-  [[ $arrow == '=>' ]] || continue
-  [[ $path != not ]] || die "this machine lacks $name itself"
-  [[ $name =~ $from_target ]] || cp -L "$path" "$out/lib/"
-done
+# take PROGRAM FOLDER: the program and the libraries it needs.
+take() {
+  strip -o "$2/$(basename "$1")" "$1"
+  ldd "$1" | while read -r name arrow path _; do
+    [[ $arrow == '=>' ]] || continue
+    [[ $path != not ]] || die "this machine lacks $name itself"
+    [[ $name =~ $from_target ]] || cp -L "$path" "$out/lib/"
+  done
+}
+take "build/$preset/holdfast" "$out/bin"
+if ((${#tests[@]} > 0)); then
+  mkdir -p "$out/tests"
+  for program in "${tests[@]}"; do take "build/$preset/tests/$program" "$out/tests"; done
+  cp tests/cuda/check_gpu.sh tests/bench/train_vs_pytorch.py "$out/tests/"
+fi
 strip --strip-unneeded "$out"/lib/*.so*
 cp -r configs "$out/configs"
 cp LICENSE "$out/"
-cat >"$out/holdfast" <<'LAUNCHER'
-#!/bin/sh
-here=$(dirname "$(readlink -f "$0")")
+cat >"$out/libraries.sh" <<'LIBRARIES'
+# To be sourced with $here set: where programs of this folder find their libraries.
 cuda=${CUDA_LIBRARIES:-/usr/local/cuda/lib64}
 for folder in /usr/local/lib/python3*/dist-packages/nvidia/*/lib /usr/lib/python3*/site-packages/nvidia/*/lib; do
   [ -d "$folder" ] && cuda=$cuda:$folder
 done
 LD_LIBRARY_PATH=$here/lib:$cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
+LIBRARIES
+cat >"$out/holdfast" <<'LAUNCHER'
+#!/bin/sh
+here=$(dirname "$(readlink -f "$0")")
+. "$here/libraries.sh"
 exec "$here/bin/holdfast" "$@"
 LAUNCHER
 chmod +x "$out/holdfast"

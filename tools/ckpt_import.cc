@@ -13,7 +13,7 @@
 #include "checkpoint/saved_model_reader.h"
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/shard_writer.h"
-#include "elastic/coordinator/coordinator_shell.h"
+#include "elastic/coordinator/checkpoint_keeper.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "models/huggingface.h"
@@ -29,7 +29,7 @@ namespace {
 Manifest NewManifest(const Config& config, const ParameterLayout& layout) {
   Manifest manifest;
   manifest.config = PrintConfig(config);
-  manifest.config_digest = ConfigDigest(config);
+  manifest.config_digest = BitsDigest(config);
   manifest.world_size = 1;
   manifest.sharding = "imported";
   manifest.time = static_cast<double>(std::time(nullptr));

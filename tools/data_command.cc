@@ -135,7 +135,7 @@ absl::StatusOr<int> RunShow(const ShowArguments& arguments) {
   std::unique_ptr<const Tokenizer> tokenizer;
   if (!arguments.tokenizer.empty()) {
     HF_ASSIGN_OR_RETURN(tokenizer, OpenTokenizer(arguments.tokenizer));
-    HF_RETURN_IF_ERROR(file->CheckVocabulary(tokenizer->vocab_size()));
+    HF_RETURN_IF_ERROR(file->CheckVocabulary(tokenizer->vocab_size()).status());
   }
   if (arguments.at > 0 && arguments.at >= file->num_tokens()) {
     return absl::OutOfRangeError(

@@ -76,7 +76,8 @@ absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, Model& m
                          .seed = config.run.seed,
                          .training_schedule = PlanTraining(model, batch, sequence).schedule,
                          .evaluation_schedule = PlanEvaluation(model, batch, sequence).schedule,
-                         .transfer_timeout = std::chrono::milliseconds(config.elastic.collective_timeout_ms)};
+                         .transfer_timeout = std::chrono::milliseconds(config.elastic.collective_timeout_ms),
+                         .host_threads = static_cast<int>(config.train.threads)};
   HF_ASSIGN_OR_RETURN(options.arena_bytes,
                       ArenaBytes(model, config.model.vocab_size, batch, sequence, /*training=*/true));
   if (config.train.init_from.empty()) return options;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <random>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "tools/checkpoint_storage.h"
 #include "tools/memory_estimate.h"
 #include "tools/session.h"
+#include "xxhash.h"
 
 namespace holdfast {
 namespace {
@@ -30,6 +32,12 @@ absl::Status OpenData(const Config& config, TrainingSession& session) {
                                                    config.model.vocab_size));
   }
   return absl::OkStatus();
+}
+
+uint64_t DataDigest(const TrainingSession& session) {
+  const std::array<uint64_t, 2> digests{session.training->digest(),
+                                        session.validation.has_value() ? session.validation->digest() : 0};
+  return XXH3_64bits(digests.data(), sizeof(digests));
 }
 
 /// New for every process that ever joins a run; an agent tells it to its workers.
@@ -73,7 +81,7 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
                        const WorkerPeers& peers) {
   const SessionShell::Options options{
       .member = {.id = {identity.name, NewIncarnation()}, .node = identity.node, .host = HostName(), .pid = getpid()},
-      .config_digest = ConfigDigest(config),
+      .digests = {.config = ConfigDigest(config), .data = DataDigest(session)},
       .total_steps = config.train.steps,
       .heartbeat_interval = std::chrono::milliseconds(config.elastic.heartbeat_interval_ms),
       .kill_timeout = std::chrono::milliseconds(config.elastic.kill_timeout_ms)};

@@ -56,6 +56,7 @@ struct Manifest {
   CheckpointName name;
   std::string config;          // resolved, YAML
   uint64_t config_digest = 0;  // of what decides the bits of the run
+  uint64_t data_digest = 0;    // of the token files; 0 = not known
   int64_t samples = 0;         // of training data used up to here: the data position
   int64_t world_size = 0;
   std::string sharding;                   // how it was written, for people

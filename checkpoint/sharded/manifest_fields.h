@@ -14,17 +14,15 @@ namespace holdfast {
 struct Literal {  // a string that is always the same
   const char* text;
 };
-struct FixedNumber {  // a number that is always the same
-  uint64_t value;
-};
-struct Hex {  // 16 hexadecimal digits in a string: JSON readers round large numbers
+struct FormatVersion {};  // the newest is written, all are read
+struct Hex {              // 16 hexadecimal digits in a string: JSON readers round large numbers
   uint64_t* value;
 };
 using Shape64 = std::vector<int64_t>;
 
 /// Where a field's value is kept, and so of which type it is.
 using FieldTarget =
-    std::variant<Literal, FixedNumber, Hex, std::string*, int64_t*, uint64_t*, double*, std::optional<double>*,
+    std::variant<Literal, FormatVersion, Hex, std::string*, int64_t*, uint64_t*, double*, std::optional<double>*,
                  StoredFile*, Shape64*, std::vector<StoredTensor>*, std::vector<StoredShard>*>;
 
 struct ManifestField {
@@ -34,15 +32,17 @@ struct ManifestField {
 using ManifestFields = std::vector<ManifestField>;
 
 inline constexpr char kManifestFormat[] = "holdfast checkpoint";
-inline constexpr uint64_t kManifestVersion = 1;
+inline constexpr uint64_t kManifestVersion = 2;
+inline constexpr char kSinceVersion2[] = "data_digest";  // the field that version 1 lacks
 
 inline ManifestFields FieldsOf(Manifest& m) {
   return {{"format", Literal{kManifestFormat}},
-          {"version", FixedNumber{kManifestVersion}},
+          {"version", FormatVersion{}},
           {"step", &m.name.step},
           {"generation", &m.name.generation},
           {"config", &m.config},
           {"config_digest", Hex{&m.config_digest}},
+          {kSinceVersion2, Hex{&m.data_digest}},
           {"samples", &m.samples},
           {"world_size", &m.world_size},
           {"sharding", &m.sharding},

@@ -24,7 +24,7 @@ class Printer {
   }
 
   std::string operator()(Literal literal) { return (*this)(std::string(literal.text)); }
-  std::string operator()(FixedNumber number) { return absl::StrCat(number.value); }
+  std::string operator()(FormatVersion) { return absl::StrCat(kManifestVersion); }
   std::string operator()(Hex hex) { return absl::StrFormat("\"%016x\"", *hex.value); }
   std::string operator()(const std::string* text) { return (*this)(*text); }
   std::string operator()(const int64_t* number) { return absl::StrCat(*number); }

@@ -42,10 +42,7 @@ class ManifestHandler final : public nlohmann::json_sax<Json> {
   }
 
   bool number_unsigned(number_unsigned_t value) override {
-    if (auto* number = Expected<FixedNumber>()) {
-      return value == number->value ||
-             Fail(absl::StrCat(value, " is unknown to this version, which reads ", number->value));
-    }
+    if (Expected<FormatVersion>() != nullptr) return TakeVersion(value);
     if (auto* number = Expected<uint64_t*>()) return Store(*number, value);
     if (Expected<double*>() != nullptr || Expected<std::optional<double>*>() != nullptr) {
       return number_float(static_cast<double>(value), "");
@@ -140,6 +137,16 @@ class ManifestHandler final : public nlohmann::json_sax<Json> {
   template <typename T, typename V>
   bool Store(T* place, V&& value) {
     *place = std::forward<V>(value);
+    return true;
+  }
+
+  bool TakeVersion(uint64_t version) {
+    if (version < 1 || version > kManifestVersion) {
+      return Fail(absl::StrCat(version, " is unknown to this version, which reads 1 to ", kManifestVersion));
+    }
+    if (version == 1) {
+      std::erase_if(frames_.back().fields, [](const ManifestField& field) { return field.key == kSinceVersion2; });
+    }
     return true;
   }
 

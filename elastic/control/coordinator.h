@@ -53,6 +53,7 @@ using Connection = uint64_t;
 struct CheckpointChoice {
   std::string name;
   int64_t step = 0;
+  uint64_t data_digest = 0;  // RunDigests::data of the run that wrote it
   friend bool operator==(const CheckpointChoice&, const CheckpointChoice&) = default;
 };
 
@@ -130,6 +131,7 @@ struct CommitCheckpointAction {
   std::vector<SavedMessage> shards;       // by rank
   double stall_seconds = 0;               // of the slowest
   std::optional<double> validation_loss;  // of the last validation up to this step
+  uint64_t data_digest = 0;               // RunDigests::data
 };
 /// The run goes back to the state after `step`: what was recorded of later steps is to be cut off.
 struct RewindAction {
@@ -156,6 +158,13 @@ class Coordinator {
   /// What `holdfast status` shows.
   RunStatus Status(Instant now) const;
 
+  /// How far the members of a new world are with the checkpoint they load; nothing if there is none, or nobody has
+  /// said.
+  struct Loading {
+    double done_bytes = 0, total_bytes = 0;
+  };
+  std::optional<Loading> LoadingNow() const;
+
  private:
   using Fields = std::vector<std::pair<std::string, RunEvent::Value>>;
 
@@ -181,6 +190,7 @@ class Coordinator {
   void SayGoodbye();
   bool MayJoin(Connection from, const JoinMessage& join);
   bool MakeRoom(Connection from, const JoinMessage& join);
+  void LearnData(uint64_t digest);
   bool HasStaleClaim(const WorkerId& id, const StateClaim& claim) const;
   void Refuse(Connection to, const std::string& reason, bool rejoin);
   enum class Leave { kGone, kClosed, kRefused };
@@ -259,7 +269,8 @@ class Coordinator {
   std::map<std::string, int> leaving_;  // nodes that are to leave -> signal
   int64_t skipped_saves_ = 0;           // that were due while one was being written
 
-  uint64_t generation_;  // the last one used
+  uint64_t data_digest_ = 0;  // of the first worker that joined
+  uint64_t generation_;       // the last one used
   int64_t committed_ = 0;
   World source_;      // where the state after committed_ lies
   World entered_;     // it lies here as well: all members have got their part, no step has been done yet

@@ -68,6 +68,7 @@ void Coordinator::CommitSaves() {
     commit.step = save.step;
     commit.generation = save.world.generation;
     commit.validation_loss = save.validation_loss;
+    commit.data_digest = data_digest_;
     for (const auto& shard : save.shards) {
       commit.shards.push_back(*shard);
       commit.stall_seconds = std::max(commit.stall_seconds, shard->stall_seconds);

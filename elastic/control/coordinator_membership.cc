@@ -41,6 +41,7 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
     Advance();
     return;
   }
+  LearnData(join.digests.data);
   JoinedWorker worker;
   worker.connection = from;
   worker.member = join.member;
@@ -66,8 +67,16 @@ bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
     actions_.emplace_back(CloseAction{from});
     return false;
   }
-  if (join.config_digest != options_.config_digest) {
+  if (join.digests.config != options_.config_digest) {
     Refuse(from, absl::StrCat("worker ", name, " has another configuration than this run"), false);
+    actions_.emplace_back(CloseAction{from});
+    return false;
+  }
+  if (data_digest_ != 0 && join.digests.data != data_digest_) {
+    Refuse(from,
+           absl::StrCat("worker ", name, " on ", join.member.host,
+                        " has other token files than this run: every host needs the same training and validation data"),
+           false);
     actions_.emplace_back(CloseAction{from});
     return false;
   }
@@ -82,6 +91,14 @@ bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
     return false;
   }
   return true;
+}
+
+void Coordinator::LearnData(uint64_t digest) {
+  if (data_digest_ != 0 || digest == 0) return;
+  data_digest_ = digest;
+  if (checkpoints_.empty() || checkpoints_.front().data_digest == 0 || checkpoints_.front().data_digest == digest)
+    return;
+  Report("data_changed", {{"name", checkpoints_.front().name}});
 }
 
 // Whoever has the name or the connection leaves. False if the newcomer cannot be taken in as it is.

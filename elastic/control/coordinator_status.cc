@@ -1,8 +1,21 @@
 #include <algorithm>
 
+#include "absl/strings/str_format.h"
 #include "elastic/control/coordinator.h"
 
 namespace holdfast {
+
+std::optional<Coordinator::Loading> Coordinator::LoadingNow() const {
+  if (load_.empty() || !open_.has_value() || open_->recovered()) return std::nullopt;
+  Loading loading;
+  for (const auto& [name, worker] : roster_.workers()) {
+    if (worker.rank < 0) continue;
+    loading.done_bytes += static_cast<double>(worker.beat.bytes_loaded);
+    loading.total_bytes += static_cast<double>(worker.beat.bytes_to_load);
+  }
+  if (loading.total_bytes == 0) return std::nullopt;
+  return loading;
+}
 
 RunStatus Coordinator::Status(Instant now) const {
   RunStatus status{.state = "",
@@ -20,6 +33,10 @@ RunStatus Coordinator::Status(Instant now) const {
   } else if (!open_->recovered()) {
     status.state = "recovering";
     status.detail = open_->reason;
+    if (const auto loading = LoadingNow()) {
+      absl::StrAppendFormat(&status.detail, ": %.0f%% of %.2f GiB loaded",
+                            100 * loading->done_bytes / loading->total_bytes, loading->total_bytes / (1 << 30));
+    }
   } else {
     status.state = Ending() ? "finishing" : "training";
   }

@@ -11,6 +11,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr int64_t kMostFailedWorlds = 100;  // on end, without a step done: what it takes is not to be had by trying
+
 // In these phases a member waits for others, so it is not the first to be blamed.
 bool WaitsForOthers(Phase phase) {
   return phase == Phase::kRendezvous || phase == Phase::kTransfer || phase == Phase::kReduce || phase == Phase::kVote ||
@@ -91,6 +93,11 @@ void Coordinator::RetryFailed() {
   });
   if (!all_live && now_ - since < limit) return;
   const Blame::Verdict verdict = blame_.Conclude(open_->world);
+  if (blame_.failed_worlds() >= kMostFailedWorlds) {
+    End(1, "run_failed",
+        absl::StrCat("no step could be done in ", blame_.failed_worlds(), " worlds on end: ", verdict.cause));
+    return;
+  }
   if (verdict.culprit.has_value() && roster_.Find(verdict.culprit->name) != nullptr) {
     Remove(verdict.culprit->name, absl::StrCat("its peers cannot work with it: ", verdict.cause), Leave::kRefused);
   } else {

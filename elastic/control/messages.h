@@ -76,17 +76,25 @@ const char* PhaseName(Phase phase);
 
 // --- worker to coordinator -----------------------------------------------------------------------------------------
 
+/// What all workers of a run have in common.
+struct RunDigests {
+  uint64_t config = 0;  // the resolved config
+  uint64_t data = 0;    // the token files; 0 = not known
+  friend bool operator==(const RunDigests&, const RunDigests&) = default;
+};
+
 struct JoinMessage {
   Member member;
   StateClaim claim;
-  uint64_t config_digest = 0;  // of the resolved config: all workers of a run have the same
+  RunDigests digests = {};
 };
 
 struct HeartbeatMessage {
   uint64_t generation = 0;
   int64_t step = 0;  // the one being worked on
   Phase phase = Phase::kStarting;
-  uint64_t progress = 0;  // grows whenever the main thread gets on, whatever it does
+  uint64_t progress = 0;                        // grows whenever the main thread gets on, whatever it does
+  int64_t bytes_loaded = 0, bytes_to_load = 0;  // of a checkpoint
 };
 
 /// Opaque addresses for connecting communicators; the coordinator sends everybody's to everybody (PeersMessage).

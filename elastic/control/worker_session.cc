@@ -6,8 +6,8 @@
 
 namespace holdfast {
 
-WorkerSession::WorkerSession(Member member, uint64_t config_digest, int64_t total_steps)
-    : member_(std::move(member)), config_digest_(config_digest), total_steps_(total_steps) {}
+WorkerSession::WorkerSession(Member member, const RunDigests& digests, int64_t total_steps)
+    : member_(std::move(member)), digests_(digests), total_steps_(total_steps) {}
 
 std::vector<SessionAction> WorkerSession::OnEvent(const SessionEvent& event) {
   if (!exited_) std::visit([this](const auto& e) { On(e); }, event);
@@ -164,7 +164,7 @@ void WorkerSession::Forget() {
 }
 
 void WorkerSession::Join() {
-  JoinMessage join{member_, claim_, config_digest_};
+  JoinMessage join{member_, claim_, digests_};
   if (claim_.prepared_step != 0) join.claim.prepared_world = world_;
   actions_.emplace_back(SendToCoordinator{std::move(join)});
 }

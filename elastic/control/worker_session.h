@@ -91,7 +91,7 @@ using SessionAction =
 class WorkerSession {
  public:
   /// `member.id.incarnation` must be new in the life of the run (random 64 bits, say); later ones count up from it.
-  WorkerSession(Member member, uint64_t config_digest, int64_t total_steps);
+  WorkerSession(Member member, const RunDigests& digests, int64_t total_steps);
 
   std::vector<SessionAction> OnEvent(const SessionEvent& event);
 
@@ -126,7 +126,7 @@ class WorkerSession {
   void Send(WorkerMessage message);
 
   Member member_;
-  uint64_t config_digest_;
+  RunDigests digests_;
   int64_t total_steps_;
   uint64_t generation_ = 0;  // of the world we are in; messages of older ones are ignored
   uint64_t entered_ = 0;     // the same once we have our part of its state

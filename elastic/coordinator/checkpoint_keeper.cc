@@ -58,7 +58,7 @@ absl::Status SyncFile(const std::string& path) {
 std::vector<CheckpointChoice> ChoicesOf(const Catalog& catalog) {
   std::vector<CheckpointChoice> choices;
   for (const CatalogEntry& entry : catalog.valid) {
-    choices.push_back({entry.manifest.name.ToString(), entry.manifest.name.step});
+    choices.push_back({entry.manifest.name.ToString(), entry.manifest.name.step, entry.manifest.data_digest});
   }
   return choices;
 }
@@ -96,6 +96,7 @@ Manifest CheckpointKeeper::Describe(const CommitCheckpointAction& commit) const 
   manifest.name = {commit.step, commit.generation};
   manifest.config = PrintConfig(config_);
   manifest.config_digest = BitsDigest(config_);
+  manifest.data_digest = commit.data_digest;
   manifest.samples = commit.step * config_.batch.microbatches * config_.batch.microbatch_size;
   manifest.world_size = static_cast<int64_t>(commit.shards.size());
   manifest.sharding = ShardingText(config_.parallel);
@@ -128,7 +129,7 @@ absl::Status CheckpointKeeper::MakeExist(const Manifest& manifest, CheckpointDon
   HF_RETURN_IF_ERROR(SyncFile(directory_.metrics()));
   HF_ASSIGN_OR_RETURN(const Manifest made, CommitCheckpoint(*storage_, *fence_, manifest));
   for (const StoredShard& shard : made.shards) done->bytes += static_cast<int64_t>(shard.data.size + shard.index.size);
-  usable_.insert(usable_.begin(), {done->name, done->step});
+  usable_.insert(usable_.begin(), {done->name, done->step, manifest.data_digest});
   Tidy(made.name, done);
   return absl::OkStatus();
 }

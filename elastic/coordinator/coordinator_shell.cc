@@ -112,6 +112,8 @@ void CoordinatorShell::Tick(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     Feed(TickEvent{});
     std::unique_lock lock(mutex_);
+    const auto loading = coordinator_.LoadingNow();
+    if (loading.has_value() && !outcome_.has_value()) recorder_->Loading(loading->done_bytes, loading->total_bytes);
     changed_.wait_for(lock, stop, tick_, [] { return false; });
   }
 }

@@ -107,6 +107,10 @@ std::string EventText(const RunEvent& event) {
     const std::string where = field("name").empty() ? "the beginning" : absl::StrCat("checkpoint ", field("name"));
     return absl::StrCat("back from step ", field("from_step"), " to ", where, ": ", field("reason"));
   }
+  if (event.name == "data_changed") {
+    return absl::StrCat("warning: the token files are not those that ", field("name"),
+                        " was trained on: the run may differ from one that was never stopped");
+  }
   if (event.name == "recovered") return RecoveredText(event);
   if (event.name == "run_finished" || event.name == "run_stopped" || event.name == "run_failed") {
     return field("reason");

@@ -14,6 +14,7 @@ RunConsole::RunConsole(int64_t total_steps, int64_t every_steps, bool show_memor
       progress_("training", total_steps, "steps") {}
 
 void RunConsole::Step(const StepMetrics& m) {
+  EndLoading();
   if (every_steps_ > 0 && (m.step % every_steps_ == 0 || m.step == 1 || m.step == total_steps_)) {
     std::string line = absl::StrFormat("step %*d/%d  loss %.4f  grad norm %.3f  lr %.2e  %s tokens/s",
                                        static_cast<int>(absl::StrCat(total_steps_).size()), m.step, total_steps_,
@@ -30,7 +31,23 @@ void RunConsole::Validation(int64_t step, double loss) {
                        total_steps_, loss));
 }
 
+void RunConsole::Loading(double done_bytes, double total_bytes) {
+  const auto total = static_cast<int64_t>(total_bytes);
+  if (!loading_.has_value() || loading_total_ != total) {  // members say one after the other how much it is
+    EndLoading();
+    loading_.emplace("loading the checkpoint", total, "B");
+    loading_total_ = total;
+  }
+  loading_->Update(static_cast<int64_t>(done_bytes));
+}
+
+void RunConsole::EndLoading() {
+  if (loading_.has_value()) loading_->Clear();
+  loading_.reset();
+}
+
 void RunConsole::Line(const std::string& text) {
+  EndLoading();
   progress_.Clear();
   std::printf("%s\n", text.c_str());
   std::fflush(stdout);

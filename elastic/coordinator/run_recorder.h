@@ -24,6 +24,8 @@ class RunRecorder {
   absl::Status Report(const RunEvent& event);
   /// The run goes on after `step`; what was recorded of later ones is gone.
   absl::Status Rewind(int64_t step);
+  /// A checkpoint is being loaded.
+  void Loading(double done_bytes, double total_bytes) { console_.Loading(done_bytes, total_bytes); }
   /// Clears the progress bar.
   void Finish() { console_.Finish(); }
 

@@ -15,7 +15,8 @@ void Fill(const JoinMessage& message, v1::ToCoordinator* wire) {
   join->mutable_claim()->set_committed_step(message.claim.committed_step);
   join->mutable_claim()->set_prepared_step(message.claim.prepared_step);
   ToWire(message.claim.prepared_world, join->mutable_claim()->mutable_prepared_world());
-  join->set_config_digest(message.config_digest);
+  join->set_config_digest(message.digests.config);
+  join->set_data_digest(message.digests.data);
 }
 
 absl::StatusOr<WorkerMessage> Read(const v1::Join& wire) {
@@ -26,7 +27,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Join& wire) {
   message.claim.committed_step = check.Count(wire.claim().committed_step(), "claim.committed_step");
   message.claim.prepared_step = check.Count(wire.claim().prepared_step(), "claim.prepared_step");
   message.claim.prepared_world = WorldFromWire(wire.claim().prepared_world(), &check);
-  message.config_digest = wire.config_digest();
+  message.digests = {wire.config_digest(), wire.data_digest()};
   return check.Done<WorkerMessage>(std::move(message));
 }
 
@@ -36,6 +37,8 @@ void Fill(const HeartbeatMessage& message, v1::ToCoordinator* wire) {
   heartbeat->set_step(message.step);
   heartbeat->set_phase(ToWire(message.phase));
   heartbeat->set_progress(message.progress);
+  heartbeat->set_bytes_loaded(message.bytes_loaded);
+  heartbeat->set_bytes_to_load(message.bytes_to_load);
 }
 
 absl::StatusOr<WorkerMessage> Read(const v1::Heartbeat& wire) {
@@ -45,6 +48,8 @@ absl::StatusOr<WorkerMessage> Read(const v1::Heartbeat& wire) {
   message.step = check.Count(wire.step(), "step");
   message.phase = PhaseFromWire(wire.phase(), &check);
   message.progress = wire.progress();
+  message.bytes_loaded = check.Count(wire.bytes_loaded(), "bytes_loaded");
+  message.bytes_to_load = check.Count(wire.bytes_to_load(), "bytes_to_load");
   return check.Done<WorkerMessage>(message);
 }
 

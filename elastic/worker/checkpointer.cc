@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "checkpoint/sharded/checkpoint_reader.h"
 #include "checkpoint/sharded/codec.h"
 #include "framework/base/status.h"
@@ -154,14 +155,19 @@ absl::Status Checkpointer::Load(const std::string& name, ShardedState& state, co
   const ParameterLayout& layout = state.map().layout();
   HF_RETURN_IF_ERROR(reader->CheckLayout(layout));
   std::vector<int> wanted;
+  int64_t bytes_to_load = 0;
   for (int chunk = 0; chunk < static_cast<int>(layout.chunks().size()); ++chunk) {
-    if (state.Holds(chunk)) wanted.push_back(chunk);
+    if (!state.Holds(chunk)) continue;
+    wanted.push_back(chunk);
+    bytes_to_load += static_cast<int64_t>(ShardedState::ChunkBytes(layout.chunks()[static_cast<size_t>(chunk)]));
   }
-  const CheckpointReader::ReadOptions options{.threads = static_cast<int>(p_.config->threads),
-                                              .stop = stop,
-                                              .on_progress = [this](uint64_t) { ++p_.progress->count; }};
+  p_.progress->bytes_to_load = bytes_to_load;
+  const absl::Cleanup loaded = [this] { p_.progress->bytes_loaded = p_.progress->bytes_to_load = 0; };
+  const CheckpointReader::ReadOptions options{.threads = static_cast<int>(p_.config->threads), .stop = stop};
   return reader->ReadChunks(layout, wanted, options, [&](int chunk, absl::Span<const std::byte> bytes) {
     state.WriteChunk(chunk, bytes.data());
+    ++p_.progress->count;
+    p_.progress->bytes_loaded += static_cast<int64_t>(bytes.size());
     return absl::OkStatus();
   });
 }

@@ -25,7 +25,7 @@ SessionShell::SessionShell(const Options& options, ControlLink& link, const Step
     : options_(options),
       link_(link),
       progress_(progress),
-      session_(options.member, options.config_digest, options.total_steps) {
+      session_(options.member, options.digests, options.total_steps) {
   link_.Start(*this);
   heartbeats_ = std::jthread([this](const std::stop_token& stop) { Beat(stop); });
 }
@@ -146,7 +146,9 @@ void SessionShell::Beat(const std::stop_token& stop) {
     link_.Send(HeartbeatMessage{.generation = session_.generation(),
                                 .step = step_,
                                 .phase = progress_.waiting ? Phase::kReduce : phase_,
-                                .progress = progress_.count + phase_changes_});
+                                .progress = progress_.count + phase_changes_,
+                                .bytes_loaded = progress_.bytes_loaded,
+                                .bytes_to_load = progress_.bytes_to_load});
     if (IsOverdue()) {
       std::fprintf(stderr, "error: the %s phase could not be ended for %.0f s; this worker ends itself\n",
                    PhaseName(phase_), std::chrono::duration<double>(options_.kill_timeout).count());

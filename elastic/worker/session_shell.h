@@ -30,7 +30,7 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
  public:
   struct Options {
     Member member;
-    uint64_t config_digest = 0;
+    RunDigests digests = {};
     int64_t total_steps = 0;
     std::chrono::milliseconds heartbeat_interval{200};
     /// Ends the process if the thread that works has not come back so long after it was told to.

@@ -20,6 +20,7 @@ enum class ScheduleKind { kConstant, kCosine, kLinear, kWsd };
 enum class DeviceKind { kCpu, kCuda };
 enum class Sharding { kNoShard, kShardGradOp, kFullShard };
 enum class Transport { kGloo, kMpi };
+enum class MirrorPlace { kDevice, kHost };
 enum class CheckpointEvery { kAuto, kNever };
 enum class CheckpointCompression { kAuto, kNone, kZstd };
 
@@ -119,6 +120,7 @@ struct ParallelConfig {
   Sharding sharding = Sharding::kFullShard;
   int64_t replicas = 1;  // replica groups (hybrid sharding): each group holds the whole model
   int64_t mirrors = 1;   // holders of each piece of state besides its owner, on other nodes where there are any
+  MirrorPlace mirrors_on = MirrorPlace::kDevice;  // host: saves GPU memory, costs processor time after each step
   Transport transport = Transport::kGloo;  // mpi: the workers are what mpirun started, a world that cannot change
 
   bool operator==(const ParallelConfig&) const = default;
@@ -137,10 +139,11 @@ struct ElasticConfig {
   int64_t progress_timeout_ms = 600000;   // heartbeats without progress for longer: hung, removed
   int64_t join_timeout_ms = 60000;        // the first world waits this long for `workers`, then takes min_workers
   int64_t lost_state_timeout_ms = 10000;  // how long holders of lost state may take to come back before the run fails
-  int64_t max_restarts = 100;             // of each worker, by its agent
-  double straggler_factor = 1.5;          // slower than this times the median: named
-  int64_t straggler_steps = 10;           // steps that are looked at
-  bool rebalance = false;                 // move microbatches away from stragglers
+  int64_t coordinator_timeout_ms = 3600000;  // an agent without a coordinator for longer ends itself and its workers
+  int64_t max_restarts = 100;                // of each worker, by its agent
+  double straggler_factor = 1.5;             // slower than this times the median: named
+  int64_t straggler_steps = 10;              // steps that are looked at
+  bool rebalance = false;                    // move microbatches away from stragglers
 
   int64_t most_workers() const { return max_workers > 0 ? max_workers : workers; }
   bool operator==(const ElasticConfig&) const = default;

@@ -110,7 +110,8 @@ Section ScheduleTable(ScheduleConfig* schedule) {
 Section ParallelTable(ParallelConfig* parallel) {
   return {"parallel",
           {Enum("sharding", &parallel->sharding), Int("replicas", &parallel->replicas, 1, kMaxWorkers),
-           Int("mirrors", &parallel->mirrors, 0, 16), Enum("transport", &parallel->transport)}};
+           Int("mirrors", &parallel->mirrors, 0, 16), Enum("mirrors_on", &parallel->mirrors_on),
+           Enum("transport", &parallel->transport)}};
 }
 
 Section ElasticTable(ElasticConfig* elastic) {
@@ -124,6 +125,7 @@ Section ElasticTable(ElasticConfig* elastic) {
            Int("progress_timeout_ms", &elastic->progress_timeout_ms, 100, kMaxMilliseconds),
            Int("join_timeout_ms", &elastic->join_timeout_ms, 100, kMaxMilliseconds),
            Int("lost_state_timeout_ms", &elastic->lost_state_timeout_ms, 0, kMaxMilliseconds),
+           Int("coordinator_timeout_ms", &elastic->coordinator_timeout_ms, 100, kMaxMilliseconds),
            Int("max_restarts", &elastic->max_restarts, 0, kMaxSteps),
            Double("straggler_factor", &elastic->straggler_factor, 1.05, 100.0),
            Int("straggler_steps", &elastic->straggler_steps, 3, 1000), Bool("rebalance", &elastic->rebalance)}};

@@ -13,6 +13,7 @@ constexpr const char* kSchedules[] = {"constant", "cosine", "linear", "wsd"};
 constexpr const char* kDevices[] = {"cpu", "cuda"};
 constexpr const char* kShardings[] = {"no_shard", "shard_grad_op", "full_shard"};
 constexpr const char* kTransports[] = {"gloo", "mpi"};
+constexpr const char* kMirrorPlaces[] = {"device", "host"};
 constexpr const char* kCheckpointEvery[] = {"auto", "never"};
 constexpr const char* kCheckpointCompressions[] = {"auto", "none", "zstd"};
 
@@ -28,6 +29,7 @@ absl::Span<const char* const> EnumNames(ScheduleKind) { return kSchedules; }
 absl::Span<const char* const> EnumNames(DeviceKind) { return kDevices; }
 absl::Span<const char* const> EnumNames(Sharding) { return kShardings; }
 absl::Span<const char* const> EnumNames(Transport) { return kTransports; }
+absl::Span<const char* const> EnumNames(MirrorPlace) { return kMirrorPlaces; }
 absl::Span<const char* const> EnumNames(CheckpointEvery) { return kCheckpointEvery; }
 absl::Span<const char* const> EnumNames(CheckpointCompression) { return kCheckpointCompressions; }
 

@@ -17,6 +17,7 @@ absl::Span<const char* const> EnumNames(ScheduleKind);
 absl::Span<const char* const> EnumNames(DeviceKind);
 absl::Span<const char* const> EnumNames(Sharding);
 absl::Span<const char* const> EnumNames(Transport);
+absl::Span<const char* const> EnumNames(MirrorPlace);
 absl::Span<const char* const> EnumNames(CheckpointEvery);
 absl::Span<const char* const> EnumNames(CheckpointCompression);
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#define XXH_INLINE_ALL
 #include "framework/base/status.h"
+#include "xxhash.h"
 
 namespace holdfast {
 namespace {
@@ -34,7 +36,8 @@ absl::StatusOr<Dataset> Dataset::Open(absl::Span<const std::string> paths, int64
   dataset.first_sample_.push_back(0);
   for (const std::string& path : paths) {
     HF_ASSIGN_OR_RETURN(auto file, TokenFile::Open(path));
-    HF_RETURN_IF_ERROR(file->CheckVocabulary(vocab_size));
+    HF_ASSIGN_OR_RETURN(const uint64_t digest, file->CheckVocabulary(vocab_size));
+    dataset.digests_.push_back(digest);
     const int64_t samples = std::max<int64_t>(file->num_tokens() - 1, 0) / sequence;
     dataset.first_sample_.push_back(dataset.first_sample_.back() + samples);
     dataset.files_.push_back(std::move(file));
@@ -53,6 +56,8 @@ int64_t Dataset::num_tokens() const {
   for (const auto& file : files_) sum += file->num_tokens();
   return sum;
 }
+
+uint64_t Dataset::digest() const { return XXH3_64bits(digests_.data(), digests_.size() * sizeof(uint64_t)); }
 
 void Dataset::Read(int64_t index, absl::Span<int32_t> inputs, absl::Span<int32_t> targets) const {
   HF_CHECK(index >= 0 && index < num_samples());

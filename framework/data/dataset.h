@@ -31,12 +31,15 @@ class Dataset {
   int64_t num_samples() const { return first_sample_.back(); }
   int64_t num_tokens() const;
   int64_t sequence() const { return sequence_; }
+  /// Of all tokens of all files in their order, wherever the files lie.
+  uint64_t digest() const;
 
   /// Writes sample `index` as T inputs and T targets.
   void Read(int64_t index, absl::Span<int32_t> inputs, absl::Span<int32_t> targets) const;
 
  private:
   std::vector<std::shared_ptr<const TokenFile>> files_;
+  std::vector<uint64_t> digests_;      // of the files
   std::vector<int64_t> first_sample_;  // (files + 1) running sum
   int64_t sequence_ = 0;
 };

@@ -9,7 +9,9 @@
 #include <cstring>
 #include <limits>
 
+#define XXH_INLINE_ALL
 #include "framework/base/status.h"
+#include "xxhash.h"
 
 namespace holdfast {
 namespace {
@@ -73,13 +75,16 @@ void AdviseWillNeed(const uint8_t* map, int64_t first_byte, int64_t bytes) {
 }
 
 template <typename Token>
-absl::Status Scan(const TokenFile& file, const uint8_t* map, int64_t vocab_size) {
+absl::StatusOr<uint64_t> Scan(const TokenFile& file, const uint8_t* map, int64_t vocab_size) {
   const auto* tokens = reinterpret_cast<const Token*>(map + kHeaderBytes);
   constexpr int64_t kBlock = kScanBytes / sizeof(Token);
+  XXH3_state_t digest;
+  XXH3_64bits_reset(&digest);
   for (int64_t first = 0; first < file.num_tokens(); first += kBlock) {
     const int64_t count = std::min(kBlock, file.num_tokens() - first);
     const int64_t next = std::min(kBlock, file.num_tokens() - first - count);
     AdviseWillNeed(map, kHeaderBytes + (first + count) * sizeof(Token), next * sizeof(Token));
+    XXH3_64bits_update(&digest, tokens + first, count * sizeof(Token));
     if (Largest(tokens + first, count) < vocab_size) continue;
     const auto is_bad = [&](Token token) { return token >= vocab_size; };
     const Token* bad = std::find_if(tokens + first, tokens + first + count, is_bad);
@@ -87,7 +92,7 @@ absl::Status Scan(const TokenFile& file, const uint8_t* map, int64_t vocab_size)
                                               " is beyond the vocabulary of ", vocab_size,
                                               ": the file was made with another tokenizer, or is corrupt"));
   }
-  return absl::OkStatus();
+  return XXH3_64bits_digest(&digest);
 }
 
 }  // namespace
@@ -130,7 +135,7 @@ void TokenFile::Read(int64_t first, absl::Span<int32_t> out) const {
   for (int64_t i = 0; i < count; ++i) out[i] = tokens[i];
 }
 
-absl::Status TokenFile::CheckVocabulary(int64_t vocab_size) const {
+absl::StatusOr<uint64_t> TokenFile::CheckVocabulary(int64_t vocab_size) const {
   // Tokens are int32 from here on, whatever the vocabulary.
   const int64_t limit = std::min(vocab_size, kTokensMax);
   return bytes_per_token_ == 2 ? Scan<uint16_t>(*this, file_.data(), limit)

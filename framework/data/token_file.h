@@ -28,8 +28,9 @@ class TokenFile {
   /// Copies tokens [first, first + out.size()) to `out`. The range must lie inside the file.
   void Read(int64_t first, absl::Span<int32_t> out) const;
 
-  /// OutOfRange naming the first token >= vocab_size and its position, if there is one. Reads the whole file.
-  absl::Status CheckVocabulary(int64_t vocab_size) const;
+  /// XXH3-64 of all tokens as they are stored. OutOfRange naming the first token >= vocab_size and its position, if
+  /// there is one. Reads the whole file.
+  absl::StatusOr<uint64_t> CheckVocabulary(int64_t vocab_size) const;
 
  private:
   TokenFile() = default;

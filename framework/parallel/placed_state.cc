@@ -21,9 +21,12 @@ absl::StatusOr<std::unique_ptr<PlacedState>> PlacedState::Create(const Parameter
   const Placement& placement = placed->placement_;
   const bool alone = placement.Group(placement.GroupOf(options.rank)).size() == 1;
   HF_CHECK(alone == (placed->communicators_.group == nullptr));
-  const ShardedState::Options state{.held_shards = placement.HeldShards(options.rank),
-                                    .served_shard = placement.ServedShard(options.rank),
-                                    .whole_images = alone || options.parallel.sharding != Sharding::kFullShard};
+  const ShardedState::Options state{
+      .held_shards = placement.HeldShards(options.rank),
+      .served_shard = placement.ServedShard(options.rank),
+      .whole_images = alone || options.parallel.sharding != Sharding::kFullShard,
+      .host = options.host,
+      .mirrors_on_host = !device.is_host() && options.parallel.mirrors_on == MirrorPlace::kHost};
   HF_ASSIGN_OR_RETURN(placed->state_, ShardedState::Create(placed->map_, state, device, stream));
   const ShardedStore::Parts parts{.placement = &placement,
                                   .state = &*placed->state_,

@@ -19,6 +19,7 @@ class PlacedState {
     int rank = 0;
     ParallelConfig parallel;
     std::chrono::milliseconds timeout{0};
+    HostSide host = {};  // as ShardedState::Options has it
   };
 
   /// State uninitialised. `layout`, `device`, `stream` and `progress` must outlive it.

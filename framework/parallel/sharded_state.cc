@@ -2,7 +2,6 @@
 
 #define XXH_INLINE_ALL
 #include "framework/base/status.h"
-#include "framework/base/thread_pool.h"
 #include "xxhash.h"
 
 namespace holdfast {
@@ -40,13 +39,14 @@ absl::Status ShardedState::AllocateShard(int index) {
     shard.elements += range.size();
   }
   const size_t bytes = FloatBytes(shard.elements);
+  Device& device = DeviceOf(index);
   if (!ImageIsMaster(index)) {
-    HF_ASSIGN_OR_RETURN(shard.weight, Buffer::Allocate(*device_, bytes));
+    HF_ASSIGN_OR_RETURN(shard.weight, Buffer::Allocate(device, bytes));
   }
-  HF_ASSIGN_OR_RETURN(shard.exp_avg, Buffer::Allocate(*device_, bytes));
-  HF_ASSIGN_OR_RETURN(shard.exp_avg_sq, Buffer::Allocate(*device_, bytes));
-  stream_->ops().Zero(shard.exp_avg.data(), bytes);
-  stream_->ops().Zero(shard.exp_avg_sq.data(), bytes);
+  HF_ASSIGN_OR_RETURN(shard.exp_avg, Buffer::Allocate(device, bytes));
+  HF_ASSIGN_OR_RETURN(shard.exp_avg_sq, Buffer::Allocate(device, bytes));
+  OpsOf(index).Zero(shard.exp_avg.data(), bytes);
+  OpsOf(index).Zero(shard.exp_avg_sq.data(), bytes);
   shards_[index] = std::move(shard);
   return absl::OkStatus();
 }
@@ -88,8 +88,8 @@ float* ShardedState::Weight(int shard, int unit, int parameter, int64_t element)
 
 void ShardedState::Initialize(uint64_t seed) {
   for (auto& [index, shard] : shards_) {
-    stream_->ops().Zero(shard.exp_avg.data(), shard.exp_avg.bytes());
-    stream_->ops().Zero(shard.exp_avg_sq.data(), shard.exp_avg_sq.bytes());
+    OpsOf(index).Zero(shard.exp_avg.data(), shard.exp_avg.bytes());
+    OpsOf(index).Zero(shard.exp_avg_sq.data(), shard.exp_avg_sq.bytes());
     for (int u = 0; u < map_->layout().num_units(); ++u) {
       for (const ParameterPiece& piece : map_->Pieces(u, map_->ShardElements(u, index))) {
         const ParameterSpec& p = map_->layout().parameters()[static_cast<size_t>(piece.parameter)];
@@ -97,10 +97,10 @@ void ShardedState::Initialize(uint64_t seed) {
         const int64_t n = piece.end - piece.begin;
         if (p.init == InitKind::kNormal) {
           const kernels::RandomKey key{.seed = seed, .site = static_cast<uint32_t>(piece.parameter)};
-          stream_->ops().FillNormal(weight, n, piece.begin, p.init_std, key);
+          OpsOf(index).FillNormal(weight, n, piece.begin, p.init_std, key);
         } else {
           const std::vector<float> constant(static_cast<size_t>(n), p.init == InitKind::kOnes ? 1.f : 0.f);
-          device_->CopyFromHost(weight, constant.data(), FloatBytes(n));
+          DeviceOf(index).CopyFromHost(weight, constant.data(), FloatBytes(n));
         }
       }
     }
@@ -126,6 +126,10 @@ void ShardedState::Update(int unit, Range range, const float* gradient, const Up
     adamw.exp_avg = shard.exp_avg.as<float>() + local;
     adamw.exp_avg_sq = shard.exp_avg_sq.as<float>() + local;
     adamw.grad = gradient + (element - range.begin);
+    if (OnHost(index)) {
+      UpdateOnHost(adamw);
+      continue;
+    }
     const bool served = index == options_.served_shard;
     if (served && map_->ImageDType(piece.parameter) == DType::kBF16) {
       adamw.weight_bf16 = static_cast<uint16_t*>(InImage(piece.parameter, piece.begin));
@@ -137,11 +141,28 @@ void ShardedState::Update(int unit, Range range, const float* gradient, const Up
   }
 }
 
+// The gradient is on the device, and comes block by block.
+void ShardedState::UpdateOnHost(const kernels::AdamWArgs& whole) const {
+  constexpr int64_t kBlock = 1 << 20;
+  std::vector<float> gradient(static_cast<size_t>(std::min(kBlock, whole.n)));
+  for (int64_t i = 0; i < whole.n; i += kBlock) {
+    kernels::AdamWArgs block = whole;
+    block.n = std::min(kBlock, whole.n - i);
+    device_->CopyToHost(gradient.data(), whole.grad + i, FloatBytes(block.n));
+    block.grad = gradient.data();
+    block.weight += i;
+    block.exp_avg += i;
+    block.exp_avg_sq += i;
+    options_.host.stream->ops().AdamW(block);
+  }
+}
+
 void ShardedState::ReadWeights(int index, float* out) const {
   const Chunk& chunk = map_->layout().chunks()[static_cast<size_t>(index)];
   const ParameterSpec& p = map_->layout().parameters()[static_cast<size_t>(chunk.parameter)];
-  const float* weight = Weight(map_->ShardOfChunk(index), p.unit, chunk.parameter, chunk.offset - p.offset);
-  device_->CopyToHost(out, weight, FloatBytes(chunk.elements));
+  const int shard = map_->ShardOfChunk(index);
+  const float* weight = Weight(shard, p.unit, chunk.parameter, chunk.offset - p.offset);
+  DeviceOf(shard).CopyToHost(out, weight, FloatBytes(chunk.elements));
 }
 
 void ShardedState::ReadChunk(int index, std::byte* out) const {
@@ -150,9 +171,10 @@ void ShardedState::ReadChunk(int index, std::byte* out) const {
   const Shard& shard = ShardOf(index);
   const int64_t local = shard.unit_offset[static_cast<size_t>(p.unit)] + p.unit_offset + (chunk.offset - p.offset);
   const size_t bytes = FloatBytes(chunk.elements);
+  Device& device = DeviceOf(map_->ShardOfChunk(index));
   ReadWeights(index, reinterpret_cast<float*>(out));
-  device_->CopyToHost(out + bytes, shard.exp_avg.as<float>() + local, bytes);
-  device_->CopyToHost(out + 2 * bytes, shard.exp_avg_sq.as<float>() + local, bytes);
+  device.CopyToHost(out + bytes, shard.exp_avg.as<float>() + local, bytes);
+  device.CopyToHost(out + 2 * bytes, shard.exp_avg_sq.as<float>() + local, bytes);
 }
 
 void ShardedState::WriteChunk(int index, const std::byte* in) {
@@ -162,9 +184,11 @@ void ShardedState::WriteChunk(int index, const std::byte* in) {
   const int64_t element = chunk.offset - p.offset;
   const int64_t local = shard.unit_offset[static_cast<size_t>(p.unit)] + p.unit_offset + element;
   const size_t bytes = FloatBytes(chunk.elements);
-  device_->CopyFromHost(Weight(map_->ShardOfChunk(index), p.unit, chunk.parameter, element), in, bytes);
-  device_->CopyFromHost(shard.exp_avg.as<float>() + local, in + bytes, bytes);
-  device_->CopyFromHost(shard.exp_avg_sq.as<float>() + local, in + 2 * bytes, bytes);
+  const int holder = map_->ShardOfChunk(index);
+  Device& device = DeviceOf(holder);
+  device.CopyFromHost(Weight(holder, p.unit, chunk.parameter, element), in, bytes);
+  device.CopyFromHost(shard.exp_avg.as<float>() + local, in + bytes, bytes);
+  device.CopyFromHost(shard.exp_avg_sq.as<float>() + local, in + 2 * bytes, bytes);
 }
 
 void ShardedState::RefreshImages() {
@@ -199,15 +223,11 @@ uint64_t ShardedState::ChunkDigestAfter(int index, const float* gradient, const 
   adamw.weight = values.data();
   adamw.exp_avg = adamw.weight + chunk.elements;
   adamw.exp_avg_sq = adamw.exp_avg + chunk.elements;
+  adamw.grad = gradient;
   if (device_->is_host()) {
-    adamw.grad = gradient;
     stream_->ops().AdamW(adamw);
-  } else {  // the same bits on the host
-    std::vector<float> on_host(static_cast<size_t>(chunk.elements));
-    device_->CopyToHost(on_host.data(), gradient, FloatBytes(chunk.elements));
-    adamw.grad = on_host.data();
-    ThreadPool caller(1);
-    kernels::MakeCpuOps(caller)->AdamW(adamw);
+  } else {
+    UpdateOnHost(adamw);  // the same bits
   }
   return XXH3_64bits(values.data(), values.size() * sizeof(float));
 }

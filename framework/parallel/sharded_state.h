@@ -23,7 +23,13 @@ struct UpdateArguments {
   UpdateScalars scalars;
 };
 
-/// Thread-safety: const methods may run together; an update excludes everything else.
+/// The CPU beside a device that is not one.
+struct HostSide {
+  Device* device = nullptr;
+  Stream* stream = nullptr;
+};
+
+/// Thread-safety: const methods may run together, but for ChunkDigestAfter; an update excludes everything else.
 class ShardedState {
  public:
   struct Options {
@@ -31,6 +37,8 @@ class ShardedState {
     int served_shard = -1;  // one of them, or -1
     /// Images are of whole units, of which this rank keeps its shard up to date and others fill in the rest.
     bool whole_images = false;
+    HostSide host = {};            // must outlive the state; not needed where the device is a host
+    bool mirrors_on_host = false;  // shards that are not served lie there, and are updated there
   };
 
   /// Weights uninitialised, moments zero. `map`, `device` and `stream` must outlive the state.
@@ -81,6 +89,10 @@ class ShardedState {
 
   absl::Status AllocateShard(int index);
   absl::Status AllocateImages();
+  bool OnHost(int shard) const { return options_.mirrors_on_host && shard != options_.served_shard; }
+  Device& DeviceOf(int shard) const { return OnHost(shard) ? *options_.host.device : *device_; }
+  kernels::Ops& OpsOf(int shard) const { return OnHost(shard) ? options_.host.stream->ops() : stream_->ops(); }
+  void UpdateOnHost(const kernels::AdamWArgs& whole) const;
   const Shard& ShardOf(int chunk) const { return shards_.at(map_->ShardOfChunk(chunk)); }
   bool ImageIsMaster(int shard) const { return shard == options_.served_shard && map_->compute_dtype() == DType::kF32; }
   /// Element `element` of `parameter` in the image this rank keeps; only for what it serves.

@@ -9,6 +9,8 @@ namespace holdfast {
 struct StepProgress {
   std::atomic<uint64_t> count{0};    // grows with everything that gets done
   std::atomic<bool> waiting{false};  // for other ranks
+  // Of a checkpoint that is being loaded; 0 of 0: none is.
+  std::atomic<int64_t> bytes_loaded{0}, bytes_to_load{0};
 };
 
 }  // namespace holdfast

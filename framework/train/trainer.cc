@@ -50,10 +50,20 @@ std::vector<int> ChunksOf(const PlacedState& placed, int rank) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Model& model, Device& device, TrainerOptions options) {
-  const PassRunner::Options pass{
-      .max_tokens = options.batch.microbatch_tokens(), .arena_bytes = options.arena_bytes, .seed = options.seed};
+  const PassRunner::Options pass{.max_tokens = options.batch.microbatch_tokens(),
+                                 .max_passes = options.batch.microbatches,
+                                 .arena_bytes = options.arena_bytes,
+                                 .seed = options.seed};
   HF_ASSIGN_OR_RETURN(auto runner, PassRunner::Create(model, device, pass));
-  return std::unique_ptr<Trainer>(new Trainer(model, device, std::move(options), std::move(runner)));
+  std::unique_ptr<Trainer> trainer(new Trainer(model, device, std::move(options), std::move(runner)));
+  if (!device.is_host()) HF_RETURN_IF_ERROR(trainer->CreateHostSide());
+  return trainer;
+}
+
+absl::Status Trainer::CreateHostSide() {
+  host_device_ = MakeCpuDevice(options_.host_threads);
+  HF_ASSIGN_OR_RETURN(host_stream_, host_device_->CreateStream());
+  return absl::OkStatus();
 }
 
 Trainer::Trainer(Model& model, Device& device, TrainerOptions options, std::unique_ptr<PassRunner> runner)
@@ -85,7 +95,8 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
                                      .leaving = world.leaving,
                                      .rank = world.rank,
                                      .parallel = options_.parallel,
-                                     .timeout = options_.transfer_timeout};
+                                     .timeout = options_.transfer_timeout,
+                                     .host = {host_device_.get(), host_stream_.get()}};
   HF_ASSIGN_OR_RETURN(std::unique_ptr<PlacedState> placed,
                       PlacedState::Create(model_.layout(), model_.compute_dtype(), options, std::move(communicators),
                                           device_, runner_->stream(), progress_));
@@ -160,18 +171,19 @@ std::vector<int64_t> Trainer::MicrobatchesHere(absl::Span<const int64_t> microba
   return ReductionPlan(microbatches, ShardedStore::Mode(current_->placement())).MicrobatchesOf(current_->rank());
 }
 
-absl::Status Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source, Losses* losses) {
+absl::StatusOr<std::vector<LossSum>> Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source) {
   ShardedStore& store = current_->store();
   const float scale = 1.0f / static_cast<float>(options_.batch.step_tokens());
+  runner_->BeginStep();
   for (int wave = 0; wave < plan.num_waves(); ++wave) {
     const MicrobatchRun& run = plan.Run(wave, current_->rank());
     store.BeginRun(run);
     for (int64_t i = run.first; i < run.first + run.count; ++i) {
       HF_ASSIGN_OR_RETURN(const Microbatch microbatch, source(i));
-      HF_ASSIGN_OR_RETURN((*losses)[i], runner_->ForwardBackward(microbatch, scale, store));
+      HF_RETURN_IF_ERROR(runner_->ForwardBackward(microbatch, scale, store));
     }
   }
-  return absl::OkStatus();
+  return runner_->TakeLosses();
 }
 
 absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSource source, std::stop_token stop) {
@@ -179,8 +191,7 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   ShardedStore& store = current_->store();
   const ReductionPlan plan(step.microbatches, ShardedStore::Mode(current_->placement()));
   HF_RETURN_IF_ERROR(store.BeginStep(plan, options_.training_schedule, stop));
-  Losses losses;
-  HF_RETURN_IF_ERROR(RunMicrobatches(plan, source, &losses));
+  HF_ASSIGN_OR_RETURN(const std::vector<LossSum> losses, RunMicrobatches(plan, source));
   const double compute_seconds = SecondsSince(start) - store.wait_seconds();
   HF_RETURN_IF_ERROR(store.EndStep());
   HF_RETURN_IF_ERROR(runner_->stream().Synchronize());
@@ -188,7 +199,7 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   // Everybody learns every chunk's sum of squares and every microbatch's loss, and adds them up in the same order.
   std::vector<double> mine;
   for (const auto& [chunk, sum] : store.chunk_sums()) mine.push_back(sum);
-  for (const auto& [index, loss] : losses) mine.push_back(loss.sum);
+  for (const LossSum& loss : losses) mine.push_back(loss.sum);
   std::vector<size_t> counts;
   for (int r = 0; r < plan.size(); ++r) {
     counts.push_back(ChunksOf(*current_, r).size() + plan.MicrobatchesOf(r).size());

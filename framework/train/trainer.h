@@ -42,6 +42,7 @@ struct TrainerOptions {
   UnitSchedule training_schedule = {}, evaluation_schedule = {};  // from the same plans
   ReadWeightsFn initial_weights = nullptr;                        // empty = random, from seed
   std::chrono::milliseconds transfer_timeout{60'000};
+  int host_threads = 0;  // of what a device that is no host leaves to the processor; 0 = as many as there are
 };
 
 /// A world as one of its ranks sees it.
@@ -124,18 +125,20 @@ class Trainer {
 
  private:
   Trainer(Model& model, Device& device, TrainerOptions options, std::unique_ptr<PassRunner> runner);
+  absl::Status CreateHostSide();
 
   absl::Status FillState(const TrainerWorld& world, PlacedState& target, int64_t* bytes, std::stop_token stop);
   void AbandonSnapshotOf(const PlacedState* placed);
-  /// Losses of this rank's microbatches, by index.
-  using Losses = std::map<int64_t, LossSum>;
-  absl::Status RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source, Losses* losses);
+  /// Losses of this rank's microbatches, in the plan's order.
+  absl::StatusOr<std::vector<LossSum>> RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source);
   UpdateArguments ArgumentsOf(const StepResult& result) const;
 
   Model& model_;
   Device& device_;
   TrainerOptions options_;
   std::unique_ptr<PassRunner> runner_;
+  std::unique_ptr<Device> host_device_;  // none where device_ is a host
+  std::unique_ptr<Stream> host_stream_;
   StepProgress progress_;
   std::mutex mutex_;                      // guards current_ against Abort from other threads
   std::unique_ptr<PlacedState> current_;  // of the world we are in

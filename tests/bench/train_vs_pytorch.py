@@ -1,21 +1,24 @@
 #!/usr/bin/env python3
-"""Trains GPT-2 124M in Holdfast and in PyTorch side by side and prints a Markdown table.
+"""Trains a model in Holdfast and in PyTorch side by side and prints a Markdown table.
 
-Needs a release build, and a Python with PyTorch and NumPy (pip install torch numpy); neither is needed to build or run
-Holdfast.
+Needs a release build (for --device cuda one with CUDA), and a Python with PyTorch and NumPy (pip install torch numpy);
+neither is needed to build or run Holdfast.
 
-    tests/bench/train_vs_pytorch.py                          # all shapes, all processors
+    tests/bench/train_vs_pytorch.py                          # GPT-2 124M on the CPU: all shapes, all processors
     tests/bench/train_vs_pytorch.py --shapes 4x64 --threads 2 --rounds 3 --out table.md
+    tests/bench/train_vs_pytorch.py --device cuda --model llama_1b --shapes 8x1024,2x4096
 
-What is compared: the same model (12 layers, 768 wide, 12 heads, 50,257 tokens, tied head, no dropout), the same batch
-shape, number of threads and token file; a step is forward, backward, clipping the gradient's norm and AdamW, with the
-loss read at its end. The PyTorch model is the plain one below, in every variant of --variants (bf16 = autocast; +compile
-= torch.compile); a variant that fails is listed as failed. First every variant of both sides runs once (screening), then
-the fastest of each side take turns for --rounds rounds; the table shows those two, and below it the screening of all.
+What is compared: the same model without dropout, the same batch shape and token file, on a CPU the same number of
+threads; a step is forward, backward, clipping the gradient's norm and AdamW, with the loss read at its end. The PyTorch
+model is the plain one below, in every variant of --variants (bf16 = autocast; +compile = torch.compile; AdamW is fused,
+attention is scaled_dot_product_attention); a variant that fails is listed as failed. First every variant of both sides
+runs once (screening), then the fastest of each side take turns for --rounds rounds; the table shows those two, and below
+it the screening of all.
 
 Each measurement is a process of its own. Step times are taken after --warmup steps: by a clock around the step for
-PyTorch, from metrics.jsonl for Holdfast. Peak memory is the resident high-water mark: for PyTorch of the measured steps
-alone, so that compilation is not held against it; for Holdfast of the whole process.
+PyTorch, from metrics.jsonl for Holdfast. Peak memory on a CPU is the resident high-water mark: for PyTorch of the
+measured steps alone, so that compilation is not held against it; for Holdfast of the whole process. On a GPU it is what
+nvidia-smi shows of the process, for both. MFU is Holdfast's own (metrics.jsonl); PyTorch's follows from the ratio.
 """
 
 import argparse
@@ -32,53 +35,89 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-VOCAB_SIZE, MAX_LENGTH, LAYERS, HIDDEN, HEADS = 50257, 1024, 12, 768, 12
+GPT2, LLAMA = "gpt2", "llama"
+MODELS = {  # as configs/NAME.yaml has them
+    "gpt2_124m": dict(family=GPT2, vocab=50257, layers=12, hidden=768, heads=12, kv_heads=12, mlp=3072),
+    "gpt2_1558m": dict(family=GPT2, vocab=50257, layers=48, hidden=1600, heads=25, kv_heads=25, mlp=6400),
+    "llama_1b": dict(family=LLAMA, vocab=128256, layers=16, hidden=2048, heads=32, kv_heads=8, mlp=8192),
+}
+CPU_SHAPES, CUDA_SHAPES = "4x64,1x1024,4x1024", {"gpt2_124m": "32x1024,8x4096", "gpt2_1558m": "8x1024,2x4096",
+                                                 "llama_1b": "8x1024,2x4096"}
 TOKEN_FILE_MAGIC, HEADER_BYTES = 20240520, 1024  # llm.c: 256 x int32, then uint16 tokens
 
 
 # ---------------------------------------------------------------------------------------------- the PyTorch side
 
-def make_torch_model():
-    """GPT-2 124M as one would write it by hand; its forward returns the mean loss."""
+def make_torch_model(shape, length):
+    """GPT-2 or Llama as one would write it by hand; its forward returns the mean loss."""
     import torch
     from torch import nn
     import torch.nn.functional as F
 
+    hidden, heads, kv_heads = shape["hidden"], shape["heads"], shape["kv_heads"]
+    size, llama = hidden // heads, shape["family"] == LLAMA
+    bias = not llama
+
+    def norm():
+        return nn.RMSNorm(hidden, eps=1e-5) if llama else nn.LayerNorm(hidden)
+
+    def rope_table():
+        angles = torch.outer(torch.arange(length), 500000.0 ** (-torch.arange(0, size, 2) / size))
+        return torch.cat([angles.cos(), angles.cos()], -1), torch.cat([angles.sin(), angles.sin()], -1)
+
+    def rotate(x, cos, sin):  # (B, H, T, D)
+        left, right = x.chunk(2, dim=-1)
+        return x * cos + torch.cat([-right, left], -1) * sin
+
     class Block(nn.Module):
         def __init__(self):
             super().__init__()
-            self.norm1, self.norm2 = nn.LayerNorm(HIDDEN), nn.LayerNorm(HIDDEN)
-            self.qkv, self.out = nn.Linear(HIDDEN, 3 * HIDDEN), nn.Linear(HIDDEN, HIDDEN)
-            self.up, self.down = nn.Linear(HIDDEN, 4 * HIDDEN), nn.Linear(4 * HIDDEN, HIDDEN)
+            self.norm1, self.norm2 = norm(), norm()
+            self.qkv, self.out = nn.Linear(hidden, hidden + 2 * kv_heads * size, bias), nn.Linear(hidden, hidden, bias)
+            self.up = nn.Linear(hidden, shape["mlp"] * (2 if llama else 1), bias)
+            self.down = nn.Linear(shape["mlp"], hidden, bias)
 
-        def forward(self, x):  # (B, T, C)
+        def forward(self, x, cos, sin):  # (B, T, C)
             b, t, c = x.shape
-            q, k, v = (h.view(b, t, HEADS, c // HEADS).transpose(1, 2)  # (B, H, T, D)
-                       for h in self.qkv(self.norm1(x)).split(c, dim=2))
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            q, k, v = (h.view(b, t, -1, size).transpose(1, 2)  # (B, H, T, D)
+                       for h in self.qkv(self.norm1(x)).split([c, kv_heads * size, kv_heads * size], dim=2))
+            if llama:
+                q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
+            grouped = {"enable_gqa": True} if kv_heads != heads else {}
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, **grouped)
             x = x + self.out(y.transpose(1, 2).reshape(b, t, c))
-            return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+            up = self.up(self.norm2(x))
+            if llama:
+                gate, up = up.chunk(2, dim=-1)
+                return x + self.down(F.silu(gate) * up)
+            return x + self.down(F.gelu(up, approximate="tanh"))
 
-    class Gpt2(nn.Module):
+    class Model(nn.Module):
         def __init__(self):
             super().__init__()
-            self.tokens, self.positions = nn.Embedding(VOCAB_SIZE, HIDDEN), nn.Embedding(MAX_LENGTH, HIDDEN)
-            self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
-            self.norm = nn.LayerNorm(HIDDEN)
-            self.head = nn.Linear(HIDDEN, VOCAB_SIZE, bias=False)
+            self.tokens = nn.Embedding(shape["vocab"], hidden)
+            self.positions = None if llama else nn.Embedding(length, hidden)
+            self.blocks = nn.ModuleList(Block() for _ in range(shape["layers"]))
+            self.norm = norm()
+            self.head = nn.Linear(hidden, shape["vocab"], bias=False)
             self.head.weight = self.tokens.weight
             for parameter in self.parameters():
                 if parameter.dim() == 2:
                     nn.init.normal_(parameter, std=0.02)
+            cos, sin = rope_table() if llama else (torch.empty(0), torch.empty(0))
+            self.register_buffer("cos", cos)
+            self.register_buffer("sin", sin)
 
         def forward(self, inputs, targets):  # (B, T) each
-            x = self.tokens(inputs) + self.positions(torch.arange(inputs.shape[1]))
+            x = self.tokens(inputs)
+            if self.positions is not None:
+                x = x + self.positions(torch.arange(inputs.shape[1], device=inputs.device))
             for block in self.blocks:
-                x = block(x)
+                x = block(x, self.cos, self.sin)
             logits = self.head(self.norm(x))  # (B, T, V)
-            return F.cross_entropy(logits.view(-1, VOCAB_SIZE), targets.view(-1))
+            return F.cross_entropy(logits.view(-1, shape["vocab"]), targets.view(-1))
 
-    return Gpt2()
+    return Model()
 
 
 def make_torch_optimizer(model):
@@ -109,6 +148,20 @@ def peak_memory_mib():
     raise RuntimeError("no VmHWM in /proc/self/status")
 
 
+def gpu_memory_mib(pid):
+    """What nvidia-smi shows of a process; 0 where it does not say."""
+    query = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
+    try:
+        lines = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout.splitlines()
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    rows = [[field.strip() for field in line.split(",")] for line in lines]
+    mine = [float(row[1]) for row in rows if len(row) == 2 and row[0] == str(pid) and row[1].isdigit()]
+    # In a container the numbers of processes may be another's: then the only process is ours.
+    every = [float(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()]
+    return mine[0] if mine else every[0] if len(every) == 1 else 0
+
+
 def run_torch_child(variant, batch, length, args):
     """Trains and prints one JSON line: seconds of each step, losses, peak memory."""
     import numpy as np
@@ -118,7 +171,8 @@ def run_torch_child(variant, batch, length, args):
     torch.manual_seed(1)
     dtype, _, mode = variant.partition("+")
     tokens = np.memmap(args.tokens, dtype=np.uint16, mode="r", offset=HEADER_BYTES)
-    model = make_torch_model()
+    shape = MODELS[args.model]
+    model = make_torch_model(shape, length).to(args.device)
     optimizer = make_torch_optimizer(model)
     forward = torch.compile(model) if mode == "compile" else model
 
@@ -132,7 +186,8 @@ def run_torch_child(variant, batch, length, args):
         start = time.perf_counter()
         at = (step * batch * (length + 1)) % (len(tokens) - batch * (length + 1))
         window = torch.from_numpy(tokens[at:at + batch * (length + 1)].astype(np.int64)).view(batch, length + 1)
-        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16"):
+        window = window.to(args.device)
+        with torch.autocast(args.device, torch.bfloat16, enabled=dtype == "bf16"):
             loss = forward(window[:, :-1].contiguous(), window[:, 1:].contiguous())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -142,14 +197,14 @@ def run_torch_child(variant, batch, length, args):
         seconds.append(time.perf_counter() - start)
     warm = len(seconds) > args.warmup
     print(json.dumps({"seconds": seconds[args.warmup:] if warm else seconds[-1:], "warm": warm, "losses": losses,
-                      "peak_mib": peak_memory_mib(),
+                      "peak_mib": peak_memory_mib() if args.device == "cpu" else gpu_memory_mib(os.getpid()),
                       "version": torch.__version__}))
 
 
 def measure_torch(variant, batch, length, args):
     command = [sys.executable, os.path.abspath(__file__), "--child", variant, "--shapes", f"{batch}x{length}",
                "--threads", str(args.threads), "--steps", str(args.steps), "--warmup", str(args.warmup),
-               "--tokens", args.tokens, "--limit", str(args.limit)]
+               "--tokens", args.tokens, "--limit", str(args.limit), "--model", args.model, "--device", args.device]
     environment = dict(os.environ, OMP_NUM_THREADS=str(args.threads))
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=args.timeout)
     if done.returncode != 0:
@@ -166,12 +221,19 @@ def measure_holdfast(variant, batch, length, args):
         "train.steps": args.warmup + args.steps, "train.threads": args.threads, "train.compute_dtype": variant,
         "train.validate_every_steps": 0, "data.train": f"[{args.tokens}]", "data.validation": "[]",
         "data.tokenizer": "bytes", "log.digest_every_steps": 0, "log.sample_bytes": 0, "schedule.warmup_steps": 0,
+        "train.device": args.device, "checkpoint.every": "never",
     }
-    command = [args.binary, "train", os.path.join(ROOT, "configs", "gpt2_124m.yaml"), "--run-dir", run_dir, "--overwrite"]
+    if MODELS[args.model]["family"] == GPT2:
+        settings["model.max_sequence_length"] = max(length, 1024)
+    command = [args.binary, "train", os.path.join(args.configs, f"{args.model}.yaml"), "--run-dir", run_dir, "--overwrite"]
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
     with open(os.path.join(args.work, "holdfast.log"), "w+") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        gpu_mib = 0
+        while args.device == "cuda" and os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            gpu_mib = max(gpu_mib, gpu_memory_mib(process.pid))
+            time.sleep(0.5)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
@@ -181,7 +243,8 @@ def measure_holdfast(variant, batch, length, args):
         steps = [json.loads(line) for line in f]
     version = subprocess.run([args.binary, "--version"], capture_output=True, text=True).stdout.strip()
     return {"seconds": [s["step_seconds"] for s in steps[args.warmup:]], "losses": [s["loss"] for s in steps],
-            "peak_mib": usage.ru_maxrss / 1024, "version": version}
+            "peak_mib": usage.ru_maxrss / 1024 if args.device == "cpu" else gpu_mib, "version": version,
+            "mfu": [s["mfu"] for s in steps[args.warmup:] if s["mfu"]]}
 
 
 # ------------------------------------------------------------------------------------------------------ reporting
@@ -192,7 +255,7 @@ def write_tokens(path, count):
     with open(path, "wb") as f:
         header = array.array("i", [TOKEN_FILE_MAGIC, 1, count] + [0] * 253)
         f.write(header.tobytes())
-        array.array("H", (min(int(rng.paretovariate(0.7)), VOCAB_SIZE) - 1 for _ in range(count))).tofile(f)
+        array.array("H", (min(int(rng.paretovariate(0.7)), 50257) - 1 for _ in range(count))).tofile(f)
 
 
 def rate(tokens, seconds):
@@ -224,7 +287,7 @@ def compare_shape(batch, length, sides, args):
             if result and (side not in best or
                            statistics.median(result["seconds"]) < statistics.median(best[side]["seconds"])):
                 best[side] = dict(result, variant=name)
-    if len(best) < 2:
+    if len(best) < 2 or args.rounds == 0:
         return best, notes
     merged = {side: dict(best[side], seconds=[], peak_mib=0) for side in best}
     for _ in range(args.rounds):
@@ -246,7 +309,17 @@ def table_row(batch, length, results):
     medians = {side: statistics.median(r["seconds"]) for side, r in results.items()}
     cells.append(f"{medians['PyTorch'] / medians['Holdfast']:.2f}" if both else "-")
     cells += [f"{results[side]['peak_mib']:,.0f}" if side in results else "-" for side in ("Holdfast", "PyTorch")]
+    mfu = results.get("Holdfast", {}).get("mfu")
+    cells.append(f"{100 * statistics.median(mfu):.1f} %" if mfu else "-")
+    cells.append(f"{100 * statistics.median(mfu) * medians['Holdfast'] / medians['PyTorch']:.1f} %" if mfu and both else "-")
     return "| " + " | ".join(cells) + " |"
+
+
+def machine(args):
+    if args.device == "cpu":
+        return f"{args.threads} threads, {cpu_model()}"
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,power.limit", "--format=csv,noheader"]
+    return subprocess.run(query, capture_output=True, text=True).stdout.strip().splitlines()[0]
 
 
 def cpu_model():
@@ -259,22 +332,31 @@ def cpu_model():
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shapes", default="4x64,1x1024,4x1024", help="BATCHxLENGTH, comma-separated")
+    parser.add_argument("--model", choices=sorted(MODELS), default="gpt2_124m")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--shapes", help="BATCHxLENGTH, comma-separated; default: some that fit the device")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--steps", type=int, default=5, help="measured steps of each process")
     parser.add_argument("--warmup", type=int, default=2, help="steps before the measured ones")
     parser.add_argument("--rounds", type=int, default=2, help="turns of each side after screening")
-    parser.add_argument("--variants", default="bf16,bf16+compile,fp32,fp32+compile", help="of PyTorch")
-    parser.add_argument("--holdfast-variants", default="bf16,f32", help="values of train.compute_dtype")
+    parser.add_argument("--variants", help="of PyTorch; default: bf16,bf16+compile, on a CPU also fp32,fp32+compile")
+    parser.add_argument("--holdfast-variants", help="values of train.compute_dtype; default: bf16, on a CPU also f32")
     parser.add_argument("--only", choices=["pytorch", "holdfast"], help="screen one side only")
-    parser.add_argument("--binary", default=os.path.join(ROOT, "build", "release", "holdfast"))
+    parser.add_argument("--binary", help="default: that of build/release, or build/cuda")
+    parser.add_argument("--configs", default=os.path.join(ROOT, "configs"))
     parser.add_argument("--limit", type=float, default=180,
                         help="seconds after which a slow PyTorch variant is not given another step")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds after which a process is given up")
     parser.add_argument("--tokens", help="token file to train on; default: a synthetic one")
     parser.add_argument("--out", help="also write the table to this file")
     parser.add_argument("--child", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    args = parser.parse_args()
+    cpu = args.device == "cpu"
+    args.shapes = args.shapes or (CPU_SHAPES if cpu else CUDA_SHAPES[args.model])
+    args.variants = args.variants or ("bf16,bf16+compile,fp32,fp32+compile" if cpu else "bf16,bf16+compile")
+    args.holdfast_variants = args.holdfast_variants or ("bf16,f32" if cpu else "bf16")
+    args.binary = args.binary or os.path.join(ROOT, "build", "release" if cpu else "cuda", "holdfast")
+    return args
 
 
 def main():
@@ -288,8 +370,8 @@ def main():
              "PyTorch": (measure_torch, args.variants.split(","))}
     if args.only:
         sides = {name: side for name, side in sides.items() if name.lower() == args.only}
-    lines = ["| (batch, length) | Holdfast tokens/s | PyTorch tokens/s | ratio | Holdfast peak MiB | PyTorch peak MiB |",
-             "|---|---|---|---|---|---|"]
+    lines = ["| (batch, length) | Holdfast tokens/s | PyTorch tokens/s | ratio | Holdfast peak MiB | PyTorch peak MiB | "
+             "Holdfast MFU | PyTorch MFU |", "|---|---|---|---|---|---|---|---|"]
     notes, versions = [], {}
     with tempfile.TemporaryDirectory(prefix="train_vs_pytorch.") as args.work:
         if not args.tokens:
@@ -300,10 +382,11 @@ def main():
             lines.append(table_row(batch, length, results))
             notes += shape_notes
             versions.update({side: r["version"] for side, r in results.items()})
-    lines += ["", f"GPT-2 124M, {args.threads} threads, {cpu_model()}, "
+    lines += ["", f"{args.model}, {machine(args)}, "
               f"{', '.join(f'{side} {version}' for side, version in versions.items())}, "
               f"{datetime.date.today()}, load average {load:.1f} before the start. tokens/s: median [min-max] over "
-              + (f"the steps of {args.rounds} rounds in turn" if len(sides) == 2 else "the steps of the screening alone")
+              + (f"the steps of {args.rounds} rounds in turn" if len(sides) == 2 and args.rounds else
+                 "the steps of the screening alone")
               + "; in brackets the fastest variant of each side.", "", "Screening of all variants:", ""] + notes
     text = "\n".join(lines) + "\n"
     print(text)

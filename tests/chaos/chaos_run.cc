@@ -34,7 +34,7 @@ void Must(bool ok, const std::string& what) {
 
 }  // namespace
 
-Stage::Stage(int steps) : root_(MakeRoot()) {
+Stage::Stage(int steps, const std::vector<std::string>& settings) : root_(MakeRoot()) {
   std::string text;
   for (int i = 0; text.size() < 60'000; ++i) text += "line " + std::to_string(i * i % 1009) + " of the story\n";
   std::ofstream(Path("text.txt")) << text;
@@ -55,8 +55,9 @@ Stage::Stage(int steps) : root_(MakeRoot()) {
                              "elastic: {heartbeat_interval_ms: 50, heartbeat_timeout_ms: 1500,\n"
                              "          collective_timeout_ms: 20000, kill_timeout_ms: 40000}\n"
                              "log: {digest_every_steps: 5, sample_bytes: 0, every_steps: 50}\n";
-  Must(RunBinary({"train", config(), "--run-dir", undisturbed()}, Path("undisturbed.log"), 120) == 0,
-       ReadAll(Path("undisturbed.log")));
+  std::vector<std::string> train{"train", config(), "--run-dir", undisturbed()};
+  for (const std::string& setting : settings) train.insert(train.end(), {"--set", setting});
+  Must(RunBinary(train, Path("undisturbed.log"), 120) == 0, ReadAll(Path("undisturbed.log")));
 }
 
 Stage::~Stage() {

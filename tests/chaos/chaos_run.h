@@ -16,8 +16,9 @@ namespace holdfast::chaos {
 /// A directory with a config and token files, and the undisturbed run of it.
 class Stage {
  public:
-  /// Makes everything in a fresh directory; the undisturbed run is `steps` long.
-  explicit Stage(int steps);
+  /// Makes everything in a fresh directory; the undisturbed run is `steps` long, with `settings` (a.b=c) on top of the
+  /// config.
+  explicit Stage(int steps, const std::vector<std::string>& settings = {});
   ~Stage();
 
   std::string Path(const std::string& name) const { return root_ + "/" + name; }

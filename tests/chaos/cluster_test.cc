@@ -136,6 +136,19 @@ TEST_F(ClusterTest, EverybodyIsStoppedAtOnce) {  // as by a scheduler
   EXPECT_TRUE(std::filesystem::exists(cluster.run() + "/model/model.safetensors")) << cluster.Logs();
 }
 
+TEST_F(ClusterTest, AgentsDoNotWaitForACoordinatorForEver) {
+  Cluster::Options options;
+  options.overrides = {"elastic.coordinator_timeout_ms=1000"};
+  Cluster cluster(*stage_, "forsaken", options);
+  ASSERT_NO_FATAL_FAILURE(Start(cluster));
+  cluster.coordinator().Signal(SIGKILL);
+  for (const char* name : {"a", "b"}) {
+    EXPECT_EQ(cluster.agent(name).Wait(30).value_or(-1), 1) << cluster.Logs();
+    EXPECT_NE(cluster.agent(name).Log().find("coordinator_timeout_ms"), std::string::npos) << cluster.agent(name).Log();
+  }
+  EXPECT_TRUE(ProcessesWith(cluster.run()).empty());
+}
+
 TEST_F(ClusterTest, AnAgentWithAnotherConfigIsRefused) {
   Cluster cluster(*stage_, "other_config");
   ASSERT_NO_FATAL_FAILURE(Start(cluster));

@@ -12,6 +12,11 @@
 
 namespace holdfast::chaos {
 
+std::string Binary() {
+  const char* carried = std::getenv("HOLDFAST_BINARY");
+  return carried == nullptr ? HOLDFAST_BINARY : carried;
+}
+
 LoggedProcess::LoggedProcess(std::vector<std::string> arguments, std::string log_path,
                              std::vector<std::pair<std::string, std::string>> environment, const std::string& program)
     : log_path_(std::move(log_path)) {

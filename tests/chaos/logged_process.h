@@ -9,11 +9,14 @@
 
 namespace holdfast::chaos {
 
+/// The binary under test: HOLDFAST_BINARY of the environment, where the tests have been carried to another machine.
+std::string Binary();
+
 class LoggedProcess {
  public:
   LoggedProcess(std::vector<std::string> arguments, std::string log_path,
                 std::vector<std::pair<std::string, std::string>> environment = {},
-                const std::string& program = HOLDFAST_BINARY);
+                const std::string& program = Binary());
   ~LoggedProcess();  // kills what still runs
   LoggedProcess(const LoggedProcess&) = delete;
   LoggedProcess& operator=(const LoggedProcess&) = delete;

@@ -105,6 +105,25 @@ TEST_F(Resume, AfterASigtermThatLeftACheckpointOfTheLastStep) {
   EXPECT_TRUE(EqualBits());
 }
 
+TEST_F(Resume, SaysThatTheTokenFilesAreOthers) {
+  const fs::path copy = Run() + ".bin";
+  fs::copy_file(stage_->Path("train.bin"), copy);
+  const std::vector<std::string> settings{"checkpoint.every_steps=2", "data.train=[" + copy.string() + "]"};
+  auto process = Train(1, settings);
+  ASSERT_TRUE(WaitForStep(5)) << process->Log();
+  KillAll(*process);
+  {
+    std::fstream file(copy, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(-2, std::ios::end);  // the low byte of the last token
+    const char other = static_cast<char>(file.get() ^ 1);
+    file.seekp(-2, std::ios::end);
+    file.put(other);
+  }
+  process = Train(2, settings);
+  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
+  EXPECT_THAT(process->Log(), HasSubstr("warning: the token files are not those that step-"));
+}
+
 // The process dies at one point of a save after the other. What it goes on from is the checkpoint that was being made
 // or the one before, never a mixture: that would show in the bits.
 TEST_F(Resume, AfterACrashAtEveryKindOfPointOfASave) {

@@ -26,6 +26,7 @@ Manifest Example() {
   m.name = {.step = 1000, .generation = 7};
   m.config = "run:\n  name: \"a \\ b\"\n\ttab\x01 \xc3\xa9\n";
   m.config_digest = 0x00123456789abcde;
+  m.data_digest = 0x0fedcba987654321;
   m.samples = (int64_t{1} << 62) + 1;
   m.world_size = 2;
   m.sharding = "full_shard";
@@ -68,6 +69,17 @@ TEST(ManifestTest, ComesBack) {
   EXPECT_TRUE(*parsed == manifest);
   EXPECT_EQ(FormatManifest(*parsed), text);
   EXPECT_EQ(Reseal(BodyOf(manifest)), text);
+}
+
+TEST(ManifestTest, Version1IsReadAndHasNoDataDigest) {
+  std::string body = BodyOf(Example());
+  body = absl::StrReplaceAll(
+      body, {{"\"version\": 2", "\"version\": 1"}, {"\"data_digest\": \"0fedcba987654321\",\n  ", ""}});
+  const auto parsed = ParseManifest(Reseal(body));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  Manifest expected = Example();
+  expected.data_digest = 0;
+  EXPECT_TRUE(*parsed == expected);
 }
 
 TEST(ManifestTest, ExtremeNumbersAreExact) {
@@ -121,8 +133,10 @@ TEST(ManifestTest, ViolationsAreRefusedByName) {
   const std::string file = absl::StrCat("{\"name\": \"shard-0-of-2.h5\", \"size\": ", (1ull << 45) + 1);
   const std::vector<Violation> violations = {
       {"\"format\": \"holdfast checkpoint\"", "\"format\": \"x\"", "format"},
-      {"\"version\": 1", "\"version\": 2", "version: 2 is unknown"},
-      {"\"version\": 1", "\"version\": 1.0", "version"},
+      {"\"version\": 2", "\"version\": 3", "version: 3 is unknown"},
+      {"\"version\": 2", "\"version\": 0", "version: 0 is unknown"},
+      {"\"version\": 2", "\"version\": 1", "'data_digest' where samples is expected"},
+      {"\"version\": 2", "\"version\": 2.0", "version"},
       {"\"step\": 1000", "\"step\": -1", "step"},
       {"\"step\": 1000", "\"step\": 1e3", "step"},
       {"\"step\": 1000", "\"step\": 9223372036854775808", "step"},
@@ -190,7 +204,7 @@ TEST(ManifestTest, EveryFieldIsRequired) {
     EXPECT_TRUE(absl::IsInvalidArgument(ParseManifest(Reseal(without)).status())) << without.substr(at, 30);
     ++fields;
   }
-  EXPECT_EQ(fields, 15);
+  EXPECT_EQ(fields, 16);
 }
 
 TEST(ManifestTest, WhatIsNotJsonIsRefused) {

@@ -62,6 +62,26 @@ TEST_F(CheckpointTest, ExistsWhenAllPartsAreDurable) {
   EXPECT_EQ(Field("checkpoint", "step"), "2");
 }
 
+TEST_F(CheckpointTest, KnowsTheDataAndSaysWhenARunGoesOnWithOther) {
+  data_digest_ = 5;
+  StartThree(EverySteps(1));
+  Commit({0, 1, 2});
+  for (const int w : {0, 1, 2}) Saved(w, 1);
+  ASSERT_EQ(commits_.size(), 1u);
+  EXPECT_EQ(commits_[0].data_digest, 5u);
+
+  CoordinatorOptions options = EverySteps(1);
+  options.workers_are_new = true;
+  for (const auto& [then, now, reports] : {std::tuple{5u, 5u, 0}, {0u, 5u, 0}, {5u, 0u, 0}, {5u, 6u, 1}}) {
+    options.checkpoints = {{"one", 1, then}};
+    data_digest_ = now;
+    events_.clear();
+    StartThree(options);
+    EXPECT_EQ(WorldSize(), 3);
+    EXPECT_EQ(Count("data_changed"), reports) << then << " " << now;
+  }
+}
+
 TEST_F(CheckpointTest, OneIsWrittenAtATimeAndThoseSkippedAreCounted) {
   StartThree(EverySteps(1));
   for (int i = 0; i < 3; ++i) Commit({0, 1, 2});
@@ -285,6 +305,25 @@ TEST_F(CheckpointTest, WorkersThatHoldTheStateComeBeforeCheckpoints) {
   EXPECT_THAT(rewinds_, IsEmpty());
   EXPECT_EQ(worlds_[Connection(0)].committed_step, 7);
   EXPECT_EQ(worlds_[Connection(0)].source.generation, 1u);
+}
+
+TEST_F(CheckpointTest, SaysHowFarLoadingIs) {
+  CoordinatorOptions options = EverySteps(100);
+  options.workers_are_new = true;
+  options.checkpoints = {{"five", 5}};
+  StartThree(options);
+  EXPECT_FALSE(coordinator_->LoadingNow().has_value()) << "nobody has said how much it is";
+  HeartbeatMessage beat{.generation = Generation(), .step = 6, .phase = Phase::kTransfer};
+  beat.bytes_to_load = int64_t{1} << 30;
+  for (const int w : {0, 1}) {
+    beat.bytes_loaded = (w + 1) * (int64_t{1} << 28);
+    Say(w, beat);
+  }
+  ASSERT_TRUE(coordinator_->LoadingNow().has_value());
+  EXPECT_EQ(coordinator_->LoadingNow()->total_bytes, 0x1p31);
+  EXPECT_THAT(coordinator_->Status(now_).detail, HasSubstr("38% of 2.00 GiB loaded"));
+  for (const int w : {0, 1, 2}) Say(w, RecoveredMessage{.generation = Generation()});
+  EXPECT_FALSE(coordinator_->LoadingNow().has_value());
 }
 
 TEST_F(CheckpointTest, ADamagedOneIsRejectedForTheNextOlder) {

@@ -3,6 +3,8 @@
 
 #include "elastic/control/coordinator.h"
 
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -28,6 +30,21 @@ TEST_F(CoordinatorTest, FirstWorldWaitsForTheWorkersWantedAndOrdersThemByNode) {
   EXPECT_EQ(world.world.members[2].id.name, "n1/2");
   EXPECT_EQ(world.microbatches, (std::vector<int64_t>{3, 3, 2}));
   EXPECT_EQ(world.source.generation, 0u);
+}
+
+TEST_F(CoordinatorTest, WhoHasOtherDataIsRefused) {
+  Start();
+  data_digest_ = 5;
+  Join(0);
+  data_digest_ = 6;
+  Join(1);
+  ASSERT_NE(LastSent<RefusedMessage>(1), nullptr);
+  EXPECT_THAT(LastSent<RefusedMessage>(1)->reason, testing::HasSubstr("n0/1 on n0 has other token files"));
+  EXPECT_FALSE(LastSent<RefusedMessage>(1)->rejoin);
+  data_digest_ = 5;
+  Join(2);
+  Join(3);
+  EXPECT_EQ(WorldSize(), 3);
 }
 
 TEST_F(CoordinatorTest, GenerationIsPersistedBeforeAnybodyHearsOfIt) {
@@ -176,6 +193,19 @@ TEST_F(CoordinatorTest, FailureWithNobodyToBlameIsTriedAgain) {
   Pass(milliseconds(600), {0, 1, 2});
   EXPECT_EQ(Generation(), 2u);
   EXPECT_EQ(WorldSize(), 3);
+}
+
+TEST_F(CoordinatorTest, FailuresWithNobodyToBlameAreNotTriedForEver) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  for (int world = 1; world <= 100; ++world) {
+    ASSERT_FALSE(ended_.has_value()) << world;
+    for (const int w : {0, 1, 2}) Say(w, FailureMessage{Generation(), 1, Phase::kReduce, "no memory", {}, false});
+    Pass(milliseconds(3100), {0, 1, 2});
+  }
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 1);
+  EXPECT_EQ(ended_->reason, "no step could be done in 100 worlds on end: n0/0: no memory");
 }
 
 TEST_F(CoordinatorTest, WhoeverIsBlamedInThreeWorldsOnEndHasToGo) {

@@ -65,7 +65,7 @@ class Worker {
     Touch();
     member_.id.incarnation = (w_.clock.Bits() >> 24) << 22 | 1;
     member_.pid = static_cast<int64_t>(process_) * 1000 + index_;
-    session_ = std::make_unique<WorkerSession>(member_, /*config_digest=*/42, w_.limits.total_steps);
+    session_ = std::make_unique<WorkerSession>(member_, RunDigests{.config = 42}, w_.limits.total_steps);
     connection_ = 0;
     ConnectSoon();
     After(w_.limits.heartbeat_interval, [this] { Beat(); });

@@ -61,7 +61,7 @@ class WorkerSessionTest : public testing::Test {
     return std::get<JoinMessage>(std::get<SendToCoordinator>(actions_.back()).message);
   }
 
-  WorkerSession session_{MemberOf("a", 1), 42, 3};
+  WorkerSession session_{MemberOf("a", 1), {.config = 42}, 3};
   std::vector<SessionAction> actions_;
 };
 

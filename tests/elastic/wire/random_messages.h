@@ -23,7 +23,7 @@ class RandomMessages {
       case 0:
         return JoinMessage{AMember(), StateClaim{AWorld(), Count(), Count(), AWorld()}, Word()};
       case 1:
-        return HeartbeatMessage{Word(), Count(), APhase(), Word()};
+        return HeartbeatMessage{Word(), Count(), APhase(), Word(), Count(), Count()};
       case 2:
         return RendezvousMessage{Word(), Bytes(5000)};
       case 3:
@@ -144,8 +144,10 @@ class RandomMessages {
   std::mt19937_64 random_;
 };
 
-inline auto Fields(const JoinMessage& m) { return std::tie(m.member, m.claim, m.config_digest); }
-inline auto Fields(const HeartbeatMessage& m) { return std::tie(m.generation, m.step, m.phase, m.progress); }
+inline auto Fields(const JoinMessage& m) { return std::tie(m.member, m.claim, m.digests); }
+inline auto Fields(const HeartbeatMessage& m) {
+  return std::tie(m.generation, m.step, m.phase, m.progress, m.bytes_loaded, m.bytes_to_load);
+}
 inline auto Fields(const RendezvousMessage& m) { return std::tie(m.generation, m.blob); }
 inline auto Fields(const RecoveredMessage& m) {
   return std::tie(m.generation, m.abort_seconds, m.rendezvous_seconds, m.transfer_seconds, m.bytes_received);

@@ -46,6 +46,22 @@ TEST_F(LoaderTest, SamplesNeverCrossFiles) {
   }
 }
 
+TEST_F(LoaderTest, DigestIsOfTokensInOrderAndOfNothingElse) {
+  const uint64_t digest = Open(10).digest();
+  EXPECT_EQ(Open(20).digest(), digest);
+  std::vector<int32_t> tokens = ReadTokens(paths_[1]);
+  WriteTokens(directory_ / "copy.bin", tokens);
+  EXPECT_EQ(Dataset::Open({paths_[0], directory_ / "copy.bin"}, 10, 1000)->digest(), digest);
+  EXPECT_NE(Dataset::Open({paths_[1], paths_[0]}, 10, 1000)->digest(), digest);
+  EXPECT_NE(Dataset::Open({paths_[0]}, 10, 1000)->digest(), digest);
+  for (const size_t position : {0, 57, 99}) {
+    ++tokens[position];
+    WriteTokens(paths_[1], tokens);
+    EXPECT_NE(Open(10).digest(), digest) << position;
+    --tokens[position];
+  }
+}
+
 TEST_F(LoaderTest, EdgesOfLength) {
   EXPECT_EQ(Open(82).num_samples(), 2);
   EXPECT_EQ(Open(83).num_samples(), 1);

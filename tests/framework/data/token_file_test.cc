@@ -111,7 +111,7 @@ TEST(TokenFile, VocabularyCheckFindsEveryPosition) {
       EXPECT_TRUE((*TokenFile::Open(directory / "good.bin"))->CheckVocabulary(vocab_size).ok());
       tokens[position] = static_cast<int32_t>(vocab_size);
       WriteTokens(directory / "bad.bin", tokens, vocab_size + 1);
-      const absl::Status status = (*TokenFile::Open(directory / "bad.bin"))->CheckVocabulary(vocab_size);
+      const absl::Status status = (*TokenFile::Open(directory / "bad.bin"))->CheckVocabulary(vocab_size).status();
       EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
       const std::string words = absl::StrCat("token ", vocab_size, " at position ", position, " ");
       EXPECT_THAT(std::string(status.message()), HasSubstr(words));

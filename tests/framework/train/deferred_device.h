@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/base/status.h"
 #include "framework/base/task_thread.h"
 #include "framework/tensor/device.h"
 
@@ -181,8 +182,12 @@ class DeferredDevice final : public Device {
     --after;
     return static_cast<const char*>(data) < after->first + after->second;
   }
-  void CopyToHost(void* host, const void* device, size_t bytes) override { inner_->CopyToHost(host, device, bytes); }
+  void CopyToHost(void* host, const void* device, size_t bytes) override {
+    HF_CHECK(bytes == 0 || IsDeviceOnly(device));
+    inner_->CopyToHost(host, device, bytes);
+  }
   void CopyFromHost(void* device, const void* host, size_t bytes) override {
+    HF_CHECK(bytes == 0 || IsDeviceOnly(device));
     inner_->CopyFromHost(device, host, bytes);
   }
   absl::StatusOr<void*> AllocateHost(size_t bytes) override { return inner_->AllocateHost(bytes); }

@@ -243,15 +243,17 @@ TEST_P(EveryWorld, HasTheBitsOfTheWorldOfOne) {
 
 TEST_P(EveryWorld, HasThemOnADeviceThatWorksLater) {
   const Case& c = GetParam();
-  Setting setting;
-  setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
-  setting.deferred = true;
-  const std::vector<TestWorld::Step> expected = Undisturbed(setting);
-  Fleet fleet(setting);
-  TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
-  world.Enter(nullptr);
-  for (int64_t step = 0; step < kSteps; ++step) {
-    EXPECT_EQ(world.Advance(step), expected[static_cast<size_t>(step)]) << "step " << step;
+  for (const MirrorPlace place : {MirrorPlace::kDevice, MirrorPlace::kHost}) {
+    Setting setting;
+    setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors, .mirrors_on = place};
+    setting.deferred = true;
+    const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+    Fleet fleet(setting);
+    TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
+    world.Enter(nullptr);
+    for (int64_t step = 0; step < kSteps; ++step) {
+      EXPECT_EQ(world.Advance(step), expected[static_cast<size_t>(step)]) << "step " << step;
+    }
   }
 }
 
@@ -266,8 +268,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, EveryWorld,
                                          Case{7, Sharding::kNoShard, 1, 1}),
                          CaseName);
 
-void ComeAndGo(Setting setting) {
-  setting.parallel = {.sharding = Sharding::kFullShard, .mirrors = 1};
+void ComeAndGo(const Setting& setting) {
   const std::vector<TestWorld::Step> expected = Undisturbed(setting);
   Fleet fleet(setting);
   const std::vector<Process*> p = fleet.Start(4);
@@ -287,9 +288,12 @@ void ComeAndGo(Setting setting) {
 TEST(World, AWorldInWhichNothingWasDoneIsASourceToo) { ComeAndGo({}); }
 
 TEST(World, ComesAndGoesOnADeviceThatWorksLater) {
-  Setting setting;
-  setting.deferred = true;
-  ComeAndGo(setting);
+  for (const MirrorPlace place : {MirrorPlace::kDevice, MirrorPlace::kHost}) {
+    Setting setting;
+    setting.parallel.mirrors_on = place;
+    setting.deferred = true;
+    ComeAndGo(setting);
+  }
 }
 
 TEST(World, EvaluatesAndGivesItsWeightsAlike) {

@@ -47,6 +47,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string name() const = 0;
+  /// FLOP/s that bf16 matrix products reach at most; 0 = unknown.
+  virtual double peak_bf16_flops() const { return 0; }
 
   /// Uninitialised memory, 64-byte aligned at least (2 MiB for large blocks). ResourceExhausted when there is no more.
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;

@@ -9,6 +9,7 @@
 #include "framework/base/status.h"
 #include "framework/tensor/cuda/cuda_status.h"
 #include "framework/tensor/cuda/cuda_stream.h"
+#include "framework/tensor/gpu_peaks.h"
 
 namespace holdfast {
 namespace {
@@ -17,9 +18,11 @@ constexpr double kGiB = 1 << 30;
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, std::string name) : index_(index), name_(std::move(name)) {}
+  CudaDevice(int index, std::string name, double peak_bf16_flops)
+      : index_(index), name_(std::move(name)), peak_bf16_flops_(peak_bf16_flops) {}
 
   std::string name() const override { return name_; }
+  double peak_bf16_flops() const override { return peak_bf16_flops_; }
 
   absl::StatusOr<void*> Allocate(size_t bytes) override {
     cudaSetDevice(index_);
@@ -85,6 +88,7 @@ class CudaDevice final : public Device {
 
   int index_;
   std::string name_;
+  double peak_bf16_flops_;
 };
 
 }  // namespace
@@ -111,8 +115,9 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
     return absl::FailedPreconditionError(absl::StrCat(properties.name, " has compute capability ", properties.major,
                                                       ".", properties.minor, "; 8.0 or newer is needed"));
   }
-  return std::make_unique<CudaDevice>(index, absl::StrFormat("cuda:%d (%s, %.0f GiB)", index, properties.name,
-                                                             static_cast<double>(properties.totalGlobalMem) / kGiB));
+  const std::string name = absl::StrFormat("cuda:%d (%s, %.0f GiB)", index, properties.name,
+                                           static_cast<double>(properties.totalGlobalMem) / kGiB);
+  return std::make_unique<CudaDevice>(index, name, PeakBf16Flops(properties.name));
 }
 
 }  // namespace holdfast

@@ -1,11 +1,12 @@
 // Proves shapes, views and the arena: alignment, stack discipline, and that a counting arena learns the peak a real one
-// then holds.
+// then holds; and that a GPU of another name is given no peak.
 
 #include "framework/tensor/tensor.h"
 
 #include <cstdint>
 #include <cstring>
 
+#include "framework/tensor/gpu_peaks.h"
 #include "gtest/gtest.h"
 
 namespace holdfast {
@@ -61,6 +62,17 @@ TEST(ArenaDeathTest, ExceedingThePlanIsABug) {
   Arena arena = Arena::Create(*device, 64).value();
   arena.Allocate(DType::kF32, {16});
   EXPECT_DEATH(arena.Allocate(DType::kF32, {1}), "check failed");
+}
+
+TEST(GpuPeaks, AreOfWholeNamesOnly) {
+  EXPECT_EQ(PeakBf16Flops("NVIDIA H100 80GB HBM3"), 989.4e12);
+  EXPECT_EQ(PeakBf16Flops("NVIDIA H100 PCIe"), 756e12);
+  EXPECT_EQ(PeakBf16Flops("NVIDIA A100-SXM4-80GB"), 312e12);
+  for (const char* other : {"", "NVIDIA H100", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA GH200 480GB",
+                            "NVIDIA GeForce RTX 4090 Laptop GPU", "cpu (AVX2, 2 threads)"}) {
+    EXPECT_EQ(PeakBf16Flops(other), 0) << other;
+  }
+  EXPECT_EQ(MakeCpuDevice(1)->peak_bf16_flops(), 0);
 }
 
 TEST(Tensor, RowRangeIsAViewOfItsRows) {

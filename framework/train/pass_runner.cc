@@ -11,9 +11,9 @@ absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(Model& model, Dev
   HF_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.CreateStream());
   std::unique_ptr<PassRunner> runner(new PassRunner(model, device, options, std::move(stream), std::move(arena)));
   const auto tokens = static_cast<size_t>(options.max_tokens);
-  HF_ASSIGN_OR_RETURN(runner->inputs_, Buffer::Allocate(device, tokens * sizeof(int32_t)));
-  HF_ASSIGN_OR_RETURN(runner->targets_, Buffer::Allocate(device, tokens * sizeof(int32_t)));
-  HF_ASSIGN_OR_RETURN(runner->losses_, Buffer::Allocate(device, tokens * sizeof(float)));
+  HF_ASSIGN_OR_RETURN(runner->inputs_, Buffer::Allocate(device, tokens * sizeof(int32_t), "tokens"));
+  HF_ASSIGN_OR_RETURN(runner->targets_, Buffer::Allocate(device, tokens * sizeof(int32_t), "tokens"));
+  HF_ASSIGN_OR_RETURN(runner->losses_, Buffer::Allocate(device, tokens * sizeof(float), "losses"));
   return runner;
 }
 

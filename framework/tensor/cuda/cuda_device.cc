@@ -45,7 +45,9 @@ class CudaDevice final : public Device {
     cudaFree(data);
   }
 
-  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(StreamKind) override { return CudaStream::Create(index_); }
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(StreamKind) override {
+    return CudaStream::Create(index_, memory());
+  }
 
   bool is_host() const override { return false; }
   bool IsDeviceOnly(const void* data) const override {

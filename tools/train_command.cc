@@ -17,6 +17,7 @@
 #include "models/plan.h"
 #include "models/sampler.h"
 #include "tools/command.h"
+#include "tools/gemm_table.h"
 #include "tools/loss_plot.h"
 #include "tools/mpi_job.h"
 #include "tools/run_alerts.h"
@@ -119,6 +120,7 @@ absl::StatusOr<int> Train(const Arguments& arguments) {
     return kExitUsage;
   }
   Config config = *loaded;
+  HF_RETURN_IF_ERROR(ResolveGemmTable(&config.train));
   const RunDirectory directory(arguments.run_dir.empty() ? "runs/" + config.run.name : arguments.run_dir);
   std::unique_ptr<MpiJob> job;
   if (config.parallel.transport == Transport::kMpi) {

@@ -55,6 +55,7 @@ void ReadEvents(const std::string& path, CoordinatorHistory* history) {
 uint64_t ConfigDigest(const Config& config) {
   Config same = config;  // but for what may differ from machine to machine, and what changes no result
   same.train.threads = 0;
+  same.train.gemm_table.clear();  // a path; the digest says what it holds
   same.elastic = {};
   same.checkpoint = {};
   same.alerts = {};

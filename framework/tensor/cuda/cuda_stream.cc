@@ -30,7 +30,8 @@ class CudaEvent final : public Event {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(int device, MemoryAccount& memory) {
+absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(int device, MemoryAccount& memory,
+                                                               const kernels::GemmChoice& gemms) {
   int multiprocessors = 0;
   HF_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(device), "cannot use the GPU"));
   HF_RETURN_IF_ERROR(CudaStatus(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
@@ -38,7 +39,7 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(int device, Memor
   std::unique_ptr<CudaStream> stream(new CudaStream(device, multiprocessors, memory));
   HF_RETURN_IF_ERROR(
       CudaStatus(cudaStreamCreateWithFlags(&stream->stream_, cudaStreamNonBlocking), "cannot create a CUDA stream"));
-  stream->ops_ = kernels::MakeCudaOps(*stream);
+  stream->ops_ = kernels::MakeCudaOps(*stream, gemms);
   if (!stream->failure_.empty()) return absl::InternalError(stream->failure_);
   return stream;
 }

@@ -14,7 +14,8 @@ namespace holdfast {
 
 class CudaStream final : public Stream, private kernels::CudaQueue {
  public:
-  static absl::StatusOr<std::unique_ptr<CudaStream>> Create(int device, MemoryAccount& memory);
+  static absl::StatusOr<std::unique_ptr<CudaStream>> Create(int device, MemoryAccount& memory,
+                                                            const kernels::GemmChoice& gemms);
   ~CudaStream() override;
 
   kernels::Ops& ops() override { return *ops_; }

@@ -281,7 +281,7 @@ absl::Status CheckConfig(const ModelConfig& c) {
 absl::StatusOr<Buffer> MakeRopeTable(const ModelConfig& config, Device& device) {
   if (config.position != PositionKind::kRope) return Buffer();
   const std::vector<float> table = RopeTable(config.max_sequence_length, config.head_dim, config.rope_theta);
-  HF_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device, table.size() * sizeof(float)));
+  HF_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device, table.size() * sizeof(float), "rotary tables"));
   device.CopyFromHost(buffer.data(), table.data(), buffer.bytes());
   return buffer;
 }

@@ -18,6 +18,7 @@
 #include "tools/command.h"
 #include "tools/connection_options.h"
 #include "tools/coordinator_host.h"
+#include "tools/gemm_table.h"
 #include "tools/status_text.h"
 #include "tools/training_session.h"
 
@@ -58,10 +59,13 @@ struct CoordinatorArguments {
 
 absl::StatusOr<int> Coordinate(const CoordinatorArguments& arguments) {
   StopSignal stop_signal;  // before any other thread
-  const absl::StatusOr<Config> config = LoadConfig(arguments.run.config_path, arguments.run.overrides);
+  absl::StatusOr<Config> config = LoadConfig(arguments.run.config_path, arguments.run.overrides);
   if (!config.ok()) return UsageError(config.status());
+  HF_RETURN_IF_ERROR(ResolveGemmTable(&config->train));
   const RunDirectory directory = arguments.run.Directory(*config);
-  HF_ASSIGN_OR_RETURN(const auto session, OpenTrainingSession(*config, /*workers_here=*/1, /*check_only=*/true));
+  Config checked = *config;
+  checked.train.device = DeviceKind::kCpu;  // workers compute, elsewhere: no GPU is needed here
+  HF_ASSIGN_OR_RETURN(const auto session, OpenTrainingSession(checked, /*workers_here=*/1, /*check_only=*/true));
   HF_ASSIGN_OR_RETURN(
       const PreparedRun run,
       PrepareRun(*config, directory, session->model->layout(),

@@ -18,6 +18,7 @@ using CommandBody = std::function<absl::StatusOr<int>()>;
 
 void AddTrainCommand(CLI::App& parent, CommandBody& body);
 void AddValidateCommand(CLI::App& parent, CommandBody& body);
+void AddTuneCommand(CLI::App& parent, CommandBody& body);
 void AddSampleCommand(CLI::App& parent, CommandBody& body);
 void AddEvalCommand(CLI::App& parent, CommandBody& body);
 void AddWorkerCommand(CLI::App& parent, CommandBody& body);

@@ -12,6 +12,7 @@
 #include "elastic/wire/token.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "models/plan.h"
 
 namespace holdfast {
 namespace {
@@ -37,10 +38,11 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(const Co
   HF_ASSIGN_OR_RETURN(host->alerts_, RunAlerts::Create(config, [&host = *host](const RunEvent& event) {
                         if (host.shell_ != nullptr) host.shell_->Report(event);
                       }));
-  HF_ASSIGN_OR_RETURN(host->shell_, CoordinatorShell::Create(
-                                        config, directory, run.history, *host,
-                                        [&host = *host](const RunEvent& event) { host.alerts_->OnEvent(event); },
-                                        run.keeper.get(), run.usable));
+  HF_ASSIGN_OR_RETURN(
+      host->shell_,
+      CoordinatorShell::Create(
+          config, directory, run.history, ModelFlopsPerToken(config.model, config.batch.sequence_length), *host,
+          [&host = *host](const RunEvent& event) { host.alerts_->OnEvent(event); }, run.keeper.get(), run.usable));
   {
     const std::lock_guard lock(host->starting_);
     HF_ASSIGN_OR_RETURN(host->server_, ControlServer::Start(options, host.get()));

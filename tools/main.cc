@@ -16,6 +16,7 @@ int Main(int argc, char** argv) {
   holdfast::CommandBody body;
   holdfast::AddTrainCommand(app, body);
   holdfast::AddValidateCommand(app, body);
+  holdfast::AddTuneCommand(app, body);
   holdfast::AddDataCommand(app, body);
   holdfast::AddSampleCommand(app, body);
   holdfast::AddEvalCommand(app, body);

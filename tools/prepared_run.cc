@@ -49,7 +49,8 @@ std::string Differences(const Config& config, const Manifest& manifest) {
     const auto before = was.find(key);
     const std::string section = key.substr(0, key.find('.'));
     const bool decides = section == "model" || section == "batch" || section == "optimizer" || section == "schedule" ||
-                         key == "run.seed" || key == "train.steps" || key == "train.compute_dtype";
+                         key == "run.seed" || key == "train.steps" || key == "train.compute_dtype" ||
+                         key == "train.device" || key == "train.gemm_table_digest";
     if (decides && before != was.end() && before->second != value) {
       changes.push_back(absl::StrCat(key, " was ", before->second, " and is ", value));
     }

@@ -13,6 +13,7 @@
 #include "models/huggingface.h"
 #include "models/plan.h"
 #include "models/transformer.h"
+#include "tools/gemm_table.h"
 
 namespace holdfast {
 namespace {
@@ -39,7 +40,8 @@ bool Exists(const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const TrainConfig& config, int64_t local_index) {
   if (config.device == DeviceKind::kCuda) {
-    return MakeCudaDevice(static_cast<int>(local_index % std::max(1, NumCudaDevices())));
+    HF_ASSIGN_OR_RETURN(const std::string table, ReadGemmTable(config));
+    return MakeCudaDevice(static_cast<int>(local_index % std::max(1, NumCudaDevices())), {.gemm_table = table});
   }
   return MakeCpuDevice(static_cast<int>(config.threads));
 }

@@ -14,8 +14,10 @@
 #include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
+#include "models/plan.h"
 #include "models/sampler.h"
 #include "tools/command.h"
+#include "tools/gemm_table.h"
 #include "tools/loss_plot.h"
 #include "tools/mpi_job.h"
 #include "tools/run_alerts.h"
@@ -74,10 +76,11 @@ absl::StatusOr<CoordinatorShell::Outcome> TrainHere(const Config& config, const 
   HF_ASSIGN_OR_RETURN(const auto alerts, RunAlerts::Create(config, [&shell](const RunEvent& event) {
                         if (shell != nullptr) shell->Report(event);
                       }));
-  HF_ASSIGN_OR_RETURN(const auto coordinator, CoordinatorShell::Create(
-                                                  config, directory, run.history, link,
-                                                  [&alerts = *alerts](const RunEvent& event) { alerts.OnEvent(event); },
-                                                  run.keeper.get(), run.usable));
+  HF_ASSIGN_OR_RETURN(
+      const auto coordinator,
+      CoordinatorShell::Create(
+          config, directory, run.history, ModelFlopsPerToken(config.model, config.batch.sequence_length), link,
+          [&alerts = *alerts](const RunEvent& event) { alerts.OnEvent(event); }, run.keeper.get(), run.usable));
   shell = coordinator.get();
   link.Attach(*coordinator);
   const std::stop_callback on_stop(stop_signal.token(), [&] { coordinator->RequestStop(stop_signal.received()); });
@@ -117,6 +120,7 @@ absl::StatusOr<int> Train(const Arguments& arguments) {
     return kExitUsage;
   }
   Config config = *loaded;
+  HF_RETURN_IF_ERROR(ResolveGemmTable(&config.train));
   const RunDirectory directory(arguments.run_dir.empty() ? "runs/" + config.run.name : arguments.run_dir);
   std::unique_ptr<MpiJob> job;
   if (config.parallel.transport == Transport::kMpi) {

@@ -79,8 +79,13 @@ absl::StatusOr<std::unique_ptr<TrainingSession>> OpenTrainingSession(const Confi
 Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, const WorkerIdentity& identity,
                        TrainingSession& session, ControlLink& link, const StopSignal* stop_signal,
                        const WorkerPeers& peers) {
+  const bool bf16 = config.train.compute_dtype == ComputeDType::kBF16;
   const SessionShell::Options options{
-      .member = {.id = {identity.name, NewIncarnation()}, .node = identity.node, .host = HostName(), .pid = getpid()},
+      .member = {.id = {identity.name, NewIncarnation()},
+                 .node = identity.node,
+                 .host = HostName(),
+                 .pid = getpid(),
+                 .peak_flops = bf16 ? session.device->peak_bf16_flops() : 0},
       .digests = {.config = ConfigDigest(config), .data = DataDigest(session)},
       .total_steps = config.train.steps,
       .heartbeat_interval = std::chrono::milliseconds(config.elastic.heartbeat_interval_ms),

@@ -12,6 +12,7 @@
 #include "framework/config/load.h"
 #include "tools/command.h"
 #include "tools/connection_options.h"
+#include "tools/gemm_table.h"
 #include "tools/training_session.h"
 
 namespace holdfast {
@@ -34,11 +35,12 @@ int64_t LocalIndex(const WorkerIdentity& identity) {
 
 absl::StatusOr<int> Work(const Arguments& arguments) {
   StopSignal stop_signal;  // before any other thread
-  const absl::StatusOr<Config> config = LoadConfig(arguments.config_path, arguments.overrides);
+  absl::StatusOr<Config> config = LoadConfig(arguments.config_path, arguments.overrides);
   if (!config.ok()) {
     std::fprintf(stderr, "%s\n", std::string(config.status().message()).c_str());
     return kExitUsage;
   }
+  HF_RETURN_IF_ERROR(ResolveGemmTable(&config->train));
   HF_ASSIGN_OR_RETURN(const auto session, OpenTrainingSession(*config, arguments.workers_here,
                                                               /*check_only=*/false, LocalIndex(arguments.identity)));
   HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(arguments.connection));

@@ -121,6 +121,7 @@ struct RecordAction {
   double lr = 0;
   uint64_t generation = 0;
   int64_t world_size = 0;
+  double peak_flops = 0;             // of the world's devices together; 0 = unknown
   double stall_seconds = 0;          // the longest a rank was held up by a checkpoint
   std::vector<ChunkDigest> digests;  // of all chunks in order; empty unless it was a digest step
 };

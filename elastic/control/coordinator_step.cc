@@ -87,6 +87,7 @@ void Coordinator::CommitStep() {
                                      .lr = vote.lr,
                                      .generation = open_->world.generation,
                                      .world_size = open_->size(),
+                                     .peak_flops = open_->world.peak_flops(),
                                      .stall_seconds = open_->ballot.StallSeconds(),
                                      .digests = open_->ballot.Digests()});
   if (source_.generation != open_->world.generation) source_ = open_->world;

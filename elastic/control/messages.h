@@ -30,7 +30,8 @@ struct Member {
   std::string node;  // failure domain: what dies together
   std::string host;
   int64_t pid = 0;
-  bool leaves = false;  // with its node, soon: it works, but is given nothing to hold
+  bool leaves = false;    // with its node, soon: it works, but is given nothing to hold
+  double peak_flops = 0;  // FLOP/s of its device at most, in the run's compute dtype; 0 = unknown
   friend bool operator==(const Member&, const Member&) = default;
 };
 
@@ -43,6 +44,8 @@ struct World {
   /// Rank of a worker, or -1.
   int RankOf(const WorkerId& id) const;
   int num_leaving() const;
+  /// Of all members together; 0 if that of one is unknown.
+  double peak_flops() const;
   friend bool operator==(const World&, const World&) = default;
 };
 

@@ -55,6 +55,7 @@ void ReadEvents(const std::string& path, CoordinatorHistory* history) {
 uint64_t ConfigDigest(const Config& config) {
   Config same = config;  // but for what may differ from machine to machine, and what changes no result
   same.train.threads = 0;
+  same.train.gemm_table.clear();  // a path; the digest says what it holds
   same.elastic = {};
   same.checkpoint = {};
   same.alerts = {};
@@ -83,9 +84,10 @@ absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& di
 }
 
 absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Create(
-    const Config& config, const RunDirectory& directory, const CoordinatorHistory& history, CoordinatorPort& port,
-    std::function<void(const RunEvent&)> on_event, CheckpointKeeper* keeper, std::vector<CheckpointChoice> usable) {
-  HF_ASSIGN_OR_RETURN(std::unique_ptr<RunRecorder> recorder, RunRecorder::Open(config, directory));
+    const Config& config, const RunDirectory& directory, const CoordinatorHistory& history, double flops_per_token,
+    CoordinatorPort& port, std::function<void(const RunEvent&)> on_event, CheckpointKeeper* keeper,
+    std::vector<CheckpointChoice> usable) {
+  HF_ASSIGN_OR_RETURN(std::unique_ptr<RunRecorder> recorder, RunRecorder::Open(config, directory, flops_per_token));
   const CoordinatorOptions options = OptionsFor(config, history, keeper != nullptr, std::move(usable));
   return std::unique_ptr<CoordinatorShell>(
       new CoordinatorShell(config, directory, options, std::move(recorder), port, std::move(on_event), keeper));

@@ -38,11 +38,12 @@ absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& di
 /// Thread-safe.
 class CoordinatorShell {
  public:
-  /// `config`, `directory` and `port` must outlive the shell. `on_event` hears of every event (alerts). `keeper` may be
-  /// null: no checkpoints. `usable`: those to go on from, newest first.
+  /// `config`, `directory` and `port` must outlive the shell. `flops_per_token`: what model FLOPs utilisation counts.
+  /// `on_event` hears of every event (alerts). `keeper` may be null: no checkpoints. `usable`: those to go on from,
+  /// newest first.
   static absl::StatusOr<std::unique_ptr<CoordinatorShell>> Create(const Config& config, const RunDirectory& directory,
                                                                   const CoordinatorHistory& history,
-                                                                  CoordinatorPort& port,
+                                                                  double flops_per_token, CoordinatorPort& port,
                                                                   std::function<void(const RunEvent&)> on_event,
                                                                   CheckpointKeeper* keeper = nullptr,
                                                                   std::vector<CheckpointChoice> usable = {});

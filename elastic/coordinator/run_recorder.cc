@@ -30,10 +30,12 @@ std::optional<T> Field(const RunEvent& event, const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RunRecorder>> RunRecorder::Open(const Config& config, const RunDirectory& directory) {
+absl::StatusOr<std::unique_ptr<RunRecorder>> RunRecorder::Open(const Config& config, const RunDirectory& directory,
+                                                               double flops_per_token) {
   HF_ASSIGN_OR_RETURN(JsonLinesWriter metrics, JsonLinesWriter::Open(directory.metrics()));
   HF_ASSIGN_OR_RETURN(JsonLinesWriter events, JsonLinesWriter::Open(directory.events()));
-  return std::unique_ptr<RunRecorder>(new RunRecorder(config, directory, std::move(metrics), std::move(events)));
+  return std::unique_ptr<RunRecorder>(
+      new RunRecorder(config, directory, flops_per_token, std::move(metrics), std::move(events)));
 }
 
 absl::Status RunRecorder::Record(const RecordAction& step) {
@@ -50,6 +52,7 @@ absl::Status RunRecorder::Record(const RecordAction& step) {
   m.generation = static_cast<int64_t>(step.generation);
   m.step_seconds = std::chrono::duration<double>(now - last_commit_).count();
   m.tokens_per_second = static_cast<double>(step_tokens) / m.step_seconds;
+  m.mfu = ModelFlopsUtilisation(flops_per_token_, m.tokens_per_second, step.peak_flops);
   m.time = UnixTime();
   if (!step.digests.empty()) {
     std::vector<uint64_t> digests;

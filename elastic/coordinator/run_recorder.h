@@ -17,8 +17,10 @@ namespace holdfast {
 /// Thread-safety: none.
 class RunRecorder {
  public:
-  /// Appends to the files of `directory`. `config` and `directory` must outlive the recorder.
-  static absl::StatusOr<std::unique_ptr<RunRecorder>> Open(const Config& config, const RunDirectory& directory);
+  /// Appends to the files of `directory`. `config` and `directory` must outlive the recorder. `flops_per_token`: what
+  /// model FLOPs utilisation counts.
+  static absl::StatusOr<std::unique_ptr<RunRecorder>> Open(const Config& config, const RunDirectory& directory,
+                                                           double flops_per_token);
 
   absl::Status Record(const RecordAction& step);
   absl::Status Report(const RunEvent& event);
@@ -33,15 +35,18 @@ class RunRecorder {
   int64_t last_step() const { return last_step_; }
 
  private:
-  RunRecorder(const Config& config, const RunDirectory& directory, JsonLinesWriter metrics, JsonLinesWriter events)
+  RunRecorder(const Config& config, const RunDirectory& directory, double flops_per_token, JsonLinesWriter metrics,
+              JsonLinesWriter events)
       : config_(config),
         directory_(directory),
+        flops_per_token_(flops_per_token),
         metrics_(std::move(metrics)),
         events_(std::move(events)),
         console_(config.train.steps, config.log.every_steps, /*show_memory=*/config.elastic.workers == 1) {}
 
   const Config& config_;
   const RunDirectory& directory_;
+  double flops_per_token_;
   JsonLinesWriter metrics_, events_;
   RunConsole console_;
   std::chrono::steady_clock::time_point last_commit_ = std::chrono::steady_clock::now();

@@ -1,5 +1,7 @@
 #include "elastic/wire/convert_parts.h"
 
+#include <cmath>
+
 namespace holdfast {
 
 static_assert(static_cast<int>(Phase::kStarting) == v1::PHASE_STARTING);
@@ -34,6 +36,7 @@ void ToWire(const Member& member, v1::Member* wire) {
   wire->set_host(member.host);
   wire->set_pid(member.pid);
   wire->set_leaves(member.leaves);
+  wire->set_peak_flops(member.peak_flops);
 }
 
 void ToWire(const World& world, v1::World* wire) {
@@ -53,6 +56,8 @@ Member MemberFromWire(const v1::Member& wire, FieldCheck* check) {
   member.host = check->Text(wire.host(), kMaxNameBytes, "host");
   member.pid = check->Count(wire.pid(), "pid");
   member.leaves = wire.leaves();
+  member.peak_flops = wire.peak_flops();
+  check->Require(std::isfinite(member.peak_flops) && member.peak_flops >= 0, "peak_flops", "not a rate");
   return member;
 }
 

@@ -83,6 +83,17 @@ void CheckValidation(const Config& config, Violations* violations) {
   }
 }
 
+void CheckGemmTable(const TrainConfig& train, Violations* violations) {
+  if (!train.gemm_table.empty() && train.device == DeviceKind::kCpu) {
+    violations->push_back({{"train.gemm_table", "train.device"},
+                           "a table of matrix products is for GPUs; leave it out or set train.device to cuda"});
+  }
+  if (train.gemm_table.empty() && !train.gemm_table_digest.empty()) {
+    violations->push_back({{"train.gemm_table_digest", "train.gemm_table"},
+                           "there is no file that it is the digest of; set train.gemm_table or leave it out"});
+  }
+}
+
 void CheckOrder(const char* smaller_key, int64_t smaller, const char* larger_key, int64_t larger,
                 Violations* violations) {
   if (smaller >= larger) {
@@ -159,6 +170,7 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   CheckBatch(config, &violations);
   CheckSchedule(config, &violations);
   CheckValidation(config, &violations);
+  CheckGemmTable(config.train, &violations);
   CheckElastic(config.elastic, &violations);
   CheckCheckpointTimes(config.checkpoint, &violations);
   CheckCheckpointPlace(config.checkpoint, &violations);

@@ -35,6 +35,9 @@ struct StepMetrics {
   static absl::StatusOr<StepMetrics> FromJson(const std::string& line);
 };
 
+/// Of `peak_flops` FLOP/s, what a model that takes `flops_per_token` uses. Absent if the peak is unknown (0).
+std::optional<double> ModelFlopsUtilisation(double flops_per_token, double tokens_per_second, double peak_flops);
+
 class RunDirectory {
  public:
   explicit RunDirectory(std::string root) : root_(std::move(root)) {}

@@ -90,6 +90,11 @@ std::string StepMetrics::ToJson() const {
   return absl::StrCat(json, "}");
 }
 
+std::optional<double> ModelFlopsUtilisation(double flops_per_token, double tokens_per_second, double peak_flops) {
+  if (peak_flops <= 0) return std::nullopt;
+  return flops_per_token * tokens_per_second / peak_flops;
+}
+
 absl::StatusOr<StepMetrics> StepMetrics::FromJson(const std::string& line) {
   const Json fields = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!fields.is_object()) return absl::DataLossError("not a JSON object");

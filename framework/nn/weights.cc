@@ -8,11 +8,11 @@ absl::StatusOr<Weights> Weights::Create(const ParameterLayout& layout, DType com
                                         kernels::Ops& ops) {
   Weights weights(layout, device, ops);
   HF_ASSIGN_OR_RETURN(weights.master_,
-                      Buffer::Allocate(device, static_cast<size_t>(layout.elements()) * sizeof(float)));
+                      Buffer::Allocate(device, static_cast<size_t>(layout.elements()) * sizeof(float), "weights"));
   int64_t matrix_elements = 0;
   for (const ParameterSpec& p : layout.parameters()) matrix_elements += p.is_matrix() ? p.shape.elements() : 0;
   if (compute_dtype == DType::kBF16) {
-    HF_ASSIGN_OR_RETURN(weights.copies_, Buffer::Allocate(device, static_cast<size_t>(matrix_elements) * 2));
+    HF_ASSIGN_OR_RETURN(weights.copies_, Buffer::Allocate(device, static_cast<size_t>(matrix_elements) * 2, "weights"));
   }
   int64_t next = 0;
   for (const ParameterSpec& p : layout.parameters()) {

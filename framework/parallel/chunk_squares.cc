@@ -10,7 +10,7 @@ absl::StatusOr<std::vector<double>> ChunkSquares::Of(const float* x, absl::Span<
   const size_t bytes = sums.size() * sizeof(double);
   if (sums_.bytes() < bytes) {
     sums_ = Buffer();
-    HF_ASSIGN_OR_RETURN(sums_, Buffer::Allocate(device, bytes));
+    HF_ASSIGN_OR_RETURN(sums_, Buffer::Allocate(device, bytes, "gradient norms"));
   }
   stream.ops().ChunkSumSquares(sums_.as<double>(), x, offsets.data(), static_cast<int64_t>(sums.size()));
   HF_RETURN_IF_ERROR(stream.Synchronize());

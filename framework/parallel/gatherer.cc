@@ -18,7 +18,7 @@ absl::Status Gatherer::AllocateSlots(const GatherPlan& plan) {
     const auto bytes = static_cast<size_t>(plan.slot_bytes[i]);
     if (slots_[i].bytes() >= bytes) continue;
     slots_[i] = Buffer();
-    HF_ASSIGN_OR_RETURN(slots_[i], Buffer::Allocate(device_, bytes));
+    HF_ASSIGN_OR_RETURN(slots_[i], Buffer::Allocate(device_, bytes, "gathered weights"));
   }
   return absl::OkStatus();
 }

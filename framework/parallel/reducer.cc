@@ -69,7 +69,8 @@ absl::Status Reducer::AllocateMirrors() {
       pieces.push_back({.unit = u, .slice = slice, .range = map_.SliceElements(u, slice)});
       elements += pieces.back().range.size();
     }
-    HF_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device_, static_cast<size_t>(elements * kFloatBytes)));
+    HF_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device_, static_cast<size_t>(elements * kFloatBytes),
+                                                        "gradients of mirrored shards"));
     int64_t offset = 0;
     for (GradientPiece& piece : pieces) {
       piece.gradient = buffer.as<float>() + offset;
@@ -100,7 +101,7 @@ absl::StatusOr<size_t> Reducer::TakeBuffer(size_t bytes) {
   for (size_t i = 0; i < pool_.size(); ++i) {
     if (pool_[i].free && pool_[i].memory.bytes() == bytes) return i;
   }
-  HF_ASSIGN_OR_RETURN(Buffer memory, Buffer::Allocate(device_, bytes));
+  HF_ASSIGN_OR_RETURN(Buffer memory, Buffer::Allocate(device_, bytes, "gradients"));
   pool_.push_back({std::move(memory)});
   return pool_.size() - 1;
 }
@@ -216,7 +217,8 @@ absl::Status Reducer::Exchange(int wave, int unit, const Contribution& mine) {
   const int64_t all = world_.size() * most * elements;
   if (received_.bytes() < static_cast<size_t>(all * kFloatBytes)) {
     received_ = Buffer();
-    HF_ASSIGN_OR_RETURN(received_, Buffer::Allocate(device_, static_cast<size_t>(all * kFloatBytes)));
+    HF_ASSIGN_OR_RETURN(received_,
+                        Buffer::Allocate(device_, static_cast<size_t>(all * kFloatBytes), "gradients of other ranks"));
   }
   for (int64_t k = 0; k < most; ++k) {
     Parts out(world_.size()), in(world_.size());

@@ -41,10 +41,10 @@ absl::Status ShardedState::AllocateShard(int index) {
   const size_t bytes = FloatBytes(shard.elements);
   Device& device = DeviceOf(index);
   if (!ImageIsMaster(index)) {
-    HF_ASSIGN_OR_RETURN(shard.weight, Buffer::Allocate(device, bytes));
+    HF_ASSIGN_OR_RETURN(shard.weight, Buffer::Allocate(device, bytes, "fp32 weights"));
   }
-  HF_ASSIGN_OR_RETURN(shard.exp_avg, Buffer::Allocate(device, bytes));
-  HF_ASSIGN_OR_RETURN(shard.exp_avg_sq, Buffer::Allocate(device, bytes));
+  HF_ASSIGN_OR_RETURN(shard.exp_avg, Buffer::Allocate(device, bytes, "AdamW moments"));
+  HF_ASSIGN_OR_RETURN(shard.exp_avg_sq, Buffer::Allocate(device, bytes, "AdamW moments"));
   OpsOf(index).Zero(shard.exp_avg.data(), bytes);
   OpsOf(index).Zero(shard.exp_avg_sq.data(), bytes);
   shards_[index] = std::move(shard);
@@ -64,7 +64,7 @@ absl::Status ShardedState::AllocateImages() {
     }
     bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
   }
-  HF_ASSIGN_OR_RETURN(image_, Buffer::Allocate(*device_, static_cast<size_t>(bytes)));
+  HF_ASSIGN_OR_RETURN(image_, Buffer::Allocate(*device_, static_cast<size_t>(bytes), "weights"));
   return absl::OkStatus();
 }
 

@@ -11,7 +11,8 @@ SummationTree::SummationTree(Device& device, kernels::Ops& ops, int64_t n) : dev
 
 absl::StatusOr<size_t> SummationTree::TakeBuffer() {
   if (free_.empty()) {
-    HF_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device_, static_cast<size_t>(n_) * sizeof(float)));
+    HF_ASSIGN_OR_RETURN(Buffer buffer,
+                        Buffer::Allocate(device_, static_cast<size_t>(n_) * sizeof(float), "gradient sums"));
     free_.push_back(buffers_.size());
     buffers_.push_back(std::move(buffer));
   }

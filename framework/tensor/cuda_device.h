@@ -1,18 +1,30 @@
 #pragma once
 // NVIDIA GPUs.
 
+#include <cstddef>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "framework/tensor/device.h"
+#include "kernels/gemm_table.h"
 
 namespace holdfast {
 
 /// How many there are; 0 in a build without CUDA or a machine without a driver.
 int NumCudaDevices();
 
+/// Of the library whose algorithms a table of matrix products names; 0 in a build without CUDA.
+size_t GemmLibraryVersion();
+
+struct CudaDeviceOptions {
+  std::string gemm_table;  // text of a kernels::GemmTable: its products take its algorithms; empty = none
+  std::function<void(const kernels::TunedGemm&)> on_tuned = nullptr;  // see kernels::GemmChoice
+};
+
 /// GPU `index` as CUDA numbers them. Unimplemented in a build without CUDA; FailedPrecondition, saying what to do, if
-/// there is no such GPU or it is older than compute capability 8.0.
-absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index);
+/// there is no such GPU or it is older than compute capability 8.0; InvalidArgument if the table cannot be used.
+absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index, const CudaDeviceOptions& options = {});
 
 }  // namespace holdfast

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "framework/tensor/memory_account.h"
 #include "kernels/ops.h"
 
 namespace holdfast {
@@ -47,10 +48,14 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string name() const = 0;
+  /// FLOP/s that bf16 matrix products reach at most; 0 = unknown.
+  virtual double peak_bf16_flops() const { return 0; }
 
   /// Uninitialised memory, 64-byte aligned at least (2 MiB for large blocks). ResourceExhausted when there is no more.
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
   virtual void Free(void* data, size_t bytes) = 0;
+  /// Of its memory; kept by buffers and streams.
+  MemoryAccount& memory() { return memory_; }
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream(StreamKind kind = StreamKind::kCompute) = 0;
 
@@ -64,6 +69,9 @@ class Device {
   /// Host memory that copies from and to the device are fastest with.
   virtual absl::StatusOr<void*> AllocateHost(size_t bytes) = 0;
   virtual void FreeHost(void* data) = 0;
+
+ private:
+  MemoryAccount memory_;
 };
 
 /// Host memory and `threads` threads per stream (0 = as many as this process may use).

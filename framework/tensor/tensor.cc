@@ -33,12 +33,19 @@ std::string Shape::ToString() const {
   return absl::StrCat("[", absl::StrJoin(dims_.begin(), dims_.begin() + rank_, ", "), "]");
 }
 
-absl::StatusOr<Buffer> Buffer::Allocate(Device& device, size_t bytes) {
+absl::StatusOr<Buffer> Buffer::Allocate(Device& device, size_t bytes, const char* what) {
   Buffer buffer;
   if (bytes == 0) return buffer;
-  HF_ASSIGN_OR_RETURN(buffer.data_, device.Allocate(bytes));
+  const absl::StatusOr<void*> data = device.Allocate(bytes);
+  if (absl::IsResourceExhausted(data.status())) {
+    return absl::ResourceExhaustedError(absl::StrCat(data.status().message(), "; this was for ", what,
+                                                     "; the largest holders are: ", device.memory().LargestHolders()));
+  }
+  HF_ASSIGN_OR_RETURN(buffer.data_, data);
+  device.memory().Take(what, bytes);
   buffer.device_ = &device;
   buffer.bytes_ = bytes;
+  buffer.what_ = what;
   return buffer;
 }
 
@@ -46,11 +53,14 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(device_, other.device_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  std::swap(what_, other.what_);
   return *this;
 }
 
 Buffer::~Buffer() {
-  if (data_ != nullptr) device_->Free(data_, bytes_);
+  if (data_ == nullptr) return;
+  device_->Free(data_, bytes_);
+  device_->memory().GiveBack(what_, bytes_);
 }
 
 kernels::Matrix Tensor::RowRange(int64_t first, int64_t count) const {
@@ -63,7 +73,7 @@ kernels::Matrix Tensor::RowRange(int64_t first, int64_t count) const {
 absl::StatusOr<Arena> Arena::Create(Device& device, size_t capacity) {
   Arena arena;
   arena.counting_ = false;
-  HF_ASSIGN_OR_RETURN(arena.block_, Buffer::Allocate(device, capacity));
+  HF_ASSIGN_OR_RETURN(arena.block_, Buffer::Allocate(device, capacity, "activations"));
   return arena;
 }
 

@@ -43,7 +43,8 @@ class Shape {
 class Buffer {
  public:
   Buffer() = default;
-  static absl::StatusOr<Buffer> Allocate(Device& device, size_t bytes);
+  /// `what` it is for, a literal. ResourceExhausted says it, and what the largest holders of the device's memory are.
+  static absl::StatusOr<Buffer> Allocate(Device& device, size_t bytes, const char* what);
   Buffer(Buffer&& other) noexcept { *this = std::move(other); }
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();
@@ -59,6 +60,7 @@ class Buffer {
   Device* device_ = nullptr;
   void* data_ = nullptr;
   size_t bytes_ = 0;
+  const char* what_ = "";
 };
 
 /// A contiguous row-major view. Copying a Tensor copies the view.

@@ -19,11 +19,11 @@ absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(Model& model, Dev
   std::unique_ptr<PassRunner> runner(new PassRunner(model, device, options, std::move(stream), std::move(arena)));
   const auto tokens = static_cast<size_t>(options.max_tokens);
   for (Inputs& inputs : runner->inputs_) {
-    HF_ASSIGN_OR_RETURN(inputs.inputs, Buffer::Allocate(device, tokens * sizeof(int32_t)));
-    HF_ASSIGN_OR_RETURN(inputs.targets, Buffer::Allocate(device, tokens * sizeof(int32_t)));
+    HF_ASSIGN_OR_RETURN(inputs.inputs, Buffer::Allocate(device, tokens * sizeof(int32_t), "tokens"));
+    HF_ASSIGN_OR_RETURN(inputs.targets, Buffer::Allocate(device, tokens * sizeof(int32_t), "tokens"));
   }
   const auto passes = static_cast<size_t>(std::clamp<int64_t>(options.max_passes, 1, kMostQueued));
-  HF_ASSIGN_OR_RETURN(runner->losses_, Buffer::Allocate(device, passes * tokens * sizeof(float)));
+  HF_ASSIGN_OR_RETURN(runner->losses_, Buffer::Allocate(device, passes * tokens * sizeof(float), "losses"));
   return runner;
 }
 

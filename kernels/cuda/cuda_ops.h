@@ -11,7 +11,7 @@ namespace holdfast::kernels {
 
 class CudaOps final : public Ops {
  public:
-  explicit CudaOps(CudaQueue& queue) : queue_(queue), gemm_(MakeCudaGemm(queue)) {}
+  CudaOps(CudaQueue& queue, const GemmChoice& gemms) : queue_(queue), gemm_(MakeCudaGemm(queue, gemms)) {}
 
   void Gemm(const GemmArgs& args) override { gemm_->Run(args); }
   void ColumnSum(float* out, ConstMatrix in) override;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "kernels/gemm_table.h"
 #include "kernels/ops.h"
 
 struct CUstream_st;
@@ -27,8 +28,9 @@ class CudaQueue {
   virtual void Fail(const char* operation, const char* cause) = 0;
 };
 
-/// Operations on device memory, queued on `queue` (which must outlive them). Beyond the rules of ops.h: bits depend
-/// neither on the GPU's number of multiprocessors nor on what else it does; no operation waits for the GPU.
-std::unique_ptr<Ops> MakeCudaOps(CudaQueue& queue);
+/// Operations on device memory, queued on `queue` (which must outlive them, like the table of `gemms`). Beyond the
+/// rules of ops.h: bits depend neither on the GPU's number of multiprocessors nor on what else it does; no operation
+/// waits for the GPU.
+std::unique_ptr<Ops> MakeCudaOps(CudaQueue& queue, const GemmChoice& gemms = {});
 
 }  // namespace holdfast::kernels

@@ -1,13 +1,17 @@
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/gemm_finish.h"
 #include "kernels/cuda/gemm_plan.h"
-#include "kernels/cuda/gemm_table.h"
 #include "kernels/cuda/launch.cuh"
 
 namespace holdfast::kernels {
@@ -60,9 +64,47 @@ bool MayFuse(const GemmShape& shape, DType pre_gelu) {
   return pre_gelu == shape.out && shape.pre_gelu_stride % 8 == 0 && shape.pre_gelu_alignment == 16;
 }
 
+/// Between the runs of a product, to time them.
+class RunEvents {
+ public:
+  RunEvents() {
+    for (Event& event : events_) {
+      cudaEvent_t created = nullptr;
+      if (cudaEventCreate(&created) == cudaSuccess) event.reset(created);
+    }
+  }
+
+  /// Milliseconds of one run, the least of several; infinite if it failed. The first run only warms up.
+  float Time(const CudaQueue& queue, GemmPlan& plan, cublasLtHandle_t handle, const GemmPointers& at, void* workspace) {
+    constexpr float kFailed = std::numeric_limits<float>::infinity();
+    for (const Event& event : events_) {
+      if (plan.Run(handle, at, workspace, queue.stream()) != CUBLAS_STATUS_SUCCESS) return kFailed;
+      if (cudaEventRecord(event.get(), queue.stream()) != cudaSuccess) return kFailed;
+    }
+    float least = kFailed;
+    for (size_t i = 1; i < events_.size(); ++i) {
+      float milliseconds = kFailed;
+      if (cudaEventSynchronize(events_[i].get()) != cudaSuccess ||
+          cudaEventElapsedTime(&milliseconds, events_[i - 1].get(), events_[i].get()) != cudaSuccess) {
+        return kFailed;
+      }
+      least = std::min(least, milliseconds);
+    }
+    return least;
+  }
+
+ private:
+  struct Destroy {
+    void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
+  };
+  using Event = std::unique_ptr<CUevent_st, Destroy>;
+
+  std::array<Event, 12> events_;
+};
+
 class CublasLtGemm final : public CudaGemm {
  public:
-  CublasLtGemm(CudaQueue& queue, const GemmTable* pinned) : queue_(queue), pinned_(pinned) {
+  CublasLtGemm(CudaQueue& queue, const GemmChoice& choice) : queue_(queue), choice_(choice) {
     if (!Succeeded(cublasLtCreate(&handle_))) handle_ = nullptr;
   }
   ~CublasLtGemm() override {
@@ -79,13 +121,14 @@ class CublasLtGemm final : public CudaGemm {
     RunInSteps(args);
   }
 
-  /// As TuneGemm.
-  void Tune(const GemmArgs& args, GemmTable& table);
-
  private:
   bool Succeeded(cublasStatus_t status) {
     if (status != CUBLAS_STATUS_SUCCESS) queue_.Fail("Gemm", cublasLtGetStatusString(status));
     return status == CUBLAS_STATUS_SUCCESS;
+  }
+
+  const GemmAlgorithm* Pinned(const GemmShape& shape) const {
+    return choice_.pinned == nullptr ? nullptr : choice_.pinned->Find(shape.Name());
   }
 
   /// The plan with its algorithm; not runnable if there is none. A pinned one that does not fit is a failure: another
@@ -95,8 +138,10 @@ class CublasLtGemm final : public CudaGemm {
     if (found != plans_.end()) return &found->second;
     if (plans_.size() >= kMostPlans) plans_.clear();
     GemmPlan& plan = plans_.try_emplace(shape, shape).first->second;
-    if (const GemmAlgorithm* pinned = pinned_ == nullptr ? nullptr : pinned_->Find(shape.Name())) {
-      if (!plan.TakeChecked(handle_, *pinned)) queue_.Fail("Gemm", "a pinned algorithm does not fit its product");
+    if (const GemmAlgorithm* pinned = Pinned(shape)) {
+      if (!plan.TakeChecked(handle_, *pinned)) {
+        queue_.Fail("Gemm", "an algorithm of train.gemm_table does not fit here; make it anew with `holdfast tune`");
+      }
       return &plan;
     }
     const std::vector<GemmAlgorithm> proposals = plan.Propose(handle_, 1);
@@ -115,8 +160,35 @@ class CublasLtGemm final : public CudaGemm {
              args.bias, args.c.cols);
       bias = scratch;
     }
-    Succeeded(plan.Run(handle_, {args.a.data, args.b.data, args.c.data, bias, args.pre_gelu.data}, scratch + bias_bytes,
-                       queue_.stream()));
+    RunPlan(plan, {args.a.data, args.b.data, args.c.data, bias, args.pre_gelu.data}, scratch + bias_bytes);
+  }
+
+  bool RunPlan(GemmPlan& plan, const GemmPointers& at, void* workspace) {
+    if (choice_.on_tuned != nullptr && tuned_.insert(plan.shape()).second && Pinned(plan.shape()) == nullptr) {
+      Tune(plan, at, workspace);
+    }
+    return Succeeded(plan.Run(handle_, at, workspace, queue_.stream()));
+  }
+
+  /// Leaves the plan with the fastest of the library's best proposals.
+  void Tune(GemmPlan& plan, const GemmPointers& at, void* workspace) {
+    constexpr int kCandidates = 16;
+    constexpr float kFaster = 0.99f;  // of two that are alike the one that is preferred stays
+    const std::vector<GemmAlgorithm> candidates = plan.Propose(handle_, kCandidates);
+    TunedGemm best{.product = plan.shape().Name(), .ms = std::numeric_limits<float>::infinity()};
+    RunEvents events;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      plan.Take(candidates[i]);
+      const float ms = events.Time(queue_, plan, handle_, at, workspace);
+      if (i == 0) best.preferred_ms = ms;
+      if (!(ms < best.ms * kFaster)) continue;
+      best.algorithm = candidates[i];
+      best.changed = i > 0;
+      best.ms = ms;
+    }
+    if (best.ms == std::numeric_limits<float>::infinity()) return queue_.Fail("Gemm", "no proposed algorithm runs");
+    plan.Take(best.algorithm);
+    choice_.on_tuned(best);
   }
 
   /// The sums go to a fp32 matrix, so that they are rounded once: c or pre_gelu if it is one, or scratch memory.
@@ -133,75 +205,23 @@ class CublasLtGemm final : public CudaGemm {
     if (sums_bytes > 0) sums.data = scratch;
     GemmPlan* plan = Find(ShapeOfProduct(args, sums));
     if (!plan->runnable()) return queue_.Fail("Gemm", "cuBLASLt has no algorithm for this product");
-    if (!Succeeded(plan->Run(handle_, {args.a.data, args.b.data, sums.data}, scratch + sums_bytes, queue_.stream()))) {
-      return;
-    }
+    if (!RunPlan(*plan, {args.a.data, args.b.data, sums.data}, scratch + sums_bytes)) return;
     if (sums.data != args.c.data || args.bias != nullptr || args.gelu) FinishGemm(queue_, args, sums);
   }
 
   CudaQueue& queue_;
-  const GemmTable* pinned_;
+  GemmChoice choice_;
   cublasLtHandle_t handle_ = nullptr;
   std::map<GemmShape, GemmPlan> plans_;
+  std::set<GemmShape> tuned_;
 };
-
-/// Milliseconds of one run, the least of several; infinite if it failed.
-float Time(CudaQueue& queue, const std::vector<cudaEvent_t>& events, GemmPlan& plan, cublasLtHandle_t handle,
-           const GemmPointers& at, void* workspace) {
-  constexpr float kFailed = std::numeric_limits<float>::infinity();
-  for (const cudaEvent_t event : events) {
-    if (plan.Run(handle, at, workspace, queue.stream()) != CUBLAS_STATUS_SUCCESS) return kFailed;
-    if (cudaEventRecord(event, queue.stream()) != cudaSuccess) return kFailed;
-  }
-  float least = kFailed;
-  for (size_t i = 1; i < events.size(); ++i) {
-    float milliseconds = kFailed;
-    if (cudaEventSynchronize(events[i]) != cudaSuccess ||
-        cudaEventElapsedTime(&milliseconds, events[i - 1], events[i]) != cudaSuccess) {
-      return kFailed;
-    }
-    least = std::min(least, milliseconds);
-  }
-  return least;
-}
-
-void CublasLtGemm::Tune(const GemmArgs& args, GemmTable& table) {
-  constexpr int kCandidates = 16, kEvents = 12;
-  if (handle_ == nullptr || args.c.rows <= 0 || args.c.cols <= 0 || DepthOf(args) <= 0) return;
-  GemmShape shape = ShapeOfAll(args);
-  GemmPlan plan(shape);
-  std::vector<GemmAlgorithm> candidates;
-  if (MayFuse(shape, args.pre_gelu.dtype)) candidates = plan.Propose(handle_, kCandidates);
-  if (candidates.empty()) return;  // done in steps: rare sizes, not worth tuning
-  const size_t bias_bytes = AlignUp(static_cast<size_t>(args.c.cols) * sizeof(float));
-  auto* const scratch = static_cast<char*>(queue_.Scratch(bias_bytes + kGemmWorkspaceBytes));
-  if (scratch == nullptr) return;
-  const GemmPointers at = {args.a.data, args.b.data, args.c.data,
-                           shape.out == DType::kBF16 ? scratch : static_cast<const void*>(args.bias),
-                           args.pre_gelu.data};
-  std::vector<cudaEvent_t> events(kEvents);
-  for (cudaEvent_t& event : events) {
-    if (cudaEventCreate(&event) != cudaSuccess) return queue_.Fail("TuneGemm", "no event");
-  }
-  float least = std::numeric_limits<float>::infinity();
-  for (const GemmAlgorithm& candidate : candidates) {
-    plan.Take(candidate);
-    const float milliseconds = Time(queue_, events, plan, handle_, at, scratch + bias_bytes);
-    if (milliseconds >= least) continue;
-    least = milliseconds;
-    table.Pin(shape.Name(), candidate);
-  }
-  for (const cudaEvent_t event : events) cudaEventDestroy(event);
-}
 
 }  // namespace
 
-std::unique_ptr<CudaGemm> MakeCudaGemm(CudaQueue& queue, const GemmTable* pinned) {
-  return std::make_unique<CublasLtGemm>(queue, pinned);
-}
+size_t CublasLtVersion() { return cublasLtGetVersion(); }
 
-void TuneGemm(CudaQueue& queue, const GemmArgs& args, GemmTable& table) {
-  CublasLtGemm(queue, nullptr).Tune(args, table);
+std::unique_ptr<CudaGemm> MakeCudaGemm(CudaQueue& queue, const GemmChoice& choice) {
+  return std::make_unique<CublasLtGemm>(queue, choice);
 }
 
 }  // namespace holdfast::kernels

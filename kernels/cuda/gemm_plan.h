@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/gemm_table.h"
+#include "kernels/gemm_table.h"
 #include "kernels/ops.h"
 
 namespace holdfast::kernels {
@@ -54,6 +54,7 @@ class GemmPlan {
   /// Not runnable if cuBLASLt refuses the descriptions, which `status` then says.
   explicit GemmPlan(const GemmShape& shape);
 
+  const GemmShape& shape() const { return shape_; }
   cublasStatus_t status() const { return status_; }
   bool runnable() const { return has_algorithm_; }
 

@@ -78,6 +78,8 @@ void CudaOps::ChunkSumSquares(double* sums, const float* x, const int64_t* offse
   Launch(queue_, "ChunkSumSquares", {.blocks = Blocks(num_chunks, 1)}, ChunkSumSquaresKernel, sums, x, on_device);
 }
 
-std::unique_ptr<Ops> MakeCudaOps(CudaQueue& queue) { return std::make_unique<CudaOps>(queue); }
+std::unique_ptr<Ops> MakeCudaOps(CudaQueue& queue, const GemmChoice& gemms) {
+  return std::make_unique<CudaOps>(queue, gemms);
+}
 
 }  // namespace holdfast::kernels

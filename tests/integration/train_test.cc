@@ -162,6 +162,8 @@ TEST_P(BadInputTest, IsRefusedAndNothingIsLeftBehind) {
   WriteAll(directory_ / "empty.bin", "");
   WriteAll(directory_ / "short.bin", ReadAll(directory_ / "train.bin").substr(0, 5000));
   WriteAll(directory_ / "tiny.bin", ReadAll(directory_ / "train.bin").substr(0, 1024));
+  WriteAll(directory_ / "large.gemm", "");
+  fs::resize_file(directory_ / "large.gemm", 17 << 20);
   std::vector<std::string> arguments;
   for (std::string setting : GetParam().settings) {
     if (const size_t at = setting.find("%D"); at != std::string::npos) setting.replace(at, 2, directory_.string());
@@ -192,8 +194,60 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"NegativeSteps", {"train.steps=-1"}, 2, {"train.steps"}},
         BadInput{"TwoTyposAtOnce", {"train.stepz=1", "optimizer.lrr=1"}, 2, {"stepz", "steps", "lrr", "lr"}},
         BadInput{"NanLearningRate", {"optimizer.lr=.nan"}, 2, {"optimizer.lr"}},
+        BadInput{"GemmTableOnACpu", {"train.gemm_table=%D/text.txt"}, 2, {"train.gemm_table", "train.device"}},
+        BadInput{"MissingGemmTable",
+                 {"train.device=cuda", "train.gemm_table=%D/none.gemm"},
+                 1,
+                 {"train.gemm_table", "none.gemm", "holdfast tune"}},
+        BadInput{"TooLargeGemmTable", {"train.device=cuda", "train.gemm_table=%D/large.gemm"}, 1, {"16777216"}},
+        BadInput{"AnotherGemmTable",
+                 {"train.device=cuda", "train.gemm_table=%D/text.txt", "train.gemm_table_digest=0123456789abcdef"},
+                 1,
+                 {"text.txt", "0123456789abcdef"}},
         BadInput{"MissingInitialModel", {"train.init_from=%D/none"}, 1, {"none"}}),
     [](const auto& bad) { return bad.param.name; });
+
+/// Whether `tune` could not run, for want of a GPU or of a build for one.
+bool LacksGpu(const CommandResult& tuned) {
+  return tuned.exit_code == 1 && tuned.output.find("error: train.device: cuda") != std::string::npos;
+}
+
+TEST_F(TrainTest, TuneIsForGpusAndLeavesNothingWhereThereIsNone) {
+  const CommandResult cpu = RunHoldfast({"tune", Path("config.yaml"), "-o", Path("a.gemm")});
+  EXPECT_EQ(cpu.exit_code, 2);
+  EXPECT_THAT(cpu.output, HasSubstr("train.device"));
+  const CommandResult tuned =
+      RunHoldfast({"tune", Path("config.yaml"), "--set", "train.device=cuda", "-o", Path("a.gemm")});
+  if (!LacksGpu(tuned)) GTEST_SKIP() << "there is a GPU";
+  EXPECT_FALSE(fs::exists(directory_ / "a.gemm"));
+}
+
+TEST_F(TrainTest, ATunedTableIsTakenAndAnotherOneIsNoticed) {
+  const std::vector<std::string> settings{"--set", "train.device=cuda", "--set", "train.gemm_table=" + Path("a.gemm")};
+  std::vector<std::string> tune{"tune", Path("config.yaml")};
+  tune.insert(tune.end(), settings.begin(), settings.end());
+  const CommandResult tuned = RunHoldfast(tune);
+  if (LacksGpu(tuned)) GTEST_SKIP() << tuned.output;
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.output;
+  EXPECT_THAT(tuned.output, HasSubstr("products"));
+  const CommandResult one = Train("one", settings);
+  ASSERT_EQ(one.exit_code, 0) << one.output;
+  EXPECT_THAT(ReadAll(directory_ / "one/config.yaml"), Not(HasSubstr("gemm_table_digest: \"\"")));
+  std::vector<std::string> by_two = settings;
+  by_two.insert(by_two.end(), {"--workers", "2"});
+  const CommandResult two = Train("two", by_two);
+  ASSERT_EQ(two.exit_code, 0) << two.output;
+  EXPECT_EQ(RunHoldfast({"compare", Path("one"), Path("two")}).exit_code, 0);
+
+  const std::string table = ReadAll(directory_ / "a.gemm");
+  WriteAll(directory_ / "a.gemm", table.substr(0, table.rfind('\n', table.size() - 2) + 1));  // a product less
+  const CommandResult again = RunHoldfast({"train", Path("one/config.yaml"), "--run-dir", Path("again")});
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_THAT(again.output, HasSubstr("train.gemm_table_digest"));
+  std::vector<std::string> more = settings;
+  more.insert(more.end(), {"--set", "train.steps=14"});
+  EXPECT_THAT(Train("one", more).output, HasSubstr("train.gemm_table_digest was"));
+}
 
 TEST_F(TrainTest, AnUnwritableRunDirectoryIsAnErrorBeforeAnythingIsDone) {
   WriteAll(directory_ / "file", "in the way");

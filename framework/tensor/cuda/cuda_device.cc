@@ -9,6 +9,8 @@
 #include "framework/base/status.h"
 #include "framework/tensor/cuda/cuda_status.h"
 #include "framework/tensor/cuda/cuda_stream.h"
+#include "framework/tensor/gpu_peaks.h"
+#include "kernels/cuda/gemm.h"
 
 namespace holdfast {
 namespace {
@@ -17,9 +19,16 @@ constexpr double kGiB = 1 << 30;
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, std::string name) : index_(index), name_(std::move(name)) {}
+  CudaDevice(int index, std::string name, double peak_bf16_flops, kernels::GemmTable gemm_table,
+             std::function<void(const kernels::TunedGemm&)> on_tuned)
+      : index_(index),
+        name_(std::move(name)),
+        peak_bf16_flops_(peak_bf16_flops),
+        gemm_table_(std::move(gemm_table)),
+        gemms_{.pinned = &gemm_table_, .on_tuned = std::move(on_tuned)} {}
 
   std::string name() const override { return name_; }
+  double peak_bf16_flops() const override { return peak_bf16_flops_; }
 
   absl::StatusOr<void*> Allocate(size_t bytes) override {
     cudaSetDevice(index_);
@@ -42,7 +51,9 @@ class CudaDevice final : public Device {
     cudaFree(data);
   }
 
-  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(StreamKind) override { return CudaStream::Create(index_); }
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(StreamKind) override {
+    return CudaStream::Create(index_, memory(), gemms_);
+  }
 
   bool is_host() const override { return false; }
   bool IsDeviceOnly(const void* data) const override {
@@ -85,6 +96,9 @@ class CudaDevice final : public Device {
 
   int index_;
   std::string name_;
+  double peak_bf16_flops_;
+  kernels::GemmTable gemm_table_;
+  kernels::GemmChoice gemms_;
 };
 
 }  // namespace
@@ -94,7 +108,9 @@ int NumCudaDevices() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
-absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
+size_t GemmLibraryVersion() { return kernels::CublasLtVersion(); }
+
+absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index, const CudaDeviceOptions& options) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) {
@@ -111,8 +127,15 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index) {
     return absl::FailedPreconditionError(absl::StrCat(properties.name, " has compute capability ", properties.major,
                                                       ".", properties.minor, "; 8.0 or newer is needed"));
   }
-  return std::make_unique<CudaDevice>(index, absl::StrFormat("cuda:%d (%s, %.0f GiB)", index, properties.name,
-                                                             static_cast<double>(properties.totalGlobalMem) / kGiB));
+  const std::string name = absl::StrFormat("cuda:%d (%s, %.0f GiB)", index, properties.name,
+                                           static_cast<double>(properties.totalGlobalMem) / kGiB);
+  kernels::GemmTable table;
+  const std::string problem = options.gemm_table.empty() ? "" : table.Parse(options.gemm_table, GemmLibraryVersion());
+  if (!problem.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("train.gemm_table: ", problem, "; make it anew with `holdfast tune`"));
+  }
+  return std::make_unique<CudaDevice>(index, name, PeakBf16Flops(properties.name), std::move(table), options.on_tuned);
 }
 
 }  // namespace holdfast

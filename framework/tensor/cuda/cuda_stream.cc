@@ -2,11 +2,14 @@
 
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "framework/base/status.h"
 #include "framework/tensor/cuda/cuda_status.h"
 
 namespace holdfast {
 namespace {
+
+constexpr char kScratch[] = "kernel working memory";
 
 class CudaEvent final : public Event {
  public:
@@ -27,15 +30,16 @@ class CudaEvent final : public Event {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(int device) {
+absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(int device, MemoryAccount& memory,
+                                                               const kernels::GemmChoice& gemms) {
   int multiprocessors = 0;
   HF_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(device), "cannot use the GPU"));
   HF_RETURN_IF_ERROR(CudaStatus(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
                                 "cannot ask the GPU"));
-  std::unique_ptr<CudaStream> stream(new CudaStream(device, multiprocessors));
+  std::unique_ptr<CudaStream> stream(new CudaStream(device, multiprocessors, memory));
   HF_RETURN_IF_ERROR(
       CudaStatus(cudaStreamCreateWithFlags(&stream->stream_, cudaStreamNonBlocking), "cannot create a CUDA stream"));
-  stream->ops_ = kernels::MakeCudaOps(*stream);
+  stream->ops_ = kernels::MakeCudaOps(*stream, gemms);
   if (!stream->failure_.empty()) return absl::InternalError(stream->failure_);
   return stream;
 }
@@ -45,7 +49,7 @@ CudaStream::~CudaStream() {
   cudaSetDevice(device_);
   cudaStreamSynchronize(stream_);
   ops_.reset();
-  if (scratch_ != nullptr) cudaFree(scratch_);
+  FreeScratch();
   cudaStreamDestroy(stream_);
 }
 
@@ -61,18 +65,27 @@ void* CudaStream::Scratch(size_t bytes) {
   cudaSetDevice(device_);
   if (scratch_ != nullptr) {
     cudaStreamSynchronize(stream_);
-    cudaFree(scratch_);
-    scratch_ = nullptr;
-    scratch_bytes_ = 0;
+    FreeScratch();
   }
   const cudaError_t error = cudaMalloc(&scratch_, bytes);
   if (error != cudaSuccess) {
+    cudaGetLastError();  // is reported here
     scratch_ = nullptr;
-    Fail("working memory of kernels", cudaGetErrorString(error));
+    Fail(kScratch, absl::StrFormat("%s, %.2f GiB wanted; the largest holders are: %s", cudaGetErrorString(error),
+                                   static_cast<double>(bytes) / (1 << 30), memory_.LargestHolders())
+                       .c_str());
     return nullptr;
   }
   scratch_bytes_ = bytes;
+  memory_.Take(kScratch, bytes);
   return scratch_;
+}
+
+void CudaStream::FreeScratch() {
+  cudaFree(scratch_);
+  memory_.GiveBack(kScratch, scratch_bytes_);
+  scratch_ = nullptr;
+  scratch_bytes_ = 0;
 }
 
 void CudaStream::Fail(const char* operation, const char* cause) {

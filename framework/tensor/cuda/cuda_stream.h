@@ -14,7 +14,8 @@ namespace holdfast {
 
 class CudaStream final : public Stream, private kernels::CudaQueue {
  public:
-  static absl::StatusOr<std::unique_ptr<CudaStream>> Create(int device);
+  static absl::StatusOr<std::unique_ptr<CudaStream>> Create(int device, MemoryAccount& memory,
+                                                            const kernels::GemmChoice& gemms);
   ~CudaStream() override;
 
   kernels::Ops& ops() override { return *ops_; }
@@ -23,14 +24,17 @@ class CudaStream final : public Stream, private kernels::CudaQueue {
   size_t scratch_bytes() const override { return scratch_bytes_; }
 
  private:
-  CudaStream(int device, int num_multiprocessors) : device_(device), num_multiprocessors_(num_multiprocessors) {}
+  CudaStream(int device, int num_multiprocessors, MemoryAccount& memory)
+      : device_(device), num_multiprocessors_(num_multiprocessors), memory_(memory) {}
 
   CUstream_st* stream() const override;
   int num_multiprocessors() const override { return num_multiprocessors_; }
   void* Scratch(size_t bytes) override;
+  void FreeScratch();
   void Fail(const char* operation, const char* cause) override;
 
   int device_, num_multiprocessors_;
+  MemoryAccount& memory_;  // the device's
   cudaStream_t stream_ = nullptr;
   void* scratch_ = nullptr;
   size_t scratch_bytes_ = 0;

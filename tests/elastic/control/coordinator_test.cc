@@ -99,6 +99,21 @@ TEST_F(CoordinatorTest, CommitNeedsAllVotesAndIsRecordedFirst) {
   EXPECT_EQ(LastSent<CommitMessage>(0)->microbatches, (std::vector<int64_t>{3, 3, 2}));
 }
 
+TEST_F(CoordinatorTest, AStepIsRecordedWithThePeakOfTheDevicesThatDidIt) {
+  Start();
+  for (const int w : {0, 1, 2}) {
+    Member member = MemberOf(w);
+    member.peak_flops = w < 2 ? 989.4e12 : 312e12;
+    Say(w, JoinMessage{member, {}, 42});
+  }
+  Commit({0, 1, 2});
+  Event(DisconnectEvent{Connection(0), "stream broken"});
+  Commit({1, 2});
+  ASSERT_EQ(records_.size(), 2u);
+  EXPECT_EQ(records_[0].peak_flops, 2 * 989.4e12 + 312e12);
+  EXPECT_EQ(records_[1].peak_flops, 989.4e12 + 312e12);
+}
+
 TEST_F(CoordinatorTest, LossOfAMemberMakesAWorldOfTheOthersAtOnce) {
   Start();
   for (const int w : {0, 1, 2}) Join(w);

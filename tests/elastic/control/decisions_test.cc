@@ -52,6 +52,15 @@ ElasticConfig Elastic(int64_t workers, int64_t least, int64_t most) {
   return elastic;
 }
 
+TEST(World, ItsPeakIsTheSumOverUnlikeDevicesAndUnknownIfOneIs) {
+  World world = WorldOf(1, {0, 1, 2});
+  EXPECT_EQ(world.peak_flops(), 0);
+  world.members[0].peak_flops = world.members[1].peak_flops = 989.4e12;
+  EXPECT_EQ(world.peak_flops(), 0);
+  world.members[2].peak_flops = 312e12;
+  EXPECT_EQ(world.peak_flops(), 2 * 989.4e12 + 312e12);
+}
+
 TEST(DecideWorld, WaitsForTheLeastButNotAtTheEnd) {
   WorldQuestion question = QuestionOf({0, 1}, WorldOf(3, {0, 1}));
   EXPECT_EQ(DecideWorld(Elastic(4, 3, 4), {}, question).verdict, Verdict::kWait);

@@ -91,6 +91,8 @@ TEST(ConvertTest, NegativeCountsAreRefused) {
   EXPECT_THAT(Refusal<To>([](To* w) { w->mutable_vote()->set_microbatches(-1); }), HasSubstr("Vote.microbatches"));
   EXPECT_THAT(Refusal<To>([](To* w) { w->mutable_recovered()->set_bytes_received(-1); }), HasSubstr("bytes_received"));
   EXPECT_THAT(Refusal<To>([](To* w) { w->mutable_join()->mutable_member()->set_pid(-1); }), HasSubstr("pid"));
+  EXPECT_THAT(Refusal<To>([](To* w) { w->mutable_join()->mutable_member()->set_peak_flops(NAN); }),
+              HasSubstr("peak_flops"));
   EXPECT_THAT(Refusal<To>([](To* w) { w->mutable_join()->mutable_claim()->set_prepared_step(-1); }),
               HasSubstr("prepared_step"));
   EXPECT_THAT(Refusal<To>([](To* w) { w->mutable_failure()->add_suspects(-1); }), HasSubstr("suspects"));

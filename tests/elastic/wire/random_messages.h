@@ -110,7 +110,7 @@ class RandomMessages {
     for (int& rank : ranks) rank = static_cast<int>(Below(65536));
     return ranks;
   }
-  Member AMember() { return {{Bytes(256), Word()}, Bytes(256), Bytes(256), Count()}; }
+  Member AMember() { return {{Bytes(256), Word()}, Bytes(256), Bytes(256), Count(), false, Seconds()}; }
   World AWorld() {
     World world{Word(), {}};
     for (uint64_t i = Below(4); i > 0; --i) world.members.push_back(AMember());

@@ -66,6 +66,8 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.batch = {.sequence_length = 64, .microbatch_size = 3, .microbatches = 5};
     config.model.max_sequence_length = 64;
     config.train.steps = int64_t{1} << 40;
+    config.train.device = DeviceKind::kCuda;
+    config.train.gemm_table.insert(0, "t");
     config.schedule.warmup_steps = config.schedule.decay_steps = 1;
     ElasticConfig& elastic = config.elastic;
     elastic.heartbeat_timeout_ms = elastic.heartbeat_interval_ms + 1;

@@ -48,6 +48,24 @@ TEST(ValidateTest, Heads) {
             "num_heads 4)");
 }
 
+TEST(ValidateTest, GemmTable) {
+  const std::string no_gpu = ": a table of matrix products is for GPUs; leave it out or set train.device to cuda";
+  EXPECT_EQ(Errors(kGood, {"train.gemm_table=a.gemm"}), "--set train.gemm_table=a.gemm" + no_gpu);
+  EXPECT_EQ(Errors(kGood, {"train.gemm_table=a.gemm", "train.device=cuda"}), "");
+  EXPECT_EQ(Errors(kGood, {"train.gemm_table_digest=0123456789abcdef"}),
+            "--set train.gemm_table_digest=0123456789abcdef: there is no file that it is the digest of; set "
+            "train.gemm_table or leave it out");
+}
+
+TEST(ValidateTest, GemmTableInTheFile) {
+  const std::string text =
+      "model: {vocab_size: 256, hidden_size: 64, num_heads: 4}\ndata: {train: a.bin}\ntrain:\n"
+      "  steps: 100\n  gemm_table: a.gemm\n";
+  EXPECT_EQ(Errors(text),
+            "c.yaml:5: train.gemm_table: a table of matrix products is for GPUs; leave it out or set "
+            "train.device to cuda");
+}
+
 TEST(ValidateTest, Elastic) {
   EXPECT_EQ(Errors(kGood, {"elastic.heartbeat_timeout_ms=100"}),
             "--set elastic.heartbeat_timeout_ms=100: elastic.heartbeat_interval_ms 200 must be less than "

@@ -1,15 +1,22 @@
 // Proves shapes, views and the arena: alignment, stack discipline, and that a counting arena learns the peak a real one
-// then holds.
+// then holds; that a full device says who holds its memory; and that a GPU of another name is given no peak.
 
 #include "framework/tensor/tensor.h"
 
 #include <cstdint>
 #include <cstring>
+#include <thread>
+#include <vector>
 
+#include "framework/tensor/gpu_peaks.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace holdfast {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(Shape, FlattensAllButTheLastDimension) {
   const Shape shape{2, 3, 5};
@@ -23,17 +30,46 @@ TEST(Shape, FlattensAllButTheLastDimension) {
 
 TEST(Buffer, MovesOwnership) {
   const auto device = MakeCpuDevice(1);
-  Buffer a = Buffer::Allocate(*device, 100).value();
+  Buffer a = Buffer::Allocate(*device, 100, "tests").value();
   void* data = a.data();
   Buffer b = std::move(a);
   EXPECT_EQ(b.data(), data);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 64, 0u);
 }
 
-TEST(Buffer, TooMuchMemoryIsAnErrorAndNotTheEnd) {
+TEST(Buffer, TooMuchMemoryIsAnErrorThatNamesTheLargestHolders) {
+  constexpr size_t kMiB = size_t{1} << 20, kTooMuch = size_t{1} << 60;
   const auto device = MakeCpuDevice(1);
-  const auto buffer = Buffer::Allocate(*device, size_t{1} << 60);
-  EXPECT_EQ(buffer.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Buffer::Allocate(*device, kTooMuch, "weights").status().message(), HasSubstr("are: nothing"));
+  Buffer gone = Buffer::Allocate(*device, 900 * kMiB, "gradients").value();  // its pages are never touched
+  std::vector<Buffer> held;
+  held.push_back(Buffer::Allocate(*device, 64 * kMiB, "weights").value());
+  for (int i = 0; i < 2; ++i) held.push_back(Buffer::Allocate(*device, 256 * kMiB, "AdamW moments").value());
+  held.push_back(Buffer::Allocate(*device, 128 * kMiB, "activations").value());
+  held.push_back(Buffer::Allocate(*device, kMiB, "tokens").value());
+  gone = Buffer();
+  const absl::Status status = Buffer::Allocate(*device, kTooMuch, "gathered weights").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("this was for gathered weights; the largest holders are: AdamW moments 0.50 "
+                                          "GiB, activations 0.12 GiB, weights 0.06 GiB"));
+  EXPECT_THAT(status.message(), Not(HasSubstr("tokens")));
+}
+
+TEST(MemoryAccount, CountsWhatManyThreadsTakeAndGiveBack) {
+  MemoryAccount account;
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&account] {
+        for (int i = 0; i < 1000; ++i) {
+          account.Take("a", size_t{1} << 20);
+          account.Take("b", 7);
+          account.GiveBack("b", 7);
+        }
+      });
+    }
+  }
+  EXPECT_EQ(account.LargestHolders(), "a 3.91 GiB");
 }
 
 TEST(Arena, CountingLearnsThePeakOfTheRealOne) {
@@ -61,6 +97,17 @@ TEST(ArenaDeathTest, ExceedingThePlanIsABug) {
   Arena arena = Arena::Create(*device, 64).value();
   arena.Allocate(DType::kF32, {16});
   EXPECT_DEATH(arena.Allocate(DType::kF32, {1}), "check failed");
+}
+
+TEST(GpuPeaks, AreOfWholeNamesOnly) {
+  EXPECT_EQ(PeakBf16Flops("NVIDIA H100 80GB HBM3"), 989.4e12);
+  EXPECT_EQ(PeakBf16Flops("NVIDIA H100 PCIe"), 756e12);
+  EXPECT_EQ(PeakBf16Flops("NVIDIA A100-SXM4-80GB"), 312e12);
+  for (const char* other : {"", "NVIDIA H100", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA GH200 480GB",
+                            "NVIDIA GeForce RTX 4090 Laptop GPU", "cpu (AVX2, 2 threads)"}) {
+    EXPECT_EQ(PeakBf16Flops(other), 0) << other;
+  }
+  EXPECT_EQ(MakeCpuDevice(1)->peak_bf16_flops(), 0);
 }
 
 TEST(Tensor, RowRangeIsAViewOfItsRows) {

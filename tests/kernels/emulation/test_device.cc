@@ -42,7 +42,7 @@ class HostGemm final : public CudaGemm {
 
 }  // namespace
 
-std::unique_ptr<CudaGemm> MakeCudaGemm(CudaQueue&, const GemmTable*) { return std::make_unique<HostGemm>(); }
+std::unique_ptr<CudaGemm> MakeCudaGemm(CudaQueue&, const GemmChoice&) { return std::make_unique<HostGemm>(); }
 std::unique_ptr<TestDevice> MakeTestDevice(int) { return std::make_unique<EmulatedDevice>(); }
 
 }  // namespace holdfast::kernels

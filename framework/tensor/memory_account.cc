@@ -1,0 +1,34 @@
+#include "framework/tensor/memory_account.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace holdfast {
+
+void MemoryAccount::Add(const char* what, int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  bytes_[what] += bytes;
+}
+
+std::string MemoryAccount::LargestHolders() const {
+  constexpr size_t kMost = 3;
+  std::vector<std::pair<int64_t, std::string>> holders;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [what, bytes] : bytes_) {
+      if (bytes > 0) holders.emplace_back(bytes, what);
+    }
+  }
+  if (holders.empty()) return "nothing";
+  std::sort(holders.rbegin(), holders.rend());
+  holders.resize(std::min(holders.size(), kMost));
+  return absl::StrJoin(holders, ", ", [](std::string* out, const auto& holder) {
+    absl::StrAppendFormat(out, "%s %.2f GiB", holder.second, static_cast<double>(holder.first) / (1 << 30));
+  });
+}
+
+}  // namespace holdfast

@@ -1,0 +1,39 @@
+// Proves which settings have to be equal among workers, and which decide a run's bits.
+
+#include <gtest/gtest.h>
+
+#include "elastic/coordinator/checkpoint_keeper.h"
+#include "elastic/coordinator/coordinator_shell.h"
+
+namespace holdfast {
+namespace {
+
+TEST(Digests, ATableOfMatrixProductsCountsByWhatItHoldsAndNotByItsPlace) {
+  Config config;
+  config.train.device = DeviceKind::kCuda;
+  config.train.gemm_table = "/here/a.gemm";
+  config.train.gemm_table_digest = "0123456789abcdef";
+  Config elsewhere = config;
+  elsewhere.train.gemm_table = "/there/b.gemm";
+  EXPECT_EQ(ConfigDigest(elsewhere), ConfigDigest(config));
+  EXPECT_EQ(BitsDigest(elsewhere), BitsDigest(config));
+  Config other = config;
+  other.train.gemm_table_digest = "0123456789abcdee";
+  EXPECT_NE(ConfigDigest(other), ConfigDigest(config));
+  EXPECT_NE(BitsDigest(other), BitsDigest(config));
+}
+
+TEST(Digests, WhatDiffersFromMachineToMachineDoesNotCount) {
+  Config config, other;
+  other.train.threads = 3;
+  other.elastic.workers = 5;
+  other.checkpoint.directory = "c";
+  EXPECT_EQ(ConfigDigest(other), ConfigDigest(config));
+  EXPECT_EQ(BitsDigest(other), BitsDigest(config));
+  other.run.seed = 2;
+  EXPECT_NE(ConfigDigest(other), ConfigDigest(config));
+  EXPECT_NE(BitsDigest(other), BitsDigest(config));
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,32 @@
+// Proves what a committed step's line says of the devices' use: against the peak of the world that did the step, and
+// nothing where that is unknown.
+
+#include "elastic/coordinator/run_recorder.h"
+
+#include "gtest/gtest.h"
+#include "tests/framework/base/temporary_directory.h"
+
+namespace holdfast {
+namespace {
+
+TEST(RunRecorder, UtilisationIsOfTheWorldsPeak) {
+  constexpr double kFlopsPerToken = 6e9, kPeak = 989.4e12 + 312e12;
+  const TemporaryDirectory root;
+  const RunDirectory directory(root.path());
+  Config config;
+  config.train.steps = 2;
+  {
+    const auto recorder = RunRecorder::Open(config, directory, kFlopsPerToken);
+    ASSERT_TRUE(recorder.ok()) << recorder.status();
+    ASSERT_TRUE((*recorder)->Record({.step = 1, .world_size = 2, .peak_flops = kPeak, .digests = {}}).ok());
+    ASSERT_TRUE((*recorder)->Record({.step = 2, .world_size = 3, .digests = {}}).ok());
+  }
+  const auto steps = directory.ReadMetrics();
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  ASSERT_TRUE(steps->at(0).mfu.has_value());
+  EXPECT_DOUBLE_EQ(*steps->at(0).mfu, kFlopsPerToken * steps->at(0).tokens_per_second / kPeak);
+  EXPECT_FALSE(steps->at(1).mfu.has_value());
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,128 @@
+// holdfast tune: the fastest of cuBLASLt's algorithms for each matrix product of a config, by the clock, for
+// train.gemm_table.
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "framework/base/files.h"
+#include "framework/base/status.h"
+#include "framework/config/load.h"
+#include "framework/tensor/cuda_device.h"
+#include "tools/command.h"
+#include "tools/gemm_table.h"
+#include "tools/session.h"
+
+namespace holdfast {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Arguments {
+  std::string config_path, out;
+  std::vector<std::string> overrides;
+};
+
+/// As a step has it; what the tokens are makes no difference to the products.
+Microbatch AnyMicrobatch(const Config& config) {
+  Microbatch microbatch;
+  microbatch.batch = config.batch.microbatch_size;
+  microbatch.sequence = config.batch.sequence_length;
+  for (int64_t i = 0; i < config.batch.microbatch_tokens(); ++i) {
+    microbatch.inputs.push_back(static_cast<int32_t>(i * 7919 % config.model.vocab_size));
+  }
+  microbatch.targets = microbatch.inputs;
+  return microbatch;
+}
+
+/// Seconds of a training step of one microbatch, the least of a few. What comes before them, a step and an evaluation,
+/// asks `device` for every product that a run does, at the very addresses' alignment: it is the trainer's own step.
+absl::StatusOr<double> StepSeconds(const Config& config, Device& device) {
+  constexpr int kTimed = 5;
+  HF_ASSIGN_OR_RETURN(const auto model, MakeModel(config, device));
+  HF_ASSIGN_OR_RETURN(TrainerOptions options, MakeTrainerOptions(config, *model));
+  HF_ASSIGN_OR_RETURN(const auto trainer, Trainer::Create(*model, device, std::move(options)));
+  HF_RETURN_IF_ERROR(trainer->EnterWorld({}, {}).status());
+  const Microbatch microbatch = AnyMicrobatch(config);
+  const auto source = [&](int64_t) -> absl::StatusOr<Microbatch> { return microbatch; };
+  HF_RETURN_IF_ERROR(trainer->Evaluate(1, source, {}).status());
+  double least = std::numeric_limits<double>::infinity();
+  for (int i = 0; i <= kTimed; ++i) {
+    const auto start = Clock::now();
+    HF_RETURN_IF_ERROR(trainer->Prepare({.step = 0, .microbatches = {1}}, source, {}).status());
+    if (i > 0) least = std::min(least, std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return least;
+}
+
+absl::StatusOr<double> StepSecondsWith(const Config& config, const CudaDeviceOptions& options) {
+  HF_ASSIGN_OR_RETURN(const auto device, MakeCudaDevice(0, options));
+  return StepSeconds(config, *device);
+}
+
+struct Tuning {
+  kernels::GemmTable table;
+  size_t changed = 0;
+};
+
+absl::StatusOr<Tuning> TuneProducts(const Config& config) {
+  Tuning tuning;
+  const auto on_tuned = [&](const kernels::TunedGemm& gemm) {
+    tuning.table.Pin(gemm.product, gemm.algorithm);
+    tuning.changed += gemm.changed ? 1 : 0;
+    std::printf("  %-64s %9.3f ms -> %9.3f ms  %.2fx\n", gemm.product.c_str(), static_cast<double>(gemm.preferred_ms),
+                static_cast<double>(gemm.ms), static_cast<double>(gemm.preferred_ms / gemm.ms));
+    std::fflush(stdout);
+  };
+  HF_ASSIGN_OR_RETURN(const auto device, MakeCudaDevice(0, {.gemm_table = "", .on_tuned = on_tuned}));
+  std::printf("matrix products of a step on %s: as cuBLASLt prefers it -> the fastest\n", device->name().c_str());
+  HF_RETURN_IF_ERROR(StepSeconds(config, *device).status());
+  return tuning;
+}
+
+absl::StatusOr<int> Tune(const Arguments& arguments) {
+  const absl::StatusOr<Config> loaded = LoadConfig(arguments.config_path, arguments.overrides);
+  if (!loaded.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(loaded.status().message()).c_str());
+    return kExitUsage;
+  }
+  Config config = *loaded;
+  if (config.train.device != DeviceKind::kCuda) {
+    std::fprintf(stderr, "error: only GPUs are tuned: set train.device to cuda\n");
+    return kExitUsage;
+  }
+  const std::string named = config.train.gemm_table.empty() ? config.run.name + ".gemm" : config.train.gemm_table;
+  const std::string path = arguments.out.empty() ? named : arguments.out;
+  config.batch.microbatches = 1;  // all are alike
+  config.train.init_from.clear();
+  HF_ASSIGN_OR_RETURN(const Tuning tuning, TuneProducts(config));
+  const std::string text = tuning.table.Print(GemmLibraryVersion());
+  HF_ASSIGN_OR_RETURN(const double before, StepSecondsWith(config, {}));
+  HF_ASSIGN_OR_RETURN(const double after, StepSecondsWith(config, {.gemm_table = text}));
+  HF_RETURN_IF_ERROR(WriteFileAtomically(path, text));
+  std::printf("%d products, %d of them not as cuBLASLt prefers; a step of one microbatch: %.2f ms -> %.2f ms, %.2fx\n",
+              static_cast<int>(tuning.table.size()), static_cast<int>(tuning.changed), before * 1e3, after * 1e3,
+              before / after);
+  std::printf("%s  for train.gemm_table; train.gemm_table_digest: %s\n", path.c_str(), GemmTableDigest(text).c_str());
+  return kExitDone;
+}
+
+}  // namespace
+
+void AddTuneCommand(CLI::App& parent, CommandBody& body) {
+  CLI::App* command = parent.add_subcommand("tune", "Find the fastest matrix products of a config on this GPU");
+  auto arguments = std::make_shared<Arguments>();
+  command->add_option("CONFIG", arguments->config_path, "config file (YAML)")->required();
+  command->add_option("--set", arguments->overrides, "override a value: section.key=value")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command->add_option("-o,--out", arguments->out, "file to write; default train.gemm_table, or else <run.name>.gemm");
+  command->callback([arguments, &body] { body = [arguments] { return Tune(*arguments); }; });
+}
+
+}  // namespace holdfast

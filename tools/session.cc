@@ -37,10 +37,10 @@ bool Exists(const std::string& path) {
 
 }  // namespace
 
+int GpuOf(int64_t local_index) { return static_cast<int>(local_index % std::max(1, NumCudaDevices())); }
+
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const TrainConfig& config, int64_t local_index) {
-  if (config.device == DeviceKind::kCuda) {
-    return MakeCudaDevice(static_cast<int>(local_index % std::max(1, NumCudaDevices())));
-  }
+  if (config.device == DeviceKind::kCuda) return MakeCudaDevice(GpuOf(local_index));
   return MakeCpuDevice(static_cast<int>(config.threads));
 }
 

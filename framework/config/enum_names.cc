@@ -12,7 +12,7 @@ constexpr const char* kRecomputeModes[] = {"none", "block"};
 constexpr const char* kSchedules[] = {"constant", "cosine", "linear", "wsd"};
 constexpr const char* kDevices[] = {"cpu", "cuda"};
 constexpr const char* kShardings[] = {"no_shard", "shard_grad_op", "full_shard"};
-constexpr const char* kTransports[] = {"gloo", "mpi"};
+constexpr const char* kTransports[] = {"gloo", "mpi", "nccl"};
 constexpr const char* kCheckpointEvery[] = {"auto", "never"};
 constexpr const char* kCheckpointCompressions[] = {"auto", "none", "zstd"};
 

@@ -83,6 +83,13 @@ void CheckValidation(const Config& config, Violations* violations) {
   }
 }
 
+void CheckTransport(const Config& config, Violations* violations) {
+  if (config.parallel.transport == Transport::kNccl && config.train.device != DeviceKind::kCuda) {
+    violations->push_back({{"parallel.transport", "train.device"},
+                           "transport nccl is for GPUs only; set train.device to cuda, or transport to gloo"});
+  }
+}
+
 void CheckOrder(const char* smaller_key, int64_t smaller, const char* larger_key, int64_t larger,
                 Violations* violations) {
   if (smaller >= larger) {
@@ -159,6 +166,7 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   CheckBatch(config, &violations);
   CheckSchedule(config, &violations);
   CheckValidation(config, &violations);
+  CheckTransport(config, &violations);
   CheckElastic(config.elastic, &violations);
   CheckCheckpointTimes(config.checkpoint, &violations);
   CheckCheckpointPlace(config.checkpoint, &violations);

@@ -67,6 +67,7 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.model.max_sequence_length = 64;
     config.train.steps = int64_t{1} << 40;
     config.schedule.warmup_steps = config.schedule.decay_steps = 1;
+    if (config.parallel.transport == Transport::kNccl) config.train.device = DeviceKind::kCuda;
     ElasticConfig& elastic = config.elastic;
     elastic.heartbeat_timeout_ms = elastic.heartbeat_interval_ms + 1;
     elastic.collective_timeout_ms = elastic.heartbeat_timeout_ms + 1;

@@ -95,6 +95,7 @@ absl::StatusOr<int> Supervise(const AgentArguments& arguments) {
   StopSignal stop_signal;  // before any other thread
   const absl::StatusOr<Config> config = LoadConfig(arguments.run.config_path, arguments.run.overrides);
   if (!config.ok()) return UsageError(config.status());
+  HF_RETURN_IF_ERROR(CheckGpus(*config, arguments.workers));
   const RunDirectory directory = arguments.run.Directory(*config);
   HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(arguments.connection));
   const AgentSettings settings{.node = arguments.node,

@@ -38,10 +38,12 @@ bool Exists(const std::string& path) {
 
 }  // namespace
 
+int GpuOf(int64_t local_index) { return static_cast<int>(local_index % std::max(1, NumCudaDevices())); }
+
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const TrainConfig& config, int64_t local_index) {
   if (config.device == DeviceKind::kCuda) {
     HF_ASSIGN_OR_RETURN(const std::string table, ReadGemmTable(config));
-    return MakeCudaDevice(static_cast<int>(local_index % std::max(1, NumCudaDevices())), {.gemm_table = table});
+    return MakeCudaDevice(GpuOf(local_index), {.gemm_table = table});
   }
   return MakeCpuDevice(static_cast<int>(config.threads));
 }

@@ -14,7 +14,10 @@
 
 namespace holdfast {
 
-/// `local_index`: of the worker on its machine. With fewer GPUs than workers several share one.
+/// The GPU of a worker, from its number on its machine. With fewer GPUs than workers several share one.
+int GpuOf(int64_t local_index);
+
+/// `local_index`: of the worker on its machine.
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const TrainConfig& config, int64_t local_index = 0);
 
 /// The model of a config on `device`.

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <random>
 #include <utility>
@@ -10,8 +11,11 @@
 #include "elastic/agent/agent.h"
 #include "elastic/coordinator/coordinator_shell.h"
 #include "framework/base/status.h"
+#include "framework/comm/cuda/nccl_communicator.h"
 #include "framework/comm/gloo/gloo_communicator.h"
+#include "framework/tensor/cuda_device.h"
 #include "tools/checkpoint_storage.h"
+#include "tools/command.h"
 #include "tools/memory_estimate.h"
 #include "tools/session.h"
 #include "xxhash.h"
@@ -55,6 +59,12 @@ std::chrono::milliseconds SlowdownFromEnvironment(const std::string& worker) {
   return std::chrono::milliseconds(std::atoll(text));
 }
 
+/// Ends a worker whose GPU cannot be made to leave memory alone. Its agent starts it again.
+[[noreturn]] void EndStuck(const std::string& why) {
+  std::fprintf(stderr, "error: %s; this worker ends itself\n", why.c_str());
+  std::_Exit(kExitFailure);
+}
+
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
@@ -62,11 +72,21 @@ std::string HostName() {
 
 }  // namespace
 
+absl::Status CheckGpus(const Config& config, int64_t workers_here) {
+  const int gpus = NumCudaDevices();
+  if (config.parallel.transport != Transport::kNccl || workers_here <= gpus) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("parallel.transport: nccl needs a GPU for each worker: ", workers_here, " workers here, ", gpus,
+                   " GPUs; start fewer, or use parallel.transport: gloo"));
+}
+
 absl::StatusOr<std::unique_ptr<TrainingSession>> OpenTrainingSession(const Config& config, int64_t workers_here,
                                                                      bool check_only, int64_t local_index) {
   auto session = std::make_unique<TrainingSession>();
   HF_RETURN_IF_ERROR(OpenData(config, *session));
+  session->gpu = GpuOf(local_index);
   HF_ASSIGN_OR_RETURN(session->device, MakeDevice(config.train, local_index));
+  HF_RETURN_IF_ERROR(CheckGpus(config, workers_here));
   HF_ASSIGN_OR_RETURN(session->model, MakeModel(config, *session->device));
   HF_ASSIGN_OR_RETURN(TrainerOptions options, MakeTrainerOptions(config, *session->model));
   HF_RETURN_IF_ERROR(CheckHostMemory(
@@ -106,6 +126,10 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
   parts.connect = peers.connect;
   if (parts.connect == nullptr) {
     parts.connect = [&](const World& world, int rank, const auto& groups, std::stop_token stop, Deadline deadline) {
+      if (config.parallel.transport == Transport::kNccl) {
+        return ConnectNccl({.device = session.gpu, .on_stuck = EndStuck}, rank, world.size(), world.generation, groups,
+                           shell, std::move(stop), deadline);
+      }
       return ConnectGloo({.host = identity.host}, rank, world.size(), world.generation, groups, shell, std::move(stop),
                          deadline);
     };

@@ -19,11 +19,16 @@ namespace holdfast {
 
 /// In order of construction.
 struct TrainingSession {
+  int gpu = 0;  // if it is on one
   std::optional<Dataset> training, validation;
   std::unique_ptr<Device> device;
   std::unique_ptr<Model> model;
   std::unique_ptr<Trainer> trainer;
 };
+
+/// FailedPrecondition if `workers_here`, which share this machine, have too few GPUs for their transport: NCCL refuses
+/// two workers on one, but only when all have connected.
+absl::Status CheckGpus(const Config& config, int64_t workers_here);
 
 /// `workers_here`: how many workers share this machine's memory. `local_index`: which of them this is. `check_only`:
 /// everything is checked, but there is no trainer.

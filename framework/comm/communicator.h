@@ -7,6 +7,11 @@
 //     wants two transfers under way at once (gathering the next layer while computing with this one) uses two
 //     communicators of the same members, each with its own thread.
 //   - All members call the same collectives in the same order, with sizes that agree.
+//   - Messages between two ranks are received in the order in which they were sent, among each other and with respect
+//   to
+//     collectives: NCCL has nothing else to match them by, tags only catch mistakes.
+//   - Spans are memory of the host, or all of them of a device (serves_device_memory); framework/parallel/
+//     staged_communicator.h makes either kind serve both.
 //   - A communicator that failed is finished: every later call fails with the first reason. Recovery is a new world
 //     with a new generation, and a new communicator. Only an InvalidArgument about the caller's own arguments leaves it
 //     usable.
@@ -54,6 +59,8 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual uint64_t generation() const = 0;
+  /// Whether spans are memory of a device, on which nothing is under way with them when a call starts or returns.
+  virtual bool serves_device_memory() const { return false; }
 
   /// Part r of `output` = `input` of rank r, on every rank. `input` may be this rank's own part of `output`.
   virtual absl::Status AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) = 0;

@@ -19,7 +19,7 @@ enum class RecomputeMode { kNone, kBlock };
 enum class ScheduleKind { kConstant, kCosine, kLinear, kWsd };
 enum class DeviceKind { kCpu, kCuda };
 enum class Sharding { kNoShard, kShardGradOp, kFullShard };
-enum class Transport { kGloo, kMpi };
+enum class Transport { kGloo, kMpi, kNccl };
 enum class MirrorPlace { kDevice, kHost };
 enum class CheckpointEvery { kAuto, kNever };
 enum class CheckpointCompression { kAuto, kNone, kZstd };
@@ -124,7 +124,9 @@ struct ParallelConfig {
   int64_t replicas = 1;  // replica groups (hybrid sharding): each group holds the whole model
   int64_t mirrors = 1;   // holders of each piece of state besides its owner, on other nodes where there are any
   MirrorPlace mirrors_on = MirrorPlace::kDevice;  // host: saves GPU memory, costs processor time after each step
-  Transport transport = Transport::kGloo;  // mpi: the workers are what mpirun started, a world that cannot change
+  /// mpi: the workers are what mpirun started, a world that cannot change. nccl: between GPUs (train.device: cuda), one
+  /// for each worker.
+  Transport transport = Transport::kGloo;
 
   bool operator==(const ParallelConfig&) const = default;
 };

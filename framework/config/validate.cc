@@ -94,6 +94,13 @@ void CheckGemmTable(const TrainConfig& train, Violations* violations) {
   }
 }
 
+void CheckTransport(const Config& config, Violations* violations) {
+  if (config.parallel.transport == Transport::kNccl && config.train.device != DeviceKind::kCuda) {
+    violations->push_back({{"parallel.transport", "train.device"},
+                           "transport nccl is for GPUs only; set train.device to cuda, or transport to gloo"});
+  }
+}
+
 void CheckOrder(const char* smaller_key, int64_t smaller, const char* larger_key, int64_t larger,
                 Violations* violations) {
   if (smaller >= larger) {
@@ -171,6 +178,7 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   CheckSchedule(config, &violations);
   CheckValidation(config, &violations);
   CheckGemmTable(config.train, &violations);
+  CheckTransport(config, &violations);
   CheckElastic(config.elastic, &violations);
   CheckCheckpointTimes(config.checkpoint, &violations);
   CheckCheckpointPlace(config.checkpoint, &violations);

@@ -7,83 +7,109 @@
 namespace holdfast {
 
 StagedCommunicator::~StagedCommunicator() {
-  host_.reset();  // it may still be reading
-  for (Staging* staging : {&out_, &in_}) {
-    if (staging->data != nullptr) device_.FreeHost(staging->data);
-  }
+  inner_.reset();  // it may still be reading
+  FreeHost(out_);
+  FreeHost(in_);
+}
+
+void StagedCommunicator::FreeHost(Staging& staging) {
+  if (!on_device_ && staging.bytes.data() != nullptr) device_.FreeHost(staging.bytes.data());
+  staging = {};
+}
+
+bool StagedCommunicator::Reaches(ConstBytes bytes) const {
+  return bytes.empty() || device_.IsDeviceOnly(bytes.data()) == on_device_;
 }
 
 absl::StatusOr<Bytes> StagedCommunicator::Stage(Staging& staging, size_t bytes) {
-  if (staging.bytes < bytes) {
-    if (staging.data != nullptr) device_.FreeHost(staging.data);
-    staging = {};
-    HF_ASSIGN_OR_RETURN(void* const data, device_.AllocateHost(bytes));
-    staging = {static_cast<std::byte*>(data), bytes};
+  if (staging.bytes.size() < bytes) {
+    FreeHost(staging);
+    if (on_device_) {
+      HF_ASSIGN_OR_RETURN(staging.buffer, Buffer::Allocate(device_, bytes, "staging of communicators"));
+      staging.bytes = {staging.buffer.as<std::byte>(), bytes};
+    } else {
+      HF_ASSIGN_OR_RETURN(void* const data, device_.AllocateHost(bytes));
+      staging.bytes = {static_cast<std::byte*>(data), bytes};
+    }
   }
-  return Bytes(staging.data, bytes);
+  return staging.bytes.first(bytes);
+}
+
+void StagedCommunicator::CopyIn(Bytes staged, ConstBytes data) {
+  if (on_device_) {
+    device_.CopyFromHost(staged.data(), data.data(), data.size());
+  } else {
+    device_.CopyToHost(staged.data(), data.data(), data.size());
+  }
+}
+
+void StagedCommunicator::CopyOut(Bytes data, ConstBytes staged) {
+  if (on_device_) {
+    device_.CopyToHost(data.data(), staged.data(), data.size());
+  } else {
+    device_.CopyFromHost(data.data(), staged.data(), data.size());
+  }
+}
+
+absl::StatusOr<ConstBytes> StagedCommunicator::Outgoing(ConstBytes data) {
+  if (Reaches(data)) return data;
+  HF_ASSIGN_OR_RETURN(const Bytes staged, Stage(out_, data.size()));
+  CopyIn(staged, data);
+  return staged;
+}
+
+absl::Status StagedCommunicator::Into(RankParts<Bytes> output,
+                                      absl::FunctionRef<absl::Status(RankParts<Bytes>)> receive) {
+  if (Reaches(output.bytes)) return receive(output);
+  HF_ASSIGN_OR_RETURN(const Bytes staged, Stage(in_, output.bytes.size()));
+  const RankParts<Bytes> received{staged, output.counts, output.displacements};
+  HF_RETURN_IF_ERROR(receive(received));
+  for (int r = 0; r < size(); ++r) CopyOut(output[r], received[r]);
+  return absl::OkStatus();
 }
 
 absl::Status StagedCommunicator::AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) {
-  if (!device_.IsDeviceOnly(input.data()) && !device_.IsDeviceOnly(output.bytes.data())) {
-    return host_->AllGatherV(input, output, deadline);
-  }
-  HF_ASSIGN_OR_RETURN(const Bytes out, Stage(out_, input.size()));
-  HF_ASSIGN_OR_RETURN(const Bytes in, Stage(in_, output.bytes.size()));
-  device_.CopyToHost(out.data(), input.data(), input.size());
-  HF_RETURN_IF_ERROR(host_->AllGatherV(out, {in, output.counts, output.displacements}, deadline));
-  for (size_t r = 0; r < output.counts.size(); ++r) {
-    const auto at = static_cast<size_t>(output.displacements[r]);
-    device_.CopyFromHost(output.bytes.data() + at, in.data() + at, static_cast<size_t>(output.counts[r]));
-  }
-  return absl::OkStatus();
+  HF_RETURN_IF_ERROR(CheckGather(input, output, rank(), size()));
+  HF_ASSIGN_OR_RETURN(const ConstBytes sent, Outgoing(input));
+  return Into(output, [&](RankParts<Bytes> received) { return inner_->AllGatherV(sent, received, deadline); });
 }
 
 absl::Status StagedCommunicator::AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) {
-  if (!device_.IsDeviceOnly(input.bytes.data()) && !device_.IsDeviceOnly(output.bytes.data())) {
-    return host_->AllToAllV(input, output, deadline);
+  HF_RETURN_IF_ERROR(CheckExchange(input, output, rank(), size()));
+  if (!Reaches(input.bytes)) {
+    HF_ASSIGN_OR_RETURN(const Bytes staged, Stage(out_, input.bytes.size()));
+    const RankParts<Bytes> sent{staged, input.counts, input.displacements};
+    for (int r = 0; r < size(); ++r) CopyIn(sent[r], input[r]);
+    input.bytes = staged;
   }
-  HF_ASSIGN_OR_RETURN(const Bytes out, Stage(out_, input.bytes.size()));
-  HF_ASSIGN_OR_RETURN(const Bytes in, Stage(in_, output.bytes.size()));
-  for (size_t r = 0; r < input.counts.size(); ++r) {
-    const auto at = static_cast<size_t>(input.displacements[r]);
-    device_.CopyToHost(out.data() + at, input.bytes.data() + at, static_cast<size_t>(input.counts[r]));
-  }
-  HF_RETURN_IF_ERROR(
-      host_->AllToAllV({out, input.counts, input.displacements}, {in, output.counts, output.displacements}, deadline));
-  for (size_t r = 0; r < output.counts.size(); ++r) {
-    const auto at = static_cast<size_t>(output.displacements[r]);
-    device_.CopyFromHost(output.bytes.data() + at, in.data() + at, static_cast<size_t>(output.counts[r]));
-  }
-  return absl::OkStatus();
+  return Into(output, [&](RankParts<Bytes> received) { return inner_->AllToAllV(input, received, deadline); });
 }
 
 absl::Status StagedCommunicator::Broadcast(int root, Bytes data, Deadline deadline) {
-  if (!device_.IsDeviceOnly(data.data())) return host_->Broadcast(root, data, deadline);
+  if (Reaches(data)) return inner_->Broadcast(root, data, deadline);
   HF_ASSIGN_OR_RETURN(const Bytes staged, Stage(out_, data.size()));
-  if (rank() == root) device_.CopyToHost(staged.data(), data.data(), data.size());
-  HF_RETURN_IF_ERROR(host_->Broadcast(root, staged, deadline));
-  if (rank() != root) device_.CopyFromHost(data.data(), staged.data(), data.size());
+  if (rank() == root) CopyIn(staged, data);
+  HF_RETURN_IF_ERROR(inner_->Broadcast(root, staged, deadline));
+  if (rank() != root) CopyOut(data, staged);
   return absl::OkStatus();
 }
 
 absl::Status StagedCommunicator::Send(int to, uint32_t tag, ConstBytes data, Deadline deadline) {
-  if (!device_.IsDeviceOnly(data.data())) return host_->Send(to, tag, data, deadline);
-  HF_ASSIGN_OR_RETURN(const Bytes staged, Stage(out_, data.size()));
-  device_.CopyToHost(staged.data(), data.data(), data.size());
-  return host_->Send(to, tag, staged, deadline);
+  HF_ASSIGN_OR_RETURN(const ConstBytes sent, Outgoing(data));
+  return inner_->Send(to, tag, sent, deadline);
 }
 
 absl::Status StagedCommunicator::Receive(int from, uint32_t tag, Bytes data, Deadline deadline) {
-  if (!device_.IsDeviceOnly(data.data())) return host_->Receive(from, tag, data, deadline);
+  if (Reaches(data)) return inner_->Receive(from, tag, data, deadline);
   HF_ASSIGN_OR_RETURN(const Bytes staged, Stage(in_, data.size()));
-  HF_RETURN_IF_ERROR(host_->Receive(from, tag, staged, deadline));
-  device_.CopyFromHost(data.data(), staged.data(), data.size());
+  HF_RETURN_IF_ERROR(inner_->Receive(from, tag, staged, deadline));
+  CopyOut(data, staged);
   return absl::OkStatus();
 }
 
-std::unique_ptr<Communicator> ServeDevice(std::unique_ptr<Communicator> host, Device& device) {
-  if (host == nullptr || device.is_host()) return host;
-  return std::make_unique<StagedCommunicator>(std::move(host), device);
+std::unique_ptr<Communicator> ServeDevice(std::unique_ptr<Communicator> communicator, Device& device) {
+  if (communicator == nullptr || device.is_host()) return communicator;
+  return std::make_unique<StagedCommunicator>(std::move(communicator), device);
 }
 
 }  // namespace holdfast

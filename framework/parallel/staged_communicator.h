@@ -1,47 +1,63 @@
 #pragma once
-// A communicator of host memory made to serve memory of a device: what lies there travels through a staging buffer.
-// Host memory is passed on as it is.
+// A communicator of host memory made to serve memory of a device as well, or one of device memory to serve the host's:
+// what the inner one cannot reach travels through a staging buffer where it can. Each side of a call for itself; memory
+// that needs none is passed on as it is.
+//
+// A staging buffer is as large as the largest call. Through host memory go whole units; through device memory only what
+// the trainer keeps on the host: losses, norms, a chunk of weights, and rounds of a transfer, at most 64 MiB a side
+// (transfer.cc).
 
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "framework/comm/communicator.h"
-#include "framework/tensor/device.h"
+#include "framework/tensor/tensor.h"
 
 namespace holdfast {
 
 class StagedCommunicator final : public Communicator {
  public:
   /// `device` must outlive it.
-  StagedCommunicator(std::unique_ptr<Communicator> host, Device& device) : host_(std::move(host)), device_(device) {}
+  StagedCommunicator(std::unique_ptr<Communicator> inner, Device& device)
+      : inner_(std::move(inner)), device_(device), on_device_(inner_->serves_device_memory()) {}
   ~StagedCommunicator() override;
 
-  int rank() const override { return host_->rank(); }
-  int size() const override { return host_->size(); }
-  uint64_t generation() const override { return host_->generation(); }
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  uint64_t generation() const override { return inner_->generation(); }
 
   absl::Status AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) override;
   absl::Status AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) override;
   absl::Status Broadcast(int root, Bytes data, Deadline deadline) override;
-  absl::Status Barrier(Deadline deadline) override { return host_->Barrier(deadline); }
+  absl::Status Barrier(Deadline deadline) override { return inner_->Barrier(deadline); }
   absl::Status Send(int to, uint32_t tag, ConstBytes data, Deadline deadline) override;
   absl::Status Receive(int from, uint32_t tag, Bytes data, Deadline deadline) override;
-  void Abort(const std::string& reason) override { host_->Abort(reason); }
+  void Abort(const std::string& reason) override { inner_->Abort(reason); }
 
  private:
-  /// Host memory of `bytes`, for one side of a call.
+  /// Memory that the inner communicator reaches, for one side of a call.
   struct Staging {
-    std::byte* data = nullptr;
-    size_t bytes = 0;
+    Bytes bytes;
+    Buffer buffer;  // that holds them, if they are the device's
   };
+  bool Reaches(ConstBytes bytes) const;
   absl::StatusOr<Bytes> Stage(Staging& staging, size_t bytes);
+  void FreeHost(Staging& staging);
+  void CopyIn(Bytes staged, ConstBytes data);
+  void CopyOut(Bytes data, ConstBytes staged);
+  /// `data`, or a copy of it that the inner communicator reaches.
+  absl::StatusOr<ConstBytes> Outgoing(ConstBytes data);
+  /// Receives into `output`, or into staging and from there.
+  absl::Status Into(RankParts<Bytes> output, absl::FunctionRef<absl::Status(RankParts<Bytes>)> receive);
 
-  std::unique_ptr<Communicator> host_;
+  std::unique_ptr<Communicator> inner_;
   Device& device_;
+  bool on_device_;  // the inner one, and so the staging
   Staging out_, in_;
 };
 
-/// `host`, able to serve `device`; null stays null.
-std::unique_ptr<Communicator> ServeDevice(std::unique_ptr<Communicator> host, Device& device);
+/// `communicator`, able to serve memory of the host and of `device`; null stays null.
+std::unique_ptr<Communicator> ServeDevice(std::unique_ptr<Communicator> communicator, Device& device);
 
 }  // namespace holdfast

@@ -45,12 +45,20 @@ absl::StatusOr<ncclUniqueId> FindId(size_t group, const std::vector<std::vector<
   return id;
 }
 
-absl::Status CheckDevice(int device) {
+absl::Status UseDevice(int device, int64_t communicators) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) return absl::FailedPreconditionError(cudaGetErrorString(error));
   if (device < 0 || device >= count) {
     return absl::FailedPreconditionError(absl::StrCat("CUDA device ", device, " of ", count));
+  }
+  int multiprocessors = 0;
+  HF_RETURN_IF_ERROR(CudaStatus(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+                                "cudaDeviceGetAttribute"));
+  if (multiprocessors < communicators * NcclResources::kMostBlocks) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a GPU of ", multiprocessors, " multiprocessors is too small for ", communicators,
+                     " communicators of NCCL at once, ", NcclResources::kMostBlocks, " each; use another transport"));
   }
   return CudaStatus(cudaSetDevice(device), "cudaSetDevice");
 }
@@ -73,7 +81,10 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> ConnectNccl(const Ncc
                                                                        Rendezvous& rendezvous, std::stop_token stop,
                                                                        Deadline deadline) {
   HF_RETURN_IF_ERROR(CheckGroups(rank, size, groups));
-  HF_RETURN_IF_ERROR(CheckDevice(options.device));
+  const auto communicators_here = std::count_if(groups.begin(), groups.end(), [&](const std::vector<int>& group) {
+    return std::find(group.begin(), group.end(), rank) != group.end();
+  });
+  HF_RETURN_IF_ERROR(UseDevice(options.device, communicators_here));
   HF_ASSIGN_OR_RETURN(const std::string mine, IdBlob(rank, generation, groups));
   HF_ASSIGN_OR_RETURN(const std::vector<std::string> blobs, rendezvous.Exchange(mine, deadline));
   if (blobs.size() != static_cast<size_t>(size)) {
@@ -89,8 +100,9 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> ConnectNccl(const Ncc
     const std::string what = absl::StrCat("rank ", rank, " connecting in generation ", generation, " by NCCL");
     HF_RETURN_IF_ERROR(Annotate(resources->StartConnecting(members, id, position), what));
     HF_RETURN_IF_ERROR(Annotate(WaitUntilConnected(*resources, stop, deadline), what));
-    communicators[i] =
-        std::make_unique<NcclMember>(std::move(resources), options.device, position, members, generation);
+    communicators[i] = std::make_unique<NcclMember>(std::move(resources), options, position, members, generation);
+    const std::stop_callback on_stop(stop, [&] { communicators[i]->Abort("abandoned"); });
+    HF_RETURN_IF_ERROR(communicators[i]->Barrier(deadline));  // connects everybody to everybody
   }
   return communicators;
 }

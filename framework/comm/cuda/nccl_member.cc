@@ -18,7 +18,7 @@ constexpr std::chrono::microseconds kNap{20};
 }  // namespace
 
 NcclMember::~NcclMember() {
-  if (failure_.ok()) resources_->End(NcclResources::Ending::kFinish);
+  resources_->End(failure_.ok() ? NcclResources::Ending::kFinish : NcclResources::Ending::kRevoke);
 }
 
 absl::Status NcclMember::AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) {
@@ -49,12 +49,15 @@ absl::Status NcclMember::AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes>
   return RunCollective("all-to-all", post, deadline);
 }
 
+// Not by ncclBroadcast: it would connect in a way of its own at its first call, in the middle of everything.
 absl::Status NcclMember::Broadcast(int root, Bytes data, Deadline deadline) {
   HF_RETURN_IF_ERROR(CheckRank(root, size_, "broadcast from"));
-  const auto post = [&] {
-    return NcclStatus(
-        ncclBroadcast(data.data(), data.data(), data.size(), ncclUint8, root, resources_->comm(), resources_->stream()),
-        "ncclBroadcast");
+  const auto post = [&]() -> absl::Status {
+    if (rank_ != root) return PostReceive(root, data);
+    for (int r = 0; r < size_; ++r) {
+      if (r != root) HF_RETURN_IF_ERROR(PostSend(r, data));
+    }
+    return absl::OkStatus();
   };
   return RunCollective("broadcast", post, deadline);
 }
@@ -124,14 +127,16 @@ absl::Status NcclMember::Run(const std::string& call, const Post& post, const st
   if (status.ok()) return status;
   absl::Status failure =
       Fail(Annotate(status, absl::StrCat("rank ", rank_, " of generation ", generation_, ": ", call)));
-  if (resources_->End(NcclResources::Ending::kAbort)) return failure;
-  return absl::InternalError(absl::StrCat(std::string(failure.message()), "; and NCCL does not end: end the process"));
+  if (resources_->End(NcclResources::Ending::kRevoke)) return failure;
+  const std::string stuck = absl::StrCat(std::string(failure.message()), "; and NCCL does not let go of its memory");
+  if (options_.on_stuck != nullptr) options_.on_stuck(stuck);
+  return absl::InternalError(stuck);
 }
 
 absl::Status NcclMember::Launch(const Post& post) {
   const std::lock_guard lock(mutex_);
   HF_RETURN_IF_ERROR(failure_);
-  HF_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(device_), "cudaSetDevice"));
+  HF_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(options_.device), "cudaSetDevice"));
   HF_RETURN_IF_ERROR(NcclStatus(ncclGroupStart(), "ncclGroupStart"));
   const absl::Status posted = post();
   const absl::Status ended = NcclStatus(ncclGroupEnd(), "ncclGroupEnd");

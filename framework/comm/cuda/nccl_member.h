@@ -7,19 +7,22 @@
 #include <string>
 
 #include "framework/comm/communicator.h"
+#include "framework/comm/cuda/nccl_communicator.h"
 #include "framework/comm/cuda/nccl_resources.h"
 
 namespace holdfast {
 
 class NcclMember final : public Communicator {
  public:
-  NcclMember(std::unique_ptr<NcclResources> resources, int device, int rank, int size, uint64_t generation)
-      : resources_(std::move(resources)), device_(device), rank_(rank), size_(size), generation_(generation) {}
+  NcclMember(std::unique_ptr<NcclResources> resources, const NcclOptions& options, int rank, int size,
+             uint64_t generation)
+      : resources_(std::move(resources)), options_(options), rank_(rank), size_(size), generation_(generation) {}
   ~NcclMember() override;
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   uint64_t generation() const override { return generation_; }
+  bool serves_device_memory() const override { return true; }
 
   absl::Status AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) override;
   absl::Status AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) override;
@@ -44,7 +47,8 @@ class NcclMember final : public Communicator {
   std::string Others() const;
 
   std::unique_ptr<NcclResources> resources_;
-  const int device_, rank_, size_;
+  const NcclOptions options_;
+  const int rank_, size_;
   const uint64_t generation_;
   uint64_t sequence_ = 0;
 

@@ -9,8 +9,20 @@
 namespace holdfast {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr std::chrono::milliseconds kFinishLimit{500};
-constexpr std::chrono::seconds kEndLimit{1};
+constexpr std::chrono::seconds kEndLimit{5};
+
+/// What `state` comes to when NCCL is done in the background, or kInProgress after `limit`.
+ncclResult_t Settle(ncclComm_t comm, ncclResult_t state, Clock::duration limit) {
+  const auto until = Clock::now() + limit;
+  while (state == ncclInProgress && Clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    if (const ncclResult_t asked = ncclCommGetAsyncError(comm, &state); asked != ncclSuccess) return asked;
+  }
+  return state;
+}
 
 }  // namespace
 
@@ -30,6 +42,7 @@ NcclResources::~NcclResources() { End(Ending::kAbort); }
 absl::Status NcclResources::StartConnecting(int size, const ncclUniqueId& id, int rank) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  config.maxCTAs = kMostBlocks;
   return NcclStatus(ncclCommInitRankConfig(&handles_->comm, size, id, rank, &config), "ncclCommInitRankConfig");
 }
 
@@ -51,19 +64,23 @@ absl::StatusOr<bool> NcclResources::StreamDone() {
   return true;
 }
 
+void NcclResources::Handles::LetGo() {
+  const std::lock_guard lock(mutex);
+  idle = true;
+  changed.notify_all();
+}
+
+// Aborting frees, and to free memory of a GPU is to wait for all that runs on it, such as another communicator's call
+// that nobody has ended yet. Revoking only stops what is under way.
 void NcclResources::EndNccl(Handles& handles, Ending ending) {
   if (handles.comm == nullptr) return;
-  if (ending == Ending::kFinish) {
-    const auto limit = std::chrono::steady_clock::now() + kFinishLimit;
-    ncclResult_t state = ncclCommFinalize(handles.comm);
-    while ((state == ncclSuccess || state == ncclInProgress) && std::chrono::steady_clock::now() < limit) {
-      if (ncclCommGetAsyncError(handles.comm, &state) != ncclSuccess) break;
-      if (state == ncclSuccess) {
-        ncclCommDestroy(handles.comm);
-        return;
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
+  if (ending == Ending::kFinish && Settle(handles.comm, ncclCommFinalize(handles.comm), kFinishLimit) == ncclSuccess) {
+    ncclCommDestroy(handles.comm);
+    return;
+  }
+  if (ending == Ending::kRevoke) {
+    Settle(handles.comm, ncclCommRevoke(handles.comm, NCCL_REVOKE_DEFAULT), kEndLimit);
+    if (cudaStreamSynchronize(handles.stream) == cudaSuccess) handles.LetGo();
   }
   ncclCommAbort(handles.comm);
 }
@@ -79,14 +96,12 @@ bool NcclResources::End(Ending ending) {
     std::thread([handles = handles_, ending] {
       cudaSetDevice(handles->device);
       EndNccl(*handles, ending);
+      handles->LetGo();
       FreeCuda(*handles);
-      const std::lock_guard lock(handles->mutex);
-      handles->ended = true;
-      handles->changed.notify_all();
     }).detach();
   }
   std::unique_lock lock(handles_->mutex);
-  return handles_->changed.wait_for(lock, kEndLimit, [&] { return handles_->ended; });
+  return handles_->changed.wait_for(lock, kEndLimit, [&] { return handles_->idle; });
 }
 
 }  // namespace holdfast

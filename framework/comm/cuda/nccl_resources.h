@@ -16,6 +16,9 @@ namespace holdfast {
 
 class NcclResources {
  public:
+  /// Thread blocks of a call at most; NCCL's own limit is 64. A power of two, or NCCL takes the next one.
+  static constexpr int kMostBlocks = 16;
+
   /// Stream, event and a little memory on the current device.
   static absl::StatusOr<std::unique_ptr<NcclResources>> Make(int size);
   /// Aborts what has not ended.
@@ -30,8 +33,13 @@ class NcclResources {
   /// True once everything on the stream is done.
   absl::StatusOr<bool> StreamDone();
 
-  enum class Ending { kFinish, kAbort };
-  /// Ends NCCL, once. False if it did not within a second: memory of the last call may still be in use.
+  enum class Ending {
+    kFinish,  // nothing is under way
+    kRevoke,  // something may be
+    kAbort,   // it has not connected
+  };
+  /// Ends NCCL, once. False if it did not let go of the last call's memory within five seconds. What NCCL itself holds
+  /// is freed in the background.
   bool End(Ending ending);
 
   ncclComm_t comm() const { return handles_->comm; }
@@ -50,9 +58,11 @@ class NcclResources {
     cudaEvent_t event = nullptr;
     std::byte* words = nullptr;
 
+    void LetGo();
+
     std::mutex mutex;
     std::condition_variable changed;
-    bool ended = false;
+    bool idle = false;  // the memory of callers is in use no more
   };
 
   NcclResources() : handles_(std::make_shared<Handles>()) {}

@@ -9,10 +9,12 @@
 
 namespace holdfast {
 
-/// OK also for a call that goes on in the background.
+/// OK also for a call that goes on in the background. FailedPrecondition for what no other world mends: two ranks on
+/// one GPU, different versions of NCCL.
 inline absl::Status NcclStatus(ncclResult_t result, const char* what) {
   if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(what, ": ", ncclGetErrorString(result)));
+  const auto code = result == ncclInvalidUsage ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kUnavailable;
+  return absl::Status(code, absl::StrCat(what, ": ", ncclGetErrorString(result), "; ", ncclGetLastError(nullptr)));
 }
 
 inline absl::Status CudaStatus(cudaError_t error, const char* what) {

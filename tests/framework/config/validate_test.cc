@@ -66,6 +66,14 @@ TEST(ValidateTest, GemmTableInTheFile) {
             "train.device to cuda");
 }
 
+TEST(ValidateTest, Transport) {
+  const std::string text = "transport nccl is for GPUs only; set train.device to cuda, or transport to gloo";
+  EXPECT_EQ(Errors(kGood, {"parallel.transport=nccl"}), "--set parallel.transport=nccl: " + text);
+  EXPECT_EQ(Errors(std::string(kGood) + "parallel:\n  transport: nccl\n"), "c.yaml:11: parallel.transport: " + text);
+  EXPECT_EQ(Errors(kGood, {"parallel.transport=nccl", "train.device=cuda"}), "");
+  EXPECT_EQ(Errors(kGood, {"parallel.transport=mpi"}), "");
+}
+
 TEST(ValidateTest, Elastic) {
   EXPECT_EQ(Errors(kGood, {"elastic.heartbeat_timeout_ms=100"}),
             "--set elastic.heartbeat_timeout_ms=100: elastic.heartbeat_interval_ms 200 must be less than "

@@ -13,6 +13,7 @@
 #include "framework/train/trainer.h"
 #include "models/plan.h"
 #include "models/transformer.h"
+#include "tests/framework/parallel/device_only_communicator.h"
 #include "tests/framework/train/deferred_device.h"
 
 namespace holdfast {
@@ -51,7 +52,8 @@ struct Setting {
   bool tied = true;
   bool recompute = false;
   ParallelConfig parallel = {};
-  bool deferred = false;  // on a device that works later, like a GPU
+  bool deferred = false;     // on a device that works later, like a GPU
+  bool device_only = false;  // and with communicators that take no other memory than its, like NCCL's
 };
 
 /// One rank's process, so to speak.
@@ -89,7 +91,10 @@ class TestWorld {
   };
 
   TestWorld(std::vector<Process*> members, std::vector<std::string> nodes, const Setting& setting)
-      : members_(std::move(members)), nodes_(std::move(nodes)), placement_(nodes_, setting.parallel) {}
+      : members_(std::move(members)),
+        nodes_(std::move(nodes)),
+        device_only_(setting.device_only),
+        placement_(nodes_, setting.parallel) {}
 
   int size() const { return static_cast<int>(members_.size()); }
   const std::vector<Process*>& members() const { return members_; }
@@ -157,18 +162,27 @@ class TestWorld {
     std::vector<WorldCommunicators> result(members_.size());
     if (size() == 1) return result;
     auto all = MakeInProcessWorld(size(), 1);
-    for (size_t r = 0; r < all.size(); ++r) result[r].world = std::move(all[r]);
+    for (size_t r = 0; r < all.size(); ++r) result[r].world = Restrict(std::move(all[r]), r);
     for (int g = 0; g < placement_.num_groups(); ++g) {
       const std::vector<int> group = placement_.Group(g);
       if (group.size() == 1) continue;
       auto members = MakeInProcessWorld(static_cast<int>(group.size()), 1);
-      for (size_t i = 0; i < group.size(); ++i) result[static_cast<size_t>(group[i])].group = std::move(members[i]);
+      for (size_t i = 0; i < group.size(); ++i) {
+        const auto r = static_cast<size_t>(group[i]);
+        result[r].group = Restrict(std::move(members[i]), r);
+      }
     }
     return result;
   }
 
+  std::unique_ptr<Communicator> Restrict(std::unique_ptr<Communicator> communicator, size_t rank) {
+    if (!device_only_) return communicator;
+    return std::make_unique<DeviceOnlyCommunicator>(std::move(communicator), *members_[rank]->device);
+  }
+
   std::vector<Process*> members_;
   std::vector<std::string> nodes_;
+  bool device_only_;
   Placement placement_;
 };
 
@@ -241,12 +255,17 @@ TEST_P(EveryWorld, HasTheBitsOfTheWorldOfOne) {
   }
 }
 
+/// Of worlds on a device that works later: communicators of its memory only, and where mirrors are.
+constexpr std::pair<bool, MirrorPlace> kDeferredVariants[] = {
+    {false, MirrorPlace::kDevice}, {true, MirrorPlace::kDevice}, {false, MirrorPlace::kHost}};
+
 TEST_P(EveryWorld, HasThemOnADeviceThatWorksLater) {
   const Case& c = GetParam();
-  for (const MirrorPlace place : {MirrorPlace::kDevice, MirrorPlace::kHost}) {
+  for (const auto& [device_only, place] : kDeferredVariants) {
     Setting setting;
     setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors, .mirrors_on = place};
     setting.deferred = true;
+    setting.device_only = device_only;
     const std::vector<TestWorld::Step> expected = Undisturbed(setting);
     Fleet fleet(setting);
     TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
@@ -288,10 +307,11 @@ void ComeAndGo(const Setting& setting) {
 TEST(World, AWorldInWhichNothingWasDoneIsASourceToo) { ComeAndGo({}); }
 
 TEST(World, ComesAndGoesOnADeviceThatWorksLater) {
-  for (const MirrorPlace place : {MirrorPlace::kDevice, MirrorPlace::kHost}) {
+  for (const auto& [device_only, place] : kDeferredVariants) {
     Setting setting;
     setting.parallel.mirrors_on = place;
     setting.deferred = true;
+    setting.device_only = device_only;
     ComeAndGo(setting);
   }
 }
@@ -303,6 +323,7 @@ TEST(World, EvaluatesAndGivesItsWeightsAlike) {
        {Case{1, Sharding::kFullShard, 1, 1}, Case{3, Sharding::kFullShard, 1, 1}, Case{5, Sharding::kFullShard, 2, 1},
         Case{2, Sharding::kShardGradOp, 1, 0}, Case{4, Sharding::kNoShard, 1, 1}}) {
     Setting setting{.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors}};
+    setting.deferred = setting.device_only = c.size == 5;
     Fleet fleet(setting);
     TestWorld world(fleet.Start(c.size), Nodes(c.size, 1), setting);
     world.Enter(nullptr);

@@ -1,5 +1,6 @@
-// NCCL: as many ranks as this machine has GPUs (NCCL refuses two on one) gather and exchange device memory; connecting
-// ends at its deadline when somebody does not come. Skipped without a GPU.
+// NCCL: as many ranks as this machine has GPUs (NCCL refuses two on one) gather, exchange and send device memory, by
+// two communicators at the same time; connecting ends at its deadline when somebody does not come. Skipped without a
+// GPU; with one, a world of one. On emulated GPUs it runs anywhere.
 
 #include <cuda_runtime.h>
 #include <gmock/gmock.h>
@@ -48,27 +49,84 @@ class NcclTest : public testing::Test {
   int devices_ = 0;
 };
 
-void UseOnce(Communicator& comm) {
-  const int size = comm.size(), rank = comm.rank();
-  std::vector<int64_t> counts(static_cast<size_t>(size)), starts(counts.size());
-  int64_t total = 0;
-  for (int r = 0; r < size; ++r) {  // uneven, one of them empty
-    counts[static_cast<size_t>(r)] = 100'000 * (r == 1 ? 0 : r + 1);
-    starts[static_cast<size_t>(r)] = std::exchange(total, total + counts[static_cast<size_t>(r)]);
-  }
-  const DeviceBytes mine(std::vector<unsigned char>(static_cast<size_t>(counts[static_cast<size_t>(rank)]),
-                                                    static_cast<unsigned char>(rank + 1)));
-  const DeviceBytes all(std::vector<unsigned char>(static_cast<size_t>(total)));
-  const absl::Status gathered = comm.AllGatherV(mine.span(), {all.span(), counts, starts}, In(20'000));
-  ASSERT_TRUE(gathered.ok()) << gathered;
-  const std::vector<unsigned char> bytes = all.host();
-  for (int r = 0; r < size; ++r) {
-    for (int64_t i = 0; i < counts[static_cast<size_t>(r)]; ++i) {
-      ASSERT_EQ(bytes[static_cast<size_t>(starts[static_cast<size_t>(r)] + i)], r + 1);
+std::vector<unsigned char> Filled(int64_t count, int value) {
+  return std::vector<unsigned char>(static_cast<size_t>(count), static_cast<unsigned char>(value));
+}
+
+struct UnevenParts {
+  explicit UnevenParts(int size) : counts(static_cast<size_t>(size)), starts(counts.size()) {
+    for (size_t r = 0; r < counts.size(); ++r) {  // one of them empty
+      counts[r] = 100'000 * (r == 1 ? 0 : static_cast<int64_t>(r) + 1);
+      starts[r] = std::exchange(total, total + counts[r]);
     }
   }
+  std::vector<int64_t> counts, starts;
+  int64_t total = 0;
+};
+
+void ExpectFromEach(const DeviceBytes& all, const UnevenParts& parts, int factor) {
+  const std::vector<unsigned char> bytes = all.host();
+  for (size_t r = 0; r < parts.counts.size(); ++r) {
+    for (int64_t i = 0; i < parts.counts[r]; ++i) {
+      ASSERT_EQ(bytes[static_cast<size_t>(parts.starts[r] + i)], factor * (static_cast<int>(r) + 1));
+    }
+  }
+}
+
+void GatherAndExchange(Communicator& comm) {
+  const int size = comm.size(), rank = comm.rank();
+  const UnevenParts parts(size);
+  const int64_t mine = parts.counts[static_cast<size_t>(rank)];
+  const DeviceBytes all(Filled(parts.total, 0));
+  const absl::Status gathered =
+      comm.AllGatherV(DeviceBytes(Filled(mine, rank + 1)).span(), {all.span(), parts.counts, parts.starts}, In(20'000));
+  ASSERT_TRUE(gathered.ok()) << gathered;
+  ExpectFromEach(all, parts, 1);
+  // Rank r sends as much as it brought to everybody.
+  std::vector<int64_t> same(parts.counts.size(), mine), starts(same.size());
+  for (size_t r = 0; r < starts.size(); ++r) starts[r] = mine * static_cast<int64_t>(r);
+  const DeviceBytes sent(Filled(mine * size, 2 * (rank + 1)));
+  const absl::Status exchanged =
+      comm.AllToAllV({sent.span(), same, starts}, {all.span(), parts.counts, parts.starts}, In(20'000));
+  ASSERT_TRUE(exchanged.ok()) << exchanged;
+  ExpectFromEach(all, parts, 2);
+}
+
+void UseOnce(Communicator& comm) {
+  GatherAndExchange(comm);
+  const int size = comm.size(), rank = comm.rank();
   EXPECT_TRUE(comm.Barrier(In(20'000)).ok());
-  EXPECT_TRUE(comm.Broadcast(0, all.span(), In(20'000)).ok());
+  const DeviceBytes word(Filled(1000, rank));
+  EXPECT_TRUE(comm.Broadcast(size - 1, word.span(), In(20'000)).ok());
+  EXPECT_EQ(word.host(), Filled(1000, size - 1));
+  if (rank == 0 && size > 1) {
+    EXPECT_TRUE(comm.Send(1, 0, DeviceBytes(Filled(1000, 77)).span(), In(20'000)).ok());
+  }
+  if (rank == 1) {
+    EXPECT_TRUE(comm.Receive(0, 0, word.span(), In(20'000)).ok());
+  }
+  EXPECT_EQ(word.host(), Filled(1000, rank == 1 ? 77 : size - 1));
+}
+
+// Two threads; nothing is allocated while they work.
+void UseAtOnce(Communicator& a, Communicator& b) {
+  constexpr int64_t kCount = 1'000'000;
+  const std::vector<int64_t> counts(static_cast<size_t>(a.size()), kCount);
+  std::vector<int64_t> starts(counts.size());
+  for (size_t r = 0; r < starts.size(); ++r) starts[r] = kCount * static_cast<int64_t>(r);
+  const DeviceBytes mine(Filled(kCount, a.rank() + 1));
+  const DeviceBytes of_a(Filled(kCount * a.size(), 0)), of_b(Filled(kCount * a.size(), 0));
+  const auto gather = [&](Communicator& comm, const DeviceBytes& all) {
+    for (int i = 0; i < 50; ++i) {
+      const absl::Status status = comm.AllGatherV(mine.span(), {all.span(), counts, starts}, In(20'000));
+      ASSERT_TRUE(status.ok()) << status;
+    }
+  };
+  std::thread other([&] { gather(b, of_b); });
+  gather(a, of_a);
+  other.join();
+  EXPECT_EQ(of_a.host(), of_b.host());
+  EXPECT_EQ(of_a.host().back(), a.size());
 }
 
 TEST_F(NcclTest, MovesDeviceMemoryAndEndsWhenAborted) {
@@ -82,6 +140,7 @@ TEST_F(NcclTest, MovesDeviceMemoryAndEndsWhenAborted) {
           ConnectNccl({.device = rank}, rank, devices_, 7, {ranks, ranks}, *meeting.Member(rank), {}, In(60'000));
       ASSERT_TRUE(comms.ok()) << comms.status();
       for (const auto& comm : *comms) UseOnce(*comm);
+      UseAtOnce(*(*comms)[0], *(*comms)[1]);
       (*comms)[0]->Abort("the world changed");
       EXPECT_TRUE(absl::IsAborted((*comms)[0]->Barrier(In(20'000))));
       UseOnce(*(*comms)[1]);

@@ -17,6 +17,10 @@ constexpr size_t kAlignment = 64;
 
 bool IsAligned(const std::byte* p) { return reinterpret_cast<uintptr_t>(p) % alignof(float) == 0; }
 
+bool IsPlain(const StoredChunk& chunk) {
+  return std::none_of(chunk.pieces.begin(), chunk.pieces.end(), [](const StoredPiece& p) { return p.compressed; });
+}
+
 // Whether stored and wanted rows are the same, so that nothing has to be put together.
 bool IsWhole(const RowCopy& copy, const StoredChunk& chunk, const WantedRows& wanted) {
   return copy.rows == chunk.rows && copy.rows == wanted.rows;
@@ -40,28 +44,37 @@ std::byte* ScratchBytes::Get(size_t bytes, size_t remainder) {
 absl::StatusOr<absl::Span<const std::byte>> ChunkDecoder::Decode(int shard, const StoredChunk& chunk,
                                                                  absl::Span<const absl::Span<const std::byte>> pieces) {
   const StoredTensor& tensor = manifest_.tensors[static_cast<size_t>(chunk.tensor)];
-  const auto where = [&] {
-    return absl::StrCat(ObjectName(manifest_.name, manifest_.shards[static_cast<size_t>(shard)].data.name), ": ",
-                        tensor.name, ", rows ", chunk.first_row, " to ", chunk.first_row + chunk.rows - 1);
-  };
   const auto stored_bytes = static_cast<size_t>(PieceBytes(tensor, chunk));
   const auto bytes = static_cast<size_t>(chunk.rows * tensor.cols()) * sizeof(float);
-  const bool plain =
-      std::none_of(chunk.pieces.begin(), chunk.pieces.end(), [](const StoredPiece& p) { return p.compressed; });
   absl::Span<const std::byte> values(pieces[0].data(), bytes * kStateKinds);
-  if (!plain || !IsAligned(values.data()) || pieces[1].data() != values.data() + bytes ||
+  if (!IsPlain(chunk) || !IsAligned(values.data()) || pieces[1].data() != values.data() + bytes ||
       pieces[2].data() != values.data() + 2 * bytes) {
     std::byte* const out = scratch_.Get(bytes * kStateKinds);
     for (size_t k = 0; k < kStateKinds; ++k) {
       HF_RETURN_IF_ERROR(Annotate(
           decoder_.Decode(pieces[k], chunk.pieces[k].compressed, stored_bytes, absl::MakeSpan(out + k * bytes, bytes)),
-          where()));
+          Where(shard, chunk)));
     }
     values = absl::MakeConstSpan(out, bytes * kStateKinds);
   }
-  if (DigestBytes(values) == chunk.digest) return values;
+  HF_RETURN_IF_ERROR(Compare(DigestBytes(values), shard, chunk));
+  return values;
+}
+
+absl::Status ChunkDecoder::Check(int shard, const StoredChunk& chunk, const ChunkPlaces& places) const {
+  return Compare(DigestPlaces(places), shard, chunk);
+}
+
+absl::Status ChunkDecoder::Compare(uint64_t digest, int shard, const StoredChunk& chunk) const {
+  if (digest == chunk.digest) return absl::OkStatus();
   return absl::DataLossError(
-      absl::StrCat(where(), ": the values do not have the digest taken when they were captured"));
+      absl::StrCat(Where(shard, chunk), ": the values do not have the digest taken when they were captured"));
+}
+
+std::string ChunkDecoder::Where(int shard, const StoredChunk& chunk) const {
+  return absl::StrCat(ObjectName(manifest_.name, manifest_.shards[static_cast<size_t>(shard)].data.name), ": ",
+                      manifest_.tensors[static_cast<size_t>(chunk.tensor)].name, ", rows ", chunk.first_row, " to ",
+                      chunk.first_row + chunk.rows - 1);
 }
 
 size_t BatchReader::KindBytes(const WantedRows& wanted) const {
@@ -69,7 +82,30 @@ size_t BatchReader::KindBytes(const WantedRows& wanted) const {
          sizeof(float);
 }
 
+// A stored chunk that is just what somebody wants, uncompressed, is read to where it belongs.
+void BatchReader::FindPlaces(const ReadBatch& batch) {
+  direct_places_.assign(batch.reads.size(), {});
+  direct_.clear();
+  if (place_of_ == nullptr) return;
+  for (size_t r = 0; r < batch.reads.size(); ++r) {
+    const ChunkRead& read = batch.reads[r];
+    const StoredChunk& chunk = At(chunks_, read.stored);
+    const WantedRows& wanted = batch.wanted[static_cast<size_t>(read.copies.front().wanted)];
+    if (read.copies.size() != 1 || !IsWhole(read.copies.front(), chunk, wanted) || !IsPlain(chunk)) continue;
+    direct_places_[r] = place_of_(wanted.id);
+    for (size_t k = 0; k < kStateKinds; ++k) {
+      const absl::Span<std::byte> to = direct_places_[r][k];
+      if (to.empty()) continue;
+      HF_CHECK(to.size() == KindBytes(wanted));
+      direct_.push_back({read.stored.shard, chunk.pieces[k].offset, to});
+    }
+  }
+  std::sort(direct_.begin(), direct_.end(),
+            [](const Direct& a, const Direct& b) { return std::tie(a.shard, a.offset) < std::tie(b.shard, b.offset); });
+}
+
 absl::Status BatchReader::Run(const ReadBatch& batch, Sink sink) {
+  FindPlaces(batch);
   HF_RETURN_IF_ERROR(ReadRanges(batch));
   // Places for the wanted rows that no stored chunk is alone.
   place_.assign(batch.wanted.size(), nullptr);
@@ -88,7 +124,7 @@ absl::Status BatchReader::Run(const ReadBatch& batch, Sink sink) {
     place_[w] = next;
     next += kStateKinds * KindBytes(batch.wanted[w]);
   }
-  for (const ChunkRead& read : batch.reads) HF_RETURN_IF_ERROR(Use(batch, read, sink));
+  for (size_t r = 0; r < batch.reads.size(); ++r) HF_RETURN_IF_ERROR(Use(batch, r, sink));
   for (size_t w = 0; w < whole.size(); ++w) {
     if (whole[w]) continue;
     HF_RETURN_IF_ERROR(sink(batch.wanted[w], {place_[w], kStateKinds * KindBytes(batch.wanted[w])}));
@@ -105,12 +141,30 @@ absl::Status BatchReader::ReadRanges(const ReadBatch& batch) {
   for (const FileRange& range : batch.ranges) {
     std::byte* const data = next + range.offset % kAlignment;
     const std::string name = ObjectName(manifest_.name, manifest_.shards[static_cast<size_t>(range.shard)].data.name);
-    HF_RETURN_IF_ERROR(
-        DamagedUnlessPassing(storage_.ReadAt(name, range.offset, absl::MakeSpan(data, range.size)), name));
+    HF_RETURN_IF_ERROR(DamagedUnlessPassing(storage_.ReadInto(name, range.offset, Scatter(range, data)), name));
     range_data_.push_back(data);
     next += (range.offset % kAlignment + range.size + kAlignment - 1) / kAlignment * kAlignment;
   }
   return absl::OkStatus();
+}
+
+std::vector<absl::Span<std::byte>> BatchReader::Scatter(const FileRange& range, std::byte* scratch) const {
+  std::vector<absl::Span<std::byte>> places;
+  const uint64_t end = range.offset + range.size;
+  uint64_t at = range.offset;
+  const auto take_to = [&](uint64_t next) {
+    if (next > at) places.emplace_back(scratch + (at - range.offset), next - at);
+    at = next;
+  };
+  auto direct = std::lower_bound(direct_.begin(), direct_.end(), std::tuple(range.shard, range.offset),
+                                 [](const Direct& d, const auto& key) { return std::tuple(d.shard, d.offset) < key; });
+  for (; direct != direct_.end() && direct->shard == range.shard && direct->offset < end; ++direct) {
+    take_to(direct->offset);
+    places.push_back(direct->to);
+    at += direct->to.size();
+  }
+  take_to(end);
+  return places;
 }
 
 absl::Span<const std::byte> BatchReader::Piece(const ReadBatch& batch, int shard, const StoredPiece& piece) const {
@@ -124,8 +178,13 @@ absl::Span<const std::byte> BatchReader::Piece(const ReadBatch& batch, int shard
   return {data + (piece.offset - range.offset), piece.size};
 }
 
-absl::Status BatchReader::Use(const ReadBatch& batch, const ChunkRead& read, Sink sink) {
+absl::Status BatchReader::Use(const ReadBatch& batch, size_t read_index, Sink sink) {
+  const ChunkRead& read = batch.reads[read_index];
   const StoredChunk& chunk = At(chunks_, read.stored);
+  if (const ChunkPlaces& places = direct_places_[read_index]; !places[0].empty()) {
+    HF_RETURN_IF_ERROR(decoder_.Check(read.stored.shard, chunk, places));
+    return sink(batch.wanted[static_cast<size_t>(read.copies.front().wanted)], {});
+  }
   std::array<absl::Span<const std::byte>, kStateKinds> pieces;
   for (size_t k = 0; k < kStateKinds; ++k) pieces[k] = Piece(batch, read.stored.shard, chunk.pieces[k]);
   HF_ASSIGN_OR_RETURN(const absl::Span<const std::byte> values, decoder_.Decode(read.stored.shard, chunk, pieces));

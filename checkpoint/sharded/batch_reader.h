@@ -1,8 +1,12 @@
 #pragma once
 // Carries out the batches of a plan: reads, decompresses, checks digests, puts wanted rows together.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -15,6 +19,11 @@
 #include "checkpoint/storage/storage.h"
 
 namespace holdfast {
+
+/// Memory for weight, exp_avg and exp_avg_sq of a chunk; or none, all empty.
+using ChunkPlaces = std::array<absl::Span<std::byte>, kStateKinds>;
+/// Where the chunk of this id may be put as it is stored, with no copy between; called once for each, by any thread.
+using PlaceFn = std::function<ChunkPlaces(int id)>;
 
 /// Grows and never shrinks. What was in it is gone after growing.
 class ScratchBytes {
@@ -36,7 +45,13 @@ class ChunkDecoder {
   absl::StatusOr<absl::Span<const std::byte>> Decode(int shard, const StoredChunk& chunk,
                                                      absl::Span<const absl::Span<const std::byte>> pieces);
 
+  /// Of a chunk that lies where it belongs: DataLoss as above.
+  absl::Status Check(int shard, const StoredChunk& chunk, const ChunkPlaces& places) const;
+
  private:
+  std::string Where(int shard, const StoredChunk& chunk) const;
+  absl::Status Compare(uint64_t digest, int shard, const StoredChunk& chunk) const;
+
   const Manifest& manifest_;
   PieceDecoder decoder_;
   ScratchBytes scratch_;
@@ -47,16 +62,26 @@ class BatchReader {
  public:
   using Sink = absl::FunctionRef<absl::Status(const WantedRows& wanted, absl::Span<const std::byte> bytes)>;
 
-  BatchReader(Storage& storage, const Manifest& manifest, const StoredChunks& chunks)
-      : storage_(storage), manifest_(manifest), chunks_(chunks), decoder_(manifest) {}
+  BatchReader(Storage& storage, const Manifest& manifest, const StoredChunks& chunks, PlaceFn place = nullptr)
+      : storage_(storage), manifest_(manifest), chunks_(chunks), place_of_(std::move(place)), decoder_(manifest) {}
 
-  /// Gives each of batch.wanted to `sink`: weight, exp_avg, exp_avg_sq of its rows, one after the other.
+  /// Gives each of batch.wanted to `sink`: weight, exp_avg, exp_avg_sq of its rows, one after the other; no bytes if it
+  /// was put where `place` said.
   absl::Status Run(const ReadBatch& batch, Sink sink);
 
  private:
+  /// Bytes of a file that go where they belong at once.
+  struct Direct {
+    int shard = 0;
+    uint64_t offset = 0;
+    absl::Span<std::byte> to;
+  };
+
+  void FindPlaces(const ReadBatch& batch);
   absl::Status ReadRanges(const ReadBatch& batch);
+  std::vector<absl::Span<std::byte>> Scatter(const FileRange& range, std::byte* scratch) const;
   absl::Span<const std::byte> Piece(const ReadBatch& batch, int shard, const StoredPiece& piece) const;
-  absl::Status Use(const ReadBatch& batch, const ChunkRead& read, Sink sink);
+  absl::Status Use(const ReadBatch& batch, size_t read_index, Sink sink);
 
   /// Of the rows in canonical form: how many bytes the weight takes.
   size_t KindBytes(const WantedRows& wanted) const;
@@ -64,7 +89,10 @@ class BatchReader {
   Storage& storage_;
   const Manifest& manifest_;
   const StoredChunks& chunks_;
+  const PlaceFn place_of_;
   ChunkDecoder decoder_;
+  std::vector<ChunkPlaces> direct_places_;  // of each of batch.reads
+  std::vector<Direct> direct_;              // the same, by place in the files
   ScratchBytes read_, assembled_;
   std::vector<const std::byte*> range_data_;  // of each of batch.ranges
   std::vector<std::byte*> place_;             // of each of batch.wanted; null if a stored chunk is just that

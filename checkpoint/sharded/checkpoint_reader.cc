@@ -107,7 +107,7 @@ absl::Status CheckpointReader::ReadChunks(const ParameterLayout& layout, absl::S
   const int threads = static_cast<int>(
       std::min<size_t>(static_cast<size_t>(std::max(options.threads, 1)), std::max<size_t>(batches.size(), 1)));
   std::deque<BatchReader> readers;  // they do not move
-  for (int t = 0; t < threads; ++t) readers.emplace_back(storage_, manifest_, chunks_);
+  for (int t = 0; t < threads; ++t) readers.emplace_back(storage_, manifest_, chunks_, options.place);
   std::atomic<uint64_t> bytes{0};
   FirstError error;
   ThreadPool pool(threads);

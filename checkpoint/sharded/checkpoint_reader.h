@@ -13,6 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "checkpoint/sharded/batch_reader.h"
 #include "checkpoint/sharded/manifest.h"
 #include "checkpoint/sharded/reshard_plan.h"
 #include "checkpoint/sharded/shard_index.h"
@@ -40,6 +41,7 @@ class CheckpointReader {
     int threads = 2;
     std::stop_token stop = {};                                  // then Cancelled
     std::function<void(uint64_t bytes)> on_progress = nullptr;  // stored bytes read so far; from any thread
+    PlaceFn place = nullptr;  // where chunks may be put; what was is given to the sink without bytes
   };
   /// Gives every chunk of `wanted` (indices into layout.chunks()) to `sink`, in any order, from several threads, one
   /// chunk once: weight, exp_avg, exp_avg_sq in fp32, one after the other. DataLoss names file and tensor. Memory: per

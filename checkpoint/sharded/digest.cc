@@ -28,6 +28,13 @@ std::string FileDigest::Hex() const { return ToHex(XXH3_128bits_digest(&state_->
 
 uint64_t DigestBytes(absl::Span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
+uint64_t DigestPlaces(absl::Span<const absl::Span<std::byte>> places) {
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  for (const absl::Span<std::byte> place : places) XXH3_64bits_update(&state, place.data(), place.size());
+  return XXH3_64bits_digest(&state);
+}
+
 std::string DigestFile(absl::string_view contents) { return ToHex(XXH3_128bits(contents.data(), contents.size())); }
 
 }  // namespace holdfast

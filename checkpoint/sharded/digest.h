@@ -18,6 +18,9 @@ namespace holdfast {
 /// XXH3-64.
 uint64_t DigestBytes(absl::Span<const std::byte> bytes);
 
+/// The same of bytes that lie in several places.
+uint64_t DigestPlaces(absl::Span<const absl::Span<std::byte>> places);
+
 /// XXH3-128 in 32 hexadecimal digits, as `xxhsum -H2` prints it.
 std::string DigestFile(absl::string_view contents);
 

@@ -62,6 +62,8 @@ class LocalStorage : public Storage {
   absl::StatusOr<std::vector<StoredObject>> List(absl::string_view prefix) override;
   absl::StatusOr<uint64_t> Size(const std::string& name) override;
   absl::Status ReadAt(const std::string& name, uint64_t offset, absl::Span<std::byte> out) override;
+  absl::Status ReadInto(const std::string& name, uint64_t offset,
+                        absl::Span<const absl::Span<std::byte>> places) override;
   absl::Status Create(const std::string& name, absl::string_view contents) override;
   absl::StatusOr<std::unique_ptr<StagedFile>> Stage(const std::string& name, uint64_t bytes) override;
   absl::Status Delete(const std::string& name) override;
@@ -97,7 +99,12 @@ absl::StatusOr<uint64_t> LocalStorage::Size(const std::string& name) {
 }
 
 absl::Status LocalStorage::ReadAt(const std::string& name, uint64_t offset, absl::Span<std::byte> out) {
-  return open_objects_.ReadAt(name, offset, out);
+  return open_objects_.ReadInto(name, offset, {&out, 1});
+}
+
+absl::Status LocalStorage::ReadInto(const std::string& name, uint64_t offset,
+                                    absl::Span<const absl::Span<std::byte>> places) {
+  return open_objects_.ReadInto(name, offset, places);
 }
 
 absl::Status LocalStorage::BeginWriting() {

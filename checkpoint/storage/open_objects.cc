@@ -1,8 +1,10 @@
 #include "checkpoint/storage/open_objects.h"
 
 #include <sys/stat.h>
+#include <sys/uio.h>
 
 #include <algorithm>
+#include <climits>
 
 #include "checkpoint/storage/directory_chain.h"
 #include "checkpoint/storage/storage.h"
@@ -37,29 +39,41 @@ absl::StatusOr<std::shared_ptr<const OpenObject>> OpenObject::Open(const std::st
   return object;
 }
 
-absl::Status OpenObject::ReadAt(uint64_t offset, absl::Span<std::byte> out) const {
-  if (offset > size || out.size() > size - offset) {
-    return absl::DataLossError(
-        absl::StrCat(path, ": ", size, " bytes; ", out.size(), " at offset ", offset, " expected"));
+absl::Status OpenObject::ReadInto(uint64_t offset, absl::Span<const absl::Span<std::byte>> places) const {
+  std::vector<iovec> rest;
+  uint64_t bytes = 0;
+  for (const absl::Span<std::byte> place : places) {
+    bytes += place.size();
+    if (!place.empty()) rest.push_back({place.data(), place.size()});
   }
-  while (!out.empty()) {
+  if (offset > size || bytes > size - offset) {
+    return absl::DataLossError(absl::StrCat(path, ": ", size, " bytes; ", bytes, " at offset ", offset, " expected"));
+  }
+  for (size_t next = 0; next < rest.size();) {
+    const int count = static_cast<int>(std::min<size_t>(rest.size() - next, IOV_MAX));
     const ssize_t got =
-        RetryInterrupted([&] { return pread(file.get(), out.data(), out.size(), static_cast<off_t>(offset)); });
+        RetryInterrupted([&] { return preadv(file.get(), &rest[next], count, static_cast<off_t>(offset)); });
     if (got < 0) return ErrnoToStatus(errno, absl::StrCat(path, ": read"));
     if (got == 0) return absl::DataLossError(absl::StrCat(path, ": became shorter while it was read"));
-    out.remove_prefix(static_cast<size_t>(got));
     offset += static_cast<uint64_t>(got);
+    for (auto left = static_cast<size_t>(got); left > 0;) {
+      const size_t taken = std::min(left, rest[next].iov_len);
+      rest[next] = {static_cast<std::byte*>(rest[next].iov_base) + taken, rest[next].iov_len - taken};
+      left -= taken;
+      if (rest[next].iov_len == 0) ++next;
+    }
   }
   return absl::OkStatus();
 }
 
-absl::Status OpenObjects::ReadAt(const std::string& name, uint64_t offset, absl::Span<std::byte> out) {
+absl::Status OpenObjects::ReadInto(const std::string& name, uint64_t offset,
+                                   absl::Span<const absl::Span<std::byte>> places) {
   std::shared_ptr<const OpenObject> object = Find(name);
   struct stat info;
   if (object == nullptr || fstat(object->file.get(), &info) != 0 || info.st_nlink == 0) {  // new, or deleted meanwhile
     HF_ASSIGN_OR_RETURN(object, OpenObject::Open(root_, name));
   }
-  absl::Status status = object->ReadAt(offset, out);
+  absl::Status status = object->ReadInto(offset, places);
   Keep(std::move(object));
   return status;
 }

@@ -26,14 +26,14 @@ struct OpenObject {
 
   /// NotFound if there is no such object; InvalidArgument if none can have this name.
   static absl::StatusOr<std::shared_ptr<const OpenObject>> Open(const std::string& root, const std::string& name);
-  /// Fills `out`; DataLoss if the object ends before.
-  absl::Status ReadAt(uint64_t offset, absl::Span<std::byte> out) const;
+  /// Storage::ReadInto.
+  absl::Status ReadInto(uint64_t offset, absl::Span<const absl::Span<std::byte>> places) const;
 };
 
 class OpenObjects {
  public:
   explicit OpenObjects(std::string root) : root_(std::move(root)) {}
-  absl::Status ReadAt(const std::string& name, uint64_t offset, absl::Span<std::byte> out);
+  absl::Status ReadInto(const std::string& name, uint64_t offset, absl::Span<const absl::Span<std::byte>> places);
   void CloseAll();
 
  private:

@@ -37,6 +37,21 @@ absl::Status CheckObjectName(absl::string_view name) {
       absl::StrCat("object name \"", absl::CHexEscape(name.substr(0, kMaxNameBytes)), "\" ", problem));
 }
 
+absl::Status Storage::ReadInto(const std::string& name, uint64_t offset,
+                               absl::Span<const absl::Span<std::byte>> places) {
+  if (places.size() == 1) return ReadAt(name, offset, places[0]);
+  size_t bytes = 0;
+  for (const absl::Span<std::byte> place : places) bytes += place.size();
+  std::vector<std::byte> whole(bytes);
+  HF_RETURN_IF_ERROR(ReadAt(name, offset, absl::MakeSpan(whole)));
+  const std::byte* next = whole.data();
+  for (const absl::Span<std::byte> place : places) {
+    std::copy_n(next, place.size(), place.data());
+    next += place.size();
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> ReadObject(Storage& storage, const std::string& name, uint64_t max_bytes) {
   HF_ASSIGN_OR_RETURN(const uint64_t size, storage.Size(name));
   if (size > max_bytes) {

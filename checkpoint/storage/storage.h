@@ -62,6 +62,9 @@ class Storage {
   virtual absl::StatusOr<uint64_t> Size(const std::string& name) = 0;
   /// Fills `out` from byte `offset` on; DataLoss if the object ends before.
   virtual absl::Status ReadAt(const std::string& name, uint64_t offset, absl::Span<std::byte> out) = 0;
+  /// The same into several places, of which each takes up where the one before it ends.
+  virtual absl::Status ReadInto(const std::string& name, uint64_t offset,
+                                absl::Span<const absl::Span<std::byte>> places);
 
   /// A new object with these contents (small: they are in memory).
   virtual absl::Status Create(const std::string& name, absl::string_view contents) = 0;

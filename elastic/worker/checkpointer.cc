@@ -163,11 +163,14 @@ absl::Status Checkpointer::Load(const std::string& name, ShardedState& state, co
   }
   p_.progress->bytes_to_load = bytes_to_load;
   const absl::Cleanup loaded = [this] { p_.progress->bytes_loaded = p_.progress->bytes_to_load = 0; };
-  const CheckpointReader::ReadOptions options{.threads = static_cast<int>(p_.config->threads), .stop = stop};
+  const CheckpointReader::ReadOptions options{.threads = static_cast<int>(p_.config->threads),
+                                              .stop = stop,
+                                              .place = [&](int chunk) { return state.ChunkMemory(chunk); }};
   return reader->ReadChunks(layout, wanted, options, [&](int chunk, absl::Span<const std::byte> bytes) {
-    state.WriteChunk(chunk, bytes.data());
+    if (!bytes.empty()) state.WriteChunk(chunk, bytes.data());
     ++p_.progress->count;
-    p_.progress->bytes_loaded += static_cast<int64_t>(bytes.size());
+    p_.progress->bytes_loaded +=
+        static_cast<int64_t>(ShardedState::ChunkBytes(layout.chunks()[static_cast<size_t>(chunk)]));
     return absl::OkStatus();
   });
 }

@@ -191,6 +191,21 @@ void ShardedState::WriteChunk(int index, const std::byte* in) {
   device.CopyFromHost(shard.exp_avg_sq.as<float>() + local, in + 2 * bytes, bytes);
 }
 
+std::array<absl::Span<std::byte>, 3> ShardedState::ChunkMemory(int index) {
+  const int holder = map_->ShardOfChunk(index);
+  if (!DeviceOf(holder).is_host()) return {};
+  const Chunk& chunk = map_->layout().chunks()[static_cast<size_t>(index)];
+  const ParameterSpec& p = map_->layout().parameters()[static_cast<size_t>(chunk.parameter)];
+  const Shard& shard = shards_.at(holder);
+  const int64_t element = chunk.offset - p.offset;
+  const int64_t local = shard.unit_offset[static_cast<size_t>(p.unit)] + p.unit_offset + element;
+  const auto bytes = [&](float* values) {
+    return absl::MakeSpan(reinterpret_cast<std::byte*>(values), FloatBytes(chunk.elements));
+  };
+  return {bytes(Weight(holder, p.unit, chunk.parameter, element)), bytes(shard.exp_avg.as<float>() + local),
+          bytes(shard.exp_avg_sq.as<float>() + local)};
+}
+
 void ShardedState::RefreshImages() {
   if (options_.served_shard < 0 || ImageIsMaster(options_.served_shard)) return;
   for (int u = 0; u < map_->layout().num_units(); ++u) {

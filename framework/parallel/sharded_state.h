@@ -3,6 +3,7 @@
 // image (shard_map.h) of the shard it serves. Everything is addressed by chunk or by element of a unit, so state moves
 // between placements chunk by chunk.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -63,6 +64,8 @@ class ShardedState {
   void ReadChunk(int index, std::byte* out) const;
   void WriteChunk(int index, const std::byte* in);
   void ReadWeights(int index, float* out) const;
+  /// Where a held chunk's weight and moments lie, to be written to like WriteChunk; empty if the host cannot.
+  std::array<absl::Span<std::byte>, 3> ChunkMemory(int index);
 
   /// XXH3 of ReadChunk's bytes: now, and as they will be after an update with `gradient` (of the chunk).
   uint64_t ChunkDigest(int chunk) const;

@@ -149,9 +149,15 @@ absl::Status Load(const std::vector<std::string>& arguments) {
     Source mine;
     HF_ASSIGN_OR_RETURN(mine.storage, OpenLocalStorage(arguments[0], {.read_only = true}));
     HF_ASSIGN_OR_RETURN(mine.reader, CheckpointReader::Open(*mine.storage, source.reader->manifest().name));
-    return mine.reader->ReadChunks(*source.layout, Share(*source.layout, w, workers), {.threads = threads},
+    const auto place = [&](int chunk) -> ChunkPlaces {
+      const auto all = absl::MakeSpan(source.state).subspan(source.Offset(chunk), source.Bytes(chunk));
+      const size_t kind = all.size() / kStateKinds;
+      return {all.first(kind), all.subspan(kind, kind), all.last(kind)};
+    };
+    return mine.reader->ReadChunks(*source.layout, Share(*source.layout, w, workers),
+                                   {.threads = threads, .place = place},
                                    [&](int chunk, absl::Span<const std::byte> bytes) {
-                                     std::memcpy(&source.state[source.Offset(chunk)], bytes.data(), bytes.size());
+                                     std::copy(bytes.begin(), bytes.end(), &source.state[source.Offset(chunk)]);
                                      return absl::OkStatus();
                                    });
   };

@@ -304,6 +304,28 @@ TEST_P(StorageConformance, ReadsRanges) {
   }
 }
 
+TEST_P(StorageConformance, ReadsIntoSeveralPlaces) {
+  const std::string contents = PatternBytes(70'000, 3);
+  ASSERT_TRUE(storage_->Create("places", contents).ok());
+  for (const std::vector<size_t>& sizes : std::vector<std::vector<size_t>>{
+           {}, {0}, {70'000}, {1, 0, 4095, 2}, {30'000, 40'000}, std::vector<size_t>(2500, 7)}) {
+    std::vector<std::string> out;
+    for (const size_t size : sizes) out.emplace_back(size, 'x');
+    std::vector<absl::Span<std::byte>> places;
+    for (std::string& place : out) places.emplace_back(reinterpret_cast<std::byte*>(place.data()), place.size());
+    const size_t offset = sizes.size() > 2 ? 5 : 0;
+    const absl::Status status = storage_->ReadInto("places", offset, places);
+    ASSERT_TRUE(status.ok()) << status;
+    std::string joined;
+    for (const std::string& place : out) joined += place;
+    EXPECT_TRUE(joined == contents.substr(offset, joined.size())) << sizes.size();
+  }
+  std::string large(70'000, 'x'), one(1, 'x');
+  const std::vector<absl::Span<std::byte>> beyond{{reinterpret_cast<std::byte*>(large.data()), large.size()},
+                                                  {reinterpret_cast<std::byte*>(one.data()), 1}};
+  EXPECT_EQ(storage_->ReadInto("places", 0, beyond).code(), absl::StatusCode::kDataLoss);
+}
+
 TEST_P(StorageConformance, ReadingBeyondTheEndIsDataLoss) {
   ASSERT_TRUE(storage_->Create("short", "0123456789").ok());
   for (const auto& [offset, size] : std::vector<std::pair<uint64_t, size_t>>{

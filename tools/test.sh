@@ -12,7 +12,7 @@ asan_rooms=(kernels framework/config framework/data framework/metrics framework/
   checkpoint/storage checkpoint/sharded elastic/control elastic/wire elastic/alerts)
 # Rooms that compute through oneDNN are left out: its OpenMP runtime is not instrumented, so each barrier looks like a
 # race. So are those that talk through gRPC and Gloo, for the same reason.
-tsan_rooms=(framework/base framework/data framework/comm checkpoint/storage elastic/agent elastic/alerts)
+tsan_rooms=(framework/base framework/data framework/comm framework/comm/cuda/emulation checkpoint/storage elastic/agent elastic/alerts)
 
 setup=1 asan=1 tsan=1 cuda=1 fuzz=1 filter=()
 for argument in "$@"; do

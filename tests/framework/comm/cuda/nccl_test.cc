@@ -65,12 +65,12 @@ struct UnevenParts {
 };
 
 void ExpectFromEach(const DeviceBytes& all, const UnevenParts& parts, int factor) {
-  const std::vector<unsigned char> bytes = all.host();
+  std::vector<unsigned char> expected;
   for (size_t r = 0; r < parts.counts.size(); ++r) {
-    for (int64_t i = 0; i < parts.counts[r]; ++i) {
-      ASSERT_EQ(bytes[static_cast<size_t>(parts.starts[r] + i)], factor * (static_cast<int>(r) + 1));
-    }
+    const auto part = Filled(parts.counts[r], factor * (static_cast<int>(r) + 1));
+    expected.insert(expected.end(), part.begin(), part.end());
   }
+  EXPECT_TRUE(all.host() == expected);
 }
 
 void GatherAndExchange(Communicator& comm) {
@@ -110,14 +110,14 @@ void UseOnce(Communicator& comm) {
 
 // Two threads; nothing is allocated while they work.
 void UseAtOnce(Communicator& a, Communicator& b) {
-  constexpr int64_t kCount = 1'000'000;
+  constexpr int64_t kCount = 200'000;
   const std::vector<int64_t> counts(static_cast<size_t>(a.size()), kCount);
   std::vector<int64_t> starts(counts.size());
   for (size_t r = 0; r < starts.size(); ++r) starts[r] = kCount * static_cast<int64_t>(r);
   const DeviceBytes mine(Filled(kCount, a.rank() + 1));
   const DeviceBytes of_a(Filled(kCount * a.size(), 0)), of_b(Filled(kCount * a.size(), 0));
   const auto gather = [&](Communicator& comm, const DeviceBytes& all) {
-    for (int i = 0; i < 50; ++i) {
+    for (int i = 0; i < 30; ++i) {
       const absl::Status status = comm.AllGatherV(mine.span(), {all.span(), counts, starts}, In(20'000));
       ASSERT_TRUE(status.ok()) << status;
     }

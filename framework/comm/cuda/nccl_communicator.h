@@ -15,8 +15,7 @@
 //   - A call waits for blocks of the GPU that another one holds: calls are of so few blocks that those of all
 //     communicators fit beside each other.
 //   - NCCL connects to a peer at the first message to it, which may wait for all that runs on the GPU: ConnectNccl
-//   sends
-//     that message on one communicator after the other, while nothing else runs.
+//     sends that message on one communicator after the other, while nothing else runs.
 //   - Streams that share one of the process's queues to the GPU wait for each other. CUDA makes 8, which is fewer than
 //     there are streams: a worker is started with CUDA_DEVICE_MAX_CONNECTIONS=32.
 //   - Freeing GPU memory waits for all that runs on it. Only the first step of a world does; if the worst comes to the

@@ -229,7 +229,7 @@ TEST_F(CheckpointReaderTest, PlainChunksAreReadToWhereTheyBelong) {
       return absl::OkStatus();
     };
     ASSERT_TRUE(reader->ReadChunks(layout, AllOf(layout), {.place = place}, sink).ok());
-    EXPECT_EQ(placed, compressed ? 0 : layout.chunks().size());
+    EXPECT_EQ(placed, compressed ? 1 : layout.chunks().size()) << "five values are too few to be compressed";
   }
 }
 

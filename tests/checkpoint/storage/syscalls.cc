@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -87,10 +89,19 @@ ssize_t write(int fd, const void* data, size_t size) {
   return syscall(SYS_write, fd, data, verdict == Verdict::kHalf ? (size + 1) / 2 : size);
 }
 
-ssize_t pread(int fd, void* data, size_t size, off_t offset) {
-  const Verdict verdict = Watching() ? Judge("pread", Plain(PathOf(fd))) : Verdict::kPass;
+ssize_t preadv(int fd, const iovec* places, int count, off_t offset) {
+  const Verdict verdict = Watching() ? Judge("preadv", Plain(PathOf(fd))) : Verdict::kPass;
   if (verdict == Verdict::kFail) return -1;
-  return syscall(SYS_pread64, fd, data, verdict == Verdict::kHalf ? (size + 1) / 2 : size, offset);
+  if (verdict == Verdict::kPass) return syscall(SYS_preadv, fd, places, count, offset, 0);
+  size_t left = 1;
+  for (int i = 0; i < count; ++i) left += places[i].iov_len;
+  left /= 2;
+  std::vector<iovec> half;
+  for (int i = 0; left > 0; ++i) {
+    half.push_back({places[i].iov_base, std::min(left, places[i].iov_len)});
+    left -= half.back().iov_len;
+  }
+  return syscall(SYS_preadv, fd, half.data(), half.size(), offset, 0);
 }
 
 int fsync(int fd) {

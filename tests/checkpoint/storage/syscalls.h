@@ -7,13 +7,13 @@
 
 namespace holdfast {
 
-/// Which call is disturbed. `name`: "write", "pread", "fsync", "fallocate", "ftruncate", "mkdirat", "linkat",
+/// Which call is disturbed. `name`: "write", "preadv", "fsync", "fallocate", "ftruncate", "mkdirat", "linkat",
 /// "renameat", "renameat2", "unlinkat".
 struct SyscallRule {
   std::string name;
   int skip = 0;   // so many calls pass first
   int count = 1;  // so many are disturbed then
-  int error = 0;  // the call fails with it and does nothing; 0: write and pread do half of what was asked
+  int error = 0;  // the call fails with it and does nothing; 0: write and preadv do half of what was asked
 };
 
 class SyscallWatch {

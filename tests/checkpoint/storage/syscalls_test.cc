@@ -92,7 +92,8 @@ TEST_F(LocalStorageSyscalls, NewParentsOfTheDirectoryAreSynced) {
 }
 
 TEST_F(LocalStorageSyscalls, ShortAndInterruptedReadsAndWritesAreCarriedOn) {
-  const std::string contents(700'000, 'x');
+  std::string contents(700'000, ' ');
+  for (size_t i = 0; i < contents.size(); ++i) contents[i] = static_cast<char>('a' + i % 23);
   {
     const SyscallWatch watch({{.name = "write", .count = 3},
                               {.name = "write", .skip = 1, .error = EINTR},
@@ -101,16 +102,25 @@ TEST_F(LocalStorageSyscalls, ShortAndInterruptedReadsAndWritesAreCarriedOn) {
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_EQ(watch.Disturbed(), 5);
   }
-  const SyscallWatch watch({{.name = "pread", .count = 3}, {.name = "pread", .error = EINTR}});
-  const absl::StatusOr<std::string> got = ReadObject(*storage_, "a", contents.size());
-  ASSERT_TRUE(got.ok()) << got.status();
-  EXPECT_TRUE(*got == contents);
-  EXPECT_EQ(watch.Disturbed(), 4);
+  {
+    const SyscallWatch watch({{.name = "preadv", .count = 3}, {.name = "preadv", .error = EINTR}});
+    const absl::StatusOr<std::string> got = ReadObject(*storage_, "a", contents.size());
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_TRUE(*got == contents);
+    EXPECT_EQ(watch.Disturbed(), 4);
+  }
+  std::string scattered(contents.size(), ' ');
+  const auto all = absl::MakeSpan(reinterpret_cast<std::byte*>(scattered.data()), scattered.size());
+  const std::vector<absl::Span<std::byte>> places{all.first(1), all.subspan(1, 0), all.subspan(1, 6), all.subspan(7)};
+  const SyscallWatch watch({{.name = "preadv", .count = 5}});
+  ASSERT_TRUE(storage_->ReadInto("a", 0, places).ok());
+  EXPECT_TRUE(scattered == contents);
+  EXPECT_EQ(watch.Disturbed(), 5);
 }
 
 TEST_F(LocalStorageSyscalls, AReadErrorIsNamed) {
   ASSERT_TRUE(storage_->Create("a/b", "contents").ok());
-  const SyscallWatch watch({{.name = "pread", .error = EIO}});
+  const SyscallWatch watch({{.name = "preadv", .error = EIO}});
   const absl::Status status = ReadObject(*storage_, "a/b", 100).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "a/b: read: Input/output error")) << status;

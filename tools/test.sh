@@ -8,8 +8,7 @@ set -euo pipefail
 # shellcheck source=tools/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-asan_rooms=(kernels framework/config framework/data framework/metrics framework/parallel framework/tensor checkpoint models
-  checkpoint/storage checkpoint/sharded elastic/control elastic/wire elastic/alerts)
+asan_rooms=(kernels framework/config framework/data framework/parallel checkpoint checkpoint/storage checkpoint/sharded elastic/wire)
 # Rooms that compute through oneDNN are left out: its OpenMP runtime is not instrumented, so each barrier looks like a
 # race. So are those that talk through gRPC and Gloo, for the same reason.
 tsan_rooms=(framework/base framework/data framework/comm framework/comm/cuda/emulation checkpoint/storage elastic/agent elastic/alerts)

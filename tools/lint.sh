@@ -67,9 +67,10 @@ check "headers alone" "-P $JOBS -I {} g++ -std=c++20 -march=x86-64-v3 -Wall -Wex
   "${headers[@]}"
 if ((recent == 1)); then
   mapfile -t commits < <(git rev-list --max-count=21 HEAD)
-  ((${#commits[@]} > 1)) || die "--recent needs the history of the sources; this clone has only one commit"
-  changed=$(git diff --name-only "${commits[-1]}" -- '*.cc')
-  mapfile -t products < <(printf '%s\n' "${products[@]}" | grep -Fx -- "$changed" || true)
+  if ((${#commits[@]} > 1)); then # else this clone has no history: everything
+    changed=$(git diff --name-only "${commits[-1]}" -- '*.cc')
+    mapfile -t products < <(printf '%s\n' "${products[@]}" | grep -Fx -- "$changed" || true)
+  fi
 fi
 if ((tidy == 1)); then
   check clang-tidy "-P $JOBS -n 1 clang-tidy -p build/release --quiet" "${products[@]}"

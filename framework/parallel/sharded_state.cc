@@ -157,53 +157,42 @@ void ShardedState::UpdateOnHost(const kernels::AdamWArgs& whole) const {
   }
 }
 
-void ShardedState::ReadWeights(int index, float* out) const {
-  const Chunk& chunk = map_->layout().chunks()[static_cast<size_t>(index)];
-  const ParameterSpec& p = map_->layout().parameters()[static_cast<size_t>(chunk.parameter)];
-  const int shard = map_->ShardOfChunk(index);
-  const float* weight = Weight(shard, p.unit, chunk.parameter, chunk.offset - p.offset);
-  DeviceOf(shard).CopyToHost(out, weight, FloatBytes(chunk.elements));
-}
-
-void ShardedState::ReadChunk(int index, std::byte* out) const {
+ShardedState::Places ShardedState::PlacesOf(int index) const {
   const Chunk& chunk = map_->layout().chunks()[static_cast<size_t>(index)];
   const ParameterSpec& p = map_->layout().parameters()[static_cast<size_t>(chunk.parameter)];
   const Shard& shard = ShardOf(index);
-  const int64_t local = shard.unit_offset[static_cast<size_t>(p.unit)] + p.unit_offset + (chunk.offset - p.offset);
-  const size_t bytes = FloatBytes(chunk.elements);
-  Device& device = DeviceOf(map_->ShardOfChunk(index));
-  ReadWeights(index, reinterpret_cast<float*>(out));
-  device.CopyToHost(out + bytes, shard.exp_avg.as<float>() + local, bytes);
-  device.CopyToHost(out + 2 * bytes, shard.exp_avg_sq.as<float>() + local, bytes);
-}
-
-void ShardedState::WriteChunk(int index, const std::byte* in) {
-  const Chunk& chunk = map_->layout().chunks()[static_cast<size_t>(index)];
-  const ParameterSpec& p = map_->layout().parameters()[static_cast<size_t>(chunk.parameter)];
-  const Shard& shard = ShardOf(index);
-  const int64_t element = chunk.offset - p.offset;
-  const int64_t local = shard.unit_offset[static_cast<size_t>(p.unit)] + p.unit_offset + element;
-  const size_t bytes = FloatBytes(chunk.elements);
-  const int holder = map_->ShardOfChunk(index);
-  Device& device = DeviceOf(holder);
-  device.CopyFromHost(Weight(holder, p.unit, chunk.parameter, element), in, bytes);
-  device.CopyFromHost(shard.exp_avg.as<float>() + local, in + bytes, bytes);
-  device.CopyFromHost(shard.exp_avg_sq.as<float>() + local, in + 2 * bytes, bytes);
-}
-
-std::array<absl::Span<std::byte>, 3> ShardedState::ChunkMemory(int index) {
-  const int holder = map_->ShardOfChunk(index);
-  if (!DeviceOf(holder).is_host()) return {};
-  const Chunk& chunk = map_->layout().chunks()[static_cast<size_t>(index)];
-  const ParameterSpec& p = map_->layout().parameters()[static_cast<size_t>(chunk.parameter)];
-  const Shard& shard = shards_.at(holder);
   const int64_t element = chunk.offset - p.offset;
   const int64_t local = shard.unit_offset[static_cast<size_t>(p.unit)] + p.unit_offset + element;
   const auto bytes = [&](float* values) {
     return absl::MakeSpan(reinterpret_cast<std::byte*>(values), FloatBytes(chunk.elements));
   };
-  return {bytes(Weight(holder, p.unit, chunk.parameter, element)), bytes(shard.exp_avg.as<float>() + local),
-          bytes(shard.exp_avg_sq.as<float>() + local)};
+  return {bytes(Weight(map_->ShardOfChunk(index), p.unit, chunk.parameter, element)),
+          bytes(shard.exp_avg.as<float>() + local), bytes(shard.exp_avg_sq.as<float>() + local)};
+}
+
+void ShardedState::ReadWeights(int index, float* out) const {
+  const absl::Span<const std::byte> weight = PlacesOf(index)[0];
+  DeviceOf(map_->ShardOfChunk(index)).CopyToHost(out, weight.data(), weight.size());
+}
+
+void ShardedState::ReadChunk(int index, std::byte* out) const {
+  Device& device = DeviceOf(map_->ShardOfChunk(index));
+  for (const absl::Span<const std::byte> place : PlacesOf(index)) {
+    device.CopyToHost(out, place.data(), place.size());
+    out += place.size();
+  }
+}
+
+void ShardedState::WriteChunk(int index, const std::byte* in) {
+  Device& device = DeviceOf(map_->ShardOfChunk(index));
+  for (const absl::Span<std::byte> place : PlacesOf(index)) {
+    device.CopyFromHost(place.data(), in, place.size());
+    in += place.size();
+  }
+}
+
+ShardedState::Places ShardedState::ChunkMemory(int index) {
+  return DeviceOf(map_->ShardOfChunk(index)).is_host() ? PlacesOf(index) : Places{};
 }
 
 void ShardedState::RefreshImages() {

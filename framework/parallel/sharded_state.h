@@ -65,7 +65,8 @@ class ShardedState {
   void WriteChunk(int index, const std::byte* in);
   void ReadWeights(int index, float* out) const;
   /// Where a held chunk's weight and moments lie, to be written to like WriteChunk; empty if the host cannot.
-  std::array<absl::Span<std::byte>, 3> ChunkMemory(int index);
+  using Places = std::array<absl::Span<std::byte>, 3>;
+  Places ChunkMemory(int index);
 
   /// XXH3 of ReadChunk's bytes: now, and as they will be after an update with `gradient` (of the chunk).
   uint64_t ChunkDigest(int chunk) const;
@@ -90,6 +91,8 @@ class ShardedState {
   ShardedState(const ShardMap& map, Options options, Device& device, Stream& stream)
       : map_(&map), options_(std::move(options)), device_(&device), stream_(&stream) {}
 
+  /// As ChunkMemory, on whichever device they lie.
+  Places PlacesOf(int index) const;
   absl::Status AllocateShard(int index);
   absl::Status AllocateImages();
   bool OnHost(int shard) const { return options_.mirrors_on_host && shard != options_.served_shard; }

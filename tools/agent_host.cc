@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/host.h"
 #include "framework/base/thread_pool.h"
 
 namespace holdfast {
@@ -22,11 +23,6 @@ constexpr milliseconds kNotice{2'000};  // for a stop of the whole run to show
 constexpr milliseconds kLongNotice{30'000};
 constexpr milliseconds kLookInterval{100};
 constexpr std::chrono::hours kPatience{24};  // saving takes as long as it takes
-
-std::string HostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
-}
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "checkpoint/safetensors.h"
 #include "tools/ckpt_target.h"
+#include "tools/run_arguments.h"
 
 namespace holdfast {
 
@@ -52,8 +53,8 @@ struct CkptExportOptions {
 absl::StatusOr<int> CkptExport(const CkptExportOptions& options);
 
 struct CkptImportOptions {
-  std::string model, where, config;
-  std::vector<std::string> overrides;
+  std::string model, where;
+  ConfigArguments config;
   PlaceOptions place;
 };
 absl::StatusOr<int> CkptImport(const CkptImportOptions& options);

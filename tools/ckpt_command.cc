@@ -128,10 +128,9 @@ void AddImport(CLI::App& ckpt, CommandBody& body) {
   command->add_option("MODEL_DIR", options->model, "saved model: safetensors and config.json")->required();
   command->add_option("WHERE", options->where, "directory of checkpoints or s3://bucket/prefix, without any yet")
       ->required();
-  command->add_option("--config", options->config, "config file (YAML) of the run that will go on from it")->required();
-  command->add_option("--set", options->overrides, "override a value: section.key=value")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
+  command->add_option("--config", options->config.path, "config file (YAML) of the run that will go on from it")
+      ->required();
+  options->config.AddOverrides(*command);
   AddPlace(command, options->place);
 }
 

@@ -88,20 +88,16 @@ absl::Status MakeRoom(Storage& storage) {
 }  // namespace
 
 absl::StatusOr<int> CkptImport(const CkptImportOptions& options) {
-  const absl::StatusOr<Config> config = LoadConfig(options.config, options.overrides);
-  if (!config.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(config.status().message()).c_str());
-    return kExitUsage;
-  }
-  Config on_cpu = *config;
+  HF_ASSIGN_OR_RETURN(const Config config, options.config.Load());
+  Config on_cpu = config;
   on_cpu.train.device = DeviceKind::kCpu;
   HF_ASSIGN_OR_RETURN(const auto device, MakeDevice(on_cpu.train));
   HF_ASSIGN_OR_RETURN(const auto model, MakeModel(on_cpu, *device));
   const ParameterLayout& layout = model->layout();
-  const auto ignorable = [&](const std::string& name) { return IsIgnorableHuggingFaceTensor(config->model, name); };
+  const auto ignorable = [&](const std::string& name) { return IsIgnorableHuggingFaceTensor(config.model, name); };
   HF_ASSIGN_OR_RETURN(
       const SavedModelReader saved,
-      SavedModelReader::Open(options.model, layout, HuggingFaceTensorMap(config->model, layout), ignorable));
+      SavedModelReader::Open(options.model, layout, HuggingFaceTensorMap(config.model, layout), ignorable));
 
   PlaceOptions place_options = options.place;
   place_options.access = PlaceAccess::kCreate;
@@ -109,8 +105,8 @@ absl::StatusOr<int> CkptImport(const CkptImportOptions& options) {
   HF_RETURN_IF_ERROR(CheckNotInUse(*place.storage));
   HF_ASSIGN_OR_RETURN(const auto fence, Fence::Claim(*place.storage, FenceOwner("holdfast ckpt import")));
   HF_RETURN_IF_ERROR(MakeRoom(*place.storage));
-  Manifest manifest = NewManifest(*config, layout);
-  HF_ASSIGN_OR_RETURN(ShardReport report, WriteShard(*place.storage, *config, layout, saved));
+  Manifest manifest = NewManifest(config, layout);
+  HF_ASSIGN_OR_RETURN(ShardReport report, WriteShard(*place.storage, config, layout, saved));
   manifest.shards.push_back(std::move(report.shard));
   HF_ASSIGN_OR_RETURN(manifest, CommitCheckpoint(*place.storage, *fence, std::move(manifest)));
   std::printf("%s: %s parameters, state digest %s\n", Describe(manifest.name, *place.storage).c_str(),

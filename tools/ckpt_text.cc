@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kMaxShownBytes = 40;
+constexpr size_t kMaxCellBytes = 40;
 
 std::string LocalTime(double seconds) {
   const auto time = static_cast<std::time_t>(seconds);
@@ -45,11 +45,11 @@ std::string ValidRow(const CatalogEntry& entry, double now) {
   const Manifest& m = entry.manifest;
   return Row(absl::StrCat(m.name.step), absl::StrCat(m.name.generation), FormatBytes(static_cast<double>(entry.bytes)),
              absl::StrCat(LocalTime(m.time), ", ", Age(m.time, now)), absl::StrCat(m.world_size),
-             Printable(m.sharding, kMaxShownBytes), LossText(m), "valid");
+             Printable(m.sharding, kMaxCellBytes), LossText(m), "valid");
 }
 
 std::string RejectedRow(const RejectedCheckpoint& rejected, const std::optional<CheckpointName>& name) {
-  const std::string step = name.has_value() ? absl::StrCat(name->step) : Printable(rejected.name, kMaxShownBytes);
+  const std::string step = name.has_value() ? absl::StrCat(name->step) : Printable(rejected.name, kMaxCellBytes);
   const std::string generation = name.has_value() ? absl::StrCat(name->generation) : "-";
   return Row(step, generation, "-", "-", "-", "-", "-",
              rejected.unfinished ? rejected.reason : "DAMAGED: " + rejected.reason);
@@ -111,9 +111,9 @@ std::string SummaryText(const CatalogEntry& entry, const CheckpointReader& reade
   }
   const auto raw = static_cast<double>(elements) * kStateKinds * sizeof(float);
   std::string text = Line("checkpoint", where);
-  text += Line("written", absl::StrCat(LocalTime(m.time), ", ", Age(m.time, now), ", by ", m.world_size,
-                                       m.world_size == 1 ? " worker (" : " workers (",
-                                       Printable(m.sharding, kMaxShownBytes), ")"));
+  text += Line("written",
+               absl::StrCat(LocalTime(m.time), ", ", Age(m.time, now), ", by ", m.world_size,
+                            m.world_size == 1 ? " worker (" : " workers (", Printable(m.sharding, kMaxCellBytes), ")"));
   text +=
       Line("step", absl::StrCat(m.name.step, ", generation ", m.name.generation, ", after ", m.samples, " samples"));
   text += Line("validation", m.validation_loss.has_value() ? "loss " + LossText(m) : "none yet");

@@ -16,14 +16,14 @@ namespace {
 using Problems = std::vector<std::string>;
 
 /// A checkpoint to look at: one that the catalog lists, or one that it has refused already.
-struct Candidate {
+struct Verifiable {
   std::string name;
   const CatalogEntry* entry = nullptr;
   std::string reason;
 };
 
-std::vector<Candidate> AllFinished(const Catalog& catalog) {
-  std::vector<Candidate> candidates;
+std::vector<Verifiable> AllFinished(const Catalog& catalog) {
+  std::vector<Verifiable> candidates;
   for (const CatalogEntry& entry : catalog.valid) candidates.push_back({entry.manifest.name.ToString(), &entry, ""});
   for (const RejectedCheckpoint& rejected : catalog.rejected) {
     if (!rejected.unfinished) candidates.push_back({rejected.name, nullptr, rejected.reason});
@@ -32,10 +32,10 @@ std::vector<Candidate> AllFinished(const Catalog& catalog) {
 }
 
 /// The newest of those asked for, also if it is damaged: who verifies wants to hear of that one.
-absl::StatusOr<Candidate> Newest(const Catalog& catalog, const CheckpointPlace& place, const TargetOptions& options) {
-  const Candidate* newest = nullptr;
-  const std::vector<Candidate> candidates = AllFinished(catalog);
-  for (const Candidate& candidate : candidates) {
+absl::StatusOr<Verifiable> Newest(const Catalog& catalog, const CheckpointPlace& place, const TargetOptions& options) {
+  const Verifiable* newest = nullptr;
+  const std::vector<Verifiable> candidates = AllFinished(catalog);
+  for (const Verifiable& candidate : candidates) {
     const auto name = CheckpointName::Parse(candidate.name);
     const bool matches = name.has_value() && (!place.checkpoint.has_value() || *name == *place.checkpoint) &&
                          (!options.step.has_value() || name->step == *options.step);
@@ -66,13 +66,13 @@ absl::StatusOr<Problems> VerifyEntry(Storage& storage, const CatalogEntry& entry
 absl::StatusOr<int> CkptVerify(const CkptVerifyOptions& options) {
   HF_ASSIGN_OR_RETURN(const CheckpointPlace place, OpenCheckpointPlace(options.target.where, options.target.place));
   HF_ASSIGN_OR_RETURN(const Catalog catalog, ScanCheckpoints(*place.storage));
-  std::vector<Candidate> candidates = AllFinished(catalog);
+  std::vector<Verifiable> candidates = AllFinished(catalog);
   if (!options.all || candidates.empty()) {
-    HF_ASSIGN_OR_RETURN(Candidate newest, Newest(catalog, place, options.target));
+    HF_ASSIGN_OR_RETURN(Verifiable newest, Newest(catalog, place, options.target));
     candidates = {std::move(newest)};
   }
   size_t damaged = 0;
-  for (const Candidate& candidate : candidates) {
+  for (const Verifiable& candidate : candidates) {
     Problems problems{absl::StrCat(candidate.name, "/", candidate.reason)};
     if (candidate.entry != nullptr) {
       HF_ASSIGN_OR_RETURN(problems, VerifyEntry(*place.storage, *candidate.entry, options.threads));

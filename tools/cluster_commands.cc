@@ -7,18 +7,16 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "elastic/wire/token.h"
 #include "elastic/worker/stop_signal.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
-#include "framework/config/load.h"
 #include "tools/agent_host.h"
 #include "tools/command.h"
 #include "tools/connection_options.h"
 #include "tools/coordinator_host.h"
-#include "tools/gemm_table.h"
+#include "tools/run_arguments.h"
 #include "tools/status_text.h"
 #include "tools/training_session.h"
 
@@ -27,27 +25,6 @@ namespace {
 
 constexpr size_t kMaxAddressBytes = 1024;
 constexpr std::chrono::seconds kLookTimeout{1};  // of an agent that wants to leave
-
-struct RunArguments {
-  std::string config_path, run_dir;
-  std::vector<std::string> overrides;
-
-  void AddTo(CLI::App& command) {
-    command.add_option("CONFIG", config_path, "config file (YAML)")->required();
-    command.add_option("--set", overrides, "override a value: section.key=value")
-        ->type_name("KEY=VALUE")
-        ->allow_extra_args(false);
-    command.add_option("--run-dir", run_dir, "where everything is written; default runs/<run.name>");
-  }
-  RunDirectory Directory(const Config& config) const {
-    return RunDirectory(run_dir.empty() ? "runs/" + config.run.name : run_dir);
-  }
-};
-
-absl::StatusOr<int> UsageError(const absl::Status& status) {
-  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-  return kExitUsage;
-}
 
 struct CoordinatorArguments {
   RunArguments run;
@@ -59,21 +36,19 @@ struct CoordinatorArguments {
 
 absl::StatusOr<int> Coordinate(const CoordinatorArguments& arguments) {
   StopSignal stop_signal;  // before any other thread
-  absl::StatusOr<Config> config = LoadConfig(arguments.run.config_path, arguments.run.overrides);
-  if (!config.ok()) return UsageError(config.status());
-  HF_RETURN_IF_ERROR(ResolveGemmTable(&config->train));
-  const RunDirectory directory = arguments.run.Directory(*config);
-  Config checked = *config;
+  HF_ASSIGN_OR_RETURN(const Config config, arguments.run.config.Load());
+  const RunDirectory directory = arguments.run.Directory(config);
+  Config checked = config;
   checked.train.device = DeviceKind::kCpu;  // workers compute, elsewhere: no GPU is needed here
   HF_ASSIGN_OR_RETURN(const auto session, OpenTrainingSession(checked, /*workers_here=*/1, /*check_only=*/true));
   HF_ASSIGN_OR_RETURN(
       const PreparedRun run,
-      PrepareRun(*config, directory, session->model->layout(),
+      PrepareRun(config, directory, session->model->layout(),
                  {.overwrite = arguments.overwrite, .resume = arguments.resume, .workers_are_new = false}));
   ControlServerOptions server{.address = arguments.listen, .token = "", .tls = arguments.tls};
   HF_ASSIGN_OR_RETURN(server.token,
                       arguments.token_file.empty() ? MakeRunToken(directory) : ReadTokenFile(arguments.token_file));
-  HF_ASSIGN_OR_RETURN(const auto host, CoordinatorHost::Start(*config, directory, run, server));
+  HF_ASSIGN_OR_RETURN(const auto host, CoordinatorHost::Start(config, directory, run, server));
   std::printf("listening at %s; run directory %s\n", host->address().c_str(), directory.root().c_str());
   PrintResume(run);
   std::fflush(stdout);
@@ -93,16 +68,15 @@ struct AgentArguments {
 
 absl::StatusOr<int> Supervise(const AgentArguments& arguments) {
   StopSignal stop_signal;  // before any other thread
-  const absl::StatusOr<Config> config = LoadConfig(arguments.run.config_path, arguments.run.overrides);
-  if (!config.ok()) return UsageError(config.status());
-  HF_RETURN_IF_ERROR(CheckGpus(*config, arguments.workers));
-  const RunDirectory directory = arguments.run.Directory(*config);
+  HF_ASSIGN_OR_RETURN(const Config config, arguments.run.config.Load());
+  HF_RETURN_IF_ERROR(CheckGpus(config, arguments.workers));
+  const RunDirectory directory = arguments.run.Directory(config);
   HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(arguments.connection));
   const AgentSettings settings{.node = arguments.node,
                                .host = arguments.host,
                                .coordinator = arguments.connection.coordinator,
-                               .config_path = arguments.run.config_path,
-                               .overrides = arguments.run.overrides,
+                               .config_path = arguments.run.config.path,
+                               .overrides = arguments.run.config.overrides,
                                .connection = arguments.connection.Arguments(),
                                .num_workers = arguments.workers};
   HF_ASSIGN_OR_RETURN(ControlClientOptions client, arguments.connection.ClientOptions());
@@ -110,7 +84,7 @@ absl::StatusOr<int> Supervise(const AgentArguments& arguments) {
   std::printf("node %s: workers %d, coordinator %s, logs in %s\n", arguments.node.c_str(),
               static_cast<int>(arguments.workers), arguments.connection.coordinator.c_str(), directory.logs().c_str());
   std::fflush(stdout);
-  AgentHost agent(*config, directory, settings, *link, [client] { return FetchStatus(client); });
+  AgentHost agent(config, directory, settings, *link, [client] { return FetchStatus(client); });
   const std::stop_callback on_stop(stop_signal.token(), [&] { agent.Stop(stop_signal.received()); });
   const EndMessage end = agent.Wait();
   if (end.exit_code == 0 || end.exit_code > 128) {

@@ -6,6 +6,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace holdfast {
 
@@ -15,6 +16,9 @@ enum ExitCode : int { kExitDone = 0, kExitFailure = 1, kExitUsage = 2 };
 /// Set by the subcommand that was parsed: does its work and returns the exit code. An error is printed by main, last,
 /// on one line, and exits with kExitFailure.
 using CommandBody = std::function<absl::StatusOr<int>()>;
+
+/// An error that main prints as it is, without "error: " before it, and that exits with kExitUsage.
+absl::Status UsageError(absl::string_view text);
 
 void AddTrainCommand(CLI::App& parent, CommandBody& body);
 void AddValidateCommand(CLI::App& parent, CommandBody& body);

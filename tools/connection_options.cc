@@ -11,7 +11,7 @@
 namespace holdfast {
 namespace {
 
-constexpr std::chrono::milliseconds kGoodbye{1000};
+constexpr std::chrono::milliseconds kClientGoodbye{1000};
 
 std::string Absolute(const std::string& path) {
   std::error_code error;
@@ -38,7 +38,7 @@ class GrpcLink final : public ControlLink, public ClientHandler {
   }
 
   void Stop() override {
-    if (ControlClient* client = Client()) client->Stop(kGoodbye);
+    if (ControlClient* client = Client()) client->Stop(kClientGoodbye);
   }
 
   void OnConnected() override {

@@ -160,7 +160,7 @@ absl::StatusOr<int> RunShow(const ShowArguments& arguments) {
   return kExitDone;
 }
 
-void AddPack(CLI::App& data, CommandBody& body) {
+void AddDataPack(CLI::App& data, CommandBody& body) {
   CLI::App* command = data.add_subcommand("pack", "Turn text or JSONL files into a token file");
   auto arguments = std::make_shared<PackArguments>();
   PackOptions& options = arguments->options;
@@ -191,7 +191,7 @@ void AddPack(CLI::App& data, CommandBody& body) {
   command->callback([arguments, &body] { body = [arguments] { return RunPack(*arguments); }; });
 }
 
-void AddShow(CLI::App& data, CommandBody& body) {
+void AddDataShow(CLI::App& data, CommandBody& body) {
   CLI::App* command = data.add_subcommand("show", "Print what is in a token file");
   auto arguments = std::make_shared<ShowArguments>();
   command->add_option("FILE", arguments->path, "token file")->required();
@@ -210,8 +210,8 @@ void AddShow(CLI::App& data, CommandBody& body) {
 void AddDataCommand(CLI::App& parent, CommandBody& body) {
   CLI::App* data = parent.add_subcommand("data", "Make and look at token files");
   data->require_subcommand(1);
-  AddPack(*data, body);
-  AddShow(*data, body);
+  AddDataPack(*data, body);
+  AddDataShow(*data, body);
 }
 
 }  // namespace holdfast

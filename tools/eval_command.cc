@@ -13,13 +13,13 @@
 namespace holdfast {
 namespace {
 
-struct Arguments {
+struct EvalArguments {
   std::string model;
   std::vector<std::string> data;
   int64_t sequence = 0, batch = 4, microbatches = 0, threads = 0;
 };
 
-absl::StatusOr<int> Eval(const Arguments& arguments) {
+absl::StatusOr<int> Eval(const EvalArguments& arguments) {
   HF_ASSIGN_OR_RETURN(const auto loaded, LoadSavedModel(arguments.model, {.threads = arguments.threads,
                                                                           .batch = arguments.batch,
                                                                           .sequence = arguments.sequence}));
@@ -53,7 +53,7 @@ absl::StatusOr<int> Eval(const Arguments& arguments) {
 
 void AddEvalCommand(CLI::App& parent, CommandBody& body) {
   CLI::App* command = parent.add_subcommand("eval", "Print the loss of a saved model on token files");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<EvalArguments>();
   command->add_option("MODEL", arguments->model, "saved model directory, or a run directory")->required();
   command->add_option("DATA", arguments->data, "token files")->required();
   command->add_option("--sequence-length", arguments->sequence, "0 = the model's, at most 1024")

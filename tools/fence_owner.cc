@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -11,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "framework/base/host.h"
 #include "framework/base/status.h"
 #include "framework/config/printable.h"
 #include "nlohmann/json.hpp"
@@ -20,12 +20,7 @@ namespace {
 
 constexpr char kPrefix[] = "fence-";
 constexpr uint64_t kMaxClaimBytes = 64 << 10;
-constexpr size_t kMaxShownBytes = 200;
-
-std::string ThisHost() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
+constexpr size_t kMaxOwnerBytes = 200;
 
 std::string OwnerIn(const std::string& claim) {
   const auto json = nlohmann::json::parse(claim, nullptr, /*allow_exceptions=*/false);
@@ -39,7 +34,7 @@ enum class Life { kDead, kAlive, kUnknown };
 Life LifeOf(const std::string& owner) {
   const std::vector<std::string> words = absl::StrSplit(owner.substr(0, owner.find(", ")), ' ');
   int pid = 0;
-  if (words.size() != 4 || words[0] != "process" || words[2] != "on" || words[3] != ThisHost()) return Life::kUnknown;
+  if (words.size() != 4 || words[0] != "process" || words[2] != "on" || words[3] != HostName()) return Life::kUnknown;
   if (!absl::SimpleAtoi(words[1], &pid) || pid <= 0) return Life::kUnknown;
   if (pid == getpid()) return Life::kDead;  // one that had our number before us
   return kill(pid, 0) == 0 || errno == EPERM ? Life::kAlive : Life::kDead;
@@ -48,7 +43,7 @@ Life LifeOf(const std::string& owner) {
 }  // namespace
 
 std::string FenceOwner(const std::string& what) {
-  return absl::StrCat("process ", getpid(), " on ", ThisHost(), ", ", what);
+  return absl::StrCat("process ", getpid(), " on ", HostName(), ", ", what);
 }
 
 absl::Status CheckNotInUse(Storage& storage) {
@@ -58,7 +53,7 @@ absl::Status CheckNotInUse(Storage& storage) {
   if (absl::IsNotFound(claim.status())) return absl::UnavailableError("the checkpoints have just changed hands");
   HF_RETURN_IF_ERROR(claim.status());
   const std::string owner = OwnerIn(*claim);
-  const std::string shown = Printable(owner, kMaxShownBytes);
+  const std::string shown = Printable(owner, kMaxOwnerBytes);
   switch (LifeOf(owner)) {
     case Life::kDead:
       return absl::OkStatus();

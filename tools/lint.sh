@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Checks the form of the sources: clang-format, headers that compile by themselves, clang-tidy, shellcheck.
 #   tools/lint.sh [--fix] [--no-tidy] [--recent] [FILE...]
-# --fix formats in place instead of complaining. --recent: clang-tidy, which takes longest, looks only at what the last
-# 20 commits changed. With files, only those.
+# --fix formats in place instead of complaining. --recent: what takes long, compiling headers and clang-tidy, looks only
+# at what the last 20 commits changed. With files, only those.
 set -euo pipefail
 # shellcheck source=tools/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -45,6 +45,15 @@ for file in "${files[@]}"; do
   esac
 done
 
+if ((recent == 1)); then
+  mapfile -t commits < <(git rev-list --max-count=21 HEAD)
+  if ((${#commits[@]} > 1)); then # else this clone has no history: everything
+    changed=$(git diff --name-only "${commits[-1]}" -- '*.cc' '*.h')
+    mapfile -t products < <(printf '%s\n' "${products[@]}" | grep -Fx -- "$changed" || true)
+    mapfile -t headers < <(printf '%s\n' "${headers[@]}" | grep -Fx -- "$changed" || true)
+  fi
+fi
+
 failed=0
 # check NAME COMMAND FILE...: runs the command, a string of words, on the files by xargs; says how long it took.
 check() {
@@ -60,19 +69,12 @@ format="--dry-run -Werror"
 ((fix == 0)) || format=-i
 check clang-format "clang-format $format" "${sources[@]}"
 check shellcheck "shellcheck --external-sources" "${scripts[@]}"
-quietly build/release.configure.log cmake --preset release
-quietly build/release.protocol.log cmake --build --preset release --target protocol
-others="-isystem build/release/protocol $(pkg-config --cflags-only-I ompi-cxx hdf5-serial | sed 's/-I/-isystem /g') -DOMPI_SKIP_MPICXX -DHOLDFAST_BINARY=__FILE__"
+quietly build/dev.configure.log cmake --preset dev
+quietly build/dev.protocol.log cmake --build --preset dev --target protocol
+others="-isystem build/dev/protocol $(pkg-config --cflags-only-I ompi-cxx hdf5-serial | sed 's/-I/-isystem /g') -DOMPI_SKIP_MPICXX -DHOLDFAST_BINARY=__FILE__"
 check "headers alone" "-P $JOBS -I {} g++ -std=c++20 -march=x86-64-v3 -Wall -Wextra -I . $others -fsyntax-only -include {} -x c++ /dev/null" \
   "${headers[@]}"
-if ((recent == 1)); then
-  mapfile -t commits < <(git rev-list --max-count=21 HEAD)
-  if ((${#commits[@]} > 1)); then # else this clone has no history: everything
-    changed=$(git diff --name-only "${commits[-1]}" -- '*.cc')
-    mapfile -t products < <(printf '%s\n' "${products[@]}" | grep -Fx -- "$changed" || true)
-  fi
-fi
 if ((tidy == 1)); then
-  check clang-tidy "-P $JOBS -n 1 clang-tidy -p build/release --quiet" "${products[@]}"
+  check clang-tidy "-P $JOBS -n 1 clang-tidy -p build/dev --quiet" "${products[@]}"
 fi
 exit "$failed"

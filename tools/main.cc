@@ -1,12 +1,16 @@
 #include <cstdio>
 #include <exception>
+#include <string>
 
+#include "absl/strings/cord.h"
 #include "tools/ckpt_command.h"
 #include "tools/command.h"
 #include "tools/compare_command.h"
 #include "tools/data_command.h"
 
 namespace {
+
+constexpr char kUsage[] = "holdfast/usage";  // payload of a UsageError
 
 int Main(int argc, char** argv) {
   CLI::App app{
@@ -32,12 +36,19 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<int> exit_code = body();
   if (exit_code.ok()) return *exit_code;
   std::fflush(stdout);
-  std::fprintf(stderr, "error: %.*s\n", static_cast<int>(exit_code.status().message().size()),
-               exit_code.status().message().data());
-  return holdfast::kExitFailure;
+  const bool usage = exit_code.status().GetPayload(kUsage).has_value();
+  const std::string message(exit_code.status().message());
+  std::fprintf(stderr, "%s%s\n", usage ? "" : "error: ", message.c_str());
+  return usage ? holdfast::kExitUsage : holdfast::kExitFailure;
 }
 
 }  // namespace
+
+absl::Status holdfast::UsageError(absl::string_view text) {
+  absl::Status status = absl::InvalidArgumentError(text);
+  status.SetPayload(kUsage, absl::Cord());
+  return status;
+}
 
 int main(int argc, char** argv) {
   try {

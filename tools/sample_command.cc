@@ -11,13 +11,13 @@
 namespace holdfast {
 namespace {
 
-struct Arguments {
+struct SampleArguments {
   std::string model, prompt = "\n";
   SampleOptions options;
   int64_t threads = 0;
 };
 
-absl::StatusOr<int> Sample(const Arguments& arguments) {
+absl::StatusOr<int> Sample(const SampleArguments& arguments) {
   HF_ASSIGN_OR_RETURN(const auto loaded, LoadSavedModel(arguments.model, {.threads = arguments.threads}));
   if (loaded->tokenizer == nullptr) {
     return absl::FailedPreconditionError(arguments.model + " has no tokenizer.json, so text cannot be sampled from it");
@@ -46,7 +46,7 @@ absl::StatusOr<int> Sample(const Arguments& arguments) {
 
 void AddSampleCommand(CLI::App& parent, CommandBody& body) {
   CLI::App* command = parent.add_subcommand("sample", "Print text sampled from a saved model");
-  auto arguments = std::make_shared<Arguments>();
+  auto arguments = std::make_shared<SampleArguments>();
   SampleOptions& options = arguments->options;
   command->add_option("MODEL", arguments->model, "saved model directory, or a run directory")->required();
   command->add_option("--prompt", arguments->prompt, "text to continue");

@@ -17,7 +17,7 @@ using nlohmann::json;
 constexpr const char* kTimeKey = "time";
 constexpr const char* kEventKey = "event";
 
-std::string Worker(const WorkerStatus& w) {
+std::string WorkerLine(const WorkerStatus& w) {
   const std::string rank = w.rank < 0 ? "-" : absl::StrCat(w.rank);
   const std::string speed =
       w.relative_compute_time > 0 ? absl::StrFormat("%.2fx", w.relative_compute_time) : std::string("-");
@@ -58,7 +58,7 @@ std::string StatusText(const RunStatus& s) {
                         s.world_size, s.generation);
   absl::StrAppendFormat(&text, "%4s  %-20s %-16s %8s %8s  %-16s %10s %11s %8s %6s\n", "rank", "worker", "host", "pid",
                         "step", "phase", "heartbeat", "progress", "time", "micro");
-  for (const WorkerStatus& worker : s.workers) text += Worker(worker);
+  for (const WorkerStatus& worker : s.workers) text += WorkerLine(worker);
   return text;
 }
 

@@ -17,10 +17,10 @@
 #include "models/plan.h"
 #include "models/sampler.h"
 #include "tools/command.h"
-#include "tools/gemm_table.h"
 #include "tools/loss_plot.h"
 #include "tools/mpi_job.h"
 #include "tools/run_alerts.h"
+#include "tools/run_arguments.h"
 #include "tools/session.h"
 #include "tools/train_with_workers.h"
 #include "tools/training_session.h"
@@ -28,9 +28,8 @@
 namespace holdfast {
 namespace {
 
-struct Arguments {
-  std::string config_path, run_dir;
-  std::vector<std::string> overrides;
+struct TrainArguments {
+  RunArguments run;
   int64_t workers = 0;
   bool overwrite = false;
   std::string resume = "auto";
@@ -110,18 +109,12 @@ absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory,
   return outcome.exit_code;
 }
 
-absl::StatusOr<int> Train(const Arguments& arguments) {
+absl::StatusOr<int> Train(const TrainArguments& arguments) {
   StopSignal stop_signal;  // before any other thread
-  std::vector<std::string> overrides = arguments.overrides;
-  if (arguments.workers > 0) overrides.push_back(absl::StrCat("elastic.workers=", arguments.workers));
-  const absl::StatusOr<Config> loaded = LoadConfig(arguments.config_path, overrides);
-  if (!loaded.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(loaded.status().message()).c_str());
-    return kExitUsage;
-  }
-  Config config = *loaded;
-  HF_RETURN_IF_ERROR(ResolveGemmTable(&config.train));
-  const RunDirectory directory(arguments.run_dir.empty() ? "runs/" + config.run.name : arguments.run_dir);
+  ConfigArguments what = arguments.run.config;
+  if (arguments.workers > 0) what.overrides.push_back(absl::StrCat("elastic.workers=", arguments.workers));
+  HF_ASSIGN_OR_RETURN(Config config, what.Load());
+  const RunDirectory directory = arguments.run.Directory(config);
   std::unique_ptr<MpiJob> job;
   if (config.parallel.transport == Transport::kMpi) {
     HF_ASSIGN_OR_RETURN(job, MpiJob::Start());
@@ -149,14 +142,10 @@ absl::StatusOr<int> Train(const Arguments& arguments) {
 
 void AddTrainCommand(CLI::App& parent, CommandBody& body) {
   CLI::App* command = parent.add_subcommand("train", "Train a model as a config file says");
-  auto arguments = std::make_shared<Arguments>();
-  command->add_option("CONFIG", arguments->config_path, "config file (YAML)")->required();
+  auto arguments = std::make_shared<TrainArguments>();
+  arguments->run.AddTo(*command);
   command->add_option("--workers", arguments->workers, "worker processes to start; default elastic.workers")
       ->check(CLI::Range(int64_t{1}, int64_t{100'000}));
-  command->add_option("--set", arguments->overrides, "override a value: section.key=value")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
-  command->add_option("--run-dir", arguments->run_dir, "where everything is written; default runs/<run.name>");
   AddResumeOption(*command, arguments->resume);
   command->add_flag("--overwrite", arguments->overwrite, "replace the run that is in the run directory");
   command->callback([arguments, &body] { body = [arguments] { return Train(*arguments); }; });

@@ -10,6 +10,7 @@
 
 #include "elastic/agent/agent.h"
 #include "elastic/coordinator/coordinator_shell.h"
+#include "framework/base/host.h"
 #include "framework/base/status.h"
 #include "framework/comm/cuda/nccl_communicator.h"
 #include "framework/comm/gloo/gloo_communicator.h"
@@ -63,11 +64,6 @@ std::chrono::milliseconds SlowdownFromEnvironment(const std::string& worker) {
 [[noreturn]] void EndStuck(const std::string& why) {
   std::fprintf(stderr, "error: %s; this worker ends itself\n", why.c_str());
   std::_Exit(kExitFailure);
-}
-
-std::string HostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
 }
 
 }  // namespace

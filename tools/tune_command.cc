@@ -7,15 +7,14 @@
 #include <limits>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
-#include "framework/config/load.h"
 #include "framework/tensor/cuda_device.h"
 #include "tools/command.h"
 #include "tools/gemm_table.h"
+#include "tools/run_arguments.h"
 #include "tools/session.h"
 
 namespace holdfast {
@@ -23,9 +22,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Arguments {
-  std::string config_path, out;
-  std::vector<std::string> overrides;
+struct TuneArguments {
+  ConfigArguments config;
+  std::string out;
 };
 
 /// As a step has it; what the tokens are makes no difference to the products.
@@ -85,16 +84,10 @@ absl::StatusOr<Tuning> TuneProducts(const Config& config) {
   return tuning;
 }
 
-absl::StatusOr<int> Tune(const Arguments& arguments) {
-  const absl::StatusOr<Config> loaded = LoadConfig(arguments.config_path, arguments.overrides);
-  if (!loaded.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(loaded.status().message()).c_str());
-    return kExitUsage;
-  }
-  Config config = *loaded;
+absl::StatusOr<int> Tune(const TuneArguments& arguments) {
+  HF_ASSIGN_OR_RETURN(Config config, arguments.config.LoadUnresolved());
   if (config.train.device != DeviceKind::kCuda) {
-    std::fprintf(stderr, "error: only GPUs are tuned: set train.device to cuda\n");
-    return kExitUsage;
+    return UsageError("error: only GPUs are tuned: set train.device to cuda");
   }
   const std::string named = config.train.gemm_table.empty() ? config.run.name + ".gemm" : config.train.gemm_table;
   const std::string path = arguments.out.empty() ? named : arguments.out;
@@ -116,11 +109,8 @@ absl::StatusOr<int> Tune(const Arguments& arguments) {
 
 void AddTuneCommand(CLI::App& parent, CommandBody& body) {
   CLI::App* command = parent.add_subcommand("tune", "Find the fastest matrix products of a config on this GPU");
-  auto arguments = std::make_shared<Arguments>();
-  command->add_option("CONFIG", arguments->config_path, "config file (YAML)")->required();
-  command->add_option("--set", arguments->overrides, "override a value: section.key=value")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
+  auto arguments = std::make_shared<TuneArguments>();
+  arguments->config.AddTo(*command);
   command->add_option("-o,--out", arguments->out, "file to write; default train.gemm_table, or else <run.name>.gemm");
   command->callback([arguments, &body] { body = [arguments] { return Tune(*arguments); }; });
 }

@@ -1,6 +1,5 @@
 // holdfast validate: what a config means, before a run is started with it.
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -13,15 +12,11 @@
 #include "models/plan.h"
 #include "tools/command.h"
 #include "tools/memory_estimate.h"
+#include "tools/run_arguments.h"
 #include "tools/session.h"
 
 namespace holdfast {
 namespace {
-
-struct Arguments {
-  std::string config_path;
-  std::vector<std::string> overrides;
-};
 
 /// FLOP/s of a square matrix product in the compute dtype on one stream of `device`: the median of a few.
 absl::StatusOr<double> MeasureMatmulRate(Device& device, DType dtype) {
@@ -84,13 +79,8 @@ void PrintMemory(const MemoryEstimate& estimate, int64_t workers) {
   PrintRow("total", FormatBytes(estimate.total()));
 }
 
-absl::StatusOr<int> Validate(const Arguments& arguments) {
-  const absl::StatusOr<Config> loaded = LoadConfig(arguments.config_path, arguments.overrides);
-  if (!loaded.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(loaded.status().message()).c_str());
-    return kExitUsage;
-  }
-  const Config& config = *loaded;
+absl::StatusOr<int> Validate(const ConfigArguments& arguments) {
+  HF_ASSIGN_OR_RETURN(const Config config, arguments.Load());
   std::printf("%s\n", PrintConfig(config).c_str());
   HF_ASSIGN_OR_RETURN(const auto device, MakeDevice(config.train));
   HF_ASSIGN_OR_RETURN(const auto model, MakeModel(config, *device));
@@ -118,11 +108,8 @@ absl::StatusOr<int> Validate(const Arguments& arguments) {
 
 void AddValidateCommand(CLI::App& parent, CommandBody& body) {
   CLI::App* command = parent.add_subcommand("validate", "Check a config and print what it means");
-  auto arguments = std::make_shared<Arguments>();
-  command->add_option("CONFIG", arguments->config_path, "config file (YAML)")->required();
-  command->add_option("--set", arguments->overrides, "override a value: section.key=value")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
+  auto arguments = std::make_shared<ConfigArguments>();
+  arguments->AddTo(*command);
   command->callback([arguments, &body] { body = [arguments] { return Validate(*arguments); }; });
 }
 

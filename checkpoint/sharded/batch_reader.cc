@@ -26,10 +26,6 @@ bool IsWhole(const RowCopy& copy, const StoredChunk& chunk, const WantedRows& wa
   return copy.rows == chunk.rows && copy.rows == wanted.rows;
 }
 
-const StoredChunk& At(const StoredChunks& chunks, ChunkRef ref) {
-  return chunks[static_cast<size_t>(ref.shard)][static_cast<size_t>(ref.chunk)];
-}
-
 }  // namespace
 
 std::byte* ScratchBytes::Get(size_t bytes, size_t remainder) {

@@ -29,18 +29,6 @@ Directories GroupByCheckpoint(std::vector<StoredObject> objects) {
   return directories;
 }
 
-// A manifest, or why it cannot be used (DataLoss or InvalidArgument), or why nobody knows.
-absl::StatusOr<Manifest> ReadManifest(Storage& storage, const CheckpointName& name) {
-  HF_ASSIGN_OR_RETURN(const std::string text, ReadObject(storage, ObjectName(name, kManifestName), kMaxManifestBytes));
-  HF_ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(text));
-  if (manifest.name == name) return manifest;
-  return absl::DataLossError(absl::StrCat("the manifest is that of ", manifest.name.ToString()));
-}
-
-bool Contains(const std::vector<StoredObject>& objects, const std::string& name) {
-  return std::any_of(objects.begin(), objects.end(), [&](const StoredObject& object) { return object.name == name; });
-}
-
 absl::Status Judge(Storage& storage, const CheckpointName& name, const std::vector<StoredObject>& objects,
                    Catalog* catalog) {
   RejectedCheckpoint rejected{.name = name.ToString(), .reason = "", .unfinished = false};

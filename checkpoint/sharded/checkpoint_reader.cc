@@ -19,17 +19,6 @@
 namespace holdfast {
 namespace {
 
-absl::StatusOr<Manifest> ReadManifest(Storage& storage, const CheckpointName& name) {
-  const std::string object = ObjectName(name, kManifestName);
-  const absl::StatusOr<std::string> text = ReadObject(storage, object, kMaxManifestBytes);
-  if (absl::IsNotFound(text.status())) return text.status();
-  if (!text.ok()) return DamagedUnlessPassing(text.status(), object);
-  absl::StatusOr<Manifest> manifest = ParseManifest(*text);
-  if (!manifest.ok()) return DamagedUnlessPassing(manifest.status(), object);
-  if (manifest->name == name) return manifest;
-  return absl::DataLossError(absl::StrCat(object, ": it is the manifest of ", manifest->name.ToString()));
-}
-
 std::vector<WantedRows> WantedOf(const ParameterLayout& layout, absl::Span<const int> wanted) {
   std::vector<WantedRows> rows;
   rows.reserve(wanted.size());
@@ -62,7 +51,10 @@ class FirstError {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(Storage& storage, const CheckpointName& name) {
-  HF_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(storage, name));
+  absl::StatusOr<Manifest> read = ReadManifest(storage, name);
+  if (absl::IsNotFound(read.status())) return read.status();
+  if (!read.ok()) return DamagedUnlessPassing(read.status(), ObjectName(name, kManifestName));
+  Manifest manifest = *std::move(read);
   HF_ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(name.ToString() + "/"));
   const std::vector<FileProblem> problems = FindSizeProblemsOfShards(manifest, objects);
   if (!problems.empty()) return absl::DataLossError(absl::StrCat(name.ToString(), ": ", problems.front().ToString()));

@@ -24,10 +24,6 @@ absl::Status CheckShards(const Manifest& manifest, const std::vector<StoredObjec
   return absl::DataLossError(absl::StrCat(manifest.name.ToString(), ": ", problems.front().ToString()));
 }
 
-bool Contains(const std::vector<StoredObject>& objects, const std::string& name) {
-  return std::any_of(objects.begin(), objects.end(), [&](const StoredObject& object) { return object.name == name; });
-}
-
 absl::Status SetStateDigest(const StoredChunks& chunks, Manifest* manifest) {
   const uint64_t digest = StateDigestOf(chunks, OrderByRow(chunks));
   if (manifest->state_digest != 0 && manifest->state_digest != digest) {

@@ -11,10 +11,6 @@
 namespace holdfast {
 namespace {
 
-const StoredChunk& At(const StoredChunks& chunks, ChunkRef ref) {
-  return chunks[static_cast<size_t>(ref.shard)][static_cast<size_t>(ref.chunk)];
-}
-
 const StoredTensor& TensorOf(const std::vector<StoredTensor>& tensors, const StoredChunk& chunk) {
   return tensors[static_cast<size_t>(chunk.tensor)];
 }
@@ -84,10 +80,10 @@ struct Need {
 };
 
 // Puts needs together to batches.
-class Planner {
+class BatchPlanner {
  public:
-  Planner(const std::vector<StoredTensor>& tensors, const StoredChunks& chunks, absl::Span<const ChunkRef> by_row,
-          const ReadLimits& limits)
+  BatchPlanner(const std::vector<StoredTensor>& tensors, const StoredChunks& chunks, absl::Span<const ChunkRef> by_row,
+               const ReadLimits& limits)
       : tensors_(tensors), chunks_(chunks), by_row_(by_row), limits_(limits), read_in_(by_row.size(), -1) {}
 
   void Add(const Need& need) {
@@ -238,7 +234,7 @@ std::vector<ReadBatch> PlanReads(const std::vector<StoredTensor>& tensors, const
     return std::tuple(x.shard, FirstByte(At(chunks, x)), a.wanted.first_row) <
            std::tuple(y.shard, FirstByte(At(chunks, y)), b.wanted.first_row);
   });
-  Planner planner(tensors, chunks, by_row, limits);
+  BatchPlanner planner(tensors, chunks, by_row, limits);
   for (const Need& need : needs) planner.Add(need);
   return planner.Result();
 }

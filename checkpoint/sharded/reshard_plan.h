@@ -26,6 +26,10 @@ struct ChunkRef {
   friend bool operator==(const ChunkRef&, const ChunkRef&) = default;
 };
 
+inline const StoredChunk& At(const StoredChunks& chunks, ChunkRef ref) {
+  return chunks[static_cast<size_t>(ref.shard)][static_cast<size_t>(ref.chunk)];
+}
+
 /// Rows of a tensor that somebody wants.
 struct WantedRows {
   int id = 0;  // the wanter's

@@ -5,13 +5,12 @@
 #include <utility>
 
 #include "checkpoint/sharded/digest.h"
+#include "framework/base/seconds.h"
 
 namespace holdfast {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Views of the captured bytes where they are stored as they are; copies where they are padded or compressed.
 void Encode(Compression compression, PieceEncoder* encoder, ChunkInFlight* chunk) {

@@ -12,14 +12,13 @@
 #include "checkpoint/sharded/shard_pipeline.h"
 #include "checkpoint/sharded/shard_read_back.h"
 #include "checkpoint/sharded/shard_runs.h"
+#include "framework/base/seconds.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 std::vector<StoredTensor> TensorsOf(const ParameterLayout& layout) {
   std::vector<StoredTensor> tensors;

@@ -49,6 +49,17 @@ std::string ObjectName(const CheckpointName& checkpoint, const std::string& file
   return absl::StrCat(checkpoint.ToString(), "/", file);
 }
 
+bool Contains(absl::Span<const StoredObject> objects, const std::string& name) {
+  return std::any_of(objects.begin(), objects.end(), [&](const StoredObject& object) { return object.name == name; });
+}
+
+absl::StatusOr<Manifest> ReadManifest(Storage& storage, const CheckpointName& name) {
+  HF_ASSIGN_OR_RETURN(const std::string text, ReadObject(storage, ObjectName(name, kManifestName), kMaxManifestBytes));
+  HF_ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(text));
+  if (manifest.name == name) return manifest;
+  return absl::DataLossError(absl::StrCat("the manifest is that of ", manifest.name.ToString()));
+}
+
 absl::Status DamagedUnlessPassing(const absl::Status& status, const std::string& what) {
   switch (status.code()) {
     case absl::StatusCode::kOk:

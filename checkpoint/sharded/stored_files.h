@@ -17,6 +17,11 @@ namespace holdfast {
 /// "step-0000001000-g7/shard-0-of-2.h5".
 std::string ObjectName(const CheckpointName& checkpoint, const std::string& file);
 
+bool Contains(absl::Span<const StoredObject> objects, const std::string& name);
+
+/// The manifest of `name`, or why it cannot be used (DataLoss or InvalidArgument), or why nobody knows.
+absl::StatusOr<Manifest> ReadManifest(Storage& storage, const CheckpointName& name);
+
 /// An error about a stored object: DataLoss where `status` says that it is missing or not what it should be; anything
 /// else (no access, no connection, no handles) may pass and keeps its code.
 absl::Status DamagedUnlessPassing(const absl::Status& status, const std::string& what);

@@ -26,9 +26,9 @@ std::vector<Extent> ExtentsOf(const std::vector<StoredChunk>& chunks, int shard)
   return extents;
 }
 
-class Planner {
+class SegmentPlanner {
  public:
-  explicit Planner(uint64_t segment_bytes) : segment_bytes_(segment_bytes) {}
+  explicit SegmentPlanner(uint64_t segment_bytes) : segment_bytes_(segment_bytes) {}
 
   void AddFile(const StoredFile& file, const std::vector<Extent>& extents) {
     current_ = {.file = static_cast<int>(plan.files.size())};
@@ -78,7 +78,7 @@ class Planner {
 }  // namespace
 
 VerifyPlan PlanVerify(const Manifest& manifest, const StoredChunks& chunks, uint64_t segment_bytes) {
-  Planner planner(segment_bytes);
+  SegmentPlanner planner(segment_bytes);
   for (size_t s = 0; s < manifest.shards.size(); ++s) {
     planner.AddFile(manifest.shards[s].data, ExtentsOf(chunks[s], static_cast<int>(s)));
   }

@@ -168,6 +168,7 @@ class Coordinator {
 
  private:
   using Fields = std::vector<std::pair<std::string, RunEvent::Value>>;
+  static constexpr size_t kMostCauseBytes = 4096;  // that are kept of what a worker says
 
   // coordinator.cc: events come in, actions go out.
   void On(const MessageEvent& event);

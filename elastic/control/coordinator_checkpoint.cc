@@ -10,7 +10,6 @@ namespace holdfast {
 namespace {
 
 constexpr size_t kMostFileNameBytes = 256;
-constexpr size_t kMostCauseBytes = 4096;
 
 bool IsSane(const SavedFile& file) {
   return file.name.size() <= kMostFileNameBytes && file.digest.size() <= kMostFileNameBytes;

@@ -12,7 +12,6 @@ namespace holdfast {
 namespace {
 
 constexpr size_t kMostBlobBytes = 1 << 16;
-constexpr size_t kMostCauseBytes = 4096;
 
 }  // namespace
 

@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kSettle{100};  // so that several newcomers make one world
 
-std::string NamesOf(const std::vector<Member>& members) {
+std::string HoldersText(const std::vector<Member>& members) {
   return absl::StrJoin(members, ", ",
                        [](std::string* out, const Member& m) { absl::StrAppend(out, m.id.name, " on ", m.node); });
 }
@@ -159,7 +159,7 @@ void Coordinator::AwaitState(const WorldDecision& decision) {
   had_to_wait_ = true;
   if (!missing_since_.has_value()) {
     missing_since_ = now_;
-    Report("state_missing", {{"step", committed_}, {"holders", NamesOf(decision.missing)}});
+    Report("state_missing", {{"step", committed_}, {"holders", HoldersText(decision.missing)}});
   }
   if (now_ - *missing_since_ >= milliseconds(options_.elastic.lost_state_timeout_ms)) {
     RewindOrFail(decision.missing);
@@ -167,7 +167,7 @@ void Coordinator::AwaitState(const WorldDecision& decision) {
 }
 
 void Coordinator::RewindOrFail(const std::vector<Member>& holders) {
-  const std::string names = NamesOf(holders);
+  const std::string names = HoldersText(holders);
   if (Rewind(names.empty() ? "nobody holds the state any more"
                            : absl::StrCat("all holders of a part are gone: ", names))) {
     return;

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <utility>
 
+#include "framework/base/host.h"
 #include "framework/base/status.h"
 #include "framework/config/enum_names.h"
 #include "framework/config/load.h"
@@ -20,9 +20,7 @@ namespace {
 StoredFile ToStored(const SavedFile& file) { return {file.name, file.size, file.digest}; }
 
 std::string Owner(const RunDirectory& directory) {
-  char host[256] = {};
-  gethostname(host, sizeof(host) - 1);
-  return absl::StrCat("process ", getpid(), " on ", host, ", run directory ", directory.root());
+  return absl::StrCat("process ", getpid(), " on ", HostName(), ", run directory ", directory.root());
 }
 
 std::string ShardingText(const ParallelConfig& parallel) {

@@ -8,6 +8,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "checkpoint/sharded/checkpoint_reader.h"
 #include "checkpoint/sharded/codec.h"
+#include "framework/base/seconds.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -18,8 +19,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int kRehearsedChunks = 4;      // to see what compression would do
 constexpr double kWorthIt = 0.9;         // of the time without it
 constexpr double kBytesPerElement = 12;  // weight and two moments
-
-double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 SavedFile ToSaved(const StoredFile& file) { return {file.name, file.size, file.digest}; }
 

@@ -8,14 +8,13 @@
 #include <vector>
 
 #include "elastic/control/state_source.h"
+#include "framework/base/seconds.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 std::vector<std::string> NodesOf(const World& world) {
   std::vector<std::string> nodes;

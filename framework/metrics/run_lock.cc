@@ -7,17 +7,14 @@
 #include <utility>
 
 #include "framework/base/files.h"
+#include "framework/base/host.h"
 #include "framework/base/status.h"
 #include "framework/metrics/run_directory.h"
 
 namespace holdfast {
 namespace {
 
-std::string WhoAmI() {
-  char host[256] = {};
-  gethostname(host, sizeof(host) - 1);
-  return absl::StrCat("process ", getpid(), " on ", host, "\n");
-}
+std::string WhoAmI() { return absl::StrCat("process ", getpid(), " on ", HostName(), "\n"); }
 
 std::string ReadOwner(int fd) {
   char text[300] = {};

@@ -1,17 +1,21 @@
 #pragma once
 // A run of real processes that is hurt on purpose, and the questions asked of it.
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "nlohmann/json.hpp"
 #include "tests/chaos/logged_process.h"
 
 namespace holdfast::chaos {
+
+inline void Sleep(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
 
 /// A directory with a config and token files, and the undisturbed run of it.
 class Stage {

@@ -13,15 +13,13 @@
 namespace holdfast::chaos {
 namespace {
 
-constexpr int kSteps = 1500;
+constexpr int kChaosSteps = 1500;
 constexpr int kFaultsPerSeed = 7;
 constexpr double kRecoverySeconds = 45;  // a busy machine; the bench measures how long it takes
 
-void Sleep(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
-
 class Chaos : public testing::TestWithParam<unsigned> {
  protected:
-  static void SetUpTestSuite() { stage_ = std::make_unique<Stage>(kSteps); }
+  static void SetUpTestSuite() { stage_ = std::make_unique<Stage>(kChaosSteps); }
   static void TearDownTestSuite() { stage_.reset(); }
 
   /// The run goes on, with all workers in it, some steps past where it was.

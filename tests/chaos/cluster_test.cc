@@ -17,9 +17,7 @@
 namespace holdfast::chaos {
 namespace {
 
-constexpr int kSteps = 1000;
-
-void Sleep(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
+constexpr int kClusterSteps = 1000;
 
 std::set<int> Pids(const std::vector<WorkerView>& workers) {
   std::set<int> pids;
@@ -29,7 +27,7 @@ std::set<int> Pids(const std::vector<WorkerView>& workers) {
 
 class ClusterTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() { stage_ = std::make_unique<Stage>(kSteps); }
+  static void SetUpTestSuite() { stage_ = std::make_unique<Stage>(kClusterSteps); }
   static void TearDownTestSuite() { stage_.reset(); }
 
   /// Two machines with two workers each, training.

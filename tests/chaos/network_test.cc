@@ -14,16 +14,14 @@
 namespace holdfast::chaos {
 namespace {
 
-constexpr int kSteps = 500;
+constexpr int kNetworkSteps = 500;
 constexpr int kLongerThanHeartbeats = 3000;  // the stage's heartbeat_timeout_ms is 1500
-
-void Sleep(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
 
 class NetworkTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     why_not_ = Network::WhyNot();
-    if (why_not_.empty()) stage_ = std::make_unique<Stage>(kSteps);
+    if (why_not_.empty()) stage_ = std::make_unique<Stage>(kNetworkSteps);
   }
   static void TearDownTestSuite() { stage_.reset(); }
 

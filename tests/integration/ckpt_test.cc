@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/integration/command.h"
 
-namespace holdfast::testing {
+namespace holdfast::integration {
 namespace {
 
 using ::testing::HasSubstr;
@@ -23,17 +23,6 @@ using ::testing::Not;
 namespace fs = std::filesystem;
 
 constexpr char kFirst[] = "step-0000000000-g0";
-
-std::string ReadAll(const fs::path& path) {
-  std::stringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-
-void WriteAll(const fs::path& path, const std::string& text) {
-  fs::create_directories(path.parent_path());
-  std::ofstream(path, std::ios::binary) << text;
-}
 
 void FlipBit(const fs::path& path, size_t at) {
   std::string bytes = ReadAll(path);
@@ -423,4 +412,4 @@ TEST_F(CkptTest, ErrorsSayWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace holdfast::testing
+}  // namespace holdfast::integration

@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <fstream>
+#include <sstream>
 #include <thread>
 
-namespace holdfast::testing {
+namespace holdfast::integration {
 
 Command::Command(std::vector<std::string> arguments) {
   int ends[2];
@@ -57,6 +59,17 @@ bool Command::WaitForOutput(const std::string& text, double timeout_seconds) {
   return true;
 }
 
+std::string ReadAll(const std::filesystem::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+void WriteAll(const std::filesystem::path& path, const std::string& text) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary) << text;
+}
+
 CommandResult Command::Wait(double timeout_seconds) {
   while (ReadSome(timeout_seconds)) {
   }
@@ -73,4 +86,4 @@ CommandResult Command::Wait(double timeout_seconds) {
   return result;
 }
 
-}  // namespace holdfast::testing
+}  // namespace holdfast::integration

@@ -1,10 +1,11 @@
 #pragma once
 // Runs the holdfast binary as a user would, in a process of its own, with a time limit.
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
-namespace holdfast::testing {
+namespace holdfast::integration {
 
 struct CommandResult {
   int exit_code = -1;  // 128 + signal if it was killed
@@ -28,6 +29,10 @@ class Command {
   std::string output_;
 };
 
+std::string ReadAll(const std::filesystem::path& path);
+/// Makes the directories on the way.
+void WriteAll(const std::filesystem::path& path, const std::string& text);
+
 inline CommandResult RunHoldfast(std::vector<std::string> arguments) { return Command(std::move(arguments)).Wait(); }
 
-}  // namespace holdfast::testing
+}  // namespace holdfast::integration

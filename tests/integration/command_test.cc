@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace holdfast::testing {
+namespace holdfast::integration {
 
 TEST(Command, ReportsExitCodeAndOutput) {
   const CommandResult version = RunHoldfast({"--version"});
@@ -14,4 +14,4 @@ TEST(Command, ReportsExitCodeAndOutput) {
   EXPECT_EQ(RunHoldfast({}).exit_code, 2);
 }
 
-}  // namespace holdfast::testing
+}  // namespace holdfast::integration

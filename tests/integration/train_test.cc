@@ -14,20 +14,12 @@
 #include "gtest/gtest.h"
 #include "tests/integration/command.h"
 
-namespace holdfast::testing {
+namespace holdfast::integration {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
 namespace fs = std::filesystem;
-
-std::string ReadAll(const fs::path& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
-void WriteAll(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
 
 class TrainTest : public ::testing::Test {
  protected:
@@ -270,4 +262,4 @@ TEST_F(TrainTest, ValidatePrintsWhatTheConfigMeans) {
 }
 
 }  // namespace
-}  // namespace holdfast::testing
+}  // namespace holdfast::integration

@@ -43,12 +43,17 @@ function(holdfast_room path)
     list(FILTER sources EXCLUDE REGEX "/cuda/.*\\.cc$")
     file(GLOB stubs CONFIGURE_DEPENDS ${folder}/cuda/no_cuda.cc)
     list(APPEND sources ${stubs})
+    # An object of their own, so that tests can link something else in their place.
+    set_source_files_properties(${stubs} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   endif()
 
   set(scope PUBLIC)
   if(sources)
     add_library(${target} STATIC ${sources})
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${HOLDFAST_WARNINGS}>)
+    if(path STREQUAL kernels)  # Highway compiles each of its files once for every instruction set
+      set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
+    endif()
     if(ROOM_PROTO)
       holdfast_protocol(${target} ${path}/${ROOM_PROTO})
     endif()

@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::microseconds kNap{20};
+constexpr std::chrono::microseconds kQueryNap{20};
 
 }  // namespace
 
@@ -154,7 +154,7 @@ absl::Status NcclMember::Wait(const std::function<absl::StatusOr<bool>()>& done,
       if (complete) return absl::OkStatus();
     }
     if (Clock::now() >= deadline) return absl::DeadlineExceededError(absl::StrCat("waited for ", others));
-    std::this_thread::sleep_for(kNap);
+    std::this_thread::sleep_for(kQueryNap);
   }
 }
 

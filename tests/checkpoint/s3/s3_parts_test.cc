@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 namespace fs = std::filesystem;
 
-std::string Message(const absl::Status& status) { return std::string(status.message()); }
+std::string MessageOf(const absl::Status& status) { return std::string(status.message()); }
 
 // ---- XML
 
@@ -194,8 +194,8 @@ TEST(S3Credentials, Profiles) {
   EXPECT_EQ(ParseCredentialsFile(kFile, "none").status().code(), absl::StatusCode::kNotFound);
   const absl::Status half = ParseCredentialsFile(kFile, "half").status();
   EXPECT_EQ(half.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(Message(half), HasSubstr("aws_secret_access_key"));
-  EXPECT_THAT(Message(half), Not(HasSubstr("H1")));
+  EXPECT_THAT(MessageOf(half), HasSubstr("aws_secret_access_key"));
+  EXPECT_THAT(MessageOf(half), Not(HasSubstr("H1")));
 }
 
 class CredentialsFile : public S3Folder {};
@@ -220,13 +220,13 @@ TEST_F(CredentialsFile, EnvironmentThenFile) {
     const Environment set({{"AWS_SECRET_ACCESS_KEY", "E2"}, {"HOME", directory_}});
     const absl::Status half = FindS3Credentials().status();
     EXPECT_EQ(half.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(Message(half), HasSubstr("AWS_ACCESS_KEY_ID is not"));
+    EXPECT_THAT(MessageOf(half), HasSubstr("AWS_ACCESS_KEY_ID is not"));
   }
   {
     const Environment set({{"HOME", directory_ + "/nowhere"}});
     const absl::Status none = FindS3Credentials().status();
     EXPECT_EQ(none.code(), absl::StatusCode::kNotFound);
-    EXPECT_THAT(Message(none), HasSubstr(directory_ + "/nowhere/.aws/credentials"));
+    EXPECT_THAT(MessageOf(none), HasSubstr(directory_ + "/nowhere/.aws/credentials"));
   }
   const Environment set({});
   EXPECT_EQ(FindS3Credentials().status().code(), absl::StatusCode::kNotFound);

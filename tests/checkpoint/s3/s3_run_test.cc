@@ -16,10 +16,10 @@
 namespace holdfast {
 namespace {
 
-using testing::Command;
-using testing::CommandResult;
+using integration::Command;
+using integration::CommandResult;
+using integration::RunHoldfast;
 using ::testing::HasSubstr;
-using testing::RunHoldfast;
 namespace fs = std::filesystem;
 
 class S3RunTest : public ::testing::Test {

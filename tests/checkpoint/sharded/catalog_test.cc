@@ -28,14 +28,12 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-std::vector<StoredTensor> Tensors() { return {{"a", {300, 256}}, {"b", {17}}}; }
-
 class CatalogTest : public testing::Test {
  protected:
   CatalogTest() : storage_(MakeMemoryStorage(directory_.path())) {}
 
   void Make(const CheckpointName& name) {
-    FlatCheckpoint checkpoint = FlatCheckpoint::Make(name, Tensors(), GridOf(LayoutOf(Tensors())), {.shards = 2});
+    FlatCheckpoint checkpoint = FlatCheckpoint::Make(name, TwoTensors(), GridOf(LayoutOf(TwoTensors())), {.shards = 2});
     const absl::Status status = checkpoint.Store(*storage_);
     ASSERT_TRUE(status.ok()) << status;
   }

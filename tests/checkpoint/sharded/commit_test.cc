@@ -39,17 +39,15 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-std::vector<StoredTensor> Tensors() { return {{"a", {300, 256}}, {"b", {17}}}; }
-
 // Two shards by the real writer, without a manifest.
 absl::StatusOr<Manifest> WriteShards(Storage& storage, const CheckpointName& name) {
-  const ParameterLayout layout = LayoutOf(Tensors());
+  const ParameterLayout layout = LayoutOf(TwoTensors());
   Manifest manifest{.name = name,
                     .config = "run: {}\n",
                     .world_size = 2,
                     .sharding = "full_shard",
                     .validation_loss = {},
-                    .tensors = Tensors(),
+                    .tensors = TwoTensors(),
                     .shards = {},
                     .model = {}};
   const auto chunks = static_cast<int>(layout.chunks().size());
@@ -61,7 +59,7 @@ absl::StatusOr<Manifest> WriteShards(Storage& storage, const CheckpointName& nam
     for (const int c : mine) {
       const Chunk& chunk = layout.chunks()[static_cast<size_t>(c)];
       std::vector<std::byte> bytes =
-          TestBytes(Tensors(), {.tensor = chunk.parameter, .first_row = chunk.first_row, .rows = chunk.num_rows});
+          TestBytes(TwoTensors(), {.tensor = chunk.parameter, .first_row = chunk.first_row, .rows = chunk.num_rows});
       const uint64_t digest = DigestBytes(bytes);
       HF_RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = std::move(bytes), .digest = digest}));
     }
@@ -195,7 +193,8 @@ TEST_F(CommitTest, MakesACheckpoint) {
   EXPECT_THAT(*(*reader)->Verify({}), IsEmpty());
   // The definition, once more: XXH3 of the chunks' digests in the layout's order.
   std::vector<uint64_t> digests;
-  for (const WantedRows& rows : GridOf(LayoutOf(Tensors()))) digests.push_back(DigestBytes(TestBytes(Tensors(), rows)));
+  for (const WantedRows& rows : GridOf(LayoutOf(TwoTensors())))
+    digests.push_back(DigestBytes(TestBytes(TwoTensors(), rows)));
   EXPECT_EQ(committed->state_digest,
             DigestBytes({reinterpret_cast<const std::byte*>(digests.data()), digests.size() * 8}));
 
@@ -313,7 +312,7 @@ TEST_F(CommitTest, CanBeTriedAgainAfterAnyFault) {
 TEST_F(CommitTest, LinksInPlaceOfFilesAreNotFollowed) {
   const auto local = OpenLocalStorage(directory_ / "store");
   ASSERT_TRUE(local.ok()) << local.status();
-  FlatCheckpoint checkpoint = FlatCheckpoint::Make(name_, Tensors(), GridOf(LayoutOf(Tensors())), {.shards = 2});
+  FlatCheckpoint checkpoint = FlatCheckpoint::Make(name_, TwoTensors(), GridOf(LayoutOf(TwoTensors())), {.shards = 2});
   ASSERT_TRUE(checkpoint.Store(**local).ok());
   const std::string path = directory_ / absl::StrCat("store/", name_.ToString(), "/");
   const auto open = CheckpointReader::Open(**local, name_);
@@ -372,7 +371,7 @@ TEST(CommitCrash, AnywhereLeavesTheOldOrTheNew) {
       const TestDirectory directory;
       const auto storage = OpenLocalStorage(directory / "store");
       ASSERT_TRUE(storage.ok()) << storage.status();
-      FlatCheckpoint old = FlatCheckpoint::Make({1, 1}, Tensors(), GridOf(LayoutOf(Tensors())), {.shards = 2});
+      FlatCheckpoint old = FlatCheckpoint::Make({1, 1}, TwoTensors(), GridOf(LayoutOf(TwoTensors())), {.shards = 2});
       ASSERT_TRUE(old.Store(**storage).ok());
       const int status = RunCrashChild(directory / "store", absl::StrCat(point, ":", passage));
       const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;

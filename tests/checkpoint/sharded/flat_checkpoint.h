@@ -25,6 +25,9 @@ std::vector<std::byte> TestBytes(const std::vector<StoredTensor>& tensors, const
 /// each.
 std::vector<StoredTensor> RandomTensors(std::mt19937_64& random, int count, int64_t elements);
 
+/// A matrix and a vector.
+inline std::vector<StoredTensor> TwoTensors() { return {{"a", {300, 256}}, {"b", {17}}}; }
+
 ParameterLayout LayoutOf(const std::vector<StoredTensor>& tensors);
 
 /// All rows of all tensors in chunks of random sizes, of at most `max_rows` rows.

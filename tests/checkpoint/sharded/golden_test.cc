@@ -28,7 +28,7 @@ namespace {
 
 constexpr char kGolden[] = HOLDFAST_SOURCE_DIR "/tests/golden/checkpoint_v1";
 constexpr uint64_t kStateDigest = 0x7c27076cfd9f0f10;
-const CheckpointName kName{.step = 3, .generation = 2};
+const CheckpointName kGoldenName{.step = 3, .generation = 2};
 
 // Exact in fp32, and repetitive, so that the files stay small.
 float GoldenValue(int tensor, int kind, int64_t element) {
@@ -58,7 +58,7 @@ std::vector<std::byte> GoldenBytes(const ParameterLayout& layout, int index) {
 // All but what committing fills in.
 Manifest GoldenManifest() {
   Manifest manifest;
-  manifest.name = kName;
+  manifest.name = kGoldenName;
   manifest.config = "run:\n  name: golden\n";
   manifest.config_digest = 0x0123456789abcdef;
   manifest.samples = 24;
@@ -76,8 +76,9 @@ absl::StatusOr<StoredShard> WriteShard(Storage& storage, int shard, const std::v
   HF_ASSIGN_OR_RETURN(
       auto writer,
       ShardWriter::Create(
-          storage, {.checkpoint = kName, .shard = shard, .num_shards = 3, .compression = compression, .level = 19},
-          layout, chunks));
+          storage,
+          {.checkpoint = kGoldenName, .shard = shard, .num_shards = 3, .compression = compression, .level = 19}, layout,
+          chunks));
   for (const int c : chunks) {
     std::vector<std::byte> bytes = GoldenBytes(layout, c);
     const uint64_t digest = DigestBytes(bytes);
@@ -129,7 +130,7 @@ TEST(GoldenWriter, DISABLED_Write) {
   ASSERT_TRUE(fence.ok()) << fence.status();
   const auto committed = CommitCheckpoint(**storage, **fence, manifest);
   ASSERT_TRUE(committed.ok()) << committed.status();
-  CopyCheckpoint(directory / kName.ToString(), kGolden + ("/" + kName.ToString()),
+  CopyCheckpoint(directory / kGoldenName.ToString(), kGolden + ("/" + kGoldenName.ToString()),
                  [](std::string* name, std::string* contents) {
                    if (!name->ends_with(".h5")) return;
                    *contents = Compress(*contents);
@@ -141,7 +142,7 @@ TEST(GoldenWriter, DISABLED_Write) {
 class GoldenCheckpoint : public testing::Test {
  protected:
   void SetUp() override {
-    CopyCheckpoint(kGolden + ("/" + kName.ToString()), directory_ / ("store/" + kName.ToString()),
+    CopyCheckpoint(kGolden + ("/" + kGoldenName.ToString()), directory_ / ("store/" + kGoldenName.ToString()),
                    [](std::string* name, std::string* contents) {
                      if (!name->ends_with(".zst")) return;
                      *contents = Decompress(*contents);
@@ -150,7 +151,7 @@ class GoldenCheckpoint : public testing::Test {
     auto storage = OpenLocalStorage(directory_ / "store");
     ASSERT_TRUE(storage.ok()) << storage.status();
     storage_ = std::move(*storage);
-    auto reader = CheckpointReader::Open(*storage_, kName);
+    auto reader = CheckpointReader::Open(*storage_, kGoldenName);
     ASSERT_TRUE(reader.ok()) << reader.status();
     reader_ = std::move(*reader);
   }

@@ -24,7 +24,7 @@
 namespace holdfast {
 namespace {
 
-constexpr CheckpointName kCheckpoint{.step = 40, .generation = 3};
+constexpr CheckpointName kHdf5Checkpoint{.step = 40, .generation = 3};
 
 class Hdf5Test : public testing::TestWithParam<Compression> {
  protected:
@@ -37,10 +37,10 @@ class Hdf5Test : public testing::TestWithParam<Compression> {
 
   std::string WriteShard() {
     const ShardWriterOptions options{
-        .checkpoint = kCheckpoint, .shard = 2, .num_shards = 5, .compression = GetParam(), .level = 3};
+        .checkpoint = kHdf5Checkpoint, .shard = 2, .num_shards = 5, .compression = GetParam(), .level = 3};
     const auto report = WriteSampleShard(storage_, options, layout_, chunks_);
     EXPECT_TRUE(report.ok()) << report.status();
-    const std::string directory = kCheckpoint.ToString();
+    const std::string directory = kHdf5Checkpoint.ToString();
     auto index = ReadObject(storage_, directory + "/shard-2-of-5.index", size_t{1} << 20);
     stored_ = *ParseShardIndex(*index, report->shard.data.size);
     return storage_.PathOf(directory + "/shard-2-of-5.h5");

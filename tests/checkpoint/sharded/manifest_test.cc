@@ -44,7 +44,7 @@ Manifest Example() {
 }
 
 // The text with another body, and the digest that fits it.
-std::string Reseal(const std::string& body) {
+std::string ResealManifest(const std::string& body) {
   return absl::StrCat(body, ",\n  \"digest\": \"", DigestFile(body), "\"\n}\n");
 }
 
@@ -58,7 +58,7 @@ std::string Edited(const std::string& from, const std::string& to) {
   const std::string body = BodyOf(Example());
   const size_t at = body.find(from);
   EXPECT_NE(at, std::string::npos) << from;
-  return Reseal(body.substr(0, at) + to + body.substr(at + from.size()));
+  return ResealManifest(body.substr(0, at) + to + body.substr(at + from.size()));
 }
 
 TEST(ManifestTest, ComesBack) {
@@ -68,14 +68,14 @@ TEST(ManifestTest, ComesBack) {
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_TRUE(*parsed == manifest);
   EXPECT_EQ(FormatManifest(*parsed), text);
-  EXPECT_EQ(Reseal(BodyOf(manifest)), text);
+  EXPECT_EQ(ResealManifest(BodyOf(manifest)), text);
 }
 
 TEST(ManifestTest, Version1IsReadAndHasNoDataDigest) {
   std::string body = BodyOf(Example());
   body = absl::StrReplaceAll(
       body, {{"\"version\": 2", "\"version\": 1"}, {"\"data_digest\": \"0fedcba987654321\",\n  ", ""}});
-  const auto parsed = ParseManifest(Reseal(body));
+  const auto parsed = ParseManifest(ResealManifest(body));
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   Manifest expected = Example();
   expected.data_digest = 0;
@@ -201,7 +201,7 @@ TEST(ManifestTest, EveryFieldIsRequired) {
     const size_t end = body.find(",\n  \"", at);
     const std::string without =
         end == std::string::npos ? body.substr(0, at - 1) : body.substr(0, at) + body.substr(end + 1);
-    EXPECT_TRUE(absl::IsInvalidArgument(ParseManifest(Reseal(without)).status())) << without.substr(at, 30);
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseManifest(ResealManifest(without)).status())) << without.substr(at, 30);
     ++fields;
   }
   EXPECT_EQ(fields, 16);
@@ -210,10 +210,10 @@ TEST(ManifestTest, EveryFieldIsRequired) {
 TEST(ManifestTest, WhatIsNotJsonIsRefused) {
   for (const std::string body :
        {"", "{", "[]", "null", "1", "{}", "{\"format\": \"holdfast checkpoint\"", "\xff\xfe", "//"}) {
-    EXPECT_TRUE(absl::IsInvalidArgument(ParseManifest(Reseal(body)).status())) << body;
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseManifest(ResealManifest(body)).status())) << body;
   }
-  EXPECT_TRUE(absl::IsInvalidArgument(ParseManifest(Reseal(BodyOf(Example()) + "}, {")).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(ParseManifest(Reseal(std::string(1'000'000, '['))).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ParseManifest(ResealManifest(BodyOf(Example()) + "}, {")).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ParseManifest(ResealManifest(std::string(1'000'000, '['))).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(ParseManifest(std::string(kMaxManifestBytes + 1, ' ')).status()));
 }
 

@@ -22,41 +22,41 @@
 namespace holdfast {
 namespace {
 
-constexpr CheckpointName kCheckpoint{.step = 1, .generation = 1};
+constexpr CheckpointName kModelCheckpoint{.step = 1, .generation = 1};
 
 class ModelFileTest : public testing::Test {
  protected:
   // Shards of all chunks, the even ones compressed, and the model file over them.
   template <typename Owner>
   void Write(int num_shards, Owner owner) {
-    std::filesystem::remove_all(storage_.PathOf(kCheckpoint.ToString()));
+    std::filesystem::remove_all(storage_.PathOf(kModelCheckpoint.ToString()));
     manifest_ = {};
-    manifest_.name = kCheckpoint;
+    manifest_.name = kModelCheckpoint;
     manifest_.tensors = TensorsOf(layout_);
     indexes_.clear();
     const auto shards = Distribute(layout_, num_shards, owner);
     for (int r = 0; r < num_shards; ++r) {
-      const ShardWriterOptions options{.checkpoint = kCheckpoint,
+      const ShardWriterOptions options{.checkpoint = kModelCheckpoint,
                                        .shard = r,
                                        .num_shards = num_shards,
                                        .compression = r % 2 == 0 ? Compression::kZstd : Compression::kNone};
       const auto report = WriteSampleShard(storage_, options, layout_, shards[static_cast<size_t>(r)]);
       ASSERT_TRUE(report.ok()) << report.status();
       manifest_.shards.push_back(report->shard);
-      const std::string name = kCheckpoint.ToString() + "/" + report->shard.index.name;
+      const std::string name = kModelCheckpoint.ToString() + "/" + report->shard.index.name;
       const auto index = ReadObject(storage_, name, kMaxShardIndexBytes);
       indexes_.push_back(*ParseShardIndex(*index, report->shard.data.size));
     }
     const auto file = WriteModelFile(storage_, manifest_, indexes_);
     ASSERT_TRUE(file.ok()) << file.status();
     EXPECT_EQ(file->name, "model.h5");
-    const auto contents = ReadObject(storage_, kCheckpoint.ToString() + "/model.h5", size_t{16} << 20);
+    const auto contents = ReadObject(storage_, kModelCheckpoint.ToString() + "/model.h5", size_t{16} << 20);
     ASSERT_TRUE(contents.ok()) << contents.status();
     EXPECT_EQ(file->size, contents->size());
     EXPECT_EQ(file->digest, DigestFile(*contents));
   }
 
-  std::string ModelPath() const { return storage_.PathOf(kCheckpoint.ToString() + "/model.h5"); }
+  std::string ModelPath() const { return storage_.PathOf(kModelCheckpoint.ToString() + "/model.h5"); }
 
   // Empty if it cannot be read.
   std::vector<float> ReadTensor(int parameter, StateKind kind) {
@@ -124,10 +124,10 @@ TEST_F(ModelFileTest, ScatteredShards) {
 TEST_F(ModelFileTest, WorksFromAnyDirectoryAndAfterAMove) {
   Write(2, [](int c) { return c % 2; });
   const std::string moved = scratch_.path() + "/elsewhere";
-  std::filesystem::rename(storage_.PathOf(kCheckpoint.ToString()), moved);
-  std::filesystem::create_directory(storage_.PathOf(kCheckpoint.ToString()));
-  std::filesystem::remove(storage_.PathOf(kCheckpoint.ToString()));
-  std::filesystem::rename(moved, storage_.PathOf(kCheckpoint.ToString()));
+  std::filesystem::rename(storage_.PathOf(kModelCheckpoint.ToString()), moved);
+  std::filesystem::create_directory(storage_.PathOf(kModelCheckpoint.ToString()));
+  std::filesystem::remove(storage_.PathOf(kModelCheckpoint.ToString()));
+  std::filesystem::rename(moved, storage_.PathOf(kModelCheckpoint.ToString()));
   const std::string before = std::filesystem::current_path();
   std::filesystem::current_path("/");
   ExpectWholeTensors();
@@ -136,7 +136,7 @@ TEST_F(ModelFileTest, WorksFromAnyDirectoryAndAfterAMove) {
 
 TEST_F(ModelFileTest, MissingShardShowsAsNan) {
   Write(2, [](int c) { return c % 2; });
-  std::filesystem::remove(storage_.PathOf(kCheckpoint.ToString() + "/shard-1-of-2.h5"));
+  std::filesystem::remove(storage_.PathOf(kModelCheckpoint.ToString() + "/shard-1-of-2.h5"));
   const std::vector<float> expected = WholeTensor(layout_, 0, StateKind::kWeight);
   const std::vector<float> values = ReadTensor(0, StateKind::kWeight);
   ASSERT_EQ(values.size(), expected.size());

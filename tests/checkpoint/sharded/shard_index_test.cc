@@ -50,7 +50,7 @@ std::vector<StoredChunk> Sample() {
   return chunks;
 }
 
-std::string Reseal(std::string index) {
+std::string ResealIndex(std::string index) {
   index.resize(index.size() - kDigestBytes);
   return index + DigestFile(index);
 }
@@ -90,7 +90,7 @@ TEST(ShardIndex, EveryCutAndEveryTailIsFound) {
 TEST(ShardIndex, LaterVersionIsNamed) {
   std::string index = FormatShardIndex(Sample());
   index[8] = 2;
-  const absl::Status status = ParseShardIndex(Reseal(index), kFileSize).status();
+  const absl::Status status = ParseShardIndex(ResealIndex(index), kFileSize).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
   EXPECT_NE(status.message().find("version 2"), absl::string_view::npos) << status;
 }
@@ -102,7 +102,7 @@ TEST(ShardIndex, WrongCountsAreRefused) {
       if (index[position] == value) continue;
       std::string forged = index;
       forged[position] = value;
-      EXPECT_TRUE(absl::IsInvalidArgument(ParseShardIndex(Reseal(forged), kFileSize).status())) << position;
+      EXPECT_TRUE(absl::IsInvalidArgument(ParseShardIndex(ResealIndex(forged), kFileSize).status())) << position;
     }
   }
 }
@@ -148,7 +148,7 @@ TEST(ShardIndex, ImpossibleClaimsAreRefused) {
 TEST(ShardIndex, UnknownFlagsAreRefused) {
   std::string index = FormatShardIndex(Sample());
   index[kHeaderBytes + 4] = 8;
-  EXPECT_TRUE(absl::IsInvalidArgument(ParseShardIndex(Reseal(index), kFileSize).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ParseShardIndex(ResealIndex(index), kFileSize).status()));
 }
 
 TEST(ShardIndex, EndsWithTheFile) {
@@ -187,11 +187,11 @@ TEST(ShardIndex, ForgedAtRandom) {
       const size_t position = 8 + random() % (forged.size() - 8 - kDigestBytes);
       forged[position] = static_cast<char>(random() % 3 == 0 ? 0xff : random());
     }
-    const auto parsed = ParseShardIndex(Reseal(forged), kFileSize);
+    const auto parsed = ParseShardIndex(ResealIndex(forged), kFileSize);
     if (!parsed.ok()) continue;
     ++accepted;
     CheckPromises(*parsed);
-    ASSERT_EQ(FormatShardIndex(*parsed), Reseal(forged)) << "seed " << kSeed << " round " << round;
+    ASSERT_EQ(FormatShardIndex(*parsed), ResealIndex(forged)) << "seed " << kSeed << " round " << round;
   }
   EXPECT_GT(accepted, 1000) << "digests of chunks may be anything";
 }

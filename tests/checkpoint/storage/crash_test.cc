@@ -87,7 +87,7 @@ std::set<std::string> ReadLog(const std::string& path) {
   return lines;
 }
 
-std::unique_ptr<Storage> Open(const std::string& path) {
+std::unique_ptr<Storage> OpenAgain(const std::string& path) {
   auto storage = OpenLocalStorage(path);
   EXPECT_TRUE(storage.ok()) << storage.status();
   return storage.ok() ? *std::move(storage) : nullptr;
@@ -141,7 +141,7 @@ void ExpectOnlyObjects(Storage& storage, const std::string& path) {
 bool CrashAt(const std::string& point, int passage, FileSystemKind file_system) {
   const TestDirectory directory;
   const std::string path = directory / "store";
-  Prepare(*Open(path), path);
+  Prepare(*OpenAgain(path), path);
   const int status = RunTestAgain("LocalStorageCrashChild.DISABLED_Work",
                                   {{"HOLDFAST_CRASH_POINT", absl::StrCat(point, ":", passage)},
                                    {"HOLDFAST_TEST_DIRECTORY", directory.path()},
@@ -150,7 +150,7 @@ bool CrashAt(const std::string& point, int passage, FileSystemKind file_system) 
   EXPECT_TRUE(killed || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) << "wait status " << status;
   const std::set<std::string> done = ReadLog(directory / "log");
   EXPECT_EQ(done.contains("swept"), !killed);
-  const std::unique_ptr<Storage> storage = Open(path);
+  const std::unique_ptr<Storage> storage = OpenAgain(path);
   ExpectOldOrNew(*storage, done);
   const absl::Status swept = storage->Sweep();
   EXPECT_TRUE(swept.ok()) << swept;

@@ -13,7 +13,7 @@
 namespace holdfast {
 namespace {
 
-std::string Errors(const std::string& text, const std::vector<std::string>& overrides = {}) {
+std::string ErrorsOf(const std::string& text, const std::vector<std::string>& overrides = {}) {
   return std::string(ParseConfig(text, "c.yaml", overrides).status().message());
 }
 
@@ -28,31 +28,31 @@ constexpr char kGood[] =
     "schedule:\n"
     "  warmup_steps: 10\n";
 
-TEST(ValidateTest, GoodIsGood) { EXPECT_EQ(Errors(kGood), ""); }
+TEST(ValidateTest, GoodIsGood) { EXPECT_EQ(ErrorsOf(kGood), ""); }
 
 TEST(ValidateTest, Heads) {
   EXPECT_EQ(
-      Errors(kGood, {"model.num_heads=5"}),
+      ErrorsOf(kGood, {"model.num_heads=5"}),
       "--set model.num_heads=5: hidden_size 64 is not a multiple of num_heads 5; change one of them or set head_dim");
-  EXPECT_EQ(Errors(kGood, {"model.num_heads=5", "model.head_dim=16"}), "");
-  EXPECT_EQ(Errors(kGood, {"model.num_kv_heads=3"}),
+  EXPECT_EQ(ErrorsOf(kGood, {"model.num_heads=5", "model.head_dim=16"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"model.num_kv_heads=3"}),
             "--set model.num_kv_heads=3: num_heads 4 is not a multiple of num_kv_heads 3");
-  EXPECT_EQ(Errors(kGood, {"model.head_dim=12"}),
+  EXPECT_EQ(ErrorsOf(kGood, {"model.head_dim=12"}),
             "--set model.head_dim=12: head_dim must be a multiple of 8 from 8 to 256, got 12");
   EXPECT_EQ(
-      Errors(kGood, {"model.num_heads=16"}),
+      ErrorsOf(kGood, {"model.num_heads=16"}),
       "--set model.num_heads=16: head_dim must be a multiple of 8 from 8 to 256, got 4 (hidden_size 64 / num_heads "
       "16)");
-  EXPECT_EQ(Errors(kGood, {"model.hidden_size=2048"}),
+  EXPECT_EQ(ErrorsOf(kGood, {"model.hidden_size=2048"}),
             "--set model.hidden_size=2048: head_dim must be a multiple of 8 from 8 to 256, got 512 (hidden_size 2048 / "
             "num_heads 4)");
 }
 
 TEST(ValidateTest, GemmTable) {
   const std::string no_gpu = ": a table of matrix products is for GPUs; leave it out or set train.device to cuda";
-  EXPECT_EQ(Errors(kGood, {"train.gemm_table=a.gemm"}), "--set train.gemm_table=a.gemm" + no_gpu);
-  EXPECT_EQ(Errors(kGood, {"train.gemm_table=a.gemm", "train.device=cuda"}), "");
-  EXPECT_EQ(Errors(kGood, {"train.gemm_table_digest=0123456789abcdef"}),
+  EXPECT_EQ(ErrorsOf(kGood, {"train.gemm_table=a.gemm"}), "--set train.gemm_table=a.gemm" + no_gpu);
+  EXPECT_EQ(ErrorsOf(kGood, {"train.gemm_table=a.gemm", "train.device=cuda"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"train.gemm_table_digest=0123456789abcdef"}),
             "--set train.gemm_table_digest=0123456789abcdef: there is no file that it is the digest of; set "
             "train.gemm_table or leave it out");
 }
@@ -61,59 +61,59 @@ TEST(ValidateTest, GemmTableInTheFile) {
   const std::string text =
       "model: {vocab_size: 256, hidden_size: 64, num_heads: 4}\ndata: {train: a.bin}\ntrain:\n"
       "  steps: 100\n  gemm_table: a.gemm\n";
-  EXPECT_EQ(Errors(text),
+  EXPECT_EQ(ErrorsOf(text),
             "c.yaml:5: train.gemm_table: a table of matrix products is for GPUs; leave it out or set "
             "train.device to cuda");
 }
 
 TEST(ValidateTest, Transport) {
   const std::string text = "transport nccl is for GPUs only; set train.device to cuda, or transport to gloo";
-  EXPECT_EQ(Errors(kGood, {"parallel.transport=nccl"}), "--set parallel.transport=nccl: " + text);
-  EXPECT_EQ(Errors(std::string(kGood) + "parallel:\n  transport: nccl\n"), "c.yaml:11: parallel.transport: " + text);
-  EXPECT_EQ(Errors(kGood, {"parallel.transport=nccl", "train.device=cuda"}), "");
-  EXPECT_EQ(Errors(kGood, {"parallel.transport=mpi"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"parallel.transport=nccl"}), "--set parallel.transport=nccl: " + text);
+  EXPECT_EQ(ErrorsOf(std::string(kGood) + "parallel:\n  transport: nccl\n"), "c.yaml:11: parallel.transport: " + text);
+  EXPECT_EQ(ErrorsOf(kGood, {"parallel.transport=nccl", "train.device=cuda"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"parallel.transport=mpi"}), "");
 }
 
 TEST(ValidateTest, Elastic) {
-  EXPECT_EQ(Errors(kGood, {"elastic.heartbeat_timeout_ms=100"}),
+  EXPECT_EQ(ErrorsOf(kGood, {"elastic.heartbeat_timeout_ms=100"}),
             "--set elastic.heartbeat_timeout_ms=100: elastic.heartbeat_interval_ms 200 must be less than "
             "elastic.heartbeat_timeout_ms 100");
-  EXPECT_EQ(Errors(kGood, {"elastic.workers=4", "elastic.max_workers=3"}),
+  EXPECT_EQ(ErrorsOf(kGood, {"elastic.workers=4", "elastic.max_workers=3"}),
             "--set elastic.max_workers=3: max_workers 3 is less than workers 4");
-  EXPECT_EQ(Errors(kGood, {"elastic.min_workers=2"}),
+  EXPECT_EQ(ErrorsOf(kGood, {"elastic.min_workers=2"}),
             "--set elastic.min_workers=2: min_workers 2 is more than workers 1");
-  EXPECT_EQ(Errors(kGood, {"elastic.workers=4", "elastic.min_workers=2", "elastic.max_workers=8"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"elastic.workers=4", "elastic.min_workers=2", "elastic.max_workers=8"}), "");
 }
 
 TEST(ValidateTest, CheckpointTimes) {
-  EXPECT_EQ(Errors(kGood, {"checkpoint.every_steps=10", "checkpoint.every_seconds=60"}),
+  EXPECT_EQ(ErrorsOf(kGood, {"checkpoint.every_steps=10", "checkpoint.every_seconds=60"}),
             "--set checkpoint.every_seconds=60: every_seconds 60 and every_steps 10 are both set; set one of them");
-  EXPECT_EQ(Errors(kGood, {"checkpoint.every=never", "checkpoint.every_steps=10"}),
+  EXPECT_EQ(ErrorsOf(kGood, {"checkpoint.every=never", "checkpoint.every_steps=10"}),
             "--set checkpoint.every_steps=10: every is never, but every_steps is set (10); leave one of them out");
-  EXPECT_EQ(Errors(kGood, {"checkpoint.every=never", "checkpoint.every_seconds=60"}),
+  EXPECT_EQ(ErrorsOf(kGood, {"checkpoint.every=never", "checkpoint.every_seconds=60"}),
             "--set checkpoint.every_seconds=60: every is never, but every_seconds is set (60); leave one of them out");
-  EXPECT_EQ(Errors(kGood, {"checkpoint.every=never"}), "");
-  EXPECT_EQ(Errors(kGood, {"checkpoint.every=auto", "checkpoint.every_steps=1"}), "");
-  EXPECT_EQ(Errors(kGood, {"checkpoint.every_seconds=1"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"checkpoint.every=never"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"checkpoint.every=auto", "checkpoint.every_steps=1"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"checkpoint.every_seconds=1"}), "");
 }
 
 TEST(ValidateTest, CheckpointPlace) {
   for (const std::string place : {"gs://bucket/x", "s3://", "s3:///prefix", "://x"}) {
-    EXPECT_EQ(Errors(kGood, {"checkpoint.directory=" + place}),
+    EXPECT_EQ(ErrorsOf(kGood, {"checkpoint.directory=" + place}),
               "--set checkpoint.directory=" + place + ": expected a path or s3://bucket/prefix, got '" + place + "'");
   }
   for (const std::string place : {"s3://bucket", "s3://bucket/a/b", "/mnt/c", "c", "c/x://y"}) {
-    EXPECT_EQ(Errors(kGood, {"checkpoint.directory=" + place}), "");
+    EXPECT_EQ(ErrorsOf(kGood, {"checkpoint.directory=" + place}), "");
   }
-  EXPECT_EQ(Errors(kGood, {"checkpoint.s3_endpoint=127.0.0.1:9000"}),
+  EXPECT_EQ(ErrorsOf(kGood, {"checkpoint.s3_endpoint=127.0.0.1:9000"}),
             "--set checkpoint.s3_endpoint=127.0.0.1:9000: expected http://HOST[:PORT] or https://HOST[:PORT], got "
             "'127.0.0.1:9000'");
-  EXPECT_EQ(Errors(kGood, {"checkpoint.s3_endpoint=http://127.0.0.1:9000"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"checkpoint.s3_endpoint=http://127.0.0.1:9000"}), "");
 }
 
 TEST(ValidateTest, CheckpointRanges) {
-  EXPECT_EQ(Errors(kGood, {"checkpoint.keep_last=0", "checkpoint.compression_level=20", "checkpoint.staging_mib=7",
-                           "checkpoint.threads=0", "checkpoint.max_gib=-1", "checkpoint.s3_region="}),
+  EXPECT_EQ(ErrorsOf(kGood, {"checkpoint.keep_last=0", "checkpoint.compression_level=20", "checkpoint.staging_mib=7",
+                             "checkpoint.threads=0", "checkpoint.max_gib=-1", "checkpoint.s3_region="}),
             "--set checkpoint.keep_last=0: must be between 1 and 1099511627776, got '0'\n"
             "--set checkpoint.compression_level=20: must be between 1 and 19, got '20'\n"
             "--set checkpoint.staging_mib=7: must be between 8 and 16777216, got '7'\n"
@@ -123,35 +123,35 @@ TEST(ValidateTest, CheckpointRanges) {
 }
 
 TEST(ValidateTest, Batch) {
-  EXPECT_EQ(Errors(kGood, {"batch.sequence_length=1025"}),
+  EXPECT_EQ(ErrorsOf(kGood, {"batch.sequence_length=1025"}),
             "--set batch.sequence_length=1025: sequence_length 1025 is longer than model.max_sequence_length 1024");
   EXPECT_EQ(
-      Errors(kGood,
-             {"batch.sequence_length=1048576", "model.max_sequence_length=1048576", "batch.microbatch_size=512"}),
+      ErrorsOf(kGood,
+               {"batch.sequence_length=1048576", "model.max_sequence_length=1048576", "batch.microbatch_size=512"}),
       "--set batch.microbatch_size=512: a microbatch of 536870912 tokens; at most 268435456 (use more microbatches "
       "of fewer sequences)");
-  EXPECT_EQ(Errors(kGood, {"batch.microbatch_size=65536", "batch.microbatches=65536", "train.steps=1099511627776"}),
+  EXPECT_EQ(ErrorsOf(kGood, {"batch.microbatch_size=65536", "batch.microbatches=65536", "train.steps=1099511627776"}),
             "--set train.steps=1099511627776: the tokens of the whole run (steps * microbatches * microbatch_size * "
             "sequence_length) exceed 2^63");
 }
 
 TEST(ValidateTest, Schedule) {
-  EXPECT_EQ(Errors(kGood, {"train.steps=9"}), "--set train.steps=9: warmup_steps 10 is more than train.steps 9");
-  EXPECT_EQ(Errors(kGood, {"train.steps=10"}), "");
-  EXPECT_EQ(Errors(kGood, {"schedule.name=wsd", "schedule.decay_steps=91"}),
+  EXPECT_EQ(ErrorsOf(kGood, {"train.steps=9"}), "--set train.steps=9: warmup_steps 10 is more than train.steps 9");
+  EXPECT_EQ(ErrorsOf(kGood, {"train.steps=10"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"schedule.name=wsd", "schedule.decay_steps=91"}),
             "--set schedule.decay_steps=91: warmup_steps 10 and the final decay of 91 do not fit into train.steps 100");
-  EXPECT_EQ(Errors(kGood, {"schedule.name=wsd", "schedule.decay_steps=90"}), "");
-  EXPECT_EQ(Errors(kGood, {"schedule.name=cosine", "schedule.decay_steps=91"}), "");
-  EXPECT_EQ(Errors(kGood, {"schedule.name=wsd", "schedule.warmup_steps=81"}),
+  EXPECT_EQ(ErrorsOf(kGood, {"schedule.name=wsd", "schedule.decay_steps=90"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"schedule.name=cosine", "schedule.decay_steps=91"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"schedule.name=wsd", "schedule.warmup_steps=81"}),
             "--set schedule.warmup_steps=81: warmup_steps 81 and the final decay of 20 (20% of steps) do not fit into "
             "train.steps 100");
 }
 
 TEST(ValidateTest, NothingToValidateOn) {
-  EXPECT_EQ(Errors(kGood, {"train.validate_every_steps=5"}),
+  EXPECT_EQ(ErrorsOf(kGood, {"train.validate_every_steps=5"}),
             "--set train.validate_every_steps=5: there is nothing to validate on; set data.validation, or "
             "validate_every_steps to 0");
-  EXPECT_EQ(Errors(kGood, {"train.validate_every_steps=5", "data.validation=v.bin"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"train.validate_every_steps=5", "data.validation=v.bin"}), "");
 }
 
 TEST(ValidateTest, AllTogetherWithTheLinesOfTheFile) {
@@ -167,7 +167,7 @@ TEST(ValidateTest, AllTogetherWithTheLinesOfTheFile) {
       "data: {train: a.bin}\n"      // 9
       "batch:\n"                    // 10
       "  sequence_length: 4096\n";  // 11
-  EXPECT_EQ(Errors(text),
+  EXPECT_EQ(ErrorsOf(text),
             "c.yaml:2: schedule.warmup_steps: warmup_steps 200 is more than train.steps 100\n"
             "c.yaml:5: model.num_heads: hidden_size 768 is not a multiple of num_heads 7; change one of them or set "
             "head_dim\n"
@@ -176,7 +176,7 @@ TEST(ValidateTest, AllTogetherWithTheLinesOfTheFile) {
 }
 
 TEST(ValidateTest, NoErrorThatFollowsFromAnother) {
-  EXPECT_EQ(Errors(kGood, {"model.num_heads=x", "model.num_kv_heads=5", "train.steps=zero"}),
+  EXPECT_EQ(ErrorsOf(kGood, {"model.num_heads=x", "model.num_kv_heads=5", "train.steps=zero"}),
             "--set model.num_heads=x: expected an integer, got 'x'\n"
             "--set train.steps=zero: expected an integer, got 'zero'");
 }

@@ -1,0 +1,42 @@
+#include "tools/run_arguments.h"
+
+#include "framework/base/status.h"
+#include "framework/config/load.h"
+#include "tools/command.h"
+#include "tools/gemm_table.h"
+
+namespace holdfast {
+
+void ConfigArguments::AddTo(CLI::App& command) {
+  command.add_option("CONFIG", path, "config file (YAML)")->required();
+  AddOverrides(command);
+}
+
+void ConfigArguments::AddOverrides(CLI::App& command) {
+  command.add_option("--set", overrides, "override a value: section.key=value")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+}
+
+absl::StatusOr<Config> ConfigArguments::LoadUnresolved() const {
+  absl::StatusOr<Config> config = LoadConfig(path, overrides);
+  if (!config.ok()) return UsageError(config.status().message());
+  return config;
+}
+
+absl::StatusOr<Config> ConfigArguments::Load() const {
+  HF_ASSIGN_OR_RETURN(Config config, LoadUnresolved());
+  HF_RETURN_IF_ERROR(ResolveGemmTable(&config.train));
+  return config;
+}
+
+void RunArguments::AddTo(CLI::App& command) {
+  config.AddTo(command);
+  command.add_option("--run-dir", run_dir, "where everything is written; default runs/<run.name>");
+}
+
+RunDirectory RunArguments::Directory(const Config& of_run) const {
+  return RunDirectory(run_dir.empty() ? "runs/" + of_run.run.name : run_dir);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,36 @@
+#pragma once
+// Arguments that commands about a run share: its config, and where it is kept.
+
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
+#include "framework/config/config.h"
+#include "framework/metrics/run_directory.h"
+
+namespace holdfast {
+
+struct ConfigArguments {
+  std::string path;
+  std::vector<std::string> overrides;
+
+  /// Adds CONFIG.
+  void AddTo(CLI::App& command);
+  /// Adds --set.
+  void AddOverrides(CLI::App& command);
+  /// With the digest of its GEMM table (tools/gemm_table.h). A UsageError lists everything that is wrong with it.
+  absl::StatusOr<Config> Load() const;
+  /// As it is written: its GEMM table need not be there yet.
+  absl::StatusOr<Config> LoadUnresolved() const;
+};
+
+struct RunArguments {
+  ConfigArguments config;
+  std::string run_dir;
+
+  void AddTo(CLI::App& command);
+  RunDirectory Directory(const Config& of_run) const;
+};
+
+}  // namespace holdfast

@@ -47,8 +47,9 @@ absl::StatusOr<CapturedChunk> ReadChunk(const SavedModelReader& model, const Par
   weights.resize(static_cast<size_t>(chunk.elements));
   HF_RETURN_IF_ERROR(model.Read(chunk.offset, absl::MakeSpan(weights)));
   const size_t bytes = weights.size() * sizeof(float);
-  CapturedChunk captured{.chunk = index, .bytes = std::vector<std::byte>(kStateKinds * bytes)};
+  CapturedChunk captured{.chunk = index, .bytes = HostBytes(kStateKinds * bytes)};
   std::memcpy(captured.bytes.data(), weights.data(), bytes);
+  std::memset(captured.bytes.data() + bytes, 0, captured.bytes.size() - bytes);
   captured.digest = DigestBytes(captured.bytes);
   return captured;
 }

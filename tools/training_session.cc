@@ -81,6 +81,8 @@ absl::StatusOr<std::unique_ptr<TrainingSession>> OpenTrainingSession(const Confi
   auto session = std::make_unique<TrainingSession>();
   HF_RETURN_IF_ERROR(OpenData(config, *session));
   session->gpu = GpuOf(local_index);
+  session->workers_on_gpu = 0;
+  for (int64_t i = 0; i < workers_here; ++i) session->workers_on_gpu += GpuOf(i) == session->gpu ? 1 : 0;
   HF_ASSIGN_OR_RETURN(session->device, MakeDevice(config.train, local_index));
   HF_RETURN_IF_ERROR(CheckGpus(config, workers_here));
   HF_ASSIGN_OR_RETURN(session->model, MakeModel(config, *session->device));
@@ -101,7 +103,7 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
                  .node = identity.node,
                  .host = HostName(),
                  .pid = getpid(),
-                 .peak_flops = bf16 ? session.device->peak_bf16_flops() : 0},
+                 .peak_flops = bf16 ? session.device->peak_bf16_flops() / std::max(1, session.workers_on_gpu) : 0},
       .digests = {.config = ConfigDigest(config), .data = DataDigest(session)},
       .total_steps = config.train.steps,
       .heartbeat_interval = std::chrono::milliseconds(config.elastic.heartbeat_interval_ms),

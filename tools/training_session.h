@@ -19,7 +19,7 @@ namespace holdfast {
 
 /// In order of construction.
 struct TrainingSession {
-  int gpu = 0;  // if it is on one
+  int gpu = 0, workers_on_gpu = 1;  // if it is on one
   std::optional<Dataset> training, validation;
   std::unique_ptr<Device> device;
   std::unique_ptr<Model> model;

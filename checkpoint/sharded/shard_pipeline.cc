@@ -19,7 +19,7 @@ void Encode(Compression compression, PieceEncoder* encoder, ChunkInFlight* chunk
   for (size_t k = 0; k < kStateKinds; ++k) {
     std::vector<std::byte>& copy = chunk->copies[k];
     EncodedPiece& piece = chunk->pieces[k];
-    piece.bytes = absl::MakeConstSpan(chunk->bytes).subspan(k * piece_bytes, piece_bytes);
+    piece.bytes = absl::MakeConstSpan(chunk->bytes.data() + k * piece_bytes, piece_bytes);
     if (chunk->padded_piece_bytes > piece_bytes) {
       copy.assign(piece.bytes.begin(), piece.bytes.end());
       copy.resize(chunk->padded_piece_bytes);
@@ -34,7 +34,7 @@ void Encode(Compression compression, PieceEncoder* encoder, ChunkInFlight* chunk
     in_use = in_use || copy.empty();
     chunk->piece_digests[k] = DigestBytes(piece.bytes);
   }
-  if (!in_use) std::vector<std::byte>().swap(chunk->bytes);
+  if (!in_use) chunk->bytes = HostBytes();
 }
 
 }  // namespace

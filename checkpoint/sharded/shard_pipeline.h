@@ -28,7 +28,7 @@ namespace holdfast {
 struct ChunkInFlight {
   size_t position = 0;  // in the shard
   size_t padded_piece_bytes = 0;
-  std::vector<std::byte> bytes;  // as captured
+  HostBytes bytes;  // as captured
   size_t captured_bytes = 0;
 
   // From encoding:

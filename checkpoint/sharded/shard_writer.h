@@ -17,6 +17,7 @@
 #include "checkpoint/sharded/manifest.h"
 #include "checkpoint/storage/storage.h"
 #include "framework/nn/layout.h"
+#include "framework/tensor/host_bytes.h"
 
 namespace holdfast {
 
@@ -34,7 +35,7 @@ struct ShardWriterOptions {
 /// A chunk's weight, exp_avg and exp_avg_sq, one after the other: fp32, little-endian.
 struct CapturedChunk {
   int chunk = 0;
-  std::vector<std::byte> bytes;
+  HostBytes bytes;
   uint64_t digest = 0;  // XXH3-64 of bytes
 };
 

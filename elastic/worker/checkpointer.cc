@@ -137,7 +137,7 @@ void Checkpointer::Rehearse(const Snapshot::Captured& chunk) {
   size_t stored = 0;
   const size_t piece = chunk.bytes.size() / 3;
   for (size_t i = 0; i < 3; ++i) {
-    const auto values = absl::MakeConstSpan(chunk.bytes).subspan(i * piece, piece);
+    const auto values = absl::MakeConstSpan(chunk.bytes.data() + i * piece, piece);
     const size_t packed = encoder.Compress(values).size();
     stored += packed == 0 ? piece : packed;
   }

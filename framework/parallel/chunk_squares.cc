@@ -1,21 +1,39 @@
 #include "framework/parallel/chunk_squares.h"
 
+#include <vector>
+
 #include "framework/base/status.h"
 
 namespace holdfast {
 
-absl::StatusOr<std::vector<double>> ChunkSquares::Of(const float* x, absl::Span<const int64_t> offsets, Device& device,
-                                                     Stream& stream) {
-  std::vector<double> sums(offsets.size() - 1);
-  const size_t bytes = sums.size() * sizeof(double);
+absl::StatusOr<std::map<int64_t, double>> ChunkSquares::Of(absl::Span<const ChunkRun> runs,
+                                                           const ParameterLayout& layout, Device& device,
+                                                           Stream& stream) {
+  size_t count = 0;
+  for (const ChunkRun& run : runs) count += static_cast<size_t>(run.end - run.first);
+  std::vector<double> sums(count);
+  const size_t bytes = count * sizeof(double);
   if (sums_.bytes() < bytes) {
     sums_ = Buffer();
     HF_ASSIGN_OR_RETURN(sums_, Buffer::Allocate(device, bytes, "gradient norms"));
   }
-  stream.ops().ChunkSumSquares(sums_.as<double>(), x, offsets.data(), static_cast<int64_t>(sums.size()));
+  double* out = sums_.as<double>();
+  for (const ChunkRun& run : runs) {
+    std::vector<int64_t> offsets{0};
+    for (int64_t c = run.first; c < run.end; ++c) {
+      offsets.push_back(offsets.back() + layout.chunks()[static_cast<size_t>(c)].elements);
+    }
+    stream.ops().ChunkSumSquares(out, run.x, offsets.data(), run.end - run.first);
+    out += run.end - run.first;
+  }
   HF_RETURN_IF_ERROR(stream.Synchronize());
   device.CopyToHost(sums.data(), sums_.data(), bytes);
-  return sums;
+  std::map<int64_t, double> by_chunk;
+  size_t next = 0;
+  for (const ChunkRun& run : runs) {
+    for (int64_t c = run.first; c < run.end; ++c) by_chunk.emplace_hint(by_chunk.end(), c, sums[next++]);
+  }
+  return by_chunk;
 }
 
 }  // namespace holdfast

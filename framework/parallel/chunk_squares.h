@@ -1,19 +1,27 @@
 #pragma once
-// Sums of squares of runs of a vector in device memory, brought to the host.
+// Sums of squares of chunks in device memory, brought to the host.
 
-#include <vector>
+#include <cstdint>
+#include <map>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "framework/nn/layout.h"
 #include "framework/tensor/tensor.h"
 
 namespace holdfast {
 
+/// Chunks [first, end) of the layout, one after the other from x on.
+struct ChunkRun {
+  int64_t first = 0, end = 0;
+  const float* x = nullptr;
+};
+
 class ChunkSquares {
  public:
-  /// Of x[offsets[i] .. offsets[i + 1]), each in fp64. Waits for `stream`.
-  absl::StatusOr<std::vector<double>> Of(const float* x, absl::Span<const int64_t> offsets, Device& device,
-                                         Stream& stream);
+  /// By chunk, each in fp64. Waits for `stream`, once.
+  absl::StatusOr<std::map<int64_t, double>> Of(absl::Span<const ChunkRun> runs, const ParameterLayout& layout,
+                                               Device& device, Stream& stream);
 
  private:
   Buffer sums_;  // on the device

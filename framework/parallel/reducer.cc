@@ -285,13 +285,9 @@ absl::Status Reducer::SumSquares(int unit) {
   if (slice_ < 0) return absl::OkStatus();
   const Range chunks = map_.SliceChunks(unit, slice_);
   if (chunks.empty()) return absl::OkStatus();
-  std::vector<int64_t> offsets{0};
-  for (int64_t c = chunks.begin; c < chunks.end; ++c) {
-    offsets.push_back(offsets.back() + map_.layout().chunks()[static_cast<size_t>(c)].elements);
-  }
-  HF_ASSIGN_OR_RETURN(const std::vector<double> sums,
-                      squares_.Of(trees_[static_cast<size_t>(unit)].Finish(), offsets, device_, *stream_));
-  for (int64_t c = chunks.begin; c < chunks.end; ++c) chunk_sums_[c] = sums[static_cast<size_t>(c - chunks.begin)];
+  const ChunkRun run{chunks.begin, chunks.end, trees_[static_cast<size_t>(unit)].Finish()};
+  HF_ASSIGN_OR_RETURN(auto sums, squares_.Of({&run, 1}, map_.layout(), device_, *stream_));
+  chunk_sums_.merge(sums);
   return absl::OkStatus();
 }
 

@@ -183,6 +183,14 @@ void ShardedState::ReadChunk(int index, std::byte* out) const {
   }
 }
 
+void ShardedState::QueueReadChunk(int index, std::byte* out, Stream& stream) const {
+  if (OnHost(map_->ShardOfChunk(index))) return ReadChunk(index, out);
+  for (const absl::Span<const std::byte> place : PlacesOf(index)) {
+    stream.CopyToHost(out, place.data(), place.size());
+    out += place.size();
+  }
+}
+
 void ShardedState::WriteChunk(int index, const std::byte* in) {
   Device& device = DeviceOf(map_->ShardOfChunk(index));
   for (const absl::Span<std::byte> place : PlacesOf(index)) {

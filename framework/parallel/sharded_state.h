@@ -62,6 +62,8 @@ class ShardedState {
   /// A held chunk's weight and moments, 12 bytes an element, in host memory.
   static size_t ChunkBytes(const Chunk& chunk) { return static_cast<size_t>(chunk.elements) * 3 * sizeof(float); }
   void ReadChunk(int index, std::byte* out) const;
+  /// The same, queued on `stream` of the state's device, where the chunk lies there.
+  void QueueReadChunk(int index, std::byte* out, Stream& stream) const;
   void WriteChunk(int index, const std::byte* in);
   void ReadWeights(int index, float* out) const;
   /// Where a held chunk's weight and moments lie, to be written to like WriteChunk; empty if the host cannot.

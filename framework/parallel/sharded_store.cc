@@ -86,17 +86,12 @@ absl::Status ShardedStore::EndStep() {
   ++parts_.progress->count;
   if (gatherer_ != nullptr) HF_RETURN_IF_ERROR(Waiting([&] { return gatherer_->Finish(); }));
   if (reducer_ != nullptr) return Waiting([&] { return reducer_->Finish(); });
-  chunk_sums_.clear();
+  std::vector<ChunkRun> runs;
   for (int u = 0; u < layout_.num_units(); ++u) {
     const Unit& unit = layout_.units()[static_cast<size_t>(u)];
-    std::vector<int64_t> offsets{0};
-    for (int c = 0; c < unit.num_chunks; ++c) {
-      offsets.push_back(offsets.back() + layout_.chunks()[static_cast<size_t>(unit.first_chunk + c)].elements);
-    }
-    HF_ASSIGN_OR_RETURN(const std::vector<double> sums,
-                        squares_.Of(local_[static_cast<size_t>(u)].Finish(), offsets, *parts_.device, *parts_.stream));
-    for (int c = 0; c < unit.num_chunks; ++c) chunk_sums_[unit.first_chunk + c] = sums[static_cast<size_t>(c)];
+    runs.push_back({unit.first_chunk, unit.first_chunk + unit.num_chunks, local_[static_cast<size_t>(u)].Finish()});
   }
+  HF_ASSIGN_OR_RETURN(chunk_sums_, squares_.Of(runs, layout_, *parts_.device, *parts_.stream));
   return absl::OkStatus();
 }
 

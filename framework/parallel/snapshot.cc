@@ -4,36 +4,46 @@
 #include <utility>
 
 #define XXH_INLINE_ALL
+#include "framework/base/seconds.h"
 #include "framework/base/status.h"
 #include "xxhash.h"
 
 namespace holdfast {
 
-Snapshot::Snapshot(const ShardedState& state, std::vector<int> chunks, size_t staging_bytes)
-    : state_(state),
+Snapshot::Snapshot(Parts parts, std::vector<int> chunks, size_t staging_bytes)
+    : parts_(std::move(parts)),
       chunks_(std::move(chunks)),
       staging_bytes_(staging_bytes),
-      index_of_chunk_(state.map().layout().chunks().size(), -1),
+      index_of_chunk_(parts_.state->map().layout().chunks().size(), -1),
       progress_(chunks_.size(), Progress::kPending) {
   for (size_t i = 0; i < chunks_.size(); ++i) {
-    HF_CHECK(state.Holds(chunks_[i]));
+    HF_CHECK(parts_.state->Holds(chunks_[i]));
     index_of_chunk_[static_cast<size_t>(chunks_[i])] = static_cast<int>(i);
   }
 }
 
-// Outside the lock, so that the two sides copy at the same time.
-std::vector<std::byte> Snapshot::Copy(std::unique_lock<std::mutex>& lock, size_t index) {
+const Chunk& Snapshot::ChunkAt(size_t index) const {
+  return parts_.state->map().layout().chunks()[static_cast<size_t>(chunks_[index])];
+}
+
+// Queued on `stream`, outside the lock, so that the two sides copy at the same time.
+HostBytes Snapshot::Copy(std::unique_lock<std::mutex>& lock, size_t index, Stream& stream) {
   progress_[index] = Progress::kCopying;
   ++copying_;
   lock.unlock();
-  const int chunk = chunks_[index];
-  std::vector<std::byte> bytes(ShardedState::ChunkBytes(state_.map().layout().chunks()[static_cast<size_t>(chunk)]));
-  state_.ReadChunk(chunk, bytes.data());
+  HostBytes bytes = parts_.memory->Take(ShardedState::ChunkBytes(ChunkAt(index)));
+  parts_.state->QueueReadChunk(chunks_[index], bytes.data(), stream);
   lock.lock();
-  --copying_;
-  progress_[index] = Progress::kTaken;
-  changed_.notify_all();
   return bytes;
+}
+
+// Waits for the copies queued. A device that failed says so to the next step; what was read from it is of no use.
+bool Snapshot::Finish(std::unique_lock<std::mutex>& lock, Stream& stream) {
+  lock.unlock();
+  const absl::Status status = stream.Synchronize();
+  lock.lock();
+  if (!status.ok()) abandoned_ = true;
+  return status.ok();
 }
 
 std::optional<Snapshot::Captured> Snapshot::Next() {
@@ -50,8 +60,14 @@ std::optional<Snapshot::Captured> Snapshot::Next() {
     }
     while (next_ < chunks_.size() && progress_[next_] != Progress::kPending) ++next_;
     if (next_ < chunks_.size()) {
-      captured.chunk = chunks_[next_];
-      captured.bytes = Copy(lock, next_);
+      const size_t index = next_;
+      captured.chunk = chunks_[index];
+      captured.bytes = Copy(lock, index, *parts_.reading);
+      const bool copied = Finish(lock, *parts_.reading);
+      --copying_;
+      progress_[index] = Progress::kTaken;
+      changed_.notify_all();
+      if (!copied) return std::nullopt;
       break;
     }
     changed_.wait(lock);  // the last ones are just being copied by an update
@@ -62,37 +78,53 @@ std::optional<Snapshot::Captured> Snapshot::Next() {
   return captured;
 }
 
-void Snapshot::CopyFirst(std::unique_lock<std::mutex>& lock, size_t index) {
-  const size_t bytes = ShardedState::ChunkBytes(state_.map().layout().chunks()[static_cast<size_t>(chunks_[index])]);
+void Snapshot::CopyFirst(std::unique_lock<std::mutex>& lock, size_t index, std::vector<Captured>* queued) {
+  const size_t bytes = ShardedState::ChunkBytes(ChunkAt(index));
   // One chunk always fits; the reader may also take this very chunk while we wait.
-  changed_.wait(lock, [&] {
-    return abandoned_ || progress_[index] == Progress::kTaken ||
-           (progress_[index] == Progress::kPending && (staged_.empty() || staged_bytes_ + bytes <= staging_bytes_));
-  });
+  const auto may_go_on = [&] {
+    const bool fits = staged_bytes_ == 0 || staged_bytes_ + bytes <= staging_bytes_;
+    return abandoned_ || progress_[index] == Progress::kTaken || (progress_[index] == Progress::kPending && fits);
+  };
+  if (!may_go_on()) Stage(lock, queued);  // so that the reader can make room
+  changed_.wait(lock, may_go_on);
   if (abandoned_ || progress_[index] == Progress::kTaken) return;
   staged_bytes_ += bytes;
-  std::vector<std::byte> copy = Copy(lock, index);
-  staged_.push_back({.chunk = chunks_[index], .bytes = std::move(copy), .digest = 0});
+  HostBytes copy = Copy(lock, index, *parts_.updating);
+  queued->push_back({.chunk = chunks_[index], .bytes = std::move(copy), .digest = 0});
+}
+
+// What was queued is copied, and the reader may have it.
+void Snapshot::Stage(std::unique_lock<std::mutex>& lock, std::vector<Captured>* queued) {
+  if (queued->empty()) return;
+  Finish(lock, *parts_.updating);
+  for (Captured& captured : *queued) {
+    progress_[static_cast<size_t>(index_of_chunk_[static_cast<size_t>(captured.chunk)])] = Progress::kTaken;
+    --copying_;
+    staged_.push_back(std::move(captured));
+  }
+  queued->clear();
   changed_.notify_all();
 }
 
 void Snapshot::BeforeUpdate(int unit, Range range) {
   const auto start = std::chrono::steady_clock::now();
-  const ParameterLayout& layout = state_.map().layout();
+  const ParameterLayout& layout = parts_.state->map().layout();
   const Unit& u = layout.units()[static_cast<size_t>(unit)];
+  std::vector<Captured> queued;
   std::unique_lock lock(mutex_);
   for (int c = u.first_chunk; c < u.first_chunk + u.num_chunks && !abandoned_; ++c) {
     const int index = index_of_chunk_[static_cast<size_t>(c)];
     const Chunk& chunk = layout.chunks()[static_cast<size_t>(c)];
     const int64_t first = chunk.offset - u.offset;
     if (index < 0 || first >= range.end || first + chunk.elements <= range.begin) continue;
-    if (progress_[static_cast<size_t>(index)] != Progress::kTaken) CopyFirst(lock, static_cast<size_t>(index));
+    if (progress_[static_cast<size_t>(index)] != Progress::kTaken) CopyFirst(lock, static_cast<size_t>(index), &queued);
   }
-  stall_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  Stage(lock, &queued);
+  stall_seconds_ += SecondsSince(start);
 }
 
 void Snapshot::CaptureAll() {
-  const auto units = state_.map().layout().units();
+  const auto units = parts_.state->map().layout().units();
   for (size_t u = 0; u < units.size(); ++u) BeforeUpdate(static_cast<int>(u), {0, units[u].elements});
 }
 

@@ -12,25 +12,35 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
 #include "framework/parallel/sharded_state.h"
+#include "framework/tensor/host_bytes.h"
 
 namespace holdfast {
 
 class Snapshot {
  public:
-  /// Of `chunks`, all held by `state`, which must not go away before CaptureAll has returned or Abandon was called.
-  Snapshot(const ShardedState& state, std::vector<int> chunks, size_t staging_bytes);
+  /// Must outlive the snapshot; the streams and the state, until CaptureAll has returned or Abandon was called.
+  struct Parts {
+    const ShardedState* state = nullptr;
+    Stream* reading = nullptr;   // of the reader alone
+    Stream* updating = nullptr;  // on which the state is updated
+    std::shared_ptr<HostBlocks> memory;
+  };
+
+  /// Of `chunks`, all held by the state.
+  Snapshot(Parts parts, std::vector<int> chunks, size_t staging_bytes);
 
   const std::vector<int>& chunks() const { return chunks_; }
 
   /// A chunk's weight and moments (ShardedState::ReadChunk) as they were when the snapshot was made.
   struct Captured {
     int chunk = 0;
-    std::vector<std::byte> bytes;
+    HostBytes bytes;
     uint64_t digest = 0;  // XXH3-64 of bytes
   };
   /// The next one, in any order; nothing when all were given, or the snapshot was abandoned.
@@ -50,10 +60,13 @@ class Snapshot {
  private:
   enum class Progress : uint8_t { kPending, kCopying, kTaken };
 
-  void CopyFirst(std::unique_lock<std::mutex>& lock, size_t index);
-  std::vector<std::byte> Copy(std::unique_lock<std::mutex>& lock, size_t index);
+  const Chunk& ChunkAt(size_t index) const;
+  HostBytes Copy(std::unique_lock<std::mutex>& lock, size_t index, Stream& stream);
+  bool Finish(std::unique_lock<std::mutex>& lock, Stream& stream);
+  void CopyFirst(std::unique_lock<std::mutex>& lock, size_t index, std::vector<Captured>* queued);
+  void Stage(std::unique_lock<std::mutex>& lock, std::vector<Captured>* queued);
 
-  const ShardedState& state_;
+  const Parts parts_;
   const std::vector<int> chunks_;
   const size_t staging_bytes_;
   std::vector<int> index_of_chunk_;  // in chunks_, or -1

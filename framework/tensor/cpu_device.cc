@@ -23,6 +23,7 @@ class CpuStream final : public Stream {
   kernels::Ops& ops() override { return *ops_; }
   absl::Status Synchronize() override { return absl::OkStatus(); }
   std::shared_ptr<Event> Record() override { return nullptr; }
+  void CopyToHost(void* host, const void* device, size_t bytes) override { std::memcpy(host, device, bytes); }
   size_t scratch_bytes() const override { return pool_.scratch_bytes(); }
 
  private:

@@ -30,6 +30,8 @@ class Stream {
   virtual absl::Status Synchronize() = 0;
   /// The end of what is queued now; null if that is done.
   virtual std::shared_ptr<Event> Record() = 0;
+  /// Queues a copy of the device's memory to the host's, fastest to what Device::AllocateHost gives.
+  virtual void CopyToHost(void* host, const void* device, size_t bytes) = 0;
   /// Bytes of working memory the stream's kernels hold now.
   virtual size_t scratch_bytes() const = 0;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/base/seconds.h"
 #include "framework/base/status.h"
 #include "framework/optim/schedule.h"
 #include "framework/parallel/staged_communicator.h"
@@ -14,8 +15,6 @@ namespace holdfast {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 /// Everybody's numbers, one rank after the other; counts[r] of them from rank r.
 absl::StatusOr<std::vector<double>> AllGatherDoubles(Communicator* world, const std::vector<double>& mine,
@@ -47,6 +46,12 @@ std::vector<int> ChunksOf(const PlacedState& placed, int rank) {
   return chunks;
 }
 
+size_t LargestChunk(const ParameterLayout& layout) {
+  size_t bytes = 0;
+  for (const Chunk& chunk : layout.chunks()) bytes = std::max(bytes, ShardedState::ChunkBytes(chunk));
+  return bytes;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Model& model, Device& device, TrainerOptions options) {
@@ -56,6 +61,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Model& model, Device& d
                                  .seed = options.seed};
   HF_ASSIGN_OR_RETURN(auto runner, PassRunner::Create(model, device, pass));
   std::unique_ptr<Trainer> trainer(new Trainer(model, device, std::move(options), std::move(runner)));
+  HF_ASSIGN_OR_RETURN(trainer->snapshot_stream_, device.CreateStream(StreamKind::kTransfer));
   if (!device.is_host()) HF_RETURN_IF_ERROR(trainer->CreateHostSide());
   return trainer;
 }
@@ -67,7 +73,11 @@ absl::Status Trainer::CreateHostSide() {
 }
 
 Trainer::Trainer(Model& model, Device& device, TrainerOptions options, std::unique_ptr<PassRunner> runner)
-    : model_(model), device_(device), options_(std::move(options)), runner_(std::move(runner)) {}
+    : model_(model),
+      device_(device),
+      options_(std::move(options)),
+      runner_(std::move(runner)),
+      snapshot_memory_(HostBlocks::Create(device, LargestChunk(model.layout()))) {}
 
 Trainer::~Trainer() { AbandonSnapshotOf(snapshot_of_); }
 
@@ -143,7 +153,11 @@ absl::Status Trainer::FillState(const TrainerWorld& world, PlacedState& target, 
 
 std::shared_ptr<Snapshot> Trainer::StartSnapshot(size_t staging_bytes) {
   if (snapshot_ != nullptr) snapshot_->Abandon();
-  snapshot_ = std::make_shared<Snapshot>(current_->state(), ChunksOf(*current_, current_->rank()), staging_bytes);
+  snapshot_ = std::make_shared<Snapshot>(Snapshot::Parts{.state = &current_->state(),
+                                                         .reading = snapshot_stream_.get(),
+                                                         .updating = &runner_->stream(),
+                                                         .memory = snapshot_memory_},
+                                         ChunksOf(*current_, current_->rank()), staging_bytes);
   snapshot_of_ = current_.get();
   return snapshot_;
 }

@@ -109,9 +109,8 @@ absl::Status Save(const std::vector<std::string>& arguments) {
     const std::vector<int> share = Share(*source.layout, w, workers);
     HF_ASSIGN_OR_RETURN(const auto writer, ShardWriter::Create(*storage, options, *source.layout, share));
     for (const int c : share) {
-      const std::byte* begin = &source.state[source.Offset(c)];
-      HF_RETURN_IF_ERROR(
-          writer->Add({.chunk = c, .bytes = {begin, begin + source.Bytes(c)}, .digest = source.digests[c]}));
+      const auto bytes = absl::MakeConstSpan(source.state).subspan(source.Offset(c), source.Bytes(c));
+      HF_RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = HostBytes::CopyOf(bytes), .digest = source.digests[c]}));
     }
     HF_ASSIGN_OR_RETURN(reports[w], writer->Commit());
     manifest.shards[w] = reports[w].shard;

@@ -1,6 +1,8 @@
 #include "framework/tensor/cuda/cuda_stream.h"
 
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "framework/base/status.h"
@@ -11,24 +13,61 @@ namespace {
 
 constexpr char kScratch[] = "kernel working memory";
 
-class CudaEvent final : public Event {
+}  // namespace
+
+/// Events that are not in use; they outlive the stream with the last of them.
+class CudaStream::Events {
  public:
-  CudaEvent(int device, cudaEvent_t event) : device_(device), event_(event) {}
-  ~CudaEvent() override {
+  explicit Events(int device) : device_(device) {}
+  ~Events() {
     cudaSetDevice(device_);
-    cudaEventDestroy(event_);
+    for (const cudaEvent_t event : free_) cudaEventDestroy(event);
   }
+  Events(const Events&) = delete;
+  Events& operator=(const Events&) = delete;
+
+  int device() const { return device_; }
+  cudaError_t Take(cudaEvent_t* event) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        *event = free_.back();
+        free_.pop_back();
+        return cudaSuccess;
+      }
+    }
+    return cudaEventCreateWithFlags(event, cudaEventDisableTiming | cudaEventBlockingSync);
+  }
+  void GiveBack(cudaEvent_t event) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(event);
+  }
+
+ private:
+  const int device_;
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> free_;
+};
+
+class CudaStream::RecordedEvent final : public Event {
+ public:
+  RecordedEvent(std::shared_ptr<Events> events, cudaEvent_t event) : events_(std::move(events)), event_(event) {}
+  ~RecordedEvent() override { events_->GiveBack(event_); }
   void Wait() override {
-    cudaSetDevice(device_);
+    cudaSetDevice(events_->device());
     cudaEventSynchronize(event_);  // an error of the work itself is the stream's to report
   }
 
  private:
-  int device_;
+  std::shared_ptr<Events> events_;
   cudaEvent_t event_;
 };
 
-}  // namespace
+CudaStream::CudaStream(int device, int num_multiprocessors, MemoryAccount& memory)
+    : device_(device),
+      num_multiprocessors_(num_multiprocessors),
+      memory_(memory),
+      events_(std::make_shared<Events>(device)) {}
 
 absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(int device, MemoryAccount& memory,
                                                                const kernels::GemmChoice& gemms) {
@@ -99,16 +138,24 @@ absl::Status CudaStream::Synchronize() {
   return failure_.empty() ? absl::OkStatus() : absl::InternalError(failure_);
 }
 
+void CudaStream::CopyToHost(void* host, const void* device, size_t bytes) {
+  if (bytes == 0) return;
+  const cudaError_t error = cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream());
+  if (error != cudaSuccess) Fail("a copy to the host", cudaGetErrorString(error));
+}
+
 std::shared_ptr<Event> CudaStream::Record() {
   cudaSetDevice(device_);
   cudaEvent_t event = nullptr;
-  cudaError_t error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync);
-  if (error == cudaSuccess) error = cudaEventRecord(event, stream_);
-  if (error != cudaSuccess) {
-    Fail("an event", cudaGetErrorString(error));
-    return nullptr;
+  cudaError_t error = events_->Take(&event);
+  std::shared_ptr<Event> recorded;
+  if (error == cudaSuccess) {
+    recorded = std::make_shared<RecordedEvent>(events_, event);
+    error = cudaEventRecord(event, stream_);
   }
-  return std::make_shared<CudaEvent>(device_, event);
+  if (error == cudaSuccess) return recorded;
+  Fail("an event", cudaGetErrorString(error));
+  return nullptr;
 }
 
 }  // namespace holdfast

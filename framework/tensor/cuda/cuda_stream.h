@@ -21,11 +21,14 @@ class CudaStream final : public Stream, private kernels::CudaQueue {
   kernels::Ops& ops() override { return *ops_; }
   absl::Status Synchronize() override;
   std::shared_ptr<Event> Record() override;
+  void CopyToHost(void* host, const void* device, size_t bytes) override;
   size_t scratch_bytes() const override { return scratch_bytes_; }
 
  private:
-  CudaStream(int device, int num_multiprocessors, MemoryAccount& memory)
-      : device_(device), num_multiprocessors_(num_multiprocessors), memory_(memory) {}
+  class Events;
+  class RecordedEvent;
+
+  CudaStream(int device, int num_multiprocessors, MemoryAccount& memory);
 
   CUstream_st* stream() const override;
   int num_multiprocessors() const override { return num_multiprocessors_; }
@@ -35,6 +38,7 @@ class CudaStream final : public Stream, private kernels::CudaQueue {
 
   int device_, num_multiprocessors_;
   MemoryAccount& memory_;  // the device's
+  std::shared_ptr<Events> events_;
   cudaStream_t stream_ = nullptr;
   void* scratch_ = nullptr;
   size_t scratch_bytes_ = 0;

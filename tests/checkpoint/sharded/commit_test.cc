@@ -58,10 +58,9 @@ absl::StatusOr<Manifest> WriteShards(Storage& storage, const CheckpointName& nam
                         ShardWriter::Create(storage, {.checkpoint = name, .shard = s, .num_shards = 2}, layout, mine));
     for (const int c : mine) {
       const Chunk& chunk = layout.chunks()[static_cast<size_t>(c)];
-      std::vector<std::byte> bytes =
+      const std::vector<std::byte> bytes =
           TestBytes(TwoTensors(), {.tensor = chunk.parameter, .first_row = chunk.first_row, .rows = chunk.num_rows});
-      const uint64_t digest = DigestBytes(bytes);
-      HF_RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = std::move(bytes), .digest = digest}));
+      HF_RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = HostBytes::CopyOf(bytes), .digest = DigestBytes(bytes)}));
     }
     HF_ASSIGN_OR_RETURN(const ShardReport report, writer->Commit());
     manifest.shards.push_back(report.shard);

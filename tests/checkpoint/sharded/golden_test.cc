@@ -80,9 +80,8 @@ absl::StatusOr<StoredShard> WriteShard(Storage& storage, int shard, const std::v
           {.checkpoint = kGoldenName, .shard = shard, .num_shards = 3, .compression = compression, .level = 19}, layout,
           chunks));
   for (const int c : chunks) {
-    std::vector<std::byte> bytes = GoldenBytes(layout, c);
-    const uint64_t digest = DigestBytes(bytes);
-    HF_RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = std::move(bytes), .digest = digest}));
+    const std::vector<std::byte> bytes = GoldenBytes(layout, c);
+    HF_RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = HostBytes::CopyOf(bytes), .digest = DigestBytes(bytes)}));
   }
   HF_ASSIGN_OR_RETURN(const ShardReport report, writer->Commit());
   return report.shard;

@@ -146,6 +146,9 @@ class DeferredStream final : public Stream {
     ops_.Post([event] { event->Done(); });
     return event;
   }
+  void CopyToHost(void* host, const void* device, size_t bytes) override {
+    ops_.Post([=, this] { inner_->CopyToHost(host, device, bytes); });
+  }
   size_t scratch_bytes() const override { return inner_->scratch_bytes(); }
 
  private:

@@ -10,6 +10,7 @@
 #include "framework/train/trainer.h"
 #include "models/plan.h"
 #include "models/transformer.h"
+#include "tests/framework/train/deferred_device.h"
 
 namespace holdfast {
 namespace {
@@ -29,10 +30,15 @@ ModelConfig TinyModel() {
   return m;
 }
 
-class SnapshotTest : public testing::TestWithParam<DType> {
+struct Case {
+  DType dtype;
+  bool deferred;  // on a device that does things later
+};
+
+class SnapshotTest : public testing::TestWithParam<Case> {
  protected:
-  SnapshotTest() : device_(MakeCpuDevice(1)) {
-    model_ = MakeTransformer(TinyModel(), {.compute_dtype = GetParam()}, *device_).value();
+  SnapshotTest() : device_(GetParam().deferred ? std::make_unique<DeferredDevice>() : MakeCpuDevice(1)) {
+    model_ = MakeTransformer(TinyModel(), {.compute_dtype = GetParam().dtype}, *device_).value();
     const PassPlan training = PlanTraining(*model_, kBatch, kSequence);
     TrainerOptions options;
     options.batch = {.sequence_length = kSequence, .microbatch_size = kBatch, .microbatches = 1};
@@ -163,8 +169,13 @@ TEST_P(SnapshotTest, WhatWasReadCanBeLoadedInstead) {
   EXPECT_EQ(trainer_->Digest(), after) << "the images that forward reads were not made anew";
 }
 
-INSTANTIATE_TEST_SUITE_P(Dtypes, SnapshotTest, testing::Values(DType::kBF16, DType::kF32),
-                         [](const auto& dtype) { return dtype.param == DType::kBF16 ? "bf16" : "fp32"; });
+INSTANTIATE_TEST_SUITE_P(All, SnapshotTest,
+                         testing::Values(Case{DType::kBF16, false}, Case{DType::kF32, false}, Case{DType::kBF16, true},
+                                         Case{DType::kF32, true}),
+                         [](const auto& test) {
+                           const std::string dtype = test.param.dtype == DType::kBF16 ? "bf16" : "fp32";
+                           return dtype + (test.param.deferred ? "Deferred" : "");
+                         });
 
 }  // namespace
 }  // namespace holdfast

@@ -8,11 +8,9 @@ namespace holdfast {
 
 class Head {
  public:
-  /// Rows of logits held at once: 98 MiB of fp32 at GPT-2's vocabulary of 50,257. A constant, because the sum of the
-  /// weight gradient over chunks of rows is part of the result's bits.
-  static constexpr int64_t kRows = 512;
-
-  Head(ParameterBuilder& builder, const ModelConfig& config);
+  /// `rows` of logits are held at once, which is part of the result's bits: it is the order of the weight gradient's
+  /// sum.
+  Head(ParameterBuilder& builder, const ModelConfig& config, int64_t rows);
 
   /// Whether the projection is a parameter of this unit; otherwise it is the token table.
   bool owns_projection() const { return projection_ >= 0; }
@@ -38,7 +36,7 @@ class Head {
                          const Tensor& scratch) const;
   Tensor AllocateLogits(const Pass& pass) const;
 
-  int64_t vocab_size_;
+  int64_t vocab_size_, run_rows_;
   Norm norm_;
   int projection_ = -1;
 };

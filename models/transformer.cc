@@ -15,10 +15,10 @@ namespace {
 
 /// The modules in canonical order; constructing them describes every parameter to the builder.
 struct Modules {
-  Modules(ParameterBuilder& builder, const ModelConfig& config, const float* rope)
+  Modules(ParameterBuilder& builder, const ModelConfig& config, int64_t head_rows, const float* rope)
       : embedding(Unit(builder, "embedding"), config),
         blocks(MakeBlocks(builder, config, rope)),
-        head(Unit(builder, "head"), config) {}
+        head(Unit(builder, "head"), config, head_rows) {}
 
   static ParameterBuilder& Unit(ParameterBuilder& builder, const std::string& name) {
     builder.BeginUnit(name);
@@ -46,7 +46,7 @@ class Transformer final : public Model {
       : config_(config),
         options_(options),
         rope_(std::move(rope)),
-        modules_(builder, config, rope_.as<float>()),
+        modules_(builder, config, options.head_rows, rope_.as<float>()),
         layout_(std::move(builder).Build()) {}
 
   const ParameterLayout& layout() const override { return layout_; }
@@ -297,7 +297,8 @@ absl::StatusOr<std::unique_ptr<Model>> MakeTransformer(const ModelConfig& config
 
 ParameterLayout TransformerLayout(const ModelConfig& config) {
   ParameterBuilder builder;
-  [[maybe_unused]] const Modules modules(builder, config, nullptr);  // registers its parameters
+  [[maybe_unused]] const Modules modules(builder, config, TransformerOptions().head_rows,
+                                         nullptr);  // registers its parameters
   return std::move(builder).Build();
 }
 

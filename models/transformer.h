@@ -13,6 +13,8 @@ namespace holdfast {
 struct TransformerOptions {
   DType compute_dtype = DType::kBF16;
   bool recompute_blocks = false;  // keep only each block's input; run its forward again in the backward pass
+  /// Rows (B T) of logits that exist at once. Part of a run's bits: the projection's gradient is summed run by run.
+  int64_t head_rows = 512;
 };
 
 /// `config` must be resolved (no zeros that stand for derived values).

@@ -82,7 +82,9 @@ std::vector<ChildCommand> AgentHost::Commands(const Config& config, const RunDir
     }
     command.argv.insert(command.argv.end(), {"--set", absl::StrCat("train.threads=", threads)});
     if (config.parallel.transport == Transport::kNccl) {
-      command.environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", "32");  // why: nccl_communicator.h
+      // Why: nccl_communicator.h.
+      command.environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", "32");
+      command.environment.emplace_back("CUDA_MODULE_LOADING", "EAGER");
     }
     commands.push_back(std::move(command));
   }

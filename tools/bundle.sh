@@ -47,9 +47,8 @@ cp LICENSE "$out/"
 cat >"$out/libraries.sh" <<'LIBRARIES'
 # To be sourced with $here set: where programs of this folder find their libraries.
 cuda=${CUDA_LIBRARIES:-/usr/local/cuda/lib64}
-for folder in /usr/local/lib/python3*/dist-packages/nvidia/*/lib /usr/lib/python3*/site-packages/nvidia/*/lib; do
-  [ -d "$folder" ] && cuda=$cuda:$folder
-done
+wheels=$(python3 -c 'import glob, nvidia; print(":".join(f for p in nvidia.__path__ for f in glob.glob(p + "/*/lib")))' 2>/dev/null)
+cuda=$cuda${wheels:+:$wheels} # those that came with PyTorch
 LD_LIBRARY_PATH=$here/lib:$cuda${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
 LIBRARIES

@@ -1,7 +1,6 @@
 // holdfast tune: the fastest of cuBLASLt's algorithms for each matrix product of a config, by the clock, for
 // train.gemm_table.
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <limits>
@@ -10,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "framework/base/files.h"
+#include "framework/base/seconds.h"
 #include "framework/base/status.h"
 #include "framework/tensor/cuda_device.h"
 #include "tools/command.h"
@@ -39,9 +39,15 @@ Microbatch AnyMicrobatch(const Config& config) {
   return microbatch;
 }
 
-/// Seconds of a training step of one microbatch, the least of a few. What comes before them, a step and an evaluation,
-/// asks `device` for every product that a run does, at the very addresses' alignment: it is the trainer's own step.
-absl::StatusOr<double> StepSeconds(const Config& config, Device& device) {
+/// Of a training step of one microbatch.
+struct StepTime {
+  double seconds = std::numeric_limits<double>::infinity();
+  double queue_seconds = 0;  // until the processor had given all of it to the GPU
+};
+
+/// The least of a few. What comes before them, a step and an evaluation, asks `device` for every product that a run
+/// does, at the very addresses' alignment: it is the trainer's own step.
+absl::StatusOr<StepTime> TimeStep(const Config& config, Device& device) {
   constexpr int kTimed = 5;
   HF_ASSIGN_OR_RETURN(const auto model, MakeModel(config, device));
   HF_ASSIGN_OR_RETURN(TrainerOptions options, MakeTrainerOptions(config, *model));
@@ -50,18 +56,19 @@ absl::StatusOr<double> StepSeconds(const Config& config, Device& device) {
   const Microbatch microbatch = AnyMicrobatch(config);
   const auto source = [&](int64_t) -> absl::StatusOr<Microbatch> { return microbatch; };
   HF_RETURN_IF_ERROR(trainer->Evaluate(1, source, {}).status());
-  double least = std::numeric_limits<double>::infinity();
+  StepTime least;
   for (int i = 0; i <= kTimed; ++i) {
     const auto start = Clock::now();
-    HF_RETURN_IF_ERROR(trainer->Prepare({.step = 0, .microbatches = {1}}, source, {}).status());
-    if (i > 0) least = std::min(least, std::chrono::duration<double>(Clock::now() - start).count());
+    HF_ASSIGN_OR_RETURN(const StepResult step, trainer->Prepare({.step = 0, .microbatches = {1}}, source, {}));
+    const double seconds = SecondsSince(start);
+    if (i > 0 && seconds < least.seconds) least = {seconds, step.queue_seconds};
   }
   return least;
 }
 
-absl::StatusOr<double> StepSecondsWith(const Config& config, const CudaDeviceOptions& options) {
+absl::StatusOr<StepTime> TimeStepWith(const Config& config, const CudaDeviceOptions& options) {
   HF_ASSIGN_OR_RETURN(const auto device, MakeCudaDevice(0, options));
-  return StepSeconds(config, *device);
+  return TimeStep(config, *device);
 }
 
 struct Tuning {
@@ -80,7 +87,7 @@ absl::StatusOr<Tuning> TuneProducts(const Config& config) {
   };
   HF_ASSIGN_OR_RETURN(const auto device, MakeCudaDevice(0, {.gemm_table = "", .on_tuned = on_tuned}));
   std::printf("matrix products of a step on %s: as cuBLASLt prefers it -> the fastest\n", device->name().c_str());
-  HF_RETURN_IF_ERROR(StepSeconds(config, *device).status());
+  HF_RETURN_IF_ERROR(TimeStep(config, *device).status());
   return tuning;
 }
 
@@ -95,12 +102,13 @@ absl::StatusOr<int> Tune(const TuneArguments& arguments) {
   config.train.init_from.clear();
   HF_ASSIGN_OR_RETURN(const Tuning tuning, TuneProducts(config));
   const std::string text = tuning.table.Print(GemmLibraryVersion());
-  HF_ASSIGN_OR_RETURN(const double before, StepSecondsWith(config, {}));
-  HF_ASSIGN_OR_RETURN(const double after, StepSecondsWith(config, {.gemm_table = text}));
+  HF_ASSIGN_OR_RETURN(const StepTime before, TimeStepWith(config, {}));
+  HF_ASSIGN_OR_RETURN(const StepTime after, TimeStepWith(config, {.gemm_table = text}));
   HF_RETURN_IF_ERROR(WriteFileAtomically(path, text));
   std::printf("%d products, %d of them not as cuBLASLt prefers; a step of one microbatch: %.2f ms -> %.2f ms, %.2fx\n",
-              static_cast<int>(tuning.table.size()), static_cast<int>(tuning.changed), before * 1e3, after * 1e3,
-              before / after);
+              static_cast<int>(tuning.table.size()), static_cast<int>(tuning.changed), before.seconds * 1e3,
+              after.seconds * 1e3, before.seconds / after.seconds);
+  std::printf("the processor needs %.2f ms of that to queue the work\n", after.queue_seconds * 1e3);
   std::printf("%s  for train.gemm_table; train.gemm_table_digest: %s\n", path.c_str(), GemmTableDigest(text).c_str());
   return kExitDone;
 }

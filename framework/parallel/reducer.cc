@@ -93,7 +93,21 @@ absl::Status Reducer::Begin(const ReductionPlan& plan, std::vector<int> units) {
   units_ = std::move(units);
   chunk_sums_.clear();
   for (SummationTree& tree : trees_) tree.Reset();
+  HF_RETURN_IF_ERROR(AllocateReceived());
   thread_.Post([this] { Run(); });
+  return absl::OkStatus();
+}
+
+// For the largest exchange of the step, before it: to allocate in the middle of it may wait for others' calls.
+absl::Status Reducer::AllocateReceived() {
+  int64_t elements = 0;
+  size_t most = 0;
+  for (const int unit : units_) elements = std::max(elements, slice_ < 0 ? 0 : map_.SliceElements(unit, slice_).size());
+  for (int wave = 0; wave < plan_->num_waves(); ++wave) most = std::max(most, MostBlocks(wave));
+  const size_t bytes = static_cast<size_t>(world_.size() * elements * kFloatBytes) * most;
+  if (received_.bytes() >= bytes) return absl::OkStatus();
+  received_ = Buffer();
+  HF_ASSIGN_OR_RETURN(received_, Buffer::Allocate(device_, bytes, "gradients of other ranks"));
   return absl::OkStatus();
 }
 
@@ -215,11 +229,6 @@ absl::Status Reducer::Exchange(int wave, int unit, const Contribution& mine) {
   const auto most = static_cast<int64_t>(MostBlocks(wave));
   const int64_t elements = slice_ < 0 ? 0 : map_.SliceElements(unit, slice_).size();
   const int64_t all = world_.size() * most * elements;
-  if (received_.bytes() < static_cast<size_t>(all * kFloatBytes)) {
-    received_ = Buffer();
-    HF_ASSIGN_OR_RETURN(received_,
-                        Buffer::Allocate(device_, static_cast<size_t>(all * kFloatBytes), "gradients of other ranks"));
-  }
   for (int64_t k = 0; k < most; ++k) {
     Parts out(world_.size()), in(world_.size());
     const bool have = k < static_cast<int64_t>(mine.partials.size());

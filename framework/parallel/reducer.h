@@ -76,6 +76,7 @@ class Reducer {
   Reducer(const ShardMap& map, const Placement& placement, Communicator& world, Device& device,
           std::unique_ptr<Stream> stream, std::chrono::milliseconds timeout);
   absl::Status AllocateMirrors();
+  absl::Status AllocateReceived();
 
   void Run();
   absl::Status ReduceUnit(int wave, int unit);

@@ -18,6 +18,8 @@ kernels::AdamWArgs MakeAdamW(const ParameterSpec& p, const UpdateArguments& a) {
           .bias_correction2_sqrt = a.scalars.bias_correction2_sqrt};
 }
 
+constexpr int64_t kGradientBlock = 1 << 20;  // elements of a gradient that come to the host at a time
+
 size_t FloatBytes(int64_t elements) { return static_cast<size_t>(elements) * sizeof(float); }
 
 }  // namespace
@@ -25,6 +27,7 @@ size_t FloatBytes(int64_t elements) { return static_cast<size_t>(elements) * siz
 absl::StatusOr<ShardedState> ShardedState::Create(const ShardMap& map, const Options& options, Device& device,
                                                   Stream& stream) {
   ShardedState state(map, options, device, stream);
+  state.gradient_memory_ = HostBlocks::Create(device, FloatBytes(kGradientBlock));
   for (const int shard : options.held_shards) HF_RETURN_IF_ERROR(state.AllocateShard(shard));
   HF_RETURN_IF_ERROR(state.AllocateImages());
   HF_RETURN_IF_ERROR(stream.Synchronize());  // what is written next is not written by the stream
@@ -143,13 +146,13 @@ void ShardedState::Update(int unit, Range range, const float* gradient, const Up
 
 // The gradient is on the device, and comes block by block.
 void ShardedState::UpdateOnHost(const kernels::AdamWArgs& whole) const {
-  constexpr int64_t kBlock = 1 << 20;
-  std::vector<float> gradient(static_cast<size_t>(std::min(kBlock, whole.n)));
-  for (int64_t i = 0; i < whole.n; i += kBlock) {
+  const HostBytes memory = gradient_memory_->Take(FloatBytes(kGradientBlock));
+  auto* const gradient = reinterpret_cast<float*>(memory.data());
+  for (int64_t i = 0; i < whole.n; i += kGradientBlock) {
     kernels::AdamWArgs block = whole;
-    block.n = std::min(kBlock, whole.n - i);
-    device_->CopyToHost(gradient.data(), whole.grad + i, FloatBytes(block.n));
-    block.grad = gradient.data();
+    block.n = std::min(kGradientBlock, whole.n - i);
+    device_->CopyToHost(gradient, whole.grad + i, FloatBytes(block.n));
+    block.grad = gradient;
     block.weight += i;
     block.exp_avg += i;
     block.exp_avg_sq += i;
@@ -197,6 +200,18 @@ void ShardedState::WriteChunk(int index, const std::byte* in) {
     device.CopyFromHost(place.data(), in, place.size());
     in += place.size();
   }
+}
+
+void ShardedState::CopyChunk(int index, const ShardedState& from) {
+  const int shard = map_->ShardOfChunk(index);
+  const Places here = PlacesOf(index), there = from.PlacesOf(index);
+  if (OnHost(shard) == from.OnHost(from.map_->ShardOfChunk(index))) {
+    for (size_t i = 0; i < here.size(); ++i) OpsOf(shard).Copy(here[i].data(), there[i].data(), here[i].size());
+    return;
+  }
+  std::vector<std::byte> bytes(ChunkBytes(map_->layout().chunks()[static_cast<size_t>(index)]));
+  from.ReadChunk(index, bytes.data());
+  WriteChunk(index, bytes.data());
 }
 
 ShardedState::Places ShardedState::ChunkMemory(int index) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,7 @@
 #include "framework/config/config.h"
 #include "framework/optim/update.h"
 #include "framework/parallel/shard_map.h"
+#include "framework/tensor/host_bytes.h"
 
 namespace holdfast {
 
@@ -65,6 +67,8 @@ class ShardedState {
   /// The same, queued on `stream` of the state's device, where the chunk lies there.
   void QueueReadChunk(int index, std::byte* out, Stream& stream) const;
   void WriteChunk(int index, const std::byte* in);
+  /// As both hold it. Queued, where it stays on the device.
+  void CopyChunk(int index, const ShardedState& from);
   void ReadWeights(int index, float* out) const;
   /// Where a held chunk's weight and moments lie, to be written to like WriteChunk; empty if the host cannot.
   using Places = std::array<absl::Span<std::byte>, 3>;
@@ -112,6 +116,7 @@ class ShardedState {
   Device* device_;
   Stream* stream_;
   std::map<int, Shard> shards_;
+  std::shared_ptr<HostBlocks> gradient_memory_;
   Buffer image_;
   std::vector<int64_t> image_offset_;
 };

@@ -11,13 +11,8 @@ namespace {
 constexpr int64_t kRoundBytes = int64_t{64} << 20;  // of all ranks together: bounds the memory a transfer needs
 
 void CopyWhatIsHere(const ShardedState& from, ShardedState& to) {
-  std::vector<std::byte> bytes;
-  const auto chunks = to.map().layout().chunks();
-  for (int chunk = 0; chunk < static_cast<int>(chunks.size()); ++chunk) {
-    if (!to.Holds(chunk) || !from.Holds(chunk)) continue;
-    bytes.resize(ShardedState::ChunkBytes(chunks[static_cast<size_t>(chunk)]));
-    from.ReadChunk(chunk, bytes.data());
-    to.WriteChunk(chunk, bytes.data());
+  for (int chunk = 0; chunk < static_cast<int>(to.map().layout().chunks().size()); ++chunk) {
+    if (to.Holds(chunk) && from.Holds(chunk)) to.CopyChunk(chunk, from);
   }
 }
 

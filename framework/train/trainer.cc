@@ -185,7 +185,7 @@ std::vector<int64_t> Trainer::MicrobatchesHere(absl::Span<const int64_t> microba
   return ReductionPlan(microbatches, ShardedStore::Mode(current_->placement())).MicrobatchesOf(current_->rank());
 }
 
-absl::StatusOr<std::vector<LossSum>> Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source) {
+absl::Status Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source) {
   ShardedStore& store = current_->store();
   const float scale = 1.0f / static_cast<float>(options_.batch.step_tokens());
   runner_->BeginStep();
@@ -197,7 +197,7 @@ absl::StatusOr<std::vector<LossSum>> Trainer::RunMicrobatches(const ReductionPla
       HF_RETURN_IF_ERROR(runner_->ForwardBackward(microbatch, scale, store));
     }
   }
-  return runner_->TakeLosses();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSource source, std::stop_token stop) {
@@ -205,7 +205,9 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   ShardedStore& store = current_->store();
   const ReductionPlan plan(step.microbatches, ShardedStore::Mode(current_->placement()));
   HF_RETURN_IF_ERROR(store.BeginStep(plan, options_.training_schedule, stop));
-  HF_ASSIGN_OR_RETURN(const std::vector<LossSum> losses, RunMicrobatches(plan, source));
+  HF_RETURN_IF_ERROR(RunMicrobatches(plan, source));
+  const double queue_seconds = SecondsSince(start) - store.wait_seconds();
+  HF_ASSIGN_OR_RETURN(const std::vector<LossSum> losses, runner_->TakeLosses());
   const double compute_seconds = SecondsSince(start) - store.wait_seconds();
   HF_RETURN_IF_ERROR(store.EndStep());
   HF_RETURN_IF_ERROR(runner_->stream().Synchronize());
@@ -238,6 +240,7 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   result.grad_norm = static_cast<float>(std::sqrt(square_sum));
   result.lr = LearningRate(options_.optimizer, options_.schedule, step.step, options_.total_steps);
   result.compute_seconds = compute_seconds;
+  result.queue_seconds = queue_seconds;
   result.wait_seconds = store.wait_seconds();
   result.microbatches = static_cast<int64_t>(losses.size());
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {

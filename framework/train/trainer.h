@@ -71,6 +71,7 @@ struct StepResult {
   float grad_norm = 0;
   double lr = 0;
   double compute_seconds = 0, wait_seconds = 0;  // of this rank; waiting is for other ranks
+  double queue_seconds = 0;                      // of compute, until all passes were given to the device
   int64_t microbatches = 0;                      // computed here
 };
 
@@ -129,8 +130,8 @@ class Trainer {
 
   absl::Status FillState(const TrainerWorld& world, PlacedState& target, int64_t* bytes, std::stop_token stop);
   void AbandonSnapshotOf(const PlacedState* placed);
-  /// Losses of this rank's microbatches, in the plan's order.
-  absl::StatusOr<std::vector<LossSum>> RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source);
+  /// Queues this rank's passes, in the plan's order.
+  absl::Status RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source);
   UpdateArguments ArgumentsOf(const StepResult& result) const;
 
   Model& model_;

@@ -54,4 +54,11 @@ void FinishGemm(CudaQueue& queue, const GemmArgs& args, ConstMatrix sums) {
          args.c.cols, blocks_of_row);
 }
 
+bool HasKernelsForThisGpu() {
+  cudaFuncAttributes attributes{};
+  const bool has = cudaFuncGetAttributes(&attributes, FinishKernel) == cudaSuccess;
+  cudaGetLastError();  // is no error of what comes next
+  return has;
+}
+
 }  // namespace holdfast::kernels

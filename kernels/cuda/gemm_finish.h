@@ -10,4 +10,7 @@ namespace holdfast::kernels {
 /// for and may be c or pre_gelu itself. Without `sums` they are zeros, or what c holds if args.accumulate.
 void FinishGemm(CudaQueue& queue, const GemmArgs& args, ConstMatrix sums);
 
+/// Whether this build has kernels for the thread's GPU.
+bool HasKernelsForThisGpu();
+
 }  // namespace holdfast::kernels

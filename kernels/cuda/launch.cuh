@@ -26,17 +26,17 @@ void Launch(CudaQueue& queue, const char* operation, const Grid& grid, void (*ke
             Actual&&... arguments) {
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0) return;
   constexpr size_t kSharedWithoutAsking = 48 << 10;
+  cudaLaunchConfig_t config = {};
+  config.stream = queue.stream();  // makes its GPU the thread's, for what is asked of the kernel, too
   cudaError_t error = cudaSuccess;
   if (grid.shared_bytes > kSharedWithoutAsking) {
     error =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared_bytes));
   }
   if (error == cudaSuccess) {
-    cudaLaunchConfig_t config = {};
     config.gridDim = grid.blocks;
     config.blockDim = dim3(grid.threads);
     config.dynamicSmemBytes = grid.shared_bytes;
-    config.stream = queue.stream();
     error = cudaLaunchKernelEx(&config, kernel, std::forward<Actual>(arguments)...);
   }
   if (error != cudaSuccess) queue.Fail(operation, cudaGetErrorString(error));

@@ -7,6 +7,9 @@ here=$(dirname "$(dirname "$(readlink -f "$0")")")
 # shellcheck source=/dev/null # made by bundle.sh
 . "$here/libraries.sh"
 export HOLDFAST_BINARY="$here/holdfast"
+export HOLDFAST_REQUIRE_GPU=1 # tests that find none fail, instead of skipping
+# A row of a product may depend on a GPU on how many there are: cuBLASLt's algorithm follows the sizes.
+kernels_filter=-GemmTest.ARowDoesNotDependOnTheNumberOfRows
 failed=0
 
 # check NAME COMMAND...
@@ -18,7 +21,8 @@ check() {
 }
 
 quick() {
-  for program in test_kernels_cuda test_kernels_gpu test_framework_comm_cuda test_cuda; do
+  check test_kernels_gpu "$here/tests/test_kernels_gpu" --gtest_brief=1 --gtest_filter="$kernels_filter"
+  for program in test_kernels_cuda test_framework_comm_cuda test_cuda; do
     check "$program" "$here/tests/$program" --gtest_brief=1
   done
 }
@@ -29,13 +33,15 @@ sanitizer() {
     return
   fi
   for tool in memcheck racecheck; do
-    check "$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$here/tests/test_kernels_gpu" --gtest_brief=1
+    check "$tool" compute-sanitizer --tool "$tool" --error-exitcode 1 "$here/tests/test_kernels_gpu" --gtest_brief=1 \
+      --gtest_filter="$kernels_filter"
   done
 }
 
 figures() {
   for model in gpt2_124m gpt2_1558m llama_1b; do
-    check "$model" python3 "$here/tests/train_vs_pytorch.py" --device cuda --model "$model" --binary "$here/holdfast" \
+    # PyTorch with its own libraries; the launcher of holdfast finds ours.
+    check "$model" env -u LD_LIBRARY_PATH python3 "$here/tests/train_vs_pytorch.py" --device cuda --model "$model" --binary "$here/holdfast" \
       --configs "$here/configs"
   done
 }

@@ -13,6 +13,7 @@
 
 #include "framework/tensor/cuda_device.h"
 #include "tests/chaos/chaos_run.h"
+#include "tests/cuda/require_gpu.h"
 
 namespace holdfast::chaos {
 namespace {
@@ -46,7 +47,9 @@ class CudaRun : public testing::Test {
   }
   static void TearDownTestSuite() { stage_.reset(); }
   void SetUp() override {
-    if (!CanRun()) GTEST_SKIP() << "no GPU here";
+    if (!CanRun()) {
+      HF_NO_GPU();
+    }
   }
 
   std::string Run() const {

@@ -172,9 +172,9 @@ TEST(NormForward, LargeMeanKeepsItsVariance) {
   TestMatrix x(DType::kF32, 1, 64), out(DType::kF32, 1, 64);
   for (int64_t c = 0; c < 64; ++c) x.Set(0, c, 4096.0f + static_cast<float>(c % 2));
   const std::vector<float> one(64, 1.0f), zero(64, 0.0f);
-  float mean = 0, rstd = 0;
-  ops->NormForward(out.view(), {}, {&mean, &rstd}, x.view(), {}, {NormKind::kLayerNorm, 1e-5f, one.data(), zero.data()},
-                   {});
+  std::vector<float> mean(1), rstd(1);  // not on the stack, which a GPU does not see
+  ops->NormForward(out.view(), {}, {mean.data(), rstd.data()}, x.view(), {},
+                   {NormKind::kLayerNorm, 1e-5f, one.data(), zero.data()}, {});
   for (int64_t c = 0; c < 64; ++c) EXPECT_NEAR(out.Get(0, c), c % 2 == 0 ? -1 : 1, 1e-4);
 }
 

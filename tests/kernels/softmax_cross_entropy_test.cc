@@ -90,10 +90,11 @@ float LossOf(std::vector<float> row, int32_t target, std::vector<float>* gradien
   TestOps ops(1);
   TestMatrix logits(DType::kF32, 1, static_cast<int64_t>(row.size()));
   logits.Set(row);
-  float loss = -1;
-  ops->SoftmaxCrossEntropy(&loss, logits.view(), logits.view(), &target, 1.0f);
+  std::vector<float> loss(1, -1.0f);  // not on the stack, which a GPU does not see
+  const std::vector<int32_t> targets{target};
+  ops->SoftmaxCrossEntropy(loss.data(), logits.view(), logits.view(), targets.data(), 1.0f);
   if (gradient != nullptr) *gradient = logits.Values();
-  return loss;
+  return loss[0];
 }
 
 TEST(SoftmaxCrossEntropy, MinusInfinityMasks) {

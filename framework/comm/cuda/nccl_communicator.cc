@@ -45,7 +45,18 @@ absl::StatusOr<ncclUniqueId> FindId(size_t group, const std::vector<std::vector<
   return id;
 }
 
+// What was compiled against may be called, and a function that a library lacks is missed only when it is needed.
+absl::Status CheckVersion() {
+  int version = 0;
+  HF_RETURN_IF_ERROR(NcclStatus(ncclGetVersion(&version), "ncclGetVersion"));
+  if (version >= NCCL_VERSION_CODE) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("NCCL ", version, " is older than ", NCCL_VERSION_CODE,
+                                                    ", which this was built with; install a newer one, or use "
+                                                    "parallel.transport: gloo"));
+}
+
 absl::Status UseDevice(int device, int64_t communicators) {
+  HF_RETURN_IF_ERROR(CheckVersion());
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) return absl::FailedPreconditionError(cudaGetErrorString(error));
@@ -85,6 +96,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> ConnectNccl(const Ncc
     return std::find(group.begin(), group.end(), rank) != group.end();
   });
   HF_RETURN_IF_ERROR(UseDevice(options.device, communicators_here));
+  NcclResources::WaitForEndings(stop);
   HF_ASSIGN_OR_RETURN(const std::string mine, IdBlob(rank, generation, groups));
   HF_ASSIGN_OR_RETURN(const std::vector<std::string> blobs, rendezvous.Exchange(mine, deadline));
   if (blobs.size() != static_cast<size_t>(size)) {

@@ -18,8 +18,10 @@
 //     sends that message on one communicator after the other, while nothing else runs.
 //   - Streams that share one of the process's queues to the GPU wait for each other. CUDA makes 8, which is fewer than
 //     there are streams: a worker is started with CUDA_DEVICE_MAX_CONNECTIONS=32.
-//   - Freeing GPU memory waits for all that runs on it. Only the first step of a world does; if the worst comes to the
-//     worst, its calls end at their deadlines.
+//   - A kernel's first launch loads it, which may wait for the GPU: a worker is started with CUDA_MODULE_LOADING=EAGER.
+//   - Freeing GPU memory waits for all that runs on it. A world's communicators are freed before those of the next are
+//     made. Else only the first step of a world frees; if the worst comes to the worst, its calls end at their
+//     deadlines.
 
 #include <cstdint>
 #include <functional>

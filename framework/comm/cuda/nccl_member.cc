@@ -13,6 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::microseconds kWithoutNaps{100};  // a nap takes some 75 at least
 constexpr std::chrono::microseconds kQueryNap{20};
 
 }  // namespace
@@ -146,6 +147,7 @@ absl::Status NcclMember::Launch(const Post& post) {
 // The failure is looked at last: a result that came with an abort belongs to a generation that has ended.
 absl::Status NcclMember::Wait(const std::function<absl::StatusOr<bool>()>& done, const std::string& others,
                               Deadline deadline) {
+  const Clock::time_point start = Clock::now();
   while (true) {
     {
       const std::lock_guard lock(mutex_);
@@ -153,8 +155,13 @@ absl::Status NcclMember::Wait(const std::function<absl::StatusOr<bool>()>& done,
       HF_ASSIGN_OR_RETURN(const bool complete, done());
       if (complete) return absl::OkStatus();
     }
-    if (Clock::now() >= deadline) return absl::DeadlineExceededError(absl::StrCat("waited for ", others));
-    std::this_thread::sleep_for(kQueryNap);
+    const Clock::time_point now = Clock::now();
+    if (now >= deadline) return absl::DeadlineExceededError(absl::StrCat("waited for ", others));
+    if (now - start < kWithoutNaps) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kQueryNap);
+    }
   }
 }
 

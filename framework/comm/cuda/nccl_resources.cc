@@ -14,6 +14,17 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFinishLimit{500};
 constexpr std::chrono::seconds kEndLimit{5};
 
+// Threads that end communicators. They may outlive everything, so this is never destroyed.
+struct Endings {
+  std::mutex mutex;
+  std::condition_variable_any changed;
+  int running = 0;
+};
+Endings& AllEndings() {
+  static Endings& endings = *new Endings;
+  return endings;
+}
+
 /// What `state` comes to when NCCL is done in the background, or kInProgress after `limit`.
 ncclResult_t Settle(ncclComm_t comm, ncclResult_t state, Clock::duration limit) {
   const auto until = Clock::now() + limit;
@@ -59,7 +70,10 @@ absl::Status NcclResources::Mark() {
 
 absl::StatusOr<bool> NcclResources::StreamDone() {
   const cudaError_t state = cudaEventQuery(handles_->event);
-  if (state == cudaErrorNotReady) return false;
+  if (state == cudaErrorNotReady) {
+    cudaGetLastError();  // it was no error, and must not be taken for one by whoever asks next
+    return false;
+  }
   HF_RETURN_IF_ERROR(CudaStatus(state, "NCCL's stream"));
   return true;
 }
@@ -91,13 +105,25 @@ void NcclResources::FreeCuda(const Handles& handles) {
   if (handles.stream != nullptr) cudaStreamDestroy(handles.stream);
 }
 
+void NcclResources::WaitForEndings(const std::stop_token& stop) {
+  std::unique_lock lock(AllEndings().mutex);
+  AllEndings().changed.wait_for(lock, stop, kEndLimit, [] { return AllEndings().running == 0; });
+}
+
 bool NcclResources::End(Ending ending) {
   if (!std::exchange(ending_, true)) {
+    {
+      const std::lock_guard lock(AllEndings().mutex);
+      ++AllEndings().running;
+    }
     std::thread([handles = handles_, ending] {
       cudaSetDevice(handles->device);
       EndNccl(*handles, ending);
       handles->LetGo();
       FreeCuda(*handles);
+      const std::lock_guard lock(AllEndings().mutex);
+      --AllEndings().running;
+      AllEndings().changed.notify_all();
     }).detach();
   }
   std::unique_lock lock(handles_->mutex);

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 
 #include "absl/status/statusor.h"
 #include "framework/comm/communicator.h"
@@ -41,6 +42,10 @@ class NcclResources {
   /// Ends NCCL, once. False if it did not let go of the last call's memory within five seconds. What NCCL itself holds
   /// is freed in the background.
   bool End(Ending ending);
+
+  /// Waits, five seconds at most, until all that ended in this process has freed what it held: that may wait for the
+  /// GPU, and what is begun in the meantime for that in turn.
+  static void WaitForEndings(const std::stop_token& stop);
 
   ncclComm_t comm() const { return handles_->comm; }
   cudaStream_t stream() const { return handles_->stream; }

@@ -11,6 +11,7 @@
 #include "framework/tensor/cuda/cuda_stream.h"
 #include "framework/tensor/gpu_peaks.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/gemm_finish.h"
 
 namespace holdfast {
 namespace {
@@ -123,9 +124,11 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index, const CudaDevi
   }
   cudaDeviceProp properties{};
   HF_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&properties, index), "cannot ask the GPU"));
-  if (properties.major < 8) {
-    return absl::FailedPreconditionError(absl::StrCat(properties.name, " has compute capability ", properties.major,
-                                                      ".", properties.minor, "; 8.0 or newer is needed"));
+  HF_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(index), "cannot use the GPU"));
+  if (properties.major < 8 || !kernels::HasKernelsForThisGpu()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("there are no kernels for ", properties.name, ", of compute capability ", properties.major, ".",
+                     properties.minor, ", in this build: build with -DCMAKE_CUDA_ARCHITECTURES for it (8.0 or newer)"));
   }
   const std::string name = absl::StrFormat("cuda:%d (%s, %.0f GiB)", index, properties.name,
                                            static_cast<double>(properties.totalGlobalMem) / kGiB);

@@ -1,5 +1,6 @@
 #include "framework/tensor/cuda/cuda_stream.h"
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@ namespace holdfast {
 namespace {
 
 constexpr char kScratch[] = "kernel working memory";
+constexpr size_t kLeastScratch = size_t{1} << 20;
 
 }  // namespace
 
@@ -101,6 +103,7 @@ CUstream_st* CudaStream::stream() const {
 // Grows in the first step only. What is queued may be using the old memory, so it is freed when that is done.
 void* CudaStream::Scratch(size_t bytes) {
   if (bytes <= scratch_bytes_) return scratch_;
+  bytes = std::max({bytes, 2 * scratch_bytes_, kLeastScratch});  // in few steps: each waits for the whole GPU
   cudaSetDevice(device_);
   if (scratch_ != nullptr) {
     cudaStreamSynchronize(stream_);

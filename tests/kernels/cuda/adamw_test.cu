@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/adamw.h"
+#include "tests/cuda/require_gpu.h"
 
 namespace holdfast::kernels {
 namespace {
@@ -50,7 +51,9 @@ std::vector<Case> MakeCases() {
 
 TEST(AdamWCuda, HasTheBitsOfTheHost) {
   int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no CUDA device";
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
+    HF_NO_GPU();
+  }
   const std::vector<Case> cases = MakeCases();
   const int n = static_cast<int>(cases.size());
   Case* in = nullptr;

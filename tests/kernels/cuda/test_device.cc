@@ -1,44 +1,99 @@
 // CUDA's operations on a real GPU, for the tests of tests/kernels, which know nothing of it: what they allocate is
-// managed memory, which host and GPU both see (operator new below). All skip without a GPU.
+// pinned memory, which host and GPU both see (operator new below). All skip without a GPU.
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdio>
 #include <cstdlib>
+#include <mutex>
 #include <new>
+#include <utility>
 
 #include "framework/tensor/cuda_device.h"
 #include "tests/kernels/kernel_test_util.h"
 
 namespace {
 
-constexpr size_t kHeader = 256;  // before each block: whose it is; keeps the alignment that cudaMalloc gives
-constexpr uint64_t kManaged = 0x6d616e61676564;
-thread_local bool inside = false;  // CUDA itself allocates, too
-
 bool HasGpu() {
   static const bool has = holdfast::NumCudaDevices() > 0;
   return has;
 }
 
+// One allocation, cut into blocks of powers of two: to pin takes long, and to free waits for the GPU.
+class PinnedMemory {
+ public:
+  PinnedMemory() {
+    if (!HasGpu()) return;
+    void* memory = nullptr;
+    if (cudaMallocHost(&memory, kBytes) != cudaSuccess) {
+      std::fprintf(stderr, "cannot pin %zu bytes of host memory\n", kBytes);
+      std::abort();
+    }
+    begin_ = static_cast<char*>(memory);
+  }
+
+  /// Null if there is no GPU.
+  void* Take(size_t bytes) {
+    if (begin_ == nullptr) return nullptr;
+    const auto size_class = static_cast<size_t>(std::bit_width(std::max(bytes, kLeast) - 1));
+    const std::lock_guard lock(mutex_);
+    if (free_[size_class] != nullptr) return std::exchange(free_[size_class], *static_cast<void**>(free_[size_class]));
+    const size_t size = size_t{1} << size_class;
+    if (size > kBytes - used_) {
+      std::fprintf(stderr, "the tests need more than %zu bytes of pinned memory\n", kBytes);
+      std::abort();
+    }
+    used_ += size;
+    return begin_ + used_ - size;
+  }
+  bool Owns(const void* block) const {
+    return begin_ != nullptr && begin_ <= block && block < static_cast<const void*>(begin_ + kBytes);
+  }
+  void GiveBack(void* block, size_t bytes) {
+    const auto size_class = static_cast<size_t>(std::bit_width(std::max(bytes, kLeast) - 1));
+    const std::lock_guard lock(mutex_);
+    *static_cast<void**>(block) = std::exchange(free_[size_class], block);
+  }
+
+ private:
+  static constexpr size_t kBytes = size_t{2} << 30;
+  static constexpr size_t kLeast = 512;
+
+  char* begin_ = nullptr;
+  size_t used_ = 0;
+  std::mutex mutex_;
+  std::array<void*, 64> free_ = {};  // lists through the blocks themselves
+};
+
+std::atomic<PinnedMemory*> pinned = nullptr;
+
+constexpr size_t kHeader = 256;    // before each block: its size; keeps the alignment that cudaMalloc gives
+thread_local bool inside = false;  // CUDA itself allocates, too
+
 void* Allocate(size_t bytes) {
+  bytes += kHeader;
   void* block = nullptr;
-  bool managed = false;
-  if (!inside) {
-    inside = true;
-    managed = HasGpu() && cudaMallocManaged(&block, bytes + kHeader) == cudaSuccess;
+  if (!std::exchange(inside, true)) {
+    if (pinned == nullptr) pinned = new PinnedMemory;
+    block = pinned.load()->Take(bytes);
     inside = false;
   }
-  if (!managed) block = std::aligned_alloc(kHeader, (bytes + 2 * kHeader - 1) / kHeader * kHeader);
+  if (block == nullptr) block = std::aligned_alloc(kHeader, (bytes + kHeader - 1) / kHeader * kHeader);
   if (block == nullptr) throw std::bad_alloc();
-  *static_cast<uint64_t*>(block) = managed ? kManaged : 0;
+  *static_cast<size_t*>(block) = bytes;
   return static_cast<char*>(block) + kHeader;
 }
 
 void Release(void* data) {
   if (data == nullptr) return;
   void* const block = static_cast<char*>(data) - kHeader;
-  if (*static_cast<uint64_t*>(block) == kManaged) {
-    cudaFree(block);
+  PinnedMemory* const from = pinned;
+  if (from != nullptr && from->Owns(block)) {
+    from->GiveBack(block, *static_cast<size_t*>(block));
   } else {
     std::free(block);
   }
@@ -77,8 +132,9 @@ std::unique_ptr<TestDevice> MakeTestDevice(int) { return std::make_unique<GpuTes
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   if (!GTEST_FLAG_GET(list_tests) && !HasGpu()) {
-    std::printf("[  SKIPPED ] no CUDA device\n");
-    return 0;
+    const bool required = std::getenv("HOLDFAST_REQUIRE_GPU") != nullptr;
+    std::printf("[  %s ] no GPU can be used\n", required ? "FAILED " : "SKIPPED");
+    return required ? 1 : 0;
   }
   return RUN_ALL_TESTS();
 }

@@ -11,6 +11,10 @@
 #include <random>
 #include <vector>
 
+#ifdef HOLDFAST_FIND_RACES
+#include <sanitizer/tsan_interface.h>
+#endif
+
 thread_local holdfast::emulation::Size threadIdx, blockIdx, blockDim, gridDim;
 
 namespace holdfast::emulation {
@@ -31,6 +35,42 @@ struct Copy {
   const void* from;
   size_t bytes;
 };
+
+#ifdef HOLDFAST_FIND_RACES
+// To the thread sanitizer a thread of a block is a thread, and what orders two of them is a barrier and nothing else:
+// it finds the races that hide behind the order in which fibers happen to run. The threads of one block after the other
+// take the same places.
+class Place {
+ public:
+  void Enter() { __tsan_switch_to_fiber(fiber_, kUnordered); }
+  static void* Here() { return __tsan_get_current_fiber(); }
+  static void Return(void* to) { __tsan_switch_to_fiber(to, kUnordered); }
+  static void Release(void* at) { __tsan_release(at); }
+  static void Acquire(void* at) { __tsan_acquire(at); }
+
+ private:
+  static constexpr unsigned kUnordered = __tsan_switch_to_fiber_no_sync;
+  void* fiber_ = __tsan_create_fiber(0);
+};
+Place& PlaceOf(size_t thread) {
+  thread_local std::deque<Place> places;
+  while (places.size() <= thread) places.emplace_back();
+  return places[thread];
+}
+#else
+class Place {
+ public:
+  void Enter() {}
+  static void* Here() { return nullptr; }
+  static void Return(void*) {}
+  static void Release(void*) {}
+  static void Acquire(void*) {}
+};
+Place& PlaceOf(size_t) {
+  static Place place;
+  return place;
+}
+#endif
 
 struct Thread {
   Size index;
@@ -62,6 +102,7 @@ class Block {
   }
 
   void Run(std::mt19937& random) {
+    Place::Release(&begin_);  // what the launch has prepared
     for (Thread& thread : threads_) Start(thread);
     std::vector<size_t> order(threads_.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -70,7 +111,10 @@ class Block {
       for (const size_t i : order) {
         if (threads_[i].wait == Wait::kNothing) Resume(threads_[i]);
       }
-      if (std::all_of(threads_.begin(), threads_.end(), [](const Thread& t) { return t.wait == Wait::kDone; })) return;
+      if (std::all_of(threads_.begin(), threads_.end(), [](const Thread& t) { return t.wait == Wait::kDone; })) {
+        Place::Acquire(&end_);
+        return;
+      }
       const bool ready = std::any_of(threads_.begin(), threads_.end(),  // one a named barrier has let go
                                      [](const Thread& t) { return t.wait == Wait::kNothing; });
       const bool warps = ReleaseWarps();
@@ -86,11 +130,18 @@ class Block {
   void ArriveAt(int id, int threads, bool waits) {
     if (id < 1 || id >= kNamedBarriers || threads % kLanes != 0) Die("a barrier has an id of 1 to 15 and whole warps");
     int& arrived = arrived_[static_cast<size_t>(id)];
+    Place::Release(&arrived);
     if (++arrived == threads) {
       arrived = 0;
-      for (Thread& thread : threads_) {
-        if (thread.wait == Wait::kNamed && thread.mask == static_cast<uint32_t>(id)) thread.wait = Wait::kNothing;
+      void* here = Place::Here();
+      for (size_t i = 0; i < threads_.size(); ++i) {
+        if (threads_[i].wait != Wait::kNamed || threads_[i].mask != static_cast<uint32_t>(id)) continue;
+        threads_[i].wait = Wait::kNothing;
+        PlaceOf(i).Enter();
+        Place::Acquire(&arrived);
       }
+      Place::Return(here);
+      if (waits) Place::Acquire(&arrived);
     } else if (waits) {
       Yield(Wait::kNamed, static_cast<uint32_t>(id));
     }
@@ -107,7 +158,9 @@ class Block {
   void Start(Thread& thread) {
     thread.fiber = context::fiber(std::allocator_arg, Stacks(), [this, &thread](context::fiber&& back) {
       thread.back = std::move(back);
+      Place::Acquire(&begin_);
       body_();
+      Place::Release(&end_);
       thread.wait = Wait::kDone;
       return std::move(thread.back);
     });
@@ -116,7 +169,25 @@ class Block {
   void Resume(Thread& thread) {
     current_ = static_cast<size_t>(&thread - threads_.data());
     threadIdx = thread.index;
+    void* here = Place::Here();
+    PlaceOf(current_).Enter();
     thread.fiber = std::move(thread.fiber).resume();
+    Place::Return(here);
+  }
+
+  // Of threads that all wait: what one did before comes before what another does next. `barrier`: where they meet.
+  void Open(const std::vector<size_t>& threads, void* barrier) {
+    void* here = Place::Here();
+    for (const size_t i : threads) {
+      PlaceOf(i).Enter();
+      Place::Release(barrier);
+    }
+    for (const size_t i : threads) {
+      PlaceOf(i).Enter();
+      Place::Acquire(barrier);
+      threads_[i].wait = Wait::kNothing;
+    }
+    Place::Return(here);
   }
 
   // A warp barrier opens when every lane of its mask has come to one with the same mask.
@@ -136,9 +207,11 @@ class Block {
             all = threads_[first + k].wait == Wait::kWarp && threads_[first + k].mask == mask;
         }
         if (!all) continue;
+        std::vector<size_t> group;
         for (size_t k = 0; k < count; ++k) {
-          if (mask >> k & 1u) threads_[first + k].wait = Wait::kNothing;
+          if (mask >> k & 1u) group.push_back(first + k);
         }
+        Open(group, &threads_[first]);
         any = true;
       }
     }
@@ -146,10 +219,12 @@ class Block {
   }
 
   bool ReleaseBlock() {
+    std::vector<size_t> all;
     for (const Thread& thread : threads_) {
       if (thread.wait != Wait::kBlock) return false;  // also one that has ended: a bug in waiting
+      all.push_back(all.size());
     }
-    for (Thread& thread : threads_) thread.wait = Wait::kNothing;
+    Open(all, &threads_);
     return true;
   }
 
@@ -157,6 +232,7 @@ class Block {
   const std::function<void()>& body_;
   size_t current_ = 0;
   std::array<int, kNamedBarriers> arrived_ = {};
+  char begin_ = 0, end_ = 0;  // where threads meet the launch
 };
 
 thread_local Block* running = nullptr;

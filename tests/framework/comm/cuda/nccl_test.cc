@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "framework/comm/cuda/nccl_communicator.h"
+#include "tests/cuda/require_gpu.h"
 #include "tests/framework/comm/memory_rendezvous.h"
 
 namespace holdfast {
@@ -44,7 +45,9 @@ class DeviceBytes {
 class NcclTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (cudaGetDeviceCount(&devices_) != cudaSuccess || devices_ == 0) GTEST_SKIP() << "no GPU";
+    if (cudaGetDeviceCount(&devices_) != cudaSuccess || devices_ == 0) {
+      HF_NO_GPU();
+    }
   }
   int devices_ = 0;
 };

@@ -8,6 +8,7 @@
 enum ncclResult_t { ncclSuccess = 0, ncclInvalidUsage = 5, ncclInProgress = 7 };
 enum ncclDataType_t { ncclUint8 = 1 };
 constexpr int NCCL_REVOKE_DEFAULT = 0;
+constexpr int NCCL_VERSION_CODE = 22800;
 
 using ncclComm_t = struct EmulatedComm*;
 struct ncclUniqueId {
@@ -21,6 +22,7 @@ struct ncclConfig_t {
 
 const char* ncclGetErrorString(ncclResult_t result);
 const char* ncclGetLastError(ncclComm_t comm);
+ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t* config);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state);

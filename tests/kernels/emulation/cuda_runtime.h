@@ -4,9 +4,10 @@
 // of a warp mean what they mean on a GPU; between them, threads run in changing orders, so that a forgotten barrier
 // shows. A barrier that not all of its threads reach ends the process with a message.
 //
-// Only what kernels/cuda uses is here. What it cannot show: races within one warp between two exchanges that happen in
-// lockstep on a GPU, memory ordering between blocks, and speed.
+// Only what kernels/cuda uses is here. With the thread sanitizer (races.supp) every two accesses of a block's threads are
+// looked at that no barrier orders. What it cannot show: memory ordering between blocks, and speed.
 
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -93,12 +94,14 @@ T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
 inline unsigned __ballot_sync(unsigned mask, bool predicate) { return holdfast::emulation::Ballot(mask, predicate); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 
-inline int atomicAdd(int* at, int value) { return std::exchange(*at, *at + value); }
-inline unsigned atomicAdd(unsigned* at, unsigned value) { return std::exchange(*at, *at + value); }
+// Atomic for the thread sanitizer, too.
+inline int atomicAdd(int* at, int value) { return std::atomic_ref(*at).fetch_add(value, std::memory_order_relaxed); }
+inline unsigned atomicAdd(unsigned* at, unsigned value) {
+  return std::atomic_ref(*at).fetch_add(value, std::memory_order_relaxed);
+}
 inline int atomicCAS(int* at, int expected, int value) {
-  const int old = *at;
-  if (old == expected) *at = value;
-  return old;
+  std::atomic_ref(*at).compare_exchange_strong(expected, value, std::memory_order_relaxed);
+  return expected;
 }
 inline void __threadfence() {}
 

@@ -4,8 +4,8 @@
 // of a warp mean what they mean on a GPU; between them, threads run in changing orders, so that a forgotten barrier
 // shows. A barrier that not all of its threads reach ends the process with a message.
 //
-// Only what kernels/cuda uses is here. With the thread sanitizer (races.supp) every two accesses of a block's threads are
-// looked at that no barrier orders. What it cannot show: memory ordering between blocks, and speed.
+// Only what kernels/cuda uses is here. With the thread sanitizer (races.supp) every two accesses of a block's threads
+// that no barrier orders are found. What it cannot show: memory ordering between blocks, and speed.
 
 #include <atomic>
 #include <cmath>
@@ -98,10 +98,6 @@ inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int atomicAdd(int* at, int value) { return std::atomic_ref(*at).fetch_add(value, std::memory_order_relaxed); }
 inline unsigned atomicAdd(unsigned* at, unsigned value) {
   return std::atomic_ref(*at).fetch_add(value, std::memory_order_relaxed);
-}
-inline int atomicCAS(int* at, int expected, int value) {
-  std::atomic_ref(*at).compare_exchange_strong(expected, value, std::memory_order_relaxed);
-  return expected;
 }
 inline void __threadfence() {}
 

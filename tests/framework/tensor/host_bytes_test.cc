@@ -1,0 +1,46 @@
+// Proves that a block of host memory is in use until the last copy of it is gone, is then used again, and that where
+// the device is the host none is kept.
+
+#include "framework/tensor/host_bytes.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "tests/framework/train/deferred_device.h"
+
+namespace holdfast {
+namespace {
+
+TEST(HostBytes, ABlockIsUsedAgainWhenItsLastCopyIsGone) {
+  DeferredDevice device;
+  const auto blocks = HostBlocks::Create(device, 1000);
+  std::optional<HostBytes> first = blocks->Take(1000);
+  std::optional<HostBytes> copy = first;
+  const std::byte* const memory = first->data();
+  first.reset();
+  EXPECT_NE(blocks->Take(10).data(), memory) << "still in use";
+  (*copy)[999] = std::byte{1};
+  copy.reset();
+  const HostBytes a = blocks->Take(500), b = blocks->Take(1000);
+  EXPECT_EQ(a.size(), 500u);
+  EXPECT_NE(a.data(), b.data());
+  EXPECT_TRUE(a.data() == memory || b.data() == memory);
+}
+
+TEST(HostBytes, BlocksOutliveWhoeverMadeThem) {
+  DeferredDevice device;
+  HostBytes bytes = HostBlocks::Create(device, 64)->Take(64);
+  bytes[63] = std::byte{1};
+}
+
+TEST(HostBytes, OnAHostItIsOrdinaryMemory) {
+  const auto device = MakeCpuDevice(1);
+  const HostBytes bytes = HostBlocks::Create(*device, 64)->Take(8);
+  EXPECT_EQ(bytes.size(), 8u);
+  const HostBytes copy = HostBytes::CopyOf(absl::MakeConstSpan(bytes.data(), bytes.size()));
+  EXPECT_NE(copy.data(), bytes.data());
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "framework/base/seconds.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "framework/metrics/progress.h"
@@ -39,7 +40,7 @@ absl::StatusOr<double> MeasureMatmulRate(Device& device, DType dtype) {
     const auto start = std::chrono::steady_clock::now();
     stream->ops().Gemm({.a = a.matrix(), .b = b.matrix(), .transpose_b = true, .c = c.matrix()});
     HF_RETURN_IF_ERROR(stream->Synchronize());
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    seconds.push_back(SecondsSince(start));
   }
   std::nth_element(seconds.begin(), seconds.begin() + kRepeats / 2, seconds.end());
   return 2.0 * kSize * kSize * kSize / seconds[kRepeats / 2];

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "framework/base/seconds.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -102,7 +103,7 @@ SessionShell::Next SessionShell::NextTask() {
     if (const auto* recover = std::get_if<RecoverTask>(&task)) {
       recovering_ = recover->world.world.generation;
       stop_ = std::stop_source();
-      if (abort_since_.has_value()) abort_seconds = std::chrono::duration<double>(Clock::now() - *abort_since_).count();
+      if (abort_since_.has_value()) abort_seconds = SecondsSince(*abort_since_);
       abort_since_.reset();
     }
     working_since_ = Clock::now();

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "framework/base/seconds.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -78,7 +79,7 @@ auto ShardedStore::Waiting(Wait&& wait) {
   parts_.progress->waiting = true;
   auto result = wait();
   parts_.progress->waiting = false;
-  wait_seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
+  wait_seconds_ += SecondsSince(start);
   return result;
 }
 

@@ -145,8 +145,8 @@ class Trainer {
   std::unique_ptr<PlacedState> current_;  // of the world we are in
   std::unique_ptr<PlacedState> source_;   // of the last world that committed a step, until this one does
   bool committed_here_ = false;
+  std::unique_ptr<Stream> snapshot_stream_;  // of whoever reads it
   // Shared with whoever reads it, for as long as either of us needs it.
-  std::unique_ptr<Stream> snapshot_stream_;
   std::shared_ptr<HostBlocks> snapshot_memory_;
   std::shared_ptr<Snapshot> snapshot_;
   const PlacedState* snapshot_of_ = nullptr;

@@ -39,7 +39,7 @@ class PinnedMemory {
   /// Null if there is no GPU.
   void* Take(size_t bytes) {
     if (begin_ == nullptr) return nullptr;
-    const auto size_class = static_cast<size_t>(std::bit_width(std::max(bytes, kLeast) - 1));
+    const size_t size_class = ClassOf(bytes);
     const std::lock_guard lock(mutex_);
     if (free_[size_class] != nullptr) return std::exchange(free_[size_class], *static_cast<void**>(free_[size_class]));
     const size_t size = size_t{1} << size_class;
@@ -54,14 +54,16 @@ class PinnedMemory {
     return begin_ != nullptr && begin_ <= block && block < static_cast<const void*>(begin_ + kBytes);
   }
   void GiveBack(void* block, size_t bytes) {
-    const auto size_class = static_cast<size_t>(std::bit_width(std::max(bytes, kLeast) - 1));
     const std::lock_guard lock(mutex_);
-    *static_cast<void**>(block) = std::exchange(free_[size_class], block);
+    *static_cast<void**>(block) = std::exchange(free_[ClassOf(bytes)], block);
   }
 
  private:
   static constexpr size_t kBytes = size_t{2} << 30;
   static constexpr size_t kLeast = 512;
+
+  /// The binary logarithm of the block for so many.
+  static size_t ClassOf(size_t bytes) { return static_cast<size_t>(std::bit_width(std::max(bytes, kLeast) - 1)); }
 
   char* begin_ = nullptr;
   size_t used_ = 0;

@@ -6,27 +6,13 @@
 //   ThreadPool pool(8);
 //   CpuOps ops(pool);
 
-#include <memory>
-
 #include "kernels/ops.h"
 
 namespace holdfast::kernels {
 
-class OneDnnGemm;
-
-/// Which code runs CpuOps::Gemm.
-enum class GemmBackend : uint8_t {
-  kAuto,    ///< oneDNN for bf16 operands where the processor multiplies bf16 itself, else our own kernel
-  kOwn,     ///< always our own kernel
-  kOneDnn,  ///< oneDNN wherever it can; for tests and comparisons (its fp32 rows depend on the number of rows)
-};
-
 class CpuOps final : public Ops {
  public:
-  explicit CpuOps(Executor& executor, GemmBackend backend = GemmBackend::kAuto);
-  ~CpuOps() override;
-  CpuOps(const CpuOps&) = delete;
-  CpuOps& operator=(const CpuOps&) = delete;
+  explicit CpuOps(Executor& executor) : executor_(executor) {}
 
   void Gemm(const GemmArgs& args) override;
   void ColumnSum(float* out, ConstMatrix in) override;
@@ -66,8 +52,6 @@ class CpuOps final : public Ops {
 
  private:
   Executor& executor_;
-  GemmBackend backend_;
-  std::unique_ptr<OneDnnGemm> onednn_;  // null where it is never used
 };
 
 }  // namespace holdfast::kernels

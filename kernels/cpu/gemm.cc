@@ -9,13 +9,12 @@
 // Sums of earlier k blocks wait in the thread's scratch; the last block's tiles go through WriteTile to C. The cutting
 // may depend on the number of threads because an element's bits do not depend on the cutting (microkernel-inl.h).
 
-#include "kernels/cpu/gemm.h"
-
 #include <algorithm>
 #include <cstdint>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/gemm.cc"
+#include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/foreach_target.h"
 #include "kernels/cpu/gemm_epilogue-inl.h"
 #include "kernels/cpu/microkernel-inl.h"
@@ -154,17 +153,6 @@ void Gemm(Executor& executor, const GemmArgs& args) {
   }
 }
 
-void FinishPart(const GemmArgs& args, const float* sums, int64_t stride, const Rectangle& part) {
-  alignas(64) float tile[kNr] = {};
-  for (int64_t r = 0; r < part.rows; ++r) {
-    for (int64_t c = 0; c < part.cols; c += kNr) {
-      const int64_t count = std::min<int64_t>(kNr, part.cols - c);
-      std::copy_n(sums + r * stride + c, count, tile);
-      WriteTile(args, tile, part.row0 + r, part.col0 + c, 1, count);
-    }
-  }
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace holdfast::kernels
 HWY_AFTER_NAMESPACE();
@@ -173,13 +161,8 @@ HWY_AFTER_NAMESPACE();
 namespace holdfast::kernels {
 
 HWY_EXPORT(Gemm);
-HWY_EXPORT(FinishPart);
 
-void OwnGemm(Executor& executor, const GemmArgs& args) { HWY_DYNAMIC_DISPATCH(Gemm)(executor, args); }
-
-void FinishTile(const GemmArgs& args, const float* sums, int64_t stride, const Rectangle& part) {
-  HWY_DYNAMIC_DISPATCH(FinishPart)(args, sums, stride, part);
-}
+void CpuOps::Gemm(const GemmArgs& args) { HWY_DYNAMIC_DISPATCH(Gemm)(executor_, args); }
 
 }  // namespace holdfast::kernels
 #endif

@@ -118,8 +118,6 @@ void ExpectRowsIndependent(TestOps& ops, const Case& c, Rng& rng) {
   }
 }
 
-// On a processor where oneDNN takes over bf16, this asks oneDNN. (Its fp32 product on AVX2 does not pass: the reason
-// why it is never chosen by itself.)
 TEST(GemmTest, ARowDoesNotDependOnTheNumberOfRows) {
   Rng rng(NewSeed());
   TestOps ops(2);

@@ -40,9 +40,7 @@ if(CCACHE)
 endif()
 
 find_package(Threads REQUIRED)
-find_package(OpenMP REQUIRED)
 find_package(absl REQUIRED)
-find_package(dnnl REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(CLI11 REQUIRED)
@@ -69,7 +67,6 @@ endfunction()
 
 holdfast_bundle(Abseil absl::status absl::statusor absl::span absl::strings absl::str_format absl::function_ref
                 absl::flat_hash_map)
-holdfast_bundle(OneDNN DNNL::dnnl OpenMP::OpenMP_CXX)
 holdfast_bundle(Highway PkgConfig::HWY)
 holdfast_bundle(Json nlohmann_json::nlohmann_json)
 holdfast_bundle(Threads Threads::Threads)

@@ -1,20 +1,14 @@
-#include <sys/mman.h>
-
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
+#include "framework/base/aligned_memory.h"
 #include "framework/base/status.h"
 #include "framework/base/thread_pool.h"
 #include "framework/tensor/device.h"
 
 namespace holdfast {
 namespace {
-
-constexpr size_t kSmallAlignment = 64;
-constexpr size_t kHugePage = size_t{2} << 20;
-
-size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 class CpuStream final : public Stream {
  public:
@@ -41,13 +35,10 @@ class CpuDevice final : public Device {
   }
 
   absl::StatusOr<void*> Allocate(size_t bytes) override {
-    const bool large = bytes >= kHugePage;
-    const size_t alignment = large ? kHugePage : kSmallAlignment;
-    void* data = std::aligned_alloc(alignment, RoundUp(bytes, alignment));
+    void* data = AllocateAligned(bytes);
     if (data == nullptr) {
       return absl::ResourceExhaustedError(absl::StrCat("out of host memory: could not allocate ", bytes >> 20, " MiB"));
     }
-    if (large) madvise(data, RoundUp(bytes, alignment), MADV_HUGEPAGE);  // best effort: fewer TLB misses
     return data;
   }
 

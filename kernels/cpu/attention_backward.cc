@@ -273,7 +273,7 @@ void RowProducts(const BackwardCall& call, int64_t row, float* delta) {
   for (int64_t h = 0; h < shape.num_heads; ++h) {
     auto sum = hn::Zero(d8);
     for (int64_t i = h * shape.head_dim; i < (h + 1) * shape.head_dim; i += 8) {
-      sum = hn::MulAdd(Load8(out + i), Load8(d_out + i), sum);
+      sum = hn::MulAdd(LoadAsF32(d8, out + i), LoadAsF32(d8, d_out + i), sum);
     }
     delta[(b * shape.num_heads + h) * shape.sequence + t] = SumOf(sum);
   }

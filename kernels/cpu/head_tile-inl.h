@@ -86,7 +86,7 @@ inline void StoreHeadRow(const HeadMatrix& x, int64_t row, const float* values, 
 inline void MultiplyPanels(const float* a, int64_t a_panel_size, int64_t rows, int64_t depth, const float* b, bool add,
                            float* out) {
   for (int64_t r = 0; r < rows; r += kMr, a += a_panel_size, out += kMr * kNr) {
-    MultiplyFor(rows - r)(depth, a, b, add ? out : nullptr, out, kNr);
+    MultiplyFor(rows - r)(depth, a, b, nullptr, add ? out : nullptr, out);
   }
 }
 

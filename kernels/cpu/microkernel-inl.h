@@ -17,6 +17,7 @@
 
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -30,19 +31,31 @@ constexpr int kLanes = HWY_MAX_BYTES / 4;
 constexpr int kMr = kLanes == 16 ? 12 : 6;
 constexpr int kNr = 2 * kLanes;
 
-/// A B panel of this depth (16 KiB for AVX2) stays in the first-level cache while the tiles of a column pass over it.
+/// Products along k are added up in blocks of this depth: part of the bits.
 constexpr int64_t kKc = 256;
 
-/// out (kRows, kNr) = previous (kRows, kNr; null for zero) + A panel (kc, kMr) * B panel (kc, kNr). out and previous
-/// have rows `stride` apart and may be the same.
+/// k of a panel that is worked on at a time, a divisor of kKc: 16 KiB of a B panel stay in the first-level cache while
+/// the tiles of a column pass over them. Chains go on from piece to piece, so it is no part of the bits.
+constexpr int64_t kPiece = kLanes == 16 ? kKc / 2 : kKc;
+
+/// out (kRows, kNr) = previous + (chain + A panel (kc, kMr) * B panel (kc, kNr)), where `chain` is what fused multiply-
+/// adds go on from and `previous` is added to their end. Both are (kRows, kNr), null for zero, and may be `out`.
 template <int kRows>
-HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const float* previous,
-                           float* out, int64_t stride) {
+HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const float* chain,
+                           const float* previous, float* out) {
   const hn::CappedTag<float, kLanes> d;
   using V = hn::Vec<decltype(d)>;
   V sum[kRows][2];
+  if (chain == nullptr) {
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = hn::Zero(d);
+    for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = hn::Zero(d);
+  } else {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      sum[r][0] = hn::LoadU(d, chain + r * kNr);
+      sum[r][1] = hn::LoadU(d, chain + r * kNr + kLanes);
+    }
+  }
   for (int64_t k = 0; k < kc; ++k) {
     const V b0 = hn::LoadU(d, b);
     const V b1 = hn::LoadU(d, b + kLanes);
@@ -60,13 +73,13 @@ HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, const float*
 #pragma GCC unroll 2
     for (int v = 0; v < 2; ++v) {
       V value = sum[r][v];
-      if (previous != nullptr) value = hn::Add(hn::LoadU(d, previous + r * stride + v * kLanes), value);
-      hn::StoreU(value, d, out + r * stride + v * kLanes);
+      if (previous != nullptr) value = hn::Add(hn::LoadU(d, previous + r * kNr + v * kLanes), value);
+      hn::StoreU(value, d, out + r * kNr + v * kLanes);
     }
   }
 }
 
-using MultiplyFn = void (*)(int64_t, const float*, const float*, const float*, float*, int64_t);
+using MultiplyFn = void (*)(int64_t, const float*, const float*, const float*, const float*, float*);
 
 /// Multiply<rows>: a tile at the lower edge computes its own rows only, which is what makes a single row (sampling)
 /// cheap.

@@ -50,7 +50,7 @@ std::string Differences(const Config& config, const Manifest& manifest) {
     const std::string section = key.substr(0, key.find('.'));
     const bool decides = section == "model" || section == "batch" || section == "optimizer" || section == "schedule" ||
                          key == "run.seed" || key == "train.steps" || key == "train.compute_dtype" ||
-                         key == "train.device" || key == "train.gemm_table_digest";
+                         key == "train.device" || key == "train.gemm_table_digest" || key == "train.arithmetic";
     if (decides && before != was.end() && before->second != value) {
       changes.push_back(absl::StrCat(key, " was ", before->second, " and is ", value));
     }

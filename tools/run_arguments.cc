@@ -2,6 +2,7 @@
 
 #include "framework/base/status.h"
 #include "framework/config/load.h"
+#include "tools/arithmetic.h"
 #include "tools/command.h"
 #include "tools/gemm_table.h"
 
@@ -27,12 +28,20 @@ absl::StatusOr<Config> ConfigArguments::LoadUnresolved() const {
 absl::StatusOr<Config> ConfigArguments::Load() const {
   HF_ASSIGN_OR_RETURN(Config config, LoadUnresolved());
   HF_RETURN_IF_ERROR(ResolveGemmTable(&config.train));
+  HF_RETURN_IF_ERROR(ResolveArithmetic(&config.train, /*run_config=*/""));
   return config;
 }
 
 void RunArguments::AddTo(CLI::App& command) {
   config.AddTo(command);
   command.add_option("--run-dir", run_dir, "where everything is written; default runs/<run.name>");
+}
+
+absl::StatusOr<Config> RunArguments::Load() const {
+  HF_ASSIGN_OR_RETURN(Config resolved, config.LoadUnresolved());
+  HF_RETURN_IF_ERROR(ResolveGemmTable(&resolved.train));
+  HF_RETURN_IF_ERROR(ResolveArithmetic(&resolved.train, Directory(resolved).config()));
+  return resolved;
 }
 
 RunDirectory RunArguments::Directory(const Config& of_run) const {

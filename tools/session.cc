@@ -13,6 +13,7 @@
 #include "models/huggingface.h"
 #include "models/plan.h"
 #include "models/transformer.h"
+#include "tools/arithmetic.h"
 #include "tools/gemm_table.h"
 
 namespace holdfast {
@@ -45,7 +46,8 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const TrainConfig& config, in
     HF_ASSIGN_OR_RETURN(const std::string table, ReadGemmTable(config));
     return MakeCudaDevice(GpuOf(local_index), {.gemm_table = table});
   }
-  return MakeCpuDevice(static_cast<int>(config.threads));
+  HF_ASSIGN_OR_RETURN(const kernels::Arithmetic arithmetic, ArithmeticOf(config));
+  return MakeCpuDevice(static_cast<int>(config.threads), arithmetic);
 }
 
 // Every run of rows reads and writes the whole fp32 gradient of the projection: on a GPU as much work as the products

@@ -111,10 +111,10 @@ absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory,
 
 absl::StatusOr<int> Train(const TrainArguments& arguments) {
   StopSignal stop_signal;  // before any other thread
-  ConfigArguments what = arguments.run.config;
-  if (arguments.workers > 0) what.overrides.push_back(absl::StrCat("elastic.workers=", arguments.workers));
-  HF_ASSIGN_OR_RETURN(Config config, what.Load());
-  const RunDirectory directory = arguments.run.Directory(config);
+  RunArguments what = arguments.run;
+  if (arguments.workers > 0) what.config.overrides.push_back(absl::StrCat("elastic.workers=", arguments.workers));
+  HF_ASSIGN_OR_RETURN(Config config, arguments.overwrite ? what.config.Load() : what.Load());
+  const RunDirectory directory = what.Directory(config);
   std::unique_ptr<MpiJob> job;
   if (config.parallel.transport == Transport::kMpi) {
     HF_ASSIGN_OR_RETURN(job, MpiJob::Start());

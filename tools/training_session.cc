@@ -98,13 +98,15 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
                        TrainingSession& session, ControlLink& link, const StopSignal* stop_signal,
                        const WorkerPeers& peers) {
   const bool bf16 = config.train.compute_dtype == ComputeDType::kBF16;
+  RunDigests digests = DigestsOf(config);
+  digests.data = DataDigest(session);
   const SessionShell::Options options{
       .member = {.id = {identity.name, NewIncarnation()},
                  .node = identity.node,
                  .host = HostName(),
                  .pid = getpid(),
                  .peak_flops = bf16 ? session.device->peak_bf16_flops() / std::max(1, session.workers_on_gpu) : 0},
-      .digests = {.config = ConfigDigest(config), .data = DataDigest(session)},
+      .digests = digests,
       .total_steps = config.train.steps,
       .heartbeat_interval = std::chrono::milliseconds(config.elastic.heartbeat_interval_ms),
       .kill_timeout = std::chrono::milliseconds(config.elastic.kill_timeout_ms)};

@@ -65,7 +65,7 @@ struct CoordinatorOptions {
   int64_t total_steps = 0;
   bool validates = false;            // there is a validation set: after the last step, and
   int64_t validate_every_steps = 0;  // after every n-th one; 0 = no others
-  uint64_t config_digest = 0;
+  RunDigests digests;  // what workers must have; of what is 0 or empty, anything; their data is learned
   // What an earlier coordinator of this run left on disk:
   uint64_t last_generation = 0;
   int64_t recorded_step = 0;                  // the last one in metrics.jsonl
@@ -190,6 +190,7 @@ class Coordinator {
   bool IsLeaving(const std::string& node) const { return leaving_.count(node) > 0; }
   bool LeaversCanGo() const;
   void SayGoodbye();
+  std::string OtherThanRun(const RunDigests& joins) const;
   bool MayJoin(Connection from, const JoinMessage& join);
   bool MakeRoom(Connection from, const JoinMessage& join);
   void LearnData(uint64_t digest);

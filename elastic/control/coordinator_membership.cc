@@ -59,6 +59,26 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
   Advance();
 }
 
+// In which way a worker is not one of this run's; empty if it is.
+std::string Coordinator::OtherThanRun(const RunDigests& joins) const {
+  const RunDigests& run = options_.digests;
+  if (!run.build.empty() && joins.build != run.build) {
+    return absl::StrCat("is another build of Holdfast (", joins.build, ") than this run (", run.build,
+                        "): install the same one everywhere");
+  }
+  if (joins.config != run.config) return "has another configuration than this run";
+  if (joins.arithmetic != run.arithmetic) {
+    return absl::StrCat("computes in ", joins.arithmetic, " arithmetic, this run in ", run.arithmetic,
+                        ": set train.arithmetic to one that every processor has, such as portable");
+  }
+  if (run.kernels != 0 && joins.kernels != 0 && joins.kernels != run.kernels) {
+    return absl::StrCat("computes other bits in ", run.arithmetic, " arithmetic (", absl::Hex(joins.kernels),
+                        ") than this run (", absl::Hex(run.kernels),
+                        "): it was compiled differently, or its processor is at fault");
+  }
+  return "";
+}
+
 bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
   const std::string& name = join.member.id.name;
   if (!IsSane(join.member) || !IsSane(join.claim.world) || !IsSane(join.claim.prepared_world) ||
@@ -67,8 +87,8 @@ bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
     actions_.emplace_back(CloseAction{from});
     return false;
   }
-  if (join.digests.config != options_.config_digest) {
-    Refuse(from, absl::StrCat("worker ", name, " has another configuration than this run"), false);
+  if (const std::string other = OtherThanRun(join.digests); !other.empty()) {
+    Refuse(from, absl::StrCat("worker ", name, " on ", join.member.host, " ", other), false);
     actions_.emplace_back(CloseAction{from});
     return false;
   }

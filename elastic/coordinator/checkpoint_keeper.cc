@@ -71,6 +71,7 @@ uint64_t BitsDigest(const Config& config) {
   same.train.steps = config.train.steps;
   same.train.device = config.train.device;
   same.train.gemm_table_digest = config.train.gemm_table_digest;
+  same.train.arithmetic = config.train.arithmetic;
   same.optimizer = config.optimizer;
   same.schedule = config.schedule;
   const std::string text = PrintConfig(same);

@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <string>
 #include <utility>
 
+#include "framework/base/build.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "framework/config/enum_names.h"
 #include "framework/config/load.h"
+#include "framework/tensor/kernel_digest.h"
 #include "nlohmann/json.hpp"
 #include "xxhash.h"
 
@@ -31,7 +36,7 @@ CoordinatorOptions OptionsFor(const Config& config, const CoordinatorHistory& hi
           .total_steps = config.train.steps,
           .validates = !config.data.validation.empty(),
           .validate_every_steps = config.train.validate_every_steps,
-          .config_digest = ConfigDigest(config),
+          .digests = DigestsOf(config),
           .last_generation = history.generation,
           .recorded_step = history.recorded_step,
           .checkpoints = std::move(usable),
@@ -55,12 +60,22 @@ void ReadEvents(const std::string& path, CoordinatorHistory* history) {
 uint64_t ConfigDigest(const Config& config) {
   Config same = config;  // but for what may differ from machine to machine, and what changes no result
   same.train.threads = 0;
+  same.train.arithmetic = {};     // is compared by itself, to be named
   same.train.gemm_table.clear();  // a path; the digest says what it holds
   same.elastic = {};
   same.checkpoint = {};
   same.alerts = {};
   const std::string text = PrintConfig(same);
   return XXH3_64bits(text.data(), text.size());
+}
+
+RunDigests DigestsOf(const Config& config) {
+  RunDigests digests{.config = ConfigDigest(config), .arithmetic = "", .build = BuildId()};
+  if (config.train.device != DeviceKind::kCpu) return digests;
+  digests.arithmetic = Name(config.train.arithmetic);
+  const std::optional<kernels::Arithmetic> arithmetic = kernels::ArithmeticOf(digests.arithmetic);
+  if (arithmetic.has_value() && kernels::CpuHas(*arithmetic)) digests.kernels = KernelDigest(*arithmetic);
+  return digests;
 }
 
 absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& directory) {

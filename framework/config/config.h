@@ -18,6 +18,7 @@ enum class ComputeDType { kBF16, kF32 };
 enum class RecomputeMode { kNone, kBlock };
 enum class ScheduleKind { kConstant, kCosine, kLinear, kWsd };
 enum class DeviceKind { kCpu, kCuda };
+enum class ArithmeticChoice { kAuto, kPortable, kNative, kAvx512Bf16, kAmxBf16 };
 enum class Sharding { kNoShard, kShardGradOp, kFullShard };
 enum class Transport { kGloo, kMpi, kNccl };
 enum class MirrorPlace { kDevice, kHost };
@@ -84,6 +85,9 @@ struct TrainConfig {
   DeviceKind device = DeviceKind::kCpu;
   int64_t threads = 0;  // 0 = all processors of this process
   ComputeDType compute_dtype = ComputeDType::kBF16;
+  /// How a CPU multiplies bf16 matrices: portable has the same bits on every processor, native uses its bf16
+  /// instructions; auto takes the faster one. The resolved config names the instructions.
+  ArithmeticChoice arithmetic = ArithmeticChoice::kAuto;
   RecomputeMode recompute = RecomputeMode::kNone;
   int64_t validate_every_steps = 0;     // 0 = only at the end
   int64_t validation_microbatches = 8;  // microbatches of each validation; 0 = the whole set

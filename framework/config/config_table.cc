@@ -86,6 +86,7 @@ Section TrainTable(TrainConfig* train) {
       "train",
       {Required(Int("steps", &train->steps, 1, kMaxSteps)), Enum("device", &train->device),
        Int("threads", &train->threads, 0, kMaxThreads), Enum("compute_dtype", &train->compute_dtype),
+       Enum("arithmetic", &train->arithmetic),
        Enum("recompute", &train->recompute), Int("validate_every_steps", &train->validate_every_steps, 0, kMaxSteps),
        Int("validation_microbatches", &train->validation_microbatches, 0, kMaxSteps),
        String("init_from", &train->init_from, StringRule::kAny),

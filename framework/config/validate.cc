@@ -94,6 +94,12 @@ void CheckGemmTable(const TrainConfig& train, Violations* violations) {
   }
 }
 
+void CheckArithmetic(const TrainConfig& train, Violations* violations) {
+  if (train.device == DeviceKind::kCpu || train.arithmetic == ArithmeticChoice::kAuto) return;
+  violations->push_back({{"train.arithmetic", "train.device"},
+                         "a GPU has an arithmetic of its own; leave it out or set train.device to cpu"});
+}
+
 void CheckTransport(const Config& config, Violations* violations) {
   if (config.parallel.transport == Transport::kNccl && config.train.device != DeviceKind::kCuda) {
     violations->push_back({{"parallel.transport", "train.device"},
@@ -178,6 +184,7 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   CheckSchedule(config, &violations);
   CheckValidation(config, &violations);
   CheckGemmTable(config.train, &violations);
+  CheckArithmetic(config.train, &violations);
   CheckTransport(config, &violations);
   CheckElastic(config.elastic, &violations);
   CheckCheckpointTimes(config.checkpoint, &violations);

@@ -12,7 +12,8 @@ namespace {
 
 class CpuStream final : public Stream {
  public:
-  explicit CpuStream(int threads) : pool_(threads), ops_(kernels::MakeCpuOps(pool_)) {}
+  CpuStream(int threads, kernels::Arithmetic arithmetic)
+      : pool_(threads), ops_(kernels::MakeCpuOps(pool_, arithmetic)) {}
 
   kernels::Ops& ops() override { return *ops_; }
   absl::Status Synchronize() override { return absl::OkStatus(); }
@@ -27,11 +28,12 @@ class CpuStream final : public Stream {
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(int threads) : threads_(threads > 0 ? threads : AvailableProcessors()) {}
+  CpuDevice(int threads, kernels::Arithmetic arithmetic)
+      : threads_(threads > 0 ? threads : AvailableProcessors()), arithmetic_(arithmetic) {}
 
   std::string name() const override {
-    return absl::StrCat("cpu (", kernels::CpuInstructionSet(), ", ", threads_,
-                        threads_ == 1 ? " thread)" : " threads)");
+    return absl::StrCat("cpu (", kernels::CpuInstructionSets().front(), ", ", kernels::NameOf(arithmetic_), " arithmetic, ",
+                        threads_, threads_ == 1 ? " thread)" : " threads)");
   }
 
   absl::StatusOr<void*> Allocate(size_t bytes) override {
@@ -44,7 +46,7 @@ class CpuDevice final : public Device {
 
   void Free(void* data, size_t) override { std::free(data); }
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(StreamKind kind) override {
-    return std::make_unique<CpuStream>(kind == StreamKind::kCompute ? threads_ : 1);
+    return std::make_unique<CpuStream>(kind == StreamKind::kCompute ? threads_ : 1, arithmetic_);
   }
   bool is_host() const override { return true; }
   bool IsDeviceOnly(const void*) const override { return false; }
@@ -55,10 +57,13 @@ class CpuDevice final : public Device {
 
  private:
   int threads_;
+  kernels::Arithmetic arithmetic_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> MakeCpuDevice(int threads) { return std::make_unique<CpuDevice>(threads); }
+std::unique_ptr<Device> MakeCpuDevice(int threads, kernels::Arithmetic arithmetic) {
+  return std::make_unique<CpuDevice>(threads, arithmetic);
+}
 
 }  // namespace holdfast

@@ -26,6 +26,10 @@ namespace HWY_NAMESPACE {
 
 using Lanes = hn::CappedTag<float, kLanes>;
 
+/// Keys that are multiplied by the same queries, from a multiple of kRowGroup on, whatever kMr and kNr are: what a query
+/// does not see counts as zero, which is not nothing where a value is infinite.
+constexpr int64_t kKeyGroup = 32, kRowGroup = 12;
+
 constexpr int64_t kWholeQueryBytesMax = int64_t{8} << 20;  // of dQ in a thread's scratch memory
 
 struct BackwardCall {
@@ -152,7 +156,8 @@ void BackwardPair(const QueryHead& head, const AttentionShape& shape, const Tile
   for (int64_t col0 = 0; col0 < pair.keys; col0 += kNr) {
     const int64_t panel = col0 / kNr;
     // Rows before the first that sees key col0 are left out, in whole panels.
-    const int64_t row0 = std::max<int64_t>(pair.key0 + col0 - pair.query0, 0) / kMr * kMr;
+    const int64_t first = pair.key0 + col0 / kKeyGroup * kKeyGroup - pair.query0;
+    const int64_t row0 = std::max<int64_t>(first, 0) / kRowGroup * kRowGroup;
     const int64_t rows = pair.queries - row0;
     if (rows > 0) {
       MultiplyPanels(s.q_rows + row0 / kMr * row_panel, row_panel, rows, d, s.k_rows + panel * PanelSize(kNr, d), false,

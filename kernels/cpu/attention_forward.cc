@@ -7,6 +7,8 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_forward.cc"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/portable_math.h"
+
 #include "kernels/cpu/foreach_target.h"
 #include "kernels/cpu/head_tile-inl.h"
 #include "kernels/cpu/random-inl.h"
@@ -17,6 +19,10 @@ namespace HWY_NAMESPACE {
 
 using Lanes = hn::CappedTag<float, kLanes>;
 using LaneVec = hn::Vec<Lanes>;
+
+/// Queries that are multiplied by the same keys, whatever kNr is: those of other queries' futures count as zero, which
+/// is not nothing where a value is infinite.
+constexpr int64_t kQueryGroup = 32;
 
 /// Scratch memory of one task. Panels are of kNr queries.
 struct ForwardScratch {
@@ -114,7 +120,8 @@ void AttendTile(const ForwardHead& head, const AttentionShape& shape, int64_t qu
   PackHeadColumns<kMr>(head.v, key0, tile_keys, d, s.v);
   for (int64_t first = 0; first < queries; first += kNr) {
     const int64_t panel = first / kNr, lanes = std::min<int64_t>(kNr, queries - first);
-    const int64_t keys = std::min(tile_keys, query0 + first + lanes - key0);
+    const int64_t seen = std::min(queries, (first / kQueryGroup + 1) * kQueryGroup);
+    const int64_t keys = std::min(tile_keys, query0 + seen - key0);
     if (keys <= 0) continue;
     float* o = s.o + panel * s.o_panel;
     MultiplyPanels(s.k, PanelSize(kMr, d), keys, d, s.q + panel * PanelSize(kNr, d), false, s.p);
@@ -141,7 +148,7 @@ void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t
     const float normalize = 1.0f / s.sum[i];
     for (int64_t j = 0; j < d; ++j) s.row[j] = o[j * kNr] * normalize;
     StoreHeadRow(head.out, query0 + i, s.row, d);
-    head.lse[query0 + i] = s.max[i] + std::log(s.sum[i]);
+    head.lse[query0 + i] = s.max[i] + static_cast<float>(portable::Log(double{s.sum[i]}));
   }
 }
 

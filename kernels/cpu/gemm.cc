@@ -1,216 +1,48 @@
-// The matrix product, after Goto & van de Geijn 2008 and the BLIS papers: operands are packed into panels, tiles of C
-// stay in registers. Work is cut like this:
-//
-//   blocks of rows of op(A), and of k where there is much of it: packed once, in parallel, into shared scratch
-//     tasks = stripes of columns (x parts of the rows where there are many threads):
-//       for each block of kKc of k: pack the stripe of op(B) into the thread's scratch (second-level cache)
-//         for each chunk of rows (second-level cache), each piece of k, each panel of B (first-level cache),
-//         each panel of A: Multiply
-//
-// Sums of earlier k blocks wait in scratch; the last block's tiles go through WriteTile to C. The cutting may depend on
-// the number of threads because an element's bits do not depend on the cutting (microkernel-inl.h).
+// The matrix product in every arithmetic. What it is made of: gemm_product-inl.h.
 
-#include <algorithm>
 #include <cstdint>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/gemm.cc"
-
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/foreach_target.h"
+#include "kernels/cpu/amx-inl.h"
 #include "kernels/cpu/bf16_dot-inl.h"
-#include "kernels/cpu/gemm_epilogue-inl.h"
-#include "kernels/cpu/microkernel-inl.h"
-#include "kernels/cpu/pack-inl.h"
+#include "kernels/cpu/gemm_product-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
 namespace HWY_NAMESPACE {
 
-constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-constexpr int64_t kChunkPanels = 96 / kMr;  // 96 rows x kKc = 96 KiB of A beside the stripe of B
-constexpr int64_t kStripePanels = 4;        // 64 columns on AVX2 (512 KiB of second-level cache), 128 on AVX-512 (1 MiB)
-constexpr int64_t kBlockRowsMax = 1032;     // rows of A packed at a time: B is packed again for each block
-constexpr int64_t kBlockBytesMax = int64_t{16} << 20;
-constexpr int64_t kPackPanels = 8;  // panels packed by one task
-constexpr int64_t kTileSize = kMr * kNr;
-
-/// Operands as fp32 (bf16 is widened when it is packed), the same bits on every instruction set.
+/// Operands as fp32 (bf16 is widened when it is packed).
 struct Fp32Kernel {
   using Word = float;
-  static constexpr int64_t kValues = 1;  // of k in a word of a panel
-  static constexpr int64_t kPiece = holdfast::kernels::HWY_NAMESPACE::kPiece;
+  static constexpr int kMr = HWY_NAMESPACE::kMr, kNr = HWY_NAMESPACE::kNr;
+  static constexpr int64_t kValues = 1;
+  static constexpr int64_t kPiece = HWY_NAMESPACE::kPiece;
 
-  /// `width` rows of op(A), or columns of op(B), from width0 on, as panels of kWidth; `along`: they lie side by side in
-  /// memory.
-  template <int kWidth>
-  static void Pack(const ConstMatrix& x, bool along, int64_t width0, int64_t width, int64_t k0, int64_t depth,
-                   Word* out, int64_t panel_words) {
-    PackPanels<kWidth>(x.data, x.dtype == DType::kBF16, along, x.stride, width0, k0, width, depth, out, panel_words);
+  /// `rows` rows of op(A) from row0 on, as panels; `along`: they lie side by side in memory.
+  static void PackA(const ConstMatrix& x, bool along, int64_t row0, int64_t rows, int64_t k0, int64_t depth, Word* out,
+                    int64_t panel_words) {
+    PackPanels<kMr>(x.data, x.dtype == DType::kBF16, along, x.stride, row0, k0, rows, depth, out, panel_words);
   }
-  static MultiplyFn MultiplyFor(int64_t rows) { return HWY_NAMESPACE::MultiplyFor(rows); }
+  static void PackB(const ConstMatrix& x, bool along, int64_t column0, int64_t columns, int64_t k0, int64_t depth,
+                    Word* out, int64_t panel_words) {
+    PackPanels<kNr>(x.data, x.dtype == DType::kBF16, along, x.stride, column0, k0, columns, depth, out, panel_words);
+  }
+  static void Multiply(int64_t rows, int64_t words, const Word* a, const Word* b, const float* chain,
+                       const float* previous, float* out) {
+    MultiplyFor(rows)(words, a, b, chain, previous, out);
+  }
 };
 
-/// One call on one microkernel. `Kernel` says how many values of k a word of its panels holds, packs and multiplies; see
-/// Fp32Kernel.
-template <class Kernel>
-class Product {
- public:
-  using Word = typename Kernel::Word;
-
-  Product(Executor& executor, const GemmArgs& args)
-      : executor_(executor), args_(args), k_(args.transpose_a ? args.a.rows : args.a.cols) {
-    const int64_t panels = CeilDiv(args.c.rows, kMr);
-    const int64_t k_blocks = std::max<int64_t>(CeilDiv(k_, kKc), 1);
-    const int64_t block_bytes = kBlockPieces * kPanelA * int64_t{sizeof(Word)};  // of one panel
-    stripes_ = CeilDiv(args.c.cols, kStripePanels * kNr);
-    int64_t most_panels = kBlockRowsMax / kMr;
-    depth_blocks_ = k_blocks;
-    if (std::min(panels, most_panels) * k_blocks * block_bytes > kBlockBytesMax) {
-      const int64_t sum_bytes = std::min(panels, most_panels) * stripes_ * kStripePanels * kTileSize * 4;
-      if (sum_bytes <= kBlockBytesMax) {
-        depth_blocks_ = std::max<int64_t>(kBlockBytesMax / (std::min(panels, most_panels) * block_bytes), 1);
-      } else {
-        most_panels = std::max(kBlockBytesMax / (block_bytes * k_blocks), kChunkPanels);
-      }
-    }
-    row_panels_ = CeilDiv(panels, CeilDiv(panels, most_panels));
-    const int64_t threads = executor.num_threads();
-    const int64_t parts =
-        threads == 1 ? 1 : std::clamp<int64_t>(CeilDiv(3 * threads, stripes_), 1, CeilDiv(row_panels_, kChunkPanels));
-    part_panels_ = CeilDiv(row_panels_, parts);
-    k_blocks_ = k_blocks;
-  }
-
-  void Run() {
-    const int64_t panels = CeilDiv(args_.c.rows, kMr);
-    const size_t a_words = static_cast<size_t>(depth_blocks_ * kBlockPieces * row_panels_ * kPanelA);
-    const bool sums_stay = depth_blocks_ < k_blocks_;  // from one block of k to the next, on their own
-    const size_t sums = sums_stay ? static_cast<size_t>(row_panels_ * stripes_ * kStripePanels * kTileSize) : 0;
-    packed_a_ = static_cast<Word*>(
-        executor_.Scratch(Executor::kShared, a_words * sizeof(Word) + sums * sizeof(float)));
-    shared_sums_ = sums_stay ? reinterpret_cast<float*>(packed_a_ + a_words) : nullptr;
-    for (base_ = 0; base_ < panels; base_ += row_panels_) {
-      panels_ = std::min(row_panels_, panels - base_);
-      for (first_block_ = 0; first_block_ < k_blocks_; first_block_ += depth_blocks_) {
-        end_block_ = std::min(first_block_ + depth_blocks_, k_blocks_);
-        PackRows();
-        MultiplyBlock();
-      }
-    }
-  }
-
- private:
-  static constexpr int64_t kPiece = Kernel::kPiece;  // of k, not of words
-  static constexpr int64_t kBlockPieces = kKc / kPiece;
-  static constexpr int64_t kPanelA = kPiece / Kernel::kValues * kMr + kPanelPad;  // words of one packed piece
-  static constexpr int64_t kPanelB = kPiece / Kernel::kValues * kNr + kPanelPad;
-  static constexpr int64_t kStripePiece = kStripePanels * kPanelB;
-
-  /// A stripe of C, rows [panel0, panel_end) of the block of rows.
-  struct Task {
-    int64_t stripe, panel0, panel_end;
-    Word* packed_b;  // [piece of the k block][panel]
-    float* chains;   // tiles of a chunk
-    float* sums;     // tiles of the task
-  };
-
-  int64_t Depth(int64_t piece) const { return std::clamp<int64_t>(k_ - piece * kPiece, 0, kPiece); }
-
-  void PackRows() {
-    const int64_t groups = CeilDiv(panels_, kPackPanels), first_piece = first_block_ * kBlockPieces;
-    const int64_t pieces = (end_block_ - first_block_) * kBlockPieces;
-    ParallelFor(executor_, groups * pieces, [&](int64_t task, int) {
-      const int64_t piece = task / groups, first = task % groups * kPackPanels;
-      const int64_t row0 = (base_ + first) * kMr;
-      const int64_t rows = std::min(std::min(kPackPanels, panels_ - first) * kMr, args_.c.rows - row0);
-      Kernel::template Pack<kMr>(args_.a, args_.transpose_a, row0, rows, (first_piece + piece) * kPiece,
-                                 Depth(first_piece + piece), packed_a_ + (piece * panels_ + first) * kPanelA, kPanelA);
-    });
-  }
-
-  void MultiplyBlock() {
-    const int64_t parts = CeilDiv(panels_, part_panels_);
-    constexpr int64_t kChainFloats = kBlockPieces == 1 ? 0 : kChunkPanels * kStripePanels * kTileSize;
-    const bool has_sums = end_block_ - first_block_ > 1 && shared_sums_ == nullptr;
-    const int64_t sum_floats = has_sums ? part_panels_ * kStripePanels * kTileSize : 0;
-    const size_t bytes = static_cast<size_t>(kBlockPieces * kStripePiece) * sizeof(Word) +
-                         static_cast<size_t>(kChainFloats + sum_floats) * sizeof(float);
-    ParallelFor(executor_, parts * stripes_, [&](int64_t index, int thread) {
-      Task task;
-      task.stripe = index / parts;
-      task.panel0 = index % parts * part_panels_;
-      task.panel_end = std::min(task.panel0 + part_panels_, panels_);
-      task.packed_b = static_cast<Word*>(executor_.Scratch(thread, bytes));
-      task.chains = reinterpret_cast<float*>(task.packed_b + kBlockPieces * kStripePiece);
-      task.sums = shared_sums_ == nullptr
-                      ? task.chains + kChainFloats
-                      : shared_sums_ + (task.stripe * row_panels_ + task.panel0) * kStripePanels * kTileSize;
-      for (int64_t block = first_block_; block < end_block_; ++block) RunTask(task, block);
-    });
-  }
-
-  void RunTask(const Task& task, int64_t block) {
-    const int64_t col0 = task.stripe * kStripePanels * kNr;
-    const int64_t cols = std::min(kStripePanels * kNr, args_.c.cols - col0);
-    for (int64_t i = 0; i < kBlockPieces; ++i) {
-      const int64_t piece = block * kBlockPieces + i;
-      Kernel::template Pack<kNr>(args_.b, !args_.transpose_b, col0, cols, piece * kPiece, Depth(piece),
-                                 task.packed_b + i * kStripePiece, kPanelB);
-    }
-    for (int64_t chunk0 = task.panel0; chunk0 < task.panel_end; chunk0 += kChunkPanels) {
-      const int64_t chunk_end = std::min(chunk0 + kChunkPanels, task.panel_end);
-      for (int64_t i = 0; i < kBlockPieces; ++i) {
-        if (i == 0 || Depth(block * kBlockPieces + i) > 0) MultiplyChunk(task, block, i, chunk0, chunk_end, cols);
-      }
-    }
-  }
-
-  /// The tiles of one chunk of rows in one piece of a k block.
-  void MultiplyChunk(const Task& task, int64_t block, int64_t i, int64_t chunk0, int64_t chunk_end, int64_t cols) {
-    const int64_t piece = block * kBlockPieces + i;
-    const int64_t words = CeilDiv(Depth(piece), Kernel::kValues);
-    const bool block_ends = i + 1 == kBlockPieces || Depth(piece + 1) == 0;
-    const bool last = block_ends && block + 1 == k_blocks_;
-    const Word* pieces_of_a = packed_a_ + (piece - first_block_ * kBlockPieces) * panels_ * kPanelA;
-    alignas(64) float tile[kTileSize];
-    for (int64_t j = 0; j * kNr < cols; ++j) {
-      const int64_t col0 = (task.stripe * kStripePanels + j) * kNr;
-      for (int64_t p = chunk0; p < chunk_end; ++p) {
-        const int64_t row0 = (base_ + p) * kMr;
-        const int64_t rows = std::min<int64_t>(kMr, args_.c.rows - row0);
-        float* chain = task.chains + ((p - chunk0) * kStripePanels + j) * kTileSize;
-        float* sum = task.sums + ((p - task.panel0) * kStripePanels + j) * kTileSize;
-        if (last) PrefetchTile(args_.c, row0, col0, rows);
-        Kernel::MultiplyFor(rows)(words, pieces_of_a + p * kPanelA, task.packed_b + i * kStripePiece + j * kPanelB,
-                                  i == 0 ? nullptr : chain, block_ends && block > 0 ? sum : nullptr,
-                                  last ? tile : block_ends ? sum : chain);
-        if (last) WriteTile(args_, tile, row0, col0, rows, std::min<int64_t>(kNr, args_.c.cols - col0));
-      }
-    }
-  }
-
-  Executor& executor_;
-  const GemmArgs& args_;
-  int64_t k_, k_blocks_;
-  int64_t stripes_;
-  int64_t row_panels_;    // packed at a time
-  int64_t depth_blocks_;  // blocks of k packed at a time
-  int64_t part_panels_;   // of one task
-
-  int64_t base_, panels_;             // the block of rows being worked on
-  int64_t first_block_, end_block_;   // and of k
-  Word* packed_a_;                    // [piece][panel]
-  float* shared_sums_;                // [stripe][panel][panel of the stripe]; null where a task sees all of k
-};
-
-void Gemm(Executor& executor, const GemmArgs& args) {
+/// `arithmetic` is one that this processor has.
+void Gemm(Executor& executor, const GemmArgs& args, [[maybe_unused]] Arithmetic arithmetic) {
   if (args.c.rows <= 0 || args.c.cols <= 0) return;
-#if HWY_MAX_BYTES == 64
-  if (getenv("DOT") && args.a.dtype == DType::kBF16 && args.b.dtype == DType::kBF16) {
-    Product<Bf16DotKernel>(executor, args).Run();
-    return;
+#if HWY_MAX_BYTES == 64  // what every processor with such instructions has
+  if (args.a.dtype == DType::kBF16 && args.b.dtype == DType::kBF16) {
+    if (arithmetic == Arithmetic::kAvx512Bf16) return Product<PairKernel<Avx512Dot>>(executor, args).Run();
+    if (arithmetic == Arithmetic::kAmxBf16) return Product<AmxKernel<AmxTiles>>(executor, args).Run();
   }
 #endif
   Product<Fp32Kernel>(executor, args).Run();
@@ -225,7 +57,7 @@ namespace holdfast::kernels {
 
 HWY_EXPORT(Gemm);
 
-void CpuOps::Gemm(const GemmArgs& args) { HWY_DYNAMIC_DISPATCH(Gemm)(executor_, args); }
+void CpuOps::Gemm(const GemmArgs& args) { HWY_DYNAMIC_DISPATCH(Gemm)(executor_, args, arithmetic_); }
 
 }  // namespace holdfast::kernels
 #endif

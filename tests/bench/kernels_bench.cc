@@ -255,7 +255,7 @@ int main(int argc, char** argv) {
     holdfast::kernels::RegisterGemm(machine, product, product.m);  // sampling
   }
   holdfast::kernels::RegisterAttention(machine);
-  benchmark::AddCustomContext("instruction_set", holdfast::kernels::CpuInstructionSet());
+  benchmark::AddCustomContext("instruction_set", holdfast::kernels::CpuInstructionSets().front());
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();

@@ -303,6 +303,34 @@ TEST_F(CoordinatorTest, OtherConfigurationIsRefusedForGood) {
   EXPECT_TRUE(coordinator_->Status(now_).workers.empty());
 }
 
+TEST_F(CoordinatorTest, OtherArithmeticKernelsAndBuildsAreRefusedByName) {
+  const RunDigests run{.config = 42, .data = 0, .arithmetic = "portable", .kernels = 7, .build = "b1"};
+  CoordinatorOptions options = DefaultOptions();
+  options.digests = run;
+  Start(options);
+  const auto refusal = [&](const RunDigests& joins) {
+    Say(0, JoinMessage{MemberOf(0), {}, joins});
+    const RefusedMessage* refused = LastSent<RefusedMessage>(0);
+    return refused == nullptr ? "" : refused->reason;
+  };
+  RunDigests other = run;
+  other.arithmetic = "avx512_bf16";
+  EXPECT_THAT(refusal(other), testing::AllOf(testing::HasSubstr("worker n0/0"), testing::HasSubstr("avx512_bf16"),
+                                             testing::HasSubstr("portable")));
+  other = run;
+  other.kernels = 8;
+  EXPECT_THAT(refusal(other), testing::HasSubstr("other bits"));
+  other = run;
+  other.build = "b2";
+  EXPECT_THAT(refusal(other), testing::AllOf(testing::HasSubstr("b1"), testing::HasSubstr("b2")));
+  EXPECT_TRUE(coordinator_->Status(now_).workers.empty());
+  other = run;
+  other.kernels = 0;  // not known to one of both
+  sent_.clear();
+  EXPECT_EQ(refusal(other), "");
+  EXPECT_EQ(coordinator_->Status(now_).workers.size(), 1u);
+}
+
 TEST_F(CoordinatorTest, StaleStateIsRefusedAndTheSameIncarnationMayNotComeBackWithout) {
   Start();
   for (const int w : {0, 1, 2}) Join(w);

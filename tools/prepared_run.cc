@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "elastic/control/checkpoint_schedule.h"
+#include "elastic/coordinator/run_digests.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
@@ -40,9 +41,21 @@ std::map<std::string, std::string> Values(const std::string& printed) {
   return values;
 }
 
+/// Of the program that goes on, against the one that wrote the checkpoint, for the same config; what is not known is not
+/// compared.
+std::string ProgramDifferences(const Config& config, const Manifest& manifest) {
+  const RunDigests now = DigestsOf(config);
+  if (now.kernels != 0 && manifest.kernel_digest != 0 && now.kernels != manifest.kernel_digest) {
+    return absl::StrCat("kernels compute other bits than those that wrote the checkpoint (build ", manifest.build,
+                        ", this is ", now.build, "): the run may differ from one that was never stopped");
+  }
+  if (manifest.build.empty() || manifest.build == now.build) return "";
+  return absl::StrCat("build ", manifest.build, " of Holdfast wrote the checkpoint, this is ", now.build);
+}
+
 /// What decides the bits of a run and is not as it was when the checkpoint was written.
 std::string Differences(const Config& config, const Manifest& manifest) {
-  if (manifest.config_digest == BitsDigest(config)) return "";
+  if (manifest.config_digest == BitsDigest(config)) return ProgramDifferences(config, manifest);
   const auto was = Values(manifest.config), is = Values(PrintConfig(config));
   std::vector<std::string> changes;
   for (const auto& [key, value] : is) {

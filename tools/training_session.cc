@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "elastic/agent/agent.h"
-#include "elastic/coordinator/coordinator_shell.h"
+#include "elastic/coordinator/run_digests.h"
 #include "framework/base/host.h"
 #include "framework/base/status.h"
 #include "framework/comm/cuda/nccl_communicator.h"

@@ -13,6 +13,7 @@
 #include "checkpoint/sharded/catalog.h"
 #include "checkpoint/storage/storage.h"
 #include "elastic/control/coordinator.h"
+#include "elastic/coordinator/run_digests.h"
 #include "framework/base/task_thread.h"
 #include "framework/config/config.h"
 #include "framework/metrics/run_directory.h"
@@ -50,6 +51,7 @@ class CheckpointKeeper {
   const RunDirectory& directory_;
   std::unique_ptr<Storage> storage_;
   std::vector<StoredTensor> tensors_;
+  RunDigests digests_ = DigestsOf(config_);
   std::unique_ptr<Fence> fence_;
   Catalog found_;
   std::vector<CheckpointChoice> usable_;  // of the thread

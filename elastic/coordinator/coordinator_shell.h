@@ -90,11 +90,4 @@ class CoordinatorShell {
   std::jthread ticker_;
 };
 
-/// Of what has to be the same in all workers of a run.
-uint64_t ConfigDigest(const Config& config);
-
-/// What every worker of a run with this resolved config must agree on, as far as this process can tell: all but the data,
-/// and the kernels only where this processor has their arithmetic.
-RunDigests DigestsOf(const Config& config);
-
 }  // namespace holdfast

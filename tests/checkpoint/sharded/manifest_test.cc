@@ -215,7 +215,7 @@ TEST(ManifestTest, EveryFieldIsRequired) {
     EXPECT_TRUE(absl::IsInvalidArgument(ParseManifest(ResealManifest(without)).status())) << without.substr(at, 30);
     ++fields;
   }
-  EXPECT_EQ(fields, 16);
+  EXPECT_EQ(fields, 18);
 }
 
 TEST(ManifestTest, WhatIsNotJsonIsRefused) {

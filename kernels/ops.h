@@ -176,8 +176,8 @@ std::unique_ptr<Ops> MakeCpuOps(Executor& executor, Arithmetic arithmetic = Arit
 /// "AVX2". It decides no bit but through CpuHas (kernels/arithmetic.h).
 std::vector<std::string> CpuInstructionSets();
 
-/// Makes CPU kernels of this process use the named set ("": the best again); false if the processor does not have it. To
-/// compare them; not while a kernel runs.
+/// Makes CPU kernels of this process use the named set ("": the best again); false if the processor does not have it.
+/// To compare them; not while a kernel runs.
 bool UseCpuInstructionSet(std::string_view name);
 
 }  // namespace holdfast::kernels

@@ -1,9 +1,10 @@
 #pragma once
 // Elementary functions in binary64 that have the same bits on every machine: fixed sequences of IEEE-754 operations
-// (explicit fma, no contraction). The C library's differ from version to version and follow the processor. For host code
-// whose result decides bits; vectors have theirs in kernels/cpu/math-inl.h.
+// (explicit fma, no contraction). The C library's differ from version to version and follow the processor. For host
+// code whose result decides bits; vectors have theirs in kernels/cpu/math-inl.h.
 //
-// Errors are below 2 units in the last place unless said otherwise. Series are Taylor's, cut where they no longer count.
+// Errors are below 2 units in the last place unless said otherwise. Series are Taylor's, cut where they no longer
+// count.
 
 #include <bit>
 #include <cmath>
@@ -39,9 +40,9 @@ inline double Exp(double x) {
   const double k = std::floor(std::fma(x, 1.4426950408889634, 0.5));
   const double r = std::fma(-k, internal::kLn2Low, std::fma(-k, internal::kLn2High, x));
   // (e^r - 1 - r) / r^2 on [-ln 2 / 2, ln 2 / 2]: the next term is below 1e-18.
-  const double q = internal::Polynomial(
-      r, {1.0 / 87178291200, 1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880,
-          1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5});
+  const double q =
+      internal::Polynomial(r, {1.0 / 87178291200, 1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800,
+                               1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5});
   const double p = 1.0 + std::fma(r * r, q, r);
   const int64_t exponent = static_cast<int64_t>(k);
   return p * internal::PowerOfTwo(exponent - exponent / 2) * internal::PowerOfTwo(exponent / 2);
@@ -57,8 +58,8 @@ inline double Log(double x) {
   const int64_t k = static_cast<int64_t>(bits - 0x3fe6a09e667f3bcdu) >> 52;
   const double m = std::bit_cast<double>(bits - (static_cast<uint64_t>(k) << 52));
   const double f = m - 1.0, s = f / (2.0 + f), s2 = s * s;
-  const double series = internal::Polynomial(s2, {2.0 / 23, 2.0 / 21, 2.0 / 19, 2.0 / 17, 2.0 / 15, 2.0 / 13, 2.0 / 11,
-                                                  2.0 / 9, 2.0 / 7, 2.0 / 5, 2.0 / 3});
+  const double series = internal::Polynomial(
+      s2, {2.0 / 23, 2.0 / 21, 2.0 / 19, 2.0 / 17, 2.0 / 15, 2.0 / 13, 2.0 / 11, 2.0 / 9, 2.0 / 7, 2.0 / 5, 2.0 / 3});
   // 2 s = f - s f, whose rounding is of s f, not of f.
   const double rest = std::fma(s * s2, series, -s * f);
   const double exponent = static_cast<double>(k);
@@ -88,19 +89,22 @@ inline SineCosine SinCos(double x) {
   r = std::fma(-quarters, internal::kHalfPi2, r);
   r = std::fma(-quarters, internal::kHalfPi3, r);
   const double r2 = r * r;
-  const double s = std::fma(
-      r * r2,
-      internal::Polynomial(r2, {1.0 / 355687428096000, -1.0 / 1307674368000, 1.0 / 6227020800, -1.0 / 39916800,
-                                1.0 / 362880, -1.0 / 5040, 1.0 / 120, -1.0 / 6}),
-      r);
-  const double c = internal::Polynomial(r2, {-1.0 / 6402373705728000, 1.0 / 20922789888000, -1.0 / 87178291200,
-                                             1.0 / 479001600, -1.0 / 3628800, 1.0 / 40320, -1.0 / 720, 1.0 / 24, -0.5,
-                                             1.0});
+  const double s = std::fma(r * r2,
+                            internal::Polynomial(r2, {1.0 / 355687428096000, -1.0 / 1307674368000, 1.0 / 6227020800,
+                                                      -1.0 / 39916800, 1.0 / 362880, -1.0 / 5040, 1.0 / 120, -1.0 / 6}),
+                            r);
+  const double c =
+      internal::Polynomial(r2, {-1.0 / 6402373705728000, 1.0 / 20922789888000, -1.0 / 87178291200, 1.0 / 479001600,
+                                -1.0 / 3628800, 1.0 / 40320, -1.0 / 720, 1.0 / 24, -0.5, 1.0});
   switch (static_cast<int64_t>(quarters) & 3) {
-    case 0: return {s, c};
-    case 1: return {c, -s};
-    case 2: return {-s, -c};
-    default: return {-c, s};
+    case 0:
+      return {s, c};
+    case 1:
+      return {c, -s};
+    case 2:
+      return {-s, -c};
+    default:
+      return {-c, s};
   }
 }
 

@@ -84,9 +84,9 @@ bool ComputesAsDefined(Arithmetic arithmetic) {
   args.c = {c.data(), DType::kF32, kRows, kCols, kCols};
   CpuOps(executor, arithmetic).Gemm(args);
   for (int64_t i = 0; i < kRows * kCols; ++i) {
-    const float expected =
-        NativeDot(arithmetic, kDepth, [&](int64_t k) { return a[i / kCols * kDepth + k]; },
-                  [&](int64_t k) { return b[i % kCols * kDepth + k]; });
+    const float expected = NativeDot(
+        arithmetic, kDepth, [&](int64_t k) { return a[i / kCols * kDepth + k]; },
+        [&](int64_t k) { return b[i % kCols * kDepth + k]; });
     if (std::bit_cast<uint32_t>(expected) != std::bit_cast<uint32_t>(c[i])) return false;
   }
   return true;

@@ -26,8 +26,8 @@ namespace HWY_NAMESPACE {
 
 using Lanes = hn::CappedTag<float, kLanes>;
 
-/// Keys that are multiplied by the same queries, from a multiple of kRowGroup on, whatever kMr and kNr are: what a query
-/// does not see counts as zero, which is not nothing where a value is infinite.
+/// Keys that are multiplied by the same queries, from a multiple of kRowGroup on, whatever kMr and kNr are: what a
+/// query does not see counts as zero, which is not nothing where a value is infinite.
 constexpr int64_t kKeyGroup = 32, kRowGroup = 12;
 
 constexpr int64_t kWholeQueryBytesMax = int64_t{8} << 20;  // of dQ in a thread's scratch memory

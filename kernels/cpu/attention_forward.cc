@@ -7,11 +7,10 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_forward.cc"
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/portable_math.h"
-
 #include "kernels/cpu/foreach_target.h"
 #include "kernels/cpu/head_tile-inl.h"
 #include "kernels/cpu/random-inl.h"
+#include "kernels/portable_math.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {

@@ -63,8 +63,8 @@ HWY_INLINE void PrefetchTile(const Matrix& c, int64_t row0, int64_t col0, int64_
   }
 }
 
-/// Writes `rows` rows and `cols` (at most kCols) columns of `tile` (rows, kCols) to C at (row0, col0). A narrow tile takes
-/// the same path in a padded copy, so its bits are those of a whole one.
+/// Writes `rows` rows and `cols` (at most kCols) columns of `tile` (rows, kCols) to C at (row0, col0). A narrow tile
+/// takes the same path in a padded copy, so its bits are those of a whole one.
 template <int kCols>
 HWY_INLINE void WriteTile(const GemmArgs& args, const float* tile, int64_t row0, int64_t col0, int64_t rows,
                           int64_t cols) {
@@ -73,7 +73,7 @@ HWY_INLINE void WriteTile(const GemmArgs& args, const float* tile, int64_t row0,
   if (cols == kCols) {
     for (int64_t r = 0; r < rows; ++r) {
       FinishRow<kCols>(args, tile + r * kCols, bias, ElementAt(args.c, row0 + r, col0),
-                keep_input ? ElementAt(args.pre_gelu, row0 + r, col0) : nullptr);
+                       keep_input ? ElementAt(args.pre_gelu, row0 + r, col0) : nullptr);
     }
     return;
   }
@@ -84,7 +84,7 @@ HWY_INLINE void WriteTile(const GemmArgs& args, const float* tile, int64_t row0,
     char* c = ElementAt(args.c, row0 + r, col0);
     if (args.accumulate) std::memcpy(padded_c, c, count * sizeof(float));
     FinishRow<kCols>(args, tile + r * kCols, bias == nullptr ? nullptr : padded_bias, padded_c,
-              keep_input ? padded_pre_gelu : nullptr);
+                     keep_input ? padded_pre_gelu : nullptr);
     std::memcpy(c, padded_c, count * SizeOf(args.c.dtype));
     if (keep_input) {
       std::memcpy(ElementAt(args.pre_gelu, row0 + r, col0), padded_pre_gelu, count * SizeOf(args.pre_gelu.dtype));

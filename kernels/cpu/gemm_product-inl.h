@@ -42,8 +42,8 @@ constexpr int64_t kBlockBytesMax = int64_t{16} << 20;
 constexpr int64_t kPackPanels = 8;  // panels packed by one task
 
 /// One call on one microkernel. `Kernel` says how large its tiles are (kMr, kNr), what a word of its panels is and how
-/// many values of k it holds (Word, kValues), how much of k it takes at a time (kPiece); it packs and multiplies. See
-/// Fp32Kernel.
+/// many values of k it holds (Word, kValues), how much of k it takes at a time (kPiece) and how much room a row of A
+/// takes then (kRowWords); it packs and multiplies. See Fp32Kernel.
 template <class Kernel>
 class Product {
  public:
@@ -78,8 +78,7 @@ class Product {
     const size_t a_words = static_cast<size_t>(depth_blocks_ * kBlockPieces * row_panels_ * kPanelA);
     const bool sums_stay = depth_blocks_ < k_blocks_;  // from one block of k to the next, on their own
     const size_t sums = sums_stay ? static_cast<size_t>(row_panels_ * stripes_ * kStripePanels * kTileSize) : 0;
-    packed_a_ = static_cast<Word*>(
-        executor_.Scratch(Executor::kShared, a_words * sizeof(Word) + sums * sizeof(float)));
+    packed_a_ = static_cast<Word*>(executor_.Scratch(Executor::kShared, a_words * sizeof(Word) + sums * sizeof(float)));
     shared_sums_ = sums_stay ? reinterpret_cast<float*>(packed_a_ + a_words) : nullptr;
     for (base_ = 0; base_ < panels; base_ += row_panels_) {
       panels_ = std::min(row_panels_, panels - base_);
@@ -96,7 +95,7 @@ class Product {
   static constexpr int64_t kChunkPanels = kChunkRows / kMr;
   static constexpr int64_t kPiece = Kernel::kPiece;  // of k, not of words
   static constexpr int64_t kBlockPieces = kKc / kPiece;
-  static constexpr int64_t kPanelA = kPiece / Kernel::kValues * kMr + kPanelPad;  // words of one packed piece
+  static constexpr int64_t kPanelA = Kernel::kRowWords * kMr;  // words of one packed piece
   static constexpr int64_t kPanelB = kPiece / Kernel::kValues * kNr + kPanelPad;
   static constexpr int64_t kStripePiece = kStripePanels * kPanelB;
 
@@ -117,8 +116,8 @@ class Product {
       const int64_t piece = task / groups, first = task % groups * kPackPanels;
       const int64_t row0 = (base_ + first) * kMr;
       const int64_t rows = std::min(std::min(kPackPanels, panels_ - first) * kMr, args_.c.rows - row0);
-      Kernel::PackA(args_.a, args_.transpose_a, row0, rows, (first_piece + piece) * kPiece,
-                                 Depth(first_piece + piece), packed_a_ + (piece * panels_ + first) * kPanelA, kPanelA);
+      Kernel::PackA(args_.a, args_.transpose_a, row0, rows, (first_piece + piece) * kPiece, Depth(first_piece + piece),
+                    packed_a_ + (piece * panels_ + first) * kPanelA, kPanelA);
     });
   }
 
@@ -149,7 +148,7 @@ class Product {
     for (int64_t i = 0; i < kBlockPieces; ++i) {
       const int64_t piece = block * kBlockPieces + i;
       Kernel::PackB(args_.b, !args_.transpose_b, col0, cols, piece * kPiece, Depth(piece),
-                                 task.packed_b + i * kStripePiece, kPanelB);
+                    task.packed_b + i * kStripePiece, kPanelB);
     }
     for (int64_t chunk0 = task.panel0; chunk0 < task.panel_end; chunk0 += kChunkPanels) {
       const int64_t chunk_end = std::min(chunk0 + kChunkPanels, task.panel_end);
@@ -175,9 +174,12 @@ class Product {
         float* chain = task.chains + ((p - chunk0) * kStripePanels + j) * kTileSize;
         float* sum = task.sums + ((p - task.panel0) * kStripePanels + j) * kTileSize;
         if (last) PrefetchTile<kNr>(args_.c, row0, col0, rows);
-        Kernel::Multiply(rows, words, pieces_of_a + p * kPanelA, task.packed_b + i * kStripePiece + j * kPanelB,
-                                  i == 0 ? nullptr : chain, block_ends && block > 0 ? sum : nullptr,
-                                  last ? tile : block_ends ? sum : chain);
+        Kernel::Multiply(!args_.transpose_a, rows, words, pieces_of_a + p * kPanelA,
+                         task.packed_b + i * kStripePiece + j * kPanelB, i == 0 ? nullptr : chain,
+                         block_ends && block > 0 ? sum : nullptr,
+                         last         ? tile
+                         : block_ends ? sum
+                                      : chain);
         if (last) WriteTile<kNr>(args_, tile, row0, col0, rows, std::min<int64_t>(kNr, args_.c.cols - col0));
       }
     }
@@ -191,10 +193,10 @@ class Product {
   int64_t depth_blocks_;  // blocks of k packed at a time
   int64_t part_panels_;   // of one task
 
-  int64_t base_, panels_;             // the block of rows being worked on
-  int64_t first_block_, end_block_;   // and of k
-  Word* packed_a_;                    // [piece][panel]
-  float* shared_sums_;                // [stripe][panel][panel of the stripe]; null where a task sees all of k
+  int64_t base_, panels_;            // the block of rows being worked on
+  int64_t first_block_, end_block_;  // and of k
+  Word* packed_a_;                   // [piece][panel]
+  float* shared_sums_;               // [stripe][panel][panel of the stripe]; null where a task sees all of k
 };
 
 }  // namespace HWY_NAMESPACE

@@ -19,7 +19,8 @@ inline float FlushedFma(float a, float b, float c) {
   return FlushSubnormal(std::fma(FlushSubnormal(a), FlushSubnormal(b), FlushSubnormal(c)));
 }
 
-/// VDPBF16PS of one lane: c + a . b for two pairs; the second product is added first (Intel SDM volume 2; seen on Zen 4).
+/// VDPBF16PS of one lane: c + a . b for two pairs; the second product is added first (Intel SDM volume 2; seen on Zen
+/// 4).
 inline float DotOfPairs(float c, const float (&a)[2], const float (&b)[2]) {
   return FlushedFma(a[0], b[0], FlushedFma(a[1], b[1], c));
 }

@@ -1,6 +1,6 @@
-// Copies a piece of a matrix into the panel the microkernel reads: [k][kWidth] words, where `width` runs over the rows of
-// A or the columns of B. A word is an fp32 value (bf16 is widened here, once per element and not once per use), or a pair
-// of bf16 values, k and k + 1 (bf16_dot-inl.h).
+// Copies a piece of a matrix into the panel the microkernel reads: [k][kWidth] words, where `width` runs over the rows
+// of A or the columns of B. A word is an fp32 value (bf16 is widened here, once per element and not once per use), or a
+// pair of bf16 values, k and k + 1 (gemm_bf16_dot-inl.h).
 //
 // Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.
 
@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
@@ -203,8 +204,8 @@ HWY_INLINE void CopyRow(const T* from, int64_t stride, int64_t left, bool spare,
   }
 }
 
-/// Source with the width contiguous: from[k * stride + w], as panels `panel_words` apart. k is the outer loop, so that a
-/// line of memory is read once: rows a multiple of 4 KiB apart push each other out of the first-level cache. The last
+/// Source with the width contiguous: from[k * stride + w], as panels `panel_words` apart. k is the outer loop, so that
+/// a line of memory is read once: rows a multiple of 4 KiB apart push each other out of the first-level cache. The last
 /// panel is filled up with zeros.
 template <int kWidth, class T, class Word>
 HWY_NOINLINE void PackAlong(const T* from, int64_t stride, int64_t width, int64_t kc, Word* HWY_RESTRICT out,
@@ -221,8 +222,24 @@ HWY_NOINLINE void PackAlong(const T* from, int64_t stride, int64_t width, int64_
       CopyRow<kWidth>(from + panel * kWidth, stride, left, width - panel * kWidth >= kSpare, to);
     }
     if (rest == 0) continue;
-    for (int w = 0; w < kWidth; ++w) w < rest ? MakeWord(from + whole * kWidth + w, stride, left, to + w) : void(to[w] = 0);
+    for (int w = 0; w < kWidth; ++w)
+      w < rest ? MakeWord(from + whole * kWidth + w, stride, left, to + w) : void(to[w] = 0);
   }
+}
+
+/// n values of a row of A.
+template <class T>
+HWY_INLINE void CopyAsF32(const T* from, int64_t n, float* to) {
+  const CopyTag d;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(LoadAsF32(d, from + i), d, to + i);
+  for (; i < n; ++i) to[i] = AsFloat(from[i]);
+}
+
+/// The same as pairs; an odd one at the end is paired with zero.
+HWY_INLINE void CopyPairs(const uint16_t* from, int64_t n, uint32_t* to) {
+  std::memcpy(to, from, static_cast<size_t>(n) * sizeof(uint16_t));
+  if (n % 2 != 0) to[n / 2] = from[n - 1];
 }
 
 /// Panels of `width` rows (or columns) of a matrix of either element type, `panel_words` apart. `along`: the width runs

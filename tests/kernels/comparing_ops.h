@@ -160,7 +160,8 @@ class ComparingOps final : public Ops {
       call();
       const std::vector<char> written = Save(outputs);
       if (expected.empty()) expected = written;
-      EXPECT_TRUE(Same(written, expected, outputs)) << name << " writes other bits on " << sets[i] << " than on " << sets.back();
+      EXPECT_TRUE(Same(written, expected, outputs))
+          << name << " writes other bits on " << sets[i] << " than on " << sets.back();
     }
     ASSERT_TRUE(UseCpuInstructionSet(""));
   }

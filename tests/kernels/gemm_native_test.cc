@@ -10,9 +10,9 @@
 
 #define HWY_DISABLE_PCLMUL_AES  // as kernels/cpu/foreach_target.h says
 #include "framework/base/thread_pool.h"
-#include "kernels/cpu/amx-inl.h"
-#include "kernels/cpu/bf16_dot-inl.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/gemm_amx-inl.h"
+#include "kernels/cpu/gemm_bf16_dot-inl.h"
 #include "kernels/cpu/gemm_product-inl.h"
 #include "kernels/cpu/native_dot.h"
 #include "tests/kernels/gemm_test_util.h"
@@ -26,6 +26,7 @@ constexpr Arithmetic kNative[] = {Arithmetic::kAvx512Bf16, Arithmetic::kAmxBf16}
 
 /// VDPBF16PS on panels.
 struct EmulatedDot {
+  template <int64_t kRowWords>
   static void Multiply(int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b, const float* chain,
                        const float* previous, float* out) {
     using static_target::kMr, static_target::kNr;
@@ -34,7 +35,7 @@ struct EmulatedDot {
       for (int64_t c = 0; c < kNr; ++c) {
         float sum = chain == nullptr ? 0 : chain[r * kNr + c];
         for (int64_t k = 0; k < words; ++k) {
-          const uint32_t x = a[k * kMr + r], y = b[k * kNr + c];
+          const uint32_t x = a[kRowWords == 0 ? k * kMr + r : r * kRowWords + k], y = b[k * kNr + c];
           sum = DotOfPairs(sum, {pair(x, 0), pair(x, 1)}, {pair(y, 0), pair(y, 1)});
         }
         out[r * kNr + c] = previous == nullptr ? sum : previous[r * kNr + c] + sum;

@@ -1,16 +1,16 @@
-// The microkernel of `native` arithmetic on processors with AVX512_BF16: products of pairs of bf16 values, summed in fp32
-// by VDPBF16PS. A word of a panel holds two values of k, so panels take half the memory of microkernel-inl.h's.
+// The microkernel of `native` arithmetic on processors with AVX512_BF16: products of pairs of bf16 values, summed in
+// fp32 by VDPBF16PS. A word of a panel holds two values of k, so panels take half the memory of microkernel-inl.h's.
 //
 // What the instruction computes stands in kernels/cpu/native_dot.h. Pairs are taken in ascending k, blocks of kKc are
 // added as in every other arithmetic, and an odd k at the end is paired with zero.
 //
 // Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.
 
-#if defined(HOLDFAST_KERNELS_CPU_BF16_DOT_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef HOLDFAST_KERNELS_CPU_BF16_DOT_INL_H_
-#undef HOLDFAST_KERNELS_CPU_BF16_DOT_INL_H_
+#if defined(HOLDFAST_KERNELS_CPU_GEMM_BF16_DOT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HOLDFAST_KERNELS_CPU_GEMM_BF16_DOT_INL_H_
+#undef HOLDFAST_KERNELS_CPU_GEMM_BF16_DOT_INL_H_
 #else
-#define HOLDFAST_KERNELS_CPU_BF16_DOT_INL_H_
+#define HOLDFAST_KERNELS_CPU_GEMM_BF16_DOT_INL_H_
 #endif
 
 #include <cstdint>
@@ -36,24 +36,34 @@ struct PairKernel {
   static constexpr int64_t kValues = 2;
   static constexpr int64_t kPiece = kKc;  // 128 words: 16 KiB of a B panel on AVX-512
 
+  static constexpr int64_t kRowWords = kPiece / kValues + kRowPad;
+
   static void PackA(const ConstMatrix& x, bool along, int64_t row0, int64_t rows, int64_t k0, int64_t depth, Word* out,
                     int64_t panel_words) {
-    PackTyped<kMr, uint16_t>(x.data, along, x.stride, row0, k0, rows, depth, out, panel_words);
+    if (along) {
+      PackTyped<kMr, uint16_t>(x.data, along, x.stride, row0, k0, rows, depth, out, panel_words);
+      return;
+    }
+    const uint16_t* from = static_cast<const uint16_t*>(x.data) + row0 * x.stride + k0;
+    for (int64_t r = 0; r < rows; ++r, from += x.stride) {
+      CopyPairs(from, depth, out + r / kMr * panel_words + r % kMr * kRowWords);
+    }
   }
   static void PackB(const ConstMatrix& x, bool along, int64_t column0, int64_t columns, int64_t k0, int64_t depth,
                     Word* out, int64_t panel_words) {
     PackTyped<kNr, uint16_t>(x.data, along, x.stride, column0, k0, columns, depth, out, panel_words);
   }
-  static void Multiply(int64_t rows, int64_t words, const Word* a, const Word* b, const float* chain,
+  static void Multiply(bool by_row, int64_t rows, int64_t words, const Word* a, const Word* b, const float* chain,
                        const float* previous, float* out) {
-    Dot::Multiply(rows, words, a, b, chain, previous, out);
+    by_row ? Dot::template Multiply<kRowWords>(rows, words, a, b, chain, previous, out)
+           : Dot::template Multiply<0>(rows, words, a, b, chain, previous, out);
   }
 };
 
 #if HWY_MAX_BYTES == 64
 
-/// Multiply of microkernel-inl.h on words of pairs.
-template <int kRows>
+/// Multiply of microkernel-inl.h on words of pairs. kRowWords: of a row of the A panel; 0 = the panel is [k][kMr].
+template <int kRows, int64_t kRowWords>
 __attribute__((noinline, target("avx512bf16"))) void MultiplyPairs(int64_t words, const uint32_t* HWY_RESTRICT a,
                                                                    const uint32_t* HWY_RESTRICT b, const float* chain,
                                                                    const float* previous, float* out) {
@@ -67,11 +77,11 @@ __attribute__((noinline, target("avx512bf16"))) void MultiplyPairs(int64_t words
     const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const __m512bh a_r = (__m512bh)_mm512_set1_epi32(static_cast<int>(a[r]));
+      const __m512bh a_r = (__m512bh)_mm512_set1_epi32(static_cast<int>(a[kRowWords == 0 ? r : r * kRowWords]));
       sum[r][0] = _mm512_dpbf16_ps(sum[r][0], a_r, b0);
       sum[r][1] = _mm512_dpbf16_ps(sum[r][1], a_r, b1);
     }
-    a += kMr;
+    a += kRowWords == 0 ? kMr : 1;
     b += kNr;
   }
 #pragma GCC unroll 16
@@ -86,11 +96,14 @@ __attribute__((noinline, target("avx512bf16"))) void MultiplyPairs(int64_t words
 }
 
 struct Avx512Dot {
+  template <int64_t kRowWords>
   static void Multiply(int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b, const float* chain,
                        const float* previous, float* out) {
-    static constexpr decltype(&MultiplyPairs<1>) kTable[] = {
-        MultiplyPairs<1>, MultiplyPairs<2>, MultiplyPairs<3>, MultiplyPairs<4>,  MultiplyPairs<5>,  MultiplyPairs<6>,
-        MultiplyPairs<7>, MultiplyPairs<8>, MultiplyPairs<9>, MultiplyPairs<10>, MultiplyPairs<11>, MultiplyPairs<12>};
+    static constexpr decltype(&MultiplyPairs<1, kRowWords>) kTable[] = {
+        MultiplyPairs<1, kRowWords>,  MultiplyPairs<2, kRowWords>,  MultiplyPairs<3, kRowWords>,
+        MultiplyPairs<4, kRowWords>,  MultiplyPairs<5, kRowWords>,  MultiplyPairs<6, kRowWords>,
+        MultiplyPairs<7, kRowWords>,  MultiplyPairs<8, kRowWords>,  MultiplyPairs<9, kRowWords>,
+        MultiplyPairs<10, kRowWords>, MultiplyPairs<11, kRowWords>, MultiplyPairs<12, kRowWords>};
     kTable[(rows < kMr ? rows : kMr) - 1](words, a, b, chain, previous, out);
   }
 };

@@ -1,21 +1,21 @@
-// The microkernel of `native` arithmetic on processors with AMX: tiles of 16 x 16 sums, each step of which takes 32 k by
-// TDPBF16PS (kernels/cpu/native_dot.h is its definition). Four tiles of sums use each loaded tile of A and of B twice.
+// The microkernel of `native` arithmetic on processors with AMX: tiles of 16 x 16 sums, each step of which takes 32 k
+// by TDPBF16PS (kernels/cpu/native_dot.h is its definition). Four tiles of sums use each loaded tile of A and of B
+// twice.
 //
-//   A panel: [row of 32][k pair], as tiles of A lie in memory; B panel: [k pair][column of 32], as in bf16_dot-inl.h.
+//   A panel: [row of 32][k pair], as tiles of A lie in memory; B panel: [k pair][column of 32], as in gemm_bf16_dot-inl.h.
 //
 // Blocks of kKc start from zero and are added as in every other arithmetic; k beyond the end counts as zero, in whole
 // steps of 32. Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.
 
-#if defined(HOLDFAST_KERNELS_CPU_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef HOLDFAST_KERNELS_CPU_AMX_INL_H_
-#undef HOLDFAST_KERNELS_CPU_AMX_INL_H_
+#if defined(HOLDFAST_KERNELS_CPU_GEMM_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HOLDFAST_KERNELS_CPU_GEMM_AMX_INL_H_
+#undef HOLDFAST_KERNELS_CPU_GEMM_AMX_INL_H_
 #else
-#define HOLDFAST_KERNELS_CPU_AMX_INL_H_
+#define HOLDFAST_KERNELS_CPU_GEMM_AMX_INL_H_
 #endif
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "hwy/highway.h"
 #include "kernels/cpu/microkernel-inl.h"
@@ -64,7 +64,8 @@ struct AmxTiles {
 
 constexpr int kAmxSize = 32;  // rows and columns of what one Multiply computes
 
-/// out (32, 32) = previous + A panel * B panel, for `steps` of 32 k. `Tiles`: AmxTiles, or what a test puts in its place.
+/// out (32, 32) = previous + A panel * B panel, for `steps` of 32 k. `Tiles`: AmxTiles, or what a test puts in its
+/// place.
 template <class Tiles>
 void MultiplyTiles(int64_t steps, const uint32_t* a, int64_t a_stride, const uint32_t* b, const float* previous,
                    float* out) {
@@ -102,7 +103,7 @@ struct AmxKernel {
   static constexpr int64_t kValues = 2;
   static constexpr int64_t kPiece = kKc;
   static constexpr int kMr = kAmxSize, kNr = kAmxSize;
-  static constexpr int64_t kRowWords = kPiece / kValues;
+  static constexpr int64_t kRowWords = kPiece / kValues + kRowPad;
 
   static void PackA(const ConstMatrix& x, bool along, int64_t row0, int64_t rows, int64_t k0, int64_t depth, Word* out,
                     int64_t panel_words) {
@@ -110,15 +111,15 @@ struct AmxKernel {
     const auto* from = static_cast<const uint16_t*>(x.data);
     if (!along) {
       for (int64_t r = 0; r < rows; ++r) {
-        std::memcpy(out + r / kMr * panel_words + r % kMr * kRowWords, from + (row0 + r) * x.stride + k0,
-                    static_cast<size_t>(depth) * sizeof(uint16_t));
+        CopyPairs(from + (row0 + r) * x.stride + k0, depth, out + r / kMr * panel_words + r % kMr * kRowWords);
       }
       return;
     }
-    Word across[kRowWords * kMr + kPanelPad] = {};  // [k pair][row]
+    constexpr int64_t kPairs = kPiece / kValues;
+    Word across[kPairs * kMr + kPanelPad] = {};  // [k pair][row]
     for (int64_t r0 = 0; r0 < rows; r0 += kMr, out += panel_words) {
       PackAlong<kMr>(from + k0 * x.stride + row0 + r0, x.stride, std::min<int64_t>(kMr, rows - r0), depth, across,
-                       kRowWords * kMr);
+                     kPairs * kMr);
       for (int64_t k = 0; k < (depth + 1) / 2; k += 8) {
         for (int r = 0; r < kMr; r += 8) {
           hn::Vec<TagU8> v[8];
@@ -141,8 +142,8 @@ struct AmxKernel {
     }
   }
 
-  static void Multiply(int64_t /*rows*/, int64_t words, const Word* a, const Word* b, const float* /*chain*/,
-                       const float* previous, float* out) {
+  static void Multiply(bool /*by_row*/, int64_t /*rows*/, int64_t words, const Word* a, const Word* b,
+                       const float* /*chain*/, const float* previous, float* out) {
     MultiplyTiles<Tiles>((words + 15) / 16, a, kRowWords, b, previous, out);
   }
 };

@@ -41,6 +41,13 @@ constexpr int64_t kBlockRowsMax = 1032;  // rows of A packed at a time: B is pac
 constexpr int64_t kBlockBytesMax = int64_t{16} << 20;
 constexpr int64_t kPackPanels = 8;  // panels packed by one task
 
+/// Asks for memory that is needed soon. kLocality: 3 = in the first-level cache, 2 = in the second.
+template <int kLocality>
+HWY_INLINE void PrefetchLines(const void* data, int64_t bytes) {
+  const char* line = static_cast<const char*>(data);
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(line + i, 0, kLocality);
+}
+
 /// One call on one microkernel. `Kernel` says how large its tiles are (kMr, kNr), what a word of its panels is and how
 /// many values of k it holds (Word, kValues), how much of k it takes at a time (kPiece) and how much room a row of A
 /// takes then (kRowWords); it packs and multiplies. See Fp32Kernel.
@@ -174,6 +181,12 @@ class Product {
         float* chain = task.chains + ((p - chunk0) * kStripePanels + j) * kTileSize;
         float* sum = task.sums + ((p - task.panel0) * kStripePanels + j) * kTileSize;
         if (last) PrefetchTile<kNr>(args_.c, row0, col0, rows);
+        if (block_ends && block > 0) PrefetchLines<3>(sum, rows * kNr * int64_t{sizeof(float)});
+        // The same panel of the next chunk comes from further away than this one: a part of it with each panel of B.
+        if (p + kChunkPanels < task.panel_end) {
+          constexpr int64_t kPart = (kPanelA + kStripePanels - 1) / kStripePanels;
+          PrefetchLines<2>(pieces_of_a + (p + kChunkPanels) * kPanelA + j * kPart, kPart * int64_t{sizeof(Word)});
+        }
         Kernel::Multiply(!args_.transpose_a, rows, words, pieces_of_a + p * kPanelA,
                          task.packed_b + i * kStripePiece + j * kPanelB, i == 0 ? nullptr : chain,
                          block_ends && block > 0 ? sum : nullptr,

@@ -15,18 +15,21 @@ using kernels::Arithmetic;
 
 ArithmeticChoice ChoiceOf(Arithmetic arithmetic) {
   switch (arithmetic) {
-    case Arithmetic::kAvx512Bf16: return ArithmeticChoice::kAvx512Bf16;
-    case Arithmetic::kAmxBf16: return ArithmeticChoice::kAmxBf16;
-    case Arithmetic::kPortable: break;
+    case Arithmetic::kAvx512Bf16:
+      return ArithmeticChoice::kAvx512Bf16;
+    case Arithmetic::kAmxBf16:
+      return ArithmeticChoice::kAmxBf16;
+    case Arithmetic::kPortable:
+      break;
   }
   return ArithmeticChoice::kPortable;
 }
 
 absl::Status Unavailable(ArithmeticChoice choice) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "train.arithmetic: ", Name(choice), " needs ",
-      choice == ArithmeticChoice::kNative ? "bf16 instructions" : "instructions",
-      " that this processor lacks; use a processor that has them, or train.arithmetic: portable"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("train.arithmetic: ", Name(choice), " needs ",
+                   choice == ArithmeticChoice::kNative ? "bf16 instructions" : "instructions",
+                   " that this processor lacks; use a processor that has them, or train.arithmetic: portable"));
 }
 
 /// The fastest that is not portable.
@@ -42,11 +45,15 @@ absl::StatusOr<Arithmetic> NativeArithmetic() {
 absl::StatusOr<Arithmetic> ArithmeticOf(const TrainConfig& train) {
   if (train.compute_dtype == ComputeDType::kF32) return Arithmetic::kPortable;  // there are no bf16 products
   switch (train.arithmetic) {
-    case ArithmeticChoice::kAuto: return kernels::FastestArithmetic();
-    case ArithmeticChoice::kPortable: return Arithmetic::kPortable;
-    case ArithmeticChoice::kNative: return NativeArithmetic();
+    case ArithmeticChoice::kAuto:
+      return kernels::FastestArithmetic();
+    case ArithmeticChoice::kPortable:
+      return Arithmetic::kPortable;
+    case ArithmeticChoice::kNative:
+      return NativeArithmetic();
     case ArithmeticChoice::kAvx512Bf16:
-    case ArithmeticChoice::kAmxBf16: break;
+    case ArithmeticChoice::kAmxBf16:
+      break;
   }
   const Arithmetic named = *kernels::ArithmeticOf(Name(train.arithmetic));
   if (!kernels::CpuHas(named)) return Unavailable(train.arithmetic);

@@ -1,6 +1,6 @@
 #pragma once
-// train.arithmetic: which arithmetic a run multiplies matrices in (kernels/arithmetic.h). It decides bits, so the resolved
-// config never says `auto` or `native` on a CPU but the arithmetic that was taken.
+// train.arithmetic: which arithmetic a run multiplies matrices in (kernels/arithmetic.h). It decides bits, so the
+// resolved config never says `auto` or `native` on a CPU but the arithmetic that was taken.
 
 #include <string>
 

@@ -41,8 +41,8 @@ std::map<std::string, std::string> Values(const std::string& printed) {
   return values;
 }
 
-/// Of the program that goes on, against the one that wrote the checkpoint, for the same config; what is not known is not
-/// compared.
+/// Of the program that goes on, against the one that wrote the checkpoint, for the same config; what is not known is
+/// not compared.
 std::string ProgramDifferences(const Config& config, const Manifest& manifest) {
   const RunDigests now = DigestsOf(config);
   if (now.kernels != 0 && manifest.kernel_digest != 0 && now.kernels != manifest.kernel_digest) {

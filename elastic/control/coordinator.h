@@ -65,7 +65,7 @@ struct CoordinatorOptions {
   int64_t total_steps = 0;
   bool validates = false;            // there is a validation set: after the last step, and
   int64_t validate_every_steps = 0;  // after every n-th one; 0 = no others
-  RunDigests digests;  // what workers must have; of what is 0 or empty, anything; their data is learned
+  RunDigests digests;                // what workers must have; of what is 0 or empty, anything; their data is learned
   // What an earlier coordinator of this run left on disk:
   uint64_t last_generation = 0;
   int64_t recorded_step = 0;                  // the last one in metrics.jsonl

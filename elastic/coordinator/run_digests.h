@@ -12,8 +12,8 @@ namespace holdfast {
 /// Of the resolved config, but for what may differ from machine to machine or is compared by itself.
 uint64_t ConfigDigest(const Config& config);
 
-/// What every worker of a run with this resolved config must agree on, as far as this process can tell: all but the data,
-/// and the kernels only where this processor has their arithmetic. Takes some milliseconds.
+/// What every worker of a run with this resolved config must agree on, as far as this process can tell: all but the
+/// data, and the kernels only where this processor has their arithmetic. Takes some milliseconds.
 RunDigests DigestsOf(const Config& config);
 
 }  // namespace holdfast

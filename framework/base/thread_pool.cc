@@ -12,7 +12,7 @@
 namespace holdfast {
 namespace {
 
-constexpr int kSpins = 20000;  // about 50 us: longer than the gap between two kernels of a step
+constexpr int kSpins = 20000;                       // about 50 us: longer than the gap between two kernels of a step
 constexpr size_t kSmallScratch = size_t{64} << 10;  // beyond it a block takes a huge page
 
 // ThreadPool::state_: workers in the job (16 bits), open (1 bit), number of the job.

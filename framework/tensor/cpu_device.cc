@@ -32,8 +32,8 @@ class CpuDevice final : public Device {
       : threads_(threads > 0 ? threads : AvailableProcessors()), arithmetic_(arithmetic) {}
 
   std::string name() const override {
-    return absl::StrCat("cpu (", kernels::CpuInstructionSets().front(), ", ", kernels::NameOf(arithmetic_), " arithmetic, ",
-                        threads_, threads_ == 1 ? " thread)" : " threads)");
+    return absl::StrCat("cpu (", kernels::CpuInstructionSets().front(), ", ", kernels::NameOf(arithmetic_),
+                        " arithmetic, ", threads_, threads_ == 1 ? " thread)" : " threads)");
   }
 
   absl::StatusOr<void*> Allocate(size_t bytes) override {

@@ -77,7 +77,6 @@ class Device {
 };
 
 /// Host memory and `threads` threads per stream (0 = as many as this process may use). `arithmetic`: one that CpuHas.
-std::unique_ptr<Device> MakeCpuDevice(int threads,
-                                      kernels::Arithmetic arithmetic = kernels::Arithmetic::kPortable);
+std::unique_ptr<Device> MakeCpuDevice(int threads, kernels::Arithmetic arithmetic = kernels::Arithmetic::kPortable);
 
 }  // namespace holdfast

@@ -1,6 +1,6 @@
 #pragma once
-// One number that stands for the bits of everything the CPU's kernels compute: workers of a run must agree on it, whatever
-// compiler built them and whatever processor they run on.
+// One number that stands for the bits of everything the CPU's kernels compute: workers of a run must agree on it,
+// whatever compiler built them and whatever processor they run on.
 
 #include <cstdint>
 

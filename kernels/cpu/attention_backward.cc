@@ -272,8 +272,8 @@ void BackwardGroup(const BackwardCall& call, int64_t b, int64_t g, const Backwar
   const auto for_queries = [&](const auto& body) {
     for (int64_t i = 0; i < group * tiles; ++i) {
       const int64_t query0 = i % tiles * kTile;
-      body(QueryHeadOf(call, b, g * group + i / tiles), TilePair{query0, std::min(kTile, shape.sequence - query0), 0, 0},
-           s.AtQueries(i));
+      body(QueryHeadOf(call, b, g * group + i / tiles),
+           TilePair{query0, std::min(kTile, shape.sequence - query0), 0, 0}, s.AtQueries(i));
     }
   };
   for_queries([&](const QueryHead& head, const TilePair& pair, const BackwardScratch& at) {

@@ -52,8 +52,8 @@ struct ForwardScratch {
   }
 };
 
-/// Turns products p (keys, kNr) of queries query0.. and keys key0.. into exp(scale p - max), future keys into 0, updating
-/// max (of scale p) and sum of the queries and scaling what O^T (D, kNr) holds to the new maximum.
+/// Turns products p (keys, kNr) of queries query0.. and keys key0.. into exp(scale p - max), future keys into 0,
+/// updating max (of scale p) and sum of the queries and scaling what O^T (D, kNr) holds to the new maximum.
 void SoftmaxPanel(float* p, int64_t keys, int64_t key0, int64_t query0, float scale, float* max, float* sum, float* o,
                   int64_t head_dim) {
   const Lanes d;

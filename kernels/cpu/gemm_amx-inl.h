@@ -2,7 +2,8 @@
 // by TDPBF16PS (kernels/cpu/native_dot.h is its definition). Four tiles of sums use each loaded tile of A and of B
 // twice.
 //
-//   A panel: [row of 32][k pair], as tiles of A lie in memory; B panel: [k pair][column of 32], as in gemm_bf16_dot-inl.h.
+//   A panel: [row of 32][k pair], as tiles of A lie in memory; B panel: [k pair][column of 32], as in
+//   gemm_bf16_dot-inl.h.
 //
 // Blocks of kKc start from zero and are added as in every other arithmetic; k beyond the end counts as zero, in whole
 // steps of 32. Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.

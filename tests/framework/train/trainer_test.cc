@@ -1,6 +1,6 @@
 // Proves the promise of the trainer at world size one: loss bits, gradient-norm bits and state digest depend on neither
-// the number of threads, nor recomputation, nor the loader's threads, nor on steps that were begun and abandoned, nor, in
-// portable arithmetic, on the processor: they are those of golden/portable_bits.txt, which every machine must give.
+// the number of threads, nor recomputation, nor the loader's threads, nor on steps that were begun and abandoned, nor,
+// in portable arithmetic, on the processor: they are those of golden/portable_bits.txt, which every machine must give.
 
 #include "framework/train/trainer.h"
 
@@ -178,8 +178,8 @@ INSTANTIATE_TEST_SUITE_P(Families, BitEquality,
                          ::testing::Combine(::testing::Values(Family::kGpt2, Family::kLlama),
                                             ::testing::Values(DType::kBF16, DType::kF32)));
 
-// What training and every kernel compute, as text. HOLDFAST_REMAKE_GOLDEN=1 writes it anew, for a change that moves bits on
-// purpose.
+// What training and every kernel compute, as text. HOLDFAST_REMAKE_GOLDEN=1 writes it anew, for a change that moves
+// bits on purpose.
 TEST(Trainer, PortableBitsAreThoseOfEveryProcessor) {
   std::string bits = absl::StrFormat("kernels portable %016x\n", KernelDigest(kernels::Arithmetic::kPortable));
   for (Family family : {Family::kGpt2, Family::kLlama}) {

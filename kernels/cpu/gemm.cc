@@ -19,7 +19,7 @@ struct Fp32Kernel {
   using Word = float;
   static constexpr int kMr = HWY_NAMESPACE::kMr, kNr = HWY_NAMESPACE::kNr;
   static constexpr int64_t kValues = 1;
-  static constexpr int64_t kPiece = HWY_NAMESPACE::kPiece;
+  static constexpr int64_t kBlock = kKc, kPiece = HWY_NAMESPACE::kPiece;
 
   static constexpr int64_t kRowWords = kPiece + kRowPad;
 

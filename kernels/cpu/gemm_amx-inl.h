@@ -5,8 +5,8 @@
 //   A panel: [row of 32][k pair], as tiles of A lie in memory; B panel: [k pair][column of 32], as in
 //   gemm_bf16_dot-inl.h.
 //
-// Blocks of kKc start from zero and are added as in every other arithmetic; k beyond the end counts as zero, in whole
-// steps of 32. Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.
+// Blocks of kNativeBlock start from zero and are added as in every other arithmetic; k beyond the end counts as zero,
+// in whole steps of 32. Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.
 
 #if defined(HOLDFAST_KERNELS_CPU_GEMM_AMX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HOLDFAST_KERNELS_CPU_GEMM_AMX_INL_H_
@@ -20,6 +20,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/cpu/microkernel-inl.h"
+#include "kernels/cpu/native_dot.h"
 #include "kernels/cpu/pack-inl.h"
 #include "kernels/types.h"
 
@@ -102,7 +103,7 @@ template <class Tiles>
 struct AmxKernel {
   using Word = uint32_t;
   static constexpr int64_t kValues = 2;
-  static constexpr int64_t kPiece = kKc;
+  static constexpr int64_t kBlock = kNativeBlock, kPiece = kBlock;
   static constexpr int kMr = kAmxSize, kNr = kAmxSize;
   static constexpr int64_t kRowWords = kPiece / kValues + kRowPad;
 

@@ -1,8 +1,8 @@
 // The microkernel of `native` arithmetic on processors with AVX512_BF16: products of pairs of bf16 values, summed in
 // fp32 by VDPBF16PS. A word of a panel holds two values of k, so panels take half the memory of microkernel-inl.h's.
 //
-// What the instruction computes stands in kernels/cpu/native_dot.h. Pairs are taken in ascending k, blocks of kKc are
-// added as in every other arithmetic, and an odd k at the end is paired with zero.
+// What the instruction computes stands in kernels/cpu/native_dot.h. Pairs are taken in ascending k, blocks of
+// kNativeBlock are added as in every other arithmetic, and an odd k at the end is paired with zero.
 //
 // Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.
 
@@ -17,6 +17,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/cpu/microkernel-inl.h"
+#include "kernels/cpu/native_dot.h"
 #include "kernels/cpu/pack-inl.h"
 #include "kernels/types.h"
 
@@ -34,7 +35,7 @@ struct PairKernel {
   using Word = uint32_t;
   static constexpr int kMr = HWY_NAMESPACE::kMr, kNr = HWY_NAMESPACE::kNr;
   static constexpr int64_t kValues = 2;
-  static constexpr int64_t kPiece = kKc;  // 128 words: 16 KiB of a B panel on AVX-512
+  static constexpr int64_t kBlock = kNativeBlock, kPiece = kBlock;
 
   static constexpr int64_t kRowWords = kPiece / kValues + kRowPad;
 

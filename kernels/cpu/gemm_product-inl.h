@@ -3,7 +3,7 @@
 //
 //   blocks of rows of op(A), and of k where there is much of it: packed once, in parallel, into shared scratch
 //     tasks = stripes of columns (x parts of the rows where there are many threads):
-//       for each block of kKc of k: pack the stripe of op(B) into the thread's scratch (second-level cache)
+//       for each block of k: pack the stripe of op(B) into the thread's scratch (second-level cache)
 //         for each chunk of rows (second-level cache), each piece of k, each panel of B (first-level cache),
 //         each panel of A: Multiply
 //
@@ -35,7 +35,7 @@ namespace HWY_NAMESPACE {
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-constexpr int64_t kChunkRows = 96;       // x kKc = 96 KiB of A beside the stripe of B
+constexpr int64_t kChunkRows = 96;       // x 256 words = 96 KiB of A beside the stripe of B
 constexpr int64_t kStripePanels = 4;     // 64 columns on AVX2 (512 KiB of second-level cache), 128 on AVX-512 (1 MiB)
 constexpr int64_t kBlockRowsMax = 1032;  // rows of A packed at a time: B is packed again for each block
 constexpr int64_t kBlockBytesMax = int64_t{16} << 20;
@@ -49,8 +49,8 @@ HWY_INLINE void PrefetchLines(const void* data, int64_t bytes) {
 }
 
 /// One call on one microkernel. `Kernel` says how large its tiles are (kMr, kNr), what a word of its panels is and how
-/// many values of k it holds (Word, kValues), how much of k it takes at a time (kPiece) and how much room a row of A
-/// takes then (kRowWords); it packs and multiplies. See Fp32Kernel.
+/// many values of k it holds (Word, kValues), how much of k it sums up in one chain (kBlock) and takes at a time
+/// (kPiece) and how much room a row of A takes then (kRowWords); it packs and multiplies. See Fp32Kernel.
 template <class Kernel>
 class Product {
  public:
@@ -59,7 +59,7 @@ class Product {
   Product(Executor& executor, const GemmArgs& args)
       : executor_(executor), args_(args), k_(args.transpose_a ? args.a.rows : args.a.cols) {
     const int64_t panels = CeilDiv(args.c.rows, kMr);
-    const int64_t k_blocks = std::max<int64_t>(CeilDiv(k_, kKc), 1);
+    const int64_t k_blocks = std::max<int64_t>(CeilDiv(k_, Kernel::kBlock), 1);
     const int64_t block_bytes = kBlockPieces * kPanelA * int64_t{sizeof(Word)};  // of one panel
     stripes_ = CeilDiv(args.c.cols, kStripePanels * kNr);
     int64_t most_panels = kBlockRowsMax / kMr;
@@ -101,7 +101,7 @@ class Product {
   static constexpr int64_t kMr = Kernel::kMr, kNr = Kernel::kNr, kTileSize = kMr * kNr;
   static constexpr int64_t kChunkPanels = kChunkRows / kMr;
   static constexpr int64_t kPiece = Kernel::kPiece;  // of k, not of words
-  static constexpr int64_t kBlockPieces = kKc / kPiece;
+  static constexpr int64_t kBlockPieces = Kernel::kBlock / kPiece;
   static constexpr int64_t kPanelA = Kernel::kRowWords * kMr;  // words of one packed piece
   static constexpr int64_t kPanelB = kPiece / Kernel::kValues * kNr + kPanelPad;
   static constexpr int64_t kStripePiece = kStripePanels * kPanelB;

@@ -36,15 +36,19 @@ inline float DotOfTileRow(float c, const float (&a)[32], const float (&b)[32]) {
   return FlushSubnormal(FlushSubnormal(c) + FlushSubnormal(even + odd));
 }
 
+/// Products along k are added up in blocks of this depth: part of the bits of native arithmetics. Twice that of
+/// portable ones, so that tiles come back to memory half as often.
+inline constexpr int64_t kNativeBlock = 512;
+
 /// One element of a product of bf16 matrices in a native arithmetic: the sum over `depth` of a(k) * b(k), which return
 /// bf16 bits.
 template <class A, class B>
 float NativeDot(Arithmetic arithmetic, int64_t depth, const A& a, const B& b) {
-  constexpr int64_t kBlock = 256, kPairs = 2, kTileDepth = 32;
+  constexpr int64_t kPairs = 2, kTileDepth = 32;
   const auto widen = [](uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); };
   float sum = 0;
-  for (int64_t k0 = 0; k0 < depth; k0 += kBlock) {
-    const int64_t end = std::min(k0 + kBlock, depth);
+  for (int64_t k0 = 0; k0 < depth; k0 += kNativeBlock) {
+    const int64_t end = std::min(k0 + kNativeBlock, depth);
     float block = 0;
     const int64_t step = arithmetic == Arithmetic::kAmxBf16 ? kTileDepth : kPairs;
     for (int64_t k = k0; k < end; k += step) {

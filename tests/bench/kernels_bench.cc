@@ -65,13 +65,15 @@ double FmaRate() { return __builtin_cpu_supports("avx512f") ? Avx512Rate() : Avx
 
 struct Machine {
   ThreadPool pool{AvailableProcessors()};
-  CpuOps ops{pool};
+  CpuOps portable{pool}, native{pool, FastestArithmetic()};
 
-  double PeakGflops() {
+  /// Of all threads in fp32, or by the instructions that native products take.
+  double PeakGflops(bool bf16_dots) {
+    const auto rate = bf16_dots ? Avx512Bf16Rate : FmaRate;
     std::vector<double> rates(static_cast<size_t>(pool.num_threads()));
     double best = 0;
     for (int attempt = 0; attempt < 3; ++attempt) {
-      ParallelFor(pool, pool.num_threads(), [&](int64_t task, int) { rates[static_cast<size_t>(task)] = FmaRate(); });
+      ParallelFor(pool, pool.num_threads(), [&](int64_t task, int) { rates[static_cast<size_t>(task)] = rate(); });
       double sum = 0;
       for (double rate : rates) sum += rate;
       best = std::max(best, sum);
@@ -82,8 +84,8 @@ struct Machine {
 
 /// Runs `call` and reports its rate.
 template <typename Call>
-void Measure(benchmark::State& state, Machine& machine, double flops, Call&& call) {
-  const double peak = machine.PeakGflops();
+void Measure(benchmark::State& state, Machine& machine, double flops, Call&& call, bool bf16_dots = false) {
+  const double peak = machine.PeakGflops(bf16_dots);
   call();
   std::vector<double> times;
   for (auto _ : state) {
@@ -112,7 +114,7 @@ struct Operand {
   }
 };
 
-enum class Engine { kOurs, kOneDnnSgemm };
+enum class Engine { kPortable, kNative, kOneDnnSgemm };
 
 /// oneDNN on all processors, C += for weight gradients; nothing where it is not installed.
 void OneDnnSgemm([[maybe_unused]] const GemmArgs& args) {
@@ -142,7 +144,11 @@ void BenchGemm(benchmark::State& state, Machine& machine, const Product& p, DTyp
   args.c = c.view;
   args.accumulate = p.transpose_a;
   const double flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-  Measure(state, machine, flops, [&] { engine == Engine::kOurs ? machine.ops.Gemm(args) : OneDnnSgemm(args); });
+  const auto call = [&] {
+    if (engine == Engine::kOneDnnSgemm) return OneDnnSgemm(args);
+    engine == Engine::kNative ? machine.native.Gemm(args) : machine.portable.Gemm(args);
+  };
+  Measure(state, machine, flops, call, engine == Engine::kNative);
 }
 
 struct AttentionBuffers {
@@ -168,14 +174,14 @@ struct AttentionBuffers {
 void BenchAttention(benchmark::State& state, Machine& machine, const AttentionShape& shape, DType dtype,
                     bool backward) {
   AttentionBuffers x(shape, dtype);
-  const auto forward = [&] { machine.ops.AttentionForward(x.out.view, x.lse.data(), x.qkv.view, shape); };
+  const auto forward = [&] { machine.portable.AttentionForward(x.out.view, x.lse.data(), x.qkv.view, shape); };
   forward();
   if (!backward) {
     Measure(state, machine, x.Flops(2), forward);
     return;
   }
   Measure(state, machine, x.Flops(5), [&] {
-    machine.ops.AttentionBackward(x.d_qkv.view, x.d_out.view, x.out.view, x.lse.data(), x.qkv.view, shape);
+    machine.portable.AttentionBackward(x.d_qkv.view, x.d_out.view, x.out.view, x.lse.data(), x.qkv.view, shape);
   });
 }
 
@@ -206,13 +212,15 @@ void RegisterGemm(Machine& machine, const Product& p, int64_t tokens) {
     DType dtype;
     Engine engine;
   } variants[] = {
-      {"fp32", DType::kF32, Engine::kOurs},
-      {"bf16", DType::kBF16, Engine::kOurs},
+      {"fp32", DType::kF32, Engine::kPortable},
+      {"bf16", DType::kBF16, Engine::kPortable},
+      {"bf16_native", DType::kBF16, Engine::kNative},
 #ifdef HOLDFAST_BENCH_ONEDNN
       {"fp32_onednn_sgemm", DType::kF32, Engine::kOneDnnSgemm},
 #endif
   };
   for (const auto& v : variants) {
+    if (v.engine == Engine::kNative && FastestArithmetic() != Arithmetic::kAvx512Bf16) continue;
     const std::string name = "gemm/" + NameOf(p) + "/" + p.name + "/" + std::to_string(tokens) + "/" + v.name;
     benchmark::RegisterBenchmark(
         name.c_str(), [&machine, p, v](benchmark::State& state) { BenchGemm(state, machine, p, v.dtype, v.engine); })

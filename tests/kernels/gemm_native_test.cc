@@ -102,8 +102,8 @@ std::vector<Case> NativeCases() {
                                   {3, 17, 63},
                                   {33, 31, 100},
                                   {70, 45, 256},
-                                  {100, 33, 531},
-                                  {13, 140, 257}}) {
+                                  {100, 33, 1043},
+                                  {13, 140, 513}}) {
       cases.push_back({m, n, k, (transposes & 1) != 0, (transposes & 2) != 0, DType::kBF16});
       cases.back().accumulate = k == 100;
     }

@@ -61,7 +61,8 @@ __attribute__((target("avx512f,avx512bf16"))) double Avx512Bf16Rate() {
   HOLDFAST_CHAINS(__m512, _mm512_set1_ps(1.0f + static_cast<float>(i)), _mm512_dpbf16_ps(x[i], a, b), 64);
 }
 
-double FmaRate() { return __builtin_cpu_supports("avx512f") ? Avx512Rate() : Avx2Rate(); }
+/// Of the instruction set that kernels use.
+double FmaRate() { return CpuInstructionSets().front() == "AVX2" ? Avx2Rate() : Avx512Rate(); }
 
 struct Machine {
   ThreadPool pool{AvailableProcessors()};
@@ -252,6 +253,8 @@ void RegisterAttention(Machine& machine) {
 }  // namespace holdfast::kernels
 
 int main(int argc, char** argv) {
+  const char* set = std::getenv("HOLDFAST_INSTRUCTION_SET");
+  if (set != nullptr && !holdfast::kernels::UseCpuInstructionSet(set)) return 1;
   holdfast::kernels::Machine machine;
   for (int64_t tokens : {256, 1024, 4096}) {
     for (const auto& product : holdfast::kernels::Gpt2Products(tokens)) {

@@ -54,7 +54,7 @@ struct AmxTiles {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride * 4), "i"(kTile) : "memory");
   }
   template <int kTile>
-  void Store(float* to, int64_t stride) {
+  void Store(float* to, int64_t stride) {  // NOLINT(readability-non-const-parameter): the assembly writes to it
     asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride * 4), "i"(kTile) : "memory");
   }
   /// C += A B.

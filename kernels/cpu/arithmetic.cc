@@ -45,8 +45,8 @@ Features ReadFeatures() {
 }
 
 const Features& CpuFeatures() {
-  static const Features kFeatures = ReadFeatures();
-  return kFeatures;
+  static const Features features = ReadFeatures();
+  return features;
 }
 
 /// Everything on the calling thread.
@@ -112,11 +112,11 @@ bool CpuHas(Arithmetic arithmetic) {
   if (arithmetic == Arithmetic::kPortable) return true;
   if ((hwy::SupportedTargets() & HWY_AVX3) == 0) return false;
   if (arithmetic == Arithmetic::kAvx512Bf16) {
-    static const bool kHas = CpuFeatures().avx512_bf16 && ComputesAsDefined(arithmetic);
-    return kHas;
+    static const bool has = CpuFeatures().avx512_bf16 && ComputesAsDefined(arithmetic);
+    return has;
   }
-  static const bool kHas = CpuFeatures().amx_bf16 && ComputesAsDefined(arithmetic);
-  return kHas;
+  static const bool has = CpuFeatures().amx_bf16 && ComputesAsDefined(arithmetic);
+  return has;
 }
 
 Arithmetic FastestArithmetic() {

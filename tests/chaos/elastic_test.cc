@@ -122,7 +122,7 @@ TEST_F(Elastic, AlertsThatCannotBeDeliveredAreNoted) {
   const std::string webhook = stage_->Path("webhook");
   std::ofstream(webhook) << "https://127.0.0.1:9/services/VERYSECRET\n";
   chmod(webhook.c_str(), 0600);
-  const auto process = Train(2, {kSteps, "alerts.slack_webhook_file=" + webhook});
+  const auto process = Train(2, {"train.steps=20", "alerts.slack_webhook_file=" + webhook});
   ASSERT_EQ(process->ExitCode(), 0);
   EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
   EXPECT_FALSE(Events(Run(), "alert_failed").empty());

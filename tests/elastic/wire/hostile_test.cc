@@ -158,7 +158,11 @@ TEST_F(HostileTest, IdleConnectionsHarmNobodyAndAreDropped) {
   auto client = StartClient(server_->address(), &late);
   ASSERT_TRUE(late.Until([&] { return late.connected == 1; }));
   // On a busy machine our own handshake may be too slow, too.
-  while (!FetchStatus({.address = server_->address()}).ok()) std::this_thread::sleep_for(10ms);
+  bool fetched = false;
+  for (const auto end = std::chrono::steady_clock::now() + kPatience; !fetched;) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+    fetched = FetchStatus({.address = server_->address()}).ok();
+  }
   int ended = 0;
   for (const auto& connection : idle) ended += connection->WaitForEnd() ? 1 : 0;
   EXPECT_EQ(ended, kIdleConnections);

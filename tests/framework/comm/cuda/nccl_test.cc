@@ -169,7 +169,7 @@ TEST_F(NcclTest, ConnectingEndsAtItsDeadlineOrWhenAbandoned) {
     const absl::Status status =
         ConnectNccl({}, 0, 2, 7, {{0, 1}}, alone, stop.get_token(), In(abandon ? 60'000 : 500)).status();
     EXPECT_EQ(status.code(), abandon ? absl::StatusCode::kAborted : absl::StatusCode::kDeadlineExceeded) << status;
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));  // not the minute
   }
 }
 

@@ -6,12 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <random>
-#include <thread>
 
 #include "tests/chaos/chaos_run.h"
 
@@ -19,17 +19,12 @@ namespace holdfast::chaos {
 namespace {
 
 using testing::HasSubstr;
-using testing::IsEmpty;
 namespace fs = std::filesystem;
 
-class Resume : public testing::Test {
+class Resume : public StageTest {
  protected:
-  static void SetUpTestSuite() { stage_ = std::make_unique<Stage>(120); }
-  static void TearDownTestSuite() { stage_.reset(); }
-
-  std::string Run() const { return stage_->Path(testing::UnitTest::GetInstance()->current_test_info()->name()); }
-  std::unique_ptr<LoggedProcess> Train(int workers, const std::vector<std::string>& settings,
-                                       const std::string& crash = "") {
+  static std::unique_ptr<LoggedProcess> Train(int workers, const std::vector<std::string>& settings,
+                                              const std::string& crash = "") {
     std::vector<std::string> arguments{"train", stage_->config(), "--workers", std::to_string(workers), "--run-dir",
                                        Run()};
     for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
@@ -37,32 +32,15 @@ class Resume : public testing::Test {
     if (!crash.empty()) environment.emplace_back("HOLDFAST_CRASH_POINT", crash);
     return std::make_unique<LoggedProcess>(arguments, Run() + ".log", environment);
   }
-  /// kill -9 of everything that belongs to the run.
-  void KillAll(LoggedProcess& process) {
-    process.Signal(SIGKILL);
-    for (const int pid : ProcessesWith(Run())) kill(pid, SIGKILL);
-    process.Wait(20);
-    for (int i = 0; i < 200 && !ProcessesWith(Run()).empty(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
+  /// The same until some steps past what was done, which is then the end of the run.
+  static void ExpectToGoOn(int workers, std::vector<std::string> settings) {
+    const int64_t steps = CommittedSteps(Run()) + 25;
+    settings.push_back("train.steps=" + std::to_string(steps));
+    EXPECT_EQ(Train(workers, settings)->ExitCode(), 0);
+    EXPECT_EQ(CommittedSteps(Run()), steps);
+    EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
   }
-  // By the metrics: a run of one worker has nobody to ask.
-  bool WaitForStep(int64_t step) const {
-    for (int i = 0; i < 3000 && Lines() < step; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    return Lines() >= step;
-  }
-  bool EqualBits() const { return RunBinary({"compare", stage_->undisturbed(), Run()}, Run() + ".compare") == 0; }
-  int Lines() const {
-    std::ifstream file(Run() + "/metrics.jsonl");
-    int count = 0;
-    for (std::string line; std::getline(file, line);) ++count;
-    return count;
-  }
-
-  static std::unique_ptr<Stage> stage_;
 };
-
-std::unique_ptr<Stage> Resume::stage_;
 
 struct World {
   int workers;
@@ -74,44 +52,36 @@ TEST_F(Resume, AfterKillingEverythingAgainAndAgainInOtherWorldsEachTime) {
   const uint64_t seed = replay != nullptr ? std::strtoull(replay, nullptr, 10) : std::random_device{}();
   std::printf("replay with HOLDFAST_CHAOS_SEED=%llu\n", static_cast<unsigned long long>(seed));
   std::mt19937_64 random(seed);
-  const std::vector<World> worlds{
-      {3, "full_shard"}, {1, "full_shard"}, {4, "shard_grad_op"}, {2, "no_shard"}, {5, "full_shard"}};
-  int64_t step = 0;
+  const std::vector<World> worlds{{3, "full_shard"}, {1, "full_shard"}, {4, "shard_grad_op"}, {2, "no_shard"}};
   for (const World& world : worlds) {
     const auto process = Train(world.workers, {"checkpoint.every_steps=3", "parallel.sharding=" + world.sharding});
-    step += static_cast<int64_t>(8 + random() % 14);
-    if (&world == &worlds.back()) {
-      EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
-      break;
-    }
-    ASSERT_TRUE(WaitForStep(step)) << process->Log();
-    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 60));
-    KillAll(*process);
+    const int64_t steps = CommittedSteps(Run()) + static_cast<int64_t>(8 + random() % 14);
+    ASSERT_TRUE(WaitForStep(*process, Run(), steps));
+    ASSERT_TRUE(WaitForEvents(*process, Run(), "checkpoint"));
+    Sleep(static_cast<int>(random() % 60));
+    ASSERT_TRUE(KillAll(*process, Run()));
   }
-  EXPECT_EQ(Lines(), 120);
-  EXPECT_TRUE(EqualBits());
-  EXPECT_EQ(RunBinary({"ckpt", "verify", Run(), "--all"}, Run() + ".verify"), 0);
+  ExpectToGoOn(5, {"checkpoint.every_steps=3"});
+  EXPECT_EQ(RunBinary({"ckpt", "verify", Run(), "--all"}, Run() + ".verify.log"), 0);
 }
 
 TEST_F(Resume, AfterASigtermThatLeftACheckpointOfTheLastStep) {
-  auto process = Train(3, {"checkpoint.every_steps=1000"});
-  ASSERT_TRUE(WaitForStep(10)) << process->Log();
+  const auto process = Train(3, {"checkpoint.every_steps=1000000"});
+  ASSERT_TRUE(WaitForStep(*process, Run(), 10));
   process->Signal(SIGTERM);
-  EXPECT_EQ(process->Wait(30).value_or(-1), 143) << process->Log();
-  const int lines = Lines();
-  process = Train(2, {"checkpoint.every_steps=1000"});
-  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
-  EXPECT_THAT(process->Log(), HasSubstr("world of 2 after step " + std::to_string(lines)));
-  EXPECT_TRUE(EqualBits());
+  EXPECT_EQ(process->ExitCode(), 143);
+  const int64_t steps = CommittedSteps(Run());
+  ExpectToGoOn(2, {"checkpoint.every_steps=1000000"});
+  EXPECT_THAT(process->Log(), HasSubstr("world of 2 after step " + std::to_string(steps)));
 }
 
 TEST_F(Resume, SaysThatTheTokenFilesAreOthers) {
   const fs::path copy = Run() + ".bin";
   fs::copy_file(stage_->Path("train.bin"), copy);
   const std::vector<std::string> settings{"checkpoint.every_steps=2", "data.train=[" + copy.string() + "]"};
-  auto process = Train(1, settings);
-  ASSERT_TRUE(WaitForStep(5)) << process->Log();
-  KillAll(*process);
+  const auto process = Train(1, settings);
+  ASSERT_TRUE(WaitForEvents(*process, Run(), "checkpoint"));
+  ASSERT_TRUE(KillAll(*process, Run()));
   {
     std::fstream file(copy, std::ios::in | std::ios::out | std::ios::binary);
     file.seekg(-2, std::ios::end);  // the low byte of the last token
@@ -119,9 +89,11 @@ TEST_F(Resume, SaysThatTheTokenFilesAreOthers) {
     file.seekp(-2, std::ios::end);
     file.put(other);
   }
-  process = Train(2, settings);
-  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
-  EXPECT_THAT(process->Log(), HasSubstr("warning: the token files are not those that step-"));
+  const auto resumed = Train(2, settings);
+  ASSERT_TRUE(WaitForStep(*resumed, Run(), CommittedSteps(Run()) + 10));
+  resumed->Signal(SIGTERM);
+  EXPECT_EQ(resumed->ExitCode(), 143);
+  EXPECT_THAT(resumed->Log(), HasSubstr("warning: the token files are not those that step-"));
 }
 
 // The process dies at one point of a save after the other. What it goes on from is the checkpoint that was being made
@@ -136,32 +108,33 @@ TEST_F(Resume, AfterACrashAtEveryKindOfPointOfASave) {
   const std::vector<std::string> settings{"checkpoint.every_steps=1", "checkpoint.keep_last=1"};
   for (const std::string& point : points) {
     const auto process = Train(1, settings, point);
-    ASSERT_EQ(process->Wait(60).value_or(-1), 128 + SIGKILL) << point << "\n" << process->Log();
+    ASSERT_EQ(process->ExitCode(), 128 + SIGKILL) << point;
   }
-  EXPECT_LT(Lines(), 120);
-  const auto process = Train(2, settings);
-  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
-  EXPECT_EQ(Lines(), 120);
-  EXPECT_TRUE(EqualBits());
+  ExpectToGoOn(2, settings);
 }
 
 TEST_F(Resume, StateThatNobodyHoldsComesFromTheNewestCheckpoint) {
-  const auto process =
-      Train(3, {"checkpoint.every_steps=5", "parallel.mirrors=0", "elastic.lost_state_timeout_ms=300"});
-  ASSERT_TRUE(WaitForStep(20)) << process->Log();
-  const RunView view = Look(Run());
-  ASSERT_EQ(view.workers.size(), 3u);
-  kill(view.workers[1].pid, SIGKILL);
-  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
-  EXPECT_EQ(Events(Run(), "rewind").size(), 1u) << process->Log();
-  EXPECT_EQ(Lines(), 120);
-  EXPECT_TRUE(EqualBits());
+  const auto process = Train(3, {"checkpoint.every_steps=5", "parallel.mirrors=0", "elastic.lost_state_timeout_ms=300",
+                                 "elastic.heartbeat_timeout_ms=15000"});
+  ASSERT_TRUE(WaitForEvents(*process, Run(), "checkpoint"));
+  int pid = -1;
+  ASSERT_TRUE(WaitUntil(*process, Run(), [&](const RunView& view) {
+    if (view.world_size == 3) pid = view.workers.at(1).pid;
+    return view.world_size == 3;
+  }));
+  kill(pid, SIGKILL);
+  ASSERT_TRUE(WaitForEvents(*process, Run(), "rewind"));
+  ASSERT_TRUE(WaitForStep(*process, Run(), CommittedSteps(Run()) + 20));
+  process->Signal(SIGTERM);
+  EXPECT_EQ(process->ExitCode(), 143);
+  EXPECT_EQ(Events(Run(), "rewind").size(), 1u);
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
 }
 
 TEST_F(Resume, ADamagedCheckpointIsNamedAndTheOneBeforeIsUsed) {
-  auto process = Train(2, {"checkpoint.every_steps=5", "checkpoint.keep_last=3"});
-  ASSERT_TRUE(WaitForStep(30)) << process->Log();
-  KillAll(*process);
+  const auto process = Train(2, {"checkpoint.every_steps=5", "checkpoint.keep_last=3"});
+  ASSERT_TRUE(WaitForEvents(*process, Run(), "checkpoint", 2));
+  ASSERT_TRUE(KillAll(*process, Run()));
   std::string newest;
   for (const auto& entry : fs::directory_iterator(Run() + "/checkpoints")) {
     const bool whole = fs::exists(entry.path() / "manifest.json");
@@ -174,33 +147,32 @@ TEST_F(Resume, ADamagedCheckpointIsNamedAndTheOneBeforeIsUsed) {
   file.seekp(static_cast<std::streamoff>(fs::file_size(shard) / 2));
   file.put(byte);
   file.close();
-  process = Train(3, {"checkpoint.every_steps=5"});
-  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
-  ASSERT_EQ(Events(Run(), "checkpoint_rejected").size(), 1u) << process->Log();
+  ExpectToGoOn(3, {"checkpoint.every_steps=5"});
+  ASSERT_EQ(Events(Run(), "checkpoint_rejected").size(), 1u);
   EXPECT_EQ(Events(Run(), "checkpoint_rejected")[0]["name"], newest);
-  EXPECT_TRUE(EqualBits());
 }
 
 TEST_F(Resume, ASecondRunInTheSameDirectoryIsRefused) {
-  const auto process = Train(1, {"checkpoint.every_steps=50"});
-  ASSERT_TRUE(WaitForStep(1));
-  EXPECT_EQ(RunBinary({"train", stage_->config(), "--run-dir", Run()}, Run() + ".second"), 1);
-  std::ifstream log(Run() + ".second");
+  const auto process = Train(1, {});
+  ASSERT_TRUE(WaitForStep(*process, Run(), 1));
+  EXPECT_EQ(RunBinary({"train", stage_->config(), "--run-dir", Run()}, Run() + ".second.log"), 1);
+  std::ifstream log(Run() + ".second.log");
   const std::string text{std::istreambuf_iterator<char>(log), {}};
   EXPECT_THAT(text, HasSubstr("is in use by process"));
-  EXPECT_EQ(process->Wait(120).value_or(-1), 0);
-  EXPECT_TRUE(EqualBits());
+  ASSERT_TRUE(WaitForStep(*process, Run(), CommittedSteps(Run()) + 10));
+  process->Signal(SIGTERM);
+  EXPECT_EQ(process->ExitCode(), 143);
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
 }
 
 TEST_F(Resume, WithoutACheckpointItSaysSoAndChangesNothing) {
-  auto process = Train(2, {"checkpoint.every=never"});
-  ASSERT_TRUE(WaitForStep(5)) << process->Log();
-  KillAll(*process);
-  const int lines = Lines();
-  process = Train(2, {"checkpoint.every=never"});
-  EXPECT_EQ(process->Wait(60).value_or(-1), 1);
+  const auto process = Train(2, {"checkpoint.every=never"});
+  ASSERT_TRUE(WaitForStep(*process, Run(), 5));
+  ASSERT_TRUE(KillAll(*process, Run()));
+  const int64_t steps = CommittedSteps(Run());
+  EXPECT_EQ(Train(2, {"checkpoint.every=never"})->ExitCode(), 1);
   EXPECT_THAT(process->Log(), HasSubstr("has no checkpoint to go on from"));
-  EXPECT_EQ(Lines(), lines);
+  EXPECT_EQ(CommittedSteps(Run()), steps);
 }
 
 }  // namespace

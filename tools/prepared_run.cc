@@ -14,6 +14,7 @@
 #include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
+#include "framework/config/validate.h"
 #include "tools/checkpoint_storage.h"
 
 namespace holdfast {
@@ -72,6 +73,22 @@ std::string Differences(const Config& config, const Manifest& manifest) {
                       "): the run may differ from one that was never stopped");
 }
 
+/// An imported model has no run of its own that a change could be meant for: its weights mean what its files say.
+absl::Status CheckImported(const Config& config, const Manifest& manifest) {
+  if (manifest.sharding != kImported) return absl::OkStatus();
+  const auto imported = ParseConfig(manifest.config, manifest.name.ToString(), {});
+  if (!imported.ok()) return absl::OkStatus();  // of a later build: as with any other checkpoint, there is a warning
+  std::vector<std::string> differences;
+  for (const ModelDifference& difference : ArithmeticDifferences(config.model, imported->model)) {
+    differences.push_back(
+        absl::StrCat("model.", difference.key, " is ", difference.ours, " and was ", difference.theirs));
+  }
+  if (differences.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      manifest.name.ToString(), " holds an imported model that computes something else than the config's (",
+      absl::StrJoin(differences, "; "), "): set these keys as they were, or train.init_from to the saved model"));
+}
+
 absl::Status CannotGoOn(const RunDirectory& directory, const CoordinatorHistory& history, const Catalog& catalog) {
   std::string why;
   for (const RejectedCheckpoint& rejected : catalog.rejected) {
@@ -125,6 +142,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
       const auto chosen = std::find_if(found.valid.begin(), found.valid.end(), [&](const CatalogEntry& entry) {
         return entry.manifest.name.ToString() == run.usable.front().name;
       });
+      HF_RETURN_IF_ERROR(CheckImported(config, chosen->manifest));
       run.warning = Differences(config, chosen->manifest);
     } else if (options.workers_are_new && run.history.recorded_step > 0) {
       // Before its first checkpoint nothing is lost by beginning anew: the bits will be the same.

@@ -5,6 +5,7 @@
 #include "tools/arithmetic.h"
 #include "tools/command.h"
 #include "tools/gemm_table.h"
+#include "tools/initial_model.h"
 
 namespace holdfast {
 
@@ -19,10 +20,16 @@ void ConfigArguments::AddOverrides(CLI::App& command) {
       ->allow_extra_args(false);
 }
 
-absl::StatusOr<Config> ConfigArguments::LoadUnresolved() const {
-  absl::StatusOr<Config> config = LoadConfig(path, overrides);
-  if (!config.ok()) return UsageError(config.status().message());
-  return config;
+absl::StatusOr<Config> ConfigArguments::LoadUnresolved(const std::string& model) const {
+  absl::Status unreadable;
+  const auto read = [&](const std::string& init_from) {
+    auto initial = ReadInitialModel(model.empty() ? init_from : model);
+    unreadable = initial.status();
+    return initial;
+  };
+  absl::StatusOr<Config> config = LoadConfig(path, overrides, read);
+  if (config.ok() || config.status() == unreadable) return config;
+  return UsageError(config.status().message());
 }
 
 absl::StatusOr<Config> ConfigArguments::Load() const {

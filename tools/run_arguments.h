@@ -22,8 +22,9 @@ struct ConfigArguments {
   /// Resolved: with the digest of its GEMM table (tools/gemm_table.h) and the arithmetic that a new run takes
   /// (tools/arithmetic.h). A UsageError lists everything that is wrong with it.
   absl::StatusOr<Config> Load() const;
-  /// As it is written: its GEMM table need not be there yet.
-  absl::StatusOr<Config> LoadUnresolved() const;
+  /// As it is written: its GEMM table need not be there yet. Weights are those of train.init_from or, if it is not
+  /// empty, of `model`, a saved model directory.
+  absl::StatusOr<Config> LoadUnresolved(const std::string& model = "") const;
 };
 
 struct RunArguments {

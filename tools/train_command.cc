@@ -54,7 +54,7 @@ absl::Status PrintSample(const Config& config, const RunDirectory& directory, st
   HF_ASSIGN_OR_RETURN(const auto model, LoadSavedModel(directory.model(), {.compute_dtype = config.train.compute_dtype,
                                                                            .threads = config.train.threads,
                                                                            .sequence = config.batch.sequence_length}));
-  const std::vector<int32_t> prompt = model->tokenizer->Encode("\n");
+  HF_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, model->tokenizer->Encode("\n"));
   if (prompt.empty()) return absl::OkStatus();
   std::printf("\nsample:\n");
   const auto next = [&](absl::Span<const int32_t> tokens) {

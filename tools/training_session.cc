@@ -31,12 +31,7 @@ absl::Status OpenData(const Config& config, TrainingSession& session) {
     HF_ASSIGN_OR_RETURN(session.validation, Dataset::Open(config.data.validation, sequence, config.model.vocab_size));
   }
   HF_ASSIGN_OR_RETURN(const auto tokenizer, OpenTokenizer(config.data.tokenizer));
-  if (tokenizer->vocab_size() > config.model.vocab_size) {
-    return absl::InvalidArgumentError(absl::StrCat("the tokenizer ", config.data.tokenizer, " has ",
-                                                   tokenizer->vocab_size(), " tokens, model.vocab_size is only ",
-                                                   config.model.vocab_size));
-  }
-  return absl::OkStatus();
+  return CheckVocabulary(*tokenizer, config.data.tokenizer, config.model.vocab_size);
 }
 
 uint64_t DataDigest(const TrainingSession& session) {

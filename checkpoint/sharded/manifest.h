@@ -27,6 +27,7 @@ struct CheckpointName {
 
 inline constexpr char kManifestName[] = "manifest.json";
 inline constexpr char kModelName[] = "model.h5";
+inline constexpr char kImported[] = "imported";  // Manifest::sharding of a saved model that became a checkpoint
 
 struct StoredFile {
   std::string name;    // in the checkpoint's directory

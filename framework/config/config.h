@@ -91,7 +91,7 @@ struct TrainConfig {
   RecomputeMode recompute = RecomputeMode::kNone;
   int64_t validate_every_steps = 0;     // 0 = only at the end
   int64_t validation_microbatches = 8;  // microbatches of each validation; 0 = the whole set
-  std::string init_from;                // saved model directory to start from; empty = random initialisation
+  std::string init_from;                // saved model to start from, which has missing keys of `model`; empty = random
   std::string gemm_table;  // file of `holdfast tune`: which algorithms matrix products take on a GPU; empty = those
                            // that cuBLASLt prefers
   std::string gemm_table_digest;  // of that file; filled in from it where it can be read

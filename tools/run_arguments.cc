@@ -1,5 +1,6 @@
 #include "tools/run_arguments.h"
 
+#include "absl/functional/function_ref.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "tools/arithmetic.h"
@@ -8,6 +9,18 @@
 #include "tools/initial_model.h"
 
 namespace holdfast {
+namespace {
+
+/// `run_config` of the config: where the resolved one of its run lies, if there is one.
+absl::StatusOr<Config> Resolved(absl::StatusOr<Config> config,
+                                absl::FunctionRef<std::string(const Config&)> run_config) {
+  HF_RETURN_IF_ERROR(config.status());
+  HF_RETURN_IF_ERROR(ResolveGemmTable(&config->train));
+  HF_RETURN_IF_ERROR(ResolveArithmetic(&config->train, run_config(*config)));
+  return config;
+}
+
+}  // namespace
 
 void ConfigArguments::AddTo(CLI::App& command) {
   command.add_option("CONFIG", path, "config file (YAML)")->required();
@@ -33,10 +46,7 @@ absl::StatusOr<Config> ConfigArguments::LoadUnresolved(const std::string& model)
 }
 
 absl::StatusOr<Config> ConfigArguments::Load() const {
-  HF_ASSIGN_OR_RETURN(Config config, LoadUnresolved());
-  HF_RETURN_IF_ERROR(ResolveGemmTable(&config.train));
-  HF_RETURN_IF_ERROR(ResolveArithmetic(&config.train, /*run_config=*/""));
-  return config;
+  return Resolved(LoadUnresolved(), [](const Config&) { return std::string(); });
 }
 
 void RunArguments::AddTo(CLI::App& command) {
@@ -45,10 +55,7 @@ void RunArguments::AddTo(CLI::App& command) {
 }
 
 absl::StatusOr<Config> RunArguments::Load() const {
-  HF_ASSIGN_OR_RETURN(Config resolved, config.LoadUnresolved());
-  HF_RETURN_IF_ERROR(ResolveGemmTable(&resolved.train));
-  HF_RETURN_IF_ERROR(ResolveArithmetic(&resolved.train, Directory(resolved).config()));
-  return resolved;
+  return Resolved(config.LoadUnresolved(), [this](const Config& of_run) { return Directory(of_run).config(); });
 }
 
 RunDirectory RunArguments::Directory(const Config& of_run) const {

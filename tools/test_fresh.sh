@@ -11,10 +11,10 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 readonly SUITE=bookworm
 
-training=() tests=()
+steps=(--set train.steps=20 --set schedule.warmup_steps=10) training=() tests=()
 case "$*" in
   "") ;;
-  --short) training=(--set train.steps=20) tests=(--room=checkpoint/s3 --room=checkpoint/sharded) ;;
+  --short) training=("${steps[@]}") tests=(--room=checkpoint/s3 --room=checkpoint/sharded) ;;
   *) die "unknown arguments '$*'; see the head of tools/test_fresh.sh" ;;
 esac
 ((EUID == 0)) || die "tools/test_fresh.sh mounts and changes root: run it as root"
@@ -28,7 +28,7 @@ mkdir -p build "$ccache"
 exec {lock}>build/fresh.lock
 flock --nonblock "$lock" || die "tools/test_fresh.sh is running here already"
 clean_up() {
-  [[ -z $child ]] || kill -KILL "$child"
+  [[ -z $child ]] || kill -KILL "$child" 2>/dev/null || true
   rm -rf "$work" || { sleep 2 && rm -rf "$work"; } # a process that was just killed may have made one more file
 }
 trap clean_up EXIT
@@ -53,7 +53,7 @@ while IFS='=' read -r name value; do
   environment+=("$name=$value")
   if [[ $value == /* && -f $value ]]; then carried+=("$value"); fi
 done < <(env | grep -iE '^([a-z]+_proxy|PIP_[A-Z_]+|SSL_CERT_FILE|REQUESTS_CA_BUNDLE)=')
-for i in "${!carried[@]}"; do [[ -e ${carried[i]} ]] || unset "carried[i]"; done
+mapfile -t carried < <(printf '%s\n' "${carried[@]}" | sort -u | while read -r path; do [[ ! -e $path ]] || echo "$path"; done)
 sources=()
 for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources}; do [[ ! -s $file ]] || sources+=("$file"); done
 
@@ -89,7 +89,7 @@ contained mmdebstrap --mode=root --variant=minbase --aptopt="$work/apt.conf" \
 echo "== the bundle's quickstart.sh, without packages"
 cp "$work/holdfast-bundle.tar.gz" "$root/tmp/"
 in_root /tmp setpriv --reuid=nobody --regid=nogroup --clear-groups \
-  bash -euc 'tar -xf holdfast-bundle.tar.gz && cd holdfast-bundle && ./quickstart.sh "$@"' quickstart --set train.steps=20
+  bash -euc 'tar -xf holdfast-bundle.tar.gz && cd holdfast-bundle && ./quickstart.sh "$@"' quickstart "${steps[@]}"
 
 # At the same place as here, so that the compiler cache finds what was compiled here, and the other way round.
 git clone --quiet "$ROOT" "$root$ROOT"

@@ -45,11 +45,13 @@ build() {
 # count PATTERN FILE
 count() { grep -cE "$1" "$2" || true; }
 
-# show_failures LOG: of each test that failed its name and, bounded, the part of its output that says why: what follows
-# the first failure, and the end.
+# show_failures LOG: of each test that failed its name and, of the first ten, the part of the output that says why: what
+# follows the first failure, and the end; 40 lines.
 show_failures() {
   awk '
     function flush(  i, first) {
+      if (lines > 0 && line[lines] == "") lines--
+      if (++shown > 10) lines = 0
       for (first = 1; first <= lines && line[first] !~ /: Failure$|ERROR: AddressSanitizer|WARNING: ThreadSanitizer|runtime error:/;) first++
       if (lines <= 40) first = lines + 1
       for (i = 1; i <= lines; i++) {
@@ -59,7 +61,7 @@ show_failures() {
       lines = 0
     }
     /^ *[0-9]+\/[0-9]+ Test +#/ || /^[0-9]+% tests passed/ {
-      flush()
+      if (failing) flush()
       failing = /\*\*\*/ && !/\*\*\*Skipped/
       if (failing) { sub(/^.*Test +#[0-9]+: /, ""); print "FAILED " $0 }
       next

@@ -21,6 +21,7 @@ esac
 for program in mmdebstrap git ccache; do
   command -v "$program" >/dev/null || die "$program is missing: run tools/setup.sh --with-test"
 done
+unshare --mount --pid --fork true 2>/dev/null || die "mounting is not permitted here: in a container, this needs CAP_SYS_ADMIN"
 
 work=$ROOT/build/fresh root=$ROOT/build/fresh/root child=
 ccache=$(ccache --get-config cache_dir)

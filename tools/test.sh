@@ -10,8 +10,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 asan_rooms=(kernels framework/config framework/data framework/parallel checkpoint checkpoint/storage checkpoint/sharded elastic/wire)
-# Rooms that compute through oneDNN are left out: its OpenMP runtime is not instrumented, so each barrier looks like a
-# race. So are those that talk through gRPC and Gloo, for the same reason.
+# Rooms that talk through gRPC and Gloo are left out: those are not instrumented, so that what they order looks like a
+# race.
 tsan_rooms=(framework/base framework/data framework/comm framework/comm/cuda/emulation checkpoint/storage elastic/agent elastic/alerts)
 
 setup=1 asan=1 tsan=1 cuda=1 fuzz=1 filter=() rooms=()

@@ -181,6 +181,33 @@ TEST_F(ClusterTest, EverythingIsKilled) {
   cluster.StopAndCompare();
 }
 
+// The place of the checkpoints is not mounted on one of two machines when everything is started again.
+TEST_F(ClusterTest, AHostThatLacksTheCheckpointsCostsNone) {
+  const std::string name = "not_mounted";
+  Cluster cluster(*stage_, name,
+                  {.workers = 2, .overrides = {"checkpoint.every_steps=5", "elastic.lost_state_timeout_ms=1500"}});
+  ASSERT_TRUE(cluster.StartCoordinator()) << cluster.Logs();
+  cluster.StartAgent("a", 1);
+  cluster.StartAgent("b", 1);
+  ASSERT_TRUE(WaitUntil(cluster.run(), 60, [](const RunView& run) { return run.committed_step >= 30; }));
+  for (LoggedProcess* process : {&cluster.coordinator(), &cluster.agent("a"), &cluster.agent("b")}) {
+    Cluster::Kill(*process);
+  }
+  for (int i = 0; i < 100 && !ProcessesWith(cluster.run()).empty(); ++i) Sleep(20);
+  ASSERT_TRUE(cluster.StartCoordinator()) << cluster.Logs();
+  const std::string empty = cluster.run() + ".empty";
+  cluster.StartAgent("b", 1, "127.0.0.1", {"checkpoint.directory=" + empty});
+  cluster.StartAgent("a", 1);
+  ASSERT_TRUE(cluster.GoesOn(2)) << "it gets its state from the other";
+  EXPECT_TRUE(Events(cluster.run(), "checkpoint_rejected").empty()) << cluster.Logs();
+  EXPECT_EQ(Events(cluster.run(), "rewind").size(), 1u) << cluster.Logs();
+  EXPECT_FALSE(std::filesystem::exists(empty)) << "it was made";
+  for (LoggedProcess* process : {&cluster.agent("b"), &cluster.agent("a"), &cluster.coordinator()}) {
+    Cluster::Kill(*process);
+  }
+  cluster.Compare();
+}
+
 TEST_F(ClusterTest, AnyNumberOfWorkersOnUnevenMachines) {
   const std::vector<std::vector<int>> machines{{1}, {1, 1}, {2, 1}, {3, 1}, {1, 3, 1}, {4, 1, 1}, {2, 4, 1}};
   for (const std::vector<int>& workers : machines) {

@@ -29,10 +29,11 @@ class Resume : public testing::Test {
 
   std::string Run() const { return stage_->Path(testing::UnitTest::GetInstance()->current_test_info()->name()); }
   std::unique_ptr<LoggedProcess> Train(int workers, const std::vector<std::string>& settings,
-                                       const std::string& crash = "") {
+                                       const std::string& crash = "", const std::vector<std::string>& more = {}) {
     std::vector<std::string> arguments{"train", stage_->config(), "--workers", std::to_string(workers), "--run-dir",
                                        Run()};
     for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    arguments.insert(arguments.end(), more.begin(), more.end());
     std::vector<std::pair<std::string, std::string>> environment{{"HOLDFAST_TEST_SLOWDOWN_MS", "2"}};
     if (!crash.empty()) environment.emplace_back("HOLDFAST_CRASH_POINT", crash);
     return std::make_unique<LoggedProcess>(arguments, Run() + ".log", environment);
@@ -179,6 +180,46 @@ TEST_F(Resume, ADamagedCheckpointIsNamedAndTheOneBeforeIsUsed) {
   ASSERT_EQ(Events(Run(), "checkpoint_rejected").size(), 1u) << process->Log();
   EXPECT_EQ(Events(Run(), "checkpoint_rejected")[0]["name"], newest);
   EXPECT_TRUE(EqualBits());
+}
+
+// The process dies right after its first checkpoint on the new branch, while those it has given up are still there.
+TEST_F(Resume, AtAnEarlierStepGivesUpWhatWasDoneAfterIt) {
+  const std::vector<std::string> settings{"checkpoint.every_steps=5", "checkpoint.keep_last=10"};
+  auto process = Train(1, settings, "commit.manifest.after:6");
+  ASSERT_EQ(process->Wait(60).value_or(-1), 128 + SIGKILL) << process->Log();
+  EXPECT_GE(Lines(), 30);
+  process = Train(1, settings, "commit.manifest.after:1", {"--resume", "10"});
+  ASSERT_EQ(process->Wait(60).value_or(-1), 128 + SIGKILL) << process->Log();
+  EXPECT_THAT(process->Log(), HasSubstr("checkpoint  step-0000000010"));
+  EXPECT_LT(Lines(), 30);
+  process = Train(2, {"checkpoint.every_steps=5", "checkpoint.keep_last=1"});
+  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
+  EXPECT_THAT(process->Log(), HasSubstr("checkpoint  step-0000000015"));
+  EXPECT_THAT(process->Log(), HasSubstr("step-0000000030-g1000001: given up"));
+  EXPECT_EQ(Lines(), 120);
+  EXPECT_TRUE(EqualBits());
+  int left = 0;
+  for (const auto& entry : fs::directory_iterator(Run() + "/checkpoints")) left += entry.is_directory() ? 1 : 0;
+  EXPECT_EQ(left, 1) << "what was given up goes";
+}
+
+TEST_F(Resume, OverwritingSaysWhatBecomesOfCheckpointsElsewhere) {
+  const std::vector<std::string> settings{"checkpoint.every_steps=50", "checkpoint.directory=" + Run() + ".ck"};
+  auto process = Train(1, settings);
+  ASSERT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
+  process = Train(1, settings, "", {"--overwrite"});
+  EXPECT_EQ(process->Wait(60).value_or(-1), 1);
+  EXPECT_THAT(process->Log(), HasSubstr("--resume never to give them up"));
+  EXPECT_EQ(Lines(), 120) << "nothing is changed";
+  process = Train(2, settings, "", {"--overwrite", "--resume", "never"});
+  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
+  EXPECT_EQ(Events(Run(), "checkpoint_failed").size(), 0u) << process->Log();
+  EXPECT_EQ(Lines(), 120);
+  EXPECT_TRUE(EqualBits());
+  EXPECT_EQ(RunBinary({"ckpt", "verify", Run() + ".ck", "--all"}, Run() + ".verify"), 0);
+  for (const auto& entry : fs::directory_iterator(Run() + ".ck")) {
+    EXPECT_THAT(entry.path().filename().string(), testing::Not(HasSubstr("-g1000001"))) << "of the run overwritten";
+  }
 }
 
 TEST_F(Resume, ASecondRunInTheSameDirectoryIsRefused) {

@@ -7,7 +7,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "checkpoint/s3/s3_storage.h"
+#include "checkpoint/sharded/fence.h"
 #include "checkpoint/storage/local_storage.h"
+#include "framework/base/host.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "framework/metrics/run_directory.h"
@@ -96,13 +98,28 @@ absl::StatusOr<CheckpointPlace> OpenBucket(std::string where, const PlaceOptions
   return place;
 }
 
+absl::StatusOr<std::unique_ptr<Storage>> OpenRunStorage(const CheckpointConfig& config,
+                                                        const std::string& run_directory, bool create) {
+  // Beside the run, where there is room: a shard is as large as a part of the state.
+  if (IsS3(config.directory)) return OpenS3(config, run_directory + "/staging");
+  return OpenLocalStorage(config.directory.empty() ? RunDirectory(run_directory).checkpoints() : config.directory,
+                          {.create = create});
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Storage>> OpenCheckpointStorage(const CheckpointConfig& config,
                                                                const std::string& run_directory) {
-  // Beside the run, where there is room: a shard is as large as a part of the state.
-  if (IsS3(config.directory)) return OpenS3(config, run_directory + "/staging");
-  return OpenLocalStorage(config.directory.empty() ? RunDirectory(run_directory).checkpoints() : config.directory);
+  return OpenRunStorage(config, run_directory, /*create=*/true);
+}
+
+absl::StatusOr<std::unique_ptr<Storage>> OpenClaimedStorage(const CheckpointConfig& config,
+                                                            const std::string& run_directory) {
+  HF_ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenRunStorage(config, run_directory, /*create=*/false));
+  HF_ASSIGN_OR_RETURN(const bool claimed, IsClaimed(*storage));
+  if (claimed) return storage;
+  return absl::NotFoundError(absl::StrCat(storage->Describe(), " on ", HostName(),
+                                          " is not the place that the run's coordinator has claimed: mount it"));
 }
 
 absl::StatusOr<CheckpointPlace> OpenCheckpointPlace(const std::string& where, const PlaceOptions& options) {

@@ -17,6 +17,11 @@ namespace holdfast {
 absl::StatusOr<std::unique_ptr<Storage>> OpenCheckpointStorage(const CheckpointConfig& config,
                                                                const std::string& run_directory);
 
+/// The same for a worker: nothing is created, and NotFound, saying what is missing, if it is not the place that the run's
+/// coordinator has claimed (a host that lacks the mount).
+absl::StatusOr<std::unique_ptr<Storage>> OpenClaimedStorage(const CheckpointConfig& config,
+                                                            const std::string& run_directory);
+
 enum class PlaceAccess {
   kRead,    // also where nothing may be written
   kWrite,   // must be there and writable

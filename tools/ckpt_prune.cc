@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<Doomed>> Choose(Storage& storage, const Catalog& cata
     }
   }
   for (const RejectedCheckpoint& rejected : catalog.rejected) {
-    if (!rejected.unfinished && !damaged) continue;
+    if (!rejected.unfinished && !rejected.given_up && !damaged) continue;
     doomed.push_back({rejected.name, rejected.reason});
     HF_ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(rejected.name + "/"));
     for (const StoredObject& object : objects) doomed.back().bytes += object.size;

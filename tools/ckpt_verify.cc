@@ -26,7 +26,7 @@ std::vector<Verifiable> AllFinished(const Catalog& catalog) {
   std::vector<Verifiable> candidates;
   for (const CatalogEntry& entry : catalog.valid) candidates.push_back({entry.manifest.name.ToString(), &entry, ""});
   for (const RejectedCheckpoint& rejected : catalog.rejected) {
-    if (!rejected.unfinished) candidates.push_back({rejected.name, nullptr, rejected.reason});
+    if (!rejected.unfinished && !rejected.given_up) candidates.push_back({rejected.name, nullptr, rejected.reason});
   }
   return candidates;
 }

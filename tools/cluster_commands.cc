@@ -31,7 +31,7 @@ struct CoordinatorArguments {
   std::string listen = "127.0.0.1:29400", token_file;
   TlsFiles tls;
   bool overwrite = false;
-  std::string resume = "auto";
+  std::string resume;
 };
 
 absl::StatusOr<int> Coordinate(const CoordinatorArguments& arguments) {

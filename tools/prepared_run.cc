@@ -99,16 +99,101 @@ absl::Status CannotGoOn(const RunDirectory& directory, const CoordinatorHistory&
                                                ": choose another --run-dir, or pass --overwrite to begin anew"));
 }
 
-/// Those that --resume allows.
-absl::StatusOr<std::vector<CheckpointChoice>> Allowed(const Catalog& catalog, const std::string& resume,
-                                                      const Storage& storage) {
-  std::vector<CheckpointChoice> choices = ChoicesOf(catalog);
+bool HasCheckpointsElsewhere(const CheckpointConfig& config, const Catalog& found) {
+  const auto exists = [](const RejectedCheckpoint& rejected) { return !rejected.unfinished; };
+  return !config.directory.empty() &&
+         (!found.valid.empty() || std::any_of(found.rejected.begin(), found.rejected.end(), exists));
+}
+
+/// A place that several runs may name is not ours to empty.
+absl::Status CheckPlace(const Config& config, const RunDirectory& directory, const PrepareOptions& options) {
+  const bool told = options.overwrite ? !options.resume.empty() : options.resume != "never";
+  if (told || config.checkpoint.directory.empty()) return absl::OkStatus();
+  HF_ASSIGN_OR_RETURN(const auto storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
+  HF_ASSIGN_OR_RETURN(const Catalog found, ScanCheckpoints(*storage));
+  if (!HasCheckpointsElsewhere(config.checkpoint, found)) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat(
+      storage->Describe(), " holds checkpoints, which a new run would take over: choose another checkpoint.directory, ",
+      "or pass --overwrite with --resume auto to begin from the newest or with --resume never to give them up"));
+}
+
+/// Makes the directory one of a new run. The generations of the run that it held go on, so that its workers understand
+/// ours.
+absl::StatusOr<CoordinatorHistory> BeginRun(const Config& config, const RunDirectory& directory,
+                                            const PrepareOptions& options) {
+  HF_RETURN_IF_ERROR(CheckPlace(config, directory, options));
+  HF_RETURN_IF_ERROR(directory.Create(options.overwrite));
+  // Before anything else is made: it marks the directory as a run's.
+  HF_RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
+  CoordinatorHistory history;
+  const absl::StatusOr<CoordinatorState> old = ReadCoordinatorState(directory);
+  if (old.ok()) history.state = *old;  // else it is broken, which is why it is overwritten
+  return history;
+}
+
+/// The run goes back to `step`.
+absl::Status GoBack(const RunDirectory& directory, int64_t step, PreparedRun* run) {
+  run->history.state.branch.GoBack({.generation = run->history.state.generation, .step = step});
+  HF_RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));
+  run->keeper->GoBack(run->history.state.branch);
+  run->history.recorded_step = std::min(run->history.recorded_step, step);
+  return directory.CutMetrics(run->history.recorded_step);
+}
+
+/// Those to go on from. One whose step was never recorded would leave a hole in the record; that of a run which has
+/// recorded nothing begins with the first step after its checkpoint.
+std::vector<CheckpointChoice> Usable(const PreparedRun& run) {
+  std::vector<CheckpointChoice> choices = ChoicesOf(run.keeper->found());
+  const int64_t recorded = run.history.recorded_step;
+  if (recorded > 0) std::erase_if(choices, [&](const CheckpointChoice& c) { return c.step > recorded; });
+  return choices;
+}
+
+/// Chooses the checkpoints that --resume allows, and gives up whatever was done after them.
+absl::Status Choose(const RunDirectory& directory, const PrepareOptions& options, PreparedRun* run) {
   int64_t step = 0;
-  if (!absl::SimpleAtoi(resume, &step)) return choices;
-  std::erase_if(choices, [&](const CheckpointChoice& c) { return c.step != step; });
-  if (!choices.empty()) return choices;
-  return absl::NotFoundError(absl::StrCat("there is no checkpoint of step ", step, " in ", storage.Describe(), "; `",
-                                          "holdfast ckpt list` shows which there are"));
+  bool gives_up = options.overwrite;
+  if (options.resume == "never") {
+    gives_up = gives_up || !run->keeper->found().valid.empty();
+  } else {
+    run->usable = Usable(*run);
+  }
+  if (absl::SimpleAtoi(options.resume, &step)) {
+    const auto is_later = [&](const CheckpointChoice& c) { return c.step > step; };
+    gives_up = gives_up || run->history.recorded_step > step || std::erase_if(run->usable, is_later) > 0;
+    std::erase_if(run->usable, [&](const CheckpointChoice& c) { return c.step != step; });
+    if (run->usable.empty()) {
+      return absl::NotFoundError(absl::StrCat("there is no checkpoint of step ", step, " in ",
+                                              run->keeper->storage().Describe(), " that the run can go on from; `",
+                                              "holdfast ckpt list` shows which there are"));
+    }
+  }
+  return gives_up ? GoBack(directory, run->usable.empty() ? 0 : run->usable.front().step, run) : absl::OkStatus();
+}
+
+absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory, const ParameterLayout& layout,
+                             const PrepareOptions& options, PreparedRun* run) {
+  HF_ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
+  HF_ASSIGN_OR_RETURN(run->keeper, CheckpointKeeper::Open(config, directory, std::move(storage), TensorsOf(layout),
+                                                          run->history.state));
+  run->history.state = run->keeper->state();
+  HF_RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));
+  HF_RETURN_IF_ERROR(Choose(directory, options, run));
+  const Catalog& found = run->keeper->found();
+  if (!run->usable.empty()) {
+    const auto chosen = std::find_if(found.valid.begin(), found.valid.end(), [&](const CatalogEntry& entry) {
+      return entry.manifest.name.ToString() == run->usable.front().name;
+    });
+    HF_RETURN_IF_ERROR(CheckImported(config, chosen->manifest));
+    run->warning = Differences(config, chosen->manifest);
+  } else if (options.workers_are_new && run->history.recorded_step > 0) {
+    // Before its first checkpoint nothing is lost by beginning anew: the bits will be the same.
+    const bool began = CheckpointSchedule(config.checkpoint).enabled() && !run->history.has_saved;
+    if (!began) return CannotGoOn(directory, run->history, found);
+    HF_RETURN_IF_ERROR(GoBack(directory, 0, run));
+    run->warning = "the run was stopped before its first checkpoint: it begins anew";
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -125,33 +210,13 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
           absl::StrCat(directory.root(), " holds a run that is done: choose another --run-dir, pass --overwrite to ",
                        "replace it, or raise train.steps to go on with it"));
     }
+    HF_RETURN_IF_ERROR(directory.CutMetrics(run.history.recorded_step));
   } else {
-    HF_RETURN_IF_ERROR(directory.Create(options.overwrite));
-    // Before anything else is made: it marks the directory as a run's.
-    HF_RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
+    HF_ASSIGN_OR_RETURN(run.history, BeginRun(config, directory, options));
   }
   run.history.workers_are_new = options.workers_are_new;
   if (goes_on || CheckpointSchedule(config.checkpoint).enabled()) {
-    HF_ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
-    HF_ASSIGN_OR_RETURN(run.keeper, CheckpointKeeper::Open(config, directory, std::move(storage), TensorsOf(layout)));
-    const Catalog& found = run.keeper->found();
-    if (options.resume != "never") {
-      HF_ASSIGN_OR_RETURN(run.usable, Allowed(found, options.resume, run.keeper->storage()));
-    }
-    if (!run.usable.empty()) {
-      const auto chosen = std::find_if(found.valid.begin(), found.valid.end(), [&](const CatalogEntry& entry) {
-        return entry.manifest.name.ToString() == run.usable.front().name;
-      });
-      HF_RETURN_IF_ERROR(CheckImported(config, chosen->manifest));
-      run.warning = Differences(config, chosen->manifest);
-    } else if (options.workers_are_new && run.history.recorded_step > 0) {
-      // Before its first checkpoint nothing is lost by beginning anew: the bits will be the same.
-      const bool began = CheckpointSchedule(config.checkpoint).enabled() && !run.history.has_saved;
-      if (!began) return CannotGoOn(directory, run.history, found);
-      run.history.recorded_step = 0;
-      HF_RETURN_IF_ERROR(directory.CutMetrics(0));
-      run.warning = "the run was stopped before its first checkpoint: it begins anew";
-    }
+    HF_RETURN_IF_ERROR(OpenCheckpoints(config, directory, layout, options, &run));
   }
   if (goes_on) HF_RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
   return run;
@@ -167,7 +232,7 @@ void PrintResume(const PreparedRun& run) {
     std::printf("checkpoint  %s, the newest that can be used\n", run.usable.front().name.c_str());
   }
   if (run.history.recorded_step > 0) {
-    std::printf("goes on     after generation %d; %d steps are recorded\n", static_cast<int>(run.history.generation),
+    std::printf("goes on     after generation %d; %d steps are recorded\n", static_cast<int>(run.history.state.generation),
                 static_cast<int>(run.history.recorded_step));
   }
   if (!run.warning.empty()) std::printf("warning: %s\n", run.warning.c_str());

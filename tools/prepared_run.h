@@ -26,12 +26,14 @@ struct PreparedRun {
 
 struct PrepareOptions {
   bool overwrite = false;        // remove the run that is there
-  std::string resume = "auto";   // "auto": go on with what is there; "never": refuse that; a step: from its checkpoint
+  std::string resume;            // "auto": go on with what is there; "never": refuse that; a step: from its checkpoint;
+                                 // "": auto, but overwriting needs to be told what becomes of checkpoints elsewhere
   bool workers_are_new = false;  // no worker of an earlier life can be alive
 };
 
 /// Takes the directory's lock first. AlreadyExists, saying what to do, if the directory holds a run that is done, or
-/// one that cannot go on.
+/// one that cannot go on, or if checkpoints of another run would be given up. What is given up is so durably, by a
+/// barrier (framework/base/branch.h), before anything else changes.
 absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory& directory,
                                        const ParameterLayout& layout, const PrepareOptions& options);
 

@@ -32,7 +32,7 @@ struct TrainArguments {
   RunArguments run;
   int64_t workers = 0;
   bool overwrite = false;
-  std::string resume = "auto";
+  std::string resume;
 };
 
 void PrintHeader(const Config& config, const RunDirectory& directory, const TrainingSession& session) {

@@ -106,7 +106,7 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
       .heartbeat_interval = std::chrono::milliseconds(config.elastic.heartbeat_interval_ms),
       .kill_timeout = std::chrono::milliseconds(config.elastic.kill_timeout_ms)};
   SessionShell shell(options, link, session.trainer->progress());
-  Checkpointer checkpointer({.open_storage = [&] { return OpenCheckpointStorage(config.checkpoint, directory.root()); },
+  Checkpointer checkpointer({.open_storage = [&] { return OpenClaimedStorage(config.checkpoint, directory.root()); },
                              .config = &config.checkpoint,
                              .layout = &session.model->layout(),
                              .progress = &session.trainer->progress(),

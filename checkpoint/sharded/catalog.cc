@@ -29,12 +29,18 @@ Directories GroupByCheckpoint(std::vector<StoredObject> objects) {
   return directories;
 }
 
-absl::Status Judge(Storage& storage, const CheckpointName& name, const std::vector<StoredObject>& objects,
-                   Catalog* catalog) {
+absl::Status Judge(Storage& storage, const Branch& branch, const CheckpointName& name,
+                   const std::vector<StoredObject>& objects, Catalog* catalog) {
   RejectedCheckpoint rejected{.name = name.ToString(), .reason = "", .unfinished = false};
   if (!Contains(objects, ObjectName(name, kManifestName))) {
     rejected.reason = "no manifest: it was never finished, or is being written or deleted";
     rejected.unfinished = true;
+    catalog->rejected.push_back(std::move(rejected));
+    return absl::OkStatus();
+  }
+  if (!branch.Includes(name.generation, name.step)) {
+    rejected.reason = "given up: the run has gone back to an earlier step since";
+    rejected.given_up = true;
     catalog->rejected.push_back(std::move(rejected));
     return absl::OkStatus();
   }
@@ -63,9 +69,10 @@ absl::Status Judge(Storage& storage, const CheckpointName& name, const std::vect
 
 absl::StatusOr<Catalog> ScanCheckpoints(Storage& storage) {
   HF_ASSIGN_OR_RETURN(std::vector<StoredObject> objects, storage.List(""));
+  HF_ASSIGN_OR_RETURN(const Branch branch, ReadBranch(storage));
   Catalog catalog;
   for (const auto& [name, files] : GroupByCheckpoint(std::move(objects))) {
-    HF_RETURN_IF_ERROR(Annotate(Judge(storage, name, files, &catalog), name.ToString()));
+    HF_RETURN_IF_ERROR(Annotate(Judge(storage, branch, name, files, &catalog), name.ToString()));
   }
   return catalog;
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "checkpoint/sharded/branch_json.h"
 #include "checkpoint/sharded/commit_crash_points.h"
 #include "checkpoint/storage/crash_point.h"
 #include "framework/base/status.h"
@@ -19,7 +20,7 @@ namespace {
 constexpr char kPrefix[] = "fence-";
 constexpr int kAttempts = 20;
 constexpr uint64_t kMaxEpoch = 9'999'999'999;  // ten digits, so that names sort as numbers
-constexpr uint64_t kMaxClaimBytes = 64 << 10;
+constexpr uint64_t kMaxClaimBytes = 1 << 20;
 
 std::string ClaimName(uint64_t epoch) { return absl::StrFormat("%s%010d.json", kPrefix, epoch); }
 
@@ -50,20 +51,43 @@ std::string OwnerOf(Storage& storage, uint64_t epoch) {
   return json["owner"].get<std::string>();
 }
 
-std::string ClaimText(const std::string& owner, uint64_t epoch) {
-  const nlohmann::json json{{"format", "holdfast fence"}, {"epoch", epoch}, {"owner", owner}};
+absl::StatusOr<Branch> BranchOf(Storage& storage, uint64_t epoch) {
+  HF_ASSIGN_OR_RETURN(const std::string text, ReadObject(storage, ClaimName(epoch), kMaxClaimBytes));
+  return BranchFromJson(nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false));
+}
+
+std::string ClaimText(const std::string& owner, uint64_t epoch, const Branch& branch) {
+  const nlohmann::json json{{"format", "holdfast fence"}, {"epoch", epoch}, {"owner", owner}, {kBarriersKey, ToJson(branch)}};
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std::string& owner) {
+absl::StatusOr<bool> IsClaimed(Storage& storage) {
+  HF_ASSIGN_OR_RETURN(const std::vector<uint64_t> epochs, ListEpochs(storage));
+  return !epochs.empty();
+}
+
+absl::StatusOr<Branch> ReadBranch(Storage& storage) {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    HF_ASSIGN_OR_RETURN(const std::vector<uint64_t> epochs, ListEpochs(storage));
+    if (epochs.empty()) return Branch();
+    absl::StatusOr<Branch> branch = BranchOf(storage, epochs.back());
+    if (!absl::IsNotFound(branch.status())) return branch;  // else somebody has just claimed anew
+  }
+  return absl::UnavailableError(absl::StrCat(storage.Describe(), ": others claim it again and again"));
+}
+
+absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std::string& owner, const Past& past) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     HF_ASSIGN_OR_RETURN(const std::vector<uint64_t> before, ListEpochs(storage));
-    const uint64_t epoch = before.empty() ? 1 : before.back() + 1;
+    const uint64_t least = past.generation / kGenerationsPerEpoch + 1;
+    const uint64_t epoch = before.empty() ? least : std::max(least, before.back() + 1);
     if (epoch > kMaxEpoch) return absl::ResourceExhaustedError(absl::StrCat(storage.Describe(), ": no epoch is left"));
+    HF_ASSIGN_OR_RETURN(Branch branch, ReadBranch(storage));
+    branch.GoBack(past.branch);
     CrashPoint(kCrashFenceBefore);
-    const absl::Status created = storage.Create(ClaimName(epoch), ClaimText(owner, epoch));
+    const absl::Status created = storage.Create(ClaimName(epoch), ClaimText(owner, epoch, branch));
     if (absl::IsAlreadyExists(created)) continue;
     HF_RETURN_IF_ERROR(created);
     CrashPoint(kCrashFenceAfter);
@@ -76,7 +100,8 @@ absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std:
     for (const uint64_t old : now) {
       if (old < epoch) HF_RETURN_IF_ERROR(storage.Delete(ClaimName(old)));
     }
-    return std::unique_ptr<Fence>(new Fence(storage, epoch));  // not make_unique: a private constructor
+    // Not make_unique: a private constructor.
+    return std::unique_ptr<Fence>(new Fence(storage, owner, epoch, std::move(branch)));
   }
   return absl::UnavailableError(absl::StrCat(storage.Describe(), ": others claim it again and again"));
 }
@@ -91,6 +116,24 @@ absl::Status Fence::Check() {
   if (!epochs.empty() && epochs.back() == epoch_) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat(storage_.Describe(), ": our claim ", ClaimName(epoch_), " has been removed"));
+}
+
+// Whoever has claimed meanwhile has taken our next number, or a higher one.
+absl::Status Fence::GoBack(const Branch& branch) {
+  Branch after = branch_;
+  after.GoBack(branch);
+  if (after == branch_) return absl::OkStatus();
+  const std::string name = ClaimName(epoch_ + 1), text = ClaimText(owner_, epoch_ + 1, after);
+  absl::Status created = storage_.Create(name, text);
+  if (absl::IsAlreadyExists(created)) {
+    HF_ASSIGN_OR_RETURN(const std::string there, ReadObject(storage_, name, kMaxClaimBytes));
+    if (there != text) return Check();
+    created = absl::OkStatus();  // we have been here before, and the answer was lost
+  }
+  HF_RETURN_IF_ERROR(created);
+  branch_ = std::move(after);
+  HF_RETURN_IF_ERROR(storage_.Delete(ClaimName(epoch_++)));
+  return Check();
 }
 
 }  // namespace holdfast

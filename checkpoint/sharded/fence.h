@@ -1,5 +1,6 @@
 #pragma once
-// Who may write checkpoints: who came last.
+// Who may write checkpoints: who came last. And which of them no longer count (framework/base/branch.h): a claim carries
+// the barriers of all claims before it.
 //
 //   HF_ASSIGN_OR_RETURN(std::unique_ptr<Fence> fence, Fence::Claim(*storage, "node-3, process 4711, /runs/a"));
 //   ... before and after the long part of a commit ...
@@ -8,30 +9,53 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/storage/storage.h"
+#include "framework/base/branch.h"
 
 namespace holdfast {
 
+/// Generations begin anew with every claim, at epoch * kGenerationsPerEpoch, so that none repeats in a storage, whichever
+/// run directory it was used by.
+inline constexpr uint64_t kGenerationsPerEpoch = 1'000'000;
+
 /// A writer's claim on a storage: an object "fence-0000000003.json" that was never there before. Who has the highest
 /// epoch owns the checkpoints; who finds a higher one than its own has been replaced, and must write no manifest.
-/// Thread-safe.
+/// Thread-safety: none.
 class Fence {
  public:
+  struct Past {           // of the run that claims
+    uint64_t generation;  // the last one it has used
+    Branch branch;
+  };
   /// `owner`, for messages: host, process, run directory. Removes older claims. Unavailable if others claim without
   /// end.
-  static absl::StatusOr<std::unique_ptr<Fence>> Claim(Storage& storage, const std::string& owner);
+  static absl::StatusOr<std::unique_ptr<Fence>> Claim(Storage& storage, const std::string& owner,
+                                                      const Past& past = {});
   /// OK while we own it; FailedPrecondition, naming the new owner, afterwards, and also if our claim has been removed:
   /// then somebody else may have claimed any number.
   absl::Status Check();
+  /// Stores the barriers of `branch` as well, by claiming again. Does nothing if it has them.
+  absl::Status GoBack(const Branch& branch);
+
   uint64_t epoch() const { return epoch_; }
+  const Branch& branch() const { return branch_; }
 
  private:
-  Fence(Storage& storage, uint64_t epoch) : storage_(storage), epoch_(epoch) {}
+  Fence(Storage& storage, const std::string& owner, uint64_t epoch, Branch branch)
+      : storage_(storage), owner_(owner), epoch_(epoch), branch_(std::move(branch)) {}
   Storage& storage_;
+  std::string owner_;
   uint64_t epoch_;
+  Branch branch_;
 };
+
+absl::StatusOr<bool> IsClaimed(Storage& storage);
+
+/// As the claim in force says.
+absl::StatusOr<Branch> ReadBranch(Storage& storage);
 
 }  // namespace holdfast

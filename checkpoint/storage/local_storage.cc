@@ -193,11 +193,12 @@ absl::StatusOr<std::string> AbsolutePath(const std::string& directory) {
 absl::StatusOr<std::unique_ptr<Storage>> OpenLocalStorage(const std::string& directory,
                                                           const LocalStorageOptions& options) {
   HF_ASSIGN_OR_RETURN(const std::string root, AbsolutePath(directory));
-  if (options.read_only) {
-    if (!OpenDirectory(root.c_str()).valid()) return ErrnoToStatus(errno, root);
-    return std::make_unique<LocalStorage>(root, options);
+  if (options.create && !options.read_only) {
+    HF_RETURN_IF_ERROR(MakeDirectories(root));
+  } else if (!OpenDirectory(root.c_str()).valid()) {
+    return ErrnoToStatus(errno, root);
   }
-  HF_RETURN_IF_ERROR(MakeDirectories(root));
+  if (options.read_only) return std::make_unique<LocalStorage>(root, options);
   auto storage = std::make_unique<LocalStorage>(root, options);
   HF_RETURN_IF_ERROR(storage->CheckWritable());
   return storage;

@@ -29,6 +29,7 @@ enum class FileSystemKind {
 
 struct LocalStorageOptions {
   bool read_only = false;  // the directory is not created (NotFound), and nothing in it can be changed
+  bool create = true;      // else NotFound if the directory is not there
   FileSystemKind file_system = FileSystemKind::kDetect;  // others than kDetect are for tests
 };
 

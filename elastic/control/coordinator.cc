@@ -10,6 +10,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
       schedule_(options.checkpoint),
       checkpoints_(options.checkpoints),
       generation_(options.last_generation),
+      branch_(options.branch),
       committed_(options.recorded_step),
       claims_open_(options.recorded_step > 0 && !options.workers_are_new) {
   // Nor has anybody anything of a run of which no step was recorded.

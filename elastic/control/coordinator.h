@@ -12,10 +12,12 @@
 //   Workers that join later are taken in after a commit. A member of the source world with the same incarnation in the
 //   new world always holds its part of the state: who comes back with stale state is refused, and joins anew without.
 //   After a restart of the coordinator the workers' claims tell where the state lies; the recorded steps count as
-//   committed, for every member had voted for them.
+//   committed, for every member had voted for them, and no others do.
 //   A checkpoint is begun with a commit: every member writes its part in the background and reports it (Saved); when
 //   all have, the shell makes it exist. Where no holder of some part of the state is left, and at the start of a run
-//   that was ended, the world begins from the newest checkpoint; what was recorded after it is cut off (RewindAction).
+//   that was ended, the world begins from the newest checkpoint; what was done after it is given up: first by a barrier
+//   (framework/base/branch.h), then what was recorded is cut off (RewindAction). A member that cannot load a checkpoint
+//   has it verified: what is whole stays, and the member goes.
 //
 // Thread-safety: none.
 
@@ -39,6 +41,7 @@
 #include "elastic/control/straggler.h"
 #include "elastic/control/worker_history.h"
 #include "elastic/control/world_decision.h"
+#include "framework/base/branch.h"
 #include "framework/config/config.h"
 
 namespace holdfast {
@@ -54,6 +57,7 @@ struct CheckpointChoice {
   std::string name;
   int64_t step = 0;
   uint64_t data_digest = 0;  // RunDigests::data of the run that wrote it
+  uint64_t generation = 0;   // of the world that wrote it
   friend bool operator==(const CheckpointChoice&, const CheckpointChoice&) = default;
 };
 
@@ -68,6 +72,7 @@ struct CoordinatorOptions {
   RunDigests digests;                // what workers must have; of what is 0 or empty, anything; their data is learned
   // What an earlier coordinator of this run left on disk:
   uint64_t last_generation = 0;
+  Branch branch;
   int64_t recorded_step = 0;                  // the last one in metrics.jsonl
   std::vector<CheckpointChoice> checkpoints;  // newest first
   bool had_checkpoint = false;                // ever
@@ -93,13 +98,24 @@ struct CheckpointDoneEvent {
   uint64_t generation = 0;
   std::string name;
   std::string cause;    // why it does not exist; empty = it does
-  std::string warning;  // it does, but old ones could not be deleted
   bool fenced = false;  // another run has taken over the checkpoints: this one is to end
   int64_t bytes = 0;
   double stall_seconds = 0;              // as the action had it
   std::vector<CheckpointChoice> usable;  // now, newest first
 };
-using CoordinatorEvent = std::variant<MessageEvent, DisconnectEvent, TickEvent, StopEvent, CheckpointDoneEvent>;
+/// Old checkpoints were deleted after a CheckpointDoneEvent, or could not be.
+struct CheckpointsTidiedEvent {
+  std::string warning;
+  std::vector<CheckpointChoice> usable;
+};
+/// Answers a VerifyCheckpointAction.
+struct CheckpointVerifiedEvent {
+  std::string name;
+  std::string cause;     // empty: it is whole
+  bool damaged = false;  // else nobody knows
+};
+using CoordinatorEvent = std::variant<MessageEvent, DisconnectEvent, TickEvent, StopEvent, CheckpointDoneEvent,
+                                      CheckpointsTidiedEvent, CheckpointVerifiedEvent>;
 
 // --- actions, to be carried out in order
 // ------------------------------------------------------------------------------
@@ -110,11 +126,12 @@ struct SendAction {
 struct CloseAction {
   Connection connection = 0;
 };
-/// Store the generation durably before any later action.
+/// Store both durably before any later action.
 struct PersistAction {
   uint64_t generation = 0;
+  Branch branch;
 };
-/// A committed step: write its metrics line before any later action.
+/// A committed step: write its metrics line, durably, before any later action.
 struct RecordAction {
   int64_t step = 0;  // from 1
   uint32_t loss_bits = 0, grad_norm_bits = 0;
@@ -138,6 +155,10 @@ struct CommitCheckpointAction {
 struct RewindAction {
   int64_t step = 0;
 };
+/// Read all of a checkpoint, beside what follows.
+struct VerifyCheckpointAction {
+  std::string name;
+};
 /// For events.jsonl, the console and alerts.
 struct ReportAction {
   RunEvent event;
@@ -148,7 +169,7 @@ struct EndAction {
   std::string reason;
 };
 using CoordinatorAction = std::variant<SendAction, CloseAction, PersistAction, RecordAction, CommitCheckpointAction,
-                                       RewindAction, ReportAction, EndAction>;
+                                       RewindAction, VerifyCheckpointAction, ReportAction, EndAction>;
 
 class Coordinator {
  public:
@@ -176,6 +197,8 @@ class Coordinator {
   void On(const TickEvent& event);
   void On(const StopEvent& event);
   void On(const CheckpointDoneEvent& done);
+  void On(const CheckpointsTidiedEvent& tidied);
+  void On(const CheckpointVerifiedEvent& verified);
   void ForgiveOwnAbsence();
   void Send(Connection to, CoordinatorMessage message);
   void Report(std::string name, Fields fields);
@@ -194,6 +217,7 @@ class Coordinator {
   bool MayJoin(Connection from, const JoinMessage& join);
   bool MakeRoom(Connection from, const JoinMessage& join);
   void LearnData(uint64_t digest);
+  StateClaim OnBranch(StateClaim claim) const;
   bool HasStaleClaim(const WorkerId& id, const StateClaim& claim) const;
   void Refuse(Connection to, const std::string& reason, bool rejoin);
   enum class Leave { kGone, kClosed, kRefused };
@@ -247,6 +271,9 @@ class Coordinator {
   void BeginAnew();
   void GoBackTo(const CheckpointChoice& choice, const std::string& reason, const std::string& for_the_world);
   void RejectCheckpoint(const std::string& cause);
+  void SetUsable(std::vector<CheckpointChoice> usable);
+  void DoubtCheckpoint(const JoinedWorker& worker, const std::string& cause);
+  void RemoveDoubter(const WorkerId& id, const std::string& cause);
 
   // coordinator_watch.cc: what nobody reports.
   void RemoveSilent();
@@ -267,6 +294,8 @@ class Coordinator {
   CheckpointSchedule schedule_;
   PendingSaves saves_;
   std::vector<CheckpointChoice> checkpoints_;                    // newest first
+  std::optional<std::pair<WorkerId, std::string>> doubt_;        // who could not load load_, and why: it is being verified
+  std::string whole_;                                            // the checkpoint that was verified last
   std::optional<std::pair<int64_t, std::string>> save_failure_;  // the last: step, cause
   Instant save_begun_{0};
   std::map<std::string, int> leaving_;  // nodes that are to leave -> signal
@@ -274,6 +303,7 @@ class Coordinator {
 
   uint64_t data_digest_ = 0;  // of the first worker that joined
   uint64_t generation_;       // the last one used
+  Branch branch_;
   int64_t committed_ = 0;
   World source_;      // where the state after committed_ lies
   World entered_;     // it lies here as well: all members have got their part, no step has been done yet

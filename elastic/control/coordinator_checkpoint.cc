@@ -86,7 +86,7 @@ bool Coordinator::AwaitsValidation(int64_t step) const {
 
 void Coordinator::On(const CheckpointDoneEvent& done) {
   saves_.Remove(done.step, done.generation);
-  checkpoints_ = done.usable;
+  SetUsable(done.usable);
   if (ended_) return;
   if (!done.cause.empty()) {
     SaveFailed(done.step, done.cause);
@@ -94,7 +94,7 @@ void Coordinator::On(const CheckpointDoneEvent& done) {
       End(1, "run_failed", done.cause);
       return;
     }
-  } else {
+  } else if (branch_.Includes(done.generation, done.step)) {
     if (save_failure_.has_value() && save_failure_->first <= done.step) save_failure_.reset();
     const double seconds = std::chrono::duration<double>(now_ - save_begun_).count();
     schedule_.OnSaved(done.stall_seconds, seconds);
@@ -104,7 +104,6 @@ void Coordinator::On(const CheckpointDoneEvent& done) {
                           {"seconds", seconds},
                           {"stall_seconds", done.stall_seconds},
                           {"skipped", std::exchange(skipped_saves_, 0)}});
-    if (!done.warning.empty()) Report("checkpoint_warning", {{"step", done.step}, {"cause", done.warning}});
     if (const auto interval = schedule_.TakeNewInterval(now_)) {
       Report("checkpoint_interval", {{"seconds", interval->seconds},
                                      {"cost_seconds", interval->cost_seconds},
@@ -112,6 +111,19 @@ void Coordinator::On(const CheckpointDoneEvent& done) {
     }
   }
   EndIfFinished();
+}
+
+void Coordinator::On(const CheckpointsTidiedEvent& tidied) {
+  SetUsable(tidied.usable);
+  if (!ended_ && !tidied.warning.empty()) Report("checkpoint_warning", {{"step", committed_}, {"cause", tidied.warning}});
+}
+
+// What was given up is still there until it is deleted, and so is what was written of steps whose record was lost.
+void Coordinator::SetUsable(std::vector<CheckpointChoice> usable) {
+  std::erase_if(usable, [&](const CheckpointChoice& c) {
+    return c.step > committed_ || !branch_.Includes(c.generation, c.step);
+  });
+  checkpoints_ = std::move(usable);
 }
 
 void Coordinator::SaveFailed(int64_t step, const std::string& cause) {
@@ -151,10 +163,15 @@ void Coordinator::GoBackTo(const CheckpointChoice& choice, const std::string& re
 }
 
 void Coordinator::LoadFrom(const CheckpointChoice& choice) {
+  if (committed_ > choice.step) {
+    branch_.GoBack({.generation = generation_, .step = choice.step});
+    actions_.emplace_back(PersistAction{generation_, branch_});
+  }
   committed_ = choice.step;
   load_ = choice.name;
   source_ = entered_ = {};
   claims_open_ = false;
+  doubt_.reset();
   missing_since_.reset();
   if (last_validation_.has_value() && last_validation_->first > choice.step) last_validation_.reset();
   saves_.Clear();
@@ -165,7 +182,41 @@ void Coordinator::LoadFrom(const CheckpointChoice& choice) {
   actions_.emplace_back(RewindAction{committed_});
 }
 
-// A member could not load it: the next older one.
+// A member could not load it. Its host may lack what others have: only what is damaged for the coordinator, too, is
+// given up.
+void Coordinator::DoubtCheckpoint(const JoinedWorker& worker, const std::string& cause) {
+  const WorkerId id = worker.member.id;
+  if (whole_ == load_) return RemoveDoubter(id, cause);
+  doubt_ = {id, cause};
+  actions_.emplace_back(VerifyCheckpointAction{load_});
+  CloseWorld(absl::StrCat(id.name, " could not load ", load_), 0);
+  waiting_for_ = absl::StrCat("reading all of checkpoint ", load_, ", which ", id.name, " could not load: ", cause);
+}
+
+void Coordinator::On(const CheckpointVerifiedEvent& verified) {
+  if (ended_ || !doubt_.has_value() || verified.name != load_) return;
+  const auto [id, cause] = *std::exchange(doubt_, std::nullopt);
+  if (verified.damaged) {
+    RejectCheckpoint(verified.cause);
+  } else {
+    if (verified.cause.empty()) whole_ = load_;
+    RemoveDoubter(id, cause);
+  }
+  Advance();
+}
+
+void Coordinator::RemoveDoubter(const WorkerId& id, const std::string& cause) {
+  const JoinedWorker* found = roster_.Find(id.name);
+  if (found == nullptr || found->member.id != id) return;
+  const JoinedWorker worker = *found;
+  Remove(id.name,
+         absl::StrCat("it cannot load checkpoint ", load_, whole_ == load_ ? ", which is whole: " : ": ", cause,
+                      " (does ", worker.member.host, " have the run's checkpoint.directory?)"),
+         Leave::kRefused);
+  if (worker.rank < 0) Punish(worker, /*at_fault=*/true);
+}
+
+// It is damaged: the next older one.
 void Coordinator::RejectCheckpoint(const std::string& cause) {
   Report("checkpoint_rejected", {{"name", load_}, {"cause", cause}});
   std::erase_if(checkpoints_, [&](const CheckpointChoice& c) { return c.name == load_; });

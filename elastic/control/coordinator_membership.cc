@@ -46,7 +46,7 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
   worker.connection = from;
   worker.member = join.member;
   worker.holds_state = !claims_open_ && RankHeld(join.member.id, join.claim, source_, committed_) >= 0;
-  if (claims_open_) worker.claim = join.claim;
+  if (claims_open_) worker.claim = OnBranch(join.claim);
   worker.arrival = ++arrivals_;
   worker.joined = worker.heard = worker.progressed = last_join_ = now_;
   if (!first_join_.has_value()) first_join_ = now_;
@@ -145,8 +145,16 @@ bool Coordinator::MakeRoom(Connection from, const JoinMessage& join) {
   return true;
 }
 
+// What the run has gone back behind is no claim.
+StateClaim Coordinator::OnBranch(StateClaim claim) const {
+  const World& prepared = claim.prepared_world.generation != 0 ? claim.prepared_world : claim.world;
+  if (!branch_.Includes(prepared.generation, claim.prepared_step)) claim.prepared_step = 0;
+  if (!branch_.Includes(claim.world.generation, claim.committed_step)) claim.world = {};
+  return claim;
+}
+
 bool Coordinator::HasStaleClaim(const WorkerId& id, const StateClaim& claim) const {
-  if (claims_open_) return false;
+  if (claims_open_) return !IsEmpty(claim) && IsEmpty(OnBranch(claim));
   if (source_.generation == 0 && load_.empty()) return claim.world.generation != 0;
   if (RankHeld(id, claim, source_, committed_) >= 0) return false;
   return !IsEmpty(claim) || source_.RankOf(id) >= 0;

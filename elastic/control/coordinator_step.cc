@@ -186,7 +186,7 @@ void Coordinator::Handle(Connection from, const FailureMessage& failure) {
                            {"suspects", absl::StrJoin(failure.suspects, ",")}});
   }
   if (failure.bad_checkpoint && !load_.empty()) {
-    RejectCheckpoint(clipped.cause);
+    DoubtCheckpoint(*worker, clipped.cause);
     Advance();
     return;
   }

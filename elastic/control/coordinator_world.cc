@@ -31,7 +31,7 @@ void Coordinator::Advance() {
     return;
   }
   if (open_.has_value()) RetryFailed();
-  if (open_.has_value() || !MayDecide()) return;
+  if (open_.has_value() || doubt_.has_value() || !MayDecide()) return;
   last_decision_ = now_;
   ResolveClaims();
   if (ended_ || claims_open_) return;
@@ -104,7 +104,7 @@ void Coordinator::ResolveClaims() {
   const milliseconds settle(options_.elastic.heartbeat_timeout_ms);
   const bool settled = found.complete || (first_claim_.has_value() && now_ - *first_claim_ >= settle);
   if (!found.covered || !settled) {
-    waiting_for_ = absl::StrCat("waiting for the workers that hold the state of step ", found.committed_step);
+    waiting_for_ = absl::StrCat("waiting for the workers that hold the state of step ", committed_);
     const milliseconds limit = std::max(settle, milliseconds(options_.elastic.lost_state_timeout_ms));
     const Instant waited = first_join_.has_value() ? now_ - *first_join_ : Instant{0};
     const bool all_new = !first_claim_.has_value() && waited >= settle &&
@@ -114,7 +114,6 @@ void Coordinator::ResolveClaims() {
     if (all_new && may_begin_anew) {
       BeginAnew();
     } else if ((all_new && !checkpoints_.empty()) || waited >= limit) {
-      committed_ = found.committed_step;
       RewindOrFail(found.world.members);
     }
     return;
@@ -125,7 +124,6 @@ void Coordinator::ResolveClaims() {
 void Coordinator::AdoptSource(const StateSource& found) {
   claims_open_ = false;
   source_ = found.world;
-  committed_ = found.committed_step;
   std::vector<std::string> stale;
   for (auto& [name, worker] : roster_.workers()) {
     worker.holds_state = RankHeld(worker.member.id, worker.claim, source_, committed_) >= 0;
@@ -201,7 +199,7 @@ void Coordinator::Publish(const WorldDecision& decision) {
   open.reason = reason_.empty() ? "enough workers have joined" : reason_;
   open.published = open.last_commit = now_;
   open.detect_seconds = detect_seconds_;
-  actions_.emplace_back(PersistAction{generation_});
+  actions_.emplace_back(PersistAction{generation_, branch_});
   const bool save_at_end = MustSaveAtEnd();
   Report("world_published", {{"generation", static_cast<int64_t>(generation_)},
                              {"size", int64_t{open.size()}},

@@ -38,19 +38,16 @@ int RankHeld(const WorkerId& id, const StateClaim& claim, const World& world, in
 bool IsEmpty(const StateClaim& claim) { return claim.world.generation == 0 && claim.prepared_step == 0; }
 
 StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel) {
-  StateSource best{.world = {}, .committed_step = recorded_step};
-  for (const ClaimOf& c : claims) {
-    if (c.claim->world.generation != 0) best.committed_step = std::max(best.committed_step, c.claim->committed_step);
-  }
+  StateSource best;
   std::map<uint64_t, const World*, std::greater<>> worlds;  // newest first
   for (const ClaimOf& c : claims) {
-    const World* world = WorldAt(*c.claim, best.committed_step);
+    const World* world = WorldAt(*c.claim, recorded_step);
     if (world != nullptr) worlds.emplace(world->generation, world);
   }
   for (const auto& [generation, world] : worlds) {
     std::vector<bool> alive(world->members.size(), false);
     for (const ClaimOf& c : claims) {
-      const int rank = RankHeld(c.id, *c.claim, *world, best.committed_step);
+      const int rank = RankHeld(c.id, *c.claim, *world, recorded_step);
       if (rank >= 0) alive[static_cast<size_t>(rank)] = true;
     }
     const bool covered = PlacementOf(*world, parallel).LostShards(alive).empty();

@@ -27,15 +27,14 @@ struct ClaimOf {
 };
 
 struct StateSource {
-  World world;  // generation 0: nobody claims the state of `committed_step`
-  int64_t committed_step = 0;
+  World world;            // generation 0: nobody claims the state
   bool covered = false;   // every shard has a holder among the claimants
   bool complete = false;  // all members of `world` are among the claimants
 };
 
-/// The committed step is the highest anybody knows of, `recorded_step` (> 0) included: all members had voted for it, so
-/// a claim that is prepared for it counts as holding it. Of several worlds the newest that covers the state is taken; a
-/// step's result does not depend on the world it was done in, so an older one would do as well.
+/// Of the state after `recorded_step` (> 0): all members had voted for it, so a claim that is prepared for it counts as
+/// holding it. Of several worlds the newest that covers the state is taken; a step's result does not depend on the world
+/// it was done in, so an older one would do as well.
 StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel);
 
 /// Members of `source` that hold shards of which nobody alive has a copy. `alive` is by rank.

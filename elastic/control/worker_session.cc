@@ -59,7 +59,7 @@ void WorkerSession::Handle(const WorldMessage& message) {
   save_ = message.save;
   microbatches_ = message.microbatches;
   in_world_ = working_ = true;
-  actions_.emplace_back(RecoverTask{message, source_is_entered});
+  actions_.emplace_back(RecoverTask{message});
 }
 
 // The step prepared is committed. The world, which may have thousands of members, is copied at its first commit only.

@@ -53,10 +53,10 @@ struct AbortTask {
   std::string reason;
 };
 /// Connect to the members of the world and fetch what its placement wants here. What this worker holds by `source`
-/// stays until the first UpdateTask of the new world.
+/// stays until the first UpdateTask of the new world. If the source is the world it has entered last, what it fetched
+/// there is what it holds from now on.
 struct RecoverTask {
   WorldMessage world;
-  bool source_is_entered = false;  // the source is the world entered last: what was fetched there is now what is held
 };
 struct StepTask {
   uint64_t generation = 0;

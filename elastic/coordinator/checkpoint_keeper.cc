@@ -1,13 +1,12 @@
 #include "elastic/coordinator/checkpoint_keeper.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <utility>
 
+#include "checkpoint/sharded/checkpoint_reader.h"
 #include "framework/base/host.h"
 #include "framework/base/status.h"
 #include "framework/config/enum_names.h"
@@ -42,21 +41,13 @@ std::vector<CheckpointName> BeyondLimit(const std::vector<CatalogEntry>& valid,
   return beyond;
 }
 
-// A step that a checkpoint holds must not be missing from the metrics after a loss of power.
-absl::Status SyncFile(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const bool synced = fd >= 0 && fsync(fd) == 0;
-  const int error = errno;
-  if (fd >= 0) close(fd);
-  return synced ? absl::OkStatus() : ErrnoToStatus(error, absl::StrCat("cannot sync ", path));
-}
-
 }  // namespace
 
 std::vector<CheckpointChoice> ChoicesOf(const Catalog& catalog) {
   std::vector<CheckpointChoice> choices;
   for (const CatalogEntry& entry : catalog.valid) {
-    choices.push_back({entry.manifest.name.ToString(), entry.manifest.name.step, entry.manifest.data_digest});
+    choices.push_back({entry.manifest.name.ToString(), entry.manifest.name.step, entry.manifest.data_digest,
+                       entry.manifest.name.generation});
   }
   return choices;
 }
@@ -81,10 +72,14 @@ uint64_t BitsDigest(const Config& config) {
 absl::StatusOr<std::unique_ptr<CheckpointKeeper>> CheckpointKeeper::Open(const Config& config,
                                                                          const RunDirectory& directory,
                                                                          std::unique_ptr<Storage> storage,
-                                                                         std::vector<StoredTensor> tensors) {
+                                                                         std::vector<StoredTensor> tensors,
+                                                                         const CoordinatorState& past) {
   std::unique_ptr<CheckpointKeeper> keeper(
       new CheckpointKeeper(config, directory, std::move(storage), std::move(tensors)));
-  HF_ASSIGN_OR_RETURN(keeper->fence_, Fence::Claim(*keeper->storage_, Owner(directory)));
+  HF_ASSIGN_OR_RETURN(keeper->fence_,
+                      Fence::Claim(*keeper->storage_, Owner(directory), {past.generation, past.branch}));
+  keeper->state_ = {keeper->fence_->epoch() * kGenerationsPerEpoch, keeper->fence_->branch()};
+  keeper->branch_ = keeper->state_.branch;
   HF_RETURN_IF_ERROR(keeper->storage_->Sweep());
   HF_ASSIGN_OR_RETURN(keeper->found_, ScanCheckpoints(*keeper->storage_));
   keeper->usable_ = ChoicesOf(keeper->found_);
@@ -111,9 +106,8 @@ Manifest CheckpointKeeper::Describe(const CommitCheckpointAction& commit) const 
   return manifest;
 }
 
-void CheckpointKeeper::Commit(const CommitCheckpointAction& commit,
-                              std::function<void(const CheckpointDoneEvent&)> done) {
-  thread_.Post([this, commit, manifest = Describe(commit), done = std::move(done)] {
+void CheckpointKeeper::Commit(const CommitCheckpointAction& commit, Answer answer) {
+  thread_.Post([this, commit, manifest = Describe(commit), answer = std::move(answer)] {
     CheckpointDoneEvent event;
     event.step = commit.step;
     event.generation = commit.generation;
@@ -123,21 +117,67 @@ void CheckpointKeeper::Commit(const CommitCheckpointAction& commit,
     event.cause = std::string(status.message());
     event.fenced = absl::IsFailedPrecondition(status);
     event.usable = usable_;
-    done(event);
+    answer(event);  // before anything goes: from here on the run would go back to this one
+    if (!status.ok()) return;
+    CheckpointsTidiedEvent tidied;
+    Tidy(manifest.name, &tidied);
+    tidied.usable = usable_;
+    answer(tidied);
   });
 }
 
+Branch CheckpointKeeper::BranchNow() {
+  const std::lock_guard lock(mutex_);
+  return branch_;
+}
+
+// The storage learns of it as soon as it can; at the latest before the next checkpoint exists, and before any goes.
+void CheckpointKeeper::GoBack(const Branch& branch) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (branch == branch_) return;
+    branch_ = branch;
+  }
+  thread_.Post([this] { fence_->GoBack(BranchNow()).IgnoreError(); });
+}
+
+void CheckpointKeeper::Finish() {
+  finishing_.request_stop();
+  thread_.Drain();
+}
+
 absl::Status CheckpointKeeper::MakeExist(const Manifest& manifest, CheckpointDoneEvent* done) {
-  HF_RETURN_IF_ERROR(SyncFile(directory_.metrics()));
+  const Branch branch = BranchNow();
+  HF_RETURN_IF_ERROR(fence_->GoBack(branch));
+  if (!branch.Includes(done->generation, done->step)) return absl::AbortedError("the run has gone back behind it");
   HF_ASSIGN_OR_RETURN(const Manifest made, CommitCheckpoint(*storage_, *fence_, manifest));
   for (const StoredShard& shard : made.shards) done->bytes += static_cast<int64_t>(shard.data.size + shard.index.size);
-  usable_.insert(usable_.begin(), {done->name, done->step, manifest.data_digest});
-  Tidy(made.name, done);
+  usable_.insert(usable_.begin(), {done->name, done->step, manifest.data_digest, done->generation});
   return absl::OkStatus();
 }
 
+void CheckpointKeeper::Verify(const std::string& name, Answer answer) {
+  thread_.Post([this, name, answer = std::move(answer)] { answer(Read(name)); });
+}
+
+CheckpointVerifiedEvent CheckpointKeeper::Read(const std::string& name) {
+  const auto problems = [&]() -> absl::StatusOr<std::vector<std::string>> {
+    HF_ASSIGN_OR_RETURN(const auto reader, CheckpointReader::Open(*storage_, *CheckpointName::Parse(name)));
+    if (reader->manifest().tensors != tensors_) return absl::InvalidArgumentError(name + " is not of this model");
+    return reader->Verify({.threads = static_cast<int>(config_.checkpoint.threads), .stop = finishing_.get_token()});
+  }();
+  if (problems.ok()) {
+    const std::string first = problems->empty() ? "" : problems->front();
+    return {.name = name, .cause = first, .damaged = !problems->empty()};
+  }
+  const bool damaged = absl::IsNotFound(problems.status()) || absl::IsDataLoss(problems.status()) ||
+                       absl::IsInvalidArgument(problems.status());
+  return {.name = name, .cause = std::string(problems.status().message()), .damaged = damaged};
+}
+
 // What cannot be deleted now is tried again after the next one. Whatever it is, training does not suffer from it.
-void CheckpointKeeper::Tidy(const CheckpointName& newest, CheckpointDoneEvent* done) {
+void CheckpointKeeper::Tidy(const CheckpointName& newest, CheckpointsTidiedEvent* tidied) {
+  if (!fence_->GoBack(BranchNow()).ok()) return;
   absl::StatusOr<Catalog> catalog = ScanCheckpoints(*storage_);
   if (!catalog.ok()) return;
   const CheckpointConfig& c = config_.checkpoint;
@@ -151,12 +191,12 @@ void CheckpointKeeper::Tidy(const CheckpointName& newest, CheckpointDoneEvent* d
     const auto name = CheckpointName::Parse(rejected.name);
     const bool old = name.has_value() && (name->generation < newest.generation ||
                                           (name->generation == newest.generation && name->step < newest.step));
-    if (rejected.unfinished && old) doomed.push_back(*name);
+    if ((rejected.unfinished || rejected.given_up) && old) doomed.push_back(*name);
   }
   for (const CheckpointName& name : doomed) {
     const absl::Status deleted = DeleteCheckpoint(*storage_, name.ToString());
     if (!deleted.ok())
-      done->warning = absl::StrCat("cannot delete ", name.ToString(), ": ", std::string(deleted.message()));
+      tidied->warning = absl::StrCat("cannot delete ", name.ToString(), ": ", std::string(deleted.message()));
   }
   catalog = ScanCheckpoints(*storage_);
   if (catalog.ok()) usable_ = ChoicesOf(*catalog);

@@ -5,7 +5,9 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "checkpoint/sharded/catalog.h"
 #include "checkpoint/storage/storage.h"
 #include "elastic/control/coordinator.h"
+#include "elastic/coordinator/coordinator_state.h"
 #include "elastic/coordinator/run_digests.h"
 #include "framework/base/task_thread.h"
 #include "framework/config/config.h"
@@ -23,20 +26,30 @@ namespace holdfast {
 /// Thread-safety: Commit from one thread.
 class CheckpointKeeper {
  public:
+  using Answer = std::function<void(const CoordinatorEvent&)>;  // called from a thread of the keeper's own
+
   /// Claims the storage: whoever had it before can commit nothing more. `tensors`: of the model, in canonical order.
-  /// `config` and `directory` must outlive the keeper.
+  /// `config` and `directory` must outlive the keeper. `past`: of the run.
   static absl::StatusOr<std::unique_ptr<CheckpointKeeper>> Open(const Config& config, const RunDirectory& directory,
                                                                 std::unique_ptr<Storage> storage,
-                                                                std::vector<StoredTensor> tensors);
+                                                                std::vector<StoredTensor> tensors,
+                                                                const CoordinatorState& past);
 
   Storage& storage() { return *storage_; }
   /// As they were found by Open.
   const Catalog& found() const { return found_; }
+  /// With which the run goes on: a generation that was never used in the storage, and the barriers that it knows.
+  const CoordinatorState& state() const { return state_; }
 
-  /// Makes it exist, and deletes what need not be kept; then calls `done`, from a thread of its own.
-  void Commit(const CommitCheckpointAction& commit, std::function<void(const CheckpointDoneEvent&)> done);
-  /// Waits for all that was begun.
-  void Drain() { thread_.Drain(); }
+  /// Makes it exist, answers (CheckpointDoneEvent), then deletes what need not be kept, and answers again
+  /// (CheckpointsTidiedEvent).
+  void Commit(const CommitCheckpointAction& commit, Answer answer);
+  /// Reads all of it and answers (CheckpointVerifiedEvent).
+  void Verify(const std::string& name, Answer answer);
+  /// What lies beyond the branch is given up: it is not made to exist any more, and goes when there is a newer one.
+  void GoBack(const Branch& branch);
+  /// Waits for all commits that were begun.
+  void Finish();
 
  private:
   CheckpointKeeper(const Config& config, const RunDirectory& directory, std::unique_ptr<Storage> storage,
@@ -44,8 +57,10 @@ class CheckpointKeeper {
       : config_(config), directory_(directory), storage_(std::move(storage)), tensors_(std::move(tensors)) {}
 
   Manifest Describe(const CommitCheckpointAction& commit) const;
+  Branch BranchNow();
   absl::Status MakeExist(const Manifest& manifest, CheckpointDoneEvent* done);
-  void Tidy(const CheckpointName& newest, CheckpointDoneEvent* done);
+  void Tidy(const CheckpointName& newest, CheckpointsTidiedEvent* tidied);
+  CheckpointVerifiedEvent Read(const std::string& name);
 
   const Config& config_;
   const RunDirectory& directory_;
@@ -54,7 +69,11 @@ class CheckpointKeeper {
   RunDigests digests_ = DigestsOf(config_);
   std::unique_ptr<Fence> fence_;
   Catalog found_;
+  CoordinatorState state_;
   std::vector<CheckpointChoice> usable_;  // of the thread
+  std::stop_source finishing_;
+  std::mutex mutex_;
+  Branch branch_;  // under mutex_
   TaskThread thread_;                     // last: it uses all of the above
 };
 

@@ -15,9 +15,6 @@
 namespace holdfast {
 namespace {
 
-constexpr size_t kMaxStateBytes = 1 << 16;
-constexpr const char* kGenerationKey = "generation";
-
 Instant Now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
 CoordinatorOptions OptionsFor(const Config& config, const CoordinatorHistory& history, bool saves,
@@ -33,7 +30,8 @@ CoordinatorOptions OptionsFor(const Config& config, const CoordinatorHistory& hi
           .validates = !config.data.validation.empty(),
           .validate_every_steps = config.train.validate_every_steps,
           .digests = DigestsOf(config),
-          .last_generation = history.generation,
+          .last_generation = history.state.generation,
+          .branch = history.state.branch,
           .recorded_step = history.recorded_step,
           .checkpoints = std::move(usable),
           .had_checkpoint = history.has_saved,
@@ -55,19 +53,14 @@ void ReadEvents(const std::string& path, CoordinatorHistory* history) {
 
 absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& directory) {
   CoordinatorHistory history;
+  HF_ASSIGN_OR_RETURN(history.state, ReadCoordinatorState(directory));
   std::error_code error;
-  if (std::filesystem::exists(directory.coordinator_state(), error)) {
-    HF_ASSIGN_OR_RETURN(const std::string text, ReadFile(directory.coordinator_state(), kMaxStateBytes));
-    const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object() || !json.contains(kGenerationKey) || !json[kGenerationKey].is_number_unsigned()) {
-      return absl::DataLossError(absl::StrCat(directory.coordinator_state(),
-                                              " is not what a coordinator writes; pass --overwrite to start anew"));
-    }
-    history.generation = json[kGenerationKey].get<uint64_t>();
-  }
   if (std::filesystem::exists(directory.metrics(), error)) {
     HF_ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, directory.ReadMetrics());
-    if (!steps.empty()) history.recorded_step = steps.back().step;
+    for (const StepMetrics& step : steps) {
+      if (!history.state.branch.Includes(static_cast<uint64_t>(step.generation), step.step)) break;
+      history.recorded_step = step.step;
+    }
   }
   ReadEvents(directory.events(), &history);
   return history;
@@ -77,7 +70,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Create(
     const Config& config, const RunDirectory& directory, const CoordinatorHistory& history, double flops_per_token,
     CoordinatorPort& port, std::function<void(const RunEvent&)> on_event, CheckpointKeeper* keeper,
     std::vector<CheckpointChoice> usable) {
-  HF_ASSIGN_OR_RETURN(std::unique_ptr<RunRecorder> recorder, RunRecorder::Open(config, directory, flops_per_token));
+  HF_ASSIGN_OR_RETURN(std::unique_ptr<RunRecorder> recorder, RunRecorder::Open(config, directory, flops_per_token, history.recorded_step));
   const CoordinatorOptions options = OptionsFor(config, history, keeper != nullptr, std::move(usable));
   return std::unique_ptr<CoordinatorShell>(
       new CoordinatorShell(config, directory, options, std::move(recorder), port, std::move(on_event), keeper));
@@ -97,7 +90,7 @@ CoordinatorShell::CoordinatorShell(const Config& config, const RunDirectory& dir
       ticker_([this](const std::stop_token& stop) { Tick(stop); }) {}
 
 CoordinatorShell::~CoordinatorShell() {
-  if (keeper_ != nullptr) keeper_->Drain();  // it answers to us
+  if (keeper_ != nullptr) keeper_->Finish();  // it answers to us
 }
 
 void CoordinatorShell::Tick(const std::stop_token& stop) {
@@ -127,12 +120,14 @@ absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
   } else if (const auto* close = std::get_if<CloseAction>(&action)) {
     port_.Close(close->connection);
   } else if (const auto* persist = std::get_if<PersistAction>(&action)) {
-    const nlohmann::json state{{kGenerationKey, persist->generation}};
-    return WriteFileAtomically(directory_.coordinator_state(), state.dump() + "\n");
+    HF_RETURN_IF_ERROR(WriteCoordinatorState(directory_, {persist->generation, persist->branch}));
+    if (keeper_ != nullptr) keeper_->GoBack(persist->branch);
   } else if (const auto* record = std::get_if<RecordAction>(&action)) {
     return recorder_->Record(*record);
   } else if (const auto* commit = std::get_if<CommitCheckpointAction>(&action)) {
-    keeper_->Commit(*commit, [this](const CheckpointDoneEvent& done) { Feed(done); });
+    keeper_->Commit(*commit, [this](const CoordinatorEvent& event) { Feed(event); });
+  } else if (const auto* verify = std::get_if<VerifyCheckpointAction>(&action)) {
+    keeper_->Verify(verify->name, [this](const CoordinatorEvent& event) { Feed(event); });
   } else if (const auto* rewind = std::get_if<RewindAction>(&action)) {
     return recorder_->Rewind(rewind->step);
   } else if (const auto* report = std::get_if<ReportAction>(&action)) {

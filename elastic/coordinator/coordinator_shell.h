@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "elastic/control/coordinator.h"
 #include "elastic/coordinator/checkpoint_keeper.h"
+#include "elastic/coordinator/coordinator_state.h"
 #include "elastic/coordinator/run_recorder.h"
 
 namespace holdfast {
@@ -27,8 +28,8 @@ class CoordinatorPort {
 
 /// What an earlier coordinator of the run left in its directory; zeros for a new run.
 struct CoordinatorHistory {
-  uint64_t generation = 0;
-  int64_t recorded_step = 0;
+  CoordinatorState state;
+  int64_t recorded_step = 0;     // the last one that counts; what stands after it was given up
   bool finished = false;         // all is done, or failed for good
   bool has_saved = false;        // a checkpoint
   bool workers_are_new = false;  // as CoordinatorOptions has it

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "elastic/coordinator/event_text.h"
+#include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/parallel/sharded_state.h"
 #include "nlohmann/json.hpp"
@@ -31,14 +32,19 @@ std::optional<T> Field(const RunEvent& event, const std::string& name) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RunRecorder>> RunRecorder::Open(const Config& config, const RunDirectory& directory,
-                                                               double flops_per_token) {
+                                                               double flops_per_token, int64_t last_step) {
   HF_ASSIGN_OR_RETURN(JsonLinesWriter metrics, JsonLinesWriter::Open(directory.metrics()));
   HF_ASSIGN_OR_RETURN(JsonLinesWriter events, JsonLinesWriter::Open(directory.events()));
+  HF_RETURN_IF_ERROR(SyncDirectory(directory.root()));
   return std::unique_ptr<RunRecorder>(
-      new RunRecorder(config, directory, flops_per_token, std::move(metrics), std::move(events)));
+      new RunRecorder(config, directory, flops_per_token, std::move(metrics), std::move(events), last_step));
 }
 
 absl::Status RunRecorder::Record(const RecordAction& step) {
+  if (step.step != last_step_ + 1) {
+    return absl::InternalError(absl::StrCat(directory_.metrics(), " ends with step ", last_step_, ", so step ",
+                                            step.step, " cannot be recorded: start the run again"));
+  }
   const auto now = std::chrono::steady_clock::now();
   const int64_t step_tokens = config_.batch.step_tokens();
   StepMetrics m;
@@ -59,16 +65,18 @@ absl::Status RunRecorder::Record(const RecordAction& step) {
     for (const ChunkDigest& chunk : step.digests) digests.push_back(chunk.digest);
     m.state_digest = StateDigest(digests);
   }
+  HF_RETURN_IF_ERROR(metrics_.Write(m.ToJson()));
+  HF_RETURN_IF_ERROR(metrics_.Sync());
   last_commit_ = now;
   last_step_ = m.step;
-  HF_RETURN_IF_ERROR(metrics_.Write(m.ToJson()));
   console_.Step(m);
   return absl::OkStatus();
 }
 
 absl::Status RunRecorder::Rewind(int64_t step) {
+  HF_RETURN_IF_ERROR(directory_.CutMetrics(step));
   last_step_ = step;
-  return directory_.CutMetrics(step);
+  return absl::OkStatus();
 }
 
 absl::Status RunRecorder::Report(const RunEvent& event) {

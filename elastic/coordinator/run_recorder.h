@@ -18,13 +18,14 @@ namespace holdfast {
 class RunRecorder {
  public:
   /// Appends to the files of `directory`. `config` and `directory` must outlive the recorder. `flops_per_token`: what
-  /// model FLOPs utilisation counts.
+  /// model FLOPs utilisation counts. `last_step`: that is recorded there; 0 = none.
   static absl::StatusOr<std::unique_ptr<RunRecorder>> Open(const Config& config, const RunDirectory& directory,
-                                                           double flops_per_token);
+                                                           double flops_per_token, int64_t last_step = 0);
 
+  /// Durable when it returns. Internal, and nothing is written, if it is not the step after the last one.
   absl::Status Record(const RecordAction& step);
   absl::Status Report(const RunEvent& event);
-  /// The run goes on after `step`; what was recorded of later ones is gone.
+  /// The run goes on after `step`; what was recorded of later ones is gone. DataLoss if steps up to it are missing.
   absl::Status Rewind(int64_t step);
   /// A checkpoint is being loaded.
   void Loading(double done_bytes, double total_bytes) { console_.Loading(done_bytes, total_bytes); }
@@ -36,13 +37,14 @@ class RunRecorder {
 
  private:
   RunRecorder(const Config& config, const RunDirectory& directory, double flops_per_token, JsonLinesWriter metrics,
-              JsonLinesWriter events)
+              JsonLinesWriter events, int64_t last_step)
       : config_(config),
         directory_(directory),
         flops_per_token_(flops_per_token),
         metrics_(std::move(metrics)),
         events_(std::move(events)),
-        console_(config.train.steps, config.log.every_steps, /*show_memory=*/config.elastic.workers == 1) {}
+        console_(config.train.steps, config.log.every_steps, /*show_memory=*/config.elastic.workers == 1),
+        last_step_(last_step) {}
 
   const Config& config_;
   const RunDirectory& directory_;
@@ -51,7 +53,7 @@ class RunRecorder {
   RunConsole console_;
   std::chrono::steady_clock::time_point last_commit_ = std::chrono::steady_clock::now();
   std::optional<double> validation_loss_;
-  int64_t last_step_ = 0;
+  int64_t last_step_;
 };
 
 }  // namespace holdfast

@@ -138,11 +138,13 @@ absl::StatusOr<RecoveredMessage> Worker::Recover(const RecoverTask& task, const 
   report.rendezvous_seconds = SecondsSince(start);
   p_.shell->SetPhase(Phase::kTransfer, message.committed_step + 1);
   TrainerWorld view = ViewOf(message, rank_);
-  view.source_is_entered = task.source_is_entered;
   if (!message.checkpoint.empty()) {
     view.load = [&](ShardedState& state, const std::stop_token& stop) { return Load(message.checkpoint, state, stop); };
   }
+  const uint64_t entered = std::exchange(entered_, 0);  // here, for tasks before this one may have been dropped
+  view.source_is_entered = entered != 0 && entered == message.source.generation;
   HF_ASSIGN_OR_RETURN(report.bytes_received, p_.trainer->EnterWorld(view, std::move(communicators), next.stop));
+  entered_ = message.world.generation;
   report.transfer_seconds = SecondsSince(start) - report.rendezvous_seconds;
   p_.shell->SetPhase(Phase::kIdle, message.committed_step + 1);
   return report;

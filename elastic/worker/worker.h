@@ -77,6 +77,7 @@ class Worker {
   std::optional<Loader> loader_;
   StepPlan loader_plan_;  // what the loader reads from: its next step, and how microbatches are spread
   int rank_ = 0, world_size_ = 0;
+  uint64_t entered_ = 0;         // the world whose state was fetched last
   bool bad_checkpoint_ = false;  // the one that was to be loaded last
   StepResult prepared_;
 };

@@ -79,4 +79,8 @@ absl::Status JsonLinesWriter::Write(const std::string& json) {
                                                    " bytes fit", taken_back ? "" : "; its last line is torn"));
 }
 
+absl::Status JsonLinesWriter::Sync() {
+  return fdatasync(fd_) == 0 ? absl::OkStatus() : ErrnoToStatus(errno, absl::StrCat("cannot sync ", path_));
+}
+
 }  // namespace holdfast

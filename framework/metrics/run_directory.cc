@@ -17,8 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Everything a run may leave in its directory. The files that mark a directory as a run's come last, so that a removal
-/// that was interrupted can be taken up again.
+/// Everything a run may leave in its directory.
 std::vector<std::string> RunFiles(const RunDirectory& run) {
   return {run.model(),
           run.checkpoints(),
@@ -47,8 +46,11 @@ absl::Status ProbeWritable(const std::string& directory) {
   return absl::OkStatus();
 }
 
+// What tells the old run's workers apart from the new one's stays, as does the config, which marks the directory as a
+// run's until the new one replaces it.
 absl::Status RemoveOldRun(const RunDirectory& run) {
   for (const std::string& path : RunFiles(run)) {
+    if (path == run.coordinator_state() || path == run.token() || path == run.config()) continue;
     std::error_code error;
     fs::remove_all(path, error);
     if (error) return ErrnoToStatus(error.value(), absl::StrCat("cannot remove ", path, " of the old run"));
@@ -87,7 +89,11 @@ bool RunDirectory::HoldsRun() const { return Exists(config()) || Exists(metrics(
 absl::Status RunDirectory::CutMetrics(int64_t step) const {
   if (!Exists(metrics())) return absl::OkStatus();
   HF_ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, ReadMetrics());
-  if (steps.empty() || steps.back().step <= step) return absl::OkStatus();
+  if (steps.empty() || steps.back().step == step) return absl::OkStatus();
+  if (steps.back().step < step) {
+    return absl::DataLossError(absl::StrCat(metrics(), " ends with step ", steps.back().step,
+                                            ": a run that goes on after step ", step, " would leave a hole"));
+  }
   const int64_t keep = std::max<int64_t>(0, step - steps.front().step + 1);
   std::ifstream file(metrics(), std::ios::binary);
   std::string line;

@@ -55,14 +55,14 @@ class RunDirectory {
   std::string loss_plot() const { return root_ + "/loss.svg"; }
 
   /// Creates the directory. AlreadyExists with what to do if it holds a run and not `overwrite`; with it, the old run's
-  /// files (those named here, nothing else) are removed. An unwritable place is PermissionDenied before anything is
-  /// done.
+  /// files (those named here, nothing else) are removed, but for config, coordinator_state and token. An unwritable
+  /// place is PermissionDenied before anything is done.
   absl::Status Create(bool overwrite) const;
 
   /// A run is going on or has been in this directory.
   bool HoldsRun() const;
 
-  /// Cuts metrics.jsonl off after the line of `step`, durably: the run goes on from there.
+  /// Cuts metrics.jsonl off after the line of `step`, durably: the run goes on from there. DataLoss if it ends before.
   absl::Status CutMetrics(int64_t step) const;
 
   /// Every step of metrics.jsonl. A torn last line (from a crash) is dropped; anything else wrong is DataLoss with its
@@ -96,6 +96,8 @@ class JsonLinesWriter {
   ~JsonLinesWriter();
 
   absl::Status Write(const std::string& json);
+  /// Every line written so far survives a loss of power.
+  absl::Status Sync();
 
  private:
   JsonLinesWriter() = default;

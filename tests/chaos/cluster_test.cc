@@ -168,6 +168,33 @@ TEST_F(ClusterTest, EverythingIsKilled) {
   cluster.StopAndCompare();
 }
 
+// The place of the checkpoints is not mounted on one of two machines when everything is started again.
+TEST_F(ClusterTest, AHostThatLacksTheCheckpointsCostsNone) {
+  Cluster cluster(*stage_, Run(),
+                  {.workers = 2, .overrides = {"checkpoint.every_steps=5", "elastic.lost_state_timeout_ms=1500"}});
+  ASSERT_TRUE(cluster.StartCoordinator());
+  cluster.StartAgent("a", 1);
+  cluster.StartAgent("b", 1);
+  ASSERT_TRUE(WaitForStep(cluster.coordinator(), cluster.run(), 30));
+  ASSERT_TRUE(WaitForEvents(cluster.coordinator(), cluster.run(), "checkpoint"));
+  for (LoggedProcess* process : {&cluster.coordinator(), &cluster.agent("a"), &cluster.agent("b")}) {
+    Cluster::Kill(*process);
+  }
+  ASSERT_TRUE(WaitFor([&] { return ProcessesWith(cluster.run()).empty(); }));
+  ASSERT_TRUE(cluster.StartCoordinator());
+  const std::string empty = cluster.run() + ".empty";
+  cluster.StartAgent("b", 1, "127.0.0.1", {"checkpoint.directory=" + empty});
+  cluster.StartAgent("a", 1);
+  ASSERT_TRUE(cluster.GoesOn(2)) << "it gets its state from the other";
+  EXPECT_TRUE(Events(cluster.run(), "checkpoint_rejected").empty());
+  EXPECT_EQ(Events(cluster.run(), "rewind").size(), 1u);
+  EXPECT_FALSE(std::filesystem::exists(empty)) << "it was made";
+  for (LoggedProcess* process : {&cluster.agent("b"), &cluster.agent("a"), &cluster.coordinator()}) {
+    Cluster::Kill(*process);
+  }
+  cluster.Compare();
+}
+
 TEST_F(ClusterTest, AnyNumberOfWorkersOnUnevenMachines) {
   const std::vector<std::vector<int>> machines{{1}, {1, 1}, {2, 1}, {3, 1}, {1, 3, 1}, {4, 1, 1}, {2, 4, 1}};
   for (const std::vector<int>& workers : machines) {

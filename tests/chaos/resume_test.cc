@@ -24,10 +24,12 @@ namespace fs = std::filesystem;
 class Resume : public StageTest {
  protected:
   static std::unique_ptr<LoggedProcess> Train(int workers, const std::vector<std::string>& settings,
-                                              const std::string& crash = "") {
+                                              const std::string& crash = "",
+                                              const std::vector<std::string>& more = {}) {
     std::vector<std::string> arguments{"train", stage_->config(), "--workers", std::to_string(workers), "--run-dir",
                                        Run()};
     for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    arguments.insert(arguments.end(), more.begin(), more.end());
     std::vector<std::pair<std::string, std::string>> environment{{"HOLDFAST_TEST_SLOWDOWN_MS", "2"}};
     if (!crash.empty()) environment.emplace_back("HOLDFAST_CRASH_POINT", crash);
     return std::make_unique<LoggedProcess>(arguments, Run() + ".log", environment);
@@ -150,6 +152,43 @@ TEST_F(Resume, ADamagedCheckpointIsNamedAndTheOneBeforeIsUsed) {
   ExpectToGoOn(3, {"checkpoint.every_steps=5"});
   ASSERT_EQ(Events(Run(), "checkpoint_rejected").size(), 1u);
   EXPECT_EQ(Events(Run(), "checkpoint_rejected")[0]["name"], newest);
+}
+
+// The process dies right after its first checkpoint on the new branch, while those it has given up are still there.
+TEST_F(Resume, AtAnEarlierStepGivesUpWhatWasDoneAfterIt) {
+  const std::vector<std::string> settings{"checkpoint.every_steps=5", "checkpoint.keep_last=10"};
+  EXPECT_EQ(Train(1, settings, "commit.manifest.after:6")->ExitCode(), 128 + SIGKILL);
+  EXPECT_GE(CommittedSteps(Run()), 30);
+  auto process = Train(1, settings, "commit.manifest.after:1", {"--resume", "10"});
+  EXPECT_EQ(process->ExitCode(), 128 + SIGKILL);
+  EXPECT_THAT(process->Log(), HasSubstr("checkpoint  step-0000000010"));
+  process = Train(2, {"checkpoint.every_steps=5", "checkpoint.keep_last=1", "train.steps=60"});
+  EXPECT_EQ(process->ExitCode(), 0);
+  EXPECT_THAT(process->Log(), HasSubstr("checkpoint  step-0000000015"));
+  EXPECT_THAT(process->Log(), HasSubstr("step-0000000030-g1000001: given up"));
+  EXPECT_EQ(CommittedSteps(Run()), 60);
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
+  int left = 0;
+  for (const auto& entry : fs::directory_iterator(Run() + "/checkpoints")) left += entry.is_directory() ? 1 : 0;
+  EXPECT_EQ(left, 1) << "what was given up goes";
+}
+
+TEST_F(Resume, OverwritingSaysWhatBecomesOfCheckpointsElsewhere) {
+  const std::vector<std::string> settings{"checkpoint.every_steps=20", "checkpoint.directory=" + Run() + ".ck",
+                                          "train.steps=50"};
+  EXPECT_EQ(Train(1, settings)->ExitCode(), 0);
+  auto process = Train(1, settings, "", {"--overwrite"});
+  EXPECT_EQ(process->ExitCode(), 1);
+  EXPECT_THAT(process->Log(), HasSubstr("--resume never to give them up"));
+  EXPECT_EQ(CommittedSteps(Run()), 50) << "nothing is changed";
+  EXPECT_EQ(Train(2, settings, "", {"--overwrite", "--resume", "never"})->ExitCode(), 0);
+  EXPECT_EQ(Events(Run(), "checkpoint_failed").size(), 0u);
+  EXPECT_EQ(CommittedSteps(Run()), 50);
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
+  EXPECT_EQ(RunBinary({"ckpt", "verify", Run() + ".ck", "--all"}, Run() + ".verify.log"), 0);
+  for (const auto& entry : fs::directory_iterator(Run() + ".ck")) {
+    EXPECT_THAT(entry.path().filename().string(), testing::Not(HasSubstr("-g1000001"))) << "of the run overwritten";
+  }
 }
 
 TEST_F(Resume, ASecondRunInTheSameDirectoryIsRefused) {

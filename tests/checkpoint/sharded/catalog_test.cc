@@ -71,6 +71,20 @@ TEST_F(CatalogTest, NewestFirst) {
   EXPECT_EQ(catalog.valid[0].bytes, bytes);
 }
 
+TEST_F(CatalogTest, WhatTheRunHasGoneBackBehindCannotBeUsed) {
+  for (const CheckpointName name : {CheckpointName{20, 1}, CheckpointName{50, 1}, CheckpointName{35, 2}}) {
+    ASSERT_NO_FATAL_FAILURE(Make(name));
+  }
+  Branch branch;
+  branch.GoBack({.generation = 1, .step = 20});
+  ASSERT_TRUE(Fence::Claim(*storage_, "me", {.generation = 1, .branch = branch}).ok());
+  const Catalog catalog = Scan();
+  EXPECT_THAT(NamesOf(catalog), ElementsAre("step-0000000035-g2", "step-0000000020-g1"));
+  ASSERT_EQ(catalog.rejected.size(), 1u);
+  EXPECT_EQ(catalog.rejected[0].name, "step-0000000050-g1");
+  EXPECT_TRUE(catalog.rejected[0].given_up);
+}
+
 TEST_F(CatalogTest, RejectionsHaveReasons) {
   for (int64_t step = 1; step <= 7; ++step) ASSERT_NO_FATAL_FAILURE(Make({step, 1}));
   const auto object = [](int step, const char* file) { return ObjectName({step, 1}, file); };

@@ -169,6 +169,47 @@ TEST_F(FenceTest, ANumberThatIsFreeAgainIsNotTaken) {
   EXPECT_THAT(*storage_->List("fence-"), testing::SizeIs(1));
 }
 
+TEST_F(FenceTest, KeepsWhatEveryRunHasGoneBackBehind) {
+  const auto first = Fence::Claim(*storage_, "first", {.generation = 0, .branch = {}});
+  ASSERT_TRUE(first.ok());
+  Branch branch;
+  branch.GoBack({.generation = 7, .step = 20});
+  ASSERT_TRUE((*first)->GoBack(branch).ok());
+  EXPECT_EQ((*first)->epoch(), 2u);
+  EXPECT_TRUE((*first)->Check().ok());
+  EXPECT_THAT(*storage_->List("fence-"), testing::SizeIs(1));
+  EXPECT_TRUE((*first)->GoBack(branch).ok());
+  EXPECT_EQ((*first)->epoch(), 2u) << "it is there already";
+  Branch of_second;
+  of_second.GoBack({.generation = 9, .step = 30});
+  const auto second = Fence::Claim(*storage_, "second", {.generation = 9, .branch = of_second});
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ((*second)->branch().barriers(), (std::vector<Barrier>{{7, 20}, {9, 30}}));
+  EXPECT_EQ(*ReadBranch(*storage_), (*second)->branch());
+  Branch late;
+  late.GoBack({.generation = 9, .step = 1});
+  EXPECT_TRUE(absl::IsFailedPrecondition((*first)->GoBack(late))) << "it belongs to the second";
+  EXPECT_EQ(*ReadBranch(*storage_), (*second)->branch());
+}
+
+TEST_F(FenceTest, AClaimOfBarriersWhoseAnswerWasLostIsOurs) {
+  FaultStorage faulty(*storage_);
+  const auto fence = Fence::Claim(faulty, "me");
+  ASSERT_TRUE(fence.ok());
+  faulty.Inject({.operation = StorageOperation::kCreate, .fault = StorageFault::kLostAnswer, .count = 1});
+  Branch branch;
+  branch.GoBack({.generation = 7, .step = 20});
+  EXPECT_FALSE((*fence)->GoBack(branch).ok());
+  EXPECT_TRUE((*fence)->GoBack(branch).ok());
+  EXPECT_TRUE((*fence)->Check().ok());
+}
+
+TEST_F(FenceTest, GenerationsOfALaterClaimAreAboveThoseOfItsOwnRun) {
+  const auto fence = Fence::Claim(*storage_, "me", {.generation = 5 * kGenerationsPerEpoch + 3, .branch = {}});
+  ASSERT_TRUE(fence.ok());
+  EXPECT_EQ((*fence)->epoch(), 6u);
+}
+
 class CommitTest : public FenceTest {
  protected:
   const CheckpointName name_{.step = 40, .generation = 2};

@@ -37,7 +37,7 @@ class CheckpointTest : public CoordinatorTest {
     Say(worker, message);
   }
   void Done(int64_t step, std::vector<CheckpointChoice> usable, const std::string& cause = "", bool fenced = false) {
-    Event(CheckpointDoneEvent{step, Generation(), "c", cause, "", fenced, 100, 0, std::move(usable)});
+    Event(CheckpointDoneEvent{step, Generation(), "c", cause, fenced, 100, 0, std::move(usable)});
   }
   bool ToldToSave(int worker) { return LastSent<CommitMessage>(worker)->save; }
 };
@@ -326,24 +326,157 @@ TEST_F(CheckpointTest, SaysHowFarLoadingIs) {
   EXPECT_FALSE(coordinator_->LoadingNow().has_value());
 }
 
-TEST_F(CheckpointTest, ADamagedOneIsRejectedForTheNextOlder) {
-  CoordinatorOptions options = EverySteps(100);
-  options.recorded_step = 7;
-  options.workers_are_new = true;
-  options.checkpoints = {{"five", 5}, {"two", 2}};
-  StartThree(options);
-  FailureMessage failure{
-      .generation = Generation(), .step = 6, .cause = "shard-0-of-3.h5: wrong digest", .suspects = {}};
-  failure.bad_checkpoint = true;
-  Say(1, failure);
+class BadCheckpointTest : public CheckpointTest {
+ protected:
+  // Three workers load "five"; `recorded_step` is 7.
+  void StartLoading() {
+    CoordinatorOptions options = EverySteps(100);
+    options.recorded_step = 7;
+    options.last_generation = 4;
+    options.workers_are_new = true;
+    options.checkpoints = {{"five", 5, 0, 3}, {"two", 2, 0, 2}};
+    StartThree(options);
+  }
+  void CannotLoad(int worker, const std::string& cause) {
+    FailureMessage failure{.generation = Generation(), .step = 6, .cause = cause, .suspects = {}};
+    failure.bad_checkpoint = true;
+    Say(worker, failure);
+  }
+  std::vector<std::string> Verified() const {
+    std::vector<std::string> names;
+    for (const CoordinatorAction& action : actions_) {
+      if (const auto* verify = std::get_if<VerifyCheckpointAction>(&action)) names.push_back(verify->name);
+    }
+    return names;
+  }
+};
+
+TEST_F(BadCheckpointTest, ADamagedOneIsRejectedForTheNextOlder) {
+  StartLoading();
+  CannotLoad(1, "shard-0-of-3.h5: wrong digest");
+  EXPECT_THAT(Verified(), ElementsAre("five"));
+  EXPECT_EQ(WorldSize(), 0) << "until it is verified";
+  Event(CheckpointVerifiedEvent{"five", "shard-0-of-3.h5: wrong digest", true});
   EXPECT_EQ(Field("checkpoint_rejected", "name"), "five");
   EXPECT_THAT(rewinds_, ElementsAre(5, 2));
+  EXPECT_FALSE(branch_.Includes(Generation() - 1, 3)) << "given up durably";
   EXPECT_EQ(worlds_[Connection(0)].checkpoint, "two");
-  failure.generation = Generation();
-  Say(2, failure);
+  CannotLoad(2, "no manifest");
+  Event(CheckpointVerifiedEvent{"two", "no manifest", true});
   ASSERT_TRUE(ended_.has_value());
   EXPECT_EQ(ended_->exit_code, 1);
   EXPECT_THAT(ended_->reason, HasSubstr("no older one"));
+}
+
+TEST_F(BadCheckpointTest, AHostThatLacksWhatOthersHaveIsRemovedNotTheCheckpoint) {
+  StartLoading();
+  CannotLoad(1, "/mnt/ck: there is no checkpoint");
+  Event(CheckpointVerifiedEvent{"five", "", false});
+  EXPECT_EQ(Count("checkpoint_rejected"), 0);
+  EXPECT_THAT(Field("worker_lost", "cause"), HasSubstr("five, which is whole: /mnt/ck"));
+  EXPECT_TRUE(LastSent<RefusedMessage>(1)->rejoin);
+  ASSERT_EQ(WorldSize(), 2);
+  EXPECT_EQ(worlds_[Connection(0)].checkpoint, "five");
+  CannotLoad(2, "the same");
+  EXPECT_THAT(Verified(), IsEmpty()) << "it is known to be whole";
+  EXPECT_EQ(WorldSize(), 1);
+  CannotLoad(0, "the same");
+  EXPECT_EQ(WorldSize(), 0) << "nobody can load it: the run waits for a host that can";
+  EXPECT_FALSE(ended_.has_value());
+  EXPECT_THAT(rewinds_, ElementsAre(5));
+}
+
+TEST_F(BadCheckpointTest, WhatCannotBeVerifiedIsNotRejected) {
+  StartLoading();
+  CannotLoad(1, "wrong digest");
+  Event(CheckpointVerifiedEvent{"five", "connection refused", false});
+  EXPECT_EQ(Count("checkpoint_rejected"), 0);
+  ASSERT_EQ(WorldSize(), 2);
+  CannotLoad(2, "wrong digest");
+  EXPECT_THAT(Verified(), ElementsAre("five")) << "nobody knows yet";
+}
+
+// --- what was given up --------------------------------------------------------------------------------------------
+
+class GivenUpTest : public CheckpointTest {
+ protected:
+  // The state of step 5 is lost, and the run goes back to step 3.
+  void GoBack() {
+    CoordinatorOptions options = EverySteps(1);
+    options.parallel.mirrors = 0;
+    StartThree(options);
+    for (int i = 0; i < 3; ++i) Commit({0, 1, 2});
+    Done(3, {{"three", 3, 0, 1}});
+    for (int i = 0; i < 2; ++i) Commit({0, 1, 2});
+    old_ = worlds_[Connection(1)].world;
+    Event(DisconnectEvent{Connection(1), "stream broken"});
+    Pass(seconds(11), {0, 2});
+    ASSERT_THAT(rewinds_, ElementsAre(3));
+  }
+  World old_;
+};
+
+TEST_F(GivenUpTest, IsExcludedDurablyBeforeTheRecordIsCut) {
+  GoBack();
+  EXPECT_EQ(branch_.barriers(), (std::vector<Barrier>{{1, 3}}));
+  EXPECT_EQ(branch_before_rewind_, branch_);
+}
+
+TEST_F(GivenUpTest, ACheckpointThatBeginsToExistLateDoesNotCount) {
+  GoBack();
+  Event(CheckpointDoneEvent{4, old_.generation, "four", "", false, 100, 0, {{"four", 4, 0, 1}, {"three", 3, 0, 1}}});
+  EXPECT_EQ(Count("checkpoint"), 1) << "that of step 3";
+  Event(CheckpointsTidiedEvent{"", {{"four", 4, 0, 1}, {"three", 3, 0, 1}}});
+  Event(DisconnectEvent{Connection(0), "stream broken"});
+  EXPECT_EQ(worlds_[Connection(2)].checkpoint, "three");
+}
+
+TEST_F(GivenUpTest, ClaimsFromBeforeDoNotBeatTheLivingRunAfterARestart) {
+  GoBack();
+  Commit({0, 2});  // step 4, again
+  const World now = worlds_[Connection(0)].world;
+  CoordinatorOptions options = EverySteps(1);
+  options.parallel.mirrors = 0;
+  options.recorded_step = 4;
+  options.last_generation = Generation();
+  options.branch = branch_;
+  Start(options);
+  Join(1, {old_, 5, 0, {}});
+  ASSERT_NE(LastSent<RefusedMessage>(1), nullptr);
+  EXPECT_TRUE(LastSent<RefusedMessage>(1)->rejoin);
+  for (const int w : {0, 2}) Join(w, {now, 4, 0, {}});
+  EXPECT_EQ(worlds_[Connection(0)].source, now);
+  EXPECT_EQ(worlds_[Connection(0)].committed_step, 4);
+}
+
+TEST_F(GivenUpTest, ClaimsBeyondTheRecordDoNotMakeAHoleInIt) {
+  StartThree(EverySteps(100));
+  for (int i = 0; i < 5; ++i) Commit({0, 1, 2});
+  const World old = worlds_[Connection(1)].world;
+  CoordinatorOptions options = EverySteps(100);
+  options.recorded_step = 3;  // a disk that lied
+  options.last_generation = 1;
+  options.checkpoints = {{"two", 2, 0, 1}};
+  Start(options);
+  rewinds_.clear();
+  for (const int w : {0, 1, 2}) Join(w, {old, 5, 0, {}});
+  Pass(seconds(11), {0, 1, 2});
+  EXPECT_THAT(rewinds_, ElementsAre(2));
+  EXPECT_EQ(worlds_[Connection(0)].committed_step, 2);
+}
+
+TEST_F(GivenUpTest, CheckpointsAheadOfTheRunAreNotGoneBackTo) {
+  CoordinatorOptions options = EverySteps(1);
+  options.workers_are_new = true;
+  options.recorded_step = 20;
+  options.checkpoints = {{"twenty", 20, 0, 2}};  // --resume 20
+  StartThree(options);
+  Commit({0, 1, 2});
+  Done(21, {{"fifty", 50, 0, 1}, {"twenty-one", 21, 0, Generation()}});
+  for (const int w : {0, 1, 2}) Event(DisconnectEvent{Connection(w), ""});
+  for (const int w : {0, 1, 2}) Join(w, {}, First(w) + (uint64_t{1} << 40));
+  Pass(seconds(11), {0, 1, 2});
+  EXPECT_THAT(rewinds_, ElementsAre(20, 21));
 }
 
 TEST_F(CheckpointTest, AnImportedModelIsWhereARunBegins) {

@@ -62,6 +62,9 @@ class CoordinatorTest : public testing::Test {
         commits_.push_back(*commit);
       } else if (const auto* rewind = std::get_if<RewindAction>(&action)) {
         rewinds_.push_back(rewind->step);
+        branch_before_rewind_ = branch_;
+      } else if (const auto* persist = std::get_if<PersistAction>(&action)) {
+        branch_ = persist->branch;
       } else if (const auto* close = std::get_if<CloseAction>(&action)) {
         closed_.push_back(close->connection);
       }
@@ -125,6 +128,7 @@ class CoordinatorTest : public testing::Test {
   std::vector<RecordAction> records_;
   std::vector<CommitCheckpointAction> commits_;
   std::vector<int64_t> rewinds_;
+  Branch branch_, branch_before_rewind_;  // as persisted last
   std::vector<uint64_t> closed_;
   std::optional<EndAction> ended_;
 };

@@ -114,12 +114,13 @@ TEST(FindStateSource, PrefersTheNewestWorldThatCoversTheState) {
   EXPECT_EQ(FindStateSource({}, 8, parallel).world.generation, 0u);
 }
 
-TEST(FindStateSource, ClaimsAheadOfTheRecordCount) {
+TEST(FindStateSource, ClaimsAheadOfTheRecordDoNotCount) {
   const World world = WorldOf(3, {0, 1});
   const StateClaim ahead{world, 9, 0, {}}, behind{world, 8, 9, world};
-  const StateSource found = FindStateSource({{MemberOf(0).id, &ahead}, {MemberOf(1).id, &behind}}, 8, {});
-  EXPECT_EQ(found.committed_step, 9);
-  EXPECT_TRUE(found.complete);
+  const std::vector<ClaimOf> claims{{MemberOf(0).id, &ahead}, {MemberOf(1).id, &behind}};
+  EXPECT_TRUE(FindStateSource(claims, 9, {}).complete);
+  EXPECT_FALSE(FindStateSource(claims, 8, {}).complete);
+  EXPECT_EQ(FindStateSource(claims, 7, {}).world.generation, 0u);
 }
 
 TEST(FindStateSource, AnotherIncarnationHoldsNothing) {

@@ -34,7 +34,9 @@ class CoordinatorHost {
     if (ended()) return;
     ++life_;
     CoordinatorOptions options = options_;
+    truth_.CutWhatWasGivenUp();
     options.last_generation = bugs_.forgets_generation ? 0 : truth_.persisted();
+    options.branch = truth_.branch();
     options.recorded_step = truth_.committed();
     options.checkpoints = truth_.Usable();
     coordinator_ = std::make_unique<Coordinator>(options);
@@ -89,7 +91,8 @@ class CoordinatorHost {
   RunStatus Status() const { return coordinator_->Status(clock_.now()); }
   const std::vector<std::string>& log() const { return log_; }
   bool keep_log = false;
-  std::function<void()> rewinding = [] {};  // before committed steps are given up
+  std::function<void()> rewinding = [] {};   // before committed steps are given up
+  std::function<void()> restarting = [] {};  // before a coordinator is started in the place of one that died
 
  private:
   void Crash() {
@@ -97,7 +100,10 @@ class CoordinatorHost {
     coordinator_.reset();
     network_.SetServer(false);
     if (ended()) return;
-    clock_.After(clock_.Between(milliseconds(100), seconds(3)), [this] { Start(); });
+    clock_.After(clock_.Between(milliseconds(100), seconds(3)), [this] {
+      restarting();
+      Start();
+    });
   }
 
   void Tick(int life) {
@@ -112,14 +118,39 @@ class CoordinatorHost {
     network_.Down(action.to, std::move(action.message));
   }
   void Do(const CloseAction& action) { network_.CloseByServer(action.connection); }
-  void Do(const PersistAction& action) { truth_.Persisted(action.generation); }
+  void Do(const PersistAction& action) { truth_.Persisted(action.generation, action.branch); }
   void Do(const RecordAction& action) { truth_.Recorded(action); }
+  // In the life of this process: its threads die with it.
+  void Later(Instant most, std::function<void()> action) {
+    clock_.After(clock_.Between(milliseconds(1), most), [this, life = life_, action = std::move(action)] {
+      if (life == life_ && up()) action();
+    });
+  }
   void Do(const CommitCheckpointAction& action) {
-    clock_.After(clock_.Between(milliseconds(10), milliseconds(500)), [this, life = life_, action] {
-      if (life != life_ || !up()) return;  // its thread died with it
-      truth_.CheckpointExists(action.step, action.generation);
-      CheckpointDoneEvent done{action.step, action.generation, "name", "", "", false, 1, 0, truth_.Usable()};
-      Feed(done);
+    Later(milliseconds(500), [this, action] {
+      CheckpointDoneEvent done{action.step, action.generation, Truth::NameOf(action.step, action.generation), "",
+                               false,       1,                 0,
+                               {}};
+      if (truth_.branch().Includes(action.generation, action.step)) {
+        truth_.CheckpointExists(action.step, action.generation);
+      } else {
+        done.cause = "given up";
+      }
+      Later(milliseconds(500), [this, done]() mutable {
+        done.usable = truth_.Choices();
+        Feed(done);
+        Later(milliseconds(500), [this, exists = done.cause.empty()] {
+          if (!exists) return;
+          truth_.Tidy();
+          Feed(CheckpointsTidiedEvent{"", truth_.Choices()});
+        });
+      });
+    });
+  }
+  void Do(const VerifyCheckpointAction& action) {
+    Later(seconds(2), [this, name = action.name] {
+      const bool damaged = truth_.IsDamaged(name), knows = damaged || clock_.Chance(0.8);
+      Feed(CheckpointVerifiedEvent{name, damaged ? "wrong digest" : knows ? "" : "connection refused", damaged});
     });
   }
   void Do(const RewindAction& action) {
@@ -130,6 +161,10 @@ class CoordinatorHost {
   void Do(const ReportAction& action) {
     const std::string& name = action.event.name;
     ++events_[name];
+    if (name == "checkpoint_rejected") {
+      const std::string checkpoint = std::get<std::string>(action.event.fields.front().second);
+      truth_.Demand(truth_.IsDamaged(checkpoint), "checkpoint ", checkpoint, " is rejected, although it is whole");
+    }
     if (keep_log) log_.push_back(Line(action.event));
     if (name != "run_finished" && name != "run_stopped" && name != "run_failed") return;
     exit_code_ = static_cast<int>(std::get<int64_t>(action.event.fields.front().second));

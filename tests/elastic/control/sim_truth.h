@@ -76,9 +76,13 @@ class Truth {
   }
 
   // --- what happens -------------------------------------------------------------------------------------------------
-  void Persisted(uint64_t generation) {
-    Demand(generation > persisted_, "generation ", generation, " is persisted after ", persisted_);
+  void Persisted(uint64_t generation, const Branch& branch) {
+    Demand(generation >= persisted_, "generation ", generation, " is persisted after ", persisted_);
     persisted_ = std::max(persisted_, generation);
+    Branch both = branch_;
+    both.GoBack(branch);
+    Demand(both == branch, "a barrier is taken away");
+    branch_ = branch;
   }
 
   void Sent(int life, const WorldMessage& message) {
@@ -91,6 +95,8 @@ class Truth {
       lives_[world.generation] = life;
       Demand(message.committed_step == committed(), "generation ", world.generation, " begins at step ",
              message.committed_step, ", but ", committed(), " are committed");
+      Demand(message.checkpoint.empty() || CanGoBackTo(message.checkpoint, message.committed_step), "generation ",
+             world.generation, " begins from checkpoint ", message.checkpoint, ", which is not one of this run any more");
     } else {
       Demand(lives_[world.generation] == life && it->second == world, "generation ", world.generation,
              " is used twice");
@@ -112,6 +118,7 @@ class Truth {
     Demand(record.loss_bits == LossBits(record.step) && record.grad_norm_bits == NormBits(record.step), "step ",
            record.step, " has other bits than the serial run");
     recorded_.push_back(record.generation);
+    last_of_[record.generation] = record.step;
   }
 
   void SentCommit(const CommitMessage& commit) {
@@ -120,7 +127,7 @@ class Truth {
 
   /// A worker has applied the update of a step.
   void Applied(const std::string& who, int64_t step, const Chunks& state) {
-    Demand(step <= committed(), who, " applies step ", step, " which is not recorded");
+    Demand(step <= last_of_[state.generation], who, " applies step ", step, " which is not recorded");
     Check(who, step, state);
   }
   void Check(const std::string& who, int64_t step, const Chunks& state) {
@@ -144,13 +151,42 @@ class Truth {
     }
     checkpoints_.insert({step, generation});
   }
-  std::vector<CheckpointChoice> Usable() const {
-    std::vector<CheckpointChoice> usable;
-    for (auto it = checkpoints_.rbegin(); it != checkpoints_.rend() && usable.size() < 3; ++it) {
-      usable.push_back({absl::StrCat(it->first, "-", it->second), it->first});
+  static std::string NameOf(int64_t step, uint64_t generation) { return absl::StrCat(step, "-", generation); }
+  /// All that are there, also those given up.
+  std::vector<CheckpointChoice> Choices() const {
+    std::vector<CheckpointChoice> choices;
+    for (auto it = checkpoints_.rbegin(); it != checkpoints_.rend(); ++it) {
+      choices.push_back({NameOf(it->first, it->second), it->first, 0, it->second});
     }
+    return choices;
+  }
+  /// What a coordinator finds that starts: as tools/prepared_run.cc does it.
+  std::vector<CheckpointChoice> Usable() const {
+    std::vector<CheckpointChoice> usable = Choices();
+    std::erase_if(usable, [&](const CheckpointChoice& c) {
+      return !branch_.Includes(c.generation, c.step) || (committed() > 0 && c.step > committed());
+    });
     return usable;
   }
+  bool CanGoBackTo(const std::string& name, int64_t step) const {
+    const auto usable = Usable();
+    return std::any_of(usable.begin(), usable.end(),
+                       [&](const CheckpointChoice& c) { return c.name == name && c.step == step; });
+  }
+  /// As a keeper does it after each: what was given up goes, and of the others all but the newest three.
+  void Tidy() {
+    constexpr int kKept = 3;
+    int kept = 0;
+    for (const CheckpointChoice& c : Choices()) {
+      if (!branch_.Includes(c.generation, c.step) || ++kept > kKept) checkpoints_.erase({c.step, c.generation});
+    }
+  }
+  void DamageNewest() {
+    if (checkpoints_.size() > 1) damaged_.insert(Choices().front().name);
+  }
+  bool IsDamaged(const std::string& name) const { return damaged_.count(name) > 0; }
+
+  // --- going back ---------------------------------------------------------------------------------------------------
   void Rewound(int64_t step) {
     const auto usable = Usable();
     const bool from_the_beginning = step == 0 && usable.empty();
@@ -158,12 +194,27 @@ class Truth {
                std::any_of(usable.begin(), usable.end(), [&](const CheckpointChoice& c) { return c.step == step; }),
            "the run goes back to step ", step, ", of which there is no checkpoint");
     Demand(step <= committed(), "the run goes back from step ", committed(), " to ", step);
+    Demand(step == committed() || !branch_.Includes(recorded_.back(), committed()), "the record is cut to step ", step,
+           " before what was done later is excluded");
     recorded_.resize(static_cast<size_t>(step));
+  }
+  /// A coordinator that starts finds lines that were given up, if the one before died before it had cut them off.
+  void CutWhatWasGivenUp() {
+    for (size_t i = 0; i < recorded_.size(); ++i) {
+      if (!branch_.Includes(recorded_[i], static_cast<int64_t>(i) + 1)) recorded_.resize(i);
+    }
+  }
+  /// Somebody starts the coordinator with --resume STEP, or (step 0, without checkpoints) with --overwrite.
+  void GoBackTo(int64_t step, bool overwrite) {
+    branch_.GoBack({.generation = persisted_, .step = step});
+    recorded_.resize(static_cast<size_t>(std::min(step, committed())));
+    if (overwrite) checkpoints_.clear();
   }
 
   int64_t committed() const { return static_cast<int64_t>(recorded_.size()); }
   uint64_t generation_of(int64_t step) const { return step > 0 ? recorded_[static_cast<size_t>(step - 1)] : 0; }
   uint64_t persisted() const { return persisted_; }
+  const Branch& branch() const { return branch_; }
   uint64_t newest() const { return newest_; }
   const World& world(uint64_t generation) { return worlds_[generation]; }
   const std::string& violation() const { return violation_; }  // the first; empty = none
@@ -183,7 +234,10 @@ class Truth {
   std::map<std::pair<uint64_t, int64_t>, std::set<WorkerId>> prepared_;
   std::vector<uint64_t> recorded_;                                          // generation of each step
   std::map<std::pair<int64_t, uint64_t>, std::map<int, uint64_t>> stored_;  // by step and generation
+  std::map<uint64_t, int64_t> last_of_;                                     // the last step of each generation
   std::set<std::pair<int64_t, uint64_t>> checkpoints_;
+  std::set<std::string> damaged_;
+  Branch branch_;
   uint64_t persisted_ = 0, newest_ = 0;
   std::string violation_;
 };

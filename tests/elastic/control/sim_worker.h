@@ -126,6 +126,7 @@ class Worker {
     });
   }
 
+  bool lacks_storage = false;  // its host does not have the place of the checkpoints
   double slow_factor = 1;
   int corrupt_votes = 0;  // as many of the next votes have wrong bits
 
@@ -238,11 +239,8 @@ class Worker {
   void Do(AbortTask&) {}
 
   void Do(RecoverTask& task) {
-    if (task.source_is_entered) {
-      w_.truth.Demand(fetched_.generation == task.world.source.generation, member_.id.name,
-                      " has not got the state of the world entered last");
-      held_ = std::move(fetched_);
-    }
+    const uint64_t source = task.world.source.generation;
+    if (source != 0 && fetched_.generation == source) held_ = std::move(fetched_);
     recover_ = std::move(task.world);
     world_ = recover_.world;
     working_generation_ = recovering_ = world_.generation;
@@ -262,6 +260,13 @@ class Worker {
   void Transfer() {
     phase_ = Phase::kTransfer;
     ++progress_;
+    if (!recover_.checkpoint.empty() && (lacks_storage || w_.truth.IsDamaged(recover_.checkpoint))) {
+      AfterInTask(w_.clock.Between(milliseconds(1), milliseconds(100)), [this] {
+        FailureMessage failure{working_generation_, step_, phase_, "cannot be loaded", {}, false, true};
+        Done(TaskFailed{failure});
+      });
+      return;
+    }
     const int rank = world_.RankOf(working_id_);
     const int64_t step = recover_.committed_step;
     auto wanted = std::make_shared<std::map<int, int>>();  // chunk -> rank to get it from
@@ -412,12 +417,12 @@ class Worker {
     return part;
   }
   void Save(uint64_t generation, const Chunks& part) {
-    w_.truth.Saved(generation, part);
+    if (!lacks_storage) w_.truth.Saved(generation, part);
     if (connection_ == 0) return;
     SavedMessage saved;
     saved.generation = generation;
     saved.step = part.step;
-    if (w_.clock.Chance(0.02)) saved.cause = "no space left on device";
+    if (lacks_storage || w_.clock.Chance(0.02)) saved.cause = "no space left on device";
     w_.network.Up(connection_, saved);
   }
   void AfterUpdate() {
@@ -431,7 +436,8 @@ class Worker {
   void Do(EndingTask& task) {
     phase_ = Phase::kSave;
     w_.truth.Check(member_.id.name, task.step, Working(task.generation));
-    w_.truth.Demand(task.step == w_.truth.committed(), member_.id.name, " ends the run at step ", task.step);
+    w_.truth.Demand(task.step == w_.truth.committed() || task.generation < w_.truth.newest(), member_.id.name,
+                    " ends the run at step ", task.step);
     AfterInTask(w_.clock.Between(milliseconds(20), milliseconds(500)),
                 [this, generation = task.generation, save = task.save] {
                   if (save) Save(generation, MyPart(Working(generation)));

@@ -35,6 +35,7 @@ struct Scenario {
   seconds fault_time{12};      // faults fall into the first so many seconds
   bool one_at_a_time = false;  // the next fault waits until the run has got over the one before
   bool crashes_only = false;
+  bool goes_back_on_purpose = true;  // who starts the coordinator again may say --resume STEP, or --overwrite
   ParallelConfig parallel;
   ElasticConfig elastic;
   CheckpointConfig checkpoint;  // by every_steps alone
@@ -90,6 +91,7 @@ class Simulation {
     surroundings_.exited = [this](int index, bool over) { OnExit(index, over); };
     host_.keep_log = scenario_.keep_log;
     host_.rewinding = [this] { truth_.Demand(IsStateLost(), "the run goes back without need"); };
+    host_.restarting = [this] { GoBackOnPurpose(); };
     Wire();
     MakeWorkers();
   }
@@ -253,8 +255,13 @@ class Simulation {
   }
 
   void StrikeMildly(Worker* worker) {
-    const int64_t kind = clock_.Between(0, 11);
-    if (kind <= 3) {
+    const int64_t kind = clock_.Between(0, 13);
+    if (kind == 12) {
+      truth_.DamageNewest();
+    } else if (kind == 13) {
+      worker->lacks_storage = true;
+      clock_.After(clock_.Between(seconds(1), seconds(10)), [worker] { worker->lacks_storage = false; });
+    } else if (kind <= 3) {
       worker->slow_factor = 3;
     } else if (kind <= 5) {
       worker->Stick();
@@ -287,6 +294,17 @@ class Simulation {
     });
   }
 
+  /// Now and then somebody who starts the coordinator again has it go back to a checkpoint, or begin anew.
+  void GoBackOnPurpose() {
+    if (!scenario_.goes_back_on_purpose) return;
+    const std::vector<CheckpointChoice> usable = truth_.Usable();
+    if (clock_.Chance(0.05)) {
+      truth_.GoBackTo(0, /*overwrite=*/true);
+    } else if (clock_.Chance(0.1) && !usable.empty()) {
+      truth_.GoBackTo(usable[clock_.Between(0, std::ssize(usable) - 1)].step, /*overwrite=*/false);
+    }
+  }
+
   void HealOne(int index) {
     network_.Heal(index);
     workers_[index]->Touch();
@@ -301,6 +319,7 @@ class Simulation {
       if (network_.Cut(static_cast<int>(i))) HealOne(static_cast<int>(i));
       worker->Thaw();
       worker->slow_factor = 1;
+      worker->lacks_storage = false;
       if (!worker->running()) StartLater(worker->member().id.name, seconds(2));
     }
   }

@@ -1,5 +1,5 @@
-// Proves what a committed step's line says of the devices' use: against the peak of the world that did the step, and
-// nothing where that is unknown.
+// Proves that the record of a run never gets a hole; and what a committed step's line says of the devices' use: against
+// the peak of the world that did the step, and nothing where that is unknown.
 
 #include "elastic/coordinator/run_recorder.h"
 
@@ -26,6 +26,33 @@ TEST(RunRecorder, UtilisationIsOfTheWorldsPeak) {
   ASSERT_TRUE(steps->at(0).mfu.has_value());
   EXPECT_DOUBLE_EQ(*steps->at(0).mfu, kFlopsPerToken * steps->at(0).tokens_per_second / kPeak);
   EXPECT_FALSE(steps->at(1).mfu.has_value());
+}
+
+TEST(RunRecorder, TheRecordNeverGetsAHole) {
+  const TemporaryDirectory root;
+  const RunDirectory directory(root.path());
+  Config config;
+  const auto recorder = RunRecorder::Open(config, directory, 0);
+  ASSERT_TRUE(recorder.ok()) << recorder.status();
+  for (const int64_t step : {1, 2, 3}) ASSERT_TRUE((*recorder)->Record({.step = step, .digests = {}}).ok());
+  for (const int64_t step : {3, 5}) EXPECT_TRUE(absl::IsInternal((*recorder)->Record({.step = step, .digests = {}})));
+  EXPECT_TRUE(absl::IsDataLoss((*recorder)->Rewind(4)));
+  EXPECT_TRUE((*recorder)->Rewind(2).ok());
+  EXPECT_TRUE(absl::IsInternal((*recorder)->Record({.step = 4, .digests = {}})));
+  EXPECT_TRUE((*recorder)->Record({.step = 3, .digests = {}}).ok());
+  EXPECT_EQ(directory.ReadMetrics()->size(), 3u);
+}
+
+TEST(RunRecorder, ARunThatTakesOverACheckpointBeginsWithTheStepAfterIt) {
+  const TemporaryDirectory root;
+  const RunDirectory directory(root.path());
+  Config config;
+  const auto recorder = RunRecorder::Open(config, directory, 0);
+  ASSERT_TRUE(recorder.ok()) << recorder.status();
+  ASSERT_TRUE((*recorder)->Rewind(50).ok());
+  EXPECT_TRUE((*recorder)->Record({.step = 51, .digests = {}}).ok());
+  EXPECT_TRUE((*recorder)->Rewind(50).ok());
+  EXPECT_TRUE((*recorder)->Record({.step = 51, .digests = {}}).ok());
 }
 
 }  // namespace

@@ -228,7 +228,7 @@ TEST_F(RunDirectoryTest, OldRunStaysUnlessOverwritten) {
   EXPECT_TRUE(fs::exists(run.model() + "/weights"));
 
   EXPECT_TRUE(run.Create(/*overwrite=*/true).ok());
-  EXPECT_FALSE(fs::exists(run.config()));
+  EXPECT_TRUE(fs::exists(run.config())) << "it still marks the directory as a run's";
   EXPECT_FALSE(fs::exists(run.metrics()));
   EXPECT_FALSE(fs::exists(run.model()));
   EXPECT_EQ(ReadText(root_ + "/notes.txt"), "mine");

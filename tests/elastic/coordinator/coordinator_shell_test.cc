@@ -1,0 +1,114 @@
+// Proves what the shell around a coordinator promises it: a step's line is on the disk before anybody hears of its
+// commit, and so is a barrier before anything is cut. One worker takes part, as messages; this program's own fdatasync
+// is used in place of the C library's, to see when it is called.
+
+#include "elastic/coordinator/coordinator_shell.h"
+
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "elastic/coordinator/run_digests.h"
+#include "tests/framework/base/temporary_directory.h"
+
+namespace {
+std::atomic<int> syncs{0};
+}  // namespace
+
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library's has a reserved name
+extern "C" int fdatasync(int fd) {
+  ++syncs;
+  return static_cast<int>(syscall(SYS_fdatasync, fd));
+}
+
+namespace holdfast {
+namespace {
+
+constexpr Connection kWorker = 1;
+
+class ShellTest : public testing::Test, public CoordinatorPort {
+ protected:
+  ShellTest() {
+    config_.elastic.workers = 1;
+    config_.train.steps = 1000;
+    config_.elastic.heartbeat_interval_ms = 20;
+    config_.elastic.progress_timeout_ms = 60'000;
+  }
+  void Send(Connection, const CoordinatorMessage& message) override {
+    const std::lock_guard lock(mutex_);
+    if (std::holds_alternative<CommitMessage>(message)) syncs_at_commit_.push_back(syncs);
+    if (const auto* world = std::get_if<WorldMessage>(&message)) generation_ = world->world.generation;
+    if (std::holds_alternative<EndMessage>(message)) ended_ = true;
+  }
+  void Close(Connection) override {}
+
+  void StartShell() {
+    auto shell = CoordinatorShell::Create(config_, directory_, {}, 0, *this, nullptr);
+    ASSERT_TRUE(shell.ok()) << shell.status();
+    shell_ = std::move(*shell);
+    JoinMessage join{{{"n/0", 1}, "n", "h"}, {}, DigestsOf(config_)};
+    shell_->OnMessage(kWorker, join);
+  }
+  void VoteFor(int64_t step) {
+    VoteMessage vote;
+    vote.generation = generation_;
+    vote.step = step;
+    shell_->OnMessage(kWorker, vote);
+  }
+  bool WaitFor(const std::function<bool()>& condition, std::chrono::seconds limit = std::chrono::seconds(60)) {
+    for (const auto end = std::chrono::steady_clock::now() + limit; std::chrono::steady_clock::now() < end;) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (condition()) return true;
+      }
+      shell_->OnMessage(kWorker, HeartbeatMessage{});
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
+  }
+
+  Config config_;
+  const TemporaryDirectory root_;
+  const RunDirectory directory_{root_.path()};
+  std::mutex mutex_;
+  std::vector<int> syncs_at_commit_;
+  uint64_t generation_ = 0;
+  bool ended_ = false;
+  std::unique_ptr<CoordinatorShell> shell_;
+};
+
+TEST_F(ShellTest, AStepIsOnTheDiskBeforeAnybodyHearsOfItsCommit) {
+  StartShell();
+  const int before = syncs;
+  VoteFor(1);
+  VoteFor(2);
+  EXPECT_EQ(syncs_at_commit_, (std::vector<int>{before + 1, before + 2}));
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 2u);
+}
+
+TEST_F(ShellTest, WhatIsPersistedIsThereForTheNextCoordinator) {
+  Branch branch;
+  branch.GoBack({.generation = 7, .step = 20});
+  ASSERT_TRUE(WriteCoordinatorState(directory_, {8, branch}).ok());
+  auto writer = JsonLinesWriter::Open(directory_.metrics());
+  ASSERT_TRUE(writer.ok());
+  for (const auto& [step, generation] : {std::pair{20, 3}, {21, 4}, {22, 7}}) {  // killed before it was cut
+    StepMetrics line;
+    line.step = step;
+    line.generation = generation;
+    ASSERT_TRUE(writer->Write(line.ToJson()).ok());
+  }
+  const auto history = ReadCoordinatorHistory(directory_);
+  ASSERT_TRUE(history.ok()) << history.status();
+  EXPECT_EQ(history->state.generation, 8u);
+  EXPECT_EQ(history->state.branch, branch);
+  EXPECT_EQ(history->recorded_step, 20);
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <set>
@@ -193,6 +194,19 @@ TEST_F(ClusterTest, AHostThatLacksTheCheckpointsCostsNone) {
     Cluster::Kill(*process);
   }
   cluster.Compare();
+}
+
+// Two processors of different kinds, as far as kernels can tell.
+TEST_F(ClusterTest, WorkersOfDifferentInstructionSetsHaveEqualBitsInPortableArithmetic) {
+  const Stage stage({"train.arithmetic=portable"});
+  Cluster cluster(stage, "mixed", {.overrides = {"train.arithmetic=portable"}});
+  ASSERT_TRUE(cluster.StartCoordinator());
+  setenv("HOLDFAST_INSTRUCTION_SET", "AVX2", 1);
+  cluster.StartAgent("a", 2);
+  unsetenv("HOLDFAST_INSTRUCTION_SET");
+  cluster.StartAgent("b", 2);
+  ASSERT_TRUE(cluster.GoesOn(4));
+  cluster.StopAndCompare();
 }
 
 TEST_F(ClusterTest, AnyNumberOfWorkersOnUnevenMachines) {

@@ -3,15 +3,15 @@
 # package sources, with a clone of HEAD. Shows packages that tools/setup.sh forgets. Needs root and, from tools/setup.sh
 # --with-test, mmdebstrap.
 #   tools/test_fresh.sh [--short]
-# In order: a bundle's quickstart.sh without any package and as a user without rights (20 steps of training),
-# tools/quickstart.sh, tools/test.sh. --short: 20 steps of training there, too, and of the tests those that need most of
+# In order: a bundle's quickstart.sh without any package and as a user without rights (ten steps of training),
+# tools/quickstart.sh, tools/test.sh. --short: ten steps there, too, and of the tests those that need most of
 # what is outside the build: of two rooms, none of which may be skipped. The compiler cache is this machine's.
 set -euo pipefail
 # shellcheck source=tools/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 readonly SUITE=bookworm
 
-steps=(--set train.steps=20 --set schedule.warmup_steps=10) training=() tests=()
+steps=(--set train.steps=10 --set schedule.warmup_steps=5) training=() tests=()
 case "$*" in
   "") ;;
   --short) training=("${steps[@]}") tests=(--room=checkpoint/s3 --room=checkpoint/sharded) ;;
@@ -99,4 +99,6 @@ in_root "$ROOT" tools/quickstart.sh "${training[@]}"
 
 echo "== tools/test.sh"
 in_root "$ROOT" tools/test.sh "${tests[@]}"
-! grep -E '\*\*\*Skipped' "$root$ROOT"/build/*.ctest.log || die "these tests were skipped: something they need is missing"
+for_a_gpu='NcclRun|ATunedTable'
+! grep '\*\*\*Skipped' "$root$ROOT/build/release.ctest.log" | grep -vE "$for_a_gpu" ||
+  die "these tests were skipped: something they need is missing"

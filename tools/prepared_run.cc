@@ -232,8 +232,8 @@ void PrintResume(const PreparedRun& run) {
     std::printf("checkpoint  %s, the newest that can be used\n", run.usable.front().name.c_str());
   }
   if (run.history.recorded_step > 0) {
-    std::printf("goes on     after generation %d; %d steps are recorded\n", static_cast<int>(run.history.state.generation),
-                static_cast<int>(run.history.recorded_step));
+    std::printf("goes on     after generation %d; %d steps are recorded\n",
+                static_cast<int>(run.history.state.generation), static_cast<int>(run.history.recorded_step));
   }
   if (!run.warning.empty()) std::printf("warning: %s\n", run.warning.c_str());
   std::fflush(stdout);

@@ -293,9 +293,9 @@ class Coordinator {
   StragglerDetector stragglers_;
   CheckpointSchedule schedule_;
   PendingSaves saves_;
-  std::vector<CheckpointChoice> checkpoints_;                    // newest first
-  std::optional<std::pair<WorkerId, std::string>> doubt_;        // who could not load load_, and why: it is being verified
-  std::string whole_;                                            // the checkpoint that was verified last
+  std::vector<CheckpointChoice> checkpoints_;              // newest first
+  std::optional<std::pair<WorkerId, std::string>> doubt_;  // who could not load load_, and why: it is being verified
+  std::string whole_;                                      // the checkpoint that was verified last
   std::optional<std::pair<int64_t, std::string>> save_failure_;  // the last: step, cause
   Instant save_begun_{0};
   std::map<std::string, int> leaving_;  // nodes that are to leave -> signal

@@ -70,7 +70,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Create(
     const Config& config, const RunDirectory& directory, const CoordinatorHistory& history, double flops_per_token,
     CoordinatorPort& port, std::function<void(const RunEvent&)> on_event, CheckpointKeeper* keeper,
     std::vector<CheckpointChoice> usable) {
-  HF_ASSIGN_OR_RETURN(std::unique_ptr<RunRecorder> recorder, RunRecorder::Open(config, directory, flops_per_token, history.recorded_step));
+  HF_ASSIGN_OR_RETURN(std::unique_ptr<RunRecorder> recorder,
+                      RunRecorder::Open(config, directory, flops_per_token, history.recorded_step));
   const CoordinatorOptions options = OptionsFor(config, history, keeper != nullptr, std::move(usable));
   return std::unique_ptr<CoordinatorShell>(
       new CoordinatorShell(config, directory, options, std::move(recorder), port, std::move(on_event), keeper));

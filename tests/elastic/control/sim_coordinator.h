@@ -128,9 +128,8 @@ class CoordinatorHost {
   }
   void Do(const CommitCheckpointAction& action) {
     Later(milliseconds(500), [this, action] {
-      CheckpointDoneEvent done{action.step, action.generation, Truth::NameOf(action.step, action.generation), "",
-                               false,       1,                 0,
-                               {}};
+      CheckpointDoneEvent done{
+          action.step, action.generation, Truth::NameOf(action.step, action.generation), "", false, 1, 0, {}};
       if (truth_.branch().Includes(action.generation, action.step)) {
         truth_.CheckpointExists(action.step, action.generation);
       } else {

@@ -96,7 +96,8 @@ class Truth {
       Demand(message.committed_step == committed(), "generation ", world.generation, " begins at step ",
              message.committed_step, ", but ", committed(), " are committed");
       Demand(message.checkpoint.empty() || CanGoBackTo(message.checkpoint, message.committed_step), "generation ",
-             world.generation, " begins from checkpoint ", message.checkpoint, ", which is not one of this run any more");
+             world.generation, " begins from checkpoint ", message.checkpoint,
+             ", which is not one of this run any more");
     } else {
       Demand(lives_[world.generation] == life && it->second == world, "generation ", world.generation,
              " is used twice");

@@ -199,7 +199,7 @@ TEST_F(ClusterTest, AHostThatLacksTheCheckpointsCostsNone) {
 // Two processors of different kinds, as far as kernels can tell.
 TEST_F(ClusterTest, WorkersOfDifferentInstructionSetsHaveEqualBitsInPortableArithmetic) {
   const Stage stage({"train.arithmetic=portable"});
-  Cluster cluster(stage, "mixed", {.overrides = {"train.arithmetic=portable"}});
+  Cluster cluster(stage, stage.Path("mixed"), {.overrides = {"train.arithmetic=portable"}});
   ASSERT_TRUE(cluster.StartCoordinator());
   setenv("HOLDFAST_INSTRUCTION_SET", "AVX2", 1);
   cluster.StartAgent("a", 2);

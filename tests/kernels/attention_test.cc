@@ -1,6 +1,7 @@
 // Proves attention, forward and backward: values against the definition (the full T x T matrix) in double precision,
-// with grouped heads, any head size, sequences that are no multiple of a tile, and dropout; poisoned outputs; and bits
-// that do not depend on the number of threads, whichever way the backward pass is cut.
+// with grouped heads, any head size, sequences that are no multiple of a tile, windows, without causality, and dropout;
+// that blocks which nobody sees are skipped, by poison in them; poisoned outputs; and bits that do not depend on the
+// number of threads, whichever way the backward pass is cut, nor on the instruction set.
 
 #include <gtest/gtest.h>
 
@@ -36,15 +37,16 @@ class ReferenceHead {
     const double scale = 1.0 / std::sqrt(static_cast<double>(d));
     const double keep_scale = 1.0 / (1.0 - static_cast<double>(s_.dropout.rate));
     for (int64_t i = 0; i < t; ++i) {
-      std::vector<double> p(i + 1), dp(i + 1);
+      const int64_t first = s_.window == 0 ? 0 : std::max<int64_t>(0, i - s_.window + 1), last = s_.causal ? i : t - 1;
+      std::vector<double> p(t), dp(t);
       double max = -INFINITY, sum = 0, delta = 0;
-      for (int64_t j = 0; j <= i; ++j) {
+      for (int64_t j = first; j <= last; ++j) {
         for (int64_t c = 0; c < d; ++c) p[j] += At(qkv, i, q + c) * At(qkv, j, k + c) * scale;
         max = std::max(max, p[j]);
       }
-      for (int64_t j = 0; j <= i; ++j) sum += std::exp(p[j] - max);
+      for (int64_t j = first; j <= last; ++j) sum += std::exp(p[j] - max);
       result.lse[(b_ * s_.num_heads + h_) * t + i] = max + std::log(sum);
-      for (int64_t j = 0; j <= i; ++j) {
+      for (int64_t j = first; j <= last; ++j) {
         p[j] = std::exp(p[j] - max) / sum;
         const uint64_t e = static_cast<uint64_t>(((b_ * s_.num_heads + h_) * t + i) * t + j);
         const double kept = Kept(s_.dropout, e) ? keep_scale : 0.0;
@@ -55,7 +57,7 @@ class ReferenceHead {
         }
         delta += p[j] * dp[j];
       }
-      for (int64_t j = 0; j <= i; ++j) {
+      for (int64_t j = first; j <= last; ++j) {
         const double ds = p[j] * (dp[j] - delta) * scale;
         for (int64_t c = 0; c < d; ++c) {
           Gradient(result, i, q + c) += ds * At(qkv, j, k + c);
@@ -122,7 +124,8 @@ void ExpectCorrect(TestOps& ops, const AttentionShape& s, DType dtype, Rng& rng,
                    Alignment alignment = Alignment::kOdd) {
   SCOPED_TRACE("B " + std::to_string(s.batch) + " T " + std::to_string(s.sequence) + " H " +
                std::to_string(s.num_heads) + "/" + std::to_string(s.num_kv_heads) + " D " + std::to_string(s.head_dim) +
-               " dropout " + std::to_string(s.dropout.rate) + (dtype == DType::kBF16 ? " bf16" : " fp32"));
+               " dropout " + std::to_string(s.dropout.rate) + " window " + std::to_string(s.window) +
+               (s.causal ? "" : " not causal") + (dtype == DType::kBF16 ? " bf16" : " fp32"));
   Problem problem(s, dtype, rng, alignment);
   problem.Run(ops);
   const Reference expected = Expected(s, problem.qkv, problem.d_out);
@@ -141,6 +144,16 @@ void ExpectCorrect(TestOps& ops, const AttentionShape& s, DType dtype, Rng& rng,
 
 AttentionShape Shape(int64_t b, int64_t t, int64_t h, int64_t g, int64_t d, float dropout = 0) {
   return {b, t, h, g, d, {dropout, {.seed = 77, .step = 3, .microbatch = 2, .site = 9}}};
+}
+
+AttentionShape Windowed(AttentionShape shape, int64_t window) {
+  shape.window = window;
+  return shape;
+}
+
+AttentionShape NotCausal(AttentionShape shape) {
+  shape.causal = false;
+  return shape;
 }
 
 TEST(AttentionTest, MatchesTheDefinition) {
@@ -185,6 +198,60 @@ TEST(AttentionTest, DropoutIsKeyedByElement) {
   }
 }
 
+TEST(AttentionTest, AWindowHidesWhatIsBeforeIt) {
+  Rng rng(NewSeed());
+  TestOps ops(3);
+  for (int64_t window : {1, 2, 7, 31, 32, 33, 64, 100, 199, 200, 1000}) {
+    ExpectCorrect(ops, Windowed(Shape(1, 200, 2, 1, 16), window), DType::kF32, rng);
+    ExpectCorrect(ops, Windowed(Shape(1, 200, 1, 1, 64), window), DType::kBF16, rng, Alignment::kSixteenBytes);
+  }
+  for (DType dtype : kDTypes) {
+    ExpectCorrect(ops, Windowed(Shape(2, 333, 6, 2, 32), 40), dtype, rng);
+    ExpectCorrect(ops, Windowed(Shape(2, 150, 4, 2, 16, 0.3f), 20), dtype, rng);
+  }
+  for (int64_t d : {96, 128, 256}) {
+    ExpectCorrect(ops, Windowed(Shape(1, 150, 1, 1, d, d == 128 ? 0.3f : 0), 50), DType::kBF16, rng,
+                  Alignment::kSixteenBytes);
+  }
+}
+
+TEST(AttentionTest, WithoutCausalityEveryQuerySeesEveryKey) {
+  Rng rng(NewSeed());
+  TestOps ops(3);
+  for (int64_t t : {1, 31, 64, 97, 150}) {
+    ExpectCorrect(ops, NotCausal(Shape(2, t, 2, 1, 16)), DType::kF32, rng);
+    ExpectCorrect(ops, NotCausal(Shape(1, t, 1, 1, 64)), DType::kBF16, rng, Alignment::kSixteenBytes);
+  }
+  ExpectCorrect(ops, NotCausal(Shape(1, 110, 2, 1, 128, 0.3f)), DType::kBF16, rng, Alignment::kSixteenBytes);
+  ExpectCorrect(ops, NotCausal(Shape(1, 110, 2, 1, 24, 0.3f)), DType::kF32, rng);
+}
+
+TEST(AttentionTest, BlocksThatNobodySeesAreSkipped) {  // what is multiplied by a probability of 0 leaves its poison
+  Rng rng(NewSeed());
+  constexpr int64_t kPoisoned = 20, kWindow = 40, kLength = 500, kClear = 192;  // more than any block
+  for (const auto& [dtype, alignment] :
+       {std::pair(DType::kF32, Alignment::kOdd), std::pair(DType::kBF16, Alignment::kSixteenBytes)}) {
+    for (int threads : {1, 3}) {
+      TestOps ops(threads);
+      Problem early(Windowed(Shape(1, kLength, 2, 2, 64), kWindow), dtype, rng, alignment), late = early;
+      for (int64_t row = 0; row < kPoisoned; ++row) {
+        for (int64_t c = early.OutCols(); c < early.QkvCols(); ++c) early.qkv.Set(row, c, NAN);  // keys and values
+        for (int64_t c = 0; c < late.OutCols(); ++c) late.d_out.Set(kLength - 1 - row, c, NAN);
+      }
+      early.Run(ops);
+      late.Run(ops);
+      int64_t poisoned = 0;
+      for (int64_t row = kPoisoned + kWindow + kClear; row < kLength; ++row) {
+        for (int64_t c = 0; c < early.OutCols(); ++c) {
+          poisoned += std::isnan(early.out.Get(row, c)) || std::isnan(early.d_qkv.Get(row, c));
+          poisoned += std::isnan(late.d_qkv.Get(kLength - 1 - row, late.OutCols() + c));
+        }
+      }
+      EXPECT_EQ(poisoned, 0);
+    }
+  }
+}
+
 TEST(AttentionTest, LargeScoresDoNotOverflow) {
   Rng rng(NewSeed());
   TestOps ops(1);
@@ -199,8 +266,8 @@ TEST(AttentionTest, BitsDoNotDependOnThreads) {
   Rng rng(NewSeed());
   // With 12 and 4 pairs of sequence and key head, some of the thread counts cut the backward pass one way, some the
   // other.
-  for (const AttentionShape& shape :
-       {Shape(3, 230, 8, 4, 24), Shape(1, 230, 4, 4, 64, 0.1f), Shape(1, 200, 4, 2, 80)}) {
+  for (const AttentionShape& shape : {Shape(3, 230, 8, 4, 24), Shape(1, 230, 4, 4, 64, 0.1f), Shape(1, 200, 4, 2, 80),
+                                      Windowed(Shape(3, 230, 8, 4, 24), 70), NotCausal(Shape(3, 130, 8, 4, 24))}) {
     const Problem problem(shape, DType::kF32, rng);
     ExpectSameBitsForAnyThreadCount([&](TestOps& ops) {
       Problem copy = problem;

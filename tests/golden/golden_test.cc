@@ -14,7 +14,7 @@
 #include "checkpoint/saved_model.h"
 #include "framework/base/status.h"
 #include "framework/train/trainer.h"
-#include "models/huggingface.h"
+#include "models/families/huggingface.h"
 #include "models/plan.h"
 #include "models/transformer.h"
 

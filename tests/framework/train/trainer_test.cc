@@ -132,7 +132,7 @@ Trace Train(const Setting& setting, int64_t steps = kSteps) {
   return trace;
 }
 
-class BitEquality : public ::testing::TestWithParam<std::tuple<Family, DType>> {
+class BitEquality : public ::testing::TestWithParam<std::tuple<std::string, DType>> {
  protected:
   Setting Base() const { return {.family = std::get<0>(GetParam()), .dtype = std::get<1>(GetParam())}; }
   void ExpectSame(const std::function<void(Setting&)>& change) {

@@ -1,5 +1,6 @@
 #include "models/plan.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "framework/base/status.h"
@@ -73,7 +74,7 @@ PassPlan PlanLastLogits(Model& model, int64_t batch, int64_t sequence) {
   return Plan(model, &Model::LastLogits, batch, sequence);
 }
 
-double ModelFlopsPerToken(const ModelConfig& config, int64_t sequence) {
+double DenseFlopsPerToken(const ModelConfig& config, int64_t sequence) {
   int64_t multiplied = 0;
   const ParameterLayout layout = TransformerLayout(config);
   for (const ParameterSpec& spec : layout.parameters()) {
@@ -81,8 +82,11 @@ double ModelFlopsPerToken(const ModelConfig& config, int64_t sequence) {
         spec.name == "embedding.positions.weight" || (spec.name == "embedding.tokens.weight" && !config.tie_embeddings);
     if (!looked_up) multiplied += spec.shape.elements();
   }
-  const int64_t attention = config.num_layers * config.num_heads * config.head_dim * sequence;
-  return 6.0 * static_cast<double>(multiplied) + 12.0 * static_cast<double>(attention);
+  const int64_t window = config.sliding_window > 0 ? std::min(config.sliding_window, sequence) : sequence;
+  // Over a sequence, the pairs that a causal query sees, twice, but those of a query with itself once.
+  const auto pairs = static_cast<double>(2 * window * sequence - window * (window - 1) - sequence);
+  const auto attention = static_cast<double>(config.num_layers * config.num_heads * config.head_dim);
+  return 6.0 * static_cast<double>(multiplied) + 12.0 * attention * (pairs / static_cast<double>(sequence));
 }
 
 }  // namespace holdfast

@@ -8,6 +8,7 @@
 #include "models/block.h"
 #include "models/embedding.h"
 #include "models/head.h"
+#include "models/rotary.h"
 #include "models/unit_guard.h"
 
 namespace holdfast {
@@ -280,7 +281,7 @@ absl::Status CheckConfig(const ModelConfig& c) {
 
 absl::StatusOr<Buffer> MakeRopeTable(const ModelConfig& config, Device& device) {
   if (config.position != PositionKind::kRope) return Buffer();
-  const std::vector<float> table = RopeTable(config.max_sequence_length, config.head_dim, config.rope_theta);
+  const std::vector<float> table = RopeTable(config);
   HF_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device, table.size() * sizeof(float), "rotary tables"));
   device.CopyFromHost(buffer.data(), table.data(), buffer.bytes());
   return buffer;

@@ -12,7 +12,7 @@
 #include "elastic/wire/token.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
-#include "models/plan.h"
+#include "models/families/families.h"
 
 namespace holdfast {
 namespace {

@@ -9,7 +9,7 @@
 #include "checkpoint/saved_model.h"
 #include "framework/base/status.h"
 #include "framework/tensor/cuda_device.h"
-#include "models/huggingface.h"
+#include "models/families/huggingface.h"
 #include "models/plan.h"
 #include "models/transformer.h"
 #include "tools/arithmetic.h"

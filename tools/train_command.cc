@@ -14,7 +14,7 @@
 #include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
-#include "models/plan.h"
+#include "models/families/families.h"
 #include "models/sampler.h"
 #include "tools/command.h"
 #include "tools/loss_plot.h"

@@ -27,7 +27,7 @@ inline ModelConfig TinyGpt2() {
 }
 
 inline ModelConfig TinyLlama() {
-  return {.family = Family::kLlama,
+  return {.family = "llama",
           .vocab_size = 23,
           .max_sequence_length = 11,
           .num_layers = 2,
@@ -44,15 +44,48 @@ inline ModelConfig TinyLlama() {
           .rope_theta = 100.0};
 }
 
+/// Llama as of 3.1: of its four frequencies one stays, one is mixed, two are divided.
+inline ModelConfig TinyLlama31() {
+  ModelConfig c = TinyLlama();
+  c.rope_scaling = RopeScaling::kLlama3;
+  c.rope_factor = 4;
+  c.rope_low_freq_factor = 0.5;
+  c.rope_high_freq_factor = 2;
+  c.rope_original_length = 20;
+  return c;
+}
+
+inline ModelConfig TinyMistral() {
+  ModelConfig c = TinyLlama();
+  c.family = "mistral";
+  c.sliding_window = 3;
+  return c;
+}
+
+inline ModelConfig TinyQwen2() {
+  ModelConfig c = TinyLlama();
+  c.family = "qwen2";
+  c.qkv_bias = true;
+  c.tie_embeddings = true;
+  return c;
+}
+
+inline ModelConfig TinyQwen3() {
+  ModelConfig c = TinyLlama();
+  c.family = "qwen3";
+  c.qk_norm = true;
+  return c;
+}
+
 struct NamedConfig {
   std::string name;
   ModelConfig config;
 };
 
-/// Both families and the mixtures that a config can ask for.
+/// All families and the mixtures that a config can ask for.
 inline std::vector<NamedConfig> TinyModels() {
   ModelConfig untied = TinyGpt2(), dropout = TinyGpt2(), unbiased = TinyGpt2(), tied = TinyLlama();
-  ModelConfig llama_dropout = TinyLlama(), mixed = TinyLlama();
+  ModelConfig llama_dropout = TinyLlama(), mixed = TinyLlama(), gpt2_window = TinyGpt2(), qwen_window = TinyQwen3();
   untied.tie_embeddings = false;
   dropout.dropout = 0.3;
   unbiased.bias = false;
@@ -62,8 +95,24 @@ inline std::vector<NamedConfig> TinyModels() {
   llama_dropout.dropout = 0.2;
   mixed.position = PositionKind::kLearned;
   mixed.norm = NormType::kLayerNorm;
-  return {{"Gpt2", TinyGpt2()},   {"Gpt2Untied", untied},    {"Gpt2Dropout", dropout},        {"Gpt2NoBias", unbiased},
-          {"Llama", TinyLlama()}, {"LlamaTiedBiased", tied}, {"LlamaDropout", llama_dropout}, {"Mixed", mixed}};
+  gpt2_window.qk_norm = true;
+  gpt2_window.sliding_window = 4;
+  gpt2_window.dropout = 0.2;
+  qwen_window.sliding_window = 5;
+  return {{"Gpt2", TinyGpt2()},
+          {"Gpt2Untied", untied},
+          {"Gpt2Dropout", dropout},
+          {"Gpt2NoBias", unbiased},
+          {"Llama", TinyLlama()},
+          {"LlamaTiedBiased", tied},
+          {"LlamaDropout", llama_dropout},
+          {"Mixed", mixed},
+          {"Llama31", TinyLlama31()},
+          {"Mistral", TinyMistral()},
+          {"Qwen2", TinyQwen2()},
+          {"Qwen3", TinyQwen3()},
+          {"Qwen3Window", qwen_window},
+          {"Gpt2NormsAndWindow", gpt2_window}};
 }
 
 /// Weights far from their initial values, where biases are 0 and norms 1 and mistakes can hide.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "framework/config/load.h"
+#include "models/families/families.h"
 
 namespace holdfast {
 namespace {
@@ -25,7 +26,7 @@ std::vector<std::string> AllConfigs() {
 }
 
 Config Load(const std::string& name) {
-  const absl::StatusOr<Config> config = LoadConfig(ConfigPath(name), {});
+  const absl::StatusOr<Config> config = LoadConfig(ConfigPath(name), {}, {.families = FamilyPresets()});
   EXPECT_TRUE(config.ok()) << config.status().message();
   return config.value_or(Config{});
 }
@@ -49,7 +50,7 @@ TEST(ConfigsTest, EveryConfigLoadsAndPrintsToItself) {
     SCOPED_TRACE(name);
     const Config config = Load(name);
     const std::string printed = PrintConfig(config);
-    const absl::StatusOr<Config> again = ParseConfig(printed, "printed", {});
+    const absl::StatusOr<Config> again = ParseConfig(printed, "printed", {}, {.families = FamilyPresets()});
     ASSERT_TRUE(again.ok()) << again.status().message() << "\n" << printed;
     EXPECT_EQ(*again, config) << printed;
     EXPECT_EQ(PrintConfig(*again), printed);

@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "framework/config/load.h"
+#include "models/families/families.h"
 
 namespace holdfast {
 namespace {
 
 std::string ErrorsOf(const std::string& text, const std::vector<std::string>& overrides = {}) {
-  return std::string(ParseConfig(text, "c.yaml", overrides).status().message());
+  return std::string(ParseConfig(text, "c.yaml", overrides, {.families = FamilyPresets()}).status().message());
 }
 
 constexpr char kGood[] =

@@ -1,14 +1,15 @@
 // Proves that the map to Hugging Face's names covers every row of every parameter once, with the names and shapes that
 // transformers uses, and that config.json survives writing and reading and refuses what is not supported.
-#include "models/huggingface.h"
+#include "models/families/huggingface.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
-#include "models/huggingface_format.h"
+#include "models/families/families.h"
 #include "nlohmann/json.hpp"
 #include "tests/models/test_models.h"
 
@@ -79,6 +80,18 @@ TEST(HuggingFaceTest, LlamaNamesAndShapes) {
   EXPECT_TRUE(IsIgnorableHuggingFaceTensor(TinyLlama(), "model.layers.0.self_attn.rotary_emb.inv_freq"));
 }
 
+TEST(HuggingFaceTest, QwenNamesAndShapes) {
+  const TensorMap two = HuggingFaceTensorMap(TinyQwen2(), TransformerLayout(TinyQwen2()));
+  EXPECT_EQ(Named(two, "model.layers.1.self_attn.k_proj.bias").first_row, 32);
+  EXPECT_EQ(Named(two, "model.layers.1.self_attn.k_proj.bias").shape, Shape{16});
+  EXPECT_TRUE(std::none_of(two.begin(), two.end(), [](const ExternalTensor& tensor) {
+    return tensor.name.find("o_proj.bias") != std::string::npos || tensor.name.find("norm.bias") != std::string::npos;
+  }));
+  const TensorMap three = HuggingFaceTensorMap(TinyQwen3(), TransformerLayout(TinyQwen3()));
+  EXPECT_EQ(Named(three, "model.layers.0.self_attn.q_norm.weight").shape, Shape{8});
+  EXPECT_EQ(Named(three, "model.layers.0.self_attn.k_norm.weight").shape, Shape{8});
+}
+
 TEST(HuggingFaceTest, ConfigSurvivesWritingAndReading) {
   for (const auto& [name, config] : TinyModels()) {
     const std::string text = HuggingFaceConfigJson(config, {.bytes = true});
@@ -89,13 +102,8 @@ TEST(HuggingFaceTest, ConfigSurvivesWritingAndReading) {
     expected.dropout = 0;  // belongs to a run, not to a model
     ModelConfig actual = read->model;
     EXPECT_EQ(HuggingFaceConfigJson(actual, {}), HuggingFaceConfigJson(expected, {})) << name;
-    EXPECT_EQ(actual.position, expected.position) << name;
-    EXPECT_EQ(actual.norm, expected.norm) << name;
-    EXPECT_EQ(actual.activation, expected.activation) << name;
-    EXPECT_EQ(actual.bias, expected.bias) << name;
-    EXPECT_EQ(actual.num_kv_heads, expected.num_kv_heads) << name;
-    EXPECT_EQ(actual.head_dim, expected.head_dim) << name;
-    EXPECT_EQ(actual.norm_eps, expected.norm_eps) << name;
+    if (expected.position == PositionKind::kLearned) actual.rope_theta = expected.rope_theta;  // GPT-2 has none
+    EXPECT_EQ(actual, expected) << name;
   }
   EXPECT_FALSE(ParseHuggingFaceConfig(HuggingFaceConfigJson(TinyGpt2(), {}), "")->byte_tokenizer);
 }
@@ -124,8 +132,15 @@ TEST(HuggingFaceTest, RefusesNamingTheField) {
   constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
   constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
   const Case cases[] = {
-      {R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0})", R"(rope_scaling: rope_type = "llama3")",
-       kUnimplemented},
+      {R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0})", "rope_scaling: low_freq_factor is missing",
+       kInvalid},
+      {R"("rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1,
+                           "original_max_position_embeddings": 8})",
+       "rope_low_freq_factor", kInvalid},
+      {R"("rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+                           "original_max_position_embeddings": 8, "attention_factor": 2})",
+       R"(rope_scaling: "attention_factor" = 2)", kUnimplemented},
+      {R"("rope_scaling": {"rope_type": "longrope"})", R"(rope_scaling: rope_type = "longrope")", kUnimplemented},
       {R"("rope_scaling": {"type": "linear", "factor": 2.0})", R"(rope_scaling: type = "linear")", kUnimplemented},
       {R"("rope_scaling": {"factor": 2.0})", R"(rope_scaling: "factor" = 2.0)", kUnimplemented},
       {R"("rope_parameters": {"rope_type": "yarn"})", "rope_parameters", kUnimplemented},
@@ -200,7 +215,7 @@ TEST(HuggingFaceTest, RefusesNonsense) {
 TEST(HuggingFaceTest, SpecialTokensStandInEveryFile) {
   const SavedTokenizer tokenizer{.bos = SpecialToken{3, "<s>"}, .eos = SpecialToken{4, "</s>"}};
   for (const auto& [name, config] : TinyModels()) {
-    if (FormatOf(config) == ExternalFormat::kHoldfast) continue;
+    if (ExactFamily(config) == nullptr) continue;
     const Json written = Json::parse(HuggingFaceConfigJson(config, tokenizer));
     EXPECT_EQ(written["bos_token_id"], 3) << name;
     EXPECT_EQ(written["eos_token_id"], 4) << name;
@@ -224,6 +239,154 @@ TEST(HuggingFaceTest, SettingsOfTheTokenizerStay) {
   EXPECT_EQ(settings["tokenizer_class"], "PreTrainedTokenizerFast");
   EXPECT_FALSE(settings.contains("auto_map"));
   for (const char* broken : {"", "[]", "{", "7"}) EXPECT_EQ(ReadTokenizerConfigJson(broken).eos, "") << broken;
+}
+
+constexpr char kLlama3Rope[] = R"("rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.5,
+    "high_freq_factor": 5.0, "original_max_position_embeddings": 4000)";
+
+TEST(HuggingFaceTest, ReadsTheScalingOfRotaryAngles) {
+  const std::string scaling = absl::StrCat("\"rope_theta\": 5e5, \"rope_scaling\": {", kLlama3Rope, "}");
+  const std::string parameters = absl::StrCat("\"rope_parameters\": {\"rope_theta\": 5e5, ", kLlama3Rope, "}");
+  for (const std::string& more : {scaling, parameters, scaling + ", " + parameters}) {
+    const auto read = Llama(more);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->model.rope_theta, 5e5);
+    EXPECT_EQ(read->model.rope_scaling, RopeScaling::kLlama3);
+    EXPECT_EQ(read->model.rope_factor, 32);
+    EXPECT_EQ(read->model.rope_low_freq_factor, 1.5);
+    EXPECT_EQ(read->model.rope_high_freq_factor, 5);
+    EXPECT_EQ(read->model.rope_original_length, 4000);
+  }
+  const auto other = Llama(absl::StrCat(parameters, R"(, "rope_scaling": {"rope_type": "default"})"));
+  EXPECT_EQ(other.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(other.status().message()), ::testing::HasSubstr("rope_scaling"));
+}
+
+absl::StatusOr<HuggingFaceConfig> OfType(const std::string& type, const std::string& more) {
+  return ParseHuggingFaceConfig(absl::StrCat(R"({"model_type": ")", type, R"(", "vocab_size": 100, "hidden_size": 256,
+      "num_hidden_layers": 2, "num_attention_heads": 32, "intermediate_size": 128)",
+                                             more.empty() ? "" : ", ", more, "}"),
+                                "dir/config.json");
+}
+
+TEST(HuggingFaceTest, FamiliesHaveTheirOwnDefaults) {
+  const auto mistral = OfType("mistral", ""), qwen2 = OfType("qwen2", ""), qwen3 = OfType("qwen3", "");
+  ASSERT_TRUE(mistral.ok() && qwen2.ok() && qwen3.ok()) << mistral.status() << qwen2.status() << qwen3.status();
+  EXPECT_EQ(mistral->model.num_kv_heads, 8);
+  EXPECT_EQ(mistral->model.max_sequence_length, 131072);
+  EXPECT_EQ(mistral->model.sliding_window, 4096);
+  EXPECT_EQ(OfType("mistral", R"("sliding_window": null, "num_key_value_heads": null)")->model.sliding_window, 0);
+  EXPECT_EQ(OfType("mistral", R"("num_key_value_heads": null)")->model.num_kv_heads, 32);
+  EXPECT_EQ(OfType("mistral", R"("sliding_window": 100)")->model.sliding_window, 100);
+  EXPECT_TRUE(qwen2->model.qkv_bias);
+  EXPECT_FALSE(qwen2->model.qk_norm);
+  EXPECT_EQ(qwen2->model.head_dim, 8);
+  EXPECT_EQ(qwen2->model.sliding_window, 0);
+  EXPECT_TRUE(qwen3->model.qk_norm);
+  EXPECT_FALSE(qwen3->model.qkv_bias);
+  EXPECT_EQ(qwen3->model.head_dim, 128);
+}
+
+TEST(HuggingFaceTest, AQwenWindowIsOfAllLayersOrRefused) {
+  for (const char* type : {"qwen2", "qwen3"}) {
+    const auto window = [&](const std::string& more) {
+      const auto read = OfType(type, more);
+      return read.ok() ? std::to_string(read->model.sliding_window) : std::string(read.status().message());
+    };
+    const std::string slides = R"("use_sliding_window": true, "sliding_window": 77)";
+    const std::string all = R"("layer_types": ["sliding_attention", "sliding_attention"])";
+    EXPECT_EQ(window(R"("sliding_window": 77, "max_window_layers": 0)"), "0");  // not in use
+    EXPECT_EQ(window(slides), "0");                                             // from layer 28 on
+    EXPECT_EQ(window(slides + R"(, "max_window_layers": 0)"), "77");
+    EXPECT_EQ(window(slides + R"(, "max_window_layers": 28, )" + all), "77");
+    EXPECT_EQ(window(slides + R"(, "layer_types": ["full_attention", "full_attention"])"), "0");
+    EXPECT_EQ(window(R"("use_sliding_window": true, "sliding_window": null, "max_window_layers": 0)"), "0");
+    EXPECT_THAT(window(slides + R"(, "max_window_layers": 1)"), ::testing::HasSubstr("max_window_layers = 1 is not"));
+    EXPECT_THAT(window(slides + R"(, "layer_types": ["full_attention", "sliding_attention"])"),
+                ::testing::HasSubstr("layer_types"));
+    EXPECT_THAT(window(all), ::testing::HasSubstr("layer_types"));  // without a window
+    EXPECT_THAT(window(R"("layer_types": ["chunked_attention", "full_attention"])"),
+                ::testing::HasSubstr("layer_types"));
+  }
+}
+
+TEST(HuggingFaceTest, EveryFamilyRefusesWhatItDoesNotKnow) {
+  for (const char* type : {"llama", "mistral", "qwen2", "qwen3"}) {
+    for (const char* more :
+         {R"("num_experts": 8)", R"("num_local_experts": 8)", R"("query_pre_attn_scalar": 256)", R"("mup": 1)",
+          R"("hidden_act": "gelu")", R"("architectures": ["SomethingElse"])", R"("quantization_config": {"bits": 4})",
+          R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0})"}) {
+      const auto read = OfType(type, more);
+      EXPECT_EQ(read.status().code(), absl::StatusCode::kUnimplemented) << type << " " << more;
+      const std::string key = std::string(more).substr(1, std::string(more).find('"', 1) - 1);
+      EXPECT_THAT(std::string(read.status().message()), ::testing::HasSubstr(key)) << type;
+    }
+  }
+  for (const char* type : {"mixtral", "qwen2_moe", "qwen3_moe", "gemma3", "qwen3_next"}) {
+    EXPECT_THAT(std::string(OfType(type, "").status().message()), ::testing::HasSubstr("model_type")) << type;
+  }
+  EXPECT_EQ(OfType("qwen3", R"("attention_bias": true)").status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(OfType("mistral", R"("layer_types": ["full_attention", "full_attention"])").status().code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+// A family's files say what its preset asks for; what they cannot say is saved in our own format and named.
+TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
+  const auto inexpressible = [](ModelConfig config, const std::string& family) {
+    config.family = family;
+    const std::string key = FindFamily(family)->Inexpressible(config);
+    EXPECT_EQ(ExactFamily(config) == nullptr, !key.empty()) << family;
+    return key;
+  };
+  EXPECT_EQ(inexpressible(TinyGpt2(), "gpt2"), "");
+  EXPECT_EQ(inexpressible(TinyLlama31(), "llama"), "");
+  EXPECT_EQ(inexpressible(TinyMistral(), "mistral"), "");
+  EXPECT_EQ(inexpressible(TinyQwen2(), "qwen2"), "");
+  EXPECT_EQ(inexpressible(TinyQwen3(), "qwen3"), "");
+  EXPECT_EQ(inexpressible(TinyLlama(), "gpt2"), "position");
+  EXPECT_EQ(inexpressible(TinyGpt2(), "llama"), "position");
+  EXPECT_EQ(inexpressible(TinyMistral(), "llama"), "sliding_window");
+  EXPECT_EQ(inexpressible(TinyQwen2(), "llama"), "qkv_bias");
+  EXPECT_EQ(inexpressible(TinyQwen3(), "llama"), "qk_norm");
+  EXPECT_EQ(inexpressible(TinyLlama(), "qwen2"), "qkv_bias");
+  EXPECT_EQ(inexpressible(TinyLlama(), "qwen3"), "qk_norm");
+  EXPECT_EQ(inexpressible(TinyQwen3(), "mistral"), "qk_norm");
+  ModelConfig wide = TinyGpt2();
+  wide.head_dim = 16;
+  EXPECT_EQ(inexpressible(wide, "gpt2"), "head_dim");
+  const Json written = Json::parse(HuggingFaceConfigJson(wide, {}));
+  EXPECT_EQ(written["model_type"], "holdfast");
+  EXPECT_EQ(written["family"], "gpt2");
+  EXPECT_EQ(ParseHuggingFaceConfig(written.dump(), "x")->model, wide);
+}
+
+TEST(FamiliesTest, PresetsAreWhatTheirFilesMean) {
+  ASSERT_EQ(Families().size(), FamilyPresets().size());
+  for (const FamilyPreset& preset : FamilyPresets()) {
+    ModelConfig config = preset.model;
+    EXPECT_EQ(config.family, preset.name);
+    config.vocab_size = 8;
+    config.num_kv_heads = 12;
+    config.head_dim = 64;
+    config.intermediate_size = 16;
+    EXPECT_EQ(ExactFamily(config), FindFamily(preset.name)) << preset.name;
+    const auto read = ParseHuggingFaceConfig(HuggingFaceConfigJson(config, {}), "x");
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->model, config) << preset.name;
+  }
+  EXPECT_EQ(FindFamily("gpt3"), nullptr);
+}
+
+TEST(FamiliesTest, NamesCarryNumbersOver) {  // as those of experts, of which there are none yet
+  const ParameterLayout layout({{.name = "blocks.3.experts.17.gate_up.weight", .shape = {4, 5}}}, {"blocks.3"});
+  const TensorNames names = {"model.",
+                             {{"blocks.#.experts.#.gate_up",
+                               {{"layers.#.mlp.experts.#.gate_proj", 2}, {"layers.#.mlp.experts.#.up_proj", 2}}}}};
+  const TensorMap map = MakeTensorMap(names, layout);
+  ASSERT_EQ(map.size(), 2u);
+  EXPECT_EQ(map[1].name, "model.layers.3.mlp.experts.17.up_proj.weight");
+  EXPECT_EQ(map[1].first_row, 2);
+  EXPECT_EQ(map[1].shape, (Shape{2, 5}));
 }
 
 TEST(HuggingFaceTest, MatrixElementsAreThoseOfTheLayout) {

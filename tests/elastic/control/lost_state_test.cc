@@ -64,6 +64,22 @@ TEST_F(LostStateTest, OfTwoWorldsThatBothCoverItTheNewerIsTheSource) {
   }
 }
 
+// It came back with the state of step 1, and waited while the others did step 2.
+TEST_F(LostStateTest, WhoWaitsWithStateThatWasOvertakenHoldsNothing) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  const World first = worlds_[Connection(2)].world;
+  Event(DisconnectEvent{Connection(2), "stream broken"});
+  ASSERT_EQ(WorldSize(), 2);
+  Join(2, {first, 1, 0, {}});
+  ASSERT_EQ(LastSent<RefusedMessage>(2), nullptr);
+  Commit({0, 1});
+  ASSERT_EQ(WorldSize(), 2) << "newcomers settle first";
+  Event(StopEvent{15});
+  EXPECT_EQ(WorldSize(), 2) << "those that end the run are those that hold its state";
+}
+
 TEST_F(LostStateTest, WhoJoinsWithoutStateDoesNotProlongTheWaitForIt) {
   CoordinatorOptions options = DefaultOptions();
   options.parallel.mirrors = 0;

@@ -99,6 +99,23 @@ TEST_F(TrainerValues, AStepHasTheLearningRateOfItsOwnPlaceInTheSchedule) {
   EXPECT_NEAR(largest, kLr / 4, kLr * 1e-3);
 }
 
+TEST_F(TrainerValues, WeightsReadInPiecesAreThoseReadAtOnce) {
+  Process process;
+  ASSERT_TRUE(process.trainer->EnterWorld({}, {}).ok());
+  const std::vector<float> whole = Weights(process);
+  std::vector<float> pieces(whole.size());
+  const absl::Status status = process.trainer->WithWeights([&](const ReadWeightsFn& read) {
+    for (size_t first = 0, size = 1; first < pieces.size(); first += size, size = size * 3 + 1) {
+      size = std::min(size, pieces.size() - first);
+      const absl::Status piece = read(static_cast<int64_t>(first), absl::MakeSpan(pieces).subspan(first, size));
+      if (!piece.ok()) return piece;
+    }
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(pieces == whole);
+}
+
 // Microbatches of 24, 5, 0 and 17 counted tokens.
 TEST_F(TrainerValues, ValidationIsAMeanOverTokensNotOverMicrobatches) {
   const std::vector<int64_t> counted{24, 5, 0, 17};

@@ -143,6 +143,27 @@ TEST_F(LostStateTest, WhatIsBeingSavedOfAStepGivenUpIsDropped) {
   EXPECT_TRUE(LastSent<CommitMessage>(0)->save) << "nothing is being written any more";
 }
 
+// The run went back from step 3 to 1, and is at step 3 again when what it had given up shows up.
+TEST_F(LostStateTest, ACheckpointThatWasGivenUpIsNotGoneBackToLater) {
+  CoordinatorOptions options = DefaultOptions();
+  options.checkpoint.every_steps = 100;
+  options.parallel.mirrors = 0;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  const CheckpointChoice one{"one", 1, 0, Generation()}, given_up{"two", 2, 0, Generation()};
+  for (int step = 1; step <= 3; ++step) Commit({0, 1, 2});
+  Event(CheckpointsTidiedEvent{"", {one}});
+  Event(DisconnectEvent{Connection(1), "killed"});
+  Pass(seconds(11), {0, 2});
+  ASSERT_THAT(rewinds_, ElementsAre(1));
+  for (int step = 2; step <= 3; ++step) Commit({0, 2});
+  ASSERT_EQ(Committed(), 3);
+  Event(CheckpointsTidiedEvent{"", {given_up, one}});
+  Event(DisconnectEvent{Connection(0), "killed"});
+  Pass(seconds(11), {2});
+  EXPECT_THAT(rewinds_, ElementsAre(1, 1));
+}
+
 // The validation of step 4 says nothing of steps before it that are done again.
 TEST_F(LostStateTest, TheValidationOfAStepGivenUpIsForgotten) {
   CoordinatorOptions options = DefaultOptions();

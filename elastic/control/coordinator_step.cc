@@ -2,25 +2,16 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "elastic/control/balance.h"
 #include "elastic/control/coordinator.h"
-#include "framework/parallel/sharded_state.h"
 
 namespace holdfast {
 namespace {
 
 constexpr size_t kMostBlobBytes = 1 << 16;
-
-uint64_t DigestOf(const std::vector<ChunkDigest>& chunks) {
-  std::vector<uint64_t> digests;
-  digests.reserve(chunks.size());
-  for (const ChunkDigest& chunk : chunks) digests.push_back(chunk.digest);
-  return StateDigest(digests);
-}
 
 }  // namespace
 
@@ -89,8 +80,6 @@ void Coordinator::Handle(Connection from, const VoteMessage& vote) {
 
 void Coordinator::CommitStep() {
   const VoteMessage& vote = open_->ballot.vote(0);
-  std::vector<ChunkDigest> digests = open_->ballot.Digests();
-  if (!digests.empty()) last_digest_ = {committed_ + 1, DigestOf(digests)};
   actions_.emplace_back(RecordAction{.step = ++committed_,
                                      .loss_bits = vote.loss_bits,
                                      .grad_norm_bits = vote.grad_norm_bits,
@@ -99,7 +88,8 @@ void Coordinator::CommitStep() {
                                      .world_size = open_->size(),
                                      .peak_flops = open_->world.peak_flops(),
                                      .stall_seconds = open_->ballot.StallSeconds(),
-                                     .digests = std::move(digests)});
+                                     .digests = open_->ballot.Digests()});
+  if (const uint64_t digest = open_->ballot.StateDigest(); digest != 0) last_digest_ = {committed_, digest};
   if (source_.generation != open_->world.generation) source_ = open_->world;
   entered_ = {};
   load_.clear();

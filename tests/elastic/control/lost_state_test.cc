@@ -80,6 +80,20 @@ TEST_F(LostStateTest, WhoWaitsWithStateThatWasOvertakenHoldsNothing) {
   EXPECT_EQ(WorldSize(), 2) << "those that end the run are those that hold its state";
 }
 
+// The others count on a member of the source to have its part; as somebody else it may join without.
+TEST_F(LostStateTest, AMemberOfTheSourceDoesNotComeBackAsTheSameWithoutItsState) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  Event(DisconnectEvent{Connection(2), "stream broken"});
+  Join(2);
+  ASSERT_NE(LastSent<RefusedMessage>(2), nullptr);
+  EXPECT_TRUE(LastSent<RefusedMessage>(2)->rejoin);
+  sent_.clear();
+  Join(2, {}, First(2) + 1);
+  EXPECT_EQ(LastSent<RefusedMessage>(2), nullptr);
+}
+
 TEST_F(LostStateTest, WhoJoinsWithoutStateDoesNotProlongTheWaitForIt) {
   CoordinatorOptions options = DefaultOptions();
   options.parallel.mirrors = 0;

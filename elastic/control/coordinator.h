@@ -150,6 +150,7 @@ struct CommitCheckpointAction {
   double stall_seconds = 0;               // of the slowest
   std::optional<double> validation_loss;  // of the last validation up to this step
   uint64_t data_digest = 0;               // RunDigests::data
+  uint64_t state_digest = 0;              // of the step's metrics line; 0 = it has none
 };
 /// The run goes back to the state after `step`: what was recorded of later steps is to be cut off.
 struct RewindAction {
@@ -319,6 +320,7 @@ class Coordinator {
   std::optional<Instant> first_join_, first_claim_, missing_since_, first_newcomer_;
   int64_t arrivals_ = 0, disputes_ = 0;
   std::optional<std::pair<int64_t, double>> last_validation_;  // step, loss
+  std::optional<std::pair<int64_t, uint64_t>> last_digest_;    // of the last digest step: step, StateDigest
   int stop_signal_ = 0;
   bool ended_ = false;
   EndMessage end_;

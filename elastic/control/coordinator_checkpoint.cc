@@ -32,6 +32,9 @@ bool Coordinator::MaySave() {
 void Coordinator::BeginSave() {
   saves_.Begin(committed_, open_->world, /*at_end=*/Ending());
   if (last_validation_.has_value()) saves_.saves().back().validation_loss = last_validation_->second;
+  if (last_digest_.has_value() && last_digest_->first == committed_) {
+    saves_.saves().back().state_digest = last_digest_->second;
+  }
   save_begun_ = now_;
   schedule_.OnBegun(now_);
 }
@@ -68,6 +71,7 @@ void Coordinator::CommitSaves() {
     commit.generation = save.world.generation;
     commit.validation_loss = save.validation_loss;
     commit.data_digest = data_digest_;
+    commit.state_digest = save.state_digest;
     for (const auto& shard : save.shards) {
       commit.shards.push_back(*shard);
       commit.stall_seconds = std::max(commit.stall_seconds, shard->stall_seconds);

@@ -89,6 +89,7 @@ void Coordinator::CommitStep() {
                                      .peak_flops = open_->world.peak_flops(),
                                      .stall_seconds = open_->ballot.StallSeconds(),
                                      .digests = open_->ballot.Digests()});
+  if (const uint64_t digest = open_->ballot.StateDigest(); digest != 0) last_digest_ = {committed_, digest};
   if (source_.generation != open_->world.generation) source_ = open_->world;
   entered_ = {};
   load_.clear();

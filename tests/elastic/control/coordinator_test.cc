@@ -404,7 +404,8 @@ TEST_F(CoordinatorTest, RunEndsWhenAllHaveFinished) {
   options.total_steps = 1;
   Start(options);
   for (const int w : {0, 1, 2}) Join(w);
-  Say(0, FinishedMessage{1});  // too early
+  for (const int w : {0, 1, 2}) Say(w, FinishedMessage{1});  // too early
+  EXPECT_FALSE(ended_.has_value());
   Commit({0, 1, 2});
   EXPECT_EQ(coordinator_->Status(now_).committed_step, 1);
   Say(0, ValidationMessage{1, 1, 2.5});

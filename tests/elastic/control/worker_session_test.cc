@@ -120,6 +120,20 @@ TEST_F(WorkerSessionTest, NothingIsDoneTwiceOrForAWorldGoneBy) {
   EXPECT_EQ(Actions(), "send3 step2 ");
 }
 
+// The world before this one may still be heard of: its commit of the step that was prepared anew is not this one's.
+TEST_F(WorkerSessionTest, ACommitOfAnotherGenerationIsNotThatOfTheStepPrepared) {
+  CommitOneStep();
+  Hear(Begin(2, WorldOf(1), 1));
+  Do(Recovered(2));
+  Do(Prepared(2, 2));
+  Hear(CommitMessage{1, 2, {1, 1}});
+  EXPECT_EQ(Actions(), "");
+  Hear(CommitMessage{3, 2, {1, 1}});
+  EXPECT_EQ(Actions(), "");
+  Hear(CommitMessage{2, 2, {1, 1}});
+  EXPECT_EQ(Actions(), "update2 step3 ");
+}
+
 TEST_F(WorkerSessionTest, WhoDidNotHearOfACommitLearnsItFromTheNextWorld) {
   CommitOneStep();
   Do(Prepared(1, 2));

@@ -118,6 +118,8 @@ void CoordinatorShell::Feed(const CoordinatorEvent& event) {
 absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
   if (const auto* send = std::get_if<SendAction>(&action)) {
     port_.Send(send->to, send->message);
+  } else if (const auto* all = std::get_if<SendToAllAction>(&action)) {
+    port_.SendToAll(all->to, all->message);
   } else if (const auto* close = std::get_if<CloseAction>(&action)) {
     port_.Close(close->connection);
   } else if (const auto* persist = std::get_if<PersistAction>(&action)) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "elastic/control/coordinator.h"
@@ -23,6 +24,9 @@ class CoordinatorPort {
  public:
   virtual ~CoordinatorPort() = default;
   virtual void Send(Connection to, const CoordinatorMessage& message) = 0;
+  virtual void SendToAll(const std::vector<Connection>& to, const CoordinatorMessage& message) {
+    for (const Connection connection : to) Send(connection, message);
+  }
   virtual void Close(Connection connection) = 0;
 };
 

@@ -161,10 +161,7 @@ ServerStream* ControlServer::Impl::Session(grpc::CallbackServerContext* context)
 grpc::ServerUnaryReactor* ControlServer::Impl::Status(grpc::CallbackServerContext* context,
                                                       const v1::StatusRequest* /*request*/, v1::StatusReply* reply) {
   if (const grpc::Status status = Authorize(*context); !status.ok()) return Reply(context, status);
-  {
-    const std::lock_guard lock(handler_mutex_);
-    ToWire(handler_->StatusNow(), reply);
-  }
+  ToWire(handler_->StatusNow(), reply);
   return Reply(context, grpc::Status::OK);
 }
 

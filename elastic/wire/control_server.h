@@ -49,6 +49,7 @@ class ControlHandler {
   virtual void OnMessage(Connection from, WorkerMessage message) = 0;
   /// The last call for a connection of which a message has been heard; exactly one.
   virtual void OnDisconnect(Connection connection, std::string cause) = 0;
+  /// Comes beside other calls, and may take its time.
   virtual RunStatus StatusNow() = 0;
 };
 

@@ -49,7 +49,8 @@ struct Scenario {
   CheckpointConfig checkpoint;  // by every_steps alone
   Planted planted = Planted::kNone;
   bool keep_log = false;
-  std::vector<Stage> stages;     // from one size to the next: workers join, or nodes leave; empty: all from the start
+  std::vector<Stage> stages;     // from one size to the next: workers join, or nodes leave; after the last the run is
+                                 // stopped. Empty: all are there from the start
   const Codec* codec = nullptr;  // messages as they are in production
   std::function<std::string(int index)> blob;  // a worker's for a rendezvous
 
@@ -378,7 +379,12 @@ class Simulation {
       stage_since_ = truth_.newest();
       if (stage.then == Stage::Then::kNodeLost) LoseNode();
       if (stage.then == Stage::Then::kCoordinatorDies) host_.CrashAfter(0);
-      if (++stage_ < scenario_.stages.size()) Resize(stage.workers, scenario_.stages[stage_].workers);
+      if (++stage_ < scenario_.stages.size()) {
+        Resize(stage.workers, scenario_.stages[stage_].workers);
+      } else {
+        stop_asked_ = true;
+        host_.Feed(StopEvent{15});
+      }
     }
     clock_.After(milliseconds(20), [this] { WatchStage(); });
   }

@@ -20,11 +20,11 @@ Scenario GrowAndShrink(int most, const Codec& codec) {
   scenario.workers = most;
   scenario.nodes = most / 8;
   scenario.num_chunks = most;
-  scenario.steps = 60;
+  scenario.steps = 10'000;
   scenario.parallel.sharding = Sharding::kFullShard;
   scenario.parallel.mirrors = 1;
   scenario.elastic.min_workers = most / 8;
-  scenario.elastic.max_workers = 0;
+  scenario.elastic.max_workers = most;
   scenario.elastic.rebalance = false;
   scenario.goes_back_on_purpose = false;
   scenario.stages = {{most / 8, Then::kNothing},
@@ -41,7 +41,7 @@ void ExpectGrowsAndShrinks(int most) {
   const Codec codec = WireCodec();
   const Result result = Simulation(GrowAndShrink(most, codec)).Run();
   EXPECT_EQ(result.violation, "");
-  EXPECT_EQ(result.exit_code, 0) << result.end_reason;
+  EXPECT_EQ(result.exit_code, 128 + 15) << result.end_reason;
   EXPECT_EQ(result.stages, 5u);
   EXPECT_EQ(result.coordinator_lives, 2);
   EXPECT_EQ(result.state_lost, 0);

@@ -18,8 +18,8 @@ struct MemberList::Shared {
 };
 
 MemberList::MemberList(std::vector<Member> members) {
-  static const auto kNobody = std::make_shared<const Shared>(std::vector<Member>());
-  shared_ = members.empty() ? kNobody : std::make_shared<const Shared>(std::move(members));
+  static const auto nobody = std::make_shared<const Shared>(std::vector<Member>());
+  shared_ = members.empty() ? nobody : std::make_shared<const Shared>(std::move(members));
 }
 
 const std::vector<Member>& MemberList::members() const { return shared_->members; }

@@ -213,7 +213,7 @@ class Setup {
       return entry.second.state == Attempt::State::kHearing;
     });
     const uint64_t id = oldest->first;
-    const absl::Status status = Hear(oldest);
+    absl::Status status = Hear(oldest);
     attempts_.erase(id);
     return status;
   }

@@ -80,6 +80,41 @@ TEST(ConvertTest, ASourceIsNotSaidTwice) {
   EXPECT_EQ(std::get<WorldMessage>(*copy).source, message.source);
 }
 
+// As many workers as a run can have, with names and addresses as long as they can be; what limits.h asserts rests on
+// it.
+TEST(ConvertTest, TheLargestRunFitsIntoItsMessages) {
+  const auto world_of = [](char letter) {
+    std::vector<Member> members(static_cast<size_t>(kMaxWorkers));
+    for (size_t i = 0; i < members.size(); ++i) {
+      const std::string name = absl::StrCat(std::string(kMaxNameBytes - 5, letter), absl::Dec(i, absl::kZeroPad5));
+      members[i] = {{name, ~i}, name, name, INT64_MAX - static_cast<int64_t>(i), i > 0, 1e15};
+    }
+    return World{UINT64_MAX, members};
+  };
+  const World world = world_of('w'), other = world_of('o');
+  const std::vector<int64_t> counts(static_cast<size_t>(kMaxWorkers), INT64_MAX);
+  WorldMessage begins;
+  begins.world = world;
+  begins.source = other;
+  begins.microbatches = counts;
+  PeersMessage peers;
+  peers.blobs.assign(static_cast<size_t>(kMaxWorkers), std::string(kMaxBlobBytes, 'b'));
+  JoinMessage join;
+  join.member = world.members[0];
+  join.claim = {world, 1, 2, other};
+  VoteMessage vote;
+  vote.digests.assign(size_t{kMaxDigests}, {INT32_MAX, UINT64_MAX});
+  const auto bytes_of = [](const auto& message, auto wire) {
+    ToWire(message, &wire);
+    return wire.ByteSizeLong();
+  };
+  EXPECT_LE(bytes_of(CoordinatorMessage(begins), v1::FromCoordinator()), kMaxOutgoingBytes);
+  EXPECT_LE(bytes_of(CoordinatorMessage(peers), v1::FromCoordinator()), kMaxOutgoingBytes);
+  EXPECT_LE(bytes_of(CoordinatorMessage(CommitMessage{1, 1, counts, true}), v1::FromCoordinator()), kMaxOutgoingBytes);
+  EXPECT_LE(bytes_of(WorkerMessage(join), v1::ToCoordinator()), kMaxIncomingBytes);
+  EXPECT_LE(bytes_of(WorkerMessage(vote), v1::ToCoordinator()), kMaxIncomingBytes);
+}
+
 TEST(ConvertTest, ASourceOfMembersThatAreNotThereIsRefused) {
   for (const auto& damage : std::vector<std::function<void(v1::Source*)>>{
            [](v1::Source* s) { s->add_ranks(1); },  // of a world without members

@@ -12,6 +12,7 @@
 #include "elastic/coordinator/in_process_link.h"
 #include "elastic/worker/stop_signal.h"
 #include "framework/base/files.h"
+#include "framework/base/limits.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "models/families/families.h"
@@ -143,7 +144,7 @@ void AddTrainCommand(CLI::App& parent, CommandBody& body) {
   auto arguments = std::make_shared<TrainArguments>();
   arguments->run.AddTo(*command);
   command->add_option("--workers", arguments->workers, "worker processes to start; default elastic.workers")
-      ->check(CLI::Range(int64_t{1}, int64_t{100'000}));
+      ->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
   AddResumeOption(*command, arguments->resume);
   command->add_flag("--overwrite", arguments->overwrite, "replace the run that is in the run directory");
   command->callback([arguments, &body] { body = [arguments] { return Train(*arguments); }; });

@@ -123,6 +123,11 @@ struct SendAction {
   Connection to = 0;
   CoordinatorMessage message;
 };
+/// The same to many: a world is said to thousands, but made into bytes once.
+struct SendToAllAction {
+  std::vector<Connection> to;
+  CoordinatorMessage message;
+};
 struct CloseAction {
   Connection connection = 0;
 };
@@ -150,6 +155,7 @@ struct CommitCheckpointAction {
   double stall_seconds = 0;               // of the slowest
   std::optional<double> validation_loss;  // of the last validation up to this step
   uint64_t data_digest = 0;               // RunDigests::data
+  uint64_t state_digest = 0;              // of the step's metrics line; 0 = it has none
 };
 /// The run goes back to the state after `step`: what was recorded of later steps is to be cut off.
 struct RewindAction {
@@ -168,8 +174,9 @@ struct EndAction {
   int exit_code = 0;
   std::string reason;
 };
-using CoordinatorAction = std::variant<SendAction, CloseAction, PersistAction, RecordAction, CommitCheckpointAction,
-                                       RewindAction, VerifyCheckpointAction, ReportAction, EndAction>;
+using CoordinatorAction =
+    std::variant<SendAction, SendToAllAction, CloseAction, PersistAction, RecordAction, CommitCheckpointAction,
+                 RewindAction, VerifyCheckpointAction, ReportAction, EndAction>;
 
 class Coordinator {
  public:
@@ -189,7 +196,6 @@ class Coordinator {
 
  private:
   using Fields = std::vector<std::pair<std::string, RunEvent::Value>>;
-  static constexpr size_t kMostCauseBytes = 4096;  // that are kept of what a worker says
 
   // coordinator.cc: events come in, actions go out.
   void On(const MessageEvent& event);
@@ -201,6 +207,7 @@ class Coordinator {
   void On(const CheckpointVerifiedEvent& verified);
   void ForgiveOwnAbsence();
   void Send(Connection to, CoordinatorMessage message);
+  void SendToMembers(CoordinatorMessage message);
   void Report(std::string name, Fields fields);
   void RequestStop(int signal, const std::string& by);
   void End(int exit_code, const std::string& event, const std::string& reason);
@@ -218,6 +225,7 @@ class Coordinator {
   bool MakeRoom(Connection from, const JoinMessage& join);
   void LearnData(uint64_t digest);
   StateClaim OnBranch(StateClaim claim) const;
+  StateClaim Shared(StateClaim claim) const;
   bool HasStaleClaim(const WorkerId& id, const StateClaim& claim) const;
   void Refuse(Connection to, const std::string& reason, bool rejoin);
   enum class Leave { kGone, kClosed, kRefused };
@@ -232,7 +240,7 @@ class Coordinator {
   bool AdoptEntered();
   void Publish(const WorldDecision& decision);
   WorldQuestion Question() const;
-  std::vector<int64_t> FirstMicrobatches(const std::vector<Member>& members) const;
+  std::vector<int64_t> FirstMicrobatches(const MemberList& members) const;
   bool MustWaitForOthers(size_t members) const;
   void AwaitState(const WorldDecision& decision);
   void RewindOrFail(const std::vector<Member>& holders);
@@ -252,7 +260,7 @@ class Coordinator {
   void Handle(Connection from, const StopRequestMessage& request);
   JoinedWorker* MemberOf(Connection from, uint64_t generation);
   void CommitStep();
-  void MeasureSpeeds();
+  bool MeasureSpeeds();
   void RemoveDissenters(const std::vector<int>& ranks);
   void ReportRecovered();
   void EndIfFinished();
@@ -319,6 +327,7 @@ class Coordinator {
   std::optional<Instant> first_join_, first_claim_, missing_since_, first_newcomer_;
   int64_t arrivals_ = 0, disputes_ = 0;
   std::optional<std::pair<int64_t, double>> last_validation_;  // step, loss
+  std::optional<std::pair<int64_t, uint64_t>> last_digest_;    // of the last digest step: step, StateDigest
   int stop_signal_ = 0;
   bool ended_ = false;
   EndMessage end_;

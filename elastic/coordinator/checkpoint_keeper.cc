@@ -92,6 +92,7 @@ Manifest CheckpointKeeper::Describe(const CommitCheckpointAction& commit) const 
   manifest.config = PrintConfig(config_);
   manifest.config_digest = BitsDigest(config_);
   manifest.data_digest = commit.data_digest;
+  manifest.state_digest = commit.state_digest;
   manifest.kernel_digest = digests_.kernels;
   manifest.build = digests_.build;
   manifest.samples = commit.step * config_.batch.microbatches * config_.batch.microbatch_size;

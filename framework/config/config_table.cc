@@ -1,5 +1,6 @@
 #include "framework/config/config_table.h"
 
+#include "framework/base/limits.h"
 #include "framework/config/enum_names.h"
 
 namespace holdfast {
@@ -10,7 +11,6 @@ namespace {
 constexpr int64_t kMaxSequenceLength = int64_t{1} << 20;
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr int64_t kMaxThreads = 4096;
-constexpr int64_t kMaxWorkers = 100'000;
 constexpr int64_t kMaxMilliseconds = 24 * 3600 * int64_t{1000};
 constexpr int64_t kMaxSeconds = 366 * 24 * int64_t{3600};
 

@@ -1,7 +1,8 @@
 // Proves parity with PyTorch: tiny models of every family saved by `transformers`, loaded as any saved model is, give
-// PyTorch's logits, loss, gradients of every parameter, and ten training steps, and that `transformers` makes of
-// exports the logits that they have here. tests/golden/make_model_golden.py and make_export_golden.py make the files
-// and say what is in them.
+// PyTorch's logits, loss, gradients of every parameter, and ten training steps, and two of them ten steps with a
+// schedule and dropout; and that `transformers` makes of exports the logits that they have here.
+// tests/golden/make_model_golden.py, make_training_golden.py and make_export_golden.py make the files and say what is
+// in them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -91,6 +92,8 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {
   }
 
   void ExpectLogits();
+  /// The trainer's weights are the golden file's "final." ones.
+  void ExpectWeights(Trainer& trainer, const ParameterLayout& layout);
   int64_t num_tokens() const { return kBatch * length_; }
 
   int64_t length_ = 0;  // of every sequence
@@ -158,6 +161,26 @@ void GoldenTest::ExpectLogits() {
   }
 }
 
+void GoldenTest::ExpectWeights(Trainer& trainer, const ParameterLayout& layout) {
+  std::vector<float> weights(layout.elements());
+  ASSERT_TRUE(trainer.WithWeights([&](const ReadWeightsFn& read) { return read(0, absl::MakeSpan(weights)); }).ok());
+  std::vector<float> expected = GoldenParameters(layout, "final.");
+  // A key bias shifts all scores of a query alike, so its gradient is zero but for rounding, which AdamW scales up to
+  // full steps in a direction of chance: nothing to compare. (With rotary positions it would have a gradient.)
+  for (const ParameterSpec& p : layout.parameters()) {
+    if (config_.position == PositionKind::kRope || !p.name.ends_with("attention.qkv.bias")) continue;
+    const int64_t first = p.offset + config_.num_heads * config_.head_dim;
+    for (int64_t i = first; i < first + config_.num_kv_heads * config_.head_dim; ++i) weights[i] = expected[i] = 0;
+  }
+  for (const ParameterSpec& p : layout.parameters()) {
+    const auto of = [&](const std::vector<float>& all) {
+      return std::vector<float>(all.begin() + p.offset, all.begin() + p.offset + p.shape.elements());
+    };
+    EXPECT_LT(RelativeError(of(weights), of(expected)), 1e-4) << p.name;
+  }
+  EXPECT_LT(RelativeError(weights, expected), 1e-5);
+}
+
 TEST_P(GoldenTest, Logits) { ExpectLogits(); }
 
 TEST_P(GoldenTest, LossAndGradients) {
@@ -220,28 +243,57 @@ TEST_P(GoldenTest, TenTrainingSteps) {
     EXPECT_NEAR(result->grad_norm, norms[step], 3e-5 * norms[step]) << "step " << step;
     trainer->Commit(*result);
   }
-  std::vector<float> weights(model->layout().elements());
-  ASSERT_TRUE(trainer->WithWeights([&](const ReadWeightsFn& read) { return read(0, absl::MakeSpan(weights)); }).ok());
-  std::vector<float> expected = GoldenParameters(model->layout(), "final.");
-  // A key bias shifts all scores of a query alike, so its gradient is zero but for rounding, which AdamW scales up to
-  // full steps in a direction of chance: nothing to compare. (With rotary positions it would have a gradient.)
-  for (const ParameterSpec& p : model->layout().parameters()) {
-    if (config_.position == PositionKind::kRope || !p.name.ends_with("attention.qkv.bias")) continue;
-    const int64_t first = p.offset + config_.num_heads * config_.head_dim;
-    for (int64_t i = first; i < first + config_.num_kv_heads * config_.head_dim; ++i) weights[i] = expected[i] = 0;
-  }
-  for (const ParameterSpec& p : model->layout().parameters()) {
-    const auto of = [&](const std::vector<float>& all) {
-      return std::vector<float>(all.begin() + p.offset, all.begin() + p.offset + p.shape.elements());
+  ExpectWeights(*trainer, model->layout());
+}
+
+/// Warm-up, cosine decay, clipping, three microbatches a step, and dropout by masks that make_training_golden.py made
+/// from the documented key.
+class TrainingGoldenTest : public GoldenTest {};
+
+TEST_P(TrainingGoldenTest, ScheduleAndDropout) {
+  constexpr int64_t kMicrobatches = 3;
+  config_.dropout = 0.15;
+  const auto device = MakeCpuDevice(2);
+  const auto model = MakeTransformer(config_, {.compute_dtype = DType::kF32}, *device).value();
+  TrainerOptions options{
+      .batch = {.sequence_length = length_, .microbatch_size = kBatch, .microbatches = kMicrobatches},
+      .optimizer = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_clip_norm = 1.0},
+      .schedule = {.name = ScheduleKind::kCosine, .warmup_steps = 4, .min_lr_ratio = 0.1},
+      .total_steps = kSteps,
+      .seed = 0x9E3779B97F4A7C15,
+      .arena_bytes = PlanTraining(*model, kBatch, length_).arena_bytes,
+      .initial_weights = ReaderOf(LoadedWeights(model->layout()))};
+  const auto trainer = Trainer::Create(*model, *device, options).value();
+  ASSERT_TRUE(trainer->EnterWorld({}, {}).ok());
+  golden_ = SafetensorsReader::Open(directory_ + "/training.safetensors").value();
+  const std::vector<float> losses = Golden("losses", 0, kSteps), norms = Golden("norms", 0, kSteps),
+                           lrs = Golden("lrs", 0, kSteps);
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const auto source = [&](int64_t index) -> absl::StatusOr<Microbatch> {
+      const int64_t first = (step * kMicrobatches + index) * num_tokens();
+      return Microbatch{.batch = kBatch,
+                        .sequence = length_,
+                        .inputs = GoldenTokens("inputs", first),
+                        .targets = GoldenTokens("targets", first),
+                        .step = static_cast<uint32_t>(step),
+                        .index = static_cast<uint32_t>(index)};
     };
-    EXPECT_LT(RelativeError(of(weights), of(expected)), 1e-4) << p.name;
+    const auto result = trainer->Prepare({step, {kMicrobatches}}, source, {});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_NEAR(result->loss, losses[step], 1e-5 * losses[step]) << "step " << step;
+    EXPECT_NEAR(result->grad_norm, norms[step], 3e-5 * norms[step]) << "step " << step;
+    EXPECT_NEAR(result->lr, lrs[step], 1e-6 * lrs[step]) << "step " << step;
+    trainer->Commit(*result);
   }
-  EXPECT_LT(RelativeError(weights, expected), 1e-5);
+  ExpectWeights(*trainer, model->layout());
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
                          ::testing::Values("tiny_gpt2", "tiny_llama", "tiny_llama31", "tiny_mistral", "tiny_qwen2",
                                            "tiny_qwen3", "tiny_qwen3_window"),
+                         [](const auto& tested) { return tested.param; });
+
+INSTANTIATE_TEST_SUITE_P(Models, TrainingGoldenTest, ::testing::Values("tiny_gpt2", "tiny_llama"),
                          [](const auto& tested) { return tested.param; });
 
 /// Models that Holdfast saved, with the logits of `transformers` (tests/golden/make_export_golden.py).

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "framework/base/limits.h"
 #include "framework/config/load.h"
 #include "models/families/families.h"
 
@@ -84,6 +86,8 @@ TEST(ValidateTest, Elastic) {
   EXPECT_EQ(ErrorsOf(kGood, {"elastic.min_workers=2"}),
             "--set elastic.min_workers=2: min_workers 2 is more than workers 1");
   EXPECT_EQ(ErrorsOf(kGood, {"elastic.workers=4", "elastic.min_workers=2", "elastic.max_workers=8"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {absl::StrCat("elastic.max_workers=", kMaxWorkers)}), "");  // as many as a run can have
+  EXPECT_NE(ErrorsOf(kGood, {absl::StrCat("elastic.max_workers=", kMaxWorkers + 1)}), "");
 }
 
 TEST(ValidateTest, CheckpointTimes) {

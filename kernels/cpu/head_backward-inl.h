@@ -4,28 +4,37 @@
 //   P = exp(scale Q K^T - lse)      dV += P^T dO      dS = scale P (dO V^T - delta)      dK += dS^T Q      dQ += dS K
 //
 // P and dS are computed as (queries, kNr keys), which is the packed B operand of dV^T (D, keys) += dO^T P and of
-// dK^T += Q^T dS; for dQ, dS is packed once more as an A operand.
+// dK^T += Q^T dS; for dQ, dS is stored a second time, by rows, as an A operand.
 //
 // Work is cut in one of two ways. With as many (sequence, key/value head) pairs as keep all threads busy, one task does
 // a pair: five products, with dQ of the whole sequence in scratch memory. Otherwise dK and dV are tasks of tiles of
 // keys and dQ of tiles of queries: seven products. Both add in the same order (keys ascending into dQ; heads, then
 // queries, ascending into dK and dV), so which way was taken, which may depend on the number of threads, shows in no
 // bit.
+//
+// Included once per instruction set, after hwy/foreach_target.h; see attention.cc.
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/attention_backward.cc"
-#include "kernels/cpu/cpu_ops.h"
-#include "kernels/cpu/foreach_target.h"
+#if defined(HOLDFAST_KERNELS_CPU_HEAD_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HOLDFAST_KERNELS_CPU_HEAD_BACKWARD_INL_H_
+#undef HOLDFAST_KERNELS_CPU_HEAD_BACKWARD_INL_H_
+#else
+#define HOLDFAST_KERNELS_CPU_HEAD_BACKWARD_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+
+#include "hwy/highway.h"
 #include "kernels/cpu/head_tile-inl.h"
 #include "kernels/cpu/load-inl.h"
 #include "kernels/cpu/random-inl.h"
 #include "kernels/cpu/views.h"
+#include "kernels/executor.h"
+#include "kernels/ops.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
 namespace HWY_NAMESPACE {
-
-using Lanes = hn::CappedTag<float, kLanes>;
 
 /// Keys that are multiplied by the same queries, from a multiple of kRowGroup on, whatever kMr and kNr are: what a
 /// query does not see counts as zero, which is not nothing where a value is infinite.
@@ -53,13 +62,13 @@ struct KeyValueHead {
   HeadMatrix k, v, d_k, d_v;
 };
 
-QueryHead QueryHeadOf(const BackwardCall& call, int64_t b, int64_t h) {
+inline QueryHead QueryHeadOf(const BackwardCall& call, int64_t b, int64_t h) {
   const int64_t t = call.shape.sequence, d = call.shape.head_dim, head = b * call.shape.num_heads + h;
   return {HeadOf(call.qkv, b, t, h * d), HeadOf(call.d_out, b, t, h * d), HeadOf(call.d_qkv, b, t, h * d),
           call.lse + head * t,           call.delta + head * t,           static_cast<uint64_t>(head * t * t)};
 }
 
-KeyValueHead KeyValueHeadOf(const BackwardCall& call, int64_t b, int64_t g) {
+inline KeyValueHead KeyValueHeadOf(const BackwardCall& call, int64_t b, int64_t g) {
   const int64_t t = call.shape.sequence, d = call.shape.head_dim;
   const int64_t k = (call.shape.num_heads + g) * d, v = k + call.shape.num_kv_heads * d;
   return {HeadOf(call.qkv, b, t, k), HeadOf(call.qkv, b, t, v), HeadOf(call.d_qkv, b, t, k),
@@ -67,42 +76,45 @@ KeyValueHead KeyValueHeadOf(const BackwardCall& call, int64_t b, int64_t g) {
 }
 
 /// Scratch memory of one task.
+template <class Kernel>
 struct BackwardScratch {
-  float *q_rows, *do_rows;        // packed A: (queries, D)
-  float *q_columns, *do_columns;  // packed A: (D, queries)
-  float *k_rows, *v_rows;         // packed B: (keys, D)
-  float* k_columns;               // packed B: (D, keys)
-  float *p, *ds;                  // (queries, kNr)
-  float* ds_packed;               // packed A: (queries, keys)
-  float *dk, *dv;                 // per panel of kNr keys: (D rounded up to kMr, kNr)
-  float* dq;                      // per tile of queries, per panel of kNr of D: (queries, kNr)
-  float* row;                     // (D)
-  float* buffer;                  // masks of one query
+  using Word = typename Kernel::Word;
+
+  Word *q_rows, *do_rows;        // packed A: (queries, D)
+  Word *q_columns, *do_columns;  // packed A: (D, queries)
+  Word *k_rows, *v_rows;         // packed B: (keys, D)
+  Word* k_columns;               // packed B: (D, keys)
+  float *p, *ds;                 // (queries, kNr)
+  Word* ds_rows;                 // A by rows: (queries, keys)
+  float *dk, *dv;                // per panel of kNr keys: (D rounded up to kMr, kNr)
+  float* dq;                     // per tile of queries, per panel of kNr of D: (queries, kNr)
+  float* row;                    // (D)
+  uint32_t* buffer;              // masks of one query
   int64_t dk_panel, dq_tile, rows_size, columns_size;
 
   /// `query_tiles`: whose queries are packed and whose dQ is held at the same time.
   BackwardScratch(Carver& carver, int64_t d, int64_t query_tiles)
       : dk_panel(PanelsOf(d, kMr) * kMr * kNr),
         dq_tile(PanelsOf(d, kNr) * kTile * kNr),
-        rows_size(PackedSize<kMr>(kTile, d)),
-        columns_size(PackedSize<kMr>(d, kTile)) {
-    for (float** piece : {&q_rows, &do_rows}) *piece = carver.Take(query_tiles * rows_size);
-    for (float** piece : {&q_columns, &do_columns}) *piece = carver.Take(query_tiles * columns_size);
-    for (float** piece : {&k_rows, &v_rows}) *piece = carver.Take(PackedSize<kNr>(kTile, d));
-    k_columns = carver.Take(PackedSize<kNr>(d, kTile));
-    for (float** piece : {&p, &ds}) *piece = carver.Take(kTile * kNr);
-    ds_packed = carver.Take(PackedSize<kMr>(kTile, kTile));
-    for (float** piece : {&dk, &dv}) *piece = carver.Take(kTile / kNr * dk_panel);
-    dq = carver.Take(query_tiles * dq_tile);
-    row = carver.Take(PanelsOf(d, kNr) * kNr);
-    buffer = carver.Take(KeepMaskSize(kNr));
+        rows_size(PackedSize<kMr, Word>(kTile, d)),
+        columns_size(PackedSize<kMr, Word>(d, kTile)) {
+    for (Word** piece : {&q_rows, &do_rows}) *piece = carver.Take<Word>(query_tiles * rows_size);
+    for (Word** piece : {&q_columns, &do_columns}) *piece = carver.Take<Word>(query_tiles * columns_size);
+    for (Word** piece : {&k_rows, &v_rows}) *piece = carver.Take<Word>(PackedSize<kNr, Word>(kTile, d));
+    k_columns = carver.Take<Word>(PackedSize<kNr, Word>(d, kTile));
+    for (float** piece : {&p, &ds}) *piece = carver.Take<float>(kTile * kNr);
+    ds_rows = carver.Take<Word>(kTile * Kernel::kRowWords);
+    for (float** piece : {&dk, &dv}) *piece = carver.Take<float>(kTile / kNr * dk_panel);
+    dq = carver.Take<float>(query_tiles * dq_tile);
+    row = carver.Take<float>(PanelsOf(d, kNr) * kNr);
+    buffer = carver.Take<uint32_t>(KeepMaskSize(kNr));
   }
 
   /// With the memory of the index-th tile of queries in the place of the first.
   BackwardScratch AtQueries(int64_t index) const {
     BackwardScratch at = *this;
-    for (float** piece : {&at.q_rows, &at.do_rows}) *piece += index * rows_size;
-    for (float** piece : {&at.q_columns, &at.do_columns}) *piece += index * columns_size;
+    for (Word** piece : {&at.q_rows, &at.do_rows}) *piece += index * rows_size;
+    for (Word** piece : {&at.q_columns, &at.do_columns}) *piece += index * columns_size;
     at.dq += index * dq_tile;
     return at;
   }
@@ -113,9 +125,11 @@ struct TilePair {
   int64_t query0, queries, key0, keys;
 };
 
-/// Turns scores p and products ds = dO V^T, both (queries, kNr) for keys col0.., into P (dropped) and dS.
+/// Turns scores p and products ds = dO V^T, both (queries, kNr) for keys col0.., into P (dropped) and dS, for `rows`;
+/// dS also into ds_rows, where the other rows, which see none of these keys, become zero.
+template <class Kernel>
 void DifferentiatePanel(const QueryHead& head, const AttentionShape& shape, const TilePair& pair, const Range& rows,
-                        int64_t col0, const BackwardScratch& s) {
+                        int64_t col0, const BackwardScratch<Kernel>& s) {
   const Lanes d;
   const hn::RebindToSigned<Lanes> di;
   const hn::RebindToUnsigned<Lanes> du;
@@ -123,13 +137,19 @@ void DifferentiatePanel(const QueryHead& head, const AttentionShape& shape, cons
   const bool drops = shape.dropout.rate > 0;
   const auto drop_scale = hn::Set(d, drops ? DropoutScale(shape.dropout.rate) : 1.0f);
   const int64_t key0 = pair.key0 + col0;
+  for (int64_t r = 0; r < pair.queries; ++r) {
+    if (r >= rows.begin && r < rows.end) continue;
+    for (int64_t v = 0; v < kNr; v += kLanes) {
+      StoreInRow(d, hn::Zero(d), col0 + v, s.ds_rows + r * Kernel::kRowWords);
+    }
+  }
   for (int64_t r = rows.begin; r < rows.end; ++r) {
     const int64_t query = pair.query0 + r;
     const int64_t seen_begin = shape.FirstKey(query) - key0, seen_end = shape.EndKey(query) - key0;
     const uint32_t* masks = nullptr;
     if (drops) {
       const uint64_t element = head.random + static_cast<uint64_t>(query * shape.sequence + key0);
-      masks = FillKeepMask(shape.dropout, element, kNr, reinterpret_cast<uint32_t*>(s.buffer));
+      masks = FillKeepMask(shape.dropout, element, kNr, s.buffer);
     }
     for (int64_t v = 0; v < kNr; v += kLanes) {
       float* p_at = s.p + r * kNr + v;
@@ -150,63 +170,61 @@ void DifferentiatePanel(const QueryHead& head, const AttentionShape& shape, cons
         dropped = hn::And(hn::Mul(p, drop_scale), keep);
       }
       hn::StoreU(dropped, d, p_at);
-      hn::StoreU(hn::Mul(hn::Mul(p, hn::Sub(dp, hn::Set(d, head.delta[query]))), scale), d, ds_at);
+      const auto ds = hn::Mul(hn::Mul(p, hn::Sub(dp, hn::Set(d, head.delta[query]))), scale);
+      hn::StoreU(ds, d, ds_at);
+      StoreInRow(d, ds, col0 + v, s.ds_rows + r * Kernel::kRowWords);
     }
-  }
-}
-
-/// Packs dS (queries, kNr) of keys col0.. as part of the A operand of dQ. Only `rows` see some of these keys.
-void PackScoreGradient(const TilePair& pair, const Range& rows, int64_t col0, const BackwardScratch& s) {
-  std::fill(s.ds, s.ds + rows.begin * kNr, 0.0f);
-  std::fill(s.ds + rows.end * kNr, s.ds + pair.queries * kNr, 0.0f);
-  const int64_t depth = std::min<int64_t>(kNr, pair.keys - col0);
-  for (int64_t r = 0; r < pair.queries; r += kMr) {
-    PackAcross<kMr>(s.ds + r * kNr, kNr, std::min<int64_t>(kMr, pair.queries - r), depth,
-                    s.ds_packed + r / kMr * PanelSize(kMr, kTile) + col0 * kMr);
   }
 }
 
 /// All products of one pair of tiles. Adds to dk and dv if `want_keys`, to dq (one tile) if `want_queries`.
+template <class Kernel>
 void BackwardPair(const QueryHead& head, const AttentionShape& shape, const TilePair& pair, bool want_keys,
-                  bool want_queries, const BackwardScratch& s) {
-  const int64_t d = shape.head_dim, row_panel = PanelSize(kMr, d), column_panel = PanelSize(kMr, pair.queries);
+                  bool want_queries, const BackwardScratch<Kernel>& s) {
+  using Word = typename Kernel::Word;
+  const int64_t d = shape.head_dim;
+  const int64_t row_panel = PanelSize<Word>(kMr, d), column_panel = PanelSize<Word>(kMr, pair.queries);
   for (int64_t col0 = 0; col0 < pair.keys; col0 += kNr) {
-    const int64_t panel = col0 / kNr;
+    const int64_t panel = col0 / kNr, key_panel = panel * PanelSize<Word>(kNr, d);
     // The rows that see a key of the group, from a whole panel on.
     const int64_t group = col0 / kKeyGroup * kKeyGroup, group_end = std::min(pair.keys, group + kKeyGroup);
     const int64_t first = std::max<int64_t>(shape.FirstQuery(pair.key0 + group) - pair.query0, 0);
     const int64_t end = std::min(pair.queries, shape.EndQuery(pair.key0 + group_end - 1) - pair.query0);
-    const Range seen = {std::min(first / kRowGroup * kRowGroup, pair.queries), end};
-    const int64_t row0 = seen.begin, rows = seen.end - seen.begin;
+    const int64_t row0 = std::min(first / kRowGroup * kRowGroup, pair.queries), rows = end - row0;
+    float *p = s.p + row0 * kNr, *ds = s.ds + row0 * kNr;
     if (rows > 0) {
-      MultiplyPanels(s.q_rows + row0 / kMr * row_panel, row_panel, rows, d, s.k_rows + panel * PanelSize(kNr, d), false,
-                     s.p + row0 * kNr);
-      MultiplyPanels(s.do_rows + row0 / kMr * row_panel, row_panel, rows, d, s.v_rows + panel * PanelSize(kNr, d),
-                     false, s.ds + row0 * kNr);
-      DifferentiatePanel(head, shape, pair, seen, col0, s);
+      MultiplyPanels<Kernel>(s.q_rows + row0 / kMr * row_panel, row_panel, false, rows, d, s.k_rows + key_panel, false,
+                             p);
+      MultiplyPanels<Kernel>(s.do_rows + row0 / kMr * row_panel, row_panel, false, rows, d, s.v_rows + key_panel, false,
+                             ds);
     }
+    DifferentiatePanel(head, shape, pair, {row0, std::max(row0, end)}, col0, s);
     if (want_keys && rows > 0) {
-      MultiplyPanels(s.do_columns + row0 * kMr, column_panel, d, rows, s.p + row0 * kNr, true,
-                     s.dv + panel * s.dk_panel);
-      MultiplyPanels(s.q_columns + row0 * kMr, column_panel, d, rows, s.ds + row0 * kNr, true,
-                     s.dk + panel * s.dk_panel);
+      const int64_t words0 = row0 / kValuesOf<Word> * kMr;
+      MultiplyPanels<Kernel>(s.do_columns + words0, column_panel, false, d, rows, ToPanel<Word>(p, rows), true,
+                             s.dv + panel * s.dk_panel);
+      MultiplyPanels<Kernel>(s.q_columns + words0, column_panel, false, d, rows, ToPanel<Word>(ds, rows), true,
+                             s.dk + panel * s.dk_panel);
     }
-    if (want_queries) PackScoreGradient(pair, rows > 0 ? seen : Range{pair.queries, pair.queries}, col0, s);
   }
   if (!want_queries) return;
   for (int64_t panel = 0; panel < PanelsOf(d, kNr); ++panel) {
-    MultiplyPanels(s.ds_packed, PanelSize(kMr, kTile), pair.queries, pair.keys,
-                   s.k_columns + panel * PanelSize(kNr, pair.keys), true, s.dq + panel * kTile * kNr);
+    MultiplyPanels<Kernel>(s.ds_rows, kMr * Kernel::kRowWords, true, pair.queries, pair.keys,
+                           s.k_columns + panel * PanelSize<Word>(kNr, pair.keys), true, s.dq + panel * kTile * kNr);
   }
 }
 
-void PackKeys(const KeyValueHead& head, const TilePair& pair, int64_t d, bool for_queries, const BackwardScratch& s) {
+template <class Kernel>
+void PackKeys(const KeyValueHead& head, const TilePair& pair, int64_t d, bool for_queries,
+              const BackwardScratch<Kernel>& s) {
   PackHeadRows<kNr>(head.k, pair.key0, pair.keys, d, s.k_rows);
   PackHeadRows<kNr>(head.v, pair.key0, pair.keys, d, s.v_rows);
   if (for_queries) PackHeadColumns<kNr>(head.k, pair.key0, pair.keys, d, s.k_columns);
 }
 
-void PackQueries(const QueryHead& head, const TilePair& pair, int64_t d, bool for_keys, const BackwardScratch& s) {
+template <class Kernel>
+void PackQueries(const QueryHead& head, const TilePair& pair, int64_t d, bool for_keys,
+                 const BackwardScratch<Kernel>& s) {
   PackHeadRows<kMr>(head.q, pair.query0, pair.queries, d, s.q_rows);
   PackHeadRows<kMr>(head.d_out, pair.query0, pair.queries, d, s.do_rows);
   if (!for_keys) return;
@@ -215,15 +233,18 @@ void PackQueries(const QueryHead& head, const TilePair& pair, int64_t d, bool fo
 }
 
 /// dK or dV, which are held transposed.
-void StoreKeys(const HeadMatrix& out, const TilePair& pair, const float* sums, int64_t d, const BackwardScratch& s) {
+template <class Kernel>
+void StoreKeys(const HeadMatrix& out, const TilePair& pair, const float* sums, int64_t d,
+               const BackwardScratch<Kernel>& s) {
   for (int64_t key = 0; key < pair.keys; key += kNr) {
     StoreColumns(out, pair.key0 + key, std::min<int64_t>(kNr, pair.keys - key), sums + key / kNr * s.dk_panel, nullptr,
                  d);
   }
 }
 
+template <class Kernel>
 void StoreQueries(const HeadMatrix& out, int64_t query0, int64_t queries, const float* dq, int64_t d,
-                  const BackwardScratch& s) {
+                  const BackwardScratch<Kernel>& s) {
   for (int64_t r = 0; r < queries; ++r) {
     for (int64_t panel = 0; panel < PanelsOf(d, kNr); ++panel) {
       std::copy_n(dq + panel * kTile * kNr + r * kNr, kNr, s.row + panel * kNr);
@@ -233,7 +254,9 @@ void StoreQueries(const HeadMatrix& out, int64_t query0, int64_t queries, const 
 }
 
 /// dK and dV of one tile of keys. `whole`: and its part of dQ for all heads of the group, whose queries are packed.
-void BackwardKeys(const BackwardCall& call, int64_t b, int64_t g, int64_t key0, bool whole, const BackwardScratch& s) {
+template <class Kernel>
+void BackwardKeys(const BackwardCall& call, int64_t b, int64_t g, int64_t key0, bool whole,
+                  const BackwardScratch<Kernel>& s) {
   const AttentionShape& shape = call.shape;
   const int64_t d = shape.head_dim, group = shape.num_heads / shape.num_kv_heads;
   const KeyValueHead keys = KeyValueHeadOf(call, b, g);
@@ -255,7 +278,8 @@ void BackwardKeys(const BackwardCall& call, int64_t b, int64_t g, int64_t key0, 
 }
 
 /// dQ of one tile of queries of one head.
-void BackwardQueries(const BackwardCall& call, int64_t b, int64_t h, int64_t query0, const BackwardScratch& s) {
+template <class Kernel>
+void BackwardQueries(const BackwardCall& call, int64_t b, int64_t h, int64_t query0, const BackwardScratch<Kernel>& s) {
   const AttentionShape& shape = call.shape;
   const int64_t d = shape.head_dim;
   const QueryHead head = QueryHeadOf(call, b, h);
@@ -273,7 +297,8 @@ void BackwardQueries(const BackwardCall& call, int64_t b, int64_t h, int64_t que
 }
 
 /// All of one key/value head and the query heads that read it.
-void BackwardGroup(const BackwardCall& call, int64_t b, int64_t g, const BackwardScratch& s) {
+template <class Kernel>
+void BackwardGroup(const BackwardCall& call, int64_t b, int64_t g, const BackwardScratch<Kernel>& s) {
   const AttentionShape& shape = call.shape;
   const int64_t tiles = PanelsOf(shape.sequence, kTile), group = shape.num_heads / shape.num_kv_heads;
   std::fill_n(s.dq, group * tiles * s.dq_tile, 0.0f);
@@ -284,11 +309,11 @@ void BackwardGroup(const BackwardCall& call, int64_t b, int64_t g, const Backwar
            TilePair{query0, std::min(kTile, shape.sequence - query0), 0, 0}, s.AtQueries(i));
     }
   };
-  for_queries([&](const QueryHead& head, const TilePair& pair, const BackwardScratch& at) {
+  for_queries([&](const QueryHead& head, const TilePair& pair, const BackwardScratch<Kernel>& at) {
     PackQueries(head, pair, shape.head_dim, true, at);
   });
   for (int64_t tile = 0; tile < tiles; ++tile) BackwardKeys(call, b, g, tile * kTile, true, s);
-  for_queries([&](const QueryHead& head, const TilePair& pair, const BackwardScratch& at) {
+  for_queries([&](const QueryHead& head, const TilePair& pair, const BackwardScratch<Kernel>& at) {
     StoreQueries(head.d_q, pair.query0, pair.queries, at.dq, shape.head_dim, at);
   });
 }
@@ -310,6 +335,7 @@ void RowProducts(const BackwardCall& call, int64_t row, float* delta) {
   }
 }
 
+template <class Kernel>
 void RunBackward(Executor& executor, const BackwardCall& call) {
   const AttentionShape& shape = call.shape;
   const int64_t tiles = PanelsOf(shape.sequence, kTile), group = shape.num_heads / shape.num_kv_heads;
@@ -318,12 +344,12 @@ void RunBackward(Executor& executor, const BackwardCall& call) {
   const bool whole = pairs >= 2 * executor.num_threads() && query_bytes <= kWholeQueryBytesMax;
   const int64_t query_tiles = whole ? group * tiles : 1;
   Carver count(nullptr);
-  const BackwardScratch measured(count, shape.head_dim, query_tiles);
+  const BackwardScratch<Kernel> measured(count, shape.head_dim, query_tiles);
   const int64_t key_tasks = whole ? pairs : pairs * tiles;
   const int64_t query_tasks = whole ? 0 : shape.batch * shape.num_heads * tiles;
   ParallelFor(executor, key_tasks + query_tasks, [&](int64_t task, int thread) {
     Carver carver(executor.Scratch(thread, count.bytes()));
-    const BackwardScratch scratch(carver, shape.head_dim, query_tiles);
+    const BackwardScratch<Kernel> scratch(carver, shape.head_dim, query_tiles);
     const int64_t b = task % pairs / shape.num_kv_heads, g = task % shape.num_kv_heads;
     if (whole) {
       BackwardGroup(call, b, g, scratch);
@@ -337,8 +363,10 @@ void RunBackward(Executor& executor, const BackwardCall& call) {
   });
 }
 
-void AttentionBackward(Executor& executor, const Matrix& d_qkv, const ConstMatrix& d_out, const ConstMatrix& out,
-                       const float* lse, const ConstMatrix& qkv, const AttentionShape& shape) {
+/// `Kernel`: one that multiplies the dtype of qkv and d_out.
+template <class Kernel>
+void BackwardPass(Executor& executor, const Matrix& d_qkv, const ConstMatrix& d_out, const ConstMatrix& out,
+                  const float* lse, const ConstMatrix& qkv, const AttentionShape& shape) {
   const int64_t rows = shape.batch * shape.sequence;
   const size_t bytes = static_cast<size_t>(rows * shape.num_heads) * sizeof(float);
   float* delta = static_cast<float*>(executor.Scratch(Executor::kShared, bytes));
@@ -350,22 +378,11 @@ void AttentionBackward(Executor& executor, const Matrix& d_qkv, const ConstMatri
       out.dtype == DType::kBF16 ? RowProducts<uint16_t>(call, r, delta) : RowProducts<float>(call, r, delta);
     }
   });
-  RunBackward(executor, call);
+  RunBackward<Kernel>(executor, call);
 }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace holdfast::kernels
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-namespace holdfast::kernels {
-
-HWY_EXPORT(AttentionBackward);
-
-void CpuOps::AttentionBackward(Matrix d_qkv, ConstMatrix d_out, ConstMatrix out, const float* lse, ConstMatrix qkv,
-                               const AttentionShape& shape) {
-  HWY_DYNAMIC_DISPATCH(AttentionBackward)(executor_, d_qkv, d_out, out, lse, qkv, shape);
-}
-
-}  // namespace holdfast::kernels
-#endif  // HWY_ONCE
+#endif  // include guard, per target

@@ -3,22 +3,32 @@
 // Scores are computed transposed, S^T (keys, kNr queries) = K Q^T, so that a query is a lane: maxima and sums over keys
 // are plain vector operations in key order (no reduction across lanes), and S^T, turned into probabilities in place, is
 // already the packed B operand of O^T (D, kNr queries) += V^T P^T. Nothing of it leaves the first-level cache.
+//
+// Included once per instruction set, after hwy/foreach_target.h; see attention.cc.
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/attention_forward.cc"
+#if defined(HOLDFAST_KERNELS_CPU_HEAD_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HOLDFAST_KERNELS_CPU_HEAD_FORWARD_INL_H_
+#undef HOLDFAST_KERNELS_CPU_HEAD_FORWARD_INL_H_
+#else
+#define HOLDFAST_KERNELS_CPU_HEAD_FORWARD_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <limits>
 
-#include "kernels/cpu/cpu_ops.h"
-#include "kernels/cpu/foreach_target.h"
+#include "hwy/highway.h"
 #include "kernels/cpu/head_tile-inl.h"
 #include "kernels/cpu/random-inl.h"
+#include "kernels/executor.h"
+#include "kernels/ops.h"
 #include "kernels/portable_math.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
 namespace HWY_NAMESPACE {
 
-using Lanes = hn::CappedTag<float, kLanes>;
 using LaneVec = hn::Vec<Lanes>;
 
 /// Queries that are multiplied by the same keys, whatever kNr is: those that only others of them see count as zero,
@@ -33,35 +43,36 @@ constexpr float kNoScore = -std::numeric_limits<float>::max();
 constexpr int64_t kQueryTile = 2 * kTile;
 
 /// Scratch memory of one task. Panels are of kNr queries.
+template <class Word>
 struct ForwardScratch {
-  float* q;       // packed B: (queries, D)
-  float* k;       // packed A: (keys, D)
-  float* v;       // packed A: (D, keys)
-  float* p;       // (keys, kNr)
-  float* o;       // per panel: (D rounded up to kMr, kNr)
-  float* max;     // (queries): largest scaled score so far
-  float* sum;     // (queries): sum of exp(score - max)
-  float* keep;    // masks: (keys, kNr), as bits
-  float* buffer;  // one query's masks
+  Word* q;           // packed B: (queries, D)
+  Word* k;           // packed A: (keys, D)
+  Word* v;           // packed A: (D, keys)
+  float* p;          // (keys, kNr)
+  float* o;          // per panel: (D rounded up to kMr, kNr)
+  float* max;        // (queries): largest scaled score so far
+  float* sum;        // (queries): sum of exp(score - max)
+  uint32_t* keep;    // masks: (keys, kNr)
+  uint32_t* buffer;  // one query's masks
   int64_t o_panel;
 
   ForwardScratch(Carver& carver, int64_t head_dim) : o_panel(PanelsOf(head_dim, kMr) * kMr * kNr) {
-    q = carver.Take(PackedSize<kNr>(kQueryTile, head_dim));
-    k = carver.Take(PackedSize<kMr>(kTile, head_dim));
-    v = carver.Take(PackedSize<kMr>(head_dim, kTile));
-    p = carver.Take(kTile * kNr);
-    o = carver.Take(kQueryTile / kNr * o_panel);
-    max = carver.Take(kQueryTile);
-    sum = carver.Take(kQueryTile);
-    keep = carver.Take(kTile * kNr);
-    buffer = carver.Take(KeepMaskSize(kTile));
+    q = carver.Take<Word>(PackedSize<kNr, Word>(kQueryTile, head_dim));
+    k = carver.Take<Word>(PackedSize<kMr, Word>(kTile, head_dim));
+    v = carver.Take<Word>(PackedSize<kMr, Word>(head_dim, kTile));
+    p = carver.Take<float>(kTile * kNr);
+    o = carver.Take<float>(kQueryTile / kNr * o_panel);
+    max = carver.Take<float>(kQueryTile);
+    sum = carver.Take<float>(kQueryTile);
+    keep = carver.Take<uint32_t>(kTile * kNr);
+    buffer = carver.Take<uint32_t>(KeepMaskSize(kTile));
   }
 };
 
 /// Turns products p (keys, kNr) of queries query0.. and keys key0.. into exp(scale p - max), keys that a query does not
 /// see into 0, updating max (of scale p) and sum of the queries and scaling what O^T (D, kNr) holds to the new maximum.
-void SoftmaxPanel(float* p, int64_t keys, int64_t key0, int64_t query0, const AttentionShape& shape, float* max,
-                  float* sum, float* o) {
+inline void SoftmaxPanel(float* p, int64_t keys, int64_t key0, int64_t query0, const AttentionShape& shape, float* max,
+                         float* sum, float* o) {
   const Lanes d;
   const hn::RebindToSigned<Lanes> di;
   for (int64_t v = 0; v < kNr; v += kLanes) {
@@ -105,18 +116,17 @@ void SoftmaxPanel(float* p, int64_t keys, int64_t key0, int64_t query0, const At
 }
 
 /// Drops probabilities p (keys, kNr). Elements of a query are consecutive, those of a key are `sequence` apart.
+template <class Word>
 void DropPanel(const Dropout& dropout, uint64_t first, int64_t sequence, int64_t keys, int64_t queries,
-               const ForwardScratch& s, float* p) {
-  uint32_t* keep = reinterpret_cast<uint32_t*>(s.keep);
+               const ForwardScratch<Word>& s, float* p) {
   for (int64_t lane = 0; lane < queries; ++lane) {
-    const uint32_t* masks = FillKeepMask(dropout, first + static_cast<uint64_t>(lane * sequence), keys,
-                                         reinterpret_cast<uint32_t*>(s.buffer));
-    for (int64_t c = 0; c < keys; ++c) keep[c * kNr + lane] = masks[c];
+    const uint32_t* masks = FillKeepMask(dropout, first + static_cast<uint64_t>(lane * sequence), keys, s.buffer);
+    for (int64_t c = 0; c < keys; ++c) s.keep[c * kNr + lane] = masks[c];
   }
   const Lanes d;
   const auto scale = hn::Set(d, DropoutScale(dropout.rate));
   for (int64_t i = 0; i < keys * kNr; i += kLanes) {
-    const auto mask = hn::BitCast(d, hn::LoadU(hn::RebindToUnsigned<Lanes>(), keep + i));
+    const auto mask = hn::BitCast(d, hn::LoadU(hn::RebindToUnsigned<Lanes>(), s.keep + i));
     hn::StoreU(hn::And(hn::Mul(hn::LoadU(d, p + i), scale), mask), d, p + i);
   }
 }
@@ -129,8 +139,9 @@ struct ForwardHead {
 };
 
 /// The panels of one tile of queries against one tile of keys.
+template <class Kernel, class Word = typename Kernel::Word>
 void AttendTile(const ForwardHead& head, const AttentionShape& shape, int64_t query0, int64_t queries, int64_t key0,
-                const ForwardScratch& s) {
+                const ForwardScratch<Word>& s) {
   const int64_t d = shape.head_dim;
   const int64_t tile_keys = std::min({kTile, shape.sequence - key0, shape.EndKey(query0 + queries - 1) - key0});
   PackHeadRows<kMr>(head.k, key0, tile_keys, d, s.k);
@@ -138,24 +149,27 @@ void AttendTile(const ForwardHead& head, const AttentionShape& shape, int64_t qu
   for (int64_t first = 0; first < queries; first += kNr) {
     const int64_t panel = first / kNr, lanes = std::min<int64_t>(kNr, queries - first);
     const int64_t group = first / kQueryGroup * kQueryGroup, group_end = std::min(queries, group + kQueryGroup);
-    // Keys that some query of the group sees; their products are computed from a whole panel on.
-    const int64_t begin = std::max<int64_t>(shape.FirstKey(query0 + group) - key0, 0);
+    // Keys that some query of the group sees, from a whole pair on; their products are computed from a whole panel on.
+    const int64_t begin = std::max<int64_t>(shape.FirstKey(query0 + group) - key0, 0) / 2 * 2;
     const int64_t end = std::min(tile_keys, shape.EndKey(query0 + group_end - 1) - key0);
     if (end <= begin) continue;
     const int64_t row0 = begin / kMr * kMr, keys = end - begin;
     float *o = s.o + panel * s.o_panel, *p = s.p + begin * kNr;
-    MultiplyPanels(s.k + row0 / kMr * PanelSize(kMr, d), PanelSize(kMr, d), end - row0, d,
-                   s.q + panel * PanelSize(kNr, d), false, s.p + row0 * kNr);
+    MultiplyPanels<Kernel>(s.k + row0 / kMr * PanelSize<Word>(kMr, d), PanelSize<Word>(kMr, d), false, end - row0, d,
+                           s.q + panel * PanelSize<Word>(kNr, d), false, s.p + row0 * kNr);
     SoftmaxPanel(p, keys, key0 + begin, query0 + first, shape, s.max + first, s.sum + first, o);
     if (shape.dropout.rate > 0) {
       const int64_t element = (query0 + first) * shape.sequence + key0 + begin;
       DropPanel(shape.dropout, head.random + static_cast<uint64_t>(element), shape.sequence, keys, lanes, s, p);
     }
-    MultiplyPanels(s.v + begin * kMr, PanelSize(kMr, tile_keys), d, keys, p, true, o);
+    MultiplyPanels<Kernel>(s.v + begin / kValuesOf<Word> * kMr, PanelSize<Word>(kMr, tile_keys), false, d, keys,
+                           ToPanel<Word>(p, keys), true, o);
   }
 }
 
-void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t query0, const ForwardScratch& s) {
+template <class Kernel>
+void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t query0,
+                   const ForwardScratch<typename Kernel::Word>& s) {
   const int64_t d = shape.head_dim, queries = std::min(kQueryTile, shape.sequence - query0);
   PackHeadRows<kNr>(head.q, query0, queries, d, s.q);
   std::fill_n(s.o, PanelsOf(queries, kNr) * s.o_panel, 0.0f);
@@ -163,7 +177,7 @@ void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t
   std::fill_n(s.sum, kQueryTile, 0.0f);
   const int64_t end = shape.EndKey(query0 + queries - 1);
   for (int64_t key0 = shape.FirstKey(query0) / kTile * kTile; key0 < end; key0 += kTile) {
-    AttendTile(head, shape, query0, queries, key0, s);
+    AttendTile<Kernel>(head, shape, query0, queries, key0, s);
   }
   for (int64_t i = 0; i < queries; i += kNr) {
     StoreColumns(head.out, query0 + i, std::min<int64_t>(kNr, queries - i), s.o + i / kNr * s.o_panel, s.sum + i, d);
@@ -173,26 +187,27 @@ void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t
   }
 }
 
-// clang-tidy misses that ForwardHead is written through.
+/// `Kernel`: one that multiplies qkv's dtype.
+template <class Kernel>  // clang-tidy misses that ForwardHead is written through.
 // NOLINTNEXTLINE(readability-non-const-parameter)
-void AttentionForward(Executor& executor, const Matrix& out, float* lse, const ConstMatrix& qkv,
-                      const AttentionShape& shape) {
+void ForwardPass(Executor& executor, const Matrix& out, float* lse, const ConstMatrix& qkv,
+                 const AttentionShape& shape) {
   const int64_t d = shape.head_dim, heads = shape.num_heads, t = shape.sequence, group = heads / shape.num_kv_heads;
   const int64_t tiles = PanelsOf(t, kQueryTile);
   Carver count(nullptr);
-  const ForwardScratch measured(count, d);
+  const ForwardScratch<typename Kernel::Word> measured(count, d);
   ParallelFor(executor, shape.batch * heads * tiles, [&](int64_t task, int thread) {
     const int64_t tile = tiles - 1 - task / (shape.batch * heads);  // the long ones first
     const int64_t b = task % (shape.batch * heads) / heads, h = task % heads;
     Carver carver(executor.Scratch(thread, count.bytes()));
-    const ForwardScratch scratch(carver, d);
+    const ForwardScratch<typename Kernel::Word> scratch(carver, d);
     const ForwardHead head = {HeadOf(qkv, b, t, h * d),
                               HeadOf(qkv, b, t, (heads + h / group) * d),
                               HeadOf(qkv, b, t, (heads + shape.num_kv_heads + h / group) * d),
                               HeadOf(out, b, t, h * d),
                               lse + (b * heads + h) * t,
                               static_cast<uint64_t>((b * heads + h) * t) * static_cast<uint64_t>(t)};
-    AttendQueries(head, shape, tile * kQueryTile, scratch);
+    AttendQueries<Kernel>(head, shape, tile * kQueryTile, scratch);
   });
 }
 
@@ -200,14 +215,4 @@ void AttentionForward(Executor& executor, const Matrix& out, float* lse, const C
 }  // namespace holdfast::kernels
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-namespace holdfast::kernels {
-
-HWY_EXPORT(AttentionForward);
-
-void CpuOps::AttentionForward(Matrix out, float* lse, ConstMatrix qkv, const AttentionShape& shape) {
-  HWY_DYNAMIC_DISPATCH(AttentionForward)(executor_, out, lse, qkv, shape);
-}
-
-}  // namespace holdfast::kernels
-#endif  // HWY_ONCE
+#endif  // include guard, per target

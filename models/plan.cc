@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "framework/base/status.h"
 #include "models/counting_ops.h"
 #include "models/transformer.h"
@@ -48,30 +49,34 @@ class DryStore final : public UnitStore {
   UnitSchedule schedule_;
 };
 
-using PassMethod = absl::Status (Model::*)(const TokenBatch&, const PassContext&, float*);
+using Pass = absl::FunctionRef<absl::Status(const Batch& batch, const PassContext& context)>;
 
-PassPlan Plan(Model& model, PassMethod pass, int64_t batch, int64_t sequence) {
+PassPlan Plan(const Model& model, int64_t batch, int64_t sequence, Pass pass) {
   CountingOps ops;
   Arena arena = Arena::Counting();
   DryStore store(model);
   const PassContext context{.ops = &ops, .arena = &arena, .store = &store, .random = {}};
-  const TokenBatch tokens{.batch = batch, .sequence = sequence};
-  HF_CHECK((model.*pass)(tokens, context, nullptr).ok());  // a dry pass can fail by a wrong size only
+  HF_CHECK(pass({.batch = batch, .sequence = sequence}, context).ok());  // a dry pass can fail by a wrong size only
   return {.arena_bytes = arena.peak_bytes(), .flops = ops.flops(), .schedule = store.schedule()};
 }
 
 }  // namespace
 
 PassPlan PlanTraining(Model& model, int64_t batch, int64_t sequence) {
-  return Plan(model, &Model::ForwardBackward, batch, sequence);
+  return Plan(model, batch, sequence, [&](const Batch& dry, const PassContext& context) {
+    return model.ForwardBackward(dry, context, nullptr);
+  });
 }
 
 PassPlan PlanEvaluation(Model& model, int64_t batch, int64_t sequence) {
-  return Plan(model, &Model::Evaluate, batch, sequence);
+  return Plan(model, batch, sequence,
+              [&](const Batch& dry, const PassContext& context) { return model.Evaluate(dry, context, nullptr); });
 }
 
-PassPlan PlanLastLogits(Model& model, int64_t batch, int64_t sequence) {
-  return Plan(model, &Model::LastLogits, batch, sequence);
+PassPlan PlanLastLogits(LanguageModel& model, int64_t batch, int64_t sequence) {
+  return Plan(model, batch, sequence, [&](const Batch& dry, const PassContext& context) {
+    return model.LastLogits(TokenBatch::Of(dry), context, nullptr);
+  });
 }
 
 double DenseFlopsPerToken(const ModelConfig& config, int64_t sequence) {

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "framework/config/config.h"
-#include "framework/nn/model.h"
 #include "framework/nn/unit_schedule.h"
+#include "models/language_model.h"
 
 namespace holdfast {
 
@@ -21,7 +21,7 @@ struct PassPlan {
 /// Sizes must be ones the model takes.
 PassPlan PlanTraining(Model& model, int64_t batch, int64_t sequence);
 PassPlan PlanEvaluation(Model& model, int64_t batch, int64_t sequence);
-PassPlan PlanLastLogits(Model& model, int64_t batch, int64_t sequence);
+PassPlan PlanLastLogits(LanguageModel& model, int64_t batch, int64_t sequence);
 
 /// FLOPs per token that model FLOPs utilisation counts, of models where every token meets every parameter: 6 N +
 /// 12 L H D T' (Chowdhery et al. 2022, PaLM, appendix B): forward and backward, nothing for recomputation. N is the

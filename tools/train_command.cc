@@ -58,9 +58,7 @@ absl::Status PrintSample(const Config& config, const RunDirectory& directory, st
   HF_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, model->tokenizer->Encode("\n"));
   if (prompt.empty()) return absl::OkStatus();
   std::printf("\nsample:\n");
-  const auto next = [&](absl::Span<const int32_t> tokens) {
-    return model->runner->NextLogits(tokens, config.model.vocab_size, *model->store);
-  };
+  const auto next = [&](absl::Span<const int32_t> tokens) { return model->NextLogits(tokens); };
   const auto accept = [&](int32_t) { return !stop.stop_requested(); };
   const SampleOptions options{.tokens = config.log.sample_bytes, .context = config.batch.sequence_length};
   HF_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, GenerateTokens(next, prompt, options, accept));

@@ -137,7 +137,7 @@ struct Loaded {
 
   std::unique_ptr<Device> device;
   std::unique_ptr<Stream> stream;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<LanguageModel> model;
   StepProgress progress;
   std::unique_ptr<PlacedState> placed;
 };

@@ -14,7 +14,7 @@ namespace {
 
 ModelConfig Gpt2Small() { return {.vocab_size = 50257, .num_kv_heads = 12, .head_dim = 64, .intermediate_size = 3072}; }
 
-std::unique_ptr<Model> Make(const ModelConfig& config, bool recompute, Device& device) {
+std::unique_ptr<LanguageModel> Make(const ModelConfig& config, bool recompute, Device& device) {
   return MakeTransformer(config, {.compute_dtype = DType::kBF16, .recompute_blocks = recompute}, device).value();
 }
 

@@ -159,20 +159,20 @@ class TestModel {
         model_(MakeTransformer(config, options, *device_).value()),
         store_(model_->layout(), weights, options.compute_dtype, stream_->ops()) {}
 
-  Model& model() { return *model_; }
+  LanguageModel& model() { return *model_; }
   TestStore& store() { return store_; }
 
   /// Losses (B * T). The arena has exactly the planned capacity, and exactly that must be used.
   std::vector<float> Train(const Tokens& tokens, float loss_scale) {
-    return Run(&Model::ForwardBackward, tokens, tokens.batch * tokens.sequence, loss_scale,
-               PlanTraining(*model_, tokens.batch, tokens.sequence).arena_bytes);
+    return Run([&](auto&&... pass) { return model_->ForwardBackward(pass...); }, tokens, tokens.batch * tokens.sequence,
+               loss_scale, PlanTraining(*model_, tokens.batch, tokens.sequence).arena_bytes);
   }
   std::vector<float> Evaluate(const Tokens& tokens) {
-    return Run(&Model::Evaluate, tokens, tokens.batch * tokens.sequence, 0,
+    return Run([&](auto&&... pass) { return model_->Evaluate(pass...); }, tokens, tokens.batch * tokens.sequence, 0,
                PlanEvaluation(*model_, tokens.batch, tokens.sequence).arena_bytes);
   }
   std::vector<float> LastLogits(const Tokens& tokens, int64_t vocab_size) {
-    return Run(&Model::LastLogits, tokens, tokens.batch * vocab_size, 0,
+    return Run([&](auto&&... pass) { return model_->LastLogits(pass...); }, tokens, tokens.batch * vocab_size, 0,
                PlanLastLogits(*model_, tokens.batch, tokens.sequence).arena_bytes);
   }
 
@@ -182,12 +182,11 @@ class TestModel {
   Device& device() { return *device_; }
 
  private:
-  using Pass = absl::Status (Model::*)(const TokenBatch&, const PassContext&, float*);
-
+  template <typename Pass>
   std::vector<float> Run(Pass pass, const Tokens& tokens, int64_t outputs, float loss_scale, size_t arena_bytes) {
     Arena arena = Arena::Create(*device_, arena_bytes).value();
     std::vector<float> out(outputs, NAN);
-    const absl::Status status = (model_.get()->*pass)(tokens.view(), Context(arena, loss_scale), out.data());
+    const absl::Status status = pass(tokens.view(), Context(arena, loss_scale), out.data());
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ(arena.peak_bytes(), arena_bytes);
     EXPECT_EQ(arena.mark(), 0u);
@@ -197,7 +196,7 @@ class TestModel {
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<LanguageModel> model_;
   TestStore store_;
 };
 

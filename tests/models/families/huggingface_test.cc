@@ -330,6 +330,45 @@ TEST(HuggingFaceTest, EveryFamilyRefusesWhatItDoesNotKnow) {
             absl::StatusCode::kUnimplemented);
 }
 
+// With the keys of files as their makers published them.
+TEST(HuggingFaceTest, PublishedFilesAreRead) {
+  constexpr char kCommon[] =
+      R"("attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": [2, 3], "hidden_act": "silu",
+      "initializer_range": 0.02, "torch_dtype": "bfloat16", "transformers_version": "4.40.0", "use_cache": true)";
+  const auto read = [&](const std::string& keys) {
+    const auto parsed = ParseHuggingFaceConfig(absl::StrCat("{", kCommon, ", ", keys, "}"), "config.json");
+    EXPECT_TRUE(parsed.ok()) << parsed.status();
+    return parsed.ok() ? parsed->model : ModelConfig();
+  };
+  const ModelConfig llama = read(R"("architectures": ["LlamaForCausalLM"], "attention_bias": false, "head_dim": 64,
+      "hidden_size": 2048, "intermediate_size": 8192, "max_position_embeddings": 131072, "mlp_bias": false,
+      "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 16, "num_key_value_heads": 8,
+      "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0,
+      "low_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"}, "rope_theta": 500000.0,
+      "tie_word_embeddings": true, "vocab_size": 128256)");
+  EXPECT_EQ(llama.rope_factor, 32);
+  const ModelConfig mistral = read(R"("architectures": ["MistralForCausalLM"], "hidden_size": 4096,
+      "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral", "num_attention_heads": 32,
+      "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+      "sliding_window": 4096, "tie_word_embeddings": false, "vocab_size": 32000)");
+  EXPECT_EQ(mistral.sliding_window, 4096);
+  const ModelConfig qwen2 =
+      read(R"("architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "intermediate_size": 4864,
+      "max_position_embeddings": 32768, "max_window_layers": 24, "model_type": "qwen2", "num_attention_heads": 14,
+      "num_hidden_layers": 24, "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+      "sliding_window": 32768, "tie_word_embeddings": true, "use_mrope": false, "use_sliding_window": false,
+      "vocab_size": 151936)");
+  EXPECT_EQ(qwen2.head_dim, 64);
+  EXPECT_EQ(qwen2.sliding_window, 0);
+  const ModelConfig qwen3 = read(R"("architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "head_dim": 128,
+      "hidden_size": 1024, "intermediate_size": 3072, "max_position_embeddings": 40960, "max_window_layers": 28,
+      "model_type": "qwen3", "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8,
+      "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
+      "tie_word_embeddings": true, "use_sliding_window": false, "vocab_size": 151936)");
+  EXPECT_EQ(qwen3.head_dim, 128);
+  EXPECT_EQ(qwen3.rope_theta, 1e6);
+}
+
 // A family's files say what its preset asks for; what they cannot say is saved in our own format and named.
 TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   const auto inexpressible = [](ModelConfig config, const std::string& family) {

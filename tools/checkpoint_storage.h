@@ -17,8 +17,8 @@ namespace holdfast {
 absl::StatusOr<std::unique_ptr<Storage>> OpenCheckpointStorage(const CheckpointConfig& config,
                                                                const std::string& run_directory);
 
-/// The same for a worker: nothing is created, and NotFound, saying what is missing, if it is not the place that the run's
-/// coordinator has claimed (a host that lacks the mount).
+/// The same for a worker: nothing is created, and NotFound, saying what is missing, if it is not the place that the
+/// run's coordinator has claimed (a host that lacks the mount).
 absl::StatusOr<std::unique_ptr<Storage>> OpenClaimedStorage(const CheckpointConfig& config,
                                                             const std::string& run_directory);
 

@@ -175,6 +175,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
   if (goes_on) {
     HF_ASSIGN_OR_RETURN(run.history, ReadCoordinatorHistory(directory));
     if (run.history.finished && run.history.recorded_step >= config.train.steps) {
+      if (!options.workers_are_new) return run;  // somebody may not have heard of it
       return absl::AlreadyExistsError(
           absl::StrCat(directory.root(), " holds a run that is done: choose another --run-dir, pass --overwrite to ",
                        "replace it, or raise train.steps to go on with it"));
@@ -200,9 +201,9 @@ void PrintResume(const PreparedRun& run) {
   if (!run.usable.empty()) {
     std::printf("checkpoint  %s, the newest that can be used\n", run.usable.front().name.c_str());
   }
-  if (run.history.recorded_step > 0) {
-    std::printf("goes on     after generation %d; %d steps are recorded\n", static_cast<int>(run.history.state.generation),
-                static_cast<int>(run.history.recorded_step));
+  if (run.keeper != nullptr && run.history.recorded_step > 0) {
+    std::printf("goes on     after generation %d; %d steps are recorded\n",
+                static_cast<int>(run.history.state.generation), static_cast<int>(run.history.recorded_step));
   }
   if (!run.warning.empty()) std::printf("warning: %s\n", run.warning.c_str());
   std::fflush(stdout);

@@ -57,7 +57,8 @@ absl::StatusOr<Branch> BranchOf(Storage& storage, uint64_t epoch) {
 }
 
 std::string ClaimText(const std::string& owner, uint64_t epoch, const Branch& branch) {
-  const nlohmann::json json{{"format", "holdfast fence"}, {"epoch", epoch}, {"owner", owner}, {kBarriersKey, ToJson(branch)}};
+  const nlohmann::json json{
+      {"format", "holdfast fence"}, {"epoch", epoch}, {"owner", owner}, {kBarriersKey, ToJson(branch)}};
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Who may write checkpoints: who came last. And which of them no longer count (framework/base/branch.h): a claim carries
-// the barriers of all claims before it.
+// Who may write checkpoints: who came last. And which of them no longer count (framework/base/branch.h): a claim
+// carries the barriers of all claims before it.
 //
 //   HF_ASSIGN_OR_RETURN(std::unique_ptr<Fence> fence, Fence::Claim(*storage, "node-3, process 4711, /runs/a"));
 //   ... before and after the long part of a commit ...
@@ -18,8 +18,8 @@
 
 namespace holdfast {
 
-/// Generations begin anew with every claim, at epoch * kGenerationsPerEpoch, so that none repeats in a storage, whichever
-/// run directory it was used by.
+/// Generations begin anew with every claim, at epoch * kGenerationsPerEpoch, so that none repeats in a storage,
+/// whichever run directory it was used by.
 inline constexpr uint64_t kGenerationsPerEpoch = 1'000'000;
 
 /// A writer's claim on a storage: an object "fence-0000000003.json" that was never there before. Who has the highest

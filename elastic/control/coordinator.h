@@ -23,6 +23,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -77,6 +78,7 @@ struct CoordinatorOptions {
   std::vector<CheckpointChoice> checkpoints;  // newest first
   bool had_checkpoint = false;                // ever
   bool workers_are_new = false;               // no worker can hold state of an earlier life of this run
+  bool finished = false;  // all is done: only those are to be told that the coordinator before did not reach
 };
 
 // --- events ----------------------------------------------------------------------------------------------------------
@@ -91,6 +93,10 @@ struct DisconnectEvent {
 struct TickEvent {};  // at least every heartbeat_interval_ms / 2
 struct StopEvent {    // the coordinator's own process was asked to stop
   int signal = 0;
+};
+/// Something cannot be carried out for good: the run ends.
+struct GiveUpEvent {
+  std::string reason;
 };
 /// Answers a CommitCheckpointAction.
 struct CheckpointDoneEvent {
@@ -114,8 +120,8 @@ struct CheckpointVerifiedEvent {
   std::string cause;     // empty: it is whole
   bool damaged = false;  // else nobody knows
 };
-using CoordinatorEvent = std::variant<MessageEvent, DisconnectEvent, TickEvent, StopEvent, CheckpointDoneEvent,
-                                      CheckpointsTidiedEvent, CheckpointVerifiedEvent>;
+using CoordinatorEvent = std::variant<MessageEvent, DisconnectEvent, TickEvent, StopEvent, GiveUpEvent,
+                                      CheckpointDoneEvent, CheckpointsTidiedEvent, CheckpointVerifiedEvent>;
 
 // --- actions, to be carried out in order
 // ------------------------------------------------------------------------------
@@ -196,6 +202,7 @@ class Coordinator {
   void On(const DisconnectEvent& event);
   void On(const TickEvent& event);
   void On(const StopEvent& event);
+  void On(const GiveUpEvent& event) { End(1, "run_failed", event.reason); }
   void On(const CheckpointDoneEvent& done);
   void On(const CheckpointsTidiedEvent& tidied);
   void On(const CheckpointVerifiedEvent& verified);
@@ -212,10 +219,15 @@ class Coordinator {
   void Handle(Connection from, const LeaveMessage& leave);
   bool IsLeaving(const std::string& node) const { return leaving_.count(node) > 0; }
   bool LeaversCanGo() const;
+  bool CanSpare(const std::function<bool(const Member&)>& some) const;
+  bool IsInWorld(const std::string& node) const;
   void SayGoodbye();
   bool MayJoin(Connection from, const JoinMessage& join);
   bool MakeRoom(Connection from, const JoinMessage& join);
-  void LearnData(uint64_t digest);
+  void RefuseSettings(Connection from, const std::string& reason);
+  void RefuseData(Connection from, const Member& member);
+  bool ChooseData();
+  uint64_t DataOfMost() const;
   StateClaim OnBranch(StateClaim claim) const;
   bool HasStaleClaim(const WorkerId& id, const StateClaim& claim) const;
   void Refuse(Connection to, const std::string& reason, bool rejoin);
@@ -237,7 +249,6 @@ class Coordinator {
   void RewindOrFail(const std::vector<Member>& holders);
   void CloseWorld(const std::string& reason, double detect_seconds);
   bool Ending() const;
-  bool NobodyHoldsState() const;
   bool WantsNewcomers() const;
 
   // coordinator_step.cc: what members of the open world report.
@@ -292,15 +303,19 @@ class Coordinator {
   StragglerDetector stragglers_;
   CheckpointSchedule schedule_;
   PendingSaves saves_;
-  std::vector<CheckpointChoice> checkpoints_;                    // newest first
-  std::optional<std::pair<WorkerId, std::string>> doubt_;        // who could not load load_, and why: it is being verified
-  std::string whole_;                                            // the checkpoint that was verified last
+  std::vector<CheckpointChoice> checkpoints_;              // newest first
+  std::optional<std::pair<WorkerId, std::string>> doubt_;  // who could not load load_, and why: it is being verified
+  std::string whole_;                                      // the checkpoint that was verified last
   std::optional<std::pair<int64_t, std::string>> save_failure_;  // the last: step, cause
   Instant save_begun_{0};
-  std::map<std::string, int> leaving_;  // nodes that are to leave -> signal
-  int64_t skipped_saves_ = 0;           // that were due while one was being written
+  struct Leaving {
+    int signal = 0;
+    int64_t pid = 0;  // of the agent that asked for it
+  };
+  std::map<std::string, Leaving> leaving_;  // by node
+  int64_t skipped_saves_ = 0;               // that were due while one was being written
 
-  uint64_t data_digest_ = 0;  // of the first worker that joined
+  uint64_t data_digest_ = 0;  // of the run's workers; 0 = not chosen yet
   uint64_t generation_;       // the last one used
   Branch branch_;
   int64_t committed_ = 0;
@@ -314,13 +329,16 @@ class Coordinator {
   double detect_seconds_ = 0;
   bool had_world_ = false, had_to_wait_ = false, published_ = false;
   Instant last_publish_{0}, last_join_{0}, last_decision_{0};
+  Instant last_holder_{0};  // joined: somebody with state
   int64_t last_size_ = 0;
-  std::optional<Instant> first_join_, first_claim_, missing_since_, first_newcomer_;
+  std::optional<Instant> first_join_, first_claim_, missing_since_, first_newcomer_, stop_asked_;
   int64_t arrivals_ = 0, disputes_ = 0;
   std::optional<std::pair<int64_t, double>> last_validation_;  // step, loss
   int stop_signal_ = 0;
+  int endings_ = 0;  // whose checkpoint could not be written
   bool ended_ = false;
   EndMessage end_;
+  std::optional<Instant> farewell_;  // options_.finished: since when
 };
 
 }  // namespace holdfast

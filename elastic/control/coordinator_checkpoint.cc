@@ -115,7 +115,8 @@ void Coordinator::On(const CheckpointDoneEvent& done) {
 
 void Coordinator::On(const CheckpointsTidiedEvent& tidied) {
   SetUsable(tidied.usable);
-  if (!ended_ && !tidied.warning.empty()) Report("checkpoint_warning", {{"step", committed_}, {"cause", tidied.warning}});
+  if (!ended_ && !tidied.warning.empty())
+    Report("checkpoint_warning", {{"step", committed_}, {"cause", tidied.warning}});
 }
 
 // What was given up is still there until it is deleted, and so is what was written of steps whose record was lost.

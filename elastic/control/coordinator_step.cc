@@ -12,6 +12,7 @@ namespace holdfast {
 namespace {
 
 constexpr size_t kMostBlobBytes = 1 << 16;
+constexpr int kMostEndings = 3;  // whose checkpoint failed
 
 }  // namespace
 
@@ -223,14 +224,18 @@ void Coordinator::Handle(Connection from, const FinishedMessage& finished) {
 void Coordinator::EndIfFinished() {
   if (ended_ || !open_.has_value() || open_->finished_count < open_->size() || !saves_.empty()) return;
   ReportRecovered();
-  if (open_->purpose != Purpose::kStop) {
-    End(0, "run_finished", absl::StrCat("all ", committed_, " steps are done"));
-  } else if (save_failure_.has_value() && save_failure_->first == committed_) {
+  const bool stopped = open_->purpose == Purpose::kStop;
+  const std::string what = stopped ? absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_)
+                                   : absl::StrCat("all ", committed_, " steps are done");
+  const std::string why = save_failure_.has_value() ? save_failure_->second : "it was given up";
+  if (MustSaveAtEnd() && ++endings_ < kMostEndings) {
+    CloseWorld(absl::StrCat("the last checkpoint could not be written: ", why), 0);
+  } else if (MustSaveAtEnd()) {
     End(1, "run_failed",
-        absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_,
-                     ", but the checkpoint could not be written: ", save_failure_->second));
+        absl::StrCat(what, ", but the checkpoint could not be written: ", why,
+                     "; the same command goes on from the one before"));
   } else {
-    End(128 + stop_signal_, "run_stopped", absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_));
+    End(stopped ? 128 + stop_signal_ : 0, stopped ? "run_stopped" : "run_finished", what);
   }
 }
 

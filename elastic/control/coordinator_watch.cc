@@ -98,7 +98,8 @@ void Coordinator::RetryFailed() {
         absl::StrCat("no step could be done in ", blame_.failed_worlds(), " worlds on end: ", verdict.cause));
     return;
   }
-  if (verdict.culprit.has_value() && roster_.Find(verdict.culprit->name) != nullptr) {
+  const auto is_culprit = [&](const Member& member) { return member.id == *verdict.culprit; };
+  if (verdict.culprit.has_value() && roster_.Find(verdict.culprit->name) != nullptr && CanSpare(is_culprit)) {
     Remove(verdict.culprit->name, absl::StrCat("its peers cannot work with it: ", verdict.cause), Leave::kRefused);
   } else {
     CloseWorld(absl::StrCat("trying again: ", verdict.cause), 0);

@@ -90,6 +90,7 @@ struct JoinMessage {
   Member member;
   StateClaim claim;
   RunDigests digests = {};
+  uint64_t generation = 0;  // the highest it has been in: it ignores worlds up to that
 };
 
 struct HeartbeatMessage {
@@ -229,10 +230,13 @@ struct CommitMessage {
   bool save = false;                  // a checkpoint of this step is to be written
 };
 
-/// The worker has no place here. `rejoin`: a new process, or this one without its state, may join.
+/// The worker has no place here. `rejoin`: a new process, or this one without its state, may join. `keep`: its settings
+/// are not those of the run, as they are now: if it holds state it keeps that and asks again, for it may be the
+/// coordinator that was started with the wrong ones.
 struct RefusedMessage {
   std::string reason;
   bool rejoin = false;
+  bool keep = false;
 };
 
 /// The run is over. exit_code: 0 done, 1 failed, 128 + signal after a stop.

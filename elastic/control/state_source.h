@@ -33,8 +33,8 @@ struct StateSource {
 };
 
 /// Of the state after `recorded_step` (> 0): all members had voted for it, so a claim that is prepared for it counts as
-/// holding it. Of several worlds the newest that covers the state is taken; a step's result does not depend on the world
-/// it was done in, so an older one would do as well.
+/// holding it. Of several worlds the newest that covers the state is taken; a step's result does not depend on the
+/// world it was done in, so an older one would do as well.
 StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel);
 
 /// Members of `source` that hold shards of which nobody alive has a copy. `alive` is by rank.

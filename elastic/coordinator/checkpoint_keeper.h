@@ -71,8 +71,8 @@ class CheckpointKeeper {
   std::vector<CheckpointChoice> usable_;  // of the thread
   std::stop_source finishing_;
   std::mutex mutex_;
-  Branch branch_;  // under mutex_
-  TaskThread thread_;                     // last: it uses all of the above
+  Branch branch_;      // under mutex_
+  TaskThread thread_;  // last: it uses all of the above
 };
 
 /// Newest first.

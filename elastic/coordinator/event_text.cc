@@ -111,6 +111,8 @@ std::string EventText(const RunEvent& event) {
     return absl::StrCat("warning: the token files are not those that ", field("name"),
                         " was trained on: the run may differ from one that was never stopped");
   }
+  if (event.name == "paused") return absl::StrCat("paused until this can be done: ", field("cause"));
+  if (event.name == "resumed") return absl::StrCat("goes on after a pause of ", field("seconds"), " s");
   if (event.name == "recovered") return RecoveredText(event);
   if (event.name == "run_finished" || event.name == "run_stopped" || event.name == "run_failed") {
     return field("reason");

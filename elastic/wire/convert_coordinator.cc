@@ -72,12 +72,13 @@ absl::StatusOr<CoordinatorMessage> Read(const v1::Commit& wire) {
 void Fill(const RefusedMessage& message, v1::FromCoordinator* wire) {
   wire->mutable_refused()->set_reason(ClipText(message.reason));
   wire->mutable_refused()->set_rejoin(message.rejoin);
+  wire->mutable_refused()->set_keep(message.keep);
 }
 
 absl::StatusOr<CoordinatorMessage> Read(const v1::Refused& wire) {
   FieldCheck check("Refused");
   return check.Done<CoordinatorMessage>(
-      RefusedMessage{check.Text(wire.reason(), kMaxTextBytes, "reason"), wire.rejoin()});
+      RefusedMessage{check.Text(wire.reason(), kMaxTextBytes, "reason"), wire.rejoin(), wire.keep()});
 }
 
 void Fill(const EndMessage& message, v1::FromCoordinator* wire) {

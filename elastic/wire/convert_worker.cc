@@ -17,6 +17,7 @@ void Fill(const JoinMessage& message, v1::ToCoordinator* wire) {
   ToWire(message.claim.prepared_world, join->mutable_claim()->mutable_prepared_world());
   join->set_config_digest(message.digests.config);
   join->set_data_digest(message.digests.data);
+  join->set_generation(message.generation);
 }
 
 absl::StatusOr<WorkerMessage> Read(const v1::Join& wire) {
@@ -28,6 +29,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Join& wire) {
   message.claim.prepared_step = check.Count(wire.claim().prepared_step(), "claim.prepared_step");
   message.claim.prepared_world = WorldFromWire(wire.claim().prepared_world(), &check);
   message.digests = {wire.config_digest(), wire.data_digest()};
+  message.generation = wire.generation();
   return check.Done<WorkerMessage>(std::move(message));
 }
 

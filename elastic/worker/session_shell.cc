@@ -54,8 +54,12 @@ void SessionShell::OnMessage(const CoordinatorMessage& message) {
     return;
   }
   if (const auto* refusal = std::get_if<RefusedMessage>(&message); refusal != nullptr && !refusal->rejoin) {
+    std::fprintf(stderr, "refused: %s\n", refusal->reason.c_str());
     const std::lock_guard lock(mutex_);
     refused_ = true;
+  } else if (std::holds_alternative<WorldMessage>(message)) {
+    const std::lock_guard lock(mutex_);
+    refused_ = false;  // it kept its state and asked again
   }
   Feed(SessionMessage{message});
 }

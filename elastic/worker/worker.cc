@@ -34,19 +34,9 @@ TrainerWorld ViewOf(const WorldMessage& message, int rank) {
   return view;
 }
 
-/// Nothing is helped by another world: numbers that are not finite, files that are broken or missing, a full disk.
-bool IsFatal(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kAborted:
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kInvalidArgument:  // of transports that do not agree
-      return false;
-    default:
-      return true;
-  }
-}
+/// No host could do better: the numbers are not finite, the data do not suffice. A full disk, memory or handles that
+/// are used up, files that cannot be read: another host may, or this one later.
+bool IsFatal(const absl::Status& status) { return absl::IsOutOfRange(status) || absl::IsFailedPrecondition(status); }
 
 }  // namespace
 

@@ -61,6 +61,16 @@ TEST_F(ClusterTest, WorkersOutliveTheirCoordinator) {
   cluster.StopAndCompare();
 }
 
+// The coordinator is killed, started again, and stopped before its workers are back: their steps must not be lost.
+TEST_F(ClusterTest, AStopRightAfterARestartIsSaved) {
+  Cluster cluster(*stage_, "stopped_early");
+  ASSERT_NO_FATAL_FAILURE(Start(cluster));
+  Cluster::Kill(cluster.coordinator());
+  ASSERT_TRUE(cluster.StartCoordinator()) << cluster.Logs();
+  cluster.StopAndCompare();
+  EXPECT_TRUE(std::filesystem::exists(cluster.run() + "/model/model.safetensors")) << cluster.Logs();
+}
+
 TEST_F(ClusterTest, AnAgentIsKilledWithItsWorkers) {
   Cluster cluster(*stage_, "agent_killed");
   ASSERT_NO_FATAL_FAILURE(Start(cluster));

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -220,6 +221,64 @@ TEST_F(Resume, OverwritingSaysWhatBecomesOfCheckpointsElsewhere) {
   for (const auto& entry : fs::directory_iterator(Run() + ".ck")) {
     EXPECT_THAT(entry.path().filename().string(), testing::Not(HasSubstr("-g1000001"))) << "of the run overwritten";
   }
+}
+
+/// From now on the files of a process are as on a disk that is full, or has room again.
+void LimitFiles(int pid, rlim_t bytes) {
+  rlimit limit{};
+  ASSERT_EQ(prlimit(pid, RLIMIT_FSIZE, nullptr, &limit), 0);
+  limit.rlim_cur = std::min(bytes, limit.rlim_max);
+  ASSERT_EQ(prlimit(pid, RLIMIT_FSIZE, &limit, nullptr), 0);
+}
+
+TEST_F(Resume, AFullDiskPausesTheRunUntilThereIsRoom) {
+  const auto process = Train(2, {"checkpoint.every=never"});
+  ASSERT_TRUE(WaitForStep(10)) << process->Log();
+  LimitFiles(process->pid(), 1000);
+  Sleep(1000);
+  const int lines = Lines();
+  Sleep(1000);
+  EXPECT_EQ(Lines(), lines) << "it is not paused";
+  EXPECT_TRUE(process->Running());
+  LimitFiles(process->pid(), RLIM_INFINITY);
+  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
+  EXPECT_EQ(Lines(), 120);
+  EXPECT_TRUE(EqualBits());
+}
+
+TEST_F(Resume, ASigtermEndsARunThatAFullDiskHasPaused) {
+  for (const int workers : {1, 2}) {
+    const auto process = Train(workers, {"checkpoint.every=never"}, "", {"--overwrite"});
+    ASSERT_TRUE(WaitForStep(5)) << process->Log();
+    LimitFiles(process->pid(), 1000);
+    Sleep(1000);
+    process->Signal(SIGTERM);
+    EXPECT_EQ(process->Wait(30).value_or(-1), 1) << process->Log();
+    EXPECT_TRUE(ProcessesWith(Run()).empty());
+  }
+}
+
+// The worker that saves the model cannot write: another one does.
+TEST_F(Resume, AFullDiskOfOneHostDoesNotEndTheRun) {
+  const auto process = Train(3, {"checkpoint.every_steps=100"});
+  ASSERT_TRUE(WaitForStep(10)) << process->Log();
+  const RunView view = Look(Run());
+  ASSERT_EQ(view.workers.size(), 3u);
+  ASSERT_EQ(view.workers[0].rank, 0);
+  LimitFiles(view.workers[0].pid, 1000);
+  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
+  EXPECT_TRUE(fs::exists(Run() + "/model/model.safetensors"));
+  EXPECT_TRUE(EqualBits());
+}
+
+TEST_F(Resume, ACoordinatorOfARunThatIsDoneTellsThoseWhoHaveNotHeardOfIt) {
+  const std::string log = Run() + ".coordinator";
+  EXPECT_EQ(RunBinary({"coordinator", stage_->config(), "--run-dir", stage_->undisturbed(), "--listen", "127.0.0.1:0"},
+                      log, 60),
+            0);
+  std::ifstream file(log);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(text, HasSubstr("all 120 steps are done"));
 }
 
 TEST_F(Resume, ASecondRunInTheSameDirectoryIsRefused) {

@@ -225,7 +225,7 @@ TEST_F(CkptTest, CheckpointsOfARunHaveItsDigestsAndItsModel) {
   EXPECT_EQ(Ckpt({"verify", Path("run"), "--all"}).exit_code, 0);
   ASSERT_EQ(Ckpt({"export", Path("run"), Path("out")}).exit_code, 0);
   EXPECT_EQ(ReadAll(Path("out/model.safetensors")), ReadAll(Path("run/model/model.safetensors")));
-  const std::string first = Path("run/checkpoints/step-0000000002-g1");
+  const std::string first = Path("run/checkpoints/step-0000000002-g1000001");
   const CommandResult diff = Ckpt({"diff", first, Path("run")});
   EXPECT_EQ(diff.exit_code, 1) << diff.output;
   EXPECT_THAT(diff.output, HasSubstr("blocks.0.mlp.down.weight exp_avg: "));

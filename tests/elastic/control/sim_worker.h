@@ -23,8 +23,11 @@ struct WorkerLimits {
   int64_t total_steps = 0;
   milliseconds heartbeat_interval{500}, collective_timeout{5000}, kill_timeout{8000};
   milliseconds step_time{100};  // of a microbatch's share: about this long with an even split
+  double failed_save = 0;       // probability
   double drop_update = 0;       // a planted bug: probability that an UpdateTask is lost
 };
+
+constexpr uint64_t kRightData = 7;
 
 class Worker {
  public:
@@ -36,6 +39,7 @@ class Worker {
     WorkerLimits limits;
     std::function<Worker*(const WorkerId&)> find;  // the living process with this id, or null
     std::function<void(int index, bool run_over)> exited;
+    std::function<bool()> run_over;
   };
 
   Worker(Surroundings& surroundings, int index, Member member)
@@ -65,7 +69,7 @@ class Worker {
     Touch();
     member_.id.incarnation = (w_.clock.Bits() >> 24) << 22 | 1;
     member_.pid = static_cast<int64_t>(process_) * 1000 + index_;
-    session_ = std::make_unique<WorkerSession>(member_, RunDigests{.config = 42}, w_.limits.total_steps);
+    session_ = std::make_unique<WorkerSession>(member_, RunDigests{.config = 42, .data = data}, w_.limits.total_steps);
     connection_ = 0;
     ConnectSoon();
     After(w_.limits.heartbeat_interval, [this] { Beat(); });
@@ -126,6 +130,7 @@ class Worker {
     });
   }
 
+  uint64_t data = kRightData;  // what its token files hold
   bool lacks_storage = false;  // its host does not have the place of the checkpoints
   double slow_factor = 1;
   int corrupt_votes = 0;  // as many of the next votes have wrong bits
@@ -422,7 +427,7 @@ class Worker {
     SavedMessage saved;
     saved.generation = generation;
     saved.step = part.step;
-    if (lacks_storage || w_.clock.Chance(0.02)) saved.cause = "no space left on device";
+    if (lacks_storage || w_.clock.Chance(w_.limits.failed_save)) saved.cause = "no space left on device";
     w_.network.Up(connection_, saved);
   }
   void AfterUpdate() {
@@ -439,8 +444,9 @@ class Worker {
     w_.truth.Demand(task.step == w_.truth.committed() || task.generation < w_.truth.newest(), member_.id.name,
                     " ends the run at step ", task.step);
     AfterInTask(w_.clock.Between(milliseconds(20), milliseconds(500)),
-                [this, generation = task.generation, save = task.save] {
+                [this, generation = task.generation, save = task.save, step_at_end = task.step] {
                   if (save) Save(generation, MyPart(Working(generation)));
+                  if (world_.RankOf(working_id_) == 0) w_.truth.ModelSaved(step_at_end);
                   Done(EndingDone{generation});
                 });
   }
@@ -452,7 +458,10 @@ class Worker {
     Pump();
   }
   void Do(ExitTask& task) {
-    const bool over = task.exit_code != 1 || task.reason.find("another process") == std::string::npos;
+    const bool replaced = task.reason.find("another process") != std::string::npos;
+    w_.truth.Demand(task.exit_code != 1 || replaced || w_.run_over() || held_.generation == 0, member_.id.name,
+                    " gives its state up: ", task.reason);
+    const bool over = w_.run_over() || (task.exit_code > 128 && !replaced);
     Kill(false);
     w_.exited(index_, over);
   }

@@ -21,7 +21,7 @@ class RandomMessages {
   WorkerMessage Worker(size_t kind) {
     switch (kind) {
       case 0:
-        return JoinMessage{AMember(), StateClaim{AWorld(), Count(), Count(), AWorld()}, Word()};
+        return JoinMessage{AMember(), StateClaim{AWorld(), Count(), Count(), AWorld()}, {Word(), Word()}, Word()};
       case 1:
         return HeartbeatMessage{Word(), Count(), APhase(), Word(), Count(), Count()};
       case 2:
@@ -59,7 +59,7 @@ class RandomMessages {
       case 2:
         return CommitMessage{Word(), Count(), Counts(), Flip()};
       case 3:
-        return RefusedMessage{Bytes(4096), Flip()};
+        return RefusedMessage{Bytes(4096), Flip(), Flip()};
       default:
         return EndMessage{static_cast<int>(Below(256)), Bytes(4096)};
     }
@@ -144,7 +144,7 @@ class RandomMessages {
   std::mt19937_64 random_;
 };
 
-inline auto Fields(const JoinMessage& m) { return std::tie(m.member, m.claim, m.digests); }
+inline auto Fields(const JoinMessage& m) { return std::tie(m.member, m.claim, m.digests, m.generation); }
 inline auto Fields(const HeartbeatMessage& m) {
   return std::tie(m.generation, m.step, m.phase, m.progress, m.bytes_loaded, m.bytes_to_load);
 }
@@ -174,7 +174,7 @@ inline auto Fields(const WorldMessage& m) {
 }
 inline auto Fields(const PeersMessage& m) { return std::tie(m.generation, m.blobs); }
 inline auto Fields(const CommitMessage& m) { return std::tie(m.generation, m.step, m.microbatches, m.save); }
-inline auto Fields(const RefusedMessage& m) { return std::tie(m.reason, m.rejoin); }
+inline auto Fields(const RefusedMessage& m) { return std::tie(m.reason, m.rejoin, m.keep); }
 inline auto Fields(const EndMessage& m) { return std::tie(m.exit_code, m.reason); }
 inline auto Fields(const WorkerStatus& s) {
   return std::tie(s.id, s.rank, s.node, s.host, s.pid, s.step, s.phase, s.seconds_since_heartbeat, s.seconds_in_phase,

@@ -1,6 +1,7 @@
 #pragma once
 // The weight files of a saved model directory as one set of named tensors, whether in one file or in shards.
 
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,6 +16,12 @@ inline constexpr char kWeightsFile[] = "model.safetensors";
 inline constexpr char kWeightsIndexFile[] = "model.safetensors.index.json";
 inline constexpr char kConfigFile[] = "config.json";
 inline constexpr char kTokenizerFile[] = "tokenizer.json";
+inline constexpr char kTokenizerConfigFile[] = "tokenizer_config.json";
+inline constexpr char kGenerationConfigFile[] = "generation_config.json";
+/// What else a saved model may have: one left over from an older model would be taken for the new one's.
+inline constexpr std::array kOtherFiles = {kTokenizerFile,        kTokenizerConfigFile,
+                                           kGenerationConfigFile, "special_tokens_map.json",
+                                           "added_tokens.json",   "chat_template.jinja"};
 
 /// Thread-safe.
 class ModelDirectory {

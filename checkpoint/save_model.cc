@@ -17,8 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxTokenizerBytes = size_t{1} << 30;  // the largest known are 35 MB
-
 absl::Status CreateDirectory(const std::string& directory) {
   std::error_code error;
   if (!fs::create_directories(directory, error)) {
@@ -96,16 +94,18 @@ absl::Status SaveModel(const std::string& directory, const ParameterLayout& layo
   const fs::path root(directory);
 
   HF_ASSIGN_OR_RETURN(const auto config, Stage(root / kConfigFile, files.config_json));
-  std::unique_ptr<AtomicFile> tokenizer;
-  if (!files.tokenizer_path.empty()) {
-    HF_ASSIGN_OR_RETURN(const std::string contents, ReadFile(files.tokenizer_path, kMaxTokenizerBytes));
-    HF_ASSIGN_OR_RETURN(tokenizer, Stage(root / kTokenizerFile, contents));
+  std::vector<std::unique_ptr<AtomicFile>> others;
+  for (const auto& [name, contents] : files.others) {
+    HF_ASSIGN_OR_RETURN(others.emplace_back(), Stage(root / name, contents));
   }
   HF_ASSIGN_OR_RETURN(const auto weights, StageWeights(root / kWeightsFile, layout, map, values, dtype));
 
   HF_RETURN_IF_ERROR(weights->Finish());
   HF_RETURN_IF_ERROR(RemoveIfThere(root / kWeightsIndexFile));
-  HF_RETURN_IF_ERROR(tokenizer ? tokenizer->Commit() : RemoveIfThere(root / kTokenizerFile));
+  for (const auto& file : others) HF_RETURN_IF_ERROR(file->Commit());
+  for (const char* name : kOtherFiles) {
+    if (!files.others.contains(name)) HF_RETURN_IF_ERROR(RemoveIfThere(root / name));
+  }
   return config->Commit();
 }
 

@@ -1,9 +1,10 @@
 #pragma once
 // A saved model: a directory with model.safetensors (or the shards named by model.safetensors.index.json), config.json
-// and, if the tokenizer has one, tokenizer.json, as Hugging Face lays it out. This file moves values between such a
+// and what belongs to its tokenizer, as Hugging Face lays it out. This file moves values between such a
 // directory and the flat vector of a ParameterLayout; which external name is which parameter comes from a TensorMap.
 
 #include <functional>
+#include <map>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -25,7 +26,7 @@ absl::Status LoadWeights(const std::string& directory, const ParameterLayout& la
 /// What a saved model directory will hold besides its weights.
 struct SavedModelFiles {
   std::string config_json;
-  std::string tokenizer_path;  // copied as tokenizer.json; empty = none
+  std::map<std::string, std::string> others;  // name -> contents, of kOtherFiles (model_directory.h)
 };
 
 /// Copies values [first, first + out.size()) of the flat vector (fp32, canonical order) to `out`.
@@ -34,7 +35,7 @@ using ValueReader = absl::FunctionRef<absl::Status(int64_t first, absl::Span<flo
 /// Writes weights (stored as `dtype`; in memory at most one transposed tensor at a time) and files to `directory`,
 /// created if needed, every file by temporary + fsync + rename. An existing saved model is replaced file by file,
 /// config.json last; no name changes before everything is on the disk, so a full one leaves the old model as it was. An
-/// index of shards and a tokenizer.json that do not belong to the new model are removed.
+/// index of shards and those of kOtherFiles that the new model does not have are removed.
 absl::Status SaveModel(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
                        ValueReader values, FileDType dtype, const SavedModelFiles& files);
 

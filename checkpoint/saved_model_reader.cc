@@ -44,6 +44,29 @@ absl::Status CheckTensors(const std::string& directory, const ModelDirectory& mo
   return problems.ToStatus(absl::StrCat(directory, ": the weights do not fit the model"));
 }
 
+/// Whether each duplicate that is there has the values of its tensor.
+absl::Status CheckDuplicates(const std::string& directory, const ModelDirectory& model, const TensorMap& map) {
+  std::vector<float> values, duplicates;
+  for (const ExternalTensor& tensor : map) {
+    const SafetensorsEntry* entry = tensor.duplicate.empty() ? nullptr : model.Find(tensor.duplicate);
+    if (entry == nullptr) continue;
+    bool same = entry->shape == model.Find(tensor.name)->shape;
+    for (int64_t first = 0; same && first < tensor.shape.elements(); first += kBlockElements) {
+      values.resize(static_cast<size_t>(std::min(kBlockElements, tensor.shape.elements() - first)));
+      duplicates.resize(values.size());
+      HF_RETURN_IF_ERROR(model.tensors().at(tensor.name)->Read(tensor.name, first, absl::MakeSpan(values)));
+      HF_RETURN_IF_ERROR(
+          model.tensors().at(tensor.duplicate)->Read(tensor.duplicate, first, absl::MakeSpan(duplicates)));
+      same = values == duplicates;
+    }
+    if (same) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        directory, ": tensor ", Quoted(tensor.duplicate), " differs from ", Quoted(tensor.name),
+        ", but the model has one parameter for both; its config must not tie the embeddings (tie_word_embeddings)"));
+  }
+  return absl::OkStatus();
+}
+
 /// The map with each tensor under the name the files know it by.
 TensorMap ResolveAliases(TensorMap map, const ModelDirectory& model) {
   for (ExternalTensor& tensor : map) {
@@ -61,6 +84,7 @@ absl::StatusOr<SavedModelReader> SavedModelReader::Open(const std::string& direc
   HF_ASSIGN_OR_RETURN(ModelDirectory model, ModelDirectory::Open(directory));
   const TensorMap tensors = ResolveAliases(map, model);
   HF_RETURN_IF_ERROR(CheckTensors(directory, model, tensors, ignorable));
+  HF_RETURN_IF_ERROR(CheckDuplicates(directory, model, tensors));
   SavedModelReader reader(std::move(model));
   for (const ExternalTensor& tensor : tensors) {
     HF_ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, tensor));

@@ -21,7 +21,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "kernels/arithmetic.h"
 #include "kernels/executor.h"
 #include "kernels/types.h"
 
@@ -165,10 +169,15 @@ class Ops {
   virtual void FillNormal(float* out, int64_t n, int64_t first, float stddev, const RandomKey& key) = 0;
 };
 
-/// Operations on host memory, run by `executor` (which must outlive them).
-std::unique_ptr<Ops> MakeCpuOps(Executor& executor);
+/// Operations on host memory, run by `executor` (which must outlive them). `arithmetic` must be one that CpuHas.
+std::unique_ptr<Ops> MakeCpuOps(Executor& executor, Arithmetic arithmetic = Arithmetic::kPortable);
 
-/// Name of the instruction set the CPU kernels chose on this machine, e.g. "AVX2".
-const char* CpuInstructionSet();
+/// The instruction sets that CPU kernels are compiled for and this processor has, the one they use first, e.g. "AVX3",
+/// "AVX2". It decides no bit but through CpuHas (kernels/arithmetic.h).
+std::vector<std::string> CpuInstructionSets();
+
+/// Makes CPU kernels of this process use the named set ("": the best again); false if the processor does not have it.
+/// To compare them; not while a kernel runs.
+bool UseCpuInstructionSet(std::string_view name);
 
 }  // namespace holdfast::kernels

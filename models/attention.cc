@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "kernels/portable_math.h"
+
 namespace holdfast {
 
 Attention::Attention(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, int64_t layer,
@@ -66,13 +68,16 @@ void Attention::Backward(const Pass& pass, UnitTensors weights, UnitTensors grad
 std::vector<float> RopeTable(int64_t length, int64_t head_dim, double theta) {
   const int64_t half = head_dim / 2;
   std::vector<float> table(static_cast<size_t>(length * head_dim));
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < half; ++i) {
+    frequencies.push_back(portable::Pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim)));
+  }
   for (int64_t position = 0; position < length; ++position) {
     float* row = &table[static_cast<size_t>(position * head_dim)];
     for (int64_t i = 0; i < half; ++i) {
-      const double frequency = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
-      const double angle = static_cast<double>(position) * frequency;
-      row[i] = static_cast<float>(std::cos(angle));
-      row[half + i] = static_cast<float>(std::sin(angle));
+      const auto [sine, cosine] = portable::SinCos(static_cast<double>(position) * frequencies[static_cast<size_t>(i)]);
+      row[i] = static_cast<float>(cosine);
+      row[half + i] = static_cast<float>(sine);
     }
   }
   return table;

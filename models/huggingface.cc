@@ -13,7 +13,7 @@
 namespace holdfast {
 namespace {
 
-constexpr char kBlocks[] = "blocks";
+constexpr char kBlocks[] = "blocks", kHead[] = "lm_head.weight";
 
 /// One module of ours and the modules of theirs that its rows are made of, in order.
 struct Rule {
@@ -136,6 +136,7 @@ TensorMap HuggingFaceTensorMap(const ModelConfig& config, const ParameterLayout&
   for (size_t p = 0; p < layout.parameters().size(); ++p) {
     AppendParameter(names, layout.parameters()[p], static_cast<int>(p), &map);
   }
+  if (config.tie_embeddings) map.front().duplicate = kHead;  // the token table comes first
   return map;
 }
 
@@ -144,9 +145,9 @@ bool IsIgnorableHuggingFaceTensor(const ModelConfig& config, const std::string& 
     case ExternalFormat::kGpt2:
       // Causal masks that files of 2019 to 2022 carry: "h.0.attn.bias", "h.0.attn.masked_bias".
       return absl::EndsWith(name, ".attn.bias") || absl::EndsWith(name, ".attn.masked_bias") ||
-             (config.tie_embeddings && name == "lm_head.weight");
+             (config.tie_embeddings && name == kHead);
     case ExternalFormat::kLlama:
-      return absl::EndsWith(name, ".rotary_emb.inv_freq") || (config.tie_embeddings && name == "lm_head.weight");
+      return absl::EndsWith(name, ".rotary_emb.inv_freq") || (config.tie_embeddings && name == kHead);
     case ExternalFormat::kHoldfast:
       return false;
   }

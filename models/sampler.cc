@@ -1,11 +1,11 @@
 #include "models/sampler.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "framework/base/status.h"
 #include "kernels/philox.h"
+#include "kernels/portable_math.h"
 
 namespace holdfast {
 namespace {
@@ -32,7 +32,7 @@ int32_t Choose(const std::vector<float>& logits, const SampleOptions& options, d
   std::vector<double> cumulative(k);
   double sum = 0;
   for (size_t i = 0; i < k; ++i) {
-    sum += std::exp((double{logits[static_cast<size_t>(order[i])]} - top) / options.temperature);
+    sum += portable::Exp((double{logits[static_cast<size_t>(order[i])]} - top) / options.temperature);
     cumulative[i] = sum;
   }
   const auto chosen = std::upper_bound(cumulative.begin(), cumulative.end() - 1, uniform * sum);

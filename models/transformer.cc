@@ -302,4 +302,12 @@ ParameterLayout TransformerLayout(const ModelConfig& config) {
   return std::move(builder).Build();
 }
 
+int64_t MatrixElements(const ModelConfig& c) {
+  const int64_t positions = c.position == PositionKind::kLearned ? c.max_sequence_length : 0;
+  const int64_t embeddings = c.vocab_size * (c.tie_embeddings ? 1 : 2) + positions;
+  const int64_t attention = 2 * (c.num_heads + c.num_kv_heads) * c.head_dim;
+  const int64_t mlp = (c.activation == ActivationKind::kSwiglu ? 3 : 2) * c.intermediate_size;
+  return c.hidden_size * (embeddings + c.num_layers * (attention + mlp));
+}
+
 }  // namespace holdfast

@@ -1,6 +1,7 @@
 #pragma once
 // The decoder-only transformer that every family is a configuration of.
 
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -25,5 +26,8 @@ absl::StatusOr<std::unique_ptr<Model>> MakeTransformer(const ModelConfig& config
 
 /// The parameters of a transformer without building one.
 ParameterLayout TransformerLayout(const ModelConfig& config);
+
+/// Elements of all its matrices, without making the layout, which takes memory: for configs that are not to be trusted.
+int64_t MatrixElements(const ModelConfig& config);
 
 }  // namespace holdfast

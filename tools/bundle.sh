@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Makes a folder that runs on another Linux machine, without root and without Debian's packages: the binary with CUDA,
-# the shared libraries it needs, and the configs. CUDA's own libraries (runtime, cuBLAS, NCCL) are the target's; so is
-# glibc, which must be this machine's version or newer.
-#   tools/bundle.sh [--cpu] [--with-tests] [OUT]     default OUT: build/holdfast-bundle, and OUT.tar.zst beside it
-# On the target: OUT/holdfast train OUT/configs/...; CUDA_LIBRARIES names further directories of CUDA's libraries.
+# Makes a folder that runs on another Linux machine, without root and without Debian's packages: the binary (with CUDA,
+# or --cpu), the shared libraries it needs, the configs and the quickstart's text. CUDA's own libraries (runtime, cuBLAS,
+# NCCL) are the target's; so is glibc, which must be this machine's version or newer.
+#   tools/bundle.sh [--cpu] [--with-tests] [OUT]     default OUT: build/holdfast-bundle, and OUT.tar.gz beside it
+# On the target: OUT/quickstart.sh trains the quickstart's model, in the current folder; OUT/holdfast train
+# OUT/configs/... anything. CUDA_LIBRARIES names further directories of CUDA's libraries.
 # --with-tests: what needs a GPU to be tested comes along; OUT/tests/check_gpu.sh runs it there.
 set -euo pipefail
 # shellcheck source=tools/common.sh
@@ -21,6 +22,7 @@ done
 [[ $preset == cuda || ${#tests[@]} == 0 ]] || die "--with-tests is for a build with CUDA: there are no others that need the target"
 [[ ! -e $out ]] || die "$out is there already; remove it or choose another folder"
 
+[[ -s corpus/kjv.txt ]] || tools/make_corpus.sh
 quietly "build/$preset.configure.log" cmake --preset "$preset"
 quietly "build/$preset.build.log" cmake --build --preset "$preset" --target holdfast "${tests[@]}"
 
@@ -43,7 +45,9 @@ if ((${#tests[@]} > 0)); then
 fi
 strip --strip-unneeded "$out"/lib/*.so*
 cp -r configs "$out/configs"
-cp LICENSE "$out/"
+cp LICENSE tools/train_quickstart.sh "$out/"
+mkdir "$out/corpus"
+cp corpus/kjv.txt "$out/corpus/" # in the public domain
 cat >"$out/libraries.sh" <<'LIBRARIES'
 # To be sourced with $here set: where programs of this folder find their libraries.
 cuda=${CUDA_LIBRARIES:-/usr/local/cuda/lib64}
@@ -58,6 +62,11 @@ here=$(dirname "$(readlink -f "$0")")
 . "$here/libraries.sh"
 exec "$here/bin/holdfast" "$@"
 LAUNCHER
-chmod +x "$out/holdfast"
-tar -C "$(dirname "$out")" -I 'zstd -19 -T0' -cf "$out.tar.zst" "$(basename "$out")"
-echo "$out: $(du -sh "$out" | cut -f1), compressed $(du -h "$out.tar.zst" | cut -f1); glibc $(getconf GNU_LIBC_VERSION | cut -d' ' -f2) or newer on the target"
+cat >"$out/quickstart.sh" <<'QUICKSTART'
+#!/bin/sh
+here=$(dirname "$(readlink -f "$0")")
+exec "$here/train_quickstart.sh" "$here/holdfast" "$here/corpus/kjv.txt" "$here/configs/quickstart.yaml" "$@"
+QUICKSTART
+chmod +x "$out/holdfast" "$out/quickstart.sh"
+tar -C "$(dirname "$out")" -czf "$out.tar.gz" "$(basename "$out")" # gzip is everywhere; zstd is not
+echo "$out: $(du -sh "$out" | cut -f1), $out.tar.gz: $(du -h "$out.tar.gz" | cut -f1); glibc $(getconf GNU_LIBC_VERSION | cut -d' ' -f2) or newer on the target"

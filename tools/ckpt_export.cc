@@ -13,6 +13,7 @@
 #include "tools/ckpt_actions.h"
 #include "tools/ckpt_text.h"
 #include "tools/command.h"
+#include "tools/saved_model_files.h"
 #include "tools/session.h"
 
 namespace holdfast {
@@ -57,9 +58,7 @@ absl::StatusOr<int> CkptExport(const CkptExportOptions& options) {
     progress.Add(out.size() * sizeof(float));
     return absl::OkStatus();
   };
-  const SavedModelFiles files{
-      .config_json = HuggingFaceConfigJson(config.model, config.data.tokenizer),
-      .tokenizer_path = config.data.tokenizer == kBytes ? std::string() : config.data.tokenizer};
+  HF_ASSIGN_OR_RETURN(const SavedModelFiles files, MakeSavedModelFiles(config.model, config.data.tokenizer));
   HF_RETURN_IF_ERROR(
       SaveModel(options.output, layout, HuggingFaceTensorMap(config.model, layout), read, options.dtype, files));
   progress.Finish();

@@ -21,6 +21,7 @@
 #include "tools/ckpt_text.h"
 #include "tools/command.h"
 #include "tools/fence_owner.h"
+#include "tools/gemm_table.h"
 #include "tools/session.h"
 
 namespace holdfast {
@@ -31,7 +32,7 @@ Manifest NewManifest(const Config& config, const ParameterLayout& layout) {
   manifest.config = PrintConfig(config);
   manifest.config_digest = BitsDigest(config);
   manifest.world_size = 1;
-  manifest.sharding = "imported";
+  manifest.sharding = kImported;
   manifest.time = static_cast<double>(std::time(nullptr));
   for (const ParameterSpec& parameter : layout.parameters()) {
     StoredTensor tensor{.name = parameter.name, .shape = {}};
@@ -89,7 +90,8 @@ absl::Status MakeRoom(Storage& storage) {
 }  // namespace
 
 absl::StatusOr<int> CkptImport(const CkptImportOptions& options) {
-  HF_ASSIGN_OR_RETURN(const Config config, options.config.Load());
+  HF_ASSIGN_OR_RETURN(Config config, options.config.LoadUnresolved(options.model));
+  HF_RETURN_IF_ERROR(ResolveGemmTable(&config.train));
   Config on_cpu = config;
   on_cpu.train.device = DeviceKind::kCpu;
   HF_ASSIGN_OR_RETURN(const auto device, MakeDevice(on_cpu.train));

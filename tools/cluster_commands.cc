@@ -36,7 +36,7 @@ struct CoordinatorArguments {
 
 absl::StatusOr<int> Coordinate(const CoordinatorArguments& arguments) {
   StopSignal stop_signal;  // before any other thread
-  HF_ASSIGN_OR_RETURN(const Config config, arguments.run.config.Load());
+  HF_ASSIGN_OR_RETURN(const Config config, arguments.run.Load());
   const RunDirectory directory = arguments.run.Directory(config);
   Config checked = config;
   checked.train.device = DeviceKind::kCpu;  // workers compute, elsewhere: no GPU is needed here
@@ -68,7 +68,7 @@ struct AgentArguments {
 
 absl::StatusOr<int> Supervise(const AgentArguments& arguments) {
   StopSignal stop_signal;  // before any other thread
-  HF_ASSIGN_OR_RETURN(const Config config, arguments.run.config.Load());
+  HF_ASSIGN_OR_RETURN(const Config config, arguments.run.Load());
   HF_RETURN_IF_ERROR(CheckGpus(config, arguments.workers));
   const RunDirectory directory = arguments.run.Directory(config);
   HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(arguments.connection));

@@ -11,21 +11,40 @@ die() {
   exit 1
 }
 
-# quietly LOG COMMAND...: runs the command with its output in LOG; shows ninja's counter on a terminal, and the end of
-# the log if it fails.
+# duration SECONDS: 125 is 2:05.
+duration() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
+
+# progress: reads the output of ninja, ctest, apt and the like, and says every 15 s (on a terminal, every second) how far
+# it is: by the last counter ("[12/80]", "12/80 Test"), or by the last line where there is none.
+progress() {
+  local line='' state='' start=$SECONDS interval=15 before='' after='\n' elapsed next
+  if [[ -t 1 ]]; then interval=1 before='\r' after='\033[K'; fi
+  next=$((SECONDS + (interval + 2) / 3)) # the first soon
+  local counter='^ *\[?([0-9]+)/([0-9]+)(\]| Test )' done_steps=0 all_steps=0
+  while true; do
+    if IFS= read -r -t 1 line; then
+      if [[ $line =~ $counter ]]; then done_steps=${BASH_REMATCH[1]} all_steps=${BASH_REMATCH[2]}; fi
+      state=${line:0:90}
+    elif (($? <= 128)); then # not a second without a line, but the end
+      break
+    fi
+    ((SECONDS >= next)) || continue
+    elapsed=$((SECONDS - start)) next=$((SECONDS + interval))
+    if ((all_steps > 0)); then
+      state="$done_steps of $all_steps"
+      ((done_steps == 0)) || state+=", about $(duration $((elapsed * (all_steps - done_steps) / done_steps))) to go"
+    fi
+    printf "$before"'  %s  %s'"$after" "$(duration "$elapsed")" "$state"
+  done
+  [[ ! -t 1 ]] || printf '\r\033[K'
+}
+
+# quietly LOG COMMAND...: runs the command with its output in LOG; shows its progress, and the end of the log if it fails.
 quietly() {
-  local log=$1
+  local log=$1 status=0
   shift
   mkdir -p "$(dirname "$log")"
-  local status=0
-  if [[ -t 1 ]]; then
-    "$@" 2>&1 | tee "$log" | while IFS= read -r line; do
-      if [[ $line == "["[0-9]*/*"]"* ]]; then printf '\r  %s \033[K' "${line%%]*}]"; fi
-    done || status=$?
-    printf '\r\033[K'
-  else
-    "$@" >"$log" 2>&1 || status=$?
-  fi
+  "$@" 2>&1 | tee "$log" | progress || status=$?
   if ((status != 0)); then
     tail -n 40 "$log" >&2
     die "'$*' failed (exit code $status); its whole output is in $log"

@@ -25,10 +25,6 @@ absl::StatusOr<int> Eval(const EvalArguments& arguments) {
                                                                           .sequence = arguments.sequence}));
   const int64_t sequence =
       arguments.sequence > 0 ? arguments.sequence : std::min<int64_t>(1024, loaded->config.max_sequence_length);
-  if (sequence > loaded->config.max_sequence_length) {
-    return absl::InvalidArgumentError(absl::StrCat("--sequence-length ", sequence, " is longer than the model's ",
-                                                   loaded->config.max_sequence_length));
-  }
   HF_ASSIGN_OR_RETURN(const Dataset data, Dataset::Open(arguments.data, sequence, loaded->config.vocab_size));
   const int64_t whole = (data.num_samples() + arguments.batch - 1) / arguments.batch;
   const int64_t count = arguments.microbatches > 0 ? std::min(arguments.microbatches, whole) : whole;

@@ -1,9 +1,14 @@
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <string>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/build.h"
+#include "kernels/ops.h"
 #include "tools/ckpt_command.h"
 #include "tools/command.h"
 #include "tools/compare_command.h"
@@ -13,10 +18,20 @@ namespace {
 
 constexpr char kUsage[] = "holdfast/usage";  // payload of a UsageError
 
+/// HOLDFAST_INSTRUCTION_SET limits kernels to one of the processor's: to show that it decides no bit.
+bool ChooseInstructionSet() {
+  const char* name = std::getenv("HOLDFAST_INSTRUCTION_SET");
+  if (name == nullptr || holdfast::kernels::UseCpuInstructionSet(name)) return true;
+  std::fprintf(stderr, "HOLDFAST_INSTRUCTION_SET: this processor has %s, not '%s'\n",
+               absl::StrJoin(holdfast::kernels::CpuInstructionSets(), ", ").c_str(), name);
+  return false;
+}
+
 int Main(int argc, char** argv) {
+  if (!ChooseInstructionSet()) return holdfast::kExitUsage;
   CLI::App app{
       "Holdfast trains transformer language models; the loss curve is bit for bit the same at any world size."};
-  app.set_version_flag("--version", HOLDFAST_VERSION);
+  app.set_version_flag("--version", absl::StrCat(HOLDFAST_VERSION, " build ", holdfast::BuildId()));
   app.require_subcommand(1);
   holdfast::CommandBody body;
   holdfast::AddTrainCommand(app, body);

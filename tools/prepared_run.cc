@@ -10,9 +10,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "elastic/control/checkpoint_schedule.h"
+#include "elastic/coordinator/run_digests.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
+#include "framework/config/validate.h"
 #include "tools/checkpoint_storage.h"
 
 namespace holdfast {
@@ -40,9 +42,21 @@ std::map<std::string, std::string> Values(const std::string& printed) {
   return values;
 }
 
+/// Of the program that goes on, against the one that wrote the checkpoint, for the same config; what is not known is
+/// not compared.
+std::string ProgramDifferences(const Config& config, const Manifest& manifest) {
+  const RunDigests now = DigestsOf(config);
+  if (now.kernels != 0 && manifest.kernel_digest != 0 && now.kernels != manifest.kernel_digest) {
+    return absl::StrCat("kernels compute other bits than those that wrote the checkpoint (build ", manifest.build,
+                        ", this is ", now.build, "): the run may differ from one that was never stopped");
+  }
+  if (manifest.build.empty() || manifest.build == now.build) return "";
+  return absl::StrCat("build ", manifest.build, " of Holdfast wrote the checkpoint, this is ", now.build);
+}
+
 /// What decides the bits of a run and is not as it was when the checkpoint was written.
 std::string Differences(const Config& config, const Manifest& manifest) {
-  if (manifest.config_digest == BitsDigest(config)) return "";
+  if (manifest.config_digest == BitsDigest(config)) return ProgramDifferences(config, manifest);
   const auto was = Values(manifest.config), is = Values(PrintConfig(config));
   std::vector<std::string> changes;
   for (const auto& [key, value] : is) {
@@ -50,13 +64,29 @@ std::string Differences(const Config& config, const Manifest& manifest) {
     const std::string section = key.substr(0, key.find('.'));
     const bool decides = section == "model" || section == "batch" || section == "optimizer" || section == "schedule" ||
                          key == "run.seed" || key == "train.steps" || key == "train.compute_dtype" ||
-                         key == "train.device" || key == "train.gemm_table_digest";
+                         key == "train.device" || key == "train.gemm_table_digest" || key == "train.arithmetic";
     if (decides && before != was.end() && before->second != value) {
       changes.push_back(absl::StrCat(key, " was ", before->second, " and is ", value));
     }
   }
   return absl::StrCat("this is not the config that wrote the checkpoint (", absl::StrJoin(changes, "; "),
                       "): the run may differ from one that was never stopped");
+}
+
+/// An imported model has no run of its own that a change could be meant for: its weights mean what its files say.
+absl::Status CheckImported(const Config& config, const Manifest& manifest) {
+  if (manifest.sharding != kImported) return absl::OkStatus();
+  const auto imported = ParseConfig(manifest.config, manifest.name.ToString(), {});
+  if (!imported.ok()) return absl::OkStatus();  // of a later build: as with any other checkpoint, there is a warning
+  std::vector<std::string> differences;
+  for (const ModelDifference& difference : ArithmeticDifferences(config.model, imported->model)) {
+    differences.push_back(
+        absl::StrCat("model.", difference.key, " is ", difference.ours, " and was ", difference.theirs));
+  }
+  if (differences.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      manifest.name.ToString(), " holds an imported model that computes something else than the config's (",
+      absl::StrJoin(differences, "; "), "): set these keys as they were, or train.init_from to the saved model"));
 }
 
 absl::Status CannotGoOn(const RunDirectory& directory, const CoordinatorHistory& history, const Catalog& catalog) {
@@ -154,6 +184,7 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
     const auto chosen = std::find_if(found.valid.begin(), found.valid.end(), [&](const CatalogEntry& entry) {
       return entry.manifest.name.ToString() == run->usable.front().name;
     });
+    HF_RETURN_IF_ERROR(CheckImported(config, chosen->manifest));
     run->warning = Differences(config, chosen->manifest);
   } else if (options.workers_are_new && run->history.recorded_step > 0) {
     // Before its first checkpoint nothing is lost by beginning anew: the bits will be the same.

@@ -1,11 +1,26 @@
 #include "tools/run_arguments.h"
 
+#include "absl/functional/function_ref.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
+#include "tools/arithmetic.h"
 #include "tools/command.h"
 #include "tools/gemm_table.h"
+#include "tools/initial_model.h"
 
 namespace holdfast {
+namespace {
+
+/// `run_config` of the config: where the resolved one of its run lies, if there is one.
+absl::StatusOr<Config> Resolved(absl::StatusOr<Config> config,
+                                absl::FunctionRef<std::string(const Config&)> run_config) {
+  HF_RETURN_IF_ERROR(config.status());
+  HF_RETURN_IF_ERROR(ResolveGemmTable(&config->train));
+  HF_RETURN_IF_ERROR(ResolveArithmetic(&config->train, run_config(*config)));
+  return config;
+}
+
+}  // namespace
 
 void ConfigArguments::AddTo(CLI::App& command) {
   command.add_option("CONFIG", path, "config file (YAML)")->required();
@@ -18,21 +33,29 @@ void ConfigArguments::AddOverrides(CLI::App& command) {
       ->allow_extra_args(false);
 }
 
-absl::StatusOr<Config> ConfigArguments::LoadUnresolved() const {
-  absl::StatusOr<Config> config = LoadConfig(path, overrides);
-  if (!config.ok()) return UsageError(config.status().message());
-  return config;
+absl::StatusOr<Config> ConfigArguments::LoadUnresolved(const std::string& model) const {
+  absl::Status unreadable;
+  const auto read = [&](const std::string& init_from) {
+    auto initial = ReadInitialModel(model.empty() ? init_from : model);
+    unreadable = initial.status();
+    return initial;
+  };
+  absl::StatusOr<Config> config = LoadConfig(path, overrides, read);
+  if (config.ok() || config.status() == unreadable) return config;
+  return UsageError(config.status().message());
 }
 
 absl::StatusOr<Config> ConfigArguments::Load() const {
-  HF_ASSIGN_OR_RETURN(Config config, LoadUnresolved());
-  HF_RETURN_IF_ERROR(ResolveGemmTable(&config.train));
-  return config;
+  return Resolved(LoadUnresolved(), [](const Config&) { return std::string(); });
 }
 
 void RunArguments::AddTo(CLI::App& command) {
   config.AddTo(command);
   command.add_option("--run-dir", run_dir, "where everything is written; default runs/<run.name>");
+}
+
+absl::StatusOr<Config> RunArguments::Load() const {
+  return Resolved(config.LoadUnresolved(), [this](const Config& of_run) { return Directory(of_run).config(); });
 }
 
 RunDirectory RunArguments::Directory(const Config& of_run) const {

@@ -19,10 +19,12 @@ struct ConfigArguments {
   void AddTo(CLI::App& command);
   /// Adds --set.
   void AddOverrides(CLI::App& command);
-  /// With the digest of its GEMM table (tools/gemm_table.h). A UsageError lists everything that is wrong with it.
+  /// Resolved: with the digest of its GEMM table (tools/gemm_table.h) and the arithmetic that a new run takes
+  /// (tools/arithmetic.h). A UsageError lists everything that is wrong with it.
   absl::StatusOr<Config> Load() const;
-  /// As it is written: its GEMM table need not be there yet.
-  absl::StatusOr<Config> LoadUnresolved() const;
+  /// As it is written: its GEMM table need not be there yet. Weights are those of train.init_from or, if it is not
+  /// empty, of `model`, a saved model directory.
+  absl::StatusOr<Config> LoadUnresolved(const std::string& model = "") const;
 };
 
 struct RunArguments {
@@ -30,6 +32,8 @@ struct RunArguments {
   std::string run_dir;
 
   void AddTo(CLI::App& command);
+  /// As ConfigArguments::Load, but a run that exists keeps its arithmetic.
+  absl::StatusOr<Config> Load() const;
   RunDirectory Directory(const Config& of_run) const;
 };
 

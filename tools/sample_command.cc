@@ -24,7 +24,7 @@ absl::StatusOr<int> Sample(const SampleArguments& arguments) {
   }
   SampleOptions options = arguments.options;
   options.context = std::min<int64_t>(options.context, loaded->config.max_sequence_length);
-  const std::vector<int32_t> prompt = loaded->tokenizer->Encode(arguments.prompt);
+  HF_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, loaded->tokenizer->Encode(arguments.prompt));
   if (prompt.empty()) return absl::InvalidArgumentError("--prompt must not be empty");
 
   std::printf("%s", arguments.prompt.c_str());

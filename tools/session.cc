@@ -7,18 +7,19 @@
 #include <vector>
 
 #include "checkpoint/saved_model.h"
-#include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/tensor/cuda_device.h"
 #include "models/huggingface.h"
 #include "models/plan.h"
 #include "models/transformer.h"
+#include "tools/arithmetic.h"
 #include "tools/gemm_table.h"
+#include "tools/initial_model.h"
+#include "tools/saved_model_files.h"
 
 namespace holdfast {
 namespace {
 
-constexpr int64_t kMaxConfigJsonBytes = 1 << 20;
 constexpr int64_t kDefaultContext = 1024;
 
 /// All values of a saved model whose shape must be that of `config`.
@@ -45,7 +46,8 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const TrainConfig& config, in
     HF_ASSIGN_OR_RETURN(const std::string table, ReadGemmTable(config));
     return MakeCudaDevice(GpuOf(local_index), {.gemm_table = table});
   }
-  return MakeCpuDevice(static_cast<int>(config.threads));
+  HF_ASSIGN_OR_RETURN(const kernels::Arithmetic arithmetic, ArithmeticOf(config));
+  return MakeCpuDevice(static_cast<int>(config.threads), arithmetic);
 }
 
 // Every run of rows reads and writes the whole fp32 gradient of the projection: on a GPU as much work as the products
@@ -57,14 +59,17 @@ absl::StatusOr<std::unique_ptr<Model>> MakeModel(const Config& config, Device& d
       .compute_dtype = config.train.compute_dtype == ComputeDType::kBF16 ? DType::kBF16 : DType::kF32,
       .recompute_blocks = config.train.recompute == RecomputeMode::kBlock};
   if (config.train.device == DeviceKind::kCuda) options.head_rows = kHeadRowsOnGpu;
-  return MakeTransformer(config.model, options, device);
+  // Rotary tables are as long as they are used: a config.json may say any length.
+  ModelConfig model = config.model;
+  if (model.position == PositionKind::kRope) {
+    model.max_sequence_length = std::min(model.max_sequence_length, config.batch.sequence_length);
+  }
+  return MakeTransformer(model, options, device);
 }
 
 absl::Status SaveWeights(const std::string& directory, const Config& config, const ParameterLayout& layout,
                          const ReadWeightsFn& read) {
-  const bool bytes = config.data.tokenizer == "bytes";
-  const SavedModelFiles files{.config_json = HuggingFaceConfigJson(config.model, config.data.tokenizer),
-                              .tokenizer_path = bytes ? "" : config.data.tokenizer};
+  HF_ASSIGN_OR_RETURN(const SavedModelFiles files, MakeSavedModelFiles(config.model, config.data.tokenizer));
   return SaveModel(directory, layout, HuggingFaceTensorMap(config.model, layout), read, FileDType::kF32, files);
 }
 
@@ -101,8 +106,13 @@ absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, Model& m
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& path, const LoadOptions& options) {
   const std::string directory = Exists(path + "/model/config.json") ? path + "/model" : path;
-  HF_ASSIGN_OR_RETURN(const std::string json, ReadFile(directory + "/config.json", kMaxConfigJsonBytes));
-  HF_ASSIGN_OR_RETURN(const HuggingFaceConfig parsed, ParseHuggingFaceConfig(json, directory + "/config.json"));
+  HF_ASSIGN_OR_RETURN(const HuggingFaceConfig parsed, ReadModelConfig(directory));
+  const int64_t longest = parsed.model.max_sequence_length;
+  const int64_t sequence = options.sequence > 0 ? options.sequence : std::min(kDefaultContext, longest);
+  if (sequence > longest) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a sequence length of ", sequence, " is longer than the model's ", longest));
+  }
 
   auto loaded = std::make_unique<LoadedModel>();
   loaded->config = parsed.model;
@@ -112,13 +122,12 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& p
   }
   Config config;
   config.model = parsed.model;
+  config.batch.sequence_length = sequence;
   config.train.compute_dtype = options.compute_dtype;
   config.train.threads = options.threads;
   HF_ASSIGN_OR_RETURN(loaded->device, MakeDevice(config.train));
   HF_ASSIGN_OR_RETURN(loaded->model, MakeModel(config, *loaded->device));
   Model& model = *loaded->model;
-  const int64_t sequence =
-      options.sequence > 0 ? options.sequence : std::min(kDefaultContext, parsed.model.max_sequence_length);
   HF_ASSIGN_OR_RETURN(const size_t arena_bytes,
                       ArenaBytes(model, parsed.model.vocab_size, options.batch, sequence, /*training=*/false));
   HF_ASSIGN_OR_RETURN(

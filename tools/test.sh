@@ -1,22 +1,24 @@
 #!/usr/bin/env bash
 # Sets up, builds and runs the tests. Exit code 0 only if all of them pass.
-#   tools/test.sh [--fast] [--no-setup] [--no-asan] [--no-tsan] [--no-cuda] [--no-fuzz]
+#   tools/test.sh [--fast | --room=ROOM...] [--no-setup] [--no-asan] [--no-tsan] [--no-cuda] [--no-fuzz]
 # Phases: release (all tests), asan (rooms that read what others wrote, and kernels), tsan (rooms with threads), cuda
 # (the binary and the tests of CUDA code) where there is nvcc; its tests skip themselves without a GPU; fuzz (parsers,
-# for a bounded time) where there is clang. --fast: the release build's tests of label "fast" only.
+# for a bounded time) where there is clang. --fast: the release build's tests of label "fast" only. --room=checkpoint/s3
+# (may be repeated): the release build's tests of this room only.
 set -euo pipefail
 # shellcheck source=tools/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 asan_rooms=(kernels framework/config framework/data framework/parallel checkpoint checkpoint/storage checkpoint/sharded elastic/wire)
-# Rooms that compute through oneDNN are left out: its OpenMP runtime is not instrumented, so each barrier looks like a
-# race. So are those that talk through gRPC and Gloo, for the same reason.
+# Rooms that talk through gRPC and Gloo are left out: those are not instrumented, so that what they order looks like a
+# race.
 tsan_rooms=(framework/base framework/data framework/comm framework/comm/cuda/emulation checkpoint/storage elastic/agent elastic/alerts)
 
-setup=1 asan=1 tsan=1 cuda=1 fuzz=1 filter=()
+setup=1 asan=1 tsan=1 cuda=1 fuzz=1 filter=() rooms=()
 for argument in "$@"; do
   case $argument in
     --fast) asan=0 tsan=0 cuda=0 fuzz=0 filter=(-L fast) ;;
+    --room=*) asan=0 tsan=0 cuda=0 fuzz=0 rooms+=("${argument#*=}") ;;
     --no-setup) setup=0 ;;
     --no-asan) asan=0 ;;
     --no-tsan) tsan=0 ;;
@@ -24,6 +26,10 @@ for argument in "$@"; do
     --no-fuzz) fuzz=0 ;;
     *) die "unknown argument '$argument'; see the head of tools/test.sh" ;;
   esac
+done
+
+for room in "${rooms[@]}"; do
+  compgen -G "tests/$room/*_test.c*" >/dev/null || die "there are no tests in tests/$room"
 done
 
 summary=() failed=0 passed_tests=0 failed_tests=0 skipped_tests=0
@@ -39,16 +45,45 @@ build() {
 # count PATTERN FILE
 count() { grep -cE "$1" "$2" || true; }
 
-# run_ctest PRESET CTEST_ARGUMENT...: shows ctest's output and adds its tests to the counts and the summary.
+# show_failures LOG: of each test that failed its name and, of the first ten, the part of the output that says why: what
+# follows the first failure, and the end; 40 lines.
+show_failures() {
+  awk '
+    function flush(  i, first) {
+      if (lines > 0 && line[lines] == "") lines--
+      if (++shown > 10) lines = 0
+      for (first = 1; first <= lines && line[first] !~ /: Failure$|ERROR: AddressSanitizer|WARNING: ThreadSanitizer|runtime error:/;) first++
+      if (lines <= 40) first = lines + 1
+      for (i = 1; i <= lines; i++) {
+        if (lines <= 40 || i > lines - 25 || (i >= first && i < first + 15)) print "  " substr(line[i], 1, 300)
+        else if (i == 1 || i == first + 15) print "  [...]"
+      }
+      lines = 0
+    }
+    /^ *[0-9]+\/[0-9]+ Test +#/ || /^[0-9]+% tests passed/ {
+      if (failing) flush()
+      failing = /\*\*\*/ && !/\*\*\*Skipped/
+      if (failing) { sub(/^.*Test +#[0-9]+: /, ""); print "FAILED " $0 }
+      next
+    }
+    /^ +Start +[0-9]+: / { next }
+    failing { line[++lines] = $0 }
+  ' "$1"
+}
+
+# run_ctest PRESET CTEST_ARGUMENT...: shows the tests that failed and adds all to the counts and the summary.
 run_ctest() {
   local preset=$1 log=build/$1.ctest.log status=0 passed skipped failures
   shift
-  "${personality[@]}" ctest --preset "$preset" -j "$JOBS" --no-tests=error "$@" 2>&1 | tee "$log" || status=$?
+  "${personality[@]}" ctest --preset "$preset" -j "$JOBS" --no-tests=error "$@" 2>&1 | tee "$log" | progress || status=$?
   passed=$(count '^ *[0-9]+/[0-9]+ Test .* Passed ' "$log")
   skipped=$(count '^ *[0-9]+/[0-9]+ Test .*\*\*\*Skipped ' "$log")
   failures=$(($(count '^ *[0-9]+/[0-9]+ Test ' "$log") - passed - skipped - $(count 'Not Run \(Disabled\)' "$log")))
-  ((status == 0)) || failed=1
-  ((status == 0 || failures > 0)) || failures=1 # ctest itself failed
+  if ((status != 0)); then
+    failed=1
+    if ((failures > 0)); then show_failures "$log"; else failures=1 && tail -n 40 "$log"; fi # else ctest itself failed
+    echo "the whole output is in $log"
+  fi
   passed_tests=$((passed_tests + passed)) skipped_tests=$((skipped_tests + skipped)) failed_tests=$((failed_tests + failures))
   summary+=("$preset: $passed passed, $failures failed, $skipped skipped; built in $build_seconds s, tested in $((SECONDS - phase_start - build_seconds)) s")
 }
@@ -80,7 +115,7 @@ tools/test_peers.sh || summary+=("peers: not installed (no package index?): test
 personality=()
 export UBSAN_OPTIONS=print_stacktrace=1
 export ASAN_OPTIONS=allocator_may_return_null=1 # a test asks for more memory than there is
-phase release
+phase release "${rooms[@]}"
 ((asan == 0)) || phase asan "${asan_rooms[@]}"
 if ((tsan == 1)); then
   # The thread sanitizer of GCC 12 does not start where addresses are randomised by more than 28 bits.

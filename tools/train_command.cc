@@ -54,7 +54,7 @@ absl::Status PrintSample(const Config& config, const RunDirectory& directory, st
   HF_ASSIGN_OR_RETURN(const auto model, LoadSavedModel(directory.model(), {.compute_dtype = config.train.compute_dtype,
                                                                            .threads = config.train.threads,
                                                                            .sequence = config.batch.sequence_length}));
-  const std::vector<int32_t> prompt = model->tokenizer->Encode("\n");
+  HF_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, model->tokenizer->Encode("\n"));
   if (prompt.empty()) return absl::OkStatus();
   std::printf("\nsample:\n");
   const auto next = [&](absl::Span<const int32_t> tokens) {
@@ -111,10 +111,10 @@ absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory,
 
 absl::StatusOr<int> Train(const TrainArguments& arguments) {
   StopSignal stop_signal;  // before any other thread
-  ConfigArguments what = arguments.run.config;
-  if (arguments.workers > 0) what.overrides.push_back(absl::StrCat("elastic.workers=", arguments.workers));
-  HF_ASSIGN_OR_RETURN(Config config, what.Load());
-  const RunDirectory directory = arguments.run.Directory(config);
+  RunArguments what = arguments.run;
+  if (arguments.workers > 0) what.config.overrides.push_back(absl::StrCat("elastic.workers=", arguments.workers));
+  HF_ASSIGN_OR_RETURN(Config config, arguments.overwrite ? what.config.Load() : what.Load());
+  const RunDirectory directory = what.Directory(config);
   std::unique_ptr<MpiJob> job;
   if (config.parallel.transport == Transport::kMpi) {
     HF_ASSIGN_OR_RETURN(job, MpiJob::Start());

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "elastic/agent/agent.h"
-#include "elastic/coordinator/coordinator_shell.h"
+#include "elastic/coordinator/run_digests.h"
 #include "framework/base/host.h"
 #include "framework/base/status.h"
 #include "framework/comm/cuda/nccl_communicator.h"
@@ -31,12 +31,7 @@ absl::Status OpenData(const Config& config, TrainingSession& session) {
     HF_ASSIGN_OR_RETURN(session.validation, Dataset::Open(config.data.validation, sequence, config.model.vocab_size));
   }
   HF_ASSIGN_OR_RETURN(const auto tokenizer, OpenTokenizer(config.data.tokenizer));
-  if (tokenizer->vocab_size() > config.model.vocab_size) {
-    return absl::InvalidArgumentError(absl::StrCat("the tokenizer ", config.data.tokenizer, " has ",
-                                                   tokenizer->vocab_size(), " tokens, model.vocab_size is only ",
-                                                   config.model.vocab_size));
-  }
-  return absl::OkStatus();
+  return CheckVocabulary(*tokenizer, config.data.tokenizer, config.model.vocab_size);
 }
 
 uint64_t DataDigest(const TrainingSession& session) {
@@ -98,13 +93,15 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
                        TrainingSession& session, ControlLink& link, const StopSignal* stop_signal,
                        const WorkerPeers& peers) {
   const bool bf16 = config.train.compute_dtype == ComputeDType::kBF16;
+  RunDigests digests = DigestsOf(config);
+  digests.data = DataDigest(session);
   const SessionShell::Options options{
       .member = {.id = {identity.name, NewIncarnation()},
                  .node = identity.node,
                  .host = HostName(),
                  .pid = getpid(),
                  .peak_flops = bf16 ? session.device->peak_bf16_flops() / std::max(1, session.workers_on_gpu) : 0},
-      .digests = {.config = ConfigDigest(config), .data = DataDigest(session)},
+      .digests = digests,
       .total_steps = config.train.steps,
       .heartbeat_interval = std::chrono::milliseconds(config.elastic.heartbeat_interval_ms),
       .kill_timeout = std::chrono::milliseconds(config.elastic.kill_timeout_ms)};

@@ -32,7 +32,7 @@ int64_t LocalIndex(const WorkerIdentity& identity) {
 
 absl::StatusOr<int> Work(const WorkerArguments& arguments) {
   StopSignal stop_signal;  // before any other thread
-  HF_ASSIGN_OR_RETURN(const Config config, arguments.run.config.Load());
+  HF_ASSIGN_OR_RETURN(const Config config, arguments.run.Load());
   HF_ASSIGN_OR_RETURN(const auto session, OpenTrainingSession(config, arguments.workers_here,
                                                               /*check_only=*/false, LocalIndex(arguments.identity)));
   HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(arguments.connection));

@@ -27,6 +27,7 @@ struct CheckpointName {
 
 inline constexpr char kManifestName[] = "manifest.json";
 inline constexpr char kModelName[] = "model.h5";
+inline constexpr char kImported[] = "imported";  // Manifest::sharding of a saved model that became a checkpoint
 
 struct StoredFile {
   std::string name;    // in the checkpoint's directory
@@ -57,6 +58,8 @@ struct Manifest {
   std::string config;          // resolved, YAML
   uint64_t config_digest = 0;  // of what decides the bits of the run
   uint64_t data_digest = 0;    // of the token files; 0 = not known
+  uint64_t kernel_digest = 0;  // of what the writer's kernels compute (framework/tensor/kernel_digest.h); 0 = not known
+  std::string build = {};      // of the program that wrote it (framework/base/build.h); empty = not known
   int64_t samples = 0;         // of training data used up to here: the data position
   int64_t world_size = 0;
   std::string sharding;                   // how it was written, for people

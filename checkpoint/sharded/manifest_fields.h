@@ -28,12 +28,12 @@ using FieldTarget =
 struct ManifestField {
   const char* key;
   FieldTarget target;
+  uint64_t since = 1;  // the version that brought it
 };
 using ManifestFields = std::vector<ManifestField>;
 
 inline constexpr char kManifestFormat[] = "holdfast checkpoint";
-inline constexpr uint64_t kManifestVersion = 2;
-inline constexpr char kSinceVersion2[] = "data_digest";  // the field that version 1 lacks
+inline constexpr uint64_t kManifestVersion = 3;
 
 inline ManifestFields FieldsOf(Manifest& m) {
   return {{"format", Literal{kManifestFormat}},
@@ -42,7 +42,9 @@ inline ManifestFields FieldsOf(Manifest& m) {
           {"generation", &m.name.generation},
           {"config", &m.config},
           {"config_digest", Hex{&m.config_digest}},
-          {kSinceVersion2, Hex{&m.data_digest}},
+          {"data_digest", Hex{&m.data_digest}, 2},
+          {"kernel_digest", Hex{&m.kernel_digest}, 3},
+          {"build", &m.build, 3},
           {"samples", &m.samples},
           {"world_size", &m.world_size},
           {"sharding", &m.sharding},

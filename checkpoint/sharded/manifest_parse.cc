@@ -144,9 +144,7 @@ class ManifestHandler final : public nlohmann::json_sax<Json> {
     if (version < 1 || version > kManifestVersion) {
       return Fail(absl::StrCat(version, " is unknown to this version, which reads 1 to ", kManifestVersion));
     }
-    if (version == 1) {
-      std::erase_if(frames_.back().fields, [](const ManifestField& field) { return field.key == kSinceVersion2; });
-    }
+    std::erase_if(frames_.back().fields, [version](const ManifestField& field) { return field.since > version; });
     return true;
   }
 

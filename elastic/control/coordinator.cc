@@ -41,6 +41,10 @@ void Coordinator::ForgiveOwnAbsence() {
     worker.heard += gap;
     worker.progressed += gap;
   }
+  last_holder_ += gap;
+  for (std::optional<Instant>* since : {&first_join_, &first_claim_, &missing_since_, &stop_asked_}) {
+    if (since->has_value()) **since += gap;
+  }
 }
 
 void Coordinator::On(const MessageEvent& event) {

@@ -26,6 +26,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -70,7 +71,7 @@ struct CoordinatorOptions {
   int64_t total_steps = 0;
   bool validates = false;            // there is a validation set: after the last step, and
   int64_t validate_every_steps = 0;  // after every n-th one; 0 = no others
-  uint64_t config_digest = 0;
+  RunDigests digests;                // what workers must have; of what is 0 or empty, anything; their data is learned
   // What an earlier coordinator of this run left on disk:
   uint64_t last_generation = 0;
   Branch branch;
@@ -222,6 +223,7 @@ class Coordinator {
   bool CanSpare(const std::function<bool(const Member&)>& some) const;
   bool IsInWorld(const std::string& node) const;
   void SayGoodbye();
+  std::string OtherThanRun(const RunDigests& joins) const;
   bool MayJoin(Connection from, const JoinMessage& join);
   bool MakeRoom(Connection from, const JoinMessage& join);
   void RefuseSettings(Connection from, const std::string& reason);
@@ -329,7 +331,8 @@ class Coordinator {
   double detect_seconds_ = 0;
   bool had_world_ = false, had_to_wait_ = false, published_ = false;
   Instant last_publish_{0}, last_join_{0}, last_decision_{0};
-  Instant last_holder_{0};  // joined: somebody with state
+  std::set<std::string> returned_;  // since the last commit: names that have joined with state
+  Instant last_holder_{0};          // when the last of them did, for the first time
   int64_t last_size_ = 0;
   std::optional<Instant> first_join_, first_claim_, missing_since_, first_newcomer_, stop_asked_;
   int64_t arrivals_ = 0, disputes_ = 0;

@@ -57,12 +57,33 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
   worker.joined = worker.heard = worker.progressed = last_join_ = now_;
   if (!first_join_.has_value()) first_join_ = now_;
   if (!first_newcomer_.has_value()) first_newcomer_ = now_;
-  if (!IsEmpty(join.claim)) last_holder_ = now_;
+  // Once each: one whose connection breaks again and again does not make the others wait for ever.
+  if (!IsEmpty(join.claim) && returned_.insert(join.member.id.name).second) last_holder_ = now_;
   if (!first_claim_.has_value() && !IsEmpty(join.claim)) first_claim_ = now_;
   Fields fields = FieldsOf(roster_.Add(std::move(worker)));
   fields.emplace_back("pid", join.member.pid);
   Report("worker_joined", std::move(fields));
   Advance();
+}
+
+// In which way a worker is not one of this run's; empty if it is.
+std::string Coordinator::OtherThanRun(const RunDigests& joins) const {
+  const RunDigests& run = options_.digests;
+  if (!run.build.empty() && joins.build != run.build) {
+    return absl::StrCat("is another build of Holdfast (", joins.build, ") than this run (", run.build,
+                        "): install the same one everywhere");
+  }
+  if (joins.config != run.config) return "has another configuration than this run";
+  if (joins.arithmetic != run.arithmetic) {
+    return absl::StrCat("computes in ", joins.arithmetic, " arithmetic, this run in ", run.arithmetic,
+                        ": set train.arithmetic to one that every processor has, such as portable");
+  }
+  if (run.kernels != 0 && joins.kernels != 0 && joins.kernels != run.kernels) {
+    return absl::StrCat("computes other bits in ", run.arithmetic, " arithmetic (", absl::Hex(joins.kernels),
+                        ") than this run (", absl::Hex(run.kernels),
+                        "): it was compiled differently, or its processor is at fault");
+  }
+  return "";
 }
 
 bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
@@ -73,8 +94,8 @@ bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
     actions_.emplace_back(CloseAction{from});
     return false;
   }
-  if (join.digests.config != options_.config_digest) {
-    RefuseSettings(from, absl::StrCat("worker ", name, " has another configuration than this run"));
+  if (const std::string other = OtherThanRun(join.digests); !other.empty()) {
+    RefuseSettings(from, absl::StrCat("worker ", name, " on ", join.member.host, " ", other));
     return false;
   }
   if (data_digest_ != 0 && join.digests.data != data_digest_) {

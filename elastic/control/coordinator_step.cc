@@ -94,6 +94,7 @@ void Coordinator::CommitStep() {
   entered_ = {};
   load_.clear();
   disputes_ = 0;
+  returned_.clear();
   blame_.Clear();
   open_->failed_since.reset();
   open_->last_commit = now_;

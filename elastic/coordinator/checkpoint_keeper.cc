@@ -62,6 +62,7 @@ uint64_t BitsDigest(const Config& config) {
   same.train.steps = config.train.steps;
   same.train.device = config.train.device;
   same.train.gemm_table_digest = config.train.gemm_table_digest;
+  same.train.arithmetic = config.train.arithmetic;
   same.optimizer = config.optimizer;
   same.schedule = config.schedule;
   const std::string text = PrintConfig(same);
@@ -91,6 +92,8 @@ Manifest CheckpointKeeper::Describe(const CommitCheckpointAction& commit) const 
   manifest.config = PrintConfig(config_);
   manifest.config_digest = BitsDigest(config_);
   manifest.data_digest = commit.data_digest;
+  manifest.kernel_digest = digests_.kernels;
+  manifest.build = digests_.build;
   manifest.samples = commit.step * config_.batch.microbatches * config_.batch.microbatch_size;
   manifest.world_size = static_cast<int64_t>(commit.shards.size());
   manifest.sharding = ShardingText(config_.parallel);

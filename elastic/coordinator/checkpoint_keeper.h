@@ -16,6 +16,7 @@
 #include "checkpoint/storage/storage.h"
 #include "elastic/control/coordinator.h"
 #include "elastic/coordinator/coordinator_state.h"
+#include "elastic/coordinator/run_digests.h"
 #include "framework/base/task_thread.h"
 #include "framework/config/config.h"
 #include "framework/metrics/run_directory.h"
@@ -65,6 +66,7 @@ class CheckpointKeeper {
   const RunDirectory& directory_;
   std::unique_ptr<Storage> storage_;
   std::vector<StoredTensor> tensors_;
+  RunDigests digests_ = DigestsOf(config_);
   std::unique_ptr<Fence> fence_;
   Catalog found_;
   CoordinatorState state_;

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <utility>
 
+#include "elastic/coordinator/run_digests.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
@@ -28,7 +29,7 @@ CoordinatorOptions OptionsFor(const Config& config, const CoordinatorHistory& hi
           .total_steps = config.train.steps,
           .validates = !config.data.validation.empty(),
           .validate_every_steps = config.train.validate_every_steps,
-          .config_digest = ConfigDigest(config),
+          .digests = DigestsOf(config),
           .last_generation = history.state.generation,
           .branch = history.state.branch,
           .recorded_step = history.recorded_step,
@@ -50,17 +51,6 @@ void ReadEvents(const std::string& path, CoordinatorHistory* history) {
 }
 
 }  // namespace
-
-uint64_t ConfigDigest(const Config& config) {
-  Config same = config;  // but for what may differ from machine to machine, and what changes no result
-  same.train.threads = 0;
-  same.train.gemm_table.clear();  // a path; the digest says what it holds
-  same.elastic = {};
-  same.checkpoint = {};
-  same.alerts = {};
-  const std::string text = PrintConfig(same);
-  return XXH3_64bits(text.data(), text.size());
-}
 
 absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& directory) {
   CoordinatorHistory history;

@@ -104,7 +104,4 @@ class CoordinatorShell {
   std::jthread ticker_;
 };
 
-/// Of what has to be the same in all workers of a run.
-uint64_t ConfigDigest(const Config& config);
-
 }  // namespace holdfast

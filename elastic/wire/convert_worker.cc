@@ -17,6 +17,9 @@ void Fill(const JoinMessage& message, v1::ToCoordinator* wire) {
   ToWire(message.claim.prepared_world, join->mutable_claim()->mutable_prepared_world());
   join->set_config_digest(message.digests.config);
   join->set_data_digest(message.digests.data);
+  join->set_arithmetic(message.digests.arithmetic);
+  join->set_kernel_digest(message.digests.kernels);
+  join->set_build(message.digests.build);
   join->set_generation(message.generation);
 }
 
@@ -28,7 +31,11 @@ absl::StatusOr<WorkerMessage> Read(const v1::Join& wire) {
   message.claim.committed_step = check.Count(wire.claim().committed_step(), "claim.committed_step");
   message.claim.prepared_step = check.Count(wire.claim().prepared_step(), "claim.prepared_step");
   message.claim.prepared_world = WorldFromWire(wire.claim().prepared_world(), &check);
-  message.digests = {wire.config_digest(), wire.data_digest()};
+  message.digests = {.config = wire.config_digest(),
+                     .data = wire.data_digest(),
+                     .arithmetic = check.Text(wire.arithmetic(), kMaxNameBytes, "arithmetic"),
+                     .kernels = wire.kernel_digest(),
+                     .build = check.Text(wire.build(), kMaxNameBytes, "build")};
   message.generation = wire.generation();
   return check.Done<WorkerMessage>(std::move(message));
 }

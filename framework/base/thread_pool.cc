@@ -7,11 +7,13 @@
 #include <cstdlib>
 #include <new>
 
+#include "framework/base/aligned_memory.h"
+
 namespace holdfast {
 namespace {
 
-constexpr int kSpins = 20000;  // about 50 us: longer than the gap between two kernels of a step
-constexpr size_t kScratchAlignment = 64;
+constexpr int kSpins = 20000;                       // about 50 us: longer than the gap between two kernels of a step
+constexpr size_t kSmallScratch = size_t{64} << 10;  // beyond it a block takes a huge page
 
 // ThreadPool::state_: workers in the job (16 bits), open (1 bit), number of the job.
 constexpr uint64_t kWorkers = 0xffff;
@@ -93,8 +95,8 @@ void* ThreadPool::Scratch(int slot, size_t bytes) {
   ScratchBlock& block = scratch_[static_cast<size_t>(slot + 1)];
   if (block.bytes < bytes) {
     std::free(block.data);
-    block.bytes = (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
-    block.data = std::aligned_alloc(kScratchAlignment, block.bytes);
+    block.bytes = bytes < kSmallScratch ? bytes : (bytes + kHugePage - 1) / kHugePage * kHugePage;
+    block.data = AllocateAligned(block.bytes);
     if (block.data == nullptr) throw std::bad_alloc();
   }
   return block.data;

@@ -18,6 +18,7 @@ enum class ComputeDType { kBF16, kF32 };
 enum class RecomputeMode { kNone, kBlock };
 enum class ScheduleKind { kConstant, kCosine, kLinear, kWsd };
 enum class DeviceKind { kCpu, kCuda };
+enum class ArithmeticChoice { kAuto, kPortable, kNative, kAvx512Bf16, kAmxBf16 };
 enum class Sharding { kNoShard, kShardGradOp, kFullShard };
 enum class Transport { kGloo, kMpi, kNccl };
 enum class MirrorPlace { kDevice, kHost };
@@ -84,10 +85,13 @@ struct TrainConfig {
   DeviceKind device = DeviceKind::kCpu;
   int64_t threads = 0;  // 0 = all processors of this process
   ComputeDType compute_dtype = ComputeDType::kBF16;
+  /// How a CPU multiplies bf16 matrices: portable has the same bits on every processor, native uses its bf16
+  /// instructions; auto takes the faster one. The resolved config names the instructions.
+  ArithmeticChoice arithmetic = ArithmeticChoice::kAuto;
   RecomputeMode recompute = RecomputeMode::kNone;
   int64_t validate_every_steps = 0;     // 0 = only at the end
   int64_t validation_microbatches = 8;  // microbatches of each validation; 0 = the whole set
-  std::string init_from;                // saved model directory to start from; empty = random initialisation
+  std::string init_from;                // saved model to start from, which has missing keys of `model`; empty = random
   std::string gemm_table;  // file of `holdfast tune`: which algorithms matrix products take on a GPU; empty = those
                            // that cuBLASLt prefers
   std::string gemm_table_digest;  // of that file; filled in from it where it can be read

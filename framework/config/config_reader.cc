@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "framework/base/status.h"
 #include "framework/config/field_text.h"
 #include "framework/config/suggest.h"
 #include "framework/config/validate.h"
@@ -12,7 +13,7 @@
 namespace holdfast {
 namespace {
 
-constexpr char kFamilyKey[] = "model.family";
+constexpr char kModel[] = "model", kFamilyKey[] = "model.family", kInitFromKey[] = "train.init_from";
 
 std::string DidYouMean(const std::string& word) {
   return word.empty() ? "" : absl::StrCat(" (did you mean '", word, "'?)");
@@ -159,22 +160,39 @@ std::string ConfigReader::UnknownKey(const Section& section, const std::string& 
   return "unknown key" + DidYouMean(hint);
 }
 
-absl::StatusOr<Config> ConfigReader::Finish() {
-  Config config;
-  ApplyFamily(&config);
+absl::StatusOr<Config> ConfigReader::Finish(const InitialModelFn& read_initial_model) {
+  absl::Status initial_status;
+  if (read_initial_model != nullptr && complete_) {
+    auto initial = read_initial_model(InitFrom());
+    initial_status = initial.status();
+    if (initial.ok()) initial_ = *std::move(initial);
+  }
+  Config config = Defaults();
   ApplyValues(ConfigTable(&config));
-  if (complete_) {  // of half a file nobody knows what the other half says
+  if (complete_ && initial_status.ok()) {  // of half a file nobody knows what the other half says
     CheckRequired();
+    CheckAgainstInitialModel(config.model);
     CheckAcross(config);
   }
   if (!errors_.empty()) return errors_.ToStatus();
+  HF_RETURN_IF_ERROR(initial_status);
   ResolveDerived(&config.model);
   return config;
 }
 
-void ConfigReader::ApplyFamily(Config* config) const {
-  const std::vector<Section> table = ConfigTable(config);
-  for (const Section& section : table) {
+std::string ConfigReader::InitFrom() const {
+  std::string init_from;
+  for (const Value& value : values_) {
+    if (value.key == kInitFromKey && value.node.kind == YamlNode::Kind::kScalar) init_from = value.node.text;
+  }
+  return init_from;
+}
+
+Config ConfigReader::Defaults() const {
+  Config config;
+  if (initial_.has_value()) config.model = initial_->model;
+  const Family before = config.model.family;
+  for (const Section& section : ConfigTable(&config)) {
     for (const Field& field : section.fields) {
       if (Join(section.name, field.key) != kFamilyKey) continue;
       for (const Value& value : values_) {
@@ -182,7 +200,9 @@ void ConfigReader::ApplyFamily(Config* config) const {
       }
     }
   }
-  ApplyFamilyPreset(config->model.family, &config->model);
+  // The initial model's own family presets nothing: a Llama may have tied embeddings.
+  if (!initial_.has_value() || config.model.family != before) ApplyFamilyPreset(config.model.family, &config.model);
+  return config;
 }
 
 void ConfigReader::ApplyValues(const std::vector<Section>& table) {
@@ -202,6 +222,7 @@ void ConfigReader::ApplyValues(const std::vector<Section>& table) {
 
 void ConfigReader::CheckRequired() {
   for (const Section& section : table_) {
+    if (section.name == kModel && initial_.has_value()) continue;
     for (const Field& field : section.fields) {
       const std::string full = Join(section.name, field.key);
       const auto given = [&](const Value& value) { return value.key == full; };
@@ -211,6 +232,30 @@ void ConfigReader::CheckRequired() {
       failed_.insert(full);
     }
   }
+}
+
+void ConfigReader::CheckAgainstInitialModel(ModelConfig model) {
+  if (!initial_.has_value() || failed_.contains(kFamilyKey)) return;
+  ResolveDerived(&model);
+  for (const ModelDifference& difference : ArithmeticDifferences(model, initial_->model)) {
+    const std::string key = Join(kModel, difference.key);
+    if (failed_.contains(key)) continue;
+    errors_.Add(OriginOf({key, kFamilyKey}), key,
+                absl::StrCat(difference.ours, ", but ", difference.theirs, " in ", initial_->file,
+                             ", whose weights the run starts from; leave the key out to take that value"));
+    failed_.insert(key);
+  }
+}
+
+Origin ConfigReader::OriginOf(const std::vector<std::string>& keys) const {
+  for (const std::string& key : keys) {
+    Origin origin;
+    for (const Value& value : values_) {
+      if (value.key == key) origin = value.origin;
+    }
+    if (origin.line > 0 || origin.override_index >= 0) return origin;
+  }
+  return {};
 }
 
 void ConfigReader::CheckAcross(const Config& config) {

@@ -2,6 +2,7 @@
 // Collects values and errors from the file and the overrides, then makes the Config. Used once, by load.cc.
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "framework/config/config.h"
 #include "framework/config/config_table.h"
 #include "framework/config/error_list.h"
+#include "framework/config/load.h"
 #include "framework/config/yaml_tree.h"
 
 namespace holdfast {
@@ -23,8 +25,8 @@ class ConfigReader {
   void ReadFile(const std::string& text);
   void ReadOverrides();
 
-  /// Applies the family preset, then every value read in order, then the checks across keys.
-  absl::StatusOr<Config> Finish();
+  /// Applies the initial model or the family preset, then every value read in order, then the checks across keys.
+  absl::StatusOr<Config> Finish(const InitialModelFn& read_initial_model);
 
  private:
   struct Value {
@@ -40,9 +42,14 @@ class ConfigReader {
   std::string UnknownKey(const Section& section, const std::string& word) const;
   std::string SameKeyElsewhere(const std::string& word) const;
   const Section* FindSection(const std::string& name) const;
-  void ApplyFamily(Config* config) const;
+  std::string InitFrom() const;
+  /// The values that stand where no key is given.
+  Config Defaults() const;
   void ApplyValues(const std::vector<Section>& table);
   void CheckRequired();
+  void CheckAgainstInitialModel(ModelConfig model);
+  /// Of the first of `keys` that is given.
+  Origin OriginOf(const std::vector<std::string>& keys) const;
   void CheckAcross(const Config& config);
 
   std::vector<std::string> overrides_;
@@ -52,6 +59,7 @@ class ConfigReader {
   std::vector<Value> values_;         // file, then overrides, in order
   std::map<std::string, int> lines_;  // of each section and key seen in the file
   std::set<std::string> failed_;      // keys with an error of their own
+  std::optional<InitialModel> initial_;
   bool complete_ = true;
 };
 

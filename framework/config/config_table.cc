@@ -82,15 +82,15 @@ Section BatchTable(BatchConfig* batch) {
 }
 
 Section TrainTable(TrainConfig* train) {
-  return {
-      "train",
-      {Required(Int("steps", &train->steps, 1, kMaxSteps)), Enum("device", &train->device),
-       Int("threads", &train->threads, 0, kMaxThreads), Enum("compute_dtype", &train->compute_dtype),
-       Enum("recompute", &train->recompute), Int("validate_every_steps", &train->validate_every_steps, 0, kMaxSteps),
-       Int("validation_microbatches", &train->validation_microbatches, 0, kMaxSteps),
-       String("init_from", &train->init_from, StringRule::kAny),
-       String("gemm_table", &train->gemm_table, StringRule::kAny),
-       String("gemm_table_digest", &train->gemm_table_digest, StringRule::kAny)}};
+  return {"train",
+          {Required(Int("steps", &train->steps, 1, kMaxSteps)), Enum("device", &train->device),
+           Int("threads", &train->threads, 0, kMaxThreads), Enum("compute_dtype", &train->compute_dtype),
+           Enum("arithmetic", &train->arithmetic), Enum("recompute", &train->recompute),
+           Int("validate_every_steps", &train->validate_every_steps, 0, kMaxSteps),
+           Int("validation_microbatches", &train->validation_microbatches, 0, kMaxSteps),
+           String("init_from", &train->init_from, StringRule::kAny),
+           String("gemm_table", &train->gemm_table, StringRule::kAny),
+           String("gemm_table_digest", &train->gemm_table_digest, StringRule::kAny)}};
 }
 
 // The optimizer computes in float: eps must not round to 0 there, nor a beta to 1 (bias correction divides by 1-beta).

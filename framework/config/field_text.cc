@@ -186,6 +186,10 @@ std::string SetField(const YamlNode& node, const Field& field) {
   return std::visit([&](const auto& value) { return SetValue(node, value); }, field.value);
 }
 
+std::string PrintValue(const Field& field) {
+  return std::visit([&](const auto& typed) { return PrintValue(typed, ""); }, field.value);
+}
+
 std::string PrintField(const Field& field, const std::string& indent) {
   const std::string value = std::visit([&](const auto& typed) { return PrintValue(typed, indent); }, field.value);
   return absl::StrCat(indent, field.key, value.starts_with('\n') ? ":" : ": ", value, "\n");

@@ -15,4 +15,7 @@ std::string SetField(const YamlNode& node, const Field& field);
 /// "key: value" lines, each after `indent`; SetField reads back the same value (doubles to the last bit).
 std::string PrintField(const Field& field, const std::string& indent);
 
+/// The value alone, of fields that take one line.
+std::string PrintValue(const Field& field);
+
 }  // namespace holdfast

@@ -35,17 +35,18 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<Config> LoadConfig(const std::string& path, absl::Span<const std::string> overrides) {
+absl::StatusOr<Config> LoadConfig(const std::string& path, absl::Span<const std::string> overrides,
+                                  const InitialModelFn& read_initial_model) {
   HF_ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(path));
-  return ParseConfig(text, path, overrides);
+  return ParseConfig(text, path, overrides, read_initial_model);
 }
 
 absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& name,
-                                   absl::Span<const std::string> overrides) {
+                                   absl::Span<const std::string> overrides, const InitialModelFn& read_initial_model) {
   ConfigReader reader(name, {overrides.begin(), overrides.end()});
   reader.ReadFile(text);
   reader.ReadOverrides();
-  return reader.Finish();
+  return reader.Finish(read_initial_model);
 }
 
 std::string PrintConfig(const Config& config) {

@@ -1,6 +1,8 @@
 #pragma once
 // Reads a config file and --set overrides into a Config; reports every error at once.
 
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,17 +12,31 @@
 
 namespace holdfast {
 
-/// Defaults < family preset < file < overrides ("section.key=value"). On any error: InvalidArgument whose message has
-/// one line per error, "file:line: section.key: what is wrong (did you mean 'x'?)", all of them, in file order;
-/// overrides are reported as "--set section.key=value: what is wrong". A value is YAML, so lists work:
+/// The model whose weights a run starts from, as its own files describe it (dropout aside).
+struct InitialModel {
+  ModelConfig model;
+  std::string file;  // that says so
+};
+
+/// Reads that model; `init_from` is train.init_from, empty if it is not set. Nothing if the run starts from none.
+using InitialModelFn = std::function<absl::StatusOr<std::optional<InitialModel>>(const std::string& init_from)>;
+
+/// Defaults < family preset < initial model < file < overrides ("section.key=value"). On any error: InvalidArgument
+/// whose message has one line per error, "file:line: section.key: what is wrong (did you mean 'x'?)", all of them, in
+/// file order; overrides are reported as "--set section.key=value: what is wrong". A value is YAML, so lists work:
 /// "data.train=[a.bin, b.bin]"; the last of two overrides of a key counts. Zeros that stand for a derived value
 /// (head_dim, num_kv_heads, intermediate_size) are resolved in the result; train.threads and schedule.decay_steps stay
 /// as they are. A file that cannot be read is NotFound.
-absl::StatusOr<Config> LoadConfig(const std::string& path, absl::Span<const std::string> overrides);
+///
+/// With an initial model, a key of `model` that decides its arithmetic and has another value there is such an error. If
+/// it cannot be read and nothing else is wrong, that error is returned as it is.
+absl::StatusOr<Config> LoadConfig(const std::string& path, absl::Span<const std::string> overrides,
+                                  const InitialModelFn& read_initial_model = nullptr);
 
 /// The same from text; `name` is used in messages.
 absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& name,
-                                   absl::Span<const std::string> overrides);
+                                   absl::Span<const std::string> overrides,
+                                   const InitialModelFn& read_initial_model = nullptr);
 
 /// The resolved config as YAML that LoadConfig reads back to the same values.
 std::string PrintConfig(const Config& config);

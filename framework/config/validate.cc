@@ -1,9 +1,13 @@
 #include "framework/config/validate.h"
 
 #include <cstdint>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/config/config_table.h"
+#include "framework/config/field_text.h"
 
 namespace holdfast {
 namespace {
@@ -94,6 +98,12 @@ void CheckGemmTable(const TrainConfig& train, Violations* violations) {
   }
 }
 
+void CheckArithmetic(const TrainConfig& train, Violations* violations) {
+  if (train.device == DeviceKind::kCpu || train.arithmetic == ArithmeticChoice::kAuto) return;
+  violations->push_back({{"train.arithmetic", "train.device"},
+                         "a GPU has an arithmetic of its own; leave it out or set train.device to cpu"});
+}
+
 void CheckTransport(const Config& config, Violations* violations) {
   if (config.parallel.transport == Transport::kNccl && config.train.device != DeviceKind::kCuda) {
     violations->push_back({{"parallel.transport", "train.device"},
@@ -163,6 +173,24 @@ void CheckCheckpointPlace(const CheckpointConfig& checkpoint, Violations* violat
   }
 }
 
+std::vector<Field> ModelFields(Config* config) {
+  for (Section& section : ConfigTable(config)) {
+    if (section.name == "model") return std::move(section.fields);
+  }
+  return {};
+}
+
+/// "" or the range that the value of `field` is outside of.
+std::string RangeOf(const Field& field) {
+  if (const auto* number = std::get_if<IntValue>(&field.value)) {
+    if (*number->value >= number->min && *number->value <= number->max) return "";
+    return absl::StrCat("must be between ", number->min, " and ", number->max, ", got ", *number->value);
+  }
+  const auto* number = std::get_if<DoubleValue>(&field.value);
+  if (number == nullptr || (*number->value >= number->min && *number->value <= number->max)) return "";
+  return absl::StrCat("must be between ", number->min, " and ", number->max, ", got ", *number->value);
+}
+
 }  // namespace
 
 void ResolveDerived(ModelConfig* model) {
@@ -178,11 +206,46 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   CheckSchedule(config, &violations);
   CheckValidation(config, &violations);
   CheckGemmTable(config.train, &violations);
+  CheckArithmetic(config.train, &violations);
   CheckTransport(config, &violations);
   CheckElastic(config.elastic, &violations);
   CheckCheckpointTimes(config.checkpoint, &violations);
   CheckCheckpointPlace(config.checkpoint, &violations);
   return violations;
+}
+
+std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, const ModelConfig& theirs) {
+  const auto decides = [rope = theirs.position == PositionKind::kRope](const std::string& key) {
+    if (key == "max_sequence_length") return !rope;
+    if (key == "rope_theta") return rope;
+    return key != "family" && key != "dropout" && key != "init_std";
+  };
+  Config a, b;
+  a.model = ours;
+  b.model = theirs;
+  const std::vector<Field> our_fields = ModelFields(&a), their_fields = ModelFields(&b);
+  std::vector<ModelDifference> differences;
+  for (size_t i = 0; i < our_fields.size(); ++i) {
+    ModelDifference difference{our_fields[i].key, PrintValue(our_fields[i]), PrintValue(their_fields[i])};
+    if (difference.ours != difference.theirs && decides(difference.key)) differences.push_back(std::move(difference));
+  }
+  return differences;
+}
+
+absl::Status CheckModel(const ModelConfig& model) {
+  Config config;
+  config.model = model;
+  std::vector<std::string> problems;
+  for (const Field& field : ModelFields(&config)) {
+    const std::string range = RangeOf(field);
+    if (!range.empty()) problems.push_back(absl::StrCat("model.", field.key, ": ", range));
+  }
+  Violations violations;
+  if (problems.empty()) CheckHeads(model, &violations);
+  for (const Violation& violation : violations) {
+    problems.push_back(absl::StrCat(violation.keys.front(), ": ", violation.message));
+  }
+  return problems.empty() ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrJoin(problems, "; "));
 }
 
 }  // namespace holdfast

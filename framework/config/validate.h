@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "framework/config/config.h"
 
 namespace holdfast {
@@ -19,5 +20,17 @@ void ResolveDerived(ModelConfig* model);
 
 /// All violations of an unresolved or resolved config whose keys are each within their own range.
 std::vector<Violation> ValidateConfig(const Config& config);
+
+/// InvalidArgument, naming every key, if a value of a resolved model is out of its range or does not fit the others.
+/// For models that come from elsewhere than a config file.
+absl::Status CheckModel(const ModelConfig& model);
+
+struct ModelDifference {
+  std::string key, ours, theirs;  // "norm_eps", "1e-05", "1e-06"
+};
+
+/// The keys of two resolved models with which the same weights make other numbers. Not among them: the family, which
+/// only presets other keys, dropout and init_std, and what does not matter to the kind of position.
+std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, const ModelConfig& theirs);
 
 }  // namespace holdfast

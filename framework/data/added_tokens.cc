@@ -1,31 +1,55 @@
 #include "framework/data/added_tokens.h"
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 namespace holdfast {
+namespace {
 
-void AddedTokens::Add(std::string content, int32_t token) {
-  if (content.empty()) return;
-  int32_t& list = list_of_[static_cast<uint8_t>(content[0])];
-  if (list == 0) {
-    by_first_byte_.emplace_back();
-    list = static_cast<int32_t>(by_first_byte_.size());
+/// Entries by their byte at one position; those that have none there come first.
+struct ByByte {
+  size_t at;
+
+  int Of(const AddedTokens::Entry& entry) const {
+    return entry.content.size() > at ? static_cast<uint8_t>(entry.content[at]) : -1;
   }
-  length_max_ = std::max(length_max_, content.size());
-  std::vector<Entry>& entries = by_first_byte_[list - 1];
-  entries.push_back({std::move(content), token});
-  std::stable_sort(entries.begin(), entries.end(),
-                   [](const Entry& a, const Entry& b) { return a.content.size() > b.content.size(); });
+  bool operator()(const AddedTokens::Entry& entry, int byte) const { return Of(entry) < byte; }
+  bool operator()(int byte, const AddedTokens::Entry& entry) const { return byte < Of(entry); }
+};
+
+}  // namespace
+
+AddedTokens::AddedTokens(std::vector<Entry> entries) : entries_(std::move(entries)) {
+  std::erase_if(entries_, [](const Entry& entry) { return entry.content.empty(); });
+  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) { return a.content < b.content; });
+  for (const Entry& entry : entries_) {
+    begins_[static_cast<uint8_t>(entry.content[0])] = true;
+    length_max_ = std::max(length_max_, entry.content.size());
+  }
+}
+
+// Byte by byte the entries that begin as `rest` does become fewer: one binary search each, whatever their number.
+AddedTokens::Longest AddedTokens::At(std::string_view rest) const {
+  Longest longest;
+  if (!begins_[static_cast<uint8_t>(rest[0])]) return longest;
+  auto first = entries_.begin(), last = entries_.end();
+  for (size_t length = 0; first != last; ++length) {
+    if (first->content.size() == length) longest.entry = &*first;
+    if (length == rest.size()) {
+      longest.unfinished = (last - 1)->content.size() > length;
+      break;
+    }
+    std::tie(first, last) = std::equal_range(first, last, int{static_cast<uint8_t>(rest[length])}, ByByte{length});
+  }
+  return longest;
 }
 
 AddedTokens::Match AddedTokens::Find(std::string_view text, size_t start) const {
   if (empty()) return {};
   for (size_t i = start; i < text.size(); ++i) {
-    const int32_t list = list_of_[static_cast<uint8_t>(text[i])];
-    if (list == 0) continue;
-    for (const Entry& entry : by_first_byte_[list - 1]) {
-      if (text.substr(i, entry.content.size()) == entry.content) return {i, entry.content.size(), entry.token};
-    }
+    const Entry* entry = At(text.substr(i)).entry;
+    if (entry != nullptr) return {i, entry->content.size(), entry->token};
   }
   return {};
 }
@@ -34,13 +58,7 @@ size_t AddedTokens::FindUnfinished(std::string_view text, size_t start) const {
   if (empty()) return text.size();
   const size_t near_end = text.size() - std::min(text.size(), length_max_ - 1);
   for (size_t i = std::max(start, near_end); i < text.size(); ++i) {
-    const int32_t list = list_of_[static_cast<uint8_t>(text[i])];
-    if (list == 0) continue;
-    const std::string_view rest = text.substr(i);
-    for (const Entry& entry : by_first_byte_[list - 1]) {
-      if (entry.content.size() > rest.size() && std::string_view(entry.content).substr(0, rest.size()) == rest)
-        return i;
-    }
+    if (At(text.substr(i)).unfinished) return i;
   }
   return text.size();
 }

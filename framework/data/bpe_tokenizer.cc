@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "framework/base/status.h"
 #include "framework/data/byte_level.h"
 
 namespace holdfast {
@@ -19,28 +20,30 @@ void BpeTokenizer::GiveBack(std::unique_ptr<Workspace> workspace) const {
   idle_.push_back(std::move(workspace));
 }
 
-std::vector<int32_t> BpeTokenizer::Encode(std::string_view text) const {
+absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text) const {
   std::vector<int32_t> tokens;
   tokens.reserve(text.size() / 4);
   std::unique_ptr<Workspace> workspace = Borrow();
   Call call{*workspace, tokens};
-  CutAdded(0, text, false, call);
+  const absl::Status status = CutAdded(0, text, false, call).status();
   GiveBack(std::move(workspace));
+  HF_RETURN_IF_ERROR(status);
   return tokens;
 }
 
-size_t BpeTokenizer::EncodeBeginning(std::string_view text, std::vector<int32_t>& out) const {
+absl::StatusOr<size_t> BpeTokenizer::EncodeBeginning(std::string_view text, std::vector<int32_t>& out) const {
   // A text that is taken up again in its middle must look as if it began there.
   const auto forgets = [](const Regex& split) { return split.ignores_the_past(); };
   if (spec_.add_prefix_space || !std::all_of(spec_.splits.begin(), spec_.splits.end(), forgets)) return 0;
   std::unique_ptr<Workspace> workspace = Borrow();
   Call call{*workspace, out};
-  const size_t done = CutAdded(0, text, true, call);
+  absl::StatusOr<size_t> done = CutAdded(0, text, true, call);
   GiveBack(std::move(workspace));
   return done;
 }
 
-size_t BpeTokenizer::CutAdded(int stage, std::string_view text, bool more_may_follow, Call& call) const {
+absl::StatusOr<size_t> BpeTokenizer::CutAdded(int stage, std::string_view text, bool more_may_follow,
+                                              Call& call) const {
   const AddedTokens& added = stage == 0 ? spec_.added_first : spec_.added_second;
   const auto next_stage = [&](std::string_view piece, bool open) {
     return stage == 0 ? CutAdded(1, piece, open, call) : CutInvalid(piece, open, call);
@@ -50,21 +53,22 @@ size_t BpeTokenizer::CutAdded(int stage, std::string_view text, bool more_may_fo
     const AddedTokens::Match match = added.Find(text, begin);
     const size_t unfinished = more_may_follow ? added.FindUnfinished(text, begin) : text.size();
     if (!match.found() || match.begin >= unfinished) {
-      return begin + next_stage(text.substr(begin, unfinished - begin), more_may_follow);
+      HF_ASSIGN_OR_RETURN(const size_t done, next_stage(text.substr(begin, unfinished - begin), more_may_follow));
+      return begin + done;
     }
-    next_stage(text.substr(begin, match.begin - begin), false);
+    HF_RETURN_IF_ERROR(next_stage(text.substr(begin, match.begin - begin), false).status());
     call.out.push_back(match.token);
     begin = match.begin + match.length;
   }
 }
 
-size_t BpeTokenizer::CutInvalid(std::string_view text, bool more_may_follow, Call& call) const {
+absl::StatusOr<size_t> BpeTokenizer::CutInvalid(std::string_view text, bool more_may_follow, Call& call) const {
   size_t begin = 0;
   while (begin < text.size()) {
     const size_t valid = Utf8ValidLength(text.substr(begin));
     const std::string_view rest = text.substr(begin + valid);
     const bool open = more_may_follow && (rest.empty() || IsUtf8Incomplete(rest));
-    const size_t done = Split(0, text.substr(begin, valid), open, call);
+    HF_ASSIGN_OR_RETURN(const size_t done, Split(0, text.substr(begin, valid), open, call));
     begin += done;
     if (open || rest.empty()) return begin;
     spec_.model.Encode(rest.substr(0, 1), call.workspace.bpe, call.out);
@@ -73,10 +77,11 @@ size_t BpeTokenizer::CutInvalid(std::string_view text, bool more_may_follow, Cal
   return begin;
 }
 
-size_t BpeTokenizer::Split(size_t stage, std::string_view text, bool more_may_follow, Call& call) const {
+absl::StatusOr<size_t> BpeTokenizer::Split(size_t stage, std::string_view text, bool more_may_follow,
+                                           Call& call) const {
   if (text.empty()) return 0;
   if (spec_.add_prefix_space && stage == static_cast<size_t>(spec_.splits_before_prefix_space) && text[0] != ' ') {
-    Split(stage, " " + std::string(text), more_may_follow, call);
+    HF_RETURN_IF_ERROR(Split(stage, " " + std::string(text), more_may_follow, call).status());
     return text.size();  // never more_may_follow: EncodeBeginning refuses
   }
   if (stage == spec_.splits.size()) {
@@ -86,13 +91,15 @@ size_t BpeTokenizer::Split(size_t stage, std::string_view text, bool more_may_fo
   }
   size_t begin = 0;
   while (begin < text.size()) {
-    const Regex::Match match = spec_.splits[stage].Find(text, begin, more_may_follow, call.workspace.regex);
+    HF_ASSIGN_OR_RETURN(const Regex::Match match,
+                        spec_.splits[stage].Find(text, begin, more_may_follow, call.workspace.regex));
     if (match.kind == Regex::Match::Kind::kPartial) return begin;
     const bool found = match.kind == Regex::Match::Kind::kFound;
     const size_t end = found ? match.begin : text.size();
     if (!found && more_may_follow) return begin;
-    Split(stage + 1, text.substr(begin, end - begin), false, call);
-    if (found) Split(stage + 1, text.substr(match.begin, match.end - match.begin), false, call);
+    HF_RETURN_IF_ERROR(Split(stage + 1, text.substr(begin, end - begin), false, call).status());
+    if (found)
+      HF_RETURN_IF_ERROR(Split(stage + 1, text.substr(match.begin, match.end - match.begin), false, call).status());
     begin = found ? match.end : end;
   }
   return begin;

@@ -5,8 +5,8 @@
 
 #include <cerrno>
 
+#include "framework/base/json_depth.h"
 #include "framework/base/status.h"
-#include "framework/data/json_depth.h"
 #include "nlohmann/json.hpp"
 
 namespace holdfast {

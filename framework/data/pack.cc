@@ -151,9 +151,9 @@ class Packer {
     tokens_.clear();
     size_t taken = text.size();
     if (is_last) {
-      tokens_ = tokenizer_.Encode(text);
+      HF_ASSIGN_OR_RETURN(tokens_, tokenizer_.Encode(text));
     } else {
-      taken = tokenizer_.EncodeBeginning(text, tokens_);
+      HF_ASSIGN_OR_RETURN(taken, tokenizer_.EncodeBeginning(text, tokens_));
     }
     document_is_empty_ = document_is_empty_ && tokens_.empty();
     if (is_last) EndDocument();

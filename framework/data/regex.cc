@@ -16,6 +16,7 @@ namespace {
 constexpr char kSpaces[] =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr size_t kJitStackBytesMax = 1 << 20;
+constexpr uint32_t kHeapKibMax = 64 << 10;  // of a match; PCRE2's own limit is 20 GB
 
 // An expression in the words of PCRE2. What means something else there, or could, is refused: a pre-tokenizer that is
 // almost right gives almost the right tokens.
@@ -88,6 +89,7 @@ struct Regex::Workspace::Impl {
 
   Impl() {
     HF_CHECK(match != nullptr && context != nullptr);
+    pcre2_set_heap_limit(context, kHeapKibMax);
     if (stack != nullptr) pcre2_jit_stack_assign(context, nullptr, stack);
   }
   ~Impl() {
@@ -113,6 +115,7 @@ absl::StatusOr<Regex> Regex::Compile(const std::string& pattern) {
     return absl::InvalidArgumentError(absl::StrCat("regular expression ", pattern, ": ", MessageOf(error)));
   }
   Regex regex;
+  regex.pattern_ = pattern;
   regex.code_ = std::shared_ptr<const void>(code, [code](const void*) { pcre2_code_free(code); });
   // Where there is no JIT (a hardened kernel), pcre2_match interprets: slower, the same matches.
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
@@ -122,7 +125,8 @@ absl::StatusOr<Regex> Regex::Compile(const std::string& pattern) {
   return regex;
 }
 
-Regex::Match Regex::Find(std::string_view text, size_t start, bool more_may_follow, Workspace& workspace) const {
+absl::StatusOr<Regex::Match> Regex::Find(std::string_view text, size_t start, bool more_may_follow,
+                                         Workspace& workspace) const {
   const auto* code = static_cast<const pcre2_code*>(code_.get());
   Workspace::Impl& memory = *workspace.impl_;
   const uint32_t options = PCRE2_NO_UTF_CHECK | (more_may_follow ? PCRE2_PARTIAL_HARD : 0);
@@ -133,14 +137,19 @@ Regex::Match Regex::Find(std::string_view text, size_t start, bool more_may_foll
       result = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), start, options | PCRE2_NO_JIT,
                            memory.match, memory.context);
     }
-    if (result == PCRE2_ERROR_PARTIAL) return {Match::Kind::kPartial, start, text.size()};
-    if (result < 0) return {};
+    if (result == PCRE2_ERROR_PARTIAL) return Match{Match::Kind::kPartial, start, text.size()};
+    if (result == PCRE2_ERROR_NOMATCH) return Match{};
+    if (result < 0) {
+      return absl::InvalidArgumentError(absl::StrCat("the tokenizer's regular expression ", pattern_,
+                                                     " cannot be matched with this text: ", MessageOf(result),
+                                                     "; use a tokenizer with an expression that backtracks less"));
+    }
     const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(memory.match);
-    if (bounds[1] > bounds[0]) return {Match::Kind::kFound, bounds[0], bounds[1]};
+    if (bounds[1] > bounds[0]) return Match{Match::Kind::kFound, bounds[0], bounds[1]};
     const size_t at = std::max<size_t>(bounds[1], start);
     start = at + std::max<size_t>(1, Utf8CharacterLength(text.substr(at)));
   }
-  return {more_may_follow ? Match::Kind::kPartial : Match::Kind::kNone, start, text.size()};
+  return Match{more_may_follow ? Match::Kind::kPartial : Match::Kind::kNone, start, text.size()};
 }
 
 }  // namespace holdfast

@@ -36,15 +36,16 @@ class Regex {
   static absl::StatusOr<Regex> Compile(const std::string& pattern);
 
   /// The first non-empty match in `text` (valid UTF-8) from byte `start` on. With `more_may_follow`, kPartial as soon
-  /// as the answer could change if `text` went on. A match beyond PCRE2's limits (only hostile expressions) counts as
-  /// none.
-  Match Find(std::string_view text, size_t start, bool more_may_follow, Workspace& workspace) const;
+  /// as the answer could change if `text` went on. InvalidArgument, naming the expression, where PCRE2 gives up: only
+  /// hostile expressions try so many ways to match, and to take one for "no match" would give other tokens.
+  absl::StatusOr<Match> Find(std::string_view text, size_t start, bool more_may_follow, Workspace& workspace) const;
 
   /// Whether matching from a position on never looks at what is before it.
   bool ignores_the_past() const { return ignores_the_past_; }
 
  private:
   std::shared_ptr<const void> code_;  // shared: copies of a Regex are cheap and PCRE2's code is immutable
+  std::string pattern_;               // as it was given
   bool ignores_the_past_ = true;
 };
 

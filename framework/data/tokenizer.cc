@@ -12,12 +12,12 @@ constexpr int64_t kTokenizerBytesMax = 100'000'000;
 class ByteTokenizer final : public Tokenizer {
  public:
   int64_t vocab_size() const override { return 256; }
-  std::vector<int32_t> Encode(std::string_view text) const override {
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
     std::vector<int32_t> tokens;
-    EncodeBeginning(text, tokens);
+    HF_RETURN_IF_ERROR(EncodeBeginning(text, tokens).status());
     return tokens;
   }
-  size_t EncodeBeginning(std::string_view text, std::vector<int32_t>& out) const override {
+  absl::StatusOr<size_t> EncodeBeginning(std::string_view text, std::vector<int32_t>& out) const override {
     out.reserve(out.size() + text.size());
     for (const char c : text) out.push_back(static_cast<uint8_t>(c));
     return text.size();
@@ -45,6 +45,12 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> OpenTokenizer(const std::string
   auto spec = ParseTokenizerJson(*content);
   if (!spec.ok()) return Annotate(spec.status(), name);
   return std::make_unique<const BpeTokenizer>(*std::move(spec));
+}
+
+absl::Status CheckVocabulary(const Tokenizer& tokenizer, const std::string& name, int64_t vocab_size) {
+  if (tokenizer.vocab_size() <= vocab_size) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the tokenizer ", name, " has ", tokenizer.vocab_size(),
+                                                 " tokens, model.vocab_size is only ", vocab_size));
 }
 
 }  // namespace holdfast

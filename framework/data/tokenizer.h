@@ -20,19 +20,28 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
   virtual int64_t vocab_size() const = 0;
-  virtual std::vector<int32_t> Encode(std::string_view text) const = 0;
+  /// An error if the tokenizer cannot split this text (see Regex::Find).
+  virtual absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const = 0;
   /// For a text that comes in pieces: appends the tokens of the beginning of `text` that no continuation can change;
   /// returns how many bytes they are. The rest belongs in front of the next piece; the end of the text goes through
   /// Encode. So the tokens are those of Encode(whole text). May be 0 bytes, whatever the length.
-  virtual size_t EncodeBeginning(std::string_view /*text*/, std::vector<int32_t>& /*out*/) const { return 0; }
+  virtual absl::StatusOr<size_t> EncodeBeginning(std::string_view /*text*/, std::vector<int32_t>& /*out*/) const {
+    return 0;
+  }
   /// The bytes of the tokens; unknown ids become U+FFFD. May end inside a UTF-8 character.
   virtual std::string Decode(absl::Span<const int32_t> tokens) const = 0;
   /// The token that separates documents (GPT-2: <|endoftext|>), if the tokenizer has one.
   virtual std::optional<int32_t> end_of_text() const = 0;
+  /// The token that a text begins with for programs that want one (Llama 3: <|begin_of_text|>); end_of_text if the
+  /// tokenizer has none of its own. Packing does not write it.
+  virtual std::optional<int32_t> begin_of_text() const { return end_of_text(); }
 };
 
 /// "bytes": token = byte, vocabulary of 256, no end of text. Otherwise the path of a tokenizer.json: BPE models with a
 /// ByteLevel pre-tokenizer (alone, or after a Split by regular expression); anything else is Unimplemented and named.
 absl::StatusOr<std::unique_ptr<const Tokenizer>> OpenTokenizer(const std::string& name);
+
+/// InvalidArgument if it has tokens beyond a model's vocabulary. `name` as for OpenTokenizer.
+absl::Status CheckVocabulary(const Tokenizer& tokenizer, const std::string& name, int64_t vocab_size);
 
 }  // namespace holdfast

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "framework/base/json_depth.h"
 #include "framework/base/status.h"
 #include "framework/data/byte_level.h"
-#include "framework/data/json_depth.h"
 #include "nlohmann/json.hpp"
 
 namespace holdfast {
@@ -19,12 +19,14 @@ using Ids = absl::flat_hash_map<std::string, int32_t>;
 
 constexpr int kDepthMax = 64;
 constexpr int64_t kVocabularyMax = int64_t{1} << 22;  // the largest in use have about 2^18
+constexpr size_t kAddedTokenBytesMax = 4096;          // a text full of beginnings of one costs this much a byte
 
 // GPT-2's, used by ByteLevel itself unless "use_regex" is false (Radford et al. 2019, encoder.py).
 constexpr char kGpt2Pattern[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 // In the order in which they are looked for.
 constexpr std::array kEndOfTextNames = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
+constexpr std::array kBeginOfTextNames = {"<|begin_of_text|>", "<s>", "<bos>"};
 
 bool IsAbsent(const Json& object, const char* key) {
   const auto found = object.find(key);
@@ -123,8 +125,17 @@ absl::Status ParseModel(const Json& model, Ids& ids, BpeSpec& spec) {
   return absl::OkStatus();
 }
 
-absl::Status ParseAddedToken(const Json& entry, Ids& ids, BpeSpec& spec) {
+/// Those with "normalized": false, and the others.
+struct AddedEntries {
+  std::vector<AddedTokens::Entry> first, second;
+};
+
+absl::Status ParseAddedToken(const Json& entry, Ids& ids, BpeSpec& spec, AddedEntries& added) {
   const auto content = entry.at("content").get<std::string>();
+  if (content.size() > kAddedTokenBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a token of ", content.size(), " bytes; at most ", kAddedTokenBytesMax));
+  }
   for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
     if (entry.value(flag, false)) return Unsupported(absl::StrCat(flag, " of ", Json(content).dump()));
   }
@@ -139,7 +150,7 @@ absl::Status ParseAddedToken(const Json& entry, Ids& ids, BpeSpec& spec) {
     spec.token_bytes[id] = content;
   }
   const bool normalized = entry.value("normalized", !entry.value("special", false));
-  (normalized ? spec.added_second : spec.added_first).Add(content, id);
+  (normalized ? added.second : added.first).push_back({content, id});
   return absl::OkStatus();
 }
 
@@ -212,8 +223,18 @@ absl::Status Section(const char* name, Parse parse) {
 
 absl::Status ParseAddedTokens(const Json& root, Ids& ids, BpeSpec& spec) {
   if (IsAbsent(root, "added_tokens")) return absl::OkStatus();
-  for (const Json& entry : root.at("added_tokens")) HF_RETURN_IF_ERROR(ParseAddedToken(entry, ids, spec));
+  AddedEntries added;
+  for (const Json& entry : root.at("added_tokens")) HF_RETURN_IF_ERROR(ParseAddedToken(entry, ids, spec, added));
+  spec.added_first = AddedTokens(std::move(added.first));
+  spec.added_second = AddedTokens(std::move(added.second));
   return absl::OkStatus();
+}
+
+std::optional<int32_t> FirstOf(absl::Span<const char* const> names, const Ids& ids) {
+  for (const char* name : names) {
+    if (const auto found = ids.find(name); found != ids.end()) return found->second;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -235,10 +256,23 @@ absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content) {
   HF_RETURN_IF_ERROR(Section("normalizer", [&] { return ParseNormalizer(root); }));
   HF_RETURN_IF_ERROR(Section("pre_tokenizer", [&] { return ParsePreTokenizer(root.at("pre_tokenizer"), spec); }));
   HF_RETURN_IF_ERROR(Section("decoder", [&] { return ParseDecoder(root); }));
-  for (auto name = kEndOfTextNames.rbegin(); name != kEndOfTextNames.rend(); ++name) {
-    if (const auto found = ids.find(*name); found != ids.end()) spec.end_of_text = found->second;
-  }
+  spec.end_of_text = FirstOf(kEndOfTextNames, ids);
+  spec.begin_of_text = FirstOf(kBeginOfTextNames, ids);
+  if (!spec.begin_of_text.has_value()) spec.begin_of_text = spec.end_of_text;
   return spec;
+}
+
+std::string ByteTokenizerJson() {
+  Json vocabulary = Json::object();
+  for (int byte = 0; byte < 256; ++byte) vocabulary[ByteLevelCharacter(static_cast<uint8_t>(byte))] = byte;
+  const Json byte_level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
+  const Json root = {{"version", "1.0"},
+                     {"added_tokens", Json::array()},
+                     {"pre_tokenizer", byte_level},
+                     {"decoder", byte_level},
+                     {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", Json::array()}}}};
+  return root.dump(2) + "\n";
 }
 
 }  // namespace holdfast

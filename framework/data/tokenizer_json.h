@@ -13,4 +13,7 @@ namespace holdfast {
 /// data), truncation and padding.
 absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content);
 
+/// A tokenizer.json that makes of every byte the token of its value, as the tokenizer "bytes" does.
+std::string ByteTokenizerJson();
+
 }  // namespace holdfast

@@ -19,6 +19,7 @@ struct ExternalTensor {
   bool transposed = false;              // the file holds (in, out), as GPT-2's Conv1D does
   Shape shape;                          // in the file
   std::string alias = {};               // another name a reader accepts; empty = none
+  std::string duplicate = {};           // a tensor that files may have besides, of the same values; empty = none
 };
 
 using TensorMap = std::vector<ExternalTensor>;

@@ -1,8 +1,9 @@
 #include "framework/optim/schedule.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numbers>
+
+#include "kernels/portable_math.h"
 
 namespace holdfast {
 namespace {
@@ -24,7 +25,7 @@ double DecayFactor(const ScheduleConfig& schedule, int64_t step, int64_t total_s
       return 1.0 - (1.0 - floor) * DecayProgress(step, schedule.warmup_steps, decay);
     case ScheduleKind::kCosine: {
       const double progress = DecayProgress(step, schedule.warmup_steps, decay);
-      return floor + (1.0 - floor) * 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+      return floor + (1.0 - floor) * 0.5 * (1.0 + portable::SinCos(std::numbers::pi * progress).cosine);
     }
     case ScheduleKind::kWsd: {
       const int64_t length = schedule.decay_steps > 0 ? schedule.decay_steps : total_steps / 5;

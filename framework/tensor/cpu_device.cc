@@ -1,9 +1,8 @@
-#include <sys/mman.h>
-
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
+#include "framework/base/aligned_memory.h"
 #include "framework/base/status.h"
 #include "framework/base/thread_pool.h"
 #include "framework/tensor/device.h"
@@ -11,14 +10,10 @@
 namespace holdfast {
 namespace {
 
-constexpr size_t kSmallAlignment = 64;
-constexpr size_t kHugePage = size_t{2} << 20;
-
-size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
-
 class CpuStream final : public Stream {
  public:
-  explicit CpuStream(int threads) : pool_(threads), ops_(kernels::MakeCpuOps(pool_)) {}
+  CpuStream(int threads, kernels::Arithmetic arithmetic)
+      : pool_(threads), ops_(kernels::MakeCpuOps(pool_, arithmetic)) {}
 
   kernels::Ops& ops() override { return *ops_; }
   absl::Status Synchronize() override { return absl::OkStatus(); }
@@ -33,27 +28,25 @@ class CpuStream final : public Stream {
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(int threads) : threads_(threads > 0 ? threads : AvailableProcessors()) {}
+  CpuDevice(int threads, kernels::Arithmetic arithmetic)
+      : threads_(threads > 0 ? threads : AvailableProcessors()), arithmetic_(arithmetic) {}
 
   std::string name() const override {
-    return absl::StrCat("cpu (", kernels::CpuInstructionSet(), ", ", threads_,
-                        threads_ == 1 ? " thread)" : " threads)");
+    return absl::StrCat("cpu (", kernels::CpuInstructionSets().front(), ", ", kernels::NameOf(arithmetic_),
+                        " arithmetic, ", threads_, threads_ == 1 ? " thread)" : " threads)");
   }
 
   absl::StatusOr<void*> Allocate(size_t bytes) override {
-    const bool large = bytes >= kHugePage;
-    const size_t alignment = large ? kHugePage : kSmallAlignment;
-    void* data = std::aligned_alloc(alignment, RoundUp(bytes, alignment));
+    void* data = AllocateAligned(bytes);
     if (data == nullptr) {
       return absl::ResourceExhaustedError(absl::StrCat("out of host memory: could not allocate ", bytes >> 20, " MiB"));
     }
-    if (large) madvise(data, RoundUp(bytes, alignment), MADV_HUGEPAGE);  // best effort: fewer TLB misses
     return data;
   }
 
   void Free(void* data, size_t) override { std::free(data); }
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(StreamKind kind) override {
-    return std::make_unique<CpuStream>(kind == StreamKind::kCompute ? threads_ : 1);
+    return std::make_unique<CpuStream>(kind == StreamKind::kCompute ? threads_ : 1, arithmetic_);
   }
   bool is_host() const override { return true; }
   bool IsDeviceOnly(const void*) const override { return false; }
@@ -64,10 +57,13 @@ class CpuDevice final : public Device {
 
  private:
   int threads_;
+  kernels::Arithmetic arithmetic_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> MakeCpuDevice(int threads) { return std::make_unique<CpuDevice>(threads); }
+std::unique_ptr<Device> MakeCpuDevice(int threads, kernels::Arithmetic arithmetic) {
+  return std::make_unique<CpuDevice>(threads, arithmetic);
+}
 
 }  // namespace holdfast

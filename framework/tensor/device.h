@@ -76,7 +76,7 @@ class Device {
   MemoryAccount memory_;
 };
 
-/// Host memory and `threads` threads per stream (0 = as many as this process may use).
-std::unique_ptr<Device> MakeCpuDevice(int threads);
+/// Host memory and `threads` threads per stream (0 = as many as this process may use). `arithmetic`: one that CpuHas.
+std::unique_ptr<Device> MakeCpuDevice(int threads, kernels::Arithmetic arithmetic = kernels::Arithmetic::kPortable);
 
 }  // namespace holdfast

@@ -26,7 +26,11 @@ namespace HWY_NAMESPACE {
 
 using Lanes = hn::CappedTag<float, kLanes>;
 
-constexpr int64_t kWholeQueryBytesMax = int64_t{8} << 20;  // of dQ in a thread's scratch memory
+/// Keys that are multiplied by the same queries, from a multiple of kRowGroup on, whatever kMr and kNr are: what a
+/// query does not see counts as zero, which is not nothing where a value is infinite.
+constexpr int64_t kKeyGroup = 32, kRowGroup = 12;
+
+constexpr int64_t kWholeQueryBytesMax = int64_t{32} << 20;  // of dQ and packed queries in a thread's scratch memory
 
 struct BackwardCall {
   Matrix d_qkv;
@@ -73,20 +77,33 @@ struct BackwardScratch {
   float* dq;                      // per tile of queries, per panel of kNr of D: (queries, kNr)
   float* row;                     // (D)
   float* buffer;                  // masks of one query
-  int64_t dk_panel, dq_tile;
+  int64_t dk_panel, dq_tile, rows_size, columns_size;
 
-  BackwardScratch(Carver& carver, int64_t d, int64_t dq_tiles)
-      : dk_panel(PanelsOf(d, kMr) * kMr * kNr), dq_tile(PanelsOf(d, kNr) * kTile * kNr) {
-    for (float** piece : {&q_rows, &do_rows}) *piece = carver.Take(PackedSize<kMr>(kTile, d));
-    for (float** piece : {&q_columns, &do_columns}) *piece = carver.Take(PackedSize<kMr>(d, kTile));
+  /// `query_tiles`: whose queries are packed and whose dQ is held at the same time.
+  BackwardScratch(Carver& carver, int64_t d, int64_t query_tiles)
+      : dk_panel(PanelsOf(d, kMr) * kMr * kNr),
+        dq_tile(PanelsOf(d, kNr) * kTile * kNr),
+        rows_size(PackedSize<kMr>(kTile, d)),
+        columns_size(PackedSize<kMr>(d, kTile)) {
+    for (float** piece : {&q_rows, &do_rows}) *piece = carver.Take(query_tiles * rows_size);
+    for (float** piece : {&q_columns, &do_columns}) *piece = carver.Take(query_tiles * columns_size);
     for (float** piece : {&k_rows, &v_rows}) *piece = carver.Take(PackedSize<kNr>(kTile, d));
     k_columns = carver.Take(PackedSize<kNr>(d, kTile));
     for (float** piece : {&p, &ds}) *piece = carver.Take(kTile * kNr);
     ds_packed = carver.Take(PackedSize<kMr>(kTile, kTile));
     for (float** piece : {&dk, &dv}) *piece = carver.Take(kTile / kNr * dk_panel);
-    dq = carver.Take(dq_tiles * dq_tile);
+    dq = carver.Take(query_tiles * dq_tile);
     row = carver.Take(PanelsOf(d, kNr) * kNr);
     buffer = carver.Take(KeepMaskSize(kNr));
+  }
+
+  /// With the memory of the index-th tile of queries in the place of the first.
+  BackwardScratch AtQueries(int64_t index) const {
+    BackwardScratch at = *this;
+    for (float** piece : {&at.q_rows, &at.do_rows}) *piece += index * rows_size;
+    for (float** piece : {&at.q_columns, &at.do_columns}) *piece += index * columns_size;
+    at.dq += index * dq_tile;
+    return at;
   }
 };
 
@@ -145,14 +162,15 @@ void PackScoreGradient(const TilePair& pair, int64_t row0, int64_t col0, const B
   }
 }
 
-/// All products of one pair of tiles. Adds to dk and dv if `want_keys`, to dq (one tile) if it is not null.
-void BackwardPair(const QueryHead& head, const AttentionShape& shape, const TilePair& pair, bool want_keys, float* dq,
-                  const BackwardScratch& s) {
+/// All products of one pair of tiles. Adds to dk and dv if `want_keys`, to dq (one tile) if `want_queries`.
+void BackwardPair(const QueryHead& head, const AttentionShape& shape, const TilePair& pair, bool want_keys,
+                  bool want_queries, const BackwardScratch& s) {
   const int64_t d = shape.head_dim, row_panel = PanelSize(kMr, d), column_panel = PanelSize(kMr, pair.queries);
   for (int64_t col0 = 0; col0 < pair.keys; col0 += kNr) {
     const int64_t panel = col0 / kNr;
     // Rows before the first that sees key col0 are left out, in whole panels.
-    const int64_t row0 = std::max<int64_t>(pair.key0 + col0 - pair.query0, 0) / kMr * kMr;
+    const int64_t first = pair.key0 + col0 / kKeyGroup * kKeyGroup - pair.query0;
+    const int64_t row0 = std::max<int64_t>(first, 0) / kRowGroup * kRowGroup;
     const int64_t rows = pair.queries - row0;
     if (rows > 0) {
       MultiplyPanels(s.q_rows + row0 / kMr * row_panel, row_panel, rows, d, s.k_rows + panel * PanelSize(kNr, d), false,
@@ -167,12 +185,12 @@ void BackwardPair(const QueryHead& head, const AttentionShape& shape, const Tile
       MultiplyPanels(s.q_columns + row0 * kMr, column_panel, d, rows, s.ds + row0 * kNr, true,
                      s.dk + panel * s.dk_panel);
     }
-    if (dq != nullptr) PackScoreGradient(pair, std::min(row0, pair.queries), col0, s);
+    if (want_queries) PackScoreGradient(pair, std::min(row0, pair.queries), col0, s);
   }
-  if (dq == nullptr) return;
+  if (!want_queries) return;
   for (int64_t panel = 0; panel < PanelsOf(d, kNr); ++panel) {
     MultiplyPanels(s.ds_packed, PanelSize(kMr, kTile), pair.queries, pair.keys,
-                   s.k_columns + panel * PanelSize(kNr, pair.keys), true, dq + panel * kTile * kNr);
+                   s.k_columns + panel * PanelSize(kNr, pair.keys), true, s.dq + panel * kTile * kNr);
   }
 }
 
@@ -190,12 +208,12 @@ void PackQueries(const QueryHead& head, const TilePair& pair, int64_t d, bool fo
   PackHeadColumns<kMr>(head.d_out, pair.query0, pair.queries, d, s.do_columns);
 }
 
-/// dK and dV are held transposed: gathers row `key` of one.
-void StoreKeyRow(const HeadMatrix& out, int64_t key0, int64_t key, const float* sums, int64_t d,
-                 const BackwardScratch& s) {
-  const float* column = sums + key / kNr * s.dk_panel + key % kNr;
-  for (int64_t i = 0; i < d; ++i) s.row[i] = column[i * kNr];
-  StoreHeadRow(out, key0 + key, s.row, d);
+/// dK or dV, which are held transposed.
+void StoreKeys(const HeadMatrix& out, const TilePair& pair, const float* sums, int64_t d, const BackwardScratch& s) {
+  for (int64_t key = 0; key < pair.keys; key += kNr) {
+    StoreColumns(out, pair.key0 + key, std::min<int64_t>(kNr, pair.keys - key), sums + key / kNr * s.dk_panel, nullptr,
+                 d);
+  }
 }
 
 void StoreQueries(const HeadMatrix& out, int64_t query0, int64_t queries, const float* dq, int64_t d,
@@ -208,28 +226,25 @@ void StoreQueries(const HeadMatrix& out, int64_t query0, int64_t queries, const 
   }
 }
 
-/// dK and dV of one tile of keys, and its part of dQ for all heads of the group if `want_queries`.
-void BackwardKeys(const BackwardCall& call, int64_t b, int64_t g, int64_t key0, bool want_queries,
-                  const BackwardScratch& s) {
+/// dK and dV of one tile of keys. `whole`: and its part of dQ for all heads of the group, whose queries are packed.
+void BackwardKeys(const BackwardCall& call, int64_t b, int64_t g, int64_t key0, bool whole, const BackwardScratch& s) {
   const AttentionShape& shape = call.shape;
   const int64_t d = shape.head_dim, group = shape.num_heads / shape.num_kv_heads;
   const KeyValueHead keys = KeyValueHeadOf(call, b, g);
   TilePair pair = {0, 0, key0, std::min(kTile, shape.sequence - key0)};
-  PackKeys(keys, pair, d, want_queries, s);
+  PackKeys(keys, pair, d, whole, s);
   for (float* sums : {s.dk, s.dv}) std::fill_n(sums, kTile / kNr * s.dk_panel, 0.0f);
   for (int64_t i = 0; i < group; ++i) {
     const QueryHead head = QueryHeadOf(call, b, g * group + i);
     for (pair.query0 = key0; pair.query0 < shape.sequence; pair.query0 += kTile) {
       pair.queries = std::min(kTile, shape.sequence - pair.query0);
-      PackQueries(head, pair, d, true, s);
-      float* dq = s.dq + (i * PanelsOf(shape.sequence, kTile) + pair.query0 / kTile) * s.dq_tile;
-      BackwardPair(head, shape, pair, true, want_queries ? dq : nullptr, s);
+      const int64_t index = i * PanelsOf(shape.sequence, kTile) + pair.query0 / kTile;
+      if (!whole) PackQueries(head, pair, d, true, s);
+      BackwardPair(head, shape, pair, true, whole, whole ? s.AtQueries(index) : s);
     }
   }
-  for (int64_t key = 0; key < pair.keys; ++key) {
-    StoreKeyRow(keys.d_k, key0, key, s.dk, d, s);
-    StoreKeyRow(keys.d_v, key0, key, s.dv, d, s);
-  }
+  StoreKeys(keys.d_k, pair, s.dk, d, s);
+  StoreKeys(keys.d_v, pair, s.dv, d, s);
 }
 
 /// dQ of one tile of queries of one head.
@@ -244,7 +259,7 @@ void BackwardQueries(const BackwardCall& call, int64_t b, int64_t h, int64_t que
   for (pair.key0 = 0; pair.key0 <= query0; pair.key0 += kTile) {
     pair.keys = std::min(kTile, shape.sequence - pair.key0);
     PackKeys(keys, pair, d, true, s);
-    BackwardPair(head, shape, pair, false, s.dq, s);
+    BackwardPair(head, shape, pair, false, true, s);
   }
   StoreQueries(head.d_q, query0, pair.queries, s.dq, d, s);
 }
@@ -254,12 +269,20 @@ void BackwardGroup(const BackwardCall& call, int64_t b, int64_t g, const Backwar
   const AttentionShape& shape = call.shape;
   const int64_t tiles = PanelsOf(shape.sequence, kTile), group = shape.num_heads / shape.num_kv_heads;
   std::fill_n(s.dq, group * tiles * s.dq_tile, 0.0f);
+  const auto for_queries = [&](const auto& body) {
+    for (int64_t i = 0; i < group * tiles; ++i) {
+      const int64_t query0 = i % tiles * kTile;
+      body(QueryHeadOf(call, b, g * group + i / tiles),
+           TilePair{query0, std::min(kTile, shape.sequence - query0), 0, 0}, s.AtQueries(i));
+    }
+  };
+  for_queries([&](const QueryHead& head, const TilePair& pair, const BackwardScratch& at) {
+    PackQueries(head, pair, shape.head_dim, true, at);
+  });
   for (int64_t tile = 0; tile < tiles; ++tile) BackwardKeys(call, b, g, tile * kTile, true, s);
-  for (int64_t i = 0; i < group * tiles; ++i) {
-    const int64_t query0 = i % tiles * kTile;
-    StoreQueries(QueryHeadOf(call, b, g * group + i / tiles).d_q, query0, std::min(kTile, shape.sequence - query0),
-                 s.dq + i * s.dq_tile, shape.head_dim, s);
-  }
+  for_queries([&](const QueryHead& head, const TilePair& pair, const BackwardScratch& at) {
+    StoreQueries(head.d_q, pair.query0, pair.queries, at.dq, shape.head_dim, at);
+  });
 }
 
 /// delta (B, H, T) = sum over the head dimension of d_out * out.
@@ -273,7 +296,7 @@ void RowProducts(const BackwardCall& call, int64_t row, float* delta) {
   for (int64_t h = 0; h < shape.num_heads; ++h) {
     auto sum = hn::Zero(d8);
     for (int64_t i = h * shape.head_dim; i < (h + 1) * shape.head_dim; i += 8) {
-      sum = hn::MulAdd(Load8(out + i), Load8(d_out + i), sum);
+      sum = hn::MulAdd(LoadAsF32(d8, out + i), LoadAsF32(d8, d_out + i), sum);
     }
     delta[(b * shape.num_heads + h) * shape.sequence + t] = SumOf(sum);
   }
@@ -283,16 +306,16 @@ void RunBackward(Executor& executor, const BackwardCall& call) {
   const AttentionShape& shape = call.shape;
   const int64_t tiles = PanelsOf(shape.sequence, kTile), group = shape.num_heads / shape.num_kv_heads;
   const int64_t pairs = shape.batch * shape.num_kv_heads;
-  const int64_t dq_bytes = group * tiles * kTile * PanelsOf(shape.head_dim, kNr) * kNr * 4;
-  const bool whole = pairs >= 2 * executor.num_threads() && dq_bytes <= kWholeQueryBytesMax;
-  const int64_t dq_tiles = whole ? group * tiles : 1;
+  const int64_t query_bytes = 5 * group * tiles * kTile * PanelsOf(shape.head_dim, kNr) * kNr * 4;
+  const bool whole = pairs >= 2 * executor.num_threads() && query_bytes <= kWholeQueryBytesMax;
+  const int64_t query_tiles = whole ? group * tiles : 1;
   Carver count(nullptr);
-  const BackwardScratch measured(count, shape.head_dim, dq_tiles);
+  const BackwardScratch measured(count, shape.head_dim, query_tiles);
   const int64_t key_tasks = whole ? pairs : pairs * tiles;
   const int64_t query_tasks = whole ? 0 : shape.batch * shape.num_heads * tiles;
   ParallelFor(executor, key_tasks + query_tasks, [&](int64_t task, int thread) {
     Carver carver(executor.Scratch(thread, count.bytes()));
-    const BackwardScratch scratch(carver, shape.head_dim, dq_tiles);
+    const BackwardScratch scratch(carver, shape.head_dim, query_tiles);
     const int64_t b = task % pairs / shape.num_kv_heads, g = task % shape.num_kv_heads;
     if (whole) {
       BackwardGroup(call, b, g, scratch);

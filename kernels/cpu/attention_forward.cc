@@ -10,6 +10,7 @@
 #include "kernels/cpu/foreach_target.h"
 #include "kernels/cpu/head_tile-inl.h"
 #include "kernels/cpu/random-inl.h"
+#include "kernels/portable_math.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
@@ -17,6 +18,13 @@ namespace HWY_NAMESPACE {
 
 using Lanes = hn::CappedTag<float, kLanes>;
 using LaneVec = hn::Vec<Lanes>;
+
+/// Queries that are multiplied by the same keys, whatever kNr is: those of other queries' futures count as zero, which
+/// is not nothing where a value is infinite.
+constexpr int64_t kQueryGroup = 32;
+
+/// Queries of a task: keys and values are packed again for each.
+constexpr int64_t kQueryTile = 2 * kTile;
 
 /// Scratch memory of one task. Panels are of kNr queries.
 struct ForwardScratch {
@@ -27,27 +35,25 @@ struct ForwardScratch {
   float* o;       // per panel: (D rounded up to kMr, kNr)
   float* max;     // (queries): largest scaled score so far
   float* sum;     // (queries): sum of exp(score - max)
-  float* row;     // (D)
   float* keep;    // masks: (keys, kNr), as bits
   float* buffer;  // one query's masks
   int64_t o_panel;
 
   ForwardScratch(Carver& carver, int64_t head_dim) : o_panel(PanelsOf(head_dim, kMr) * kMr * kNr) {
-    q = carver.Take(PackedSize<kNr>(kTile, head_dim));
+    q = carver.Take(PackedSize<kNr>(kQueryTile, head_dim));
     k = carver.Take(PackedSize<kMr>(kTile, head_dim));
     v = carver.Take(PackedSize<kMr>(head_dim, kTile));
     p = carver.Take(kTile * kNr);
-    o = carver.Take(kTile / kNr * o_panel);
-    max = carver.Take(kTile);
-    sum = carver.Take(kTile);
-    row = carver.Take(head_dim);
+    o = carver.Take(kQueryTile / kNr * o_panel);
+    max = carver.Take(kQueryTile);
+    sum = carver.Take(kQueryTile);
     keep = carver.Take(kTile * kNr);
     buffer = carver.Take(KeepMaskSize(kTile));
   }
 };
 
-/// Scales the scores p (keys, kNr) of queries query0.. and keys key0.., hides future keys, and turns them into
-/// exp(score - max), updating max and sum of the queries and scaling what O^T (D, kNr) holds to the new maximum.
+/// Turns products p (keys, kNr) of queries query0.. and keys key0.. into exp(scale p - max), future keys into 0,
+/// updating max (of scale p) and sum of the queries and scaling what O^T (D, kNr) holds to the new maximum.
 void SoftmaxPanel(float* p, int64_t keys, int64_t key0, int64_t query0, float scale, float* max, float* sum, float* o,
                   int64_t head_dim) {
   const Lanes d;
@@ -56,25 +62,26 @@ void SoftmaxPanel(float* p, int64_t keys, int64_t key0, int64_t query0, float sc
     // Lane i sees keys up to its own position: key offset c is hidden where c > limit.
     const auto limit = hn::Iota(di, static_cast<int32_t>(query0 + v - key0));
     const LaneVec old_max = hn::LoadU(d, max + v);
-    LaneVec new_max = old_max;
-    for (int64_t c = 0; c < keys; ++c) {
-      LaneVec score = hn::Mul(hn::LoadU(d, p + c * kNr + v), hn::Set(d, scale));
-      if (key0 + c > query0 + v) {
-        const auto hidden = hn::Gt(hn::Set(di, static_cast<int32_t>(c)), limit);
-        score = hn::IfThenElse(hn::RebindMask(d, hidden), hn::Set(d, -INFINITY), score);
-      }
+    LaneVec largest = hn::Set(d, -INFINITY);
+    const int64_t seen_by_all = std::clamp<int64_t>(query0 + v - key0 + 1, 0, keys);
+    for (int64_t c = 0; c < seen_by_all; ++c) largest = hn::Max(largest, hn::LoadU(d, p + c * kNr + v));
+    for (int64_t c = seen_by_all; c < keys; ++c) {
+      const auto hidden = hn::RebindMask(d, hn::Gt(hn::Set(di, static_cast<int32_t>(c)), limit));
+      const LaneVec score = hn::IfThenElse(hidden, hn::Set(d, -INFINITY), hn::LoadU(d, p + c * kNr + v));
       hn::StoreU(score, d, p + c * kNr + v);
-      new_max = hn::Max(new_max, score);
+      largest = hn::Max(largest, score);
     }
+    const LaneVec factor = hn::Set(d, scale), new_max = hn::Max(old_max, hn::Mul(largest, factor));
     LaneVec total = hn::Zero(d);
     for (int64_t c = 0; c < keys; ++c) {
-      const LaneVec e = Exp(d, hn::Sub(hn::LoadU(d, p + c * kNr + v), new_max));
+      const LaneVec e = Exp(d, hn::MulSub(hn::LoadU(d, p + c * kNr + v), factor, new_max));
       hn::StoreU(e, d, p + c * kNr + v);
       total = hn::Add(total, e);
     }
     const LaneVec rescale = Exp(d, hn::Sub(old_max, new_max));  // 0 in the first tile, where old_max = -infinity
     hn::StoreU(new_max, d, max + v);
     hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + v), rescale, total), d, sum + v);
+    if (hn::AllTrue(d, hn::Eq(rescale, hn::Set(d, 1.0f)))) continue;
     for (int64_t i = 0; i < head_dim; ++i) {
       hn::StoreU(hn::Mul(hn::LoadU(d, o + i * kNr + v), rescale), d, o + i * kNr + v);
     }
@@ -114,7 +121,8 @@ void AttendTile(const ForwardHead& head, const AttentionShape& shape, int64_t qu
   PackHeadColumns<kMr>(head.v, key0, tile_keys, d, s.v);
   for (int64_t first = 0; first < queries; first += kNr) {
     const int64_t panel = first / kNr, lanes = std::min<int64_t>(kNr, queries - first);
-    const int64_t keys = std::min(tile_keys, query0 + first + lanes - key0);
+    const int64_t seen = std::min(queries, (first / kQueryGroup + 1) * kQueryGroup);
+    const int64_t keys = std::min(tile_keys, query0 + seen - key0);
     if (keys <= 0) continue;
     float* o = s.o + panel * s.o_panel;
     MultiplyPanels(s.k, PanelSize(kMr, d), keys, d, s.q + panel * PanelSize(kNr, d), false, s.p);
@@ -128,20 +136,19 @@ void AttendTile(const ForwardHead& head, const AttentionShape& shape, int64_t qu
 }
 
 void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t query0, const ForwardScratch& s) {
-  const int64_t d = shape.head_dim, queries = std::min(kTile, shape.sequence - query0);
+  const int64_t d = shape.head_dim, queries = std::min(kQueryTile, shape.sequence - query0);
   PackHeadRows<kNr>(head.q, query0, queries, d, s.q);
   std::fill_n(s.o, PanelsOf(queries, kNr) * s.o_panel, 0.0f);
-  std::fill_n(s.max, kTile, -INFINITY);
-  std::fill_n(s.sum, kTile, 0.0f);
+  std::fill_n(s.max, kQueryTile, -INFINITY);
+  std::fill_n(s.sum, kQueryTile, 0.0f);
   for (int64_t key0 = 0; key0 < query0 + queries; key0 += kTile) {
     AttendTile(head, shape, query0, queries, key0, s);
   }
+  for (int64_t i = 0; i < queries; i += kNr) {
+    StoreColumns(head.out, query0 + i, std::min<int64_t>(kNr, queries - i), s.o + i / kNr * s.o_panel, s.sum + i, d);
+  }
   for (int64_t i = 0; i < queries; ++i) {
-    const float* o = s.o + i / kNr * s.o_panel + i % kNr;
-    const float normalize = 1.0f / s.sum[i];
-    for (int64_t j = 0; j < d; ++j) s.row[j] = o[j * kNr] * normalize;
-    StoreHeadRow(head.out, query0 + i, s.row, d);
-    head.lse[query0 + i] = s.max[i] + std::log(s.sum[i]);
+    head.lse[query0 + i] = s.max[i] + static_cast<float>(portable::Log(double{s.sum[i]}));
   }
 }
 
@@ -150,7 +157,7 @@ void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t
 void AttentionForward(Executor& executor, const Matrix& out, float* lse, const ConstMatrix& qkv,
                       const AttentionShape& shape) {
   const int64_t d = shape.head_dim, heads = shape.num_heads, t = shape.sequence, group = heads / shape.num_kv_heads;
-  const int64_t tiles = PanelsOf(t, kTile);
+  const int64_t tiles = PanelsOf(t, kQueryTile);
   Carver count(nullptr);
   const ForwardScratch measured(count, d);
   ParallelFor(executor, shape.batch * heads * tiles, [&](int64_t task, int thread) {
@@ -164,7 +171,7 @@ void AttentionForward(Executor& executor, const Matrix& out, float* lse, const C
                               HeadOf(out, b, t, h * d),
                               lse + (b * heads + h) * t,
                               static_cast<uint64_t>((b * heads + h) * t) * static_cast<uint64_t>(t)};
-    AttendQueries(head, shape, tile * kTile, scratch);
+    AttendQueries(head, shape, tile * kQueryTile, scratch);
   });
 }
 

@@ -6,13 +6,16 @@
 //   ThreadPool pool(8);
 //   CpuOps ops(pool);
 
+#include "kernels/arithmetic.h"
 #include "kernels/ops.h"
 
 namespace holdfast::kernels {
 
 class CpuOps final : public Ops {
  public:
-  explicit CpuOps(Executor& executor) : executor_(executor) {}
+  /// `arithmetic`: one that CpuHas.
+  explicit CpuOps(Executor& executor, Arithmetic arithmetic = Arithmetic::kPortable)
+      : executor_(executor), arithmetic_(arithmetic) {}
 
   void Gemm(const GemmArgs& args) override;
   void ColumnSum(float* out, ConstMatrix in) override;
@@ -52,6 +55,7 @@ class CpuOps final : public Ops {
 
  private:
   Executor& executor_;
+  Arithmetic arithmetic_;
 };
 
 }  // namespace holdfast::kernels

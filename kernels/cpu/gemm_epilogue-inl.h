@@ -33,10 +33,11 @@ HWY_INLINE void StoreAs(DType dtype, TileVec value, void* row, int64_t column) {
   }
 }
 
-/// kNr values of one row: `c`, `pre_gelu` (may be null) and `bias` (may be null) point at the first of them.
+/// kCols values of one row: `c`, `pre_gelu` (may be null) and `bias` (may be null) point at the first of them.
+template <int kCols>
 HWY_INLINE void FinishRow(const GemmArgs& args, const float* sum, const float* bias, void* c, void* pre_gelu) {
   const TileTag d;
-  for (int64_t v = 0; v < kNr; v += kLanes) {
+  for (int64_t v = 0; v < kCols; v += kLanes) {
     TileVec value = hn::LoadU(d, sum + v);
     if (args.accumulate) value = hn::Add(value, hn::LoadU(d, static_cast<const float*>(c) + v));
     if (bias != nullptr) value = hn::Add(value, hn::LoadU(d, bias + v));
@@ -52,27 +53,38 @@ HWY_INLINE char* ElementAt(const Matrix& m, int64_t row, int64_t col) {
   return static_cast<char*>(m.data) + (row * m.stride + col) * static_cast<int64_t>(SizeOf(m.dtype));
 }
 
-/// Writes `rows` rows and `cols` (at most kNr) columns of `tile` (rows, kNr) to C at (row0, col0). A narrow tile takes
-/// the same path in a padded copy, so its bits are those of a whole one.
+/// Rows of C lie too far apart for the hardware to foresee: asks for them a whole Multiply before they are needed.
+template <int kCols>
+HWY_INLINE void PrefetchTile(const Matrix& c, int64_t row0, int64_t col0, int64_t rows) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const char* row = ElementAt(c, row0 + r, col0);
+    __builtin_prefetch(row, 1);
+    if (kCols * SizeOf(c.dtype) > 64) __builtin_prefetch(row + 64, 1);
+  }
+}
+
+/// Writes `rows` rows and `cols` (at most kCols) columns of `tile` (rows, kCols) to C at (row0, col0). A narrow tile
+/// takes the same path in a padded copy, so its bits are those of a whole one.
+template <int kCols>
 HWY_INLINE void WriteTile(const GemmArgs& args, const float* tile, int64_t row0, int64_t col0, int64_t rows,
                           int64_t cols) {
   const float* bias = args.bias == nullptr ? nullptr : args.bias + col0;
   const bool keep_input = args.gelu && args.pre_gelu.data != nullptr;
-  if (cols == kNr) {
+  if (cols == kCols) {
     for (int64_t r = 0; r < rows; ++r) {
-      FinishRow(args, tile + r * kNr, bias, ElementAt(args.c, row0 + r, col0),
-                keep_input ? ElementAt(args.pre_gelu, row0 + r, col0) : nullptr);
+      FinishRow<kCols>(args, tile + r * kCols, bias, ElementAt(args.c, row0 + r, col0),
+                       keep_input ? ElementAt(args.pre_gelu, row0 + r, col0) : nullptr);
     }
     return;
   }
   const size_t count = static_cast<size_t>(cols);
-  float padded_bias[kNr] = {}, padded_c[kNr] = {}, padded_pre_gelu[kNr] = {};
+  float padded_bias[kCols] = {}, padded_c[kCols] = {}, padded_pre_gelu[kCols] = {};
   if (bias != nullptr) std::memcpy(padded_bias, bias, count * sizeof(float));
   for (int64_t r = 0; r < rows; ++r) {
     char* c = ElementAt(args.c, row0 + r, col0);
     if (args.accumulate) std::memcpy(padded_c, c, count * sizeof(float));
-    FinishRow(args, tile + r * kNr, bias == nullptr ? nullptr : padded_bias, padded_c,
-              keep_input ? padded_pre_gelu : nullptr);
+    FinishRow<kCols>(args, tile + r * kCols, bias == nullptr ? nullptr : padded_bias, padded_c,
+                     keep_input ? padded_pre_gelu : nullptr);
     std::memcpy(c, padded_c, count * SizeOf(args.c.dtype));
     if (keep_input) {
       std::memcpy(ElementAt(args.pre_gelu, row0 + r, col0), padded_pre_gelu, count * SizeOf(args.pre_gelu.dtype));

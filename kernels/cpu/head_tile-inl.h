@@ -69,15 +69,37 @@ void PackHeadColumns(const HeadMatrix& x, int64_t row0, int64_t rows, int64_t he
                      PanelSize(kWidth, rows));
 }
 
+/// Writes eight values of one row.
+HWY_INLINE void StoreEight(const HeadMatrix& x, int64_t row, int64_t d, hn::Vec<Tag8> value) {
+  if (x.dtype == DType::kBF16) {
+    StoreBf16(Tag8(), value, static_cast<uint16_t*>(x.data) + row * x.stride + d);
+  } else {
+    hn::StoreU(value, Tag8(), static_cast<float*>(x.data) + row * x.stride + d);
+  }
+}
+
 /// Writes head_dim (a multiple of 8) values as one row.
 inline void StoreHeadRow(const HeadMatrix& x, int64_t row, const float* values, int64_t head_dim) {
-  const Tag8 d8;
-  for (int64_t d = 0; d < head_dim; d += 8) {
-    const auto value = hn::LoadU(d8, values + d);
-    if (x.dtype == DType::kBF16) {
-      StoreBf16(d8, value, static_cast<uint16_t*>(x.data) + row * x.stride + d);
-    } else {
-      hn::StoreU(value, d8, static_cast<float*>(x.data) + row * x.stride + d);
+  for (int64_t d = 0; d < head_dim; d += 8) StoreEight(x, row, d, hn::LoadU(Tag8(), values + d));
+}
+
+/// Writes the first `count` columns of sums (head_dim, kNr), each divided by its divisor, as rows row0.. of x.
+/// `divisors`: null for 1.
+inline void StoreColumns(const HeadMatrix& x, int64_t row0, int64_t count, const float* sums, const float* divisors,
+                         int64_t head_dim) {
+  const TagU8 du;
+  for (int64_t c = 0; c < count; c += 8) {
+    const int columns = static_cast<int>(std::min<int64_t>(8, count - c));
+    float factors[8];
+    for (int i = 0; i < columns; ++i) factors[i] = divisors == nullptr ? 1.0f : 1.0f / divisors[c + i];
+    for (int64_t d = 0; d < head_dim; d += 8) {
+      hn::Vec<TagU8> v[8];
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) v[i] = hn::BitCast(du, hn::LoadU(Tag8(), sums + (d + i) * kNr + c));
+      Transpose8x8(v);
+      for (int i = 0; i < columns; ++i) {
+        StoreEight(x, row0 + c + i, d, hn::Mul(hn::BitCast(Tag8(), v[i]), hn::Set(Tag8(), factors[i])));
+      }
     }
   }
 }
@@ -86,7 +108,7 @@ inline void StoreHeadRow(const HeadMatrix& x, int64_t row, const float* values, 
 inline void MultiplyPanels(const float* a, int64_t a_panel_size, int64_t rows, int64_t depth, const float* b, bool add,
                            float* out) {
   for (int64_t r = 0; r < rows; r += kMr, a += a_panel_size, out += kMr * kNr) {
-    MultiplyFor(rows - r)(depth, a, b, add ? out : nullptr, out, kNr);
+    MultiplyFor(rows - r)(depth, a, b, nullptr, add ? out : nullptr, out);
   }
 }
 

@@ -1,6 +1,8 @@
 // The inner loop under every matrix product on the CPU (GEMM and attention): a tile of kMr x kNr sums held in
 // registers. Its operands are packed panels (see pack-inl.h):
-//   A panel: [k][kMr], the rows of one tile side by side; B panel: [k][kNr], its columns.
+//   A panel: [k][kMr], the rows of one tile side by side, or [kMr][k], each with room for kRowPad more, so that rows do
+//   not fall into the same cache sets; B panel: [k][kNr], its columns.
+// Either way of A is a copy, without a transposition, of a matrix whose rows or columns are k.
 //
 // Each element is one chain of fused multiply-adds over ascending k. Callers cut k into blocks of kKc, the same on
 // every instruction set, and add the blocks in ascending order: so an element's bits depend on its row of A, its column
@@ -17,6 +19,7 @@
 
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -30,29 +33,44 @@ constexpr int kLanes = HWY_MAX_BYTES / 4;
 constexpr int kMr = kLanes == 16 ? 12 : 6;
 constexpr int kNr = 2 * kLanes;
 
-/// A B panel of this depth (16 KiB for AVX2) stays in the first-level cache while the tiles of a column pass over it.
+/// Products along k are added up in blocks of this depth: part of the bits.
 constexpr int64_t kKc = 256;
 
-/// out (kRows, kNr) = previous (kRows, kNr; null for zero) + A panel (kc, kMr) * B panel (kc, kNr). out and previous
-/// have rows `stride` apart and may be the same.
-template <int kRows>
-HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const float* previous,
-                           float* out, int64_t stride) {
+/// k of a panel that is worked on at a time, a divisor of kKc: 16 KiB of a B panel stay in the first-level cache while
+/// the tiles of a column pass over them. Chains go on from piece to piece, so it is no part of the bits.
+constexpr int64_t kPiece = kLanes == 16 ? kKc / 2 : kKc;
+
+constexpr int64_t kRowPad = 16;
+
+/// out (kRows, kNr) = previous + (chain + A panel (kc, kMr) * B panel (kc, kNr)), where `chain` is what fused multiply-
+/// adds go on from and `previous` is added to their end. Both are (kRows, kNr), null for zero, and may be `out`.
+/// kByRow: A panel is [kMr][kPiece + kRowPad].
+template <int kRows, bool kByRow>
+HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const float* chain,
+                           const float* previous, float* out) {
   const hn::CappedTag<float, kLanes> d;
   using V = hn::Vec<decltype(d)>;
   V sum[kRows][2];
+  if (chain == nullptr) {
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = hn::Zero(d);
+    for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = hn::Zero(d);
+  } else {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      sum[r][0] = hn::LoadU(d, chain + r * kNr);
+      sum[r][1] = hn::LoadU(d, chain + r * kNr + kLanes);
+    }
+  }
   for (int64_t k = 0; k < kc; ++k) {
     const V b0 = hn::LoadU(d, b);
     const V b1 = hn::LoadU(d, b + kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const V a_r = hn::Set(d, a[r]);
+      const V a_r = hn::Set(d, a[kByRow ? r * (kPiece + kRowPad) : r]);
       sum[r][0] = hn::MulAdd(a_r, b0, sum[r][0]);
       sum[r][1] = hn::MulAdd(a_r, b1, sum[r][1]);
     }
-    a += kMr;
+    a += kByRow ? 1 : kMr;
     b += kNr;
   }
 #pragma GCC unroll 16
@@ -60,31 +78,32 @@ HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, const float*
 #pragma GCC unroll 2
     for (int v = 0; v < 2; ++v) {
       V value = sum[r][v];
-      if (previous != nullptr) value = hn::Add(hn::LoadU(d, previous + r * stride + v * kLanes), value);
-      hn::StoreU(value, d, out + r * stride + v * kLanes);
+      if (previous != nullptr) value = hn::Add(hn::LoadU(d, previous + r * kNr + v * kLanes), value);
+      hn::StoreU(value, d, out + r * kNr + v * kLanes);
     }
   }
 }
 
-using MultiplyFn = void (*)(int64_t, const float*, const float*, const float*, float*, int64_t);
+using MultiplyFn = void (*)(int64_t, const float*, const float*, const float*, const float*, float*);
 
 /// Multiply<rows>: a tile at the lower edge computes its own rows only, which is what makes a single row (sampling)
 /// cheap.
+template <bool kByRow = false>
 HWY_INLINE MultiplyFn MultiplyFor(int64_t rows) {
   static constexpr MultiplyFn kTable[] = {
-    Multiply<1>,
-    Multiply<2>,
-    Multiply<3>,
-    Multiply<4>,
-    Multiply<5>,
-    Multiply<6>,
+    Multiply<1, kByRow>,
+    Multiply<2, kByRow>,
+    Multiply<3, kByRow>,
+    Multiply<4, kByRow>,
+    Multiply<5, kByRow>,
+    Multiply<6, kByRow>,
 #if HWY_MAX_BYTES == 64
-    Multiply<7>,
-    Multiply<8>,
-    Multiply<9>,
-    Multiply<10>,
-    Multiply<11>,
-    Multiply<12>,
+    Multiply<7, kByRow>,
+    Multiply<8, kByRow>,
+    Multiply<9, kByRow>,
+    Multiply<10, kByRow>,
+    Multiply<11, kByRow>,
+    Multiply<12, kByRow>,
 #endif
   };
   return kTable[(rows < kMr ? rows : kMr) - 1];

@@ -1,5 +1,6 @@
-// Copies a piece of a matrix into the panel the microkernel reads: [k][kWidth] in fp32, where `width` runs over the
-// rows of A or the columns of B. bf16 becomes fp32 here, once per element and not once per use.
+// Copies a piece of a matrix into the panel the microkernel reads: [k][kWidth] words, where `width` runs over the rows
+// of A or the columns of B. A word is an fp32 value (bf16 is widened here, once per element and not once per use), or a
+// pair of bf16 values, k and k + 1 (gemm_bf16_dot-inl.h).
 //
 // Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.
 
@@ -13,18 +14,29 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/math-inl.h"
+#include "kernels/cpu/microkernel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Panels of a width that is no multiple of 8 are written with stores of 8 that run into the next k (rewritten by it)
-/// and past the end: every panel has this many floats to spare behind it.
-constexpr int64_t kPanelPad = 8;
+/// Panels of a width that is no multiple of a vector are written with whole vectors that run into the next k (rewritten
+/// by it) and past the end: every panel has this many words to spare behind it.
+constexpr int64_t kPanelPad = 16;
+
+/// Elements of T in a cache line.
+template <class T>
+constexpr int64_t kLine = 64 / sizeof(T);
+
+/// Rows are a page or more apart, which the hardware does not foresee: they are asked for this much ahead.
+constexpr int64_t kRowsAhead = 8;
+constexpr int64_t kLinesAhead = 3;
 
 using Tag8 = hn::CappedTag<float, 8>;
 using TagU8 = hn::RebindToUnsigned<Tag8>;
@@ -32,8 +44,14 @@ using TagU8 = hn::RebindToUnsigned<Tag8>;
 HWY_INLINE float AsFloat(float x) { return x; }
 HWY_INLINE float AsFloat(uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); }
 
-HWY_INLINE hn::Vec<Tag8> Load8(const float* from) { return hn::LoadU(Tag8(), from); }
-HWY_INLINE hn::Vec<Tag8> Load8(const uint16_t* from) { return LoadBf16(Tag8(), from); }
+template <class D>
+HWY_INLINE hn::Vec<D> LoadAsF32(D d, const float* from) {
+  return hn::LoadU(d, from);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> LoadAsF32(D d, const uint16_t* from) {
+  return LoadBf16(d, from);
+}
 
 /// v[i] lane j <-> v[j] lane i, for 32-bit lanes.
 template <class V>
@@ -95,10 +113,38 @@ HWY_INLINE void Transpose8(const uint16_t* from, int64_t stride, int rows, float
   }
 }
 
+/// Eight rows x 16 k of bf16 -> out[k / 2][kWidth] as pairs, the even k in the lower half.
+template <int kWidth>
+HWY_INLINE void Transpose8(const uint16_t* from, int64_t stride, int rows, uint32_t* out) {
+  const TagU8 du;
+  const hn::Repartition<uint16_t, TagU8> dh;
+  hn::Vec<TagU8> v[8];
+#pragma GCC unroll 8
+  for (int r = 0; r < 8; ++r) v[r] = r < rows ? hn::BitCast(du, hn::LoadU(dh, from + r * stride)) : hn::Zero(du);
+  Transpose8x8(v);
+#pragma GCC unroll 8
+  for (int k = 0; k < 8; ++k) hn::StoreU(v[k], du, out + k * kWidth);
+}
+
+/// Values of k in a word of a panel: one as fp32, two as bf16.
+template <class Word>
+constexpr int kValuesOf = 1;
+template <>
+inline constexpr int kValuesOf<uint32_t> = 2;
+
+/// The word of `left` or more values, `step` elements apart; what lies beyond is zero.
+template <class T>
+HWY_INLINE void MakeWord(const T* from, int64_t /*step*/, int64_t /*left*/, float* word) {
+  *word = AsFloat(*from);
+}
+HWY_INLINE void MakeWord(const uint16_t* from, int64_t step, int64_t left, uint32_t* word) {
+  *word = from[0] | (left > 1 ? static_cast<uint32_t>(from[step]) << 16 : 0);
+}
+
 /// Source with k contiguous: from[w * stride + k]. Widths from `width` on are filled with zero.
-template <int kWidth, class T>
-HWY_NOINLINE void PackAcross(const T* from, int64_t stride, int64_t width, int64_t kc, float* HWY_RESTRICT out) {
-  constexpr int kStep = sizeof(T) == 2 ? 16 : 8;
+template <int kWidth, class T, class Word>
+HWY_NOINLINE void PackAcross(const T* from, int64_t stride, int64_t width, int64_t kc, Word* HWY_RESTRICT out) {
+  constexpr int kStep = sizeof(T) == 2 ? 16 : 8, kValues = kValuesOf<Word>;
   constexpr int kGroups = (kWidth + 7) / 8;
   for (int64_t k = 0; k < kc; k += kStep) {
     const int64_t left = kc - k;
@@ -108,10 +154,16 @@ HWY_NOINLINE void PackAcross(const T* from, int64_t stride, int64_t width, int64
       const int in_panel = std::min(8, kWidth - group * 8);
       const int rows = static_cast<int>(std::clamp<int64_t>(width - group * 8, 0, in_panel));
       const T* corner = from + group * 8 * stride + k;
-      float* to = out + k * kWidth + group * 8;
+      Word* to = out + k / kValues * kWidth + group * 8;
+      if (k % kLine<T> == 0) {
+        for (int r = 0; r < rows; ++r) hwy::Prefetch(corner + r * stride + kLinesAhead * kLine<T>);
+      }
       if (left < kStep) {
-        for (int64_t i = 0; i < left; ++i) {
-          for (int r = 0; r < in_panel; ++r) to[i * kWidth + r] = r < rows ? AsFloat(corner[r * stride + i]) : 0.0f;
+        for (int64_t i = 0; i < left; i += kValues) {
+          for (int r = 0; r < in_panel; ++r) {
+            Word& word = to[i / kValues * kWidth + r];
+            r < rows ? MakeWord(corner + r * stride + i, 1, left - i, &word) : void(word = 0);
+          }
         }
       } else if (rows == in_panel) {
         Transpose8<kWidth>(corner, stride, in_panel, to);
@@ -122,62 +174,94 @@ HWY_NOINLINE void PackAcross(const T* from, int64_t stride, int64_t width, int64
   }
 }
 
-/// kWidth consecutive elements. `spare`: at least kWidth rounded up to 8 elements follow in memory, and the floats
-/// behind `to` are free until the next k is written.
-template <int kWidth, class T>
-HWY_INLINE void CopyRow(const T* row, bool spare, float* to) {
-  constexpr int kWhole = kWidth / 8 * 8;
-  for (int w = 0; w < kWhole; w += 8) hn::StoreU(Load8(row + w), Tag8(), to + w);
+/// Lanes of a row that are copied at a time.
+using CopyTag = hn::CappedTag<float, kLanes>;
+
+template <class T>
+HWY_INLINE void CopyLanes(const T* from, int64_t /*stride*/, int64_t /*left*/, float* to) {
+  hn::StoreU(LoadAsF32(CopyTag(), from), CopyTag(), to);
+}
+HWY_INLINE void CopyLanes(const uint16_t* from, int64_t stride, int64_t left, uint32_t* to) {
+  const hn::RebindToUnsigned<CopyTag> du;
+  const hn::Rebind<uint16_t, CopyTag> dh;
+  auto words = hn::PromoteTo(du, hn::LoadU(dh, from));
+  if (left > 1) words = hn::Or(words, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(dh, from + stride))));
+  hn::StoreU(words, du, to);
+}
+
+/// kWidth consecutive words of the row at `from` (and, for pairs, of the next one if `left` > 1). `spare`: at least
+/// kWidth rounded up to kLanes elements follow in memory; the words behind `to` are free until the next k is written.
+template <int kWidth, class T, class Word>
+HWY_INLINE void CopyRow(const T* from, int64_t stride, int64_t left, bool spare, Word* to) {
+  constexpr int kWhole = kWidth / kLanes * kLanes;
+  for (int w = 0; w < kWhole; w += kLanes) CopyLanes(from + w, stride, left, to + w);
   if constexpr (kWhole < kWidth) {
     if (spare) {
-      hn::StoreU(Load8(row + kWhole), Tag8(), to + kWhole);
+      CopyLanes(from + kWhole, stride, left, to + kWhole);
     } else {
-      for (int w = kWhole; w < kWidth; ++w) to[w] = AsFloat(row[w]);
+      for (int w = kWhole; w < kWidth; ++w) MakeWord(from + w, stride, left, to + w);
     }
   }
 }
 
-/// Source with the width contiguous: from[k * stride + w], as panels `panel_size` floats apart. k is the outer loop, so
-/// that a line of memory is read once: rows a multiple of 4 KiB apart push each other out of the first-level cache. The
-/// last panel is filled up with zeros.
-template <int kWidth, class T>
-HWY_NOINLINE void PackAlong(const T* from, int64_t stride, int64_t width, int64_t kc, float* HWY_RESTRICT out,
-                            int64_t panel_size) {
+/// Source with the width contiguous: from[k * stride + w], as panels `panel_words` apart. k is the outer loop, so that
+/// a line of memory is read once: rows a multiple of 4 KiB apart push each other out of the first-level cache. The last
+/// panel is filled up with zeros.
+template <int kWidth, class T, class Word>
+HWY_NOINLINE void PackAlong(const T* from, int64_t stride, int64_t width, int64_t kc, Word* HWY_RESTRICT out,
+                            int64_t panel_words) {
+  constexpr int kSpare = (kWidth + kLanes - 1) / kLanes * kLanes, kValues = kValuesOf<Word>;
   const int64_t whole = width / kWidth, rest = width % kWidth;
-  for (int64_t k = 0; k < kc; ++k) {
-    const T* row = from + k * stride;
-    float* to = out + k * kWidth;
-    for (int64_t panel = 0; panel < whole; ++panel, to += panel_size) {
-      CopyRow<kWidth>(row + panel * kWidth, width - panel * kWidth >= (kWidth + 7) / 8 * 8, to);
+  for (int64_t k = 0; k < kc; k += kValues, from += kValues * stride, out += kWidth) {
+    const int64_t left = kc - k;
+    for (int i = 0; i < kValues; ++i) {
+      for (int64_t w = 0; w < width; w += kLine<T>) hwy::Prefetch(from + (kRowsAhead + i) * stride + w);
+    }
+    Word* to = out;
+    for (int64_t panel = 0; panel < whole; ++panel, to += panel_words) {
+      CopyRow<kWidth>(from + panel * kWidth, stride, left, width - panel * kWidth >= kSpare, to);
     }
     if (rest == 0) continue;
-    for (int w = 0; w < kWidth; ++w) to[w] = w < rest ? AsFloat(row[whole * kWidth + w]) : 0.0f;
+    for (int w = 0; w < kWidth; ++w)
+      w < rest ? MakeWord(from + whole * kWidth + w, stride, left, to + w) : void(to[w] = 0);
   }
 }
 
-/// Panels of `width` rows (or columns) of a matrix of either element type, `panel_size` floats apart. `along`: the
-/// width runs along the matrix's rows. (width0, k0) is the first element in those coordinates.
-template <int kWidth, class T>
-HWY_INLINE void PackTyped(const T* from, bool along, int64_t stride, int64_t width, int64_t kc, float* out,
-                          int64_t panel_size) {
+/// n values of a row of A.
+template <class T>
+HWY_INLINE void CopyAsF32(const T* from, int64_t n, float* to) {
+  const CopyTag d;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(LoadAsF32(d, from + i), d, to + i);
+  for (; i < n; ++i) to[i] = AsFloat(from[i]);
+}
+
+/// The same as pairs; an odd one at the end is paired with zero.
+HWY_INLINE void CopyPairs(const uint16_t* from, int64_t n, uint32_t* to) {
+  std::memcpy(to, from, static_cast<size_t>(n) * sizeof(uint16_t));
+  if (n % 2 != 0) to[n / 2] = from[n - 1];
+}
+
+/// Panels of `width` rows (or columns) of a matrix of either element type, `panel_words` apart. `along`: the width runs
+/// along the matrix's rows. (width0, k0) is the first element in those coordinates.
+template <int kWidth, class T, class Word>
+HWY_INLINE void PackTyped(const void* data, bool along, int64_t stride, int64_t width0, int64_t k0, int64_t width,
+                          int64_t kc, Word* out, int64_t panel_words) {
+  const T* from = static_cast<const T*>(data) + (along ? k0 * stride + width0 : width0 * stride + k0);
   if (along) {
-    PackAlong<kWidth>(from, stride, width, kc, out, panel_size);
+    PackAlong<kWidth>(from, stride, width, kc, out, panel_words);
     return;
   }
-  for (int64_t w = 0; w < width; w += kWidth, out += panel_size) {
+  for (int64_t w = 0; w < width; w += kWidth, out += panel_words) {
     PackAcross<kWidth>(from + w * stride, stride, std::min<int64_t>(kWidth, width - w), kc, out);
   }
 }
 
 template <int kWidth>
 HWY_INLINE void PackPanels(const void* data, bool bf16, bool along, int64_t stride, int64_t width0, int64_t k0,
-                           int64_t width, int64_t kc, float* out, int64_t panel_size) {
-  const int64_t first = along ? k0 * stride + width0 : width0 * stride + k0;
-  if (bf16) {
-    PackTyped<kWidth>(static_cast<const uint16_t*>(data) + first, along, stride, width, kc, out, panel_size);
-  } else {
-    PackTyped<kWidth>(static_cast<const float*>(data) + first, along, stride, width, kc, out, panel_size);
-  }
+                           int64_t width, int64_t kc, float* out, int64_t panel_words) {
+  const auto pack = bf16 ? PackTyped<kWidth, uint16_t, float> : PackTyped<kWidth, float, float>;
+  pack(data, along, stride, width0, k0, width, kc, out, panel_words);
 }
 
 }  // namespace HWY_NAMESPACE

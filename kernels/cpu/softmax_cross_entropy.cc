@@ -10,6 +10,7 @@
 #include "kernels/cpu/load-inl.h"
 #include "kernels/cpu/math-inl.h"
 #include "kernels/cpu/views.h"
+#include "kernels/portable_math.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
@@ -96,7 +97,7 @@ void CrossEntropyRow(const CrossEntropyCall& call, int64_t r) {
   }
   const RowSum row = MaxAndSum(logits, cols);
   const float distance = logits[target] - row.max;
-  call.losses[r] = static_cast<float>(std::log(row.sum)) - distance;
+  call.losses[r] = static_cast<float>(portable::Log(row.sum)) - distance;
   if (gradient == nullptr) return;
 
   const double factor = static_cast<double>(call.grad_scale) / row.sum;

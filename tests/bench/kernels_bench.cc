@@ -4,8 +4,8 @@
 //
 //   build/release/tests/kernels_bench --benchmark_filter='gemm/.*/1024/bf16'
 //
-// Counters, in wall time and so meaningful on a quiet machine only: GFLOPS (of useful arithmetic), peak_GFLOPS,
-// of_peak. Threads: all the process may use (taskset limits them).
+// Counters, in wall time and so meaningful on a quiet machine only: GFLOPS (of useful arithmetic, median), best_GFLOPS
+// (of the fastest call), peak_GFLOPS, of_peak (of the median). Threads: all the process may use (taskset limits them).
 
 #include <benchmark/benchmark.h>
 #include <immintrin.h>
@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,7 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #endif
 
+#include "framework/base/aligned_memory.h"
 #include "framework/base/thread_pool.h"
 #include "kernels/cpu/cpu_ops.h"
 
@@ -58,17 +61,20 @@ __attribute__((target("avx512f,avx512bf16"))) double Avx512Bf16Rate() {
   HOLDFAST_CHAINS(__m512, _mm512_set1_ps(1.0f + static_cast<float>(i)), _mm512_dpbf16_ps(x[i], a, b), 64);
 }
 
-double FmaRate() { return __builtin_cpu_supports("avx512f") ? Avx512Rate() : Avx2Rate(); }
+/// Of the instruction set that kernels use.
+double FmaRate() { return CpuInstructionSets().front() == "AVX2" ? Avx2Rate() : Avx512Rate(); }
 
 struct Machine {
   ThreadPool pool{AvailableProcessors()};
-  CpuOps ops{pool};
+  CpuOps portable{pool}, native{pool, FastestArithmetic()};
 
-  double PeakGflops() {
+  /// Of all threads in fp32, or by the instructions that native products take.
+  double PeakGflops(bool bf16_dots) {
+    const auto rate = bf16_dots ? Avx512Bf16Rate : FmaRate;
     std::vector<double> rates(static_cast<size_t>(pool.num_threads()));
     double best = 0;
     for (int attempt = 0; attempt < 3; ++attempt) {
-      ParallelFor(pool, pool.num_threads(), [&](int64_t task, int) { rates[static_cast<size_t>(task)] = FmaRate(); });
+      ParallelFor(pool, pool.num_threads(), [&](int64_t task, int) { rates[static_cast<size_t>(task)] = rate(); });
       double sum = 0;
       for (double rate : rates) sum += rate;
       best = std::max(best, sum);
@@ -79,34 +85,37 @@ struct Machine {
 
 /// Runs `call` and reports its rate.
 template <typename Call>
-void Measure(benchmark::State& state, Machine& machine, double flops, Call&& call) {
-  const double peak = machine.PeakGflops();
+void Measure(benchmark::State& state, Machine& machine, double flops, Call&& call, bool bf16_dots = false) {
+  const double peak = machine.PeakGflops(bf16_dots);
   call();
-  double seconds = 0;
+  std::vector<double> times;
   for (auto _ : state) {
     const double start = Seconds();
     call();
-    const double elapsed = Seconds() - start;
-    state.SetIterationTime(elapsed);
-    seconds += elapsed;
+    times.push_back(Seconds() - start);
+    state.SetIterationTime(times.back());
   }
-  const double gflops = flops * static_cast<double>(state.iterations()) / seconds / 1e9;
+  std::sort(times.begin(), times.end());
+  const double gflops = flops / times[times.size() / 2] / 1e9;
   state.counters["GFLOPS"] = gflops;
+  state.counters["best_GFLOPS"] = flops / times.front() / 1e9;
   state.counters["peak_GFLOPS"] = peak;
   state.counters["of_peak"] = gflops / peak;
 }
 
-/// Memory of a (rows, cols) matrix whose values are small and not denormal in either dtype.
+/// Memory of a (rows, cols) matrix as a device has it, whose values are small and not denormal in either dtype.
 struct Operand {
-  std::vector<float> data;
+  std::unique_ptr<void, decltype(&std::free)> data;
   Matrix view;
 
   Operand(DType dtype, int64_t rows, int64_t cols)
-      : data(static_cast<size_t>(rows * cols) * SizeOf(dtype) / 4 + 1, 0.001f),
-        view{data.data(), dtype, rows, cols, cols} {}
+      : data(AllocateAligned(static_cast<size_t>(rows * cols) * SizeOf(dtype) + sizeof(float)), &std::free),
+        view{data.get(), dtype, rows, cols, cols} {
+    std::fill_n(static_cast<float*>(data.get()), static_cast<size_t>(rows * cols) * SizeOf(dtype) / 4 + 1, 0.001f);
+  }
 };
 
-enum class Engine { kOurs, kOneDnnSgemm };
+enum class Engine { kPortable, kNative, kOneDnnSgemm };
 
 /// oneDNN on all processors, C += for weight gradients; nothing where it is not installed.
 void OneDnnSgemm([[maybe_unused]] const GemmArgs& args) {
@@ -136,7 +145,11 @@ void BenchGemm(benchmark::State& state, Machine& machine, const Product& p, DTyp
   args.c = c.view;
   args.accumulate = p.transpose_a;
   const double flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-  Measure(state, machine, flops, [&] { engine == Engine::kOurs ? machine.ops.Gemm(args) : OneDnnSgemm(args); });
+  const auto call = [&] {
+    if (engine == Engine::kOneDnnSgemm) return OneDnnSgemm(args);
+    engine == Engine::kNative ? machine.native.Gemm(args) : machine.portable.Gemm(args);
+  };
+  Measure(state, machine, flops, call, engine == Engine::kNative);
 }
 
 struct AttentionBuffers {
@@ -162,14 +175,14 @@ struct AttentionBuffers {
 void BenchAttention(benchmark::State& state, Machine& machine, const AttentionShape& shape, DType dtype,
                     bool backward) {
   AttentionBuffers x(shape, dtype);
-  const auto forward = [&] { machine.ops.AttentionForward(x.out.view, x.lse.data(), x.qkv.view, shape); };
+  const auto forward = [&] { machine.portable.AttentionForward(x.out.view, x.lse.data(), x.qkv.view, shape); };
   forward();
   if (!backward) {
     Measure(state, machine, x.Flops(2), forward);
     return;
   }
   Measure(state, machine, x.Flops(5), [&] {
-    machine.ops.AttentionBackward(x.d_qkv.view, x.d_out.view, x.out.view, x.lse.data(), x.qkv.view, shape);
+    machine.portable.AttentionBackward(x.d_qkv.view, x.d_out.view, x.out.view, x.lse.data(), x.qkv.view, shape);
   });
 }
 
@@ -200,13 +213,15 @@ void RegisterGemm(Machine& machine, const Product& p, int64_t tokens) {
     DType dtype;
     Engine engine;
   } variants[] = {
-      {"fp32", DType::kF32, Engine::kOurs},
-      {"bf16", DType::kBF16, Engine::kOurs},
+      {"fp32", DType::kF32, Engine::kPortable},
+      {"bf16", DType::kBF16, Engine::kPortable},
+      {"bf16_native", DType::kBF16, Engine::kNative},
 #ifdef HOLDFAST_BENCH_ONEDNN
       {"fp32_onednn_sgemm", DType::kF32, Engine::kOneDnnSgemm},
 #endif
   };
   for (const auto& v : variants) {
+    if (v.engine == Engine::kNative && FastestArithmetic() != Arithmetic::kAvx512Bf16) continue;
     const std::string name = "gemm/" + NameOf(p) + "/" + p.name + "/" + std::to_string(tokens) + "/" + v.name;
     benchmark::RegisterBenchmark(
         name.c_str(), [&machine, p, v](benchmark::State& state) { BenchGemm(state, machine, p, v.dtype, v.engine); })
@@ -238,6 +253,8 @@ void RegisterAttention(Machine& machine) {
 }  // namespace holdfast::kernels
 
 int main(int argc, char** argv) {
+  const char* set = std::getenv("HOLDFAST_INSTRUCTION_SET");
+  if (set != nullptr && !holdfast::kernels::UseCpuInstructionSet(set)) return 1;
   holdfast::kernels::Machine machine;
   for (int64_t tokens : {256, 1024, 4096}) {
     for (const auto& product : holdfast::kernels::Gpt2Products(tokens)) {
@@ -249,7 +266,7 @@ int main(int argc, char** argv) {
     holdfast::kernels::RegisterGemm(machine, product, product.m);  // sampling
   }
   holdfast::kernels::RegisterAttention(machine);
-  benchmark::AddCustomContext("instruction_set", holdfast::kernels::CpuInstructionSet());
+  benchmark::AddCustomContext("instruction_set", holdfast::kernels::CpuInstructionSets().front());
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::RunSpecifiedBenchmarks();

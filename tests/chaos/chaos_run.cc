@@ -3,13 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
-#include <thread>
 
 namespace holdfast::chaos {
 namespace {
@@ -34,7 +33,7 @@ void Must(bool ok, const std::string& what) {
 
 }  // namespace
 
-Stage::Stage(int steps, const std::vector<std::string>& settings) : root_(MakeRoot()) {
+Stage::Stage(std::vector<std::string> settings) : root_(MakeRoot()), settings_(std::move(settings)) {
   std::string text;
   for (int i = 0; text.size() < 60'000; ++i) text += "line " + std::to_string(i * i % 1009) + " of the story\n";
   std::ofstream(Path("text.txt")) << text;
@@ -49,15 +48,12 @@ Stage::Stage(int steps, const std::vector<std::string>& settings) : root_(MakeRo
                           << Path("train.bin") << "], validation: [" << Path("valid.bin")
                           << "]}\n"
                              "batch: {sequence_length: 32, microbatch_size: 2, microbatches: 6}\n"
-                             "train: {steps: "
-                          << steps
-                          << ", threads: 1, validate_every_steps: 50, validation_microbatches: 2}\n"
-                             "elastic: {heartbeat_interval_ms: 50, heartbeat_timeout_ms: 1500,\n"
+                             "train: {steps: 1000000, threads: 1, validate_every_steps: 50,\n"
+                             "        validation_microbatches: 2}\n"
+                             "schedule: {decay_steps: 200}\n"
+                             "elastic: {heartbeat_interval_ms: 50, heartbeat_timeout_ms: 3000,\n"
                              "          collective_timeout_ms: 20000, kill_timeout_ms: 40000}\n"
                              "log: {digest_every_steps: 5, sample_bytes: 0, every_steps: 50}\n";
-  std::vector<std::string> train{"train", config(), "--run-dir", undisturbed()};
-  for (const std::string& setting : settings) train.insert(train.end(), {"--set", setting});
-  Must(RunBinary(train, Path("undisturbed.log"), 120) == 0, ReadAll(Path("undisturbed.log")));
 }
 
 Stage::~Stage() {
@@ -66,11 +62,52 @@ Stage::~Stage() {
   fs::remove_all(root_, error);
 }
 
+testing::AssertionResult Stage::HasUndisturbedBits(const std::string& run) const {
+  int64_t steps = 0;
+  for (const nlohmann::json& line : Lines(run + "/metrics.jsonl")) {
+    if (line.value("step", int64_t{-1}) != ++steps) {
+      return testing::AssertionFailure() << "line " << steps << " of " << run << "/metrics.jsonl is " << line.dump();
+    }
+  }
+  if (CommittedSteps(Path("undisturbed")) < steps) {
+    std::vector<std::string> train{"train",
+                                   config(),
+                                   "--run-dir",
+                                   Path("undisturbed"),
+                                   "--overwrite",
+                                   "--set",
+                                   "train.steps=" + std::to_string(steps),
+                                   "--set",
+                                   "checkpoint.every=never"};
+    for (const std::string& setting : settings_) train.insert(train.end(), {"--set", setting});
+    if (RunBinary(train, Path("undisturbed.log")) != 0) {
+      return testing::AssertionFailure() << ReadAll(Path("undisturbed.log"));
+    }
+  }
+  if (RunBinary({"compare", Path("undisturbed"), run}, run + ".compare") == 0) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << ReadAll(run + ".compare");
+}
+
+void Stage::PrintLogs(const std::string& prefix) const {
+  for (const auto& entry : fs::directory_iterator(root_)) {
+    const std::string name = entry.path().filename();
+    if (name.rfind(prefix, 0) == 0 && entry.path().extension() == ".log") {
+      std::printf("--- %s\n%s\n", name.c_str(), ReadAll(entry.path()).c_str());
+    }
+  }
+}
+
+std::string StageTest::Name() {
+  std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+}
+
 RunView Look(const std::string& run_directory) {
   RunView view;
   const std::string path = run_directory + ".status";
   std::remove(path.c_str());
-  if (RunBinary({"status", run_directory, "--json"}, path, 10) != 0) return view;
+  if (RunBinary({"status", run_directory, "--json"}, path) != 0) return view;
   const auto status = nlohmann::json::parse(ReadAll(path), nullptr, false);
   if (!status.is_object() || !status.contains("workers")) return view;
   view.reachable = true;
@@ -84,26 +121,27 @@ RunView Look(const std::string& run_directory) {
   return view;
 }
 
-bool WaitUntil(const std::string& run_directory, double timeout_seconds,
-               const std::function<bool(const RunView&)>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_seconds);
-  while (std::chrono::steady_clock::now() < deadline) {
-    if (condition(Look(run_directory))) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  return false;
+int RunBinary(const std::vector<std::string>& arguments, const std::string& log_path) {
+  return LoggedProcess(arguments, log_path).ExitCode();
 }
 
-int RunBinary(const std::vector<std::string>& arguments, const std::string& log_path, double timeout_seconds) {
-  LoggedProcess process(arguments, log_path);
-  return process.Wait(timeout_seconds).value_or(-1);
+std::vector<nlohmann::json> Lines(const std::string& path) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!file.eof()) lines.push_back(nlohmann::json::parse(line, nullptr, false));  // else it is being written
+  }
+  return lines;
+}
+
+int64_t CommittedSteps(const std::string& run_directory) {
+  const std::string text = ReadAll(run_directory + "/metrics.jsonl");
+  return std::count(text.begin(), text.end(), '\n');
 }
 
 std::vector<nlohmann::json> Events(const std::string& run_directory, const std::string& name) {
   std::vector<nlohmann::json> events;
-  std::ifstream file(run_directory + "/events.jsonl");
-  for (std::string line; std::getline(file, line);) {
-    auto event = nlohmann::json::parse(line, nullptr, false);
+  for (nlohmann::json& event : Lines(run_directory + "/events.jsonl")) {
     if (event.is_object() && event.value("event", "") == name) events.push_back(std::move(event));
   }
   return events;
@@ -120,6 +158,46 @@ std::vector<int> ProcessesWith(const std::string& text) {
     if (line.find(text) != std::string::npos && std::stoi(name) != getpid()) pids.push_back(std::stoi(name));
   }
   return pids;
+}
+
+bool WaitFor(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(kPatienceSeconds);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    Sleep(10);
+  }
+  return true;
+}
+
+bool WaitFor(LoggedProcess& process, const std::function<bool()>& condition) {
+  bool holds = false;
+  return WaitFor([&] {
+           const bool running = process.Running();  // first: what it did last counts
+           holds = condition();
+           return holds || !running;
+         }) &&
+         holds;
+}
+
+bool WaitUntil(LoggedProcess& process, const std::string& run_directory,
+               const std::function<bool(const RunView&)>& condition) {
+  return WaitFor(process, [&] { return condition(Look(run_directory)); });
+}
+
+bool WaitForStep(LoggedProcess& process, const std::string& run_directory, int64_t step) {
+  return WaitFor(process, [&] { return CommittedSteps(run_directory) >= step; });
+}
+
+bool WaitForEvents(LoggedProcess& process, const std::string& run_directory, const std::string& name, size_t count) {
+  return WaitFor(process, [&] { return Events(run_directory, name).size() >= count; });
+}
+
+testing::AssertionResult KillAll(LoggedProcess& process, const std::string& run_directory) {
+  process.Signal(SIGKILL);
+  for (const int pid : ProcessesWith(run_directory)) kill(pid, SIGKILL);
+  process.ExitCode();
+  if (WaitFor([&] { return ProcessesWith(run_directory).empty(); })) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "processes are left";
 }
 
 }  // namespace holdfast::chaos

@@ -4,54 +4,35 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <algorithm>
 #include <cstdlib>
-#include <thread>
+#include <random>
 
 #include "tests/chaos/chaos_run.h"
 
 namespace holdfast::chaos {
 namespace {
 
-constexpr int kChaosSteps = 1500;
 constexpr int kFaultsPerSeed = 7;
-constexpr double kRecoverySeconds = 45;  // a busy machine; the bench measures how long it takes
 
-class Chaos : public testing::TestWithParam<unsigned> {
+class Chaos : public StageTest, public testing::WithParamInterface<unsigned> {
  protected:
-  static void SetUpTestSuite() { stage_ = std::make_unique<Stage>(kChaosSteps); }
-  static void TearDownTestSuite() { stage_.reset(); }
-
   /// The run goes on, with all workers in it, some steps past where it was.
-  testing::AssertionResult Recovers(const std::string& run, int workers) {
-    const RunView before = Look(run);
-    const bool ok = WaitUntil(run, kRecoverySeconds, [&](const RunView& now) {
-      return now.reachable && now.world_size == workers && now.committed_step >= before.committed_step + 3 &&
-             now.state == "training";
+  static testing::AssertionResult Recovers(LoggedProcess& process, int workers) {
+    const int64_t before = CommittedSteps(Run());
+    const bool ok = WaitUntil(process, Run(), [&](const RunView& now) {
+      return now.reachable && now.world_size == workers && now.committed_step >= before + 3 && now.state == "training";
     });
     if (ok) return testing::AssertionSuccess();
-    const RunView now = Look(run);
+    const RunView now = Look(Run());
     return testing::AssertionFailure() << "no recovery: state '" << now.state << "', world of " << now.world_size
-                                       << ", step " << now.committed_step << " (was " << before.committed_step << ")";
+                                       << ", step " << now.committed_step << " (was " << before << ")";
   }
-
-  /// Stops the run, and compares it with the one that nobody touched.
-  void FinishAndCompare(LoggedProcess& run_process, const std::string& run) {
-    run_process.Signal(SIGTERM);
-    const std::optional<int> exit_code = run_process.Wait(60);
-    EXPECT_EQ(exit_code.value_or(-1), 143) << run_process.Log();
-    const std::string log = run + ".compare";
-    EXPECT_EQ(RunBinary({"compare", stage_->undisturbed(), run}, log), 0) << run_process.Log();
-    EXPECT_TRUE(ProcessesWith(run).empty()) << "processes are left";
-  }
-
-  static std::unique_ptr<Stage> stage_;
 };
-
-std::unique_ptr<Stage> Chaos::stage_;
 
 struct Faults {
   std::mt19937& random;
+  LoggedProcess& process;
   std::string run;
   int mirrors;
 
@@ -67,6 +48,19 @@ struct Faults {
     return low + static_cast<int>(random() % static_cast<unsigned>(high - low + 1));
   }
 
+  size_t Losses(const std::string& worker) const {
+    const auto events = Events(run, "worker_lost");
+    return static_cast<size_t>(
+        std::count_if(events.begin(), events.end(), [&](const nlohmann::json& e) { return e["worker"] == worker; }));
+  }
+  /// Stops one, kills another if there is one, and waits until the stopped one is taken for dead.
+  void Freeze(const WorkerView& worker, const WorkerView* killed = nullptr) const {
+    const size_t before = Losses(worker.id);
+    kill(worker.pid, SIGSTOP);
+    if (killed != nullptr) kill(killed->pid, SIGKILL);
+    EXPECT_TRUE(WaitFor(process, [&] { return Losses(worker.id) > before; })) << worker.id << " is not missed";
+  }
+
   /// Does one thing to the run; returns what, and how many faults it was.
   std::pair<std::string, int> Strike() const {
     const std::vector<WorkerView> members = Members();
@@ -75,12 +69,10 @@ struct Faults {
       case 0:
         kill(members[0].pid, SIGKILL);
         return {"kill " + members[0].id, 1};
-      case 1: {  // frozen for longer than the heartbeat may take; wakes up as a stranger
-        kill(members[0].pid, SIGSTOP);
-        Sleep(Between(1800, 3000));
+      case 1:  // wakes up as a stranger
+        Freeze(members[0]);
         kill(members[0].pid, SIGCONT);
         return {"freeze " + members[0].id, 1};
-      }
       case 2:  // frozen too shortly to be noticed
         kill(members[0].pid, SIGSTOP);
         Sleep(Between(50, 600));
@@ -96,9 +88,7 @@ struct Faults {
         kill(members[1].pid, SIGKILL);
         return {"kill " + members[0].id + ", then " + members[1].id, 2};
       default:
-        kill(members[0].pid, SIGSTOP);
-        kill(members[1].pid, SIGKILL);
-        Sleep(Between(1800, 2500));
+        Freeze(members[0], &members[1]);
         kill(members[0].pid, SIGKILL);
         return {"freeze " + members[0].id + ", kill " + members[1].id, 2};
     }
@@ -113,22 +103,24 @@ TEST_P(Chaos, TheBitsAreThoseOfTheUndisturbedRun) {
   const char* shardings[] = {"full_shard", "full_shard", "shard_grad_op", "no_shard"};
   const std::string sharding = shardings[random() % 4];
   const int replicas = sharding == "full_shard" && random() % 3 == 0 ? 2 : 1;
-  const std::string run = stage_->Path("seed" + std::to_string(seed));
-  LoggedProcess process({"train", stage_->config(), "--workers", std::to_string(workers), "--run-dir", run, "--set",
+  LoggedProcess process({"train", stage_->config(), "--workers", std::to_string(workers), "--run-dir", Run(), "--set",
                          "parallel.sharding=" + sharding, "--set", "parallel.replicas=" + std::to_string(replicas),
                          "--set", "parallel.mirrors=" + std::to_string(mirrors)},
-                        run + ".log", {{"HOLDFAST_TEST_SLOWDOWN_MS", "4"}});
-  ASSERT_TRUE(WaitUntil(run, 60, [&](const RunView& v) { return v.world_size == workers && v.committed_step > 0; }))
-      << process.Log();
-  const Faults faults{random, run, mirrors};
-  for (int done = 0; done < kFaultsPerSeed && process.Running();) {
+                        Run() + ".log", {{"HOLDFAST_TEST_SLOWDOWN_MS", "4"}});
+  ASSERT_TRUE(
+      WaitUntil(process, Run(), [&](const RunView& v) { return v.world_size == workers && v.committed_step > 0; }));
+  const Faults faults{random, process, Run(), mirrors};
+  for (int done = 0; done < kFaultsPerSeed;) {
     const auto [what, count] = faults.Strike();
     std::printf("seed %u: %s\n", seed, what.c_str());
     done += count;
-    ASSERT_TRUE(Recovers(run, workers)) << what << "\n" << process.Log();
+    ASSERT_TRUE(Recovers(process, workers)) << what;
     Sleep(faults.Between(0, 300));
   }
-  FinishAndCompare(process, run);
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.ExitCode(), 143);
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
+  EXPECT_TRUE(ProcessesWith(Run()).empty()) << "processes are left";
 }
 
 std::vector<unsigned> Seeds() {

@@ -3,7 +3,7 @@
 // hurt on its own.
 //
 // Example:
-//   Cluster cluster(stage, "kill_agent");
+//   Cluster cluster(*stage_, Run());
 //   cluster.StartCoordinator();
 //   cluster.StartAgent("a", 2);
 //   cluster.agent("a").Signal(SIGKILL);
@@ -26,18 +26,17 @@ class Cluster {
     int workers = 4;                       // wanted
     std::vector<std::string> overrides{};  // --set, of coordinator and agents
     std::string listen = "127.0.0.1:0";    // the port of the first start is kept
-    int slowdown_milliseconds = 4;         // per microbatch, so that there is time to strike
-    double recovery_seconds = 45;          // a busy machine; the bench measures how long it takes
+    int slowdown_milliseconds = 4;         // per microbatch, so that metrics stay short
   };
-  Cluster(const Stage& stage, const std::string& name, Options options);
-  Cluster(const Stage& stage, const std::string& name) : Cluster(stage, name, Options()) {}
+  /// `run` is the run directory; it must lie on the stage.
+  Cluster(const Stage& stage, std::string run, Options options);
+  Cluster(const Stage& stage, std::string run) : Cluster(stage, std::move(run), Options()) {}
 
   const std::string& run() const { return run_; }
   LoggedProcess& coordinator() { return *coordinator_; }
   LoggedProcess& agent(const std::string& node) { return *agents_.at(node); }
 
-  /// Starts the coordinator, the second time at the port of the first, and waits until it can be reached. False with
-  /// the process ended or no address in time.
+  /// Starts the coordinator, the second time at the port of the first, and waits until it can be reached.
   bool StartCoordinator(const std::vector<std::string>& more = {});
   void StartAgent(const std::string& node, int workers, const std::string& host = "127.0.0.1",
                   const std::vector<std::string>& overrides = {});
@@ -52,15 +51,12 @@ class Cluster {
   void StopAndCompare();
   /// Waits for the end of coordinator and agents, and checks their codes.
   void ExpectEnd(int exit_code);
-  /// Every step once and in order, generations that never fall, and the bits of the undisturbed run.
+  /// Generations that never fall, and the bits of the undisturbed run.
   void Compare() const;
 
   RunView Look() const { return chaos::Look(run_); }
-  std::vector<WorkerView> Members() const;
-  /// Lines of metrics.jsonl.
-  std::vector<nlohmann::json> Metrics() const;
-  /// Everybody's console output, for a failure's message.
-  std::string Logs() const;
+  /// As the coordinator says it when it can be reached.
+  std::vector<WorkerView> Members();
 
  private:
   std::vector<std::string> Set(const std::vector<std::string>& more) const;

@@ -5,19 +5,17 @@
 #include "tests/chaos/cluster.h"
 
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
-#include <chrono>
+#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <random>
 #include <set>
-#include <thread>
 
 namespace holdfast::chaos {
 namespace {
 
-constexpr int kClusterSteps = 1000;
+/// For tests in which nobody may be taken for dead.
+constexpr const char* kLongHeartbeats = "elastic.heartbeat_timeout_ms=15000";
 
 std::set<int> Pids(const std::vector<WorkerView>& workers) {
   std::set<int> pids;
@@ -25,34 +23,28 @@ std::set<int> Pids(const std::vector<WorkerView>& workers) {
   return pids;
 }
 
-class ClusterTest : public testing::Test {
+class ClusterTest : public StageTest {
  protected:
-  static void SetUpTestSuite() { stage_ = std::make_unique<Stage>(kClusterSteps); }
-  static void TearDownTestSuite() { stage_.reset(); }
-
   /// Two machines with two workers each, training.
   static void Start(Cluster& cluster) {
-    ASSERT_TRUE(cluster.StartCoordinator()) << cluster.Logs();
+    ASSERT_TRUE(cluster.StartCoordinator());
     cluster.StartAgent("a", 2);
     cluster.StartAgent("b", 2);
     ASSERT_TRUE(cluster.GoesOn(4));
   }
 
-  static std::unique_ptr<Stage> stage_;
   std::mt19937 random_{20240611};
   int Between(int low, int high) { return low + static_cast<int>(random_() % static_cast<unsigned>(high - low + 1)); }
 };
 
-std::unique_ptr<Stage> ClusterTest::stage_;
-
 TEST_F(ClusterTest, WorkersOutliveTheirCoordinator) {
-  Cluster cluster(*stage_, "coordinator_killed");
+  Cluster cluster(*stage_, Run(), {.overrides = {kLongHeartbeats}});
   ASSERT_NO_FATAL_FAILURE(Start(cluster));
   const std::set<int> pids = Pids(cluster.Members());
   for (int kill = 0; kill < 4; ++kill) {
     Cluster::Kill(cluster.coordinator());
     if (kill > 0) Sleep(Between(0, 400));
-    ASSERT_TRUE(cluster.StartCoordinator()) << cluster.Logs();
+    ASSERT_TRUE(cluster.StartCoordinator());
     if (kill == 2) continue;  // killed again while workers come back
     ASSERT_TRUE(cluster.GoesOn(4)) << "kill " << kill;
     Sleep(Between(0, 150));
@@ -63,16 +55,28 @@ TEST_F(ClusterTest, WorkersOutliveTheirCoordinator) {
 
 // The coordinator is killed, started again, and stopped before its workers are back: their steps must not be lost.
 TEST_F(ClusterTest, AStopRightAfterARestartIsSaved) {
-  Cluster cluster(*stage_, "stopped_early");
+  Cluster cluster(*stage_, Run());
   ASSERT_NO_FATAL_FAILURE(Start(cluster));
   Cluster::Kill(cluster.coordinator());
-  ASSERT_TRUE(cluster.StartCoordinator()) << cluster.Logs();
+  ASSERT_TRUE(cluster.StartCoordinator());
   cluster.StopAndCompare();
-  EXPECT_TRUE(std::filesystem::exists(cluster.run() + "/model/model.safetensors")) << cluster.Logs();
+  EXPECT_TRUE(std::filesystem::exists(cluster.run() + "/model/model.safetensors"));
+}
+
+// The generations of the run that is overwritten are known to its workers, who are still there.
+TEST_F(ClusterTest, ARunIsOverwrittenUnderItsWorkers) {
+  Cluster cluster(*stage_, Run());
+  ASSERT_NO_FATAL_FAILURE(Start(cluster));
+  const std::set<int> pids = Pids(cluster.Members());
+  Cluster::Kill(cluster.coordinator());
+  ASSERT_TRUE(cluster.StartCoordinator({"--overwrite"}));
+  ASSERT_TRUE(cluster.GoesOn(4));
+  EXPECT_EQ(Pids(cluster.Members()), pids) << "workers were started anew";
+  cluster.StopAndCompare();
 }
 
 TEST_F(ClusterTest, AnAgentIsKilledWithItsWorkers) {
-  Cluster cluster(*stage_, "agent_killed");
+  Cluster cluster(*stage_, Run());
   ASSERT_NO_FATAL_FAILURE(Start(cluster));
   for (const std::string node : {"a", "b", "a"}) {
     Cluster::Kill(cluster.agent(node));
@@ -84,40 +88,40 @@ TEST_F(ClusterTest, AnAgentIsKilledWithItsWorkers) {
 }
 
 TEST_F(ClusterTest, CoordinatorAndWorkerAreKilledAtOnce) {
-  Cluster cluster(*stage_, "both_killed");
+  Cluster cluster(*stage_, Run());
   ASSERT_NO_FATAL_FAILURE(Start(cluster));
   for (int i = 0; i < 3; ++i) {
     const std::vector<WorkerView> members = cluster.Members();
     const int victim = members.at(random_() % members.size()).pid;
     cluster.coordinator().Signal(SIGKILL);
     kill(victim, SIGKILL);
-    cluster.coordinator().Wait(10);
+    cluster.coordinator().ExitCode();
     Sleep(Between(0, 300));
-    ASSERT_TRUE(cluster.StartCoordinator()) << cluster.Logs();
+    ASSERT_TRUE(cluster.StartCoordinator());
     ASSERT_TRUE(cluster.GoesOn(4)) << "round " << i;
   }
   cluster.StopAndCompare();
 }
 
 TEST_F(ClusterTest, AStoppedRunIsSaved) {
-  Cluster cluster(*stage_, "stopped");
+  Cluster cluster(*stage_, Run());
   ASSERT_NO_FATAL_FAILURE(Start(cluster));
   cluster.StopAndCompare();
-  EXPECT_TRUE(std::filesystem::exists(cluster.run() + "/model/model.safetensors")) << cluster.Logs();
+  EXPECT_TRUE(std::filesystem::exists(cluster.run() + "/model/model.safetensors"));
   EXPECT_EQ(Events(cluster.run(), "run_stopped").size(), 1u);
 }
 
 // One of two agents is told to leave, and leaves, with no step done again.
 void LetGo(Cluster& cluster, const std::string& node) {
   cluster.agent(node).Signal(SIGTERM);
-  EXPECT_EQ(cluster.agent(node).Wait(30).value_or(-1), 143) << cluster.Logs();
+  EXPECT_EQ(cluster.agent(node).ExitCode(), 143);
   ASSERT_TRUE(cluster.GoesOn(2));
-  EXPECT_EQ(Events(cluster.run(), "node_left").size(), 1u) << cluster.Logs();
+  EXPECT_EQ(Events(cluster.run(), "node_left").size(), 1u);
   EXPECT_EQ(Events(cluster.run(), "worker_lost").size(), 0u) << "a step had to be done again";
 }
 
 TEST_F(ClusterTest, AnAgentThatIsStoppedLeaves) {
-  Cluster cluster(*stage_, "agent_leaves");
+  Cluster cluster(*stage_, Run(), {.overrides = {kLongHeartbeats}});
   ASSERT_NO_FATAL_FAILURE(Start(cluster));
   ASSERT_NO_FATAL_FAILURE(LetGo(cluster, "a"));
   cluster.StartAgent("c", 2);
@@ -126,96 +130,105 @@ TEST_F(ClusterTest, AnAgentThatIsStoppedLeaves) {
 }
 
 TEST_F(ClusterTest, AnAgentThatAloneHoldsStateGivesItAwayAndLeaves) {
-  Cluster::Options options;
-  options.overrides = {"parallel.mirrors=0"};
-  Cluster cluster(*stage_, "agent_gives_away", options);
+  Cluster cluster(*stage_, Run(), {.overrides = {kLongHeartbeats, "parallel.mirrors=0"}});
   ASSERT_NO_FATAL_FAILURE(Start(cluster));
   ASSERT_NO_FATAL_FAILURE(LetGo(cluster, "a"));
   cluster.StopAndCompare();
 }
 
 TEST_F(ClusterTest, EverybodyIsStoppedAtOnce) {  // as by a scheduler
-  Cluster cluster(*stage_, "all_stopped");
+  Cluster cluster(*stage_, Run());
   ASSERT_NO_FATAL_FAILURE(Start(cluster));
   cluster.agent("a").Signal(SIGTERM);
   cluster.agent("b").Signal(SIGTERM);
   Sleep(Between(0, 200));
   cluster.StopAndCompare();
-  EXPECT_TRUE(std::filesystem::exists(cluster.run() + "/model/model.safetensors")) << cluster.Logs();
+  EXPECT_TRUE(std::filesystem::exists(cluster.run() + "/model/model.safetensors"));
 }
 
 TEST_F(ClusterTest, AgentsDoNotWaitForACoordinatorForEver) {
-  Cluster::Options options;
-  options.overrides = {"elastic.coordinator_timeout_ms=1000"};
-  Cluster cluster(*stage_, "forsaken", options);
+  Cluster cluster(*stage_, Run(), {.overrides = {"elastic.coordinator_timeout_ms=3000"}});
   ASSERT_NO_FATAL_FAILURE(Start(cluster));
   cluster.coordinator().Signal(SIGKILL);
   for (const char* name : {"a", "b"}) {
-    EXPECT_EQ(cluster.agent(name).Wait(30).value_or(-1), 1) << cluster.Logs();
-    EXPECT_NE(cluster.agent(name).Log().find("coordinator_timeout_ms"), std::string::npos) << cluster.agent(name).Log();
+    EXPECT_EQ(cluster.agent(name).ExitCode(), 1);
+    EXPECT_NE(cluster.agent(name).Log().find("coordinator_timeout_ms"), std::string::npos);
   }
   EXPECT_TRUE(ProcessesWith(cluster.run()).empty());
 }
 
 TEST_F(ClusterTest, AnAgentWithAnotherConfigIsRefused) {
-  Cluster cluster(*stage_, "other_config");
+  Cluster cluster(*stage_, Run(), {.overrides = {kLongHeartbeats}});
   ASSERT_NO_FATAL_FAILURE(Start(cluster));
   const int64_t generation = cluster.Look().generation;
   cluster.StartAgent("c", 1, "127.0.0.1", {"optimizer.lr=0.123"});
-  EXPECT_EQ(cluster.agent("c").Wait(30).value_or(-1), 2) << cluster.Logs();
-  EXPECT_NE(cluster.agent("c").Log().find("another configuration than this run"), std::string::npos)
-      << cluster.agent("c").Log();
+  EXPECT_EQ(cluster.agent("c").ExitCode(), 2);
+  EXPECT_NE(cluster.agent("c").Log().find("another configuration than this run"), std::string::npos);
   ASSERT_TRUE(cluster.GoesOn(4));
   EXPECT_EQ(cluster.Look().generation, generation) << "the run was disturbed";
   cluster.coordinator().Signal(SIGTERM);
-  EXPECT_EQ(cluster.coordinator().Wait(60).value_or(-1), 143);
-  EXPECT_EQ(cluster.agent("a").Wait(60).value_or(-1), 143);
-  EXPECT_EQ(cluster.agent("b").Wait(60).value_or(-1), 143);
+  EXPECT_EQ(cluster.coordinator().ExitCode(), 143);
+  EXPECT_EQ(cluster.agent("a").ExitCode(), 143);
+  EXPECT_EQ(cluster.agent("b").ExitCode(), 143);
   cluster.Compare();
 }
 
 TEST_F(ClusterTest, EverythingIsKilled) {
-  Cluster cluster(*stage_, "all_killed", {.overrides = {"elastic.lost_state_timeout_ms=1500"}});
+  // Checkpoints, of which none is due yet.
+  Cluster cluster(*stage_, Run(),
+                  {.overrides = {"elastic.lost_state_timeout_ms=1500", "checkpoint.every_seconds=86400"}});
   ASSERT_NO_FATAL_FAILURE(Start(cluster));
   for (LoggedProcess* process : {&cluster.coordinator(), &cluster.agent("a"), &cluster.agent("b")}) {
     Cluster::Kill(*process);
   }
-  for (int i = 0; i < 100 && !ProcessesWith(cluster.run()).empty(); ++i) Sleep(20);
-  EXPECT_TRUE(ProcessesWith(cluster.run()).empty()) << "workers outlive their agent";
+  EXPECT_TRUE(WaitFor([&] { return ProcessesWith(cluster.run()).empty(); })) << "workers outlive their agent";
   // The same commands again: there was no checkpoint yet, so the run begins anew, and says so.
-  ASSERT_TRUE(cluster.StartCoordinator()) << cluster.Logs();
+  ASSERT_TRUE(cluster.StartCoordinator());
   cluster.StartAgent("a", 2);
   cluster.StartAgent("b", 2);
   ASSERT_TRUE(cluster.GoesOn(4));
-  EXPECT_NE(cluster.coordinator().Log().find("to the beginning"), std::string::npos) << cluster.coordinator().Log();
+  EXPECT_NE(cluster.coordinator().Log().find("to the beginning"), std::string::npos);
   cluster.StopAndCompare();
 }
 
 // The place of the checkpoints is not mounted on one of two machines when everything is started again.
 TEST_F(ClusterTest, AHostThatLacksTheCheckpointsCostsNone) {
-  const std::string name = "not_mounted";
-  Cluster cluster(*stage_, name,
+  Cluster cluster(*stage_, Run(),
                   {.workers = 2, .overrides = {"checkpoint.every_steps=5", "elastic.lost_state_timeout_ms=1500"}});
-  ASSERT_TRUE(cluster.StartCoordinator()) << cluster.Logs();
+  ASSERT_TRUE(cluster.StartCoordinator());
   cluster.StartAgent("a", 1);
   cluster.StartAgent("b", 1);
-  ASSERT_TRUE(WaitUntil(cluster.run(), 60, [](const RunView& run) { return run.committed_step >= 30; }));
+  ASSERT_TRUE(WaitForStep(cluster.coordinator(), cluster.run(), 30));
+  ASSERT_TRUE(WaitForEvents(cluster.coordinator(), cluster.run(), "checkpoint"));
   for (LoggedProcess* process : {&cluster.coordinator(), &cluster.agent("a"), &cluster.agent("b")}) {
     Cluster::Kill(*process);
   }
-  for (int i = 0; i < 100 && !ProcessesWith(cluster.run()).empty(); ++i) Sleep(20);
-  ASSERT_TRUE(cluster.StartCoordinator()) << cluster.Logs();
+  ASSERT_TRUE(WaitFor([&] { return ProcessesWith(cluster.run()).empty(); }));
+  ASSERT_TRUE(cluster.StartCoordinator());
   const std::string empty = cluster.run() + ".empty";
   cluster.StartAgent("b", 1, "127.0.0.1", {"checkpoint.directory=" + empty});
   cluster.StartAgent("a", 1);
   ASSERT_TRUE(cluster.GoesOn(2)) << "it gets its state from the other";
-  EXPECT_TRUE(Events(cluster.run(), "checkpoint_rejected").empty()) << cluster.Logs();
-  EXPECT_EQ(Events(cluster.run(), "rewind").size(), 1u) << cluster.Logs();
+  EXPECT_TRUE(Events(cluster.run(), "checkpoint_rejected").empty());
+  EXPECT_EQ(Events(cluster.run(), "rewind").size(), 1u);
   EXPECT_FALSE(std::filesystem::exists(empty)) << "it was made";
   for (LoggedProcess* process : {&cluster.agent("b"), &cluster.agent("a"), &cluster.coordinator()}) {
     Cluster::Kill(*process);
   }
   cluster.Compare();
+}
+
+// Two processors of different kinds, as far as kernels can tell.
+TEST_F(ClusterTest, WorkersOfDifferentInstructionSetsHaveEqualBitsInPortableArithmetic) {
+  const Stage stage({"train.arithmetic=portable"});
+  Cluster cluster(stage, stage.Path("mixed"), {.overrides = {"train.arithmetic=portable"}});
+  ASSERT_TRUE(cluster.StartCoordinator());
+  setenv("HOLDFAST_INSTRUCTION_SET", "AVX2", 1);
+  cluster.StartAgent("a", 2);
+  unsetenv("HOLDFAST_INSTRUCTION_SET");
+  cluster.StartAgent("b", 2);
+  ASSERT_TRUE(cluster.GoesOn(4));
+  cluster.StopAndCompare();
 }
 
 TEST_F(ClusterTest, AnyNumberOfWorkersOnUnevenMachines) {
@@ -224,8 +237,8 @@ TEST_F(ClusterTest, AnyNumberOfWorkersOnUnevenMachines) {
     int total = 0;
     for (const int count : workers) total += count;
     SCOPED_TRACE(std::to_string(total) + " workers");
-    Cluster cluster(*stage_, "uneven" + std::to_string(total), {.workers = total, .slowdown_milliseconds = 0});
-    ASSERT_TRUE(cluster.StartCoordinator()) << cluster.Logs();
+    Cluster cluster(*stage_, Run() + std::to_string(total), {.workers = total, .slowdown_milliseconds = 0});
+    ASSERT_TRUE(cluster.StartCoordinator());
     for (size_t i = 0; i < workers.size(); ++i) cluster.StartAgent("node" + std::to_string(i), workers[i]);
     ASSERT_TRUE(cluster.GoesOn(total));
     cluster.StopAndCompare();

@@ -39,7 +39,7 @@ LoggedProcess::LoggedProcess(std::vector<std::string> arguments, std::string log
 LoggedProcess::~LoggedProcess() {
   if (Running()) {
     Signal(SIGKILL);
-    Wait(10);
+    ExitCode();
   }
 }
 
@@ -53,12 +53,12 @@ std::optional<int> LoggedProcess::Poll() {
   return exit_code_;
 }
 
-std::optional<int> LoggedProcess::Wait(double timeout_seconds) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_seconds);
+int LoggedProcess::ExitCode() {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(kPatienceSeconds);
   while (!Poll().has_value() && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  return Poll();
+  return Poll().value_or(-1);
 }
 
 std::string LoggedProcess::Log() const {

@@ -9,7 +9,6 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
 #include "tests/chaos/chaos_run.h"
 
@@ -20,19 +19,17 @@ using testing::HasSubstr;
 
 constexpr char kMpirun[] = "/usr/bin/mpirun";
 
-class MpiRun : public testing::Test {
+class MpiRun : public StageTest {
  protected:
-  static void SetUpTestSuite() { stage_ = std::make_unique<Stage>(60); }
-  static void TearDownTestSuite() { stage_.reset(); }
   void SetUp() override {
     if (access(kMpirun, X_OK) != 0) GTEST_SKIP() << "mpirun is not installed";
   }
   void TearDown() override {
     for (const int pid : ProcessesWith(Run())) kill(pid, SIGKILL);
+    StageTest::TearDown();
   }
 
-  std::string Run() const { return stage_->Path(testing::UnitTest::GetInstance()->current_test_info()->name()); }
-  std::unique_ptr<LoggedProcess> Start(int ranks) {
+  static std::unique_ptr<LoggedProcess> Start(int ranks, const std::string& steps = "train.steps=1000000") {
     const std::vector<std::string> arguments{"--allow-run-as-root",
                                              "--oversubscribe",
                                              "--bind-to",
@@ -49,54 +46,42 @@ class MpiRun : public testing::Test {
                                              "--set",
                                              "parallel.transport=mpi",
                                              "--set",
-                                             "checkpoint.every_steps=4"};
+                                             "checkpoint.every_steps=4",
+                                             "--set",
+                                             steps};
     const std::vector<std::pair<std::string, std::string>> environment{{"HOLDFAST_TEST_SLOWDOWN_MS", "10"}};
     return std::make_unique<LoggedProcess>(arguments, Run() + ".log", environment, kMpirun);
   }
-  int Lines() const {
-    std::ifstream file(Run() + "/metrics.jsonl");
-    int count = 0;
-    for (std::string line; std::getline(file, line);) ++count;
-    return count;
-  }
-  bool WaitForStep(int step) const {
-    for (int i = 0; i < 3000 && Lines() < step; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    return Lines() >= step;
-  }
   /// The process of a rank that is not the coordinator's.
-  int PidOfAnother() const {
-    const RunView view = Look(Run());
-    for (const WorkerView& worker : view.workers) {
-      if (worker.id.find("mpi/00001") != std::string::npos) return worker.pid;
-    }
-    return -1;
+  static int PidOfAnother(LoggedProcess& process) {
+    int pid = -1;
+    WaitUntil(process, Run(), [&](const RunView& view) {
+      for (const WorkerView& worker : view.workers) {
+        if (worker.id.find("mpi/00001") != std::string::npos) pid = worker.pid;
+      }
+      return pid > 0;
+    });
+    return pid;
   }
-  /// Strikes one rank after step 10, then starts again with as many ranks.
-  void StrikeAndStartAgain(int signal) {
-    auto process = Start(3);
-    ASSERT_TRUE(WaitForStep(10)) << process->Log();
-    const int pid = PidOfAnother();
-    ASSERT_GT(pid, 0) << process->Log();
+  /// Strikes one rank when there is a checkpoint, then starts again with other ranks.
+  static void StrikeAndStartAgain(int signal) {
+    const auto process = Start(3);
+    ASSERT_TRUE(WaitForEvents(*process, Run(), "checkpoint"));
+    const int pid = PidOfAnother(*process);
+    ASSERT_GT(pid, 0);
     kill(pid, signal);
-    const int code = process->Wait(60).value_or(-1);
-    EXPECT_TRUE(code == 75 || code == 128 + SIGKILL) << code << "\n" << process->Log();
+    const int code = process->ExitCode();
+    EXPECT_TRUE(code == 75 || code == 128 + SIGKILL) << code;
     if (code == 75) {  // else mpirun was quicker
       EXPECT_THAT(process->Log(), HasSubstr("start the job again"));
     }
-    for (int i = 0; i < 500 && !ProcessesWith(Run()).empty(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    EXPECT_TRUE(ProcessesWith(Run()).empty()) << "processes are left";
-    process = Start(2);
-    EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
-    EXPECT_EQ(RunBinary({"compare", stage_->undisturbed(), Run()}, Run() + ".compare"), 0);
-    EXPECT_EQ(Lines(), 60);
+    EXPECT_TRUE(WaitFor([] { return ProcessesWith(Run()).empty(); })) << "processes are left";
+    const int64_t steps = CommittedSteps(Run()) + 20;
+    EXPECT_EQ(Start(2, "train.steps=" + std::to_string(steps))->ExitCode(), 0);
+    EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
+    EXPECT_EQ(CommittedSteps(Run()), steps);
   }
-
-  static std::unique_ptr<Stage> stage_;
 };
-
-std::unique_ptr<Stage> MpiRun::stage_;
 
 TEST_F(MpiRun, AKilledRankEndsTheJobWhichGoesOnWhenItIsStartedAgain) { StrikeAndStartAgain(SIGKILL); }
 
@@ -104,19 +89,18 @@ TEST_F(MpiRun, AFrozenRankEndsTheJobWhichGoesOnWhenItIsStartedAgain) { StrikeAnd
 
 TEST_F(MpiRun, IsSavedWhenItIsToldToStop) {
   const auto process = Start(3);
-  ASSERT_TRUE(WaitForStep(5)) << process->Log();
+  ASSERT_TRUE(WaitForStep(*process, Run(), 5));
   process->Signal(SIGUSR1);  // which mpirun passes on
-  EXPECT_EQ(process->Wait(60).value_or(-1), 128 + SIGUSR1) << process->Log();
+  EXPECT_EQ(process->ExitCode(), 128 + SIGUSR1);
   EXPECT_EQ(Events(Run(), "run_stopped").size(), 1u);
-  EXPECT_EQ(RunBinary({"compare", stage_->undisturbed(), Run()}, Run() + ".compare"), 0);
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
 }
 
 TEST_F(MpiRun, WhatRankZeroRefusesEndsAll) {
   std::filesystem::create_directories(Run());
   std::ofstream(Run() + "/something") << "that is no run";
   std::ofstream(Run() + "/metrics.jsonl") << "neither is this\n";
-  const auto process = Start(3);
-  EXPECT_EQ(process->Wait(60).value_or(-1), 1) << process->Log();
+  EXPECT_EQ(Start(3)->ExitCode(), 1);
   EXPECT_TRUE(ProcessesWith(Run()).empty());
 }
 

@@ -9,23 +9,35 @@
 namespace holdfast::chaos {
 namespace {
 
-TEST(NcclRun, AKilledWorkerCostsNoBit) {
+class NcclRun : public StageTest {
+ protected:
+  static void SetUpTestSuite() { stage_ = std::make_unique<Stage>(std::vector<std::string>{"train.device=cuda"}); }
+};
+
+TEST_F(NcclRun, AKilledWorkerCostsNoBit) {
   if (access("/dev/nvidia1", R_OK) != 0) GTEST_SKIP() << "there are no two GPUs";
-  const Stage stage(60);
-  const auto train = [&](const std::string& run, std::vector<std::string> more) {
-    std::vector<std::string> arguments{"train", stage.config(), "--run-dir", run, "--set", "train.device=cuda"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return LoggedProcess(arguments, run + ".log", {{"HOLDFAST_TEST_SLOWDOWN_MS", "20"}});
+  if (RunBinary(
+          {"train", stage_->config(), "--run-dir", Run() + "1", "--set", "train.device=cuda", "--set", "train.steps=1"},
+          Run() + "1.log") == 1) {
+    GTEST_SKIP() << "this build cannot use a GPU";
+  }
+  LoggedProcess process({"train", stage_->config(), "--run-dir", Run(), "--workers", "2", "--set", "train.device=cuda",
+                         "--set", "parallel.transport=nccl", "--set", "elastic.heartbeat_timeout_ms=15000"},
+                        Run() + ".log", {{"HOLDFAST_TEST_SLOWDOWN_MS", "20"}});
+  int pid = -1;
+  const auto has_begun = [&](const RunView& v) {
+    if (v.committed_step <= 10 || v.world_size != 2) return false;
+    pid = v.workers[1].pid;
+    return true;
   };
-  const std::string alone = stage.Path("alone"), together = stage.Path("together");
-  LoggedProcess one = train(alone, {});
-  if (one.Wait(300) == 1) GTEST_SKIP() << "this build cannot use a GPU: " << one.Log();
-  LoggedProcess two = train(together, {"--workers", "2", "--set", "parallel.transport=nccl"});
-  ASSERT_TRUE(WaitUntil(together, 120, [](const RunView& v) { return v.committed_step > 10; })) << two.Log();
-  kill(Look(together).workers[1].pid, SIGKILL);
-  EXPECT_EQ(two.Wait(300).value_or(-1), 0) << two.Log();
-  EXPECT_EQ(RunBinary({"compare", alone, together}, stage.Path("compare.log")), 0);
-  EXPECT_EQ(Events(together, "worker_lost").size(), 1u) << two.Log();
+  ASSERT_TRUE(WaitUntil(process, Run(), has_begun));
+  kill(pid, SIGKILL);
+  ASSERT_TRUE(WaitForEvents(process, Run(), "worker_lost"));
+  ASSERT_TRUE(WaitForStep(process, Run(), CommittedSteps(Run()) + 20));
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.ExitCode(), 143);
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
+  EXPECT_EQ(Events(Run(), "worker_lost").size(), 1u);
 }
 
 }  // namespace

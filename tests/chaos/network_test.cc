@@ -6,33 +6,27 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <thread>
-
 #include "tests/chaos/cluster.h"
 
 namespace holdfast::chaos {
 namespace {
 
-constexpr int kNetworkSteps = 500;
-constexpr int kLongerThanHeartbeats = 3000;  // the stage's heartbeat_timeout_ms is 1500
+constexpr int kLongerThanHeartbeats = 4000;  // the stage's heartbeat_timeout_ms is 3000
 
-class NetworkTest : public testing::Test {
+class NetworkTest : public StageTest {
  protected:
   static void SetUpTestSuite() {
     why_not_ = Network::WhyNot();
-    if (why_not_.empty()) stage_ = std::make_unique<Stage>(kNetworkSteps);
+    if (why_not_.empty()) StageTest::SetUpTestSuite();
   }
-  static void TearDownTestSuite() { stage_.reset(); }
 
   void SetUp() override {
     if (!why_not_.empty()) GTEST_SKIP() << why_not_;
     network_ = std::make_unique<Network>(std::vector<std::string>{"lead", "a", "b"});
-    const std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
     cluster_ =
-        std::make_unique<Cluster>(*stage_, name, Cluster::Options{.listen = network_->Address("lead") + ":29400"});
+        std::make_unique<Cluster>(*stage_, Run(), Cluster::Options{.listen = network_->Address("lead") + ":29400"});
     network_->GoTo("lead");
-    ASSERT_TRUE(cluster_->StartCoordinator()) << cluster_->Logs();
+    ASSERT_TRUE(cluster_->StartCoordinator());
     for (const std::string node : {"a", "b"}) {
       network_->GoTo(node);
       cluster_->StartAgent(node, 2, network_->Address(node));
@@ -43,15 +37,14 @@ class NetworkTest : public testing::Test {
   void TearDown() override {
     cluster_.reset();
     network_.reset();
+    StageTest::TearDown();
   }
 
-  static std::unique_ptr<Stage> stage_;
   static std::string why_not_;
   std::unique_ptr<Network> network_;
   std::unique_ptr<Cluster> cluster_;
 };
 
-std::unique_ptr<Stage> NetworkTest::stage_;
 std::string NetworkTest::why_not_;
 
 TEST_F(NetworkTest, AMachineIsCutOffAndComesBack) {
@@ -80,7 +73,7 @@ TEST_F(NetworkTest, MachinesReachTheCoordinatorButNotEachOther) {
 
 TEST_F(NetworkTest, TheCoordinatorIsCutOffAndComesBack) {
   network_->CutLink("lead");
-  Sleep(kLongerThanHeartbeats);
+  ASSERT_TRUE(WaitForEvents(cluster_->coordinator(), cluster_->run(), "worker_lost", 4));
   network_->MendLink("lead");
   ASSERT_TRUE(cluster_->GoesOn(4));
   cluster_->StopAndCompare();

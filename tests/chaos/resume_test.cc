@@ -7,12 +7,12 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <random>
-#include <thread>
 
 #include "tests/chaos/chaos_run.h"
 
@@ -20,17 +20,13 @@ namespace holdfast::chaos {
 namespace {
 
 using testing::HasSubstr;
-using testing::IsEmpty;
 namespace fs = std::filesystem;
 
-class Resume : public testing::Test {
+class Resume : public StageTest {
  protected:
-  static void SetUpTestSuite() { stage_ = std::make_unique<Stage>(120); }
-  static void TearDownTestSuite() { stage_.reset(); }
-
-  std::string Run() const { return stage_->Path(testing::UnitTest::GetInstance()->current_test_info()->name()); }
-  std::unique_ptr<LoggedProcess> Train(int workers, const std::vector<std::string>& settings,
-                                       const std::string& crash = "", const std::vector<std::string>& more = {}) {
+  static std::unique_ptr<LoggedProcess> Train(int workers, const std::vector<std::string>& settings,
+                                              const std::string& crash = "",
+                                              const std::vector<std::string>& more = {}) {
     std::vector<std::string> arguments{"train", stage_->config(), "--workers", std::to_string(workers), "--run-dir",
                                        Run()};
     for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
@@ -39,32 +35,15 @@ class Resume : public testing::Test {
     if (!crash.empty()) environment.emplace_back("HOLDFAST_CRASH_POINT", crash);
     return std::make_unique<LoggedProcess>(arguments, Run() + ".log", environment);
   }
-  /// kill -9 of everything that belongs to the run.
-  void KillAll(LoggedProcess& process) {
-    process.Signal(SIGKILL);
-    for (const int pid : ProcessesWith(Run())) kill(pid, SIGKILL);
-    process.Wait(20);
-    for (int i = 0; i < 200 && !ProcessesWith(Run()).empty(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
+  /// The same until some steps past what was done, which is then the end of the run.
+  static void ExpectToGoOn(int workers, std::vector<std::string> settings) {
+    const int64_t steps = CommittedSteps(Run()) + 25;
+    settings.push_back("train.steps=" + std::to_string(steps));
+    EXPECT_EQ(Train(workers, settings)->ExitCode(), 0);
+    EXPECT_EQ(CommittedSteps(Run()), steps);
+    EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
   }
-  // By the metrics: a run of one worker has nobody to ask.
-  bool WaitForStep(int64_t step) const {
-    for (int i = 0; i < 3000 && Lines() < step; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    return Lines() >= step;
-  }
-  bool EqualBits() const { return RunBinary({"compare", stage_->undisturbed(), Run()}, Run() + ".compare") == 0; }
-  int Lines() const {
-    std::ifstream file(Run() + "/metrics.jsonl");
-    int count = 0;
-    for (std::string line; std::getline(file, line);) ++count;
-    return count;
-  }
-
-  static std::unique_ptr<Stage> stage_;
 };
-
-std::unique_ptr<Stage> Resume::stage_;
 
 struct World {
   int workers;
@@ -76,44 +55,36 @@ TEST_F(Resume, AfterKillingEverythingAgainAndAgainInOtherWorldsEachTime) {
   const uint64_t seed = replay != nullptr ? std::strtoull(replay, nullptr, 10) : std::random_device{}();
   std::printf("replay with HOLDFAST_CHAOS_SEED=%llu\n", static_cast<unsigned long long>(seed));
   std::mt19937_64 random(seed);
-  const std::vector<World> worlds{
-      {3, "full_shard"}, {1, "full_shard"}, {4, "shard_grad_op"}, {2, "no_shard"}, {5, "full_shard"}};
-  int64_t step = 0;
+  const std::vector<World> worlds{{3, "full_shard"}, {1, "full_shard"}, {4, "shard_grad_op"}, {2, "no_shard"}};
   for (const World& world : worlds) {
     const auto process = Train(world.workers, {"checkpoint.every_steps=3", "parallel.sharding=" + world.sharding});
-    step += static_cast<int64_t>(8 + random() % 14);
-    if (&world == &worlds.back()) {
-      EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
-      break;
-    }
-    ASSERT_TRUE(WaitForStep(step)) << process->Log();
-    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 60));
-    KillAll(*process);
+    const int64_t steps = CommittedSteps(Run()) + static_cast<int64_t>(8 + random() % 14);
+    ASSERT_TRUE(WaitForStep(*process, Run(), steps));
+    ASSERT_TRUE(WaitForEvents(*process, Run(), "checkpoint"));
+    Sleep(static_cast<int>(random() % 60));
+    ASSERT_TRUE(KillAll(*process, Run()));
   }
-  EXPECT_EQ(Lines(), 120);
-  EXPECT_TRUE(EqualBits());
-  EXPECT_EQ(RunBinary({"ckpt", "verify", Run(), "--all"}, Run() + ".verify"), 0);
+  ExpectToGoOn(5, {"checkpoint.every_steps=3"});
+  EXPECT_EQ(RunBinary({"ckpt", "verify", Run(), "--all"}, Run() + ".verify.log"), 0);
 }
 
 TEST_F(Resume, AfterASigtermThatLeftACheckpointOfTheLastStep) {
-  auto process = Train(3, {"checkpoint.every_steps=1000"});
-  ASSERT_TRUE(WaitForStep(10)) << process->Log();
+  const auto process = Train(3, {"checkpoint.every_steps=1000000"});
+  ASSERT_TRUE(WaitForStep(*process, Run(), 10));
   process->Signal(SIGTERM);
-  EXPECT_EQ(process->Wait(30).value_or(-1), 143) << process->Log();
-  const int lines = Lines();
-  process = Train(2, {"checkpoint.every_steps=1000"});
-  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
-  EXPECT_THAT(process->Log(), HasSubstr("world of 2 after step " + std::to_string(lines)));
-  EXPECT_TRUE(EqualBits());
+  EXPECT_EQ(process->ExitCode(), 143);
+  const int64_t steps = CommittedSteps(Run());
+  ExpectToGoOn(2, {"checkpoint.every_steps=1000000"});
+  EXPECT_THAT(process->Log(), HasSubstr("world of 2 after step " + std::to_string(steps)));
 }
 
 TEST_F(Resume, SaysThatTheTokenFilesAreOthers) {
   const fs::path copy = Run() + ".bin";
   fs::copy_file(stage_->Path("train.bin"), copy);
   const std::vector<std::string> settings{"checkpoint.every_steps=2", "data.train=[" + copy.string() + "]"};
-  auto process = Train(1, settings);
-  ASSERT_TRUE(WaitForStep(5)) << process->Log();
-  KillAll(*process);
+  const auto process = Train(1, settings);
+  ASSERT_TRUE(WaitForEvents(*process, Run(), "checkpoint"));
+  ASSERT_TRUE(KillAll(*process, Run()));
   {
     std::fstream file(copy, std::ios::in | std::ios::out | std::ios::binary);
     file.seekg(-2, std::ios::end);  // the low byte of the last token
@@ -121,9 +92,11 @@ TEST_F(Resume, SaysThatTheTokenFilesAreOthers) {
     file.seekp(-2, std::ios::end);
     file.put(other);
   }
-  process = Train(2, settings);
-  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
-  EXPECT_THAT(process->Log(), HasSubstr("warning: the token files are not those that step-"));
+  const auto resumed = Train(2, settings);
+  ASSERT_TRUE(WaitForStep(*resumed, Run(), CommittedSteps(Run()) + 10));
+  resumed->Signal(SIGTERM);
+  EXPECT_EQ(resumed->ExitCode(), 143);
+  EXPECT_THAT(resumed->Log(), HasSubstr("warning: the token files are not those that step-"));
 }
 
 // The process dies at one point of a save after the other. What it goes on from is the checkpoint that was being made
@@ -138,32 +111,33 @@ TEST_F(Resume, AfterACrashAtEveryKindOfPointOfASave) {
   const std::vector<std::string> settings{"checkpoint.every_steps=1", "checkpoint.keep_last=1"};
   for (const std::string& point : points) {
     const auto process = Train(1, settings, point);
-    ASSERT_EQ(process->Wait(60).value_or(-1), 128 + SIGKILL) << point << "\n" << process->Log();
+    ASSERT_EQ(process->ExitCode(), 128 + SIGKILL) << point;
   }
-  EXPECT_LT(Lines(), 120);
-  const auto process = Train(2, settings);
-  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
-  EXPECT_EQ(Lines(), 120);
-  EXPECT_TRUE(EqualBits());
+  ExpectToGoOn(2, settings);
 }
 
 TEST_F(Resume, StateThatNobodyHoldsComesFromTheNewestCheckpoint) {
-  const auto process =
-      Train(3, {"checkpoint.every_steps=5", "parallel.mirrors=0", "elastic.lost_state_timeout_ms=300"});
-  ASSERT_TRUE(WaitForStep(20)) << process->Log();
-  const RunView view = Look(Run());
-  ASSERT_EQ(view.workers.size(), 3u);
-  kill(view.workers[1].pid, SIGKILL);
-  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
-  EXPECT_EQ(Events(Run(), "rewind").size(), 1u) << process->Log();
-  EXPECT_EQ(Lines(), 120);
-  EXPECT_TRUE(EqualBits());
+  const auto process = Train(3, {"checkpoint.every_steps=5", "parallel.mirrors=0", "elastic.lost_state_timeout_ms=300",
+                                 "elastic.heartbeat_timeout_ms=15000"});
+  ASSERT_TRUE(WaitForEvents(*process, Run(), "checkpoint"));
+  int pid = -1;
+  ASSERT_TRUE(WaitUntil(*process, Run(), [&](const RunView& view) {
+    if (view.world_size == 3) pid = view.workers.at(1).pid;
+    return view.world_size == 3;
+  }));
+  kill(pid, SIGKILL);
+  ASSERT_TRUE(WaitForEvents(*process, Run(), "rewind"));
+  ASSERT_TRUE(WaitForStep(*process, Run(), CommittedSteps(Run()) + 20));
+  process->Signal(SIGTERM);
+  EXPECT_EQ(process->ExitCode(), 143);
+  EXPECT_EQ(Events(Run(), "rewind").size(), 1u);
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
 }
 
 TEST_F(Resume, ADamagedCheckpointIsNamedAndTheOneBeforeIsUsed) {
-  auto process = Train(2, {"checkpoint.every_steps=5", "checkpoint.keep_last=3"});
-  ASSERT_TRUE(WaitForStep(30)) << process->Log();
-  KillAll(*process);
+  const auto process = Train(2, {"checkpoint.every_steps=5", "checkpoint.keep_last=3"});
+  ASSERT_TRUE(WaitForEvents(*process, Run(), "checkpoint", 2));
+  ASSERT_TRUE(KillAll(*process, Run()));
   std::string newest;
   for (const auto& entry : fs::directory_iterator(Run() + "/checkpoints")) {
     const bool whole = fs::exists(entry.path() / "manifest.json");
@@ -176,48 +150,43 @@ TEST_F(Resume, ADamagedCheckpointIsNamedAndTheOneBeforeIsUsed) {
   file.seekp(static_cast<std::streamoff>(fs::file_size(shard) / 2));
   file.put(byte);
   file.close();
-  process = Train(3, {"checkpoint.every_steps=5"});
-  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
-  ASSERT_EQ(Events(Run(), "checkpoint_rejected").size(), 1u) << process->Log();
+  ExpectToGoOn(3, {"checkpoint.every_steps=5"});
+  ASSERT_EQ(Events(Run(), "checkpoint_rejected").size(), 1u);
   EXPECT_EQ(Events(Run(), "checkpoint_rejected")[0]["name"], newest);
-  EXPECT_TRUE(EqualBits());
 }
 
 // The process dies right after its first checkpoint on the new branch, while those it has given up are still there.
 TEST_F(Resume, AtAnEarlierStepGivesUpWhatWasDoneAfterIt) {
   const std::vector<std::string> settings{"checkpoint.every_steps=5", "checkpoint.keep_last=10"};
-  auto process = Train(1, settings, "commit.manifest.after:6");
-  ASSERT_EQ(process->Wait(60).value_or(-1), 128 + SIGKILL) << process->Log();
-  EXPECT_GE(Lines(), 30);
-  process = Train(1, settings, "commit.manifest.after:1", {"--resume", "10"});
-  ASSERT_EQ(process->Wait(60).value_or(-1), 128 + SIGKILL) << process->Log();
+  EXPECT_EQ(Train(1, settings, "commit.manifest.after:6")->ExitCode(), 128 + SIGKILL);
+  EXPECT_GE(CommittedSteps(Run()), 30);
+  auto process = Train(1, settings, "commit.manifest.after:1", {"--resume", "10"});
+  EXPECT_EQ(process->ExitCode(), 128 + SIGKILL);
   EXPECT_THAT(process->Log(), HasSubstr("checkpoint  step-0000000010"));
-  EXPECT_LT(Lines(), 30);
-  process = Train(2, {"checkpoint.every_steps=5", "checkpoint.keep_last=1"});
-  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
+  process = Train(2, {"checkpoint.every_steps=5", "checkpoint.keep_last=1", "train.steps=60"});
+  EXPECT_EQ(process->ExitCode(), 0);
   EXPECT_THAT(process->Log(), HasSubstr("checkpoint  step-0000000015"));
   EXPECT_THAT(process->Log(), HasSubstr("step-0000000030-g1000001: given up"));
-  EXPECT_EQ(Lines(), 120);
-  EXPECT_TRUE(EqualBits());
+  EXPECT_EQ(CommittedSteps(Run()), 60);
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
   int left = 0;
   for (const auto& entry : fs::directory_iterator(Run() + "/checkpoints")) left += entry.is_directory() ? 1 : 0;
   EXPECT_EQ(left, 1) << "what was given up goes";
 }
 
 TEST_F(Resume, OverwritingSaysWhatBecomesOfCheckpointsElsewhere) {
-  const std::vector<std::string> settings{"checkpoint.every_steps=50", "checkpoint.directory=" + Run() + ".ck"};
-  auto process = Train(1, settings);
-  ASSERT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
-  process = Train(1, settings, "", {"--overwrite"});
-  EXPECT_EQ(process->Wait(60).value_or(-1), 1);
+  const std::vector<std::string> settings{"checkpoint.every_steps=20", "checkpoint.directory=" + Run() + ".ck",
+                                          "train.steps=50"};
+  EXPECT_EQ(Train(1, settings)->ExitCode(), 0);
+  auto process = Train(1, settings, "", {"--overwrite"});
+  EXPECT_EQ(process->ExitCode(), 1);
   EXPECT_THAT(process->Log(), HasSubstr("--resume never to give them up"));
-  EXPECT_EQ(Lines(), 120) << "nothing is changed";
-  process = Train(2, settings, "", {"--overwrite", "--resume", "never"});
-  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
-  EXPECT_EQ(Events(Run(), "checkpoint_failed").size(), 0u) << process->Log();
-  EXPECT_EQ(Lines(), 120);
-  EXPECT_TRUE(EqualBits());
-  EXPECT_EQ(RunBinary({"ckpt", "verify", Run() + ".ck", "--all"}, Run() + ".verify"), 0);
+  EXPECT_EQ(CommittedSteps(Run()), 50) << "nothing is changed";
+  EXPECT_EQ(Train(2, settings, "", {"--overwrite", "--resume", "never"})->ExitCode(), 0);
+  EXPECT_EQ(Events(Run(), "checkpoint_failed").size(), 0u);
+  EXPECT_EQ(CommittedSteps(Run()), 50);
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
+  EXPECT_EQ(RunBinary({"ckpt", "verify", Run() + ".ck", "--all"}, Run() + ".verify.log"), 0);
   for (const auto& entry : fs::directory_iterator(Run() + ".ck")) {
     EXPECT_THAT(entry.path().filename().string(), testing::Not(HasSubstr("-g1000001"))) << "of the run overwritten";
   }
@@ -231,76 +200,83 @@ void LimitFiles(int pid, rlim_t bytes) {
   ASSERT_EQ(prlimit(pid, RLIMIT_FSIZE, &limit, nullptr), 0);
 }
 
+/// Waits until a run is paused because its metrics, by now the longest of its files, cannot grow.
+testing::AssertionResult FillDisk(LoggedProcess& process, const std::string& run) {
+  if (!WaitForStep(process, run, 40)) return testing::AssertionFailure() << "no step";
+  LimitFiles(process.pid(), fs::file_size(run + "/metrics.jsonl"));
+  const auto is_paused = [&] { return process.Log().find("paused until this can be done") != std::string::npos; };
+  return WaitFor(process, is_paused) ? testing::AssertionSuccess() : testing::AssertionFailure() << "it is not paused";
+}
+
 TEST_F(Resume, AFullDiskPausesTheRunUntilThereIsRoom) {
-  const auto process = Train(2, {"checkpoint.every=never"});
-  ASSERT_TRUE(WaitForStep(10)) << process->Log();
-  LimitFiles(process->pid(), 1000);
-  Sleep(1000);
-  const int lines = Lines();
-  Sleep(1000);
-  EXPECT_EQ(Lines(), lines) << "it is not paused";
+  const auto process = Train(2, {"checkpoint.every=never", "train.steps=80"});
+  ASSERT_TRUE(FillDisk(*process, Run()));
   EXPECT_TRUE(process->Running());
+  EXPECT_LT(CommittedSteps(Run()), 80);
   LimitFiles(process->pid(), RLIM_INFINITY);
-  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
-  EXPECT_EQ(Lines(), 120);
-  EXPECT_TRUE(EqualBits());
+  EXPECT_EQ(process->ExitCode(), 0);
+  EXPECT_EQ(CommittedSteps(Run()), 80);
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
 }
 
 TEST_F(Resume, ASigtermEndsARunThatAFullDiskHasPaused) {
   for (const int workers : {1, 2}) {
     const auto process = Train(workers, {"checkpoint.every=never"}, "", {"--overwrite"});
-    ASSERT_TRUE(WaitForStep(5)) << process->Log();
-    LimitFiles(process->pid(), 1000);
-    Sleep(1000);
+    ASSERT_TRUE(FillDisk(*process, Run()));
     process->Signal(SIGTERM);
-    EXPECT_EQ(process->Wait(30).value_or(-1), 1) << process->Log();
+    EXPECT_EQ(process->ExitCode(), 1);
+    EXPECT_THAT(process->Log(), HasSubstr("stopped by signal 15 while the run was paused"));
     EXPECT_TRUE(ProcessesWith(Run()).empty());
+    fs::remove(Run() + ".log");
   }
 }
 
 // The worker that saves the model cannot write: another one does.
 TEST_F(Resume, AFullDiskOfOneHostDoesNotEndTheRun) {
-  const auto process = Train(3, {"checkpoint.every_steps=100"});
-  ASSERT_TRUE(WaitForStep(10)) << process->Log();
-  const RunView view = Look(Run());
-  ASSERT_EQ(view.workers.size(), 3u);
-  ASSERT_EQ(view.workers[0].rank, 0);
-  LimitFiles(view.workers[0].pid, 1000);
-  EXPECT_EQ(process->Wait(120).value_or(-1), 0) << process->Log();
+  const auto process = Train(3, {"checkpoint.every_steps=1000", "train.steps=60"});
+  int pid = -1;
+  ASSERT_TRUE(WaitUntil(*process, Run(), [&](const RunView& view) {
+    for (const WorkerView& worker : view.workers) pid = worker.rank == 0 ? worker.pid : pid;
+    return view.world_size == 3 && pid > 0;
+  }));
+  LimitFiles(pid, 1000);
+  EXPECT_EQ(process->ExitCode(), 0);
+  EXPECT_GE(Events(Run(), "step_failed").size(), 1u);
   EXPECT_TRUE(fs::exists(Run() + "/model/model.safetensors"));
-  EXPECT_TRUE(EqualBits());
+  EXPECT_EQ(CommittedSteps(Run()), 60);
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
 }
 
 TEST_F(Resume, ACoordinatorOfARunThatIsDoneTellsThoseWhoHaveNotHeardOfIt) {
-  const std::string log = Run() + ".coordinator";
-  EXPECT_EQ(RunBinary({"coordinator", stage_->config(), "--run-dir", stage_->undisturbed(), "--listen", "127.0.0.1:0"},
-                      log, 60),
-            0);
-  std::ifstream file(log);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  EXPECT_THAT(text, HasSubstr("all 120 steps are done"));
+  ASSERT_EQ(Train(1, {"train.steps=5"})->ExitCode(), 0);
+  LoggedProcess coordinator({"coordinator", stage_->config(), "--set", "train.steps=5", "--run-dir", Run(), "--listen",
+                             "127.0.0.1:0"},
+                            Run() + ".coordinator.log");
+  EXPECT_EQ(coordinator.ExitCode(), 0);
+  EXPECT_THAT(coordinator.Log(), HasSubstr("all 5 steps are done"));
 }
 
 TEST_F(Resume, ASecondRunInTheSameDirectoryIsRefused) {
-  const auto process = Train(1, {"checkpoint.every_steps=50"});
-  ASSERT_TRUE(WaitForStep(1));
-  EXPECT_EQ(RunBinary({"train", stage_->config(), "--run-dir", Run()}, Run() + ".second"), 1);
-  std::ifstream log(Run() + ".second");
+  const auto process = Train(1, {});
+  ASSERT_TRUE(WaitForStep(*process, Run(), 1));
+  EXPECT_EQ(RunBinary({"train", stage_->config(), "--run-dir", Run()}, Run() + ".second.log"), 1);
+  std::ifstream log(Run() + ".second.log");
   const std::string text{std::istreambuf_iterator<char>(log), {}};
   EXPECT_THAT(text, HasSubstr("is in use by process"));
-  EXPECT_EQ(process->Wait(120).value_or(-1), 0);
-  EXPECT_TRUE(EqualBits());
+  ASSERT_TRUE(WaitForStep(*process, Run(), CommittedSteps(Run()) + 10));
+  process->Signal(SIGTERM);
+  EXPECT_EQ(process->ExitCode(), 143);
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
 }
 
 TEST_F(Resume, WithoutACheckpointItSaysSoAndChangesNothing) {
-  auto process = Train(2, {"checkpoint.every=never"});
-  ASSERT_TRUE(WaitForStep(5)) << process->Log();
-  KillAll(*process);
-  const int lines = Lines();
-  process = Train(2, {"checkpoint.every=never"});
-  EXPECT_EQ(process->Wait(60).value_or(-1), 1);
+  const auto process = Train(2, {"checkpoint.every=never"});
+  ASSERT_TRUE(WaitForStep(*process, Run(), 5));
+  ASSERT_TRUE(KillAll(*process, Run()));
+  const int64_t steps = CommittedSteps(Run());
+  EXPECT_EQ(Train(2, {"checkpoint.every=never"})->ExitCode(), 1);
   EXPECT_THAT(process->Log(), HasSubstr("has no checkpoint to go on from"));
-  EXPECT_EQ(Lines(), lines);
+  EXPECT_EQ(CommittedSteps(Run()), steps);
 }
 
 }  // namespace

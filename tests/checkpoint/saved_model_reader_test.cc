@@ -30,7 +30,7 @@ TEST(SavedModelReaderTest, ChunksAreTheWhole) {
     return absl::OkStatus();
   };
   TemporaryDirectory directory;
-  ASSERT_TRUE(SaveModel(directory / "model", layout, map, give, FileDType::kF32, {"{}", ""}).ok());
+  ASSERT_TRUE(SaveModel(directory / "model", layout, map, give, FileDType::kF32, {"{}", {}}).ok());
 
   const auto reader = SavedModelReader::Open(directory / "model", layout, map, nullptr);
   ASSERT_TRUE(reader.ok()) << reader.status();

@@ -5,11 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
-#include <thread>
 
 #include "framework/tensor/cuda_device.h"
 #include "tests/chaos/chaos_run.h"
@@ -18,7 +15,7 @@
 namespace holdfast::chaos {
 namespace {
 
-constexpr int kSteps = 200;
+const std::string kSteps = "train.steps=200";
 
 std::string Device() {
   const char* device = std::getenv("HOLDFAST_TEST_DEVICE");
@@ -40,22 +37,19 @@ std::vector<std::string> Settings() {
           "elastic.heartbeat_timeout_ms=10000"};
 }
 
-class CudaRun : public testing::Test {
+class CudaRun : public StageTest {
  protected:
   static void SetUpTestSuite() {
-    if (CanRun()) stage_ = std::make_unique<Stage>(kSteps, Settings());
+    if (CanRun()) stage_ = std::make_unique<Stage>(Settings());
   }
-  static void TearDownTestSuite() { stage_.reset(); }
   void SetUp() override {
     if (!CanRun()) {
       HF_NO_GPU();
     }
   }
 
-  std::string Run() const {
-    return stage_->Path(testing::UnitTest::GetInstance()->current_test_info()->name() + std::to_string(runs_));
-  }
-  std::unique_ptr<LoggedProcess> Train(int workers, const std::vector<std::string>& more, const std::string& run) {
+  static std::unique_ptr<LoggedProcess> Train(int workers, const std::vector<std::string>& more,
+                                              const std::string& run = Run()) {
     std::vector<std::string> arguments{"train", stage_->config(), "--workers", std::to_string(workers), "--run-dir",
                                        run};
     for (const std::vector<std::string>& settings : {Settings(), more}) {
@@ -63,45 +57,25 @@ class CudaRun : public testing::Test {
     }
     return std::make_unique<LoggedProcess>(arguments, run + ".log");
   }
-  void ExpectEqualBits(const std::string& run) const {
-    EXPECT_EQ(RunBinary({"compare", stage_->undisturbed(), run}, run + ".compare"), 0) << run;
-  }
-  static bool WaitForStep(const std::string& run, int step) {
-    for (int i = 0; i < 6000; ++i) {
-      std::ifstream file(run + "/metrics.jsonl");
-      int lines = 0;
-      for (std::string line; std::getline(file, line);) ++lines;
-      if (lines >= step) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return false;
-  }
-
-  static std::unique_ptr<Stage> stage_;
-  int runs_ = 0;
 };
-
-std::unique_ptr<Stage> CudaRun::stage_;
 
 TEST_F(CudaRun, AThousandStepsTwiceAreEqual) {
   for (const char* name : {"first", "second"}) {
-    const auto process = Train(1, {"train.steps=1000", "log.digest_every_steps=50"}, Run() + name);
-    EXPECT_EQ(process->Wait(280).value_or(-1), 0) << process->Log();
+    EXPECT_EQ(Train(1, {"train.steps=1000", "log.digest_every_steps=50"}, Run() + name)->ExitCode(), 0);
   }
-  EXPECT_EQ(RunBinary({"compare", Run() + "first", Run() + "second"}, Run() + ".compare"), 0);
+  EXPECT_EQ(RunBinary({"compare", Run() + "first", Run() + "second"}, Run() + ".compare.log"), 0);
 }
 
 TEST_F(CudaRun, EveryWorldHasTheBitsOfTheWorldOfOne) {
   const std::vector<std::pair<int, std::vector<std::string>>> worlds{
-      {2, {"parallel.sharding=full_shard"}},
-      {3, {"parallel.sharding=full_shard", "parallel.mirrors_on=host"}},
-      {2, {"parallel.sharding=no_shard"}},
-      {4, {"parallel.sharding=shard_grad_op", "parallel.replicas=2"}}};
-  for (const auto& [workers, settings] : worlds) {
-    const std::string run = Run() + "-" + std::to_string(++runs_);
-    const auto process = Train(workers, settings, run);
-    EXPECT_EQ(process->Wait(280).value_or(-1), 0) << process->Log();
-    ExpectEqualBits(run);
+      {2, {kSteps, "parallel.sharding=full_shard"}},
+      {3, {kSteps, "parallel.sharding=full_shard", "parallel.mirrors_on=host"}},
+      {2, {kSteps, "parallel.sharding=no_shard"}},
+      {4, {kSteps, "parallel.sharding=shard_grad_op", "parallel.replicas=2"}}};
+  for (size_t i = 0; i < worlds.size(); ++i) {
+    const std::string run = Run() + std::to_string(i);
+    EXPECT_EQ(Train(worlds[i].first, worlds[i].second, run)->ExitCode(), 0) << i;
+    EXPECT_TRUE(stage_->HasUndisturbedBits(run)) << i;
   }
 }
 
@@ -109,35 +83,34 @@ TEST_F(CudaRun, AKilledWorkerChangesNoBit) {
   for (const char* place : {"device", "host"}) {  // the lost state comes from mirrors there
     const std::string run = Run() + place;
     const auto process = Train(3, {std::string("parallel.mirrors_on=") + place}, run);
-    for (const int step : {20, 60}) {
-      ASSERT_TRUE(WaitForStep(run, step)) << process->Log();
-      const RunView view = Look(run);
-      ASSERT_TRUE(view.reachable && !view.workers.empty()) << process->Log();
-      kill(view.workers[static_cast<size_t>(step) % view.workers.size()].pid, SIGKILL);
+    for (const size_t rank : {2u, 0u}) {
+      RunView view;
+      ASSERT_TRUE(WaitUntil(*process, run, [&, before = CommittedSteps(run)](const RunView& now) {
+        view = now;
+        return now.world_size == 3 && now.committed_step >= before + 20;
+      }));
+      kill(view.workers.at(rank).pid, SIGKILL);
     }
-    EXPECT_EQ(process->Wait(280).value_or(-1), 0) << process->Log();
-    EXPECT_GE(Events(run, "worker_lost").size(), 1u) << process->Log();
-    ExpectEqualBits(run);
+    ASSERT_TRUE(WaitForEvents(*process, run, "worker_lost", 2));
+    ASSERT_TRUE(WaitForStep(*process, run, CommittedSteps(run) + 20));
+    process->Signal(SIGTERM);
+    EXPECT_EQ(process->ExitCode(), 143);
+    EXPECT_TRUE(stage_->HasUndisturbedBits(run));
   }
 }
 
 TEST_F(CudaRun, ARunThatWasKilledGoesOnFromItsCheckpointInAnotherWorld) {
-  const std::string run = Run();
-  int step = 0;
-  for (const int workers : {1, 2, 1}) {
-    const auto process = Train(workers, {"checkpoint.every_steps=7"}, run);
-    step += 50;
-    if (step < 150) {
-      ASSERT_TRUE(WaitForStep(run, step)) << process->Log();
-      process->Signal(SIGKILL);
-      for (const int pid : ProcessesWith(run)) kill(pid, SIGKILL);
-      process->Wait(20);
-    } else {
-      EXPECT_EQ(process->Wait(280).value_or(-1), 0) << process->Log();
-    }
+  for (const int workers : {1, 2}) {
+    const auto process = Train(workers, {"checkpoint.every_steps=7"});
+    ASSERT_TRUE(WaitForStep(*process, Run(), CommittedSteps(Run()) + 30));
+    ASSERT_TRUE(WaitForEvents(*process, Run(), "checkpoint"));
+    ASSERT_TRUE(KillAll(*process, Run()));
   }
-  ExpectEqualBits(run);
-  EXPECT_EQ(RunBinary({"ckpt", "verify", run, "--all"}, run + ".verify"), 0);
+  const int64_t steps = CommittedSteps(Run()) + 30;
+  EXPECT_EQ(Train(1, {"checkpoint.every_steps=7", "train.steps=" + std::to_string(steps)})->ExitCode(), 0);
+  EXPECT_EQ(CommittedSteps(Run()), steps);
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
+  EXPECT_EQ(RunBinary({"ckpt", "verify", Run(), "--all"}, Run() + ".verify.log"), 0);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets with clang's libFuzzer and AddressSanitizer and runs each for a bounded time, from the files
-# of the golden checkpoint on. Exit code 0 only if nothing was found; a finding is kept in build/fuzz and named.
+# Builds the fuzz targets with clang's libFuzzer and AddressSanitizer and runs each for a bounded time, from golden
+# files on. Exit code 0 only if nothing was found; a finding is kept in build/fuzz and named.
 #   tests/fuzz/run.sh [SECONDS]      per target; default 20
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -12,8 +12,12 @@ golden=tests/golden/checkpoint_v1
 mkdir -p "$out"
 
 # What the targets stand on, without HDF5; zstd only for the limits in its header.
-sources=(checkpoint/sharded/{codec,digest,manifest,manifest_format,manifest_parse,reshard_plan,shard_index,shard_runs,verify_plan}.cc)
-libraries=(absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash libzstd)
+sources=(checkpoint/sharded/{codec,digest,manifest,manifest_format,manifest_parse,reshard_plan,shard_index,shard_runs,verify_plan}.cc
+  checkpoint/safetensors_{header,json}.cc
+  framework/config/{config_table,enum_names,field_text,printable,suggest,validate}.cc
+  framework/data/{added_tokens,bpe,bpe_tokenizer,byte_level,regex,tokenizer_json}.cc
+  models/{huggingface,huggingface_config,huggingface_fields,huggingface_files}.cc framework/nn/layout.cc framework/tensor/{memory_account,tensor}.cc)
+libraries=(absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash libzstd libpcre2-8)
 flags=(-std=c++20 -O1 -g1 -march=x86-64-v3 -I. -fno-omit-frame-pointer -fno-sanitize-recover=all)
 read -ra found < <(pkg-config --cflags "${libraries[@]}")
 flags+=("${found[@]}")
@@ -22,7 +26,7 @@ flags+=("${found[@]}")
 compile() { # SOURCE SANITIZERS
   local object
   object=$out/$(tr / _ <<<"${1%.cc}").o
-  if [[ ! -e $object || -n $(find "$1" checkpoint/sharded framework/base tests/fuzz -name '*.[hc]*' -newer "$object" -print -quit) ]]; then
+  if [[ ! -e $object || -n $(find "$1" checkpoint framework models tests/fuzz -name '*.[hc]*' -newer "$object" -print -quit) ]]; then
     "$clang" "${flags[@]}" "-fsanitize=$2" -c "$1" -o "$object"
   fi
   echo "$object"
@@ -51,7 +55,16 @@ fuzz() {
   grep -E 'number_of_executed_units|new_units_added' "$out/$target.log"
 }
 
+mkdir -p "$out/seeds"
+cp tests/golden/tiny_gpt2/config.json "$out/seeds/gpt2" # seeds of a target have names of their own
+printf '{"added_tokens":[{"id":256,"content":"<|end|>","special":true}],"model":{"merges":["a a"],"vocab":{"aa":257}}}' >"$out/seeds/added.json"
+printf '{"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"\\\\s+(?!\\\\S)|\\\\p{L}+|(a+)+b"},"behavior":"Isolated"},{"type":"Digits"},{"type":"ByteLevel"}]}}' >"$out/seeds/split.json"
+printf '{"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"weight_map":{}}' >"$out/seeds/header"
+
 failed=0
 fuzz manifest_fuzz "$golden"/step-*/manifest.json || failed=1
 fuzz shard_index_fuzz "$golden"/step-*/*.index || failed=1
+fuzz config_json_fuzz tests/golden/tiny_llama/config.json tests/golden/exported_llama/{generation,tokenizer}_config.json "$out/seeds/gpt2" || failed=1
+fuzz tokenizer_json_fuzz "$out"/seeds/*.json || failed=1
+fuzz safetensors_fuzz "$out"/seeds/header || failed=1
 exit "$failed"

@@ -1,6 +1,7 @@
 // Proves parity with PyTorch: tiny GPT-2 and Llama models saved by `transformers`, loaded as any saved model is, give
-// PyTorch's logits, loss, gradients of every parameter, and ten training steps. tests/golden/make_model_golden.py makes
-// the files and says what is in them.
+// PyTorch's logits, loss, gradients of every parameter, and ten training steps, and that `transformers` makes of
+// exports the logits that they have here. tests/golden/make_model_golden.py and make_export_golden.py make the files
+// and say what is in them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -86,6 +87,8 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {
     return values;
   }
 
+  void ExpectLogits();
+
   std::string directory_;
   ModelConfig config_;
   std::unique_ptr<SafetensorsReader> golden_;
@@ -132,7 +135,7 @@ struct Loaded {
   std::unique_ptr<PlacedState> placed;
 };
 
-TEST_P(GoldenTest, Logits) {
+void GoldenTest::ExpectLogits() {
   Loaded loaded(config_, DType::kF32, LoadedWeights(TransformerLayout(config_)));
   const std::vector<int32_t> inputs = GoldenTokens("inputs", 0);
   const int64_t vocab = config_.vocab_size;
@@ -150,6 +153,8 @@ TEST_P(GoldenTest, Logits) {
     EXPECT_LT(RelativeError(logits, expected), 3e-6) << "prefix of " << length;
   }
 }
+
+TEST_P(GoldenTest, Logits) { ExpectLogits(); }
 
 TEST_P(GoldenTest, LossAndGradients) {
   const ParameterLayout layout = TransformerLayout(config_);
@@ -228,6 +233,14 @@ TEST_P(GoldenTest, TenTrainingSteps) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, ::testing::Values("tiny_gpt2", "tiny_llama"),
+                         [](const auto& tested) { return tested.param; });
+
+/// Models that Holdfast saved, with the logits of `transformers` (tests/golden/make_export_golden.py).
+class ExportGoldenTest : public GoldenTest {};
+
+TEST_P(ExportGoldenTest, Logits) { ExpectLogits(); }
+
+INSTANTIATE_TEST_SUITE_P(Models, ExportGoldenTest, ::testing::Values("exported_gpt2", "exported_llama"),
                          [](const auto& tested) { return tested.param; });
 
 }  // namespace

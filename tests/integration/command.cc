@@ -42,9 +42,9 @@ Command::~Command() {
 
 void Command::Signal(int signal) { kill(pid_, signal); }
 
-bool Command::ReadSome(double timeout_seconds) {
+bool Command::ReadSome() {
   pollfd p{.fd = pipe_, .events = POLLIN, .revents = 0};
-  if (poll(&p, 1, static_cast<int>(timeout_seconds * 1000)) <= 0) return false;
+  if (poll(&p, 1, static_cast<int>(kPatienceSeconds * 1000)) <= 0) return false;
   char buffer[4096];
   const ssize_t n = read(pipe_, buffer, sizeof(buffer));
   if (n <= 0) return false;
@@ -52,9 +52,9 @@ bool Command::ReadSome(double timeout_seconds) {
   return true;
 }
 
-bool Command::WaitForOutput(const std::string& text, double timeout_seconds) {
+bool Command::WaitForOutput(const std::string& text) {
   while (output_.find(text) == std::string::npos) {
-    if (!ReadSome(timeout_seconds)) return false;
+    if (!ReadSome()) return false;
   }
   return true;
 }
@@ -70,12 +70,12 @@ void WriteAll(const std::filesystem::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-CommandResult Command::Wait(double timeout_seconds) {
-  while (ReadSome(timeout_seconds)) {
+CommandResult Command::Wait() {
+  while (ReadSome()) {
   }
   CommandResult result;
   int status = 0;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(5);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(kPatienceSeconds);
   while (waitpid(pid_, &status, WNOHANG) == 0) {
     if (std::chrono::steady_clock::now() > deadline) kill(pid_, SIGKILL);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

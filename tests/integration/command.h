@@ -7,6 +7,9 @@
 
 namespace holdfast::integration {
 
+/// How long a test waits for what has to come. No measure of speed: a busy machine is far from needing it.
+inline constexpr double kPatienceSeconds = 300;
+
 struct CommandResult {
   int exit_code = -1;  // 128 + signal if it was killed
   std::string output;  // stdout and stderr together
@@ -19,11 +22,12 @@ class Command {
 
   void Signal(int signal);
   /// Blocks until the output contains `text`; false if the process ended or the time is up first.
-  bool WaitForOutput(const std::string& text, double timeout_seconds = 60);
-  CommandResult Wait(double timeout_seconds = 120);
+  bool WaitForOutput(const std::string& text);
+  /// Blocks until the process has ended; one that takes too long is killed.
+  CommandResult Wait();
 
  private:
-  bool ReadSome(double timeout_seconds);
+  bool ReadSome();
 
   int pid_ = -1, pipe_ = -1;
   std::string output_;

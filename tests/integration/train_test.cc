@@ -83,6 +83,55 @@ TEST_F(TrainTest, EqualBitsFromProcessToProcessAndForAnyNumberOfThreads) {
   EXPECT_THAT(ReadAll(directory_ / "a" / "events.jsonl"), HasSubstr("run_finished"));
 }
 
+/// Limits the kernels of processes that are started meanwhile.
+class WithInstructionSet {
+ public:
+  explicit WithInstructionSet(const char* name) { setenv(kVariable, name, 1); }
+  ~WithInstructionSet() { unsetenv(kVariable); }
+  WithInstructionSet(const WithInstructionSet&) = delete;
+  WithInstructionSet& operator=(const WithInstructionSet&) = delete;
+
+ private:
+  static constexpr const char* kVariable = "HOLDFAST_INSTRUCTION_SET";
+};
+
+TEST_F(TrainTest, PortableArithmeticHasEqualBitsOnEveryInstructionSet) {
+  for (const char* dtype : {"bf16", "f32"}) {
+    const std::vector<std::string> settings{"--set", "train.arithmetic=portable", "--set",
+                                            std::string("train.compute_dtype=") + dtype};
+    const std::string best = std::string("best_") + dtype, least = std::string("avx2_") + dtype;
+    const CommandResult widest = Train(best, settings);
+    ASSERT_EQ(widest.exit_code, 0) << widest.output;
+    const WithInstructionSet limited("AVX2");
+    const CommandResult narrow = Train(least, settings);
+    ASSERT_EQ(narrow.exit_code, 0) << narrow.output;
+    EXPECT_THAT(narrow.output, HasSubstr("cpu (AVX2, portable arithmetic"));
+    const CommandResult compared = RunHoldfast({"compare", Path(best), Path(least)});
+    EXPECT_EQ(compared.exit_code, 0) << compared.output;
+  }
+  const WithInstructionSet unknown("AVX9");
+  EXPECT_THAT(Train("unknown").output, HasSubstr("HOLDFAST_INSTRUCTION_SET: this processor has"));
+}
+
+TEST_F(TrainTest, ARunKeepsItsArithmetic) {
+  ASSERT_EQ(Train("a", {"--set", "train.arithmetic=portable"}).exit_code, 0);
+  const CommandResult more = Train("a", {"--set", "train.steps=14"});
+  EXPECT_EQ(more.exit_code, 0) << more.output;
+  EXPECT_THAT(more.output, HasSubstr("arithmetic: portable"));
+  EXPECT_THAT(more.output, Not(HasSubstr("train.arithmetic was")));
+
+  const CommandResult native = Train("a", {"--set", "train.steps=16", "--set", "train.arithmetic=native"});
+  if (native.exit_code == 0) {
+    EXPECT_THAT(native.output, HasSubstr("train.arithmetic was portable"));
+  } else {
+    EXPECT_THAT(native.output, HasSubstr("train.arithmetic: native needs bf16 instructions"));
+  }
+  const WithInstructionSet limited("AVX2");  // which has none
+  const CommandResult without = Train("b", {"--set", "train.arithmetic=avx512_bf16"});
+  EXPECT_EQ(without.exit_code, 1);
+  EXPECT_THAT(without.output, HasSubstr("train.arithmetic: avx512_bf16 needs instructions that this processor lacks"));
+}
+
 TEST_F(TrainTest, TheResolvedConfigRepeatsTheRun) {
   ASSERT_EQ(Train("a").exit_code, 0);
   const CommandResult again = RunHoldfast({"train", Path("a/config.yaml"), "--run-dir", Path("b")});
@@ -118,16 +167,19 @@ TEST_F(TrainTest, SigtermSavesTheModelAndExits143) {
   EXPECT_EQ(RunHoldfast({"eval", Path("a"), Path("valid.bin"), "--sequence-length", "32"}).exit_code, 0);
 }
 
+// A validation that would take minutes.
 TEST_F(TrainTest, SigtermDuringValidationEndsItToo) {
   WriteConfig("config.yaml", 2);
+  WriteAll(directory_ / "long.txt", std::string(8'000'000, 'a'));
+  ASSERT_EQ(RunHoldfast({"data", "pack", Path("long.txt"), "--out", Path("long.bin")}).exit_code, 0);
   Command run({"train", Path("config.yaml"), "--run-dir", Path("a"), "--set",
-               "data.validation=[" + Path("train.bin") + "]", "--set", "train.validation_microbatches=0", "--set",
+               "data.validation=[" + Path("long.bin") + "]", "--set", "train.validation_microbatches=0", "--set",
                "batch.microbatch_size=1"});
   ASSERT_TRUE(run.WaitForOutput("step 2/2"));
   run.Signal(SIGUSR1);
   const CommandResult result = run.Wait();
-  // The signal may arrive just after the validation; it must then still be honoured.
   EXPECT_EQ(result.exit_code, 128 + SIGUSR1) << result.output;
+  EXPECT_THAT(ReadAll(directory_ / "a/events.jsonl"), Not(HasSubstr("\"validation\"")));
   EXPECT_TRUE(fs::exists(directory_ / "a/model/model.safetensors"));
 }
 

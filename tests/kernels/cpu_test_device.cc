@@ -1,6 +1,7 @@
 // The CPU's operations, for the tests of this folder.
 
 #include "framework/base/thread_pool.h"
+#include "tests/kernels/comparing_ops.h"
 #include "tests/kernels/kernel_test_util.h"
 
 namespace holdfast::kernels {
@@ -9,12 +10,12 @@ namespace {
 class CpuTestDevice final : public TestDevice {
  public:
   explicit CpuTestDevice(int num_threads) : pool_(num_threads), ops_(MakeCpuOps(pool_)) {}
-  Ops& ops() override { return *ops_; }
+  Ops& ops() override { return ops_; }
   void Synchronize() override {}
 
  private:
   ThreadPool pool_;
-  std::unique_ptr<Ops> ops_;
+  ComparingOps ops_;
 };
 
 }  // namespace

@@ -81,3 +81,14 @@ function(holdfast_room path)
     endforeach()
   endif()
 endfunction()
+
+# Gives a room the definition of BuildId(), made anew whenever a source has changed.
+function(holdfast_build_id path)
+  holdfast_room_target(${path} target)
+  set(out ${CMAKE_BINARY_DIR}/build_id.cc)
+  add_custom_target(build_id COMMAND ${CMAKE_COMMAND} -D OUT=${out} -P ${CMAKE_SOURCE_DIR}/tools/cmake/BuildId.cmake
+                    WORKING_DIRECTORY ${CMAKE_SOURCE_DIR} BYPRODUCTS ${out} COMMENT "")
+  target_sources(${target} PRIVATE ${out})
+  set_source_files_properties(${out} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  add_dependencies(${target} build_id)
+endfunction()

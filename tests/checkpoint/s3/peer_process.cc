@@ -72,7 +72,7 @@ PeerProcess::~PeerProcess() {
 }
 
 int PeerProcess::WaitForNumber(const std::string& file, const std::string& before) const {
-  for (int i = 0; i < 6000 && waitpid(pid_, nullptr, WNOHANG) == 0; ++i) {
+  for (int i = 0; i < 12'000 && waitpid(pid_, nullptr, WNOHANG) == 0; ++i) {
     const std::string text = Slurp(folder_ + "/" + file);
     const size_t at = text.find(before);
     const bool whole = at != std::string::npos && text.size() > at + before.size() &&

@@ -3,11 +3,13 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/checkpoint/s3/moto_server.h"
@@ -44,12 +46,14 @@ class S3RunTest : public ::testing::Test {
                                              Path("train.bin") +
                                              "]}\n"
                                              "batch: {sequence_length: 16, microbatch_size: 2, microbatches: 3}\n"
-                                             "train: {steps: 60, threads: 1, validate_every_steps: 0}\n"
+                                             "train: {steps: 1000000, threads: 1, validate_every_steps: 0}\n"
+                                             "schedule: {decay_steps: 60}\n"
                                              "log: {sample_bytes: 0}\n";
   }
   void TearDown() override { fs::remove_all(root_); }
 
   std::string Path(const std::string& name) const { return (root_ / name).string(); }
+  /// Endless, so that it is not over before it is struck.
   std::vector<std::string> Train(int workers) const {
     return {"train",     Path("run.yaml"),
             "--set",     "checkpoint.directory=" + place_,
@@ -64,15 +68,22 @@ class S3RunTest : public ::testing::Test {
     more.insert(more.end(), {"--endpoint", endpoint_});
     return RunHoldfast(more);
   }
-  void WaitForLines(size_t count) const {
-    for (int i = 0; i < 3000; ++i) {
-      std::ifstream metrics(Path("run/metrics.jsonl"));
-      size_t lines = 0;
-      for (std::string line; std::getline(metrics, line);) ++lines;
-      if (lines >= count) return;
-      usleep(10'000);
+  size_t Count(const std::string& file, const std::string& text) const {
+    const std::string all = integration::ReadAll(Path("run/" + file));
+    size_t count = 0;
+    for (size_t at = all.find(text); at != std::string::npos; at = all.find(text, at + 1)) ++count;
+    return count;
+  }
+  /// So many more in the run's file than now.
+  bool WaitForMore(const std::string& file, const std::string& text, size_t more) const {
+    const size_t wanted = Count(file, text) + more;
+    const auto deadline =
+        std::chrono::steady_clock::now() + std::chrono::duration<double>(integration::kPatienceSeconds);
+    while (Count(file, text) < wanted) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
-    FAIL() << "the run does not go on";
+    return true;
   }
 
   fs::path root_;
@@ -80,28 +91,34 @@ class S3RunTest : public ::testing::Test {
 };
 
 TEST_F(S3RunTest, GoesOnFromTheBucketWithTheSameBits) {
-  ASSERT_EQ(RunHoldfast({"train", Path("run.yaml"), "--run-dir", Path("reference")}).exit_code, 0);
   setenv("HOLDFAST_TEST_SLOWDOWN_MS", "20", 1);
   Command killed(Train(1));
-  WaitForLines(25);
+  ASSERT_TRUE(WaitForMore("events.jsonl", "\"checkpoint\"", 2));
   killed.Signal(SIGKILL);
   EXPECT_EQ(killed.Wait().exit_code, 128 + SIGKILL);
   Command stopped(Train(2));
-  ASSERT_TRUE(stopped.WaitForOutput("the newest that can be used")) << stopped.Wait().output;
-  WaitForLines(40);
+  ASSERT_TRUE(stopped.WaitForOutput("the newest that can be used"));
+  ASSERT_TRUE(WaitForMore("metrics.jsonl", "\n", 10));
   stopped.Signal(SIGTERM);
   const CommandResult stop = stopped.Wait();
   EXPECT_EQ(stop.exit_code, 128 + SIGTERM) << stop.output;
   unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
-  const CommandResult last = RunHoldfast(Train(3));
+  const std::string steps = std::to_string(Count("metrics.jsonl", "\n") + 20);
+  std::vector<std::string> rest = Train(3);
+  rest.insert(rest.end(), {"--set", "train.steps=" + steps});
+  const CommandResult last = RunHoldfast(rest);
   EXPECT_EQ(last.exit_code, 0) << last.output;
+  EXPECT_EQ(std::to_string(Count("metrics.jsonl", "\n")), steps);
+  const CommandResult reference =
+      RunHoldfast({"train", Path("run.yaml"), "--run-dir", Path("reference"), "--set", "train.steps=" + steps});
+  EXPECT_EQ(reference.exit_code, 0) << reference.output;
   const CommandResult compared = RunHoldfast({"compare", Path("reference"), Path("run")});
   EXPECT_EQ(compared.exit_code, 0) << compared.output;
   EXPECT_FALSE(fs::exists(Path("run/checkpoints")) && !fs::is_empty(Path("run/checkpoints")));
 
   const CommandResult list = Ckpt("list", {place_});
   EXPECT_EQ(list.exit_code, 0) << list.output;
-  EXPECT_THAT(list.output, HasSubstr("  60  "));
+  EXPECT_THAT(list.output, HasSubstr("  " + steps + "  "));
   const CommandResult verify = Ckpt("verify", {place_});
   EXPECT_EQ(verify.exit_code, 0) << verify.output;
   const CommandResult exported = Ckpt("export", {place_, Path("exported")});

@@ -27,6 +27,8 @@ Manifest Example() {
   m.config = "run:\n  name: \"a \\ b\"\n\ttab\x01 \xc3\xa9\n";
   m.config_digest = 0x00123456789abcde;
   m.data_digest = 0x0fedcba987654321;
+  m.kernel_digest = 0x13e111c856eb0b4a;
+  m.build = "0a1b2c3d4e5f6071";
   m.samples = (int64_t{1} << 62) + 1;
   m.world_size = 2;
   m.sharding = "full_shard";
@@ -71,15 +73,23 @@ TEST(ManifestTest, ComesBack) {
   EXPECT_EQ(ResealManifest(BodyOf(manifest)), text);
 }
 
-TEST(ManifestTest, Version1IsReadAndHasNoDataDigest) {
-  std::string body = BodyOf(Example());
+TEST(ManifestTest, OlderVersionsAreReadAndLackWhatCameLater) {
+  std::string body = absl::StrReplaceAll(BodyOf(Example()), {{"\"version\": 3", "\"version\": 2"},
+                                                             {"\"kernel_digest\": \"13e111c856eb0b4a\",\n  ", ""},
+                                                             {"\"build\": \"0a1b2c3d4e5f6071\",\n  ", ""}});
+  Manifest expected = Example();
+  expected.kernel_digest = 0;
+  expected.build = "";
+  const auto second = ParseManifest(ResealManifest(body));
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_TRUE(*second == expected);
+
   body = absl::StrReplaceAll(
       body, {{"\"version\": 2", "\"version\": 1"}, {"\"data_digest\": \"0fedcba987654321\",\n  ", ""}});
-  const auto parsed = ParseManifest(ResealManifest(body));
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
-  Manifest expected = Example();
   expected.data_digest = 0;
-  EXPECT_TRUE(*parsed == expected);
+  const auto first = ParseManifest(ResealManifest(body));
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_TRUE(*first == expected);
 }
 
 TEST(ManifestTest, ExtremeNumbersAreExact) {
@@ -133,10 +143,11 @@ TEST(ManifestTest, ViolationsAreRefusedByName) {
   const std::string file = absl::StrCat("{\"name\": \"shard-0-of-2.h5\", \"size\": ", (1ull << 45) + 1);
   const std::vector<Violation> violations = {
       {"\"format\": \"holdfast checkpoint\"", "\"format\": \"x\"", "format"},
-      {"\"version\": 2", "\"version\": 3", "version: 3 is unknown"},
-      {"\"version\": 2", "\"version\": 0", "version: 0 is unknown"},
-      {"\"version\": 2", "\"version\": 1", "'data_digest' where samples is expected"},
-      {"\"version\": 2", "\"version\": 2.0", "version"},
+      {"\"version\": 3", "\"version\": 4", "version: 4 is unknown"},
+      {"\"version\": 3", "\"version\": 0", "version: 0 is unknown"},
+      {"\"version\": 3", "\"version\": 1", "'data_digest' where samples is expected"},
+      {"\"version\": 3", "\"version\": 2", "'kernel_digest' where samples is expected"},
+      {"\"version\": 3", "\"version\": 3.0", "version"},
       {"\"step\": 1000", "\"step\": -1", "step"},
       {"\"step\": 1000", "\"step\": 1e3", "step"},
       {"\"step\": 1000", "\"step\": 9223372036854775808", "step"},
@@ -204,7 +215,7 @@ TEST(ManifestTest, EveryFieldIsRequired) {
     EXPECT_TRUE(absl::IsInvalidArgument(ParseManifest(ResealManifest(without)).status())) << without.substr(at, 30);
     ++fields;
   }
-  EXPECT_EQ(fields, 16);
+  EXPECT_EQ(fields, 18);
 }
 
 TEST(ManifestTest, WhatIsNotJsonIsRefused) {

@@ -365,7 +365,7 @@ TEST_F(ShardWriterTest, DamageInTheStagedFileIsFound) {
   ASSERT_TRUE(writer.ok());
   const std::string path = storage_.PathOf(kCheckpoint.ToString() + "/shard-0-of-1.h5.tmp");
   for (const int c : AllChunks()) ASSERT_TRUE((*writer)->Add(SampleChunk(layout_, c)).ok());
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
   while (std::filesystem::file_size(path) < 4'000'000 && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -27,6 +27,7 @@ using namespace std::chrono_literals;
 using testing::HttpServer;
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::seconds kPatience(120);  // for what happens soon, be the machine ever so busy
 constexpr char kSecret[] = "T0P5ECRET";
 
 Alert Lost(const std::string& what = "lost") {
@@ -44,7 +45,7 @@ class AlertSenderTest : public ::testing::Test {
   AlertOptions Options() {
     AlertOptions options;
     options.allow_plain_http = true;
-    options.timeout = 300ms;
+    options.timeout = options.drain_timeout = kPatience;
     options.first_backoff = 20ms;
     options.on_failure = [this](const std::string& problem) {
       const std::lock_guard lock(mutex_);
@@ -156,28 +157,30 @@ TEST_F(AlertSenderTest, NobodyWaitsForAServiceThatHangs) {
   AlertSender sender(options);
   const auto begin = Clock::now();
   for (int i = 0; i < 100; ++i) sender.Send(Lost());
-  EXPECT_LT(Clock::now() - begin, 200ms);
+  EXPECT_LT(Clock::now() - begin, kPatience);
   EXPECT_TRUE(answers.WaitForRequests(50));  // the other service is served meanwhile
-  EXPECT_LE(hangs.requests().size(), 20u);
+  EXPECT_LE(hangs.requests().size(), 1u);
 }
 
 TEST_F(AlertSenderTest, AHangingRequestEndsAtItsTimeout) {
   HttpServer server({HttpServer::kHang, 200});
+  AlertOptions options = Slack(server);
+  options.timeout = 300ms;
+  options.attempts = 12;  // on a busy machine, honest answers may be that late, too
   const auto begin = Clock::now();
-  SendAll(Slack(server), {Lost()});
-  EXPECT_GE(Clock::now() - begin, 300ms);
-  EXPECT_EQ(server.requests().size(), 2u);
+  SendAll(options, {Lost()});
+  EXPECT_GE(Clock::now() - begin, options.timeout);
+  EXPECT_GE(server.requests().size(), 2u);
   EXPECT_THAT(problems(), IsEmpty());
 }
 
 TEST_F(AlertSenderTest, TheEndDoesNotWaitForEver) {
   HttpServer server({HttpServer::kHang});
   AlertOptions options = Slack(server);
-  options.timeout = 60s;
   options.drain_timeout = 200ms;
   const auto begin = Clock::now();
   SendAll(options, {Lost("1"), Lost("2")});
-  EXPECT_LT(Clock::now() - begin, 5s);
+  EXPECT_LT(Clock::now() - begin, options.timeout);
   ASSERT_EQ(problems().size(), 2u);
   EXPECT_THAT(problems()[1], HasSubstr("no time left to send: 2"));
 }
@@ -191,6 +194,7 @@ TEST_F(AlertSenderTest, TheOldestAreDroppedWhenTooManyWait) {
     sender.Send(Lost("first"));
     ASSERT_TRUE(server.WaitForRequests(1));  // it hangs; what follows waits
     for (int i = 0; i < 10; ++i) sender.Send(Lost(std::to_string(i)));
+    server.EndHanging();
   }
   const auto requests = server.requests();
   ASSERT_EQ(requests.size(), 5u);  // the first one twice, then the newest three

@@ -35,7 +35,7 @@ class HttpServer {
     shutdown(listener_, SHUT_RDWR);
     thread_.join();
     close(listener_);
-    for (const int fd : hanging_) close(fd);
+    EndHanging();
   }
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
@@ -47,24 +47,29 @@ class HttpServer {
     return requests_;
   }
   bool WaitForRequests(size_t count) const {
-    for (int i = 0; i < 10'000 && requests().size() < count; ++i) {
+    for (int i = 0; i < 120'000 && requests().size() < count; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return requests().size() >= count;
+  }
+  /// Closes the connections of requests that hang, which their senders take for a failure.
+  void EndHanging() {
+    const std::lock_guard lock(mutex_);
+    for (const int fd : hanging_) close(fd);
+    hanging_.clear();
   }
 
  private:
   void Serve() {
     for (int fd; (fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
       const std::string request = ReadRequest(fd);
+      const int answer = answers_[std::min(served_++, answers_.size() - 1)];
       {
         const std::lock_guard lock(mutex_);
         requests_.push_back(request);
+        if (answer == kHang) hanging_.push_back(fd);
       }
-      const int answer = answers_[std::min(served_++, answers_.size() - 1)];
-      if (answer == kHang) {
-        hanging_.push_back(fd);
-      } else {
+      if (answer != kHang) {
         // An error page that repeats the path, as many do.
         const std::string body = "you asked for: " + request.substr(0, request.find('\r'));
         const std::string reply =
@@ -95,8 +100,8 @@ class HttpServer {
   const std::vector<int> answers_;
   int listener_ = -1, port_ = 0;
   size_t served_ = 0;
-  std::vector<int> hanging_;
   mutable std::mutex mutex_;
+  std::vector<int> hanging_;
   std::vector<std::string> requests_;
   std::thread thread_;
 };

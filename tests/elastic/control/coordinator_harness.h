@@ -25,7 +25,7 @@ class CoordinatorTest : public testing::Test {
     options.elastic.max_workers = 4;
     options.microbatches = 8;
     options.total_steps = 100;
-    options.config_digest = 42;
+    options.digests.config = 42;
     options.checkpoint.every = CheckpointEvery::kNever;
     return options;
   }

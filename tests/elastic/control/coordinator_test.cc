@@ -141,6 +141,41 @@ TEST_F(CoordinatorTest, EveryHolderThatComesBackGivesTheOthersMoreTime) {
   EXPECT_EQ(WorldSize(), 3);
 }
 
+// What the holder said meanwhile lies in the queue behind the tick.
+TEST_F(CoordinatorTest, ACoordinatorThatWasFrozenDoesNotGiveUpStateForThat) {
+  CoordinatorOptions options = DefaultOptions();
+  options.parallel.mirrors = 0;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  const World old = worlds_[Connection(2)].world;
+  Event(DisconnectEvent{Connection(2), "stream broken"});
+  EXPECT_EQ(Count("state_missing"), 1);
+  now_ += milliseconds(options.elastic.lost_state_timeout_ms);
+  Event(TickEvent{});
+  EXPECT_FALSE(ended_.has_value());
+  Join(2, {old, 1, 0, {}});
+  EXPECT_EQ(WorldSize(), 3);
+}
+
+// Neither one that comes back again and again nor newcomers.
+TEST_F(CoordinatorTest, LostStateIsNotWaitedForForEver) {
+  const World old{7, {MemberOf(0), MemberOf(2), MemberOf(4)}};
+  CoordinatorOptions options = DefaultOptions();
+  options.parallel.mirrors = 0;
+  options.last_generation = 7;
+  options.recorded_step = 5;
+  options.had_checkpoint = true;
+  Start(options);
+  for (int second = 0; second < 13 && !ended_.has_value(); ++second) {
+    Join(0, {old, 5, 0, {}});
+    Join(5, {}, First(5) + (static_cast<uint64_t>(second + 1) << 40));
+    Pass(milliseconds(1000), {0, 5});
+  }
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_THAT(ended_->reason, testing::HasSubstr("the state of step 5 is lost"));
+}
+
 TEST_F(CoordinatorTest, WhoFailsAloneIsNotRemovedWithWhatNobodyElseHolds) {
   CoordinatorOptions options = DefaultOptions();
   options.parallel.mirrors = 0;
@@ -410,6 +445,34 @@ TEST_F(CoordinatorTest, OtherConfigurationIsRefusedForGood) {
   ASSERT_NE(LastSent<RefusedMessage>(0), nullptr);
   EXPECT_FALSE(LastSent<RefusedMessage>(0)->rejoin);
   EXPECT_TRUE(coordinator_->Status(now_).workers.empty());
+}
+
+TEST_F(CoordinatorTest, OtherArithmeticKernelsAndBuildsAreRefusedByName) {
+  const RunDigests run{.config = 42, .data = 0, .arithmetic = "portable", .kernels = 7, .build = "b1"};
+  CoordinatorOptions options = DefaultOptions();
+  options.digests = run;
+  Start(options);
+  const auto refusal = [&](const RunDigests& joins) {
+    Say(0, JoinMessage{MemberOf(0), {}, joins});
+    const RefusedMessage* refused = LastSent<RefusedMessage>(0);
+    return refused == nullptr ? "" : refused->reason;
+  };
+  RunDigests other = run;
+  other.arithmetic = "avx512_bf16";
+  EXPECT_THAT(refusal(other), testing::AllOf(testing::HasSubstr("worker n0/0"), testing::HasSubstr("avx512_bf16"),
+                                             testing::HasSubstr("portable")));
+  other = run;
+  other.kernels = 8;
+  EXPECT_THAT(refusal(other), testing::HasSubstr("other bits"));
+  other = run;
+  other.build = "b2";
+  EXPECT_THAT(refusal(other), testing::AllOf(testing::HasSubstr("b1"), testing::HasSubstr("b2")));
+  EXPECT_TRUE(coordinator_->Status(now_).workers.empty());
+  other = run;
+  other.kernels = 0;  // not known to one of both
+  sent_.clear();
+  EXPECT_EQ(refusal(other), "");
+  EXPECT_EQ(coordinator_->Status(now_).workers.size(), 1u);
 }
 
 TEST_F(CoordinatorTest, StaleStateIsRefusedAndTheSameIncarnationMayNotComeBackWithout) {

@@ -139,7 +139,7 @@ class Simulation {
     options.checkpoint = scenario_.checkpoint;
     options.microbatches = scenario_.workers * 2;
     options.total_steps = scenario_.steps;
-    options.config_digest = 42;
+    options.digests.config = 42;
     return options;
   }
   WorkerLimits Limits() const {

@@ -97,6 +97,8 @@ TEST(Simulation, GoesBack) {
     scenario.parallel.sharding = Sharding::kFullShard;
     scenario.checkpoint.every_steps = static_cast<int64_t>(1 + seed % 4);
     scenario.goes_back = 0.4;
+    scenario.steps = 100;
+    scenario.fault_time = seconds(60);
     return scenario;
   });
   EXPECT_GT(totals.rewinds, totals.finished);

@@ -15,6 +15,7 @@
 #include <functional>
 #include <thread>
 
+#include "elastic/coordinator/run_digests.h"
 #include "tests/framework/base/file_size_limit.h"
 #include "tests/framework/base/temporary_directory.h"
 
@@ -58,7 +59,7 @@ class ShellTest : public testing::Test, public CoordinatorPort {
     auto shell = CoordinatorShell::Create(config_, directory_, {}, 0, *this, nullptr);
     ASSERT_TRUE(shell.ok()) << shell.status();
     shell_ = std::move(*shell);
-    JoinMessage join{{{"n/0", 1}, "n", "h"}, {}, {.config = ConfigDigest(config_)}};
+    JoinMessage join{{{"n/0", 1}, "n", "h"}, {}, DigestsOf(config_)};
     shell_->OnMessage(kWorker, join);
   }
   void VoteFor(int64_t step) {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "elastic/coordinator/checkpoint_keeper.h"
-#include "elastic/coordinator/coordinator_shell.h"
+#include "elastic/coordinator/run_digests.h"
 
 namespace holdfast {
 namespace {
@@ -33,6 +33,22 @@ TEST(Digests, WhatDiffersFromMachineToMachineDoesNotCount) {
   other.run.seed = 2;
   EXPECT_NE(ConfigDigest(other), ConfigDigest(config));
   EXPECT_NE(BitsDigest(other), BitsDigest(config));
+}
+
+TEST(Digests, ArithmeticDecidesBitsAndIsComparedByName) {
+  Config config, other;
+  config.train.arithmetic = ArithmeticChoice::kPortable;
+  other.train.arithmetic = ArithmeticChoice::kAmxBf16;
+  EXPECT_EQ(ConfigDigest(other), ConfigDigest(config));
+  EXPECT_NE(BitsDigest(other), BitsDigest(config));
+  const RunDigests digests = DigestsOf(config);
+  EXPECT_EQ(digests.arithmetic, "portable");
+  EXPECT_NE(digests.kernels, 0u);
+  EXPECT_EQ(digests.build.size(), 16u);
+  EXPECT_EQ(DigestsOf(other).arithmetic, "amx_bf16");
+  config.train.device = DeviceKind::kCuda;  // whose kernels this process cannot try
+  EXPECT_EQ(DigestsOf(config).arithmetic, "");
+  EXPECT_EQ(DigestsOf(config).kernels, 0u);
 }
 
 }  // namespace

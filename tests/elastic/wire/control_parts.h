@@ -16,7 +16,7 @@
 
 namespace holdfast::testing {
 
-inline constexpr std::chrono::seconds kPatience(20);
+inline constexpr std::chrono::seconds kPatience(120);  // no measure of speed: a busy machine is far from needing it
 
 class Waiter {
  public:

@@ -116,7 +116,7 @@ TEST(ControlTest, ShutdownDeliversTheLastWords) {
   client->Send(FinishedMessage{1});
   ASSERT_TRUE(handler.Until([&] { return !handler.messages.empty(); }));
   server->Send(handler.messages[0].first, EndMessage{0, "done"});
-  server->Shutdown(2000ms);
+  server->Shutdown(kPatience);
   EXPECT_EQ(handler.lost.size(), 1u);
   ASSERT_TRUE(peer.Until([&] { return !peer.messages.empty(); }));
   EXPECT_EQ(std::get<EndMessage>(peer.messages[0]).reason, "done");
@@ -129,7 +129,7 @@ TEST(ControlTest, StopOfAClientDeliversWhatItSent) {
   auto client = StartClient(server->address(), &peer);
   ASSERT_TRUE(peer.Until([&] { return peer.connected == 1; }));
   for (int i = 0; i < 200; ++i) client->Send(HeartbeatMessage{.step = i});
-  client->Stop(2000ms);
+  client->Stop(kPatience);
   ASSERT_TRUE(handler.Until([&] { return handler.lost.size() == 1; }));
   EXPECT_EQ(handler.messages.size(), 200u);
   EXPECT_EQ(peer.disconnects.size(), 1u);
@@ -148,22 +148,19 @@ TEST(ControlTest, ClientComesBackWhenTheServerDoes) {
     server = nullptr;
     ASSERT_TRUE(peer.Until([&] { return peer.disconnects.size() == static_cast<size_t>(round); }));
     EXPECT_FALSE(client->Send(FinishedMessage{99}));
-    std::this_thread::sleep_for(100ms);  // some attempts in vain
+    ASSERT_TRUE(peer.Until([&, before = peer.failures.size()] { return peer.failures.size() > before; }));
     server = StartServer(&handler, {.address = address});
     ASSERT_NE(server, nullptr);
   }
-  EXPECT_FALSE(peer.failures.empty());
   for (const auto& entry : handler.messages) EXPECT_LE(std::get<FinishedMessage>(entry.second).generation, 3u);
 }
 
 TEST(ControlTest, AttemptsAreSpacedOut) {
   RecordingClient peer;
+  const auto begin = std::chrono::steady_clock::now();
   auto client = StartClient("127.0.0.1:1", &peer, {.first_backoff = 50ms, .max_backoff = 200ms});
-  std::this_thread::sleep_for(1000ms);
-  client->Stop();
-  // 50 + 100 + 200 + 200 + 200 + ... ms, each +-30%.
-  EXPECT_GE(peer.failures.size(), 4u);
-  EXPECT_LE(peer.failures.size(), 11u);
+  ASSERT_TRUE(peer.Until([&] { return peer.failures.size() >= 6; }));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, (50ms + 100ms + 200ms + 200ms + 200ms) * 7 / 10);  // each +-30%
   EXPECT_EQ(peer.connected, 0);
 }
 
@@ -186,12 +183,13 @@ TEST(ControlTest, StatusIsFetched) {
 
 TEST(ControlTest, StatusOfNobodyFailsSoon) {
   const auto begin = std::chrono::steady_clock::now();
-  const auto status = FetchStatus({.address = "127.0.0.1:1", .connect_timeout = 3000ms});
+  const auto status = FetchStatus({.address = "127.0.0.1:1", .connect_timeout = kPatience});
   EXPECT_FALSE(status.ok());
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 4s);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kPatience);
 }
 
-// The figure is printed; the bound only catches a gross mistake (Nagle's 40 ms, a polling loop).
+// The figures are printed; the bound only catches a gross mistake (Nagle's 40 ms, a polling loop), which slows every
+// round, while a busy machine has quick ones, too.
 TEST(ControlTest, RoundTripIsShort) {
   constexpr int kRounds = 2000;
   RecordingServer handler;
@@ -211,7 +209,7 @@ TEST(ControlTest, RoundTripIsShort) {
   std::sort(micros.begin(), micros.end());
   std::printf("vote to commit: median %.0f us, 90%% %.0f us, 99%% %.0f us\n", micros[kRounds / 2],
               micros[kRounds * 9 / 10], micros[kRounds * 99 / 100]);
-  EXPECT_LT(micros[kRounds / 2], 10'000);
+  EXPECT_LT(micros[kRounds / 100], 10'000);
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
+using testing::kPatience;
 using testing::RecordingClient;
 using testing::RecordingServer;
 using testing::StartClient;
@@ -48,8 +49,8 @@ class RawConnection {
   bool connected() const { return connected_; }
   void Send(const std::string& bytes) const { send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
   /// True if the server ends the connection in time.
-  bool WaitForEnd(std::chrono::seconds patience) const {
-    const timeval limit{patience.count(), 0};
+  bool WaitForEnd() const {
+    const timeval limit{kPatience.count(), 0};
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     char buffer[4096];
     for (;;) {
@@ -141,7 +142,7 @@ TEST_F(HostileTest, GarbageEndsTheConnection) {
     const RawConnection connection(server_->address());
     ASSERT_TRUE(connection.connected());
     connection.Send(bytes);
-    EXPECT_TRUE(connection.WaitForEnd(10s)) << round;
+    EXPECT_TRUE(connection.WaitForEnd()) << round;
   }
   EXPECT_EQ(handler_.messages.size(), 1u);
 }
@@ -156,9 +157,14 @@ TEST_F(HostileTest, IdleConnectionsHarmNobodyAndAreDropped) {
   RecordingClient late;
   auto client = StartClient(server_->address(), &late);
   ASSERT_TRUE(late.Until([&] { return late.connected == 1; }));
-  EXPECT_TRUE(FetchStatus({.address = server_->address()}).ok());
+  // On a busy machine our own handshake may be too slow, too.
+  bool fetched = false;
+  for (const auto end = std::chrono::steady_clock::now() + kPatience; !fetched;) {
+    ASSERT_LT(std::chrono::steady_clock::now(), end);
+    fetched = FetchStatus({.address = server_->address()}).ok();
+  }
   int ended = 0;
-  for (const auto& connection : idle) ended += connection->WaitForEnd(10s) ? 1 : 0;
+  for (const auto& connection : idle) ended += connection->WaitForEnd() ? 1 : 0;
   EXPECT_EQ(ended, kIdleConnections);
 }
 
@@ -192,12 +198,12 @@ TEST_F(HostileTest, MessageOutOfBoundsEndsTheStreamWithItsName) {
 }
 
 TEST_F(HostileTest, WhoIsSilentAtTheStartIsCut) {
-  Begin({.first_message_timeout = 300ms});
+  Begin({.first_message_timeout = 2000ms});
   RecordingClient silent;
   const auto begin = std::chrono::steady_clock::now();
   auto client = StartClient(server_->address(), &silent);
   ASSERT_TRUE(silent.Until([&] { return !silent.disconnects.empty(); }));
-  EXPECT_GE(std::chrono::steady_clock::now() - begin, 300ms);
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, 2000ms);
   EXPECT_THAT(silent.disconnects[0], HasSubstr("no message came"));
   EXPECT_TRUE(handler_.lost.empty());
 }

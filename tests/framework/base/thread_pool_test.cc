@@ -49,7 +49,7 @@ TEST_P(ThreadPoolTest, WorkersTakePart) {
     bool met = false;
     kernels::ParallelFor(pool, 2, [&](int64_t task, int) {
       if (task == 1) second_ran = true;
-      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
       while (task == 0 && !met && std::chrono::steady_clock::now() < deadline) {
         met = second_ran;
         std::this_thread::yield();

@@ -36,7 +36,9 @@ struct Backend {
 inline Deadline In(int milliseconds) {
   return std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
 }
-inline Deadline Later() { return In(60'000); }
+/// For what comes soon, be the machine ever so busy; what ends before kMuchSooner has not waited for it.
+inline Deadline Later() { return In(300'000); }
+inline constexpr std::chrono::seconds kMuchSooner{150};
 
 inline void RunRanks(World& world, const std::function<void(Communicator&)>& program) {
   std::vector<std::thread> threads;
@@ -340,7 +342,7 @@ TEST_P(CommunicatorTest, ADeadlineNamesTheRanksWaitedFor) {
     first[r] = comm.Barrier(In(100));
     second[r] = comm.Barrier(Later());
   });
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kMuchSooner);
   if (GetParam().one_process) {
     EXPECT_TRUE(absl::IsDeadlineExceeded(first[0]) || absl::IsDeadlineExceeded(first[3])) << first[0] << first[3];
   }
@@ -380,7 +382,7 @@ TEST_P(CommunicatorTest, AbortEndsEveryWaitPromptly) {
     if (comm.rank() == 2) status = comm.Broadcast(1, absl::MakeSpan(data), Later());
   });
   aborter.join();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kMuchSooner);
   for (int r = 0; r < 3; ++r) {
     const absl::Status& status = statuses[static_cast<size_t>(r)];
     if (world[static_cast<size_t>(r)] == nullptr) continue;
@@ -434,14 +436,14 @@ TEST_P(CommunicatorTest, LargeMessages) {
     const absl::Status status =
         comm.AllToAllV({input, counts, starts}, {absl::MakeSpan(output), counts, starts}, Later());
     ASSERT_TRUE(status.ok()) << status;
+    std::vector<std::byte> expected(output.size());
     const size_t mine = static_cast<size_t>(kCount * comm.rank());
-    for (int r = 0; r < 2; ++r) {
-      for (size_t i = 0; i < kCount; ++i) {
-        const size_t source = mine + i;
-        const auto expected = source % 4096 == 0 ? static_cast<std::byte>(source / 4096 + r) : std::byte{0};
-        ASSERT_EQ(output[static_cast<size_t>(kCount * r) + i], expected);
+    for (size_t r = 0; r < 2; ++r) {
+      for (size_t source = (mine + 4095) / 4096 * 4096; source < mine + kCount; source += 4096) {
+        expected[r * kCount + source - mine] = static_cast<std::byte>(source / 4096 + r);
       }
     }
+    ASSERT_TRUE(output == expected);
   });
 }
 
@@ -457,7 +459,7 @@ TEST_P(CommunicatorTest, AMemberThatLeavesIsNamed) {
     }
     statuses[static_cast<size_t>(comm.rank())] = comm.Barrier(Later());
   });
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kMuchSooner);
   if (GetParam().one_process) {
     EXPECT_TRUE(absl::IsUnavailable(statuses[0]) || absl::IsUnavailable(statuses[2])) << statuses[0] << statuses[2];
   }

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,65 @@ TEST(LoadTest, OverridesWinAndTheLastOneMost) {
 
 TEST(LoadTest, OverrideSuppliesARequiredKey) {
   EXPECT_EQ(Good("", {"model.vocab_size=8", "data.train=a", "train.steps=1"}).model.vocab_size, 8);
+}
+
+/// A Llama with tied embeddings, grouped heads and a base of its own.
+absl::StatusOr<std::optional<InitialModel>> ALlama(const std::string& init_from) {
+  if (init_from.empty()) return std::nullopt;
+  ModelConfig model = Good(
+                          "model: {family: llama, vocab_size: 300, hidden_size: 128, num_layers: 3, num_heads: 8, "
+                          "num_kv_heads: 2, tie_embeddings: true, rope_theta: 500000, norm_eps: 1e-6}\n"
+                          "data: {train: a.bin}\ntrain: {steps: 1}\n")
+                          .model;
+  return InitialModel{.model = model, .file = init_from + "/config.json"};
+}
+
+std::string From(const std::string& model) {
+  return "model: {" + model +
+         "}\ndata: {train: a.bin}\ntrain: {steps: 1, init_from: dir}\nbatch: {sequence_length: 8}\n";
+}
+
+TEST(InitialModelTest, MissingKeysAreTakenFromIt) {
+  const ModelConfig theirs = (*ALlama("dir"))->model;
+  for (const std::string keys : {"", "family: llama", "num_kv_heads: 2, norm_eps: 0.000001", "position: rope"}) {
+    const auto config = ParseConfig(From(keys), "c.yaml", {}, ALlama);
+    ASSERT_TRUE(config.ok()) << keys << ": " << config.status();
+    EXPECT_EQ(config->model, theirs) << keys;
+  }
+  const auto own = ParseConfig(From("dropout: 0.1, init_std: 0.5, max_sequence_length: 4096"), "c.yaml", {}, ALlama);
+  ASSERT_TRUE(own.ok()) << own.status();  // what changes no number of a forward pass
+  EXPECT_EQ(own->model.dropout, 0.1);
+  EXPECT_EQ(own->model.max_sequence_length, 4096);
+  const auto resolved = ParseConfig(PrintConfig(*own), "c.yaml", {}, ALlama);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(*resolved, *own);
+}
+
+TEST(InitialModelTest, DifferencesAreNamedWithTheirPlace) {
+  const auto error = [](const std::string& model, const std::vector<std::string>& overrides = {}) {
+    const auto config = ParseConfig(From(model), "c.yaml", overrides, ALlama);
+    EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(config.status().message());
+  };
+  const std::string tail =
+      " in dir/config.json, whose weights the run starts from; leave the key out to take that value";
+  EXPECT_EQ(error("rope_theta: 10000"), "c.yaml:1: model.rope_theta: 10000, but 500000" + tail);
+  EXPECT_EQ(error("", {"model.norm_eps=1e-5"}), "--set model.norm_eps=1e-5: 1e-05, but 1e-06" + tail);
+  EXPECT_EQ(error("num_heads: 4"), "c.yaml:1: model.num_heads: 4, but 8" + tail);  // the same matrices
+  EXPECT_EQ(error("num_kv_heads: 0"), "c.yaml:1: model.num_kv_heads: 8, but 2" + tail);
+  EXPECT_EQ(error("tie_embeddings: false"), "c.yaml:1: model.tie_embeddings: false, but true" + tail);
+  EXPECT_NE(error("family: gpt2").find("c.yaml:1: model.position: learned, but rope" + tail), std::string::npos);
+  EXPECT_NE(error("vocab_size: 5, hidden_sise: 3").find("hidden_sise"), std::string::npos);
+  EXPECT_NE(error("vocab_size: 5, hidden_sise: 3").find("model.vocab_size: 5, but 300"), std::string::npos);
+}
+
+TEST(InitialModelTest, OneThatCannotBeReadIsItsOwnError) {
+  const absl::Status broken = absl::UnimplementedError("dir/config.json: hidden_act");
+  const auto read = [&](const std::string&) -> absl::StatusOr<std::optional<InitialModel>> { return broken; };
+  EXPECT_EQ(ParseConfig(From(""), "c.yaml", {}, read).status(), broken);
+  EXPECT_EQ(ParseConfig(From("hidden_sise: 3"), "c.yaml", {}, read).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ParseConfig(kMinimal, "c.yaml", {}, ALlama)->model.vocab_size, 256);  // train.init_from is not set
 }
 
 TEST(LoadTest, EveryErrorOfAFileAtOnceInItsOrder) {

@@ -68,6 +68,7 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.train.steps = int64_t{1} << 40;
     config.train.device = DeviceKind::kCuda;
     config.train.gemm_table.insert(0, "t");
+    config.train.arithmetic = ArithmeticChoice::kAuto;
     config.schedule.warmup_steps = config.schedule.decay_steps = 1;
     if (config.parallel.transport == Transport::kNccl) config.train.device = DeviceKind::kCuda;
     ElasticConfig& elastic = config.elastic;

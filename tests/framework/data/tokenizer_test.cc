@@ -19,6 +19,7 @@ namespace holdfast {
 namespace {
 
 using Json = nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const std::string kGolden = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/data/golden/";
@@ -49,7 +50,7 @@ TEST_P(Golden, SameIdsAndBack) {
   ASSERT_GT(cases_.size(), 100);
   for (const Json& one : cases_) {
     const auto text = one.at("text").get<std::string>();
-    const std::vector<int32_t> ids = tokenizer_->Encode(text);
+    const std::vector<int32_t> ids = tokenizer_->Encode(text).value();
     EXPECT_EQ(ids, one.at("ids").get<std::vector<int32_t>>()) << one.at("text");
     EXPECT_EQ(tokenizer_->Decode(ids), text);
   }
@@ -63,9 +64,9 @@ std::vector<int32_t> EncodeInPieces(const Tokenizer& tokenizer, std::string_view
     const size_t piece = std::min<size_t>(text.size(), 1 + random() % 9);
     buffer += text.substr(0, piece);
     text.remove_prefix(piece);
-    buffer.erase(0, tokenizer.EncodeBeginning(buffer, tokens));
+    buffer.erase(0, tokenizer.EncodeBeginning(buffer, tokens).value());
   }
-  const std::vector<int32_t> end = tokenizer.Encode(buffer);
+  const std::vector<int32_t> end = tokenizer.Encode(buffer).value();
   tokens.insert(tokens.end(), end.begin(), end.end());
   return tokens;
 }
@@ -75,7 +76,7 @@ TEST_P(Golden, PiecesGiveTheIdsOfTheWhole) {
   std::string all;
   for (const Json& one : cases_) all += one.at("text").get<std::string>();
   all += "\xff\xfe broken \xe4\xb8 \xf0\x9f\x98\x80 \xc3";
-  const std::vector<int32_t> whole = tokenizer_->Encode(all);
+  const std::vector<int32_t> whole = tokenizer_->Encode(all).value();
   for (int round = 0; round < 5; ++round) ASSERT_EQ(EncodeInPieces(*tokenizer_, all, random), whole) << round;
   for (const Json& one : cases_) {
     const auto text = one.at("text").get<std::string>();
@@ -86,7 +87,7 @@ TEST_P(Golden, PiecesGiveTheIdsOfTheWhole) {
 TEST_P(Golden, PiecesDoNotPileUp) {
   std::vector<int32_t> tokens;
   const std::string text = "some words, more words\n\nand <| 12345 again and again ";
-  EXPECT_GT(tokenizer_->EncodeBeginning(text, tokens), text.size() - 8);
+  EXPECT_GT(tokenizer_->EncodeBeginning(text, tokens).value(), text.size() - 8);
 }
 
 TEST_P(Golden, BrokenUtf8BecomesItsBytes) {
@@ -95,16 +96,16 @@ TEST_P(Golden, BrokenUtf8BecomesItsBytes) {
     std::string text;
     for (int i = 0; i < 40; ++i)
       text.push_back(static_cast<char>(random() % 3 == 0 ? random() % 256 : "ab \n\xe4\xb8\xad"[random() % 7]));
-    ASSERT_EQ(tokenizer_->Decode(tokenizer_->Encode(text)), text);
-    ASSERT_EQ(EncodeInPieces(*tokenizer_, text, random), tokenizer_->Encode(text));
+    ASSERT_EQ(tokenizer_->Decode(tokenizer_->Encode(text).value()), text);
+    ASSERT_EQ(EncodeInPieces(*tokenizer_, text, random), tokenizer_->Encode(text).value());
   }
   // A broken byte stands alone: it changes nothing around it.
-  std::vector<int32_t> expected = tokenizer_->Encode("the step");
-  expected.push_back(tokenizer_->Encode("\xff")[0]);
+  std::vector<int32_t> expected = tokenizer_->Encode("the step").value();
+  expected.push_back(tokenizer_->Encode("\xff").value()[0]);
   expected.push_back(expected.back());
-  const std::vector<int32_t> rest = tokenizer_->Encode("of a run");
+  const std::vector<int32_t> rest = tokenizer_->Encode("of a run").value();
   expected.insert(expected.end(), rest.begin(), rest.end());
-  EXPECT_EQ(tokenizer_->Encode("the step\xff\xffof a run"), expected);
+  EXPECT_EQ(tokenizer_->Encode("the step\xff\xffof a run").value(), expected);
 }
 
 TEST_P(Golden, ManyThreadsGetTheSame) {
@@ -112,7 +113,7 @@ TEST_P(Golden, ManyThreadsGetTheSame) {
   for (int thread = 0; thread < 4; ++thread) {
     threads.push_back(std::async(std::launch::async, [&] {
       for (const Json& one : cases_) {
-        if (tokenizer_->Encode(one.at("text").get<std::string>()) != one.at("ids")) return false;
+        if (tokenizer_->Encode(one.at("text").get<std::string>()).value() != one.at("ids")) return false;
       }
       return true;
     }));
@@ -123,6 +124,7 @@ TEST_P(Golden, ManyThreadsGetTheSame) {
 TEST_P(Golden, EndOfTextAndUnknownIds) {
   ASSERT_TRUE(tokenizer_->end_of_text().has_value());
   EXPECT_EQ(tokenizer_->Decode({*tokenizer_->end_of_text()}), "<|endoftext|>");
+  EXPECT_EQ(tokenizer_->begin_of_text(), tokenizer_->end_of_text());
   EXPECT_EQ(tokenizer_->Decode({-1, static_cast<int32_t>(tokenizer_->vocab_size())}), "\xef\xbf\xbd\xef\xbf\xbd");
 }
 
@@ -132,17 +134,27 @@ TEST(Tokenizer, LongWordsTakeNoLongTime) {
   const auto tokenizer = Open(kGolden + "tokenizer_gpt2_style.json");
   std::string word(3'000'000, 'a');
   for (size_t i = 0; i < word.size(); i += 3) word[i] = 't';
-  EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(word)), word);  // minutes if it were quadratic
+  EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(word).value()), word);  // minutes if it were quadratic
   const std::string spaces(3'000'000, ' ');
-  EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(spaces)), spaces);
+  EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(spaces).value()), spaces);
 }
 
 TEST(Tokenizer, Bytes) {
   const auto tokenizer = Open("bytes");
   EXPECT_EQ(tokenizer->vocab_size(), 256);
   EXPECT_FALSE(tokenizer->end_of_text().has_value());
-  EXPECT_EQ(tokenizer->Encode("a\xff\n"), (std::vector<int32_t>{'a', 255, '\n'}));
+  EXPECT_EQ(tokenizer->Encode("a\xff\n").value(), (std::vector<int32_t>{'a', 255, '\n'}));
   EXPECT_EQ(tokenizer->Decode({104, 105, 256}), "hi\xef\xbf\xbd");
+}
+
+TEST(Tokenizer, BytesAsAFile) {
+  auto spec = ParseTokenizerJson(ByteTokenizerJson());
+  ASSERT_TRUE(spec.ok()) << Message(spec.status());
+  const BpeTokenizer tokenizer(*std::move(spec));
+  std::string text = "it's 12  \n\xe5\xad\xa6 ";
+  for (int byte = 0; byte < 256; ++byte) text.push_back(static_cast<char>(byte));
+  EXPECT_EQ(tokenizer.Encode(text).value(), Open("bytes")->Encode(text).value());
+  EXPECT_EQ(tokenizer.vocab_size(), 256);
 }
 
 TEST(Tokenizer, PrefixSpace) {
@@ -152,12 +164,59 @@ TEST(Tokenizer, PrefixSpace) {
   ASSERT_TRUE(spec.ok()) << Message(spec.status());
   const BpeTokenizer prefixing(*std::move(spec));
   const auto plain = Open(kGolden + "tokenizer_gpt2_style.json");
-  EXPECT_EQ(prefixing.Encode("the step"), plain->Encode(" the step"));
-  EXPECT_EQ(prefixing.Encode(" the step"), plain->Encode(" the step"));
-  EXPECT_EQ(prefixing.Encode("a<|endoftext|>b"), plain->Encode(" a<|endoftext|> b"));
-  EXPECT_TRUE(prefixing.Encode("").empty());
+  EXPECT_EQ(prefixing.Encode("the step").value(), plain->Encode(" the step").value());
+  EXPECT_EQ(prefixing.Encode(" the step").value(), plain->Encode(" the step").value());
+  EXPECT_EQ(prefixing.Encode("a<|endoftext|>b").value(), plain->Encode(" a<|endoftext|> b").value());
+  EXPECT_TRUE(prefixing.Encode("").value().empty());
   std::mt19937 random(3);
-  EXPECT_EQ(EncodeInPieces(prefixing, "the step the step", random), plain->Encode(" the step the step"));
+  EXPECT_EQ(EncodeInPieces(prefixing, "the step the step", random), plain->Encode(" the step the step").value());
+}
+
+/// `change` to a good file, and then the tokenizer.
+BpeTokenizer Changed(const std::string& pointer, const Json& value) {
+  Json root = Json::parse(Contents(kGolden + "tokenizer_llama3_style.json"));
+  root[Json::json_pointer(pointer)] = value;
+  auto spec = ParseTokenizerJson(root.dump());
+  EXPECT_TRUE(spec.ok()) << Message(spec.status());
+  return BpeTokenizer(*std::move(spec));
+}
+
+TEST(Tokenizer, AnExpressionThatPcre2GivesUpOnIsAnError) {
+  const BpeTokenizer hostile = Changed("/pre_tokenizer/pretokenizers/0/pattern/Regex", "(a+)+$");
+  EXPECT_TRUE(hostile.Encode("aaaa").ok());
+  const std::string text = std::string(64, 'a') + "b";
+  const auto whole = hostile.Encode("b" + text);
+  EXPECT_EQ(whole.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(whole.status()), AllOf(HasSubstr("(a+)+$"), HasSubstr("match limit")));
+  std::vector<int32_t> tokens;
+  EXPECT_EQ(hostile.EncodeBeginning(text, tokens).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Tokenizer, ManyAddedTokensTakeNoLongTime) {
+  Json added = Json::array();
+  for (int i = 0; i < 200'000; ++i) {
+    added.push_back({{"id", 5000 + i}, {"content", absl::StrCat("<|added_", i, "|>")}, {"special", true}});
+  }
+  const BpeTokenizer tokenizer = Changed("/added_tokens", added);  // minutes if they were sorted after each
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) absl::StrAppend(&text, "<<|added_", i, "|>");  // minutes if each were looked at
+  const std::vector<int32_t> tokens = tokenizer.Encode(text).value();
+  ASSERT_EQ(tokens.size(), 200'000);
+  for (int i = 0; i < 100'000; ++i) ASSERT_EQ(tokens[2 * i + 1], 5000 + i);
+}
+
+TEST(Tokenizer, OfAddedTokensTheLongestIsTaken) {
+  Json added = Json::array();
+  for (const std::string content : {"<b", "<bcd", "<bc", "<bcde", "<|z"}) {
+    added.push_back({{"id", 5000 + added.size()}, {"content", content}});
+  }
+  const BpeTokenizer tokenizer = Changed("/added_tokens", added);
+  EXPECT_EQ(tokenizer.Encode("<bcd<|z<bcde<b<bc<bcd").value(),
+            (std::vector<int32_t>{5001, 5004, 5003, 5000, 5002, 5001}));
+  std::mt19937 random(4);
+  for (const std::string text : {"<bcd", "<bcdf", "<<bcde<|z<", "<bcd<bcde"}) {
+    EXPECT_EQ(EncodeInPieces(tokenizer, text, random), tokenizer.Encode(text).value()) << text;
+  }
 }
 
 // One change to a good file, and what the error must name.
@@ -211,6 +270,12 @@ INSTANTIATE_TEST_SUITE_P(
                       Broken{"/added_tokens/0/lstrip", "true", kUnimplemented, "lstrip"},
                       Broken{"/added_tokens/0/id", "3", kInvalid, "two tokens"},
                       Broken{"/added_tokens/0/content", "7", kInvalid, "added_tokens"}));
+
+TEST(Tokenizer, LongAddedTokensAreRefused) {
+  Json root = Json::parse(Contents(kGolden + "tokenizer_llama3_style.json"));
+  root["added_tokens"][0]["content"] = std::string(5000, 'x');
+  EXPECT_THAT(Message(ParseTokenizerJson(root.dump()).status()), HasSubstr("5000 bytes"));
+}
 
 TEST(Tokenizer, BrokenFiles) {
   const std::string good = Contents(kGolden + "tokenizer_gpt2_style.json");

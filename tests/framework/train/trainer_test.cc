@@ -1,16 +1,21 @@
 // Proves the promise of the trainer at world size one: loss bits, gradient-norm bits and state digest depend on neither
-// the number of threads, nor recomputation, nor the loader's threads, nor on steps that were begun and abandoned.
+// the number of threads, nor recomputation, nor the loader's threads, nor on steps that were begun and abandoned, nor,
+// in portable arithmetic, on the processor: they are those of golden/portable_bits.txt, which every machine must give.
 
 #include "framework/train/trainer.h"
 
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "framework/data/loader.h"
+#include "framework/tensor/kernel_digest.h"
 #include "gtest/gtest.h"
 #include "models/plan.h"
 #include "models/transformer.h"
@@ -40,6 +45,7 @@ std::string TokenPath() {
 struct Setting {
   Family family = Family::kGpt2;
   DType dtype = DType::kBF16;
+  kernels::Arithmetic arithmetic = kernels::Arithmetic::kPortable;
   int threads = 1;
   bool recompute = false;
   int loader_threads = 1;
@@ -81,7 +87,7 @@ struct Trace {
 };
 
 Trace Train(const Setting& setting, int64_t steps = kSteps) {
-  const auto device = MakeCpuDevice(setting.threads);
+  const auto device = MakeCpuDevice(setting.threads, setting.arithmetic);
   const auto model = MakeTransformer(TinyModel(setting),
                                      {.compute_dtype = setting.dtype, .recompute_blocks = setting.recompute}, *device)
                          .value();
@@ -149,9 +155,54 @@ TEST_P(BitEquality, AbandonedSteps) {
   ExpectSame([](Setting& s) { s.abandon_each_step_once = true; });
 }
 
+TEST_P(BitEquality, InstructionSets) {
+  const Trace base = Train(Base());
+  for (const std::string& name : kernels::CpuInstructionSets()) {
+    ASSERT_TRUE(kernels::UseCpuInstructionSet(name));
+    EXPECT_TRUE(Train(Base()) == base) << name;
+  }
+  ASSERT_TRUE(kernels::UseCpuInstructionSet(""));
+}
+TEST_P(BitEquality, NativeArithmeticWithAnyThreads) {
+  const kernels::Arithmetic native = kernels::FastestArithmetic();
+  if (native == kernels::Arithmetic::kPortable) GTEST_SKIP() << "this processor has no bf16 instructions that pay";
+  Setting one = Base(), three = Base();
+  one.arithmetic = three.arithmetic = native;
+  three.threads = 3;
+  const Trace trace = Train(one);
+  EXPECT_TRUE(trace == Train(three));
+  EXPECT_EQ(trace == Train(Base()), Base().dtype == DType::kF32);  // fp32 products are portable always
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, BitEquality,
                          ::testing::Combine(::testing::Values(Family::kGpt2, Family::kLlama),
                                             ::testing::Values(DType::kBF16, DType::kF32)));
+
+// What training and every kernel compute, as text. HOLDFAST_REMAKE_GOLDEN=1 writes it anew, for a change that moves
+// bits on purpose.
+TEST(Trainer, PortableBitsAreThoseOfEveryProcessor) {
+  std::string bits = absl::StrFormat("kernels portable %016x\n", KernelDigest(kernels::Arithmetic::kPortable));
+  for (Family family : {Family::kGpt2, Family::kLlama}) {
+    for (DType dtype : {DType::kF32, DType::kBF16}) {
+      const Trace trace = Train({.family = family, .dtype = dtype, .threads = 2});
+      for (size_t i = 0; i < trace.digests.size(); ++i) {
+        absl::StrAppendFormat(&bits, "%s %s step %d loss %08x grad_norm %08x state %016x\n",
+                              family == Family::kGpt2 ? "gpt2" : "llama", dtype == DType::kF32 ? "f32" : "bf16", i + 1,
+                              trace.loss_bits[i], trace.norm_bits[i], trace.digests[i]);
+      }
+    }
+  }
+  const std::string path = std::string(HOLDFAST_SOURCE_DIR) + "/tests/golden/portable_bits.txt";
+  if (std::getenv("HOLDFAST_REMAKE_GOLDEN") != nullptr) std::ofstream(path) << bits;
+  std::ifstream file(path);
+  EXPECT_EQ(bits, std::string(std::istreambuf_iterator<char>(file), {}));
+}
+
+TEST(Trainer, ArithmeticsHaveDifferentKernelDigests) {
+  EXPECT_EQ(KernelDigest(kernels::Arithmetic::kPortable), KernelDigest(kernels::Arithmetic::kPortable));
+  if (!kernels::CpuHas(kernels::Arithmetic::kAvx512Bf16)) GTEST_SKIP() << "this processor has no AVX512_BF16";
+  EXPECT_NE(KernelDigest(kernels::Arithmetic::kPortable), KernelDigest(kernels::Arithmetic::kAvx512Bf16));
+}
 
 TEST(Trainer, DifferentSettingsDoDiffer) {  // else the tests above could not fail
   const Trace base = Train({});

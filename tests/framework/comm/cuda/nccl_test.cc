@@ -140,7 +140,7 @@ TEST_F(NcclTest, MovesDeviceMemoryAndEndsWhenAborted) {
   for (int rank = 0; rank < devices_; ++rank) {
     threads.emplace_back([&, rank] {
       auto comms =
-          ConnectNccl({.device = rank}, rank, devices_, 7, {ranks, ranks}, *meeting.Member(rank), {}, In(60'000));
+          ConnectNccl({.device = rank}, rank, devices_, 7, {ranks, ranks}, *meeting.Member(rank), {}, In(300'000));
       ASSERT_TRUE(comms.ok()) << comms.status();
       for (const auto& comm : *comms) UseOnce(*comm);
       UseAtOnce(*(*comms)[0], *(*comms)[1]);
@@ -167,9 +167,9 @@ TEST_F(NcclTest, ConnectingEndsAtItsDeadlineOrWhenAbandoned) {
     });
     const auto start = std::chrono::steady_clock::now();
     const absl::Status status =
-        ConnectNccl({}, 0, 2, 7, {{0, 1}}, alone, stop.get_token(), In(abandon ? 60'000 : 500)).status();
+        ConnectNccl({}, 0, 2, 7, {{0, 1}}, alone, stop.get_token(), In(abandon ? 300'000 : 500)).status();
     EXPECT_EQ(status.code(), abandon ? absl::StatusCode::kAborted : absl::StatusCode::kDeadlineExceeded) << status;
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(150));
   }
 }
 

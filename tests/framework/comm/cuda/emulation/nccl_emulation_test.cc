@@ -72,7 +72,7 @@ TEST(NcclEmulationTest, AnAbortedCallGivesItsMemoryBackAtOnce) {
   });
   const auto start = std::chrono::steady_clock::now();
   const absl::Status status = worlds[0][0]->Barrier(Later());
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kMuchSooner);
   EXPECT_TRUE(absl::IsAborted(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("the world changed"));
   EXPECT_TRUE(absl::IsAborted(worlds[0][0]->Barrier(Later())));

@@ -1,0 +1,34 @@
+#include "elastic/coordinator/run_digests.h"
+
+#include <optional>
+
+#include "framework/base/build.h"
+#include "framework/config/enum_names.h"
+#include "framework/config/load.h"
+#include "framework/tensor/kernel_digest.h"
+#include "xxhash.h"
+
+namespace holdfast {
+
+uint64_t ConfigDigest(const Config& config) {
+  Config same = config;  // but for what may differ from machine to machine, and what changes no result
+  same.train.threads = 0;
+  same.train.arithmetic = {};     // is compared by itself, to be named
+  same.train.gemm_table.clear();  // a path; the digest says what it holds
+  same.elastic = {};
+  same.checkpoint = {};
+  same.alerts = {};
+  const std::string text = PrintConfig(same);
+  return XXH3_64bits(text.data(), text.size());
+}
+
+RunDigests DigestsOf(const Config& config) {
+  RunDigests digests{.config = ConfigDigest(config), .arithmetic = "", .build = BuildId()};
+  if (config.train.device != DeviceKind::kCpu) return digests;
+  digests.arithmetic = Name(config.train.arithmetic);
+  const std::optional<kernels::Arithmetic> arithmetic = kernels::ArithmeticOf(digests.arithmetic);
+  if (arithmetic.has_value() && kernels::CpuHas(*arithmetic)) digests.kernels = KernelDigest(*arithmetic);
+  return digests;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,219 @@
+// The matrix product, after Goto & van de Geijn 2008 and the BLIS papers: operands are packed into panels, tiles of C
+// stay in registers. Work is cut like this:
+//
+//   blocks of rows of op(A), and of k where there is much of it: packed once, in parallel, into shared scratch
+//     tasks = stripes of columns (x parts of the rows where there are many threads):
+//       for each block of k: pack the stripe of op(B) into the thread's scratch (second-level cache)
+//         for each chunk of rows (second-level cache), each piece of k, each panel of B (first-level cache),
+//         each panel of A: Multiply
+//
+// Sums of earlier k blocks wait in scratch; the last block's tiles go through WriteTile to C. The cutting may depend on
+// the number of threads because an element's bits do not depend on the cutting (microkernel-inl.h).
+//
+// Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.
+
+#if defined(HOLDFAST_KERNELS_CPU_GEMM_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HOLDFAST_KERNELS_CPU_GEMM_PRODUCT_INL_H_
+#undef HOLDFAST_KERNELS_CPU_GEMM_PRODUCT_INL_H_
+#else
+#define HOLDFAST_KERNELS_CPU_GEMM_PRODUCT_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/gemm_epilogue-inl.h"
+#include "kernels/cpu/microkernel-inl.h"
+#include "kernels/cpu/pack-inl.h"
+#include "kernels/executor.h"
+#include "kernels/ops.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace holdfast::kernels {
+namespace HWY_NAMESPACE {
+
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+constexpr int64_t kChunkRows = 96;       // x 256 words = 96 KiB of A beside the stripe of B
+constexpr int64_t kStripePanels = 4;     // 64 columns on AVX2 (512 KiB of second-level cache), 128 on AVX-512 (1 MiB)
+constexpr int64_t kBlockRowsMax = 1032;  // rows of A packed at a time: B is packed again for each block
+constexpr int64_t kBlockBytesMax = int64_t{16} << 20;
+constexpr int64_t kPackPanels = 8;  // panels packed by one task
+
+/// Asks for memory that is needed soon. kLocality: 3 = in the first-level cache, 2 = in the second.
+template <int kLocality>
+HWY_INLINE void PrefetchLines(const void* data, int64_t bytes) {
+  const char* line = static_cast<const char*>(data);
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(line + i, 0, kLocality);
+}
+
+/// One call on one microkernel. `Kernel` says how large its tiles are (kMr, kNr), what a word of its panels is and how
+/// many values of k it holds (Word, kValues), how much of k it sums up in one chain (kBlock) and takes at a time
+/// (kPiece) and how much room a row of A takes then (kRowWords); it packs and multiplies. See Fp32Kernel.
+template <class Kernel>
+class Product {
+ public:
+  using Word = typename Kernel::Word;
+
+  Product(Executor& executor, const GemmArgs& args)
+      : executor_(executor), args_(args), k_(args.transpose_a ? args.a.rows : args.a.cols) {
+    const int64_t panels = CeilDiv(args.c.rows, kMr);
+    const int64_t k_blocks = std::max<int64_t>(CeilDiv(k_, Kernel::kBlock), 1);
+    const int64_t block_bytes = kBlockPieces * kPanelA * int64_t{sizeof(Word)};  // of one panel
+    stripes_ = CeilDiv(args.c.cols, kStripePanels * kNr);
+    int64_t most_panels = kBlockRowsMax / kMr;
+    depth_blocks_ = k_blocks;
+    if (std::min(panels, most_panels) * k_blocks * block_bytes > kBlockBytesMax) {
+      const int64_t sum_bytes = std::min(panels, most_panels) * stripes_ * kStripePanels * kTileSize * 4;
+      if (sum_bytes <= kBlockBytesMax) {
+        depth_blocks_ = std::max<int64_t>(kBlockBytesMax / (std::min(panels, most_panels) * block_bytes), 1);
+      } else {
+        most_panels = std::max(kBlockBytesMax / (block_bytes * k_blocks), kChunkPanels);
+      }
+    }
+    row_panels_ = CeilDiv(panels, CeilDiv(panels, most_panels));
+    const int64_t threads = executor.num_threads();
+    const int64_t parts =
+        threads == 1 ? 1 : std::clamp<int64_t>(CeilDiv(3 * threads, stripes_), 1, CeilDiv(row_panels_, kChunkPanels));
+    part_panels_ = CeilDiv(row_panels_, parts);
+    k_blocks_ = k_blocks;
+  }
+
+  void Run() {
+    const int64_t panels = CeilDiv(args_.c.rows, kMr);
+    const size_t a_words = static_cast<size_t>(depth_blocks_ * kBlockPieces * row_panels_ * kPanelA);
+    const bool sums_stay = depth_blocks_ < k_blocks_;  // from one block of k to the next, on their own
+    const size_t sums = sums_stay ? static_cast<size_t>(row_panels_ * stripes_ * kStripePanels * kTileSize) : 0;
+    packed_a_ = static_cast<Word*>(executor_.Scratch(Executor::kShared, a_words * sizeof(Word) + sums * sizeof(float)));
+    shared_sums_ = sums_stay ? reinterpret_cast<float*>(packed_a_ + a_words) : nullptr;
+    for (base_ = 0; base_ < panels; base_ += row_panels_) {
+      panels_ = std::min(row_panels_, panels - base_);
+      for (first_block_ = 0; first_block_ < k_blocks_; first_block_ += depth_blocks_) {
+        end_block_ = std::min(first_block_ + depth_blocks_, k_blocks_);
+        PackRows();
+        MultiplyBlock();
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kMr = Kernel::kMr, kNr = Kernel::kNr, kTileSize = kMr * kNr;
+  static constexpr int64_t kChunkPanels = kChunkRows / kMr;
+  static constexpr int64_t kPiece = Kernel::kPiece;  // of k, not of words
+  static constexpr int64_t kBlockPieces = Kernel::kBlock / kPiece;
+  static constexpr int64_t kPanelA = Kernel::kRowWords * kMr;  // words of one packed piece
+  static constexpr int64_t kPanelB = kPiece / Kernel::kValues * kNr + kPanelPad;
+  static constexpr int64_t kStripePiece = kStripePanels * kPanelB;
+
+  /// A stripe of C, rows [panel0, panel_end) of the block of rows.
+  struct Task {
+    int64_t stripe, panel0, panel_end;
+    Word* packed_b;  // [piece of the k block][panel]
+    float* chains;   // tiles of a chunk
+    float* sums;     // tiles of the task
+  };
+
+  int64_t Depth(int64_t piece) const { return std::clamp<int64_t>(k_ - piece * kPiece, 0, kPiece); }
+
+  void PackRows() {
+    const int64_t groups = CeilDiv(panels_, kPackPanels), first_piece = first_block_ * kBlockPieces;
+    const int64_t pieces = (end_block_ - first_block_) * kBlockPieces;
+    ParallelFor(executor_, groups * pieces, [&](int64_t task, int) {
+      const int64_t piece = task / groups, first = task % groups * kPackPanels;
+      const int64_t row0 = (base_ + first) * kMr;
+      const int64_t rows = std::min(std::min(kPackPanels, panels_ - first) * kMr, args_.c.rows - row0);
+      Kernel::PackA(args_.a, args_.transpose_a, row0, rows, (first_piece + piece) * kPiece, Depth(first_piece + piece),
+                    packed_a_ + (piece * panels_ + first) * kPanelA, kPanelA);
+    });
+  }
+
+  void MultiplyBlock() {
+    const int64_t parts = CeilDiv(panels_, part_panels_);
+    constexpr int64_t kChainFloats = kBlockPieces == 1 ? 0 : kChunkPanels * kStripePanels * kTileSize;
+    const bool has_sums = end_block_ - first_block_ > 1 && shared_sums_ == nullptr;
+    const int64_t sum_floats = has_sums ? part_panels_ * kStripePanels * kTileSize : 0;
+    const size_t bytes = static_cast<size_t>(kBlockPieces * kStripePiece) * sizeof(Word) +
+                         static_cast<size_t>(kChainFloats + sum_floats) * sizeof(float);
+    ParallelFor(executor_, parts * stripes_, [&](int64_t index, int thread) {
+      Task task;
+      task.stripe = index / parts;
+      task.panel0 = index % parts * part_panels_;
+      task.panel_end = std::min(task.panel0 + part_panels_, panels_);
+      task.packed_b = static_cast<Word*>(executor_.Scratch(thread, bytes));
+      task.chains = reinterpret_cast<float*>(task.packed_b + kBlockPieces * kStripePiece);
+      task.sums = shared_sums_ == nullptr
+                      ? task.chains + kChainFloats
+                      : shared_sums_ + (task.stripe * row_panels_ + task.panel0) * kStripePanels * kTileSize;
+      for (int64_t block = first_block_; block < end_block_; ++block) RunTask(task, block);
+    });
+  }
+
+  void RunTask(const Task& task, int64_t block) {
+    const int64_t col0 = task.stripe * kStripePanels * kNr;
+    const int64_t cols = std::min(kStripePanels * kNr, args_.c.cols - col0);
+    for (int64_t i = 0; i < kBlockPieces; ++i) {
+      const int64_t piece = block * kBlockPieces + i;
+      Kernel::PackB(args_.b, !args_.transpose_b, col0, cols, piece * kPiece, Depth(piece),
+                    task.packed_b + i * kStripePiece, kPanelB);
+    }
+    for (int64_t chunk0 = task.panel0; chunk0 < task.panel_end; chunk0 += kChunkPanels) {
+      const int64_t chunk_end = std::min(chunk0 + kChunkPanels, task.panel_end);
+      for (int64_t i = 0; i < kBlockPieces; ++i) {
+        if (i == 0 || Depth(block * kBlockPieces + i) > 0) MultiplyChunk(task, block, i, chunk0, chunk_end, cols);
+      }
+    }
+  }
+
+  /// The tiles of one chunk of rows in one piece of a k block.
+  void MultiplyChunk(const Task& task, int64_t block, int64_t i, int64_t chunk0, int64_t chunk_end, int64_t cols) {
+    const int64_t piece = block * kBlockPieces + i;
+    const int64_t words = CeilDiv(Depth(piece), Kernel::kValues);
+    const bool block_ends = i + 1 == kBlockPieces || Depth(piece + 1) == 0;
+    const bool last = block_ends && block + 1 == k_blocks_;
+    const Word* pieces_of_a = packed_a_ + (piece - first_block_ * kBlockPieces) * panels_ * kPanelA;
+    alignas(64) float tile[kTileSize];
+    for (int64_t j = 0; j * kNr < cols; ++j) {
+      const int64_t col0 = (task.stripe * kStripePanels + j) * kNr;
+      for (int64_t p = chunk0; p < chunk_end; ++p) {
+        const int64_t row0 = (base_ + p) * kMr;
+        const int64_t rows = std::min<int64_t>(kMr, args_.c.rows - row0);
+        float* chain = task.chains + ((p - chunk0) * kStripePanels + j) * kTileSize;
+        float* sum = task.sums + ((p - task.panel0) * kStripePanels + j) * kTileSize;
+        if (last) PrefetchTile<kNr>(args_.c, row0, col0, rows);
+        if (block_ends && block > 0) PrefetchLines<3>(sum, rows * kNr * int64_t{sizeof(float)});
+        // The same panel of the next chunk comes from further away than this one: a part of it with each panel of B.
+        if (p + kChunkPanels < task.panel_end) {
+          constexpr int64_t kPart = (kPanelA + kStripePanels - 1) / kStripePanels;
+          PrefetchLines<2>(pieces_of_a + (p + kChunkPanels) * kPanelA + j * kPart, kPart * int64_t{sizeof(Word)});
+        }
+        Kernel::Multiply(!args_.transpose_a, rows, words, pieces_of_a + p * kPanelA,
+                         task.packed_b + i * kStripePiece + j * kPanelB, i == 0 ? nullptr : chain,
+                         block_ends && block > 0 ? sum : nullptr,
+                         last         ? tile
+                         : block_ends ? sum
+                                      : chain);
+        if (last) WriteTile<kNr>(args_, tile, row0, col0, rows, std::min<int64_t>(kNr, args_.c.cols - col0));
+      }
+    }
+  }
+
+  Executor& executor_;
+  const GemmArgs& args_;
+  int64_t k_, k_blocks_;
+  int64_t stripes_;
+  int64_t row_panels_;    // packed at a time
+  int64_t depth_blocks_;  // blocks of k packed at a time
+  int64_t part_panels_;   // of one task
+
+  int64_t base_, panels_;            // the block of rows being worked on
+  int64_t first_block_, end_block_;  // and of k
+  Word* packed_a_;                   // [piece][panel]
+  float* shared_sums_;               // [stripe][panel][panel of the stripe]; null where a task sees all of k
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace holdfast::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard, per target

@@ -1,0 +1,172 @@
+#pragma once
+// The CPU's operations, each run once on every instruction set that the processor has, from the same memory: a test
+// failure names the operation that wrote other bits. So every kernel test compares instruction sets, too.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace holdfast::kernels {
+
+class ComparingOps final : public Ops {
+ public:
+  explicit ComparingOps(std::unique_ptr<Ops> ops) : ops_(std::move(ops)) {}
+
+  void Gemm(const GemmArgs& args) override {
+    Compare("Gemm", {Of(args.c), Of(args.pre_gelu)}, [&] { ops_->Gemm(args); });
+  }
+  void ColumnSum(float* out, ConstMatrix in) override {
+    Compare("ColumnSum", {Of(out, in.cols)}, [&] { ops_->ColumnSum(out, in); });
+  }
+  void EmbeddingForward(Matrix out, const int32_t* tokens, ConstMatrix token_table, ConstMatrix position_table,
+                        int64_t sequence, const Dropout& dropout) override {
+    Compare("EmbeddingForward", {Of(out)},
+            [&] { ops_->EmbeddingForward(out, tokens, token_table, position_table, sequence, dropout); });
+  }
+  void EmbeddingBackward(Matrix d_token_table, Matrix d_position_table, const int32_t* tokens, ConstMatrix d_out,
+                         int64_t sequence, const Dropout& dropout) override {
+    Compare("EmbeddingBackward", {Of(d_token_table), Of(d_position_table)},
+            [&] { ops_->EmbeddingBackward(d_token_table, d_position_table, tokens, d_out, sequence, dropout); });
+  }
+  void NormForward(Matrix out, Matrix residual_out, const NormStats& stats, ConstMatrix residual, ConstMatrix branch,
+                   const NormParams& params, const Dropout& dropout) override {
+    const int64_t rows = out.rows;
+    Compare("NormForward", {Of(out), Of(residual_out), Of(stats.mean, rows), Of(stats.rstd, rows)},
+            [&] { ops_->NormForward(out, residual_out, stats, residual, branch, params, dropout); });
+  }
+  void NormBackward(Matrix d_input, float* d_weight, float* d_bias, ConstMatrix d_residual, ConstMatrix d_out,
+                    ConstMatrix input, const NormStats& stats, const NormParams& params) override {
+    Compare("NormBackward", {Of(d_input), Of(d_weight, input.cols), Of(d_bias, input.cols)},
+            [&] { ops_->NormBackward(d_input, d_weight, d_bias, d_residual, d_out, input, stats, params); });
+  }
+  void ApplyDropout(Matrix out, ConstMatrix in, const Dropout& dropout) override {
+    Compare("ApplyDropout", {Of(out)}, [&] { ops_->ApplyDropout(out, in, dropout); });
+  }
+  void Rope(Matrix x, const float* cos_sin, int64_t num_heads, int64_t head_dim, int64_t sequence,
+            bool inverse) override {
+    Compare("Rope", {Of(x)}, [&] { ops_->Rope(x, cos_sin, num_heads, head_dim, sequence, inverse); });
+  }
+  void AttentionForward(Matrix out, float* lse, ConstMatrix qkv, const AttentionShape& shape) override {
+    Compare("AttentionForward", {Of(out), Of(lse, shape.batch * shape.num_heads * shape.sequence)},
+            [&] { ops_->AttentionForward(out, lse, qkv, shape); });
+  }
+  void AttentionBackward(Matrix d_qkv, ConstMatrix d_out, ConstMatrix out, const float* lse, ConstMatrix qkv,
+                         const AttentionShape& shape) override {
+    Compare("AttentionBackward", {Of(d_qkv)}, [&] { ops_->AttentionBackward(d_qkv, d_out, out, lse, qkv, shape); });
+  }
+  void GeluBackward(Matrix d_in, ConstMatrix d_out, ConstMatrix in) override {
+    Compare("GeluBackward", {Of(d_in)}, [&] { ops_->GeluBackward(d_in, d_out, in); });
+  }
+  void SwigluForward(Matrix out, ConstMatrix gate_up) override {
+    Compare("SwigluForward", {Of(out)}, [&] { ops_->SwigluForward(out, gate_up); });
+  }
+  void SwigluBackward(Matrix d_gate_up, ConstMatrix d_out, ConstMatrix gate_up) override {
+    Compare("SwigluBackward", {Of(d_gate_up)}, [&] { ops_->SwigluBackward(d_gate_up, d_out, gate_up); });
+  }
+  void SoftmaxCrossEntropy(float* losses, Matrix d_logits, ConstMatrix logits, const int32_t* targets,
+                           float grad_scale) override {
+    Matrix all = d_logits;  // its memory may be that of logits, which then is longer
+    if (d_logits.data == logits.data) {
+      all = {d_logits.data, logits.dtype, logits.rows, logits.cols, logits.stride};
+    }
+    Compare("SoftmaxCrossEntropy", {Of(losses, logits.rows), Of(all)},
+            [&] { ops_->SoftmaxCrossEntropy(losses, d_logits, logits, targets, grad_scale); });
+  }
+  void AdamW(const AdamWArgs& a) override {
+    Compare("AdamW",
+            {Of(a.weight, a.n), Of(a.exp_avg, a.n), Of(a.exp_avg_sq, a.n),
+             Bytes{a.weight_bf16, a.weight_bf16 == nullptr ? 0 : static_cast<size_t>(a.n) * 2, 2}},
+            [&] { ops_->AdamW(a); });
+  }
+  void ChunkSumSquares(double* sums, const float* x, const int64_t* offsets, int64_t num_chunks) override {
+    Compare("ChunkSumSquares", {Bytes{sums, static_cast<size_t>(num_chunks) * sizeof(double), sizeof(double)}},
+            [&] { ops_->ChunkSumSquares(sums, x, offsets, num_chunks); });
+  }
+  void Add(float* a, const float* b, int64_t n) override {
+    Compare("Add", {Of(a, n)}, [&] { ops_->Add(a, b, n); });
+  }
+  void Zero(void* data, size_t bytes) override { ops_->Zero(data, bytes); }
+  void Copy(void* out, const void* in, size_t bytes) override { ops_->Copy(out, in, bytes); }
+  void CastToBf16(uint16_t* out, const float* in, int64_t n) override {
+    Compare("CastToBf16", {Bytes{out, static_cast<size_t>(n) * 2, 2}}, [&] { ops_->CastToBf16(out, in, n); });
+  }
+  void CastToF32(float* out, const uint16_t* in, int64_t n) override {
+    Compare("CastToF32", {Of(out, n)}, [&] { ops_->CastToF32(out, in, n); });
+  }
+  void FillNormal(float* out, int64_t n, int64_t first, float stddev, const RandomKey& key) override {
+    Compare("FillNormal", {Of(out, n)}, [&] { ops_->FillNormal(out, n, first, stddev, key); });
+  }
+
+ private:
+  /// What an operation writes; nothing if the data is null. `element`: bytes of each value.
+  struct Bytes {
+    void* data;
+    size_t size, element = 4;
+  };
+  static Bytes Of(float* data, int64_t n) { return {data, data == nullptr ? 0 : static_cast<size_t>(n) * 4}; }
+  static Bytes Of(const Matrix& m) {
+    if (m.data == nullptr || m.rows <= 0 || m.cols <= 0) return {nullptr, 0};
+    const size_t element = SizeOf(m.dtype);
+    return {m.data, static_cast<size_t>((m.rows - 1) * m.stride + m.cols) * element, element};
+  }
+  static std::vector<char> Save(const std::vector<Bytes>& outputs) {
+    std::vector<char> saved;
+    for (const Bytes& b : outputs) {
+      const char* from = static_cast<const char*>(b.data);
+      saved.insert(saved.end(), from, from + b.size);
+    }
+    return saved;
+  }
+  static void Restore(const std::vector<char>& saved, const std::vector<Bytes>& outputs) {
+    const char* from = saved.data();
+    for (const Bytes& b : outputs) {
+      if (b.size > 0) std::memcpy(b.data, from, b.size);
+      from += b.size;
+    }
+  }
+
+  static bool IsNan(const char* value, size_t element) {
+    uint16_t upper;  // sign, exponent and the upper mantissa of an fp32 or bf16 value
+    std::memcpy(&upper, value + element - 2, 2);
+    return element <= 4 && (upper & 0x7f80) == 0x7f80 && (upper & 0x7f) != 0;
+  }
+
+  /// Equal bits, but for which NaN it is: that depends on which operand an instruction takes first.
+  static bool Same(const std::vector<char>& a, const std::vector<char>& b, const std::vector<Bytes>& outputs) {
+    size_t at = 0;
+    for (const Bytes& output : outputs) {
+      for (const size_t end = at + output.size; at < end; at += output.element) {
+        if (std::memcmp(&a[at], &b[at], output.element) == 0) continue;
+        if (!IsNan(&a[at], output.element) || !IsNan(&b[at], output.element)) return false;
+      }
+    }
+    return true;
+  }
+
+  /// Leaves what the best instruction set writes.
+  template <typename Call>
+  void Compare(const char* name, const std::vector<Bytes>& outputs, const Call& call) {
+    const std::vector<char> before = Save(outputs);
+    const std::vector<std::string> sets = CpuInstructionSets();
+    std::vector<char> expected;
+    for (size_t i = sets.size(); i-- > 0;) {
+      Restore(before, outputs);
+      ASSERT_TRUE(UseCpuInstructionSet(sets[i]));
+      call();
+      const std::vector<char> written = Save(outputs);
+      if (expected.empty()) expected = written;
+      EXPECT_TRUE(Same(written, expected, outputs))
+          << name << " writes other bits on " << sets[i] << " than on " << sets.back();
+    }
+    ASSERT_TRUE(UseCpuInstructionSet(""));
+  }
+
+  std::unique_ptr<Ops> ops_;
+};
+
+}  // namespace holdfast::kernels

@@ -1,0 +1,182 @@
+// Proves the native arithmetics: products by a processor's bf16 instructions have the bits of their definition
+// (kernels/cpu/native_dot.h) for every transpose and odd size, for any number of threads and rows; where the processor
+// lacks the instructions, with an emulation of them in the same code.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#define HWY_DISABLE_PCLMUL_AES  // as kernels/cpu/foreach_target.h says
+#include "framework/base/thread_pool.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/gemm_amx-inl.h"
+#include "kernels/cpu/gemm_bf16_dot-inl.h"
+#include "kernels/cpu/gemm_product-inl.h"
+#include "kernels/cpu/native_dot.h"
+#include "tests/kernels/gemm_test_util.h"
+
+namespace holdfast::kernels {
+namespace {
+
+namespace static_target = HWY_NAMESPACE;
+
+constexpr Arithmetic kNative[] = {Arithmetic::kAvx512Bf16, Arithmetic::kAmxBf16};
+
+/// VDPBF16PS on panels.
+struct EmulatedDot {
+  template <int64_t kRowWords>
+  static void Multiply(int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b, const float* chain,
+                       const float* previous, float* out) {
+    using static_target::kMr, static_target::kNr;
+    const auto pair = [](uint32_t word, int i) { return FromBf16(static_cast<uint16_t>(word >> (16 * i))); };
+    for (int64_t r = 0; r < std::min<int64_t>(rows, kMr); ++r) {
+      for (int64_t c = 0; c < kNr; ++c) {
+        float sum = chain == nullptr ? 0 : chain[r * kNr + c];
+        for (int64_t k = 0; k < words; ++k) {
+          const uint32_t x = a[kRowWords == 0 ? k * kMr + r : r * kRowWords + k], y = b[k * kNr + c];
+          sum = DotOfPairs(sum, {pair(x, 0), pair(x, 1)}, {pair(y, 0), pair(y, 1)});
+        }
+        out[r * kNr + c] = previous == nullptr ? sum : previous[r * kNr + c] + sum;
+      }
+    }
+  }
+};
+
+/// Tile registers in memory.
+class EmulatedTiles {
+ public:
+  template <int kTile>
+  void Zero() {
+    std::memset(words_[kTile], 0, sizeof(words_[kTile]));
+  }
+  template <int kTile>
+  void Load(const uint32_t* from, int64_t stride) {
+    for (int r = 0; r < 16; ++r) std::memcpy(words_[kTile] + r * 16, from + r * stride, 64);
+  }
+  template <int kTile>
+  void Store(float* to, int64_t stride) {
+    for (int r = 0; r < 16; ++r) std::memcpy(to + r * stride, words_[kTile] + r * 16, 64);
+  }
+  template <int kC, int kA, int kB>
+  void Dot() {
+    for (int r = 0; r < 16; ++r) {
+      for (int c = 0; c < 16; ++c) {
+        float x[32], y[32];
+        for (int k = 0; k < 32; ++k) {
+          x[k] = FromBf16(static_cast<uint16_t>(words_[kA][r * 16 + k / 2] >> (16 * (k % 2))));
+          y[k] = FromBf16(static_cast<uint16_t>(words_[kB][k / 2 * 16 + c] >> (16 * (k % 2))));
+        }
+        float sum;
+        std::memcpy(&sum, &words_[kC][r * 16 + c], 4);
+        sum = DotOfTileRow(sum, x, y);
+        std::memcpy(&words_[kC][r * 16 + c], &sum, 4);
+      }
+    }
+  }
+
+ private:
+  uint32_t words_[8][256];
+};
+
+std::vector<float> Definition(Arithmetic arithmetic, const Problem& problem) {
+  const Case& c = problem.c;
+  std::vector<float> values;
+  for (int64_t i = 0; i < c.m; ++i) {
+    for (int64_t j = 0; j < c.n; ++j) {
+      float sum = NativeDot(
+          arithmetic, c.k, [&](int64_t k) { return ToBf16(c.transpose_a ? problem.a.Get(k, i) : problem.a.Get(i, k)); },
+          [&](int64_t k) { return ToBf16(c.transpose_b ? problem.b.Get(j, k) : problem.b.Get(k, j)); });
+      if (c.accumulate) sum += problem.out.Get(i, j);
+      values.push_back(sum);
+    }
+  }
+  return values;
+}
+
+std::vector<Case> NativeCases() {
+  std::vector<Case> cases;
+  for (int transposes = 0; transposes < 4; ++transposes) {
+    for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
+                                  {3, 17, 63},
+                                  {33, 31, 100},
+                                  {70, 45, 256},
+                                  {100, 33, 1043},
+                                  {13, 140, 513}}) {
+      cases.push_back({m, n, k, (transposes & 1) != 0, (transposes & 2) != 0, DType::kBF16});
+      cases.back().accumulate = k == 100;
+    }
+  }
+  return cases;
+}
+
+int64_t Differences(const std::vector<float>& a, const std::vector<float>& b) {
+  int64_t different = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i) different += FloatToBits(a[i]) != FloatToBits(b[i]);
+  return different;
+}
+
+TEST(NativeArithmeticTest, EmulatedInstructionsGiveTheDefinition) {
+  Rng rng(NewSeed());
+  ThreadPool pool(2);
+  for (const Case& c : NativeCases()) {
+    SCOPED_TRACE(c.Name());
+    const Problem problem(c, rng);
+    Problem pairs = problem, tiles = problem;
+    static_target::Product<static_target::PairKernel<EmulatedDot>>(pool, pairs.Args()).Run();
+    EXPECT_EQ(Differences(pairs.out.Values(), Definition(Arithmetic::kAvx512Bf16, problem)), 0);
+    static_target::Product<static_target::AmxKernel<EmulatedTiles>>(pool, tiles.Args()).Run();
+    EXPECT_EQ(Differences(tiles.out.Values(), Definition(Arithmetic::kAmxBf16, problem)), 0);
+    EXPECT_TRUE(pairs.out.PaddingIntact() && tiles.out.PaddingIntact());
+  }
+}
+
+TEST(NativeArithmeticTest, ThisProcessorGivesTheDefinition) {
+  Rng rng(NewSeed());
+  int found = 0;
+  for (Arithmetic arithmetic : kNative) {
+    if (!CpuHas(arithmetic)) continue;
+    ++found;
+    for (int threads : kThreadCounts) {
+      ThreadPool pool(threads);
+      for (const Case& c : NativeCases()) {
+        SCOPED_TRACE(c.Name());
+        Problem problem(c, rng);
+        const std::vector<float> expected = Definition(arithmetic, problem);
+        CpuOps(pool, arithmetic).Gemm(problem.Args());
+        EXPECT_EQ(Differences(problem.out.Values(), expected), 0) << NameOf(arithmetic);
+      }
+    }
+  }
+  if (found == 0) GTEST_SKIP() << "this processor has no bf16 instructions";
+}
+
+TEST(NativeArithmeticTest, DiffersFromPortableAndLeavesFp32Alone) {
+  Rng rng(NewSeed());
+  ThreadPool pool(1);
+  Case c = {.m = 40, .n = 50, .k = 300, .in = DType::kBF16};
+  Problem portable(c, rng);
+  const std::vector<float> native = Definition(Arithmetic::kAvx512Bf16, portable);
+  CpuOps(pool, Arithmetic::kPortable).Gemm(portable.Args());
+  EXPECT_GT(Differences(portable.out.Values(), native), 0);
+  c.in = DType::kF32;
+  for (Arithmetic arithmetic : kNative) {
+    if (!CpuHas(arithmetic)) continue;
+    Problem a(c, rng), b = a;
+    CpuOps(pool, Arithmetic::kPortable).Gemm(a.Args());
+    CpuOps(pool, arithmetic).Gemm(b.Args());
+    EXPECT_EQ(Differences(a.out.Values(), b.out.Values()), 0);
+  }
+}
+
+TEST(NativeArithmeticTest, NamesAreReadBack) {
+  for (Arithmetic arithmetic : {Arithmetic::kPortable, Arithmetic::kAvx512Bf16, Arithmetic::kAmxBf16}) {
+    EXPECT_EQ(ArithmeticOf(NameOf(arithmetic)), arithmetic);
+  }
+  EXPECT_EQ(ArithmeticOf("fast"), std::nullopt);
+  EXPECT_TRUE(CpuHas(FastestArithmetic()));
+}
+
+}  // namespace
+}  // namespace holdfast::kernels

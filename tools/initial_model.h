@@ -1,0 +1,20 @@
+#pragma once
+// What a saved model says of itself, before its weights are read.
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "framework/config/load.h"
+#include "models/huggingface.h"
+
+namespace holdfast {
+
+/// config.json of a saved model directory. Its sizes are compared with the headers of the weights, so that what they
+/// make a caller allocate is no more than what lies on the disk.
+absl::StatusOr<HuggingFaceConfig> ReadModelConfig(const std::string& directory);
+
+/// The model in `directory` as a config starts from it; nothing if `directory` is empty.
+absl::StatusOr<std::optional<InitialModel>> ReadInitialModel(const std::string& directory);
+
+}  // namespace holdfast

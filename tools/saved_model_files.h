@@ -1,0 +1,16 @@
+#pragma once
+// Everything a saved model holds besides its weights, so that transformers loads it with its tokenizer.
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "checkpoint/saved_model.h"
+#include "framework/config/config.h"
+
+namespace holdfast {
+
+/// `tokenizer` as in DataConfig. Settings beside its tokenizer.json (tokenizer_config.json, special_tokens_map.json,
+/// chat_template.jinja) are taken over.
+absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& tokenizer);
+
+}  // namespace holdfast

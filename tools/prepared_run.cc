@@ -13,6 +13,7 @@
 #include "elastic/coordinator/run_digests.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "framework/config/decides.h"
 #include "framework/config/load.h"
 #include "framework/config/validate.h"
 #include "tools/checkpoint_storage.h"
@@ -61,11 +62,7 @@ std::string Differences(const Config& config, const Manifest& manifest) {
   std::vector<std::string> changes;
   for (const auto& [key, value] : is) {
     const auto before = was.find(key);
-    const std::string section = key.substr(0, key.find('.'));
-    const bool decides = section == "model" || section == "batch" || section == "optimizer" || section == "schedule" ||
-                         key == "run.seed" || key == "train.steps" || key == "train.compute_dtype" ||
-                         key == "train.device" || key == "train.gemm_table_digest" || key == "train.arithmetic";
-    if (decides && before != was.end() && before->second != value) {
+    if (WhatDecides(key) == Decides::kBits && before != was.end() && before->second != value) {
       changes.push_back(absl::StrCat(key, " was ", before->second, " and is ", value));
     }
   }

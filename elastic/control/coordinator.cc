@@ -83,6 +83,8 @@ void Coordinator::On(const TickEvent&) {
   for (auto& [name, worker] : roster_.workers()) worker.recent_messages = 0;
   RemoveSilent();
   RemoveStuck();
+  WatchLinks();
+  WatchPace();
   ReportNoProgress();
   Advance();
 }

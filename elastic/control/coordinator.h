@@ -34,12 +34,14 @@
 
 #include "elastic/control/blame.h"
 #include "elastic/control/checkpoint_schedule.h"
+#include "elastic/control/links.h"
 #include "elastic/control/messages.h"
 #include "elastic/control/open_world.h"
 #include "elastic/control/pending_saves.h"
 #include "elastic/control/roster.h"
 #include "elastic/control/run_status.h"
 #include "elastic/control/state_source.h"
+#include "elastic/control/step_pace.h"
 #include "elastic/control/straggler.h"
 #include "elastic/control/worker_history.h"
 #include "elastic/control/world_decision.h"
@@ -287,7 +289,26 @@ class Coordinator {
   void DoubtCheckpoint(const JoinedWorker& worker, const std::string& cause);
   void RemoveDoubter(const WorkerId& id, const std::string& cause);
 
+  // coordinator_links.cc: who reaches whom.
+  enum class Probing { kWorld, kPace, kReturn };  // a world fails or stands still; it is slow; is a link back?
+  void Handle(Connection from, const ReachMessage& reach);
+  bool BeginProbe(Probing what);
+  bool TriesLinks();
+  void WatchLinks();
+  bool EverybodyWaits() const;
+  void JudgeLinks();
+  void LeaveOut(const std::set<Link>& cut);
+  void ReportLinks(const char* event, const std::set<Link>& links, const std::string& without);
+  void TakeBack(const ProbeRound& round);
+  void ReportSlowLink(const ProbeRound& round);
+  bool IsCutOff(const std::string& name) const;
+  bool IsCutOffFromMembers(const std::string& name) const;
+
   // coordinator_watch.cc: what nobody reports.
+  static bool WaitsForOthers(Phase phase);
+  void WatchPace();
+  void MeasurePace();
+  void ReportTooFew(const std::string& detail);
   void RemoveSilent();
   void RemoveStuck();
   void ReportNoProgress();
@@ -342,6 +363,16 @@ class Coordinator {
   bool ended_ = false;
   EndMessage end_;
   std::optional<Instant> farewell_;  // options_.finished: since when
+  int failed_endings_ = 0;           // worlds that were to end the run and failed at home
+  std::optional<ProbeRound> probe_;  // under way
+  Probing probing_ = Probing::kWorld;
+  uint64_t probe_rounds_ = 0, probed_generation_ = 0;
+  Instant last_probe_{0};
+  std::set<Link> cut_links_;  // until they are reached again
+  StepPace pace_;
+  bool slow_ = false;  // a step took far longer than usual, and none has been usual since
+  std::optional<Instant> too_few_since_;
+  bool reported_too_few_ = false;
 };
 
 }  // namespace holdfast

@@ -53,6 +53,7 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
   worker.data_digest = join.digests.data;
   worker.holds_state = !claims_open_ && RankHeld(join.member.id, join.claim, source_, committed_) >= 0;
   if (claims_open_) worker.claim = OnBranch(join.claim);
+  worker.left_out = IsCutOffFromMembers(join.member.id.name);
   worker.arrival = ++arrivals_;
   worker.joined = worker.heard = worker.progressed = last_join_ = now_;
   if (!first_join_.has_value()) first_join_ = now_;
@@ -304,6 +305,7 @@ void Coordinator::Remove(const std::string& name, const std::string& cause, Leav
   if (how != Leave::kGone) actions_.emplace_back(CloseAction{worker.connection});
   roster_.Remove(name);
   if (ended_) return;
+  if (probe_.has_value()) probe_->Drop(name);
   AbandonSavesOf(worker.member.id);
   schedule_.OnFailure();
   Fields fields = FieldsOf(worker);

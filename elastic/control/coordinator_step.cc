@@ -93,10 +93,13 @@ void Coordinator::CommitStep() {
   if (source_.generation != open_->world.generation) source_ = open_->world;
   entered_ = {};
   load_.clear();
-  disputes_ = 0;
+  disputes_ = failed_endings_ = 0;
   returned_.clear();
   blame_.Clear();
   open_->failed_since.reset();
+  open_->links_are_known = false;
+  open_->link_rounds = 0;
+  MeasurePace();
   open_->last_commit = now_;
   open_->reported_no_progress = false;
   ReportRecovered();

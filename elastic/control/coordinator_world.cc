@@ -48,6 +48,7 @@ void Coordinator::Advance() {
   missing_since_.reset();
   if (decision.verdict == WorldDecision::Verdict::kWait) {
     had_to_wait_ = true;
+    ReportTooFew(decision.detail);
     SayGoodbye();
   } else if (!MustWaitForOthers(decision.members.size())) {
     if (ChooseData()) decision = DecideWorld(options_.elastic, options_.parallel, Question());
@@ -78,7 +79,7 @@ WorldQuestion Coordinator::Question() const {
     question.candidates.push_back({.member = worker.member,
                                    .holds_state = worker.holds_state,
                                    .was_member = worker.was_member,
-                                   .quarantined = history_.Quarantined(name, now_),
+                                   .quarantined = worker.left_out || history_.Quarantined(name, now_),
                                    .leaves = IsLeaving(worker.member.node),
                                    .arrival = worker.arrival});
   }
@@ -235,6 +236,8 @@ void Coordinator::Publish(const WorldDecision& decision) {
   detect_seconds_ = 0;
   waiting_for_.clear();
   first_newcomer_.reset();
+  too_few_since_.reset();
+  reported_too_few_ = false;
   for (const auto& [name, worker] : roster_.workers()) {
     if (worker.rank < 0 && !first_newcomer_.has_value()) first_newcomer_ = now_;
   }
@@ -257,7 +260,8 @@ bool Coordinator::WantsNewcomers() const {
   if (Ending() || !first_newcomer_.has_value() || now_ - *first_newcomer_ < kSettle) return false;
   if (open_->size() >= options_.elastic.most_workers()) return false;
   return std::any_of(roster_.workers().begin(), roster_.workers().end(), [&](const auto& entry) {
-    return entry.second.rank < 0 && !history_.Quarantined(entry.first, now_) && !IsLeaving(entry.second.member.node);
+    return entry.second.rank < 0 && !entry.second.left_out && !history_.Quarantined(entry.first, now_) &&
+           !IsLeaving(entry.second.member.node);
   });
 }
 

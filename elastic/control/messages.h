@@ -30,8 +30,9 @@ struct Member {
   std::string node;  // failure domain: what dies together
   std::string host;
   int64_t pid = 0;
-  bool leaves = false;    // with its node, soon: it works, but is given nothing to hold
-  double peak_flops = 0;  // FLOP/s of its device at most, in the run's compute dtype; 0 = unknown
+  bool leaves = false;             // with its node, soon: it works, but is given nothing to hold
+  double peak_flops = 0;           // FLOP/s of its device at most, in the run's compute dtype; 0 = unknown
+  std::string probe_address = {};  // where it can be tried whether it can be reached (ProbeMessage); empty: nowhere
   friend bool operator==(const Member&, const Member&) = default;
 };
 
@@ -139,7 +140,8 @@ struct VoteMessage {
 
 /// A collective failed or the step could not be prepared. `suspects`: ranks the transport blames, may be empty.
 /// `fatal`: no other world would help (the loss is not finite, a file is broken): the run ends. `bad_checkpoint`: the
-/// checkpoint that was to be loaded is damaged; an older one may do.
+/// checkpoint that was to be loaded is damaged; an older one may do. `secondhand`: another member failed and said so,
+/// or the communicators were aborted.
 struct FailureMessage {
   uint64_t generation = 0;
   int64_t step = 0;
@@ -148,6 +150,7 @@ struct FailureMessage {
   std::vector<int> suspects;
   bool fatal = false;
   bool bad_checkpoint = false;
+  bool secondhand = false;
 };
 
 struct ValidationMessage {  // from rank 0
@@ -182,6 +185,12 @@ struct SavedMessage {
 /// The worker asks for the run to be stopped (it got SIGTERM or SIGUSR1).
 struct StopRequestMessage {
   int signal = 0;
+};
+
+/// Answers a ProbeMessage.
+struct ReachMessage {
+  uint64_t round = 0;
+  std::vector<double> seconds;  // by target, until it was reached; < 0: it was not
 };
 
 // --- agent to coordinator ------------------------------------------------------------------------------------------
@@ -242,6 +251,12 @@ struct RefusedMessage {
   bool keep = false;
 };
 
+/// The worker is to try, beside what it does, whether it can reach these.
+struct ProbeMessage {
+  uint64_t round = 0;
+  std::vector<std::string> addresses;
+};
+
 /// The run is over. exit_code: 0 done, 1 failed, 128 + signal after a stop.
 struct EndMessage {
   int exit_code = 0;
@@ -250,7 +265,8 @@ struct EndMessage {
 
 using WorkerMessage = std::variant<JoinMessage, HeartbeatMessage, RendezvousMessage, RecoveredMessage, VoteMessage,
                                    FailureMessage, ValidationMessage, SavedMessage, FinishedMessage, StopRequestMessage,
-                                   AgentHelloMessage, WorkerExitMessage, LeaveMessage>;
-using CoordinatorMessage = std::variant<WorldMessage, PeersMessage, CommitMessage, RefusedMessage, EndMessage>;
+                                   AgentHelloMessage, WorkerExitMessage, LeaveMessage, ReachMessage>;
+using CoordinatorMessage =
+    std::variant<WorldMessage, PeersMessage, CommitMessage, RefusedMessage, EndMessage, ProbeMessage>;
 
 }  // namespace holdfast

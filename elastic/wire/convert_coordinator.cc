@@ -92,6 +92,21 @@ absl::StatusOr<CoordinatorMessage> Read(const v1::End& wire) {
                                                    check.Text(wire.reason(), kMaxTextBytes, "reason")});
 }
 
+void Fill(const ProbeMessage& message, v1::FromCoordinator* wire) {
+  wire->mutable_probe()->set_round(message.round);
+  for (const std::string& address : message.addresses) wire->mutable_probe()->add_addresses(address);
+}
+
+absl::StatusOr<CoordinatorMessage> Read(const v1::Probe& wire) {
+  FieldCheck check("Probe");
+  ProbeMessage message{wire.round(), {}};
+  if (check.Length(wire.addresses(), kMaxMembers, "addresses")) {
+    for (const std::string& a : wire.addresses())
+      message.addresses.push_back(check.Text(a, kMaxNameBytes, "addresses"));
+  }
+  return check.Done<CoordinatorMessage>(std::move(message));
+}
+
 void Fill(const WorkerStatus& status, v1::WorkerStatus* wire) {
   ToWire(status.id, wire->mutable_id());
   wire->set_rank(status.rank);
@@ -140,6 +155,8 @@ absl::StatusOr<CoordinatorMessage> FromWire(const v1::FromCoordinator& wire) {
       return Read(wire.refused());
     case v1::FromCoordinator::kEnd:
       return Read(wire.end());
+    case v1::FromCoordinator::kProbe:
+      return Read(wire.probe());
     case v1::FromCoordinator::MESSAGE_NOT_SET:
       break;
   }

@@ -249,9 +249,9 @@ TEST_F(Resume, AFullDiskOfOneHostDoesNotEndTheRun) {
 
 TEST_F(Resume, ACoordinatorOfARunThatIsDoneTellsThoseWhoHaveNotHeardOfIt) {
   ASSERT_EQ(Train(1, {"train.steps=5"})->ExitCode(), 0);
-  LoggedProcess coordinator({"coordinator", stage_->config(), "--set", "train.steps=5", "--run-dir", Run(), "--listen",
-                             "127.0.0.1:0"},
-                            Run() + ".coordinator.log");
+  LoggedProcess coordinator(
+      {"coordinator", stage_->config(), "--set", "train.steps=5", "--run-dir", Run(), "--listen", "127.0.0.1:0"},
+      Run() + ".coordinator.log");
   EXPECT_EQ(coordinator.ExitCode(), 0);
   EXPECT_THAT(coordinator.Log(), HasSubstr("all 5 steps are done"));
 }

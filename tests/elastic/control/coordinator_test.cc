@@ -155,6 +155,7 @@ TEST_F(CoordinatorTest, ACoordinatorThatWasFrozenDoesNotGiveUpStateForThat) {
   Event(TickEvent{});
   EXPECT_FALSE(ended_.has_value());
   Join(2, {old, 1, 0, {}});
+  Pass(milliseconds(500), {0, 1, 2});
   EXPECT_EQ(WorldSize(), 3);
 }
 
@@ -365,6 +366,40 @@ TEST_F(CoordinatorTest, FailuresWithNobodyToBlameAreNotTriedForEver) {
   ASSERT_TRUE(ended_.has_value());
   EXPECT_EQ(ended_->exit_code, 1);
   EXPECT_EQ(ended_->reason, "no step could be done in 100 worlds on end: n0/0: no memory");
+}
+
+// A stop is not put off for minutes by a disk that is full.
+TEST_F(CoordinatorTest, AStopThatCannotBeSavedEndsSoonAndSaysSo) {
+  Start();
+  Join(0);
+  for (const int w : {1, 2}) Join(w);
+  Commit({0, 1, 2});
+  Event(StopEvent{15});
+  const Instant begun = now_;
+  while (!ended_.has_value() && now_ - begun < std::chrono::seconds(60)) {
+    for (const int w : {0, 1, 2}) Say(w, FailureMessage{Generation(), 1, Phase::kSave, "disk full", {}, false});
+    Pass(milliseconds(100), {0, 1, 2});
+  }
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_LT(now_ - begun, std::chrono::seconds(20));
+  EXPECT_EQ(ended_->exit_code, 1);
+  EXPECT_THAT(ended_->reason, testing::HasSubstr("stopped by signal 15, but the state of step 1 could not be saved"));
+}
+
+// The others only repeat what it told them.
+TEST_F(CoordinatorTest, WhoFailsFirstIsToBlameForWhatItsPeersRepeat) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  for (int world = 1; world <= 3; ++world) {
+    FailureMessage repeated{Generation(), 2, Phase::kSave, "rank 0 says: disk full", {}, false};
+    repeated.secondhand = true;
+    Say(1, repeated);
+    Say(0, FailureMessage{Generation(), 2, Phase::kSave, "disk full", {}, false});
+    Say(2, repeated);
+    Pass(milliseconds(3100), {0, 1, 2});
+  }
+  EXPECT_THAT(Field("worker_lost", "cause"), testing::HasSubstr("n0/0: disk full"));
 }
 
 TEST_F(CoordinatorTest, WhoeverIsBlamedInThreeWorldsOnEndHasToGo) {

@@ -40,6 +40,7 @@ class Worker {
     std::function<Worker*(const WorkerId&)> find;  // the living process with this id, or null
     std::function<void(int index, bool run_over)> exited;
     std::function<bool()> run_over;
+    std::function<bool(const std::string& name)> is_there;  // a process has the name
   };
 
   Worker(Surroundings& surroundings, int index, Member member)
@@ -116,10 +117,26 @@ class Worker {
       if (from != connection_) return;
       if (const auto* peers = std::get_if<PeersMessage>(message.get())) {
         if (peers->generation == recovering_) Transfer();
+      } else if (const auto* probe = std::get_if<ProbeMessage>(message.get())) {
+        Probe(*probe);
       } else {
         Feed(SessionMessage{*message});
       }
     });
+  }
+  // What listens does so apart from the thread that works; also a frozen process is reached.
+  void Probe(const ProbeMessage& probe) {
+    ReachMessage reach{probe.round, {}};
+    bool all = true;
+    for (const std::string& address : probe.addresses) {
+      const bool reached = w_.is_there(address) && !w_.collectives.IsCut(member_.id.name, address);
+      reach.seconds.push_back(reached ? 0.001 : -1);
+      all = all && reached;
+    }
+    After(all ? w_.clock.Between(milliseconds(1), milliseconds(300)) : Instant(seconds(2)),
+          [this, reach, to = connection_] {
+            if (connection_ == to && to != 0) w_.network.Up(to, reach);
+          });
   }
   void OnBroken(Connection from) {
     Run(process_, [this, from] {
@@ -208,6 +225,7 @@ class Worker {
       FailureMessage failure;
       failure.generation = generation;
       failure.cause = "aborted";
+      failure.secondhand = true;
       if (w_.clock.Chance(0.5)) Feed(TaskFailed{failure});
       Pump();
     });
@@ -263,6 +281,7 @@ class Worker {
   }
 
   void Transfer() {
+    if (w_.collectives.IsCutFromAny(world_, world_.RankOf(working_id_))) return;  // connecting takes until the deadline
     phase_ = Phase::kTransfer;
     ++progress_;
     if (!recover_.checkpoint.empty() && (lacks_storage || w_.truth.IsDamaged(recover_.checkpoint))) {
@@ -322,7 +341,7 @@ class Worker {
         Fail("peer closed the connection", {rank});
         return;
       }
-      if (holder->frozen_) {
+      if (holder->frozen_ || w_.collectives.IsCut(holder->member_.id.name, member_.id.name)) {
         AfterInTask(milliseconds(100), [this, wanted] { Fetch(wanted); });
         return;
       }

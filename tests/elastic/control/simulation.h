@@ -36,9 +36,10 @@ struct Scenario {
   seconds fault_time{12};      // faults fall into the first so many seconds
   bool one_at_a_time = false;  // the next fault waits until the run has got over the one before
   bool crashes_only = false;
-  double goes_back = 0.1;  // probability that who starts the coordinator again says --resume STEP; or, half as
-                           // probable, --overwrite
-  bool stops = false;      // the run is stopped at some moment, often just after its coordinator was killed
+  double goes_back = 0.1;     // probability that who starts the coordinator again says --resume STEP; or, half as
+                              // probable, --overwrite
+  bool cut_for_good = false;  // between two nodes nothing arrives from some moment on, until the end
+  bool stops = false;         // the run is stopped at some moment, often just after its coordinator was killed
   ParallelConfig parallel;
   ElasticConfig elastic;
   CheckpointConfig checkpoint;  // by every_steps alone
@@ -54,7 +55,7 @@ struct Result {
   std::string end_reason;
   double seconds = 0;
   int64_t committed = 0, worlds = 0, coordinator_lives = 0, hung = 0, lost = 0, bits_differ = 0, state_lost = 0;
-  int64_t checkpoints = 0, rewinds = 0;
+  int64_t checkpoints = 0, rewinds = 0, links_cut = 0, links_back = 0;
   std::vector<std::string> log;
 };
 
@@ -90,9 +91,10 @@ class Simulation {
               {.forgets_generation = scenario_.planted == Planted::kForgottenGeneration,
                .commits_unrecorded = scenario_.planted == Planted::kUnrecordedCommit,
                .loses_lines = scenario_.planted == Planted::kUnsyncedRecord}),
-        surroundings_{clock_, network_, truth_, collectives_, Limits(), {}, {}, {}} {
+        surroundings_{clock_, network_, truth_, collectives_, Limits(), {}, {}, {}, {}} {
     surroundings_.find = [this](const WorkerId& id) { return Find(id); };
     surroundings_.exited = [this](int index, bool over) { OnExit(index, over); };
+    surroundings_.is_there = [this](const std::string& name) { return workers_[by_name_.at(name)]->running(); };
     surroundings_.run_over = [this] { return host_.ended(); };
     host_.keep_log = scenario_.keep_log;
     host_.rewinding = [this] { truth_.Demand(IsStateLost(), "the run goes back without need"); };
@@ -109,6 +111,7 @@ class Simulation {
     }
     if (scenario_.one_at_a_time) StrikeOneByOne(scenario_.faults);
     if (scenario_.stops) StopAtSomeMoment();
+    if (scenario_.cut_for_good) clock_.After(clock_.Between(Instant(0), seconds(4)), [this] { CutNodes(); });
     const Instant healed = std::max<Instant>(scenario_.fault_time, seconds(1));
     if (!scenario_.one_at_a_time) clock_.After(healed, [this] { HealAll(); });
     const Instant limit = healed + seconds(240 + scenario_.steps);
@@ -146,7 +149,7 @@ class Simulation {
     WorkerLimits limits;
     limits.total_steps = scenario_.steps;
     limits.step_time = milliseconds(60);
-    limits.failed_save = scenario_.faults > 0 ? 0.02 : 0;
+    limits.failed_save = scenario_.faults > 0 ? 0.1 / scenario_.workers : 0;
     if (scenario_.planted == Planted::kDroppedUpdate) limits.drop_update = 0.01;
     return limits;
   }
@@ -177,6 +180,7 @@ class Simulation {
       const std::string node = absl::StrCat("n", node_of_.back());
       member.id.name = absl::StrCat(node, "/", i);
       member.node = member.host = node;
+      member.probe_address = member.id.name;
       agent_pids_.resize(scenario_.nodes, 1);
       workers_.push_back(std::make_unique<Worker>(surroundings_, i, member));
       if (clock_.Chance(0.02)) workers_.back()->data = kRightData + 1;  // until it is started again
@@ -306,7 +310,9 @@ class Simulation {
       worker->Stick();
     } else if (kind <= 8) {
       collectives_.CutLink(worker->member().id.name, workers_[AnyWorker()]->member().id.name);
-      clock_.After(clock_.Between(milliseconds(100), seconds(10)), [this] { collectives_.HealLinks(); });
+      clock_.After(clock_.Between(milliseconds(100), seconds(30)), [this] {
+        if (!scenario_.cut_for_good) collectives_.HealLinks();
+      });
     } else if (kind <= 10) {
       worker->corrupt_votes = 1;
     } else {
@@ -350,6 +356,16 @@ class Simulation {
       AskForStop();
     });
   }
+  // Every worker of one from every worker of the other; the coordinator reaches all.
+  void CutNodes() {
+    cut_nodes_ = {0, static_cast<int>(clock_.Between(1, scenario_.nodes - 1))};
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      for (size_t j = 0; j < workers_.size(); ++j) {
+        if (node_of_[i] != cut_nodes_.first || node_of_[j] != cut_nodes_.second) continue;
+        collectives_.CutLink(workers_[i]->member().id.name, workers_[j]->member().id.name);
+      }
+    }
+  }
   void AskForStop() {  // of whatever coordinator is there, as soon as there is one
     if (host_.ended()) return;
     if (host_.well()) return host_.Feed(StopEvent{15});
@@ -363,7 +379,7 @@ class Simulation {
 
   /// Every worker is there, well, and can be reached from now on.
   void HealAll() {
-    collectives_.HealLinks();
+    if (!scenario_.cut_for_good) collectives_.HealLinks();
     host_.Thaw();
     for (size_t i = 0; i < workers_.size(); ++i) {
       Worker* worker = workers_[i].get();
@@ -460,6 +476,8 @@ class Simulation {
     result.state_lost = host_.Count("state_lost");
     result.checkpoints = host_.Count("checkpoint");
     result.rewinds = host_.Count("rewind");
+    result.links_cut = host_.Count("link_cut");
+    result.links_back = host_.Count("link_back");
     result.log = host_.log();
     return result;
   }
@@ -479,6 +497,7 @@ class Simulation {
   int node_down_ = -1;
   Instant node_up_after_{0};
   bool stop_asked_ = false;
+  std::pair<int, int> cut_nodes_{-1, -1};
 };
 
 }  // namespace holdfast::sim

@@ -115,6 +115,23 @@ TEST(Simulation, Stops) {
   EXPECT_GT(2 * totals.stopped, totals.finished + totals.lost);
 }
 
+// Two nodes that never reach each other again: the run goes on without the smaller of them, and does not stop for long.
+TEST(Simulation, NodesThatAreCutOffFromEachOtherForGood) {
+  const Totals totals = RunSeeds("NodesThatAreCutOffFromEachOtherForGood", 1, 300 / kSlower, [](uint64_t seed) {
+    Scenario scenario = Scenario::FromSeed(seed);
+    scenario.cut_for_good = true;
+    scenario.nodes = std::max(scenario.nodes, 2);
+    scenario.workers = std::max(scenario.workers, 4);
+    scenario.elastic.min_workers = 1;
+    scenario.parallel.sharding = Sharding::kNoShard;  // every worker can be spared
+    scenario.faults = 0;
+    scenario.steps = 60;
+    return scenario;
+  });
+  EXPECT_EQ(totals.lost + totals.stopped, 0);
+  EXPECT_LT(totals.worlds, 3 * totals.finished);
+}
+
 // With a mirror of everything, faults that do not fall together never lose state.
 TEST(Simulation, OneFaultAtATime) {
   const Totals totals = RunSeeds("OneFaultAtATime", 1, 1000 / kSlower, [](uint64_t seed) {

@@ -31,7 +31,7 @@ class RandomMessages {
       case 4:
         return AVote();
       case 5:
-        return FailureMessage{Word(), Count(), APhase(), Bytes(4096), Suspects(), Flip(), Flip()};
+        return FailureMessage{Word(), Count(), APhase(), Bytes(4096), Suspects(), Flip(), Flip(), Flip()};
       case 6:
         return ValidationMessage{Word(), Count(), Seconds() - 1};
       case 7:
@@ -44,8 +44,10 @@ class RandomMessages {
         return AgentHelloMessage{Bytes(256), Bytes(256), Count(), static_cast<int>(Below(65536))};
       case 11:
         return WorkerExitMessage{{Bytes(256), Word()}, Bytes(4096), Flip()};
-      default:
+      case 12:
         return LeaveMessage{static_cast<int>(Below(128))};
+      default:
+        return ReachMessage{Word(), {Seconds(), -1, Seconds()}};
     }
   }
 
@@ -60,8 +62,10 @@ class RandomMessages {
         return CommitMessage{Word(), Count(), Counts(), Flip()};
       case 3:
         return RefusedMessage{Bytes(4096), Flip(), Flip()};
-      default:
+      case 4:
         return EndMessage{static_cast<int>(Below(256)), Bytes(4096)};
+      default:
+        return ProbeMessage{Word(), {Bytes(256), Bytes(256)}};
     }
   }
 
@@ -110,7 +114,7 @@ class RandomMessages {
     for (int& rank : ranks) rank = static_cast<int>(Below(65536));
     return ranks;
   }
-  Member AMember() { return {{Bytes(256), Word()}, Bytes(256), Bytes(256), Count(), false, Seconds()}; }
+  Member AMember() { return {{Bytes(256), Word()}, Bytes(256), Bytes(256), Count(), false, Seconds(), Bytes(256)}; }
   World AWorld() {
     World world{Word(), {}};
     for (uint64_t i = Below(4); i > 0; --i) world.members.push_back(AMember());
@@ -157,7 +161,7 @@ inline auto Fields(const VoteMessage& m) {
                   m.stall_seconds, m.microbatches, m.digests);
 }
 inline auto Fields(const FailureMessage& m) {
-  return std::tie(m.generation, m.step, m.phase, m.cause, m.suspects, m.fatal, m.bad_checkpoint);
+  return std::tie(m.generation, m.step, m.phase, m.cause, m.suspects, m.fatal, m.bad_checkpoint, m.secondhand);
 }
 inline auto Fields(const ValidationMessage& m) { return std::tie(m.generation, m.step, m.loss); }
 inline auto Fields(const SavedMessage& m) {
@@ -169,6 +173,8 @@ inline auto Fields(const StopRequestMessage& m) { return std::tie(m.signal); }
 inline auto Fields(const AgentHelloMessage& m) { return std::tie(m.node, m.host, m.pid, m.num_workers); }
 inline auto Fields(const WorkerExitMessage& m) { return std::tie(m.id, m.cause, m.restarting); }
 inline auto Fields(const LeaveMessage& m) { return std::tie(m.signal); }
+inline auto Fields(const ReachMessage& m) { return std::tie(m.round, m.seconds); }
+inline auto Fields(const ProbeMessage& m) { return std::tie(m.round, m.addresses); }
 inline auto Fields(const WorldMessage& m) {
   return std::tie(m.world, m.source, m.committed_step, m.purpose, m.microbatches, m.checkpoint, m.save);
 }

@@ -23,8 +23,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -32,12 +34,14 @@
 
 #include "elastic/control/blame.h"
 #include "elastic/control/checkpoint_schedule.h"
+#include "elastic/control/links.h"
 #include "elastic/control/messages.h"
 #include "elastic/control/open_world.h"
 #include "elastic/control/pending_saves.h"
 #include "elastic/control/roster.h"
 #include "elastic/control/run_status.h"
 #include "elastic/control/state_source.h"
+#include "elastic/control/step_pace.h"
 #include "elastic/control/straggler.h"
 #include "elastic/control/worker_history.h"
 #include "elastic/control/world_decision.h"
@@ -77,6 +81,7 @@ struct CoordinatorOptions {
   std::vector<CheckpointChoice> checkpoints;  // newest first
   bool had_checkpoint = false;                // ever
   bool workers_are_new = false;               // no worker can hold state of an earlier life of this run
+  bool finished = false;  // all is done: only those are to be told that the coordinator before did not reach
 };
 
 // --- events ----------------------------------------------------------------------------------------------------------
@@ -91,6 +96,10 @@ struct DisconnectEvent {
 struct TickEvent {};  // at least every heartbeat_interval_ms / 2
 struct StopEvent {    // the coordinator's own process was asked to stop
   int signal = 0;
+};
+/// Something cannot be carried out for good: the run ends.
+struct GiveUpEvent {
+  std::string reason;
 };
 /// Answers a CommitCheckpointAction.
 struct CheckpointDoneEvent {
@@ -114,8 +123,8 @@ struct CheckpointVerifiedEvent {
   std::string cause;     // empty: it is whole
   bool damaged = false;  // else nobody knows
 };
-using CoordinatorEvent = std::variant<MessageEvent, DisconnectEvent, TickEvent, StopEvent, CheckpointDoneEvent,
-                                      CheckpointsTidiedEvent, CheckpointVerifiedEvent>;
+using CoordinatorEvent = std::variant<MessageEvent, DisconnectEvent, TickEvent, StopEvent, GiveUpEvent,
+                                      CheckpointDoneEvent, CheckpointsTidiedEvent, CheckpointVerifiedEvent>;
 
 // --- actions, to be carried out in order
 // ------------------------------------------------------------------------------
@@ -202,6 +211,7 @@ class Coordinator {
   void On(const DisconnectEvent& event);
   void On(const TickEvent& event);
   void On(const StopEvent& event);
+  void On(const GiveUpEvent& event) { End(1, "run_failed", event.reason); }
   void On(const CheckpointDoneEvent& done);
   void On(const CheckpointsTidiedEvent& tidied);
   void On(const CheckpointVerifiedEvent& verified);
@@ -219,11 +229,16 @@ class Coordinator {
   void Handle(Connection from, const LeaveMessage& leave);
   bool IsLeaving(const std::string& node) const { return leaving_.count(node) > 0; }
   bool LeaversCanGo() const;
+  bool CanSpare(const std::function<bool(const Member&)>& some) const;
+  bool IsInWorld(const std::string& node) const;
   void SayGoodbye();
   std::string OtherThanRun(const RunDigests& joins) const;
   bool MayJoin(Connection from, const JoinMessage& join);
   bool MakeRoom(Connection from, const JoinMessage& join);
-  void LearnData(uint64_t digest);
+  void RefuseSettings(Connection from, const std::string& reason);
+  void RefuseData(Connection from, const Member& member);
+  bool ChooseData();
+  uint64_t DataOfMost() const;
   StateClaim OnBranch(StateClaim claim) const;
   StateClaim Shared(StateClaim claim) const;
   bool HasStaleClaim(const WorkerId& id, const StateClaim& claim) const;
@@ -246,7 +261,6 @@ class Coordinator {
   void RewindOrFail(const std::vector<Member>& holders);
   void CloseWorld(const std::string& reason, double detect_seconds);
   bool Ending() const;
-  bool NobodyHoldsState() const;
   bool WantsNewcomers() const;
 
   // coordinator_step.cc: what members of the open world report.
@@ -283,7 +297,26 @@ class Coordinator {
   void DoubtCheckpoint(const JoinedWorker& worker, const std::string& cause);
   void RemoveDoubter(const WorkerId& id, const std::string& cause);
 
+  // coordinator_links.cc: who reaches whom.
+  enum class Probing { kWorld, kPace, kReturn };  // a world fails or stands still; it is slow; is a link back?
+  void Handle(Connection from, const ReachMessage& reach);
+  bool BeginProbe(Probing what);
+  bool TriesLinks();
+  void WatchLinks();
+  bool EverybodyWaits() const;
+  void JudgeLinks();
+  void LeaveOut(const std::set<Link>& cut);
+  void ReportLinks(const char* event, const std::set<Link>& links, const std::string& without);
+  void TakeBack(const ProbeRound& round);
+  void ReportSlowLink(const ProbeRound& round);
+  bool IsCutOff(const std::string& name) const;
+  bool IsCutOffFromMembers(const std::string& name) const;
+
   // coordinator_watch.cc: what nobody reports.
+  static bool WaitsForOthers(Phase phase);
+  void WatchPace();
+  void MeasurePace();
+  void ReportTooFew(const std::string& detail);
   void RemoveSilent();
   void RemoveStuck();
   void ReportNoProgress();
@@ -306,10 +339,14 @@ class Coordinator {
   std::string whole_;                                      // the checkpoint that was verified last
   std::optional<std::pair<int64_t, std::string>> save_failure_;  // the last: step, cause
   Instant save_begun_{0};
-  std::map<std::string, int> leaving_;  // nodes that are to leave -> signal
-  int64_t skipped_saves_ = 0;           // that were due while one was being written
+  struct Leaving {
+    int signal = 0;
+    int64_t pid = 0;  // of the agent that asked for it
+  };
+  std::map<std::string, Leaving> leaving_;  // by node
+  int64_t skipped_saves_ = 0;               // that were due while one was being written
 
-  uint64_t data_digest_ = 0;  // of the first worker that joined
+  uint64_t data_digest_ = 0;  // of the run's workers; 0 = not chosen yet
   uint64_t generation_;       // the last one used
   Branch branch_;
   int64_t committed_ = 0;
@@ -323,14 +360,28 @@ class Coordinator {
   double detect_seconds_ = 0;
   bool had_world_ = false, had_to_wait_ = false, published_ = false;
   Instant last_publish_{0}, last_join_{0}, last_decision_{0};
+  std::set<std::string> returned_;  // since the last commit: names that have joined with state
+  Instant last_holder_{0};          // when the last of them did, for the first time
   int64_t last_size_ = 0;
-  std::optional<Instant> first_join_, first_claim_, missing_since_, first_newcomer_;
+  std::optional<Instant> first_join_, first_claim_, missing_since_, first_newcomer_, stop_asked_;
   int64_t arrivals_ = 0, disputes_ = 0;
   std::optional<std::pair<int64_t, double>> last_validation_;  // step, loss
   std::optional<std::pair<int64_t, uint64_t>> last_digest_;    // of the last digest step: step, StateDigest
   int stop_signal_ = 0;
+  int endings_ = 0;  // whose checkpoint could not be written
   bool ended_ = false;
   EndMessage end_;
+  std::optional<Instant> farewell_;  // options_.finished: since when
+  int failed_endings_ = 0;           // worlds that were to end the run and failed at home
+  std::optional<ProbeRound> probe_;  // under way
+  Probing probing_ = Probing::kWorld;
+  uint64_t probe_rounds_ = 0, probed_generation_ = 0;
+  Instant last_probe_{0};
+  std::set<Link> cut_links_;  // until they are reached again
+  StepPace pace_;
+  bool slow_ = false;  // a step took far longer than usual, and none has been usual since
+  std::optional<Instant> too_few_since_;
+  bool reported_too_few_ = false;
 };
 
 }  // namespace holdfast

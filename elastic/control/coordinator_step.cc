@@ -11,6 +11,12 @@
 #include "framework/base/limits.h"
 
 namespace holdfast {
+namespace {
+
+constexpr int kMostEndings = 3;  // whose checkpoint failed
+
+}  // namespace
+
 JoinedWorker* Coordinator::MemberOf(Connection from, uint64_t generation) {
   if (ended_ || !open_.has_value() || generation != open_->world.generation) return nullptr;
   JoinedWorker* worker = roster_.FindByConnection(from);
@@ -85,9 +91,13 @@ void Coordinator::CommitStep() {
   if (source_.generation != open_->world.generation) source_ = open_->world;
   entered_ = {};
   load_.clear();
-  disputes_ = 0;
+  disputes_ = failed_endings_ = 0;
+  returned_.clear();
   blame_.Clear();
   open_->failed_since.reset();
+  open_->links_are_known = false;
+  open_->link_rounds = 0;
+  MeasurePace();
   open_->last_commit = now_;
   open_->reported_no_progress = false;
   ReportRecovered();
@@ -217,14 +227,18 @@ void Coordinator::Handle(Connection from, const FinishedMessage& finished) {
 void Coordinator::EndIfFinished() {
   if (ended_ || !open_.has_value() || open_->finished_count < open_->size() || !saves_.empty()) return;
   ReportRecovered();
-  if (open_->purpose != Purpose::kStop) {
-    End(0, "run_finished", absl::StrCat("all ", committed_, " steps are done"));
-  } else if (save_failure_.has_value() && save_failure_->first == committed_) {
+  const bool stopped = open_->purpose == Purpose::kStop;
+  const std::string what = stopped ? absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_)
+                                   : absl::StrCat("all ", committed_, " steps are done");
+  const std::string why = save_failure_.has_value() ? save_failure_->second : "it was given up";
+  if (MustSaveAtEnd() && ++endings_ < kMostEndings) {
+    CloseWorld(absl::StrCat("the last checkpoint could not be written: ", why), 0);
+  } else if (MustSaveAtEnd()) {
     End(1, "run_failed",
-        absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_,
-                     ", but the checkpoint could not be written: ", save_failure_->second));
+        absl::StrCat(what, ", but the checkpoint could not be written: ", why,
+                     "; the same command goes on from the one before"));
   } else {
-    End(128 + stop_signal_, "run_stopped", absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_));
+    End(stopped ? 128 + stop_signal_ : 0, stopped ? "run_stopped" : "run_finished", what);
   }
 }
 

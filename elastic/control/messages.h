@@ -57,6 +57,7 @@ struct JoinMessage {
   Member member;
   StateClaim claim;
   RunDigests digests = {};
+  uint64_t generation = 0;  // the highest it has been in: it ignores worlds up to that
 };
 
 struct HeartbeatMessage {
@@ -102,7 +103,8 @@ struct VoteMessage {
 
 /// A collective failed or the step could not be prepared. `suspects`: ranks the transport blames, may be empty.
 /// `fatal`: no other world would help (the loss is not finite, a file is broken): the run ends. `bad_checkpoint`: the
-/// checkpoint that was to be loaded is damaged; an older one may do.
+/// checkpoint that was to be loaded is damaged; an older one may do. `secondhand`: another member failed and said so,
+/// or the communicators were aborted.
 struct FailureMessage {
   uint64_t generation = 0;
   int64_t step = 0;
@@ -111,6 +113,7 @@ struct FailureMessage {
   std::vector<int> suspects;
   bool fatal = false;
   bool bad_checkpoint = false;
+  bool secondhand = false;
 };
 
 struct ValidationMessage {  // from rank 0
@@ -145,6 +148,12 @@ struct SavedMessage {
 /// The worker asks for the run to be stopped (it got SIGTERM or SIGUSR1).
 struct StopRequestMessage {
   int signal = 0;
+};
+
+/// Answers a ProbeMessage.
+struct ReachMessage {
+  uint64_t round = 0;
+  std::vector<double> seconds;  // by target, until it was reached; < 0: it was not
 };
 
 // --- agent to coordinator ------------------------------------------------------------------------------------------
@@ -196,10 +205,19 @@ struct CommitMessage {
   bool save = false;                  // a checkpoint of this step is to be written
 };
 
-/// The worker has no place here. `rejoin`: a new process, or this one without its state, may join.
+/// The worker has no place here. `rejoin`: a new process, or this one without its state, may join. `keep`: its settings
+/// are not those of the run, as they are now: if it holds state it keeps that and asks again, for it may be the
+/// coordinator that was started with the wrong ones.
 struct RefusedMessage {
   std::string reason;
   bool rejoin = false;
+  bool keep = false;
+};
+
+/// The worker is to try, beside what it does, whether it can reach these.
+struct ProbeMessage {
+  uint64_t round = 0;
+  std::vector<std::string> addresses;
 };
 
 /// The run is over. exit_code: 0 done, 1 failed, 128 + signal after a stop.
@@ -210,7 +228,8 @@ struct EndMessage {
 
 using WorkerMessage = std::variant<JoinMessage, HeartbeatMessage, RendezvousMessage, RecoveredMessage, VoteMessage,
                                    FailureMessage, ValidationMessage, SavedMessage, FinishedMessage, StopRequestMessage,
-                                   AgentHelloMessage, WorkerExitMessage, LeaveMessage>;
-using CoordinatorMessage = std::variant<WorldMessage, PeersMessage, CommitMessage, RefusedMessage, EndMessage>;
+                                   AgentHelloMessage, WorkerExitMessage, LeaveMessage, ReachMessage>;
+using CoordinatorMessage =
+    std::variant<WorldMessage, PeersMessage, CommitMessage, RefusedMessage, EndMessage, ProbeMessage>;
 
 }  // namespace holdfast

@@ -98,6 +98,8 @@ void WorkerSession::Handle(const RefusedMessage& message) {
   Abort(message.reason);
   if (message.rejoin) {
     Forget();
+  } else if (message.keep && (claim_.world.generation != 0 || claim_.prepared_step != 0)) {
+    in_world_ = false;  // the connection is closed, and over the next one it asks again
   } else {
     Exit(1, message.reason);
   }
@@ -164,7 +166,7 @@ void WorkerSession::Forget() {
 }
 
 void WorkerSession::Join() {
-  JoinMessage join{member_, claim_, digests_};
+  JoinMessage join{member_, claim_, digests_, generation_};
   if (claim_.prepared_step != 0 && world_.generation != claim_.world.generation) join.claim.prepared_world = world_;
   actions_.emplace_back(SendToCoordinator{std::move(join)});
 }

@@ -28,8 +28,9 @@ struct Member {
   std::string node;  // failure domain: what dies together
   std::string host;
   int64_t pid = 0;
-  bool leaves = false;    // with its node, soon: it works, but is given nothing to hold
-  double peak_flops = 0;  // FLOP/s of its device at most, in the run's compute dtype; 0 = unknown
+  bool leaves = false;             // with its node, soon: it works, but is given nothing to hold
+  double peak_flops = 0;           // FLOP/s of its device at most, in the run's compute dtype; 0 = unknown
+  std::string probe_address = {};  // where it can be tried whether it can be reached (ProbeMessage); empty: nowhere
   friend bool operator==(const Member&, const Member&) = default;
 };
 

@@ -9,6 +9,7 @@
 #include "checkpoint/sharded/checkpoint_reader.h"
 #include "framework/base/host.h"
 #include "framework/base/status.h"
+#include "framework/config/decides.h"
 #include "framework/config/enum_names.h"
 #include "framework/config/load.h"
 #include "xxhash.h"
@@ -53,19 +54,7 @@ std::vector<CheckpointChoice> ChoicesOf(const Catalog& catalog) {
 }
 
 uint64_t BitsDigest(const Config& config) {
-  Config same;
-  same.run.seed = config.run.seed;
-  same.model = config.model;
-  same.data.shuffle = config.data.shuffle;
-  same.batch = config.batch;
-  same.train.compute_dtype = config.train.compute_dtype;
-  same.train.steps = config.train.steps;
-  same.train.device = config.train.device;
-  same.train.gemm_table_digest = config.train.gemm_table_digest;
-  same.train.arithmetic = config.train.arithmetic;
-  same.optimizer = config.optimizer;
-  same.schedule = config.schedule;
-  const std::string text = PrintConfig(same);
+  const std::string text = PrintConfig(OnlyKeysThat({Decides::kBits}, config));
   return XXH3_64bits(text.data(), text.size());
 }
 

@@ -36,7 +36,8 @@ CoordinatorOptions OptionsFor(const Config& config, const CoordinatorHistory& hi
           .recorded_step = history.recorded_step,
           .checkpoints = std::move(usable),
           .had_checkpoint = history.has_saved,
-          .workers_are_new = history.workers_are_new};
+          .workers_are_new = history.workers_are_new,
+          .finished = history.finished && history.recorded_step >= config.train.steps};
 }
 
 void ReadEvents(const std::string& path, CoordinatorHistory* history) {
@@ -147,12 +148,57 @@ void CoordinatorShell::PutAndWait(const CoordinatorEvent& event) {
 void CoordinatorShell::Feed(const CoordinatorEvent& event) {
   const std::lock_guard lock(mutex_);
   if (outcome_.has_value()) return;
-  for (const CoordinatorAction& action : coordinator_.OnEvent(Now(), event)) {
-    const absl::Status status = Do(action);
-    if (status.ok()) continue;
-    // What cannot be written down must not happen: nobody hears of the rest of the list.
-    return End(1, absl::StrCat("the run cannot go on: ", std::string(status.message())));
+  if (!paused_since_.has_value()) return TakeIn(event);
+  if (!std::holds_alternative<TickEvent>(event)) return PutOff(event);
+  CarryOut();
+  while (!paused_since_.has_value() && !put_off_.empty() && !outcome_.has_value()) {
+    const CoordinatorEvent next = std::move(put_off_.front());
+    put_off_.pop_front();
+    TakeIn(next);
   }
+}
+
+void CoordinatorShell::TakeIn(const CoordinatorEvent& event) {
+  for (CoordinatorAction& action : coordinator_.OnEvent(Now(), event)) actions_.push_back(std::move(action));
+  CarryOut();
+}
+
+void CoordinatorShell::CarryOut() {
+  while (!actions_.empty() && !outcome_.has_value()) {
+    const absl::Status status = Do(actions_.front());
+    if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) return Pause(status);
+    if (!status.ok()) return GiveUp(absl::StrCat("the run cannot go on: ", std::string(status.message())));
+    actions_.pop_front();
+  }
+  if (!paused_since_.has_value()) return;
+  const double seconds = std::chrono::duration<double>(Now() - *std::exchange(paused_since_, std::nullopt)).count();
+  Say({"resumed", {{"seconds", seconds}}});
+}
+
+// For the coordinator no time passes meanwhile, as if its process were frozen.
+void CoordinatorShell::Pause(const absl::Status& status) {
+  pause_cause_ = std::string(status.message());
+  if (paused_since_.has_value()) return;
+  paused_since_ = Now();
+  Say({"paused", {{"cause", pause_cause_}}});
+}
+
+void CoordinatorShell::PutOff(const CoordinatorEvent& event) {
+  constexpr size_t kMost = 1 << 16;
+  if (const auto* stop = std::get_if<StopEvent>(&event)) {
+    return GiveUp(absl::StrCat("stopped by signal ", stop->signal,
+                               " while the run was paused, so nothing was saved: ", pause_cause_));
+  }
+  const auto* message = std::get_if<MessageEvent>(&event);
+  if (message != nullptr && std::holds_alternative<HeartbeatMessage>(message->message)) return;
+  put_off_.push_back(event);
+  if (put_off_.size() > kMost) GiveUp(absl::StrCat("too many messages while the run was paused: ", pause_cause_));
+}
+
+void CoordinatorShell::GiveUp(const std::string& reason) {
+  actions_.clear();  // nobody hears of the rest
+  paused_since_.reset();
+  for (const CoordinatorAction& action : coordinator_.OnEvent(Now(), GiveUpEvent{reason})) Do(action).IgnoreError();
 }
 
 absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
@@ -174,12 +220,16 @@ absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
   } else if (const auto* rewind = std::get_if<RewindAction>(&action)) {
     return recorder_->Rewind(rewind->step);
   } else if (const auto* report = std::get_if<ReportAction>(&action)) {
-    if (on_event_ != nullptr) on_event_(report->event);
-    return recorder_->Report(report->event);
+    Say(report->event);
   } else if (const auto* end = std::get_if<EndAction>(&action)) {
     End(end->exit_code, end->reason);
   }
   return absl::OkStatus();
+}
+
+void CoordinatorShell::Say(const RunEvent& event) {
+  if (on_event_ != nullptr) on_event_(event);
+  recorder_->Report(event);
 }
 
 void CoordinatorShell::End(int exit_code, const std::string& reason) {
@@ -193,12 +243,14 @@ void CoordinatorShell::End(int exit_code, const std::string& reason) {
 
 void CoordinatorShell::Report(const RunEvent& event) {
   const std::lock_guard lock(mutex_);
-  recorder_->Report(event).IgnoreError();
+  recorder_->Report(event);
 }
 
 RunStatus CoordinatorShell::StatusNow() const {
   const std::lock_guard lock(mutex_);
-  return coordinator_.Status(Now());
+  RunStatus status = coordinator_.Status(Now());
+  if (paused_since_.has_value()) status.detail = absl::StrCat("paused, trying again: ", pause_cause_);
+  return status;
 }
 
 CoordinatorShell::Outcome CoordinatorShell::Wait() {

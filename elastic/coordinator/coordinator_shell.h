@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -44,7 +45,9 @@ struct CoordinatorHistory {
 };
 absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& directory);
 
-/// Thread-safe.
+/// What cannot be written down does not happen. If it can be later (a full disk), the run is paused: the action is
+/// tried again and again, what workers say meanwhile waits, and a stop ends the run. Else the run fails, and everybody
+/// is told. Thread-safe.
 class CoordinatorShell {
  public:
   /// `config`, `directory` and `port` must outlive the shell. `flops_per_token`: what model FLOPs utilisation counts.
@@ -85,7 +88,13 @@ class CoordinatorShell {
   /// For the keeper, which deletes nothing before it is known what there is.
   void PutAndWait(const CoordinatorEvent& event);
   void Feed(const CoordinatorEvent& event);
+  void TakeIn(const CoordinatorEvent& event);
+  void CarryOut();
+  void Pause(const absl::Status& status);
+  void PutOff(const CoordinatorEvent& event);
+  void GiveUp(const std::string& reason);
   absl::Status Do(const CoordinatorAction& action);
+  void Say(const RunEvent& event);
   void End(int exit_code, const std::string& reason);
   void Tick(const std::stop_token& stop);
 
@@ -100,6 +109,10 @@ class CoordinatorShell {
   // Under mutex_:
   Coordinator coordinator_;
   std::unique_ptr<RunRecorder> recorder_;
+  std::deque<CoordinatorAction> actions_;  // to be carried out; between two events only while the run is paused
+  std::deque<CoordinatorEvent> put_off_;   // while it is paused
+  std::optional<Instant> paused_since_;
+  std::string pause_cause_;
   std::optional<Outcome> outcome_;
 
   static constexpr int kMostEvents = 1 << 16;  // in the inbox, heartbeats and ticks aside: whoever says more waits

@@ -104,12 +104,13 @@ absl::StatusOr<CoordinatorMessage> Read(const v1::Commit& wire) {
 void Fill(const RefusedMessage& message, v1::FromCoordinator* wire) {
   wire->mutable_refused()->set_reason(ClipText(message.reason));
   wire->mutable_refused()->set_rejoin(message.rejoin);
+  wire->mutable_refused()->set_keep(message.keep);
 }
 
 absl::StatusOr<CoordinatorMessage> Read(const v1::Refused& wire) {
   FieldCheck check("Refused");
   return check.Done<CoordinatorMessage>(
-      RefusedMessage{check.Text(wire.reason(), kMaxTextBytes, "reason"), wire.rejoin()});
+      RefusedMessage{check.Text(wire.reason(), kMaxTextBytes, "reason"), wire.rejoin(), wire.keep()});
 }
 
 void Fill(const EndMessage& message, v1::FromCoordinator* wire) {
@@ -121,6 +122,21 @@ absl::StatusOr<CoordinatorMessage> Read(const v1::End& wire) {
   FieldCheck check("End");
   return check.Done<CoordinatorMessage>(EndMessage{check.RangeInt(wire.exit_code(), 0, kMaxExitCode, "exit_code"),
                                                    check.Text(wire.reason(), kMaxTextBytes, "reason")});
+}
+
+void Fill(const ProbeMessage& message, v1::FromCoordinator* wire) {
+  wire->mutable_probe()->set_round(message.round);
+  for (const std::string& address : message.addresses) wire->mutable_probe()->add_addresses(address);
+}
+
+absl::StatusOr<CoordinatorMessage> Read(const v1::Probe& wire) {
+  FieldCheck check("Probe");
+  ProbeMessage message{wire.round(), {}};
+  if (check.Length(wire.addresses(), kMaxWorkers, "addresses")) {
+    for (const std::string& a : wire.addresses())
+      message.addresses.push_back(check.Text(a, kMaxAddressBytes, "addresses"));
+  }
+  return check.Done<CoordinatorMessage>(std::move(message));
 }
 
 void Fill(const WorkerStatus& status, v1::WorkerStatus* wire) {
@@ -171,6 +187,8 @@ absl::StatusOr<CoordinatorMessage> FromWire(const v1::FromCoordinator& wire) {
       return Read(wire.refused());
     case v1::FromCoordinator::kEnd:
       return Read(wire.end());
+    case v1::FromCoordinator::kProbe:
+      return Read(wire.probe());
     case v1::FromCoordinator::MESSAGE_NOT_SET:
       break;
   }

@@ -39,6 +39,7 @@ void ToWire(const Member& member, v1::Member* wire) {
   wire->set_pid(member.pid);
   wire->set_leaves(member.leaves);
   wire->set_peak_flops(member.peak_flops);
+  wire->set_probe_address(member.probe_address);
 }
 
 void ToWire(const World& world, v1::World* wire) {
@@ -59,6 +60,7 @@ Member MemberFromWire(const v1::Member& wire, FieldCheck* check) {
   member.pid = check->Count(wire.pid(), "pid");
   member.leaves = wire.leaves();
   member.peak_flops = wire.peak_flops();
+  member.probe_address = check->Text(wire.probe_address(), kMaxAddressBytes, "probe_address");
   check->Require(std::isfinite(member.peak_flops) && member.peak_flops >= 0, "peak_flops", "not a rate");
   return member;
 }

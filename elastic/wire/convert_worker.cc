@@ -1,5 +1,7 @@
 // Messages of workers and agents: to the wire and back, one pair of functions per message.
 
+#include <cmath>
+
 #include "elastic/wire/convert.h"
 #include "elastic/wire/convert_parts.h"
 
@@ -20,6 +22,7 @@ void Fill(const JoinMessage& message, v1::ToCoordinator* wire) {
   join->set_arithmetic(message.digests.arithmetic);
   join->set_kernel_digest(message.digests.kernels);
   join->set_build(message.digests.build);
+  join->set_generation(message.generation);
 }
 
 absl::StatusOr<WorkerMessage> Read(const v1::Join& wire) {
@@ -35,6 +38,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Join& wire) {
                      .arithmetic = check.Text(wire.arithmetic(), kMaxNameBytes, "arithmetic"),
                      .kernels = wire.kernel_digest(),
                      .build = check.Text(wire.build(), kMaxNameBytes, "build")};
+  message.generation = wire.generation();
   return check.Done<WorkerMessage>(std::move(message));
 }
 
@@ -142,6 +146,7 @@ void Fill(const FailureMessage& message, v1::ToCoordinator* wire) {
   failure->mutable_suspects()->Add(message.suspects.begin(), message.suspects.end());
   failure->set_fatal(message.fatal);
   failure->set_bad_checkpoint(message.bad_checkpoint);
+  failure->set_secondhand(message.secondhand);
 }
 
 absl::StatusOr<WorkerMessage> Read(const v1::Failure& wire) {
@@ -158,6 +163,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Failure& wire) {
   }
   message.fatal = wire.fatal();
   message.bad_checkpoint = wire.bad_checkpoint();
+  message.secondhand = wire.secondhand();
   return check.Done<WorkerMessage>(std::move(message));
 }
 
@@ -272,6 +278,23 @@ absl::StatusOr<WorkerMessage> Read(const v1::Leave& wire) {
   return check.Done<WorkerMessage>(LeaveMessage{check.RangeInt(wire.signal(), 0, kMaxSignal, "signal")});
 }
 
+void Fill(const ReachMessage& message, v1::ToCoordinator* wire) {
+  wire->mutable_reach()->set_round(message.round);
+  wire->mutable_reach()->mutable_seconds()->Add(message.seconds.begin(), message.seconds.end());
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::Reach& wire) {
+  FieldCheck check("Reach");
+  ReachMessage message{wire.round(), {}};
+  if (check.Length(wire.seconds(), kMaxWorkers, "seconds")) {
+    for (const double seconds : wire.seconds()) {
+      check.Require(std::isfinite(seconds), "seconds", "not a number");
+      message.seconds.push_back(seconds);
+    }
+  }
+  return check.Done<WorkerMessage>(std::move(message));
+}
+
 }  // namespace
 
 void ToWire(const WorkerMessage& message, v1::ToCoordinator* wire) {
@@ -306,6 +329,8 @@ absl::StatusOr<WorkerMessage> FromWire(const v1::ToCoordinator& wire) {
       return Read(wire.worker_exit());
     case v1::ToCoordinator::kLeave:
       return Read(wire.leave());
+    case v1::ToCoordinator::kReach:
+      return Read(wire.reach());
     case v1::ToCoordinator::MESSAGE_NOT_SET:
       break;
   }

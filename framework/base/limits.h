@@ -10,6 +10,7 @@ namespace holdfast {
 inline constexpr int kMaxWorkers = 8192;        // of a run: in its world, or waiting for the next one
 inline constexpr int kMaxAgents = kMaxWorkers;  // a node may have one worker
 inline constexpr size_t kMaxNameBytes = 256;    // of a worker, node, host or file
+inline constexpr size_t kMaxAddressBytes = 64;  // HOST:PORT with a numeric host
 inline constexpr size_t kMaxTextBytes = 4096;   // of a cause or reason
 inline constexpr size_t kMaxBlobBytes = 4096;   // of what one worker tells at a rendezvous (Gloo 38, NCCL 136)
 inline constexpr int kMaxDigests = 1 << 20;     // of a vote
@@ -21,7 +22,7 @@ inline constexpr int kMaxQueuedMessages = 4096;                // the same
 
 namespace limits_agree {
 
-constexpr size_t kMemberBytes = 3 * kMaxNameBytes + 64;  // on the wire, with all numbers and tags
+constexpr size_t kMemberBytes = 3 * kMaxNameBytes + kMaxAddressBytes + 64;  // on the wire, with all numbers and tags
 constexpr size_t kOtherBytes = 4 * kMaxTextBytes;        // of a message, beside its lists
 constexpr size_t kWorkers = kMaxWorkers;
 

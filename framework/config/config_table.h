@@ -14,6 +14,7 @@
 
 #include "absl/types/span.h"
 #include "framework/config/config.h"
+#include "framework/config/decides.h"
 
 namespace holdfast {
 
@@ -62,6 +63,7 @@ struct Field {
   std::string key;
   FieldValue value;
   bool required = false;
+  Decides decides = Decides::kUnsaid;
 };
 
 struct Section {

@@ -244,9 +244,9 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   result.wait_seconds = store.wait_seconds();
   result.microbatches = static_cast<int64_t>(losses.size());
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    return absl::InternalError(absl::StrCat("step ", step.step + 1, " diverged: loss ", result.loss, ", gradient norm ",
-                                            result.grad_norm,
-                                            "; lower optimizer.lr, raise schedule.warmup_steps or check the data"));
+    return absl::OutOfRangeError(absl::StrCat("step ", step.step + 1, " diverged: loss ", result.loss,
+                                              ", gradient norm ", result.grad_norm,
+                                              "; lower optimizer.lr, raise schedule.warmup_steps or check the data"));
   }
   return result;
 }

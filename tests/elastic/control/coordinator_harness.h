@@ -77,7 +77,9 @@ class CoordinatorTest : public testing::Test {
   }
   void Say(int worker, WorkerMessage message) { Event(MessageEvent{Connection(worker), std::move(message)}); }
   void Join(int worker, const StateClaim& claim = {}, uint64_t incarnation = 0) {
-    Say(worker, JoinMessage{MemberOf(worker, incarnation), claim, {.config = 42, .data = data_digest_}});
+    Member member = MemberOf(worker, incarnation);
+    if (probes_) member.probe_address = absl::StrCat("at ", member.id.name);
+    Say(worker, JoinMessage{member, claim, {.config = 42, .data = data_digest_}});
   }
   // Time passes, in ticks; all of `alive` send heartbeats, with or without progress.
   void Pass(std::chrono::milliseconds time, const std::vector<int>& alive, bool progress = true) {
@@ -126,6 +128,7 @@ class CoordinatorTest : public testing::Test {
   Instant now_{1'000'000'000};
   uint64_t beats_ = 0;
   uint64_t data_digest_ = 0;  // that workers join with
+  bool probes_ = false;       // they can be probed
   std::vector<CoordinatorAction> actions_;
   std::map<uint64_t, std::vector<CoordinatorMessage>> sent_;
   std::map<uint64_t, WorldMessage> worlds_;  // the last told, by connection

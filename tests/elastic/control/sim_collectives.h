@@ -74,6 +74,10 @@ class Collectives {
   }
 
   void CutLink(const std::string& a, const std::string& b) { cuts_.insert({std::min(a, b), std::max(a, b)}); }
+  bool IsCut(const std::string& a, const std::string& b) const {
+    return cuts_.count({std::min(a, b), std::max(a, b)}) > 0;
+  }
+  bool IsCutFromAny(const World& world, int rank) { return !cuts_.empty() && IsCutFromAny(Of(world), rank); }
   bool has_cuts() const { return !cuts_.empty(); }
   void HealLinks() { cuts_.clear(); }
 
@@ -142,7 +146,7 @@ class Collectives {
     if (cuts_.empty()) return false;
     const std::string& x = g.world.members[static_cast<size_t>(a)].id.name;
     const std::string& y = g.world.members[static_cast<size_t>(b)].id.name;
-    return cuts_.count({std::min(x, y), std::max(x, y)}) > 0;
+    return IsCut(x, y);
   }
   bool IsCutFromAny(const Gathering& g, int rank) const {
     if (cuts_.empty()) return false;

@@ -23,6 +23,7 @@ namespace holdfast::sim {
 struct CoordinatorBugs {
   bool forgets_generation = false;  // a restart does not know what was persisted
   bool commits_unrecorded = false;  // records after having told everybody
+  bool loses_lines = false;         // the record is written, not synced
 };
 
 class CoordinatorHost {
@@ -35,6 +36,7 @@ class CoordinatorHost {
     ++life_;
     CoordinatorOptions options = options_;
     truth_.CutWhatWasGivenUp();
+    truth_.CheckThatNothingToldIsMissing();
     options.last_generation = bugs_.forgets_generation ? 0 : truth_.persisted();
     options.branch = truth_.branch();
     options.recorded_step = truth_.committed();
@@ -100,6 +102,7 @@ class CoordinatorHost {
     crash_after_ = -1;
     coordinator_.reset();
     network_.SetServer(false);
+    if (bugs_.loses_lines) truth_.LoseLines(clock_.Between(0, 3));
     if (ended()) return;
     clock_.After(clock_.Between(milliseconds(100), seconds(3)), [this] {
       restarting();

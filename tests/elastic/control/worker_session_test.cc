@@ -191,6 +191,22 @@ TEST_F(WorkerSessionTest, RefusedItForgetsAndComesBackAsSomebodyElse) {
   EXPECT_EQ(Actions(), "recover ");
 }
 
+TEST_F(WorkerSessionTest, RefusedForItsSettingsItKeepsItsStateAndAsksAgain) {
+  CommitOneStep();
+  Hear(RefusedMessage{"another configuration", false, /*keep=*/true});
+  EXPECT_EQ(Actions(), "abort ");
+  Do(SessionDisconnected{});
+  Do(SessionConnected{});
+  EXPECT_EQ(SentJoin().claim, (StateClaim{WorldOf(1), 1, 0, {}}));
+  EXPECT_EQ(SentJoin().generation, 1u);
+}
+
+TEST_F(WorkerSessionTest, RefusedForItsSettingsItEndsIfItHoldsNothing) {
+  Do(SessionConnected{});
+  Hear(RefusedMessage{"another configuration", false, /*keep=*/true});
+  EXPECT_EQ(Actions(), "exit1 ");
+}
+
 TEST_F(WorkerSessionTest, RefusedForGoodItEnds) {
   Do(SessionConnected{});
   Hear(RefusedMessage{"another configuration", false});

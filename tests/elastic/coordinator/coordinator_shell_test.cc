@@ -9,16 +9,19 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <thread>
 
 #include "elastic/coordinator/run_digests.h"
+#include "tests/framework/base/file_size_limit.h"
 #include "tests/framework/base/temporary_directory.h"
 
 namespace {
-std::atomic<int> syncs{0};
+std::atomic<int> syncs{0}, failing_syncs{0};
 std::atomic<bool> disk_stands{false}, disk_is_asked{false};
 }  // namespace
 
@@ -27,6 +30,11 @@ extern "C" int fdatasync(int fd) {
   disk_is_asked = true;
   disk_is_asked.notify_all();
   disk_stands.wait(true);
+  if (failing_syncs > 0) {
+    --failing_syncs;
+    errno = EIO;
+    return -1;
+  }
   ++syncs;
   return static_cast<int>(syscall(SYS_fdatasync, fd));
 }
@@ -119,6 +127,52 @@ TEST_F(ShellTest, HeartbeatsDoNotWaitBehindTheDisk) {
   EXPECT_TRUE(at_once);
   said.get();
   EXPECT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 1; }));
+}
+
+TEST_F(ShellTest, AFullDiskPausesTheRunUntilThereIsRoom) {
+  StartShell();
+  VoteFor(1);
+  {
+    const FileSizeLimit limit(std::filesystem::file_size(directory_.metrics()) + 10);
+    VoteFor(2);
+    EXPECT_FALSE(WaitFor([&] { return syncs_at_commit_.size() > 1; }, std::chrono::seconds(1)));
+    EXPECT_EQ(shell_->StatusNow().detail.rfind("paused", 0), 0u) << shell_->StatusNow().detail;
+    VoteFor(3);  // waits
+  }
+  EXPECT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 3; }));
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 3u);
+}
+
+TEST_F(ShellTest, ALineWhoseSyncFailedIsWrittenOnce) {
+  StartShell();
+  failing_syncs = 2;
+  VoteFor(1);
+  EXPECT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 1; }));
+  EXPECT_EQ(failing_syncs, 0);
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 1u);
+}
+
+TEST_F(ShellTest, AStopEndsARunThatIsPaused) {
+  StartShell();
+  VoteFor(1);
+  const FileSizeLimit limit(std::filesystem::file_size(directory_.metrics()) + 10);
+  VoteFor(2);
+  shell_->RequestStop(15);
+  EXPECT_TRUE(WaitFor([&] { return ended_; }));
+  const CoordinatorShell::Outcome outcome = shell_->Wait();
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.reason.find("stopped by signal 15 while the run was paused"), std::string::npos) << outcome.reason;
+  EXPECT_EQ(outcome.steps, 1);
+}
+
+TEST_F(ShellTest, EventsThatCannotBeWrittenDoNotMatter) {
+  StartShell();
+  VoteFor(1);
+  shell_->Report({"alert_failed", {{"cause", std::string(20'000, 'x')}}});  // metrics.jsonl stays shorter
+  const FileSizeLimit limit(std::filesystem::file_size(directory_.events()));
+  shell_->Report({"alert_failed", {{"cause", "x"}}});
+  VoteFor(2);
+  EXPECT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 2; }));
 }
 
 TEST_F(ShellTest, WhatIsPersistedIsThereForTheNextCoordinator) {

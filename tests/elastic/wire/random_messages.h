@@ -21,7 +21,7 @@ class RandomMessages {
   WorkerMessage Worker(size_t kind) {
     switch (kind) {
       case 0:
-        return JoinMessage{AMember(), StateClaim{AWorld(), Count(), Count(), AWorld()}, Word()};
+        return JoinMessage{AMember(), StateClaim{AWorld(), Count(), Count(), AWorld()}, {Word(), Word()}, Word()};
       case 1:
         return HeartbeatMessage{Word(), Count(), APhase(), Word(), Count(), Count()};
       case 2:
@@ -31,7 +31,7 @@ class RandomMessages {
       case 4:
         return AVote();
       case 5:
-        return FailureMessage{Word(), Count(), APhase(), Bytes(4096), Suspects(), Flip(), Flip()};
+        return FailureMessage{Word(), Count(), APhase(), Bytes(4096), Suspects(), Flip(), Flip(), Flip()};
       case 6:
         return ValidationMessage{Word(), Count(), Seconds() - 1};
       case 7:
@@ -44,8 +44,10 @@ class RandomMessages {
         return AgentHelloMessage{Bytes(256), Bytes(256), Count(), static_cast<int>(Below(kMaxWorkers))};
       case 11:
         return WorkerExitMessage{{Bytes(256), Word()}, Bytes(4096), Flip()};
-      default:
+      case 12:
         return LeaveMessage{static_cast<int>(Below(128))};
+      default:
+        return ReachMessage{Word(), {Seconds(), -1, Seconds()}};
     }
   }
 
@@ -58,9 +60,11 @@ class RandomMessages {
       case 2:
         return CommitMessage{Word(), Count(), Counts(), Flip()};
       case 3:
-        return RefusedMessage{Bytes(4096), Flip()};
-      default:
+        return RefusedMessage{Bytes(4096), Flip(), Flip()};
+      case 4:
         return EndMessage{static_cast<int>(Below(256)), Bytes(4096)};
+      default:
+        return ProbeMessage{Word(), {Bytes(kMaxAddressBytes), Bytes(kMaxAddressBytes)}};
     }
   }
 
@@ -109,7 +113,9 @@ class RandomMessages {
     for (int& rank : ranks) rank = static_cast<int>(Below(kMaxWorkers));
     return ranks;
   }
-  Member AMember() { return {{Bytes(256), Word()}, Bytes(256), Bytes(256), Count(), false, Seconds()}; }
+  Member AMember() {
+    return {{Bytes(256), Word()}, Bytes(256), Bytes(256), Count(), false, Seconds(), Bytes(kMaxAddressBytes)};
+  }
   World AWorld() {
     std::vector<Member> members;
     for (uint64_t i = Below(4); i > 0; --i) members.push_back(AMember());
@@ -159,7 +165,7 @@ class RandomMessages {
   std::mt19937_64 random_;
 };
 
-inline auto Fields(const JoinMessage& m) { return std::tie(m.member, m.claim, m.digests); }
+inline auto Fields(const JoinMessage& m) { return std::tie(m.member, m.claim, m.digests, m.generation); }
 inline auto Fields(const HeartbeatMessage& m) {
   return std::tie(m.generation, m.step, m.phase, m.progress, m.bytes_loaded, m.bytes_to_load);
 }
@@ -172,7 +178,7 @@ inline auto Fields(const VoteMessage& m) {
                   m.stall_seconds, m.microbatches, m.digests);
 }
 inline auto Fields(const FailureMessage& m) {
-  return std::tie(m.generation, m.step, m.phase, m.cause, m.suspects, m.fatal, m.bad_checkpoint);
+  return std::tie(m.generation, m.step, m.phase, m.cause, m.suspects, m.fatal, m.bad_checkpoint, m.secondhand);
 }
 inline auto Fields(const ValidationMessage& m) { return std::tie(m.generation, m.step, m.loss); }
 inline auto Fields(const SavedMessage& m) {
@@ -184,12 +190,14 @@ inline auto Fields(const StopRequestMessage& m) { return std::tie(m.signal); }
 inline auto Fields(const AgentHelloMessage& m) { return std::tie(m.node, m.host, m.pid, m.num_workers); }
 inline auto Fields(const WorkerExitMessage& m) { return std::tie(m.id, m.cause, m.restarting); }
 inline auto Fields(const LeaveMessage& m) { return std::tie(m.signal); }
+inline auto Fields(const ReachMessage& m) { return std::tie(m.round, m.seconds); }
+inline auto Fields(const ProbeMessage& m) { return std::tie(m.round, m.addresses); }
 inline auto Fields(const WorldMessage& m) {
   return std::tie(m.world, m.source, m.committed_step, m.purpose, m.microbatches, m.checkpoint, m.save);
 }
 inline auto Fields(const PeersMessage& m) { return std::tie(m.generation, m.blobs); }
 inline auto Fields(const CommitMessage& m) { return std::tie(m.generation, m.step, m.microbatches, m.save); }
-inline auto Fields(const RefusedMessage& m) { return std::tie(m.reason, m.rejoin); }
+inline auto Fields(const RefusedMessage& m) { return std::tie(m.reason, m.rejoin, m.keep); }
 inline auto Fields(const EndMessage& m) { return std::tie(m.exit_code, m.reason); }
 inline auto Fields(const WorkerStatus& s) {
   return std::tie(s.id, s.rank, s.node, s.host, s.pid, s.step, s.phase, s.seconds_since_heartbeat, s.seconds_in_phase,

@@ -151,7 +151,9 @@ class Setup {
     if (!attempt.socket.open()) return Failed("socket");
     const int fd = attempt.socket.fd();
     if (connect(fd, AsSockaddr(member.listener), member.listener.size) != 0 && errno != EINPROGRESS) {
-      return Blame(link.peer, Failed("connect"));
+      const bool refused = errno == ECONNREFUSED;  // else it is this machine that has no port or no route
+      const absl::Status status = Failed("connect");
+      return refused ? Blame(link.peer, status) : Annotate(status, RanksText({link.peer}));
     }
     const Hello hello{member.key, member.generation, static_cast<uint32_t>(link.mesh), static_cast<uint32_t>(rank_)};
     std::memcpy(attempt.bytes.data(), &hello, sizeof(hello));
@@ -209,9 +211,8 @@ class Setup {
 
   // Of those that have not said hello; if that one's has come meanwhile, it is heard.
   absl::Status DropOldest() {
-    const auto oldest = std::find_if(attempts_.begin(), attempts_.end(), [](const auto& entry) {
-      return entry.second.state == Attempt::State::kHearing;
-    });
+    const auto oldest = std::find_if(attempts_.begin(), attempts_.end(),
+                                     [](const auto& entry) { return entry.second.state == Attempt::State::kHearing; });
     const uint64_t id = oldest->first;
     absl::Status status = Hear(oldest);
     attempts_.erase(id);

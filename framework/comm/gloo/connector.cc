@@ -138,7 +138,8 @@ class Setup {
     const auto attempt = attempts_.find(id);
     if (attempt == attempts_.end()) return absl::OkStatus();
     if (attempt->second.state == Attempt::State::kHearing) return Hear(attempt);
-    return Blame(attempt->second.link.peer, Advance(attempt));
+    const int peer = attempt->second.link.peer;  // an attempt that succeeds is gone
+    return Blame(peer, Advance(attempt));
   }
 
   // --- connections that this rank opens -----------------------------------------------------------------------------

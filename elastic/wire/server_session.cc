@@ -1,5 +1,7 @@
 #include "elastic/wire/server_session.h"
 
+#include <google/protobuf/arena.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,11 +14,12 @@ namespace {
 constexpr std::chrono::seconds kTimeToEnd(2);
 
 absl::StatusOr<WorkerMessage> Parse(grpc::ByteBuffer* bytes) {
-  v1::ToCoordinator wire;
-  if (!grpc::SerializationTraits<v1::ToCoordinator>::Deserialize(bytes, &wire).ok()) {
+  google::protobuf::Arena arena;  // a claim of a large world is tens of thousands of small pieces
+  auto* wire = google::protobuf::Arena::CreateMessage<v1::ToCoordinator>(&arena);
+  if (!grpc::SerializationTraits<v1::ToCoordinator>::Deserialize(bytes, wire).ok()) {
     return absl::InvalidArgumentError("not a message");
   }
-  return FromWire(wire);
+  return FromWire(*wire);
 }
 
 }  // namespace

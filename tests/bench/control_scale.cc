@@ -5,6 +5,7 @@
 //
 //   control_scale [workers ...]
 
+#include <google/protobuf/arena.h>
 #include <time.h>
 
 #include <cstdio>
@@ -134,9 +135,10 @@ class Cluster {
     ToWire(message, &wire);
     const std::string bytes = wire.SerializeAsString();
     const double start = CpuSeconds();
-    v1::ToCoordinator parsed;
-    HF_CHECK(parsed.ParseFromString(bytes));
-    auto arrived = FromWire(parsed);
+    google::protobuf::Arena arena;
+    auto* parsed = google::protobuf::Arena::CreateMessage<v1::ToCoordinator>(&arena);
+    HF_CHECK(parsed->ParseFromString(bytes));
+    auto arrived = FromWire(*parsed);
     HF_CHECK(arrived.ok());
     cost_.bytes += CpuSeconds() - start;
     cost_.messages_up += 1;

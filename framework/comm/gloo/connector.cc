@@ -138,7 +138,8 @@ class Setup {
     const auto attempt = attempts_.find(id);
     if (attempt == attempts_.end()) return absl::OkStatus();
     if (attempt->second.state == Attempt::State::kHearing) return Hear(attempt);
-    return Blame(attempt->second.link.peer, Advance(attempt));
+    const int peer = attempt->second.link.peer;  // an attempt that succeeds is gone
+    return Blame(peer, Advance(attempt));
   }
 
   // --- connections that this rank opens -----------------------------------------------------------------------------
@@ -151,7 +152,9 @@ class Setup {
     if (!attempt.socket.open()) return Failed("socket");
     const int fd = attempt.socket.fd();
     if (connect(fd, AsSockaddr(member.listener), member.listener.size) != 0 && errno != EINPROGRESS) {
-      return Blame(link.peer, Failed("connect"));
+      const bool refused = errno == ECONNREFUSED;  // else it is this machine that has no port or no route
+      const absl::Status status = Failed("connect");
+      return refused ? Blame(link.peer, status) : Annotate(status, RanksText({link.peer}));
     }
     const Hello hello{member.key, member.generation, static_cast<uint32_t>(link.mesh), static_cast<uint32_t>(rank_)};
     std::memcpy(attempt.bytes.data(), &hello, sizeof(hello));
@@ -209,9 +212,8 @@ class Setup {
 
   // Of those that have not said hello; if that one's has come meanwhile, it is heard.
   absl::Status DropOldest() {
-    const auto oldest = std::find_if(attempts_.begin(), attempts_.end(), [](const auto& entry) {
-      return entry.second.state == Attempt::State::kHearing;
-    });
+    const auto oldest = std::find_if(attempts_.begin(), attempts_.end(),
+                                     [](const auto& entry) { return entry.second.state == Attempt::State::kHearing; });
     const uint64_t id = oldest->first;
     absl::Status status = Hear(oldest);
     attempts_.erase(id);

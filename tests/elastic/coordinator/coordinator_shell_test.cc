@@ -66,7 +66,7 @@ class ShellTest : public testing::Test, public CoordinatorPort {
     shell_ = std::move(*shell);
     JoinMessage join{{{"n/0", 1}, "n", "h"}, {}, DigestsOf(config_)};
     shell_->OnMessage(kWorker, join);
-    shell_->Drain();
+    ASSERT_TRUE(WaitFor([&] { return generation_ != 0; }));
   }
   void VoteFor(int64_t step) {
     VoteMessage vote;

@@ -66,6 +66,7 @@ TEST(Scale, FourThousandWorkersGrowAndShrink) { ExpectGrowsAndShrinks(4096); }
 TEST(Scale, AddressesThatGrowWithTheWorldAreNoticed) {
   const Codec codec = WireCodec();
   Scenario scenario = GrowAndShrink(256, codec);
+  scenario.steps = 20;
   scenario.blob = [](int) { return std::string(3 * 140 * 255, 'a'); };
   const Result result = Simulation(scenario).Run();
   EXPECT_GT(result.traffic.refused, 0);

@@ -3,11 +3,15 @@
 // the addresses that Gloo's backend tells.
 
 #include <arpa/inet.h>
+#include <google/protobuf/arena.h>
 
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "elastic/wire/convert.h"
 #include "elastic/wire/holdfast.pb.h"
@@ -20,15 +24,52 @@ namespace holdfast::sim {
 /// The message that arrives, and its bytes; null if it is too large or refused.
 template <typename Wire, typename Message>
 std::pair<std::unique_ptr<Message>, size_t> ThroughWire(const Message& message, size_t most_bytes) {
-  Wire wire;
-  ToWire(message, &wire);
-  const std::string bytes = wire.SerializeAsString();
-  Wire parsed;
-  if (bytes.size() > most_bytes || !parsed.ParseFromString(bytes)) return {nullptr, bytes.size()};
-  absl::StatusOr<Message> arrived = FromWire(parsed);
+  google::protobuf::Arena arena;
+  auto* wire = google::protobuf::Arena::CreateMessage<Wire>(&arena);
+  ToWire(message, wire);
+  const std::string bytes = wire->SerializeAsString();
+  auto* parsed = google::protobuf::Arena::CreateMessage<Wire>(&arena);
+  if (bytes.size() > most_bytes || !parsed->ParseFromString(bytes)) return {nullptr, bytes.size()};
+  absl::StatusOr<Message> arrived = FromWire(*parsed);
   if (!arrived.ok()) return {nullptr, bytes.size()};
   return {std::make_unique<Message>(*std::move(arrived)), bytes.size()};
 }
+
+/// Joins with claims of one world by thousands: the world is taken through its bytes once, and counted for each.
+class JoinCodec {
+ public:
+  std::pair<std::unique_ptr<WorkerMessage>, size_t> operator()(const JoinMessage& join) {
+    if (join.claim.world.members.empty()) return ThroughWire<v1::ToCoordinator>(WorkerMessage(join), kMaxIncomingBytes);
+    const Claimed& claimed = Through(join.claim.world);
+    JoinMessage rest = join;
+    rest.claim.world.members = {};
+    auto [arrived, bytes] = ThroughWire<v1::ToCoordinator>(WorkerMessage(rest), kMaxIncomingBytes);
+    bytes += claimed.bytes;
+    if (arrived == nullptr || claimed.bytes == 0 || bytes > kMaxIncomingBytes) return {nullptr, bytes};
+    std::get<JoinMessage>(*arrived).claim.world = claimed.arrived;
+    return {std::move(arrived), bytes};
+  }
+
+ private:
+  struct Claimed {
+    World said, arrived;
+    size_t bytes = 0;  // 0: refused
+  };
+
+  const Claimed& Through(const World& world) {
+    const auto [entry, is_new] = claimed_.try_emplace(&world.members.members());
+    if (!is_new) return entry->second;
+    JoinMessage alone;
+    alone.claim.world = entry->second.said = world;
+    const auto [arrived, bytes] = ThroughWire<v1::ToCoordinator>(WorkerMessage(alone), kMaxIncomingBytes);
+    if (arrived == nullptr) return entry->second;
+    entry->second.arrived = std::get<JoinMessage>(*arrived).claim.world;
+    entry->second.bytes = bytes;
+    return entry->second;
+  }
+
+  std::map<const std::vector<Member>*, Claimed> claimed_;  // by the list that is said, which is kept
+};
 
 inline Codec WireCodec() {
   Codec codec;
@@ -36,7 +77,10 @@ inline Codec WireCodec() {
     auto [arrived, bytes] = ThroughWire<v1::FromCoordinator>(message, kMaxOutgoingBytes);
     return {std::move(arrived), bytes};
   };
-  codec.up = [](const WorkerMessage& message) { return ThroughWire<v1::ToCoordinator>(message, kMaxIncomingBytes); };
+  codec.up = [joins = JoinCodec()](const WorkerMessage& message) mutable {
+    if (const auto* join = std::get_if<JoinMessage>(&message)) return joins(*join);
+    return ThroughWire<v1::ToCoordinator>(message, kMaxIncomingBytes);
+  };
   codec.most_bytes_queued = kMaxQueuedBytes;
   codec.most_messages_queued = kMaxQueuedMessages;
   return codec;

@@ -14,6 +14,7 @@
 #include "framework/data/tokenizer.h"
 #include "framework/metrics/run_directory.h"
 #include "framework/train/trainer.h"
+#include "models/language_model.h"
 
 namespace holdfast {
 

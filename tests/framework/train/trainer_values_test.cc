@@ -158,19 +158,19 @@ TEST_F(TrainerValues, ValidationIsAMeanOverTokensNotOverMicrobatches) {
 }
 
 /// Its loss is one, its gradients are what it is told.
-class GradientModel final : public Model {
+class GradientModel final : public LanguageModel {
  public:
   explicit GradientModel(float gradient) : gradient_(gradient), layout_(Layout()) {}
   const ParameterLayout& layout() const override { return layout_; }
   DType compute_dtype() const override { return DType::kF32; }
-  absl::Status ForwardBackward(const TokenBatch& batch, const PassContext& context, float* losses) override {
+  absl::Status ForwardBackward(const Batch& batch, const PassContext& context, float* losses) override {
     std::fill_n(losses, batch.batch * batch.sequence, 1.0f);
     const auto gradients = context.store->BeginGradients(0);
     if (!gradients.ok()) return gradients.status();
     std::fill_n((*gradients)[0].f32(), layout_.elements(), gradient_);
     return context.store->EndGradients(0);
   }
-  absl::Status Evaluate(const TokenBatch&, const PassContext&, float*) override { return absl::OkStatus(); }
+  absl::Status Evaluate(const Batch&, const PassContext&, float*) override { return absl::OkStatus(); }
   absl::Status LastLogits(const TokenBatch&, const PassContext&, float*) override { return absl::OkStatus(); }
 
  private:

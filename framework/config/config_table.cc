@@ -1,5 +1,7 @@
 #include "framework/config/config_table.h"
 
+#include <algorithm>
+
 #include "framework/base/limits.h"
 #include "framework/config/enum_names.h"
 
@@ -37,7 +39,7 @@ Field Paths(std::string key, std::vector<std::string>* value) { return {std::mov
 
 Field Choice(std::string key, std::string* value, std::vector<std::string> choices) {
   auto get = [value] { return *value; };
-  auto set = [value, choices](size_t index) { *value = choices[index]; };
+  auto set = [value](const std::string& chosen) { *value = chosen; };
   return {std::move(key), ChoiceValue{std::move(choices), std::move(get), std::move(set)}};
 }
 
@@ -58,7 +60,9 @@ template <class E>
 Field Enum(std::string key, E* value) {
   const absl::Span<const char* const> names = EnumNames(*value);
   auto get = [value] { return std::string(Name(*value)); };
-  auto set = [value](size_t index) { *value = static_cast<E>(index); };
+  auto set = [value, names](const std::string& chosen) {
+    *value = static_cast<E>(std::find(names.begin(), names.end(), chosen) - names.begin());
+  };
   return {std::move(key), ChoiceValue{{names.begin(), names.end()}, std::move(get), std::move(set)}};
 }
 

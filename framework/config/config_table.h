@@ -50,7 +50,7 @@ struct StringValue {
 struct ChoiceValue {
   std::vector<std::string> choices;
   std::function<std::string()> get;
-  std::function<void(size_t)> set;  // index into choices
+  std::function<void(const std::string&)> set;  // one of the choices, or what get() has said
 };
 
 struct PathsValue {

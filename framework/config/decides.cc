@@ -14,8 +14,7 @@ void Copy(const FieldValue& from, FieldValue* to) {
       [to](const auto& value) {
         auto& same = std::get<std::decay_t<decltype(value)>>(*to);
         if constexpr (std::is_same_v<std::decay_t<decltype(value)>, ChoiceValue>) {
-          const auto chosen = std::find(value.choices.begin(), value.choices.end(), value.get());
-          same.set(static_cast<size_t>(chosen - value.choices.begin()));
+          same.set(value.get());
         } else {
           *same.value = *value.value;
         }

@@ -30,6 +30,7 @@ TEST(Decides, TheOrderOfSamplesDecidesBitsAndThreadsDoNot) {
 TEST(Decides, WhatIsKeptHasItsValueAndTheRestItsDefault) {
   Config config;
   config.run.seed = 7;
+  config.model.family = "llama";
   config.model.num_layers = 5;
   config.model.norm = NormType::kRmsNorm;
   config.data.train = {"a.bin", "b.bin"};
@@ -40,6 +41,7 @@ TEST(Decides, WhatIsKeptHasItsValueAndTheRestItsDefault) {
   const Config bits = OnlyKeysThat({Decides::kBits}, config);
   Config expected;
   expected.run.seed = 7;
+  expected.model.family = "llama";
   expected.model.num_layers = 5;
   expected.model.norm = NormType::kRmsNorm;
   expected.data.shuffle = config.data.shuffle;

@@ -11,6 +11,7 @@
 #include "elastic/wire/token.h"
 #include "elastic/worker/stop_signal.h"
 #include "framework/base/files.h"
+#include "framework/base/limits.h"
 #include "framework/base/status.h"
 #include "tools/agent_host.h"
 #include "tools/command.h"
@@ -160,7 +161,7 @@ void AddClusterCommands(CLI::App& parent, CommandBody& body) {
   supervise->run.AddTo(*agent);
   supervise->connection.AddTo(*agent);
   agent->add_option("--workers", supervise->workers, "worker processes on this machine")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+      ->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
   agent->add_option("--node", supervise->node, "name of this machine: what may fail together");
   agent->add_option("--host", supervise->host, "address where workers of other machines reach those of this one");
   agent->callback([supervise, &body] { body = [supervise] { return Supervise(*supervise); }; });

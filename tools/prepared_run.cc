@@ -15,6 +15,7 @@
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "framework/config/validate.h"
+#include "models/families/families.h"
 #include "tools/checkpoint_storage.h"
 
 namespace holdfast {
@@ -57,6 +58,9 @@ std::string ProgramDifferences(const Config& config, const Manifest& manifest) {
 /// What decides the bits of a run and is not as it was when the checkpoint was written.
 std::string Differences(const Config& config, const Manifest& manifest) {
   if (manifest.config_digest == BitsDigest(config)) return ProgramDifferences(config, manifest);
+  // An earlier build did not have every key: what it left out has its default.
+  const auto stored = ParseConfig(manifest.config, manifest.name.ToString(), {}, {.families = FamilyPresets()});
+  if (stored.ok() && BitsDigest(*stored) == BitsDigest(config)) return ProgramDifferences(config, manifest);
   const auto was = Values(manifest.config), is = Values(PrintConfig(config));
   std::vector<std::string> changes;
   for (const auto& [key, value] : is) {
@@ -76,7 +80,7 @@ std::string Differences(const Config& config, const Manifest& manifest) {
 /// An imported model has no run of its own that a change could be meant for: its weights mean what its files say.
 absl::Status CheckImported(const Config& config, const Manifest& manifest) {
   if (manifest.sharding != kImported) return absl::OkStatus();
-  const auto imported = ParseConfig(manifest.config, manifest.name.ToString(), {});
+  const auto imported = ParseConfig(manifest.config, manifest.name.ToString(), {}, {.families = FamilyPresets()});
   if (!imported.ok()) return absl::OkStatus();  // of a later build: as with any other checkpoint, there is a warning
   std::vector<std::string> differences;
   for (const ModelDifference& difference : ArithmeticDifferences(config.model, imported->model)) {

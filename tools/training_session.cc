@@ -11,6 +11,7 @@
 #include "elastic/agent/agent.h"
 #include "elastic/coordinator/run_digests.h"
 #include "framework/base/host.h"
+#include "framework/base/open_files.h"
 #include "framework/base/status.h"
 #include "framework/comm/cuda/nccl_communicator.h"
 #include "framework/comm/gloo/gloo_communicator.h"
@@ -92,6 +93,7 @@ absl::StatusOr<std::unique_ptr<TrainingSession>> OpenTrainingSession(const Confi
 Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, const WorkerIdentity& identity,
                        TrainingSession& session, ControlLink& link, const StopSignal* stop_signal,
                        const WorkerPeers& peers) {
+  RaiseOpenFileLimit();  // every peer is three or four of them
   const bool bf16 = config.train.compute_dtype == ComputeDType::kBF16;
   RunDigests digests = DigestsOf(config);
   digests.data = DataDigest(session);

@@ -22,7 +22,7 @@ struct TrainingSession {
   int gpu = 0, workers_on_gpu = 1;  // if it is on one
   std::optional<Dataset> training, validation;
   std::unique_ptr<Device> device;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<LanguageModel> model;
   std::unique_ptr<Trainer> trainer;
 };
 

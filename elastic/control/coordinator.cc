@@ -89,6 +89,14 @@ void Coordinator::Send(Connection to, CoordinatorMessage message) {
   actions_.emplace_back(SendAction{to, std::move(message)});
 }
 
+void Coordinator::SendToMembers(CoordinatorMessage message) {
+  SendToAllAction send{{}, std::move(message)};
+  for (const auto& [name, worker] : roster_.workers()) {
+    if (worker.rank >= 0) send.to.push_back(worker.connection);
+  }
+  actions_.emplace_back(std::move(send));
+}
+
 void Coordinator::Report(std::string name, Fields fields) {
   actions_.emplace_back(ReportAction{{std::move(name), std::move(fields)}});
 }

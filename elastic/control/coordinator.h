@@ -123,6 +123,11 @@ struct SendAction {
   Connection to = 0;
   CoordinatorMessage message;
 };
+/// The same to many: a world is said to thousands, but made into bytes once.
+struct SendToAllAction {
+  std::vector<Connection> to;
+  CoordinatorMessage message;
+};
 struct CloseAction {
   Connection connection = 0;
 };
@@ -169,8 +174,9 @@ struct EndAction {
   int exit_code = 0;
   std::string reason;
 };
-using CoordinatorAction = std::variant<SendAction, CloseAction, PersistAction, RecordAction, CommitCheckpointAction,
-                                       RewindAction, VerifyCheckpointAction, ReportAction, EndAction>;
+using CoordinatorAction =
+    std::variant<SendAction, SendToAllAction, CloseAction, PersistAction, RecordAction, CommitCheckpointAction,
+                 RewindAction, VerifyCheckpointAction, ReportAction, EndAction>;
 
 class Coordinator {
  public:
@@ -190,7 +196,6 @@ class Coordinator {
 
  private:
   using Fields = std::vector<std::pair<std::string, RunEvent::Value>>;
-  static constexpr size_t kMostCauseBytes = 4096;  // that are kept of what a worker says
 
   // coordinator.cc: events come in, actions go out.
   void On(const MessageEvent& event);
@@ -202,6 +207,7 @@ class Coordinator {
   void On(const CheckpointVerifiedEvent& verified);
   void ForgiveOwnAbsence();
   void Send(Connection to, CoordinatorMessage message);
+  void SendToMembers(CoordinatorMessage message);
   void Report(std::string name, Fields fields);
   void RequestStop(int signal, const std::string& by);
   void End(int exit_code, const std::string& event, const std::string& reason);
@@ -219,6 +225,7 @@ class Coordinator {
   bool MakeRoom(Connection from, const JoinMessage& join);
   void LearnData(uint64_t digest);
   StateClaim OnBranch(StateClaim claim) const;
+  StateClaim Shared(StateClaim claim) const;
   bool HasStaleClaim(const WorkerId& id, const StateClaim& claim) const;
   void Refuse(Connection to, const std::string& reason, bool rejoin);
   enum class Leave { kGone, kClosed, kRefused };
@@ -233,7 +240,7 @@ class Coordinator {
   bool AdoptEntered();
   void Publish(const WorldDecision& decision);
   WorldQuestion Question() const;
-  std::vector<int64_t> FirstMicrobatches(const std::vector<Member>& members) const;
+  std::vector<int64_t> FirstMicrobatches(const MemberList& members) const;
   bool MustWaitForOthers(size_t members) const;
   void AwaitState(const WorldDecision& decision);
   void RewindOrFail(const std::vector<Member>& holders);
@@ -253,7 +260,7 @@ class Coordinator {
   void Handle(Connection from, const StopRequestMessage& request);
   JoinedWorker* MemberOf(Connection from, uint64_t generation);
   void CommitStep();
-  void MeasureSpeeds();
+  bool MeasureSpeeds();
   void RemoveDissenters(const std::vector<int>& ranks);
   void ReportRecovered();
   void EndIfFinished();

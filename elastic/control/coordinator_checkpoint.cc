@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "elastic/control/coordinator.h"
+#include "framework/base/limits.h"
 
 namespace holdfast {
 namespace {
@@ -53,7 +54,7 @@ void Coordinator::Handle(Connection from, const SavedMessage& saved) {
   if (save == nullptr) return;
   if (!saved.cause.empty()) {
     const std::string cause =
-        absl::StrCat(worker->member.id.name, " on ", worker->member.host, ": ", saved.cause.substr(0, kMostCauseBytes));
+        absl::StrCat(worker->member.id.name, " on ", worker->member.host, ": ", saved.cause.substr(0, kMaxTextBytes));
     saves_.Remove(saved.step, saved.generation);
     SaveFailed(saved.step, cause);
     return;

@@ -5,19 +5,17 @@
 #include "absl/strings/str_cat.h"
 #include "elastic/control/coordinator.h"
 #include "elastic/control/state_source.h"
+#include "framework/base/limits.h"
 
 namespace holdfast {
 namespace {
 
-constexpr size_t kMostNameBytes = 256;
-constexpr size_t kMostMembers = 8192;
-
 bool IsSane(const Member& member) {
-  return !member.id.name.empty() && member.id.incarnation != 0 && member.id.name.size() <= kMostNameBytes &&
-         member.node.size() <= kMostNameBytes && member.host.size() <= kMostNameBytes;
+  return !member.id.name.empty() && member.id.incarnation != 0 && member.id.name.size() <= kMaxNameBytes &&
+         member.node.size() <= kMaxNameBytes && member.host.size() <= kMaxNameBytes;
 }
 
-bool IsSane(const World& world) { return world.members.size() <= kMostMembers && world.generation < UINT64_MAX / 2; }
+bool IsSane(const World& world) { return world.size() <= kMaxWorkers && world.generation < UINT64_MAX / 2; }
 
 std::vector<std::pair<std::string, RunEvent::Value>> FieldsOf(const JoinedWorker& worker) {
   return {{"worker", worker.member.id.name},
@@ -46,7 +44,7 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
   worker.connection = from;
   worker.member = join.member;
   worker.holds_state = !claims_open_ && RankHeld(join.member.id, join.claim, source_, committed_) >= 0;
-  if (claims_open_) worker.claim = OnBranch(join.claim);
+  if (claims_open_) worker.claim = Shared(OnBranch(join.claim));
   worker.arrival = ++arrivals_;
   worker.joined = worker.heard = worker.progressed = last_join_ = now_;
   if (!first_join_.has_value()) first_join_ = now_;
@@ -153,6 +151,22 @@ StateClaim Coordinator::OnBranch(StateClaim claim) const {
   return claim;
 }
 
+// Thousands claim one world: its members are kept once.
+StateClaim Coordinator::Shared(StateClaim claim) const {
+  const auto share = [&](World* world) {
+    for (const auto& [name, worker] : roster_.workers()) {
+      for (const World* known : {&worker.claim.world, &worker.claim.prepared_world}) {
+        if (known->generation != world->generation) continue;
+        if (known->members == world->members) world->members = known->members;
+        return;
+      }
+    }
+  };
+  if (claim.world.generation != 0) share(&claim.world);
+  if (claim.prepared_world.generation != 0) share(&claim.prepared_world);
+  return claim;
+}
+
 bool Coordinator::HasStaleClaim(const WorkerId& id, const StateClaim& claim) const {
   if (claims_open_) return !IsEmpty(claim) && IsEmpty(OnBranch(claim));
   if (source_.generation == 0 && load_.empty()) return claim.world.generation != 0;
@@ -196,7 +210,7 @@ void Coordinator::Handle(Connection from, const LeaveMessage& leave) {
 // After a commit: somebody in the world is to leave, and either the others hold everything, or the next world can be
 // one in which they are given it.
 bool Coordinator::LeaversCanGo() const {
-  const std::vector<Member>& members = open_->world.members;
+  const MemberList& members = open_->world.members;
   std::vector<bool> stays;
   stays.reserve(members.size());
   for (const Member& member : members) stays.push_back(!IsLeaving(member.node));
@@ -210,7 +224,7 @@ bool Coordinator::LeaversCanGo() const {
 void Coordinator::SayGoodbye() {
   for (auto it = leaving_.begin(); it != leaving_.end();) {
     const std::string& node = it->first;
-    const std::vector<Member>& members = open_->world.members;
+    const MemberList& members = open_->world.members;
     if (std::any_of(members.begin(), members.end(), [&](const Member& member) { return member.node == node; })) {
       ++it;
       continue;

@@ -2,19 +2,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "elastic/control/balance.h"
 #include "elastic/control/coordinator.h"
+#include "framework/base/limits.h"
 
 namespace holdfast {
-namespace {
-
-constexpr size_t kMostBlobBytes = 1 << 16;
-
-}  // namespace
-
 JoinedWorker* Coordinator::MemberOf(Connection from, uint64_t generation) {
   if (ended_ || !open_.has_value() || generation != open_->world.generation) return nullptr;
   JoinedWorker* worker = roster_.FindByConnection(from);
@@ -32,7 +28,7 @@ void Coordinator::Handle(Connection from, const HeartbeatMessage& heartbeat) {
 void Coordinator::Handle(Connection from, const RendezvousMessage& rendezvous) {
   const JoinedWorker* worker = MemberOf(from, rendezvous.generation);
   if (worker == nullptr || open_->rank(worker->rank).has_blob) return;
-  if (rendezvous.blob.size() > kMostBlobBytes) {
+  if (rendezvous.blob.size() > kMaxBlobBytes) {
     const std::string name = worker->member.id.name;
     Remove(name, absl::StrCat("its addresses take ", rendezvous.blob.size(), " bytes"), Leave::kRefused);
     Advance();
@@ -41,11 +37,7 @@ void Coordinator::Handle(Connection from, const RendezvousMessage& rendezvous) {
   open_->rank(worker->rank).has_blob = true;
   open_->blobs[static_cast<size_t>(worker->rank)] = rendezvous.blob;
   if (++open_->blob_count < open_->size()) return;
-  const PeersMessage peers{open_->world.generation, std::move(open_->blobs)};
-  open_->blobs.clear();
-  for (const auto& [name, member] : roster_.workers()) {
-    if (member.rank >= 0) Send(member.connection, peers);
-  }
+  SendToMembers(PeersMessage{open_->world.generation, std::exchange(open_->blobs, {})});
 }
 
 void Coordinator::Handle(Connection from, const RecoveredMessage& recovered) {
@@ -99,15 +91,14 @@ void Coordinator::CommitStep() {
   open_->last_commit = now_;
   open_->reported_no_progress = false;
   ReportRecovered();
-  MeasureSpeeds();
-  const bool save = MaySave();
-  if (save) BeginSave();
+  CommitMessage commit{open_->world.generation, committed_, {}, MaySave()};
+  if (MeasureSpeeds()) commit.microbatches = open_->microbatches;
+  if (commit.save) BeginSave();
   for (auto& [name, worker] : roster_.workers()) {
     worker.holds_state = worker.rank >= 0;  // what others wait with has been overtaken
-    if (worker.rank < 0) continue;
-    worker.progressed = now_;
-    Send(worker.connection, CommitMessage{open_->world.generation, committed_, open_->microbatches, save});
+    if (worker.rank >= 0) worker.progressed = now_;
   }
+  SendToMembers(std::move(commit));
   open_->ballot = Ballot(committed_ + 1, open_->size());
   SayGoodbye();
   if (LeaversCanGo()) {
@@ -117,7 +108,8 @@ void Coordinator::CommitStep() {
   }
 }
 
-void Coordinator::MeasureSpeeds() {
+// True if microbatches have moved.
+bool Coordinator::MeasureSpeeds() {
   std::vector<StragglerDetector::Sample> samples;
   for (int rank = 0; rank < open_->size(); ++rank) {
     const VoteMessage& vote = open_->ballot.vote(rank);
@@ -135,13 +127,14 @@ void Coordinator::MeasureSpeeds() {
                                                               {"step", committed_},
                                                               {"reason", change.reason}});
   }
-  if (!options_.elastic.rebalance || committed_ % options_.elastic.straggler_steps != 0) return;
+  if (!options_.elastic.rebalance || committed_ % options_.elastic.straggler_steps != 0) return false;
   std::vector<double> seconds;
   for (const auto& sample : samples) seconds.push_back(stragglers_.SecondsOf(sample.worker));
   std::vector<int64_t> better = Rebalance(open_->microbatches, seconds);
-  if (better == open_->microbatches) return;
+  if (better == open_->microbatches) return false;
   open_->microbatches = std::move(better);
   Report("rebalanced", {{"step", committed_}, {"microbatches", absl::StrJoin(open_->microbatches, ",")}});
+  return true;
 }
 
 // Two computations of the same thing differ: memory or arithmetic of somebody is broken. The majority is believed; the
@@ -176,7 +169,7 @@ void Coordinator::Handle(Connection from, const FailureMessage& failure) {
   const JoinedWorker* worker = MemberOf(from, failure.generation);
   if (worker == nullptr || open_->rank(worker->rank).failed) return;
   FailureMessage clipped = failure;
-  if (clipped.cause.size() > kMostCauseBytes) clipped.cause.resize(kMostCauseBytes);
+  if (clipped.cause.size() > kMaxTextBytes) clipped.cause.resize(kMaxTextBytes);
   if (!open_->failed_since.has_value() || failure.fatal) {
     Report("step_failed", {{"worker", worker->member.id.name},
                            {"rank", int64_t{worker->rank}},

@@ -114,7 +114,7 @@ void Coordinator::ResolveClaims() {
     if (all_new && may_begin_anew) {
       BeginAnew();
     } else if ((all_new && !checkpoints_.empty()) || waited >= limit) {
-      RewindOrFail(found.world.members);
+      RewindOrFail(found.world.members.members());
     }
     return;
   }
@@ -179,7 +179,7 @@ void Coordinator::RewindOrFail(const std::vector<Member>& holders) {
           "at once; checkpoint.every_steps says how often to write one"));
 }
 
-std::vector<int64_t> Coordinator::FirstMicrobatches(const std::vector<Member>& members) const {
+std::vector<int64_t> Coordinator::FirstMicrobatches(const MemberList& members) const {
   std::vector<int64_t> even = EvenMicrobatches(options_.microbatches, static_cast<int>(members.size()));
   if (!options_.elastic.rebalance) return even;
   std::vector<double> seconds;
@@ -192,7 +192,7 @@ void Coordinator::Publish(const WorldDecision& decision) {
   OpenWorld open;
   open.world = {++generation_, decision.members};
   open.purpose = stop_signal_ != 0 ? Purpose::kStop : Purpose::kTrain;
-  open.microbatches = FirstMicrobatches(decision.members);
+  open.microbatches = FirstMicrobatches(open.world.members);
   open.ranks.resize(decision.members.size());
   open.blobs.resize(decision.members.size());
   open.ballot = Ballot(committed_ + 1, open.size());
@@ -212,10 +212,10 @@ void Coordinator::Publish(const WorldDecision& decision) {
     if (!worker.has_beaten) worker.heard = now_;
     worker.progressed = now_;
     worker.was_member = true;
-    Send(worker.connection,
-         WorldMessage{open.world, source_, committed_, open.purpose, open.microbatches, load_, save_at_end});
   }
   open_ = std::move(open);
+  SendToMembers(
+      WorldMessage{open_->world, source_, committed_, open_->purpose, open_->microbatches, load_, save_at_end});
   entered_ = {};  // who is told of another source gives it up
   if (save_at_end) BeginSave();
   last_publish_ = now_;

@@ -6,48 +6,12 @@
 
 #include <cstdint>
 #include <string>
-#include <tuple>
-#include <utility>
 #include <variant>
 #include <vector>
 
+#include "elastic/control/world.h"
+
 namespace holdfast {
-
-/// `name` is stable over restarts ("node-0/2": the third worker of an agent); `incarnation` is new with every process,
-/// so a process that comes back from the dead is not mistaken for the one that took its place. 0 = nobody.
-struct WorkerId {
-  std::string name;
-  uint64_t incarnation = 0;
-  friend bool operator==(const WorkerId&, const WorkerId&) = default;
-  friend bool operator<(const WorkerId& a, const WorkerId& b) {
-    return std::tie(a.name, a.incarnation) < std::tie(b.name, b.incarnation);
-  }
-};
-
-/// A member of a world; its rank is its place in the list.
-struct Member {
-  WorkerId id;
-  std::string node;  // failure domain: what dies together
-  std::string host;
-  int64_t pid = 0;
-  bool leaves = false;    // with its node, soon: it works, but is given nothing to hold
-  double peak_flops = 0;  // FLOP/s of its device at most, in the run's compute dtype; 0 = unknown
-  friend bool operator==(const Member&, const Member&) = default;
-};
-
-/// One immutable view. Members of one node stand together, those that leave come last. Generation 0 = no world.
-struct World {
-  uint64_t generation = 0;
-  std::vector<Member> members;
-
-  int size() const { return static_cast<int>(members.size()); }
-  /// Rank of a worker, or -1.
-  int RankOf(const WorkerId& id) const;
-  int num_leaving() const;
-  /// Of all members together; 0 if that of one is unknown.
-  double peak_flops() const;
-  friend bool operator==(const World&, const World&) = default;
-};
 
 /// The state a worker holds: its part, by placement, of the state after `committed_step` steps of a run, as a member of
 /// `world` (generation 0 = none). If `prepared_step` is not 0, it has voted for that step as a member of
@@ -228,7 +192,7 @@ struct PeersMessage {
 struct CommitMessage {
   uint64_t generation = 0;
   int64_t step = 0;
-  std::vector<int64_t> microbatches;  // by rank, for the steps that follow
+  std::vector<int64_t> microbatches;  // by rank, for the steps that follow; empty: as before
   bool save = false;                  // a checkpoint of this step is to be written
 };
 

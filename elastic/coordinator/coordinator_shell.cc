@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <utility>
 
 #include "elastic/coordinator/run_digests.h"
@@ -96,12 +97,51 @@ CoordinatorShell::~CoordinatorShell() {
 
 void CoordinatorShell::Tick(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    Feed(TickEvent{});
+    if (!tick_waits_.exchange(true)) {
+      inbox_.Post([this] {
+        tick_waits_ = false;
+        Feed(TickEvent{});
+      });
+    }
     std::unique_lock lock(mutex_);
     const auto loading = coordinator_.LoadingNow();
     if (loading.has_value() && !outcome_.has_value()) recorder_->Loading(loading->done_bytes, loading->total_bytes);
     changed_.wait_for(lock, stop, tick_, [] { return false; });
   }
+}
+
+void CoordinatorShell::OnMessage(Connection from, const WorkerMessage& message) {
+  const auto* beat = std::get_if<HeartbeatMessage>(&message);
+  if (beat == nullptr) return Put(MessageEvent{from, message});
+  {
+    const std::lock_guard lock(beats_mutex_);
+    if (!beats_.insert_or_assign(from, *beat).second) return;
+  }
+  inbox_.Post([this, from] {
+    HeartbeatMessage latest;
+    {
+      const std::lock_guard lock(beats_mutex_);
+      latest = beats_.extract(from).mapped();
+    }
+    Feed(MessageEvent{from, latest});
+  });
+}
+
+void CoordinatorShell::Put(CoordinatorEvent event) {
+  room_.acquire();
+  inbox_.Post([this, event = std::move(event)] {
+    room_.release();
+    Feed(event);
+  });
+}
+
+void CoordinatorShell::PutAndWait(const CoordinatorEvent& event) {
+  std::promise<void> done;
+  inbox_.Post([&] {
+    Feed(event);
+    done.set_value();
+  });
+  done.get_future().wait();
 }
 
 void CoordinatorShell::Feed(const CoordinatorEvent& event) {
@@ -118,6 +158,8 @@ void CoordinatorShell::Feed(const CoordinatorEvent& event) {
 absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
   if (const auto* send = std::get_if<SendAction>(&action)) {
     port_.Send(send->to, send->message);
+  } else if (const auto* all = std::get_if<SendToAllAction>(&action)) {
+    port_.SendToAll(all->to, all->message);
   } else if (const auto* close = std::get_if<CloseAction>(&action)) {
     port_.Close(close->connection);
   } else if (const auto* persist = std::get_if<PersistAction>(&action)) {
@@ -126,9 +168,9 @@ absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
   } else if (const auto* record = std::get_if<RecordAction>(&action)) {
     return recorder_->Record(*record);
   } else if (const auto* commit = std::get_if<CommitCheckpointAction>(&action)) {
-    keeper_->Commit(*commit, [this](const CoordinatorEvent& event) { Feed(event); });
+    keeper_->Commit(*commit, [this](const CoordinatorEvent& event) { PutAndWait(event); });
   } else if (const auto* verify = std::get_if<VerifyCheckpointAction>(&action)) {
-    keeper_->Verify(verify->name, [this](const CoordinatorEvent& event) { Feed(event); });
+    keeper_->Verify(verify->name, [this](const CoordinatorEvent& event) { PutAndWait(event); });
   } else if (const auto* rewind = std::get_if<RewindAction>(&action)) {
     return recorder_->Rewind(rewind->step);
   } else if (const auto* report = std::get_if<ReportAction>(&action)) {

@@ -1,20 +1,25 @@
 #pragma once
 // The shell around a Coordinator: gives it the time, carries its messages, writes down what it decides.
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <semaphore>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "elastic/control/coordinator.h"
 #include "elastic/coordinator/checkpoint_keeper.h"
 #include "elastic/coordinator/coordinator_state.h"
 #include "elastic/coordinator/run_recorder.h"
+#include "framework/base/task_thread.h"
 
 namespace holdfast {
 
@@ -23,6 +28,9 @@ class CoordinatorPort {
  public:
   virtual ~CoordinatorPort() = default;
   virtual void Send(Connection to, const CoordinatorMessage& message) = 0;
+  virtual void SendToAll(const std::vector<Connection>& to, const CoordinatorMessage& message) {
+    for (const Connection connection : to) Send(connection, message);
+  }
   virtual void Close(Connection connection) = 0;
 };
 
@@ -50,9 +58,12 @@ class CoordinatorShell {
                                                                   std::vector<CheckpointChoice> usable = {});
   ~CoordinatorShell();
 
-  void OnMessage(Connection from, const WorkerMessage& message) { Feed(MessageEvent{from, message}); }
-  void OnDisconnect(Connection connection, const std::string& cause) { Feed(DisconnectEvent{connection, cause}); }
-  void RequestStop(int signal) { Feed(StopEvent{signal}); }
+  // These return at once: what is said waits in a queue while something is written down, heartbeats in one place each.
+  void OnMessage(Connection from, const WorkerMessage& message);
+  void OnDisconnect(Connection connection, const std::string& cause) { Put(DisconnectEvent{connection, cause}); }
+  void RequestStop(int signal) { Put(StopEvent{signal}); }
+  /// Returns when everything said before has been dealt with.
+  void Drain() { inbox_.Drain(); }
   /// An event from outside the coordinator (an alert that failed).
   void Report(const RunEvent& event);
   RunStatus StatusNow() const;
@@ -70,6 +81,9 @@ class CoordinatorShell {
   CoordinatorShell(const Config& config, const RunDirectory& directory, const CoordinatorOptions& options,
                    std::unique_ptr<RunRecorder> recorder, CoordinatorPort& port,
                    std::function<void(const RunEvent&)> on_event, CheckpointKeeper* keeper);
+  void Put(CoordinatorEvent event);
+  /// For the keeper, which deletes nothing before it is known what there is.
+  void PutAndWait(const CoordinatorEvent& event);
   void Feed(const CoordinatorEvent& event);
   absl::Status Do(const CoordinatorAction& action);
   void End(int exit_code, const std::string& reason);
@@ -88,6 +102,12 @@ class CoordinatorShell {
   std::unique_ptr<RunRecorder> recorder_;
   std::optional<Outcome> outcome_;
 
+  static constexpr int kMostEvents = 1 << 16;  // in the inbox, heartbeats and ticks aside: whoever says more waits
+  std::counting_semaphore<kMostEvents> room_{kMostEvents};
+  std::mutex beats_mutex_;
+  std::map<Connection, HeartbeatMessage> beats_;  // under beats_mutex_: the last of each, if it waits in the inbox
+  std::atomic<bool> tick_waits_ = false;
+  TaskThread inbox_;
   std::jthread ticker_;
 };
 

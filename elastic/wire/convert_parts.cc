@@ -1,6 +1,8 @@
 #include "elastic/wire/convert_parts.h"
 
 #include <cmath>
+#include <utility>
+#include <vector>
 
 namespace holdfast {
 
@@ -64,9 +66,11 @@ Member MemberFromWire(const v1::Member& wire, FieldCheck* check) {
 World WorldFromWire(const v1::World& wire, FieldCheck* check) {
   World world;
   world.generation = wire.generation();
-  if (!check->Length(wire.members(), kMaxMembers, "members")) return world;
-  world.members.reserve(static_cast<size_t>(wire.members_size()));
-  for (const v1::Member& member : wire.members()) world.members.push_back(MemberFromWire(member, check));
+  if (!check->Length(wire.members(), kMaxWorkers, "members")) return world;
+  std::vector<Member> members;
+  members.reserve(static_cast<size_t>(wire.members_size()));
+  for (const v1::Member& member : wire.members()) members.push_back(MemberFromWire(member, check));
+  world.members = std::move(members);
   check->Require(world.members.empty() || world.num_leaving() < world.size(), "members", "all of them leave");
   return world;
 }

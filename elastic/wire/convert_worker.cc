@@ -151,9 +151,9 @@ absl::StatusOr<WorkerMessage> Read(const v1::Failure& wire) {
   message.step = check.Count(wire.step(), "step");
   message.phase = PhaseFromWire(wire.phase(), &check);
   message.cause = check.Text(wire.cause(), kMaxTextBytes, "cause");
-  if (check.Length(wire.suspects(), kMaxMembers, "suspects")) {
+  if (check.Length(wire.suspects(), kMaxWorkers, "suspects")) {
     for (const int rank : wire.suspects()) {
-      message.suspects.push_back(check.RangeInt(rank, 0, kMaxMembers - 1, "suspects"));
+      message.suspects.push_back(check.RangeInt(rank, 0, kMaxWorkers - 1, "suspects"));
     }
   }
   message.fatal = wire.fatal();
@@ -246,7 +246,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::AgentHello& wire) {
   message.node = check.Text(wire.node(), kMaxNameBytes, "node");
   message.host = check.Text(wire.host(), kMaxNameBytes, "host");
   message.pid = check.Count(wire.pid(), "pid");
-  message.num_workers = check.RangeInt(wire.num_workers(), 0, kMaxMembers, "num_workers");
+  message.num_workers = check.RangeInt(wire.num_workers(), 0, kMaxWorkers, "num_workers");
   return check.Done<WorkerMessage>(std::move(message));
 }
 

@@ -1,5 +1,6 @@
 #include "framework/config/config_table.h"
 
+#include "framework/base/limits.h"
 #include "framework/config/enum_names.h"
 
 namespace holdfast {
@@ -10,7 +11,6 @@ namespace {
 constexpr int64_t kMaxSequenceLength = int64_t{1} << 20;
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr int64_t kMaxThreads = 4096;
-constexpr int64_t kMaxWorkers = 100'000;
 constexpr int64_t kMaxMilliseconds = 24 * 3600 * int64_t{1000};
 constexpr int64_t kMaxSeconds = 366 * 24 * int64_t{3600};
 
@@ -53,17 +53,33 @@ Section RunTable(RunConfig* run) {
   return {"run", {String("name", &run->name, StringRule::kFileName), {"seed", SeedValue{&run->seed}}}};
 }
 
-Section ModelTable(ModelConfig* model) {
+Section ModelTable(ModelConfig* model, std::vector<std::string> families) {
   return {"model",
-          {Enum("family", &model->family), Required(Int("vocab_size", &model->vocab_size, 1, int64_t{1} << 24)),
+          {Choice("family", &model->family, std::move(families)),
+           Required(Int("vocab_size", &model->vocab_size, 1, int64_t{1} << 24)),
            Int("max_sequence_length", &model->max_sequence_length, 1, kMaxSequenceLength),
-           Int("num_layers", &model->num_layers, 1, 4096), Int("hidden_size", &model->hidden_size, 8, int64_t{1} << 17),
-           Int("num_heads", &model->num_heads, 1, 1024), Int("num_kv_heads", &model->num_kv_heads, 0, 1024),
+           Int("num_layers", &model->num_layers, 1, 4096),
+           Int("hidden_size", &model->hidden_size, 8, int64_t{1} << 17),
+           Int("num_heads", &model->num_heads, 1, 1024),
+           Int("num_kv_heads", &model->num_kv_heads, 0, 1024),
            Int("head_dim", &model->head_dim, 0, 256),
-           Int("intermediate_size", &model->intermediate_size, 0, int64_t{1} << 20), Enum("position", &model->position),
-           Enum("norm", &model->norm), Enum("activation", &model->activation), Bool("bias", &model->bias),
-           Bool("tie_embeddings", &model->tie_embeddings), Double("norm_eps", &model->norm_eps, 1e-20, 1.0),
-           Double("rope_theta", &model->rope_theta, 1.0, 1e12), Double("dropout", &model->dropout, 0.0, 0.99),
+           Int("intermediate_size", &model->intermediate_size, 0, int64_t{1} << 20),
+           Enum("position", &model->position),
+           Enum("norm", &model->norm),
+           Enum("activation", &model->activation),
+           Bool("bias", &model->bias),
+           Bool("qkv_bias", &model->qkv_bias),
+           Bool("qk_norm", &model->qk_norm),
+           Int("sliding_window", &model->sliding_window, 0, kMaxSequenceLength),
+           Bool("tie_embeddings", &model->tie_embeddings),
+           Double("norm_eps", &model->norm_eps, 1e-20, 1.0),
+           Double("rope_theta", &model->rope_theta, 1.0, 1e12),
+           Enum("rope_scaling", &model->rope_scaling),
+           Double("rope_factor", &model->rope_factor, 1.0, 1e6),
+           Double("rope_low_freq_factor", &model->rope_low_freq_factor, 1e-6, 1e6),
+           Double("rope_high_freq_factor", &model->rope_high_freq_factor, 1e-6, 1e6),
+           Int("rope_original_length", &model->rope_original_length, 1, kMaxSequenceLength),
+           Double("dropout", &model->dropout, 0.0, 0.99),
            Double("init_std", &model->init_std, 0.0, 10.0)}};
 }
 
@@ -172,23 +188,13 @@ std::vector<std::string> Section::Keys() const {
   return keys;
 }
 
-std::vector<Section> ConfigTable(Config* config) {
-  return {RunTable(&config->run),           ModelTable(&config->model),
+std::vector<Section> ConfigTable(Config* config, std::vector<std::string> families) {
+  return {RunTable(&config->run),           ModelTable(&config->model, std::move(families)),
           DataTable(&config->data),         BatchTable(&config->batch),
           TrainTable(&config->train),       OptimizerTable(&config->optimizer),
           ScheduleTable(&config->schedule), ParallelTable(&config->parallel),
           ElasticTable(&config->elastic),   CheckpointTable(&config->checkpoint),
           AlertsTable(&config->alerts),     LogTable(&config->log)};
-}
-
-void ApplyFamilyPreset(Family family, ModelConfig* model) {
-  const bool gpt2 = family == Family::kGpt2;
-  model->family = family;
-  model->position = gpt2 ? PositionKind::kLearned : PositionKind::kRope;
-  model->norm = gpt2 ? NormType::kLayerNorm : NormType::kRmsNorm;
-  model->activation = gpt2 ? ActivationKind::kGelu : ActivationKind::kSwiglu;
-  model->bias = gpt2;
-  model->tie_embeddings = gpt2;
 }
 
 }  // namespace holdfast

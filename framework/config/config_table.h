@@ -71,10 +71,7 @@ struct Section {
   std::vector<std::string> Keys() const;
 };
 
-/// Valid as long as `config` is.
-std::vector<Section> ConfigTable(Config* config);
-
-/// Sets what `family` presets, see ModelConfig.
-void ApplyFamilyPreset(Family family, ModelConfig* model);
+/// Valid as long as `config` is. `families`: what may be read into model.family.
+std::vector<Section> ConfigTable(Config* config, std::vector<std::string> families = {});
 
 }  // namespace holdfast

@@ -125,10 +125,10 @@ struct TilePair {
   int64_t query0, queries, key0, keys;
 };
 
-/// Turns scores p and products ds = dO V^T, both (queries, kNr) for keys col0.., into P (dropped) and dS, for rows from
-/// `row0` on; dS also into ds_rows, where rows above, which see none of these keys, become zero.
+/// Turns scores p and products ds = dO V^T, both (queries, kNr) for keys col0.., into P (dropped) and dS, for `rows`;
+/// dS also into ds_rows, where the other rows, which see none of these keys, become zero.
 template <class Kernel>
-void DifferentiatePanel(const QueryHead& head, const AttentionShape& shape, const TilePair& pair, int64_t row0,
+void DifferentiatePanel(const QueryHead& head, const AttentionShape& shape, const TilePair& pair, const Range& rows,
                         int64_t col0, const BackwardScratch<Kernel>& s) {
   const Lanes d;
   const hn::RebindToSigned<Lanes> di;
@@ -137,13 +137,15 @@ void DifferentiatePanel(const QueryHead& head, const AttentionShape& shape, cons
   const bool drops = shape.dropout.rate > 0;
   const auto drop_scale = hn::Set(d, drops ? DropoutScale(shape.dropout.rate) : 1.0f);
   const int64_t key0 = pair.key0 + col0;
-  for (int64_t r = 0; r < std::min(row0, pair.queries); ++r) {
+  for (int64_t r = 0; r < pair.queries; ++r) {
+    if (r >= rows.begin && r < rows.end) continue;
     for (int64_t v = 0; v < kNr; v += kLanes) {
       StoreInRow(d, hn::Zero(d), col0 + v, s.ds_rows + r * Kernel::kRowWords);
     }
   }
-  for (int64_t r = row0; r < pair.queries; ++r) {
+  for (int64_t r = rows.begin; r < rows.end; ++r) {
     const int64_t query = pair.query0 + r;
+    const int64_t seen_begin = shape.FirstKey(query) - key0, seen_end = shape.EndKey(query) - key0;
     const uint32_t* masks = nullptr;
     if (drops) {
       const uint64_t element = head.random + static_cast<uint64_t>(query * shape.sequence + key0);
@@ -153,9 +155,11 @@ void DifferentiatePanel(const QueryHead& head, const AttentionShape& shape, cons
       float* p_at = s.p + r * kNr + v;
       float* ds_at = s.ds + r * kNr + v;
       auto p = Exp(d, hn::MulSub(hn::LoadU(d, p_at), scale, hn::Set(d, head.lse[query])));
-      if (key0 + v + kLanes > query) {  // also hides keys beyond the sequence's end
-        const auto seen =
-            hn::Gt(hn::Set(di, static_cast<int32_t>(query - key0 + 1)), hn::Iota(di, static_cast<int32_t>(v)));
+      if (v + kLanes > seen_end ||
+          v < seen_begin) {  // where keys are causal, also hides those beyond the sequence's end
+        const auto key = hn::Iota(di, static_cast<int32_t>(v));
+        const auto seen = hn::And(hn::Gt(hn::Set(di, static_cast<int32_t>(seen_end)), key),
+                                  hn::Gt(key, hn::Set(di, static_cast<int32_t>(seen_begin - 1))));
         p = hn::IfThenElseZero(hn::RebindMask(d, seen), p);
       }
       auto dp = hn::LoadU(d, ds_at);
@@ -182,10 +186,11 @@ void BackwardPair(const QueryHead& head, const AttentionShape& shape, const Tile
   const int64_t row_panel = PanelSize<Word>(kMr, d), column_panel = PanelSize<Word>(kMr, pair.queries);
   for (int64_t col0 = 0; col0 < pair.keys; col0 += kNr) {
     const int64_t panel = col0 / kNr, key_panel = panel * PanelSize<Word>(kNr, d);
-    // Rows before the first that sees key col0 are left out, in whole panels.
-    const int64_t first = pair.key0 + col0 / kKeyGroup * kKeyGroup - pair.query0;
-    const int64_t row0 = std::max<int64_t>(first, 0) / kRowGroup * kRowGroup;
-    const int64_t rows = pair.queries - row0;
+    // The rows that see a key of the group, from a whole panel on.
+    const int64_t group = col0 / kKeyGroup * kKeyGroup, group_end = std::min(pair.keys, group + kKeyGroup);
+    const int64_t first = std::max<int64_t>(shape.FirstQuery(pair.key0 + group) - pair.query0, 0);
+    const int64_t end = std::min(pair.queries, shape.EndQuery(pair.key0 + group_end - 1) - pair.query0);
+    const int64_t row0 = std::min(first / kRowGroup * kRowGroup, pair.queries), rows = end - row0;
     float *p = s.p + row0 * kNr, *ds = s.ds + row0 * kNr;
     if (rows > 0) {
       MultiplyPanels<Kernel>(s.q_rows + row0 / kMr * row_panel, row_panel, false, rows, d, s.k_rows + key_panel, false,
@@ -193,7 +198,7 @@ void BackwardPair(const QueryHead& head, const AttentionShape& shape, const Tile
       MultiplyPanels<Kernel>(s.do_rows + row0 / kMr * row_panel, row_panel, false, rows, d, s.v_rows + key_panel, false,
                              ds);
     }
-    DifferentiatePanel(head, shape, pair, row0, col0, s);
+    DifferentiatePanel(head, shape, pair, {row0, std::max(row0, end)}, col0, s);
     if (want_keys && rows > 0) {
       const int64_t words0 = row0 / kValuesOf<Word> * kMr;
       MultiplyPanels<Kernel>(s.do_columns + words0, column_panel, false, d, rows, ToPanel<Word>(p, rows), true,
@@ -260,7 +265,8 @@ void BackwardKeys(const BackwardCall& call, int64_t b, int64_t g, int64_t key0, 
   for (float* sums : {s.dk, s.dv}) std::fill_n(sums, kTile / kNr * s.dk_panel, 0.0f);
   for (int64_t i = 0; i < group; ++i) {
     const QueryHead head = QueryHeadOf(call, b, g * group + i);
-    for (pair.query0 = key0; pair.query0 < shape.sequence; pair.query0 += kTile) {
+    const int64_t end = shape.EndQuery(key0 + pair.keys - 1);
+    for (pair.query0 = shape.FirstQuery(key0) / kTile * kTile; pair.query0 < end; pair.query0 += kTile) {
       pair.queries = std::min(kTile, shape.sequence - pair.query0);
       const int64_t index = i * PanelsOf(shape.sequence, kTile) + pair.query0 / kTile;
       if (!whole) PackQueries(head, pair, d, true, s);
@@ -281,7 +287,8 @@ void BackwardQueries(const BackwardCall& call, int64_t b, int64_t h, int64_t que
   TilePair pair = {query0, std::min(kTile, shape.sequence - query0), 0, 0};
   PackQueries(head, pair, d, false, s);
   std::fill_n(s.dq, s.dq_tile, 0.0f);
-  for (pair.key0 = 0; pair.key0 <= query0; pair.key0 += kTile) {
+  const int64_t end = shape.EndKey(query0 + pair.queries - 1);
+  for (pair.key0 = shape.FirstKey(query0) / kTile * kTile; pair.key0 < end; pair.key0 += kTile) {
     pair.keys = std::min(kTile, shape.sequence - pair.key0);
     PackKeys(keys, pair, d, true, s);
     BackwardPair(head, shape, pair, false, true, s);

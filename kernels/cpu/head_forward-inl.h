@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "hwy/highway.h"
 #include "kernels/cpu/head_tile-inl.h"
@@ -30,9 +31,13 @@ namespace HWY_NAMESPACE {
 
 using LaneVec = hn::Vec<Lanes>;
 
-/// Queries that are multiplied by the same keys, whatever kNr is: those of other queries' futures count as zero, which
-/// is not nothing where a value is infinite.
+/// Queries that are multiplied by the same keys, whatever kNr is: those that only others of them see count as zero,
+/// which is not nothing where a value is infinite.
 constexpr int64_t kQueryGroup = 32;
+
+/// The maximum of no score. Not -infinity, which the maximum stays while a query sees none of a tile's keys: the
+/// difference of two of them is not a number.
+constexpr float kNoScore = -std::numeric_limits<float>::max();
 
 /// Queries of a task: keys and values are packed again for each.
 constexpr int64_t kQueryTile = 2 * kTile;
@@ -64,37 +69,47 @@ struct ForwardScratch {
   }
 };
 
-/// Turns products p (keys, kNr) of queries query0.. and keys key0.. into exp(scale p - max), future keys into 0,
-/// updating max (of scale p) and sum of the queries and scaling what O^T (D, kNr) holds to the new maximum.
-inline void SoftmaxPanel(float* p, int64_t keys, int64_t key0, int64_t query0, float scale, float* max, float* sum,
-                         float* o, int64_t head_dim) {
+/// Turns products p (keys, kNr) of queries query0.. and keys key0.. into exp(scale p - max), keys that a query does not
+/// see into 0, updating max (of scale p) and sum of the queries and scaling what O^T (D, kNr) holds to the new maximum.
+inline void SoftmaxPanel(float* p, int64_t keys, int64_t key0, int64_t query0, const AttentionShape& shape, float* max,
+                         float* sum, float* o) {
   const Lanes d;
   const hn::RebindToSigned<Lanes> di;
   for (int64_t v = 0; v < kNr; v += kLanes) {
-    // Lane i sees keys up to its own position: key offset c is hidden where c > limit.
-    const auto limit = hn::Iota(di, static_cast<int32_t>(query0 + v - key0));
+    const int64_t query = query0 + v;  // of the first lane
     const LaneVec old_max = hn::LoadU(d, max + v);
     LaneVec largest = hn::Set(d, -INFINITY);
-    const int64_t seen_by_all = std::clamp<int64_t>(query0 + v - key0 + 1, 0, keys);
-    for (int64_t c = 0; c < seen_by_all; ++c) largest = hn::Max(largest, hn::LoadU(d, p + c * kNr + v));
-    for (int64_t c = seen_by_all; c < keys; ++c) {
-      const auto hidden = hn::RebindMask(d, hn::Gt(hn::Set(di, static_cast<int32_t>(c)), limit));
-      const LaneVec score = hn::IfThenElse(hidden, hn::Set(d, -INFINITY), hn::LoadU(d, p + c * kNr + v));
-      hn::StoreU(score, d, p + c * kNr + v);
-      largest = hn::Max(largest, score);
-    }
-    const LaneVec factor = hn::Set(d, scale), new_max = hn::Max(old_max, hn::Mul(largest, factor));
+    const auto offset = [key0](int64_t key) { return static_cast<int32_t>(key - key0); };
+    // What one lane does not see lies before the last lane's first key or after the first lane's last.
+    const int64_t open_begin = std::clamp<int64_t>(shape.FirstKey(query + kLanes - 1) - key0, 0, keys);
+    const int64_t open_end = std::clamp<int64_t>(shape.EndKey(query) - key0, open_begin, keys);
+    const auto hide = [&](int64_t begin, int64_t end) HWY_ATTR {
+      const auto none = hn::Set(di, int32_t{1} << 30);
+      const auto last = shape.causal ? hn::Iota(di, offset(query)) : none;
+      const auto first = shape.window > 0 ? hn::Iota(di, offset(query - shape.window + 1)) : hn::Neg(none);
+      for (int64_t c = begin; c < end; ++c) {
+        const auto key = hn::Set(di, static_cast<int32_t>(c));
+        const auto hidden = hn::RebindMask(d, hn::Or(hn::Gt(key, last), hn::Gt(first, key)));
+        const LaneVec score = hn::IfThenElse(hidden, hn::Set(d, -INFINITY), hn::LoadU(d, p + c * kNr + v));
+        hn::StoreU(score, d, p + c * kNr + v);
+        largest = hn::Max(largest, score);
+      }
+    };
+    hide(0, open_begin);
+    for (int64_t c = open_begin; c < open_end; ++c) largest = hn::Max(largest, hn::LoadU(d, p + c * kNr + v));
+    hide(open_end, keys);
+    const LaneVec factor = hn::Set(d, ScoreScale(shape.head_dim)), new_max = hn::Max(old_max, hn::Mul(largest, factor));
     LaneVec total = hn::Zero(d);
     for (int64_t c = 0; c < keys; ++c) {
       const LaneVec e = Exp(d, hn::MulSub(hn::LoadU(d, p + c * kNr + v), factor, new_max));
       hn::StoreU(e, d, p + c * kNr + v);
       total = hn::Add(total, e);
     }
-    const LaneVec rescale = Exp(d, hn::Sub(old_max, new_max));  // 0 in the first tile, where old_max = -infinity
+    const LaneVec rescale = Exp(d, hn::Sub(old_max, new_max));  // 0 where old_max = kNoScore
     hn::StoreU(new_max, d, max + v);
     hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + v), rescale, total), d, sum + v);
     if (hn::AllTrue(d, hn::Eq(rescale, hn::Set(d, 1.0f)))) continue;
-    for (int64_t i = 0; i < head_dim; ++i) {
+    for (int64_t i = 0; i < shape.head_dim; ++i) {
       hn::StoreU(hn::Mul(hn::LoadU(d, o + i * kNr + v), rescale), d, o + i * kNr + v);
     }
   }
@@ -103,7 +118,7 @@ inline void SoftmaxPanel(float* p, int64_t keys, int64_t key0, int64_t query0, f
 /// Drops probabilities p (keys, kNr). Elements of a query are consecutive, those of a key are `sequence` apart.
 template <class Word>
 void DropPanel(const Dropout& dropout, uint64_t first, int64_t sequence, int64_t keys, int64_t queries,
-               const ForwardScratch<Word>& s) {
+               const ForwardScratch<Word>& s, float* p) {
   for (int64_t lane = 0; lane < queries; ++lane) {
     const uint32_t* masks = FillKeepMask(dropout, first + static_cast<uint64_t>(lane * sequence), keys, s.buffer);
     for (int64_t c = 0; c < keys; ++c) s.keep[c * kNr + lane] = masks[c];
@@ -112,7 +127,7 @@ void DropPanel(const Dropout& dropout, uint64_t first, int64_t sequence, int64_t
   const auto scale = hn::Set(d, DropoutScale(dropout.rate));
   for (int64_t i = 0; i < keys * kNr; i += kLanes) {
     const auto mask = hn::BitCast(d, hn::LoadU(hn::RebindToUnsigned<Lanes>(), s.keep + i));
-    hn::StoreU(hn::And(hn::Mul(hn::LoadU(d, s.p + i), scale), mask), d, s.p + i);
+    hn::StoreU(hn::And(hn::Mul(hn::LoadU(d, p + i), scale), mask), d, p + i);
   }
 }
 
@@ -128,24 +143,27 @@ template <class Kernel, class Word = typename Kernel::Word>
 void AttendTile(const ForwardHead& head, const AttentionShape& shape, int64_t query0, int64_t queries, int64_t key0,
                 const ForwardScratch<Word>& s) {
   const int64_t d = shape.head_dim;
-  const int64_t tile_keys = std::min({kTile, shape.sequence - key0, query0 + queries - key0});
+  const int64_t tile_keys = std::min({kTile, shape.sequence - key0, shape.EndKey(query0 + queries - 1) - key0});
   PackHeadRows<kMr>(head.k, key0, tile_keys, d, s.k);
   PackHeadColumns<kMr>(head.v, key0, tile_keys, d, s.v);
   for (int64_t first = 0; first < queries; first += kNr) {
     const int64_t panel = first / kNr, lanes = std::min<int64_t>(kNr, queries - first);
-    const int64_t seen = std::min(queries, (first / kQueryGroup + 1) * kQueryGroup);
-    const int64_t keys = std::min(tile_keys, query0 + seen - key0);
-    if (keys <= 0) continue;
-    float* o = s.o + panel * s.o_panel;
-    MultiplyPanels<Kernel>(s.k, PanelSize<Word>(kMr, d), false, keys, d, s.q + panel * PanelSize<Word>(kNr, d), false,
-                           s.p);
-    SoftmaxPanel(s.p, keys, key0, query0 + first, ScoreScale(d), s.max + first, s.sum + first, o, d);
+    const int64_t group = first / kQueryGroup * kQueryGroup, group_end = std::min(queries, group + kQueryGroup);
+    // Keys that some query of the group sees, from a whole pair on; their products are computed from a whole panel on.
+    const int64_t begin = std::max<int64_t>(shape.FirstKey(query0 + group) - key0, 0) / 2 * 2;
+    const int64_t end = std::min(tile_keys, shape.EndKey(query0 + group_end - 1) - key0);
+    if (end <= begin) continue;
+    const int64_t row0 = begin / kMr * kMr, keys = end - begin;
+    float *o = s.o + panel * s.o_panel, *p = s.p + begin * kNr;
+    MultiplyPanels<Kernel>(s.k + row0 / kMr * PanelSize<Word>(kMr, d), PanelSize<Word>(kMr, d), false, end - row0, d,
+                           s.q + panel * PanelSize<Word>(kNr, d), false, s.p + row0 * kNr);
+    SoftmaxPanel(p, keys, key0 + begin, query0 + first, shape, s.max + first, s.sum + first, o);
     if (shape.dropout.rate > 0) {
-      const int64_t element = (query0 + first) * shape.sequence + key0;
-      DropPanel(shape.dropout, head.random + static_cast<uint64_t>(element), shape.sequence, keys, lanes, s);
+      const int64_t element = (query0 + first) * shape.sequence + key0 + begin;
+      DropPanel(shape.dropout, head.random + static_cast<uint64_t>(element), shape.sequence, keys, lanes, s, p);
     }
-    const Word* p = ToPanel<Word>(s.p, keys);
-    MultiplyPanels<Kernel>(s.v, PanelSize<Word>(kMr, tile_keys), false, d, keys, p, true, o);
+    MultiplyPanels<Kernel>(s.v + begin / kValuesOf<Word> * kMr, PanelSize<Word>(kMr, tile_keys), false, d, keys,
+                           ToPanel<Word>(p, keys), true, o);
   }
 }
 
@@ -155,9 +173,10 @@ void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t
   const int64_t d = shape.head_dim, queries = std::min(kQueryTile, shape.sequence - query0);
   PackHeadRows<kNr>(head.q, query0, queries, d, s.q);
   std::fill_n(s.o, PanelsOf(queries, kNr) * s.o_panel, 0.0f);
-  std::fill_n(s.max, kQueryTile, -INFINITY);
+  std::fill_n(s.max, kQueryTile, kNoScore);
   std::fill_n(s.sum, kQueryTile, 0.0f);
-  for (int64_t key0 = 0; key0 < query0 + queries; key0 += kTile) {
+  const int64_t end = shape.EndKey(query0 + queries - 1);
+  for (int64_t key0 = shape.FirstKey(query0) / kTile * kTile; key0 < end; key0 += kTile) {
     AttendTile<Kernel>(head, shape, query0, queries, key0, s);
   }
   for (int64_t i = 0; i < queries; i += kNr) {

@@ -15,7 +15,7 @@
 #include "kernels/cpu/head_backward-inl.h"
 #include "kernels/cpu/head_forward-inl.h"
 
-namespace holdfast::kernels {
+namespace holdfast::kernels::attention_test {
 namespace {
 
 using EmulatedKernel = static_target::PairKernel<EmulatedDot>;
@@ -32,10 +32,16 @@ void RunOn(CpuOps& ops, Problem& p) {
   ops.AttentionBackward(p.d_qkv.view(), p.d_out.view(), p.out.view(), p.lse.data(), p.qkv.view(), p.shape);
 }
 
-/// Lengths and heads of odd sizes, several tiles, grouped heads, dropout.
+/// Lengths and heads of odd sizes, several tiles, grouped heads, dropout, windows.
 std::vector<AttentionShape> Shapes() {
-  return {Shape(2, 1, 2, 2, 16),   Shape(1, 97, 2, 1, 24),       Shape(1, 130, 2, 2, 64),
-          Shape(1, 203, 2, 1, 40), Shape(1, 101, 4, 2, 8, 0.3f), Shape(3, 64, 3, 3, 80)};
+  return {Shape(2, 1, 2, 2, 16),
+          Shape(1, 97, 2, 1, 24),
+          Shape(1, 130, 2, 2, 64),
+          Shape(1, 203, 2, 1, 40),
+          Shape(1, 101, 4, 2, 8, 0.3f),
+          Shape(3, 64, 3, 3, 80),
+          Windowed(Shape(1, 203, 2, 1, 24), 37),
+          NotCausal(Shape(1, 99, 2, 1, 24, 0.3f))};
 }
 
 int64_t Differences(const Problem& a, const Problem& b) {
@@ -119,4 +125,4 @@ TEST(NativeAttentionTest, DiffersFromPortableAndLeavesFp32Alone) {
 }
 
 }  // namespace
-}  // namespace holdfast::kernels
+}  // namespace holdfast::kernels::attention_test

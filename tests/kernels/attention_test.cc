@@ -1,6 +1,7 @@
 // Proves attention, forward and backward: values against the definition (the full T x T matrix) in double precision,
-// with grouped heads, any head size, sequences that are no multiple of a tile, and dropout; poisoned outputs; and bits
-// that do not depend on the number of threads, whichever way the backward pass is cut.
+// with grouped heads, any head size, sequences that are no multiple of a tile, windows, without causality, and dropout;
+// that blocks which nobody sees are skipped, by poison in them; poisoned outputs; and bits that do not depend on the
+// number of threads, whichever way the backward pass is cut, nor on the instruction set.
 
 #include <gtest/gtest.h>
 
@@ -10,7 +11,7 @@
 
 #include "tests/kernels/attention_test_util.h"
 
-namespace holdfast::kernels {
+namespace holdfast::kernels::attention_test {
 namespace {
 
 TEST(AttentionTest, MatchesTheDefinition) {
@@ -55,6 +56,60 @@ TEST(AttentionTest, DropoutIsKeyedByElement) {
   }
 }
 
+TEST(AttentionTest, AWindowHidesWhatIsBeforeIt) {
+  Rng rng(NewSeed());
+  TestOps ops(3);
+  for (int64_t window : {1, 2, 7, 31, 32, 33, 64, 100, 199, 200, 1000}) {
+    ExpectCorrect(ops, Windowed(Shape(1, 200, 2, 1, 16), window), DType::kF32, rng);
+    ExpectCorrect(ops, Windowed(Shape(1, 200, 1, 1, 64), window), DType::kBF16, rng, Alignment::kSixteenBytes);
+  }
+  for (DType dtype : kDTypes) {
+    ExpectCorrect(ops, Windowed(Shape(2, 333, 6, 2, 32), 40), dtype, rng);
+    ExpectCorrect(ops, Windowed(Shape(2, 150, 4, 2, 16, 0.3f), 20), dtype, rng);
+  }
+  for (int64_t d : {96, 128, 256}) {
+    ExpectCorrect(ops, Windowed(Shape(1, 150, 1, 1, d, d == 128 ? 0.3f : 0), 50), DType::kBF16, rng,
+                  Alignment::kSixteenBytes);
+  }
+}
+
+TEST(AttentionTest, WithoutCausalityEveryQuerySeesEveryKey) {
+  Rng rng(NewSeed());
+  TestOps ops(3);
+  for (int64_t t : {1, 31, 64, 97, 150}) {
+    ExpectCorrect(ops, NotCausal(Shape(2, t, 2, 1, 16)), DType::kF32, rng);
+    ExpectCorrect(ops, NotCausal(Shape(1, t, 1, 1, 64)), DType::kBF16, rng, Alignment::kSixteenBytes);
+  }
+  ExpectCorrect(ops, NotCausal(Shape(1, 110, 2, 1, 128, 0.3f)), DType::kBF16, rng, Alignment::kSixteenBytes);
+  ExpectCorrect(ops, NotCausal(Shape(1, 110, 2, 1, 24, 0.3f)), DType::kF32, rng);
+}
+
+TEST(AttentionTest, BlocksThatNobodySeesAreSkipped) {  // what is multiplied by a probability of 0 leaves its poison
+  Rng rng(NewSeed());
+  constexpr int64_t kPoisoned = 20, kWindow = 40, kLength = 500, kClear = 192;  // more than any block
+  for (const auto& [dtype, alignment] :
+       {std::pair(DType::kF32, Alignment::kOdd), std::pair(DType::kBF16, Alignment::kSixteenBytes)}) {
+    for (int threads : {1, 3}) {
+      TestOps ops(threads);
+      Problem early(Windowed(Shape(1, kLength, 2, 2, 64), kWindow), dtype, rng, alignment), late = early;
+      for (int64_t row = 0; row < kPoisoned; ++row) {
+        for (int64_t c = early.OutCols(); c < early.QkvCols(); ++c) early.qkv.Set(row, c, NAN);  // keys and values
+        for (int64_t c = 0; c < late.OutCols(); ++c) late.d_out.Set(kLength - 1 - row, c, NAN);
+      }
+      early.Run(ops);
+      late.Run(ops);
+      int64_t poisoned = 0;
+      for (int64_t row = kPoisoned + kWindow + kClear; row < kLength; ++row) {
+        for (int64_t c = 0; c < early.OutCols(); ++c) {
+          poisoned += std::isnan(early.out.Get(row, c)) || std::isnan(early.d_qkv.Get(row, c));
+          poisoned += std::isnan(late.d_qkv.Get(kLength - 1 - row, late.OutCols() + c));
+        }
+      }
+      EXPECT_EQ(poisoned, 0);
+    }
+  }
+}
+
 TEST(AttentionTest, LargeScoresDoNotOverflow) {
   Rng rng(NewSeed());
   TestOps ops(1);
@@ -69,8 +124,8 @@ TEST(AttentionTest, BitsDoNotDependOnThreads) {
   Rng rng(NewSeed());
   // With 12 and 4 pairs of sequence and key head, some of the thread counts cut the backward pass one way, some the
   // other.
-  for (const AttentionShape& shape :
-       {Shape(3, 230, 8, 4, 24), Shape(1, 230, 4, 4, 64, 0.1f), Shape(1, 200, 4, 2, 80)}) {
+  for (const AttentionShape& shape : {Shape(3, 230, 8, 4, 24), Shape(1, 230, 4, 4, 64, 0.1f), Shape(1, 200, 4, 2, 80),
+                                      Windowed(Shape(3, 230, 8, 4, 24), 70), NotCausal(Shape(3, 130, 8, 4, 24))}) {
     const Problem problem(shape, DType::kF32, rng);
     ExpectSameBitsForAnyThreadCount([&](TestOps& ops) {
       Problem copy = problem;
@@ -103,4 +158,4 @@ TEST(AttentionTest, APrefixHasTheBitsOfTheWhole) {  // what generation with a gr
 }
 
 }  // namespace
-}  // namespace holdfast::kernels
+}  // namespace holdfast::kernels::attention_test

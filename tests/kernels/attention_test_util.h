@@ -12,7 +12,7 @@
 #include "kernels/philox.h"
 #include "tests/kernels/kernel_test_util.h"
 
-namespace holdfast::kernels {
+namespace holdfast::kernels::attention_test {
 
 struct Reference {
   std::vector<double> out, lse, d_qkv;
@@ -36,15 +36,16 @@ class ReferenceHead {
     const double scale = 1.0 / std::sqrt(static_cast<double>(d));
     const double keep_scale = 1.0 / (1.0 - static_cast<double>(s_.dropout.rate));
     for (int64_t i = 0; i < t; ++i) {
-      std::vector<double> p(i + 1), dp(i + 1);
+      const int64_t first = s_.window == 0 ? 0 : std::max<int64_t>(0, i - s_.window + 1), last = s_.causal ? i : t - 1;
+      std::vector<double> p(t), dp(t);
       double max = -INFINITY, sum = 0, delta = 0;
-      for (int64_t j = 0; j <= i; ++j) {
+      for (int64_t j = first; j <= last; ++j) {
         for (int64_t c = 0; c < d; ++c) p[j] += At(qkv, i, q + c) * At(qkv, j, k + c) * scale;
         max = std::max(max, p[j]);
       }
-      for (int64_t j = 0; j <= i; ++j) sum += std::exp(p[j] - max);
+      for (int64_t j = first; j <= last; ++j) sum += std::exp(p[j] - max);
       result.lse[(b_ * s_.num_heads + h_) * t + i] = max + std::log(sum);
-      for (int64_t j = 0; j <= i; ++j) {
+      for (int64_t j = first; j <= last; ++j) {
         p[j] = std::exp(p[j] - max) / sum;
         const uint64_t e = static_cast<uint64_t>(((b_ * s_.num_heads + h_) * t + i) * t + j);
         const double kept = Kept(s_.dropout, e) ? keep_scale : 0.0;
@@ -55,7 +56,7 @@ class ReferenceHead {
         }
         delta += p[j] * dp[j];
       }
-      for (int64_t j = 0; j <= i; ++j) {
+      for (int64_t j = first; j <= last; ++j) {
         const double ds = p[j] * (dp[j] - delta) * scale;
         for (int64_t c = 0; c < d; ++c) {
           Gradient(result, i, q + c) += ds * At(qkv, j, k + c);
@@ -147,7 +148,8 @@ inline void ExpectDefinition(const Problem& problem, bool products_in_bf16) {
 inline std::string NameOf(const AttentionShape& s, DType dtype) {
   return "B " + std::to_string(s.batch) + " T " + std::to_string(s.sequence) + " H " + std::to_string(s.num_heads) +
          "/" + std::to_string(s.num_kv_heads) + " D " + std::to_string(s.head_dim) + " dropout " +
-         std::to_string(s.dropout.rate) + (dtype == DType::kBF16 ? " bf16" : " fp32");
+         std::to_string(s.dropout.rate) + " window " + std::to_string(s.window) + (s.causal ? "" : " not causal") +
+         (dtype == DType::kBF16 ? " bf16" : " fp32");
 }
 
 inline void ExpectCorrect(TestOps& ops, const AttentionShape& s, DType dtype, Rng& rng,
@@ -162,4 +164,14 @@ inline AttentionShape Shape(int64_t b, int64_t t, int64_t h, int64_t g, int64_t 
   return {b, t, h, g, d, {dropout, {.seed = 77, .step = 3, .microbatch = 2, .site = 9}}};
 }
 
-}  // namespace holdfast::kernels
+inline AttentionShape Windowed(AttentionShape shape, int64_t window) {
+  shape.window = window;
+  return shape;
+}
+
+inline AttentionShape NotCausal(AttentionShape shape) {
+  shape.causal = false;
+  return shape;
+}
+
+}  // namespace holdfast::kernels::attention_test

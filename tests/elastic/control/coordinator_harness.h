@@ -52,6 +52,11 @@ class CoordinatorTest : public testing::Test {
       if (const auto* send = std::get_if<SendAction>(&action)) {
         sent_[send->to].push_back(send->message);
         if (const auto* world = std::get_if<WorldMessage>(&send->message)) worlds_[send->to] = *world;
+      } else if (const auto* all = std::get_if<SendToAllAction>(&action)) {
+        for (const uint64_t to : all->to) {
+          sent_[to].push_back(all->message);
+          if (const auto* world = std::get_if<WorldMessage>(&all->message)) worlds_[to] = *world;
+        }
       } else if (const auto* report = std::get_if<ReportAction>(&action)) {
         events_.push_back(report->event);
       } else if (const auto* end = std::get_if<EndAction>(&action)) {

@@ -29,7 +29,7 @@ class Collectives {
     g.serving.insert(rank);
     for (size_t i = 0; i < g.waiters.size(); ++i) {
       Waiter& w = g.waiters[i];
-      if (w.step == 0 && w.missing.erase(rank) > 0 && w.missing.empty()) Finish(g, w.rank, 0);
+      if (w.step == 0 && w.missing.erase(rank) > 0 && w.missing.empty()) Finish(w);
     }
     Sweep(g);
   }
@@ -44,8 +44,8 @@ class Collectives {
     Gathering& g = Of(world);
     Add(g, {rank, step, {}, std::move(done), false});
     if (++g.arrived[step] < world.size()) return;
-    for (size_t i = 0; i < g.waiters.size(); ++i) {
-      if (g.waiters[i].step == step && !IsCutFromAny(g, g.waiters[i].rank)) Finish(g, g.waiters[i].rank, step);
+    for (Waiter& w : g.waiters) {
+      if (w.step == step && !IsCutFromAny(g, w.rank)) Finish(w);
     }
     Sweep(g);
   }
@@ -110,19 +110,17 @@ class Collectives {
     const bool ready = waiter.step == 0 && waiter.missing.empty();
     g.waiters.push_back(std::move(waiter));
     if (ready) {
-      Finish(g, g.waiters.back().rank, 0);
+      Finish(g.waiters.back());
       Sweep(g);
     } else if (g.broken >= 0) {
       Fail(g, g.waiters.back());
     }
   }
 
-  void Finish(Gathering& g, int rank, int64_t step) {
-    for (Waiter& w : g.waiters) {
-      if (w.rank != rank || w.step != step || w.told) continue;
-      w.told = true;
-      clock_.After(clock_.Between(Instant(10'000), milliseconds(2)), [done = std::move(w.done)] { done(true, {}); });
-    }
+  void Finish(Waiter& w) {
+    if (w.told) return;
+    w.told = true;
+    clock_.After(clock_.Between(Instant(10'000), milliseconds(2)), [done = std::move(w.done)] { done(true, {}); });
   }
   void Break(Gathering& g, int rank) {
     g.broken = rank;
@@ -147,6 +145,7 @@ class Collectives {
     return cuts_.count({std::min(x, y), std::max(x, y)}) > 0;
   }
   bool IsCutFromAny(const Gathering& g, int rank) const {
+    if (cuts_.empty()) return false;
     for (int other = 0; other < g.world.size(); ++other) {
       if (IsCut(g, rank, other)) return true;
     }

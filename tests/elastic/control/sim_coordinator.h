@@ -77,6 +77,7 @@ class CoordinatorHost {
         return;
       }
       std::visit([this](auto& a) { Do(a); }, action);
+      if (!up()) return;
     }
   }
 
@@ -116,6 +117,19 @@ class CoordinatorHost {
     if (const auto* world = std::get_if<WorldMessage>(&action.message)) truth_.Sent(life_, *world);
     if (const auto* commit = std::get_if<CommitMessage>(&action.message)) truth_.SentCommit(*commit);
     network_.Down(action.to, std::move(action.message));
+  }
+  void Do(SendToAllAction& action) {
+    if (const auto* world = std::get_if<WorldMessage>(&action.message)) truth_.Sent(life_, *world);
+    if (const auto* commit = std::get_if<CommitMessage>(&action.message)) truth_.SentCommit(*commit);
+    // It may die when only some of them have been told.
+    const bool dies = crash_after_ >= 0 && static_cast<size_t>(crash_after_) < action.to.size();
+    if (dies) {
+      action.to.resize(static_cast<size_t>(crash_after_));
+    } else if (crash_after_ >= 0) {
+      crash_after_ -= static_cast<int>(action.to.size());
+    }
+    network_.DownToAll(action.to, std::move(action.message));
+    if (dies) Crash();
   }
   void Do(const CloseAction& action) { network_.CloseByServer(action.connection); }
   void Do(const PersistAction& action) { truth_.Persisted(action.generation, action.branch); }

@@ -36,6 +36,7 @@ class Worker {
     WorkerLimits limits;
     std::function<Worker*(const WorkerId&)> find;  // the living process with this id, or null
     std::function<void(int index, bool run_over)> exited;
+    std::function<std::string(int index)> blob = [](int) { return "address"; };
   };
 
   Worker(Surroundings& surroundings, int index, Member member)
@@ -107,7 +108,7 @@ class Worker {
   }
 
   // From the network.
-  void OnMessage(Connection from, const Network::Shared& message) {
+  void OnMessage(Connection from, const Shared& message) {
     Run(process_, [this, from, message] {
       if (from != connection_) return;
       if (const auto* peers = std::get_if<PeersMessage>(message.get())) {
@@ -250,7 +251,7 @@ class Worker {
     prepared_ = {};
     fetched_ = {};
     AfterInTask(w_.clock.Between(Instant(0), milliseconds(20)), [this] {
-      if (connection_ != 0) w_.network.Up(connection_, RendezvousMessage{working_generation_, "address"});
+      if (connection_ != 0) w_.network.Up(connection_, RendezvousMessage{working_generation_, w_.blob(index_)});
     });
     AfterInTask(w_.limits.collective_timeout, [this] {
       if (phase_ == Phase::kRendezvous) Fail("no peers", {});

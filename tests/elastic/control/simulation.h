@@ -6,6 +6,7 @@
 //   EXPECT_EQ(result.violation, "");
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -26,6 +27,13 @@ enum class Planted {
   kUnrecordedCommit,     // a commit is told before it is recorded
 };
 
+/// A size of the run, and what happens to it once it is that large and steps.
+struct Stage {
+  enum class Then { kNothing, kNodeLost, kCoordinatorDies };
+  int workers = 0;
+  Then then = Then::kNothing;
+};
+
 struct Scenario {
   uint64_t seed = 1;
   int workers = 4, nodes = 2, spares = 0;
@@ -41,6 +49,10 @@ struct Scenario {
   CheckpointConfig checkpoint;  // by every_steps alone
   Planted planted = Planted::kNone;
   bool keep_log = false;
+  std::vector<Stage> stages;     // from one size to the next: workers join, or nodes leave; after the last the run is
+                                 // stopped. Empty: all are there from the start
+  const Codec* codec = nullptr;  // messages as they are in production
+  std::function<std::string(int index)> blob;  // a worker's for a rendezvous
 
   static Scenario FromSeed(uint64_t seed);
 };
@@ -52,6 +64,8 @@ struct Result {
   double seconds = 0;
   int64_t committed = 0, worlds = 0, coordinator_lives = 0, hung = 0, lost = 0, bits_differ = 0, state_lost = 0;
   int64_t checkpoints = 0, rewinds = 0;
+  size_t stages = 0;  // that were reached
+  Traffic traffic;
   std::vector<std::string> log;
 };
 
@@ -89,6 +103,8 @@ class Simulation {
         surroundings_{clock_, network_, truth_, collectives_, Limits(), {}, {}} {
     surroundings_.find = [this](const WorkerId& id) { return Find(id); };
     surroundings_.exited = [this](int index, bool over) { OnExit(index, over); };
+    if (scenario_.blob != nullptr) surroundings_.blob = scenario_.blob;
+    network_.codec = scenario_.codec;
     host_.keep_log = scenario_.keep_log;
     host_.rewinding = [this] { truth_.Demand(IsStateLost(), "the run goes back without need"); };
     host_.restarting = [this] { GoBackOnPurpose(); };
@@ -98,7 +114,11 @@ class Simulation {
 
   Result Run() {
     host_.Start();
-    for (const auto& worker : workers_) StartLater(worker->member().id.name, milliseconds(1500));
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      const bool first = scenario_.stages.empty() || static_cast<int>(i) < scenario_.stages[0].workers;
+      if (first) StartLater(workers_[i]->member().id.name, milliseconds(1500));
+    }
+    if (!scenario_.stages.empty()) WatchStage();
     for (int i = 0; i < scenario_.faults && !scenario_.one_at_a_time; ++i) {
       clock_.After(clock_.Between(milliseconds(500), scenario_.fault_time), [this] { StrikeAtRandom(); });
     }
@@ -114,7 +134,7 @@ class Simulation {
 
  private:
   static Scenario Complete(Scenario s) {
-    s.elastic.workers = s.workers;
+    s.elastic.workers = s.stages.empty() ? s.workers : s.stages[0].workers;
     s.checkpoint.every = CheckpointEvery::kNever;
     s.elastic.heartbeat_interval_ms = 500;
     s.elastic.heartbeat_timeout_ms = 3000;
@@ -148,7 +168,7 @@ class Simulation {
   void Wire() {
     network_.at_server = [this](Connection from, const WorkerMessage& message) { AtServer(from, message); };
     network_.broken_at_server = [this](Connection c) { host_.Feed(DisconnectEvent{c, "stream broken"}); };
-    network_.at_client = [this](int client, Connection from, const Network::Shared& message) {
+    network_.at_client = [this](int client, Connection from, const Shared& message) {
       if (client < static_cast<int>(workers_.size())) workers_[client]->OnMessage(from, message);
     };
     network_.broken_at_client = [this](int client, Connection c) {
@@ -349,6 +369,37 @@ class Simulation {
     });
   }
 
+  // --- stages -------------------------------------------------------------------------------------------------------
+  void WatchStage() {
+    if (host_.ended() || stage_ == scenario_.stages.size()) return;
+    const Stage& stage = scenario_.stages[stage_];
+    const bool reached = truth_.newest() > stage_since_ && truth_.world(truth_.newest()).size() == stage.workers &&
+                         truth_.committed() > 0 && truth_.generation_of(truth_.committed()) == truth_.newest();
+    if (reached) {
+      stage_since_ = truth_.newest();
+      if (stage.then == Stage::Then::kNodeLost) LoseNode();
+      if (stage.then == Stage::Then::kCoordinatorDies) host_.CrashAfter(0);
+      if (++stage_ < scenario_.stages.size()) {
+        Resize(stage.workers, scenario_.stages[stage_].workers);
+      } else {
+        stop_asked_ = true;
+        host_.Feed(StopEvent{15});
+      }
+    }
+    clock_.After(milliseconds(20), [this] { WatchStage(); });
+  }
+  void Resize(int from, int to) {
+    for (int i = from; i < to; ++i) StartLater(workers_[i]->member().id.name, milliseconds(1500));
+    for (int node = to < from ? node_of_[to] : scenario_.nodes; node < scenario_.nodes && node_of_[from - 1] >= node;
+         ++node) {
+      if (agents_[node] == 0) {
+        agents_[node] = network_.Open(static_cast<int>(workers_.size()) + node);
+        network_.Up(agents_[node], AgentHelloMessage{absl::StrCat("n", node), "host", 1, 1});
+      }
+      network_.Up(agents_[node], LeaveMessage{15});
+    }
+  }
+
   // --- the end ------------------------------------------------------------------------------------------------------
   void CheckEnd() {
     if (!truth_.violation().empty()) return;
@@ -398,6 +449,8 @@ class Simulation {
     result.state_lost = host_.Count("state_lost");
     result.checkpoints = host_.Count("checkpoint");
     result.rewinds = host_.Count("rewind");
+    result.stages = stage_;
+    result.traffic = network_.traffic();
     result.log = host_.log();
     return result;
   }
@@ -416,6 +469,8 @@ class Simulation {
   int node_down_ = -1;
   Instant node_up_after_{0};
   bool stop_asked_ = false;
+  size_t stage_ = 0;
+  uint64_t stage_since_ = 0;  // the newest generation then
 };
 
 }  // namespace holdfast::sim

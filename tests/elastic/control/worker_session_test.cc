@@ -77,6 +77,10 @@ TEST_F(WorkerSessionTest, AStep) {
   Hear(CommitMessage{1, 1, {2, 0}});
   EXPECT_EQ(Actions(), "update1 step2 ");
   EXPECT_EQ(std::get<StepTask>(actions_[1]).microbatches, (std::vector<int64_t>{2, 0}));
+  Do(Prepared(1, 2));
+  Hear(CommitMessage{1, 2, {}});
+  EXPECT_EQ(Actions(), "update2 step3 ");
+  EXPECT_EQ(std::get<StepTask>(actions_[1]).microbatches, (std::vector<int64_t>{2, 0})) << "as before";
 }
 
 TEST_F(WorkerSessionTest, WhatWasFetchedInAWorldIsHeldIfThatIsTheSource) {
@@ -140,7 +144,7 @@ TEST_F(WorkerSessionTest, WhoDidNotHearOfACommitLearnsItFromTheNextWorld) {
   Do(SessionDisconnected{});
   EXPECT_EQ(Actions(), "");
   Do(SessionConnected{});
-  EXPECT_EQ(SentJoin().claim, (StateClaim{WorldOf(1), 1, 2, WorldOf(1)}));
+  EXPECT_EQ(SentJoin().claim, (StateClaim{WorldOf(1), 1, 2, {}}));
   Hear(Begin(4, WorldOf(1), 2));
   EXPECT_EQ(Actions(), "update2 recover ");
 }

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <thread>
 
 #include "elastic/coordinator/run_digests.h"
@@ -18,10 +19,14 @@
 
 namespace {
 std::atomic<int> syncs{0};
+std::atomic<bool> disk_stands{false}, disk_is_asked{false};
 }  // namespace
 
 // NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library's has a reserved name
 extern "C" int fdatasync(int fd) {
+  disk_is_asked = true;
+  disk_is_asked.notify_all();
+  disk_stands.wait(true);
   ++syncs;
   return static_cast<int>(syscall(SYS_fdatasync, fd));
 }
@@ -53,12 +58,14 @@ class ShellTest : public testing::Test, public CoordinatorPort {
     shell_ = std::move(*shell);
     JoinMessage join{{{"n/0", 1}, "n", "h"}, {}, DigestsOf(config_)};
     shell_->OnMessage(kWorker, join);
+    shell_->Drain();
   }
   void VoteFor(int64_t step) {
     VoteMessage vote;
     vote.generation = generation_;
     vote.step = step;
     shell_->OnMessage(kWorker, vote);
+    shell_->Drain();
   }
   bool WaitFor(const std::function<bool()>& condition, std::chrono::seconds limit = std::chrono::seconds(60)) {
     for (const auto end = std::chrono::steady_clock::now() + limit; std::chrono::steady_clock::now() < end;) {
@@ -89,6 +96,29 @@ TEST_F(ShellTest, AStepIsOnTheDiskBeforeAnybodyHearsOfItsCommit) {
   VoteFor(2);
   EXPECT_EQ(syncs_at_commit_, (std::vector<int>{before + 1, before + 2}));
   EXPECT_EQ(directory_.ReadMetrics()->size(), 2u);
+}
+
+// Whoever carries messages is not held up, however long the disk takes.
+TEST_F(ShellTest, HeartbeatsDoNotWaitBehindTheDisk) {
+  StartShell();
+  disk_is_asked = false;
+  disk_stands = true;
+  auto said = std::async(std::launch::async, [&] {
+    VoteMessage vote;
+    vote.generation = generation_;
+    vote.step = 1;
+    shell_->OnMessage(kWorker, vote);
+    disk_is_asked.wait(false);
+    for (int i = 0; i < 1000; ++i) shell_->OnMessage(kWorker, HeartbeatMessage{.step = i});
+    shell_->OnDisconnect(kWorker + 1, "gone");
+  });
+  const bool at_once = said.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
+  EXPECT_TRUE(syncs_at_commit_.empty());
+  disk_stands = false;
+  disk_stands.notify_all();
+  EXPECT_TRUE(at_once);
+  said.get();
+  EXPECT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 1; }));
 }
 
 TEST_F(ShellTest, WhatIsPersistedIsThereForTheNextCoordinator) {

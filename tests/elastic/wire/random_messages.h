@@ -25,7 +25,7 @@ class RandomMessages {
       case 1:
         return HeartbeatMessage{Word(), Count(), APhase(), Word(), Count(), Count()};
       case 2:
-        return RendezvousMessage{Word(), Bytes(5000)};
+        return RendezvousMessage{Word(), Bytes(kMaxBlobBytes)};
       case 3:
         return RecoveredMessage{Word(), Seconds(), Seconds(), Seconds(), Count()};
       case 4:
@@ -41,7 +41,7 @@ class RandomMessages {
       case 9:
         return StopRequestMessage{static_cast<int>(Below(128))};
       case 10:
-        return AgentHelloMessage{Bytes(256), Bytes(256), Count(), static_cast<int>(Below(65536))};
+        return AgentHelloMessage{Bytes(256), Bytes(256), Count(), static_cast<int>(Below(kMaxWorkers))};
       case 11:
         return WorkerExitMessage{{Bytes(256), Word()}, Bytes(4096), Flip()};
       default:
@@ -52,8 +52,7 @@ class RandomMessages {
   CoordinatorMessage FromCoordinator(size_t kind) {
     switch (kind) {
       case 0:
-        return WorldMessage{AWorld(), AWorld(),   Count(), Flip() ? Purpose::kTrain : Purpose::kStop,
-                            Counts(), Bytes(256), Flip()};
+        return AWorldMessage();
       case 1:
         return APeers();
       case 2:
@@ -66,7 +65,7 @@ class RandomMessages {
   }
 
   RunStatus Status() {
-    RunStatus status{Bytes(100), Bytes(4096), Word(), static_cast<int>(Below(65536)), Count(), Count(), {}};
+    RunStatus status{Bytes(100), Bytes(4096), Word(), static_cast<int>(Below(kMaxWorkers)), Count(), Count(), {}};
     for (uint64_t i = Below(5); i > 0; --i) {
       status.workers.push_back({{Bytes(256), Word()},
                                 static_cast<int>(Below(100)) - 1,
@@ -107,15 +106,31 @@ class RandomMessages {
   }
   std::vector<int> Suspects() {
     std::vector<int> ranks(Below(4));
-    for (int& rank : ranks) rank = static_cast<int>(Below(65536));
+    for (int& rank : ranks) rank = static_cast<int>(Below(kMaxWorkers));
     return ranks;
   }
   Member AMember() { return {{Bytes(256), Word()}, Bytes(256), Bytes(256), Count(), false, Seconds()}; }
   World AWorld() {
-    World world{Word(), {}};
-    for (uint64_t i = Below(4); i > 0; --i) world.members.push_back(AMember());
-    if (world.size() > 1) world.members.back().leaves = Below(2) == 1;
-    return world;
+    std::vector<Member> members;
+    for (uint64_t i = Below(4); i > 0; --i) members.push_back(AMember());
+    if (members.size() > 1) members.back().leaves = Below(2) == 1;
+    return {Word(), members};
+  }
+  /// Some of its members are in `world`, some of them as they are there.
+  World ASource(const World& world) {
+    const World strangers = AWorld();
+    std::vector<Member> members(strangers.members.begin(), strangers.members.end());
+    for (const Member& member : world.members) {
+      if (Below(3) == 0) continue;
+      members.insert(members.begin() + static_cast<std::ptrdiff_t>(Below(members.size() + 1)), member);
+      if (Below(3) == 0) members.back().pid = Count();
+    }
+    for (size_t i = 0; i < members.size(); ++i) members[i].leaves = i > 0 && members[i].leaves;
+    return {strangers.generation, members};
+  }
+  WorldMessage AWorldMessage() {
+    const World world = AWorld();
+    return {world, ASource(world), Count(), Flip() ? Purpose::kTrain : Purpose::kStop, Counts(), Bytes(256), Flip()};
   }
   VoteMessage AVote() {
     VoteMessage vote{Word(),

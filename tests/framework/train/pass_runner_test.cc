@@ -30,17 +30,17 @@ Microbatch MicrobatchOf(uint32_t step, uint32_t index) {
 }
 
 /// Takes note of the keys it is given.
-class KeyRecorder final : public Model {
+class KeyRecorder final : public LanguageModel {
  public:
   explicit KeyRecorder(const ParameterLayout& layout) : layout_(layout) {}
   const ParameterLayout& layout() const override { return layout_; }
   DType compute_dtype() const override { return DType::kF32; }
-  absl::Status ForwardBackward(const TokenBatch& batch, const PassContext& context, float* losses) override {
+  absl::Status ForwardBackward(const Batch& batch, const PassContext& context, float* losses) override {
     keys.push_back(context.random);
     std::fill_n(losses, batch.batch * batch.sequence, 1.0f);
     return absl::OkStatus();
   }
-  absl::Status Evaluate(const TokenBatch&, const PassContext&, float*) override { return absl::OkStatus(); }
+  absl::Status Evaluate(const Batch&, const PassContext&, float*) override { return absl::OkStatus(); }
   absl::Status LastLogits(const TokenBatch&, const PassContext&, float*) override { return absl::OkStatus(); }
 
   std::vector<kernels::RandomKey> keys;
@@ -77,7 +77,7 @@ TEST(PassRunner, TellsTheModelSeedStepAndMicrobatch) {
   NoStore store;
   constexpr uint64_t kSeed = 0xfedcba9876543210;
   const auto runner = PassRunner::Create(
-      model, *device, {.max_tokens = kBatch * kSequence, .max_passes = 4, .arena_bytes = 1024, .seed = kSeed});
+      model, *device, {.max_rows = kBatch * kSequence, .max_passes = 4, .arena_bytes = 1024, .seed = kSeed});
   ASSERT_TRUE(runner.ok()) << runner.status();
   (*runner)->BeginStep();
   for (const auto& [step, index] : {std::pair{0u, 0u}, {3u, 0u}, {0u, 5u}, {70'000u, 9u}}) {
@@ -96,7 +96,7 @@ TEST(PassRunner, AStepThatWasAbandonedLeavesNoLosses) {
   KeyRecorder model(layout);
   NoStore store;
   const auto runner = PassRunner::Create(
-      model, *device, {.max_tokens = kBatch * kSequence, .max_passes = 2, .arena_bytes = 1024, .seed = 1});
+      model, *device, {.max_rows = kBatch * kSequence, .max_passes = 2, .arena_bytes = 1024, .seed = 1});
   ASSERT_TRUE(runner.ok()) << runner.status();
   (*runner)->BeginStep();
   for (uint32_t i = 0; i < 3; ++i) ASSERT_TRUE((*runner)->ForwardBackward(MicrobatchOf(0, i), 1, store).ok());

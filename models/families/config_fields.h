@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -15,40 +16,45 @@
 
 namespace holdfast {
 
-class FieldReader {
+class ConfigFields {
  public:
   /// `path` leads every message. `object` must outlive the reader.
-  FieldReader(const nlohmann::json& object, std::string path) : object_(object), path_(std::move(path)) {}
+  ConfigFields(const nlohmann::json& object, std::string path) : object_(object), path_(std::move(path)) {}
 
   /// Null counts as missing.
   bool Has(const std::string& key) const { return object_.contains(key) && !object_[key].is_null(); }
+  /// There, and null: what a class takes that has another default.
+  bool IsNull(const std::string& key) const { return object_.contains(key) && object_[key].is_null(); }
+  /// What leads the messages about an object inside this one.
+  std::string Path(const std::string& key) const;
   const nlohmann::json& operator[](const std::string& key) const { return object_[key]; }
 
-  /// Whole number in [1, max]; 1 after an error.
-  int64_t Size(const std::string& key, int64_t max);
-  int64_t Size(const std::string& key, int64_t max, int64_t otherwise) {
-    return Has(key) ? Size(key, max) : (Know(key), otherwise);
+  /// A dimension: a whole number from 1 to 2^24; 1 after an error. Without `otherwise` the key must be there.
+  int64_t Size(const std::string& key) { return Integer(key, 1); }
+  int64_t Size(const std::string& key, int64_t otherwise) {
+    return Has(key) ? Integer(key, 1) : (Know(key), otherwise);
   }
+  /// The same from 0.
+  int64_t Whole(const std::string& key, int64_t otherwise) {
+    return Has(key) ? Integer(key, 0) : (Know(key), otherwise);
+  }
+  double RequiredPositive(const std::string& key);
   double Positive(const std::string& key, double otherwise);
   double NotNegative(const std::string& key, double otherwise);
   bool Bool(const std::string& key, bool otherwise);
   std::string String(const std::string& key, const std::string& otherwise);
 
-  /// One of `names`, by its place in them.
-  template <typename Enum>
-  Enum Choice(const std::string& key, std::initializer_list<std::pair<const char*, Enum>> names) {
-    const std::string value = String(key, "");
-    for (const auto& [name, choice] : names) {
-      if (value == name) return choice;
-    }
-    Unsupported(key);
-    return names.begin()->second;
-  }
+  /// A list of strings, all among `known`; none if the key is missing or something else, which is then a problem.
+  std::optional<std::vector<std::string>> Strings(const std::string& key, std::initializer_list<const char*> known);
 
   /// The key decides, and there is code for these values only (and for null).
   void Only(const std::string& key, std::initializer_list<nlohmann::json> values);
   /// The keys decide nothing here.
   void Ignore(absl::Span<const char* const> keys) { known_.insert(keys.begin(), keys.end()); }
+
+  /// Keys that transformers writes into every config.json: those that decide nothing pass, those that do must say what
+  /// is supported.
+  void CheckGeneric();
 
   void Invalid(const std::string& key, const std::string& what);
   /// Names the key and its value.
@@ -65,6 +71,7 @@ class FieldReader {
  private:
   void Know(const std::string& key) { known_.insert(key); }
   void Add(absl::StatusCode code, const std::string& key, const std::string& what);
+  int64_t Integer(const std::string& key, int64_t min);
   double Number(const std::string& key, double otherwise, bool zero_allowed);
 
   const nlohmann::json& object_;
@@ -73,5 +80,14 @@ class FieldReader {
   absl::StatusCode code_ = absl::StatusCode::kOk;
   std::vector<std::string> problems_;
 };
+
+/// A key of `model`, and whether it has a value of interest.
+struct KeyCheck {
+  std::string key;
+  bool hit = true;
+};
+
+/// The first key that is not empty and was hit, or "".
+std::string FirstKey(std::initializer_list<KeyCheck> checks);
 
 }  // namespace holdfast

@@ -1,6 +1,6 @@
 #pragma once
-// Hugging Face's names and config.json for the families it knows: GPT2LMHeadModel and LlamaForCausalLM. A transformer
-// that is neither exactly is saved under our own names with model_type "holdfast".
+// The files of a saved model in Hugging Face's form: tensor names, config.json and what stands beside it. A transformer
+// that its family cannot say exactly (Family::Inexpressible) is saved under our own names with model_type "holdfast".
 
 #include <cstdint>
 #include <optional>
@@ -48,8 +48,8 @@ struct HuggingFaceConfig {
 };
 
 /// Reads config.json text. Unimplemented, naming the key, for what the transformer does not have (other activations,
-/// RoPE scaling, sliding windows, ...) and for keys that nobody knows (README.md says which pass); InvalidArgument for
-/// nonsense. All that is wrong is in one message.
+/// windows that only some layers have, ...) and for keys that nobody knows (README.md says which pass); InvalidArgument
+/// for nonsense. All that is wrong is in one message.
 absl::StatusOr<HuggingFaceConfig> ParseHuggingFaceConfig(const std::string& text, const std::string& path);
 
 }  // namespace holdfast

@@ -23,7 +23,6 @@ import json
 import os
 import pathlib
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -149,15 +148,15 @@ def sync():
 
 
 class Builder:
-    def __init__(self, wrap, jobs, log):
-        self.wrap, self.jobs, self.log = shlex.split(wrap), jobs, log
+    def __init__(self, jobs, log):
+        self.jobs, self.log = jobs, log
         self.output = SCRATCH / "output"
 
     def run(self, script):
         """Exit code and output of a shell script in the copy; its process group ends with it."""
         environment = dict(os.environ, GTEST_FAIL_FAST="1", GTEST_BRIEF="1")
         with open(self.output, "wb") as output:
-            with subprocess.Popen([*self.wrap, "sh", "-c", script], cwd=TREE, stdout=output, stderr=subprocess.STDOUT,
+            with subprocess.Popen(["sh", "-c", script], cwd=TREE, stdout=output, stderr=subprocess.STDOUT,
                                   start_new_session=True, env=environment) as child:
                 try:
                     code = child.wait()
@@ -175,7 +174,7 @@ class Builder:
 
     @staticmethod
     def test(suite, timeout):
-        """A line of shell. Limits only what hangs, and counts no time that the wrapping command waits."""
+        """A line of shell. The limit ends what hangs."""
         return f"timeout -k 5 {timeout:.0f} build/{PRESET}/tests/{suite} || {{ echo failed: {suite} $?; exit {FAILED}; }}\n"
 
 
@@ -233,31 +232,34 @@ def run(patches, arguments):
     SCRATCH.mkdir(parents=True, exist_ok=True)
     results_file = SCRATCH / "results.json"
     results = json.loads(results_file.read_text()) if results_file.is_file() else {}
-    if arguments.resume:
-        patches = [p for p in patches if results.get(p.name, [""])[0] != "killed"]
+    to_do = [p for p in patches if not arguments.resume or results.get(p.name, [""])[0] != "killed"]
     sync()
-    suites = sorted({suite for p in patches for suite in p.suites})
     with open(SCRATCH / "log", "a", encoding="utf-8") as log:
-        builder = Builder(arguments.wrap, arguments.jobs, log)
-        seconds = baseline(builder, suites)
+        builder = Builder(arguments.jobs, log)
+        seconds = baseline(builder, sorted({suite for p in to_do for suite in p.suites})) if to_do else {}
         if seconds is None:
             return 2
-        counts, start = {}, time.monotonic()
-        for done, patch in enumerate(patches):
+        start = time.monotonic()
+        for done, patch in enumerate(to_do, start=1):
             log.write(f"\n===== {patch.name}: {patch.what}\n")
-            verdict, why = try_patch(builder, patch, seconds)
-            counts.setdefault(verdict, []).append(patch)
-            results[patch.name] = [verdict, why]
+            verdict, why = results[patch.name] = try_patch(builder, patch, seconds)
             results_file.write_text(json.dumps(results, indent=1))
-            left = (time.monotonic() - start) / (done + 1) * (len(patches) - done - 1)
-            print(f"[{done + 1}/{len(patches)}, {minutes(left)} left] {verdict}: {patch.name}{f' by {why}' if why else ''}",
-                  flush=True)
-    tried = len(counts.get("killed", [])) + len(counts.get("survived", []))
-    print(f"\n{len(counts.get('killed', []))} of {tried} killed ({100 * len(counts.get('killed', [])) / max(tried, 1):.0f}%)")
-    for verdict in ("survived", "does not build", "does not apply", "not run"):
-        for patch in counts.get(verdict, []):
+            left = (time.monotonic() - start) / done * (len(to_do) - done)
+            print(f"[{done}/{len(to_do)}, {minutes(left)} left] {verdict}: {patch.name}{f' by {why}' if why else ''}", flush=True)
+    return summary(patches, results)
+
+
+def summary(patches, results):
+    by_verdict = {}
+    for patch in patches:
+        by_verdict.setdefault(results[patch.name][0], []).append(patch)
+    killed = len(by_verdict.pop("killed", []))
+    tried = killed + len(by_verdict.get("survived", []))
+    print(f"\n{killed} of {tried} killed ({100 * killed / max(tried, 1):.1f}%)")
+    for verdict, others in by_verdict.items():
+        for patch in others:
             print(f"  {verdict}: {patch.name}: {patch.what}")
-    return 0 if len(counts.get("killed", [])) == len(patches) else 1
+    return 0 if killed == len(patches) else 1
 
 
 def main():
@@ -268,7 +270,6 @@ def main():
     parser.add_argument("--name", action="append", help="only these, with * and ? (may be repeated)")
     parser.add_argument("--resume", action="store_true", help="not those that an earlier run killed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="of the build")
-    parser.add_argument("--wrap", default="", help="a command that builds and tests are run through")
     arguments = parser.parse_args()
     patches = read_patches(arguments)
     if not patches:

@@ -179,6 +179,14 @@ TEST_F(WorkerSessionTest, CutOffItFinishesTheStepAndSaysNothing) {
   EXPECT_EQ(SentJoin().claim.prepared_step, 2);
 }
 
+TEST_F(WorkerSessionTest, CutOffItBeginsNoStep) {
+  CommitOneStep();
+  Hear(Begin(2, WorldOf(1), 1));
+  Do(SessionDisconnected{});
+  Do(Recovered(2));
+  EXPECT_EQ(Actions(), "");
+}
+
 TEST_F(WorkerSessionTest, RefusedItForgetsAndComesBackAsSomebodyElse) {
   CommitOneStep();
   Hear(RefusedMessage{"hung", true});

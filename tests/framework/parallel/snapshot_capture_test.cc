@@ -61,8 +61,8 @@ TEST(SnapshotCapture, EverythingIsCopiedOfEveryUnit) {
   ASSERT_TRUE(first.has_value());
   read[first->chunk] = first->digest;
   snapshot.CaptureAll();
-  const std::vector<std::byte> zeros(largest);
-  for (const int c : chunks) state->WriteChunk(c, zeros.data());
+  const std::vector<std::byte> other(largest, std::byte{0x55});
+  for (const int c : chunks) state->WriteChunk(c, other.data());
   while (const auto chunk = snapshot.Next()) {
     EXPECT_FALSE(read.contains(chunk->chunk));
     read[chunk->chunk] = chunk->digest;

@@ -74,6 +74,7 @@ class CoordinatorShell {
                    std::unique_ptr<RunRecorder> recorder, CoordinatorPort& port,
                    std::function<void(const RunEvent&)> on_event, CheckpointKeeper* keeper);
   void Feed(const CoordinatorEvent& event);
+  void SayThatItIsOver(const CoordinatorEvent& event);
   void TakeIn(const CoordinatorEvent& event);
   void CarryOut();
   void Pause(const absl::Status& status);

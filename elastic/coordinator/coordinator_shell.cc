@@ -147,7 +147,7 @@ void CoordinatorShell::PutAndWait(const CoordinatorEvent& event) {
 
 void CoordinatorShell::Feed(const CoordinatorEvent& event) {
   const std::lock_guard lock(mutex_);
-  if (outcome_.has_value()) return;
+  if (outcome_.has_value()) return SayThatItIsOver(event);
   if (!paused_since_.has_value()) return TakeIn(event);
   if (!std::holds_alternative<TickEvent>(event)) return PutOff(event);
   CarryOut();
@@ -155,6 +155,14 @@ void CoordinatorShell::Feed(const CoordinatorEvent& event) {
     const CoordinatorEvent next = std::move(put_off_.front());
     put_off_.pop_front();
     TakeIn(next);
+  }
+}
+
+// Whoever comes only now, an agent that was just starting say, has to hear it as well.
+void CoordinatorShell::SayThatItIsOver(const CoordinatorEvent& event) {
+  if (!std::holds_alternative<MessageEvent>(event)) return;
+  for (const CoordinatorAction& action : coordinator_.OnEvent(Now(), event)) {
+    if (const auto* send = std::get_if<SendAction>(&action)) port_.Send(send->to, send->message);
   }
 }
 

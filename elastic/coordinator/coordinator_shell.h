@@ -88,6 +88,7 @@ class CoordinatorShell {
   /// For the keeper, which deletes nothing before it is known what there is.
   void PutAndWait(const CoordinatorEvent& event);
   void Feed(const CoordinatorEvent& event);
+  void SayThatItIsOver(const CoordinatorEvent& event);
   void TakeIn(const CoordinatorEvent& event);
   void CarryOut();
   void Pause(const absl::Status& status);

@@ -75,6 +75,21 @@ TEST_F(NetworkTest, MachinesReachTheCoordinatorButNotEachOther) {
   cluster_->StopAndCompare();
 }
 
+// The cut is there before the first packet: connecting hangs, and nothing is ever refused.
+TEST_F(NetworkTest, ANewcomerThatDoesNotReachAMemberIsNotTakenIn) {
+  network_->CutOneWay("c", "a");
+  network_->GoTo("c");
+  cluster_->StartAgent("c", 1, network_->Address("c"));
+  network_->GoTo("lead");
+  ASSERT_TRUE(WaitForEvents(cluster_->coordinator(), cluster_->run(), "link_cut"));
+  EXPECT_EQ(Events(cluster_->run(), "link_cut")[0]["without"], "c/0");
+  ASSERT_TRUE(cluster_->GoesOn(4));
+  network_->MendOneWay("c", "a");
+  ASSERT_TRUE(cluster_->GoesOn(5));
+  EXPECT_TRUE(Events(cluster_->run(), "worker_lost").empty());
+  cluster_->StopAndCompare();
+}
+
 TEST_F(NetworkTest, ASlowLinkIsNamed) {
   if (!network_->SlowDown("c")) GTEST_SKIP() << "this kernel cannot slow a link down";
   network_->SpeedUp("c");

@@ -231,6 +231,18 @@ TEST_F(Resume, ASigtermEndsARunThatAFullDiskHasPaused) {
   }
 }
 
+// Before there is a world, and while agent and workers are being started.
+TEST_F(Resume, ASigtermEndsARunThatIsJustStarting) {
+  for (int i = 0; i < 3; ++i) {
+    const auto process = Train(2, {"checkpoint.every=never"}, "", {"--overwrite"});
+    ASSERT_TRUE(WaitFor(*process, [&] { return fs::exists(Run() + "/coordinator.address"); }));
+    process->Signal(SIGTERM);
+    EXPECT_EQ(process->ExitCode(), 143);
+    EXPECT_TRUE(ProcessesWith(Run()).empty());
+    fs::remove(Run() + "/coordinator.address");
+  }
+}
+
 // The worker that saves the model cannot write: another one does.
 TEST_F(Resume, AFullDiskOfOneHostDoesNotEndTheRun) {
   const auto process = Train(3, {"checkpoint.every_steps=1000", "train.steps=60"});

@@ -165,6 +165,16 @@ TEST_F(ShellTest, AStopEndsARunThatIsPaused) {
   EXPECT_EQ(outcome.steps, 1);
 }
 
+// An agent that was just starting when the run was stopped.
+TEST_F(ShellTest, WhoComesAfterTheEndHearsOfIt) {
+  StartShell();
+  shell_->RequestStop(15);  // nothing is done yet that could be saved
+  shell_->Wait();
+  ended_ = false;
+  shell_->OnMessage(kWorker + 1, AgentHelloMessage{"n", "h", 1, 1});
+  EXPECT_TRUE(ended_);
+}
+
 TEST_F(ShellTest, EventsThatCannotBeWrittenDoNotMatter) {
   StartShell();
   VoteFor(1);

@@ -23,7 +23,7 @@ inline constexpr int kMaxQueuedMessages = 4096;                // the same
 namespace limits_agree {
 
 constexpr size_t kMemberBytes = 3 * kMaxNameBytes + kMaxAddressBytes + 64;  // on the wire, with all numbers and tags
-constexpr size_t kOtherBytes = 4 * kMaxTextBytes;        // of a message, beside its lists
+constexpr size_t kOtherBytes = 4 * kMaxTextBytes;                           // of a message, beside its lists
 constexpr size_t kWorkers = kMaxWorkers;
 
 static_assert(kMaxSessions >= kMaxWorkers + kMaxAgents, "everybody may connect, and people may look");

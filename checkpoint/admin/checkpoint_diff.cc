@@ -1,36 +1,18 @@
-// holdfast ckpt diff: which tensors of two checkpoints differ, where first and by how much. What has equal digests is
-// not read.
+#include "checkpoint/admin/checkpoint_diff.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
-#include <map>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
+#include "checkpoint/sharded/stored_layout.h"
 #include "framework/base/status.h"
-#include "tools/ckpt_actions.h"
-#include "tools/ckpt_text.h"
-#include "tools/command.h"
 
 namespace holdfast {
 namespace {
 
 constexpr int64_t kBatchElements = int64_t{4} << 20;  // 48 MiB of state on each side at a time
-
-struct Difference {
-  int64_t count = 0, first = -1;  // elements; index in the tensor
-  float first_a = 0, first_b = 0;
-  double max_abs = 0;
-  bool unordered = false;  // a NaN on one side
-};
-using KindDifferences = std::array<Difference, kStateKinds>;
 
 /// The same chunk on both sides.
 struct ChunkPair {
@@ -39,18 +21,15 @@ struct ChunkPair {
 
 /// One side, with the digest of every chunk of its layout that is stored as such.
 struct Side {
-  std::unique_ptr<OpenedCheckpoint> checkpoint;
+  const CheckpointReader& reader;
   ParameterLayout layout;
   std::map<std::pair<int, int64_t>, std::pair<int64_t, uint64_t>> digests;  // (tensor, first row) -> (rows, digest)
-
-  const CheckpointReader& reader() const { return *checkpoint->reader; }
 };
 
-absl::StatusOr<Side> OpenSide(const TargetOptions& options) {
-  HF_ASSIGN_OR_RETURN(auto checkpoint, OpenCheckpoint(options));
-  HF_ASSIGN_OR_RETURN(ParameterLayout layout, LayoutOf(checkpoint->reader->manifest()));
-  Side side{std::move(checkpoint), std::move(layout), {}};
-  for (const auto& shard : side.reader().chunks()) {
+absl::StatusOr<Side> SideOf(const CheckpointReader& reader) {
+  HF_ASSIGN_OR_RETURN(ParameterLayout layout, LayoutOf(reader.manifest()));
+  Side side{reader, std::move(layout), {}};
+  for (const auto& shard : reader.chunks()) {
     for (const StoredChunk& chunk : shard) {
       side.digests[{chunk.tensor, chunk.first_row}] = {chunk.rows, chunk.digest};
     }
@@ -67,34 +46,36 @@ bool EqualByDigest(const Side& a, const Side& b, const ChunkPair& pair) {
          found_a->second.first == chunk_a.num_rows;
 }
 
-/// Prints tensors that only one side has, or in another shape; returns how many. `common`: index in a, index in b.
-size_t CompareTensorLists(const Manifest& a, const Manifest& b, std::vector<std::pair<int, int>>& common) {
+/// Index in a, index in b.
+using TensorPairs = std::vector<std::pair<int, int>>;
+
+/// Those that both have are left to `common`.
+std::vector<TensorMismatch> CompareTensorLists(const Manifest& a, const Manifest& b, TensorPairs& common) {
   std::map<std::string, int> in_b;
   for (size_t i = 0; i < b.tensors.size(); ++i) in_b[b.tensors[i].name] = static_cast<int>(i);
-  size_t different = 0;
+  std::vector<TensorMismatch> mismatches;
   for (size_t i = 0; i < a.tensors.size(); ++i) {
     const auto found = in_b.find(a.tensors[i].name);
     if (found == in_b.end()) {
-      std::printf("%s: only in A\n", a.tensors[i].name.c_str());
-      ++different;
+      mismatches.push_back({.name = a.tensors[i].name, .shape_a = a.tensors[i].shape, .shape_b = {}});
       continue;
     }
     const StoredTensor& other = b.tensors[static_cast<size_t>(found->second)];
     if (other.shape == a.tensors[i].shape) {
       common.emplace_back(static_cast<int>(i), found->second);
     } else {
-      std::printf("%s: shape %s in A, %s in B\n", other.name.c_str(), ShapeText(a.tensors[i].shape).c_str(),
-                  ShapeText(other.shape).c_str());
-      ++different;
+      mismatches.push_back({.name = other.name, .shape_a = a.tensors[i].shape, .shape_b = other.shape});
     }
     in_b.erase(found);
   }
-  for (const auto& [name, index] : in_b) std::printf("%s: only in B\n", name.c_str());
-  return different + in_b.size();
+  for (const auto& [name, index] : in_b) {
+    mismatches.push_back({.name = name, .shape_a = {}, .shape_b = b.tensors[static_cast<size_t>(index)].shape});
+  }
+  return mismatches;
 }
 
 /// Chunks of common tensors whose digests do not settle it.
-std::vector<ChunkPair> PairsToRead(const Side& a, const Side& b, const std::vector<std::pair<int, int>>& common) {
+std::vector<ChunkPair> PairsToRead(const Side& a, const Side& b, const TensorPairs& common) {
   std::vector<ChunkPair> pairs;
   for (const auto& [tensor_a, tensor_b] : common) {
     const auto first = [](const Side& side, int tensor) {
@@ -113,7 +94,7 @@ std::vector<ChunkPair> PairsToRead(const Side& a, const Side& b, const std::vect
   return pairs;
 }
 
-void CompareValues(const float* a, const float* b, int64_t count, int64_t first, Difference& difference) {
+void CompareValues(const float* a, const float* b, int64_t count, int64_t first, ValueDifference& difference) {
   for (int64_t i = 0; i < count; ++i) {
     if (std::bit_cast<uint32_t>(a[i]) == std::bit_cast<uint32_t>(b[i])) continue;
     if (difference.count++ == 0) {
@@ -141,18 +122,19 @@ absl::StatusOr<std::vector<std::vector<float>>> ReadSide(const Side& side, const
   };
   std::vector<int> ascending = wanted;
   std::sort(ascending.begin(), ascending.end());
-  HF_RETURN_IF_ERROR(side.reader().ReadChunks(side.layout, ascending, {.threads = threads}, keep));
+  HF_RETURN_IF_ERROR(side.reader.ReadChunks(side.layout, ascending, {.threads = threads}, keep));
   return values;
 }
 
 /// By tensor of a.
 absl::StatusOr<std::map<int, KindDifferences>> ComparePairs(const Side& a, const Side& b,
-                                                            const std::vector<ChunkPair>& pairs, int threads) {
+                                                            const std::vector<ChunkPair>& pairs, int threads,
+                                                            const ByteProgress& progress) {
   const auto chunk_of = [&](size_t i) -> const Chunk& { return a.layout.chunks()[static_cast<size_t>(pairs[i].a)]; };
   if (pairs.empty()) return std::map<int, KindDifferences>();
   uint64_t bytes = 0;
   for (size_t i = 0; i < pairs.size(); ++i) bytes += 2 * kStateKinds * sizeof(float) * chunk_of(i).elements;
-  SharedProgress progress("comparing", bytes);
+  ByteCounter counter(bytes, progress);
   std::map<int, KindDifferences> differences;
   for (size_t begin = 0, end = 0; begin < pairs.size(); begin = end) {
     std::vector<int> wanted_a, wanted_b;
@@ -171,64 +153,25 @@ absl::StatusOr<std::map<int, KindDifferences>> ComparePairs(const Side& a, const
         CompareValues(&values_a[i - begin][at], &values_b[i - begin][at], chunk.elements, first,
                       differences[chunk.parameter][kind]);
       }
-      progress.Add(2 * kStateKinds * sizeof(float) * static_cast<uint64_t>(chunk.elements));
+      counter.Add(2 * kStateKinds * sizeof(float) * static_cast<uint64_t>(chunk.elements));
     }
   }
-  progress.Finish();
   return differences;
-}
-
-/// "[17, 3]" of a row-major index.
-std::string IndexText(int64_t index, const std::vector<int64_t>& shape) {
-  std::vector<int64_t> position(shape.size());
-  for (size_t i = shape.size(); i > 0; --i) {
-    position[i - 1] = index % shape[i - 1];
-    index /= shape[i - 1];
-  }
-  return ShapeText(position);
-}
-
-size_t PrintDifferences(const Manifest& manifest, const std::map<int, KindDifferences>& differences) {
-  size_t different = 0;
-  for (const auto& [tensor, kinds] : differences) {
-    const StoredTensor& t = manifest.tensors[static_cast<size_t>(tensor)];
-    bool any = false;
-    for (size_t kind = 0; kind < kStateKinds; ++kind) {
-      const Difference& d = kinds[kind];
-      if (d.count == 0) continue;
-      any = true;
-      std::printf("%s %s: %s of %s values differ, by at most %.6g%s; first at %s: %.9g and %.9g\n", t.name.c_str(),
-                  kStateKindNames[kind], WithCommas(static_cast<uint64_t>(d.count)).c_str(),
-                  WithCommas(static_cast<uint64_t>(t.rows() * t.cols())).c_str(), d.max_abs,
-                  d.unordered ? " and NaN" : "", IndexText(d.first, t.shape).c_str(), static_cast<double>(d.first_a),
-                  static_cast<double>(d.first_b));
-    }
-    different += any ? 1 : 0;
-  }
-  return different;
 }
 
 }  // namespace
 
-absl::StatusOr<int> CkptDiff(const CkptDiffOptions& options) {
-  HF_ASSIGN_OR_RETURN(const Side a, OpenSide(options.a));
-  HF_ASSIGN_OR_RETURN(const Side b, OpenSide(options.b));
-  const Manifest &manifest_a = a.reader().manifest(), &manifest_b = b.reader().manifest();
-  std::printf(
-      "A  %s, state digest %s\nB  %s, state digest %s\n",
-      Describe(manifest_a.name, *a.checkpoint->place.storage).c_str(), DigestText(manifest_a.state_digest).c_str(),
-      Describe(manifest_b.name, *b.checkpoint->place.storage).c_str(), DigestText(manifest_b.state_digest).c_str());
-  std::vector<std::pair<int, int>> common;
-  size_t different = CompareTensorLists(manifest_a, manifest_b, common);
-  const size_t tensors = common.size() + different;
-  HF_ASSIGN_OR_RETURN(const auto differences, ComparePairs(a, b, PairsToRead(a, b, common), options.threads));
-  different += PrintDifferences(manifest_a, differences);
-  if (different == 0) {
-    std::printf("equal: %zu tensors, weights and moments, to the last bit\n", common.size());
-    return kExitDone;
-  }
-  std::printf("different: %zu of %zu tensors\n", different, tensors);
-  return kExitFailure;
+absl::StatusOr<CheckpointDifference> DiffCheckpoints(const CheckpointReader& a, const CheckpointReader& b, int threads,
+                                                     const ByteProgress& progress) {
+  HF_ASSIGN_OR_RETURN(const Side side_a, SideOf(a));
+  HF_ASSIGN_OR_RETURN(const Side side_b, SideOf(b));
+  TensorPairs common;
+  CheckpointDifference difference;
+  difference.mismatches = CompareTensorLists(a.manifest(), b.manifest(), common);
+  difference.common = common.size();
+  HF_ASSIGN_OR_RETURN(difference.of_tensor,
+                      ComparePairs(side_a, side_b, PairsToRead(side_a, side_b, common), threads, progress));
+  return difference;
 }
 
 }  // namespace holdfast

@@ -1,4 +1,4 @@
-#include "tools/ckpt_text.h"
+#include "checkpoint/admin/checkpoint_text.h"
 
 #include <algorithm>
 #include <ctime>

@@ -1,4 +1,4 @@
-#include "tools/checkpoint_values.h"
+#include "checkpoint/admin/checkpoint_values.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,26 +1,14 @@
-// holdfast ckpt verify: reads every byte of checkpoints and compares it with its digest.
+#include "checkpoint/admin/checkpoint_verify.h"
 
-#include <cstdio>
-#include <string>
-#include <vector>
+#include <cstdint>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status.h"
-#include "tools/ckpt_actions.h"
-#include "tools/ckpt_text.h"
-#include "tools/command.h"
 
 namespace holdfast {
 namespace {
 
 using Problems = std::vector<std::string>;
-
-/// A checkpoint to look at: one that the catalog lists, or one that it has refused already.
-struct Verifiable {
-  std::string name;
-  const CatalogEntry* entry = nullptr;
-  std::string reason;
-};
 
 std::vector<Verifiable> AllFinished(const Catalog& catalog) {
   std::vector<Verifiable> candidates;
@@ -46,46 +34,31 @@ absl::StatusOr<Verifiable> Newest(const Catalog& catalog, const CheckpointPlace&
   return chosen.ok() ? absl::InternalError("a checkpoint was listed and then not found") : chosen.status();
 }
 
-absl::StatusOr<Problems> VerifyEntry(Storage& storage, const CatalogEntry& entry, int threads) {
-  const std::string name = entry.manifest.name.ToString();
-  const auto reader = CheckpointReader::Open(storage, entry.manifest.name);
+}  // namespace
+
+absl::StatusOr<std::vector<Verifiable>> ChooseVerifiable(const Catalog& catalog, const CheckpointPlace& place,
+                                                         const TargetOptions& options, bool all) {
+  std::vector<Verifiable> candidates = AllFinished(catalog);
+  if (all && !candidates.empty()) return candidates;
+  HF_ASSIGN_OR_RETURN(Verifiable newest, Newest(catalog, place, options));
+  return std::vector<Verifiable>{std::move(newest)};
+}
+
+absl::StatusOr<Problems> VerifyCheckpoint(Storage& storage, const Verifiable& checkpoint, int threads,
+                                          const ByteProgress& progress) {
+  if (checkpoint.entry == nullptr) return Problems{absl::StrCat(checkpoint.name, "/", checkpoint.reason)};
+  const Manifest& manifest = checkpoint.entry->manifest;
+  const auto reader = CheckpointReader::Open(storage, manifest.name);
   if (absl::IsDataLoss(reader.status()) || absl::IsInvalidArgument(reader.status())) {
     return Problems{std::string(reader.status().message())};
   }
   HF_RETURN_IF_ERROR(reader.status());
-  uint64_t bytes = entry.manifest.model.size;
-  for (const StoredShard& shard : entry.manifest.shards) bytes += shard.data.size + shard.index.size;
-  SharedProgress progress("verifying " + name, bytes);
-  auto problems = (*reader)->Verify({.threads = threads, .on_progress = [&](uint64_t read) { progress.Update(read); }});
-  progress.Finish();
-  return problems;
-}
-
-}  // namespace
-
-absl::StatusOr<int> CkptVerify(const CkptVerifyOptions& options) {
-  HF_ASSIGN_OR_RETURN(const CheckpointPlace place, OpenCheckpointPlace(options.target.where, options.target.place));
-  HF_ASSIGN_OR_RETURN(const Catalog catalog, ScanCheckpoints(*place.storage));
-  std::vector<Verifiable> candidates = AllFinished(catalog);
-  if (!options.all || candidates.empty()) {
-    HF_ASSIGN_OR_RETURN(Verifiable newest, Newest(catalog, place, options.target));
-    candidates = {std::move(newest)};
-  }
-  size_t damaged = 0;
-  for (const Verifiable& candidate : candidates) {
-    Problems problems{absl::StrCat(candidate.name, "/", candidate.reason)};
-    if (candidate.entry != nullptr) {
-      HF_ASSIGN_OR_RETURN(problems, VerifyEntry(*place.storage, *candidate.entry, options.threads));
-    }
-    for (const std::string& problem : problems) std::printf("%s\n", problem.c_str());
-    damaged += problems.empty() ? 0 : 1;
-    if (!problems.empty()) continue;
-    std::printf("%s: valid, state digest %s\n", candidate.name.c_str(),
-                DigestText(candidate.entry->manifest.state_digest).c_str());
-  }
-  if (damaged == 0) return kExitDone;
-  return absl::DataLossError(
-      absl::StrCat(place.storage->Describe(), ": ", damaged, " of ", candidates.size(), " checkpoints damaged"));
+  uint64_t bytes = manifest.model.size;
+  for (const StoredShard& shard : manifest.shards) bytes += shard.data.size + shard.index.size;
+  const auto on_progress = [&](uint64_t read) {
+    if (progress != nullptr) progress(read, bytes);
+  };
+  return (*reader)->Verify({.threads = threads, .on_progress = on_progress});
 }
 
 }  // namespace holdfast

@@ -1,4 +1,4 @@
-#include "tools/fence_owner.h"
+#include "checkpoint/admin/fence_owner.h"
 
 #include <unistd.h>
 

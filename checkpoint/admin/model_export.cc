@@ -1,21 +1,17 @@
-// holdfast ckpt export: the weights of a checkpoint as a saved model in the layout of Hugging Face. Streamed: neither
-// the model nor a training process is needed in memory.
+#include "checkpoint/admin/model_export.h"
 
-#include <cstdio>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "checkpoint/admin/checkpoint_values.h"
 #include "checkpoint/saved_model.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "models/families/families.h"
 #include "models/families/huggingface.h"
-#include "tools/checkpoint_values.h"
-#include "tools/ckpt_actions.h"
-#include "tools/ckpt_text.h"
-#include "tools/command.h"
-#include "tools/saved_model_files.h"
-#include "tools/session.h"
+#include "models/runtime/make_model.h"
+#include "models/runtime/run_device.h"
+#include "models/runtime/saved_model_files.h"
 
 namespace holdfast {
 namespace {
@@ -40,33 +36,28 @@ absl::Status CheckTokenizer(const std::string& tokenizer) {
 
 }  // namespace
 
-absl::StatusOr<int> CkptExport(const CkptExportOptions& options) {
-  HF_ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(options.target));
-  const Manifest& manifest = checkpoint->reader->manifest();
-  HF_ASSIGN_OR_RETURN(Config config, ConfigOf(manifest));
+absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, const ModelExportOptions& options,
+                                        const ByteProgress& progress) {
+  HF_ASSIGN_OR_RETURN(Config config, ConfigOf(checkpoint.manifest()));
   if (!options.tokenizer.empty()) config.data.tokenizer = options.tokenizer;
   HF_RETURN_IF_ERROR(CheckTokenizer(config.data.tokenizer));
   HF_ASSIGN_OR_RETURN(const auto device, MakeDevice(config.train));
   HF_ASSIGN_OR_RETURN(const auto model, MakeModel(config, *device));
   const ParameterLayout& layout = model->layout();
-  HF_RETURN_IF_ERROR(checkpoint->reader->CheckLayout(layout));
+  HF_RETURN_IF_ERROR(checkpoint.CheckLayout(layout));
 
-  const int64_t file_bytes = layout.elements() * (options.dtype == FileDType::kF32 ? 4 : 2);
-  SharedProgress progress("exporting", static_cast<uint64_t>(layout.elements()) * sizeof(float));
-  CheckpointValues values(*checkpoint->reader, layout, options.threads);
+  ByteCounter counter(static_cast<uint64_t>(layout.elements()) * sizeof(float), progress);
+  CheckpointValues values(checkpoint, layout, options.threads);
   const auto read = [&](int64_t first, absl::Span<float> out) {
     HF_RETURN_IF_ERROR(values.Read(first, out));
-    progress.Add(out.size() * sizeof(float));
+    counter.Add(out.size() * sizeof(float));
     return absl::OkStatus();
   };
   HF_ASSIGN_OR_RETURN(const SavedModelFiles files, MakeSavedModelFiles(config.model, config.data.tokenizer));
   HF_RETURN_IF_ERROR(
       SaveModel(options.output, layout, HuggingFaceTensorMap(config.model, layout), read, options.dtype, files));
-  progress.Finish();
-  std::printf("%s: %s parameters of step %lld, %s, every chunk verified\n", options.output.c_str(),
-              WithCommas(static_cast<uint64_t>(layout.elements())).c_str(), static_cast<long long>(manifest.name.step),
-              FormatBytes(static_cast<double>(file_bytes)).c_str());
-  return kExitDone;
+  return ModelExport{.elements = layout.elements(),
+                     .bytes = layout.elements() * (options.dtype == FileDType::kF32 ? 4 : 2)};
 }
 
 }  // namespace holdfast

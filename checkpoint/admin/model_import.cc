@@ -1,28 +1,25 @@
-// holdfast ckpt import: a saved model becomes the checkpoint of step 0, from which a run of the given config starts.
-// Streamed: one chunk after the other, with moments of zero.
+#include "checkpoint/admin/model_import.h"
 
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "checkpoint/saved_model_reader.h"
+#include "checkpoint/admin/fence_owner.h"
+#include "checkpoint/sharded/catalog.h"
+#include "checkpoint/sharded/commit.h"
 #include "checkpoint/sharded/digest.h"
+#include "checkpoint/sharded/fence.h"
 #include "checkpoint/sharded/shard_writer.h"
-#include "elastic/coordinator/checkpoint_keeper.h"
+#include "checkpoint/sharded/stored_layout.h"
 #include "framework/base/status.h"
+#include "framework/config/decides.h"
 #include "framework/config/load.h"
 #include "models/families/huggingface.h"
-#include "tools/ckpt_actions.h"
-#include "tools/ckpt_text.h"
-#include "tools/command.h"
-#include "tools/fence_owner.h"
-#include "tools/gemm_table.h"
-#include "tools/session.h"
+#include "models/runtime/make_model.h"
+#include "models/runtime/run_device.h"
 
 namespace holdfast {
 namespace {
@@ -34,11 +31,7 @@ Manifest NewManifest(const Config& config, const ParameterLayout& layout) {
   manifest.world_size = 1;
   manifest.sharding = kImported;
   manifest.time = static_cast<double>(std::time(nullptr));
-  for (const ParameterSpec& parameter : layout.parameters()) {
-    StoredTensor tensor{.name = parameter.name, .shape = {}};
-    for (int i = 0; i < parameter.shape.rank(); ++i) tensor.shape.push_back(parameter.shape[i]);
-    manifest.tensors.push_back(std::move(tensor));
-  }
+  manifest.tensors = TensorsOf(layout);
   return manifest;
 }
 
@@ -56,7 +49,7 @@ absl::StatusOr<CapturedChunk> ReadChunk(const SavedModelReader& model, const Par
 }
 
 absl::StatusOr<ShardReport> WriteShard(Storage& storage, const Config& config, const ParameterLayout& layout,
-                                       const SavedModelReader& model) {
+                                       const SavedModelReader& model, const ByteProgress& progress) {
   std::vector<int> all(layout.chunks().size());
   std::iota(all.begin(), all.end(), 0);
   ShardWriterOptions options;
@@ -66,16 +59,14 @@ absl::StatusOr<ShardReport> WriteShard(Storage& storage, const Config& config, c
   options.level = static_cast<int>(config.checkpoint.compression_level);
   options.threads = static_cast<int>(config.checkpoint.threads);
   HF_ASSIGN_OR_RETURN(const auto writer, ShardWriter::Create(storage, options, layout, all));
-  SharedProgress progress("importing", static_cast<uint64_t>(layout.elements()) * sizeof(float));
+  ByteCounter counter(static_cast<uint64_t>(layout.elements()) * sizeof(float), progress);
   std::vector<float> weights;
   for (const int index : all) {
     HF_ASSIGN_OR_RETURN(CapturedChunk chunk, ReadChunk(model, layout, index, weights));
     HF_RETURN_IF_ERROR(writer->Add(std::move(chunk)));
-    progress.Add(weights.size() * sizeof(float));
+    counter.Add(weights.size() * sizeof(float));
   }
-  auto report = writer->Commit();
-  if (report.ok()) progress.Finish();
-  return report;
+  return writer->Commit();
 }
 
 /// Clears away what an import that was killed has left.
@@ -89,32 +80,27 @@ absl::Status MakeRoom(Storage& storage) {
 
 }  // namespace
 
-absl::StatusOr<int> CkptImport(const CkptImportOptions& options) {
-  HF_ASSIGN_OR_RETURN(Config config, options.config.LoadUnresolved(options.model));
-  HF_RETURN_IF_ERROR(ResolveGemmTable(&config.train));
+absl::StatusOr<ModelImport> ModelImport::Open(const Config& config, const std::string& directory) {
   Config on_cpu = config;
   on_cpu.train.device = DeviceKind::kCpu;
   HF_ASSIGN_OR_RETURN(const auto device, MakeDevice(on_cpu.train));
   HF_ASSIGN_OR_RETURN(const auto model, MakeModel(on_cpu, *device));
   const ParameterLayout& layout = model->layout();
   const auto ignorable = [&](const std::string& name) { return IsIgnorableHuggingFaceTensor(config.model, name); };
-  HF_ASSIGN_OR_RETURN(
-      const SavedModelReader saved,
-      SavedModelReader::Open(options.model, layout, HuggingFaceTensorMap(config.model, layout), ignorable));
+  HF_ASSIGN_OR_RETURN(SavedModelReader weights,
+                      SavedModelReader::Open(directory, layout, HuggingFaceTensorMap(config.model, layout), ignorable));
+  return ModelImport(config, layout, std::move(weights));
+}
 
-  PlaceOptions place_options = options.place;
-  place_options.access = PlaceAccess::kCreate;
-  HF_ASSIGN_OR_RETURN(const CheckpointPlace place, OpenCheckpointPlace(options.where, place_options));
-  HF_RETURN_IF_ERROR(CheckNotInUse(*place.storage));
-  HF_ASSIGN_OR_RETURN(const auto fence, Fence::Claim(*place.storage, FenceOwner("holdfast ckpt import")));
-  HF_RETURN_IF_ERROR(MakeRoom(*place.storage));
-  Manifest manifest = NewManifest(config, layout);
-  HF_ASSIGN_OR_RETURN(ShardReport report, WriteShard(*place.storage, config, layout, saved));
+absl::StatusOr<Manifest> ModelImport::WriteTo(Storage& storage, const std::string& owner,
+                                              const ByteProgress& progress) const {
+  HF_RETURN_IF_ERROR(CheckNotInUse(storage));
+  HF_ASSIGN_OR_RETURN(const auto fence, Fence::Claim(storage, owner));
+  HF_RETURN_IF_ERROR(MakeRoom(storage));
+  Manifest manifest = NewManifest(config_, layout_);
+  HF_ASSIGN_OR_RETURN(ShardReport report, WriteShard(storage, config_, layout_, weights_, progress));
   manifest.shards.push_back(std::move(report.shard));
-  HF_ASSIGN_OR_RETURN(manifest, CommitCheckpoint(*place.storage, *fence, std::move(manifest)));
-  std::printf("%s: %s parameters, state digest %s\n", Describe(manifest.name, *place.storage).c_str(),
-              WithCommas(static_cast<uint64_t>(layout.elements())).c_str(), DigestText(manifest.state_digest).c_str());
-  return kExitDone;
+  return CommitCheckpoint(storage, *fence, std::move(manifest));
 }
 
 }  // namespace holdfast

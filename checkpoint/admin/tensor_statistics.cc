@@ -1,4 +1,4 @@
-#include "tools/tensor_statistics.h"
+#include "checkpoint/admin/tensor_statistics.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "tools/checkpoint_storage.h"
+#include "checkpoint/place/checkpoint_place.h"
 
 #include <filesystem>
 #include <system_error>

@@ -1,4 +1,4 @@
-#include "tools/agent_host.h"
+#include "elastic/agent/agent_host.h"
 
 #include <unistd.h>
 
@@ -11,7 +11,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/host.h"
-#include "framework/base/thread_pool.h"
 
 namespace holdfast {
 namespace {
@@ -40,57 +39,17 @@ AgentHost::AgentHost(const Config& config, const RunDirectory& directory, const 
       link_(link),
       look_(std::move(look)),
       running_(settings.num_workers) {
+  std::error_code error;
+  std::filesystem::create_directories(directory.logs(), error);  // a failure shows when the first worker starts
   link_.Start(*this);
   const Agent::Options options{.max_restarts = config.elastic.max_restarts};
-  agent_ = std::make_unique<Agent>(options, Commands(config, directory), [this](const WorkerExit& e) { OnExit(e); });
+  agent_ = std::make_unique<Agent>(options, WorkerCommands(config, directory, settings_),
+                                   [this](const WorkerExit& e) { OnExit(e); });
 }
 
 AgentHost::~AgentHost() {
   agent_.reset();
   link_.Stop();
-}
-
-std::vector<ChildCommand> AgentHost::Commands(const Config& config, const RunDirectory& directory) const {
-  std::error_code error;
-  std::filesystem::create_directories(directory.logs(), error);  // a failure shows when the first worker starts
-  const std::string binary = "/proc/self/exe";  // this one, also if the file has been replaced meanwhile
-  // Workers of one machine share its processors, unless the config says how many each may use.
-  const int64_t threads = config.train.threads > 0
-                              ? config.train.threads
-                              : std::max<int64_t>(1, AvailableProcessors() / settings_.num_workers);
-  std::vector<ChildCommand> commands;
-  for (int64_t i = 0; i < settings_.num_workers; ++i) {
-    ChildCommand command;
-    command.name = absl::StrCat(settings_.node, "/", i);
-    command.log_path = absl::StrCat(directory.logs(), "/", settings_.node, "-", i, ".log");
-    command.argv = {binary,
-                    "worker",
-                    settings_.config_path,
-                    "--run-dir",
-                    directory.root(),
-                    "--name",
-                    command.name,
-                    "--node",
-                    settings_.node,
-                    "--host",
-                    settings_.host,
-                    "--coordinator",
-                    settings_.coordinator,
-                    "--workers-here",
-                    absl::StrCat(settings_.num_workers)};
-    command.argv.insert(command.argv.end(), settings_.connection.begin(), settings_.connection.end());
-    for (const std::string& override : settings_.overrides) {
-      command.argv.insert(command.argv.end(), {"--set", override});
-    }
-    command.argv.insert(command.argv.end(), {"--set", absl::StrCat("train.threads=", threads)});
-    if (config.parallel.transport == Transport::kNccl) {
-      // Why: nccl_communicator.h.
-      command.environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS", "32");
-      command.environment.emplace_back("CUDA_MODULE_LOADING", "EAGER");
-    }
-    commands.push_back(std::move(command));
-  }
-  return commands;
 }
 
 void AgentHost::OnConnected() {

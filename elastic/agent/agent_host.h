@@ -13,22 +13,13 @@
 
 #include "absl/status/statusor.h"
 #include "elastic/agent/agent.h"
+#include "elastic/agent/worker_commands.h"
 #include "elastic/control/control_link.h"
 #include "elastic/control/run_status.h"
 #include "framework/config/config.h"
 #include "framework/metrics/run_directory.h"
 
 namespace holdfast {
-
-struct AgentSettings {
-  std::string node;                     // failure domain
-  std::string host = "127.0.0.1";       // where other workers reach the workers of this machine
-  std::string coordinator;              // HOST:PORT
-  std::string config_path;              // what the workers load
-  std::vector<std::string> overrides;   // and change in it
-  std::vector<std::string> connection;  // options of `holdfast worker`: token and certificates
-  int64_t num_workers = 1;
-};
 
 /// What an agent does that was asked to stop some time ago.
 enum class Departure {
@@ -61,7 +52,6 @@ class AgentHost final : public ControlLinkHandler {
   void OnDisconnected(const std::string& reason) override;
 
  private:
-  std::vector<ChildCommand> Commands(const Config& config, const RunDirectory& directory) const;
   void OnExit(const WorkerExit& exit);
   void Depart();
   void Leave();

@@ -9,10 +9,8 @@
 #include "checkpoint/sharded/checkpoint_reader.h"
 #include "framework/base/host.h"
 #include "framework/base/status.h"
-#include "framework/config/decides.h"
 #include "framework/config/enum_names.h"
 #include "framework/config/load.h"
-#include "xxhash.h"
 
 namespace holdfast {
 namespace {
@@ -51,11 +49,6 @@ std::vector<CheckpointChoice> ChoicesOf(const Catalog& catalog) {
                        entry.manifest.name.generation});
   }
   return choices;
-}
-
-uint64_t BitsDigest(const Config& config) {
-  const std::string text = PrintConfig(OnlyKeysThat({Decides::kBits}, config));
-  return XXH3_64bits(text.data(), text.size());
 }
 
 absl::StatusOr<std::unique_ptr<CheckpointKeeper>> CheckpointKeeper::Open(const Config& config,

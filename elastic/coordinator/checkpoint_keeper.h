@@ -80,7 +80,4 @@ class CheckpointKeeper {
 /// Newest first.
 std::vector<CheckpointChoice> ChoicesOf(const Catalog& catalog);
 
-/// Of what decides the bits of a run: not of how it is spread, watched, saved or shown, nor of where its files lie.
-uint64_t BitsDigest(const Config& config);
-
 }  // namespace holdfast

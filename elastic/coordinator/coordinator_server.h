@@ -1,51 +1,46 @@
 #pragma once
-// A coordinator that workers of other processes reach: shell, server and alerts in one place.
+// A coordinator that workers of other processes reach.
 
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
-#include "elastic/coordinator/coordinator_shell.h"
+#include "elastic/coordinator/coordinator_host.h"
 #include "elastic/wire/control_server.h"
-#include "tools/prepared_run.h"
-#include "tools/run_alerts.h"
 
 namespace holdfast {
 
-class CoordinatorHost final : public ControlHandler, public CoordinatorPort {
+class CoordinatorServer final : public ControlHandler, public CoordinatorPort {
  public:
-  /// Listens, and notes the address in the run directory. `config`, `directory` and `run` must outlive the
-  /// host.
-  static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Start(const Config& config, const RunDirectory& directory,
-                                                                const PreparedRun& run,
-                                                                const ControlServerOptions& options);
-  ~CoordinatorHost() override;
+  /// Listens, and notes the address in the run directory. `config`, `directory` and the keeper of `start` must outlive
+  /// the server.
+  static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(const Config& config, const RunDirectory& directory,
+                                                                  const RunStart& start,
+                                                                  const ControlServerOptions& options);
+  ~CoordinatorServer() override;
 
   const std::string& address() const { return server_->address(); }
-  CoordinatorShell& shell() { return *shell_; }
+  CoordinatorShell& shell() { return host_->shell(); }
   /// Waits for the end of the run, and until everybody has been told.
   CoordinatorShell::Outcome Wait();
 
   void OnMessage(Connection from, WorkerMessage message) override;
-  void OnDisconnect(Connection connection, std::string cause) override { shell_->OnDisconnect(connection, cause); }
-  RunStatus StatusNow() override { return shell_->StatusNow(); }
+  void OnDisconnect(Connection connection, std::string cause) override { shell().OnDisconnect(connection, cause); }
+  RunStatus StatusNow() override { return host_->shell().StatusNow(); }
 
   void Send(Connection to, const CoordinatorMessage& message) override;
   void SendToAll(const std::vector<Connection>& to, const CoordinatorMessage& message) override;
   void Close(Connection connection) override;
 
  private:
-  explicit CoordinatorHost(const RunDirectory& directory) : directory_(directory) {}
+  explicit CoordinatorServer(const RunDirectory& directory) : directory_(directory) {}
 
   const RunDirectory& directory_;
-  std::unique_ptr<RunAlerts> alerts_;  // reports failures to the shell
-  std::unique_ptr<CoordinatorShell> shell_;
+  std::unique_ptr<CoordinatorHost> host_;
   std::mutex starting_;                    // held until server_ is set: somebody may be heard before
-  std::unique_ptr<ControlServer> server_;  // calls the shell
+  std::unique_ptr<ControlServer> server_;  // calls the host's shell
 };
-
-/// The secret of a run, made on first use, in a file that only its owner can read.
-absl::StatusOr<std::string> MakeRunToken(const RunDirectory& directory);
 
 }  // namespace holdfast

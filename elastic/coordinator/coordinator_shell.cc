@@ -18,11 +18,11 @@ namespace {
 
 Instant Now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
-CoordinatorOptions OptionsFor(const Config& config, const CoordinatorHistory& history, bool saves,
-                              std::vector<CheckpointChoice> usable) {
+CoordinatorOptions OptionsFor(const Config& config, const RunStart& start) {
+  const CoordinatorHistory& history = start.history;
   CheckpointConfig checkpoint;
   checkpoint.every = CheckpointEvery::kNever;
-  if (saves) checkpoint = config.checkpoint;
+  if (start.keeper != nullptr) checkpoint = config.checkpoint;
   return {.elastic = config.elastic,
           .parallel = config.parallel,
           .checkpoint = checkpoint,
@@ -34,7 +34,7 @@ CoordinatorOptions OptionsFor(const Config& config, const CoordinatorHistory& hi
           .last_generation = history.state.generation,
           .branch = history.state.branch,
           .recorded_step = history.recorded_step,
-          .checkpoints = std::move(usable),
+          .checkpoints = start.usable,
           .had_checkpoint = history.has_saved,
           .workers_are_new = history.workers_are_new,
           .finished = history.finished && history.recorded_step >= config.train.steps};
@@ -69,14 +69,12 @@ absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& di
 }
 
 absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Create(
-    const Config& config, const RunDirectory& directory, const CoordinatorHistory& history, double flops_per_token,
-    CoordinatorPort& port, std::function<void(const RunEvent&)> on_event, CheckpointKeeper* keeper,
-    std::vector<CheckpointChoice> usable) {
+    const Config& config, const RunDirectory& directory, const RunStart& start, CoordinatorPort& port,
+    std::function<void(const RunEvent&)> on_event) {
   HF_ASSIGN_OR_RETURN(std::unique_ptr<RunRecorder> recorder,
-                      RunRecorder::Open(config, directory, flops_per_token, history.recorded_step));
-  const CoordinatorOptions options = OptionsFor(config, history, keeper != nullptr, std::move(usable));
-  return std::unique_ptr<CoordinatorShell>(
-      new CoordinatorShell(config, directory, options, std::move(recorder), port, std::move(on_event), keeper));
+                      RunRecorder::Open(config, directory, start.flops_per_token, start.history.recorded_step));
+  return std::unique_ptr<CoordinatorShell>(new CoordinatorShell(
+      config, directory, OptionsFor(config, start), std::move(recorder), port, std::move(on_event), start.keeper));
 }
 
 CoordinatorShell::CoordinatorShell(const Config& config, const RunDirectory& directory,

@@ -45,20 +45,24 @@ struct CoordinatorHistory {
 };
 absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& directory);
 
+/// What a coordinator starts from.
+struct RunStart {
+  CoordinatorHistory history;
+  double flops_per_token = 0;            // what model FLOPs utilisation counts
+  CheckpointKeeper* keeper = nullptr;    // null = no checkpoints
+  std::vector<CheckpointChoice> usable;  // those to resume from, newest first
+};
+
 /// What cannot be written down does not happen. If it can be later (a full disk), the run is paused: the action is
 /// tried again and again, what workers say meanwhile waits, and a stop ends the run. Else the run fails, and everybody
 /// is told. Thread-safe.
 class CoordinatorShell {
  public:
-  /// `config`, `directory` and `port` must outlive the shell. `flops_per_token`: what model FLOPs utilisation counts.
-  /// `on_event` hears of every event (alerts). `keeper` may be null: no checkpoints. `usable`: those to go on from,
-  /// newest first.
+  /// `config`, `directory`, `port` and the keeper of `start` must outlive the shell. `on_event` hears of every event
+  /// (alerts).
   static absl::StatusOr<std::unique_ptr<CoordinatorShell>> Create(const Config& config, const RunDirectory& directory,
-                                                                  const CoordinatorHistory& history,
-                                                                  double flops_per_token, CoordinatorPort& port,
-                                                                  std::function<void(const RunEvent&)> on_event,
-                                                                  CheckpointKeeper* keeper = nullptr,
-                                                                  std::vector<CheckpointChoice> usable = {});
+                                                                  const RunStart& start, CoordinatorPort& port,
+                                                                  std::function<void(const RunEvent&)> on_event);
   ~CoordinatorShell();
 
   // These return at once: what is said waits in a queue while something is written down, heartbeats in one place each.

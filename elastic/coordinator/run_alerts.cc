@@ -1,4 +1,4 @@
-#include "tools/run_alerts.h"
+#include "elastic/coordinator/run_alerts.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "tools/mpi_job.h"
+#include "elastic/launch/mpi_job.h"
 
 #include <unistd.h>
 
@@ -15,9 +15,6 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/status.h"
 #include "framework/base/thread_pool.h"
-#include "tools/command.h"
-#include "tools/connection_options.h"
-#include "tools/coordinator_host.h"
 
 namespace holdfast {
 namespace {
@@ -91,19 +88,18 @@ absl::Status MpiJob::LearnHosts() {
   return absl::OkStatus();
 }
 
-int64_t MpiJob::processes_here() const {
-  return std::count(hosts_.begin(), hosts_.end(), hosts_[static_cast<size_t>(rank())]);
+WorkerSlot MpiJob::slot() const {
+  return {.workers_here = std::count(hosts_.begin(), hosts_.end(), host()),
+          .local_index = std::count(hosts_.begin(), hosts_.begin() + rank(), host())};
 }
 
-int64_t MpiJob::local_index() const {
-  return std::count(hosts_.begin(), hosts_.begin() + rank(), hosts_[static_cast<size_t>(rank())]);
-}
+WorkerIdentity MpiJob::identity() const { return {.name = NameOf(rank()), .node = host(), .host = host()}; }
 
 void MpiJob::Shape(Config* config) const {
   config->elastic.workers = config->elastic.max_workers = session_->size();
   config->elastic.min_workers = 1;  // so that a world without the lost is announced, and everybody knows
   if (config->train.threads == 0) {
-    config->train.threads = std::max<int64_t>(1, AvailableProcessors() / processes_here());
+    config->train.threads = std::max<int64_t>(1, AvailableProcessors() / slot().workers_here);
   }
 }
 
@@ -142,44 +138,6 @@ WorkerPeers MpiJob::Peers(const Config& config) const {
     if (!stop.stop_requested()) EndBroken(std::string(status.message()));
   };
   return peers;
-}
-
-absl::StatusOr<Worker::Exit> MpiJob::Work(const Config& config, const RunDirectory& directory,
-                                          const std::string& address, TrainingSession& session,
-                                          const StopSignal* stop_signal) {
-  const ConnectionOptions connection{.coordinator = address, .token_file = directory.token(), .tls = {}};
-  HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(connection));
-  const std::string& host = hosts_[static_cast<size_t>(rank())];
-  const WorkerIdentity identity{.name = NameOf(rank()), .node = host, .host = host};
-  const Worker::Exit exit = RunWorker(config, directory, identity, session, *link, stop_signal, Peers(config));
-  session.trainer.reset();  // and its communicators, before the end of MPI
-  return exit;
-}
-
-absl::StatusOr<CoordinatorShell::Outcome> MpiJob::Lead(const Config& config, const RunDirectory& directory,
-                                                       const PreparedRun& run, TrainingSession& session,
-                                                       const StopSignal& stop_signal) {
-  const bool one_machine = processes_here() == session_->size();
-  ControlServerOptions server{
-      .address = absl::StrCat(one_machine ? "127.0.0.1" : hosts_[0], ":0"), .token = "", .tls = {}};
-  HF_ASSIGN_OR_RETURN(server.token, MakeRunToken(directory));
-  HF_ASSIGN_OR_RETURN(const auto coordinator, CoordinatorHost::Start(config, directory, run, server));
-  std::string address = coordinator->address();
-  HF_RETURN_IF_ERROR(Announce(&address));
-  const std::stop_callback on_stop(stop_signal.token(),
-                                   [&] { coordinator->shell().RequestStop(stop_signal.received()); });
-  HF_RETURN_IF_ERROR(Work(config, directory, address, session, nullptr).status());
-  return coordinator->Wait();
-}
-
-absl::StatusOr<int> MpiJob::Follow(const Config& config, const RunDirectory& directory, const StopSignal& stop_signal) {
-  HF_ASSIGN_OR_RETURN(const auto session,
-                      OpenTrainingSession(config, processes_here(), /*check_only=*/false, local_index()));
-  std::string address;
-  HF_RETURN_IF_ERROR(Announce(&address));
-  if (address.empty()) return kExitFailure;  // rank 0 has said why
-  HF_ASSIGN_OR_RETURN(const Worker::Exit exit, Work(config, directory, address, *session, &stop_signal));
-  return exit.code == 0 || exit.code > 128 ? exit.code : kExitFailure;
 }
 
 }  // namespace holdfast

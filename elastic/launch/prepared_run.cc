@@ -1,94 +1,22 @@
-#include "tools/prepared_run.h"
+#include "elastic/launch/prepared_run.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <map>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
+#include "absl/strings/str_cat.h"
+#include "checkpoint/place/checkpoint_place.h"
+#include "checkpoint/sharded/stored_layout.h"
 #include "elastic/control/checkpoint_schedule.h"
-#include "elastic/coordinator/run_digests.h"
+#include "elastic/launch/resume_check.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
-#include "framework/config/decides.h"
 #include "framework/config/load.h"
-#include "framework/config/validate.h"
 #include "models/families/families.h"
-#include "tools/checkpoint_storage.h"
 
 namespace holdfast {
 namespace {
-
-std::vector<StoredTensor> TensorsOf(const ParameterLayout& layout) {
-  std::vector<StoredTensor> tensors;
-  for (const ParameterSpec& p : layout.parameters()) {
-    StoredTensor tensor{p.name, {}};
-    for (int i = 0; i < p.shape.rank(); ++i) tensor.shape.push_back(p.shape[i]);
-    tensors.push_back(std::move(tensor));
-  }
-  return tensors;
-}
-
-/// "section.key" -> "value", of a printed config.
-std::map<std::string, std::string> Values(const std::string& printed) {
-  std::map<std::string, std::string> values;
-  std::string section;
-  for (const absl::string_view line : absl::StrSplit(printed, '\n')) {
-    const std::pair<std::string, std::string> parts = absl::StrSplit(line, absl::MaxSplits(": ", 1));
-    if (!line.empty() && line[0] != ' ') section = std::string(line.substr(0, line.find(':')));
-    if (line.size() > 2 && line[0] == ' ') values[absl::StrCat(section, ".", parts.first.substr(2))] = parts.second;
-  }
-  return values;
-}
-
-/// Of the program that goes on, against the one that wrote the checkpoint, for the same config; what is not known is
-/// not compared.
-std::string ProgramDifferences(const Config& config, const Manifest& manifest) {
-  const RunDigests now = DigestsOf(config);
-  if (now.kernels != 0 && manifest.kernel_digest != 0 && now.kernels != manifest.kernel_digest) {
-    return absl::StrCat("kernels compute other bits than those that wrote the checkpoint (build ", manifest.build,
-                        ", this is ", now.build, "): the run may differ from one that was never stopped");
-  }
-  if (manifest.build.empty() || manifest.build == now.build) return "";
-  return absl::StrCat("build ", manifest.build, " of Holdfast wrote the checkpoint, this is ", now.build);
-}
-
-/// What decides the bits of a run and is not as it was when the checkpoint was written.
-std::string Differences(const Config& config, const Manifest& manifest) {
-  if (manifest.config_digest == BitsDigest(config)) return ProgramDifferences(config, manifest);
-  // An earlier build did not have every key: what it left out has its default.
-  const auto stored = ParseConfig(manifest.config, manifest.name.ToString(), {}, {.families = FamilyPresets()});
-  if (stored.ok() && BitsDigest(*stored) == BitsDigest(config)) return ProgramDifferences(config, manifest);
-  const auto was = Values(manifest.config), is = Values(PrintConfig(config));
-  std::vector<std::string> changes;
-  for (const auto& [key, value] : is) {
-    const auto before = was.find(key);
-    if (WhatDecides(key) == Decides::kBits && before != was.end() && before->second != value) {
-      changes.push_back(absl::StrCat(key, " was ", before->second, " and is ", value));
-    }
-  }
-  return absl::StrCat("this is not the config that wrote the checkpoint (", absl::StrJoin(changes, "; "),
-                      "): the run may differ from one that was never stopped");
-}
-
-/// An imported model has no run of its own that a change could be meant for: its weights mean what its files say.
-absl::Status CheckImported(const Config& config, const Manifest& manifest) {
-  if (manifest.sharding != kImported) return absl::OkStatus();
-  const auto imported = ParseConfig(manifest.config, manifest.name.ToString(), {}, {.families = FamilyPresets()});
-  if (!imported.ok()) return absl::OkStatus();  // of a later build: as with any other checkpoint, there is a warning
-  std::vector<std::string> differences;
-  for (const ModelDifference& difference : ArithmeticDifferences(config.model, imported->model)) {
-    differences.push_back(
-        absl::StrCat("model.", difference.key, " is ", difference.ours, " and was ", difference.theirs));
-  }
-  if (differences.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      manifest.name.ToString(), " holds an imported model that computes something else than the config's (",
-      absl::StrJoin(differences, "; "), "): set these keys as they were, or train.init_from to the saved model"));
-}
 
 absl::Status CannotGoOn(const RunDirectory& directory, const CoordinatorHistory& history, const Catalog& catalog) {
   std::string why;
@@ -224,34 +152,29 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
   return run;
 }
 
-void PrintResume(const PreparedRun& run) {
+std::string ResumeText(const PreparedRun& run) {
+  std::string text;
   if (run.keeper != nullptr) {
     for (const RejectedCheckpoint& rejected : run.keeper->found().rejected) {
-      std::printf("not used    %s: %s\n", rejected.name.c_str(), rejected.reason.c_str());
+      absl::StrAppend(&text, "not used    ", rejected.name, ": ", rejected.reason, "\n");
     }
   }
   if (!run.usable.empty()) {
-    std::printf("checkpoint  %s, the newest that can be used\n", run.usable.front().name.c_str());
+    absl::StrAppend(&text, "checkpoint  ", run.usable.front().name, ", the newest that can be used\n");
   }
   if (run.keeper != nullptr && run.history.recorded_step > 0) {
-    std::printf("goes on     after generation %d; %d steps are recorded\n",
-                static_cast<int>(run.history.state.generation), static_cast<int>(run.history.recorded_step));
+    absl::StrAppend(&text, "goes on     after generation ", run.history.state.generation, "; ",
+                    run.history.recorded_step, " steps are recorded\n");
   }
-  if (!run.warning.empty()) std::printf("warning: %s\n", run.warning.c_str());
-  std::fflush(stdout);
+  if (!run.warning.empty()) absl::StrAppend(&text, "warning: ", run.warning, "\n");
+  return text;
 }
 
-void AddResumeOption(CLI::App& command, std::string& resume) {
-  const auto check = [](const std::string& text) {
-    int64_t step = 0;
-    const bool good = text == "auto" || text == "never" || (absl::SimpleAtoi(text, &step) && step >= 0);
-    return good ? std::string() : "auto, never or a step is expected, not '" + text + "'";
-  };
-  command
-      .add_option("--resume", resume,
-                  "auto: go on with the run that is in the run directory; never: refuse to; STEP: from its checkpoint")
-      ->type_name("auto|never|STEP")
-      ->check(check);
+RunStart StartOf(const Config& config, const PreparedRun& run) {
+  return {.history = run.history,
+          .flops_per_token = ModelFlopsPerToken(config.model, config.batch.sequence_length),
+          .keeper = run.keeper.get(),
+          .usable = run.usable};
 }
 
 }  // namespace holdfast

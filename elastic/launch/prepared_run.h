@@ -12,7 +12,6 @@
 #include "framework/config/config.h"
 #include "framework/metrics/run_directory.h"
 #include "framework/nn/layout.h"
-#include "tools/command.h"
 
 namespace holdfast {
 
@@ -26,7 +25,7 @@ struct PreparedRun {
 
 struct PrepareOptions {
   bool overwrite = false;        // remove the run that is there
-  std::string resume;            // "auto": go on with what is there; "never": refuse that; a step: from its checkpoint;
+  std::string resume{};          // "auto": go on with what is there; "never": refuse that; a step: from its checkpoint;
                                  // "": auto, but overwriting needs to be told what becomes of checkpoints elsewhere
   bool workers_are_new = false;  // no worker of an earlier life can be alive
 };
@@ -38,9 +37,10 @@ struct PrepareOptions {
 absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory& directory,
                                        const ParameterLayout& layout, const PrepareOptions& options);
 
-/// Says where the run goes on from, and why not from others.
-void PrintResume(const PreparedRun& run);
+/// Where the run goes on from, and why not from others: lines for people; empty for a new run.
+std::string ResumeText(const PreparedRun& run);
 
-void AddResumeOption(CLI::App& command, std::string& resume);
+/// What the coordinator of `run` starts from; `run` must outlive it.
+RunStart StartOf(const Config& config, const PreparedRun& run);
 
 }  // namespace holdfast

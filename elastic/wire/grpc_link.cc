@@ -1,4 +1,4 @@
-#include "tools/connection_options.h"
+#include "elastic/wire/grpc_link.h"
 
 #include <cstdio>
 #include <filesystem>
@@ -66,19 +66,6 @@ class GrpcLink final : public ControlLink, public ClientHandler {
 };
 
 }  // namespace
-
-void AddTlsOptions(CLI::App& command, TlsFiles& tls) {
-  command.add_option("--tls-certificate", tls.certificate, "PEM file; with --tls-key and --tls-authority: mutual TLS");
-  command.add_option("--tls-key", tls.key, "PEM file");
-  command.add_option("--tls-authority", tls.authority, "PEM file");
-}
-
-void ConnectionOptions::AddTo(CLI::App& command) {
-  command.add_option("--coordinator", coordinator, "HOST[:PORT] of the coordinator; the default port is 29400")
-      ->required();
-  command.add_option("--token-file", token_file, "file with the run's secret, mode 0600");
-  AddTlsOptions(command, tls);
-}
 
 std::vector<std::string> ConnectionOptions::Arguments() const {
   std::vector<std::string> arguments;

@@ -1,11 +1,10 @@
 #pragma once
-// How a command reaches the coordinator.
+// How a worker, an agent or a command reaches the coordinator of its run over gRPC.
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 #include "elastic/control/control_link.h"
 #include "elastic/wire/control_client.h"
@@ -17,8 +16,7 @@ struct ConnectionOptions {
   std::string token_file;
   TlsFiles tls;
 
-  void AddTo(CLI::App& command);
-  /// The same as arguments of another command; paths are made absolute.
+  /// Token and certificates as options of a command; paths are made absolute.
   std::vector<std::string> Arguments() const;
   /// Reads the token.
   absl::StatusOr<ControlClientOptions> ClientOptions() const;
@@ -26,8 +24,5 @@ struct ConnectionOptions {
 
 /// Not started yet.
 absl::StatusOr<std::unique_ptr<ControlLink>> MakeControlLink(const ConnectionOptions& options);
-
-/// The options --tls-certificate, --tls-key and --tls-authority.
-void AddTlsOptions(CLI::App& command, TlsFiles& tls);
 
 }  // namespace holdfast

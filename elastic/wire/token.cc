@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <random>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -77,6 +78,19 @@ absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": a token is one line of printable ASCII; this makes one: openssl rand -hex 32"));
   }
+  return token;
+}
+
+absl::StatusOr<std::string> MakeTokenFile(const std::string& path) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0 && errno == EEXIST) return ReadTokenFile(path);
+  if (fd < 0) return ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
+  std::random_device random;
+  std::string token;
+  for (int i = 0; i < 8; ++i) absl::StrAppendFormat(&token, "%08x", random());
+  const bool written = write(fd, token.data(), token.size()) == static_cast<ssize_t>(token.size());
+  close(fd);
+  if (!written) return absl::ResourceExhaustedError(absl::StrCat("cannot write ", path));
   return token;
 }
 

@@ -28,7 +28,7 @@ void ReadRow(const Dataset& dataset, int64_t sample, int64_t row, Microbatch& mi
 
 }  // namespace
 
-absl::StatusOr<Dataset> Dataset::Open(absl::Span<const std::string> paths, int64_t sequence, int64_t vocab_size) {
+absl::StatusOr<Dataset> Dataset::OpenFiles(absl::Span<const std::string> paths, int64_t sequence) {
   if (paths.empty()) return absl::InvalidArgumentError("no token files given");
   if (sequence < 1) return absl::InvalidArgumentError(absl::StrCat("sequence length ", sequence, " is not positive"));
   Dataset dataset;
@@ -36,8 +36,6 @@ absl::StatusOr<Dataset> Dataset::Open(absl::Span<const std::string> paths, int64
   dataset.first_sample_.push_back(0);
   for (const std::string& path : paths) {
     HF_ASSIGN_OR_RETURN(auto file, TokenFile::Open(path));
-    HF_ASSIGN_OR_RETURN(const uint64_t digest, file->CheckVocabulary(vocab_size));
-    dataset.digests_.push_back(digest);
     const int64_t samples = std::max<int64_t>(file->num_tokens() - 1, 0) / sequence;
     dataset.first_sample_.push_back(dataset.first_sample_.back() + samples);
     dataset.files_.push_back(std::move(file));
@@ -49,6 +47,20 @@ absl::StatusOr<Dataset> Dataset::Open(absl::Span<const std::string> paths, int64
       absl::StrCat("no sample of ", sequence, " tokens in ", paths.size() == 1 ? "" : "any of ", paths[0],
                    paths.size() == 1 ? "" : ", ...", ": a sample needs ", sequence,
                    " + 1 tokens, the longest file has ", longest, "; shorten batch.sequence_length or give more data"));
+}
+
+absl::StatusOr<Dataset> Dataset::Open(absl::Span<const std::string> paths, int64_t sequence, int64_t vocab_size) {
+  HF_ASSIGN_OR_RETURN(Dataset dataset, OpenFiles(paths, sequence));
+  for (const auto& file : dataset.files_) {
+    HF_ASSIGN_OR_RETURN(const uint64_t digest, file->CheckVocabulary(vocab_size));
+    dataset.digests_.push_back(digest);
+  }
+  return dataset;
+}
+
+absl::StatusOr<DatasetSize> Dataset::Measure(absl::Span<const std::string> paths, int64_t sequence) {
+  HF_ASSIGN_OR_RETURN(const Dataset dataset, OpenFiles(paths, sequence));
+  return DatasetSize{.tokens = dataset.num_tokens(), .samples = dataset.num_samples()};
 }
 
 int64_t Dataset::num_tokens() const {

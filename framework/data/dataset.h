@@ -23,8 +23,14 @@ struct Microbatch {
   uint32_t step = 0, index = 0;  // which microbatch of which step: the key of its random numbers
 };
 
+struct DatasetSize {
+  int64_t tokens = 0, samples = 0;
+};
+
 class Dataset {
  public:
+  /// What a dataset of these files holds, by their headers: no token is read. Fails as Open does, but for tokens.
+  static absl::StatusOr<DatasetSize> Measure(absl::Span<const std::string> paths, int64_t sequence);
   /// FailedPrecondition with what to do if the files hold no whole sample; every token is checked against vocab_size.
   static absl::StatusOr<Dataset> Open(absl::Span<const std::string> paths, int64_t sequence, int64_t vocab_size);
 
@@ -38,6 +44,8 @@ class Dataset {
   void Read(int64_t index, absl::Span<int32_t> inputs, absl::Span<int32_t> targets) const;
 
  private:
+  static absl::StatusOr<Dataset> OpenFiles(absl::Span<const std::string> paths, int64_t sequence);
+
   std::vector<std::shared_ptr<const TokenFile>> files_;
   std::vector<uint64_t> digests_;      // of the files
   std::vector<int64_t> first_sample_;  // (files + 1) running sum

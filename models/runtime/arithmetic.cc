@@ -1,4 +1,4 @@
-#include "tools/arithmetic.h"
+#include "models/runtime/arithmetic.h"
 
 #include <filesystem>
 #include <system_error>

@@ -1,4 +1,4 @@
-#include "tools/gemm_table.h"
+#include "models/runtime/gemm_table.h"
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/files.h"

@@ -1,4 +1,4 @@
-#include "tools/initial_model.h"
+#include "models/runtime/initial_model.h"
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/model_directory.h"

@@ -1,4 +1,4 @@
-#include "tools/memory_estimate.h"
+#include "models/runtime/memory_estimate.h"
 
 #include <algorithm>
 #include <fstream>

@@ -16,7 +16,7 @@ struct MemoryEstimate {
   double total() const { return weights + gradients + optimizer + activations; }
 };
 
-/// `activation_bytes`: what ArenaBytes says; `schedule`: of a training pass.
+/// `activation_bytes`: what PlanPasses says; `schedule`: of a training pass.
 MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layout, size_t activation_bytes,
                               const UnitSchedule& schedule);
 

@@ -1,4 +1,4 @@
-#include "tools/saved_model_files.h"
+#include "models/runtime/saved_model_files.h"
 
 #include <optional>
 #include <utility>

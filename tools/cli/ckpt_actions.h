@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "checkpoint/safetensors.h"
-#include "tools/ckpt_target.h"
-#include "tools/run_arguments.h"
+#include "checkpoint/admin/checkpoint_target.h"
+#include "checkpoint/admin/model_export.h"
+#include "tools/cli/run_arguments.h"
 
 namespace holdfast {
 
@@ -45,10 +45,7 @@ absl::StatusOr<int> CkptPrune(const CkptPruneOptions& options);
 
 struct CkptExportOptions {
   TargetOptions target;
-  std::string output;
-  FileDType dtype = FileDType::kF32;
-  std::string tokenizer;  // empty = as the config says
-  int threads = 1;
+  ModelExportOptions model;
 };
 absl::StatusOr<int> CkptExport(const CkptExportOptions& options);
 

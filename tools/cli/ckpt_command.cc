@@ -1,4 +1,4 @@
-#include "tools/ckpt_command.h"
+#include "tools/cli/ckpt_command.h"
 
 #include <map>
 #include <memory>
@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "framework/base/thread_pool.h"
-#include "tools/ckpt_actions.h"
+#include "tools/cli/ckpt_actions.h"
 
 namespace holdfast {
 namespace {
@@ -109,16 +109,16 @@ void AddExport(CLI::App& ckpt, CommandBody& body) {
                                 "Write the weights as a saved model: Hugging Face safetensors, config.json, tokenizer",
                                 options, CkptExport);
   AddWhere(command, options->target);
-  command->add_option("OUT_DIR", options->output, "directory of the saved model; made if needed")->required();
+  command->add_option("OUT_DIR", options->model.output, "directory of the saved model; made if needed")->required();
   AddStep(command, options->target);
   const std::map<std::string, FileDType> dtypes = {
       {"f32", FileDType::kF32}, {"bf16", FileDType::kBF16}, {"f16", FileDType::kF16}};
-  command->add_option("--dtype", options->dtype, "f32 (default), bf16 or f16")
+  command->add_option("--dtype", options->model.dtype, "f32 (default), bf16 or f16")
       ->transform(CLI::CheckedTransformer(dtypes))
       ->default_str("f32");
-  command->add_option("--tokenizer", options->tokenizer,
+  command->add_option("--tokenizer", options->model.tokenizer,
                       "where the tokenizer.json is, if it has moved since; or bytes");
-  AddThreads(command, options->threads);
+  AddThreads(command, options->model.threads);
 }
 
 void AddImport(CLI::App& ckpt, CommandBody& body) {

@@ -1,7 +1,7 @@
 #pragma once
 // holdfast ckpt: look at checkpoints, check, thin out, convert and compare them. No training process is needed.
 
-#include "tools/command.h"
+#include "tools/cli/command.h"
 
 namespace holdfast {
 

@@ -1,6 +1,5 @@
 // holdfast ckpt prune: deletes checkpoints that retention does not keep, and what was never finished.
 
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <set>
@@ -8,33 +7,22 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "checkpoint/admin/fence_owner.h"
+#include "checkpoint/admin/retention_plan.h"
+#include "checkpoint/sharded/fence.h"
 #include "framework/base/status.h"
-#include "framework/config/load.h"
-#include "models/families/families.h"
-#include "tools/ckpt_actions.h"
-#include "tools/command.h"
-#include "tools/fence_owner.h"
+#include "framework/metrics/progress.h"
+#include "tools/cli/ckpt_actions.h"
+#include "tools/cli/command.h"
 
 namespace holdfast {
 namespace {
 
-struct Doomed {
-  std::string name, reason;
-  uint64_t bytes = 0;
-};
-
-/// What the command line says, else the config of the run, else the one inside the newest checkpoint.
-Retention RetentionOf(const CkptPruneOptions& options, const CheckpointPlace& place, const Catalog& catalog) {
-  CheckpointConfig config;
-  if (place.run_config.has_value()) {
-    config = place.run_config->checkpoint;
-  } else if (!catalog.valid.empty()) {
-    const auto stored = ParseConfig(catalog.valid.front().manifest.config, "config", {}, {.families = FamilyPresets()});
-    if (stored.ok()) config = stored->checkpoint;
-  }
-  return {.keep_last = options.keep_last.value_or(config.keep_last),
-          .keep_every_steps = options.keep_every_steps.value_or(config.keep_every_steps),
-          .keep_best = options.keep_best.value_or(config.keep_best)};
+/// What the command line says, else `configured`.
+Retention RetentionOf(const CkptPruneOptions& options, const Retention& configured) {
+  return {.keep_last = options.keep_last.value_or(configured.keep_last),
+          .keep_every_steps = options.keep_every_steps.value_or(configured.keep_every_steps),
+          .keep_best = options.keep_best.value_or(configured.keep_best)};
 }
 
 std::string Describe(const Retention& retention) {
@@ -45,28 +33,9 @@ std::string Describe(const Retention& retention) {
   return text;
 }
 
-absl::StatusOr<std::vector<Doomed>> Choose(Storage& storage, const Catalog& catalog, const Retention& retention,
-                                           bool damaged) {
-  std::vector<Doomed> doomed;
-  const std::vector<CheckpointName> deletions = ChooseDeletions(catalog.valid, retention, {});
-  const std::set<CheckpointName> chosen(deletions.begin(), deletions.end());
-  for (const CatalogEntry& entry : catalog.valid) {
-    if (chosen.contains(entry.manifest.name)) {
-      doomed.push_back({entry.manifest.name.ToString(), "not kept", entry.bytes});
-    }
-  }
-  for (const RejectedCheckpoint& rejected : catalog.rejected) {
-    if (!rejected.unfinished && !rejected.given_up && !damaged) continue;
-    doomed.push_back({rejected.name, rejected.reason});
-    HF_ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(rejected.name + "/"));
-    for (const StoredObject& object : objects) doomed.back().bytes += object.size;
-  }
-  return doomed;
-}
-
-void PrintKept(const Catalog& catalog, const std::vector<Doomed>& doomed) {
+void PrintKept(const Catalog& catalog, const std::vector<Deletion>& doomed) {
   std::set<std::string> names;
-  for (const Doomed& d : doomed) names.insert(d.name);
+  for (const Deletion& d : doomed) names.insert(d.name);
   for (const CatalogEntry& entry : catalog.valid) {
     const std::string name = entry.manifest.name.ToString();
     if (!names.contains(name)) std::printf("  keep    %s\n", name.c_str());
@@ -104,13 +73,13 @@ absl::StatusOr<int> CkptPrune(const CkptPruneOptions& options) {
     HF_RETURN_IF_ERROR(storage.Sweep());
   }
   HF_ASSIGN_OR_RETURN(const Catalog catalog, ScanCheckpoints(storage));
-  const Retention retention = RetentionOf(options, place, catalog);
-  HF_ASSIGN_OR_RETURN(const std::vector<Doomed> doomed, Choose(storage, catalog, retention, options.damaged));
+  const Retention retention = RetentionOf(options, ConfiguredRetention(place, catalog));
+  HF_ASSIGN_OR_RETURN(const std::vector<Deletion> doomed, PlanDeletions(storage, catalog, retention, options.damaged));
   std::printf("%s: %s\n", storage.Describe().c_str(), Describe(retention).c_str());
   PrintKept(catalog, doomed);
   if (fence != nullptr) HF_RETURN_IF_ERROR(fence->Check());  // what looks unfinished may be a new owner's
   uint64_t bytes = 0;
-  for (const Doomed& d : doomed) {
+  for (const Deletion& d : doomed) {
     if (!options.dry_run) HF_RETURN_IF_ERROR(DeleteCheckpoint(storage, d.name));
     std::printf("  delete  %s: %s\n", d.name.c_str(), d.reason.c_str());
     bytes += d.bytes;

@@ -1,24 +1,21 @@
 // holdfast ckpt list, show and digest: what there is, without changing anything.
 
-#include <array>
 #include <chrono>
 #include <cstdio>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "checkpoint/admin/checkpoint_statistics.h"
+#include "checkpoint/admin/checkpoint_text.h"
 #include "framework/base/status.h"
 #include "framework/config/suggest.h"
-#include "tools/ckpt_actions.h"
-#include "tools/ckpt_text.h"
-#include "tools/command.h"
-#include "tools/tensor_statistics.h"
+#include "tools/cli/ckpt_actions.h"
+#include "tools/cli/command.h"
+#include "tools/cli/shared_progress.h"
 
 namespace holdfast {
 namespace {
-
-using KindStatistics = std::array<TensorStatistics, kStateKinds>;
 
 double Now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
@@ -36,41 +33,6 @@ absl::StatusOr<std::vector<int>> ChooseTensors(const Manifest& manifest, const s
   const std::string nearest = Nearest(name, names);
   return absl::NotFoundError(absl::StrCat("--tensor ", name, ": ", manifest.name.ToString(), " has no such tensor",
                                           nearest.empty() ? "" : absl::StrCat(" (did you mean '", nearest, "'?)")));
-}
-
-absl::StatusOr<std::vector<KindStatistics>> ComputeStatistics(const CheckpointReader& reader,
-                                                              const std::vector<int>& tensors, int threads) {
-  HF_ASSIGN_OR_RETURN(const ParameterLayout layout, LayoutOf(reader.manifest()));
-  std::vector<int> place(layout.parameters().size(), -1), wanted;
-  for (size_t i = 0; i < tensors.size(); ++i) place[static_cast<size_t>(tensors[i])] = static_cast<int>(i);
-  uint64_t bytes = 0;
-  for (size_t c = 0; c < layout.chunks().size(); ++c) {
-    const Chunk& chunk = layout.chunks()[c];
-    if (place[static_cast<size_t>(chunk.parameter)] < 0) continue;
-    wanted.push_back(static_cast<int>(c));
-    bytes += static_cast<uint64_t>(chunk.elements) * kStateKinds * sizeof(float);
-  }
-  std::vector<KindStatistics> of_chunk(layout.chunks().size());  // added up in order: threads change no digit
-  SharedProgress progress("reading", bytes);
-  const auto look = [&](int index, absl::Span<const std::byte> data) {
-    const absl::Span<const float> values(reinterpret_cast<const float*>(data.data()), data.size() / sizeof(float));
-    const size_t count = values.size() / kStateKinds;
-    for (size_t kind = 0; kind < kStateKinds; ++kind) {
-      of_chunk[static_cast<size_t>(index)][kind] = TensorStatistics::Of(values.subspan(kind * count, count));
-    }
-    progress.Add(data.size());
-    return absl::OkStatus();
-  };
-  HF_RETURN_IF_ERROR(reader.ReadChunks(layout, wanted, {.threads = threads}, look));
-  progress.Finish();
-  std::vector<KindStatistics> result(tensors.size());
-  for (const int index : wanted) {
-    const int parameter = layout.chunks()[static_cast<size_t>(index)].parameter;
-    KindStatistics& of_tensor = result[static_cast<size_t>(place[static_cast<size_t>(parameter)])];
-    for (size_t kind = 0; kind < kStateKinds; ++kind)
-      of_tensor[kind].Append(of_chunk[static_cast<size_t>(index)][kind]);
-  }
-  return result;
 }
 
 void PrintStatistics(const StoredTensor& tensor, const KindStatistics& kinds) {
@@ -125,7 +87,10 @@ absl::StatusOr<int> CkptShow(const CkptShowOptions& options) {
     Print(TensorTable(shown));
     return kExitDone;
   }
-  HF_ASSIGN_OR_RETURN(const auto statistics, ComputeStatistics(*checkpoint->reader, tensors, options.threads));
+  SharedProgress progress("reading");
+  HF_ASSIGN_OR_RETURN(const auto statistics,
+                      ComputeStatistics(*checkpoint->reader, tensors, options.threads, progress.Listener()));
+  progress.Finish();
   std::printf("%-12s  %13s %13s %13s %13s %12s %8s %8s\n", "", "min", "max", "mean", "rms", "zeros", "NaN", "infinite");
   for (size_t i = 0; i < tensors.size(); ++i) {
     PrintStatistics(manifest.tensors[static_cast<size_t>(tensors[i])], statistics[i]);

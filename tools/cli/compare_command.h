@@ -1,12 +1,18 @@
 #pragma once
-// holdfast compare RUN_A RUN_B: whether two runs are the same bits.
+// holdfast compare: whether two runs are the same bits. Exit codes like those of diff and cmp: 0 equal, 1 different, 2
+// could not tell.
 
-#include "tools/command.h"
+#include <string>
+
+#include "tools/cli/command.h"
 
 namespace holdfast {
 
-/// Exit codes: 0 every committed step of the shorter run is the same in both; 1 not, with the first difference printed;
-/// 2 a run cannot be read.
-CLI::App* AddCompareCommand(CLI::App& parent, CommandBody& body);
+struct CompareCommand {
+  std::string run_a, run_b;
+
+  void AddTo(CLI::App& command);
+  absl::StatusOr<int> Run() const;
+};
 
 }  // namespace holdfast

@@ -1,4 +1,4 @@
-#include "tools/data_command.h"
+#include "tools/cli/data_command.h"
 
 #include <algorithm>
 #include <cmath>
@@ -20,20 +20,7 @@
 namespace holdfast {
 namespace {
 
-struct PackArguments {
-  PackOptions options;
-  std::string tokenizer = "bytes";
-  bool append_eot = false, no_eot = false;
-};
-
-struct ShowArguments {
-  std::string path;
-  std::string tokenizer;
-  int64_t tokens = 128;
-  int64_t at = 0;
-};
-
-void PrintPackReport(const PackArguments& arguments, const Tokenizer& tokenizer, const PackReport& report) {
+void PrintPackReport(const DataPackCommand& arguments, const Tokenizer& tokenizer, const PackReport& report) {
   const std::string bits = tokenizer.vocab_size() <= 65536 ? "uint16" : "uint32";
   const int64_t tokens = report.tokens + report.validation_tokens;
   std::printf("read        %s in %lld documents%s\n", FormatBytes(static_cast<double>(report.input_bytes)).c_str(),
@@ -50,26 +37,6 @@ void PrintPackReport(const PackArguments& arguments, const Tokenizer& tokenizer,
   std::printf("%s  %lld tokens: the last %.6g%% of the input\n", arguments.options.validation_output.c_str(),
               static_cast<long long>(report.validation_tokens),
               100.0 * static_cast<double>(report.validation_tokens) / static_cast<double>(tokens));
-}
-
-absl::StatusOr<int> RunPack(PackArguments arguments) {
-  HF_ASSIGN_OR_RETURN(const auto tokenizer, OpenTokenizer(arguments.tokenizer));
-  if (arguments.append_eot && !tokenizer->end_of_text().has_value()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--append-eot: tokenizer ", arguments.tokenizer, " has no end-of-text token; leave the flag out"));
-  }
-  arguments.options.append_end_of_text = !arguments.no_eot;
-  std::unique_ptr<Progress> progress;  // its total is known with the first call
-  arguments.options.progress = [&progress](int64_t done, int64_t total) {
-    if (!progress) progress = std::make_unique<Progress>("packing", total, "B");
-    progress->Update(done);
-  };
-  const auto report = Pack(*tokenizer, arguments.options);
-  if (report.ok() && progress) progress->Finish();
-  progress.reset();
-  HF_RETURN_IF_ERROR(report.status());
-  PrintPackReport(arguments, *tokenizer, *report);
-  return kExitDone;
 }
 
 // What may go to a terminal: no control characters but line ends and tabs, nothing that is not UTF-8.
@@ -116,7 +83,7 @@ void PrintMostFrequent(const TokenStats& stats, const Tokenizer* tokenizer) {
   }
 }
 
-void PrintTokens(const TokenFile& file, const ShowArguments& arguments, const Tokenizer* tokenizer) {
+void PrintTokens(const TokenFile& file, const DataShowCommand& arguments, const Tokenizer* tokenizer) {
   const int64_t count = std::min(arguments.tokens, file.num_tokens() - arguments.at);
   std::vector<int32_t> tokens(count);
   file.Read(arguments.at, absl::MakeSpan(tokens));
@@ -130,21 +97,42 @@ void PrintTokens(const TokenFile& file, const ShowArguments& arguments, const To
   std::printf("\n(--tokenizer bytes or a tokenizer.json shows them as text)\n");
 }
 
-absl::StatusOr<int> RunShow(const ShowArguments& arguments) {
-  HF_ASSIGN_OR_RETURN(const auto file, TokenFile::Open(arguments.path));
-  std::unique_ptr<const Tokenizer> tokenizer;
-  if (!arguments.tokenizer.empty()) {
-    HF_ASSIGN_OR_RETURN(tokenizer, OpenTokenizer(arguments.tokenizer));
-    HF_RETURN_IF_ERROR(file->CheckVocabulary(tokenizer->vocab_size()).status());
+}  // namespace
+
+absl::StatusOr<int> DataPackCommand::Run() const {
+  PackOptions pack = options;
+  HF_ASSIGN_OR_RETURN(const auto opened, OpenTokenizer(tokenizer));
+  if (append_eot && !opened->end_of_text().has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--append-eot: tokenizer ", tokenizer, " has no end-of-text token; leave the flag out"));
   }
-  if (arguments.at > 0 && arguments.at >= file->num_tokens()) {
-    return absl::OutOfRangeError(
-        absl::StrCat("--at ", arguments.at, ": ", arguments.path, " has ", file->num_tokens(), " tokens"));
+  pack.append_end_of_text = !no_eot;
+  std::unique_ptr<Progress> progress;  // its total is known with the first call
+  pack.progress = [&progress](int64_t done, int64_t total) {
+    if (!progress) progress = std::make_unique<Progress>("packing", total, "B");
+    progress->Update(done);
+  };
+  const auto report = Pack(*opened, pack);
+  if (report.ok() && progress) progress->Finish();
+  progress.reset();
+  HF_RETURN_IF_ERROR(report.status());
+  PrintPackReport(*this, *opened, *report);
+  return kExitDone;
+}
+
+absl::StatusOr<int> DataShowCommand::Run() const {
+  HF_ASSIGN_OR_RETURN(const auto file, TokenFile::Open(path));
+  std::unique_ptr<const Tokenizer> opened;
+  if (!tokenizer.empty()) {
+    HF_ASSIGN_OR_RETURN(opened, OpenTokenizer(tokenizer));
+    HF_RETURN_IF_ERROR(file->CheckVocabulary(opened->vocab_size()).status());
+  }
+  if (at > 0 && at >= file->num_tokens()) {
+    return absl::OutOfRangeError(absl::StrCat("--at ", at, ": ", path, " has ", file->num_tokens(), " tokens"));
   }
   const TokenStats stats = ComputeTokenStats(*file);
   const int64_t bytes = 1024 + stats.count * file->bytes_per_token();
-  std::printf("file        %s\nformat      llm.c .bin, uint%d tokens\n", arguments.path.c_str(),
-              8 * file->bytes_per_token());
+  std::printf("file        %s\nformat      llm.c .bin, uint%d tokens\n", path.c_str(), 8 * file->bytes_per_token());
   std::printf("tokens      %lld (%s on disk)\n", static_cast<long long>(stats.count),
               FormatBytes(static_cast<double>(bytes)).c_str());
   if (stats.count == 0) return kExitDone;
@@ -155,63 +143,47 @@ absl::StatusOr<int> RunShow(const ShowArguments& arguments) {
                 static_cast<long long>(stats.uncounted));
   }
   std::printf("entropy     %.3f bits per token (each token by itself)\nmost frequent\n", stats.entropy_bits);
-  PrintMostFrequent(stats, tokenizer.get());
-  if (arguments.tokens > 0) PrintTokens(*file, arguments, tokenizer.get());
+  PrintMostFrequent(stats, opened.get());
+  if (tokens > 0) PrintTokens(*file, *this, opened.get());
   return kExitDone;
 }
 
-void AddDataPack(CLI::App& data, CommandBody& body) {
-  CLI::App* command = data.add_subcommand("pack", "Turn text or JSONL files into a token file");
-  auto arguments = std::make_shared<PackArguments>();
-  PackOptions& options = arguments->options;
+void DataPackCommand::AddTo(CLI::App& command) {
   command
-      ->add_option("INPUT", options.inputs,
-                   "text files (a document each) or JSONL files (a document per line); - = "
-                   "standard input")
+      .add_option("INPUT", options.inputs,
+                  "text files (a document each) or JSONL files (a document per line); - = "
+                  "standard input")
       ->required();
-  command->add_option("--out", options.output, "token file to write")->required();
-  command->add_option("--tokenizer", arguments->tokenizer, "bytes, or the path of a Hugging Face tokenizer.json")
+  command.add_option("--out", options.output, "token file to write")->required();
+  command.add_option("--tokenizer", tokenizer, "bytes, or the path of a Hugging Face tokenizer.json")
       ->capture_default_str();
   using Format = PackOptions::Format;
   const std::map<std::string, Format> formats = {
       {"auto", Format::kAuto}, {"text", Format::kText}, {"jsonl", Format::kJsonl}};
-  command->add_option("--format", options.format, "auto (by the name: .jsonl, .ndjson), text or jsonl")
+  command.add_option("--format", options.format, "auto (by the name: .jsonl, .ndjson), text or jsonl")
       ->transform(CLI::CheckedTransformer(formats));
-  command->add_option("--jsonl-field", options.jsonl_field, "the field that holds the text")->capture_default_str();
+  command.add_option("--jsonl-field", options.jsonl_field, "the field that holds the text")->capture_default_str();
   auto* fraction = command
-                       ->add_option("--validation-fraction", options.validation_fraction,
-                                    "put the last round(F * tokens) tokens into --validation-out")
+                       .add_option("--validation-fraction", options.validation_fraction,
+                                   "put the last round(F * tokens) tokens into --validation-out")
                        ->check(CLI::Range(0.0, 1.0));
-  auto* output = command->add_option("--validation-out", options.validation_output, "token file for validation");
+  auto* output = command.add_option("--validation-out", options.validation_output, "token file for validation");
   fraction->needs(output);
   output->needs(fraction);
-  auto* append = command->add_flag("--append-eot", arguments->append_eot,
-                                   "end-of-text token after each document (the default if the tokenizer has one)");
-  command->add_flag("--no-eot", arguments->no_eot, "no end-of-text tokens")->excludes(append);
-  command->callback([arguments, &body] { body = [arguments] { return RunPack(*arguments); }; });
+  auto* append = command.add_flag("--append-eot", append_eot,
+                                  "end-of-text token after each document (the default if the tokenizer has one)");
+  command.add_flag("--no-eot", no_eot, "no end-of-text tokens")->excludes(append);
 }
 
-void AddDataShow(CLI::App& data, CommandBody& body) {
-  CLI::App* command = data.add_subcommand("show", "Print what is in a token file");
-  auto arguments = std::make_shared<ShowArguments>();
-  command->add_option("FILE", arguments->path, "token file")->required();
-  command->add_option("--tokenizer", arguments->tokenizer, "bytes, or a tokenizer.json: shows the tokens as text");
-  command->add_option("--tokens", arguments->tokens, "how many tokens to print")
+void DataShowCommand::AddTo(CLI::App& command) {
+  command.add_option("FILE", path, "token file")->required();
+  command.add_option("--tokenizer", tokenizer, "bytes, or a tokenizer.json: shows the tokens as text");
+  command.add_option("--tokens", tokens, "how many tokens to print")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
       ->capture_default_str();
-  command->add_option("--at", arguments->at, "position of the first token to print")
+  command.add_option("--at", at, "position of the first token to print")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->callback([arguments, &body] { body = [arguments] { return RunShow(*arguments); }; });
-}
-
-}  // namespace
-
-void AddDataCommand(CLI::App& parent, CommandBody& body) {
-  CLI::App* data = parent.add_subcommand("data", "Make and look at token files");
-  data->require_subcommand(1);
-  AddDataPack(*data, body);
-  AddDataShow(*data, body);
 }
 
 }  // namespace holdfast

@@ -1,10 +1,31 @@
 #pragma once
-// holdfast data pack|show: text to token files, and what is in one.
+// holdfast data: makes and shows token files.
 
-#include "tools/command.h"
+#include <cstdint>
+#include <string>
+
+#include "framework/data/pack.h"
+#include "tools/cli/command.h"
 
 namespace holdfast {
 
-void AddDataCommand(CLI::App& parent, CommandBody& body);
+struct DataPackCommand {
+  PackOptions options;
+  std::string tokenizer = "bytes";
+  bool append_eot = false, no_eot = false;
+
+  void AddTo(CLI::App& command);
+  absl::StatusOr<int> Run() const;
+};
+
+struct DataShowCommand {
+  std::string path;
+  std::string tokenizer;
+  int64_t tokens = 128;
+  int64_t at = 0;
+
+  void AddTo(CLI::App& command);
+  absl::StatusOr<int> Run() const;
+};
 
 }  // namespace holdfast

@@ -1,4 +1,4 @@
-// holdfast eval: the loss of a saved model on token files.
+#include "tools/cli/eval_command.h"
 
 #include <cmath>
 #include <cstdio>
@@ -7,32 +7,21 @@
 #include "framework/base/status.h"
 #include "framework/data/dataset.h"
 #include "framework/metrics/progress.h"
-#include "tools/command.h"
-#include "tools/session.h"
+#include "models/runtime/loaded_model.h"
 
 namespace holdfast {
-namespace {
-
-struct EvalArguments {
-  std::string model;
-  std::vector<std::string> data;
-  int64_t sequence = 0, batch = 4, microbatches = 0, threads = 0;
-};
-
-absl::StatusOr<int> Eval(const EvalArguments& arguments) {
-  HF_ASSIGN_OR_RETURN(const auto loaded, LoadSavedModel(arguments.model, {.threads = arguments.threads,
-                                                                          .batch = arguments.batch,
-                                                                          .sequence = arguments.sequence}));
-  const int64_t sequence =
-      arguments.sequence > 0 ? arguments.sequence : std::min<int64_t>(1024, loaded->config.max_sequence_length);
-  HF_ASSIGN_OR_RETURN(const Dataset data, Dataset::Open(arguments.data, sequence, loaded->config.vocab_size));
-  const int64_t whole = (data.num_samples() + arguments.batch - 1) / arguments.batch;
-  const int64_t count = arguments.microbatches > 0 ? std::min(arguments.microbatches, whole) : whole;
+absl::StatusOr<int> EvalCommand::Run() const {
+  HF_ASSIGN_OR_RETURN(const auto loaded,
+                      LoadSavedModel(model, {.threads = threads, .batch = batch, .sequence = sequence}));
+  const int64_t length = sequence > 0 ? sequence : std::min<int64_t>(1024, loaded->config.max_sequence_length);
+  HF_ASSIGN_OR_RETURN(const Dataset dataset, Dataset::Open(data, length, loaded->config.vocab_size));
+  const int64_t whole = (dataset.num_samples() + batch - 1) / batch;
+  const int64_t count = microbatches > 0 ? std::min(microbatches, whole) : whole;
 
   Progress progress("evaluating", count, "microbatches");
   LossSum total;
   for (int64_t i = 0; i < count; ++i) {
-    const Microbatch microbatch = ReadValidationMicrobatch(data, arguments.batch, i);
+    const Microbatch microbatch = ReadValidationMicrobatch(dataset, batch, i);
     HF_ASSIGN_OR_RETURN(const LossSum loss, loaded->runner->Evaluate(microbatch, *loaded->store));
     total.sum += loss.sum;
     total.counted += loss.counted;
@@ -45,20 +34,14 @@ absl::StatusOr<int> Eval(const EvalArguments& arguments) {
   return kExitDone;
 }
 
-}  // namespace
-
-void AddEvalCommand(CLI::App& parent, CommandBody& body) {
-  CLI::App* command = parent.add_subcommand("eval", "Print the loss of a saved model on token files");
-  auto arguments = std::make_shared<EvalArguments>();
-  command->add_option("MODEL", arguments->model, "saved model directory, or a run directory")->required();
-  command->add_option("DATA", arguments->data, "token files")->required();
-  command->add_option("--sequence-length", arguments->sequence, "0 = the model's, at most 1024")
-      ->check(CLI::Range(0, 1 << 24));
-  command->add_option("--batch", arguments->batch, "sequences at a time")->check(CLI::Range(1, 65536));
-  command->add_option("--microbatches", arguments->microbatches, "stop after this many; 0 = all the data")
+void EvalCommand::AddTo(CLI::App& command) {
+  command.add_option("MODEL", model, "saved model directory, or a run directory")->required();
+  command.add_option("DATA", data, "token files")->required();
+  command.add_option("--sequence-length", sequence, "0 = the model's, at most 1024")->check(CLI::Range(0, 1 << 24));
+  command.add_option("--batch", batch, "sequences at a time")->check(CLI::Range(1, 65536));
+  command.add_option("--microbatches", microbatches, "stop after this many; 0 = all the data")
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--threads", arguments->threads, "0 = all")->check(CLI::Range(0, 4096));
-  command->callback([arguments, &body] { body = [arguments] { return Eval(*arguments); }; });
+  command.add_option("--threads", threads, "0 = all")->check(CLI::Range(0, 4096));
 }
 
 }  // namespace holdfast

@@ -1,4 +1,4 @@
-#include "tools/loss_plot.h"
+#include "tools/cli/loss_plot.h"
 
 #include <cstdio>
 #include <fstream>

@@ -1,13 +1,14 @@
-#include "tools/run_arguments.h"
+#include "tools/cli/run_arguments.h"
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/numbers.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "models/families/families.h"
-#include "tools/arithmetic.h"
-#include "tools/command.h"
-#include "tools/gemm_table.h"
-#include "tools/initial_model.h"
+#include "models/runtime/arithmetic.h"
+#include "models/runtime/gemm_table.h"
+#include "models/runtime/initial_model.h"
+#include "tools/cli/command.h"
 
 namespace holdfast {
 namespace {
@@ -57,6 +58,20 @@ void RunArguments::AddTo(CLI::App& command) {
 
 absl::StatusOr<Config> RunArguments::Load() const {
   return Resolved(config.LoadUnresolved(), [this](const Config& of_run) { return Directory(of_run).config(); });
+}
+
+void StartArguments::AddTo(CLI::App& command) {
+  const auto check = [](const std::string& text) {
+    int64_t step = 0;
+    const bool good = text == "auto" || text == "never" || (absl::SimpleAtoi(text, &step) && step >= 0);
+    return good ? std::string() : "auto, never or a step is expected, not '" + text + "'";
+  };
+  command
+      .add_option("--resume", resume,
+                  "auto: go on with the run that is in the run directory; never: refuse to; STEP: from its checkpoint")
+      ->type_name("auto|never|STEP")
+      ->check(check);
+  command.add_flag("--overwrite", overwrite, "replace the run that is in the run directory");
 }
 
 RunDirectory RunArguments::Directory(const Config& of_run) const {

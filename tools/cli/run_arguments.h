@@ -19,8 +19,8 @@ struct ConfigArguments {
   void AddTo(CLI::App& command);
   /// Adds --set.
   void AddOverrides(CLI::App& command);
-  /// Resolved: with the digest of its GEMM table (tools/gemm_table.h) and the arithmetic that a new run takes
-  /// (tools/arithmetic.h). A UsageError lists everything that is wrong with it.
+  /// Resolved: with the digest of its GEMM table (models/runtime/gemm_table.h) and the arithmetic that a new run takes
+  /// (models/runtime/arithmetic.h). A UsageError lists everything that is wrong with it.
   absl::StatusOr<Config> Load() const;
   /// As it is written: its GEMM table need not be there yet. Weights are those of train.init_from or, if it is not
   /// empty, of `model`, a saved model directory.
@@ -35,6 +35,15 @@ struct RunArguments {
   /// As ConfigArguments::Load, but a run that exists keeps its arithmetic.
   absl::StatusOr<Config> Load() const;
   RunDirectory Directory(const Config& of_run) const;
+};
+
+/// How `train` and `coordinator` begin a run.
+struct StartArguments {
+  bool overwrite = false;
+  std::string resume;
+
+  /// Adds --resume and --overwrite.
+  void AddTo(CLI::App& command);
 };
 
 }  // namespace holdfast

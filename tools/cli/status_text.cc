@@ -1,4 +1,4 @@
-#include "tools/status_text.h"
+#include "tools/cli/status_text.h"
 
 #include <ctime>
 #include <deque>

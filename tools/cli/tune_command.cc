@@ -1,5 +1,4 @@
-// holdfast tune: the fastest of cuBLASLt's algorithms for each matrix product of a config, by the clock, for
-// train.gemm_table.
+#include "tools/cli/tune_command.h"
 
 #include <chrono>
 #include <cstdio>
@@ -12,20 +11,14 @@
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
 #include "framework/tensor/cuda_device.h"
-#include "tools/command.h"
-#include "tools/gemm_table.h"
-#include "tools/run_arguments.h"
-#include "tools/session.h"
+#include "models/runtime/gemm_table.h"
+#include "models/runtime/make_model.h"
+#include "models/runtime/trainer_options.h"
 
 namespace holdfast {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-struct TuneArguments {
-  ConfigArguments config;
-  std::string out;
-};
 
 /// As a step has it; what the tokens are makes no difference to the products.
 Microbatch AnyMicrobatch(const Config& config) {
@@ -91,19 +84,21 @@ absl::StatusOr<Tuning> TuneProducts(const Config& config) {
   return tuning;
 }
 
-absl::StatusOr<int> Tune(const TuneArguments& arguments) {
-  HF_ASSIGN_OR_RETURN(Config config, arguments.config.LoadUnresolved());
-  if (config.train.device != DeviceKind::kCuda) {
+}  // namespace
+
+absl::StatusOr<int> TuneCommand::Run() const {
+  HF_ASSIGN_OR_RETURN(Config tuned, config.LoadUnresolved());
+  if (tuned.train.device != DeviceKind::kCuda) {
     return UsageError("error: only GPUs are tuned: set train.device to cuda");
   }
-  const std::string named = config.train.gemm_table.empty() ? config.run.name + ".gemm" : config.train.gemm_table;
-  const std::string path = arguments.out.empty() ? named : arguments.out;
-  config.batch.microbatches = 1;  // all are alike
-  config.train.init_from.clear();
-  HF_ASSIGN_OR_RETURN(const Tuning tuning, TuneProducts(config));
+  const std::string named = tuned.train.gemm_table.empty() ? tuned.run.name + ".gemm" : tuned.train.gemm_table;
+  const std::string path = out.empty() ? named : out;
+  tuned.batch.microbatches = 1;  // all are alike
+  tuned.train.init_from.clear();
+  HF_ASSIGN_OR_RETURN(const Tuning tuning, TuneProducts(tuned));
   const std::string text = tuning.table.Print(GemmLibraryVersion());
-  HF_ASSIGN_OR_RETURN(const StepTime before, TimeStepWith(config, {}));
-  HF_ASSIGN_OR_RETURN(const StepTime after, TimeStepWith(config, {.gemm_table = text}));
+  HF_ASSIGN_OR_RETURN(const StepTime before, TimeStepWith(tuned, {}));
+  HF_ASSIGN_OR_RETURN(const StepTime after, TimeStepWith(tuned, {.gemm_table = text}));
   HF_RETURN_IF_ERROR(WriteFileAtomically(path, text));
   std::printf("%d products, %d of them not as cuBLASLt prefers; a step of one microbatch: %.2f ms -> %.2f ms, %.2fx\n",
               static_cast<int>(tuning.table.size()), static_cast<int>(tuning.changed), before.seconds * 1e3,
@@ -113,14 +108,9 @@ absl::StatusOr<int> Tune(const TuneArguments& arguments) {
   return kExitDone;
 }
 
-}  // namespace
-
-void AddTuneCommand(CLI::App& parent, CommandBody& body) {
-  CLI::App* command = parent.add_subcommand("tune", "Find the fastest matrix products of a config on this GPU");
-  auto arguments = std::make_shared<TuneArguments>();
-  arguments->config.AddTo(*command);
-  command->add_option("-o,--out", arguments->out, "file to write; default train.gemm_table, or else <run.name>.gemm");
-  command->callback([arguments, &body] { body = [arguments] { return Tune(*arguments); }; });
+void TuneCommand::AddTo(CLI::App& command) {
+  config.AddTo(command);
+  command.add_option("-o,--out", out, "file to write; default train.gemm_table, or else <run.name>.gemm");
 }
 
 }  // namespace holdfast

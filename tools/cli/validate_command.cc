@@ -1,5 +1,6 @@
-// holdfast validate: what a config means, before a run is started with it.
+#include "tools/cli/validate_command.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -10,11 +11,10 @@
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "framework/metrics/progress.h"
-#include "models/plan.h"
-#include "tools/command.h"
-#include "tools/memory_estimate.h"
-#include "tools/run_arguments.h"
-#include "tools/session.h"
+#include "models/runtime/make_model.h"
+#include "models/runtime/memory_estimate.h"
+#include "models/runtime/pass_plans.h"
+#include "models/runtime/run_device.h"
 
 namespace holdfast {
 namespace {
@@ -80,38 +80,30 @@ void PrintMemory(const MemoryEstimate& estimate, int64_t workers) {
   PrintRow("total", FormatBytes(estimate.total()));
 }
 
-absl::StatusOr<int> Validate(const ConfigArguments& arguments) {
-  HF_ASSIGN_OR_RETURN(const Config config, arguments.Load());
-  std::printf("%s\n", PrintConfig(config).c_str());
-  HF_ASSIGN_OR_RETURN(const auto device, MakeDevice(config.train));
-  HF_ASSIGN_OR_RETURN(const auto model, MakeModel(config, *device));
+}  // namespace
+
+absl::StatusOr<int> ValidateCommand::Run() const {
+  HF_ASSIGN_OR_RETURN(const Config checked, config.Load());
+  std::printf("%s\n", PrintConfig(checked).c_str());
+  HF_ASSIGN_OR_RETURN(const auto device, MakeDevice(checked.train));
+  HF_ASSIGN_OR_RETURN(const auto model, MakeModel(checked, *device));
   PrintParameters(model->layout());
 
-  const BatchConfig& batch = config.batch;
-  const PassPlan plan = PlanTraining(*model, batch.microbatch_size, batch.sequence_length);
-  HF_ASSIGN_OR_RETURN(const size_t arena, ArenaBytes(*model, config.model.vocab_size, batch.microbatch_size,
-                                                     batch.sequence_length, /*training=*/true));
-  PrintMemory(EstimateMemory(config, model->layout(), arena, plan.schedule), config.elastic.workers);
+  const BatchConfig& batch = checked.batch;
+  const PassPlans plans = PlanPasses(*model, checked.model.vocab_size, batch.microbatch_size, batch.sequence_length);
+  PrintMemory(EstimateMemory(checked, model->layout(), plans.arena_bytes, plans.training.schedule),
+              checked.elastic.workers);
 
   HF_ASSIGN_OR_RETURN(const double rate, MeasureMatmulRate(*device, model->compute_dtype()));
   const auto tokens = static_cast<double>(batch.step_tokens());
-  const double step_flops = plan.flops * static_cast<double>(batch.microbatches);
+  const double step_flops = plans.training.flops * static_cast<double>(batch.microbatches);
   std::printf("work\n");
   PrintRow("tokens per step", FormatCount(tokens));
   PrintRow("FLOPs per token", FormatCount(step_flops / tokens));
   PrintRow("measured matmul rate", absl::StrFormat("%.0f GFLOP/s on %s", rate / 1e9, device->name()));
   PrintRow("estimated step", FormatDuration(step_flops / rate) + " (matrix products alone, one worker)");
-  PrintRow("estimated run", FormatDuration(step_flops / rate * static_cast<double>(config.train.steps)));
+  PrintRow("estimated run", FormatDuration(step_flops / rate * static_cast<double>(checked.train.steps)));
   return kExitDone;
-}
-
-}  // namespace
-
-void AddValidateCommand(CLI::App& parent, CommandBody& body) {
-  CLI::App* command = parent.add_subcommand("validate", "Check a config and print what it means");
-  auto arguments = std::make_shared<ConfigArguments>();
-  arguments->AddTo(*command);
-  command->callback([arguments, &body] { body = [arguments] { return Validate(*arguments); }; });
 }
 
 }  // namespace holdfast

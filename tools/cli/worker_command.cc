@@ -1,27 +1,17 @@
-// holdfast worker: one worker process, started by an agent.
+#include "tools/cli/worker_command.h"
 
 #include <cstdio>
-#include <memory>
 #include <string>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "elastic/agent/agent.h"
 #include "elastic/worker/stop_signal.h"
 #include "framework/base/status.h"
-#include "tools/command.h"
-#include "tools/connection_options.h"
-#include "tools/run_arguments.h"
-#include "tools/training_session.h"
+#include "tools/cli/connection_arguments.h"
 
 namespace holdfast {
 namespace {
-
-struct WorkerArguments {
-  RunArguments run;
-  ConnectionOptions connection;
-  WorkerIdentity identity;
-  int64_t workers_here = 1;
-};
 
 /// Of "node/3" 3.
 int64_t LocalIndex(const WorkerIdentity& identity) {
@@ -30,32 +20,30 @@ int64_t LocalIndex(const WorkerIdentity& identity) {
   return absl::SimpleAtoi(identity.name.substr(slash + 1), &index) ? index : 0;
 }
 
-absl::StatusOr<int> Work(const WorkerArguments& arguments) {
+}  // namespace
+
+absl::StatusOr<int> WorkerCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
-  HF_ASSIGN_OR_RETURN(const Config config, arguments.run.Load());
-  HF_ASSIGN_OR_RETURN(const auto session, OpenTrainingSession(config, arguments.workers_here,
-                                                              /*check_only=*/false, LocalIndex(arguments.identity)));
-  HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(arguments.connection));
-  const RunDirectory directory = arguments.run.Directory(config);
-  const Worker::Exit exit = RunWorker(config, directory, arguments.identity, *session, *link, &stop_signal);
+  HF_ASSIGN_OR_RETURN(const Config config, run.Load());
+  const auto runtime = OpenTraining(config, {.workers_here = workers_here, .local_index = LocalIndex(identity)});
+  if (absl::IsOutOfRange(runtime.status())) {  // a token beyond the vocabulary: another start would find it again
+    return UsageError(absl::StrCat("error: ", runtime.status().message()));
+  }
+  HF_RETURN_IF_ERROR(runtime.status());
+  HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(connection));
+  const Worker::Exit exit = RunWorker(config, run.Directory(config), identity, **runtime, *link, &stop_signal);
   if (exit.refused) return UsageError("error: " + exit.reason);
   std::printf("%s\n", exit.reason.c_str());
   return exit.code == 0 || exit.code > 128 ? exit.code : kRunFailedExit;
 }
 
-}  // namespace
-
-void AddWorkerCommand(CLI::App& parent, CommandBody& body) {
-  CLI::App* command = parent.add_subcommand("worker", "One worker process; started by an agent");
-  command->group("");  // not for people
-  auto arguments = std::make_shared<WorkerArguments>();
-  arguments->run.AddTo(*command);
-  command->add_option("--name", arguments->identity.name)->required();
-  command->add_option("--node", arguments->identity.node)->required();
-  command->add_option("--host", arguments->identity.host)->required();
-  command->add_option("--workers-here", arguments->workers_here);
-  arguments->connection.AddTo(*command);
-  command->callback([arguments, &body] { body = [arguments] { return Work(*arguments); }; });
+void WorkerCommand::AddTo(CLI::App& command) {
+  run.AddTo(command);
+  command.add_option("--name", identity.name)->required();
+  command.add_option("--node", identity.node)->required();
+  command.add_option("--host", identity.host)->required();
+  command.add_option("--workers-here", workers_here);
+  AddConnectionOptions(command, connection);
 }
 
 }  // namespace holdfast

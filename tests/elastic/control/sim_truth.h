@@ -167,7 +167,7 @@ class Truth {
     }
     return choices;
   }
-  /// What a coordinator finds that starts: as tools/prepared_run.cc does it.
+  /// What a coordinator finds that starts: as elastic/launch/prepared_run.cc does it.
   std::vector<CheckpointChoice> Usable() const {
     std::vector<CheckpointChoice> usable = Choices();
     std::erase_if(usable, [&](const CheckpointChoice& c) {

@@ -61,7 +61,7 @@ class ShellTest : public testing::Test, public CoordinatorPort {
   void Close(Connection) override {}
 
   void StartShell() {
-    auto shell = CoordinatorShell::Create(config_, directory_, {}, 0, *this, nullptr);
+    auto shell = CoordinatorShell::Create(config_, directory_, {}, *this, nullptr);
     ASSERT_TRUE(shell.ok()) << shell.status();
     shell_ = std::move(*shell);
     JoinMessage join{{{"n/0", 1}, "n", "h"}, {}, DigestsOf(config_)};

@@ -48,6 +48,16 @@ TEST_F(LoaderTest, SamplesNeverCrossFiles) {
   }
 }
 
+TEST_F(LoaderTest, ASizeIsToldWithoutReadingTokens) {
+  const auto size = Dataset::Measure(paths_, 10);
+  ASSERT_TRUE(size.ok()) << size.status();
+  EXPECT_EQ(size->tokens, Open(10).num_tokens());
+  EXPECT_EQ(size->samples, Open(10).num_samples());
+  EXPECT_TRUE(absl::IsOutOfRange(Dataset::Open(paths_, 10, 50).status())) << "some tokens are too large for that";
+  EXPECT_EQ(Dataset::Measure(paths_, 100).status().code(), Dataset::Open(paths_, 100, 1000).status().code());
+  EXPECT_EQ(Dataset::Measure({}, 10).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(LoaderTest, DigestIsOfTokensInOrderAndOfNothingElse) {
   const uint64_t digest = Open(10).digest();
   EXPECT_EQ(Open(20).digest(), digest);

@@ -10,6 +10,7 @@
 #include "framework/base/host.h"
 #include "framework/base/status.h"
 #include "framework/config/enum_names.h"
+#include "framework/config/decides.h"
 #include "framework/config/load.h"
 
 namespace holdfast {

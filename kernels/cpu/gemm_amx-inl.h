@@ -145,7 +145,7 @@ struct AmxKernel {
   }
 
   static void Multiply(bool /*by_row*/, int64_t /*rows*/, int64_t words, const Word* a, const Word* b,
-                       const float* previous, float* out, const void* /*ahead*/) {
+                       const float* previous, float* out, const Ahead& /*ahead*/) {
     MultiplyTiles<Tiles>((words + 15) / 16, a, kRowWords, b, previous, out);
   }
 };

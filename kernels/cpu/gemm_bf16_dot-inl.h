@@ -54,7 +54,7 @@ struct PairKernel {
     PackTyped<kNr, uint16_t>(x.data, along, x.stride, column0, k0, columns, depth, out, panel_words);
   }
   static void Multiply(bool by_row, int64_t rows, int64_t words, const Word* a, const Word* b, const float* previous,
-                       float* out, const void* ahead) {
+                       float* out, const Ahead& ahead) {
     by_row ? Dot::template Multiply<kRowWords>(rows, words, a, b, previous, out, ahead)
            : Dot::template Multiply<0>(rows, words, a, b, previous, out, ahead);
   }
@@ -67,12 +67,12 @@ template <int kRows, int64_t kRowWords>
 __attribute__((noinline, target("avx512bf16"))) void MultiplyPairs(int64_t words, const uint32_t* HWY_RESTRICT a,
                                                                    const uint32_t* HWY_RESTRICT b,
                                                                    const float* previous, float* out,
-                                                                   const void* ahead) {
+                                                                   const Ahead& ahead) {
   __m512 sum[kRows][2];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = _mm512_setzero_ps();
   for (int64_t k = 0; k < words; ++k) {
-    FetchAhead(k, ahead);
+    FetchAhead<kRows>(k, ahead);
     const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
@@ -97,7 +97,7 @@ __attribute__((noinline, target("avx512bf16"))) void MultiplyPairs(int64_t words
 struct Avx512Dot {
   template <int64_t kRowWords>
   static void Multiply(int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b, const float* previous,
-                       float* out, const void* ahead) {
+                       float* out, const Ahead& ahead) {
     static constexpr decltype(&MultiplyPairs<1, kRowWords>) kTable[] = {
         MultiplyPairs<1, kRowWords>,  MultiplyPairs<2, kRowWords>,  MultiplyPairs<3, kRowWords>,
         MultiplyPairs<4, kRowWords>,  MultiplyPairs<5, kRowWords>,  MultiplyPairs<6, kRowWords>,

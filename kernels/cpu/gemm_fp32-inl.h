@@ -45,7 +45,7 @@ struct Fp32Kernel {
     PackPanels<kNr>(x.data, x.dtype == DType::kBF16, along, x.stride, column0, k0, columns, depth, out, panel_words);
   }
   static void Multiply(bool by_row, int64_t rows, int64_t words, const Word* a, const Word* b, const float* previous,
-                       float* out, const void* ahead) {
+                       float* out, const Ahead& ahead) {
     (by_row ? MultiplyFor<true>(rows) : MultiplyFor<false>(rows))(words, a, b, previous, out, ahead);
   }
 };

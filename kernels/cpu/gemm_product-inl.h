@@ -4,8 +4,7 @@
 //   blocks of rows of op(A), and of k where there is much of it: packed once, in parallel, into shared scratch
 //     tasks = stripes of columns (x parts of the rows where there are many threads):
 //       for each few blocks of k: pack the stripe of op(B) into the thread's scratch (second-level cache)
-//         for each panel of A (brought into the second-level cache while the one before it is worked on),
-//         each panel of B, each block of k: Multiply
+//         for each chunk of rows (second-level cache), each panel of B, each panel of A, each block of k: Multiply
 //
 // Sums of earlier k blocks stay in the first-level cache or, from one few to the next, in scratch; the last block's
 // tiles go through WriteTile to C. The cutting may depend on the number of threads because an element's bits do not
@@ -40,7 +39,7 @@ constexpr int64_t kDepthBlocks = 4;      // of a stripe: 256 words each
 constexpr int64_t kStripePanels = 4;     // 64 columns on AVX2, 128 on AVX-512: up to 256 or 512 KiB
 constexpr int64_t kBlockRowsMax = 1032;  // rows of A packed at a time: B is packed again for each block
 constexpr int64_t kBlockBytesMax = int64_t{16} << 20;
-constexpr int64_t kPartRowsMin = 96;
+constexpr int64_t kChunkRows = 96;  // x 256 words = 96 KiB of A beside the stripe of B
 constexpr int64_t kPackPanels = 8;  // panels packed by one task
 
 /// One call on one microkernel. `Kernel` says how large its tiles are (kMr, kNr), what a word of its panels is and how
@@ -94,7 +93,7 @@ class Product {
 
  private:
   static constexpr int64_t kMr = Kernel::kMr, kNr = Kernel::kNr, kTileSize = kMr * kNr;
-  static constexpr int64_t kPartPanelsMin = kPartRowsMin / kMr;
+  static constexpr int64_t kPartPanelsMin = kChunkRows / kMr;
   static constexpr int64_t kBlock = Kernel::kBlock;            // of k, not of words
   static constexpr int64_t kPanelA = Kernel::kRowWords * kMr;  // words of one packed block
   static constexpr int64_t kPanelB = kBlock / Kernel::kValues * kNr + kPanelPad;
@@ -151,25 +150,35 @@ class Product {
       Kernel::PackB(args_.b, !args_.transpose_b, col0, cols, block * kBlock, Depth(block),
                     task.packed_b + (block - block0) * kStripeBlock, kPanelB);
     }
-    for (int64_t p = task.panel0; p < task.panel_end; ++p) {
-      for (int64_t j = 0; j * kNr < cols; ++j) MultiplyTile(task, p, j, block0, block_end);
+    const int64_t chunk = std::max<int64_t>(kChunkRows / kMr / (block_end - block0), 1);
+    for (int64_t chunk0 = task.panel0; chunk0 < task.panel_end; chunk0 += chunk) {
+      const int64_t chunk_end = std::min(chunk0 + chunk, task.panel_end);
+      for (int64_t j = 0; j * kNr < cols; ++j) {
+        for (int64_t p = chunk0; p < chunk_end; ++p) {
+          // The same panel of the next chunk comes from further away than this one.
+          MultiplyTile(task, p, j, std::min(p + chunk, task.panel_end - 1), block0, block_end);
+        }
+      }
     }
   }
 
-  /// The tile of panel p of A and panel j of the stripe.
-  void MultiplyTile(const Task& task, int64_t p, int64_t j, int64_t block0, int64_t block_end) {
+  /// The tile of panel p of A and panel j of the stripe. `next`: a panel of A that is needed soon.
+  void MultiplyTile(const Task& task, int64_t p, int64_t j, int64_t next, int64_t block0, int64_t block_end) {
     const int64_t row0 = (base_ + p) * kMr, rows = std::min<int64_t>(kMr, args_.c.rows - row0);
     const int64_t col0 = (task.stripe * kStripePanels + j) * kNr;
     float* sum = task.sums + ((p - task.panel0) * kStripePanels + j) * kTileSize;
     alignas(64) float tile[kTileSize];
     const bool ends = block_end == k_blocks_;
-    if (ends) PrefetchTile<kNr>(args_.c, row0, col0, rows);
+    Ahead ahead;
+    ahead.tile = ends ? ElementAt(args_.c, row0, col0) : reinterpret_cast<const char*>(sum);
+    ahead.tile_stride = ends ? args_.c.stride * static_cast<int64_t>(SizeOf(args_.c.dtype)) : kNr * sizeof(float);
     for (int64_t block = block0; block < block_end; ++block) {
+      const int64_t words = CeilDiv(Depth(block), Kernel::kValues);
       const Word* panel = packed_a_ + ((block - first_block_) * panels_ + p) * kPanelA;
-      // The next panel comes from further away than this one: a part of it with each panel of B.
-      const Word* ahead = panel + (p + 1 < task.panel_end ? kPanelA + j * (kPanelA / kStripePanels) : 0);
+      const int64_t used = args_.transpose_a ? words * kMr : kPanelA;
+      ahead.panel = reinterpret_cast<const char*>(panel + (next - p) * kPanelA + j * used / kStripePanels);
       const float* previous = block == 0 ? nullptr : block == block0 ? sum : tile;
-      Kernel::Multiply(!args_.transpose_a, rows, CeilDiv(Depth(block), Kernel::kValues), panel,
+      Kernel::Multiply(!args_.transpose_a, rows, words, panel,
                        task.packed_b + (block - block0) * kStripeBlock + j * kPanelB, previous,
                        ends || block + 1 < block_end ? tile : sum, ahead);
     }

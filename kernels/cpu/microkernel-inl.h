@@ -38,29 +38,37 @@ constexpr int64_t kKc = 256;
 
 constexpr int64_t kRowPad = 16;
 
-/// While it multiplies, a microkernel asks for one cache line of what is needed soon in every so many words of k: in a
-/// burst before it they would fill the queue of outstanding lines and stall what follows.
-constexpr int64_t kWordsPerLineAhead = 4;
+/// What a microkernel asks for while it multiplies, a line at a time: in a burst before it the lines would fill the
+/// queue of outstanding ones and stall what follows.
+struct Ahead {
+  const char* panel;    // for the second-level cache
+  const char* tile;     // rows of kNr floats or less, to be written: for the first-level cache
+  int64_t tile_stride;  // bytes
+};
 
-HWY_INLINE void FetchAhead(int64_t word, const void* ahead) {
-  if (word % kWordsPerLineAhead == 0) {
-    __builtin_prefetch(static_cast<const char*>(ahead) + word * (64 / kWordsPerLineAhead), 0, 2);
+/// `word` of k is being multiplied. Half as many bytes of `panel` as the A panel of 12 rows has are asked for.
+template <int kRows>
+HWY_INLINE void FetchAhead(int64_t word, const Ahead& ahead) {
+  if (word % 4 == 0) __builtin_prefetch(ahead.panel + word * 16, 0, 2);
+  if (word % 8 == 0 && word < 8 * kRows) {
+    const char* row = ahead.tile + word / 8 * ahead.tile_stride;
+    __builtin_prefetch(row, 1);
+    if (kNr * sizeof(float) > 64) __builtin_prefetch(row + 64, 1);
   }
 }
 
 /// out (kRows, kNr) = previous + A panel (kc, kMr) * B panel (kc, kNr). `previous` is (kRows, kNr), null for zero, and
-/// may be `out`. `ahead`: memory to bring into the second-level cache meanwhile. kByRow: A panel is
-/// [kMr][kKc + kRowPad].
+/// may be `out`. kByRow: A panel is [kMr][kKc + kRowPad].
 template <int kRows, bool kByRow>
 HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const float* previous,
-                           float* out, const void* ahead) {
+                           float* out, const Ahead& ahead) {
   const hn::CappedTag<float, kLanes> d;
   using V = hn::Vec<decltype(d)>;
   V sum[kRows][2];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = hn::Zero(d);
   for (int64_t k = 0; k < kc; ++k) {
-    FetchAhead(k, ahead);
+    FetchAhead<kRows>(k, ahead);
     const V b0 = hn::LoadU(d, b);
     const V b1 = hn::LoadU(d, b + kLanes);
 #pragma GCC unroll 16
@@ -83,7 +91,7 @@ HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, const float*
   }
 }
 
-using MultiplyFn = void (*)(int64_t, const float*, const float*, const float*, float*, const void*);
+using MultiplyFn = void (*)(int64_t, const float*, const float*, const float*, float*, const Ahead&);
 
 /// Multiply<rows>: a tile at the lower edge computes its own rows only, which is what makes a single row (sampling)
 /// cheap.

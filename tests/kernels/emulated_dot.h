@@ -17,7 +17,7 @@ namespace static_target = HWY_NAMESPACE;
 struct EmulatedDot {
   template <int64_t kRowWords>
   static void Multiply(int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b, const float* previous,
-                       float* out, const void* /*ahead*/) {
+                       float* out, const static_target::Ahead& /*ahead*/) {
     using static_target::kMr, static_target::kNr;
     const auto pair = [](uint32_t word, int i) { return FromBf16(static_cast<uint16_t>(word >> (16 * i))); };
     for (int64_t r = 0; r < std::min<int64_t>(rows, kMr); ++r) {

@@ -37,6 +37,7 @@
 #include "elastic/control/pending_saves.h"
 #include "elastic/control/roster.h"
 #include "elastic/control/run_status.h"
+#include "elastic/control/seats.h"
 #include "elastic/control/state_source.h"
 #include "elastic/control/straggler.h"
 #include "elastic/control/worker_history.h"
@@ -289,6 +290,7 @@ class Coordinator {
 
   Roster roster_;
   WorkerHistory history_;
+  Seats seats_;
   Blame blame_;
   StragglerDetector stragglers_;
   CheckpointSchedule schedule_;

@@ -89,7 +89,10 @@ void Coordinator::CommitStep() {
                                      .peak_flops = open_->world.peak_flops(),
                                      .stall_seconds = open_->ballot.StallSeconds(),
                                      .digests = open_->ballot.Digests()});
-  if (source_.generation != open_->world.generation) source_ = open_->world;
+  if (source_.generation != open_->world.generation) {
+    source_ = open_->world;
+    seats_.Remember(source_);
+  }
   entered_ = {};
   load_.clear();
   disputes_ = 0;

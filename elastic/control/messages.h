@@ -39,6 +39,7 @@ struct Member {
 struct World {
   uint64_t generation = 0;
   std::vector<Member> members;
+  std::vector<uint32_t> placement = {};  // Placement::Table; empty: the first one of its members
 
   int size() const { return static_cast<int>(members.size()); }
   /// Rank of a worker, or -1.

@@ -25,6 +25,7 @@ inline constexpr size_t kMaxNameBytes = 256;                   // of a worker, n
 inline constexpr size_t kMaxTextBytes = 4096;                  // of a cause or reason
 inline constexpr size_t kMaxBlobBytes = size_t{1} << 20;       // of one worker's rendezvous
 inline constexpr int kMaxMembers = 1 << 16;                    // of a world
+inline constexpr int kMaxPlacement = 1 << 24;                  // numbers of its table
 inline constexpr int kMaxDigests = 1 << 20;                    // of a vote
 inline constexpr size_t kMaxIncomingBytes = size_t{16} << 20;  // of a message to the coordinator
 inline constexpr size_t kMaxOutgoingBytes = size_t{64} << 20;  // of a message from it: everybody's blobs

@@ -43,6 +43,7 @@ void ToWire(const World& world, v1::World* wire) {
   wire->set_generation(world.generation);
   wire->mutable_members()->Reserve(world.size());
   for (const Member& member : world.members) ToWire(member, wire->add_members());
+  wire->mutable_placement()->Add(world.placement.begin(), world.placement.end());
 }
 
 WorkerId IdFromWire(const v1::WorkerId& wire, FieldCheck* check) {
@@ -67,6 +68,9 @@ World WorldFromWire(const v1::World& wire, FieldCheck* check) {
   if (!check->Length(wire.members(), kMaxMembers, "members")) return world;
   world.members.reserve(static_cast<size_t>(wire.members_size()));
   for (const v1::Member& member : wire.members()) world.members.push_back(MemberFromWire(member, check));
+  if (check->Length(wire.placement(), kMaxPlacement, "placement")) {
+    world.placement.assign(wire.placement().begin(), wire.placement().end());
+  }
   check->Require(world.members.empty() || world.num_leaving() < world.size(), "members", "all of them leave");
   return world;
 }

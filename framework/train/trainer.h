@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -47,13 +48,11 @@ struct TrainerOptions {
 
 /// A world as one of its ranks sees it.
 struct TrainerWorld {
-  std::vector<std::string> nodes{"local"};  // of each rank
-  int leaving = 0;                          // the last ones of them; see Placement
+  Placement placement{{"local"}, {}};
   int rank = 0;
-  // Where the state lies: nodes of the ranks of the source world, and their ranks in this one (-1: gone). Empty:
-  // nowhere, everybody initialises.
-  std::vector<std::string> source_nodes;
-  int source_leaving = 0;
+  // Where the state lies: in the source world, whose ranks are these in this one (-1: gone). None: nowhere, everybody
+  // initialises.
+  std::optional<Placement> source;
   bool source_is_entered = false;  // the world entered last, though no step was committed in it
   std::vector<int> source_ranks;
   // Or in a checkpoint: writes every chunk that `state` holds (from several threads, if it likes). Without source only.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "elastic/control/state_source.h"
 #include "tests/elastic/control/coordinator_harness.h"
 
 namespace holdfast {
@@ -492,6 +493,42 @@ TEST_F(CoordinatorTest, ANodeThatIsLostWhileItLeavesIsLostAsAnyOther) {
   ASSERT_EQ(worlds_[Connection(0)].world.num_leaving(), 1);
   Event(DisconnectEvent{Connection(2), "killed"});  // before what it held has been moved for good
   EXPECT_EQ(Count("state_missing"), 1);
+}
+
+TEST_F(CoordinatorTest, AWorkerThatIsBackTakesItsOldSeatAndNobodyElseFetchesAnything) {
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.workers = 4;
+  options.elastic.max_workers = 4;
+  Start(options);
+  for (const int w : {0, 1, 2, 3}) Join(w);
+  ASSERT_EQ(WorldSize(), 4);
+  Commit({0, 1, 2, 3});
+  const World first = worlds_[Connection(0)].world;
+  EXPECT_TRUE(first.placement.empty());
+  Event(DisconnectEvent{Connection(1), "killed"});
+  const World without = worlds_[Connection(0)].world;
+  ASSERT_EQ(without.size(), 3);
+  const Placement before = PlacementOf(first, options.parallel), smaller = PlacementOf(without, options.parallel);
+  EXPECT_LE(smaller.MovedFrom(before, std::vector<int>{0, -1, 1, 2}) * 4, 3 * smaller.num_cells());
+  Commit({0, 2, 3});
+  now_ += milliseconds(500);
+  Join(1, {}, First(1) + (uint64_t{1} << 20));
+  Pass(milliseconds(200), {0, 1, 2, 3});
+  Commit({0, 2, 3});
+  const World again = worlds_[Connection(0)].world;
+  ASSERT_EQ(again.size(), 4);
+  EXPECT_NE(again.members[1].id, first.members[1].id);
+  const Placement after = PlacementOf(again, options.parallel);
+  EXPECT_EQ(after, before);
+  EXPECT_EQ(after.MovedFrom(smaller, std::vector<int>{0, 2, 3}), static_cast<int64_t>(before.HeldCells(1).size()));
+}
+
+TEST_F(CoordinatorTest, AClaimWithAPlacementThatMakesNoSenseIsRefused) {
+  Start();
+  const World world{.generation = 3, .members = {MemberOf(0), MemberOf(1)}, .placement = {256, 0, 1, 7, 3}};
+  Join(0, {world, 4, 0, {}});
+  ASSERT_NE(LastSent<RefusedMessage>(0), nullptr);
+  EXPECT_FALSE(LastSent<RefusedMessage>(0)->rejoin);
 }
 
 // One mirror: what n0/0 and n0/1 hold is with n1/2 and with each other.

@@ -115,6 +115,7 @@ class RandomMessages {
     World world{Word(), {}};
     for (uint64_t i = Below(4); i > 0; --i) world.members.push_back(AMember());
     if (world.size() > 1) world.members.back().leaves = Below(2) == 1;
+    for (uint64_t i = Below(20); i > 0; --i) world.placement.push_back(static_cast<uint32_t>(Word()));
     return world;
   }
   VoteMessage AVote() {

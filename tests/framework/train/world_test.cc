@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <map>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -94,11 +95,13 @@ class TestWorld {
       : members_(std::move(members)),
         nodes_(std::move(nodes)),
         device_only_(setting.device_only),
+        parallel_(setting.parallel),
         placement_(nodes_, setting.parallel) {}
 
   int size() const { return static_cast<int>(members_.size()); }
   const std::vector<Process*>& members() const { return members_; }
   const Placement& placement() const { return placement_; }
+  void SetPlacement(Placement placement) { placement_ = std::move(placement); }
   Trainer& trainer(int rank) { return *members_[static_cast<size_t>(rank)]->trainer; }
 
   template <typename Program>
@@ -108,17 +111,19 @@ class TestWorld {
     for (std::thread& thread : threads) thread.join();
   }
 
-  void Enter(const TestWorld* source, bool source_is_entered = false) {
+  /// By the placement that follows from that of `source`, or by the first one (`anew`), or by `placement`.
+  void Enter(const TestWorld* source, bool source_is_entered = false, bool anew = false) {
     TrainerWorld world;
-    world.nodes = nodes_;
     world.source_is_entered = source_is_entered;
     if (source != nullptr) {
-      world.source_nodes = source->nodes_;
+      world.source = source->placement_;
       for (Process* old : source->members_) {
         const auto at = std::find(members_.begin(), members_.end(), old);
         world.source_ranks.push_back(at == members_.end() ? -1 : static_cast<int>(at - members_.begin()));
       }
+      if (!anew) placement_ = Placement(nodes_, parallel_, 0, source->placement_, world.source_ranks);
     }
+    world.placement = Placement::FromTable(nodes_, parallel_, 0, placement_.Table()).value();  // as it travels
     std::vector<WorldCommunicators> communicators = Connect();
     Run([&](int rank) {
       TrainerWorld mine = world;
@@ -183,6 +188,7 @@ class TestWorld {
   std::vector<Process*> members_;
   std::vector<std::string> nodes_;
   bool device_only_;
+  ParallelConfig parallel_;
   Placement placement_;
 };
 
@@ -251,6 +257,47 @@ TEST_P(EveryWorld, HasTheBitsOfTheWorldOfOne) {
       for (int64_t i = 0; i < kMicrobatches; ++i) ++microbatches[random() % microbatches.size()];
       const auto all = std::vector<bool>(static_cast<size_t>(c.size), true);
       EXPECT_EQ(world.Advance(step, microbatches, all), expected[static_cast<size_t>(step)]) << "step " << step;
+    }
+  }
+}
+
+/// As after many losses and joins: what a rank serves is many runs.
+Placement Scattered(const std::vector<std::string>& nodes, const ParallelConfig& parallel, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::string> now = nodes;
+  Placement placement(now, parallel);
+  for (int change = 0; change < 12 || now.size() != nodes.size(); ++change) {
+    std::vector<int> ranks(now.size());
+    std::iota(ranks.begin(), ranks.end(), 0);
+    if (now.size() > 1 && (now.size() > nodes.size() || random() % 2 == 0)) {
+      const auto lost = static_cast<std::ptrdiff_t>(random() % now.size());
+      now.erase(now.begin() + lost);
+      for (int& rank : ranks) rank = rank == lost ? -1 : rank - (rank > lost ? 1 : 0);
+    } else {
+      now.push_back("later" + std::to_string(change));
+    }
+    placement = Placement(now, parallel, 0, placement, ranks);
+  }
+  std::vector<int> ranks(nodes.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return Placement(nodes, parallel, 0, placement, ranks);
+}
+
+TEST_P(EveryWorld, HasThemWhereverTheStateLies) {
+  const Case& c = GetParam();
+  for (const bool deferred : {false, true}) {
+    for (unsigned seed = 0; seed < 3; ++seed) {
+      Setting setting{.dtype = seed == 0 ? DType::kF32 : DType::kBF16};
+      setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
+      setting.deferred = setting.device_only = deferred;
+      const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+      Fleet fleet(setting);
+      TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
+      world.SetPlacement(Scattered(Nodes(c.size, 2), setting.parallel, seed));
+      world.Enter(nullptr);
+      for (int64_t step = 0; step < kSteps; ++step) {
+        EXPECT_EQ(world.Advance(step), expected[static_cast<size_t>(step)]) << "seed " << seed << " step " << step;
+      }
     }
   }
 }
@@ -372,11 +419,11 @@ TEST(World, WhatIsLeftHasEveryBit) {
       const std::vector<int64_t> microbatches = EvenMicrobatches(kMicrobatches, world->size());
       EXPECT_EQ(world->Advance(step, microbatches, heard, &results), expected[static_cast<size_t>(step)])
           << "seed " << seed << " step " << step;
-      // Some die, as long as no shard loses its last holder.
+      // Some die, as long as no cell loses its last holder.
       std::vector<bool> alive(static_cast<size_t>(world->size()), true);
       for (size_t r = 0; r < alive.size(); ++r) {
         alive[r] = random() % 3 != 0;
-        if (!alive[r] && !world->placement().LostShards(alive).empty()) alive[r] = true;
+        if (!alive[r] && !world->placement().LostCells(alive).empty()) alive[r] = true;
       }
       std::vector<Process*> next;
       for (int r = 0; r < world->size(); ++r) {
@@ -393,7 +440,7 @@ TEST(World, WhatIsLeftHasEveryBit) {
         failed.Enter(world.get());
       }
       auto entered = std::make_unique<TestWorld>(next, Nodes(size, 2), setting);
-      entered->Enter(world.get());
+      entered->Enter(world.get(), /*source_is_entered=*/false, /*anew=*/random() % 4 == 0);
       world = std::move(entered);
     }
   }

@@ -36,11 +36,17 @@ std::vector<uint32_t> Seats::PlacementFor(const World& world, const World& sourc
   const Placement least(NodesOf(world), parallel, world.num_leaving(), before, source_ranks);
   const auto had =
       std::find_if(worlds_.begin(), worlds_.end(), [&](const World& other) { return HaveSameSeats(world, other); });
-  if (had != worlds_.end() &&
-      PlacementOf(*had, parallel).MovedFrom(before, source_ranks) <= least.MovedFrom(before, source_ranks)) {
-    return had->placement;
+  if (had == worlds_.end()) return least.Table();
+  const Placement old = PlacementOf(*had, parallel);
+  int64_t lost = 0;  // what those that hold nothing now had
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const bool is_new = std::find(source_ranks.begin(), source_ranks.end(), rank) == source_ranks.end();
+    if (is_new) lost += static_cast<int64_t>(old.HeldCells(rank).size());
   }
-  return least.Table();
+  const bool moves_little =
+      old.num_cells() == least.num_cells() &&
+      old.MovedFrom(before, source_ranks) <= std::max(lost, least.MovedFrom(before, source_ranks));
+  return moves_little ? had->placement : least.Table();
 }
 
 }  // namespace holdfast

@@ -19,7 +19,7 @@ class Seats {
   void Remember(const World& world);
 
   /// World::placement for the members of `world`, when the state lies in `source`: the one that these workers had, if
-  /// no other moves less.
+  /// only what was lost moves, or no other moves less.
   std::vector<uint32_t> PlacementFor(const World& world, const World& source, const ParallelConfig& parallel) const;
 
  private:

@@ -30,6 +30,7 @@
 #include <variant>
 #include <vector>
 
+#include "elastic/control/ballot.h"
 #include "elastic/control/blame.h"
 #include "elastic/control/checkpoint_schedule.h"
 #include "elastic/control/messages.h"
@@ -255,6 +256,8 @@ class Coordinator {
   void CommitStep();
   void MeasureSpeeds();
   void RemoveDissenters(const std::vector<int>& ranks);
+  void JudgeCopies(const std::vector<Ballot::Difference>& differences);
+  void DistrustState(const std::string& who);
   void ReportRecovered();
   void EndIfFinished();
 
@@ -307,10 +310,11 @@ class Coordinator {
   uint64_t generation_;       // the last one used
   Branch branch_;
   int64_t committed_ = 0;
-  World source_;      // where the state after committed_ lies
-  World entered_;     // it lies here as well: all members have got their part, no step has been done yet
-  std::string load_;  // or this checkpoint, if source_ is none
-  bool claims_open_;  // after a restart: where it lies has still to be found
+  int64_t agreed_ = 0;  // the last digest step, or the one loaded: the holders of every chunk agreed about it
+  World source_;        // where the state after committed_ lies
+  World entered_;       // it lies here as well: all members have got their part, no step has been done yet
+  std::string load_;    // or this checkpoint, if source_ is none
+  bool claims_open_;    // after a restart: where it lies has still to be found
   std::optional<OpenWorld> open_;
   std::string waiting_for_;  // while there is no open world
   std::string reason_;       // for the next world

@@ -18,8 +18,7 @@ bool IsSane(const Member& member) {
 }
 
 bool IsSane(const World& world, const ParallelConfig& parallel) {
-  return world.members.size() <= kMostMembers && world.generation < UINT64_MAX / 2 &&
-         HasSanePlacement(world, parallel);
+  return world.members.size() <= kMostMembers && world.generation < UINT64_MAX / 2 && HasSanePlacement(world, parallel);
 }
 
 std::vector<std::pair<std::string, RunEvent::Value>> FieldsOf(const JoinedWorker& worker) {
@@ -85,8 +84,7 @@ std::string Coordinator::OtherThanRun(const RunDigests& joins) const {
 bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
   const std::string& name = join.member.id.name;
   if (!IsSane(join.member) || !IsSane(join.claim.world, options_.parallel) ||
-      !IsSane(join.claim.prepared_world, options_.parallel) ||
-      roster_.agents().count(from) > 0) {
+      !IsSane(join.claim.prepared_world, options_.parallel) || roster_.agents().count(from) > 0) {
     Refuse(from, "a join message that makes no sense", false);
     actions_.emplace_back(CloseAction{from});
     return false;

@@ -195,6 +195,9 @@ absl::StatusOr<VoteMessage> Worker::Prepare(const StepTask& task, const std::sto
   if (IsDigestStep(task.step)) {
     for (const auto& [chunk, digest] : p_.trainer->DigestsAfter(prepared_)) vote.digests.push_back({chunk, digest});
   }
+  for (const auto& [chunk, digest] : p_.trainer->DigestsOfCopiesAfter(prepared_, IsDigestStep(task.step))) {
+    vote.copies.push_back({chunk, digest});
+  }
   p_.shell->SetPhase(Phase::kVote, task.step);
   return vote;
 }

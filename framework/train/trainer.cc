@@ -254,12 +254,24 @@ UpdateArguments Trainer::ArgumentsOf(const StepResult& result) const {
 }
 
 std::map<int, uint64_t> Trainer::DigestsAfter(const StepResult& result) {
+  return DigestsAfter(result, [](int, bool summed_here) { return summed_here; });
+}
+
+std::map<int, uint64_t> Trainer::DigestsOfCopiesAfter(const StepResult& result, bool all) {
+  constexpr int64_t kSampleEvery = 256;  // steps until every chunk was compared: 1/256 of the state is read in each
+  if (current_->placement().Holders(0).size() == 1) return {};
+  if (all) return DigestsAfter(result, [](int, bool summed_here) { return !summed_here; });
+  return DigestsAfter(result, [&](int chunk, bool) { return chunk % kSampleEvery == result.step % kSampleEvery; });
+}
+
+std::map<int, uint64_t> Trainer::DigestsAfter(const StepResult& result,
+                                              absl::FunctionRef<bool(int chunk, bool summed_here)> wanted) {
   const UpdateArguments arguments = ArgumentsOf(result);
   const ShardMap& map = current_->map();
   std::map<int, uint64_t> digests;
   for (const GradientPiece& piece : current_->store().Gradients()) {
-    if (piece.primary != current_->rank()) continue;
     for (auto c = static_cast<int>(piece.chunks.begin); c < piece.chunks.end; ++c) {
+      if (!wanted(c, piece.primary == current_->rank())) continue;
       const float* gradient = piece.gradient + map.Elements(piece.unit, {piece.chunks.begin, c}).size();
       digests[c] = current_->state().ChunkDigestAfter(c, gradient, arguments);
     }

@@ -6,8 +6,10 @@
 
 #include <bit>
 #include <map>
+#include <mutex>
 #include <numeric>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "framework/comm/in_process.h"
@@ -444,6 +446,80 @@ TEST(World, WhatIsLeftHasEveryBit) {
       world = std::move(entered);
     }
   }
+}
+
+/// What each rank says of its copies before a step, by chunk.
+std::map<int, std::map<int, uint64_t>> CopiesOf(TestWorld& world, int64_t step, bool all) {
+  std::map<int, std::map<int, uint64_t>> said;  // chunk -> rank -> digest
+  std::mutex mutex;
+  world.Run([&](int rank) {
+    const auto source = [&](int64_t index) { return MakeMicrobatch(step, index); };
+    const std::vector<int64_t> microbatches = EvenMicrobatches(kMicrobatches, world.size());
+    const StepResult result = world.trainer(rank).Prepare({step, microbatches}, source, {}).value();
+    std::map<int, uint64_t> mine = world.trainer(rank).DigestsOfCopiesAfter(result, all);
+    if (all) mine.merge(world.trainer(rank).DigestsAfter(result));
+    const std::lock_guard lock(mutex);
+    for (const auto& [chunk, digest] : mine) said[chunk][rank] = digest;
+    world.trainer(rank).Commit(result);
+  });
+  return said;
+}
+
+// A bit that flips in the memory of an owner, a mirror or a replica shows in the digests of its holders, and only
+// there.
+TEST(World, AFlippedBitShowsAmongTheHoldersOfItsChunk) {
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.mirrors = 1}, ParallelConfig{.mirrors = 2}, ParallelConfig{.replicas = 2, .mirrors = 1},
+        ParallelConfig{.sharding = Sharding::kNoShard}}) {
+    for (const bool owner : {true, false}) {
+      const Setting setting{.parallel = parallel};
+      Fleet fleet(setting);
+      TestWorld world(fleet.Start(4), Nodes(4, 1), setting);
+      world.Enter(nullptr);
+      for (const auto& [chunk, digests] : CopiesOf(world, 0, /*all=*/true)) {
+        for (const auto& [rank, digest] : digests) EXPECT_EQ(digest, digests.begin()->second) << chunk << " " << rank;
+      }
+      const ParameterLayout& layout = world.members()[0]->model->layout();
+      const ShardMap map(layout, DType::kBF16, world.placement());
+      const int chunk = static_cast<int>(layout.chunks().size()) / 2;
+      const std::vector<int> holders = map.Holders(chunk);
+      const int victim = owner ? holders.front() : holders.back();
+      ShardedState& state = world.trainer(victim).state();
+      std::vector<std::byte> bytes(ShardedState::ChunkBytes(layout.chunks()[static_cast<size_t>(chunk)]));
+      state.ReadChunk(chunk, bytes.data());
+      bytes[bytes.size() / 2] ^= std::byte{4};  // of the first moment
+      state.WriteChunk(chunk, bytes.data());
+      for (const auto& [c, digests] : CopiesOf(world, 1, /*all=*/true)) {
+        ASSERT_EQ(digests.size(), holders.size());
+        for (const auto& [rank, digest] : digests) {
+          const int other = rank == victim ? (rank == holders.front() ? holders.back() : holders.front()) : -1;
+          if (c == chunk && other >= 0) {
+            EXPECT_NE(digest, digests.at(other)) << "the flip does not show";
+          }
+          if (c != chunk) {
+            EXPECT_EQ(digest, digests.begin()->second) << "chunk " << c << " of rank " << rank;
+          }
+        }
+      }
+    }
+  }
+}
+
+// The sample of each step is the same on all holders, and in 256 steps every chunk has its turn.
+TEST(World, EveryChunkIsComparedInItsTurn) {
+  const Setting setting;
+  Fleet fleet(setting);
+  TestWorld world(fleet.Start(2), Nodes(2, 1), setting);
+  world.Enter(nullptr);
+  const size_t chunks = world.members()[0]->model->layout().chunks().size();
+  std::set<int> compared;
+  for (int64_t step = 0; step < static_cast<int64_t>(chunks); ++step) {
+    for (const auto& [chunk, digests] : CopiesOf(world, step, /*all=*/false)) {
+      EXPECT_EQ(digests.size(), 2u);
+      EXPECT_TRUE(compared.insert(chunk).second);
+    }
+  }
+  EXPECT_EQ(compared.size(), std::min<size_t>(chunks, 256));
 }
 
 // One rank's communication is cut in the middle of a step: everybody's Prepare ends, and the step is done again.

@@ -4,7 +4,8 @@
   tests/bench/elastic_bench.py [--rounds 5] [--binary build/release/holdfast] [--only recovery,moved,detect,overhead,scaling,memory]
 
 recovery   kill -9 of one of 4 workers: from the signal to the first new step started, by phase
-moved      bytes and seconds of a transfer for GPT-2 124M on 3, 4 and 8 workers, when one is killed and when it is back
+moved      bytes and seconds of a transfer for GPT-2 124M on SIZES workers (3,4,8), when one is killed and when it is
+           back
 detect     from kill -9, kill -STOP and a slowdown to the event that names the worker
 overhead   steady-state tokens/s with votes, heartbeats and mirrors against the same run with mirrors off and heartbeats
            ten times rarer; and the share of a step that is spent in vote and commit
@@ -129,10 +130,10 @@ def recovery(bench, rounds):
         print(f"  {name:12s} {spread(values)}")
 
 
-def moved(bench, rounds, sizes=(3, 4, 8)):
+def moved(bench, rounds):
     """What moves when one of N workers of GPT-2 124M is killed, and when it is back."""
     print("GPT-2 124M, 1424 MiB of state, one worker killed and back: bytes moved and seconds of the transfer")
-    for size in sizes:
+    for size in (int(n) for n in os.environ.get("SIZES", "3,4,8").split(",")):
         config = bench.config(hidden=768, layers=12, sequence=64, microbatch=1, microbatches=size, family="gpt2",
                               vocab=50257)
         run, process = bench.start(config, size, "elastic.heartbeat_timeout_ms=30000")

@@ -54,16 +54,20 @@ struct NormParams {
   float eps = 1e-5f;
   const float* weight = nullptr;  ///< (C)
   const float* bias = nullptr;    ///< (C), null for RMSNorm
+  /// Rows are this many groups of C columns side by side, each normalised by itself, with the same weight; more than
+  /// one with RMSNorm only, and without a branch.
+  int64_t groups = 1;
 };
 
 /// What a norm keeps for its backward pass.
 struct NormStats {
   float* mean = nullptr;  ///< (R); unused for RMSNorm
-  float* rstd = nullptr;  ///< (R)
+  float* rstd = nullptr;  ///< (R * groups)
 };
 
-/// Causal self-attention over packed projections: each row of `qkv` is H query heads, G key heads, G value heads, D
-/// wide each. Query head h reads key/value head h / (H / G) (grouped-query attention, Ainslie et al. 2023).
+/// Self-attention over packed projections: each row of `qkv` is H query heads, G key heads, G value heads, D wide each.
+/// Query head h reads key/value head h / (H / G) (grouped-query attention, Ainslie et al. 2023). The keys a query sees
+/// are one run; blocks of keys that no query of a block sees are neither read nor computed.
 struct AttentionShape {
   int64_t batch = 0;
   int64_t sequence = 0;
@@ -71,6 +75,15 @@ struct AttentionShape {
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;  ///< a multiple of 8, at most 256
   Dropout dropout;       ///< on the attention probabilities; element index ((b * H + h) * T + i) * T + j
+  int64_t window = 0;    ///< a query sees this many keys up to its own, none before them; 0 = no such limit
+  bool causal = true;    ///< a query sees no key after its own
+
+  /// Query i sees keys FirstKey(i) .. EndKey(i) - 1; key j is seen by queries FirstQuery(j) .. EndQuery(j) - 1. All of
+  /// them ascend.
+  int64_t FirstKey(int64_t query) const { return window > 0 && query >= window ? query - window + 1 : 0; }
+  int64_t EndKey(int64_t query) const { return causal ? query + 1 : sequence; }
+  int64_t FirstQuery(int64_t key) const { return causal ? key : 0; }
+  int64_t EndQuery(int64_t key) const { return window > 0 && key + window < sequence ? key + window : sequence; }
 };
 
 /// One AdamW update (Loshchilov & Hutter 2019, algorithm 2) of n values as a fixed sequence of IEEE-754 binary32
@@ -114,7 +127,7 @@ class Ops {
                            ConstMatrix branch, const NormParams& params, const Dropout& dropout) = 0;
 
   /// d_input (R, C) = d_residual (R, C, optional) + backward of norm at `input` (R, C) for d_out (R, C).
-  /// d_weight, d_bias (C, optional) are overwritten. d_input may be d_residual.
+  /// d_weight, d_bias (C, optional) are overwritten. d_input may be d_residual or d_out.
   virtual void NormBackward(Matrix d_input, float* d_weight, float* d_bias, ConstMatrix d_residual, ConstMatrix d_out,
                             ConstMatrix input, const NormStats& stats, const NormParams& params) = 0;
 

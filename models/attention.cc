@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "kernels/portable_math.h"
-
 namespace holdfast {
 
 Attention::Attention(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, int64_t layer,
@@ -11,19 +9,27 @@ Attention::Attention(ParameterBuilder& builder, const std::string& name, const M
     : num_heads_(config.num_heads),
       num_kv_heads_(config.num_kv_heads),
       head_dim_(config.head_dim),
+      window_(config.sliding_window),
       layer_(layer),
       rope_(rope),
       qkv_(builder, name + ".qkv",
            {.in = config.hidden_size,
             .out = qkv_width(),
-            .bias = config.bias,
+            .bias = config.bias || config.qkv_bias,
             .init_std = static_cast<float>(config.init_std)}),
+      q_norm_(HeadNorm::If(config.qk_norm, builder, name + ".q_norm", num_heads_, config)),
+      k_norm_(HeadNorm::If(config.qk_norm, builder, name + ".k_norm", num_kv_heads_, config)),
       out_(builder, name + ".out",
            {.in = query_width(), .out = config.hidden_size, .bias = config.bias, .init_std = ResidualInitStd(config)}) {
 }
 
 AttentionActivations Attention::Allocate(const Pass& pass) const {
   AttentionActivations activations;
+  if (q_norm_.has_value()) {
+    activations.qk = pass.Activation(query_width() + key_width());
+    activations.q_norm = q_norm_->Allocate(pass);
+    activations.k_norm = k_norm_->Allocate(pass);
+  }
   activations.qkv = pass.Activation(qkv_width());
   activations.lse = pass.arena->Allocate(DType::kF32, {pass.batch, num_heads_, pass.sequence});
   activations.out = pass.Activation(query_width());
@@ -36,7 +42,8 @@ kernels::AttentionShape Attention::ShapeOf(const Pass& pass) const {
           .num_heads = num_heads_,
           .num_kv_heads = num_kv_heads_,
           .head_dim = head_dim_,
-          .dropout = pass.DropoutAt(layer_, DropoutSite::kAttention)};
+          .dropout = pass.DropoutAt(layer_, DropoutSite::kAttention),
+          .window = window_};
 }
 
 void Attention::Rotate(const Pass& pass, kernels::Matrix qkv, bool inverse) const {
@@ -44,10 +51,22 @@ void Attention::Rotate(const Pass& pass, kernels::Matrix qkv, bool inverse) cons
   pass.ops->Rope(qkv, rope_, num_heads_ + num_kv_heads_, head_dim_, pass.sequence, inverse);
 }
 
+void Attention::Project(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x,
+                        const AttentionActivations& activations) const {
+  const kernels::Matrix qkv = activations.qkv.matrix();
+  if (!q_norm_.has_value()) return qkv_.Forward(pass, weights, x, qkv);
+  const int64_t q = query_width(), k = key_width();
+  const kernels::Matrix qk = activations.qk.matrix();
+  qkv_.ForwardColumns(pass, weights, x, 0, qk);
+  qkv_.ForwardColumns(pass, weights, x, q + k, Columns(qkv, q + k, k));
+  q_norm_->Forward(pass, weights, Columns(qk, 0, q), activations.q_norm, Columns(qkv, 0, q));
+  k_norm_->Forward(pass, weights, Columns(qk, q, k), activations.k_norm, Columns(qkv, q, k));
+}
+
 void Attention::Forward(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x,
                         const AttentionActivations& activations, kernels::Matrix y) const {
   const kernels::Matrix qkv = activations.qkv.matrix();
-  qkv_.Forward(pass, weights, x, qkv);
+  Project(pass, weights, x, activations);
   Rotate(pass, qkv, false);
   pass.ops->AttentionForward(activations.out.matrix(), activations.lse.f32(), qkv, ShapeOf(pass));
   out_.Forward(pass, weights, activations.out.matrix(), y);
@@ -62,25 +81,13 @@ void Attention::Backward(const Pass& pass, UnitTensors weights, UnitTensors grad
   pass.ops->AttentionBackward(d_qkv, d_out, activations.out.matrix(), activations.lse.f32(), activations.qkv.matrix(),
                               ShapeOf(pass));
   Rotate(pass, d_qkv, true);
+  if (q_norm_.has_value()) {
+    const int64_t q = query_width(), k = key_width();
+    const kernels::Matrix qk = activations.qk.matrix();
+    q_norm_->Backward(pass, weights, gradients, Columns(qk, 0, q), activations.q_norm, Columns(d_qkv, 0, q));
+    k_norm_->Backward(pass, weights, gradients, Columns(qk, q, k), activations.k_norm, Columns(d_qkv, q, k));
+  }
   qkv_.Backward(pass, weights, gradients, x, d_qkv, d_x);
-}
-
-std::vector<float> RopeTable(int64_t length, int64_t head_dim, double theta) {
-  const int64_t half = head_dim / 2;
-  std::vector<float> table(static_cast<size_t>(length * head_dim));
-  std::vector<double> frequencies;
-  for (int64_t i = 0; i < half; ++i) {
-    frequencies.push_back(portable::Pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim)));
-  }
-  for (int64_t position = 0; position < length; ++position) {
-    float* row = &table[static_cast<size_t>(position * head_dim)];
-    for (int64_t i = 0; i < half; ++i) {
-      const auto [sine, cosine] = portable::SinCos(static_cast<double>(position) * frequencies[static_cast<size_t>(i)]);
-      row[i] = static_cast<float>(cosine);
-      row[half + i] = static_cast<float>(sine);
-    }
-  }
-  return table;
 }
 
 float ResidualInitStd(const ModelConfig& config) {

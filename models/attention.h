@@ -1,18 +1,22 @@
 #pragma once
-// Causal self-attention with grouped query heads: one projection for query, key and value, optional rotary positions,
-// one output projection.
+// Causal self-attention with grouped query heads, perhaps within a window: one projection for query, key and value,
+// optional norms of their heads and rotary positions, one output projection.
 
+#include <optional>
 #include <string>
 
 #include "framework/config/config.h"
 #include "models/linear.h"
+#include "models/norm.h"
 
 namespace holdfast {
 
 struct AttentionActivations {
-  Tensor qkv;  // (R, (H + 2G) * D), after rotation
-  Tensor lse;  // (B, H, T) fp32
-  Tensor out;  // (R, H * D)
+  Tensor qk;                       // (R, (H + G) * D), before the norms; none without them
+  NormActivations q_norm, k_norm;  // likewise
+  Tensor qkv;                      // (R, (H + 2G) * D), after norms and rotation
+  Tensor lse;                      // (B, H, T) fp32
+  Tensor out;                      // (R, H * D)
 };
 
 class Attention {
@@ -33,17 +37,20 @@ class Attention {
 
  private:
   int64_t query_width() const { return num_heads_ * head_dim_; }
-  int64_t qkv_width() const { return (num_heads_ + 2 * num_kv_heads_) * head_dim_; }
+  int64_t key_width() const { return num_kv_heads_ * head_dim_; }
+  int64_t qkv_width() const { return query_width() + 2 * key_width(); }
   kernels::AttentionShape ShapeOf(const Pass& pass) const;
+  /// Fills activations.qkv, not rotated yet, and what else the norms need.
+  void Project(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x,
+               const AttentionActivations& activations) const;
   void Rotate(const Pass& pass, kernels::Matrix qkv, bool inverse) const;
 
-  int64_t num_heads_, num_kv_heads_, head_dim_, layer_;
+  int64_t num_heads_, num_kv_heads_, head_dim_, window_, layer_;
   const float* rope_;
-  Linear qkv_, out_;
+  Linear qkv_;
+  std::optional<HeadNorm> q_norm_, k_norm_;
+  Linear out_;
 };
-
-/// Table for kernels::Ops::Rope: (length, D), D/2 cosines then D/2 sines of position * theta^(-2i/D).
-std::vector<float> RopeTable(int64_t length, int64_t head_dim, double theta);
 
 /// Standard deviation of projections that write into the residual stream: init_std / sqrt(2 * layers), so that the
 /// stream's variance does not grow with depth (Radford et al. 2019, section 2.3).

@@ -1,11 +1,15 @@
 #include "models/counting_ops.h"
 
+#include <algorithm>
+
 namespace holdfast {
 namespace {
 
-/// One of attention's products over the causal half of T x T, all heads and sequences.
-double CausalProductFlops(const kernels::AttentionShape& shape) {
-  const double pairs = static_cast<double>(shape.sequence) * static_cast<double>(shape.sequence) / 2;
+/// One of attention's products over the part of T x T that is seen, its edges as lines: all heads and sequences.
+double ProductFlops(const kernels::AttentionShape& shape) {
+  const auto length = static_cast<double>(shape.sequence);
+  const double beyond = shape.window > 0 ? std::max(0.0, length - static_cast<double>(shape.window)) : 0.0;
+  const double pairs = (shape.causal ? length * length / 2 : length * length) - beyond * beyond / 2;
   return 2.0 * static_cast<double>(shape.batch * shape.num_heads * shape.head_dim) * pairs;
 }
 
@@ -18,12 +22,12 @@ void CountingOps::Gemm(const kernels::GemmArgs& args) {
 
 void CountingOps::AttentionForward(kernels::Matrix, float*, kernels::ConstMatrix,
                                    const kernels::AttentionShape& shape) {
-  flops_ += 2 * CausalProductFlops(shape);  // Q K^T and P V
+  flops_ += 2 * ProductFlops(shape);  // Q K^T and P V
 }
 
 void CountingOps::AttentionBackward(kernels::Matrix, kernels::ConstMatrix, kernels::ConstMatrix, const float*,
                                     kernels::ConstMatrix, const kernels::AttentionShape& shape) {
-  flops_ += 5 * CausalProductFlops(shape);  // Q K^T again, dO V^T, and the gradients of Q, K and V
+  flops_ += 5 * ProductFlops(shape);  // Q K^T again, dO V^T, and the gradients of Q, K and V
 }
 
 }  // namespace holdfast

@@ -12,6 +12,16 @@ void Linear::Forward(const Pass& pass, UnitTensors weights, kernels::ConstMatrix
       {.a = x, .b = weights[weight_].matrix(), .transpose_b = true, .c = y, .bias = Bias(weights), .pre_gelu = {}});
 }
 
+void Linear::ForwardColumns(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, int64_t first,
+                            kernels::Matrix y) const {
+  pass.ops->Gemm({.a = x,
+                  .b = Rows(weights[weight_], first, y.cols),
+                  .transpose_b = true,
+                  .c = y,
+                  .bias = Advance(Bias(weights), first),
+                  .pre_gelu = {}});
+}
+
 void Linear::ForwardGelu(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, kernels::Matrix y,
                          kernels::Matrix pre_gelu) const {
   pass.ops->Gemm({.a = x,

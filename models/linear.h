@@ -21,6 +21,10 @@ class Linear {
   /// y (R, out) = x (R, in) W^T + bias.
   void Forward(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, kernels::Matrix y) const;
 
+  /// y (R, n) = columns first .. first + n - 1 of what Forward gives.
+  void ForwardColumns(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, int64_t first,
+                      kernels::Matrix y) const;
+
   /// y = gelu(value) and pre_gelu (R, out) = value, for value = x W^T + bias.
   void ForwardGelu(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, kernels::Matrix y,
                    kernels::Matrix pre_gelu) const;

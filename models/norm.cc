@@ -48,4 +48,31 @@ void Norm::Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients
                          x, Stats(activations), Params(weights));
 }
 
+HeadNorm::HeadNorm(ParameterBuilder& builder, const std::string& name, int64_t heads, const ModelConfig& config)
+    : heads_(heads),
+      eps_(static_cast<float>(config.norm_eps)),
+      weight_(builder.AddVector(name + ".weight", config.head_dim, InitKind::kOnes)) {}
+
+NormActivations HeadNorm::Allocate(const Pass& pass) const {
+  return {.mean = {}, .rstd = pass.arena->Allocate(DType::kF32, {pass.rows(), heads_})};
+}
+
+kernels::NormParams HeadNorm::Params(UnitTensors weights) const {
+  return {.kind = kernels::NormKind::kRmsNorm,
+          .eps = eps_,
+          .weight = weights[weight_].f32(),
+          .bias = nullptr,
+          .groups = heads_};
+}
+
+void HeadNorm::Forward(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x,
+                       const NormActivations& activations, kernels::Matrix out) const {
+  pass.ops->NormForward(out, {}, Stats(activations), x, {}, Params(weights), {});
+}
+
+void HeadNorm::Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
+                        const NormActivations& activations, kernels::Matrix d) const {
+  pass.ops->NormBackward(d, gradients[weight_].f32(), nullptr, {}, d, x, Stats(activations), Params(weights));
+}
+
 }  // namespace holdfast

@@ -1,6 +1,7 @@
 #pragma once
-// LayerNorm or RMSNorm of the residual stream, which it also adds up.
+// LayerNorm or RMSNorm of the residual stream, which it also adds up; RMSNorm of heads.
 
+#include <optional>
 #include <string>
 
 #include "framework/config/config.h"
@@ -11,7 +12,7 @@ namespace holdfast {
 
 /// What the backward pass needs besides the norm's input.
 struct NormActivations {
-  Tensor mean, rstd;  // (R) fp32; no mean for RMSNorm
+  Tensor mean, rstd;  // (R), of heads (R, heads), fp32; no mean for RMSNorm
 };
 
 class Norm {
@@ -40,6 +41,34 @@ class Norm {
   kernels::NormKind kind_;
   float eps_;
   int weight_, bias_ = -1;
+};
+
+/// RMSNorm of each head by itself, all with one weight (D).
+class HeadNorm {
+ public:
+  HeadNorm(ParameterBuilder& builder, const std::string& name, int64_t heads, const ModelConfig& config);
+  /// None unless `wanted`.
+  static std::optional<HeadNorm> If(bool wanted, ParameterBuilder& builder, const std::string& name, int64_t heads,
+                                    const ModelConfig& config) {
+    return wanted ? std::optional(HeadNorm(builder, name, heads, config)) : std::nullopt;
+  }
+
+  NormActivations Allocate(const Pass& pass) const;
+
+  /// out (R, heads * D) for x of the same shape.
+  void Forward(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, const NormActivations& activations,
+               kernels::Matrix out) const;
+
+  /// d (R, heads * D) holds the gradient of `out` and receives that of x.
+  void Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
+                const NormActivations& activations, kernels::Matrix d) const;
+
+ private:
+  kernels::NormParams Params(UnitTensors weights) const;
+
+  int64_t heads_;
+  float eps_;
+  int weight_;
 };
 
 }  // namespace holdfast

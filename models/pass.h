@@ -58,4 +58,11 @@ inline kernels::Matrix Rows(const Tensor& tensor, int64_t first, int64_t count) 
   return rows;
 }
 
+/// Columns [first, first + count) of a matrix with or without data.
+inline kernels::Matrix Columns(kernels::Matrix m, int64_t first, int64_t count) {
+  m.data = Advance(static_cast<char*>(m.data), first * static_cast<int64_t>(kernels::SizeOf(m.dtype)));
+  m.cols = count;
+  return m;
+}
+
 }  // namespace holdfast

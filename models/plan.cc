@@ -1,7 +1,9 @@
 #include "models/plan.h"
 
+#include <algorithm>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "framework/base/status.h"
 #include "models/counting_ops.h"
 #include "models/transformer.h"
@@ -47,33 +49,37 @@ class DryStore final : public UnitStore {
   UnitSchedule schedule_;
 };
 
-using PassMethod = absl::Status (Model::*)(const TokenBatch&, const PassContext&, float*);
+using Pass = absl::FunctionRef<absl::Status(const Batch& batch, const PassContext& context)>;
 
-PassPlan Plan(Model& model, PassMethod pass, int64_t batch, int64_t sequence) {
+PassPlan Plan(const Model& model, int64_t batch, int64_t sequence, Pass pass) {
   CountingOps ops;
   Arena arena = Arena::Counting();
   DryStore store(model);
   const PassContext context{.ops = &ops, .arena = &arena, .store = &store, .random = {}};
-  const TokenBatch tokens{.batch = batch, .sequence = sequence};
-  HF_CHECK((model.*pass)(tokens, context, nullptr).ok());  // a dry pass can fail by a wrong size only
+  HF_CHECK(pass({.batch = batch, .sequence = sequence}, context).ok());  // a dry pass can fail by a wrong size only
   return {.arena_bytes = arena.peak_bytes(), .flops = ops.flops(), .schedule = store.schedule()};
 }
 
 }  // namespace
 
 PassPlan PlanTraining(Model& model, int64_t batch, int64_t sequence) {
-  return Plan(model, &Model::ForwardBackward, batch, sequence);
+  return Plan(model, batch, sequence, [&](const Batch& dry, const PassContext& context) {
+    return model.ForwardBackward(dry, context, nullptr);
+  });
 }
 
 PassPlan PlanEvaluation(Model& model, int64_t batch, int64_t sequence) {
-  return Plan(model, &Model::Evaluate, batch, sequence);
+  return Plan(model, batch, sequence,
+              [&](const Batch& dry, const PassContext& context) { return model.Evaluate(dry, context, nullptr); });
 }
 
-PassPlan PlanLastLogits(Model& model, int64_t batch, int64_t sequence) {
-  return Plan(model, &Model::LastLogits, batch, sequence);
+PassPlan PlanLastLogits(LanguageModel& model, int64_t batch, int64_t sequence) {
+  return Plan(model, batch, sequence, [&](const Batch& dry, const PassContext& context) {
+    return model.LastLogits(TokenBatch::Of(dry), context, nullptr);
+  });
 }
 
-double ModelFlopsPerToken(const ModelConfig& config, int64_t sequence) {
+double DenseFlopsPerToken(const ModelConfig& config, int64_t sequence) {
   int64_t multiplied = 0;
   const ParameterLayout layout = TransformerLayout(config);
   for (const ParameterSpec& spec : layout.parameters()) {
@@ -81,8 +87,11 @@ double ModelFlopsPerToken(const ModelConfig& config, int64_t sequence) {
         spec.name == "embedding.positions.weight" || (spec.name == "embedding.tokens.weight" && !config.tie_embeddings);
     if (!looked_up) multiplied += spec.shape.elements();
   }
-  const int64_t attention = config.num_layers * config.num_heads * config.head_dim * sequence;
-  return 6.0 * static_cast<double>(multiplied) + 12.0 * static_cast<double>(attention);
+  const int64_t window = config.sliding_window > 0 ? std::min(config.sliding_window, sequence) : sequence;
+  // Over a sequence, the pairs that a causal query sees, twice, but those of a query with itself once.
+  const auto pairs = static_cast<double>(2 * window * sequence - window * (window - 1) - sequence);
+  const auto attention = static_cast<double>(config.num_layers * config.num_heads * config.head_dim);
+  return 6.0 * static_cast<double>(multiplied) + 12.0 * attention * (pairs / static_cast<double>(sequence));
 }
 
 }  // namespace holdfast

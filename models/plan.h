@@ -7,25 +7,27 @@
 #include <cstdint>
 
 #include "framework/config/config.h"
-#include "framework/nn/model.h"
 #include "framework/nn/unit_schedule.h"
+#include "models/language_model.h"
 
 namespace holdfast {
 
 struct PassPlan {
   size_t arena_bytes = 0;  // peak, exactly
-  double flops = 0;        // of matrix products, the causal half of attention
+  double flops = 0;        // of matrix products, of attention what queries see
   UnitSchedule schedule;   // the pass's calls of its UnitStore
 };
 
 /// Sizes must be ones the model takes.
 PassPlan PlanTraining(Model& model, int64_t batch, int64_t sequence);
 PassPlan PlanEvaluation(Model& model, int64_t batch, int64_t sequence);
-PassPlan PlanLastLogits(Model& model, int64_t batch, int64_t sequence);
+PassPlan PlanLastLogits(LanguageModel& model, int64_t batch, int64_t sequence);
 
-/// FLOPs per token that model FLOPs utilisation counts: 6 N + 12 L H D T (Chowdhery et al. 2022, PaLM, appendix B):
-/// forward and backward, full attention, nothing for recomputation. N is the number of parameters that multiply every
-/// token: all but tables that are only looked up (positions; tokens unless they are also the tied head).
-double ModelFlopsPerToken(const ModelConfig& config, int64_t sequence);
+/// FLOPs per token that model FLOPs utilisation counts, of models where every token meets every parameter: 6 N +
+/// 12 L H D T' (Chowdhery et al. 2022, PaLM, appendix B): forward and backward, nothing for recomputation. N is the
+/// number of parameters that multiply every token: all but tables that are only looked up (positions; tokens unless
+/// they are also the tied head). T' is the sequence's length T, as if attention were not causal; of a window W < T the
+/// part of T x T that is left of it: 2 W - 1 - W (W - 1) / T.
+double DenseFlopsPerToken(const ModelConfig& config, int64_t sequence);
 
 }  // namespace holdfast

@@ -8,6 +8,7 @@
 #include "models/block.h"
 #include "models/embedding.h"
 #include "models/head.h"
+#include "models/rotary.h"
 #include "models/unit_guard.h"
 
 namespace holdfast {
@@ -40,7 +41,7 @@ struct Modules {
   Head head;
 };
 
-class Transformer final : public Model {
+class Transformer final : public LanguageModel {
  public:
   Transformer(const ModelConfig& config, const TransformerOptions& options, Buffer rope, ParameterBuilder builder)
       : config_(config),
@@ -52,8 +53,8 @@ class Transformer final : public Model {
   const ParameterLayout& layout() const override { return layout_; }
   DType compute_dtype() const override { return options_.compute_dtype; }
 
-  absl::Status ForwardBackward(const TokenBatch& batch, const PassContext& context, float* losses) override;
-  absl::Status Evaluate(const TokenBatch& batch, const PassContext& context, float* losses) override;
+  absl::Status ForwardBackward(const Batch& any, const PassContext& context, float* losses) override;
+  absl::Status Evaluate(const Batch& any, const PassContext& context, float* losses) override;
   absl::Status LastLogits(const TokenBatch& batch, const PassContext& context, float* logits) override;
 
  private:
@@ -137,7 +138,8 @@ absl::Status Transformer::Embed(const Pass& pass, UnitStore& store, const int32_
   return absl::OkStatus();
 }
 
-absl::Status Transformer::ForwardBackward(const TokenBatch& batch, const PassContext& context, float* losses) {
+absl::Status Transformer::ForwardBackward(const Batch& any, const PassContext& context, float* losses) {
+  const TokenBatch batch = TokenBatch::Of(any);
   HF_RETURN_IF_ERROR(CheckSize(batch));
   const ArenaScope scope(*context.arena);
   const Pass pass = MakePass(batch, context, config_.dropout);
@@ -248,7 +250,8 @@ absl::Status Transformer::ForwardOnly(const TokenBatch& batch, const PassContext
   return absl::OkStatus();
 }
 
-absl::Status Transformer::Evaluate(const TokenBatch& batch, const PassContext& context, float* losses) {
+absl::Status Transformer::Evaluate(const Batch& any, const PassContext& context, float* losses) {
+  const TokenBatch batch = TokenBatch::Of(any);
   return ForwardOnly(
       batch, context,
       [&](const Pass& pass, UnitTensors weights, const Tensor& projection, const ResidualStream& stream) {
@@ -280,7 +283,7 @@ absl::Status CheckConfig(const ModelConfig& c) {
 
 absl::StatusOr<Buffer> MakeRopeTable(const ModelConfig& config, Device& device) {
   if (config.position != PositionKind::kRope) return Buffer();
-  const std::vector<float> table = RopeTable(config.max_sequence_length, config.head_dim, config.rope_theta);
+  const std::vector<float> table = RopeTable(config);
   HF_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device, table.size() * sizeof(float), "rotary tables"));
   device.CopyFromHost(buffer.data(), table.data(), buffer.bytes());
   return buffer;
@@ -288,8 +291,8 @@ absl::StatusOr<Buffer> MakeRopeTable(const ModelConfig& config, Device& device) 
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Model>> MakeTransformer(const ModelConfig& config, const TransformerOptions& options,
-                                                       Device& device) {
+absl::StatusOr<std::unique_ptr<LanguageModel>> MakeTransformer(const ModelConfig& config,
+                                                               const TransformerOptions& options, Device& device) {
   HF_RETURN_IF_ERROR(CheckConfig(config));
   HF_ASSIGN_OR_RETURN(Buffer rope, MakeRopeTable(config, device));
   return std::make_unique<Transformer>(config, options, std::move(rope), ParameterBuilder());

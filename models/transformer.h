@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "framework/config/config.h"
-#include "framework/nn/model.h"
+#include "models/language_model.h"
 
 namespace holdfast {
 
@@ -21,8 +21,8 @@ struct TransformerOptions {
 /// `config` must be resolved (no zeros that stand for derived values).
 /// Units: 0 = embeddings (with the tied head), 1 .. num_layers = blocks, num_layers + 1 = final norm (with an untied
 /// head). `device` provides memory for constant tables (RoPE).
-absl::StatusOr<std::unique_ptr<Model>> MakeTransformer(const ModelConfig& config, const TransformerOptions& options,
-                                                       Device& device);
+absl::StatusOr<std::unique_ptr<LanguageModel>> MakeTransformer(const ModelConfig& config,
+                                                               const TransformerOptions& options, Device& device);
 
 /// The parameters of a transformer without building one.
 ParameterLayout TransformerLayout(const ModelConfig& config);

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/host.h"
@@ -34,6 +35,7 @@ std::string DefaultNode() {
 AgentHost::AgentHost(const Config& config, const RunDirectory& directory, const AgentSettings& settings,
                      ControlLink& link, LookFn look)
     : coordinator_timeout_(config.elastic.coordinator_timeout_ms),
+      patience_(std::max<int64_t>(kLongNotice.count(), config.elastic.progress_timeout_ms)),
       settings_(settings),
       link_(link),
       look_(std::move(look)),
@@ -92,19 +94,24 @@ std::vector<ChildCommand> AgentHost::Commands(const Config& config, const RunDir
 }
 
 void AgentHost::OnConnected() {
+  bool leaving = false;
+  int signal = 0;
   {
     const std::lock_guard lock(mutex_);
     alone_since_.reset();
+    leaving = leaving_;
+    signal = stop_signal_;
   }
   link_.Send(AgentHelloMessage{.node = settings_.node,
                                .host = HostName(),
                                .pid = getpid(),
                                .num_workers = static_cast<int>(settings_.num_workers)});
+  if (leaving) link_.Send(LeaveMessage{signal});  // whoever is there now may not have heard of it
 }
 
 void AgentHost::OnDisconnected(const std::string&) {
   const std::lock_guard lock(mutex_);
-  alone_since_ = Clock::now();
+  if (!alone_since_.has_value()) alone_since_ = Clock::now();
 }
 
 bool AgentHost::IsForsaken() const {
@@ -192,13 +199,23 @@ void AgentHost::Depart() {
   }
 }
 
-// The coordinator makes a world without us, and says when our workers are not needed any more. Where it cannot, because
-// nobody else holds what they hold, it does not, and we go all the same.
+// The coordinator makes a world without us, and says when our workers are not needed any more. That takes as long as
+// the steps and the moving of state take; we wait while the run gets on.
 void AgentHost::Leave() {
-  link_.Send(LeaveMessage{stop_signal_});
   {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;
+  }
+  link_.Send(LeaveMessage{stop_signal_});
+  std::pair<int64_t, uint64_t> seen;  // step and generation
+  for (auto since = Clock::now(); Clock::now() - since < patience_;) {
+    const auto run = look_();
+    if (run.ok() && seen != std::pair(run->committed_step, run->generation)) {
+      seen = {run->committed_step, run->generation};
+      since = Clock::now();
+    }
     std::unique_lock lock(mutex_);
-    if (Ended(lock, kLongNotice)) return;
+    if (Ended(lock, kNotice)) return;
   }
   agent_->Stop(SIGKILL, milliseconds(0));
 }

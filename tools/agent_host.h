@@ -68,7 +68,7 @@ class AgentHost final : public ControlLinkHandler {
   bool IsForsaken() const;
   bool Ended(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds timeout);
 
-  const std::chrono::milliseconds coordinator_timeout_;
+  const std::chrono::milliseconds coordinator_timeout_, patience_;  // patience_: with a run that does not get on
   AgentSettings settings_;
   ControlLink& link_;
   const LookFn look_;
@@ -79,6 +79,7 @@ class AgentHost final : public ControlLinkHandler {
   int64_t running_;
   std::optional<std::chrono::steady_clock::time_point> alone_since_ = std::chrono::steady_clock::now();
   int last_exit_code_ = 0, stop_signal_ = 0;
+  bool leaving_ = false;         // has asked to be let go
   bool told_by_worker_ = false;  // the last worker ended as it was told to, by the end of the run
 
   std::unique_ptr<Agent> agent_;

@@ -7,6 +7,7 @@
 #include "framework/base/status.h"
 #include "framework/config/enum_names.h"
 #include "framework/config/load.h"
+#include "models/families/families.h"
 
 namespace holdfast {
 namespace {
@@ -65,7 +66,7 @@ absl::Status ResolveArithmetic(TrainConfig* train, const std::string& run_config
   std::error_code error;
   if (train->arithmetic == ArithmeticChoice::kAuto && !run_config.empty() &&
       std::filesystem::exists(run_config, error)) {
-    const absl::StatusOr<Config> before = LoadConfig(run_config, {});
+    const absl::StatusOr<Config> before = LoadConfig(run_config, {}, {.families = FamilyPresets()});
     if (before.ok() && before->train.device == DeviceKind::kCpu && ArithmeticOf(before->train).ok()) {
       train->arithmetic = before->train.arithmetic;
     }

@@ -13,6 +13,7 @@
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "framework/metrics/run_directory.h"
+#include "models/families/families.h"
 
 namespace holdfast {
 namespace {
@@ -67,7 +68,8 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenLocal(const std::string& directory,
 
 absl::StatusOr<CheckpointPlace> OpenRun(const std::string& directory, const PlaceOptions& options) {
   CheckpointPlace place;
-  HF_ASSIGN_OR_RETURN(place.run_config, LoadConfig(RunDirectory(directory).config(), {}));
+  HF_ASSIGN_OR_RETURN(place.run_config,
+                      LoadConfig(RunDirectory(directory).config(), {}, {.families = FamilyPresets()}));
   place.run_directory = directory;
   CheckpointConfig& config = place.run_config->checkpoint;
   if (!options.s3_endpoint.empty()) config.s3_endpoint = options.s3_endpoint;

@@ -8,7 +8,8 @@
 #include "checkpoint/saved_model.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
-#include "models/huggingface.h"
+#include "models/families/families.h"
+#include "models/families/huggingface.h"
 #include "tools/checkpoint_values.h"
 #include "tools/ckpt_actions.h"
 #include "tools/ckpt_text.h"
@@ -23,7 +24,7 @@ constexpr char kBytes[] = "bytes";
 
 /// The config that the checkpoint was written with; where it is read does not matter for its weights.
 absl::StatusOr<Config> ConfigOf(const Manifest& manifest) {
-  auto config = ParseConfig(manifest.config, manifest.name.ToString() + "/config", {});
+  auto config = ParseConfig(manifest.config, manifest.name.ToString() + "/config", {}, {.families = FamilyPresets()});
   if (!config.ok()) return Annotate(config.status(), "the config inside the checkpoint cannot be read");
   config->train.device = DeviceKind::kCpu;
   config->train.threads = 1;

@@ -16,7 +16,7 @@
 #include "elastic/coordinator/checkpoint_keeper.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
-#include "models/huggingface.h"
+#include "models/families/huggingface.h"
 #include "tools/ckpt_actions.h"
 #include "tools/ckpt_text.h"
 #include "tools/command.h"

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
+#include "models/families/families.h"
 #include "tools/ckpt_actions.h"
 #include "tools/command.h"
 #include "tools/fence_owner.h"
@@ -28,7 +29,7 @@ Retention RetentionOf(const CkptPruneOptions& options, const CheckpointPlace& pl
   if (place.run_config.has_value()) {
     config = place.run_config->checkpoint;
   } else if (!catalog.valid.empty()) {
-    const auto stored = ParseConfig(catalog.valid.front().manifest.config, "config", {});
+    const auto stored = ParseConfig(catalog.valid.front().manifest.config, "config", {}, {.families = FamilyPresets()});
     if (stored.ok()) config = stored->checkpoint;
   }
   return {.keep_last = options.keep_last.value_or(config.keep_last),

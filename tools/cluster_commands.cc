@@ -8,9 +8,11 @@
 #include <string>
 #include <thread>
 
+#include "elastic/wire/address.h"
 #include "elastic/wire/token.h"
 #include "elastic/worker/stop_signal.h"
 #include "framework/base/files.h"
+#include "framework/base/limits.h"
 #include "framework/base/status.h"
 #include "tools/agent_host.h"
 #include "tools/command.h"
@@ -62,18 +64,34 @@ absl::StatusOr<int> Coordinate(const CoordinatorArguments& arguments) {
 struct AgentArguments {
   RunArguments run;
   ConnectionOptions connection;
-  std::string node = DefaultNode(), host = "127.0.0.1";
+  std::string node = DefaultNode(), host;  // host: empty = the address on the way to the coordinator
   int64_t workers = 1;
 };
+
+/// Where workers of other machines reach those of this one.
+absl::StatusOr<std::string> HostFor(const AgentArguments& arguments) {
+  const std::string& coordinator = arguments.connection.coordinator;
+  const auto towards = LocalAddressTowards(coordinator);
+  if (arguments.host.empty()) {
+    return towards.ok() ? towards : UsageError(absl::StrCat(std::string(towards.status().message()), "; pass --host"));
+  }
+  if (towards.ok() && !IsLoopbackHost(*towards) && IsLoopbackHost(arguments.host)) {
+    return UsageError(absl::StrCat("--host ", arguments.host,
+                                   " is reached from this machine only, but the coordinator ", coordinator,
+                                   " is on another: leave --host out, or pass an address of this machine"));
+  }
+  return arguments.host;
+}
 
 absl::StatusOr<int> Supervise(const AgentArguments& arguments) {
   StopSignal stop_signal;  // before any other thread
   HF_ASSIGN_OR_RETURN(const Config config, arguments.run.Load());
   HF_RETURN_IF_ERROR(CheckGpus(config, arguments.workers));
+  HF_ASSIGN_OR_RETURN(const std::string host, HostFor(arguments));
   const RunDirectory directory = arguments.run.Directory(config);
   HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(arguments.connection));
   const AgentSettings settings{.node = arguments.node,
-                               .host = arguments.host,
+                               .host = host,
                                .coordinator = arguments.connection.coordinator,
                                .config_path = arguments.run.config.path,
                                .overrides = arguments.run.config.overrides,
@@ -160,9 +178,11 @@ void AddClusterCommands(CLI::App& parent, CommandBody& body) {
   supervise->run.AddTo(*agent);
   supervise->connection.AddTo(*agent);
   agent->add_option("--workers", supervise->workers, "worker processes on this machine")
-      ->check(CLI::Range(int64_t{1}, int64_t{4096}));
+      ->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
   agent->add_option("--node", supervise->node, "name of this machine: what may fail together");
-  agent->add_option("--host", supervise->host, "address where workers of other machines reach those of this one");
+  agent->add_option("--host", supervise->host,
+                    "address where workers of other machines reach those of this one; default: the one "
+                    "that the way to the coordinator begins at");
   agent->callback([supervise, &body] { body = [supervise] { return Supervise(*supervise); }; });
 
   CLI::App* status = parent.add_subcommand("status", "The state of a run: world, workers, last events");

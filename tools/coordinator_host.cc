@@ -1,7 +1,6 @@
 #include "tools/coordinator_host.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,21 +10,14 @@
 #include "absl/strings/str_format.h"
 #include "elastic/wire/token.h"
 #include "framework/base/files.h"
+#include "framework/base/open_files.h"
 #include "framework/base/status.h"
-#include "models/plan.h"
+#include "models/families/families.h"
 
 namespace holdfast {
 namespace {
 
 constexpr std::chrono::milliseconds kGoodbye{2000};  // for everybody to hear of the end
-
-// Every connection is a file, also those of strangers that are about to be refused.
-void RaiseOpenFileLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 }  // namespace
 
@@ -33,7 +25,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(const Co
                                                                         const RunDirectory& directory,
                                                                         const PreparedRun& run,
                                                                         const ControlServerOptions& options) {
-  RaiseOpenFileLimit();
+  RaiseOpenFileLimit();  // every connection is a file, also those of strangers that are about to be refused
   std::unique_ptr<CoordinatorHost> host(new CoordinatorHost(directory));
   HF_ASSIGN_OR_RETURN(host->alerts_, RunAlerts::Create(config, [&host = *host](const RunEvent& event) {
                         if (host.shell_ != nullptr) host.shell_->Report(event);
@@ -70,6 +62,10 @@ void CoordinatorHost::OnMessage(Connection from, WorkerMessage message) {
 
 void CoordinatorHost::Send(Connection to, const CoordinatorMessage& message) {
   if (server_ != nullptr) server_->Send(to, message);
+}
+
+void CoordinatorHost::SendToAll(const std::vector<Connection>& to, const CoordinatorMessage& message) {
+  if (server_ != nullptr) server_->SendToAll(to, message);
 }
 
 void CoordinatorHost::Close(Connection connection) {

@@ -32,6 +32,7 @@ class CoordinatorHost final : public ControlHandler, public CoordinatorPort {
   RunStatus StatusNow() override { return shell_->StatusNow(); }
 
   void Send(Connection to, const CoordinatorMessage& message) override;
+  void SendToAll(const std::vector<Connection>& to, const CoordinatorMessage& message) override;
   void Close(Connection connection) override;
 
  private:

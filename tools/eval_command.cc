@@ -35,13 +35,13 @@ absl::StatusOr<int> Eval(const EvalArguments& arguments) {
     const Microbatch microbatch = ReadValidationMicrobatch(data, arguments.batch, i);
     HF_ASSIGN_OR_RETURN(const LossSum loss, loaded->runner->Evaluate(microbatch, *loaded->store));
     total.sum += loss.sum;
-    total.tokens += loss.tokens;
+    total.counted += loss.counted;
     progress.Update(i + 1);
   }
   progress.Finish();
-  const double loss = total.sum / static_cast<double>(total.tokens);
+  const double loss = total.sum / static_cast<double>(total.counted);
   std::printf("tokens      %s\nloss        %.4f nats per token\nperplexity  %.3f\n",
-              FormatCount(static_cast<double>(total.tokens)).c_str(), loss, std::exp(loss));
+              FormatCount(static_cast<double>(total.counted)).c_str(), loss, std::exp(loss));
   return kExitDone;
 }
 

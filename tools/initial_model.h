@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "framework/config/load.h"
-#include "models/huggingface.h"
+#include "models/families/huggingface.h"
 
 namespace holdfast {
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks the form of the sources: clang-format, headers that compile by themselves, clang-tidy, shellcheck.
+# Checks the form of the sources: clang-format, headers that compile by themselves, clang-tidy, shellcheck; and that the
+# patches of tests/mutation apply.
 #   tools/lint.sh [--fix] [--no-tidy] [--recent] [FILE...]
 # --fix formats in place instead of complaining. --recent: what takes long, compiling headers and clang-tidy, looks only
 # at what the last 20 commits changed. With files, only those.
@@ -17,11 +18,13 @@ for argument in "$@"; do
     *) files+=("$argument") ;;
   esac
 done
-for program in clang-format clang-tidy shellcheck cmake g++; do
+for program in clang-format clang-tidy shellcheck cmake g++ python3; do
   command -v "$program" >/dev/null || die "$program is missing: run tools/setup.sh --with-test"
 done
 
+everything=0
 if ((${#files[@]} == 0)); then
+  everything=1
   mapfile -t files < <(git ls-files --cached --others --exclude-standard -- '*.h' '*.cc' '*.cu' '*.cuh' '*.sh' .ci/run)
 fi
 # A header that its own source includes before anything else is compiled alone by every build.
@@ -69,6 +72,7 @@ format="--dry-run -Werror"
 ((fix == 0)) || format=-i
 check clang-format "clang-format $format" "${sources[@]}"
 check shellcheck "shellcheck --external-sources" "${scripts[@]}"
+((everything == 0)) || tests/mutation/run.py --check || failed=1
 quietly build/dev.configure.log cmake --preset dev
 quietly build/dev.protocol.log cmake --build --preset dev --target protocol
 others="-isystem build/dev/protocol $(pkg-config --cflags-only-I ompi-cxx hdf5-serial | sed 's/-I/-isystem /g') -DOMPI_SKIP_MPICXX -DHOLDFAST_BINARY=__FILE__"

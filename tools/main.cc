@@ -1,3 +1,4 @@
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -66,6 +67,7 @@ absl::Status holdfast::UsageError(absl::string_view text) {
 }
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is a full disk
   try {
     return Main(argc, argv);
   } catch (const std::exception& error) {  // bad_alloc, and bugs of third-party libraries

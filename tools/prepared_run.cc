@@ -13,8 +13,10 @@
 #include "elastic/coordinator/run_digests.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "framework/config/decides.h"
 #include "framework/config/load.h"
 #include "framework/config/validate.h"
+#include "models/families/families.h"
 #include "tools/checkpoint_storage.h"
 
 namespace holdfast {
@@ -57,15 +59,14 @@ std::string ProgramDifferences(const Config& config, const Manifest& manifest) {
 /// What decides the bits of a run and is not as it was when the checkpoint was written.
 std::string Differences(const Config& config, const Manifest& manifest) {
   if (manifest.config_digest == BitsDigest(config)) return ProgramDifferences(config, manifest);
+  // An earlier build did not have every key: what it left out has its default.
+  const auto stored = ParseConfig(manifest.config, manifest.name.ToString(), {}, {.families = FamilyPresets()});
+  if (stored.ok() && BitsDigest(*stored) == BitsDigest(config)) return ProgramDifferences(config, manifest);
   const auto was = Values(manifest.config), is = Values(PrintConfig(config));
   std::vector<std::string> changes;
   for (const auto& [key, value] : is) {
     const auto before = was.find(key);
-    const std::string section = key.substr(0, key.find('.'));
-    const bool decides = section == "model" || section == "batch" || section == "optimizer" || section == "schedule" ||
-                         key == "run.seed" || key == "train.steps" || key == "train.compute_dtype" ||
-                         key == "train.device" || key == "train.gemm_table_digest" || key == "train.arithmetic";
-    if (decides && before != was.end() && before->second != value) {
+    if (WhatDecides(key) == Decides::kBits && before != was.end() && before->second != value) {
       changes.push_back(absl::StrCat(key, " was ", before->second, " and is ", value));
     }
   }
@@ -76,7 +77,7 @@ std::string Differences(const Config& config, const Manifest& manifest) {
 /// An imported model has no run of its own that a change could be meant for: its weights mean what its files say.
 absl::Status CheckImported(const Config& config, const Manifest& manifest) {
   if (manifest.sharding != kImported) return absl::OkStatus();
-  const auto imported = ParseConfig(manifest.config, manifest.name.ToString(), {});
+  const auto imported = ParseConfig(manifest.config, manifest.name.ToString(), {}, {.families = FamilyPresets()});
   if (!imported.ok()) return absl::OkStatus();  // of a later build: as with any other checkpoint, there is a warning
   std::vector<std::string> differences;
   for (const ModelDifference& difference : ArithmeticDifferences(config.model, imported->model)) {
@@ -206,6 +207,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
   if (goes_on) {
     HF_ASSIGN_OR_RETURN(run.history, ReadCoordinatorHistory(directory));
     if (run.history.finished && run.history.recorded_step >= config.train.steps) {
+      if (!options.workers_are_new) return run;  // somebody may not have heard of it
       return absl::AlreadyExistsError(
           absl::StrCat(directory.root(), " holds a run that is done: choose another --run-dir, pass --overwrite to ",
                        "replace it, or raise train.steps to go on with it"));
@@ -231,7 +233,7 @@ void PrintResume(const PreparedRun& run) {
   if (!run.usable.empty()) {
     std::printf("checkpoint  %s, the newest that can be used\n", run.usable.front().name.c_str());
   }
-  if (run.history.recorded_step > 0) {
+  if (run.keeper != nullptr && run.history.recorded_step > 0) {
     std::printf("goes on     after generation %d; %d steps are recorded\n",
                 static_cast<int>(run.history.state.generation), static_cast<int>(run.history.recorded_step));
   }

@@ -31,9 +31,10 @@ struct PrepareOptions {
   bool workers_are_new = false;  // no worker of an earlier life can be alive
 };
 
-/// Takes the directory's lock first. AlreadyExists, saying what to do, if the directory holds a run that is done, or
-/// one that cannot go on, or if checkpoints of another run would be given up. What is given up is so durably, by a
-/// barrier (framework/base/branch.h), before anything else changes.
+/// Takes the directory's lock first. AlreadyExists, saying what to do, if the directory holds a run that is done
+/// (unless workers of it may be alive, who are to be told then), or one that cannot go on, or if checkpoints of another
+/// run would be given up. What is given up is so durably, by a barrier (framework/base/branch.h), before anything else
+/// changes.
 absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory& directory,
                                        const ParameterLayout& layout, const PrepareOptions& options);
 

@@ -3,6 +3,7 @@
 #include "absl/functional/function_ref.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
+#include "models/families/families.h"
 #include "tools/arithmetic.h"
 #include "tools/command.h"
 #include "tools/gemm_table.h"
@@ -40,7 +41,7 @@ absl::StatusOr<Config> ConfigArguments::LoadUnresolved(const std::string& model)
     unreadable = initial.status();
     return initial;
   };
-  absl::StatusOr<Config> config = LoadConfig(path, overrides, read);
+  absl::StatusOr<Config> config = LoadConfig(path, overrides, {.families = FamilyPresets(), .initial_model = read});
   if (config.ok() || config.status() == unreadable) return config;
   return UsageError(config.status().message());
 }

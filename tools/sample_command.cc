@@ -28,9 +28,7 @@ absl::StatusOr<int> Sample(const SampleArguments& arguments) {
   if (prompt.empty()) return absl::InvalidArgumentError("--prompt must not be empty");
 
   std::printf("%s", arguments.prompt.c_str());
-  const auto next = [&](absl::Span<const int32_t> tokens) {
-    return loaded->runner->NextLogits(tokens, loaded->config.vocab_size, *loaded->store);
-  };
+  const auto next = [&](absl::Span<const int32_t> tokens) { return loaded->NextLogits(tokens); };
   const auto accept = [&](int32_t token) {
     if (loaded->tokenizer->end_of_text() == token) return false;
     std::printf("%s", loaded->tokenizer->Decode({token}).c_str());

@@ -9,7 +9,7 @@
 #include "framework/base/status.h"
 #include "framework/data/tokenizer.h"
 #include "framework/data/tokenizer_json.h"
-#include "models/huggingface.h"
+#include "models/families/huggingface.h"
 
 namespace holdfast {
 namespace {

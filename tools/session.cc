@@ -9,7 +9,7 @@
 #include "checkpoint/saved_model.h"
 #include "framework/base/status.h"
 #include "framework/tensor/cuda_device.h"
-#include "models/huggingface.h"
+#include "models/families/huggingface.h"
 #include "models/plan.h"
 #include "models/transformer.h"
 #include "tools/arithmetic.h"
@@ -54,7 +54,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const TrainConfig& config, in
 // of 512 rows; 4096 hold 0.8 GiB of logits at GPT-2's vocabulary. On a CPU 512 (98 MiB) are enough.
 constexpr int64_t kHeadRowsOnGpu = 4096;
 
-absl::StatusOr<std::unique_ptr<Model>> MakeModel(const Config& config, Device& device) {
+absl::StatusOr<std::unique_ptr<LanguageModel>> MakeModel(const Config& config, Device& device) {
   TransformerOptions options{
       .compute_dtype = config.train.compute_dtype == ComputeDType::kBF16 ? DType::kBF16 : DType::kF32,
       .recompute_blocks = config.train.recompute == RecomputeMode::kBlock};
@@ -73,14 +73,15 @@ absl::Status SaveWeights(const std::string& directory, const Config& config, con
   return SaveModel(directory, layout, HuggingFaceTensorMap(config.model, layout), read, FileDType::kF32, files);
 }
 
-absl::StatusOr<size_t> ArenaBytes(Model& model, int64_t vocab_size, int64_t batch, int64_t sequence, bool training) {
+absl::StatusOr<size_t> ArenaBytes(LanguageModel& model, int64_t vocab_size, int64_t batch, int64_t sequence,
+                                  bool training) {
   size_t bytes = PlanEvaluation(model, batch, sequence).arena_bytes;
   if (training) bytes = std::max(bytes, PlanTraining(model, batch, sequence).arena_bytes);
   const size_t logits = (static_cast<size_t>(vocab_size) * sizeof(float) + 63) / 64 * 64;
   return std::max(bytes, PlanLastLogits(model, 1, sequence).arena_bytes + logits);
 }
 
-absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, Model& model) {
+absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, LanguageModel& model) {
   const int64_t batch = config.batch.microbatch_size, sequence = config.batch.sequence_length;
   TrainerOptions options{.batch = config.batch,
                          .optimizer = config.optimizer,
@@ -102,6 +103,18 @@ absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, Model& m
     return absl::OkStatus();
   };
   return options;
+}
+
+absl::StatusOr<std::vector<float>> LoadedModel::NextLogits(absl::Span<const int32_t> tokens) {
+  Microbatch microbatch;
+  microbatch.batch = 1;
+  microbatch.sequence = static_cast<int64_t>(tokens.size());
+  microbatch.inputs.assign(tokens.begin(), tokens.end());
+  microbatch.targets.assign(tokens.size(), -1);
+  return runner->Compute(std::move(microbatch), config.vocab_size, *store,
+                         [&](const Batch& batch, const PassContext& context, float* logits) {
+                           return model->LastLogits(TokenBatch::Of(batch), context, logits);
+                         });
 }
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& path, const LoadOptions& options) {
@@ -127,12 +140,12 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& p
   config.train.threads = options.threads;
   HF_ASSIGN_OR_RETURN(loaded->device, MakeDevice(config.train));
   HF_ASSIGN_OR_RETURN(loaded->model, MakeModel(config, *loaded->device));
-  Model& model = *loaded->model;
+  LanguageModel& model = *loaded->model;
   HF_ASSIGN_OR_RETURN(const size_t arena_bytes,
                       ArenaBytes(model, parsed.model.vocab_size, options.batch, sequence, /*training=*/false));
   HF_ASSIGN_OR_RETURN(
       loaded->runner,
-      PassRunner::Create(model, *loaded->device, {.max_tokens = options.batch * sequence, .arena_bytes = arena_bytes}));
+      PassRunner::Create(model, *loaded->device, {.max_rows = options.batch * sequence, .arena_bytes = arena_bytes}));
   kernels::Ops& ops = loaded->runner->stream().ops();
   HF_ASSIGN_OR_RETURN(Weights weights, Weights::Create(model.layout(), model.compute_dtype(), *loaded->device, ops));
   loaded->weights = std::make_unique<Weights>(std::move(weights));

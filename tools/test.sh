@@ -10,9 +10,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 asan_rooms=(kernels framework/config framework/data framework/parallel checkpoint checkpoint/storage checkpoint/sharded elastic/wire)
-# Rooms that talk through gRPC and Gloo are left out: those are not instrumented, so that what they order looks like a
-# race.
-tsan_rooms=(framework/base framework/data framework/comm framework/comm/cuda/emulation checkpoint/storage elastic/agent elastic/alerts)
+# Rooms that talk through gRPC are left out: it is not instrumented, so that what it orders looks like a race.
+tsan_rooms=(framework/base framework/data framework/comm framework/comm/gloo framework/comm/cuda/emulation checkpoint/storage elastic/agent elastic/alerts)
 
 setup=1 asan=1 tsan=1 cuda=1 fuzz=1 filter=() rooms=()
 for argument in "$@"; do

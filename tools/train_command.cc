@@ -12,9 +12,10 @@
 #include "elastic/coordinator/in_process_link.h"
 #include "elastic/worker/stop_signal.h"
 #include "framework/base/files.h"
+#include "framework/base/limits.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
-#include "models/plan.h"
+#include "models/families/families.h"
 #include "models/sampler.h"
 #include "tools/command.h"
 #include "tools/loss_plot.h"
@@ -57,9 +58,7 @@ absl::Status PrintSample(const Config& config, const RunDirectory& directory, st
   HF_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, model->tokenizer->Encode("\n"));
   if (prompt.empty()) return absl::OkStatus();
   std::printf("\nsample:\n");
-  const auto next = [&](absl::Span<const int32_t> tokens) {
-    return model->runner->NextLogits(tokens, config.model.vocab_size, *model->store);
-  };
+  const auto next = [&](absl::Span<const int32_t> tokens) { return model->NextLogits(tokens); };
   const auto accept = [&](int32_t) { return !stop.stop_requested(); };
   const SampleOptions options{.tokens = config.log.sample_bytes, .context = config.batch.sequence_length};
   HF_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, GenerateTokens(next, prompt, options, accept));
@@ -145,7 +144,7 @@ void AddTrainCommand(CLI::App& parent, CommandBody& body) {
   auto arguments = std::make_shared<TrainArguments>();
   arguments->run.AddTo(*command);
   command->add_option("--workers", arguments->workers, "worker processes to start; default elastic.workers")
-      ->check(CLI::Range(int64_t{1}, int64_t{100'000}));
+      ->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
   AddResumeOption(*command, arguments->resume);
   command->add_flag("--overwrite", arguments->overwrite, "replace the run that is in the run directory");
   command->callback([arguments, &body] { body = [arguments] { return Train(*arguments); }; });

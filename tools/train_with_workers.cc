@@ -25,6 +25,7 @@ absl::StatusOr<CoordinatorShell::Outcome> TrainWithWorkers(const Config& config,
   const std::stop_callback on_stop(stop_signal.token(),
                                    [&] { coordinator->shell().RequestStop(stop_signal.received()); });
   CoordinatorShell::Outcome outcome = coordinator->Wait();
+  agent.OnMessage(EndMessage{outcome.exit_code, outcome.reason});  // it may not have come to hear it before
   agent.Wait();
   return outcome;
 }

@@ -11,6 +11,7 @@
 #include "elastic/agent/agent.h"
 #include "elastic/coordinator/run_digests.h"
 #include "framework/base/host.h"
+#include "framework/base/open_files.h"
 #include "framework/base/status.h"
 #include "framework/comm/cuda/nccl_communicator.h"
 #include "framework/comm/gloo/gloo_communicator.h"
@@ -92,20 +93,33 @@ absl::StatusOr<std::unique_ptr<TrainingSession>> OpenTrainingSession(const Confi
 Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, const WorkerIdentity& identity,
                        TrainingSession& session, ControlLink& link, const StopSignal* stop_signal,
                        const WorkerPeers& peers) {
+  RaiseOpenFileLimit();  // every peer is three or four of them
   const bool bf16 = config.train.compute_dtype == ComputeDType::kBF16;
   RunDigests digests = DigestsOf(config);
   digests.data = DataDigest(session);
+  // Alone, or over MPI, a worker is reached by nobody else.
+  std::unique_ptr<PeerProbe> probe;
+  if (peers.connect == nullptr && !identity.host.empty()) {
+    auto listening = PeerProbe::Listen(identity.host);
+    if (listening.ok()) {
+      probe = *std::move(listening);
+    } else {
+      std::fprintf(stderr, "warning: peers cannot probe this worker: %s\n",
+                   std::string(listening.status().message()).c_str());
+    }
+  }
   const SessionShell::Options options{
       .member = {.id = {identity.name, NewIncarnation()},
                  .node = identity.node,
                  .host = HostName(),
                  .pid = getpid(),
-                 .peak_flops = bf16 ? session.device->peak_bf16_flops() / std::max(1, session.workers_on_gpu) : 0},
+                 .peak_flops = bf16 ? session.device->peak_bf16_flops() / std::max(1, session.workers_on_gpu) : 0,
+                 .probe_address = probe == nullptr ? "" : probe->address()},
       .digests = digests,
       .total_steps = config.train.steps,
       .heartbeat_interval = std::chrono::milliseconds(config.elastic.heartbeat_interval_ms),
       .kill_timeout = std::chrono::milliseconds(config.elastic.kill_timeout_ms)};
-  SessionShell shell(options, link, session.trainer->progress());
+  SessionShell shell(options, link, session.trainer->progress(), std::move(probe));
   Checkpointer checkpointer({.open_storage = [&] { return OpenClaimedStorage(config.checkpoint, directory.root()); },
                              .config = &config.checkpoint,
                              .layout = &session.model->layout(),

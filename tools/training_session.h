@@ -14,6 +14,7 @@
 #include "framework/data/tokenizer.h"
 #include "framework/metrics/run_directory.h"
 #include "framework/train/trainer.h"
+#include "models/language_model.h"
 
 namespace holdfast {
 
@@ -22,7 +23,7 @@ struct TrainingSession {
   int gpu = 0, workers_on_gpu = 1;  // if it is on one
   std::optional<Dataset> training, validation;
   std::unique_ptr<Device> device;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<LanguageModel> model;
   std::unique_ptr<Trainer> trainer;
 };
 

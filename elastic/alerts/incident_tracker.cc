@@ -32,6 +32,9 @@ std::string WorkerOf(const RunEvent& event) {
 }
 
 std::string WorkerIncident(const RunEvent& event) { return absl::StrCat("worker/", Field(event, "worker")); }
+std::string LinkIncident(const RunEvent& event) {
+  return absl::StrCat("link/", Field(event, "host"), "/", Field(event, "peer_host"));
+}
 std::string StragglerIncident(const RunEvent& event) { return absl::StrCat("straggler/", Field(event, "worker")); }
 
 }  // namespace
@@ -44,7 +47,14 @@ std::vector<Alert> IncidentTracker::OnEvent(const RunEvent& event) {
 }
 
 void IncidentTracker::OnWorkerEvent(const RunEvent& event) {
-  const std::string host = Field(event, "host");
+  const std::string host = Field(event, "host"), node = Field(event, "node");
+  if (event.name == "node_leaving") {
+    leaving_.insert(node);
+  } else if (event.name == "node_returned") {
+    leaving_.erase(node);
+  } else if (leaving_.count(node) > 0 && (event.name == "worker_hung" || event.name == "worker_lost")) {
+    return;  // it was told to go
+  }
   if (event.name == "worker_hung") {
     Begin(WorkerIncident(event), Alert::Severity::kError, host,
           absl::StrCat(WorkerOf(event), " hangs in phase ", Field(event, "phase"), ": ", Field(event, "reason"),
@@ -72,10 +82,34 @@ void IncidentTracker::OnWorldEvent(const RunEvent& event) {
     AdmitJoined();
   } else if (event.name == "recovered") {
     EndOfAdmitted();
-    for (const char* incident : {"progress", "state", "bits"}) End(incident, "the run goes on");
+    for (const char* incident : {"progress", "state", "bits", "size", "disk"}) End(incident, "the run goes on");
   } else if (event.name == "no_progress") {
     Begin("progress", Alert::Severity::kError, "",
           absl::StrCat("no progress on step ", step, " for ", Field(event, "seconds"), " s"));
+  } else if (event.name == "too_few_workers") {
+    Begin("size", Alert::Severity::kError, "",
+          absl::StrCat("the run stands still after step ", step, ": ", Field(event, "detail")));
+  } else if (event.name == "paused") {
+    Begin("disk", Alert::Severity::kError, "", absl::StrCat("paused: ", Field(event, "cause")));
+  } else if (event.name == "resumed") {
+    End("disk", "the run goes on");
+  } else if (event.name == "link_cut") {
+    const std::string without = Field(event, "without");
+    Begin(LinkIncident(event), Alert::Severity::kError, Field(event, "host"),
+          absl::StrCat("no link between ", Field(event, "host"), " and ", Field(event, "peer_host"), " in step ", step,
+                       without.empty() ? ", and neither can be spared" : absl::StrCat("; going on without ", without)));
+  } else if (event.name == "link_back") {
+    End(LinkIncident(event), "it is back");
+  } else if (event.name == "step_slow") {
+    Begin("pace", Alert::Severity::kWarning, "",
+          absl::StrCat("step ", step, " takes more than ", Field(event, "seconds"), " s instead of ",
+                       Field(event, "usual_seconds"), " s; waiting for ", Field(event, "waiting_for")));
+  } else if (event.name == "link_slow") {
+    Begin("slow_link", Alert::Severity::kWarning, Field(event, "host"),
+          absl::StrCat("the others reach ", WorkerOf(event), " in ", Field(event, "milliseconds"),
+                       " ms, each other in ", Field(event, "usual_milliseconds"), " ms"));
+  } else if (event.name == "step_slow_resolved") {
+    for (const char* incident : {"slow_link", "pace"}) End(incident, "steps take as long as before");
   } else if (event.name == "state_missing" || event.name == "state_lost") {
     Begin("state", Alert::Severity::kCritical, "",
           absl::StrCat("no holder of a part of the state of step ", step, " is left: ", Field(event, "holders")));

@@ -9,15 +9,22 @@
 //   state               state_missing, state_lost,   recovered; the run's end
 //                       rewind
 //   bits                bits_differ                  recovered; the run's end
+//   size                too_few_workers              recovered; the run's end
+//   disk                paused                       resumed; the run's end
+//   link/HOST/HOST      link_cut                     link_back; the run's end
+//   pace                step_slow                    step_slow_resolved; the run's end
+//   slow_link           link_slow                    step_slow_resolved; the run's end
 //   run                 run_failed                   a person's doing
 //   (news)              run_finished, run_stopped
 //
 // A worker that hangs is removed and so lost: one incident. Keys carry the run's name, so a coordinator that was
-// started again opens no second incident for what is still open.
+// started again opens no second incident for what is still open. What becomes of the workers of a node that was told to
+// leave is no incident.
 //
 // Thread-safety: none.
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +67,7 @@ class IncidentTracker {
 
   std::string run_name_;
   std::map<std::string, Incident> open_;
+  std::set<std::string> leaving_;  // nodes
   std::vector<Alert> alerts_;  // of the event at hand
 };
 

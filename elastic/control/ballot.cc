@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "framework/parallel/sharded_state.h"
+
 namespace holdfast {
 namespace {
 
@@ -73,6 +75,12 @@ std::vector<ChunkDigest> Ballot::Digests() const {
   std::sort(digests.begin(), digests.end(),
             [](const ChunkDigest& a, const ChunkDigest& b) { return a.chunk < b.chunk; });
   return digests;
+}
+
+uint64_t Ballot::StateDigest() const {
+  std::vector<uint64_t> digests;
+  for (const ChunkDigest& chunk : Digests()) digests.push_back(chunk.digest);
+  return digests.empty() ? 0 : holdfast::StateDigest(digests);
 }
 
 }  // namespace holdfast

@@ -37,6 +37,8 @@ class Ballot {
   double StallSeconds() const;
   /// Of all ranks, in order of chunks.
   std::vector<ChunkDigest> Digests() const;
+  /// Of the whole state, by Digests(); 0 if there are none.
+  uint64_t StateDigest() const;
 
  private:
   int64_t step_ = 0;

@@ -10,8 +10,9 @@ namespace holdfast {
 
 void Blame::Add(const World& world, int reporter, const FailureMessage& failure) {
   const WorkerId& id = world.members[static_cast<size_t>(reporter)].id;
-  if (reporters_.empty()) cause_ = absl::StrCat(id.name, ": ", failure.cause);
-  reporters_.push_back(reporter);
+  if (reporters_.empty() && (cause_.empty() || !failure.secondhand))
+    cause_ = absl::StrCat(id.name, ": ", failure.cause);
+  if (!failure.secondhand) reporters_.push_back(reporter);
   const std::set<int> suspects(failure.suspects.begin(), failure.suspects.end());
   for (const int suspect : suspects) {
     if (suspect >= 0 && suspect < world.size() && suspect != reporter) {
@@ -21,10 +22,11 @@ void Blame::Add(const World& world, int reporter, const FailureMessage& failure)
 }
 
 Blame::Verdict Blame::Conclude(const World& world) {
+  const bool at_home = named_.empty();
   // One who fails alone and names nobody has its trouble at home.
   if (named_.empty() && reporters_.size() == 1) named_[world.members[static_cast<size_t>(reporters_[0])].id] = 1;
   std::map<WorkerId, int64_t> worlds;
-  Verdict verdict{.culprit = {}, .cause = cause_};
+  Verdict verdict{.culprit = {}, .cause = cause_, .at_home = at_home};
   std::tuple<int64_t, int64_t, int> worst;
   for (const auto& [id, votes] : named_) {
     worlds[id] = worlds_[id] + 1;

@@ -21,7 +21,8 @@ class Blame {
 
   struct Verdict {
     std::optional<WorkerId> culprit;  // named in kWorlds worlds on end, this one included
-    std::string cause;                // the first report's
+    std::string cause;                // the first report's that is not secondhand
+    bool at_home = false;             // nobody is named
   };
   /// Ends the world at hand.
   Verdict Conclude(const World& world);

@@ -13,6 +13,11 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
       branch_(options.branch),
       committed_(options.recorded_step),
       claims_open_(options.recorded_step > 0 && !options.workers_are_new) {
+  if (options.finished) {
+    ended_ = true;
+    end_ = {0, absl::StrCat("all ", committed_, " steps are done")};
+    return;
+  }
   // Nor has anybody anything of a run of which no step was recorded.
   if (!claims_open_ && !checkpoints_.empty()) LoadFrom(checkpoints_.front());
 }
@@ -35,6 +40,10 @@ void Coordinator::ForgiveOwnAbsence() {
   for (auto& [name, worker] : roster_.workers()) {
     worker.heard += gap;
     worker.progressed += gap;
+  }
+  last_holder_ += gap;
+  for (std::optional<Instant>* since : {&first_join_, &first_claim_, &missing_since_, &stop_asked_}) {
+    if (since->has_value()) **since += gap;
   }
 }
 
@@ -65,10 +74,17 @@ void Coordinator::On(const DisconnectEvent& event) {
 }
 
 void Coordinator::On(const TickEvent&) {
+  constexpr std::chrono::seconds kFarewell{10};  // who has lost its coordinator asks every second
+  if (options_.finished) {
+    if (!farewell_.has_value()) farewell_ = now_;
+    if (now_ - *farewell_ >= kFarewell) actions_.emplace_back(EndAction{end_.exit_code, end_.reason});
+  }
   if (ended_) return;
   for (auto& [name, worker] : roster_.workers()) worker.recent_messages = 0;
   RemoveSilent();
   RemoveStuck();
+  WatchLinks();
+  WatchPace();
   ReportNoProgress();
   Advance();
 }
@@ -81,12 +97,21 @@ void Coordinator::On(const StopEvent& event) {
 void Coordinator::RequestStop(int signal, const std::string& by) {
   if (ended_ || stop_signal_ != 0) return;
   stop_signal_ = signal > 0 ? signal : 15;
+  stop_asked_ = now_;
   Report("stop_requested", {{"signal", int64_t{stop_signal_}}, {"by", by}, {"step", committed_}});
   CloseWorld(absl::StrCat("a stop was requested by ", by), 0);
 }
 
 void Coordinator::Send(Connection to, CoordinatorMessage message) {
   actions_.emplace_back(SendAction{to, std::move(message)});
+}
+
+void Coordinator::SendToMembers(CoordinatorMessage message) {
+  SendToAllAction send{{}, std::move(message)};
+  for (const auto& [name, worker] : roster_.workers()) {
+    if (worker.rank >= 0) send.to.push_back(worker.connection);
+  }
+  actions_.emplace_back(std::move(send));
 }
 
 void Coordinator::Report(std::string name, Fields fields) {

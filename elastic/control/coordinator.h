@@ -23,8 +23,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -33,6 +35,7 @@
 #include "elastic/control/ballot.h"
 #include "elastic/control/blame.h"
 #include "elastic/control/checkpoint_schedule.h"
+#include "elastic/control/links.h"
 #include "elastic/control/messages.h"
 #include "elastic/control/open_world.h"
 #include "elastic/control/pending_saves.h"
@@ -40,6 +43,7 @@
 #include "elastic/control/run_status.h"
 #include "elastic/control/seats.h"
 #include "elastic/control/state_source.h"
+#include "elastic/control/step_pace.h"
 #include "elastic/control/straggler.h"
 #include "elastic/control/worker_history.h"
 #include "elastic/control/world_decision.h"
@@ -79,6 +83,7 @@ struct CoordinatorOptions {
   std::vector<CheckpointChoice> checkpoints;  // newest first
   bool had_checkpoint = false;                // ever
   bool workers_are_new = false;               // no worker can hold state of an earlier life of this run
+  bool finished = false;  // all is done: only those are to be told that the coordinator before did not reach
 };
 
 // --- events ----------------------------------------------------------------------------------------------------------
@@ -93,6 +98,10 @@ struct DisconnectEvent {
 struct TickEvent {};  // at least every heartbeat_interval_ms / 2
 struct StopEvent {    // the coordinator's own process was asked to stop
   int signal = 0;
+};
+/// Something cannot be carried out for good: the run ends.
+struct GiveUpEvent {
+  std::string reason;
 };
 /// Answers a CommitCheckpointAction.
 struct CheckpointDoneEvent {
@@ -116,13 +125,18 @@ struct CheckpointVerifiedEvent {
   std::string cause;     // empty: it is whole
   bool damaged = false;  // else nobody knows
 };
-using CoordinatorEvent = std::variant<MessageEvent, DisconnectEvent, TickEvent, StopEvent, CheckpointDoneEvent,
-                                      CheckpointsTidiedEvent, CheckpointVerifiedEvent>;
+using CoordinatorEvent = std::variant<MessageEvent, DisconnectEvent, TickEvent, StopEvent, GiveUpEvent,
+                                      CheckpointDoneEvent, CheckpointsTidiedEvent, CheckpointVerifiedEvent>;
 
 // --- actions, to be carried out in order
 // ------------------------------------------------------------------------------
 struct SendAction {
   Connection to = 0;
+  CoordinatorMessage message;
+};
+/// The same to many: a world is said to thousands, but made into bytes once.
+struct SendToAllAction {
+  std::vector<Connection> to;
   CoordinatorMessage message;
 };
 struct CloseAction {
@@ -152,6 +166,7 @@ struct CommitCheckpointAction {
   double stall_seconds = 0;               // of the slowest
   std::optional<double> validation_loss;  // of the last validation up to this step
   uint64_t data_digest = 0;               // RunDigests::data
+  uint64_t state_digest = 0;              // of the step's metrics line; 0 = it has none
 };
 /// The run goes back to the state after `step`: what was recorded of later steps is to be cut off.
 struct RewindAction {
@@ -170,8 +185,9 @@ struct EndAction {
   int exit_code = 0;
   std::string reason;
 };
-using CoordinatorAction = std::variant<SendAction, CloseAction, PersistAction, RecordAction, CommitCheckpointAction,
-                                       RewindAction, VerifyCheckpointAction, ReportAction, EndAction>;
+using CoordinatorAction =
+    std::variant<SendAction, SendToAllAction, CloseAction, PersistAction, RecordAction, CommitCheckpointAction,
+                 RewindAction, VerifyCheckpointAction, ReportAction, EndAction>;
 
 class Coordinator {
  public:
@@ -191,18 +207,19 @@ class Coordinator {
 
  private:
   using Fields = std::vector<std::pair<std::string, RunEvent::Value>>;
-  static constexpr size_t kMostCauseBytes = 4096;  // that are kept of what a worker says
 
   // coordinator.cc: events come in, actions go out.
   void On(const MessageEvent& event);
   void On(const DisconnectEvent& event);
   void On(const TickEvent& event);
   void On(const StopEvent& event);
+  void On(const GiveUpEvent& event) { End(1, "run_failed", event.reason); }
   void On(const CheckpointDoneEvent& done);
   void On(const CheckpointsTidiedEvent& tidied);
   void On(const CheckpointVerifiedEvent& verified);
   void ForgiveOwnAbsence();
   void Send(Connection to, CoordinatorMessage message);
+  void SendToMembers(CoordinatorMessage message);
   void Report(std::string name, Fields fields);
   void RequestStop(int signal, const std::string& by);
   void End(int exit_code, const std::string& event, const std::string& reason);
@@ -214,12 +231,18 @@ class Coordinator {
   void Handle(Connection from, const LeaveMessage& leave);
   bool IsLeaving(const std::string& node) const { return leaving_.count(node) > 0; }
   bool LeaversCanGo() const;
+  bool CanSpare(const std::function<bool(const Member&)>& some) const;
+  bool IsInWorld(const std::string& node) const;
   void SayGoodbye();
   std::string OtherThanRun(const RunDigests& joins) const;
   bool MayJoin(Connection from, const JoinMessage& join);
   bool MakeRoom(Connection from, const JoinMessage& join);
-  void LearnData(uint64_t digest);
+  void RefuseSettings(Connection from, const std::string& reason);
+  void RefuseData(Connection from, const Member& member);
+  bool ChooseData();
+  uint64_t DataOfMost() const;
   StateClaim OnBranch(StateClaim claim) const;
+  StateClaim Shared(StateClaim claim) const;
   bool HasStaleClaim(const WorkerId& id, const StateClaim& claim) const;
   void Refuse(Connection to, const std::string& reason, bool rejoin);
   enum class Leave { kGone, kClosed, kRefused };
@@ -234,13 +257,12 @@ class Coordinator {
   bool AdoptEntered();
   void Publish(const WorldDecision& decision);
   WorldQuestion Question() const;
-  std::vector<int64_t> FirstMicrobatches(const std::vector<Member>& members) const;
+  std::vector<int64_t> FirstMicrobatches(const MemberList& members) const;
   bool MustWaitForOthers(size_t members) const;
   void AwaitState(const WorldDecision& decision);
   void RewindOrFail(const std::vector<Member>& holders);
   void CloseWorld(const std::string& reason, double detect_seconds);
   bool Ending() const;
-  bool NobodyHoldsState() const;
   bool WantsNewcomers() const;
 
   // coordinator_step.cc: what members of the open world report.
@@ -254,7 +276,7 @@ class Coordinator {
   void Handle(Connection from, const StopRequestMessage& request);
   JoinedWorker* MemberOf(Connection from, uint64_t generation);
   void CommitStep();
-  void MeasureSpeeds();
+  bool MeasureSpeeds();
   void RemoveDissenters(const std::vector<int>& ranks);
   void JudgeCopies(const std::vector<Ballot::Difference>& differences);
   void DistrustState(const std::string& who);
@@ -279,7 +301,26 @@ class Coordinator {
   void DoubtCheckpoint(const JoinedWorker& worker, const std::string& cause);
   void RemoveDoubter(const WorkerId& id, const std::string& cause);
 
+  // coordinator_links.cc: who reaches whom.
+  enum class Probing { kWorld, kPace, kReturn };  // a world fails or stands still; it is slow; is a link back?
+  void Handle(Connection from, const ReachMessage& reach);
+  bool BeginProbe(Probing what);
+  bool TriesLinks();
+  void WatchLinks();
+  bool EverybodyWaits() const;
+  void JudgeLinks();
+  void LeaveOut(const std::set<Link>& cut);
+  void ReportLinks(const char* event, const std::set<Link>& links, const std::string& without);
+  void TakeBack(const ProbeRound& round);
+  void ReportSlowLink(const ProbeRound& round);
+  bool IsCutOff(const std::string& name) const;
+  bool IsCutOffFromMembers(const std::string& name) const;
+
   // coordinator_watch.cc: what nobody reports.
+  static bool WaitsForOthers(Phase phase);
+  void WatchPace();
+  void MeasurePace();
+  void ReportTooFew(const std::string& detail);
   void RemoveSilent();
   void RemoveStuck();
   void ReportNoProgress();
@@ -303,10 +344,14 @@ class Coordinator {
   std::string whole_;                                      // the checkpoint that was verified last
   std::optional<std::pair<int64_t, std::string>> save_failure_;  // the last: step, cause
   Instant save_begun_{0};
-  std::map<std::string, int> leaving_;  // nodes that are to leave -> signal
-  int64_t skipped_saves_ = 0;           // that were due while one was being written
+  struct Leaving {
+    int signal = 0;
+    int64_t pid = 0;  // of the agent that asked for it
+  };
+  std::map<std::string, Leaving> leaving_;  // by node
+  int64_t skipped_saves_ = 0;               // that were due while one was being written
 
-  uint64_t data_digest_ = 0;  // of the first worker that joined
+  uint64_t data_digest_ = 0;  // of the run's workers; 0 = not chosen yet
   uint64_t generation_;       // the last one used
   Branch branch_;
   int64_t committed_ = 0;
@@ -321,13 +366,28 @@ class Coordinator {
   double detect_seconds_ = 0;
   bool had_world_ = false, had_to_wait_ = false, published_ = false;
   Instant last_publish_{0}, last_join_{0}, last_decision_{0};
+  std::set<std::string> returned_;  // since the last commit: names that have joined with state
+  Instant last_holder_{0};          // when the last of them did, for the first time
   int64_t last_size_ = 0;
-  std::optional<Instant> first_join_, first_claim_, missing_since_, first_newcomer_;
+  std::optional<Instant> first_join_, first_claim_, missing_since_, first_newcomer_, stop_asked_;
   int64_t arrivals_ = 0, disputes_ = 0;
   std::optional<std::pair<int64_t, double>> last_validation_;  // step, loss
+  std::optional<std::pair<int64_t, uint64_t>> last_digest_;    // of the last digest step: step, StateDigest
   int stop_signal_ = 0;
+  int endings_ = 0;  // whose checkpoint could not be written
   bool ended_ = false;
   EndMessage end_;
+  std::optional<Instant> farewell_;  // options_.finished: since when
+  int failed_endings_ = 0;           // worlds that were to end the run and failed at home
+  std::optional<ProbeRound> probe_;  // under way
+  Probing probing_ = Probing::kWorld;
+  uint64_t probe_rounds_ = 0, probed_generation_ = 0;
+  Instant last_probe_{0};
+  std::set<Link> cut_links_;  // until they are reached again
+  StepPace pace_;
+  bool slow_ = false;  // a step took far longer than usual, and none has been usual since
+  std::optional<Instant> too_few_since_;
+  bool reported_too_few_ = false;
 };
 
 }  // namespace holdfast

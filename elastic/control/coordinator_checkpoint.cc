@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "elastic/control/coordinator.h"
+#include "framework/base/limits.h"
 
 namespace holdfast {
 namespace {
@@ -32,6 +33,9 @@ bool Coordinator::MaySave() {
 void Coordinator::BeginSave() {
   saves_.Begin(committed_, open_->world, /*at_end=*/Ending());
   if (last_validation_.has_value()) saves_.saves().back().validation_loss = last_validation_->second;
+  if (last_digest_.has_value() && last_digest_->first == committed_) {
+    saves_.saves().back().state_digest = last_digest_->second;
+  }
   save_begun_ = now_;
   schedule_.OnBegun(now_);
 }
@@ -50,7 +54,7 @@ void Coordinator::Handle(Connection from, const SavedMessage& saved) {
   if (save == nullptr) return;
   if (!saved.cause.empty()) {
     const std::string cause =
-        absl::StrCat(worker->member.id.name, " on ", worker->member.host, ": ", saved.cause.substr(0, kMostCauseBytes));
+        absl::StrCat(worker->member.id.name, " on ", worker->member.host, ": ", saved.cause.substr(0, kMaxTextBytes));
     saves_.Remove(saved.step, saved.generation);
     SaveFailed(saved.step, cause);
     return;
@@ -68,6 +72,7 @@ void Coordinator::CommitSaves() {
     commit.generation = save.world.generation;
     commit.validation_loss = save.validation_loss;
     commit.data_digest = data_digest_;
+    commit.state_digest = save.state_digest;
     for (const auto& shard : save.shards) {
       commit.shards.push_back(*shard);
       commit.stall_seconds = std::max(commit.stall_seconds, shard->stall_seconds);

@@ -1,24 +1,23 @@
 // Workers and agents come and go.
 
 #include <algorithm>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "elastic/control/coordinator.h"
 #include "elastic/control/state_source.h"
+#include "framework/base/limits.h"
 
 namespace holdfast {
 namespace {
 
-constexpr size_t kMostNameBytes = 256;
-constexpr size_t kMostMembers = 8192;
-
 bool IsSane(const Member& member) {
-  return !member.id.name.empty() && member.id.incarnation != 0 && member.id.name.size() <= kMostNameBytes &&
-         member.node.size() <= kMostNameBytes && member.host.size() <= kMostNameBytes;
+  return !member.id.name.empty() && member.id.incarnation != 0 && member.id.name.size() <= kMaxNameBytes &&
+         member.node.size() <= kMaxNameBytes && member.host.size() <= kMaxNameBytes;
 }
 
 bool IsSane(const World& world, const ParallelConfig& parallel) {
-  return world.members.size() <= kMostMembers && world.generation < UINT64_MAX / 2 && HasSanePlacement(world, parallel);
+  return world.size() <= kMaxWorkers && world.generation < UINT64_MAX / 2 && HasSanePlacement(world, parallel);
 }
 
 std::vector<std::pair<std::string, RunEvent::Value>> FieldsOf(const JoinedWorker& worker) {
@@ -39,22 +38,29 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
     Send(from, end_);
     return;
   }
-  if (!MayJoin(from, join) || !MakeRoom(from, join)) {
+  const bool may_join = MayJoin(from, join);
+  if (may_join) {
+    generation_ =
+        std::max({generation_, join.generation, join.claim.world.generation, join.claim.prepared_world.generation});
+  }
+  if (!may_join || !MakeRoom(from, join)) {
     Advance();
     return;
   }
-  LearnData(join.digests.data);
   JoinedWorker worker;
   worker.connection = from;
   worker.member = join.member;
+  worker.data_digest = join.digests.data;
   worker.holds_state = !claims_open_ && RankHeld(join.member.id, join.claim, source_, committed_) >= 0;
-  if (claims_open_) worker.claim = OnBranch(join.claim);
+  if (claims_open_) worker.claim = Shared(OnBranch(join.claim));
+  worker.left_out = IsCutOffFromMembers(join.member.id.name);
   worker.arrival = ++arrivals_;
   worker.joined = worker.heard = worker.progressed = last_join_ = now_;
   if (!first_join_.has_value()) first_join_ = now_;
   if (!first_newcomer_.has_value()) first_newcomer_ = now_;
+  // Once each: one whose connection breaks again and again does not make the others wait for ever.
+  if (!IsEmpty(join.claim) && returned_.insert(join.member.id.name).second) last_holder_ = now_;
   if (!first_claim_.has_value() && !IsEmpty(join.claim)) first_claim_ = now_;
-  generation_ = std::max({generation_, join.claim.world.generation, join.claim.prepared_world.generation});
   Fields fields = FieldsOf(roster_.Add(std::move(worker)));
   fields.emplace_back("pid", join.member.pid);
   Report("worker_joined", std::move(fields));
@@ -83,23 +89,18 @@ std::string Coordinator::OtherThanRun(const RunDigests& joins) const {
 
 bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
   const std::string& name = join.member.id.name;
-  if (!IsSane(join.member) || !IsSane(join.claim.world, options_.parallel) ||
+  if (!IsSane(join.member) || join.generation >= UINT64_MAX / 2 || !IsSane(join.claim.world, options_.parallel) ||
       !IsSane(join.claim.prepared_world, options_.parallel) || roster_.agents().count(from) > 0) {
     Refuse(from, "a join message that makes no sense", false);
     actions_.emplace_back(CloseAction{from});
     return false;
   }
   if (const std::string other = OtherThanRun(join.digests); !other.empty()) {
-    Refuse(from, absl::StrCat("worker ", name, " on ", join.member.host, " ", other), false);
-    actions_.emplace_back(CloseAction{from});
+    RefuseSettings(from, absl::StrCat("worker ", name, " on ", join.member.host, " ", other));
     return false;
   }
   if (data_digest_ != 0 && join.digests.data != data_digest_) {
-    Refuse(from,
-           absl::StrCat("worker ", name, " on ", join.member.host,
-                        " has other token files than this run: every host needs the same training and validation data"),
-           false);
-    actions_.emplace_back(CloseAction{from});
+    RefuseData(from, join.member);
     return false;
   }
   const WorkerHistory::Kind kind = history_.Register(name, join.member.id.incarnation);
@@ -115,12 +116,54 @@ bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
   return true;
 }
 
-void Coordinator::LearnData(uint64_t digest) {
-  if (data_digest_ != 0 || digest == 0) return;
-  data_digest_ = digest;
-  if (checkpoints_.empty() || checkpoints_.front().data_digest == 0 || checkpoints_.front().data_digest == digest)
-    return;
-  Report("data_changed", {{"name", checkpoints_.front().name}});
+void Coordinator::RefuseSettings(Connection from, const std::string& reason) {
+  Send(from, RefusedMessage{.reason = reason, .rejoin = false, .keep = true});
+  actions_.emplace_back(CloseAction{from});
+}
+
+void Coordinator::RefuseData(Connection from, const Member& member) {
+  RefuseSettings(from, absl::StrCat("worker ", member.id.name, " on ", member.host, " has other token files than this ",
+                                    "run: every host needs the same training and validation data"));
+}
+
+// Those who hold the state know best, then the checkpoint it is taken from, then most of those who are there, and of
+// equally many those who came first.
+uint64_t Coordinator::DataOfMost() const {
+  const uint64_t loaded = load_.empty() || checkpoints_.empty() ? 0 : checkpoints_.front().data_digest;
+  std::map<uint64_t, std::tuple<int, int, int64_t>> votes;
+  for (const auto& [name, worker] : roster_.workers()) {
+    auto& [holders, count, first] = votes[worker.data_digest];
+    holders += worker.holds_state ? 1 : 0;
+    first = count++ == 0 ? -worker.arrival : std::max(first, -worker.arrival);
+  }
+  const auto best = std::max_element(votes.begin(), votes.end(), [&](const auto& a, const auto& b) {
+    const auto weight = [&](const auto& entry) {
+      const auto& [holders, count, first] = entry.second;
+      return std::tuple(holders, loaded != 0 && entry.first == loaded, count, first);
+    };
+    return weight(a) < weight(b);
+  });
+  return best == votes.end() ? 0 : best->first;
+}
+
+// When a world is about to be made. True if some of those who have joined are refused.
+bool Coordinator::ChooseData() {
+  if (data_digest_ != 0) return false;
+  data_digest_ = DataOfMost();
+  const uint64_t before = checkpoints_.empty() ? 0 : checkpoints_.front().data_digest;
+  if (data_digest_ != 0 && before != 0 && before != data_digest_) {
+    Report("data_changed", {{"name", checkpoints_.front().name}});
+  }
+  std::vector<std::string> others;
+  for (const auto& [name, worker] : roster_.workers()) {
+    if (worker.data_digest != data_digest_) others.push_back(name);
+  }
+  for (const std::string& name : others) {
+    const JoinedWorker worker = *roster_.Find(name);
+    RefuseData(worker.connection, worker.member);
+    Remove(name, "it has other token files", Leave::kGone);
+  }
+  return !others.empty();
 }
 
 // Whoever has the name or the connection leaves. False if the newcomer cannot be taken in as it is.
@@ -155,6 +198,22 @@ StateClaim Coordinator::OnBranch(StateClaim claim) const {
   return claim;
 }
 
+// Thousands claim one world: its members are kept once.
+StateClaim Coordinator::Shared(StateClaim claim) const {
+  const auto share = [&](World* world) {
+    for (const auto& [name, worker] : roster_.workers()) {
+      for (const World* known : {&worker.claim.world, &worker.claim.prepared_world}) {
+        if (known->generation != world->generation) continue;
+        if (known->members == world->members) world->members = known->members;
+        return;
+      }
+    }
+  };
+  if (claim.world.generation != 0) share(&claim.world);
+  if (claim.prepared_world.generation != 0) share(&claim.prepared_world);
+  return claim;
+}
+
 bool Coordinator::HasStaleClaim(const WorkerId& id, const StateClaim& claim) const {
   if (claims_open_) return !IsEmpty(claim) && IsEmpty(OnBranch(claim));
   if (source_.generation == 0 && load_.empty()) return claim.world.generation != 0;
@@ -172,6 +231,10 @@ void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {
     return;
   }
   roster_.agents()[from] = hello;
+  if (const auto it = leaving_.find(hello.node); it != leaving_.end() && it->second.pid != hello.pid) {
+    leaving_.erase(it);  // another agent: the one that asked is gone, and its workers with it
+    Report("node_returned", {{"node", hello.node}, {"host", hello.host}});
+  }
   Report("agent_joined", {{"node", hello.node}, {"host", hello.host}, {"workers", int64_t{hello.num_workers}}});
 }
 
@@ -190,7 +253,7 @@ void Coordinator::Handle(Connection from, const LeaveMessage& leave) {
   const auto agent = roster_.agents().find(from);
   if (ended_ || agent == roster_.agents().end()) return;
   const std::string& node = agent->second.node;
-  if (!leaving_.emplace(node, leave.signal).second) return;
+  if (!leaving_.emplace(node, Leaving{leave.signal, agent->second.pid}).second) return;
   Report("node_leaving", {{"node", node}, {"host", agent->second.host}, {"step", committed_}});
   Advance();
 }
@@ -198,7 +261,7 @@ void Coordinator::Handle(Connection from, const LeaveMessage& leave) {
 // After a commit: somebody in the world is to leave, and either the others hold everything, or the next world can be
 // one in which they are given it.
 bool Coordinator::LeaversCanGo() const {
-  const std::vector<Member>& members = open_->world.members;
+  const MemberList& members = open_->world.members;
   std::vector<bool> stays;
   stays.reserve(members.size());
   for (const Member& member : members) stays.push_back(!IsLeaving(member.node));
@@ -208,23 +271,41 @@ bool Coordinator::LeaversCanGo() const {
   return some && !all && !Ending() && (!drained || HoldersOfLostState(open_->world, stays, options_.parallel).empty());
 }
 
-// After a commit in a world without them: nothing depends on those that leave any more.
+// The others hold everything.
+bool Coordinator::CanSpare(const std::function<bool(const Member&)>& some) const {
+  std::vector<bool> others;
+  for (const Member& member : source_.members) {
+    const auto found = roster_.workers().find(member.id.name);
+    others.push_back(found != roster_.workers().end() && found->second.holds_state && !some(member));
+  }
+  return HoldersOfLostState(source_, others, options_.parallel).empty();
+}
+
+bool Coordinator::IsInWorld(const std::string& node) const {
+  return open_.has_value() && std::any_of(open_->world.members.begin(), open_->world.members.end(),
+                                          [&](const Member& member) { return member.node == node; });
+}
+
+// Nothing depends on those that leave any more: a step was done in a world without them, or there is no world and the
+// others hold everything.
 void Coordinator::SayGoodbye() {
   for (auto it = leaving_.begin(); it != leaving_.end();) {
     const std::string& node = it->first;
-    const std::vector<Member>& members = open_->world.members;
-    if (std::any_of(members.begin(), members.end(), [&](const Member& member) { return member.node == node; })) {
+    if (IsInWorld(node) || !CanSpare([&](const Member& member) { return member.node == node; })) {
       ++it;
       continue;
     }
-    const EndMessage end{128 + it->second, absl::StrCat("node ", node, " has left the run")};
-    std::vector<std::string> names;
+    const EndMessage end{128 + it->second.signal, absl::StrCat("node ", node, " has left the run")};
+    std::vector<WorkerId> gone;
     for (const auto& [name, worker] : roster_.workers()) {
       if (worker.member.node != node) continue;
       Send(worker.connection, end);
-      names.push_back(name);
+      gone.push_back(worker.member.id);
     }
-    for (const std::string& name : names) roster_.Remove(name);
+    for (const WorkerId& id : gone) {
+      roster_.Remove(id.name);
+      AbandonSavesOf(id);
+    }
     for (const auto& [connection, agent] : roster_.agents()) {
       if (agent.node == node) Send(connection, end);
     }
@@ -240,6 +321,7 @@ void Coordinator::Remove(const std::string& name, const std::string& cause, Leav
   if (how != Leave::kGone) actions_.emplace_back(CloseAction{worker.connection});
   roster_.Remove(name);
   if (ended_) return;
+  if (probe_.has_value()) probe_->Drop(name);
   AbandonSavesOf(worker.member.id);
   schedule_.OnFailure();
   Fields fields = FieldsOf(worker);

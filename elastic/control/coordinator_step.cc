@@ -3,16 +3,18 @@
 #include <algorithm>
 #include <bit>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "elastic/control/balance.h"
 #include "elastic/control/coordinator.h"
+#include "framework/base/limits.h"
 
 namespace holdfast {
 namespace {
 
-constexpr size_t kMostBlobBytes = 1 << 16;
+constexpr int kMostEndings = 3;  // whose checkpoint failed
 
 }  // namespace
 
@@ -33,7 +35,7 @@ void Coordinator::Handle(Connection from, const HeartbeatMessage& heartbeat) {
 void Coordinator::Handle(Connection from, const RendezvousMessage& rendezvous) {
   const JoinedWorker* worker = MemberOf(from, rendezvous.generation);
   if (worker == nullptr || open_->rank(worker->rank).has_blob) return;
-  if (rendezvous.blob.size() > kMostBlobBytes) {
+  if (rendezvous.blob.size() > kMaxBlobBytes) {
     const std::string name = worker->member.id.name;
     Remove(name, absl::StrCat("its addresses take ", rendezvous.blob.size(), " bytes"), Leave::kRefused);
     Advance();
@@ -42,11 +44,7 @@ void Coordinator::Handle(Connection from, const RendezvousMessage& rendezvous) {
   open_->rank(worker->rank).has_blob = true;
   open_->blobs[static_cast<size_t>(worker->rank)] = rendezvous.blob;
   if (++open_->blob_count < open_->size()) return;
-  const PeersMessage peers{open_->world.generation, std::move(open_->blobs)};
-  open_->blobs.clear();
-  for (const auto& [name, member] : roster_.workers()) {
-    if (member.rank >= 0) Send(member.connection, peers);
-  }
+  SendToMembers(PeersMessage{open_->world.generation, std::exchange(open_->blobs, {})});
 }
 
 void Coordinator::Handle(Connection from, const RecoveredMessage& recovered) {
@@ -93,28 +91,32 @@ void Coordinator::CommitStep() {
                                      .peak_flops = open_->world.peak_flops(),
                                      .stall_seconds = open_->ballot.StallSeconds(),
                                      .digests = open_->ballot.Digests()});
+  if (!std::get<RecordAction>(actions_.back()).digests.empty()) agreed_ = committed_;
+  if (const uint64_t digest = open_->ballot.StateDigest(); digest != 0) last_digest_ = {committed_, digest};
   if (source_.generation != open_->world.generation) {
     source_ = open_->world;
     seats_.Remember(source_);
   }
   entered_ = {};
   load_.clear();
-  disputes_ = 0;
-  if (!std::get<RecordAction>(actions_.back()).digests.empty()) agreed_ = committed_;
+  disputes_ = failed_endings_ = 0;
+  returned_.clear();
   blame_.Clear();
   open_->failed_since.reset();
+  open_->links_are_known = false;
+  open_->link_rounds = 0;
+  MeasurePace();
   open_->last_commit = now_;
   open_->reported_no_progress = false;
   ReportRecovered();
-  MeasureSpeeds();
-  const bool save = MaySave();
-  if (save) BeginSave();
+  CommitMessage commit{open_->world.generation, committed_, {}, MaySave()};
+  if (MeasureSpeeds()) commit.microbatches = open_->microbatches;
+  if (commit.save) BeginSave();
   for (auto& [name, worker] : roster_.workers()) {
     worker.holds_state = worker.rank >= 0;  // what others wait with has been overtaken
-    if (worker.rank < 0) continue;
-    worker.progressed = now_;
-    Send(worker.connection, CommitMessage{open_->world.generation, committed_, open_->microbatches, save});
+    if (worker.rank >= 0) worker.progressed = now_;
   }
+  SendToMembers(std::move(commit));
   open_->ballot = Ballot(committed_ + 1, open_->size());
   SayGoodbye();
   if (LeaversCanGo()) {
@@ -124,7 +126,8 @@ void Coordinator::CommitStep() {
   }
 }
 
-void Coordinator::MeasureSpeeds() {
+// True if microbatches have moved.
+bool Coordinator::MeasureSpeeds() {
   std::vector<StragglerDetector::Sample> samples;
   for (int rank = 0; rank < open_->size(); ++rank) {
     const VoteMessage& vote = open_->ballot.vote(rank);
@@ -142,13 +145,14 @@ void Coordinator::MeasureSpeeds() {
                                                               {"step", committed_},
                                                               {"reason", change.reason}});
   }
-  if (!options_.elastic.rebalance || committed_ % options_.elastic.straggler_steps != 0) return;
+  if (!options_.elastic.rebalance || committed_ % options_.elastic.straggler_steps != 0) return false;
   std::vector<double> seconds;
   for (const auto& sample : samples) seconds.push_back(stragglers_.SecondsOf(sample.worker));
   std::vector<int64_t> better = Rebalance(open_->microbatches, seconds);
-  if (better == open_->microbatches) return;
+  if (better == open_->microbatches) return false;
   open_->microbatches = std::move(better);
   Report("rebalanced", {{"step", committed_}, {"microbatches", absl::StrJoin(open_->microbatches, ",")}});
+  return true;
 }
 
 // Two computations of the same thing differ: memory or arithmetic of somebody is broken. The majority is believed; the
@@ -229,7 +233,7 @@ void Coordinator::Handle(Connection from, const FailureMessage& failure) {
   const JoinedWorker* worker = MemberOf(from, failure.generation);
   if (worker == nullptr || open_->rank(worker->rank).failed) return;
   FailureMessage clipped = failure;
-  if (clipped.cause.size() > kMostCauseBytes) clipped.cause.resize(kMostCauseBytes);
+  if (clipped.cause.size() > kMaxTextBytes) clipped.cause.resize(kMaxTextBytes);
   if (!open_->failed_since.has_value() || failure.fatal) {
     Report("step_failed", {{"worker", worker->member.id.name},
                            {"rank", int64_t{worker->rank}},
@@ -277,14 +281,18 @@ void Coordinator::Handle(Connection from, const FinishedMessage& finished) {
 void Coordinator::EndIfFinished() {
   if (ended_ || !open_.has_value() || open_->finished_count < open_->size() || !saves_.empty()) return;
   ReportRecovered();
-  if (open_->purpose != Purpose::kStop) {
-    End(0, "run_finished", absl::StrCat("all ", committed_, " steps are done"));
-  } else if (save_failure_.has_value() && save_failure_->first == committed_) {
+  const bool stopped = open_->purpose == Purpose::kStop;
+  const std::string what = stopped ? absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_)
+                                   : absl::StrCat("all ", committed_, " steps are done");
+  const std::string why = save_failure_.has_value() ? save_failure_->second : "it was given up";
+  if (MustSaveAtEnd() && ++endings_ < kMostEndings) {
+    CloseWorld(absl::StrCat("the last checkpoint could not be written: ", why), 0);
+  } else if (MustSaveAtEnd()) {
     End(1, "run_failed",
-        absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_,
-                     ", but the checkpoint could not be written: ", save_failure_->second));
+        absl::StrCat(what, ", but the checkpoint could not be written: ", why,
+                     "; the same command goes on from the one before"));
   } else {
-    End(128 + stop_signal_, "run_stopped", absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_));
+    End(stopped ? 128 + stop_signal_ : 0, stopped ? "run_stopped" : "run_finished", what);
   }
 }
 

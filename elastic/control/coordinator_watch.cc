@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "elastic/control/coordinator.h"
 
 namespace holdfast {
@@ -13,13 +15,15 @@ using std::chrono::milliseconds;
 
 constexpr int64_t kMostFailedWorlds = 100;  // on end, without a step done: what it takes is not to be had by trying
 
+constexpr int kMostFailedEndings = 5;  // on end, which nobody else is to blame for
+
+}  // namespace
+
 // In these phases a member waits for others, so it is not the first to be blamed.
-bool WaitsForOthers(Phase phase) {
+bool Coordinator::WaitsForOthers(Phase phase) {
   return phase == Phase::kRendezvous || phase == Phase::kTransfer || phase == Phase::kReduce || phase == Phase::kVote ||
          phase == Phase::kIdle;
 }
-
-}  // namespace
 
 void Coordinator::RemoveSilent() {
   const milliseconds limit(options_.elastic.heartbeat_timeout_ms);
@@ -64,8 +68,10 @@ void Coordinator::RemoveStuck() {
     if (!done && (stuck == nullptr || badness(worker) < badness(*stuck))) stuck = &worker;
   }
   if (stuck == nullptr) return;
-  const std::string name = stuck->member.id.name;
-  RemoveHung(name, stuck->progressed, "heartbeats without progress", Leave::kRefused);
+  const WorkerId id = stuck->member.id;
+  // Who is refused gives its state up.
+  const bool can_spare = CanSpare([&](const Member& member) { return member.id == id; });
+  RemoveHung(id.name, stuck->progressed, "heartbeats without progress", can_spare ? Leave::kRefused : Leave::kClosed);
 }
 
 void Coordinator::ReportNoProgress() {
@@ -92,17 +98,75 @@ void Coordinator::RetryFailed() {
     return worker.rank < 0 || open_->rank(worker.rank).failed || worker.heard > since;
   });
   if (!all_live && now_ - since < limit) return;
+  if (!open_->links_are_known && TriesLinks()) return;
   const Blame::Verdict verdict = blame_.Conclude(open_->world);
   if (blame_.failed_worlds() >= kMostFailedWorlds) {
     End(1, "run_failed",
         absl::StrCat("no step could be done in ", blame_.failed_worlds(), " worlds on end: ", verdict.cause));
     return;
   }
-  if (verdict.culprit.has_value() && roster_.Find(verdict.culprit->name) != nullptr) {
+  const auto is_culprit = [&](const Member& member) { return member.id == *verdict.culprit; };
+  if (verdict.culprit.has_value() && roster_.Find(verdict.culprit->name) != nullptr && CanSpare(is_culprit)) {
+    failed_endings_ = 0;
     Remove(verdict.culprit->name, absl::StrCat("its peers cannot work with it: ", verdict.cause), Leave::kRefused);
+  } else if (Ending() && verdict.at_home && ++failed_endings_ >= kMostFailedEndings) {
+    End(1, "run_failed",
+        absl::StrCat(stop_signal_ != 0 ? absl::StrCat("stopped by signal ", stop_signal_) : "all steps are done",
+                     ", but the state of step ", committed_, " could not be saved: ", verdict.cause));
   } else {
     CloseWorld(absl::StrCat("trying again: ", verdict.cause), 0);
   }
+}
+
+// A step that takes far longer than its like, while nobody fails: a link that loses packets, a disk that is dying.
+void Coordinator::WatchPace() {
+  if (!open_.has_value()) return;
+  for (const auto& [name, worker] : roster_.workers()) {
+    open_->validates = open_->validates || (worker.rank >= 0 && worker.beat.phase == Phase::kValidation);
+  }
+  if (slow_ || Ending() || open_->commits == 0 || open_->validates || open_->failed_since.has_value()) return;
+  const double seconds = std::chrono::duration<double>(now_ - open_->last_commit).count();
+  if (!pace_.IsFarBeyond(seconds)) return;
+  std::vector<std::string> behind;  // who does not only wait for others
+  for (const auto& [name, worker] : roster_.workers()) {
+    if (worker.rank < 0) continue;
+    if (WaitsForOthers(worker.beat.phase)) continue;
+    behind.push_back(absl::StrCat(name, " on ", worker.member.host, " in ", PhaseName(worker.beat.phase)));
+  }
+  slow_ = true;
+  constexpr size_t kMostNamed = 4;
+  const size_t more = behind.size() - std::min(behind.size(), kMostNamed);
+  behind.resize(behind.size() - more);
+  Report("step_slow",
+         {{"step", committed_ + 1},
+          {"seconds", seconds},
+          {"usual_seconds", pace_.usual_seconds()},
+          {"waiting_for", behind.empty() ? "bytes from each other"
+                                         : absl::StrCat(absl::StrJoin(behind, ", "), more > 0 ? " and others" : "")}});
+  if (!probe_.has_value()) BeginProbe(Probing::kPace);
+}
+
+// Of a commit that follows another in the same world.
+void Coordinator::MeasurePace() {
+  const double seconds = std::chrono::duration<double>(now_ - open_->last_commit).count();
+  if (std::exchange(open_->validates, false) || open_->commits++ == 0) return;
+  if (slow_ && pace_.IsUsualAgain(seconds)) {
+    slow_ = false;
+    Report("step_slow_resolved",
+           {{"step", committed_}, {"seconds", seconds}, {"usual_seconds", pace_.usual_seconds()}});
+  }
+  if (!slow_ && !pace_.IsFarBeyond(seconds)) pace_.Add(seconds);
+}
+
+// The run stands still, and that may be for long.
+void Coordinator::ReportTooFew(const std::string& detail) {
+  if (!too_few_since_.has_value()) too_few_since_ = now_;
+  const milliseconds limit(had_world_ ? options_.elastic.heartbeat_timeout_ms : options_.elastic.join_timeout_ms);
+  if (reported_too_few_ || now_ - *too_few_since_ < limit) return;
+  reported_too_few_ = true;
+  Report("too_few_workers", {{"step", committed_},
+                             {"detail", detail},
+                             {"seconds", std::chrono::duration<double>(now_ - *too_few_since_).count()}});
 }
 
 }  // namespace holdfast

@@ -26,8 +26,9 @@ std::string HoldersText(const std::vector<Member>& members) {
 // Does what has become due: called after whatever may have changed who is there, and on every tick.
 void Coordinator::Advance() {
   if (ended_) return;
-  if (stop_signal_ != 0 && NobodyHoldsState()) {
-    End(128 + stop_signal_, "run_stopped", "stopped before there was anything to save");
+  if (stop_signal_ != 0 && source_.generation == 0 && !claims_open_) {
+    End(128 + stop_signal_, "run_stopped",
+        absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_, ": there was nothing to save yet"));
     return;
   }
   if (open_.has_value()) RetryFailed();
@@ -47,8 +48,11 @@ void Coordinator::Advance() {
   missing_since_.reset();
   if (decision.verdict == WorldDecision::Verdict::kWait) {
     had_to_wait_ = true;
+    ReportTooFew(decision.detail);
+    SayGoodbye();
   } else if (!MustWaitForOthers(decision.members.size())) {
-    Publish(decision);
+    if (ChooseData()) decision = DecideWorld(options_.elastic, options_.parallel, Question());
+    if (decision.verdict == WorldDecision::Verdict::kPublish) Publish(decision);
   }
 }
 
@@ -60,13 +64,6 @@ bool Coordinator::MayDecide() const {
   if (had_world_ && now_ - last_publish_ < kRestPerWorker * last_size_) return false;
   return !(had_to_wait_ || claims_open_) || last_decision_ == Instant{0} ||
          now_ - last_decision_ >= kRestPerWorker * workers;
-}
-
-bool Coordinator::NobodyHoldsState() const {
-  if (source_.generation == 0 && !claims_open_) return true;
-  return std::none_of(roster_.workers().begin(), roster_.workers().end(), [&](const auto& entry) {
-    return claims_open_ ? !IsEmpty(entry.second.claim) : entry.second.holds_state;
-  });
 }
 
 bool Coordinator::Ending() const { return stop_signal_ != 0 || committed_ == options_.total_steps; }
@@ -82,7 +79,7 @@ WorldQuestion Coordinator::Question() const {
     question.candidates.push_back({.member = worker.member,
                                    .holds_state = worker.holds_state,
                                    .was_member = worker.was_member,
-                                   .quarantined = history_.Quarantined(name, now_),
+                                   .quarantined = worker.left_out || history_.Quarantined(name, now_),
                                    .leaves = IsLeaving(worker.member.node),
                                    .arrival = worker.arrival});
   }
@@ -106,15 +103,17 @@ void Coordinator::ResolveClaims() {
   if (!found.covered || !settled) {
     waiting_for_ = absl::StrCat("waiting for the workers that hold the state of step ", committed_);
     const milliseconds limit = std::max(settle, milliseconds(options_.elastic.lost_state_timeout_ms));
-    const Instant waited = first_join_.has_value() ? now_ - *first_join_ : Instant{0};
+    // Nobody at all may be about to come back; only a stop does not wait for that.
+    const std::optional<Instant> since = first_join_.has_value() ? first_join_ : stop_asked_;
+    const Instant waited = since.has_value() ? now_ - std::max(*since, last_holder_) : Instant{0};
     const bool all_new = !first_claim_.has_value() && waited >= settle &&
                          static_cast<int64_t>(roster_.workers().size()) >= options_.elastic.workers;
     const bool may_begin_anew = schedule_.enabled() && checkpoints_.empty() && !options_.had_checkpoint;
     if (found.covered) return;
-    if (all_new && may_begin_anew) {
+    if (all_new && may_begin_anew && stop_signal_ == 0) {
       BeginAnew();
     } else if ((all_new && !checkpoints_.empty()) || waited >= limit) {
-      RewindOrFail(found.world.members);
+      RewindOrFail(found.world.members.members());
     }
     return;
   }
@@ -159,13 +158,21 @@ void Coordinator::AwaitState(const WorldDecision& decision) {
     missing_since_ = now_;
     Report("state_missing", {{"step", committed_}, {"holders", HoldersText(decision.missing)}});
   }
-  if (now_ - *missing_since_ >= milliseconds(options_.elastic.lost_state_timeout_ms)) {
+  if (now_ - std::max(*missing_since_, last_holder_) >= milliseconds(options_.elastic.lost_state_timeout_ms)) {
     RewindOrFail(decision.missing);
   }
 }
 
 void Coordinator::RewindOrFail(const std::vector<Member>& holders) {
   const std::string names = HoldersText(holders);
+  if (stop_signal_ != 0) {
+    Report("state_lost", {{"step", committed_}, {"holders", names}});
+    End(1, "run_failed",
+        absl::StrCat("stopped by signal ", stop_signal_, ", but nobody came back with the state of step ", committed_,
+                     ", so it could not be saved: the same command goes on from ",
+                     checkpoints_.empty() ? "the beginning" : checkpoints_.front().name));
+    return;
+  }
   if (Rewind(names.empty() ? "nobody holds the state any more"
                            : absl::StrCat("all holders of a part are gone: ", names))) {
     return;
@@ -179,7 +186,7 @@ void Coordinator::RewindOrFail(const std::vector<Member>& holders) {
           "at once; checkpoint.every_steps says how often to write one"));
 }
 
-std::vector<int64_t> Coordinator::FirstMicrobatches(const std::vector<Member>& members) const {
+std::vector<int64_t> Coordinator::FirstMicrobatches(const MemberList& members) const {
   std::vector<int64_t> even = EvenMicrobatches(options_.microbatches, static_cast<int>(members.size()));
   if (!options_.elastic.rebalance) return even;
   std::vector<double> seconds;
@@ -193,7 +200,7 @@ void Coordinator::Publish(const WorldDecision& decision) {
   open.world = {++generation_, decision.members};
   open.world.placement = seats_.PlacementFor(open.world, source_, options_.parallel);
   open.purpose = stop_signal_ != 0 ? Purpose::kStop : Purpose::kTrain;
-  open.microbatches = FirstMicrobatches(decision.members);
+  open.microbatches = FirstMicrobatches(open.world.members);
   open.ranks.resize(decision.members.size());
   open.blobs.resize(decision.members.size());
   open.ballot = Ballot(committed_ + 1, open.size());
@@ -213,10 +220,10 @@ void Coordinator::Publish(const WorldDecision& decision) {
     if (!worker.has_beaten) worker.heard = now_;
     worker.progressed = now_;
     worker.was_member = true;
-    Send(worker.connection,
-         WorldMessage{open.world, source_, committed_, open.purpose, open.microbatches, load_, save_at_end});
   }
   open_ = std::move(open);
+  SendToMembers(
+      WorldMessage{open_->world, source_, committed_, open_->purpose, open_->microbatches, load_, save_at_end});
   entered_ = {};  // who is told of another source gives it up
   if (save_at_end) BeginSave();
   last_publish_ = now_;
@@ -230,6 +237,8 @@ void Coordinator::Publish(const WorldDecision& decision) {
   detect_seconds_ = 0;
   waiting_for_.clear();
   first_newcomer_.reset();
+  too_few_since_.reset();
+  reported_too_few_ = false;
   for (const auto& [name, worker] : roster_.workers()) {
     if (worker.rank < 0 && !first_newcomer_.has_value()) first_newcomer_ = now_;
   }
@@ -252,7 +261,8 @@ bool Coordinator::WantsNewcomers() const {
   if (Ending() || !first_newcomer_.has_value() || now_ - *first_newcomer_ < kSettle) return false;
   if (open_->size() >= options_.elastic.most_workers()) return false;
   return std::any_of(roster_.workers().begin(), roster_.workers().end(), [&](const auto& entry) {
-    return entry.second.rank < 0 && !history_.Quarantined(entry.first, now_) && !IsLeaving(entry.second.member.node);
+    return entry.second.rank < 0 && !entry.second.left_out && !history_.Quarantined(entry.first, now_) &&
+           !IsLeaving(entry.second.member.node);
   });
 }
 

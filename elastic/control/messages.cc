@@ -1,28 +1,6 @@
 #include "elastic/control/messages.h"
 
-#include <algorithm>
-
 namespace holdfast {
-
-int World::num_leaving() const {
-  return static_cast<int>(std::count_if(members.begin(), members.end(), [](const Member& m) { return m.leaves; }));
-}
-
-double World::peak_flops() const {
-  double sum = 0;
-  for (const Member& member : members) {
-    if (member.peak_flops == 0) return 0;
-    sum += member.peak_flops;
-  }
-  return sum;
-}
-
-int World::RankOf(const WorkerId& id) const {
-  for (int rank = 0; rank < size(); ++rank) {
-    if (members[static_cast<size_t>(rank)].id == id) return rank;
-  }
-  return -1;
-}
 
 const char* PhaseName(Phase phase) {
   switch (phase) {

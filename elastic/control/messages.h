@@ -6,49 +6,12 @@
 
 #include <cstdint>
 #include <string>
-#include <tuple>
-#include <utility>
 #include <variant>
 #include <vector>
 
+#include "elastic/control/world.h"
+
 namespace holdfast {
-
-/// `name` is stable over restarts ("node-0/2": the third worker of an agent); `incarnation` is new with every process,
-/// so a process that comes back from the dead is not mistaken for the one that took its place. 0 = nobody.
-struct WorkerId {
-  std::string name;
-  uint64_t incarnation = 0;
-  friend bool operator==(const WorkerId&, const WorkerId&) = default;
-  friend bool operator<(const WorkerId& a, const WorkerId& b) {
-    return std::tie(a.name, a.incarnation) < std::tie(b.name, b.incarnation);
-  }
-};
-
-/// A member of a world; its rank is its place in the list.
-struct Member {
-  WorkerId id;
-  std::string node;  // failure domain: what dies together
-  std::string host;
-  int64_t pid = 0;
-  bool leaves = false;    // with its node, soon: it works, but is given nothing to hold
-  double peak_flops = 0;  // FLOP/s of its device at most, in the run's compute dtype; 0 = unknown
-  friend bool operator==(const Member&, const Member&) = default;
-};
-
-/// One immutable view. Members of one node stand together, those that leave come last. Generation 0 = no world.
-struct World {
-  uint64_t generation = 0;
-  std::vector<Member> members;
-  std::vector<uint32_t> placement = {};  // Placement::Table; empty: the first one of its members
-
-  int size() const { return static_cast<int>(members.size()); }
-  /// Rank of a worker, or -1.
-  int RankOf(const WorkerId& id) const;
-  int num_leaving() const;
-  /// Of all members together; 0 if that of one is unknown.
-  double peak_flops() const;
-  friend bool operator==(const World&, const World&) = default;
-};
 
 /// The state a worker holds: its part, by placement, of the state after `committed_step` steps of a run, as a member of
 /// `world` (generation 0 = none). If `prepared_step` is not 0, it has voted for that step as a member of
@@ -94,6 +57,7 @@ struct JoinMessage {
   Member member;
   StateClaim claim;
   RunDigests digests = {};
+  uint64_t generation = 0;  // the highest it has been in: it ignores worlds up to that
 };
 
 struct HeartbeatMessage {
@@ -142,7 +106,8 @@ struct VoteMessage {
 
 /// A collective failed or the step could not be prepared. `suspects`: ranks the transport blames, may be empty.
 /// `fatal`: no other world would help (the loss is not finite, a file is broken): the run ends. `bad_checkpoint`: the
-/// checkpoint that was to be loaded is damaged; an older one may do.
+/// checkpoint that was to be loaded is damaged; an older one may do. `secondhand`: another member failed and said so,
+/// or the communicators were aborted.
 struct FailureMessage {
   uint64_t generation = 0;
   int64_t step = 0;
@@ -151,6 +116,7 @@ struct FailureMessage {
   std::vector<int> suspects;
   bool fatal = false;
   bool bad_checkpoint = false;
+  bool secondhand = false;
 };
 
 struct ValidationMessage {  // from rank 0
@@ -185,6 +151,12 @@ struct SavedMessage {
 /// The worker asks for the run to be stopped (it got SIGTERM or SIGUSR1).
 struct StopRequestMessage {
   int signal = 0;
+};
+
+/// Answers a ProbeMessage.
+struct ReachMessage {
+  uint64_t round = 0;
+  std::vector<double> seconds;  // by target, until it was reached; < 0: it was not
 };
 
 // --- agent to coordinator ------------------------------------------------------------------------------------------
@@ -232,14 +204,23 @@ struct PeersMessage {
 struct CommitMessage {
   uint64_t generation = 0;
   int64_t step = 0;
-  std::vector<int64_t> microbatches;  // by rank, for the steps that follow
+  std::vector<int64_t> microbatches;  // by rank, for the steps that follow; empty: as before
   bool save = false;                  // a checkpoint of this step is to be written
 };
 
-/// The worker has no place here. `rejoin`: a new process, or this one without its state, may join.
+/// The worker has no place here. `rejoin`: a new process, or this one without its state, may join. `keep`: its settings
+/// are not those of the run, as they are now: if it holds state it keeps that and asks again, for it may be the
+/// coordinator that was started with the wrong ones.
 struct RefusedMessage {
   std::string reason;
   bool rejoin = false;
+  bool keep = false;
+};
+
+/// The worker is to try, beside what it does, whether it can reach these.
+struct ProbeMessage {
+  uint64_t round = 0;
+  std::vector<std::string> addresses;
 };
 
 /// The run is over. exit_code: 0 done, 1 failed, 128 + signal after a stop.
@@ -250,7 +231,8 @@ struct EndMessage {
 
 using WorkerMessage = std::variant<JoinMessage, HeartbeatMessage, RendezvousMessage, RecoveredMessage, VoteMessage,
                                    FailureMessage, ValidationMessage, SavedMessage, FinishedMessage, StopRequestMessage,
-                                   AgentHelloMessage, WorkerExitMessage, LeaveMessage>;
-using CoordinatorMessage = std::variant<WorldMessage, PeersMessage, CommitMessage, RefusedMessage, EndMessage>;
+                                   AgentHelloMessage, WorkerExitMessage, LeaveMessage, ReachMessage>;
+using CoordinatorMessage =
+    std::variant<WorldMessage, PeersMessage, CommitMessage, RefusedMessage, EndMessage, ProbeMessage>;
 
 }  // namespace holdfast

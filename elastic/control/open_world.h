@@ -33,6 +33,10 @@ struct OpenWorld {
   Instant last_commit{0};
   std::optional<Instant> failed_since;  // the first report of a failure
   bool reported_recovered = false, reported_no_progress = false;
+  bool links_are_known = false;  // they were tried since the last commit
+  int64_t link_rounds = 0;       // in which they were since then, because nobody got on
+  int64_t commits = 0;
+  bool validates = false;  // members were seen at it since the last commit
   // The slowest member's, and all bytes; detection is from the last sign of life of who was lost.
   double detect_seconds = 0, abort_seconds = 0, rendezvous_seconds = 0, transfer_seconds = 0;
   int64_t bytes = 0;

@@ -22,6 +22,7 @@ class PendingSaves {
     bool at_end = false;                         // written by the ending of its world, and gone with it
     bool committing = false;                     // all shards are durable
     std::optional<double> validation_loss = {};  // of the last validation up to its step
+    uint64_t state_digest = 0;                   // as CommitCheckpointAction has it
   };
 
   void Begin(int64_t step, const World& world, bool at_end);

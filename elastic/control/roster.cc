@@ -2,13 +2,9 @@
 
 #include <utility>
 
+#include "framework/base/limits.h"
+
 namespace holdfast {
-namespace {
-
-constexpr size_t kMostWorkers = 8192;
-constexpr size_t kMostAgents = 8192;
-
-}  // namespace
 
 JoinedWorker& Roster::Add(JoinedWorker worker) {
   const std::string name = worker.member.id.name;
@@ -34,7 +30,7 @@ JoinedWorker* Roster::FindByConnection(uint64_t connection) {
   return it == by_connection_.end() ? nullptr : it->second;
 }
 
-bool Roster::full() const { return workers_.size() >= kMostWorkers; }
-bool Roster::agents_full() const { return agents_.size() >= kMostAgents; }
+bool Roster::full() const { return workers_.size() >= kMaxWorkers; }
+bool Roster::agents_full() const { return agents_.size() >= kMaxAgents; }
 
 }  // namespace holdfast

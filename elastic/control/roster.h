@@ -19,6 +19,8 @@ struct JoinedWorker {
   uint64_t connection = 0;
   Member member;
   StateClaim claim;          // as it joined; looked at only while it is not known where the state lies
+  uint64_t data_digest = 0;  // RunDigests::data
+  bool left_out = false;     // of worlds, until it reaches all members again
   bool holds_state = false;  // its part of the committed state, as a member of the source world
   uint64_t entered = 0;      // the last world whose state it has got its part of
   bool was_member = false;   // of the last world

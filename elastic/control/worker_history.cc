@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "framework/base/limits.h"
+
 namespace holdfast {
 namespace {
 
 using std::chrono::seconds;
 
-constexpr size_t kMostNames = 16384;
+constexpr size_t kMostNames = 2 * kMaxWorkers;
 constexpr size_t kMostReplaced = 16;
 constexpr uint64_t kIncarnations = 1 << 20;  // of one process
 constexpr seconds kSoon{10};

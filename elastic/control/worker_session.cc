@@ -90,7 +90,7 @@ void WorkerSession::Handle(const CommitMessage& message) {
   const bool last = committed_ >= total_steps_;  // what is saved then is saved by the ending
   if (last) save_ = message.save;
   Hold(message.step, message.save && !last);
-  microbatches_ = message.microbatches;
+  if (!message.microbatches.empty()) microbatches_ = message.microbatches;
   StartNextTask();
 }
 
@@ -98,6 +98,8 @@ void WorkerSession::Handle(const RefusedMessage& message) {
   Abort(message.reason);
   if (message.rejoin) {
     Forget();
+  } else if (message.keep && (claim_.world.generation != 0 || claim_.prepared_step != 0)) {
+    in_world_ = false;  // the connection is closed, and over the next one it asks again
   } else {
     Exit(1, message.reason);
   }
@@ -164,8 +166,8 @@ void WorkerSession::Forget() {
 }
 
 void WorkerSession::Join() {
-  JoinMessage join{member_, claim_, digests_};
-  if (claim_.prepared_step != 0) join.claim.prepared_world = world_;
+  JoinMessage join{member_, claim_, digests_, generation_};
+  if (claim_.prepared_step != 0 && world_.generation != claim_.world.generation) join.claim.prepared_world = world_;
   actions_.emplace_back(SendToCoordinator{std::move(join)});
 }
 

@@ -9,6 +9,7 @@
 #include "checkpoint/sharded/checkpoint_reader.h"
 #include "framework/base/host.h"
 #include "framework/base/status.h"
+#include "framework/config/decides.h"
 #include "framework/config/enum_names.h"
 #include "framework/config/load.h"
 #include "xxhash.h"
@@ -53,19 +54,7 @@ std::vector<CheckpointChoice> ChoicesOf(const Catalog& catalog) {
 }
 
 uint64_t BitsDigest(const Config& config) {
-  Config same;
-  same.run.seed = config.run.seed;
-  same.model = config.model;
-  same.data.shuffle = config.data.shuffle;
-  same.batch = config.batch;
-  same.train.compute_dtype = config.train.compute_dtype;
-  same.train.steps = config.train.steps;
-  same.train.device = config.train.device;
-  same.train.gemm_table_digest = config.train.gemm_table_digest;
-  same.train.arithmetic = config.train.arithmetic;
-  same.optimizer = config.optimizer;
-  same.schedule = config.schedule;
-  const std::string text = PrintConfig(same);
+  const std::string text = PrintConfig(OnlyKeysThat({Decides::kBits}, config));
   return XXH3_64bits(text.data(), text.size());
 }
 
@@ -92,6 +81,7 @@ Manifest CheckpointKeeper::Describe(const CommitCheckpointAction& commit) const 
   manifest.config = PrintConfig(config_);
   manifest.config_digest = BitsDigest(config_);
   manifest.data_digest = commit.data_digest;
+  manifest.state_digest = commit.state_digest;
   manifest.kernel_digest = digests_.kernels;
   manifest.build = digests_.build;
   manifest.samples = commit.step * config_.batch.microbatches * config_.batch.microbatch_size;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <utility>
 
 #include "elastic/coordinator/run_digests.h"
@@ -35,7 +36,8 @@ CoordinatorOptions OptionsFor(const Config& config, const CoordinatorHistory& hi
           .recorded_step = history.recorded_step,
           .checkpoints = std::move(usable),
           .had_checkpoint = history.has_saved,
-          .workers_are_new = history.workers_are_new};
+          .workers_are_new = history.workers_are_new,
+          .finished = history.finished && history.recorded_step >= config.train.steps};
 }
 
 void ReadEvents(const std::string& path, CoordinatorHistory* history) {
@@ -96,7 +98,12 @@ CoordinatorShell::~CoordinatorShell() {
 
 void CoordinatorShell::Tick(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    Feed(TickEvent{});
+    if (!tick_waits_.exchange(true)) {
+      inbox_.Post([this] {
+        tick_waits_ = false;
+        Feed(TickEvent{});
+      });
+    }
     std::unique_lock lock(mutex_);
     const auto loading = coordinator_.LoadingNow();
     if (loading.has_value() && !outcome_.has_value()) recorder_->Loading(loading->done_bytes, loading->total_bytes);
@@ -104,20 +111,109 @@ void CoordinatorShell::Tick(const std::stop_token& stop) {
   }
 }
 
+void CoordinatorShell::OnMessage(Connection from, const WorkerMessage& message) {
+  const auto* beat = std::get_if<HeartbeatMessage>(&message);
+  if (beat == nullptr) return Put(MessageEvent{from, message});
+  {
+    const std::lock_guard lock(beats_mutex_);
+    if (!beats_.insert_or_assign(from, *beat).second) return;
+  }
+  inbox_.Post([this, from] {
+    HeartbeatMessage latest;
+    {
+      const std::lock_guard lock(beats_mutex_);
+      latest = beats_.extract(from).mapped();
+    }
+    Feed(MessageEvent{from, latest});
+  });
+}
+
+void CoordinatorShell::Put(CoordinatorEvent event) {
+  room_.acquire();
+  inbox_.Post([this, event = std::move(event)] {
+    room_.release();
+    Feed(event);
+  });
+}
+
+void CoordinatorShell::PutAndWait(const CoordinatorEvent& event) {
+  std::promise<void> done;
+  inbox_.Post([&] {
+    Feed(event);
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
 void CoordinatorShell::Feed(const CoordinatorEvent& event) {
   const std::lock_guard lock(mutex_);
-  if (outcome_.has_value()) return;
-  for (const CoordinatorAction& action : coordinator_.OnEvent(Now(), event)) {
-    const absl::Status status = Do(action);
-    if (status.ok()) continue;
-    // What cannot be written down must not happen: nobody hears of the rest of the list.
-    return End(1, absl::StrCat("the run cannot go on: ", std::string(status.message())));
+  if (outcome_.has_value()) return SayThatItIsOver(event);
+  if (!paused_since_.has_value()) return TakeIn(event);
+  if (!std::holds_alternative<TickEvent>(event)) return PutOff(event);
+  CarryOut();
+  while (!paused_since_.has_value() && !put_off_.empty() && !outcome_.has_value()) {
+    const CoordinatorEvent next = std::move(put_off_.front());
+    put_off_.pop_front();
+    TakeIn(next);
   }
+}
+
+// Whoever comes only now, an agent that was just starting say, has to hear it as well.
+void CoordinatorShell::SayThatItIsOver(const CoordinatorEvent& event) {
+  if (!std::holds_alternative<MessageEvent>(event)) return;
+  for (const CoordinatorAction& action : coordinator_.OnEvent(Now(), event)) {
+    if (const auto* send = std::get_if<SendAction>(&action)) port_.Send(send->to, send->message);
+  }
+}
+
+void CoordinatorShell::TakeIn(const CoordinatorEvent& event) {
+  for (CoordinatorAction& action : coordinator_.OnEvent(Now(), event)) actions_.push_back(std::move(action));
+  CarryOut();
+}
+
+void CoordinatorShell::CarryOut() {
+  while (!actions_.empty() && !outcome_.has_value()) {
+    const absl::Status status = Do(actions_.front());
+    if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) return Pause(status);
+    if (!status.ok()) return GiveUp(absl::StrCat("the run cannot go on: ", std::string(status.message())));
+    actions_.pop_front();
+  }
+  if (!paused_since_.has_value()) return;
+  const double seconds = std::chrono::duration<double>(Now() - *std::exchange(paused_since_, std::nullopt)).count();
+  Say({"resumed", {{"seconds", seconds}}});
+}
+
+// For the coordinator no time passes meanwhile, as if its process were frozen.
+void CoordinatorShell::Pause(const absl::Status& status) {
+  pause_cause_ = std::string(status.message());
+  if (paused_since_.has_value()) return;
+  paused_since_ = Now();
+  Say({"paused", {{"cause", pause_cause_}}});
+}
+
+void CoordinatorShell::PutOff(const CoordinatorEvent& event) {
+  constexpr size_t kMost = 1 << 16;
+  if (const auto* stop = std::get_if<StopEvent>(&event)) {
+    return GiveUp(absl::StrCat("stopped by signal ", stop->signal,
+                               " while the run was paused, so nothing was saved: ", pause_cause_));
+  }
+  const auto* message = std::get_if<MessageEvent>(&event);
+  if (message != nullptr && std::holds_alternative<HeartbeatMessage>(message->message)) return;
+  put_off_.push_back(event);
+  if (put_off_.size() > kMost) GiveUp(absl::StrCat("too many messages while the run was paused: ", pause_cause_));
+}
+
+void CoordinatorShell::GiveUp(const std::string& reason) {
+  actions_.clear();  // nobody hears of the rest
+  paused_since_.reset();
+  for (const CoordinatorAction& action : coordinator_.OnEvent(Now(), GiveUpEvent{reason})) Do(action).IgnoreError();
 }
 
 absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
   if (const auto* send = std::get_if<SendAction>(&action)) {
     port_.Send(send->to, send->message);
+  } else if (const auto* all = std::get_if<SendToAllAction>(&action)) {
+    port_.SendToAll(all->to, all->message);
   } else if (const auto* close = std::get_if<CloseAction>(&action)) {
     port_.Close(close->connection);
   } else if (const auto* persist = std::get_if<PersistAction>(&action)) {
@@ -126,18 +222,22 @@ absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
   } else if (const auto* record = std::get_if<RecordAction>(&action)) {
     return recorder_->Record(*record);
   } else if (const auto* commit = std::get_if<CommitCheckpointAction>(&action)) {
-    keeper_->Commit(*commit, [this](const CoordinatorEvent& event) { Feed(event); });
+    keeper_->Commit(*commit, [this](const CoordinatorEvent& event) { PutAndWait(event); });
   } else if (const auto* verify = std::get_if<VerifyCheckpointAction>(&action)) {
-    keeper_->Verify(verify->name, [this](const CoordinatorEvent& event) { Feed(event); });
+    keeper_->Verify(verify->name, [this](const CoordinatorEvent& event) { PutAndWait(event); });
   } else if (const auto* rewind = std::get_if<RewindAction>(&action)) {
     return recorder_->Rewind(rewind->step);
   } else if (const auto* report = std::get_if<ReportAction>(&action)) {
-    if (on_event_ != nullptr) on_event_(report->event);
-    return recorder_->Report(report->event);
+    Say(report->event);
   } else if (const auto* end = std::get_if<EndAction>(&action)) {
     End(end->exit_code, end->reason);
   }
   return absl::OkStatus();
+}
+
+void CoordinatorShell::Say(const RunEvent& event) {
+  if (on_event_ != nullptr) on_event_(event);
+  recorder_->Report(event);
 }
 
 void CoordinatorShell::End(int exit_code, const std::string& reason) {
@@ -151,12 +251,14 @@ void CoordinatorShell::End(int exit_code, const std::string& reason) {
 
 void CoordinatorShell::Report(const RunEvent& event) {
   const std::lock_guard lock(mutex_);
-  recorder_->Report(event).IgnoreError();
+  recorder_->Report(event);
 }
 
 RunStatus CoordinatorShell::StatusNow() const {
   const std::lock_guard lock(mutex_);
-  return coordinator_.Status(Now());
+  RunStatus status = coordinator_.Status(Now());
+  if (paused_since_.has_value()) status.detail = absl::StrCat("paused, trying again: ", pause_cause_);
+  return status;
 }
 
 CoordinatorShell::Outcome CoordinatorShell::Wait() {

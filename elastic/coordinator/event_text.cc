@@ -63,6 +63,27 @@ std::string CheckpointText(const RunEvent& event) {
   return field("cause");
 }
 
+std::string LinkText(const RunEvent& event) {
+  const auto field = [&](const char* name) { return FieldText(event, name); };
+  const std::string hosts = absl::StrCat(field("host"), " and ", field("peer_host"));
+  if (event.name == "link_cut") {
+    return absl::StrCat("no link between ", hosts, " (", field("worker"), " and ", field("peer"), ") in step ",
+                        field("step"),
+                        field("without").empty() ? ": neither can be spared, trying again"
+                                                 : absl::StrCat(": going on without ", field("without")));
+  }
+  if (event.name == "link_back") return absl::StrCat("the link between ", hosts, " is back");
+  if (event.name == "link_slow") {
+    return absl::StrCat("slow link: ", field("worker"), " on ", field("host"), " is reached in ", field("milliseconds"),
+                        " ms, others in ", field("usual_milliseconds"), " ms");
+  }
+  if (event.name == "step_slow") {
+    return absl::StrCat("step ", field("step"), " takes more than ", field("seconds"), " s, usually ",
+                        field("usual_seconds"), " s; waiting for ", field("waiting_for"));
+  }
+  return absl::StrCat("steps take as long as before: ", field("seconds"), " s");
+}
+
 }  // namespace
 
 std::string FieldText(const RunEvent& event, const std::string& name) {
@@ -111,6 +132,12 @@ std::string EventText(const RunEvent& event) {
     return absl::StrCat("warning: the token files are not those that ", field("name"),
                         " was trained on: the run may differ from one that was never stopped");
   }
+  if (event.name == "too_few_workers") {
+    return absl::StrCat("the run stands still after step ", field("step"), ": ", field("detail"));
+  }
+  if (absl::StartsWith(event.name, "link") || absl::StartsWith(event.name, "step_slow")) return LinkText(event);
+  if (event.name == "paused") return absl::StrCat("paused until this can be done: ", field("cause"));
+  if (event.name == "resumed") return absl::StrCat("goes on after a pause of ", field("seconds"), " s");
   if (event.name == "recovered") return RecoveredText(event);
   if (event.name == "run_finished" || event.name == "run_stopped" || event.name == "run_failed") {
     return field("reason");

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "framework/base/build.h"
+#include "framework/config/decides.h"
 #include "framework/config/enum_names.h"
 #include "framework/config/load.h"
 #include "framework/tensor/kernel_digest.h"
@@ -11,13 +12,8 @@
 namespace holdfast {
 
 uint64_t ConfigDigest(const Config& config) {
-  Config same = config;  // but for what may differ from machine to machine, and what changes no result
-  same.train.threads = 0;
-  same.train.arithmetic = {};     // is compared by itself, to be named
-  same.train.gemm_table.clear();  // a path; the digest says what it holds
-  same.elastic = {};
-  same.checkpoint = {};
-  same.alerts = {};
+  Config same = OnlyKeysThat({Decides::kBits, Decides::kContent, Decides::kLayout}, config);
+  same.train.arithmetic = {};  // is compared by itself, to be named
   const std::string text = PrintConfig(same);
   return XXH3_64bits(text.data(), text.size());
 }

@@ -65,8 +65,7 @@ absl::Status RunRecorder::Record(const RecordAction& step) {
     for (const ChunkDigest& chunk : step.digests) digests.push_back(chunk.digest);
     m.state_digest = StateDigest(digests);
   }
-  HF_RETURN_IF_ERROR(metrics_.Write(m.ToJson()));
-  HF_RETURN_IF_ERROR(metrics_.Sync());
+  HF_RETURN_IF_ERROR(metrics_.WriteDurably(m.ToJson()));
   last_commit_ = now;
   last_step_ = m.step;
   console_.Step(m);
@@ -79,7 +78,7 @@ absl::Status RunRecorder::Rewind(int64_t step) {
   return absl::OkStatus();
 }
 
-absl::Status RunRecorder::Report(const RunEvent& event) {
+void RunRecorder::Report(const RunEvent& event) {
   nlohmann::ordered_json line{{"time", UnixTime()}, {"event", event.name}};
   for (const auto& [key, value] : event.fields) {
     std::visit([&line, &key = key](const auto& plain) { line[key] = plain; }, value);
@@ -90,7 +89,11 @@ absl::Status RunRecorder::Report(const RunEvent& event) {
   } else if (const std::string text = EventText(event); !text.empty()) {
     console_.Line(text);
   }
-  return events_.Write(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  const absl::Status written = events_.Write(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  if (!written.ok() && !events_are_lost_) {
+    console_.Line(absl::StrCat("warning: events are lost: ", std::string(written.message())));
+  }
+  events_are_lost_ = !written.ok();
 }
 
 }  // namespace holdfast

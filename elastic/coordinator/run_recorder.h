@@ -24,7 +24,8 @@ class RunRecorder {
 
   /// Durable when it returns. Internal, and nothing is written, if it is not the step after the last one.
   absl::Status Record(const RecordAction& step);
-  absl::Status Report(const RunEvent& event);
+  /// An event that cannot be written is missing in events.jsonl, and said to be on the console: no reason to stop.
+  void Report(const RunEvent& event);
   /// The run goes on after `step`; what was recorded of later ones is gone. DataLoss if steps up to it are missing.
   absl::Status Rewind(int64_t step);
   /// A checkpoint is being loaded.
@@ -54,6 +55,7 @@ class RunRecorder {
   std::chrono::steady_clock::time_point last_commit_ = std::chrono::steady_clock::now();
   std::optional<double> validation_loss_;
   int64_t last_step_;
+  bool events_are_lost_ = false;
 };
 
 }  // namespace holdfast

@@ -73,6 +73,22 @@ bool IsLoopback(const addrinfo& entry) {
   return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) != 0;
 }
 
+absl::StatusOr<std::string> Numeric(const sockaddr* address, socklen_t size) {
+  char numeric[NI_MAXHOST];
+  const int error = getnameinfo(address, size, numeric, sizeof numeric, nullptr, 0, NI_NUMERICHOST);
+  if (error != 0) return absl::InvalidArgumentError(gai_strerror(error));
+  return std::string(numeric);
+}
+
+void SetPort(sockaddr* address, int port) {
+  const uint16_t network = htons(static_cast<uint16_t>(port));
+  if (address->sa_family == AF_INET) {
+    reinterpret_cast<sockaddr_in*>(address)->sin_port = network;
+  } else {
+    reinterpret_cast<sockaddr_in6*>(address)->sin6_port = network;
+  }
+}
+
 }  // namespace
 
 std::string ListenAddress::Text() const {
@@ -90,10 +106,31 @@ absl::StatusOr<ListenAddress> ResolveListenAddress(const std::string& address) {
   HF_ASSIGN_OR_RETURN(const auto host_and_port, Split(address));
   HF_ASSIGN_OR_RETURN(const AddressList list, Resolve(host_and_port.first));
   const addrinfo* entry = Preferred(list.get());
-  char numeric[NI_MAXHOST];
-  const int error = getnameinfo(entry->ai_addr, entry->ai_addrlen, numeric, sizeof numeric, nullptr, 0, NI_NUMERICHOST);
-  if (error != 0) return absl::InvalidArgumentError(absl::StrCat(address, ": ", gai_strerror(error)));
-  return ListenAddress{numeric, host_and_port.second, IsLoopback(*entry)};
+  HF_ASSIGN_OR_RETURN(std::string numeric, Numeric(entry->ai_addr, entry->ai_addrlen));
+  return ListenAddress{std::move(numeric), host_and_port.second, IsLoopback(*entry)};
+}
+
+// The kernel chooses it when a datagram socket is connected, which sends nothing.
+absl::StatusOr<std::string> LocalAddressTowards(const std::string& address) {
+  HF_ASSIGN_OR_RETURN(const auto host_and_port, Split(address));
+  HF_ASSIGN_OR_RETURN(const AddressList list, Resolve(host_and_port.first));
+  const addrinfo* entry = Preferred(list.get());
+  SetPort(entry->ai_addr, host_and_port.second);
+  const int fd = socket(entry->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return ErrnoToStatus(errno, "socket");
+  sockaddr_storage local{};
+  socklen_t size = sizeof local;
+  const bool chosen = connect(fd, entry->ai_addr, entry->ai_addrlen) == 0 &&
+                      getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) == 0;
+  const int error = errno;
+  close(fd);
+  if (!chosen) return ErrnoToStatus(error, absl::StrCat("no way to ", address));
+  return Numeric(reinterpret_cast<const sockaddr*>(&local), size);
+}
+
+bool IsLoopbackHost(const std::string& host) {
+  const auto list = Resolve(host);
+  return list.ok() && IsLoopback(*Preferred(list->get()));
 }
 
 absl::Status CheckBindable(const ListenAddress& address) {
@@ -103,11 +140,7 @@ absl::Status CheckBindable(const ListenAddress& address) {
   // As the server does: a port whose last connections are in TIME_WAIT is free.
   const int on = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (list->ai_family == AF_INET) {
-    reinterpret_cast<sockaddr_in*>(list->ai_addr)->sin_port = htons(static_cast<uint16_t>(address.port));
-  } else {
-    reinterpret_cast<sockaddr_in6*>(list->ai_addr)->sin6_port = htons(static_cast<uint16_t>(address.port));
-  }
+  SetPort(list->ai_addr, address.port);
   const int error = bind(fd, list->ai_addr, list->ai_addrlen) == 0 ? 0 : errno;
   close(fd);
   const std::string what = absl::StrCat("cannot listen on ", address.Text());

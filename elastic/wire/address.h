@@ -26,6 +26,11 @@ absl::StatusOr<ListenAddress> ResolveListenAddress(const std::string& address);
 /// OK if a socket could be bound there now; AlreadyExists if another process listens there.
 absl::Status CheckBindable(const ListenAddress& address);
 
+/// This machine's address, numeric, on the way to `address` ("host:port"): where others that reach that may reach us.
+absl::StatusOr<std::string> LocalAddressTowards(const std::string& address);
+/// Of a host, a name or a numeric address, that no other machine can reach.
+bool IsLoopbackHost(const std::string& host);
+
 /// `address` with a port: "node7" -> "node7:29400".
 std::string WithDefaultPort(const std::string& address);
 

@@ -24,7 +24,10 @@ constexpr int kIdleConnectionTimeoutMs = 30000;  // of a connection without a st
 constexpr int kMaxStreamsPerConnection = 16;     // ours use one, and one for status
 constexpr int kMinPingIntervalMs = 500;
 
-using ServerStream = grpc::ServerBidiReactor<v1::ToCoordinator, v1::FromCoordinator>;
+// Sessions carry plain bytes, so that those of one message can go to many; the status is as it was generated.
+using Service =
+    v1::Control::WithRawCallbackMethod_Session<v1::Control::WithCallbackMethod_Status<v1::Control::Service>>;
+using ServerStream = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 
 // A stream that is refused before it begins.
 class RefusedStream final : public ServerStream {
@@ -53,13 +56,13 @@ absl::StatusOr<ListenAddress> CheckedAddress(const ControlServerOptions& options
 
 }  // namespace
 
-class ControlServer::Impl final : public SessionOwner, public v1::Control::CallbackService {
+class ControlServer::Impl final : public SessionOwner, public Service {
  public:
   Impl(const ControlServerOptions& options, ControlHandler* handler) : options_(options), handler_(handler) {}
   ~Impl() override { Shutdown(std::chrono::milliseconds(0)); }
 
   absl::Status Listen();
-  void Send(Connection to, const CoordinatorMessage& message);
+  void SendToAll(const std::vector<Connection>& to, const CoordinatorMessage& message);
   void Close(Connection connection);
   void Shutdown(std::chrono::milliseconds grace);
   const std::string& address() const { return address_; }
@@ -158,10 +161,7 @@ ServerStream* ControlServer::Impl::Session(grpc::CallbackServerContext* context)
 grpc::ServerUnaryReactor* ControlServer::Impl::Status(grpc::CallbackServerContext* context,
                                                       const v1::StatusRequest* /*request*/, v1::StatusReply* reply) {
   if (const grpc::Status status = Authorize(*context); !status.ok()) return Reply(context, status);
-  {
-    const std::lock_guard lock(handler_mutex_);
-    ToWire(handler_->StatusNow(), reply);
-  }
+  ToWire(handler_->StatusNow(), reply);
   return Reply(context, grpc::Status::OK);
 }
 
@@ -194,8 +194,11 @@ std::vector<std::shared_ptr<ServerSession>> ControlServer::Impl::AllSessions() {
   return all;
 }
 
-void ControlServer::Impl::Send(Connection to, const CoordinatorMessage& message) {
-  if (const std::shared_ptr<ServerSession> session = Find(to)) session->Send(message);
+void ControlServer::Impl::SendToAll(const std::vector<Connection>& to, const CoordinatorMessage& message) {
+  const grpc::ByteBuffer bytes = ServerSession::BytesOf(message);
+  for (const Connection connection : to) {
+    if (const std::shared_ptr<ServerSession> session = Find(connection)) session->Send(bytes);
+  }
 }
 
 void ControlServer::Impl::Close(Connection connection) {
@@ -245,7 +248,10 @@ ControlServer::ControlServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)
 ControlServer::~ControlServer() = default;
 
 const std::string& ControlServer::address() const { return impl_->address(); }
-void ControlServer::Send(Connection to, const CoordinatorMessage& message) { impl_->Send(to, message); }
+void ControlServer::Send(Connection to, const CoordinatorMessage& message) { impl_->SendToAll({to}, message); }
+void ControlServer::SendToAll(const std::vector<Connection>& to, const CoordinatorMessage& message) {
+  impl_->SendToAll(to, message);
+}
 void ControlServer::Close(Connection connection) { impl_->Close(connection); }
 void ControlServer::Shutdown(std::chrono::milliseconds grace) { impl_->Shutdown(grace); }
 

@@ -18,12 +18,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "elastic/control/coordinator.h"
 #include "elastic/control/messages.h"
 #include "elastic/control/run_status.h"
 #include "elastic/wire/tls_files.h"
+#include "framework/base/limits.h"
 
 namespace holdfast {
 
@@ -31,12 +33,12 @@ struct ControlServerOptions {
   std::string address = "127.0.0.1:29400";  // port 0 = any free one; beyond loopback only with token or TLS
   std::string token{};                      // empty = none asked for; ReadTokenFile
   TlsFiles tls{};
-  int max_sessions = 20'000;
+  int max_sessions = kMaxSessions;
   std::chrono::milliseconds handshake_timeout{5000};  // from accept to the first HTTP/2 frame, TLS included
   std::chrono::milliseconds first_message_timeout{5000};
   std::chrono::milliseconds keepalive{10'000};  // a peer whose machine is gone is noticed within twice this
-  size_t max_queued_bytes = size_t{128} << 20;  // per connection, of messages not yet sent
-  int max_queued_messages = 4096;
+  size_t max_queued_bytes = kMaxQueuedBytes;    // per connection, of messages not yet sent
+  int max_queued_messages = kMaxQueuedMessages;
 };
 
 /// Calls come from the server's threads, one at a time, a connection's messages in order. They may call Send and Close.
@@ -47,6 +49,7 @@ class ControlHandler {
   virtual void OnMessage(Connection from, WorkerMessage message) = 0;
   /// The last call for a connection of which a message has been heard; exactly one.
   virtual void OnDisconnect(Connection connection, std::string cause) = 0;
+  /// Comes beside other calls, and may take its time.
   virtual RunStatus StatusNow() = 0;
 };
 
@@ -67,6 +70,8 @@ class ControlServer {
 
   /// Queues a message and returns; messages to one connection arrive in order. To a connection that is gone: nothing.
   void Send(Connection to, const CoordinatorMessage& message);
+  /// The same to many, made into bytes once.
+  void SendToAll(const std::vector<Connection>& to, const CoordinatorMessage& message);
   /// Ends the connection once what was sent to it is on its way, or 2 s later. The handler hears OnDisconnect.
   void Close(Connection connection);
   /// Refuses new connections, closes all as Close does, cuts those that are left after `grace`, and returns when the

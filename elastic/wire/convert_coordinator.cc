@@ -1,5 +1,8 @@
 // Messages of the coordinator, and its status: to the wire and back.
 
+#include <utility>
+#include <vector>
+
 #include "elastic/wire/convert.h"
 #include "elastic/wire/convert_parts.h"
 
@@ -12,10 +15,41 @@ static_assert(static_cast<int>(Purpose::kStop) + 1 == v1::Purpose_ARRAYSIZE);
 
 constexpr int kMaxExitCode = 255;
 
+void Fill(const World& source, const World& world, v1::Source* wire) {
+  wire->set_generation(source.generation);
+  wire->mutable_ranks()->Reserve(source.size());
+  for (const Member& member : source.members) {
+    const int rank = world.RankOf(member.id);
+    const bool same = rank >= 0 && world.members[static_cast<size_t>(rank)] == member;
+    wire->add_ranks(same ? static_cast<uint32_t>(rank) + 1 : 0);
+    if (!same) ToWire(member, wire->add_members());
+  }
+  wire->mutable_placement()->Add(source.placement.begin(), source.placement.end());
+}
+
+World Read(const v1::Source& wire, const World& world, FieldCheck* check) {
+  World source{wire.generation(), {}};
+  if (!check->Length(wire.ranks(), kMaxWorkers, "source")) return source;
+  std::vector<Member> members;
+  members.reserve(static_cast<size_t>(wire.ranks_size()));
+  int next = 0;
+  for (const uint32_t rank : wire.ranks()) {
+    const bool known = rank == 0 ? next < wire.members_size() : rank <= static_cast<uint32_t>(world.size());
+    check->Require(known, "source", "a member that is not there");
+    if (!known) return source;
+    members.push_back(rank == 0 ? MemberFromWire(wire.members(next++), check) : world.members[rank - 1]);
+  }
+  check->Require(next == wire.members_size(), "source", "members without a rank");
+  source.members = std::move(members);
+  source.placement = PlacementFromWire(wire.placement(), check);
+  check->Require(source.members.empty() || source.num_leaving() < source.size(), "source", "all of them leave");
+  return source;
+}
+
 void Fill(const WorldMessage& message, v1::FromCoordinator* wire) {
   v1::NewWorld* world = wire->mutable_world();
   ToWire(message.world, world->mutable_world());
-  ToWire(message.source, world->mutable_source());
+  Fill(message.source, message.world, world->mutable_source());
   world->set_committed_step(message.committed_step);
   world->set_purpose(static_cast<v1::Purpose>(message.purpose));
   world->mutable_microbatches()->Add(message.microbatches.begin(), message.microbatches.end());
@@ -27,10 +61,10 @@ absl::StatusOr<CoordinatorMessage> Read(const v1::NewWorld& wire) {
   FieldCheck check("NewWorld");
   WorldMessage message;
   message.world = WorldFromWire(wire.world(), &check);
-  message.source = WorldFromWire(wire.source(), &check);
+  message.source = Read(wire.source(), message.world, &check);
   message.committed_step = check.Count(wire.committed_step(), "committed_step");
   message.purpose = check.Value(wire.purpose(), Purpose::kStop, "purpose");
-  message.microbatches = check.Counts(wire.microbatches(), kMaxMembers, "microbatches");
+  message.microbatches = check.Counts(wire.microbatches(), kMaxWorkers, "microbatches");
   message.checkpoint = check.Text(wire.checkpoint(), kMaxNameBytes, "checkpoint");
   message.save = wire.save();
   return check.Done<CoordinatorMessage>(std::move(message));
@@ -45,7 +79,7 @@ absl::StatusOr<CoordinatorMessage> Read(const v1::Peers& wire) {
   FieldCheck check("Peers");
   PeersMessage message;
   message.generation = wire.generation();
-  if (check.Length(wire.blobs(), kMaxMembers, "blobs")) {
+  if (check.Length(wire.blobs(), kMaxWorkers, "blobs")) {
     for (const std::string& blob : wire.blobs()) message.blobs.push_back(check.Text(blob, kMaxBlobBytes, "blobs"));
   }
   return check.Done<CoordinatorMessage>(std::move(message));
@@ -64,7 +98,7 @@ absl::StatusOr<CoordinatorMessage> Read(const v1::Commit& wire) {
   CommitMessage message;
   message.generation = wire.generation();
   message.step = check.Count(wire.step(), "step");
-  message.microbatches = check.Counts(wire.microbatches(), kMaxMembers, "microbatches");
+  message.microbatches = check.Counts(wire.microbatches(), kMaxWorkers, "microbatches");
   message.save = wire.save();
   return check.Done<CoordinatorMessage>(std::move(message));
 }
@@ -72,12 +106,13 @@ absl::StatusOr<CoordinatorMessage> Read(const v1::Commit& wire) {
 void Fill(const RefusedMessage& message, v1::FromCoordinator* wire) {
   wire->mutable_refused()->set_reason(ClipText(message.reason));
   wire->mutable_refused()->set_rejoin(message.rejoin);
+  wire->mutable_refused()->set_keep(message.keep);
 }
 
 absl::StatusOr<CoordinatorMessage> Read(const v1::Refused& wire) {
   FieldCheck check("Refused");
   return check.Done<CoordinatorMessage>(
-      RefusedMessage{check.Text(wire.reason(), kMaxTextBytes, "reason"), wire.rejoin()});
+      RefusedMessage{check.Text(wire.reason(), kMaxTextBytes, "reason"), wire.rejoin(), wire.keep()});
 }
 
 void Fill(const EndMessage& message, v1::FromCoordinator* wire) {
@@ -89,6 +124,21 @@ absl::StatusOr<CoordinatorMessage> Read(const v1::End& wire) {
   FieldCheck check("End");
   return check.Done<CoordinatorMessage>(EndMessage{check.RangeInt(wire.exit_code(), 0, kMaxExitCode, "exit_code"),
                                                    check.Text(wire.reason(), kMaxTextBytes, "reason")});
+}
+
+void Fill(const ProbeMessage& message, v1::FromCoordinator* wire) {
+  wire->mutable_probe()->set_round(message.round);
+  for (const std::string& address : message.addresses) wire->mutable_probe()->add_addresses(address);
+}
+
+absl::StatusOr<CoordinatorMessage> Read(const v1::Probe& wire) {
+  FieldCheck check("Probe");
+  ProbeMessage message{wire.round(), {}};
+  if (check.Length(wire.addresses(), kMaxWorkers, "addresses")) {
+    for (const std::string& a : wire.addresses())
+      message.addresses.push_back(check.Text(a, kMaxAddressBytes, "addresses"));
+  }
+  return check.Done<CoordinatorMessage>(std::move(message));
 }
 
 void Fill(const WorkerStatus& status, v1::WorkerStatus* wire) {
@@ -108,7 +158,7 @@ void Fill(const WorkerStatus& status, v1::WorkerStatus* wire) {
 WorkerStatus Read(const v1::WorkerStatus& wire, FieldCheck* check) {
   WorkerStatus status;
   status.id = IdFromWire(wire.id(), check);
-  status.rank = check->RangeInt(wire.rank(), -1, kMaxMembers - 1, "rank");
+  status.rank = check->RangeInt(wire.rank(), -1, kMaxWorkers - 1, "rank");
   status.node = check->Text(wire.node(), kMaxNameBytes, "node");
   status.host = check->Text(wire.host(), kMaxNameBytes, "host");
   status.pid = check->Count(wire.pid(), "pid");
@@ -139,6 +189,8 @@ absl::StatusOr<CoordinatorMessage> FromWire(const v1::FromCoordinator& wire) {
       return Read(wire.refused());
     case v1::FromCoordinator::kEnd:
       return Read(wire.end());
+    case v1::FromCoordinator::kProbe:
+      return Read(wire.probe());
     case v1::FromCoordinator::MESSAGE_NOT_SET:
       break;
   }
@@ -161,10 +213,10 @@ absl::StatusOr<RunStatus> FromWire(const v1::StatusReply& wire) {
   status.state = check.Text(wire.state(), kMaxTextBytes, "state");
   status.detail = check.Text(wire.detail(), kMaxTextBytes, "detail");
   status.generation = wire.generation();
-  status.world_size = check.RangeInt(wire.world_size(), 0, kMaxMembers, "world_size");
+  status.world_size = check.RangeInt(wire.world_size(), 0, kMaxWorkers, "world_size");
   status.committed_step = check.Count(wire.committed_step(), "committed_step");
   status.total_steps = check.Count(wire.total_steps(), "total_steps");
-  if (check.Length(wire.workers(), kMaxMembers, "workers")) {
+  if (check.Length(wire.workers(), kMaxWorkers, "workers")) {
     for (const v1::WorkerStatus& worker : wire.workers()) status.workers.push_back(Read(worker, &check));
   }
   return check.Done(std::move(status));

@@ -1,6 +1,8 @@
 #include "elastic/wire/convert_parts.h"
 
 #include <cmath>
+#include <utility>
+#include <vector>
 
 namespace holdfast {
 
@@ -37,6 +39,7 @@ void ToWire(const Member& member, v1::Member* wire) {
   wire->set_pid(member.pid);
   wire->set_leaves(member.leaves);
   wire->set_peak_flops(member.peak_flops);
+  wire->set_probe_address(member.probe_address);
 }
 
 void ToWire(const World& world, v1::World* wire) {
@@ -58,19 +61,25 @@ Member MemberFromWire(const v1::Member& wire, FieldCheck* check) {
   member.pid = check->Count(wire.pid(), "pid");
   member.leaves = wire.leaves();
   member.peak_flops = wire.peak_flops();
+  member.probe_address = check->Text(wire.probe_address(), kMaxAddressBytes, "probe_address");
   check->Require(std::isfinite(member.peak_flops) && member.peak_flops >= 0, "peak_flops", "not a rate");
   return member;
+}
+
+std::vector<uint32_t> PlacementFromWire(const google::protobuf::RepeatedField<uint32_t>& wire, FieldCheck* check) {
+  if (!check->Length(wire, kMaxPlacement, "placement")) return {};
+  return {wire.begin(), wire.end()};
 }
 
 World WorldFromWire(const v1::World& wire, FieldCheck* check) {
   World world;
   world.generation = wire.generation();
-  if (!check->Length(wire.members(), kMaxMembers, "members")) return world;
-  world.members.reserve(static_cast<size_t>(wire.members_size()));
-  for (const v1::Member& member : wire.members()) world.members.push_back(MemberFromWire(member, check));
-  if (check->Length(wire.placement(), kMaxPlacement, "placement")) {
-    world.placement.assign(wire.placement().begin(), wire.placement().end());
-  }
+  if (!check->Length(wire.members(), kMaxWorkers, "members")) return world;
+  std::vector<Member> members;
+  members.reserve(static_cast<size_t>(wire.members_size()));
+  for (const v1::Member& member : wire.members()) members.push_back(MemberFromWire(member, check));
+  world.members = std::move(members);
+  world.placement = PlacementFromWire(wire.placement(), check);
   check->Require(world.members.empty() || world.num_leaving() < world.size(), "members", "all of them leave");
   return world;
 }

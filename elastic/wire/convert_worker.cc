@@ -1,5 +1,7 @@
 // Messages of workers and agents: to the wire and back, one pair of functions per message.
 
+#include <cmath>
+
 #include "elastic/wire/convert.h"
 #include "elastic/wire/convert_parts.h"
 
@@ -20,6 +22,7 @@ void Fill(const JoinMessage& message, v1::ToCoordinator* wire) {
   join->set_arithmetic(message.digests.arithmetic);
   join->set_kernel_digest(message.digests.kernels);
   join->set_build(message.digests.build);
+  join->set_generation(message.generation);
 }
 
 absl::StatusOr<WorkerMessage> Read(const v1::Join& wire) {
@@ -35,6 +38,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Join& wire) {
                      .arithmetic = check.Text(wire.arithmetic(), kMaxNameBytes, "arithmetic"),
                      .kernels = wire.kernel_digest(),
                      .build = check.Text(wire.build(), kMaxNameBytes, "build")};
+  message.generation = wire.generation();
   return check.Done<WorkerMessage>(std::move(message));
 }
 
@@ -153,6 +157,7 @@ void Fill(const FailureMessage& message, v1::ToCoordinator* wire) {
   failure->mutable_suspects()->Add(message.suspects.begin(), message.suspects.end());
   failure->set_fatal(message.fatal);
   failure->set_bad_checkpoint(message.bad_checkpoint);
+  failure->set_secondhand(message.secondhand);
 }
 
 absl::StatusOr<WorkerMessage> Read(const v1::Failure& wire) {
@@ -162,13 +167,14 @@ absl::StatusOr<WorkerMessage> Read(const v1::Failure& wire) {
   message.step = check.Count(wire.step(), "step");
   message.phase = PhaseFromWire(wire.phase(), &check);
   message.cause = check.Text(wire.cause(), kMaxTextBytes, "cause");
-  if (check.Length(wire.suspects(), kMaxMembers, "suspects")) {
+  if (check.Length(wire.suspects(), kMaxWorkers, "suspects")) {
     for (const int rank : wire.suspects()) {
-      message.suspects.push_back(check.RangeInt(rank, 0, kMaxMembers - 1, "suspects"));
+      message.suspects.push_back(check.RangeInt(rank, 0, kMaxWorkers - 1, "suspects"));
     }
   }
   message.fatal = wire.fatal();
   message.bad_checkpoint = wire.bad_checkpoint();
+  message.secondhand = wire.secondhand();
   return check.Done<WorkerMessage>(std::move(message));
 }
 
@@ -257,7 +263,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::AgentHello& wire) {
   message.node = check.Text(wire.node(), kMaxNameBytes, "node");
   message.host = check.Text(wire.host(), kMaxNameBytes, "host");
   message.pid = check.Count(wire.pid(), "pid");
-  message.num_workers = check.RangeInt(wire.num_workers(), 0, kMaxMembers, "num_workers");
+  message.num_workers = check.RangeInt(wire.num_workers(), 0, kMaxWorkers, "num_workers");
   return check.Done<WorkerMessage>(std::move(message));
 }
 
@@ -281,6 +287,23 @@ void Fill(const LeaveMessage& message, v1::ToCoordinator* wire) { wire->mutable_
 absl::StatusOr<WorkerMessage> Read(const v1::Leave& wire) {
   FieldCheck check("Leave");
   return check.Done<WorkerMessage>(LeaveMessage{check.RangeInt(wire.signal(), 0, kMaxSignal, "signal")});
+}
+
+void Fill(const ReachMessage& message, v1::ToCoordinator* wire) {
+  wire->mutable_reach()->set_round(message.round);
+  wire->mutable_reach()->mutable_seconds()->Add(message.seconds.begin(), message.seconds.end());
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::Reach& wire) {
+  FieldCheck check("Reach");
+  ReachMessage message{wire.round(), {}};
+  if (check.Length(wire.seconds(), kMaxWorkers, "seconds")) {
+    for (const double seconds : wire.seconds()) {
+      check.Require(std::isfinite(seconds), "seconds", "not a number");
+      message.seconds.push_back(seconds);
+    }
+  }
+  return check.Done<WorkerMessage>(std::move(message));
 }
 
 }  // namespace
@@ -317,6 +340,8 @@ absl::StatusOr<WorkerMessage> FromWire(const v1::ToCoordinator& wire) {
       return Read(wire.worker_exit());
     case v1::ToCoordinator::kLeave:
       return Read(wire.leave());
+    case v1::ToCoordinator::kReach:
+      return Read(wire.reach());
     case v1::ToCoordinator::MESSAGE_NOT_SET:
       break;
   }

@@ -1,14 +1,26 @@
 #include "elastic/wire/server_session.h"
 
+#include <google/protobuf/arena.h>
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "elastic/wire/convert.h"
+#include "framework/base/status.h"
 
 namespace holdfast {
 namespace {
 
 constexpr std::chrono::seconds kTimeToEnd(2);
+
+absl::StatusOr<WorkerMessage> Parse(grpc::ByteBuffer* bytes) {
+  google::protobuf::Arena arena;  // a claim of a large world is tens of thousands of small pieces
+  auto* wire = google::protobuf::Arena::CreateMessage<v1::ToCoordinator>(&arena);
+  if (!grpc::SerializationTraits<v1::ToCoordinator>::Deserialize(bytes, wire).ok()) {
+    return absl::InvalidArgumentError("not a message");
+  }
+  return FromWire(*wire);
+}
 
 }  // namespace
 
@@ -33,11 +45,11 @@ void ServerSession::ReadNext() {
 
 void ServerSession::OnReadDone(bool ok) {
   if (!ok) {
-    // Also when a message could not be parsed or was too large.
+    // Also when a message was too large.
     const std::lock_guard lock(mutex_);
     return EndWith(grpc::Status::OK, "the stream was closed by the peer");
   }
-  absl::StatusOr<WorkerMessage> message = FromWire(incoming_);
+  absl::StatusOr<WorkerMessage> message = Parse(&incoming_);
   {
     const std::lock_guard lock(mutex_);
     if (!message.ok()) {
@@ -51,33 +63,39 @@ void ServerSession::OnReadDone(bool ok) {
   ReadNext();
 }
 
-void ServerSession::Send(const CoordinatorMessage& message) {
-  Outgoing outgoing;
-  ToWire(message, &outgoing.message);
-  outgoing.bytes = outgoing.message.ByteSizeLong();
+grpc::ByteBuffer ServerSession::BytesOf(const CoordinatorMessage& message) {
+  v1::FromCoordinator wire;
+  ToWire(message, &wire);
+  grpc::ByteBuffer bytes;
+  bool owned = false;
+  HF_CHECK(grpc::SerializationTraits<v1::FromCoordinator>::Serialize(wire, &bytes, &owned).ok());
+  return bytes;
+}
+
+void ServerSession::Send(const grpc::ByteBuffer& bytes) {
   const std::lock_guard lock(mutex_);
   if (ending_) return;
-  if (queue_.size() >= limits_.max_queued_messages || queued_bytes_ + outgoing.bytes > limits_.max_queued_bytes) {
+  if (queue_.size() >= limits_.max_queued_messages || queued_bytes_ + bytes.Length() > limits_.max_queued_bytes) {
     CutWith({grpc::StatusCode::RESOURCE_EXHAUSTED, "messages are not read"},
             absl::StrCat("does not read: ", queue_.size(), " messages of ", queued_bytes_, " bytes wait for it"));
     context_->TryCancel();  // the write in flight would wait for the reader
     return;
   }
-  queued_bytes_ += outgoing.bytes;
-  queue_.push_back(std::move(outgoing));
+  queued_bytes_ += bytes.Length();
+  queue_.push_back(bytes);
   WriteNext();
 }
 
 void ServerSession::WriteNext() {
   if (writing_ || queue_.empty() || finished_) return;
   writing_ = true;
-  StartWrite(&queue_.front().message);
+  StartWrite(&queue_.front());
 }
 
 void ServerSession::OnWriteDone(bool ok) {
   const std::lock_guard lock(mutex_);
   writing_ = false;
-  queued_bytes_ -= queue_.front().bytes;
+  queued_bytes_ -= queue_.front().Length();
   queue_.pop_front();
   if (!ok) return CutWith({grpc::StatusCode::UNAVAILABLE, "write failed"}, "the connection was lost");
   WriteNext();

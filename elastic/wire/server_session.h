@@ -37,14 +37,16 @@ struct SessionLimits {
 
 /// Thread-safe. Held by its owner and, until OnDone, by itself: gRPC keeps a plain pointer to it, and a thread that
 /// sends may still hold it when OnDone comes; hence shared.
-class ServerSession final : public grpc::ServerBidiReactor<v1::ToCoordinator, v1::FromCoordinator> {
+class ServerSession final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
   ServerSession(Connection id, grpc::CallbackServerContext* context, const SessionLimits& limits, SessionOwner* owner);
 
   void Begin(std::shared_ptr<ServerSession> self);
-  void Send(const CoordinatorMessage& message);
+  /// A message as it travels; copies share the bytes.
+  static grpc::ByteBuffer BytesOf(const CoordinatorMessage& message);
+  void Send(const grpc::ByteBuffer& bytes);
   /// Ends the stream when all that was queued is written.
   void CloseAfterWrites(const std::string& cause);
   /// Ends the stream now; what is queued is dropped.
@@ -53,11 +55,6 @@ class ServerSession final : public grpc::ServerBidiReactor<v1::ToCoordinator, v1
   void CheckDeadlines(TimePoint now);
 
  private:
-  struct Outgoing {
-    v1::FromCoordinator message;
-    size_t bytes = 0;
-  };
-
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -74,12 +71,12 @@ class ServerSession final : public grpc::ServerBidiReactor<v1::ToCoordinator, v1
   const SessionLimits limits_;
   SessionOwner* const owner_;
   const TimePoint began_ = std::chrono::steady_clock::now();
-  v1::ToCoordinator incoming_;
+  grpc::ByteBuffer incoming_;
 
   std::mutex mutex_;
   grpc::CallbackServerContext* context_;  // gone after OnDone
   std::shared_ptr<ServerSession> self_;
-  std::deque<Outgoing> queue_;  // the first one is being written if writing_
+  std::deque<grpc::ByteBuffer> queue_;  // the first one is being written if writing_
   size_t queued_bytes_ = 0;
   bool heard_ = false, writing_ = false, ending_ = false, finished_ = false, done_ = false;
   TimePoint end_deadline_;

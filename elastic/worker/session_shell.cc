@@ -22,11 +22,13 @@ Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
 }  // namespace
 
-SessionShell::SessionShell(const Options& options, ControlLink& link, const StepProgress& progress)
+SessionShell::SessionShell(const Options& options, ControlLink& link, const StepProgress& progress,
+                           std::unique_ptr<PeerProbe> probe)
     : options_(options),
       link_(link),
       progress_(progress),
-      session_(options.member, options.digests, options.total_steps) {
+      session_(options.member, options.digests, options.total_steps),
+      probe_(std::move(probe)) {
   link_.Start(*this);
   heartbeats_ = std::jthread([this](const std::stop_token& stop) { Beat(stop); });
 }
@@ -34,6 +36,12 @@ SessionShell::SessionShell(const Options& options, ControlLink& link, const Step
 SessionShell::~SessionShell() {
   heartbeats_ = {};
   link_.Stop();
+  probe_.reset();
+}
+
+Phase SessionShell::phase() const {
+  const std::lock_guard lock(mutex_);
+  return progress_.waiting ? Phase::kReduce : phase_;
 }
 
 Member SessionShell::member() const {
@@ -53,9 +61,20 @@ void SessionShell::OnMessage(const CoordinatorMessage& message) {
     changed_.notify_all();
     return;
   }
+  if (const auto* probe = std::get_if<ProbeMessage>(&message)) {
+    if (probe_ == nullptr) return;
+    probe_->Start(probe->addresses, [this, round = probe->round](std::vector<double> seconds) {
+      link_.Send(ReachMessage{round, std::move(seconds)});
+    });
+    return;
+  }
   if (const auto* refusal = std::get_if<RefusedMessage>(&message); refusal != nullptr && !refusal->rejoin) {
+    std::fprintf(stderr, "refused: %s\n", refusal->reason.c_str());
     const std::lock_guard lock(mutex_);
     refused_ = true;
+  } else if (std::holds_alternative<WorldMessage>(message)) {
+    const std::lock_guard lock(mutex_);
+    refused_ = false;  // it kept its state and asked again
   }
   Feed(SessionMessage{message});
 }

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stop_token>
@@ -18,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "elastic/control/control_link.h"
 #include "elastic/control/worker_session.h"
+#include "elastic/worker/peer_probe.h"
 #include "framework/comm/rendezvous.h"
 #include "framework/parallel/step_progress.h"
 
@@ -38,7 +40,9 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
   };
 
   /// `link` and `progress` must outlive the shell.
-  SessionShell(const Options& options, ControlLink& link, const StepProgress& progress);
+  /// `probe`: what other workers try to reach; null = nothing does.
+  SessionShell(const Options& options, ControlLink& link, const StepProgress& progress,
+               std::unique_ptr<PeerProbe> probe = nullptr);
   ~SessionShell() override;
 
   /// Waits for the next task that is not of a world gone by. Its stop token is requested when it has to end.
@@ -51,6 +55,8 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
   void Answer(const SessionEvent& event);
 
   void SetPhase(Phase phase, int64_t step);
+  /// As heartbeats say it: reduce while it waits for other ranks.
+  Phase phase() const;
   void Send(const WorkerMessage& message) { link_.Send(message); }
   void AskForStop(int signal) { Feed(SessionStopAsked{signal}); }
   Member member() const;
@@ -88,6 +94,7 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
   std::optional<std::chrono::steady_clock::time_point> working_since_;  // while a task is at work
   std::optional<std::chrono::steady_clock::time_point> abort_since_;    // while a task is to end
 
+  std::unique_ptr<PeerProbe> probe_;
   std::jthread heartbeats_;
 };
 

@@ -26,19 +26,9 @@ TrainerWorld ViewOf(const WorldMessage& message, Placement placement, const Para
   return view;
 }
 
-/// Nothing is helped by another world: numbers that are not finite, files that are broken or missing, a full disk.
-bool IsFatal(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kAborted:
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kInvalidArgument:  // of transports that do not agree
-      return false;
-    default:
-      return true;
-  }
-}
+/// No host could do better: the numbers are not finite, the data do not suffice. A full disk, memory or handles that
+/// are used up, files that cannot be read: another host may, or this one later.
+bool IsFatal(const absl::Status& status) { return absl::IsOutOfRange(status) || absl::IsFailedPrecondition(status); }
 
 }  // namespace
 
@@ -46,7 +36,7 @@ Worker::Worker(const WorkerParts& parts)
     : p_(parts), order_(parts.training->num_samples(), parts.config->run.seed, parts.config->data.shuffle) {}
 
 template <typename Result, typename MakeEvent>
-void Worker::Answer(const Result& result, const std::stop_token& stop, Phase phase, int64_t step, uint64_t generation,
+void Worker::Answer(const Result& result, const std::stop_token& stop, int64_t step, uint64_t generation,
                     MakeEvent&& make_event) {
   absl::Status status;
   if constexpr (std::is_same_v<Result, absl::Status>) {
@@ -59,11 +49,12 @@ void Worker::Answer(const Result& result, const std::stop_token& stop, Phase pha
   p_.trainer->Abort(std::string(status.message()));  // the others must not wait for what will not come
   p_.shell->Answer(TaskFailed{FailureMessage{.generation = generation,
                                              .step = step,
-                                             .phase = phase,
+                                             .phase = p_.shell->phase(),
                                              .cause = std::string(status.message()),
                                              .suspects = BlamedRanks(status),
                                              .fatal = !bad_checkpoint_ && IsFatal(status),
-                                             .bad_checkpoint = bad_checkpoint_}});
+                                             .bad_checkpoint = bad_checkpoint_,
+                                             .secondhand = absl::IsAborted(status)}});
 }
 
 Worker::Exit Worker::Run() {
@@ -73,18 +64,16 @@ Worker::Exit Worker::Run() {
     const std::stop_callback on_stop(next.stop, [this] { p_.trainer->Abort("the world has changed"); });
     if (const auto* recover = std::get_if<RecoverTask>(&next.task)) {
       const auto recovered = Recover(*recover, next);
-      Answer(recovered, next.stop, Phase::kTransfer, recover->world.committed_step + 1, recover->world.world.generation,
+      Answer(recovered, next.stop, recover->world.committed_step + 1, recover->world.world.generation,
              [&] { return RecoverDone{*recovered}; });
     } else if (const auto* step = std::get_if<StepTask>(&next.task)) {
       const auto vote = Prepare(*step, next.stop);
-      Answer(vote, next.stop, Phase::kForwardBackward, step->step, step->generation,
-             [&] { return StepPrepared{*vote}; });
+      Answer(vote, next.stop, step->step, step->generation, [&] { return StepPrepared{*vote}; });
     } else if (const auto* update = std::get_if<UpdateTask>(&next.task)) {
       Update(*update);
     } else if (const auto* ending = std::get_if<EndingTask>(&next.task)) {
       const absl::Status ended = End(*ending, next.stop);
-      Answer(ended, next.stop, Phase::kSave, ending->step, ending->generation,
-             [&] { return EndingDone{ending->generation}; });
+      Answer(ended, next.stop, ending->step, ending->generation, [&] { return EndingDone{ending->generation}; });
     } else if (std::holds_alternative<ForgetTask>(next.task)) {
       p_.trainer->Forget();
     } else {

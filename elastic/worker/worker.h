@@ -67,9 +67,9 @@ class Worker {
   void PointLoaderAt(const StepTask& task);
   bool IsDigestStep(int64_t step) const;
 
-  /// Answers the task with the event that `result` is, or with its failure.
+  /// Answers the task with the event that `result` is, or with its failure, in the phase that is at work.
   template <typename Result, typename MakeEvent>
-  void Answer(const Result& result, const std::stop_token& stop, Phase phase, int64_t step, uint64_t generation,
+  void Answer(const Result& result, const std::stop_token& stop, int64_t step, uint64_t generation,
               MakeEvent&& make_event);
 
   const WorkerParts& p_;

@@ -38,10 +38,12 @@
 
 namespace holdfast {
 
-/// The same code with `context` put before the message: "context: message".
+/// The same code and payloads with `context` put before the message: "context: message".
 inline absl::Status Annotate(const absl::Status& status, const std::string& context) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(context, ": ", std::string(status.message())));
+  absl::Status annotated(status.code(), absl::StrCat(context, ": ", std::string(status.message())));
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) { annotated.SetPayload(url, payload); });
+  return annotated;
 }
 
 /// An error from errno: "what path: No such file or directory", with the matching code (NotFound, PermissionDenied,

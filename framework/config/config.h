@@ -10,10 +10,10 @@
 
 namespace holdfast {
 
-enum class Family { kGpt2, kLlama };
 enum class PositionKind { kLearned, kRope };
 enum class NormType { kLayerNorm, kRmsNorm };
 enum class ActivationKind { kGelu, kSwiglu };
+enum class RopeScaling { kNone, kLlama3 };
 enum class ComputeDType { kBF16, kF32 };
 enum class RecomputeMode { kNone, kBlock };
 enum class ScheduleKind { kConstant, kCosine, kLinear, kWsd };
@@ -32,11 +32,10 @@ struct RunConfig {
   bool operator==(const RunConfig&) const = default;
 };
 
-/// The shape of a decoder-only transformer. `family` presets position, norm, activation, bias and tie_embeddings
-/// (GPT-2: learned, layernorm, gelu, true, true; Llama: rope, rmsnorm, swiglu, false, false); each may still be set by
-/// itself.
+/// The shape of a decoder-only transformer. `family` presets position, norm, activation, bias, qkv_bias, qk_norm and
+/// tie_embeddings (FamilyPreset in load.h); each may still be set by itself.
 struct ModelConfig {
-  Family family = Family::kGpt2;
+  std::string family = "gpt2";
   int64_t vocab_size = 0;  // required
   int64_t max_sequence_length = 1024;
   int64_t num_layers = 12;
@@ -48,11 +47,21 @@ struct ModelConfig {
   PositionKind position = PositionKind::kLearned;
   NormType norm = NormType::kLayerNorm;
   ActivationKind activation = ActivationKind::kGelu;
-  bool bias = true;  // on linear layers (norm biases follow `norm`)
+  bool bias = true;            // on linear layers (norm biases follow `norm`)
+  bool qkv_bias = false;       // on the projections to query, key and value, also without `bias`
+  bool qk_norm = false;        // RMS norm of each head of query and key, before they are rotated
+  int64_t sliding_window = 0;  // keys that a query sees, its own the last; 0 = all up to its own
   bool tie_embeddings = true;
   double norm_eps = 1e-5;
   double rope_theta = 10000.0;
-  double dropout = 0.0;  // on embeddings, attention probabilities and both residual branches
+  /// llama3: frequencies whose wavelength is longer than rope_original_length / rope_low_freq_factor are divided by
+  /// rope_factor, those shorter than rope_original_length / rope_high_freq_factor stay, between them both are mixed.
+  RopeScaling rope_scaling = RopeScaling::kNone;
+  double rope_factor = 8.0;
+  double rope_low_freq_factor = 1.0;
+  double rope_high_freq_factor = 4.0;
+  int64_t rope_original_length = 8192;  // of the sequences that the model was trained on before
+  double dropout = 0.0;                 // on embeddings, attention probabilities and both residual branches
   double init_std = 0.02;
 
   bool operator==(const ModelConfig&) const = default;

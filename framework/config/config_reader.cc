@@ -34,8 +34,31 @@ std::pair<std::string, std::string> SplitKey(const std::string& text) {
 
 }  // namespace
 
-ConfigReader::ConfigReader(std::string name, std::vector<std::string> overrides)
-    : overrides_(std::move(overrides)), errors_(std::move(name), overrides_), table_(ConfigTable(&shape_)) {}
+ConfigReader::ConfigReader(std::string name, std::vector<std::string> overrides,
+                           absl::Span<const FamilyPreset> families)
+    : overrides_(std::move(overrides)),
+      families_(families),
+      errors_(std::move(name), overrides_),
+      table_(ConfigTable(&shape_, FamilyNames())) {}
+
+std::vector<std::string> ConfigReader::FamilyNames() const {
+  std::vector<std::string> names;
+  for (const FamilyPreset& family : families_) names.push_back(family.name);
+  return names;
+}
+
+void ConfigReader::ApplyFamilyPreset(ModelConfig* model) const {
+  for (const FamilyPreset& family : families_) {
+    if (family.name != model->family) continue;
+    model->position = family.model.position;
+    model->norm = family.model.norm;
+    model->activation = family.model.activation;
+    model->bias = family.model.bias;
+    model->qkv_bias = family.model.qkv_bias;
+    model->qk_norm = family.model.qk_norm;
+    model->tie_embeddings = family.model.tie_embeddings;
+  }
+}
 
 void ConfigReader::ReadFile(const std::string& text) {
   const YamlTree tree = ParseYaml(text);
@@ -168,7 +191,7 @@ absl::StatusOr<Config> ConfigReader::Finish(const InitialModelFn& read_initial_m
     if (initial.ok()) initial_ = *std::move(initial);
   }
   Config config = Defaults();
-  ApplyValues(ConfigTable(&config));
+  ApplyValues(ConfigTable(&config, FamilyNames()));
   if (complete_ && initial_status.ok()) {  // of half a file nobody knows what the other half says
     CheckRequired();
     CheckAgainstInitialModel(config.model);
@@ -191,8 +214,8 @@ std::string ConfigReader::InitFrom() const {
 Config ConfigReader::Defaults() const {
   Config config;
   if (initial_.has_value()) config.model = initial_->model;
-  const Family before = config.model.family;
-  for (const Section& section : ConfigTable(&config)) {
+  const std::string before = config.model.family;
+  for (const Section& section : ConfigTable(&config, FamilyNames())) {
     for (const Field& field : section.fields) {
       if (Join(section.name, field.key) != kFamilyKey) continue;
       for (const Value& value : values_) {
@@ -201,7 +224,7 @@ Config ConfigReader::Defaults() const {
     }
   }
   // The initial model's own family presets nothing: a Llama may have tied embeddings.
-  if (!initial_.has_value() || config.model.family != before) ApplyFamilyPreset(config.model.family, &config.model);
+  if (!initial_.has_value() || config.model.family != before) ApplyFamilyPreset(&config.model);
   return config;
 }
 

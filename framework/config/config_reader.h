@@ -18,7 +18,8 @@ namespace holdfast {
 
 class ConfigReader {
  public:
-  ConfigReader(std::string name, std::vector<std::string> overrides);
+  /// `families` must outlive the reader.
+  ConfigReader(std::string name, std::vector<std::string> overrides, absl::Span<const FamilyPreset> families);
   ConfigReader(const ConfigReader&) = delete;  // table_ points into shape_
   ConfigReader& operator=(const ConfigReader&) = delete;
 
@@ -52,7 +53,11 @@ class ConfigReader {
   Origin OriginOf(const std::vector<std::string>& keys) const;
   void CheckAcross(const Config& config);
 
+  std::vector<std::string> FamilyNames() const;
+  void ApplyFamilyPreset(ModelConfig* model) const;
+
   std::vector<std::string> overrides_;
+  absl::Span<const FamilyPreset> families_;
   ErrorList errors_;
   Config shape_;
   std::vector<Section> table_;        // over shape_: names only

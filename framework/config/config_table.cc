@@ -1,5 +1,8 @@
 #include "framework/config/config_table.h"
 
+#include <algorithm>
+
+#include "framework/base/limits.h"
 #include "framework/config/enum_names.h"
 
 namespace holdfast {
@@ -10,7 +13,6 @@ namespace {
 constexpr int64_t kMaxSequenceLength = int64_t{1} << 20;
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr int64_t kMaxThreads = 4096;
-constexpr int64_t kMaxWorkers = 100'000;
 constexpr int64_t kMaxMilliseconds = 24 * 3600 * int64_t{1000};
 constexpr int64_t kMaxSeconds = 366 * 24 * int64_t{3600};
 
@@ -37,128 +39,173 @@ Field Paths(std::string key, std::vector<std::string>* value) { return {std::mov
 
 Field Choice(std::string key, std::string* value, std::vector<std::string> choices) {
   auto get = [value] { return *value; };
-  auto set = [value, choices](size_t index) { *value = choices[index]; };
+  auto set = [value](const std::string& chosen) { *value = chosen; };
   return {std::move(key), ChoiceValue{std::move(choices), std::move(get), std::move(set)}};
+}
+
+Field With(Decides decides, Field field) {
+  field.decides = decides;
+  return field;
+}
+
+/// All fields that do not say otherwise.
+Section All(Decides decides, Section section) {
+  for (Field& field : section.fields) {
+    if (field.decides == Decides::kUnsaid) field.decides = decides;
+  }
+  return section;
 }
 
 template <class E>
 Field Enum(std::string key, E* value) {
   const absl::Span<const char* const> names = EnumNames(*value);
   auto get = [value] { return std::string(Name(*value)); };
-  auto set = [value](size_t index) { *value = static_cast<E>(index); };
+  auto set = [value, names](const std::string& chosen) {
+    *value = static_cast<E>(std::find(names.begin(), names.end(), chosen) - names.begin());
+  };
   return {std::move(key), ChoiceValue{{names.begin(), names.end()}, std::move(get), std::move(set)}};
 }
 
 Section RunTable(RunConfig* run) {
-  return {"run", {String("name", &run->name, StringRule::kFileName), {"seed", SeedValue{&run->seed}}}};
+  return All(Decides::kContent, {"run",
+                                 {String("name", &run->name, StringRule::kFileName),
+                                  With(Decides::kBits, Field{"seed", SeedValue{&run->seed}})}});
 }
 
-Section ModelTable(ModelConfig* model) {
-  return {"model",
-          {Enum("family", &model->family), Required(Int("vocab_size", &model->vocab_size, 1, int64_t{1} << 24)),
-           Int("max_sequence_length", &model->max_sequence_length, 1, kMaxSequenceLength),
-           Int("num_layers", &model->num_layers, 1, 4096), Int("hidden_size", &model->hidden_size, 8, int64_t{1} << 17),
-           Int("num_heads", &model->num_heads, 1, 1024), Int("num_kv_heads", &model->num_kv_heads, 0, 1024),
-           Int("head_dim", &model->head_dim, 0, 256),
-           Int("intermediate_size", &model->intermediate_size, 0, int64_t{1} << 20), Enum("position", &model->position),
-           Enum("norm", &model->norm), Enum("activation", &model->activation), Bool("bias", &model->bias),
-           Bool("tie_embeddings", &model->tie_embeddings), Double("norm_eps", &model->norm_eps, 1e-20, 1.0),
-           Double("rope_theta", &model->rope_theta, 1.0, 1e12), Double("dropout", &model->dropout, 0.0, 0.99),
-           Double("init_std", &model->init_std, 0.0, 10.0)}};
+Section ModelTable(ModelConfig* model, std::vector<std::string> families) {
+  return All(Decides::kBits, {"model",
+                              {Choice("family", &model->family, std::move(families)),
+                               Required(Int("vocab_size", &model->vocab_size, 1, int64_t{1} << 24)),
+                               Int("max_sequence_length", &model->max_sequence_length, 1, kMaxSequenceLength),
+                               Int("num_layers", &model->num_layers, 1, 4096),
+                               Int("hidden_size", &model->hidden_size, 8, int64_t{1} << 17),
+                               Int("num_heads", &model->num_heads, 1, 1024),
+                               Int("num_kv_heads", &model->num_kv_heads, 0, 1024),
+                               Int("head_dim", &model->head_dim, 0, 256),
+                               Int("intermediate_size", &model->intermediate_size, 0, int64_t{1} << 20),
+                               Enum("position", &model->position),
+                               Enum("norm", &model->norm),
+                               Enum("activation", &model->activation),
+                               Bool("bias", &model->bias),
+                               Bool("qkv_bias", &model->qkv_bias),
+                               Bool("qk_norm", &model->qk_norm),
+                               Int("sliding_window", &model->sliding_window, 0, kMaxSequenceLength),
+                               Bool("tie_embeddings", &model->tie_embeddings),
+                               Double("norm_eps", &model->norm_eps, 1e-20, 1.0),
+                               Double("rope_theta", &model->rope_theta, 1.0, 1e12),
+                               Enum("rope_scaling", &model->rope_scaling),
+                               Double("rope_factor", &model->rope_factor, 1.0, 1e6),
+                               Double("rope_low_freq_factor", &model->rope_low_freq_factor, 1e-6, 1e6),
+                               Double("rope_high_freq_factor", &model->rope_high_freq_factor, 1e-6, 1e6),
+                               Int("rope_original_length", &model->rope_original_length, 1, kMaxSequenceLength),
+                               Double("dropout", &model->dropout, 0.0, 0.99),
+                               Double("init_std", &model->init_std, 0.0, 10.0)}});
 }
 
 Section DataTable(DataConfig* data) {
-  return {"data",
-          {Required(Paths("train", &data->train)), Paths("validation", &data->validation),
-           String("tokenizer", &data->tokenizer, StringRule::kNotEmpty), Bool("shuffle", &data->shuffle),
-           Int("loader_threads", &data->loader_threads, 1, 256)}};
+  return All(Decides::kContent, {"data",
+                                 {Required(Paths("train", &data->train)), Paths("validation", &data->validation),
+                                  String("tokenizer", &data->tokenizer, StringRule::kNotEmpty),
+                                  With(Decides::kBits, Bool("shuffle", &data->shuffle)),
+                                  With(Decides::kHost, Int("loader_threads", &data->loader_threads, 1, 256))}});
 }
 
 Section BatchTable(BatchConfig* batch) {
-  return {"batch",
-          {Int("sequence_length", &batch->sequence_length, 1, kMaxSequenceLength),
-           Int("microbatch_size", &batch->microbatch_size, 1, int64_t{1} << 16),
-           Int("microbatches", &batch->microbatches, 1, int64_t{1} << 16)}};
+  return All(Decides::kBits, {"batch",
+                              {Int("sequence_length", &batch->sequence_length, 1, kMaxSequenceLength),
+                               Int("microbatch_size", &batch->microbatch_size, 1, int64_t{1} << 16),
+                               Int("microbatches", &batch->microbatches, 1, int64_t{1} << 16)}});
 }
 
 Section TrainTable(TrainConfig* train) {
-  return {"train",
-          {Required(Int("steps", &train->steps, 1, kMaxSteps)), Enum("device", &train->device),
-           Int("threads", &train->threads, 0, kMaxThreads), Enum("compute_dtype", &train->compute_dtype),
-           Enum("arithmetic", &train->arithmetic), Enum("recompute", &train->recompute),
-           Int("validate_every_steps", &train->validate_every_steps, 0, kMaxSteps),
-           Int("validation_microbatches", &train->validation_microbatches, 0, kMaxSteps),
-           String("init_from", &train->init_from, StringRule::kAny),
-           String("gemm_table", &train->gemm_table, StringRule::kAny),
-           String("gemm_table_digest", &train->gemm_table_digest, StringRule::kAny)}};
+  return All(Decides::kContent,
+             {"train",
+              {With(Decides::kBits, Required(Int("steps", &train->steps, 1, kMaxSteps))),
+               With(Decides::kBits, Enum("device", &train->device)),
+               With(Decides::kHost, Int("threads", &train->threads, 0, kMaxThreads)),
+               With(Decides::kBits, Enum("compute_dtype", &train->compute_dtype)),
+               With(Decides::kBits, Enum("arithmetic", &train->arithmetic)),
+               With(Decides::kLayout, Enum("recompute", &train->recompute)),
+               Int("validate_every_steps", &train->validate_every_steps, 0, kMaxSteps),
+               Int("validation_microbatches", &train->validation_microbatches, 0, kMaxSteps),
+               String("init_from", &train->init_from, StringRule::kAny),
+               With(Decides::kHost, String("gemm_table", &train->gemm_table, StringRule::kAny)),
+               With(Decides::kBits, String("gemm_table_digest", &train->gemm_table_digest, StringRule::kAny))}});
 }
 
 // The optimizer computes in float: eps must not round to 0 there, nor a beta to 1 (bias correction divides by 1-beta).
 Section OptimizerTable(OptimizerConfig* optimizer) {
-  return {"optimizer",
-          {Choice("name", &optimizer->name, {"adamw"}), Double("lr", &optimizer->lr, 0.0, 1000.0),
-           Double("beta1", &optimizer->beta1, 0.0, 0.999999), Double("beta2", &optimizer->beta2, 0.0, 0.999999),
-           Double("eps", &optimizer->eps, 1e-30, 1.0), Double("weight_decay", &optimizer->weight_decay, 0.0, 1000.0),
-           Double("grad_clip_norm", &optimizer->grad_clip_norm, 0.0, 1e9)}};
+  return All(
+      Decides::kBits,
+      {"optimizer",
+       {Choice("name", &optimizer->name, {"adamw"}), Double("lr", &optimizer->lr, 0.0, 1000.0),
+        Double("beta1", &optimizer->beta1, 0.0, 0.999999), Double("beta2", &optimizer->beta2, 0.0, 0.999999),
+        Double("eps", &optimizer->eps, 1e-30, 1.0), Double("weight_decay", &optimizer->weight_decay, 0.0, 1000.0),
+        Double("grad_clip_norm", &optimizer->grad_clip_norm, 0.0, 1e9)}});
 }
 
 Section ScheduleTable(ScheduleConfig* schedule) {
-  return {"schedule",
-          {Enum("name", &schedule->name), Int("warmup_steps", &schedule->warmup_steps, 0, kMaxSteps),
-           Int("decay_steps", &schedule->decay_steps, 0, kMaxSteps),
-           Double("min_lr_ratio", &schedule->min_lr_ratio, 0.0, 1.0)}};
+  return All(Decides::kBits,
+             {"schedule",
+              {Enum("name", &schedule->name), Int("warmup_steps", &schedule->warmup_steps, 0, kMaxSteps),
+               Int("decay_steps", &schedule->decay_steps, 0, kMaxSteps),
+               Double("min_lr_ratio", &schedule->min_lr_ratio, 0.0, 1.0)}});
 }
 
 Section ParallelTable(ParallelConfig* parallel) {
-  return {"parallel",
-          {Enum("sharding", &parallel->sharding), Int("replicas", &parallel->replicas, 1, kMaxWorkers),
-           Int("mirrors", &parallel->mirrors, 0, 16), Enum("mirrors_on", &parallel->mirrors_on),
-           Enum("transport", &parallel->transport)}};
+  return All(Decides::kLayout,
+             {"parallel",
+              {Enum("sharding", &parallel->sharding), Int("replicas", &parallel->replicas, 1, kMaxWorkers),
+               Int("mirrors", &parallel->mirrors, 0, 16), Enum("mirrors_on", &parallel->mirrors_on),
+               Enum("transport", &parallel->transport)}});
 }
 
 Section ElasticTable(ElasticConfig* elastic) {
-  return {"elastic",
-          {Int("workers", &elastic->workers, 1, kMaxWorkers), Int("min_workers", &elastic->min_workers, 1, kMaxWorkers),
-           Int("max_workers", &elastic->max_workers, 0, kMaxWorkers),
-           Int("heartbeat_interval_ms", &elastic->heartbeat_interval_ms, 10, kMaxMilliseconds / 2),
-           Int("heartbeat_timeout_ms", &elastic->heartbeat_timeout_ms, 20, kMaxMilliseconds),
-           Int("collective_timeout_ms", &elastic->collective_timeout_ms, 30, kMaxMilliseconds),
-           Int("kill_timeout_ms", &elastic->kill_timeout_ms, 40, kMaxMilliseconds),
-           Int("progress_timeout_ms", &elastic->progress_timeout_ms, 100, kMaxMilliseconds),
-           Int("join_timeout_ms", &elastic->join_timeout_ms, 100, kMaxMilliseconds),
-           Int("lost_state_timeout_ms", &elastic->lost_state_timeout_ms, 0, kMaxMilliseconds),
-           Int("coordinator_timeout_ms", &elastic->coordinator_timeout_ms, 100, kMaxMilliseconds),
-           Int("max_restarts", &elastic->max_restarts, 0, kMaxSteps),
-           Double("straggler_factor", &elastic->straggler_factor, 1.05, 100.0),
-           Int("straggler_steps", &elastic->straggler_steps, 3, 1000), Bool("rebalance", &elastic->rebalance)}};
+  return All(
+      Decides::kHost,
+      {"elastic",
+       {Int("workers", &elastic->workers, 1, kMaxWorkers), Int("min_workers", &elastic->min_workers, 1, kMaxWorkers),
+        Int("max_workers", &elastic->max_workers, 0, kMaxWorkers),
+        Int("heartbeat_interval_ms", &elastic->heartbeat_interval_ms, 10, kMaxMilliseconds / 2),
+        Int("heartbeat_timeout_ms", &elastic->heartbeat_timeout_ms, 20, kMaxMilliseconds),
+        Int("collective_timeout_ms", &elastic->collective_timeout_ms, 30, kMaxMilliseconds),
+        Int("kill_timeout_ms", &elastic->kill_timeout_ms, 40, kMaxMilliseconds),
+        Int("progress_timeout_ms", &elastic->progress_timeout_ms, 100, kMaxMilliseconds),
+        Int("join_timeout_ms", &elastic->join_timeout_ms, 100, kMaxMilliseconds),
+        Int("lost_state_timeout_ms", &elastic->lost_state_timeout_ms, 0, kMaxMilliseconds),
+        Int("coordinator_timeout_ms", &elastic->coordinator_timeout_ms, 100, kMaxMilliseconds),
+        Int("max_restarts", &elastic->max_restarts, 0, kMaxSteps),
+        Double("straggler_factor", &elastic->straggler_factor, 1.05, 100.0),
+        Int("straggler_steps", &elastic->straggler_steps, 3, 1000), Bool("rebalance", &elastic->rebalance)}});
 }
 
 Section CheckpointTable(CheckpointConfig* checkpoint) {
-  return {"checkpoint",
-          {String("directory", &checkpoint->directory, StringRule::kAny), Enum("every", &checkpoint->every),
-           Int("every_steps", &checkpoint->every_steps, 0, kMaxSteps),
-           Int("every_seconds", &checkpoint->every_seconds, 0, kMaxSeconds),
-           Int("keep_last", &checkpoint->keep_last, 1, kMaxSteps),
-           Int("keep_every_steps", &checkpoint->keep_every_steps, 0, kMaxSteps),
-           Int("keep_best", &checkpoint->keep_best, 0, kMaxSteps), Enum("compression", &checkpoint->compression),
-           Int("compression_level", &checkpoint->compression_level, 1, 19),
-           Int("staging_mib", &checkpoint->staging_mib, 8, int64_t{1} << 24),
-           Int("threads", &checkpoint->threads, 1, kMaxThreads), Double("max_gib", &checkpoint->max_gib, 0.0, 1e9),
-           String("s3_endpoint", &checkpoint->s3_endpoint, StringRule::kAny),
-           String("s3_region", &checkpoint->s3_region, StringRule::kNotEmpty)}};
+  return All(Decides::kHost,
+             {"checkpoint",
+              {String("directory", &checkpoint->directory, StringRule::kAny), Enum("every", &checkpoint->every),
+               Int("every_steps", &checkpoint->every_steps, 0, kMaxSteps),
+               Int("every_seconds", &checkpoint->every_seconds, 0, kMaxSeconds),
+               Int("keep_last", &checkpoint->keep_last, 1, kMaxSteps),
+               Int("keep_every_steps", &checkpoint->keep_every_steps, 0, kMaxSteps),
+               Int("keep_best", &checkpoint->keep_best, 0, kMaxSteps), Enum("compression", &checkpoint->compression),
+               Int("compression_level", &checkpoint->compression_level, 1, 19),
+               Int("staging_mib", &checkpoint->staging_mib, 8, int64_t{1} << 24),
+               Int("threads", &checkpoint->threads, 1, kMaxThreads), Double("max_gib", &checkpoint->max_gib, 0.0, 1e9),
+               String("s3_endpoint", &checkpoint->s3_endpoint, StringRule::kAny),
+               String("s3_region", &checkpoint->s3_region, StringRule::kNotEmpty)}});
 }
 
 Section AlertsTable(AlertsConfig* alerts) {
-  return {"alerts",
-          {String("slack_webhook_file", &alerts->slack_webhook_file, StringRule::kAny),
-           String("pagerduty_key_file", &alerts->pagerduty_key_file, StringRule::kAny)}};
+  return All(Decides::kHost, {"alerts",
+                              {String("slack_webhook_file", &alerts->slack_webhook_file, StringRule::kAny),
+                               String("pagerduty_key_file", &alerts->pagerduty_key_file, StringRule::kAny)}});
 }
 
 Section LogTable(LogConfig* log) {
-  return {"log",
-          {Int("every_steps", &log->every_steps, 1, kMaxSteps),
-           Int("digest_every_steps", &log->digest_every_steps, 0, kMaxSteps),
-           Int("sample_bytes", &log->sample_bytes, 0, int64_t{1} << 20)}};
+  return All(Decides::kContent, {"log",
+                                 {Int("every_steps", &log->every_steps, 1, kMaxSteps),
+                                  Int("digest_every_steps", &log->digest_every_steps, 0, kMaxSteps),
+                                  Int("sample_bytes", &log->sample_bytes, 0, int64_t{1} << 20)}});
 }
 
 }  // namespace
@@ -172,23 +219,13 @@ std::vector<std::string> Section::Keys() const {
   return keys;
 }
 
-std::vector<Section> ConfigTable(Config* config) {
-  return {RunTable(&config->run),           ModelTable(&config->model),
+std::vector<Section> ConfigTable(Config* config, std::vector<std::string> families) {
+  return {RunTable(&config->run),           ModelTable(&config->model, std::move(families)),
           DataTable(&config->data),         BatchTable(&config->batch),
           TrainTable(&config->train),       OptimizerTable(&config->optimizer),
           ScheduleTable(&config->schedule), ParallelTable(&config->parallel),
           ElasticTable(&config->elastic),   CheckpointTable(&config->checkpoint),
           AlertsTable(&config->alerts),     LogTable(&config->log)};
-}
-
-void ApplyFamilyPreset(Family family, ModelConfig* model) {
-  const bool gpt2 = family == Family::kGpt2;
-  model->family = family;
-  model->position = gpt2 ? PositionKind::kLearned : PositionKind::kRope;
-  model->norm = gpt2 ? NormType::kLayerNorm : NormType::kRmsNorm;
-  model->activation = gpt2 ? ActivationKind::kGelu : ActivationKind::kSwiglu;
-  model->bias = gpt2;
-  model->tie_embeddings = gpt2;
 }
 
 }  // namespace holdfast

@@ -14,6 +14,7 @@
 
 #include "absl/types/span.h"
 #include "framework/config/config.h"
+#include "framework/config/decides.h"
 
 namespace holdfast {
 
@@ -49,7 +50,7 @@ struct StringValue {
 struct ChoiceValue {
   std::vector<std::string> choices;
   std::function<std::string()> get;
-  std::function<void(size_t)> set;  // index into choices
+  std::function<void(const std::string&)> set;  // one of the choices, or what get() has said
 };
 
 struct PathsValue {
@@ -62,6 +63,7 @@ struct Field {
   std::string key;
   FieldValue value;
   bool required = false;
+  Decides decides = Decides::kUnsaid;
 };
 
 struct Section {
@@ -71,10 +73,7 @@ struct Section {
   std::vector<std::string> Keys() const;
 };
 
-/// Valid as long as `config` is.
-std::vector<Section> ConfigTable(Config* config);
-
-/// Sets what `family` presets, see ModelConfig.
-void ApplyFamilyPreset(Family family, ModelConfig* model);
+/// Valid as long as `config` is. `families`: what may be read into model.family.
+std::vector<Section> ConfigTable(Config* config, std::vector<std::string> families = {});
 
 }  // namespace holdfast

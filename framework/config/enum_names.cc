@@ -3,10 +3,10 @@
 namespace holdfast {
 namespace {
 
-constexpr const char* kFamilies[] = {"gpt2", "llama"};
 constexpr const char* kPositions[] = {"learned", "rope"};
 constexpr const char* kNorms[] = {"layernorm", "rmsnorm"};
 constexpr const char* kActivations[] = {"gelu", "swiglu"};
+constexpr const char* kRopeScalings[] = {"none", "llama3"};
 constexpr const char* kComputeDTypes[] = {"bf16", "f32"};
 constexpr const char* kRecomputeModes[] = {"none", "block"};
 constexpr const char* kSchedules[] = {"constant", "cosine", "linear", "wsd"};
@@ -20,10 +20,10 @@ constexpr const char* kCheckpointCompressions[] = {"auto", "none", "zstd"};
 
 }  // namespace
 
-absl::Span<const char* const> EnumNames(Family) { return kFamilies; }
 absl::Span<const char* const> EnumNames(PositionKind) { return kPositions; }
 absl::Span<const char* const> EnumNames(NormType) { return kNorms; }
 absl::Span<const char* const> EnumNames(ActivationKind) { return kActivations; }
+absl::Span<const char* const> EnumNames(RopeScaling) { return kRopeScalings; }
 absl::Span<const char* const> EnumNames(ComputeDType) { return kComputeDTypes; }
 absl::Span<const char* const> EnumNames(RecomputeMode) { return kRecomputeModes; }
 absl::Span<const char* const> EnumNames(ScheduleKind) { return kSchedules; }

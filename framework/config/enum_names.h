@@ -7,10 +7,10 @@
 namespace holdfast {
 
 /// All words an enum may have in a config; the argument only picks the enum.
-absl::Span<const char* const> EnumNames(Family);
 absl::Span<const char* const> EnumNames(PositionKind);
 absl::Span<const char* const> EnumNames(NormType);
 absl::Span<const char* const> EnumNames(ActivationKind);
+absl::Span<const char* const> EnumNames(RopeScaling);
 absl::Span<const char* const> EnumNames(ComputeDType);
 absl::Span<const char* const> EnumNames(RecomputeMode);
 absl::Span<const char* const> EnumNames(ScheduleKind);
@@ -22,7 +22,7 @@ absl::Span<const char* const> EnumNames(MirrorPlace);
 absl::Span<const char* const> EnumNames(CheckpointEvery);
 absl::Span<const char* const> EnumNames(CheckpointCompression);
 
-/// Name(Family::kGpt2) is "gpt2".
+/// Name(PositionKind::kRope) is "rope".
 template <class Enum>
 const char* Name(Enum value) {
   return EnumNames(value)[static_cast<size_t>(value)];

@@ -112,7 +112,7 @@ std::string SetValue(const YamlNode& node, const ChoiceValue& field) {
     return absl::StrCat(Expected("one of " + choices, node),
                         nearest.empty() ? "" : absl::StrCat(" (did you mean '", nearest, "'?)"));
   }
-  field.set(static_cast<size_t>(found - field.choices.begin()));
+  field.set(*found);
   return "";
 }
 

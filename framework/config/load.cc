@@ -36,17 +36,17 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<Config> LoadConfig(const std::string& path, absl::Span<const std::string> overrides,
-                                  const InitialModelFn& read_initial_model) {
+                                  const ModelSources& models) {
   HF_ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(path));
-  return ParseConfig(text, path, overrides, read_initial_model);
+  return ParseConfig(text, path, overrides, models);
 }
 
 absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& name,
-                                   absl::Span<const std::string> overrides, const InitialModelFn& read_initial_model) {
-  ConfigReader reader(name, {overrides.begin(), overrides.end()});
+                                   absl::Span<const std::string> overrides, const ModelSources& models) {
+  ConfigReader reader(name, {overrides.begin(), overrides.end()}, models.families);
   reader.ReadFile(text);
   reader.ReadOverrides();
-  return reader.Finish(read_initial_model);
+  return reader.Finish(models.initial_model);
 }
 
 std::string PrintConfig(const Config& config) {

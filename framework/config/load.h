@@ -21,6 +21,19 @@ struct InitialModel {
 /// Reads that model; `init_from` is train.init_from, empty if it is not set. Nothing if the run starts from none.
 using InitialModelFn = std::function<absl::StatusOr<std::optional<InitialModel>>(const std::string& init_from)>;
 
+/// A value of model.family, and a model of which position, norm, activation, bias, qkv_bias, qk_norm and tie_embeddings
+/// are what it presets.
+struct FamilyPreset {
+  std::string name;
+  ModelConfig model;
+};
+
+/// What is known of models elsewhere: this room knows no family and reads no saved model.
+struct ModelSources {
+  absl::Span<const FamilyPreset> families;
+  InitialModelFn initial_model = nullptr;
+};
+
 /// Defaults < family preset < initial model < file < overrides ("section.key=value"). On any error: InvalidArgument
 /// whose message has one line per error, "file:line: section.key: what is wrong (did you mean 'x'?)", all of them, in
 /// file order; overrides are reported as "--set section.key=value: what is wrong". A value is YAML, so lists work:
@@ -31,12 +44,11 @@ using InitialModelFn = std::function<absl::StatusOr<std::optional<InitialModel>>
 /// With an initial model, a key of `model` that decides its arithmetic and has another value there is such an error. If
 /// it cannot be read and nothing else is wrong, that error is returned as it is.
 absl::StatusOr<Config> LoadConfig(const std::string& path, absl::Span<const std::string> overrides,
-                                  const InitialModelFn& read_initial_model = nullptr);
+                                  const ModelSources& models);
 
 /// The same from text; `name` is used in messages.
 absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& name,
-                                   absl::Span<const std::string> overrides,
-                                   const InitialModelFn& read_initial_model = nullptr);
+                                   absl::Span<const std::string> overrides, const ModelSources& models);
 
 /// The resolved config as YAML that LoadConfig reads back to the same values.
 std::string PrintConfig(const Config& config);

@@ -41,6 +41,19 @@ void CheckHeads(const ModelConfig& model, Violations* violations) {
   }
 }
 
+void CheckRope(const ModelConfig& model, Violations* violations) {
+  if (model.rope_scaling == RopeScaling::kNone) return;
+  if (model.position != PositionKind::kRope) {
+    violations->push_back({{"model.rope_scaling", "model.position"},
+                           "there are no rotary angles to scale; leave it out or set model.position to rope"});
+  }
+  if (model.rope_low_freq_factor >= model.rope_high_freq_factor) {
+    violations->push_back({{"model.rope_low_freq_factor", "model.rope_high_freq_factor"},
+                           absl::StrCat("rope_low_freq_factor ", model.rope_low_freq_factor,
+                                        " must be less than rope_high_freq_factor ", model.rope_high_freq_factor)});
+  }
+}
+
 void CheckBatch(const Config& config, Violations* violations) {
   const BatchConfig& batch = config.batch;
   if (batch.sequence_length > config.model.max_sequence_length) {
@@ -202,6 +215,7 @@ void ResolveDerived(ModelConfig* model) {
 std::vector<Violation> ValidateConfig(const Config& config) {
   Violations violations;
   CheckHeads(config.model, &violations);
+  CheckRope(config.model, &violations);
   CheckBatch(config, &violations);
   CheckSchedule(config, &violations);
   CheckValidation(config, &violations);
@@ -215,9 +229,12 @@ std::vector<Violation> ValidateConfig(const Config& config) {
 }
 
 std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, const ModelConfig& theirs) {
-  const auto decides = [rope = theirs.position == PositionKind::kRope](const std::string& key) {
+  const bool rope = theirs.position == PositionKind::kRope;
+  const bool scaled = ours.rope_scaling != RopeScaling::kNone && theirs.rope_scaling != RopeScaling::kNone;
+  const auto decides = [rope, scaled](const std::string& key) {
     if (key == "max_sequence_length") return !rope;
-    if (key == "rope_theta") return rope;
+    if (key == "rope_theta" || key == "rope_scaling") return rope;
+    if (key.starts_with("rope_")) return scaled;
     return key != "family" && key != "dropout" && key != "init_std";
   };
   Config a, b;
@@ -241,7 +258,10 @@ absl::Status CheckModel(const ModelConfig& model) {
     if (!range.empty()) problems.push_back(absl::StrCat("model.", field.key, ": ", range));
   }
   Violations violations;
-  if (problems.empty()) CheckHeads(model, &violations);
+  if (problems.empty()) {
+    CheckHeads(model, &violations);
+    CheckRope(model, &violations);
+  }
   for (const Violation& violation : violations) {
     problems.push_back(absl::StrCat(violation.keys.front(), ": ", violation.message));
   }

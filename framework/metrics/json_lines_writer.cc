@@ -73,14 +73,23 @@ absl::Status JsonLinesWriter::Write(const std::string& json) {
   if (written < 0) return ErrnoToStatus(errno, absl::StrCat("cannot write to ", path_));
 
   // A disk that fills up takes a part of the line: take it back, so that the file still ends with a whole one.
-  const off_t end = lseek(fd_, 0, SEEK_END);
-  const bool taken_back = end >= written && ftruncate(fd_, end - written) == 0;
-  return absl::ResourceExhaustedError(absl::StrCat("cannot write to ", path_, ": only ", written, " of ", line.size(),
-                                                   " bytes fit", taken_back ? "" : "; its last line is torn"));
+  if (!TakeBack(written)) return absl::DataLossError(absl::StrCat(path_, ": its last line is torn"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("cannot write to ", path_, ": only ", written, " of ", line.size(), " bytes fit"));
 }
 
-absl::Status JsonLinesWriter::Sync() {
-  return fdatasync(fd_) == 0 ? absl::OkStatus() : ErrnoToStatus(errno, absl::StrCat("cannot sync ", path_));
+// What a failed sync leaves nobody knows, and a second one need not tell: the line is taken back, to be written anew.
+absl::Status JsonLinesWriter::WriteDurably(const std::string& json) {
+  HF_RETURN_IF_ERROR(Write(json));
+  if (fdatasync(fd_) == 0) return absl::OkStatus();
+  const int error = errno;
+  if (!TakeBack(static_cast<int64_t>(json.size()) + 1)) return absl::DataLossError(absl::StrCat("cannot sync ", path_));
+  return ErrnoToStatus(error, absl::StrCat("cannot sync ", path_));
+}
+
+bool JsonLinesWriter::TakeBack(int64_t bytes) const {
+  const off_t end = lseek(fd_, 0, SEEK_END);
+  return end >= bytes && ftruncate(fd_, end - bytes) == 0;
 }
 
 }  // namespace holdfast

@@ -92,6 +92,7 @@ void Progress::Update(int64_t done, const std::string& detail) {
     first_done_ = done;
     first_update_ = now;
   }
+  recent_.Add(now, done);
   last_done_ = done;
   last_detail_ = detail;
   const Clock::duration interval = terminal_ ? Clock::duration(kTerminalInterval) : Clock::duration(kLogInterval);
@@ -117,9 +118,9 @@ std::string Progress::Numbers(int64_t done, const std::string& detail, bool last
   if (total_ > 0) numbers += absl::StrCat("/", Amount(static_cast<double>(total_), unit_));
   if (unit_ != "B" && !unit_.empty()) numbers += " " + unit_;
 
-  double rate = 0;
+  double rate = last ? 0 : recent_.PerSecond(last_draw_);
   const double measured = Seconds(last_draw_ - first_update_), elapsed = Seconds(last_draw_ - start_);
-  if (done > first_done_ && measured > 0) rate = static_cast<double>(done - first_done_) / measured;
+  if (rate == 0 && done > first_done_ && measured > 0) rate = static_cast<double>(done - first_done_) / measured;
   if (rate == 0 && last && elapsed > 0) rate = static_cast<double>(done) / elapsed;
   if (rate > 0) numbers += ", " + Rate(rate, unit_);
   if (last) {

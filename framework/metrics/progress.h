@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <string>
 
+#include "framework/metrics/recent_rate.h"
+
 namespace holdfast {
 
 /// Thread-safety: none.
@@ -34,6 +36,7 @@ class Progress {
   bool drawn_ = false, finished_ = false;
   int64_t first_done_ = -1;  // of the first Update: neither start-up nor work done before it is in the rate
   int64_t last_done_ = 0;
+  RecentRate recent_;
   std::string last_detail_;
   std::chrono::steady_clock::time_point start_, first_update_, last_draw_;
 };

@@ -96,11 +96,13 @@ class JsonLinesWriter {
   ~JsonLinesWriter();
 
   absl::Status Write(const std::string& json);
-  /// Every line written so far survives a loss of power.
-  absl::Status Sync();
+  /// The same, and the line survives a loss of power. After an error it is not there, but for DataLoss, when nobody
+  /// knows.
+  absl::Status WriteDurably(const std::string& json);
 
  private:
   JsonLinesWriter() = default;
+  bool TakeBack(int64_t bytes) const;
   int fd_ = -1;
   std::string path_;
 };

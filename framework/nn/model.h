@@ -3,6 +3,8 @@
 // uses a unit and when a unit's gradient is finished; where weights come from and gradients go to (resident, gathered
 // from other workers, reduced over them) is decided behind UnitStore.
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -28,11 +30,23 @@ class UnitStore {
   virtual absl::Status EndGradients(int unit) = 0;
 };
 
-/// Device views of one microbatch: B sequences of T tokens.
-struct TokenBatch {
-  const int32_t* inputs = nullptr;   // (B * T)
-  const int32_t* targets = nullptr;  // (B * T); -1 = not counted
+/// One array of a model's batches.
+struct BatchArray {
+  const char* name;
+  int64_t elements;  // 4-byte values for each of the B * T rows, at most
+};
+
+/// Device views of one microbatch: B samples of T positions, and what the model reads of them.
+struct Batch {
+  static constexpr size_t kMaxArrays = 8;
+
   int64_t batch = 0, sequence = 0;
+  std::array<const void*, kMaxArrays> arrays{};  // as Model::batch_arrays says; null in a planning pass
+
+  template <typename T>
+  const T* array(size_t i) const {
+    return static_cast<const T*>(arrays[i]);
+  }
 };
 
 /// One pass over a microbatch.
@@ -41,24 +55,24 @@ struct PassContext {
   Arena* arena = nullptr;
   UnitStore* store = nullptr;
   kernels::RandomKey random;  // seed, step, microbatch; the model fills in the site
-  float loss_scale = 1;       // gradient of each counted token's loss: 1 / (tokens of the global batch)
+  float loss_scale = 1;       // gradient of each loss: 1 / (rows of the global batch)
 };
 
-/// A trainable model: forward and backward written out. Stateless but for its config.
+/// A trainable model: forward and backward written out. Stateless but for its config. What its inputs are and what it
+/// is good for besides being trained (models/language_model.h) is no concern of a trainer.
 class Model {
  public:
   virtual ~Model() = default;
   virtual const ParameterLayout& layout() const = 0;
   virtual DType compute_dtype() const = 0;
+  /// The arrays that its batches consist of, at most Batch::kMaxArrays.
+  virtual absl::Span<const BatchArray> batch_arrays() const = 0;
 
-  /// Losses of every token into `losses` (B * T, fp32, 0 where not counted) and gradients into the store.
-  virtual absl::Status ForwardBackward(const TokenBatch& batch, const PassContext& context, float* losses) = 0;
+  /// Losses of every row into `losses` (B * T, fp32, 0 where not counted) and gradients into the store.
+  virtual absl::Status ForwardBackward(const Batch& batch, const PassContext& context, float* losses) = 0;
 
   /// Losses only; no dropout, no gradients.
-  virtual absl::Status Evaluate(const TokenBatch& batch, const PassContext& context, float* losses) = 0;
-
-  /// Logits (B, V) fp32 of the last token of each sequence; `logits` is a device pointer.
-  virtual absl::Status LastLogits(const TokenBatch& batch, const PassContext& context, float* logits) = 0;
+  virtual absl::Status Evaluate(const Batch& batch, const PassContext& context, float* losses) = 0;
 };
 
 }  // namespace holdfast

@@ -9,6 +9,7 @@
 namespace holdfast {
 namespace {
 
+constexpr size_t kElementBytes = 4;
 constexpr int64_t kMostQueued = 64;  // passes; fetching losses costs one wait, little against so many
 
 }  // namespace
@@ -17,52 +18,63 @@ absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(Model& model, Dev
   HF_ASSIGN_OR_RETURN(Arena arena, Arena::Create(device, options.arena_bytes));
   HF_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.CreateStream());
   std::unique_ptr<PassRunner> runner(new PassRunner(model, device, options, std::move(stream), std::move(arena)));
-  const auto tokens = static_cast<size_t>(options.max_tokens);
+  const auto rows = static_cast<size_t>(options.max_rows);
+  HF_CHECK(model.batch_arrays().size() <= Batch::kMaxArrays);
   for (Inputs& inputs : runner->inputs_) {
-    HF_ASSIGN_OR_RETURN(inputs.inputs, Buffer::Allocate(device, tokens * sizeof(int32_t), "tokens"));
-    HF_ASSIGN_OR_RETURN(inputs.targets, Buffer::Allocate(device, tokens * sizeof(int32_t), "tokens"));
+    for (const BatchArray& array : model.batch_arrays()) {
+      const size_t bytes = rows * static_cast<size_t>(array.elements) * kElementBytes;
+      HF_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device, bytes, array.name));
+      inputs.arrays.push_back(std::move(buffer));
+    }
   }
   const auto passes = static_cast<size_t>(std::clamp<int64_t>(options.max_passes, 1, kMostQueued));
-  HF_ASSIGN_OR_RETURN(runner->losses_, Buffer::Allocate(device, passes * tokens * sizeof(float), "losses"));
+  HF_ASSIGN_OR_RETURN(runner->losses_, Buffer::Allocate(device, passes * rows * sizeof(float), "losses"));
   return runner;
 }
 
-TokenBatch PassRunner::Upload(const Microbatch& microbatch) {
+Batch PassRunner::Upload(const HostBatch& microbatch) {
   Inputs& to = inputs_[next_inputs_];
-  HF_CHECK(microbatch.inputs.size() * sizeof(int32_t) <= to.inputs.bytes());
+  HF_CHECK(microbatch.arrays.size() == to.arrays.size());
   WaitFor(to.read);
-  device_.CopyFromHost(to.inputs.data(), microbatch.inputs.data(), microbatch.inputs.size() * sizeof(int32_t));
-  device_.CopyFromHost(to.targets.data(), microbatch.targets.data(), microbatch.targets.size() * sizeof(int32_t));
-  return {to.inputs.as<int32_t>(), to.targets.as<int32_t>(), microbatch.batch, microbatch.sequence};
+  Batch batch{.batch = microbatch.batch, .sequence = microbatch.sequence};
+  for (size_t i = 0; i < to.arrays.size(); ++i) {
+    std::visit(
+        [&](const auto& values) {
+          const size_t bytes = values.size() * kElementBytes;
+          HF_CHECK(bytes <= to.arrays[i].bytes());
+          device_.CopyFromHost(to.arrays[i].data(), values.data(), bytes);
+        },
+        microbatch.arrays[i]);
+    batch.arrays[i] = to.arrays[i].data();
+  }
+  return batch;
 }
 
-absl::Status PassRunner::Queue(const Microbatch& microbatch, UnitStore& store, RunModel run) {
-  const size_t row_bytes = static_cast<size_t>(options_.max_tokens) * sizeof(float);
+absl::Status PassRunner::Queue(const HostBatch& microbatch, UnitStore& store, Pass run) {
+  const size_t row_bytes = static_cast<size_t>(options_.max_rows) * sizeof(float);
   if ((queued_.size() + 1) * row_bytes > losses_.bytes()) HF_RETURN_IF_ERROR(FetchLosses());
-  const TokenBatch batch = Upload(microbatch);
+  const Batch batch = Upload(microbatch);
   PassContext context{.ops = &stream_->ops(), .arena = &arena_, .store = &store, .random = {.seed = options_.seed}};
   context.random.step = microbatch.step;
   context.random.microbatch = microbatch.index;
   ArenaScope scope(arena_);
   const absl::Status status =
-      run(batch, context, losses_.as<float>() + static_cast<int64_t>(queued_.size()) * options_.max_tokens);
+      run(batch, context, losses_.as<float>() + static_cast<int64_t>(queued_.size()) * options_.max_rows);
   inputs_[next_inputs_].read = stream_->Record();  // also of a pass that was given up
   next_inputs_ = (next_inputs_ + 1) % inputs_.size();
   HF_RETURN_IF_ERROR(status);
-  const auto counted =
-      std::count_if(microbatch.targets.begin(), microbatch.targets.end(), [](int32_t target) { return target >= 0; });
-  queued_.push_back({microbatch.inputs.size(), counted});
+  queued_.push_back({static_cast<size_t>(microbatch.batch * microbatch.sequence), microbatch.counted});
   return absl::OkStatus();
 }
 
 absl::Status PassRunner::FetchLosses() {
   HF_RETURN_IF_ERROR(stream_->Synchronize());
-  std::vector<float> losses(queued_.size() * static_cast<size_t>(options_.max_tokens));
+  std::vector<float> losses(queued_.size() * static_cast<size_t>(options_.max_rows));
   device_.CopyToHost(losses.data(), losses_.data(), losses.size() * sizeof(float));
   const float* row = losses.data();
   for (const QueuedPass& pass : queued_) {
-    sums_.push_back({.sum = std::accumulate(row, row + pass.rows, 0.0), .tokens = pass.tokens});
-    row += options_.max_tokens;
+    sums_.push_back({.sum = std::accumulate(row, row + pass.rows, 0.0), .counted = pass.counted});
+    row += options_.max_rows;
   }
   queued_.clear();
   return absl::OkStatus();
@@ -73,8 +85,8 @@ void PassRunner::BeginStep() {
   sums_.clear();
 }
 
-absl::Status PassRunner::ForwardBackward(const Microbatch& microbatch, float loss_scale, UnitStore& store) {
-  return Queue(microbatch, store, [&](const TokenBatch& batch, PassContext context, float* losses) {
+absl::Status PassRunner::ForwardBackward(const HostBatch& microbatch, float loss_scale, UnitStore& store) {
+  return Queue(microbatch, store, [&](const Batch& batch, PassContext context, float* losses) {
     context.loss_scale = loss_scale;
     return model_.ForwardBackward(batch, context, losses);
   });
@@ -85,33 +97,28 @@ absl::StatusOr<std::vector<LossSum>> PassRunner::TakeLosses() {
   return std::exchange(sums_, {});
 }
 
-absl::StatusOr<LossSum> PassRunner::Evaluate(const Microbatch& microbatch, UnitStore& store) {
+absl::StatusOr<LossSum> PassRunner::Evaluate(const HostBatch& microbatch, UnitStore& store) {
   BeginStep();
-  HF_RETURN_IF_ERROR(Queue(microbatch, store, [&](const TokenBatch& batch, const PassContext& context, float* losses) {
+  HF_RETURN_IF_ERROR(Queue(microbatch, store, [&](const Batch& batch, const PassContext& context, float* losses) {
     return model_.Evaluate(batch, context, losses);
   }));
   HF_ASSIGN_OR_RETURN(const std::vector<LossSum> losses, TakeLosses());
   return losses.front();
 }
 
-absl::StatusOr<std::vector<float>> PassRunner::NextLogits(absl::Span<const int32_t> tokens, int64_t vocab_size,
-                                                          UnitStore& store) {
-  Microbatch microbatch;
-  microbatch.batch = 1;
-  microbatch.sequence = static_cast<int64_t>(tokens.size());
-  microbatch.inputs.assign(tokens.begin(), tokens.end());
-  microbatch.targets.assign(tokens.size(), -1);
+absl::StatusOr<std::vector<float>> PassRunner::Compute(const HostBatch& microbatch, int64_t outputs, UnitStore& store,
+                                                       Pass pass) {
   BeginStep();
   ArenaScope scope(arena_);
-  const Tensor logits = arena_.Allocate(DType::kF32, {vocab_size});
-  HF_RETURN_IF_ERROR(Queue(microbatch, store, [&](const TokenBatch& batch, const PassContext& context, float*) {
-    return model_.LastLogits(batch, context, logits.f32());
+  const Tensor results = arena_.Allocate(DType::kF32, {outputs});
+  HF_RETURN_IF_ERROR(Queue(microbatch, store, [&](const Batch& batch, const PassContext& context, float*) {
+    return pass(batch, context, results.f32());
   }));
   BeginStep();  // there are no losses to be fetched
   HF_RETURN_IF_ERROR(stream_->Synchronize());
-  std::vector<float> result(static_cast<size_t>(vocab_size));
-  device_.CopyToHost(result.data(), logits.data, result.size() * sizeof(float));
-  return result;
+  std::vector<float> values(static_cast<size_t>(outputs));
+  device_.CopyToHost(values.data(), results.data, values.size() * sizeof(float));
+  return values;
 }
 
 }  // namespace holdfast

@@ -55,7 +55,7 @@ size_t LargestChunk(const ParameterLayout& layout) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Model& model, Device& device, TrainerOptions options) {
-  const PassRunner::Options pass{.max_tokens = options.batch.microbatch_tokens(),
+  const PassRunner::Options pass{.max_rows = options.batch.microbatch_tokens(),
                                  .max_passes = options.batch.microbatches,
                                  .arena_bytes = options.arena_bytes,
                                  .seed = options.seed};
@@ -191,7 +191,7 @@ absl::Status Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSourc
     const MicrobatchRun& run = plan.Run(wave, current_->rank());
     store.BeginRun(run);
     for (int64_t i = run.first; i < run.first + run.count; ++i) {
-      HF_ASSIGN_OR_RETURN(const Microbatch microbatch, source(i));
+      HF_ASSIGN_OR_RETURN(const HostBatch microbatch, source(i));
       HF_RETURN_IF_ERROR(runner_->ForwardBackward(microbatch, scale, store));
     }
   }
@@ -242,9 +242,9 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   result.wait_seconds = store.wait_seconds();
   result.microbatches = static_cast<int64_t>(losses.size());
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    return absl::InternalError(absl::StrCat("step ", step.step + 1, " diverged: loss ", result.loss, ", gradient norm ",
-                                            result.grad_norm,
-                                            "; lower optimizer.lr, raise schedule.warmup_steps or check the data"));
+    return absl::OutOfRangeError(absl::StrCat("step ", step.step + 1, " diverged: loss ", result.loss,
+                                              ", gradient norm ", result.grad_norm,
+                                              "; lower optimizer.lr, raise schedule.warmup_steps or check the data"));
   }
   return result;
 }
@@ -307,23 +307,23 @@ absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source,
       store.SkipPass();
       continue;
     }
-    HF_ASSIGN_OR_RETURN(const Microbatch microbatch, source(i));
+    HF_ASSIGN_OR_RETURN(const HostBatch microbatch, source(i));
     HF_ASSIGN_OR_RETURN(const LossSum loss, runner_->Evaluate(microbatch, store));
     mine.push_back(loss.sum);
-    mine.push_back(static_cast<double>(loss.tokens));
+    mine.push_back(static_cast<double>(loss.counted));
   }
   HF_ASSIGN_OR_RETURN(const std::vector<double> all,
                       AllGatherDoubles(current_->world(), mine, counts, options_.transfer_timeout));
   std::vector<size_t> next(counts.size());
   for (size_t r = 1; r < next.size(); ++r) next[r] = next[r - 1] + counts[r - 1];
-  double sum = 0, tokens = 0;
+  double sum = 0, counted = 0;
   for (int64_t i = 0; i < count; ++i) {
     size_t& at = next[static_cast<size_t>(i % size)];
     sum += all[at++];
-    tokens += all[at++];
+    counted += all[at++];
   }
-  if (tokens == 0) return absl::FailedPreconditionError("the validation set has no whole sample");
-  return sum / tokens;
+  if (counted == 0) return absl::FailedPreconditionError("the validation set has no whole sample");
+  return sum / counted;
 }
 
 absl::Status Trainer::WithWeights(absl::FunctionRef<absl::Status(const ReadWeightsFn& read)> use) {

@@ -23,7 +23,6 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "framework/config/config.h"
-#include "framework/data/dataset.h"
 #include "framework/nn/unit_schedule.h"
 #include "framework/parallel/placed_state.h"
 #include "framework/parallel/snapshot.h"
@@ -66,7 +65,7 @@ struct StepPlan {
 
 struct StepResult {
   int64_t step = 0;  // from 0
-  float loss = 0;    // mean over the tokens of the global batch
+  float loss = 0;    // mean over the rows (tokens) of the global batch
   float grad_norm = 0;
   double lr = 0;
   double compute_seconds = 0, wait_seconds = 0;  // of this rank; waiting is for other ranks
@@ -75,7 +74,7 @@ struct StepResult {
 };
 
 /// Microbatch `index` of the step at hand.
-using MicrobatchSource = absl::FunctionRef<absl::StatusOr<Microbatch>(int64_t index)>;
+using MicrobatchSource = absl::FunctionRef<absl::StatusOr<HostBatch>(int64_t index)>;
 
 /// Thread-safety: Abort and progress() from any thread, everything else from one.
 class Trainer {
@@ -116,7 +115,7 @@ class Trainer {
   /// so is this one if the state goes away (Forget; another world, unless a step was committed in this one).
   std::shared_ptr<Snapshot> StartSnapshot(size_t staging_bytes);
 
-  /// Mean loss over microbatches 0 .. count - 1 of `source`, counting targets >= 0 only. Touches nothing of training.
+  /// Mean loss over microbatches 0 .. count - 1 of `source`, over the rows that count. Touches nothing of training.
   absl::StatusOr<double> Evaluate(int64_t count, MicrobatchSource source, std::stop_token stop);
 
   /// Calls use(read) on rank 0, where read gives the weights of the whole model; every rank must call it.

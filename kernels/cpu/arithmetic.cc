@@ -115,7 +115,8 @@ bool CpuHas(Arithmetic arithmetic) {
     static const bool has = CpuFeatures().avx512_bf16 && ComputesAsDefined(arithmetic);
     return has;
   }
-  static const bool has = CpuFeatures().amx_bf16 && ComputesAsDefined(arithmetic);
+  // Attention multiplies pairs there, too.
+  static const bool has = CpuFeatures().amx_bf16 && CpuHas(Arithmetic::kAvx512Bf16) && ComputesAsDefined(arithmetic);
   return has;
 }
 

@@ -1,8 +1,9 @@
 // What the forward and the backward pass of attention share: one head's matrices in memory, and packed pieces of them.
 //
-// Both passes cut queries and keys into tiles of kTile and multiply with the microkernel of the matrix product,
-// choosing at each product which side is A and which is B such that its result is laid out as the packed B operand of
-// the next.
+// Both passes cut queries and keys into tiles of kTile and multiply with a microkernel of the matrix product (`Kernel`:
+// Fp32Kernel or PairKernel), choosing at each product which side is A and which is B such that its result is laid out
+// as the packed B operand of the next. Where a kernel multiplies pairs of bf16, what a product computed is rounded to
+// bf16 first, as FlashAttention does on a GPU; sums stay in fp32.
 //
 // Included once per instruction set, after hwy/foreach_target.h.
 
@@ -26,19 +27,30 @@ HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
 namespace HWY_NAMESPACE {
 
+using Lanes = hn::CappedTag<float, kLanes>;
+
 /// Queries and keys of a tile: a whole number of panels of either kind on every instruction set (6, 12, 16 and 32).
 /// Packed, the tiles of one head (D = 64) take 24 KiB each. Sums over keys run tile by tile: it is part of the bits.
 constexpr int64_t kTile = 96;
 
 constexpr int64_t PanelsOf(int64_t n, int64_t width) { return (n + width - 1) / width; }
 
-/// Floats of one packed panel.
-constexpr int64_t PanelSize(int64_t width, int64_t depth) { return width * depth + kPanelPad; }
+/// Words that hold `depth` values of k.
+template <class Word>
+constexpr int64_t WordsOf(int64_t depth) {
+  return (depth + kValuesOf<Word> - 1) / kValuesOf<Word>;
+}
 
-/// Floats of `count` widths packed over `depth`, rounded up to a cache line.
-template <int kWidth>
+/// Words of one packed panel.
+template <class Word>
+constexpr int64_t PanelSize(int64_t width, int64_t depth) {
+  return width * WordsOf<Word>(depth) + kPanelPad;
+}
+
+/// Words of `count` widths packed over `depth`.
+template <int kWidth, class Word>
 constexpr int64_t PackedSize(int64_t count, int64_t depth) {
-  return (PanelsOf(count, kWidth) * PanelSize(kWidth, depth) + 15) / 16 * 16;
+  return PanelsOf(count, kWidth) * PanelSize<Word>(kWidth, depth);
 }
 
 /// One head of one sequence: row t is at data + t * stride elements, head_dim wide.
@@ -56,17 +68,17 @@ inline HeadMatrix HeadOf(const ConstMatrix& m, int64_t batch, int64_t sequence, 
 }
 
 /// Panels of kWidth rows, over the head dimension: [panel][d][kWidth].
-template <int kWidth>
-void PackHeadRows(const HeadMatrix& x, int64_t row0, int64_t rows, int64_t head_dim, float* out) {
+template <int kWidth, class Word>
+void PackHeadRows(const HeadMatrix& x, int64_t row0, int64_t rows, int64_t head_dim, Word* out) {
   PackPanels<kWidth>(x.data, x.dtype == DType::kBF16, false, x.stride, row0, 0, rows, head_dim, out,
-                     PanelSize(kWidth, head_dim));
+                     PanelSize<Word>(kWidth, head_dim));
 }
 
 /// Panels of kWidth head dimensions, over the rows: [panel][row][kWidth].
-template <int kWidth>
-void PackHeadColumns(const HeadMatrix& x, int64_t row0, int64_t rows, int64_t head_dim, float* out) {
+template <int kWidth, class Word>
+void PackHeadColumns(const HeadMatrix& x, int64_t row0, int64_t rows, int64_t head_dim, Word* out) {
   PackPanels<kWidth>(x.data, x.dtype == DType::kBF16, true, x.stride, 0, row0, head_dim, rows, out,
-                     PanelSize(kWidth, rows));
+                     PanelSize<Word>(kWidth, rows));
 }
 
 /// Writes eight values of one row.
@@ -104,11 +116,46 @@ inline void StoreColumns(const HeadMatrix& x, int64_t row0, int64_t count, const
   }
 }
 
-/// out (A rows, kNr) += A (rows, depth), packed, * one B panel. `out` holds whole tiles of kMr rows.
-inline void MultiplyPanels(const float* a, int64_t a_panel_size, int64_t rows, int64_t depth, const float* b, bool add,
-                           float* out) {
+/// out (A rows, kNr) += A (rows, depth), packed, * one B panel. `out` holds whole tiles of kMr rows. `by_row`: of A.
+template <class Kernel>
+void MultiplyPanels(const typename Kernel::Word* a, int64_t a_panel_size, bool by_row, int64_t rows, int64_t depth,
+                    const typename Kernel::Word* b, bool add, float* out) {
   for (int64_t r = 0; r < rows; r += kMr, a += a_panel_size, out += kMr * kNr) {
-    MultiplyFor(rows - r)(depth, a, b, nullptr, add ? out : nullptr, out);
+    Kernel::Multiply(by_row, rows - r, WordsOf<typename Kernel::Word>(depth), a, b, nullptr, add ? out : nullptr, out);
+  }
+}
+
+/// Lanes(d) values of a row of an A operand by rows, from column `col` on.
+template <class D, class V>
+HWY_INLINE void StoreInRow(D d, V values, int64_t col, float* row) {
+  hn::StoreU(values, d, row + col);
+}
+template <class D, class V>
+HWY_INLINE void StoreInRow(D d, V values, int64_t col, uint32_t* row) {
+  StoreBf16(d, values, reinterpret_cast<uint16_t*>(row) + col);
+}
+
+/// Values (depth, kNr) as a B panel in their own memory: they are one already, or rounded to pairs of bf16, an odd one
+/// at the end with zero.
+template <class Word>
+const Word* ToPanel(float* values, int64_t depth) {
+  if constexpr (kValuesOf<Word> == 1) {
+    return values;
+  } else {
+    const Lanes d;
+    const hn::RebindToUnsigned<Lanes> du;
+    Word* words = reinterpret_cast<Word*>(values);
+    for (int64_t k = 0; k < depth; k += 2) {
+      for (int64_t c = 0; c < kNr; c += kLanes) {
+        auto pair = hn::PromoteTo(du, ToBf16Bits(d, hn::LoadU(d, values + k * kNr + c)));
+        if (k + 1 < depth) {
+          const auto odd = hn::PromoteTo(du, ToBf16Bits(d, hn::LoadU(d, values + (k + 1) * kNr + c)));
+          pair = hn::Or(pair, hn::ShiftLeft<16>(odd));
+        }
+        hn::StoreU(pair, du, words + k / 2 * kNr + c);
+      }
+    }
+    return words;
   }
 }
 
@@ -117,18 +164,19 @@ inline float ScoreScale(int64_t head_dim) { return 1.0f / std::sqrt(static_cast<
 /// Hands out pieces of one block of scratch memory, each on a cache line; with a null block it only counts.
 class Carver {
  public:
-  explicit Carver(void* block) : block_(static_cast<float*>(block)) {}
+  explicit Carver(void* block) : block_(static_cast<char*>(block)) {}
 
-  float* Take(int64_t floats) {
-    float* piece = block_ == nullptr ? nullptr : block_ + used_;
-    used_ += (floats + 15) / 16 * 16;
+  template <class T>
+  T* Take(int64_t count) {
+    T* piece = block_ == nullptr ? nullptr : reinterpret_cast<T*>(block_ + bytes_);
+    bytes_ += (static_cast<size_t>(count) * sizeof(T) + 63) / 64 * 64;
     return piece;
   }
-  size_t bytes() const { return static_cast<size_t>(used_) * sizeof(float); }
+  size_t bytes() const { return bytes_; }
 
  private:
-  float* block_;
-  int64_t used_ = 0;
+  char* block_;
+  size_t bytes_ = 0;
 };
 
 }  // namespace HWY_NAMESPACE

@@ -13,12 +13,18 @@ HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
 namespace HWY_NAMESPACE {
 
+/// The `row`-th group of columns, counted through all rows.
+template <typename T, typename M>
+auto* GroupOf(const M& m, int64_t row, int64_t groups) {
+  return RowOf<T>(m, row / groups) + row % groups * (m.cols / groups);
+}
+
 /// x = residual + dropout(branch), rounded as the backward pass will read it. Returns the lanes of sum(x).
 template <typename T>
 EightLanes AddBranch(const NormForwardCall& call, const RowDropout& dropout, int64_t row, float* x) {
   const Eight d;
-  const int64_t cols = call.out.cols;
-  const T* residual = RowOf<T>(call.residual, row);
+  const int64_t cols = call.out.cols / call.params.groups;
+  const T* residual = GroupOf<T>(call.residual, row, call.params.groups);
   auto sum = hn::Zero(d);
   if (call.branch.data == nullptr) {
     ForVectors(d, cols, [&](int64_t c, auto access) HWY_ATTR {
@@ -56,7 +62,7 @@ HWY_INLINE float SquaredDeviation(const float* x, int64_t cols, float mean) {
 template <typename T>
 void ForwardRow(const NormForwardCall& call, const RowDropout& dropout, int64_t row, float* x) {
   const Eight d;
-  const int64_t cols = call.out.cols;
+  const int64_t cols = call.out.cols / call.params.groups;
   const float count = static_cast<float>(cols);
   const auto sum = AddBranch<T>(call, dropout, row, x);
   const bool centered = call.params.kind == NormKind::kLayerNorm;
@@ -67,7 +73,7 @@ void ForwardRow(const NormForwardCall& call, const RowDropout& dropout, int64_t 
 
   const float* weight = call.params.weight;
   const float* bias = call.params.bias;
-  T* out = RowOf<T>(call.out, row);
+  T* out = GroupOf<T>(call.out, row, call.params.groups);
   const auto center = hn::Set(d, mean), scale = hn::Set(d, rstd);
   ForVectors(d, cols, [&](int64_t c, auto access) HWY_ATTR {
     const auto normalized = hn::Mul(hn::Sub(access.Load(d, x + c), center), scale);
@@ -77,8 +83,8 @@ void ForwardRow(const NormForwardCall& call, const RowDropout& dropout, int64_t 
 }
 
 void NormForward(Executor& executor, const NormForwardCall& call, const Dropout& dropout) {
-  const int64_t cols = call.out.cols;
-  const Pieces pieces = PiecesOfRows(call.out.rows, cols);
+  const int64_t groups = call.params.groups, cols = call.out.cols / groups;
+  const Pieces pieces = PiecesOfRows(call.out.rows * groups, cols);
   const Dropout used = call.branch.data != nullptr ? dropout : Dropout{};
   ParallelFor(executor, pieces.count(), [&](int64_t task, int thread) HWY_ATTR {
     const size_t words = static_cast<size_t>(KeepMaskSize(cols) + cols);
@@ -97,9 +103,9 @@ void NormForward(Executor& executor, const NormForwardCall& call, const Dropout&
 template <typename T, bool kCentered>
 void BackwardRow(const NormBackwardCall& call, int64_t row, float* d_weight, float* d_bias) {
   const Eight d;
-  const int64_t cols = call.input.cols;
-  const T* input = RowOf<T>(call.input, row);
-  const T* d_out = RowOf<T>(call.d_out, row);
+  const int64_t groups = call.params.groups, cols = call.input.cols / groups;
+  const T* input = GroupOf<T>(call.input, row, groups);
+  const T* d_out = GroupOf<T>(call.d_out, row, groups);
   const float* weight = call.params.weight;
   const auto center = hn::Set(d, kCentered ? call.stats.mean[row] : 0.0f);
   const auto scale = hn::Set(d, call.stats.rstd[row]);
@@ -118,8 +124,8 @@ void BackwardRow(const NormBackwardCall& call, int64_t row, float* d_weight, flo
 
   const float count = static_cast<float>(cols);
   const auto mean_g = hn::Set(d, SumOf(sum_g) / count), mean_gx = hn::Set(d, SumOf(sum_gx) / count);
-  const T* d_residual = call.d_residual.data != nullptr ? RowOf<T>(call.d_residual, row) : nullptr;
-  T* d_input = RowOf<T>(call.d_input, row);
+  const T* d_residual = call.d_residual.data != nullptr ? GroupOf<T>(call.d_residual, row, groups) : nullptr;
+  T* d_input = GroupOf<T>(call.d_input, row, groups);
   ForVectors(d, cols, [&](int64_t c, auto access) HWY_ATTR {
     const auto x = hn::Mul(hn::Sub(access.Load(d, input + c), center), scale);
     auto g = hn::Mul(access.Load(d, d_out + c), access.Load(d, weight + c));
@@ -130,8 +136,8 @@ void BackwardRow(const NormBackwardCall& call, int64_t row, float* d_weight, flo
 }
 
 void NormBackward(Executor& executor, const NormBackwardCall& call, float* d_weight, float* d_bias) {
-  const int64_t cols = call.input.cols;
-  const Pieces blocks = PiecesToSum(call.input.rows);
+  const int64_t groups = call.params.groups, cols = call.input.cols / groups;
+  const Pieces blocks = PiecesToSum(call.input.rows * groups);
   const int64_t stride = 2 * cols;  // of a block's partial sums: d_weight then d_bias
   const size_t bytes = static_cast<size_t>(blocks.count() * stride) * sizeof(float);
   float* partials = static_cast<float*>(executor.Scratch(Executor::kShared, bytes));

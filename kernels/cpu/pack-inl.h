@@ -263,6 +263,12 @@ HWY_INLINE void PackPanels(const void* data, bool bf16, bool along, int64_t stri
   const auto pack = bf16 ? PackTyped<kWidth, uint16_t, float> : PackTyped<kWidth, float, float>;
   pack(data, along, stride, width0, k0, width, kc, out, panel_words);
 }
+/// As pairs, which are made of bf16 only.
+template <int kWidth>
+HWY_INLINE void PackPanels(const void* data, bool /*bf16*/, bool along, int64_t stride, int64_t width0, int64_t k0,
+                           int64_t width, int64_t kc, uint32_t* out, int64_t panel_words) {
+  PackTyped<kWidth, uint16_t>(data, along, stride, width0, k0, width, kc, out, panel_words);
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace holdfast::kernels

@@ -112,14 +112,14 @@ __device__ __forceinline__ void Probabilities(Fragments<kM, kN>& scores, Place l
 
 /// `key` and `query` are those of the lane's first element.
 template <int kM, int kN>
-__device__ __forceinline__ void HidePast(Fragments<kM, kN>& probabilities, int key, int query) {
+__device__ __forceinline__ void Hide(Fragments<kM, kN>& probabilities, const AttentionSizes& s, int key, int query) {
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (key + 16 * m + i / 2 * 8 > query + 8 * n + i % 2) probabilities[m][n][i] = 0;
+        if (s.hides(query + 8 * n + i % 2, key + 16 * m + i / 2 * 8)) probabilities[m][n][i] = 0;
       }
     }
   }
@@ -181,7 +181,8 @@ __global__ void __launch_bounds__(kThreads, KeysPlan<kDim, kDrops>::kBlocks)
   const int bg = static_cast<int>(blockIdx.x) % num_heads, b = bg / s.kv_heads, g = bg % s.kv_heads;
   const int key0 = static_cast<int>(blockIdx.x) / num_heads * P::kKeys;
   const int64_t row0 = int64_t{b} * s.sequence;
-  const int first_tile = key0 / P::kQueries, end_tile = (s.sequence + P::kQueries - 1) / P::kQueries;
+  const int first_tile = s.first_query(key0) / P::kQueries;
+  const int end_tile = (s.end_query(key0 + P::kKeys - 1) + P::kQueries - 1) / P::kQueries;
 
   const auto copy_queries = [&](int h, int tile, Place stage) {
     const int query0 = tile * P::kQueries;
@@ -220,13 +221,17 @@ __global__ void __launch_bounds__(kThreads, KeysPlan<kDim, kDrops>::kBlocks)
     const Place q = stage, d_o = stage + P::kQueryBytes, lse = stage + 2 * P::kQueryBytes;
     const Place delta = lse + P::kStatsBytes;
     stage = other, other = q;
-    if (query0 + P::kQueries <= warp_key) continue;  // none of these queries sees a key of this pair
+    const int last_key = warp_key + 16 * kM - 1;
+    // None of these queries sees a key of this pair.
+    if (query0 + P::kQueries <= s.first_query(warp_key) || query0 >= s.end_query(last_key)) continue;
 
     float products[kM][kN][4];
     MultiplyTransposed<kDim, kM, kN>(products, rows, has_values ? q : d_o);
     if (has_values) {
       Probabilities<kM, kN>(products, lse, scale_log2);
-      if (query0 < warp_key + 16 * kM - 1) HidePast<kM, kN>(products, lane_key, query0 + lane % 4 * 2);
+      if (query0 < s.first_query(last_key) || query0 + P::kQueries > s.end_query(warp_key)) {
+        Hide<kM, kN>(products, s, lane_key, query0 + lane % 4 * 2);
+      }
       uint32_t kept[kN / 2][kM][4];
 #pragma unroll
       for (int k = 0; k < kN / 2; ++k) {
@@ -304,7 +309,7 @@ struct RowStats {
 template <bool kDrops, int kM, int kN>
 __device__ __forceinline__ void Differentiate(Fragments<kM, kN>& scores, const Fragments<kM, kN>& dp,
                                               const RowStats<kM>& row, const AttentionSizes& s, uint64_t first,
-                                              bool diagonal, int query, int key) {
+                                              bool some_hidden, int query, int key) {
   const float scale_log2 = s.scale * kLog2E;
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
@@ -315,7 +320,7 @@ __device__ __forceinline__ void Differentiate(Fragments<kM, kN>& scores, const F
       for (int i = 0; i < 4; ++i) {
         float& x = scores[m][n][i];
         float p = Exp2(fmaf(x, scale_log2, -row.lse[m][i / 2]));
-        if (diagonal && key + 8 * n + i % 2 > query + 16 * m + i / 2 * 8) p = 0;
+        if (some_hidden && s.hides(query + 16 * m + i / 2 * 8, key + 8 * n + i % 2)) p = 0;
         float d = dp[m][n][i];
         if (kDrops) d = keeps >> i & 1u ? d * s.drop_scale : 0;
         x = p * (d - row.delta[m][i / 2]);
@@ -334,7 +339,8 @@ __global__ void __launch_bounds__(kThreads, QueriesPlan<kDim>::kBlocks)
 
   const int bh = static_cast<int>(blockIdx.x) % num_heads, b = bh / s.heads, h = bh % s.heads;
   const int query0 = (tiles - 1 - static_cast<int>(blockIdx.x) / num_heads) * P::kQueries;  // the longest first
-  const int key_tiles = (min(query0 + P::kQueries, s.sequence) + P::kKeys - 1) / P::kKeys;
+  const int first_tile = s.first_key(query0) / P::kKeys;
+  const int end_tile = (s.end_key(query0 + P::kQueries - 1) + P::kKeys - 1) / P::kKeys;
   const int64_t row0 = int64_t{b} * s.sequence;
 
   const TileCopy<kDim, P::kQueries, kThreads> q_copy(qkv[row0] + s.query_column(h), qkv.stride, s.head_dim);
@@ -347,7 +353,7 @@ __global__ void __launch_bounds__(kThreads, QueriesPlan<kDim>::kBlocks)
   };
   q_copy.Start(kQueryTile, query0, s.sequence);
   do_copy.Start(kGradientTile, query0, s.sequence);
-  copy_keys(0);
+  copy_keys(first_tile);
   AsyncCopiesEndGroup();
 
   const int lane = static_cast<int>(LaneId());
@@ -358,20 +364,21 @@ __global__ void __launch_bounds__(kThreads, QueriesPlan<kDim>::kBlocks)
   const RowStats<kM> row(stats, bh, lane_query);
   float sums[kM][kDim / 8][4];
   Clear<kM, kDim / 8>(sums);
-  for (int tile = 0; tile < key_tiles; ++tile) {
+  for (int tile = first_tile; tile < end_tile; ++tile) {
     AsyncCopiesWait<0>();
     __syncthreads();  // all have this tile, and none still reads the one before
-    if (tile + 1 < key_tiles) copy_keys(tile + 1);
+    if (tile + 1 < end_tile) copy_keys(tile + 1);
     AsyncCopiesEndGroup();
     const int key0 = tile * P::kKeys;
-    if (key0 >= warp_query + 16 * kM) continue;  // nothing that this warp's queries see
+    const int last_query = warp_query + 16 * kM - 1;
+    if (key0 >= s.end_key(last_query) || key0 + P::kKeys <= s.first_key(warp_query)) continue;  // nothing they see
     const Place stage = kStages + tile % 2 * P::kStageBytes;
 
     float scores[kM][kN][4], dp[kM][kN][4];
     MultiplyTransposed<kDim, kM, kN>(scores, q_rows, stage);
     MultiplyTransposed<kDim, kM, kN>(dp, do_rows, stage + P::kKeyBytes);
-    const bool diagonal = key0 + P::kKeys - 1 > warp_query;
-    Differentiate<kDrops, kM, kN>(scores, dp, row, s, s.first_element(bh), diagonal, lane_query, key0 + lane_key);
+    const bool some_hidden = key0 + P::kKeys > s.end_key(warp_query) || key0 < s.first_key(last_query);
+    Differentiate<kDrops, kM, kN>(scores, dp, row, s, s.first_element(bh), some_hidden, lane_query, key0 + lane_key);
 #pragma unroll
     for (int k = 0; k < kN / 2; ++k) {
       uint32_t gradients[kM][4];

@@ -12,8 +12,14 @@
 
 namespace holdfast::kernels {
 
+/// The maximum of no score. Not -infinity, which the maximum stays while a query sees none of a tile's keys: the
+/// difference of two of them is not a number.
+inline constexpr float kNoScore = -3.402823466e38f;
+
 struct AttentionSizes {
   int sequence, heads, kv_heads, head_dim;
+  int window;  // the sequence's length where there is none
+  bool causal;
   float scale;  // of scores: 1 / sqrt(D)
   bool drops;
   RandomKey drop_key;
@@ -25,6 +31,8 @@ struct AttentionSizes {
         heads(static_cast<int>(shape.num_heads)),
         kv_heads(static_cast<int>(shape.num_kv_heads)),
         head_dim(static_cast<int>(shape.head_dim)),
+        window(static_cast<int>(shape.window > 0 && shape.window < shape.sequence ? shape.window : shape.sequence)),
+        causal(shape.causal),
         scale(1.0f / std::sqrt(static_cast<float>(shape.head_dim))),
         drops(shape.dropout.rate > 0),
         drop_key(shape.dropout.key),
@@ -32,6 +40,14 @@ struct AttentionSizes {
         drop_scale(drops ? DropoutScale(shape.dropout.rate) : 1.0f) {}
 
   __device__ __forceinline__ int group() const { return heads / kv_heads; }
+  // What sees what, as in AttentionShape; ends are not beyond the sequence, where queries may be.
+  __device__ __forceinline__ int first_key(int query) const { return max(0, query - window + 1); }
+  __device__ __forceinline__ int end_key(int query) const { return causal ? min(query + 1, sequence) : sequence; }
+  __device__ __forceinline__ int first_query(int key) const { return causal ? key : 0; }
+  __device__ __forceinline__ int end_query(int key) const { return min(key + window, sequence); }
+  __device__ __forceinline__ bool hides(int query, int key) const {
+    return (causal ? key > query : key >= sequence) || query - key >= window;
+  }
   // Columns of qkv.
   __device__ __forceinline__ int64_t query_column(int h) const { return int64_t{h} * head_dim; }
   __device__ __forceinline__ int64_t key_column(int g) const { return int64_t{heads + g} * head_dim; }

@@ -30,14 +30,14 @@ struct Plan {
 
 /// Scores become -infinity where a query must not see the key. `query` and `key` are those of the lane's first element.
 template <int kM, int kN>
-__device__ __forceinline__ void HideFuture(Fragments<kM, kN>& scores, int query, int key) {
+__device__ __forceinline__ void Hide(Fragments<kM, kN>& scores, const AttentionSizes& s, int query, int key) {
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (key + 8 * n + i % 2 > query + 16 * m + i / 2 * 8) scores[m][n][i] = -INFINITY;
+        if (s.hides(query + 16 * m + i / 2 * 8, key + 8 * n + i % 2)) scores[m][n][i] = -INFINITY;
       }
     }
   }
@@ -51,13 +51,12 @@ struct Softmax {
   __device__ __forceinline__ Softmax() {
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
-      max[m][0] = max[m][1] = -INFINITY;
+      max[m][0] = max[m][1] = kNoScore;
       sum[m][0] = sum[m][1] = 0;
     }
   }
 
-  /// Takes in the maxima of a tile's scores, and brings what has been summed so far to them. Keys are visited in
-  /// ascending order, so every query sees one in its first tile and no maximum stays infinite.
+  /// Takes in the maxima of a tile's scores, and brings what has been summed so far to them.
   template <int kN, int kSums>
   __device__ __forceinline__ void Raise(const Fragments<kM, kN>& scores, Fragments<kM, kSums>& sums, float scale_log2) {
 #pragma unroll
@@ -141,7 +140,8 @@ __global__ void __launch_bounds__(kThreads, Plan<kDim, kDrops>::kBlocks)
   const int bh = static_cast<int>(blockIdx.x) % num_heads, b = bh / s.heads, h = bh % s.heads;
   const int query0 = (tiles - 1 - static_cast<int>(blockIdx.x) / num_heads) * P::kQueries;
   const int queries = min(P::kQueries, s.sequence - query0);
-  const int key_tiles = (query0 + queries + P::kKeys - 1) / P::kKeys;
+  const int first_tile = s.first_key(query0) / P::kKeys;
+  const int end_tile = (s.end_key(query0 + queries - 1) + P::kKeys - 1) / P::kKeys;
   const int64_t row0 = int64_t{b} * s.sequence;
   const int g = h / s.group();
 
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kThreads, Plan<kDim, kDrops>::kBlocks)
     k_copy.Start(stage + P::kKeyBytes, tile * P::kKeys, s.sequence, s.kv_heads * s.head_dim);
   };
   q_copy.Start(kQueryTile, query0, s.sequence);
-  copy_keys(0);
+  copy_keys(first_tile);
   AsyncCopiesEndGroup();
 
   const int lane = static_cast<int>(LaneId());
@@ -164,18 +164,21 @@ __global__ void __launch_bounds__(kThreads, Plan<kDim, kDrops>::kBlocks)
   Softmax<kM> softmax;
   float sums[kM][kDim / 8][4];
   Clear<kM, kDim / 8>(sums);
-  for (int tile = 0; tile < key_tiles; ++tile) {
+  for (int tile = first_tile; tile < end_tile; ++tile) {
     AsyncCopiesWait<0>();
     __syncthreads();  // all have this tile, and none still reads the one before
-    if (tile + 1 < key_tiles) copy_keys(tile + 1);
+    if (tile + 1 < end_tile) copy_keys(tile + 1);
     AsyncCopiesEndGroup();
     const int key0 = tile * P::kKeys;
-    if (key0 >= warp_query + 16 * kM) continue;  // nothing that this warp's queries see
+    // Nothing that this warp's queries see.
+    if (key0 >= s.end_key(warp_query + 16 * kM - 1) || key0 + P::kKeys <= s.first_key(warp_query)) continue;
     const Place stage = kStages + tile % 2 * P::kStageBytes;
 
     float scores[kM][P::kKeys / 8][4];
     MultiplyTransposed<kDim, kM, P::kKeys / 8>(scores, q_rows, stage);
-    if (key0 + P::kKeys - 1 > warp_query) HideFuture<kM, P::kKeys / 8>(scores, lane_query, key0 + lane_key);
+    if (key0 + P::kKeys > s.end_key(warp_query) || key0 < s.first_key(warp_query + 16 * kM - 1)) {
+      Hide<kM, P::kKeys / 8>(scores, s, lane_query, key0 + lane_key);
+    }
     softmax.template Raise<P::kKeys / 8, kDim / 8>(scores, sums, scale_log2);
 #pragma unroll
     for (int k = 0; k < P::kKeys / 16; ++k) {

@@ -148,10 +148,11 @@ __global__ void __launch_bounds__(kThreads)
   const T* const rows = qkv[int64_t{b} * s.sequence];
   LoadTile<P>(q, rows + s.query_column(h), qkv.stride, query0, s.sequence, s.head_dim);
   float max[P::kOwn], sum[P::kOwn];
-  for (int i = 0; i < P::kOwn; ++i) max[i] = -INFINITY, sum[i] = 0;
+  for (int i = 0; i < P::kOwn; ++i) max[i] = kNoScore, sum[i] = 0;
   typename P::Sums sums;
   Clear<P>(sums);
-  for (int key0 = 0; key0 <= query0; key0 += P::kTile) {
+  const int end_key = s.end_key(query0 + P::kTile - 1);
+  for (int key0 = s.first_key(query0) / P::kTile * P::kTile; key0 < end_key; key0 += P::kTile) {
     __syncthreads();  // values have been read
     LoadTile<P>(kv, rows + s.key_column(g), qkv.stride, key0, s.sequence, s.head_dim);
     __syncthreads();
@@ -164,11 +165,11 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int j = 0; j < P::kOwn; ++j) {
         const int key = key0 + ThreadX() + kSide * j;
-        scores[i][j] = key > query ? -INFINITY : scores[i][j] * s.scale;
+        scores[i][j] = s.hides(query, key) ? -INFINITY : scores[i][j] * s.scale;
         most = fmaxf(most, scores[i][j]);
       }
       most = RowReduce(most, Maximum());
-      const float rescale = expf(max[i] - most);  // 0 in the first tile; every query sees a key in it
+      const float rescale = expf(max[i] - most);  // 0 where no key was seen
       max[i] = most;
       sum[i] *= rescale;
       for (int j = 0; j < P::kColumns; ++j) sums[i][j] *= rescale;
@@ -210,7 +211,7 @@ __device__ __forceinline__ void Differentiate(typename P::Scores& scores, typena
 #pragma unroll
     for (int j = 0; j < P::kOwn; ++j) {
       const int key = key0 + ThreadX() + kSide * j;
-      const float p = key > query ? 0.0f : expf(fmaf(scores[i][j], s.scale, -lse));
+      const float p = s.hides(query, key) ? 0.0f : expf(fmaf(scores[i][j], s.scale, -lse));
       const float factor = DropFactor(s, bh, query, key);
       scores[i][j] = p * factor;
       dp[i][j] = p * (dp[i][j] * factor - delta);
@@ -238,7 +239,8 @@ __global__ void __launch_bounds__(kThreads) KeysKernel(Rows<T> d_qkv, Rows<const
   Clear<P>(dk);
   Clear<P>(dv);
   for (int h = g * s.group(); h < (g + 1) * s.group(); ++h) {
-    for (int query0 = key0; query0 < s.sequence; query0 += P::kTile) {
+    const int end_query = s.end_query(key0 + P::kTile - 1);
+    for (int query0 = s.first_query(key0) / P::kTile * P::kTile; query0 < end_query; query0 += P::kTile) {
       __syncthreads();
       LoadTile<P>(q, qkv[row0] + s.query_column(h), qkv.stride, query0, s.sequence, s.head_dim);
       LoadTile<P>(d_o, d_out[row0] + s.query_column(h), d_out.stride, query0, s.sequence, s.head_dim);
@@ -278,7 +280,8 @@ __global__ void __launch_bounds__(kThreads)
   LoadTile<P>(d_o, d_out[row0] + s.query_column(h), d_out.stride, query0, s.sequence, s.head_dim);
   typename P::Sums dq;
   Clear<P>(dq);
-  for (int key0 = 0; key0 <= query0; key0 += P::kTile) {
+  const int end_key = s.end_key(query0 + P::kTile - 1);
+  for (int key0 = s.first_key(query0) / P::kTile * P::kTile; key0 < end_key; key0 += P::kTile) {
     __syncthreads();
     LoadTile<P>(k, qkv[row0] + s.key_column(g), qkv.stride, key0, s.sequence, s.head_dim);
     LoadTile<P>(v, qkv[row0] + s.value_column(g), qkv.stride, key0, s.sequence, s.head_dim);

@@ -66,18 +66,31 @@ __device__ __forceinline__ void BlockSums(float (&x)[n]) {
   }
 }
 
+/// Groups of columns as rows: row i is group i % groups of row i / groups.
 template <typename T>
+struct Groups : Rows<T> {
+  int64_t groups, cols;  // cols: of a group
+
+  __device__ __forceinline__ T* operator[](int64_t row) const {
+    return Rows<T>::operator[](row / groups) + row % groups * cols;
+  }
+};
+
+template <typename T, template <typename> typename R>
 struct ForwardArgs {
-  Rows<T> out, residual_out;
-  Rows<const T> residual, branch;
+  using Value = T;
+  R<T> out, residual_out;
+  R<const T> residual;
+  Rows<const T> branch;
   NormStats stats;
   NormParams params;
   DropoutMask mask;
   int64_t rows, cols;
 };
 
-template <typename T, bool whole, bool wide>
-__global__ void __launch_bounds__(kMostThreads) NormForwardKernel(ForwardArgs<T> a) {
+template <typename Args, bool whole, bool wide>
+__global__ void __launch_bounds__(kMostThreads) NormForwardKernel(Args a) {
+  using T = typename Args::Value;
   constexpr int n = kPacket<T>, packets = wide ? kWidePackets<T> : 1, rows = wide ? 1 : kForwardRows;
   constexpr int slots = rows * packets;
   const int64_t first = int64_t{blockIdx.x} * rows;
@@ -142,10 +155,11 @@ __global__ void __launch_bounds__(kMostThreads) NormForwardKernel(ForwardArgs<T>
   });
 }
 
-template <typename T>
+template <typename T, template <typename> typename R>
 struct BackwardArgs {
-  Rows<T> d_input;
-  Rows<const T> d_residual, d_out, input;
+  using Value = T;
+  R<T> d_input;
+  R<const T> d_residual, d_out, input;
   NormStats stats;
   const float* weight;
   float* partials;  // (blocks, C or 2 C): sums of d_weight, then of d_bias; null if nobody wants them
@@ -155,8 +169,9 @@ struct BackwardArgs {
 // With x^ = (x - mean) rstd and g = d_out * weight: d_input = rstd (g - mean(g) - x^ mean(g x^)) + d_residual, where
 // RMSNorm has neither mean. A block takes every so-manieth group of rows, and its sums of d_weight and d_bias stay in
 // registers.
-template <typename T, bool whole, bool wide, bool centered>
-__global__ void __launch_bounds__(kMostThreads) NormBackwardKernel(BackwardArgs<T> a) {
+template <typename Args, bool whole, bool wide, bool centered>
+__global__ void __launch_bounds__(kMostThreads) NormBackwardKernel(Args a) {
+  using T = typename Args::Value;
   constexpr int n = kPacket<T>, packets = wide ? kWidePackets<T> : 1, rows = wide ? 1 : kBackwardRows;
   constexpr int slots = rows * packets;
   const float width = static_cast<float>(a.cols);
@@ -244,32 +259,78 @@ unsigned BackwardBlocks(int64_t rows, const Spread& spread) {
                     std::bit_floor(kWarps * kWarpSize / spread.threads));
 }
 
+template <typename T, template <typename> typename R>
+void QueueForward(CudaQueue& queue, const ForwardArgs<T, R>& args) {
+  using Args = ForwardArgs<T, R>;
+  const Spread spread = SpreadOf<T>(args.cols);
+  if (spread.threads > kMostThreads) return queue.Fail("NormForward", "rows are too wide");
+  const bool is_whole = AllWhole<kPacket<T>>(args.cols, args.out, args.residual_out, args.residual, args.branch,
+                                             OneRow(args.params.weight), OneRow(args.params.bias));
+  WithFlag(is_whole, [&](auto whole) {
+    WithFlag(spread.wide, [&](auto wide) {
+      Launch(queue, "NormForward",
+             {.blocks = Blocks(args.rows, wide.value ? 1 : kForwardRows), .threads = spread.threads},
+             NormForwardKernel<Args, whole.value, wide.value>, args);
+    });
+  });
+}
+
+/// Where the sums of d_weight and d_bias go.
+struct WeightGradients {
+  float *weight, *bias;
+};
+
+template <typename T, template <typename> typename R>
+void QueueBackward(CudaQueue& queue, BackwardArgs<T, R> args, bool is_centered, const WeightGradients& sums) {
+  using Args = BackwardArgs<T, R>;
+  const Spread spread = SpreadOf<T>(args.cols);
+  if (spread.threads > kMostThreads) return queue.Fail("NormBackward", "rows are too wide");
+  const int64_t width = (is_centered ? 2 : 1) * args.cols;
+  const unsigned blocks = BackwardBlocks(args.rows, spread);
+  if (sums.weight != nullptr || sums.bias != nullptr) {
+    args.partials = static_cast<float*>(queue.Scratch(static_cast<size_t>(blocks * width) * sizeof(float)));
+    if (args.partials == nullptr) return;
+  }
+  const bool is_whole =
+      AllWhole<kPacket<T>>(args.cols, args.d_input, args.d_residual, args.d_out, args.input, OneRow(args.weight));
+  WithFlag(is_whole, [&](auto whole) {
+    WithFlag(spread.wide, [&](auto wide) {
+      WithFlag(is_centered, [&](auto centered) {
+        Launch(queue, "NormBackward", {.blocks = blocks, .threads = spread.threads},
+               NormBackwardKernel<Args, whole.value, wide.value, centered.value>, args);
+      });
+    });
+  });
+  if (args.partials == nullptr) return;
+  QueueSum(
+      queue, "NormBackward",
+      {.data = args.partials, .count = blocks, .width = width, .out = {sums.weight, sums.bias}, .cols = args.cols});
+}
+
 }  // namespace
 
 void CudaOps::NormForward(Matrix out, Matrix residual_out, const NormStats& stats, ConstMatrix residual,
                           ConstMatrix branch, const NormParams& params, const Dropout& dropout) {
   WithElement(out.dtype, [&](auto element) {
     using T = decltype(element);
-    const ForwardArgs<T> args = {.out = RowsOf<T>(out),
-                                 .residual_out = RowsOf<T>(residual_out),
-                                 .residual = RowsOf<T>(residual),
-                                 .branch = RowsOf<T>(branch),
-                                 .stats = stats,
-                                 .params = params,
-                                 .mask = MaskOf(dropout),
-                                 .rows = out.rows,
-                                 .cols = out.cols};
-    const Spread spread = SpreadOf<T>(args.cols);
-    if (spread.threads > kMostThreads) return queue_.Fail("NormForward", "rows are too wide");
-    const bool is_whole = AllWhole<kPacket<T>>(args.cols, args.out, args.residual_out, args.residual, args.branch,
-                                               OneRow(params.weight), OneRow(params.bias));
-    WithFlag(is_whole, [&](auto whole) {
-      WithFlag(spread.wide, [&](auto wide) {
-        Launch(queue_, "NormForward",
-               {.blocks = Blocks(args.rows, wide.value ? 1 : kForwardRows), .threads = spread.threads},
-               NormForwardKernel<T, whole.value, wide.value>, args);
-      });
-    });
+    const auto args = [&]<template <typename> typename R>(R<T> to, R<T> sum, R<const T> from) {
+      return ForwardArgs<T, R>{.out = to,
+                               .residual_out = sum,
+                               .residual = from,
+                               .branch = RowsOf<T>(branch),
+                               .stats = stats,
+                               .params = params,
+                               .mask = MaskOf(dropout),
+                               .rows = out.rows * params.groups,
+                               .cols = out.cols / params.groups};
+    };
+    if (params.groups == 1) {
+      QueueForward(queue_, args(RowsOf<T>(out), RowsOf<T>(residual_out), RowsOf<T>(residual)));
+    } else {
+      const int64_t g = params.groups, cols = out.cols / g;
+      QueueForward(queue_, args(Groups<T>{RowsOf<T>(out), g, cols}, Groups<T>{RowsOf<T>(residual_out), g, cols},
+                                Groups<const T>{RowsOf<T>(residual), g, cols}));
+    }
   });
 }
 
@@ -277,37 +338,27 @@ void CudaOps::NormBackward(Matrix d_input, float* d_weight, float* d_bias, Const
                            ConstMatrix input, const NormStats& stats, const NormParams& params) {
   WithElement(input.dtype, [&](auto element) {
     using T = decltype(element);
-    BackwardArgs<T> args = {.d_input = RowsOf<T>(d_input),
-                            .d_residual = RowsOf<T>(d_residual),
-                            .d_out = RowsOf<T>(d_out),
-                            .input = RowsOf<T>(input),
-                            .stats = stats,
-                            .weight = params.weight,
-                            .partials = nullptr,
-                            .rows = input.rows,
-                            .cols = input.cols};
-    const Spread spread = SpreadOf<T>(args.cols);
-    if (spread.threads > kMostThreads) return queue_.Fail("NormBackward", "rows are too wide");
-    const bool is_centered = params.kind == NormKind::kLayerNorm;
-    const int64_t width = (is_centered ? 2 : 1) * args.cols;
-    const unsigned blocks = BackwardBlocks(args.rows, spread);
-    if (d_weight != nullptr || d_bias != nullptr) {
-      args.partials = static_cast<float*>(queue_.Scratch(static_cast<size_t>(blocks * width) * sizeof(float)));
-      if (args.partials == nullptr) return;
+    const auto queue = [&]<template <typename> typename R>(R<T> to, R<const T> base, R<const T> gradient,
+                                                           R<const T> from) {
+      QueueBackward(queue_,
+                    BackwardArgs<T, R>{.d_input = to,
+                                       .d_residual = base,
+                                       .d_out = gradient,
+                                       .input = from,
+                                       .stats = stats,
+                                       .weight = params.weight,
+                                       .partials = nullptr,
+                                       .rows = input.rows * params.groups,
+                                       .cols = input.cols / params.groups},
+                    params.kind == NormKind::kLayerNorm, {d_weight, d_bias});
+    };
+    if (params.groups == 1) {
+      queue(RowsOf<T>(d_input), RowsOf<T>(d_residual), RowsOf<T>(d_out), RowsOf<T>(input));
+    } else {
+      const int64_t g = params.groups, cols = input.cols / g;
+      const auto of = [&](const ConstMatrix& m) { return Groups<const T>{RowsOf<T>(m), g, cols}; };
+      queue(Groups<T>{RowsOf<T>(d_input), g, cols}, of(d_residual), of(d_out), of(input));
     }
-    const bool is_whole =
-        AllWhole<kPacket<T>>(args.cols, args.d_input, args.d_residual, args.d_out, args.input, OneRow(params.weight));
-    WithFlag(is_whole, [&](auto whole) {
-      WithFlag(spread.wide, [&](auto wide) {
-        WithFlag(is_centered, [&](auto centered) {
-          Launch(queue_, "NormBackward", {.blocks = blocks, .threads = spread.threads},
-                 NormBackwardKernel<T, whole.value, wide.value, centered.value>, args);
-        });
-      });
-    });
-    if (args.partials == nullptr) return;
-    QueueSum(queue_, "NormBackward",
-             {.data = args.partials, .count = blocks, .width = width, .out = {d_weight, d_bias}, .cols = args.cols});
   });
 }
 

@@ -172,18 +172,17 @@ struct AttentionBuffers {
   }
 };
 
-void BenchAttention(benchmark::State& state, Machine& machine, const AttentionShape& shape, DType dtype,
+void BenchAttention(benchmark::State& state, Machine& machine, const AttentionShape& shape, DType dtype, bool native,
                     bool backward) {
+  CpuOps& ops = native ? machine.native : machine.portable;
   AttentionBuffers x(shape, dtype);
-  const auto forward = [&] { machine.portable.AttentionForward(x.out.view, x.lse.data(), x.qkv.view, shape); };
+  const auto forward = [&] { ops.AttentionForward(x.out.view, x.lse.data(), x.qkv.view, shape); };
   forward();
-  if (!backward) {
-    Measure(state, machine, x.Flops(2), forward);
-    return;
-  }
-  Measure(state, machine, x.Flops(5), [&] {
-    machine.portable.AttentionBackward(x.d_qkv.view, x.d_out.view, x.out.view, x.lse.data(), x.qkv.view, shape);
-  });
+  if (!backward) return Measure(state, machine, x.Flops(2), forward, native);
+  const auto call = [&] {
+    ops.AttentionBackward(x.d_qkv.view, x.d_out.view, x.out.view, x.lse.data(), x.qkv.view, shape);
+  };
+  Measure(state, machine, x.Flops(5), call, native);
 }
 
 /// The products of GPT-2 124M (C = 768) for a number of tokens: forward, input gradients, weight gradients.
@@ -234,13 +233,16 @@ void RegisterAttention(Machine& machine) {
   for (const auto& [name, shape] : {std::pair{"gpt2_1x1024", AttentionShape{1, 1024, 12, 12, 64, {}}},
                                     std::pair{"gpt2_4x64", AttentionShape{4, 64, 12, 12, 64, {}}},
                                     std::pair{"llama_1x2048", AttentionShape{1, 2048, 32, 8, 64, {}}}}) {
-    for (DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const std::string variant : {"fp32", "bf16", "bf16_native"}) {
+      const bool native = variant == "bf16_native";
+      if (native && FastestArithmetic() != Arithmetic::kAvx512Bf16) continue;
       for (bool backward : {false, true}) {
-        const std::string full = std::string("attention/") + (backward ? "backward/" : "forward/") + name +
-                                 (dtype == DType::kF32 ? "/fp32" : "/bf16");
+        const std::string full =
+            std::string("attention/") + (backward ? "backward/" : "forward/") + name + "/" + variant;
+        const DType dtype = variant == "fp32" ? DType::kF32 : DType::kBF16;
         benchmark::RegisterBenchmark(full.c_str(),
-                                     [&machine, shape = shape, dtype, backward](benchmark::State& state) {
-                                       BenchAttention(state, machine, shape, dtype, backward);
+                                     [&machine, shape = shape, dtype, native, backward](benchmark::State& state) {
+                                       BenchAttention(state, machine, shape, dtype, native, backward);
                                      })
             ->UseManualTime()
             ->Unit(benchmark::kMillisecond);

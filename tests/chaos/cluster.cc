@@ -43,13 +43,11 @@ bool Cluster::StartCoordinator(const std::vector<std::string>& more) {
 
 void Cluster::StartAgent(const std::string& node, int workers, const std::string& host,
                          const std::vector<std::string>& overrides) {
-  std::vector<std::string> arguments{"agent",         stage_.config(),
-                                     "--run-dir",     run_,
-                                     "--coordinator", options_.listen,
-                                     "--node",        node,
-                                     "--host",        host,
-                                     "--workers",     std::to_string(workers),
-                                     "--token-file",  run_ + "/coordinator.token"};
+  std::vector<std::string> arguments{
+      "agent",         stage_.config(),         "--run-dir",    run_,
+      "--coordinator", options_.listen,         "--node",       node,
+      "--workers",     std::to_string(workers), "--token-file", run_ + "/coordinator.token"};
+  if (!host.empty()) arguments.insert(arguments.end(), {"--host", host});
   const std::vector<std::string> set = Set(overrides);
   arguments.insert(arguments.end(), set.begin(), set.end());
   agents_[node] = std::make_unique<LoggedProcess>(

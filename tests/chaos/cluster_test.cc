@@ -53,6 +53,28 @@ TEST_F(ClusterTest, WorkersOutliveTheirCoordinator) {
   cluster.StopAndCompare();
 }
 
+// The coordinator is killed, started again, and stopped before its workers are back: their steps must not be lost.
+TEST_F(ClusterTest, AStopRightAfterARestartIsSaved) {
+  Cluster cluster(*stage_, Run());
+  ASSERT_NO_FATAL_FAILURE(Start(cluster));
+  Cluster::Kill(cluster.coordinator());
+  ASSERT_TRUE(cluster.StartCoordinator());
+  cluster.StopAndCompare();
+  EXPECT_TRUE(std::filesystem::exists(cluster.run() + "/model/model.safetensors"));
+}
+
+// The generations of the run that is overwritten are known to its workers, who are still there.
+TEST_F(ClusterTest, ARunIsOverwrittenUnderItsWorkers) {
+  Cluster cluster(*stage_, Run());
+  ASSERT_NO_FATAL_FAILURE(Start(cluster));
+  const std::set<int> pids = Pids(cluster.Members());
+  Cluster::Kill(cluster.coordinator());
+  ASSERT_TRUE(cluster.StartCoordinator({"--overwrite"}));
+  ASSERT_TRUE(cluster.GoesOn(4));
+  EXPECT_EQ(Pids(cluster.Members()), pids) << "workers were started anew";
+  cluster.StopAndCompare();
+}
+
 TEST_F(ClusterTest, AnAgentIsKilledWithItsWorkers) {
   Cluster cluster(*stage_, Run());
   ASSERT_NO_FATAL_FAILURE(Start(cluster));

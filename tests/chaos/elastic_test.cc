@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -161,6 +162,22 @@ TEST_F(Elastic, ASlowWorkerIsNamedAndRelieved) {
     EXPECT_EQ(process->ExitCode(), 143);
     EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
   }
+}
+
+// As they are started from a shell: with 1,024, or here with fewer, of which a few hundred peers take all.
+TEST_F(Elastic, WorkersRaiseTheirLimitOnOpenFiles) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit low = before;
+  low.rlim_cur = 256;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  const auto process = Train(2, {}, {kSlow});
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit worker{};
+  ASSERT_EQ(prlimit(PidOf(*process, 1, 2), RLIMIT_NOFILE, nullptr, &worker), 0);
+  EXPECT_EQ(worker.rlim_cur, before.rlim_max);
+  process->Signal(SIGTERM);
+  EXPECT_EQ(process->ExitCode(), 143);
 }
 
 }  // namespace

@@ -81,6 +81,17 @@ void Network::CutOneWay(const std::string& host, const std::string& to) {
   MustIp("-n " + Namespace(host) + " route add blackhole " + Address(to) + "/32");
 }
 
+bool Network::SlowDown(const std::string& host) {
+  const std::string command =
+      "tc -n " + Namespace(host) + " qdisc add dev eth0 root tbf rate 2mbit burst 16kb latency 200ms >/dev/null 2>&1";
+  return std::system(command.c_str()) == 0;
+}
+
+void Network::SpeedUp(const std::string& host) {
+  const std::string command = "tc -n " + Namespace(host) + " qdisc del dev eth0 root";
+  if (std::system(command.c_str()) != 0) throw std::runtime_error(command + " failed");
+}
+
 void Network::MendOneWay(const std::string& host, const std::string& to) {
   MustIp("-n " + Namespace(host) + " route del blackhole " + Address(to) + "/32");
 }

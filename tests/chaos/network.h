@@ -28,6 +28,9 @@ class Network {
   /// Nothing that `host` sends to `to` arrives; what `to` sends to `host` does.
   void CutOneWay(const std::string& host, const std::string& to);
   void MendOneWay(const std::string& host, const std::string& to);
+  /// What the host sends goes at 2 Mbit/s and waits for its turn. False if the kernel cannot do that.
+  bool SlowDown(const std::string& host);
+  void SpeedUp(const std::string& host);
 
  private:
   std::string Namespace(const std::string& host) const { return prefix_ + host; }

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <csignal>
@@ -189,6 +190,82 @@ TEST_F(Resume, OverwritingSaysWhatBecomesOfCheckpointsElsewhere) {
   for (const auto& entry : fs::directory_iterator(Run() + ".ck")) {
     EXPECT_THAT(entry.path().filename().string(), testing::Not(HasSubstr("-g1000001"))) << "of the run overwritten";
   }
+}
+
+/// From now on the files of a process are as on a disk that is full, or has room again.
+void LimitFiles(int pid, rlim_t bytes) {
+  rlimit limit{};
+  ASSERT_EQ(prlimit(pid, RLIMIT_FSIZE, nullptr, &limit), 0);
+  limit.rlim_cur = std::min(bytes, limit.rlim_max);
+  ASSERT_EQ(prlimit(pid, RLIMIT_FSIZE, &limit, nullptr), 0);
+}
+
+/// Waits until a run is paused because its metrics, by now the longest of its files, cannot grow.
+testing::AssertionResult FillDisk(LoggedProcess& process, const std::string& run) {
+  if (!WaitForStep(process, run, 40)) return testing::AssertionFailure() << "no step";
+  LimitFiles(process.pid(), fs::file_size(run + "/metrics.jsonl"));
+  const auto is_paused = [&] { return process.Log().find("paused until this can be done") != std::string::npos; };
+  return WaitFor(process, is_paused) ? testing::AssertionSuccess() : testing::AssertionFailure() << "it is not paused";
+}
+
+TEST_F(Resume, AFullDiskPausesTheRunUntilThereIsRoom) {
+  const auto process = Train(2, {"checkpoint.every=never", "train.steps=80"});
+  ASSERT_TRUE(FillDisk(*process, Run()));
+  EXPECT_TRUE(process->Running());
+  EXPECT_LT(CommittedSteps(Run()), 80);
+  LimitFiles(process->pid(), RLIM_INFINITY);
+  EXPECT_EQ(process->ExitCode(), 0);
+  EXPECT_EQ(CommittedSteps(Run()), 80);
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
+}
+
+TEST_F(Resume, ASigtermEndsARunThatAFullDiskHasPaused) {
+  for (const int workers : {1, 2}) {
+    const auto process = Train(workers, {"checkpoint.every=never"}, "", {"--overwrite"});
+    ASSERT_TRUE(FillDisk(*process, Run()));
+    process->Signal(SIGTERM);
+    EXPECT_EQ(process->ExitCode(), 1);
+    EXPECT_THAT(process->Log(), HasSubstr("stopped by signal 15 while the run was paused"));
+    EXPECT_TRUE(ProcessesWith(Run()).empty());
+    fs::remove(Run() + ".log");
+  }
+}
+
+// Before there is a world, and while agent and workers are being started.
+TEST_F(Resume, ASigtermEndsARunThatIsJustStarting) {
+  for (int i = 0; i < 3; ++i) {
+    const auto process = Train(2, {"checkpoint.every=never"}, "", {"--overwrite"});
+    ASSERT_TRUE(WaitFor(*process, [&] { return fs::exists(Run() + "/coordinator.address"); }));
+    process->Signal(SIGTERM);
+    EXPECT_EQ(process->ExitCode(), 143);
+    EXPECT_TRUE(ProcessesWith(Run()).empty());
+    fs::remove(Run() + "/coordinator.address");
+  }
+}
+
+// The worker that saves the model cannot write: another one does.
+TEST_F(Resume, AFullDiskOfOneHostDoesNotEndTheRun) {
+  const auto process = Train(3, {"checkpoint.every_steps=1000", "train.steps=60"});
+  int pid = -1;
+  ASSERT_TRUE(WaitUntil(*process, Run(), [&](const RunView& view) {
+    for (const WorkerView& worker : view.workers) pid = worker.rank == 0 ? worker.pid : pid;
+    return view.world_size == 3 && pid > 0;
+  }));
+  LimitFiles(pid, 1000);
+  EXPECT_EQ(process->ExitCode(), 0);
+  EXPECT_GE(Events(Run(), "step_failed").size(), 1u);
+  EXPECT_TRUE(fs::exists(Run() + "/model/model.safetensors"));
+  EXPECT_EQ(CommittedSteps(Run()), 60);
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
+}
+
+TEST_F(Resume, ACoordinatorOfARunThatIsDoneTellsThoseWhoHaveNotHeardOfIt) {
+  ASSERT_EQ(Train(1, {"train.steps=5"})->ExitCode(), 0);
+  LoggedProcess coordinator(
+      {"coordinator", stage_->config(), "--set", "train.steps=5", "--run-dir", Run(), "--listen", "127.0.0.1:0"},
+      Run() + ".coordinator.log");
+  EXPECT_EQ(coordinator.ExitCode(), 0);
+  EXPECT_THAT(coordinator.Log(), HasSubstr("all 5 steps are done"));
 }
 
 TEST_F(Resume, ASecondRunInTheSameDirectoryIsRefused) {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "framework/config/validate.h"
-#include "models/huggingface.h"
+#include "models/families/huggingface.h"
 
 namespace holdfast {
 namespace {

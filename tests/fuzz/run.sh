@@ -16,7 +16,7 @@ sources=(checkpoint/sharded/{codec,digest,manifest,manifest_format,manifest_pars
   checkpoint/safetensors_{header,json}.cc
   framework/config/{config_table,enum_names,field_text,printable,suggest,validate}.cc
   framework/data/{added_tokens,bpe,bpe_tokenizer,byte_level,regex,tokenizer_json}.cc
-  models/{huggingface,huggingface_config,huggingface_fields,huggingface_files}.cc framework/nn/layout.cc framework/tensor/{memory_account,tensor}.cc)
+  models/families/*.cc models/{attention,block,counting_ops,embedding,head,linear,mlp,norm,plan,rotary,transformer}.cc framework/nn/layout.cc framework/tensor/{memory_account,tensor}.cc)
 libraries=(absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash libzstd libpcre2-8)
 flags=(-std=c++20 -O1 -g1 -march=x86-64-v3 -I. -fno-omit-frame-pointer -fno-sanitize-recover=all)
 read -ra found < <(pkg-config --cflags "${libraries[@]}")

@@ -1,7 +1,8 @@
-// Proves parity with PyTorch: tiny GPT-2 and Llama models saved by `transformers`, loaded as any saved model is, give
-// PyTorch's logits, loss, gradients of every parameter, and ten training steps, and that `transformers` makes of
-// exports the logits that they have here. tests/golden/make_model_golden.py and make_export_golden.py make the files
-// and say what is in them.
+// Proves parity with PyTorch: tiny models of every family saved by `transformers`, loaded as any saved model is, give
+// PyTorch's logits, loss, gradients of every parameter, and ten training steps, and two of them ten steps with a
+// schedule and dropout; and that `transformers` makes of exports the logits that they have here.
+// tests/golden/make_model_golden.py, make_training_golden.py and make_export_golden.py make the files and say what is
+// in them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,14 +15,14 @@
 #include "checkpoint/saved_model.h"
 #include "framework/base/status.h"
 #include "framework/train/trainer.h"
-#include "models/huggingface.h"
+#include "models/families/huggingface.h"
 #include "models/plan.h"
 #include "models/transformer.h"
 
 namespace holdfast {
 namespace {
 
-constexpr int64_t kBatch = 2, kLength = 13, kTokens = kBatch * kLength, kSteps = 10;
+constexpr int64_t kBatch = 2, kSteps = 10;
 
 std::string ReadText(const std::string& path) {
   std::ifstream file(path);
@@ -48,6 +49,9 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {
     auto golden = SafetensorsReader::Open(directory_ + "/golden.safetensors");
     ASSERT_TRUE(golden.ok()) << golden.status();
     golden_ = std::move(*golden);
+    const SafetensorsEntry& inputs = golden_->entries().at("inputs");
+    ASSERT_EQ(inputs.shape.at(0), kBatch);
+    length_ = inputs.shape.at(1);
   }
 
   std::vector<float> Golden(const std::string& name, int64_t first, int64_t count) const {
@@ -58,7 +62,7 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {
   }
 
   std::vector<int32_t> GoldenTokens(const std::string& name, int64_t first) const {
-    const std::vector<float> values = Golden(name, first, kTokens);
+    const std::vector<float> values = Golden(name, first, num_tokens());
     return {values.begin(), values.end()};
   }
 
@@ -88,7 +92,11 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {
   }
 
   void ExpectLogits();
+  /// The trainer's weights are the golden file's "final." ones.
+  void ExpectWeights(Trainer& trainer, const ParameterLayout& layout);
+  int64_t num_tokens() const { return kBatch * length_; }
 
+  int64_t length_ = 0;  // of every sequence
   std::string directory_;
   ModelConfig config_;
   std::unique_ptr<SafetensorsReader> golden_;
@@ -124,14 +132,13 @@ struct Loaded {
     return all;
   }
 
-  PassContext Context(Arena& arena) {
-    return {
-        .ops = &stream->ops(), .arena = &arena, .store = &placed->store(), .random = {}, .loss_scale = 1.0f / kTokens};
+  PassContext Context(Arena& arena, float loss_scale = 0) {
+    return {.ops = &stream->ops(), .arena = &arena, .store = &placed->store(), .random = {}, .loss_scale = loss_scale};
   }
 
   std::unique_ptr<Device> device;
   std::unique_ptr<Stream> stream;
-  std::unique_ptr<Model> model;
+  std::unique_ptr<LanguageModel> model;
   StepProgress progress;
   std::unique_ptr<PlacedState> placed;
 };
@@ -140,12 +147,12 @@ void GoldenTest::ExpectLogits() {
   Loaded loaded(config_, DType::kF32, LoadedWeights(TransformerLayout(config_)));
   const std::vector<int32_t> inputs = GoldenTokens("inputs", 0);
   const int64_t vocab = config_.vocab_size;
-  for (int64_t length = 1; length <= kLength; ++length) {  // the last token of every prefix
+  for (int64_t length = 1; length <= length_; ++length) {  // the last token of every prefix
     std::vector<int32_t> prefixes;
     std::vector<float> logits(kBatch * vocab), expected;
     for (int64_t b = 0; b < kBatch; ++b) {
-      prefixes.insert(prefixes.end(), inputs.begin() + b * kLength, inputs.begin() + b * kLength + length);
-      const std::vector<float> row = Golden("logits", (b * kLength + length - 1) * vocab, vocab);
+      prefixes.insert(prefixes.end(), inputs.begin() + b * length_, inputs.begin() + b * length_ + length);
+      const std::vector<float> row = Golden("logits", (b * length_ + length - 1) * vocab, vocab);
       expected.insert(expected.end(), row.begin(), row.end());
     }
     const TokenBatch batch{.inputs = prefixes.data(), .targets = nullptr, .batch = kBatch, .sequence = length};
@@ -155,21 +162,44 @@ void GoldenTest::ExpectLogits() {
   }
 }
 
+void GoldenTest::ExpectWeights(Trainer& trainer, const ParameterLayout& layout) {
+  std::vector<float> weights(layout.elements());
+  ASSERT_TRUE(trainer.WithWeights([&](const ReadWeightsFn& read) { return read(0, absl::MakeSpan(weights)); }).ok());
+  std::vector<float> expected = GoldenParameters(layout, "final.");
+  // A key bias shifts all scores of a query alike, so its gradient is zero but for rounding, which AdamW scales up to
+  // full steps in a direction of chance: nothing to compare. (With rotary positions it would have a gradient.)
+  for (const ParameterSpec& p : layout.parameters()) {
+    if (config_.position == PositionKind::kRope || !p.name.ends_with("attention.qkv.bias")) continue;
+    const int64_t first = p.offset + config_.num_heads * config_.head_dim;
+    for (int64_t i = first; i < first + config_.num_kv_heads * config_.head_dim; ++i) weights[i] = expected[i] = 0;
+  }
+  for (const ParameterSpec& p : layout.parameters()) {
+    const auto of = [&](const std::vector<float>& all) {
+      return std::vector<float>(all.begin() + p.offset, all.begin() + p.offset + p.shape.elements());
+    };
+    EXPECT_LT(RelativeError(of(weights), of(expected)), 1e-4) << p.name;
+  }
+  EXPECT_LT(RelativeError(weights, expected), 1e-5);
+}
+
 TEST_P(GoldenTest, Logits) { ExpectLogits(); }
 
 TEST_P(GoldenTest, LossAndGradients) {
   const ParameterLayout layout = TransformerLayout(config_);
   const std::vector<float> expected = GoldenParameters(layout, "grad.");
   const std::vector<int32_t> inputs = GoldenTokens("inputs", 0), targets = GoldenTokens("targets", 0);
-  const TokenBatch batch{.inputs = inputs.data(), .targets = targets.data(), .batch = kBatch, .sequence = kLength};
+  const TokenBatch batch{.inputs = inputs.data(), .targets = targets.data(), .batch = kBatch, .sequence = length_};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const bool exact = dtype == DType::kF32;
     Loaded loaded(config_, dtype, LoadedWeights(layout));
-    Arena arena = Arena::Create(*loaded.device, PlanTraining(*loaded.model, kBatch, kLength).arena_bytes).value();
-    std::vector<float> losses(kTokens);
-    ASSERT_TRUE(loaded.model->ForwardBackward(batch, loaded.Context(arena), losses.data()).ok());
+    Arena arena = Arena::Create(*loaded.device, PlanTraining(*loaded.model, kBatch, length_).arena_bytes).value();
+    std::vector<float> losses(num_tokens());
+    ASSERT_TRUE(
+        loaded.model
+            ->ForwardBackward(batch, loaded.Context(arena, 1.0f / static_cast<float>(num_tokens())), losses.data())
+            .ok());
     double loss = 0;
-    for (float l : losses) loss += l / kTokens;
+    for (float l : losses) loss += l / static_cast<double>(num_tokens());
     EXPECT_NEAR(loss, Golden("loss", 0, 1)[0], exact ? 5e-6 : 0.05);
     const std::vector<float> gradients = loaded.Gradients();
     double difference = 0, norm = 0;
@@ -191,11 +221,11 @@ TEST_P(GoldenTest, TenTrainingSteps) {
   const auto device = MakeCpuDevice(2);
   const auto model = MakeTransformer(config_, {.compute_dtype = DType::kF32}, *device).value();
   TrainerOptions options{
-      .batch = {.sequence_length = kLength, .microbatch_size = kBatch, .microbatches = 1},
+      .batch = {.sequence_length = length_, .microbatch_size = kBatch, .microbatches = 1},
       .optimizer = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_clip_norm = 1.0},
       .schedule = {.name = ScheduleKind::kConstant, .warmup_steps = 0},
       .total_steps = kSteps,
-      .arena_bytes = PlanTraining(*model, kBatch, kLength).arena_bytes,
+      .arena_bytes = PlanTraining(*model, kBatch, length_).arena_bytes,
       .initial_weights = ReaderOf(LoadedWeights(model->layout()))};
   const auto trainer = Trainer::Create(*model, *device, options).value();
   ASSERT_TRUE(trainer->EnterWorld({}, {}).ok());
@@ -203,9 +233,9 @@ TEST_P(GoldenTest, TenTrainingSteps) {
   for (int64_t step = 0; step < kSteps; ++step) {
     const auto source = [&](int64_t) -> absl::StatusOr<Microbatch> {
       return Microbatch{.batch = kBatch,
-                        .sequence = kLength,
-                        .inputs = GoldenTokens("steps.inputs", step * kTokens),
-                        .targets = GoldenTokens("steps.targets", step * kTokens),
+                        .sequence = length_,
+                        .inputs = GoldenTokens("steps.inputs", step * num_tokens()),
+                        .targets = GoldenTokens("steps.targets", step * num_tokens()),
                         .step = static_cast<uint32_t>(step)};
     };
     const auto result = trainer->Prepare({step, {1}}, source, {});
@@ -214,26 +244,57 @@ TEST_P(GoldenTest, TenTrainingSteps) {
     EXPECT_NEAR(result->grad_norm, norms[step], 3e-5 * norms[step]) << "step " << step;
     trainer->Commit(*result);
   }
-  std::vector<float> weights(model->layout().elements());
-  ASSERT_TRUE(trainer->WithWeights([&](const ReadWeightsFn& read) { return read(0, absl::MakeSpan(weights)); }).ok());
-  std::vector<float> expected = GoldenParameters(model->layout(), "final.");
-  // A key bias shifts all scores of a query alike, so its gradient is zero but for rounding, which AdamW scales up to
-  // full steps in a direction of chance: nothing to compare. (With rotary positions it would have a gradient.)
-  for (const ParameterSpec& p : model->layout().parameters()) {
-    if (!p.name.ends_with("attention.qkv.bias")) continue;
-    const int64_t first = p.offset + config_.num_heads * config_.head_dim;
-    for (int64_t i = first; i < first + config_.num_kv_heads * config_.head_dim; ++i) weights[i] = expected[i] = 0;
-  }
-  for (const ParameterSpec& p : model->layout().parameters()) {
-    const auto of = [&](const std::vector<float>& all) {
-      return std::vector<float>(all.begin() + p.offset, all.begin() + p.offset + p.shape.elements());
-    };
-    EXPECT_LT(RelativeError(of(weights), of(expected)), 1e-4) << p.name;
-  }
-  EXPECT_LT(RelativeError(weights, expected), 1e-5);
+  ExpectWeights(*trainer, model->layout());
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, ::testing::Values("tiny_gpt2", "tiny_llama"),
+/// Warm-up, cosine decay, clipping, three microbatches a step, and dropout by masks that make_training_golden.py made
+/// from the documented key.
+class TrainingGoldenTest : public GoldenTest {};
+
+TEST_P(TrainingGoldenTest, ScheduleAndDropout) {
+  constexpr int64_t kMicrobatches = 3;
+  config_.dropout = 0.15;
+  const auto device = MakeCpuDevice(2);
+  const auto model = MakeTransformer(config_, {.compute_dtype = DType::kF32}, *device).value();
+  TrainerOptions options{
+      .batch = {.sequence_length = length_, .microbatch_size = kBatch, .microbatches = kMicrobatches},
+      .optimizer = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_clip_norm = 1.0},
+      .schedule = {.name = ScheduleKind::kCosine, .warmup_steps = 4, .min_lr_ratio = 0.1},
+      .total_steps = kSteps,
+      .seed = 0x9E3779B97F4A7C15,
+      .arena_bytes = PlanTraining(*model, kBatch, length_).arena_bytes,
+      .initial_weights = ReaderOf(LoadedWeights(model->layout()))};
+  const auto trainer = Trainer::Create(*model, *device, options).value();
+  ASSERT_TRUE(trainer->EnterWorld({}, {}).ok());
+  golden_ = SafetensorsReader::Open(directory_ + "/training.safetensors").value();
+  const std::vector<float> losses = Golden("losses", 0, kSteps), norms = Golden("norms", 0, kSteps),
+                           lrs = Golden("lrs", 0, kSteps);
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const auto source = [&](int64_t index) -> absl::StatusOr<Microbatch> {
+      const int64_t first = (step * kMicrobatches + index) * num_tokens();
+      return Microbatch{.batch = kBatch,
+                        .sequence = length_,
+                        .inputs = GoldenTokens("inputs", first),
+                        .targets = GoldenTokens("targets", first),
+                        .step = static_cast<uint32_t>(step),
+                        .index = static_cast<uint32_t>(index)};
+    };
+    const auto result = trainer->Prepare({step, {kMicrobatches}}, source, {});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_NEAR(result->loss, losses[step], 1e-5 * losses[step]) << "step " << step;
+    EXPECT_NEAR(result->grad_norm, norms[step], 3e-5 * norms[step]) << "step " << step;
+    EXPECT_NEAR(result->lr, lrs[step], 1e-6 * lrs[step]) << "step " << step;
+    trainer->Commit(*result);
+  }
+  ExpectWeights(*trainer, model->layout());
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
+                         ::testing::Values("tiny_gpt2", "tiny_llama", "tiny_llama31", "tiny_mistral", "tiny_qwen2",
+                                           "tiny_qwen3", "tiny_qwen3_window"),
+                         [](const auto& tested) { return tested.param; });
+
+INSTANTIATE_TEST_SUITE_P(Models, TrainingGoldenTest, ::testing::Values("tiny_gpt2", "tiny_llama"),
                          [](const auto& tested) { return tested.param; });
 
 /// Models that Holdfast saved, with the logits of `transformers` (tests/golden/make_export_golden.py).
@@ -241,7 +302,9 @@ class ExportGoldenTest : public GoldenTest {};
 
 TEST_P(ExportGoldenTest, Logits) { ExpectLogits(); }
 
-INSTANTIATE_TEST_SUITE_P(Models, ExportGoldenTest, ::testing::Values("exported_gpt2", "exported_llama"),
+INSTANTIATE_TEST_SUITE_P(Models, ExportGoldenTest,
+                         ::testing::Values("exported_gpt2", "exported_llama", "exported_llama31", "exported_mistral",
+                                           "exported_qwen2", "exported_qwen3"),
                          [](const auto& tested) { return tested.param; });
 
 }  // namespace

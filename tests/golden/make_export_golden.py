@@ -1,7 +1,7 @@
 """Makes and checks the golden files of exports: tiny models as Holdfast saves them, what `transformers` makes of them.
 
-    python3 tests/golden/make_export_golden.py build/release/holdfast    # rewrites tests/golden/exported_*
-    python3 tests/golden/make_export_golden.py                           # checks them with the installed transformers
+    python3 tests/golden/make_export_golden.py build/release/holdfast [NAME...]  # rewrites tests/golden/exported_*
+    python3 tests/golden/make_export_golden.py       # checks them with the installed transformers
 
 Needs torch, transformers, safetensors; the check was run with transformers 4.57.6 and 5.23.0. Each directory gets
 config.json, generation_config.json, tokenizer_config.json and model.safetensors of one training step (tokenizer.json is
@@ -23,7 +23,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast
 
 BATCH, LENGTH = 2, 13
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -35,6 +35,11 @@ TEXT = "The gradient of a step.\n  It's 12345<|endoftext|> and on"
 MODELS = (
     ("exported_gpt2", "gpt2_style", "family: gpt2, norm_eps: 1e-6"),
     ("exported_llama", "llama3_style", "family: llama, num_kv_heads: 1, rope_theta: 500000, norm_eps: 1e-6"),
+    ("exported_llama31", "llama3_style", "family: llama, num_kv_heads: 1, tie_embeddings: true, rope_theta: 1000, "
+     "rope_scaling: llama3, rope_factor: 4, rope_low_freq_factor: 0.5, rope_high_freq_factor: 2, rope_original_length: 20"),
+    ("exported_mistral", "llama3_style", "family: mistral, num_kv_heads: 1, sliding_window: 5, rope_theta: 1000"),
+    ("exported_qwen2", "gpt2_style", "family: qwen2, num_kv_heads: 1, tie_embeddings: true, rope_theta: 1000"),
+    ("exported_qwen3", "gpt2_style", "family: qwen3, num_kv_heads: 1, head_dim: 24, sliding_window: 6, rope_theta: 1000"),
 )
 
 
@@ -94,7 +99,9 @@ def expect(what, found, expected):
 
 
 def check_tokenizer(directory, tokenizer, model):
-    loaded = AutoTokenizer.from_pretrained(directory)
+    # Of qwen2, AutoTokenizer of version 5 takes Qwen's own splitting of text, whatever tokenizer.json says.
+    chosen = PreTrainedTokenizerFast if model.config.model_type == "qwen2" else AutoTokenizer
+    loaded = chosen.from_pretrained(directory)
     with open(tokenizer.replace("tokenizer_", "cases_")) as file:
         for case in json.load(file):
             expect(repr(case["text"]), loaded.encode(case["text"], add_special_tokens=False), case["ids"])
@@ -127,7 +134,7 @@ def main():
     torch.set_num_threads(1)
     for name, tokenizer, keys in MODELS:
         path = os.path.abspath(os.path.join(TOKENIZERS, f"tokenizer_{tokenizer}.json"))
-        if len(sys.argv) > 1:
+        if len(sys.argv) > 1 and (len(sys.argv) == 2 or name in sys.argv[2:]):
             make(os.path.abspath(sys.argv[1]), name, path, keys)
         check(name, path)
 

@@ -1,6 +1,9 @@
-"""Makes the golden files of the models: tiny GPT-2 and Llama models of `transformers`, what PyTorch computes with them.
+"""Makes the golden files of the models: tiny models of `transformers` of every family, what PyTorch computes with them.
 
-    python3 tests/golden/make_model_golden.py        # needs torch, transformers, safetensors; rewrites tests/golden/tiny_*
+    python3 tests/golden/make_model_golden.py [NAME...]  # rewrites tests/golden/tiny_*, or those named
+    python3 tests/golden/make_model_golden.py --check    # that the installed transformers has the same logits of them
+
+Needs torch, transformers, safetensors; the check was run with transformers 4.57.6 and 5.23.0.
 
 Each directory gets the model as `transformers` saves it (config.json, model.safetensors) and golden.safetensors:
   inputs, targets       (B, T) as fp32 whole numbers
@@ -9,16 +12,20 @@ Each directory gets the model as `transformers` saves it (config.json, model.saf
   steps.inputs, steps.targets         (10, B, T)
   steps.losses, steps.norms (10)      ten steps of AdamW from the same weights: losses and norms before clipping
   final.<name>                        the weights after them
-Attention is transformers' "eager" one. AdamW: lr 1e-2, betas (0.9, 0.95), eps 1e-8, weight decay 0.1 on matrices only,
+T is 13 of the 24 positions for the first two, all of them for the others; the windows are shorter than that. Attention
+is transformers' "eager" one. AdamW: lr 1e-2, betas (0.9, 0.95), eps 1e-8, weight decay 0.1 on matrices only,
 gradient norm clipped to 1.
 """
 import os
+import sys
 
 import torch
-from safetensors.torch import save_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import (AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
-BATCH, LENGTH, STEPS = 2, 13, 10
+BATCH, STEPS = 2, 10
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -33,6 +40,43 @@ def llama():
         vocab_size=61, max_position_embeddings=24, hidden_size=32, intermediate_size=40, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, rope_theta=1000.0, rms_norm_eps=1e-6,
         tie_word_embeddings=False, attn_implementation="eager"))
+
+
+SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, rms_norm_eps=1e-6, attn_implementation="eager")
+
+
+def llama31():
+    """Of the eight frequencies of a head of 16 some stay, some are mixed, some are divided."""
+    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 24}
+    return LlamaForCausalLM(LlamaConfig(**SIZES, head_dim=16, max_position_embeddings=96, tie_word_embeddings=True,
+                                        rope_theta=10000.0, rope_scaling=rope))
+
+
+def mistral():
+    return MistralForCausalLM(MistralConfig(**SIZES, max_position_embeddings=80, rope_theta=1000.0, sliding_window=9,
+                                            tie_word_embeddings=False))
+
+
+def qwen2():
+    return Qwen2ForCausalLM(Qwen2Config(**SIZES, max_position_embeddings=48, rope_theta=1000.0, tie_word_embeddings=True))
+
+
+def qwen3():
+    return Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=24, max_position_embeddings=48, rope_theta=1000.0,
+                                        tie_word_embeddings=False))
+
+
+def qwen3_window():
+    return Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=8, max_position_embeddings=48, rope_theta=1000.0,
+                                        tie_word_embeddings=True, use_sliding_window=True, sliding_window=11,
+                                        max_window_layers=0))
+
+
+# name, model, length of its sequences
+MODELS = (("tiny_gpt2", gpt2, 13), ("tiny_llama", llama, 13), ("tiny_llama31", llama31, 96), ("tiny_mistral", mistral, 80),
+          ("tiny_qwen2", qwen2, 48), ("tiny_qwen3", qwen3, 48), ("tiny_qwen3_window", qwen3_window, 48))
 
 
 def randomise(model, generator):
@@ -51,14 +95,14 @@ def loss_of(model, inputs, targets):
     return logits, torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
-def sequences(vocabulary, count, generator):
-    tokens = torch.randint(vocabulary, (count, BATCH, LENGTH + 1), generator=generator)
+def sequences(vocabulary, count, length, generator):
+    tokens = torch.randint(vocabulary, (count, BATCH, length + 1), generator=generator)
     return tokens[:, :, :-1].contiguous(), tokens[:, :, 1:].contiguous()
 
 
-def golden(model, generator):
+def golden(model, length, generator):
     out = {}
-    inputs, targets = sequences(model.config.vocab_size, 1, generator)
+    inputs, targets = sequences(model.config.vocab_size, 1, length, generator)
     logits, loss = loss_of(model, inputs[0], targets[0])
     loss.backward()
     out["inputs"], out["targets"] = inputs[0], targets[0]
@@ -66,7 +110,7 @@ def golden(model, generator):
     for name, p in model.named_parameters():
         out["grad." + name] = p.grad.clone()
 
-    inputs, targets = sequences(model.config.vocab_size, STEPS, generator)
+    inputs, targets = sequences(model.config.vocab_size, STEPS, length, generator)
     decay = [p for p in model.parameters() if p.dim() >= 2]
     no_decay = [p for p in model.parameters() if p.dim() < 2]
     optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": no_decay, "weight_decay": 0.0}],
@@ -86,15 +130,40 @@ def golden(model, generator):
     return {name: t.detach().float().contiguous().clone() for name, t in out.items()}
 
 
+def check(name):
+    directory = os.path.join(HERE, name)
+    expected = load_file(os.path.join(directory, "golden.safetensors"))
+    config = AutoConfig.from_pretrained(directory)
+    if int(transformers.__version__.split(".")[0]) < 5 and hasattr(config, "rope_parameters"):  # of files that 5 has saved
+        rope = dict(config.rope_parameters)
+        config.rope_theta = rope.pop("rope_theta")
+        config.rope_scaling = rope if rope["rope_type"] != "default" else None
+    model = AutoModelForCausalLM.from_pretrained(directory, config=config, dtype=torch.float32,
+                                                 attn_implementation="eager").eval()
+    with torch.no_grad():
+        logits = model(input_ids=expected["inputs"].long()).logits
+    error = ((logits - expected["logits"]).norm() / expected["logits"].norm()).item()
+    print(f"{name}: {type(model).__name__}, logits differ by {error:.1e}")
+    assert error < 1e-5
+
+
 def main():
     torch.set_num_threads(1)
-    for name, make in (("tiny_gpt2", gpt2), ("tiny_llama", llama)):
+    if sys.argv[1:] == ["--check"]:
+        for name, _, _ in MODELS:
+            check(name)
+        return
+    for name, make, length in MODELS:
+        if len(sys.argv) > 1 and name not in sys.argv[1:]:
+            continue
         generator = torch.Generator().manual_seed(1)
         model = make().float().train()
         randomise(model, generator)
         directory = os.path.join(HERE, name)
         model.save_pretrained(directory, safe_serialization=True)
-        save_file(golden(model, generator), os.path.join(directory, "golden.safetensors"))
+        save_file(golden(model, length, generator), os.path.join(directory, "golden.safetensors"))
+        if os.path.exists(os.path.join(directory, "generation_config.json")):
+            os.remove(os.path.join(directory, "generation_config.json"))
         for file in os.listdir(directory):
             os.chmod(os.path.join(directory, file), 0o644)
 

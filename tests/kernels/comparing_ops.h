@@ -36,12 +36,12 @@ class ComparingOps final : public Ops {
   void NormForward(Matrix out, Matrix residual_out, const NormStats& stats, ConstMatrix residual, ConstMatrix branch,
                    const NormParams& params, const Dropout& dropout) override {
     const int64_t rows = out.rows;
-    Compare("NormForward", {Of(out), Of(residual_out), Of(stats.mean, rows), Of(stats.rstd, rows)},
+    Compare("NormForward", {Of(out), Of(residual_out), Of(stats.mean, rows), Of(stats.rstd, rows * params.groups)},
             [&] { ops_->NormForward(out, residual_out, stats, residual, branch, params, dropout); });
   }
   void NormBackward(Matrix d_input, float* d_weight, float* d_bias, ConstMatrix d_residual, ConstMatrix d_out,
                     ConstMatrix input, const NormStats& stats, const NormParams& params) override {
-    Compare("NormBackward", {Of(d_input), Of(d_weight, input.cols), Of(d_bias, input.cols)},
+    Compare("NormBackward", {Of(d_input), Of(d_weight, input.cols / params.groups), Of(d_bias, input.cols)},
             [&] { ops_->NormBackward(d_input, d_weight, d_bias, d_residual, d_out, input, stats, params); });
   }
   void ApplyDropout(Matrix out, ConstMatrix in, const Dropout& dropout) override {

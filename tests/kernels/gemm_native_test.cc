@@ -15,34 +15,13 @@
 #include "kernels/cpu/gemm_bf16_dot-inl.h"
 #include "kernels/cpu/gemm_product-inl.h"
 #include "kernels/cpu/native_dot.h"
+#include "tests/kernels/emulated_dot.h"
 #include "tests/kernels/gemm_test_util.h"
 
 namespace holdfast::kernels {
 namespace {
 
-namespace static_target = HWY_NAMESPACE;
-
 constexpr Arithmetic kNative[] = {Arithmetic::kAvx512Bf16, Arithmetic::kAmxBf16};
-
-/// VDPBF16PS on panels.
-struct EmulatedDot {
-  template <int64_t kRowWords>
-  static void Multiply(int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b, const float* chain,
-                       const float* previous, float* out) {
-    using static_target::kMr, static_target::kNr;
-    const auto pair = [](uint32_t word, int i) { return FromBf16(static_cast<uint16_t>(word >> (16 * i))); };
-    for (int64_t r = 0; r < std::min<int64_t>(rows, kMr); ++r) {
-      for (int64_t c = 0; c < kNr; ++c) {
-        float sum = chain == nullptr ? 0 : chain[r * kNr + c];
-        for (int64_t k = 0; k < words; ++k) {
-          const uint32_t x = a[kRowWords == 0 ? k * kMr + r : r * kRowWords + k], y = b[k * kNr + c];
-          sum = DotOfPairs(sum, {pair(x, 0), pair(x, 1)}, {pair(y, 0), pair(y, 1)});
-        }
-        out[r * kNr + c] = previous == nullptr ? sum : previous[r * kNr + c] + sum;
-      }
-    }
-  }
-};
 
 /// Tile registers in memory.
 class EmulatedTiles {

@@ -224,6 +224,52 @@ TEST(NormBackward, MatchesReference) {
   }
 }
 
+TEST(Norm, GroupsOfColumnsAreRowsSideBySide) {
+  Rng rng(NewSeed());
+  TestOps ops(2);
+  constexpr int64_t kRows = 37, kGroups = 3;
+  for (DType dtype : kDTypes) {
+    for (int64_t cols : {8, 64, 136}) {
+      const Weights weights(rng, NormKind::kRmsNorm, cols);
+      NormParams grouped = weights.params();
+      grouped.groups = kGroups;
+      TestMatrix x(dtype, kRows, kGroups * cols, kGroups * cols + 16), out(dtype, kRows, kGroups * cols);
+      TestMatrix gradient(dtype, kRows, kGroups * cols, kGroups * cols + 8);
+      TestMatrix rows(dtype, kRows * kGroups, cols), rows_out(dtype, kRows * kGroups, cols);
+      TestMatrix rows_gradient(dtype, kRows * kGroups, cols);
+      x.Fill(rng);
+      gradient.Fill(rng);
+      const auto group_of = [&](int64_t i) { return std::pair(i / kGroups, i % kGroups * cols); };
+      for (int64_t i = 0; i < kRows * kGroups; ++i) {
+        const auto [row, col] = group_of(i);
+        for (int64_t c = 0; c < cols; ++c) {
+          rows.Set(i, c, x.Get(row, col + c));
+          rows_gradient.Set(i, c, gradient.Get(row, col + c));
+        }
+      }
+      std::vector<float> rstd(kRows * kGroups, NAN), rows_rstd = rstd, d_weight(cols, NAN), rows_d_weight = d_weight;
+      ops->NormForward(out.view(), {}, {nullptr, rstd.data()}, x.view(), {}, grouped, {});
+      ops->NormForward(rows_out.view(), {}, {nullptr, rows_rstd.data()}, rows.view(), {}, weights.params(), {});
+      ops->NormBackward(gradient.view(), d_weight.data(), nullptr, {}, gradient.view(), x.view(),
+                        {nullptr, rstd.data()}, grouped);  // in the memory of d_out
+      ops->NormBackward(rows_gradient.view(), rows_d_weight.data(), nullptr, {}, rows_gradient.view(), rows.view(),
+                        {nullptr, rows_rstd.data()}, weights.params());
+      EXPECT_EQ(rstd, rows_rstd);
+      EXPECT_EQ(d_weight, rows_d_weight);
+      int64_t different = 0;
+      for (int64_t i = 0; i < kRows * kGroups; ++i) {
+        const auto [row, col] = group_of(i);
+        for (int64_t c = 0; c < cols; ++c) {
+          different += FloatToBits(out.Get(row, col + c)) != FloatToBits(rows_out.Get(i, c));
+          different += FloatToBits(gradient.Get(row, col + c)) != FloatToBits(rows_gradient.Get(i, c));
+        }
+      }
+      EXPECT_EQ(different, 0) << "cols " << cols;
+      EXPECT_TRUE(out.PaddingIntact() && gradient.PaddingIntact());
+    }
+  }
+}
+
 TEST(Norm, SameBitsForAnyThreadCount) {
   const uint64_t seed = NewSeed();
   for (NormKind kind : {NormKind::kLayerNorm, NormKind::kRmsNorm}) {

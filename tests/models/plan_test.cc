@@ -1,8 +1,11 @@
-// Proves FLOP counts against formulas written by hand and that recomputation costs what it should. That arena sizes are
-// exact is proven by every pass in transformer_test.cc, whose arenas have the planned capacity.
+// Proves FLOP counts against formulas written by hand, of windows by counting pairs, and that recomputation costs what
+// it should. That arena sizes are exact is proven by every pass in transformer_test.cc, whose arenas have the planned
+// capacity.
 #include "models/plan.h"
 
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "tests/models/test_models.h"
 
@@ -11,7 +14,7 @@ namespace {
 
 ModelConfig Gpt2Small() { return {.vocab_size = 50257, .num_kv_heads = 12, .head_dim = 64, .intermediate_size = 3072}; }
 
-std::unique_ptr<Model> Make(const ModelConfig& config, bool recompute, Device& device) {
+std::unique_ptr<LanguageModel> Make(const ModelConfig& config, bool recompute, Device& device) {
   return MakeTransformer(config, {.compute_dtype = DType::kBF16, .recompute_blocks = recompute}, device).value();
 }
 
@@ -47,10 +50,28 @@ TEST(PlanTest, LogitsAreNeverAllThere) {
 TEST(PlanTest, ModelFlopsFollowPalm) {
   // nanoGPT's number of parameters for GPT-2 124M is 123.65M without the position table.
   const double n = 124439808.0 - 1024 * 768;
-  EXPECT_DOUBLE_EQ(ModelFlopsPerToken(Gpt2Small(), 512), 6 * n + 12.0 * 12 * 768 * 512);
+  EXPECT_DOUBLE_EQ(DenseFlopsPerToken(Gpt2Small(), 512), 6 * n + 12.0 * 12 * 768 * 512);
   ModelConfig untied = Gpt2Small();
   untied.tie_embeddings = false;  // the token table is then looked up only, the head multiplies as before
-  EXPECT_DOUBLE_EQ(ModelFlopsPerToken(untied, 512), ModelFlopsPerToken(Gpt2Small(), 512));
+  EXPECT_DOUBLE_EQ(DenseFlopsPerToken(untied, 512), DenseFlopsPerToken(Gpt2Small(), 512));
+}
+
+TEST(PlanTest, AWindowCountsWhatIsLeftOfAttention) {
+  ModelConfig config = Gpt2Small();
+  const double all = DenseFlopsPerToken(config, 512), attention = 12.0 * 12 * 768 * 512;
+  const double forward = PlanEvaluation(*Make(config, false, *MakeCpuDevice(1)), 1, 512).flops;
+  for (const int64_t window : {1, 100, 511, 512, 600}) {
+    config.sliding_window = window;
+    double seen = 0;  // of the 512 x 512 pairs, with the queries that would see a key's past as its future
+    for (int64_t i = 0; i < 512; ++i) {
+      for (int64_t j = 0; j < 512; ++j) seen += std::abs(i - j) < window;
+    }
+    const double share = seen / (512 * 512);
+    EXPECT_NEAR(DenseFlopsPerToken(config, 512), all - attention * (1 - share), 1e-6 * all) << window;
+    const double pass = PlanEvaluation(*Make(config, false, *MakeCpuDevice(1)), 1, 512).flops;
+    const double products = 12 * 2 * 2.0 * 768 * 512 * 512 / 2;  // causal
+    EXPECT_NEAR(forward - pass, products * (1 - share), 0.01 * products) << window;
+  }
 }
 
 }  // namespace

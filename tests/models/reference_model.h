@@ -2,6 +2,7 @@
 // The transformer again, in double precision, one value at a time and with nothing of models/ or of the kernels but the
 // random numbers: the loss that gradients are checked against by central differences.
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -111,14 +112,33 @@ class ReferenceModel {
     return x;
   }
 
-  /// Head `head` (of query, key and value heads together) of a row, rotated to its position.
-  Row HeadOf(const Row& qkv, int64_t head, int64_t position) const {
+  /// theta^(-2i/D), and what Llama 3.1 makes of it, in terms of wavelengths.
+  double Frequency(int64_t i) const {
+    const double frequency = std::pow(c_.rope_theta, -2.0 * i / c_.head_dim), wavelength = 2 * M_PI / frequency;
+    if (c_.rope_scaling == RopeScaling::kNone) return frequency;
+    const double length = c_.rope_original_length, low = c_.rope_low_freq_factor, high = c_.rope_high_freq_factor;
+    if (wavelength < length / high) return frequency;
+    if (wavelength > length / low) return frequency / c_.rope_factor;
+    const double smooth = (length / wavelength - low) / (high - low);
+    return (1 - smooth) * frequency / c_.rope_factor + smooth * frequency;
+  }
+
+  /// Head `head` (of query, key and value heads together) of a row, normalised, and rotated to its position.
+  Row HeadOf(const std::string& block, const Row& qkv, int64_t head, int64_t position) const {
     const int64_t d = c_.head_dim;
     Row v(qkv.begin() + head * d, qkv.begin() + (head + 1) * d);
-    if (c_.position != PositionKind::kRope || head >= c_.num_heads + c_.num_kv_heads) return v;
+    if (head >= c_.num_heads + c_.num_kv_heads) return v;
+    if (c_.qk_norm) {
+      const double* weight =
+          Find(block + (head < c_.num_heads ? "attention.q_norm.weight" : "attention.k_norm.weight"));
+      double square = 0;
+      for (double x : v) square += x * x / d;
+      for (int64_t i = 0; i < d; ++i) v[i] *= weight[i] / std::sqrt(square + c_.norm_eps);
+    }
+    if (c_.position != PositionKind::kRope) return v;
     Row rotated(d);
     for (int64_t i = 0; i < d / 2; ++i) {
-      const double angle = position * std::pow(c_.rope_theta, -2.0 * i / d);
+      const double angle = position * Frequency(i);
       rotated[i] = v[i] * std::cos(angle) - v[i + d / 2] * std::sin(angle);
       rotated[i + d / 2] = v[i + d / 2] * std::cos(angle) + v[i] * std::sin(angle);
     }
@@ -133,18 +153,19 @@ class ReferenceModel {
       const int64_t b = r / t, i = r % t;
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t group = h / (heads / kv);
-        const Row q = HeadOf(qkv[r], h, i);
+        const Row q = HeadOf(block, qkv[r], h, i);
+        const int64_t first = c_.sliding_window == 0 ? 0 : std::max<int64_t>(0, i - c_.sliding_window + 1);
         Row p(i + 1);
         double sum = 0;
-        for (int64_t j = 0; j <= i; ++j) {
-          const Row k = HeadOf(qkv[b * t + j], heads + group, j);
+        for (int64_t j = first; j <= i; ++j) {
+          const Row k = HeadOf(block, qkv[b * t + j], heads + group, j);
           double score = 0;
           for (int64_t e = 0; e < d; ++e) score += q[e] * k[e];
           sum += p[j] = std::exp(score / std::sqrt(static_cast<double>(d)));
         }
-        for (int64_t j = 0; j <= i; ++j) {
+        for (int64_t j = first; j <= i; ++j) {
           const double factor = p[j] / sum * DropFactor((layer + 1) * 8 + 1, ((b * heads + h) * t + i) * t + j);
-          const Row v = HeadOf(qkv[b * t + j], heads + kv + group, j);
+          const Row v = HeadOf(block, qkv[b * t + j], heads + kv + group, j);
           for (int64_t e = 0; e < d; ++e) out[r][h * d + e] += factor * v[e];
         }
       }

@@ -27,7 +27,7 @@ inline ModelConfig TinyGpt2() {
 }
 
 inline ModelConfig TinyLlama() {
-  return {.family = Family::kLlama,
+  return {.family = "llama",
           .vocab_size = 23,
           .max_sequence_length = 11,
           .num_layers = 2,
@@ -44,15 +44,48 @@ inline ModelConfig TinyLlama() {
           .rope_theta = 100.0};
 }
 
+/// Llama as of 3.1: of its four frequencies one stays, one is mixed, two are divided.
+inline ModelConfig TinyLlama31() {
+  ModelConfig c = TinyLlama();
+  c.rope_scaling = RopeScaling::kLlama3;
+  c.rope_factor = 4;
+  c.rope_low_freq_factor = 0.5;
+  c.rope_high_freq_factor = 2;
+  c.rope_original_length = 20;
+  return c;
+}
+
+inline ModelConfig TinyMistral() {
+  ModelConfig c = TinyLlama();
+  c.family = "mistral";
+  c.sliding_window = 3;
+  return c;
+}
+
+inline ModelConfig TinyQwen2() {
+  ModelConfig c = TinyLlama();
+  c.family = "qwen2";
+  c.qkv_bias = true;
+  c.tie_embeddings = true;
+  return c;
+}
+
+inline ModelConfig TinyQwen3() {
+  ModelConfig c = TinyLlama();
+  c.family = "qwen3";
+  c.qk_norm = true;
+  return c;
+}
+
 struct NamedConfig {
   std::string name;
   ModelConfig config;
 };
 
-/// Both families and the mixtures that a config can ask for.
+/// All families and the mixtures that a config can ask for.
 inline std::vector<NamedConfig> TinyModels() {
   ModelConfig untied = TinyGpt2(), dropout = TinyGpt2(), unbiased = TinyGpt2(), tied = TinyLlama();
-  ModelConfig llama_dropout = TinyLlama(), mixed = TinyLlama();
+  ModelConfig llama_dropout = TinyLlama(), mixed = TinyLlama(), gpt2_window = TinyGpt2(), qwen_window = TinyQwen3();
   untied.tie_embeddings = false;
   dropout.dropout = 0.3;
   unbiased.bias = false;
@@ -62,8 +95,24 @@ inline std::vector<NamedConfig> TinyModels() {
   llama_dropout.dropout = 0.2;
   mixed.position = PositionKind::kLearned;
   mixed.norm = NormType::kLayerNorm;
-  return {{"Gpt2", TinyGpt2()},   {"Gpt2Untied", untied},    {"Gpt2Dropout", dropout},        {"Gpt2NoBias", unbiased},
-          {"Llama", TinyLlama()}, {"LlamaTiedBiased", tied}, {"LlamaDropout", llama_dropout}, {"Mixed", mixed}};
+  gpt2_window.qk_norm = true;
+  gpt2_window.sliding_window = 4;
+  gpt2_window.dropout = 0.2;
+  qwen_window.sliding_window = 5;
+  return {{"Gpt2", TinyGpt2()},
+          {"Gpt2Untied", untied},
+          {"Gpt2Dropout", dropout},
+          {"Gpt2NoBias", unbiased},
+          {"Llama", TinyLlama()},
+          {"LlamaTiedBiased", tied},
+          {"LlamaDropout", llama_dropout},
+          {"Mixed", mixed},
+          {"Llama31", TinyLlama31()},
+          {"Mistral", TinyMistral()},
+          {"Qwen2", TinyQwen2()},
+          {"Qwen3", TinyQwen3()},
+          {"Qwen3Window", qwen_window},
+          {"Gpt2NormsAndWindow", gpt2_window}};
 }
 
 /// Weights far from their initial values, where biases are 0 and norms 1 and mistakes can hide.
@@ -110,20 +159,20 @@ class TestModel {
         model_(MakeTransformer(config, options, *device_).value()),
         store_(model_->layout(), weights, options.compute_dtype, stream_->ops()) {}
 
-  Model& model() { return *model_; }
+  LanguageModel& model() { return *model_; }
   TestStore& store() { return store_; }
 
   /// Losses (B * T). The arena has exactly the planned capacity, and exactly that must be used.
   std::vector<float> Train(const Tokens& tokens, float loss_scale) {
-    return Run(&Model::ForwardBackward, tokens, tokens.batch * tokens.sequence, loss_scale,
-               PlanTraining(*model_, tokens.batch, tokens.sequence).arena_bytes);
+    return Run([&](auto&&... pass) { return model_->ForwardBackward(pass...); }, tokens, tokens.batch * tokens.sequence,
+               loss_scale, PlanTraining(*model_, tokens.batch, tokens.sequence).arena_bytes);
   }
   std::vector<float> Evaluate(const Tokens& tokens) {
-    return Run(&Model::Evaluate, tokens, tokens.batch * tokens.sequence, 0,
+    return Run([&](auto&&... pass) { return model_->Evaluate(pass...); }, tokens, tokens.batch * tokens.sequence, 0,
                PlanEvaluation(*model_, tokens.batch, tokens.sequence).arena_bytes);
   }
   std::vector<float> LastLogits(const Tokens& tokens, int64_t vocab_size) {
-    return Run(&Model::LastLogits, tokens, tokens.batch * vocab_size, 0,
+    return Run([&](auto&&... pass) { return model_->LastLogits(pass...); }, tokens, tokens.batch * vocab_size, 0,
                PlanLastLogits(*model_, tokens.batch, tokens.sequence).arena_bytes);
   }
 
@@ -133,12 +182,11 @@ class TestModel {
   Device& device() { return *device_; }
 
  private:
-  using Pass = absl::Status (Model::*)(const TokenBatch&, const PassContext&, float*);
-
+  template <typename Pass>
   std::vector<float> Run(Pass pass, const Tokens& tokens, int64_t outputs, float loss_scale, size_t arena_bytes) {
     Arena arena = Arena::Create(*device_, arena_bytes).value();
     std::vector<float> out(outputs, NAN);
-    const absl::Status status = (model_.get()->*pass)(tokens.view(), Context(arena, loss_scale), out.data());
+    const absl::Status status = pass(tokens.view(), Context(arena, loss_scale), out.data());
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ(arena.peak_bytes(), arena_bytes);
     EXPECT_EQ(arena.mark(), 0u);
@@ -148,7 +196,7 @@ class TestModel {
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Model> model_;
+  std::unique_ptr<LanguageModel> model_;
   TestStore store_;
 };
 

@@ -83,6 +83,9 @@ target_compile_definitions(holdfast_bundle_Mpi INTERFACE OMPI_SKIP_MPICXX)  # it
 holdfast_bundle(Grpc PkgConfig::GRPC protobuf::libprotobuf)
 holdfast_bundle(Gloo ${GLOO_LIBRARY})
 target_include_directories(holdfast_bundle_Gloo SYSTEM INTERFACE ${GLOO_INCLUDE})
+if(NOT EXISTS ${GLOO_INCLUDE}/gloo/common/memory.h)  # Debian leaves it out
+  target_include_directories(holdfast_bundle_Gloo SYSTEM INTERFACE ${CMAKE_SOURCE_DIR}/tools/cmake/gloo_stand_in)
+endif()
 if(HOLDFAST_CUDA)
   holdfast_bundle(Nccl ${NCCL_LIBRARY} CUDA::cudart)
   target_include_directories(holdfast_bundle_Nccl SYSTEM INTERFACE ${NCCL_INCLUDE})

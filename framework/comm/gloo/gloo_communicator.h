@@ -1,8 +1,10 @@
 #pragma once
 // Communicators over TCP, by Gloo's transport. Every member is connected to every other, once per communicator and once
-// more to say why it ends (gloo_farewells.h).
+// more to say why it ends (gloo_farewells.h). A member listens at one address for all of them (connector.h), so what it
+// tells the others takes as many bytes in a world of thousands as in one of two.
 //
-// Connections are neither encrypted nor authenticated: listen on loopback or on a network of your own.
+// Connections are not encrypted, and no better protected than by a key that travels in plain text: listen on loopback
+// or on a network of your own.
 //
 // Example:
 //   const std::vector<int> all = {0, 1, 2, 3};
@@ -29,8 +31,8 @@ struct GlooOptions {
 /// lists the ranks of communicator i, whose own ranks are the positions in the list; null where this rank is not in it.
 /// Every communicator works, fails and is aborted on its own.
 ///
-/// Aborted once `stop` is requested (the world has changed), DeadlineExceeded, Unavailable (a member went away),
-/// InvalidArgument, and what the rendezvous returns.
+/// Aborted once `stop` is requested (the world has changed), DeadlineExceeded and Unavailable (a member went away),
+/// which blame the members concerned, InvalidArgument, and what the rendezvous returns.
 absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> ConnectGloo(const GlooOptions& options, int rank, int size,
                                                                        uint64_t generation,
                                                                        const std::vector<std::vector<int>>& groups,

@@ -1,10 +1,12 @@
 #include "framework/comm/gloo/gloo_farewells.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_join.h"
 #include "framework/base/status.h"
+#include "framework/comm/communicator.h"
 #include "framework/comm/gloo/gloo_call.h"
 
 namespace holdfast {
@@ -22,11 +24,13 @@ GlooFarewells::GlooFarewells(std::shared_ptr<GlooLoop> loop, std::unique_ptr<Glo
   never_.resize(size);
   alive_.resize(size);
   gone_.resize(size, false);
+  peers_of_.resize(size);
   for (size_t c = 0; c < groups.size(); ++c) {
     for (const int rank : groups[c]) {
       if (rank == mesh_->rank()) continue;
       channels_[c].peers.push_back(std::make_unique<Peer>());
       channels_[c].peers.back()->rank = rank;
+      peers_of_[static_cast<size_t>(rank)].push_back(channels_[c].peers.back().get());
     }
   }
 }
@@ -70,7 +74,8 @@ absl::Status GlooFarewells::Start(absl::FunctionRef<absl::Status()> check) {
     const std::vector<int> ranks =
         transfers.broken_peer() >= 0 ? std::vector<int>{transfers.broken_peer()} : transfers.Missing();
     mesh_->Close();  // before the memory of the transfers goes
-    return Annotate(status, absl::StrCat("rank ", absl::StrJoin(ranks, ", ")));
+    const absl::Status named = Annotate(status, absl::StrCat("rank ", absl::StrJoin(ranks, ", ")));
+    return absl::IsAborted(status) ? named : Blaming(named, ranks);
   }
   loop_->Listen(this);
   return absl::OkStatus();
@@ -95,21 +100,27 @@ bool GlooFarewells::ConnectionEnded(int rank) {
   return !GlooCall([&] { alive.waitRecv(nullptr, std::chrono::hours(1)); }).ok();
 }
 
-// On Gloo's thread, which writes the messages: what is complete now will not change.
+// On Gloo's thread, which writes the messages: what is complete now will not change. In a large world a tick looks at
+// some of the ranks, so that the loop has time for bytes.
 void GlooFarewells::OnTick() {
+  constexpr size_t kRanksPerTick = 256;
   const std::lock_guard lock(mutex_);
-  for (Channel& channel : channels_) {
-    for (const auto& peer : channel.peers) {
-      if (peer->heard != Kind::kNone || peer->message.complete != 1) continue;
-      peer->heard = peer->message.kind;
-      peer->message.text[sizeof(peer->message.text) - 1] = '\0';
-      peer->reason = peer->message.text;
-    }
+  for (size_t i = 0; i < std::min(kRanksPerTick, gone_.size()); ++i) {
+    LookAt(next_rank_);
+    next_rank_ = (next_rank_ + 1) % gone_.size();
   }
-  for (int r = 0; r < mesh_->size(); ++r) {  // after the messages: the end comes after the farewell
-    const auto i = static_cast<size_t>(r);
-    if (r != mesh_->rank() && !gone_[i]) gone_[i] = ConnectionEnded(r);
+}
+
+void GlooFarewells::LookAt(size_t rank) {
+  for (Peer* peer : peers_of_[rank]) {
+    if (peer->heard != Kind::kNone || peer->message.complete != 1) continue;
+    peer->heard = peer->message.kind;
+    peer->message.text[sizeof(peer->message.text) - 1] = '\0';
+    peer->reason = peer->message.text;
   }
+  // After the messages: the end comes after the farewell.
+  const int r = static_cast<int>(rank);
+  if (r != mesh_->rank() && !gone_[rank]) gone_[rank] = ConnectionEnded(r);
 }
 
 GlooFarewells::News GlooFarewells::Hear(int channel) {

@@ -58,6 +58,7 @@ class GlooFarewells final : private GlooLoop::Listener {
   };
 
   void OnTick() override;
+  void LookAt(size_t rank);
   void PostReceives();
   bool ConnectionEnded(int rank);
 
@@ -67,6 +68,8 @@ class GlooFarewells final : private GlooLoop::Listener {
   std::vector<std::byte> never_;
   std::vector<Buffer> alive_;  // by rank
   std::vector<Channel> channels_;
+  std::vector<std::vector<Peer*>> peers_of_;  // by rank, in all channels
+  size_t next_rank_ = 0;                      // to be looked at in the next tick
   std::unique_ptr<GlooMesh> mesh_;  // closed before the memory above goes
 
   std::mutex mutex_;

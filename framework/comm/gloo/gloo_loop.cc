@@ -36,13 +36,13 @@ absl::StatusOr<std::string> NumericAddress(const std::string& host) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<GlooLoop>> GlooLoop::Open(const std::string& host) {
-  HF_ASSIGN_OR_RETURN(const std::string address, NumericAddress(host));
   auto loop = std::shared_ptr<GlooLoop>(new GlooLoop());
+  HF_ASSIGN_OR_RETURN(loop->address_, NumericAddress(host));
   loop->timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
   if (loop->timer_ < 0) return ErrnoToStatus(errno, "timer for a communicator");
   const absl::Status opened = GlooCall([&] {
     const NoSigPipe quiet;  // Gloo's thread inherits the mask
-    auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(address.c_str()));
+    auto device = gloo::transport::tcp::CreateDevice(gloo::transport::tcp::attr(loop->address_.c_str()));
     static_cast<gloo::transport::tcp::Device&>(*device).registerDescriptor(loop->timer_, EPOLLIN, loop.get());
     loop->device_ = std::move(device);
   });

@@ -42,6 +42,8 @@ class GlooLoop final : private gloo::transport::tcp::Handler {
   GlooLoop& operator=(const GlooLoop&) = delete;
 
   const std::shared_ptr<gloo::transport::Device>& device() const { return device_; }
+  /// Numeric.
+  const std::string& address() const { return address_; }
 
   void Listen(Listener* listener);
   /// Calls `listener` as soon as possible, and it alone.
@@ -71,6 +73,7 @@ class GlooLoop final : private gloo::transport::tcp::Handler {
   int64_t Period() const;
   void SetTimer(int64_t first_nanoseconds);
 
+  std::string address_;
   int timer_ = -1;
   // Shared with Gloo's contexts and buffers, which must be gone before this object is.
   std::shared_ptr<gloo::transport::Device> device_;

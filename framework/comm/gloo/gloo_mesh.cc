@@ -1,22 +1,81 @@
 #include "framework/comm/gloo/gloo_mesh.h"
 
 #include <gloo/common/error.h>
+#include <gloo/transport/tcp/context.h>
+#include <gloo/transport/tcp/pair.h>
 
+#include <future>
 #include <utility>
-#include <vector>
 
 #include "framework/base/status.h"
 #include "framework/comm/gloo/gloo_call.h"
 
 namespace holdfast {
 
-absl::StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::Make(std::shared_ptr<GlooLoop> loop, int rank, int size) {
+namespace {
+
+#ifdef HOLDFAST_GLOO_STAND_IN
+static_assert(sizeof(gloo::transport::tcp::Pair) == 896);  // as libgloo allocates one
+#endif
+
+/// One of Gloo's pairs over a connection that stands. Gloo's own way to connect takes a listening socket, and so an
+/// address to tell, for every pair.
+class ConnectedPair final : public gloo::transport::tcp::Pair {
+ public:
+  /// On the loop's thread, which no event can come between. Takes the socket.
+  ConnectedPair(gloo::transport::tcp::Context* context, gloo::transport::tcp::Device* device, int rank, Socket socket)
+      : Pair(context, device, rank, gloo::kNoTimeout) {
+    const std::lock_guard lock(m_);
+    if (fd_ >= 0) {  // where it has begun to listen
+      device_->unregisterDescriptor(fd_, this);
+      ::close(fd_);
+    }
+    fd_ = socket.Release();
+    handleConnected();
+  }
+};
+
+/// Runs something on the loop's thread, once.
+class OnLoop final : private GlooLoop::Listener {
+ public:
+  static absl::Status Run(GlooLoop& loop, absl::FunctionRef<void()> call) {
+    OnLoop once(loop, call);
+    loop.CallSoon(&once);
+    once.done_.get_future().wait();
+    return once.status_;
+  }
+
+ private:
+  OnLoop(GlooLoop& loop, absl::FunctionRef<void()> call) : loop_(loop), call_(call) {}
+  ~OnLoop() override { loop_.Unlisten(this); }
+
+  void OnTick() override {
+    status_ = GlooCall(call_);
+    done_.set_value();
+  }
+
+  GlooLoop& loop_;
+  absl::FunctionRef<void()> call_;
+  absl::Status status_;
+  std::promise<void> done_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::Make(std::shared_ptr<GlooLoop> loop, int rank,
+                                                         std::vector<Socket> sockets) {
+  const auto size = static_cast<int>(sockets.size());
   auto mesh = std::unique_ptr<GlooMesh>(new GlooMesh(std::move(loop), rank, size));
-  HF_RETURN_IF_ERROR(GlooCall([&] {
+  HF_RETURN_IF_ERROR(OnLoop::Run(*mesh->loop_, [&] {
+    namespace tcp = gloo::transport::tcp;
     mesh->context_ = mesh->loop_->device()->createContext(rank, size);
     mesh->context_->setTimeout(gloo::kNoTimeout);
+    auto* context = dynamic_cast<tcp::Context*>(mesh->context_.get());
+    auto* device = dynamic_cast<tcp::Device*>(mesh->loop_->device().get());
     for (int r = 0; r < size; ++r) {
-      if (r != rank) mesh->context_->createPair(r);
+      Socket& socket = sockets[static_cast<size_t>(r)];
+      if (r != rank)
+        mesh->context_->getPair(r) = std::make_unique<ConnectedPair>(context, device, r, std::move(socket));
     }
   }));
   return mesh;
@@ -24,25 +83,6 @@ absl::StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::Make(std::shared_ptr<GlooLoo
 
 GlooMesh::~GlooMesh() {
   if (context_ != nullptr) Close();
-}
-
-std::string GlooMesh::AddressFor(int peer) {
-  const std::vector<char> bytes = context_->getPair(peer)->address().bytes();
-  return {bytes.begin(), bytes.end()};
-}
-
-absl::Status GlooMesh::Connect(int peer, const std::string& address) {
-  HF_RETURN_IF_ERROR(GlooCall([&] { context_->getPair(peer)->connect({address.begin(), address.end()}); }));
-  return interrupted_ ? absl::AbortedError("interrupted") : absl::OkStatus();
-}
-
-void GlooMesh::Interrupt() {
-  interrupted_ = true;
-  const GlooLoop::Ticks ticks(*loop_, GlooLoop::Pace::kConnecting);
-  for (int r = 0; r < size_; ++r) {
-    // A pair that cannot be closed is closed already.
-    if (r != rank_) GlooCall([&] { context_->getPair(r)->close(); }).IgnoreError();
-  }
 }
 
 bool GlooMesh::WhileOpen(absl::FunctionRef<void()> post) {

@@ -1,39 +1,32 @@
 #pragma once
-// One connection between every two members of a group.
+// One connection between every two members of a group, for Gloo's transport to move bytes over.
 //
 // Example (every member):
-//   auto mesh = GlooMesh::Make(loop, rank, size);                 // listens once for every other member
-//   ... tell member r the address (*mesh)->AddressFor(r), learn the address that r has for us ...
-//   for (int r : others) HF_RETURN_IF_ERROR((*mesh)->Connect(r, address_from[r]));
+//   auto mesh = GlooMesh::Make(loop, rank, sockets);  // by rank, connected to the other members (connector.h)
 
 #include <gloo/transport/context.h>
 
-#include <atomic>
 #include <memory>
 #include <mutex>
-#include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "framework/comm/gloo/gloo_loop.h"
+#include "framework/comm/gloo/socket.h"
 
 namespace holdfast {
 
 class GlooMesh {
  public:
-  static absl::StatusOr<std::unique_ptr<GlooMesh>> Make(std::shared_ptr<GlooLoop> loop, int rank, int size);
+  /// `sockets` by rank; this rank's own is closed.
+  static absl::StatusOr<std::unique_ptr<GlooMesh>> Make(std::shared_ptr<GlooLoop> loop, int rank,
+                                                        std::vector<Socket> sockets);
   ~GlooMesh();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
   GlooLoop& loop() { return *loop_; }
-
-  /// Where this rank listens for member `peer`; opaque bytes.
-  std::string AddressFor(int peer);
-  /// Blocks until connected. Unavailable if nobody listens at `address`, Aborted after Interrupt.
-  absl::Status Connect(int peer, const std::string& address);
-  /// From another thread: ends Connect, and all later ones.
-  void Interrupt();
 
   /// Closes all connections and returns when Gloo touches no buffer any more. What was written before still arrives at
   /// the peers. From any thread, also while buffers are waited for.
@@ -54,7 +47,6 @@ class GlooMesh {
 
   std::mutex mutex_;  // never held while waiting for the loop
   bool open_ = true;
-  std::atomic<bool> interrupted_ = false;
 };
 
 }  // namespace holdfast

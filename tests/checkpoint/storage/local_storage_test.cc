@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <thread>
@@ -432,6 +433,16 @@ TEST_F(LocalStorageTest, SweepLeavesOtherMachinesADay) {
   EXPECT_THAT(EverythingIn(root()), ElementsAre(".young.tmp-0123456789ab"));
   ASSERT_TRUE(storage_->Sweep().ok());
   EXPECT_THAT(EverythingIn(root()), ElementsAre());
+}
+
+// Writing a large shard to a slow disk may take long: whoever holds the lock lives.
+TEST_F(LocalStorageTest, SweepLeavesALockedFileHoweverOldItIs) {
+  const auto living = storage_->Stage("d/living", 10);
+  ASSERT_TRUE(living.ok()) << living.status();
+  std::filesystem::last_write_time((*living)->path(),
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours(72));
+  ASSERT_TRUE(Open(root())->Sweep().ok());
+  EXPECT_TRUE((*living)->Commit().ok());
 }
 
 // Creators and sweepers at the same time: nobody's file is taken for abandoned.

@@ -53,6 +53,38 @@ TEST_F(IncidentTrackerTest, ALostWorkerIsOneIncidentUntilItIsBack) {
   EXPECT_THAT(On(Plain("recovered")), IsEmpty());
 }
 
+TEST_F(IncidentTrackerTest, ALinkThatIsCutIsOneIncidentUntilItIsBack) {
+  const auto link = [](const std::string& name, const std::string& without) {
+    return RunEvent{name, {{"host", "h1"}, {"peer_host", "h2"}, {"step", int64_t{7}}, {"without", without}}};
+  };
+  EXPECT_THAT(On(link("link_cut", "n1/2")), ElementsAre("+link/h1/h2"));
+  EXPECT_EQ(last_.summary, "run tiny: no link between h1 and h2 in step 7; going on without n1/2");
+  EXPECT_THAT(On(link("link_cut", "n1/2")), IsEmpty());
+  EXPECT_THAT(On(Plain("recovered")), IsEmpty());
+  EXPECT_THAT(On(link("link_back", "")), ElementsAre("-link/h1/h2"));
+}
+
+TEST_F(IncidentTrackerTest, SlownessAndStandstillsAreIncidents) {
+  EXPECT_THAT(On(Plain("step_slow")), ElementsAre("+pace"));
+  EXPECT_THAT(On(Worker("link_slow", "a")), ElementsAre("+slow_link"));
+  EXPECT_THAT(On(Plain("step_slow_resolved")), ElementsAre("-slow_link", "-pace"));
+  EXPECT_THAT(On(Plain("too_few_workers")), ElementsAre("+size"));
+  EXPECT_THAT(On(Plain("recovered")), ElementsAre("-size"));
+  EXPECT_THAT(On({"paused", {{"cause", "disk full"}}}), ElementsAre("+disk"));
+  EXPECT_THAT(On({"resumed", {{"seconds", 3.0}}}), ElementsAre("-disk"));
+}
+
+TEST_F(IncidentTrackerTest, ANodeThatWasToldToLeaveIsNoIncident) {
+  const auto lost = [](const std::string& node) {
+    return RunEvent{"worker_lost", {{"worker", node + "/0"}, {"node", node}, {"cause", "killed by signal 9 (Killed)"}}};
+  };
+  On({"node_leaving", {{"node", "n1"}, {"host", "h1"}}});
+  EXPECT_THAT(On(lost("n1")), IsEmpty());
+  EXPECT_THAT(On(lost("n2")), ElementsAre("+worker/n2/0"));
+  On({"node_returned", {{"node", "n1"}, {"host", "h1"}}});
+  EXPECT_THAT(On(lost("n1")), ElementsAre("+worker/n1/0"));
+}
+
 TEST_F(IncidentTrackerTest, JoiningDuringARecoveryIsNotBeingBack) {
   On(Worker("worker_lost", "a"));
   On(Plain("world_published"));

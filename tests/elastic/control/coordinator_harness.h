@@ -52,6 +52,11 @@ class CoordinatorTest : public testing::Test {
       if (const auto* send = std::get_if<SendAction>(&action)) {
         sent_[send->to].push_back(send->message);
         if (const auto* world = std::get_if<WorldMessage>(&send->message)) worlds_[send->to] = *world;
+      } else if (const auto* all = std::get_if<SendToAllAction>(&action)) {
+        for (const uint64_t to : all->to) {
+          sent_[to].push_back(all->message);
+          if (const auto* world = std::get_if<WorldMessage>(&all->message)) worlds_[to] = *world;
+        }
       } else if (const auto* report = std::get_if<ReportAction>(&action)) {
         events_.push_back(report->event);
       } else if (const auto* end = std::get_if<EndAction>(&action)) {
@@ -72,7 +77,9 @@ class CoordinatorTest : public testing::Test {
   }
   void Say(int worker, WorkerMessage message) { Event(MessageEvent{Connection(worker), std::move(message)}); }
   void Join(int worker, const StateClaim& claim = {}, uint64_t incarnation = 0) {
-    Say(worker, JoinMessage{MemberOf(worker, incarnation), claim, {.config = 42, .data = data_digest_}});
+    Member member = MemberOf(worker, incarnation);
+    if (probes_) member.probe_address = absl::StrCat("at ", member.id.name);
+    Say(worker, JoinMessage{member, claim, {.config = 42, .data = data_digest_}});
   }
   // Time passes, in ticks; all of `alive` send heartbeats, with or without progress.
   void Pass(std::chrono::milliseconds time, const std::vector<int>& alive, bool progress = true) {
@@ -121,6 +128,7 @@ class CoordinatorTest : public testing::Test {
   Instant now_{1'000'000'000};
   uint64_t beats_ = 0;
   uint64_t data_digest_ = 0;  // that workers join with
+  bool probes_ = false;       // they can be probed
   std::vector<CoordinatorAction> actions_;
   std::map<uint64_t, std::vector<CoordinatorMessage>> sent_;
   std::map<uint64_t, WorldMessage> worlds_;  // the last told, by connection

@@ -27,9 +27,9 @@ Member MemberOf(int i) {
   return {{absl::StrCat("w", i), static_cast<uint64_t>(i + 1)}, absl::StrCat("n", i / 2), "h", i};
 }
 World WorldOf(uint64_t generation, std::vector<int> members) {
-  World world{generation, {}};
-  for (const int i : members) world.members.push_back(MemberOf(i));
-  return world;
+  std::vector<Member> list;
+  for (const int i : members) list.push_back(MemberOf(i));
+  return {generation, list};
 }
 
 WorldQuestion QuestionOf(std::vector<int> present, const World& source = {}) {
@@ -53,12 +53,25 @@ ElasticConfig Elastic(int64_t workers, int64_t least, int64_t most) {
 }
 
 TEST(World, ItsPeakIsTheSumOverUnlikeDevicesAndUnknownIfOneIs) {
-  World world = WorldOf(1, {0, 1, 2});
-  EXPECT_EQ(world.peak_flops(), 0);
-  world.members[0].peak_flops = world.members[1].peak_flops = 989.4e12;
-  EXPECT_EQ(world.peak_flops(), 0);
-  world.members[2].peak_flops = 312e12;
-  EXPECT_EQ(world.peak_flops(), 2 * 989.4e12 + 312e12);
+  std::vector<Member> members = {MemberOf(0), MemberOf(1), MemberOf(2)};
+  EXPECT_EQ((World{1, members}.peak_flops()), 0);
+  members[0].peak_flops = members[1].peak_flops = 989.4e12;
+  EXPECT_EQ((World{1, members}.peak_flops()), 0);
+  members[2].peak_flops = 312e12;
+  EXPECT_EQ((World{1, members}.peak_flops()), 2 * 989.4e12 + 312e12);
+}
+
+TEST(World, KnowsItsRanksByNameAndIncarnation) {
+  const World world = WorldOf(1, {3, 1, 2});
+  EXPECT_EQ(world.RankOf(MemberOf(1).id), 1);
+  EXPECT_EQ(world.RankOf({"w1", 77}), -1);
+  EXPECT_EQ(world.RankOf(MemberOf(0).id), -1);
+  EXPECT_EQ(World{}.RankOf(MemberOf(0).id), -1);
+  const World copy = world;
+  EXPECT_EQ(copy.RankOf(MemberOf(2).id), 2);
+  EXPECT_EQ(&copy.members[0], &world.members[0]);  // not copied
+  EXPECT_EQ(copy, WorldOf(1, {3, 1, 2}));
+  EXPECT_NE(copy, WorldOf(1, {3, 2, 1}));
 }
 
 TEST(DecideWorld, WaitsForTheLeastButNotAtTheEnd) {

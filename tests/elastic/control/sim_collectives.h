@@ -29,7 +29,7 @@ class Collectives {
     g.serving.insert(rank);
     for (size_t i = 0; i < g.waiters.size(); ++i) {
       Waiter& w = g.waiters[i];
-      if (w.step == 0 && w.missing.erase(rank) > 0 && w.missing.empty()) Finish(g, w.rank, 0);
+      if (w.step == 0 && w.missing.erase(rank) > 0 && w.missing.empty()) Finish(w);
     }
     Sweep(g);
   }
@@ -44,8 +44,8 @@ class Collectives {
     Gathering& g = Of(world);
     Add(g, {rank, step, {}, std::move(done), false});
     if (++g.arrived[step] < world.size()) return;
-    for (size_t i = 0; i < g.waiters.size(); ++i) {
-      if (g.waiters[i].step == step && !IsCutFromAny(g, g.waiters[i].rank)) Finish(g, g.waiters[i].rank, step);
+    for (Waiter& w : g.waiters) {
+      if (w.step == step && !IsCutFromAny(g, w.rank)) Finish(w);
     }
     Sweep(g);
   }
@@ -74,6 +74,10 @@ class Collectives {
   }
 
   void CutLink(const std::string& a, const std::string& b) { cuts_.insert({std::min(a, b), std::max(a, b)}); }
+  bool IsCut(const std::string& a, const std::string& b) const {
+    return cuts_.count({std::min(a, b), std::max(a, b)}) > 0;
+  }
+  bool IsCutFromAny(const World& world, int rank) { return !cuts_.empty() && IsCutFromAny(Of(world), rank); }
   bool has_cuts() const { return !cuts_.empty(); }
   void HealLinks() { cuts_.clear(); }
 
@@ -110,19 +114,17 @@ class Collectives {
     const bool ready = waiter.step == 0 && waiter.missing.empty();
     g.waiters.push_back(std::move(waiter));
     if (ready) {
-      Finish(g, g.waiters.back().rank, 0);
+      Finish(g.waiters.back());
       Sweep(g);
     } else if (g.broken >= 0) {
       Fail(g, g.waiters.back());
     }
   }
 
-  void Finish(Gathering& g, int rank, int64_t step) {
-    for (Waiter& w : g.waiters) {
-      if (w.rank != rank || w.step != step || w.told) continue;
-      w.told = true;
-      clock_.After(clock_.Between(Instant(10'000), milliseconds(2)), [done = std::move(w.done)] { done(true, {}); });
-    }
+  void Finish(Waiter& w) {
+    if (w.told) return;
+    w.told = true;
+    clock_.After(clock_.Between(Instant(10'000), milliseconds(2)), [done = std::move(w.done)] { done(true, {}); });
   }
   void Break(Gathering& g, int rank) {
     g.broken = rank;
@@ -144,9 +146,10 @@ class Collectives {
     if (cuts_.empty()) return false;
     const std::string& x = g.world.members[static_cast<size_t>(a)].id.name;
     const std::string& y = g.world.members[static_cast<size_t>(b)].id.name;
-    return cuts_.count({std::min(x, y), std::max(x, y)}) > 0;
+    return IsCut(x, y);
   }
   bool IsCutFromAny(const Gathering& g, int rank) const {
+    if (cuts_.empty()) return false;
     for (int other = 0; other < g.world.size(); ++other) {
       if (IsCut(g, rank, other)) return true;
     }

@@ -23,6 +23,7 @@ namespace holdfast::sim {
 struct CoordinatorBugs {
   bool forgets_generation = false;  // a restart does not know what was persisted
   bool commits_unrecorded = false;  // records after having told everybody
+  bool loses_lines = false;         // the record is written, not synced
 };
 
 class CoordinatorHost {
@@ -35,6 +36,7 @@ class CoordinatorHost {
     ++life_;
     CoordinatorOptions options = options_;
     truth_.CutWhatWasGivenUp();
+    truth_.CheckThatNothingToldIsMissing();
     options.last_generation = bugs_.forgets_generation ? 0 : truth_.persisted();
     options.branch = truth_.branch();
     options.recorded_step = truth_.committed();
@@ -77,6 +79,7 @@ class CoordinatorHost {
         return;
       }
       std::visit([this](auto& a) { Do(a); }, action);
+      if (!up()) return;
     }
   }
 
@@ -99,6 +102,7 @@ class CoordinatorHost {
     crash_after_ = -1;
     coordinator_.reset();
     network_.SetServer(false);
+    if (bugs_.loses_lines) truth_.LoseLines(clock_.Between(0, 3));
     if (ended()) return;
     clock_.After(clock_.Between(milliseconds(100), seconds(3)), [this] {
       restarting();
@@ -116,6 +120,19 @@ class CoordinatorHost {
     if (const auto* world = std::get_if<WorldMessage>(&action.message)) truth_.Sent(life_, *world);
     if (const auto* commit = std::get_if<CommitMessage>(&action.message)) truth_.SentCommit(*commit);
     network_.Down(action.to, std::move(action.message));
+  }
+  void Do(SendToAllAction& action) {
+    if (const auto* world = std::get_if<WorldMessage>(&action.message)) truth_.Sent(life_, *world);
+    if (const auto* commit = std::get_if<CommitMessage>(&action.message)) truth_.SentCommit(*commit);
+    // It may die when only some of them have been told.
+    const bool dies = crash_after_ >= 0 && static_cast<size_t>(crash_after_) < action.to.size();
+    if (dies) {
+      action.to.resize(static_cast<size_t>(crash_after_));
+    } else if (crash_after_ >= 0) {
+      crash_after_ -= static_cast<int>(action.to.size());
+    }
+    network_.DownToAll(action.to, std::move(action.message));
+    if (dies) Crash();
   }
   void Do(const CloseAction& action) { network_.CloseByServer(action.connection); }
   void Do(const PersistAction& action) { truth_.Persisted(action.generation, action.branch); }

@@ -121,6 +121,12 @@ class Truth {
 
   void SentCommit(const CommitMessage& commit) {
     Demand(commit.step <= committed(), "step ", commit.step, " is committed before it is recorded");
+    told_ = std::max(told_, commit.step);
+  }
+  /// A loss of power: the last lines that were written were not synced.
+  void LoseLines(int64_t count) { recorded_.resize(recorded_.size() - std::min<size_t>(recorded_.size(), count)); }
+  void CheckThatNothingToldIsMissing() {
+    Demand(told_ <= committed(), "step ", told_, " was told to workers, but the record ends with ", committed());
   }
 
   /// A worker has applied the update of a step.
@@ -184,6 +190,13 @@ class Truth {
   }
   bool IsDamaged(const std::string& name) const { return damaged_.count(name) > 0; }
 
+  void ModelSaved(int64_t step) { model_step_ = step; }
+  /// What a run that was stopped leaves.
+  bool IsSaved() const {
+    const auto usable = Usable();
+    return committed() == 0 || model_step_ == committed() || (!usable.empty() && usable.front().step == committed());
+  }
+
   // --- going back ---------------------------------------------------------------------------------------------------
   void Rewound(int64_t step) {
     const auto usable = Usable();
@@ -195,17 +208,22 @@ class Truth {
     Demand(step == committed() || !branch_.Includes(recorded_.back(), committed()), "the record is cut to step ", step,
            " before what was done later is excluded");
     recorded_.resize(static_cast<size_t>(step));
+    told_ = std::min(told_, step);
   }
   /// A coordinator that starts finds lines that were given up, if the one before died before it had cut them off.
   void CutWhatWasGivenUp() {
     for (size_t i = 0; i < recorded_.size(); ++i) {
       if (!branch_.Includes(recorded_[i], static_cast<int64_t>(i) + 1)) recorded_.resize(i);
     }
+    for (const Barrier& barrier : branch_.barriers()) {
+      if (barrier.generation >= newest_) told_ = std::min(told_, barrier.step);
+    }
   }
   /// Somebody starts the coordinator with --resume STEP, or (step 0, without checkpoints) with --overwrite.
   void GoBackTo(int64_t step, bool overwrite) {
     branch_.GoBack({.generation = persisted_, .step = step});
     recorded_.resize(static_cast<size_t>(std::min(step, committed())));
+    told_ = std::min(told_, step);
     if (overwrite) checkpoints_.clear();
   }
 
@@ -236,7 +254,9 @@ class Truth {
   std::set<std::pair<int64_t, uint64_t>> checkpoints_;
   std::set<std::string> damaged_;
   Branch branch_;
+  int64_t told_ = 0;  // the last step that workers were told to be committed
   uint64_t persisted_ = 0, newest_ = 0;
+  int64_t model_step_ = 0;
   std::string violation_;
 };
 

@@ -23,8 +23,11 @@ struct WorkerLimits {
   int64_t total_steps = 0;
   milliseconds heartbeat_interval{500}, collective_timeout{5000}, kill_timeout{8000};
   milliseconds step_time{100};  // of a microbatch's share: about this long with an even split
+  double failed_save = 0;       // probability
   double drop_update = 0;       // a planted bug: probability that an UpdateTask is lost
 };
+
+constexpr uint64_t kRightData = 7;
 
 class Worker {
  public:
@@ -36,6 +39,9 @@ class Worker {
     WorkerLimits limits;
     std::function<Worker*(const WorkerId&)> find;  // the living process with this id, or null
     std::function<void(int index, bool run_over)> exited;
+    std::function<bool()> run_over;
+    std::function<bool(const std::string& name)> is_there;  // a process has the name
+    std::function<std::string(int index)> blob = [](int) { return "address"; };
   };
 
   Worker(Surroundings& surroundings, int index, Member member)
@@ -65,7 +71,7 @@ class Worker {
     Touch();
     member_.id.incarnation = (w_.clock.Bits() >> 24) << 22 | 1;
     member_.pid = static_cast<int64_t>(process_) * 1000 + index_;
-    session_ = std::make_unique<WorkerSession>(member_, RunDigests{.config = 42}, w_.limits.total_steps);
+    session_ = std::make_unique<WorkerSession>(member_, RunDigests{.config = 42, .data = data}, w_.limits.total_steps);
     connection_ = 0;
     ConnectSoon();
     After(w_.limits.heartbeat_interval, [this] { Beat(); });
@@ -107,15 +113,31 @@ class Worker {
   }
 
   // From the network.
-  void OnMessage(Connection from, const Network::Shared& message) {
+  void OnMessage(Connection from, const Shared& message) {
     Run(process_, [this, from, message] {
       if (from != connection_) return;
       if (const auto* peers = std::get_if<PeersMessage>(message.get())) {
         if (peers->generation == recovering_) Transfer();
+      } else if (const auto* probe = std::get_if<ProbeMessage>(message.get())) {
+        Probe(*probe);
       } else {
         Feed(SessionMessage{*message});
       }
     });
+  }
+  // What listens does so apart from the thread that works; also a frozen process is reached.
+  void Probe(const ProbeMessage& probe) {
+    ReachMessage reach{probe.round, {}};
+    bool all = true;
+    for (const std::string& address : probe.addresses) {
+      const bool reached = w_.is_there(address) && !w_.collectives.IsCut(member_.id.name, address);
+      reach.seconds.push_back(reached ? 0.001 : -1);
+      all = all && reached;
+    }
+    After(all ? w_.clock.Between(milliseconds(1), milliseconds(300)) : Instant(seconds(2)),
+          [this, reach, to = connection_] {
+            if (connection_ == to && to != 0) w_.network.Up(to, reach);
+          });
   }
   void OnBroken(Connection from) {
     Run(process_, [this, from] {
@@ -126,6 +148,7 @@ class Worker {
     });
   }
 
+  uint64_t data = kRightData;  // what its token files hold
   bool lacks_storage = false;  // its host does not have the place of the checkpoints
   double slow_factor = 1;
   int corrupt_votes = 0;  // as many of the next votes have wrong bits
@@ -203,6 +226,7 @@ class Worker {
       FailureMessage failure;
       failure.generation = generation;
       failure.cause = "aborted";
+      failure.secondhand = true;
       if (w_.clock.Chance(0.5)) Feed(TaskFailed{failure});
       Pump();
     });
@@ -250,7 +274,7 @@ class Worker {
     prepared_ = {};
     fetched_ = {};
     AfterInTask(w_.clock.Between(Instant(0), milliseconds(20)), [this] {
-      if (connection_ != 0) w_.network.Up(connection_, RendezvousMessage{working_generation_, "address"});
+      if (connection_ != 0) w_.network.Up(connection_, RendezvousMessage{working_generation_, w_.blob(index_)});
     });
     AfterInTask(w_.limits.collective_timeout, [this] {
       if (phase_ == Phase::kRendezvous) Fail("no peers", {});
@@ -258,6 +282,7 @@ class Worker {
   }
 
   void Transfer() {
+    if (w_.collectives.IsCutFromAny(world_, world_.RankOf(working_id_))) return;  // connecting takes until the deadline
     phase_ = Phase::kTransfer;
     ++progress_;
     if (!recover_.checkpoint.empty() && (lacks_storage || w_.truth.IsDamaged(recover_.checkpoint))) {
@@ -317,7 +342,7 @@ class Worker {
         Fail("peer closed the connection", {rank});
         return;
       }
-      if (holder->frozen_) {
+      if (holder->frozen_ || w_.collectives.IsCut(holder->member_.id.name, member_.id.name)) {
         AfterInTask(milliseconds(100), [this, wanted] { Fetch(wanted); });
         return;
       }
@@ -422,7 +447,7 @@ class Worker {
     SavedMessage saved;
     saved.generation = generation;
     saved.step = part.step;
-    if (lacks_storage || w_.clock.Chance(0.02)) saved.cause = "no space left on device";
+    if (lacks_storage || w_.clock.Chance(w_.limits.failed_save)) saved.cause = "no space left on device";
     w_.network.Up(connection_, saved);
   }
   void AfterUpdate() {
@@ -439,8 +464,9 @@ class Worker {
     w_.truth.Demand(task.step == w_.truth.committed() || task.generation < w_.truth.newest(), member_.id.name,
                     " ends the run at step ", task.step);
     AfterInTask(w_.clock.Between(milliseconds(20), milliseconds(500)),
-                [this, generation = task.generation, save = task.save] {
+                [this, generation = task.generation, save = task.save, step_at_end = task.step] {
                   if (save) Save(generation, MyPart(Working(generation)));
+                  if (world_.RankOf(working_id_) == 0) w_.truth.ModelSaved(step_at_end);
                   Done(EndingDone{generation});
                 });
   }
@@ -452,7 +478,10 @@ class Worker {
     Pump();
   }
   void Do(ExitTask& task) {
-    const bool over = task.exit_code != 1 || task.reason.find("another process") == std::string::npos;
+    const bool replaced = task.reason.find("another process") != std::string::npos;
+    w_.truth.Demand(task.exit_code != 1 || replaced || w_.run_over() || held_.generation == 0, member_.id.name,
+                    " gives its state up: ", task.reason);
+    const bool over = w_.run_over() || (task.exit_code > 128 && !replaced);
     Kill(false);
     w_.exited(index_, over);
   }

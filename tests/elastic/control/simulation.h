@@ -6,6 +6,7 @@
 //   EXPECT_EQ(result.violation, "");
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,6 +25,14 @@ enum class Planted {
   kDroppedUpdate,        // a worker skips the update of a committed step
   kForgottenGeneration,  // a coordinator that starts again does not know which generations were used
   kUnrecordedCommit,     // a commit is told before it is recorded
+  kUnsyncedRecord,       // the last lines of the record do not survive a loss of power
+};
+
+/// A size of the run, and what happens to it once it is that large and steps.
+struct Stage {
+  enum class Then { kNothing, kNodeLost, kCoordinatorDies };
+  int workers = 0;
+  Then then = Then::kNothing;
 };
 
 struct Scenario {
@@ -35,12 +44,19 @@ struct Scenario {
   seconds fault_time{12};      // faults fall into the first so many seconds
   bool one_at_a_time = false;  // the next fault waits until the run has got over the one before
   bool crashes_only = false;
-  bool goes_back_on_purpose = true;  // who starts the coordinator again may say --resume STEP, or --overwrite
+  double goes_back = 0.1;     // probability that who starts the coordinator again says --resume STEP; or, half as
+                              // probable, --overwrite
+  bool cut_for_good = false;  // between two nodes nothing arrives from some moment on, until the end
+  bool stops = false;         // the run is stopped at some moment, often just after its coordinator was killed
   ParallelConfig parallel;
   ElasticConfig elastic;
   CheckpointConfig checkpoint;  // by every_steps alone
   Planted planted = Planted::kNone;
   bool keep_log = false;
+  std::vector<Stage> stages;     // from one size to the next: workers join, or nodes leave; after the last the run is
+                                 // stopped. Empty: all are there from the start
+  const Codec* codec = nullptr;  // messages as they are in production
+  std::function<std::string(int index)> blob;  // a worker's for a rendezvous
 
   static Scenario FromSeed(uint64_t seed);
 };
@@ -51,7 +67,9 @@ struct Result {
   std::string end_reason;
   double seconds = 0;
   int64_t committed = 0, worlds = 0, coordinator_lives = 0, hung = 0, lost = 0, bits_differ = 0, state_lost = 0;
-  int64_t checkpoints = 0, rewinds = 0;
+  int64_t checkpoints = 0, rewinds = 0, links_cut = 0, links_back = 0;
+  size_t stages = 0;  // that were reached
+  Traffic traffic;
   std::vector<std::string> log;
 };
 
@@ -85,10 +103,15 @@ class Simulation {
         collectives_(clock_, [this](const WorkerId& id) { return Find(id) != nullptr; }),
         host_(clock_, network_, truth_, Options(),
               {.forgets_generation = scenario_.planted == Planted::kForgottenGeneration,
-               .commits_unrecorded = scenario_.planted == Planted::kUnrecordedCommit}),
-        surroundings_{clock_, network_, truth_, collectives_, Limits(), {}, {}} {
+               .commits_unrecorded = scenario_.planted == Planted::kUnrecordedCommit,
+               .loses_lines = scenario_.planted == Planted::kUnsyncedRecord}),
+        surroundings_{clock_, network_, truth_, collectives_, Limits(), {}, {}, {}, {}} {
     surroundings_.find = [this](const WorkerId& id) { return Find(id); };
     surroundings_.exited = [this](int index, bool over) { OnExit(index, over); };
+    surroundings_.is_there = [this](const std::string& name) { return workers_[by_name_.at(name)]->running(); };
+    surroundings_.run_over = [this] { return host_.ended(); };
+    if (scenario_.blob != nullptr) surroundings_.blob = scenario_.blob;
+    network_.codec = scenario_.codec;
     host_.keep_log = scenario_.keep_log;
     host_.rewinding = [this] { truth_.Demand(IsStateLost(), "the run goes back without need"); };
     host_.restarting = [this] { GoBackOnPurpose(); };
@@ -98,11 +121,17 @@ class Simulation {
 
   Result Run() {
     host_.Start();
-    for (const auto& worker : workers_) StartLater(worker->member().id.name, milliseconds(1500));
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      const bool first = scenario_.stages.empty() || static_cast<int>(i) < scenario_.stages[0].workers;
+      if (first) StartLater(workers_[i]->member().id.name, milliseconds(1500));
+    }
+    if (!scenario_.stages.empty()) WatchStage();
     for (int i = 0; i < scenario_.faults && !scenario_.one_at_a_time; ++i) {
       clock_.After(clock_.Between(milliseconds(500), scenario_.fault_time), [this] { StrikeAtRandom(); });
     }
     if (scenario_.one_at_a_time) StrikeOneByOne(scenario_.faults);
+    if (scenario_.stops) StopAtSomeMoment();
+    if (scenario_.cut_for_good) clock_.After(clock_.Between(Instant(0), seconds(4)), [this] { CutNodes(); });
     const Instant healed = std::max<Instant>(scenario_.fault_time, seconds(1));
     if (!scenario_.one_at_a_time) clock_.After(healed, [this] { HealAll(); });
     const Instant limit = healed + seconds(240 + scenario_.steps);
@@ -114,7 +143,7 @@ class Simulation {
 
  private:
   static Scenario Complete(Scenario s) {
-    s.elastic.workers = s.workers;
+    s.elastic.workers = s.stages.empty() ? s.workers : s.stages[0].workers;
     s.checkpoint.every = CheckpointEvery::kNever;
     s.elastic.heartbeat_interval_ms = 500;
     s.elastic.heartbeat_timeout_ms = 3000;
@@ -140,6 +169,7 @@ class Simulation {
     WorkerLimits limits;
     limits.total_steps = scenario_.steps;
     limits.step_time = milliseconds(60);
+    limits.failed_save = scenario_.faults > 0 ? 0.1 / scenario_.workers : 0;
     if (scenario_.planted == Planted::kDroppedUpdate) limits.drop_update = 0.01;
     return limits;
   }
@@ -148,12 +178,16 @@ class Simulation {
   void Wire() {
     network_.at_server = [this](Connection from, const WorkerMessage& message) { AtServer(from, message); };
     network_.broken_at_server = [this](Connection c) { host_.Feed(DisconnectEvent{c, "stream broken"}); };
-    network_.at_client = [this](int client, Connection from, const Network::Shared& message) {
+    network_.at_client = [this](int client, Connection from, const Shared& message) {
       if (client < static_cast<int>(workers_.size())) workers_[client]->OnMessage(from, message);
     };
     network_.broken_at_client = [this](int client, Connection c) {
       if (client < static_cast<int>(workers_.size())) workers_[client]->OnBroken(c);
-      for (Connection& agent : agents_) agent = agent == c ? 0 : agent;
+      for (size_t node = 0; node < agents_.size(); ++node) {
+        if (agents_[node] != c) continue;
+        agents_[node] = 0;
+        clock_.After(milliseconds(500), [this, node] { AgentComesBack(static_cast<int>(node)); });
+      }
     };
   }
 
@@ -166,7 +200,10 @@ class Simulation {
       const std::string node = absl::StrCat("n", node_of_.back());
       member.id.name = absl::StrCat(node, "/", i);
       member.node = member.host = node;
+      member.probe_address = member.id.name;
+      agent_pids_.resize(scenario_.nodes, 1);
       workers_.push_back(std::make_unique<Worker>(surroundings_, i, member));
+      if (clock_.Chance(0.02)) workers_.back()->data = kRightData + 1;  // until it is started again
       by_name_[member.id.name] = i;
     }
   }
@@ -196,18 +233,42 @@ class Simulation {
   // The agent sees the exit, tells the coordinator, and starts the worker again.
   void OnExit(int index, bool run_over) {
     if (run_over) return;
+    workers_[index]->data = kRightData;
     TellExit(index);
     if (node_up_after_ <= clock_.now() || node_down_ != node_of_[index]) {
       StartLater(workers_[index]->member().id.name, seconds(2));
     }
   }
+  bool ConnectAgent(int node) {
+    if (agents_[node] != 0) return true;
+    agents_[node] = network_.Open(static_cast<int>(workers_.size()) + node);
+    if (agents_[node] == 0) return false;
+    network_.Up(agents_[node], AgentHelloMessage{absl::StrCat("n", node), "host", agent_pids_[node], 1});
+    return true;
+  }
+  // A node is told to leave; whether it is let go or killed, it comes back later under its name, with another agent.
+  void LeaveAndReturn(int node) {
+    if (!ConnectAgent(node)) return;
+    network_.Up(agents_[node], LeaveMessage{15});
+    clock_.After(clock_.Between(seconds(2), seconds(12)), [this, node] {
+      for (size_t i = 0; i < workers_.size(); ++i) {
+        if (node_of_[i] == node) workers_[i]->Kill(false);
+      }
+      network_.CloseByClient(std::exchange(agents_[node], 0), false);
+      ++agent_pids_[node];
+      AgentComesBack(node);
+      for (size_t i = 0; i < workers_.size(); ++i) {
+        if (node_of_[i] == node) StartLater(workers_[i]->member().id.name, seconds(2));
+      }
+    });
+  }
+  void AgentComesBack(int node) {
+    if (host_.ended() || ConnectAgent(node)) return;
+    clock_.After(milliseconds(500), [this, node] { AgentComesBack(node); });
+  }
   void TellExit(int index) {
     const int node = node_of_[index];
-    if (agents_[node] == 0) {
-      agents_[node] = network_.Open(static_cast<int>(workers_.size()) + node);
-      if (agents_[node] == 0) return;
-      network_.Up(agents_[node], AgentHelloMessage{absl::StrCat("n", node), "host", 1, 1});
-    }
+    if (!ConnectAgent(node)) return;
     network_.Up(agents_[node], WorkerExitMessage{workers_[index]->member().id, "killed by signal 9 (Killed)", true});
   }
 
@@ -255,8 +316,10 @@ class Simulation {
   }
 
   void StrikeMildly(Worker* worker) {
-    const int64_t kind = clock_.Between(0, 13);
-    if (kind == 12) {
+    const int64_t kind = clock_.Between(0, 14);
+    if (kind == 14 && !scenario_.one_at_a_time) {  // who is not let go in time is killed, a node at once
+      LeaveAndReturn(node_of_[AnyWorker()]);
+    } else if (kind == 12) {
       truth_.DamageNewest();
     } else if (kind == 13) {
       worker->lacks_storage = true;
@@ -267,7 +330,9 @@ class Simulation {
       worker->Stick();
     } else if (kind <= 8) {
       collectives_.CutLink(worker->member().id.name, workers_[AnyWorker()]->member().id.name);
-      clock_.After(clock_.Between(milliseconds(100), seconds(10)), [this] { collectives_.HealLinks(); });
+      clock_.After(clock_.Between(milliseconds(100), seconds(30)), [this] {
+        if (!scenario_.cut_for_good) collectives_.HealLinks();
+      });
     } else if (kind <= 10) {
       worker->corrupt_votes = 1;
     } else {
@@ -296,13 +361,35 @@ class Simulation {
 
   /// Now and then somebody who starts the coordinator again has it go back to a checkpoint, or begin anew.
   void GoBackOnPurpose() {
-    if (!scenario_.goes_back_on_purpose) return;
     const std::vector<CheckpointChoice> usable = truth_.Usable();
-    if (clock_.Chance(0.05)) {
+    if (clock_.Chance(scenario_.goes_back / 2)) {
       truth_.GoBackTo(0, /*overwrite=*/true);
-    } else if (clock_.Chance(0.1) && !usable.empty()) {
+    } else if (clock_.Chance(scenario_.goes_back) && !usable.empty()) {
       truth_.GoBackTo(usable[clock_.Between(0, std::ssize(usable) - 1)].step, /*overwrite=*/false);
     }
+  }
+
+  void StopAtSomeMoment() {
+    clock_.After(clock_.Between(Instant(0), seconds(6)), [this] {
+      if (clock_.Chance(0.5)) host_.CrashAfter(0);
+      stop_asked_ = true;
+      AskForStop();
+    });
+  }
+  // Every worker of one from every worker of the other; the coordinator reaches all.
+  void CutNodes() {
+    cut_nodes_ = {0, static_cast<int>(clock_.Between(1, scenario_.nodes - 1))};
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      for (size_t j = 0; j < workers_.size(); ++j) {
+        if (node_of_[i] != cut_nodes_.first || node_of_[j] != cut_nodes_.second) continue;
+        collectives_.CutLink(workers_[i]->member().id.name, workers_[j]->member().id.name);
+      }
+    }
+  }
+  void AskForStop() {  // of whatever coordinator is there, as soon as there is one
+    if (host_.ended()) return;
+    if (host_.well()) return host_.Feed(StopEvent{15});
+    clock_.After(milliseconds(10), [this] { AskForStop(); });
   }
 
   void HealOne(int index) {
@@ -312,7 +399,7 @@ class Simulation {
 
   /// Every worker is there, well, and can be reached from now on.
   void HealAll() {
-    collectives_.HealLinks();
+    if (!scenario_.cut_for_good) collectives_.HealLinks();
     host_.Thaw();
     for (size_t i = 0; i < workers_.size(); ++i) {
       Worker* worker = workers_[i].get();
@@ -349,21 +436,63 @@ class Simulation {
     });
   }
 
+  // --- stages -------------------------------------------------------------------------------------------------------
+  void WatchStage() {
+    if (host_.ended() || stage_ == scenario_.stages.size()) return;
+    const Stage& stage = scenario_.stages[stage_];
+    const bool reached = truth_.newest() > stage_since_ && truth_.world(truth_.newest()).size() == stage.workers &&
+                         truth_.committed() > 0 && truth_.generation_of(truth_.committed()) == truth_.newest();
+    if (reached) {
+      stage_since_ = truth_.newest();
+      if (stage.then == Stage::Then::kNodeLost) LoseNode();
+      if (stage.then == Stage::Then::kCoordinatorDies) host_.CrashAfter(0);
+      if (++stage_ < scenario_.stages.size()) {
+        Resize(stage.workers, scenario_.stages[stage_].workers);
+      } else {
+        stop_asked_ = true;
+        host_.Feed(StopEvent{15});
+      }
+    }
+    clock_.After(milliseconds(20), [this] { WatchStage(); });
+  }
+  void Resize(int from, int to) {
+    for (int i = from; i < to; ++i) StartLater(workers_[i]->member().id.name, milliseconds(1500));
+    for (int node = to < from ? node_of_[to] : scenario_.nodes; node < scenario_.nodes && node_of_[from - 1] >= node;
+         ++node) {
+      if (agents_[node] == 0) {
+        agents_[node] = network_.Open(static_cast<int>(workers_.size()) + node);
+        network_.Up(agents_[node], AgentHelloMessage{absl::StrCat("n", node), "host", 1, 1});
+      }
+      network_.Up(agents_[node], LeaveMessage{15});
+    }
+  }
+
   // --- the end ------------------------------------------------------------------------------------------------------
   void CheckEnd() {
     if (!truth_.violation().empty()) return;
-    truth_.Demand(host_.ended(), "the run does not end, although no faults come any more");
+    truth_.Demand(host_.ended(), "the run does not end, although no faults come any more: ", WhatItDoes());
     if (!host_.ended()) return;
     const int code = *host_.exit_code();
     if (code == 0) {
       truth_.Demand(truth_.committed() == scenario_.steps, "done after ", truth_.committed(), " steps");
     } else if (code == 128 + 15) {
       truth_.Demand(stop_asked_, "stopped, but nobody asked for it");
+      truth_.Demand(truth_.IsSaved(), "stopped at step ", truth_.committed(), ", which is not saved");
     } else if (host_.end_reason().find("could not be written") != std::string::npos) {
-      truth_.Demand(stop_asked_ && host_.Count("checkpoint_failed") > 0, "failed without need: ", host_.end_reason());
+      truth_.Demand(host_.Count("checkpoint_failed") > 0, "failed without need: ", host_.end_reason());
     } else {
       truth_.Demand(host_.Count("state_lost") > 0 && IsStateLost(), "failed without need: ", host_.end_reason());
     }
+  }
+
+  std::string WhatItDoes() const {
+    if (!host_.up()) return "there is no coordinator";
+    const RunStatus status = host_.Status();
+    std::string text = absl::StrCat(status.state, " (", status.detail, ") at step ", status.committed_step);
+    for (const WorkerStatus& worker : status.workers) {
+      absl::StrAppend(&text, ", ", worker.id.name, " rank ", worker.rank, " ", PhaseName(worker.phase));
+    }
+    return text;
   }
 
   // No worker that has been well for a while holds some chunk as the last commit left it.
@@ -398,6 +527,10 @@ class Simulation {
     result.state_lost = host_.Count("state_lost");
     result.checkpoints = host_.Count("checkpoint");
     result.rewinds = host_.Count("rewind");
+    result.links_cut = host_.Count("link_cut");
+    result.links_back = host_.Count("link_back");
+    result.stages = stage_;
+    result.traffic = network_.traffic();
     result.log = host_.log();
     return result;
   }
@@ -413,9 +546,13 @@ class Simulation {
   std::vector<int> node_of_;
   std::vector<Connection> agents_;  // by node
   std::map<std::string, int> by_name_;
+  std::vector<int64_t> agent_pids_;
   int node_down_ = -1;
   Instant node_up_after_{0};
   bool stop_asked_ = false;
+  std::pair<int, int> cut_nodes_{-1, -1};
+  size_t stage_ = 0;
+  uint64_t stage_since_ = 0;  // the newest generation then
 };
 
 }  // namespace holdfast::sim

@@ -86,6 +86,52 @@ TEST(Simulation, AnyFaults) {
   EXPECT_GT(60 * totals.rewinds, runs);
 }
 
+// Runs that go back often, because they are told to or because their state is lost, while what they have given up is
+// still about: in checkpoints, in those that are being written, in the memory of workers.
+TEST(Simulation, GoesBack) {
+  const Totals totals = RunSeeds("GoesBack", 1, 500 / kSlower, [](uint64_t seed) {
+    Scenario scenario = Scenario::FromSeed(seed);
+    scenario.faults = 15;
+    scenario.parallel.mirrors = 0;
+    scenario.parallel.replicas = 1;
+    scenario.parallel.sharding = Sharding::kFullShard;
+    scenario.checkpoint.every_steps = static_cast<int64_t>(1 + seed % 4);
+    scenario.goes_back = 0.4;
+    scenario.steps = 100;
+    scenario.fault_time = seconds(60);
+    return scenario;
+  });
+  EXPECT_GT(totals.rewinds, totals.finished);
+}
+
+// A run that is stopped, at any moment, leaves its last step saved, or says that it could not.
+TEST(Simulation, Stops) {
+  const Totals totals = RunSeeds("Stops", 1, 1000 / kSlower, [](uint64_t seed) {
+    Scenario scenario = Scenario::FromSeed(seed);
+    scenario.stops = true;
+    scenario.faults = static_cast<int>(seed % 3);
+    return scenario;
+  });
+  EXPECT_GT(2 * totals.stopped, totals.finished + totals.lost);
+}
+
+// Two nodes that never reach each other again: the run goes on without the smaller of them, and does not stop for long.
+TEST(Simulation, NodesThatAreCutOffFromEachOtherForGood) {
+  const Totals totals = RunSeeds("NodesThatAreCutOffFromEachOtherForGood", 1, 300 / kSlower, [](uint64_t seed) {
+    Scenario scenario = Scenario::FromSeed(seed);
+    scenario.cut_for_good = true;
+    scenario.nodes = std::max(scenario.nodes, 2);
+    scenario.workers = std::max(scenario.workers, 4);
+    scenario.elastic.min_workers = 1;
+    scenario.parallel.sharding = Sharding::kNoShard;  // every worker can be spared
+    scenario.faults = 0;
+    scenario.steps = 60;
+    return scenario;
+  });
+  EXPECT_EQ(totals.lost + totals.stopped, 0);
+  EXPECT_LT(totals.worlds, 3 * totals.finished);
+}
+
 // With a mirror of everything, faults that do not fall together never lose state.
 TEST(Simulation, OneFaultAtATime) {
   const Totals totals = RunSeeds("OneFaultAtATime", 1, 1000 / kSlower, [](uint64_t seed) {
@@ -127,14 +173,9 @@ TEST(Simulation, AThousandWorkers) {
 // --- planted bugs --------------------------------------------------------------------------------------------------
 
 // Seeds until the rules notice; -1 = never.
-int64_t SeedsToCatch(Planted planted, int64_t most, const std::string& expected, bool many_crashes = false) {
+int64_t SeedsToCatch(Planted planted, int64_t most, const std::string& expected) {
   for (int64_t seed = 1; seed <= most; ++seed) {
     Scenario scenario = Scenario::FromSeed(static_cast<uint64_t>(seed));
-    if (many_crashes) {
-      scenario.crashes_only = true;
-      scenario.faults = 40;
-      scenario.parallel.mirrors = 3;
-    }
     scenario.planted = planted;
     const Result result = Simulation(scenario).Run();
     if (result.violation.empty()) continue;
@@ -146,7 +187,7 @@ int64_t SeedsToCatch(Planted planted, int64_t most, const std::string& expected,
 }
 
 TEST(PlantedBug, VoteOfAStaleGenerationIsCaught) {
-  EXPECT_GT(SeedsToCatch(Planted::kStaleVote, 300, "has not prepared it", /*many_crashes=*/true), 0);
+  EXPECT_GT(SeedsToCatch(Planted::kStaleVote, 5000, "has not prepared it"), 0);
 }
 TEST(PlantedBug, CommitWithAMissingVoteIsCaught) { EXPECT_GT(SeedsToCatch(Planted::kForgedVote, 100, ""), 0); }
 TEST(PlantedBug, DroppedUpdateIsCaught) { EXPECT_GT(SeedsToCatch(Planted::kDroppedUpdate, 100, ""), 0); }
@@ -155,6 +196,10 @@ TEST(PlantedBug, GenerationUsedTwiceIsCaught) {
 }
 TEST(PlantedBug, CommitBeforeItsRecordIsCaught) {
   EXPECT_GT(SeedsToCatch(Planted::kUnrecordedCommit, 100, "before it is recorded"), 0);
+}
+
+TEST(PlantedBug, ARecordThatIsNotSyncedIsCaught) {
+  EXPECT_GT(SeedsToCatch(Planted::kUnsyncedRecord, 100, "was told to workers"), 0);
 }
 
 }  // namespace

@@ -77,6 +77,10 @@ TEST_F(WorkerSessionTest, AStep) {
   Hear(CommitMessage{1, 1, {2, 0}});
   EXPECT_EQ(Actions(), "update1 step2 ");
   EXPECT_EQ(std::get<StepTask>(actions_[1]).microbatches, (std::vector<int64_t>{2, 0}));
+  Do(Prepared(1, 2));
+  Hear(CommitMessage{1, 2, {}});
+  EXPECT_EQ(Actions(), "update2 step3 ");
+  EXPECT_EQ(std::get<StepTask>(actions_[1]).microbatches, (std::vector<int64_t>{2, 0})) << "as before";
 }
 
 TEST_F(WorkerSessionTest, WhatWasFetchedInAWorldIsHeldIfThatIsTheSource) {
@@ -120,13 +124,27 @@ TEST_F(WorkerSessionTest, NothingIsDoneTwiceOrForAWorldGoneBy) {
   EXPECT_EQ(Actions(), "send3 step2 ");
 }
 
+// The world before this one may still be heard of: its commit of the step that was prepared anew is not this one's.
+TEST_F(WorkerSessionTest, ACommitOfAnotherGenerationIsNotThatOfTheStepPrepared) {
+  CommitOneStep();
+  Hear(Begin(2, WorldOf(1), 1));
+  Do(Recovered(2));
+  Do(Prepared(2, 2));
+  Hear(CommitMessage{1, 2, {1, 1}});
+  EXPECT_EQ(Actions(), "");
+  Hear(CommitMessage{3, 2, {1, 1}});
+  EXPECT_EQ(Actions(), "");
+  Hear(CommitMessage{2, 2, {1, 1}});
+  EXPECT_EQ(Actions(), "update2 step3 ");
+}
+
 TEST_F(WorkerSessionTest, WhoDidNotHearOfACommitLearnsItFromTheNextWorld) {
   CommitOneStep();
   Do(Prepared(1, 2));
   Do(SessionDisconnected{});
   EXPECT_EQ(Actions(), "");
   Do(SessionConnected{});
-  EXPECT_EQ(SentJoin().claim, (StateClaim{WorldOf(1), 1, 2, WorldOf(1)}));
+  EXPECT_EQ(SentJoin().claim, (StateClaim{WorldOf(1), 1, 2, {}}));
   Hear(Begin(4, WorldOf(1), 2));
   EXPECT_EQ(Actions(), "update2 recover ");
 }
@@ -161,6 +179,14 @@ TEST_F(WorkerSessionTest, CutOffItFinishesTheStepAndSaysNothing) {
   EXPECT_EQ(SentJoin().claim.prepared_step, 2);
 }
 
+TEST_F(WorkerSessionTest, CutOffItBeginsNoStep) {
+  CommitOneStep();
+  Hear(Begin(2, WorldOf(1), 1));
+  Do(SessionDisconnected{});
+  Do(Recovered(2));
+  EXPECT_EQ(Actions(), "");
+}
+
 TEST_F(WorkerSessionTest, RefusedItForgetsAndComesBackAsSomebodyElse) {
   CommitOneStep();
   Hear(RefusedMessage{"hung", true});
@@ -171,6 +197,22 @@ TEST_F(WorkerSessionTest, RefusedItForgetsAndComesBackAsSomebodyElse) {
   EXPECT_EQ(Actions(), "");
   Hear(WorldMessage{WorldOf(3, 2), WorldOf(1), 1, Purpose::kTrain, {1, 1}});
   EXPECT_EQ(Actions(), "recover ");
+}
+
+TEST_F(WorkerSessionTest, RefusedForItsSettingsItKeepsItsStateAndAsksAgain) {
+  CommitOneStep();
+  Hear(RefusedMessage{"another configuration", false, /*keep=*/true});
+  EXPECT_EQ(Actions(), "abort ");
+  Do(SessionDisconnected{});
+  Do(SessionConnected{});
+  EXPECT_EQ(SentJoin().claim, (StateClaim{WorldOf(1), 1, 0, {}}));
+  EXPECT_EQ(SentJoin().generation, 1u);
+}
+
+TEST_F(WorkerSessionTest, RefusedForItsSettingsItEndsIfItHoldsNothing) {
+  Do(SessionConnected{});
+  Hear(RefusedMessage{"another configuration", false, /*keep=*/true});
+  EXPECT_EQ(Actions(), "exit1 ");
 }
 
 TEST_F(WorkerSessionTest, RefusedForGoodItEnds) {

@@ -9,19 +9,32 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <filesystem>
 #include <functional>
+#include <future>
 #include <thread>
 
 #include "elastic/coordinator/run_digests.h"
+#include "tests/framework/base/file_size_limit.h"
 #include "tests/framework/base/temporary_directory.h"
 
 namespace {
-std::atomic<int> syncs{0};
+std::atomic<int> syncs{0}, failing_syncs{0};
+std::atomic<bool> disk_stands{false}, disk_is_asked{false};
 }  // namespace
 
 // NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library's has a reserved name
 extern "C" int fdatasync(int fd) {
+  disk_is_asked = true;
+  disk_is_asked.notify_all();
+  disk_stands.wait(true);
+  if (failing_syncs > 0) {
+    --failing_syncs;
+    errno = EIO;
+    return -1;
+  }
   ++syncs;
   return static_cast<int>(syscall(SYS_fdatasync, fd));
 }
@@ -53,12 +66,14 @@ class ShellTest : public testing::Test, public CoordinatorPort {
     shell_ = std::move(*shell);
     JoinMessage join{{{"n/0", 1}, "n", "h"}, {}, DigestsOf(config_)};
     shell_->OnMessage(kWorker, join);
+    ASSERT_TRUE(WaitFor([&] { return generation_ != 0; }));
   }
   void VoteFor(int64_t step) {
     VoteMessage vote;
     vote.generation = generation_;
     vote.step = step;
     shell_->OnMessage(kWorker, vote);
+    shell_->Drain();
   }
   bool WaitFor(const std::function<bool()>& condition, std::chrono::seconds limit = std::chrono::seconds(60)) {
     for (const auto end = std::chrono::steady_clock::now() + limit; std::chrono::steady_clock::now() < end;) {
@@ -89,6 +104,85 @@ TEST_F(ShellTest, AStepIsOnTheDiskBeforeAnybodyHearsOfItsCommit) {
   VoteFor(2);
   EXPECT_EQ(syncs_at_commit_, (std::vector<int>{before + 1, before + 2}));
   EXPECT_EQ(directory_.ReadMetrics()->size(), 2u);
+}
+
+// Whoever carries messages is not held up, however long the disk takes.
+TEST_F(ShellTest, HeartbeatsDoNotWaitBehindTheDisk) {
+  StartShell();
+  disk_is_asked = false;
+  disk_stands = true;
+  auto said = std::async(std::launch::async, [&] {
+    VoteMessage vote;
+    vote.generation = generation_;
+    vote.step = 1;
+    shell_->OnMessage(kWorker, vote);
+    disk_is_asked.wait(false);
+    for (int i = 0; i < 1000; ++i) shell_->OnMessage(kWorker, HeartbeatMessage{.step = i});
+    shell_->OnDisconnect(kWorker + 1, "gone");
+  });
+  const bool at_once = said.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
+  EXPECT_TRUE(syncs_at_commit_.empty());
+  disk_stands = false;
+  disk_stands.notify_all();
+  EXPECT_TRUE(at_once);
+  said.get();
+  EXPECT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 1; }));
+}
+
+TEST_F(ShellTest, AFullDiskPausesTheRunUntilThereIsRoom) {
+  StartShell();
+  VoteFor(1);
+  {
+    const FileSizeLimit limit(std::filesystem::file_size(directory_.metrics()) + 10);
+    VoteFor(2);
+    EXPECT_FALSE(WaitFor([&] { return syncs_at_commit_.size() > 1; }, std::chrono::seconds(1)));
+    EXPECT_EQ(shell_->StatusNow().detail.rfind("paused", 0), 0u) << shell_->StatusNow().detail;
+    VoteFor(3);  // waits
+  }
+  EXPECT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 3; }));
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 3u);
+}
+
+TEST_F(ShellTest, ALineWhoseSyncFailedIsWrittenOnce) {
+  StartShell();
+  failing_syncs = 2;
+  VoteFor(1);
+  EXPECT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 1; }));
+  EXPECT_EQ(failing_syncs, 0);
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 1u);
+}
+
+TEST_F(ShellTest, AStopEndsARunThatIsPaused) {
+  StartShell();
+  VoteFor(1);
+  const FileSizeLimit limit(std::filesystem::file_size(directory_.metrics()) + 10);
+  VoteFor(2);
+  shell_->RequestStop(15);
+  EXPECT_TRUE(WaitFor([&] { return ended_; }));
+  const CoordinatorShell::Outcome outcome = shell_->Wait();
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.reason.find("stopped by signal 15 while the run was paused"), std::string::npos) << outcome.reason;
+  EXPECT_EQ(outcome.steps, 1);
+}
+
+// An agent that was just starting when the run was stopped.
+TEST_F(ShellTest, WhoComesAfterTheEndHearsOfIt) {
+  StartShell();
+  shell_->RequestStop(15);  // nothing is done yet that could be saved
+  shell_->Wait();
+  ended_ = false;
+  shell_->OnMessage(kWorker + 1, AgentHelloMessage{"n", "h", 1, 1});
+  EXPECT_TRUE(ended_);
+}
+
+TEST_F(ShellTest, EventsThatCannotBeWrittenDoNotMatter) {
+  StartShell();
+  VoteFor(1);
+  shell_->Report({"alert_failed", {{"cause", std::string(20'000, 'x')}}});  // metrics.jsonl stays shorter
+  const FileSizeLimit limit(std::filesystem::file_size(directory_.events()));
+  shell_->Report({"alert_failed", {{"cause", "x"}}});
+  VoteFor(2);
+  EXPECT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 2; }));
 }
 
 TEST_F(ShellTest, WhatIsPersistedIsThereForTheNextCoordinator) {

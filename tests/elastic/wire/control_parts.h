@@ -1,6 +1,7 @@
 #pragma once
 // Handlers that keep what they hear, and waiting with a deadline.
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -55,7 +56,7 @@ class RecordingServer : public ControlHandler, public Waiter {
   std::vector<std::pair<Connection, std::string>> lost;
   std::function<void(Connection, const WorkerMessage&)> reply;
   RunStatus status;
-  int status_calls = 0;
+  std::atomic<int> status_calls = 0;
 };
 
 class RecordingClient : public ClientHandler, public Waiter {

@@ -3,9 +3,11 @@
 
 #include "elastic/wire/convert.h"
 
+#include <functional>
 #include <limits>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "elastic/wire/holdfast.pb.h"
 #include "gmock/gmock.h"
@@ -53,6 +55,74 @@ TEST(ConvertTest, EveryCoordinatorMessageSurvives) {
       ASSERT_TRUE(copy.ok()) << copy.status() << " seed " << seed << " kind " << kind;
       ASSERT_TRUE(Equal(message, *copy)) << "seed " << seed << " kind " << kind;
     }
+  }
+}
+
+// Members of the source that are in the new world as they were travel once.
+TEST(ConvertTest, ASourceIsNotSaidTwice) {
+  std::vector<Member> members;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    const std::string node = absl::StrCat("node-", i / 8);
+    members.push_back(
+        {{absl::StrCat(node, "/", i % 8), i << 40 | 1}, node, absl::StrCat("10.0.0.", i / 8), 4711, false, 1e15});
+  }
+  WorldMessage message, without;
+  message.world = without.world = {8, members};
+  message.source = {7, members};
+  const auto bytes_of = [](const WorldMessage& m) {
+    v1::FromCoordinator wire;
+    ToWire(CoordinatorMessage(m), &wire);
+    return wire.ByteSizeLong();
+  };
+  EXPECT_LE(bytes_of(message), bytes_of(without) + 3 * members.size());
+  const auto copy = ThroughBytes<v1::FromCoordinator>(CoordinatorMessage(message));
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  EXPECT_EQ(std::get<WorldMessage>(*copy).source, message.source);
+}
+
+// As many workers as a run can have, with names and addresses as long as they can be; what limits.h asserts rests on
+// it.
+TEST(ConvertTest, TheLargestRunFitsIntoItsMessages) {
+  const auto world_of = [](char letter) {
+    std::vector<Member> members(static_cast<size_t>(kMaxWorkers));
+    for (size_t i = 0; i < members.size(); ++i) {
+      const std::string name = absl::StrCat(std::string(kMaxNameBytes - 5, letter), absl::Dec(i, absl::kZeroPad5));
+      members[i] = {{name, ~i}, name, name, INT64_MAX - static_cast<int64_t>(i), i > 0, 1e15};
+    }
+    return World{UINT64_MAX, members};
+  };
+  const World world = world_of('w'), other = world_of('o');
+  const std::vector<int64_t> counts(static_cast<size_t>(kMaxWorkers), INT64_MAX);
+  WorldMessage begins;
+  begins.world = world;
+  begins.source = other;
+  begins.microbatches = counts;
+  PeersMessage peers;
+  peers.blobs.assign(static_cast<size_t>(kMaxWorkers), std::string(kMaxBlobBytes, 'b'));
+  JoinMessage join;
+  join.member = world.members[0];
+  join.claim = {world, 1, 2, other};
+  VoteMessage vote;
+  vote.digests.assign(size_t{kMaxDigests}, {INT32_MAX, UINT64_MAX});
+  const auto bytes_of = [](const auto& message, auto wire) {
+    ToWire(message, &wire);
+    return wire.ByteSizeLong();
+  };
+  EXPECT_LE(bytes_of(CoordinatorMessage(begins), v1::FromCoordinator()), kMaxOutgoingBytes);
+  EXPECT_LE(bytes_of(CoordinatorMessage(peers), v1::FromCoordinator()), kMaxOutgoingBytes);
+  EXPECT_LE(bytes_of(CoordinatorMessage(CommitMessage{1, 1, counts, true}), v1::FromCoordinator()), kMaxOutgoingBytes);
+  EXPECT_LE(bytes_of(WorkerMessage(join), v1::ToCoordinator()), kMaxIncomingBytes);
+  EXPECT_LE(bytes_of(WorkerMessage(vote), v1::ToCoordinator()), kMaxIncomingBytes);
+}
+
+TEST(ConvertTest, ASourceOfMembersThatAreNotThereIsRefused) {
+  for (const auto& damage : std::vector<std::function<void(v1::Source*)>>{
+           [](v1::Source* s) { s->add_ranks(1); },  // of a world without members
+           [](v1::Source* s) { s->add_ranks(0); },  // of no further members
+           [](v1::Source* s) { s->add_members(); }}) {
+    v1::FromCoordinator wire;
+    damage(wire.mutable_world()->mutable_source());
+    EXPECT_TRUE(absl::IsInvalidArgument(FromWire(wire).status()));
   }
 }
 
@@ -121,7 +191,7 @@ TEST(ConvertTest, WhatIsTooLongIsRefused) {
   EXPECT_THAT(Refusal<To>([&](To* w) { w->mutable_failure()->set_cause(text); }), HasSubstr("cause"));
   EXPECT_THAT(Refusal<To>([&](To* w) { w->mutable_rendezvous()->set_blob(blob); }), HasSubstr("blob"));
   EXPECT_THAT(Refusal<From>([](From* w) {
-                for (int i = 0; i <= kMaxMembers; ++i) w->mutable_world()->mutable_world()->add_members();
+                for (int i = 0; i <= kMaxWorkers; ++i) w->mutable_world()->mutable_world()->add_members();
               }),
               HasSubstr("members"));
   EXPECT_THAT(Refusal<To>([](To* w) {

@@ -21,17 +21,17 @@ class RandomMessages {
   WorkerMessage Worker(size_t kind) {
     switch (kind) {
       case 0:
-        return JoinMessage{AMember(), StateClaim{AWorld(), Count(), Count(), AWorld()}, Word()};
+        return JoinMessage{AMember(), StateClaim{AWorld(), Count(), Count(), AWorld()}, {Word(), Word()}, Word()};
       case 1:
         return HeartbeatMessage{Word(), Count(), APhase(), Word(), Count(), Count()};
       case 2:
-        return RendezvousMessage{Word(), Bytes(5000)};
+        return RendezvousMessage{Word(), Bytes(kMaxBlobBytes)};
       case 3:
         return RecoveredMessage{Word(), Seconds(), Seconds(), Seconds(), Count()};
       case 4:
         return AVote();
       case 5:
-        return FailureMessage{Word(), Count(), APhase(), Bytes(4096), Suspects(), Flip(), Flip()};
+        return FailureMessage{Word(), Count(), APhase(), Bytes(4096), Suspects(), Flip(), Flip(), Flip()};
       case 6:
         return ValidationMessage{Word(), Count(), Seconds() - 1};
       case 7:
@@ -41,32 +41,35 @@ class RandomMessages {
       case 9:
         return StopRequestMessage{static_cast<int>(Below(128))};
       case 10:
-        return AgentHelloMessage{Bytes(256), Bytes(256), Count(), static_cast<int>(Below(65536))};
+        return AgentHelloMessage{Bytes(256), Bytes(256), Count(), static_cast<int>(Below(kMaxWorkers))};
       case 11:
         return WorkerExitMessage{{Bytes(256), Word()}, Bytes(4096), Flip()};
-      default:
+      case 12:
         return LeaveMessage{static_cast<int>(Below(128))};
+      default:
+        return ReachMessage{Word(), {Seconds(), -1, Seconds()}};
     }
   }
 
   CoordinatorMessage FromCoordinator(size_t kind) {
     switch (kind) {
       case 0:
-        return WorldMessage{AWorld(), AWorld(),   Count(), Flip() ? Purpose::kTrain : Purpose::kStop,
-                            Counts(), Bytes(256), Flip()};
+        return AWorldMessage();
       case 1:
         return APeers();
       case 2:
         return CommitMessage{Word(), Count(), Counts(), Flip()};
       case 3:
-        return RefusedMessage{Bytes(4096), Flip()};
-      default:
+        return RefusedMessage{Bytes(4096), Flip(), Flip()};
+      case 4:
         return EndMessage{static_cast<int>(Below(256)), Bytes(4096)};
+      default:
+        return ProbeMessage{Word(), {Bytes(kMaxAddressBytes), Bytes(kMaxAddressBytes)}};
     }
   }
 
   RunStatus Status() {
-    RunStatus status{Bytes(100), Bytes(4096), Word(), static_cast<int>(Below(65536)), Count(), Count(), {}};
+    RunStatus status{Bytes(100), Bytes(4096), Word(), static_cast<int>(Below(kMaxWorkers)), Count(), Count(), {}};
     for (uint64_t i = Below(5); i > 0; --i) {
       status.workers.push_back({{Bytes(256), Word()},
                                 static_cast<int>(Below(100)) - 1,
@@ -107,16 +110,35 @@ class RandomMessages {
   }
   std::vector<int> Suspects() {
     std::vector<int> ranks(Below(4));
-    for (int& rank : ranks) rank = static_cast<int>(Below(65536));
+    for (int& rank : ranks) rank = static_cast<int>(Below(kMaxWorkers));
     return ranks;
   }
-  Member AMember() { return {{Bytes(256), Word()}, Bytes(256), Bytes(256), Count(), false, Seconds()}; }
+  Member AMember() {
+    return {{Bytes(256), Word()}, Bytes(256), Bytes(256), Count(), false, Seconds(), Bytes(kMaxAddressBytes)};
+  }
   World AWorld() {
-    World world{Word(), {}};
-    for (uint64_t i = Below(4); i > 0; --i) world.members.push_back(AMember());
-    if (world.size() > 1) world.members.back().leaves = Below(2) == 1;
+    std::vector<Member> members;
+    for (uint64_t i = Below(4); i > 0; --i) members.push_back(AMember());
+    if (members.size() > 1) members.back().leaves = Below(2) == 1;
+    World world{Word(), members};
     for (uint64_t i = Below(20); i > 0; --i) world.placement.push_back(static_cast<uint32_t>(Word()));
     return world;
+  }
+  /// Some of its members are in `world`, some of them as they are there.
+  World ASource(const World& world) {
+    const World strangers = AWorld();
+    std::vector<Member> members(strangers.members.begin(), strangers.members.end());
+    for (const Member& member : world.members) {
+      if (Below(3) == 0) continue;
+      members.insert(members.begin() + static_cast<std::ptrdiff_t>(Below(members.size() + 1)), member);
+      if (Below(3) == 0) members.back().pid = Count();
+    }
+    for (size_t i = 0; i < members.size(); ++i) members[i].leaves = i > 0 && members[i].leaves;
+    return {strangers.generation, members, strangers.placement};
+  }
+  WorldMessage AWorldMessage() {
+    const World world = AWorld();
+    return {world, ASource(world), Count(), Flip() ? Purpose::kTrain : Purpose::kStop, Counts(), Bytes(256), Flip()};
   }
   VoteMessage AVote() {
     VoteMessage vote{Word(),
@@ -146,7 +168,7 @@ class RandomMessages {
   std::mt19937_64 random_;
 };
 
-inline auto Fields(const JoinMessage& m) { return std::tie(m.member, m.claim, m.digests); }
+inline auto Fields(const JoinMessage& m) { return std::tie(m.member, m.claim, m.digests, m.generation); }
 inline auto Fields(const HeartbeatMessage& m) {
   return std::tie(m.generation, m.step, m.phase, m.progress, m.bytes_loaded, m.bytes_to_load);
 }
@@ -159,7 +181,7 @@ inline auto Fields(const VoteMessage& m) {
                   m.stall_seconds, m.microbatches, m.digests, m.copies);
 }
 inline auto Fields(const FailureMessage& m) {
-  return std::tie(m.generation, m.step, m.phase, m.cause, m.suspects, m.fatal, m.bad_checkpoint);
+  return std::tie(m.generation, m.step, m.phase, m.cause, m.suspects, m.fatal, m.bad_checkpoint, m.secondhand);
 }
 inline auto Fields(const ValidationMessage& m) { return std::tie(m.generation, m.step, m.loss); }
 inline auto Fields(const SavedMessage& m) {
@@ -171,12 +193,14 @@ inline auto Fields(const StopRequestMessage& m) { return std::tie(m.signal); }
 inline auto Fields(const AgentHelloMessage& m) { return std::tie(m.node, m.host, m.pid, m.num_workers); }
 inline auto Fields(const WorkerExitMessage& m) { return std::tie(m.id, m.cause, m.restarting); }
 inline auto Fields(const LeaveMessage& m) { return std::tie(m.signal); }
+inline auto Fields(const ReachMessage& m) { return std::tie(m.round, m.seconds); }
+inline auto Fields(const ProbeMessage& m) { return std::tie(m.round, m.addresses); }
 inline auto Fields(const WorldMessage& m) {
   return std::tie(m.world, m.source, m.committed_step, m.purpose, m.microbatches, m.checkpoint, m.save);
 }
 inline auto Fields(const PeersMessage& m) { return std::tie(m.generation, m.blobs); }
 inline auto Fields(const CommitMessage& m) { return std::tie(m.generation, m.step, m.microbatches, m.save); }
-inline auto Fields(const RefusedMessage& m) { return std::tie(m.reason, m.rejoin); }
+inline auto Fields(const RefusedMessage& m) { return std::tie(m.reason, m.rejoin, m.keep); }
 inline auto Fields(const EndMessage& m) { return std::tie(m.exit_code, m.reason); }
 inline auto Fields(const WorkerStatus& s) {
   return std::tie(s.id, s.rank, s.node, s.host, s.pid, s.step, s.phase, s.seconds_since_heartbeat, s.seconds_in_phase,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "framework/config/load.h"
+#include "models/families/families.h"
 
 namespace holdfast {
 namespace {
@@ -25,7 +26,7 @@ std::vector<std::string> AllConfigs() {
 }
 
 Config Load(const std::string& name) {
-  const absl::StatusOr<Config> config = LoadConfig(ConfigPath(name), {});
+  const absl::StatusOr<Config> config = LoadConfig(ConfigPath(name), {}, {.families = FamilyPresets()});
   EXPECT_TRUE(config.ok()) << config.status().message();
   return config.value_or(Config{});
 }
@@ -36,6 +37,8 @@ int64_t NumParameters(const ModelConfig& m) {
   const int64_t matrices = m.activation == ActivationKind::kSwiglu ? 3 : 2;
   const int64_t norm = m.norm == NormType::kLayerNorm ? 2 * m.hidden_size : m.hidden_size;
   int64_t layer = m.hidden_size * (2 * heads + 2 * kv) + matrices * m.hidden_size * m.intermediate_size + 2 * norm;
+  if (m.qkv_bias) layer += heads + 2 * kv;
+  if (m.qk_norm) layer += 2 * m.head_dim;
   if (m.bias) layer += heads + 2 * kv + m.hidden_size + (matrices - 1) * m.intermediate_size + m.hidden_size;
   const int64_t positions = m.position == PositionKind::kLearned ? m.max_sequence_length * m.hidden_size : 0;
   const int64_t embeddings = (m.tie_embeddings ? 1 : 2) * m.vocab_size * m.hidden_size;
@@ -49,7 +52,7 @@ TEST(ConfigsTest, EveryConfigLoadsAndPrintsToItself) {
     SCOPED_TRACE(name);
     const Config config = Load(name);
     const std::string printed = PrintConfig(config);
-    const absl::StatusOr<Config> again = ParseConfig(printed, "printed", {});
+    const absl::StatusOr<Config> again = ParseConfig(printed, "printed", {}, {.families = FamilyPresets()});
     ASSERT_TRUE(again.ok()) << again.status().message() << "\n" << printed;
     EXPECT_EQ(*again, config) << printed;
     EXPECT_EQ(PrintConfig(*again), printed);
@@ -61,6 +64,9 @@ TEST(ConfigsTest, NamedModelsHaveThePublishedNumberOfParameters) {
   EXPECT_EQ(NumParameters(Load("gpt2_124m.yaml").model), 124'439'808);
   EXPECT_EQ(NumParameters(Load("gpt2_1558m.yaml").model), 1'557'611'200);
   EXPECT_EQ(NumParameters(Load("llama_1b.yaml").model), 1'235'814'400);
+  EXPECT_EQ(NumParameters(Load("qwen2.5_0.5b.yaml").model), 494'032'768);
+  EXPECT_EQ(NumParameters(Load("qwen3_0.6b.yaml").model), 596'049'920);
+  EXPECT_EQ(NumParameters(Load("mistral_7b.yaml").model), 7'241'732'096);
 }
 
 }  // namespace

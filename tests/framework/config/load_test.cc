@@ -9,19 +9,21 @@
 #include <string>
 #include <vector>
 
+#include "models/families/families.h"
+
 namespace holdfast {
 namespace {
 
 constexpr char kMinimal[] = "model: {vocab_size: 256}\ndata: {train: [a.bin]}\ntrain: {steps: 100}\n";
 
 Config Good(const std::string& text, const std::vector<std::string>& overrides = {}) {
-  const absl::StatusOr<Config> config = ParseConfig(text, "c.yaml", overrides);
+  const absl::StatusOr<Config> config = ParseConfig(text, "c.yaml", overrides, {.families = FamilyPresets()});
   EXPECT_TRUE(config.ok()) << config.status().message();
   return config.value_or(Config{});
 }
 
 std::string Errors(const std::string& text, const std::vector<std::string>& overrides = {}) {
-  const absl::StatusOr<Config> config = ParseConfig(text, "c.yaml", overrides);
+  const absl::StatusOr<Config> config = ParseConfig(text, "c.yaml", overrides, {.families = FamilyPresets()});
   EXPECT_FALSE(config.ok());
   if (config.ok()) return "";
   EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
@@ -53,7 +55,7 @@ TEST(LoadTest, FamilyPresetComesBeforeOtherKeysInAnyOrder) {
   for (const std::string keys : {"  tie_embeddings: true\n  norm: layernorm\n  family: llama\n",
                                  "  family: llama\n  norm: layernorm\n  tie_embeddings: true\n"}) {
     const ModelConfig model = Good(head + keys).model;
-    EXPECT_EQ(model.family, Family::kLlama);
+    EXPECT_EQ(model.family, "llama");
     EXPECT_EQ(model.position, PositionKind::kRope);
     EXPECT_EQ(model.activation, ActivationKind::kSwiglu);
     EXPECT_EQ(model.norm, NormType::kLayerNorm);
@@ -107,22 +109,25 @@ std::string From(const std::string& model) {
 TEST(InitialModelTest, MissingKeysAreTakenFromIt) {
   const ModelConfig theirs = (*ALlama("dir"))->model;
   for (const std::string keys : {"", "family: llama", "num_kv_heads: 2, norm_eps: 0.000001", "position: rope"}) {
-    const auto config = ParseConfig(From(keys), "c.yaml", {}, ALlama);
+    const auto config = ParseConfig(From(keys), "c.yaml", {}, {.families = FamilyPresets(), .initial_model = ALlama});
     ASSERT_TRUE(config.ok()) << keys << ": " << config.status();
     EXPECT_EQ(config->model, theirs) << keys;
   }
-  const auto own = ParseConfig(From("dropout: 0.1, init_std: 0.5, max_sequence_length: 4096"), "c.yaml", {}, ALlama);
+  const auto own = ParseConfig(From("dropout: 0.1, init_std: 0.5, max_sequence_length: 4096"), "c.yaml", {},
+                               {.families = FamilyPresets(), .initial_model = ALlama});
   ASSERT_TRUE(own.ok()) << own.status();  // what changes no number of a forward pass
   EXPECT_EQ(own->model.dropout, 0.1);
   EXPECT_EQ(own->model.max_sequence_length, 4096);
-  const auto resolved = ParseConfig(PrintConfig(*own), "c.yaml", {}, ALlama);
+  const auto resolved =
+      ParseConfig(PrintConfig(*own), "c.yaml", {}, {.families = FamilyPresets(), .initial_model = ALlama});
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   EXPECT_EQ(*resolved, *own);
 }
 
 TEST(InitialModelTest, DifferencesAreNamedWithTheirPlace) {
   const auto error = [](const std::string& model, const std::vector<std::string>& overrides = {}) {
-    const auto config = ParseConfig(From(model), "c.yaml", overrides, ALlama);
+    const auto config =
+        ParseConfig(From(model), "c.yaml", overrides, {.families = FamilyPresets(), .initial_model = ALlama});
     EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
     return std::string(config.status().message());
   };
@@ -141,10 +146,14 @@ TEST(InitialModelTest, DifferencesAreNamedWithTheirPlace) {
 TEST(InitialModelTest, OneThatCannotBeReadIsItsOwnError) {
   const absl::Status broken = absl::UnimplementedError("dir/config.json: hidden_act");
   const auto read = [&](const std::string&) -> absl::StatusOr<std::optional<InitialModel>> { return broken; };
-  EXPECT_EQ(ParseConfig(From(""), "c.yaml", {}, read).status(), broken);
-  EXPECT_EQ(ParseConfig(From("hidden_sise: 3"), "c.yaml", {}, read).status().code(),
+  EXPECT_EQ(ParseConfig(From(""), "c.yaml", {}, {.families = FamilyPresets(), .initial_model = read}).status(), broken);
+  EXPECT_EQ(ParseConfig(From("hidden_sise: 3"), "c.yaml", {}, {.families = FamilyPresets(), .initial_model = read})
+                .status()
+                .code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(ParseConfig(kMinimal, "c.yaml", {}, ALlama)->model.vocab_size, 256);  // train.init_from is not set
+  EXPECT_EQ(
+      ParseConfig(kMinimal, "c.yaml", {}, {.families = FamilyPresets(), .initial_model = ALlama})->model.vocab_size,
+      256);  // train.init_from is not set
 }
 
 TEST(LoadTest, EveryErrorOfAFileAtOnceInItsOrder) {
@@ -257,11 +266,11 @@ TEST(LoadTest, NotSections) {
 }
 
 TEST(LoadTest, FilesThatCannotBeRead) {
-  const absl::Status missing = LoadConfig("/no/such/config.yaml", {}).status();
+  const absl::Status missing = LoadConfig("/no/such/config.yaml", {}, {.families = FamilyPresets()}).status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
   EXPECT_NE(missing.message().find("/no/such/config.yaml"), absl::string_view::npos);
-  EXPECT_EQ(LoadConfig("/", {}).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(LoadConfig("/dev/zero", {}).status().message(),
+  EXPECT_EQ(LoadConfig("/", {}, {.families = FamilyPresets()}).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(LoadConfig("/dev/zero", {}, {.families = FamilyPresets()}).status().message(),
             "/dev/zero: larger than 1048576 bytes; this is not a config file");
 }
 

@@ -8,13 +8,16 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "framework/base/limits.h"
 #include "framework/config/load.h"
+#include "models/families/families.h"
 
 namespace holdfast {
 namespace {
 
 std::string ErrorsOf(const std::string& text, const std::vector<std::string>& overrides = {}) {
-  return std::string(ParseConfig(text, "c.yaml", overrides).status().message());
+  return std::string(ParseConfig(text, "c.yaml", overrides, {.families = FamilyPresets()}).status().message());
 }
 
 constexpr char kGood[] =
@@ -83,6 +86,8 @@ TEST(ValidateTest, Elastic) {
   EXPECT_EQ(ErrorsOf(kGood, {"elastic.min_workers=2"}),
             "--set elastic.min_workers=2: min_workers 2 is more than workers 1");
   EXPECT_EQ(ErrorsOf(kGood, {"elastic.workers=4", "elastic.min_workers=2", "elastic.max_workers=8"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {absl::StrCat("elastic.max_workers=", kMaxWorkers)}), "");  // as many as a run can have
+  EXPECT_NE(ErrorsOf(kGood, {absl::StrCat("elastic.max_workers=", kMaxWorkers + 1)}), "");
 }
 
 TEST(ValidateTest, CheckpointTimes) {

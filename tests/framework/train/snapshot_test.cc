@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <random>
 #include <thread>
 
@@ -141,11 +142,14 @@ TEST_P(SnapshotTest, IsAbandonedWithItsState) {
 
 TEST_P(SnapshotTest, AbandoningFreesAnUpdateThatWaits) {
   const auto snapshot = trainer_->StartSnapshot(0);
+  std::atomic<bool> abandoning = false;
   std::thread other([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    abandoning = true;
     snapshot->Abandon();
   });
   Step();
+  EXPECT_TRUE(abandoning) << "there is memory for one chunk, and nobody reads";
   other.join();
   EXPECT_FALSE(snapshot->Next().has_value());
 }

@@ -1,0 +1,186 @@
+// Who reaches whom. When a world fails or stands still although all its members are there, they try each other; where
+// links are cut, the run goes on without as few as possible, who keep their state and come back when they reach the
+// others again.
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "elastic/control/coordinator.h"
+
+namespace holdfast {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLookForReturn{2000};
+
+}  // namespace
+
+/// False if there is nobody to be tried.
+bool Coordinator::BeginProbe(Probing what) {
+  std::vector<std::pair<std::string, std::string>> targets;
+  std::set<std::string> asked;
+  for (const auto& [name, worker] : roster_.workers()) {
+    const bool counts = what == Probing::kReturn ? IsCutOff(name) : worker.rank >= 0;
+    if (!counts || worker.member.probe_address.empty()) continue;
+    targets.emplace_back(name, worker.member.probe_address);
+    asked.insert(name);
+  }
+  if (targets.size() < 2) return false;
+  probe_.emplace(++probe_rounds_, now_, std::move(targets), std::move(asked));
+  probing_ = what;
+  probed_generation_ = open_.has_value() ? open_->world.generation : 0;
+  for (const std::string& name : probe_->asked()) {
+    Send(roster_.Find(name)->connection, probe_->MessageFor(name));
+  }
+  return true;
+}
+
+/// True while it is worth waiting for what members find.
+bool Coordinator::TriesLinks() { return probe_.has_value() || BeginProbe(Probing::kWorld); }
+
+void Coordinator::Handle(Connection from, const ReachMessage& reach) {
+  const JoinedWorker* worker = roster_.FindByConnection(from);
+  if (ended_ || worker == nullptr || !probe_.has_value()) return;
+  probe_->Add(worker->member.id.name, reach);
+  if (probe_->IsOver(now_)) JudgeLinks();
+}
+
+// Nobody computes and nobody is absent, but nothing arrives.
+bool Coordinator::EverybodyWaits() const {
+  Instant last = open_->published;
+  for (const auto& [name, worker] : roster_.workers()) {
+    if (worker.rank < 0) continue;
+    if (worker.beat.generation != open_->world.generation || !WaitsForOthers(worker.beat.phase)) return false;
+    last = std::max(last, worker.progressed);
+  }
+  const Instant wait =
+      milliseconds(options_.elastic.heartbeat_timeout_ms) * (int64_t{1} << std::min<int64_t>(open_->link_rounds, 5));
+  return now_ - last >= wait;
+}
+
+void Coordinator::WatchLinks() {
+  if (probe_.has_value() && probe_->IsOver(now_)) JudgeLinks();
+  if (ended_ || probe_.has_value()) return;
+  if (open_.has_value() && !open_->failed_since.has_value() && EverybodyWaits()) {
+    ++open_->link_rounds;
+    if (BeginProbe(Probing::kWorld)) return;
+  }
+  if (cut_links_.empty() || now_ - last_probe_ < kLookForReturn) return;
+  if (!BeginProbe(Probing::kReturn)) TakeBack({0, now_, {}, {}});
+}
+
+void Coordinator::JudgeLinks() {
+  const ProbeRound round = *std::exchange(probe_, std::nullopt);
+  last_probe_ = now_;
+  if (probing_ == Probing::kReturn) {
+    TakeBack(round);
+  } else if (open_.has_value() && open_->world.generation == probed_generation_) {
+    open_->links_are_known = true;
+    if (!round.cut().empty()) {
+      LeaveOut(round.cut());
+    } else if (slow_) {
+      ReportSlowLink(round);
+    }
+  }
+  Advance();
+}
+
+void Coordinator::LeaveOut(const std::set<Link>& cut) {
+  const std::vector<Link> links(cut.begin(), cut.end());
+  const auto worth = [&](const std::string& name) {  // who holds state is dearer, and who has been there for longer
+    const JoinedWorker& worker = *roster_.Find(name);
+    return (worker.holds_state ? 2.0 : 1.0) - 1e-9 * static_cast<double>(worker.arrival);
+  };
+  const auto can_go = [&](const std::set<std::string>& names) {
+    return static_cast<int>(names.size()) < open_->size() &&
+           CanSpare([&](const Member& member) { return names.count(member.id.name) > 0; });
+  };
+  const auto names = FewestToLeaveOut(links, worth, can_go);
+  const std::string without = names.has_value() ? absl::StrJoin(*names, ", ") : "";
+  ReportLinks("link_cut", cut, without);
+  cut_links_.insert(cut.begin(), cut.end());
+  if (!names.has_value()) return;
+  Instant last = open_->published;
+  for (const auto& [name, worker] : roster_.workers()) {
+    if (worker.rank >= 0) last = std::max(last, worker.progressed);
+  }
+  for (const std::string& name : *names) {
+    JoinedWorker& worker = *roster_.Find(name);
+    worker.left_out = true;
+    Punish(worker, /*at_fault=*/false);
+  }
+  blame_.Drop();
+  CloseWorld(absl::StrCat("no link between ", cut.begin()->first, " and ", cut.begin()->second,
+                          cut.size() > 1 ? absl::StrCat(" (and ", cut.size() - 1, " more)") : "", ": going on without ",
+                          without),
+             std::chrono::duration<double>(now_ - last).count());
+}
+
+// One event for all links between two machines.
+void Coordinator::ReportLinks(const char* event, const std::set<Link>& links, const std::string& without) {
+  std::map<std::pair<std::string, std::string>, std::vector<Link>> by_hosts;
+  for (const Link& link : links) {
+    if (event == std::string_view("link_cut") && cut_links_.count(link) > 0) continue;
+    const JoinedWorker *a = roster_.Find(link.first), *b = roster_.Find(link.second);
+    if (a != nullptr && b != nullptr) by_hosts[{a->member.host, b->member.host}].push_back(link);
+  }
+  for (const auto& [hosts, between] : by_hosts) {
+    Report(event, {{"host", hosts.first},
+                   {"peer_host", hosts.second},
+                   {"worker", between.front().first},
+                   {"peer", between.front().second},
+                   {"links", static_cast<int64_t>(between.size())},
+                   {"step", committed_ + 1},
+                   {"without", without}});
+  }
+}
+
+bool Coordinator::IsCutOff(const std::string& name) const {
+  return std::any_of(cut_links_.begin(), cut_links_.end(), [&](const Link& link) {
+    return (link.first == name && roster_.workers().count(link.second) > 0) ||
+           (link.second == name && roster_.workers().count(link.first) > 0);
+  });
+}
+
+// From somebody who is not left out for that.
+bool Coordinator::IsCutOffFromMembers(const std::string& name) const {
+  return std::any_of(cut_links_.begin(), cut_links_.end(), [&](const Link& link) {
+    if (link.first != name && link.second != name) return false;
+    const auto other = roster_.workers().find(link.first == name ? link.second : link.first);
+    return other != roster_.workers().end() && !other->second.left_out;
+  });
+}
+
+// Links of which both ends are there and reach each other, and those of which one end is gone.
+void Coordinator::TakeBack(const ProbeRound& round) {
+  std::set<Link> back;
+  std::erase_if(cut_links_, [&](const Link& link) {
+    const auto& [a, b] = link;
+    if (roster_.Find(a) == nullptr || roster_.Find(b) == nullptr) return true;
+    const bool reached = round.cut().count(link) == 0 && (round.Reached(a, b) || round.Reached(b, a));
+    if (reached) back.insert(link);
+    return reached;
+  });
+  ReportLinks("link_back", back, "");
+  for (auto& [name, worker] : roster_.workers()) {
+    if (!worker.left_out || IsCutOff(name)) continue;
+    worker.left_out = false;
+    if (!first_newcomer_.has_value()) first_newcomer_ = now_;
+  }
+}
+
+void Coordinator::ReportSlowLink(const ProbeRound& round) {
+  const auto slow = round.Slowest();
+  if (!slow.has_value()) return;
+  const JoinedWorker* worker = roster_.Find(slow->worker);
+  Report("link_slow", {{"worker", slow->worker},
+                       {"host", worker == nullptr ? "" : worker->member.host},
+                       {"milliseconds", 1000 * slow->seconds},
+                       {"usual_milliseconds", 1000 * slow->usual_seconds},
+                       {"step", committed_ + 1}});
+}
+
+}  // namespace holdfast

@@ -1,0 +1,332 @@
+#include "framework/comm/gloo/connector.h"
+
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int kBacklog = 4096;        // the kernel's own limit (net.core.somaxconn) may be lower
+constexpr size_t kMostDialled = 512;  // at once, so that a thousand peers are not asked in one moment
+constexpr size_t kMostStrangers = 64;
+
+struct Hello {
+  uint64_t key = 0, generation = 0;
+  uint32_t mesh = 0, rank = 0;
+};
+static_assert(sizeof(Hello) == 24);
+
+sockaddr* AsSockaddr(const SocketAddress& address) {
+  return const_cast<sockaddr*>(reinterpret_cast<const sockaddr*>(&address.storage));
+}
+
+absl::Status Failed(const char* call) { return absl::UnavailableError(absl::StrCat(call, ": ", std::strerror(errno))); }
+
+bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+/// A connection between two members in one mesh.
+struct Link {
+  size_t mesh = 0;
+  int peer = 0;         // world rank
+  size_t position = 0;  // of the peer in the mesh
+};
+
+std::string RanksText(const std::vector<int>& ranks) {
+  constexpr size_t kMost = 16;
+  const absl::Span<const int> some = absl::MakeSpan(ranks).subspan(0, kMost);
+  const size_t others = ranks.size() - some.size();
+  return absl::StrCat("rank ", absl::StrJoin(some, ", "), others > 0 ? absl::StrCat(" and ", others, " more") : "");
+}
+
+/// All connections of one rank, from the first to the last.
+class Setup {
+ public:
+  Setup(int rank, const std::vector<MemberAddress>& members, const std::vector<std::vector<int>>& meshes, int listener,
+        std::stop_token stop, Deadline deadline)
+      : rank_(rank), members_(members), listener_(listener), stop_(std::move(stop)), deadline_(deadline) {
+    for (size_t mesh = 0; mesh < meshes.size(); ++mesh) Plan(mesh, meshes[mesh]);
+    // Everybody begins with its neighbour: no member is dialled by all at the same moment.
+    const auto size = static_cast<int>(members_.size());
+    std::stable_sort(to_dial_.begin(), to_dial_.end(), [&](const Link& a, const Link& b) {
+      return (a.peer - rank_ + size) % size < (b.peer - rank_ + size) % size;
+    });
+  }
+
+  absl::Status Run() {
+    HF_RETURN_IF_ERROR(Open());
+    const std::stop_callback wake(stop_, [this] { eventfd_write(wake_.fd(), 1); });
+    while (next_ < to_dial_.size() || dialled_ > 0 || !awaited_.empty()) {
+      while (dialled_ < kMostDialled && next_ < to_dial_.size()) HF_RETURN_IF_ERROR(Dial(to_dial_[next_++]));
+      HF_RETURN_IF_ERROR(Wait());
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<std::vector<Socket>> TakeSockets() { return std::move(sockets_); }
+
+ private:
+  /// A connection on its way.
+  struct Attempt {
+    Socket socket;
+    Link link;  // of one that was dialled
+    enum class State { kConnecting, kSending, kReceiving, kHearing } state = State::kHearing;
+    std::array<char, sizeof(Hello)> bytes = {};
+    size_t done = 0;  // of the bytes to be sent or received now
+  };
+  using Attempts = std::map<uint64_t, Attempt>;
+
+  void Plan(size_t mesh, const std::vector<int>& ranks) {
+    sockets_.emplace_back(ranks.size());
+    if (std::find(ranks.begin(), ranks.end(), rank_) == ranks.end()) return;
+    for (size_t position = 0; position < ranks.size(); ++position) {
+      const Link link{mesh, ranks[position], position};
+      if (link.peer == rank_) continue;
+      if (Dials(rank_, link.peer, static_cast<int>(members_.size()))) {
+        to_dial_.push_back(link);
+      } else {
+        awaited_[{mesh, link.peer}] = position;
+      }
+    }
+  }
+
+  absl::Status Open() {
+    epoll_ = Socket(epoll_create1(EPOLL_CLOEXEC));
+    if (!epoll_.open()) return Failed("epoll_create");
+    wake_ = Socket(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!wake_.open()) return Failed("eventfd");
+    HF_RETURN_IF_ERROR(Watch(wake_.fd(), EPOLLIN, kWake));
+    return Watch(listener_, EPOLLIN, kListener);
+  }
+
+  absl::Status Watch(int fd, uint32_t events, uint64_t id, int operation = EPOLL_CTL_ADD) const {
+    epoll_event event = {};
+    event.events = events;
+    event.data.u64 = id;
+    return epoll_ctl(epoll_.fd(), operation, fd, &event) == 0 ? absl::OkStatus() : Failed("epoll_ctl");
+  }
+
+  absl::Status Wait() {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - std::chrono::steady_clock::now());
+    std::array<epoll_event, 256> events;
+    const int timeout = static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1'000'000));
+    const int count = epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()), timeout);
+    if (stop_.stop_requested()) return absl::AbortedError(absl::StrCat(RanksText(Missing()), ": abandoned"));
+    if (std::chrono::steady_clock::now() >= deadline_) {
+      const std::vector<int> missing = Missing();
+      return Blaming(absl::DeadlineExceededError(absl::StrCat(RanksText(missing), ": took too long")), missing);
+    }
+    for (int i = 0; i < count; ++i) HF_RETURN_IF_ERROR(OnEvent(events[static_cast<size_t>(i)].data.u64));
+    return absl::OkStatus();
+  }
+
+  absl::Status OnEvent(uint64_t id) {
+    if (id == kListener) return Accept();
+    const auto attempt = attempts_.find(id);
+    if (attempt == attempts_.end()) return absl::OkStatus();
+    if (attempt->second.state == Attempt::State::kHearing) return Hear(attempt);
+    const int peer = attempt->second.link.peer;  // an attempt that succeeds is gone
+    return Blame(peer, Advance(attempt));
+  }
+
+  // --- connections that this rank opens -----------------------------------------------------------------------------
+  absl::Status Dial(const Link& link) {
+    const MemberAddress& member = members_[static_cast<size_t>(link.peer)];
+    Attempt attempt;
+    attempt.link = link;
+    attempt.state = Attempt::State::kConnecting;
+    attempt.socket = Socket(socket(member.listener.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!attempt.socket.open()) return Failed("socket");
+    const int fd = attempt.socket.fd();
+    if (connect(fd, AsSockaddr(member.listener), member.listener.size) != 0 && errno != EINPROGRESS) {
+      const bool refused = errno == ECONNREFUSED;  // else it is this machine that has no port or no route
+      const absl::Status status = Failed("connect");
+      return refused ? Blame(link.peer, status) : Annotate(status, RanksText({link.peer}));
+    }
+    const Hello hello{member.key, member.generation, static_cast<uint32_t>(link.mesh), static_cast<uint32_t>(rank_)};
+    std::memcpy(attempt.bytes.data(), &hello, sizeof(hello));
+    HF_RETURN_IF_ERROR(Watch(fd, EPOLLOUT, ++last_id_));
+    attempts_.emplace(last_id_, std::move(attempt));
+    ++dialled_;
+    return absl::OkStatus();
+  }
+
+  absl::Status Advance(Attempts::iterator at) {
+    Attempt& attempt = at->second;
+    const int fd = attempt.socket.fd();
+    if (attempt.state == Attempt::State::kConnecting) {
+      int error = 0;
+      socklen_t size = sizeof(error);
+      getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+      if (error != 0) {
+        errno = error;
+        return Failed("connect");
+      }
+      attempt.state = Attempt::State::kSending;
+    }
+    if (attempt.state == Attempt::State::kSending) {
+      const ssize_t sent = send(fd, &attempt.bytes[attempt.done], sizeof(Hello) - attempt.done, MSG_NOSIGNAL);
+      if (sent < 0) return WouldBlock() ? absl::OkStatus() : Failed("send");
+      attempt.done += static_cast<size_t>(sent);
+      if (attempt.done < sizeof(Hello)) return absl::OkStatus();
+      attempt.state = Attempt::State::kReceiving;
+      attempt.done = 0;
+      return Watch(fd, EPOLLIN, at->first, EPOLL_CTL_MOD);
+    }
+    const absl::StatusOr<bool> whole = Receive(&attempt, sizeof(uint64_t));
+    if (!whole.ok() || !*whole) return whole.status();
+    uint64_t key = 0;
+    std::memcpy(&key, attempt.bytes.data(), sizeof(key));
+    if (key != members_[static_cast<size_t>(rank_)].key) return absl::UnavailableError("a stranger listens there");
+    --dialled_;
+    Keep(at, attempt.link.mesh, attempt.link.position);
+    return absl::OkStatus();
+  }
+
+  // --- connections that others open ---------------------------------------------------------------------------------
+  absl::Status Accept() {
+    while (true) {
+      Attempt attempt;
+      attempt.socket = Socket(accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!attempt.socket.open()) {
+        return WouldBlock() || errno == ECONNABORTED ? absl::OkStatus() : Failed("accept");
+      }
+      if (attempts_.size() - dialled_ >= awaited_.size() + kMostStrangers) HF_RETURN_IF_ERROR(DropOldest());
+      HF_RETURN_IF_ERROR(Watch(attempt.socket.fd(), EPOLLIN, ++last_id_));
+      attempts_.emplace(last_id_, std::move(attempt));
+    }
+  }
+
+  // Of those that have not said hello; if that one's has come meanwhile, it is heard.
+  absl::Status DropOldest() {
+    const auto oldest = std::find_if(attempts_.begin(), attempts_.end(),
+                                     [](const auto& entry) { return entry.second.state == Attempt::State::kHearing; });
+    const uint64_t id = oldest->first;
+    absl::Status status = Hear(oldest);
+    attempts_.erase(id);
+    return status;
+  }
+
+  // Whoever says anything but the hello that is waited for is a stranger, and no reason to fail.
+  absl::Status Hear(Attempts::iterator at) {
+    Attempt& attempt = at->second;
+    const absl::StatusOr<bool> whole = Receive(&attempt, sizeof(Hello));
+    if (whole.ok() && !*whole) return absl::OkStatus();
+    Hello hello;
+    std::memcpy(&hello, attempt.bytes.data(), sizeof(hello));
+    const MemberAddress& mine = members_[static_cast<size_t>(rank_)];
+    const auto link = awaited_.find({hello.mesh, static_cast<int>(hello.rank)});
+    const bool known = whole.ok() && hello.key == mine.key && hello.generation == mine.generation;
+    if (!known || link == awaited_.end()) {
+      attempts_.erase(at);
+      return absl::OkStatus();
+    }
+    const uint64_t key = members_[hello.rank].key;  // eight bytes always fit into an empty send buffer
+    if (send(attempt.socket.fd(), &key, sizeof(key), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(key))) {
+      return Blame(static_cast<int>(hello.rank), Failed("send"));
+    }
+    Keep(at, hello.mesh, link->second);
+    awaited_.erase(link);
+    return absl::OkStatus();
+  }
+
+  // --- both ---------------------------------------------------------------------------------------------------------
+  /// Whether `size` bytes are there. Unavailable if no more come.
+  static absl::StatusOr<bool> Receive(Attempt* attempt, size_t size) {
+    const ssize_t got = recv(attempt->socket.fd(), &attempt->bytes[attempt->done], size - attempt->done, 0);
+    if (got < 0 && WouldBlock()) return false;
+    if (got < 0) return Failed("receive");
+    if (got == 0) return absl::UnavailableError("it closed the connection");
+    attempt->done += static_cast<size_t>(got);
+    return attempt->done == size;
+  }
+
+  void Keep(Attempts::iterator at, size_t mesh, size_t position) {
+    epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, at->second.socket.fd(), nullptr);
+    sockets_[mesh][position] = std::move(at->second.socket);
+    attempts_.erase(at);
+  }
+
+  static absl::Status Blame(int peer, const absl::Status& status) {
+    return status.ok() ? status : Blaming(Annotate(status, RanksText({peer})), {peer});
+  }
+
+  std::vector<int> Missing() const {
+    std::set<int> ranks;
+    for (const auto& [link, position] : awaited_) ranks.insert(link.second);
+    for (const auto& [id, attempt] : attempts_) {
+      if (attempt.state != Attempt::State::kHearing) ranks.insert(attempt.link.peer);
+    }
+    return {ranks.begin(), ranks.end()};
+  }
+
+  static constexpr uint64_t kWake = 0, kListener = 1;
+
+  const int rank_;
+  const std::vector<MemberAddress>& members_;
+  const int listener_;
+  const std::stop_token stop_;
+  const Deadline deadline_;
+  Socket epoll_, wake_;
+  std::vector<Link> to_dial_;
+  size_t next_ = 0;                                   // of to_dial_
+  std::map<std::pair<size_t, int>, size_t> awaited_;  // mesh and rank of those that dial us -> position
+  Attempts attempts_;
+  size_t dialled_ = 0;  // of the attempts: those that we opened
+  uint64_t last_id_ = kListener;
+  std::vector<std::vector<Socket>> sockets_;
+};
+
+}  // namespace
+
+bool Dials(int rank, int peer, int size) {
+  const int forward = (peer - rank + size) % size;
+  return 2 * forward < size || (2 * forward == size && rank < peer);
+}
+
+absl::StatusOr<Connector> Connector::Listen(const std::string& numeric_host) {
+  addrinfo hints = {};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(numeric_host.c_str(), "0", &hints, &found); error != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot listen at '", numeric_host, "': ", gai_strerror(error)));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  Connector connector;
+  connector.listener_ = Socket(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int fd = connector.listener_.fd();
+  if (fd < 0) return Failed("socket");
+  if (bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, kBacklog) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot listen at '", numeric_host, "': ", std::strerror(errno)));
+  }
+  connector.address_.size = sizeof(connector.address_.storage);
+  if (getsockname(fd, AsSockaddr(connector.address_), &connector.address_.size) != 0) return Failed("getsockname");
+  std::random_device random;
+  connector.key_ = uint64_t{random()} << 32 | random();
+  return connector;
+}
+
+absl::StatusOr<std::vector<std::vector<Socket>>> Connector::Connect(int rank, const std::vector<MemberAddress>& members,
+                                                                    const std::vector<std::vector<int>>& meshes,
+                                                                    const std::stop_token& stop,
+                                                                    Deadline deadline) const {
+  Setup setup(rank, members, meshes, listener_.fd(), stop, deadline);
+  HF_RETURN_IF_ERROR(setup.Run());
+  return setup.TakeSockets();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,50 @@
+#pragma once
+// Connects every two members of a world, once for each mesh that both are in, through one listening socket per member.
+//
+// Protocol: of two members one dials (Dials), half of its peers each. The dialer sends a hello: the key of the member
+// it dials, generation, mesh and its own rank. The one that listens answers with the dialer's key. Keys are random and
+// travel through the rendezvous only, so no bytes of a stranger, or of a world gone by, get past the hello.
+//
+// Example:
+//   HF_ASSIGN_OR_RETURN(Connector connector, Connector::Listen("10.0.0.7"));
+//   ... exchange connector.address() and connector.key() ...
+//   HF_ASSIGN_OR_RETURN(auto sockets, connector.Connect(rank, members, meshes, stop, deadline));
+
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "framework/comm/communicator.h"
+#include "framework/comm/gloo/member_address.h"
+#include "framework/comm/gloo/socket.h"
+
+namespace holdfast {
+
+class Connector {
+ public:
+  /// At a numeric address of this machine, any free port.
+  static absl::StatusOr<Connector> Listen(const std::string& numeric_host);
+
+  const SocketAddress& address() const { return address_; }
+  uint64_t key() const { return key_; }
+
+  /// `members` by world rank; meshes[m] lists the world ranks of mesh m. Returns connected, non-blocking sockets
+  /// [mesh][position in meshes[m]], closed ones where this rank is not a member and for itself.
+  /// Aborted once `stop` is requested, DeadlineExceeded, Unavailable; the last two blame the ranks concerned.
+  absl::StatusOr<std::vector<std::vector<Socket>>> Connect(int rank, const std::vector<MemberAddress>& members,
+                                                           const std::vector<std::vector<int>>& meshes,
+                                                           const std::stop_token& stop, Deadline deadline) const;
+
+ private:
+  Connector() = default;
+
+  Socket listener_;
+  SocketAddress address_;
+  uint64_t key_ = 0;
+};
+
+/// Which of two ranks dials: everybody dials half of the others, those that follow.
+bool Dials(int rank, int peer, int size);
+
+}  // namespace holdfast

@@ -1,0 +1,17 @@
+#include "framework/train/host_batch.h"
+
+#include <algorithm>
+
+namespace holdfast {
+
+HostBatch::HostBatch(Microbatch tokens)
+    : batch(tokens.batch),
+      sequence(tokens.sequence),
+      counted(std::count_if(tokens.targets.begin(), tokens.targets.end(), [](int32_t target) { return target >= 0; })),
+      step(tokens.step),
+      index(tokens.index) {
+  arrays.emplace_back(std::move(tokens.inputs));
+  arrays.emplace_back(std::move(tokens.targets));
+}
+
+}  // namespace holdfast

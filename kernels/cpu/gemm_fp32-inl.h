@@ -1,0 +1,58 @@
+// The microkernel of `portable` arithmetic, and of fp32 operands in every other one: products of fp32 values.
+//
+// Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.
+
+#if defined(HOLDFAST_KERNELS_CPU_GEMM_FP32_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HOLDFAST_KERNELS_CPU_GEMM_FP32_INL_H_
+#undef HOLDFAST_KERNELS_CPU_GEMM_FP32_INL_H_
+#else
+#define HOLDFAST_KERNELS_CPU_GEMM_FP32_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/microkernel-inl.h"
+#include "kernels/cpu/pack-inl.h"
+#include "kernels/types.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace holdfast::kernels {
+namespace HWY_NAMESPACE {
+
+/// Operands as fp32 (bf16 is widened when it is packed).
+struct Fp32Kernel {
+  using Word = float;
+  static constexpr int kMr = HWY_NAMESPACE::kMr, kNr = HWY_NAMESPACE::kNr;
+  static constexpr int64_t kValues = 1;
+  static constexpr int64_t kBlock = kKc, kPiece = HWY_NAMESPACE::kPiece;
+
+  static constexpr int64_t kRowWords = kPiece + kRowPad;
+
+  /// `rows` rows of op(A) from row0 on, as panels: [k][kMr] if they lie `along` memory's rows, else [kMr][k].
+  static void PackA(const ConstMatrix& x, bool along, int64_t row0, int64_t rows, int64_t k0, int64_t depth, Word* out,
+                    int64_t panel_words) {
+    const bool bf16 = x.dtype == DType::kBF16;
+    if (along) return PackPanels<kMr>(x.data, bf16, along, x.stride, row0, k0, rows, depth, out, panel_words);
+    for (int64_t r = 0; r < rows; ++r) {
+      float* to = out + r / kMr * panel_words + r % kMr * kRowWords;
+      const int64_t first = (row0 + r) * x.stride + k0;
+      bf16 ? CopyAsF32(static_cast<const uint16_t*>(x.data) + first, depth, to)
+           : CopyAsF32(static_cast<const float*>(x.data) + first, depth, to);
+    }
+  }
+  static void PackB(const ConstMatrix& x, bool along, int64_t column0, int64_t columns, int64_t k0, int64_t depth,
+                    Word* out, int64_t panel_words) {
+    PackPanels<kNr>(x.data, x.dtype == DType::kBF16, along, x.stride, column0, k0, columns, depth, out, panel_words);
+  }
+  static void Multiply(bool by_row, int64_t rows, int64_t words, const Word* a, const Word* b, const float* chain,
+                       const float* previous, float* out) {
+    (by_row ? MultiplyFor<true>(rows) : MultiplyFor<false>(rows))(words, a, b, chain, previous, out);
+  }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace holdfast::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard, per target

@@ -1,0 +1,218 @@
+// Attention with an online softmax (Dao et al. 2022), one task per (sequence, head, tile of queries).
+//
+// Scores are computed transposed, S^T (keys, kNr queries) = K Q^T, so that a query is a lane: maxima and sums over keys
+// are plain vector operations in key order (no reduction across lanes), and S^T, turned into probabilities in place, is
+// already the packed B operand of O^T (D, kNr queries) += V^T P^T. Nothing of it leaves the first-level cache.
+//
+// Included once per instruction set, after hwy/foreach_target.h; see attention.cc.
+
+#if defined(HOLDFAST_KERNELS_CPU_HEAD_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HOLDFAST_KERNELS_CPU_HEAD_FORWARD_INL_H_
+#undef HOLDFAST_KERNELS_CPU_HEAD_FORWARD_INL_H_
+#else
+#define HOLDFAST_KERNELS_CPU_HEAD_FORWARD_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/head_tile-inl.h"
+#include "kernels/cpu/random-inl.h"
+#include "kernels/executor.h"
+#include "kernels/ops.h"
+#include "kernels/portable_math.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace holdfast::kernels {
+namespace HWY_NAMESPACE {
+
+using LaneVec = hn::Vec<Lanes>;
+
+/// Queries that are multiplied by the same keys, whatever kNr is: those that only others of them see count as zero,
+/// which is not nothing where a value is infinite.
+constexpr int64_t kQueryGroup = 32;
+
+/// The maximum of no score. Not -infinity, which the maximum stays while a query sees none of a tile's keys: the
+/// difference of two of them is not a number.
+constexpr float kNoScore = -std::numeric_limits<float>::max();
+
+/// Queries of a task: keys and values are packed again for each.
+constexpr int64_t kQueryTile = 2 * kTile;
+
+/// Scratch memory of one task. Panels are of kNr queries.
+template <class Word>
+struct ForwardScratch {
+  Word* q;           // packed B: (queries, D)
+  Word* k;           // packed A: (keys, D)
+  Word* v;           // packed A: (D, keys)
+  float* p;          // (keys, kNr)
+  float* o;          // per panel: (D rounded up to kMr, kNr)
+  float* max;        // (queries): largest scaled score so far
+  float* sum;        // (queries): sum of exp(score - max)
+  uint32_t* keep;    // masks: (keys, kNr)
+  uint32_t* buffer;  // one query's masks
+  int64_t o_panel;
+
+  ForwardScratch(Carver& carver, int64_t head_dim) : o_panel(PanelsOf(head_dim, kMr) * kMr * kNr) {
+    q = carver.Take<Word>(PackedSize<kNr, Word>(kQueryTile, head_dim));
+    k = carver.Take<Word>(PackedSize<kMr, Word>(kTile, head_dim));
+    v = carver.Take<Word>(PackedSize<kMr, Word>(head_dim, kTile));
+    p = carver.Take<float>(kTile * kNr);
+    o = carver.Take<float>(kQueryTile / kNr * o_panel);
+    max = carver.Take<float>(kQueryTile);
+    sum = carver.Take<float>(kQueryTile);
+    keep = carver.Take<uint32_t>(kTile * kNr);
+    buffer = carver.Take<uint32_t>(KeepMaskSize(kTile));
+  }
+};
+
+/// Turns products p (keys, kNr) of queries query0.. and keys key0.. into exp(scale p - max), keys that a query does not
+/// see into 0, updating max (of scale p) and sum of the queries and scaling what O^T (D, kNr) holds to the new maximum.
+inline void SoftmaxPanel(float* p, int64_t keys, int64_t key0, int64_t query0, const AttentionShape& shape, float* max,
+                         float* sum, float* o) {
+  const Lanes d;
+  const hn::RebindToSigned<Lanes> di;
+  for (int64_t v = 0; v < kNr; v += kLanes) {
+    const int64_t query = query0 + v;  // of the first lane
+    const LaneVec old_max = hn::LoadU(d, max + v);
+    LaneVec largest = hn::Set(d, -INFINITY);
+    const auto offset = [key0](int64_t key) { return static_cast<int32_t>(key - key0); };
+    // What one lane does not see lies before the last lane's first key or after the first lane's last.
+    const int64_t open_begin = std::clamp<int64_t>(shape.FirstKey(query + kLanes - 1) - key0, 0, keys);
+    const int64_t open_end = std::clamp<int64_t>(shape.EndKey(query) - key0, open_begin, keys);
+    const auto hide = [&](int64_t begin, int64_t end) HWY_ATTR {
+      const auto none = hn::Set(di, int32_t{1} << 30);
+      const auto last = shape.causal ? hn::Iota(di, offset(query)) : none;
+      const auto first = shape.window > 0 ? hn::Iota(di, offset(query - shape.window + 1)) : hn::Neg(none);
+      for (int64_t c = begin; c < end; ++c) {
+        const auto key = hn::Set(di, static_cast<int32_t>(c));
+        const auto hidden = hn::RebindMask(d, hn::Or(hn::Gt(key, last), hn::Gt(first, key)));
+        const LaneVec score = hn::IfThenElse(hidden, hn::Set(d, -INFINITY), hn::LoadU(d, p + c * kNr + v));
+        hn::StoreU(score, d, p + c * kNr + v);
+        largest = hn::Max(largest, score);
+      }
+    };
+    hide(0, open_begin);
+    for (int64_t c = open_begin; c < open_end; ++c) largest = hn::Max(largest, hn::LoadU(d, p + c * kNr + v));
+    hide(open_end, keys);
+    const LaneVec factor = hn::Set(d, ScoreScale(shape.head_dim)), new_max = hn::Max(old_max, hn::Mul(largest, factor));
+    LaneVec total = hn::Zero(d);
+    for (int64_t c = 0; c < keys; ++c) {
+      const LaneVec e = Exp(d, hn::MulSub(hn::LoadU(d, p + c * kNr + v), factor, new_max));
+      hn::StoreU(e, d, p + c * kNr + v);
+      total = hn::Add(total, e);
+    }
+    const LaneVec rescale = Exp(d, hn::Sub(old_max, new_max));  // 0 where old_max = kNoScore
+    hn::StoreU(new_max, d, max + v);
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, sum + v), rescale, total), d, sum + v);
+    if (hn::AllTrue(d, hn::Eq(rescale, hn::Set(d, 1.0f)))) continue;
+    for (int64_t i = 0; i < shape.head_dim; ++i) {
+      hn::StoreU(hn::Mul(hn::LoadU(d, o + i * kNr + v), rescale), d, o + i * kNr + v);
+    }
+  }
+}
+
+/// Drops probabilities p (keys, kNr). Elements of a query are consecutive, those of a key are `sequence` apart.
+template <class Word>
+void DropPanel(const Dropout& dropout, uint64_t first, int64_t sequence, int64_t keys, int64_t queries,
+               const ForwardScratch<Word>& s, float* p) {
+  for (int64_t lane = 0; lane < queries; ++lane) {
+    const uint32_t* masks = FillKeepMask(dropout, first + static_cast<uint64_t>(lane * sequence), keys, s.buffer);
+    for (int64_t c = 0; c < keys; ++c) s.keep[c * kNr + lane] = masks[c];
+  }
+  const Lanes d;
+  const auto scale = hn::Set(d, DropoutScale(dropout.rate));
+  for (int64_t i = 0; i < keys * kNr; i += kLanes) {
+    const auto mask = hn::BitCast(d, hn::LoadU(hn::RebindToUnsigned<Lanes>(), s.keep + i));
+    hn::StoreU(hn::And(hn::Mul(hn::LoadU(d, p + i), scale), mask), d, p + i);
+  }
+}
+
+/// One call's arguments with one head picked.
+struct ForwardHead {
+  HeadMatrix q, k, v, out;
+  float* lse;       // (T)
+  uint64_t random;  // dropout element of query 0, key 0
+};
+
+/// The panels of one tile of queries against one tile of keys.
+template <class Kernel, class Word = typename Kernel::Word>
+void AttendTile(const ForwardHead& head, const AttentionShape& shape, int64_t query0, int64_t queries, int64_t key0,
+                const ForwardScratch<Word>& s) {
+  const int64_t d = shape.head_dim;
+  const int64_t tile_keys = std::min({kTile, shape.sequence - key0, shape.EndKey(query0 + queries - 1) - key0});
+  PackHeadRows<kMr>(head.k, key0, tile_keys, d, s.k);
+  PackHeadColumns<kMr>(head.v, key0, tile_keys, d, s.v);
+  for (int64_t first = 0; first < queries; first += kNr) {
+    const int64_t panel = first / kNr, lanes = std::min<int64_t>(kNr, queries - first);
+    const int64_t group = first / kQueryGroup * kQueryGroup, group_end = std::min(queries, group + kQueryGroup);
+    // Keys that some query of the group sees, from a whole pair on; their products are computed from a whole panel on.
+    const int64_t begin = std::max<int64_t>(shape.FirstKey(query0 + group) - key0, 0) / 2 * 2;
+    const int64_t end = std::min(tile_keys, shape.EndKey(query0 + group_end - 1) - key0);
+    if (end <= begin) continue;
+    const int64_t row0 = begin / kMr * kMr, keys = end - begin;
+    float *o = s.o + panel * s.o_panel, *p = s.p + begin * kNr;
+    MultiplyPanels<Kernel>(s.k + row0 / kMr * PanelSize<Word>(kMr, d), PanelSize<Word>(kMr, d), false, end - row0, d,
+                           s.q + panel * PanelSize<Word>(kNr, d), false, s.p + row0 * kNr);
+    SoftmaxPanel(p, keys, key0 + begin, query0 + first, shape, s.max + first, s.sum + first, o);
+    if (shape.dropout.rate > 0) {
+      const int64_t element = (query0 + first) * shape.sequence + key0 + begin;
+      DropPanel(shape.dropout, head.random + static_cast<uint64_t>(element), shape.sequence, keys, lanes, s, p);
+    }
+    MultiplyPanels<Kernel>(s.v + begin / kValuesOf<Word> * kMr, PanelSize<Word>(kMr, tile_keys), false, d, keys,
+                           ToPanel<Word>(p, keys), true, o);
+  }
+}
+
+template <class Kernel>
+void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t query0,
+                   const ForwardScratch<typename Kernel::Word>& s) {
+  const int64_t d = shape.head_dim, queries = std::min(kQueryTile, shape.sequence - query0);
+  PackHeadRows<kNr>(head.q, query0, queries, d, s.q);
+  std::fill_n(s.o, PanelsOf(queries, kNr) * s.o_panel, 0.0f);
+  std::fill_n(s.max, kQueryTile, kNoScore);
+  std::fill_n(s.sum, kQueryTile, 0.0f);
+  const int64_t end = shape.EndKey(query0 + queries - 1);
+  for (int64_t key0 = shape.FirstKey(query0) / kTile * kTile; key0 < end; key0 += kTile) {
+    AttendTile<Kernel>(head, shape, query0, queries, key0, s);
+  }
+  for (int64_t i = 0; i < queries; i += kNr) {
+    StoreColumns(head.out, query0 + i, std::min<int64_t>(kNr, queries - i), s.o + i / kNr * s.o_panel, s.sum + i, d);
+  }
+  for (int64_t i = 0; i < queries; ++i) {
+    head.lse[query0 + i] = s.max[i] + static_cast<float>(portable::Log(double{s.sum[i]}));
+  }
+}
+
+/// `Kernel`: one that multiplies qkv's dtype.
+template <class Kernel>  // clang-tidy misses that ForwardHead is written through.
+// NOLINTNEXTLINE(readability-non-const-parameter)
+void ForwardPass(Executor& executor, const Matrix& out, float* lse, const ConstMatrix& qkv,
+                 const AttentionShape& shape) {
+  const int64_t d = shape.head_dim, heads = shape.num_heads, t = shape.sequence, group = heads / shape.num_kv_heads;
+  const int64_t tiles = PanelsOf(t, kQueryTile);
+  Carver count(nullptr);
+  const ForwardScratch<typename Kernel::Word> measured(count, d);
+  ParallelFor(executor, shape.batch * heads * tiles, [&](int64_t task, int thread) {
+    const int64_t tile = tiles - 1 - task / (shape.batch * heads);  // the long ones first
+    const int64_t b = task % (shape.batch * heads) / heads, h = task % heads;
+    Carver carver(executor.Scratch(thread, count.bytes()));
+    const ForwardScratch<typename Kernel::Word> scratch(carver, d);
+    const ForwardHead head = {HeadOf(qkv, b, t, h * d),
+                              HeadOf(qkv, b, t, (heads + h / group) * d),
+                              HeadOf(qkv, b, t, (heads + shape.num_kv_heads + h / group) * d),
+                              HeadOf(out, b, t, h * d),
+                              lse + (b * heads + h) * t,
+                              static_cast<uint64_t>((b * heads + h) * t) * static_cast<uint64_t>(t)};
+    AttendQueries<Kernel>(head, shape, tile * kQueryTile, scratch);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace holdfast::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard, per target

@@ -1,0 +1,41 @@
+#pragma once
+// What is particular to one family of models: its preset of a config, its config.json both ways, its tensors' names,
+// its FLOPs. Families are constant objects without state (families.h).
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "framework/config/config.h"
+#include "models/families/config_fields.h"
+#include "models/families/tensor_names.h"
+
+namespace holdfast {
+
+class Family {
+ public:
+  virtual ~Family() = default;
+
+  /// The value of model.family, and of model_type in a config.json.
+  virtual const char* name() const = 0;
+  /// Of whose keys those count that FamilyPreset names.
+  virtual ModelConfig preset() const = 0;
+
+  /// Empty, or a key of `model` ("qk_norm") whose value in a resolved config no config.json of this family can say.
+  virtual std::string Inexpressible(const ModelConfig& config) const = 0;
+
+  /// Reads the keys of a config.json into a resolved config, keeping problems in `in`. Keys that are neither read nor
+  /// ignored here or in CheckGenericFields are refused afterwards.
+  virtual ModelConfig ReadConfig(ConfigFields& in) const = 0;
+  /// The config.json of an expressible config, without special tokens.
+  virtual nlohmann::ordered_json WriteConfig(const ModelConfig& config) const = 0;
+
+  /// What its tensors are called in files.
+  virtual TensorNames Names(const ModelConfig& config) const = 0;
+  /// Whether a tensor that files of this family may hold is no parameter (attention masks, rotary tables).
+  virtual bool IsIgnorable(const std::string& tensor) const = 0;
+
+  /// FLOPs per token that model FLOPs utilisation counts; see DenseFlopsPerToken in plan.h.
+  virtual double FlopsPerToken(const ModelConfig& config, int64_t sequence) const;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,117 @@
+#include "models/families/huggingface.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/json_depth.h"
+#include "framework/base/status.h"
+#include "framework/config/validate.h"
+#include "models/families/families.h"
+#include "models/families/own_format.h"
+
+namespace holdfast {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr char kHead[] = "lm_head.weight";
+constexpr char kTokenizerKey[] = "holdfast_tokenizer", kByteTokenizer[] = "bytes";  // in config.json: tokens are bytes
+constexpr int kMaxConfigJsonDepth = 32;
+
+/// Null for none, and not left out: the defaults of transformers lie beyond a small vocabulary.
+ordered_json IdOf(const std::optional<SpecialToken>& token) {
+  return token.has_value() ? ordered_json(token->id) : ordered_json(nullptr);
+}
+
+/// The text of a special token in a tokenizer_config.json: "</s>", or {"content": "</s>", ...}.
+std::string TokenText(const ordered_json& config, const char* key) {
+  const auto found = config.find(key);
+  if (found == config.end()) return "";
+  const ordered_json& token = found->is_object() && found->contains("content") ? (*found)["content"] : *found;
+  return token.is_string() ? token.get<std::string>() : "";
+}
+
+/// Empty if it is no JSON object.
+ordered_json ParseTokenizerConfig(const std::string& text) {
+  if (JsonNestsDeeperThan(text, kMaxConfigJsonDepth)) return ordered_json::object();
+  ordered_json parsed = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return parsed.is_object() ? parsed : ordered_json::object();
+}
+
+}  // namespace
+
+TensorMap HuggingFaceTensorMap(const ModelConfig& config, const ParameterLayout& layout) {
+  const Family* family = ExactFamily(config);
+  if (family == nullptr) return OwnTensorMap(layout);
+  TensorMap map = MakeTensorMap(family->Names(config), layout);
+  if (config.tie_embeddings) map.front().duplicate = kHead;  // the token table comes first
+  return map;
+}
+
+bool IsIgnorableHuggingFaceTensor(const ModelConfig& config, const std::string& name) {
+  const Family* family = ExactFamily(config);
+  return family != nullptr && (family->IsIgnorable(name) || (config.tie_embeddings && name == kHead));
+}
+
+std::string HuggingFaceConfigJson(const ModelConfig& config, const SavedTokenizer& tokenizer) {
+  const Family* family = ExactFamily(config);
+  ordered_json object = family != nullptr ? family->WriteConfig(config) : WriteOwnConfig(config);
+  if (family != nullptr) {
+    object["bos_token_id"] = IdOf(tokenizer.bos);
+    object["eos_token_id"] = IdOf(tokenizer.eos);
+  }
+  if (tokenizer.bytes) object[kTokenizerKey] = kByteTokenizer;
+  return object.dump(2) + "\n";
+}
+
+absl::StatusOr<HuggingFaceConfig> ParseHuggingFaceConfig(const std::string& text, const std::string& path) {
+  if (JsonNestsDeeperThan(text, kMaxConfigJsonDepth)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": JSON nested deeper than ", kMaxConfigJsonDepth));
+  }
+  const nlohmann::json object = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return absl::InvalidArgumentError(absl::StrCat(path, ": not a JSON object"));
+  ConfigFields in(object, path);
+  HuggingFaceConfig result;
+  const std::string type = in.String("model_type", "");
+  if (const Family* family = FindFamily(type); family != nullptr) {
+    result.model = family->ReadConfig(in);
+  } else if (type == kOwnFormat) {
+    result.model = ReadOwnConfig(in);
+  } else {
+    in.Unsupported("model_type");
+    return in.status();
+  }
+  in.CheckGeneric();
+  result.byte_tokenizer = in.String(kTokenizerKey, "") == kByteTokenizer;
+  in.RefuseUnknown();
+  HF_RETURN_IF_ERROR(in.status());
+  HF_RETURN_IF_ERROR(Annotate(CheckModel(result.model), path));
+  return result;
+}
+
+std::string HuggingFaceGenerationConfigJson(const SavedTokenizer& tokenizer) {
+  const ordered_json object = {{"bos_token_id", IdOf(tokenizer.bos)}, {"eos_token_id", IdOf(tokenizer.eos)}};
+  return object.dump(2) + "\n";
+}
+
+SpecialTokenTexts ReadTokenizerConfigJson(const std::string& text) {
+  const ordered_json config = ParseTokenizerConfig(text);
+  return {.bos = TokenText(config, "bos_token"), .eos = TokenText(config, "eos_token")};
+}
+
+std::string HuggingFaceTokenizerConfigJson(const ModelConfig& config, const SavedTokenizer& tokenizer,
+                                           const std::string& original) {
+  ordered_json object = ParseTokenizerConfig(original);
+  object.erase("auto_map");  // code of somebody else
+  // The class that takes tokenizer.json as it is, by a name that versions 4 and 5 know. Those of families, which
+  // transformers takes without this file, add their own special tokens beyond the vocabulary.
+  object["tokenizer_class"] = "PreTrainedTokenizerFast";
+  if (tokenizer.bos.has_value()) object["bos_token"] = tokenizer.bos->text;
+  if (tokenizer.eos.has_value()) object["eos_token"] = tokenizer.eos->text;
+  if (!object.contains("model_max_length")) object["model_max_length"] = config.max_sequence_length;
+  if (!object.contains("clean_up_tokenization_spaces")) object["clean_up_tokenization_spaces"] = false;
+  return object.dump(2) + "\n";
+}
+
+}  // namespace holdfast

@@ -1,0 +1,51 @@
+// Llama 1 to 3.3 (Touvron et al. 2023, Grattafiori et al. 2024): LlamaForCausalLM.
+
+#include "models/families/families.h"
+#include "models/families/llama_config.h"
+
+namespace holdfast {
+namespace {
+
+class Llama final : public LlamaLike {
+ public:
+  const char* name() const override { return "llama"; }
+
+  std::string Inexpressible(const ModelConfig& c) const override {
+    return FirstKey({{LlamaLike::Inexpressible(c)},
+                     {"qkv_bias", c.qkv_bias && !c.bias},
+                     {"qk_norm", c.qk_norm},
+                     {"sliding_window", c.sliding_window > 0}});
+  }
+
+  ModelConfig ReadConfig(ConfigFields& in) const override {
+    ModelConfig c = ReadShared(in, "LlamaForCausalLM", "LlamaModel", {});
+    in.Ignore({"pretraining_tp"});  // cuts products into parts with the same sum
+    c.bias = in.Bool("attention_bias", false);
+    if (in.Bool("mlp_bias", false) != c.bias) {
+      in.Invalid("mlp_bias", "differs from attention_bias; biases on all projections or on none are supported");
+    }
+    // Of descendants that say they are Llamas: here every query sees all keys before it.
+    in.Ignore({"max_window_layers"});
+    in.Only("use_sliding_window", {false});
+    if (in.Bool("use_sliding_window", true)) in.Only("sliding_window", {0});
+    in.Ignore({"sliding_window"});
+    in.Strings("layer_types", {"full_attention"});
+    return c;
+  }
+
+  nlohmann::ordered_json WriteConfig(const ModelConfig& c) const override {
+    nlohmann::ordered_json object = WriteShared(c, "LlamaForCausalLM");
+    object["attention_bias"] = c.bias;
+    object["mlp_bias"] = c.bias;
+    return object;
+  }
+};
+
+}  // namespace
+
+const Family& LlamaFamily() {
+  static const Llama family;
+  return family;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,194 @@
+#include "models/families/llama_config.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr char kFull[] = "full_attention", kSliding[] = "sliding_attention";
+
+/// Rotary angles, as one of the places says them.
+struct Rope {
+  double theta = 10000.0;
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 8, low_freq_factor = 1, high_freq_factor = 4;
+  int64_t original_length = 8192;
+
+  bool operator==(const Rope&) const = default;
+};
+
+/// The object of "rope_parameters" or "rope_scaling".
+Rope ReadRopeObject(ConfigFields& in, const std::string& key, double theta) {
+  ConfigFields fields(in[key], in.Path(key));
+  Rope rope{.theta = fields.Positive("rope_theta", theta)};
+  if (in.Has("rope_theta") && rope.theta != theta) {
+    in.Invalid(key, absl::StrCat("has rope_theta ", rope.theta, ", but rope_theta beside it is ", theta));
+  }
+  fields.Only("partial_rotary_factor", {1});
+  fields.Only("rope_type", {"default", "llama3"});
+  fields.Only("type", {"default", "llama3"});
+  if (fields.String("rope_type", fields.String("type", "default")) == "llama3") {
+    rope.scaling = RopeScaling::kLlama3;
+    rope.factor = fields.RequiredPositive("factor");
+    rope.low_freq_factor = fields.RequiredPositive("low_freq_factor");
+    rope.high_freq_factor = fields.RequiredPositive("high_freq_factor");
+    rope.original_length = fields.Size("original_max_position_embeddings");
+  }
+  if (fields.status().ok()) fields.RefuseUnknown();  // of a type that is refused, every other key is unknown
+  in.Add(fields.status());
+  return rope;
+}
+
+/// transformers 5 keeps both base and scaling in "rope_parameters", earlier ones in "rope_theta" and "rope_scaling".
+Rope ReadRope(ConfigFields& in) {
+  const double theta = in.Positive("rope_theta", 10000.0);
+  std::optional<Rope> found;
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    in.Ignore({key});
+    if (!in.Has(key)) continue;
+    if (!in[key].is_object()) {
+      in.Invalid(key, "is not an object");
+      continue;
+    }
+    const Rope rope = ReadRopeObject(in, key, found.has_value() ? found->theta : theta);
+    if (found.has_value() && *found != rope) in.Invalid(key, "says something else than rope_parameters");
+    found = rope;
+  }
+  in.Only("partial_rotary_factor", {1});
+  return found.value_or(Rope{.theta = theta});
+}
+
+/// As ReadRopeObject reads it, without the base.
+ordered_json RopeJson(const ModelConfig& c) {
+  if (c.rope_scaling == RopeScaling::kNone) return {{"rope_type", "default"}};
+  return {{"rope_type", "llama3"},
+          {"factor", c.rope_factor},
+          {"low_freq_factor", c.rope_low_freq_factor},
+          {"high_freq_factor", c.rope_high_freq_factor},
+          {"original_max_position_embeddings", c.rope_original_length}};
+}
+
+}  // namespace
+
+ModelConfig LlamaLike::preset() const {
+  return {.family = name(),
+          .position = PositionKind::kRope,
+          .norm = NormType::kRmsNorm,
+          .activation = ActivationKind::kSwiglu,
+          .bias = false,
+          .tie_embeddings = false};
+}
+
+std::string LlamaLike::Inexpressible(const ModelConfig& c) const {
+  return FirstKey({{"position", c.position != PositionKind::kRope},
+                   {"norm", c.norm != NormType::kRmsNorm},
+                   {"activation", c.activation != ActivationKind::kSwiglu}});
+}
+
+TensorNames LlamaLike::Names(const ModelConfig& c) const {
+  const int64_t query = c.num_heads * c.head_dim, key = c.num_kv_heads * c.head_dim;
+  return {
+      "model.",
+      {{"embedding.tokens", {{"embed_tokens"}}},
+       {"blocks.#.norm1", {{"layers.#.input_layernorm"}}},
+       {"blocks.#.attention.qkv",
+        {{"layers.#.self_attn.q_proj", query}, {"layers.#.self_attn.k_proj", key}, {"layers.#.self_attn.v_proj", key}}},
+       {"blocks.#.attention.q_norm", {{"layers.#.self_attn.q_norm"}}},
+       {"blocks.#.attention.k_norm", {{"layers.#.self_attn.k_norm"}}},
+       {"blocks.#.attention.out", {{"layers.#.self_attn.o_proj"}}},
+       {"blocks.#.norm2", {{"layers.#.post_attention_layernorm"}}},
+       {"blocks.#.mlp.gate_up",
+        {{"layers.#.mlp.gate_proj", c.intermediate_size}, {"layers.#.mlp.up_proj", c.intermediate_size}}},
+       {"blocks.#.mlp.down", {{"layers.#.mlp.down_proj"}}},
+       {"final_norm", {{"norm"}}},
+       {"head", {{"lm_head"}}, false, false}}};
+}
+
+bool LlamaLike::IsIgnorable(const std::string& tensor) const { return absl::EndsWith(tensor, ".rotary_emb.inv_freq"); }
+
+ModelConfig LlamaLike::ReadShared(ConfigFields& in, const char* causal_model, const char* bare_model,
+                                  const LlamaDefaults& defaults) const {
+  ModelConfig c = preset();
+  in.Strings("architectures", {causal_model, bare_model});
+  // What `original_max_position_embeddings` beside the rotary angles says belongs to kinds of them that are refused.
+  in.Ignore({"attention_dropout", "original_max_position_embeddings"});
+  c.vocab_size = in.Size("vocab_size");
+  c.max_sequence_length = in.Size("max_position_embeddings", defaults.max_position_embeddings);
+  c.hidden_size = in.Size("hidden_size");
+  c.num_layers = in.Size("num_hidden_layers");
+  c.num_heads = in.Size("num_attention_heads");
+  const int64_t groups = defaults.num_key_value_heads;
+  c.num_kv_heads =
+      in.Size("num_key_value_heads", groups > 0 && !in.IsNull("num_key_value_heads") ? groups : c.num_heads);
+  if (c.num_heads % c.num_kv_heads != 0) in.Invalid("num_attention_heads", "is not a multiple of num_key_value_heads");
+  const int64_t width = defaults.head_dim;
+  c.head_dim = in.Size("head_dim", width > 0 && !in.IsNull("head_dim") ? width : c.hidden_size / c.num_heads);
+  c.intermediate_size = in.Size("intermediate_size");
+  c.norm_eps = in.Positive("rms_norm_eps", 1e-6);
+  c.init_std = in.NotNegative("initializer_range", 0.02);
+  c.tie_embeddings = in.Bool("tie_word_embeddings", false);
+  in.Only("hidden_act", {"silu", "swish"});
+  const Rope rope = ReadRope(in);
+  c.rope_theta = rope.theta;
+  c.rope_scaling = rope.scaling;
+  c.rope_factor = rope.factor;
+  c.rope_low_freq_factor = rope.low_freq_factor;
+  c.rope_high_freq_factor = rope.high_freq_factor;
+  c.rope_original_length = rope.original_length;
+  return c;
+}
+
+ordered_json LlamaLike::WriteShared(const ModelConfig& c, const char* causal_model) const {
+  ordered_json parameters = {{"rope_theta", c.rope_theta}};
+  parameters.update(RopeJson(c));
+  ordered_json object = {{"architectures", {causal_model}},
+                         {"model_type", name()},
+                         {"vocab_size", c.vocab_size},
+                         {"max_position_embeddings", c.max_sequence_length},
+                         {"hidden_size", c.hidden_size},
+                         {"intermediate_size", c.intermediate_size},
+                         {"num_hidden_layers", c.num_layers},
+                         {"num_attention_heads", c.num_heads},
+                         {"num_key_value_heads", c.num_kv_heads},
+                         {"head_dim", c.head_dim},
+                         {"hidden_act", "silu"},
+                         {"rms_norm_eps", c.norm_eps},
+                         {"rope_theta", c.rope_theta},  // where transformers before 5 look
+                         {"rope_parameters", parameters}};
+  if (c.rope_scaling != RopeScaling::kNone) object["rope_scaling"] = RopeJson(c);  // likewise
+  object["attention_dropout"] = c.dropout;
+  object["initializer_range"] = c.init_std;
+  object["tie_word_embeddings"] = c.tie_embeddings;
+  return object;
+}
+
+int64_t ReadQwenWindow(ConfigFields& in, int64_t num_layers) {
+  const bool used = in.Bool("use_sliding_window", false);
+  const int64_t given = in.Whole("sliding_window", in.IsNull("sliding_window") ? 0 : 4096);
+  const int64_t window = used ? given : 0, first = in.Whole("max_window_layers", 28);
+  int64_t sliding = window > 0 ? std::max<int64_t>(num_layers - first, 0) : 0;
+  const auto types = in.Strings("layer_types", {kFull, kSliding});
+  if (types.has_value()) sliding = std::count(types->begin(), types->end(), kSliding);
+  if (sliding > 0 && (sliding < num_layers || window == 0)) {
+    in.Unsupported(types.has_value() ? "layer_types" : "max_window_layers");
+  }
+  return sliding > 0 ? window : 0;
+}
+
+void WriteQwenWindow(const ModelConfig& c, ordered_json* object) {
+  const bool slides = c.sliding_window > 0;
+  (*object)["use_sliding_window"] = slides;
+  (*object)["sliding_window"] = slides ? ordered_json(c.sliding_window) : ordered_json(nullptr);
+  (*object)["max_window_layers"] = slides ? 0 : c.num_layers;
+  (*object)["layer_types"] = std::vector<std::string>(static_cast<size_t>(c.num_layers), slides ? kSliding : kFull);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,39 @@
+#pragma once
+// What Llama and the families after it share: keys of config.json, tensor names, and what they cannot say.
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "models/families/family.h"
+
+namespace holdfast {
+
+/// What a family's class in transformers takes for keys that a file leaves out.
+struct LlamaDefaults {
+  int64_t max_position_embeddings = 2048;
+  int64_t num_key_value_heads = 0;  // 0 = num_attention_heads
+  int64_t head_dim = 0;             // 0 = hidden_size / num_attention_heads
+};
+
+class LlamaLike : public Family {
+ public:
+  ModelConfig preset() const override;
+  std::string Inexpressible(const ModelConfig& config) const override;
+  TensorNames Names(const ModelConfig& config) const override;
+  bool IsIgnorable(const std::string& tensor) const override;
+
+ protected:
+  /// Sizes, epsilon, rotary angles, tied head. Also checks the activation and that `architectures` holds nothing but
+  /// `causal_model` and `bare_model`.
+  ModelConfig ReadShared(ConfigFields& in, const char* causal_model, const char* bare_model,
+                         const LlamaDefaults& defaults) const;
+  /// The same keys.
+  nlohmann::ordered_json WriteShared(const ModelConfig& config, const char* causal_model) const;
+};
+
+/// A family after Qwen2, with use_sliding_window, sliding_window, max_window_layers and layer_types: the window that
+/// all layers have, 0 if none has one. If only some have, layer_types or max_window_layers is unsupported.
+int64_t ReadQwenWindow(ConfigFields& in, int64_t num_layers);
+void WriteQwenWindow(const ModelConfig& config, nlohmann::ordered_json* object);
+
+}  // namespace holdfast

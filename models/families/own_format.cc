@@ -1,0 +1,101 @@
+#include "models/families/own_format.h"
+
+#include "framework/config/enum_names.h"
+#include "models/families/families.h"
+
+namespace holdfast {
+namespace {
+
+/// One of an enum's words.
+template <class Enum>
+Enum ReadEnum(ConfigFields& in, const std::string& key, Enum otherwise) {
+  const std::string word = in.String(key, Name(otherwise));
+  const auto words = EnumNames(otherwise);
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (word == words[i]) return static_cast<Enum>(i);
+  }
+  in.Unsupported(key);
+  return otherwise;
+}
+
+template <class Enum>
+Enum ReadRequiredEnum(ConfigFields& in, const std::string& key) {
+  if (!in.Has(key)) in.Unsupported(key);
+  return ReadEnum(in, key, Enum{});
+}
+
+}  // namespace
+
+ModelConfig ReadOwnConfig(ConfigFields& in) {
+  ModelConfig c;
+  c.family = in.String("family", "");
+  if (FindFamily(c.family) == nullptr) in.Unsupported("family");
+  c.vocab_size = in.Size("vocab_size");
+  c.max_sequence_length = in.Size("max_sequence_length");
+  c.num_layers = in.Size("num_layers");
+  c.hidden_size = in.Size("hidden_size");
+  c.num_heads = in.Size("num_heads");
+  c.num_kv_heads = in.Size("num_kv_heads");
+  if (c.num_heads % c.num_kv_heads != 0) in.Invalid("num_heads", "is not a multiple of num_kv_heads");
+  c.head_dim = in.Size("head_dim");
+  c.intermediate_size = in.Size("intermediate_size");
+  c.position = ReadRequiredEnum<PositionKind>(in, "position");
+  c.norm = ReadRequiredEnum<NormType>(in, "norm");
+  c.activation = ReadRequiredEnum<ActivationKind>(in, "activation");
+  c.bias = in.Bool("bias", false);
+  c.qkv_bias = in.Bool("qkv_bias", false);
+  c.qk_norm = in.Bool("qk_norm", false);
+  c.sliding_window = in.Whole("sliding_window", 0);
+  c.tie_embeddings = in.Bool("tie_embeddings", false);
+  c.norm_eps = in.Positive("norm_eps", c.norm_eps);
+  c.rope_theta = in.Positive("rope_theta", c.rope_theta);
+  c.rope_scaling = ReadEnum(in, "rope_scaling", RopeScaling::kNone);
+  c.rope_factor = in.Positive("rope_factor", c.rope_factor);
+  c.rope_low_freq_factor = in.Positive("rope_low_freq_factor", c.rope_low_freq_factor);
+  c.rope_high_freq_factor = in.Positive("rope_high_freq_factor", c.rope_high_freq_factor);
+  c.rope_original_length = in.Size("rope_original_length", c.rope_original_length);
+  c.init_std = in.NotNegative("init_std", c.init_std);
+  return c;
+}
+
+nlohmann::ordered_json WriteOwnConfig(const ModelConfig& c) {
+  return {{"model_type", kOwnFormat},
+          {"family", c.family},
+          {"vocab_size", c.vocab_size},
+          {"max_sequence_length", c.max_sequence_length},
+          {"num_layers", c.num_layers},
+          {"hidden_size", c.hidden_size},
+          {"num_heads", c.num_heads},
+          {"num_kv_heads", c.num_kv_heads},
+          {"head_dim", c.head_dim},
+          {"intermediate_size", c.intermediate_size},
+          {"position", Name(c.position)},
+          {"norm", Name(c.norm)},
+          {"activation", Name(c.activation)},
+          {"bias", c.bias},
+          {"qkv_bias", c.qkv_bias},
+          {"qk_norm", c.qk_norm},
+          {"sliding_window", c.sliding_window},
+          {"tie_embeddings", c.tie_embeddings},
+          {"norm_eps", c.norm_eps},
+          {"rope_theta", c.rope_theta},
+          {"rope_scaling", Name(c.rope_scaling)},
+          {"rope_factor", c.rope_factor},
+          {"rope_low_freq_factor", c.rope_low_freq_factor},
+          {"rope_high_freq_factor", c.rope_high_freq_factor},
+          {"rope_original_length", c.rope_original_length},
+          {"init_std", c.init_std}};
+}
+
+TensorMap OwnTensorMap(const ParameterLayout& layout) {
+  TensorMap map;
+  for (const ParameterSpec& spec : layout.parameters()) {
+    map.push_back({.name = spec.name,
+                   .parameter = static_cast<int>(map.size()),
+                   .num_rows = spec.is_matrix() ? spec.shape.rows() : spec.shape.elements(),
+                   .shape = spec.shape});
+  }
+  return map;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,46 @@
+// Qwen2 and Qwen2.5 (Yang et al. 2024): Qwen2ForCausalLM, Llama with biases on query, key and value.
+
+#include "models/families/families.h"
+#include "models/families/llama_config.h"
+
+namespace holdfast {
+namespace {
+
+class Qwen2 final : public LlamaLike {
+ public:
+  const char* name() const override { return "qwen2"; }
+
+  ModelConfig preset() const override {
+    ModelConfig c = LlamaLike::preset();
+    c.qkv_bias = true;
+    return c;
+  }
+
+  std::string Inexpressible(const ModelConfig& c) const override {
+    return FirstKey(
+        {{LlamaLike::Inexpressible(c)}, {"bias", c.bias}, {"qkv_bias", !c.qkv_bias}, {"qk_norm", c.qk_norm}});
+  }
+
+  ModelConfig ReadConfig(ConfigFields& in) const override {
+    ModelConfig c =
+        ReadShared(in, "Qwen2ForCausalLM", "Qwen2Model", {.max_position_embeddings = 32768, .num_key_value_heads = 32});
+    in.Only("use_mrope", {false});  // positions in three dimensions, of models that see pictures
+    c.sliding_window = ReadQwenWindow(in, c.num_layers);
+    return c;
+  }
+
+  nlohmann::ordered_json WriteConfig(const ModelConfig& c) const override {
+    nlohmann::ordered_json object = WriteShared(c, "Qwen2ForCausalLM");
+    WriteQwenWindow(c, &object);
+    return object;
+  }
+};
+
+}  // namespace
+
+const Family& Qwen2Family() {
+  static const Qwen2 family;
+  return family;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,47 @@
+// Qwen3, dense (Yang et al. 2025): Qwen3ForCausalLM, Llama with norms of query and key.
+
+#include "models/families/families.h"
+#include "models/families/llama_config.h"
+
+namespace holdfast {
+namespace {
+
+class Qwen3 final : public LlamaLike {
+ public:
+  const char* name() const override { return "qwen3"; }
+
+  ModelConfig preset() const override {
+    ModelConfig c = LlamaLike::preset();
+    c.qk_norm = true;
+    return c;
+  }
+
+  std::string Inexpressible(const ModelConfig& c) const override {
+    return FirstKey(
+        {{LlamaLike::Inexpressible(c)}, {"bias", c.bias}, {"qkv_bias", c.qkv_bias}, {"qk_norm", !c.qk_norm}});
+  }
+
+  ModelConfig ReadConfig(ConfigFields& in) const override {
+    ModelConfig c = ReadShared(in, "Qwen3ForCausalLM", "Qwen3Model",
+                               {.max_position_embeddings = 32768, .num_key_value_heads = 32, .head_dim = 128});
+    in.Only("attention_bias", {false});  // on the output projection, too, unlike any of ours
+    c.sliding_window = ReadQwenWindow(in, c.num_layers);
+    return c;
+  }
+
+  nlohmann::ordered_json WriteConfig(const ModelConfig& c) const override {
+    nlohmann::ordered_json object = WriteShared(c, "Qwen3ForCausalLM");
+    object["attention_bias"] = false;
+    WriteQwenWindow(c, &object);
+    return object;
+  }
+};
+
+}  // namespace
+
+const Family& Qwen3Family() {
+  static const Qwen3 family;
+  return family;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,86 @@
+#include "models/families/tensor_names.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+using Numbers = std::vector<std::string>;
+
+bool IsNumber(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
+}
+
+/// What the # of `pattern` stand for in `module`.
+std::optional<Numbers> Match(const std::string& pattern, const std::string& module) {
+  const std::vector<std::string> wanted = absl::StrSplit(pattern, '.'), words = absl::StrSplit(module, '.');
+  if (wanted.size() != words.size()) return std::nullopt;
+  Numbers numbers;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (wanted[i] == "#" && IsNumber(words[i])) {
+      numbers.push_back(words[i]);
+    } else if (wanted[i] != words[i]) {
+      return std::nullopt;
+    }
+  }
+  return numbers;
+}
+
+std::string Fill(const std::string& pattern, const Numbers& numbers) {
+  std::vector<std::string> words = absl::StrSplit(pattern, '.');
+  auto next = numbers.begin();
+  for (std::string& word : words) {
+    if (word == "#") word = *next++;
+  }
+  return absl::StrJoin(words, ".");
+}
+
+void AppendParts(const TensorNames& names, const TensorRule& rule, const Numbers& numbers, const ParameterSpec& spec,
+                 int parameter, TensorMap* map) {
+  const std::string kind = spec.name.substr(spec.name.rfind('.'));
+  const int64_t all_rows = spec.is_matrix() ? spec.shape.rows() : spec.shape.elements();
+  int64_t first_row = 0;
+  for (const TensorRule::Part& part : rule.theirs) {
+    ExternalTensor tensor{.name = {}, .parameter = parameter, .first_row = first_row, .shape = {}};
+    tensor.num_rows = part.rows == 0 ? all_rows : part.rows;
+    tensor.transposed = rule.transposed && spec.is_matrix();
+    const std::string bare = Fill(part.name, numbers) + kind;
+    tensor.name = rule.prefixed ? names.prefix + bare : bare;
+    if (rule.prefixed) tensor.alias = bare;
+    const int64_t rows = tensor.num_rows, cols = spec.shape.cols();
+    tensor.shape = !spec.is_matrix() ? Shape{rows} : tensor.transposed ? Shape{cols, rows} : Shape{rows, cols};
+    first_row += rows;
+    map->push_back(std::move(tensor));
+  }
+  HF_CHECK(first_row == all_rows);
+}
+
+}  // namespace
+
+TensorMap MakeTensorMap(const TensorNames& names, const ParameterLayout& layout) {
+  TensorMap map;
+  for (int p = 0; p < static_cast<int>(layout.parameters().size()); ++p) {
+    const ParameterSpec& spec = layout.parameters()[static_cast<size_t>(p)];
+    const std::string module = spec.name.substr(0, spec.name.rfind('.'));
+    bool found = false;
+    for (const TensorRule& rule : names.rules) {
+      const std::optional<Numbers> numbers = Match(rule.ours, module);
+      if (!numbers.has_value()) continue;
+      AppendParts(names, rule, *numbers, spec, p, &map);
+      found = true;
+      break;
+    }
+    HF_CHECK(found);
+  }
+  return map;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,226 @@
+// What the control plane costs by the number of workers: messages, bytes (as they travel) and the coordinator's CPU
+// time (decisions; making and reading bytes, once for a message to all) of forming a world, of a step, of going on
+// without a node of eight, and of a coordinator that is started again. Sockets, and the copies of the kernel, are not
+// in it.
+//
+//   control_scale [workers ...]
+
+#include <google/protobuf/arena.h>
+#include <time.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "elastic/control/coordinator.h"
+#include "elastic/wire/convert.h"
+#include "elastic/wire/holdfast.pb.h"
+#include "framework/base/status.h"
+#include "framework/comm/gloo/member_address.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int kPerNode = 8;
+constexpr int kSteps = 20;
+
+double CpuSeconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+struct Cost {
+  int64_t messages_up = 0, messages_down = 0, bytes_up = 0, bytes_down = 0;
+  size_t largest = 0;
+  double decisions = 0, bytes = 0;  // CPU seconds
+};
+
+/// A coordinator and workers that answer as they are expected to.
+class Cluster {
+ public:
+  explicit Cluster(int workers) : workers_(workers) { StartCoordinator(/*recorded=*/0); }
+
+  Cost Form() {
+    cost_ = {};
+    for (int w = 0; w < workers_; ++w) Join(w, {});
+    Recover();
+    return cost_;
+  }
+
+  Cost Step() {
+    cost_ = {};
+    const uint64_t generation = world_.world.generation;
+    const int64_t step = ++step_;
+    for (const Member& member : world_.world.members) {
+      VoteMessage vote{.generation = generation, .step = step, .loss_bits = 1, .grad_norm_bits = 2, .digests = {}};
+      vote.lr = 6e-4, vote.compute_seconds = 0.31, vote.wait_seconds = 0.02, vote.microbatches = 1;
+      Up(connection_of_.at(member.id.name), vote);
+    }
+    HF_CHECK(committed_ == step);
+    return cost_;
+  }
+
+  Cost LoseNode() {
+    cost_ = {};
+    for (int w = 0; w < kPerNode; ++w) Feed(DisconnectEvent{connection_of_.at(NameOf(w)), "connection lost"});
+    Recover();
+    return cost_;
+  }
+
+  Cost RestartCoordinator() {
+    cost_ = {};
+    const WorldMessage held = world_;
+    StartCoordinator(step_);
+    for (const Member& member : held.world.members) {
+      const int w = static_cast<int>(member.pid);
+      Join(w, {.world = held.world, .committed_step = step_, .prepared_step = 0, .prepared_world = {}});
+    }
+    Recover();
+    return cost_;
+  }
+
+ private:
+  static std::string NodeOf(int w) { return absl::StrFormat("gpu-node-%04d", w / kPerNode); }
+  static std::string NameOf(int w) { return absl::StrCat(NodeOf(w), "/", w % kPerNode); }
+
+  void StartCoordinator(int64_t recorded) {
+    CoordinatorOptions options;
+    options.elastic.workers = workers_;
+    options.elastic.min_workers = 1;
+    options.elastic.rebalance = false;
+    options.parallel.mirrors = 1;
+    options.microbatches = workers_;
+    options.total_steps = 1 << 20;
+    options.last_generation = world_.world.generation;
+    options.recorded_step = recorded;
+    coordinator_ = std::make_unique<Coordinator>(options);
+  }
+
+  void Join(int w, const StateClaim& claim) {
+    JoinMessage join;
+    join.member.id = {NameOf(w), 0x9e3779b97f4a7c15u ^ static_cast<uint64_t>(w)};
+    join.member.node = NodeOf(w);
+    join.member.host = absl::StrCat(NodeOf(w), ".cluster.internal");
+    join.member.pid = w;
+    join.member.peak_flops = 989.4e12;
+    join.claim = claim;
+    connection_of_[join.member.id.name] = ++last_connection_;
+    Up(last_connection_, join);
+  }
+
+  // Until all members of a new world have recovered.
+  void Recover() {
+    const uint64_t before = recovered_;
+    while (world_.world.generation <= before) Feed(TickEvent{});
+    MemberAddress address{.generation = world_.world.generation, .key = 0x123456789abcdef, .groups = 99};
+    address.listener.storage.ss_family = AF_INET;
+    const std::string blob = EncodeMemberAddress(address);
+    for (const Member& m : world_.world.members)
+      Up(connection_of_.at(m.id.name), RendezvousMessage{address.generation, blob});
+    for (const Member& m : world_.world.members) {
+      Up(connection_of_.at(m.id.name), RecoveredMessage{address.generation, 0.01, 0.5, 1.5, int64_t{1} << 30});
+    }
+    recovered_ = world_.world.generation;
+  }
+
+  void Up(Connection from, const WorkerMessage& message) {
+    v1::ToCoordinator wire;
+    ToWire(message, &wire);
+    const std::string bytes = wire.SerializeAsString();
+    const double start = CpuSeconds();
+    google::protobuf::Arena arena;
+    auto* parsed = google::protobuf::Arena::CreateMessage<v1::ToCoordinator>(&arena);
+    HF_CHECK(parsed->ParseFromString(bytes));
+    auto arrived = FromWire(*parsed);
+    HF_CHECK(arrived.ok());
+    cost_.bytes += CpuSeconds() - start;
+    cost_.messages_up += 1;
+    cost_.bytes_up += static_cast<int64_t>(bytes.size());
+    cost_.largest = std::max(cost_.largest, bytes.size());
+    Feed(MessageEvent{from, *std::move(arrived)});
+  }
+
+  void Feed(const CoordinatorEvent& event) {
+    now_ += std::holds_alternative<TickEvent>(event) ? std::chrono::milliseconds(50) : Instant(1000);
+    const double start = CpuSeconds();
+    std::vector<CoordinatorAction> actions = coordinator_->OnEvent(now_, event);
+    cost_.decisions += CpuSeconds() - start;
+    for (const CoordinatorAction& action : actions) {
+      if (const auto* send = std::get_if<SendAction>(&action)) Down(send->message, 1);
+      if (const auto* all = std::get_if<SendToAllAction>(&action)) Down(all->message, all->to.size());
+    }
+  }
+
+  void Down(const CoordinatorMessage& message, size_t receivers) {
+    const double start = CpuSeconds();
+    v1::FromCoordinator wire;
+    ToWire(message, &wire);
+    const std::string bytes = wire.SerializeAsString();
+    cost_.bytes += CpuSeconds() - start;
+    cost_.messages_down += static_cast<int64_t>(receivers);
+    cost_.bytes_down += static_cast<int64_t>(receivers * bytes.size());
+    cost_.largest = std::max(cost_.largest, bytes.size());
+    if (const auto* world = std::get_if<WorldMessage>(&message)) world_ = *world;
+    if (const auto* commit = std::get_if<CommitMessage>(&message)) committed_ = commit->step;
+  }
+
+  const int workers_;
+  std::unique_ptr<Coordinator> coordinator_;
+  Instant now_{1};
+  std::map<std::string, Connection> connection_of_;
+  Connection last_connection_ = 0;
+  WorldMessage world_;
+  uint64_t recovered_ = 0;
+  int64_t step_ = 0, committed_ = 0;
+  Cost cost_;
+};
+
+void Print(int workers, const char* what, const Cost& cost, int times) {
+  const double n = workers;
+  std::printf("| %5d | %-19s | %7lld | %7lld | %10.0f | %10.0f | %9zu | %8.2f | %10.3f | %8.3f |\n", workers, what,
+              static_cast<long long>(cost.messages_up / times), static_cast<long long>(cost.messages_down / times),
+              static_cast<double>(cost.bytes_up) / times / n, static_cast<double>(cost.bytes_down) / times / n,
+              cost.largest, static_cast<double>(cost.bytes_up + cost.bytes_down) / times / (1 << 20),
+              1e3 * cost.decisions / times, 1e3 * cost.bytes / times);
+}
+
+void Measure(int workers) {
+  Cluster cluster(workers);
+  Print(workers, "form a world", cluster.Form(), 1);
+  Cost steps;
+  for (int i = 0; i < kSteps; ++i) {
+    const Cost step = cluster.Step();
+    steps.messages_up += step.messages_up, steps.messages_down += step.messages_down;
+    steps.bytes_up += step.bytes_up, steps.bytes_down += step.bytes_down;
+    steps.largest = std::max(steps.largest, step.largest);
+    steps.decisions += step.decisions, steps.bytes += step.bytes;
+  }
+  Print(workers, "a step", steps, kSteps);
+  if (workers > 2 * kPerNode) {
+    Print(workers, "a node is lost", cluster.LoseNode(), 1);
+    cluster.Step();
+  }
+  Print(workers, "coordinator restart", cluster.RestartCoordinator(), 1);
+}
+
+}  // namespace
+}  // namespace holdfast
+
+int main(int argc, char** argv) {
+  std::vector<int> sizes;
+  for (int i = 1; i < argc; ++i) sizes.push_back(std::atoi(argv[i]));
+  if (sizes.empty()) sizes = {8, 64, 512, 1024, 4096};
+  std::printf(
+      "| workers | what | messages up | down | bytes up a worker | down | largest | MiB in all | decisions, ms | "
+      "bytes, ms |\n");
+  std::printf("|---|---|---|---|---|---|---|---|---|---|\n");
+  for (const int size : sizes) holdfast::Measure(size);
+  return 0;
+}

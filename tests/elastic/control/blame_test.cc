@@ -1,0 +1,27 @@
+// Proves that blame of failed worlds adds up only for worlds on end: one that is named again after others were blamed
+// begins anew.
+
+#include "elastic/control/blame.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
+
+namespace holdfast {
+namespace {
+
+TEST(BlameOnEnd, AWorldThatNamesOthersBeginsTheCountAnew) {
+  World world{1, {}};
+  for (const char* name : {"a", "b", "c"}) world.members.push_back({{name, 1}, "n", "h", 1});
+  Blame blame;
+  // Two worlds name b, one names c, then b is named by two more, and by a third.
+  for (const auto& [suspect, culprit] :
+       {std::pair{1, false}, {1, false}, {2, false}, {1, false}, {1, false}, {1, true}}) {
+    blame.Add(world, 0, {1, 1, Phase::kReduce, "reset", {suspect}, false});
+    EXPECT_EQ(blame.Conclude(world).culprit.has_value(), culprit);
+  }
+}
+
+}  // namespace
+}  // namespace holdfast

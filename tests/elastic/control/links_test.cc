@@ -1,0 +1,287 @@
+// Links that are cut between workers which all reach the coordinator: that the fewest are left out, never one whose
+// state nobody else has, that they come back with the link, and that one slow machine is told from slow others. Cases
+// worked out by hand, and random graphs against all subsets.
+
+#include "elastic/control/links.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "tests/elastic/control/coordinator_harness.h"
+
+namespace holdfast {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const auto kAlike = [](const std::string&) { return 1.0; };
+const auto kAnybody = [](const std::set<std::string>&) { return true; };
+
+TEST(FewestToLeaveOut, TheOneThatAllLinksHaveInCommon) {
+  EXPECT_THAT(*FewestToLeaveOut({{"a", "c"}, {"b", "c"}, {"c", "d"}}, kAlike, kAnybody), ElementsAre("c"));
+}
+
+TEST(FewestToLeaveOut, OfTwoAlikeTheOneThatIsWorthLess) {
+  const auto worth = [](const std::string& name) { return name == "a" ? 1.0 : 2.0; };
+  EXPECT_THAT(*FewestToLeaveOut({{"a", "b"}}, worth, kAnybody), ElementsAre("a"));
+  EXPECT_THAT(*FewestToLeaveOut({{"a", "b"}}, kAlike, kAnybody), ElementsAre("b"));
+}
+
+TEST(FewestToLeaveOut, MoreIfThoseCannotGo) {
+  const auto can_go = [](const std::set<std::string>& names) { return names.count("c") == 0; };
+  EXPECT_THAT(*FewestToLeaveOut({{"a", "c"}, {"b", "c"}}, kAlike, can_go), ElementsAre("a", "b"));
+  EXPECT_FALSE(FewestToLeaveOut({{"a", "c"}}, kAlike, [](const auto&) { return false; }).has_value());
+}
+
+TEST(FewestToLeaveOut, AsFewAsTryingAllSubsets) {
+  std::mt19937 random(20251122);
+  for (int trial = 0; trial < 200; ++trial) {
+    const int workers = 3 + static_cast<int>(random() % 8);
+    std::set<Link> links;
+    for (unsigned i = 1 + random() % 12; i > 0; --i) {
+      const int a = static_cast<int>(random()) % workers, b = static_cast<int>(random()) % workers;
+      if (a != b)
+        links.insert(LinkBetween(std::string(1, static_cast<char>('a' + std::abs(a))),
+                                 std::string(1, static_cast<char>('a' + std::abs(b)))));
+    }
+    size_t fewest = static_cast<size_t>(workers);
+    for (unsigned set = 0; set < 1u << workers; ++set) {
+      const auto out = [&](const std::string& name) { return (set >> (name[0] - 'a') & 1) != 0; };
+      const bool enough =
+          std::all_of(links.begin(), links.end(), [&](const Link& l) { return out(l.first) || out(l.second); });
+      if (enough) fewest = std::min(fewest, static_cast<size_t>(__builtin_popcount(set)));
+    }
+    const auto found = FewestToLeaveOut({links.begin(), links.end()}, kAlike, kAnybody);
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->size(), fewest) << "trial " << trial;
+  }
+}
+
+TEST(ProbeRound, KnowsWhatIsCutAlsoWithOneSidesWord) {
+  ProbeRound round(5, seconds(1), {{"a", "1"}, {"b", "2"}, {"c", "3"}}, {"a", "b", "c"});
+  EXPECT_THAT(round.MessageFor("b").addresses, ElementsAre("1", "3"));
+  round.Add("a", {5, {-1, 0.001}});
+  round.Add("c", {4, {-1, -1}});  // of an earlier round
+  EXPECT_THAT(round.cut(), ElementsAre(Link("a", "b")));
+  EXPECT_FALSE(round.IsOver(seconds(2)));
+  round.Drop("c");
+  round.Add("b", {5, {-1, -1}});
+  EXPECT_THAT(round.cut(), ElementsAre(Link("a", "b"))) << "c is gone";
+  EXPECT_TRUE(round.IsOver(seconds(2)));
+}
+
+TEST(ProbeRound, OneThatAllOthersReachSlowlyIsNamed) {
+  ProbeRound round(1, seconds(1), {{"a", "1"}, {"b", "2"}, {"c", "3"}, {"d", "4"}}, {"a", "b", "c", "d"});
+  round.Add("a", {1, {0.001, 0.05, 0.001}});
+  round.Add("b", {1, {0.001, 0.35, 0.002}});
+  round.Add("c", {1, {0.06, 0.05, 0.05}});
+  round.Add("d", {1, {0.001, 0.001, 0.65}});
+  ASSERT_TRUE(round.Slowest().has_value());
+  EXPECT_EQ(round.Slowest()->worker, "c");
+  EXPECT_DOUBLE_EQ(round.Slowest()->usual_seconds, 0.001);
+  ProbeRound even(1, seconds(1), {{"a", "1"}, {"b", "2"}, {"c", "3"}}, {"a", "b", "c"});
+  for (const std::string name : {"a", "b", "c"}) even.Add(name, {1, {0.05, 0.05}});
+  EXPECT_FALSE(even.Slowest().has_value());
+}
+
+class LinksTest : public CoordinatorTest {
+ protected:
+  void SetUp() override { probes_ = true; }
+
+  void StartFour(int64_t mirrors = 1) {
+    CoordinatorOptions options = DefaultOptions();
+    options.elastic.workers = 4;
+    options.parallel.mirrors = mirrors;
+    Start(options);
+    for (const int w : {0, 1, 2, 3}) Join(w);
+    Commit({0, 1, 2, 3});
+  }
+  /// Heartbeats of members that wait for each other.
+  void Wait(milliseconds time, const std::vector<int>& workers) {
+    const Instant until = now_ + time;
+    while (now_ < until) {
+      now_ += milliseconds(50);
+      for (const int w : workers) Say(w, HeartbeatMessage{Generation(), Committed() + 1, Phase::kReduce, 1});
+      Event(TickEvent{});
+    }
+  }
+  /// Answers the probes that were asked for last: `cut` are not reached.
+  void Answer(const std::vector<std::pair<int, int>>& cut) {
+    const auto is_cut = [&](int a, int b) {
+      return std::any_of(cut.begin(), cut.end(),
+                         [&](const auto& c) { return std::minmax(a, b) == std::minmax(c.first, c.second); });
+    };
+    for (int w = 0; w < 8; ++w) {
+      const auto* probe = LastSent<ProbeMessage>(w);
+      if (probe == nullptr) continue;
+      ReachMessage reach{probe->round, {}};
+      for (const std::string& address : probe->addresses) {
+        reach.seconds.push_back(is_cut(w, address.back() - '0') ? -1 : 0.001);
+      }
+      Say(w, reach);
+    }
+  }
+};
+
+TEST_F(LinksTest, WithoutTheOneThatIsCutOffWithinSeconds) {
+  StartFour();
+  Wait(milliseconds(3500), {0, 1, 2, 3});
+  ASSERT_NE(LastSent<ProbeMessage>(0), nullptr) << "everybody waits, nobody computes";
+  Answer({{0, 3}, {1, 3}});
+  EXPECT_EQ(WorldSize(), 3);
+  EXPECT_EQ(Count("worker_lost"), 0);
+  EXPECT_EQ(Count("link_cut"), 1) << "one for all links between two machines";
+  EXPECT_EQ(Field("link_cut", "host") + Field("link_cut", "peer_host"), "n0n1");
+  EXPECT_EQ(Field("link_cut", "without"), "n1/3");
+  EXPECT_EQ(LastSent<RefusedMessage>(3), nullptr) << "it keeps its state";
+  Commit({0, 1, 2});
+  EXPECT_EQ(WorldSize(), 3) << "not taken back while the link is cut";
+}
+
+TEST_F(LinksTest, TheyComeBackWithTheLink) {
+  StartFour();
+  Wait(milliseconds(3500), {0, 1, 2, 3});
+  Answer({{0, 3}});
+  Commit({0, 1, 2});
+  for (int round = 0; round < 3; ++round) {
+    Pass(milliseconds(2500), {0, 1, 2, 3});
+    ASSERT_NE(LastSent<ProbeMessage>(3), nullptr) << round;
+    Answer({{0, 3}});
+    Commit({0, 1, 2});
+    ASSERT_EQ(WorldSize(), 3) << round;
+  }
+  Pass(milliseconds(2500), {0, 1, 2, 3});
+  Answer({});
+  EXPECT_EQ(Count("link_back"), 1);
+  Pass(milliseconds(500), {0, 1, 2, 3});
+  Commit({0, 1, 2});
+  EXPECT_EQ(WorldSize(), 4);
+}
+
+TEST_F(LinksTest, NobodyIsLeftOutWhoseStateNobodyElseHas) {
+  StartFour(/*mirrors=*/0);
+  Wait(milliseconds(3500), {0, 1, 2, 3});
+  Answer({{0, 3}});
+  EXPECT_EQ(WorldSize(), 4);
+  EXPECT_EQ(Count("link_cut"), 1);
+  EXPECT_EQ(Field("link_cut", "without"), "");
+  Commit({0, 1, 2, 3});  // it was only slow
+  EXPECT_EQ(Committed(), 2);
+}
+
+TEST_F(LinksTest, AFailureOfAWorldIsLookedIntoBeforeTheNext) {
+  StartFour();
+  for (const int w : {0, 1, 2, 3}) Say(w, FailureMessage{Generation(), 2, Phase::kReduce, "deadline", {}, false});
+  Pass(milliseconds(500), {0, 1, 2, 3});
+  ASSERT_NE(LastSent<ProbeMessage>(0), nullptr);
+  EXPECT_EQ(Generation(), 1u);
+  Answer({{1, 2}});
+  EXPECT_EQ(WorldSize(), 3);
+  EXPECT_EQ(Field("link_cut", "without"), "n1/2");
+}
+
+TEST_F(LinksTest, WithAllLinksWholeItIsTriedAgainAsItWas) {
+  StartFour();
+  for (const int w : {0, 1, 2, 3}) Say(w, FailureMessage{Generation(), 2, Phase::kReduce, "deadline", {}, false});
+  Pass(milliseconds(500), {0, 1, 2, 3});
+  Answer({});
+  Pass(milliseconds(100), {0, 1, 2, 3});
+  EXPECT_EQ(Generation(), 2u);
+  EXPECT_EQ(WorldSize(), 4);
+  EXPECT_EQ(Count("link_cut"), 0);
+}
+
+TEST_F(LinksTest, WhatWasFoundBeforeTheLastCommitSaysNothing) {
+  StartFour();
+  Wait(milliseconds(3500), {0, 1, 2, 3});
+  Answer({});
+  Commit({0, 1, 2, 3});
+  for (const int w : {0, 1, 2, 3}) Say(w, FailureMessage{Generation(), 3, Phase::kReduce, "deadline", {}, false});
+  Pass(milliseconds(500), {0, 1, 2, 3});
+  Answer({{1, 3}});
+  EXPECT_EQ(WorldSize(), 3);
+}
+
+TEST_F(LinksTest, WhoComputesIsNotProbed) {
+  StartFour();
+  Pass(seconds(20), {0, 1, 2, 3});
+  EXPECT_EQ(LastSent<ProbeMessage>(0), nullptr);
+}
+
+TEST_F(LinksTest, OneThatConnectsAnewIsNotTakenInWhileItsLinkIsCut) {
+  StartFour();
+  Wait(milliseconds(3500), {0, 1, 2, 3});
+  Answer({{0, 3}});
+  Commit({0, 1, 2});
+  Join(3, {}, First(3) + (uint64_t{1} << 40));
+  Pass(milliseconds(500), {0, 1, 2, 3});
+  Commit({0, 1, 2});
+  EXPECT_EQ(WorldSize(), 3);
+  // Nor does it cost the other end its place.
+  const World world = worlds_[Connection(0)].world;
+  Join(0, {world, Committed(), 0, {}});
+  Pass(milliseconds(500), {0, 1, 2, 3});
+  EXPECT_EQ(WorldSize(), 3);
+  EXPECT_GE(worlds_[Connection(0)].world.RankOf(MemberOf(0).id), 0);
+}
+
+TEST_F(LinksTest, AStepFarBeyondTheUsualIsAnIncident) {
+  StartFour();
+  for (int step = 0; step < 12; ++step) {
+    Wait(milliseconds(100), {0, 1, 2, 3});
+    Commit({0, 1, 2, 3});
+  }
+  Wait(milliseconds(900), {0, 1, 2, 3});
+  EXPECT_EQ(Count("step_slow"), 0);
+  Wait(milliseconds(600), {0, 1, 2, 3});
+  EXPECT_EQ(Count("step_slow"), 1);
+  EXPECT_EQ(Field("step_slow", "waiting_for"), "bytes from each other");
+  for (const int w : {0, 1, 2, 3}) {
+    const auto* probe = LastSent<ProbeMessage>(w);
+    ASSERT_NE(probe, nullptr);
+    const double to_three = w == 3 ? 0.05 : 0.001;
+    Say(w, ReachMessage{probe->round, {to_three, to_three, w == 3 ? 0.05 : 0.06}});
+  }
+  EXPECT_EQ(Field("link_slow", "worker"), "n1/3");
+  Commit({0, 1, 2, 3});
+  Wait(milliseconds(100), {0, 1, 2, 3});
+  Commit({0, 1, 2, 3});
+  EXPECT_EQ(Count("step_slow_resolved"), 1);
+  EXPECT_EQ(WorldSize(), 4);
+}
+
+TEST_F(LinksTest, AStepThatBeganWithAValidationIsNotSlow) {
+  StartFour();
+  for (int step = 0; step < 12; ++step) {
+    Wait(milliseconds(100), {0, 1, 2, 3});
+    Commit({0, 1, 2, 3});
+  }
+  for (const int w : {0, 1, 2, 3}) Say(w, HeartbeatMessage{Generation(), Committed(), Phase::kValidation, 2});
+  Event(TickEvent{});
+  Wait(milliseconds(2000), {0, 1, 2, 3});
+  EXPECT_EQ(Count("step_slow"), 0);
+  Commit({0, 1, 2, 3});
+  Wait(milliseconds(2000), {0, 1, 2, 3});
+  EXPECT_EQ(Count("step_slow"), 1);
+}
+
+TEST_F(LinksTest, AStandstillBelowTheLeastIsSaid) {
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.min_workers = 3;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  Event(DisconnectEvent{Connection(2), "gone"});
+  Pass(milliseconds(1000), {0, 1});
+  EXPECT_EQ(Count("too_few_workers"), 0) << "it may come back at once";
+  Pass(milliseconds(9000), {0, 1});
+  EXPECT_EQ(Count("too_few_workers"), 1);
+  EXPECT_THAT(Field("too_few_workers", "detail"), HasSubstr("2 of at least 3"));
+}
+
+}  // namespace
+}  // namespace holdfast

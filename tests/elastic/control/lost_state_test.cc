@@ -1,0 +1,274 @@
+// Proves what is taken for the state when those who hold it come and go: which of several worlds is its source, how
+// long lost state is waited for, and that nothing of a step given up is saved.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "elastic/control/state_source.h"
+#include "framework/parallel/sharded_state.h"
+#include "tests/elastic/control/coordinator_harness.h"
+
+namespace holdfast {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::ElementsAre;
+using testing::SizeIs;
+
+class LostStateTest : public CoordinatorTest {
+ protected:
+  static Member Newcomer(int worker) {
+    Member member = MemberOf(worker);
+    member.id.name += "-new";
+    return member;
+  }
+  void JoinNew(int worker) { Say(worker, JoinMessage{Newcomer(worker), {}, {.config = 42}}); }
+};
+
+// World 2 got its state, failed, and was followed by world 3 from the same source: who was told of that has given up
+// what it got in world 2.
+TEST_F(LostStateTest, AWorldThatWasEnteredAndFailedIsNoSource) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  const World first = worlds_[Connection(1)].world;
+  Event(DisconnectEvent{Connection(0), "killed"});
+  ASSERT_EQ(WorldSize(), 2);
+  for (const int w : {1, 2}) Say(w, RecoveredMessage{.generation = Generation()});
+  for (const int w : {1, 2}) Say(w, FailureMessage{Generation(), 2, Phase::kReduce, "connection reset", {}, false});
+  Pass(milliseconds(3000), {1, 2});
+  ASSERT_EQ(Generation(), 3u);
+  ASSERT_EQ(worlds_[Connection(1)].source, first);
+  Event(DisconnectEvent{Connection(2), "killed"});  // with n0/0's part of the first world
+  EXPECT_EQ(Count("state_missing"), 1);
+  EXPECT_EQ(WorldSize(), 0);
+  EXPECT_EQ(worlds_[Connection(1)].world.generation, 3u);
+}
+
+TEST_F(LostStateTest, OfTwoWorldsThatBothCoverItTheNewerIsTheSource) {
+  const World older{7, {MemberOf(0), MemberOf(1)}}, newer{8, {MemberOf(2), MemberOf(3)}};
+  const StateClaim in_older{older, 5, 0, {}}, in_newer{newer, 5, 0, {}};
+  std::vector<ClaimOf> claims{{MemberOf(2).id, &in_newer},
+                              {MemberOf(0).id, &in_older},
+                              {MemberOf(1).id, &in_older},
+                              {MemberOf(3).id, &in_newer}};
+  for (int order = 0; order < 2; ++order) {
+    const StateSource found = FindStateSource(claims, 5, {});
+    EXPECT_EQ(found.world, newer);
+    EXPECT_TRUE(found.complete);
+    std::reverse(claims.begin(), claims.end());
+  }
+}
+
+// It came back with the state of step 1, and waited while the others did step 2.
+TEST_F(LostStateTest, WhoWaitsWithStateThatWasOvertakenHoldsNothing) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  const World first = worlds_[Connection(2)].world;
+  Event(DisconnectEvent{Connection(2), "stream broken"});
+  ASSERT_EQ(WorldSize(), 2);
+  Join(2, {first, 1, 0, {}});
+  ASSERT_EQ(LastSent<RefusedMessage>(2), nullptr);
+  Commit({0, 1});
+  ASSERT_EQ(WorldSize(), 2) << "newcomers settle first";
+  Event(StopEvent{15});
+  EXPECT_EQ(WorldSize(), 2) << "those that end the run are those that hold its state";
+}
+
+// The others count on a member of the source to have its part; as somebody else it may join without.
+TEST_F(LostStateTest, AMemberOfTheSourceDoesNotComeBackAsTheSameWithoutItsState) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  Event(DisconnectEvent{Connection(2), "stream broken"});
+  Join(2);
+  ASSERT_NE(LastSent<RefusedMessage>(2), nullptr);
+  EXPECT_TRUE(LastSent<RefusedMessage>(2)->rejoin);
+  sent_.clear();
+  Join(2, {}, First(2) + 1);
+  EXPECT_EQ(LastSent<RefusedMessage>(2), nullptr);
+}
+
+TEST_F(LostStateTest, WhoJoinsWithoutStateDoesNotProlongTheWaitForIt) {
+  CoordinatorOptions options = DefaultOptions();
+  options.parallel.mirrors = 0;
+  options.elastic.max_workers = 20;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  Event(DisconnectEvent{Connection(2), "killed"});
+  ASSERT_EQ(Count("state_missing"), 1);
+  std::vector<int> alive{0, 1};
+  for (int w = 3; w < 14 && !ended_.has_value(); ++w) {  // one a second, for longer than the state is waited for
+    JoinNew(w);
+    alive.push_back(w);
+    Pass(seconds(1), alive);
+  }
+  EXPECT_TRUE(ended_.has_value());
+}
+
+TEST_F(LostStateTest, NorAfterTheCoordinatorWasStartedAgain) {
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.max_workers = 20;
+  options.had_checkpoint = true;
+  options.recorded_step = 5;
+  Start(options);
+  std::vector<int> alive;
+  for (int w = 0; w < 12 && !ended_.has_value(); ++w) {
+    JoinNew(w);
+    alive.push_back(w);
+    Pass(seconds(1), alive);
+  }
+  EXPECT_TRUE(ended_.has_value());
+}
+
+// A checkpoint of step 2 is being written when the run goes back to step 1.
+TEST_F(LostStateTest, WhatIsBeingSavedOfAStepGivenUpIsDropped) {
+  CoordinatorOptions options = DefaultOptions();
+  options.checkpoint.every_steps = 1;
+  options.parallel.mirrors = 0;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  const uint64_t generation = Generation();
+  const auto saved = [&](int worker, uint64_t of, int64_t step) {
+    SavedMessage message;
+    message.generation = of;
+    message.step = step;
+    Say(worker, message);
+  };
+  Commit({0, 1, 2});
+  for (const int w : {0, 1, 2}) saved(w, generation, 1);
+  Event(CheckpointDoneEvent{1, generation, "one", "", false, 100, 0, {{"one", 1, 0, generation}}});
+  Commit({0, 1, 2});
+  for (const int w : {1, 2}) saved(w, generation, 2);
+  Event(DisconnectEvent{Connection(1), "killed"});  // its part of step 2 is durable
+  Pass(seconds(11), {0, 2});
+  ASSERT_THAT(rewinds_, ElementsAre(1));
+  ASSERT_EQ(WorldSize(), 2);
+  saved(0, generation, 2);
+  EXPECT_THAT(commits_, SizeIs(1)) << "that of step 1";
+  Commit({0, 2});
+  ASSERT_NE(LastSent<CommitMessage>(0), nullptr);
+  EXPECT_TRUE(LastSent<CommitMessage>(0)->save) << "nothing is being written any more";
+}
+
+// The run went back from step 3 to 1, and is at step 3 again when what it had given up shows up.
+TEST_F(LostStateTest, ACheckpointThatWasGivenUpIsNotGoneBackToLater) {
+  CoordinatorOptions options = DefaultOptions();
+  options.checkpoint.every_steps = 100;
+  options.parallel.mirrors = 0;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  const CheckpointChoice one{"one", 1, 0, Generation()}, given_up{"two", 2, 0, Generation()};
+  for (int step = 1; step <= 3; ++step) Commit({0, 1, 2});
+  Event(CheckpointsTidiedEvent{"", {one}});
+  Event(DisconnectEvent{Connection(1), "killed"});
+  Pass(seconds(11), {0, 2});
+  ASSERT_THAT(rewinds_, ElementsAre(1));
+  for (int step = 2; step <= 3; ++step) Commit({0, 2});
+  ASSERT_EQ(Committed(), 3);
+  Event(CheckpointsTidiedEvent{"", {given_up, one}});
+  Event(DisconnectEvent{Connection(0), "killed"});
+  Pass(seconds(11), {2});
+  EXPECT_THAT(rewinds_, ElementsAre(1, 1));
+}
+
+// The validation of step 4 says nothing of steps before it that are done again.
+TEST_F(LostStateTest, TheValidationOfAStepGivenUpIsForgotten) {
+  CoordinatorOptions options = DefaultOptions();
+  options.checkpoint.every_steps = 1;
+  options.parallel.mirrors = 0;
+  options.validates = true;
+  options.validate_every_steps = 4;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  for (int step = 1; step <= 4; ++step) Commit({0, 1, 2});
+  Say(0, ValidationMessage{Generation(), 4, 0.25});
+  Event(CheckpointDoneEvent{1, Generation(), "one", "", false, 100, 0, {{"one", 1, 0, Generation()}}});
+  Event(DisconnectEvent{Connection(1), "killed"});
+  Pass(seconds(11), {0, 2});
+  ASSERT_THAT(rewinds_, ElementsAre(1));
+  Commit({0, 2});
+  for (const int w : {0, 2}) {
+    SavedMessage message;
+    message.generation = Generation();
+    message.step = 2;
+    Say(w, message);
+  }
+  ASSERT_THAT(commits_, SizeIs(1));
+  EXPECT_EQ(commits_[0].step, 2);
+  EXPECT_EQ(commits_[0].validation_loss, std::nullopt);
+}
+
+// Nobody was lost, so nobody's part is missing for good; but the world that was to write it is gone.
+TEST_F(LostStateTest, AnEndingThatIsTriedAgainWaitsForItsOwnCheckpointOnly) {
+  CoordinatorOptions options = DefaultOptions();
+  options.checkpoint.every_steps = 100;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  Event(StopEvent{15});
+  ASSERT_TRUE(worlds_[Connection(0)].save);
+  const uint64_t first = Generation();
+  for (const int w : {0, 1, 2}) Say(w, FailureMessage{first, 1, Phase::kSave, "connection reset", {}, false});
+  Pass(seconds(4), {0, 1, 2});
+  ASSERT_GT(Generation(), first);
+  ASSERT_TRUE(worlds_[Connection(0)].save);
+  for (const int w : {0, 1, 2}) {
+    SavedMessage message;
+    message.generation = Generation();
+    message.step = 1;
+    Say(w, message);
+  }
+  ASSERT_THAT(commits_, SizeIs(1));
+  Event(CheckpointDoneEvent{1, Generation(), "one", "", false, 100, 0, {{"one", 1, 0, Generation()}}});
+  for (const int w : {0, 1, 2}) Say(w, FinishedMessage{Generation()});
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 143);
+}
+
+// Of three, one has not been heard of since another reported a failure: it may be the one that is lost.
+TEST_F(LostStateTest, AFailedWorldIsNotTriedAgainBeforeAllHaveShownThatTheyLive) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Pass(milliseconds(300), {0, 1, 2});
+  Say(0, FailureMessage{1, 1, Phase::kReduce, "connection reset", {}, false});
+  Pass(milliseconds(2000), {0, 2});
+  EXPECT_EQ(Generation(), 1u);
+  Pass(milliseconds(100), {0, 1, 2});
+  EXPECT_EQ(Generation(), 2u);
+  EXPECT_EQ(WorldSize(), 3);
+}
+
+// A checkpoint has to hold the state whose digest stands in its step's metrics line, if one does.
+TEST_F(LostStateTest, ACheckpointIsExpectedToHaveTheDigestOfItsStep) {
+  CoordinatorOptions options = DefaultOptions();
+  options.checkpoint.every_steps = 1;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  for (const int64_t step : {1, 2}) {
+    for (const int w : {0, 1, 2}) {
+      VoteMessage vote = Vote(Generation(), step);
+      if (step == 1) vote.digests = {{2 - w, static_cast<uint64_t>(10 + w)}};
+      Say(w, vote);
+    }
+    for (const int w : {0, 1, 2}) {
+      SavedMessage message;
+      message.generation = Generation();
+      message.step = step;
+      Say(w, message);
+    }
+    Event(CheckpointDoneEvent{step, Generation(), "c", "", false, 100, 0, {}});
+  }
+  ASSERT_THAT(commits_, SizeIs(2));
+  EXPECT_EQ(commits_[0].state_digest, StateDigest({12, 11, 10})) << "by chunk";
+  EXPECT_EQ(commits_[1].state_digest, 0u) << "no digest step";
+}
+
+}  // namespace
+}  // namespace holdfast

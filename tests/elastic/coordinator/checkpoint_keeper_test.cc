@@ -1,0 +1,136 @@
+// Proves what comes to exist, and what goes: a checkpoint only if its shards hold the state that was voted for, the one
+// whose digest stands in its step's metrics line, and if the run has not gone back behind it; old ones, but not the
+// newest and not what is being written. With real shards in a storage in memory.
+
+#include "elastic/coordinator/checkpoint_keeper.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/sharded/digest.h"
+#include "checkpoint/sharded/shard_writer.h"
+#include "checkpoint/storage/memory_storage.h"
+#include "framework/parallel/sharded_state.h"
+#include "tests/framework/base/temporary_directory.h"
+
+namespace holdfast {
+namespace {
+
+using testing::HasSubstr;
+
+class CheckpointKeeperTest : public testing::Test {
+ protected:
+  CheckpointKeeperTest() : layout_(Layout()) {
+    auto keeper =
+        CheckpointKeeper::Open(config_, directory_, MakeMemoryStorage(root_.path()), {{"weight", {40, 50}}}, {});
+    EXPECT_TRUE(keeper.ok()) << keeper.status();
+    keeper_ = std::move(*keeper);
+  }
+
+  static ParameterLayout Layout() {
+    ParameterSpec weight;
+    weight.name = "weight";
+    weight.shape = Shape({40, 50});
+    return ParameterLayout({weight}, {"model"});
+  }
+
+  // One shard of everything; `digests_` are the chunks'.
+  CommitCheckpointAction Write(int64_t step) {
+    CommitCheckpointAction commit{.step = step, .generation = 3, .shards = {}, .validation_loss = {}};
+    std::vector<int> chunks;
+    for (int c = 0; c < static_cast<int>(layout_.chunks().size()); ++c) chunks.push_back(c);
+    auto writer = ShardWriter::Create(keeper_->storage(),
+                                      {.checkpoint = {.step = step, .generation = 3}, .shard = 0, .num_shards = 1},
+                                      layout_, chunks);
+    EXPECT_TRUE(writer.ok()) << writer.status();
+    digests_.clear();
+    for (const int c : chunks) {
+      const Chunk& chunk = layout_.chunks()[static_cast<size_t>(c)];
+      CapturedChunk captured{.chunk = c, .bytes = HostBytes(ShardedState::ChunkBytes(chunk))};
+      std::memset(captured.bytes.data(), static_cast<int>(step), captured.bytes.size());
+      captured.digest = DigestBytes(captured.bytes);
+      digests_.push_back(captured.digest);
+      EXPECT_TRUE((*writer)->Add(std::move(captured)).ok());
+    }
+    const auto report = (*writer)->Commit();
+    EXPECT_TRUE(report.ok()) << report.status();
+    SavedMessage saved;
+    saved.data = {report->shard.data.name, report->shard.data.size, report->shard.data.digest};
+    saved.index = {report->shard.index.name, report->shard.index.size, report->shard.index.digest};
+    saved.chunks = report->shard.chunks;
+    commit.shards.push_back(saved);
+    return commit;
+  }
+
+  CheckpointDoneEvent Commit(const CommitCheckpointAction& commit) {
+    CheckpointDoneEvent done;
+    keeper_->Commit(commit, [&](const CoordinatorEvent& event) {
+      if (const auto* e = std::get_if<CheckpointDoneEvent>(&event)) done = *e;
+    });
+    keeper_->Finish();
+    return done;
+  }
+
+  const TemporaryDirectory root_;
+  const RunDirectory directory_{root_.path()};
+  Config config_;
+  const ParameterLayout layout_;
+  std::vector<uint64_t> digests_;
+  std::unique_ptr<CheckpointKeeper> keeper_;
+};
+
+TEST_F(CheckpointKeeperTest, ExistsIfItHoldsTheStateOfItsMetricsLine) {
+  CommitCheckpointAction commit = Write(7);
+  commit.state_digest = StateDigest(digests_);
+  const CheckpointDoneEvent done = Commit(commit);
+  EXPECT_EQ(done.cause, "");
+  EXPECT_EQ(done.usable.size(), 1u);
+}
+
+TEST_F(CheckpointKeeperTest, DoesNotExistIfItHoldsAnother) {
+  CommitCheckpointAction commit = Write(7);
+  commit.state_digest = StateDigest(digests_) ^ 1;
+  const CheckpointDoneEvent done = Commit(commit);
+  EXPECT_THAT(done.cause, HasSubstr("the shards hold a state with digest"));
+  EXPECT_TRUE(done.usable.empty());
+  EXPECT_TRUE(ScanCheckpoints(keeper_->storage())->valid.empty());
+}
+
+TEST_F(CheckpointKeeperTest, DoesNotExistIfTheRunHasGoneBackBehindIt) {
+  const CommitCheckpointAction commit = Write(7);
+  Branch branch;
+  branch.GoBack({.generation = 3, .step = 5});
+  keeper_->GoBack(branch);
+  EXPECT_NE(Commit(commit).cause, "");
+  EXPECT_TRUE(ScanCheckpoints(keeper_->storage())->valid.empty());
+}
+
+TEST_F(CheckpointKeeperTest, TheNewestStaysWhateverTheSpaceAndSoDoesWhatIsBeingWritten) {
+  config_.checkpoint.max_gib = 1e-9;
+  EXPECT_EQ(Commit(Write(7)).cause, "");
+  const CommitCheckpointAction next = Write(9);  // its shards are there, its manifest is not
+  EXPECT_EQ(Commit(Write(8)).cause, "");
+  const auto catalog = ScanCheckpoints(keeper_->storage());
+  ASSERT_TRUE(catalog.ok()) << catalog.status();
+  ASSERT_EQ(catalog->valid.size(), 1u);
+  EXPECT_EQ(catalog->valid[0].manifest.name.step, 8);
+  EXPECT_EQ(Commit(next).cause, "");
+}
+
+TEST_F(CheckpointKeeperTest, WithoutALineToCompareWithItHasItsOwnDigest) {
+  const CheckpointDoneEvent done = Commit(Write(8));
+  EXPECT_EQ(done.cause, "");
+  const auto catalog = ScanCheckpoints(keeper_->storage());
+  ASSERT_TRUE(catalog.ok()) << catalog.status();
+  ASSERT_EQ(catalog->valid.size(), 1u);
+  EXPECT_EQ(catalog->valid[0].manifest.state_digest, StateDigest(digests_));
+}
+
+}  // namespace
+}  // namespace holdfast

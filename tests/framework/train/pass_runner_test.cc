@@ -1,0 +1,140 @@
+// Proves that a pass's random numbers are keyed by seed, step and microbatch, each of them by itself: what a model is
+// told, and what a real one makes of it. Worlds that agree with each other do not show an error here: all share it.
+
+#include "framework/train/pass_runner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "framework/data/loader.h"
+#include "framework/train/trainer.h"
+#include "models/plan.h"
+#include "models/transformer.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int64_t kVocab = 61, kSequence = 12, kBatch = 2;
+
+Microbatch MicrobatchOf(uint32_t step, uint32_t index) {
+  Microbatch m{.batch = kBatch, .sequence = kSequence, .inputs = {}, .targets = {}, .step = step, .index = index};
+  for (int32_t i = 0; i < kBatch * kSequence; ++i) {  // the same tokens whatever the key
+    m.inputs.push_back(i * 7 % kVocab);
+    m.targets.push_back(i * 11 % kVocab);
+  }
+  return m;
+}
+
+/// Takes note of the keys it is given.
+class KeyRecorder final : public LanguageModel {
+ public:
+  explicit KeyRecorder(const ParameterLayout& layout) : layout_(layout) {}
+  const ParameterLayout& layout() const override { return layout_; }
+  DType compute_dtype() const override { return DType::kF32; }
+  absl::Status ForwardBackward(const Batch& batch, const PassContext& context, float* losses) override {
+    keys.push_back(context.random);
+    std::fill_n(losses, batch.batch * batch.sequence, 1.0f);
+    return absl::OkStatus();
+  }
+  absl::Status Evaluate(const Batch&, const PassContext&, float*) override { return absl::OkStatus(); }
+  absl::Status LastLogits(const TokenBatch&, const PassContext&, float*) override { return absl::OkStatus(); }
+
+  std::vector<kernels::RandomKey> keys;
+
+ private:
+  const ParameterLayout& layout_;
+};
+
+class NoStore final : public UnitStore {
+ public:
+  absl::StatusOr<absl::Span<const Tensor>> Acquire(int) override { return absl::UnimplementedError(""); }
+  void Release(int) override {}
+  absl::StatusOr<absl::Span<const Tensor>> BeginGradients(int) override { return absl::UnimplementedError(""); }
+  absl::Status EndGradients(int) override { return absl::OkStatus(); }
+};
+
+ModelConfig TinyModel() {
+  ModelConfig m;
+  m.vocab_size = kVocab;
+  m.max_sequence_length = kSequence;
+  m.num_layers = 2;
+  m.hidden_size = 32;
+  m.num_heads = m.num_kv_heads = 4;
+  m.head_dim = 8;
+  m.intermediate_size = 64;
+  m.dropout = 0.5;
+  return m;
+}
+
+TEST(PassRunner, TellsTheModelSeedStepAndMicrobatch) {
+  const ParameterLayout layout = TransformerLayout(TinyModel());
+  const auto device = MakeCpuDevice(1);
+  KeyRecorder model(layout);
+  NoStore store;
+  constexpr uint64_t kSeed = 0xfedcba9876543210;
+  const auto runner = PassRunner::Create(
+      model, *device, {.max_rows = kBatch * kSequence, .max_passes = 4, .arena_bytes = 1024, .seed = kSeed});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  (*runner)->BeginStep();
+  for (const auto& [step, index] : {std::pair{0u, 0u}, {3u, 0u}, {0u, 5u}, {70'000u, 9u}}) {
+    ASSERT_TRUE((*runner)->ForwardBackward(MicrobatchOf(step, index), 1, store).ok());
+    EXPECT_EQ(model.keys.back().seed, kSeed);
+    EXPECT_EQ(model.keys.back().step, step);
+    EXPECT_EQ(model.keys.back().microbatch, index);
+    EXPECT_EQ(model.keys.back().site, 0u) << "which is the model's own";
+  }
+}
+
+// Losses wait on the device, as many as there is room for; those beyond are fetched in between.
+TEST(PassRunner, AStepThatWasAbandonedLeavesNoLosses) {
+  const ParameterLayout layout = TransformerLayout(TinyModel());
+  const auto device = MakeCpuDevice(1);
+  KeyRecorder model(layout);
+  NoStore store;
+  const auto runner = PassRunner::Create(
+      model, *device, {.max_rows = kBatch * kSequence, .max_passes = 2, .arena_bytes = 1024, .seed = 1});
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  (*runner)->BeginStep();
+  for (uint32_t i = 0; i < 3; ++i) ASSERT_TRUE((*runner)->ForwardBackward(MicrobatchOf(0, i), 1, store).ok());
+  (*runner)->BeginStep();
+  ASSERT_TRUE((*runner)->ForwardBackward(MicrobatchOf(1, 0), 1, store).ok());
+  const auto losses = (*runner)->TakeLosses();
+  ASSERT_TRUE(losses.ok()) << losses.status();
+  EXPECT_EQ(losses->size(), 1u);
+}
+
+// The same tokens and weights: only the masks differ.
+TEST(PassRunner, DropoutDiffersByStepByMicrobatchAndBySeed) {
+  const auto device = MakeCpuDevice(1);
+  const auto model = MakeTransformer(TinyModel(), {.compute_dtype = DType::kF32}, *device).value();
+  const auto loss = [&](uint64_t seed, uint32_t step, uint32_t index) {
+    TrainerOptions options;
+    options.batch = {.sequence_length = kSequence, .microbatch_size = kBatch, .microbatches = 1};
+    options.total_steps = 10;
+    options.seed = seed;
+    options.arena_bytes = PlanTraining(*model, kBatch, kSequence).arena_bytes;
+    options.initial_weights = [](int64_t first, absl::Span<float> out) {
+      for (size_t i = 0; i < out.size(); ++i) {
+        out[i] = static_cast<float>((first + static_cast<int64_t>(i)) * 37 % 101 - 50) * 0.01f;
+      }
+      return absl::OkStatus();
+    };
+    const auto trainer = Trainer::Create(*model, *device, options).value();
+    EXPECT_TRUE(trainer->EnterWorld({}, {}).ok());
+    const auto result = trainer->Prepare(
+        {0, {1}}, [&](int64_t) -> absl::StatusOr<Microbatch> { return MicrobatchOf(step, index); }, {});
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? result->loss : 0;
+  };
+  const std::set<float> losses{loss(1, 0, 0), loss(1, 1, 0), loss(1, 0, 1), loss(2, 0, 0),
+                               loss(uint64_t{1} << 40, 0, 0)};
+  EXPECT_EQ(losses.size(), 5u);
+  EXPECT_EQ(loss(1, 1, 0), loss(1, 1, 0));
+}
+
+}  // namespace
+}  // namespace holdfast

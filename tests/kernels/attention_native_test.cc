@@ -1,0 +1,128 @@
+// Proves attention in the native arithmetics: values against the definition in double precision, and the bits of a
+// processor's instructions against those of an emulation, which every processor can run, for any number of threads.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "framework/base/thread_pool.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "tests/kernels/attention_test_util.h"
+#include "tests/kernels/emulated_dot.h"
+// What is compiled once per instruction set comes after the macro in emulated_dot.h.
+#include "kernels/cpu/gemm_fp32-inl.h"
+#include "kernels/cpu/head_backward-inl.h"
+#include "kernels/cpu/head_forward-inl.h"
+
+namespace holdfast::kernels::attention_test {
+namespace {
+
+using EmulatedKernel = static_target::PairKernel<EmulatedDot>;
+
+void RunEmulated(Problem& p) {
+  ThreadPool pool(2);
+  static_target::ForwardPass<EmulatedKernel>(pool, p.out.view(), p.lse.data(), p.qkv.view(), p.shape);
+  static_target::BackwardPass<EmulatedKernel>(pool, p.d_qkv.view(), p.d_out.view(), p.out.view(), p.lse.data(),
+                                              p.qkv.view(), p.shape);
+}
+
+void RunOn(CpuOps& ops, Problem& p) {
+  ops.AttentionForward(p.out.view(), p.lse.data(), p.qkv.view(), p.shape);
+  ops.AttentionBackward(p.d_qkv.view(), p.d_out.view(), p.out.view(), p.lse.data(), p.qkv.view(), p.shape);
+}
+
+/// Lengths and heads of odd sizes, several tiles, grouped heads, dropout, windows.
+std::vector<AttentionShape> Shapes() {
+  return {Shape(2, 1, 2, 2, 16),
+          Shape(1, 97, 2, 1, 24),
+          Shape(1, 130, 2, 2, 64),
+          Shape(1, 203, 2, 1, 40),
+          Shape(1, 101, 4, 2, 8, 0.3f),
+          Shape(3, 64, 3, 3, 80),
+          Windowed(Shape(1, 203, 2, 1, 24), 37),
+          NotCausal(Shape(1, 99, 2, 1, 24, 0.3f))};
+}
+
+int64_t Differences(const Problem& a, const Problem& b) {
+  const std::vector<float> x = a.Results(), y = b.Results();
+  int64_t different = x.size() == y.size() ? 0 : 1;
+  for (size_t i = 0; i < x.size() && i < y.size(); ++i) different += FloatToBits(x[i]) != FloatToBits(y[i]);
+  return different;
+}
+
+TEST(NativeAttentionTest, MatchesTheDefinition) {
+  Rng rng(NewSeed());
+  for (const AttentionShape& shape : Shapes()) {
+    SCOPED_TRACE(NameOf(shape, DType::kBF16));
+    Problem problem(shape, DType::kBF16, rng);
+    RunEmulated(problem);
+    ExpectDefinition(problem, true);
+  }
+}
+
+TEST(NativeAttentionTest, ThisProcessorGivesTheBitsOfTheEmulation) {
+  Rng rng(NewSeed());
+  int found = 0;
+  for (Arithmetic arithmetic : {Arithmetic::kAvx512Bf16, Arithmetic::kAmxBf16}) {
+    if (!CpuHas(arithmetic)) continue;
+    ++found;
+    for (const AttentionShape& shape : Shapes()) {
+      SCOPED_TRACE(NameOf(shape, DType::kBF16));
+      const Problem problem(shape, DType::kBF16, rng);
+      Problem emulated = problem;
+      RunEmulated(emulated);
+      for (int threads : kThreadCounts) {
+        ThreadPool pool(threads);
+        CpuOps ops(pool, arithmetic);
+        Problem copy = problem;
+        RunOn(ops, copy);
+        EXPECT_EQ(Differences(copy, emulated), 0) << NameOf(arithmetic) << ", " << threads << " threads";
+      }
+    }
+  }
+  if (found == 0) GTEST_SKIP() << "this processor has no bf16 instructions";
+}
+
+TEST(NativeAttentionTest, APrefixHasTheBitsOfTheWhole) {
+  Rng rng(NewSeed());
+  ThreadPool pool(2);
+  Problem whole(Shape(1, 150, 2, 1, 24), DType::kBF16, rng);
+  RunEmulated(whole);
+  for (int64_t t : {1, 33, 96, 131}) {
+    AttentionShape shape = whole.shape;
+    shape.sequence = t;
+    TestMatrix out(DType::kBF16, t, whole.OutCols());
+    std::vector<float> lse(static_cast<size_t>(t * shape.num_heads));
+    static_target::ForwardPass<EmulatedKernel>(pool, out.view(), lse.data(), whole.qkv.view(), shape);
+    int64_t different = 0;
+    for (int64_t row = 0; row < t; ++row) {
+      for (int64_t col = 0; col < whole.OutCols(); ++col) {
+        different += FloatToBits(out.Get(row, col)) != FloatToBits(whole.out.Get(row, col));
+      }
+    }
+    EXPECT_EQ(different, 0) << "sequence " << t;
+  }
+}
+
+TEST(NativeAttentionTest, DiffersFromPortableAndLeavesFp32Alone) {
+  Rng rng(NewSeed());
+  ThreadPool pool(2);
+  CpuOps portable(pool);
+  const AttentionShape shape = Shape(1, 130, 2, 2, 64);
+  Problem emulated(shape, DType::kBF16, rng), plain = emulated;
+  RunEmulated(emulated);
+  RunOn(portable, plain);
+  EXPECT_GT(Differences(emulated, plain), 0);
+  for (Arithmetic arithmetic : {Arithmetic::kAvx512Bf16, Arithmetic::kAmxBf16}) {
+    if (!CpuHas(arithmetic)) continue;
+    CpuOps native(pool, arithmetic);
+    Problem a(shape, DType::kF32, rng), b = a;
+    RunOn(portable, a);
+    RunOn(native, b);
+    EXPECT_EQ(Differences(a, b), 0);
+  }
+}
+
+}  // namespace
+}  // namespace holdfast::kernels::attention_test

@@ -1,0 +1,441 @@
+// Proves that the map to Hugging Face's names covers every row of every parameter once, with the names and shapes that
+// transformers uses, and that config.json survives writing and reading and refuses what is not supported.
+#include "models/families/huggingface.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "models/families/families.h"
+#include "nlohmann/json.hpp"
+#include "tests/models/test_models.h"
+
+namespace holdfast {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::AllOf;
+
+TEST(HuggingFaceTest, MapCoversEveryRowOnce) {
+  for (const auto& [name, config] : TinyModels()) {
+    const ParameterLayout layout = TransformerLayout(config);
+    std::map<int, int64_t> next_row;
+    std::set<std::string> names;
+    for (const ExternalTensor& tensor : HuggingFaceTensorMap(config, layout)) {
+      const ParameterSpec& p = layout.parameters()[tensor.parameter];
+      EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name;
+      EXPECT_EQ(tensor.first_row, next_row[tensor.parameter]) << tensor.name;
+      EXPECT_EQ(tensor.shape.elements(), tensor.num_rows * (p.is_matrix() ? p.shape.cols() : 1)) << tensor.name;
+      EXPECT_EQ(tensor.shape.rank(), p.shape.rank()) << tensor.name;
+      EXPECT_FALSE(IsIgnorableHuggingFaceTensor(config, tensor.name)) << tensor.name;
+      EXPECT_FALSE(IsIgnorableHuggingFaceTensor(config, tensor.alias)) << tensor.alias;
+      next_row[tensor.parameter] += tensor.num_rows;
+    }
+    EXPECT_EQ(next_row.size(), layout.parameters().size()) << name;
+    for (const auto& [parameter, rows] : next_row) {
+      const ParameterSpec& p = layout.parameters()[parameter];
+      EXPECT_EQ(rows, p.is_matrix() ? p.shape.rows() : p.shape.elements()) << p.name;
+    }
+  }
+}
+
+const ExternalTensor& Named(const TensorMap& map, const std::string& name) {
+  static const ExternalTensor none{};
+  for (const ExternalTensor& tensor : map) {
+    if (tensor.name == name) return tensor;
+  }
+  ADD_FAILURE() << name << " is not in the map";
+  return none;
+}
+
+TEST(HuggingFaceTest, Gpt2NamesAndShapes) {
+  const ParameterLayout layout = TransformerLayout(TinyGpt2());
+  const TensorMap map = HuggingFaceTensorMap(TinyGpt2(), layout);
+  const ExternalTensor& qkv = Named(map, "transformer.h.1.attn.c_attn.weight");
+  EXPECT_TRUE(qkv.transposed);
+  EXPECT_EQ(qkv.shape, (Shape{24, 72}));
+  EXPECT_EQ(qkv.alias, "h.1.attn.c_attn.weight");
+  EXPECT_EQ(layout.parameters()[qkv.parameter].name, "blocks.1.attention.qkv.weight");
+  EXPECT_EQ(Named(map, "transformer.wte.weight").shape, (Shape{19, 24}));
+  EXPECT_FALSE(Named(map, "transformer.wpe.weight").transposed);
+  EXPECT_EQ(Named(map, "transformer.h.0.mlp.c_fc.bias").shape, Shape{40});
+  EXPECT_TRUE(IsIgnorableHuggingFaceTensor(TinyGpt2(), "h.0.attn.bias"));
+  EXPECT_TRUE(IsIgnorableHuggingFaceTensor(TinyGpt2(), "lm_head.weight"));
+}
+
+TEST(HuggingFaceTest, LlamaNamesAndShapes) {
+  const ParameterLayout layout = TransformerLayout(TinyLlama());
+  const TensorMap map = HuggingFaceTensorMap(TinyLlama(), layout);
+  const ExternalTensor& value = Named(map, "model.layers.0.self_attn.v_proj.weight");
+  EXPECT_EQ(value.shape, (Shape{16, 20}));
+  EXPECT_EQ(value.first_row, 32 + 16);
+  const ExternalTensor& up = Named(map, "model.layers.1.mlp.up_proj.weight");
+  EXPECT_EQ(up.first_row, 28);  // below the gate
+  EXPECT_FALSE(up.transposed);
+  EXPECT_EQ(Named(map, "lm_head.weight").shape, (Shape{23, 20}));
+  EXPECT_FALSE(IsIgnorableHuggingFaceTensor(TinyLlama(), "lm_head.weight"));
+  EXPECT_TRUE(IsIgnorableHuggingFaceTensor(TinyLlama(), "model.layers.0.self_attn.rotary_emb.inv_freq"));
+}
+
+TEST(HuggingFaceTest, QwenNamesAndShapes) {
+  const TensorMap two = HuggingFaceTensorMap(TinyQwen2(), TransformerLayout(TinyQwen2()));
+  EXPECT_EQ(Named(two, "model.layers.1.self_attn.k_proj.bias").first_row, 32);
+  EXPECT_EQ(Named(two, "model.layers.1.self_attn.k_proj.bias").shape, Shape{16});
+  EXPECT_TRUE(std::none_of(two.begin(), two.end(), [](const ExternalTensor& tensor) {
+    return tensor.name.find("o_proj.bias") != std::string::npos || tensor.name.find("norm.bias") != std::string::npos;
+  }));
+  const TensorMap three = HuggingFaceTensorMap(TinyQwen3(), TransformerLayout(TinyQwen3()));
+  EXPECT_EQ(Named(three, "model.layers.0.self_attn.q_norm.weight").shape, Shape{8});
+  EXPECT_EQ(Named(three, "model.layers.0.self_attn.k_norm.weight").shape, Shape{8});
+}
+
+TEST(HuggingFaceTest, ConfigSurvivesWritingAndReading) {
+  for (const auto& [name, config] : TinyModels()) {
+    const std::string text = HuggingFaceConfigJson(config, {.bytes = true});
+    const auto read = ParseHuggingFaceConfig(text, "config.json");
+    ASSERT_TRUE(read.ok()) << name << ": " << read.status();
+    EXPECT_TRUE(read->byte_tokenizer);
+    ModelConfig expected = config;
+    expected.dropout = 0;  // belongs to a run, not to a model
+    ModelConfig actual = read->model;
+    EXPECT_EQ(HuggingFaceConfigJson(actual, {}), HuggingFaceConfigJson(expected, {})) << name;
+    if (expected.position == PositionKind::kLearned) actual.rope_theta = expected.rope_theta;  // GPT-2 has none
+    EXPECT_EQ(actual, expected) << name;
+  }
+  EXPECT_FALSE(ParseHuggingFaceConfig(HuggingFaceConfigJson(TinyGpt2(), {}), "")->byte_tokenizer);
+}
+
+constexpr char kLlama[] = R"("model_type": "llama", "vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2,
+                             "num_attention_heads": 4, "intermediate_size": 128)";
+
+absl::StatusOr<HuggingFaceConfig> Llama(const std::string& more) {
+  return ParseHuggingFaceConfig(absl::StrCat("{", kLlama, more.empty() ? "" : ", ", more, "}"), "dir/config.json");
+}
+
+TEST(HuggingFaceTest, FindsRopeThetaWhereverItIs) {
+  EXPECT_EQ(Llama("")->model.rope_theta, 10000);
+  EXPECT_EQ(Llama(R"("rope_theta": 5e5)")->model.rope_theta, 5e5);
+  EXPECT_EQ(Llama(R"("rope_parameters": {"rope_theta": 2e5, "rope_type": "default"})")->model.rope_theta, 2e5);
+  EXPECT_EQ(Llama(R"("rope_theta": 3e5, "rope_scaling": null)")->model.rope_theta, 3e5);
+  EXPECT_EQ(Llama("")->model.num_kv_heads, 4);
+  EXPECT_EQ(Llama("")->model.head_dim, 16);
+}
+
+TEST(HuggingFaceTest, RefusesNamingTheField) {
+  struct Case {
+    std::string more, field;
+    absl::StatusCode code;
+  };
+  constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
+  constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+  const Case cases[] = {
+      {R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0})", "rope_scaling: low_freq_factor is missing",
+       kInvalid},
+      {R"("rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1,
+                           "original_max_position_embeddings": 8})",
+       "rope_low_freq_factor", kInvalid},
+      {R"("rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+                           "original_max_position_embeddings": 8, "attention_factor": 2})",
+       R"(rope_scaling: "attention_factor" = 2)", kUnimplemented},
+      {R"("rope_scaling": {"rope_type": "longrope"})", R"(rope_scaling: rope_type = "longrope")", kUnimplemented},
+      {R"("rope_scaling": {"type": "linear", "factor": 2.0})", R"(rope_scaling: type = "linear")", kUnimplemented},
+      {R"("rope_scaling": {"factor": 2.0})", R"(rope_scaling: "factor" = 2.0)", kUnimplemented},
+      {R"("rope_parameters": {"rope_type": "yarn"})", "rope_parameters", kUnimplemented},
+      {R"("rope_parameters": {"full_attention": {"rope_theta": 1e6}})", "full_attention", kUnimplemented},
+      {R"("rope_parameters": {"partial_rotary_factor": 0.5})", "partial_rotary_factor", kUnimplemented},
+      {R"("rope_parameters": 3)", "rope_parameters", kInvalid},
+      {R"("rope_theta": 2e5, "rope_parameters": {"rope_theta": 3e5})", "rope_theta", kInvalid},
+      {R"("rope_theta": -1)", "rope_theta", kInvalid},
+      {R"("partial_rotary_factor": 0.5)", "partial_rotary_factor", kUnimplemented},
+      {R"("hidden_act": "relu")", "hidden_act", kUnimplemented},
+      {R"("sliding_window": 4096)", "sliding_window", kUnimplemented},
+      {R"("use_sliding_window": true)", "use_sliding_window", kUnimplemented},
+      {R"("layer_types": ["full_attention", "sliding_attention"])", "layer_types", kUnimplemented},
+      {R"("attention_bias": true)", "mlp_bias", kInvalid},
+      {R"("quantization_config": {})", "quantization_config", kUnimplemented},
+      {R"("architectures": ["LlamaForSequenceClassification"])", "architectures", kUnimplemented},
+      {R"("is_encoder_decoder": true)", "is_encoder_decoder", kUnimplemented},
+      {R"("pruned_heads": {"1": [0]})", "pruned_heads", kUnimplemented},
+      {R"("logits_scaling": 8.0)", "logits_scaling", kUnimplemented},
+      {R"("is_causal": false)", "is_causal", kUnimplemented},
+      {R"("num_key_value_heads": 3)", "num_attention_heads", kInvalid},
+      {R"("head_dim": "wide")", "head_dim", kInvalid},
+      {R"("head_dim": 1e30)", "head_dim", kInvalid},
+      {R"("head_dim": 12)", "head_dim", kInvalid},
+      {R"("max_position_embeddings": 0)", "max_position_embeddings", kInvalid},
+      {R"("max_position_embeddings": 10000000)", "max_sequence_length", kInvalid},
+      {R"("rms_norm_eps": 2)", "norm_eps", kInvalid},
+      {R"("tie_word_embeddings": 1)", "tie_word_embeddings", kInvalid},
+  };
+  for (const Case& c : cases) {
+    const auto read = Llama(c.more);
+    EXPECT_EQ(read.status().code(), c.code) << c.more << ": " << read.status();
+    EXPECT_THAT(std::string(read.status().message()), ::testing::HasSubstr(c.field)) << c.more;
+    EXPECT_THAT(std::string(read.status().message()), ::testing::HasSubstr("dir/config.json")) << c.more;
+  }
+  const auto both = Llama(R"("logits_scaling": 8.0, "hidden_act": "relu")");
+  EXPECT_THAT(std::string(both.status().message()),
+              AllOf(::testing::HasSubstr("logits_scaling"), ::testing::HasSubstr("hidden_act")));
+}
+
+TEST(HuggingFaceTest, HarmlessKeysPass) {
+  for (const char* more :
+       {R"("torch_dtype": "bfloat16", "_name_or_path": "x", "eos_token_id": [2, 3], "pretraining_tp": 2)",
+        R"("sliding_window": 0)", R"("sliding_window": null)", R"("use_sliding_window": false, "sliding_window": 4096)",
+        R"("layer_types": ["full_attention", "full_attention"])", R"("something_new": null)",
+        R"("architectures": ["LlamaForCausalLM"], "temperature": 0.6, "id2label": {"0": "a"})",
+        R"("rope_theta": 2e5, "rope_parameters": {"rope_theta": 2e5, "rope_type": "default"})"}) {
+    EXPECT_TRUE(Llama(more).ok()) << more << ": " << Llama(more).status();
+  }
+}
+
+TEST(HuggingFaceTest, RefusesNonsense) {
+  EXPECT_EQ(ParseHuggingFaceConfig("{", "x").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ParseHuggingFaceConfig("[]", "x").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ParseHuggingFaceConfig("{}", "x").status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(ParseHuggingFaceConfig(R"({"model_type": "gpt2"})", "x").status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ParseHuggingFaceConfig(R"({"model_type": "mamba"})", "x").status().code(),
+            absl::StatusCode::kUnimplemented);
+  const std::string deep = absl::StrCat(R"("rope_scaling": )", std::string(200'000, '['), std::string(200'000, ']'));
+  EXPECT_EQ(Llama(deep).status().code(), absl::StatusCode::kInvalidArgument);
+  const std::string wide = absl::StrCat(R"("rope_scaling": ")", std::string(500'000, 'x'), "\"");
+  EXPECT_LT(Llama(wide).status().message().size(), 1000);
+  EXPECT_EQ(ParseHuggingFaceConfig(R"({"model_type": "gpt2", "vocab_size": 10, "n_positions": 8, "n_embd": 16,
+                                       "n_layer": 1, "n_head": 2, "n_ctx": 16})",
+                                   "x")
+                .status()
+                .code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+TEST(HuggingFaceTest, SpecialTokensStandInEveryFile) {
+  const SavedTokenizer tokenizer{.bos = SpecialToken{3, "<s>"}, .eos = SpecialToken{4, "</s>"}};
+  for (const auto& [name, config] : TinyModels()) {
+    if (ExactFamily(config) == nullptr) continue;
+    const Json written = Json::parse(HuggingFaceConfigJson(config, tokenizer));
+    EXPECT_EQ(written["bos_token_id"], 3) << name;
+    EXPECT_EQ(written["eos_token_id"], 4) << name;
+    EXPECT_TRUE(Json::parse(HuggingFaceConfigJson(config, {}))["eos_token_id"].is_null()) << name;
+  }
+  EXPECT_EQ(Json::parse(HuggingFaceGenerationConfigJson(tokenizer)), Json({{"bos_token_id", 3}, {"eos_token_id", 4}}));
+  const Json settings = Json::parse(HuggingFaceTokenizerConfigJson(TinyLlama(), tokenizer, ""));
+  EXPECT_EQ(settings["tokenizer_class"], "PreTrainedTokenizerFast");
+  EXPECT_EQ(settings["eos_token"], "</s>");
+  EXPECT_EQ(settings["model_max_length"], TinyLlama().max_sequence_length);
+}
+
+TEST(HuggingFaceTest, SettingsOfTheTokenizerStay) {
+  const std::string original = R"({"tokenizer_class": "TokenizersBackend", "auto_map": {"x": "y"}, "chat_template": "t",
+                                   "eos_token": {"content": "<|im_end|>", "lstrip": false}, "bos_token": null})";
+  EXPECT_EQ(ReadTokenizerConfigJson(original).eos, "<|im_end|>");
+  EXPECT_EQ(ReadTokenizerConfigJson(original).bos, "");
+  const SavedTokenizer tokenizer{.eos = SpecialToken{9, "<|im_end|>"}};
+  const Json settings = Json::parse(HuggingFaceTokenizerConfigJson(TinyLlama(), tokenizer, original));
+  EXPECT_EQ(settings["chat_template"], "t");
+  EXPECT_EQ(settings["tokenizer_class"], "PreTrainedTokenizerFast");
+  EXPECT_FALSE(settings.contains("auto_map"));
+  for (const char* broken : {"", "[]", "{", "7"}) EXPECT_EQ(ReadTokenizerConfigJson(broken).eos, "") << broken;
+}
+
+constexpr char kLlama3Rope[] = R"("rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.5,
+    "high_freq_factor": 5.0, "original_max_position_embeddings": 4000)";
+
+TEST(HuggingFaceTest, ReadsTheScalingOfRotaryAngles) {
+  const std::string scaling = absl::StrCat("\"rope_theta\": 5e5, \"rope_scaling\": {", kLlama3Rope, "}");
+  const std::string parameters = absl::StrCat("\"rope_parameters\": {\"rope_theta\": 5e5, ", kLlama3Rope, "}");
+  for (const std::string& more : {scaling, parameters, scaling + ", " + parameters}) {
+    const auto read = Llama(more);
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->model.rope_theta, 5e5);
+    EXPECT_EQ(read->model.rope_scaling, RopeScaling::kLlama3);
+    EXPECT_EQ(read->model.rope_factor, 32);
+    EXPECT_EQ(read->model.rope_low_freq_factor, 1.5);
+    EXPECT_EQ(read->model.rope_high_freq_factor, 5);
+    EXPECT_EQ(read->model.rope_original_length, 4000);
+  }
+  const auto other = Llama(absl::StrCat(parameters, R"(, "rope_scaling": {"rope_type": "default"})"));
+  EXPECT_EQ(other.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(other.status().message()), ::testing::HasSubstr("rope_scaling"));
+}
+
+absl::StatusOr<HuggingFaceConfig> OfType(const std::string& type, const std::string& more) {
+  return ParseHuggingFaceConfig(absl::StrCat(R"({"model_type": ")", type, R"(", "vocab_size": 100, "hidden_size": 256,
+      "num_hidden_layers": 2, "num_attention_heads": 32, "intermediate_size": 128)",
+                                             more.empty() ? "" : ", ", more, "}"),
+                                "dir/config.json");
+}
+
+TEST(HuggingFaceTest, FamiliesHaveTheirOwnDefaults) {
+  const auto mistral = OfType("mistral", ""), qwen2 = OfType("qwen2", ""), qwen3 = OfType("qwen3", "");
+  ASSERT_TRUE(mistral.ok() && qwen2.ok() && qwen3.ok()) << mistral.status() << qwen2.status() << qwen3.status();
+  EXPECT_EQ(mistral->model.num_kv_heads, 8);
+  EXPECT_EQ(mistral->model.max_sequence_length, 131072);
+  EXPECT_EQ(mistral->model.sliding_window, 4096);
+  EXPECT_EQ(OfType("mistral", R"("sliding_window": null, "num_key_value_heads": null)")->model.sliding_window, 0);
+  EXPECT_EQ(OfType("mistral", R"("num_key_value_heads": null)")->model.num_kv_heads, 32);
+  EXPECT_EQ(OfType("mistral", R"("sliding_window": 100)")->model.sliding_window, 100);
+  EXPECT_TRUE(qwen2->model.qkv_bias);
+  EXPECT_FALSE(qwen2->model.qk_norm);
+  EXPECT_EQ(qwen2->model.head_dim, 8);
+  EXPECT_EQ(qwen2->model.sliding_window, 0);
+  EXPECT_TRUE(qwen3->model.qk_norm);
+  EXPECT_FALSE(qwen3->model.qkv_bias);
+  EXPECT_EQ(qwen3->model.head_dim, 128);
+}
+
+TEST(HuggingFaceTest, AQwenWindowIsOfAllLayersOrRefused) {
+  for (const char* type : {"qwen2", "qwen3"}) {
+    const auto window = [&](const std::string& more) {
+      const auto read = OfType(type, more);
+      return read.ok() ? std::to_string(read->model.sliding_window) : std::string(read.status().message());
+    };
+    const std::string slides = R"("use_sliding_window": true, "sliding_window": 77)";
+    const std::string all = R"("layer_types": ["sliding_attention", "sliding_attention"])";
+    EXPECT_EQ(window(R"("sliding_window": 77, "max_window_layers": 0)"), "0");  // not in use
+    EXPECT_EQ(window(slides), "0");                                             // from layer 28 on
+    EXPECT_EQ(window(slides + R"(, "max_window_layers": 0)"), "77");
+    EXPECT_EQ(window(slides + R"(, "max_window_layers": 28, )" + all), "77");
+    EXPECT_EQ(window(slides + R"(, "layer_types": ["full_attention", "full_attention"])"), "0");
+    EXPECT_EQ(window(R"("use_sliding_window": true, "sliding_window": null, "max_window_layers": 0)"), "0");
+    EXPECT_THAT(window(slides + R"(, "max_window_layers": 1)"), ::testing::HasSubstr("max_window_layers = 1 is not"));
+    EXPECT_THAT(window(slides + R"(, "layer_types": ["full_attention", "sliding_attention"])"),
+                ::testing::HasSubstr("layer_types"));
+    EXPECT_THAT(window(all), ::testing::HasSubstr("layer_types"));  // without a window
+    EXPECT_THAT(window(R"("layer_types": ["chunked_attention", "full_attention"])"),
+                ::testing::HasSubstr("layer_types"));
+  }
+}
+
+TEST(HuggingFaceTest, EveryFamilyRefusesWhatItDoesNotKnow) {
+  for (const char* type : {"llama", "mistral", "qwen2", "qwen3"}) {
+    for (const char* more :
+         {R"("num_experts": 8)", R"("num_local_experts": 8)", R"("query_pre_attn_scalar": 256)", R"("mup": 1)",
+          R"("hidden_act": "gelu")", R"("architectures": ["SomethingElse"])", R"("quantization_config": {"bits": 4})",
+          R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0})"}) {
+      const auto read = OfType(type, more);
+      EXPECT_EQ(read.status().code(), absl::StatusCode::kUnimplemented) << type << " " << more;
+      const std::string key = std::string(more).substr(1, std::string(more).find('"', 1) - 1);
+      EXPECT_THAT(std::string(read.status().message()), ::testing::HasSubstr(key)) << type;
+    }
+  }
+  for (const char* type : {"mixtral", "qwen2_moe", "qwen3_moe", "gemma3", "qwen3_next"}) {
+    EXPECT_THAT(std::string(OfType(type, "").status().message()), ::testing::HasSubstr("model_type")) << type;
+  }
+  EXPECT_EQ(OfType("qwen3", R"("attention_bias": true)").status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(OfType("mistral", R"("layer_types": ["full_attention", "full_attention"])").status().code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+// With the keys of files as their makers published them.
+TEST(HuggingFaceTest, PublishedFilesAreRead) {
+  constexpr char kCommon[] =
+      R"("attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": [2, 3], "hidden_act": "silu",
+      "initializer_range": 0.02, "torch_dtype": "bfloat16", "transformers_version": "4.40.0", "use_cache": true)";
+  const auto read = [&](const std::string& keys) {
+    const auto parsed = ParseHuggingFaceConfig(absl::StrCat("{", kCommon, ", ", keys, "}"), "config.json");
+    EXPECT_TRUE(parsed.ok()) << parsed.status();
+    return parsed.ok() ? parsed->model : ModelConfig();
+  };
+  const ModelConfig llama = read(R"("architectures": ["LlamaForCausalLM"], "attention_bias": false, "head_dim": 64,
+      "hidden_size": 2048, "intermediate_size": 8192, "max_position_embeddings": 131072, "mlp_bias": false,
+      "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 16, "num_key_value_heads": 8,
+      "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0,
+      "low_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"}, "rope_theta": 500000.0,
+      "tie_word_embeddings": true, "vocab_size": 128256)");
+  EXPECT_EQ(llama.rope_factor, 32);
+  const ModelConfig mistral = read(R"("architectures": ["MistralForCausalLM"], "hidden_size": 4096,
+      "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral", "num_attention_heads": 32,
+      "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+      "sliding_window": 4096, "tie_word_embeddings": false, "vocab_size": 32000)");
+  EXPECT_EQ(mistral.sliding_window, 4096);
+  const ModelConfig qwen2 =
+      read(R"("architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "intermediate_size": 4864,
+      "max_position_embeddings": 32768, "max_window_layers": 24, "model_type": "qwen2", "num_attention_heads": 14,
+      "num_hidden_layers": 24, "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+      "sliding_window": 32768, "tie_word_embeddings": true, "use_mrope": false, "use_sliding_window": false,
+      "vocab_size": 151936)");
+  EXPECT_EQ(qwen2.head_dim, 64);
+  EXPECT_EQ(qwen2.sliding_window, 0);
+  const ModelConfig qwen3 = read(R"("architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "head_dim": 128,
+      "hidden_size": 1024, "intermediate_size": 3072, "max_position_embeddings": 40960, "max_window_layers": 28,
+      "model_type": "qwen3", "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8,
+      "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
+      "tie_word_embeddings": true, "use_sliding_window": false, "vocab_size": 151936)");
+  EXPECT_EQ(qwen3.head_dim, 128);
+  EXPECT_EQ(qwen3.rope_theta, 1e6);
+}
+
+// A family's files say what its preset asks for; what they cannot say is saved in our own format and named.
+TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
+  const auto inexpressible = [](ModelConfig config, const std::string& family) {
+    config.family = family;
+    const std::string key = FindFamily(family)->Inexpressible(config);
+    EXPECT_EQ(ExactFamily(config) == nullptr, !key.empty()) << family;
+    return key;
+  };
+  EXPECT_EQ(inexpressible(TinyGpt2(), "gpt2"), "");
+  EXPECT_EQ(inexpressible(TinyLlama31(), "llama"), "");
+  EXPECT_EQ(inexpressible(TinyMistral(), "mistral"), "");
+  EXPECT_EQ(inexpressible(TinyQwen2(), "qwen2"), "");
+  EXPECT_EQ(inexpressible(TinyQwen3(), "qwen3"), "");
+  EXPECT_EQ(inexpressible(TinyLlama(), "gpt2"), "position");
+  EXPECT_EQ(inexpressible(TinyGpt2(), "llama"), "position");
+  EXPECT_EQ(inexpressible(TinyMistral(), "llama"), "sliding_window");
+  EXPECT_EQ(inexpressible(TinyQwen2(), "llama"), "qkv_bias");
+  EXPECT_EQ(inexpressible(TinyQwen3(), "llama"), "qk_norm");
+  EXPECT_EQ(inexpressible(TinyLlama(), "qwen2"), "qkv_bias");
+  EXPECT_EQ(inexpressible(TinyLlama(), "qwen3"), "qk_norm");
+  EXPECT_EQ(inexpressible(TinyQwen3(), "mistral"), "qk_norm");
+  ModelConfig wide = TinyGpt2();
+  wide.head_dim = 16;
+  EXPECT_EQ(inexpressible(wide, "gpt2"), "head_dim");
+  const Json written = Json::parse(HuggingFaceConfigJson(wide, {}));
+  EXPECT_EQ(written["model_type"], "holdfast");
+  EXPECT_EQ(written["family"], "gpt2");
+  EXPECT_EQ(ParseHuggingFaceConfig(written.dump(), "x")->model, wide);
+}
+
+TEST(FamiliesTest, PresetsAreWhatTheirFilesMean) {
+  ASSERT_EQ(Families().size(), FamilyPresets().size());
+  for (const FamilyPreset& preset : FamilyPresets()) {
+    ModelConfig config = preset.model;
+    EXPECT_EQ(config.family, preset.name);
+    config.vocab_size = 8;
+    config.num_kv_heads = 12;
+    config.head_dim = 64;
+    config.intermediate_size = 16;
+    EXPECT_EQ(ExactFamily(config), FindFamily(preset.name)) << preset.name;
+    const auto read = ParseHuggingFaceConfig(HuggingFaceConfigJson(config, {}), "x");
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->model, config) << preset.name;
+  }
+  EXPECT_EQ(FindFamily("gpt3"), nullptr);
+}
+
+TEST(FamiliesTest, NamesCarryNumbersOver) {  // as those of experts, of which there are none yet
+  const ParameterLayout layout({{.name = "blocks.3.experts.17.gate_up.weight", .shape = {4, 5}}}, {"blocks.3"});
+  const TensorNames names = {"model.",
+                             {{"blocks.#.experts.#.gate_up",
+                               {{"layers.#.mlp.experts.#.gate_proj", 2}, {"layers.#.mlp.experts.#.up_proj", 2}}}}};
+  const TensorMap map = MakeTensorMap(names, layout);
+  ASSERT_EQ(map.size(), 2u);
+  EXPECT_EQ(map[1].name, "model.layers.3.mlp.experts.17.up_proj.weight");
+  EXPECT_EQ(map[1].first_row, 2);
+  EXPECT_EQ(map[1].shape, (Shape{2, 5}));
+}
+
+TEST(HuggingFaceTest, MatrixElementsAreThoseOfTheLayout) {
+  for (const auto& [name, config] : TinyModels()) {
+    int64_t elements = 0;
+    const ParameterLayout layout = TransformerLayout(config);
+    for (const ParameterSpec& p : layout.parameters()) elements += p.is_matrix() ? p.shape.elements() : 0;
+    EXPECT_EQ(MatrixElements(config), elements) << name;
+  }
+}
+
+}  // namespace
+}  // namespace holdfast

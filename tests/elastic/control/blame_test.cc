@@ -12,8 +12,9 @@ namespace holdfast {
 namespace {
 
 TEST(BlameOnEnd, AWorldThatNamesOthersBeginsTheCountAnew) {
-  World world{1, {}};
-  for (const char* name : {"a", "b", "c"}) world.members.push_back({{name, 1}, "n", "h", 1});
+  std::vector<Member> members;
+  for (const char* name : {"a", "b", "c"}) members.push_back({{name, 1}, "n", "h", 1});
+  const World world{1, members};
   Blame blame;
   // Two worlds name b, one names c, then b is named by two more, and by a third.
   for (const auto& [suspect, culprit] :

@@ -26,7 +26,7 @@ Scenario GrowAndShrink(int most, const Codec& codec) {
   scenario.elastic.min_workers = most / 8;
   scenario.elastic.max_workers = most;
   scenario.elastic.rebalance = false;
-  scenario.goes_back_on_purpose = false;
+  scenario.goes_back = 0;
   scenario.stages = {{most / 8, Then::kNothing},
                      {most, Then::kNodeLost},
                      {most, Then::kCoordinatorDies},

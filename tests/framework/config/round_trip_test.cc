@@ -42,7 +42,7 @@ struct Randomize {
     *v.value = random() % 8 == 0 ? v.max : random() % 8 == 0 ? v.min : std::clamp(x, v.min, v.max);
   }
   void operator()(const BoolValue& v) { *v.value = random() % 2 == 0; }
-  void operator()(const ChoiceValue& v) { v.set(random() % v.choices.size()); }
+  void operator()(const ChoiceValue& v) { v.set(v.choices[random() % v.choices.size()]); }
   void operator()(const StringValue& v) {
     *v.value = v.rule == StringRule::kFileName ? "run-" + std::to_string(random() % 99) : RandomText(random);
   }

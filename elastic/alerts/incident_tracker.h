@@ -68,7 +68,7 @@ class IncidentTracker {
   std::string run_name_;
   std::map<std::string, Incident> open_;
   std::set<std::string> leaving_;  // nodes
-  std::vector<Alert> alerts_;  // of the event at hand
+  std::vector<Alert> alerts_;      // of the event at hand
 };
 
 }  // namespace holdfast

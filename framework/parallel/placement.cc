@@ -24,12 +24,15 @@ int CellsFor(int staying, int groups, int least) {
   return static_cast<int>(std::bit_ceil(static_cast<unsigned>(wanted)));
 }
 
+/// Each run is its first value and 2 * its length, or that and 1 if its values ascend by 1, as the mirrors of a rank's
+/// cells do.
 void AppendRuns(absl::Span<const int> values, std::vector<uint32_t>* table) {
   for (size_t i = 0; i < values.size();) {
     size_t end = i + 1;
-    while (end < values.size() && values[end] == values[i]) ++end;
+    const int step = end < values.size() && values[end] == values[i] + 1 ? 1 : 0;
+    while (end < values.size() && values[end] == values[end - 1] + step) ++end;
     table->push_back(static_cast<uint32_t>(values[i]));
-    table->push_back(static_cast<uint32_t>(end - i));
+    table->push_back(static_cast<uint32_t>(2 * (end - i)) + static_cast<uint32_t>(step));
     i = end;
   }
 }
@@ -39,11 +42,12 @@ absl::Status TakeRuns(size_t count, int limit, absl::Span<const uint32_t>* table
   const size_t first = values->size();
   while (values->size() - first < count) {
     if (table->size() < 2) return absl::InvalidArgumentError("a placement that is cut off");
-    const uint32_t value = (*table)[0], length = (*table)[1];
-    if (value >= static_cast<uint32_t>(limit) || length == 0 || length > count - (values->size() - first)) {
-      return absl::InvalidArgumentError(absl::StrCat("a placement with ", length, " times ", value));
+    const uint32_t value = (*table)[0], length = (*table)[1] / 2, step = (*table)[1] % 2;
+    if (length == 0 || length > count - (values->size() - first) ||
+        uint64_t{value} + uint64_t{step} * (length - 1) >= static_cast<uint64_t>(limit)) {
+      return absl::InvalidArgumentError(absl::StrCat("a placement with ", length, " values from ", value, " on"));
     }
-    values->insert(values->end(), length, static_cast<int>(value));
+    for (uint32_t i = 0; i < length; ++i) values->push_back(static_cast<int>(value + step * i));
     table->remove_prefix(2);
   }
   return absl::OkStatus();

@@ -39,7 +39,7 @@ class Placement {
   /// From a Table() that may come from anywhere; an empty one is that of the first placement. InvalidArgument.
   static absl::StatusOr<Placement> FromTable(std::vector<std::string> nodes, const ParallelConfig& options, int leaving,
                                              absl::Span<const uint32_t> table);
-  /// Compact: runs of cells with the same rank are one entry.
+  /// Compact: a run of cells whose ranks are the same, or ascend by one, is one entry.
   std::vector<uint32_t> Table() const;
 
   int size() const { return static_cast<int>(nodes_.size()); }

@@ -70,7 +70,7 @@ class GlooFarewells final : private GlooLoop::Listener {
   std::vector<Channel> channels_;
   std::vector<std::vector<Peer*>> peers_of_;  // by rank, in all channels
   size_t next_rank_ = 0;                      // to be looked at in the next tick
-  std::unique_ptr<GlooMesh> mesh_;  // closed before the memory above goes
+  std::unique_ptr<GlooMesh> mesh_;            // closed before the memory above goes
 
   std::mutex mutex_;
   std::vector<bool> gone_;  // by rank: its connection has ended

@@ -172,6 +172,7 @@ TEST_F(ShellTest, WhoComesAfterTheEndHearsOfIt) {
   shell_->Wait();
   ended_ = false;
   shell_->OnMessage(kWorker + 1, AgentHelloMessage{"n", "h", 1, 1});
+  shell_->Drain();
   EXPECT_TRUE(ended_);
 }
 

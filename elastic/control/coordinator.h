@@ -242,6 +242,8 @@ class Coordinator {
   bool ChooseData();
   uint64_t DataOfMost() const;
   StateClaim OnBranch(StateClaim claim) const;
+  const World* Known(const World& world) const;
+  bool IsSaneWorld(const World& world) const;
   StateClaim Shared(StateClaim claim) const;
   bool HasStaleClaim(const WorkerId& id, const StateClaim& claim) const;
   void Refuse(Connection to, const std::string& reason, bool rejoin);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "elastic/control/state_source.h"
 
@@ -26,8 +27,7 @@ void Seats::Remember(const World& world) {
   if (worlds_.size() > kMostWorlds) worlds_.pop_back();
 }
 
-std::vector<uint32_t> Seats::PlacementFor(const World& world, const World& source,
-                                          const ParallelConfig& parallel) const {
+PlacementTable Seats::PlacementFor(const World& world, const World& source, const ParallelConfig& parallel) const {
   if (source.generation == 0) return {};
   std::vector<int> source_ranks;
   source_ranks.reserve(source.members.size());

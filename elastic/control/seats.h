@@ -4,9 +4,7 @@
 //
 // Thread-safety: none.
 
-#include <cstdint>
 #include <deque>
-#include <vector>
 
 #include "elastic/control/messages.h"
 #include "framework/config/config.h"
@@ -20,7 +18,7 @@ class Seats {
 
   /// World::placement for the members of `world`, when the state lies in `source`: the one that these workers had, if
   /// only what was lost moves, or no other moves less.
-  std::vector<uint32_t> PlacementFor(const World& world, const World& source, const ParallelConfig& parallel) const;
+  PlacementTable PlacementFor(const World& world, const World& source, const ParallelConfig& parallel) const;
 
  private:
   std::deque<World> worlds_;  // newest first, none with the workers of another

@@ -34,7 +34,7 @@ std::vector<std::string> NodesOf(const World& world) {
 
 Placement PlacementOf(const World& world, const ParallelConfig& parallel) {
   absl::StatusOr<Placement> placement =
-      Placement::FromTable(NodesOf(world), parallel, world.num_leaving(), world.placement);
+      Placement::FromTable(NodesOf(world), parallel, world.num_leaving(), world.placement.numbers());
   HF_CHECK(placement.ok());  // looked at when it came in
   return *std::move(placement);
 }
@@ -42,7 +42,7 @@ Placement PlacementOf(const World& world, const ParallelConfig& parallel) {
 bool HasSanePlacement(const World& world, const ParallelConfig& parallel) {
   return world.placement.empty() ||
          (world.num_leaving() < world.size() &&
-          Placement::FromTable(NodesOf(world), parallel, world.num_leaving(), world.placement).ok());
+          Placement::FromTable(NodesOf(world), parallel, world.num_leaving(), world.placement.numbers()).ok());
 }
 
 int RankHeld(const WorkerId& id, const StateClaim& claim, const World& world, int64_t step) {

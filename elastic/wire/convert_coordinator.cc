@@ -24,7 +24,7 @@ void Fill(const World& source, const World& world, v1::Source* wire) {
     wire->add_ranks(same ? static_cast<uint32_t>(rank) + 1 : 0);
     if (!same) ToWire(member, wire->add_members());
   }
-  wire->mutable_placement()->Add(source.placement.begin(), source.placement.end());
+  wire->mutable_placement()->Add(source.placement.numbers().begin(), source.placement.numbers().end());
 }
 
 World Read(const v1::Source& wire, const World& world, FieldCheck* check) {

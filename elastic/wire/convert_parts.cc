@@ -46,7 +46,7 @@ void ToWire(const World& world, v1::World* wire) {
   wire->set_generation(world.generation);
   wire->mutable_members()->Reserve(world.size());
   for (const Member& member : world.members) ToWire(member, wire->add_members());
-  wire->mutable_placement()->Add(world.placement.begin(), world.placement.end());
+  wire->mutable_placement()->Add(world.placement.numbers().begin(), world.placement.numbers().end());
 }
 
 WorkerId IdFromWire(const v1::WorkerId& wire, FieldCheck* check) {

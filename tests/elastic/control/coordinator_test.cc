@@ -840,7 +840,7 @@ TEST_F(CoordinatorTest, WithoutACheckpointFromBeforeTheDoubtTheRunFailsAndNamesB
 
 TEST_F(CoordinatorTest, AClaimWithAPlacementThatMakesNoSenseIsRefused) {
   Start();
-  const World world{.generation = 3, .members = {MemberOf(0), MemberOf(1)}, .placement = {256, 0, 1, 7, 3}};
+  const World world{.generation = 3, .members = {MemberOf(0), MemberOf(1)}, .placement = {256, 0, 4, 7, 6}};
   Join(0, {world, 4, 0, {}});
   ASSERT_NE(LastSent<RefusedMessage>(0), nullptr);
   EXPECT_FALSE(LastSent<RefusedMessage>(0)->rejoin);

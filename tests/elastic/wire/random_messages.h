@@ -121,7 +121,9 @@ class RandomMessages {
     for (uint64_t i = Below(4); i > 0; --i) members.push_back(AMember());
     if (members.size() > 1) members.back().leaves = Below(2) == 1;
     World world{Word(), members};
-    for (uint64_t i = Below(20); i > 0; --i) world.placement.push_back(static_cast<uint32_t>(Word()));
+    std::vector<uint32_t> placement;
+    for (uint64_t i = Below(20); i > 0; --i) placement.push_back(static_cast<uint32_t>(Word()));
+    world.placement = std::move(placement);
     return world;
   }
   /// Some of its members are in `world`, some of them as they are there.

@@ -287,6 +287,19 @@ TEST(Placement, IsWholeAfterAnyChange) {
   }
 }
 
+// It is told to everybody with each world: a few numbers for each rank, though each has 16 cells and as many mirrors.
+TEST(Placement, ATableIsSmall) {
+  constexpr int kSize = 1024;
+  const ParallelConfig parallel{.mirrors = 1};
+  const Placement first(OwnNodes(kSize), parallel);
+  EXPECT_LT(first.Table().size(), size_t{8} * kSize);
+  const Placement next(OwnNodes(kSize - 1), parallel, 0, first, Without(7, kSize));
+  EXPECT_LT(next.Table().size(), size_t{8} * kSize);
+  std::vector<int> half(kSize - 1, -1);
+  std::iota(half.begin(), half.begin() + kSize / 2, 0);
+  EXPECT_LT(Placement(OwnNodes(kSize / 2), parallel, 0, next, half).Table().size(), size_t{8} * kSize);
+}
+
 TEST(Placement, ATableThatMakesNoSenseIsAnError) {
   const std::vector<std::string> nodes = OwnNodes(4);
   const ParallelConfig parallel{.mirrors = 1};

@@ -9,9 +9,9 @@
 #include "checkpoint/admin/byte_progress.h"
 #include "checkpoint/saved_model_reader.h"
 #include "checkpoint/sharded/manifest.h"
-#include "checkpoint/storage/storage.h"
 #include "framework/config/config.h"
 #include "framework/nn/layout.h"
+#include "framework/storage/storage.h"
 
 namespace holdfast {
 

@@ -9,8 +9,8 @@
 #include "checkpoint/sharded/checkpoint_reader.h"
 #include "framework/base/host.h"
 #include "framework/base/status.h"
-#include "framework/config/enum_names.h"
 #include "framework/config/decides.h"
+#include "framework/config/enum_names.h"
 #include "framework/config/load.h"
 
 namespace holdfast {

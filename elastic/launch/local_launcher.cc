@@ -14,13 +14,13 @@
 namespace holdfast {
 namespace {
 
-/// Ends a run that has lost all of its worker processes for good: without them nobody is left who would.
+/// Ends a run that waits for workers when no worker process is left: nobody else would.
 class WorkerWatch {
  public:
   WorkerWatch(AgentHost& agent, CoordinatorShell& shell)
       : agent_(agent), thread_([this, &shell] {
           const EndMessage end = agent_.Wait();
-          if (shell.StatusNow().state == "ended") return;
+          if (shell.StatusNow().state != "waiting for workers") return;  // every other wait has its own limit
           failure_ = end.reason;
           shell.RequestStop(SIGTERM);
         }) {}

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "checkpoint/admin/byte_progress.h"
 #include "checkpoint/sharded/checkpoint_reader.h"
+#include "checkpoint/sharded/shard_index.h"
 
 namespace holdfast {
 

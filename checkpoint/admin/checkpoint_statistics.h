@@ -8,6 +8,7 @@
 #include "checkpoint/admin/byte_progress.h"
 #include "checkpoint/admin/tensor_statistics.h"
 #include "checkpoint/sharded/checkpoint_reader.h"
+#include "checkpoint/sharded/shard_index.h"
 
 namespace holdfast {
 

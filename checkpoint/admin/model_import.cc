@@ -12,6 +12,7 @@
 #include "checkpoint/sharded/commit.h"
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/fence.h"
+#include "checkpoint/sharded/shard_index.h"
 #include "checkpoint/sharded/shard_writer.h"
 #include "checkpoint/sharded/stored_layout.h"
 #include "framework/base/status.h"

@@ -23,7 +23,7 @@ class CheckpointPlaceTest : public testing::Test {
  protected:
   /// A run directory whose config says where its checkpoints are.
   void MakeRun(const std::string& checkpoints) {
-    const auto config = ParseConfig("model: {vocab_size: 8}\ndata: {train: [a.bin]}\n", "test",
+    const auto config = ParseConfig("model: {vocab_size: 8}\ndata: {train: [a.bin]}\ntrain: {steps: 1}\n", "test",
                                     {"checkpoint.directory=" + checkpoints}, {.families = FamilyPresets()});
     ASSERT_TRUE(config.ok()) << config.status();
     fs::create_directories(root_ / "run");

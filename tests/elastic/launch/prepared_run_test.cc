@@ -67,7 +67,9 @@ TEST_F(PreparedRunTest, ARunThatIsDoneIsNotReplacedButByWord) {
 }
 
 TEST_F(PreparedRunTest, AStepToResumeFromCutsTheRecord) {
-  const Config config = ConfigOf({"checkpoint.every_steps=4", "checkpoint.keep_last=10"});
+  Config config = ConfigOf({"checkpoint.every_steps=100", "checkpoint.keep_last=10", "train.steps=8"});
+  Train(config);  // whose last step is saved
+  config.train.steps = 12;
   Train(config);
   Config longer = config;
   longer.train.steps = 20;

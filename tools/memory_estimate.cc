@@ -57,9 +57,16 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layou
     served = image / shards;
     for (const int64_t slot : PlanGathers(schedule, 1, unit_bytes, 1).slot_bytes) served += static_cast<double>(slot);
   }
-  const int buffers = SummationTree::MaxBuffers(config.batch.microbatches);
-  const double local = ShardedStore::Mode(placement) == ReductionMode::kOnce ? n * buffers : OpenGradients(layout);
-  const double reduced = workers == 1 ? 0 : n / static_cast<double>(workers) * buffers + held;
+  const SumOrder order = SumOrder::Of(config.batch);
+  const int64_t microbatches = config.batch.microbatches;
+  double local = OpenGradients(layout);
+  if (ShardedStore::Mode(placement) == ReductionMode::kPieces) {
+    // What this rank adds up itself; what waits for being sent meanwhile; what a pass has open while there are sums.
+    const ReductionPlan plan(EvenMicrobatches(microbatches, static_cast<int>(workers)), ReductionMode::kPieces, order);
+    const int sums = plan.num_waves() > 1 ? 2 : order.MaxSums(plan.Run(0, static_cast<int>(workers) - 1));
+    local = n * sums + (microbatches > 1 ? OpenGradients(layout) : 0);
+  }
+  const double reduced = workers == 1 ? 0 : n / static_cast<double>(workers) * order.MaxSums({0, microbatches}) + held;
   return {.weights = served + (bf16 ? held * 4 : (held - n / shards) * 4),
           .gradients = (local + reduced) * 4,
           .optimizer = held * 8,
@@ -74,8 +81,8 @@ absl::Status CheckHostMemory(const MemoryEstimate& e, int64_t workers_here) {
       " of memory (weights ", FormatBytes(e.weights), ", gradients ", FormatBytes(e.gradients), ", optimizer ",
       FormatBytes(e.optimizer), ", activations ", FormatBytes(e.activations), "), but only ", FormatBytes(available),
       workers_here == 1 ? " are" : " for each are",
-      " available; lower batch.microbatch_size or batch.microbatches, set train.recompute: block, or use a smaller "
-      "model"));
+      " available; lower batch.microbatch_size, set batch.gradient_sum: chains or train.recompute: block, or use a "
+      "smaller model"));
 }
 
 }  // namespace holdfast

@@ -80,6 +80,18 @@ void PrintMemory(const MemoryEstimate& estimate, int64_t workers) {
   PrintRow("total", FormatBytes(estimate.total()));
 }
 
+/// What the other order of adding gradients would save, where that is worth a line.
+void PrintGradientSumAdvice(const Config& config, const ParameterLayout& layout, const PassPlan& plan, size_t arena,
+                            const MemoryEstimate& estimate) {
+  Config chains = config;
+  chains.batch.gradient_sum = GradientSumKind::kChains;
+  const MemoryEstimate other = EstimateMemory(chains, layout, arena, plan.schedule);
+  constexpr double kWorthALine = 0.9;
+  if (other.total() > kWorthALine * estimate.total()) return;
+  std::printf("  batch.gradient_sum: chains would need %s of gradients (other bits: choose it before a run begins)\n",
+              FormatBytes(other.gradients).c_str());
+}
+
 absl::StatusOr<int> Validate(const ConfigArguments& arguments) {
   HF_ASSIGN_OR_RETURN(const Config config, arguments.Load());
   std::printf("%s\n", PrintConfig(config).c_str());
@@ -91,7 +103,9 @@ absl::StatusOr<int> Validate(const ConfigArguments& arguments) {
   const PassPlan plan = PlanTraining(*model, batch.microbatch_size, batch.sequence_length);
   HF_ASSIGN_OR_RETURN(const size_t arena, ArenaBytes(*model, config.model.vocab_size, batch.microbatch_size,
                                                      batch.sequence_length, /*training=*/true));
-  PrintMemory(EstimateMemory(config, model->layout(), arena, plan.schedule), config.elastic.workers);
+  const MemoryEstimate estimate = EstimateMemory(config, model->layout(), arena, plan.schedule);
+  PrintMemory(estimate, config.elastic.workers);
+  PrintGradientSumAdvice(config, model->layout(), plan, arena, estimate);
 
   HF_ASSIGN_OR_RETURN(const double rate, MeasureMatmulRate(*device, model->compute_dtype()));
   const auto tokens = static_cast<double>(batch.step_tokens());

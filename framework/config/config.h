@@ -18,6 +18,7 @@ enum class ComputeDType { kBF16, kF32 };
 enum class RecomputeMode { kNone, kBlock };
 enum class ScheduleKind { kConstant, kCosine, kLinear, kWsd };
 enum class DeviceKind { kCpu, kCuda };
+enum class GradientSumKind { kTree, kChains };
 enum class ArithmeticChoice { kAuto, kPortable, kNative, kAvx512Bf16, kAmxBf16 };
 enum class Sharding { kNoShard, kShardGradOp, kFullShard };
 enum class Transport { kGloo, kMpi, kNccl };
@@ -83,6 +84,10 @@ struct BatchConfig {
   int64_t sequence_length = 1024;
   int64_t microbatch_size = 4;  // sequences in a microbatch
   int64_t microbatches = 1;     // microbatches in a step
+  /// In which order the gradients of microbatches are added (framework/parallel/sum_order.h). A tree, the order of
+  /// configs that do not say, holds log2(microbatches) sums at once, chains two.
+  GradientSumKind gradient_sum = GradientSumKind::kTree;
+  int64_t gradient_sum_block = 4;  // of chains: microbatches added up before they are sent; 1 holds one sum
 
   int64_t microbatch_tokens() const { return microbatch_size * sequence_length; }
   int64_t step_tokens() const { return microbatches * microbatch_tokens(); }

@@ -114,7 +114,9 @@ Section BatchTable(BatchConfig* batch) {
   return All(Decides::kBits, {"batch",
                               {Int("sequence_length", &batch->sequence_length, 1, kMaxSequenceLength),
                                Int("microbatch_size", &batch->microbatch_size, 1, int64_t{1} << 16),
-                               Int("microbatches", &batch->microbatches, 1, int64_t{1} << 16)}});
+                               Int("microbatches", &batch->microbatches, 1, int64_t{1} << 16),
+                               Enum("gradient_sum", &batch->gradient_sum),
+                               Int("gradient_sum_block", &batch->gradient_sum_block, 1, int64_t{1} << 16)}});
 }
 
 Section TrainTable(TrainConfig* train) {

@@ -29,6 +29,7 @@ absl::StatusOr<std::unique_ptr<PlacedState>> PlacedState::Create(const Parameter
   HF_ASSIGN_OR_RETURN(placed->state_, ShardedState::Create(placed->map_, state, device, stream));
   const ShardedStore::Parts parts{.placement = &placement,
                                   .rank = options.rank,
+                                  .order = options.order,
                                   .state = &*placed->state_,
                                   .communicators = &placed->communicators_,
                                   .device = &device,

@@ -17,6 +17,7 @@ class PlacedState {
     Placement placement;
     int rank = 0;
     ParallelConfig parallel;
+    SumOrder order = SumOrder::Tree();  // of gradients
     std::chrono::milliseconds timeout{0};
     HostSide host = {};  // as ShardedState::Options has it
   };

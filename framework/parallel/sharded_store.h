@@ -15,6 +15,7 @@
 #include "framework/nn/unit_schedule.h"
 #include "framework/parallel/chunk_squares.h"
 #include "framework/parallel/gatherer.h"
+#include "framework/parallel/gradient_sum.h"
 #include "framework/parallel/reducer.h"
 #include "framework/parallel/sharded_state.h"
 #include "framework/parallel/step_progress.h"
@@ -34,6 +35,7 @@ class ShardedStore final : public UnitStore {
   struct Parts {
     const Placement* placement = nullptr;
     int rank = 0;
+    SumOrder order = SumOrder::Tree();  // of gradients
     ShardedState* state = nullptr;
     WorldCommunicators* communicators = nullptr;
     Device* device = nullptr;
@@ -77,16 +79,15 @@ class ShardedStore final : public UnitStore {
 
  private:
   explicit ShardedStore(const Parts& parts);
-  absl::StatusOr<float*> OpenGradient(int unit);
   template <typename Wait>
   auto Waiting(Wait&& wait);
 
   Parts parts_;
   const ParameterLayout& layout_;
-  ReductionMode mode_;
+  GradientBuffers buffers_;
   std::unique_ptr<Gatherer> gatherer_;                    // null if this rank's group is itself
   std::unique_ptr<Reducer> reducer_;                      // null in a world of one
-  std::vector<SummationTree> local_;                      // per unit: this rank's run (kOnce)
+  std::vector<GradientSum> local_;                        // per unit: this rank's run
   std::vector<std::vector<Tensor>> weights_, gradients_;  // views, per unit, while it is open
   std::map<int64_t, double> chunk_sums_;                  // in a world of one
   ChunkSquares squares_;

@@ -104,6 +104,7 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
   const PlacedState::Options options{.placement = world.placement,
                                      .rank = world.rank,
                                      .parallel = options_.parallel,
+                                     .order = SumOrder::Of(options_.batch),
                                      .timeout = options_.transfer_timeout,
                                      .host = {host_device_.get(), host_stream_.get()}};
   HF_ASSIGN_OR_RETURN(std::unique_ptr<PlacedState> placed,
@@ -180,7 +181,11 @@ void Trainer::Abort(const std::string& reason) {
 }
 
 std::vector<int64_t> Trainer::MicrobatchesHere(absl::Span<const int64_t> microbatches) const {
-  return ReductionPlan(microbatches, ShardedStore::Mode(current_->placement())).MicrobatchesOf(current_->rank());
+  return PlanOf(microbatches).MicrobatchesOf(current_->rank());
+}
+
+ReductionPlan Trainer::PlanOf(absl::Span<const int64_t> microbatches) const {
+  return {microbatches, ShardedStore::Mode(current_->placement()), SumOrder::Of(options_.batch)};
 }
 
 absl::Status Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source) {
@@ -190,7 +195,7 @@ absl::Status Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSourc
   for (int wave = 0; wave < plan.num_waves(); ++wave) {
     const MicrobatchRun& run = plan.Run(wave, current_->rank());
     store.BeginRun(run);
-    for (int64_t i = run.first; i < run.first + run.count; ++i) {
+    for (int64_t i = run.first; i < run.end(); ++i) {
       HF_ASSIGN_OR_RETURN(const HostBatch microbatch, source(i));
       HF_RETURN_IF_ERROR(runner_->ForwardBackward(microbatch, scale, store));
     }
@@ -201,7 +206,7 @@ absl::Status Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSourc
 absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSource source, std::stop_token stop) {
   const Clock::time_point start = Clock::now();
   ShardedStore& store = current_->store();
-  const ReductionPlan plan(step.microbatches, ShardedStore::Mode(current_->placement()));
+  const ReductionPlan plan = PlanOf(step.microbatches);
   HF_RETURN_IF_ERROR(store.BeginStep(plan, options_.training_schedule, stop));
   HF_RETURN_IF_ERROR(RunMicrobatches(plan, source));
   const double queue_seconds = SecondsSince(start) - store.wait_seconds();

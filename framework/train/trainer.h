@@ -133,6 +133,7 @@ class Trainer {
 
   absl::Status FillState(const TrainerWorld& world, PlacedState& target, int64_t* bytes, std::stop_token stop);
   void AbandonSnapshotOf(const PlacedState* placed);
+  ReductionPlan PlanOf(absl::Span<const int64_t> microbatches) const;
   /// Queues this rank's passes, in the plan's order.
   absl::Status RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source);
   std::map<int, uint64_t> DigestsAfter(const StepResult& result,

@@ -120,7 +120,7 @@ struct Loaded {
                                    *stream, progress)
                    .value()) {
     EXPECT_TRUE(placed->state().SetWeights(ReaderOf(values)).ok());
-    EXPECT_TRUE(placed->store().BeginStep(ReductionPlan({1}, ReductionMode::kOnce), {}, {}).ok());
+    EXPECT_TRUE(placed->store().BeginStep(ReductionPlan({1}, ReductionMode::kPieces, SumOrder::Tree()), {}, {}).ok());
     placed->store().BeginRun({0, 1});
   }
 

@@ -54,6 +54,7 @@ struct Setting {
   DType dtype = DType::kBF16;
   bool tied = true;
   bool recompute = false;
+  int64_t sum_block = 0;  // microbatches of a block of chains; 0 = the tree
   ParallelConfig parallel = {};
   bool deferred = false;     // on a device that works later, like a GPU
   bool device_only = false;  // and with communicators that take no other memory than its, like NCCL's
@@ -69,6 +70,10 @@ struct Process {
     const PassPlan training = PlanTraining(*model, kBatch, kSequence);
     TrainerOptions options;
     options.batch = {.sequence_length = kSequence, .microbatch_size = kBatch, .microbatches = kMicrobatches};
+    if (setting.sum_block > 0) {
+      options.batch.gradient_sum = GradientSumKind::kChains;
+      options.batch.gradient_sum_block = setting.sum_block;
+    }
     options.optimizer.lr = 3e-3;
     options.parallel = setting.parallel;
     options.total_steps = 1000;
@@ -247,7 +252,10 @@ class EveryWorld : public testing::TestWithParam<Case> {};
 TEST_P(EveryWorld, HasTheBitsOfTheWorldOfOne) {
   const Case& c = GetParam();
   for (const bool variant : {false, true}) {
-    Setting setting{.dtype = variant ? DType::kF32 : DType::kBF16, .tied = !variant, .recompute = variant};
+    Setting setting{.dtype = variant ? DType::kF32 : DType::kBF16,
+                    .tied = !variant,
+                    .recompute = variant,
+                    .sum_block = variant ? 2 : 0};
     setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
     const std::vector<TestWorld::Step> expected = Undisturbed(setting);
     Fleet fleet(setting);
@@ -289,7 +297,7 @@ TEST_P(EveryWorld, HasThemWhereverTheStateLies) {
   const Case& c = GetParam();
   for (const bool deferred : {false, true}) {
     for (unsigned seed = 0; seed < 3; ++seed) {
-      Setting setting{.dtype = seed == 0 ? DType::kF32 : DType::kBF16};
+      Setting setting{.dtype = seed == 0 ? DType::kF32 : DType::kBF16, .sum_block = seed};
       setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
       setting.deferred = setting.device_only = deferred;
       const std::vector<TestWorld::Step> expected = Undisturbed(setting);
@@ -311,7 +319,7 @@ constexpr std::pair<bool, MirrorPlace> kDeferredVariants[] = {
 TEST_P(EveryWorld, HasThemOnADeviceThatWorksLater) {
   const Case& c = GetParam();
   for (const auto& [device_only, place] : kDeferredVariants) {
-    Setting setting;
+    Setting setting{.sum_block = device_only ? 2 : place == MirrorPlace::kHost ? 1 : 0};
     setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors, .mirrors_on = place};
     setting.deferred = true;
     setting.device_only = device_only;

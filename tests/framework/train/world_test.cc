@@ -18,6 +18,7 @@
 #include "models/transformer.h"
 #include "tests/framework/parallel/device_only_communicator.h"
 #include "tests/framework/train/deferred_device.h"
+#include "tests/framework/train/tiny_model.h"
 
 namespace holdfast {
 namespace {
@@ -25,14 +26,8 @@ namespace {
 constexpr int64_t kVocab = 61, kSequence = 16, kBatch = 2, kMicrobatches = 5, kSteps = 6;
 
 ModelConfig TinyModel(bool tied, double dropout) {
-  ModelConfig m;
-  m.vocab_size = kVocab;
-  m.max_sequence_length = kSequence;
+  ModelConfig m = TinyTransformer(kVocab, kSequence);
   m.num_layers = 3;
-  m.hidden_size = 32;
-  m.num_heads = m.num_kv_heads = 4;
-  m.head_dim = 8;
-  m.intermediate_size = 64;
   m.tie_embeddings = tied;
   m.dropout = dropout;
   return m;

@@ -12,6 +12,7 @@
 #include "checkpoint/sharded/reshard_plan.h"
 #include "checkpoint/storage/storage.h"
 #include "framework/nn/layout.h"
+#include "tests/checkpoint/sharded/three_planes.h"
 
 namespace holdfast {
 

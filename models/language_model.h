@@ -30,8 +30,8 @@ struct TokenBatch {
 class LanguageModel : public Model {
  public:
   absl::Span<const BatchArray> batch_arrays() const final {
-    static constexpr std::array<BatchArray, 2> arrays = {{{"tokens", 1}, {"targets", 1}}};
-    return arrays;
+    static constexpr std::array<BatchArray, 2> kArrays = {{{"tokens", 1}, {"targets", 1}}};
+    return kArrays;
   }
 
   /// Logits (B, V) fp32 of the last token of each sequence; `logits` is a device pointer.

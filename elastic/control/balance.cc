@@ -6,6 +6,8 @@
 #include <queue>
 #include <utility>
 
+#include "elastic/control/median.h"
+
 namespace holdfast {
 namespace {
 
@@ -15,10 +17,9 @@ std::vector<double> WithMedian(std::vector<double> seconds) {
     if (s > 0) known.push_back(s);
   }
   if (known.empty()) return std::vector<double>(seconds.size(), 1.0);
-  const auto middle = known.begin() + static_cast<std::ptrdiff_t>((known.size() - 1) / 2);
-  std::nth_element(known.begin(), middle, known.end());
+  const double median = LowerMedian(std::move(known));
   for (double& s : seconds) {
-    if (!(s > 0)) s = *middle;
+    if (!(s > 0)) s = median;
   }
   return seconds;
 }

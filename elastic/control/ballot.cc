@@ -77,10 +77,11 @@ std::vector<ChunkDigest> Ballot::Digests() const {
   return digests;
 }
 
-uint64_t Ballot::StateDigest() const {
+uint64_t StateDigest(const std::vector<ChunkDigest>& chunks) {
   std::vector<uint64_t> digests;
-  for (const ChunkDigest& chunk : Digests()) digests.push_back(chunk.digest);
-  return digests.empty() ? 0 : holdfast::StateDigest(digests);
+  digests.reserve(chunks.size());
+  for (const ChunkDigest& chunk : chunks) digests.push_back(chunk.digest);
+  return StateDigest(absl::MakeConstSpan(digests));
 }
 
 }  // namespace holdfast

@@ -37,13 +37,14 @@ class Ballot {
   double StallSeconds() const;
   /// Of all ranks, in order of chunks.
   std::vector<ChunkDigest> Digests() const;
-  /// Of the whole state, by Digests(); 0 if there are none.
-  uint64_t StateDigest() const;
 
  private:
   int64_t step_ = 0;
   size_t count_ = 0;
   std::vector<std::optional<VoteMessage>> votes_;  // by rank
 };
+
+/// Of the whole state, from the digests of all its chunks, in their order.
+uint64_t StateDigest(const std::vector<ChunkDigest>& chunks);
 
 }  // namespace holdfast

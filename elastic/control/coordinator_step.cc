@@ -82,17 +82,20 @@ void Coordinator::Handle(Connection from, const VoteMessage& vote) {
 
 void Coordinator::CommitStep() {
   const VoteMessage& vote = open_->ballot.vote(0);
-  actions_.emplace_back(RecordAction{.step = ++committed_,
-                                     .loss_bits = vote.loss_bits,
-                                     .grad_norm_bits = vote.grad_norm_bits,
-                                     .lr = vote.lr,
-                                     .generation = open_->world.generation,
-                                     .world_size = open_->size(),
-                                     .peak_flops = open_->world.peak_flops(),
-                                     .stall_seconds = open_->ballot.StallSeconds(),
-                                     .digests = open_->ballot.Digests()});
-  if (!std::get<RecordAction>(actions_.back()).digests.empty()) agreed_ = committed_;
-  if (const uint64_t digest = open_->ballot.StateDigest(); digest != 0) last_digest_ = {committed_, digest};
+  RecordAction record{.step = ++committed_,
+                      .loss_bits = vote.loss_bits,
+                      .grad_norm_bits = vote.grad_norm_bits,
+                      .lr = vote.lr,
+                      .generation = open_->world.generation,
+                      .world_size = open_->size(),
+                      .peak_flops = open_->world.peak_flops(),
+                      .stall_seconds = open_->ballot.StallSeconds(),
+                      .digests = open_->ballot.Digests()};
+  if (!record.digests.empty()) {
+    agreed_ = committed_;
+    last_digest_ = {committed_, StateDigest(record.digests)};
+  }
+  actions_.emplace_back(std::move(record));
   if (source_.generation != open_->world.generation) {
     source_ = open_->world;
     seats_.Remember(source_);

@@ -148,8 +148,7 @@ void Coordinator::WatchPace() {
   if (!pace_.IsFarBeyond(seconds)) return;
   std::vector<std::string> behind;  // who does not only wait for others
   for (const auto& [name, worker] : roster_.workers()) {
-    if (worker.rank < 0) continue;
-    if (WaitsForOthers(worker.beat.phase)) continue;
+    if (worker.rank < 0 || WaitsForOthers(worker.beat.phase)) continue;
     behind.push_back(absl::StrCat(name, " on ", worker.member.host, " in ", PhaseName(worker.beat.phase)));
   }
   slow_ = true;

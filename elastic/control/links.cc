@@ -3,16 +3,12 @@
 #include <algorithm>
 #include <tuple>
 
+#include "elastic/control/median.h"
+
 namespace holdfast {
 namespace {
 
 constexpr std::chrono::milliseconds kPatience{5000};  // a worker tries for two seconds
-
-double MedianOf(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 /// Sets of workers that leave no link, by branching on the ends of one that is left.
 class Search {
@@ -130,7 +126,7 @@ std::optional<ProbeRound::Slow> ProbeRound::Slowest() const {
   if (by_worker.size() < 3) return std::nullopt;  // of two nobody knows whose it is
   Slow slow;
   for (const auto& [worker, times] : by_worker) {
-    const double median = MedianOf(times);
+    const double median = UpperMedian(times);
     if (median > slow.seconds) slow = {worker, median, 0};
   }
   // Of the others among themselves.
@@ -138,7 +134,7 @@ std::optional<ProbeRound::Slow> ProbeRound::Slowest() const {
   for (const auto& [ends, seconds] : seconds_) {
     if (ends.first != slow.worker && ends.second != slow.worker) others.push_back(seconds);
   }
-  slow.usual_seconds = MedianOf(others.empty() ? all : others);
+  slow.usual_seconds = UpperMedian(others.empty() ? all : others);
   if (slow.seconds < std::max(kLeast, kFactor * slow.usual_seconds)) return std::nullopt;
   return slow;
 }

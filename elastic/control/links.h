@@ -38,7 +38,6 @@ class ProbeRound {
   ProbeRound(uint64_t round, Instant now, std::vector<std::pair<std::string, std::string>> targets,
              std::set<std::string> asked);
 
-  uint64_t round() const { return round_; }
   const std::set<std::string>& asked() const { return asked_; }
   /// What `asked` is to be told.
   ProbeMessage MessageFor(const std::string& asked) const;
@@ -51,7 +50,6 @@ class ProbeRound {
   /// Those that were tried in vain from an end that answered.
   const std::set<Link>& cut() const { return cut_; }
   bool Reached(const std::string& from, const std::string& to) const { return seconds_.count({from, to}) > 0; }
-  bool Answered(const std::string& from) const { return answered_.count(from) > 0; }
 
   /// A worker that all others reach slowly: its median time, and the median of all.
   struct Slow {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <set>
 
+#include "elastic/control/median.h"
+
 namespace holdfast {
 namespace {
 
@@ -13,13 +15,6 @@ constexpr double kNotable = 1.2;         // against the ranks, for one that is s
 constexpr int64_t kStreak = 3;
 constexpr int64_t kMemoryWindows = 10;  // without microbatches
 constexpr double kUsualWeight = 0.02;   // of one step in the long-time mean
-
-double LowerMedian(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 }  // namespace
 

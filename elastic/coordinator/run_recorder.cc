@@ -2,12 +2,11 @@
 
 #include <bit>
 #include <utility>
-#include <vector>
 
+#include "elastic/control/ballot.h"
 #include "elastic/coordinator/event_text.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
-#include "framework/parallel/sharded_state.h"
 #include "nlohmann/json.hpp"
 
 namespace holdfast {
@@ -60,11 +59,7 @@ absl::Status RunRecorder::Record(const RecordAction& step) {
   m.tokens_per_second = static_cast<double>(step_tokens) / m.step_seconds;
   m.mfu = ModelFlopsUtilisation(flops_per_token_, m.tokens_per_second, step.peak_flops);
   m.time = UnixTime();
-  if (!step.digests.empty()) {
-    std::vector<uint64_t> digests;
-    for (const ChunkDigest& chunk : step.digests) digests.push_back(chunk.digest);
-    m.state_digest = StateDigest(digests);
-  }
+  if (!step.digests.empty()) m.state_digest = StateDigest(step.digests);
   HF_RETURN_IF_ERROR(metrics_.WriteDurably(m.ToJson()));
   last_commit_ = now;
   last_step_ = m.step;

@@ -155,8 +155,7 @@ void DifferentiatePanel(const QueryHead& head, const AttentionShape& shape, cons
       float* p_at = s.p + r * kNr + v;
       float* ds_at = s.ds + r * kNr + v;
       auto p = Exp(d, hn::MulSub(hn::LoadU(d, p_at), scale, hn::Set(d, head.lse[query])));
-      if (v + kLanes > seen_end ||
-          v < seen_begin) {  // where keys are causal, also hides those beyond the sequence's end
+      if (v + kLanes > seen_end || v < seen_begin) {  // also hides keys beyond the sequence's end
         const auto key = hn::Iota(di, static_cast<int32_t>(v));
         const auto seen = hn::And(hn::Gt(hn::Set(di, static_cast<int32_t>(seen_end)), key),
                                   hn::Gt(key, hn::Set(di, static_cast<int32_t>(seen_begin - 1))));

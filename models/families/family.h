@@ -24,7 +24,7 @@ class Family {
   virtual std::string Inexpressible(const ModelConfig& config) const = 0;
 
   /// Reads the keys of a config.json into a resolved config, keeping problems in `in`. Keys that are neither read nor
-  /// ignored here or in CheckGenericFields are refused afterwards.
+  /// ignored here or in ConfigFields::CheckGeneric are refused afterwards.
   virtual ModelConfig ReadConfig(ConfigFields& in) const = 0;
   /// The config.json of an expressible config, without special tokens.
   virtual nlohmann::ordered_json WriteConfig(const ModelConfig& config) const = 0;

@@ -237,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(
                  {"needs", "available"}},
         BadInput{"NegativeSteps", {"train.steps=-1"}, 2, {"train.steps"}},
         BadInput{"NcclWithoutGpus",
-                 {"train.device=cuda", "parallel.transport=nccl", "elastic.workers=9999"},
+                 {"train.device=cuda", "parallel.transport=nccl", "elastic.workers=8000"},
                  1,
                  {"error: "}},
         BadInput{"TwoTyposAtOnce", {"train.stepz=1", "optimizer.lrr=1"}, 2, {"stepz", "steps", "lrr", "lr"}},

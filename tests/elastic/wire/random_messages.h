@@ -10,6 +10,7 @@
 
 #include "elastic/control/messages.h"
 #include "elastic/control/run_status.h"
+#include "framework/base/limits.h"
 
 namespace holdfast::testing {
 

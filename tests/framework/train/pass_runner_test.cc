@@ -14,6 +14,7 @@
 #include "framework/train/trainer.h"
 #include "models/plan.h"
 #include "models/transformer.h"
+#include "tests/framework/train/tiny_model.h"
 
 namespace holdfast {
 namespace {
@@ -58,14 +59,7 @@ class NoStore final : public UnitStore {
 };
 
 ModelConfig TinyModel() {
-  ModelConfig m;
-  m.vocab_size = kVocab;
-  m.max_sequence_length = kSequence;
-  m.num_layers = 2;
-  m.hidden_size = 32;
-  m.num_heads = m.num_kv_heads = 4;
-  m.head_dim = 8;
-  m.intermediate_size = 64;
+  ModelConfig m = TinyTransformer(kVocab, kSequence);
   m.dropout = 0.5;
   return m;
 }

@@ -12,24 +12,13 @@
 #include "models/plan.h"
 #include "models/transformer.h"
 #include "tests/framework/train/deferred_device.h"
+#include "tests/framework/train/tiny_model.h"
 
 namespace holdfast {
 namespace {
 
 constexpr int64_t kVocab = 61, kSequence = 16, kBatch = 2;
 constexpr size_t kPlenty = size_t{1} << 30;
-
-ModelConfig TinyModel() {
-  ModelConfig m;
-  m.vocab_size = kVocab;
-  m.max_sequence_length = kSequence;
-  m.num_layers = 2;
-  m.hidden_size = 32;
-  m.num_heads = m.num_kv_heads = 4;
-  m.head_dim = 8;
-  m.intermediate_size = 64;
-  return m;
-}
 
 struct Case {
   DType dtype;
@@ -39,7 +28,7 @@ struct Case {
 class SnapshotTest : public testing::TestWithParam<Case> {
  protected:
   SnapshotTest() : device_(GetParam().deferred ? std::make_unique<DeferredDevice>() : MakeCpuDevice(1)) {
-    model_ = MakeTransformer(TinyModel(), {.compute_dtype = GetParam().dtype}, *device_).value();
+    model_ = MakeTransformer(TinyTransformer(kVocab, kSequence), {.compute_dtype = GetParam().dtype}, *device_).value();
     const PassPlan training = PlanTraining(*model_, kBatch, kSequence);
     TrainerOptions options;
     options.batch = {.sequence_length = kSequence, .microbatch_size = kBatch, .microbatches = 1};

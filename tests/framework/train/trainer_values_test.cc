@@ -15,6 +15,7 @@
 #include "framework/train/trainer.h"
 #include "models/plan.h"
 #include "models/transformer.h"
+#include "tests/framework/train/tiny_model.h"
 
 namespace holdfast {
 namespace {
@@ -29,15 +30,7 @@ class TrainerValues : public testing::Test {
   /// One rank's process, so to speak.
   struct Process {
     Process() : device(MakeCpuDevice(1)) {
-      ModelConfig m;
-      m.vocab_size = kVocab;
-      m.max_sequence_length = kSequence;
-      m.num_layers = 2;
-      m.hidden_size = 32;
-      m.num_heads = m.num_kv_heads = 4;
-      m.head_dim = 8;
-      m.intermediate_size = 64;
-      model = MakeTransformer(m, {.compute_dtype = DType::kF32}, *device).value();
+      model = MakeTransformer(TinyTransformer(kVocab, kSequence), {.compute_dtype = DType::kF32}, *device).value();
       const PassPlan training = PlanTraining(*model, kBatch, kSequence);
       TrainerOptions options;
       options.batch = {.sequence_length = kSequence, .microbatch_size = kBatch, .microbatches = 1};

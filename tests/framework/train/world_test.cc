@@ -20,6 +20,7 @@
 #include "models/transformer.h"
 #include "tests/framework/parallel/device_only_communicator.h"
 #include "tests/framework/train/deferred_device.h"
+#include "tests/framework/train/tiny_model.h"
 
 namespace holdfast {
 namespace {
@@ -28,14 +29,8 @@ constexpr int64_t kVocab = 61, kSequence = 16, kBatch = 2, kMicrobatches = 5, kS
 
 /// `wide`: matrices of several chunks, tall and wide.
 ModelConfig TinyModel(bool tied, double dropout, bool wide) {
-  ModelConfig m;
-  m.vocab_size = kVocab;
-  m.max_sequence_length = kSequence;
+  ModelConfig m = TinyTransformer(kVocab, kSequence);
   m.num_layers = 3;
-  m.hidden_size = 32;
-  m.num_heads = m.num_kv_heads = 4;
-  m.head_dim = 8;
-  m.intermediate_size = 64;
   if (wide) {
     m.num_layers = 2;
     m.hidden_size = 64;

@@ -220,11 +220,11 @@ TEST(GlooTest, GenerationsLeaveNothingBehind) {
     aborter.join();
   }
   EXPECT_EQ(OpenFiles(), files);
-  // The kernel lists a thread for a moment after it was joined.
+  // The kernel lists a thread for a moment after it was joined: now, and when `threads` was counted.
   for (const Deadline limit = Later(); Threads() > threads && std::chrono::steady_clock::now() < limit;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  EXPECT_EQ(Threads(), threads);
+  EXPECT_LE(Threads(), threads);
 }
 
 }  // namespace

@@ -6,13 +6,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "checkpoint/s3/s3_storage.h"
 #include "checkpoint/sharded/fence.h"
-#include "checkpoint/storage/local_storage.h"
 #include "framework/base/host.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "framework/metrics/run_directory.h"
+#include "framework/s3/s3_storage.h"
+#include "framework/storage/local_storage.h"
 #include "models/families/families.h"
 
 namespace holdfast {

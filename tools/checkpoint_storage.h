@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "checkpoint/sharded/manifest.h"
-#include "checkpoint/storage/storage.h"
 #include "framework/config/config.h"
+#include "framework/storage/storage.h"
 
 namespace holdfast {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "checkpoint/storage/storage.h"
+#include "framework/storage/storage.h"
 
 namespace holdfast {
 

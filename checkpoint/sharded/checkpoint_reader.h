@@ -17,8 +17,8 @@
 #include "checkpoint/sharded/manifest.h"
 #include "checkpoint/sharded/reshard_plan.h"
 #include "checkpoint/sharded/shard_index.h"
-#include "checkpoint/storage/storage.h"
 #include "framework/nn/layout.h"
+#include "framework/storage/storage.h"
 
 namespace holdfast {
 

@@ -15,8 +15,8 @@
 
 #include "absl/status/statusor.h"
 #include "checkpoint/sharded/manifest.h"
-#include "checkpoint/storage/storage.h"
 #include "framework/nn/state_layout.h"
+#include "framework/storage/storage.h"
 #include "framework/tensor/host_bytes.h"
 
 namespace holdfast {

@@ -13,13 +13,13 @@
 
 #include "absl/status/statusor.h"
 #include "checkpoint/sharded/catalog.h"
-#include "checkpoint/storage/storage.h"
 #include "elastic/control/coordinator.h"
 #include "elastic/coordinator/coordinator_state.h"
 #include "elastic/coordinator/run_digests.h"
 #include "framework/base/task_thread.h"
 #include "framework/config/config.h"
 #include "framework/metrics/run_directory.h"
+#include "framework/storage/storage.h"
 
 namespace holdfast {
 

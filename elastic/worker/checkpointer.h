@@ -13,12 +13,12 @@
 
 #include "absl/status/status.h"
 #include "checkpoint/sharded/shard_writer.h"
-#include "checkpoint/storage/storage.h"
 #include "elastic/control/messages.h"
 #include "framework/base/task_thread.h"
 #include "framework/config/config.h"
 #include "framework/parallel/snapshot.h"
 #include "framework/parallel/step_progress.h"
+#include "framework/storage/storage.h"
 
 namespace holdfast {
 

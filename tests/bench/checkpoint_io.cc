@@ -22,8 +22,8 @@
 #include "checkpoint/sharded/checkpoint_reader.h"
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/shard_writer.h"
-#include "checkpoint/storage/local_storage.h"
 #include "framework/base/status.h"
+#include "framework/storage/local_storage.h"
 
 namespace holdfast {
 namespace {

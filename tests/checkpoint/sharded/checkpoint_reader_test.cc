@@ -17,9 +17,9 @@
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/stored_files.h"
 #include "checkpoint/sharded/verify_plan.h"
-#include "checkpoint/storage/memory_storage.h"
+#include "framework/storage/memory_storage.h"
 #include "tests/checkpoint/sharded/flat_checkpoint.h"
-#include "tests/checkpoint/storage/test_directory.h"
+#include "tests/framework/storage/test_directory.h"
 
 namespace holdfast {
 namespace {

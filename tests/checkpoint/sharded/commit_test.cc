@@ -27,12 +27,12 @@
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/shard_writer.h"
 #include "checkpoint/sharded/stored_files.h"
-#include "checkpoint/storage/fault_storage.h"
-#include "checkpoint/storage/local_storage.h"
-#include "checkpoint/storage/memory_storage.h"
 #include "framework/base/status.h"
+#include "framework/storage/fault_storage.h"
+#include "framework/storage/local_storage.h"
+#include "framework/storage/memory_storage.h"
 #include "tests/checkpoint/sharded/flat_checkpoint.h"
-#include "tests/checkpoint/storage/test_directory.h"
+#include "tests/framework/storage/test_directory.h"
 
 namespace holdfast {
 namespace {

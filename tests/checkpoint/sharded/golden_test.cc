@@ -21,11 +21,11 @@
 #include "checkpoint/sharded/checkpoint_reader.h"
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/shard_writer.h"
-#include "checkpoint/storage/local_storage.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "framework/storage/local_storage.h"
 #include "tests/checkpoint/sharded/three_planes.h"
-#include "tests/checkpoint/storage/test_directory.h"
+#include "tests/framework/storage/test_directory.h"
 
 namespace holdfast {
 namespace {

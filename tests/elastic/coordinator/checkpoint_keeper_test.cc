@@ -15,8 +15,8 @@
 
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/shard_writer.h"
-#include "checkpoint/storage/memory_storage.h"
 #include "framework/parallel/sharded_state.h"
+#include "framework/storage/memory_storage.h"
 #include "tests/framework/base/temporary_directory.h"
 
 namespace holdfast {

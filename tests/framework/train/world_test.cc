@@ -271,12 +271,11 @@ TEST_P(EveryWorld, HasTheBitsOfTheWorldOfOne) {
   }
 }
 
-/// All there are, with and without a moving average.
+/// Those whose state or step is another than AdamW's, which all other tests have.
 std::vector<OptimizerConfig> Optimizers() {
-  return {{.name = OptimizerKind::kLion, .lr = 1e-3, .ema_decay = 0.9},
-          {.name = OptimizerKind::kMuon, .lr = 3e-3},
-          {.name = OptimizerKind::kMuon, .lr = 3e-3, .ema_decay = 0.5},
-          {.lr = 3e-3, .ema_decay = 0.9}};
+  return {{.lr = 3e-3, .ema_decay = 0.9},
+          {.name = OptimizerKind::kLion, .lr = 1e-3},
+          {.name = OptimizerKind::kMuon, .lr = 3e-3, .ema_decay = 0.5}};
 }
 
 /// As after many losses and joins: what a rank serves is many runs.
@@ -323,19 +322,18 @@ TEST_P(EveryWorld, HasThemWhereverTheStateLies) {
 TEST_P(EveryWorld, HasThemWithEveryOptimizer) {
   const Case& c = GetParam();
   for (const OptimizerConfig& optimizer : Optimizers()) {
-    for (const bool deferred : {false, true}) {  // then with mirrors on the host, and everywhere
-      Setting setting{.optimizer = optimizer, .wide = true};
+    const std::vector<TestWorld::Step> expected = Undisturbed({.optimizer = optimizer, .wide = true});
+    for (const bool deferred : {false, true}) {  // then with mirrors on the host, and state anywhere
+      Setting setting{.deferred = deferred, .optimizer = optimizer, .wide = true};
       setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
       if (deferred) setting.parallel.mirrors_on = MirrorPlace::kHost;
-      setting.deferred = deferred;
-      const std::vector<TestWorld::Step> expected = Undisturbed(setting);
       Fleet fleet(setting);
       TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
       if (deferred) world.SetPlacement(Scattered(Nodes(c.size, 2), setting.parallel, 1));
       world.Enter(nullptr);
-      for (int64_t step = 0; step < kSteps; ++step) {
+      for (int64_t step = 0; step < 3; ++step) {
         EXPECT_EQ(world.Advance(step), expected[static_cast<size_t>(step)])
-            << Name(optimizer.name) << " " << optimizer.ema_decay << " deferred " << deferred << " step " << step;
+            << Name(optimizer.name) << " deferred " << deferred << " step " << step;
       }
     }
   }

@@ -200,7 +200,7 @@ TEST(ManifestTest, ViolationsAreRefusedByName) {
       {"\"norm.weight\"", "\"../norm\"", "tensors[1]"},
       {"\"norm.weight\"", "\"norm\\u0000\"", "tensors[1]"},
       {"\"norm.weight\"", "\"\\u00e9\"", "ASCII"},
-      {"\"norm.weight\", \"shape\": [768]", "\"norm.weight\"", "'shape' is missing"},
+      {"\"norm.weight\", \"shape\": [768]", "\"norm.weight\"", "'planes' where shape is expected"},
       {"shard-0-of-2.h5", "../shard-0-of-2.h5", "shards[0].data"},
       {"shard-0-of-2.h5", "a/b", "shards[0].data"},
       {"shard-0-of-2.h5", "/etc/passwd", "shards[0].data"},

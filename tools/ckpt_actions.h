@@ -48,6 +48,7 @@ struct CkptExportOptions {
   std::string output;
   FileDType dtype = FileDType::kF32;
   std::string tokenizer;  // empty = as the config says
+  bool ema = false;       // the moving average instead of the weights
   int threads = 1;
 };
 absl::StatusOr<int> CkptExport(const CkptExportOptions& options);

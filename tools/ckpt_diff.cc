@@ -2,7 +2,6 @@
 // not read.
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdio>
@@ -22,7 +21,7 @@
 namespace holdfast {
 namespace {
 
-constexpr int64_t kBatchElements = int64_t{4} << 20;  // 48 MiB of state on each side at a time
+constexpr int64_t kBatchElements = int64_t{4} << 20;  // 16 MiB of each plane on each side at a time
 
 struct Difference {
   int64_t count = 0, first = -1;  // elements; index in the tensor
@@ -30,7 +29,7 @@ struct Difference {
   double max_abs = 0;
   bool unordered = false;  // a NaN on one side
 };
-using KindDifferences = std::array<Difference, kStateKinds>;
+using PlaneDifferences = std::vector<Difference>;  // by plane of a tensor
 
 /// The same chunk on both sides.
 struct ChunkPair {
@@ -80,7 +79,11 @@ size_t CompareTensorLists(const Manifest& a, const Manifest& b, std::vector<std:
       continue;
     }
     const StoredTensor& other = b.tensors[static_cast<size_t>(found->second)];
-    if (other.shape == a.tensors[i].shape) {
+    if (other.shape == a.tensors[i].shape && other.planes != a.tensors[i].planes) {
+      std::printf("%s: state %s in A, %s in B\n", other.name.c_str(), absl::StrJoin(a.tensors[i].planes, ", ").c_str(),
+                  absl::StrJoin(other.planes, ", ").c_str());
+      ++different;
+    } else if (other.shape == a.tensors[i].shape) {
       common.emplace_back(static_cast<int>(i), found->second);
     } else {
       std::printf("%s: shape %s in A, %s in B\n", other.name.c_str(), ShapeText(a.tensors[i].shape).c_str(),
@@ -146,14 +149,20 @@ absl::StatusOr<std::vector<std::vector<float>>> ReadSide(const Side& side, const
 }
 
 /// By tensor of a.
-absl::StatusOr<std::map<int, KindDifferences>> ComparePairs(const Side& a, const Side& b,
-                                                            const std::vector<ChunkPair>& pairs, int threads) {
+absl::StatusOr<std::map<int, PlaneDifferences>> ComparePairs(const Side& a, const Side& b,
+                                                             const std::vector<ChunkPair>& pairs, int threads) {
   const auto chunk_of = [&](size_t i) -> const Chunk& { return a.layout.chunks()[static_cast<size_t>(pairs[i].a)]; };
-  if (pairs.empty()) return std::map<int, KindDifferences>();
+  if (pairs.empty()) return std::map<int, PlaneDifferences>();
   uint64_t bytes = 0;
-  for (size_t i = 0; i < pairs.size(); ++i) bytes += 2 * kStateKinds * sizeof(float) * chunk_of(i).elements;
+  const auto planes_of = [&](const Chunk& chunk) {
+    return a.reader().manifest().tensors[static_cast<size_t>(chunk.parameter)].planes.size();
+  };
+  const auto bytes_of = [&](const Chunk& chunk) {
+    return 2 * planes_of(chunk) * sizeof(float) * static_cast<uint64_t>(chunk.elements);
+  };
+  for (size_t i = 0; i < pairs.size(); ++i) bytes += bytes_of(chunk_of(i));
   SharedProgress progress("comparing", bytes);
-  std::map<int, KindDifferences> differences;
+  std::map<int, PlaneDifferences> differences;
   for (size_t begin = 0, end = 0; begin < pairs.size(); begin = end) {
     std::vector<int> wanted_a, wanted_b;
     for (int64_t elements = 0; end < pairs.size() && (end == begin || elements < kBatchElements); ++end) {
@@ -166,12 +175,13 @@ absl::StatusOr<std::map<int, KindDifferences>> ComparePairs(const Side& a, const
     for (size_t i = begin; i < end; ++i) {
       const Chunk& chunk = chunk_of(i);
       const int64_t first = chunk.offset - a.layout.parameters()[static_cast<size_t>(chunk.parameter)].offset;
-      for (size_t kind = 0; kind < kStateKinds; ++kind) {
-        const size_t at = kind * static_cast<size_t>(chunk.elements);
-        CompareValues(&values_a[i - begin][at], &values_b[i - begin][at], chunk.elements, first,
-                      differences[chunk.parameter][kind]);
+      PlaneDifferences& of_tensor = differences[chunk.parameter];
+      of_tensor.resize(planes_of(chunk));
+      for (size_t plane = 0; plane < of_tensor.size(); ++plane) {
+        const size_t at = plane * static_cast<size_t>(chunk.elements);
+        CompareValues(&values_a[i - begin][at], &values_b[i - begin][at], chunk.elements, first, of_tensor[plane]);
       }
-      progress.Add(2 * kStateKinds * sizeof(float) * static_cast<uint64_t>(chunk.elements));
+      progress.Add(bytes_of(chunk));
     }
   }
   progress.Finish();
@@ -188,17 +198,17 @@ std::string IndexText(int64_t index, const std::vector<int64_t>& shape) {
   return ShapeText(position);
 }
 
-size_t PrintDifferences(const Manifest& manifest, const std::map<int, KindDifferences>& differences) {
+size_t PrintDifferences(const Manifest& manifest, const std::map<int, PlaneDifferences>& differences) {
   size_t different = 0;
-  for (const auto& [tensor, kinds] : differences) {
+  for (const auto& [tensor, planes] : differences) {
     const StoredTensor& t = manifest.tensors[static_cast<size_t>(tensor)];
     bool any = false;
-    for (size_t kind = 0; kind < kStateKinds; ++kind) {
-      const Difference& d = kinds[kind];
+    for (size_t plane = 0; plane < planes.size(); ++plane) {
+      const Difference& d = planes[plane];
       if (d.count == 0) continue;
       any = true;
       std::printf("%s %s: %s of %s values differ, by at most %.6g%s; first at %s: %.9g and %.9g\n", t.name.c_str(),
-                  kStateKindNames[kind], WithCommas(static_cast<uint64_t>(d.count)).c_str(),
+                  t.planes[plane].c_str(), WithCommas(static_cast<uint64_t>(d.count)).c_str(),
                   WithCommas(static_cast<uint64_t>(t.rows() * t.cols())).c_str(), d.max_abs,
                   d.unordered ? " and NaN" : "", IndexText(d.first, t.shape).c_str(), static_cast<double>(d.first_a),
                   static_cast<double>(d.first_b));
@@ -224,7 +234,7 @@ absl::StatusOr<int> CkptDiff(const CkptDiffOptions& options) {
   HF_ASSIGN_OR_RETURN(const auto differences, ComparePairs(a, b, PairsToRead(a, b, common), options.threads));
   different += PrintDifferences(manifest_a, differences);
   if (different == 0) {
-    std::printf("equal: %zu tensors, weights and moments, to the last bit\n", common.size());
+    std::printf("equal: %zu tensors, all of their state, to the last bit\n", common.size());
     return kExitDone;
   }
   std::printf("different: %zu of %zu tensors\n", different, tensors);

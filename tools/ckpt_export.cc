@@ -1,6 +1,7 @@
 // holdfast ckpt export: the weights of a checkpoint as a saved model in the layout of Hugging Face. Streamed: neither
 // the model nor a training process is needed in memory.
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -38,6 +39,15 @@ absl::Status CheckTokenizer(const std::string& tokenizer) {
       absl::StrCat("the run's tokenizer ", tokenizer, " is not here; give its place with --tokenizer FILE"));
 }
 
+absl::Status CheckHasEma(const Manifest& manifest) {
+  for (const StoredTensor& tensor : manifest.tensors) {
+    if (std::find(tensor.planes.begin(), tensor.planes.end(), kEmaPlane) != tensor.planes.end()) continue;
+    return absl::NotFoundError(absl::StrCat("--ema: ", manifest.name.ToString(), " has no moving average of ",
+                                            tensor.name, ": its run had no optimizer.ema_decay"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<int> CkptExport(const CkptExportOptions& options) {
@@ -53,7 +63,8 @@ absl::StatusOr<int> CkptExport(const CkptExportOptions& options) {
 
   const int64_t file_bytes = layout.elements() * (options.dtype == FileDType::kF32 ? 4 : 2);
   SharedProgress progress("exporting", static_cast<uint64_t>(layout.elements()) * sizeof(float));
-  CheckpointValues values(*checkpoint->reader, layout, options.threads);
+  if (options.ema) HF_RETURN_IF_ERROR(CheckHasEma(manifest));
+  CheckpointValues values(*checkpoint->reader, layout, options.threads, options.ema ? kEmaPlane : kWeightPlane);
   const auto read = [&](int64_t first, absl::Span<float> out) {
     HF_RETURN_IF_ERROR(values.Read(first, out));
     progress.Add(out.size() * sizeof(float));
@@ -63,8 +74,9 @@ absl::StatusOr<int> CkptExport(const CkptExportOptions& options) {
   HF_RETURN_IF_ERROR(
       SaveModel(options.output, layout, HuggingFaceTensorMap(config.model, layout), read, options.dtype, files));
   progress.Finish();
-  std::printf("%s: %s parameters of step %lld, %s, every chunk verified\n", options.output.c_str(),
-              WithCommas(static_cast<uint64_t>(layout.elements())).c_str(), static_cast<long long>(manifest.name.step),
+  std::printf("%s: %s %s of step %lld, %s, every chunk verified\n", options.output.c_str(),
+              WithCommas(static_cast<uint64_t>(layout.elements())).c_str(),
+              options.ema ? "averaged parameters" : "parameters", static_cast<long long>(manifest.name.step),
               FormatBytes(static_cast<double>(file_bytes)).c_str());
   return kExitDone;
 }

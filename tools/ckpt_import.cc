@@ -1,9 +1,8 @@
 // holdfast ckpt import: a saved model becomes the checkpoint of step 0, from which a run of the given config starts.
-// Streamed: one chunk after the other, with moments of zero.
+// Streamed: one chunk after the other, with the state of an optimizer that has made no step.
 
 #include <cstddef>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
 #include <numeric>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "elastic/coordinator/checkpoint_keeper.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
+#include "framework/optim/optimizer.h"
 #include "models/families/huggingface.h"
 #include "tools/ckpt_actions.h"
 #include "tools/ckpt_text.h"
@@ -27,51 +27,45 @@
 namespace holdfast {
 namespace {
 
-Manifest NewManifest(const Config& config, const ParameterLayout& layout) {
+Manifest NewManifest(const Config& config, const StateLayout& layout) {
   Manifest manifest;
   manifest.config = PrintConfig(config);
   manifest.config_digest = BitsDigest(config);
   manifest.world_size = 1;
   manifest.sharding = kImported;
   manifest.time = static_cast<double>(std::time(nullptr));
-  for (const ParameterSpec& parameter : layout.parameters()) {
-    StoredTensor tensor{.name = parameter.name, .shape = {}};
-    for (int i = 0; i < parameter.shape.rank(); ++i) tensor.shape.push_back(parameter.shape[i]);
-    manifest.tensors.push_back(std::move(tensor));
-  }
+  manifest.tensors = StoredTensorsOf(layout);
   return manifest;
 }
 
-absl::StatusOr<CapturedChunk> ReadChunk(const SavedModelReader& model, const ParameterLayout& layout, int index,
-                                        std::vector<float>& weights) {
-  const Chunk& chunk = layout.chunks()[static_cast<size_t>(index)];
-  weights.resize(static_cast<size_t>(chunk.elements));
-  HF_RETURN_IF_ERROR(model.Read(chunk.offset, absl::MakeSpan(weights)));
-  const size_t bytes = weights.size() * sizeof(float);
-  CapturedChunk captured{.chunk = index, .bytes = HostBytes(kStateKinds * bytes)};
-  std::memcpy(captured.bytes.data(), weights.data(), bytes);
-  std::memset(captured.bytes.data() + bytes, 0, captured.bytes.size() - bytes);
+absl::StatusOr<CapturedChunk> ReadChunk(const SavedModelReader& model, const StateLayout& layout, int index) {
+  const Chunk& chunk = layout.parameters().chunks()[static_cast<size_t>(index)];
+  CapturedChunk captured{.chunk = index, .bytes = HostBytes(layout.ChunkBytes(chunk))};
+  const absl::Span<float> values(reinterpret_cast<float*>(captured.bytes.data()),
+                                 captured.bytes.size() / sizeof(float));
+  HF_RETURN_IF_ERROR(model.Read(chunk.offset, values.first(static_cast<size_t>(chunk.elements))));
+  BeginPlanes(layout, chunk, values);
   captured.digest = DigestBytes(captured.bytes);
   return captured;
 }
 
-absl::StatusOr<ShardReport> WriteShard(Storage& storage, const Config& config, const ParameterLayout& layout,
+absl::StatusOr<ShardReport> WriteShard(Storage& storage, const Config& config, const StateLayout& layout,
                                        const SavedModelReader& model) {
-  std::vector<int> all(layout.chunks().size());
+  const absl::Span<const Chunk> chunks = layout.parameters().chunks();
+  std::vector<int> all(chunks.size());
   std::iota(all.begin(), all.end(), 0);
   ShardWriterOptions options;
-  // The moments are zeros: they alone make compressing worth while.
+  // Most of an optimizer's state begins as zeros: they alone make compressing worth while.
   options.compression =
       config.checkpoint.compression == CheckpointCompression::kNone ? Compression::kNone : Compression::kZstd;
   options.level = static_cast<int>(config.checkpoint.compression_level);
   options.threads = static_cast<int>(config.checkpoint.threads);
   HF_ASSIGN_OR_RETURN(const auto writer, ShardWriter::Create(storage, options, layout, all));
-  SharedProgress progress("importing", static_cast<uint64_t>(layout.elements()) * sizeof(float));
-  std::vector<float> weights;
+  SharedProgress progress("importing", static_cast<uint64_t>(layout.parameters().elements()) * sizeof(float));
   for (const int index : all) {
-    HF_ASSIGN_OR_RETURN(CapturedChunk chunk, ReadChunk(model, layout, index, weights));
+    HF_ASSIGN_OR_RETURN(CapturedChunk chunk, ReadChunk(model, layout, index));
     HF_RETURN_IF_ERROR(writer->Add(std::move(chunk)));
-    progress.Add(weights.size() * sizeof(float));
+    progress.Add(static_cast<uint64_t>(chunks[static_cast<size_t>(index)].elements) * sizeof(float));
   }
   auto report = writer->Commit();
   if (report.ok()) progress.Finish();
@@ -108,8 +102,10 @@ absl::StatusOr<int> CkptImport(const CkptImportOptions& options) {
   HF_RETURN_IF_ERROR(CheckNotInUse(*place.storage));
   HF_ASSIGN_OR_RETURN(const auto fence, Fence::Claim(*place.storage, FenceOwner("holdfast ckpt import")));
   HF_RETURN_IF_ERROR(MakeRoom(*place.storage));
-  Manifest manifest = NewManifest(config, layout);
-  HF_ASSIGN_OR_RETURN(ShardReport report, WriteShard(*place.storage, config, layout, saved));
+  const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(config.optimizer);
+  const StateLayout state = LayoutOf(*optimizer, layout);
+  Manifest manifest = NewManifest(config, state);
+  HF_ASSIGN_OR_RETURN(ShardReport report, WriteShard(*place.storage, config, state, saved));
   manifest.shards.push_back(std::move(report.shard));
   HF_ASSIGN_OR_RETURN(manifest, CommitCheckpoint(*place.storage, *fence, std::move(manifest)));
   std::printf("%s: %s parameters, state digest %s\n", Describe(manifest.name, *place.storage).c_str(),

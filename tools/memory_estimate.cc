@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "framework/base/status.h"
 #include "framework/metrics/progress.h"
+#include "framework/optim/optimizer.h"
 #include "framework/parallel/gather_plan.h"
 #include "framework/parallel/sharded_store.h"
+#include "framework/parallel/whole_updates.h"
 
 namespace holdfast {
 namespace {
@@ -41,6 +44,8 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layou
   const Placement placement(std::vector<std::string>(workers, "here"), config.parallel);
   const bool bf16 = config.train.compute_dtype == ComputeDType::kBF16;
   const ShardMap map(layout, bf16 ? DType::kBF16 : DType::kF32, placement);
+  const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(config.optimizer);
+  const StateLayout state = LayoutOf(*optimizer, layout);
   const auto n = static_cast<double>(layout.elements());
   const double shards = static_cast<double>(workers) / placement.num_groups();
   const double held = n * static_cast<double>(placement.HeldCells(0).size()) / placement.num_cells();
@@ -69,7 +74,8 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layou
   const double reduced = workers == 1 ? 0 : n / static_cast<double>(workers) * order.MaxSums({0, microbatches}) + held;
   return {.weights = served + (bf16 ? held * 4 : (held - n / shards) * 4),
           .gradients = (local + reduced) * 4,
-          .optimizer = held * 8,
+          .optimizer = held * (static_cast<double>(state.elements()) / n - 1) * 4 +
+                       WholeUpdateBytes(layout, *optimizer, static_cast<int>(workers), held / n),
           .activations = static_cast<double>(activation_bytes)};
 }
 

@@ -16,21 +16,12 @@
 #include "framework/config/decides.h"
 #include "framework/config/load.h"
 #include "framework/config/validate.h"
+#include "framework/optim/optimizer.h"
 #include "models/families/families.h"
 #include "tools/checkpoint_storage.h"
 
 namespace holdfast {
 namespace {
-
-std::vector<StoredTensor> TensorsOf(const ParameterLayout& layout) {
-  std::vector<StoredTensor> tensors;
-  for (const ParameterSpec& p : layout.parameters()) {
-    StoredTensor tensor{p.name, {}};
-    for (int i = 0; i < p.shape.rank(); ++i) tensor.shape.push_back(p.shape[i]);
-    tensors.push_back(std::move(tensor));
-  }
-  return tensors;
-}
 
 /// "section.key" -> "value", of a printed config.
 std::map<std::string, std::string> Values(const std::string& printed) {
@@ -175,8 +166,9 @@ absl::Status Choose(const RunDirectory& directory, const PrepareOptions& options
 absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory, const ParameterLayout& layout,
                              const PrepareOptions& options, PreparedRun* run) {
   HF_ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
-  HF_ASSIGN_OR_RETURN(run->keeper, CheckpointKeeper::Open(config, directory, std::move(storage), TensorsOf(layout),
-                                                          run->history.state));
+  const std::vector<StoredTensor> tensors = StoredTensorsOf(LayoutOf(*MakeOptimizer(config.optimizer), layout));
+  HF_ASSIGN_OR_RETURN(run->keeper,
+                      CheckpointKeeper::Open(config, directory, std::move(storage), tensors, run->history.state));
   run->history.state = run->keeper->state();
   HF_RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));
   HF_RETURN_IF_ERROR(Choose(directory, options, run));
@@ -186,6 +178,7 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
       return entry.manifest.name.ToString() == run->usable.front().name;
     });
     HF_RETURN_IF_ERROR(CheckImported(config, chosen->manifest));
+    HF_RETURN_IF_ERROR(CheckPlanes(chosen->manifest, tensors));
     run->warning = Differences(config, chosen->manifest);
   } else if (options.workers_are_new && run->history.recorded_step > 0) {
     // Before its first checkpoint nothing is lost by beginning anew: the bits will be the same.

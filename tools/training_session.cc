@@ -122,7 +122,7 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
   SessionShell shell(options, link, session.trainer->progress(), std::move(probe));
   Checkpointer checkpointer({.open_storage = [&] { return OpenClaimedStorage(config.checkpoint, directory.root()); },
                              .config = &config.checkpoint,
-                             .layout = &session.model->layout(),
+                             .layout = &session.trainer->state_layout(),
                              .progress = &session.trainer->progress(),
                              .send = [&](const SavedMessage& saved) { shell.Send(saved); }});
   WorkerParts parts;

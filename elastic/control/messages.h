@@ -81,7 +81,7 @@ struct RecoveredMessage {
   int64_t bytes_received = 0;
 };
 
-/// Hash of one chunk's weight and moments as they will be after the step.
+/// Hash of one chunk's planes as they will be after the step.
 struct ChunkDigest {
   int32_t chunk = 0;
   uint64_t digest = 0;

@@ -16,6 +16,7 @@ enum class ActivationKind { kGelu, kSwiglu };
 enum class RopeScaling { kNone, kLlama3 };
 enum class ComputeDType { kBF16, kF32 };
 enum class RecomputeMode { kNone, kBlock };
+enum class OptimizerKind { kAdamW, kLion, kMuon };
 enum class ScheduleKind { kConstant, kCosine, kLinear, kWsd };
 enum class DeviceKind { kCpu, kCuda };
 enum class GradientSumKind { kTree, kChains };
@@ -113,14 +114,20 @@ struct TrainConfig {
   bool operator==(const TrainConfig&) const = default;
 };
 
+/// adamw: Loshchilov & Hutter 2019. lion: Chen et al. 2023. muon: Jordan 2024, scaled as by Liu et al. 2025
+/// (arXiv 2502.16982), of the matrices inside the blocks; AdamW, with the same lr, of embeddings, head and vectors.
 struct OptimizerConfig {
-  std::string name = "adamw";
+  OptimizerKind name = OptimizerKind::kAdamW;
   double lr = 3e-4;
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-8;
+  double beta1 = 0.9;           // adamw, lion; muon: of its AdamW
+  double beta2 = 0.95;          // the same
+  double eps = 1e-8;            // adamw; muon: of its AdamW
+  double momentum = 0.95;       // muon: Nesterov's
   double weight_decay = 0.1;    // on matrices only, never on norms and biases
   double grad_clip_norm = 1.0;  // 0 = no clipping
+  /// More than 0: the state has a moving average of the weights, too: average = ema_decay * average +
+  /// (1 - ema_decay) * weight after each step. It begins as the weights. `holdfast ckpt export --ema` writes it.
+  double ema_decay = 0.0;
 
   bool operator==(const OptimizerConfig&) const = default;
 };

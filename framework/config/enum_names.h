@@ -13,6 +13,7 @@ absl::Span<const char* const> EnumNames(ActivationKind);
 absl::Span<const char* const> EnumNames(RopeScaling);
 absl::Span<const char* const> EnumNames(ComputeDType);
 absl::Span<const char* const> EnumNames(RecomputeMode);
+absl::Span<const char* const> EnumNames(OptimizerKind);
 absl::Span<const char* const> EnumNames(ScheduleKind);
 absl::Span<const char* const> EnumNames(DeviceKind);
 absl::Span<const char* const> EnumNames(ArithmeticChoice);

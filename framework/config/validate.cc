@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/config/config_table.h"
+#include "framework/config/enum_names.h"
 #include "framework/config/field_text.h"
 
 namespace holdfast {
@@ -74,6 +75,18 @@ void CheckBatch(const Config& config, Violations* violations) {
         {{"train.steps", "batch.microbatches", "batch.microbatch_size", "batch.sequence_length"},
          "the tokens of the whole run (steps * microbatches * microbatch_size * sequence_length) exceed 2^63"});
   }
+}
+
+/// A key that the chosen optimizer does not have must be left out, or at its default.
+void CheckOptimizer(const OptimizerConfig& optimizer, Violations* violations) {
+  const OptimizerConfig unset;
+  const auto refuse = [&](const char* key, const char* who) {
+    violations->push_back({{absl::StrCat("optimizer.", key), "optimizer.name"},
+                           absl::StrCat("optimizer ", Name(optimizer.name), " has no ", key, ", which is of ", who,
+                                        "; leave it out or set optimizer.name")});
+  };
+  if (optimizer.name != OptimizerKind::kMuon && optimizer.momentum != unset.momentum) refuse("momentum", "muon");
+  if (optimizer.name == OptimizerKind::kLion && optimizer.eps != unset.eps) refuse("eps", "adamw and muon");
 }
 
 void CheckSchedule(const Config& config, Violations* violations) {
@@ -217,6 +230,7 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   CheckHeads(config.model, &violations);
   CheckRope(config.model, &violations);
   CheckBatch(config, &violations);
+  CheckOptimizer(config.optimizer, &violations);
   CheckSchedule(config, &violations);
   CheckValidation(config, &violations);
   CheckGemmTable(config.train, &violations);

@@ -25,11 +25,11 @@ class Side {
  public:
   /// Of transfers of which peer(t) is the other rank.
   template <typename Peer>
-  void Place(absl::Span<const ChunkTransfer> transfers, int size, const ParameterLayout& layout, Peer&& peer) {
+  void Place(absl::Span<const ChunkTransfer> transfers, int size, const StateLayout& layout, Peer&& peer) {
     counts.assign(static_cast<size_t>(size), 0);
     displacements.assign(counts.size(), 0);
     const auto bytes_of = [&](const ChunkTransfer& t) {
-      return static_cast<int64_t>(ShardedState::ChunkBytes(layout.chunks()[static_cast<size_t>(t.chunk)]));
+      return static_cast<int64_t>(layout.ChunkBytes(layout.parameters().chunks()[static_cast<size_t>(t.chunk)]));
     };
     for (const ChunkTransfer& t : transfers) counts[static_cast<size_t>(peer(t))] += bytes_of(t);
     int64_t end = 0;
@@ -67,7 +67,7 @@ class Transfer {
 
   absl::StatusOr<int64_t> Run(const std::vector<ChunkTransfer>& transfers) {
     const std::vector<std::vector<ChunkTransfer>> rounds =
-        TransferRounds(a_.target->layout(), transfers, a_.world->size(), kRoundBytes);
+        TransferRounds(a_.new_state->layout(), transfers, a_.world->size(), kRoundBytes);
     int64_t received = 0;
     Pack(rounds, 0);
     for (size_t i = 0; i < rounds.size(); ++i) {
@@ -101,8 +101,8 @@ class Transfer {
       if (t.to == me) in.push_back(t);
     }
     Round& round = rounds_[index % 2];
-    round.out.Place(out, size, a_.target->layout(), [](const ChunkTransfer& t) { return t.to; });
-    round.in.Place(in, size, a_.target->layout(), [](const ChunkTransfer& t) { return t.from; });
+    round.out.Place(out, size, a_.new_state->layout(), [](const ChunkTransfer& t) { return t.to; });
+    round.in.Place(in, size, a_.new_state->layout(), [](const ChunkTransfer& t) { return t.from; });
     for (const auto& [chunk, place] : round.out.places) a_.old_state->ReadChunk(chunk, place);
   }
 

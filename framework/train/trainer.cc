@@ -46,12 +46,6 @@ std::vector<int> ChunksOf(const PlacedState& placed, int rank) {
   return chunks;
 }
 
-size_t LargestChunk(const ParameterLayout& layout) {
-  size_t bytes = 0;
-  for (const Chunk& chunk : layout.chunks()) bytes = std::max(bytes, ShardedState::ChunkBytes(chunk));
-  return bytes;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Model& model, Device& device, TrainerOptions options) {
@@ -76,8 +70,10 @@ Trainer::Trainer(Model& model, Device& device, TrainerOptions options, std::uniq
     : model_(model),
       device_(device),
       options_(std::move(options)),
+      optimizer_(MakeOptimizer(options_.optimizer)),
+      state_layout_(LayoutOf(*optimizer_, model.layout())),
       runner_(std::move(runner)),
-      snapshot_memory_(HostBlocks::Create(device, LargestChunk(model.layout()))) {}
+      snapshot_memory_(HostBlocks::Create(device, state_layout_.LargestChunkBytes())) {}
 
 Trainer::~Trainer() { AbandonSnapshotOf(snapshot_of_); }
 
@@ -106,9 +102,10 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
                                      .parallel = options_.parallel,
                                      .order = SumOrder::Of(options_.batch),
                                      .timeout = options_.transfer_timeout,
-                                     .host = {host_device_.get(), host_stream_.get()}};
+                                     .host = {host_device_.get(), host_stream_.get()},
+                                     .optimizer = optimizer_.get()};
   HF_ASSIGN_OR_RETURN(std::unique_ptr<PlacedState> placed,
-                      PlacedState::Create(model_.layout(), model_.compute_dtype(), options, std::move(communicators),
+                      PlacedState::Create(state_layout_, model_.compute_dtype(), options, std::move(communicators),
                                           device_, runner_->stream(), progress_));
   {
     const std::lock_guard lock(mutex_);
@@ -251,11 +248,16 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
                                               ", gradient norm ", result.grad_norm,
                                               "; lower optimizer.lr, raise schedule.warmup_steps or check the data"));
   }
+  HF_RETURN_IF_ERROR(current_->whole_updates().Prepare(store.Gradients(), ScalarsOf(result), stop));
   return result;
 }
 
+UpdateScalars Trainer::ScalarsOf(const StepResult& result) const {
+  return ComputeUpdateScalars(options_.optimizer, result.lr, result.step, result.grad_norm);
+}
+
 UpdateArguments Trainer::ArgumentsOf(const StepResult& result) const {
-  return {options_.optimizer, ComputeUpdateScalars(options_.optimizer, result.lr, result.step, result.grad_norm)};
+  return {.optimizer = optimizer_.get(), .scalars = ScalarsOf(result), .updates = current_->whole_updates().updates()};
 }
 
 std::map<int, uint64_t> Trainer::DigestsAfter(const StepResult& result) {

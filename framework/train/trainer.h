@@ -24,6 +24,7 @@
 #include "absl/types/span.h"
 #include "framework/config/config.h"
 #include "framework/nn/unit_schedule.h"
+#include "framework/optim/optimizer.h"
 #include "framework/parallel/placed_state.h"
 #include "framework/parallel/snapshot.h"
 #include "framework/train/pass_runner.h"
@@ -121,6 +122,8 @@ class Trainer {
   /// Calls use(read) on rank 0, where read gives the weights of the whole model; every rank must call it.
   absl::Status WithWeights(absl::FunctionRef<absl::Status(const ReadWeightsFn& read)> use);
 
+  /// Of the state: what the model's parameters and the optimizer make of it.
+  const StateLayout& state_layout() const { return state_layout_; }
   /// This rank's part of the state, in the world it is in.
   ShardedState& state() { return current_->state(); }
   /// StateDigest of the whole state; only in a world of one.
@@ -138,11 +141,14 @@ class Trainer {
   absl::Status RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source);
   std::map<int, uint64_t> DigestsAfter(const StepResult& result,
                                        absl::FunctionRef<bool(int chunk, bool summed_here)> wanted);
+  UpdateScalars ScalarsOf(const StepResult& result) const;
   UpdateArguments ArgumentsOf(const StepResult& result) const;
 
   Model& model_;
   Device& device_;
   TrainerOptions options_;
+  std::unique_ptr<Optimizer> optimizer_;
+  StateLayout state_layout_;
   std::unique_ptr<PassRunner> runner_;
   std::unique_ptr<Device> host_device_;  // none where device_ is a host
   std::unique_ptr<Stream> host_stream_;

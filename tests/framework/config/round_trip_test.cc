@@ -73,6 +73,7 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.train.device = DeviceKind::kCuda;
     config.train.gemm_table.insert(0, "t");
     config.train.arithmetic = ArithmeticChoice::kAuto;
+    config.optimizer.name = OptimizerKind::kMuon;  // which has all keys
     config.schedule.warmup_steps = config.schedule.decay_steps = 1;
     if (config.parallel.transport == Transport::kNccl) config.train.device = DeviceKind::kCuda;
     ElasticConfig& elastic = config.elastic;

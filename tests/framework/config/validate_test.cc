@@ -51,6 +51,18 @@ TEST(ValidateTest, Heads) {
             "num_heads 4)");
 }
 
+TEST(ValidateTest, KeysThatTheOptimizerDoesNotHave) {
+  EXPECT_EQ(ErrorsOf(kGood, {"optimizer.momentum=0.9"}),
+            "--set optimizer.momentum=0.9: optimizer adamw has no momentum, which is of muon; leave it out or set "
+            "optimizer.name");
+  EXPECT_EQ(ErrorsOf(kGood, {"optimizer.name=lion", "optimizer.eps=1e-6"}),
+            "--set optimizer.eps=1e-6: optimizer lion has no eps, which is of adamw and muon; leave it out or set "
+            "optimizer.name");
+  EXPECT_EQ(ErrorsOf(kGood, {"optimizer.name=lion"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"optimizer.name=muon", "optimizer.momentum=0.9", "optimizer.eps=1e-6"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"optimizer.name=muon", "optimizer.ema_decay=0.999"}), "");
+}
+
 TEST(ValidateTest, GemmTable) {
   const std::string no_gpu = ": a table of matrix products is for GPUs; leave it out or set train.device to cuda";
   EXPECT_EQ(ErrorsOf(kGood, {"train.gemm_table=a.gemm"}), "--set train.gemm_table=a.gemm" + no_gpu);

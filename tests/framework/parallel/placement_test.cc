@@ -473,10 +473,12 @@ TEST(TransferPlan, MovesWhatIsMissingFromWhoHasIt) {
     constexpr int64_t kMost = 1 << 20;
     size_t in_rounds = 0;
     std::map<std::pair<int, int>, int> last;  // of a pair: the chunk that went last
-    for (const std::vector<ChunkTransfer>& moved : TransferRounds(layout, transfers, after, kMost)) {
+    for (const std::vector<ChunkTransfer>& moved :
+         TransferRounds(LayoutOf(*MakeOptimizer({}), layout), transfers, after, kMost)) {
       std::map<int, std::vector<int64_t>> sent, received;
       for (const ChunkTransfer& t : moved) {
-        const auto bytes = ShardedState::ChunkBytes(layout.chunks()[static_cast<size_t>(t.chunk)]);
+        const auto bytes =
+            LayoutOf(*MakeOptimizer({}), layout).ChunkBytes(layout.chunks()[static_cast<size_t>(t.chunk)]);
         sent[t.from].push_back(static_cast<int64_t>(bytes));
         received[t.to].push_back(static_cast<int64_t>(bytes));
         const auto [it, is_new] = last.try_emplace({t.from, t.to}, t.chunk);

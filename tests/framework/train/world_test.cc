@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -13,6 +14,7 @@
 #include <thread>
 
 #include "framework/comm/in_process.h"
+#include "framework/config/enum_names.h"
 #include "framework/train/trainer.h"
 #include "models/plan.h"
 #include "models/transformer.h"
@@ -25,9 +27,16 @@ namespace {
 
 constexpr int64_t kVocab = 61, kSequence = 16, kBatch = 2, kMicrobatches = 5, kSteps = 6;
 
-ModelConfig TinyModel(bool tied, double dropout) {
+/// `wide`: matrices of several chunks, tall and wide.
+ModelConfig TinyModel(bool tied, double dropout, bool wide) {
   ModelConfig m = TinyTransformer(kVocab, kSequence);
   m.num_layers = 3;
+  if (wide) {
+    m.num_layers = 2;
+    m.hidden_size = 64;
+    m.head_dim = 16;
+    m.intermediate_size = 1152;
+  }
   m.tie_embeddings = tied;
   m.dropout = dropout;
   return m;
@@ -51,7 +60,9 @@ struct Setting {
   bool recompute = false;
   int64_t sum_block = 0;  // microbatches of a block of chains; 0 = the tree
   ParallelConfig parallel = {};
-  bool deferred = false;     // on a device that works later, like a GPU
+  bool deferred = false;  // on a device that works later, like a GPU
+  OptimizerConfig optimizer = {.lr = 3e-3};
+  bool wide = false;
   bool device_only = false;  // and with communicators that take no other memory than its, like NCCL's
 };
 
@@ -59,7 +70,7 @@ struct Setting {
 struct Process {
   explicit Process(const Setting& setting)
       : device(setting.deferred ? std::make_unique<DeferredDevice>() : MakeCpuDevice(1)) {
-    model = MakeTransformer(TinyModel(setting.tied, 0.1),
+    model = MakeTransformer(TinyModel(setting.tied, 0.1, setting.wide),
                             {.compute_dtype = setting.dtype, .recompute_blocks = setting.recompute}, *device)
                 .value();
     const PassPlan training = PlanTraining(*model, kBatch, kSequence);
@@ -69,7 +80,7 @@ struct Process {
       options.batch.gradient_sum = GradientSumKind::kChains;
       options.batch.gradient_sum_block = setting.sum_block;
     }
-    options.optimizer.lr = 3e-3;
+    options.optimizer = setting.optimizer;
     options.parallel = setting.parallel;
     options.total_steps = 1000;
     options.seed = 7;
@@ -114,8 +125,10 @@ class TestWorld {
   }
 
   /// By the placement that follows from that of `source`, or by the first one (`anew`), or by `placement`.
-  void Enter(const TestWorld* source, bool source_is_entered = false, bool anew = false) {
+  void Enter(const TestWorld* source, bool source_is_entered = false, bool anew = false,
+             const std::function<absl::Status(ShardedState&, std::stop_token)>& load = nullptr) {
     TrainerWorld world;
+    world.load = load;
     world.source_is_entered = source_is_entered;
     if (source != nullptr) {
       world.source = source->placement_;
@@ -266,6 +279,13 @@ TEST_P(EveryWorld, HasTheBitsOfTheWorldOfOne) {
   }
 }
 
+/// Those whose state or step is another than AdamW's, which all other tests have.
+std::vector<OptimizerConfig> Optimizers() {
+  return {{.lr = 3e-3, .ema_decay = 0.9},
+          {.name = OptimizerKind::kLion, .lr = 1e-3},
+          {.name = OptimizerKind::kMuon, .lr = 3e-3, .ema_decay = 0.5}};
+}
+
 /// As after many losses and joins: what a rank serves is many runs.
 Placement Scattered(const std::vector<std::string>& nodes, const ParallelConfig& parallel, unsigned seed) {
   std::mt19937 random(seed);
@@ -302,6 +322,26 @@ TEST_P(EveryWorld, HasThemWhereverTheStateLies) {
       world.Enter(nullptr);
       for (int64_t step = 0; step < kSteps; ++step) {
         EXPECT_EQ(world.Advance(step), expected[static_cast<size_t>(step)]) << "seed " << seed << " step " << step;
+      }
+    }
+  }
+}
+
+TEST_P(EveryWorld, HasThemWithEveryOptimizer) {
+  const Case& c = GetParam();
+  for (const OptimizerConfig& optimizer : Optimizers()) {
+    const std::vector<TestWorld::Step> expected = Undisturbed({.optimizer = optimizer, .wide = true});
+    for (const bool deferred : {false, true}) {  // then with mirrors on the host, and state anywhere
+      Setting setting{.deferred = deferred, .optimizer = optimizer, .wide = true};
+      setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
+      if (deferred) setting.parallel.mirrors_on = MirrorPlace::kHost;
+      Fleet fleet(setting);
+      TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
+      if (deferred) world.SetPlacement(Scattered(Nodes(c.size, 2), setting.parallel, 1));
+      world.Enter(nullptr);
+      for (int64_t step = 0; step < 3; ++step) {
+        EXPECT_EQ(world.Advance(step), expected[static_cast<size_t>(step)])
+            << Name(optimizer.name) << " deferred " << deferred << " step " << step;
       }
     }
   }
@@ -357,6 +397,64 @@ void ComeAndGo(const Setting& setting) {
 }
 
 TEST(World, AWorldInWhichNothingWasDoneIsASourceToo) { ComeAndGo({}); }
+
+TEST(World, ComesAndGoesWithEveryOptimizer) {
+  for (const OptimizerConfig& optimizer : Optimizers()) ComeAndGo({.optimizer = optimizer, .wide = true});
+}
+
+// Mirrors included: what all holders of a chunk have after a step is what they foretold, and the same.
+TEST(World, HoldersAgreeWithEveryOptimizer) {
+  for (const OptimizerConfig& optimizer : Optimizers()) {
+    for (const MirrorPlace place : {MirrorPlace::kDevice, MirrorPlace::kHost}) {
+      Setting setting{.deferred = true, .optimizer = optimizer, .wide = true};
+      setting.parallel = {.mirrors = 2, .mirrors_on = place};
+      Fleet fleet(setting);
+      TestWorld world(fleet.Start(4), Nodes(4, 1), setting);
+      world.Enter(nullptr);
+      for (int64_t step = 0; step < 2; ++step) world.Advance(step);
+      const ParameterLayout& layout = world.members()[0]->model->layout();
+      for (int chunk = 0; chunk < static_cast<int>(layout.chunks().size()); ++chunk) {
+        std::set<uint64_t> digests;
+        for (int r = 0; r < world.size(); ++r) {
+          const ShardedState& state = world.trainer(r).state();
+          if (state.Holds(chunk)) digests.insert(state.ChunkDigest(chunk));
+        }
+        EXPECT_EQ(digests.size(), 1u) << Name(optimizer.name) << " chunk " << chunk;
+      }
+    }
+  }
+}
+
+TEST(World, GoesOnFromACheckpointInAnotherWorldWithEveryOptimizer) {
+  for (const OptimizerConfig& optimizer : Optimizers()) {
+    const Setting setting{.optimizer = optimizer, .wide = true};
+    const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+    for (const auto& [before, after] : {std::pair{3, 2}, std::pair{1, 5}, std::pair{4, 1}}) {
+      Fleet fleet(setting);
+      TestWorld first(fleet.Start(before), Nodes(before, 1), setting);
+      first.Enter(nullptr);
+      for (int64_t step = 0; step < 3; ++step) EXPECT_EQ(first.Advance(step), expected[static_cast<size_t>(step)]);
+      std::map<int, std::vector<std::byte>> stored;
+      for (int r = 0; r < before; ++r) {
+        ShardedState& state = first.trainer(r).state();
+        for (int chunk = 0; chunk < static_cast<int>(state.map().layout().chunks().size()); ++chunk) {
+          if (!state.Holds(chunk)) continue;
+          stored[chunk].resize(state.layout().ChunkBytes(state.map().layout().chunks()[static_cast<size_t>(chunk)]));
+          state.ReadChunk(chunk, stored[chunk].data());
+        }
+      }
+      TestWorld second(fleet.Start(after), Nodes(after, 1), setting);
+      second.Enter(nullptr, false, false, [&](ShardedState& state, const std::stop_token&) {
+        for (const auto& [chunk, bytes] : stored) {
+          if (state.Holds(chunk)) state.WriteChunk(chunk, bytes.data());
+        }
+        return absl::OkStatus();
+      });
+      for (int64_t step = 3; step < kSteps; ++step)
+        EXPECT_EQ(second.Advance(step), expected[static_cast<size_t>(step)]);
+    }
+  }
+}
 
 TEST(World, ComesAndGoesOnADeviceThatWorksLater) {
   for (const auto& [device_only, place] : kDeferredVariants) {
@@ -488,7 +586,7 @@ TEST(World, AFlippedBitShowsAmongTheHoldersOfItsChunk) {
       const std::vector<int> holders = map.Holders(chunk);
       const int victim = owner ? holders.front() : holders.back();
       ShardedState& state = world.trainer(victim).state();
-      std::vector<std::byte> bytes(ShardedState::ChunkBytes(layout.chunks()[static_cast<size_t>(chunk)]));
+      std::vector<std::byte> bytes(state.layout().ChunkBytes(layout.chunks()[static_cast<size_t>(chunk)]));
       state.ReadChunk(chunk, bytes.data());
       bytes[bytes.size() / 2] ^= std::byte{4};  // of the first moment
       state.WriteChunk(chunk, bytes.data());

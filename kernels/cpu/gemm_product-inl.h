@@ -37,7 +37,7 @@ constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 constexpr int64_t kDepthBlocks = 4;      // of a stripe: 256 words each
 constexpr int64_t kStripePanels = 4;     // 64 columns on AVX2, 128 on AVX-512: up to 256 or 512 KiB
-constexpr int64_t kBlockRowsMax = 1032;  // rows of A packed at a time: B is packed again for each block
+constexpr int64_t kBlockRowsMax = 4128;  // rows of A packed at a time: B is packed again for each block
 constexpr int64_t kBlockBytesMax = int64_t{16} << 20;
 constexpr int64_t kChunkRows = 96;  // x 256 words = 96 KiB of A beside the stripe of B
 constexpr int64_t kPackPanels = 8;  // panels packed by one task

@@ -210,6 +210,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
     HF_ASSIGN_OR_RETURN(run.history, BeginRun(config, directory, options));
   }
   run.history.workers_are_new = options.workers_are_new;
+  run.history.used_cells = UsedCells(layout);
   if (goes_on || CheckpointSchedule(config.checkpoint).enabled()) {
     HF_RETURN_IF_ERROR(OpenCheckpoints(config, directory, layout, options, &run));
   }

@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/str_split.h"
 #include "elastic/agent/agent.h"
 #include "elastic/coordinator/run_digests.h"
 #include "framework/base/host.h"
@@ -56,6 +57,15 @@ std::chrono::milliseconds SlowdownFromEnvironment(const std::string& worker) {
   return std::chrono::milliseconds(std::atoll(text));
 }
 
+/// Another one: "owner@7" or "mirror@7" flips a bit of such a chunk after step 7, in the worker that is named.
+BitFlip FlipFromEnvironment(const std::string& worker) {
+  const char* text = std::getenv("HOLDFAST_TEST_FLIP_BIT");
+  const char* only = std::getenv("HOLDFAST_TEST_FLIP_WORKER");
+  if (text == nullptr || only == nullptr || worker != only) return {};
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('@', 1));
+  return {.after_step = std::atoll(parts.second.c_str()), .in_mirror = parts.first == "mirror"};
+}
+
 /// Ends a worker whose GPU cannot be made to leave memory alone. Its agent starts it again.
 [[noreturn]] void EndStuck(const std::string& why) {
   std::fprintf(stderr, "error: %s; this worker ends itself\n", why.c_str());
@@ -93,7 +103,7 @@ absl::StatusOr<std::unique_ptr<TrainingSession>> OpenTrainingSession(const Confi
 Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, const WorkerIdentity& identity,
                        TrainingSession& session, ControlLink& link, const StopSignal* stop_signal,
                        const WorkerPeers& peers) {
-  RaiseOpenFileLimit();  // every peer is three or four of them
+  RaiseOpenFileLimit();  // every peer is three to five of them
   const bool bf16 = config.train.compute_dtype == ComputeDType::kBF16;
   RunDigests digests = DigestsOf(config);
   digests.data = DataDigest(session);
@@ -145,6 +155,7 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
   }
   parts.on_peer_failure = peers.on_failure;
   parts.slowdown = SlowdownFromEnvironment(identity.name);
+  parts.flip = FlipFromEnvironment(identity.name);
   parts.save_model = [&](const ReadWeightsFn& read) {
     return SaveWeights(directory.model(), config, session.model->layout(), read);
   };

@@ -49,6 +49,7 @@
 #include "elastic/control/world_decision.h"
 #include "framework/base/branch.h"
 #include "framework/config/config.h"
+#include "framework/parallel/used_cells.h"
 
 namespace holdfast {
 
@@ -75,6 +76,7 @@ struct CoordinatorOptions {
   int64_t total_steps = 0;
   bool validates = false;            // there is a validation set: after the last step, and
   int64_t validate_every_steps = 0;  // after every n-th one; 0 = no others
+  UsedCells used_cells;              // by the model: state is lost with these only
   RunDigests digests;                // what workers must have; of what is 0 or empty, anything; their data is learned
   // What an earlier coordinator of this run left on disk:
   uint64_t last_generation = 0;
@@ -271,6 +273,9 @@ class Coordinator {
   void Handle(Connection from, const HeartbeatMessage& heartbeat);
   void Handle(Connection from, const RendezvousMessage& rendezvous);
   void Handle(Connection from, const RecoveredMessage& recovered);
+  void Handle(Connection from, const MirroredMessage& mirrored);
+  void MarkMirrored(int rank);
+  void ReportMirrors();
   void Handle(Connection from, const VoteMessage& vote);
   void Handle(Connection from, const FailureMessage& failure);
   void Handle(Connection from, const ValidationMessage& validation);

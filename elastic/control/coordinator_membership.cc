@@ -273,7 +273,8 @@ bool Coordinator::LeaversCanGo() const {
   const bool some = std::find(stays.begin(), stays.end(), false) != stays.end();
   const bool all = std::find(stays.begin(), stays.end(), true) == stays.end();
   const bool drained = open_->world.num_leaving() == std::count(stays.begin(), stays.end(), false);
-  return some && !all && !Ending() && (!drained || HoldersOfLostState(open_->world, stays, options_.parallel).empty());
+  return some && !all && !Ending() &&
+         (!drained || HoldersOfLostState(open_->world, stays, options_.parallel, options_.used_cells).empty());
 }
 
 // The others hold everything.
@@ -283,7 +284,7 @@ bool Coordinator::CanSpare(const std::function<bool(const Member&)>& some) const
     const auto found = roster_.workers().find(member.id.name);
     others.push_back(found != roster_.workers().end() && found->second.holds_state && !some(member));
   }
-  return HoldersOfLostState(source_, others, options_.parallel).empty();
+  return HoldersOfLostState(source_, others, options_.parallel, options_.used_cells).empty();
 }
 
 bool Coordinator::IsInWorld(const std::string& node) const {

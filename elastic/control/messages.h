@@ -74,11 +74,17 @@ struct RendezvousMessage {
   std::string blob;
 };
 
-/// Connections and state of the new world stand: how long each phase took.
+/// Connections of the new world stand, and what this member serves is there: how long each phase took.
 struct RecoveredMessage {
   uint64_t generation = 0;
   double abort_seconds = 0, rendezvous_seconds = 0, transfer_seconds = 0;
   int64_t bytes_received = 0;
+  int64_t mirror_bytes = 0;  // that its mirrors still lack: they come beside the first step
+};
+
+/// The mirrors that this member lacked are there. May come before its RecoveredMessage, comes before its first vote.
+struct MirroredMessage {
+  uint64_t generation = 0;
 };
 
 /// Hash of one chunk's planes as they will be after the step.
@@ -231,7 +237,7 @@ struct EndMessage {
 
 using WorkerMessage = std::variant<JoinMessage, HeartbeatMessage, RendezvousMessage, RecoveredMessage, VoteMessage,
                                    FailureMessage, ValidationMessage, SavedMessage, FinishedMessage, StopRequestMessage,
-                                   AgentHelloMessage, WorkerExitMessage, LeaveMessage, ReachMessage>;
+                                   AgentHelloMessage, WorkerExitMessage, LeaveMessage, ReachMessage, MirroredMessage>;
 using CoordinatorMessage =
     std::variant<WorldMessage, PeersMessage, CommitMessage, RefusedMessage, EndMessage, ProbeMessage>;
 

@@ -30,6 +30,7 @@ CoordinatorOptions OptionsFor(const Config& config, const CoordinatorHistory& hi
           .total_steps = config.train.steps,
           .validates = !config.data.validation.empty(),
           .validate_every_steps = config.train.validate_every_steps,
+          .used_cells = history.used_cells,
           .digests = DigestsOf(config),
           .last_generation = history.state.generation,
           .branch = history.state.branch,

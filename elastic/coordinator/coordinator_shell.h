@@ -21,6 +21,7 @@
 #include "elastic/coordinator/coordinator_state.h"
 #include "elastic/coordinator/run_recorder.h"
 #include "framework/base/task_thread.h"
+#include "framework/parallel/used_cells.h"
 
 namespace holdfast {
 
@@ -42,6 +43,7 @@ struct CoordinatorHistory {
   bool finished = false;         // all is done, or failed for good
   bool has_saved = false;        // a checkpoint
   bool workers_are_new = false;  // as CoordinatorOptions has it
+  UsedCells used_cells = {};     // the same
 };
 absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& directory);
 

@@ -84,7 +84,14 @@ void Fill(const RecoveredMessage& message, v1::ToCoordinator* wire) {
   recovered->set_rendezvous_seconds(message.rendezvous_seconds);
   recovered->set_transfer_seconds(message.transfer_seconds);
   recovered->set_bytes_received(message.bytes_received);
+  recovered->set_mirror_bytes(message.mirror_bytes);
 }
+
+void Fill(const MirroredMessage& message, v1::ToCoordinator* wire) {
+  wire->mutable_mirrored()->set_generation(message.generation);
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::Mirrored& wire) { return MirroredMessage{wire.generation()}; }
 
 absl::StatusOr<WorkerMessage> Read(const v1::Recovered& wire) {
   FieldCheck check("Recovered");
@@ -94,6 +101,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Recovered& wire) {
   message.rendezvous_seconds = check.Seconds(wire.rendezvous_seconds(), "rendezvous_seconds");
   message.transfer_seconds = check.Seconds(wire.transfer_seconds(), "transfer_seconds");
   message.bytes_received = check.Count(wire.bytes_received(), "bytes_received");
+  message.mirror_bytes = check.Count(wire.mirror_bytes(), "mirror_bytes");
   return check.Done<WorkerMessage>(message);
 }
 
@@ -342,6 +350,8 @@ absl::StatusOr<WorkerMessage> FromWire(const v1::ToCoordinator& wire) {
       return Read(wire.leave());
     case v1::ToCoordinator::kReach:
       return Read(wire.reach());
+    case v1::ToCoordinator::kMirrored:
+      return Read(wire.mirrored());
     case v1::ToCoordinator::MESSAGE_NOT_SET:
       break;
   }

@@ -27,6 +27,8 @@ struct WorldCommunicators {
   std::unique_ptr<Communicator> world;  // null in a world of one
   std::unique_ptr<Communicator> group;  // the members of this rank's replica group, as Placement::Group orders them;
                                         // null if it is alone there
+  std::unique_ptr<Communicator> mirrors = nullptr;  // the world again, to fill mirrors beside a step; null: they are
+                                                    // filled before it
 };
 
 /// Thread-safety: Abort from any thread, everything else from one.

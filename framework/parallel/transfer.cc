@@ -60,12 +60,21 @@ class Side {
   int64_t memory_size_ = 0;
 };
 
+/// To ranks that serve the chunk, or to its mirrors.
+std::vector<ChunkTransfer> Planned(const TransferArguments& a, bool served) {
+  std::vector<ChunkTransfer> transfers = PlanTransfer(*a.source, a.source_ranks, *a.target);
+  std::erase_if(transfers, [&](const ChunkTransfer& t) { return a.target->Serves(t.to, t.chunk) != served; });
+  return transfers;
+}
+
 /// Rounds overlap: while one is under way, the one before is unpacked and the next one packed.
 class Transfer {
  public:
-  explicit Transfer(const TransferArguments& a) : a_(a) {}
+  /// `progress`, which may be null, grows with every round.
+  Transfer(const TransferArguments& a, StepProgress* progress) : a_(a), progress_(progress) {}
 
   absl::StatusOr<int64_t> Run(const std::vector<ChunkTransfer>& transfers) {
+    if (transfers.empty()) return 0;
     const std::vector<std::vector<ChunkTransfer>> rounds =
         TransferRounds(a_.new_state->layout(), transfers, a_.world->size(), kRoundBytes);
     int64_t received = 0;
@@ -82,8 +91,9 @@ class Transfer {
       helper_.Drain();
       HF_RETURN_IF_ERROR(status);
       received += static_cast<int64_t>(round.in.bytes.size());
+      if (progress_ != nullptr) ++progress_->count;
     }
-    if (!rounds.empty()) Unpack(rounds_[(rounds.size() - 1) % 2]);
+    Unpack(rounds_[(rounds.size() - 1) % 2]);
     return received;
   }
 
@@ -111,21 +121,38 @@ class Transfer {
   }
 
   const TransferArguments& a_;
+  StepProgress* progress_;
   std::array<Round, 2> rounds_;
   TaskThread helper_;  // last: its tasks use all of the above
 };
 
 }  // namespace
 
-absl::StatusOr<int64_t> TransferState(const TransferArguments& a) {
+absl::StatusOr<int64_t> TransferServed(const TransferArguments& a) {
   if (a.old_state != nullptr) CopyWhatIsHere(*a.old_state, *a.new_state);
-  const std::vector<ChunkTransfer> transfers = PlanTransfer(*a.source, a.source_ranks, *a.target);
-  int64_t received = 0;
-  if (!transfers.empty()) {
-    HF_ASSIGN_OR_RETURN(received, Transfer(a).Run(transfers));
-  }
+  HF_ASSIGN_OR_RETURN(const int64_t received, Transfer(a, nullptr).Run(Planned(a, /*served=*/true)));
   a.new_state->RefreshImages();
   return received;
+}
+
+absl::StatusOr<int64_t> TransferMirrors(const TransferArguments& a, StepProgress& progress) {
+  return Transfer(a, &progress).Run(Planned(a, /*served=*/false));
+}
+
+absl::StatusOr<int64_t> TransferState(const TransferArguments& a) {
+  HF_ASSIGN_OR_RETURN(const int64_t served, TransferServed(a));
+  HF_ASSIGN_OR_RETURN(const int64_t mirrored, Transfer(a, nullptr).Run(Planned(a, /*served=*/false)));
+  return served + mirrored;
+}
+
+int64_t MirrorBytes(const TransferArguments& a, int rank) {
+  int64_t bytes = 0;
+  for (const ChunkTransfer& t : Planned(a, /*served=*/false)) {
+    if (t.to == rank)
+      bytes +=
+          static_cast<int64_t>(ShardedState::ChunkBytes(a.target->layout().chunks()[static_cast<size_t>(t.chunk)]));
+  }
+  return bytes;
 }
 
 }  // namespace holdfast

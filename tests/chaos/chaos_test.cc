@@ -67,7 +67,7 @@ struct Faults {
   std::pair<std::string, int> Strike() const {
     const std::vector<WorkerView> members = Members();
     if (members.empty()) return {"nothing", 0};
-    switch (random() % (mirrors >= 2 ? 6 : 3)) {
+    switch (random() % (mirrors >= 2 ? 7 : 3)) {
       case 0:
         kill(members[0].pid, SIGKILL);
         return {"kill " + members[0].id, 1};
@@ -89,6 +89,15 @@ struct Faults {
         Sleep(Between(0, 150));
         kill(members[1].pid, SIGKILL);
         return {"kill " + members[0].id + ", then " + members[1].id, 2};
+      case 5: {  // the next step has begun, its mirrors may be missing
+        const size_t recovered = Events(run, "recovered").size(), missing = Events(run, "mirrors_missing").size();
+        kill(members[0].pid, SIGKILL);
+        EXPECT_TRUE(WaitFor(process, [&] {
+          return Events(run, "mirrors_missing").size() > missing || Events(run, "recovered").size() > recovered;
+        }));
+        kill(members[1].pid, SIGKILL);
+        return {"kill " + members[0].id + ", and " + members[1].id + " while mirrors are filled", 2};
+      }
       default:
         Freeze(members[0], &members[1]);
         kill(members[0].pid, SIGKILL);

@@ -864,6 +864,31 @@ TEST_F(CoordinatorTest, StateThatHasBeenMovedIsNotLostWithThoseItCameFrom) {
   EXPECT_EQ(worlds_[Connection(1)].committed_step, 1);
 }
 
+// Steps begin before mirrors are there; until they are, their world is no source, and everybody is told so.
+TEST_F(CoordinatorTest, AWorldWhoseMirrorsAreMissingIsNoSourceUntilTheyAreThere) {
+  for (const bool complete : {false, true}) {
+    events_.clear();
+    Start();
+    for (const int w : {0, 1, 2}) Join(w);
+    Commit({0, 1, 2});
+    Event(DisconnectEvent{Connection(0), "killed"});
+    const World entered = worlds_[Connection(1)].world;
+    Say(1, MirroredMessage{entered.generation});  // it may be quicker than the others
+    for (const int w : {1, 2}) Say(w, RecoveredMessage{.generation = entered.generation, .mirror_bytes = 100});
+    EXPECT_EQ(Count("mirrors_missing"), 1);
+    EXPECT_EQ(Count("mirrors_complete"), 0);
+    EXPECT_THAT(coordinator_->Status(now_).detail, testing::HasSubstr("one failure away"));
+    if (complete) {
+      Say(2, MirroredMessage{entered.generation});
+      EXPECT_EQ(Count("mirrors_complete"), 1);
+      EXPECT_EQ(coordinator_->Status(now_).detail, "");
+    }
+    Event(DisconnectEvent{Connection(2), "killed"});
+    EXPECT_EQ(Count("state_missing"), complete ? 0 : 1);
+    EXPECT_EQ(WorldSize(), complete ? 1 : 0);
+  }
+}
+
 TEST_F(CoordinatorTest, StateThatIsStillOnItsWayIsLostWithThoseItComesFrom) {
   Start();
   for (const int w : {0, 1, 2}) Join(w);

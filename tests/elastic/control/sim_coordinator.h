@@ -40,6 +40,7 @@ class CoordinatorHost {
     options.last_generation = bugs_.forgets_generation ? 0 : truth_.persisted();
     options.branch = truth_.branch();
     options.recorded_step = truth_.committed();
+    options.used_cells = truth_.UsedCells();
     options.checkpoints = truth_.Usable();
     coordinator_ = std::make_unique<Coordinator>(options);
     frozen_ = false;
@@ -94,8 +95,9 @@ class CoordinatorHost {
   RunStatus Status() const { return coordinator_->Status(clock_.now()); }
   const std::vector<std::string>& log() const { return log_; }
   bool keep_log = false;
-  std::function<void()> rewinding = [] {};   // before committed steps are given up
-  std::function<void()> restarting = [] {};  // before a coordinator is started in the place of one that died
+  std::function<void()> mirrors_missing = [] {};  // a world begins its first step without them
+  std::function<void()> rewinding = [] {};        // before committed steps are given up
+  std::function<void()> restarting = [] {};       // before a coordinator is started in the place of one that died
 
  private:
   void Crash() {
@@ -182,6 +184,7 @@ class CoordinatorHost {
       truth_.Demand(truth_.IsDamaged(checkpoint), "checkpoint ", checkpoint, " is rejected, although it is whole");
     }
     if (keep_log) log_.push_back(Line(action.event));
+    if (name == "mirrors_missing") mirrors_missing();
     if (name != "run_finished" && name != "run_stopped" && name != "run_failed") return;
     exit_code_ = static_cast<int>(std::get<int64_t>(action.event.fields.front().second));
     end_reason_ = std::get<std::string>(action.event.fields.back().second);

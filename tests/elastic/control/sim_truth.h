@@ -16,6 +16,7 @@
 #include "elastic/control/coordinator.h"
 #include "elastic/control/state_source.h"
 #include "framework/parallel/placement.h"
+#include "framework/parallel/used_cells.h"
 
 namespace holdfast::sim {
 
@@ -61,6 +62,13 @@ class Truth {
   }
   int CellOf(const Placement& placement, int chunk) const {
     return static_cast<int>(static_cast<int64_t>(chunk) * placement.num_cells() / num_chunks_);
+  }
+  holdfast::UsedCells UsedCells() const {
+    std::vector<int> finest;
+    for (int64_t chunk = 0; chunk < num_chunks_; ++chunk) {
+      finest.push_back(static_cast<int>(chunk * holdfast::UsedCells::kFinest / num_chunks_));
+    }
+    return holdfast::UsedCells(std::move(finest));
   }
   std::vector<int> ChunksOf(const World& world, int rank) {
     const Placement& placement = PlacementOf(world);

@@ -39,15 +39,16 @@ struct Scenario {
   uint64_t seed = 1;
   int workers = 4, nodes = 2, spares = 0;
   int64_t steps = 40;
-  int num_chunks = 256;  // as many as a small placement has cells: a cell without a chunk would be lost without need
+  int num_chunks = 64;
   int faults = 0;
   seconds fault_time{12};      // faults fall into the first so many seconds
   bool one_at_a_time = false;  // the next fault waits until the run has got over the one before
   bool crashes_only = false;
-  double goes_back = 0.1;     // probability that who starts the coordinator again says --resume STEP; or, half as
-                              // probable, --overwrite
-  bool cut_for_good = false;  // between two nodes nothing arrives from some moment on, until the end
-  bool stops = false;         // the run is stopped at some moment, often just after its coordinator was killed
+  double goes_back = 0.1;         // probability that who starts the coordinator again says --resume STEP; or, half as
+                                  // probable, --overwrite
+  bool cut_for_good = false;      // between two nodes nothing arrives from some moment on, until the end
+  double strikes_at_mirrors = 0;  // probability that somebody is killed while the mirrors of a world are filled
+  bool stops = false;             // the run is stopped at some moment, often just after its coordinator was killed
   ParallelConfig parallel;
   ElasticConfig elastic;
   CheckpointConfig checkpoint;  // by every_steps alone
@@ -68,7 +69,8 @@ struct Result {
   double seconds = 0;
   int64_t committed = 0, worlds = 0, coordinator_lives = 0, hung = 0, lost = 0, bits_differ = 0, state_lost = 0;
   int64_t checkpoints = 0, rewinds = 0, links_cut = 0, links_back = 0;
-  size_t stages = 0;  // that were reached
+  int64_t mirrors_missing = 0, mirrors_complete = 0;  // worlds that began without, and that got them
+  size_t stages = 0;                                  // that were reached
   Traffic traffic;
   std::vector<std::string> log;
 };
@@ -115,6 +117,11 @@ class Simulation {
     host_.keep_log = scenario_.keep_log;
     host_.rewinding = [this] { truth_.Demand(IsStateLost(), "the run goes back without need"); };
     host_.restarting = [this] { GoBackOnPurpose(); };
+    host_.mirrors_missing = [this] {
+      if (clock_.now() > scenario_.fault_time || !clock_.Chance(scenario_.strikes_at_mirrors)) return;
+      clock_.After(clock_.Between(Instant(0), milliseconds(600)),
+                   [this] { KillOne(AnyWorker(), clock_.Chance(0.2), true); });
+    };
     Wire();
     MakeWorkers();
   }
@@ -527,6 +534,8 @@ class Simulation {
     result.state_lost = host_.Count("state_lost");
     result.checkpoints = host_.Count("checkpoint");
     result.rewinds = host_.Count("rewind");
+    result.mirrors_missing = host_.Count("mirrors_missing");
+    result.mirrors_complete = host_.Count("mirrors_complete");
     result.links_cut = host_.Count("link_cut");
     result.links_back = host_.Count("link_back");
     result.stages = stage_;

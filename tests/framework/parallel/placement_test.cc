@@ -8,6 +8,9 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
 #include <map>
 #include <numeric>
 #include <random>
@@ -155,18 +158,34 @@ struct Load {
   int most_held = 0, least_held = INT_MAX, most_served = 0;
 };
 
-TEST(Placement, MirrorsAreSpreadEvenlyAndWide) {
+// Each rank's cells are mirrored by two others, half by each: only neighbours on the ring must not go together.
+TEST(Placement, MirrorsAreEvenAndWithTwoNeighbours) {
   for (int size = 2; size <= 64; ++size) {
     const Placement p(OwnNodes(size), {.mirrors = 1});
     const Load load(p);
     EXPECT_LE(load.most_held - load.least_held, 2) << size;
-    std::vector<std::set<int>> mirrors(static_cast<size_t>(size));
+    std::vector<std::map<int, int>> mirrors(static_cast<size_t>(size));
     for (int cell = 0; cell < p.num_cells(); ++cell) {
-      mirrors[static_cast<size_t>(p.PrimaryOf(cell))].insert(p.Holders(cell)[1]);
+      ++mirrors[static_cast<size_t>(p.PrimaryOf(cell))][p.Holders(cell)[1]];
     }
     for (const auto& of_rank : mirrors) {
-      EXPECT_GE(static_cast<int>(of_rank.size()), std::min(size - 1, 8)) << size;
+      ASSERT_EQ(static_cast<int>(of_rank.size()), std::min(size - 1, 2)) << size;
+      EXPECT_LE(std::abs(of_rank.begin()->second - of_rank.rbegin()->second), 1) << size;
     }
+    EXPECT_EQ(static_cast<int>(p.FatalPairs().size()), size == 2 ? 1 : size);
+  }
+}
+
+// Several ranks of a node, also of nodes of different sizes: mirrors are on other nodes and each rank has two.
+TEST(Placement, NeighboursStandOnDifferentNodes) {
+  for (const std::vector<std::string>& nodes : {std::vector<std::string>{"a", "a", "b", "b"},
+                                                {"a", "a", "a", "b", "b", "b", "c"},
+                                                {"a", "b", "b", "b", "c", "c"},
+                                                {"a", "a", "a", "a", "b", "b", "b", "b", "c", "c", "c", "c"}}) {
+    const Placement p(nodes, {.mirrors = 1});
+    const auto pairs = p.FatalPairs();
+    EXPECT_EQ(pairs.size(), nodes.size());
+    for (const auto& [x, y] : pairs) EXPECT_NE(nodes[static_cast<size_t>(x)], nodes[static_cast<size_t>(y)]);
   }
 }
 
@@ -222,6 +241,49 @@ TEST(Placement, ALossMovesAtMostThreeNthsAndAJoinNoMore) {
         EXPECT_LE(Fraction(joined.MovedFrom(after, back), joined), bound) << size << " gets " << lost;
       }
     }
+  }
+}
+
+struct Figures {
+  double fatal = 0, moved = 0, most_served = 0, most_held = 0;  // of pairs, of the state, and of an even part
+};
+std::ostream& operator<<(std::ostream& out, const Figures& f) {
+  char text[100];
+  std::snprintf(text, sizeof(text), "%.4f of pairs fatal, %.4f moved, at most %.3f served, %.3f held", f.fatal, f.moved,
+                f.most_served, f.most_held);
+  return out << text;
+}
+Figures FiguresOf(const Placement& p, int64_t moved) {
+  const double n = p.size(), cells = p.num_cells(), copies = std::min(n, 2.0);
+  const Load load(p);
+  return {static_cast<double>(p.FatalPairs().size()) / (n * (n - 1) / 2), static_cast<double>(moved) / cells,
+          load.most_served * n / cells, load.most_held * n / cells / copies};
+}
+
+// One mirror, each rank on a node of its own: the table of framework/parallel/README.md.
+TEST(Placement, ARingStaysARingWhenSomebodyGoesAndComesBack) {
+  for (const int size : {3, 4, 8, 16, 64, 1024}) {
+    const ParallelConfig parallel{.mirrors = 1};
+    const Placement before(OwnNodes(size), parallel);
+    const int lost = size / 2;
+    std::vector<std::string> nodes = OwnNodes(size);
+    nodes.erase(nodes.begin() + lost);
+    const std::vector<int> ranks = Without(lost, size);
+    const Placement after(nodes, parallel, 0, before, ranks);
+    std::vector<int> back;
+    for (int rank = 0; rank < size - 1; ++rank) back.push_back(rank + (rank >= lost ? 1 : 0));
+    const Figures fresh = FiguresOf(before, 0), loss = FiguresOf(after, after.MovedFrom(before, ranks));
+    const Figures is_back = FiguresOf(before, before.MovedFrom(after, back));
+    std::cout << "N = " << size << ", fresh: " << fresh << "\n  one lost: " << loss << "\n  it is back: " << is_back
+              << "\n";
+    const double cell = static_cast<double>(size) / before.num_cells();  // of an even part
+    EXPECT_EQ(static_cast<int>(before.FatalPairs().size()), size);
+    EXPECT_LE(fresh.most_held, 1 + cell);
+    EXPECT_EQ(static_cast<int>(after.FatalPairs().size()), size == 3 ? 1 : size - 1) << "the ring is not closed";
+    EXPECT_LE(loss.moved, 2.0 / size + cell / size);
+    EXPECT_LE(loss.most_served, 1 + cell);
+    EXPECT_LE(loss.most_held, 1.25 + cell);
+    EXPECT_LE(is_back.moved, 2.0 / size + cell / size);
   }
 }
 
@@ -321,6 +383,28 @@ TEST(Placement, ATableThatMakesNoSenseIsAnError) {
     }
   }
   EXPECT_FALSE(Placement::FromTable(OwnNodes(3), parallel, 0, good).ok()) << "of more ranks than there are";
+}
+
+// What a model does not use is never lost; what it uses is, whichever cut is asked.
+TEST(UsedCells, AreThoseOfTheChunks) {
+  std::mt19937 random(8);
+  for (int round = 0; round < 50; ++round) {
+    const ParameterLayout layout = RandomLayout(random);
+    const UsedCells used(layout);
+    for (const int size : {3, 40, 300}) {
+      const Placement p(OwnNodes(size), {.mirrors = 1});
+      const ShardMap map(layout, DType::kF32, p);
+      std::set<int> cells;
+      for (int chunk = 0; chunk < static_cast<int>(layout.chunks().size()); ++chunk)
+        cells.insert(map.CellOfChunk(chunk));
+      for (int cell = 0; cell < p.num_cells(); ++cell) {
+        ASSERT_EQ(used.Has(cell, p.num_cells()), cells.contains(cell));
+        ASSERT_TRUE(UsedCells().Has(cell, p.num_cells()));
+      }
+      const std::vector<bool> nobody(static_cast<size_t>(size));
+      EXPECT_EQ(p.LostCells(nobody, used), std::vector<int>(cells.begin(), cells.end()));
+    }
+  }
 }
 
 TEST(ShardMap, CutsEveryUnitWithoutHoleOrOverlapAndBalanced) {

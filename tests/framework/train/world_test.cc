@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <bit>
+#include <condition_variable>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -95,6 +97,53 @@ struct Process {
   std::unique_ptr<Trainer> trainer;
 };
 
+/// What mirrors are filled over, once somebody opens it.
+struct Gate {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool open = false;
+
+  void Open() {
+    const std::lock_guard lock(mutex);
+    open = true;
+    changed.notify_all();
+  }
+};
+
+class GatedCommunicator final : public Communicator {
+ public:
+  GatedCommunicator(std::unique_ptr<Communicator> inner, Gate& gate) : inner_(std::move(inner)), gate_(gate) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  uint64_t generation() const override { return inner_->generation(); }
+  absl::Status AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) override {
+    return inner_->AllGatherV(input, output, deadline);
+  }
+  absl::Status AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) override {
+    std::unique_lock lock(gate_.mutex);
+    if (!gate_.changed.wait_until(lock, deadline, [&] { return gate_.open; })) {
+      return absl::DeadlineExceededError("nobody has begun the step");
+    }
+    lock.unlock();
+    return inner_->AllToAllV(input, output, deadline);
+  }
+  absl::Status Broadcast(int root, Bytes data, Deadline deadline) override {
+    return inner_->Broadcast(root, data, deadline);
+  }
+  absl::Status Barrier(Deadline deadline) override { return inner_->Barrier(deadline); }
+  absl::Status Send(int to, uint32_t tag, ConstBytes data, Deadline deadline) override {
+    return inner_->Send(to, tag, data, deadline);
+  }
+  absl::Status Receive(int from, uint32_t tag, Bytes data, Deadline deadline) override {
+    return inner_->Receive(from, tag, data, deadline);
+  }
+  void Abort(const std::string& reason) override { inner_->Abort(reason); }
+
+ private:
+  std::unique_ptr<Communicator> inner_;
+  Gate& gate_;
+};
+
 /// Members of a world, by rank, and what each step of it gave.
 class TestWorld {
  public:
@@ -109,12 +158,16 @@ class TestWorld {
         nodes_(std::move(nodes)),
         device_only_(setting.device_only),
         parallel_(setting.parallel),
-        placement_(nodes_, setting.parallel) {}
+        placement_(nodes_, setting.parallel),
+        mirrored_(std::make_shared<std::vector<std::atomic<bool>>>(members_.size())) {}
 
   int size() const { return static_cast<int>(members_.size()); }
   const std::vector<Process*>& members() const { return members_; }
   const Placement& placement() const { return placement_; }
   void SetPlacement(Placement placement) { placement_ = std::move(placement); }
+  /// Mirrors are filled when it opens.
+  void SetGate(Gate* gate) { gate_ = gate; }
+  bool mirrored(int rank) const { return (*mirrored_)[static_cast<size_t>(rank)]; }
   Trainer& trainer(int rank) { return *members_[static_cast<size_t>(rank)]->trainer; }
 
   template <typename Program>
@@ -139,10 +192,11 @@ class TestWorld {
       if (!anew) placement_ = Placement(nodes_, parallel_, 0, source->placement_, world.source_ranks);
     }
     world.placement = Placement::FromTable(nodes_, parallel_, 0, placement_.Table()).value();  // as it travels
-    std::vector<WorldCommunicators> communicators = Connect();
+    std::vector<WorldCommunicators> communicators = Connect(/*for_mirrors=*/source != nullptr);
     Run([&](int rank) {
       TrainerWorld mine = world;
       mine.rank = rank;
+      mine.on_mirrored = [mirrored = mirrored_, rank] { (*mirrored)[static_cast<size_t>(rank)] = true; };
       const auto entered = trainer(rank).EnterWorld(mine, std::move(communicators[static_cast<size_t>(rank)]));
       EXPECT_TRUE(entered.ok()) << entered.status();
     });
@@ -157,6 +211,7 @@ class TestWorld {
       const auto source = [&](int64_t index) { return MakeMicrobatch(step, index); };
       const auto result = trainer(rank).Prepare({step, microbatches}, source, {});
       ASSERT_TRUE(result.ok()) << result.status();
+      ASSERT_TRUE(trainer(rank).AwaitMirrors().ok());
       prepared[static_cast<size_t>(rank)] = *result;
       digests[static_cast<size_t>(rank)] = trainer(rank).DigestsAfter(*result);
       if (commits[static_cast<size_t>(rank)]) trainer(rank).Commit(*result);
@@ -178,11 +233,20 @@ class TestWorld {
   }
 
  private:
-  std::vector<WorldCommunicators> Connect() {
+  std::vector<WorldCommunicators> Connect(bool for_mirrors) {
     std::vector<WorldCommunicators> result(members_.size());
     if (size() == 1) return result;
     auto all = MakeInProcessWorld(size(), 1);
     for (size_t r = 0; r < all.size(); ++r) result[r].world = Restrict(std::move(all[r]), r);
+    if (for_mirrors && placement_.num_mirrors() > 0) {
+      auto again = MakeInProcessWorld(size(), 1);
+      for (size_t r = 0; r < again.size(); ++r) {
+        result[r].mirrors = Restrict(std::move(again[r]), r);
+        if (gate_ != nullptr) {
+          result[r].mirrors = std::make_unique<GatedCommunicator>(std::move(result[r].mirrors), *gate_);
+        }
+      }
+    }
     for (int g = 0; g < placement_.num_groups(); ++g) {
       const std::vector<int> group = placement_.Group(g);
       if (group.size() == 1) continue;
@@ -205,6 +269,9 @@ class TestWorld {
   bool device_only_;
   ParallelConfig parallel_;
   Placement placement_;
+  Gate* gate_ = nullptr;
+  // By rank: its missing mirrors have come. Shared with the threads that fill them, which a world may not live to see.
+  std::shared_ptr<std::vector<std::atomic<bool>>> mirrored_;
 };
 
 class Fleet {
@@ -557,6 +624,7 @@ std::map<int, std::map<int, uint64_t>> CopiesOf(TestWorld& world, int64_t step, 
     const auto source = [&](int64_t index) { return MakeMicrobatch(step, index); };
     const std::vector<int64_t> microbatches = EvenMicrobatches(kMicrobatches, world.size());
     const StepResult result = world.trainer(rank).Prepare({step, microbatches}, source, {}).value();
+    EXPECT_TRUE(world.trainer(rank).AwaitMirrors().ok());
     std::map<int, uint64_t> mine = world.trainer(rank).DigestsOfCopiesAfter(result, all);
     if (all) mine.merge(world.trainer(rank).DigestsAfter(result));
     const std::lock_guard lock(mutex);
@@ -621,6 +689,74 @@ TEST(World, EveryChunkIsComparedInItsTurn) {
     }
   }
   EXPECT_EQ(compared.size(), std::min<size_t>(chunks, 256));
+}
+
+// Mirrors cannot come before somebody's first microbatch is asked for: if a step waited for them, it would never begin.
+TEST(World, AStepBeginsBeforeItsMirrorsAreThere) {
+  const Setting setting;
+  const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+  Fleet fleet(setting);
+  const std::vector<Process*> p = fleet.Start(4);
+  TestWorld first(p, Nodes(4, 1), setting);
+  first.Enter(nullptr);
+  EXPECT_EQ(first.Advance(0), expected[0]);
+  Gate gate;
+  TestWorld second({p[0], p[1], p[3]}, Nodes(3, 1), setting);
+  second.SetGate(&gate);
+  second.Enter(&first);
+  std::atomic<int> lacking = 0;
+  second.Run([&](int rank) {
+    lacking += second.trainer(rank).mirror_bytes_to_come() > 0 ? 1 : 0;
+    EXPECT_FALSE(second.mirrored(rank));
+    const auto source = [&](int64_t index) {
+      gate.Open();
+      return MakeMicrobatch(1, index);
+    };
+    const auto result = second.trainer(rank).Prepare({1, {2, 2, 1}}, source, {});
+    ASSERT_TRUE(result.ok()) << result.status();
+    const absl::Status mirrored = second.trainer(rank).AwaitMirrors();
+    ASSERT_TRUE(mirrored.ok()) << mirrored;
+    EXPECT_TRUE(second.mirrored(rank));
+    EXPECT_EQ(std::bit_cast<uint32_t>(result->loss), expected[1].loss);
+    second.trainer(rank).Commit(*result);
+  });
+  EXPECT_GT(lacking, 0);
+  TestWorld third({p[0], p[3]}, Nodes(2, 1), setting);  // of what the mirrors got
+  third.Enter(&second);
+  EXPECT_EQ(third.Advance(2), expected[2]);
+}
+
+// Somebody goes while mirrors are filled: the step fails everywhere, and the state is still where it was.
+TEST(World, AFailureWhileMirrorsAreFilledLosesNothing) {
+  for (const int goes : {0, 1, 2, 3}) {
+    const Setting setting{.parallel = {.mirrors = 2}};
+    const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+    Fleet fleet(setting);
+    const std::vector<Process*> p = fleet.Start(5);
+    TestWorld first(p, Nodes(5, 1), setting);
+    first.Enter(nullptr);
+    EXPECT_EQ(first.Advance(0), expected[0]);
+    Gate gate;
+    TestWorld second({p[0], p[1], p[2], p[4]}, Nodes(4, 1), setting);
+    second.SetGate(&gate);
+    second.Enter(&first);
+    second.Run([&](int rank) {
+      const auto source = [&](int64_t index) {
+        if (rank == goes) second.trainer(rank).Abort("it is killed");
+        gate.Open();
+        return MakeMicrobatch(1, index);
+      };
+      const auto result = second.trainer(rank).Prepare({1, {2, 1, 1, 1}}, source, {});
+      const absl::Status mirrored = second.trainer(rank).AwaitMirrors();
+      EXPECT_FALSE(result.ok() && mirrored.ok());
+    });
+    std::vector<Process*> left = second.members();
+    left.erase(left.begin() + goes);
+    TestWorld third(left, Nodes(3, 1), setting);
+    third.Enter(&first);
+    EXPECT_EQ(third.Advance(1), expected[1]);
+    EXPECT_EQ(third.Advance(2), expected[2]);
+  }
 }
 
 // One rank's communication is cut in the middle of a step: everybody's Prepare ends, and the step is done again.

@@ -40,10 +40,10 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layou
   const auto workers = static_cast<size_t>(config.elastic.workers);
   const Placement placement(std::vector<std::string>(workers, "here"), config.parallel);
   const bool bf16 = config.train.compute_dtype == ComputeDType::kBF16;
-  const ShardMap map(layout, bf16 ? DType::kBF16 : DType::kF32, placement.num_shards(), placement.num_groups());
+  const ShardMap map(layout, bf16 ? DType::kBF16 : DType::kF32, placement);
   const auto n = static_cast<double>(layout.elements());
-  const double shards = placement.num_shards();
-  const double held = n * static_cast<double>(placement.HeldShards(0).size()) / shards;
+  const double shards = static_cast<double>(workers) / placement.num_groups();
+  const double held = n * static_cast<double>(placement.HeldCells(0).size()) / placement.num_cells();
   const bool alone = placement.Group(0).size() == 1;
 
   double image = 0;
@@ -59,7 +59,7 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layou
   }
   const int buffers = SummationTree::MaxBuffers(config.batch.microbatches);
   const double local = ShardedStore::Mode(placement) == ReductionMode::kOnce ? n * buffers : OpenGradients(layout);
-  const double reduced = workers == 1 ? 0 : n / placement.num_slices() * buffers + held;
+  const double reduced = workers == 1 ? 0 : n / static_cast<double>(workers) * buffers + held;
   return {.weights = served + (bf16 ? held * 4 : (held - n / shards) * 4),
           .gradients = (local + reduced) * 4,
           .optimizer = held * 8,

@@ -32,6 +32,7 @@
 #include <variant>
 #include <vector>
 
+#include "elastic/control/ballot.h"
 #include "elastic/control/blame.h"
 #include "elastic/control/checkpoint_schedule.h"
 #include "elastic/control/links.h"
@@ -40,6 +41,7 @@
 #include "elastic/control/pending_saves.h"
 #include "elastic/control/roster.h"
 #include "elastic/control/run_status.h"
+#include "elastic/control/seats.h"
 #include "elastic/control/state_source.h"
 #include "elastic/control/step_pace.h"
 #include "elastic/control/straggler.h"
@@ -240,6 +242,8 @@ class Coordinator {
   bool ChooseData();
   uint64_t DataOfMost() const;
   StateClaim OnBranch(StateClaim claim) const;
+  const World* Known(const World& world) const;
+  bool IsSaneWorld(const World& world) const;
   StateClaim Shared(StateClaim claim) const;
   bool HasStaleClaim(const WorkerId& id, const StateClaim& claim) const;
   void Refuse(Connection to, const std::string& reason, bool rejoin);
@@ -276,6 +280,8 @@ class Coordinator {
   void CommitStep();
   bool MeasureSpeeds();
   void RemoveDissenters(const std::vector<int>& ranks);
+  void JudgeCopies(const std::vector<Ballot::Difference>& differences);
+  void DistrustState(const std::string& who);
   void ReportRecovered();
   void EndIfFinished();
 
@@ -330,6 +336,7 @@ class Coordinator {
 
   Roster roster_;
   WorkerHistory history_;
+  Seats seats_;
   Blame blame_;
   StragglerDetector stragglers_;
   CheckpointSchedule schedule_;
@@ -350,10 +357,11 @@ class Coordinator {
   uint64_t generation_;       // the last one used
   Branch branch_;
   int64_t committed_ = 0;
-  World source_;      // where the state after committed_ lies
-  World entered_;     // it lies here as well: all members have got their part, no step has been done yet
-  std::string load_;  // or this checkpoint, if source_ is none
-  bool claims_open_;  // after a restart: where it lies has still to be found
+  int64_t agreed_ = 0;  // the last digest step, or the one loaded: the holders of every chunk agreed about it
+  World source_;        // where the state after committed_ lies
+  World entered_;       // it lies here as well: all members have got their part, no step has been done yet
+  std::string load_;    // or this checkpoint, if source_ is none
+  bool claims_open_;    // after a restart: where it lies has still to be found
   std::optional<OpenWorld> open_;
   std::string waiting_for_;  // while there is no open world
   std::string reason_;       // for the next world

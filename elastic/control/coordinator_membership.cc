@@ -16,8 +16,6 @@ bool IsSane(const Member& member) {
          member.node.size() <= kMaxNameBytes && member.host.size() <= kMaxNameBytes;
 }
 
-bool IsSane(const World& world) { return world.size() <= kMaxWorkers && world.generation < UINT64_MAX / 2; }
-
 std::vector<std::pair<std::string, RunEvent::Value>> FieldsOf(const JoinedWorker& worker) {
   return {{"worker", worker.member.id.name},
           {"rank", int64_t{worker.rank}},
@@ -87,8 +85,8 @@ std::string Coordinator::OtherThanRun(const RunDigests& joins) const {
 
 bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
   const std::string& name = join.member.id.name;
-  if (!IsSane(join.member) || join.generation >= UINT64_MAX / 2 || !IsSane(join.claim.world) ||
-      !IsSane(join.claim.prepared_world) || roster_.agents().count(from) > 0) {
+  if (!IsSane(join.member) || join.generation >= UINT64_MAX / 2 || !IsSaneWorld(join.claim.world) ||
+      !IsSaneWorld(join.claim.prepared_world) || roster_.agents().count(from) > 0) {
     Refuse(from, "a join message that makes no sense", false);
     actions_.emplace_back(CloseAction{from});
     return false;
@@ -196,19 +194,28 @@ StateClaim Coordinator::OnBranch(StateClaim claim) const {
   return claim;
 }
 
-// Thousands claim one world: its members are kept once.
-StateClaim Coordinator::Shared(StateClaim claim) const {
-  const auto share = [&](World* world) {
-    for (const auto& [name, worker] : roster_.workers()) {
-      for (const World* known : {&worker.claim.world, &worker.claim.prepared_world}) {
-        if (known->generation != world->generation) continue;
-        if (known->members == world->members) world->members = known->members;
-        return;
-      }
+// The same world, if it was looked at before: thousands claim one, which is kept and looked at once.
+const World* Coordinator::Known(const World& world) const {
+  if (world.generation == 0) return nullptr;
+  if (source_ == world) return &source_;
+  if (open_.has_value() && open_->world == world) return &open_->world;
+  for (const auto& [name, worker] : roster_.workers()) {
+    for (const World* known : {&worker.claim.world, &worker.claim.prepared_world}) {
+      if (known->generation == world.generation) return *known == world ? known : nullptr;
     }
-  };
-  if (claim.world.generation != 0) share(&claim.world);
-  if (claim.prepared_world.generation != 0) share(&claim.prepared_world);
+  }
+  return nullptr;
+}
+
+bool Coordinator::IsSaneWorld(const World& world) const {
+  return world.size() <= kMaxWorkers && world.generation < UINT64_MAX / 2 &&
+         (Known(world) != nullptr || HasSanePlacement(world, options_.parallel));
+}
+
+StateClaim Coordinator::Shared(StateClaim claim) const {
+  for (World* world : {&claim.world, &claim.prepared_world}) {
+    if (const World* known = Known(*world); known != nullptr) *world = *known;
+  }
   return claim;
 }
 

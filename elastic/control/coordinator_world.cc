@@ -198,6 +198,7 @@ std::vector<int64_t> Coordinator::FirstMicrobatches(const MemberList& members) c
 void Coordinator::Publish(const WorldDecision& decision) {
   OpenWorld open;
   open.world = {++generation_, decision.members};
+  open.world.placement = seats_.PlacementFor(open.world, source_, options_.parallel);
   open.purpose = stop_signal_ != 0 ? Purpose::kStop : Purpose::kTrain;
   open.microbatches = FirstMicrobatches(open.world.members);
   open.ranks.resize(decision.members.size());

@@ -99,6 +99,9 @@ struct VoteMessage {
   double stall_seconds = 0;          // for a checkpoint's staging memory, in the update before
   int64_t microbatches = 0;          // computed here
   std::vector<ChunkDigest> digests;  // of the chunks this rank is the primary holder of; only on digest steps
+  // To be compared with those of the chunk's other holders: on digest steps of all other chunks held here, else of a
+  // sample of all, another one in each step.
+  std::vector<ChunkDigest> copies = {};
 };
 
 /// A collective failed or the step could not be prepared. `suspects`: ranks the transport blames, may be empty.

@@ -11,8 +11,14 @@
 
 namespace holdfast {
 
+/// Of each rank.
+std::vector<std::string> NodesOf(const World& world);
+
 /// Who holds what in `world`.
 Placement PlacementOf(const World& world, const ParallelConfig& parallel);
+
+/// Whether PlacementOf can be asked, of a world that comes from others.
+bool HasSanePlacement(const World& world, const ParallelConfig& parallel);
 
 /// Rank in `world` as whose member `id` holds its part of the state after `step`, at once or by applying a prepared
 /// update; -1 if it does not.
@@ -28,7 +34,7 @@ struct ClaimOf {
 
 struct StateSource {
   World world;            // generation 0: nobody claims the state
-  bool covered = false;   // every shard has a holder among the claimants
+  bool covered = false;   // every cell has a holder among the claimants
   bool complete = false;  // all members of `world` are among the claimants
 };
 
@@ -37,7 +43,7 @@ struct StateSource {
 /// world it was done in, so an older one would do as well.
 StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel);
 
-/// Members of `source` that hold shards of which nobody alive has a copy. `alive` is by rank.
+/// Members of `source` that hold cells of which nobody alive has a copy. `alive` is by rank.
 std::vector<Member> HoldersOfLostState(const World& source, const std::vector<bool>& alive,
                                        const ParallelConfig& parallel);
 

@@ -24,6 +24,7 @@ void Fill(const World& source, const World& world, v1::Source* wire) {
     wire->add_ranks(same ? static_cast<uint32_t>(rank) + 1 : 0);
     if (!same) ToWire(member, wire->add_members());
   }
+  wire->mutable_placement()->Add(source.placement.numbers().begin(), source.placement.numbers().end());
 }
 
 World Read(const v1::Source& wire, const World& world, FieldCheck* check) {
@@ -40,6 +41,7 @@ World Read(const v1::Source& wire, const World& world, FieldCheck* check) {
   }
   check->Require(next == wire.members_size(), "source", "members without a rank");
   source.members = std::move(members);
+  source.placement = PlacementFromWire(wire.placement(), check);
   check->Require(source.members.empty() || source.num_leaving() < source.size(), "source", "all of them leave");
   return source;
 }

@@ -112,6 +112,23 @@ void Fill(const VoteMessage& message, v1::ToCoordinator* wire) {
     vote->add_digest_chunks(digest.chunk);
     vote->add_digests(digest.digest);
   }
+  for (const ChunkDigest& copy : message.copies) {
+    vote->add_copy_chunks(copy.chunk);
+    vote->add_copies(copy.digest);
+  }
+}
+
+template <typename Chunks, typename Digests>
+std::vector<ChunkDigest> DigestsFromWire(const Chunks& chunks, const Digests& digests, const char* field,
+                                         FieldCheck* check) {
+  std::vector<ChunkDigest> result;
+  check->Require(digests.size() == chunks.size(), field, "not one per chunk");
+  if (!check->Length(digests, kMaxDigests, field) || digests.size() != chunks.size()) return result;
+  result.reserve(static_cast<size_t>(digests.size()));
+  for (int i = 0; i < digests.size(); ++i) {
+    result.push_back({check->RangeInt(chunks[i], 0, INT32_MAX, field), digests[i]});
+  }
+  return result;
 }
 
 absl::StatusOr<WorkerMessage> Read(const v1::Vote& wire) {
@@ -126,14 +143,8 @@ absl::StatusOr<WorkerMessage> Read(const v1::Vote& wire) {
   message.wait_seconds = check.Seconds(wire.wait_seconds(), "wait_seconds");
   message.stall_seconds = check.Seconds(wire.stall_seconds(), "stall_seconds");
   message.microbatches = check.Count(wire.microbatches(), "microbatches");
-  check.Require(wire.digests_size() == wire.digest_chunks_size(), "digests", "not one per chunk");
-  if (check.Length(wire.digests(), kMaxDigests, "digests") && wire.digests_size() == wire.digest_chunks_size()) {
-    message.digests.reserve(static_cast<size_t>(wire.digests_size()));
-    for (int i = 0; i < wire.digests_size(); ++i) {
-      const int chunk = check.RangeInt(wire.digest_chunks(i), 0, INT32_MAX, "digest_chunks");
-      message.digests.push_back({chunk, wire.digests(i)});
-    }
-  }
+  message.digests = DigestsFromWire(wire.digest_chunks(), wire.digests(), "digests", &check);
+  message.copies = DigestsFromWire(wire.copy_chunks(), wire.copies(), "copies", &check);
   return check.Done<WorkerMessage>(std::move(message));
 }
 

@@ -16,20 +16,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::vector<std::string> NodesOf(const World& world) {
-  std::vector<std::string> nodes;
-  for (const Member& member : world.members) nodes.push_back(member.node);
-  return nodes;
-}
-
-TrainerWorld ViewOf(const WorldMessage& message, int rank) {
+TrainerWorld ViewOf(const WorldMessage& message, Placement placement, const ParallelConfig& parallel, int rank) {
   TrainerWorld view;
-  view.nodes = NodesOf(message.world);
-  view.leaving = message.world.num_leaving();
+  view.placement = std::move(placement);
   view.rank = rank;
   if (message.source.generation == 0) return view;
-  view.source_nodes = NodesOf(message.source);
-  view.source_leaving = message.source.num_leaving();
+  view.source = PlacementOf(message.source, parallel);
   for (const Member& member : message.source.members) view.source_ranks.push_back(message.world.RankOf(member.id));
   return view;
 }
@@ -120,13 +112,13 @@ absl::StatusOr<RecoveredMessage> Worker::Recover(const RecoverTask& task, const 
   world_size_ = message.world.size();
   bad_checkpoint_ = false;
   loader_.reset();
-  const Placement placement = PlacementOf(message.world, p_.config->parallel);
+  Placement placement = PlacementOf(message.world, p_.config->parallel);
   HF_ASSIGN_OR_RETURN(WorldCommunicators communicators, Connect(message, placement, next.stop));
   RecoveredMessage report{.generation = message.world.generation};
   report.abort_seconds = next.abort_seconds;
   report.rendezvous_seconds = SecondsSince(start);
   p_.shell->SetPhase(Phase::kTransfer, message.committed_step + 1);
-  TrainerWorld view = ViewOf(message, rank_);
+  TrainerWorld view = ViewOf(message, std::move(placement), p_.config->parallel, rank_);
   if (!message.checkpoint.empty()) {
     view.load = [&](ShardedState& state, const std::stop_token& stop) { return Load(message.checkpoint, state, stop); };
   }
@@ -191,6 +183,9 @@ absl::StatusOr<VoteMessage> Worker::Prepare(const StepTask& task, const std::sto
   vote.microbatches = prepared_.microbatches;
   if (IsDigestStep(task.step)) {
     for (const auto& [chunk, digest] : p_.trainer->DigestsAfter(prepared_)) vote.digests.push_back({chunk, digest});
+  }
+  for (const auto& [chunk, digest] : p_.trainer->DigestsOfCopiesAfter(prepared_, IsDigestStep(task.step))) {
+    vote.copies.push_back({chunk, digest});
   }
   p_.shell->SetPhase(Phase::kVote, task.step);
   return vote;

@@ -14,8 +14,7 @@ namespace holdfast {
 class PlacedState {
  public:
   struct Options {
-    std::vector<std::string> nodes;  // of each rank
-    int leaving = 0;
+    Placement placement;
     int rank = 0;
     ParallelConfig parallel;
     std::chrono::milliseconds timeout{0};

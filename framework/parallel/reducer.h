@@ -1,8 +1,8 @@
 #pragma once
 // Sums the gradients of a step over microbatches and ranks, on a thread of its own while the model computes on. Each
-// rank's contributions for a slice go to the slice's rank, which pushes them into the summation tree in microbatch
-// order (reduction_plan.h), and in the last wave hands the finished sum to the other holders of the slice. One Reducer
-// lives as long as a world of more than one.
+// rank's contributions for what a rank sums go to that rank, which pushes them into the summation tree in microbatch
+// order (reduction_plan.h), and in the last wave hands the finished sums to the other holders. One Reducer lives as
+// long as a world of more than one.
 
 #include <condition_variable>
 #include <cstdint>
@@ -25,11 +25,12 @@
 
 namespace holdfast {
 
-/// The finished gradient of elements `range` of a unit.
+/// The finished gradient of chunks of a unit.
 struct GradientPiece {
   int unit = 0;
-  int slice = 0;
-  Range range;
+  Range chunks;
+  Range elements;   // of the unit's flat vector
+  int primary = 0;  // the rank that summed it
   const float* gradient = nullptr;
 };
 
@@ -54,9 +55,9 @@ class Reducer {
   /// Waits for the end of the step's reduction.
   absl::Status Finish();
 
-  /// After Finish: the gradients of all slices this rank holds, until the next Begin.
+  /// After Finish: the gradients of all chunks this rank holds, until the next Begin.
   std::vector<GradientPiece> Gradients();
-  /// And the sums of squares of the chunks of its own slice.
+  /// And the sums of squares of the chunks it sums.
   const std::map<int64_t, double>& chunk_sums() const { return chunk_sums_; }
 
   void Abort(const std::string& reason);
@@ -75,7 +76,16 @@ class Reducer {
 
   Reducer(const ShardMap& map, const Placement& placement, Communicator& world, Device& device,
           std::unique_ptr<Stream> stream, std::chrono::milliseconds timeout);
-  absl::Status AllocateMirrors();
+  /// Of one unit, what goes from rank to rank when sums go on to other holders.
+  struct ForwardPlan {
+    std::vector<int64_t> send_counts, send_starts, receive_counts, receive_starts;  // bytes, by rank
+    Ranges packed;  // elements of my sum that are put one after the other first; none: it goes as it is
+  };
+
+  absl::Status PlanForwards();
+  ForwardPlan PlanForward(int unit, const std::vector<Ranges>& chunks_to) const;
+  absl::Status AllocatePacked();
+  absl::StatusOr<const float*> Pack(int unit, const float* gradient);
   absl::Status AllocateReceived();
 
   void Run();
@@ -98,10 +108,14 @@ class Reducer {
   Device& device_;
   std::unique_ptr<Stream> stream_;  // of the reducing thread
   std::chrono::milliseconds timeout_;
-  int slice_;                         // of this rank, or -1
-  std::vector<SummationTree> trees_;  // per unit: this rank's slice
-  std::vector<Buffer> mirrors_;       // per unit: the other slices this rank holds
+  std::vector<int64_t> mine_;         // per unit: elements that this rank sums
+  std::vector<SummationTree> trees_;  // per unit: of these, run after run
+  std::vector<ForwardPlan> forwards_;
+  std::vector<Buffer> mirrors_;  // per unit: what this rank holds and others sum
   std::vector<GradientPiece> mirrored_;
+  int64_t mine_begin_ = 0;       // of the unit at work: my part, in what is sent
+  std::vector<bool> scattered_;  // per unit: what some rank sums is more than one run
+  Buffer packed_;                // a gradient or sum in the order in which it is sent
   Buffer received_;
   ChunkSquares squares_;
   std::map<int64_t, double> chunk_sums_;  // by chunk

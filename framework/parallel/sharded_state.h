@@ -1,12 +1,11 @@
 #pragma once
-// The part of the training state that one rank holds: fp32 master weights and both AdamW moments of its shards, and the
-// image (shard_map.h) of the shard it serves. Everything is addressed by chunk or by element of a unit, so state moves
+// The part of the training state that one rank holds: fp32 master weights and both AdamW moments of the chunks that it
+// serves or mirrors, and the image (shard_map.h) of what it serves. Everything is addressed by chunk, so state moves
 // between placements chunk by chunk.
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -36,12 +35,11 @@ struct HostSide {
 class ShardedState {
  public:
   struct Options {
-    std::vector<int> held_shards;
-    int served_shard = -1;  // one of them, or -1
-    /// Images are of whole units, of which this rank keeps its shard up to date and others fill in the rest.
+    int rank = 0;
+    /// Images are of whole units, of which this rank keeps what it serves up to date and others fill in the rest.
     bool whole_images = false;
     HostSide host = {};            // must outlive the state; not needed where the device is a host
-    bool mirrors_on_host = false;  // shards that are not served lie there, and are updated there
+    bool mirrors_on_host = false;  // what is not served lies there, and is updated there
   };
 
   /// Weights uninitialised, moments zero. `map`, `device` and `stream` must outlive the state.
@@ -49,7 +47,7 @@ class ShardedState {
                                              Stream& stream);
 
   const ShardMap& map() const { return *map_; }
-  bool Holds(int chunk) const { return shards_.contains(map_->ShardOfChunk(chunk)); }
+  bool Holds(int chunk) const { return PlaceOf(chunk).part != kNone; }
   bool whole_images() const { return options_.whole_images; }
 
   /// Weights by the layout's initialisers: a value depends on (seed, parameter, element) only. Moments become zero.
@@ -58,8 +56,8 @@ class ShardedState {
   template <typename Read>
   absl::Status SetWeights(Read&& read);
 
-  /// Updates elements `range` of a unit, of one held shard, with their gradient.
-  void Update(int unit, Range range, const float* gradient, const UpdateArguments& arguments);
+  /// Updates held chunks with their gradient.
+  void Update(Range chunks, const float* gradient, const UpdateArguments& arguments);
 
   /// A held chunk's weight and moments, 12 bytes an element, in host memory.
   static size_t ChunkBytes(const Chunk& chunk) { return static_cast<size_t>(chunk.elements) * 3 * sizeof(float); }
@@ -78,47 +76,58 @@ class ShardedState {
   uint64_t ChunkDigest(int chunk) const;
   uint64_t ChunkDigestAfter(int index, const float* gradient, const UpdateArguments& arguments) const;
 
-  /// Where the image of a unit is kept: whole, or from the first byte of the served shard on.
+  /// Where the image of a unit is kept: whole, or the runs of it that are served here, one after the other.
   std::byte* Image(int unit) const {
     return static_cast<std::byte*>(image_.data()) + image_offset_[static_cast<size_t>(unit)];
   }
-  std::byte* ServedImage(int unit) const;
   /// To be called when weights were written by WriteChunk.
   void RefreshImages();
 
  private:
-  /// State of one shard: its elements of unit 0, then those of unit 1, ...
-  struct Shard {
-    std::vector<int64_t> unit_offset;  // minus the shard's first element there: index = unit_offset[u] + element
+  enum Part : int8_t { kServed, kMirrored, kNone };
+  /// Chunks of unit 0, then those of unit 1, ...
+  struct Memory {
     int64_t elements = 0;
     Buffer weight, exp_avg, exp_avg_sq;  // fp32; no weight if the image is fp32 and serves as the master copy
+  };
+  struct Place {
+    Part part = kNone;
+    int64_t element = 0;  // of the part's memory
+    int64_t image = 0;    // byte of image_; of what is served
   };
 
   ShardedState(const ShardMap& map, Options options, Device& device, Stream& stream)
       : map_(&map), options_(std::move(options)), device_(&device), stream_(&stream) {}
 
+  void PlaceUnit(int unit);
+  absl::Status Allocate(Part part);
+  const Place& PlaceOf(int chunk) const { return places_[static_cast<size_t>(chunk)]; }
+  const Chunk& ChunkAt(int index) const { return map_->layout().chunks()[static_cast<size_t>(index)]; }
+  const ParameterSpec& ParameterOf(int index) const {
+    return map_->layout().parameters()[static_cast<size_t>(ChunkAt(index).parameter)];
+  }
+  /// From `first` on, the end of the chunks that lie behind each other in one parameter and in memory.
+  int EndOfRun(int first, int end) const;
   /// As ChunkMemory, on whichever device they lie.
   Places PlacesOf(int index) const;
-  absl::Status AllocateShard(int index);
-  absl::Status AllocateImages();
-  bool OnHost(int shard) const { return options_.mirrors_on_host && shard != options_.served_shard; }
-  Device& DeviceOf(int shard) const { return OnHost(shard) ? *options_.host.device : *device_; }
-  kernels::Ops& OpsOf(int shard) const { return OnHost(shard) ? options_.host.stream->ops() : stream_->ops(); }
+  bool OnHost(Part part) const { return options_.mirrors_on_host && part == kMirrored; }
+  Device& DeviceOf(Part part) const { return OnHost(part) ? *options_.host.device : *device_; }
+  kernels::Ops& OpsOf(Part part) const { return OnHost(part) ? options_.host.stream->ops() : stream_->ops(); }
+  void UpdateRun(int first, int end, const float* gradient, const UpdateArguments& arguments);
   void UpdateOnHost(const kernels::AdamWArgs& whole) const;
-  const Shard& ShardOf(int chunk) const { return shards_.at(map_->ShardOfChunk(chunk)); }
-  bool ImageIsMaster(int shard) const { return shard == options_.served_shard && map_->compute_dtype() == DType::kF32; }
-  /// Element `element` of `parameter` in the image this rank keeps; only for what it serves.
-  void* InImage(int parameter, int64_t element) const;
-  float* Weight(int shard, int unit, int parameter, int64_t element) const;
+  bool ImageIsMaster(Part part) const { return part == kServed && map_->compute_dtype() == DType::kF32; }
+  std::byte* ImageOf(const Place& place) const { return static_cast<std::byte*>(image_.data()) + place.image; }
+  float* Weight(const Place& place) const;
 
   const ShardMap* map_;
   Options options_;
   Device* device_;
   Stream* stream_;
-  std::map<int, Shard> shards_;
+  std::vector<Place> places_;  // by chunk
+  std::array<Memory, 2> memory_;
   std::shared_ptr<HostBlocks> gradient_memory_;
   Buffer image_;
-  std::vector<int64_t> image_offset_;
+  std::vector<int64_t> image_offset_;  // by unit
 };
 
 /// One hash over all weights and moments: XXH3 of the chunks' digests in canonical order.

@@ -17,7 +17,7 @@ absl::Status Stopped() { return absl::CancelledError("the step was abandoned: a 
 
 ReductionMode ShardedStore::Mode(const Placement& placement) {
   // Where a rank needs nobody's weights it may compute at its own pace, and holds whole gradients anyway.
-  const bool alone = placement.num_shards() == 1 && placement.num_groups() == placement.size();
+  const bool alone = placement.num_groups() == placement.size();
   return alone ? ReductionMode::kOnce : ReductionMode::kEveryMicrobatch;
 }
 
@@ -36,7 +36,8 @@ absl::StatusOr<std::unique_ptr<ShardedStore>> ShardedStore::Create(const Parts& 
   std::unique_ptr<ShardedStore> store(new ShardedStore(parts));
   WorldCommunicators& communicators = *parts.communicators;
   if (communicators.group != nullptr) {
-    store->gatherer_ = std::make_unique<Gatherer>(*parts.state, *communicators.group, *parts.device, parts.timeout);
+    HF_ASSIGN_OR_RETURN(store->gatherer_,
+                        Gatherer::Create(*parts.state, parts.rank, *communicators.group, *parts.device, parts.timeout));
   }
   if (communicators.world != nullptr) {
     HF_ASSIGN_OR_RETURN(store->reducer_, Reducer::Create(parts.state->map(), *parts.placement, *communicators.world,
@@ -100,8 +101,9 @@ std::vector<GradientPiece> ShardedStore::Gradients() {
   if (reducer_ != nullptr) return reducer_->Gradients();
   std::vector<GradientPiece> pieces;
   for (int u = 0; u < layout_.num_units(); ++u) {
-    const int64_t elements = layout_.units()[static_cast<size_t>(u)].elements;
-    pieces.push_back({u, 0, {0, elements}, local_[static_cast<size_t>(u)].Finish()});
+    const Unit& unit = layout_.units()[static_cast<size_t>(u)];
+    const Range chunks{unit.first_chunk, unit.first_chunk + unit.num_chunks};
+    pieces.push_back({u, chunks, {0, unit.elements}, 0, local_[static_cast<size_t>(u)].Finish()});
   }
   return pieces;
 }

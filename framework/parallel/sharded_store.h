@@ -33,6 +33,7 @@ class ShardedStore final : public UnitStore {
  public:
   struct Parts {
     const Placement* placement = nullptr;
+    int rank = 0;
     ShardedState* state = nullptr;
     WorldCommunicators* communicators = nullptr;
     Device* device = nullptr;
@@ -58,8 +59,8 @@ class ShardedStore final : public UnitStore {
   absl::Status BeginEvaluation(int64_t passes, const UnitSchedule& schedule, std::stop_token stop);
   void SkipPass();
 
-  /// After EndStep, until the next BeginStep: gradients of all slices held here; sums of squares of its own slice's
-  /// chunks, by chunk.
+  /// After EndStep, until the next BeginStep: gradients of all chunks held here; sums of squares of those summed here,
+  /// by chunk.
   std::vector<GradientPiece> Gradients();
   const std::map<int64_t, double>& chunk_sums() const;
 

@@ -12,7 +12,8 @@
 namespace holdfast {
 
 struct TransferArguments {
-  PlacedModel source, target;
+  const ShardMap* source = nullptr;
+  const ShardMap* target = nullptr;
   std::vector<int> source_ranks;            // as in PlanTransfer
   const ShardedState* old_state = nullptr;  // this rank's state in the source world; null if it was not there
   ShardedState* new_state = nullptr;

@@ -38,10 +38,10 @@ absl::StatusOr<std::vector<double>> AllGatherDoubles(Communicator* world, const 
 /// Chunks whose gradients `rank` sums, ascending.
 std::vector<int> ChunksOf(const PlacedState& placed, int rank) {
   std::vector<int> chunks;
-  const int slice = placed.placement().SliceOfRank(rank);
-  for (int u = 0; slice >= 0 && u < placed.map().layout().num_units(); ++u) {
-    const Range range = placed.map().SliceChunks(u, slice);
-    for (int64_t c = range.begin; c < range.end; ++c) chunks.push_back(static_cast<int>(c));
+  for (int u = 0; u < placed.map().layout().num_units(); ++u) {
+    for (const Range& run : placed.map().Summed(u, rank)) {
+      for (int64_t c = run.begin; c < run.end; ++c) chunks.push_back(static_cast<int>(c));
+    }
   }
   return chunks;
 }
@@ -95,14 +95,13 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
   }
   if (committed_here_) source_->KeepStateOnly();
   committed_here_ = false;
-  if (world.source_nodes.empty()) {  // what we hold counts for nothing any more
+  if (!world.source.has_value()) {  // what we hold counts for nothing any more
     AbandonSnapshotOf(source_.get());
     source_.reset();
   }
   communicators.world = ServeDevice(std::move(communicators.world), device_);
   communicators.group = ServeDevice(std::move(communicators.group), device_);
-  const PlacedState::Options options{.nodes = world.nodes,
-                                     .leaving = world.leaving,
+  const PlacedState::Options options{.placement = world.placement,
                                      .rank = world.rank,
                                      .parallel = options_.parallel,
                                      .timeout = options_.transfer_timeout,
@@ -123,25 +122,24 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
 
 absl::Status Trainer::FillState(const TrainerWorld& world, PlacedState& target, int64_t* bytes, std::stop_token stop) {
   if (world.load != nullptr) {
-    HF_CHECK(world.source_nodes.empty());
+    HF_CHECK(!world.source.has_value());
     HF_RETURN_IF_ERROR(world.load(target.state(), std::move(stop)));
     target.state().RefreshImages();
     return absl::OkStatus();
   }
-  if (world.source_nodes.empty()) {
+  if (!world.source.has_value()) {
     if (options_.initial_weights == nullptr) {
       target.state().Initialize(options_.seed);
       return absl::OkStatus();
     }
     return target.state().SetWeights(options_.initial_weights);
   }
-  const Placement placement(world.source_nodes, options_.parallel, world.source_leaving);
-  const ShardMap map(model_.layout(), model_.compute_dtype(), placement.num_shards(), placement.num_groups());
+  const ShardMap map(model_.layout(), model_.compute_dtype(), *world.source);
   const bool was_there =
       std::find(world.source_ranks.begin(), world.source_ranks.end(), world.rank) != world.source_ranks.end();
   HF_CHECK(!was_there || source_ != nullptr);
-  const TransferArguments arguments{.source = {&placement, &map},
-                                    .target = {&target.placement(), &target.map()},
+  const TransferArguments arguments{.source = &map,
+                                    .target = &target.map(),
                                     .source_ranks = world.source_ranks,
                                     .old_state = was_there ? &source_->state() : nullptr,
                                     .new_state = &target.state(),
@@ -256,16 +254,25 @@ UpdateArguments Trainer::ArgumentsOf(const StepResult& result) const {
 }
 
 std::map<int, uint64_t> Trainer::DigestsAfter(const StepResult& result) {
+  return DigestsAfter(result, [](int, bool summed_here) { return summed_here; });
+}
+
+std::map<int, uint64_t> Trainer::DigestsOfCopiesAfter(const StepResult& result, bool all) {
+  constexpr int64_t kSampleEvery = 256;  // steps until every chunk was compared: 1/256 of the state is read in each
+  if (current_->placement().Holders(0).size() == 1) return {};
+  if (all) return DigestsAfter(result, [](int, bool summed_here) { return !summed_here; });
+  return DigestsAfter(result, [&](int chunk, bool) { return chunk % kSampleEvery == result.step % kSampleEvery; });
+}
+
+std::map<int, uint64_t> Trainer::DigestsAfter(const StepResult& result,
+                                              absl::FunctionRef<bool(int chunk, bool summed_here)> wanted) {
   const UpdateArguments arguments = ArgumentsOf(result);
   const ShardMap& map = current_->map();
-  const int slice = current_->placement().SliceOfRank(current_->rank());
   std::map<int, uint64_t> digests;
   for (const GradientPiece& piece : current_->store().Gradients()) {
-    const Unit& unit = map.layout().units()[static_cast<size_t>(piece.unit)];
-    for (int c = unit.first_chunk; c < unit.first_chunk + unit.num_chunks; ++c) {
-      if (piece.slice != slice || map.SliceOfChunk(c) != slice) continue;
-      const int64_t element = map.layout().chunks()[static_cast<size_t>(c)].offset - unit.offset;
-      const float* gradient = piece.gradient + (element - piece.range.begin);
+    for (auto c = static_cast<int>(piece.chunks.begin); c < piece.chunks.end; ++c) {
+      if (!wanted(c, piece.primary == current_->rank())) continue;
+      const float* gradient = piece.gradient + map.Elements(piece.unit, {piece.chunks.begin, c}).size();
       digests[c] = current_->state().ChunkDigestAfter(c, gradient, arguments);
     }
   }
@@ -276,8 +283,8 @@ void Trainer::Commit(const StepResult& result) {
   const UpdateArguments arguments = ArgumentsOf(result);
   const bool copy_first = snapshot_ != nullptr && snapshot_of_ == current_.get();
   for (const GradientPiece& piece : current_->store().Gradients()) {
-    if (copy_first) snapshot_->BeforeUpdate(piece.unit, piece.range);
-    current_->state().Update(piece.unit, piece.range, piece.gradient, arguments);
+    if (copy_first) snapshot_->BeforeUpdate(piece.unit, piece.elements);
+    current_->state().Update(piece.chunks, piece.gradient, arguments);
   }
   const absl::Status updated = runner_->stream().Synchronize();
   HF_CHECK(updated.ok());  // half an update is nothing to go on with: the process ends, its state is with others

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -46,13 +47,11 @@ struct TrainerOptions {
 
 /// A world as one of its ranks sees it.
 struct TrainerWorld {
-  std::vector<std::string> nodes{"local"};  // of each rank
-  int leaving = 0;                          // the last ones of them; see Placement
+  Placement placement{{"local"}, {}};
   int rank = 0;
-  // Where the state lies: nodes of the ranks of the source world, and their ranks in this one (-1: gone). Empty:
-  // nowhere, everybody initialises.
-  std::vector<std::string> source_nodes;
-  int source_leaving = 0;
+  // Where the state lies: in the source world, whose ranks are these in this one (-1: gone). None: nowhere, everybody
+  // initialises.
+  std::optional<Placement> source;
   bool source_is_entered = false;  // the world entered last, though no step was committed in it
   std::vector<int> source_ranks;
   // Or in a checkpoint: writes every chunk that `state` holds (from several threads, if it likes). Without source only.
@@ -104,6 +103,9 @@ class Trainer {
 
   /// Digests of the chunks this rank sums the gradients of, as they will be after Commit(result), by chunk.
   std::map<int, uint64_t> DigestsAfter(const StepResult& result);
+  /// The same of chunks that others hold as well, for their holders to be compared: of those that this rank holds and
+  /// does not sum (`all`), or of a sample of all that it holds, another one in each step.
+  std::map<int, uint64_t> DigestsOfCopiesAfter(const StepResult& result, bool all);
 
   /// Applies the update of the step prepared last.
   void Commit(const StepResult& result);
@@ -119,6 +121,8 @@ class Trainer {
   /// Calls use(read) on rank 0, where read gives the weights of the whole model; every rank must call it.
   absl::Status WithWeights(absl::FunctionRef<absl::Status(const ReadWeightsFn& read)> use);
 
+  /// This rank's part of the state, in the world it is in.
+  ShardedState& state() { return current_->state(); }
   /// StateDigest of the whole state; only in a world of one.
   uint64_t Digest() const;
   StepProgress& progress() { return progress_; }
@@ -131,6 +135,8 @@ class Trainer {
   void AbandonSnapshotOf(const PlacedState* placed);
   /// Queues this rank's passes, in the plan's order.
   absl::Status RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source);
+  std::map<int, uint64_t> DigestsAfter(const StepResult& result,
+                                       absl::FunctionRef<bool(int chunk, bool summed_here)> wanted);
   UpdateArguments ArgumentsOf(const StepResult& result) const;
 
   Model& model_;

@@ -53,16 +53,6 @@ HWY_INLINE char* ElementAt(const Matrix& m, int64_t row, int64_t col) {
   return static_cast<char*>(m.data) + (row * m.stride + col) * static_cast<int64_t>(SizeOf(m.dtype));
 }
 
-/// Rows of C lie too far apart for the hardware to foresee: asks for them a whole Multiply before they are needed.
-template <int kCols>
-HWY_INLINE void PrefetchTile(const Matrix& c, int64_t row0, int64_t col0, int64_t rows) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const char* row = ElementAt(c, row0 + r, col0);
-    __builtin_prefetch(row, 1);
-    if (kCols * SizeOf(c.dtype) > 64) __builtin_prefetch(row + 64, 1);
-  }
-}
-
 /// Writes `rows` rows and `cols` (at most kCols) columns of `tile` (rows, kCols) to C at (row0, col0). A narrow tile
 /// takes the same path in a padded copy, so its bits are those of a whole one.
 template <int kCols>

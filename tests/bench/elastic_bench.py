@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """What elasticity costs and how fast a run recovers, with the real binary on this machine.
 
-  tests/bench/elastic_bench.py [--rounds 5] [--binary build/release/holdfast] [--only recovery,detect,overhead,scaling,memory]
+  tests/bench/elastic_bench.py [--rounds 5] [--binary build/release/holdfast] [--only recovery,moved,detect,overhead,scaling,memory]
 
 recovery   kill -9 of one of 4 workers: from the signal to the first new step started, by phase
+moved      bytes and seconds of a transfer for GPT-2 124M on SIZES workers (3,4,8), when one is killed and when it is
+           back
 detect     from kill -9, kill -STOP and a slowdown to the event that names the worker
 overhead   steady-state tokens/s with votes, heartbeats and mirrors against the same run with mirrors off and heartbeats
            ten times rarer; and the share of a step that is spent in vote and commit
@@ -40,11 +42,12 @@ class Bench:
         subprocess.run([self.binary, "data", "pack", self.directory / "text.txt", "--out", self.directory / "train.bin"],
                        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    def config(self, hidden=192, layers=6, sequence=256, microbatch=4, microbatches=4, vocab=256):
-        path = self.directory / f"config{hidden}_{layers}_{sequence}_{microbatch}_{microbatches}.yaml"
+    def config(self, hidden=192, layers=6, sequence=256, microbatch=4, microbatches=4, vocab=256, family="llama"):
+        heads, inner = (hidden // 32, hidden * 8 // 3 // 32 * 32) if family == "llama" else (hidden // 64, 4 * hidden)
+        path = self.directory / f"config{family}{hidden}_{layers}_{sequence}_{microbatch}_{microbatches}.yaml"
         path.write_text(
-            f"model: {{family: llama, vocab_size: {vocab}, num_layers: {layers}, hidden_size: {hidden}, num_heads: "
-            f"{hidden // 32}, intermediate_size: {hidden * 8 // 3 // 32 * 32}, max_sequence_length: {sequence}, "
+            f"model: {{family: {family}, vocab_size: {vocab}, num_layers: {layers}, hidden_size: {hidden}, num_heads: "
+            f"{heads}, intermediate_size: {inner}, max_sequence_length: {sequence}, "
             f"tie_embeddings: true}}\n"
             f"data: {{train: [{self.directory}/train.bin]}}\n"
             f"batch: {{sequence_length: {sequence}, microbatch_size: {microbatch}, microbatches: {microbatches}}}\n"
@@ -125,6 +128,29 @@ def recovery(bench, rounds):
     print("recovery from kill -9, 4 workers, 2.7 M parameters: signal to first new step started")
     for name, values in phases.items():
         print(f"  {name:12s} {spread(values)}")
+
+
+def moved(bench, rounds):
+    """What moves when one of N workers of GPT-2 124M is killed, and when it is back."""
+    print("GPT-2 124M, 1424 MiB of state, one worker killed and back: bytes moved and seconds of the transfer")
+    for size in (int(n) for n in os.environ.get("SIZES", "3,4,8").split(",")):
+        config = bench.config(hidden=768, layers=12, sequence=64, microbatch=1, microbatches=size, family="gpt2",
+                              vocab=50257)
+        run, process = bench.start(config, size, "elastic.heartbeat_timeout_ms=30000")
+        found = {"killed": [], "back": []}
+        for _ in range(rounds):
+            status = bench.wait(run, lambda s: s["world_size"] == size and s["state"] == "training", 600)
+            bench.wait(run, lambda s: s["committed_step"] >= status["committed_step"] + 2, 600)
+            begin = time.time()
+            os.kill(victim(status)["pid"], signal.SIGKILL)
+            for name, world_size in (("killed", size - 1), ("back", size)):
+                event = bench.event(run, ["recovered"], begin, 600, size=world_size)
+                found[name].append(event)
+                begin = event["time"]
+        bench.stop(process)
+        for name, events in found.items():
+            print(f"  {size} workers, {name}: {spread([e['bytes'] / 2**20 for e in events], 'MiB', 0)}, transfer "
+                  f"{spread([e['transfer_seconds'] for e in events], digits=2)}")
 
 
 def detect(bench, rounds):

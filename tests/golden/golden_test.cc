@@ -115,7 +115,8 @@ struct Loaded {
       : device(MakeCpuDevice(2)),
         stream(device->CreateStream().value()),
         model(MakeTransformer(config, {.compute_dtype = dtype}, *device).value()),
-        placed(PlacedState::Create(model->layout(), dtype, {.nodes = {"local"}, .rank = 0, .parallel = {}}, {}, *device,
+        placed(PlacedState::Create(model->layout(), dtype,
+                                   {.placement = Placement({"local"}, {}), .rank = 0, .parallel = {}}, {}, *device,
                                    *stream, progress)
                    .value()) {
     EXPECT_TRUE(placed->state().SetWeights(ReaderOf(values)).ok());
@@ -126,7 +127,7 @@ struct Loaded {
   std::vector<float> Gradients() {
     std::vector<float> all;
     for (const GradientPiece& piece : placed->store().Gradients()) {
-      all.insert(all.end(), piece.gradient, piece.gradient + piece.range.size());
+      all.insert(all.end(), piece.gradient, piece.gradient + piece.elements.size());
     }
     return all;
   }

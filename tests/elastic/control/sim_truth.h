@@ -59,18 +59,15 @@ class Truth {
     if (!placement.has_value()) placement = holdfast::PlacementOf(world, parallel_);
     return *placement;
   }
-  int ShardOf(const Placement& placement, int chunk) const {
-    return static_cast<int>(static_cast<int64_t>(chunk) * placement.num_shards() / num_chunks_);
+  int CellOf(const Placement& placement, int chunk) const {
+    return static_cast<int>(static_cast<int64_t>(chunk) * placement.num_cells() / num_chunks_);
   }
   std::vector<int> ChunksOf(const World& world, int rank) {
     const Placement& placement = PlacementOf(world);
-    std::set<int> shards(placement.HeldShards(rank).begin(), placement.HeldShards(rank).end());
     std::vector<int> chunks;
-    const int64_t count = num_chunks_, cut = placement.num_shards();
-    for (const int shard : shards) {
-      for (int64_t c = (shard * count + cut - 1) / cut; c < ((shard + 1) * count + cut - 1) / cut; ++c) {
-        chunks.push_back(static_cast<int>(c));
-      }
+    const std::vector<int> cells = placement.HeldCells(rank);
+    for (int chunk = 0; chunk < num_chunks_; ++chunk) {
+      if (std::binary_search(cells.begin(), cells.end(), CellOf(placement, chunk))) chunks.push_back(chunk);
     }
     return chunks;
   }

@@ -328,7 +328,7 @@ class Worker {
 
   int HolderOf(int chunk) {
     const Placement& placement = w_.truth.PlacementOf(recover_.source);
-    for (const int rank : placement.Holders(w_.truth.ShardOf(placement, chunk))) {
+    for (const int rank : placement.Holders(w_.truth.CellOf(placement, chunk))) {
       const int here = world_.RankOf(recover_.source.members[static_cast<size_t>(rank)].id);
       if (here >= 0) return here;
     }
@@ -436,7 +436,7 @@ class Worker {
     Chunks part{state.generation, state.step, {}};
     const Placement& placement = w_.truth.PlacementOf(world_);
     for (const auto& [chunk, hash] : state.hashes) {
-      const int first = placement.Holders(w_.truth.ShardOf(placement, chunk)).front();
+      const int first = placement.Holders(w_.truth.CellOf(placement, chunk)).front();
       if (first == world_.RankOf(working_id_)) part.hashes[chunk] = hash;
     }
     return part;

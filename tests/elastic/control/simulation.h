@@ -39,7 +39,7 @@ struct Scenario {
   uint64_t seed = 1;
   int workers = 4, nodes = 2, spares = 0;
   int64_t steps = 40;
-  int num_chunks = 64;
+  int num_chunks = 256;  // as many as a small placement has cells: a cell without a chunk would be lost without need
   int faults = 0;
   seconds fault_time{12};      // faults fall into the first so many seconds
   bool one_at_a_time = false;  // the next fault waits until the run has got over the one before

@@ -42,7 +42,7 @@ class JoinCodec {
     if (join.claim.world.members.empty()) return ThroughWire<v1::ToCoordinator>(WorkerMessage(join), kMaxIncomingBytes);
     const Claimed& claimed = Through(join.claim.world);
     JoinMessage rest = join;
-    rest.claim.world.members = {};
+    rest.claim.world = {};
     auto [arrived, bytes] = ThroughWire<v1::ToCoordinator>(WorkerMessage(rest), kMaxIncomingBytes);
     bytes += claimed.bytes;
     if (arrived == nullptr || claimed.bytes == 0 || bytes > kMaxIncomingBytes) return {nullptr, bytes};

@@ -121,7 +121,11 @@ class RandomMessages {
     std::vector<Member> members;
     for (uint64_t i = Below(4); i > 0; --i) members.push_back(AMember());
     if (members.size() > 1) members.back().leaves = Below(2) == 1;
-    return {Word(), members};
+    World world{Word(), members};
+    std::vector<uint32_t> placement;
+    for (uint64_t i = Below(20); i > 0; --i) placement.push_back(static_cast<uint32_t>(Word()));
+    world.placement = std::move(placement);
+    return world;
   }
   /// Some of its members are in `world`, some of them as they are there.
   World ASource(const World& world) {
@@ -133,7 +137,7 @@ class RandomMessages {
       if (Below(3) == 0) members.back().pid = Count();
     }
     for (size_t i = 0; i < members.size(); ++i) members[i].leaves = i > 0 && members[i].leaves;
-    return {strangers.generation, members};
+    return {strangers.generation, members, strangers.placement};
   }
   WorldMessage AWorldMessage() {
     const World world = AWorld();
@@ -151,6 +155,7 @@ class RandomMessages {
                      Count(),
                      {}};
     for (uint64_t i = Below(6); i > 0; --i) vote.digests.push_back({static_cast<int32_t>(Below(INT32_MAX)), Word()});
+    for (uint64_t n = Below(4); n > 0; --n) vote.copies.push_back({static_cast<int32_t>(Below(1000)), Word()});
     return vote;
   }
   SavedMessage ASave() {
@@ -176,7 +181,7 @@ inline auto Fields(const RecoveredMessage& m) {
 }
 inline auto Fields(const VoteMessage& m) {
   return std::tie(m.generation, m.step, m.loss_bits, m.grad_norm_bits, m.lr, m.compute_seconds, m.wait_seconds,
-                  m.stall_seconds, m.microbatches, m.digests);
+                  m.stall_seconds, m.microbatches, m.digests, m.copies);
 }
 inline auto Fields(const FailureMessage& m) {
   return std::tie(m.generation, m.step, m.phase, m.cause, m.suspects, m.fatal, m.bad_checkpoint, m.secondhand);

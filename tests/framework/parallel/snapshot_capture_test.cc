@@ -39,9 +39,9 @@ TEST(SnapshotCapture, EverythingIsCopiedOfEveryUnit) {
   const ParameterLayout layout = LayoutOfThreeUnits();
   const auto device = MakeCpuDevice(1);
   const auto updating = device->CreateStream().value(), reading = device->CreateStream().value();
-  const ShardMap map(layout, DType::kBF16, 1, 1);
-  auto state = ShardedState::Create(map, {.held_shards = {0}, .served_shard = 0, .whole_images = true, .host = {}},
-                                    *device, *updating);
+  const Placement placement({"a"}, {});
+  const ShardMap map(layout, DType::kBF16, placement);
+  auto state = ShardedState::Create(map, {.rank = 0, .whole_images = true, .host = {}}, *device, *updating);
   ASSERT_TRUE(state.ok()) << state.status();
   state->Initialize(1);
   std::vector<int> chunks;

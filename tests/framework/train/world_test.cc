@@ -6,7 +6,10 @@
 
 #include <bit>
 #include <map>
+#include <mutex>
+#include <numeric>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "framework/comm/in_process.h"
@@ -89,11 +92,13 @@ class TestWorld {
       : members_(std::move(members)),
         nodes_(std::move(nodes)),
         device_only_(setting.device_only),
+        parallel_(setting.parallel),
         placement_(nodes_, setting.parallel) {}
 
   int size() const { return static_cast<int>(members_.size()); }
   const std::vector<Process*>& members() const { return members_; }
   const Placement& placement() const { return placement_; }
+  void SetPlacement(Placement placement) { placement_ = std::move(placement); }
   Trainer& trainer(int rank) { return *members_[static_cast<size_t>(rank)]->trainer; }
 
   template <typename Program>
@@ -103,17 +108,19 @@ class TestWorld {
     for (std::thread& thread : threads) thread.join();
   }
 
-  void Enter(const TestWorld* source, bool source_is_entered = false) {
+  /// By the placement that follows from that of `source`, or by the first one (`anew`), or by `placement`.
+  void Enter(const TestWorld* source, bool source_is_entered = false, bool anew = false) {
     TrainerWorld world;
-    world.nodes = nodes_;
     world.source_is_entered = source_is_entered;
     if (source != nullptr) {
-      world.source_nodes = source->nodes_;
+      world.source = source->placement_;
       for (Process* old : source->members_) {
         const auto at = std::find(members_.begin(), members_.end(), old);
         world.source_ranks.push_back(at == members_.end() ? -1 : static_cast<int>(at - members_.begin()));
       }
+      if (!anew) placement_ = Placement(nodes_, parallel_, 0, source->placement_, world.source_ranks);
     }
+    world.placement = Placement::FromTable(nodes_, parallel_, 0, placement_.Table()).value();  // as it travels
     std::vector<WorldCommunicators> communicators = Connect();
     Run([&](int rank) {
       TrainerWorld mine = world;
@@ -178,6 +185,7 @@ class TestWorld {
   std::vector<Process*> members_;
   std::vector<std::string> nodes_;
   bool device_only_;
+  ParallelConfig parallel_;
   Placement placement_;
 };
 
@@ -246,6 +254,47 @@ TEST_P(EveryWorld, HasTheBitsOfTheWorldOfOne) {
       for (int64_t i = 0; i < kMicrobatches; ++i) ++microbatches[random() % microbatches.size()];
       const auto all = std::vector<bool>(static_cast<size_t>(c.size), true);
       EXPECT_EQ(world.Advance(step, microbatches, all), expected[static_cast<size_t>(step)]) << "step " << step;
+    }
+  }
+}
+
+/// As after many losses and joins: what a rank serves is many runs.
+Placement Scattered(const std::vector<std::string>& nodes, const ParallelConfig& parallel, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::string> now = nodes;
+  Placement placement(now, parallel);
+  for (int change = 0; change < 12 || now.size() != nodes.size(); ++change) {
+    std::vector<int> ranks(now.size());
+    std::iota(ranks.begin(), ranks.end(), 0);
+    if (now.size() > 1 && (now.size() > nodes.size() || random() % 2 == 0)) {
+      const auto lost = static_cast<std::ptrdiff_t>(random() % now.size());
+      now.erase(now.begin() + lost);
+      for (int& rank : ranks) rank = rank == lost ? -1 : rank - (rank > lost ? 1 : 0);
+    } else {
+      now.push_back("later" + std::to_string(change));
+    }
+    placement = Placement(now, parallel, 0, placement, ranks);
+  }
+  std::vector<int> ranks(nodes.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return Placement(nodes, parallel, 0, placement, ranks);
+}
+
+TEST_P(EveryWorld, HasThemWhereverTheStateLies) {
+  const Case& c = GetParam();
+  for (const bool deferred : {false, true}) {
+    for (unsigned seed = 0; seed < 3; ++seed) {
+      Setting setting{.dtype = seed == 0 ? DType::kF32 : DType::kBF16};
+      setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
+      setting.deferred = setting.device_only = deferred;
+      const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+      Fleet fleet(setting);
+      TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
+      world.SetPlacement(Scattered(Nodes(c.size, 2), setting.parallel, seed));
+      world.Enter(nullptr);
+      for (int64_t step = 0; step < kSteps; ++step) {
+        EXPECT_EQ(world.Advance(step), expected[static_cast<size_t>(step)]) << "seed " << seed << " step " << step;
+      }
     }
   }
 }
@@ -367,11 +416,11 @@ TEST(World, WhatIsLeftHasEveryBit) {
       const std::vector<int64_t> microbatches = EvenMicrobatches(kMicrobatches, world->size());
       EXPECT_EQ(world->Advance(step, microbatches, heard, &results), expected[static_cast<size_t>(step)])
           << "seed " << seed << " step " << step;
-      // Some die, as long as no shard loses its last holder.
+      // Some die, as long as no cell loses its last holder.
       std::vector<bool> alive(static_cast<size_t>(world->size()), true);
       for (size_t r = 0; r < alive.size(); ++r) {
         alive[r] = random() % 3 != 0;
-        if (!alive[r] && !world->placement().LostShards(alive).empty()) alive[r] = true;
+        if (!alive[r] && !world->placement().LostCells(alive).empty()) alive[r] = true;
       }
       std::vector<Process*> next;
       for (int r = 0; r < world->size(); ++r) {
@@ -388,10 +437,84 @@ TEST(World, WhatIsLeftHasEveryBit) {
         failed.Enter(world.get());
       }
       auto entered = std::make_unique<TestWorld>(next, Nodes(size, 2), setting);
-      entered->Enter(world.get());
+      entered->Enter(world.get(), /*source_is_entered=*/false, /*anew=*/random() % 4 == 0);
       world = std::move(entered);
     }
   }
+}
+
+/// What each rank says of its copies before a step, by chunk.
+std::map<int, std::map<int, uint64_t>> CopiesOf(TestWorld& world, int64_t step, bool all) {
+  std::map<int, std::map<int, uint64_t>> said;  // chunk -> rank -> digest
+  std::mutex mutex;
+  world.Run([&](int rank) {
+    const auto source = [&](int64_t index) { return MakeMicrobatch(step, index); };
+    const std::vector<int64_t> microbatches = EvenMicrobatches(kMicrobatches, world.size());
+    const StepResult result = world.trainer(rank).Prepare({step, microbatches}, source, {}).value();
+    std::map<int, uint64_t> mine = world.trainer(rank).DigestsOfCopiesAfter(result, all);
+    if (all) mine.merge(world.trainer(rank).DigestsAfter(result));
+    const std::lock_guard lock(mutex);
+    for (const auto& [chunk, digest] : mine) said[chunk][rank] = digest;
+    world.trainer(rank).Commit(result);
+  });
+  return said;
+}
+
+// A bit that flips in the memory of an owner, a mirror or a replica shows in the digests of its holders, and only
+// there.
+TEST(World, AFlippedBitShowsAmongTheHoldersOfItsChunk) {
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.mirrors = 1}, ParallelConfig{.mirrors = 2}, ParallelConfig{.replicas = 2, .mirrors = 1},
+        ParallelConfig{.sharding = Sharding::kNoShard}}) {
+    for (const bool owner : {true, false}) {
+      const Setting setting{.parallel = parallel};
+      Fleet fleet(setting);
+      TestWorld world(fleet.Start(4), Nodes(4, 1), setting);
+      world.Enter(nullptr);
+      for (const auto& [chunk, digests] : CopiesOf(world, 0, /*all=*/true)) {
+        for (const auto& [rank, digest] : digests) EXPECT_EQ(digest, digests.begin()->second) << chunk << " " << rank;
+      }
+      const ParameterLayout& layout = world.members()[0]->model->layout();
+      const ShardMap map(layout, DType::kBF16, world.placement());
+      const int chunk = static_cast<int>(layout.chunks().size()) / 2;
+      const std::vector<int> holders = map.Holders(chunk);
+      const int victim = owner ? holders.front() : holders.back();
+      ShardedState& state = world.trainer(victim).state();
+      std::vector<std::byte> bytes(ShardedState::ChunkBytes(layout.chunks()[static_cast<size_t>(chunk)]));
+      state.ReadChunk(chunk, bytes.data());
+      bytes[bytes.size() / 2] ^= std::byte{4};  // of the first moment
+      state.WriteChunk(chunk, bytes.data());
+      for (const auto& [c, digests] : CopiesOf(world, 1, /*all=*/true)) {
+        ASSERT_EQ(digests.size(), holders.size());
+        for (const auto& [rank, digest] : digests) {
+          const int other = rank == victim ? (rank == holders.front() ? holders.back() : holders.front()) : -1;
+          if (c == chunk && other >= 0) {
+            EXPECT_NE(digest, digests.at(other)) << "the flip does not show";
+          }
+          if (c != chunk) {
+            EXPECT_EQ(digest, digests.begin()->second) << "chunk " << c << " of rank " << rank;
+          }
+        }
+      }
+    }
+  }
+}
+
+// The sample of each step is the same on all holders, and in 256 steps every chunk has its turn.
+TEST(World, EveryChunkIsComparedInItsTurn) {
+  const Setting setting;
+  Fleet fleet(setting);
+  TestWorld world(fleet.Start(2), Nodes(2, 1), setting);
+  world.Enter(nullptr);
+  const size_t chunks = world.members()[0]->model->layout().chunks().size();
+  std::set<int> compared;
+  for (int64_t step = 0; step < static_cast<int64_t>(chunks); ++step) {
+    for (const auto& [chunk, digests] : CopiesOf(world, step, /*all=*/false)) {
+      EXPECT_EQ(digests.size(), 2u);
+      EXPECT_TRUE(compared.insert(chunk).second);
+    }
+  }
+  EXPECT_EQ(compared.size(), std::min<size_t>(chunks, 256));
 }
 
 // One rank's communication is cut in the middle of a step: everybody's Prepare ends, and the step is done again.

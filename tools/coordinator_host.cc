@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_format.h"
 #include "elastic/wire/token.h"
-#include "framework/base/files.h"
 #include "framework/base/open_files.h"
 #include "framework/base/status.h"
+#include "framework/storage/atomic_file.h"
 #include "models/families/families.h"
 
 namespace holdfast {

@@ -16,14 +16,18 @@
 #include "framework/data/token_stats.h"
 #include "framework/data/tokenizer.h"
 #include "framework/metrics/progress.h"
+#include "tools/data_files.h"
 
 namespace holdfast {
 namespace {
+
+constexpr int kShownSamples = 14;  // blocks that `show` compares with the index
 
 struct PackArguments {
   PackOptions options;
   std::string tokenizer = "bytes";
   bool append_eot = false, no_eot = false;
+  PlaceSettings places;
 };
 
 struct ShowArguments {
@@ -31,6 +35,12 @@ struct ShowArguments {
   std::string tokenizer;
   int64_t tokens = 128;
   int64_t at = 0;
+  PlaceSettings places;
+};
+
+struct FilesArguments {
+  std::vector<std::string> paths;
+  PlaceSettings places;
 };
 
 void PrintPackReport(const PackArguments& arguments, const Tokenizer& tokenizer, const PackReport& report) {
@@ -64,7 +74,8 @@ absl::StatusOr<int> RunPack(PackArguments arguments) {
     if (!progress) progress = std::make_unique<Progress>("packing", total, "B");
     progress->Update(done);
   };
-  const auto report = Pack(*tokenizer, arguments.options);
+  HF_ASSIGN_OR_RETURN(const auto places, OpenPlaces(arguments.places));
+  const auto report = Pack(*tokenizer, arguments.options, *places);
   if (report.ok() && progress) progress->Finish();
   progress.reset();
   HF_RETURN_IF_ERROR(report.status());
@@ -116,37 +127,55 @@ void PrintMostFrequent(const TokenStats& stats, const Tokenizer* tokenizer) {
   }
 }
 
-void PrintTokens(const TokenFile& file, const ShowArguments& arguments, const Tokenizer* tokenizer) {
+absl::Status PrintTokens(const TokenFile& file, const ShowArguments& arguments, const Tokenizer* tokenizer) {
   const int64_t count = std::min(arguments.tokens, file.num_tokens() - arguments.at);
   std::vector<int32_t> tokens(count);
-  file.Read(arguments.at, absl::MakeSpan(tokens));
+  HF_RETURN_IF_ERROR(file.Read(arguments.at, absl::MakeSpan(tokens)));
   std::printf("tokens %lld to %lld:\n", static_cast<long long>(arguments.at),
               static_cast<long long>(arguments.at + count - 1));
   if (tokenizer != nullptr) {
     std::printf("%s\n", Printable(tokenizer->Decode(tokens)).c_str());
-    return;
+    return absl::OkStatus();
   }
   for (const int32_t token : tokens) std::printf("%u ", static_cast<uint32_t>(token));
   std::printf("\n(--tokenizer bytes or a tokenizer.json shows them as text)\n");
+  return absl::OkStatus();
+}
+
+/// "none", or whether it agrees with the file in what can be told without reading all of that.
+std::string DescribeIndex(FileAccess& files, const TokenFile& file) {
+  const absl::StatusOr<TokenIndex> index = ReadTokenIndex(files, file.path());
+  if (absl::IsNotFound(index.status())) return "none (holdfast data index makes one)";
+  const absl::Status status =
+      index.ok() ? CheckSomeBlocks(file, *index, kShownSamples, /*seed=*/0) : absl::Status(index.status());
+  if (!status.ok()) return std::string(status.message());
+  return absl::StrFormat("digest %016x, %d blocks; some of them compared", index->digest, index->blocks.size());
 }
 
 absl::StatusOr<int> RunShow(const ShowArguments& arguments) {
-  HF_ASSIGN_OR_RETURN(const auto file, TokenFile::Open(arguments.path));
+  Places places(arguments.places);
+  HF_ASSIGN_OR_RETURN(const auto file, TokenFile::Open(places, arguments.path));
   std::unique_ptr<const Tokenizer> tokenizer;
   if (!arguments.tokenizer.empty()) {
     HF_ASSIGN_OR_RETURN(tokenizer, OpenTokenizer(arguments.tokenizer));
-    HF_RETURN_IF_ERROR(file->CheckVocabulary(tokenizer->vocab_size()).status());
   }
   if (arguments.at > 0 && arguments.at >= file->num_tokens()) {
     return absl::OutOfRangeError(
         absl::StrCat("--at ", arguments.at, ": ", arguments.path, " has ", file->num_tokens(), " tokens"));
   }
-  const TokenStats stats = ComputeTokenStats(*file);
+  HF_ASSIGN_OR_RETURN(const TokenStats stats, ComputeTokenStats(*file));
+  if (tokenizer != nullptr) {  // a file that has a token beyond the vocabulary is no text of this tokenizer
+    TokenIndex index;
+    index.num_tokens = stats.count;
+    index.largest = stats.largest;
+    HF_RETURN_IF_ERROR(CheckVocabulary(*file, index, tokenizer->vocab_size()));
+  }
   const int64_t bytes = 1024 + stats.count * file->bytes_per_token();
   std::printf("file        %s\nformat      llm.c .bin, uint%d tokens\n", arguments.path.c_str(),
               8 * file->bytes_per_token());
   std::printf("tokens      %lld (%s on disk)\n", static_cast<long long>(stats.count),
               FormatBytes(static_cast<double>(bytes)).c_str());
+  std::printf("index       %s\n", DescribeIndex(places, *file).c_str());
   if (stats.count == 0) return kExitDone;
   std::printf("ids         %u to %u, %lld distinct\n", stats.smallest, stats.largest,
               static_cast<long long>(stats.distinct));
@@ -156,8 +185,66 @@ absl::StatusOr<int> RunShow(const ShowArguments& arguments) {
   }
   std::printf("entropy     %.3f bits per token (each token by itself)\nmost frequent\n", stats.entropy_bits);
   PrintMostFrequent(stats, tokenizer.get());
-  if (arguments.tokens > 0) PrintTokens(*file, arguments, tokenizer.get());
+  if (arguments.tokens > 0) HF_RETURN_IF_ERROR(PrintTokens(*file, arguments, tokenizer.get()));
   return kExitDone;
+}
+
+/// A bar for each file that is read as a whole.
+class ReadBar {
+ public:
+  ReadProgress Callback() {
+    return [this](const std::string& path, int64_t done, int64_t total) {
+      if (bar_ == nullptr) bar_ = std::make_unique<Progress>("reading " + path, total, "B");
+      bar_->Update(done);
+    };
+  }
+
+ private:
+  std::unique_ptr<Progress> bar_;
+};
+
+absl::StatusOr<int> RunIndex(const FilesArguments& arguments) {
+  HF_ASSIGN_OR_RETURN(const auto places, OpenPlaces(arguments.places));
+  for (const std::string& path : arguments.paths) {
+    HF_ASSIGN_OR_RETURN(const auto file, TokenFile::Open(*places, path));
+    ReadBar bar;
+    HF_ASSIGN_OR_RETURN(const TokenIndex index, IndexTokens(*file, bar.Callback()));
+    HF_RETURN_IF_ERROR(WriteTokenIndex(*places, path, index));
+    std::printf("%s  %lld tokens, largest %u, digest %016llx\n", TokenIndexPath(path).c_str(),
+                static_cast<long long>(index.num_tokens), index.largest, static_cast<unsigned long long>(index.digest));
+  }
+  return kExitDone;
+}
+
+/// OK if the file is the one that was indexed, to the last token.
+absl::Status VerifyFile(FileAccess& files, const std::string& path) {
+  HF_ASSIGN_OR_RETURN(const auto file, TokenFile::Open(files, path));
+  const absl::StatusOr<TokenIndex> index = ReadTokenIndex(files, path);
+  if (absl::IsNotFound(index.status())) {
+    return absl::NotFoundError(absl::StrCat(path, ": there is no ", TokenIndexPath(path), " to compare it with"));
+  }
+  HF_RETURN_IF_ERROR(index.status());
+  ReadBar bar;
+  HF_ASSIGN_OR_RETURN(const std::vector<int64_t> others, CompareWithIndex(*file, *index, bar.Callback()));
+  if (others.empty()) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrFormat("%s: %d of %d blocks are not those that were indexed, the first at byte %d", path, others.size(),
+                      index->blocks.size(), TokenFile::OffsetOfStored(others[0] * kTokenBlockBytes)));
+}
+
+absl::StatusOr<int> RunVerify(const FilesArguments& arguments) {
+  Places places(arguments.places);
+  int failed = 0;
+  for (const std::string& path : arguments.paths) {
+    const absl::Status status = VerifyFile(places, path);
+    if (status.ok()) {
+      std::printf("%s  as it was indexed\n", path.c_str());
+    } else {
+      ++failed;
+      std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
+    }
+  }
+  return failed == 0 ? kExitDone : kExitFailure;
 }
 
 void AddDataPack(CLI::App& data, CommandBody& body) {
@@ -169,7 +256,8 @@ void AddDataPack(CLI::App& data, CommandBody& body) {
                    "text files (a document each) or JSONL files (a document per line); - = "
                    "standard input")
       ->required();
-  command->add_option("--out", options.output, "token file to write")->required();
+  command->add_option("--out", options.output, "token file to write; its index goes beside it")->required();
+  AddPlaceOptions(*command, arguments->places);
   command->add_option("--tokenizer", arguments->tokenizer, "bytes, or the path of a Hugging Face tokenizer.json")
       ->capture_default_str();
   using Format = PackOptions::Format;
@@ -194,7 +282,8 @@ void AddDataPack(CLI::App& data, CommandBody& body) {
 void AddDataShow(CLI::App& data, CommandBody& body) {
   CLI::App* command = data.add_subcommand("show", "Print what is in a token file");
   auto arguments = std::make_shared<ShowArguments>();
-  command->add_option("FILE", arguments->path, "token file")->required();
+  command->add_option("FILE", arguments->path, "token file, a path or s3://bucket/name")->required();
+  AddPlaceOptions(*command, arguments->places);
   command->add_option("--tokenizer", arguments->tokenizer, "bytes, or a tokenizer.json: shows the tokens as text");
   command->add_option("--tokens", arguments->tokens, "how many tokens to print")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
@@ -205,6 +294,15 @@ void AddDataShow(CLI::App& data, CommandBody& body) {
   command->callback([arguments, &body] { body = [arguments] { return RunShow(*arguments); }; });
 }
 
+void AddDataFiles(CLI::App& data, const char* name, const char* description,
+                  absl::StatusOr<int> (*run)(const FilesArguments& arguments), CommandBody& body) {
+  CLI::App* command = data.add_subcommand(name, description);
+  auto arguments = std::make_shared<FilesArguments>();
+  command->add_option("FILE", arguments->paths, "token files, paths or s3://bucket/name")->required();
+  AddPlaceOptions(*command, arguments->places);
+  command->callback([arguments, run, &body] { body = [arguments, run] { return run(*arguments); }; });
+}
+
 }  // namespace
 
 void AddDataCommand(CLI::App& parent, CommandBody& body) {
@@ -212,6 +310,8 @@ void AddDataCommand(CLI::App& parent, CommandBody& body) {
   data->require_subcommand(1);
   AddDataPack(*data, body);
   AddDataShow(*data, body);
+  AddDataFiles(*data, "index", "Read token files and write the index beside each, as pack does", RunIndex, body);
+  AddDataFiles(*data, "verify", "Read token files and compare every block with their index", RunVerify, body);
 }
 
 }  // namespace holdfast

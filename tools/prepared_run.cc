@@ -11,12 +11,12 @@
 #include "absl/strings/str_split.h"
 #include "elastic/control/checkpoint_schedule.h"
 #include "elastic/coordinator/run_digests.h"
-#include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/config/decides.h"
 #include "framework/config/load.h"
 #include "framework/config/validate.h"
 #include "framework/optim/optimizer.h"
+#include "framework/storage/atomic_file.h"
 #include "models/families/families.h"
 #include "tools/checkpoint_storage.h"
 

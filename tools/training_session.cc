@@ -19,6 +19,7 @@
 #include "framework/tensor/cuda_device.h"
 #include "tools/checkpoint_storage.h"
 #include "tools/command.h"
+#include "tools/data_files.h"
 #include "tools/memory_estimate.h"
 #include "tools/session.h"
 #include "xxhash.h"
@@ -28,9 +29,12 @@ namespace {
 
 absl::Status OpenData(const Config& config, TrainingSession& session) {
   const int64_t sequence = config.batch.sequence_length;
-  HF_ASSIGN_OR_RETURN(session.training, Dataset::Open(config.data.train, sequence, config.model.vocab_size));
+  Places places(DataPlaces(config.data));
+  const DatasetOptions options{.files = &places, .on_scan = ScanNotice()};
+  HF_ASSIGN_OR_RETURN(session.training, Dataset::Open(config.data.train, sequence, config.model.vocab_size, options));
   if (!config.data.validation.empty()) {
-    HF_ASSIGN_OR_RETURN(session.validation, Dataset::Open(config.data.validation, sequence, config.model.vocab_size));
+    HF_ASSIGN_OR_RETURN(session.validation,
+                        Dataset::Open(config.data.validation, sequence, config.model.vocab_size, options));
   }
   HF_ASSIGN_OR_RETURN(const auto tokenizer, OpenTokenizer(config.data.tokenizer));
   return CheckVocabulary(*tokenizer, config.data.tokenizer, config.model.vocab_size);

@@ -5,6 +5,7 @@
 #include "checkpoint/sharded/branch_json.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "framework/storage/atomic_file.h"
 
 namespace holdfast {
 namespace {

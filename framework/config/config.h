@@ -70,11 +70,13 @@ struct ModelConfig {
 };
 
 struct DataConfig {
-  std::vector<std::string> train;       // required: token files (llm.c .bin)
+  std::vector<std::string> train;       // required: token files (llm.c .bin), paths or s3://bucket/name
   std::vector<std::string> validation;  // may be empty
   std::string tokenizer = "bytes";      // "bytes" or path of a Hugging Face tokenizer.json; used by sampling and saved
   bool shuffle = true;
-  int64_t loader_threads = 1;
+  int64_t loader_threads = 1;  // at least; data in S3 are read by more
+  std::string s3_endpoint;     // "http://127.0.0.1:9000"; empty = AWS
+  std::string s3_region = "us-east-1";
 
   bool operator==(const DataConfig&) const = default;
 };

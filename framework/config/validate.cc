@@ -181,6 +181,12 @@ void CheckCheckpointTimes(const CheckpointConfig& checkpoint, Violations* violat
                     "); leave one of them out")});
 }
 
+void CheckEndpoint(const std::string& key, const std::string& endpoint, Violations* violations) {
+  if (endpoint.empty() || absl::StartsWith(endpoint, "http://") || absl::StartsWith(endpoint, "https://")) return;
+  violations->push_back(
+      {{key}, absl::StrCat("expected http://HOST[:PORT] or https://HOST[:PORT], got '", endpoint, "'")});
+}
+
 // The bucket is not checked further: services differ in what they take, and the first request tells.
 void CheckCheckpointPlace(const CheckpointConfig& checkpoint, Violations* violations) {
   const std::string& directory = checkpoint.directory;
@@ -192,11 +198,22 @@ void CheckCheckpointPlace(const CheckpointConfig& checkpoint, Violations* violat
           {{"checkpoint.directory"}, absl::StrCat("expected a path or s3://bucket/prefix, got '", directory, "'")});
     }
   }
-  const std::string& endpoint = checkpoint.s3_endpoint;
-  if (!endpoint.empty() && !absl::StartsWith(endpoint, "http://") && !absl::StartsWith(endpoint, "https://")) {
-    violations->push_back({{"checkpoint.s3_endpoint"},
-                           absl::StrCat("expected http://HOST[:PORT] or https://HOST[:PORT], got '", endpoint, "'")});
+  CheckEndpoint("checkpoint.s3_endpoint", checkpoint.s3_endpoint, violations);
+}
+
+void CheckDataPlaces(const DataConfig& data, Violations* violations) {
+  for (const auto& [key, paths] : {std::pair("data.train", &data.train), {"data.validation", &data.validation}}) {
+    for (const std::string& path : *paths) {
+      const size_t scheme = path.find("://");
+      if (scheme == std::string::npos || path.find('/') < scheme) continue;
+      const size_t bucket_end = path.find('/', scheme + 3);
+      const bool fits = path.substr(0, scheme) == "s3" && bucket_end != std::string::npos && bucket_end > scheme + 3 &&
+                        path.back() != '/';
+      if (fits) continue;
+      violations->push_back({{key}, absl::StrCat("expected a path or s3://bucket/name, got '", path, "'")});
+    }
   }
+  CheckEndpoint("data.s3_endpoint", data.s3_endpoint, violations);
 }
 
 std::vector<Field> ModelFields(Config* config) {
@@ -239,6 +256,7 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   CheckElastic(config.elastic, &violations);
   CheckCheckpointTimes(config.checkpoint, &violations);
   CheckCheckpointPlace(config.checkpoint, &violations);
+  CheckDataPlaces(config.data, &violations);
   return violations;
 }
 

@@ -23,6 +23,7 @@
 #include "checkpoint/sharded/shard_writer.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "framework/storage/atomic_file.h"
 #include "framework/storage/local_storage.h"
 #include "tests/checkpoint/sharded/three_planes.h"
 #include "tests/framework/storage/test_directory.h"

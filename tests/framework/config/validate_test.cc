@@ -128,6 +128,22 @@ TEST(ValidateTest, CheckpointPlace) {
   EXPECT_EQ(ErrorsOf(kGood, {"checkpoint.s3_endpoint=http://127.0.0.1:9000"}), "");
 }
 
+TEST(ValidateTest, DataPlaces) {
+  for (const std::string key : {"data.train", "data.validation"}) {
+    for (const std::string place : {"gs://bucket/x", "s3://", "s3://bucket", "s3://bucket/", "s3:///name", "://x"}) {
+      EXPECT_EQ(ErrorsOf(kGood, {key + "=" + place}),
+                "--set " + key + "=" + place + ": expected a path or s3://bucket/name, got '" + place + "'");
+    }
+    for (const std::string place : {"s3://bucket/a.bin", "s3://bucket/a/b.bin", "/mnt/c.bin", "c", "c/x://y"}) {
+      EXPECT_EQ(ErrorsOf(kGood, {key + "=" + place}), "");
+    }
+  }
+  EXPECT_EQ(ErrorsOf(kGood, {"data.s3_endpoint=127.0.0.1:9000"}),
+            "--set data.s3_endpoint=127.0.0.1:9000: expected http://HOST[:PORT] or https://HOST[:PORT], got "
+            "'127.0.0.1:9000'");
+  EXPECT_EQ(ErrorsOf(kGood, {"data.s3_endpoint=http://127.0.0.1:9000"}), "");
+}
+
 TEST(ValidateTest, CheckpointRanges) {
   EXPECT_EQ(ErrorsOf(kGood, {"checkpoint.keep_last=0", "checkpoint.compression_level=20", "checkpoint.staging_mib=7",
                              "checkpoint.threads=0", "checkpoint.max_gib=-1", "checkpoint.s3_region="}),

@@ -1,5 +1,5 @@
 #pragma once
-// Waiting for several requests at once.
+// Several things that wait (requests, reads), at once.
 
 #include <cstdint>
 

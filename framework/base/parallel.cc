@@ -1,4 +1,4 @@
-#include "framework/s3/parallel.h"
+#include "framework/base/parallel.h"
 
 #include <algorithm>
 #include <atomic>

@@ -17,6 +17,7 @@
 namespace holdfast {
 namespace {
 
+constexpr size_t kMaxAddressFileBytes = 1000;
 constexpr std::chrono::milliseconds kGoodbye{2000};  // for everybody to hear of the end
 
 }  // namespace
@@ -34,19 +35,23 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(const Co
       host->shell_,
       CoordinatorShell::Create(
           config, directory, run.history, ModelFlopsPerToken(config.model, config.batch.sequence_length), *host,
+          [&lock = run.lock] { return lock.Check(); },
           [&host = *host](const RunEvent& event) { host.alerts_->OnEvent(event); }, run.keeper.get(), run.usable));
   {
     const std::lock_guard lock(host->starting_);
     HF_ASSIGN_OR_RETURN(host->server_, ControlServer::Start(options, host.get()));
   }
-  HF_RETURN_IF_ERROR(WriteFileAtomically(directory.coordinator_address(), host->address() + "\n"));
+  host->address_ = host->address() + "\n";
+  HF_RETURN_IF_ERROR(WriteFileAtomically(directory.coordinator_address(), host->address_));
   return host;
 }
 
 CoordinatorHost::~CoordinatorHost() {
   server_.reset();
   if (alerts_ != nullptr) alerts_->Finish();
-  unlink(directory_.coordinator_address().c_str());
+  // Another coordinator may have taken the run over, and have written its own there.
+  const absl::StatusOr<std::string> there = ReadFile(directory_.coordinator_address(), kMaxAddressFileBytes);
+  if (there.ok() && *there == address_) unlink(directory_.coordinator_address().c_str());
 }
 
 CoordinatorShell::Outcome CoordinatorHost::Wait() {

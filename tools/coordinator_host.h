@@ -39,6 +39,7 @@ class CoordinatorHost final : public ControlHandler, public CoordinatorPort {
   explicit CoordinatorHost(const RunDirectory& directory) : directory_(directory) {}
 
   const RunDirectory& directory_;
+  std::string address_;                // as we have noted it
   std::unique_ptr<RunAlerts> alerts_;  // reports failures to the shell
   std::unique_ptr<CoordinatorShell> shell_;
   std::mutex starting_;                    // held until server_ is set: somebody may be heard before

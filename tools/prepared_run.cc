@@ -195,6 +195,7 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
 absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory& directory,
                                        const ParameterLayout& layout, const PrepareOptions& options) {
   HF_ASSIGN_OR_RETURN(RunLock lock, RunLock::Take(directory));
+  HF_RETURN_IF_ERROR(directory.TakeOver());
   PreparedRun run{.lock = std::move(lock), .history = {}, .keeper = nullptr, .usable = {}, .warning = ""};
   const bool goes_on = directory.HoldsRun() && !options.overwrite && options.resume != "never";
   if (goes_on) {

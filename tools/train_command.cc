@@ -78,6 +78,7 @@ absl::StatusOr<CoordinatorShell::Outcome> TrainHere(const Config& config, const 
       const auto coordinator,
       CoordinatorShell::Create(
           config, directory, run.history, ModelFlopsPerToken(config.model, config.batch.sequence_length), link,
+          [&lock = run.lock] { return lock.Check(); },
           [&alerts = *alerts](const RunEvent& event) { alerts.OnEvent(event); }, run.keeper.get(), run.usable));
   shell = coordinator.get();
   link.Attach(*coordinator);

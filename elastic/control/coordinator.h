@@ -316,6 +316,7 @@ class Coordinator {
   void WatchLinks();
   bool EverybodyWaits() const;
   void JudgeLinks();
+  std::set<Link> OfAllOnTheirNodes(const std::set<Link>& links) const;
   void LeaveOut(const std::set<Link>& cut);
   void ReportLinks(const char* event, const std::set<Link>& links, const std::string& without);
   void TakeBack(const ProbeRound& round);
@@ -388,6 +389,7 @@ class Coordinator {
   int failed_endings_ = 0;           // worlds that were to end the run and failed at home
   std::optional<ProbeRound> probe_;  // under way
   Probing probing_ = Probing::kWorld;
+  bool probes_nodes_ = false;  // by one worker of each
   uint64_t probe_rounds_ = 0, probed_generation_ = 0;
   Instant last_probe_{0};
   std::set<Link> cut_links_;  // until they are reached again

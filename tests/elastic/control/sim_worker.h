@@ -64,6 +64,7 @@ class Worker {
     running_ = true;
     frozen_ = stuck_ = busy_ = false;
     corrupt_votes = 0;
+    fatal = false;
     slow_factor = 1;
     tasks_.clear();
     later_.clear();
@@ -152,6 +153,7 @@ class Worker {
   uint64_t data = kRightData;  // what its token files hold
   bool lacks_storage = false;  // its host does not have the place of the checkpoints
   double slow_factor = 1;
+  bool fatal = false;     // its next step fails as it would anywhere
   int corrupt_votes = 0;  // as many of the next votes have wrong bits
 
  private:
@@ -422,6 +424,12 @@ class Worker {
 
   void Do(StepTask& task) {
     step_ = task.step;
+    if (std::exchange(fatal, false)) {
+      FailureMessage failure{working_generation_, step_, phase_, "the loss is not finite", {}, /*fatal=*/true};
+      Done(TaskFailed{failure});
+      return;
+    }
+    if (w_.truth.IsValidationStep(task.step - 1)) Validated(task.generation, task.step - 1);
     phase_ = Phase::kForwardBackward;
     w_.truth.Demand(Working(task.generation).generation == task.generation, member_.id.name, " steps in generation ",
                     task.generation, " without its state");
@@ -434,6 +442,11 @@ class Worker {
         Instant(static_cast<int64_t>(share * static_cast<double>(Instant(w_.limits.step_time).count())));
     VoteMessage vote{task.generation, task.step, LossBits(task.step), NormBits(task.step), 0.1, 0, 0.01, 0, mine, {}};
     vote.compute_seconds = std::chrono::duration<double>(time).count();
+    if (w_.truth.IsDigestStep(task.step)) {
+      for (const auto& [chunk, hash] : MyPart(Working(task.generation)).hashes) {
+        vote.digests.push_back({chunk, Truth::Next(hash, task.step)});
+      }
+    }
     // A world of one or two cannot tell who is right.
     if (corrupt_votes > 0 && world_.size() > 2)
       --corrupt_votes, vote.loss_bits ^= static_cast<uint32_t>(w_.clock.Bits() | 1);
@@ -450,6 +463,11 @@ class Worker {
                                 }));
       });
     });
+  }
+
+  void Validated(uint64_t generation, int64_t step) {
+    if (world_.RankOf(working_id_) != 0 || connection_ == 0 || step == 0) return;
+    w_.network.Up(connection_, ValidationMessage{generation, step, ValidationLoss(step)});
   }
 
   void Do(UpdateTask& task) {
@@ -509,8 +527,10 @@ class Worker {
     w_.truth.Demand(task.step == w_.truth.committed() || task.generation < w_.truth.newest(), member_.id.name,
                     " ends the run at step ", task.step);
     AfterInTask(w_.clock.Between(milliseconds(20), milliseconds(500)),
-                [this, generation = task.generation, save = task.save, step_at_end = task.step] {
+                [this, generation = task.generation, save = task.save, step_at_end = task.step,
+                 trains = task.purpose == Purpose::kTrain] {
                   if (save) Save(generation, MyPart(Working(generation)));
+                  if (trains && w_.truth.IsValidationStep(step_at_end)) Validated(generation, step_at_end);
                   if (world_.RankOf(working_id_) == 0) w_.truth.ModelSaved(step_at_end);
                   Done(EndingDone{generation});
                 });

@@ -295,6 +295,16 @@ absl::StatusOr<WorkerMessage> Read(const v1::Reach& wire) {
   return check.Done<WorkerMessage>(std::move(message));
 }
 
+void Fill(const KnownWorldMessage& message, v1::ToCoordinator* wire) {
+  ToWire(message.world, wire->mutable_known_world());
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::World& wire) {
+  FieldCheck check("KnownWorld");
+  KnownWorldMessage message{WorldFromWire(wire, &check)};
+  return check.Done<WorkerMessage>(std::move(message));
+}
+
 }  // namespace
 
 void ToWire(const WorkerMessage& message, v1::ToCoordinator* wire) {
@@ -331,6 +341,8 @@ absl::StatusOr<WorkerMessage> FromWire(const v1::ToCoordinator& wire) {
       return Read(wire.leave());
     case v1::ToCoordinator::kReach:
       return Read(wire.reach());
+    case v1::ToCoordinator::kKnownWorld:
+      return Read(wire.known_world());
     case v1::ToCoordinator::MESSAGE_NOT_SET:
       break;
   }

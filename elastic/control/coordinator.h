@@ -244,9 +244,11 @@ class Coordinator {
   bool ChooseData();
   uint64_t DataOfMost() const;
   StateClaim OnBranch(StateClaim claim) const;
-  const World* Known(const World& world) const;
   bool IsSaneWorld(const World& world) const;
-  StateClaim Shared(StateClaim claim) const;
+  StateClaim WithMembers(StateClaim claim) const;
+  void Handle(Connection from, const KnownWorldMessage& known);
+  void Know(const World& world);
+  void AskForWorlds();
   bool HasStaleClaim(const WorkerId& id, const StateClaim& claim) const;
   void Refuse(Connection to, const std::string& reason, bool rejoin);
   enum class Leave { kGone, kClosed, kRefused };
@@ -368,6 +370,8 @@ class Coordinator {
   World entered_;       // it lies here as well: all members have got their part, no step has been done yet
   std::string load_;    // or this checkpoint, if source_ is none
   bool claims_open_;    // after a restart: where it lies has still to be found
+  std::map<uint64_t, World> known_worlds_;           // that were claimed, by generation
+  std::map<uint64_t, Connection> asked_for_worlds_;  // who is to say who is in them
   std::optional<OpenWorld> open_;
   std::string waiting_for_;  // while there is no open world
   std::string reason_;       // for the next world

@@ -96,6 +96,7 @@ bool Coordinator::MustWaitForOthers(size_t members) const {
 // After a restart: the workers' claims tell where the state lies.
 void Coordinator::ResolveClaims() {
   if (!claims_open_) return;
+  AskForWorlds();
   std::vector<ClaimOf> claims;
   for (const auto& [name, worker] : roster_.workers()) claims.push_back({worker.member.id, &worker.claim});
   const StateSource found = FindStateSource(claims, options_.recorded_step, options_.parallel, options_.used_cells);
@@ -123,6 +124,8 @@ void Coordinator::ResolveClaims() {
 
 void Coordinator::AdoptSource(const StateSource& found) {
   claims_open_ = false;
+  known_worlds_.clear();
+  asked_for_worlds_.clear();
   source_ = found.world;
   std::vector<std::string> stale;
   for (auto& [name, worker] : roster_.workers()) {

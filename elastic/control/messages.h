@@ -18,6 +18,8 @@ namespace holdfast {
 /// `prepared_world` and can apply its update by itself; then it holds its part of the state after that step as a member
 /// of that world. The two worlds differ from a change of the world until the first commit after it, and somebody who
 /// has just joined has only the second: should the coordinator die right there, either may be where the state lies.
+/// Thousands claim the same world, so in a JoinMessage it has its generation alone; the coordinator asks one of them
+/// for the rest (AskWorldMessage): a generation is one world only.
 struct StateClaim {
   World world;
   int64_t committed_step = 0;
@@ -165,6 +167,11 @@ struct ReachMessage {
   std::vector<double> seconds;  // by target, until it was reached; < 0: it was not
 };
 
+/// Answers an AskWorldMessage: a world that the worker holds state of.
+struct KnownWorldMessage {
+  World world;
+};
+
 // --- agent to coordinator ------------------------------------------------------------------------------------------
 
 struct AgentHelloMessage {
@@ -229,16 +236,22 @@ struct ProbeMessage {
   std::vector<std::string> addresses;
 };
 
+/// The worker is to say who the members of the world are that it has named in its claim.
+struct AskWorldMessage {
+  uint64_t generation = 0;
+};
+
 /// The run is over. exit_code: 0 done, 1 failed, 128 + signal after a stop.
 struct EndMessage {
   int exit_code = 0;
   std::string reason;
 };
 
-using WorkerMessage = std::variant<JoinMessage, HeartbeatMessage, RendezvousMessage, RecoveredMessage, VoteMessage,
-                                   FailureMessage, ValidationMessage, SavedMessage, FinishedMessage, StopRequestMessage,
-                                   AgentHelloMessage, WorkerExitMessage, LeaveMessage, ReachMessage, MirroredMessage>;
+using WorkerMessage =
+    std::variant<JoinMessage, HeartbeatMessage, RendezvousMessage, RecoveredMessage, VoteMessage, FailureMessage,
+                 ValidationMessage, SavedMessage, FinishedMessage, StopRequestMessage, AgentHelloMessage,
+                 WorkerExitMessage, LeaveMessage, ReachMessage, MirroredMessage, KnownWorldMessage>;
 using CoordinatorMessage =
-    std::variant<WorldMessage, PeersMessage, CommitMessage, RefusedMessage, EndMessage, ProbeMessage>;
+    std::variant<WorldMessage, PeersMessage, CommitMessage, RefusedMessage, EndMessage, ProbeMessage, AskWorldMessage>;
 
 }  // namespace holdfast

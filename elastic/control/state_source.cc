@@ -59,7 +59,7 @@ StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded
   std::map<uint64_t, const World*, std::greater<>> worlds;  // newest first
   for (const ClaimOf& c : claims) {
     const World* world = WorldAt(*c.claim, recorded_step);
-    if (world != nullptr) worlds.emplace(world->generation, world);
+    if (world != nullptr && !world->members.empty()) worlds.emplace(world->generation, world);
   }
   for (const auto& [generation, world] : worlds) {
     std::vector<bool> alive(world->members.size(), false);

@@ -314,6 +314,16 @@ absl::StatusOr<WorkerMessage> Read(const v1::Reach& wire) {
   return check.Done<WorkerMessage>(std::move(message));
 }
 
+void Fill(const KnownWorldMessage& message, v1::ToCoordinator* wire) {
+  ToWire(message.world, wire->mutable_known_world());
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::World& wire) {
+  FieldCheck check("KnownWorld");
+  KnownWorldMessage message{WorldFromWire(wire, &check)};
+  return check.Done<WorkerMessage>(std::move(message));
+}
+
 }  // namespace
 
 void ToWire(const WorkerMessage& message, v1::ToCoordinator* wire) {
@@ -352,6 +362,8 @@ absl::StatusOr<WorkerMessage> FromWire(const v1::ToCoordinator& wire) {
       return Read(wire.reach());
     case v1::ToCoordinator::kMirrored:
       return Read(wire.mirrored());
+    case v1::ToCoordinator::kKnownWorld:
+      return Read(wire.known_world());
     case v1::ToCoordinator::MESSAGE_NOT_SET:
       break;
   }

@@ -48,7 +48,8 @@ void ExpectGrowsAndShrinks(int most) {
   EXPECT_EQ(traffic.cut, 0);
   const auto workers = static_cast<size_t>(most);
   EXPECT_LT(traffic.largest_down, 100 * workers);  // a world
-  EXPECT_LT(traffic.largest_up, 100 * workers);    // a claim
+  EXPECT_LT(traffic.largest_up, 100 * workers);    // a world, from the one who is asked
+  EXPECT_LT(traffic.largest_claim, 400u);
   EXPECT_LT(traffic.largest_commit, 32u);
   EXPECT_GT(traffic.probe_bytes, 0);
   EXPECT_LT(traffic.probe_bytes, int64_t{64} << 20);  // each by each would be N^2 addresses: 400 MiB for 4,096

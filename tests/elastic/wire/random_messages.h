@@ -49,6 +49,8 @@ class RandomMessages {
         return LeaveMessage{static_cast<int>(Below(128))};
       case 13:
         return ReachMessage{Word(), {Seconds(), -1, Seconds()}};
+      case 14:
+        return KnownWorldMessage{AWorld()};
       default:
         return MirroredMessage{Word()};
     }
@@ -66,6 +68,8 @@ class RandomMessages {
         return RefusedMessage{Bytes(4096), Flip(), Flip()};
       case 4:
         return EndMessage{static_cast<int>(Below(256)), Bytes(4096)};
+      case 6:
+        return AskWorldMessage{Word()};
       default:
         return ProbeMessage{Word(), {Bytes(kMaxAddressBytes), Bytes(kMaxAddressBytes)}};
     }
@@ -201,6 +205,8 @@ inline auto Fields(const WorkerExitMessage& m) { return std::tie(m.id, m.cause, 
 inline auto Fields(const LeaveMessage& m) { return std::tie(m.signal); }
 inline auto Fields(const MirroredMessage& m) { return std::tie(m.generation); }
 inline auto Fields(const ReachMessage& m) { return std::tie(m.round, m.seconds); }
+inline auto Fields(const KnownWorldMessage& m) { return std::tie(m.world); }
+inline auto Fields(const AskWorldMessage& m) { return std::tie(m.generation); }
 inline auto Fields(const ProbeMessage& m) { return std::tie(m.round, m.addresses); }
 inline auto Fields(const WorldMessage& m) {
   return std::tie(m.world, m.source, m.committed_step, m.purpose, m.microbatches, m.checkpoint, m.save);

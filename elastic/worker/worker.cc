@@ -31,7 +31,7 @@ void Flip(ShardedState& state, int rank, bool in_mirror) {
   const ParameterLayout& layout = state.map().layout();
   for (int chunk = 0; chunk < static_cast<int>(layout.chunks().size()); ++chunk) {
     if (!state.Holds(chunk) || (state.map().PrimaryOf(chunk) == rank) == in_mirror) continue;
-    std::vector<std::byte> bytes(ShardedState::ChunkBytes(layout.chunks()[static_cast<size_t>(chunk)]));
+    std::vector<std::byte> bytes(state.layout().ChunkBytes(layout.chunks()[static_cast<size_t>(chunk)]));
     state.ReadChunk(chunk, bytes.data());
     bytes[bytes.size() / 2] ^= std::byte{4};
     state.WriteChunk(chunk, bytes.data());

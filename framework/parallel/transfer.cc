@@ -146,11 +146,11 @@ absl::StatusOr<int64_t> TransferState(const TransferArguments& a) {
 }
 
 int64_t MirrorBytes(const TransferArguments& a, int rank) {
+  const StateLayout& layout = a.new_state->layout();
   int64_t bytes = 0;
   for (const ChunkTransfer& t : Planned(a, /*served=*/false)) {
-    if (t.to == rank)
-      bytes +=
-          static_cast<int64_t>(ShardedState::ChunkBytes(a.target->layout().chunks()[static_cast<size_t>(t.chunk)]));
+    if (t.to != rank) continue;
+    bytes += static_cast<int64_t>(layout.ChunkBytes(layout.parameters().chunks()[static_cast<size_t>(t.chunk)]));
   }
   return bytes;
 }

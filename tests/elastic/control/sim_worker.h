@@ -152,7 +152,8 @@ class Worker {
   uint64_t data = kRightData;  // what its token files hold
   bool lacks_storage = false;  // its host does not have the place of the checkpoints
   double slow_factor = 1;
-  int corrupt_votes = 0;  // as many of the next votes have wrong bits
+  int corrupt_votes = 0;      // as many of the next votes have wrong bits
+  uint64_t corrupted_in = 0;  // the generation in which the last one had
 
  private:
   // What belongs to a process that is gone is dropped; to a frozen one, done when it wakes up.
@@ -435,8 +436,11 @@ class Worker {
     VoteMessage vote{task.generation, task.step, LossBits(task.step), NormBits(task.step), 0.1, 0, 0.01, 0, mine, {}};
     vote.compute_seconds = std::chrono::duration<double>(time).count();
     // A world of one or two cannot tell who is right.
-    if (corrupt_votes > 0 && world_.size() > 2)
-      --corrupt_votes, vote.loss_bits ^= static_cast<uint32_t>(w_.clock.Bits() | 1);
+    if (corrupt_votes > 0 && world_.size() > 2) {
+      --corrupt_votes;
+      corrupted_in = task.generation;
+      vote.loss_bits ^= static_cast<uint32_t>(w_.clock.Bits() | 1);
+    }
     AfterInTask(time, [this, vote, rank] {
       phase_ = Phase::kReduce;
       ++progress_;

@@ -153,8 +153,9 @@ class Worker {
   uint64_t data = kRightData;  // what its token files hold
   bool lacks_storage = false;  // its host does not have the place of the checkpoints
   double slow_factor = 1;
-  bool fatal = false;     // its next step fails as it would anywhere
-  int corrupt_votes = 0;  // as many of the next votes have wrong bits
+  bool fatal = false;         // its next step fails as it would anywhere
+  int corrupt_votes = 0;      // as many of the next votes have wrong bits
+  uint64_t corrupted_in = 0;  // the generation in which the last one had
 
  private:
   // What belongs to a process that is gone is dropped; to a frozen one, done when it wakes up.
@@ -448,8 +449,11 @@ class Worker {
       }
     }
     // A world of one or two cannot tell who is right.
-    if (corrupt_votes > 0 && world_.size() > 2)
-      --corrupt_votes, vote.loss_bits ^= static_cast<uint32_t>(w_.clock.Bits() | 1);
+    if (corrupt_votes > 0 && world_.size() > 2) {
+      --corrupt_votes;
+      corrupted_in = task.generation;
+      vote.loss_bits ^= static_cast<uint32_t>(w_.clock.Bits() | 1);
+    }
     AfterInTask(time, [this, vote, rank] {
       phase_ = Phase::kReduce;
       ++progress_;

@@ -454,7 +454,10 @@ class Simulation {
     if (truth_.committed() == 0 || truth_.generation_of(truth_.committed()) != truth_.newest()) return false;
     if (world.size() != WholeSize() || !host_.well() || collectives_.has_cuts()) return false;
     const auto is_there = [this](const Member& member) { return Find(member.id) != nullptr; };
-    const auto is_well = [](const auto& w) { return w->healthy() && w->connected() && w->corrupt_votes == 0; };
+    const auto is_well = [this](const auto& w) {
+      const bool votes_well = w->corrupt_votes == 0 && w->corrupted_in != truth_.newest();
+      return w->healthy() && w->connected() && votes_well;
+    };
     return std::all_of(world.members.begin(), world.members.end(), is_there) &&
            std::all_of(workers_.begin(), workers_.end(), is_well);
   }

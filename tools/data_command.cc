@@ -143,8 +143,8 @@ absl::Status PrintTokens(const TokenFile& file, const ShowArguments& arguments, 
 }
 
 /// "none", or whether it agrees with the file in what can be told without reading all of that.
-std::string DescribeIndex(FileAccess& files, const TokenFile& file) {
-  const absl::StatusOr<TokenIndex> index = ReadTokenIndex(files, file.path());
+std::string DescribeIndex(FileAccess& files, const std::string& path, const TokenFile& file) {
+  const absl::StatusOr<TokenIndex> index = ReadTokenIndex(files, path);
   if (absl::IsNotFound(index.status())) return "none (holdfast data index makes one)";
   const absl::Status status =
       index.ok() ? CheckSomeBlocks(file, *index, kShownSamples, /*seed=*/0) : absl::Status(index.status());
@@ -175,7 +175,7 @@ absl::StatusOr<int> RunShow(const ShowArguments& arguments) {
               8 * file->bytes_per_token());
   std::printf("tokens      %lld (%s on disk)\n", static_cast<long long>(stats.count),
               FormatBytes(static_cast<double>(bytes)).c_str());
-  std::printf("index       %s\n", DescribeIndex(places, *file).c_str());
+  std::printf("index       %s\n", DescribeIndex(places, arguments.path, *file).c_str());
   if (stats.count == 0) return kExitDone;
   std::printf("ids         %u to %u, %lld distinct\n", stats.smallest, stats.largest,
               static_cast<long long>(stats.distinct));

@@ -14,9 +14,9 @@ namespace {
 constexpr int kFilesAtOnce = 16;
 constexpr int kSampledBlocks = 2;  // of each file, besides the first and the last
 
-absl::StatusOr<TokenIndex> IndexOf(FileAccess& files, const TokenFile& file, uint64_t seed,
+absl::StatusOr<TokenIndex> IndexOf(FileAccess& files, const std::string& path, const TokenFile& file, uint64_t seed,
                                    const ReadProgress& on_scan) {
-  absl::StatusOr<TokenIndex> index = ReadTokenIndex(files, file.path());
+  absl::StatusOr<TokenIndex> index = ReadTokenIndex(files, path);
   if (absl::IsNotFound(index.status())) return IndexTokens(file, on_scan);
   HF_RETURN_IF_ERROR(index.status());
   HF_RETURN_IF_ERROR(CheckSomeBlocks(file, *index, kSampledBlocks, seed));
@@ -41,7 +41,7 @@ absl::StatusOr<Dataset> Dataset::Open(absl::Span<const std::string> paths, int64
     const auto i = static_cast<size_t>(at);
     HF_ASSIGN_OR_RETURN(dataset.files_[i], TokenFile::Open(files, paths[i]));
     const TokenFile& file = *dataset.files_[i];
-    HF_ASSIGN_OR_RETURN(const TokenIndex index, IndexOf(files, file, seed + i, options.on_scan));
+    HF_ASSIGN_OR_RETURN(const TokenIndex index, IndexOf(files, paths[i], file, seed + i, options.on_scan));
     dataset.digests_[i] = index.digest;
     return CheckVocabulary(file, index, vocab_size);
   }));

@@ -157,11 +157,17 @@ class Gate {
     open_ = true;
     changed_.notify_all();
   }
-  int most() const { return most_; }
-  int begun() const { return begun_; }
+  int most() const {
+    const std::lock_guard lock(mutex_);
+    return most_;
+  }
+  int begun() const {
+    const std::lock_guard lock(mutex_);
+    return begun_;
+  }
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool open_ = false;
   int waiting_ = 0, most_ = 0, begun_ = 0;

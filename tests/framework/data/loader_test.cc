@@ -139,24 +139,6 @@ TEST_F(LoaderTest, StopsAtOnce) {
   }
 }
 
-// A microbatch that takes long to read: Next does not wait for it, as the destructor does.
-TEST_F(LoaderTest, StopsWhileWaiting) {
-  const Dataset data = Open(1);
-  const SampleOrder order(data.num_samples(), 3, true);
-  std::optional<Loader> loader;
-  loader.emplace(data, order, Loader::Options{.shape = {1, 3'000'000}, .threads = 1, .microbatches_ahead = 1});
-  std::stop_source stop;
-  std::jthread stopper([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    stop.request_stop();
-  });
-  const auto start = std::chrono::steady_clock::now();
-  EXPECT_EQ(loader->Next(0, 0, stop.get_token()).status().code(), absl::StatusCode::kCancelled);
-  const auto stopped = std::chrono::steady_clock::now();
-  loader.reset();
-  EXPECT_LT(stopped - start, std::chrono::steady_clock::now() - stopped);
-}
-
 TEST_F(LoaderTest, DestroyedAtAnyTime) {
   const Dataset data = Open(5);
   const SampleOrder order(data.num_samples(), 3, true);

@@ -110,15 +110,14 @@ TEST_F(PlacesTest, AReadSurvivesWhatPassesAndNamesWhatDoesNot) {
   const auto read = [&](uint64_t offset) {
     return file->ReadAt(offset, absl::MakeSpan(reinterpret_cast<std::byte*>(out.data()), out.size()));
   };
-  using Kind = Fault::Kind;
-  for (const Fault& fault : {Fault{.kind = Kind::kReset}, Fault{.kind = Kind::kCutAnswer, .bytes = 250},
-                             Fault{Kind::kAnswer, ErrorAnswer(503, "SlowDown")}}) {
+  for (const Fault& fault : {Fault{.kind = Fault::Kind::kReset}, Fault{.kind = Fault::Kind::kCutAnswer, .bytes = 250},
+                             Fault{Fault::Kind::kAnswer, ErrorAnswer(503, "SlowDown")}}) {
     Fail(fault, 2);
     const absl::Status status = read(30'000);
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_TRUE(out == Pattern(50'000).substr(30'000, 2000));
   }
-  Fail({.kind = Kind::kReset}, 4);
+  Fail({.kind = Fault::Kind::kReset}, 4);
   const absl::Status status = read(10'000);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(root_ + "/file at byte 10000"));

@@ -118,6 +118,7 @@ class CoordinatorHost {
     std::unique_ptr<Coordinator> coordinator;
     std::unique_ptr<ActionQueue> actions;
     bool dead = false, frozen = false;
+    bool lapsed = false;                      // its lock
     std::deque<std::function<void()>> later;  // while it is frozen
     int crash_after = -1, hang_after = -1;
     bool hangs_before_look = false;
@@ -261,13 +262,14 @@ class CoordinatorHost {
   void Hang(Process* p) {
     p->hang_after = -1;
     p->frozen = true;
-    if (clock_.Chance(0.2)) {  // its lock does not lapse: nobody can take its place before it is ended
+    if (!p->lapsed && clock_.Chance(0.2)) {  // its lock does not lapse: nobody can take its place before it is ended
       clock_.After(clock_.Between(seconds(1), seconds(6)), [this, p] { Thaw(p); });
       const absl::StatusOr<RunLock> lock = RunLock::Take(disk_.run);
       truth_.Demand(absl::IsFailedPrecondition(lock.status()), "a lock is given away that somebody has");
       return;
     }
     disk_.LetLockLapse();
+    p->lapsed = true;
     now_ = nullptr;
     network_.HideServer(p->server);
     clock_.After(clock_.Between(milliseconds(1), seconds(2)), [this] {

@@ -207,6 +207,7 @@ class CoordinatorHost {
     const absl::Status status = p->actions->CarryOut();
     if (p->dead || p->frozen) return;
     if (status.ok()) p->branch = p->persisted;
+    if (!status.ok() && !p->actions->replaced()) p->actions->Look().IgnoreError();  // as before it gives up
     if (p->actions->replaced()) {
       ++replaced_;
       Die(p);

@@ -208,6 +208,7 @@ class CoordinatorHost {
     if (p->dead || p->frozen) return;
     if (status.ok()) p->branch = p->persisted;
     if (!status.ok() && !p->actions->replaced()) p->actions->Look().IgnoreError();  // as before it gives up
+    if (p->frozen) return;
     if (p->actions->replaced()) {
       ++replaced_;
       Die(p);

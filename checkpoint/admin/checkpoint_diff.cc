@@ -12,7 +12,7 @@
 namespace holdfast {
 namespace {
 
-constexpr int64_t kBatchElements = int64_t{4} << 20;  // 48 MiB of state on each side at a time
+constexpr int64_t kBatchElements = int64_t{4} << 20;  // 16 MiB of each plane on each side at a time
 
 /// The same chunk on both sides.
 struct ChunkPair {
@@ -61,10 +61,14 @@ std::vector<TensorMismatch> CompareTensorLists(const Manifest& a, const Manifest
       continue;
     }
     const StoredTensor& other = b.tensors[static_cast<size_t>(found->second)];
-    if (other.shape == a.tensors[i].shape) {
+    if (other.shape == a.tensors[i].shape && other.planes == a.tensors[i].planes) {
       common.emplace_back(static_cast<int>(i), found->second);
     } else {
-      mismatches.push_back({.name = other.name, .shape_a = a.tensors[i].shape, .shape_b = other.shape});
+      mismatches.push_back({.name = other.name,
+                            .shape_a = a.tensors[i].shape,
+                            .shape_b = other.shape,
+                            .planes_a = a.tensors[i].planes,
+                            .planes_b = other.planes});
     }
     in_b.erase(found);
   }
@@ -127,15 +131,21 @@ absl::StatusOr<std::vector<std::vector<float>>> ReadSide(const Side& side, const
 }
 
 /// By tensor of a.
-absl::StatusOr<std::map<int, KindDifferences>> ComparePairs(const Side& a, const Side& b,
-                                                            const std::vector<ChunkPair>& pairs, int threads,
-                                                            const ByteProgress& progress) {
+absl::StatusOr<std::map<int, PlaneDifferences>> ComparePairs(const Side& a, const Side& b,
+                                                             const std::vector<ChunkPair>& pairs, int threads,
+                                                             const ByteProgress& progress) {
   const auto chunk_of = [&](size_t i) -> const Chunk& { return a.layout.chunks()[static_cast<size_t>(pairs[i].a)]; };
-  if (pairs.empty()) return std::map<int, KindDifferences>();
+  if (pairs.empty()) return std::map<int, PlaneDifferences>();
   uint64_t bytes = 0;
-  for (size_t i = 0; i < pairs.size(); ++i) bytes += 2 * kStateKinds * sizeof(float) * chunk_of(i).elements;
+  const auto planes_of = [&](const Chunk& chunk) {
+    return a.reader.manifest().tensors[static_cast<size_t>(chunk.parameter)].planes.size();
+  };
+  const auto bytes_of = [&](const Chunk& chunk) {
+    return 2 * planes_of(chunk) * sizeof(float) * static_cast<uint64_t>(chunk.elements);
+  };
+  for (size_t i = 0; i < pairs.size(); ++i) bytes += bytes_of(chunk_of(i));
   ByteCounter counter(bytes, progress);
-  std::map<int, KindDifferences> differences;
+  std::map<int, PlaneDifferences> differences;
   for (size_t begin = 0, end = 0; begin < pairs.size(); begin = end) {
     std::vector<int> wanted_a, wanted_b;
     for (int64_t elements = 0; end < pairs.size() && (end == begin || elements < kBatchElements); ++end) {
@@ -148,12 +158,13 @@ absl::StatusOr<std::map<int, KindDifferences>> ComparePairs(const Side& a, const
     for (size_t i = begin; i < end; ++i) {
       const Chunk& chunk = chunk_of(i);
       const int64_t first = chunk.offset - a.layout.parameters()[static_cast<size_t>(chunk.parameter)].offset;
-      for (size_t kind = 0; kind < kStateKinds; ++kind) {
-        const size_t at = kind * static_cast<size_t>(chunk.elements);
-        CompareValues(&values_a[i - begin][at], &values_b[i - begin][at], chunk.elements, first,
-                      differences[chunk.parameter][kind]);
+      PlaneDifferences& of_tensor = differences[chunk.parameter];
+      of_tensor.resize(planes_of(chunk));
+      for (size_t plane = 0; plane < of_tensor.size(); ++plane) {
+        const size_t at = plane * static_cast<size_t>(chunk.elements);
+        CompareValues(&values_a[i - begin][at], &values_b[i - begin][at], chunk.elements, first, of_tensor[plane]);
       }
-      counter.Add(2 * kStateKinds * sizeof(float) * static_cast<uint64_t>(chunk.elements));
+      counter.Add(bytes_of(chunk));
     }
   }
   return differences;

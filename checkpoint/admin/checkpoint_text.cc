@@ -98,8 +98,12 @@ std::string CatalogJson(const Catalog& catalog) {
 std::string SummaryText(const CatalogEntry& entry, const CheckpointReader& reader, const std::string& where,
                         double now) {
   const Manifest& m = entry.manifest;
-  uint64_t elements = 0, stored = 0, compressed = 0, pieces = 0;
-  for (const StoredTensor& tensor : m.tensors) elements += static_cast<uint64_t>(tensor.rows() * tensor.cols());
+  uint64_t elements = 0, values = 0, stored = 0, compressed = 0, pieces = 0;
+  for (const StoredTensor& tensor : m.tensors) {
+    const auto of_tensor = static_cast<uint64_t>(tensor.rows() * tensor.cols());
+    elements += of_tensor;
+    values += of_tensor * tensor.planes.size();
+  }
   for (const auto& shard : reader.chunks()) {
     for (const StoredChunk& chunk : shard) {
       for (const StoredPiece& piece : chunk.pieces) {
@@ -109,7 +113,7 @@ std::string SummaryText(const CatalogEntry& entry, const CheckpointReader& reade
       }
     }
   }
-  const auto raw = static_cast<double>(elements) * kStateKinds * sizeof(float);
+  const auto raw = static_cast<double>(values) * sizeof(float);
   std::string text = Line("checkpoint", where);
   text += Line("written",
                absl::StrCat(LocalTime(m.time), ", ", Age(m.time, now), ", by ", m.world_size,
@@ -122,6 +126,7 @@ std::string SummaryText(const CatalogEntry& entry, const CheckpointReader& reade
                                        FormatBytes(static_cast<double>(entry.bytes)), m.shards.size(), FormatBytes(raw),
                                        FormatBytes(static_cast<double>(stored)), compressed, pieces));
   text += Line("parameters", absl::StrCat(WithCommas(elements), " in ", m.tensors.size(), " tensors"));
+  text += Line("state", absl::StrJoin(PlaneNames(m.tensors), ", "));
   return text;
 }
 

@@ -38,7 +38,11 @@ absl::Status CheckpointValues::LoadWindow(int64_t element) {
   window_.assign(static_cast<size_t>(elements), 0.0f);
   const auto keep = [&](int index, absl::Span<const std::byte> bytes) {
     const Chunk& c = chunks[static_cast<size_t>(index)];
-    std::memcpy(window_.data() + (c.offset - begin_), bytes.data(), static_cast<size_t>(c.elements) * sizeof(float));
+    const std::vector<std::string>& planes = reader_.manifest().tensors[static_cast<size_t>(c.parameter)].planes;
+    const auto plane = std::find(planes.begin(), planes.end(), plane_) - planes.begin();
+    HF_CHECK(static_cast<size_t>(plane) < planes.size());
+    const size_t size = static_cast<size_t>(c.elements) * sizeof(float);
+    std::memcpy(window_.data() + (c.offset - begin_), bytes.data() + static_cast<size_t>(plane) * size, size);
     return absl::OkStatus();
   };
   absl::Status status = reader_.ReadChunks(layout_, wanted, {.threads = threads_}, keep);

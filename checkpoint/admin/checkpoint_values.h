@@ -1,7 +1,10 @@
 #pragma once
-// The weights of a checkpoint as one flat vector in canonical order, read front to back with bounded memory.
+// The weights of a checkpoint, or another plane of all its tensors, as one flat vector in canonical order, read front
+// to back with bounded memory.
 
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -16,12 +19,13 @@ namespace holdfast {
 /// reads each once. Thread-safety: none.
 class CheckpointValues {
  public:
-  /// About 32 MiB of weights; the reader needs three times that for a moment, as the digest covers the moments too.
+  /// About 32 MiB of weights; the reader needs more for a moment, as the digest covers all planes.
   static constexpr int64_t kWindowElements = int64_t{8} << 20;
 
-  /// `layout` must be that of the checkpoint; both outlive this.
-  CheckpointValues(const CheckpointReader& reader, const ParameterLayout& layout, int threads)
-      : reader_(reader), layout_(layout), threads_(threads) {}
+  /// `layout` must be that of the checkpoint, all of whose tensors have this plane; both outlive this.
+  CheckpointValues(const CheckpointReader& reader, const ParameterLayout& layout, int threads,
+                   std::string plane = kWeightPlane)
+      : reader_(reader), layout_(layout), threads_(threads), plane_(std::move(plane)) {}
 
   /// Values [first, first + out.size()).
   absl::Status Read(int64_t first, absl::Span<float> out);
@@ -32,6 +36,7 @@ class CheckpointValues {
   const CheckpointReader& reader_;
   const ParameterLayout& layout_;
   int threads_;
+  std::string plane_;
   int64_t begin_ = 0;          // of the window in the flat vector
   std::vector<float> window_;  // whole chunks
 };

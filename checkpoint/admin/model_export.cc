@@ -1,5 +1,6 @@
 #include "checkpoint/admin/model_export.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -34,6 +35,15 @@ absl::Status CheckTokenizer(const std::string& tokenizer) {
       absl::StrCat("the run's tokenizer ", tokenizer, " is not here; give its place with --tokenizer FILE"));
 }
 
+absl::Status CheckHasEma(const Manifest& manifest) {
+  for (const StoredTensor& tensor : manifest.tensors) {
+    if (std::find(tensor.planes.begin(), tensor.planes.end(), kEmaPlane) != tensor.planes.end()) continue;
+    return absl::NotFoundError(absl::StrCat("--ema: ", manifest.name.ToString(), " has no moving average of ",
+                                            tensor.name, ": its run had no optimizer.ema_decay"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, const ModelExportOptions& options,
@@ -45,9 +55,10 @@ absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, cons
   HF_ASSIGN_OR_RETURN(const auto model, MakeModel(config, *device));
   const ParameterLayout& layout = model->layout();
   HF_RETURN_IF_ERROR(checkpoint.CheckLayout(layout));
+  if (options.ema) HF_RETURN_IF_ERROR(CheckHasEma(checkpoint.manifest()));
 
   ByteCounter counter(static_cast<uint64_t>(layout.elements()) * sizeof(float), progress);
-  CheckpointValues values(checkpoint, layout, options.threads);
+  CheckpointValues values(checkpoint, layout, options.threads, options.ema ? kEmaPlane : kWeightPlane);
   const auto read = [&](int64_t first, absl::Span<float> out) {
     HF_RETURN_IF_ERROR(values.Read(first, out));
     counter.Add(out.size() * sizeof(float));

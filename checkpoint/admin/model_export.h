@@ -16,6 +16,7 @@ struct ModelExportOptions {
   std::string output;  // directory, made if needed
   FileDType dtype = FileDType::kF32;
   std::string tokenizer;  // empty = as the checkpoint's config says
+  bool ema = false;       // the moving average instead of the weights
   int threads = 1;
 };
 
@@ -23,7 +24,7 @@ struct ModelExport {
   int64_t elements = 0, bytes = 0;
 };
 
-/// Every chunk is verified.
+/// Every chunk is verified. NotFound if the average is asked for and the run had none.
 absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, const ModelExportOptions& options,
                                         const ByteProgress& progress);
 

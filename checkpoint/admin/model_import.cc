@@ -1,8 +1,8 @@
 #include "checkpoint/admin/model_import.h"
 
 #include <cstddef>
-#include <cstring>
 #include <ctime>
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -12,12 +12,11 @@
 #include "checkpoint/sharded/commit.h"
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/fence.h"
-#include "checkpoint/sharded/shard_index.h"
 #include "checkpoint/sharded/shard_writer.h"
-#include "checkpoint/sharded/stored_layout.h"
 #include "framework/base/status.h"
 #include "framework/config/decides.h"
 #include "framework/config/load.h"
+#include "framework/optim/optimizer.h"
 #include "models/families/huggingface.h"
 #include "models/runtime/make_model.h"
 #include "models/runtime/run_device.h"
@@ -25,47 +24,45 @@
 namespace holdfast {
 namespace {
 
-Manifest NewManifest(const Config& config, const ParameterLayout& layout) {
+Manifest NewManifest(const Config& config, const StateLayout& layout) {
   Manifest manifest;
   manifest.config = PrintConfig(config);
   manifest.config_digest = BitsDigest(config);
   manifest.world_size = 1;
   manifest.sharding = kImported;
   manifest.time = static_cast<double>(std::time(nullptr));
-  manifest.tensors = TensorsOf(layout);
+  manifest.tensors = StoredTensorsOf(layout);
   return manifest;
 }
 
-absl::StatusOr<CapturedChunk> ReadChunk(const SavedModelReader& model, const ParameterLayout& layout, int index,
-                                        std::vector<float>& weights) {
-  const Chunk& chunk = layout.chunks()[static_cast<size_t>(index)];
-  weights.resize(static_cast<size_t>(chunk.elements));
-  HF_RETURN_IF_ERROR(model.Read(chunk.offset, absl::MakeSpan(weights)));
-  const size_t bytes = weights.size() * sizeof(float);
-  CapturedChunk captured{.chunk = index, .bytes = HostBytes(kStateKinds * bytes)};
-  std::memcpy(captured.bytes.data(), weights.data(), bytes);
-  std::memset(captured.bytes.data() + bytes, 0, captured.bytes.size() - bytes);
+absl::StatusOr<CapturedChunk> ReadChunk(const SavedModelReader& model, const StateLayout& layout, int index) {
+  const Chunk& chunk = layout.parameters().chunks()[static_cast<size_t>(index)];
+  CapturedChunk captured{.chunk = index, .bytes = HostBytes(layout.ChunkBytes(chunk))};
+  const absl::Span<float> values(reinterpret_cast<float*>(captured.bytes.data()),
+                                 captured.bytes.size() / sizeof(float));
+  HF_RETURN_IF_ERROR(model.Read(chunk.offset, values.first(static_cast<size_t>(chunk.elements))));
+  BeginPlanes(layout, chunk, values);
   captured.digest = DigestBytes(captured.bytes);
   return captured;
 }
 
-absl::StatusOr<ShardReport> WriteShard(Storage& storage, const Config& config, const ParameterLayout& layout,
+absl::StatusOr<ShardReport> WriteShard(Storage& storage, const Config& config, const StateLayout& layout,
                                        const SavedModelReader& model, const ByteProgress& progress) {
-  std::vector<int> all(layout.chunks().size());
+  const absl::Span<const Chunk> chunks = layout.parameters().chunks();
+  std::vector<int> all(chunks.size());
   std::iota(all.begin(), all.end(), 0);
   ShardWriterOptions options;
-  // The moments are zeros: they alone make compressing worth while.
+  // Most of an optimizer's state begins as zeros: they alone make compressing worth while.
   options.compression =
       config.checkpoint.compression == CheckpointCompression::kNone ? Compression::kNone : Compression::kZstd;
   options.level = static_cast<int>(config.checkpoint.compression_level);
   options.threads = static_cast<int>(config.checkpoint.threads);
   HF_ASSIGN_OR_RETURN(const auto writer, ShardWriter::Create(storage, options, layout, all));
-  ByteCounter counter(static_cast<uint64_t>(layout.elements()) * sizeof(float), progress);
-  std::vector<float> weights;
+  ByteCounter counter(static_cast<uint64_t>(layout.parameters().elements()) * sizeof(float), progress);
   for (const int index : all) {
-    HF_ASSIGN_OR_RETURN(CapturedChunk chunk, ReadChunk(model, layout, index, weights));
+    HF_ASSIGN_OR_RETURN(CapturedChunk chunk, ReadChunk(model, layout, index));
     HF_RETURN_IF_ERROR(writer->Add(std::move(chunk)));
-    counter.Add(weights.size() * sizeof(float));
+    counter.Add(static_cast<uint64_t>(chunks[static_cast<size_t>(index)].elements) * sizeof(float));
   }
   return writer->Commit();
 }
@@ -98,8 +95,10 @@ absl::StatusOr<Manifest> ModelImport::WriteTo(Storage& storage, const std::strin
   HF_RETURN_IF_ERROR(CheckNotInUse(storage));
   HF_ASSIGN_OR_RETURN(const auto fence, Fence::Claim(storage, owner));
   HF_RETURN_IF_ERROR(MakeRoom(storage));
-  Manifest manifest = NewManifest(config_, layout_);
-  HF_ASSIGN_OR_RETURN(ShardReport report, WriteShard(storage, config_, layout_, weights_, progress));
+  const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(config_.optimizer);
+  const StateLayout state = LayoutOf(*optimizer, layout_);
+  Manifest manifest = NewManifest(config_, state);
+  HF_ASSIGN_OR_RETURN(ShardReport report, WriteShard(storage, config_, state, weights_, progress));
   manifest.shards.push_back(std::move(report.shard));
   return CommitCheckpoint(storage, *fence, std::move(manifest));
 }

@@ -1,6 +1,6 @@
 #pragma once
 // A saved model becomes the checkpoint of step 0, from which a run of the given config starts. Streamed: one chunk
-// after the other, with moments of zero.
+// after the other, with the state of an optimizer that has made no step.
 
 #include <string>
 #include <utility>

@@ -4,14 +4,13 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "checkpoint/sharded/fence.h"
 #include "framework/base/host.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "framework/metrics/run_directory.h"
-#include "framework/s3/s3_storage.h"
+#include "framework/places/places.h"
 #include "framework/storage/local_storage.h"
 #include "models/families/families.h"
 
@@ -19,10 +18,6 @@ namespace holdfast {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr char kS3Scheme[] = "s3://";
-
-bool IsS3(const std::string& where) { return absl::StartsWith(where, kS3Scheme); }
 
 std::string WithoutSlashes(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -39,20 +34,11 @@ std::optional<CheckpointName> TakeCheckpointName(std::string& where) {
   return name;
 }
 
-absl::StatusOr<std::unique_ptr<Storage>> OpenS3(const CheckpointConfig& config, const std::string& staging_directory) {
-  const std::string place = WithoutSlashes(config.directory.substr(sizeof(kS3Scheme) - 1));
-  const size_t slash = place.find('/');
-  S3Options options;
-  options.bucket = place.substr(0, slash);
-  options.prefix = slash == std::string::npos ? "" : place.substr(slash + 1);
-  if (options.bucket.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(config.directory, ": expected s3://bucket/prefix"));
-  }
-  options.endpoint = config.s3_endpoint;
-  options.region = config.s3_region;
-  options.staging_directory = staging_directory;
-  HF_ASSIGN_OR_RETURN(options.credentials, FindS3Credentials());
-  return OpenS3Storage(options);
+absl::StatusOr<std::unique_ptr<Storage>> OpenRemote(const CheckpointConfig& config,
+                                                    const std::string& staging_directory) {
+  return OpenRemoteStorage(
+      config.directory,
+      {.s3_endpoint = config.s3_endpoint, .s3_region = config.s3_region, .staging_directory = staging_directory});
 }
 
 absl::StatusOr<std::string> TemporaryDirectory() {
@@ -75,7 +61,7 @@ absl::StatusOr<CheckpointPlace> OpenRun(const std::string& directory, const Plac
   if (!options.s3_endpoint.empty()) config.s3_endpoint = options.s3_endpoint;
   if (!options.s3_region.empty()) config.s3_region = options.s3_region;
   const std::string local = config.directory.empty() ? RunDirectory(directory).checkpoints() : config.directory;
-  if (IsS3(local)) {
+  if (IsRemotePlace(local)) {
     HF_ASSIGN_OR_RETURN(place.storage, OpenCheckpointStorage(config, directory));
     return place;
   }
@@ -90,20 +76,20 @@ absl::StatusOr<CheckpointPlace> OpenRun(const std::string& directory, const Plac
 absl::StatusOr<CheckpointPlace> OpenBucket(std::string where, const PlaceOptions& options) {
   CheckpointPlace place;
   CheckpointConfig config;
-  while (where.size() > sizeof(kS3Scheme) && where.back() == '/') where.pop_back();
+  where = WithoutSlashes(where);
   place.checkpoint = TakeCheckpointName(where);
   config.directory = where;
   config.s3_endpoint = options.s3_endpoint;
   if (!options.s3_region.empty()) config.s3_region = options.s3_region;
   HF_ASSIGN_OR_RETURN(const std::string staging, TemporaryDirectory());
-  HF_ASSIGN_OR_RETURN(place.storage, OpenS3(config, staging));
+  HF_ASSIGN_OR_RETURN(place.storage, OpenRemote(config, staging));
   return place;
 }
 
 absl::StatusOr<std::unique_ptr<Storage>> OpenRunStorage(const CheckpointConfig& config,
                                                         const std::string& run_directory, bool create) {
   // Beside the run, where there is room: a shard is as large as a part of the state.
-  if (IsS3(config.directory)) return OpenS3(config, run_directory + "/staging");
+  if (IsRemotePlace(config.directory)) return OpenRemote(config, run_directory + "/staging");
   return OpenLocalStorage(config.directory.empty() ? RunDirectory(run_directory).checkpoints() : config.directory,
                           {.create = create});
 }
@@ -125,7 +111,7 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenClaimedStorage(const CheckpointConf
 }
 
 absl::StatusOr<CheckpointPlace> OpenCheckpointPlace(const std::string& where, const PlaceOptions& options) {
-  if (IsS3(where)) return OpenBucket(where, options);
+  if (IsRemotePlace(where)) return OpenBucket(where, options);
   std::error_code error;
   std::string directory = WithoutSlashes(where);
   if (fs::exists(RunDirectory(directory).config(), error)) return OpenRun(directory, options);

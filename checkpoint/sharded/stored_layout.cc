@@ -2,21 +2,12 @@
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 namespace holdfast {
-
-std::vector<StoredTensor> TensorsOf(const ParameterLayout& layout) {
-  std::vector<StoredTensor> tensors;
-  for (const ParameterSpec& p : layout.parameters()) {
-    StoredTensor tensor{p.name, {}};
-    for (int i = 0; i < p.shape.rank(); ++i) tensor.shape.push_back(p.shape[i]);
-    tensors.push_back(std::move(tensor));
-  }
-  return tensors;
-}
 
 absl::StatusOr<ParameterLayout> LayoutOf(const Manifest& manifest) {
   std::vector<ParameterSpec> parameters;

@@ -49,6 +49,7 @@
 #include "elastic/control/world_decision.h"
 #include "framework/base/branch.h"
 #include "framework/config/config.h"
+#include "framework/parallel/used_cells.h"
 
 namespace holdfast {
 
@@ -75,6 +76,7 @@ struct CoordinatorOptions {
   int64_t total_steps = 0;
   bool validates = false;            // there is a validation set: after the last step, and
   int64_t validate_every_steps = 0;  // after every n-th one; 0 = no others
+  UsedCells used_cells;              // by the model: state is lost with these only
   RunDigests digests;                // what workers must have; of what is 0 or empty, anything; their data is learned
   // What an earlier coordinator of this run left on disk:
   uint64_t last_generation = 0;
@@ -242,9 +244,11 @@ class Coordinator {
   bool ChooseData();
   uint64_t DataOfMost() const;
   StateClaim OnBranch(StateClaim claim) const;
-  const World* Known(const World& world) const;
   bool IsSaneWorld(const World& world) const;
-  StateClaim Shared(StateClaim claim) const;
+  StateClaim WithMembers(StateClaim claim) const;
+  void Handle(Connection from, const KnownWorldMessage& known);
+  void Know(const World& world);
+  void AskForWorlds();
   bool HasStaleClaim(const WorkerId& id, const StateClaim& claim) const;
   void Refuse(Connection to, const std::string& reason, bool rejoin);
   enum class Leave { kGone, kClosed, kRefused };
@@ -271,6 +275,9 @@ class Coordinator {
   void Handle(Connection from, const HeartbeatMessage& heartbeat);
   void Handle(Connection from, const RendezvousMessage& rendezvous);
   void Handle(Connection from, const RecoveredMessage& recovered);
+  void Handle(Connection from, const MirroredMessage& mirrored);
+  void MarkMirrored(int rank);
+  void ReportMirrors();
   void Handle(Connection from, const VoteMessage& vote);
   void Handle(Connection from, const FailureMessage& failure);
   void Handle(Connection from, const ValidationMessage& validation);
@@ -311,6 +318,7 @@ class Coordinator {
   void WatchLinks();
   bool EverybodyWaits() const;
   void JudgeLinks();
+  std::set<Link> OfAllOnTheirNodes(const std::set<Link>& links) const;
   void LeaveOut(const std::set<Link>& cut);
   void ReportLinks(const char* event, const std::set<Link>& links, const std::string& without);
   void TakeBack(const ProbeRound& round);
@@ -362,6 +370,8 @@ class Coordinator {
   World entered_;       // it lies here as well: all members have got their part, no step has been done yet
   std::string load_;    // or this checkpoint, if source_ is none
   bool claims_open_;    // after a restart: where it lies has still to be found
+  std::map<uint64_t, World> known_worlds_;           // that were claimed, by generation
+  std::map<uint64_t, Connection> asked_for_worlds_;  // who is to say who is in them
   std::optional<OpenWorld> open_;
   std::string waiting_for_;  // while there is no open world
   std::string reason_;       // for the next world
@@ -383,6 +393,7 @@ class Coordinator {
   int failed_endings_ = 0;           // worlds that were to end the run and failed at home
   std::optional<ProbeRound> probe_;  // under way
   Probing probing_ = Probing::kWorld;
+  bool probes_nodes_ = false;  // by one worker of each
   uint64_t probe_rounds_ = 0, probed_generation_ = 0;
   Instant last_probe_{0};
   std::set<Link> cut_links_;  // until they are reached again

@@ -56,10 +56,41 @@ void Coordinator::Handle(Connection from, const RecoveredMessage& recovered) {
   open_->abort_seconds = std::max(open_->abort_seconds, recovered.abort_seconds);
   open_->rendezvous_seconds = std::max(open_->rendezvous_seconds, recovered.rendezvous_seconds);
   open_->transfer_seconds = std::max(open_->transfer_seconds, recovered.transfer_seconds);
-  open_->bytes += recovered.bytes_received;
+  open_->bytes += recovered.bytes_received + recovered.mirror_bytes;
+  open_->mirror_bytes += recovered.mirror_bytes;
+  if (recovered.mirror_bytes == 0) MarkMirrored(worker->rank);
   if (++open_->recovered_count < open_->size()) return;
   open_->all_recovered = now_;
-  entered_ = open_->world;
+  ReportMirrors();
+}
+
+void Coordinator::Handle(Connection from, const MirroredMessage& mirrored) {
+  const JoinedWorker* worker = MemberOf(from, mirrored.generation);
+  if (worker == nullptr || open_->rank(worker->rank).mirrored) return;
+  MarkMirrored(worker->rank);
+  ReportMirrors();
+}
+
+void Coordinator::MarkMirrored(int rank) {
+  if (!std::exchange(open_->rank(rank).mirrored, true)) ++open_->mirrored_count;
+}
+
+// All members can begin the step; whether one of them may be lost depends on the mirrors.
+void Coordinator::ReportMirrors() {
+  if (!open_->recovered()) return;
+  if (open_->mirrored()) {
+    entered_ = open_->world;
+    if (!open_->reported_mirrors_missing) return;
+    Report("mirrors_complete", {{"generation", static_cast<int64_t>(open_->world.generation)},
+                                {"step", committed_},
+                                {"seconds", std::chrono::duration<double>(now_ - open_->all_recovered).count()},
+                                {"bytes", open_->mirror_bytes}});
+  } else if (!open_->reported_mirrors_missing) {
+    open_->reported_mirrors_missing = true;
+    Report("mirrors_missing", {{"generation", static_cast<int64_t>(open_->world.generation)},
+                               {"step", committed_},
+                               {"bytes", open_->mirror_bytes}});
+  }
 }
 
 void Coordinator::Handle(Connection from, const VoteMessage& vote) {

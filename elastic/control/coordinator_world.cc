@@ -74,6 +74,7 @@ WorldQuestion Coordinator::Question() const {
       .source = source_,
       .first = source_.generation == 0 && !had_world_,
       .joined_long = first_join_.has_value() && now_ - *first_join_ >= milliseconds(options_.elastic.join_timeout_ms),
+      .used = options_.used_cells,
       .ending = Ending()};
   for (const auto& [name, worker] : roster_.workers()) {
     question.candidates.push_back({.member = worker.member,
@@ -95,9 +96,10 @@ bool Coordinator::MustWaitForOthers(size_t members) const {
 // After a restart: the workers' claims tell where the state lies.
 void Coordinator::ResolveClaims() {
   if (!claims_open_) return;
+  AskForWorlds();
   std::vector<ClaimOf> claims;
   for (const auto& [name, worker] : roster_.workers()) claims.push_back({worker.member.id, &worker.claim});
-  const StateSource found = FindStateSource(claims, options_.recorded_step, options_.parallel);
+  const StateSource found = FindStateSource(claims, options_.recorded_step, options_.parallel, options_.used_cells);
   const milliseconds settle(options_.elastic.heartbeat_timeout_ms);
   const bool settled = found.complete || (first_claim_.has_value() && now_ - *first_claim_ >= settle);
   if (!found.covered || !settled) {
@@ -122,6 +124,8 @@ void Coordinator::ResolveClaims() {
 
 void Coordinator::AdoptSource(const StateSource& found) {
   claims_open_ = false;
+  known_worlds_.clear();
+  asked_for_worlds_.clear();
   source_ = found.world;
   std::vector<std::string> stale;
   for (auto& [name, worker] : roster_.workers()) {
@@ -145,7 +149,7 @@ bool Coordinator::AdoptEntered() {
     const int rank = has(worker) ? entered_.RankOf(worker.member.id) : -1;
     if (rank >= 0) alive[static_cast<size_t>(rank)] = true;
   }
-  if (!HoldersOfLostState(entered_, alive, options_.parallel).empty()) return false;
+  if (!HoldersOfLostState(entered_, alive, options_.parallel, options_.used_cells).empty()) return false;
   source_ = std::exchange(entered_, {});
   load_.clear();
   for (auto& [name, worker] : roster_.workers()) worker.holds_state = worker.entered == source_.generation;

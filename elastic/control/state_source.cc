@@ -53,12 +53,13 @@ int RankHeld(const WorkerId& id, const StateClaim& claim, const World& world, in
 
 bool IsEmpty(const StateClaim& claim) { return claim.world.generation == 0 && claim.prepared_step == 0; }
 
-StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel) {
+StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel,
+                            const UsedCells& used) {
   StateSource best;
   std::map<uint64_t, const World*, std::greater<>> worlds;  // newest first
   for (const ClaimOf& c : claims) {
     const World* world = WorldAt(*c.claim, recorded_step);
-    if (world != nullptr) worlds.emplace(world->generation, world);
+    if (world != nullptr && !world->members.empty()) worlds.emplace(world->generation, world);
   }
   for (const auto& [generation, world] : worlds) {
     std::vector<bool> alive(world->members.size(), false);
@@ -66,7 +67,7 @@ StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded
       const int rank = RankHeld(c.id, *c.claim, *world, recorded_step);
       if (rank >= 0) alive[static_cast<size_t>(rank)] = true;
     }
-    const bool covered = PlacementOf(*world, parallel).LostCells(alive).empty();
+    const bool covered = PlacementOf(*world, parallel).LostCells(alive, used).empty();
     if (best.world.generation != 0 && !covered) continue;
     best.world = *world;
     best.covered = covered;
@@ -77,11 +78,11 @@ StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded
 }
 
 std::vector<Member> HoldersOfLostState(const World& source, const std::vector<bool>& alive,
-                                       const ParallelConfig& parallel) {
+                                       const ParallelConfig& parallel, const UsedCells& used) {
   if (std::find(alive.begin(), alive.end(), false) == alive.end()) return {};
   const Placement placement = PlacementOf(source, parallel);
   std::vector<bool> wanted(alive.size(), false);
-  for (const int cell : placement.LostCells(alive)) {
+  for (const int cell : placement.LostCells(alive, used)) {
     for (const int rank : placement.Holders(cell)) wanted[static_cast<size_t>(rank)] = true;
   }
   std::vector<Member> holders;

@@ -8,6 +8,7 @@
 #include "elastic/control/messages.h"
 #include "framework/config/config.h"
 #include "framework/parallel/placement.h"
+#include "framework/parallel/used_cells.h"
 
 namespace holdfast {
 
@@ -34,17 +35,18 @@ struct ClaimOf {
 
 struct StateSource {
   World world;            // generation 0: nobody claims the state
-  bool covered = false;   // every cell has a holder among the claimants
+  bool covered = false;   // every cell that is used has a holder among the claimants
   bool complete = false;  // all members of `world` are among the claimants
 };
 
 /// Of the state after `recorded_step` (> 0): all members had voted for it, so a claim that is prepared for it counts as
 /// holding it. Of several worlds the newest that covers the state is taken; a step's result does not depend on the
 /// world it was done in, so an older one would do as well.
-StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel);
+StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel,
+                            const UsedCells& used = {});
 
-/// Members of `source` that hold cells of which nobody alive has a copy. `alive` is by rank.
+/// Members of `source` that hold cells in use of which nobody alive has a copy. `alive` is by rank.
 std::vector<Member> HoldersOfLostState(const World& source, const std::vector<bool>& alive,
-                                       const ParallelConfig& parallel);
+                                       const ParallelConfig& parallel, const UsedCells& used = {});
 
 }  // namespace holdfast

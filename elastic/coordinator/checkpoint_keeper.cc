@@ -161,7 +161,7 @@ CheckpointVerifiedEvent CheckpointKeeper::Read(const std::string& name) {
 
 // What cannot be deleted now is tried again after the next one. Whatever it is, training does not suffer from it.
 void CheckpointKeeper::Tidy(const CheckpointName& newest, CheckpointsTidiedEvent* tidied) {
-  if (!fence_->GoBack(BranchNow()).ok()) return;
+  if (!fence_->GoBack(BranchNow()).ok() || !fence_->Check().ok()) return;
   absl::StatusOr<Catalog> catalog = ScanCheckpoints(*storage_);
   if (!catalog.ok()) return;
   const CheckpointConfig& c = config_.checkpoint;

@@ -8,10 +8,12 @@
 #include "framework/base/files.h"
 #include "framework/base/open_files.h"
 #include "framework/base/status.h"
+#include "framework/storage/atomic_file.h"
 
 namespace holdfast {
 namespace {
 
+constexpr size_t kMaxAddressFileBytes = 1000;
 constexpr std::chrono::milliseconds kGoodbye{2000};  // for everybody to hear of the end
 
 }  // namespace
@@ -27,14 +29,17 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(cons
     const std::lock_guard lock(server->starting_);
     HF_ASSIGN_OR_RETURN(server->server_, ControlServer::Start(options, server.get()));
   }
-  HF_RETURN_IF_ERROR(WriteFileAtomically(directory.coordinator_address(), server->address() + "\n"));
+  server->noted_address_ = server->address() + "\n";
+  HF_RETURN_IF_ERROR(WriteFileAtomically(directory.coordinator_address(), server->noted_address_));
   return server;
 }
 
 CoordinatorServer::~CoordinatorServer() {
   server_.reset();
   host_.reset();
-  unlink(directory_.coordinator_address().c_str());
+  // Another coordinator may have taken the run over, and have written its own there.
+  const absl::StatusOr<std::string> there = ReadFile(directory_.coordinator_address(), kMaxAddressFileBytes);
+  if (there.ok() && *there == noted_address_) unlink(directory_.coordinator_address().c_str());
 }
 
 CoordinatorShell::Outcome CoordinatorServer::Wait() {

@@ -38,6 +38,7 @@ class CoordinatorServer final : public ControlHandler, public CoordinatorPort {
   explicit CoordinatorServer(const RunDirectory& directory) : directory_(directory) {}
 
   const RunDirectory& directory_;
+  std::string noted_address_;  // in the run directory
   std::unique_ptr<CoordinatorHost> host_;
   std::mutex starting_;                    // held until server_ is set: somebody may be heard before
   std::unique_ptr<ControlServer> server_;  // calls the host's shell

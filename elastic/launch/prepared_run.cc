@@ -7,12 +7,12 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "checkpoint/place/checkpoint_place.h"
-#include "checkpoint/sharded/stored_layout.h"
 #include "elastic/control/checkpoint_schedule.h"
 #include "elastic/launch/resume_check.h"
-#include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
+#include "framework/optim/optimizer.h"
+#include "framework/storage/atomic_file.h"
 #include "models/families/families.h"
 
 namespace holdfast {
@@ -103,8 +103,9 @@ absl::Status Choose(const RunDirectory& directory, const PrepareOptions& options
 absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory, const ParameterLayout& layout,
                              const PrepareOptions& options, PreparedRun* run) {
   HF_ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
-  HF_ASSIGN_OR_RETURN(run->keeper, CheckpointKeeper::Open(config, directory, std::move(storage), TensorsOf(layout),
-                                                          run->history.state));
+  const std::vector<StoredTensor> tensors = StoredTensorsOf(LayoutOf(*MakeOptimizer(config.optimizer), layout));
+  HF_ASSIGN_OR_RETURN(run->keeper,
+                      CheckpointKeeper::Open(config, directory, std::move(storage), tensors, run->history.state));
   run->history.state = run->keeper->state();
   HF_RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));
   HF_RETURN_IF_ERROR(Choose(directory, options, run));
@@ -114,6 +115,7 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
       return entry.manifest.name.ToString() == run->usable.front().name;
     });
     HF_RETURN_IF_ERROR(CheckImported(config, chosen->manifest));
+    HF_RETURN_IF_ERROR(CheckPlanes(chosen->manifest, tensors));
     run->warning = Differences(config, chosen->manifest);
   } else if (options.workers_are_new && run->history.recorded_step > 0) {
     // Before its first checkpoint nothing is lost by beginning anew: the bits will be the same.
@@ -130,6 +132,7 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
 absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory& directory,
                                        const ParameterLayout& layout, const PrepareOptions& options) {
   HF_ASSIGN_OR_RETURN(RunLock lock, RunLock::Take(directory));
+  HF_RETURN_IF_ERROR(directory.TakeOver());
   PreparedRun run{.lock = std::move(lock), .history = {}, .keeper = nullptr, .usable = {}, .warning = ""};
   const bool goes_on = directory.HoldsRun() && !options.overwrite && options.resume != "never";
   if (goes_on) {
@@ -145,6 +148,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
     HF_ASSIGN_OR_RETURN(run.history, BeginRun(config, directory, options));
   }
   run.history.workers_are_new = options.workers_are_new;
+  run.history.used_cells = UsedCells(layout);
   if (goes_on || CheckpointSchedule(config.checkpoint).enabled()) {
     HF_RETURN_IF_ERROR(OpenCheckpoints(config, directory, layout, options, &run));
   }
@@ -172,6 +176,7 @@ std::string ResumeText(const PreparedRun& run) {
 
 RunStart StartOf(const Config& config, const PreparedRun& run) {
   return {.history = run.history,
+          .is_ours = [&lock = run.lock] { return lock.Check(); },
           .flops_per_token = ModelFlopsPerToken(config.model, config.batch.sequence_length),
           .keeper = run.keeper.get(),
           .usable = run.usable};

@@ -9,6 +9,7 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/str_split.h"
 #include "checkpoint/place/checkpoint_place.h"
 #include "elastic/agent/agent.h"
 #include "elastic/coordinator/run_digests.h"
@@ -34,6 +35,15 @@ std::chrono::milliseconds SlowdownFromEnvironment(const std::string& worker) {
   const char* only = std::getenv("HOLDFAST_TEST_SLOW_WORKER");
   if (text == nullptr || (only != nullptr && worker != only)) return {};
   return std::chrono::milliseconds(std::atoll(text));
+}
+
+/// Another one: "owner@7" or "mirror@7" flips a bit of such a chunk after step 7, in the worker that is named.
+BitFlip FlipFromEnvironment(const std::string& worker) {
+  const char* text = std::getenv("HOLDFAST_TEST_FLIP_BIT");
+  const char* only = std::getenv("HOLDFAST_TEST_FLIP_WORKER");
+  if (text == nullptr || only == nullptr || worker != only) return {};
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('@', 1));
+  return {.after_step = std::atoll(parts.second.c_str()), .in_mirror = parts.first == "mirror"};
 }
 
 /// Ends a worker whose GPU cannot be made to leave memory alone. Its agent starts it again.
@@ -91,7 +101,7 @@ ConnectFn ConnectBy(Transport transport, const std::string& host, int gpu, Sessi
 Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, const WorkerIdentity& identity,
                        TrainingRuntime& runtime, ControlLink& link, const StopSignal* stop_signal,
                        const WorkerPeers& peers) {
-  RaiseOpenFileLimit();  // every peer is three or four of them
+  RaiseOpenFileLimit();  // every peer is three to five of them
   Trainer& trainer = *runtime.trainer;
   const ParameterLayout& layout = runtime.model->layout();
   // With a transport of its own it is reached by nobody else.
@@ -100,7 +110,7 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
   SessionShell shell(options, link, trainer.progress(), std::move(probe));
   Checkpointer checkpointer({.open_storage = [&] { return OpenClaimedStorage(config.checkpoint, directory.root()); },
                              .config = &config.checkpoint,
-                             .layout = &layout,
+                             .layout = &trainer.state_layout(),
                              .progress = &trainer.progress(),
                              .send = [&](const SavedMessage& saved) { shell.Send(saved); }});
   WorkerParts parts;
@@ -115,6 +125,7 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
                       : ConnectBy(config.parallel.transport, identity.host, GpuOf(runtime.slot.local_index), shell);
   parts.on_peer_failure = peers.on_failure;
   parts.slowdown = SlowdownFromEnvironment(identity.name);
+  parts.flip = FlipFromEnvironment(identity.name);
   parts.save_model = [&](const ReadWeightsFn& read) { return SaveWeights(directory.model(), config, layout, read); };
   std::optional<std::stop_callback<std::function<void()>>> on_stop;
   if (stop_signal != nullptr) {

@@ -141,6 +141,12 @@ absl::StatusOr<CoordinatorMessage> Read(const v1::Probe& wire) {
   return check.Done<CoordinatorMessage>(std::move(message));
 }
 
+void Fill(const AskWorldMessage& message, v1::FromCoordinator* wire) {
+  wire->mutable_ask_world()->set_generation(message.generation);
+}
+
+absl::StatusOr<CoordinatorMessage> Read(const v1::AskWorld& wire) { return AskWorldMessage{wire.generation()}; }
+
 void Fill(const WorkerStatus& status, v1::WorkerStatus* wire) {
   ToWire(status.id, wire->mutable_id());
   wire->set_rank(status.rank);
@@ -191,6 +197,8 @@ absl::StatusOr<CoordinatorMessage> FromWire(const v1::FromCoordinator& wire) {
       return Read(wire.end());
     case v1::FromCoordinator::kProbe:
       return Read(wire.probe());
+    case v1::FromCoordinator::kAskWorld:
+      return Read(wire.ask_world());
     case v1::FromCoordinator::MESSAGE_NOT_SET:
       break;
   }

@@ -84,7 +84,14 @@ void Fill(const RecoveredMessage& message, v1::ToCoordinator* wire) {
   recovered->set_rendezvous_seconds(message.rendezvous_seconds);
   recovered->set_transfer_seconds(message.transfer_seconds);
   recovered->set_bytes_received(message.bytes_received);
+  recovered->set_mirror_bytes(message.mirror_bytes);
 }
+
+void Fill(const MirroredMessage& message, v1::ToCoordinator* wire) {
+  wire->mutable_mirrored()->set_generation(message.generation);
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::Mirrored& wire) { return MirroredMessage{wire.generation()}; }
 
 absl::StatusOr<WorkerMessage> Read(const v1::Recovered& wire) {
   FieldCheck check("Recovered");
@@ -94,6 +101,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Recovered& wire) {
   message.rendezvous_seconds = check.Seconds(wire.rendezvous_seconds(), "rendezvous_seconds");
   message.transfer_seconds = check.Seconds(wire.transfer_seconds(), "transfer_seconds");
   message.bytes_received = check.Count(wire.bytes_received(), "bytes_received");
+  message.mirror_bytes = check.Count(wire.mirror_bytes(), "mirror_bytes");
   return check.Done<WorkerMessage>(message);
 }
 
@@ -306,6 +314,16 @@ absl::StatusOr<WorkerMessage> Read(const v1::Reach& wire) {
   return check.Done<WorkerMessage>(std::move(message));
 }
 
+void Fill(const KnownWorldMessage& message, v1::ToCoordinator* wire) {
+  ToWire(message.world, wire->mutable_known_world());
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::World& wire) {
+  FieldCheck check("KnownWorld");
+  KnownWorldMessage message{WorldFromWire(wire, &check)};
+  return check.Done<WorkerMessage>(std::move(message));
+}
+
 }  // namespace
 
 void ToWire(const WorkerMessage& message, v1::ToCoordinator* wire) {
@@ -342,6 +360,10 @@ absl::StatusOr<WorkerMessage> FromWire(const v1::ToCoordinator& wire) {
       return Read(wire.leave());
     case v1::ToCoordinator::kReach:
       return Read(wire.reach());
+    case v1::ToCoordinator::kMirrored:
+      return Read(wire.mirrored());
+    case v1::ToCoordinator::kKnownWorld:
+      return Read(wire.known_world());
     case v1::ToCoordinator::MESSAGE_NOT_SET:
       break;
   }

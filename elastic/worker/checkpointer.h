@@ -28,7 +28,7 @@ class Checkpointer {
   struct Parts {
     std::function<absl::StatusOr<std::unique_ptr<Storage>>()> open_storage;  // when it is needed first
     const CheckpointConfig* config = nullptr;
-    const ParameterLayout* layout = nullptr;
+    const StateLayout* layout = nullptr;
     StepProgress* progress = nullptr;
     std::function<void(const SavedMessage&)> send;  // from any thread
   };

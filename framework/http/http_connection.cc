@@ -85,6 +85,7 @@ size_t TakeBody(char* data, size_t size, size_t count, void* context) {
   auto& transfer = *static_cast<Transfer*>(context);
   const size_t bytes = size * count;
   HttpAnswer& answer = transfer.answer;
+  if (transfer.request.discard_answer) return bytes;
   if (!IsSuccess(answer.status)) {  // for people; the beginning of it will do
     answer.body.append(data, std::min(bytes, kMaxErrorBytes - std::min(answer.body.size(), kMaxErrorBytes)));
     return bytes;
@@ -116,9 +117,17 @@ HeaderList MakeHeaders(const Fields& fields) {
     list.reset(longer);
   };
   for (const auto& [name, value] : fields) append(value.empty() ? name + ";" : absl::StrCat(name, ": ", value));
-  append("Expect:");        // no round trip before each body
-  append("Content-Type:");  // no invention of libcurl's
+  append("Expect:");  // no round trip before each body
+  const bool has_type = std::any_of(fields.begin(), fields.end(), [](const auto& field) {
+    return absl::EqualsIgnoreCase(field.first, "content-type");
+  });
+  if (!has_type) append("Content-Type:");  // no invention of libcurl's
   return list;
+}
+
+int ShouldGiveUp(void* context, curl_off_t /*total*/, curl_off_t /*now*/, curl_off_t /*upload_total*/,
+                 curl_off_t /*upload_now*/) {
+  return static_cast<const HttpRequest*>(context)->give_up() ? 1 : 0;
 }
 
 // A large body gets more time; silence and a trickle do not.
@@ -134,10 +143,15 @@ void SetLimits(CURL* curl, const HttpRequest& request) {
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, std::min(timeout_ms, kMaxConnectMs));
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1024L);  // bytes per second, on average over the time below
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, std::max(1L, (timeout_ms + 999) / 1000));
-  curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, request.tls_only ? "https" : "http,https");
   curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);  // a signed request is for one host
   curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 1L);
   curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 2L);
+  if (request.give_up) {
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, &ShouldGiveUp);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &request);
+  }
   if (!request.ca_file.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, request.ca_file.c_str());
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);  // name look-ups must not use SIGALRM in a process with threads
 }
@@ -222,7 +236,7 @@ absl::StatusOr<HttpAnswer> HttpConnection::Perform(const HttpRequest& request) {
   curl_easy_getinfo(curl_, CURLINFO_RETRY_AFTER, &retry_after);
   curl_easy_reset(curl_);  // keeps no pointer into this function
   if (!transfer.failure.ok()) return transfer.failure;
-  if (code != CURLE_OK) return TransportStatus(code, detail.data());
+  if (code != CURLE_OK) return TransportStatus(code, request.secret_url ? "" : detail.data());
   if (!transfer.headers_ended) return absl::UnavailableError("the answer broke off in its headers");
   if (retry_after > 0) transfer.answer.retry_after = std::chrono::seconds(retry_after);
   return std::move(transfer.answer);

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,10 +22,15 @@ struct HttpRequest {
   const BodySource* body = nullptr;  // of PUT and POST
   std::chrono::milliseconds timeout{60'000};
   std::string ca_file;  // empty = the system's certificates
+  bool tls_only = false;
+  bool secret_url = false;  // no message holds anything of it, nor of the answer
+  /// Asked about once a second, may be empty; true ends the request (Unavailable).
+  std::function<bool()> give_up = {};
 
   // The body of a successful answer goes here if it is set (and no byte beyond it is taken), else into the answer.
   std::optional<absl::Span<std::byte>> into;
   size_t max_answer_bytes = 16u << 20;
+  bool discard_answer = false;  // but its status and headers
 };
 
 struct HttpAnswer {

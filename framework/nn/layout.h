@@ -18,7 +18,8 @@ struct ParameterSpec {
   Shape shape;       // matrices are (out, in), row-major
   InitKind init = InitKind::kZeros;
   float init_std = 0;
-  bool decay = false;  // weight decay applies (matrices, not norms and biases)
+  bool decay = false;   // weight decay applies (matrices, not norms and biases)
+  bool hidden = false;  // a matrix between hidden vectors: no embedding, no head
   int unit = 0;
   // Set by ParameterLayout:
   int64_t offset = 0;       // of its first element in the model's flat vector

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int kCellsPerRank = 16;  // of a group: parts of ranks differ by at most one cell
 constexpr int kLeastCells = 256;
-constexpr int kMostCells = 1 << 21;
+constexpr int kMostCells = UsedCells::kFinest;
 constexpr int64_t kMostServers = int64_t{1} << 26;  // of all groups together
 constexpr int kNobody = -1;
 
@@ -153,8 +154,8 @@ void Placement::KeepGroups(const Source& source) {
   }
 }
 
-// Whoever served a cell goes on as long as its part is not too large; else another holder takes it, for which nothing
-// has to move; else whoever has least.
+// Whoever served a cell goes on; else another holder takes it, for which nothing has to move. Whoever serves too much
+// then gives some to their mirrors (BalanceServing), and what is still too much goes to whoever has least.
 void Placement::Serve(int group, const Source* source) {
   if (everybody_serves_all()) return;
   std::vector<int> ranks;
@@ -162,42 +163,111 @@ void Placement::Serve(int group, const Source* source) {
     if (GroupOf(rank) == group) ranks.push_back(rank);
   }
   const int most = Most(num_cells_, static_cast<int>(ranks.size()));
-  const int slack = most / 8;  // worth it, for a step that need not wait for what moves
-  std::vector<int> served(static_cast<size_t>(num_staying()));
   const size_t base = servers_.size();
   servers_.resize(base + static_cast<size_t>(num_cells_), kNobody);
-  const auto take = [&](int cell, int rank) {
-    servers_[base + static_cast<size_t>(cell)] = rank;
-    ++served[static_cast<size_t>(rank)];
-  };
-  for (int cell = 0; cell < num_cells_ && source != nullptr; ++cell) {
-    const int rank = source->Server(group, cell);
-    if (rank >= 0 && GroupOf(rank) == group && served[static_cast<size_t>(rank)] < most) take(cell, rank);
+  std::vector<std::vector<int>> served(static_cast<size_t>(num_staying()));  // cells, by rank
+  if (source != nullptr) {
+    KeepServing(group, *source, &served);
+    BalanceServing(group, most, *source, &served);
+    GiveUpServing(ranks, most, &served);
   }
-  const auto has_less = [&](int a, int b) { return served[static_cast<size_t>(a)] < served[static_cast<size_t>(b)]; };
-  for (int cell = 0; cell < num_cells_ && source != nullptr; ++cell) {
-    if (servers_[base + static_cast<size_t>(cell)] >= 0) continue;
-    std::vector<int> holders = source->Holders(cell);
-    std::erase_if(holders, [&](int rank) { return GroupOf(rank) != group; });
-    const auto best = std::min_element(holders.begin(), holders.end(), has_less);
-    if (best != holders.end() && served[static_cast<size_t>(*best)] < most + slack) take(cell, *best);
+  for (const int rank : ranks) {
+    for (const int cell : served[static_cast<size_t>(rank)]) servers_[base + static_cast<size_t>(cell)] = rank;
   }
   // What is left goes in runs: to each rank, in turn, as much as it lacks of its part. The rest is less than a cell
   // each.
-  int64_t left = std::count(servers_.begin() + static_cast<std::ptrdiff_t>(base), servers_.end(), kNobody);
-  std::vector<int> lacks;
+  std::vector<int> lacks, load(static_cast<size_t>(num_staying()));
   for (size_t i = 0; i < ranks.size(); ++i) {
     const int64_t n = static_cast<int64_t>(ranks.size()), at = static_cast<int64_t>(i);
     const auto part = static_cast<int>((at + 1) * num_cells_ / n - at * num_cells_ / n);
-    lacks.push_back(std::max(0, part - served[static_cast<size_t>(ranks[i])]));
+    int& serves = load[static_cast<size_t>(ranks[i])];
+    serves = static_cast<int>(served[static_cast<size_t>(ranks[i])].size());
+    lacks.push_back(std::max(0, part - serves));
   }
   size_t next = 0;
-  for (int cell = 0; cell < num_cells_ && left > 0; ++cell) {
-    if (servers_[base + static_cast<size_t>(cell)] >= 0) continue;
+  for (int cell = 0; cell < num_cells_; ++cell) {
+    int& server = servers_[base + static_cast<size_t>(cell)];
+    if (server >= 0) continue;
     while (next < ranks.size() && lacks[next] == 0) ++next;
     if (next < ranks.size()) --lacks[next];
-    take(cell, next < ranks.size() ? ranks[next] : *std::min_element(ranks.begin(), ranks.end(), has_less));
-    --left;
+    const auto has_less = [&](int a, int b) { return load[static_cast<size_t>(a)] < load[static_cast<size_t>(b)]; };
+    server = next < ranks.size() ? ranks[next] : *std::min_element(ranks.begin(), ranks.end(), has_less);
+    ++load[static_cast<size_t>(server)];
+  }
+}
+
+void Placement::KeepServing(int group, const Source& source, std::vector<std::vector<int>>* served) const {
+  std::vector<int> open;
+  for (int cell = 0; cell < num_cells_; ++cell) {
+    const int rank = source.Server(group, cell);
+    if (rank >= 0 && GroupOf(rank) == group) {
+      (*served)[static_cast<size_t>(rank)].push_back(cell);
+    } else {
+      open.push_back(cell);
+    }
+  }
+  for (const int cell : open) {
+    std::vector<int> holders = source.Holders(cell);
+    std::erase_if(holders, [&](int rank) { return GroupOf(rank) != group; });
+    const auto best = std::min_element(holders.begin(), holders.end(), [&](int a, int b) {
+      return (*served)[static_cast<size_t>(a)].size() < (*served)[static_cast<size_t>(b)].size();
+    });
+    if (best != holders.end()) (*served)[static_cast<size_t>(*best)].push_back(cell);
+  }
+}
+
+// Who serves too much gives a cell to one that mirrors it, that one gives one of its own on, and so round the ring
+// until somebody has room (chained declustering, Hsiao and DeWitt 1990): after a loss all serve alike, and nothing has
+// moved.
+void Placement::BalanceServing(int group, int most, const Source& source, std::vector<std::vector<int>>* served) const {
+  struct Step {
+    int from = kNobody, cell = 0;  // whose cell is to be taken
+  };
+  std::vector<bool> hopeless(served->size());  // nobody with room can be reached
+  for (int first = 0; first < num_staying(); ++first) {
+    while (static_cast<int>((*served)[static_cast<size_t>(first)].size()) > most &&
+           !hopeless[static_cast<size_t>(first)]) {
+      std::vector<Step> steps(served->size());
+      std::vector<int> reached{first};
+      int last = kNobody;
+      for (size_t i = 0; i < reached.size() && last < 0; ++i) {
+        for (const int cell : (*served)[static_cast<size_t>(reached[i])]) {
+          for (const int rank : source.Holders(cell)) {
+            Step& step = steps[static_cast<size_t>(rank)];
+            const bool is_new = rank != first && step.from < 0 && GroupOf(rank) == group;
+            if (!is_new || hopeless[static_cast<size_t>(rank)]) continue;
+            step = {reached[i], cell};
+            reached.push_back(rank);
+            if (static_cast<int>((*served)[static_cast<size_t>(rank)].size()) < most) last = rank;
+            if (last >= 0) break;
+          }
+          if (last >= 0) break;
+        }
+      }
+      if (last < 0) {
+        for (const int rank : reached) hopeless[static_cast<size_t>(rank)] = true;
+        break;
+      }
+      for (int to = last; to != first; to = steps[static_cast<size_t>(to)].from) {
+        const Step& step = steps[static_cast<size_t>(to)];
+        std::erase((*served)[static_cast<size_t>(step.from)], step.cell);
+        (*served)[static_cast<size_t>(to)].push_back(step.cell);
+      }
+    }
+  }
+}
+
+// Its last cells, to those who have less than their part; an eighth too much is better than a step that has to wait.
+void Placement::GiveUpServing(const std::vector<int>& ranks, int most, std::vector<std::vector<int>>* served) const {
+  const int least = num_cells_ / static_cast<int>(ranks.size());
+  const bool some_lack = std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+    return static_cast<int>((*served)[static_cast<size_t>(rank)].size()) < least - least / 8;
+  });
+  for (const int rank : ranks) {
+    std::vector<int>& cells = (*served)[static_cast<size_t>(rank)];
+    std::sort(cells.begin(), cells.end());
+    const int keeps = some_lack ? most : most + most / 8;
+    if (static_cast<int>(cells.size()) > keeps) cells.resize(static_cast<size_t>(keeps));
   }
 }
 
@@ -238,13 +308,143 @@ void Placement::ChoosePrimaries(const Source* source) {
   }
 }
 
+/// Chooses who mirrors a cell, so that few pairs of ranks are the only holders of something.
+class Placement::MirrorPicker {
+ public:
+  /// `most`: cells that one rank is to hold.
+  MirrorPicker(const Placement& placement, const Source* source, int most)
+      : p_(placement),
+        is_first_(source == nullptr),
+        most_(most),
+        ring_(placement.Ring()),
+        place_(ring_.size()),
+        partners_(ring_.size()),
+        last_(ring_.size(), kNobody) {
+    for (size_t i = 0; i < ring_.size(); ++i) place_[static_cast<size_t>(ring_[i])] = static_cast<int>(i);
+    FindHalves();
+    if (source != nullptr) FindPartners(*source);
+  }
+
+  int Pick(int cell, const std::vector<int>& holders, const std::vector<int>& held) {
+    if (is_first_) return Neighbour(cell, holders, held);
+    const int partner = Partner(cell, holders, held);
+    if (partner >= 0) return partner;
+    const int rank = Neighbour(cell, holders, held);
+    for (const int holder : holders) Pair(holder, rank);
+    return rank;
+  }
+
+ private:
+  // Of the cells of each rank the second half goes to the other neighbour first.
+  void FindHalves() {
+    const auto cells = static_cast<size_t>(p_.num_cells_);
+    std::vector<int> summed(ring_.size()), seen(ring_.size());
+    for (size_t cell = 0; cell < cells; ++cell) ++summed[static_cast<size_t>(p_.PrimaryOf(static_cast<int>(cell)))];
+    for (size_t cell = 0; cell < cells; ++cell) {
+      const auto owner = static_cast<size_t>(p_.PrimaryOf(static_cast<int>(cell)));
+      second_half_.push_back(seen[owner]++ >= summed[owner] / 2);
+    }
+  }
+
+  // Ranks that held something together before; and those who did so with the same one that is gone, so that its
+  // neighbours on the ring become each other's.
+  void FindPartners(const Source& source) {
+    std::vector<std::set<int>> of_gone(source.ranks.size());
+    for (int cell = 0; cell < source.before.num_cells(); ++cell) {
+      const std::vector<int> holders = source.before.Holders(cell);
+      for (const int a : holders) {
+        for (const int b : holders) {
+          const int rank = source.RankOf(b);
+          if (a == b || rank < 0) continue;
+          if (source.RankOf(a) >= 0) Pair(source.RankOf(a), rank);
+          if (source.RankOf(a) < 0) of_gone[static_cast<size_t>(a)].insert(rank);
+        }
+      }
+    }
+    for (const std::set<int>& ranks : of_gone) {
+      for (const int a : ranks) {
+        for (const int b : ranks) Pair(a, b);
+      }
+    }
+    for (int rank = 0; rank < p_.num_staying(); ++rank) {
+      if (source.group_of[static_cast<size_t>(rank)] < 0) new_ranks_.push_back(rank);
+    }
+  }
+  void Pair(int a, int b) {
+    if (a == b) return;
+    partners_[static_cast<size_t>(a)].insert(b);
+    partners_[static_cast<size_t>(b)].insert(a);
+  }
+
+  bool SharesNode(int rank, const std::vector<int>& holders) const {
+    return std::any_of(holders.begin(), holders.end(), [&](int holder) {
+      return p_.node_of_[static_cast<size_t>(holder)] == p_.node_of_[static_cast<size_t>(rank)];
+    });
+  }
+
+  /// Of the ranks that are partners of all holders, or are new and have to get something, the one that holds least, or
+  /// the one that was chosen for the cell before, if that holds little more: runs are longer. -1 if none has room on
+  /// another node.
+  int Partner(int cell, const std::vector<int>& holders, const std::vector<int>& held) {
+    const int limit = most_ + most_ / 4;
+    int& last = last_[static_cast<size_t>(p_.PrimaryOf(cell))];
+    int best = kNobody;
+    bool last_has_room = false;
+    const auto consider = [&](int rank) {
+      const int holds = held[static_cast<size_t>(rank)];
+      if (holds >= limit || std::find(holders.begin(), holders.end(), rank) != holders.end()) return;
+      if (SharesNode(rank, holders)) return;
+      last_has_room = last_has_room || rank == last;
+      if (best < 0 || holds < held[static_cast<size_t>(best)]) best = rank;
+    };
+    for (const int rank : partners_[static_cast<size_t>(holders[0])]) {
+      const auto is_partner = [&](int holder) { return partners_[static_cast<size_t>(holder)].contains(rank); };
+      if (std::all_of(holders.begin() + 1, holders.end(), is_partner)) consider(rank);
+    }
+    for (const int rank : new_ranks_) consider(rank);
+    const auto load = [&](int rank) { return held[static_cast<size_t>(rank)]; };
+    if (!last_has_room || load(last) > load(best) + most_ / 8) last = best;
+    return last;
+  }
+
+  /// The nearest on the ring, on a node that does not hold the cell, if there is one, and with room.
+  int Neighbour(int cell, const std::vector<int>& holders, const std::vector<int>& held) const {
+    const auto size = static_cast<int>(ring_.size());
+    const int owner = place_[static_cast<size_t>(p_.PrimaryOf(cell))];
+    const int enough = most_ + (is_first_ ? 2 : 0);  // halves of parts are rounded
+    int best = kNobody;
+    std::tuple<bool, int> best_cost;
+    for (int i = 0; i < 2 * size; ++i) {
+      const bool forward = (i % 2 == 1) == second_half_[static_cast<size_t>(cell)];
+      const int distance = i / 2 + 1;
+      const int rank = ring_[static_cast<size_t>((owner + (forward ? distance : 2 * size - distance)) % size)];
+      if (std::find(holders.begin(), holders.end(), rank) != holders.end()) continue;
+      const std::tuple cost{SharesNode(rank, holders), std::max(0, held[static_cast<size_t>(rank)] + 1 - enough)};
+      if (best >= 0 && cost >= best_cost) continue;
+      best = rank;
+      best_cost = cost;
+      if (cost == std::tuple{false, 0}) break;
+    }
+    return best;
+  }
+
+  const Placement& p_;
+  const bool is_first_;
+  const int most_;
+  std::vector<int> ring_, place_;        // rank by place, place by rank
+  std::vector<bool> second_half_;        // by cell
+  std::vector<std::set<int>> partners_;  // by rank
+  std::vector<int> new_ranks_;
+  std::vector<int> last_;  // by primary: who was chosen for the cell before
+};
+
 // Whoever holds a cell keeps it as a mirror, unless it has more than its part or stands on a node that has the cell
 // anyway; then others get it.
 void Placement::PlaceMirrors(const Source* source) {
   mirrors_.assign(static_cast<size_t>(num_mirrors_) * static_cast<size_t>(num_cells_), kNobody);
   if (num_mirrors_ == 0) return;
   const int most = Most(int64_t{num_cells_} * (num_groups_ + num_mirrors_), num_staying());
-  std::vector<int> held(static_cast<size_t>(num_staying())), next(held.size());
+  std::vector<int> held(static_cast<size_t>(num_staying()));
   std::vector<std::vector<int>> holders(static_cast<size_t>(num_cells_));
   const size_t num_nodes = std::set<int>(node_of_.begin(), node_of_.begin() + num_staying()).size();
   for (int cell = 0; cell < num_cells_; ++cell) {
@@ -289,39 +489,33 @@ void Placement::PlaceMirrors(const Source* source) {
           }));
     }
   }
+  MirrorPicker picker(*this, source, most);
   for (int mirror = 1; mirror <= num_mirrors_; ++mirror) {
     for (int cell = 0; cell < num_cells_; ++cell) {
       const std::vector<int>& of_cell = holders[static_cast<size_t>(cell)];
-      if (static_cast<int>(of_cell.size()) < num_groups_ + mirror) {
-        add(cell, PickMirror(cell, of_cell, held, most, next));
-      }
+      if (static_cast<int>(of_cell.size()) < num_groups_ + mirror) add(cell, picker.Pick(cell, of_cell, held));
     }
   }
 }
 
-// On a node that does not hold the cell yet, if there is one; then one that has not got its part yet. The mirrors of
-// one rank's cells go round the ring of all others, each beginning where the one before ended.
-int Placement::PickMirror(int cell, const std::vector<int>& holders, const std::vector<int>& held, int most,
-                          std::vector<int>& next) const {
-  const int owner = PrimaryOf(cell), others = num_staying() - 1;
-  int best = kNobody, best_distance = 0;
-  std::tuple<bool, int> best_cost;
-  int& start = next[static_cast<size_t>(owner)];
-  for (int distance = 0; distance < others; ++distance) {
-    const int rank = (owner + 1 + (start + distance) % others) % num_staying();
-    if (std::find(holders.begin(), holders.end(), rank) != holders.end()) continue;
-    const bool shares_node = std::any_of(holders.begin(), holders.end(), [&](int holder) {
-      return node_of_[static_cast<size_t>(holder)] == node_of_[static_cast<size_t>(rank)];
-    });
-    const std::tuple cost{shares_node, std::max(0, held[static_cast<size_t>(rank)] + 1 - most)};
-    if (best >= 0 && cost >= best_cost) continue;
-    best = rank;
-    best_distance = distance;
-    best_cost = cost;
-    if (cost == std::tuple{false, 0}) break;
+// Ranks in an order in which neighbours stand on different nodes, as far as no node has more than half of them: those
+// of one node, the largest first, take every second place.
+std::vector<int> Placement::Ring() const {
+  std::vector<int> on_node(nodes_.size()), ranks(static_cast<size_t>(num_staying()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  for (const int rank : ranks) ++on_node[static_cast<size_t>(node_of_[static_cast<size_t>(rank)])];
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+    const int x = node_of_[static_cast<size_t>(a)], y = node_of_[static_cast<size_t>(b)];
+    return std::tuple(-on_node[static_cast<size_t>(x)], x) < std::tuple(-on_node[static_cast<size_t>(y)], y);
+  });
+  std::vector<int> ring(ranks.size());
+  size_t place = 0;
+  for (const int rank : ranks) {
+    ring[place] = rank;
+    place += 2;
+    if (place >= ring.size() && place % 2 == 0) place = 1;
   }
-  start = (start + best_distance + 1) % others;
-  return best;
+  return ring;
 }
 
 int Placement::GroupOf(int rank) const {
@@ -365,15 +559,25 @@ std::vector<int> Placement::HeldCells(int rank) const {
   return cells;
 }
 
-std::vector<int> Placement::LostCells(const std::vector<bool>& alive) const {
+std::vector<int> Placement::LostCells(const std::vector<bool>& alive, const UsedCells& used) const {
   const auto lives = [&](int rank) { return alive[static_cast<size_t>(rank)]; };
   std::vector<int> lost;
   for (int cell = 0; cell < num_cells_; ++cell) {
-    if (lives(PrimaryOf(cell))) continue;
+    if (lives(PrimaryOf(cell)) || !used.Has(cell, num_cells_)) continue;
     const std::vector<int> holders = Holders(cell);
     if (std::none_of(holders.begin(), holders.end(), lives)) lost.push_back(cell);
   }
   return lost;
+}
+
+std::set<std::pair<int, int>> Placement::FatalPairs() const {
+  std::set<std::pair<int, int>> pairs;
+  for (int cell = 0; cell < num_cells_; ++cell) {
+    std::vector<int> holders = Holders(cell);
+    std::sort(holders.begin(), holders.end());
+    if (holders.size() == 2) pairs.insert({holders[0], holders[1]});
+  }
+  return pairs;
 }
 
 int64_t Placement::MovedFrom(const Placement& source, absl::Span<const int> source_ranks) const {

@@ -9,18 +9,22 @@
 //   shard_grad_op  G = replicas; weights stay gathered for a whole step.
 //   full_shard     the same; weights are gathered for each use.
 //
-// The first placement of a run is a pure function of the world: each rank serves one run of cells, and the mirrors of
-// these are spread over all ranks of other nodes, so that after a loss many have a little to take over and to send. A
-// later one is made from the one before it, so that what need not move stays: it depends on what has been, and so
-// travels with its world as a table (Table, FromTable). A placement decides no bits.
+// The first placement of a run is a pure function of the world: each rank serves one run of cells, and these are
+// mirrored by its two neighbours on a ring, half by each. Two ranks lost at the same moment take the last copy of
+// something with them only if they are neighbours. A later one is made from the one before it, so that what need not
+// move stays: it depends on what has been, and so travels with its world as a table (Table, FromTable). A placement
+// decides no bits.
 
 #include <cstdint>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "framework/config/config.h"
+#include "framework/parallel/used_cells.h"
 
 namespace holdfast {
 
@@ -32,7 +36,8 @@ class Placement {
   Placement(std::vector<std::string> nodes, const ParallelConfig& options, int leaving = 0);
 
   /// The one after `source`, of which rank r is rank source_ranks[r] here, or gone (-1). A cell that has lost a serving
-  /// rank is served by a mirror, where there is one that has room; a rank that is new gets an even part.
+  /// rank is served by a mirror; its load goes on round the ring, from mirror to mirror. A rank that is new gets an
+  /// even part.
   Placement(std::vector<std::string> nodes, const ParallelConfig& options, int leaving, const Placement& source,
             absl::Span<const int> source_ranks);
 
@@ -46,6 +51,8 @@ class Placement {
   /// A power of two; those of a placement with more cells are cut out of those of one with fewer.
   int num_cells() const { return num_cells_; }
   int num_groups() const { return num_groups_; }
+  /// Of each cell.
+  int num_mirrors() const { return num_mirrors_; }
 
   /// The replica group whose members serve `rank` its weights.
   int GroupOf(int rank) const;
@@ -61,8 +68,11 @@ class Placement {
   /// Cells whose state `rank` holds, ascending.
   std::vector<int> HeldCells(int rank) const;
 
-  /// Cells of which no holder is left if of all ranks only those with alive[rank] are.
-  std::vector<int> LostCells(const std::vector<bool>& alive) const;
+  /// Cells, of those that the model uses, of which no holder is left if of all ranks only those with alive[rank] are.
+  std::vector<int> LostCells(const std::vector<bool>& alive, const UsedCells& used = {}) const;
+
+  /// Pairs of ranks that are all holders of some cell: lost at the same moment, they take it with them.
+  std::set<std::pair<int, int>> FatalPairs() const;
 
   /// How many cells (of this size) of how many ranks have to move here from the placement before, given as in the
   /// constructor.
@@ -72,6 +82,7 @@ class Placement {
 
  private:
   struct Source;
+  class MirrorPicker;
   Placement(std::vector<std::string> nodes, const ParallelConfig& options, int leaving, int least_cells);
 
   int num_staying() const { return size() - leaving_; }
@@ -81,9 +92,11 @@ class Placement {
   void KeepGroups(const Source& source);
   void Serve(int group, const Source* source);
   void ChoosePrimaries(const Source* source);
+  void KeepServing(int group, const Source& source, std::vector<std::vector<int>>* served) const;
+  void BalanceServing(int group, int most, const Source& source, std::vector<std::vector<int>>* served) const;
+  void GiveUpServing(const std::vector<int>& ranks, int most, std::vector<std::vector<int>>* served) const;
   void PlaceMirrors(const Source* source);
-  int PickMirror(int cell, const std::vector<int>& holders, const std::vector<int>& held, int most,
-                 std::vector<int>& next) const;
+  std::vector<int> Ring() const;
   absl::Status Check() const;
 
   std::vector<std::string> nodes_;

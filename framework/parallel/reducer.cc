@@ -8,8 +8,9 @@
 namespace holdfast {
 namespace {
 
-// Gradients of units that may wait for being reduced; computation waits when there are more.
-constexpr size_t kMostWaiting = 2;
+// What may wait for being reduced, or be at it; computing waits when there is more. Of gradients that every microbatch
+// sends, any two units'; of sums of pieces, two of each unit, whose memory is planned.
+constexpr int64_t kMaxWaiting = 2;
 
 constexpr int64_t kFloatBytes = sizeof(float);
 
@@ -33,21 +34,27 @@ Bytes AsBytes(float* data, int64_t elements) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Reducer>> Reducer::Create(const ShardMap& map, const Placement& placement,
-                                                         Communicator& world, Device& device,
+                                                         const SumOrder& order, Communicator& world, Device& device,
                                                          std::chrono::milliseconds timeout) {
   HF_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.CreateStream(StreamKind::kTransfer));
-  std::unique_ptr<Reducer> reducer(new Reducer(map, placement, world, device, std::move(stream), timeout));
+  std::unique_ptr<Reducer> reducer(new Reducer(map, placement, order, world, device, std::move(stream), timeout));
   HF_RETURN_IF_ERROR(reducer->PlanForwards());
   HF_RETURN_IF_ERROR(reducer->AllocatePacked());
   return reducer;
 }
 
-Reducer::Reducer(const ShardMap& map, const Placement& placement, Communicator& world, Device& device,
-                 std::unique_ptr<Stream> stream, std::chrono::milliseconds timeout)
-    : map_(map), placement_(placement), world_(world), device_(device), stream_(std::move(stream)), timeout_(timeout) {
+Reducer::Reducer(const ShardMap& map, const Placement& placement, const SumOrder& order, Communicator& world,
+                 Device& device, std::unique_ptr<Stream> stream, std::chrono::milliseconds timeout)
+    : map_(map),
+      placement_(placement),
+      world_(world),
+      device_(device),
+      stream_(std::move(stream)),
+      timeout_(timeout),
+      buffers_(device) {
   for (int u = 0; u < map.layout().num_units(); ++u) {
     mine_.push_back(map.CountElements(u, map.Summed(u, world.rank())));
-    trees_.emplace_back(device, stream_->ops(), mine_.back());
+    sums_.emplace_back(buffers_, stream_->ops(), order, mine_.back());
     bool scattered = false;
     for (int r = 0; r < placement.size(); ++r) scattered = scattered || map.Summed(u, r).size() > 1;
     scattered_.push_back(scattered);
@@ -143,12 +150,12 @@ absl::Status Reducer::Begin(const ReductionPlan& plan, std::vector<int> units) {
   {
     const std::lock_guard lock(mutex_);
     HF_RETURN_IF_ERROR(failure_);
-    HF_CHECK(contributions_.empty() && opened_.empty());
+    HF_CHECK(contributions_.empty() && !at_work_.has_value());
   }
   plan_ = plan;
   units_ = std::move(units);
   chunk_sums_.clear();
-  for (SummationTree& tree : trees_) tree.Reset();
+  for (GradientSum& sum : sums_) sum.Reset();
   HF_RETURN_IF_ERROR(AllocateReceived());
   thread_.Post([this] { Run(); });
   return absl::OkStatus();
@@ -159,7 +166,7 @@ absl::Status Reducer::AllocateReceived() {
   int64_t elements = 0;
   size_t most = 0;
   for (const int unit : units_) elements = std::max(elements, mine_[static_cast<size_t>(unit)]);
-  for (int wave = 0; wave < plan_->num_waves(); ++wave) most = std::max(most, MostBlocks(wave));
+  for (int wave = 0; wave < plan_->num_waves(); ++wave) most = std::max(most, plan_->MaxPieces(wave));
   const size_t bytes = static_cast<size_t>(world_.size() * elements * kFloatBytes) * most;
   if (received_.bytes() >= bytes) return absl::OkStatus();
   received_ = Buffer();
@@ -167,38 +174,23 @@ absl::Status Reducer::AllocateReceived() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<size_t> Reducer::TakeBuffer(size_t bytes) {
-  for (size_t i = 0; i < pool_.size(); ++i) {
-    if (pool_[i].free && pool_[i].memory.bytes() == bytes) return i;
-  }
-  HF_ASSIGN_OR_RETURN(Buffer memory, Buffer::Allocate(device_, bytes, "gradients"));
-  pool_.push_back({std::move(memory)});
-  return pool_.size() - 1;
-}
-
-absl::StatusOr<float*> Reducer::Open(int unit, const std::stop_token& stop) {
+absl::Status Reducer::WaitForRoom(int unit, const std::stop_token& stop) {
+  const auto counts = [&](int other) { return plan_->mode() == ReductionMode::kEveryMicrobatch || other == unit; };
+  const auto room = [&] {
+    int64_t waiting = at_work_.has_value() && counts(*at_work_) ? 1 : 0;
+    for (const Contribution& c : contributions_) waiting += counts(c.unit) ? 1 : 0;
+    return waiting < kMaxWaiting;
+  };
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, stop, [&] { return !failure_.ok() || contributions_.size() < kMostWaiting; });
+  changed_.wait(lock, stop, [&] { return !failure_.ok() || room(); });
   HF_RETURN_IF_ERROR(failure_);
-  if (stop.stop_requested()) return absl::CancelledError("the step was abandoned: a stop was requested");
-  const int64_t elements = map_.layout().units()[static_cast<size_t>(unit)].elements;
-  HF_ASSIGN_OR_RETURN(const size_t buffer, TakeBuffer(static_cast<size_t>(elements * kFloatBytes)));
-  pool_[buffer].free = false;
-  opened_[unit] = buffer;
-  return pool_[buffer].memory.as<float>();
+  return stop.stop_requested() ? absl::CancelledError("the step was abandoned: a stop was requested")
+                               : absl::OkStatus();
 }
 
-void Reducer::Close(int unit, const std::shared_ptr<Event>& ready) {
+void Reducer::Contribute(int unit, std::vector<GradientSum::Piece> pieces, const std::shared_ptr<Event>& ready) {
   const std::lock_guard lock(mutex_);
-  const size_t buffer = opened_.at(unit);
-  opened_.erase(unit);
-  contributions_.push_back({unit, {{.block = {}, .sum = pool_[buffer].memory.as<float>()}}, buffer, ready});
-  changed_.notify_all();
-}
-
-void Reducer::Contribute(int unit, std::vector<SummationTree::Partial> partials, const std::shared_ptr<Event>& ready) {
-  const std::lock_guard lock(mutex_);
-  contributions_.push_back({unit, std::move(partials), std::nullopt, ready});
+  contributions_.push_back({unit, std::move(pieces), ready});
   changed_.notify_all();
 }
 
@@ -213,7 +205,7 @@ std::vector<GradientPiece> Reducer::Gradients() {
   for (int u = 0; u < map_.layout().num_units(); ++u) {
     const Ranges& mine = map_.Summed(u, world_.rank());
     if (mine.empty()) continue;
-    const float* sum = trees_[static_cast<size_t>(u)].Finish();
+    const float* sum = sums_[static_cast<size_t>(u)].Finish();
     for (const Range& run : mine) {
       pieces.push_back({u, run, map_.Elements(u, run), world_.rank(), sum});
       sum += pieces.back().elements.size();
@@ -243,45 +235,33 @@ void Reducer::Run() {
 }
 
 absl::Status Reducer::ReduceUnit(int wave, int unit) {
-  HF_ASSIGN_OR_RETURN(const Contribution mine, NextContribution(wave, unit));
-  WaitFor(mine.ready);
-  HF_RETURN_IF_ERROR(Exchange(wave, unit, mine));
-  HF_RETURN_IF_ERROR(Accumulate(wave, unit, mine));
-  GiveBack(mine);
+  {
+    Contribution mine;
+    HF_RETURN_IF_ERROR(WaitForContribution(wave, unit, &mine));
+    WaitFor(mine.ready);
+    HF_RETURN_IF_ERROR(Exchange(wave, unit, mine));
+    HF_RETURN_IF_ERROR(Accumulate(wave, unit, mine));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    at_work_.reset();
+    changed_.notify_all();
+  }
   if (wave + 1 < plan_->num_waves()) return absl::OkStatus();
   HF_RETURN_IF_ERROR(SumSquares(unit));
   return Forward(unit);
 }
 
-absl::StatusOr<Reducer::Contribution> Reducer::NextContribution(int wave, int unit) {
+absl::Status Reducer::WaitForContribution(int wave, int unit, Contribution* mine) {
   std::unique_lock lock(mutex_);
-  if (plan_->Run(wave, world_.rank()).count == 0) {
-    HF_RETURN_IF_ERROR(failure_);
-    return Contribution{.unit = unit, .partials = {}, .buffer = {}, .ready = {}};
-  }
+  if (plan_->Run(wave, world_.rank()).count == 0) return failure_;
   changed_.wait(lock, [&] { return !failure_.ok() || !contributions_.empty(); });
   HF_RETURN_IF_ERROR(failure_);
   HF_CHECK(contributions_.front().unit == unit);
-  return contributions_.front();
-}
-
-void Reducer::GiveBack(const Contribution& contribution) {
-  if (contribution.partials.empty()) return;
-  const std::lock_guard lock(mutex_);
-  if (contribution.buffer.has_value()) pool_[*contribution.buffer].free = true;
+  *mine = std::move(contributions_.front());
   contributions_.pop_front();
-  changed_.notify_all();
-}
-
-std::vector<AlignedBlock> Reducer::Blocks(int wave, int rank) const {
-  const MicrobatchRun& run = plan_->Run(wave, rank);
-  return AlignedBlocks(run.first, run.count);
-}
-
-size_t Reducer::MostBlocks(int wave) const {
-  size_t most = 0;
-  for (int rank = 0; rank < world_.size(); ++rank) most = std::max(most, Blocks(wave, rank).size());
-  return most;
+  at_work_ = unit;
+  return absl::OkStatus();
 }
 
 // `gradient` of a unit in the order in which it is sent: what rank 0 sums, what rank 1 sums, ... Done when it returns.
@@ -299,15 +279,15 @@ absl::StatusOr<const float*> Reducer::Pack(int unit, const float* gradient) {
   return packed_.as<const float>();
 }
 
-// One all-to-all for each block a rank may have: block k of rank r lands at (r * most + k) * elements of mine.
+// One all-to-all for each piece a rank may have: piece k of rank r lands at (r * most + k) * elements of mine.
 absl::Status Reducer::Exchange(int wave, int unit, const Contribution& mine) {
   const int me = world_.rank();
-  const auto most = static_cast<int64_t>(MostBlocks(wave));
+  const auto most = static_cast<int64_t>(plan_->MaxPieces(wave));
   const int64_t elements = mine_[static_cast<size_t>(unit)];
   const int64_t all = world_.size() * most * elements;
   for (int64_t k = 0; k < most; ++k) {
     Parts out(world_.size()), in(world_.size());
-    const bool have = k < static_cast<int64_t>(mine.partials.size());
+    const bool have = k < static_cast<int64_t>(mine.pieces.size());
     int64_t packed = 0;
     for (int r = 0; r < world_.size(); ++r) {
       const Ranges& summed = map_.Summed(unit, r);
@@ -320,12 +300,12 @@ absl::Status Reducer::Exchange(int wave, int unit, const Contribution& mine) {
         continue;
       }
       if (have) out.Set(r, count, begin);
-      if (k < static_cast<int64_t>(Blocks(wave, r).size())) in.Set(r, elements, (r * most + k) * elements);
+      if (k < static_cast<int64_t>(plan_->Pieces(wave, r).size())) in.Set(r, elements, (r * most + k) * elements);
     }
     const int64_t unit_elements = map_.layout().units()[static_cast<size_t>(unit)].elements;
     ConstBytes sent;
     if (have) {
-      HF_ASSIGN_OR_RETURN(const float* gradient, Pack(unit, mine.partials[static_cast<size_t>(k)].sum));
+      HF_ASSIGN_OR_RETURN(const float* gradient, Pack(unit, mine.pieces[static_cast<size_t>(k)].sum.data()));
       sent = AsBytes(gradient, unit_elements);
     }
     HF_RETURN_IF_ERROR(world_.AllToAllV({sent, out.counts, out.displacements},
@@ -342,14 +322,14 @@ absl::Status Reducer::Exchange(int wave, int unit, const Contribution& mine) {
 absl::Status Reducer::Accumulate(int wave, int unit, const Contribution& mine) {
   const int64_t elements = mine_[static_cast<size_t>(unit)];
   if (elements == 0) return absl::OkStatus();
-  const size_t most = MostBlocks(wave);
+  const size_t most = plan_->MaxPieces(wave);
   for (int r = 0; r < world_.size(); ++r) {
-    const std::vector<AlignedBlock> blocks = Blocks(wave, r);
-    for (size_t k = 0; k < blocks.size(); ++k) {
+    const std::vector<MicrobatchRun>& pieces = plan_->Pieces(wave, r);
+    for (size_t k = 0; k < pieces.size(); ++k) {
       const auto place = static_cast<int64_t>(static_cast<size_t>(r) * most + k);
       const bool in_place = r == world_.rank() && !scattered_[static_cast<size_t>(unit)];
-      const float* sum = in_place ? mine.partials[k].sum + mine_begin_ : received_.as<float>() + place * elements;
-      HF_RETURN_IF_ERROR(trees_[static_cast<size_t>(unit)].Push(sum, blocks[k].level));
+      const float* sum = in_place ? mine.pieces[k].sum.data() + mine_begin_ : received_.as<float>() + place * elements;
+      HF_RETURN_IF_ERROR(sums_[static_cast<size_t>(unit)].Push(sum, pieces[k].count));
     }
   }
   return stream_->Synchronize();  // what was added up may be overwritten from here on
@@ -361,7 +341,7 @@ absl::Status Reducer::Forward(int unit) {
   const ForwardPlan& plan = forwards_[static_cast<size_t>(unit)];
   ConstBytes sent;
   if (const int64_t elements = mine_[static_cast<size_t>(unit)]; elements > 0) {
-    const float* sum = trees_[static_cast<size_t>(unit)].Finish();
+    const float* sum = sums_[static_cast<size_t>(unit)].Finish();
     sent = AsBytes(sum, elements);
     if (!plan.packed.empty()) {
       int64_t end = 0;
@@ -385,7 +365,7 @@ absl::Status Reducer::SumSquares(int unit) {
   const Ranges& mine = map_.Summed(unit, world_.rank());
   if (mine.empty()) return absl::OkStatus();
   std::vector<ChunkRun> runs;
-  const float* sum = trees_[static_cast<size_t>(unit)].Finish();
+  const float* sum = sums_[static_cast<size_t>(unit)].Finish();
   for (const Range& run : mine) {
     runs.push_back({run.begin, run.end, sum});
     sum += map_.Elements(unit, run).size();

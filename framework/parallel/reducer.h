@@ -1,8 +1,8 @@
 #pragma once
 // Sums the gradients of a step over microbatches and ranks, on a thread of its own while the model computes on. Each
-// rank's contributions for what a rank sums go to that rank, which pushes them into the summation tree in microbatch
-// order (reduction_plan.h), and in the last wave hands the finished sums to the other holders. One Reducer lives as
-// long as a world of more than one.
+// rank's contributions for what a rank sums go to that rank, which adds them in microbatch order (reduction_plan.h),
+// and in the last wave hands the finished sums to the other holders. One Reducer lives as long as a world of more than
+// one.
 
 #include <condition_variable>
 #include <cstdint>
@@ -18,10 +18,10 @@
 #include "framework/base/task_thread.h"
 #include "framework/comm/communicator.h"
 #include "framework/parallel/chunk_squares.h"
+#include "framework/parallel/gradient_sum.h"
 #include "framework/parallel/placement.h"
 #include "framework/parallel/reduction_plan.h"
 #include "framework/parallel/shard_map.h"
-#include "framework/parallel/summation_tree.h"
 
 namespace holdfast {
 
@@ -39,19 +39,17 @@ class Reducer {
  public:
   /// All arguments must outlive the reducer; `world` has the ranks of `placement`.
   static absl::StatusOr<std::unique_ptr<Reducer>> Create(const ShardMap& map, const Placement& placement,
-                                                         Communicator& world, Device& device,
+                                                         const SumOrder& order, Communicator& world, Device& device,
                                                          std::chrono::milliseconds timeout);
   ~Reducer();
 
   /// Starts a step: in each wave the units' gradients are complete in the order of `units`.
   absl::Status Begin(const ReductionPlan& plan, std::vector<int> units);
-  /// Memory (flat, of the whole unit) for one microbatch's gradient; waits while too much is under way.
-  absl::StatusOr<float*> Open(int unit, const std::stop_token& stop);
-  /// What was opened is the gradient of this rank's one microbatch of the wave.
-  /// `ready`: when it will be there (null = it is).
-  void Close(int unit, const std::shared_ptr<Event>& ready);
-  /// Or: the sums of aligned blocks of this rank's run, whose memory stays as it is until Finish.
-  void Contribute(int unit, std::vector<SummationTree::Partial> partials, const std::shared_ptr<Event>& ready);
+  /// Waits until a gradient of `unit` may be computed: while more wait for being reduced than memory was planned for,
+  /// computing waits.
+  absl::Status WaitForRoom(int unit, const std::stop_token& stop);
+  /// The pieces of this rank's run of the wave. `ready`: when they will be there (null = they are).
+  void Contribute(int unit, std::vector<GradientSum::Piece> pieces, const std::shared_ptr<Event>& ready);
   /// Waits for the end of the step's reduction.
   absl::Status Finish();
 
@@ -65,16 +63,11 @@ class Reducer {
  private:
   struct Contribution {
     int unit = 0;
-    std::vector<SummationTree::Partial> partials;
-    std::optional<size_t> buffer;  // of pool_, to be given back
+    std::vector<GradientSum::Piece> pieces;
     std::shared_ptr<Event> ready;
   };
-  struct PoolBuffer {
-    Buffer memory;
-    bool free = true;
-  };
 
-  Reducer(const ShardMap& map, const Placement& placement, Communicator& world, Device& device,
+  Reducer(const ShardMap& map, const Placement& placement, const SumOrder& order, Communicator& world, Device& device,
           std::unique_ptr<Stream> stream, std::chrono::milliseconds timeout);
   /// Of one unit, what goes from rank to rank when sums go on to other holders.
   struct ForwardPlan {
@@ -94,12 +87,9 @@ class Reducer {
   absl::Status Accumulate(int wave, int unit, const Contribution& mine);
   absl::Status Forward(int unit);
   absl::Status SumSquares(int unit);
-  absl::StatusOr<Contribution> NextContribution(int wave, int unit);
-  void GiveBack(const Contribution& contribution);
-  absl::StatusOr<size_t> TakeBuffer(size_t bytes);
+  /// Contribute's, or an empty one where this rank computes nothing in the wave.
+  absl::Status WaitForContribution(int wave, int unit, Contribution* mine);
   void Fail(const absl::Status& status);
-  std::vector<AlignedBlock> Blocks(int wave, int rank) const;
-  size_t MostBlocks(int wave) const;
   Deadline NextDeadline() const { return std::chrono::steady_clock::now() + timeout_; }
 
   const ShardMap& map_;
@@ -108,8 +98,9 @@ class Reducer {
   Device& device_;
   std::unique_ptr<Stream> stream_;  // of the reducing thread
   std::chrono::milliseconds timeout_;
-  std::vector<int64_t> mine_;         // per unit: elements that this rank sums
-  std::vector<SummationTree> trees_;  // per unit: of these, run after run
+  std::vector<int64_t> mine_;  // per unit: elements that this rank sums
+  GradientBuffers buffers_;
+  std::vector<GradientSum> sums_;  // per unit: of these, run after run
   std::vector<ForwardPlan> forwards_;
   std::vector<Buffer> mirrors_;  // per unit: what this rank holds and others sum
   std::vector<GradientPiece> mirrored_;
@@ -125,9 +116,8 @@ class Reducer {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   // Under mutex_:
-  std::deque<PoolBuffer> pool_;
-  std::map<int, size_t> opened_;            // unit -> buffer
-  std::deque<Contribution> contributions_;  // the first one may be at work
+  std::deque<Contribution> contributions_;  // without the one at work
+  std::optional<int> at_work_;              // its unit
   absl::Status failure_;
 
   TaskThread thread_;  // last: its tasks use all of the above

@@ -1,9 +1,9 @@
 #include "framework/parallel/shard_map.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "framework/base/status.h"
+#include "framework/parallel/used_cells.h"
 
 namespace holdfast {
 namespace {
@@ -13,9 +13,11 @@ constexpr int64_t kAlignment = 64;
 }  // namespace
 
 ShardMap::ShardMap(const ParameterLayout& layout, DType compute_dtype, const Placement& placement)
-    : layout_(&layout), compute_dtype_(compute_dtype), placement_(&placement) {
+    : layout_(&layout),
+      compute_dtype_(compute_dtype),
+      placement_(&placement),
+      cell_of_chunk_(CellsOfChunks(layout, placement.num_cells())) {
   const size_t parts = static_cast<size_t>(layout.num_units()) * static_cast<size_t>(placement.size());
-  cell_of_chunk_.resize(layout.chunks().size());
   summed_.resize(parts);
   served_.resize(parts);
   for (int u = 0; u < layout.num_units(); ++u) {
@@ -32,21 +34,10 @@ ShardMap::ShardMap(const ParameterLayout& layout, DType compute_dtype, const Pla
   }
 }
 
-// A chunk goes to the cell in which a certain point of it lies, in each unit another one: with the same point in all,
-// units alike would give the same ranks the larger parts.
 void ShardMap::CutUnit(int u) {
-  constexpr double kGoldenRatio = 0.6180339887498949;  // its multiples are spread evenly over [0, 1)
   const Unit& unit = layout_->units()[static_cast<size_t>(u)];
-  const double at = std::fmod((u + 1) * kGoldenRatio, 1.0);
-  const int64_t cells = placement_->num_cells();
-  int64_t before = 0;
   for (int chunk = unit.first_chunk; chunk < unit.first_chunk + unit.num_chunks; ++chunk) {
-    const int64_t elements = layout_->chunks()[static_cast<size_t>(chunk)].elements;
-    const int64_t point = before + static_cast<int64_t>(at * static_cast<double>(elements));
-    before += elements;
-    // Cells of a placement with more of them lie inside those of one with fewer, because the quotient is exact.
-    const auto cell = static_cast<int>(point * cells / unit.elements);
-    cell_of_chunk_[static_cast<size_t>(chunk)] = cell;
+    const int cell = CellOfChunk(chunk);
     AppendChunk(chunk, &summed_[Index(u, placement_->PrimaryOf(cell))]);
     for (int group = 0; group < placement_->num_groups(); ++group) {
       AppendChunk(chunk, &served_[Index(u, placement_->ServerOf(group, cell))]);

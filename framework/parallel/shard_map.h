@@ -39,6 +39,9 @@ class ShardMap {
 
   int CellOfChunk(int chunk) const { return cell_of_chunk_[static_cast<size_t>(chunk)]; }
   int PrimaryOf(int chunk) const { return placement_->PrimaryOf(CellOfChunk(chunk)); }
+  bool Serves(int rank, int chunk) const {
+    return placement_->ServerOf(placement_->GroupOf(rank), CellOfChunk(chunk)) == rank;
+  }
   std::vector<int> Holders(int chunk) const { return placement_->Holders(CellOfChunk(chunk)); }
 
   /// Chunks (of the layout) of a unit whose gradients `rank` sums, and those that it serves to its group: the fewest

@@ -9,27 +9,18 @@
 namespace holdfast {
 namespace {
 
-kernels::AdamWArgs MakeAdamW(const ParameterSpec& p, const UpdateArguments& a) {
-  return {.grad_scale = a.scalars.grad_scale,
-          .lr = a.scalars.lr,
-          .beta1 = static_cast<float>(a.optimizer.beta1),
-          .beta2 = static_cast<float>(a.optimizer.beta2),
-          .eps = static_cast<float>(a.optimizer.eps),
-          .weight_decay = p.decay ? static_cast<float>(a.optimizer.weight_decay) : 0.0f,
-          .bias_correction1 = a.scalars.bias_correction1,
-          .bias_correction2_sqrt = a.scalars.bias_correction2_sqrt};
-}
-
-constexpr int64_t kGradientBlock = 1 << 20;  // elements of a gradient that come to the host at a time
+constexpr int64_t kBlock = 1 << 20;  // elements of a gradient or update that come to the host at a time
 
 size_t FloatBytes(int64_t elements) { return static_cast<size_t>(elements) * sizeof(float); }
 
 }  // namespace
 
-absl::StatusOr<ShardedState> ShardedState::Create(const ShardMap& map, const Options& options, Device& device,
-                                                  Stream& stream) {
-  ShardedState state(map, options, device, stream);
-  state.gradient_memory_ = HostBlocks::Create(device, FloatBytes(kGradientBlock));
+absl::StatusOr<ShardedState> ShardedState::Create(const ShardMap& map, const StateLayout& layout,
+                                                  const Options& options, Device& device, Stream& stream) {
+  HF_CHECK(&layout.parameters() == &map.layout());
+  ShardedState state(map, layout, options, device, stream);
+  state.block_memory_ = HostBlocks::Create(device, FloatBytes(kBlock));
+  for (std::vector<PlaneMemory>& memory : state.memory_) memory.resize(layout.names().size());
   state.places_.resize(map.layout().chunks().size());
   for (int u = 0; u < map.layout().num_units(); ++u) state.PlaceUnit(u);
   for (const Part part : {kServed, kMirrored}) HF_RETURN_IF_ERROR(state.Allocate(part));
@@ -43,9 +34,13 @@ void ShardedState::PlaceUnit(int u) {
   constexpr int64_t kAlignment = 64;
   const Unit& unit = map_->layout().units()[static_cast<size_t>(u)];
   const auto place = [&](int chunk, Part part) {
-    Memory& memory = memory_[part];
-    places_[static_cast<size_t>(chunk)] = {part, memory.elements, 0};
-    memory.elements += ChunkAt(chunk).elements;
+    Place& at = places_[static_cast<size_t>(chunk)];
+    at.part = part;
+    for (size_t plane = 0; plane < layout_->NumPlanes(ChunkAt(chunk)); ++plane) {
+      int64_t& end = memory_[part][layout_->NameOf(ChunkAt(chunk).parameter, plane)].elements;
+      at.element[plane] = end;
+      end += ChunkAt(chunk).elements;
+    }
   };
   if (image_offset_.empty()) image_offset_.push_back(0);
   const int64_t image = image_offset_.back();
@@ -70,22 +65,27 @@ void ShardedState::PlaceUnit(int u) {
 }
 
 absl::Status ShardedState::Allocate(Part part) {
-  Memory& memory = memory_[part];
-  const size_t bytes = FloatBytes(memory.elements);
-  Device& device = DeviceOf(part);
-  if (!ImageIsMaster(part)) {
-    HF_ASSIGN_OR_RETURN(memory.weight, Buffer::Allocate(device, bytes, "fp32 weights"));
+  for (size_t name = 0; name < memory_[part].size(); ++name) {
+    if (name == 0 && ImageIsMaster(part)) continue;
+    PlaneMemory& memory = memory_[part][name];
+    HF_ASSIGN_OR_RETURN(memory.buffer, Buffer::Allocate(DeviceOf(part), FloatBytes(memory.elements),
+                                                        name == 0 ? "fp32 weights" : "optimizer state"));
   }
-  HF_ASSIGN_OR_RETURN(memory.exp_avg, Buffer::Allocate(device, bytes, "AdamW moments"));
-  HF_ASSIGN_OR_RETURN(memory.exp_avg_sq, Buffer::Allocate(device, bytes, "AdamW moments"));
-  OpsOf(part).Zero(memory.exp_avg.data(), bytes);
-  OpsOf(part).Zero(memory.exp_avg_sq.data(), bytes);
   return absl::OkStatus();
 }
 
-float* ShardedState::Weight(const Place& place) const {
-  if (ImageIsMaster(place.part)) return reinterpret_cast<float*>(ImageOf(place));
-  return memory_[place.part].weight.as<float>() + place.element;
+float* ShardedState::Values(int chunk, size_t plane) const {
+  const Place& place = PlaceOf(chunk);
+  if (plane == 0 && ImageIsMaster(place.part)) return reinterpret_cast<float*>(ImageOf(place));
+  const PlaneMemory& memory = memory_[place.part][layout_->NameOf(ChunkAt(chunk).parameter, plane)];
+  return memory.buffer.as<float>() + place.element[plane];
+}
+
+PlaneRun ShardedState::RunOf(int first, int64_t elements) const {
+  PlaneRun run{.parameter = &ParameterOf(first), .n = elements, .planes = {}};
+  const size_t planes = layout_->NumPlanes(ChunkAt(first));
+  for (size_t plane = 0; plane < planes; ++plane) run.planes.push_back(Values(first, plane));
+  return run;
 }
 
 int ShardedState::EndOfRun(int first, int end) const {
@@ -94,7 +94,7 @@ int ShardedState::EndOfRun(int first, int end) const {
     const Place &here = PlaceOf(last), &next = PlaceOf(last + 1);
     const int64_t elements = ChunkAt(last).elements;
     const auto image = elements * static_cast<int64_t>(kernels::SizeOf(map_->ImageDType(ChunkAt(last).parameter)));
-    const bool follows = next.part == here.part && next.element == here.element + elements &&
+    const bool follows = next.part == here.part && next.element[0] == here.element[0] + elements &&
                          ChunkAt(last + 1).parameter == ChunkAt(last).parameter &&
                          (here.part != kServed || next.image == here.image + image);
     if (!follows) break;
@@ -104,11 +104,6 @@ int ShardedState::EndOfRun(int first, int end) const {
 }
 
 void ShardedState::Initialize(uint64_t seed) {
-  for (const Part part : {kServed, kMirrored}) {
-    const Memory& memory = memory_[part];
-    OpsOf(part).Zero(memory.exp_avg.data(), memory.exp_avg.bytes());
-    OpsOf(part).Zero(memory.exp_avg_sq.data(), memory.exp_avg_sq.bytes());
-  }
   const auto chunks = static_cast<int>(places_.size());
   for (int first = 0, end = 0; first < chunks; first = end) {
     end = EndOfRun(first, chunks);
@@ -116,13 +111,21 @@ void ShardedState::Initialize(uint64_t seed) {
     if (place.part == kNone) continue;
     const ParameterSpec& p = ParameterOf(first);
     const int64_t begin = ChunkAt(first).offset - p.offset;
-    const int64_t n = ChunkAt(end - 1).offset + ChunkAt(end - 1).elements - ChunkAt(first).offset;
+    const int64_t n = CountElements(first, end);
     if (p.init == InitKind::kNormal) {
       const kernels::RandomKey key{.seed = seed, .site = static_cast<uint32_t>(ChunkAt(first).parameter)};
-      OpsOf(place.part).FillNormal(Weight(place), n, begin, p.init_std, key);
+      OpsOf(place.part).FillNormal(Weight(first), n, begin, p.init_std, key);
     } else {
       const std::vector<float> constant(static_cast<size_t>(n), p.init == InitKind::kOnes ? 1.f : 0.f);
-      DeviceOf(place.part).CopyFromHost(Weight(place), constant.data(), FloatBytes(n));
+      DeviceOf(place.part).CopyFromHost(Weight(first), constant.data(), FloatBytes(n));
+    }
+    const std::vector<Plane>& planes = layout_->PlanesOf(ChunkAt(first).parameter);
+    for (size_t plane = 1; plane < planes.size(); ++plane) {
+      if (planes[plane].begins_as_weight) {
+        OpsOf(place.part).Copy(Values(first, plane), Weight(first), FloatBytes(n));
+      } else {
+        OpsOf(place.part).Zero(Values(first, plane), FloatBytes(n));
+      }
     }
   }
   RefreshImages();
@@ -140,49 +143,50 @@ void ShardedState::Update(Range chunks, const float* gradient, const UpdateArgum
 void ShardedState::UpdateRun(int first, int end, const float* gradient, const UpdateArguments& arguments) {
   const Place& place = PlaceOf(first);
   HF_CHECK(place.part != kNone);
-  const int parameter = ChunkAt(first).parameter;
-  const Memory& memory = memory_[place.part];
-  kernels::AdamWArgs adamw = MakeAdamW(ParameterOf(first), arguments);
-  adamw.n = ChunkAt(end - 1).offset + ChunkAt(end - 1).elements - ChunkAt(first).offset;
-  adamw.weight = Weight(place);
-  adamw.exp_avg = memory.exp_avg.as<float>() + place.element;
-  adamw.exp_avg_sq = memory.exp_avg_sq.as<float>() + place.element;
-  adamw.grad = gradient;
-  if (OnHost(place.part)) return UpdateOnHost(adamw);
+  const DType image = map_->ImageDType(ChunkAt(first).parameter);
+  PlaneRun run = RunOf(first, CountElements(first, end));
+  run.gradient = gradient;
+  if (!arguments.updates.empty()) run.update = arguments.updates[static_cast<size_t>(first)];
+  if (OnHost(place.part)) return UpdateOnHost(run, arguments);
   const bool served = place.part == kServed;
-  if (served && map_->ImageDType(parameter) == DType::kBF16) {
-    adamw.weight_bf16 = reinterpret_cast<uint16_t*>(ImageOf(place));
-  }
-  stream_->ops().AdamW(adamw);
-  if (served && !ImageIsMaster(kServed) && map_->ImageDType(parameter) == DType::kF32) {
-    stream_->ops().Copy(ImageOf(place), adamw.weight, FloatBytes(adamw.n));
+  auto* const bf16 = served && image == DType::kBF16 ? reinterpret_cast<uint16_t*>(ImageOf(place)) : nullptr;
+  arguments.optimizer->Apply(stream_->ops(), run, arguments.scalars, bf16);
+  if (served && !ImageIsMaster(kServed) && image == DType::kF32) {
+    stream_->ops().Copy(ImageOf(place), run.planes[0], FloatBytes(run.n));
   }
 }
 
-// The gradient is on the device, and comes block by block.
-void ShardedState::UpdateOnHost(const kernels::AdamWArgs& whole) const {
-  const HostBytes memory = gradient_memory_->Take(FloatBytes(kGradientBlock));
-  auto* const gradient = reinterpret_cast<float*>(memory.data());
-  for (int64_t i = 0; i < whole.n; i += kGradientBlock) {
-    kernels::AdamWArgs block = whole;
-    block.n = std::min(kGradientBlock, whole.n - i);
-    device_->CopyToHost(gradient, whole.grad + i, FloatBytes(block.n));
-    block.grad = gradient;
-    block.weight += i;
-    block.exp_avg += i;
-    block.exp_avg_sq += i;
-    options_.host.stream->ops().AdamW(block);
+void ShardedState::Contribute(int chunk, const float* gradient, const UpdateArguments& arguments, float* out) const {
+  HF_CHECK(PlaceOf(chunk).part == kServed && gradient != nullptr);
+  PlaneRun run = RunOf(chunk, ChunkAt(chunk).elements);
+  run.gradient = gradient;
+  arguments.optimizer->Contribute(stream_->ops(), run, arguments.scalars, out);
+}
+
+// Gradient and update are on the device, and come block by block.
+void ShardedState::UpdateOnHost(const PlaneRun& whole, const UpdateArguments& arguments) const {
+  const HostBytes gradient = block_memory_->Take(FloatBytes(kBlock)), update = block_memory_->Take(FloatBytes(kBlock));
+  for (int64_t i = 0; i < whole.n; i += kBlock) {
+    PlaneRun block = whole;
+    block.n = std::min(kBlock, whole.n - i);
+    for (float*& plane : block.planes) plane += i;
+    device_->CopyToHost(gradient.data(), whole.gradient + i, FloatBytes(block.n));
+    block.gradient = reinterpret_cast<const float*>(gradient.data());
+    if (whole.update != nullptr) {
+      device_->CopyToHost(update.data(), whole.update + i, FloatBytes(block.n));
+      block.update = reinterpret_cast<const float*>(update.data());
+    }
+    arguments.optimizer->Apply(options_.host.stream->ops(), block, arguments.scalars, nullptr);
   }
 }
 
 ShardedState::Places ShardedState::PlacesOf(int index) const {
-  const Place& place = PlaceOf(index);
-  const Memory& memory = memory_[place.part];
-  const auto bytes = [&](float* values) {
-    return absl::MakeSpan(reinterpret_cast<std::byte*>(values), FloatBytes(ChunkAt(index).elements));
-  };
-  return {bytes(Weight(place)), bytes(memory.exp_avg.as<float>() + place.element),
-          bytes(memory.exp_avg_sq.as<float>() + place.element)};
+  Places places;
+  const size_t bytes = FloatBytes(ChunkAt(index).elements);
+  for (size_t plane = 0; plane < layout_->NumPlanes(ChunkAt(index)); ++plane) {
+    places.emplace_back(reinterpret_cast<std::byte*>(Values(index, plane)), bytes);
+  }
+  return places;
 }
 
 void ShardedState::ReadWeights(int index, float* out) const {
@@ -221,7 +225,7 @@ void ShardedState::CopyChunk(int index, const ShardedState& from) {
     for (size_t i = 0; i < here.size(); ++i) OpsOf(part).Copy(here[i].data(), there[i].data(), here[i].size());
     return;
   }
-  std::vector<std::byte> bytes(ChunkBytes(ChunkAt(index)));
+  std::vector<std::byte> bytes(layout_->ChunkBytes(ChunkAt(index)));
   from.ReadChunk(index, bytes.data());
   WriteChunk(index, bytes.data());
 }
@@ -237,35 +241,34 @@ void ShardedState::RefreshImages() {
     end = EndOfRun(first, chunks);
     const Place& place = PlaceOf(first);
     if (place.part != kServed) continue;
-    const int64_t n = ChunkAt(end - 1).offset + ChunkAt(end - 1).elements - ChunkAt(first).offset;
+    const int64_t n = CountElements(first, end);
     if (map_->ImageDType(ChunkAt(first).parameter) == DType::kBF16) {
-      stream_->ops().CastToBf16(reinterpret_cast<uint16_t*>(ImageOf(place)), Weight(place), n);
+      stream_->ops().CastToBf16(reinterpret_cast<uint16_t*>(ImageOf(place)), Weight(first), n);
     } else {
-      stream_->ops().Copy(ImageOf(place), Weight(place), FloatBytes(n));
+      stream_->ops().Copy(ImageOf(place), Weight(first), FloatBytes(n));
     }
   }
 }
 
 uint64_t ShardedState::ChunkDigest(int chunk) const {
-  std::vector<std::byte> bytes(ChunkBytes(ChunkAt(chunk)));
+  std::vector<std::byte> bytes(layout_->ChunkBytes(ChunkAt(chunk)));
   ReadChunk(chunk, bytes.data());
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
 uint64_t ShardedState::ChunkDigestAfter(int index, const float* gradient, const UpdateArguments& arguments) const {
   const Chunk& chunk = ChunkAt(index);
-  std::vector<float> values(static_cast<size_t>(3 * chunk.elements));
+  std::vector<float> values(layout_->ChunkBytes(chunk) / sizeof(float));
   ReadChunk(index, reinterpret_cast<std::byte*>(values.data()));
-  kernels::AdamWArgs adamw = MakeAdamW(ParameterOf(index), arguments);
-  adamw.n = chunk.elements;
-  adamw.weight = values.data();
-  adamw.exp_avg = adamw.weight + chunk.elements;
-  adamw.exp_avg_sq = adamw.exp_avg + chunk.elements;
-  adamw.grad = gradient;
+  PlaneRun run{.parameter = &ParameterOf(index), .n = chunk.elements, .planes = {}, .gradient = gradient};
+  for (size_t plane = 0; plane < layout_->NumPlanes(chunk); ++plane) {
+    run.planes.push_back(values.data() + plane * static_cast<size_t>(chunk.elements));
+  }
+  if (!arguments.updates.empty()) run.update = arguments.updates[static_cast<size_t>(index)];
   if (device_->is_host()) {
-    stream_->ops().AdamW(adamw);
+    arguments.optimizer->Apply(stream_->ops(), run, arguments.scalars, nullptr);
   } else {
-    UpdateOnHost(adamw);  // the same bits
+    UpdateOnHost(run, arguments);  // the same bits
   }
   return XXH3_64bits(values.data(), values.size() * sizeof(float));
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The part of the training state that one rank holds: fp32 master weights and both AdamW moments of the chunks that it
+// The part of the training state that one rank holds: the planes (framework/nn/state_layout.h) of the chunks that it
 // serves or mirrors, and the image (shard_map.h) of what it serves. Everything is addressed by chunk, so state moves
 // between placements chunk by chunk.
 
@@ -9,11 +9,12 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "framework/base/status.h"
-#include "framework/config/config.h"
-#include "framework/optim/update.h"
+#include "framework/nn/state_layout.h"
+#include "framework/optim/optimizer.h"
 #include "framework/parallel/shard_map.h"
 #include "framework/tensor/host_bytes.h"
 
@@ -21,8 +22,11 @@ namespace holdfast {
 
 /// What an update needs to know of the step it belongs to.
 struct UpdateArguments {
-  OptimizerConfig optimizer;
+  const Optimizer* optimizer = nullptr;
   UpdateScalars scalars;
+  /// By chunk: the part of the update that was made of its whole parameter, where the chunk is held and the optimizer
+  /// takes it whole, on the state's device. Empty if it takes none.
+  absl::Span<const float* const> updates = {};
 };
 
 /// The CPU beside a device that is not one.
@@ -42,25 +46,29 @@ class ShardedState {
     bool mirrors_on_host = false;  // what is not served lies there, and is updated there
   };
 
-  /// Weights uninitialised, moments zero. `map`, `device` and `stream` must outlive the state.
-  static absl::StatusOr<ShardedState> Create(const ShardMap& map, const Options& options, Device& device,
-                                             Stream& stream);
+  /// Values uninitialised. `map`, `layout` (of the map's parameters), `device` and `stream` must outlive the state.
+  static absl::StatusOr<ShardedState> Create(const ShardMap& map, const StateLayout& layout, const Options& options,
+                                             Device& device, Stream& stream);
 
   const ShardMap& map() const { return *map_; }
+  const StateLayout& layout() const { return *layout_; }
   bool Holds(int chunk) const { return PlaceOf(chunk).part != kNone; }
   bool whole_images() const { return options_.whole_images; }
 
-  /// Weights by the layout's initialisers: a value depends on (seed, parameter, element) only. Moments become zero.
+  /// Weights by the layout's initialisers: a value depends on (seed, parameter, element) only. The other planes as they
+  /// begin.
   void Initialize(uint64_t seed);
-  /// Weights from the model's flat vector, given by `read(first, out)`. Moments become zero.
+  /// Weights from the model's flat vector, given by `read(first, out)`. The other planes as they begin.
   template <typename Read>
   absl::Status SetWeights(Read&& read);
 
   /// Updates held chunks with their gradient.
   void Update(Range chunks, const float* gradient, const UpdateArguments& arguments);
 
-  /// A held chunk's weight and moments, 12 bytes an element, in host memory.
-  static size_t ChunkBytes(const Chunk& chunk) { return static_cast<size_t>(chunk.elements) * 3 * sizeof(float); }
+  /// Queues what a chunk that is served here contributes to the update of its whole parameter.
+  void Contribute(int chunk, const float* gradient, const UpdateArguments& arguments, float* out) const;
+
+  /// A held chunk's planes, one after the other (layout().ChunkBytes), in host memory.
   void ReadChunk(int index, std::byte* out) const;
   /// The same, queued on `stream` of the state's device, where the chunk lies there.
   void QueueReadChunk(int index, std::byte* out, Stream& stream) const;
@@ -68,8 +76,8 @@ class ShardedState {
   /// As both hold it. Queued, where it stays on the device.
   void CopyChunk(int index, const ShardedState& from);
   void ReadWeights(int index, float* out) const;
-  /// Where a held chunk's weight and moments lie, to be written to like WriteChunk; empty if the host cannot.
-  using Places = std::array<absl::Span<std::byte>, 3>;
+  /// Where a held chunk's planes lie, to be written to like WriteChunk; none if the host cannot.
+  using Places = absl::InlinedVector<absl::Span<std::byte>, kMaxPlanes>;
   Places ChunkMemory(int index);
 
   /// XXH3 of ReadChunk's bytes: now, and as they will be after an update with `gradient` (of the chunk).
@@ -85,19 +93,20 @@ class ShardedState {
 
  private:
   enum Part : int8_t { kServed, kMirrored, kNone };
-  /// Chunks of unit 0, then those of unit 1, ...
-  struct Memory {
+  /// fp32, of each name of the layout: chunks of unit 0 that have such a plane, then those of unit 1, ... No memory for
+  /// the weight if the image is fp32 and serves as the master copy.
+  struct PlaneMemory {
     int64_t elements = 0;
-    Buffer weight, exp_avg, exp_avg_sq;  // fp32; no weight if the image is fp32 and serves as the master copy
+    Buffer buffer;
   };
   struct Place {
     Part part = kNone;
-    int64_t element = 0;  // of the part's memory
-    int64_t image = 0;    // byte of image_; of what is served
+    std::array<int64_t, kMaxPlanes> element = {};  // of each of the chunk's planes, in the memory of its name
+    int64_t image = 0;                             // byte of image_; of what is served
   };
 
-  ShardedState(const ShardMap& map, Options options, Device& device, Stream& stream)
-      : map_(&map), options_(std::move(options)), device_(&device), stream_(&stream) {}
+  ShardedState(const ShardMap& map, const StateLayout& layout, Options options, Device& device, Stream& stream)
+      : map_(&map), layout_(&layout), options_(std::move(options)), device_(&device), stream_(&stream) {}
 
   void PlaceUnit(int unit);
   absl::Status Allocate(Part part);
@@ -114,23 +123,31 @@ class ShardedState {
   Device& DeviceOf(Part part) const { return OnHost(part) ? *options_.host.device : *device_; }
   kernels::Ops& OpsOf(Part part) const { return OnHost(part) ? options_.host.stream->ops() : stream_->ops(); }
   void UpdateRun(int first, int end, const float* gradient, const UpdateArguments& arguments);
-  void UpdateOnHost(const kernels::AdamWArgs& whole) const;
+  void UpdateOnHost(const PlaneRun& whole, const UpdateArguments& arguments) const;
   bool ImageIsMaster(Part part) const { return part == kServed && map_->compute_dtype() == DType::kF32; }
   std::byte* ImageOf(const Place& place) const { return static_cast<std::byte*>(image_.data()) + place.image; }
-  float* Weight(const Place& place) const;
+  /// The first element of a held chunk in one of its planes.
+  float* Values(int chunk, size_t plane) const;
+  float* Weight(int chunk) const { return Values(chunk, 0); }
+  /// The planes of held chunks [first, end) of one parameter.
+  PlaneRun RunOf(int first, int64_t elements) const;
+  int64_t CountElements(int first, int end) const {
+    return ChunkAt(end - 1).offset + ChunkAt(end - 1).elements - ChunkAt(first).offset;
+  }
 
   const ShardMap* map_;
+  const StateLayout* layout_;
   Options options_;
   Device* device_;
   Stream* stream_;
-  std::vector<Place> places_;  // by chunk
-  std::array<Memory, 2> memory_;
-  std::shared_ptr<HostBlocks> gradient_memory_;
+  std::vector<Place> places_;                       // by chunk
+  std::array<std::vector<PlaneMemory>, 2> memory_;  // by part and name
+  std::shared_ptr<HostBlocks> block_memory_;
   Buffer image_;
   std::vector<int64_t> image_offset_;  // by unit
 };
 
-/// One hash over all weights and moments: XXH3 of the chunks' digests in canonical order.
+/// One hash over the whole state: XXH3 of the chunks' digests in canonical order.
 uint64_t StateDigest(absl::Span<const uint64_t> chunk_digests);
 
 template <typename Read>
@@ -138,8 +155,10 @@ absl::Status ShardedState::SetWeights(Read&& read) {
   for (int index = 0; index < static_cast<int>(map_->layout().chunks().size()); ++index) {
     if (!Holds(index)) continue;
     const Chunk& chunk = map_->layout().chunks()[static_cast<size_t>(index)];
-    std::vector<float> values(static_cast<size_t>(3 * chunk.elements), 0.0f);
-    HF_RETURN_IF_ERROR(read(chunk.offset, absl::MakeSpan(values).first(static_cast<size_t>(chunk.elements))));
+    const auto elements = static_cast<size_t>(chunk.elements);
+    std::vector<float> values(elements * layout_->NumPlanes(chunk), 0.0f);
+    HF_RETURN_IF_ERROR(read(chunk.offset, absl::MakeSpan(values).first(elements)));
+    BeginPlanes(*layout_, chunk, absl::MakeSpan(values));
     WriteChunk(index, reinterpret_cast<const std::byte*>(values.data()));
   }
   RefreshImages();

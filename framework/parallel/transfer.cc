@@ -25,11 +25,11 @@ class Side {
  public:
   /// Of transfers of which peer(t) is the other rank.
   template <typename Peer>
-  void Place(absl::Span<const ChunkTransfer> transfers, int size, const ParameterLayout& layout, Peer&& peer) {
+  void Place(absl::Span<const ChunkTransfer> transfers, int size, const StateLayout& layout, Peer&& peer) {
     counts.assign(static_cast<size_t>(size), 0);
     displacements.assign(counts.size(), 0);
     const auto bytes_of = [&](const ChunkTransfer& t) {
-      return static_cast<int64_t>(ShardedState::ChunkBytes(layout.chunks()[static_cast<size_t>(t.chunk)]));
+      return static_cast<int64_t>(layout.ChunkBytes(layout.parameters().chunks()[static_cast<size_t>(t.chunk)]));
     };
     for (const ChunkTransfer& t : transfers) counts[static_cast<size_t>(peer(t))] += bytes_of(t);
     int64_t end = 0;
@@ -60,14 +60,23 @@ class Side {
   int64_t memory_size_ = 0;
 };
 
+/// To ranks that serve the chunk, or to its mirrors.
+std::vector<ChunkTransfer> Planned(const TransferArguments& a, bool served) {
+  std::vector<ChunkTransfer> transfers = PlanTransfer(*a.source, a.source_ranks, *a.target);
+  std::erase_if(transfers, [&](const ChunkTransfer& t) { return a.target->Serves(t.to, t.chunk) != served; });
+  return transfers;
+}
+
 /// Rounds overlap: while one is under way, the one before is unpacked and the next one packed.
 class Transfer {
  public:
-  explicit Transfer(const TransferArguments& a) : a_(a) {}
+  /// `progress`, which may be null, grows with every round.
+  Transfer(const TransferArguments& a, StepProgress* progress) : a_(a), progress_(progress) {}
 
   absl::StatusOr<int64_t> Run(const std::vector<ChunkTransfer>& transfers) {
+    if (transfers.empty()) return 0;
     const std::vector<std::vector<ChunkTransfer>> rounds =
-        TransferRounds(a_.target->layout(), transfers, a_.world->size(), kRoundBytes);
+        TransferRounds(a_.new_state->layout(), transfers, a_.world->size(), kRoundBytes);
     int64_t received = 0;
     Pack(rounds, 0);
     for (size_t i = 0; i < rounds.size(); ++i) {
@@ -82,8 +91,9 @@ class Transfer {
       helper_.Drain();
       HF_RETURN_IF_ERROR(status);
       received += static_cast<int64_t>(round.in.bytes.size());
+      if (progress_ != nullptr) ++progress_->count;
     }
-    if (!rounds.empty()) Unpack(rounds_[(rounds.size() - 1) % 2]);
+    Unpack(rounds_[(rounds.size() - 1) % 2]);
     return received;
   }
 
@@ -101,8 +111,8 @@ class Transfer {
       if (t.to == me) in.push_back(t);
     }
     Round& round = rounds_[index % 2];
-    round.out.Place(out, size, a_.target->layout(), [](const ChunkTransfer& t) { return t.to; });
-    round.in.Place(in, size, a_.target->layout(), [](const ChunkTransfer& t) { return t.from; });
+    round.out.Place(out, size, a_.new_state->layout(), [](const ChunkTransfer& t) { return t.to; });
+    round.in.Place(in, size, a_.new_state->layout(), [](const ChunkTransfer& t) { return t.from; });
     for (const auto& [chunk, place] : round.out.places) a_.old_state->ReadChunk(chunk, place);
   }
 
@@ -111,21 +121,38 @@ class Transfer {
   }
 
   const TransferArguments& a_;
+  StepProgress* progress_;
   std::array<Round, 2> rounds_;
   TaskThread helper_;  // last: its tasks use all of the above
 };
 
 }  // namespace
 
-absl::StatusOr<int64_t> TransferState(const TransferArguments& a) {
+absl::StatusOr<int64_t> TransferServed(const TransferArguments& a) {
   if (a.old_state != nullptr) CopyWhatIsHere(*a.old_state, *a.new_state);
-  const std::vector<ChunkTransfer> transfers = PlanTransfer(*a.source, a.source_ranks, *a.target);
-  int64_t received = 0;
-  if (!transfers.empty()) {
-    HF_ASSIGN_OR_RETURN(received, Transfer(a).Run(transfers));
-  }
+  HF_ASSIGN_OR_RETURN(const int64_t received, Transfer(a, nullptr).Run(Planned(a, /*served=*/true)));
   a.new_state->RefreshImages();
   return received;
+}
+
+absl::StatusOr<int64_t> TransferMirrors(const TransferArguments& a, StepProgress& progress) {
+  return Transfer(a, &progress).Run(Planned(a, /*served=*/false));
+}
+
+absl::StatusOr<int64_t> TransferState(const TransferArguments& a) {
+  HF_ASSIGN_OR_RETURN(const int64_t served, TransferServed(a));
+  HF_ASSIGN_OR_RETURN(const int64_t mirrored, Transfer(a, nullptr).Run(Planned(a, /*served=*/false)));
+  return served + mirrored;
+}
+
+int64_t MirrorBytes(const TransferArguments& a, int rank) {
+  const StateLayout& layout = a.new_state->layout();
+  int64_t bytes = 0;
+  for (const ChunkTransfer& t : Planned(a, /*served=*/false)) {
+    if (t.to != rank) continue;
+    bytes += static_cast<int64_t>(layout.ChunkBytes(layout.parameters().chunks()[static_cast<size_t>(t.chunk)]));
+  }
+  return bytes;
 }
 
 }  // namespace holdfast

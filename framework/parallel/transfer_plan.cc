@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "framework/base/status.h"
-#include "framework/parallel/sharded_state.h"
 
 namespace holdfast {
 
@@ -33,7 +32,7 @@ std::vector<ChunkTransfer> PlanTransfer(const ShardMap& source, const std::vecto
   return transfers;
 }
 
-std::vector<std::vector<ChunkTransfer>> TransferRounds(const ParameterLayout& layout,
+std::vector<std::vector<ChunkTransfer>> TransferRounds(const StateLayout& layout,
                                                        const std::vector<ChunkTransfer>& transfers, int size,
                                                        int64_t most_bytes) {
   std::map<std::pair<int, int>, std::deque<ChunkTransfer>> left;  // by pair
@@ -47,8 +46,8 @@ std::vector<std::vector<ChunkTransfer>> TransferRounds(const ParameterLayout& la
       more = false;
       for (auto& [pair, queue] : left) {
         if (queue.empty()) continue;
-        const Chunk& chunk = layout.chunks()[static_cast<size_t>(queue.front().chunk)];
-        const auto bytes = static_cast<int64_t>(ShardedState::ChunkBytes(chunk));
+        const Chunk& chunk = layout.parameters().chunks()[static_cast<size_t>(queue.front().chunk)];
+        const auto bytes = static_cast<int64_t>(layout.ChunkBytes(chunk));
         int64_t &out = sent[static_cast<size_t>(pair.first)], &in = received[static_cast<size_t>(pair.second)];
         const auto fits = [&](int64_t used) { return used == 0 || used + bytes <= most_bytes; };
         if (!fits(out) || !fits(in)) continue;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "framework/nn/state_layout.h"
 #include "framework/parallel/placement.h"
 #include "framework/parallel/shard_map.h"
 
@@ -25,7 +26,7 @@ std::vector<ChunkTransfer> PlanTransfer(const ShardMap& source, const std::vecto
 /// Cuts the transfers of a world of `size` into rounds, in each of which no rank sends or receives more than
 /// `most_bytes` (but for a chunk that is larger). All pairs of ranks that have something to transfer take part in a
 /// round as far as that allows, so they transfer at the same time.
-std::vector<std::vector<ChunkTransfer>> TransferRounds(const ParameterLayout& layout,
+std::vector<std::vector<ChunkTransfer>> TransferRounds(const StateLayout& layout,
                                                        const std::vector<ChunkTransfer>& transfers, int size,
                                                        int64_t most_bytes);
 

@@ -6,9 +6,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
+#include "framework/base/parallel.h"
 #include "framework/base/status.h"
 #include "framework/s3/object_writer.h"
-#include "framework/s3/parallel.h"
 #include "framework/s3/s3_answer.h"
 #include "framework/s3/s3_listing.h"
 #include "framework/s3/xml_scanner.h"

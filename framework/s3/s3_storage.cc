@@ -13,10 +13,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "framework/base/parallel.h"
 #include "framework/base/status.h"
 #include "framework/s3/object_writer.h"
 #include "framework/s3/open_s3_storage.h"
-#include "framework/s3/parallel.h"
 #include "framework/s3/s3_client.h"
 #include "framework/s3/s3_listing.h"
 #include "framework/s3/staging_area.h"
@@ -24,6 +24,7 @@
 namespace holdfast {
 namespace {
 
+constexpr int kReadsAtOnce = 16;           // of small ranges, to hide the latency of one
 constexpr uint64_t kReadBytes = 8u << 20;  // of one ranged GET
 constexpr uint64_t kMaxPutBytes = 5ull << 30;
 constexpr uint64_t kMinAwsPartBytes = 5ull << 20;
@@ -59,6 +60,12 @@ class S3StagedFile final : public StagedFile {
   bool committed_ = false;
 };
 
+/// What an object was when it was opened.
+struct S3Version {
+  uint64_t size = 0;
+  std::string etag;  // changes with the contents
+};
+
 class S3Storage final : public Storage {
  public:
   S3Storage(const S3Options& options, S3Address address, S3Shell shell)
@@ -87,20 +94,25 @@ class S3Storage final : public Storage {
   }
 
   absl::StatusOr<uint64_t> Size(const std::string& name) override {
-    HF_RETURN_IF_ERROR(CheckObjectName(name));
-    HF_ASSIGN_OR_RETURN(const HttpAnswer answer, client_.Send({.method = "HEAD", .key = prefix_ + name}));
-    uint64_t size = 0;
-    if (absl::SimpleAtoi(answer.Header("content-length"), &size)) return size;
-    return absl::DataLossError(absl::StrCat(Path(name), ": the server did not say its size"));
+    HF_ASSIGN_OR_RETURN(const S3Version version, Head(name));
+    return version.size;
   }
 
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> Open(const std::string& name) override;
+
   absl::Status ReadAt(const std::string& name, uint64_t offset, absl::Span<std::byte> out) override {
+    return ReadVersion(name, "", offset, out);
+  }
+
+  /// Of the version with this tag, if it is not empty; AlreadyExists if another has taken its place.
+  absl::Status ReadVersion(const std::string& name, const std::string& etag, uint64_t offset,
+                           absl::Span<std::byte> out) {
     HF_RETURN_IF_ERROR(CheckObjectName(name));
     if (out.empty() || offset > kNoObjectIsLarger) return ReadNothing(name, offset, out.size());
     const int64_t pieces = static_cast<int64_t>((out.size() + kReadBytes - 1) / kReadBytes);
     return RunParallel(pieces, client_.options().connections, [&](int64_t i) {
       const uint64_t begin = static_cast<uint64_t>(i) * kReadBytes;
-      return ReadRange(name, offset + begin, out.subspan(begin, kReadBytes));
+      return ReadRange(name, etag, offset + begin, out.subspan(begin, kReadBytes));
     });
   }
 
@@ -151,11 +163,20 @@ class S3Storage final : public Storage {
                                             " bytes were to be read from byte ", offset));
   }
 
-  absl::Status ReadRange(const std::string& name, uint64_t offset, absl::Span<std::byte> out) {
-    const S3Call call{.method = "GET",
-                      .key = prefix_ + name,
-                      .headers = {{"range", absl::StrCat("bytes=", offset, "-", offset + out.size() - 1)}},
-                      .into = out};
+  absl::StatusOr<S3Version> Head(const std::string& name) {
+    HF_RETURN_IF_ERROR(CheckObjectName(name));
+    HF_ASSIGN_OR_RETURN(const HttpAnswer answer, client_.Send({.method = "HEAD", .key = prefix_ + name}));
+    S3Version version{.etag = answer.Header("etag")};
+    if (absl::SimpleAtoi(answer.Header("content-length"), &version.size)) return version;
+    return absl::DataLossError(absl::StrCat(Path(name), ": the server did not say its size"));
+  }
+
+  absl::Status ReadRange(const std::string& name, const std::string& etag, uint64_t offset, absl::Span<std::byte> out) {
+    S3Call call{.method = "GET",
+                .key = prefix_ + name,
+                .headers = {{"range", absl::StrCat("bytes=", offset, "-", offset + out.size() - 1)}},
+                .into = out};
+    if (!etag.empty()) call.headers.emplace_back("if-match", etag);
     const absl::StatusOr<HttpAnswer> answer = client_.Send(call);
     if (absl::IsOutOfRange(answer.status())) {
       return absl::DataLossError(absl::StrCat(Path(name), ": ends before byte ", offset));
@@ -183,6 +204,34 @@ class S3Storage final : public Storage {
   std::mutex staging_mutex_;
   std::unique_ptr<StagingArea> staging_;
 };
+
+class OpenS3Object final : public RandomAccessFile {
+ public:
+  OpenS3Object(S3Storage& storage, std::string name, S3Version version)
+      : storage_(storage),
+        name_(std::move(name)),
+        path_(absl::StrCat(storage.Describe(), "/", name_)),
+        version_(std::move(version)) {}
+  const std::string& path() const override { return path_; }
+  uint64_t size() const override { return version_.size; }
+  int reads_at_once() const override { return kReadsAtOnce; }
+  absl::Status ReadAt(uint64_t offset, absl::Span<std::byte> out) const override {
+    const absl::Status status = storage_.ReadVersion(name_, version_.etag, offset, out);
+    const std::string place = absl::StrCat(path_, " at byte ", offset);
+    if (!absl::IsAlreadyExists(status)) return Annotate(status, place);
+    return absl::DataLossError(absl::StrCat(place, ": the object was replaced since it was opened"));
+  }
+
+ private:
+  S3Storage& storage_;
+  const std::string name_, path_;
+  const S3Version version_;
+};
+
+absl::StatusOr<std::unique_ptr<RandomAccessFile>> S3Storage::Open(const std::string& name) {
+  HF_ASSIGN_OR_RETURN(S3Version version, Head(name));
+  return std::make_unique<OpenS3Object>(*this, name, std::move(version));
+}
 
 bool IsPrintable(absl::string_view text) {
   return std::all_of(text.begin(), text.end(),

@@ -39,8 +39,8 @@ absl::StatusOr<DirectoryChain> DirectoryChain::Make(const std::string& root, abs
 absl::StatusOr<DirectoryChain> DirectoryChain::OpenOrMake(const std::string& root, absl::string_view name, bool make) {
   DirectoryChain chain;
   chain.root_ = root;
-  chain.handles_.push_back(OpenDirectory(root.c_str()));
-  if (!chain.handles_[0].valid()) {
+  chain.handles_.push_back(OpenDirectory(root));
+  if (!chain.handles_[0].ok()) {
     // Not NotFound: "there are no checkpoints" is not what it means when a disk is not mounted.
     if (errno == ENOENT || errno == ENOTDIR)
       return absl::UnavailableError(absl::StrCat(root, ": the directory is gone"));
@@ -55,12 +55,12 @@ absl::StatusOr<DirectoryChain> DirectoryChain::OpenOrMake(const std::string& roo
 
 absl::Status DirectoryChain::Descend(const std::string& component, bool make) {
   const std::string path = absl::StrCat(directory(), "/", component);
-  FileHandle next = OpenAt(fd(), component.c_str(), O_RDONLY | O_DIRECTORY);
-  if (!next.valid() && errno == ENOENT && make) {
+  FileDescriptor next = OpenAt(fd(), component.c_str(), O_RDONLY | O_DIRECTORY);
+  if (!next.ok() && errno == ENOENT && make) {
     HF_RETURN_IF_ERROR(MakeDirectory(fd(), component, path));
     next = OpenAt(fd(), component.c_str(), O_RDONLY | O_DIRECTORY);
   }
-  if (!next.valid()) {
+  if (!next.ok()) {
     if (!IsSomethingElse(errno)) return ErrnoToStatus(errno, path);
     const std::string message = absl::StrCat(path, ": not a directory (links are not followed)");
     return make ? absl::InvalidArgumentError(message) : absl::NotFoundError(message);

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "framework/storage/file_handle.h"
+#include "framework/storage/open_at.h"
 
 namespace holdfast {
 
@@ -40,7 +40,7 @@ class DirectoryChain {
 
   std::string root_, leaf_;
   std::vector<std::string> components_;  // without the root and the leaf
-  std::vector<FileHandle> handles_;      // one more than components_
+  std::vector<FileDescriptor> handles_;  // one more than components_
 };
 
 /// Removes the directory `name` if it is empty, durably. Whether it is gone.

@@ -24,8 +24,8 @@ struct Place {
 bool Vanished(int error) { return error == ENOENT || error == ENOTDIR || error == ELOOP || error == ESTALE; }
 
 absl::StatusOr<std::vector<std::string>> EntryNames(const Place& place) {
-  FileHandle handle = OpenAt(place.directory, ".", O_RDONLY | O_DIRECTORY);
-  if (!handle.valid()) return ErrnoToStatus(errno, place.path);
+  FileDescriptor handle = OpenAt(place.directory, ".", O_RDONLY | O_DIRECTORY);
+  if (!handle.ok()) return ErrnoToStatus(errno, place.path);
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(handle.get()), closedir);
   if (stream == nullptr) return ErrnoToStatus(errno, place.path);
   handle.Release();  // the stream closes it
@@ -48,8 +48,8 @@ absl::Status EnterDirectory(const Place& place, const std::string& name, const W
     return absl::OkStatus();
   }
   {
-    const FileHandle handle = OpenAt(place.directory, name.c_str(), O_RDONLY | O_DIRECTORY);
-    if (!handle.valid()) return Vanished(errno) ? absl::OkStatus() : ErrnoToStatus(errno, inner.path);
+    const FileDescriptor handle = OpenAt(place.directory, name.c_str(), O_RDONLY | O_DIRECTORY);
+    if (!handle.ok()) return Vanished(errno) ? absl::OkStatus() : ErrnoToStatus(errno, inner.path);
     HF_RETURN_IF_ERROR(WalkPlace({handle.get(), inner.path, inner.prefix}, walk));
   }
   return walk.left ? walk.left(place.directory, name, inner.path) : absl::OkStatus();

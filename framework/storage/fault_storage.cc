@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/match.h"
 #include "framework/base/status.h"
 
@@ -85,6 +86,18 @@ class FaultStorage::Script {
     return fault;
   }
 
+  // A call of kReadAt, which `read` serves.
+  absl::Status Read(const std::string& name, uint64_t offset, absl::Span<std::byte> out,
+                    absl::FunctionRef<absl::Status(absl::Span<std::byte>)> read) {
+    const Fault fault =
+        Pass({.operation = StorageOperation::kReadAt, .name = name, .offset = offset, .bytes = out.size()});
+    if (fault && fault->fault == StorageFault::kShortRead) HF_RETURN_IF_ERROR(read(out.subspan(0, out.size() / 2)));
+    HF_RETURN_IF_ERROR(Before(fault, absl::StrCat(name, " at byte ", offset)));
+    HF_RETURN_IF_ERROR(read(out));
+    if (fault && fault->fault == StorageFault::kBitFlip) FlipBit(out, fault->bit);
+    return After(fault, name);
+  }
+
  private:
   mutable std::mutex mutex_;
   std::vector<StorageFaultRule> rules_;
@@ -113,6 +126,23 @@ class FaultStorage::Staged : public StagedFile {
   std::unique_ptr<StagedFile> inner_;
   std::shared_ptr<Script> script_;
   std::string name_;
+};
+
+class FaultStorage::File : public RandomAccessFile {
+ public:
+  File(std::unique_ptr<RandomAccessFile> inner, std::shared_ptr<Script> script, std::string name)
+      : inner_(std::move(inner)), script_(std::move(script)), name_(std::move(name)) {}
+  const std::string& path() const override { return inner_->path(); }
+  uint64_t size() const override { return inner_->size(); }
+  absl::Status ReadAt(uint64_t offset, absl::Span<std::byte> out) const override {
+    return script_->Read(name_, offset, out,
+                         [&](absl::Span<std::byte> place) { return inner_->ReadAt(offset, place); });
+  }
+
+ private:
+  const std::unique_ptr<RandomAccessFile> inner_;
+  const std::shared_ptr<Script> script_;
+  const std::string name_;
 };
 
 FaultStorage::FaultStorage(Storage& inner) : inner_(inner), script_(std::make_shared<Script>()) {}
@@ -147,15 +177,16 @@ absl::StatusOr<uint64_t> FaultStorage::Size(const std::string& name) {
 }
 
 absl::Status FaultStorage::ReadAt(const std::string& name, uint64_t offset, absl::Span<std::byte> out) {
-  const Fault fault =
-      script_->Pass({.operation = StorageOperation::kReadAt, .name = name, .offset = offset, .bytes = out.size()});
-  if (fault && fault->fault == StorageFault::kShortRead) {
-    HF_RETURN_IF_ERROR(inner_.ReadAt(name, offset, out.subspan(0, out.size() / 2)));
-  }
+  return script_->Read(name, offset, out,
+                       [&](absl::Span<std::byte> place) { return inner_.ReadAt(name, offset, place); });
+}
+
+absl::StatusOr<std::unique_ptr<RandomAccessFile>> FaultStorage::Open(const std::string& name) {
+  const Fault fault = script_->Pass({.operation = StorageOperation::kSize, .name = name});
   HF_RETURN_IF_ERROR(Before(fault, name));
-  HF_RETURN_IF_ERROR(inner_.ReadAt(name, offset, out));
-  if (fault && fault->fault == StorageFault::kBitFlip) FlipBit(out, fault->bit);
-  return After(fault, name);
+  HF_ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file, inner_.Open(name));
+  HF_RETURN_IF_ERROR(After(fault, name));
+  return std::make_unique<File>(std::move(file), script_, name);
 }
 
 absl::Status FaultStorage::Create(const std::string& name, absl::string_view contents) {

@@ -67,6 +67,8 @@ class FaultStorage : public Storage {
   absl::StatusOr<std::vector<StoredObject>> List(absl::string_view prefix) override;
   absl::StatusOr<uint64_t> Size(const std::string& name) override;
   absl::Status ReadAt(const std::string& name, uint64_t offset, absl::Span<std::byte> out) override;
+  /// A call of kSize; reading the open object, calls of kReadAt.
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> Open(const std::string& name) override;
   absl::Status Create(const std::string& name, absl::string_view contents) override;
   absl::StatusOr<std::unique_ptr<StagedFile>> Stage(const std::string& name, uint64_t bytes) override;
   absl::Status Delete(const std::string& name) override;
@@ -75,6 +77,7 @@ class FaultStorage : public Storage {
  private:
   class Script;
   class Staged;
+  class File;
 
   Storage& inner_;
   std::shared_ptr<Script> script_;  // staged files may outlive the storage

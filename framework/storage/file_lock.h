@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "framework/storage/file_handle.h"
 #include "framework/storage/local_storage.h"
+#include "framework/storage/open_at.h"
 
 namespace holdfast {
 
@@ -17,7 +17,7 @@ LockResult TryLock(int fd, FileSystemKind file_system);
 
 /// Creates the file `name` in `directory` and locks it, where that tells anything. AlreadyExists; Aborted if a Sweep
 /// took it for abandoned in between and has removed it. `what` is for messages.
-absl::StatusOr<FileHandle> CreateLocked(int directory, const std::string& name, FileSystemKind file_system,
-                                        const std::string& what);
+absl::StatusOr<FileDescriptor> CreateLocked(int directory, const std::string& name, FileSystemKind file_system,
+                                            const std::string& what);
 
 }  // namespace holdfast

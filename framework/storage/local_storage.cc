@@ -13,12 +13,12 @@
 #include "absl/strings/match.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "framework/storage/atomic_file.h"
 #include "framework/storage/crash_point.h"
 #include "framework/storage/directory_chain.h"
 #include "framework/storage/directory_walk.h"
 #include "framework/storage/file_lock.h"
 #include "framework/storage/open_objects.h"
-#include "framework/storage/temporary_file.h"
 
 namespace holdfast {
 namespace {
@@ -27,9 +27,9 @@ constexpr time_t kAbandonedAfterSeconds = 24 * 60 * 60;
 constexpr char kProbeName[] = "probe";
 
 absl::Status RemoveIfAbandoned(const WalkedFile& found, FileSystemKind file_system) {
-  const FileHandle file = OpenAt(found.directory, found.name.c_str(), O_RDWR | O_NONBLOCK);
+  const FileDescriptor file = OpenAt(found.directory, found.name.c_str(), O_RDWR | O_NONBLOCK);
   struct stat info;
-  if (!file.valid() || fstat(file.get(), &info) != 0) {
+  if (!file.ok() || fstat(file.get(), &info) != 0) {
     return errno == ENOENT || errno == ELOOP ? absl::OkStatus() : ErrnoToStatus(errno, found.path);
   }
   const LockResult lock = TryLock(file.get(), file_system);
@@ -43,14 +43,27 @@ absl::Status RemoveIfAbandoned(const WalkedFile& found, FileSystemKind file_syst
 
 class LocalStagedFile : public StagedFile {
  public:
-  explicit LocalStagedFile(std::unique_ptr<TemporaryFile> file) : file_(std::move(file)), path_(file_->path()) {}
+  explicit LocalStagedFile(std::unique_ptr<AtomicFile> file) : file_(std::move(file)), path_(file_->temporary_path()) {}
   const std::string& path() const override { return path_; }
   absl::Status Reserve(uint64_t bytes) override { return file_->Reserve(bytes); }
-  absl::Status Commit() override { return file_->Publish(); }
+  absl::Status Commit() override { return file_->CommitNew(); }
 
  private:
-  std::unique_ptr<TemporaryFile> file_;
+  std::unique_ptr<AtomicFile> file_;
   std::string path_;
+};
+
+class LocalObject final : public RandomAccessFile {
+ public:
+  explicit LocalObject(std::shared_ptr<const OpenObject> object) : object_(std::move(object)) {}
+  const std::string& path() const override { return object_->path; }
+  uint64_t size() const override { return object_->size; }
+  absl::Status ReadAt(uint64_t offset, absl::Span<std::byte> out) const override {
+    return object_->ReadInto(offset, {&out, 1});
+  }
+
+ private:
+  const std::shared_ptr<const OpenObject> object_;
 };
 
 class LocalStorage : public Storage {
@@ -61,6 +74,7 @@ class LocalStorage : public Storage {
 
   absl::StatusOr<std::vector<StoredObject>> List(absl::string_view prefix) override;
   absl::StatusOr<uint64_t> Size(const std::string& name) override;
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> Open(const std::string& name) override;
   absl::Status ReadAt(const std::string& name, uint64_t offset, absl::Span<std::byte> out) override;
   absl::Status ReadInto(const std::string& name, uint64_t offset,
                         absl::Span<const absl::Span<std::byte>> places) override;
@@ -98,6 +112,11 @@ absl::StatusOr<uint64_t> LocalStorage::Size(const std::string& name) {
   return object->size;
 }
 
+absl::StatusOr<std::unique_ptr<RandomAccessFile>> LocalStorage::Open(const std::string& name) {
+  HF_ASSIGN_OR_RETURN(auto object, OpenObject::Open(root_, name));
+  return std::make_unique<LocalObject>(std::move(object));
+}
+
 absl::Status LocalStorage::ReadAt(const std::string& name, uint64_t offset, absl::Span<std::byte> out) {
   return open_objects_.ReadInto(name, offset, {&out, 1});
 }
@@ -114,21 +133,21 @@ absl::Status LocalStorage::BeginWriting() {
 }
 
 absl::Status LocalStorage::CheckWritable() const {
-  return TemporaryFile::Create(root_, kProbeName, options_.file_system).status();  // which removes it at once
+  return AtomicFile::CreateObject(root_, kProbeName, options_.file_system).status();  // which removes it at once
 }
 
 absl::Status LocalStorage::Create(const std::string& name, absl::string_view contents) {
   HF_RETURN_IF_ERROR(CheckObjectName(name));
   HF_RETURN_IF_ERROR(BeginWriting());
-  HF_ASSIGN_OR_RETURN(const auto file, TemporaryFile::Create(root_, name, options_.file_system));
+  HF_ASSIGN_OR_RETURN(const auto file, AtomicFile::CreateObject(root_, name, options_.file_system));
   HF_RETURN_IF_ERROR(file->Append(contents));
-  return file->Publish();
+  return file->CommitNew();
 }
 
 absl::StatusOr<std::unique_ptr<StagedFile>> LocalStorage::Stage(const std::string& name, uint64_t bytes) {
   HF_RETURN_IF_ERROR(CheckObjectName(name));
   HF_RETURN_IF_ERROR(BeginWriting());
-  HF_ASSIGN_OR_RETURN(auto file, TemporaryFile::Create(root_, name, options_.file_system));
+  HF_ASSIGN_OR_RETURN(auto file, AtomicFile::CreateObject(root_, name, options_.file_system));
   HF_RETURN_IF_ERROR(file->Reserve(bytes));
   return std::make_unique<LocalStagedFile>(std::move(file));
 }
@@ -195,7 +214,7 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenLocalStorage(const std::string& dir
   HF_ASSIGN_OR_RETURN(const std::string root, AbsolutePath(directory));
   if (options.create && !options.read_only) {
     HF_RETURN_IF_ERROR(MakeDirectories(root));
-  } else if (!OpenDirectory(root.c_str()).valid()) {
+  } else if (!OpenDirectory(root).ok()) {
     return ErrnoToStatus(errno, root);
   }
   if (options.read_only) return std::make_unique<LocalStorage>(root, options);

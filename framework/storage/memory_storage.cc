@@ -74,6 +74,25 @@ class MemoryStagedFile : public StagedFile {
   bool done_ = false;
 };
 
+class MemoryObject final : public RandomAccessFile {
+ public:
+  MemoryObject(std::string path, Contents contents) : path_(std::move(path)), contents_(std::move(contents)) {}
+  const std::string& path() const override { return path_; }
+  uint64_t size() const override { return contents_->size(); }
+  absl::Status ReadAt(uint64_t offset, absl::Span<std::byte> out) const override {
+    if (offset > size() || out.size() > size() - offset) {
+      return absl::DataLossError(
+          absl::StrCat(path_, ": ", size(), " bytes; ", out.size(), " at byte ", offset, " expected"));
+    }
+    if (!out.empty()) std::memcpy(out.data(), contents_->data() + offset, out.size());
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::string path_;
+  const Contents contents_;
+};
+
 class MemoryStorage : public Storage {
  public:
   explicit MemoryStorage(std::string scratch) : scratch_(std::move(scratch)), objects_(std::make_shared<ObjectMap>()) {}
@@ -85,13 +104,12 @@ class MemoryStorage : public Storage {
     return contents->size();
   }
   absl::Status ReadAt(const std::string& name, uint64_t offset, absl::Span<std::byte> out) override {
-    HF_ASSIGN_OR_RETURN(const Contents contents, objects_->Find(name));
-    if (offset > contents->size() || out.size() > contents->size() - offset) {
-      return absl::DataLossError(absl::StrCat("memory/", name, ": ", contents->size(), " bytes; ", out.size(),
-                                              " at offset ", offset, " expected"));
-    }
-    if (!out.empty()) std::memcpy(out.data(), contents->data() + offset, out.size());
-    return absl::OkStatus();
+    HF_ASSIGN_OR_RETURN(const auto object, Open(name));
+    return object->ReadAt(offset, out);
+  }
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> Open(const std::string& name) override {
+    HF_ASSIGN_OR_RETURN(Contents contents, objects_->Find(name));
+    return std::make_unique<MemoryObject>(absl::StrCat("memory/", name), std::move(contents));
   }
   absl::Status Create(const std::string& name, absl::string_view contents) override {
     HF_RETURN_IF_ERROR(CheckObjectName(name));

@@ -1,11 +1,10 @@
 #include "framework/storage/open_objects.h"
 
 #include <sys/stat.h>
-#include <sys/uio.h>
 
 #include <algorithm>
-#include <climits>
 
+#include "framework/base/file_descriptor.h"
 #include "framework/base/status.h"
 #include "framework/storage/directory_chain.h"
 #include "framework/storage/storage.h"
@@ -31,7 +30,7 @@ absl::StatusOr<std::shared_ptr<const OpenObject>> OpenObject::Open(const std::st
   object->path = chain->path();
   object->file = OpenAt(chain->fd(), chain->leaf().c_str(), O_RDONLY | O_NONBLOCK);  // a pipe would block
   struct stat info;
-  if (!object->file.valid() || fstat(object->file.get(), &info) != 0) {
+  if (!object->file.ok() || fstat(object->file.get(), &info) != 0) {
     return errno == ENOENT || errno == ELOOP ? NoSuchObject(object->path) : ErrnoToStatus(errno, object->path);
   }
   if (!S_ISREG(info.st_mode)) return NoSuchObject(object->path);
@@ -40,30 +39,12 @@ absl::StatusOr<std::shared_ptr<const OpenObject>> OpenObject::Open(const std::st
 }
 
 absl::Status OpenObject::ReadInto(uint64_t offset, absl::Span<const absl::Span<std::byte>> places) const {
-  std::vector<iovec> rest;
   uint64_t bytes = 0;
-  for (const absl::Span<std::byte> place : places) {
-    bytes += place.size();
-    if (!place.empty()) rest.push_back({place.data(), place.size()});
-  }
+  for (const absl::Span<std::byte> place : places) bytes += place.size();
   if (offset > size || bytes > size - offset) {
-    return absl::DataLossError(absl::StrCat(path, ": ", size, " bytes; ", bytes, " at offset ", offset, " expected"));
+    return absl::DataLossError(absl::StrCat(path, ": ", size, " bytes; ", bytes, " at byte ", offset, " expected"));
   }
-  for (size_t next = 0; next < rest.size();) {
-    const int count = static_cast<int>(std::min<size_t>(rest.size() - next, IOV_MAX));
-    const ssize_t got =
-        RetryInterrupted([&] { return preadv(file.get(), &rest[next], count, static_cast<off_t>(offset)); });
-    if (got < 0) return ErrnoToStatus(errno, absl::StrCat(path, ": read"));
-    if (got == 0) return absl::DataLossError(absl::StrCat(path, ": became shorter while it was read"));
-    offset += static_cast<uint64_t>(got);
-    for (auto left = static_cast<size_t>(got); left > 0;) {
-      const size_t taken = std::min(left, rest[next].iov_len);
-      rest[next] = {static_cast<std::byte*>(rest[next].iov_base) + taken, rest[next].iov_len - taken};
-      left -= taken;
-      if (rest[next].iov_len == 0) ++next;
-    }
-  }
-  return absl::OkStatus();
+  return ReadExactly(file.get(), offset, places, path);
 }
 
 absl::Status OpenObjects::ReadInto(const std::string& name, uint64_t offset,

@@ -14,13 +14,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "framework/storage/file_handle.h"
+#include "framework/storage/open_at.h"
 
 namespace holdfast {
 
 /// An object, open for reading.
 struct OpenObject {
-  FileHandle file;
+  FileDescriptor file;
   uint64_t size = 0;
   std::string name, path;
 

@@ -25,6 +25,22 @@ std::string ComponentProblem(absl::string_view component) {
   return "";
 }
 
+class OpenObjectOfStorage final : public RandomAccessFile {
+ public:
+  OpenObjectOfStorage(Storage& storage, const std::string& name, uint64_t size)
+      : storage_(storage), name_(name), path_(absl::StrCat(storage.Describe(), "/", name)), size_(size) {}
+  const std::string& path() const override { return path_; }
+  uint64_t size() const override { return size_; }
+  absl::Status ReadAt(uint64_t offset, absl::Span<std::byte> out) const override {
+    return Annotate(storage_.ReadAt(name_, offset, out), absl::StrCat("at byte ", offset));
+  }
+
+ private:
+  Storage& storage_;
+  const std::string name_, path_;
+  const uint64_t size_;
+};
+
 }  // namespace
 
 absl::Status CheckObjectName(absl::string_view name) {
@@ -50,6 +66,11 @@ absl::Status Storage::ReadInto(const std::string& name, uint64_t offset,
     next += place.size();
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<RandomAccessFile>> Storage::Open(const std::string& name) {
+  HF_ASSIGN_OR_RETURN(const uint64_t size, Size(name));
+  return std::make_unique<OpenObjectOfStorage>(*this, name, size);
 }
 
 absl::StatusOr<std::string> ReadObject(Storage& storage, const std::string& name, uint64_t max_bytes) {

@@ -28,6 +28,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "framework/storage/random_access_file.h"
 
 namespace holdfast {
 
@@ -65,6 +66,9 @@ class Storage {
   /// The same into several places, of which each takes up where the one before it ends.
   virtual absl::Status ReadInto(const std::string& name, uint64_t offset,
                                 absl::Span<const absl::Span<std::byte>> places);
+  /// For reading it many times; must not outlive the storage. Where programs that do not keep to these rules may
+  /// replace objects (a bucket), reading one that was replaced since is DataLoss.
+  virtual absl::StatusOr<std::unique_ptr<RandomAccessFile>> Open(const std::string& name);
 
   /// A new object with these contents (small: they are in memory).
   virtual absl::Status Create(const std::string& name, absl::string_view contents) = 0;

@@ -41,11 +41,11 @@ int Link(const DirectoryChain& chain, const std::string& temporary, int fd) {
   return 0;
 }
 
-absl::StatusOr<FileHandle> Claim(const DirectoryChain& chain, FileSystemKind file_system) {
+absl::StatusOr<FileDescriptor> Claim(const DirectoryChain& chain, FileSystemKind file_system) {
   const std::string name = ClaimName(chain.leaf());
   for (int attempt = 0; attempt < kClaimAttempts; ++attempt) {
     CrashPoint("local.claim.before");
-    absl::StatusOr<FileHandle> claim = CreateLocked(chain.fd(), name, file_system, chain.path());
+    absl::StatusOr<FileDescriptor> claim = CreateLocked(chain.fd(), name, file_system, chain.path());
     if (!absl::IsAlreadyExists(claim.status()) && !absl::IsAborted(claim.status())) return claim;
     std::this_thread::sleep_for(std::chrono::milliseconds(kClaimWaitMs));
   }
@@ -66,7 +66,7 @@ absl::Status RenameIfFree(const DirectoryChain& chain, const std::string& tempor
 }
 
 absl::Status RenameClaimed(const DirectoryChain& chain, const std::string& temporary, FileSystemKind file_system) {
-  HF_ASSIGN_OR_RETURN(const FileHandle claim, Claim(chain, file_system));
+  HF_ASSIGN_OR_RETURN(const FileDescriptor claim, Claim(chain, file_system));
   CrashPoint("local.claim.after");
   absl::Status status = RenameIfFree(chain, temporary);
   CrashPoint("local.unclaim.before");

@@ -71,8 +71,7 @@ __attribute__((noinline, target("avx512bf16"))) void MultiplyPairs(int64_t words
   __m512 sum[kRows][2];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = _mm512_setzero_ps();
-  for (int64_t k = 0; k < words; ++k) {
-    FetchAhead<kRows>(k, ahead);
+  const auto add_products = [&]() __attribute__((always_inline, target("avx512bf16"))) {
     const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
@@ -82,7 +81,14 @@ __attribute__((noinline, target("avx512bf16"))) void MultiplyPairs(int64_t words
     }
     a += kRowWords == 0 ? kMr : 1;
     b += kNr;
+  };
+  int64_t k = 0;
+  for (; k + kUnrolled <= words; k += kUnrolled) {
+    FetchAhead<kRows>(k, ahead);
+#pragma GCC unroll 4
+    for (int i = 0; i < kUnrolled; ++i) add_products();
   }
+  for (; k < words; ++k) add_products();
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2

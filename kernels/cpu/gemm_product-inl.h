@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/gemm_epilogue-inl.h"
 #include "kernels/cpu/microkernel-inl.h"
@@ -37,7 +38,7 @@ constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 constexpr int64_t kDepthBlocks = 4;      // of a stripe: 256 words each
 constexpr int64_t kStripePanels = 4;     // 64 columns on AVX2, 128 on AVX-512: up to 256 or 512 KiB
-constexpr int64_t kBlockRowsMax = 1032;  // rows of A packed at a time: B is packed again for each block
+constexpr int64_t kBlockRowsMax = 4128;  // rows of A packed at a time: B is packed again for each block
 constexpr int64_t kBlockBytesMax = int64_t{16} << 20;
 constexpr int64_t kChunkRows = 96;  // x 256 words = 96 KiB of A beside the stripe of B
 constexpr int64_t kPackPanels = 8;  // panels packed by one task
@@ -51,7 +52,7 @@ class Product {
   using Word = typename Kernel::Word;
 
   Product(Executor& executor, const GemmArgs& args)
-      : executor_(executor), args_(args), k_(args.transpose_a ? args.a.rows : args.a.cols) {
+      : executor_(executor), args_(args), streams_c_(StreamsC(args)), k_(args.transpose_a ? args.a.rows : args.a.cols) {
     const int64_t panels = CeilDiv(args.c.rows, kMr);
     const int64_t k_blocks = std::max<int64_t>(CeilDiv(k_, Kernel::kBlock), 1);
     constexpr int64_t block_bytes = kPanelA * int64_t{sizeof(Word)};
@@ -139,6 +140,7 @@ class Product {
       for (int64_t block = first_block_; block < end_block_; block += step) {
         RunTask(task, block, std::min(block + step, end_block_));
       }
+      if (streams_c_) hwy::FlushStream();
     });
   }
 
@@ -170,8 +172,9 @@ class Product {
     alignas(64) float tile[kTileSize];
     const bool ends = block_end == k_blocks_;
     Ahead ahead;
-    ahead.tile = ends ? ElementAt(args_.c, row0, col0) : reinterpret_cast<const char*>(sum);
-    ahead.tile_stride = ends ? args_.c.stride * static_cast<int64_t>(SizeOf(args_.c.dtype)) : kNr * sizeof(float);
+    const bool to_c = ends && !streams_c_;
+    ahead.tile = to_c ? ElementAt(args_.c, row0, col0) : reinterpret_cast<const char*>(ends ? tile : sum);
+    ahead.tile_stride = to_c ? args_.c.stride * static_cast<int64_t>(SizeOf(args_.c.dtype)) : kNr * sizeof(float);
     for (int64_t block = block0; block < block_end; ++block) {
       const int64_t words = CeilDiv(Depth(block), Kernel::kValues);
       const Word* panel = packed_a_ + ((block - first_block_) * panels_ + p) * kPanelA;
@@ -182,11 +185,17 @@ class Product {
                        task.packed_b + (block - block0) * kStripeBlock + j * kPanelB, previous,
                        ends || block + 1 < block_end ? tile : sum, ahead);
     }
-    if (ends) WriteTile<kNr>(args_, tile, row0, col0, rows, std::min<int64_t>(kNr, args_.c.cols - col0));
+    const int64_t cols = std::min<int64_t>(kNr, args_.c.cols - col0);
+    if (ends && streams_c_ && cols == kNr) {
+      StreamTile<kNr>(args_.c, tile, row0, col0, rows);
+    } else if (ends) {
+      WriteTile<kNr>(args_, tile, row0, col0, rows, cols);
+    }
   }
 
   Executor& executor_;
   const GemmArgs& args_;
+  bool streams_c_;
   int64_t k_, k_blocks_;
   int64_t stripes_;
   int64_t row_panels_;    // packed at a time

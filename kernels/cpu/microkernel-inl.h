@@ -46,10 +46,14 @@ struct Ahead {
   int64_t tile_stride;  // bytes
 };
 
-/// `word` of k is being multiplied. Half as many bytes of `panel` as the A panel of 12 rows has are asked for.
+/// Words of k from one call of FetchAhead to the next: it and the loop must not take the multiplications' issue slots.
+constexpr int kUnrolled = 4;
+
+/// The words of k from `word`, a multiple of kUnrolled, on are being multiplied. A third as many bytes of `panel` as
+/// the A panel of 12 rows has are asked for.
 template <int kRows>
 HWY_INLINE void FetchAhead(int64_t word, const Ahead& ahead) {
-  if (word % 4 == 0) __builtin_prefetch(ahead.panel + word * 16, 0, 2);
+  __builtin_prefetch(ahead.panel + word * 16, 0, 2);
   if (word % 8 == 0 && word < 8 * kRows) {
     const char* row = ahead.tile + word / 8 * ahead.tile_stride;
     __builtin_prefetch(row, 1);
@@ -67,8 +71,7 @@ HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, const float*
   V sum[kRows][2];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = hn::Zero(d);
-  for (int64_t k = 0; k < kc; ++k) {
-    FetchAhead<kRows>(k, ahead);
+  const auto add_products = [&]() HWY_ATTR {
     const V b0 = hn::LoadU(d, b);
     const V b1 = hn::LoadU(d, b + kLanes);
 #pragma GCC unroll 16
@@ -79,7 +82,14 @@ HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, const float*
     }
     a += kByRow ? 1 : kMr;
     b += kNr;
+  };
+  int64_t k = 0;
+  for (; k + kUnrolled <= kc; k += kUnrolled) {
+    FetchAhead<kRows>(k, ahead);
+#pragma GCC unroll 4
+    for (int i = 0; i < kUnrolled; ++i) add_products();
   }
+  for (; k < kc; ++k) add_products();
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2

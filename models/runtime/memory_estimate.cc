@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "framework/base/status.h"
 #include "framework/metrics/progress.h"
+#include "framework/optim/optimizer.h"
 #include "framework/parallel/gather_plan.h"
 #include "framework/parallel/sharded_store.h"
+#include "framework/parallel/whole_updates.h"
 
 namespace holdfast {
 namespace {
@@ -41,6 +44,8 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layou
   const Placement placement(std::vector<std::string>(workers, "here"), config.parallel);
   const bool bf16 = config.train.compute_dtype == ComputeDType::kBF16;
   const ShardMap map(layout, bf16 ? DType::kBF16 : DType::kF32, placement);
+  const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(config.optimizer);
+  const StateLayout state = LayoutOf(*optimizer, layout);
   const auto n = static_cast<double>(layout.elements());
   const double shards = static_cast<double>(workers) / placement.num_groups();
   const double held = n * static_cast<double>(placement.HeldCells(0).size()) / placement.num_cells();
@@ -57,12 +62,20 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layou
     served = image / shards;
     for (const int64_t slot : PlanGathers(schedule, 1, unit_bytes, 1).slot_bytes) served += static_cast<double>(slot);
   }
-  const int buffers = SummationTree::MaxBuffers(config.batch.microbatches);
-  const double local = ShardedStore::Mode(placement) == ReductionMode::kOnce ? n * buffers : OpenGradients(layout);
-  const double reduced = workers == 1 ? 0 : n / static_cast<double>(workers) * buffers + held;
+  const SumOrder order = SumOrder::Of(config.batch);
+  const int64_t microbatches = config.batch.microbatches;
+  double local = OpenGradients(layout);
+  if (ShardedStore::Mode(placement) == ReductionMode::kPieces) {
+    // What this rank adds up itself; what waits for being sent meanwhile; what a pass has open while there are sums.
+    const ReductionPlan plan(EvenMicrobatches(microbatches, static_cast<int>(workers)), ReductionMode::kPieces, order);
+    const int sums = plan.num_waves() > 1 ? 2 : order.MaxSums(plan.Run(0, static_cast<int>(workers) - 1));
+    local = n * sums + (microbatches > 1 ? OpenGradients(layout) : 0);
+  }
+  const double reduced = workers == 1 ? 0 : n / static_cast<double>(workers) * order.MaxSums({0, microbatches}) + held;
   return {.weights = served + (bf16 ? held * 4 : (held - n / shards) * 4),
           .gradients = (local + reduced) * 4,
-          .optimizer = held * 8,
+          .optimizer = held * (static_cast<double>(state.elements()) / n - 1) * 4 +
+                       WholeUpdateBytes(layout, *optimizer, static_cast<int>(workers), held / n),
           .activations = static_cast<double>(activation_bytes)};
 }
 
@@ -74,8 +87,8 @@ absl::Status CheckHostMemory(const MemoryEstimate& e, int64_t workers_here) {
       " of memory (weights ", FormatBytes(e.weights), ", gradients ", FormatBytes(e.gradients), ", optimizer ",
       FormatBytes(e.optimizer), ", activations ", FormatBytes(e.activations), "), but only ", FormatBytes(available),
       workers_here == 1 ? " are" : " for each are",
-      " available; lower batch.microbatch_size or batch.microbatches, set train.recompute: block, or use a smaller "
-      "model"));
+      " available; lower batch.microbatch_size, set batch.gradient_sum: chains or train.recompute: block, or use a "
+      "smaller model"));
 }
 
 }  // namespace holdfast

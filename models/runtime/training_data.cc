@@ -4,6 +4,7 @@
 
 #include "framework/base/status.h"
 #include "framework/data/tokenizer.h"
+#include "models/runtime/data_places.h"
 #include "xxhash.h"
 
 namespace holdfast {
@@ -23,10 +24,13 @@ uint64_t TrainingData::digest() const {
 
 absl::StatusOr<TrainingData> OpenTrainingData(const Config& config) {
   const int64_t sequence = config.batch.sequence_length;
+  Places places(DataPlaces(config.data));
+  const DatasetOptions options{.files = &places, .on_scan = ScanNotice()};
   TrainingData data;
-  HF_ASSIGN_OR_RETURN(data.training, Dataset::Open(config.data.train, sequence, config.model.vocab_size));
+  HF_ASSIGN_OR_RETURN(data.training, Dataset::Open(config.data.train, sequence, config.model.vocab_size, options));
   if (!config.data.validation.empty()) {
-    HF_ASSIGN_OR_RETURN(data.validation, Dataset::Open(config.data.validation, sequence, config.model.vocab_size));
+    HF_ASSIGN_OR_RETURN(data.validation,
+                        Dataset::Open(config.data.validation, sequence, config.model.vocab_size, options));
   }
   HF_RETURN_IF_ERROR(CheckTokenizer(config));
   return data;
@@ -34,9 +38,11 @@ absl::StatusOr<TrainingData> OpenTrainingData(const Config& config) {
 
 absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config) {
   const int64_t sequence = config.batch.sequence_length;
-  HF_ASSIGN_OR_RETURN(const DatasetSize size, Dataset::Measure(config.data.train, sequence));
+  Places places(DataPlaces(config.data));
+  const DatasetOptions options{.files = &places};
+  HF_ASSIGN_OR_RETURN(const DatasetSize size, Dataset::Measure(config.data.train, sequence, options));
   if (!config.data.validation.empty()) {
-    HF_RETURN_IF_ERROR(Dataset::Measure(config.data.validation, sequence).status());
+    HF_RETURN_IF_ERROR(Dataset::Measure(config.data.validation, sequence, options).status());
   }
   HF_RETURN_IF_ERROR(CheckTokenizer(config));
   return size;

@@ -118,6 +118,8 @@ void AddExport(CLI::App& ckpt, CommandBody& body) {
       ->default_str("f32");
   command->add_option("--tokenizer", options->model.tokenizer,
                       "where the tokenizer.json is, if it has moved since; or bytes");
+  command->add_flag("--ema", options->model.ema,
+                    "the moving average of the weights (optimizer.ema_decay) instead of them");
   AddThreads(command, options->model.threads);
 }
 

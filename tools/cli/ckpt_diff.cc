@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "checkpoint/admin/checkpoint_diff.h"
 #include "checkpoint/admin/checkpoint_text.h"
 #include "framework/base/status.h"
@@ -26,6 +27,9 @@ void PrintMismatch(const TensorMismatch& tensor) {
     std::printf("%s: only in A\n", tensor.name.c_str());
   } else if (tensor.shape_a.empty()) {
     std::printf("%s: only in B\n", tensor.name.c_str());
+  } else if (tensor.shape_a == tensor.shape_b) {
+    std::printf("%s: state %s in A, %s in B\n", tensor.name.c_str(), absl::StrJoin(tensor.planes_a, ", ").c_str(),
+                absl::StrJoin(tensor.planes_b, ", ").c_str());
   } else {
     std::printf("%s: shape %s in A, %s in B\n", tensor.name.c_str(), ShapeText(tensor.shape_a).c_str(),
                 ShapeText(tensor.shape_b).c_str());
@@ -42,17 +46,17 @@ std::string IndexText(int64_t index, const std::vector<int64_t>& shape) {
   return ShapeText(position);
 }
 
-size_t PrintDifferences(const Manifest& manifest, const std::map<int, KindDifferences>& differences) {
+size_t PrintDifferences(const Manifest& manifest, const std::map<int, PlaneDifferences>& differences) {
   size_t different = 0;
-  for (const auto& [tensor, kinds] : differences) {
+  for (const auto& [tensor, planes] : differences) {
     const StoredTensor& t = manifest.tensors[static_cast<size_t>(tensor)];
     bool any = false;
-    for (size_t kind = 0; kind < kStateKinds; ++kind) {
-      const ValueDifference& d = kinds[kind];
+    for (size_t plane = 0; plane < planes.size(); ++plane) {
+      const ValueDifference& d = planes[plane];
       if (d.count == 0) continue;
       any = true;
       std::printf("%s %s: %s of %s values differ, by at most %.6g%s; first at %s: %.9g and %.9g\n", t.name.c_str(),
-                  kStateKindNames[kind], WithCommas(static_cast<uint64_t>(d.count)).c_str(),
+                  t.planes[plane].c_str(), WithCommas(static_cast<uint64_t>(d.count)).c_str(),
                   WithCommas(static_cast<uint64_t>(t.rows() * t.cols())).c_str(), d.max_abs,
                   d.unordered ? " and NaN" : "", IndexText(d.first, t.shape).c_str(), static_cast<double>(d.first_a),
                   static_cast<double>(d.first_b));
@@ -77,7 +81,7 @@ absl::StatusOr<int> CkptDiff(const CkptDiffOptions& options) {
   const size_t tensors = difference.common + difference.mismatches.size();
   const size_t different = difference.mismatches.size() + PrintDifferences(a->reader->manifest(), difference.of_tensor);
   if (different == 0) {
-    std::printf("equal: %zu tensors, weights and moments, to the last bit\n", difference.common);
+    std::printf("equal: %zu tensors, all of their state, to the last bit\n", difference.common);
     return kExitDone;
   }
   std::printf("different: %zu of %zu tensors\n", different, tensors);

@@ -16,8 +16,9 @@ absl::StatusOr<int> CkptExport(const CkptExportOptions& options) {
   HF_ASSIGN_OR_RETURN(const ModelExport made, ExportModel(*checkpoint->reader, options.model, progress.Listener()));
   progress.Finish();
   const int64_t step = checkpoint->reader->manifest().name.step;
-  std::printf("%s: %s parameters of step %lld, %s, every chunk verified\n", options.model.output.c_str(),
-              WithCommas(static_cast<uint64_t>(made.elements)).c_str(), static_cast<long long>(step),
+  std::printf("%s: %s %s of step %lld, %s, every chunk verified\n", options.model.output.c_str(),
+              WithCommas(static_cast<uint64_t>(made.elements)).c_str(),
+              options.model.ema ? "averaged parameters" : "parameters", static_cast<long long>(step),
               FormatBytes(static_cast<double>(made.bytes)).c_str());
   return kExitDone;
 }

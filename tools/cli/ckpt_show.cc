@@ -35,12 +35,12 @@ absl::StatusOr<std::vector<int>> ChooseTensors(const Manifest& manifest, const s
                                           nearest.empty() ? "" : absl::StrCat(" (did you mean '", nearest, "'?)")));
 }
 
-void PrintStatistics(const StoredTensor& tensor, const KindStatistics& kinds) {
+void PrintStatistics(const StoredTensor& tensor, const PlaneStatistics& planes) {
   std::printf("%s %s\n", tensor.name.c_str(), ShapeText(tensor.shape).c_str());
-  for (size_t kind = 0; kind < kStateKinds; ++kind) {
-    const TensorStatistics& s = kinds[kind];
-    std::printf("  %-10s  %13.6g %13.6g %13.6g %13.6g %12s %8s %8s\n", kStateKindNames[kind], s.min, s.max, s.mean(),
-                s.rms(), WithCommas(static_cast<uint64_t>(s.zeros)).c_str(),
+  for (size_t plane = 0; plane < planes.size(); ++plane) {
+    const TensorStatistics& s = planes[plane];
+    std::printf("  %-10s  %13.6g %13.6g %13.6g %13.6g %12s %8s %8s\n", tensor.planes[plane].c_str(), s.min, s.max,
+                s.mean(), s.rms(), WithCommas(static_cast<uint64_t>(s.zeros)).c_str(),
                 WithCommas(static_cast<uint64_t>(s.nans)).c_str(),
                 WithCommas(static_cast<uint64_t>(s.infinities)).c_str());
   }

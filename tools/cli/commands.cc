@@ -24,6 +24,8 @@ void AddCommands(CLI::App& app, CommandBody& body) {
   data->require_subcommand(1);
   AddCommand<DataPackCommand>(*data, body, "pack", "Turn text or JSONL files into a token file");
   AddCommand<DataShowCommand>(*data, body, "show", "Print what is in a token file");
+  AddCommand<DataIndexCommand>(*data, body, "index", "Read token files and write the index beside each, as pack does");
+  AddCommand<DataVerifyCommand>(*data, body, "verify", "Read token files and compare every block with their index");
   AddCommand<SampleCommand>(app, body, "sample", "Print text sampled from a saved model");
   AddCommand<EvalCommand>(app, body, "eval", "Print the loss of a saved model on token files");
   AddCommand<CompareCommand>(app, body, "compare", "Say whether two runs are the same bits, or where they part");

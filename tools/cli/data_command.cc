@@ -13,12 +13,17 @@
 #include "framework/base/status.h"
 #include "framework/data/byte_level.h"
 #include "framework/data/pack.h"
+#include "framework/data/token_file.h"
+#include "framework/data/token_index.h"
 #include "framework/data/token_stats.h"
 #include "framework/data/tokenizer.h"
 #include "framework/metrics/progress.h"
+#include "tools/cli/place_arguments.h"
 
 namespace holdfast {
 namespace {
+
+constexpr int kShownSamples = 14;  // blocks that `show` compares with the index
 
 void PrintPackReport(const DataPackCommand& arguments, const Tokenizer& tokenizer, const PackReport& report) {
   const std::string bits = tokenizer.vocab_size() <= 65536 ? "uint16" : "uint32";
@@ -83,18 +88,59 @@ void PrintMostFrequent(const TokenStats& stats, const Tokenizer* tokenizer) {
   }
 }
 
-void PrintTokens(const TokenFile& file, const DataShowCommand& arguments, const Tokenizer* tokenizer) {
+absl::Status PrintTokens(const TokenFile& file, const DataShowCommand& arguments, const Tokenizer* tokenizer) {
   const int64_t count = std::min(arguments.tokens, file.num_tokens() - arguments.at);
   std::vector<int32_t> tokens(count);
-  file.Read(arguments.at, absl::MakeSpan(tokens));
+  HF_RETURN_IF_ERROR(file.Read(arguments.at, absl::MakeSpan(tokens)));
   std::printf("tokens %lld to %lld:\n", static_cast<long long>(arguments.at),
               static_cast<long long>(arguments.at + count - 1));
   if (tokenizer != nullptr) {
     std::printf("%s\n", Printable(tokenizer->Decode(tokens)).c_str());
-    return;
+    return absl::OkStatus();
   }
   for (const int32_t token : tokens) std::printf("%u ", static_cast<uint32_t>(token));
   std::printf("\n(--tokenizer bytes or a tokenizer.json shows them as text)\n");
+  return absl::OkStatus();
+}
+
+/// "none", or whether it agrees with the file in what can be told without reading all of that.
+std::string DescribeIndex(FileAccess& files, const std::string& path, const TokenFile& file) {
+  const absl::StatusOr<TokenIndex> index = ReadTokenIndex(files, path);
+  if (absl::IsNotFound(index.status())) return "none (holdfast data index makes one)";
+  const absl::Status status =
+      index.ok() ? CheckSomeBlocks(file, *index, kShownSamples, /*seed=*/0) : absl::Status(index.status());
+  if (!status.ok()) return std::string(status.message());
+  return absl::StrFormat("digest %016x, %d blocks; some of them compared", index->digest, index->blocks.size());
+}
+
+/// A bar for each file that is read as a whole.
+class ReadBar {
+ public:
+  ReadProgress Callback() {
+    return [this](const std::string& path, int64_t done, int64_t total) {
+      if (bar_ == nullptr) bar_ = std::make_unique<Progress>("reading " + path, total, "B");
+      bar_->Update(done);
+    };
+  }
+
+ private:
+  std::unique_ptr<Progress> bar_;
+};
+
+/// OK if the file is the one that was indexed, to the last token.
+absl::Status VerifyFile(FileAccess& files, const std::string& path) {
+  HF_ASSIGN_OR_RETURN(const auto file, TokenFile::Open(files, path));
+  const absl::StatusOr<TokenIndex> index = ReadTokenIndex(files, path);
+  if (absl::IsNotFound(index.status())) {
+    return absl::NotFoundError(absl::StrCat(path, ": there is no ", TokenIndexPath(path), " to compare it with"));
+  }
+  HF_RETURN_IF_ERROR(index.status());
+  ReadBar bar;
+  HF_ASSIGN_OR_RETURN(const std::vector<int64_t> others, CompareWithIndex(*file, *index, bar.Callback()));
+  if (others.empty()) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrFormat("%s: %d of %d blocks are not those that were indexed, the first at byte %d", path, others.size(),
+                      index->blocks.size(), TokenFile::OffsetOfStored(others[0] * kTokenBlockBytes)));
 }
 
 }  // namespace
@@ -112,7 +158,8 @@ absl::StatusOr<int> DataPackCommand::Run() const {
     if (!progress) progress = std::make_unique<Progress>("packing", total, "B");
     progress->Update(done);
   };
-  const auto report = Pack(*opened, pack);
+  HF_ASSIGN_OR_RETURN(const auto files, OpenPlaces(places));
+  const auto report = Pack(*opened, pack, *files);
   if (report.ok() && progress) progress->Finish();
   progress.reset();
   HF_RETURN_IF_ERROR(report.status());
@@ -121,20 +168,27 @@ absl::StatusOr<int> DataPackCommand::Run() const {
 }
 
 absl::StatusOr<int> DataShowCommand::Run() const {
-  HF_ASSIGN_OR_RETURN(const auto file, TokenFile::Open(path));
+  Places files(places);
+  HF_ASSIGN_OR_RETURN(const auto file, TokenFile::Open(files, path));
   std::unique_ptr<const Tokenizer> opened;
   if (!tokenizer.empty()) {
     HF_ASSIGN_OR_RETURN(opened, OpenTokenizer(tokenizer));
-    HF_RETURN_IF_ERROR(file->CheckVocabulary(opened->vocab_size()).status());
   }
   if (at > 0 && at >= file->num_tokens()) {
     return absl::OutOfRangeError(absl::StrCat("--at ", at, ": ", path, " has ", file->num_tokens(), " tokens"));
   }
-  const TokenStats stats = ComputeTokenStats(*file);
+  HF_ASSIGN_OR_RETURN(const TokenStats stats, ComputeTokenStats(*file));
+  if (opened != nullptr) {  // a file that has a token beyond the vocabulary is no text of this tokenizer
+    TokenIndex index;
+    index.num_tokens = stats.count;
+    index.largest = stats.largest;
+    HF_RETURN_IF_ERROR(CheckVocabulary(*file, index, opened->vocab_size()));
+  }
   const int64_t bytes = 1024 + stats.count * file->bytes_per_token();
   std::printf("file        %s\nformat      llm.c .bin, uint%d tokens\n", path.c_str(), 8 * file->bytes_per_token());
   std::printf("tokens      %lld (%s on disk)\n", static_cast<long long>(stats.count),
               FormatBytes(static_cast<double>(bytes)).c_str());
+  std::printf("index       %s\n", DescribeIndex(files, path, *file).c_str());
   if (stats.count == 0) return kExitDone;
   std::printf("ids         %u to %u, %lld distinct\n", stats.smallest, stats.largest,
               static_cast<long long>(stats.distinct));
@@ -144,8 +198,36 @@ absl::StatusOr<int> DataShowCommand::Run() const {
   }
   std::printf("entropy     %.3f bits per token (each token by itself)\nmost frequent\n", stats.entropy_bits);
   PrintMostFrequent(stats, opened.get());
-  if (tokens > 0) PrintTokens(*file, *this, opened.get());
+  if (tokens > 0) HF_RETURN_IF_ERROR(PrintTokens(*file, *this, opened.get()));
   return kExitDone;
+}
+
+absl::StatusOr<int> DataIndexCommand::Run() const {
+  HF_ASSIGN_OR_RETURN(const auto files, OpenPlaces(places));
+  for (const std::string& path : paths) {
+    HF_ASSIGN_OR_RETURN(const auto file, TokenFile::Open(*files, path));
+    ReadBar bar;
+    HF_ASSIGN_OR_RETURN(const TokenIndex index, IndexTokens(*file, bar.Callback()));
+    HF_RETURN_IF_ERROR(WriteTokenIndex(*files, path, index));
+    std::printf("%s  %lld tokens, largest %u, digest %016llx\n", TokenIndexPath(path).c_str(),
+                static_cast<long long>(index.num_tokens), index.largest, static_cast<unsigned long long>(index.digest));
+  }
+  return kExitDone;
+}
+
+absl::StatusOr<int> DataVerifyCommand::Run() const {
+  Places files(places);
+  int failed = 0;
+  for (const std::string& path : paths) {
+    const absl::Status status = VerifyFile(files, path);
+    if (status.ok()) {
+      std::printf("%s  as it was indexed\n", path.c_str());
+    } else {
+      ++failed;
+      std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
+    }
+  }
+  return failed == 0 ? kExitDone : kExitFailure;
 }
 
 void DataPackCommand::AddTo(CLI::App& command) {
@@ -154,7 +236,8 @@ void DataPackCommand::AddTo(CLI::App& command) {
                   "text files (a document each) or JSONL files (a document per line); - = "
                   "standard input")
       ->required();
-  command.add_option("--out", options.output, "token file to write")->required();
+  command.add_option("--out", options.output, "token file to write; its index goes beside it")->required();
+  AddPlaceOptions(command, places);
   command.add_option("--tokenizer", tokenizer, "bytes, or the path of a Hugging Face tokenizer.json")
       ->capture_default_str();
   using Format = PackOptions::Format;
@@ -176,7 +259,8 @@ void DataPackCommand::AddTo(CLI::App& command) {
 }
 
 void DataShowCommand::AddTo(CLI::App& command) {
-  command.add_option("FILE", path, "token file")->required();
+  command.add_option("FILE", path, "token file, a path or s3://bucket/name")->required();
+  AddPlaceOptions(command, places);
   command.add_option("--tokenizer", tokenizer, "bytes, or a tokenizer.json: shows the tokens as text");
   command.add_option("--tokens", tokens, "how many tokens to print")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
@@ -184,6 +268,11 @@ void DataShowCommand::AddTo(CLI::App& command) {
   command.add_option("--at", at, "position of the first token to print")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+}
+
+void DataFilesArguments::AddTo(CLI::App& command) {
+  command.add_option("FILE", paths, "token files, paths or s3://bucket/name")->required();
+  AddPlaceOptions(command, places);
 }
 
 }  // namespace holdfast

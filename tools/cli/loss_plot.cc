@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/metrics/plot.h"
+#include "framework/storage/atomic_file.h"
 #include "nlohmann/json.hpp"
 
 namespace holdfast {

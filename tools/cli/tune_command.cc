@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "framework/base/files.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
+#include "framework/storage/atomic_file.h"
 #include "framework/tensor/cuda_device.h"
 #include "models/runtime/gemm_table.h"
 #include "models/runtime/make_model.h"

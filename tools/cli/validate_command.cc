@@ -80,6 +80,18 @@ void PrintMemory(const MemoryEstimate& estimate, int64_t workers) {
   PrintRow("total", FormatBytes(estimate.total()));
 }
 
+/// What the other order of adding gradients would save, where that is worth a line.
+void PrintGradientSumAdvice(const Config& config, const ParameterLayout& layout, const PassPlans& plans,
+                            const MemoryEstimate& estimate) {
+  Config chains = config;
+  chains.batch.gradient_sum = GradientSumKind::kChains;
+  const MemoryEstimate other = EstimateMemory(chains, layout, plans.arena_bytes, plans.training.schedule);
+  constexpr double kWorthALine = 0.9;
+  if (other.total() > kWorthALine * estimate.total()) return;
+  std::printf("  batch.gradient_sum: chains would need %s of gradients (other bits: choose it before a run begins)\n",
+              FormatBytes(other.gradients).c_str());
+}
+
 }  // namespace
 
 absl::StatusOr<int> ValidateCommand::Run() const {
@@ -91,8 +103,9 @@ absl::StatusOr<int> ValidateCommand::Run() const {
 
   const BatchConfig& batch = checked.batch;
   const PassPlans plans = PlanPasses(*model, checked.model.vocab_size, batch.microbatch_size, batch.sequence_length);
-  PrintMemory(EstimateMemory(checked, model->layout(), plans.arena_bytes, plans.training.schedule),
-              checked.elastic.workers);
+  const MemoryEstimate estimate = EstimateMemory(checked, model->layout(), plans.arena_bytes, plans.training.schedule);
+  PrintMemory(estimate, checked.elastic.workers);
+  PrintGradientSumAdvice(checked, model->layout(), plans, estimate);
 
   HF_ASSIGN_OR_RETURN(const double rate, MeasureMatmulRate(*device, model->compute_dtype()));
   const auto tokens = static_cast<double>(batch.step_tokens());

@@ -26,7 +26,8 @@ absl::StatusOr<int> WorkerCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
   HF_ASSIGN_OR_RETURN(const Config config, run.Load());
   const auto runtime = OpenTraining(config, {.workers_here = workers_here, .local_index = LocalIndex(identity)});
-  if (absl::IsOutOfRange(runtime.status())) {  // a token beyond the vocabulary: another start would find it again
+  // A token beyond the vocabulary, a file that is not the one that was indexed: another start would find it again.
+  if (absl::IsOutOfRange(runtime.status()) || absl::IsFailedPrecondition(runtime.status())) {
     return UsageError(absl::StrCat("error: ", runtime.status().message()));
   }
   HF_RETURN_IF_ERROR(runtime.status());

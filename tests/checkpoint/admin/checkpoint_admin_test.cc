@@ -18,6 +18,7 @@
 #include "checkpoint/sharded/stored_layout.h"
 #include "framework/base/host.h"
 #include "tests/checkpoint/sharded/flat_checkpoint.h"
+#include "tests/checkpoint/sharded/three_planes.h"
 #include "tests/framework/base/temporary_directory.h"
 
 namespace holdfast {
@@ -58,7 +59,7 @@ TEST_F(CheckpointAdminTest, TheNewestUnlessAStepIsAskedFor) {
 
 TEST_F(CheckpointAdminTest, TheLayoutOfAManifestHasItsTensors) {
   const ParameterLayout layout = LayoutOf(TwoTensors());
-  EXPECT_EQ(TensorsOf(layout), TwoTensors());
+  EXPECT_EQ(StoredTensorsOf(ThreePlanes(layout)), TwoTensors());
   Manifest manifest;
   manifest.tensors = TwoTensors();
   EXPECT_EQ(LayoutOf(manifest)->chunks().size(), layout.chunks().size());
@@ -78,8 +79,9 @@ TEST_F(CheckpointAdminTest, EqualCheckpointsDoNotDiffer) {
 
 TEST_F(CheckpointAdminTest, ADifferenceIsCountedAndPlaced) {
   // Values follow a tensor's number: "a" is another one in the second.
-  ASSERT_NO_FATAL_FAILURE(Make({5, 1}, {{"a", {30, 20}}, {"b", {17}}, {"c", {4, 4}}}));
-  ASSERT_NO_FATAL_FAILURE(Make({5, 2}, {{"x", {3}}, {"a", {30, 20}}, {"c", {2, 8}}}));
+  ASSERT_NO_FATAL_FAILURE(Make({5, 1}, {{"a", {30, 20}}, {"b", {17}}, {"c", {4, 4}}, {"d", {5}}}));
+  ASSERT_NO_FATAL_FAILURE(
+      Make({5, 2}, {{"x", {3}}, {"a", {30, 20}}, {"c", {2, 8}}, {"d", {5}, {"weight", "exp_avg", "momentum"}}}));
   std::atomic<uint64_t> done = 0, total = 0;
   const auto difference = DiffCheckpoints(*Open({5, 1}), *Open({5, 2}), 2, [&](uint64_t d, uint64_t t) {
     done = d;
@@ -89,10 +91,12 @@ TEST_F(CheckpointAdminTest, ADifferenceIsCountedAndPlaced) {
   EXPECT_EQ(difference->common, 1u);
   std::vector<std::string> names;
   for (const TensorMismatch& tensor : difference->mismatches) names.push_back(tensor.name);
-  EXPECT_THAT(names, ElementsAre("b", "c", "x"));
+  EXPECT_THAT(names, ElementsAre("b", "c", "d", "x"));
   EXPECT_THAT(difference->mismatches[0].shape_b, IsEmpty());
   EXPECT_THAT(difference->mismatches[1].shape_b, ElementsAre(2, 8));
-  EXPECT_THAT(difference->mismatches[2].shape_a, IsEmpty());
+  EXPECT_EQ(difference->mismatches[2].shape_a, difference->mismatches[2].shape_b);
+  EXPECT_THAT(difference->mismatches[2].planes_b, ElementsAre("weight", "exp_avg", "momentum"));
+  EXPECT_THAT(difference->mismatches[3].shape_a, IsEmpty());
   ASSERT_EQ(difference->of_tensor.size(), 1u);
   for (int kind = 0; kind < static_cast<int>(kStateKinds); ++kind) {
     int64_t count = 0, first = -1;

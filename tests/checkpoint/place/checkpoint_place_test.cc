@@ -8,8 +8,8 @@
 #include <filesystem>
 
 #include "checkpoint/sharded/fence.h"
-#include "framework/base/files.h"
 #include "framework/config/load.h"
+#include "framework/storage/atomic_file.h"
 #include "models/families/families.h"
 #include "tests/framework/base/temporary_directory.h"
 

@@ -12,6 +12,7 @@
 #include "checkpoint/sharded/reshard_plan.h"
 #include "framework/nn/layout.h"
 #include "framework/storage/storage.h"
+#include "tests/checkpoint/sharded/three_planes.h"
 
 namespace holdfast {
 

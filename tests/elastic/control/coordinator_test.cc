@@ -52,6 +52,32 @@ TEST_F(CoordinatorTest, WhoHasOtherDataIsRefused) {
   EXPECT_NE(LastSent<RefusedMessage>(4), nullptr);
 }
 
+// Claims have no members: one of those who claim a world says who is in it, and if that one goes, another.
+TEST_F(CoordinatorTest, OneOfThoseWhoClaimAWorldSaysWhoIsInIt) {
+  CoordinatorOptions options = DefaultOptions();
+  options.recorded_step = 5;
+  options.last_generation = 3;
+  Start(options);
+  const World world{3, {MemberOf(0), MemberOf(1)}};
+  const StateClaim claim{{3, {}}, 5, 0, {}};
+  Join(0, claim);
+  ASSERT_NE(LastSent<AskWorldMessage>(0), nullptr);
+  EXPECT_EQ(LastSent<AskWorldMessage>(0)->generation, 3u);
+  Join(1, claim);
+  Pass(milliseconds(100), {0, 1});
+  EXPECT_EQ(LastSent<AskWorldMessage>(1), nullptr);
+  Say(1, KnownWorldMessage{{3, {MemberOf(1)}}});  // nobody has asked
+  Event(DisconnectEvent{Connection(0), "stream broken"});
+  Pass(milliseconds(100), {1});
+  EXPECT_EQ(WorldSize(), 0);
+  ASSERT_NE(LastSent<AskWorldMessage>(1), nullptr);
+  Join(0, claim);
+  Say(1, KnownWorldMessage{world});
+  Pass(milliseconds(500), {0, 1});
+  EXPECT_EQ(worlds_[Connection(1)].source, world);
+  EXPECT_EQ(worlds_[Connection(0)].committed_step, 5);
+}
+
 TEST_F(CoordinatorTest, ThoseWhoHoldTheStateKnowWhichDataItIs) {
   const World old{7, {MemberOf(0), MemberOf(1)}};
   CoordinatorOptions options = DefaultOptions();
@@ -862,6 +888,31 @@ TEST_F(CoordinatorTest, StateThatHasBeenMovedIsNotLostWithThoseItCameFrom) {
   ASSERT_EQ(WorldSize(), 1);
   EXPECT_EQ(worlds_[Connection(1)].source, entered);
   EXPECT_EQ(worlds_[Connection(1)].committed_step, 1);
+}
+
+// Steps begin before mirrors are there; until they are, their world is no source, and everybody is told so.
+TEST_F(CoordinatorTest, AWorldWhoseMirrorsAreMissingIsNoSourceUntilTheyAreThere) {
+  for (const bool complete : {false, true}) {
+    events_.clear();
+    Start();
+    for (const int w : {0, 1, 2}) Join(w);
+    Commit({0, 1, 2});
+    Event(DisconnectEvent{Connection(0), "killed"});
+    const World entered = worlds_[Connection(1)].world;
+    Say(1, MirroredMessage{entered.generation});  // it may be quicker than the others
+    for (const int w : {1, 2}) Say(w, RecoveredMessage{.generation = entered.generation, .mirror_bytes = 100});
+    EXPECT_EQ(Count("mirrors_missing"), 1);
+    EXPECT_EQ(Count("mirrors_complete"), 0);
+    EXPECT_THAT(coordinator_->Status(now_).detail, testing::HasSubstr("one failure away"));
+    if (complete) {
+      Say(2, MirroredMessage{entered.generation});
+      EXPECT_EQ(Count("mirrors_complete"), 1);
+      EXPECT_EQ(coordinator_->Status(now_).detail, "");
+    }
+    Event(DisconnectEvent{Connection(2), "killed"});
+    EXPECT_EQ(Count("state_missing"), complete ? 0 : 1);
+    EXPECT_EQ(WorldSize(), complete ? 1 : 0);
+  }
 }
 
 TEST_F(CoordinatorTest, StateThatIsStillOnItsWayIsLostWithThoseItComesFrom) {

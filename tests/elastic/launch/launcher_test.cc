@@ -20,8 +20,8 @@
 #include "elastic/launch/in_process_launcher.h"
 #include "elastic/launch/local_launcher.h"
 #include "elastic/launch/server_launcher.h"
-#include "framework/base/files.h"
 #include "framework/metrics/compare.h"
+#include "framework/storage/atomic_file.h"
 #include "tests/models/runtime/tiny_run.h"
 
 namespace holdfast {

@@ -30,10 +30,11 @@ class TransferLoadTest : public testing::Test {
     return ParameterLayout(std::move(parameters), {"unit"});
   }
   int64_t BytesOf(const ChunkTransfer& transfer) const {
-    return static_cast<int64_t>(ShardedState::ChunkBytes(layout_.chunks()[static_cast<size_t>(transfer.chunk)]));
+    return static_cast<int64_t>(state_.ChunkBytes(layout_.chunks()[static_cast<size_t>(transfer.chunk)]));
   }
 
   const ParameterLayout layout_ = Layout();
+  const StateLayout state_ = LayoutOf(*MakeOptimizer({}), layout_);
   const ParallelConfig parallel_{.sharding = Sharding::kNoShard};
   const Placement source_{{"a", "b", "c", "d"}, parallel_}, target_{{"a", "b", "c", "d", "e"}, parallel_};
   const ShardMap source_map_{layout_, DType::kBF16, source_}, target_map_{layout_, DType::kBF16, target_};
@@ -54,7 +55,7 @@ TEST_F(TransferLoadTest, AllThatHaveItSendTheirShare) {
 
 TEST_F(TransferLoadTest, NoRoundIsLargerThanItsBoundOrHalfEmpty) {
   constexpr int64_t kBound = 4 << 20;  // a chunk has at most 3 * 256 KiB
-  const std::vector<std::vector<ChunkTransfer>> rounds = TransferRounds(layout_, transfers_, target_.size(), kBound);
+  const std::vector<std::vector<ChunkTransfer>> rounds = TransferRounds(state_, transfers_, target_.size(), kBound);
   ASSERT_GT(rounds.size(), 3u);
   std::map<int, int> left;  // by sender
   for (const ChunkTransfer& transfer : transfers_) ++left[transfer.from];
@@ -84,8 +85,8 @@ TEST_F(TransferLoadTest, APairNeedsNoRoundOfItsOwn) {
   const ShardMap larger_map(layout_, DType::kBF16, larger);
   const std::vector<ChunkTransfer> to_two = PlanTransfer(source_map_, {0, 1, 2, 3}, larger_map);
   ASSERT_EQ(to_two.size(), 2 * transfers_.size());
-  EXPECT_LE(TransferRounds(layout_, to_two, larger.size(), kBound).size(),
-            TransferRounds(layout_, transfers_, target_.size(), kBound).size() + 1);
+  EXPECT_LE(TransferRounds(state_, to_two, larger.size(), kBound).size(),
+            TransferRounds(state_, transfers_, target_.size(), kBound).size() + 1);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "framework/s3/s3_client.h"
+#include "framework/s3/sigv4.h"
 #include "framework/s3/xml_scanner.h"
 
 namespace holdfast {

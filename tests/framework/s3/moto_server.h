@@ -34,4 +34,7 @@ class MotoServer {
   ::holdfast::MotoServer* server = ::holdfast::MotoServer::Shared(); \
   if (server == nullptr) GTEST_SKIP() << "no S3 server to test with: run tools/test_peers.sh"
 
+/// For what returns something.
+inline void SkipWithoutServer() { HF_MOTO_OR_SKIP(server); }
+
 }  // namespace holdfast

@@ -6,8 +6,6 @@
 namespace holdfast {
 namespace {
 
-void SkipWithoutServer() { HF_MOTO_OR_SKIP(server); }
-
 StorageBed MakeS3Bed() {
   SkipWithoutServer();
   MotoServer* server = MotoServer::Shared();

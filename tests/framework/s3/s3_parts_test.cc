@@ -11,7 +11,7 @@
 #include <map>
 #include <random>
 
-#include "framework/s3/parallel.h"
+#include "framework/base/parallel.h"
 #include "framework/s3/s3_answer.h"
 #include "framework/s3/s3_client.h"
 #include "framework/s3/s3_listing.h"

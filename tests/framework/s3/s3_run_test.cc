@@ -126,6 +126,33 @@ TEST_F(S3RunTest, GoesOnFromTheBucketWithTheSameBits) {
   EXPECT_TRUE(fs::exists(Path("exported/model.safetensors")));
 }
 
+TEST_F(S3RunTest, TokenFilesInTheBucketGiveTheBitsOfLocalOnes) {
+  const std::string tokens = place_ + "/train.bin";
+  const auto data = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "data");
+    arguments.insert(arguments.end(), {"--endpoint", endpoint_});
+    return RunHoldfast(arguments);
+  };
+  const CommandResult packed = data({"pack", Path("text.txt"), "--out", tokens});
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  const CommandResult again = data({"pack", Path("text.txt"), "--out", tokens});
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_THAT(again.output, HasSubstr("never replaced"));
+  const CommandResult shown = data({"show", tokens, "--tokenizer", "bytes"});
+  EXPECT_EQ(shown.exit_code, 0) << shown.output;
+  EXPECT_THAT(shown.output, HasSubstr("line 0 of the story"));
+  EXPECT_EQ(data({"verify", tokens}).exit_code, 0);
+  const CommandResult local =
+      RunHoldfast({"train", Path("run.yaml"), "--run-dir", Path("local"), "--set", "train.steps=25"});
+  ASSERT_EQ(local.exit_code, 0) << local.output;
+  const CommandResult remote =
+      RunHoldfast({"train", Path("run.yaml"), "--run-dir", Path("remote"), "--set", "train.steps=25", "--workers", "2",
+                   "--set", "data.train=" + tokens, "--set", "data.s3_endpoint=" + endpoint_});
+  ASSERT_EQ(remote.exit_code, 0) << remote.output;
+  const CommandResult compared = RunHoldfast({"compare", Path("local"), Path("remote")});
+  EXPECT_EQ(compared.exit_code, 0) << compared.output;
+}
+
 TEST_F(S3RunTest, WrongCredentialsAreNamedBeforeAnythingIsDone) {
   setenv("AWS_SECRET_ACCESS_KEY", "wrong", 1);
   const CommandResult refused = RunHoldfast(Train(1));

@@ -123,7 +123,7 @@ TEST_F(LocalStorageSyscalls, AReadErrorIsNamed) {
   const SyscallWatch watch({{.name = "preadv", .error = EIO}});
   const absl::Status status = ReadObject(*storage_, "a/b", 100).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-  EXPECT_TRUE(absl::StrContains(status.message(), "a/b: read: Input/output error")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "a/b: read at byte 0: Input/output error")) << status;
 }
 
 struct Disturbance {

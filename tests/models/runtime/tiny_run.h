@@ -10,6 +10,7 @@
 #include "framework/config/load.h"
 #include "framework/data/token_file.h"
 #include "framework/metrics/run_directory.h"
+#include "framework/storage/file_access.h"
 #include "models/families/families.h"
 #include "models/runtime/arithmetic.h"
 #include "tests/framework/base/temporary_directory.h"
@@ -24,7 +25,8 @@ class TinyRun : public testing::Test {
 
   /// 4,000 tokens, the last of which is `last`.
   void WriteTokens(const std::string& name, int32_t last) {
-    auto writer = TokenFileWriter::Create(root_ / name, kVocabulary);
+    LocalFileAccess files;
+    auto writer = TokenFileWriter::Create(files, root_ / name, kVocabulary);
     ASSERT_TRUE(writer.ok()) << writer.status();
     std::vector<int32_t> tokens;
     for (int32_t i = 0; i < 4000; ++i) tokens.push_back(i * i % 97);

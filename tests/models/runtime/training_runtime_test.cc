@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "framework/base/files.h"
+#include "framework/storage/atomic_file.h"
 #include "models/runtime/gemm_table.h"
 #include "models/runtime/memory_estimate.h"
 #include "tests/models/runtime/tiny_run.h"

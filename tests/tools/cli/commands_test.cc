@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "elastic/agent/worker_commands.h"
-#include "framework/base/files.h"
+#include "framework/storage/atomic_file.h"
 #include "tests/framework/base/temporary_directory.h"
 #include "tools/cli/agent_command.h"
 #include "tools/cli/ckpt_command.h"
@@ -156,6 +156,15 @@ TEST(DataPackCommand, AFractionAndItsFileBelongTogether) {
   EXPECT_FALSE(Parse<DataPackCommand>({"a.txt", "--out", "a.bin", "--append-eot", "--no-eot"}).has_value());
 }
 
+TEST(DataFilesCommands, TakeFilesAndWhereTheServiceIs) {
+  const auto verify = Parse<DataVerifyCommand>({"a.bin", "s3://b/c.bin", "--endpoint", "http://h:1", "--region", "r"});
+  ASSERT_TRUE(verify.has_value());
+  EXPECT_THAT(verify->paths, ElementsAre("a.bin", "s3://b/c.bin"));
+  EXPECT_EQ(verify->places.s3_endpoint, "http://h:1");
+  EXPECT_EQ(verify->places.s3_region, "r");
+  EXPECT_FALSE(Parse<DataIndexCommand>({}).has_value());
+}
+
 TEST(SampleCommand, KeepsWhatIsNotSaid) {
   const auto sample = Parse<SampleCommand>({"model", "--top-k", "5"});
   ASSERT_TRUE(sample.has_value());
@@ -171,6 +180,8 @@ TEST(Commands, EachIsFoundByItsNameAndDoesNothingWhileItIsParsed) {
            {"tune", "c"},
            {"data", "pack", "a", "--out", "b"},
            {"data", "show", "a"},
+           {"data", "index", "a", "b"},
+           {"data", "verify", "a"},
            {"sample", "m"},
            {"eval", "m", "d"},
            {"compare", "a", "b"},

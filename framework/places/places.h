@@ -20,9 +20,9 @@ namespace holdfast {
 struct PlaceSettings {
   std::string s3_endpoint{};  // "http://127.0.0.1:9000"; empty = AWS
   std::string s3_region = "us-east-1";
-  std::string staging_directory{};  // where objects are made before they go up; empty = none is made
+  std::string staging_directory{};                    // where objects are made before they go up; empty = none is made
   std::chrono::milliseconds request_timeout{60'000};  // of one request, and one of silence
-  int connections = 8;              // of each storage, at once
+  int connections = 8;                                // of each storage, at once
 };
 
 /// Whether this is a place of a storage that needs a network, not a path.

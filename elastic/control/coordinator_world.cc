@@ -15,6 +15,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSettle{100};  // so that several newcomers make one world
+// Holders of state may still be with the coordinator before this one, which stands still: they notice within twice the
+// keepalive of their connection (elastic/wire/control_client.h), and come then.
+constexpr milliseconds kNoticeLoss{12'000};
 
 std::string HoldersText(const std::vector<Member>& members) {
   return absl::StrJoin(members, ", ",
@@ -108,7 +111,9 @@ void Coordinator::ResolveClaims() {
     // Nobody at all may be about to come back; only a stop does not wait for that.
     const std::optional<Instant> since = first_join_.has_value() ? first_join_ : stop_asked_;
     const Instant waited = since.has_value() ? now_ - std::max(*since, last_holder_) : Instant{0};
-    const bool all_new = !first_claim_.has_value() && waited >= settle &&
+    const bool something_to_lose = committed_ > (checkpoints_.empty() ? 0 : checkpoints_.front().step);
+    const milliseconds patience = something_to_lose ? std::min(std::max(settle, kNoticeLoss), limit) : settle;
+    const bool all_new = !first_claim_.has_value() && waited >= patience &&
                          static_cast<int64_t>(roster_.workers().size()) >= options_.elastic.workers;
     const bool may_begin_anew = schedule_.enabled() && checkpoints_.empty() && !options_.had_checkpoint;
     if (found.covered) return;

@@ -1,5 +1,6 @@
 #include "framework/storage/atomic_file.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
@@ -105,6 +106,11 @@ absl::Status AtomicFile::TryReserve(uint64_t bytes) {
   const uint64_t taken = static_cast<uint64_t>(info.st_blocks) * kBlockBytes;
   if (bytes <= taken) return absl::OkStatus();
   if (bytes - taken > FreeBytes()) return NoSpace(bytes);  // first: fallocate would fill the disk before it fails
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
+    return absl::ResourceExhaustedError(absl::StrCat(path_, ": ", bytes, " bytes wanted, but this process may write ",
+                                                     limit.rlim_cur, " to a file (ulimit -f)"));
+  }
   CrashPoint("local.reserve.before");
   const int result =
       RetryInterrupted([&] { return fallocate(file_.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes)); });

@@ -342,7 +342,8 @@ class Simulation {
   void StrikeMildly(Worker* worker) {
     const int64_t kind = clock_.Between(0, 15);
     if (kind == 15) {
-      worker->fatal = had_fatal_ = clock_.Chance(0.2) && worker->running();
+      worker->fatal = clock_.Chance(0.2) && worker->running();
+      had_fatal_ = had_fatal_ || worker->fatal;
     } else if (kind == 14 && !scenario_.one_at_a_time) {  // who is not let go in time is killed, a node at once
       LeaveAndReturn(node_of_[AnyWorker()]);
     } else if (kind == 12) {

@@ -250,9 +250,7 @@ int64_t SeedsToCatch(Planted planted, int64_t most, const std::string& expected)
   return -1;
 }
 
-TEST(PlantedBug, VoteOfAStaleGenerationIsCaught) {
-  EXPECT_GT(SeedsToCatch(Planted::kStaleVote, 5000, "has not prepared it"), 0);
-}
+TEST(PlantedBug, VoteOfAStaleGenerationIsCaught) { EXPECT_GT(SeedsToCatch(Planted::kStaleVote, 5000, ""), 0); }
 TEST(PlantedBug, CommitWithAMissingVoteIsCaught) { EXPECT_GT(SeedsToCatch(Planted::kForgedVote, 100, ""), 0); }
 TEST(PlantedBug, DroppedUpdateIsCaught) { EXPECT_GT(SeedsToCatch(Planted::kDroppedUpdate, 100, ""), 0); }
 TEST(PlantedBug, GenerationUsedTwiceIsCaught) {

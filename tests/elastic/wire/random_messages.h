@@ -50,9 +50,9 @@ class RandomMessages {
       case 13:
         return ReachMessage{Word(), {Seconds(), -1, Seconds()}};
       case 14:
-        return KnownWorldMessage{AWorld()};
-      default:
         return MirroredMessage{Word()};
+      default:
+        return KnownWorldMessage{AWorld()};
     }
   }
 

@@ -218,26 +218,6 @@ TEST_F(ClusterTest, AHostThatLacksTheCheckpointsCostsNone) {
   cluster.Compare();
 }
 
-// One host's copy of the data is cut short: its worker fails with file and byte, and those of the other host take over.
-TEST_F(ClusterTest, AHostWhoseDataAreCutShortCostsItsOwnWorkerOnly) {
-  Cluster cluster(*stage_, Run(), {.workers = 3});
-  const std::string copy = cluster.run() + ".bin";
-  std::filesystem::copy_file(stage_->Path("train.bin"), copy);
-  ASSERT_TRUE(cluster.StartCoordinator());
-  cluster.StartAgent("a", 2);
-  cluster.StartAgent("b", 1, "127.0.0.1", {"data.train=" + copy});
-  ASSERT_TRUE(cluster.GoesOn(3));
-  std::filesystem::resize_file(copy, 2000);
-  ASSERT_TRUE(cluster.GoesOn(2));
-  const std::string log = cluster.coordinator().Log();
-  EXPECT_NE(log.find(copy + ": became shorter while it was read: ends at byte"), std::string::npos) << log;
-  cluster.coordinator().Signal(SIGTERM);
-  EXPECT_EQ(cluster.coordinator().ExitCode(), 143);
-  EXPECT_EQ(cluster.agent("a").ExitCode(), 143);
-  Cluster::Kill(cluster.agent("b"));  // its new workers cannot open the file
-  cluster.Compare();
-}
-
 // Two processors of different kinds, as far as kernels can tell.
 TEST_F(ClusterTest, WorkersOfDifferentInstructionSetsHaveEqualBitsInPortableArithmetic) {
   const Stage stage({"train.arithmetic=portable"});

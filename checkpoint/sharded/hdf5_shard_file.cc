@@ -75,7 +75,7 @@ absl::Status Hdf5ShardFile::WriteHeader(const Hdf5Lock& lock) {
   HF_RETURN_IF_ERROR(WriteNumber(lock, file_.get(), "shard", header_.shard));
   HF_RETURN_IF_ERROR(WriteNumber(lock, file_.get(), "num_shards", header_.num_shards));
   for (const std::string& plane : PlaneNames(tensors_)) {
-    HF_ASSIGN_OR_RETURN(groups_[plane], CreateGroup(lock, file_.get(), plane.c_str()));
+    HF_ASSIGN_OR_RETURN(groups_[plane], CreateGroup(lock, file_.get(), plane));
   }
   return sink_->status();
 }

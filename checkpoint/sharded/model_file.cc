@@ -84,7 +84,7 @@ class ModelFile {
 
  private:
   absl::Status WritePlane(const Hdf5Lock& lock, hid_t file, const std::string& plane) {
-    HF_ASSIGN_OR_RETURN(const Hdf5Group group, CreateGroup(lock, file, plane.c_str()));
+    HF_ASSIGN_OR_RETURN(const Hdf5Group group, CreateGroup(lock, file, plane));
     for (size_t t = 0; t < manifest_.tensors.size(); ++t) {
       const std::vector<std::string>& planes = manifest_.tensors[t].planes;
       if (std::find(planes.begin(), planes.end(), plane) == planes.end()) continue;

@@ -20,7 +20,7 @@ void ActionQueue::Add(std::vector<CoordinatorAction> actions) {
 }
 
 absl::Status ActionQueue::Look() {
-  const absl::Status ours = is_ours_();
+  absl::Status ours = is_ours_();
   replaced_ = replaced_ || absl::IsFailedPrecondition(ours);
   if (replaced_) actions_.clear();
   if (ours.ok()) must_look_ = false;

@@ -24,7 +24,7 @@ class TokenFile {
  public:
   /// Checks magic, version and that the file is exactly as long as its header says (DataLoss if truncated,
   /// InvalidArgument if it is no token file).
-  static absl::StatusOr<std::shared_ptr<const TokenFile>> Open(std::shared_ptr<const RandomAccessFile> file);
+  static absl::StatusOr<std::shared_ptr<const TokenFile>> Open(std::shared_ptr<const RandomAccessFile> opened);
   static absl::StatusOr<std::shared_ptr<const TokenFile>> Open(FileAccess& files, const std::string& path);
 
   const std::string& path() const { return file_->path(); }

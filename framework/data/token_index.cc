@@ -184,7 +184,7 @@ absl::Status CheckSomeBlocks(const TokenFile& file, const TokenIndex& index, int
     HF_ASSIGN_OR_RETURN(const uint64_t digest, DigestOfBlock(file, block, buffer));
     if (digest == index.blocks[static_cast<size_t>(block)]) continue;
     return Changed(file, absl::StrCat("the tokens of block ", block, " (", buffer.size(), " bytes at byte ",
-                                      file.OffsetOfStored(block * kTokenBlockBytes), ") are others"));
+                                      TokenFile::OffsetOfStored(block * kTokenBlockBytes), ") are others"));
   }
   return absl::OkStatus();
 }

@@ -105,8 +105,8 @@ class ShardedState {
     int64_t image = 0;                             // byte of image_; of what is served
   };
 
-  ShardedState(const ShardMap& map, const StateLayout& layout, Options options, Device& device, Stream& stream)
-      : map_(&map), layout_(&layout), options_(std::move(options)), device_(&device), stream_(&stream) {}
+  ShardedState(const ShardMap& map, const StateLayout& layout, const Options& options, Device& device, Stream& stream)
+      : map_(&map), layout_(&layout), options_(options), device_(&device), stream_(&stream) {}
 
   void PlaceUnit(int unit);
   absl::Status Allocate(Part part);

@@ -116,7 +116,7 @@ class Transfer {
     for (const auto& [chunk, place] : round.out.places) a_.old_state->ReadChunk(chunk, place);
   }
 
-  void Unpack(const Round& round) {
+  void Unpack(const Round& round) const {
     for (const auto& [chunk, place] : round.in.places) a_.new_state->WriteChunk(chunk, place);
   }
 

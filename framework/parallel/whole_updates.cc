@@ -141,7 +141,7 @@ int64_t WholeUpdates::PlaceOf(int chunk) const {
          layout_.parameters()[static_cast<size_t>(what.parameter)].offset;
 }
 
-void WholeUpdates::Copy(float* to, const float* from, int64_t elements) {
+void WholeUpdates::Copy(float* to, const float* from, int64_t elements) const {
   p_.stream->ops().Copy(to, from, static_cast<size_t>(elements * kFloatBytes));
 }
 

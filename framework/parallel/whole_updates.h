@@ -75,7 +75,7 @@ class WholeUpdates {
   absl::Status Allocate();
   absl::Status Exchange(const Side& out, float* from, const Side& in, float* to);
   absl::Status MakeMine(const std::stop_token& stop);
-  void Copy(float* to, const float* from, int64_t elements);
+  void Copy(float* to, const float* from, int64_t elements) const;
   /// Where a chunk of a matrix that is owned here lies in matrices_.
   int64_t PlaceOf(int chunk) const;
 

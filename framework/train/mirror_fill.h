@@ -39,7 +39,7 @@ class MirrorFill {
   void Start();
   /// Waits for the end.
   absl::Status Finish();
-  void Abort(const std::string& reason) { parts_.communicator->Abort(reason); }
+  void Abort(const std::string& reason) const { parts_.communicator->Abort(reason); }
 
  private:
   Parts parts_;

@@ -170,7 +170,7 @@ absl::Status Trainer::FetchState(const TrainerWorld& world, PlacedState& target,
     return absl::OkStatus();
   }
   HF_ASSIGN_OR_RETURN(*bytes, TransferServed(arguments));
-  const auto done = [this, placed = &target, on_mirrored = world.on_mirrored](const absl::Status& status) {
+  const auto done = [placed = &target, on_mirrored = world.on_mirrored](const absl::Status& status) {
     if (!status.ok()) {
       placed->store().Abort(std::string(status.message()));  // the step must not wait for what will not come
     } else if (on_mirrored != nullptr) {

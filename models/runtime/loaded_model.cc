@@ -26,7 +26,7 @@ bool Exists(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<float>> LoadedModel::NextLogits(absl::Span<const int32_t> tokens) {
+absl::StatusOr<std::vector<float>> LoadedModel::NextLogits(absl::Span<const int32_t> tokens) const {
   Microbatch microbatch;
   microbatch.batch = 1;
   microbatch.sequence = static_cast<int64_t>(tokens.size());

@@ -26,7 +26,7 @@ struct LoadedModel {
   std::unique_ptr<ResidentStore> store;
 
   /// Logits (V) of the token that follows `tokens`.
-  absl::StatusOr<std::vector<float>> NextLogits(absl::Span<const int32_t> tokens);
+  absl::StatusOr<std::vector<float>> NextLogits(absl::Span<const int32_t> tokens) const;
 };
 
 struct LoadOptions {

@@ -1,11 +1,11 @@
 #include "tools/cli/status_text.h"
 
-#include <ctime>
 #include <deque>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "elastic/coordinator/event_text.h"
 #include "nlohmann/json.hpp"
 
@@ -27,11 +27,7 @@ std::string WorkerLine(const WorkerStatus& w) {
 }
 
 std::string ClockTime(double seconds) {
-  const auto time = static_cast<std::time_t>(seconds);
-  std::tm parts{};
-  char text[32] = "";
-  if (localtime_r(&time, &parts) != nullptr) std::strftime(text, sizeof(text), "%H:%M:%S", &parts);
-  return text;
+  return absl::FormatTime("%H:%M:%S", absl::FromUnixSeconds(static_cast<int64_t>(seconds)), absl::LocalTimeZone());
 }
 
 RunEvent EventOf(const json& line) {

@@ -65,8 +65,7 @@ class Unpacked {
   /// What a rank that knows `items` has packed; returns what follows it.
   const uint64_t* Take(const std::vector<int64_t>& items, const uint64_t* packed) {
     for (const int64_t item : items) {
-      for (std::vector<double>& by_item : doubles_)
-        by_item[static_cast<size_t>(item)] = std::bit_cast<double>(*packed++);
+      for (std::vector<double>& values : doubles_) values[static_cast<size_t>(item)] = std::bit_cast<double>(*packed++);
     }
     for (int64_t& count : counts_) count += std::bit_cast<int64_t>(*packed++);
     return packed;

@@ -159,6 +159,7 @@ struct RecordAction {
   double peak_flops = 0;             // of the world's devices together; 0 = unknown
   double stall_seconds = 0;          // the longest a rank was held up by a checkpoint
   std::vector<ChunkDigest> digests;  // of all chunks in order; empty unless it was a digest step
+  std::vector<Figure> figures = {};  // what else its line says
 };
 /// All parts of a checkpoint are durable: make it exist. Takes its time, beside what follows.
 struct CommitCheckpointAction {

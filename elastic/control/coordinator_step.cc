@@ -121,7 +121,8 @@ void Coordinator::CommitStep() {
                       .world_size = open_->size(),
                       .peak_flops = open_->world.peak_flops(),
                       .stall_seconds = open_->ballot.StallSeconds(),
-                      .digests = open_->ballot.Digests()};
+                      .digests = open_->ballot.Digests(),
+                      .figures = vote.figures};
   if (!record.digests.empty()) {
     agreed_ = committed_;
     last_digest_ = {committed_, StateDigest(record.digests)};
@@ -197,8 +198,9 @@ void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
   for (const int rank : ranks) {
     const VoteMessage& vote = open_->ballot.vote(rank);
     names.push_back(open_->world.members[static_cast<size_t>(rank)].id.name);
-    bits.push_back(
-        absl::StrCat(absl::Hex(vote.loss_bits, absl::kZeroPad8), "/", absl::Hex(vote.grad_norm_bits, absl::kZeroPad8)));
+    bits.push_back(absl::StrCat(absl::Hex(vote.loss_bits, absl::kZeroPad8), "/",
+                                absl::Hex(vote.grad_norm_bits, absl::kZeroPad8), "/",
+                                absl::Hex(vote.statistics_digest, absl::kZeroPad16)));
   }
   const std::string who = absl::StrJoin(names, ", ");
   Report("bits_differ", {{"step", committed_ + 1},

@@ -19,6 +19,9 @@ void RunConsole::Step(const StepMetrics& m) {
     std::string line = absl::StrFormat("step %*d/%d  loss %.4f  grad norm %.3f  lr %.2e  %s tokens/s",
                                        static_cast<int>(absl::StrCat(total_steps_).size()), m.step, total_steps_,
                                        m.loss, m.grad_norm, m.lr, FormatCount(m.tokens_per_second));
+    for (const Figure& figure : m.figures) {
+      if (!figure.is_list) absl::StrAppendFormat(&line, "  %s %.4g", figure.name, figure.values[0]);
+    }
     if (show_memory_) absl::StrAppend(&line, "  memory ", FormatBytes(static_cast<double>(PeakResidentBytes())));
     if (m.mfu.has_value()) absl::StrAppendFormat(&line, "  MFU %.1f%%", *m.mfu * 100);
     Line(line);

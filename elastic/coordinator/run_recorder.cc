@@ -52,6 +52,7 @@ absl::Status RunRecorder::Record(const RecordAction& step) {
   m.loss = std::bit_cast<float>(step.loss_bits);
   m.grad_norm = std::bit_cast<float>(step.grad_norm_bits);
   m.lr = step.lr;
+  m.figures = step.figures;
   m.tokens = m.step * step_tokens;
   m.world_size = step.world_size;
   m.checkpoint_stall_seconds = step.stall_seconds;

@@ -102,7 +102,6 @@ struct VoteMessage {
   uint64_t generation = 0;
   int64_t step = 0;
   uint32_t loss_bits = 0, grad_norm_bits = 0;  // IEEE binary32; equal on all members
-  uint64_t statistics_digest = 0;              // of what else the step says of itself; equal on all members
   double lr = 0;
   double compute_seconds = 0;        // forward and backward without waiting for anybody
   double wait_seconds = 0;           // for gathers, reductions and data
@@ -112,6 +111,7 @@ struct VoteMessage {
   // To be compared with those of the chunk's other holders: on digest steps of all other chunks held here, else of a
   // sample of all, another one in each step.
   std::vector<ChunkDigest> copies = {};
+  uint64_t statistics_digest = 0;    // of what else the step says of itself; equal on all members
   std::vector<Figure> figures = {};  // for the record; from rank 0
 };
 

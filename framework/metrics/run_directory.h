@@ -31,7 +31,7 @@ struct StepMetrics {
   double checkpoint_stall_seconds = 0;
   double time = 0;  // seconds since the epoch
   std::optional<uint64_t> state_digest;
-  std::vector<Figure> figures;  // "statistics" in JSON, absent if there are none
+  std::vector<Figure> figures = {};  // "statistics" in JSON, absent if there are none
 
   /// One JSON object on one line, without a newline; `loss_bits` and `grad_norm_bits` are the 8 hexadecimal digits of
   /// the binary32 pattern, `state_digest` 16 digits.

@@ -154,7 +154,6 @@ class RandomMessages {
                      Count(),
                      static_cast<uint32_t>(Word()),
                      static_cast<uint32_t>(Word()),
-                     0,
                      Seconds() - 1,
                      Seconds(),
                      Seconds(),

@@ -16,7 +16,7 @@ class DryStore final : public UnitStore {
  public:
   explicit DryStore(const Model& model) : layout_(model.layout()) {
     for (const ParameterSpec& spec : layout_.parameters()) {
-      weights_.push_back({nullptr, spec.is_matrix() ? model.compute_dtype() : DType::kF32, spec.shape});
+      weights_.push_back({nullptr, spec.ReadType(model.compute_dtype()), spec.shape});
       gradients_.push_back({nullptr, DType::kF32, spec.shape});
     }
   }

@@ -32,6 +32,8 @@ struct Modules {
     for (int64_t l = 0; l < config.num_layers; ++l) {
       const std::string name = absl::StrCat("blocks.", l);
       blocks.emplace_back(Unit(builder, name), name, config, l + 1, rope);
+      const std::string experts = name + ".experts";
+      if (blocks.back().has_experts()) blocks.back().AddExperts(Unit(builder, experts), experts, config);
     }
     return blocks;
   }
@@ -39,6 +41,14 @@ struct Modules {
   Embedding embedding;
   std::vector<Block> blocks;
   Head head;
+};
+
+/// The weights that a block reads: of its own unit, and of its experts'.
+struct BlockWeights {
+  AcquiredUnit own;
+  std::optional<AcquiredUnit> experts;
+
+  BlockTensors tensors() const { return {own.weights(), experts.has_value() ? experts->weights() : UnitTensors()}; }
 };
 
 class Transformer final : public LanguageModel {
@@ -85,7 +95,13 @@ class Transformer final : public LanguageModel {
 
   int head_unit() const { return layout_.num_units() - 1; }
   static constexpr int kEmbeddingUnit = 0;
-  static int BlockUnit(size_t block) { return static_cast<int>(block) + 1; }
+  /// The block's own unit; its experts' is the next one.
+  int BlockUnit(size_t block) const {
+    int unit = kEmbeddingUnit + 1;
+    for (size_t l = 0; l < block; ++l) unit += modules_.blocks[l].has_experts() ? 2 : 1;
+    return unit;
+  }
+  absl::StatusOr<BlockWeights> AcquireBlock(UnitStore& store, size_t block) const;
 
   ModelConfig config_;
   TransformerOptions options_;
@@ -112,6 +128,13 @@ struct HeadWeights {
     return HeadWeights{std::move(unit), std::move(tied), projection};
   }
 };
+
+absl::StatusOr<BlockWeights> Transformer::AcquireBlock(UnitStore& store, size_t block) const {
+  HF_ASSIGN_OR_RETURN(AcquiredUnit own, AcquiredUnit::Acquire(store, BlockUnit(block)));
+  if (!modules_.blocks[block].has_experts()) return BlockWeights{std::move(own), std::nullopt};
+  HF_ASSIGN_OR_RETURN(AcquiredUnit experts, AcquiredUnit::Acquire(store, BlockUnit(block) + 1));
+  return BlockWeights{std::move(own), std::move(experts)};
+}
 
 absl::Status Transformer::CheckSize(const TokenBatch& batch) const {
   if (batch.batch < 1 || batch.sequence < 1 || batch.sequence > config_.max_sequence_length) {
@@ -159,21 +182,22 @@ absl::Status Transformer::ForwardBlocks(const Pass& pass, UnitStore& store, Save
   saved->stream = {.residual = saved->embedded.matrix(), .branch = {}, .dropout = {}};
   Tensor input = saved->embedded;
   for (size_t l = 0; l < modules_.blocks.size(); ++l) {
-    HF_ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(store, BlockUnit(l)));
+    HF_ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(store, l));
     BlockActivations& activations = saved->blocks[l];
     activations.input = input;
     // Recomputation keeps the input alone. `middle` then only has to live until the next norm has added the branch to
     // it, in place, which makes it the next input.
     const Tensor next_input = pass.Activation(config_.hidden_size);
+    modules_.blocks[l].AllocateRouting(pass, &activations);
     if (options_.recompute_blocks) {
       const ArenaScope inner(*pass.arena);
       activations.middle = next_input;
       modules_.blocks[l].AllocateInner(pass, &activations);
-      saved->stream = modules_.blocks[l].Forward(pass, unit.weights(), saved->stream, activations, saved->branch);
+      saved->stream = modules_.blocks[l].Forward(pass, unit.tensors(), saved->stream, activations, saved->branch);
     } else {
       activations.middle = pass.Activation(config_.hidden_size);
       modules_.blocks[l].AllocateInner(pass, &activations);
-      saved->stream = modules_.blocks[l].Forward(pass, unit.weights(), saved->stream, activations, saved->branch);
+      saved->stream = modules_.blocks[l].Forward(pass, unit.tensors(), saved->stream, activations, saved->branch);
     }
     input = next_input;
   }
@@ -202,15 +226,21 @@ absl::Status Transformer::BackwardBlocks(const Pass& pass, UnitStore& store, con
   for (size_t l = modules_.blocks.size(); l-- > 0;) {
     const ArenaScope inner(*pass.arena);
     BlockActivations activations = saved.blocks[l];
-    HF_ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(store, BlockUnit(l)));
+    HF_ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(store, l));
     if (options_.recompute_blocks) {
       activations.middle = pass.Activation(config_.hidden_size);
       modules_.blocks[l].AllocateInner(pass, &activations);
       const ArenaScope scratch(*pass.arena);
-      modules_.blocks[l].Recompute(pass, unit.weights(), activations, pass.Activation(config_.hidden_size));
+      modules_.blocks[l].Recompute(pass, unit.tensors(), activations, pass.Activation(config_.hidden_size));
     }
-    HF_ASSIGN_OR_RETURN(const UnitTensors gradients, store.BeginGradients(BlockUnit(l)));
-    modules_.blocks[l].Backward(pass, unit.weights(), gradients, activations, saved.branch);
+    const bool experts = modules_.blocks[l].has_experts();
+    BlockTensors gradients;
+    HF_ASSIGN_OR_RETURN(gradients.own, store.BeginGradients(BlockUnit(l)));
+    if (experts) {
+      HF_ASSIGN_OR_RETURN(gradients.experts, store.BeginGradients(BlockUnit(l) + 1));
+    }
+    modules_.blocks[l].Backward(pass, unit.tensors(), gradients, activations, saved.branch);
+    if (experts) HF_RETURN_IF_ERROR(store.EndGradients(BlockUnit(l) + 1));
     HF_RETURN_IF_ERROR(store.EndGradients(BlockUnit(l)));
   }
   return absl::OkStatus();
@@ -238,11 +268,12 @@ absl::Status Transformer::ForwardOnly(const TokenBatch& batch, const PassContext
   ResidualStream stream{.residual = residual.matrix(), .branch = {}, .dropout = {}};
   for (size_t l = 0; l < modules_.blocks.size(); ++l) {
     const ArenaScope inner(*pass.arena);
-    HF_ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(*context.store, BlockUnit(l)));
+    HF_ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(*context.store, l));
     BlockActivations activations;
     activations.input = activations.middle = residual;
+    modules_.blocks[l].AllocateRouting(pass, &activations);
     modules_.blocks[l].AllocateInner(pass, &activations);
-    stream = modules_.blocks[l].Forward(pass, unit.weights(), stream, activations, branch);
+    stream = modules_.blocks[l].Forward(pass, unit.tensors(), stream, activations, branch);
   }
   HF_ASSIGN_OR_RETURN(const HeadWeights weights,
                       HeadWeights::Acquire(*context.store, head_unit(), kEmbeddingUnit, modules_));

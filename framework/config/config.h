@@ -19,6 +19,7 @@ enum class RecomputeMode { kNone, kBlock };
 enum class ScheduleKind { kConstant, kCosine, kLinear, kWsd };
 enum class DeviceKind { kCpu, kCuda };
 enum class ArithmeticChoice { kAuto, kPortable, kNative, kAvx512Bf16, kAmxBf16 };
+enum class RouterScoreKind { kSoftmax, kSigmoid };
 enum class Sharding { kNoShard, kShardGradOp, kFullShard };
 enum class Transport { kGloo, kMpi, kNccl };
 enum class MirrorPlace { kDevice, kHost };
@@ -61,7 +62,19 @@ struct ModelConfig {
   double rope_low_freq_factor = 1.0;
   double rope_high_freq_factor = 4.0;
   int64_t rope_original_length = 8192;  // of the sequences that the model was trained on before
-  double dropout = 0.0;                 // on embeddings, attention probabilities and both residual branches
+  /// Mixture of experts: layers from first_expert_layer on, every expert_layer_step-th, have num_experts SwiGLU layers
+  /// of expert_intermediate_size instead of one of intermediate_size; a token goes to experts_per_token of them.
+  int64_t num_experts = 0;  // 0 = a dense model
+  int64_t experts_per_token = 2;
+  int64_t expert_intermediate_size = 0;  // 0 = intermediate_size
+  int64_t first_expert_layer = 1;        // counted from 1
+  int64_t expert_layer_step = 1;
+  RouterScoreKind router_score = RouterScoreKind::kSoftmax;
+  bool router_normalize = true;  // weights of a token's experts sum to router_scale
+  double router_scale = 1.0;
+  int64_t router_groups = 1;         // experts in as many groups of neighbours ...
+  int64_t router_groups_chosen = 1;  // ... of which a token's experts come from the best few
+  double dropout = 0.0;              // on embeddings, attention probabilities and both residual branches
   double init_std = 0.02;
 
   bool operator==(const ModelConfig&) const = default;

@@ -11,6 +11,7 @@ namespace {
 // Bounds on sizes are far above any real model and small enough that products of them (parameters, bytes of logits,
 // attention scores of a microbatch) fit int64; validate.cc bounds the products that these leave open.
 constexpr int64_t kMaxSequenceLength = int64_t{1} << 20;
+constexpr int64_t kMaxExperts = 4096, kMaxExpertsPerToken = 64;  // as kernels/experts.h has them
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr int64_t kMaxThreads = 4096;
 constexpr int64_t kMaxMilliseconds = 24 * 3600 * int64_t{1000};
@@ -98,6 +99,16 @@ Section ModelTable(ModelConfig* model, std::vector<std::string> families) {
                                Double("rope_low_freq_factor", &model->rope_low_freq_factor, 1e-6, 1e6),
                                Double("rope_high_freq_factor", &model->rope_high_freq_factor, 1e-6, 1e6),
                                Int("rope_original_length", &model->rope_original_length, 1, kMaxSequenceLength),
+                               Int("num_experts", &model->num_experts, 0, kMaxExperts),
+                               Int("experts_per_token", &model->experts_per_token, 1, kMaxExpertsPerToken),
+                               Int("expert_intermediate_size", &model->expert_intermediate_size, 0, int64_t{1} << 20),
+                               Int("first_expert_layer", &model->first_expert_layer, 1, 4096),
+                               Int("expert_layer_step", &model->expert_layer_step, 1, 4096),
+                               Enum("router_score", &model->router_score),
+                               Bool("router_normalize", &model->router_normalize),
+                               Double("router_scale", &model->router_scale, 1e-6, 1e6),
+                               Int("router_groups", &model->router_groups, 1, kMaxExperts),
+                               Int("router_groups_chosen", &model->router_groups_chosen, 1, kMaxExperts),
                                Double("dropout", &model->dropout, 0.0, 0.99),
                                Double("init_std", &model->init_std, 0.0, 10.0)}});
 }

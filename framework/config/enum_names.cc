@@ -11,6 +11,7 @@ constexpr const char* kComputeDTypes[] = {"bf16", "f32"};
 constexpr const char* kRecomputeModes[] = {"none", "block"};
 constexpr const char* kSchedules[] = {"constant", "cosine", "linear", "wsd"};
 constexpr const char* kDevices[] = {"cpu", "cuda"};
+constexpr const char* kRouterScores[] = {"softmax", "sigmoid"};
 constexpr const char* kArithmetics[] = {"auto", "portable", "native", "avx512_bf16", "amx_bf16"};
 constexpr const char* kShardings[] = {"no_shard", "shard_grad_op", "full_shard"};
 constexpr const char* kTransports[] = {"gloo", "mpi", "nccl"};
@@ -28,6 +29,7 @@ absl::Span<const char* const> EnumNames(ComputeDType) { return kComputeDTypes; }
 absl::Span<const char* const> EnumNames(RecomputeMode) { return kRecomputeModes; }
 absl::Span<const char* const> EnumNames(ScheduleKind) { return kSchedules; }
 absl::Span<const char* const> EnumNames(DeviceKind) { return kDevices; }
+absl::Span<const char* const> EnumNames(RouterScoreKind) { return kRouterScores; }
 absl::Span<const char* const> EnumNames(ArithmeticChoice) { return kArithmetics; }
 absl::Span<const char* const> EnumNames(Sharding) { return kShardings; }
 absl::Span<const char* const> EnumNames(Transport) { return kTransports; }

@@ -16,6 +16,7 @@ absl::Span<const char* const> EnumNames(RecomputeMode);
 absl::Span<const char* const> EnumNames(ScheduleKind);
 absl::Span<const char* const> EnumNames(DeviceKind);
 absl::Span<const char* const> EnumNames(ArithmeticChoice);
+absl::Span<const char* const> EnumNames(RouterScoreKind);
 absl::Span<const char* const> EnumNames(Sharding);
 absl::Span<const char* const> EnumNames(Transport);
 absl::Span<const char* const> EnumNames(MirrorPlace);

@@ -41,6 +41,37 @@ void CheckHeads(const ModelConfig& model, Violations* violations) {
   }
 }
 
+void CheckExperts(const ModelConfig& model, Violations* violations) {
+  if (model.num_experts == 0) return;
+  if (model.activation != ActivationKind::kSwiglu || model.bias) {
+    violations->push_back({{"model.num_experts", "model.activation", "model.bias"},
+                           "experts are SwiGLU layers without bias; set model.activation to swiglu and model.bias to "
+                           "false, or leave num_experts out"});
+  }
+  if (model.experts_per_token > model.num_experts) {
+    violations->push_back(
+        {{"model.experts_per_token", "model.num_experts"},
+         absl::StrCat("experts_per_token ", model.experts_per_token, " is more than num_experts ", model.num_experts)});
+  }
+  if (model.first_expert_layer > model.num_layers) {
+    violations->push_back({{"model.first_expert_layer", "model.num_layers"},
+                           absl::StrCat("first_expert_layer ", model.first_expert_layer,
+                                        " is beyond the last of num_layers ", model.num_layers)});
+  }
+  if (model.num_experts % model.router_groups != 0) {
+    violations->push_back(
+        {{"model.router_groups", "model.num_experts"},
+         absl::StrCat("num_experts ", model.num_experts, " is not a multiple of router_groups ", model.router_groups)});
+  } else if (model.router_groups_chosen > model.router_groups ||
+             model.num_experts / model.router_groups * model.router_groups_chosen < model.experts_per_token) {
+    violations->push_back(
+        {{"model.router_groups_chosen", "model.router_groups", "model.experts_per_token"},
+         absl::StrCat(model.router_groups_chosen, " of ", model.router_groups, " groups of ",
+                      model.num_experts / model.router_groups,
+                      " experts cannot be chosen, or have fewer than experts_per_token ", model.experts_per_token)});
+  }
+}
+
 void CheckRope(const ModelConfig& model, Violations* violations) {
   if (model.rope_scaling == RopeScaling::kNone) return;
   if (model.position != PositionKind::kRope) {
@@ -210,11 +241,15 @@ void ResolveDerived(ModelConfig* model) {
   if (model->num_kv_heads == 0) model->num_kv_heads = model->num_heads;
   if (model->head_dim == 0) model->head_dim = model->hidden_size / model->num_heads;
   if (model->intermediate_size == 0) model->intermediate_size = 4 * model->hidden_size;
+  if (model->expert_intermediate_size == 0 && model->num_experts > 0) {
+    model->expert_intermediate_size = model->intermediate_size;
+  }
 }
 
 std::vector<Violation> ValidateConfig(const Config& config) {
   Violations violations;
   CheckHeads(config.model, &violations);
+  CheckExperts(config.model, &violations);
   CheckRope(config.model, &violations);
   CheckBatch(config, &violations);
   CheckSchedule(config, &violations);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -49,7 +50,9 @@ class ReferenceModel {
     for (int64_t l = 0; l < c_.num_layers; ++l) {
       const std::string block = absl::StrCat("blocks.", l, ".");
       AddDropped(&x, Attention(block, l, Norm(block + "norm1", x)), (l + 1) * 8 + 2);
-      AddDropped(&x, Mlp(block, Norm(block + "norm2", x)), (l + 1) * 8 + 3);
+      const Rows normed = Norm(block + "norm2", x);
+      const bool dense = Find(block + "experts.router.weight") == nullptr;
+      AddDropped(&x, dense ? Mlp(block, normed) : Experts(block + "experts.", normed), (l + 1) * 8 + 3);
     }
     x = Norm("final_norm", x);
     return Linear(c_.tie_embeddings ? "embedding.tokens" : "head", x, c_.vocab_size);
@@ -188,9 +191,47 @@ class ReferenceModel {
     return Linear(block + "mlp.down", act, c_.hidden_size);
   }
 
+  /// The experts of a token, the best first.
+  std::vector<int64_t> Best(const Row& scores) const {
+    std::vector<std::pair<double, int64_t>> order;
+    for (int64_t e = 0; e < c_.num_experts; ++e) order.emplace_back(-scores[e], e);
+    std::sort(order.begin(), order.end());
+    std::vector<int64_t> experts;
+    for (int64_t j = 0; j < c_.experts_per_token; ++j) experts.push_back(order[j].second);
+    return experts;
+  }
+
+  /// Each token by itself.
+  Rows Experts(const std::string& name, const Rows& x) {
+    const int64_t n = c_.expert_intermediate_size;
+    const Rows logits = Linear(name + "router", x, c_.num_experts);
+    Rows y(x.size(), Row(c_.hidden_size));
+    for (size_t r = 0; r < x.size(); ++r) {
+      double all = 0, chosen = 0;
+      for (double logit : logits[r]) all += std::exp(logit);
+      Row scores(logits[r]);
+      for (double& v : scores) {
+        v = c_.router_score == RouterScoreKind::kSoftmax ? std::exp(v) / all : 1 / (1 + std::exp(-v));
+      }
+      const std::vector<int64_t>& experts = choices_.try_emplace(absl::StrCat(name, r), Best(scores)).first->second;
+      for (const int64_t e : experts) chosen += scores[e];
+      for (const int64_t e : experts) {
+        const double weight = c_.router_scale * (c_.router_normalize ? scores[e] / chosen : scores[e]);
+        const std::string of = absl::StrCat(name, e, ".");
+        const Row up = Linear(of + "gate_up", {x[r]}, 2 * n)[0];
+        Row act(n);
+        for (int64_t j = 0; j < n; ++j) act[j] = up[j] / (1 + std::exp(-up[j])) * up[n + j];
+        const Row out = Linear(of + "down", {act}, c_.hidden_size)[0];
+        for (int64_t j = 0; j < c_.hidden_size; ++j) y[r][j] += weight * out[j];
+      }
+    }
+    return y;
+  }
+
   ModelConfig c_;
   const ParameterLayout& layout_;
   const std::vector<double>* weights_ = nullptr;
+  std::map<std::string, std::vector<int64_t>> choices_;  // of the first call: the loss jumps where a choice changes
   int64_t sequence_ = 0;
 };
 

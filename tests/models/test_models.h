@@ -77,6 +77,17 @@ inline ModelConfig TinyQwen3() {
   return c;
 }
 
+/// The second of three layers is dense.
+inline ModelConfig TinyMixture() {
+  ModelConfig c = TinyLlama();
+  c.num_layers = 3;
+  c.num_experts = 5;
+  c.experts_per_token = 2;
+  c.expert_intermediate_size = 12;
+  c.expert_layer_step = 2;
+  return c;
+}
+
 struct NamedConfig {
   std::string name;
   ModelConfig config;
@@ -99,6 +110,12 @@ inline std::vector<NamedConfig> TinyModels() {
   gpt2_window.sliding_window = 4;
   gpt2_window.dropout = 0.2;
   qwen_window.sliding_window = 5;
+  ModelConfig mixture_dropout = TinyMixture(), sigmoid = TinyMixture();
+  mixture_dropout.dropout = 0.2;
+  mixture_dropout.router_normalize = false;
+  sigmoid.router_score = RouterScoreKind::kSigmoid;
+  sigmoid.router_scale = 2.5;
+  sigmoid.tie_embeddings = true;
   return {{"Gpt2", TinyGpt2()},
           {"Gpt2Untied", untied},
           {"Gpt2Dropout", dropout},
@@ -112,7 +129,10 @@ inline std::vector<NamedConfig> TinyModels() {
           {"Qwen2", TinyQwen2()},
           {"Qwen3", TinyQwen3()},
           {"Qwen3Window", qwen_window},
-          {"Gpt2NormsAndWindow", gpt2_window}};
+          {"Gpt2NormsAndWindow", gpt2_window},
+          {"Mixture", TinyMixture()},
+          {"MixtureDropout", mixture_dropout},
+          {"MixtureSigmoid", sigmoid}};
 }
 
 /// Weights far from their initial values, where biases are 0 and norms 1 and mistakes can hide.

@@ -49,6 +49,7 @@ TEST_P(TransformerTest, GradientsMatchCentralDifferences) {
   model.Train(tokens_, kLossScale);
   const std::vector<float>& gradients = model.store().gradients();
   ReferenceModel reference(config(), layout_);
+  reference.Losses(exact_weights_, tokens_);  // chooses the experts
   const auto derivative = [&](int64_t first, const std::vector<double>& direction) {
     constexpr double kStep = 1e-4;
     std::vector<double> plus = exact_weights_, minus = exact_weights_;

@@ -1,0 +1,147 @@
+#include "models/experts.h"
+
+#include "absl/strings/str_cat.h"
+#include "models/attention.h"
+
+namespace holdfast {
+namespace {
+
+kernels::RouterShape ShapeOf(const ModelConfig& c) {
+  return {.num_experts = c.num_experts,
+          .chosen = c.experts_per_token,
+          .score = c.router_score == RouterScoreKind::kSoftmax ? kernels::RouterScore::kSoftmax
+                                                               : kernels::RouterScore::kSigmoid,
+          .normalize = c.router_normalize,
+          .scale = static_cast<float>(c.router_scale),
+          .groups = c.router_groups,
+          .groups_chosen = c.router_groups_chosen};
+}
+
+Tensor Floats(const Pass& pass, Shape shape) { return pass.arena->Allocate(DType::kF32, shape); }
+
+/// The arena knows 4-byte values as fp32.
+int32_t* Ints(const Tensor& tensor) { return static_cast<int32_t*>(tensor.data); }
+
+kernels::RouterOut OutOf(const Routing& routing) {
+  return {routing.scores.f32(), Ints(routing.experts), routing.weights.f32(), routing.lse.f32()};
+}
+
+}  // namespace
+
+Experts::Experts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config)
+    : shape_(ShapeOf(config)),
+      hidden_size_(config.hidden_size),
+      width_(config.expert_intermediate_size),
+      router_(builder.AddFp32Matrix(name + ".router.weight", shape_.num_experts, hidden_size_,
+                                    static_cast<float>(config.init_std))) {}
+
+void Experts::AddExperts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config) {
+  for (int64_t e = 0; e < shape_.num_experts; ++e) {
+    const std::string expert = absl::StrCat(name, ".", e);
+    const int gate_up =
+        builder.AddMatrix(expert + ".gate_up.weight", 2 * width_, hidden_size_, static_cast<float>(config.init_std));
+    const int down = builder.AddMatrix(expert + ".down.weight", hidden_size_, width_, ResidualInitStd(config));
+    if (e > 0) continue;
+    gate_up_ = gate_up;
+    down_ = down;
+  }
+}
+
+Routing Experts::AllocateRouting(const Pass& pass) const {
+  const int64_t rows = pass.rows(), n = shape_.num_experts, choices = slots(pass);
+  return {.logits = Floats(pass, {rows, n}),
+          .scores = Floats(pass, {rows, n}),
+          .weights = Floats(pass, {rows, shape_.chosen}),
+          .lse = Floats(pass, {rows}),
+          .experts = Floats(pass, {choices}),
+          .choices = Floats(pass, {choices}),
+          .slot_of = Floats(pass, {choices}),
+          .offsets = Floats(pass, {n + 1})};
+}
+
+void Experts::Allocate(const Pass& pass, ExpertActivations* activations) const {
+  activations->gate_up = pass.arena->Allocate(pass.dtype, {slots(pass), 2 * width_});
+  activations->act = pass.arena->Allocate(pass.dtype, {slots(pass), width_});
+}
+
+kernels::ExpertRows Experts::Rows(const Pass& pass, const Routing& routing) const {
+  return {.num_experts = shape_.num_experts,
+          .chosen = shape_.chosen,
+          .slots = slots(pass),
+          .offsets = Ints(routing.offsets),
+          .choices = Ints(routing.choices),
+          .slot_of = Ints(routing.slot_of)};
+}
+
+void Experts::Route(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
+                    const ExpertActivations& activations) const {
+  const Routing& routing = activations.routing;
+  pass.ops->Gemm(
+      {.a = x, .b = weights.own[router_].matrix(), .transpose_b = true, .c = routing.logits.matrix(), .pre_gelu = {}});
+  pass.ops->RouterForward(OutOf(routing), routing.logits.matrix(), shape_);
+  pass.ops->SortChoices(Ints(routing.offsets), Ints(routing.choices), Ints(routing.slot_of), Ints(routing.experts),
+                        pass.rows(), shape_);
+}
+
+void Experts::ForwardUp(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
+                        const ExpertActivations& activations) const {
+  const kernels::ExpertRows rows = Rows(pass, activations.routing);
+  const ArenaScope scope(*pass.arena);
+  const kernels::Matrix gathered = pass.arena->Allocate(pass.dtype, {rows.slots, hidden_size_}).matrix();
+  pass.ops->GatherRows(gathered, x, rows);
+  pass.ops->ExpertGemm({.a = gathered,
+                        .b = weights.experts[gate_up_].matrix(),
+                        .transpose_b = true,
+                        .b_step = step(),
+                        .c = activations.gate_up.matrix()},
+                       rows);
+  pass.ops->ExpertSwigluForward(activations.act.matrix(), activations.gate_up.matrix(),
+                                activations.routing.weights.f32(), rows);
+}
+
+void Experts::ForwardDown(const Pass& pass, const BlockTensors& weights, const ExpertActivations& activations,
+                          kernels::Matrix y) const {
+  const kernels::ExpertRows rows = Rows(pass, activations.routing);
+  const ArenaScope scope(*pass.arena);
+  const kernels::Matrix out = pass.arena->Allocate(pass.dtype, {rows.slots, hidden_size_}).matrix();
+  pass.ops->ExpertGemm({.a = activations.act.matrix(),
+                        .b = weights.experts[down_].matrix(),
+                        .transpose_b = true,
+                        .b_step = step(),
+                        .c = out},
+                       rows);
+  pass.ops->CombineRows(y, out, {}, rows);
+}
+
+void Experts::Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
+                       kernels::ConstMatrix x, const ExpertActivations& activations, kernels::ConstMatrix d_y,
+                       kernels::Matrix d_x) const {
+  const Routing& routing = activations.routing;
+  const kernels::ExpertRows rows = Rows(pass, routing);
+  const kernels::Matrix gate_up = activations.gate_up.matrix(), act = activations.act.matrix();
+  const ArenaScope scope(*pass.arena);
+  const kernels::Matrix by_slot = pass.arena->Allocate(pass.dtype, {rows.slots, hidden_size_}).matrix();
+  const Tensor d_weights = Floats(pass, {pass.rows(), shape_.chosen});
+
+  pass.ops->GatherRows(by_slot, d_y, rows);
+  pass.ops->ExpertGradient({.a = by_slot, .b = act, .c = gradients.experts[down_].matrix(), .c_step = step()}, rows);
+  pass.ops->ExpertGemm({.a = by_slot, .b = weights.experts[down_].matrix(), .b_step = step(), .c = act}, rows);
+  pass.ops->ExpertSwigluBackward(gate_up, d_weights.f32(), act, gate_up, routing.weights.f32(), rows);
+  pass.ops->GatherRows(by_slot, x, rows);
+  pass.ops->ExpertGradient({.a = gate_up, .b = by_slot, .c = gradients.experts[gate_up_].matrix(), .c_step = step()},
+                           rows);
+  pass.ops->ExpertGemm({.a = gate_up, .b = weights.experts[gate_up_].matrix(), .b_step = step(), .c = by_slot}, rows);
+
+  const kernels::Matrix d_logits = Floats(pass, {pass.rows(), shape_.num_experts}).matrix();
+  const kernels::Matrix from_router = pass.Activation(hidden_size_).matrix();
+  pass.ops->RouterBackward({.d_logits = d_logits,
+                            .logits = routing.logits.matrix(),
+                            .forward = OutOf(routing),
+                            .d_weights = d_weights.f32()},
+                           shape_);
+  pass.ops->Gemm({.a = d_logits, .transpose_a = true, .b = x, .c = gradients.own[router_].matrix(), .pre_gelu = {}});
+  pass.ops->Gemm({.a = d_logits, .b = weights.own[router_].matrix(), .c = from_router, .pre_gelu = {}});
+  pass.ops->CombineRows(d_x, by_slot, from_router, rows);
+}
+
+}  // namespace holdfast

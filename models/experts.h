@@ -1,0 +1,72 @@
+#pragma once
+// The feed-forward half of a block as a mixture of experts (Shazeer et al. 2017): a router sends every token to a few
+// of many SwiGLU layers and adds up what they give, each weighted by the router. No token is dropped.
+//
+// The arithmetic knows no place: an expert's rows are taken in token order, a token's experts by ascending index, the
+// weight multiplies the activation before the last projection, and the router works in fp32.
+
+#include <string>
+
+#include "framework/config/config.h"
+#include "models/linear.h"
+
+namespace holdfast {
+
+/// Where the tokens of a layer go. Recomputation does not route anew, so it is kept beside a block's input.
+struct Routing {
+  Tensor logits, scores;             // (R, E) fp32
+  Tensor weights;                    // (R, k) fp32
+  Tensor lse;                        // (R) fp32
+  Tensor experts, choices, slot_of;  // (R, k) int32, see kernels/experts.h
+  Tensor offsets;                    // (E + 1) int32
+};
+
+struct ExpertActivations {
+  Routing routing;
+  Tensor gate_up;  // (S, 2F) by slot
+  Tensor act;      // (S, F) weighted
+};
+
+/// Weights or gradients of the units of one block.
+struct BlockTensors {
+  UnitTensors own;      // of the block's unit
+  UnitTensors experts;  // of its experts' unit; empty in a dense block
+};
+
+class Experts {
+ public:
+  /// Adds the router to the unit at hand; AddExperts adds the rest.
+  Experts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config);
+  /// The experts, one after the other, into a unit of their own.
+  void AddExperts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config);
+
+  Routing AllocateRouting(const Pass& pass) const;
+  /// Everything but `routing`.
+  void Allocate(const Pass& pass, ExpertActivations* activations) const;
+
+  /// Fills activations.routing for x (R, C).
+  void Route(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
+             const ExpertActivations& activations) const;
+  void ForwardUp(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
+                 const ExpertActivations& activations) const;
+  /// y (R, C) from `activations`. Apart from ForwardUp because recomputation does not need it.
+  void ForwardDown(const Pass& pass, const BlockTensors& weights, const ExpertActivations& activations,
+                   kernels::Matrix y) const;
+
+  /// d_x (R, C) for d_y (R, C). d_x may be the memory of x. Overwrites gate_up and act.
+  void Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients, kernels::ConstMatrix x,
+                const ExpertActivations& activations, kernels::ConstMatrix d_y, kernels::Matrix d_x) const;
+
+ private:
+  int64_t slots(const Pass& pass) const { return pass.rows() * shape_.chosen; }
+  kernels::ExpertRows Rows(const Pass& pass, const Routing& routing) const;
+  /// Elements from one expert's parameters to the next one's.
+  int64_t step() const { return 3 * width_ * hidden_size_; }
+
+  kernels::RouterShape shape_;
+  int64_t hidden_size_, width_;
+  int router_;                    // in the block's unit
+  int gate_up_ = -1, down_ = -1;  // of expert 0, in the experts' unit
+};
+
+}  // namespace holdfast

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "framework/base/files.h"
+#include "framework/storage/atomic_file.h"
 
 namespace holdfast {
 

@@ -11,6 +11,7 @@
 #include "checkpoint/tensor_slices.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "framework/storage/atomic_file.h"
 
 namespace holdfast {
 namespace {

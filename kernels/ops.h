@@ -102,6 +102,18 @@ struct AdamWArgs {
   float bias_correction2_sqrt = 1;  ///< sqrt(1 - beta2^step)
 };
 
+/// One Lion update (Chen et al. 2023, algorithm 2) of n values, equal on every device; see LionScalar in
+/// kernels/lion.h, which is the definition.
+struct LionArgs {
+  int64_t n = 0;
+  float* weight = nullptr;
+  float* exp_avg = nullptr;
+  const float* grad = nullptr;
+  uint16_t* weight_bf16 = nullptr;  ///< optional: receives the new weight rounded to bf16
+  float grad_scale = 1;             ///< clipping coefficient, applied to grad first
+  float lr = 0, beta1 = 0, beta2 = 0, weight_decay = 0;
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -192,6 +204,7 @@ class Ops {
 
   // --- optimizer and flat vectors --------------------------------------------------------------------------------
   virtual void AdamW(const AdamWArgs& args) = 0;
+  virtual void Lion(const LionArgs& args) = 0;
 
   /// sums[i] = sum of squares of x[offsets[i] .. offsets[i + 1]), in fp64, for i in [0, num_chunks). `offsets` lies in
   /// host memory and is read before the call returns.
@@ -199,6 +212,8 @@ class Ops {
 
   /// a[i] += b[i].
   virtual void Add(float* a, const float* b, int64_t n) = 0;
+  /// out[i] = fma(alpha, x[i], beta * y[i]), equal on every device. out may be x or y, and x may be y.
+  virtual void Axpby(float* out, float alpha, const float* x, float beta, const float* y, int64_t n) = 0;
   virtual void Zero(void* data, size_t bytes) = 0;
   virtual void Copy(void* out, const void* in, size_t bytes) = 0;
   virtual void CastToBf16(uint16_t* out, const float* in, int64_t n) = 0;

@@ -43,8 +43,10 @@ class CountingOps final : public kernels::Ops {
   void SwigluBackward(kernels::Matrix, kernels::ConstMatrix, kernels::ConstMatrix) override {}
   void SoftmaxCrossEntropy(float*, kernels::Matrix, kernels::ConstMatrix, const int32_t*, float) override {}
   void AdamW(const kernels::AdamWArgs&) override {}
+  void Lion(const kernels::LionArgs&) override {}
   void ChunkSumSquares(double*, const float*, const int64_t*, int64_t) override {}
   void Add(float*, const float*, int64_t) override {}
+  void Axpby(float*, float, const float*, float, const float*, int64_t) override {}
   void Zero(void*, size_t) override {}
   void Copy(void*, const void*, size_t) override {}
   void CastToBf16(uint16_t*, const float*, int64_t) override {}

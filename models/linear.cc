@@ -3,7 +3,7 @@
 namespace holdfast {
 
 Linear::Linear(ParameterBuilder& builder, const std::string& name, const Options& options)
-    : weight_(builder.AddMatrix(name + ".weight", options.out, options.in, options.init_std)) {
+    : weight_(builder.AddMatrix(name + ".weight", options.out, options.in, options.init_std, /*hidden=*/true)) {
   if (options.bias) bias_ = builder.AddVector(name + ".bias", options.out, InitKind::kZeros);
 }
 

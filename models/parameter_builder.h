@@ -23,8 +23,13 @@ class ParameterBuilder {
   }
 
   /// A matrix, normally distributed and decayed. Returns its index in the unit.
-  int AddMatrix(const std::string& name, int64_t rows, int64_t cols, float init_std) {
-    return Add({.name = name, .shape = {rows, cols}, .init = InitKind::kNormal, .init_std = init_std, .decay = true});
+  int AddMatrix(const std::string& name, int64_t rows, int64_t cols, float init_std, bool hidden = false) {
+    return Add({.name = name,
+                .shape = {rows, cols},
+                .init = InitKind::kNormal,
+                .init_std = init_std,
+                .decay = true,
+                .hidden = hidden});
   }
 
   /// One that forward and backward read in fp32 always.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the form of the sources: clang-format, headers that compile by themselves, clang-tidy, shellcheck; and that the
-# patches of tests/mutation apply.
+# Checks the form of the sources: clang-format, headers that compile by themselves, clang-tidy, shellcheck; that the
+# patches of tests/mutation apply; and that clang-format was not let at a page of documentation.
 #   tools/lint.sh [--fix] [--no-tidy] [--recent] [FILE...]
 # --fix formats in place instead of complaining. --recent: what takes long, compiling headers and clang-tidy, looks only
 # at what the last 20 commits changed. With files, only those.
@@ -73,6 +73,10 @@ format="--dry-run -Werror"
 check clang-format "clang-format $format" "${sources[@]}"
 check shellcheck "shellcheck --external-sources" "${scripts[@]}"
 ((everything == 0)) || tests/mutation/run.py --check || failed=1
+if ((everything == 1)); then
+  mapfile -t pages < <(git ls-files --cached --others --exclude-standard -- '*.md' | xargs grep -L -m1 '^# ')
+  ((${#pages[@]} == 0)) || { echo "without a headline, as clang-format leaves them: ${pages[*]}" && failed=1; }
+fi
 quietly build/dev.configure.log cmake --preset dev
 quietly build/dev.protocol.log cmake --build --preset dev --target protocol
 others="-isystem build/dev/protocol $(pkg-config --cflags-only-I ompi-cxx hdf5-serial | sed 's/-I/-isystem /g') -DOMPI_SKIP_MPICXX -DHOLDFAST_BINARY=__FILE__"

@@ -4,19 +4,13 @@
 #include <exception>
 #include <string>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/build.h"
 #include "kernels/ops.h"
-#include "tools/ckpt_command.h"
-#include "tools/command.h"
-#include "tools/compare_command.h"
-#include "tools/data_command.h"
+#include "tools/cli/commands.h"
 
 namespace {
-
-constexpr char kUsage[] = "holdfast/usage";  // payload of a UsageError
 
 /// HOLDFAST_INSTRUCTION_SET limits kernels to one of the processor's: to show that it decides no bit.
 bool ChooseInstructionSet() {
@@ -32,18 +26,8 @@ int Main(int argc, char** argv) {
   CLI::App app{
       "Holdfast trains transformer language models; the loss curve is bit for bit the same at any world size."};
   app.set_version_flag("--version", absl::StrCat(HOLDFAST_VERSION, " build ", holdfast::BuildId()));
-  app.require_subcommand(1);
   holdfast::CommandBody body;
-  holdfast::AddTrainCommand(app, body);
-  holdfast::AddValidateCommand(app, body);
-  holdfast::AddTuneCommand(app, body);
-  holdfast::AddDataCommand(app, body);
-  holdfast::AddSampleCommand(app, body);
-  holdfast::AddEvalCommand(app, body);
-  holdfast::AddCompareCommand(app, body);
-  holdfast::AddCkptCommand(app, body);
-  holdfast::AddClusterCommands(app, body);
-  holdfast::AddWorkerCommand(app, body);
+  holdfast::AddCommands(app, body);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -52,19 +36,13 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<int> exit_code = body();
   if (exit_code.ok()) return *exit_code;
   std::fflush(stdout);
-  const bool usage = exit_code.status().GetPayload(kUsage).has_value();
+  const bool usage = holdfast::IsUsageError(exit_code.status());
   const std::string message(exit_code.status().message());
   std::fprintf(stderr, "%s%s\n", usage ? "" : "error: ", message.c_str());
   return usage ? holdfast::kExitUsage : holdfast::kExitFailure;
 }
 
 }  // namespace
-
-absl::Status holdfast::UsageError(absl::string_view text) {
-  absl::Status status = absl::InvalidArgumentError(text);
-  status.SetPayload(kUsage, absl::Cord());
-  return status;
-}
 
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on the size of files is a full disk

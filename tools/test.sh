@@ -3,15 +3,15 @@
 #   tools/test.sh [--fast | --room=ROOM...] [--no-setup] [--no-asan] [--no-tsan] [--no-cuda] [--no-fuzz]
 # Phases: release (all tests), asan (rooms that read what others wrote, and kernels), tsan (rooms with threads), cuda
 # (the binary and the tests of CUDA code) where there is nvcc; its tests skip themselves without a GPU; fuzz (parsers,
-# for a bounded time) where there is clang. --fast: the release build's tests of label "fast" only. --room=checkpoint/s3
+# for a bounded time) where there is clang. --fast: the release build's tests of label "fast" only. --room=framework/s3
 # (may be repeated): the release build's tests of this room only.
 set -euo pipefail
 # shellcheck source=tools/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-asan_rooms=(kernels framework/config framework/data framework/parallel checkpoint checkpoint/storage checkpoint/sharded elastic/wire)
+asan_rooms=(kernels framework/config framework/data framework/parallel checkpoint framework/storage checkpoint/sharded elastic/wire)
 # Rooms that talk through gRPC are left out: it is not instrumented, so that what it orders looks like a race.
-tsan_rooms=(framework/base framework/data framework/comm framework/comm/gloo framework/comm/cuda/emulation checkpoint/storage elastic/agent elastic/alerts)
+tsan_rooms=(framework/base framework/data framework/comm framework/comm/gloo framework/comm/cuda/emulation framework/storage elastic/agent elastic/alerts)
 
 setup=1 asan=1 tsan=1 cuda=1 fuzz=1 filter=() rooms=()
 for argument in "$@"; do

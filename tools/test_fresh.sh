@@ -14,7 +14,7 @@ readonly SUITE=bookworm
 steps=(--set train.steps=10 --set schedule.warmup_steps=5) training=() tests=()
 case "$*" in
   "") ;;
-  --short) training=("${steps[@]}") tests=(--room=checkpoint/s3 --room=checkpoint/sharded) ;;
+  --short) training=("${steps[@]}") tests=(--room=framework/s3 --room=checkpoint/sharded) ;;
   *) die "unknown arguments '$*'; see the head of tools/test_fresh.sh" ;;
 esac
 ((EUID == 0)) || die "tools/test_fresh.sh mounts and changes root: run it as root"

@@ -1,7 +1,6 @@
 #include "checkpoint/sharded/batch_reader.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <tuple>
 
@@ -42,16 +41,17 @@ absl::StatusOr<absl::Span<const std::byte>> ChunkDecoder::Decode(int shard, cons
   const StoredTensor& tensor = manifest_.tensors[static_cast<size_t>(chunk.tensor)];
   const auto stored_bytes = static_cast<size_t>(PieceBytes(tensor, chunk));
   const auto bytes = static_cast<size_t>(chunk.rows * tensor.cols()) * sizeof(float);
-  absl::Span<const std::byte> values(pieces[0].data(), bytes * kStateKinds);
-  if (!IsPlain(chunk) || !IsAligned(values.data()) || pieces[1].data() != values.data() + bytes ||
-      pieces[2].data() != values.data() + 2 * bytes) {
-    std::byte* const out = scratch_.Get(bytes * kStateKinds);
-    for (size_t k = 0; k < kStateKinds; ++k) {
+  absl::Span<const std::byte> values(pieces[0].data(), bytes * pieces.size());
+  bool in_place = IsPlain(chunk) && IsAligned(values.data());
+  for (size_t k = 1; k < pieces.size(); ++k) in_place = in_place && pieces[k].data() == values.data() + k * bytes;
+  if (!in_place) {
+    std::byte* const out = scratch_.Get(bytes * pieces.size());
+    for (size_t k = 0; k < pieces.size(); ++k) {
       HF_RETURN_IF_ERROR(Annotate(
           decoder_.Decode(pieces[k], chunk.pieces[k].compressed, stored_bytes, absl::MakeSpan(out + k * bytes, bytes)),
           Where(shard, chunk)));
     }
-    values = absl::MakeConstSpan(out, bytes * kStateKinds);
+    values = absl::MakeConstSpan(out, bytes * pieces.size());
   }
   HF_RETURN_IF_ERROR(Compare(DigestBytes(values), shard, chunk));
   return values;
@@ -73,7 +73,11 @@ std::string ChunkDecoder::Where(int shard, const StoredChunk& chunk) const {
                       chunk.first_row + chunk.rows - 1);
 }
 
-size_t BatchReader::KindBytes(const WantedRows& wanted) const {
+size_t BatchReader::NumPlanes(const WantedRows& wanted) const {
+  return manifest_.tensors[static_cast<size_t>(wanted.tensor)].planes.size();
+}
+
+size_t BatchReader::PlaneBytes(const WantedRows& wanted) const {
   return static_cast<size_t>(wanted.rows * manifest_.tensors[static_cast<size_t>(wanted.tensor)].cols()) *
          sizeof(float);
 }
@@ -89,10 +93,10 @@ void BatchReader::FindPlaces(const ReadBatch& batch) {
     const WantedRows& wanted = batch.wanted[static_cast<size_t>(read.copies.front().wanted)];
     if (read.copies.size() != 1 || !IsWhole(read.copies.front(), chunk, wanted) || !IsPlain(chunk)) continue;
     direct_places_[r] = place_of_(wanted.id);
-    for (size_t k = 0; k < kStateKinds; ++k) {
+    HF_CHECK(direct_places_[r].empty() || direct_places_[r].size() == chunk.pieces.size());
+    for (size_t k = 0; k < direct_places_[r].size(); ++k) {
       const absl::Span<std::byte> to = direct_places_[r][k];
-      if (to.empty()) continue;
-      HF_CHECK(to.size() == KindBytes(wanted));
+      HF_CHECK(to.size() == PlaneBytes(wanted));
       direct_.push_back({read.stored.shard, chunk.pieces[k].offset, to});
     }
   }
@@ -113,17 +117,18 @@ absl::Status BatchReader::Run(const ReadBatch& batch, Sink sink) {
     }
   }
   size_t bytes = 0;
-  for (size_t w = 0; w < whole.size(); ++w) bytes += whole[w] ? 0 : kStateKinds * KindBytes(batch.wanted[w]);
+  for (size_t w = 0; w < whole.size(); ++w)
+    bytes += whole[w] ? 0 : NumPlanes(batch.wanted[w]) * PlaneBytes(batch.wanted[w]);
   std::byte* next = assembled_.Get(bytes);
   for (size_t w = 0; w < whole.size(); ++w) {
     if (whole[w]) continue;
     place_[w] = next;
-    next += kStateKinds * KindBytes(batch.wanted[w]);
+    next += NumPlanes(batch.wanted[w]) * PlaneBytes(batch.wanted[w]);
   }
   for (size_t r = 0; r < batch.reads.size(); ++r) HF_RETURN_IF_ERROR(Use(batch, r, sink));
   for (size_t w = 0; w < whole.size(); ++w) {
     if (whole[w]) continue;
-    HF_RETURN_IF_ERROR(sink(batch.wanted[w], {place_[w], kStateKinds * KindBytes(batch.wanted[w])}));
+    HF_RETURN_IF_ERROR(sink(batch.wanted[w], {place_[w], NumPlanes(batch.wanted[w]) * PlaneBytes(batch.wanted[w])}));
   }
   return absl::OkStatus();
 }
@@ -177,12 +182,12 @@ absl::Span<const std::byte> BatchReader::Piece(const ReadBatch& batch, int shard
 absl::Status BatchReader::Use(const ReadBatch& batch, size_t read_index, Sink sink) {
   const ChunkRead& read = batch.reads[read_index];
   const StoredChunk& chunk = At(chunks_, read.stored);
-  if (const ChunkPlaces& places = direct_places_[read_index]; !places[0].empty()) {
+  if (const ChunkPlaces& places = direct_places_[read_index]; !places.empty()) {
     HF_RETURN_IF_ERROR(decoder_.Check(read.stored.shard, chunk, places));
     return sink(batch.wanted[static_cast<size_t>(read.copies.front().wanted)], {});
   }
-  std::array<absl::Span<const std::byte>, kStateKinds> pieces;
-  for (size_t k = 0; k < kStateKinds; ++k) pieces[k] = Piece(batch, read.stored.shard, chunk.pieces[k]);
+  absl::InlinedVector<absl::Span<const std::byte>, kMaxPlanes> pieces;
+  for (const StoredPiece& piece : chunk.pieces) pieces.push_back(Piece(batch, read.stored.shard, piece));
   HF_ASSIGN_OR_RETURN(const absl::Span<const std::byte> values, decoder_.Decode(read.stored.shard, chunk, pieces));
   const size_t row_bytes =
       static_cast<size_t>(manifest_.tensors[static_cast<size_t>(chunk.tensor)].cols()) * sizeof(float);
@@ -193,8 +198,8 @@ absl::Status BatchReader::Use(const ReadBatch& batch, size_t read_index, Sink si
       HF_RETURN_IF_ERROR(sink(batch.wanted[w], values));
       continue;
     }
-    for (size_t k = 0; k < kStateKinds; ++k) {
-      std::memcpy(place_[w] + k * KindBytes(batch.wanted[w]) + static_cast<size_t>(copy.to_row) * row_bytes,
+    for (size_t k = 0; k < pieces.size(); ++k) {
+      std::memcpy(place_[w] + k * PlaneBytes(batch.wanted[w]) + static_cast<size_t>(copy.to_row) * row_bytes,
                   values.data() + k * chunk_bytes + static_cast<size_t>(copy.from_row) * row_bytes,
                   static_cast<size_t>(copy.rows) * row_bytes);
     }

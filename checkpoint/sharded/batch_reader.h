@@ -1,7 +1,6 @@
 #pragma once
 // Carries out the batches of a plan: reads, decompresses, checks digests, puts wanted rows together.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -16,12 +15,12 @@
 #include "checkpoint/sharded/codec.h"
 #include "checkpoint/sharded/manifest.h"
 #include "checkpoint/sharded/reshard_plan.h"
-#include "checkpoint/storage/storage.h"
+#include "framework/storage/storage.h"
 
 namespace holdfast {
 
-/// Memory for weight, exp_avg and exp_avg_sq of a chunk; or none, all empty.
-using ChunkPlaces = std::array<absl::Span<std::byte>, kStateKinds>;
+/// Memory for each plane of a chunk; or none.
+using ChunkPlaces = absl::InlinedVector<absl::Span<std::byte>, kMaxPlanes>;
 /// Where the chunk of this id may be put as it is stored, with no copy between; called once for each, by any thread.
 using PlaceFn = std::function<ChunkPlaces(int id)>;
 
@@ -40,7 +39,7 @@ class ChunkDecoder {
  public:
   explicit ChunkDecoder(const Manifest& manifest) : manifest_(manifest) {}
 
-  /// Weight, exp_avg and exp_avg_sq without padding, one after the other; valid until the next call, or as long as
+  /// Its planes without padding, one after the other; valid until the next call, or as long as
   /// `pieces` where they are that already. DataLoss, naming file and tensor, if the digest does not fit.
   absl::StatusOr<absl::Span<const std::byte>> Decode(int shard, const StoredChunk& chunk,
                                                      absl::Span<const absl::Span<const std::byte>> pieces);
@@ -65,8 +64,8 @@ class BatchReader {
   BatchReader(Storage& storage, const Manifest& manifest, const StoredChunks& chunks, PlaceFn place = nullptr)
       : storage_(storage), manifest_(manifest), chunks_(chunks), place_of_(std::move(place)), decoder_(manifest) {}
 
-  /// Gives each of batch.wanted to `sink`: weight, exp_avg, exp_avg_sq of its rows, one after the other; no bytes if it
-  /// was put where `place` said.
+  /// Gives each of batch.wanted to `sink`: the planes of its rows, one after the other; no bytes if it was put where
+  /// `place` said.
   absl::Status Run(const ReadBatch& batch, Sink sink);
 
  private:
@@ -83,8 +82,9 @@ class BatchReader {
   absl::Span<const std::byte> Piece(const ReadBatch& batch, int shard, const StoredPiece& piece) const;
   absl::Status Use(const ReadBatch& batch, size_t read_index, Sink sink);
 
-  /// Of the rows in canonical form: how many bytes the weight takes.
-  size_t KindBytes(const WantedRows& wanted) const;
+  /// Of the rows in canonical form: how many bytes one plane takes, and how many planes there are.
+  size_t PlaneBytes(const WantedRows& wanted) const;
+  size_t NumPlanes(const WantedRows& wanted) const;
 
   Storage& storage_;
   const Manifest& manifest_;

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/sharded/commit_crash_points.h"
 #include "checkpoint/sharded/stored_files.h"
-#include "checkpoint/storage/crash_point.h"
 #include "framework/base/status.h"
+#include "framework/storage/crash_point.h"
 
 namespace holdfast {
 namespace {

@@ -10,7 +10,7 @@
 #include "checkpoint/sharded/commit.h"
 #include "checkpoint/sharded/fence.h"
 #include "checkpoint/sharded/manifest.h"
-#include "checkpoint/storage/storage.h"
+#include "framework/storage/storage.h"
 
 namespace holdfast {
 

@@ -91,6 +91,11 @@ absl::Status CheckpointReader::CheckLayout(const ParameterLayout& layout) const 
   return absl::OkStatus();
 }
 
+absl::Status CheckpointReader::CheckState(const StateLayout& layout) const {
+  HF_RETURN_IF_ERROR(CheckLayout(layout.parameters()));
+  return CheckPlanes(manifest_, StoredTensorsOf(layout));
+}
+
 absl::Status CheckpointReader::ReadChunks(const ParameterLayout& layout, absl::Span<const int> wanted,
                                           const ReadOptions& options, Sink sink) const {
   HF_RETURN_IF_ERROR(CheckLayout(layout));
@@ -116,9 +121,10 @@ absl::Status CheckpointReader::ReadChunks(const ParameterLayout& layout, absl::S
   return error.status();
 }
 
-absl::Status CheckpointReader::ReadRows(int tensor, StateKind kind, int64_t first_row, absl::Span<float> out) const {
+absl::Status CheckpointReader::ReadRows(int tensor, int plane, int64_t first_row, absl::Span<float> out) const {
   HF_CHECK(tensor >= 0 && static_cast<size_t>(tensor) < manifest_.tensors.size());
   const StoredTensor& stored = manifest_.tensors[static_cast<size_t>(tensor)];
+  HF_CHECK(plane >= 0 && static_cast<size_t>(plane) < stored.planes.size());
   const int64_t cols = stored.cols();
   const auto rows = static_cast<int64_t>(out.size()) / cols;
   if (rows * cols != static_cast<int64_t>(out.size()) || first_row < 0 || rows > stored.rows() - first_row) {
@@ -132,16 +138,16 @@ absl::Status CheckpointReader::ReadRows(int tensor, StateKind kind, int64_t firs
     const int64_t begin = std::max(first_row, chunk.first_row);
     const int64_t end = std::min(first_row + rows, chunk.first_row + chunk.rows);
     HF_RETURN_IF_ERROR(ReadPieceRows(
-        ref, kind, begin,
+        ref, static_cast<size_t>(plane), begin,
         out.subspan(static_cast<size_t>((begin - first_row) * cols), static_cast<size_t>((end - begin) * cols))));
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckpointReader::ReadPieceRows(ChunkRef ref, StateKind kind, int64_t first_row,
+absl::Status CheckpointReader::ReadPieceRows(ChunkRef ref, size_t plane, int64_t first_row,
                                              absl::Span<float> out) const {
   const StoredChunk& chunk = chunks_[static_cast<size_t>(ref.shard)][static_cast<size_t>(ref.chunk)];
-  const StoredPiece& piece = chunk.pieces[static_cast<size_t>(kind)];
+  const StoredPiece& piece = chunk.pieces[plane];
   const StoredTensor& tensor = manifest_.tensors[static_cast<size_t>(chunk.tensor)];
   const std::string name = ObjectName(manifest_.name, manifest_.shards[static_cast<size_t>(ref.shard)].data.name);
   const size_t skipped = static_cast<size_t>((first_row - chunk.first_row) * tensor.cols()) * sizeof(float);

@@ -17,8 +17,8 @@
 #include "checkpoint/sharded/manifest.h"
 #include "checkpoint/sharded/reshard_plan.h"
 #include "checkpoint/sharded/shard_index.h"
-#include "checkpoint/storage/storage.h"
 #include "framework/nn/layout.h"
+#include "framework/storage/storage.h"
 
 namespace holdfast {
 
@@ -36,6 +36,8 @@ class CheckpointReader {
 
   /// InvalidArgument, naming the first tensor that differs, unless the checkpoint is of a model of this layout.
   absl::Status CheckLayout(const ParameterLayout& layout) const;
+  /// The same, and unless its tensors have these planes.
+  absl::Status CheckState(const StateLayout& layout) const;
 
   struct ReadOptions {
     int threads = 2;
@@ -44,14 +46,14 @@ class CheckpointReader {
     PlaceFn place = nullptr;  // where chunks may be put; what was is given to the sink without bytes
   };
   /// Gives every chunk of `wanted` (indices into layout.chunks()) to `sink`, in any order, from several threads, one
-  /// chunk once: weight, exp_avg, exp_avg_sq in fp32, one after the other. DataLoss names file and tensor. Memory: per
+  /// chunk once: its planes in fp32, one after the other. DataLoss names file and tensor. Memory: per
   /// thread about three times 2 MiB, or a stored chunk where that is larger.
   using Sink = absl::FunctionRef<absl::Status(int chunk, absl::Span<const std::byte> bytes)>;
   absl::Status ReadChunks(const ParameterLayout& layout, absl::Span<const int> wanted, const ReadOptions& options,
                           Sink sink) const;
 
-  /// Rows of one tensor's weight or moment; not checked against digests (they cover both), so Verify first.
-  absl::Status ReadRows(int tensor, StateKind kind, int64_t first_row, absl::Span<float> out) const;
+  /// Rows of one plane of a tensor (manifest().tensors); not checked against digests (they cover all), so Verify first.
+  absl::Status ReadRows(int tensor, int plane, int64_t first_row, absl::Span<float> out) const;
 
   /// Reads everything: every file's digest and every chunk's. All problems, each naming its file; empty = valid.
   absl::StatusOr<std::vector<std::string>> Verify(const ReadOptions& options) const;
@@ -61,7 +63,7 @@ class CheckpointReader {
       : storage_(storage), manifest_(std::move(manifest)), chunks_(std::move(chunks)), by_row_(OrderByRow(chunks_)) {}
 
   /// Part of a stored chunk's piece: rows [first_row, ...), counted in the tensor, as many as fit in `out`.
-  absl::Status ReadPieceRows(ChunkRef ref, StateKind kind, int64_t first_row, absl::Span<float> out) const;
+  absl::Status ReadPieceRows(ChunkRef ref, size_t plane, int64_t first_row, absl::Span<float> out) const;
 
   Storage& storage_;
   Manifest manifest_;

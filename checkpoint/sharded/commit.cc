@@ -12,8 +12,8 @@
 #include "checkpoint/sharded/reshard_plan.h"
 #include "checkpoint/sharded/shard_writer.h"
 #include "checkpoint/sharded/stored_files.h"
-#include "checkpoint/storage/crash_point.h"
 #include "framework/base/status.h"
+#include "framework/storage/crash_point.h"
 
 namespace holdfast {
 namespace {

@@ -4,7 +4,7 @@
 #include "absl/status/statusor.h"
 #include "checkpoint/sharded/fence.h"
 #include "checkpoint/sharded/manifest.h"
-#include "checkpoint/storage/storage.h"
+#include "framework/storage/storage.h"
 
 namespace holdfast {
 

@@ -11,8 +11,8 @@
 #include "absl/strings/str_format.h"
 #include "checkpoint/sharded/branch_json.h"
 #include "checkpoint/sharded/commit_crash_points.h"
-#include "checkpoint/storage/crash_point.h"
 #include "framework/base/status.h"
+#include "framework/storage/crash_point.h"
 
 namespace holdfast {
 namespace {

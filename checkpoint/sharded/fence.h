@@ -13,8 +13,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "checkpoint/storage/storage.h"
 #include "framework/base/branch.h"
+#include "framework/storage/storage.h"
 
 namespace holdfast {
 

@@ -74,8 +74,8 @@ absl::Status Hdf5ShardFile::WriteHeader(const Hdf5Lock& lock) {
   HF_RETURN_IF_ERROR(WriteCheckpointAttributes(lock, file_.get(), header_.checkpoint));
   HF_RETURN_IF_ERROR(WriteNumber(lock, file_.get(), "shard", header_.shard));
   HF_RETURN_IF_ERROR(WriteNumber(lock, file_.get(), "num_shards", header_.num_shards));
-  for (size_t k = 0; k < kStateKinds; ++k) {
-    HF_ASSIGN_OR_RETURN(groups_[k], CreateGroup(lock, file_.get(), kStateKindNames[k]));
+  for (const std::string& plane : PlaneNames(tensors_)) {
+    HF_ASSIGN_OR_RETURN(groups_[plane], CreateGroup(lock, file_.get(), plane));
   }
   return sink_->status();
 }
@@ -104,17 +104,18 @@ absl::StatusOr<Hdf5Dataset> Hdf5ShardFile::CreateDataset(const Hdf5Lock& lock, c
 }
 
 absl::Status Hdf5ShardFile::CreateDatasets(const Hdf5Lock& lock, size_t run) {
-  for (size_t k = 0; k < kStateKinds; ++k) {
-    HF_ASSIGN_OR_RETURN(open_[run].datasets[k], CreateDataset(lock, runs_[run], groups_[k].get()));
+  for (const std::string& plane : tensors_[static_cast<size_t>(runs_[run].tensor)].planes) {
+    HF_ASSIGN_OR_RETURN(Hdf5Dataset dataset, CreateDataset(lock, runs_[run], groups_.at(plane).get()));
+    open_[run].datasets.push_back(std::move(dataset));
   }
   return absl::OkStatus();
 }
 
-absl::Status Hdf5ShardFile::WritePiece(const Hdf5Lock& lock, size_t chunk, size_t kind, const EncodedPiece& piece) {
+absl::Status Hdf5ShardFile::WritePiece(const Hdf5Lock& lock, size_t chunk, size_t plane, const EncodedPiece& piece) {
   const size_t r = run_of_chunk_[chunk];
   const hsize_t at[] = {static_cast<hsize_t>(chunks_[chunk].first_row - runs_[r].first_row), 0};
   const uint32_t mask = header_.compressed && !piece.compressed ? kSkipBothFilters : 0;
-  if (H5Dwrite_chunk(open_[r].datasets[kind].get(), H5P_DEFAULT, mask, at, piece.bytes.size(), piece.bytes.data()) <
+  if (H5Dwrite_chunk(open_[r].datasets[plane].get(), H5P_DEFAULT, mask, at, piece.bytes.size(), piece.bytes.data()) <
       0) {
     return lock.Error(absl::StrCat("writing rows of ", tensors_[static_cast<size_t>(runs_[r].tensor)].name));
   }
@@ -122,7 +123,7 @@ absl::Status Hdf5ShardFile::WritePiece(const Hdf5Lock& lock, size_t chunk, size_
   if (sink_->last_size() != piece.bytes.size()) {
     return absl::InternalError("HDF5 did not write a chunk in one piece");
   }
-  chunks_[chunk].pieces[kind] = {
+  chunks_[chunk].pieces[plane] = {
       .offset = sink_->last_offset(), .size = piece.bytes.size(), .compressed = piece.compressed};
   return absl::OkStatus();
 }
@@ -132,7 +133,7 @@ absl::Status Hdf5ShardFile::WriteChunk(size_t chunk, const EncodedPieces& pieces
   const size_t r = run_of_chunk_[chunk];
   OpenRun& open = open_[r];
   if (open.chunks_left == runs_[r].count) HF_RETURN_IF_ERROR(CreateDatasets(lock, r));
-  for (size_t k = 0; k < kStateKinds; ++k) HF_RETURN_IF_ERROR(WritePiece(lock, chunk, k, pieces[k]));
+  for (size_t k = 0; k < pieces.size(); ++k) HF_RETURN_IF_ERROR(WritePiece(lock, chunk, k, pieces[k]));
   if (--open.chunks_left > 0) return absl::OkStatus();
   for (Hdf5Dataset& dataset : open.datasets) {
     if (dataset.Reset() < 0) return lock.Error("closing a dataset");
@@ -146,7 +147,7 @@ absl::Status Hdf5ShardFile::Close() {
   {
     const Hdf5Lock lock;
     open_.clear();
-    groups_ = {};
+    groups_.clear();
     if (file_.Reset() < 0) status = lock.Error("closing the file");
   }
   const absl::Status io = sink_->Finish();

@@ -8,9 +8,9 @@
 //
 // Thread-safety: none. Takes Hdf5Lock itself.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,7 +38,7 @@ struct EncodedPiece {
   absl::Span<const std::byte> bytes;
   bool compressed = false;
 };
-using EncodedPieces = std::array<EncodedPiece, kStateKinds>;
+using EncodedPieces = std::vector<EncodedPiece>;  // by plane of the tensor
 
 class Hdf5ShardFile {
  public:
@@ -60,7 +60,7 @@ class Hdf5ShardFile {
 
  private:
   struct OpenRun {
-    std::array<Hdf5Dataset, kStateKinds> datasets;
+    std::vector<Hdf5Dataset> datasets;  // by plane
     size_t chunks_left = 0;
   };
 
@@ -68,7 +68,7 @@ class Hdf5ShardFile {
   absl::Status WriteHeader(const Hdf5Lock& lock);
   absl::Status CreateDatasets(const Hdf5Lock& lock, size_t run);
   absl::StatusOr<Hdf5Dataset> CreateDataset(const Hdf5Lock& lock, const ShardRun& run, hid_t group);
-  absl::Status WritePiece(const Hdf5Lock& lock, size_t chunk, size_t kind, const EncodedPiece& piece);
+  absl::Status WritePiece(const Hdf5Lock& lock, size_t chunk, size_t plane, const EncodedPiece& piece);
 
   ShardFileHeader header_;
   std::vector<StoredTensor> tensors_;
@@ -79,7 +79,7 @@ class Hdf5ShardFile {
 
   std::unique_ptr<Hdf5Sink> sink_;
   Hdf5File file_;
-  std::array<Hdf5Group, kStateKinds> groups_;
+  std::map<std::string, Hdf5Group> groups_;  // by name of the plane
 };
 
 /// Format version, step and generation, as attributes of a file.

@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "checkpoint/sharded/codec.h"
 #include "checkpoint/sharded/digest.h"
@@ -42,6 +43,19 @@ absl::Status Invalid(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
 }
 
+absl::Status CheckPlaneNames(const std::vector<std::string>& planes) {
+  if (planes.empty() || planes.size() > kMaxPlanes) return Invalid("planes: there are ", planes.size());
+  if (planes[0] != kWeightPlane) return Invalid("planes: the first is ", planes[0], " instead of ", kWeightPlane);
+  for (size_t i = 0; i < planes.size(); ++i) {
+    if (!IsPlainName(planes[i])) return Invalid("planes: one cannot have this name");
+    if (std::find(planes.begin(), planes.begin() + static_cast<std::ptrdiff_t>(i), planes[i]) !=
+        planes.begin() + static_cast<std::ptrdiff_t>(i)) {
+      return Invalid("planes: ", planes[i], " occurs twice");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTensor(const StoredTensor& tensor) {
   HF_RETURN_IF_ERROR(CheckTensorName(tensor.name));
   const bool ascii = std::all_of(tensor.name.begin(), tensor.name.end(), absl::ascii_isascii);
@@ -54,7 +68,7 @@ absl::Status CheckTensor(const StoredTensor& tensor) {
     elements *= dim;
   }
   if (tensor.cols() > kMaxRowElements) return Invalid(tensor.name, ": rows of ", tensor.cols(), " are too long");
-  return absl::OkStatus();
+  return Annotate(CheckPlaneNames(tensor.planes), tensor.name);
 }
 
 absl::Status CheckTensors(const std::vector<StoredTensor>& tensors) {
@@ -100,6 +114,29 @@ absl::Status CheckFiles(const Manifest& manifest) {
 
 }  // namespace
 
+std::vector<StoredTensor> StoredTensorsOf(const StateLayout& layout) {
+  std::vector<StoredTensor> tensors;
+  for (const ParameterSpec& p : layout.parameters().parameters()) {
+    StoredTensor& tensor = tensors.emplace_back();
+    tensor.name = p.name;
+    for (int i = 0; i < p.shape.rank(); ++i) tensor.shape.push_back(p.shape[i]);
+    tensor.planes.clear();
+    for (const Plane& plane : layout.PlanesOf(static_cast<int>(tensors.size()) - 1))
+      tensor.planes.push_back(plane.name);
+  }
+  return tensors;
+}
+
+std::vector<std::string> PlaneNames(const std::vector<StoredTensor>& tensors) {
+  std::vector<std::string> names;
+  for (const StoredTensor& tensor : tensors) {
+    for (const std::string& plane : tensor.planes) {
+      if (std::find(names.begin(), names.end(), plane) == names.end()) names.push_back(plane);
+    }
+  }
+  return names;
+}
+
 std::string CheckpointName::ToString() const { return absl::StrFormat("step-%010d-g%d", step, generation); }
 
 std::optional<CheckpointName> CheckpointName::Parse(absl::string_view text) {
@@ -120,6 +157,17 @@ int64_t StoredTensor::rows() const {
 }
 
 int64_t StoredTensor::cols() const { return shape.empty() ? 1 : shape.back(); }
+
+absl::Status CheckPlanes(const Manifest& manifest, const std::vector<StoredTensor>& expected) {
+  for (size_t i = 0; i < std::min(expected.size(), manifest.tensors.size()); ++i) {
+    const std::vector<std::string>& planes = manifest.tensors[i].planes;
+    if (planes == expected[i].planes) continue;
+    return Invalid(manifest.name.ToString(), " is of another optimizer: of ", manifest.tensors[i].name, " it has ",
+                   absl::StrJoin(planes, ", "), ", this run's optimizer keeps ",
+                   absl::StrJoin(expected[i].planes, ", "));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status CheckManifest(const Manifest& manifest) {
   if (manifest.name.step < 0) return Invalid("step is negative");

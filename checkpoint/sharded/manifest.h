@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "framework/nn/state_layout.h"
 
 namespace holdfast {
 
@@ -46,12 +47,19 @@ struct StoredShard {
 struct StoredTensor {
   std::string name;
   std::vector<int64_t> shape;
+  std::vector<std::string> planes = {"weight", "exp_avg", "exp_avg_sq"};  // of its state; always these before version 4
 
   /// Of the matrix with all but the last dimension flattened; a vector is one row. As Shape has them.
   int64_t rows() const;
   int64_t cols() const;
   friend bool operator==(const StoredTensor&, const StoredTensor&) = default;
 };
+
+/// The tensors of a checkpoint of such a state.
+std::vector<StoredTensor> StoredTensorsOf(const StateLayout& layout);
+
+/// Names of the planes that some tensor has, the weight's first.
+std::vector<std::string> PlaneNames(const std::vector<StoredTensor>& tensors);
 
 struct Manifest {
   CheckpointName name;
@@ -85,6 +93,10 @@ std::string FormatManifest(const Manifest& manifest);
 /// fields missing, unknown or in another order, names that leave the directory or occur twice, shapes whose product
 /// overflows.
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
+
+/// InvalidArgument, naming the first tensor that differs, unless the checkpoint's tensors have the planes that those of
+/// the same number in `expected` have.
+absl::Status CheckPlanes(const Manifest& manifest, const std::vector<StoredTensor>& expected);
 
 /// What ParseManifest checks besides syntax. Writers ask before they write.
 absl::Status CheckManifest(const Manifest& manifest);

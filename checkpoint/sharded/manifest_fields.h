@@ -19,11 +19,12 @@ struct Hex {              // 16 hexadecimal digits in a string: JSON readers rou
   uint64_t* value;
 };
 using Shape64 = std::vector<int64_t>;
+using Names = std::vector<std::string>;
 
 /// Where a field's value is kept, and so of which type it is.
 using FieldTarget =
     std::variant<Literal, FormatVersion, Hex, std::string*, int64_t*, uint64_t*, double*, std::optional<double>*,
-                 StoredFile*, Shape64*, std::vector<StoredTensor>*, std::vector<StoredShard>*>;
+                 StoredFile*, Shape64*, Names*, std::vector<StoredTensor>*, std::vector<StoredShard>*>;
 
 struct ManifestField {
   const char* key;
@@ -33,7 +34,7 @@ struct ManifestField {
 using ManifestFields = std::vector<ManifestField>;
 
 inline constexpr char kManifestFormat[] = "holdfast checkpoint";
-inline constexpr uint64_t kManifestVersion = 3;
+inline constexpr uint64_t kManifestVersion = 4;
 
 inline ManifestFields FieldsOf(Manifest& m) {
   return {{"format", Literal{kManifestFormat}},
@@ -60,7 +61,9 @@ inline ManifestFields FieldsOf(StoredFile& file) {
   return {{"name", &file.name}, {"size", &file.size}, {"digest", &file.digest}};
 }
 
-inline ManifestFields FieldsOf(StoredTensor& tensor) { return {{"name", &tensor.name}, {"shape", &tensor.shape}}; }
+inline ManifestFields FieldsOf(StoredTensor& tensor) {
+  return {{"name", &tensor.name}, {"shape", &tensor.shape}, {"planes", &tensor.planes, 4}};
+}
 
 inline ManifestFields FieldsOf(StoredShard& shard) {
   return {{"data", &shard.data}, {"index", &shard.index}, {"chunks", &shard.chunks}};

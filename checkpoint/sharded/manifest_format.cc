@@ -33,6 +33,7 @@ class Printer {
   std::string operator()(const std::optional<double>* number) { return *number ? Json(**number).dump() : "null"; }
   std::string operator()(StoredFile* file) { return absl::StrCat("{", Text(FieldsOf(*file), "", ", "), "}"); }
   std::string operator()(Shape64* shape) { return Json(*shape).dump(); }
+  std::string operator()(Names* names) { return Json(*names).dump(); }
 
   template <typename T>
   std::string operator()(std::vector<T>* list) {

@@ -68,6 +68,7 @@ class ManifestHandler final : public nlohmann::json_sax<Json> {
       return value == literal->text || Fail(absl::StrCat("is not \"", literal->text, "\""));
     }
     if (auto* hex = Expected<Hex>()) return ParseHex(value, hex->value) || Fail("16 hexadecimal digits are expected");
+    if (InArray<Names*>()) return TakeName(std::move(value));
     auto* text = Expected<std::string*>();
     return text == nullptr ? Refuse("a string") : Store(*text, std::move(value));
   }
@@ -81,8 +82,9 @@ class ManifestHandler final : public nlohmann::json_sax<Json> {
   }
 
   bool start_array(size_t) override {
-    if (Expected<Shape64*>() == nullptr && Expected<std::vector<StoredTensor>*>() == nullptr &&
-        Expected<std::vector<StoredShard>*>() == nullptr) {
+    if (auto* names = Expected<Names*>()) (*names)->clear();
+    if (Expected<Shape64*>() == nullptr && Expected<Names*>() == nullptr &&
+        Expected<std::vector<StoredTensor>*>() == nullptr && Expected<std::vector<StoredShard>*>() == nullptr) {
       return Refuse("an array");
     }
     frames_.push_back({.is_array = true, .array = Current().target});
@@ -140,15 +142,27 @@ class ManifestHandler final : public nlohmann::json_sax<Json> {
     return true;
   }
 
+  bool TakeName(std::string name) {
+    Names& names = *std::get<Names*>(frames_.back().array);
+    names.push_back(std::move(name));
+    return names.size() <= kMaxPlanes || Fail("too many planes");
+  }
+
   bool TakeVersion(uint64_t version) {
     if (version < 1 || version > kManifestVersion) {
       return Fail(absl::StrCat(version, " is unknown to this version, which reads 1 to ", kManifestVersion));
     }
-    std::erase_if(frames_.back().fields, [version](const ManifestField& field) { return field.since > version; });
+    version_ = version;
+    DropLaterFields(&frames_.back().fields);
     return true;
   }
 
+  void DropLaterFields(ManifestFields* fields) const {
+    std::erase_if(*fields, [this](const ManifestField& field) { return field.since > version_; });
+  }
+
   bool Push(ManifestFields fields) {
+    DropLaterFields(&fields);
     frames_.push_back({.fields = std::move(fields)});
     return true;
   }
@@ -182,6 +196,7 @@ class ManifestHandler final : public nlohmann::json_sax<Json> {
   }
 
   Manifest* manifest_;
+  uint64_t version_ = kManifestVersion;  // until it has said which one it is
   std::vector<Frame> frames_;
 };
 

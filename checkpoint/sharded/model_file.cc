@@ -75,21 +75,25 @@ class ModelFile {
     const Hdf5Lock lock;
     HF_ASSIGN_OR_RETURN(Hdf5File file, sink->CreateFile(lock));
     HF_RETURN_IF_ERROR(WriteCheckpointAttributes(lock, file.get(), manifest_.name));
-    for (size_t k = 0; k < kStateKinds; ++k) HF_RETURN_IF_ERROR(WriteKind(lock, file.get(), kStateKindNames[k]));
+    for (const std::string& plane : PlaneNames(manifest_.tensors)) {
+      HF_RETURN_IF_ERROR(WritePlane(lock, file.get(), plane));
+    }
     if (file.Reset() < 0) return lock.Error(absl::StrCat(path, ": closing"));
     return sink->Finish();
   }
 
  private:
-  absl::Status WriteKind(const Hdf5Lock& lock, hid_t file, const char* kind) {
-    HF_ASSIGN_OR_RETURN(const Hdf5Group group, CreateGroup(lock, file, kind));
+  absl::Status WritePlane(const Hdf5Lock& lock, hid_t file, const std::string& plane) {
+    HF_ASSIGN_OR_RETURN(const Hdf5Group group, CreateGroup(lock, file, plane));
     for (size_t t = 0; t < manifest_.tensors.size(); ++t) {
-      HF_RETURN_IF_ERROR(Annotate(WriteTensor(lock, group.get(), kind, t), manifest_.tensors[t].name));
+      const std::vector<std::string>& planes = manifest_.tensors[t].planes;
+      if (std::find(planes.begin(), planes.end(), plane) == planes.end()) continue;
+      HF_RETURN_IF_ERROR(Annotate(WriteTensor(lock, group.get(), plane, t), manifest_.tensors[t].name));
     }
     return absl::OkStatus();
   }
 
-  absl::Status WriteTensor(const Hdf5Lock& lock, hid_t group, const char* kind, size_t t) {
+  absl::Status WriteTensor(const Hdf5Lock& lock, hid_t group, const std::string& plane, size_t t) {
     const StoredTensor& tensor = manifest_.tensors[t];
     const std::vector<hsize_t> sizes(tensor.shape.begin(), tensor.shape.end());
     const Hdf5Space space(H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr));
@@ -100,17 +104,17 @@ class ModelFile {
       return lock.Error("a virtual dataset");
     }
     for (const Source& source : sources_[t]) {
-      HF_RETURN_IF_ERROR(Map(lock, properties.get(), space.get(), kind, tensor, source));
+      HF_RETURN_IF_ERROR(Map(lock, properties.get(), space.get(), plane, tensor, source));
     }
     const Hdf5Dataset dataset(H5Dcreate2(group, tensor.name.c_str(), H5T_IEEE_F32LE, space.get(), H5P_DEFAULT,
                                          properties.get(), H5P_DEFAULT));
     return dataset.valid() ? absl::OkStatus() : lock.Error("a virtual dataset");
   }
 
-  absl::Status Map(const Hdf5Lock& lock, hid_t properties, hid_t space, const char* kind, const StoredTensor& tensor,
-                   const Source& source) {
+  absl::Status Map(const Hdf5Lock& lock, hid_t properties, hid_t space, const std::string& plane,
+                   const StoredTensor& tensor, const Source& source) {
     const std::string file = Escape(manifest_.shards[source.shard].data.name);
-    const std::string dataset = Escape(absl::StrCat("/", kind, "/", DatasetName(tensor.name, source.run)));
+    const std::string dataset = Escape(absl::StrCat("/", plane, "/", DatasetName(tensor.name, source.run)));
     const std::array<hsize_t, 2> sizes{static_cast<hsize_t>(source.run.rows), static_cast<hsize_t>(tensor.cols())};
     const int rank = tensor.shape.size() > 1 ? 2 : 1;
     const Hdf5Space stored(H5Screate_simple(rank, sizes.data() + 2 - rank, nullptr));
@@ -160,8 +164,11 @@ absl::StatusOr<StoredFile> WriteModelFile(Storage& storage, const Manifest& mani
                                           const std::vector<std::vector<StoredChunk>>& indexes) {
   constexpr uint64_t kPerFile = 2 << 20, kPerDataset = 1024, kPerRun = 512;
   HF_RETURN_IF_ERROR(CheckInputs(manifest, indexes));
-  uint64_t bytes = kPerFile + manifest.tensors.size() * kStateKinds * kPerDataset;
-  for (const std::vector<StoredChunk>& index : indexes) bytes += PlanRuns(index).size() * kStateKinds * kPerRun;
+  uint64_t bytes = kPerFile;
+  for (const StoredTensor& tensor : manifest.tensors) bytes += tensor.planes.size() * kPerDataset;
+  for (const std::vector<StoredChunk>& index : indexes) {
+    for (const ShardRun& run : PlanRuns(index)) bytes += index[run.first_chunk].pieces.size() * kPerRun;
+  }
   const std::string name = absl::StrCat(manifest.name.ToString(), "/", kModelName);
   HF_ASSIGN_OR_RETURN(const std::unique_ptr<StagedFile> staged, storage.Stage(name, bytes));
   FileContents contents;

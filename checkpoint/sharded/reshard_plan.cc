@@ -33,6 +33,10 @@ absl::Status CheckChunk(const std::vector<StoredTensor>& tensors, const StoredCh
     return absl::InvalidArgumentError(
         absl::StrCat(tensor.name, ": the chunk at row ", chunk.first_row, " is too large"));
   }
+  if (chunk.pieces.size() != tensor.planes.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(tensor.name, ": the chunk at row ", chunk.first_row, " has ",
+                                                   chunk.pieces.size(), " planes instead of ", tensor.planes.size()));
+  }
   for (const StoredPiece& piece : chunk.pieces) {
     const auto plain = static_cast<uint64_t>(PieceBytes(tensor, chunk));
     if (piece.compressed ? piece.size > plain : piece.size != plain) {
@@ -70,7 +74,9 @@ absl::Status CheckRows(const std::vector<StoredTensor>& tensors, const StoredChu
 }
 
 uint64_t FirstByte(const StoredChunk& chunk) {
-  return std::min({chunk.pieces[0].offset, chunk.pieces[1].offset, chunk.pieces[2].offset});
+  uint64_t first = chunk.pieces[0].offset;
+  for (const StoredPiece& piece : chunk.pieces) first = std::min(first, piece.offset);
+  return first;
 }
 
 // One wanted run of rows and the stored chunks that hold it: by_row[begin, end).
@@ -104,7 +110,7 @@ class BatchPlanner {
 
   int64_t DecodedBytes(size_t i) const {
     const StoredChunk& chunk = At(chunks_, by_row_[i]);
-    return kStateKinds * PieceBytes(TensorOf(tensors_, chunk), chunk);
+    return static_cast<int64_t>(chunk.pieces.size()) * PieceBytes(TensorOf(tensors_, chunk), chunk);
   }
 
   void Take(size_t i, const WantedRows& wanted) {

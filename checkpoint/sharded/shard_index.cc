@@ -9,16 +9,21 @@
 #include "checkpoint/sharded/codec.h"
 #include "checkpoint/sharded/digest.h"
 #include "framework/base/status.h"
+#include "framework/nn/state_layout.h"
 
 namespace holdfast {
 namespace {
 
 constexpr absl::string_view kMagic("HFSHARD\n", 8);
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kHeaderBytes = 24;
-constexpr size_t kRecordBytes = 88;
+constexpr size_t kRecordBytes = 40, kPieceBytes = 16;  // a record is followed by its pieces
 constexpr size_t kDigestBytes = 32;
-constexpr uint32_t kCompressedFlags = (1u << kStateKinds) - 1;
+constexpr uint32_t kPiecesShift = 16;  // of the flags: below it which pieces are compressed, from it on how many
+
+// Version 1: the pieces were part of the record, always three, and not counted.
+constexpr uint32_t kOldVersion = 1;
+constexpr size_t kOldPieces = 3, kOldRecordBytes = kRecordBytes + kOldPieces * kPieceBytes;
 constexpr int64_t kMaxRow = std::numeric_limits<int64_t>::max() / 2;  // first_row + rows cannot overflow
 
 template <typename T>
@@ -45,8 +50,8 @@ absl::Status Invalid(size_t chunk, const char* what) {
 }
 
 void AppendChunk(const StoredChunk& chunk, std::string* out) {
-  uint32_t flags = 0;
-  for (size_t k = 0; k < kStateKinds; ++k) flags |= uint32_t{chunk.pieces[k].compressed} << k;
+  auto flags = static_cast<uint32_t>(chunk.pieces.size() << kPiecesShift);
+  for (size_t k = 0; k < chunk.pieces.size(); ++k) flags |= uint32_t{chunk.pieces[k].compressed} << k;
   Append(chunk.tensor, out);
   Append(flags, out);
   Append(chunk.first_row, out);
@@ -59,7 +64,8 @@ void AppendChunk(const StoredChunk& chunk, std::string* out) {
   }
 }
 
-absl::StatusOr<StoredChunk> TakeChunk(absl::string_view* bytes, size_t number) {
+absl::StatusOr<StoredChunk> TakeChunk(absl::string_view* bytes, uint32_t version, size_t number) {
+  if (bytes->size() < kRecordBytes) return Invalid(number, "it is cut off");
   StoredChunk chunk;
   chunk.tensor = Take<int32_t>(bytes);
   const auto flags = Take<uint32_t>(bytes);
@@ -67,12 +73,17 @@ absl::StatusOr<StoredChunk> TakeChunk(absl::string_view* bytes, size_t number) {
   chunk.rows = Take<int64_t>(bytes);
   chunk.padding_rows = Take<int64_t>(bytes);
   chunk.digest = Take<uint64_t>(bytes);
-  for (size_t k = 0; k < kStateKinds; ++k) {
-    chunk.pieces[k].offset = Take<uint64_t>(bytes);
-    chunk.pieces[k].size = Take<uint64_t>(bytes);
-    chunk.pieces[k].compressed = (flags >> k & 1u) != 0;
+  const size_t pieces = version == kOldVersion ? kOldPieces : flags >> kPiecesShift;
+  if (pieces < 1 || pieces > kMaxPlanes) return Invalid(number, "the number of its pieces cannot be");
+  const uint32_t compressed = version == kOldVersion ? flags : flags & ((1u << kPiecesShift) - 1);
+  if (compressed >> pieces != 0) return Invalid(number, "unknown flags");
+  if (bytes->size() < pieces * kPieceBytes) return Invalid(number, "it is cut off");
+  for (size_t k = 0; k < pieces; ++k) {
+    StoredPiece& piece = chunk.pieces.emplace_back();
+    piece.offset = Take<uint64_t>(bytes);
+    piece.size = Take<uint64_t>(bytes);
+    piece.compressed = (compressed >> k & 1u) != 0;
   }
-  if ((flags & ~kCompressedFlags) != 0) return Invalid(number, "unknown flags");
   return chunk;
 }
 
@@ -107,7 +118,7 @@ absl::Status CheckPieces(const StoredChunk& chunk, uint64_t file_size, size_t nu
 
 absl::Status CheckOverlap(const std::vector<StoredChunk>& chunks) {
   std::vector<std::pair<uint64_t, uint64_t>> ranges;  // begin, end
-  ranges.reserve(chunks.size() * kStateKinds);
+  ranges.reserve(chunks.size() * 3);
   for (const StoredChunk& chunk : chunks) {
     for (const StoredPiece& piece : chunk.pieces) ranges.emplace_back(piece.offset, piece.offset + piece.size);
   }
@@ -121,8 +132,8 @@ absl::Status CheckOverlap(const std::vector<StoredChunk>& chunks) {
   return absl::OkStatus();
 }
 
-// Magic, digest, version: in this order in every version there will ever be.
-absl::Status CheckEnvelope(absl::string_view bytes) {
+// Magic, digest, version: in this order in every version there will ever be. Returns the version.
+absl::StatusOr<uint32_t> CheckEnvelope(absl::string_view bytes) {
   if (bytes.size() < kHeaderBytes + kDigestBytes) {
     return absl::DataLossError(absl::StrCat("shard index: only ", bytes.size(), " bytes long"));
   }
@@ -132,18 +143,20 @@ absl::Status CheckEnvelope(absl::string_view bytes) {
     return absl::DataLossError("shard index: the digest does not fit the contents");
   }
   absl::string_view version_bytes = bytes.substr(kMagic.size());
-  if (const auto version = Take<uint32_t>(&version_bytes); version != kVersion) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("shard index: version ", version, "; this program knows version ", kVersion));
+  const auto version = Take<uint32_t>(&version_bytes);
+  if (version < kOldVersion || version > kVersion) {
+    return absl::InvalidArgumentError(absl::StrCat("shard index: version ", version, "; this program knows versions ",
+                                                   kOldVersion, " to ", kVersion));
   }
-  return absl::OkStatus();
+  return version;
 }
 
 }  // namespace
 
 std::string FormatShardIndex(const std::vector<StoredChunk>& chunks) {
   std::string out(kMagic);
-  out.reserve(kHeaderBytes + chunks.size() * kRecordBytes + kDigestBytes);
+  const size_t pieces = chunks.empty() ? 0 : chunks.front().pieces.size();
+  out.reserve(kHeaderBytes + chunks.size() * (kRecordBytes + pieces * kPieceBytes) + kDigestBytes);
   Append(kVersion, &out);
   Append(uint32_t{kRecordBytes}, &out);
   Append(uint64_t{chunks.size()}, &out);
@@ -152,22 +165,28 @@ std::string FormatShardIndex(const std::vector<StoredChunk>& chunks) {
 }
 
 absl::StatusOr<std::vector<StoredChunk>> ParseShardIndex(absl::string_view bytes, uint64_t file_size) {
-  HF_RETURN_IF_ERROR(CheckEnvelope(bytes));
+  HF_ASSIGN_OR_RETURN(const uint32_t version, CheckEnvelope(bytes));
   bytes.remove_suffix(kDigestBytes);
   bytes.remove_prefix(kMagic.size() + sizeof kVersion);
   const auto record_bytes = Take<uint32_t>(&bytes);
   const auto count = Take<uint64_t>(&bytes);
-  if (record_bytes != kRecordBytes || bytes.size() % kRecordBytes != 0 || bytes.size() / kRecordBytes != count) {
+  const size_t fixed_bytes = version == kOldVersion ? kOldRecordBytes : kRecordBytes;
+  const size_t least_bytes = kRecordBytes + (version == kOldVersion ? kOldPieces : 1) * kPieceBytes;
+  if (record_bytes != fixed_bytes || count > bytes.size() / least_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("shard index: ", bytes.size(), " bytes are not ", count, " chunks of ", kRecordBytes));
+        absl::StrCat("shard index: ", bytes.size(), " bytes are not ", count, " chunks of ", record_bytes));
   }
   std::vector<StoredChunk> chunks;
   chunks.reserve(count);
   for (size_t i = 0; i < count; ++i) {
-    HF_ASSIGN_OR_RETURN(StoredChunk chunk, TakeChunk(&bytes, i));
+    HF_ASSIGN_OR_RETURN(StoredChunk chunk, TakeChunk(&bytes, version, i));
     HF_RETURN_IF_ERROR(CheckRows(chunk, i == 0 ? nullptr : &chunks.back(), i));
     HF_RETURN_IF_ERROR(CheckPieces(chunk, file_size, i));
-    chunks.push_back(chunk);
+    chunks.push_back(std::move(chunk));
+  }
+  if (!bytes.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shard index: ", bytes.size(), " bytes behind the last of ", count, " chunks"));
   }
   HF_RETURN_IF_ERROR(CheckOverlap(chunks));
   return chunks;

@@ -2,21 +2,17 @@
 // Which pieces of which tensors a shard file holds, where, and with which digest: what restoring needs, so that it
 // never opens the HDF5 file as such. Binary, little-endian, FORMAT.md shows every byte; the manifest has its digest.
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace holdfast {
 
-enum class StateKind : uint8_t { kWeight, kExpAvg, kExpAvgSq };
-inline constexpr int kStateKinds = 3;
-inline constexpr std::array<const char*, kStateKinds> kStateKindNames{"weight", "exp_avg", "exp_avg_sq"};
-
-/// One stored piece: rows of one tensor's weight or moment, one HDF5 chunk.
+/// One stored piece: rows of one plane of one tensor, one HDF5 chunk.
 struct StoredPiece {
   uint64_t offset = 0;      // in the shard file
   uint64_t size = 0;        // bytes there, with those of the padding
@@ -24,13 +20,15 @@ struct StoredPiece {
   friend bool operator==(const StoredPiece&, const StoredPiece&) = default;
 };
 
-/// Whole rows of one tensor with both moments.
+using StoredPieces = absl::InlinedVector<StoredPiece, 4>;
+
+/// Whole rows of one tensor, in all its planes.
 struct StoredChunk {
   int32_t tensor = 0;  // in the manifest's list
   int64_t first_row = 0, rows = 0;
   int64_t padding_rows = 0;  // rows of zeros that each piece has behind these: HDF5 stores whole chunks only
-  uint64_t digest = 0;       // XXH3-64 of the fp32 bytes of weight, exp_avg, exp_avg_sq, one after the other
-  std::array<StoredPiece, kStateKinds> pieces = {};
+  uint64_t digest = 0;       // XXH3-64 of the fp32 bytes of its planes, one after the other
+  StoredPieces pieces = {};  // by plane, in the manifest's order
   friend bool operator==(const StoredChunk&, const StoredChunk&) = default;
 };
 

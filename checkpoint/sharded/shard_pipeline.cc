@@ -14,9 +14,12 @@ using Clock = std::chrono::steady_clock;
 
 // Views of the captured bytes where they are stored as they are; copies where they are padded or compressed.
 void Encode(Compression compression, PieceEncoder* encoder, ChunkInFlight* chunk) {
-  const size_t piece_bytes = chunk->bytes.size() / kStateKinds;
+  const size_t piece_bytes = chunk->bytes.size() / chunk->num_pieces;
+  chunk->pieces.resize(chunk->num_pieces);
+  chunk->copies.resize(chunk->num_pieces);
+  chunk->piece_digests.resize(chunk->num_pieces);
   bool in_use = false;
-  for (size_t k = 0; k < kStateKinds; ++k) {
+  for (size_t k = 0; k < chunk->num_pieces; ++k) {
     std::vector<std::byte>& copy = chunk->copies[k];
     EncodedPiece& piece = chunk->pieces[k];
     piece.bytes = absl::MakeConstSpan(chunk->bytes.data() + k * piece_bytes, piece_bytes);

@@ -6,7 +6,6 @@
 // Both queues together hold at most `queue_bytes` of captured values, or one chunk; compressed copies come on top until
 // they are written, at most as much again. The first error stops everything and comes out of every later call.
 
-#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -27,14 +26,15 @@ namespace holdfast {
 /// A chunk on its way into the file.
 struct ChunkInFlight {
   size_t position = 0;  // in the shard
+  size_t num_pieces = 0;
   size_t padded_piece_bytes = 0;
   HostBytes bytes;  // as captured
   size_t captured_bytes = 0;
 
   // From encoding:
-  EncodedPieces pieces = {};                                    // views of `bytes` or `copies`
-  std::array<std::vector<std::byte>, kStateKinds> copies = {};  // compressed or padded
-  std::array<uint64_t, kStateKinds> piece_digests{};            // XXH3-64 of what is to be stored
+  EncodedPieces pieces = {};                        // views of `bytes` or `copies`
+  std::vector<std::vector<std::byte>> copies = {};  // compressed or padded
+  std::vector<uint64_t> piece_digests = {};         // XXH3-64 of what is to be stored
 };
 
 struct PipelineOptions {

@@ -20,18 +20,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::vector<StoredTensor> TensorsOf(const ParameterLayout& layout) {
-  std::vector<StoredTensor> tensors;
-  for (const ParameterSpec& spec : layout.parameters()) {
-    std::vector<int64_t> shape;
-    for (int i = 0; i < spec.shape.rank(); ++i) shape.push_back(spec.shape[i]);
-    tensors.push_back({.name = spec.name, .shape = std::move(shape)});
-  }
-  return tensors;
-}
-
 // What the shard is to hold, with padding, without places in the file as yet.
-absl::StatusOr<std::vector<StoredChunk>> PlanChunks(const ParameterLayout& layout, const std::vector<int>& chunks) {
+absl::StatusOr<std::vector<StoredChunk>> PlanChunks(const StateLayout& state, const std::vector<int>& chunks) {
+  const ParameterLayout& layout = state.parameters();
   std::vector<StoredChunk> planned;
   planned.reserve(chunks.size());
   for (size_t i = 0; i < chunks.size(); ++i) {
@@ -46,7 +37,10 @@ absl::StatusOr<std::vector<StoredChunk>> PlanChunks(const ParameterLayout& layou
       return absl::InvalidArgumentError(
           absl::StrCat(name, ": a row of more than ", kMaxPieceBytes, " bytes cannot be stored"));
     }
-    planned.push_back({.tensor = chunk.parameter, .first_row = chunk.first_row, .rows = chunk.num_rows});
+    planned.push_back({.tensor = chunk.parameter,
+                       .first_row = chunk.first_row,
+                       .rows = chunk.num_rows,
+                       .pieces = StoredPieces(state.NumPlanes(chunk))});
   }
   SetPadding(PlanRuns(planned), absl::MakeSpan(planned));
   return planned;
@@ -57,7 +51,7 @@ class PipelinedShardWriter final : public ShardWriter {
   PipelinedShardWriter(Storage& storage, const ShardWriterOptions& options, std::vector<int> chunks)
       : storage_(storage), options_(options), chunks_(std::move(chunks)), added_(chunks_.size()) {}
 
-  absl::Status Open(const ParameterLayout& layout);
+  absl::Status Open(const StateLayout& layout);
   absl::Status Add(CapturedChunk chunk) override;
   absl::StatusOr<ShardReport> Commit() override;
 
@@ -81,7 +75,7 @@ class PipelinedShardWriter final : public ShardWriter {
   const ShardWriterOptions options_;
   const std::vector<int> chunks_;  // of the layout; in the following, by position in it
   std::vector<bool> added_;
-  std::vector<size_t> row_bytes_;  // of one kind
+  std::vector<size_t> row_bytes_;  // of one plane
   std::vector<uint64_t> digests_;
   size_t num_added_ = 0;
   absl::Status status_;
@@ -97,21 +91,22 @@ class PipelinedShardWriter final : public ShardWriter {
 // An upper bound: what does not shrink is stored plain.
 uint64_t PipelinedShardWriter::MaxFileBytes(const std::vector<StoredChunk>& planned) const {
   constexpr uint64_t kPerFile = 2 << 20, kPerDataset = 4096, kPerPiece = 64;
-  uint64_t bytes = kPerFile + PlanRuns(planned).size() * kStateKinds * kPerDataset;
+  uint64_t bytes = kPerFile;
+  for (const ShardRun& run : PlanRuns(planned)) bytes += planned[run.first_chunk].pieces.size() * kPerDataset;
   for (size_t i = 0; i < planned.size(); ++i) {
     const auto rows = static_cast<uint64_t>(planned[i].rows + planned[i].padding_rows);
-    bytes += kStateKinds * (rows * row_bytes_[i] + kPerPiece);
+    bytes += planned[i].pieces.size() * (rows * row_bytes_[i] + kPerPiece);
   }
   return bytes;
 }
 
-absl::Status PipelinedShardWriter::Open(const ParameterLayout& layout) {
+absl::Status PipelinedShardWriter::Open(const StateLayout& layout) {
   if (options_.shard < 0 || options_.shard >= options_.num_shards) {
     return absl::InvalidArgumentError(absl::StrCat("shard ", options_.shard, " of ", options_.num_shards));
   }
   HF_ASSIGN_OR_RETURN(std::vector<StoredChunk> planned, PlanChunks(layout, chunks_));
   for (const int c : chunks_) {
-    const Chunk& chunk = layout.chunks()[static_cast<size_t>(c)];
+    const Chunk& chunk = layout.parameters().chunks()[static_cast<size_t>(c)];
     row_bytes_.push_back(static_cast<size_t>(chunk.elements / chunk.num_rows) * sizeof(float));
   }
   digests_.resize(chunks_.size());
@@ -121,7 +116,8 @@ absl::Status PipelinedShardWriter::Open(const ParameterLayout& layout) {
                                .num_shards = options_.num_shards,
                                .compressed = options_.compression == Compression::kZstd,
                                .level = options_.level};
-  HF_ASSIGN_OR_RETURN(file_, Hdf5ShardFile::Create(staged_->path(), header, TensorsOf(layout), std::move(planned)));
+  HF_ASSIGN_OR_RETURN(file_,
+                      Hdf5ShardFile::Create(staged_->path(), header, StoredTensorsOf(layout), std::move(planned)));
   const PipelineOptions pipeline{.compression = options_.compression,
                                  .level = options_.level,
                                  .threads = options_.threads,
@@ -137,7 +133,8 @@ absl::StatusOr<size_t> PipelinedShardWriter::CheckChunk(const CapturedChunk& chu
   }
   const auto position = static_cast<size_t>(found - chunks_.begin());
   if (added_[position]) return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk.chunk, " was added before"));
-  const size_t bytes = row_bytes_[position] * static_cast<size_t>(file_->chunks()[position].rows) * kStateKinds;
+  const StoredChunk& planned = file_->chunks()[position];
+  const size_t bytes = row_bytes_[position] * static_cast<size_t>(planned.rows) * planned.pieces.size();
   if (chunk.bytes.size() != bytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("chunk ", chunk.chunk, " has ", chunk.bytes.size(), " bytes instead of ", bytes));
@@ -159,6 +156,7 @@ absl::Status PipelinedShardWriter::Add(CapturedChunk chunk) {
   added_[*position] = true;
   ++num_added_;
   return status_ = pipeline_->Add({.position = *position,
+                                   .num_pieces = planned.pieces.size(),
                                    .padded_piece_bytes = stored_rows * row_bytes_[*position],
                                    .bytes = std::move(chunk.bytes)});
 }
@@ -167,7 +165,7 @@ absl::Status PipelinedShardWriter::Add(CapturedChunk chunk) {
 absl::Status PipelinedShardWriter::WriteChunk(const ChunkInFlight& chunk) {
   HF_RETURN_IF_ERROR(file_->WriteChunk(chunk.position, chunk.pieces));
   const StoredChunk& written = file_->chunks()[chunk.position];
-  for (size_t k = 0; k < kStateKinds; ++k) {
+  for (size_t k = 0; k < written.pieces.size(); ++k) {
     const StoredPiece& piece = written.pieces[k];
     pieces_.push_back({.offset = piece.offset, .size = piece.size, .digest = chunk.piece_digests[k]});
     report_.stored_bytes += static_cast<int64_t>(piece.size);
@@ -238,8 +236,7 @@ absl::Status PipelinedShardWriter::CommitIndex(const std::vector<StoredChunk>& w
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(Storage& storage, const ShardWriterOptions& options,
-                                                                 const ParameterLayout& layout,
-                                                                 std::vector<int> chunks) {
+                                                                 const StateLayout& layout, std::vector<int> chunks) {
   auto writer = std::make_unique<PipelinedShardWriter>(storage, options, std::move(chunks));
   HF_RETURN_IF_ERROR(writer->Open(layout));
   return writer;

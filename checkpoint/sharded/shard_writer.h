@@ -15,8 +15,8 @@
 
 #include "absl/status/statusor.h"
 #include "checkpoint/sharded/manifest.h"
-#include "checkpoint/storage/storage.h"
-#include "framework/nn/layout.h"
+#include "framework/nn/state_layout.h"
+#include "framework/storage/storage.h"
 #include "framework/tensor/host_bytes.h"
 
 namespace holdfast {
@@ -32,7 +32,7 @@ struct ShardWriterOptions {
   size_t queue_bytes = 64 << 20;  // what may wait between Add and the file
 };
 
-/// A chunk's weight, exp_avg and exp_avg_sq, one after the other: fp32, little-endian.
+/// A chunk's planes, one after the other: fp32, little-endian.
 struct CapturedChunk {
   int chunk = 0;
   HostBytes bytes;
@@ -48,9 +48,10 @@ struct ShardReport {
 
 class ShardWriter {
  public:
-  /// `chunks`: indices into layout.chunks(), ascending: all that will be added. ResourceExhausted if there is no space.
+  /// `chunks`: indices into layout.parameters().chunks(), ascending: all that will be added. ResourceExhausted if there
+  /// is no space.
   static absl::StatusOr<std::unique_ptr<ShardWriter>> Create(Storage& storage, const ShardWriterOptions& options,
-                                                             const ParameterLayout& layout, std::vector<int> chunks);
+                                                             const StateLayout& layout, std::vector<int> chunks);
   virtual ~ShardWriter() = default;  // what was not committed is gone
 
   /// Waits while too much is queued. DataLoss if the bytes do not have the digest. In any order; each chunk once.

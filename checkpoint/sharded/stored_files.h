@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "checkpoint/sharded/manifest.h"
 #include "checkpoint/sharded/reshard_plan.h"
-#include "checkpoint/storage/storage.h"
+#include "framework/storage/storage.h"
 
 namespace holdfast {
 

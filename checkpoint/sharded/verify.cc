@@ -2,7 +2,6 @@
 // for its turn to add it to the file's digest, which is taken in order, and then checks the chunks inside it while
 // others read on. Segments are handed out in order, so the one that all wait for is always at work.
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -105,10 +104,8 @@ class Verifier {
 
   void CheckChunk(ChunkRef ref, absl::Span<const std::byte> bytes, uint64_t offset, ChunkDecoder* decoder) {
     const StoredChunk& chunk = chunks_[static_cast<size_t>(ref.shard)][static_cast<size_t>(ref.chunk)];
-    std::array<absl::Span<const std::byte>, kStateKinds> pieces;
-    for (size_t k = 0; k < kStateKinds; ++k) {
-      pieces[k] = bytes.subspan(chunk.pieces[k].offset - offset, chunk.pieces[k].size);
-    }
+    absl::InlinedVector<absl::Span<const std::byte>, kMaxPlanes> pieces;
+    for (const StoredPiece& piece : chunk.pieces) pieces.push_back(bytes.subspan(piece.offset - offset, piece.size));
     const auto values = decoder->Decode(ref.shard, chunk, pieces);
     if (!values.ok()) Report(std::string(values.status().message()));
   }

@@ -10,9 +10,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "elastic/alerts/alert_text.h"
-#include "elastic/alerts/http_post.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "framework/http/http_connection.h"
 
 namespace holdfast {
 namespace {
@@ -20,6 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxSecretBytes = 4096;
+constexpr int kTooManyRequests = 429;
 
 absl::StatusOr<std::string> ReadSecret(const std::string& path) {
   if (path.empty()) return std::string();
@@ -30,6 +31,16 @@ absl::StatusOr<std::string> ReadSecret(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": must hold one line, the secret"));
   }
   return secret;
+}
+
+/// Unavailable: another attempt may help (network, 429, 5xx). Any other error: it will not.
+absl::Status Post(const HttpRequest& request) {
+  HF_ASSIGN_OR_RETURN(const auto connection, HttpConnection::Create());
+  HF_ASSIGN_OR_RETURN(const HttpAnswer answer, connection->Perform(request));
+  if (answer.status >= 200 && answer.status < 300) return absl::OkStatus();
+  const std::string message = absl::StrCat("HTTP status ", answer.status);
+  const bool may_pass = answer.status >= 500 || answer.status == kTooManyRequests;
+  return may_pass ? absl::UnavailableError(message) : absl::FailedPreconditionError(message);
 }
 
 }  // namespace
@@ -134,11 +145,21 @@ void AlertSender::Service::Deliver(const Alert& alert) {
     const std::lock_guard lock(mutex_);
     return IsOver();
   };
-  const HttpPost post{url_, make_body_(alert), options_.timeout, options_.allow_plain_http, give_up};
+  const std::string text = make_body_(alert);
+  const MemoryBody body(text);
+  HttpRequest request;
+  request.method = "POST";
+  request.url = url_;
+  request.headers = {{"content-type", "application/json"}};
+  request.body = &body;
+  request.timeout = options_.timeout;
+  request.tls_only = !options_.allow_plain_http;
+  request.secret_url = request.discard_answer = true;  // error pages repeat the URL
+  request.give_up = give_up;
   absl::Status status;
   std::chrono::milliseconds backoff = options_.first_backoff;
   for (int attempt = 1;; ++attempt, backoff *= 2) {
-    status = Perform(post);
+    status = Post(request);
     if (status.ok()) return;
     if (!absl::IsUnavailable(status) || attempt >= options_.attempts || !WaitForNextAttempt(backoff)) break;
   }

@@ -33,6 +33,36 @@ std::vector<int> Ballot::Dissenters() const {
   return ranks;
 }
 
+std::vector<Ballot::Difference> Ballot::DifferingCopies() const {
+  struct Holding {
+    int32_t chunk;
+    uint64_t digest;
+    int rank;
+  };
+  std::vector<Holding> all;
+  for (size_t rank = 0; rank < votes_.size(); ++rank) {
+    for (const auto* digests : {&votes_[rank]->digests, &votes_[rank]->copies}) {
+      for (const ChunkDigest& d : *digests) all.push_back({d.chunk, d.digest, static_cast<int>(rank)});
+    }
+  }
+  std::sort(all.begin(), all.end(),
+            [](const Holding& a, const Holding& b) { return std::pair(a.chunk, a.rank) < std::pair(b.chunk, b.rank); });
+  std::vector<Difference> differences;
+  for (size_t first = 0, end = 0; first < all.size(); first = end) {
+    std::map<uint64_t, size_t> counts;
+    for (end = first; end < all.size() && all[end].chunk == all[first].chunk; ++end) ++counts[all[end].digest];
+    if (counts.size() == 1) continue;
+    const auto most = std::max_element(counts.begin(), counts.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    Difference difference{.chunk = all[first].chunk, .majority = 2 * most->second > end - first, .ranks = {}};
+    for (size_t i = first; i < end; ++i) {
+      if (!difference.majority || all[i].digest != most->first) difference.ranks.push_back(all[i].rank);
+    }
+    differences.push_back(std::move(difference));
+  }
+  return differences;
+}
+
 double Ballot::StallSeconds() const {
   double longest = 0;
   for (const auto& vote : votes_) longest = std::max(longest, vote->stall_seconds);

@@ -25,6 +25,14 @@ class Ballot {
   const VoteMessage& vote(int rank) const { return *votes_[static_cast<size_t>(rank)]; }
   /// Ranks whose loss or gradient norm differ from those of the majority; all ranks if no value has one.
   std::vector<int> Dissenters() const;
+  /// A chunk whose holders do not agree.
+  struct Difference {
+    int32_t chunk = 0;
+    bool majority = false;   // more than half of the holders agree, and `ranks` are the others; else they are all
+    std::vector<int> ranks;  // ascending
+  };
+  /// In order of chunks.
+  std::vector<Difference> DifferingCopies() const;
   /// The longest that a rank was held up by a checkpoint.
   double StallSeconds() const;
   /// Of all ranks, in order of chunks.

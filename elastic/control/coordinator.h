@@ -32,6 +32,7 @@
 #include <variant>
 #include <vector>
 
+#include "elastic/control/ballot.h"
 #include "elastic/control/blame.h"
 #include "elastic/control/checkpoint_schedule.h"
 #include "elastic/control/links.h"
@@ -40,6 +41,7 @@
 #include "elastic/control/pending_saves.h"
 #include "elastic/control/roster.h"
 #include "elastic/control/run_status.h"
+#include "elastic/control/seats.h"
 #include "elastic/control/state_source.h"
 #include "elastic/control/step_pace.h"
 #include "elastic/control/straggler.h"
@@ -47,6 +49,7 @@
 #include "elastic/control/world_decision.h"
 #include "framework/base/branch.h"
 #include "framework/config/config.h"
+#include "framework/parallel/used_cells.h"
 
 namespace holdfast {
 
@@ -73,6 +76,7 @@ struct CoordinatorOptions {
   int64_t total_steps = 0;
   bool validates = false;            // there is a validation set: after the last step, and
   int64_t validate_every_steps = 0;  // after every n-th one; 0 = no others
+  UsedCells used_cells;              // by the model: state is lost with these only
   RunDigests digests;                // what workers must have; of what is 0 or empty, anything; their data is learned
   // What an earlier coordinator of this run left on disk:
   uint64_t last_generation = 0;
@@ -240,7 +244,11 @@ class Coordinator {
   bool ChooseData();
   uint64_t DataOfMost() const;
   StateClaim OnBranch(StateClaim claim) const;
-  StateClaim Shared(StateClaim claim) const;
+  bool IsSaneWorld(const World& world) const;
+  StateClaim WithMembers(StateClaim claim) const;
+  void Handle(Connection from, const KnownWorldMessage& known);
+  void Know(const World& world);
+  void AskForWorlds();
   bool HasStaleClaim(const WorkerId& id, const StateClaim& claim) const;
   void Refuse(Connection to, const std::string& reason, bool rejoin);
   enum class Leave { kGone, kClosed, kRefused };
@@ -267,6 +275,9 @@ class Coordinator {
   void Handle(Connection from, const HeartbeatMessage& heartbeat);
   void Handle(Connection from, const RendezvousMessage& rendezvous);
   void Handle(Connection from, const RecoveredMessage& recovered);
+  void Handle(Connection from, const MirroredMessage& mirrored);
+  void MarkMirrored(int rank);
+  void ReportMirrors();
   void Handle(Connection from, const VoteMessage& vote);
   void Handle(Connection from, const FailureMessage& failure);
   void Handle(Connection from, const ValidationMessage& validation);
@@ -276,6 +287,8 @@ class Coordinator {
   void CommitStep();
   bool MeasureSpeeds();
   void RemoveDissenters(const std::vector<int>& ranks);
+  void JudgeCopies(const std::vector<Ballot::Difference>& differences);
+  void DistrustState(const std::string& who);
   void ReportRecovered();
   void EndIfFinished();
 
@@ -305,6 +318,7 @@ class Coordinator {
   void WatchLinks();
   bool EverybodyWaits() const;
   void JudgeLinks();
+  std::set<Link> OfAllOnTheirNodes(const std::set<Link>& links) const;
   void LeaveOut(const std::set<Link>& cut);
   void ReportLinks(const char* event, const std::set<Link>& links, const std::string& without);
   void TakeBack(const ProbeRound& round);
@@ -330,6 +344,7 @@ class Coordinator {
 
   Roster roster_;
   WorkerHistory history_;
+  Seats seats_;
   Blame blame_;
   StragglerDetector stragglers_;
   CheckpointSchedule schedule_;
@@ -350,10 +365,13 @@ class Coordinator {
   uint64_t generation_;       // the last one used
   Branch branch_;
   int64_t committed_ = 0;
-  World source_;      // where the state after committed_ lies
-  World entered_;     // it lies here as well: all members have got their part, no step has been done yet
-  std::string load_;  // or this checkpoint, if source_ is none
-  bool claims_open_;  // after a restart: where it lies has still to be found
+  int64_t agreed_ = 0;  // the last digest step, or the one loaded: the holders of every chunk agreed about it
+  World source_;        // where the state after committed_ lies
+  World entered_;       // it lies here as well: all members have got their part, no step has been done yet
+  std::string load_;    // or this checkpoint, if source_ is none
+  bool claims_open_;    // after a restart: where it lies has still to be found
+  std::map<uint64_t, World> known_worlds_;           // that were claimed, by generation
+  std::map<uint64_t, Connection> asked_for_worlds_;  // who is to say who is in them
   std::optional<OpenWorld> open_;
   std::string waiting_for_;  // while there is no open world
   std::string reason_;       // for the next world
@@ -375,6 +393,7 @@ class Coordinator {
   int failed_endings_ = 0;           // worlds that were to end the run and failed at home
   std::optional<ProbeRound> probe_;  // under way
   Probing probing_ = Probing::kWorld;
+  bool probes_nodes_ = false;  // by one worker of each
   uint64_t probe_rounds_ = 0, probed_generation_ = 0;
   Instant last_probe_{0};
   std::set<Link> cut_links_;  // until they are reached again

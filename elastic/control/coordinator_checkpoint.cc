@@ -174,6 +174,7 @@ void Coordinator::LoadFrom(const CheckpointChoice& choice) {
     actions_.emplace_back(PersistAction{generation_, branch_});
   }
   committed_ = choice.step;
+  agreed_ = choice.step;  // all holders load the same
   load_ = choice.name;
   source_ = entered_ = {};
   claims_open_ = false;

@@ -15,22 +15,27 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookForReturn{2000};
+constexpr size_t kMostTried = 512;  // in one round, by each other
 
 }  // namespace
 
-/// False if there is nobody to be tried.
+/// False if there is nobody to be tried, or there are too many. Where many are, one of each node stands for all of it.
 bool Coordinator::BeginProbe(Probing what) {
+  const bool one_of_each = what != Probing::kReturn && open_->size() > static_cast<int>(kMostTried);
+  std::set<std::string> nodes;
   std::vector<std::pair<std::string, std::string>> targets;
   std::set<std::string> asked;
   for (const auto& [name, worker] : roster_.workers()) {
     const bool counts = what == Probing::kReturn ? IsCutOff(name) : worker.rank >= 0;
     if (!counts || worker.member.probe_address.empty()) continue;
+    if (one_of_each && !nodes.insert(worker.member.node).second) continue;
     targets.emplace_back(name, worker.member.probe_address);
     asked.insert(name);
   }
-  if (targets.size() < 2) return false;
+  if (targets.size() < 2 || targets.size() > kMostTried) return false;
   probe_.emplace(++probe_rounds_, now_, std::move(targets), std::move(asked));
   probing_ = what;
+  probes_nodes_ = one_of_each;
   probed_generation_ = open_.has_value() ? open_->world.generation : 0;
   for (const std::string& name : probe_->asked()) {
     Send(roster_.Find(name)->connection, probe_->MessageFor(name));
@@ -80,12 +85,27 @@ void Coordinator::JudgeLinks() {
   } else if (open_.has_value() && open_->world.generation == probed_generation_) {
     open_->links_are_known = true;
     if (!round.cut().empty()) {
-      LeaveOut(round.cut());
+      LeaveOut(probes_nodes_ ? OfAllOnTheirNodes(round.cut()) : round.cut());
     } else if (slow_) {
       ReportSlowLink(round);
     }
   }
   Advance();
+}
+
+std::set<Link> Coordinator::OfAllOnTheirNodes(const std::set<Link>& links) const {
+  std::map<std::string, std::vector<std::string>> members;  // by node
+  for (const auto& [name, worker] : roster_.workers()) {
+    if (worker.rank >= 0) members[worker.member.node].push_back(name);
+  }
+  const auto peers_of = [&](const std::string& name) { return members[roster_.workers().at(name).member.node]; };
+  std::set<Link> all;
+  for (const Link& link : links) {
+    for (const std::string& a : peers_of(link.first)) {
+      for (const std::string& b : peers_of(link.second)) all.insert(LinkBetween(a, b));
+    }
+  }
+  return all;
 }
 
 void Coordinator::LeaveOut(const std::set<Link>& cut) {

@@ -16,8 +16,6 @@ bool IsSane(const Member& member) {
          member.node.size() <= kMaxNameBytes && member.host.size() <= kMaxNameBytes;
 }
 
-bool IsSane(const World& world) { return world.size() <= kMaxWorkers && world.generation < UINT64_MAX / 2; }
-
 std::vector<std::pair<std::string, RunEvent::Value>> FieldsOf(const JoinedWorker& worker) {
   return {{"worker", worker.member.id.name},
           {"rank", int64_t{worker.rank}},
@@ -50,7 +48,11 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
   worker.member = join.member;
   worker.data_digest = join.digests.data;
   worker.holds_state = !claims_open_ && RankHeld(join.member.id, join.claim, source_, committed_) >= 0;
-  if (claims_open_) worker.claim = Shared(OnBranch(join.claim));
+  if (claims_open_) {
+    Know(join.claim.world);
+    Know(join.claim.prepared_world);
+    worker.claim = WithMembers(OnBranch(join.claim));
+  }
   worker.left_out = IsCutOffFromMembers(join.member.id.name);
   worker.arrival = ++arrivals_;
   worker.joined = worker.heard = worker.progressed = last_join_ = now_;
@@ -87,8 +89,8 @@ std::string Coordinator::OtherThanRun(const RunDigests& joins) const {
 
 bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
   const std::string& name = join.member.id.name;
-  if (!IsSane(join.member) || join.generation >= UINT64_MAX / 2 || !IsSane(join.claim.world) ||
-      !IsSane(join.claim.prepared_world) || roster_.agents().count(from) > 0) {
+  if (!IsSane(join.member) || join.generation >= UINT64_MAX / 2 || !IsSaneWorld(join.claim.world) ||
+      !IsSaneWorld(join.claim.prepared_world) || roster_.agents().count(from) > 0) {
     Refuse(from, "a join message that makes no sense", false);
     actions_.emplace_back(CloseAction{from});
     return false;
@@ -196,20 +198,44 @@ StateClaim Coordinator::OnBranch(StateClaim claim) const {
   return claim;
 }
 
-// Thousands claim one world: its members are kept once.
-StateClaim Coordinator::Shared(StateClaim claim) const {
-  const auto share = [&](World* world) {
-    for (const auto& [name, worker] : roster_.workers()) {
-      for (const World* known : {&worker.claim.world, &worker.claim.prepared_world}) {
-        if (known->generation != world->generation) continue;
-        if (known->members == world->members) world->members = known->members;
-        return;
-      }
-    }
-  };
-  if (claim.world.generation != 0) share(&claim.world);
-  if (claim.prepared_world.generation != 0) share(&claim.prepared_world);
+bool Coordinator::IsSaneWorld(const World& world) const {
+  return world.size() <= kMaxWorkers && world.generation < UINT64_MAX / 2 && HasSanePlacement(world, options_.parallel);
+}
+
+// Thousands claim one world: who is in it is said once, and kept once.
+StateClaim Coordinator::WithMembers(StateClaim claim) const {
+  for (World* world : {&claim.world, &claim.prepared_world}) {
+    const auto known = known_worlds_.find(world->generation);
+    if (known != known_worlds_.end()) *world = known->second;
+  }
   return claim;
+}
+
+void Coordinator::Know(const World& world) {
+  if (world.generation == 0 || world.members.empty() || !known_worlds_.emplace(world.generation, world).second) {
+    return;
+  }
+  for (auto& [name, worker] : roster_.workers()) worker.claim = WithMembers(std::move(worker.claim));
+}
+
+void Coordinator::Handle(Connection from, const KnownWorldMessage& known) {
+  const auto asked = asked_for_worlds_.find(known.world.generation);
+  if (!claims_open_ || asked == asked_for_worlds_.end() || asked->second != from || !IsSaneWorld(known.world)) return;
+  Know(known.world);
+  Advance();
+}
+
+// One of those who claim it; if that one goes, another.
+void Coordinator::AskForWorlds() {
+  for (const auto& [name, worker] : roster_.workers()) {
+    for (const World* world : {&worker.claim.world, &worker.claim.prepared_world}) {
+      if (world->generation == 0 || !world->members.empty()) continue;
+      Connection& asked = asked_for_worlds_[world->generation];
+      if (asked != 0 && roster_.FindByConnection(asked) != nullptr) continue;
+      asked = worker.connection;
+      Send(asked, AskWorldMessage{world->generation});
+    }
+  }
 }
 
 bool Coordinator::HasStaleClaim(const WorkerId& id, const StateClaim& claim) const {
@@ -266,7 +292,8 @@ bool Coordinator::LeaversCanGo() const {
   const bool some = std::find(stays.begin(), stays.end(), false) != stays.end();
   const bool all = std::find(stays.begin(), stays.end(), true) == stays.end();
   const bool drained = open_->world.num_leaving() == std::count(stays.begin(), stays.end(), false);
-  return some && !all && !Ending() && (!drained || HoldersOfLostState(open_->world, stays, options_.parallel).empty());
+  return some && !all && !Ending() &&
+         (!drained || HoldersOfLostState(open_->world, stays, options_.parallel, options_.used_cells).empty());
 }
 
 // The others hold everything.
@@ -276,7 +303,7 @@ bool Coordinator::CanSpare(const std::function<bool(const Member&)>& some) const
     const auto found = roster_.workers().find(member.id.name);
     others.push_back(found != roster_.workers().end() && found->second.holds_state && !some(member));
   }
-  return HoldersOfLostState(source_, others, options_.parallel).empty();
+  return HoldersOfLostState(source_, others, options_.parallel, options_.used_cells).empty();
 }
 
 bool Coordinator::IsInWorld(const std::string& node) const {

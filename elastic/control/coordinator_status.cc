@@ -39,6 +39,7 @@ RunStatus Coordinator::Status(Instant now) const {
     }
   } else {
     status.state = Ending() ? "finishing" : "training";
+    if (!open_->mirrored()) status.detail = "one failure away from a checkpoint, until all mirrors are there again";
   }
   for (const auto& [name, worker] : roster_.workers()) {
     status.workers.push_back(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -55,10 +56,41 @@ void Coordinator::Handle(Connection from, const RecoveredMessage& recovered) {
   open_->abort_seconds = std::max(open_->abort_seconds, recovered.abort_seconds);
   open_->rendezvous_seconds = std::max(open_->rendezvous_seconds, recovered.rendezvous_seconds);
   open_->transfer_seconds = std::max(open_->transfer_seconds, recovered.transfer_seconds);
-  open_->bytes += recovered.bytes_received;
+  open_->bytes += recovered.bytes_received + recovered.mirror_bytes;
+  open_->mirror_bytes += recovered.mirror_bytes;
+  if (recovered.mirror_bytes == 0) MarkMirrored(worker->rank);
   if (++open_->recovered_count < open_->size()) return;
   open_->all_recovered = now_;
-  entered_ = open_->world;
+  ReportMirrors();
+}
+
+void Coordinator::Handle(Connection from, const MirroredMessage& mirrored) {
+  const JoinedWorker* worker = MemberOf(from, mirrored.generation);
+  if (worker == nullptr || open_->rank(worker->rank).mirrored) return;
+  MarkMirrored(worker->rank);
+  ReportMirrors();
+}
+
+void Coordinator::MarkMirrored(int rank) {
+  if (!std::exchange(open_->rank(rank).mirrored, true)) ++open_->mirrored_count;
+}
+
+// All members can begin the step; whether one of them may be lost depends on the mirrors.
+void Coordinator::ReportMirrors() {
+  if (!open_->recovered()) return;
+  if (open_->mirrored()) {
+    entered_ = open_->world;
+    if (!open_->reported_mirrors_missing) return;
+    Report("mirrors_complete", {{"generation", static_cast<int64_t>(open_->world.generation)},
+                                {"step", committed_},
+                                {"seconds", std::chrono::duration<double>(now_ - open_->all_recovered).count()},
+                                {"bytes", open_->mirror_bytes}});
+  } else if (!open_->reported_mirrors_missing) {
+    open_->reported_mirrors_missing = true;
+    Report("mirrors_missing", {{"generation", static_cast<int64_t>(open_->world.generation)},
+                               {"step", committed_},
+                               {"bytes", open_->mirror_bytes}});
+  }
 }
 
 void Coordinator::Handle(Connection from, const VoteMessage& vote) {
@@ -68,10 +100,13 @@ void Coordinator::Handle(Connection from, const VoteMessage& vote) {
   worker->progressed = now_;
   if (!open_->ballot.complete()) return;
   const std::vector<int> dissenters = open_->ballot.Dissenters();
-  if (dissenters.empty()) {
-    CommitStep();
-  } else {
+  const std::vector<Ballot::Difference> differences = open_->ballot.DifferingCopies();
+  if (!dissenters.empty()) {
     RemoveDissenters(dissenters);
+  } else if (!differences.empty()) {
+    JudgeCopies(differences);
+  } else {
+    CommitStep();
   }
   Advance();
 }
@@ -87,9 +122,15 @@ void Coordinator::CommitStep() {
                       .peak_flops = open_->world.peak_flops(),
                       .stall_seconds = open_->ballot.StallSeconds(),
                       .digests = open_->ballot.Digests()};
-  if (!record.digests.empty()) last_digest_ = {committed_, StateDigest(record.digests)};
+  if (!record.digests.empty()) {
+    agreed_ = committed_;
+    last_digest_ = {committed_, StateDigest(record.digests)};
+  }
   actions_.emplace_back(std::move(record));
-  if (source_.generation != open_->world.generation) source_ = open_->world;
+  if (source_.generation != open_->world.generation) {
+    source_ = open_->world;
+    seats_.Remember(source_);
+  }
   entered_ = {};
   load_.clear();
   disputes_ = failed_endings_ = 0;
@@ -174,6 +215,52 @@ void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
         absl::StrCat("no majority for the bits of step ", committed_ + 1, " in ", disputes_, " attempts (", who,
                      "): the memory or processor of one of these hosts is broken"));
   }
+}
+
+// The holders of a chunk have other bits of it: somebody's memory is broken. A minority gives up its state and its
+// place, before anybody uses its copy. Where no copy has a majority, as with two holders, nobody knows who is right.
+void Coordinator::JudgeCopies(const std::vector<Ballot::Difference>& differences) {
+  std::set<int> wrong, doubtful;
+  for (const Ballot::Difference& difference : differences) {
+    (difference.majority ? wrong : doubtful).insert(difference.ranks.begin(), difference.ranks.end());
+  }
+  const auto names_of = [&](const std::set<int>& ranks) {
+    std::vector<std::string> names;
+    for (const int rank : ranks) {
+      const Member& member = open_->world.members[static_cast<size_t>(rank)];
+      names.push_back(absl::StrCat(member.id.name, " on ", member.host));
+    }
+    return absl::StrJoin(names, ", ");
+  };
+  Report("copies_differ", {{"step", committed_ + 1},
+                           {"workers", names_of(doubtful.empty() ? wrong : doubtful)},
+                           {"chunk", int64_t{differences.front().chunk}},
+                           {"chunks", static_cast<int64_t>(differences.size())},
+                           {"majority", int64_t{doubtful.empty()}}});
+  if (!doubtful.empty()) return DistrustState(names_of(doubtful));
+  std::vector<std::string> names;
+  for (const int rank : wrong) names.push_back(open_->world.members[static_cast<size_t>(rank)].id.name);
+  for (const std::string& name : names) {
+    Remove(name, absl::StrCat("its copy of the state of step ", committed_ + 1, " has other bits"), Leave::kRefused);
+  }
+}
+
+// Back to a checkpoint of a step about which all holders agreed: a later one may have been written from the wrong copy.
+void Coordinator::DistrustState(const std::string& who) {
+  const auto sound = std::find_if(checkpoints_.begin(), checkpoints_.end(),
+                                  [&](const CheckpointChoice& choice) { return choice.step <= agreed_; });
+  if (sound == checkpoints_.end()) {
+    End(1, "run_failed",
+        absl::StrCat("two copies of the state of step ", committed_ + 1, " differ (", who,
+                     "), nobody knows which is right, and there is no checkpoint from before step ", agreed_ + 1,
+                     ", about which all agreed: the memory of one of these hosts is broken. With parallel.mirrors: 2 a "
+                     "majority decides"));
+    return;
+  }
+  const CheckpointChoice choice = *sound;
+  CloseWorld(absl::StrCat("two copies of the state differ: ", who), 0);
+  GoBackTo(choice, absl::StrCat("two copies of the state differ, and nobody knows which is right: ", who),
+           absl::StrCat("from checkpoint ", choice.name));
 }
 
 void Coordinator::Handle(Connection from, const FailureMessage& failure) {

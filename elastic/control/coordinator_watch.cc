@@ -83,6 +83,24 @@ void Coordinator::ReportNoProgress() {
                          {"seconds", std::chrono::duration<double>(now_ - open_->last_commit).count()}});
 }
 
+namespace {
+
+// The others waited for addresses until they failed: whoever has not said its own keeps them from working, though it
+// sends heartbeats.
+void SuspectAbsent(const OpenWorld& world, bool waited_long, Blame* blame) {
+  FailureMessage absent;
+  absent.secondhand = true;
+  int reporter = -1;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const OpenWorld::Rank& state = world.ranks[static_cast<size_t>(rank)];
+    if (state.failed) reporter = rank;
+    if (!state.has_blob && !state.failed) absent.suspects.push_back(rank);
+  }
+  if (waited_long && reporter >= 0) blame->Add(world.world, reporter, absent);
+}
+
+}  // namespace
+
 // A collective failed, and so far nobody was seen to be lost. Once all others have shown that they live, or have had
 // the time to, the world is made anew; from world to world with more patience.
 void Coordinator::RetryFailed() {
@@ -99,6 +117,7 @@ void Coordinator::RetryFailed() {
   });
   if (!all_live && now_ - since < limit) return;
   if (!open_->links_are_known && TriesLinks()) return;
+  SuspectAbsent(*open_, since - open_->published >= milliseconds(options_.elastic.collective_timeout_ms), &blame_);
   const Blame::Verdict verdict = blame_.Conclude(open_->world);
   if (blame_.failed_worlds() >= kMostFailedWorlds) {
     End(1, "run_failed",

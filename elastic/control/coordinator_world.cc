@@ -15,6 +15,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSettle{100};  // so that several newcomers make one world
+// Holders of state may still be with the coordinator before this one, which stands still: they notice within twice the
+// keepalive of their connection (elastic/wire/control_client.h), and come then.
+constexpr milliseconds kNoticeLoss{12'000};
 
 std::string HoldersText(const std::vector<Member>& members) {
   return absl::StrJoin(members, ", ",
@@ -74,6 +77,7 @@ WorldQuestion Coordinator::Question() const {
       .source = source_,
       .first = source_.generation == 0 && !had_world_,
       .joined_long = first_join_.has_value() && now_ - *first_join_ >= milliseconds(options_.elastic.join_timeout_ms),
+      .used = options_.used_cells,
       .ending = Ending()};
   for (const auto& [name, worker] : roster_.workers()) {
     question.candidates.push_back({.member = worker.member,
@@ -95,9 +99,10 @@ bool Coordinator::MustWaitForOthers(size_t members) const {
 // After a restart: the workers' claims tell where the state lies.
 void Coordinator::ResolveClaims() {
   if (!claims_open_) return;
+  AskForWorlds();
   std::vector<ClaimOf> claims;
   for (const auto& [name, worker] : roster_.workers()) claims.push_back({worker.member.id, &worker.claim});
-  const StateSource found = FindStateSource(claims, options_.recorded_step, options_.parallel);
+  const StateSource found = FindStateSource(claims, options_.recorded_step, options_.parallel, options_.used_cells);
   const milliseconds settle(options_.elastic.heartbeat_timeout_ms);
   const bool settled = found.complete || (first_claim_.has_value() && now_ - *first_claim_ >= settle);
   if (!found.covered || !settled) {
@@ -106,7 +111,9 @@ void Coordinator::ResolveClaims() {
     // Nobody at all may be about to come back; only a stop does not wait for that.
     const std::optional<Instant> since = first_join_.has_value() ? first_join_ : stop_asked_;
     const Instant waited = since.has_value() ? now_ - std::max(*since, last_holder_) : Instant{0};
-    const bool all_new = !first_claim_.has_value() && waited >= settle &&
+    const bool something_to_lose = committed_ > (checkpoints_.empty() ? 0 : checkpoints_.front().step);
+    const milliseconds patience = something_to_lose ? std::min(std::max(settle, kNoticeLoss), limit) : settle;
+    const bool all_new = !first_claim_.has_value() && waited >= patience &&
                          static_cast<int64_t>(roster_.workers().size()) >= options_.elastic.workers;
     const bool may_begin_anew = schedule_.enabled() && checkpoints_.empty() && !options_.had_checkpoint;
     if (found.covered) return;
@@ -122,6 +129,8 @@ void Coordinator::ResolveClaims() {
 
 void Coordinator::AdoptSource(const StateSource& found) {
   claims_open_ = false;
+  known_worlds_.clear();
+  asked_for_worlds_.clear();
   source_ = found.world;
   std::vector<std::string> stale;
   for (auto& [name, worker] : roster_.workers()) {
@@ -145,7 +154,7 @@ bool Coordinator::AdoptEntered() {
     const int rank = has(worker) ? entered_.RankOf(worker.member.id) : -1;
     if (rank >= 0) alive[static_cast<size_t>(rank)] = true;
   }
-  if (!HoldersOfLostState(entered_, alive, options_.parallel).empty()) return false;
+  if (!HoldersOfLostState(entered_, alive, options_.parallel, options_.used_cells).empty()) return false;
   source_ = std::exchange(entered_, {});
   load_.clear();
   for (auto& [name, worker] : roster_.workers()) worker.holds_state = worker.entered == source_.generation;
@@ -198,6 +207,7 @@ std::vector<int64_t> Coordinator::FirstMicrobatches(const MemberList& members) c
 void Coordinator::Publish(const WorldDecision& decision) {
   OpenWorld open;
   open.world = {++generation_, decision.members};
+  open.world.placement = seats_.PlacementFor(open.world, source_, options_.parallel);
   open.purpose = stop_signal_ != 0 ? Purpose::kStop : Purpose::kTrain;
   open.microbatches = FirstMicrobatches(open.world.members);
   open.ranks.resize(decision.members.size());

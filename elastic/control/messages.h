@@ -18,6 +18,8 @@ namespace holdfast {
 /// `prepared_world` and can apply its update by itself; then it holds its part of the state after that step as a member
 /// of that world. The two worlds differ from a change of the world until the first commit after it, and somebody who
 /// has just joined has only the second: should the coordinator die right there, either may be where the state lies.
+/// Thousands claim the same world, so in a JoinMessage it has its generation alone; the coordinator asks one of them
+/// for the rest (AskWorldMessage): a generation is one world only.
 struct StateClaim {
   World world;
   int64_t committed_step = 0;
@@ -74,14 +76,20 @@ struct RendezvousMessage {
   std::string blob;
 };
 
-/// Connections and state of the new world stand: how long each phase took.
+/// Connections of the new world stand, and what this member serves is there: how long each phase took.
 struct RecoveredMessage {
   uint64_t generation = 0;
   double abort_seconds = 0, rendezvous_seconds = 0, transfer_seconds = 0;
   int64_t bytes_received = 0;
+  int64_t mirror_bytes = 0;  // that its mirrors still lack: they come beside the first step
 };
 
-/// Hash of one chunk's weight and moments as they will be after the step.
+/// The mirrors that this member lacked are there. May come before its RecoveredMessage, comes before its first vote.
+struct MirroredMessage {
+  uint64_t generation = 0;
+};
+
+/// Hash of one chunk's planes as they will be after the step.
 struct ChunkDigest {
   int32_t chunk = 0;
   uint64_t digest = 0;
@@ -99,6 +107,9 @@ struct VoteMessage {
   double stall_seconds = 0;          // for a checkpoint's staging memory, in the update before
   int64_t microbatches = 0;          // computed here
   std::vector<ChunkDigest> digests;  // of the chunks this rank is the primary holder of; only on digest steps
+  // To be compared with those of the chunk's other holders: on digest steps of all other chunks held here, else of a
+  // sample of all, another one in each step.
+  std::vector<ChunkDigest> copies = {};
 };
 
 /// A collective failed or the step could not be prepared. `suspects`: ranks the transport blames, may be empty.
@@ -154,6 +165,11 @@ struct StopRequestMessage {
 struct ReachMessage {
   uint64_t round = 0;
   std::vector<double> seconds;  // by target, until it was reached; < 0: it was not
+};
+
+/// Answers an AskWorldMessage: a world that the worker holds state of.
+struct KnownWorldMessage {
+  World world;
 };
 
 // --- agent to coordinator ------------------------------------------------------------------------------------------
@@ -220,16 +236,22 @@ struct ProbeMessage {
   std::vector<std::string> addresses;
 };
 
+/// The worker is to say who the members of the world are that it has named in its claim.
+struct AskWorldMessage {
+  uint64_t generation = 0;
+};
+
 /// The run is over. exit_code: 0 done, 1 failed, 128 + signal after a stop.
 struct EndMessage {
   int exit_code = 0;
   std::string reason;
 };
 
-using WorkerMessage = std::variant<JoinMessage, HeartbeatMessage, RendezvousMessage, RecoveredMessage, VoteMessage,
-                                   FailureMessage, ValidationMessage, SavedMessage, FinishedMessage, StopRequestMessage,
-                                   AgentHelloMessage, WorkerExitMessage, LeaveMessage, ReachMessage>;
+using WorkerMessage =
+    std::variant<JoinMessage, HeartbeatMessage, RendezvousMessage, RecoveredMessage, VoteMessage, FailureMessage,
+                 ValidationMessage, SavedMessage, FinishedMessage, StopRequestMessage, AgentHelloMessage,
+                 WorkerExitMessage, LeaveMessage, ReachMessage, MirroredMessage, KnownWorldMessage>;
 using CoordinatorMessage =
-    std::variant<WorldMessage, PeersMessage, CommitMessage, RefusedMessage, EndMessage, ProbeMessage>;
+    std::variant<WorldMessage, PeersMessage, CommitMessage, RefusedMessage, EndMessage, ProbeMessage, AskWorldMessage>;
 
 }  // namespace holdfast

@@ -20,11 +20,11 @@ struct OpenWorld {
   std::vector<int64_t> microbatches;  // by rank
 
   struct Rank {
-    bool has_blob = false, recovered = false, failed = false, finished = false;
+    bool has_blob = false, recovered = false, mirrored = false, failed = false, finished = false;
   };
   std::vector<Rank> ranks;
   std::vector<std::string> blobs;  // by rank, until all are there
-  int blob_count = 0, recovered_count = 0, finished_count = 0;
+  int blob_count = 0, recovered_count = 0, mirrored_count = 0, finished_count = 0;
   Ballot ballot;  // of the next step
 
   std::string reason;
@@ -39,11 +39,14 @@ struct OpenWorld {
   bool validates = false;  // members were seen at it since the last commit
   // The slowest member's, and all bytes; detection is from the last sign of life of who was lost.
   double detect_seconds = 0, abort_seconds = 0, rendezvous_seconds = 0, transfer_seconds = 0;
-  int64_t bytes = 0;
+  int64_t bytes = 0, mirror_bytes = 0;
+  bool reported_mirrors_missing = false;
 
   int size() const { return world.size(); }
   Rank& rank(int r) { return ranks[static_cast<size_t>(r)]; }
   bool recovered() const { return recovered_count == size(); }
+  /// Everything is held as often as it should be.
+  bool mirrored() const { return mirrored_count == size(); }
 };
 
 }  // namespace holdfast

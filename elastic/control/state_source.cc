@@ -4,6 +4,9 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
+
+#include "framework/base/status.h"
 
 namespace holdfast {
 namespace {
@@ -22,11 +25,24 @@ const World* WorldAt(const StateClaim& claim, int64_t step) {
 
 }  // namespace
 
-Placement PlacementOf(const World& world, const ParallelConfig& parallel) {
+std::vector<std::string> NodesOf(const World& world) {
   std::vector<std::string> nodes;
   nodes.reserve(world.members.size());
   for (const Member& member : world.members) nodes.push_back(member.node);
-  return {std::move(nodes), parallel, world.num_leaving()};
+  return nodes;
+}
+
+Placement PlacementOf(const World& world, const ParallelConfig& parallel) {
+  absl::StatusOr<Placement> placement =
+      Placement::FromTable(NodesOf(world), parallel, world.num_leaving(), world.placement.numbers());
+  HF_CHECK(placement.ok());  // looked at when it came in
+  return *std::move(placement);
+}
+
+bool HasSanePlacement(const World& world, const ParallelConfig& parallel) {
+  return world.placement.empty() ||
+         (world.num_leaving() < world.size() &&
+          Placement::FromTable(NodesOf(world), parallel, world.num_leaving(), world.placement.numbers()).ok());
 }
 
 int RankHeld(const WorkerId& id, const StateClaim& claim, const World& world, int64_t step) {
@@ -37,12 +53,13 @@ int RankHeld(const WorkerId& id, const StateClaim& claim, const World& world, in
 
 bool IsEmpty(const StateClaim& claim) { return claim.world.generation == 0 && claim.prepared_step == 0; }
 
-StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel) {
+StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel,
+                            const UsedCells& used) {
   StateSource best;
   std::map<uint64_t, const World*, std::greater<>> worlds;  // newest first
   for (const ClaimOf& c : claims) {
     const World* world = WorldAt(*c.claim, recorded_step);
-    if (world != nullptr) worlds.emplace(world->generation, world);
+    if (world != nullptr && !world->members.empty()) worlds.emplace(world->generation, world);
   }
   for (const auto& [generation, world] : worlds) {
     std::vector<bool> alive(world->members.size(), false);
@@ -50,7 +67,7 @@ StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded
       const int rank = RankHeld(c.id, *c.claim, *world, recorded_step);
       if (rank >= 0) alive[static_cast<size_t>(rank)] = true;
     }
-    const bool covered = PlacementOf(*world, parallel).LostShards(alive).empty();
+    const bool covered = PlacementOf(*world, parallel).LostCells(alive, used).empty();
     if (best.world.generation != 0 && !covered) continue;
     best.world = *world;
     best.covered = covered;
@@ -61,12 +78,12 @@ StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded
 }
 
 std::vector<Member> HoldersOfLostState(const World& source, const std::vector<bool>& alive,
-                                       const ParallelConfig& parallel) {
+                                       const ParallelConfig& parallel, const UsedCells& used) {
   if (std::find(alive.begin(), alive.end(), false) == alive.end()) return {};
   const Placement placement = PlacementOf(source, parallel);
   std::vector<bool> wanted(alive.size(), false);
-  for (const int shard : placement.LostShards(alive)) {
-    for (const int rank : placement.Holders(shard)) wanted[static_cast<size_t>(rank)] = true;
+  for (const int cell : placement.LostCells(alive, used)) {
+    for (const int rank : placement.Holders(cell)) wanted[static_cast<size_t>(rank)] = true;
   }
   std::vector<Member> holders;
   for (size_t rank = 0; rank < wanted.size(); ++rank) {

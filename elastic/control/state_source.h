@@ -8,11 +8,18 @@
 #include "elastic/control/messages.h"
 #include "framework/config/config.h"
 #include "framework/parallel/placement.h"
+#include "framework/parallel/used_cells.h"
 
 namespace holdfast {
 
+/// Of each rank.
+std::vector<std::string> NodesOf(const World& world);
+
 /// Who holds what in `world`.
 Placement PlacementOf(const World& world, const ParallelConfig& parallel);
+
+/// Whether PlacementOf can be asked, of a world that comes from others.
+bool HasSanePlacement(const World& world, const ParallelConfig& parallel);
 
 /// Rank in `world` as whose member `id` holds its part of the state after `step`, at once or by applying a prepared
 /// update; -1 if it does not.
@@ -28,17 +35,18 @@ struct ClaimOf {
 
 struct StateSource {
   World world;            // generation 0: nobody claims the state
-  bool covered = false;   // every shard has a holder among the claimants
+  bool covered = false;   // every cell that is used has a holder among the claimants
   bool complete = false;  // all members of `world` are among the claimants
 };
 
 /// Of the state after `recorded_step` (> 0): all members had voted for it, so a claim that is prepared for it counts as
 /// holding it. Of several worlds the newest that covers the state is taken; a step's result does not depend on the
 /// world it was done in, so an older one would do as well.
-StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel);
+StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel,
+                            const UsedCells& used = {});
 
-/// Members of `source` that hold shards of which nobody alive has a copy. `alive` is by rank.
+/// Members of `source` that hold cells in use of which nobody alive has a copy. `alive` is by rank.
 std::vector<Member> HoldersOfLostState(const World& source, const std::vector<bool>& alive,
-                                       const ParallelConfig& parallel);
+                                       const ParallelConfig& parallel, const UsedCells& used = {});
 
 }  // namespace holdfast

@@ -94,6 +94,14 @@ void WorkerSession::Handle(const CommitMessage& message) {
   StartNextTask();
 }
 
+void WorkerSession::Handle(const AskWorldMessage& message) {
+  for (const World* world : {&claim_.world, &world_}) {
+    if (world->generation != message.generation || world->members.empty()) continue;
+    actions_.emplace_back(SendToCoordinator{KnownWorldMessage{*world}});
+    return;
+  }
+}
+
 void WorkerSession::Handle(const RefusedMessage& message) {
   Abort(message.reason);
   if (message.rejoin) {
@@ -168,6 +176,8 @@ void WorkerSession::Forget() {
 void WorkerSession::Join() {
   JoinMessage join{member_, claim_, digests_, generation_};
   if (claim_.prepared_step != 0 && world_.generation != claim_.world.generation) join.claim.prepared_world = world_;
+  join.claim.world = {.generation = join.claim.world.generation, .members = {}};
+  join.claim.prepared_world = {.generation = join.claim.prepared_world.generation, .members = {}};
   actions_.emplace_back(SendToCoordinator{std::move(join)});
 }
 

@@ -111,6 +111,7 @@ class WorkerSession {
   void Handle(const WorldMessage& message);
   void Handle(const PeersMessage&) {}  // the shell's own affair
   void Handle(const ProbeMessage&) {}  // as well
+  void Handle(const AskWorldMessage& message);
   void Handle(const CommitMessage& message);
   void Handle(const RefusedMessage& message);
   void Handle(const EndMessage& message);

@@ -35,6 +35,10 @@ int MemberList::RankOf(const WorkerId& id) const {
   return members()[static_cast<size_t>(found->second)].id == id ? found->second : -1;
 }
 
+PlacementTable::PlacementTable(std::vector<uint32_t> numbers) {
+  if (!numbers.empty()) numbers_ = std::make_shared<const std::vector<uint32_t>>(std::move(numbers));
+}
+
 int World::num_leaving() const {
   return static_cast<int>(std::count_if(members.begin(), members.end(), [](const Member& m) { return m.leaves; }));
 }

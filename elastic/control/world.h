@@ -9,6 +9,8 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/types/span.h"
+
 namespace holdfast {
 
 /// `name` is stable over restarts ("node-0/2": the third worker of an agent); `incarnation` is new with every process,
@@ -65,10 +67,31 @@ class MemberList {
   std::shared_ptr<const Shared> shared_;  // by all copies
 };
 
+/// Placement::Table of a world; never changed once made. A copy costs nothing. Thread-safe.
+class PlacementTable {
+ public:
+  PlacementTable() = default;
+  // Implicit: a table is its numbers.
+  PlacementTable(std::vector<uint32_t> numbers);  // NOLINT(google-explicit-constructor)
+  PlacementTable(std::initializer_list<uint32_t> numbers) : PlacementTable(std::vector<uint32_t>(numbers)) {}
+
+  bool empty() const { return numbers_ == nullptr; }
+  absl::Span<const uint32_t> numbers() const {
+    return empty() ? absl::Span<const uint32_t>() : absl::MakeConstSpan(*numbers_);
+  }
+  friend bool operator==(const PlacementTable& a, const PlacementTable& b) {
+    return a.numbers_ == b.numbers_ || a.numbers() == b.numbers();
+  }
+
+ private:
+  std::shared_ptr<const std::vector<uint32_t>> numbers_;  // by all copies; null if there are none
+};
+
 /// One immutable view. Members of one node stand together, those that leave come last. Generation 0 = no world.
 struct World {
   uint64_t generation = 0;
   MemberList members;
+  PlacementTable placement = {};  // empty: the first one of its members
 
   int size() const { return static_cast<int>(members.size()); }
   int RankOf(const WorkerId& id) const { return members.RankOf(id); }

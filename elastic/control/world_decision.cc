@@ -9,14 +9,15 @@
 namespace holdfast {
 namespace {
 
-std::vector<Member> MissingHolders(const World& source, const std::vector<Candidate>& chosen,
+std::vector<Member> MissingHolders(const WorldQuestion& question, const std::vector<Candidate>& chosen,
                                    const ParallelConfig& parallel) {
+  const World& source = question.source;
   std::vector<bool> alive(source.members.size(), false);
   for (const Candidate& c : chosen) {
     const int rank = c.holds_state ? source.RankOf(c.member.id) : -1;
     if (rank >= 0) alive[static_cast<size_t>(rank)] = true;
   }
-  return HoldersOfLostState(source, alive, parallel);
+  return HoldersOfLostState(source, alive, parallel, question.used);
 }
 
 // Holders of state first, for without them there is nothing to go on from; then who is at work; then who came first.
@@ -67,10 +68,10 @@ std::string WhyTooFew(const ElasticConfig& elastic, const WorldQuestion& questio
 WorldDecision DecideWorld(const ElasticConfig& elastic, const ParallelConfig& parallel, const WorldQuestion& question) {
   WorldDecision decision;
   std::vector<Candidate> chosen = Choose(elastic, question, /*with_unwanted=*/false);
-  decision.missing = MissingHolders(question.source, chosen, parallel);
+  decision.missing = MissingHolders(question, chosen, parallel);
   if (!decision.missing.empty()) {
     chosen = Choose(elastic, question, /*with_unwanted=*/true);
-    decision.missing = MissingHolders(question.source, chosen, parallel);
+    decision.missing = MissingHolders(question, chosen, parallel);
   }
   if (!decision.missing.empty()) {
     decision.verdict = WorldDecision::Verdict::kStateMissing;

@@ -7,6 +7,7 @@
 
 #include "elastic/control/messages.h"
 #include "framework/config/config.h"
+#include "framework/parallel/used_cells.h"
 
 namespace holdfast {
 
@@ -25,6 +26,7 @@ struct WorldQuestion {
   World source;              // of the committed state; generation 0: there is none yet
   bool first = false;        // no world has been yet, and there is no state: it is worth waiting for everybody
   bool joined_long = false;  // elastic.join_timeout_ms have passed since the first worker joined
+  UsedCells used = {};       // by the model
   bool ending = false;       // nothing is left to do but the end, for which nobody new is needed and few are enough
 };
 

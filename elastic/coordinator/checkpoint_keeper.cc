@@ -12,7 +12,6 @@
 #include "framework/config/decides.h"
 #include "framework/config/enum_names.h"
 #include "framework/config/load.h"
-#include "xxhash.h"
 
 namespace holdfast {
 namespace {
@@ -51,11 +50,6 @@ std::vector<CheckpointChoice> ChoicesOf(const Catalog& catalog) {
                        entry.manifest.name.generation});
   }
   return choices;
-}
-
-uint64_t BitsDigest(const Config& config) {
-  const std::string text = PrintConfig(OnlyKeysThat({Decides::kBits}, config));
-  return XXH3_64bits(text.data(), text.size());
 }
 
 absl::StatusOr<std::unique_ptr<CheckpointKeeper>> CheckpointKeeper::Open(const Config& config,
@@ -167,7 +161,7 @@ CheckpointVerifiedEvent CheckpointKeeper::Read(const std::string& name) {
 
 // What cannot be deleted now is tried again after the next one. Whatever it is, training does not suffer from it.
 void CheckpointKeeper::Tidy(const CheckpointName& newest, CheckpointsTidiedEvent* tidied) {
-  if (!fence_->GoBack(BranchNow()).ok()) return;
+  if (!fence_->GoBack(BranchNow()).ok() || !fence_->Check().ok()) return;
   absl::StatusOr<Catalog> catalog = ScanCheckpoints(*storage_);
   if (!catalog.ok()) return;
   const CheckpointConfig& c = config_.checkpoint;

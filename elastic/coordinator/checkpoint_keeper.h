@@ -13,13 +13,13 @@
 
 #include "absl/status/statusor.h"
 #include "checkpoint/sharded/catalog.h"
-#include "checkpoint/storage/storage.h"
 #include "elastic/control/coordinator.h"
 #include "elastic/coordinator/coordinator_state.h"
 #include "elastic/coordinator/run_digests.h"
 #include "framework/base/task_thread.h"
 #include "framework/config/config.h"
 #include "framework/metrics/run_directory.h"
+#include "framework/storage/storage.h"
 
 namespace holdfast {
 
@@ -79,8 +79,5 @@ class CheckpointKeeper {
 
 /// Newest first.
 std::vector<CheckpointChoice> ChoicesOf(const Catalog& catalog);
-
-/// Of what decides the bits of a run: not of how it is spread, watched, saved or shown, nor of where its files lie.
-uint64_t BitsDigest(const Config& config);
 
 }  // namespace holdfast

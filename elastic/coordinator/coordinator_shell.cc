@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "elastic/coordinator/run_digests.h"
-#include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "nlohmann/json.hpp"
@@ -18,11 +17,11 @@ namespace {
 
 Instant Now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
-CoordinatorOptions OptionsFor(const Config& config, const CoordinatorHistory& history, bool saves,
-                              std::vector<CheckpointChoice> usable) {
+CoordinatorOptions OptionsFor(const Config& config, const RunStart& start) {
+  const CoordinatorHistory& history = start.history;
   CheckpointConfig checkpoint;
   checkpoint.every = CheckpointEvery::kNever;
-  if (saves) checkpoint = config.checkpoint;
+  if (start.keeper != nullptr) checkpoint = config.checkpoint;
   return {.elastic = config.elastic,
           .parallel = config.parallel,
           .checkpoint = checkpoint,
@@ -30,11 +29,12 @@ CoordinatorOptions OptionsFor(const Config& config, const CoordinatorHistory& hi
           .total_steps = config.train.steps,
           .validates = !config.data.validation.empty(),
           .validate_every_steps = config.train.validate_every_steps,
+          .used_cells = history.used_cells,
           .digests = DigestsOf(config),
           .last_generation = history.state.generation,
           .branch = history.state.branch,
           .recorded_step = history.recorded_step,
-          .checkpoints = std::move(usable),
+          .checkpoints = start.usable,
           .had_checkpoint = history.has_saved,
           .workers_are_new = history.workers_are_new,
           .finished = history.finished && history.recorded_step >= config.train.steps};
@@ -69,27 +69,27 @@ absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& di
 }
 
 absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Create(
-    const Config& config, const RunDirectory& directory, const CoordinatorHistory& history, double flops_per_token,
-    CoordinatorPort& port, std::function<void(const RunEvent&)> on_event, CheckpointKeeper* keeper,
-    std::vector<CheckpointChoice> usable) {
+    const Config& config, const RunDirectory& directory, const RunStart& start, CoordinatorPort& port,
+    std::function<void(const RunEvent&)> on_event) {
   HF_ASSIGN_OR_RETURN(std::unique_ptr<RunRecorder> recorder,
-                      RunRecorder::Open(config, directory, flops_per_token, history.recorded_step));
-  const CoordinatorOptions options = OptionsFor(config, history, keeper != nullptr, std::move(usable));
-  return std::unique_ptr<CoordinatorShell>(
-      new CoordinatorShell(config, directory, options, std::move(recorder), port, std::move(on_event), keeper));
+                      RunRecorder::Open(config, directory, start.flops_per_token, start.history.recorded_step));
+  return std::unique_ptr<CoordinatorShell>(new CoordinatorShell(
+      config, OptionsFor(config, start), std::move(recorder), port, start.is_ours, std::move(on_event), start.keeper));
 }
 
-CoordinatorShell::CoordinatorShell(const Config& config, const RunDirectory& directory,
-                                   const CoordinatorOptions& options, std::unique_ptr<RunRecorder> recorder,
-                                   CoordinatorPort& port, std::function<void(const RunEvent&)> on_event,
+CoordinatorShell::CoordinatorShell(const Config& config, const CoordinatorOptions& options,
+                                   std::unique_ptr<RunRecorder> recorder, CoordinatorPort& port,
+                                   ActionQueue::IsOurs is_ours, std::function<void(const RunEvent&)> on_event,
                                    CheckpointKeeper* keeper)
-    : directory_(directory),
-      port_(port),
+    : port_(port),
       on_event_(std::move(on_event)),
       keeper_(keeper),
+      branch_(options.branch),
       tick_(std::max<int64_t>(1, std::min<int64_t>(50, config.elastic.heartbeat_interval_ms / 2))),
+      stop_patience_(config.elastic.lost_state_timeout_ms),
       coordinator_(options),
       recorder_(std::move(recorder)),
+      actions_(std::move(is_ours), [this](const CoordinatorAction& action) { return Do(action); }),
       ticker_([this](const std::stop_token& stop) { Tick(stop); }) {}
 
 CoordinatorShell::~CoordinatorShell() {
@@ -148,9 +148,14 @@ void CoordinatorShell::PutAndWait(const CoordinatorEvent& event) {
 void CoordinatorShell::Feed(const CoordinatorEvent& event) {
   const std::lock_guard lock(mutex_);
   if (outcome_.has_value()) return SayThatItIsOver(event);
+  if (const auto* stop = std::get_if<StopEvent>(&event)) {
+    if (paused_since_.has_value() && stop_.has_value()) return GiveUpPaused();  // somebody does not want to wait
+    if (!stop_.has_value()) stop_ = {Now(), stop->signal};
+  }
   if (!paused_since_.has_value()) return TakeIn(event);
   if (!std::holds_alternative<TickEvent>(event)) return PutOff(event);
   CarryOut();
+  if (paused_since_.has_value()) return EndPause();
   while (!paused_since_.has_value() && !put_off_.empty() && !outcome_.has_value()) {
     const CoordinatorEvent next = std::move(put_off_.front());
     put_off_.pop_front();
@@ -160,24 +165,23 @@ void CoordinatorShell::Feed(const CoordinatorEvent& event) {
 
 // Whoever comes only now, an agent that was just starting say, has to hear it as well.
 void CoordinatorShell::SayThatItIsOver(const CoordinatorEvent& event) {
-  if (!std::holds_alternative<MessageEvent>(event)) return;
+  if (!std::holds_alternative<MessageEvent>(event) || actions_.replaced()) return;
   for (const CoordinatorAction& action : coordinator_.OnEvent(Now(), event)) {
     if (const auto* send = std::get_if<SendAction>(&action)) port_.Send(send->to, send->message);
   }
 }
 
 void CoordinatorShell::TakeIn(const CoordinatorEvent& event) {
-  for (CoordinatorAction& action : coordinator_.OnEvent(Now(), event)) actions_.push_back(std::move(action));
+  actions_.Add(coordinator_.OnEvent(Now(), event));
   CarryOut();
 }
 
 void CoordinatorShell::CarryOut() {
-  while (!actions_.empty() && !outcome_.has_value()) {
-    const absl::Status status = Do(actions_.front());
-    if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) return Pause(status);
-    if (!status.ok()) return GiveUp(absl::StrCat("the run cannot go on: ", std::string(status.message())));
-    actions_.pop_front();
-  }
+  const absl::Status status = actions_.CarryOut();
+  if (actions_.replaced()) return Leave(std::string(status.message()));
+  if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) return Pause(status);
+  if (!status.ok()) return GiveUp(absl::StrCat("the run cannot go on: ", std::string(status.message())));
+  if (keeper_ != nullptr) keeper_->GoBack(branch_);  // only now is it known to be the run's
   if (!paused_since_.has_value()) return;
   const double seconds = std::chrono::duration<double>(Now() - *std::exchange(paused_since_, std::nullopt)).count();
   Say({"resumed", {{"seconds", seconds}}});
@@ -191,12 +195,19 @@ void CoordinatorShell::Pause(const absl::Status& status) {
   Say({"paused", {{"cause", pause_cause_}}});
 }
 
+// With room again what is committed can still be saved, so a stop waits for it, as it does for holders of state.
+void CoordinatorShell::EndPause() {
+  if (stop_.has_value() && Now() - std::max(stop_->first, *paused_since_) >= stop_patience_) GiveUpPaused();
+}
+
+void CoordinatorShell::GiveUpPaused() {
+  GiveUp(absl::StrCat(
+      "stopped by signal ", stop_->second,
+      " while the run was paused, so what was done since the last checkpoint is not saved: ", pause_cause_));
+}
+
 void CoordinatorShell::PutOff(const CoordinatorEvent& event) {
   constexpr size_t kMost = 1 << 16;
-  if (const auto* stop = std::get_if<StopEvent>(&event)) {
-    return GiveUp(absl::StrCat("stopped by signal ", stop->signal,
-                               " while the run was paused, so nothing was saved: ", pause_cause_));
-  }
   const auto* message = std::get_if<MessageEvent>(&event);
   if (message != nullptr && std::holds_alternative<HeartbeatMessage>(message->message)) return;
   put_off_.push_back(event);
@@ -204,9 +215,17 @@ void CoordinatorShell::PutOff(const CoordinatorEvent& event) {
 }
 
 void CoordinatorShell::GiveUp(const std::string& reason) {
-  actions_.clear();  // nobody hears of the rest
+  actions_.Clear();  // nobody hears of the rest
   paused_since_.reset();
+  if (const absl::Status ours = actions_.Look(); actions_.replaced()) return Leave(std::string(ours.message()));
   for (const CoordinatorAction& action : coordinator_.OnEvent(Now(), GiveUpEvent{reason})) Do(action).IgnoreError();
+}
+
+// Nothing is said to workers, who hold what the other coordinator counts on.
+void CoordinatorShell::Leave(const std::string& reason) {
+  paused_since_.reset();
+  End(1, reason);
+  port_.Leave();
 }
 
 absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
@@ -217,8 +236,8 @@ absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
   } else if (const auto* close = std::get_if<CloseAction>(&action)) {
     port_.Close(close->connection);
   } else if (const auto* persist = std::get_if<PersistAction>(&action)) {
-    HF_RETURN_IF_ERROR(WriteCoordinatorState(directory_, {persist->generation, persist->branch}));
-    if (keeper_ != nullptr) keeper_->GoBack(persist->branch);
+    HF_RETURN_IF_ERROR(recorder_->Persist({persist->generation, persist->branch}));
+    branch_ = persist->branch;
   } else if (const auto* record = std::get_if<RecordAction>(&action)) {
     return recorder_->Record(*record);
   } else if (const auto* commit = std::get_if<CommitCheckpointAction>(&action)) {

@@ -17,10 +17,12 @@
 
 #include "absl/status/statusor.h"
 #include "elastic/control/coordinator.h"
+#include "elastic/coordinator/action_queue.h"
 #include "elastic/coordinator/checkpoint_keeper.h"
 #include "elastic/coordinator/coordinator_state.h"
 #include "elastic/coordinator/run_recorder.h"
 #include "framework/base/task_thread.h"
+#include "framework/parallel/used_cells.h"
 
 namespace holdfast {
 
@@ -33,6 +35,8 @@ class CoordinatorPort {
     for (const Connection connection : to) Send(connection, message);
   }
   virtual void Close(Connection connection) = 0;
+  /// Another coordinator has the run now: nothing more is said to workers, who are to ask that one.
+  virtual void Leave() {}
 };
 
 /// What an earlier coordinator of the run left in its directory; zeros for a new run.
@@ -42,23 +46,30 @@ struct CoordinatorHistory {
   bool finished = false;         // all is done, or failed for good
   bool has_saved = false;        // a checkpoint
   bool workers_are_new = false;  // as CoordinatorOptions has it
+  UsedCells used_cells = {};     // the same
 };
 absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& directory);
 
+/// What a coordinator starts from.
+struct RunStart {
+  CoordinatorHistory history;
+  ActionQueue::IsOurs is_ours;           // RunLock::Check
+  double flops_per_token = 0;            // what model FLOPs utilisation counts
+  CheckpointKeeper* keeper = nullptr;    // null = no checkpoints
+  std::vector<CheckpointChoice> usable;  // those to resume from, newest first
+};
+
 /// What cannot be written down does not happen. If it can be later (a full disk), the run is paused: the action is
-/// tried again and again, what workers say meanwhile waits, and a stop ends the run. Else the run fails, and everybody
-/// is told. Thread-safe.
+/// tried again and again, what workers say meanwhile waits, and a stop waits for lost_state_timeout_ms before it ends
+/// the run (a second one does not). Else the run fails, and everybody is told. If the run has been taken over
+/// (action_queue.h), this is the end, and nobody is told. Thread-safe.
 class CoordinatorShell {
  public:
-  /// `config`, `directory` and `port` must outlive the shell. `flops_per_token`: what model FLOPs utilisation counts.
-  /// `on_event` hears of every event (alerts). `keeper` may be null: no checkpoints. `usable`: those to go on from,
-  /// newest first.
+  /// `config`, `directory`, `port` and what `start` points to must outlive the shell. `on_event` hears of every event
+  /// (alerts).
   static absl::StatusOr<std::unique_ptr<CoordinatorShell>> Create(const Config& config, const RunDirectory& directory,
-                                                                  const CoordinatorHistory& history,
-                                                                  double flops_per_token, CoordinatorPort& port,
-                                                                  std::function<void(const RunEvent&)> on_event,
-                                                                  CheckpointKeeper* keeper = nullptr,
-                                                                  std::vector<CheckpointChoice> usable = {});
+                                                                  const RunStart& start, CoordinatorPort& port,
+                                                                  std::function<void(const RunEvent&)> on_event);
   ~CoordinatorShell();
 
   // These return at once: what is said waits in a queue while something is written down, heartbeats in one place each.
@@ -81,9 +92,9 @@ class CoordinatorShell {
   Outcome Wait();
 
  private:
-  CoordinatorShell(const Config& config, const RunDirectory& directory, const CoordinatorOptions& options,
-                   std::unique_ptr<RunRecorder> recorder, CoordinatorPort& port,
-                   std::function<void(const RunEvent&)> on_event, CheckpointKeeper* keeper);
+  CoordinatorShell(const Config& config, const CoordinatorOptions& options, std::unique_ptr<RunRecorder> recorder,
+                   CoordinatorPort& port, ActionQueue::IsOurs is_ours, std::function<void(const RunEvent&)> on_event,
+                   CheckpointKeeper* keeper);
   void Put(CoordinatorEvent event);
   /// For the keeper, which deletes nothing before it is known what there is.
   void PutAndWait(const CoordinatorEvent& event);
@@ -93,27 +104,31 @@ class CoordinatorShell {
   void CarryOut();
   void Pause(const absl::Status& status);
   void PutOff(const CoordinatorEvent& event);
+  void EndPause();
+  void GiveUpPaused();
   void GiveUp(const std::string& reason);
+  void Leave(const std::string& reason);
   absl::Status Do(const CoordinatorAction& action);
   void Say(const RunEvent& event);
   void End(int exit_code, const std::string& reason);
   void Tick(const std::stop_token& stop);
 
-  const RunDirectory& directory_;
   CoordinatorPort& port_;
   std::function<void(const RunEvent&)> on_event_;
   CheckpointKeeper* keeper_;
-  std::chrono::milliseconds tick_;
+  Branch branch_;  // as it was persisted last
+  std::chrono::milliseconds tick_, stop_patience_;
 
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   // Under mutex_:
   Coordinator coordinator_;
   std::unique_ptr<RunRecorder> recorder_;
-  std::deque<CoordinatorAction> actions_;  // to be carried out; between two events only while the run is paused
-  std::deque<CoordinatorEvent> put_off_;   // while it is paused
+  ActionQueue actions_;                   // between two events there are some only while the run is paused
+  std::deque<CoordinatorEvent> put_off_;  // while it is paused
   std::optional<Instant> paused_since_;
   std::string pause_cause_;
+  std::optional<std::pair<Instant, int>> stop_;  // the first that was asked for: when, signal
   std::optional<Outcome> outcome_;
 
   static constexpr int kMostEvents = 1 << 16;  // in the inbox, heartbeats and ticks aside: whoever says more waits

@@ -5,11 +5,12 @@
 #include "checkpoint/sharded/branch_json.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "framework/storage/atomic_file.h"
 
 namespace holdfast {
 namespace {
 
-constexpr size_t kMaxStateBytes = 1 << 20;
+constexpr size_t kMaxStateBytes = 1 << 28;  // a line is 60 bytes and 40 for each barrier
 constexpr const char* kGenerationKey = "generation";
 
 }  // namespace
@@ -18,7 +19,12 @@ absl::StatusOr<CoordinatorState> ReadCoordinatorState(const RunDirectory& direct
   const absl::StatusOr<std::string> text = ReadFile(directory.coordinator_state(), kMaxStateBytes);
   if (absl::IsNotFound(text.status())) return CoordinatorState{};
   HF_RETURN_IF_ERROR(text.status());
-  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  // The last whole line counts; what comes after it was cut off by a crash.
+  const size_t end = text->rfind('\n');
+  if (text->empty()) return CoordinatorState{};
+  const size_t begin = end == std::string::npos || end == 0 ? std::string::npos : text->rfind('\n', end - 1);
+  const std::string line = text->substr(begin == std::string::npos ? 0 : begin + 1, end - begin - 1);
+  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains(kGenerationKey) || !json[kGenerationKey].is_number_unsigned()) {
     return absl::DataLossError(absl::StrCat(directory.coordinator_state(),
                                             " is not what a coordinator writes; pass --overwrite to start anew"));
@@ -27,8 +33,11 @@ absl::StatusOr<CoordinatorState> ReadCoordinatorState(const RunDirectory& direct
 }
 
 absl::Status WriteCoordinatorState(const RunDirectory& directory, const CoordinatorState& state) {
-  const nlohmann::json json{{kGenerationKey, state.generation}, {kBarriersKey, ToJson(state.branch)}};
-  return WriteFileAtomically(directory.coordinator_state(), json.dump() + "\n");
+  return WriteFileAtomically(directory.coordinator_state(), CoordinatorStateLine(state) + "\n");
+}
+
+std::string CoordinatorStateLine(const CoordinatorState& state) {
+  return nlohmann::json{{kGenerationKey, state.generation}, {kBarriersKey, ToJson(state.branch)}}.dump();
 }
 
 }  // namespace holdfast

@@ -2,6 +2,7 @@
 // What a coordinator leaves behind for the next one of its run, besides the record: coordinator.json.
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "framework/base/branch.h"
@@ -17,7 +18,11 @@ struct CoordinatorState {
 /// Zeros if there is none. DataLoss, saying what to do, if it is not one.
 absl::StatusOr<CoordinatorState> ReadCoordinatorState(const RunDirectory& directory);
 
-/// Durable when it returns.
+/// What a coordinator appends to the file for each change: through its own handle, so that one which was replaced
+/// (RunDirectory::TakeOver) cannot undo what the other has stored.
+std::string CoordinatorStateLine(const CoordinatorState& state);
+
+/// Replaces the file. Durable when it returns. For a coordinator that starts.
 absl::Status WriteCoordinatorState(const RunDirectory& directory, const CoordinatorState& state);
 
 }  // namespace holdfast

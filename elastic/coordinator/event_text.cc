@@ -139,6 +139,15 @@ std::string EventText(const RunEvent& event) {
   if (event.name == "paused") return absl::StrCat("paused until this can be done: ", field("cause"));
   if (event.name == "resumed") return absl::StrCat("goes on after a pause of ", field("seconds"), " s");
   if (event.name == "recovered") return RecoveredText(event);
+  if (event.name == "mirrors_missing") {
+    return absl::StrFormat(
+        "one failure away from a checkpoint until %.1f MiB of mirrors are there again; training goes on",
+        Number(event, "bytes") / (1 << 20));
+  }
+  if (event.name == "mirrors_complete") {
+    return absl::StrFormat("all mirrors are there again: %.1f MiB in %.3f s", Number(event, "bytes") / (1 << 20),
+                           Number(event, "seconds"));
+  }
   if (event.name == "run_finished" || event.name == "run_stopped" || event.name == "run_failed") {
     return field("reason");
   }

@@ -21,6 +21,7 @@ class InProcessLink final : public ControlLink, public CoordinatorPort {
 
   void Send(Connection to, const CoordinatorMessage& message) override;
   void Close(Connection) override {}
+  void Leave() override;  // here nobody can ask another one: the worker ends
 
  private:
   static constexpr Connection kOnly = 1;

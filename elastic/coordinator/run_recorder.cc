@@ -34,9 +34,10 @@ absl::StatusOr<std::unique_ptr<RunRecorder>> RunRecorder::Open(const Config& con
                                                                double flops_per_token, int64_t last_step) {
   HF_ASSIGN_OR_RETURN(JsonLinesWriter metrics, JsonLinesWriter::Open(directory.metrics()));
   HF_ASSIGN_OR_RETURN(JsonLinesWriter events, JsonLinesWriter::Open(directory.events()));
+  HF_ASSIGN_OR_RETURN(JsonLinesWriter state, JsonLinesWriter::Open(directory.coordinator_state()));
   HF_RETURN_IF_ERROR(SyncDirectory(directory.root()));
-  return std::unique_ptr<RunRecorder>(
-      new RunRecorder(config, directory, flops_per_token, std::move(metrics), std::move(events), last_step));
+  return std::unique_ptr<RunRecorder>(new RunRecorder(config, directory, flops_per_token, std::move(metrics),
+                                                      std::move(events), std::move(state), last_step));
 }
 
 absl::Status RunRecorder::Record(const RecordAction& step) {
@@ -68,7 +69,8 @@ absl::Status RunRecorder::Record(const RecordAction& step) {
 }
 
 absl::Status RunRecorder::Rewind(int64_t step) {
-  HF_RETURN_IF_ERROR(directory_.CutMetrics(step));
+  HF_ASSIGN_OR_RETURN(const int64_t end, directory_.MetricsEnd(step));
+  HF_RETURN_IF_ERROR(metrics_.CutTo(end));
   last_step_ = step;
   return absl::OkStatus();
 }

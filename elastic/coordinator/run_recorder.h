@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "elastic/control/coordinator.h"
+#include "elastic/coordinator/coordinator_state.h"
 #include "elastic/coordinator/run_console.h"
 #include "framework/config/config.h"
 #include "framework/metrics/run_directory.h"
@@ -24,6 +25,8 @@ class RunRecorder {
 
   /// Durable when it returns. Internal, and nothing is written, if it is not the step after the last one.
   absl::Status Record(const RecordAction& step);
+  /// Durable when it returns.
+  absl::Status Persist(const CoordinatorState& state) { return state_.WriteDurably(CoordinatorStateLine(state)); }
   /// An event that cannot be written is missing in events.jsonl, and said to be on the console: no reason to stop.
   void Report(const RunEvent& event);
   /// The run goes on after `step`; what was recorded of later ones is gone. DataLoss if steps up to it are missing.
@@ -38,19 +41,20 @@ class RunRecorder {
 
  private:
   RunRecorder(const Config& config, const RunDirectory& directory, double flops_per_token, JsonLinesWriter metrics,
-              JsonLinesWriter events, int64_t last_step)
+              JsonLinesWriter events, JsonLinesWriter state, int64_t last_step)
       : config_(config),
         directory_(directory),
         flops_per_token_(flops_per_token),
         metrics_(std::move(metrics)),
         events_(std::move(events)),
+        state_(std::move(state)),
         console_(config.train.steps, config.log.every_steps, /*show_memory=*/config.elastic.workers == 1),
         last_step_(last_step) {}
 
   const Config& config_;
   const RunDirectory& directory_;
   double flops_per_token_;
-  JsonLinesWriter metrics_, events_;
+  JsonLinesWriter metrics_, events_, state_;
   RunConsole console_;
   std::chrono::steady_clock::time_point last_commit_ = std::chrono::steady_clock::now();
   std::optional<double> validation_loss_;

@@ -24,6 +24,7 @@ void Fill(const World& source, const World& world, v1::Source* wire) {
     wire->add_ranks(same ? static_cast<uint32_t>(rank) + 1 : 0);
     if (!same) ToWire(member, wire->add_members());
   }
+  wire->mutable_placement()->Add(source.placement.numbers().begin(), source.placement.numbers().end());
 }
 
 World Read(const v1::Source& wire, const World& world, FieldCheck* check) {
@@ -40,6 +41,7 @@ World Read(const v1::Source& wire, const World& world, FieldCheck* check) {
   }
   check->Require(next == wire.members_size(), "source", "members without a rank");
   source.members = std::move(members);
+  source.placement = PlacementFromWire(wire.placement(), check);
   check->Require(source.members.empty() || source.num_leaving() < source.size(), "source", "all of them leave");
   return source;
 }
@@ -139,6 +141,12 @@ absl::StatusOr<CoordinatorMessage> Read(const v1::Probe& wire) {
   return check.Done<CoordinatorMessage>(std::move(message));
 }
 
+void Fill(const AskWorldMessage& message, v1::FromCoordinator* wire) {
+  wire->mutable_ask_world()->set_generation(message.generation);
+}
+
+absl::StatusOr<CoordinatorMessage> Read(const v1::AskWorld& wire) { return AskWorldMessage{wire.generation()}; }
+
 void Fill(const WorkerStatus& status, v1::WorkerStatus* wire) {
   ToWire(status.id, wire->mutable_id());
   wire->set_rank(status.rank);
@@ -189,6 +197,8 @@ absl::StatusOr<CoordinatorMessage> FromWire(const v1::FromCoordinator& wire) {
       return Read(wire.end());
     case v1::FromCoordinator::kProbe:
       return Read(wire.probe());
+    case v1::FromCoordinator::kAskWorld:
+      return Read(wire.ask_world());
     case v1::FromCoordinator::MESSAGE_NOT_SET:
       break;
   }

@@ -46,6 +46,7 @@ void ToWire(const World& world, v1::World* wire) {
   wire->set_generation(world.generation);
   wire->mutable_members()->Reserve(world.size());
   for (const Member& member : world.members) ToWire(member, wire->add_members());
+  wire->mutable_placement()->Add(world.placement.numbers().begin(), world.placement.numbers().end());
 }
 
 WorkerId IdFromWire(const v1::WorkerId& wire, FieldCheck* check) {
@@ -65,6 +66,11 @@ Member MemberFromWire(const v1::Member& wire, FieldCheck* check) {
   return member;
 }
 
+std::vector<uint32_t> PlacementFromWire(const google::protobuf::RepeatedField<uint32_t>& wire, FieldCheck* check) {
+  if (!check->Length(wire, kMaxPlacement, "placement")) return {};
+  return {wire.begin(), wire.end()};
+}
+
 World WorldFromWire(const v1::World& wire, FieldCheck* check) {
   World world;
   world.generation = wire.generation();
@@ -73,6 +79,7 @@ World WorldFromWire(const v1::World& wire, FieldCheck* check) {
   members.reserve(static_cast<size_t>(wire.members_size()));
   for (const v1::Member& member : wire.members()) members.push_back(MemberFromWire(member, check));
   world.members = std::move(members);
+  world.placement = PlacementFromWire(wire.placement(), check);
   check->Require(world.members.empty() || world.num_leaving() < world.size(), "members", "all of them leave");
   return world;
 }

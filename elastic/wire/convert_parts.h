@@ -18,6 +18,7 @@ void ToWire(const World& world, v1::World* wire);
 void ToWire(const Member& member, v1::Member* wire);
 WorkerId IdFromWire(const v1::WorkerId& wire, FieldCheck* check);
 Member MemberFromWire(const v1::Member& wire, FieldCheck* check);
+std::vector<uint32_t> PlacementFromWire(const google::protobuf::RepeatedField<uint32_t>& wire, FieldCheck* check);
 World WorldFromWire(const v1::World& wire, FieldCheck* check);
 
 /// Both enums count alike; convert_parts.cc asserts it.

@@ -84,7 +84,14 @@ void Fill(const RecoveredMessage& message, v1::ToCoordinator* wire) {
   recovered->set_rendezvous_seconds(message.rendezvous_seconds);
   recovered->set_transfer_seconds(message.transfer_seconds);
   recovered->set_bytes_received(message.bytes_received);
+  recovered->set_mirror_bytes(message.mirror_bytes);
 }
+
+void Fill(const MirroredMessage& message, v1::ToCoordinator* wire) {
+  wire->mutable_mirrored()->set_generation(message.generation);
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::Mirrored& wire) { return MirroredMessage{wire.generation()}; }
 
 absl::StatusOr<WorkerMessage> Read(const v1::Recovered& wire) {
   FieldCheck check("Recovered");
@@ -94,6 +101,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Recovered& wire) {
   message.rendezvous_seconds = check.Seconds(wire.rendezvous_seconds(), "rendezvous_seconds");
   message.transfer_seconds = check.Seconds(wire.transfer_seconds(), "transfer_seconds");
   message.bytes_received = check.Count(wire.bytes_received(), "bytes_received");
+  message.mirror_bytes = check.Count(wire.mirror_bytes(), "mirror_bytes");
   return check.Done<WorkerMessage>(message);
 }
 
@@ -112,6 +120,23 @@ void Fill(const VoteMessage& message, v1::ToCoordinator* wire) {
     vote->add_digest_chunks(digest.chunk);
     vote->add_digests(digest.digest);
   }
+  for (const ChunkDigest& copy : message.copies) {
+    vote->add_copy_chunks(copy.chunk);
+    vote->add_copies(copy.digest);
+  }
+}
+
+template <typename Chunks, typename Digests>
+std::vector<ChunkDigest> DigestsFromWire(const Chunks& chunks, const Digests& digests, const char* field,
+                                         FieldCheck* check) {
+  std::vector<ChunkDigest> result;
+  check->Require(digests.size() == chunks.size(), field, "not one per chunk");
+  if (!check->Length(digests, kMaxDigests, field) || digests.size() != chunks.size()) return result;
+  result.reserve(static_cast<size_t>(digests.size()));
+  for (int i = 0; i < digests.size(); ++i) {
+    result.push_back({check->RangeInt(chunks[i], 0, INT32_MAX, field), digests[i]});
+  }
+  return result;
 }
 
 absl::StatusOr<WorkerMessage> Read(const v1::Vote& wire) {
@@ -126,14 +151,8 @@ absl::StatusOr<WorkerMessage> Read(const v1::Vote& wire) {
   message.wait_seconds = check.Seconds(wire.wait_seconds(), "wait_seconds");
   message.stall_seconds = check.Seconds(wire.stall_seconds(), "stall_seconds");
   message.microbatches = check.Count(wire.microbatches(), "microbatches");
-  check.Require(wire.digests_size() == wire.digest_chunks_size(), "digests", "not one per chunk");
-  if (check.Length(wire.digests(), kMaxDigests, "digests") && wire.digests_size() == wire.digest_chunks_size()) {
-    message.digests.reserve(static_cast<size_t>(wire.digests_size()));
-    for (int i = 0; i < wire.digests_size(); ++i) {
-      const int chunk = check.RangeInt(wire.digest_chunks(i), 0, INT32_MAX, "digest_chunks");
-      message.digests.push_back({chunk, wire.digests(i)});
-    }
-  }
+  message.digests = DigestsFromWire(wire.digest_chunks(), wire.digests(), "digests", &check);
+  message.copies = DigestsFromWire(wire.copy_chunks(), wire.copies(), "copies", &check);
   return check.Done<WorkerMessage>(std::move(message));
 }
 
@@ -295,6 +314,16 @@ absl::StatusOr<WorkerMessage> Read(const v1::Reach& wire) {
   return check.Done<WorkerMessage>(std::move(message));
 }
 
+void Fill(const KnownWorldMessage& message, v1::ToCoordinator* wire) {
+  ToWire(message.world, wire->mutable_known_world());
+}
+
+absl::StatusOr<WorkerMessage> Read(const v1::World& wire) {
+  FieldCheck check("KnownWorld");
+  KnownWorldMessage message{WorldFromWire(wire, &check)};
+  return check.Done<WorkerMessage>(std::move(message));
+}
+
 }  // namespace
 
 void ToWire(const WorkerMessage& message, v1::ToCoordinator* wire) {
@@ -331,6 +360,10 @@ absl::StatusOr<WorkerMessage> FromWire(const v1::ToCoordinator& wire) {
       return Read(wire.leave());
     case v1::ToCoordinator::kReach:
       return Read(wire.reach());
+    case v1::ToCoordinator::kMirrored:
+      return Read(wire.mirrored());
+    case v1::ToCoordinator::kKnownWorld:
+      return Read(wire.known_world());
     case v1::ToCoordinator::MESSAGE_NOT_SET:
       break;
   }

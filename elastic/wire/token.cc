@@ -6,29 +6,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <random>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "framework/base/file_descriptor.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
 namespace {
-
-class OpenFile {
- public:
-  // O_NONBLOCK: opening a pipe would wait for its writer.
-  explicit OpenFile(const std::string& path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~OpenFile() {
-    if (fd_ >= 0) close(fd_);
-  }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // Asks the open file, not the path: the path may be somebody else's file a moment later.
 absl::Status CheckPrivate(int fd, const std::string& path) {
@@ -66,8 +53,8 @@ absl::StatusOr<std::string> ReadAtMost(int fd, size_t max_bytes, const std::stri
 }  // namespace
 
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
-  const OpenFile file(path);
-  if (file.get() < 0) return ErrnoToStatus(errno, path);
+  const FileDescriptor file = OpenFile(path, O_RDONLY | O_NONBLOCK);  // opening a pipe would wait for its writer
+  if (!file.ok()) return ErrnoToStatus(errno, path);
   HF_RETURN_IF_ERROR(CheckPrivate(file.get(), path));
   HF_ASSIGN_OR_RETURN(const std::string contents, ReadAtMost(file.get(), kMaxTokenBytes, path));
   std::string token(absl::StripAsciiWhitespace(contents));
@@ -77,6 +64,19 @@ absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": a token is one line of printable ASCII; this makes one: openssl rand -hex 32"));
   }
+  return token;
+}
+
+absl::StatusOr<std::string> MakeTokenFile(const std::string& path) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0 && errno == EEXIST) return ReadTokenFile(path);
+  if (fd < 0) return ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
+  std::random_device random;
+  std::string token;
+  for (int i = 0; i < 8; ++i) absl::StrAppendFormat(&token, "%08x", random());
+  const bool written = write(fd, token.data(), token.size()) == static_cast<ssize_t>(token.size());
+  close(fd);
+  if (!written) return absl::ResourceExhaustedError(absl::StrCat("cannot write ", path));
   return token;
 }
 

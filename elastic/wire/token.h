@@ -15,6 +15,9 @@ inline constexpr size_t kMaxTokenBytes = 4096;
 /// an HTTP header. PermissionDenied or InvalidArgument say what to do; no message contains the token.
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path);
 
+/// The same; if there is no such file, one with a new secret is made, mode 0600.
+absl::StatusOr<std::string> MakeTokenFile(const std::string& path);
+
 /// True if both are equal. The time it takes depends on the length of `given` only.
 bool TokensEqual(absl::string_view given, absl::string_view expected);
 

@@ -16,9 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kRehearsedChunks = 4;      // to see what compression would do
-constexpr double kWorthIt = 0.9;         // of the time without it
-constexpr double kBytesPerElement = 12;  // weight and two moments
+constexpr int kRehearsedChunks = 4;  // to see what compression would do
+constexpr double kWorthIt = 0.9;     // of the time without it
 
 SavedFile ToSaved(const StoredFile& file) { return {file.name, file.size, file.digest}; }
 
@@ -117,7 +116,7 @@ Compression Checkpointer::ChooseCompression() {
   const CheckpointConfig& config = *p_.config;
   if (config.compression == CheckpointCompression::kNone) return Compression::kNone;
   if (config.compression == CheckpointCompression::kZstd) return Compression::kZstd;
-  const double whole = static_cast<double>(p_.layout->elements()) * kBytesPerElement;
+  const double whole = static_cast<double>(p_.layout->elements()) * sizeof(float);
   const double limit = config.max_gib * static_cast<double>(1 << 30);
   if (limit > 0 && whole * static_cast<double>(config.keep_last + 1) > limit) return Compression::kZstd;
   if (!file_rate_.has_value() || codec_rate_ == 0) return Compression::kNone;
@@ -135,8 +134,9 @@ void Checkpointer::Rehearse(const Snapshot::Captured& chunk) {
   PieceEncoder encoder(static_cast<int>(p_.config->compression_level));
   const Clock::time_point start = Clock::now();
   size_t stored = 0;
-  const size_t piece = chunk.bytes.size() / 3;
-  for (size_t i = 0; i < 3; ++i) {
+  const size_t planes = p_.layout->NumPlanes(p_.layout->parameters().chunks()[static_cast<size_t>(chunk.chunk)]);
+  const size_t piece = chunk.bytes.size() / planes;
+  for (size_t i = 0; i < planes; ++i) {
     const auto values = absl::MakeConstSpan(chunk.bytes.data() + i * piece, piece);
     const size_t packed = encoder.Compress(values).size();
     stored += packed == 0 ? piece : packed;
@@ -152,13 +152,13 @@ absl::Status Checkpointer::Load(const std::string& name, ShardedState& state, co
   HF_ASSIGN_OR_RETURN(Storage* const storage, OpenedStorage());
   HF_ASSIGN_OR_RETURN(const auto reader, CheckpointReader::Open(*storage, *parsed));
   const ParameterLayout& layout = state.map().layout();
-  HF_RETURN_IF_ERROR(reader->CheckLayout(layout));
+  HF_RETURN_IF_ERROR(reader->CheckState(state.layout()));
   std::vector<int> wanted;
   int64_t bytes_to_load = 0;
   for (int chunk = 0; chunk < static_cast<int>(layout.chunks().size()); ++chunk) {
     if (!state.Holds(chunk)) continue;
     wanted.push_back(chunk);
-    bytes_to_load += static_cast<int64_t>(ShardedState::ChunkBytes(layout.chunks()[static_cast<size_t>(chunk)]));
+    bytes_to_load += static_cast<int64_t>(state.layout().ChunkBytes(layout.chunks()[static_cast<size_t>(chunk)]));
   }
   p_.progress->bytes_to_load = bytes_to_load;
   const absl::Cleanup loaded = [this] { p_.progress->bytes_loaded = p_.progress->bytes_to_load = 0; };
@@ -169,7 +169,7 @@ absl::Status Checkpointer::Load(const std::string& name, ShardedState& state, co
     if (!bytes.empty()) state.WriteChunk(chunk, bytes.data());
     ++p_.progress->count;
     p_.progress->bytes_loaded +=
-        static_cast<int64_t>(ShardedState::ChunkBytes(layout.chunks()[static_cast<size_t>(chunk)]));
+        static_cast<int64_t>(state.layout().ChunkBytes(layout.chunks()[static_cast<size_t>(chunk)]));
     return absl::OkStatus();
   });
 }

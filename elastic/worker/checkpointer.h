@@ -13,12 +13,12 @@
 
 #include "absl/status/status.h"
 #include "checkpoint/sharded/shard_writer.h"
-#include "checkpoint/storage/storage.h"
 #include "elastic/control/messages.h"
 #include "framework/base/task_thread.h"
 #include "framework/config/config.h"
 #include "framework/parallel/snapshot.h"
 #include "framework/parallel/step_progress.h"
+#include "framework/storage/storage.h"
 
 namespace holdfast {
 
@@ -28,7 +28,7 @@ class Checkpointer {
   struct Parts {
     std::function<absl::StatusOr<std::unique_ptr<Storage>>()> open_storage;  // when it is needed first
     const CheckpointConfig* config = nullptr;
-    const ParameterLayout* layout = nullptr;
+    const StateLayout* layout = nullptr;
     StepProgress* progress = nullptr;
     std::function<void(const SavedMessage&)> send;  // from any thread
   };

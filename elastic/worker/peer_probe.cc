@@ -1,17 +1,14 @@
 #include "elastic/worker/peer_probe.h"
 
-#include <fcntl.h>
-#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "framework/base/seconds.h"
+#include "framework/base/status.h"
 
 namespace holdfast {
 namespace {
@@ -23,39 +20,10 @@ constexpr milliseconds kAgain{300};  // a connection whose packets are lost is t
 constexpr milliseconds kLook{20};    // for a stop
 constexpr size_t kMostAtOnce = 512;  // each is an open file
 
-struct Address {
-  sockaddr_storage bytes{};
-  socklen_t size = 0;
-};
-
-absl::StatusOr<Address> Resolve(const std::string& host, const std::string& port, int flags) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
-  if (error != 0) return absl::InvalidArgumentError(absl::StrCat(host, ": ", gai_strerror(error)));
-  const addrinfo* chosen = found;
-  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
-    if (a->ai_family == AF_INET) {
-      chosen = a;
-      break;
-    }
-  }
-  Address address;
-  address.size = chosen->ai_addrlen;
-  std::copy_n(reinterpret_cast<const char*>(chosen->ai_addr), address.size, reinterpret_cast<char*>(&address.bytes));
-  freeaddrinfo(found);
-  return address;
-}
-
 /// Of "10.0.0.3:41234" or "[fe80::1]:41234".
-absl::StatusOr<Address> Parse(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  if (colon == std::string::npos) return absl::InvalidArgumentError(absl::StrCat(text, " has no port"));
-  std::string host = text.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  return Resolve(host, text.substr(colon + 1), AI_NUMERICHOST | AI_NUMERICSERV);
+absl::StatusOr<SocketAddress> Parse(const std::string& text) {
+  HF_ASSIGN_OR_RETURN(const auto host_and_port, SplitHostAndPort(text));
+  return ResolveHost(host_and_port.first, host_and_port.second, HostNames::kNumericOnly);
 }
 
 /// One connection after the other to one address, until one stands.
@@ -66,24 +34,15 @@ class Attempt {
     over_ = !parsed.ok();
     if (parsed.ok()) to_ = *parsed;
   }
-  ~Attempt() { Close(); }
-  Attempt(Attempt&& other) noexcept
-      : to_(other.to_),
-        fd_(std::exchange(other.fd_, -1)),
-        begun_(other.begun_),
-        over_(other.over_),
-        reached_(other.reached_) {}
-  Attempt& operator=(Attempt&&) = delete;
-
   bool over() const { return over_; }
   bool reached() const { return reached_; }
-  int fd() const { return fd_; }
+  const FileDescriptor& socket() const { return socket_; }
 
   /// Looks at the connection under way, and begins one where it is time to.
   void Go(Clock::time_point now) {
     if (over_) return;
-    if (fd_ >= 0) {
-      pollfd look{fd_, POLLOUT, 0};
+    if (socket_.ok()) {
+      pollfd look{socket_.get(), POLLOUT, 0};
       if (poll(&look, 1, 0) == 1) Conclude();
     }
     if (!over_ && now - begun_ >= kAgain) Begin(now);
@@ -91,35 +50,31 @@ class Attempt {
 
  private:
   void Begin(Clock::time_point now) {
-    Close();
     begun_ = now;
-    fd_ = socket(to_.bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd_ < 0) return;  // no handles left: again later
-    if (connect(fd_, reinterpret_cast<const sockaddr*>(&to_.bytes), to_.size) == 0) return Reached();
+    socket_ = OpenSocket(to_.family(), SOCK_STREAM, SOCK_NONBLOCK);
+    if (!socket_.ok()) return;  // no handles left: again later
+    if (connect(socket_.get(), to_.get(), to_.size) == 0) return Reached();
     if (errno != EINPROGRESS) Fail(errno);
   }
   void Conclude() {
     int error = 0;
     socklen_t size = sizeof(error);
-    getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size);
+    getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     if (error == 0) return Reached();
     Fail(error);
   }
   void Reached() {
     over_ = reached_ = true;
-    Close();
+    socket_ = FileDescriptor();
   }
   // Nobody listens there: the address is that of another machine, or of a process that is gone. All else may pass.
   void Fail(int error) {
     over_ = error == ECONNREFUSED;
-    Close();
-  }
-  void Close() {
-    if (fd_ >= 0) close(std::exchange(fd_, -1));
+    socket_ = FileDescriptor();
   }
 
-  Address to_;
-  int fd_ = -1;
+  SocketAddress to_;
+  FileDescriptor socket_;
   Clock::time_point begun_{};
   bool over_ = false, reached_ = false;
 };
@@ -135,7 +90,7 @@ std::vector<double> Reach(const std::vector<std::string>& addresses, const std::
     for (size_t i = 0; i < attempts.size(); ++i) {
       attempts[i].Go(Clock::now());
       if (attempts[i].reached() && seconds[i] < 0) seconds[i] = SecondsSince(start);
-      if (attempts[i].fd() >= 0) polled.push_back({attempts[i].fd(), POLLOUT, 0});
+      if (attempts[i].socket().ok()) polled.push_back({attempts[i].socket().get(), POLLOUT, 0});
     }
     if (std::all_of(attempts.begin(), attempts.end(), [](const Attempt& a) { return a.over(); })) break;
     poll(polled.data(), polled.size(), static_cast<int>(kLook.count()));
@@ -146,47 +101,28 @@ std::vector<double> Reach(const std::vector<std::string>& addresses, const std::
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PeerProbe>> PeerProbe::Listen(const std::string& host) {
-  auto resolved = Resolve(host, "0", AI_PASSIVE);
-  if (!resolved.ok()) return resolved.status();
-  const auto fail = [&](const char* what, int fd) {
-    const int error = errno;
-    if (fd >= 0) close(fd);
-    return absl::ErrnoToStatus(error, absl::StrCat(what, " on ", host));
-  };
-  const int fd = socket(resolved->bytes.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) return fail("socket", fd);
-  auto* address = reinterpret_cast<sockaddr*>(&resolved->bytes);
-  if (bind(fd, address, resolved->size) != 0) return fail("bind", fd);
-  if (listen(fd, SOMAXCONN) != 0) return fail("listen", fd);
-  if (getsockname(fd, address, &resolved->size) != 0) return fail("getsockname", fd);
-  char name[NI_MAXHOST], port[NI_MAXSERV];
-  if (getnameinfo(address, resolved->size, name, sizeof(name), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV)) {
-    return fail("getnameinfo", fd);
-  }
-  const bool v6 = resolved->bytes.ss_family == AF_INET6;
-  return std::unique_ptr<PeerProbe>(
-      new PeerProbe(fd, v6 ? absl::StrCat("[", name, "]:", port) : absl::StrCat(name, ":", port)));
+  HF_ASSIGN_OR_RETURN(const SocketAddress address, ResolveHost(host));
+  HF_ASSIGN_OR_RETURN(Listener listener, holdfast::Listen(address));
+  return std::unique_ptr<PeerProbe>(new PeerProbe(std::move(listener)));
 }
 
-PeerProbe::PeerProbe(int fd, std::string address)
-    : fd_(fd),
-      address_(std::move(address)),
+PeerProbe::PeerProbe(Listener listener)
+    : listener_(std::move(listener.socket)),
+      address_(HostAndPort(listener.address)),
       answering_([this](const std::stop_token& stop) { Answer(stop); }),
       working_([this](const std::stop_token& stop) { Work(stop); }) {}
 
 PeerProbe::~PeerProbe() {
   answering_ = {};
   working_ = {};
-  close(fd_);
 }
 
 // The connection stands before we see it; all that is to be done is to take it away.
 void PeerProbe::Answer(const std::stop_token& stop) const {
   while (!stop.stop_requested()) {
-    pollfd look{fd_, POLLIN, 0};
+    pollfd look{listener_.get(), POLLIN, 0};
     if (poll(&look, 1, 10 * static_cast<int>(kLook.count())) != 1) continue;
-    const int connection = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (connection >= 0) close(connection);
+    const FileDescriptor connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   }
 }
 

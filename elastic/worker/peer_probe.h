@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "framework/net/socket_address.h"
 
 namespace holdfast {
 
@@ -40,7 +41,7 @@ class PeerProbe {
   static constexpr std::chrono::milliseconds kLimit{2000};
 
  private:
-  PeerProbe(int fd, std::string address);
+  explicit PeerProbe(Listener listener);
   void Answer(const std::stop_token& stop) const;
   void Work(const std::stop_token& stop);
 
@@ -48,7 +49,7 @@ class PeerProbe {
     std::vector<std::string> addresses;
     Done done;
   };
-  const int fd_;
+  const FileDescriptor listener_;
   const std::string address_;
   std::mutex mutex_;
   std::condition_variable_any changed_;

@@ -16,22 +16,27 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::vector<std::string> NodesOf(const World& world) {
-  std::vector<std::string> nodes;
-  for (const Member& member : world.members) nodes.push_back(member.node);
-  return nodes;
-}
-
-TrainerWorld ViewOf(const WorldMessage& message, int rank) {
+TrainerWorld ViewOf(const WorldMessage& message, Placement placement, const ParallelConfig& parallel, int rank) {
   TrainerWorld view;
-  view.nodes = NodesOf(message.world);
-  view.leaving = message.world.num_leaving();
+  view.placement = std::move(placement);
   view.rank = rank;
   if (message.source.generation == 0) return view;
-  view.source_nodes = NodesOf(message.source);
-  view.source_leaving = message.source.num_leaving();
+  view.source = PlacementOf(message.source, parallel);
   for (const Member& member : message.source.members) view.source_ranks.push_back(message.world.RankOf(member.id));
   return view;
+}
+
+// In the first moment, which no forward pass reads: only the comparison of copies can see it.
+void Flip(ShardedState& state, int rank, bool in_mirror) {
+  const ParameterLayout& layout = state.map().layout();
+  for (int chunk = 0; chunk < static_cast<int>(layout.chunks().size()); ++chunk) {
+    if (!state.Holds(chunk) || (state.map().PrimaryOf(chunk) == rank) == in_mirror) continue;
+    std::vector<std::byte> bytes(state.layout().ChunkBytes(layout.chunks()[static_cast<size_t>(chunk)]));
+    state.ReadChunk(chunk, bytes.data());
+    bytes[bytes.size() / 2] ^= std::byte{4};
+    state.WriteChunk(chunk, bytes.data());
+    return;
+  }
 }
 
 /// No host could do better: the numbers are not finite, the data do not suffice. A full disk, memory or handles that
@@ -86,6 +91,7 @@ Worker::Exit Worker::Run() {
       p_.trainer->Forget();
     } else {
       const auto& exit = std::get<ExitTask>(next.task);
+      p_.trainer->EndMirrorFill();  // it tells the shell, which may go before the trainer
       return {exit.exit_code, exit.reason, p_.shell->refused()};
     }
   }
@@ -102,9 +108,17 @@ absl::StatusOr<WorldCommunicators> Worker::Connect(const WorldMessage& message, 
   for (int g = 0; g < placement.num_groups(); ++g) {
     if (placement.Group(g).size() > 1) groups.push_back(placement.Group(g));
   }
+  // NCCL promises little of communicators that work at the same time: there mirrors are filled before the step.
+  const bool fills_mirrors = message.source.generation != 0 && placement.num_mirrors() > 0 &&
+                             p_.config->parallel.transport != Transport::kNccl;
+  if (fills_mirrors) groups.push_back(groups[0]);
   const auto deadline = Clock::now() + std::chrono::milliseconds(p_.config->elastic.collective_timeout_ms);
   HF_ASSIGN_OR_RETURN(auto communicators, p_.connect(message.world, rank_, groups, stop, deadline));
   result.world = std::move(communicators[0]);
+  if (fills_mirrors) {
+    result.mirrors = std::move(communicators.back());
+    communicators.pop_back();
+  }
   for (size_t i = 1; i < communicators.size(); ++i) {
     if (communicators[i] != nullptr) result.group = std::move(communicators[i]);
   }
@@ -120,19 +134,22 @@ absl::StatusOr<RecoveredMessage> Worker::Recover(const RecoverTask& task, const 
   world_size_ = message.world.size();
   bad_checkpoint_ = false;
   loader_.reset();
-  const Placement placement = PlacementOf(message.world, p_.config->parallel);
+  Placement placement = PlacementOf(message.world, p_.config->parallel);
   HF_ASSIGN_OR_RETURN(WorldCommunicators communicators, Connect(message, placement, next.stop));
   RecoveredMessage report{.generation = message.world.generation};
   report.abort_seconds = next.abort_seconds;
   report.rendezvous_seconds = SecondsSince(start);
   p_.shell->SetPhase(Phase::kTransfer, message.committed_step + 1);
-  TrainerWorld view = ViewOf(message, rank_);
+  TrainerWorld view = ViewOf(message, std::move(placement), p_.config->parallel, rank_);
   if (!message.checkpoint.empty()) {
     view.load = [&](ShardedState& state, const std::stop_token& stop) { return Load(message.checkpoint, state, stop); };
   }
+  const uint64_t generation = message.world.generation;
+  view.on_mirrored = [shell = p_.shell, generation] { shell->Send(MirroredMessage{generation}); };
   const uint64_t entered = std::exchange(entered_, 0);  // here, for tasks before this one may have been dropped
   view.source_is_entered = entered != 0 && entered == message.source.generation;
   HF_ASSIGN_OR_RETURN(report.bytes_received, p_.trainer->EnterWorld(view, std::move(communicators), next.stop));
+  report.mirror_bytes = p_.trainer->mirror_bytes_to_come();
   entered_ = message.world.generation;
   report.transfer_seconds = SecondsSince(start) - report.rendezvous_seconds;
   p_.shell->SetPhase(Phase::kIdle, message.committed_step + 1);
@@ -181,6 +198,7 @@ absl::StatusOr<VoteMessage> Worker::Prepare(const StepTask& task, const std::sto
   };
   HF_ASSIGN_OR_RETURN(prepared_, p_.trainer->Prepare({task.step - 1, task.microbatches}, source, stop));
   loader_plan_.step = task.step + 1;
+  HF_RETURN_IF_ERROR(AwaitMirrors(task.step));
   VoteMessage vote{.generation = task.generation, .step = task.step, .digests = {}};
   vote.loss_bits = std::bit_cast<uint32_t>(prepared_.loss);
   vote.grad_norm_bits = std::bit_cast<uint32_t>(prepared_.grad_norm);
@@ -192,8 +210,17 @@ absl::StatusOr<VoteMessage> Worker::Prepare(const StepTask& task, const std::sto
   if (IsDigestStep(task.step)) {
     for (const auto& [chunk, digest] : p_.trainer->DigestsAfter(prepared_)) vote.digests.push_back({chunk, digest});
   }
+  for (const auto& [chunk, digest] : p_.trainer->DigestsOfCopiesAfter(prepared_, IsDigestStep(task.step))) {
+    vote.copies.push_back({chunk, digest});
+  }
   p_.shell->SetPhase(Phase::kVote, task.step);
   return vote;
+}
+
+absl::Status Worker::AwaitMirrors(int64_t step) const {
+  if (p_.trainer->mirrored()) return absl::OkStatus();
+  p_.shell->SetPhase(Phase::kTransfer, step);
+  return p_.trainer->AwaitMirrors();
 }
 
 absl::Status Worker::Validate(uint64_t generation, int64_t step, const std::stop_token& stop) const {
@@ -215,6 +242,7 @@ void Worker::Update(const UpdateTask& task) {
   p_.shell->SetPhase(Phase::kUpdate, task.step);
   HF_CHECK(prepared_.step + 1 == task.step);
   p_.trainer->Commit(prepared_);
+  if (p_.flip.after_step == task.step) Flip(p_.trainer->state(), rank_, p_.flip.in_mirror);
   if (task.save_for != 0) BeginSave(task.step, task.save_for);
 }
 
@@ -226,6 +254,7 @@ void Worker::BeginSave(int64_t step, uint64_t generation) const {
 
 absl::Status Worker::End(const EndingTask& task, const std::stop_token& stop) {
   loader_.reset();
+  HF_RETURN_IF_ERROR(AwaitMirrors(task.step));
   if (task.save) BeginSave(task.step, task.generation);
   if (task.purpose == Purpose::kTrain) HF_RETURN_IF_ERROR(Validate(task.generation, task.step, stop));
   p_.shell->SetPhase(Phase::kSave, task.step);

@@ -23,6 +23,12 @@ using ConnectFn = std::function<absl::StatusOr<std::vector<std::unique_ptr<Commu
     const World& world, int rank, const std::vector<std::vector<int>>& groups, std::stop_token stop,
     Deadline deadline)>;
 
+/// A test's knob: memory that goes bad once.
+struct BitFlip {
+  int64_t after_step = 0;  // 0: never
+  bool in_mirror = false;  // of a chunk that others sum, else of one that is summed here
+};
+
 /// Everything a worker works with; all of it outlives the worker.
 struct WorkerParts {
   const Config* config = nullptr;
@@ -39,6 +45,7 @@ struct WorkerParts {
   std::function<absl::Status(const ReadWeightsFn& read)> save_model;
   /// A test's knob: each microbatch takes this much longer.
   std::chrono::milliseconds slowdown{0};
+  BitFlip flip;
 };
 
 /// Thread-safety: none.
@@ -59,6 +66,7 @@ class Worker {
   absl::Status Load(const std::string& name, ShardedState& state, const std::stop_token& stop);
   absl::StatusOr<WorldCommunicators> Connect(const WorldMessage& message, const Placement& placement,
                                              const std::stop_token& stop);
+  absl::Status AwaitMirrors(int64_t step) const;
   absl::StatusOr<VoteMessage> Prepare(const StepTask& task, const std::stop_token& stop);
   void Update(const UpdateTask& task);
   absl::Status End(const EndingTask& task, const std::stop_token& stop);

@@ -1,6 +1,6 @@
 #pragma once
 // A communicator moves bytes between the members of one world. It never adds: the order of additions is what makes a
-// run repeatable, so arithmetic is ours (framework/parallel/summation_tree.h).
+// run repeatable, so arithmetic is ours (framework/parallel/sum_order.h).
 //
 // Rules for callers:
 //   - One thread at a time calls a communicator, except that Abort may be called from any thread at any time. Whoever

@@ -16,8 +16,10 @@ enum class ActivationKind { kGelu, kSwiglu };
 enum class RopeScaling { kNone, kLlama3 };
 enum class ComputeDType { kBF16, kF32 };
 enum class RecomputeMode { kNone, kBlock };
+enum class OptimizerKind { kAdamW, kLion, kMuon };
 enum class ScheduleKind { kConstant, kCosine, kLinear, kWsd };
 enum class DeviceKind { kCpu, kCuda };
+enum class GradientSumKind { kTree, kChains };
 enum class ArithmeticChoice { kAuto, kPortable, kNative, kAvx512Bf16, kAmxBf16 };
 enum class RouterScoreKind { kSoftmax, kSigmoid };
 enum class Sharding { kNoShard, kShardGradOp, kFullShard };
@@ -81,11 +83,13 @@ struct ModelConfig {
 };
 
 struct DataConfig {
-  std::vector<std::string> train;       // required: token files (llm.c .bin)
+  std::vector<std::string> train;       // required: token files (llm.c .bin), paths or s3://bucket/name
   std::vector<std::string> validation;  // may be empty
   std::string tokenizer = "bytes";      // "bytes" or path of a Hugging Face tokenizer.json; used by sampling and saved
   bool shuffle = true;
-  int64_t loader_threads = 1;
+  int64_t loader_threads = 1;  // at least; data in S3 are read by more
+  std::string s3_endpoint;     // "http://127.0.0.1:9000"; empty = AWS
+  std::string s3_region = "us-east-1";
 
   bool operator==(const DataConfig&) const = default;
 };
@@ -96,6 +100,10 @@ struct BatchConfig {
   int64_t sequence_length = 1024;
   int64_t microbatch_size = 4;  // sequences in a microbatch
   int64_t microbatches = 1;     // microbatches in a step
+  /// In which order the gradients of microbatches are added (framework/parallel/sum_order.h). A tree, the order of
+  /// configs that do not say, holds log2(microbatches) sums at once, chains two.
+  GradientSumKind gradient_sum = GradientSumKind::kTree;
+  int64_t gradient_sum_block = 4;  // of chains: microbatches added up before they are sent; 1 holds one sum
 
   int64_t microbatch_tokens() const { return microbatch_size * sequence_length; }
   int64_t step_tokens() const { return microbatches * microbatch_tokens(); }
@@ -121,14 +129,20 @@ struct TrainConfig {
   bool operator==(const TrainConfig&) const = default;
 };
 
+/// adamw: Loshchilov & Hutter 2019. lion: Chen et al. 2023. muon: Jordan 2024, scaled as by Liu et al. 2025
+/// (arXiv 2502.16982), of the matrices inside the blocks; AdamW, with the same lr, of embeddings, head and vectors.
 struct OptimizerConfig {
-  std::string name = "adamw";
+  OptimizerKind name = OptimizerKind::kAdamW;
   double lr = 3e-4;
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-8;
+  double beta1 = 0.9;           // adamw, lion; muon: of its AdamW
+  double beta2 = 0.95;          // the same
+  double eps = 1e-8;            // adamw; muon: of its AdamW
+  double momentum = 0.95;       // muon: Nesterov's
   double weight_decay = 0.1;    // on matrices only, never on norms and biases
   double grad_clip_norm = 1.0;  // 0 = no clipping
+  /// More than 0: the state has a moving average of the weights, too: average = ema_decay * average +
+  /// (1 - ema_decay) * weight after each step. It begins as the weights. `holdfast ckpt export --ema` writes it.
+  double ema_decay = 0.0;
 
   bool operator==(const OptimizerConfig&) const = default;
 };

@@ -118,14 +118,18 @@ Section DataTable(DataConfig* data) {
                                  {Required(Paths("train", &data->train)), Paths("validation", &data->validation),
                                   String("tokenizer", &data->tokenizer, StringRule::kNotEmpty),
                                   With(Decides::kBits, Bool("shuffle", &data->shuffle)),
-                                  With(Decides::kHost, Int("loader_threads", &data->loader_threads, 1, 256))}});
+                                  With(Decides::kHost, Int("loader_threads", &data->loader_threads, 1, 256)),
+                                  With(Decides::kHost, String("s3_endpoint", &data->s3_endpoint, StringRule::kAny)),
+                                  With(Decides::kHost, String("s3_region", &data->s3_region, StringRule::kNotEmpty))}});
 }
 
 Section BatchTable(BatchConfig* batch) {
   return All(Decides::kBits, {"batch",
                               {Int("sequence_length", &batch->sequence_length, 1, kMaxSequenceLength),
                                Int("microbatch_size", &batch->microbatch_size, 1, int64_t{1} << 16),
-                               Int("microbatches", &batch->microbatches, 1, int64_t{1} << 16)}});
+                               Int("microbatches", &batch->microbatches, 1, int64_t{1} << 16),
+                               Enum("gradient_sum", &batch->gradient_sum),
+                               Int("gradient_sum_block", &batch->gradient_sum_block, 1, int64_t{1} << 16)}});
 }
 
 Section TrainTable(TrainConfig* train) {
@@ -144,15 +148,17 @@ Section TrainTable(TrainConfig* train) {
                With(Decides::kBits, String("gemm_table_digest", &train->gemm_table_digest, StringRule::kAny))}});
 }
 
-// The optimizer computes in float: eps must not round to 0 there, nor a beta to 1 (bias correction divides by 1-beta).
+// The optimizer computes in float: eps must not round to 0 there, nor a beta or another decay to 1 (bias correction
+// divides by 1-beta).
 Section OptimizerTable(OptimizerConfig* optimizer) {
-  return All(
-      Decides::kBits,
-      {"optimizer",
-       {Choice("name", &optimizer->name, {"adamw"}), Double("lr", &optimizer->lr, 0.0, 1000.0),
-        Double("beta1", &optimizer->beta1, 0.0, 0.999999), Double("beta2", &optimizer->beta2, 0.0, 0.999999),
-        Double("eps", &optimizer->eps, 1e-30, 1.0), Double("weight_decay", &optimizer->weight_decay, 0.0, 1000.0),
-        Double("grad_clip_norm", &optimizer->grad_clip_norm, 0.0, 1e9)}});
+  return All(Decides::kBits,
+             {"optimizer",
+              {Enum("name", &optimizer->name), Double("lr", &optimizer->lr, 0.0, 1000.0),
+               Double("beta1", &optimizer->beta1, 0.0, 0.999999), Double("beta2", &optimizer->beta2, 0.0, 0.999999),
+               Double("eps", &optimizer->eps, 1e-30, 1.0), Double("momentum", &optimizer->momentum, 0.0, 0.999999),
+               Double("weight_decay", &optimizer->weight_decay, 0.0, 1000.0),
+               Double("grad_clip_norm", &optimizer->grad_clip_norm, 0.0, 1e9),
+               Double("ema_decay", &optimizer->ema_decay, 0.0, 0.999999)}});
 }
 
 Section ScheduleTable(ScheduleConfig* schedule) {

@@ -4,6 +4,8 @@
 #include <type_traits>
 
 #include "framework/config/config_table.h"
+#include "framework/config/load.h"
+#include "xxhash.h"
 
 namespace holdfast {
 namespace {
@@ -44,6 +46,11 @@ Config OnlyKeysThat(const std::vector<Decides>& kept, const Config& config) {
     }
   }
   return to;
+}
+
+uint64_t BitsDigest(const Config& config) {
+  const std::string text = PrintConfig(OnlyKeysThat({Decides::kBits}, config));
+  return XXH3_64bits(text.data(), text.size());
 }
 
 }  // namespace holdfast

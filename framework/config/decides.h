@@ -1,6 +1,7 @@
 #pragma once
 // What each config key decides: whether another value makes another run, and who may have another one.
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -22,5 +23,8 @@ Decides WhatDecides(const std::string& key);
 
 /// `config` with the keys that decide something of `kept`; all others have their defaults.
 Config OnlyKeysThat(const std::vector<Decides>& kept, const Config& config);
+
+/// Of what decides the bits of a run: not of how it is spread, watched, saved or shown, nor of where its files lie.
+uint64_t BitsDigest(const Config& config);
 
 }  // namespace holdfast

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/config/config_table.h"
+#include "framework/config/enum_names.h"
 #include "framework/config/field_text.h"
 
 namespace holdfast {
@@ -107,6 +108,18 @@ void CheckBatch(const Config& config, Violations* violations) {
   }
 }
 
+/// A key that the chosen optimizer does not have must be left out, or at its default.
+void CheckOptimizer(const OptimizerConfig& optimizer, Violations* violations) {
+  const OptimizerConfig unset;
+  const auto refuse = [&](const char* key, const char* who) {
+    violations->push_back({{absl::StrCat("optimizer.", key), "optimizer.name"},
+                           absl::StrCat("optimizer ", Name(optimizer.name), " has no ", key, ", which is of ", who,
+                                        "; leave it out or set optimizer.name")});
+  };
+  if (optimizer.name != OptimizerKind::kMuon && optimizer.momentum != unset.momentum) refuse("momentum", "muon");
+  if (optimizer.name == OptimizerKind::kLion && optimizer.eps != unset.eps) refuse("eps", "adamw and muon");
+}
+
 void CheckSchedule(const Config& config, Violations* violations) {
   const ScheduleConfig& schedule = config.schedule;
   const int64_t steps = config.train.steps;
@@ -199,6 +212,12 @@ void CheckCheckpointTimes(const CheckpointConfig& checkpoint, Violations* violat
                     "); leave one of them out")});
 }
 
+void CheckEndpoint(const std::string& key, const std::string& endpoint, Violations* violations) {
+  if (endpoint.empty() || absl::StartsWith(endpoint, "http://") || absl::StartsWith(endpoint, "https://")) return;
+  violations->push_back(
+      {{key}, absl::StrCat("expected http://HOST[:PORT] or https://HOST[:PORT], got '", endpoint, "'")});
+}
+
 // The bucket is not checked further: services differ in what they take, and the first request tells.
 void CheckCheckpointPlace(const CheckpointConfig& checkpoint, Violations* violations) {
   const std::string& directory = checkpoint.directory;
@@ -210,11 +229,22 @@ void CheckCheckpointPlace(const CheckpointConfig& checkpoint, Violations* violat
           {{"checkpoint.directory"}, absl::StrCat("expected a path or s3://bucket/prefix, got '", directory, "'")});
     }
   }
-  const std::string& endpoint = checkpoint.s3_endpoint;
-  if (!endpoint.empty() && !absl::StartsWith(endpoint, "http://") && !absl::StartsWith(endpoint, "https://")) {
-    violations->push_back({{"checkpoint.s3_endpoint"},
-                           absl::StrCat("expected http://HOST[:PORT] or https://HOST[:PORT], got '", endpoint, "'")});
+  CheckEndpoint("checkpoint.s3_endpoint", checkpoint.s3_endpoint, violations);
+}
+
+void CheckDataPlaces(const DataConfig& data, Violations* violations) {
+  for (const auto& [key, paths] : {std::pair("data.train", &data.train), {"data.validation", &data.validation}}) {
+    for (const std::string& path : *paths) {
+      const size_t scheme = path.find("://");
+      if (scheme == std::string::npos || path.find('/') < scheme) continue;
+      const size_t bucket_end = path.find('/', scheme + 3);
+      const bool fits = path.substr(0, scheme) == "s3" && bucket_end != std::string::npos && bucket_end > scheme + 3 &&
+                        path.back() != '/';
+      if (fits) continue;
+      violations->push_back({{key}, absl::StrCat("expected a path or s3://bucket/name, got '", path, "'")});
+    }
   }
+  CheckEndpoint("data.s3_endpoint", data.s3_endpoint, violations);
 }
 
 std::vector<Field> ModelFields(Config* config) {
@@ -252,6 +282,7 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   CheckExperts(config.model, &violations);
   CheckRope(config.model, &violations);
   CheckBatch(config, &violations);
+  CheckOptimizer(config.optimizer, &violations);
   CheckSchedule(config, &violations);
   CheckValidation(config, &violations);
   CheckGemmTable(config.train, &violations);
@@ -260,6 +291,7 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   CheckElastic(config.elastic, &violations);
   CheckCheckpointTimes(config.checkpoint, &violations);
   CheckCheckpointPlace(config.checkpoint, &violations);
+  CheckDataPlaces(config.data, &violations);
   return violations;
 }
 

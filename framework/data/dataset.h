@@ -23,10 +23,26 @@ struct Microbatch {
   uint32_t step = 0, index = 0;  // which microbatch of which step: the key of its random numbers
 };
 
+struct DatasetOptions {
+  FileAccess* files = nullptr;  // where the paths are; null = this machine's file systems
+  /// Called while a file that has no index is read as a whole, from several threads.
+  ReadProgress on_scan = {};
+};
+
+struct DatasetSize {
+  int64_t tokens = 0, samples = 0;
+};
+
 class Dataset {
  public:
-  /// FailedPrecondition with what to do if the files hold no whole sample; every token is checked against vocab_size.
-  static absl::StatusOr<Dataset> Open(absl::Span<const std::string> paths, int64_t sequence, int64_t vocab_size);
+  /// What a dataset of these files holds, by their headers: no token is read. Fails as Open does, but for tokens.
+  static absl::StatusOr<DatasetSize> Measure(absl::Span<const std::string> paths, int64_t sequence,
+                                             const DatasetOptions& options = {});
+  /// Of each file, its index says the digest and the largest token, which must be below vocab_size, after some of its
+  /// blocks have been compared with the file's (CheckSomeBlocks); a file without an index is read as a whole.
+  /// FailedPrecondition with what to do if the files hold no whole sample.
+  static absl::StatusOr<Dataset> Open(absl::Span<const std::string> paths, int64_t sequence, int64_t vocab_size,
+                                      const DatasetOptions& options = {});
 
   int64_t num_samples() const { return first_sample_.back(); }
   int64_t num_tokens() const;
@@ -34,10 +50,15 @@ class Dataset {
   /// Of all tokens of all files in their order, wherever the files lie.
   uint64_t digest() const;
 
-  /// Writes sample `index` as T inputs and T targets.
-  void Read(int64_t index, absl::Span<int32_t> inputs, absl::Span<int32_t> targets) const;
+  /// Reads sample `index` as T inputs and T targets. DataLoss or Unavailable, naming file and offset, if it cannot be
+  /// read. Thread-safe.
+  absl::Status Read(int64_t index, absl::Span<int32_t> inputs, absl::Span<int32_t> targets) const;
+  /// How many samples should be read at the same time (RandomAccessFile::reads_at_once).
+  int reads_at_once() const;
 
  private:
+  static absl::StatusOr<Dataset> OpenFiles(absl::Span<const std::string> paths, int64_t sequence, FileAccess& files);
+
   std::vector<std::shared_ptr<const TokenFile>> files_;
   std::vector<uint64_t> digests_;      // of the files
   std::vector<int64_t> first_sample_;  // (files + 1) running sum
@@ -50,11 +71,19 @@ struct BatchShape {
   int64_t microbatch_size = 1;  // B sequences each
 };
 
-/// Microbatch `index` of step `step` (both from 0): samples order.At((step * M + index) * B + [0, B)).
-Microbatch ReadMicrobatch(const Dataset& dataset, const SampleOrder& order, const BatchShape& shape, int64_t step,
-                          int64_t index);
+/// Room for a microbatch, of which no row is counted yet.
+Microbatch EmptyMicrobatch(int64_t batch, int64_t sequence, int64_t step, int64_t index);
+/// Reads a sample into row `row`. Different rows of one microbatch may be read from different threads.
+absl::Status ReadRow(const Dataset& dataset, int64_t sample, int64_t row, Microbatch& microbatch);
+/// The sample that is row `row` of microbatch `index` of step `step` (all from 0):
+/// order.At((step * M + index) * B + row).
+int64_t SampleOf(const SampleOrder& order, const BatchShape& shape, int64_t step, int64_t index, int64_t row);
+
+/// Microbatch `index` of step `step`, one row after the other.
+absl::StatusOr<Microbatch> ReadMicrobatch(const Dataset& dataset, const SampleOrder& order, const BatchShape& shape,
+                                          int64_t step, int64_t index);
 
 /// Validation microbatch `index`: samples [index * B, index * B + B) in file order; rows past the end have targets -1.
-Microbatch ReadValidationMicrobatch(const Dataset& dataset, int64_t microbatch_size, int64_t index);
+absl::StatusOr<Microbatch> ReadValidationMicrobatch(const Dataset& dataset, int64_t microbatch_size, int64_t index);
 
 }  // namespace holdfast

@@ -2,8 +2,11 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "framework/base/json_depth.h"
 #include "framework/base/status.h"
@@ -49,26 +52,41 @@ absl::Status TakeLine(std::string_view line, const std::string& field, const Doc
 
 }  // namespace
 
-absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
-  InputFile file;
-  file.name_ = path == "-" ? "standard input" : path;
-  if (path != "-") file.owned_ = FileDescriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  file.fd_ = path == "-" ? STDIN_FILENO : file.owned_.get();
+absl::StatusOr<InputFile> InputFile::Open(FileAccess& files, const std::string& path) {
+  InputFile input;
+  input.name_ = path == "-" ? "standard input" : path;
   struct stat info;
-  if (file.fd_ < 0 || fstat(file.fd_, &info) != 0)
-    return ErrnoToStatus(errno, absl::StrCat("cannot open ", file.name_));
-  if (S_ISDIR(info.st_mode))
-    return absl::InvalidArgumentError(absl::StrCat(file.name_, ": a directory, not a text file"));
-  file.size_ = S_ISREG(info.st_mode) ? info.st_size : 0;
-  return file;
+  const bool is_stream =
+      path == "-" || (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode));
+  if (is_stream) {
+    if (path != "-") input.owned_ = OpenFile(path, O_RDONLY);
+    input.fd_ = path == "-" ? STDIN_FILENO : input.owned_.get();
+    if (input.fd_ < 0) return ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+    return input;
+  }
+  auto file = files.Open(path);
+  if (!file.ok()) return Annotate(file.status(), "cannot open text file");
+  input.file_ = *std::move(file);
+  input.size_ = static_cast<int64_t>(input.file_->size());
+  return input;
 }
 
 absl::StatusOr<bool> InputFile::ReadMore(size_t bytes_max, std::string& buffer) {
   const size_t before = buffer.size();
+  if (file_ != nullptr) bytes_max = std::min(bytes_max, static_cast<size_t>(size_ - offset_));
   buffer.resize(before + bytes_max);
-  const auto got = ReadFull(fd_, buffer.data() + before, bytes_max, name_);
-  buffer.resize(before + (got.ok() ? *got : 0));
-  if (!got.ok()) return got.status();
+  absl::Span<char> out = absl::MakeSpan(buffer).subspan(before);
+  absl::StatusOr<size_t> got = bytes_max;
+  if (file_ == nullptr) {
+    got = ReadToEnd(fd_, out, name_);
+  } else if (const absl::Status read = file_->ReadAt(
+                 static_cast<uint64_t>(offset_), absl::MakeSpan(reinterpret_cast<std::byte*>(out.data()), out.size()));
+             !read.ok()) {
+    got = read;
+  }
+  buffer.resize(before + got.value_or(0));
+  HF_RETURN_IF_ERROR(got.status());
+  offset_ += static_cast<int64_t>(*got);
   return *got > 0;
 }
 

@@ -3,19 +3,21 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "framework/data/file_io.h"
+#include "framework/base/file_descriptor.h"
+#include "framework/storage/file_access.h"
 
 namespace holdfast {
 
 /// One input, read from its beginning to its end. "-" is standard input.
 class InputFile {
  public:
-  static absl::StatusOr<InputFile> Open(const std::string& path);
+  static absl::StatusOr<InputFile> Open(FileAccess& files, const std::string& path);
 
   /// Name for messages.
   const std::string& name() const { return name_; }
@@ -26,10 +28,11 @@ class InputFile {
   absl::StatusOr<bool> ReadMore(size_t bytes_max, std::string& buffer);
 
  private:
+  std::shared_ptr<const RandomAccessFile> file_;  // else a pipe or another thing without a size:
   FileDescriptor owned_;
   int fd_ = -1;
   std::string name_;
-  int64_t size_ = 0;
+  int64_t size_ = 0, offset_ = 0;
 };
 
 /// What is done with the documents.

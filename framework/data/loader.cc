@@ -5,21 +5,23 @@
 #include "framework/base/status.h"
 
 namespace holdfast {
-namespace {
 
-Loader::Options Normalised(Loader::Options options) {
+Loader::Options Loader::WithDefaults(Options options, const Dataset& dataset) {
+  const BatchShape& shape = options.shape;
   if (options.indices.empty()) {
-    for (int64_t i = 0; i < options.shape.microbatches; ++i) options.indices.push_back(i);
+    for (int64_t i = 0; i < shape.microbatches; ++i) options.indices.push_back(i);
   }
-  options.microbatches_ahead = std::max<int64_t>(options.microbatches_ahead, 1);
-  HF_CHECK(options.indices.front() >= 0 && options.indices.back() < options.shape.microbatches);
+  if (options.threads > 0) options.threads = std::max(options.threads, dataset.reads_at_once());
+  const int64_t rows = 2 * options.threads;
+  options.microbatches_ahead =
+      std::max<int64_t>({options.microbatches_ahead, 1,
+                         options.threads > 1 ? (rows + shape.microbatch_size - 1) / shape.microbatch_size : 1});
+  HF_CHECK(options.indices.front() >= 0 && options.indices.back() < shape.microbatches);
   return options;
 }
 
-}  // namespace
-
 Loader::Loader(const Dataset& dataset, const SampleOrder& order, const Options& options)
-    : dataset_(dataset), order_(order), options_(Normalised(options)) {
+    : dataset_(dataset), order_(order), options_(WithDefaults(options, dataset)) {
   for (int i = 0; i < options_.threads; ++i) {
     threads_.emplace_back([this](std::stop_token stop) { Work(std::move(stop)); });
   }
@@ -39,17 +41,27 @@ int64_t Loader::IndexOf(int64_t position) const {
 }
 
 void Loader::Work(std::stop_token stop) {
+  const int64_t rows = options_.shape.microbatch_size;
   std::unique_lock lock(mutex_);
   while (true) {
-    const auto may_read = [this] { return next_to_read_ < next_to_return_ + options_.microbatches_ahead; };
-    changed_.wait(lock, stop, may_read);
+    changed_.wait(lock, stop, [&] { return next_row_ / rows < next_to_return_ + options_.microbatches_ahead; });
     if (stop.stop_requested()) return;
-    const int64_t position = next_to_read_++;
+    const int64_t position = next_row_ / rows, row = next_row_ % rows;
+    ++next_row_;
+    Pending& pending = pending_[position];  // stays where it is until its last row is there
+    if (row == 0) {
+      pending.microbatch = EmptyMicrobatch(rows, dataset_.sequence(), StepOf(position), IndexOf(position));
+      pending.rows_left = rows;
+    }
+    const int64_t sample = SampleOf(order_, options_.shape, StepOf(position), IndexOf(position), row);
     lock.unlock();
-    Microbatch microbatch = ReadMicrobatch(dataset_, order_, options_.shape, StepOf(position), IndexOf(position));
+    const absl::Status status = ReadRow(dataset_, sample, row, pending.microbatch);
     lock.lock();
-    ready_.emplace(position, std::move(microbatch));
-    changed_.notify_all();
+    if (!status.ok() && (pending.status.ok() || row < pending.failed_row)) {
+      pending.status = status;
+      pending.failed_row = row;
+    }
+    if (--pending.rows_left == 0) changed_.notify_all();
   }
 }
 
@@ -57,17 +69,18 @@ absl::StatusOr<Microbatch> Loader::Next(int64_t step, int64_t index, std::stop_t
   std::unique_lock lock(mutex_);
   HF_CHECK(step == StepOf(next_to_return_) && index == IndexOf(next_to_return_));
   if (options_.threads > 0) {
-    changed_.wait(lock, stop, [this] { return ready_.contains(next_to_return_); });
+    changed_.wait(lock, stop, [this] {
+      const auto next = pending_.find(next_to_return_);
+      return next != pending_.end() && next->second.rows_left == 0;
+    });
   }
   if (stop.stop_requested()) return absl::CancelledError("stopped while reading data");
-  if (options_.threads <= 0) {
-    ++next_to_return_;
-    return ReadMicrobatch(dataset_, order_, options_.shape, step, index);
-  }
-  Microbatch microbatch = std::move(ready_.extract(next_to_return_).mapped());
-  ++next_to_return_;
+  const int64_t position = next_to_return_++;
+  if (options_.threads <= 0) return ReadMicrobatch(dataset_, order_, options_.shape, step, index);
+  Pending next = std::move(pending_.extract(position).mapped());
   changed_.notify_all();
-  return microbatch;
+  if (!next.status.ok()) return next.status;
+  return std::move(next.microbatch);
 }
 
 }  // namespace holdfast

@@ -1,6 +1,7 @@
 #pragma once
-// Reads microbatches ahead on background threads, so that a step never waits for a page fault. What it returns depends
-// on (dataset, order, shape, step, index) only, never on its threads.
+// Reads whole sequences ahead on background threads, many at the same time where each is a request to a server, so that
+// a step waits neither for a disk nor for a network. Holds a bounded number of microbatches. What it returns depends on
+// (dataset, order, shape, step, index) only, never on its threads.
 
 #include <condition_variable>
 #include <cstdint>
@@ -24,8 +25,8 @@ class Loader {
     int64_t first_step = 0;
     std::vector<int64_t> indices =
         {};           // the microbatches of each step that are read here, ascending; empty = all of them
-    int threads = 1;  // 0 = read in Next
-    int64_t microbatches_ahead = 4;
+    int threads = 1;  // at least; as many as the dataset wants to be read at the same time. 0 = read in Next
+    int64_t microbatches_ahead = 4;  // at least; twice as many sequences as there are threads
   };
 
   /// `dataset` and `order` must outlive the loader.
@@ -33,10 +34,20 @@ class Loader {
   ~Loader();
 
   /// Microbatch `index` of `step`. Calls must follow the order step by step, `indices` by `indices`. Cancelled once
-  /// `stop` is requested.
+  /// `stop` is requested. If it could not be read: the error of the first of its rows that failed, by Dataset::Read;
+  /// the loader may not be used any further.
   absl::StatusOr<Microbatch> Next(int64_t step, int64_t index, std::stop_token stop);
 
  private:
+  /// A microbatch on its way.
+  struct Pending {
+    Microbatch microbatch;
+    int64_t rows_left = 0;
+    int64_t failed_row = 0;  // the first, of those read so far
+    absl::Status status;
+  };
+
+  static Options WithDefaults(Options options, const Dataset& dataset);
   void Work(std::stop_token stop);
   int64_t StepOf(int64_t position) const;
   int64_t IndexOf(int64_t position) const;
@@ -46,9 +57,10 @@ class Loader {
   Options options_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  int64_t next_to_read_ = 0;  // positions count microbatches from the first one on
+  // Positions count microbatches from the first one on.
+  int64_t next_row_ = 0;  // to be read: position * B + row
   int64_t next_to_return_ = 0;
-  std::map<int64_t, Microbatch> ready_;
+  std::map<int64_t, Pending> pending_;  // by position
   std::vector<std::jthread> threads_;
 };
 

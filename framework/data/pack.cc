@@ -10,10 +10,9 @@
 #include <cstdlib>
 #include <memory>
 
-#include "framework/base/files.h"
+#include "framework/base/file_descriptor.h"
 #include "framework/base/status.h"
 #include "framework/data/document_reader.h"
-#include "framework/data/file_io.h"
 #include "framework/data/token_file.h"
 
 namespace holdfast {
@@ -35,7 +34,7 @@ class TokenSpill {
 
   absl::Status Append(absl::Span<const int32_t> tokens) {
     count_ += static_cast<int64_t>(tokens.size());
-    return WriteFull(fd_.get(), {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(int32_t)}, name_);
+    return WriteAll(fd_.get(), {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(int32_t)}, name_);
   }
   int64_t count() const { return count_; }
 
@@ -44,10 +43,8 @@ class TokenSpill {
     std::vector<int32_t> block;
     for (; count > 0; count -= static_cast<int64_t>(block.size())) {
       block.resize(std::min<int64_t>(count, 1 << 18));
-      const size_t bytes = block.size() * sizeof(int32_t);
-      const ssize_t got = pread(fd_.get(), block.data(), bytes, read_ * static_cast<int64_t>(sizeof(int32_t)));
-      if (got < 0) return ErrnoToStatus(errno, absl::StrCat("cannot read back tokens in ", name_));
-      if (got != static_cast<ssize_t>(bytes)) return absl::DataLossError("tokens read back are fewer than written");
+      const absl::Span<std::byte> bytes(reinterpret_cast<std::byte*>(block.data()), block.size() * sizeof(int32_t));
+      HF_RETURN_IF_ERROR(ReadExactly(fd_.get(), static_cast<uint64_t>(read_) * sizeof(int32_t), {&bytes, 1}, name_));
       read_ += static_cast<int64_t>(block.size());
       HF_RETURN_IF_ERROR(writer.Append(block));
     }
@@ -96,14 +93,15 @@ absl::Status CheckOptions(const PackOptions& options) {
 // One run of Pack.
 class Packer {
  public:
-  Packer(const Tokenizer& tokenizer, const PackOptions& options) : tokenizer_(tokenizer), options_(options) {}
+  Packer(const Tokenizer& tokenizer, const PackOptions& options, FileAccess& files)
+      : tokenizer_(tokenizer), options_(options), files_(files) {}
 
   absl::StatusOr<PackReport> Run() {
     HF_RETURN_IF_ERROR(CheckOptions(options_));
     HF_RETURN_IF_ERROR(OpenOutputs());
     HF_RETURN_IF_ERROR(Measure());
     for (const std::string& path : options_.inputs) {
-      HF_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
+      HF_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(files_, path));
       HF_RETURN_IF_ERROR(ReadInput(path, file));
     }
     HF_RETURN_IF_ERROR(Finish());
@@ -113,11 +111,11 @@ class Packer {
  private:
   // First of all, so that an unwritable directory is not found out after hours.
   absl::Status OpenOutputs() {
-    HF_ASSIGN_OR_RETURN(writer_, TokenFileWriter::Create(options_.output, tokenizer_.vocab_size()));
+    HF_ASSIGN_OR_RETURN(writer_, TokenFileWriter::Create(files_, options_.output, tokenizer_.vocab_size()));
     if (options_.validation_output.empty()) return absl::OkStatus();
     HF_ASSIGN_OR_RETURN(validation_writer_,
-                        TokenFileWriter::Create(options_.validation_output, tokenizer_.vocab_size()));
-    HF_ASSIGN_OR_RETURN(TokenSpill spill, TokenSpill::Create(DirectoryOf(options_.output)));
+                        TokenFileWriter::Create(files_, options_.validation_output, tokenizer_.vocab_size()));
+    HF_ASSIGN_OR_RETURN(TokenSpill spill, TokenSpill::Create(files_.ScratchDirectory(options_.output)));
     spill_ = std::make_unique<TokenSpill>(std::move(spill));
     return absl::OkStatus();
   }
@@ -130,7 +128,7 @@ class Packer {
         known = false;
         continue;
       }
-      HF_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+      HF_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(files_, path));
       known = known && file.size() > 0;
       total_bytes_ += file.size();
     }
@@ -199,6 +197,7 @@ class Packer {
 
   const Tokenizer& tokenizer_;
   const PackOptions& options_;
+  FileAccess& files_;
   std::unique_ptr<TokenFileWriter> writer_, validation_writer_;
   std::unique_ptr<TokenSpill> spill_;  // only with validation
   std::vector<int32_t> tokens_;
@@ -209,8 +208,8 @@ class Packer {
 
 }  // namespace
 
-absl::StatusOr<PackReport> Pack(const Tokenizer& tokenizer, const PackOptions& options) {
-  return Packer(tokenizer, options).Run();
+absl::StatusOr<PackReport> Pack(const Tokenizer& tokenizer, const PackOptions& options, FileAccess& files) {
+  return Packer(tokenizer, options, files).Run();
 }
 
 }  // namespace holdfast

@@ -8,13 +8,14 @@
 
 #include "absl/status/statusor.h"
 #include "framework/data/tokenizer.h"
+#include "framework/storage/file_access.h"
 
 namespace holdfast {
 
 struct PackOptions {
   enum class Format { kAuto, kText, kJsonl };
 
-  std::vector<std::string> inputs = {};  // paths; "-" = standard input
+  std::vector<std::string> inputs = {};  // places of `files`; "-" = standard input
   std::string output = {};
   Format format = Format::kAuto;     // kAuto: .jsonl and .ndjson are JSONL, all else is text: one document per file
   std::string jsonl_field = "text";  // JSONL: one document per line, in this field
@@ -32,8 +33,8 @@ struct PackReport {
   int64_t tokens = 0, validation_tokens = 0;  // in `output` and in `validation_output`
 };
 
-/// Writes the token file(s), each complete or not at all; errors name file and line. A document's text may not hold
-/// more than 64 MiB without a place to cut (a line of JSONL: 64 MiB in all).
-absl::StatusOr<PackReport> Pack(const Tokenizer& tokenizer, const PackOptions& options);
+/// Writes the token file(s) and their indexes, each complete or not at all; errors name file and line. A document's
+/// text may not hold more than 64 MiB without a place to cut (a line of JSONL: 64 MiB in all).
+absl::StatusOr<PackReport> Pack(const Tokenizer& tokenizer, const PackOptions& options, FileAccess& files);
 
 }  // namespace holdfast

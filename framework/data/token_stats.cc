@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "framework/base/status.h"
+
 namespace holdfast {
 namespace {
 
@@ -22,7 +24,7 @@ void Count(uint32_t token, TokenStats& stats) {
 
 }  // namespace
 
-TokenStats ComputeTokenStats(const TokenFile& file) {
+absl::StatusOr<TokenStats> ComputeTokenStats(const TokenFile& file) {
   TokenStats stats;
   stats.count = file.num_tokens();
   if (stats.count == 0) return stats;
@@ -30,7 +32,7 @@ TokenStats ComputeTokenStats(const TokenFile& file) {
   std::vector<int32_t> block;
   for (int64_t first = 0; first < stats.count; first += kBlock) {
     block.resize(std::min(kBlock, stats.count - first));
-    file.Read(first, absl::MakeSpan(block));
+    HF_RETURN_IF_ERROR(file.Read(first, absl::MakeSpan(block)));
     for (const int32_t token : block) Count(static_cast<uint32_t>(token), stats);
   }
   for (const int64_t count : stats.counts) {

@@ -18,6 +18,6 @@ struct TokenStats {
 };
 
 /// Reads the whole file.
-TokenStats ComputeTokenStats(const TokenFile& file);
+absl::StatusOr<TokenStats> ComputeTokenStats(const TokenFile& file);
 
 }  // namespace holdfast

@@ -87,6 +87,11 @@ absl::Status JsonLinesWriter::WriteDurably(const std::string& json) {
   return ErrnoToStatus(error, absl::StrCat("cannot sync ", path_));
 }
 
+absl::Status JsonLinesWriter::CutTo(int64_t bytes) {
+  if (ftruncate(fd_, bytes) == 0 && fsync(fd_) == 0) return absl::OkStatus();
+  return ErrnoToStatus(errno, absl::StrCat("cannot cut ", path_, " off"));
+}
+
 bool JsonLinesWriter::TakeBack(int64_t bytes) const {
   const off_t end = lseek(fd_, 0, SEEK_END);
   return end >= bytes && ftruncate(fd_, end - bytes) == 0;

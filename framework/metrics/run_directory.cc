@@ -1,6 +1,5 @@
 #include "framework/metrics/run_directory.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,7 +9,9 @@
 #include <sstream>
 #include <system_error>
 
+#include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "framework/storage/atomic_file.h"
 
 namespace holdfast {
 namespace {
@@ -86,10 +87,10 @@ absl::Status RunDirectory::Create(bool overwrite) const {
 
 bool RunDirectory::HoldsRun() const { return Exists(config()) || Exists(metrics()); }
 
-absl::Status RunDirectory::CutMetrics(int64_t step) const {
-  if (!Exists(metrics())) return absl::OkStatus();
+absl::StatusOr<int64_t> RunDirectory::MetricsEnd(int64_t step) const {
+  if (!Exists(metrics())) return 0;
   HF_ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, ReadMetrics());
-  if (steps.empty() || steps.back().step == step) return absl::OkStatus();
+  if (steps.empty()) return 0;
   if (steps.back().step < step) {
     return absl::DataLossError(absl::StrCat(metrics(), " ends with step ", steps.back().step,
                                             ": a run that goes on after step ", step, " would leave a hole"));
@@ -99,12 +100,26 @@ absl::Status RunDirectory::CutMetrics(int64_t step) const {
   std::string line;
   for (int64_t i = 0; i < keep; ++i) std::getline(file, line);
   const auto end = keep == 0 ? std::streamoff{0} : static_cast<std::streamoff>(file.tellg());
-  const int fd = end < 0 ? -1 : open(metrics().c_str(), O_WRONLY | O_CLOEXEC);
-  const bool cut = fd >= 0 && ftruncate(fd, end) == 0 && fsync(fd) == 0;
-  const int error = errno;
-  if (fd >= 0) close(fd);
-  return cut ? absl::OkStatus()
-             : ErrnoToStatus(error, absl::StrCat("cannot cut ", metrics(), " off after step ", step));
+  if (end < 0) return absl::DataLossError(absl::StrCat("cannot read ", metrics(), " up to step ", step));
+  return end;
+}
+
+absl::Status RunDirectory::CutMetrics(int64_t step) const {
+  if (!Exists(metrics())) return absl::OkStatus();
+  HF_ASSIGN_OR_RETURN(const int64_t end, MetricsEnd(step));
+  HF_ASSIGN_OR_RETURN(JsonLinesWriter writer, JsonLinesWriter::Open(metrics()));
+  return Annotate(writer.CutTo(end), absl::StrCat("after step ", step));
+}
+
+absl::Status RunDirectory::TakeOver() const {
+  for (const std::string& path : {coordinator_state(), metrics(), events()}) {
+    std::error_code error;
+    if (!fs::is_regular_file(fs::symlink_status(path, error))) continue;
+    HF_ASSIGN_OR_RETURN(const MappedFile old, MappedFile::Open(path));
+    const absl::string_view contents(reinterpret_cast<const char*>(old.data()), old.size());
+    HF_RETURN_IF_ERROR(WriteFileAtomically(path, contents));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<StepMetrics>> RunDirectory::ReadMetrics() const {

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -64,6 +65,12 @@ class RunDirectory {
 
   /// Cuts metrics.jsonl off after the line of `step`, durably: the run goes on from there. DataLoss if it ends before.
   absl::Status CutMetrics(int64_t step) const;
+  /// Where it is to be cut, in bytes. 0 if it has no steps, or does not exist.
+  absl::StatusOr<int64_t> MetricsEnd(int64_t step) const;
+
+  /// Puts copies in the place of all files that a coordinator appends to. One that was replaced and does not know it
+  /// yet writes on into the old ones, which nobody reads. For whoever holds the lock, before anything is read.
+  absl::Status TakeOver() const;
 
   /// Every step of metrics.jsonl. A torn last line (from a crash) is dropped; anything else wrong is DataLoss with its
   /// line.
@@ -73,18 +80,26 @@ class RunDirectory {
   std::string root_;
 };
 
-/// Held by the one process that runs a run; gone with it, however it ends.
+/// Held by the one process that runs a run; gone with it, however it ends. It may also lapse: on a shared file system
+/// when its host is cut off for long, or when somebody removes the file. So whoever takes the lock writes into it who
+/// has it, and whoever had it finds that there.
 class RunLock {
  public:
   /// Creates the directory if needed. FailedPrecondition, naming the other process, if it is taken.
   static absl::StatusOr<RunLock> Take(const RunDirectory& directory);
+  /// FailedPrecondition, naming the other process, once the lock has been taken by another one, or its file has been
+  /// removed; Unavailable if that cannot be told now.
+  absl::Status Check() const;
   RunLock(RunLock&& other) noexcept;
   RunLock& operator=(RunLock&& other) noexcept;
   ~RunLock();
 
  private:
-  explicit RunLock(int fd) : fd_(fd) {}
+  RunLock(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  bool IsInPlace() const;
+  std::string path_;
   int fd_ = -1;
+  std::string owner_;  // what we have written into it
 };
 
 /// Appends lines to a JSONL file; a line is written whole by one write() or reported.
@@ -99,6 +114,8 @@ class JsonLinesWriter {
   /// The same, and the line survives a loss of power. After an error it is not there, but for DataLoss, when nobody
   /// knows.
   absl::Status WriteDurably(const std::string& json);
+  /// What comes after the first so many bytes is gone, durably.
+  absl::Status CutTo(int64_t bytes);
 
  private:
   JsonLinesWriter() = default;

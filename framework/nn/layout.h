@@ -18,8 +18,9 @@ struct ParameterSpec {
   Shape shape;       // matrices are (out, in), row-major
   InitKind init = InitKind::kZeros;
   float init_std = 0;
-  bool decay = false;  // weight decay applies (matrices, not norms and biases)
-  bool fp32 = false;   // forward and backward read it in fp32, whatever the compute dtype (routers)
+  bool fp32 = false;    // forward and backward read it in fp32, whatever the compute dtype (routers)
+  bool decay = false;   // weight decay applies (matrices, not norms and biases)
+  bool hidden = false;  // a matrix between hidden vectors: no embedding, no head
   int unit = 0;
   // Set by ParameterLayout:
   int64_t offset = 0;       // of its first element in the model's flat vector

@@ -1,13 +1,62 @@
 #include "framework/parallel/gatherer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "framework/base/status.h"
 
 namespace holdfast {
 
-Gatherer::Gatherer(const ShardedState& state, Communicator& group, Device& device, std::chrono::milliseconds timeout)
-    : state_(state), group_(group), device_(device), timeout_(timeout), whole_images_(state.whole_images()) {}
+absl::StatusOr<std::unique_ptr<Gatherer>> Gatherer::Create(const ShardedState& state, int rank, Communicator& group,
+                                                           Device& device, std::chrono::milliseconds timeout) {
+  HF_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.CreateStream(StreamKind::kTransfer));
+  std::unique_ptr<Gatherer> gatherer(new Gatherer(state, group, device, std::move(stream), timeout));
+  int64_t packed = 0;
+  for (int u = 0; u < state.map().layout().num_units(); ++u) {
+    gatherer->parts_.push_back(gatherer->PartsOf(u, rank));
+    if (!gatherer->parts_.back().pieces.empty()) packed = std::max(packed, state.map().ImageBytes(u));
+  }
+  HF_ASSIGN_OR_RETURN(gatherer->packed_, Buffer::Allocate(device, static_cast<size_t>(packed), "gathered weights"));
+  return gatherer;
+}
+
+Gatherer::Gatherer(const ShardedState& state, Communicator& group, Device& device, std::unique_ptr<Stream> stream,
+                   std::chrono::milliseconds timeout)
+    : state_(state),
+      group_(group),
+      device_(device),
+      stream_(std::move(stream)),
+      timeout_(timeout),
+      whole_images_(state.whole_images()) {}
+
+Gatherer::Parts Gatherer::PartsOf(int unit, int rank) const {
+  const ShardMap& map = state_.map();
+  Parts parts;
+  bool single = true;
+  for (const int member : map.placement().Group(map.placement().GroupOf(rank))) {
+    int64_t begin = 0,
+            packed = parts.pieces.empty() ? 0 : parts.pieces.back().packed + parts.pieces.back().image.size();
+    const Ranges& served = map.Served(unit, member);
+    if (!served.empty()) begin = map.ImageOfChunks(unit, served.front()).begin;
+    single = single && served.size() <= 1;
+    parts.displacements.push_back(begin);
+    parts.counts.push_back(map.CountImageBytes(unit, served));
+    for (const Range& run : served) {
+      parts.pieces.push_back({map.ImageOfChunks(unit, run), packed, member == rank});
+      packed += parts.pieces.back().image.size();
+    }
+  }
+  if (single) {
+    parts.pieces.clear();
+    return parts;
+  }
+  int64_t end = 0;
+  for (size_t i = 0; i < parts.counts.size(); ++i) {
+    parts.displacements[i] = end;
+    end += parts.counts[i];
+  }
+  return parts;
+}
 
 Gatherer::~Gatherer() { Abort("the world was left"); }
 
@@ -62,19 +111,33 @@ std::byte* Gatherer::Destination(const GatherPlan::Gather& gather) const {
 }
 
 absl::Status Gatherer::Gather(const GatherPlan::Gather& gather) {
-  const ShardMap& map = state_.map();
-  std::vector<int64_t> counts, displacements;
-  for (int r = 0; r < group_.size(); ++r) {
-    const Range part = r < map.num_shards() ? map.ShardImage(gather.unit, r) : Range{};
-    counts.push_back(part.size());
-    displacements.push_back(part.begin);
+  const int unit = gather.unit;
+  const Parts& parts = parts_[static_cast<size_t>(unit)];
+  const auto me = static_cast<size_t>(group_.rank());
+  const Deadline deadline = std::chrono::steady_clock::now() + timeout_;
+  std::byte* const image = Destination(gather);
+  const bool in_place = parts.pieces.empty();
+  const Bytes all(in_place ? image : packed_.as<std::byte>(), static_cast<size_t>(state_.map().ImageBytes(unit)));
+  // What this rank serves lies packed, or, in a whole image, where it belongs.
+  std::byte* mine = state_.Image(unit);
+  if (whole_images_ && in_place) mine += parts.displacements[me];
+  if (whole_images_ && !in_place) {
+    mine = all.data() + parts.displacements[me];
+    for (const Piece& piece : parts.pieces) {
+      if (!piece.mine) continue;
+      stream_->ops().Copy(all.data() + piece.packed, image + piece.image.begin,
+                          static_cast<size_t>(piece.image.size()));
+    }
+    HF_RETURN_IF_ERROR(stream_->Synchronize());
   }
-  const Bytes image(Destination(gather), static_cast<size_t>(map.ImageBytes(gather.unit)));
-  ConstBytes mine;
-  if (group_.rank() < map.num_shards()) {
-    mine = {state_.ServedImage(gather.unit), static_cast<size_t>(counts[static_cast<size_t>(group_.rank())])};
+  const ConstBytes input(mine, static_cast<size_t>(parts.counts[me]));
+  HF_RETURN_IF_ERROR(group_.AllGatherV(input, {all, parts.counts, parts.displacements}, deadline));
+  if (in_place) return absl::OkStatus();
+  for (const Piece& piece : parts.pieces) {
+    if (piece.mine && whole_images_) continue;
+    stream_->ops().Copy(image + piece.image.begin, all.data() + piece.packed, static_cast<size_t>(piece.image.size()));
   }
-  return group_.AllGatherV(mine, {image, counts, displacements}, std::chrono::steady_clock::now() + timeout_);
+  return stream_->Synchronize();
 }
 
 absl::StatusOr<std::byte*> Gatherer::Acquire(int unit, const std::stop_token& stop) {

@@ -21,9 +21,10 @@ namespace holdfast {
 /// Thread-safety: Begin, Acquire, Release and SkipPass from one thread; Abort from any.
 class Gatherer {
  public:
-  /// `group`: the members of this rank's replica group, serving ranks by shard first. `state` and `group` must outlive
-  /// the gatherer.
-  Gatherer(const ShardedState& state, Communicator& group, Device& device, std::chrono::milliseconds timeout);
+  /// `group`: the members of this rank's replica group, as Placement::Group orders them. `state` and `group` must
+  /// outlive the gatherer. `rank`: this one in the world.
+  static absl::StatusOr<std::unique_ptr<Gatherer>> Create(const ShardedState& state, int rank, Communicator& group,
+                                                          Device& device, std::chrono::milliseconds timeout);
   ~Gatherer();
 
   /// Starts gathering for `passes` passes of `schedule`. Every member of the group calls it alike.
@@ -40,6 +41,20 @@ class Gatherer {
   void Abort(const std::string& reason);
 
  private:
+  /// A run of a unit's image, and where it lies when the parts of the members lie one after the other.
+  struct Piece {
+    Range image;
+    int64_t packed = 0;
+    bool mine = false;
+  };
+  struct Parts {
+    std::vector<int64_t> counts, displacements;  // bytes, by member: in the image, or one part after the other
+    std::vector<Piece> pieces;                   // empty: each member's part is one run of the image
+  };
+
+  Gatherer(const ShardedState& state, Communicator& group, Device& device, std::unique_ptr<Stream> stream,
+           std::chrono::milliseconds timeout);
+  Parts PartsOf(int unit, int rank) const;
   void Run(const GatherPlan& plan);
   absl::Status Gather(const GatherPlan::Gather& gather);
   std::byte* Destination(const GatherPlan::Gather& gather) const;
@@ -48,8 +63,11 @@ class Gatherer {
   const ShardedState& state_;
   Communicator& group_;
   Device& device_;
+  std::unique_ptr<Stream> stream_;  // of the gathering thread
   std::chrono::milliseconds timeout_;
   bool whole_images_;
+  std::vector<Parts> parts_;  // by unit
+  Buffer packed_;             // of a unit whose parts are not single runs
   std::vector<Buffer> slots_;
   std::shared_ptr<const GatherPlan> plan_;
 

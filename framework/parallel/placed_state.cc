@@ -6,14 +6,14 @@
 
 namespace holdfast {
 
-PlacedState::PlacedState(const ParameterLayout& layout, DType compute_dtype, const Options& options,
+PlacedState::PlacedState(const StateLayout& layout, DType compute_dtype, const Options& options,
                          WorldCommunicators communicators)
     : rank_(options.rank),
-      placement_(options.nodes, options.parallel, options.leaving),
-      map_(layout, compute_dtype, placement_.num_shards(), placement_.num_groups()),
+      placement_(options.placement),
+      map_(layout.parameters(), compute_dtype, placement_),
       communicators_(std::move(communicators)) {}
 
-absl::StatusOr<std::unique_ptr<PlacedState>> PlacedState::Create(const ParameterLayout& layout, DType compute_dtype,
+absl::StatusOr<std::unique_ptr<PlacedState>> PlacedState::Create(const StateLayout& layout, DType compute_dtype,
                                                                  const Options& options,
                                                                  WorldCommunicators communicators, Device& device,
                                                                  Stream& stream, StepProgress& progress) {
@@ -22,13 +22,14 @@ absl::StatusOr<std::unique_ptr<PlacedState>> PlacedState::Create(const Parameter
   const bool alone = placement.Group(placement.GroupOf(options.rank)).size() == 1;
   HF_CHECK(alone == (placed->communicators_.group == nullptr));
   const ShardedState::Options state{
-      .held_shards = placement.HeldShards(options.rank),
-      .served_shard = placement.ServedShard(options.rank),
+      .rank = options.rank,
       .whole_images = alone || options.parallel.sharding != Sharding::kFullShard,
       .host = options.host,
       .mirrors_on_host = !device.is_host() && options.parallel.mirrors_on == MirrorPlace::kHost};
-  HF_ASSIGN_OR_RETURN(placed->state_, ShardedState::Create(placed->map_, state, device, stream));
+  HF_ASSIGN_OR_RETURN(placed->state_, ShardedState::Create(placed->map_, layout, state, device, stream));
   const ShardedStore::Parts parts{.placement = &placement,
+                                  .rank = options.rank,
+                                  .order = options.order,
                                   .state = &*placed->state_,
                                   .communicators = &placed->communicators_,
                                   .device = &device,
@@ -36,10 +37,21 @@ absl::StatusOr<std::unique_ptr<PlacedState>> PlacedState::Create(const Parameter
                                   .progress = &progress,
                                   .timeout = options.timeout};
   HF_ASSIGN_OR_RETURN(placed->store_, ShardedStore::Create(parts));
+  if (options.optimizer != nullptr) {
+    HF_ASSIGN_OR_RETURN(placed->whole_updates_, WholeUpdates::Create({.optimizer = options.optimizer,
+                                                                      .state = &*placed->state_,
+                                                                      .rank = options.rank,
+                                                                      .world = placed->world(),
+                                                                      .device = &device,
+                                                                      .stream = &stream,
+                                                                      .progress = &progress,
+                                                                      .timeout = options.timeout}));
+  }
   return placed;
 }
 
 void PlacedState::KeepStateOnly() {
+  whole_updates_.reset();
   store_.reset();
   communicators_ = {};
 }

@@ -8,8 +8,9 @@
 namespace holdfast {
 namespace {
 
-// Gradients of units that may wait for being reduced; computation waits when there are more.
-constexpr size_t kMostWaiting = 2;
+// What may wait for being reduced, or be at it; computing waits when there is more. Of gradients that every microbatch
+// sends, any two units'; of sums of pieces, two of each unit, whose memory is planned.
+constexpr int64_t kMaxWaiting = 2;
 
 constexpr int64_t kFloatBytes = sizeof(float);
 
@@ -33,52 +34,114 @@ Bytes AsBytes(float* data, int64_t elements) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Reducer>> Reducer::Create(const ShardMap& map, const Placement& placement,
-                                                         Communicator& world, Device& device,
+                                                         const SumOrder& order, Communicator& world, Device& device,
                                                          std::chrono::milliseconds timeout) {
   HF_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.CreateStream(StreamKind::kTransfer));
-  std::unique_ptr<Reducer> reducer(new Reducer(map, placement, world, device, std::move(stream), timeout));
-  HF_RETURN_IF_ERROR(reducer->AllocateMirrors());
+  std::unique_ptr<Reducer> reducer(new Reducer(map, placement, order, world, device, std::move(stream), timeout));
+  HF_RETURN_IF_ERROR(reducer->PlanForwards());
+  HF_RETURN_IF_ERROR(reducer->AllocatePacked());
   return reducer;
 }
 
-Reducer::Reducer(const ShardMap& map, const Placement& placement, Communicator& world, Device& device,
-                 std::unique_ptr<Stream> stream, std::chrono::milliseconds timeout)
+Reducer::Reducer(const ShardMap& map, const Placement& placement, const SumOrder& order, Communicator& world,
+                 Device& device, std::unique_ptr<Stream> stream, std::chrono::milliseconds timeout)
     : map_(map),
       placement_(placement),
       world_(world),
       device_(device),
       stream_(std::move(stream)),
       timeout_(timeout),
-      slice_(placement.SliceOfRank(world.rank())) {
+      buffers_(device) {
   for (int u = 0; u < map.layout().num_units(); ++u) {
-    trees_.emplace_back(device, stream_->ops(), slice_ < 0 ? 0 : map.SliceElements(u, slice_).size());
+    mine_.push_back(map.CountElements(u, map.Summed(u, world.rank())));
+    sums_.emplace_back(buffers_, stream_->ops(), order, mine_.back());
+    bool scattered = false;
+    for (int r = 0; r < placement.size(); ++r) scattered = scattered || map.Summed(u, r).size() > 1;
+    scattered_.push_back(scattered);
   }
 }
 
 Reducer::~Reducer() { Abort("the world was left"); }
 
-// Memory for the finished gradients that other ranks send: of the slices of held shards that are not summed here.
-absl::Status Reducer::AllocateMirrors() {
+// Who sends which sums to whom, and memory for those that come here.
+absl::Status Reducer::PlanForwards() {
+  const int me = world_.rank();
+  const auto size = static_cast<size_t>(world_.size());
   for (int u = 0; u < map_.layout().num_units(); ++u) {
-    std::vector<GradientPiece> pieces;
+    std::vector<Ranges> to(size), from(size);  // chunks, by rank
+    const Unit& unit = map_.layout().units()[static_cast<size_t>(u)];
+    for (int chunk = unit.first_chunk; chunk < unit.first_chunk + unit.num_chunks; ++chunk) {
+      const std::vector<int> holders = map_.Holders(chunk);
+      const int primary = holders.front();
+      for (const int holder : holders) {
+        if (holder == primary) continue;
+        if (primary == me) AppendChunk(chunk, &to[static_cast<size_t>(holder)]);
+        if (holder == me) AppendChunk(chunk, &from[static_cast<size_t>(primary)]);
+      }
+    }
+    forwards_.push_back(PlanForward(u, to));
+    ForwardPlan& plan = forwards_.back();
     int64_t elements = 0;
-    for (int slice = 0; slice < map_.num_slices(); ++slice) {
-      const std::vector<int>& held = placement_.HeldShards(world_.rank());
-      if (slice == slice_ || std::find(held.begin(), held.end(), placement_.ShardOfSlice(slice)) == held.end())
-        continue;
-      pieces.push_back({.unit = u, .slice = slice, .range = map_.SliceElements(u, slice)});
-      elements += pieces.back().range.size();
+    const size_t first = mirrored_.size();
+    for (size_t r = 0; r < size; ++r) {
+      plan.receive_starts.push_back(elements * kFloatBytes);
+      for (const Range& run : from[r]) {
+        mirrored_.push_back({u, run, map_.Elements(u, run), static_cast<int>(r), nullptr});
+        elements += mirrored_.back().elements.size();
+      }
+      plan.receive_counts.push_back(elements * kFloatBytes - plan.receive_starts.back());
     }
     HF_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device_, static_cast<size_t>(elements * kFloatBytes),
                                                         "gradients of mirrored shards"));
-    int64_t offset = 0;
-    for (GradientPiece& piece : pieces) {
-      piece.gradient = buffer.as<float>() + offset;
-      offset += piece.range.size();
-      mirrored_.push_back(piece);
+    const float* next = buffer.as<float>();
+    for (size_t i = first; i < mirrored_.size(); ++i) {
+      mirrored_[i].gradient = next;
+      next += mirrored_[i].elements.size();
     }
     mirrors_.push_back(std::move(buffer));
   }
+  return absl::OkStatus();
+}
+
+// What each rank gets of my sums: all of it as it lies, or parts that are put one after the other.
+Reducer::ForwardPlan Reducer::PlanForward(int unit, const std::vector<Ranges>& chunks_to) const {
+  const Ranges& mine = map_.Summed(unit, world_.rank());
+  const bool as_it_is =
+      std::all_of(chunks_to.begin(), chunks_to.end(), [&](const Ranges& runs) { return runs.empty() || runs == mine; });
+  ForwardPlan plan;
+  int64_t sent = 0;
+  for (const Ranges& runs : chunks_to) {
+    const int64_t count = map_.CountElements(unit, runs);
+    plan.send_starts.push_back(as_it_is ? 0 : sent * kFloatBytes);
+    plan.send_counts.push_back(count * kFloatBytes);
+    sent += count;
+    if (as_it_is) continue;
+    for (const Range& run : runs) {
+      int64_t before = 0;  // in my sum, which is `mine`, run after run
+      for (const Range& own : mine) {
+        if (own.begin <= run.begin && run.begin < own.end) {
+          before += map_.Elements(unit, {own.begin, run.begin}).size();
+          break;
+        }
+        before += map_.Elements(unit, own).size();
+      }
+      plan.packed.push_back({before, before + map_.Elements(unit, run).size()});
+    }
+  }
+  return plan;
+}
+
+absl::Status Reducer::AllocatePacked() {
+  int64_t elements = 0;
+  for (int u = 0; u < map_.layout().num_units(); ++u) {
+    if (scattered_[static_cast<size_t>(u)]) {
+      elements = std::max(elements, map_.layout().units()[static_cast<size_t>(u)].elements);
+    }
+    int64_t sent = 0;
+    for (const Range& part : forwards_[static_cast<size_t>(u)].packed) sent += part.size();
+    elements = std::max(elements, sent);
+  }
+  HF_ASSIGN_OR_RETURN(packed_, Buffer::Allocate(device_, static_cast<size_t>(elements * kFloatBytes), "gradients"));
   return absl::OkStatus();
 }
 
@@ -87,12 +150,12 @@ absl::Status Reducer::Begin(const ReductionPlan& plan, std::vector<int> units) {
   {
     const std::lock_guard lock(mutex_);
     HF_RETURN_IF_ERROR(failure_);
-    HF_CHECK(contributions_.empty() && opened_.empty());
+    HF_CHECK(contributions_.empty() && !at_work_.has_value());
   }
   plan_ = plan;
   units_ = std::move(units);
   chunk_sums_.clear();
-  for (SummationTree& tree : trees_) tree.Reset();
+  for (GradientSum& sum : sums_) sum.Reset();
   HF_RETURN_IF_ERROR(AllocateReceived());
   thread_.Post([this] { Run(); });
   return absl::OkStatus();
@@ -102,8 +165,8 @@ absl::Status Reducer::Begin(const ReductionPlan& plan, std::vector<int> units) {
 absl::Status Reducer::AllocateReceived() {
   int64_t elements = 0;
   size_t most = 0;
-  for (const int unit : units_) elements = std::max(elements, slice_ < 0 ? 0 : map_.SliceElements(unit, slice_).size());
-  for (int wave = 0; wave < plan_->num_waves(); ++wave) most = std::max(most, MostBlocks(wave));
+  for (const int unit : units_) elements = std::max(elements, mine_[static_cast<size_t>(unit)]);
+  for (int wave = 0; wave < plan_->num_waves(); ++wave) most = std::max(most, plan_->MaxPieces(wave));
   const size_t bytes = static_cast<size_t>(world_.size() * elements * kFloatBytes) * most;
   if (received_.bytes() >= bytes) return absl::OkStatus();
   received_ = Buffer();
@@ -111,38 +174,23 @@ absl::Status Reducer::AllocateReceived() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<size_t> Reducer::TakeBuffer(size_t bytes) {
-  for (size_t i = 0; i < pool_.size(); ++i) {
-    if (pool_[i].free && pool_[i].memory.bytes() == bytes) return i;
-  }
-  HF_ASSIGN_OR_RETURN(Buffer memory, Buffer::Allocate(device_, bytes, "gradients"));
-  pool_.push_back({std::move(memory)});
-  return pool_.size() - 1;
-}
-
-absl::StatusOr<float*> Reducer::Open(int unit, const std::stop_token& stop) {
+absl::Status Reducer::WaitForRoom(int unit, const std::stop_token& stop) {
+  const auto counts = [&](int other) { return plan_->mode() == ReductionMode::kEveryMicrobatch || other == unit; };
+  const auto room = [&] {
+    int64_t waiting = at_work_.has_value() && counts(*at_work_) ? 1 : 0;
+    for (const Contribution& c : contributions_) waiting += counts(c.unit) ? 1 : 0;
+    return waiting < kMaxWaiting;
+  };
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, stop, [&] { return !failure_.ok() || contributions_.size() < kMostWaiting; });
+  changed_.wait(lock, stop, [&] { return !failure_.ok() || room(); });
   HF_RETURN_IF_ERROR(failure_);
-  if (stop.stop_requested()) return absl::CancelledError("the step was abandoned: a stop was requested");
-  const int64_t elements = map_.layout().units()[static_cast<size_t>(unit)].elements;
-  HF_ASSIGN_OR_RETURN(const size_t buffer, TakeBuffer(static_cast<size_t>(elements * kFloatBytes)));
-  pool_[buffer].free = false;
-  opened_[unit] = buffer;
-  return pool_[buffer].memory.as<float>();
+  return stop.stop_requested() ? absl::CancelledError("the step was abandoned: a stop was requested")
+                               : absl::OkStatus();
 }
 
-void Reducer::Close(int unit, const std::shared_ptr<Event>& ready) {
+void Reducer::Contribute(int unit, std::vector<GradientSum::Piece> pieces, const std::shared_ptr<Event>& ready) {
   const std::lock_guard lock(mutex_);
-  const size_t buffer = opened_.at(unit);
-  opened_.erase(unit);
-  contributions_.push_back({unit, {{.block = {}, .sum = pool_[buffer].memory.as<float>()}}, buffer, ready});
-  changed_.notify_all();
-}
-
-void Reducer::Contribute(int unit, std::vector<SummationTree::Partial> partials, const std::shared_ptr<Event>& ready) {
-  const std::lock_guard lock(mutex_);
-  contributions_.push_back({unit, std::move(partials), std::nullopt, ready});
+  contributions_.push_back({unit, std::move(pieces), ready});
   changed_.notify_all();
 }
 
@@ -154,9 +202,14 @@ absl::Status Reducer::Finish() {
 
 std::vector<GradientPiece> Reducer::Gradients() {
   std::vector<GradientPiece> pieces = mirrored_;
-  for (int u = 0; slice_ >= 0 && u < map_.layout().num_units(); ++u) {
-    const Range range = map_.SliceElements(u, slice_);
-    if (!range.empty()) pieces.push_back({u, slice_, range, trees_[static_cast<size_t>(u)].Finish()});
+  for (int u = 0; u < map_.layout().num_units(); ++u) {
+    const Ranges& mine = map_.Summed(u, world_.rank());
+    if (mine.empty()) continue;
+    const float* sum = sums_[static_cast<size_t>(u)].Finish();
+    for (const Range& run : mine) {
+      pieces.push_back({u, run, map_.Elements(u, run), world_.rank(), sum});
+      sum += pieces.back().elements.size();
+    }
   }
   return pieces;
 }
@@ -182,120 +235,142 @@ void Reducer::Run() {
 }
 
 absl::Status Reducer::ReduceUnit(int wave, int unit) {
-  HF_ASSIGN_OR_RETURN(const Contribution mine, NextContribution(wave, unit));
-  WaitFor(mine.ready);
-  HF_RETURN_IF_ERROR(Exchange(wave, unit, mine));
-  HF_RETURN_IF_ERROR(Accumulate(wave, unit, mine));
-  GiveBack(mine);
+  {
+    Contribution mine;
+    HF_RETURN_IF_ERROR(WaitForContribution(wave, unit, &mine));
+    WaitFor(mine.ready);
+    HF_RETURN_IF_ERROR(Exchange(wave, unit, mine));
+    HF_RETURN_IF_ERROR(Accumulate(wave, unit, mine));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    at_work_.reset();
+    changed_.notify_all();
+  }
   if (wave + 1 < plan_->num_waves()) return absl::OkStatus();
   HF_RETURN_IF_ERROR(SumSquares(unit));
   return Forward(unit);
 }
 
-absl::StatusOr<Reducer::Contribution> Reducer::NextContribution(int wave, int unit) {
+absl::Status Reducer::WaitForContribution(int wave, int unit, Contribution* mine) {
   std::unique_lock lock(mutex_);
-  if (plan_->Run(wave, world_.rank()).count == 0) {
-    HF_RETURN_IF_ERROR(failure_);
-    return Contribution{.unit = unit, .partials = {}, .buffer = {}, .ready = {}};
-  }
+  if (plan_->Run(wave, world_.rank()).count == 0) return failure_;
   changed_.wait(lock, [&] { return !failure_.ok() || !contributions_.empty(); });
   HF_RETURN_IF_ERROR(failure_);
   HF_CHECK(contributions_.front().unit == unit);
-  return contributions_.front();
-}
-
-void Reducer::GiveBack(const Contribution& contribution) {
-  if (contribution.partials.empty()) return;
-  const std::lock_guard lock(mutex_);
-  if (contribution.buffer.has_value()) pool_[*contribution.buffer].free = true;
+  *mine = std::move(contributions_.front());
   contributions_.pop_front();
-  changed_.notify_all();
+  at_work_ = unit;
+  return absl::OkStatus();
 }
 
-std::vector<AlignedBlock> Reducer::Blocks(int wave, int rank) const {
-  const MicrobatchRun& run = plan_->Run(wave, rank);
-  return AlignedBlocks(run.first, run.count);
+// `gradient` of a unit in the order in which it is sent: what rank 0 sums, what rank 1 sums, ... Done when it returns.
+absl::StatusOr<const float*> Reducer::Pack(int unit, const float* gradient) {
+  if (!scattered_[static_cast<size_t>(unit)]) return gradient;
+  auto* next = packed_.as<float>();
+  for (int r = 0; r < world_.size(); ++r) {
+    for (const Range& run : map_.Summed(unit, r)) {
+      const Range elements = map_.Elements(unit, run);
+      stream_->ops().Copy(next, gradient + elements.begin, static_cast<size_t>(elements.size() * kFloatBytes));
+      next += elements.size();
+    }
+  }
+  HF_RETURN_IF_ERROR(stream_->Synchronize());
+  return packed_.as<const float>();
 }
 
-size_t Reducer::MostBlocks(int wave) const {
-  size_t most = 0;
-  for (int rank = 0; rank < world_.size(); ++rank) most = std::max(most, Blocks(wave, rank).size());
-  return most;
-}
-
-// One all-to-all for each block a rank may have: block k of rank r lands at (r * most + k) * elements of my slice.
+// One all-to-all for each piece a rank may have: piece k of rank r lands at (r * most + k) * elements of mine.
 absl::Status Reducer::Exchange(int wave, int unit, const Contribution& mine) {
   const int me = world_.rank();
-  const auto most = static_cast<int64_t>(MostBlocks(wave));
-  const int64_t elements = slice_ < 0 ? 0 : map_.SliceElements(unit, slice_).size();
+  const auto most = static_cast<int64_t>(plan_->MaxPieces(wave));
+  const int64_t elements = mine_[static_cast<size_t>(unit)];
   const int64_t all = world_.size() * most * elements;
   for (int64_t k = 0; k < most; ++k) {
     Parts out(world_.size()), in(world_.size());
-    const bool have = k < static_cast<int64_t>(mine.partials.size());
+    const bool have = k < static_cast<int64_t>(mine.pieces.size());
+    int64_t packed = 0;
     for (int r = 0; r < world_.size(); ++r) {
-      if (r == me) continue;
-      const int slice = placement_.SliceOfRank(r);
-      if (have && slice >= 0) {
-        const Range range = map_.SliceElements(unit, slice);
-        out.Set(r, range.size(), range.begin);
+      const Ranges& summed = map_.Summed(unit, r);
+      const int64_t count = map_.CountElements(unit, summed);
+      const bool in_place = !scattered_[static_cast<size_t>(unit)] && !summed.empty();
+      const int64_t begin = in_place ? map_.Elements(unit, summed.front()).begin : packed;
+      packed += count;
+      if (r == me) {
+        mine_begin_ = begin;
+        continue;
       }
-      if (k < static_cast<int64_t>(Blocks(wave, r).size())) in.Set(r, elements, (r * most + k) * elements);
+      if (have) out.Set(r, count, begin);
+      if (k < static_cast<int64_t>(plan_->Pieces(wave, r).size())) in.Set(r, elements, (r * most + k) * elements);
     }
     const int64_t unit_elements = map_.layout().units()[static_cast<size_t>(unit)].elements;
-    const ConstBytes sent = have ? AsBytes(mine.partials[static_cast<size_t>(k)].sum, unit_elements) : ConstBytes();
+    ConstBytes sent;
+    if (have) {
+      HF_ASSIGN_OR_RETURN(const float* gradient, Pack(unit, mine.pieces[static_cast<size_t>(k)].sum.data()));
+      sent = AsBytes(gradient, unit_elements);
+    }
     HF_RETURN_IF_ERROR(world_.AllToAllV({sent, out.counts, out.displacements},
                                         {AsBytes(received_.as<float>(), all), in.counts, in.displacements},
                                         NextDeadline()));
+    if (have && scattered_[static_cast<size_t>(unit)]) {
+      stream_->ops().Copy(received_.as<float>() + (me * most + k) * elements, packed_.as<float>() + mine_begin_,
+                          static_cast<size_t>(elements * kFloatBytes));
+    }
   }
   return absl::OkStatus();
 }
 
 absl::Status Reducer::Accumulate(int wave, int unit, const Contribution& mine) {
-  if (slice_ < 0) return absl::OkStatus();
-  const Range range = map_.SliceElements(unit, slice_);
-  if (range.empty()) return absl::OkStatus();
-  const size_t most = MostBlocks(wave);
+  const int64_t elements = mine_[static_cast<size_t>(unit)];
+  if (elements == 0) return absl::OkStatus();
+  const size_t most = plan_->MaxPieces(wave);
   for (int r = 0; r < world_.size(); ++r) {
-    const std::vector<AlignedBlock> blocks = Blocks(wave, r);
-    for (size_t k = 0; k < blocks.size(); ++k) {
+    const std::vector<MicrobatchRun>& pieces = plan_->Pieces(wave, r);
+    for (size_t k = 0; k < pieces.size(); ++k) {
       const auto place = static_cast<int64_t>(static_cast<size_t>(r) * most + k);
-      const float* sum =
-          r == world_.rank() ? mine.partials[k].sum + range.begin : received_.as<float>() + place * range.size();
-      HF_RETURN_IF_ERROR(trees_[static_cast<size_t>(unit)].Push(sum, blocks[k].level));
+      const bool in_place = r == world_.rank() && !scattered_[static_cast<size_t>(unit)];
+      const float* sum = in_place ? mine.pieces[k].sum.data() + mine_begin_ : received_.as<float>() + place * elements;
+      HF_RETURN_IF_ERROR(sums_[static_cast<size_t>(unit)].Push(sum, pieces[k].count));
     }
   }
   return stream_->Synchronize();  // what was added up may be overwritten from here on
 }
 
-// The finished sum of this rank's slice goes to the slice's other holders.
+// The finished sums of this rank go to the other holders.
 absl::Status Reducer::Forward(int unit) {
-  if (placement_.num_groups() == 1 && placement_.Holders(0).size() == 1) return absl::OkStatus();
-  Parts out(world_.size()), in(world_.size());
+  if (placement_.Holders(0).size() == 1) return absl::OkStatus();
+  const ForwardPlan& plan = forwards_[static_cast<size_t>(unit)];
   ConstBytes sent;
-  if (slice_ >= 0) {
-    const int64_t elements = map_.SliceElements(unit, slice_).size();
-    if (elements > 0) sent = AsBytes(static_cast<const float*>(trees_[static_cast<size_t>(unit)].Finish()), elements);
-    for (const int holder : placement_.Holders(placement_.ShardOfSlice(slice_))) {
-      if (holder != world_.rank()) out.Set(holder, elements, 0);
+  if (const int64_t elements = mine_[static_cast<size_t>(unit)]; elements > 0) {
+    const float* sum = sums_[static_cast<size_t>(unit)].Finish();
+    sent = AsBytes(sum, elements);
+    if (!plan.packed.empty()) {
+      int64_t end = 0;
+      for (const Range& part : plan.packed) {
+        stream_->ops().Copy(packed_.as<float>() + end, sum + part.begin,
+                            static_cast<size_t>(part.size() * kFloatBytes));
+        end += part.size();
+      }
+      HF_RETURN_IF_ERROR(stream_->Synchronize());
+      sent = AsBytes(static_cast<const float*>(packed_.as<float>()), end);
     }
   }
   Buffer& mirror = mirrors_[static_cast<size_t>(unit)];
-  for (const GradientPiece& piece : mirrored_) {
-    if (piece.unit != unit) continue;
-    in.Set(placement_.RankOfSlice(piece.slice), piece.range.size(), piece.gradient - mirror.as<float>());
-  }
   const Bytes received(mirror.as<std::byte>(), mirror.bytes());
-  return world_.AllToAllV({sent, out.counts, out.displacements}, {received, in.counts, in.displacements},
-                          NextDeadline());
+  return world_.AllToAllV({sent, plan.send_counts, plan.send_starts},
+                          {received, plan.receive_counts, plan.receive_starts}, NextDeadline());
 }
 
-// Sum of squares of each chunk of the finished slice.
+// Sum of squares of each chunk of the finished sums.
 absl::Status Reducer::SumSquares(int unit) {
-  if (slice_ < 0) return absl::OkStatus();
-  const Range chunks = map_.SliceChunks(unit, slice_);
-  if (chunks.empty()) return absl::OkStatus();
-  const ChunkRun run{chunks.begin, chunks.end, trees_[static_cast<size_t>(unit)].Finish()};
-  HF_ASSIGN_OR_RETURN(auto sums, squares_.Of({&run, 1}, map_.layout(), device_, *stream_));
+  const Ranges& mine = map_.Summed(unit, world_.rank());
+  if (mine.empty()) return absl::OkStatus();
+  std::vector<ChunkRun> runs;
+  const float* sum = sums_[static_cast<size_t>(unit)].Finish();
+  for (const Range& run : mine) {
+    runs.push_back({run.begin, run.end, sum});
+    sum += map_.Elements(unit, run).size();
+  }
+  HF_ASSIGN_OR_RETURN(auto sums, squares_.Of(runs, map_.layout(), device_, *stream_));
   chunk_sums_.merge(sums);
   return absl::OkStatus();
 }

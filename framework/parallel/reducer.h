@@ -1,8 +1,8 @@
 #pragma once
 // Sums the gradients of a step over microbatches and ranks, on a thread of its own while the model computes on. Each
-// rank's contributions for a slice go to the slice's rank, which pushes them into the summation tree in microbatch
-// order (reduction_plan.h), and in the last wave hands the finished sum to the other holders of the slice. One Reducer
-// lives as long as a world of more than one.
+// rank's contributions for what a rank sums go to that rank, which adds them in microbatch order (reduction_plan.h),
+// and in the last wave hands the finished sums to the other holders. One Reducer lives as long as a world of more than
+// one.
 
 #include <condition_variable>
 #include <cstdint>
@@ -18,18 +18,19 @@
 #include "framework/base/task_thread.h"
 #include "framework/comm/communicator.h"
 #include "framework/parallel/chunk_squares.h"
+#include "framework/parallel/gradient_sum.h"
 #include "framework/parallel/placement.h"
 #include "framework/parallel/reduction_plan.h"
 #include "framework/parallel/shard_map.h"
-#include "framework/parallel/summation_tree.h"
 
 namespace holdfast {
 
-/// The finished gradient of elements `range` of a unit.
+/// The finished gradient of chunks of a unit.
 struct GradientPiece {
   int unit = 0;
-  int slice = 0;
-  Range range;
+  Range chunks;
+  Range elements;   // of the unit's flat vector
+  int primary = 0;  // the rank that summed it
   const float* gradient = nullptr;
 };
 
@@ -38,25 +39,23 @@ class Reducer {
  public:
   /// All arguments must outlive the reducer; `world` has the ranks of `placement`.
   static absl::StatusOr<std::unique_ptr<Reducer>> Create(const ShardMap& map, const Placement& placement,
-                                                         Communicator& world, Device& device,
+                                                         const SumOrder& order, Communicator& world, Device& device,
                                                          std::chrono::milliseconds timeout);
   ~Reducer();
 
   /// Starts a step: in each wave the units' gradients are complete in the order of `units`.
   absl::Status Begin(const ReductionPlan& plan, std::vector<int> units);
-  /// Memory (flat, of the whole unit) for one microbatch's gradient; waits while too much is under way.
-  absl::StatusOr<float*> Open(int unit, const std::stop_token& stop);
-  /// What was opened is the gradient of this rank's one microbatch of the wave.
-  /// `ready`: when it will be there (null = it is).
-  void Close(int unit, const std::shared_ptr<Event>& ready);
-  /// Or: the sums of aligned blocks of this rank's run, whose memory stays as it is until Finish.
-  void Contribute(int unit, std::vector<SummationTree::Partial> partials, const std::shared_ptr<Event>& ready);
+  /// Waits until a gradient of `unit` may be computed: while more wait for being reduced than memory was planned for,
+  /// computing waits.
+  absl::Status WaitForRoom(int unit, const std::stop_token& stop);
+  /// The pieces of this rank's run of the wave. `ready`: when they will be there (null = they are).
+  void Contribute(int unit, std::vector<GradientSum::Piece> pieces, const std::shared_ptr<Event>& ready);
   /// Waits for the end of the step's reduction.
   absl::Status Finish();
 
-  /// After Finish: the gradients of all slices this rank holds, until the next Begin.
+  /// After Finish: the gradients of all chunks this rank holds, until the next Begin.
   std::vector<GradientPiece> Gradients();
-  /// And the sums of squares of the chunks of its own slice.
+  /// And the sums of squares of the chunks it sums.
   const std::map<int64_t, double>& chunk_sums() const { return chunk_sums_; }
 
   void Abort(const std::string& reason);
@@ -64,18 +63,22 @@ class Reducer {
  private:
   struct Contribution {
     int unit = 0;
-    std::vector<SummationTree::Partial> partials;
-    std::optional<size_t> buffer;  // of pool_, to be given back
+    std::vector<GradientSum::Piece> pieces;
     std::shared_ptr<Event> ready;
   };
-  struct PoolBuffer {
-    Buffer memory;
-    bool free = true;
+
+  Reducer(const ShardMap& map, const Placement& placement, const SumOrder& order, Communicator& world, Device& device,
+          std::unique_ptr<Stream> stream, std::chrono::milliseconds timeout);
+  /// Of one unit, what goes from rank to rank when sums go on to other holders.
+  struct ForwardPlan {
+    std::vector<int64_t> send_counts, send_starts, receive_counts, receive_starts;  // bytes, by rank
+    Ranges packed;  // elements of my sum that are put one after the other first; none: it goes as it is
   };
 
-  Reducer(const ShardMap& map, const Placement& placement, Communicator& world, Device& device,
-          std::unique_ptr<Stream> stream, std::chrono::milliseconds timeout);
-  absl::Status AllocateMirrors();
+  absl::Status PlanForwards();
+  ForwardPlan PlanForward(int unit, const std::vector<Ranges>& chunks_to) const;
+  absl::Status AllocatePacked();
+  absl::StatusOr<const float*> Pack(int unit, const float* gradient);
   absl::Status AllocateReceived();
 
   void Run();
@@ -84,12 +87,9 @@ class Reducer {
   absl::Status Accumulate(int wave, int unit, const Contribution& mine);
   absl::Status Forward(int unit);
   absl::Status SumSquares(int unit);
-  absl::StatusOr<Contribution> NextContribution(int wave, int unit);
-  void GiveBack(const Contribution& contribution);
-  absl::StatusOr<size_t> TakeBuffer(size_t bytes);
+  /// Contribute's, or an empty one where this rank computes nothing in the wave.
+  absl::Status WaitForContribution(int wave, int unit, Contribution* mine);
   void Fail(const absl::Status& status);
-  std::vector<AlignedBlock> Blocks(int wave, int rank) const;
-  size_t MostBlocks(int wave) const;
   Deadline NextDeadline() const { return std::chrono::steady_clock::now() + timeout_; }
 
   const ShardMap& map_;
@@ -98,10 +98,15 @@ class Reducer {
   Device& device_;
   std::unique_ptr<Stream> stream_;  // of the reducing thread
   std::chrono::milliseconds timeout_;
-  int slice_;                         // of this rank, or -1
-  std::vector<SummationTree> trees_;  // per unit: this rank's slice
-  std::vector<Buffer> mirrors_;       // per unit: the other slices this rank holds
+  std::vector<int64_t> mine_;  // per unit: elements that this rank sums
+  GradientBuffers buffers_;
+  std::vector<GradientSum> sums_;  // per unit: of these, run after run
+  std::vector<ForwardPlan> forwards_;
+  std::vector<Buffer> mirrors_;  // per unit: what this rank holds and others sum
   std::vector<GradientPiece> mirrored_;
+  int64_t mine_begin_ = 0;       // of the unit at work: my part, in what is sent
+  std::vector<bool> scattered_;  // per unit: what some rank sums is more than one run
+  Buffer packed_;                // a gradient or sum in the order in which it is sent
   Buffer received_;
   ChunkSquares squares_;
   std::map<int64_t, double> chunk_sums_;  // by chunk
@@ -111,9 +116,8 @@ class Reducer {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   // Under mutex_:
-  std::deque<PoolBuffer> pool_;
-  std::map<int, size_t> opened_;            // unit -> buffer
-  std::deque<Contribution> contributions_;  // the first one may be at work
+  std::deque<Contribution> contributions_;  // without the one at work
+  std::optional<int> at_work_;              // its unit
   absl::Status failure_;
 
   TaskThread thread_;  // last: its tasks use all of the above

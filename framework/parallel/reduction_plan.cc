@@ -4,25 +4,42 @@
 
 namespace holdfast {
 
-ReductionPlan::ReductionPlan(absl::Span<const int64_t> microbatches, ReductionMode mode)
-    : size_(static_cast<int>(microbatches.size())) {
-  const int64_t most = *std::max_element(microbatches.begin(), microbatches.end());
-  const int64_t wave_length = mode == ReductionMode::kOnce ? std::max<int64_t>(most, 1) : 1;
+ReductionPlan::ReductionPlan(absl::Span<const int64_t> microbatches, ReductionMode mode, const SumOrder& order)
+    : mode_(mode), size_(static_cast<int>(microbatches.size())) {
+  std::vector<int64_t> left(microbatches.begin(), microbatches.end());
   int64_t next = 0;
-  for (int64_t done = 0; done < most; done += wave_length) {
-    std::vector<MicrobatchRun>& wave = waves_.emplace_back();
-    for (const int64_t count : microbatches) {
-      wave.push_back({next, std::clamp<int64_t>(count - done, 0, wave_length)});
-      next += wave.back().count;
+  if (mode == ReductionMode::kPieces) {
+    const bool one_wave = order.block() == 0 || size_ == 1;
+    const int64_t most = *std::max_element(left.begin(), left.end());
+    AddWaves(order, one_wave ? most : order.block(), one_wave, &left, &next);
+  }
+  AddWaves(order, 1, false, &left, &next);
+}
+
+void ReductionPlan::AddWaves(const SumOrder& order, int64_t length, bool part, std::vector<int64_t>* left,
+                             int64_t* next) {
+  while (*std::max_element(left->begin(), left->end()) >= std::max<int64_t>(length, 1)) {
+    std::vector<Part>& wave = waves_.emplace_back();
+    for (int64_t& count : *left) {
+      const MicrobatchRun run{*next, count >= length || part ? std::min(count, length) : 0};
+      wave.push_back({run, order.Pieces(run)});
+      count -= run.count;
+      *next += run.count;
     }
   }
+}
+
+size_t ReductionPlan::MaxPieces(int wave) const {
+  size_t most = 0;
+  for (int rank = 0; rank < size_; ++rank) most = std::max(most, Pieces(wave, rank).size());
+  return most;
 }
 
 std::vector<int64_t> ReductionPlan::MicrobatchesOf(int rank) const {
   std::vector<int64_t> indices;
   for (int wave = 0; wave < num_waves(); ++wave) {
     const MicrobatchRun& run = Run(wave, rank);
-    for (int64_t i = 0; i < run.count; ++i) indices.push_back(run.first + i);
+    for (int64_t i = run.first; i < run.end(); ++i) indices.push_back(i);
   }
   return indices;
 }

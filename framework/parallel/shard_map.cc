@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "framework/base/status.h"
+#include "framework/parallel/used_cells.h"
 
 namespace holdfast {
 namespace {
@@ -11,9 +12,14 @@ constexpr int64_t kAlignment = 64;
 
 }  // namespace
 
-ShardMap::ShardMap(const ParameterLayout& layout, DType compute_dtype, int num_shards, int num_groups)
-    : layout_(&layout), compute_dtype_(compute_dtype), num_shards_(num_shards), num_groups_(num_groups) {
-  slice_of_chunk_.resize(layout.chunks().size());
+ShardMap::ShardMap(const ParameterLayout& layout, DType compute_dtype, const Placement& placement)
+    : layout_(&layout),
+      compute_dtype_(compute_dtype),
+      placement_(&placement),
+      cell_of_chunk_(CellsOfChunks(layout, placement.num_cells())) {
+  const size_t parts = static_cast<size_t>(layout.num_units()) * static_cast<size_t>(placement.size());
+  summed_.resize(parts);
+  served_.resize(parts);
   for (int u = 0; u < layout.num_units(); ++u) {
     CutUnit(u);
     const Unit& unit = layout.units()[static_cast<size_t>(u)];
@@ -28,36 +34,15 @@ ShardMap::ShardMap(const ParameterLayout& layout, DType compute_dtype, int num_s
   }
 }
 
-// A chunk goes to the place in which its middle lies. Places are turned by whole shards from unit to unit: units alike
-// would otherwise give the same ranks the larger parts.
 void ShardMap::CutUnit(int u) {
   const Unit& unit = layout_->units()[static_cast<size_t>(u)];
-  const int64_t places = num_slices();
-  std::vector<Range>& slices = slice_chunks_.emplace_back(static_cast<size_t>(places));
-  int64_t before = 0;
-  int chunk = unit.first_chunk;
-  const int last = unit.first_chunk + unit.num_chunks;
-  for (int64_t place = 0; place < places; ++place) {
-    const auto slice = static_cast<int>((place + int64_t{u} * num_groups_) % places);
-    Range& range = slices[static_cast<size_t>(slice)];
-    range.begin = chunk;
-    for (; chunk < last; ++chunk) {
-      const int64_t elements = layout_->chunks()[static_cast<size_t>(chunk)].elements;
-      const int64_t middle = before + elements / 2;
-      if (place + 1 < places && middle * places >= (place + 1) * unit.elements) break;
-      before += elements;
-      slice_of_chunk_[static_cast<size_t>(chunk)] = slice;
+  for (int chunk = unit.first_chunk; chunk < unit.first_chunk + unit.num_chunks; ++chunk) {
+    const int cell = CellOfChunk(chunk);
+    AppendChunk(chunk, &summed_[Index(u, placement_->PrimaryOf(cell))]);
+    for (int group = 0; group < placement_->num_groups(); ++group) {
+      AppendChunk(chunk, &served_[Index(u, placement_->ServerOf(group, cell))]);
     }
-    range.end = chunk;
   }
-}
-
-Range ShardMap::SliceChunks(int unit, int slice) const {
-  return slice_chunks_[static_cast<size_t>(unit)][static_cast<size_t>(slice)];
-}
-
-Range ShardMap::ShardChunks(int unit, int shard) const {
-  return {SliceChunks(unit, shard * num_groups_).begin, SliceChunks(unit, (shard + 1) * num_groups_ - 1).end};
 }
 
 Range ShardMap::Elements(int unit, Range chunks) const {
@@ -66,6 +51,18 @@ Range ShardMap::Elements(int unit, Range chunks) const {
   const Chunk& first = layout_->chunks()[static_cast<size_t>(chunks.begin)];
   const Chunk& last = layout_->chunks()[static_cast<size_t>(chunks.end - 1)];
   return {first.offset - offset, last.offset + last.elements - offset};
+}
+
+int64_t ShardMap::CountElements(int unit, const Ranges& chunks) const {
+  int64_t elements = 0;
+  for (const Range& run : chunks) elements += Elements(unit, run).size();
+  return elements;
+}
+
+int64_t ShardMap::CountImageBytes(int unit, const Ranges& chunks) const {
+  int64_t bytes = 0;
+  for (const Range& run : chunks) bytes += ImageOfChunks(unit, run).size();
+  return bytes;
 }
 
 std::vector<ParameterPiece> ShardMap::Pieces(int unit, Range range) const {
@@ -84,8 +81,8 @@ DType ShardMap::ImageDType(int parameter) const {
   return layout_->parameters()[static_cast<size_t>(parameter)].ReadType(compute_dtype_);
 }
 
-Range ShardMap::ShardImage(int unit, int shard) const {
-  const std::vector<ParameterPiece> pieces = Pieces(unit, ShardElements(unit, shard));
+Range ShardMap::ImageOfChunks(int unit, Range chunks) const {
+  const std::vector<ParameterPiece> pieces = Pieces(unit, Elements(unit, chunks));
   if (pieces.empty()) return {};
   const auto byte = [&](int parameter, int64_t element) {
     return ImageOffset(parameter) + element * static_cast<int64_t>(kernels::SizeOf(ImageDType(parameter)));

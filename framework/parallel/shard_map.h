@@ -1,12 +1,15 @@
 #pragma once
-// Where shards and slices (placement.h) lie in a model: of every unit a contiguous run of whole chunks, balanced by
-// elements. Also how a unit lies in memory while it is served: its image, the unit's parameters in order, each in the
-// dtype that forward and backward read and 64-byte aligned, so that every shard is one run of bytes of it.
+// Where the cells of a placement (placement.h) lie in a model: each is, of every unit, a run of whole chunks, balanced
+// by elements; and so what each rank sums and serves: a rank's shard. In the first world of a run that is one run of
+// each unit, later it may be more. Also how a unit lies in memory while it is served: its image, the unit's parameters
+// in order, each in the dtype that forward and backward read and 64-byte aligned, so that every run of chunks is a run
+// of bytes of it.
 
 #include <cstdint>
 #include <vector>
 
 #include "framework/nn/layout.h"
+#include "framework/parallel/placement.h"
 
 namespace holdfast {
 
@@ -23,24 +26,31 @@ struct ParameterPiece {
   int64_t begin = 0, end = 0;
 };
 
+using Ranges = std::vector<Range>;
+
 class ShardMap {
  public:
-  /// `layout` must outlive the map. Shard s is slices s * num_groups ... (s + 1) * num_groups - 1.
-  ShardMap(const ParameterLayout& layout, DType compute_dtype, int num_shards, int num_groups);
+  /// `layout` and `placement` must outlive the map.
+  ShardMap(const ParameterLayout& layout, DType compute_dtype, const Placement& placement);
 
   const ParameterLayout& layout() const { return *layout_; }
   DType compute_dtype() const { return compute_dtype_; }
-  int num_shards() const { return num_shards_; }
-  int num_slices() const { return num_shards_ * num_groups_; }
+  const Placement& placement() const { return *placement_; }
 
-  /// Chunks (of the layout) and elements (of the unit's flat vector) of a slice or shard of a unit.
-  Range SliceChunks(int unit, int slice) const;
-  Range SliceElements(int unit, int slice) const { return Elements(unit, SliceChunks(unit, slice)); }
-  Range ShardChunks(int unit, int shard) const;
-  Range ShardElements(int unit, int shard) const { return Elements(unit, ShardChunks(unit, shard)); }
+  int CellOfChunk(int chunk) const { return cell_of_chunk_[static_cast<size_t>(chunk)]; }
+  int PrimaryOf(int chunk) const { return placement_->PrimaryOf(CellOfChunk(chunk)); }
+  bool Serves(int rank, int chunk) const {
+    return placement_->ServerOf(placement_->GroupOf(rank), CellOfChunk(chunk)) == rank;
+  }
+  std::vector<int> Holders(int chunk) const { return placement_->Holders(CellOfChunk(chunk)); }
+
+  /// Chunks (of the layout) of a unit whose gradients `rank` sums, and those that it serves to its group: the fewest
+  /// runs, ascending.
+  const Ranges& Summed(int unit, int rank) const { return summed_[Index(unit, rank)]; }
+  const Ranges& Served(int unit, int rank) const { return served_[Index(unit, rank)]; }
+  /// Elements (of the unit's flat vector) of chunks, and how many they are.
   Range Elements(int unit, Range chunks) const;
-  int SliceOfChunk(int chunk) const { return slice_of_chunk_[static_cast<size_t>(chunk)]; }
-  int ShardOfChunk(int chunk) const { return SliceOfChunk(chunk) / num_groups_; }
+  int64_t CountElements(int unit, const Ranges& chunks) const;
 
   /// The parts of a unit's elements [range) that belong to one parameter each.
   std::vector<ParameterPiece> Pieces(int unit, Range range) const;
@@ -49,20 +59,30 @@ class ShardMap {
   /// Of a parameter's first byte in its unit's image.
   int64_t ImageOffset(int parameter) const { return image_offset_[static_cast<size_t>(parameter)]; }
   DType ImageDType(int parameter) const;
-  /// The bytes of a shard in a unit's image.
-  Range ShardImage(int unit, int shard) const;
+  /// The bytes of chunks in a unit's image.
+  Range ImageOfChunks(int unit, Range chunks) const;
+  int64_t CountImageBytes(int unit, const Ranges& chunks) const;
   /// Views of a unit's parameters in the image at `image`.
   std::vector<Tensor> ImageTensors(int unit, void* image) const;
 
  private:
   void CutUnit(int unit);
+  size_t Index(int unit, int rank) const {
+    return static_cast<size_t>(unit) * static_cast<size_t>(placement_->size()) + static_cast<size_t>(rank);
+  }
 
   const ParameterLayout* layout_;
   DType compute_dtype_;
-  int num_shards_, num_groups_;
-  std::vector<std::vector<Range>> slice_chunks_;  // [unit][slice]
-  std::vector<int> slice_of_chunk_;
+  const Placement* placement_;
+  std::vector<int> cell_of_chunk_;
+  std::vector<Ranges> summed_, served_;  // [unit][rank]
   std::vector<int64_t> image_offset_, image_bytes_;
 };
+
+/// Adds a chunk behind the others.
+inline void AppendChunk(int64_t chunk, Ranges* runs) {
+  if (runs->empty() || runs->back().end != chunk) runs->push_back({chunk, chunk});
+  runs->back().end = chunk + 1;
+}
 
 }  // namespace holdfast

@@ -1,5 +1,7 @@
 #include "framework/parallel/sharded_state.h"
 
+#include <algorithm>
+
 #define XXH_INLINE_ALL
 #include "framework/base/status.h"
 #include "xxhash.h"
@@ -7,179 +9,193 @@
 namespace holdfast {
 namespace {
 
-kernels::AdamWArgs MakeAdamW(const ParameterSpec& p, const UpdateArguments& a) {
-  return {.grad_scale = a.scalars.grad_scale,
-          .lr = a.scalars.lr,
-          .beta1 = static_cast<float>(a.optimizer.beta1),
-          .beta2 = static_cast<float>(a.optimizer.beta2),
-          .eps = static_cast<float>(a.optimizer.eps),
-          .weight_decay = p.decay ? static_cast<float>(a.optimizer.weight_decay) : 0.0f,
-          .bias_correction1 = a.scalars.bias_correction1,
-          .bias_correction2_sqrt = a.scalars.bias_correction2_sqrt};
-}
-
-constexpr int64_t kGradientBlock = 1 << 20;  // elements of a gradient that come to the host at a time
+constexpr int64_t kBlock = 1 << 20;  // elements of a gradient or update that come to the host at a time
 
 size_t FloatBytes(int64_t elements) { return static_cast<size_t>(elements) * sizeof(float); }
 
 }  // namespace
 
-absl::StatusOr<ShardedState> ShardedState::Create(const ShardMap& map, const Options& options, Device& device,
-                                                  Stream& stream) {
-  ShardedState state(map, options, device, stream);
-  state.gradient_memory_ = HostBlocks::Create(device, FloatBytes(kGradientBlock));
-  for (const int shard : options.held_shards) HF_RETURN_IF_ERROR(state.AllocateShard(shard));
-  HF_RETURN_IF_ERROR(state.AllocateImages());
+absl::StatusOr<ShardedState> ShardedState::Create(const ShardMap& map, const StateLayout& layout,
+                                                  const Options& options, Device& device, Stream& stream) {
+  HF_CHECK(&layout.parameters() == &map.layout());
+  ShardedState state(map, layout, options, device, stream);
+  state.block_memory_ = HostBlocks::Create(device, FloatBytes(kBlock));
+  for (std::vector<PlaneMemory>& memory : state.memory_) memory.resize(layout.names().size());
+  state.places_.resize(map.layout().chunks().size());
+  for (int u = 0; u < map.layout().num_units(); ++u) state.PlaceUnit(u);
+  for (const Part part : {kServed, kMirrored}) HF_RETURN_IF_ERROR(state.Allocate(part));
+  const auto image_bytes = static_cast<size_t>(state.image_offset_.back());
+  HF_ASSIGN_OR_RETURN(state.image_, Buffer::Allocate(device, image_bytes, "weights"));
   HF_RETURN_IF_ERROR(stream.Synchronize());  // what is written next is not written by the stream
   return state;
 }
 
-absl::Status ShardedState::AllocateShard(int index) {
-  Shard shard;
-  for (int u = 0; u < map_->layout().num_units(); ++u) {
-    const Range range = map_->ShardElements(u, index);
-    shard.unit_offset.push_back(shard.elements - range.begin);
-    shard.elements += range.size();
-  }
-  const size_t bytes = FloatBytes(shard.elements);
-  Device& device = DeviceOf(index);
-  if (!ImageIsMaster(index)) {
-    HF_ASSIGN_OR_RETURN(shard.weight, Buffer::Allocate(device, bytes, "fp32 weights"));
-  }
-  HF_ASSIGN_OR_RETURN(shard.exp_avg, Buffer::Allocate(device, bytes, "AdamW moments"));
-  HF_ASSIGN_OR_RETURN(shard.exp_avg_sq, Buffer::Allocate(device, bytes, "AdamW moments"));
-  OpsOf(index).Zero(shard.exp_avg.data(), bytes);
-  OpsOf(index).Zero(shard.exp_avg_sq.data(), bytes);
-  shards_[index] = std::move(shard);
-  return absl::OkStatus();
-}
-
-absl::Status ShardedState::AllocateImages() {
+void ShardedState::PlaceUnit(int u) {
   constexpr int64_t kAlignment = 64;
-  int64_t bytes = 0;
-  for (int u = 0; u < map_->layout().num_units(); ++u) {
-    image_offset_.push_back(bytes);
-    int64_t size = 0;
-    if (options_.whole_images) {
-      size = map_->ImageBytes(u);
-    } else if (options_.served_shard >= 0) {
-      size = map_->ShardImage(u, options_.served_shard).size();
+  const Unit& unit = map_->layout().units()[static_cast<size_t>(u)];
+  const auto place = [&](int chunk, Part part) {
+    Place& at = places_[static_cast<size_t>(chunk)];
+    at.part = part;
+    for (size_t plane = 0; plane < layout_->NumPlanes(ChunkAt(chunk)); ++plane) {
+      int64_t& end = memory_[part][layout_->NameOf(ChunkAt(chunk).parameter, plane)].elements;
+      at.element[plane] = end;
+      end += ChunkAt(chunk).elements;
     }
-    bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
+  };
+  if (image_offset_.empty()) image_offset_.push_back(0);
+  const int64_t image = image_offset_.back();
+  int64_t image_end = image;
+  for (const Range& run : map_->Served(u, options_.rank)) {
+    const Range bytes = map_->ImageOfChunks(u, run);
+    const int64_t begin = options_.whole_images ? image + bytes.begin : image_end;
+    for (auto chunk = static_cast<int>(run.begin); chunk < run.end; ++chunk) {
+      place(chunk, kServed);
+      places_[static_cast<size_t>(chunk)].image =
+          begin + map_->ImageOfChunks(u, {chunk, chunk + 1}).begin - bytes.begin;
+    }
+    image_end = begin + bytes.size();
   }
-  HF_ASSIGN_OR_RETURN(image_, Buffer::Allocate(*device_, static_cast<size_t>(bytes), "weights"));
+  if (options_.whole_images) image_end = image + map_->ImageBytes(u);
+  image_offset_.push_back((image_end + kAlignment - 1) / kAlignment * kAlignment);
+  for (int chunk = unit.first_chunk; chunk < unit.first_chunk + unit.num_chunks; ++chunk) {
+    if (PlaceOf(chunk).part == kServed) continue;
+    const std::vector<int> holders = map_->Holders(chunk);
+    if (std::find(holders.begin(), holders.end(), options_.rank) != holders.end()) place(chunk, kMirrored);
+  }
+}
+
+absl::Status ShardedState::Allocate(Part part) {
+  for (size_t name = 0; name < memory_[part].size(); ++name) {
+    if (name == 0 && ImageIsMaster(part)) continue;
+    PlaneMemory& memory = memory_[part][name];
+    HF_ASSIGN_OR_RETURN(memory.buffer, Buffer::Allocate(DeviceOf(part), FloatBytes(memory.elements),
+                                                        name == 0 ? "fp32 weights" : "optimizer state"));
+  }
   return absl::OkStatus();
 }
 
-std::byte* ShardedState::ServedImage(int unit) const {
-  return Image(unit) + (options_.whole_images ? map_->ShardImage(unit, options_.served_shard).begin : 0);
+float* ShardedState::Values(int chunk, size_t plane) const {
+  const Place& place = PlaceOf(chunk);
+  if (plane == 0 && ImageIsMaster(place.part)) return reinterpret_cast<float*>(ImageOf(place));
+  const PlaneMemory& memory = memory_[place.part][layout_->NameOf(ChunkAt(chunk).parameter, plane)];
+  return memory.buffer.as<float>() + place.element[plane];
 }
 
-void* ShardedState::InImage(int parameter, int64_t element) const {
-  const int unit = map_->layout().parameters()[static_cast<size_t>(parameter)].unit;
-  const int64_t first = options_.whole_images ? 0 : map_->ShardImage(unit, options_.served_shard).begin;
-  const auto size = static_cast<int64_t>(kernels::SizeOf(map_->ImageDType(parameter)));
-  return Image(unit) + map_->ImageOffset(parameter) + element * size - first;
+PlaneRun ShardedState::RunOf(int first, int64_t elements) const {
+  PlaneRun run{.parameter = &ParameterOf(first), .n = elements, .planes = {}};
+  const size_t planes = layout_->NumPlanes(ChunkAt(first));
+  for (size_t plane = 0; plane < planes; ++plane) run.planes.push_back(Values(first, plane));
+  return run;
 }
 
-float* ShardedState::Weight(int shard, int unit, int parameter, int64_t element) const {
-  if (ImageIsMaster(shard)) return static_cast<float*>(InImage(parameter, element));
-  const Shard& s = shards_.at(shard);
-  const int64_t offset = map_->layout().parameters()[static_cast<size_t>(parameter)].unit_offset;
-  return s.weight.as<float>() + s.unit_offset[static_cast<size_t>(unit)] + offset + element;
+int ShardedState::EndOfRun(int first, int end) const {
+  int last = first;
+  while (last + 1 < end) {
+    const Place &here = PlaceOf(last), &next = PlaceOf(last + 1);
+    const int64_t elements = ChunkAt(last).elements;
+    const auto image = elements * static_cast<int64_t>(kernels::SizeOf(map_->ImageDType(ChunkAt(last).parameter)));
+    const bool follows = next.part == here.part && next.element[0] == here.element[0] + elements &&
+                         ChunkAt(last + 1).parameter == ChunkAt(last).parameter &&
+                         (here.part != kServed || next.image == here.image + image);
+    if (!follows) break;
+    ++last;
+  }
+  return last + 1;
 }
 
 void ShardedState::Initialize(uint64_t seed) {
-  for (auto& [index, shard] : shards_) {
-    OpsOf(index).Zero(shard.exp_avg.data(), shard.exp_avg.bytes());
-    OpsOf(index).Zero(shard.exp_avg_sq.data(), shard.exp_avg_sq.bytes());
-    for (int u = 0; u < map_->layout().num_units(); ++u) {
-      for (const ParameterPiece& piece : map_->Pieces(u, map_->ShardElements(u, index))) {
-        const ParameterSpec& p = map_->layout().parameters()[static_cast<size_t>(piece.parameter)];
-        float* weight = Weight(index, u, piece.parameter, piece.begin);
-        const int64_t n = piece.end - piece.begin;
-        if (p.init == InitKind::kNormal) {
-          const kernels::RandomKey key{.seed = seed, .site = static_cast<uint32_t>(piece.parameter)};
-          OpsOf(index).FillNormal(weight, n, piece.begin, p.init_std, key);
-        } else {
-          const std::vector<float> constant(static_cast<size_t>(n), p.init == InitKind::kOnes ? 1.f : 0.f);
-          DeviceOf(index).CopyFromHost(weight, constant.data(), FloatBytes(n));
-        }
+  const auto chunks = static_cast<int>(places_.size());
+  for (int first = 0, end = 0; first < chunks; first = end) {
+    end = EndOfRun(first, chunks);
+    const Place& place = PlaceOf(first);
+    if (place.part == kNone) continue;
+    const ParameterSpec& p = ParameterOf(first);
+    const int64_t begin = ChunkAt(first).offset - p.offset;
+    const int64_t n = CountElements(first, end);
+    if (p.init == InitKind::kNormal) {
+      const kernels::RandomKey key{.seed = seed, .site = static_cast<uint32_t>(ChunkAt(first).parameter)};
+      OpsOf(place.part).FillNormal(Weight(first), n, begin, p.init_std, key);
+    } else {
+      const std::vector<float> constant(static_cast<size_t>(n), p.init == InitKind::kOnes ? 1.f : 0.f);
+      DeviceOf(place.part).CopyFromHost(Weight(first), constant.data(), FloatBytes(n));
+    }
+    const std::vector<Plane>& planes = layout_->PlanesOf(ChunkAt(first).parameter);
+    for (size_t plane = 1; plane < planes.size(); ++plane) {
+      if (planes[plane].begins_as_weight) {
+        OpsOf(place.part).Copy(Values(first, plane), Weight(first), FloatBytes(n));
+      } else {
+        OpsOf(place.part).Zero(Values(first, plane), FloatBytes(n));
       }
     }
   }
   RefreshImages();
 }
 
-void ShardedState::Update(int unit, Range range, const float* gradient, const UpdateArguments& arguments) {
-  if (range.empty()) return;
-  for (const ParameterPiece& piece : map_->Pieces(unit, range)) {
-    const ParameterSpec& p = map_->layout().parameters()[static_cast<size_t>(piece.parameter)];
-    const int64_t element = p.unit_offset + piece.begin;  // of the unit
-    const auto owner = std::find_if(shards_.begin(), shards_.end(), [&](const auto& entry) {
-      const Range held = map_->ShardElements(unit, entry.first);
-      return held.begin <= element && element < held.end;
-    });
-    HF_CHECK(owner != shards_.end());
-    const auto& [index, shard] = *owner;
-    const int64_t local = shard.unit_offset[static_cast<size_t>(unit)] + element;
-    kernels::AdamWArgs adamw = MakeAdamW(p, arguments);
-    adamw.n = piece.end - piece.begin;
-    adamw.weight = Weight(index, unit, piece.parameter, piece.begin);
-    adamw.exp_avg = shard.exp_avg.as<float>() + local;
-    adamw.exp_avg_sq = shard.exp_avg_sq.as<float>() + local;
-    adamw.grad = gradient + (element - range.begin);
-    if (OnHost(index)) {
-      UpdateOnHost(adamw);
-      continue;
-    }
-    const bool served = index == options_.served_shard;
-    if (served && map_->ImageDType(piece.parameter) == DType::kBF16) {
-      adamw.weight_bf16 = static_cast<uint16_t*>(InImage(piece.parameter, piece.begin));
-    }
-    stream_->ops().AdamW(adamw);
-    if (served && !ImageIsMaster(index) && map_->ImageDType(piece.parameter) == DType::kF32) {
-      stream_->ops().Copy(InImage(piece.parameter, piece.begin), adamw.weight, FloatBytes(adamw.n));
-    }
+void ShardedState::Update(Range chunks, const float* gradient, const UpdateArguments& arguments) {
+  for (auto first = static_cast<int>(chunks.begin); first < chunks.end;) {
+    const int end = EndOfRun(first, static_cast<int>(chunks.end));
+    const int64_t before = ChunkAt(first).offset - ChunkAt(static_cast<int>(chunks.begin)).offset;
+    UpdateRun(first, end, gradient + before, arguments);
+    first = end;
   }
 }
 
-// The gradient is on the device, and comes block by block.
-void ShardedState::UpdateOnHost(const kernels::AdamWArgs& whole) const {
-  const HostBytes memory = gradient_memory_->Take(FloatBytes(kGradientBlock));
-  auto* const gradient = reinterpret_cast<float*>(memory.data());
-  for (int64_t i = 0; i < whole.n; i += kGradientBlock) {
-    kernels::AdamWArgs block = whole;
-    block.n = std::min(kGradientBlock, whole.n - i);
-    device_->CopyToHost(gradient, whole.grad + i, FloatBytes(block.n));
-    block.grad = gradient;
-    block.weight += i;
-    block.exp_avg += i;
-    block.exp_avg_sq += i;
-    options_.host.stream->ops().AdamW(block);
+void ShardedState::UpdateRun(int first, int end, const float* gradient, const UpdateArguments& arguments) {
+  const Place& place = PlaceOf(first);
+  HF_CHECK(place.part != kNone);
+  const DType image = map_->ImageDType(ChunkAt(first).parameter);
+  PlaneRun run = RunOf(first, CountElements(first, end));
+  run.gradient = gradient;
+  if (!arguments.updates.empty()) run.update = arguments.updates[static_cast<size_t>(first)];
+  if (OnHost(place.part)) return UpdateOnHost(run, arguments);
+  const bool served = place.part == kServed;
+  auto* const bf16 = served && image == DType::kBF16 ? reinterpret_cast<uint16_t*>(ImageOf(place)) : nullptr;
+  arguments.optimizer->Apply(stream_->ops(), run, arguments.scalars, bf16);
+  if (served && !ImageIsMaster(kServed) && image == DType::kF32) {
+    stream_->ops().Copy(ImageOf(place), run.planes[0], FloatBytes(run.n));
+  }
+}
+
+void ShardedState::Contribute(int chunk, const float* gradient, const UpdateArguments& arguments, float* out) const {
+  HF_CHECK(PlaceOf(chunk).part == kServed && gradient != nullptr);
+  PlaneRun run = RunOf(chunk, ChunkAt(chunk).elements);
+  run.gradient = gradient;
+  arguments.optimizer->Contribute(stream_->ops(), run, arguments.scalars, out);
+}
+
+// Gradient and update are on the device, and come block by block.
+void ShardedState::UpdateOnHost(const PlaneRun& whole, const UpdateArguments& arguments) const {
+  const HostBytes gradient = block_memory_->Take(FloatBytes(kBlock)), update = block_memory_->Take(FloatBytes(kBlock));
+  for (int64_t i = 0; i < whole.n; i += kBlock) {
+    PlaneRun block = whole;
+    block.n = std::min(kBlock, whole.n - i);
+    for (float*& plane : block.planes) plane += i;
+    device_->CopyToHost(gradient.data(), whole.gradient + i, FloatBytes(block.n));
+    block.gradient = reinterpret_cast<const float*>(gradient.data());
+    if (whole.update != nullptr) {
+      device_->CopyToHost(update.data(), whole.update + i, FloatBytes(block.n));
+      block.update = reinterpret_cast<const float*>(update.data());
+    }
+    arguments.optimizer->Apply(options_.host.stream->ops(), block, arguments.scalars, nullptr);
   }
 }
 
 ShardedState::Places ShardedState::PlacesOf(int index) const {
-  const Chunk& chunk = map_->layout().chunks()[static_cast<size_t>(index)];
-  const ParameterSpec& p = map_->layout().parameters()[static_cast<size_t>(chunk.parameter)];
-  const Shard& shard = ShardOf(index);
-  const int64_t element = chunk.offset - p.offset;
-  const int64_t local = shard.unit_offset[static_cast<size_t>(p.unit)] + p.unit_offset + element;
-  const auto bytes = [&](float* values) {
-    return absl::MakeSpan(reinterpret_cast<std::byte*>(values), FloatBytes(chunk.elements));
-  };
-  return {bytes(Weight(map_->ShardOfChunk(index), p.unit, chunk.parameter, element)),
-          bytes(shard.exp_avg.as<float>() + local), bytes(shard.exp_avg_sq.as<float>() + local)};
+  Places places;
+  const size_t bytes = FloatBytes(ChunkAt(index).elements);
+  for (size_t plane = 0; plane < layout_->NumPlanes(ChunkAt(index)); ++plane) {
+    places.emplace_back(reinterpret_cast<std::byte*>(Values(index, plane)), bytes);
+  }
+  return places;
 }
 
 void ShardedState::ReadWeights(int index, float* out) const {
   const absl::Span<const std::byte> weight = PlacesOf(index)[0];
-  DeviceOf(map_->ShardOfChunk(index)).CopyToHost(out, weight.data(), weight.size());
+  DeviceOf(PlaceOf(index).part).CopyToHost(out, weight.data(), weight.size());
 }
 
 void ShardedState::ReadChunk(int index, std::byte* out) const {
-  Device& device = DeviceOf(map_->ShardOfChunk(index));
+  Device& device = DeviceOf(PlaceOf(index).part);
   for (const absl::Span<const std::byte> place : PlacesOf(index)) {
     device.CopyToHost(out, place.data(), place.size());
     out += place.size();
@@ -187,7 +203,7 @@ void ShardedState::ReadChunk(int index, std::byte* out) const {
 }
 
 void ShardedState::QueueReadChunk(int index, std::byte* out, Stream& stream) const {
-  if (OnHost(map_->ShardOfChunk(index))) return ReadChunk(index, out);
+  if (OnHost(PlaceOf(index).part)) return ReadChunk(index, out);
   for (const absl::Span<const std::byte> place : PlacesOf(index)) {
     stream.CopyToHost(out, place.data(), place.size());
     out += place.size();
@@ -195,7 +211,7 @@ void ShardedState::QueueReadChunk(int index, std::byte* out, Stream& stream) con
 }
 
 void ShardedState::WriteChunk(int index, const std::byte* in) {
-  Device& device = DeviceOf(map_->ShardOfChunk(index));
+  Device& device = DeviceOf(PlaceOf(index).part);
   for (const absl::Span<std::byte> place : PlacesOf(index)) {
     device.CopyFromHost(place.data(), in, place.size());
     in += place.size();
@@ -203,58 +219,56 @@ void ShardedState::WriteChunk(int index, const std::byte* in) {
 }
 
 void ShardedState::CopyChunk(int index, const ShardedState& from) {
-  const int shard = map_->ShardOfChunk(index);
+  const Part part = PlaceOf(index).part;
   const Places here = PlacesOf(index), there = from.PlacesOf(index);
-  if (OnHost(shard) == from.OnHost(from.map_->ShardOfChunk(index))) {
-    for (size_t i = 0; i < here.size(); ++i) OpsOf(shard).Copy(here[i].data(), there[i].data(), here[i].size());
+  if (OnHost(part) == from.OnHost(from.PlaceOf(index).part)) {
+    for (size_t i = 0; i < here.size(); ++i) OpsOf(part).Copy(here[i].data(), there[i].data(), here[i].size());
     return;
   }
-  std::vector<std::byte> bytes(ChunkBytes(map_->layout().chunks()[static_cast<size_t>(index)]));
+  std::vector<std::byte> bytes(layout_->ChunkBytes(ChunkAt(index)));
   from.ReadChunk(index, bytes.data());
   WriteChunk(index, bytes.data());
 }
 
 ShardedState::Places ShardedState::ChunkMemory(int index) {
-  return DeviceOf(map_->ShardOfChunk(index)).is_host() ? PlacesOf(index) : Places{};
+  return DeviceOf(PlaceOf(index).part).is_host() ? PlacesOf(index) : Places{};
 }
 
 void ShardedState::RefreshImages() {
-  if (options_.served_shard < 0 || ImageIsMaster(options_.served_shard)) return;
-  for (int u = 0; u < map_->layout().num_units(); ++u) {
-    for (const ParameterPiece& piece : map_->Pieces(u, map_->ShardElements(u, options_.served_shard))) {
-      const float* weight = Weight(options_.served_shard, u, piece.parameter, piece.begin);
-      void* image = InImage(piece.parameter, piece.begin);
-      const int64_t n = piece.end - piece.begin;
-      if (map_->ImageDType(piece.parameter) == DType::kBF16) {
-        stream_->ops().CastToBf16(static_cast<uint16_t*>(image), weight, n);
-      } else {
-        stream_->ops().Copy(image, weight, FloatBytes(n));
-      }
+  if (ImageIsMaster(kServed)) return;
+  const auto chunks = static_cast<int>(places_.size());
+  for (int first = 0, end = 0; first < chunks; first = end) {
+    end = EndOfRun(first, chunks);
+    const Place& place = PlaceOf(first);
+    if (place.part != kServed) continue;
+    const int64_t n = CountElements(first, end);
+    if (map_->ImageDType(ChunkAt(first).parameter) == DType::kBF16) {
+      stream_->ops().CastToBf16(reinterpret_cast<uint16_t*>(ImageOf(place)), Weight(first), n);
+    } else {
+      stream_->ops().Copy(ImageOf(place), Weight(first), FloatBytes(n));
     }
   }
 }
 
 uint64_t ShardedState::ChunkDigest(int chunk) const {
-  std::vector<std::byte> bytes(ChunkBytes(map_->layout().chunks()[static_cast<size_t>(chunk)]));
+  std::vector<std::byte> bytes(layout_->ChunkBytes(ChunkAt(chunk)));
   ReadChunk(chunk, bytes.data());
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
 uint64_t ShardedState::ChunkDigestAfter(int index, const float* gradient, const UpdateArguments& arguments) const {
-  const Chunk& chunk = map_->layout().chunks()[static_cast<size_t>(index)];
-  const ParameterSpec& p = map_->layout().parameters()[static_cast<size_t>(chunk.parameter)];
-  std::vector<float> values(static_cast<size_t>(3 * chunk.elements));
+  const Chunk& chunk = ChunkAt(index);
+  std::vector<float> values(layout_->ChunkBytes(chunk) / sizeof(float));
   ReadChunk(index, reinterpret_cast<std::byte*>(values.data()));
-  kernels::AdamWArgs adamw = MakeAdamW(p, arguments);
-  adamw.n = chunk.elements;
-  adamw.weight = values.data();
-  adamw.exp_avg = adamw.weight + chunk.elements;
-  adamw.exp_avg_sq = adamw.exp_avg + chunk.elements;
-  adamw.grad = gradient;
+  PlaneRun run{.parameter = &ParameterOf(index), .n = chunk.elements, .planes = {}, .gradient = gradient};
+  for (size_t plane = 0; plane < layout_->NumPlanes(chunk); ++plane) {
+    run.planes.push_back(values.data() + plane * static_cast<size_t>(chunk.elements));
+  }
+  if (!arguments.updates.empty()) run.update = arguments.updates[static_cast<size_t>(index)];
   if (device_->is_host()) {
-    stream_->ops().AdamW(adamw);
+    arguments.optimizer->Apply(stream_->ops(), run, arguments.scalars, nullptr);
   } else {
-    UpdateOnHost(adamw);  // the same bits
+    UpdateOnHost(run, arguments);  // the same bits
   }
   return XXH3_64bits(values.data(), values.size() * sizeof(float));
 }

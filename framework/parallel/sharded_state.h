@@ -1,20 +1,20 @@
 #pragma once
-// The part of the training state that one rank holds: fp32 master weights and both AdamW moments of its shards, and the
-// image (shard_map.h) of the shard it serves. Everything is addressed by chunk or by element of a unit, so state moves
+// The part of the training state that one rank holds: the planes (framework/nn/state_layout.h) of the chunks that it
+// serves or mirrors, and the image (shard_map.h) of what it serves. Everything is addressed by chunk, so state moves
 // between placements chunk by chunk.
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "framework/base/status.h"
-#include "framework/config/config.h"
-#include "framework/optim/update.h"
+#include "framework/nn/state_layout.h"
+#include "framework/optim/optimizer.h"
 #include "framework/parallel/shard_map.h"
 #include "framework/tensor/host_bytes.h"
 
@@ -22,8 +22,11 @@ namespace holdfast {
 
 /// What an update needs to know of the step it belongs to.
 struct UpdateArguments {
-  OptimizerConfig optimizer;
+  const Optimizer* optimizer = nullptr;
   UpdateScalars scalars;
+  /// By chunk: the part of the update that was made of its whole parameter, where the chunk is held and the optimizer
+  /// takes it whole, on the state's device. Empty if it takes none.
+  absl::Span<const float* const> updates = {};
 };
 
 /// The CPU beside a device that is not one.
@@ -36,33 +39,36 @@ struct HostSide {
 class ShardedState {
  public:
   struct Options {
-    std::vector<int> held_shards;
-    int served_shard = -1;  // one of them, or -1
-    /// Images are of whole units, of which this rank keeps its shard up to date and others fill in the rest.
+    int rank = 0;
+    /// Images are of whole units, of which this rank keeps what it serves up to date and others fill in the rest.
     bool whole_images = false;
     HostSide host = {};            // must outlive the state; not needed where the device is a host
-    bool mirrors_on_host = false;  // shards that are not served lie there, and are updated there
+    bool mirrors_on_host = false;  // what is not served lies there, and is updated there
   };
 
-  /// Weights uninitialised, moments zero. `map`, `device` and `stream` must outlive the state.
-  static absl::StatusOr<ShardedState> Create(const ShardMap& map, const Options& options, Device& device,
-                                             Stream& stream);
+  /// Values uninitialised. `map`, `layout` (of the map's parameters), `device` and `stream` must outlive the state.
+  static absl::StatusOr<ShardedState> Create(const ShardMap& map, const StateLayout& layout, const Options& options,
+                                             Device& device, Stream& stream);
 
   const ShardMap& map() const { return *map_; }
-  bool Holds(int chunk) const { return shards_.contains(map_->ShardOfChunk(chunk)); }
+  const StateLayout& layout() const { return *layout_; }
+  bool Holds(int chunk) const { return PlaceOf(chunk).part != kNone; }
   bool whole_images() const { return options_.whole_images; }
 
-  /// Weights by the layout's initialisers: a value depends on (seed, parameter, element) only. Moments become zero.
+  /// Weights by the layout's initialisers: a value depends on (seed, parameter, element) only. The other planes as they
+  /// begin.
   void Initialize(uint64_t seed);
-  /// Weights from the model's flat vector, given by `read(first, out)`. Moments become zero.
+  /// Weights from the model's flat vector, given by `read(first, out)`. The other planes as they begin.
   template <typename Read>
   absl::Status SetWeights(Read&& read);
 
-  /// Updates elements `range` of a unit, of one held shard, with their gradient.
-  void Update(int unit, Range range, const float* gradient, const UpdateArguments& arguments);
+  /// Updates held chunks with their gradient.
+  void Update(Range chunks, const float* gradient, const UpdateArguments& arguments);
 
-  /// A held chunk's weight and moments, 12 bytes an element, in host memory.
-  static size_t ChunkBytes(const Chunk& chunk) { return static_cast<size_t>(chunk.elements) * 3 * sizeof(float); }
+  /// Queues what a chunk that is served here contributes to the update of its whole parameter.
+  void Contribute(int chunk, const float* gradient, const UpdateArguments& arguments, float* out) const;
+
+  /// A held chunk's planes, one after the other (layout().ChunkBytes), in host memory.
   void ReadChunk(int index, std::byte* out) const;
   /// The same, queued on `stream` of the state's device, where the chunk lies there.
   void QueueReadChunk(int index, std::byte* out, Stream& stream) const;
@@ -70,58 +76,78 @@ class ShardedState {
   /// As both hold it. Queued, where it stays on the device.
   void CopyChunk(int index, const ShardedState& from);
   void ReadWeights(int index, float* out) const;
-  /// Where a held chunk's weight and moments lie, to be written to like WriteChunk; empty if the host cannot.
-  using Places = std::array<absl::Span<std::byte>, 3>;
+  /// Where a held chunk's planes lie, to be written to like WriteChunk; none if the host cannot.
+  using Places = absl::InlinedVector<absl::Span<std::byte>, kMaxPlanes>;
   Places ChunkMemory(int index);
 
   /// XXH3 of ReadChunk's bytes: now, and as they will be after an update with `gradient` (of the chunk).
   uint64_t ChunkDigest(int chunk) const;
   uint64_t ChunkDigestAfter(int index, const float* gradient, const UpdateArguments& arguments) const;
 
-  /// Where the image of a unit is kept: whole, or from the first byte of the served shard on.
+  /// Where the image of a unit is kept: whole, or the runs of it that are served here, one after the other.
   std::byte* Image(int unit) const {
     return static_cast<std::byte*>(image_.data()) + image_offset_[static_cast<size_t>(unit)];
   }
-  std::byte* ServedImage(int unit) const;
   /// To be called when weights were written by WriteChunk.
   void RefreshImages();
 
  private:
-  /// State of one shard: its elements of unit 0, then those of unit 1, ...
-  struct Shard {
-    std::vector<int64_t> unit_offset;  // minus the shard's first element there: index = unit_offset[u] + element
+  enum Part : int8_t { kServed, kMirrored, kNone };
+  /// fp32, of each name of the layout: chunks of unit 0 that have such a plane, then those of unit 1, ... No memory for
+  /// the weight if the image is fp32 and serves as the master copy.
+  struct PlaneMemory {
     int64_t elements = 0;
-    Buffer weight, exp_avg, exp_avg_sq;  // fp32; no weight if the image is fp32 and serves as the master copy
+    Buffer buffer;
+  };
+  struct Place {
+    Part part = kNone;
+    std::array<int64_t, kMaxPlanes> element = {};  // of each of the chunk's planes, in the memory of its name
+    int64_t image = 0;                             // byte of image_; of what is served
   };
 
-  ShardedState(const ShardMap& map, Options options, Device& device, Stream& stream)
-      : map_(&map), options_(std::move(options)), device_(&device), stream_(&stream) {}
+  ShardedState(const ShardMap& map, const StateLayout& layout, const Options& options, Device& device, Stream& stream)
+      : map_(&map), layout_(&layout), options_(options), device_(&device), stream_(&stream) {}
 
+  void PlaceUnit(int unit);
+  absl::Status Allocate(Part part);
+  const Place& PlaceOf(int chunk) const { return places_[static_cast<size_t>(chunk)]; }
+  const Chunk& ChunkAt(int index) const { return map_->layout().chunks()[static_cast<size_t>(index)]; }
+  const ParameterSpec& ParameterOf(int index) const {
+    return map_->layout().parameters()[static_cast<size_t>(ChunkAt(index).parameter)];
+  }
+  /// From `first` on, the end of the chunks that lie behind each other in one parameter and in memory.
+  int EndOfRun(int first, int end) const;
   /// As ChunkMemory, on whichever device they lie.
   Places PlacesOf(int index) const;
-  absl::Status AllocateShard(int index);
-  absl::Status AllocateImages();
-  bool OnHost(int shard) const { return options_.mirrors_on_host && shard != options_.served_shard; }
-  Device& DeviceOf(int shard) const { return OnHost(shard) ? *options_.host.device : *device_; }
-  kernels::Ops& OpsOf(int shard) const { return OnHost(shard) ? options_.host.stream->ops() : stream_->ops(); }
-  void UpdateOnHost(const kernels::AdamWArgs& whole) const;
-  const Shard& ShardOf(int chunk) const { return shards_.at(map_->ShardOfChunk(chunk)); }
-  bool ImageIsMaster(int shard) const { return shard == options_.served_shard && map_->compute_dtype() == DType::kF32; }
-  /// Element `element` of `parameter` in the image this rank keeps; only for what it serves.
-  void* InImage(int parameter, int64_t element) const;
-  float* Weight(int shard, int unit, int parameter, int64_t element) const;
+  bool OnHost(Part part) const { return options_.mirrors_on_host && part == kMirrored; }
+  Device& DeviceOf(Part part) const { return OnHost(part) ? *options_.host.device : *device_; }
+  kernels::Ops& OpsOf(Part part) const { return OnHost(part) ? options_.host.stream->ops() : stream_->ops(); }
+  void UpdateRun(int first, int end, const float* gradient, const UpdateArguments& arguments);
+  void UpdateOnHost(const PlaneRun& whole, const UpdateArguments& arguments) const;
+  bool ImageIsMaster(Part part) const { return part == kServed && map_->compute_dtype() == DType::kF32; }
+  std::byte* ImageOf(const Place& place) const { return static_cast<std::byte*>(image_.data()) + place.image; }
+  /// The first element of a held chunk in one of its planes.
+  float* Values(int chunk, size_t plane) const;
+  float* Weight(int chunk) const { return Values(chunk, 0); }
+  /// The planes of held chunks [first, end) of one parameter.
+  PlaneRun RunOf(int first, int64_t elements) const;
+  int64_t CountElements(int first, int end) const {
+    return ChunkAt(end - 1).offset + ChunkAt(end - 1).elements - ChunkAt(first).offset;
+  }
 
   const ShardMap* map_;
+  const StateLayout* layout_;
   Options options_;
   Device* device_;
   Stream* stream_;
-  std::map<int, Shard> shards_;
-  std::shared_ptr<HostBlocks> gradient_memory_;
+  std::vector<Place> places_;                       // by chunk
+  std::array<std::vector<PlaneMemory>, 2> memory_;  // by part and name
+  std::shared_ptr<HostBlocks> block_memory_;
   Buffer image_;
-  std::vector<int64_t> image_offset_;
+  std::vector<int64_t> image_offset_;  // by unit
 };
 
-/// One hash over all weights and moments: XXH3 of the chunks' digests in canonical order.
+/// One hash over the whole state: XXH3 of the chunks' digests in canonical order.
 uint64_t StateDigest(absl::Span<const uint64_t> chunk_digests);
 
 template <typename Read>
@@ -129,8 +155,10 @@ absl::Status ShardedState::SetWeights(Read&& read) {
   for (int index = 0; index < static_cast<int>(map_->layout().chunks().size()); ++index) {
     if (!Holds(index)) continue;
     const Chunk& chunk = map_->layout().chunks()[static_cast<size_t>(index)];
-    std::vector<float> values(static_cast<size_t>(3 * chunk.elements), 0.0f);
-    HF_RETURN_IF_ERROR(read(chunk.offset, absl::MakeSpan(values).first(static_cast<size_t>(chunk.elements))));
+    const auto elements = static_cast<size_t>(chunk.elements);
+    std::vector<float> values(elements * layout_->NumPlanes(chunk), 0.0f);
+    HF_RETURN_IF_ERROR(read(chunk.offset, absl::MakeSpan(values).first(elements)));
+    BeginPlanes(*layout_, chunk, absl::MakeSpan(values));
     WriteChunk(index, reinterpret_cast<const std::byte*>(values.data()));
   }
   RefreshImages();

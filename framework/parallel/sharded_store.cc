@@ -17,18 +17,18 @@ absl::Status Stopped() { return absl::CancelledError("the step was abandoned: a 
 
 ReductionMode ShardedStore::Mode(const Placement& placement) {
   // Where a rank needs nobody's weights it may compute at its own pace, and holds whole gradients anyway.
-  const bool alone = placement.num_shards() == 1 && placement.num_groups() == placement.size();
-  return alone ? ReductionMode::kOnce : ReductionMode::kEveryMicrobatch;
+  const bool alone = placement.num_groups() == placement.size();
+  return alone ? ReductionMode::kPieces : ReductionMode::kEveryMicrobatch;
 }
 
 ShardedStore::ShardedStore(const Parts& parts)
     : parts_(parts),
       layout_(parts.state->map().layout()),
-      mode_(Mode(*parts.placement)),
+      buffers_(*parts.device),
       weights_(layout_.units().size()),
       gradients_(layout_.units().size()) {
   for (const Unit& unit : layout_.units()) {
-    if (mode_ == ReductionMode::kOnce) local_.emplace_back(*parts.device, parts.stream->ops(), unit.elements);
+    local_.emplace_back(buffers_, parts.stream->ops(), parts.order, unit.elements);
   }
 }
 
@@ -36,11 +36,12 @@ absl::StatusOr<std::unique_ptr<ShardedStore>> ShardedStore::Create(const Parts& 
   std::unique_ptr<ShardedStore> store(new ShardedStore(parts));
   WorldCommunicators& communicators = *parts.communicators;
   if (communicators.group != nullptr) {
-    store->gatherer_ = std::make_unique<Gatherer>(*parts.state, *communicators.group, *parts.device, parts.timeout);
+    HF_ASSIGN_OR_RETURN(store->gatherer_,
+                        Gatherer::Create(*parts.state, parts.rank, *communicators.group, *parts.device, parts.timeout));
   }
   if (communicators.world != nullptr) {
-    HF_ASSIGN_OR_RETURN(store->reducer_, Reducer::Create(parts.state->map(), *parts.placement, *communicators.world,
-                                                         *parts.device, parts.timeout));
+    HF_ASSIGN_OR_RETURN(store->reducer_, Reducer::Create(parts.state->map(), *parts.placement, parts.order,
+                                                         *communicators.world, *parts.device, parts.timeout));
   }
   return store;
 }
@@ -48,7 +49,7 @@ absl::StatusOr<std::unique_ptr<ShardedStore>> ShardedStore::Create(const Parts& 
 absl::Status ShardedStore::BeginStep(const ReductionPlan& plan, const UnitSchedule& schedule, std::stop_token stop) {
   stop_ = std::move(stop);
   wait_seconds_ = 0;
-  for (SummationTree& tree : local_) tree.Reset();
+  for (GradientSum& sum : local_) sum.Reset();
   if (gatherer_ != nullptr) HF_RETURN_IF_ERROR(gatherer_->Begin(schedule, plan.num_waves()));
   if (reducer_ == nullptr) return absl::OkStatus();
   std::vector<int> order;
@@ -60,7 +61,7 @@ absl::Status ShardedStore::BeginStep(const ReductionPlan& plan, const UnitSchedu
 
 void ShardedStore::BeginRun(const MicrobatchRun& run) {
   run_ = run;
-  for (SummationTree& tree : local_) tree.Reset(run.first);
+  for (GradientSum& sum : local_) sum.Reset(run.first);
   if (run.count == 0 && gatherer_ != nullptr) gatherer_->SkipPass();
 }
 
@@ -100,8 +101,9 @@ std::vector<GradientPiece> ShardedStore::Gradients() {
   if (reducer_ != nullptr) return reducer_->Gradients();
   std::vector<GradientPiece> pieces;
   for (int u = 0; u < layout_.num_units(); ++u) {
-    const int64_t elements = layout_.units()[static_cast<size_t>(u)].elements;
-    pieces.push_back({u, 0, {0, elements}, local_[static_cast<size_t>(u)].Finish()});
+    const Unit& unit = layout_.units()[static_cast<size_t>(u)];
+    const Range chunks{unit.first_chunk, unit.first_chunk + unit.num_chunks};
+    pieces.push_back({u, chunks, {0, unit.elements}, 0, local_[static_cast<size_t>(u)].Finish()});
   }
   return pieces;
 }
@@ -128,14 +130,10 @@ void ShardedStore::Release(int) {
   if (gatherer_ != nullptr) gatherer_->Release(parts_.stream->Record());
 }
 
-absl::StatusOr<float*> ShardedStore::OpenGradient(int unit) {
-  if (mode_ == ReductionMode::kOnce) return local_[static_cast<size_t>(unit)].Open();
-  return Waiting([&] { return reducer_->Open(unit, stop_); });
-}
-
 absl::StatusOr<absl::Span<const Tensor>> ShardedStore::BeginGradients(int unit) {
   ++parts_.progress->count;
-  HF_ASSIGN_OR_RETURN(float* flat, OpenGradient(unit));
+  if (reducer_ != nullptr) HF_RETURN_IF_ERROR(Waiting([&] { return reducer_->WaitForRoom(unit, stop_); }));
+  HF_ASSIGN_OR_RETURN(float* flat, local_[static_cast<size_t>(unit)].Open());
   std::vector<Tensor>& tensors = gradients_[static_cast<size_t>(unit)];
   tensors.clear();
   const Unit& u = layout_.units()[static_cast<size_t>(unit)];
@@ -147,14 +145,10 @@ absl::StatusOr<absl::Span<const Tensor>> ShardedStore::BeginGradients(int unit) 
 }
 
 absl::Status ShardedStore::EndGradients(int unit) {
-  if (mode_ == ReductionMode::kEveryMicrobatch) {
-    reducer_->Close(unit, parts_.stream->Record());
-    return absl::OkStatus();
-  }
-  SummationTree& tree = local_[static_cast<size_t>(unit)];
-  tree.Close();
-  if (reducer_ != nullptr && tree.next() == run_.first + run_.count) {
-    reducer_->Contribute(unit, tree.Partials(), parts_.stream->Record());
+  GradientSum& sum = local_[static_cast<size_t>(unit)];
+  sum.Close();
+  if (reducer_ != nullptr && sum.next() == run_.end()) {
+    reducer_->Contribute(unit, sum.TakePieces(), parts_.stream->Record());
   }
   return absl::OkStatus();
 }

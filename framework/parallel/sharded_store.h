@@ -15,6 +15,7 @@
 #include "framework/nn/unit_schedule.h"
 #include "framework/parallel/chunk_squares.h"
 #include "framework/parallel/gatherer.h"
+#include "framework/parallel/gradient_sum.h"
 #include "framework/parallel/reducer.h"
 #include "framework/parallel/sharded_state.h"
 #include "framework/parallel/step_progress.h"
@@ -26,6 +27,8 @@ struct WorldCommunicators {
   std::unique_ptr<Communicator> world;  // null in a world of one
   std::unique_ptr<Communicator> group;  // the members of this rank's replica group, as Placement::Group orders them;
                                         // null if it is alone there
+  std::unique_ptr<Communicator> mirrors = nullptr;  // the world again, to fill mirrors beside a step; null: they are
+                                                    // filled before it
 };
 
 /// Thread-safety: Abort from any thread, everything else from one.
@@ -33,6 +36,8 @@ class ShardedStore final : public UnitStore {
  public:
   struct Parts {
     const Placement* placement = nullptr;
+    int rank = 0;
+    SumOrder order = SumOrder::Tree();  // of gradients
     ShardedState* state = nullptr;
     WorldCommunicators* communicators = nullptr;
     Device* device = nullptr;
@@ -58,8 +63,8 @@ class ShardedStore final : public UnitStore {
   absl::Status BeginEvaluation(int64_t passes, const UnitSchedule& schedule, std::stop_token stop);
   void SkipPass();
 
-  /// After EndStep, until the next BeginStep: gradients of all slices held here; sums of squares of its own slice's
-  /// chunks, by chunk.
+  /// After EndStep, until the next BeginStep: gradients of all chunks held here; sums of squares of those summed here,
+  /// by chunk.
   std::vector<GradientPiece> Gradients();
   const std::map<int64_t, double>& chunk_sums() const;
 
@@ -76,16 +81,15 @@ class ShardedStore final : public UnitStore {
 
  private:
   explicit ShardedStore(const Parts& parts);
-  absl::StatusOr<float*> OpenGradient(int unit);
   template <typename Wait>
   auto Waiting(Wait&& wait);
 
   Parts parts_;
   const ParameterLayout& layout_;
-  ReductionMode mode_;
+  GradientBuffers buffers_;
   std::unique_ptr<Gatherer> gatherer_;                    // null if this rank's group is itself
   std::unique_ptr<Reducer> reducer_;                      // null in a world of one
-  std::vector<SummationTree> local_;                      // per unit: this rank's run (kOnce)
+  std::vector<GradientSum> local_;                        // per unit: this rank's run
   std::vector<std::vector<Tensor>> weights_, gradients_;  // views, per unit, while it is open
   std::map<int64_t, double> chunk_sums_;                  // in a world of one
   ChunkSquares squares_;

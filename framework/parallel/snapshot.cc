@@ -31,7 +31,7 @@ HostBytes Snapshot::Copy(std::unique_lock<std::mutex>& lock, size_t index, Strea
   progress_[index] = Progress::kCopying;
   ++copying_;
   lock.unlock();
-  HostBytes bytes = parts_.memory->Take(ShardedState::ChunkBytes(ChunkAt(index)));
+  HostBytes bytes = parts_.memory->Take(parts_.state->layout().ChunkBytes(ChunkAt(index)));
   parts_.state->QueueReadChunk(chunks_[index], bytes.data(), stream);
   lock.lock();
   return bytes;
@@ -79,7 +79,7 @@ std::optional<Snapshot::Captured> Snapshot::Next() {
 }
 
 void Snapshot::CopyFirst(std::unique_lock<std::mutex>& lock, size_t index, std::vector<Captured>* queued) {
-  const size_t bytes = ShardedState::ChunkBytes(ChunkAt(index));
+  const size_t bytes = parts_.state->layout().ChunkBytes(ChunkAt(index));
   // One chunk always fits; the reader may also take this very chunk while we wait.
   const auto may_go_on = [&] {
     const bool fits = staged_bytes_ == 0 || staged_bytes_ + bytes <= staging_bytes_;

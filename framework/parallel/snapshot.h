@@ -37,7 +37,7 @@ class Snapshot {
 
   const std::vector<int>& chunks() const { return chunks_; }
 
-  /// A chunk's weight and moments (ShardedState::ReadChunk) as they were when the snapshot was made.
+  /// A chunk's planes (ShardedState::ReadChunk) as they were when the snapshot was made.
   struct Captured {
     int chunk = 0;
     HostBytes bytes;

@@ -1,14 +1,18 @@
 #include "framework/parallel/transfer.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
 #include "framework/base/status.h"
+#include "framework/base/task_thread.h"
 
 namespace holdfast {
 namespace {
 
-constexpr int64_t kRoundBytes = int64_t{64} << 20;  // of all ranks together: bounds the memory a transfer needs
+// That one rank sends, and receives, in a round: bounds the memory of a transfer.
+constexpr int64_t kRoundBytes = int64_t{16} << 20;
 
 void CopyWhatIsHere(const ShardedState& from, ShardedState& to) {
   for (int chunk = 0; chunk < static_cast<int>(to.map().layout().chunks().size()); ++chunk) {
@@ -16,69 +20,139 @@ void CopyWhatIsHere(const ShardedState& from, ShardedState& to) {
   }
 }
 
-/// One rank's side of a round: what goes out to and what comes in from each rank, one after the other.
-struct Side {
-  explicit Side(int size) : counts(static_cast<size_t>(size)), displacements(counts.size()) {}
-
-  void Add(int rank, size_t size) { counts[static_cast<size_t>(rank)] += static_cast<int64_t>(size); }
-  void Place() {
+/// One rank's side of a round: what goes out to or comes in from each rank, one after the other.
+class Side {
+ public:
+  /// Of transfers of which peer(t) is the other rank.
+  template <typename Peer>
+  void Place(absl::Span<const ChunkTransfer> transfers, int size, const StateLayout& layout, Peer&& peer) {
+    counts.assign(static_cast<size_t>(size), 0);
+    displacements.assign(counts.size(), 0);
+    const auto bytes_of = [&](const ChunkTransfer& t) {
+      return static_cast<int64_t>(layout.ChunkBytes(layout.parameters().chunks()[static_cast<size_t>(t.chunk)]));
+    };
+    for (const ChunkTransfer& t : transfers) counts[static_cast<size_t>(peer(t))] += bytes_of(t);
     int64_t end = 0;
     for (size_t r = 0; r < counts.size(); ++r) {
       displacements[r] = end;
       end += counts[r];
     }
-    bytes.resize(static_cast<size_t>(end));
-    next = displacements;
-  }
-  std::byte* Next(int rank, size_t size) {
-    std::byte* at = bytes.data() + next[static_cast<size_t>(rank)];
-    next[static_cast<size_t>(rank)] += static_cast<int64_t>(size);
-    return at;
+    if (memory_size_ < end) {
+      memory_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(end));
+      memory_size_ = end;
+    }
+    bytes = absl::MakeSpan(memory_.get(), static_cast<size_t>(end));
+    places.clear();
+    std::vector<int64_t> next = displacements;
+    for (const ChunkTransfer& t : transfers) {
+      int64_t& at = next[static_cast<size_t>(peer(t))];
+      places.emplace_back(t.chunk, bytes.data() + at);
+      at += bytes_of(t);
+    }
   }
 
-  std::vector<int64_t> counts, displacements, next;
-  std::vector<std::byte> bytes;
+  std::vector<int64_t> counts, displacements;  // bytes, by rank
+  Bytes bytes;
+  std::vector<std::pair<int, std::byte*>> places;  // of chunks
+
+ private:
+  std::unique_ptr<std::byte[]> memory_;
+  int64_t memory_size_ = 0;
 };
 
-absl::StatusOr<int64_t> RunRound(const TransferArguments& a, absl::Span<const ChunkTransfer> transfers) {
-  const auto chunks = a.target.map->layout().chunks();
-  const int me = a.world->rank();
-  const auto size_of = [&](const ChunkTransfer& t) {
-    return ShardedState::ChunkBytes(chunks[static_cast<size_t>(t.chunk)]);
-  };
-  Side out(a.world->size()), in(a.world->size());
-  for (const ChunkTransfer& t : transfers) {
-    if (t.from == me) out.Add(t.to, size_of(t));
-    if (t.to == me) in.Add(t.from, size_of(t));
-  }
-  out.Place();
-  in.Place();
-  for (const ChunkTransfer& t : transfers) {
-    if (t.from == me) a.old_state->ReadChunk(t.chunk, out.Next(t.to, size_of(t)));
-  }
-  HF_RETURN_IF_ERROR(a.world->AllToAllV({out.bytes, out.counts, out.displacements},
-                                        {absl::MakeSpan(in.bytes), in.counts, in.displacements},
-                                        std::chrono::steady_clock::now() + a.timeout));
-  for (const ChunkTransfer& t : transfers) {
-    if (t.to == me) a.new_state->WriteChunk(t.chunk, in.Next(t.from, size_of(t)));
-  }
-  return static_cast<int64_t>(in.bytes.size());
+/// To ranks that serve the chunk, or to its mirrors.
+std::vector<ChunkTransfer> Planned(const TransferArguments& a, bool served) {
+  std::vector<ChunkTransfer> transfers = PlanTransfer(*a.source, a.source_ranks, *a.target);
+  std::erase_if(transfers, [&](const ChunkTransfer& t) { return a.target->Serves(t.to, t.chunk) != served; });
+  return transfers;
 }
+
+/// Rounds overlap: while one is under way, the one before is unpacked and the next one packed.
+class Transfer {
+ public:
+  /// `progress`, which may be null, grows with every round.
+  Transfer(const TransferArguments& a, StepProgress* progress) : a_(a), progress_(progress) {}
+
+  absl::StatusOr<int64_t> Run(const std::vector<ChunkTransfer>& transfers) {
+    if (transfers.empty()) return 0;
+    const std::vector<std::vector<ChunkTransfer>> rounds =
+        TransferRounds(a_.new_state->layout(), transfers, a_.world->size(), kRoundBytes);
+    int64_t received = 0;
+    Pack(rounds, 0);
+    for (size_t i = 0; i < rounds.size(); ++i) {
+      Round& round = rounds_[i % 2];
+      helper_.Post([this, &rounds, i] {
+        if (i > 0) Unpack(rounds_[(i + 1) % 2]);
+        Pack(rounds, i + 1);
+      });
+      const absl::Status status = a_.world->AllToAllV({round.out.bytes, round.out.counts, round.out.displacements},
+                                                      {round.in.bytes, round.in.counts, round.in.displacements},
+                                                      std::chrono::steady_clock::now() + a_.timeout);
+      helper_.Drain();
+      HF_RETURN_IF_ERROR(status);
+      received += static_cast<int64_t>(round.in.bytes.size());
+      if (progress_ != nullptr) ++progress_->count;
+    }
+    Unpack(rounds_[(rounds.size() - 1) % 2]);
+    return received;
+  }
+
+ private:
+  struct Round {
+    Side out, in;
+  };
+
+  void Pack(const std::vector<std::vector<ChunkTransfer>>& rounds, size_t index) {
+    if (index >= rounds.size()) return;
+    const int me = a_.world->rank(), size = a_.world->size();
+    std::vector<ChunkTransfer> out, in;
+    for (const ChunkTransfer& t : rounds[index]) {
+      if (t.from == me) out.push_back(t);
+      if (t.to == me) in.push_back(t);
+    }
+    Round& round = rounds_[index % 2];
+    round.out.Place(out, size, a_.new_state->layout(), [](const ChunkTransfer& t) { return t.to; });
+    round.in.Place(in, size, a_.new_state->layout(), [](const ChunkTransfer& t) { return t.from; });
+    for (const auto& [chunk, place] : round.out.places) a_.old_state->ReadChunk(chunk, place);
+  }
+
+  void Unpack(const Round& round) const {
+    for (const auto& [chunk, place] : round.in.places) a_.new_state->WriteChunk(chunk, place);
+  }
+
+  const TransferArguments& a_;
+  StepProgress* progress_;
+  std::array<Round, 2> rounds_;
+  TaskThread helper_;  // last: its tasks use all of the above
+};
 
 }  // namespace
 
-absl::StatusOr<int64_t> TransferState(const TransferArguments& a) {
+absl::StatusOr<int64_t> TransferServed(const TransferArguments& a) {
   if (a.old_state != nullptr) CopyWhatIsHere(*a.old_state, *a.new_state);
-  const std::vector<ChunkTransfer> transfers = PlanTransfer(a.source, a.source_ranks, a.target);
-  int64_t received = 0;
-  for (const Range& round : TransferRounds(a.target.map->layout(), transfers, kRoundBytes)) {
-    HF_ASSIGN_OR_RETURN(const int64_t bytes,
-                        RunRound(a, absl::MakeConstSpan(transfers).subspan(static_cast<size_t>(round.begin),
-                                                                           static_cast<size_t>(round.size()))));
-    received += bytes;
-  }
+  HF_ASSIGN_OR_RETURN(const int64_t received, Transfer(a, nullptr).Run(Planned(a, /*served=*/true)));
   a.new_state->RefreshImages();
   return received;
+}
+
+absl::StatusOr<int64_t> TransferMirrors(const TransferArguments& a, StepProgress& progress) {
+  return Transfer(a, &progress).Run(Planned(a, /*served=*/false));
+}
+
+absl::StatusOr<int64_t> TransferState(const TransferArguments& a) {
+  HF_ASSIGN_OR_RETURN(const int64_t served, TransferServed(a));
+  HF_ASSIGN_OR_RETURN(const int64_t mirrored, Transfer(a, nullptr).Run(Planned(a, /*served=*/false)));
+  return served + mirrored;
+}
+
+int64_t MirrorBytes(const TransferArguments& a, int rank) {
+  const StateLayout& layout = a.new_state->layout();
+  int64_t bytes = 0;
+  for (const ChunkTransfer& t : Planned(a, /*served=*/false)) {
+    if (t.to != rank) continue;
+    bytes += static_cast<int64_t>(layout.ChunkBytes(layout.parameters().chunks()[static_cast<size_t>(t.chunk)]));
+  }
+  return bytes;
 }
 
 }  // namespace holdfast

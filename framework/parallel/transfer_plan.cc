@@ -1,24 +1,26 @@
 #include "framework/parallel/transfer_plan.h"
 
 #include <algorithm>
+#include <deque>
+#include <map>
+#include <utility>
 
 #include "framework/base/status.h"
-#include "framework/parallel/sharded_state.h"
 
 namespace holdfast {
 
-std::vector<ChunkTransfer> PlanTransfer(const PlacedModel& source, const std::vector<int>& source_ranks,
-                                        const PlacedModel& target) {
-  const ParameterLayout& layout = target.map->layout();
+std::vector<ChunkTransfer> PlanTransfer(const ShardMap& source, const std::vector<int>& source_ranks,
+                                        const ShardMap& target) {
+  const ParameterLayout& layout = target.layout();
   std::vector<ChunkTransfer> transfers;
-  std::vector<int64_t> sent(static_cast<size_t>(target.placement->size()));
+  std::vector<int64_t> sent(static_cast<size_t>(target.placement().size()));
   for (int chunk = 0; chunk < static_cast<int>(layout.chunks().size()); ++chunk) {
     std::vector<int> have;
-    for (const int r : source.placement->Holders(source.map->ShardOfChunk(chunk))) {
+    for (const int r : source.Holders(chunk)) {
       if (source_ranks[static_cast<size_t>(r)] >= 0) have.push_back(source_ranks[static_cast<size_t>(r)]);
     }
     HF_CHECK(!have.empty());
-    for (const int to : target.placement->Holders(target.map->ShardOfChunk(chunk))) {
+    for (const int to : target.Holders(chunk)) {
       if (std::find(have.begin(), have.end(), to) != have.end()) continue;
       const int from = *std::min_element(have.begin(), have.end(), [&](int a, int b) {
         return sent[static_cast<size_t>(a)] < sent[static_cast<size_t>(b)];
@@ -30,19 +32,33 @@ std::vector<ChunkTransfer> PlanTransfer(const PlacedModel& source, const std::ve
   return transfers;
 }
 
-std::vector<Range> TransferRounds(const ParameterLayout& layout, const std::vector<ChunkTransfer>& transfers,
-                                  int64_t most_bytes) {
-  std::vector<Range> rounds;
-  int64_t bytes = 0;
-  for (int64_t i = 0; i < static_cast<int64_t>(transfers.size()); ++i) {
-    const Chunk& chunk = layout.chunks()[static_cast<size_t>(transfers[static_cast<size_t>(i)].chunk)];
-    const auto size = static_cast<int64_t>(ShardedState::ChunkBytes(chunk));
-    if (rounds.empty() || bytes + size > most_bytes) {
-      rounds.push_back({i, i});
-      bytes = 0;
+std::vector<std::vector<ChunkTransfer>> TransferRounds(const StateLayout& layout,
+                                                       const std::vector<ChunkTransfer>& transfers, int size,
+                                                       int64_t most_bytes) {
+  std::map<std::pair<int, int>, std::deque<ChunkTransfer>> left;  // by pair
+  for (const ChunkTransfer& t : transfers) left[{t.from, t.to}].push_back(t);
+  std::vector<std::vector<ChunkTransfer>> rounds;
+  while (!left.empty()) {
+    std::vector<ChunkTransfer>& round = rounds.emplace_back();
+    std::vector<int64_t> sent(static_cast<size_t>(size)), received(sent.size());
+    bool more = true;
+    while (more) {  // from each pair in turn one chunk
+      more = false;
+      for (auto& [pair, queue] : left) {
+        if (queue.empty()) continue;
+        const Chunk& chunk = layout.parameters().chunks()[static_cast<size_t>(queue.front().chunk)];
+        const auto bytes = static_cast<int64_t>(layout.ChunkBytes(chunk));
+        int64_t &out = sent[static_cast<size_t>(pair.first)], &in = received[static_cast<size_t>(pair.second)];
+        const auto fits = [&](int64_t used) { return used == 0 || used + bytes <= most_bytes; };
+        if (!fits(out) || !fits(in)) continue;
+        out += bytes;
+        in += bytes;
+        round.push_back(queue.front());
+        queue.pop_front();
+        more = true;
+      }
     }
-    bytes += size;
-    rounds.back().end = i + 1;
+    std::erase_if(left, [](const auto& entry) { return entry.second.empty(); });
   }
   return rounds;
 }

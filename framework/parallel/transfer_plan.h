@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "framework/nn/state_layout.h"
 #include "framework/parallel/placement.h"
 #include "framework/parallel/shard_map.h"
 
@@ -17,19 +18,16 @@ struct ChunkTransfer {
   friend bool operator==(const ChunkTransfer&, const ChunkTransfer&) = default;
 };
 
-/// A placement with its map.
-struct PlacedModel {
-  const Placement* placement = nullptr;
-  const ShardMap* map = nullptr;
-};
-
 /// `source_ranks[r]`: the rank in the new world of rank r of the source world, or -1 if it is not there. Every chunk
-/// must have a holder left (Placement::LostShards). The same on every rank; in order of chunks.
-std::vector<ChunkTransfer> PlanTransfer(const PlacedModel& source, const std::vector<int>& source_ranks,
-                                        const PlacedModel& target);
+/// must have a holder left (Placement::LostCells). The same on every rank; in order of chunks.
+std::vector<ChunkTransfer> PlanTransfer(const ShardMap& source, const std::vector<int>& source_ranks,
+                                        const ShardMap& target);
 
-/// Cuts the transfers into runs [begin, end) of at most `most_bytes` each (at least one transfer).
-std::vector<Range> TransferRounds(const ParameterLayout& layout, const std::vector<ChunkTransfer>& transfers,
-                                  int64_t most_bytes);
+/// Cuts the transfers of a world of `size` into rounds, in each of which no rank sends or receives more than
+/// `most_bytes` (but for a chunk that is larger). All pairs of ranks that have something to transfer take part in a
+/// round as far as that allows, so they transfer at the same time.
+std::vector<std::vector<ChunkTransfer>> TransferRounds(const StateLayout& layout,
+                                                       const std::vector<ChunkTransfer>& transfers, int size,
+                                                       int64_t most_bytes);
 
 }  // namespace holdfast

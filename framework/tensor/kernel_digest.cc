@@ -141,7 +141,7 @@ class Workload {
                             .bias_correction1 = 0.5f,
                             .bias_correction2_sqrt = 0.4f};
     for (int64_t i = 0; i < kElements; ++i) args.exp_avg_sq[i] *= args.exp_avg_sq[i];
-    ops_->AdamW(args);
+    ops_->AdamW(args);  // Lion and Axpby came later: maps like it, and the digests that runs have stored stay theirs
     ops_->Add(args.weight, args.grad, kElements);
     const int64_t offsets[] = {0, 700, kElements};
     ops_->ChunkSumSquares(reinterpret_cast<double*>(NewVector(4)), args.weight, offsets, 2);

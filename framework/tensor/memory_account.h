@@ -17,7 +17,7 @@ class MemoryAccount {
   void Take(const char* what, size_t bytes) { Add(what, static_cast<int64_t>(bytes)); }
   void GiveBack(const char* what, size_t bytes) { Add(what, -static_cast<int64_t>(bytes)); }
 
-  /// The largest three: "AdamW moments 2.00 GiB, activations 1.50 GiB, weights 0.50 GiB"; "nothing" if that is so.
+  /// The largest three: "optimizer state 2.00 GiB, activations 1.50 GiB, weights 0.50 GiB"; "nothing" if that is so.
   std::string LargestHolders() const;
 
  private:

@@ -38,18 +38,12 @@ absl::StatusOr<std::vector<double>> AllGatherDoubles(Communicator* world, const 
 /// Chunks whose gradients `rank` sums, ascending.
 std::vector<int> ChunksOf(const PlacedState& placed, int rank) {
   std::vector<int> chunks;
-  const int slice = placed.placement().SliceOfRank(rank);
-  for (int u = 0; slice >= 0 && u < placed.map().layout().num_units(); ++u) {
-    const Range range = placed.map().SliceChunks(u, slice);
-    for (int64_t c = range.begin; c < range.end; ++c) chunks.push_back(static_cast<int>(c));
+  for (int u = 0; u < placed.map().layout().num_units(); ++u) {
+    for (const Range& run : placed.map().Summed(u, rank)) {
+      for (int64_t c = run.begin; c < run.end; ++c) chunks.push_back(static_cast<int>(c));
+    }
   }
   return chunks;
-}
-
-size_t LargestChunk(const ParameterLayout& layout) {
-  size_t bytes = 0;
-  for (const Chunk& chunk : layout.chunks()) bytes = std::max(bytes, ShardedState::ChunkBytes(chunk));
-  return bytes;
 }
 
 }  // namespace
@@ -76,13 +70,29 @@ Trainer::Trainer(Model& model, Device& device, TrainerOptions options, std::uniq
     : model_(model),
       device_(device),
       options_(std::move(options)),
+      optimizer_(MakeOptimizer(options_.optimizer)),
+      state_layout_(LayoutOf(*optimizer_, model.layout())),
       runner_(std::move(runner)),
-      snapshot_memory_(HostBlocks::Create(device, LargestChunk(model.layout()))) {}
+      snapshot_memory_(HostBlocks::Create(device, state_layout_.LargestChunkBytes())) {}
 
-Trainer::~Trainer() { AbandonSnapshotOf(snapshot_of_); }
+Trainer::~Trainer() {
+  EndMirrorFill();
+  AbandonSnapshotOf(snapshot_of_);
+}
+
+// Not under the lock: it takes until the transfer has ended.
+void Trainer::EndMirrorFill() {
+  std::unique_ptr<MirrorFill> ended;
+  const std::lock_guard lock(mutex_);
+  ended.swap(mirror_fill_);
+}
 
 absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldCommunicators communicators,
                                             std::stop_token stop) {
+  // A source has its mirrors. Whoever lacked none may have been ended while it still sent to others.
+  HF_CHECK(!world.source_is_entered || mirror_bytes_to_come() == 0 || AwaitMirrors().ok());
+  EndMirrorFill();
+  mirrored_ = true;
   if (world.source_is_entered && !committed_here_) {
     if (snapshot_ != nullptr && source_ != nullptr && snapshot_of_ == source_.get()) snapshot_->CaptureAll();
     committed_here_ = true;
@@ -95,20 +105,22 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
   }
   if (committed_here_) source_->KeepStateOnly();
   committed_here_ = false;
-  if (world.source_nodes.empty()) {  // what we hold counts for nothing any more
+  if (!world.source.has_value()) {  // what we hold counts for nothing any more
     AbandonSnapshotOf(source_.get());
     source_.reset();
   }
   communicators.world = ServeDevice(std::move(communicators.world), device_);
   communicators.group = ServeDevice(std::move(communicators.group), device_);
-  const PlacedState::Options options{.nodes = world.nodes,
-                                     .leaving = world.leaving,
+  std::unique_ptr<Communicator> for_mirrors = ServeDevice(std::move(communicators.mirrors), device_);
+  const PlacedState::Options options{.placement = world.placement,
                                      .rank = world.rank,
                                      .parallel = options_.parallel,
+                                     .order = SumOrder::Of(options_.batch),
                                      .timeout = options_.transfer_timeout,
-                                     .host = {host_device_.get(), host_stream_.get()}};
+                                     .host = {host_device_.get(), host_stream_.get()},
+                                     .optimizer = optimizer_.get()};
   HF_ASSIGN_OR_RETURN(std::unique_ptr<PlacedState> placed,
-                      PlacedState::Create(model_.layout(), model_.compute_dtype(), options, std::move(communicators),
+                      PlacedState::Create(state_layout_, model_.compute_dtype(), options, std::move(communicators),
                                           device_, runner_->stream(), progress_));
   {
     const std::lock_guard lock(mutex_);
@@ -116,38 +128,73 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
   }
   const std::stop_callback on_stop(stop, [this] { Abort("the world has changed"); });
   int64_t bytes = 0;
-  HF_RETURN_IF_ERROR(FillState(world, *current_, &bytes, std::move(stop)));
+  HF_RETURN_IF_ERROR(FillState(world, *current_, std::move(for_mirrors), &bytes, std::move(stop)));
   HF_RETURN_IF_ERROR(runner_->stream().Synchronize());
+  if (mirror_fill_ != nullptr) mirror_fill_->Start();
   return bytes;
 }
 
-absl::Status Trainer::FillState(const TrainerWorld& world, PlacedState& target, int64_t* bytes, std::stop_token stop) {
+absl::Status Trainer::FillState(const TrainerWorld& world, PlacedState& target,
+                                std::unique_ptr<Communicator> for_mirrors, int64_t* bytes, std::stop_token stop) {
   if (world.load != nullptr) {
-    HF_CHECK(world.source_nodes.empty());
+    HF_CHECK(!world.source.has_value());
     HF_RETURN_IF_ERROR(world.load(target.state(), std::move(stop)));
     target.state().RefreshImages();
     return absl::OkStatus();
   }
-  if (world.source_nodes.empty()) {
+  if (!world.source.has_value()) {
     if (options_.initial_weights == nullptr) {
       target.state().Initialize(options_.seed);
       return absl::OkStatus();
     }
     return target.state().SetWeights(options_.initial_weights);
   }
-  const Placement placement(world.source_nodes, options_.parallel, world.source_leaving);
-  const ShardMap map(model_.layout(), model_.compute_dtype(), placement.num_shards(), placement.num_groups());
+  return FetchState(world, target, std::move(for_mirrors), bytes);
+}
+
+absl::Status Trainer::FetchState(const TrainerWorld& world, PlacedState& target,
+                                 std::unique_ptr<Communicator> for_mirrors, int64_t* bytes) {
+  const ShardMap map(model_.layout(), model_.compute_dtype(), *world.source);
   const bool was_there =
       std::find(world.source_ranks.begin(), world.source_ranks.end(), world.rank) != world.source_ranks.end();
   HF_CHECK(!was_there || source_ != nullptr);
-  const TransferArguments arguments{.source = {&placement, &map},
-                                    .target = {&target.placement(), &target.map()},
+  const TransferArguments arguments{.source = &map,
+                                    .target = &target.map(),
                                     .source_ranks = world.source_ranks,
                                     .old_state = was_there ? &source_->state() : nullptr,
                                     .new_state = &target.state(),
                                     .world = target.world(),
                                     .timeout = options_.transfer_timeout};
-  HF_ASSIGN_OR_RETURN(*bytes, TransferState(arguments));
+  if (for_mirrors == nullptr) {
+    HF_ASSIGN_OR_RETURN(*bytes, TransferState(arguments));
+    return absl::OkStatus();
+  }
+  HF_ASSIGN_OR_RETURN(*bytes, TransferServed(arguments));
+  const auto done = [placed = &target, on_mirrored = world.on_mirrored](const absl::Status& status) {
+    if (!status.ok()) {
+      placed->store().Abort(std::string(status.message()));  // the step must not wait for what will not come
+    } else if (on_mirrored != nullptr) {
+      on_mirrored();
+    }
+  };
+  auto fill = std::make_unique<MirrorFill>(MirrorFill::Parts{.source = *world.source,
+                                                             .source_ranks = world.source_ranks,
+                                                             .old_state = arguments.old_state,
+                                                             .target = &target,
+                                                             .timeout = options_.transfer_timeout,
+                                                             .communicator = std::move(for_mirrors),
+                                                             .progress = &progress_,
+                                                             .done = done});
+  const std::lock_guard lock(mutex_);
+  mirror_fill_ = std::move(fill);
+  mirrored_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::AwaitMirrors() {
+  if (mirrored_) return absl::OkStatus();
+  HF_RETURN_IF_ERROR(mirror_fill_->Finish());
+  mirrored_ = true;
   return absl::OkStatus();
 }
 
@@ -169,6 +216,8 @@ void Trainer::AbandonSnapshotOf(const PlacedState* placed) {
 }
 
 void Trainer::Forget() {
+  EndMirrorFill();
+  mirrored_ = true;
   AbandonSnapshotOf(snapshot_of_);
   const std::lock_guard lock(mutex_);
   current_.reset();
@@ -179,10 +228,15 @@ void Trainer::Forget() {
 void Trainer::Abort(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (current_ != nullptr) current_->store().Abort(reason);
+  if (mirror_fill_ != nullptr) mirror_fill_->Abort(reason);
 }
 
 std::vector<int64_t> Trainer::MicrobatchesHere(absl::Span<const int64_t> microbatches) const {
-  return ReductionPlan(microbatches, ShardedStore::Mode(current_->placement())).MicrobatchesOf(current_->rank());
+  return PlanOf(microbatches).MicrobatchesOf(current_->rank());
+}
+
+ReductionPlan Trainer::PlanOf(absl::Span<const int64_t> microbatches) const {
+  return {microbatches, ShardedStore::Mode(current_->placement()), SumOrder::Of(options_.batch)};
 }
 
 absl::Status Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source) {
@@ -192,7 +246,7 @@ absl::Status Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSourc
   for (int wave = 0; wave < plan.num_waves(); ++wave) {
     const MicrobatchRun& run = plan.Run(wave, current_->rank());
     store.BeginRun(run);
-    for (int64_t i = run.first; i < run.first + run.count; ++i) {
+    for (int64_t i = run.first; i < run.end(); ++i) {
       HF_ASSIGN_OR_RETURN(const HostBatch microbatch, source(i));
       HF_RETURN_IF_ERROR(runner_->ForwardBackward(microbatch, scale, store));
     }
@@ -203,7 +257,7 @@ absl::Status Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSourc
 absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSource source, std::stop_token stop) {
   const Clock::time_point start = Clock::now();
   ShardedStore& store = current_->store();
-  const ReductionPlan plan(step.microbatches, ShardedStore::Mode(current_->placement()));
+  const ReductionPlan plan = PlanOf(step.microbatches);
   HF_RETURN_IF_ERROR(store.BeginStep(plan, options_.training_schedule, stop));
   HF_RETURN_IF_ERROR(RunMicrobatches(plan, source));
   const double queue_seconds = SecondsSince(start) - store.wait_seconds();
@@ -248,24 +302,38 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
                                               ", gradient norm ", result.grad_norm,
                                               "; lower optimizer.lr, raise schedule.warmup_steps or check the data"));
   }
+  HF_RETURN_IF_ERROR(current_->whole_updates().Prepare(store.Gradients(), ScalarsOf(result), stop));
   return result;
 }
 
+UpdateScalars Trainer::ScalarsOf(const StepResult& result) const {
+  return ComputeUpdateScalars(options_.optimizer, result.lr, result.step, result.grad_norm);
+}
+
 UpdateArguments Trainer::ArgumentsOf(const StepResult& result) const {
-  return {options_.optimizer, ComputeUpdateScalars(options_.optimizer, result.lr, result.step, result.grad_norm)};
+  return {.optimizer = optimizer_.get(), .scalars = ScalarsOf(result), .updates = current_->whole_updates().updates()};
 }
 
 std::map<int, uint64_t> Trainer::DigestsAfter(const StepResult& result) {
+  return DigestsAfter(result, [](int, bool summed_here) { return summed_here; });
+}
+
+std::map<int, uint64_t> Trainer::DigestsOfCopiesAfter(const StepResult& result, bool all) {
+  constexpr int64_t kSampleEvery = 256;  // steps until every chunk was compared: 1/256 of the state is read in each
+  if (current_->placement().Holders(0).size() == 1) return {};
+  if (all) return DigestsAfter(result, [](int, bool summed_here) { return !summed_here; });
+  return DigestsAfter(result, [&](int chunk, bool) { return chunk % kSampleEvery == result.step % kSampleEvery; });
+}
+
+std::map<int, uint64_t> Trainer::DigestsAfter(const StepResult& result,
+                                              absl::FunctionRef<bool(int chunk, bool summed_here)> wanted) {
   const UpdateArguments arguments = ArgumentsOf(result);
   const ShardMap& map = current_->map();
-  const int slice = current_->placement().SliceOfRank(current_->rank());
   std::map<int, uint64_t> digests;
   for (const GradientPiece& piece : current_->store().Gradients()) {
-    const Unit& unit = map.layout().units()[static_cast<size_t>(piece.unit)];
-    for (int c = unit.first_chunk; c < unit.first_chunk + unit.num_chunks; ++c) {
-      if (piece.slice != slice || map.SliceOfChunk(c) != slice) continue;
-      const int64_t element = map.layout().chunks()[static_cast<size_t>(c)].offset - unit.offset;
-      const float* gradient = piece.gradient + (element - piece.range.begin);
+    for (auto c = static_cast<int>(piece.chunks.begin); c < piece.chunks.end; ++c) {
+      if (!wanted(c, piece.primary == current_->rank())) continue;
+      const float* gradient = piece.gradient + map.Elements(piece.unit, {piece.chunks.begin, c}).size();
       digests[c] = current_->state().ChunkDigestAfter(c, gradient, arguments);
     }
   }
@@ -273,11 +341,13 @@ std::map<int, uint64_t> Trainer::DigestsAfter(const StepResult& result) {
 }
 
 void Trainer::Commit(const StepResult& result) {
+  HF_CHECK(mirrored_);
+  EndMirrorFill();
   const UpdateArguments arguments = ArgumentsOf(result);
   const bool copy_first = snapshot_ != nullptr && snapshot_of_ == current_.get();
   for (const GradientPiece& piece : current_->store().Gradients()) {
-    if (copy_first) snapshot_->BeforeUpdate(piece.unit, piece.range);
-    current_->state().Update(piece.unit, piece.range, piece.gradient, arguments);
+    if (copy_first) snapshot_->BeforeUpdate(piece.unit, piece.elements);
+    current_->state().Update(piece.chunks, piece.gradient, arguments);
   }
   const absl::Status updated = runner_->stream().Synchronize();
   HF_CHECK(updated.ok());  // half an update is nothing to go on with: the process ends, its state is with others

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -23,8 +24,10 @@
 #include "absl/types/span.h"
 #include "framework/config/config.h"
 #include "framework/nn/unit_schedule.h"
+#include "framework/optim/optimizer.h"
 #include "framework/parallel/placed_state.h"
 #include "framework/parallel/snapshot.h"
+#include "framework/train/mirror_fill.h"
 #include "framework/train/pass_runner.h"
 #include "framework/train/weight_exchange.h"
 
@@ -46,17 +49,17 @@ struct TrainerOptions {
 
 /// A world as one of its ranks sees it.
 struct TrainerWorld {
-  std::vector<std::string> nodes{"local"};  // of each rank
-  int leaving = 0;                          // the last ones of them; see Placement
+  Placement placement{{"local"}, {}};
   int rank = 0;
-  // Where the state lies: nodes of the ranks of the source world, and their ranks in this one (-1: gone). Empty:
-  // nowhere, everybody initialises.
-  std::vector<std::string> source_nodes;
-  int source_leaving = 0;
+  // Where the state lies: in the source world, whose ranks are these in this one (-1: gone). None: nowhere, everybody
+  // initialises.
+  std::optional<Placement> source;
   bool source_is_entered = false;  // the world entered last, though no step was committed in it
   std::vector<int> source_ranks;
   // Or in a checkpoint: writes every chunk that `state` holds (from several threads, if it likes). Without source only.
   std::function<absl::Status(ShardedState& state, std::stop_token stop)> load = nullptr;
+  // Called by another thread when mirrors that were still to come are there. May be null.
+  std::function<void()> on_mirrored = nullptr;
 };
 
 struct StepPlan {
@@ -87,9 +90,17 @@ class Trainer {
   /// Takes this rank's place in a world: initialises its part of the state, or fetches it from the members that hold
   /// it. What it held before stays until the first Commit, so that entering can fail and be tried again in yet another
   /// world with the same source. Returns the bytes received. In a world of one `communicators` may be empty. Aborted
-  /// soon after `stop` is requested.
+  /// soon after `stop` is requested. With communicators.mirrors, this rank's mirrors are filled beside the step that is
+  /// prepared first.
   absl::StatusOr<int64_t> EnterWorld(const TrainerWorld& world, WorldCommunicators communicators,
                                      std::stop_token stop = {});
+  /// Of this rank's mirrors, that were still to come when EnterWorld returned.
+  int64_t mirror_bytes_to_come() const { return mirror_fill_ == nullptr ? 0 : mirror_fill_->bytes(); }
+  bool mirrored() const { return mirrored_; }
+  /// Waits until the mirrors are filled; to be called before Commit and before digests of copies are asked for.
+  absl::Status AwaitMirrors();
+  /// If it is under way: on_mirrored is not called any more. The world has to be left then.
+  void EndMirrorFill();
   /// Forgets all state: in the next world this rank is a newcomer.
   void Forget();
   /// Makes whatever is under way with other ranks fail soon. The world has to be left then.
@@ -104,8 +115,11 @@ class Trainer {
 
   /// Digests of the chunks this rank sums the gradients of, as they will be after Commit(result), by chunk.
   std::map<int, uint64_t> DigestsAfter(const StepResult& result);
+  /// The same of chunks that others hold as well, for their holders to be compared: of those that this rank holds and
+  /// does not sum (`all`), or of a sample of all that it holds, another one in each step.
+  std::map<int, uint64_t> DigestsOfCopiesAfter(const StepResult& result, bool all);
 
-  /// Applies the update of the step prepared last.
+  /// Applies the update of the step prepared last. The mirrors are there.
   void Commit(const StepResult& result);
 
   /// The state as it is now, of the chunks this rank answers for: those of all ranks are the whole. Reading it costs
@@ -119,6 +133,10 @@ class Trainer {
   /// Calls use(read) on rank 0, where read gives the weights of the whole model; every rank must call it.
   absl::Status WithWeights(absl::FunctionRef<absl::Status(const ReadWeightsFn& read)> use);
 
+  /// Of the state: what the model's parameters and the optimizer make of it.
+  const StateLayout& state_layout() const { return state_layout_; }
+  /// This rank's part of the state, in the world it is in.
+  ShardedState& state() { return current_->state(); }
   /// StateDigest of the whole state; only in a world of one.
   uint64_t Digest() const;
   StepProgress& progress() { return progress_; }
@@ -127,23 +145,35 @@ class Trainer {
   Trainer(Model& model, Device& device, TrainerOptions options, std::unique_ptr<PassRunner> runner);
   absl::Status CreateHostSide();
 
-  absl::Status FillState(const TrainerWorld& world, PlacedState& target, int64_t* bytes, std::stop_token stop);
+  absl::Status FillState(const TrainerWorld& world, PlacedState& target, std::unique_ptr<Communicator> for_mirrors,
+                         int64_t* bytes, std::stop_token stop);
+  absl::Status FetchState(const TrainerWorld& world, PlacedState& target, std::unique_ptr<Communicator> for_mirrors,
+                          int64_t* bytes);
   void AbandonSnapshotOf(const PlacedState* placed);
+  ReductionPlan PlanOf(absl::Span<const int64_t> microbatches) const;
   /// Queues this rank's passes, in the plan's order.
   absl::Status RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source);
+  std::map<int, uint64_t> DigestsAfter(const StepResult& result,
+                                       absl::FunctionRef<bool(int chunk, bool summed_here)> wanted);
+  UpdateScalars ScalarsOf(const StepResult& result) const;
   UpdateArguments ArgumentsOf(const StepResult& result) const;
 
   Model& model_;
   Device& device_;
   TrainerOptions options_;
+  std::unique_ptr<Optimizer> optimizer_;
+  StateLayout state_layout_;
   std::unique_ptr<PassRunner> runner_;
   std::unique_ptr<Device> host_device_;  // none where device_ is a host
   std::unique_ptr<Stream> host_stream_;
   StepProgress progress_;
-  std::mutex mutex_;                      // guards current_ against Abort from other threads
+  std::mutex mutex_;                      // guards what follows against Abort from other threads
   std::unique_ptr<PlacedState> current_;  // of the world we are in
   std::unique_ptr<PlacedState> source_;   // of the last world that committed a step, until this one does
   bool committed_here_ = false;
+  std::unique_ptr<MirrorFill>
+      mirror_fill_;       // from source_ to current_, until the first commit; under mutex_ as they are
+  bool mirrored_ = true;  // its result was looked at
   std::unique_ptr<Stream> snapshot_stream_;  // of whoever reads it
   // Shared with whoever reads it, for as long as either of us needs it.
   std::shared_ptr<HostBlocks> snapshot_memory_;

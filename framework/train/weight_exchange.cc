@@ -40,7 +40,7 @@ class WeightReader {
 
   /// Every rank, for a chunk that was asked for: its holder sends it, rank 0 keeps it.
   absl::Status Answer(int chunk) {
-    const int holder = placed_.placement().RankOfSlice(placed_.map().SliceOfChunk(chunk));
+    const int holder = placed_.map().PrimaryOf(chunk);
     values_.resize(static_cast<size_t>(placed_.map().layout().chunks()[static_cast<size_t>(chunk)].elements));
     if (placed_.rank() == holder) placed_.state().ReadWeights(chunk, values_.data());
     if (holder == 0) return absl::OkStatus();

@@ -57,8 +57,10 @@ class CpuOps final : public Ops {
                            float grad_scale) override;
 
   void AdamW(const AdamWArgs& args) override;
+  void Lion(const LionArgs& args) override;
   void ChunkSumSquares(double* sums, const float* x, const int64_t* offsets, int64_t num_chunks) override;
   void Add(float* a, const float* b, int64_t n) override;
+  void Axpby(float* out, float alpha, const float* x, float beta, const float* y, int64_t n) override;
   void Zero(void* data, size_t bytes) override;
   void Copy(void* out, const void* in, size_t bytes) override;
   void CastToBf16(uint16_t* out, const float* in, int64_t n) override;

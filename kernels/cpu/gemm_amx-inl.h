@@ -103,9 +103,9 @@ template <class Tiles>
 struct AmxKernel {
   using Word = uint32_t;
   static constexpr int64_t kValues = 2;
-  static constexpr int64_t kBlock = kNativeBlock, kPiece = kBlock;
+  static constexpr int64_t kBlock = kNativeBlock;
   static constexpr int kMr = kAmxSize, kNr = kAmxSize;
-  static constexpr int64_t kRowWords = kPiece / kValues + kRowPad;
+  static constexpr int64_t kRowWords = kBlock / kValues + kRowPad;
 
   static void PackA(const ConstMatrix& x, bool along, int64_t row0, int64_t rows, int64_t k0, int64_t depth, Word* out,
                     int64_t panel_words) {
@@ -117,7 +117,7 @@ struct AmxKernel {
       }
       return;
     }
-    constexpr int64_t kPairs = kPiece / kValues;
+    constexpr int64_t kPairs = kBlock / kValues;
     Word across[kPairs * kMr + kPanelPad] = {};  // [k pair][row]
     for (int64_t r0 = 0; r0 < rows; r0 += kMr, out += panel_words) {
       PackAlong<kMr>(from + k0 * x.stride + row0 + r0, x.stride, std::min<int64_t>(kMr, rows - r0), depth, across,
@@ -145,7 +145,7 @@ struct AmxKernel {
   }
 
   static void Multiply(bool /*by_row*/, int64_t /*rows*/, int64_t words, const Word* a, const Word* b,
-                       const float* /*chain*/, const float* previous, float* out) {
+                       const float* previous, float* out, const Ahead& /*ahead*/) {
     MultiplyTiles<Tiles>((words + 15) / 16, a, kRowWords, b, previous, out);
   }
 };

@@ -35,9 +35,8 @@ struct PairKernel {
   using Word = uint32_t;
   static constexpr int kMr = HWY_NAMESPACE::kMr, kNr = HWY_NAMESPACE::kNr;
   static constexpr int64_t kValues = 2;
-  static constexpr int64_t kBlock = kNativeBlock, kPiece = kBlock;
-
-  static constexpr int64_t kRowWords = kPiece / kValues + kRowPad;
+  static constexpr int64_t kBlock = kNativeBlock;
+  static constexpr int64_t kRowWords = kBlock / kValues + kRowPad;
 
   static void PackA(const ConstMatrix& x, bool along, int64_t row0, int64_t rows, int64_t k0, int64_t depth, Word* out,
                     int64_t panel_words) {
@@ -54,10 +53,10 @@ struct PairKernel {
                     Word* out, int64_t panel_words) {
     PackTyped<kNr, uint16_t>(x.data, along, x.stride, column0, k0, columns, depth, out, panel_words);
   }
-  static void Multiply(bool by_row, int64_t rows, int64_t words, const Word* a, const Word* b, const float* chain,
-                       const float* previous, float* out) {
-    by_row ? Dot::template Multiply<kRowWords>(rows, words, a, b, chain, previous, out)
-           : Dot::template Multiply<0>(rows, words, a, b, chain, previous, out);
+  static void Multiply(bool by_row, int64_t rows, int64_t words, const Word* a, const Word* b, const float* previous,
+                       float* out, const Ahead& ahead) {
+    by_row ? Dot::template Multiply<kRowWords>(rows, words, a, b, previous, out, ahead)
+           : Dot::template Multiply<0>(rows, words, a, b, previous, out, ahead);
   }
 };
 
@@ -66,15 +65,13 @@ struct PairKernel {
 /// Multiply of microkernel-inl.h on words of pairs. kRowWords: of a row of the A panel; 0 = the panel is [k][kMr].
 template <int kRows, int64_t kRowWords>
 __attribute__((noinline, target("avx512bf16"))) void MultiplyPairs(int64_t words, const uint32_t* HWY_RESTRICT a,
-                                                                   const uint32_t* HWY_RESTRICT b, const float* chain,
-                                                                   const float* previous, float* out) {
+                                                                   const uint32_t* HWY_RESTRICT b,
+                                                                   const float* previous, float* out,
+                                                                   const Ahead& ahead) {
   __m512 sum[kRows][2];
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-    sum[r][0] = chain == nullptr ? _mm512_setzero_ps() : _mm512_loadu_ps(chain + r * kNr);
-    sum[r][1] = chain == nullptr ? _mm512_setzero_ps() : _mm512_loadu_ps(chain + r * kNr + kLanes);
-  }
-  for (int64_t k = 0; k < words; ++k) {
+  for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = _mm512_setzero_ps();
+  const auto add_products = [&]() __attribute__((always_inline, target("avx512bf16"))) {
     const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
@@ -84,7 +81,14 @@ __attribute__((noinline, target("avx512bf16"))) void MultiplyPairs(int64_t words
     }
     a += kRowWords == 0 ? kMr : 1;
     b += kNr;
+  };
+  int64_t k = 0;
+  for (; k + kUnrolled <= words; k += kUnrolled) {
+    FetchAhead<kRows>(k, ahead);
+#pragma GCC unroll 4
+    for (int i = 0; i < kUnrolled; ++i) add_products();
   }
+  for (; k < words; ++k) add_products();
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
@@ -98,14 +102,14 @@ __attribute__((noinline, target("avx512bf16"))) void MultiplyPairs(int64_t words
 
 struct Avx512Dot {
   template <int64_t kRowWords>
-  static void Multiply(int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b, const float* chain,
-                       const float* previous, float* out) {
+  static void Multiply(int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b, const float* previous,
+                       float* out, const Ahead& ahead) {
     static constexpr decltype(&MultiplyPairs<1, kRowWords>) kTable[] = {
         MultiplyPairs<1, kRowWords>,  MultiplyPairs<2, kRowWords>,  MultiplyPairs<3, kRowWords>,
         MultiplyPairs<4, kRowWords>,  MultiplyPairs<5, kRowWords>,  MultiplyPairs<6, kRowWords>,
         MultiplyPairs<7, kRowWords>,  MultiplyPairs<8, kRowWords>,  MultiplyPairs<9, kRowWords>,
         MultiplyPairs<10, kRowWords>, MultiplyPairs<11, kRowWords>, MultiplyPairs<12, kRowWords>};
-    kTable[(rows < kMr ? rows : kMr) - 1](words, a, b, chain, previous, out);
+    kTable[(rows < kMr ? rows : kMr) - 1](words, a, b, previous, out, ahead);
   }
 };
 

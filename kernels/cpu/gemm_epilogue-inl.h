@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/math-inl.h"
 #include "kernels/cpu/microkernel-inl.h"
@@ -53,13 +54,21 @@ HWY_INLINE char* ElementAt(const Matrix& m, int64_t row, int64_t col) {
   return static_cast<char*>(m.data) + (row * m.stride + col) * static_cast<int64_t>(SizeOf(m.dtype));
 }
 
-/// Rows of C lie too far apart for the hardware to foresee: asks for them a whole Multiply before they are needed.
+/// Whether C goes past the caches: a weight gradient in fp32 is large and read at the end of the step at the earliest,
+/// and lines that are overwritten whole need not be read first. Readers in other threads need a hwy::FlushStream
+/// before.
+inline bool StreamsC(const GemmArgs& args) {
+  return args.transpose_a && !args.accumulate && args.bias == nullptr && !args.gelu && args.c.dtype == DType::kF32 &&
+         reinterpret_cast<uintptr_t>(args.c.data) % 64 == 0 && args.c.stride % 16 == 0;
+}
+
+/// Writes `rows` rows of `tile` (rows, kCols) to C at (row0, col0) where StreamsC.
 template <int kCols>
-HWY_INLINE void PrefetchTile(const Matrix& c, int64_t row0, int64_t col0, int64_t rows) {
+HWY_INLINE void StreamTile(const Matrix& c, const float* tile, int64_t row0, int64_t col0, int64_t rows) {
+  const TileTag d;
   for (int64_t r = 0; r < rows; ++r) {
-    const char* row = ElementAt(c, row0 + r, col0);
-    __builtin_prefetch(row, 1);
-    if (kCols * SizeOf(c.dtype) > 64) __builtin_prefetch(row + 64, 1);
+    float* to = reinterpret_cast<float*>(ElementAt(c, row0 + r, col0));
+    for (int v = 0; v < kCols; v += kLanes) hn::Stream(hn::Load(d, tile + r * kCols + v), d, to + v);
   }
 }
 

@@ -25,9 +25,8 @@ struct Fp32Kernel {
   using Word = float;
   static constexpr int kMr = HWY_NAMESPACE::kMr, kNr = HWY_NAMESPACE::kNr;
   static constexpr int64_t kValues = 1;
-  static constexpr int64_t kBlock = kKc, kPiece = HWY_NAMESPACE::kPiece;
-
-  static constexpr int64_t kRowWords = kPiece + kRowPad;
+  static constexpr int64_t kBlock = kKc;
+  static constexpr int64_t kRowWords = kBlock + kRowPad;
 
   /// `rows` rows of op(A) from row0 on, as panels: [k][kMr] if they lie `along` memory's rows, else [kMr][k].
   static void PackA(const ConstMatrix& x, bool along, int64_t row0, int64_t rows, int64_t k0, int64_t depth, Word* out,
@@ -45,9 +44,9 @@ struct Fp32Kernel {
                     Word* out, int64_t panel_words) {
     PackPanels<kNr>(x.data, x.dtype == DType::kBF16, along, x.stride, column0, k0, columns, depth, out, panel_words);
   }
-  static void Multiply(bool by_row, int64_t rows, int64_t words, const Word* a, const Word* b, const float* chain,
-                       const float* previous, float* out) {
-    (by_row ? MultiplyFor<true>(rows) : MultiplyFor<false>(rows))(words, a, b, chain, previous, out);
+  static void Multiply(bool by_row, int64_t rows, int64_t words, const Word* a, const Word* b, const float* previous,
+                       float* out, const Ahead& ahead) {
+    (by_row ? MultiplyFor<true>(rows) : MultiplyFor<false>(rows))(words, a, b, previous, out, ahead);
   }
 };
 

@@ -3,12 +3,12 @@
 //
 //   blocks of rows of op(A), and of k where there is much of it: packed once, in parallel, into shared scratch
 //     tasks = stripes of columns (x parts of the rows where there are many threads):
-//       for each block of k: pack the stripe of op(B) into the thread's scratch (second-level cache)
-//         for each chunk of rows (second-level cache), each piece of k, each panel of B (first-level cache),
-//         each panel of A: Multiply
+//       for each few blocks of k: pack the stripe of op(B) into the thread's scratch (second-level cache)
+//         for each chunk of rows (second-level cache), each panel of B, each panel of A, each block of k: Multiply
 //
-// Sums of earlier k blocks wait in scratch; the last block's tiles go through WriteTile to C. The cutting may depend on
-// the number of threads because an element's bits do not depend on the cutting (microkernel-inl.h).
+// Sums of earlier k blocks stay in the first-level cache or, from one few to the next, in scratch; the last block's
+// tiles go through WriteTile to C. The cutting may depend on the number of threads because an element's bits do not
+// depend on the cutting (microkernel-inl.h).
 //
 // Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.
 
@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/gemm_epilogue-inl.h"
 #include "kernels/cpu/microkernel-inl.h"
@@ -35,32 +36,26 @@ namespace HWY_NAMESPACE {
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-constexpr int64_t kChunkRows = 96;       // x 256 words = 96 KiB of A beside the stripe of B
-constexpr int64_t kStripePanels = 4;     // 64 columns on AVX2 (512 KiB of second-level cache), 128 on AVX-512 (1 MiB)
-constexpr int64_t kBlockRowsMax = 1032;  // rows of A packed at a time: B is packed again for each block
+constexpr int64_t kDepthBlocks = 4;      // of a stripe: 256 words each
+constexpr int64_t kStripePanels = 4;     // 64 columns on AVX2, 128 on AVX-512: up to 256 or 512 KiB
+constexpr int64_t kBlockRowsMax = 4128;  // rows of A packed at a time: B is packed again for each block
 constexpr int64_t kBlockBytesMax = int64_t{16} << 20;
+constexpr int64_t kChunkRows = 96;  // x 256 words = 96 KiB of A beside the stripe of B
 constexpr int64_t kPackPanels = 8;  // panels packed by one task
 
-/// Asks for memory that is needed soon. kLocality: 3 = in the first-level cache, 2 = in the second.
-template <int kLocality>
-HWY_INLINE void PrefetchLines(const void* data, int64_t bytes) {
-  const char* line = static_cast<const char*>(data);
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(line + i, 0, kLocality);
-}
-
 /// One call on one microkernel. `Kernel` says how large its tiles are (kMr, kNr), what a word of its panels is and how
-/// many values of k it holds (Word, kValues), how much of k it sums up in one chain (kBlock) and takes at a time
-/// (kPiece) and how much room a row of A takes then (kRowWords); it packs and multiplies. See Fp32Kernel.
+/// many values of k it holds (Word, kValues), how much of k it sums up in one chain (kBlock) and how much room a
+/// row of A takes then (kRowWords); it packs and multiplies. See Fp32Kernel.
 template <class Kernel>
 class Product {
  public:
   using Word = typename Kernel::Word;
 
   Product(Executor& executor, const GemmArgs& args)
-      : executor_(executor), args_(args), k_(args.transpose_a ? args.a.rows : args.a.cols) {
+      : executor_(executor), args_(args), streams_c_(StreamsC(args)), k_(args.transpose_a ? args.a.rows : args.a.cols) {
     const int64_t panels = CeilDiv(args.c.rows, kMr);
     const int64_t k_blocks = std::max<int64_t>(CeilDiv(k_, Kernel::kBlock), 1);
-    const int64_t block_bytes = kBlockPieces * kPanelA * int64_t{sizeof(Word)};  // of one panel
+    constexpr int64_t block_bytes = kPanelA * int64_t{sizeof(Word)};
     stripes_ = CeilDiv(args.c.cols, kStripePanels * kNr);
     int64_t most_panels = kBlockRowsMax / kMr;
     depth_blocks_ = k_blocks;
@@ -69,20 +64,20 @@ class Product {
       if (sum_bytes <= kBlockBytesMax) {
         depth_blocks_ = std::max<int64_t>(kBlockBytesMax / (std::min(panels, most_panels) * block_bytes), 1);
       } else {
-        most_panels = std::max(kBlockBytesMax / (block_bytes * k_blocks), kChunkPanels);
+        most_panels = std::max(kBlockBytesMax / (block_bytes * k_blocks), kPartPanelsMin);
       }
     }
     row_panels_ = CeilDiv(panels, CeilDiv(panels, most_panels));
     const int64_t threads = executor.num_threads();
     const int64_t parts =
-        threads == 1 ? 1 : std::clamp<int64_t>(CeilDiv(3 * threads, stripes_), 1, CeilDiv(row_panels_, kChunkPanels));
+        threads == 1 ? 1 : std::clamp<int64_t>(CeilDiv(3 * threads, stripes_), 1, CeilDiv(row_panels_, kPartPanelsMin));
     part_panels_ = CeilDiv(row_panels_, parts);
     k_blocks_ = k_blocks;
   }
 
   void Run() {
     const int64_t panels = CeilDiv(args_.c.rows, kMr);
-    const size_t a_words = static_cast<size_t>(depth_blocks_ * kBlockPieces * row_panels_ * kPanelA);
+    const size_t a_words = static_cast<size_t>(depth_blocks_ * row_panels_ * kPanelA);
     const bool sums_stay = depth_blocks_ < k_blocks_;  // from one block of k to the next, on their own
     const size_t sums = sums_stay ? static_cast<size_t>(row_panels_ * stripes_ * kStripePanels * kTileSize) : 0;
     packed_a_ = static_cast<Word*>(executor_.Scratch(Executor::kShared, a_words * sizeof(Word) + sums * sizeof(float)));
@@ -99,107 +94,108 @@ class Product {
 
  private:
   static constexpr int64_t kMr = Kernel::kMr, kNr = Kernel::kNr, kTileSize = kMr * kNr;
-  static constexpr int64_t kChunkPanels = kChunkRows / kMr;
-  static constexpr int64_t kPiece = Kernel::kPiece;  // of k, not of words
-  static constexpr int64_t kBlockPieces = Kernel::kBlock / kPiece;
-  static constexpr int64_t kPanelA = Kernel::kRowWords * kMr;  // words of one packed piece
-  static constexpr int64_t kPanelB = kPiece / Kernel::kValues * kNr + kPanelPad;
-  static constexpr int64_t kStripePiece = kStripePanels * kPanelB;
+  static constexpr int64_t kPartPanelsMin = kChunkRows / kMr;
+  static constexpr int64_t kBlock = Kernel::kBlock;            // of k, not of words
+  static constexpr int64_t kPanelA = Kernel::kRowWords * kMr;  // words of one packed block
+  static constexpr int64_t kPanelB = kBlock / Kernel::kValues * kNr + kPanelPad;
+  static constexpr int64_t kStripeBlock = kStripePanels * kPanelB;
 
   /// A stripe of C, rows [panel0, panel_end) of the block of rows.
   struct Task {
     int64_t stripe, panel0, panel_end;
-    Word* packed_b;  // [piece of the k block][panel]
-    float* chains;   // tiles of a chunk
+    Word* packed_b;  // [k block][panel]
     float* sums;     // tiles of the task
   };
 
-  int64_t Depth(int64_t piece) const { return std::clamp<int64_t>(k_ - piece * kPiece, 0, kPiece); }
+  int64_t Depth(int64_t block) const { return std::clamp<int64_t>(k_ - block * kBlock, 0, kBlock); }
 
   void PackRows() {
-    const int64_t groups = CeilDiv(panels_, kPackPanels), first_piece = first_block_ * kBlockPieces;
-    const int64_t pieces = (end_block_ - first_block_) * kBlockPieces;
-    ParallelFor(executor_, groups * pieces, [&](int64_t task, int) {
-      const int64_t piece = task / groups, first = task % groups * kPackPanels;
+    const int64_t groups = CeilDiv(panels_, kPackPanels);
+    ParallelFor(executor_, groups * (end_block_ - first_block_), [&](int64_t task, int) {
+      const int64_t i = task / groups, block = first_block_ + i, first = task % groups * kPackPanels;
       const int64_t row0 = (base_ + first) * kMr;
       const int64_t rows = std::min(std::min(kPackPanels, panels_ - first) * kMr, args_.c.rows - row0);
-      Kernel::PackA(args_.a, args_.transpose_a, row0, rows, (first_piece + piece) * kPiece, Depth(first_piece + piece),
-                    packed_a_ + (piece * panels_ + first) * kPanelA, kPanelA);
+      Kernel::PackA(args_.a, args_.transpose_a, row0, rows, block * kBlock, Depth(block),
+                    packed_a_ + (i * panels_ + first) * kPanelA, kPanelA);
     });
   }
 
   void MultiplyBlock() {
     const int64_t parts = CeilDiv(panels_, part_panels_);
-    constexpr int64_t kChainFloats = kBlockPieces == 1 ? 0 : kChunkPanels * kStripePanels * kTileSize;
-    const bool has_sums = end_block_ - first_block_ > 1 && shared_sums_ == nullptr;
+    const int64_t blocks = end_block_ - first_block_;
+    const int64_t step = CeilDiv(blocks, CeilDiv(blocks, kDepthBlocks));  // blocks of k of B packed at a time
+    const bool has_sums = step < blocks && shared_sums_ == nullptr;
     const int64_t sum_floats = has_sums ? part_panels_ * kStripePanels * kTileSize : 0;
-    const size_t bytes = static_cast<size_t>(kBlockPieces * kStripePiece) * sizeof(Word) +
-                         static_cast<size_t>(kChainFloats + sum_floats) * sizeof(float);
+    const size_t bytes =
+        static_cast<size_t>(step * kStripeBlock) * sizeof(Word) + static_cast<size_t>(sum_floats) * sizeof(float);
     ParallelFor(executor_, parts * stripes_, [&](int64_t index, int thread) {
       Task task;
       task.stripe = index / parts;
       task.panel0 = index % parts * part_panels_;
       task.panel_end = std::min(task.panel0 + part_panels_, panels_);
       task.packed_b = static_cast<Word*>(executor_.Scratch(thread, bytes));
-      task.chains = reinterpret_cast<float*>(task.packed_b + kBlockPieces * kStripePiece);
       task.sums = shared_sums_ == nullptr
-                      ? task.chains + kChainFloats
+                      ? reinterpret_cast<float*>(task.packed_b + step * kStripeBlock)
                       : shared_sums_ + (task.stripe * row_panels_ + task.panel0) * kStripePanels * kTileSize;
-      for (int64_t block = first_block_; block < end_block_; ++block) RunTask(task, block);
+      for (int64_t block = first_block_; block < end_block_; block += step) {
+        RunTask(task, block, std::min(block + step, end_block_));
+      }
+      if (streams_c_) hwy::FlushStream();
     });
   }
 
-  void RunTask(const Task& task, int64_t block) {
+  /// Blocks [block0, block_end) of k.
+  void RunTask(const Task& task, int64_t block0, int64_t block_end) {
     const int64_t col0 = task.stripe * kStripePanels * kNr;
     const int64_t cols = std::min(kStripePanels * kNr, args_.c.cols - col0);
-    for (int64_t i = 0; i < kBlockPieces; ++i) {
-      const int64_t piece = block * kBlockPieces + i;
-      Kernel::PackB(args_.b, !args_.transpose_b, col0, cols, piece * kPiece, Depth(piece),
-                    task.packed_b + i * kStripePiece, kPanelB);
+    for (int64_t block = block0; block < block_end; ++block) {
+      Kernel::PackB(args_.b, !args_.transpose_b, col0, cols, block * kBlock, Depth(block),
+                    task.packed_b + (block - block0) * kStripeBlock, kPanelB);
     }
-    for (int64_t chunk0 = task.panel0; chunk0 < task.panel_end; chunk0 += kChunkPanels) {
-      const int64_t chunk_end = std::min(chunk0 + kChunkPanels, task.panel_end);
-      for (int64_t i = 0; i < kBlockPieces; ++i) {
-        if (i == 0 || Depth(block * kBlockPieces + i) > 0) MultiplyChunk(task, block, i, chunk0, chunk_end, cols);
+    const int64_t chunk = std::max<int64_t>(kChunkRows / kMr / (block_end - block0), 1);
+    for (int64_t chunk0 = task.panel0; chunk0 < task.panel_end; chunk0 += chunk) {
+      const int64_t chunk_end = std::min(chunk0 + chunk, task.panel_end);
+      for (int64_t j = 0; j * kNr < cols; ++j) {
+        for (int64_t p = chunk0; p < chunk_end; ++p) {
+          // The same panel of the next chunk comes from further away than this one.
+          MultiplyTile(task, p, j, std::min(p + chunk, task.panel_end - 1), block0, block_end);
+        }
       }
     }
   }
 
-  /// The tiles of one chunk of rows in one piece of a k block.
-  void MultiplyChunk(const Task& task, int64_t block, int64_t i, int64_t chunk0, int64_t chunk_end, int64_t cols) {
-    const int64_t piece = block * kBlockPieces + i;
-    const int64_t words = CeilDiv(Depth(piece), Kernel::kValues);
-    const bool block_ends = i + 1 == kBlockPieces || Depth(piece + 1) == 0;
-    const bool last = block_ends && block + 1 == k_blocks_;
-    const Word* pieces_of_a = packed_a_ + (piece - first_block_ * kBlockPieces) * panels_ * kPanelA;
+  /// The tile of panel p of A and panel j of the stripe. `next`: a panel of A that is needed soon.
+  void MultiplyTile(const Task& task, int64_t p, int64_t j, int64_t next, int64_t block0, int64_t block_end) {
+    const int64_t row0 = (base_ + p) * kMr, rows = std::min<int64_t>(kMr, args_.c.rows - row0);
+    const int64_t col0 = (task.stripe * kStripePanels + j) * kNr;
+    float* sum = task.sums + ((p - task.panel0) * kStripePanels + j) * kTileSize;
     alignas(64) float tile[kTileSize];
-    for (int64_t j = 0; j * kNr < cols; ++j) {
-      const int64_t col0 = (task.stripe * kStripePanels + j) * kNr;
-      for (int64_t p = chunk0; p < chunk_end; ++p) {
-        const int64_t row0 = (base_ + p) * kMr;
-        const int64_t rows = std::min<int64_t>(kMr, args_.c.rows - row0);
-        float* chain = task.chains + ((p - chunk0) * kStripePanels + j) * kTileSize;
-        float* sum = task.sums + ((p - task.panel0) * kStripePanels + j) * kTileSize;
-        if (last) PrefetchTile<kNr>(args_.c, row0, col0, rows);
-        if (block_ends && block > 0) PrefetchLines<3>(sum, rows * kNr * int64_t{sizeof(float)});
-        // The same panel of the next chunk comes from further away than this one: a part of it with each panel of B.
-        if (p + kChunkPanels < task.panel_end) {
-          constexpr int64_t kPart = (kPanelA + kStripePanels - 1) / kStripePanels;
-          PrefetchLines<2>(pieces_of_a + (p + kChunkPanels) * kPanelA + j * kPart, kPart * int64_t{sizeof(Word)});
-        }
-        Kernel::Multiply(!args_.transpose_a, rows, words, pieces_of_a + p * kPanelA,
-                         task.packed_b + i * kStripePiece + j * kPanelB, i == 0 ? nullptr : chain,
-                         block_ends && block > 0 ? sum : nullptr,
-                         last         ? tile
-                         : block_ends ? sum
-                                      : chain);
-        if (last) WriteTile<kNr>(args_, tile, row0, col0, rows, std::min<int64_t>(kNr, args_.c.cols - col0));
-      }
+    const bool ends = block_end == k_blocks_;
+    Ahead ahead;
+    const bool to_c = ends && !streams_c_;
+    ahead.tile = to_c ? ElementAt(args_.c, row0, col0) : reinterpret_cast<const char*>(ends ? tile : sum);
+    ahead.tile_stride = to_c ? args_.c.stride * static_cast<int64_t>(SizeOf(args_.c.dtype)) : kNr * sizeof(float);
+    for (int64_t block = block0; block < block_end; ++block) {
+      const int64_t words = CeilDiv(Depth(block), Kernel::kValues);
+      const Word* panel = packed_a_ + ((block - first_block_) * panels_ + p) * kPanelA;
+      const int64_t used = args_.transpose_a ? words * kMr : kPanelA;
+      ahead.panel = reinterpret_cast<const char*>(panel + (next - p) * kPanelA + j * used / kStripePanels);
+      const float* previous = block == 0 ? nullptr : block == block0 ? sum : tile;
+      Kernel::Multiply(!args_.transpose_a, rows, words, panel,
+                       task.packed_b + (block - block0) * kStripeBlock + j * kPanelB, previous,
+                       ends || block + 1 < block_end ? tile : sum, ahead);
+    }
+    const int64_t cols = std::min<int64_t>(kNr, args_.c.cols - col0);
+    if (ends && streams_c_ && cols == kNr) {
+      StreamTile<kNr>(args_.c, tile, row0, col0, rows);
+    } else if (ends) {
+      WriteTile<kNr>(args_, tile, row0, col0, rows, cols);
     }
   }
 
   Executor& executor_;
   const GemmArgs& args_;
+  bool streams_c_;
   int64_t k_, k_blocks_;
   int64_t stripes_;
   int64_t row_panels_;    // packed at a time
@@ -208,7 +204,7 @@ class Product {
 
   int64_t base_, panels_;            // the block of rows being worked on
   int64_t first_block_, end_block_;  // and of k
-  Word* packed_a_;                   // [piece][panel]
+  Word* packed_a_;                   // [k block][panel]
   float* shared_sums_;               // [stripe][panel][panel of the stripe]; null where a task sees all of k
 };
 

@@ -121,7 +121,9 @@ template <class Kernel>
 void MultiplyPanels(const typename Kernel::Word* a, int64_t a_panel_size, bool by_row, int64_t rows, int64_t depth,
                     const typename Kernel::Word* b, bool add, float* out) {
   for (int64_t r = 0; r < rows; r += kMr, a += a_panel_size, out += kMr * kNr) {
-    Kernel::Multiply(by_row, rows - r, WordsOf<typename Kernel::Word>(depth), a, b, nullptr, add ? out : nullptr, out);
+    const Ahead ahead = {reinterpret_cast<const char*>(a + a_panel_size), reinterpret_cast<const char*>(out),
+                         kNr * sizeof(float)};
+    Kernel::Multiply(by_row, rows - r, WordsOf<typename Kernel::Word>(depth), a, b, add ? out : nullptr, out, ahead);
   }
 }
 

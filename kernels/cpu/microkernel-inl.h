@@ -36,43 +36,60 @@ constexpr int kNr = 2 * kLanes;
 /// Products along k are added up in blocks of this depth: part of the bits.
 constexpr int64_t kKc = 256;
 
-/// k of a panel that is worked on at a time, a divisor of kKc: 16 KiB of a B panel stay in the first-level cache while
-/// the tiles of a column pass over them. Chains go on from piece to piece, so it is no part of the bits.
-constexpr int64_t kPiece = kLanes == 16 ? kKc / 2 : kKc;
-
 constexpr int64_t kRowPad = 16;
 
-/// out (kRows, kNr) = previous + (chain + A panel (kc, kMr) * B panel (kc, kNr)), where `chain` is what fused multiply-
-/// adds go on from and `previous` is added to their end. Both are (kRows, kNr), null for zero, and may be `out`.
-/// kByRow: A panel is [kMr][kPiece + kRowPad].
+/// What a microkernel asks for while it multiplies, a line at a time: in a burst before it the lines would fill the
+/// queue of outstanding ones and stall what follows.
+struct Ahead {
+  const char* panel;    // for the second-level cache
+  const char* tile;     // rows of kNr floats or less, to be written: for the first-level cache
+  int64_t tile_stride;  // bytes
+};
+
+/// Words of k from one call of FetchAhead to the next: it and the loop must not take the multiplications' issue slots.
+constexpr int kUnrolled = 4;
+
+/// The words of k from `word`, a multiple of kUnrolled, on are being multiplied. A third as many bytes of `panel` as
+/// the A panel of 12 rows has are asked for.
+template <int kRows>
+HWY_INLINE void FetchAhead(int64_t word, const Ahead& ahead) {
+  __builtin_prefetch(ahead.panel + word * 16, 0, 2);
+  if (word % 8 == 0 && word < 8 * kRows) {
+    const char* row = ahead.tile + word / 8 * ahead.tile_stride;
+    __builtin_prefetch(row, 1);
+    if (kNr * sizeof(float) > 64) __builtin_prefetch(row + 64, 1);
+  }
+}
+
+/// out (kRows, kNr) = previous + A panel (kc, kMr) * B panel (kc, kNr). `previous` is (kRows, kNr), null for zero, and
+/// may be `out`. kByRow: A panel is [kMr][kKc + kRowPad].
 template <int kRows, bool kByRow>
-HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const float* chain,
-                           const float* previous, float* out) {
+HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const float* previous,
+                           float* out, const Ahead& ahead) {
   const hn::CappedTag<float, kLanes> d;
   using V = hn::Vec<decltype(d)>;
   V sum[kRows][2];
-  if (chain == nullptr) {
 #pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = hn::Zero(d);
-  } else {
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      sum[r][0] = hn::LoadU(d, chain + r * kNr);
-      sum[r][1] = hn::LoadU(d, chain + r * kNr + kLanes);
-    }
-  }
-  for (int64_t k = 0; k < kc; ++k) {
+  for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = hn::Zero(d);
+  const auto add_products = [&]() HWY_ATTR {
     const V b0 = hn::LoadU(d, b);
     const V b1 = hn::LoadU(d, b + kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const V a_r = hn::Set(d, a[kByRow ? r * (kPiece + kRowPad) : r]);
+      const V a_r = hn::Set(d, a[kByRow ? r * (kKc + kRowPad) : r]);
       sum[r][0] = hn::MulAdd(a_r, b0, sum[r][0]);
       sum[r][1] = hn::MulAdd(a_r, b1, sum[r][1]);
     }
     a += kByRow ? 1 : kMr;
     b += kNr;
+  };
+  int64_t k = 0;
+  for (; k + kUnrolled <= kc; k += kUnrolled) {
+    FetchAhead<kRows>(k, ahead);
+#pragma GCC unroll 4
+    for (int i = 0; i < kUnrolled; ++i) add_products();
   }
+  for (; k < kc; ++k) add_products();
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
@@ -84,7 +101,7 @@ HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, const float*
   }
 }
 
-using MultiplyFn = void (*)(int64_t, const float*, const float*, const float*, const float*, float*);
+using MultiplyFn = void (*)(int64_t, const float*, const float*, const float*, float*, const Ahead&);
 
 /// Multiply<rows>: a tile at the lower edge computes its own rows only, which is what makes a single row (sampling)
 /// cheap.

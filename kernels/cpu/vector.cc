@@ -40,6 +40,20 @@ void Add(Executor& executor, float* a, const float* b, int64_t n) {
   });
 }
 
+void Axpby(Executor& executor, float* out, float alpha, const float* x, float beta, const float* y, int64_t n) {
+  const Pieces pieces = PiecesOfVector(n);
+  ParallelFor(executor, pieces.count(), [&](int64_t task, int) HWY_ATTR {
+    const Wide d;
+    const auto a = hn::Set(d, alpha), b = hn::Set(d, beta);
+    const auto [begin, end] = pieces.piece(task);
+    float* to = out + begin;
+    const float *from_x = x + begin, *from_y = y + begin;
+    ForVectors(d, end - begin, [&](int64_t i, auto access) HWY_ATTR {
+      access.Store(d, hn::MulAdd(a, access.Load(d, from_x + i), hn::Mul(b, access.Load(d, from_y + i))), to + i);
+    });
+  });
+}
+
 /// Four fp64 sums, of every fourth element; squares of fp32 values are exact in fp64.
 HWY_INLINE double SumSquares(const float* x, int64_t n) {
   const hn::FixedTag<double, 4> dd;
@@ -78,6 +92,7 @@ constexpr int64_t kCopyBytes = int64_t{1} << 20;
 HWY_EXPORT(CastToBf16);
 HWY_EXPORT(CastToF32);
 HWY_EXPORT(Add);
+HWY_EXPORT(Axpby);
 HWY_EXPORT(ChunkSumSquares);
 
 void CpuOps::CastToBf16(uint16_t* out, const float* in, int64_t n) {
@@ -89,6 +104,10 @@ void CpuOps::CastToF32(float* out, const uint16_t* in, int64_t n) {
 }
 
 void CpuOps::Add(float* a, const float* b, int64_t n) { HWY_DYNAMIC_DISPATCH(Add)(executor_, a, b, n); }
+
+void CpuOps::Axpby(float* out, float alpha, const float* x, float beta, const float* y, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(Axpby)(executor_, out, alpha, x, beta, y, n);
+}
 
 void CpuOps::ChunkSumSquares(double* sums, const float* x, const int64_t* offsets, int64_t num_chunks) {
   HWY_DYNAMIC_DISPATCH(ChunkSumSquares)(executor_, sums, x, offsets, num_chunks);

@@ -26,6 +26,10 @@ __global__ void AddKernel(float* a, const float* b, int64_t n) {
   ForEachElement(n, [&](int64_t i) { a[i] += b[i]; });
 }
 
+__global__ void AxpbyKernel(float* out, float alpha, const float* x, float beta, const float* y, int64_t n) {
+  ForEachElement(n, [&](int64_t i) { out[i] = fmaf(alpha, x[i], beta * y[i]); });
+}
+
 template <typename Out, typename In>
 __global__ void CastKernel(Out* out, const In* in, int64_t n) {
   ForEachElement(n, [&](int64_t i) { out[i] = FromFloat<Out>(ToFloat(in[i])); });
@@ -47,6 +51,10 @@ __global__ void ChunkSumSquaresKernel(double* sums, const float* x, const int64_
 
 void CudaOps::Add(float* a, const float* b, int64_t n) {
   Launch(queue_, "Add", {.blocks = Blocks(n, kPerBlock)}, AddKernel, a, b, n);
+}
+
+void CudaOps::Axpby(float* out, float alpha, const float* x, float beta, const float* y, int64_t n) {
+  Launch(queue_, "Axpby", {.blocks = Blocks(n, kPerBlock)}, AxpbyKernel, out, alpha, x, beta, y, n);
 }
 
 void CudaOps::CastToBf16(uint16_t* out, const float* in, int64_t n) {

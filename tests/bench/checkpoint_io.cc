@@ -22,8 +22,8 @@
 #include "checkpoint/sharded/checkpoint_reader.h"
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/shard_writer.h"
-#include "checkpoint/storage/local_storage.h"
 #include "framework/base/status.h"
+#include "framework/storage/local_storage.h"
 
 namespace holdfast {
 namespace {
@@ -37,6 +37,7 @@ struct Source {
   std::unique_ptr<Storage> storage;
   std::unique_ptr<CheckpointReader> reader;
   std::unique_ptr<ParameterLayout> layout;
+  std::unique_ptr<StateLayout> planes;  // AdamW's
   std::vector<std::byte> state;
   std::vector<uint64_t> digests;
 
@@ -54,6 +55,9 @@ absl::Status Open(const std::string& directory, Source& source) {
     parameters.push_back({.name = tensor.name, .shape = Shape(absl::MakeConstSpan(tensor.shape))});
   }
   source.layout = std::make_unique<ParameterLayout>(std::move(parameters), std::vector<std::string>{"all"});
+  source.planes = std::make_unique<StateLayout>(
+      *source.layout,
+      std::vector<std::vector<Plane>>(source.layout->parameters().size(), {{"weight"}, {"exp_avg"}, {"exp_avg_sq"}}));
   source.state.resize(static_cast<size_t>(source.layout->elements()) * 12);
   return absl::OkStatus();
 }
@@ -107,7 +111,7 @@ absl::Status Save(const std::vector<std::string>& arguments) {
     options.compression = arguments[2] == "zstd" ? Compression::kZstd : Compression::kNone;
     options.threads = std::atoi(arguments[4].c_str());
     const std::vector<int> share = Share(*source.layout, w, workers);
-    HF_ASSIGN_OR_RETURN(const auto writer, ShardWriter::Create(*storage, options, *source.layout, share));
+    HF_ASSIGN_OR_RETURN(const auto writer, ShardWriter::Create(*storage, options, *source.planes, share));
     for (const int c : share) {
       const auto bytes = absl::MakeConstSpan(source.state).subspan(source.Offset(c), source.Bytes(c));
       HF_RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = HostBytes::CopyOf(bytes), .digest = source.digests[c]}));
@@ -150,7 +154,7 @@ absl::Status Load(const std::vector<std::string>& arguments) {
     HF_ASSIGN_OR_RETURN(mine.reader, CheckpointReader::Open(*mine.storage, source.reader->manifest().name));
     const auto place = [&](int chunk) -> ChunkPlaces {
       const auto all = absl::MakeSpan(source.state).subspan(source.Offset(chunk), source.Bytes(chunk));
-      const size_t kind = all.size() / kStateKinds;
+      const size_t kind = all.size() / 3;
       return {all.first(kind), all.subspan(kind, kind), all.last(kind)};
     };
     return mine.reader->ReadChunks(*source.layout, Share(*source.layout, w, workers),
@@ -176,9 +180,8 @@ absl::Status Dump(const std::vector<std::string>& arguments) {
     const ParameterSpec& p = source.layout->parameters()[i];
     absl::StrAppend(&shapes, i == 0 ? "" : ", ", "[\"", p.name, "\", ", p.shape.ToString(), "]");
     std::vector<float> values(static_cast<size_t>(p.shape.elements()));
-    for (int kind = 0; kind < kStateKinds; ++kind) {
-      HF_RETURN_IF_ERROR(
-          source.reader->ReadRows(static_cast<int>(i), static_cast<StateKind>(kind), 0, absl::MakeSpan(values)));
+    for (int plane = 0; plane < 3; ++plane) {
+      HF_RETURN_IF_ERROR(source.reader->ReadRows(static_cast<int>(i), plane, 0, absl::MakeSpan(values)));
       std::fwrite(values.data(), sizeof(float), values.size(), file);
     }
   }

@@ -80,8 +80,11 @@ class Cluster {
     StartCoordinator(step_);
     for (const Member& member : held.world.members) {
       const int w = static_cast<int>(member.pid);
-      Join(w, {.world = held.world, .committed_step = step_, .prepared_step = 0, .prepared_world = {}});
+      Join(w,
+           {.world = {held.world.generation, {}}, .committed_step = step_, .prepared_step = 0, .prepared_world = {}});
     }
+    while (asked_ == 0) Feed(TickEvent{});
+    Up(std::exchange(asked_, 0), KnownWorldMessage{held.world});
     Recover();
     return cost_;
   }
@@ -153,7 +156,10 @@ class Cluster {
     std::vector<CoordinatorAction> actions = coordinator_->OnEvent(now_, event);
     cost_.decisions += CpuSeconds() - start;
     for (const CoordinatorAction& action : actions) {
-      if (const auto* send = std::get_if<SendAction>(&action)) Down(send->message, 1);
+      if (const auto* send = std::get_if<SendAction>(&action)) {
+        Down(send->message, 1);
+        if (std::holds_alternative<AskWorldMessage>(send->message)) asked_ = send->to;
+      }
       if (const auto* all = std::get_if<SendToAllAction>(&action)) Down(all->message, all->to.size());
     }
   }
@@ -175,7 +181,7 @@ class Cluster {
   std::unique_ptr<Coordinator> coordinator_;
   Instant now_{1};
   std::map<std::string, Connection> connection_of_;
-  Connection last_connection_ = 0;
+  Connection last_connection_ = 0, asked_ = 0;  // asked_: who is to say who is in a world
   WorldMessage world_;
   uint64_t recovered_ = 0;
   int64_t step_ = 0, committed_ = 0;

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """What elasticity costs and how fast a run recovers, with the real binary on this machine.
 
-  tests/bench/elastic_bench.py [--rounds 5] [--binary build/release/holdfast] [--only recovery,detect,overhead,scaling,memory]
+  tests/bench/elastic_bench.py [--rounds 5] [--binary build/release/holdfast] [--only recovery,moved,detect,overhead,scaling,memory]
 
 recovery   kill -9 of one of 4 workers: from the signal to the first new step started, by phase
+moved      what moves for GPT-2 124M on SIZES workers (3,4,8), when one is killed and when it is back: bytes, seconds
+           until the next step begins, seconds until all mirrors are there, and the rate of that beside what one plain
+           TCP connection over loopback gives at the same time of day
 detect     from kill -9, kill -STOP and a slowdown to the event that names the worker
 overhead   steady-state tokens/s with votes, heartbeats and mirrors against the same run with mirrors off and heartbeats
            ten times rarer; and the share of a step that is spent in vote and commit
@@ -19,6 +22,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import tempfile
@@ -40,11 +44,12 @@ class Bench:
         subprocess.run([self.binary, "data", "pack", self.directory / "text.txt", "--out", self.directory / "train.bin"],
                        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    def config(self, hidden=192, layers=6, sequence=256, microbatch=4, microbatches=4, vocab=256):
-        path = self.directory / f"config{hidden}_{layers}_{sequence}_{microbatch}_{microbatches}.yaml"
+    def config(self, hidden=192, layers=6, sequence=256, microbatch=4, microbatches=4, vocab=256, family="llama"):
+        heads, inner = (hidden // 32, hidden * 8 // 3 // 32 * 32) if family == "llama" else (hidden // 64, 4 * hidden)
+        path = self.directory / f"config{family}{hidden}_{layers}_{sequence}_{microbatch}_{microbatches}.yaml"
         path.write_text(
-            f"model: {{family: llama, vocab_size: {vocab}, num_layers: {layers}, hidden_size: {hidden}, num_heads: "
-            f"{hidden // 32}, intermediate_size: {hidden * 8 // 3 // 32 * 32}, max_sequence_length: {sequence}, "
+            f"model: {{family: {family}, vocab_size: {vocab}, num_layers: {layers}, hidden_size: {hidden}, num_heads: "
+            f"{heads}, intermediate_size: {inner}, max_sequence_length: {sequence}, "
             f"tie_embeddings: true}}\n"
             f"data: {{train: [{self.directory}/train.bin]}}\n"
             f"batch: {{sequence_length: {sequence}, microbatch_size: {microbatch}, microbatches: {microbatches}}}\n"
@@ -125,6 +130,57 @@ def recovery(bench, rounds):
     print("recovery from kill -9, 4 workers, 2.7 M parameters: signal to first new step started")
     for name, values in phases.items():
         print(f"  {name:12s} {spread(values)}")
+
+
+def moved(bench, rounds):
+    """What moves when one of N workers of GPT-2 124M is killed, and when it is back."""
+    print("GPT-2 124M, 1424 MiB of state, one worker killed and back")
+    for size in (int(n) for n in os.environ.get("SIZES", "3,4,8").split(",")):
+        config = bench.config(hidden=768, layers=12, sequence=64, microbatch=1, microbatches=size, family="gpt2",
+                              vocab=50257)
+        run, process = bench.start(config, size, "elastic.heartbeat_timeout_ms=30000")
+        found = {"killed": [], "back": []}
+        links = []
+        for _ in range(rounds):
+            status = bench.wait(run, lambda s: s["world_size"] == size and s["state"] == "training", 600)
+            bench.wait(run, lambda s: s["committed_step"] >= status["committed_step"] + 2, 600)
+            links.append(tcp_rate())
+            begin = time.time()
+            os.kill(victim(status)["pid"], signal.SIGKILL)
+            for name, world_size in (("killed", size - 1), ("back", size)):
+                event = bench.event(run, ["recovered"], begin, 600, size=world_size)
+                mirrors = [e for e in bench.lines(run / "events.jsonl")
+                           if e["event"] == "mirrors_complete" and e["generation"] == event["generation"]]
+                found[name].append((event, mirrors[0] if mirrors else None))
+                begin = event["time"]
+        bench.stop(process)
+        for name, pairs in found.items():
+            mirrors = [m for _, m in pairs if m]
+            print(f"  {size} workers, {name}: {spread([e['bytes'] / 2**20 for e, _ in pairs], 'MiB', 0)}, of it beside "
+                  f"the step {spread([m['bytes'] / 2**20 for m in mirrors] or [0], 'MiB', 0)}; step begins after a "
+                  f"transfer of {spread([e['transfer_seconds'] for e, _ in pairs], digits=2)}, mirrors are there "
+                  f"{spread([m['seconds'] for m in mirrors] or [0], digits=2)} later"
+                  + (f", {spread([m['bytes'] / m['seconds'] / 1e9 for m in mirrors], 'GB/s', 2)}" if mirrors else ""))
+        print(f"  one TCP connection before each kill: {spread(links, 'GB/s', 2)}")
+
+
+def tcp_rate(total=2**30, block=2**20):
+    """GB/s that one connection over loopback carries, both ends processes of their own, beside whatever runs."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    child = os.fork()
+    if child == 0:
+        sender = socket.create_connection(listener.getsockname())
+        data = bytes(block)
+        for _ in range(total // block):
+            sender.sendall(data)
+        os._exit(0)
+    connection, _ = listener.accept()
+    buffer, left, start = bytearray(block), total, time.time()
+    while left > 0:
+        left -= connection.recv_into(buffer)
+    seconds = time.time() - start
+    os.waitpid(child, 0)
+    return total / seconds / 1e9
 
 
 def detect(bench, rounds):

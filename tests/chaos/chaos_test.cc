@@ -17,6 +17,8 @@ constexpr int kFaultsPerSeed = 7;
 
 class Chaos : public StageTest, public testing::WithParamInterface<unsigned> {
  protected:
+  /// A run with these settings, which are the stage's, is hurt by a seed.
+  static void Hurt(unsigned seed, const std::vector<std::string>& settings = {});
   /// The run goes on, with all workers in it, some steps past where it was.
   static testing::AssertionResult Recovers(LoggedProcess& process, int workers) {
     const int64_t before = CommittedSteps(Run());
@@ -65,7 +67,7 @@ struct Faults {
   std::pair<std::string, int> Strike() const {
     const std::vector<WorkerView> members = Members();
     if (members.empty()) return {"nothing", 0};
-    switch (random() % (mirrors >= 2 ? 6 : 3)) {
+    switch (random() % (mirrors >= 2 ? 7 : 3)) {
       case 0:
         kill(members[0].pid, SIGKILL);
         return {"kill " + members[0].id, 1};
@@ -87,6 +89,15 @@ struct Faults {
         Sleep(Between(0, 150));
         kill(members[1].pid, SIGKILL);
         return {"kill " + members[0].id + ", then " + members[1].id, 2};
+      case 5: {  // the next step has begun, its mirrors may be missing
+        const size_t recovered = Events(run, "recovered").size(), missing = Events(run, "mirrors_missing").size();
+        kill(members[0].pid, SIGKILL);
+        EXPECT_TRUE(WaitFor(process, [&] {
+          return Events(run, "mirrors_missing").size() > missing || Events(run, "recovered").size() > recovered;
+        }));
+        kill(members[1].pid, SIGKILL);
+        return {"kill " + members[0].id + ", and " + members[1].id + " while mirrors are filled", 2};
+      }
       default:
         Freeze(members[0], &members[1]);
         kill(members[0].pid, SIGKILL);
@@ -95,18 +106,21 @@ struct Faults {
   }
 };
 
-TEST_P(Chaos, TheBitsAreThoseOfTheUndisturbedRun) {
-  const unsigned seed = GetParam();
+void Chaos::Hurt(unsigned seed, const std::vector<std::string>& settings) {
   std::mt19937 random(seed);
   const int workers = 3 + static_cast<int>(random() % 3);
   const int mirrors = 1 + static_cast<int>(seed % 2);
   const char* shardings[] = {"full_shard", "full_shard", "shard_grad_op", "no_shard"};
   const std::string sharding = shardings[random() % 4];
   const int replicas = sharding == "full_shard" && random() % 3 == 0 ? 2 : 1;
-  LoggedProcess process({"train", stage_->config(), "--workers", std::to_string(workers), "--run-dir", Run(), "--set",
-                         "parallel.sharding=" + sharding, "--set", "parallel.replicas=" + std::to_string(replicas),
-                         "--set", "parallel.mirrors=" + std::to_string(mirrors)},
-                        Run() + ".log", {{"HOLDFAST_TEST_SLOWDOWN_MS", "4"}});
+  std::vector<std::string> train{"train",     stage_->config(),
+                                 "--workers", std::to_string(workers),
+                                 "--run-dir", Run(),
+                                 "--set",     "parallel.sharding=" + sharding,
+                                 "--set",     "parallel.replicas=" + std::to_string(replicas),
+                                 "--set",     "parallel.mirrors=" + std::to_string(mirrors)};
+  for (const std::string& setting : settings) train.insert(train.end(), {"--set", setting});
+  LoggedProcess process(train, Run() + ".log", {{"HOLDFAST_TEST_SLOWDOWN_MS", "4"}});
   ASSERT_TRUE(
       WaitUntil(process, Run(), [&](const RunView& v) { return v.world_size == workers && v.committed_step > 0; }));
   const Faults faults{random, process, Run(), mirrors};
@@ -123,10 +137,24 @@ TEST_P(Chaos, TheBitsAreThoseOfTheUndisturbedRun) {
   EXPECT_TRUE(ProcessesWith(Run()).empty()) << "processes are left";
 }
 
+TEST_P(Chaos, TheBitsAreThoseOfTheUndisturbedRun) { Hurt(GetParam()); }
+
+// Whose updates are made by owners and shipped, so that a step has more that can be cut off.
+class MuonChaos : public Chaos {
+ protected:
+  static void SetUpTestSuite() { stage_ = std::make_unique<Stage>(kSettings); }
+  inline static const std::vector<std::string> kSettings{"optimizer.name=muon", "optimizer.ema_decay=0.9"};
+};
+
+TEST_P(MuonChaos, TheBitsAreThoseOfTheUndisturbedRun) { Hurt(GetParam(), kSettings); }
+
 std::vector<unsigned> Seeds() {
   if (const char* seed = std::getenv("HOLDFAST_CHAOS_SEED")) return {static_cast<unsigned>(std::atoi(seed))};
   return {1, 2, 3, 4, 5, 6, 7, 8};
 }
+
+INSTANTIATE_TEST_SUITE_P(Seeds, MuonChaos, testing::Values(3u, 4u),
+                         [](const auto& seed) { return "Seed" + std::to_string(seed.param); });
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Chaos, testing::ValuesIn(Seeds()),
                          [](const auto& seed) { return "Seed" + std::to_string(seed.param); });

@@ -164,6 +164,30 @@ TEST_F(Elastic, ASlowWorkerIsNamedAndRelieved) {
   }
 }
 
+// Memory of one of four workers goes bad, in a chunk that it mirrors or in one that it sums: the other two holders
+// outvote it before anybody uses its copy, it is named, and gets what it is to hold anew.
+TEST_F(Elastic, ABitThatFlipsIsNamedAndItsCopyReplaced) {
+  for (const char* where : {"mirror@7", "owner@7"}) {
+    const auto process = Train(4, {"parallel.mirrors=2", "log.digest_every_steps=1"},
+                               {kSlow, {"HOLDFAST_TEST_FLIP_BIT", where}, {"HOLDFAST_TEST_FLIP_WORKER", "local/2"}});
+    ASSERT_TRUE(WaitForEvents(*process, Run(), "copies_differ")) << where;
+    ASSERT_TRUE(WaitUntil(*process, Run(), [](const RunView& view) {
+      return view.world_size == 4 && view.committed_step >= 12 && view.state == "training";
+    })) << where;
+    process->Signal(SIGTERM);
+    EXPECT_EQ(process->ExitCode(), 143);
+    const auto differ = Events(Run(), "copies_differ");
+    ASSERT_EQ(differ.size(), 1u) << where << ": the copy was not replaced";
+    EXPECT_EQ(differ[0]["step"], 8);
+    EXPECT_EQ(differ[0]["majority"], 1);
+    EXPECT_THAT(differ[0]["workers"].get<std::string>(), testing::StartsWith("local/2 on "));
+    ASSERT_EQ(Events(Run(), "worker_lost").size(), 1u);
+    EXPECT_EQ(Events(Run(), "worker_lost")[0]["worker"], "local/2");
+    EXPECT_TRUE(Events(Run(), "rewind").empty());
+    EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
+  }
+}
+
 // As they are started from a shell: with 1,024, or here with fewer, of which a few hundred peers take all.
 TEST_F(Elastic, WorkersRaiseTheirLimitOnOpenFiles) {
   rlimit before{};

@@ -15,7 +15,8 @@ mkdir -p "$out"
 sources=(checkpoint/sharded/{codec,digest,manifest,manifest_format,manifest_parse,reshard_plan,shard_index,shard_runs,verify_plan}.cc
   checkpoint/safetensors_{header,json}.cc
   framework/config/{config_table,enum_names,field_text,printable,suggest,validate}.cc
-  framework/data/{added_tokens,bpe,bpe_tokenizer,byte_level,regex,tokenizer_json}.cc
+  framework/base/{file_descriptor,status}.cc framework/storage/random_access_file.cc
+  framework/data/{added_tokens,bpe,bpe_tokenizer,byte_level,regex,token_file,token_index,tokenizer_json}.cc
   models/families/*.cc models/{attention,block,counting_ops,embedding,head,linear,mlp,norm,plan,rotary,transformer}.cc framework/nn/layout.cc framework/tensor/{memory_account,tensor}.cc)
 libraries=(absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash libzstd libpcre2-8)
 flags=(-std=c++20 -O1 -g1 -march=x86-64-v3 -I. -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -61,10 +62,14 @@ printf '{"added_tokens":[{"id":256,"content":"<|end|>","special":true}],"model":
 printf '{"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"\\\\s+(?!\\\\S)|\\\\p{L}+|(a+)+b"},"behavior":"Isolated"},{"type":"Digits"},{"type":"ByteLevel"}]}}' >"$out/seeds/split.json"
 printf '{"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"weight_map":{}}' >"$out/seeds/header"
 
+# Of a file of three tokens: magic, version, bytes per token, tokens, digest, largest, bytes per block, block, own digest.
+printf 'HFTOKIX1\1\0\0\0\2\0\0\0\3\0\0\0\0\0\0\0DIGEST..\151\0\0\0\0\0\20\0BLOCK...OWNDIGES' >"$out/seeds/index"
+
 failed=0
 fuzz manifest_fuzz "$golden"/step-*/manifest.json || failed=1
 fuzz shard_index_fuzz "$golden"/step-*/*.index || failed=1
 fuzz config_json_fuzz tests/golden/tiny_llama/config.json tests/golden/exported_llama/{generation,tokenizer}_config.json "$out/seeds/gpt2" || failed=1
 fuzz tokenizer_json_fuzz "$out"/seeds/*.json || failed=1
 fuzz safetensors_fuzz "$out"/seeds/header || failed=1
+fuzz token_index_fuzz "$out"/seeds/index || failed=1
 exit "$failed"

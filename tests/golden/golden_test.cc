@@ -1,8 +1,8 @@
 // Proves parity with PyTorch: tiny models of every family saved by `transformers`, loaded as any saved model is, give
 // PyTorch's logits, loss, gradients of every parameter, and ten training steps, and two of them ten steps with a
-// schedule and dropout; and that `transformers` makes of exports the logits that they have here.
-// tests/golden/make_model_golden.py, make_training_golden.py and make_export_golden.py make the files and say what is
-// in them.
+// schedule and dropout, by every optimizer; and that `transformers` makes of exports the logits that they have here.
+// tests/golden/make_model_golden.py, make_training_golden.py, make_optimizer_golden.py and make_export_golden.py make
+// the files and say what is in them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -94,6 +94,11 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {
   void ExpectLogits();
   /// The trainer's weights are the golden file's "final." ones.
   void ExpectWeights(Trainer& trainer, const ParameterLayout& layout);
+  /// Warm-up, cosine decay, clipping, three microbatches a step, and dropout by masks that make_training_golden.py made
+  /// from the documented key: `file` of the model's directory has what comes of it.
+  void ExpectTraining(const OptimizerConfig& optimizer, const std::string& file);
+  /// These values are the golden file's parameters with this prefix.
+  void ExpectParameters(std::vector<float> weights, const std::string& prefix, const ParameterLayout& layout);
   int64_t num_tokens() const { return kBatch * length_; }
 
   int64_t length_ = 0;  // of every sequence
@@ -115,18 +120,19 @@ struct Loaded {
       : device(MakeCpuDevice(2)),
         stream(device->CreateStream().value()),
         model(MakeTransformer(config, {.compute_dtype = dtype}, *device).value()),
-        placed(PlacedState::Create(model->layout(), dtype, {.nodes = {"local"}, .rank = 0, .parallel = {}}, {}, *device,
-                                   *stream, progress)
+        planes(LayoutOf(*MakeOptimizer({}), model->layout())),
+        placed(PlacedState::Create(planes, dtype, {.placement = Placement({"local"}, {}), .rank = 0, .parallel = {}},
+                                   {}, *device, *stream, progress)
                    .value()) {
     EXPECT_TRUE(placed->state().SetWeights(ReaderOf(values)).ok());
-    EXPECT_TRUE(placed->store().BeginStep(ReductionPlan({1}, ReductionMode::kOnce), {}, {}).ok());
+    EXPECT_TRUE(placed->store().BeginStep(ReductionPlan({1}, ReductionMode::kPieces, SumOrder::Tree()), {}, {}).ok());
     placed->store().BeginRun({0, 1});
   }
 
   std::vector<float> Gradients() {
     std::vector<float> all;
     for (const GradientPiece& piece : placed->store().Gradients()) {
-      all.insert(all.end(), piece.gradient, piece.gradient + piece.range.size());
+      all.insert(all.end(), piece.gradient, piece.gradient + piece.elements.size());
     }
     return all;
   }
@@ -138,6 +144,7 @@ struct Loaded {
   std::unique_ptr<Device> device;
   std::unique_ptr<Stream> stream;
   std::unique_ptr<LanguageModel> model;
+  StateLayout planes;
   StepProgress progress;
   std::unique_ptr<PlacedState> placed;
 };
@@ -164,7 +171,12 @@ void GoldenTest::ExpectLogits() {
 void GoldenTest::ExpectWeights(Trainer& trainer, const ParameterLayout& layout) {
   std::vector<float> weights(layout.elements());
   ASSERT_TRUE(trainer.WithWeights([&](const ReadWeightsFn& read) { return read(0, absl::MakeSpan(weights)); }).ok());
-  std::vector<float> expected = GoldenParameters(layout, "final.");
+  ExpectParameters(std::move(weights), "final.", layout);
+}
+
+void GoldenTest::ExpectParameters(std::vector<float> weights, const std::string& prefix,
+                                  const ParameterLayout& layout) {
+  std::vector<float> expected = GoldenParameters(layout, prefix);
   // A key bias shifts all scores of a query alike, so its gradient is zero but for rounding, which AdamW scales up to
   // full steps in a direction of chance: nothing to compare. (With rotary positions it would have a gradient.)
   for (const ParameterSpec& p : layout.parameters()) {
@@ -246,18 +258,14 @@ TEST_P(GoldenTest, TenTrainingSteps) {
   ExpectWeights(*trainer, model->layout());
 }
 
-/// Warm-up, cosine decay, clipping, three microbatches a step, and dropout by masks that make_training_golden.py made
-/// from the documented key.
-class TrainingGoldenTest : public GoldenTest {};
-
-TEST_P(TrainingGoldenTest, ScheduleAndDropout) {
+void GoldenTest::ExpectTraining(const OptimizerConfig& optimizer, const std::string& file) {
   constexpr int64_t kMicrobatches = 3;
   config_.dropout = 0.15;
   const auto device = MakeCpuDevice(2);
   const auto model = MakeTransformer(config_, {.compute_dtype = DType::kF32}, *device).value();
   TrainerOptions options{
       .batch = {.sequence_length = length_, .microbatch_size = kBatch, .microbatches = kMicrobatches},
-      .optimizer = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_clip_norm = 1.0},
+      .optimizer = optimizer,
       .schedule = {.name = ScheduleKind::kCosine, .warmup_steps = 4, .min_lr_ratio = 0.1},
       .total_steps = kSteps,
       .seed = 0x9E3779B97F4A7C15,
@@ -265,7 +273,7 @@ TEST_P(TrainingGoldenTest, ScheduleAndDropout) {
       .initial_weights = ReaderOf(LoadedWeights(model->layout()))};
   const auto trainer = Trainer::Create(*model, *device, options).value();
   ASSERT_TRUE(trainer->EnterWorld({}, {}).ok());
-  golden_ = SafetensorsReader::Open(directory_ + "/training.safetensors").value();
+  golden_ = SafetensorsReader::Open(directory_ + "/" + file).value();
   const std::vector<float> losses = Golden("losses", 0, kSteps), norms = Golden("norms", 0, kSteps),
                            lrs = Golden("lrs", 0, kSteps);
   for (int64_t step = 0; step < kSteps; ++step) {
@@ -286,7 +294,38 @@ TEST_P(TrainingGoldenTest, ScheduleAndDropout) {
     trainer->Commit(*result);
   }
   ExpectWeights(*trainer, model->layout());
+  if (optimizer.ema_decay == 0) return;
+  std::vector<float> average;  // the last plane
+  for (int chunk = 0; chunk < static_cast<int>(model->layout().chunks().size()); ++chunk) {
+    const Chunk& what = model->layout().chunks()[chunk];
+    std::vector<float> values(trainer->state_layout().ChunkBytes(what) / sizeof(float));
+    trainer->state().ReadChunk(chunk, reinterpret_cast<std::byte*>(values.data()));
+    average.insert(average.end(), values.end() - what.elements, values.end());
+  }
+  ExpectParameters(std::move(average), "ema.", model->layout());
 }
+
+class TrainingGoldenTest : public GoldenTest {};
+
+TEST_P(TrainingGoldenTest, ScheduleAndDropout) {
+  ExpectTraining({.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_clip_norm = 1.0},
+                 "training.safetensors");
+}
+
+TEST_P(TrainingGoldenTest, Muon) {
+  ExpectTraining({.name = OptimizerKind::kMuon, .lr = 1e-2, .momentum = 0.95, .weight_decay = 0.1, .ema_decay = 0.9},
+                 "training_muon.safetensors");
+}
+
+class LionGoldenTest : public GoldenTest {};
+
+TEST_P(LionGoldenTest, Lion) {
+  ExpectTraining({.name = OptimizerKind::kLion, .lr = 1e-2, .beta2 = 0.99, .weight_decay = 0.1, .ema_decay = 0.9},
+                 "training_lion.safetensors");
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, LionGoldenTest, ::testing::Values("tiny_llama"),
+                         [](const auto& tested) { return tested.param; });
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
                          ::testing::Values("tiny_gpt2", "tiny_llama", "tiny_llama31", "tiny_mistral", "tiny_qwen2",

@@ -129,6 +129,43 @@ TEST_F(CkptTest, ExportGivesBackWhatImportTook) {
 }
 
 /// What tests/golden/make_export_golden.py has shown to load with transformers 4 and 5.
+// With a learning rate of zero the average stays the weights; with another it lags behind them.
+TEST_F(CkptTest, TheMovingAverageIsExported) {
+  const auto loss_of = [&](const std::string& model) {
+    const CommandResult eval = RunHoldfast({"eval", Path(model), Shared("train.bin"), "--sequence-length", "16"});
+    EXPECT_EQ(eval.exit_code, 0) << eval.output;
+    return eval.output.substr(eval.output.find("loss"));
+  };
+  for (const std::string lr : {"0", "0.02"}) {
+    const CommandResult trained =
+        RunHoldfast({"train", Shared("llama.yaml"), "--run-dir", Path("run" + lr), "--set", "optimizer.name=muon",
+                     "--set", "optimizer.ema_decay=0.9", "--set", "optimizer.lr=" + lr});
+    ASSERT_EQ(trained.exit_code, 0) << trained.output;
+    const CommandResult shown = Ckpt({"show", Path("run" + lr)});
+    EXPECT_THAT(shown.output, HasSubstr("state       weight, exp_avg, exp_avg_sq, ema, momentum\n"));
+    const CommandResult weights = Ckpt({"export", Path("run" + lr), Path("weights" + lr)});
+    ASSERT_EQ(weights.exit_code, 0) << weights.output;
+    const CommandResult average = Ckpt({"export", Path("run" + lr), Path("average" + lr), "--ema"});
+    ASSERT_EQ(average.exit_code, 0) << average.output;
+    EXPECT_THAT(average.output, HasSubstr("averaged parameters of step 3"));
+    EXPECT_EQ(loss_of("weights" + lr) == loss_of("average" + lr), lr == "0");
+  }
+  MustImport("llama-1", "plain");
+  const CommandResult without = Ckpt({"export", Path("plain"), Path("nothing"), "--ema"});
+  EXPECT_EQ(without.exit_code, 1);
+  EXPECT_THAT(without.output, HasSubstr("has no moving average of embedding.tokens.weight: its run had no "
+                                        "optimizer.ema_decay"));
+}
+
+TEST_F(CkptTest, ACheckpointOfAnotherOptimizerIsRefusedByName) {
+  MustImport("llama-1", "adamw");
+  const CommandResult resumed = RunHoldfast({"train", Shared("llama.yaml"), "--run-dir", Path("run"), "--set",
+                                             "checkpoint.directory=" + Path("adamw"), "--set", "optimizer.name=lion"});
+  EXPECT_EQ(resumed.exit_code, 1);
+  EXPECT_THAT(resumed.output, HasSubstr("is of another optimizer: of embedding.tokens.weight it has weight, exp_avg, "
+                                        "exp_avg_sq, this run's optimizer keeps weight, exp_avg"));
+}
+
 TEST_F(CkptTest, ExportsAreAsTransformersLoadsThem) {
   const std::string tests = std::string(HOLDFAST_SOURCE_DIR) + "/tests/";
   for (const auto& [family, tokenizer] : {std::pair("gpt2", "gpt2_style"), std::pair("llama", "llama3_style")}) {

@@ -313,5 +313,47 @@ TEST_F(TrainTest, ValidatePrintsWhatTheConfigMeans) {
   EXPECT_EQ(RunHoldfast({"validate", Path("none.yaml")}).exit_code, 2);
 }
 
+// A worker fails with the cause, which the console says, and the run waits for one that can go on; it is not a crash.
+TEST_F(TrainTest, AFileThatIsCutShortWhileTrainingIsNamedAndTheRunCanBeStopped) {
+  setenv("HOLDFAST_TEST_SLOWDOWN_MS", "5", 1);
+  for (const char* workers : {"1", "2"}) {
+    const std::string run = std::string("cut") + workers;
+    fs::copy_file(Path("train.bin"), Path("cut.bin"), fs::copy_options::overwrite_existing);
+    fs::copy_file(Path("train.bin.index"), Path("cut.bin.index"), fs::copy_options::overwrite_existing);
+    Command training({"train", Path("config.yaml"), "--run-dir", Path(run), "--workers", workers, "--set",
+                      "train.steps=1000000", "--set", "data.train=" + Path("cut.bin")});
+    ASSERT_TRUE(training.WaitForOutput("ready in"));
+    fs::resize_file(Path("cut.bin"), 2000);
+    EXPECT_TRUE(training.WaitForOutput(Path("cut.bin") + ": became shorter while it was read: ends at byte "));
+    training.Signal(SIGTERM);
+    EXPECT_EQ(training.Wait().exit_code, 128 + SIGTERM);
+  }
+  unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
+}
+
+TEST_F(TrainTest, DataThatAreNotThoseThatWereIndexedAreRefused) {
+  const CommandResult first = Train("a");
+  ASSERT_EQ(first.exit_code, 0) << first.output;
+  fs::remove(Path("train.bin.index"));
+  ASSERT_EQ(Train("b").exit_code, 0) << "without an index";
+  EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("b")}).exit_code, 0);
+  EXPECT_EQ(RunHoldfast({"data", "verify", Path("train.bin")}).exit_code, 1);
+  ASSERT_EQ(RunHoldfast({"data", "index", Path("train.bin")}).exit_code, 0);
+  EXPECT_EQ(RunHoldfast({"data", "verify", Path("train.bin")}).exit_code, 0);
+  std::string tokens = ReadAll(directory_ / "train.bin");
+  tokens[1500] ^= 1;
+  WriteAll(directory_ / "train.bin", tokens);
+  const CommandResult refused = Train("c");
+  EXPECT_EQ(refused.exit_code, 1) << refused.output;
+  EXPECT_THAT(refused.output, HasSubstr("holdfast data index"));
+  const CommandResult verified = RunHoldfast({"data", "verify", Path("train.bin"), Path("valid.bin")});
+  EXPECT_EQ(verified.exit_code, 1);
+  EXPECT_THAT(verified.output, HasSubstr("1 of 1 blocks are not those that were indexed, the first at byte 1024"));
+  EXPECT_THAT(verified.output, HasSubstr("valid.bin  as it was indexed"));
+  const CommandResult shown = RunHoldfast({"data", "show", Path("train.bin")});
+  EXPECT_EQ(shown.exit_code, 0) << "what is in it can still be seen";
+  EXPECT_THAT(shown.output, HasSubstr("is not the file that"));
+}
+
 }  // namespace
 }  // namespace holdfast::integration

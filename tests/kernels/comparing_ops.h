@@ -119,12 +119,21 @@ class ComparingOps final : public Ops {
              Bytes{a.weight_bf16, a.weight_bf16 == nullptr ? 0 : static_cast<size_t>(a.n) * 2, 2}},
             [&] { ops_->AdamW(a); });
   }
+  void Lion(const LionArgs& a) override {
+    Compare("Lion",
+            {Of(a.weight, a.n), Of(a.exp_avg, a.n),
+             Bytes{a.weight_bf16, a.weight_bf16 == nullptr ? 0 : static_cast<size_t>(a.n) * 2, 2}},
+            [&] { ops_->Lion(a); });
+  }
   void ChunkSumSquares(double* sums, const float* x, const int64_t* offsets, int64_t num_chunks) override {
     Compare("ChunkSumSquares", {Bytes{sums, static_cast<size_t>(num_chunks) * sizeof(double), sizeof(double)}},
             [&] { ops_->ChunkSumSquares(sums, x, offsets, num_chunks); });
   }
   void Add(float* a, const float* b, int64_t n) override {
     Compare("Add", {Of(a, n)}, [&] { ops_->Add(a, b, n); });
+  }
+  void Axpby(float* out, float alpha, const float* x, float beta, const float* y, int64_t n) override {
+    Compare("Axpby", {Of(out, n)}, [&] { ops_->Axpby(out, alpha, x, beta, y, n); });
   }
   void Zero(void* data, size_t bytes) override { ops_->Zero(data, bytes); }
   void Copy(void* out, const void* in, size_t bytes) override { ops_->Copy(out, in, bytes); }

@@ -49,6 +49,32 @@ TEST(GemmTest, Epilogues) {
   }
 }
 
+// Rows of C that begin on a cache line may be written past the caches.
+TEST(GemmTest, AlignedWeightGradientsHaveTheBitsOfOthers) {
+  Rng rng(NewSeed());
+  TestOps ops(3);
+  for (DType in : kDTypes) {
+    Problem problem({.m = 500, .n = 330, .k = 600, .transpose_a = true, .in = in}, rng);
+    ops->Gemm(problem.Args());
+    constexpr int64_t kStride = 336;  // a multiple of 64 bytes, wider than C
+    TestMatrix room(DType::kF32, problem.c.m + 1, kStride);
+    room.Set(std::vector<float>(static_cast<size_t>((problem.c.m + 1) * kStride), 7.0f));
+    GemmArgs args = problem.Args();
+    float* aligned = static_cast<float*>(room.view().data);
+    while (reinterpret_cast<uintptr_t>(aligned) % 64 != 0) ++aligned;
+    args.c = {aligned, DType::kF32, problem.c.m, problem.c.n, kStride};
+    ops->Gemm(args);
+    int64_t different = 0;
+    for (int64_t r = 0; r < problem.c.m; ++r) {
+      for (int64_t col = 0; col < kStride; ++col) {
+        const float expected = col < problem.c.n ? problem.out.Get(r, col) : 7.0f;
+        different += FloatToBits(aligned[r * kStride + col]) != FloatToBits(expected);
+      }
+    }
+    EXPECT_EQ(different, 0);
+  }
+}
+
 TEST(GemmTest, ManyBlocksOfRows) {
   Rng rng(NewSeed());
   TestOps ops(2);

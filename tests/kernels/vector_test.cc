@@ -120,5 +120,20 @@ TEST(Vector, SumsHaveTheSameBitsForAnyThreadCount) {
   });
 }
 
+TEST(Axpby, IsOneFusedMultiplyAddOfARoundedProduct) {
+  Rng rng(NewSeed());
+  TestOps ops(2);
+  for (const int64_t n : kSizes) {
+    const std::vector<float> x = RandomVector(rng, n), y = RandomVector(rng, n);
+    std::vector<float> out(x.size()), in_place = y;
+    ops->Axpby(out.data(), 0.3f, x.data(), -0.7f, y.data(), n);
+    ops->Axpby(in_place.data(), 0.3f, x.data(), -0.7f, in_place.data(), n);
+    for (size_t i = 0; i < out.size(); ++i) {
+      ASSERT_EQ(FloatToBits(out[i]), FloatToBits(std::fma(0.3f, x[i], -0.7f * y[i]))) << i;
+      ASSERT_EQ(FloatToBits(in_place[i]), FloatToBits(out[i])) << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace holdfast::kernels

@@ -255,7 +255,10 @@ TEST(TransformerLayoutTest, NamesUnitsDecayAndInitialisation) {
                            "blocks.1.attention.qkv.bias", "blocks.1.mlp.up.weight", "final_norm.bias"}) {
     EXPECT_GE(layout.Find(name), 0) << name;
   }
-  for (const ParameterSpec& p : layout.parameters()) EXPECT_EQ(p.decay, p.shape.rank() == 2) << p.name;
+  for (const ParameterSpec& p : layout.parameters()) {
+    EXPECT_EQ(p.decay, p.shape.rank() == 2) << p.name;
+    EXPECT_EQ(p.hidden, p.shape.rank() == 2 && p.name.starts_with("blocks.")) << p.name;
+  }
   const auto& out = layout.parameters()[layout.Find("blocks.0.attention.out.weight")];
   EXPECT_FLOAT_EQ(out.init_std, 0.02f / 2);  // 2 layers: 0.02 / sqrt(4)
   EXPECT_FLOAT_EQ(layout.parameters()[layout.Find("blocks.0.mlp.up.weight")].init_std, 0.02f);

@@ -1,7 +1,5 @@
 #include "framework/comm/gloo/connector.h"
 
-#include <netdb.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -29,10 +27,6 @@ struct Hello {
   uint32_t mesh = 0, rank = 0;
 };
 static_assert(sizeof(Hello) == 24);
-
-sockaddr* AsSockaddr(const SocketAddress& address) {
-  return const_cast<sockaddr*>(reinterpret_cast<const sockaddr*>(&address.storage));
-}
 
 absl::Status Failed(const char* call) { return absl::UnavailableError(absl::StrCat(call, ": ", std::strerror(errno))); }
 
@@ -68,7 +62,7 @@ class Setup {
 
   absl::Status Run() {
     HF_RETURN_IF_ERROR(Open());
-    const std::stop_callback wake(stop_, [this] { eventfd_write(wake_.fd(), 1); });
+    const std::stop_callback wake(stop_, [this] { eventfd_write(wake_.get(), 1); });
     while (next_ < to_dial_.size() || dialled_ > 0 || !awaited_.empty()) {
       while (dialled_ < kMostDialled && next_ < to_dial_.size()) HF_RETURN_IF_ERROR(Dial(to_dial_[next_++]));
       HF_RETURN_IF_ERROR(Wait());
@@ -76,12 +70,12 @@ class Setup {
     return absl::OkStatus();
   }
 
-  std::vector<std::vector<Socket>> TakeSockets() { return std::move(sockets_); }
+  std::vector<std::vector<FileDescriptor>> TakeSockets() { return std::move(sockets_); }
 
  private:
   /// A connection on its way.
   struct Attempt {
-    Socket socket;
+    FileDescriptor socket;
     Link link;  // of one that was dialled
     enum class State { kConnecting, kSending, kReceiving, kHearing } state = State::kHearing;
     std::array<char, sizeof(Hello)> bytes = {};
@@ -104,11 +98,11 @@ class Setup {
   }
 
   absl::Status Open() {
-    epoll_ = Socket(epoll_create1(EPOLL_CLOEXEC));
-    if (!epoll_.open()) return Failed("epoll_create");
-    wake_ = Socket(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    if (!wake_.open()) return Failed("eventfd");
-    HF_RETURN_IF_ERROR(Watch(wake_.fd(), EPOLLIN, kWake));
+    epoll_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
+    if (!epoll_.ok()) return Failed("epoll_create");
+    wake_ = FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!wake_.ok()) return Failed("eventfd");
+    HF_RETURN_IF_ERROR(Watch(wake_.get(), EPOLLIN, kWake));
     return Watch(listener_, EPOLLIN, kListener);
   }
 
@@ -116,14 +110,14 @@ class Setup {
     epoll_event event = {};
     event.events = events;
     event.data.u64 = id;
-    return epoll_ctl(epoll_.fd(), operation, fd, &event) == 0 ? absl::OkStatus() : Failed("epoll_ctl");
+    return epoll_ctl(epoll_.get(), operation, fd, &event) == 0 ? absl::OkStatus() : Failed("epoll_ctl");
   }
 
   absl::Status Wait() {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - std::chrono::steady_clock::now());
     std::array<epoll_event, 256> events;
     const int timeout = static_cast<int>(std::clamp<int64_t>(left.count(), 0, 1'000'000));
-    const int count = epoll_wait(epoll_.fd(), events.data(), static_cast<int>(events.size()), timeout);
+    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
     if (stop_.stop_requested()) return absl::AbortedError(absl::StrCat(RanksText(Missing()), ": abandoned"));
     if (std::chrono::steady_clock::now() >= deadline_) {
       const std::vector<int> missing = Missing();
@@ -148,10 +142,10 @@ class Setup {
     Attempt attempt;
     attempt.link = link;
     attempt.state = Attempt::State::kConnecting;
-    attempt.socket = Socket(socket(member.listener.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!attempt.socket.open()) return Failed("socket");
-    const int fd = attempt.socket.fd();
-    if (connect(fd, AsSockaddr(member.listener), member.listener.size) != 0 && errno != EINPROGRESS) {
+    attempt.socket = OpenSocket(member.listener.family(), SOCK_STREAM, SOCK_NONBLOCK);
+    if (!attempt.socket.ok()) return Failed("socket");
+    const int fd = attempt.socket.get();
+    if (connect(fd, member.listener.get(), member.listener.size) != 0 && errno != EINPROGRESS) {
       const bool refused = errno == ECONNREFUSED;  // else it is this machine that has no port or no route
       const absl::Status status = Failed("connect");
       return refused ? Blame(link.peer, status) : Annotate(status, RanksText({link.peer}));
@@ -166,7 +160,7 @@ class Setup {
 
   absl::Status Advance(Attempts::iterator at) {
     Attempt& attempt = at->second;
-    const int fd = attempt.socket.fd();
+    const int fd = attempt.socket.get();
     if (attempt.state == Attempt::State::kConnecting) {
       int error = 0;
       socklen_t size = sizeof(error);
@@ -200,12 +194,12 @@ class Setup {
   absl::Status Accept() {
     while (true) {
       Attempt attempt;
-      attempt.socket = Socket(accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-      if (!attempt.socket.open()) {
+      attempt.socket = FileDescriptor(accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!attempt.socket.ok()) {
         return WouldBlock() || errno == ECONNABORTED ? absl::OkStatus() : Failed("accept");
       }
       if (attempts_.size() - dialled_ >= awaited_.size() + kMostStrangers) HF_RETURN_IF_ERROR(DropOldest());
-      HF_RETURN_IF_ERROR(Watch(attempt.socket.fd(), EPOLLIN, ++last_id_));
+      HF_RETURN_IF_ERROR(Watch(attempt.socket.get(), EPOLLIN, ++last_id_));
       attempts_.emplace(last_id_, std::move(attempt));
     }
   }
@@ -235,7 +229,7 @@ class Setup {
       return absl::OkStatus();
     }
     const uint64_t key = members_[hello.rank].key;  // eight bytes always fit into an empty send buffer
-    if (send(attempt.socket.fd(), &key, sizeof(key), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(key))) {
+    if (send(attempt.socket.get(), &key, sizeof(key), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(key))) {
       return Blame(static_cast<int>(hello.rank), Failed("send"));
     }
     Keep(at, hello.mesh, link->second);
@@ -246,7 +240,7 @@ class Setup {
   // --- both ---------------------------------------------------------------------------------------------------------
   /// Whether `size` bytes are there. Unavailable if no more come.
   static absl::StatusOr<bool> Receive(Attempt* attempt, size_t size) {
-    const ssize_t got = recv(attempt->socket.fd(), &attempt->bytes[attempt->done], size - attempt->done, 0);
+    const ssize_t got = recv(attempt->socket.get(), &attempt->bytes[attempt->done], size - attempt->done, 0);
     if (got < 0 && WouldBlock()) return false;
     if (got < 0) return Failed("receive");
     if (got == 0) return absl::UnavailableError("it closed the connection");
@@ -255,7 +249,7 @@ class Setup {
   }
 
   void Keep(Attempts::iterator at, size_t mesh, size_t position) {
-    epoll_ctl(epoll_.fd(), EPOLL_CTL_DEL, at->second.socket.fd(), nullptr);
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, at->second.socket.get(), nullptr);
     sockets_[mesh][position] = std::move(at->second.socket);
     attempts_.erase(at);
   }
@@ -280,14 +274,14 @@ class Setup {
   const int listener_;
   const std::stop_token stop_;
   const Deadline deadline_;
-  Socket epoll_, wake_;
+  FileDescriptor epoll_, wake_;
   std::vector<Link> to_dial_;
   size_t next_ = 0;                                   // of to_dial_
   std::map<std::pair<size_t, int>, size_t> awaited_;  // mesh and rank of those that dial us -> position
   Attempts attempts_;
   size_t dialled_ = 0;  // of the attempts: those that we opened
   uint64_t last_id_ = kListener;
-  std::vector<std::vector<Socket>> sockets_;
+  std::vector<std::vector<FileDescriptor>> sockets_;
 };
 
 }  // namespace
@@ -298,33 +292,20 @@ bool Dials(int rank, int peer, int size) {
 }
 
 absl::StatusOr<Connector> Connector::Listen(const std::string& numeric_host) {
-  addrinfo hints = {};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(numeric_host.c_str(), "0", &hints, &found); error != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot listen at '", numeric_host, "': ", gai_strerror(error)));
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  HF_ASSIGN_OR_RETURN(const SocketAddress address, ResolveHost(numeric_host, 0, HostNames::kNumericOnly));
   Connector connector;
-  connector.listener_ = Socket(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  const int fd = connector.listener_.fd();
-  if (fd < 0) return Failed("socket");
-  if (bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, kBacklog) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot listen at '", numeric_host, "': ", std::strerror(errno)));
-  }
-  connector.address_.size = sizeof(connector.address_.storage);
-  if (getsockname(fd, AsSockaddr(connector.address_), &connector.address_.size) != 0) return Failed("getsockname");
+  HF_ASSIGN_OR_RETURN(connector.listener_, holdfast::Listen(address, kBacklog));
   std::random_device random;
   connector.key_ = uint64_t{random()} << 32 | random();
   return connector;
 }
 
-absl::StatusOr<std::vector<std::vector<Socket>>> Connector::Connect(int rank, const std::vector<MemberAddress>& members,
-                                                                    const std::vector<std::vector<int>>& meshes,
-                                                                    const std::stop_token& stop,
-                                                                    Deadline deadline) const {
-  Setup setup(rank, members, meshes, listener_.fd(), stop, deadline);
+absl::StatusOr<std::vector<std::vector<FileDescriptor>>> Connector::Connect(int rank,
+                                                                            const std::vector<MemberAddress>& members,
+                                                                            const std::vector<std::vector<int>>& meshes,
+                                                                            const std::stop_token& stop,
+                                                                            Deadline deadline) const {
+  Setup setup(rank, members, meshes, listener_.socket.get(), stop, deadline);
   HF_RETURN_IF_ERROR(setup.Run());
   return setup.TakeSockets();
 }

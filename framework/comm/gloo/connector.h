@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "framework/base/file_descriptor.h"
 #include "framework/comm/communicator.h"
 #include "framework/comm/gloo/member_address.h"
-#include "framework/comm/gloo/socket.h"
 
 namespace holdfast {
 
@@ -26,21 +26,21 @@ class Connector {
   /// At a numeric address of this machine, any free port.
   static absl::StatusOr<Connector> Listen(const std::string& numeric_host);
 
-  const SocketAddress& address() const { return address_; }
+  const SocketAddress& address() const { return listener_.address; }
   uint64_t key() const { return key_; }
 
   /// `members` by world rank; meshes[m] lists the world ranks of mesh m. Returns connected, non-blocking sockets
   /// [mesh][position in meshes[m]], closed ones where this rank is not a member and for itself.
   /// Aborted once `stop` is requested, DeadlineExceeded, Unavailable; the last two blame the ranks concerned.
-  absl::StatusOr<std::vector<std::vector<Socket>>> Connect(int rank, const std::vector<MemberAddress>& members,
-                                                           const std::vector<std::vector<int>>& meshes,
-                                                           const std::stop_token& stop, Deadline deadline) const;
+  absl::StatusOr<std::vector<std::vector<FileDescriptor>>> Connect(int rank, const std::vector<MemberAddress>& members,
+                                                                   const std::vector<std::vector<int>>& meshes,
+                                                                   const std::stop_token& stop,
+                                                                   Deadline deadline) const;
 
  private:
   Connector() = default;
 
-  Socket listener_;
-  SocketAddress address_;
+  Listener listener_;
   uint64_t key_ = 0;
 };
 

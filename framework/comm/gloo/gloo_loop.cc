@@ -1,7 +1,5 @@
 #include "framework/comm/gloo/gloo_loop.h"
 
-#include <netdb.h>
-#include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -11,6 +9,7 @@
 
 #include "framework/base/status.h"
 #include "framework/comm/gloo/gloo_call.h"
+#include "framework/net/socket_address.h"
 
 namespace holdfast {
 namespace {
@@ -18,26 +17,12 @@ namespace {
 constexpr int64_t kWaitingTickNanoseconds = 5'000'000;
 constexpr int64_t kConnectingTickNanoseconds = 100'000;
 
-// Gloo does not notice when a name cannot be resolved; a numeric address always can.
-absl::StatusOr<std::string> NumericAddress(const std::string& host) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  char address[NI_MAXHOST] = "";
-  if (error == 0) {
-    error = getnameinfo(found->ai_addr, found->ai_addrlen, address, sizeof(address), nullptr, 0, NI_NUMERICHOST);
-    freeaddrinfo(found);
-  }
-  if (error == 0) return address;
-  return absl::InvalidArgumentError(absl::StrCat("cannot listen at '", host, "': ", gai_strerror(error)));
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<GlooLoop>> GlooLoop::Open(const std::string& host) {
   auto loop = std::shared_ptr<GlooLoop>(new GlooLoop());
-  HF_ASSIGN_OR_RETURN(loop->address_, NumericAddress(host));
+  HF_ASSIGN_OR_RETURN(const SocketAddress address, ResolveHost(host));  // Gloo does not notice when a name has none
+  loop->address_ = NumericHost(address);
   loop->timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
   if (loop->timer_ < 0) return ErrnoToStatus(errno, "timer for a communicator");
   const absl::Status opened = GlooCall([&] {

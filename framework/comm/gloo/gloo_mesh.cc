@@ -23,7 +23,8 @@ static_assert(sizeof(gloo::transport::tcp::Pair) == 896);  // as libgloo allocat
 class ConnectedPair final : public gloo::transport::tcp::Pair {
  public:
   /// On the loop's thread, which no event can come between. Takes the socket.
-  ConnectedPair(gloo::transport::tcp::Context* context, gloo::transport::tcp::Device* device, int rank, Socket socket)
+  ConnectedPair(gloo::transport::tcp::Context* context, gloo::transport::tcp::Device* device, int rank,
+                FileDescriptor socket)
       : Pair(context, device, rank, gloo::kNoTimeout) {
     const std::lock_guard lock(m_);
     if (fd_ >= 0) {  // where it has begun to listen
@@ -63,7 +64,7 @@ class OnLoop final : private GlooLoop::Listener {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::Make(std::shared_ptr<GlooLoop> loop, int rank,
-                                                         std::vector<Socket> sockets) {
+                                                         std::vector<FileDescriptor> sockets) {
   const auto size = static_cast<int>(sockets.size());
   auto mesh = std::unique_ptr<GlooMesh>(new GlooMesh(std::move(loop), rank, size));
   HF_RETURN_IF_ERROR(OnLoop::Run(*mesh->loop_, [&] {
@@ -73,7 +74,7 @@ absl::StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::Make(std::shared_ptr<GlooLoo
     auto* context = dynamic_cast<tcp::Context*>(mesh->context_.get());
     auto* device = dynamic_cast<tcp::Device*>(mesh->loop_->device().get());
     for (int r = 0; r < size; ++r) {
-      Socket& socket = sockets[static_cast<size_t>(r)];
+      FileDescriptor& socket = sockets[static_cast<size_t>(r)];
       if (r != rank)
         mesh->context_->getPair(r) = std::make_unique<ConnectedPair>(context, device, r, std::move(socket));
     }

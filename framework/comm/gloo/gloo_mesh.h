@@ -12,8 +12,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "framework/base/file_descriptor.h"
 #include "framework/comm/gloo/gloo_loop.h"
-#include "framework/comm/gloo/socket.h"
 
 namespace holdfast {
 
@@ -21,7 +21,7 @@ class GlooMesh {
  public:
   /// `sockets` by rank; this rank's own is closed.
   static absl::StatusOr<std::unique_ptr<GlooMesh>> Make(std::shared_ptr<GlooLoop> loop, int rank,
-                                                        std::vector<Socket> sockets);
+                                                        std::vector<FileDescriptor> sockets);
   ~GlooMesh();
 
   int rank() const { return rank_; }

@@ -1,19 +1,13 @@
 #pragma once
 // What the members of a world tell each other before they connect: as many bytes whatever the size of the world.
 
-#include <sys/socket.h>
-
 #include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "framework/net/socket_address.h"
 
 namespace holdfast {
-
-struct SocketAddress {
-  sockaddr_storage storage = {};
-  socklen_t size = 0;
-};
 
 /// One listening socket of a member, for its connections to all others.
 struct MemberAddress {

@@ -16,10 +16,10 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/sharded/checkpoint_reader.h"
 #include "checkpoint/sharded/stored_files.h"
-#include "checkpoint/storage/fault_storage.h"
-#include "checkpoint/storage/memory_storage.h"
+#include "framework/storage/fault_storage.h"
+#include "framework/storage/memory_storage.h"
 #include "tests/checkpoint/sharded/flat_checkpoint.h"
-#include "tests/checkpoint/storage/test_directory.h"
+#include "tests/framework/storage/test_directory.h"
 
 namespace holdfast {
 namespace {

@@ -17,9 +17,9 @@
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/stored_files.h"
 #include "checkpoint/sharded/verify_plan.h"
-#include "checkpoint/storage/memory_storage.h"
+#include "framework/storage/memory_storage.h"
 #include "tests/checkpoint/sharded/flat_checkpoint.h"
-#include "tests/checkpoint/storage/test_directory.h"
+#include "tests/framework/storage/test_directory.h"
 
 namespace holdfast {
 namespace {
@@ -182,9 +182,9 @@ TEST_F(CheckpointReaderTest, RowsOfOneKind) {
     }
   }
   std::vector<float> out(701 * 2);
-  EXPECT_TRUE(absl::IsInvalidArgument(reader->ReadRows(0, StateKind::kWeight, 149, absl::MakeSpan(out))));
-  EXPECT_TRUE(absl::IsInvalidArgument(reader->ReadRows(0, StateKind::kWeight, -1, absl::MakeSpan(out))));
-  EXPECT_TRUE(absl::IsInvalidArgument(reader->ReadRows(0, StateKind::kWeight, 0, absl::MakeSpan(out).first(700))));
+  EXPECT_TRUE(absl::IsInvalidArgument(reader->ReadRows(0, kWeight, 149, absl::MakeSpan(out))));
+  EXPECT_TRUE(absl::IsInvalidArgument(reader->ReadRows(0, kWeight, -1, absl::MakeSpan(out))));
+  EXPECT_TRUE(absl::IsInvalidArgument(reader->ReadRows(0, kWeight, 0, absl::MakeSpan(out).first(700))));
 }
 
 TEST_F(CheckpointReaderTest, AnotherModelIsRefusedByName) {
@@ -200,6 +200,13 @@ TEST_F(CheckpointReaderTest, AnotherModelIsRefusedByName) {
     EXPECT_EQ(reader->ReadChunks(LayoutOf(other), {}, {}, [](int, auto) { return absl::OkStatus(); }), status);
     return std::string(status.message());
   };
+  const ParameterLayout layout = LayoutOf(tensors);
+  EXPECT_TRUE(reader->CheckState(ThreePlanes(layout)).ok());
+  const absl::Status planes =
+      reader->CheckState({layout, {{{"weight"}, {"exp_avg"}, {"exp_avg_sq"}}, {{"weight"}, {"exp_avg"}, {"ema"}}}});
+  EXPECT_TRUE(absl::IsInvalidArgument(planes));
+  EXPECT_THAT(std::string(planes.message()),
+              HasSubstr("of b it has weight, exp_avg, exp_avg_sq, this run's optimizer keeps weight, exp_avg, ema"));
   EXPECT_THAT(refusal({{"a", {4, 5}}, {"c", {6}}}), HasSubstr("tensor 1 is b, the model's is c"));
   EXPECT_THAT(refusal({{"a", {5, 4}}, {"b", {6}}}), HasSubstr("a is [4, 5], the model's is [5, 4]"));
   EXPECT_THAT(refusal({{"a", {4, 5}}, {"b", {1, 6}}}), HasSubstr("b is [6], the model's is [1, 6]"));

@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <limits>
+#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -25,12 +27,12 @@
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/shard_writer.h"
 #include "checkpoint/sharded/stored_files.h"
-#include "checkpoint/storage/fault_storage.h"
-#include "checkpoint/storage/local_storage.h"
-#include "checkpoint/storage/memory_storage.h"
 #include "framework/base/status.h"
+#include "framework/storage/fault_storage.h"
+#include "framework/storage/local_storage.h"
+#include "framework/storage/memory_storage.h"
 #include "tests/checkpoint/sharded/flat_checkpoint.h"
-#include "tests/checkpoint/storage/test_directory.h"
+#include "tests/framework/storage/test_directory.h"
 
 namespace holdfast {
 namespace {
@@ -54,8 +56,8 @@ absl::StatusOr<Manifest> WriteShards(Storage& storage, const CheckpointName& nam
   for (int s = 0; s < 2; ++s) {
     std::vector<int> mine;
     for (int c = s * chunks / 2; c < (s + 1) * chunks / 2; ++c) mine.push_back(c);
-    HF_ASSIGN_OR_RETURN(auto writer,
-                        ShardWriter::Create(storage, {.checkpoint = name, .shard = s, .num_shards = 2}, layout, mine));
+    HF_ASSIGN_OR_RETURN(auto writer, ShardWriter::Create(storage, {.checkpoint = name, .shard = s, .num_shards = 2},
+                                                         ThreePlanes(layout), mine));
     for (const int c : mine) {
       const Chunk& chunk = layout.chunks()[static_cast<size_t>(c)];
       const std::vector<std::byte> bytes =
@@ -437,6 +439,75 @@ TEST(CommitCrash, AnywhereLeavesTheOldOrTheNew) {
       }
       EXPECT_TRUE(ScanCheckpoints(**storage)->rejected.empty());
       if (!killed) break;
+    }
+  }
+}
+
+// Tensors of one checkpoint may have different planes: what is written of each comes back, whatever else there is.
+TEST(Planes, OfEachTensorComeBack) {
+  const std::unique_ptr<Storage> storage = MakeMemoryStorage(testing::TempDir());
+  const std::vector<StoredTensor> shapes = {{"a", {600, 256}}, {"b", {17}}, {"c", {3, 5}}};
+  const ParameterLayout layout = LayoutOf(shapes);
+  const StateLayout planes(
+      layout, {{{"weight"}, {"momentum"}, {"ema"}}, {{"weight"}}, {{"weight"}, {"x"}, {"y"}, {"momentum"}, {"ema"}}});
+  const auto bytes_of = [&](int c) {
+    const Chunk& chunk = layout.chunks()[static_cast<size_t>(c)];
+    std::vector<float> values(planes.ChunkBytes(chunk) / sizeof(float));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 97) + 1000.0f * static_cast<float>(c);
+    std::vector<std::byte> bytes(values.size() * sizeof(float));
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    return bytes;
+  };
+  for (const Compression compression : {Compression::kNone, Compression::kZstd}) {
+    Manifest manifest;
+    manifest.name = {.step = 1, .generation = compression == Compression::kNone ? 1u : 2u};
+    manifest.world_size = 2;
+    manifest.tensors = StoredTensorsOf(planes);
+    EXPECT_EQ(PlaneNames(manifest.tensors), (std::vector<std::string>{"weight", "momentum", "ema", "x", "y"}));
+    std::vector<int> all;
+    for (int s = 0; s < 2; ++s) {
+      std::vector<int> mine;
+      for (int c = s; c < static_cast<int>(layout.chunks().size()); c += 2) mine.push_back(c);
+      all.insert(all.end(), mine.begin(), mine.end());
+      const auto writer = ShardWriter::Create(
+          *storage,
+          {.checkpoint = manifest.name, .shard = s, .num_shards = 2, .compression = compression, .threads = 2}, planes,
+          mine);
+      ASSERT_TRUE(writer.ok()) << writer.status();
+      for (const int c : mine) {
+        const std::vector<std::byte> bytes = bytes_of(c);
+        const absl::Status added =
+            (*writer)->Add({.chunk = c, .bytes = HostBytes::CopyOf(bytes), .digest = DigestBytes(bytes)});
+        ASSERT_TRUE(added.ok()) << added;
+      }
+      const auto report = (*writer)->Commit();
+      ASSERT_TRUE(report.ok()) << report.status();
+      manifest.shards.push_back(report->shard);
+    }
+    const auto fence = Fence::Claim(*storage, "planes");
+    ASSERT_TRUE(fence.ok()) << fence.status();
+    const auto committed = CommitCheckpoint(*storage, **fence, manifest);
+    ASSERT_TRUE(committed.ok()) << committed.status();
+    const auto reader = CheckpointReader::Open(*storage, manifest.name);
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    EXPECT_TRUE((*reader)->CheckState(planes).ok());
+    EXPECT_THAT(*(*reader)->Verify({}), testing::IsEmpty());
+    std::mutex mutex;
+    size_t seen = 0;
+    const absl::Status read =
+        (*reader)->ReadChunks(layout, all, {.threads = 2}, [&](int c, absl::Span<const std::byte> bytes) {
+          const std::lock_guard lock(mutex);
+          ++seen;
+          EXPECT_TRUE(bytes == absl::MakeConstSpan(bytes_of(c))) << "chunk " << c;
+          return absl::OkStatus();
+        });
+    EXPECT_TRUE(read.ok()) << read;
+    EXPECT_EQ(seen, all.size());
+    std::vector<float> row(5);
+    ASSERT_TRUE((*reader)->ReadRows(2, 4, 1, absl::MakeSpan(row)).ok());
+    const int last = static_cast<int>(layout.chunks().size()) - 1;
+    for (size_t i = 0; i < row.size(); ++i) {
+      EXPECT_EQ(row[i], static_cast<float>((4 * 15 + 5 + i) % 97) + 1000.0f * static_cast<float>(last));
     }
   }
 }

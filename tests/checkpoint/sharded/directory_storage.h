@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/storage/storage.h"
+#include "framework/storage/storage.h"
 
 namespace holdfast {
 

@@ -131,7 +131,10 @@ FlatCheckpoint FlatCheckpoint::Make(const CheckpointName& name, const std::vecto
   for (size_t i = 0; i < grid.size(); ++i) {
     const size_t shard = options.shuffled ? random() % shards : i * shards / grid.size();
     const std::vector<std::byte> bytes = TestBytes(tensors, grid[i]);
-    StoredChunk chunk{.tensor = grid[i].tensor, .first_row = grid[i].first_row, .rows = grid[i].rows};
+    StoredChunk chunk{.tensor = grid[i].tensor,
+                      .first_row = grid[i].first_row,
+                      .rows = grid[i].rows,
+                      .pieces = StoredPieces(kStateKinds)};
     chunk.digest = DigestBytes(bytes);
     checkpoint.chunks[shard].push_back(chunk);
   }

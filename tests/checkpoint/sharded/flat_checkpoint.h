@@ -10,8 +10,9 @@
 
 #include "checkpoint/sharded/manifest.h"
 #include "checkpoint/sharded/reshard_plan.h"
-#include "checkpoint/storage/storage.h"
 #include "framework/nn/layout.h"
+#include "framework/storage/storage.h"
+#include "tests/checkpoint/sharded/three_planes.h"
 
 namespace holdfast {
 

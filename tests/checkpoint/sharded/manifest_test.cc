@@ -35,7 +35,8 @@ Manifest Example() {
   m.time = 1753776000.1234567;
   m.validation_loss = 3.1000000000000001;
   m.state_digest = 0xfedcba9876543210;
-  m.tensors = {{"embedding.weight", {50257, 768}}, {"norm.weight", {768}}, {"experts.w", {8, 3, 5}}};
+  m.tensors = {
+      {"embedding.weight", {50257, 768}, {"weight", "momentum"}}, {"norm.weight", {768}}, {"experts.w", {8, 3, 5}}};
   for (int i = 0; i < 2; ++i) {
     const std::string stem = absl::StrCat("shard-", i, "-of-2");
     m.shards.push_back(
@@ -74,10 +75,20 @@ TEST(ManifestTest, ComesBack) {
 }
 
 TEST(ManifestTest, OlderVersionsAreReadAndLackWhatCameLater) {
-  std::string body = absl::StrReplaceAll(BodyOf(Example()), {{"\"version\": 3", "\"version\": 2"},
-                                                             {"\"kernel_digest\": \"13e111c856eb0b4a\",\n  ", ""},
-                                                             {"\"build\": \"0a1b2c3d4e5f6071\",\n  ", ""}});
-  Manifest expected = Example();
+  Manifest example = Example();
+  std::string body =
+      absl::StrReplaceAll(BodyOf(example), {{"\"version\": 4", "\"version\": 3"},
+                                            {", \"planes\": [\"weight\",\"momentum\"]", ""},
+                                            {", \"planes\": [\"weight\",\"exp_avg\",\"exp_avg_sq\"]", ""}});
+  example.tensors[0].planes = {"weight", "exp_avg", "exp_avg_sq"};
+  const auto third = ParseManifest(ResealManifest(body));
+  ASSERT_TRUE(third.ok()) << third.status();
+  EXPECT_TRUE(*third == example);
+
+  body = absl::StrReplaceAll(body, {{"\"version\": 3", "\"version\": 2"},
+                                    {"\"kernel_digest\": \"13e111c856eb0b4a\",\n  ", ""},
+                                    {"\"build\": \"0a1b2c3d4e5f6071\",\n  ", ""}});
+  Manifest expected = example;
   expected.kernel_digest = 0;
   expected.build = "";
   const auto second = ParseManifest(ResealManifest(body));
@@ -143,11 +154,12 @@ TEST(ManifestTest, ViolationsAreRefusedByName) {
   const std::string file = absl::StrCat("{\"name\": \"shard-0-of-2.h5\", \"size\": ", (1ull << 45) + 1);
   const std::vector<Violation> violations = {
       {"\"format\": \"holdfast checkpoint\"", "\"format\": \"x\"", "format"},
-      {"\"version\": 3", "\"version\": 4", "version: 4 is unknown"},
-      {"\"version\": 3", "\"version\": 0", "version: 0 is unknown"},
-      {"\"version\": 3", "\"version\": 1", "'data_digest' where samples is expected"},
-      {"\"version\": 3", "\"version\": 2", "'kernel_digest' where samples is expected"},
-      {"\"version\": 3", "\"version\": 3.0", "version"},
+      {"\"version\": 4", "\"version\": 5", "version: 5 is unknown"},
+      {"\"version\": 4", "\"version\": 0", "version: 0 is unknown"},
+      {"\"version\": 4", "\"version\": 1", "'data_digest' where samples is expected"},
+      {"\"version\": 4", "\"version\": 2", "'kernel_digest' where samples is expected"},
+      {"\"version\": 4", "\"version\": 3", "'planes' where the end is expected"},
+      {"\"version\": 4", "\"version\": 4.0", "version"},
       {"\"step\": 1000", "\"step\": -1", "step"},
       {"\"step\": 1000", "\"step\": 1e3", "step"},
       {"\"step\": 1000", "\"step\": 9223372036854775808", "step"},
@@ -166,7 +178,15 @@ TEST(ManifestTest, ViolationsAreRefusedByName) {
       {"\"00123456789abcde\"", "1234", "config_digest"},
       {"\"world_size\": 2", "\"world_size\": 0", "world_size"},
       {"\"time\": ", "\"time\": 1e999, \"x\": ", "malformed"},
-      {"{\"name\": \"norm.weight\", \"shape\": [768]}", "{\"name\": \"norm.weight\", \"shape\": []}", "no shape"},
+      {"{\"name\": \"norm.weight\", \"shape\": [768]", "{\"name\": \"norm.weight\", \"shape\": []", "no shape"},
+      {"[\"weight\",\"momentum\"]", "[]", "embedding.weight: planes: there are 0"},
+      {"[\"weight\",\"momentum\"]", "[\"momentum\",\"weight\"]", "planes: the first is momentum"},
+      {"[\"weight\",\"momentum\"]", "[\"weight\",\"a\",\"a\"]", "planes: a occurs twice"},
+      {"[\"weight\",\"momentum\"]", "[\"weight\",\"a/b\"]", "planes: one cannot have this name"},
+      {"[\"weight\",\"momentum\"]", "[\"weight\",1]", "tensors[0].planes"},
+      {"[\"weight\",\"momentum\"]", "\"weight\"", "tensors[0].planes"},
+      {"[\"weight\",\"momentum\"]", "[\"weight\",\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\"]", "too many planes"},
+      {", \"planes\": [\"weight\",\"momentum\"]", "", "'planes' is missing"},
       {"\"shape\": [768]", "\"shape\": [0]", "tensors[1]"},
       {"\"shape\": [768]", "\"shape\": [-768]", "tensors[1].shape"},
       {"\"shape\": [768]", "\"shape\": [1,1,1,1,1]", "too many dimensions"},
@@ -180,7 +200,7 @@ TEST(ManifestTest, ViolationsAreRefusedByName) {
       {"\"norm.weight\"", "\"../norm\"", "tensors[1]"},
       {"\"norm.weight\"", "\"norm\\u0000\"", "tensors[1]"},
       {"\"norm.weight\"", "\"\\u00e9\"", "ASCII"},
-      {"\"norm.weight\", \"shape\": [768]", "\"norm.weight\"", "'shape' is missing"},
+      {"\"norm.weight\", \"shape\": [768]", "\"norm.weight\"", "'planes' where shape is expected"},
       {"shard-0-of-2.h5", "../shard-0-of-2.h5", "shards[0].data"},
       {"shard-0-of-2.h5", "a/b", "shards[0].data"},
       {"shard-0-of-2.h5", "/etc/passwd", "shards[0].data"},

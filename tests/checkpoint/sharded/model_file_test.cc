@@ -77,7 +77,7 @@ class ModelFileTest : public testing::Test {
 
   void ExpectWholeTensors() {
     for (int p = 0; p < static_cast<int>(manifest_.tensors.size()); ++p) {
-      for (const StateKind kind : {StateKind::kWeight, StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+      for (const StateKind kind : {kWeight, kExpAvg, kExpAvgSq}) {
         const std::vector<float> expected = WholeTensor(layout_, p, kind), values = ReadTensor(p, kind);
         ASSERT_EQ(values.size(), expected.size()) << manifest_.tensors[static_cast<size_t>(p)].name;
         EXPECT_EQ(std::memcmp(values.data(), expected.data(), values.size() * sizeof(float)), 0)
@@ -137,8 +137,8 @@ TEST_F(ModelFileTest, WorksFromAnyDirectoryAndAfterAMove) {
 TEST_F(ModelFileTest, MissingShardShowsAsNan) {
   Write(2, [](int c) { return c % 2; });
   std::filesystem::remove(storage_.PathOf(kModelCheckpoint.ToString() + "/shard-1-of-2.h5"));
-  const std::vector<float> expected = WholeTensor(layout_, 0, StateKind::kWeight);
-  const std::vector<float> values = ReadTensor(0, StateKind::kWeight);
+  const std::vector<float> expected = WholeTensor(layout_, 0, kWeight);
+  const std::vector<float> values = ReadTensor(0, kWeight);
   ASSERT_EQ(values.size(), expected.size());
   const size_t chunk = 85 * 768;
   EXPECT_EQ(std::memcmp(values.data(), expected.data(), chunk * sizeof(float)), 0);
@@ -181,9 +181,7 @@ TEST_F(ModelFileTest, ToolsOfHdf5ShowTensors) {
   // chunk 5, odd, is in the shard that is not compressed
   const int scale = layout_.Find("scale");
   const std::string dump = Run("h5dump -d /weight/scale -m %.9g '" + ModelPath() + "'");
-  EXPECT_TRUE(
-      absl::StrContains(dump, absl::StrFormat("(0): %.9g\n", WholeTensor(layout_, scale, StateKind::kWeight)[0])))
-      << dump;
+  EXPECT_TRUE(absl::StrContains(dump, absl::StrFormat("(0): %.9g\n", WholeTensor(layout_, scale, kWeight)[0]))) << dump;
 }
 
 // Another library, another zstd, another program.

@@ -43,7 +43,10 @@ Model RandomModel(std::mt19937_64& random, int writers) {
   model.chunks.resize(static_cast<size_t>(writers));
   for (size_t i = 0; i < grid.size(); ++i) {
     const size_t shard = dealt ? random() % model.chunks.size() : i * model.chunks.size() / grid.size();
-    model.chunks[shard].push_back({.tensor = grid[i].tensor, .first_row = grid[i].first_row, .rows = grid[i].rows});
+    model.chunks[shard].push_back({.tensor = grid[i].tensor,
+                                   .first_row = grid[i].first_row,
+                                   .rows = grid[i].rows,
+                                   .pieces = StoredPieces(kStateKinds)});
   }
   const bool scattered = random() % 2 == 0;
   for (std::vector<StoredChunk>& shard : model.chunks) {
@@ -212,7 +215,7 @@ TEST(ReshardPlanTest, LargeStoredChunksAreReadOnce) {
   Model model;
   model.tensors = {{"w", {1000, 100}}};
   model.chunks = {{{.tensor = 0, .first_row = 0, .rows = 1000}}};
-  for (size_t k = 0; k < 3; ++k) model.chunks[0][0].pieces[k] = {.offset = k * 400'000, .size = 400'000};
+  for (size_t k = 0; k < 3; ++k) model.chunks[0][0].pieces.push_back({.offset = k * 400'000, .size = 400'000});
   std::vector<WantedRows> wanted;
   for (int i = 0; i < 100; ++i) wanted.push_back({.id = i, .tensor = 0, .first_row = i * 10, .rows = 10});
   const auto batches =
@@ -240,7 +243,7 @@ class CoverageTest : public testing::Test {
     return std::string(status.message());
   }
   StoredChunk Chunk(int tensor, int64_t first_row, int64_t rows) {
-    StoredChunk chunk{.tensor = tensor, .first_row = first_row, .rows = rows};
+    StoredChunk chunk{.tensor = tensor, .first_row = first_row, .rows = rows, .pieces = StoredPieces(kStateKinds)};
     const int64_t cols = model_.tensors[static_cast<size_t>(tensor)].cols();
     for (StoredPiece& piece : chunk.pieces) piece.size = static_cast<uint64_t>(rows * cols) * 4;
     return chunk;
@@ -286,6 +289,7 @@ TEST_F(CoverageTest, WhatDoesNotFitItsTensorIsNamed) {
   EXPECT_THAT(with([](StoredChunk& c) { c.first_row = -1; }), HasSubstr("are not inside"));
   EXPECT_THAT(with([](StoredChunk& c) { c.rows = 0; }), HasSubstr("are not inside"));
   EXPECT_THAT(with([](StoredChunk& c) { c.rows = INT64_MAX; }), HasSubstr("are not inside"));
+  EXPECT_THAT(with([](StoredChunk& c) { c.pieces.pop_back(); }), HasSubstr("has 2 planes instead of 3"));
   EXPECT_THAT(with([](StoredChunk& c) { c.pieces[2].size -= 4; }), HasSubstr("has 92 bytes instead of 96"));
   EXPECT_THAT(with([](StoredChunk& c) { c.padding_rows = INT64_MAX; }), HasSubstr("too large"));
   EXPECT_THAT(with([](StoredChunk& c) { c.padding_rows = int64_t{kMaxPieceBytes} / 16; }), HasSubstr("too large"));

@@ -15,6 +15,7 @@
 #include "checkpoint/sharded/shard_index.h"
 #include "checkpoint/sharded/shard_writer.h"
 #include "framework/nn/layout.h"
+#include "tests/checkpoint/sharded/three_planes.h"
 
 namespace holdfast {
 
@@ -68,7 +69,7 @@ std::vector<std::vector<int>> Distribute(const ParameterLayout& layout, int num_
 
 inline absl::StatusOr<ShardReport> WriteSampleShard(Storage& storage, const ShardWriterOptions& options,
                                                     const ParameterLayout& layout, std::vector<int> chunks) {
-  auto writer = ShardWriter::Create(storage, options, layout, chunks);
+  auto writer = ShardWriter::Create(storage, options, ThreePlanes(layout), chunks);
   if (!writer.ok()) return writer.status();
   std::mt19937 random(7);
   std::shuffle(chunks.begin(), chunks.end(), random);  // any order will do

@@ -17,11 +17,12 @@
 #include "checkpoint/sharded/codec.h"
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/manifest.h"
+#include "tests/checkpoint/sharded/three_planes.h"
 
 namespace holdfast {
 namespace {
 
-constexpr size_t kDigestBytes = 32, kHeaderBytes = 24, kRecordBytes = 88;
+constexpr size_t kDigestBytes = 32, kHeaderBytes = 24, kRecordBytes = 88;  // with three pieces
 constexpr uint64_t kFileSize = 100'000;
 
 // Three tensors; plain, compressed and padded pieces.
@@ -37,7 +38,7 @@ std::vector<StoredChunk> Sample() {
     for (size_t k = 0; k < kStateKinds; ++k) {
       const bool compressed = (chunks.size() + k) % 2 == 1;
       const uint64_t size = compressed ? 77 + k : static_cast<uint64_t>(rows + padding) * row_bytes;
-      chunk.pieces[k] = {.offset = offset, .size = size, .compressed = compressed};
+      chunk.pieces.push_back({.offset = offset, .size = size, .compressed = compressed});
       offset += size + 5;
     }
     chunks.push_back(chunk);
@@ -89,10 +90,10 @@ TEST(ShardIndex, EveryCutAndEveryTailIsFound) {
 
 TEST(ShardIndex, LaterVersionIsNamed) {
   std::string index = FormatShardIndex(Sample());
-  index[8] = 2;
+  index[8] = 3;
   const absl::Status status = ParseShardIndex(ResealIndex(index), kFileSize).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_NE(status.message().find("version 2"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("version 3"), absl::string_view::npos) << status;
 }
 
 TEST(ShardIndex, WrongCountsAreRefused) {
@@ -220,9 +221,9 @@ std::string ParseHexDump(const std::string& dump) {
 
 TEST(FormatMd, IndexExample) {
   StoredChunk chunk{.tensor = 1, .first_row = 2, .rows = 3, .padding_rows = 1, .digest = 0x0123456789abcdef};
-  chunk.pieces[0] = {.offset = 4096, .size = 64, .compressed = false};
-  chunk.pieces[1] = {.offset = 4160, .size = 40, .compressed = true};
-  chunk.pieces[2] = {.offset = 4200, .size = 64, .compressed = false};
+  chunk.pieces = {{.offset = 4096, .size = 64, .compressed = false},
+                  {.offset = 4160, .size = 40, .compressed = true},
+                  {.offset = 4200, .size = 64, .compressed = false}};
   const std::string example = ParseHexDump(ExampleInFormatMd("hex"));
   const auto parsed = ParseShardIndex(example, 4264);
   ASSERT_TRUE(parsed.ok()) << parsed.status();

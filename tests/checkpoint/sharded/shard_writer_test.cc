@@ -180,7 +180,7 @@ TEST_F(ShardWriterTest, SameChunksInOneOrderGiveTheSameFile) {
 }
 
 TEST_F(ShardWriterTest, ChangedAfterCaptureIsFound) {
-  auto writer = ShardWriter::Create(storage_, Options(), layout_, AllChunks());
+  auto writer = ShardWriter::Create(storage_, Options(), ThreePlanes(layout_), AllChunks());
   ASSERT_TRUE(writer.ok()) << writer.status();
   ASSERT_TRUE((*writer)->Add(SampleChunk(layout_, 0)).ok());
   CapturedChunk chunk = SampleChunk(layout_, 1);
@@ -196,7 +196,7 @@ TEST_F(ShardWriterTest, ChangedAfterCaptureIsFound) {
 
 TEST_F(ShardWriterTest, MisuseIsRefused) {
   const auto add = [&](CapturedChunk chunk) {
-    auto writer = ShardWriter::Create(storage_, Options(), layout_, {0, 2, 3});
+    auto writer = ShardWriter::Create(storage_, Options(), ThreePlanes(layout_), {0, 2, 3});
     EXPECT_TRUE((*writer)->Add(SampleChunk(layout_, 0)).ok());
     return (*writer)->Add(std::move(chunk));
   };
@@ -207,7 +207,7 @@ TEST_F(ShardWriterTest, MisuseIsRefused) {
   cut.bytes = HostBytes(cut.bytes.size() - 12);
   EXPECT_TRUE(absl::IsInvalidArgument(add(cut)));
 
-  auto writer = ShardWriter::Create(storage_, Options(), layout_, {0});
+  auto writer = ShardWriter::Create(storage_, Options(), ThreePlanes(layout_), {0});
   EXPECT_TRUE(absl::IsFailedPrecondition((*writer)->Commit().status())) << "a chunk is missing";
   ASSERT_TRUE((*writer)->Add(SampleChunk(layout_, 0)).ok());
   ASSERT_TRUE((*writer)->Commit().ok()) << "and may still come";
@@ -217,7 +217,7 @@ TEST_F(ShardWriterTest, MisuseIsRefused) {
     ShardWriterOptions options = Options();
     options.shard = shard;
     options.num_shards = num_shards;
-    return ShardWriter::Create(storage_, options, layout_, std::move(chunks)).status();
+    return ShardWriter::Create(storage_, options, ThreePlanes(layout_), std::move(chunks)).status();
   };
   EXPECT_TRUE(absl::IsInvalidArgument(create({2, 1}, 0, 2)));
   EXPECT_TRUE(absl::IsInvalidArgument(create({1, 1}, 0, 2)));
@@ -233,7 +233,8 @@ TEST_F(ShardWriterTest, NamesThatAreNoDatasets) {
     spec.name = name;
     spec.shape = Shape({4});
     const ParameterLayout layout({spec}, {"model"});
-    EXPECT_TRUE(absl::IsInvalidArgument(ShardWriter::Create(storage_, Options(), layout, {0}).status())) << name;
+    EXPECT_TRUE(absl::IsInvalidArgument(ShardWriter::Create(storage_, Options(), ThreePlanes(layout), {0}).status()))
+        << name;
   }
   EXPECT_EQ(NumObjects(), 0u);
 }
@@ -243,12 +244,12 @@ TEST_F(ShardWriterTest, RowOfTooManyBytes) {
   spec.name = "huge";
   spec.shape = Shape({2, int64_t{1} << 25});
   const ParameterLayout layout({spec}, {"model"});
-  EXPECT_TRUE(absl::IsInvalidArgument(ShardWriter::Create(storage_, Options(), layout, {0, 1}).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ShardWriter::Create(storage_, Options(), ThreePlanes(layout), {0, 1}).status()));
 }
 
 TEST_F(ShardWriterTest, AbandonedLeavesNothing) {
   for (const size_t added : {0, 1, 5}) {
-    auto writer = ShardWriter::Create(storage_, Options(Compression::kZstd), layout_, AllChunks());
+    auto writer = ShardWriter::Create(storage_, Options(Compression::kZstd), ThreePlanes(layout_), AllChunks());
     ASSERT_TRUE(writer.ok());
     for (size_t i = 0; i < added; ++i) ASSERT_TRUE((*writer)->Add(SampleChunk(layout_, AllChunks()[i])).ok());
     writer->reset();
@@ -361,7 +362,7 @@ TEST_F(ShardWriterTest, ReadBackAcrossBlocks) {
 
 // The same, through the writer: the staged file is changed behind its back.
 TEST_F(ShardWriterTest, DamageInTheStagedFileIsFound) {
-  auto writer = ShardWriter::Create(storage_, Options(), layout_, AllChunks());
+  auto writer = ShardWriter::Create(storage_, Options(), ThreePlanes(layout_), AllChunks());
   ASSERT_TRUE(writer.ok());
   const std::string path = storage_.PathOf(kCheckpoint.ToString() + "/shard-0-of-1.h5.tmp");
   for (const int c : AllChunks()) ASSERT_TRUE((*writer)->Add(SampleChunk(layout_, c)).ok());
@@ -383,12 +384,12 @@ TEST_F(ShardWriterTest, DamageInTheStagedFileIsFound) {
 TEST_F(ShardWriterTest, StagedFileMustBeEmptyAndNoLink) {
   storage_.staging_path = scratch_.path() + "/target";
   std::ofstream(storage_.staging_path) << "x";
-  EXPECT_TRUE(absl::IsFailedPrecondition(ShardWriter::Create(storage_, Options(), layout_, {0}).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(ShardWriter::Create(storage_, Options(), ThreePlanes(layout_), {0}).status()));
   const std::string target = storage_.staging_path;
   std::ofstream(target, std::ios::trunc).flush();
   storage_.staging_path = scratch_.path() + "/link";
   std::filesystem::create_symlink(target, storage_.staging_path);
-  EXPECT_FALSE(ShardWriter::Create(storage_, Options(), layout_, {0}).ok());
+  EXPECT_FALSE(ShardWriter::Create(storage_, Options(), ThreePlanes(layout_), {0}).ok());
   EXPECT_EQ(std::filesystem::file_size(target), 0u);
 }
 

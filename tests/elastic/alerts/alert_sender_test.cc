@@ -83,7 +83,7 @@ TEST_F(AlertSenderTest, SlackGetsTriggerResolveAndNewsInOrder) {
   SendAll(Slack(server), {Lost("a < b & c"), Back(), News()});
   const auto requests = server.requests();
   ASSERT_EQ(requests.size(), 3u);
-  EXPECT_THAT(requests[0], AllOf(HasSubstr("POST /services/"), HasSubstr("Content-Type: application/json")));
+  EXPECT_THAT(requests[0], AllOf(HasSubstr("POST /services/"), HasSubstr("content-type: application/json")));
   EXPECT_EQ(BodyOf(requests[0]), nlohmann::json({{"text", "[error] a &lt; b &amp; c"}}));
   EXPECT_EQ(BodyOf(requests[1])["text"], "[resolved] lost - back");
   EXPECT_EQ(BodyOf(requests[2])["text"], "[holdfast] finished");

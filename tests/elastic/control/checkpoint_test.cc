@@ -190,6 +190,8 @@ TEST_F(CheckpointTest, ARunKilledBeforeItsFirstCheckpointBeginsAnew) {
   options.recorded_step = 5;
   StartThree(options);
   EXPECT_EQ(WorldSize(), 0) << "somebody may come back with state";
+  Pass(seconds(9), {0, 1, 2});
+  EXPECT_EQ(WorldSize(), 0) << "somebody may not have noticed yet that the last coordinator stands still";
   Pass(seconds(4), {0, 1, 2});
   ASSERT_EQ(WorldSize(), 3);
   EXPECT_EQ(worlds_[Connection(0)].committed_step, 0);
@@ -321,10 +323,22 @@ TEST_F(CheckpointTest, AnEndedRunGoesOnFromItsNewestCheckpoint) {
   options.checkpoints = {{"five", 5}, {"two", 2}};
   StartThree(options);
   EXPECT_THAT(rewinds_, IsEmpty()) << "who holds state may still come";
-  Pass(milliseconds(3200), {0, 1, 2});
+  Pass(seconds(9), {0, 1, 2});
+  EXPECT_THAT(rewinds_, IsEmpty()) << "or not have noticed yet that the last coordinator stands still";
+  Pass(seconds(4), {0, 1, 2});
   EXPECT_THAT(rewinds_, ElementsAre(5)) << "all are here and none holds anything";
   EXPECT_EQ(worlds_[Connection(2)].checkpoint, "five");
   EXPECT_EQ(worlds_[Connection(2)].world.generation, 5u);
+}
+
+TEST_F(CheckpointTest, ARunThatLosesNothingGoesOnAtOnce) {
+  CoordinatorOptions options = EverySteps(100);
+  options.recorded_step = 5;
+  options.last_generation = 4;
+  options.checkpoints = {{"five", 5}, {"two", 2}};
+  StartThree(options);
+  Pass(milliseconds(3200), {0, 1, 2});
+  EXPECT_EQ(worlds_[Connection(2)].checkpoint, "five");
 }
 
 TEST_F(CheckpointTest, WorkersThatHoldTheStateComeBeforeCheckpoints) {

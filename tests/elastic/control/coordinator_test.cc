@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "elastic/control/state_source.h"
 #include "framework/base/limits.h"
 #include "tests/elastic/control/coordinator_harness.h"
 
@@ -49,6 +50,32 @@ TEST_F(CoordinatorTest, WhoHasOtherDataIsRefused) {
   data_digest_ = 6;
   Join(4);
   EXPECT_NE(LastSent<RefusedMessage>(4), nullptr);
+}
+
+// Claims have no members: one of those who claim a world says who is in it, and if that one goes, another.
+TEST_F(CoordinatorTest, OneOfThoseWhoClaimAWorldSaysWhoIsInIt) {
+  CoordinatorOptions options = DefaultOptions();
+  options.recorded_step = 5;
+  options.last_generation = 3;
+  Start(options);
+  const World world{3, {MemberOf(0), MemberOf(1)}};
+  const StateClaim claim{{3, {}}, 5, 0, {}};
+  Join(0, claim);
+  ASSERT_NE(LastSent<AskWorldMessage>(0), nullptr);
+  EXPECT_EQ(LastSent<AskWorldMessage>(0)->generation, 3u);
+  Join(1, claim);
+  Pass(milliseconds(100), {0, 1});
+  EXPECT_EQ(LastSent<AskWorldMessage>(1), nullptr);
+  Say(1, KnownWorldMessage{{3, {MemberOf(1)}}});  // nobody has asked
+  Event(DisconnectEvent{Connection(0), "stream broken"});
+  Pass(milliseconds(100), {1});
+  EXPECT_EQ(WorldSize(), 0);
+  ASSERT_NE(LastSent<AskWorldMessage>(1), nullptr);
+  Join(0, claim);
+  Say(1, KnownWorldMessage{world});
+  Pass(milliseconds(500), {0, 1});
+  EXPECT_EQ(worlds_[Connection(1)].source, world);
+  EXPECT_EQ(worlds_[Connection(0)].committed_step, 5);
 }
 
 TEST_F(CoordinatorTest, ThoseWhoHoldTheStateKnowWhichDataItIs) {
@@ -746,6 +773,105 @@ TEST_F(CoordinatorTest, WhatCannotBeCarriedOutEndsTheRunForEverybody) {
   EXPECT_EQ(ended_->reason, "metrics.jsonl: no permission");
 }
 
+TEST_F(CoordinatorTest, AWorkerThatIsBackTakesItsOldSeatAndNobodyElseFetchesAnything) {
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.workers = 4;
+  options.elastic.max_workers = 4;
+  Start(options);
+  for (const int w : {0, 1, 2, 3}) Join(w);
+  ASSERT_EQ(WorldSize(), 4);
+  Commit({0, 1, 2, 3});
+  const World first = worlds_[Connection(0)].world;
+  EXPECT_TRUE(first.placement.empty());
+  Event(DisconnectEvent{Connection(1), "killed"});
+  const World without = worlds_[Connection(0)].world;
+  ASSERT_EQ(without.size(), 3);
+  const Placement before = PlacementOf(first, options.parallel), smaller = PlacementOf(without, options.parallel);
+  EXPECT_LE(smaller.MovedFrom(before, std::vector<int>{0, -1, 1, 2}) * 4, 3 * smaller.num_cells());
+  Commit({0, 2, 3});
+  now_ += milliseconds(500);
+  Join(1, {}, First(1) + (uint64_t{1} << 20));
+  Pass(milliseconds(200), {0, 1, 2, 3});
+  Commit({0, 2, 3});
+  const World again = worlds_[Connection(0)].world;
+  ASSERT_EQ(again.size(), 4);
+  EXPECT_NE(again.members[1].id, first.members[1].id);
+  const Placement after = PlacementOf(again, options.parallel);
+  EXPECT_EQ(after, before);
+  EXPECT_EQ(after.MovedFrom(smaller, std::vector<int>{0, 2, 3}), static_cast<int64_t>(before.HeldCells(1).size()));
+}
+
+VoteMessage WithCopy(VoteMessage vote, uint64_t digest) {
+  vote.copies = {{7, digest}};
+  return vote;
+}
+
+TEST_F(CoordinatorTest, AMinoritysCopyIsGivenUpBeforeTheStepIsCommitted) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  const uint64_t generation = Generation();
+  Say(0, WithCopy(Vote(generation, 2), 70));
+  Say(1, WithCopy(Vote(generation, 2), 71));
+  Say(2, WithCopy(Vote(generation, 2), 70));
+  EXPECT_EQ(Committed(), 1);
+  EXPECT_EQ(Field("copies_differ", "workers"), "n0/1 on n0");
+  ASSERT_NE(LastSent<RefusedMessage>(1), nullptr);
+  EXPECT_TRUE(LastSent<RefusedMessage>(1)->rejoin);
+  EXPECT_EQ(WorldSize(), 2);
+  EXPECT_EQ(worlds_[Connection(0)].source.generation, generation);
+}
+
+TEST_F(CoordinatorTest, OfTwoCopiesNobodyKnowsWhichIsRightAndTheRunGoesBackToWhereAllAgreed) {
+  CoordinatorOptions options = DefaultOptions();
+  options.checkpoint.directory = "somewhere";
+  options.checkpoints = {{"step-5", 5, 0, 3}, {"step-2", 2, 0, 2}};
+  options.recorded_step = 5;
+  options.workers_are_new = true;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  ASSERT_EQ(WorldSize(), 3);
+  ASSERT_EQ(worlds_[Connection(0)].checkpoint, "step-5");
+  const auto differ = [&] {
+    const uint64_t generation = Generation();
+    const int64_t step = coordinator_->Status(now_).committed_step + 1;
+    Say(0, WithCopy(Vote(generation, step), 70));
+    Say(1, WithCopy(Vote(generation, step), 71));
+    Say(2, Vote(generation, step));
+  };
+  Commit({0, 1, 2});  // step 6, and a checkpoint of it, about which nobody was asked
+  Event(
+      CheckpointsTidiedEvent{.warning = "", .usable = {{"step-6", 6, 0, 4}, {"step-5", 5, 0, 3}, {"step-2", 2, 0, 2}}});
+  ASSERT_EQ(Committed(), 6);
+  differ();
+  EXPECT_EQ(Field("copies_differ", "workers"), "n0/0 on n0, n0/1 on n0");
+  EXPECT_EQ(Count("rewind"), 1);
+  ASSERT_EQ(WorldSize(), 3);
+  EXPECT_EQ(worlds_[Connection(0)].checkpoint, "step-5");
+  EXPECT_EQ(worlds_[Connection(0)].source.generation, 0u);
+  EXPECT_EQ(worlds_[Connection(0)].committed_step, 5);
+}
+
+TEST_F(CoordinatorTest, WithoutACheckpointFromBeforeTheDoubtTheRunFailsAndNamesBothHosts) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  Say(0, WithCopy(Vote(1, 2), 70));
+  Say(1, WithCopy(Vote(1, 2), 71));
+  Say(2, Vote(1, 2));
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 1);
+  EXPECT_THAT(ended_->reason, testing::HasSubstr("n0/0 on n0, n0/1 on n0"));
+}
+
+TEST_F(CoordinatorTest, AClaimWithAPlacementThatMakesNoSenseIsRefused) {
+  Start();
+  const World world{.generation = 3, .members = {MemberOf(0), MemberOf(1)}, .placement = {256, 0, 4, 7, 6}};
+  Join(0, {world, 4, 0, {}});
+  ASSERT_NE(LastSent<RefusedMessage>(0), nullptr);
+  EXPECT_FALSE(LastSent<RefusedMessage>(0)->rejoin);
+}
+
 // One mirror: what n0/0 and n0/1 hold is with n1/2 and with each other.
 TEST_F(CoordinatorTest, StateThatHasBeenMovedIsNotLostWithThoseItCameFrom) {
   CoordinatorOptions options = DefaultOptions();
@@ -762,6 +888,31 @@ TEST_F(CoordinatorTest, StateThatHasBeenMovedIsNotLostWithThoseItCameFrom) {
   ASSERT_EQ(WorldSize(), 1);
   EXPECT_EQ(worlds_[Connection(1)].source, entered);
   EXPECT_EQ(worlds_[Connection(1)].committed_step, 1);
+}
+
+// Steps begin before mirrors are there; until they are, their world is no source, and everybody is told so.
+TEST_F(CoordinatorTest, AWorldWhoseMirrorsAreMissingIsNoSourceUntilTheyAreThere) {
+  for (const bool complete : {false, true}) {
+    events_.clear();
+    Start();
+    for (const int w : {0, 1, 2}) Join(w);
+    Commit({0, 1, 2});
+    Event(DisconnectEvent{Connection(0), "killed"});
+    const World entered = worlds_[Connection(1)].world;
+    Say(1, MirroredMessage{entered.generation});  // it may be quicker than the others
+    for (const int w : {1, 2}) Say(w, RecoveredMessage{.generation = entered.generation, .mirror_bytes = 100});
+    EXPECT_EQ(Count("mirrors_missing"), 1);
+    EXPECT_EQ(Count("mirrors_complete"), 0);
+    EXPECT_THAT(coordinator_->Status(now_).detail, testing::HasSubstr("one failure away"));
+    if (complete) {
+      Say(2, MirroredMessage{entered.generation});
+      EXPECT_EQ(Count("mirrors_complete"), 1);
+      EXPECT_EQ(coordinator_->Status(now_).detail, "");
+    }
+    Event(DisconnectEvent{Connection(2), "killed"});
+    EXPECT_EQ(Count("state_missing"), complete ? 0 : 1);
+    EXPECT_EQ(WorldSize(), complete ? 1 : 0);
+  }
 }
 
 TEST_F(CoordinatorTest, StateThatIsStillOnItsWayIsLostWithThoseItComesFrom) {

@@ -259,6 +259,28 @@ TEST(Ballot, MajorityIsMoreThanHalf) {
   EXPECT_EQ(dissenters({7, 8, 7, 8}), (std::vector<int>{0, 1, 2, 3}));
 }
 
+TEST(Ballot, CopiesThatDifferNameTheMinorityOrAllHolders) {
+  Ballot ballot(5, 4);
+  const auto vote = [](std::vector<ChunkDigest> digests, std::vector<ChunkDigest> copies) {
+    VoteMessage message{.generation = 1, .step = 5, .digests = std::move(digests)};
+    message.copies = std::move(copies);
+    return message;
+  };
+  ballot.Add(0, vote({{1, 10}}, {{3, 31}}));
+  ballot.Add(1, vote({{2, 20}, {4, 40}}, {{1, 10}}));
+  ballot.Add(2, vote({{3, 30}}, {{1, 11}, {2, 20}}));
+  ballot.Add(3, vote({{5, 50}}, {{4, 40}}));
+  const std::vector<Ballot::Difference> differences = ballot.DifferingCopies();
+  ASSERT_EQ(differences.size(), 2u);
+  EXPECT_EQ(differences[0].chunk, 1);
+  EXPECT_TRUE(differences[0].majority);
+  EXPECT_EQ(differences[0].ranks, std::vector<int>{2});
+  EXPECT_EQ(differences[1].chunk, 3);
+  EXPECT_FALSE(differences[1].majority);
+  EXPECT_EQ(differences[1].ranks, (std::vector<int>{0, 2}));
+  EXPECT_EQ(ballot.Digests().size(), 5u) << "copies do not belong into the record";
+}
+
 TEST(Blame, OnlyWorldsOnEndCount) {
   const World world = WorldOf(1, {0, 1, 2});
   const FailureMessage names_one{1, 1, Phase::kReduce, "reset", {1}, false};

@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 
+#include <numeric>
 #include <random>
 
 #include "tests/elastic/control/coordinator_harness.h"
@@ -204,6 +205,37 @@ TEST_F(LinksTest, WhatWasFoundBeforeTheLastCommitSaysNothing) {
   Pass(milliseconds(500), {0, 1, 2, 3});
   Answer({{1, 3}});
   EXPECT_EQ(WorldSize(), 3);
+}
+
+TEST_F(LinksTest, OfManyOnePerNodeTriesForAllOfIt) {
+  constexpr int kWorkers = 600;
+  CoordinatorOptions options = DefaultOptions();
+  options.elastic.workers = options.elastic.max_workers = kWorkers;
+  options.microbatches = kWorkers;
+  Start(options);
+  std::vector<int> all(kWorkers);
+  std::iota(all.begin(), all.end(), 0);
+  for (const int w : all) Join(w);
+  Pass(milliseconds(500), all);
+  ASSERT_EQ(WorldSize(), kWorkers);
+  Commit(all);
+  Wait(milliseconds(3500), all);
+  EXPECT_EQ(LastSent<ProbeMessage>(1), nullptr) << "n0/0 stands for it";
+  for (int w = 0; w < kWorkers; w += 2) {
+    const auto* probe = LastSent<ProbeMessage>(w);
+    ASSERT_NE(probe, nullptr) << w;
+    ASSERT_EQ(probe->addresses.size(), kWorkers / 2 - 1u);
+    ReachMessage reach{probe->round, {}};
+    for (const std::string& address : probe->addresses) {
+      const bool cut = (w == 0 && address == "at n7/14") || (w == 14 && address == "at n0/0");
+      reach.seconds.push_back(cut ? -1 : 0.001);
+    }
+    Say(w, reach);
+  }
+  Pass(milliseconds(500), all);
+  EXPECT_EQ(Field("link_cut", "links"), "4") << "two workers on each side";
+  EXPECT_EQ(Field("link_cut", "without"), "n7/14, n7/15");
+  EXPECT_EQ(WorldSize(), kWorkers - 2);
 }
 
 TEST_F(LinksTest, WhoComputesIsNotProbed) {

@@ -34,6 +34,8 @@ struct Traffic {
   int64_t messages_up = 0, messages_down = 0, bytes_up = 0, bytes_down = 0;
   size_t largest_up = 0, largest_down = 0, largest_commit = 0, largest_queue = 0;
   int64_t refused = 0, cut = 0;
+  int64_t probe_bytes = 0;  // of all rounds: who is to try whom, and what came of it
+  size_t largest_claim = 0;
 };
 
 class Network {
@@ -48,12 +50,16 @@ class Network {
   const Codec* codec = nullptr;
   const Traffic& traffic() const { return traffic_; }
 
-  /// 0 if the coordinator cannot be reached.
+  /// To the server that was started last. 0 if it cannot be reached.
   Connection Open(int client) {
-    if (!server_up_ || Cut(client)) return 0;
+    if (server_ == 0 || Cut(client)) return 0;
     const Connection id = ++last_connection_;
-    links_[id] = std::make_unique<Link>(Link{.client = client});
+    links_[id] = std::make_unique<Link>(Link{.client = client, .server = server_});
     return id;
+  }
+  int ServerOf(Connection id) const {  // 0: there is no such stream
+    const auto link = links_.find(id);
+    return link == links_.end() ? 0 : link->second->server;
   }
 
   void Up(Connection id, WorkerMessage message) {
@@ -74,6 +80,8 @@ class Network {
       traffic_.largest_down = std::max(traffic_.largest_down, bytes);
       const bool commit = std::holds_alternative<CommitMessage>(message);
       if (commit) traffic_.largest_commit = std::max(traffic_.largest_commit, bytes);
+      if (std::holds_alternative<ProbeMessage>(message))
+        traffic_.probe_bytes += static_cast<int64_t>(bytes * ids.size());
     } else {
       shared = std::make_shared<const CoordinatorMessage>(std::move(message));
     }
@@ -98,11 +106,27 @@ class Network {
     });
   }
 
-  void SetServer(bool up) {
-    server_up_ = up;
-    if (up) return;
-    for (const auto& [id, link] : links_) CloseByServer(id);
+  int StartServer() { return server_ = ++last_server_; }
+  void StopServer(int server) {
+    if (server == server_) server_ = 0;
+    for (const auto& [id, link] : links_) {
+      if (link->server == server) CloseByServer(id);
+    }
   }
+  /// It does not answer any more: nobody comes, and whoever is there leaves one after the other.
+  void HideServer(int server) {
+    server_ = 0;
+    for (const auto& [id, link] : links_) {
+      if (link->server != server || !link->client_open) continue;
+      clock_.After(clock_.Between(std::chrono::seconds(1), std::chrono::seconds(6)), [this, id = id, server] {
+        const Link& there = *links_[id];
+        if (server_ == server || !there.client_open) return;
+        CloseByClient(id, false);
+        broken_at_client(there.client, id);
+      });
+    }
+  }
+  void ShowServer(int server) { server_ = server; }
 
   void CutOff(int client, bool up, bool down) {
     cut_up_[client] = cut_up_[client] || up;
@@ -126,7 +150,7 @@ class Network {
 
  private:
   struct Link {
-    int client = 0;
+    int client = 0, server = 0;
     bool client_open = true, server_open = true;
     size_t bytes_queued = 0, messages_queued = 0;
     struct Way {
@@ -141,6 +165,8 @@ class Network {
     ++traffic_.messages_up;
     traffic_.bytes_up += static_cast<int64_t>(bytes);
     traffic_.largest_up = std::max(traffic_.largest_up, bytes);
+    if (std::holds_alternative<ReachMessage>(*message)) traffic_.probe_bytes += static_cast<int64_t>(bytes);
+    if (std::holds_alternative<JoinMessage>(*message)) traffic_.largest_claim = std::max(traffic_.largest_claim, bytes);
     traffic_.refused += copy == nullptr ? 1 : 0;
     if (copy != nullptr) *message = *copy;
     return copy != nullptr;
@@ -189,7 +215,7 @@ class Network {
 
   Clock& clock_;
   std::vector<bool> cut_up_, cut_down_;  // by client
-  bool server_up_ = false;
+  int server_ = 0, last_server_ = 0;     // 0: nobody is there
   Connection last_connection_ = 0;
   std::map<Connection, std::unique_ptr<Link>> links_;
   Traffic traffic_;

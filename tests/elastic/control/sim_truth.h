@@ -16,6 +16,7 @@
 #include "elastic/control/coordinator.h"
 #include "elastic/control/state_source.h"
 #include "framework/parallel/placement.h"
+#include "framework/parallel/used_cells.h"
 
 namespace holdfast::sim {
 
@@ -26,6 +27,7 @@ inline uint64_t Mix(uint64_t a, uint64_t b) {
   return x ^ (x >> 31);
 }
 inline uint32_t LossBits(int64_t step) { return static_cast<uint32_t>(Mix(1, static_cast<uint64_t>(step))); }
+inline double ValidationLoss(int64_t step) { return static_cast<double>(Mix(3, static_cast<uint64_t>(step)) % 1000); }
 inline uint32_t NormBits(int64_t step) { return static_cast<uint32_t>(Mix(2, static_cast<uint64_t>(step))); }
 
 /// Chunks that somebody holds.
@@ -41,6 +43,7 @@ class Truth {
       : num_chunks_(num_chunks), parallel_(parallel), serial_(static_cast<size_t>(num_chunks)) {}
 
   int num_chunks() const { return num_chunks_; }
+  int64_t digest_every = 0, validate_every = 0, total_steps = 0;  // 0 = never
   static uint64_t First(int chunk) { return Mix(77, static_cast<uint64_t>(chunk)); }
   static uint64_t Next(uint64_t hash, int64_t step) { return Mix(hash, static_cast<uint64_t>(step)); }
 
@@ -59,18 +62,22 @@ class Truth {
     if (!placement.has_value()) placement = holdfast::PlacementOf(world, parallel_);
     return *placement;
   }
-  int ShardOf(const Placement& placement, int chunk) const {
-    return static_cast<int>(static_cast<int64_t>(chunk) * placement.num_shards() / num_chunks_);
+  int CellOf(const Placement& placement, int chunk) const {
+    return static_cast<int>(static_cast<int64_t>(chunk) * placement.num_cells() / num_chunks_);
+  }
+  holdfast::UsedCells UsedCells() const {
+    std::vector<int> finest;
+    for (int64_t chunk = 0; chunk < num_chunks_; ++chunk) {
+      finest.push_back(static_cast<int>(chunk * holdfast::UsedCells::kFinest / num_chunks_));
+    }
+    return holdfast::UsedCells(std::move(finest));
   }
   std::vector<int> ChunksOf(const World& world, int rank) {
     const Placement& placement = PlacementOf(world);
-    std::set<int> shards(placement.HeldShards(rank).begin(), placement.HeldShards(rank).end());
     std::vector<int> chunks;
-    const int64_t count = num_chunks_, cut = placement.num_shards();
-    for (const int shard : shards) {
-      for (int64_t c = (shard * count + cut - 1) / cut; c < ((shard + 1) * count + cut - 1) / cut; ++c) {
-        chunks.push_back(static_cast<int>(c));
-      }
+    const std::vector<int> cells = placement.HeldCells(rank);
+    for (int chunk = 0; chunk < num_chunks_; ++chunk) {
+      if (std::binary_search(cells.begin(), cells.end(), CellOf(placement, chunk))) chunks.push_back(chunk);
     }
     return chunks;
   }
@@ -118,12 +125,42 @@ class Truth {
     }
     Demand(record.loss_bits == LossBits(record.step) && record.grad_norm_bits == NormBits(record.step), "step ",
            record.step, " has other bits than the serial run");
+    CheckDigests(record);
     recorded_.push_back(record.generation);
     last_of_[record.generation] = record.step;
   }
 
+  bool IsDigestStep(int64_t step) const { return digest_every > 0 && step % digest_every == 0; }
+  bool IsValidationStep(int64_t step) const {
+    return validate_every > 0 && (step % validate_every == 0 || step == total_steps);
+  }
+  void CheckDigests(const RecordAction& record) {
+    bool right = record.digests.size() == (IsDigestStep(record.step) ? static_cast<size_t>(num_chunks_) : 0);
+    for (int chunk = 0; right && chunk < std::ssize(record.digests); ++chunk) {
+      right = record.digests[static_cast<size_t>(chunk)] == ChunkDigest{chunk, Serial(chunk, record.step)};
+    }
+    Demand(right, "the digests of step ", record.step, " are not those of the serial run");
+  }
+  /// What is said about a checkpoint is about the state of its step.
+  void CheckCommit(const CommitCheckpointAction& commit) {
+    std::vector<ChunkDigest> digests;
+    for (int chunk = 0; chunk < num_chunks_; ++chunk) digests.push_back({chunk, Serial(chunk, commit.step)});
+    const bool may_have_digest = IsDigestStep(commit.step);
+    Demand(commit.state_digest == 0 || (may_have_digest && commit.state_digest == StateDigest(digests)),
+           "the checkpoint of step ", commit.step, " is to have another state's digest");
+    if (!commit.validation_loss.has_value()) return;
+    bool found = false;
+    for (int64_t step = 1; step <= commit.step; ++step) {
+      found = found || (IsValidationStep(step) && ValidationLoss(step) == *commit.validation_loss);
+    }
+    Demand(found, "the checkpoint of step ", commit.step, " has the validation loss of another step");
+  }
+
   void SentCommit(const CommitMessage& commit) {
     Demand(commit.step <= committed(), "step ", commit.step, " is committed before it is recorded");
+    if (commit.step > committed()) return;
+    Demand(commit.generation == generation_of(commit.step), "step ", commit.step, " is committed in generation ",
+           commit.generation, ", and in generation ", generation_of(commit.step));
     told_ = std::max(told_, commit.step);
   }
   /// A loss of power: the last lines that were written were not synced.
@@ -167,7 +204,7 @@ class Truth {
     }
     return choices;
   }
-  /// What a coordinator finds that starts: as tools/prepared_run.cc does it.
+  /// What a coordinator finds that starts: as elastic/launch/prepared_run.cc does it.
   std::vector<CheckpointChoice> Usable() const {
     std::vector<CheckpointChoice> usable = Choices();
     std::erase_if(usable, [&](const CheckpointChoice& c) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,6 +64,7 @@ class Worker {
     running_ = true;
     frozen_ = stuck_ = busy_ = false;
     corrupt_votes = 0;
+    fatal = false;
     slow_factor = 1;
     tasks_.clear();
     later_.clear();
@@ -151,7 +153,9 @@ class Worker {
   uint64_t data = kRightData;  // what its token files hold
   bool lacks_storage = false;  // its host does not have the place of the checkpoints
   double slow_factor = 1;
-  int corrupt_votes = 0;  // as many of the next votes have wrong bits
+  bool fatal = false;         // its next step fails as it would anywhere
+  int corrupt_votes = 0;      // as many of the next votes have wrong bits
+  uint64_t corrupted_in = 0;  // the generation in which the last one had
 
  private:
   // What belongs to a process that is gone is dropped; to a frozen one, done when it wakes up.
@@ -264,7 +268,11 @@ class Worker {
 
   void Do(RecoverTask& task) {
     const uint64_t source = task.world.source.generation;
-    if (source != 0 && fetched_.generation == source) held_ = std::move(fetched_);
+    if (source != 0 && fetched_.generation == source) {
+      w_.truth.Demand(mirrors_.empty(), member_.id.name, " is counted on for generation ", source,
+                      ", whose mirrors it never got");
+      held_ = std::move(fetched_);
+    }
     recover_ = std::move(task.world);
     world_ = recover_.world;
     working_generation_ = recovering_ = world_.generation;
@@ -273,6 +281,8 @@ class Worker {
     step_ = recover_.committed_step + 1;
     prepared_ = {};
     fetched_ = {};
+    mirrors_.clear();
+    mirror_failure_.reset();
     AfterInTask(w_.clock.Between(Instant(0), milliseconds(20)), [this] {
       if (connection_ != 0) w_.network.Up(connection_, RendezvousMessage{working_generation_, w_.blob(index_)});
     });
@@ -314,7 +324,7 @@ class Worker {
       } else {
         const int holder = HolderOf(chunk);
         w_.truth.Demand(holder >= 0, "chunk ", chunk, " has no holder in generation ", world_.generation);
-        (*wanted)[chunk] = holder;
+        (Serves(rank, chunk) ? *wanted : mirrors_)[chunk] = holder;
         holders.insert(holder);
       }
     }
@@ -326,38 +336,74 @@ class Worker {
                                 }));
   }
 
+  bool Serves(int rank, int chunk) {
+    const Placement& placement = w_.truth.PlacementOf(world_);
+    return placement.ServerOf(placement.GroupOf(rank), w_.truth.CellOf(placement, chunk)) == rank;
+  }
+
   int HolderOf(int chunk) {
     const Placement& placement = w_.truth.PlacementOf(recover_.source);
-    for (const int rank : placement.Holders(w_.truth.ShardOf(placement, chunk))) {
+    for (const int rank : placement.Holders(w_.truth.CellOf(placement, chunk))) {
       const int here = world_.RankOf(recover_.source.members[static_cast<size_t>(rank)].id);
       if (here >= 0) return here;
     }
     return -1;
   }
 
-  void Fetch(const std::map<int, int>& wanted) {
+  enum class Fetched { kAll, kLater, kNever };
+  /// `gone`: who does not answer any more.
+  Fetched TryToFetch(const std::map<int, int>& wanted, Chunks* to, int* gone) {
     for (const auto& [chunk, rank] : wanted) {
       const Worker* holder = w_.find(world_.members[static_cast<size_t>(rank)].id);
-      if (holder == nullptr || holder->working_generation_ != working_generation_) {
-        Fail("peer closed the connection", {rank});
-        return;
-      }
-      if (holder->frozen_ || w_.collectives.IsCut(holder->member_.id.name, member_.id.name)) {
-        AfterInTask(milliseconds(100), [this, wanted] { Fetch(wanted); });
-        return;
-      }
+      *gone = rank;
+      if (holder == nullptr || holder->working_generation_ != working_generation_) return Fetched::kNever;
+      if (holder->frozen_ || w_.collectives.IsCut(holder->member_.id.name, member_.id.name)) return Fetched::kLater;
       const Chunks& theirs = holder->held_;
       w_.truth.Demand(theirs.generation == recover_.source.generation && theirs.step == recover_.committed_step,
                       holder->member_.id.name, " should hold step ", recover_.committed_step, " of generation ",
                       recover_.source.generation, " but holds step ", theirs.step, " of ", theirs.generation);
       const auto found = theirs.hashes.find(chunk);
       w_.truth.Demand(found != theirs.hashes.end(), holder->member_.id.name, " does not hold chunk ", chunk);
-      if (found != theirs.hashes.end()) incoming_.hashes[chunk] = found->second;
+      if (found != theirs.hashes.end()) to->hashes[chunk] = found->second;
     }
+    return Fetched::kAll;
+  }
+
+  void Fetch(const std::map<int, int>& wanted) {
+    int gone = 0;
+    const Fetched result = TryToFetch(wanted, &incoming_, &gone);
+    if (result == Fetched::kNever) return Fail("peer closed the connection", {gone});
+    if (result == Fetched::kLater) return AfterInTask(milliseconds(100), [this, wanted] { Fetch(wanted); });
     fetched_ = std::move(incoming_);
     w_.truth.Check(member_.id.name, recover_.committed_step, fetched_);
     phase_ = Phase::kIdle;
-    Done(RecoverDone{{working_generation_, 0.01, 0.02, 0.03, static_cast<int64_t>(wanted.size())}});
+    FillMirrorsLater(w_.clock.Between(milliseconds(1), milliseconds(600)), working_generation_);
+    Done(RecoverDone{{working_generation_, 0.01, 0.02, 0.03, static_cast<int64_t>(wanted.size()),
+                      static_cast<int64_t>(mirrors_.size())}});
+  }
+
+  /// Beside what the working thread does, as long as it is in this world.
+  void FillMirrorsLater(Instant delay, uint64_t generation) {
+    After(delay, [this, generation] {
+      if (generation != working_generation_ || mirrors_.empty()) return;
+      int gone = 0;
+      const Fetched result = TryToFetch(mirrors_, &fetched_, &gone);
+      if (result == Fetched::kNever) {
+        mirror_failure_ = gone;
+      } else if (result == Fetched::kLater) {
+        FillMirrorsLater(milliseconds(100), generation);
+      } else {
+        w_.truth.Check(member_.id.name, recover_.committed_step, fetched_);
+        mirrors_.clear();
+        if (connection_ != 0) w_.network.Up(connection_, MirroredMessage{generation});
+      }
+    });
+  }
+  /// Then goes on with the task.
+  void AwaitMirrors(std::function<void()> next) {
+    if (mirror_failure_.has_value()) return Fail("peer closed the connection", {*mirror_failure_});
+    if (mirrors_.empty()) return next();
+    AfterInTask(milliseconds(10), [this, next = std::move(next)]() mutable { AwaitMirrors(std::move(next)); });
   }
 
   /// Wraps what follows a collective.
@@ -379,6 +425,12 @@ class Worker {
 
   void Do(StepTask& task) {
     step_ = task.step;
+    if (std::exchange(fatal, false)) {
+      FailureMessage failure{working_generation_, step_, phase_, "the loss is not finite", {}, /*fatal=*/true};
+      Done(TaskFailed{failure});
+      return;
+    }
+    if (w_.truth.IsValidationStep(task.step - 1)) Validated(task.generation, task.step - 1);
     phase_ = Phase::kForwardBackward;
     w_.truth.Demand(Working(task.generation).generation == task.generation, member_.id.name, " steps in generation ",
                     task.generation, " without its state");
@@ -391,20 +443,35 @@ class Worker {
         Instant(static_cast<int64_t>(share * static_cast<double>(Instant(w_.limits.step_time).count())));
     VoteMessage vote{task.generation, task.step, LossBits(task.step), NormBits(task.step), 0.1, 0, 0.01, 0, mine, {}};
     vote.compute_seconds = std::chrono::duration<double>(time).count();
+    if (w_.truth.IsDigestStep(task.step)) {
+      for (const auto& [chunk, hash] : MyPart(Working(task.generation)).hashes) {
+        vote.digests.push_back({chunk, Truth::Next(hash, task.step)});
+      }
+    }
     // A world of one or two cannot tell who is right.
-    if (corrupt_votes > 0 && world_.size() > 2)
-      --corrupt_votes, vote.loss_bits ^= static_cast<uint32_t>(w_.clock.Bits() | 1);
+    if (corrupt_votes > 0 && world_.size() > 2) {
+      --corrupt_votes;
+      corrupted_in = task.generation;
+      vote.loss_bits ^= static_cast<uint32_t>(w_.clock.Bits() | 1);
+    }
     AfterInTask(time, [this, vote, rank] {
       phase_ = Phase::kReduce;
       ++progress_;
       FailAtDeadline();
-      w_.collectives.AwaitAll(world_, rank, vote.step, Collected([this, vote] {
-                                prepared_ = {vote.generation, vote.step};
-                                w_.truth.Prepared(vote.generation, vote.step, working_id_);
-                                phase_ = Phase::kVote;
-                                Done(StepPrepared{vote});
-                              }));
+      AwaitMirrors([this, vote, rank] {
+        w_.collectives.AwaitAll(world_, rank, vote.step, Collected([this, vote] {
+                                  prepared_ = {vote.generation, vote.step};
+                                  w_.truth.Prepared(vote.generation, vote.step, working_id_);
+                                  phase_ = Phase::kVote;
+                                  Done(StepPrepared{vote});
+                                }));
+      });
     });
+  }
+
+  void Validated(uint64_t generation, int64_t step) {
+    if (world_.RankOf(working_id_) != 0 || connection_ == 0 || step == 0) return;
+    w_.network.Up(connection_, ValidationMessage{generation, step, ValidationLoss(step)});
   }
 
   void Do(UpdateTask& task) {
@@ -436,7 +503,7 @@ class Worker {
     Chunks part{state.generation, state.step, {}};
     const Placement& placement = w_.truth.PlacementOf(world_);
     for (const auto& [chunk, hash] : state.hashes) {
-      const int first = placement.Holders(w_.truth.ShardOf(placement, chunk)).front();
+      const int first = placement.Holders(w_.truth.CellOf(placement, chunk)).front();
       if (first == world_.RankOf(working_id_)) part.hashes[chunk] = hash;
     }
     return part;
@@ -464,8 +531,10 @@ class Worker {
     w_.truth.Demand(task.step == w_.truth.committed() || task.generation < w_.truth.newest(), member_.id.name,
                     " ends the run at step ", task.step);
     AfterInTask(w_.clock.Between(milliseconds(20), milliseconds(500)),
-                [this, generation = task.generation, save = task.save, step_at_end = task.step] {
+                [this, generation = task.generation, save = task.save, step_at_end = task.step,
+                 trains = task.purpose == Purpose::kTrain] {
                   if (save) Save(generation, MyPart(Working(generation)));
+                  if (trains && w_.truth.IsValidationStep(step_at_end)) Validated(generation, step_at_end);
                   if (world_.RankOf(working_id_) == 0) w_.truth.ModelSaved(step_at_end);
                   Done(EndingDone{generation});
                 });
@@ -511,6 +580,8 @@ class Worker {
   // What it holds: by its last committed world; fetched for the world at work; and the step prepared (generation,
   // step).
   Chunks held_, fetched_, incoming_;
+  std::map<int, int> mirrors_;         // chunk -> rank to get it from; that fetched_ still lacks
+  std::optional<int> mirror_failure_;  // the rank that they cannot be got from
   std::pair<uint64_t, int64_t> prepared_;
 };
 

@@ -26,11 +26,12 @@ enum class Planted {
   kForgottenGeneration,  // a coordinator that starts again does not know which generations were used
   kUnrecordedCommit,     // a commit is told before it is recorded
   kUnsyncedRecord,       // the last lines of the record do not survive a loss of power
+  kIgnoredLock,          // a coordinator that was replaced does not find out
 };
 
 /// A size of the run, and what happens to it once it is that large and steps.
 struct Stage {
-  enum class Then { kNothing, kNodeLost, kCoordinatorDies };
+  enum class Then { kNothing, kNodeLost, kCoordinatorDies, kNodesCut, kLinksHeal };
   int workers = 0;
   Then then = Then::kNothing;
 };
@@ -44,10 +45,13 @@ struct Scenario {
   seconds fault_time{12};      // faults fall into the first so many seconds
   bool one_at_a_time = false;  // the next fault waits until the run has got over the one before
   bool crashes_only = false;
-  double goes_back = 0.1;     // probability that who starts the coordinator again says --resume STEP; or, half as
-                              // probable, --overwrite
-  bool cut_for_good = false;  // between two nodes nothing arrives from some moment on, until the end
-  bool stops = false;         // the run is stopped at some moment, often just after its coordinator was killed
+  double goes_back = 0.1;         // probability that who starts the coordinator again says --resume STEP; or, half as
+                                  // probable, --overwrite
+  bool cut_for_good = false;      // between two nodes nothing arrives from some moment on, until the end
+  double strikes_at_mirrors = 0;  // probability that somebody is killed while the mirrors of a world are filled
+  bool stops = false;             // the run is stopped at some moment, often just after its coordinator was killed
+  double replaces = 0.1;          // probability that a fault is a second coordinator
+  int64_t digest_every = 0, validate_every = 0;
   ParallelConfig parallel;
   ElasticConfig elastic;
   CheckpointConfig checkpoint;  // by every_steps alone
@@ -68,7 +72,9 @@ struct Result {
   double seconds = 0;
   int64_t committed = 0, worlds = 0, coordinator_lives = 0, hung = 0, lost = 0, bits_differ = 0, state_lost = 0;
   int64_t checkpoints = 0, rewinds = 0, links_cut = 0, links_back = 0;
-  size_t stages = 0;  // that were reached
+  int64_t mirrors_missing = 0, mirrors_complete = 0;  // worlds that began without, and that got them
+  int64_t replaced = 0, starts_refused = 0;           // coordinators
+  size_t stages = 0;                                  // that were reached
   Traffic traffic;
   std::vector<std::string> log;
 };
@@ -90,6 +96,8 @@ inline Scenario Scenario::FromSeed(uint64_t seed) {
   s.elastic.min_workers = random.Between(1, std::max(1, s.workers / 2));
   s.checkpoint.every_steps = random.Chance(0.6) ? random.Between(1, 10) : 0;
   if (random.Chance(0.3)) s.elastic.max_workers = s.workers + 2;
+  s.digest_every = random.Chance(0.5) ? random.Between(1, 7) : 0;
+  s.validate_every = random.Chance(0.5) ? random.Between(1, 7) : 0;
   return s;
 }
 
@@ -104,7 +112,8 @@ class Simulation {
         host_(clock_, network_, truth_, Options(),
               {.forgets_generation = scenario_.planted == Planted::kForgottenGeneration,
                .commits_unrecorded = scenario_.planted == Planted::kUnrecordedCommit,
-               .loses_lines = scenario_.planted == Planted::kUnsyncedRecord}),
+               .loses_lines = scenario_.planted == Planted::kUnsyncedRecord,
+               .ignores_lock = scenario_.planted == Planted::kIgnoredLock}),
         surroundings_{clock_, network_, truth_, collectives_, Limits(), {}, {}, {}, {}} {
     surroundings_.find = [this](const WorkerId& id) { return Find(id); };
     surroundings_.exited = [this](int index, bool over) { OnExit(index, over); };
@@ -113,8 +122,17 @@ class Simulation {
     if (scenario_.blob != nullptr) surroundings_.blob = scenario_.blob;
     network_.codec = scenario_.codec;
     host_.keep_log = scenario_.keep_log;
+    host_.storage_faults = host_.slow_saves = scenario_.faults > 0 ? 0.1 : 0;
+    truth_.digest_every = scenario_.digest_every;
+    truth_.validate_every = scenario_.validate_every;
+    truth_.total_steps = scenario_.steps;
     host_.rewinding = [this] { truth_.Demand(IsStateLost(), "the run goes back without need"); };
     host_.restarting = [this] { GoBackOnPurpose(); };
+    host_.mirrors_missing = [this] {
+      if (clock_.now() > scenario_.fault_time || !clock_.Chance(scenario_.strikes_at_mirrors)) return;
+      clock_.After(clock_.Between(Instant(0), milliseconds(600)),
+                   [this] { KillOne(AnyWorker(), clock_.Chance(0.2), true); });
+    };
     Wire();
     MakeWorkers();
   }
@@ -163,6 +181,8 @@ class Simulation {
     options.microbatches = scenario_.workers * 2;
     options.total_steps = scenario_.steps;
     options.digests.config = 42;
+    options.validates = scenario_.validate_every > 0;
+    options.validate_every_steps = scenario_.validate_every;
     return options;
   }
   WorkerLimits Limits() const {
@@ -287,6 +307,10 @@ class Simulation {
     if (host_.ended()) return;
     const int victim = AnyWorker();
     Worker* worker = workers_[victim].get();
+    if (!scenario_.crashes_only && clock_.Chance(scenario_.replaces)) {
+      host_.Replace(static_cast<int>(clock_.Between(0, 5)));
+      return;
+    }
     const int64_t kind = scenario_.crashes_only ? 0 : clock_.Between(0, 19);
     const bool one_victim = kind <= 4 || (scenario_.one_at_a_time && kind <= 6);
     if (one_victim) {
@@ -316,8 +340,11 @@ class Simulation {
   }
 
   void StrikeMildly(Worker* worker) {
-    const int64_t kind = clock_.Between(0, 14);
-    if (kind == 14 && !scenario_.one_at_a_time) {  // who is not let go in time is killed, a node at once
+    const int64_t kind = clock_.Between(0, 15);
+    if (kind == 15) {
+      worker->fatal = clock_.Chance(0.2) && worker->running();
+      had_fatal_ = had_fatal_ || worker->fatal;
+    } else if (kind == 14 && !scenario_.one_at_a_time) {  // who is not let go in time is killed, a node at once
       LeaveAndReturn(node_of_[AnyWorker()]);
     } else if (kind == 12) {
       truth_.DamageNewest();
@@ -352,7 +379,13 @@ class Simulation {
     for (size_t i = 0; i < workers_.size(); ++i) {
       if (node_of_[i] == node_down_) KillOne(static_cast<int>(i), silently, false);
     }
+    if (clock_.Chance(0.5)) {  // the whole host: its agent as well, and perhaps the coordinator
+      network_.CloseByClient(std::exchange(agents_[node_down_], 0), silently);
+      ++agent_pids_[node_down_];
+      if (clock_.Chance(0.3)) host_.CrashAfter(0);
+    }
     clock_.After(node_up_after_ - clock_.now(), [this, node = node_down_] {
+      AgentComesBack(node);
       for (size_t i = 0; i < workers_.size(); ++i) {
         if (node_of_[i] == node) StartLater(workers_[i]->member().id.name, seconds(2));
       }
@@ -364,8 +397,10 @@ class Simulation {
     const std::vector<CheckpointChoice> usable = truth_.Usable();
     if (clock_.Chance(scenario_.goes_back / 2)) {
       truth_.GoBackTo(0, /*overwrite=*/true);
+      host_.HasGoneBack();
     } else if (clock_.Chance(scenario_.goes_back) && !usable.empty()) {
       truth_.GoBackTo(usable[clock_.Between(0, std::ssize(usable) - 1)].step, /*overwrite=*/false);
+      host_.HasGoneBack();
     }
   }
 
@@ -399,7 +434,7 @@ class Simulation {
 
   /// Every worker is there, well, and can be reached from now on.
   void HealAll() {
-    if (!scenario_.cut_for_good) collectives_.HealLinks();
+    if (!scenario_.cut_for_good && scenario_.stages.empty()) collectives_.HealLinks();
     host_.Thaw();
     for (size_t i = 0; i < workers_.size(); ++i) {
       Worker* worker = workers_[i].get();
@@ -420,7 +455,10 @@ class Simulation {
     if (truth_.committed() == 0 || truth_.generation_of(truth_.committed()) != truth_.newest()) return false;
     if (world.size() != WholeSize() || !host_.well() || collectives_.has_cuts()) return false;
     const auto is_there = [this](const Member& member) { return Find(member.id) != nullptr; };
-    const auto is_well = [](const auto& w) { return w->healthy() && w->connected() && w->corrupt_votes == 0; };
+    const auto is_well = [this](const auto& w) {
+      const bool votes_well = w->corrupt_votes == 0 && w->corrupted_in != truth_.newest();
+      return w->healthy() && w->connected() && votes_well;
+    };
     return std::all_of(world.members.begin(), world.members.end(), is_there) &&
            std::all_of(workers_.begin(), workers_.end(), is_well);
   }
@@ -446,8 +484,11 @@ class Simulation {
       stage_since_ = truth_.newest();
       if (stage.then == Stage::Then::kNodeLost) LoseNode();
       if (stage.then == Stage::Then::kCoordinatorDies) host_.CrashAfter(0);
+      if (stage.then == Stage::Then::kNodesCut) CutNodes();
+      if (stage.then == Stage::Then::kLinksHeal) collectives_.HealLinks();
+      const bool links = stage.then == Stage::Then::kNodesCut || stage.then == Stage::Then::kLinksHeal;
       if (++stage_ < scenario_.stages.size()) {
-        Resize(stage.workers, scenario_.stages[stage_].workers);
+        if (!links) Resize(stage.workers, scenario_.stages[stage_].workers);
       } else {
         stop_asked_ = true;
         host_.Feed(StopEvent{15});
@@ -478,6 +519,8 @@ class Simulation {
     } else if (code == 128 + 15) {
       truth_.Demand(stop_asked_, "stopped, but nobody asked for it");
       truth_.Demand(truth_.IsSaved(), "stopped at step ", truth_.committed(), ", which is not saved");
+    } else if (had_fatal_ && host_.end_reason().find("not finite") != std::string::npos) {
+      return;
     } else if (host_.end_reason().find("could not be written") != std::string::npos) {
       truth_.Demand(host_.Count("checkpoint_failed") > 0, "failed without need: ", host_.end_reason());
     } else {
@@ -527,9 +570,13 @@ class Simulation {
     result.state_lost = host_.Count("state_lost");
     result.checkpoints = host_.Count("checkpoint");
     result.rewinds = host_.Count("rewind");
+    result.mirrors_missing = host_.Count("mirrors_missing");
+    result.mirrors_complete = host_.Count("mirrors_complete");
     result.links_cut = host_.Count("link_cut");
     result.links_back = host_.Count("link_back");
     result.stages = stage_;
+    result.replaced = host_.replaced();
+    result.starts_refused = host_.refused();
     result.traffic = network_.traffic();
     result.log = host_.log();
     return result;
@@ -549,7 +596,7 @@ class Simulation {
   std::vector<int64_t> agent_pids_;
   int node_down_ = -1;
   Instant node_up_after_{0};
-  bool stop_asked_ = false;
+  bool stop_asked_ = false, had_fatal_ = false;
   std::pair<int, int> cut_nodes_{-1, -1};
   size_t stage_ = 0;
   uint64_t stage_since_ = 0;  // the newest generation then

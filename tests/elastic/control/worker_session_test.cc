@@ -144,7 +144,7 @@ TEST_F(WorkerSessionTest, WhoDidNotHearOfACommitLearnsItFromTheNextWorld) {
   Do(SessionDisconnected{});
   EXPECT_EQ(Actions(), "");
   Do(SessionConnected{});
-  EXPECT_EQ(SentJoin().claim, (StateClaim{WorldOf(1), 1, 2, {}}));
+  EXPECT_EQ(SentJoin().claim, (StateClaim{{1, {}}, 1, 2, {}}));
   Hear(Begin(4, WorldOf(1), 2));
   EXPECT_EQ(Actions(), "update2 recover ");
 }
@@ -155,7 +155,7 @@ TEST_F(WorkerSessionTest, PreparedStepIsDroppedIfItWasNotCommitted) {
   Hear(Begin(2, WorldOf(1), 1));
   EXPECT_EQ(Actions(), "recover ");
   Do(SessionConnected{});
-  EXPECT_EQ(SentJoin().claim, (StateClaim{WorldOf(1), 1, 0, {}}));
+  EXPECT_EQ(SentJoin().claim, (StateClaim{{1, {}}, 1, 0, {}}));
 }
 
 TEST_F(WorkerSessionTest, ClaimMovesToTheNewWorldAtItsFirstCommit) {
@@ -164,10 +164,27 @@ TEST_F(WorkerSessionTest, ClaimMovesToTheNewWorldAtItsFirstCommit) {
   Do(Recovered(2));
   Do(Prepared(2, 2));
   Do(SessionConnected{});
-  EXPECT_EQ(SentJoin().claim, (StateClaim{WorldOf(1), 1, 2, WorldOf(2)}));
+  EXPECT_EQ(SentJoin().claim, (StateClaim{{1, {}}, 1, 2, {2, {}}}));
   Hear(CommitMessage{2, 2, {1, 1}});
   Do(SessionConnected{});
-  EXPECT_EQ(SentJoin().claim, (StateClaim{WorldOf(2), 2, 0, {}}));
+  EXPECT_EQ(SentJoin().claim, (StateClaim{{2, {}}, 2, 0, {}}));
+}
+
+// A claim is of the same size whatever the number of workers; who is in the world is said to whom asks for it.
+TEST_F(WorkerSessionTest, SaysWhoIsInTheWorldsThatItClaims) {
+  CommitOneStep();
+  Hear(Begin(2, WorldOf(1), 1));
+  Do(Recovered(2));
+  Do(Prepared(2, 2));
+  Do(SessionConnected{});
+  for (const uint64_t generation : {1, 2}) {
+    Hear(AskWorldMessage{generation});
+    const auto* said = std::get_if<SendToCoordinator>(&actions_.at(0));
+    ASSERT_NE(said, nullptr);
+    EXPECT_EQ(std::get<KnownWorldMessage>(said->message).world, WorldOf(generation));
+  }
+  Hear(AskWorldMessage{3});
+  EXPECT_EQ(Actions(), "");
 }
 
 TEST_F(WorkerSessionTest, CutOffItFinishesTheStepAndSaysNothing) {
@@ -205,7 +222,7 @@ TEST_F(WorkerSessionTest, RefusedForItsSettingsItKeepsItsStateAndAsksAgain) {
   EXPECT_EQ(Actions(), "abort ");
   Do(SessionDisconnected{});
   Do(SessionConnected{});
-  EXPECT_EQ(SentJoin().claim, (StateClaim{WorldOf(1), 1, 0, {}}));
+  EXPECT_EQ(SentJoin().claim, (StateClaim{{1, {}}, 1, 0, {}}));
   EXPECT_EQ(SentJoin().generation, 1u);
 }
 

@@ -15,8 +15,8 @@
 
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/shard_writer.h"
-#include "checkpoint/storage/memory_storage.h"
 #include "framework/parallel/sharded_state.h"
+#include "framework/storage/memory_storage.h"
 #include "tests/framework/base/temporary_directory.h"
 
 namespace holdfast {
@@ -47,12 +47,12 @@ class CheckpointKeeperTest : public testing::Test {
     for (int c = 0; c < static_cast<int>(layout_.chunks().size()); ++c) chunks.push_back(c);
     auto writer = ShardWriter::Create(keeper_->storage(),
                                       {.checkpoint = {.step = step, .generation = 3}, .shard = 0, .num_shards = 1},
-                                      layout_, chunks);
+                                      state_, chunks);
     EXPECT_TRUE(writer.ok()) << writer.status();
     digests_.clear();
     for (const int c : chunks) {
       const Chunk& chunk = layout_.chunks()[static_cast<size_t>(c)];
-      CapturedChunk captured{.chunk = c, .bytes = HostBytes(ShardedState::ChunkBytes(chunk))};
+      CapturedChunk captured{.chunk = c, .bytes = HostBytes(state_.ChunkBytes(chunk))};
       std::memset(captured.bytes.data(), static_cast<int>(step), captured.bytes.size());
       captured.digest = DigestBytes(captured.bytes);
       digests_.push_back(captured.digest);
@@ -81,6 +81,7 @@ class CheckpointKeeperTest : public testing::Test {
   const RunDirectory directory_{root_.path()};
   Config config_;
   const ParameterLayout layout_;
+  const StateLayout state_ = LayoutOf(*MakeOptimizer({}), layout_);
   std::vector<uint64_t> digests_;
   std::unique_ptr<CheckpointKeeper> keeper_;
 };

@@ -61,7 +61,11 @@ class ShellTest : public testing::Test, public CoordinatorPort {
   void Close(Connection) override {}
 
   void StartShell() {
-    auto shell = CoordinatorShell::Create(config_, directory_, {}, 0, *this, nullptr);
+    auto lock = RunLock::Take(directory_);
+    ASSERT_TRUE(lock.ok()) << lock.status();
+    lock_.emplace(*std::move(lock));
+    const RunStart start{.history = {}, .is_ours = [this] { return lock_->Check(); }, .usable = {}};
+    auto shell = CoordinatorShell::Create(config_, directory_, start, *this, nullptr);
     ASSERT_TRUE(shell.ok()) << shell.status();
     shell_ = std::move(*shell);
     JoinMessage join{{{"n/0", 1}, "n", "h"}, {}, DigestsOf(config_)};
@@ -94,8 +98,29 @@ class ShellTest : public testing::Test, public CoordinatorPort {
   std::vector<int> syncs_at_commit_;
   uint64_t generation_ = 0;
   bool ended_ = false;
+  std::optional<RunLock> lock_;
   std::unique_ptr<CoordinatorShell> shell_;
 };
+
+// Somebody has started another one while this one, or its host, could not be reached. Its workers hold what the other
+// one counts on, so they are told nothing, and least of all that the run is over.
+TEST_F(ShellTest, ACoordinatorThatWasReplacedTellsNobodyAnything) {
+  StartShell();
+  VoteFor(1);
+  std::filesystem::remove(directory_.lock());
+  const auto other = RunLock::Take(directory_);
+  ASSERT_TRUE(other.ok()) << other.status();
+  ASSERT_TRUE(directory_.TakeOver().ok());
+  VoteFor(2);
+  const CoordinatorShell::Outcome outcome = shell_->Wait();
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.reason.find("has been taken by"), std::string::npos) << outcome.reason;
+  shell_->OnMessage(kWorker + 1, AgentHelloMessage{"n", "h", 1, 1});
+  shell_->Drain();
+  EXPECT_FALSE(ended_);
+  EXPECT_EQ(syncs_at_commit_.size(), 1u);
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 1u);
+}
 
 TEST_F(ShellTest, AStepIsOnTheDiskBeforeAnybodyHearsOfItsCommit) {
   StartShell();
@@ -152,7 +177,8 @@ TEST_F(ShellTest, ALineWhoseSyncFailedIsWrittenOnce) {
   EXPECT_EQ(directory_.ReadMetrics()->size(), 1u);
 }
 
-TEST_F(ShellTest, AStopEndsARunThatIsPaused) {
+TEST_F(ShellTest, AStopEndsARunThatStaysPaused) {
+  config_.elastic.lost_state_timeout_ms = 50;
   StartShell();
   VoteFor(1);
   const FileSizeLimit limit(std::filesystem::file_size(directory_.metrics()) + 10);
@@ -163,6 +189,34 @@ TEST_F(ShellTest, AStopEndsARunThatIsPaused) {
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_NE(outcome.reason.find("stopped by signal 15 while the run was paused"), std::string::npos) << outcome.reason;
   EXPECT_EQ(outcome.steps, 1);
+}
+
+TEST_F(ShellTest, ASecondStopEndsARunThatIsPausedAtOnce) {
+  StartShell();
+  VoteFor(1);
+  const FileSizeLimit limit(std::filesystem::file_size(directory_.metrics()) + 10);
+  VoteFor(2);
+  shell_->RequestStop(15);
+  shell_->RequestStop(2);
+  EXPECT_EQ(shell_->Wait().exit_code, 1);
+}
+
+TEST_F(ShellTest, AStopOfARunThatIsPausedSavesWhenThereIsRoomAgain) {
+  StartShell();
+  VoteFor(1);
+  const uint64_t trained_in = generation_;
+  {
+    const FileSizeLimit limit(std::filesystem::file_size(directory_.metrics()) + 10);
+    VoteFor(2);
+    shell_->RequestStop(15);
+    shell_->Drain();
+    EXPECT_FALSE(ended_);
+  }
+  ASSERT_TRUE(WaitFor([&] { return generation_ > trained_in; }));  // a world whose purpose it is to save
+  shell_->OnMessage(kWorker, FinishedMessage{generation_});
+  const CoordinatorShell::Outcome outcome = shell_->Wait();
+  EXPECT_EQ(outcome.exit_code, 128 + 15) << outcome.reason;
+  EXPECT_EQ(outcome.steps, 2);
 }
 
 // An agent that was just starting when the run was stopped.

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "elastic/coordinator/checkpoint_keeper.h"
 #include "elastic/coordinator/run_digests.h"
+#include "framework/config/decides.h"
 
 namespace holdfast {
 namespace {

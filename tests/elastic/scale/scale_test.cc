@@ -27,10 +27,8 @@ Scenario GrowAndShrink(int most, const Codec& codec) {
   scenario.elastic.max_workers = most;
   scenario.elastic.rebalance = false;
   scenario.goes_back = 0;
-  scenario.stages = {{most / 8, Then::kNothing},
-                     {most, Then::kNodeLost},
-                     {most, Then::kCoordinatorDies},
-                     {most, Then::kNothing},
+  scenario.stages = {{most / 8, Then::kNothing}, {most, Then::kNodeLost},      {most, Then::kCoordinatorDies},
+                     {most, Then::kNodesCut},    {most - 8, Then::kLinksHeal}, {most, Then::kNothing},
                      {most / 2, Then::kNothing}};
   scenario.codec = &codec;
   scenario.blob = GlooBlob;
@@ -42,21 +40,24 @@ void ExpectGrowsAndShrinks(int most) {
   const Result result = Simulation(GrowAndShrink(most, codec)).Run();
   EXPECT_EQ(result.violation, "");
   EXPECT_EQ(result.exit_code, 128 + 15) << result.end_reason;
-  EXPECT_EQ(result.stages, 5u);
+  EXPECT_EQ(result.stages, 7u);
   EXPECT_EQ(result.coordinator_lives, 2);
   EXPECT_EQ(result.state_lost, 0);
   const Traffic& traffic = result.traffic;
   EXPECT_EQ(traffic.refused, 0);
   EXPECT_EQ(traffic.cut, 0);
   const auto workers = static_cast<size_t>(most);
-  EXPECT_LT(traffic.largest_down, 100 * workers);  // a world
-  EXPECT_LT(traffic.largest_up, 100 * workers);    // a claim
+  EXPECT_LT(traffic.largest_down, 160 * workers);  // a world, where the state lies, and who holds what in both
+  EXPECT_LT(traffic.largest_up, 120 * workers);    // a world, from the one who is asked
+  EXPECT_LT(traffic.largest_claim, 400u);
   EXPECT_LT(traffic.largest_commit, 32u);
+  EXPECT_GT(traffic.probe_bytes, 0);
+  EXPECT_LT(traffic.probe_bytes, int64_t{64} << 20);  // each by each would be N^2 addresses: 400 MiB for 4,096
   std::cout << most << " workers: " << result.worlds << " worlds, " << result.committed << " steps; up "
             << traffic.messages_up << " messages, " << (traffic.bytes_up >> 20) << " MiB, the largest "
             << traffic.largest_up << " bytes; down " << traffic.messages_down << " messages, "
             << (traffic.bytes_down >> 20) << " MiB, the largest " << traffic.largest_down << ", most in a queue "
-            << traffic.largest_queue << "\n";
+            << traffic.largest_queue << "; the links are tried with " << (traffic.probe_bytes >> 10) << " KiB\n";
 }
 
 TEST(Scale, AThousandWorkersGrowAndShrink) { ExpectGrowsAndShrinks(1024); }

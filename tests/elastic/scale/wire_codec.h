@@ -6,12 +6,9 @@
 #include <google/protobuf/arena.h>
 
 #include <cstring>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
-#include <variant>
-#include <vector>
 
 #include "elastic/wire/convert.h"
 #include "elastic/wire/holdfast.pb.h"
@@ -35,52 +32,13 @@ std::pair<std::unique_ptr<Message>, size_t> ThroughWire(const Message& message, 
   return {std::make_unique<Message>(*std::move(arrived)), bytes.size()};
 }
 
-/// Joins with claims of one world by thousands: the world is taken through its bytes once, and counted for each.
-class JoinCodec {
- public:
-  std::pair<std::unique_ptr<WorkerMessage>, size_t> operator()(const JoinMessage& join) {
-    if (join.claim.world.members.empty()) return ThroughWire<v1::ToCoordinator>(WorkerMessage(join), kMaxIncomingBytes);
-    const Claimed& claimed = Through(join.claim.world);
-    JoinMessage rest = join;
-    rest.claim.world.members = {};
-    auto [arrived, bytes] = ThroughWire<v1::ToCoordinator>(WorkerMessage(rest), kMaxIncomingBytes);
-    bytes += claimed.bytes;
-    if (arrived == nullptr || claimed.bytes == 0 || bytes > kMaxIncomingBytes) return {nullptr, bytes};
-    std::get<JoinMessage>(*arrived).claim.world = claimed.arrived;
-    return {std::move(arrived), bytes};
-  }
-
- private:
-  struct Claimed {
-    World said, arrived;
-    size_t bytes = 0;  // 0: refused
-  };
-
-  const Claimed& Through(const World& world) {
-    const auto [entry, is_new] = claimed_.try_emplace(&world.members.members());
-    if (!is_new) return entry->second;
-    JoinMessage alone;
-    alone.claim.world = entry->second.said = world;
-    const auto [arrived, bytes] = ThroughWire<v1::ToCoordinator>(WorkerMessage(alone), kMaxIncomingBytes);
-    if (arrived == nullptr) return entry->second;
-    entry->second.arrived = std::get<JoinMessage>(*arrived).claim.world;
-    entry->second.bytes = bytes;
-    return entry->second;
-  }
-
-  std::map<const std::vector<Member>*, Claimed> claimed_;  // by the list that is said, which is kept
-};
-
 inline Codec WireCodec() {
   Codec codec;
   codec.down = [](const CoordinatorMessage& message) -> std::pair<Shared, size_t> {
     auto [arrived, bytes] = ThroughWire<v1::FromCoordinator>(message, kMaxOutgoingBytes);
     return {std::move(arrived), bytes};
   };
-  codec.up = [joins = JoinCodec()](const WorkerMessage& message) mutable {
-    if (const auto* join = std::get_if<JoinMessage>(&message)) return joins(*join);
-    return ThroughWire<v1::ToCoordinator>(message, kMaxIncomingBytes);
-  };
+  codec.up = [](const WorkerMessage& message) { return ThroughWire<v1::ToCoordinator>(message, kMaxIncomingBytes); };
   codec.most_bytes_queued = kMaxQueuedBytes;
   codec.most_messages_queued = kMaxQueuedMessages;
   return codec;

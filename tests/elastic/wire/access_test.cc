@@ -108,6 +108,17 @@ TEST_F(TokenFileTest, MustHoldAToken) {
   EXPECT_EQ(ReadTokenFile(directory_).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(TokenFileTest, IsMadeOnceAndPrivate) {
+  const std::string path = directory_ + "/made";
+  const auto made = MakeTokenFile(path);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->size(), 64u);
+  EXPECT_EQ(*ReadTokenFile(path), *made) << "it is private";
+  EXPECT_EQ(*MakeTokenFile(path), *made) << "the one that is there stays";
+  EXPECT_NE(*MakeTokenFile(directory_ + "/other"), *made);
+  EXPECT_FALSE(MakeTokenFile(directory_ + "/none/token").ok());
+}
+
 TEST(TokenTest, OnlyTheTokenIsEqual) {
   EXPECT_TRUE(TokensEqual("abc", "abc"));
   for (const char* other : {"", "ab", "abcd", "abd", "xbc", "abcabc", "ABC"}) EXPECT_FALSE(TokensEqual(other, "abc"));

@@ -28,7 +28,7 @@ class RandomMessages {
       case 2:
         return RendezvousMessage{Word(), Bytes(kMaxBlobBytes)};
       case 3:
-        return RecoveredMessage{Word(), Seconds(), Seconds(), Seconds(), Count()};
+        return RecoveredMessage{Word(), Seconds(), Seconds(), Seconds(), Count(), Count()};
       case 4:
         return AVote();
       case 5:
@@ -47,8 +47,12 @@ class RandomMessages {
         return WorkerExitMessage{{Bytes(256), Word()}, Bytes(4096), Flip()};
       case 12:
         return LeaveMessage{static_cast<int>(Below(128))};
-      default:
+      case 13:
         return ReachMessage{Word(), {Seconds(), -1, Seconds()}};
+      case 14:
+        return MirroredMessage{Word()};
+      default:
+        return KnownWorldMessage{AWorld()};
     }
   }
 
@@ -64,6 +68,8 @@ class RandomMessages {
         return RefusedMessage{Bytes(4096), Flip(), Flip()};
       case 4:
         return EndMessage{static_cast<int>(Below(256)), Bytes(4096)};
+      case 6:
+        return AskWorldMessage{Word()};
       default:
         return ProbeMessage{Word(), {Bytes(kMaxAddressBytes), Bytes(kMaxAddressBytes)}};
     }
@@ -121,7 +127,11 @@ class RandomMessages {
     std::vector<Member> members;
     for (uint64_t i = Below(4); i > 0; --i) members.push_back(AMember());
     if (members.size() > 1) members.back().leaves = Below(2) == 1;
-    return {Word(), members};
+    World world{Word(), members};
+    std::vector<uint32_t> placement;
+    for (uint64_t i = Below(20); i > 0; --i) placement.push_back(static_cast<uint32_t>(Word()));
+    world.placement = std::move(placement);
+    return world;
   }
   /// Some of its members are in `world`, some of them as they are there.
   World ASource(const World& world) {
@@ -133,7 +143,7 @@ class RandomMessages {
       if (Below(3) == 0) members.back().pid = Count();
     }
     for (size_t i = 0; i < members.size(); ++i) members[i].leaves = i > 0 && members[i].leaves;
-    return {strangers.generation, members};
+    return {strangers.generation, members, strangers.placement};
   }
   WorldMessage AWorldMessage() {
     const World world = AWorld();
@@ -151,6 +161,7 @@ class RandomMessages {
                      Count(),
                      {}};
     for (uint64_t i = Below(6); i > 0; --i) vote.digests.push_back({static_cast<int32_t>(Below(INT32_MAX)), Word()});
+    for (uint64_t n = Below(4); n > 0; --n) vote.copies.push_back({static_cast<int32_t>(Below(1000)), Word()});
     return vote;
   }
   SavedMessage ASave() {
@@ -172,11 +183,12 @@ inline auto Fields(const HeartbeatMessage& m) {
 }
 inline auto Fields(const RendezvousMessage& m) { return std::tie(m.generation, m.blob); }
 inline auto Fields(const RecoveredMessage& m) {
-  return std::tie(m.generation, m.abort_seconds, m.rendezvous_seconds, m.transfer_seconds, m.bytes_received);
+  return std::tie(m.generation, m.abort_seconds, m.rendezvous_seconds, m.transfer_seconds, m.bytes_received,
+                  m.mirror_bytes);
 }
 inline auto Fields(const VoteMessage& m) {
   return std::tie(m.generation, m.step, m.loss_bits, m.grad_norm_bits, m.lr, m.compute_seconds, m.wait_seconds,
-                  m.stall_seconds, m.microbatches, m.digests);
+                  m.stall_seconds, m.microbatches, m.digests, m.copies);
 }
 inline auto Fields(const FailureMessage& m) {
   return std::tie(m.generation, m.step, m.phase, m.cause, m.suspects, m.fatal, m.bad_checkpoint, m.secondhand);
@@ -191,7 +203,10 @@ inline auto Fields(const StopRequestMessage& m) { return std::tie(m.signal); }
 inline auto Fields(const AgentHelloMessage& m) { return std::tie(m.node, m.host, m.pid, m.num_workers); }
 inline auto Fields(const WorkerExitMessage& m) { return std::tie(m.id, m.cause, m.restarting); }
 inline auto Fields(const LeaveMessage& m) { return std::tie(m.signal); }
+inline auto Fields(const MirroredMessage& m) { return std::tie(m.generation); }
 inline auto Fields(const ReachMessage& m) { return std::tie(m.round, m.seconds); }
+inline auto Fields(const KnownWorldMessage& m) { return std::tie(m.world); }
+inline auto Fields(const AskWorldMessage& m) { return std::tie(m.generation); }
 inline auto Fields(const ProbeMessage& m) { return std::tie(m.round, m.addresses); }
 inline auto Fields(const WorldMessage& m) {
   return std::tie(m.world, m.source, m.committed_step, m.purpose, m.microbatches, m.checkpoint, m.save);

@@ -23,6 +23,8 @@ TEST(Decides, IsSaidOfEveryKey) {
 TEST(Decides, TheOrderOfSamplesDecidesBitsAndThreadsDoNot) {
   EXPECT_EQ(WhatDecides("data.shuffle"), Decides::kBits);
   EXPECT_EQ(WhatDecides("train.arithmetic"), Decides::kBits);
+  EXPECT_EQ(WhatDecides("optimizer.name"), Decides::kBits);
+  EXPECT_EQ(WhatDecides("optimizer.ema_decay"), Decides::kBits);
   EXPECT_EQ(WhatDecides("train.threads"), Decides::kHost);
   EXPECT_EQ(WhatDecides("parallel.sharding"), Decides::kLayout);
 }

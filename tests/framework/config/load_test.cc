@@ -228,7 +228,7 @@ TEST(LoadTest, StringsAndPaths) {
   EXPECT_EQ(SetError("data.train=[]"), "must name at least one file");
   EXPECT_EQ(SetError("data.train=[a, '']"), "a path must not be empty");
   EXPECT_EQ(SetError("data.tokenizer="), "must not be empty");
-  EXPECT_EQ(SetError("optimizer.name=sgd"), "expected one of adamw, got 'sgd'");
+  EXPECT_EQ(SetError("optimizer.name=sgd"), "expected one of adamw, lion, muon, got 'sgd'");
   EXPECT_EQ(SetError("run.name=../up").substr(0, 20), "expected 1 to 128 le");
   EXPECT_EQ(SetError("train.init_from=\"a\\nb\""),
             "expected a string without control characters, got the string \"a\\x0ab\"");

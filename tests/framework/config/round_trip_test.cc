@@ -73,6 +73,7 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.train.device = DeviceKind::kCuda;
     config.train.gemm_table.insert(0, "t");
     config.train.arithmetic = ArithmeticChoice::kAuto;
+    config.optimizer.name = OptimizerKind::kMuon;  // which has all keys
     config.schedule.warmup_steps = config.schedule.decay_steps = 1;
     if (config.parallel.transport == Transport::kNccl) config.train.device = DeviceKind::kCuda;
     ElasticConfig& elastic = config.elastic;
@@ -84,6 +85,7 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.checkpoint.every = CheckpointEvery::kAuto;
     (seed % 2 == 0 ? config.checkpoint.every_steps : config.checkpoint.every_seconds) = 0;
     config.checkpoint.s3_endpoint.insert(0, "https://");
+    config.data.s3_endpoint.insert(0, "https://");
     const std::string printed = PrintConfig(config);
     const absl::StatusOr<Config> again = ParseConfig(printed, "printed", {}, {.families = FamilyPresets()});
     ASSERT_TRUE(again.ok()) << again.status().message() << "\n" << printed;

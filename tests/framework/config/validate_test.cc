@@ -51,6 +51,18 @@ TEST(ValidateTest, Heads) {
             "num_heads 4)");
 }
 
+TEST(ValidateTest, KeysThatTheOptimizerDoesNotHave) {
+  EXPECT_EQ(ErrorsOf(kGood, {"optimizer.momentum=0.9"}),
+            "--set optimizer.momentum=0.9: optimizer adamw has no momentum, which is of muon; leave it out or set "
+            "optimizer.name");
+  EXPECT_EQ(ErrorsOf(kGood, {"optimizer.name=lion", "optimizer.eps=1e-6"}),
+            "--set optimizer.eps=1e-6: optimizer lion has no eps, which is of adamw and muon; leave it out or set "
+            "optimizer.name");
+  EXPECT_EQ(ErrorsOf(kGood, {"optimizer.name=lion"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"optimizer.name=muon", "optimizer.momentum=0.9", "optimizer.eps=1e-6"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"optimizer.name=muon", "optimizer.ema_decay=0.999"}), "");
+}
+
 TEST(ValidateTest, GemmTable) {
   const std::string no_gpu = ": a table of matrix products is for GPUs; leave it out or set train.device to cuda";
   EXPECT_EQ(ErrorsOf(kGood, {"train.gemm_table=a.gemm"}), "--set train.gemm_table=a.gemm" + no_gpu);
@@ -114,6 +126,22 @@ TEST(ValidateTest, CheckpointPlace) {
             "--set checkpoint.s3_endpoint=127.0.0.1:9000: expected http://HOST[:PORT] or https://HOST[:PORT], got "
             "'127.0.0.1:9000'");
   EXPECT_EQ(ErrorsOf(kGood, {"checkpoint.s3_endpoint=http://127.0.0.1:9000"}), "");
+}
+
+TEST(ValidateTest, DataPlaces) {
+  for (const std::string key : {"data.train", "data.validation"}) {
+    for (const std::string place : {"gs://bucket/x", "s3://", "s3://bucket", "s3://bucket/", "s3:///name", "://x"}) {
+      EXPECT_EQ(ErrorsOf(kGood, {key + "=" + place}),
+                "--set " + key + "=" + place + ": expected a path or s3://bucket/name, got '" + place + "'");
+    }
+    for (const std::string place : {"s3://bucket/a.bin", "s3://bucket/a/b.bin", "/mnt/c.bin", "c", "c/x://y"}) {
+      EXPECT_EQ(ErrorsOf(kGood, {key + "=" + place}), "");
+    }
+  }
+  EXPECT_EQ(ErrorsOf(kGood, {"data.s3_endpoint=127.0.0.1:9000"}),
+            "--set data.s3_endpoint=127.0.0.1:9000: expected http://HOST[:PORT] or https://HOST[:PORT], got "
+            "'127.0.0.1:9000'");
+  EXPECT_EQ(ErrorsOf(kGood, {"data.s3_endpoint=http://127.0.0.1:9000"}), "");
 }
 
 TEST(ValidateTest, CheckpointRanges) {

@@ -23,7 +23,8 @@ class PackTest : public ::testing::Test {
   }
   absl::StatusOr<PackReport> Run(PackOptions options, bool bytes = false) {
     options.output = out_;
-    return Pack(bytes ? *bytes_ : *bpe_, options);
+    LocalFileAccess files;
+    return Pack(bytes ? *bytes_ : *bpe_, options, files);
   }
   // Packing must fail so, and leave only its input.
   void ExpectError(const std::string& input, const std::string& says, PackOptions options = {}) {
@@ -118,7 +119,7 @@ TEST_F(PackTest, ValidationIsTheExactEnd) {
     tokens.insert(tokens.end(), end.begin(), end.end());
     EXPECT_TRUE(tokens == bytes_->Encode(text).value());
   }
-  EXPECT_EQ(directory_.List().size(), 3);
+  EXPECT_EQ(directory_.List().size(), 5);  // the text, two token files, their indexes
 }
 
 TEST_F(PackTest, Failures) {
@@ -147,14 +148,14 @@ TEST_F(PackTest, Failures) {
 
 TEST_F(PackTest, Stats) {
   WriteTokens(out_, {3, 3, 7, 9}, 70000);
-  const TokenStats stats = ComputeTokenStats(**TokenFile::Open(out_));
+  const TokenStats stats = *ComputeTokenStats(**OpenTokens(out_));
   EXPECT_EQ(stats.count, 4);
   EXPECT_EQ(stats.smallest, 3);
   EXPECT_EQ(stats.largest, 9);
   EXPECT_EQ(stats.distinct, 3);
   EXPECT_DOUBLE_EQ(stats.entropy_bits, 1.5);
   WriteTokens(out_, {1 << 24}, 1 << 25);
-  EXPECT_EQ(ComputeTokenStats(**TokenFile::Open(out_)).uncounted, 1);
+  EXPECT_EQ(ComputeTokenStats(**OpenTokens(out_))->uncounted, 1);
 }
 
 }  // namespace

@@ -42,13 +42,13 @@ TEST(TokenFile, GivesBackWhatWasWritten) {
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * 2654435761u % vocab_size);
     WriteTokens(directory / "a.bin", tokens, vocab_size);
     EXPECT_EQ(ReadTokens(directory / "a.bin"), tokens);
-    const auto file = *TokenFile::Open(directory / "a.bin");
+    const auto file = *OpenTokens(directory / "a.bin");
     EXPECT_EQ(file->bytes_per_token(), vocab_size <= 65536 ? 2 : 4);
     std::vector<int32_t> part(1000);
-    file->Read(3'000'001 - 1000, absl::MakeSpan(part));
+    ASSERT_TRUE(file->Read(3'000'001 - 1000, absl::MakeSpan(part)).ok());
     EXPECT_TRUE(std::equal(part.begin(), part.end(), tokens.end() - 1000));
   }
-  EXPECT_EQ(directory.List().size(), 1);
+  EXPECT_EQ(directory.List().size(), 2);  // and its index
   WriteTokens(directory / "none.bin", {});
   EXPECT_TRUE(ReadTokens(directory / "none.bin").empty());
 }
@@ -87,7 +87,7 @@ TEST(TokenFile, BrokenFilesAreRefused) {
   const std::string path = directory / "broken.bin";
   for (const BrokenFile& one : broken) {
     WriteText(path, one.content);
-    const absl::Status status = TokenFile::Open(path).status();
+    const absl::Status status = OpenTokens(path).status();
     EXPECT_EQ(status.code(), one.code) << one.says[0];
     for (const std::string& words : one.says) EXPECT_THAT(std::string(status.message()), HasSubstr(words));
     EXPECT_THAT(std::string(status.message()), HasSubstr(path));
@@ -96,10 +96,15 @@ TEST(TokenFile, BrokenFilesAreRefused) {
 
 TEST(TokenFile, WhatIsNoFile) {
   const TemporaryDirectory directory;
-  EXPECT_EQ(TokenFile::Open(directory / "missing.bin").status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(TokenFile::Open(directory / "").status().message()), HasSubstr("directory"));
+  EXPECT_EQ(OpenTokens(directory / "missing.bin").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(OpenTokens(directory / "").status().message()), HasSubstr("directory"));
   ASSERT_EQ(mkfifo((directory / "pipe").c_str(), 0600), 0);
-  EXPECT_THAT(std::string(TokenFile::Open(directory / "pipe").status().message()), HasSubstr("regular"));
+  EXPECT_THAT(std::string(OpenTokens(directory / "pipe").status().message()), HasSubstr("regular"));
+}
+
+absl::Status CheckWholeFile(const std::string& path, int64_t vocab_size) {
+  const auto file = *OpenTokens(path);
+  return CheckVocabulary(*file, *IndexTokens(*file), vocab_size);
 }
 
 TEST(TokenFile, VocabularyCheckFindsEveryPosition) {
@@ -108,32 +113,32 @@ TEST(TokenFile, VocabularyCheckFindsEveryPosition) {
     for (const size_t position : {0, 1, 255, 256, 299'999, 2'097'151, 2'097'152, 2'500'000}) {
       std::vector<int32_t> tokens(2'500'001, static_cast<int32_t>(vocab_size - 1));
       WriteTokens(directory / "good.bin", tokens, vocab_size + 1);
-      EXPECT_TRUE((*TokenFile::Open(directory / "good.bin"))->CheckVocabulary(vocab_size).ok());
+      EXPECT_TRUE(CheckWholeFile(directory / "good.bin", vocab_size).ok());
       tokens[position] = static_cast<int32_t>(vocab_size);
       WriteTokens(directory / "bad.bin", tokens, vocab_size + 1);
-      const absl::Status status = (*TokenFile::Open(directory / "bad.bin"))->CheckVocabulary(vocab_size).status();
+      const absl::Status status = CheckWholeFile(directory / "bad.bin", vocab_size);
       EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
       const std::string words = absl::StrCat("token ", vocab_size, " at position ", position, " ");
       EXPECT_THAT(std::string(status.message()), HasSubstr(words));
     }
   }
   WriteText(directory / "huge.bin", Header(20240801, 1, 1) + "\xff\xff\xff\xff");
-  EXPECT_FALSE((*TokenFile::Open(directory / "huge.bin"))->CheckVocabulary(INT64_MAX).ok());
+  EXPECT_FALSE(CheckWholeFile(directory / "huge.bin", INT64_MAX).ok());
 }
 
 TEST(TokenFileWriter, LeavesNothingBehindUnlessFinished) {
   const TemporaryDirectory directory;
   WriteTokens(directory / "a.bin", {7});
   {
-    auto writer = *TokenFileWriter::Create(directory / "a.bin", 256);
+    auto writer = *CreateTokens(directory / "a.bin", 256);
     ASSERT_TRUE(writer->Append({1, 2, 3}).ok());
-    EXPECT_EQ(directory.List().size(), 2);
+    EXPECT_EQ(directory.List().size(), 4);
   }
-  EXPECT_EQ(directory.List().size(), 1);
+  EXPECT_EQ(directory.List().size(), 2);
   EXPECT_EQ(ReadTokens(directory / "a.bin"), std::vector<int32_t>{7});
-  EXPECT_FALSE(TokenFileWriter::Create(directory / "no/such/a.bin", 256).ok());
-  EXPECT_FALSE(TokenFileWriter::Create(directory / "", 256).ok());
-  EXPECT_FALSE(TokenFileWriter::Create("/dev/null", 256).ok());
+  EXPECT_FALSE(CreateTokens(directory / "no/such/a.bin", 256).ok());
+  EXPECT_FALSE(CreateTokens(directory / "", 256).ok());
+  EXPECT_FALSE(CreateTokens("/dev/null", 256).ok());
 }
 
 // A full disk, by way of a limit on the size of files.
@@ -143,7 +148,7 @@ TEST(TokenFileWriter, DiskFull) {
   rlimit before;
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   for (const size_t count : {1'000'000, 100'000}) {  // fails in Append, and in Finish
-    auto writer = *TokenFileWriter::Create(directory / "a.bin", 256);
+    auto writer = *CreateTokens(directory / "a.bin", 256);
     rlimit small = before;
     small.rlim_cur = 100'000;
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);

@@ -7,6 +7,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <map>
 #include <numeric>
 #include <random>
 #include <set>
@@ -14,6 +19,7 @@
 #include "framework/parallel/gather_plan.h"
 #include "framework/parallel/reduction_plan.h"
 #include "framework/parallel/shard_map.h"
+#include "framework/parallel/sharded_state.h"
 #include "framework/parallel/transfer_plan.h"
 
 namespace holdfast {
@@ -54,73 +60,132 @@ ParameterLayout RandomLayout(std::mt19937& random) {
   return ParameterLayout(std::move(parameters), std::move(units));
 }
 
-TEST(Placement, HoldsEveryShardAsOftenAsAskedAndOnOtherNodes) {
+std::vector<std::string> OwnNodes(int size) {
+  std::vector<std::string> nodes;
+  for (int rank = 0; rank < size; ++rank) nodes.push_back("node" + std::to_string(rank));
+  return nodes;
+}
+
+int64_t CopiesOf(const ParallelConfig& parallel, const Placement& p, int staying) {
+  return std::max<int64_t>(std::min<int64_t>(parallel.mirrors + 1, staying), p.num_groups());
+}
+
+/// Everything is held as often as asked for, served once to each group, and by nobody who leaves.
+void ExpectWhole(const Placement& p, const std::vector<std::string>& nodes, const ParallelConfig& parallel,
+                 int leaving = 0) {
+  const int staying = p.size() - leaving;
+  size_t held = 0;
+  for (int cell = 0; cell < p.num_cells(); ++cell) {
+    const std::vector<int> holders = p.Holders(cell);
+    ASSERT_EQ(std::set<int>(holders.begin(), holders.end()).size(), holders.size());
+    ASSERT_EQ(static_cast<int64_t>(holders.size()), CopiesOf(parallel, p, staying));
+    ASSERT_EQ(holders.front(), p.PrimaryOf(cell));
+    ASSERT_EQ(p.ServerOf(p.GroupOf(holders.front()), cell), holders.front());
+    for (int group = 0; group < p.num_groups(); ++group) {
+      ASSERT_EQ(p.GroupOf(p.ServerOf(group, cell)), group);
+      ASSERT_NE(std::find(holders.begin(), holders.end(), p.ServerOf(group, cell)), holders.end());
+    }
+    std::set<std::string> on;
+    for (const int rank : holders) {
+      ASSERT_LT(rank, staying);
+      on.insert(nodes[static_cast<size_t>(rank)]);
+    }
+    const std::set<std::string> there(nodes.begin(), nodes.begin() + staying);
+    if (p.num_groups() == 1) {
+      ASSERT_EQ(on.size(), std::min(holders.size(), there.size())) << "mirrors share nodes";
+    }
+    held += holders.size();
+  }
+  for (int rank = 0; rank < p.size(); ++rank) held -= p.HeldCells(rank).size();
+  ASSERT_EQ(held, 0u);
+  int in_groups = 0;
+  for (int g = 0; g < p.num_groups(); ++g) in_groups += static_cast<int>(p.Group(g).size());
+  ASSERT_EQ(in_groups, p.size());
+}
+
+TEST(Placement, HoldsEveryCellAsOftenAsAskedAndOnOtherNodes) {
   std::mt19937 random(1);
-  for (int round = 0; round < 500; ++round) {
+  for (int round = 0; round < 300; ++round) {
     const int size = 1 + static_cast<int>(random() % 12);
     const std::vector<std::string> nodes = RandomNodes(random, size);
-    const size_t num_nodes = std::set<std::string>(nodes.begin(), nodes.end()).size();
     const ParallelConfig parallel = RandomParallel(random);
     const Placement p(nodes, parallel);
-    size_t held = 0;
-    for (int shard = 0; shard < p.num_shards(); ++shard) {
-      const std::vector<int>& holders = p.Holders(shard);
-      ASSERT_EQ(std::set<int>(holders.begin(), holders.end()).size(), holders.size());
-      const int64_t wanted = std::max<int64_t>(std::min<int64_t>(parallel.mirrors + 1, size), p.num_groups());
-      ASSERT_EQ(static_cast<int64_t>(holders.size()), wanted);
-      std::set<std::string> on;
-      for (const int rank : holders) {
-        on.insert(nodes[static_cast<size_t>(rank)]);
-        const std::vector<int>& of_rank = p.HeldShards(rank);
-        ASSERT_NE(std::find(of_rank.begin(), of_rank.end(), shard), of_rank.end());
+    ExpectWhole(p, nodes, parallel);
+    ASSERT_EQ(Placement::FromTable(nodes, parallel, 0, p.Table()).value(), p);
+    ASSERT_EQ(Placement::FromTable(nodes, parallel, 0, {}).value(), p);
+    for (int group = 0; group < p.num_groups();
+         ++group) {  // one run for each rank, so that nothing has to be put in order
+      int runs = 0;
+      for (int cell = 0; cell < p.num_cells(); ++cell) {
+        runs += cell == 0 || p.ServerOf(group, cell) != p.ServerOf(group, cell - 1) ? 1 : 0;
       }
-      if (p.num_groups() == 1) {
-        ASSERT_EQ(on.size(), std::min(holders.size(), num_nodes)) << "mirrors share nodes";
-      }
-      held += holders.size();
+      ASSERT_EQ(runs, static_cast<int>(p.Group(group).size()));
     }
-    std::set<int> slices;
-    for (int rank = 0; rank < size; ++rank) {
-      held -= p.HeldShards(rank).size();
-      if (p.SliceOfRank(rank) < 0) continue;
-      ASSERT_EQ(p.RankOfSlice(p.SliceOfRank(rank)), rank);
-      ASSERT_EQ(p.ShardOfSlice(p.SliceOfRank(rank)), p.ServedShard(rank));
-      ASSERT_EQ(p.HeldShards(rank).front(), p.ServedShard(rank));
-      slices.insert(p.SliceOfRank(rank));
-      ASSERT_EQ(p.Group(p.GroupOf(rank))[static_cast<size_t>(p.ServedShard(rank))], rank);
-    }
-    ASSERT_EQ(held, 0u);
-    ASSERT_EQ(static_cast<int>(slices.size()), p.num_slices());
-    int in_groups = 0;
-    for (int g = 0; g < p.num_groups(); ++g) in_groups += static_cast<int>(p.Group(g).size());
-    ASSERT_EQ(in_groups, size);
   }
 }
 
 TEST(Placement, ThoseThatLeaveHoldNothingAndTheOthersHoldAsIfTheyWereGone) {
   std::mt19937 random(9);
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < 100; ++round) {
     const int size = 2 + static_cast<int>(random() % 8), leaving = 1 + static_cast<int>(random() % (size - 1));
     std::vector<std::string> nodes = RandomNodes(random, size);
     const ParallelConfig parallel = RandomParallel(random);
     const Placement p(nodes, parallel, leaving);
+    ExpectWhole(p, nodes, parallel, leaving);
     nodes.resize(static_cast<size_t>(size - leaving));
     const Placement without(nodes, parallel);
-    ASSERT_EQ(p.num_shards(), without.num_shards());
-    for (int shard = 0; shard < p.num_shards(); ++shard) ASSERT_EQ(p.Holders(shard), without.Holders(shard));
+    ASSERT_EQ(p.num_cells(), without.num_cells());
+    for (int cell = 0; cell < p.num_cells(); ++cell) ASSERT_EQ(p.Holders(cell), without.Holders(cell));
     for (int rank = size - leaving; rank < size; ++rank) {
-      ASSERT_TRUE(p.HeldShards(rank).empty());
-      ASSERT_EQ(p.SliceOfRank(rank), -1);
       const std::vector<int> group = p.Group(p.GroupOf(rank));
       ASSERT_NE(std::find(group.begin(), group.end(), rank), group.end()) << "a guest computes";
     }
   }
 }
 
-TEST(Placement, MirrorsAreSpreadEvenly) {
-  for (int size = 2; size <= 16; ++size) {
-    const Placement p(std::vector<std::string>(static_cast<size_t>(size), "one"), {.mirrors = 1});
-    for (int rank = 0; rank < size; ++rank) EXPECT_EQ(p.HeldShards(rank).size(), 2u) << size;
+/// Most and least cells that a rank serves, and holds.
+struct Load {
+  explicit Load(const Placement& p) {
+    std::vector<int> served(static_cast<size_t>(p.size()));
+    for (int cell = 0; cell < p.num_cells(); ++cell) ++served[static_cast<size_t>(p.ServerOf(0, cell))];
+    for (int rank = 0; rank < p.size(); ++rank) {
+      const auto holds = static_cast<int>(p.HeldCells(rank).size());
+      most_held = std::max(most_held, holds);
+      least_held = std::min(least_held, holds);
+      most_served = std::max(most_served, served[static_cast<size_t>(rank)]);
+    }
+  }
+  int most_held = 0, least_held = INT_MAX, most_served = 0;
+};
+
+// Each rank's cells are mirrored by two others, half by each: only neighbours on the ring must not go together.
+TEST(Placement, MirrorsAreEvenAndWithTwoNeighbours) {
+  for (int size = 2; size <= 64; ++size) {
+    const Placement p(OwnNodes(size), {.mirrors = 1});
+    const Load load(p);
+    EXPECT_LE(load.most_held - load.least_held, 2) << size;
+    std::vector<std::map<int, int>> mirrors(static_cast<size_t>(size));
+    for (int cell = 0; cell < p.num_cells(); ++cell) {
+      ++mirrors[static_cast<size_t>(p.PrimaryOf(cell))][p.Holders(cell)[1]];
+    }
+    for (const auto& of_rank : mirrors) {
+      ASSERT_EQ(static_cast<int>(of_rank.size()), std::min(size - 1, 2)) << size;
+      EXPECT_LE(std::abs(of_rank.begin()->second - of_rank.rbegin()->second), 1) << size;
+    }
+    EXPECT_EQ(static_cast<int>(p.FatalPairs().size()), size == 2 ? 1 : size);
+  }
+}
+
+// Several ranks of a node, also of nodes of different sizes: mirrors are on other nodes and each rank has two.
+TEST(Placement, NeighboursStandOnDifferentNodes) {
+  for (const std::vector<std::string>& nodes : {std::vector<std::string>{"a", "a", "b", "b"},
+                                                {"a", "a", "a", "b", "b", "b", "c"},
+                                                {"a", "b", "b", "b", "c", "c"},
+                                                {"a", "a", "a", "a", "b", "b", "b", "b", "c", "c", "c", "c"}}) {
+    const Placement p(nodes, {.mirrors = 1});
+    const auto pairs = p.FatalPairs();
+    EXPECT_EQ(pairs.size(), nodes.size());
+    for (const auto& [x, y] : pairs) EXPECT_NE(nodes[static_cast<size_t>(x)], nodes[static_cast<size_t>(y)]);
   }
 }
 
@@ -128,78 +193,278 @@ TEST(Placement, AWholeNodeMayGoIfThereIsAnother) {
   for (const int64_t replicas : {1, 2}) {
     const std::vector<std::string> nodes{"a", "a", "b", "b"};
     const Placement p(nodes, {.replicas = replicas});
-    EXPECT_TRUE(p.LostShards({true, true, false, false}).empty());
-    EXPECT_TRUE(p.LostShards({false, false, true, true}).empty());
-    EXPECT_EQ(p.LostShards({false, false, false, false}).size(), static_cast<size_t>(p.num_shards()));
+    EXPECT_TRUE(p.LostCells({true, true, false, false}).empty());
+    EXPECT_TRUE(p.LostCells({false, false, true, true}).empty());
+    EXPECT_EQ(p.LostCells({false, false, false, false}).size(), static_cast<size_t>(p.num_cells()));
+  }
+}
+
+/// Ranks of a world of `size` after `lost` is gone.
+std::vector<int> Without(int lost, int size) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size; ++rank) ranks.push_back(rank == lost ? -1 : rank - (rank > lost ? 1 : 0));
+  return ranks;
+}
+
+double Fraction(int64_t cells, const Placement& p) { return static_cast<double>(cells) / p.num_cells(); }
+
+// The bound that is promised: 3/N of the state, and in general one N-th more than there are copies. And the next step
+// waits for nothing: what is served was held by who serves it.
+TEST(Placement, ALossMovesAtMostThreeNthsAndAJoinNoMore) {
+  for (const int size : {3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 64, 128, 200, 256, 512, 1024}) {
+    for (const int64_t mirrors : {1, 2}) {
+      const ParallelConfig parallel{.mirrors = mirrors};
+      const Placement before(OwnNodes(size), parallel);
+      const double bound = static_cast<double>(mirrors + 2) / size;
+      for (const int lost : {0, size / 2, size - 1}) {
+        const std::vector<int> ranks = Without(lost, size);
+        std::vector<std::string> nodes = OwnNodes(size);
+        nodes.erase(nodes.begin() + lost);
+        const Placement after(nodes, parallel, 0, before, ranks);
+        EXPECT_LE(Fraction(after.MovedFrom(before, ranks), after), bound) << size << " loses " << lost;
+        int late = 0;
+        for (int cell = 0; cell < after.num_cells(); ++cell) {
+          bool had = false;
+          for (const int r : before.Holders(cell * before.num_cells() / after.num_cells())) {
+            had = had || ranks[static_cast<size_t>(r)] == after.PrimaryOf(cell);
+          }
+          late += had ? 0 : 1;
+        }
+        EXPECT_EQ(late, 0) << size << " loses " << lost;
+        // It comes back: to where it was, with nothing moving but what it lost.
+        std::vector<int> back(static_cast<size_t>(size - 1));
+        for (int rank = 0; rank < size - 1; ++rank) back[static_cast<size_t>(rank)] = rank + (rank >= lost ? 1 : 0);
+        if (before.num_cells() == after.num_cells()) {
+          EXPECT_EQ(before.MovedFrom(after, back), static_cast<int64_t>(before.HeldCells(lost).size())) << size;
+        }
+        const Placement joined(OwnNodes(size), parallel, 0, after, back);
+        EXPECT_LE(Fraction(joined.MovedFrom(after, back), joined), bound) << size << " gets " << lost;
+      }
+    }
+  }
+}
+
+struct Figures {
+  double fatal = 0, moved = 0, most_served = 0, most_held = 0;  // of pairs, of the state, and of an even part
+};
+std::ostream& operator<<(std::ostream& out, const Figures& f) {
+  char text[100];
+  std::snprintf(text, sizeof(text), "%.4f of pairs fatal, %.4f moved, at most %.3f served, %.3f held", f.fatal, f.moved,
+                f.most_served, f.most_held);
+  return out << text;
+}
+Figures FiguresOf(const Placement& p, int64_t moved) {
+  const double n = p.size(), cells = p.num_cells(), copies = std::min(n, 2.0);
+  const Load load(p);
+  return {static_cast<double>(p.FatalPairs().size()) / (n * (n - 1) / 2), static_cast<double>(moved) / cells,
+          load.most_served * n / cells, load.most_held * n / cells / copies};
+}
+
+// One mirror, each rank on a node of its own: the table of framework/parallel/README.md.
+TEST(Placement, ARingStaysARingWhenSomebodyGoesAndComesBack) {
+  for (const int size : {3, 4, 8, 16, 64, 1024}) {
+    const ParallelConfig parallel{.mirrors = 1};
+    const Placement before(OwnNodes(size), parallel);
+    const int lost = size / 2;
+    std::vector<std::string> nodes = OwnNodes(size);
+    nodes.erase(nodes.begin() + lost);
+    const std::vector<int> ranks = Without(lost, size);
+    const Placement after(nodes, parallel, 0, before, ranks);
+    std::vector<int> back;
+    for (int rank = 0; rank < size - 1; ++rank) back.push_back(rank + (rank >= lost ? 1 : 0));
+    const Figures fresh = FiguresOf(before, 0), loss = FiguresOf(after, after.MovedFrom(before, ranks));
+    const Figures is_back = FiguresOf(before, before.MovedFrom(after, back));
+    std::cout << "N = " << size << ", fresh: " << fresh << "\n  one lost: " << loss << "\n  it is back: " << is_back
+              << "\n";
+    const double cell = static_cast<double>(size) / before.num_cells();  // of an even part
+    EXPECT_EQ(static_cast<int>(before.FatalPairs().size()), size);
+    EXPECT_LE(fresh.most_held, 1 + cell);
+    EXPECT_EQ(static_cast<int>(after.FatalPairs().size()), size == 3 ? 1 : size - 1) << "the ring is not closed";
+    EXPECT_LE(loss.moved, 2.0 / size + cell / size);
+    EXPECT_LE(loss.most_served, 1 + cell);
+    EXPECT_LE(loss.most_held, 1.25 + cell);
+    EXPECT_LE(is_back.moved, 2.0 / size + cell / size);
+  }
+}
+
+// Over many changes: the bound holds for each, whatever came before, and parts stay even.
+TEST(Placement, StaysEvenAndMovesLittleOverManyChanges) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 12; ++round) {
+    const ParallelConfig parallel{.mirrors = 1 + static_cast<int64_t>(random() % 2)};
+    const auto start = 4 + static_cast<int>(random() % 20);
+    std::vector<std::string> nodes = OwnNodes(start);
+    Placement now(nodes, parallel);
+    for (int change = 0; change < 60; ++change) {
+      const auto size = static_cast<int>(nodes.size());
+      std::vector<int> ranks(nodes.size());
+      std::iota(ranks.begin(), ranks.end(), 0);
+      if (size > 3 && random() % 2 == 0) {
+        const auto lost = static_cast<int>(random() % nodes.size());
+        nodes.erase(nodes.begin() + lost);
+        ranks = Without(lost, size);
+      } else {
+        nodes.push_back("later" + std::to_string(change));
+      }
+      const Placement next(nodes, parallel, 0, now, ranks);
+      ExpectWhole(next, nodes, parallel);
+      const auto larger = static_cast<double>(std::max<size_t>(nodes.size(), static_cast<size_t>(size)));
+      const double bound = static_cast<double>(parallel.mirrors + 2) / larger;
+      EXPECT_LE(Fraction(next.MovedFrom(now, ranks), next), bound + 1e-9) << size << " to " << nodes.size();
+      ASSERT_EQ(Placement::FromTable(nodes, parallel, 0, next.Table()).value(), next);
+      const Load load(next);
+      const double even = static_cast<double>(next.num_cells()) / static_cast<double>(nodes.size());
+      EXPECT_LE(load.most_served, even * 1.125 + 1);
+      EXPECT_LE(load.most_held, even * static_cast<double>(parallel.mirrors + 1) * 1.25 + 2);
+      now = next;
+    }
+  }
+}
+
+// The same with all strategies, many nodes and members that leave: nothing is left out.
+TEST(Placement, IsWholeAfterAnyChange) {
+  std::mt19937 random(6);
+  for (int round = 0; round < 60; ++round) {
+    const ParallelConfig parallel = RandomParallel(random);
+    const auto before = 1 + static_cast<int>(random() % 9);
+    std::vector<std::string> nodes = RandomNodes(random, before);
+    Placement now(nodes, parallel);
+    for (int change = 0; change < 10; ++change) {
+      std::vector<int> places(1 + random() % 9), ranks;
+      std::iota(places.begin(), places.end(), 0);
+      const auto size = static_cast<int>(places.size());
+      std::shuffle(places.begin(), places.end(), random);
+      for (int rank = 0; rank < now.size(); ++rank) {
+        const bool stays = !places.empty() && random() % 3 != 0;
+        ranks.push_back(stays ? places.back() : -1);
+        if (stays) places.pop_back();
+      }
+      nodes = RandomNodes(random, size);
+      const auto leaving = static_cast<int>(random() % static_cast<unsigned>(size));
+      const Placement next(nodes, parallel, leaving, now, ranks);
+      ExpectWhole(next, nodes, parallel, leaving);
+      ASSERT_EQ(Placement::FromTable(nodes, parallel, leaving, next.Table()).value(), next);
+      now = next;
+    }
+  }
+}
+
+// It is told to everybody with each world: a few numbers for each rank, though each has 16 cells and as many mirrors.
+TEST(Placement, ATableIsSmall) {
+  constexpr int kSize = 1024;
+  const ParallelConfig parallel{.mirrors = 1};
+  const Placement first(OwnNodes(kSize), parallel);
+  EXPECT_LT(first.Table().size(), size_t{8} * kSize);
+  const Placement next(OwnNodes(kSize - 1), parallel, 0, first, Without(7, kSize));
+  EXPECT_LT(next.Table().size(), size_t{8} * kSize);
+  std::vector<int> half(kSize - 1, -1);
+  std::iota(half.begin(), half.begin() + kSize / 2, 0);
+  EXPECT_LT(Placement(OwnNodes(kSize / 2), parallel, 0, next, half).Table().size(), size_t{8} * kSize);
+}
+
+TEST(Placement, ATableThatMakesNoSenseIsAnError) {
+  const std::vector<std::string> nodes = OwnNodes(4);
+  const ParallelConfig parallel{.mirrors = 1};
+  const std::vector<uint32_t> good = Placement(nodes, parallel).Table();
+  std::mt19937 random(7);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<uint32_t> bad = good;
+    for (auto n = 1 + random() % 3; n > 0; --n) {
+      uint32_t& number = bad[random() % bad.size()];
+      number = random() % 2 == 0 ? static_cast<uint32_t>(random()) : static_cast<uint32_t>(random() % 300);
+    }
+    if (random() % 3 == 0) bad.resize(random() % bad.size());
+    const auto parsed = Placement::FromTable(nodes, parallel, 0, bad);
+    if (bad.empty()) continue;
+    if (parsed.ok()) {
+      ExpectWhole(*parsed, nodes, parallel);
+    } else {
+      ASSERT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument);
+    }
+  }
+  EXPECT_FALSE(Placement::FromTable(OwnNodes(3), parallel, 0, good).ok()) << "of more ranks than there are";
+}
+
+// What a model does not use is never lost; what it uses is, whichever cut is asked.
+TEST(UsedCells, AreThoseOfTheChunks) {
+  std::mt19937 random(8);
+  for (int round = 0; round < 50; ++round) {
+    const ParameterLayout layout = RandomLayout(random);
+    const UsedCells used(layout);
+    for (const int size : {3, 40, 300}) {
+      const Placement p(OwnNodes(size), {.mirrors = 1});
+      const ShardMap map(layout, DType::kF32, p);
+      std::set<int> cells;
+      for (int chunk = 0; chunk < static_cast<int>(layout.chunks().size()); ++chunk)
+        cells.insert(map.CellOfChunk(chunk));
+      for (int cell = 0; cell < p.num_cells(); ++cell) {
+        ASSERT_EQ(used.Has(cell, p.num_cells()), cells.contains(cell));
+        ASSERT_TRUE(UsedCells().Has(cell, p.num_cells()));
+      }
+      const std::vector<bool> nobody(static_cast<size_t>(size));
+      EXPECT_EQ(p.LostCells(nobody, used), std::vector<int>(cells.begin(), cells.end()));
+    }
   }
 }
 
 TEST(ShardMap, CutsEveryUnitWithoutHoleOrOverlapAndBalanced) {
   std::mt19937 random(2);
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < 150; ++round) {
     const ParameterLayout layout = RandomLayout(random);
-    const int shards = 1 + static_cast<int>(random() % 5), groups = 1 + static_cast<int>(random() % 3);
-    const ShardMap map(layout, random() % 2 == 0 ? DType::kBF16 : DType::kF32, shards, groups);
+    const int size = 1 + static_cast<int>(random() % 7);
+    const Placement placement(RandomNodes(random, size), RandomParallel(random));
+    const ShardMap map(layout, random() % 2 == 0 ? DType::kBF16 : DType::kF32, placement);
+    const Placement finer(OwnNodes(200), {}), finest(OwnNodes(400), {});
+    const ShardMap fine(layout, DType::kBF16, finer), finer_still(layout, DType::kBF16, finest);
+    for (int chunk = 0; chunk < static_cast<int>(layout.chunks().size()); ++chunk) {
+      const int factor = finest.num_cells() / finer.num_cells();
+      ASSERT_EQ(finer_still.CellOfChunk(chunk) / factor, fine.CellOfChunk(chunk))
+          << "cells are not cut out of larger ones";
+    }
     for (int u = 0; u < layout.num_units(); ++u) {
       const Unit& unit = layout.units()[static_cast<size_t>(u)];
-      std::vector<bool> covered(static_cast<size_t>(unit.elements)), image(static_cast<size_t>(map.ImageBytes(u)));
+      std::vector<bool> covered(static_cast<size_t>(unit.elements));
       int64_t largest_chunk = 0;
       for (const Chunk& chunk : layout.chunks()) largest_chunk = std::max(largest_chunk, chunk.elements);
-      for (int slice = 0; slice < map.num_slices(); ++slice) {
-        const Range range = map.SliceElements(u, slice);
-        ASSERT_LE(range.size(), unit.elements / map.num_slices() + largest_chunk);
-        for (int64_t e = range.begin; e < range.end; ++e) {
-          ASSERT_FALSE(covered[static_cast<size_t>(e)]);
-          covered[static_cast<size_t>(e)] = true;
+      for (int rank = 0; rank < size; ++rank) {
+        int64_t elements = 0;
+        for (const Range& run : map.Summed(u, rank)) {
+          const Range range = map.Elements(u, run);
+          elements += range.size();
+          for (int64_t e = range.begin; e < range.end; ++e) {
+            ASSERT_FALSE(covered[static_cast<size_t>(e)]);
+            covered[static_cast<size_t>(e)] = true;
+          }
+        }
+        ASSERT_EQ(map.CountElements(u, map.Summed(u, rank)), elements);
+        if (placement.num_groups() == 1 || placement.num_groups() == size) {
+          ASSERT_LE(elements, unit.elements / size * 17 / 16 + 2 * largest_chunk);
         }
       }
       ASSERT_EQ(std::count(covered.begin(), covered.end(), false), 0);
-      for (int shard = 0; shard < shards; ++shard) {
-        const Range bytes = map.ShardImage(u, shard);
-        for (int64_t b = bytes.begin; b < bytes.end; ++b) {
-          ASSERT_FALSE(image[static_cast<size_t>(b)]);
-          image[static_cast<size_t>(b)] = true;
+      for (int group = 0; group < placement.num_groups(); ++group) {
+        std::vector<bool> image(static_cast<size_t>(map.ImageBytes(u)));
+        int64_t elements = 0;
+        for (const int rank : placement.Group(group)) {
+          for (const Range& run : map.Served(u, rank)) {
+            const Range bytes = map.ImageOfChunks(u, run);
+            for (int64_t b = bytes.begin; b < bytes.end; ++b) {
+              ASSERT_FALSE(image[static_cast<size_t>(b)]);
+              image[static_cast<size_t>(b)] = true;
+            }
+            int64_t pieces = 0;
+            for (const ParameterPiece& piece : map.Pieces(u, map.Elements(u, run))) pieces += piece.end - piece.begin;
+            ASSERT_EQ(pieces, map.Elements(u, run).size());
+            elements += pieces;
+          }
         }
-        int64_t pieces = 0;
-        for (const ParameterPiece& piece : map.Pieces(u, map.ShardElements(u, shard)))
-          pieces += piece.end - piece.begin;
-        ASSERT_EQ(pieces, map.ShardElements(u, shard).size());
+        ASSERT_EQ(elements, unit.elements);
       }
     }
   }
 }
 
-TEST(ReductionPlan, GivesEveryMicrobatchToOneRankInOrder) {
-  std::mt19937 random(3);
-  for (int round = 0; round < 500; ++round) {
-    std::vector<int64_t> counts(1 + random() % 9);
-    for (int64_t& count : counts) count = static_cast<int64_t>(random() % 5);
-    ++counts[random() % counts.size()];
-    const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-    for (const ReductionMode mode : {ReductionMode::kEveryMicrobatch, ReductionMode::kOnce}) {
-      const ReductionPlan plan(counts, mode);
-      int64_t next = 0;
-      for (int wave = 0; wave < plan.num_waves(); ++wave) {
-        for (int rank = 0; rank < plan.size(); ++rank) {
-          const MicrobatchRun& run = plan.Run(wave, rank);
-          if (run.count > 0) {
-            ASSERT_EQ(run.first, next);
-          }
-          if (mode == ReductionMode::kEveryMicrobatch) {
-            ASSERT_LE(run.count, 1);
-          }
-          next += run.count;
-        }
-      }
-      ASSERT_EQ(next, total);
-      if (mode == ReductionMode::kOnce) {
-        ASSERT_EQ(plan.num_waves(), 1);
-      }
-      for (int rank = 0; rank < plan.size(); ++rank) {
-        ASSERT_EQ(static_cast<int64_t>(plan.MicrobatchesOf(rank).size()), counts[static_cast<size_t>(rank)]);
-      }
-    }
-  }
+TEST(EvenMicrobatches, GivesTheFirstRanksOneMore) {
   EXPECT_EQ(EvenMicrobatches(7, 3), (std::vector<int64_t>{3, 2, 2}));
   EXPECT_EQ(EvenMicrobatches(2, 4), (std::vector<int64_t>{1, 1, 0, 0}));
 }
@@ -259,7 +524,7 @@ TEST(TransferPlan, MovesWhatIsMissingFromWhoHasIt) {
     const Placement source(RandomNodes(random, before), parallel);
     std::vector<bool> alive(static_cast<size_t>(before));
     for (size_t r = 0; r < alive.size(); ++r) alive[r] = random() % 3 != 0;
-    if (!source.LostShards(alive).empty()) continue;
+    if (!source.LostCells(alive).empty()) continue;
     const auto survivors = static_cast<int>(std::count(alive.begin(), alive.end(), true));
     const int after = survivors + static_cast<int>(random() % 3);
     std::vector<int> places(static_cast<size_t>(after)), ranks;
@@ -270,13 +535,14 @@ TEST(TransferPlan, MovesWhatIsMissingFromWhoHasIt) {
       if (lives) places.pop_back();
     }
     const int leaving = static_cast<int>(random() % static_cast<unsigned>(after));
-    const Placement target(RandomNodes(random, after), parallel, leaving);
-    const ShardMap source_map(layout, DType::kBF16, source.num_shards(), source.num_groups());
-    const ShardMap target_map(layout, DType::kBF16, target.num_shards(), target.num_groups());
-    const auto transfers = PlanTransfer({&source, &source_map}, ranks, {&target, &target_map});
+    const std::vector<std::string> nodes = RandomNodes(random, after);
+    const Placement target =
+        random() % 2 == 0 ? Placement(nodes, parallel, leaving) : Placement(nodes, parallel, leaving, source, ranks);
+    const ShardMap source_map(layout, DType::kBF16, source), target_map(layout, DType::kBF16, target);
+    const auto transfers = PlanTransfer(source_map, ranks, target_map);
     std::set<std::pair<int, int>> have;  // (rank, chunk)
     for (int chunk = 0; chunk < static_cast<int>(layout.chunks().size()); ++chunk) {
-      for (const int r : source.Holders(source_map.ShardOfChunk(chunk))) {
+      for (const int r : source_map.Holders(chunk)) {
         if (ranks[static_cast<size_t>(r)] >= 0) have.insert({ranks[static_cast<size_t>(r)], chunk});
       }
     }
@@ -286,10 +552,31 @@ TEST(TransferPlan, MovesWhatIsMissingFromWhoHasIt) {
       ASSERT_TRUE(have.insert({t.to, t.chunk}).second) << "moved though it is there";
     }
     for (int chunk = 0; chunk < static_cast<int>(layout.chunks().size()); ++chunk) {
-      for (const int r : target.Holders(target_map.ShardOfChunk(chunk))) ASSERT_TRUE(have.contains({r, chunk}));
+      for (const int r : target_map.Holders(chunk)) ASSERT_TRUE(have.contains({r, chunk}));
     }
+    constexpr int64_t kMost = 1 << 20;
     size_t in_rounds = 0;
-    for (const Range& r : TransferRounds(layout, transfers, 1 << 20)) in_rounds += static_cast<size_t>(r.size());
+    std::map<std::pair<int, int>, int> last;  // of a pair: the chunk that went last
+    for (const std::vector<ChunkTransfer>& moved :
+         TransferRounds(LayoutOf(*MakeOptimizer({}), layout), transfers, after, kMost)) {
+      std::map<int, std::vector<int64_t>> sent, received;
+      for (const ChunkTransfer& t : moved) {
+        const auto bytes =
+            LayoutOf(*MakeOptimizer({}), layout).ChunkBytes(layout.chunks()[static_cast<size_t>(t.chunk)]);
+        sent[t.from].push_back(static_cast<int64_t>(bytes));
+        received[t.to].push_back(static_cast<int64_t>(bytes));
+        const auto [it, is_new] = last.try_emplace({t.from, t.to}, t.chunk);
+        ASSERT_TRUE(is_new || it->second < t.chunk);
+        it->second = t.chunk;
+      }
+      for (const auto* side : {&sent, &received}) {
+        for (const auto& [rank, sizes] : *side) {
+          ASSERT_TRUE(sizes.size() == 1 || std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) <= kMost);
+        }
+      }
+      ASSERT_FALSE(moved.empty());
+      in_rounds += moved.size();
+    }
     ASSERT_EQ(in_rounds, transfers.size());
   }
 }

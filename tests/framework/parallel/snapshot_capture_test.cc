@@ -39,9 +39,10 @@ TEST(SnapshotCapture, EverythingIsCopiedOfEveryUnit) {
   const ParameterLayout layout = LayoutOfThreeUnits();
   const auto device = MakeCpuDevice(1);
   const auto updating = device->CreateStream().value(), reading = device->CreateStream().value();
-  const ShardMap map(layout, DType::kBF16, 1, 1);
-  auto state = ShardedState::Create(map, {.held_shards = {0}, .served_shard = 0, .whole_images = true, .host = {}},
-                                    *device, *updating);
+  const Placement placement({"a"}, {});
+  const ShardMap map(layout, DType::kBF16, placement);
+  const StateLayout planes = LayoutOf(*MakeOptimizer({}), layout);
+  auto state = ShardedState::Create(map, planes, {.rank = 0, .whole_images = true, .host = {}}, *device, *updating);
   ASSERT_TRUE(state.ok()) << state.status();
   state->Initialize(1);
   std::vector<int> chunks;
@@ -50,7 +51,7 @@ TEST(SnapshotCapture, EverythingIsCopiedOfEveryUnit) {
   for (int c = 0; c < static_cast<int>(layout.chunks().size()); ++c) {
     chunks.push_back(c);
     expected[c] = state->ChunkDigest(c);
-    largest = std::max(largest, ShardedState::ChunkBytes(layout.chunks()[static_cast<size_t>(c)]));
+    largest = std::max(largest, planes.ChunkBytes(layout.chunks()[static_cast<size_t>(c)]));
   }
   Snapshot snapshot({.state = &*state,
                      .reading = reading.get(),

@@ -1,4 +1,5 @@
-// Proves that a transfer spreads what is sent over all that have it, and that no round of it is larger than its bound.
+// Proves that a transfer spreads what is sent over all that have it, and that in no round of it a rank sends or
+// receives more than the bound, while every round but the last uses it.
 
 #include <gtest/gtest.h>
 
@@ -29,16 +30,15 @@ class TransferLoadTest : public testing::Test {
     return ParameterLayout(std::move(parameters), {"unit"});
   }
   int64_t BytesOf(const ChunkTransfer& transfer) const {
-    return static_cast<int64_t>(ShardedState::ChunkBytes(layout_.chunks()[static_cast<size_t>(transfer.chunk)]));
+    return static_cast<int64_t>(state_.ChunkBytes(layout_.chunks()[static_cast<size_t>(transfer.chunk)]));
   }
 
   const ParameterLayout layout_ = Layout();
+  const StateLayout state_ = LayoutOf(*MakeOptimizer({}), layout_);
   const ParallelConfig parallel_{.sharding = Sharding::kNoShard};
   const Placement source_{{"a", "b", "c", "d"}, parallel_}, target_{{"a", "b", "c", "d", "e"}, parallel_};
-  const ShardMap source_map_{layout_, DType::kBF16, source_.num_shards(), source_.num_groups()},
-      target_map_{layout_, DType::kBF16, target_.num_shards(), target_.num_groups()};
-  const std::vector<ChunkTransfer> transfers_ =
-      PlanTransfer({&source_, &source_map_}, {0, 1, 2, 3}, {&target_, &target_map_});
+  const ShardMap source_map_{layout_, DType::kBF16, source_}, target_map_{layout_, DType::kBF16, target_};
+  const std::vector<ChunkTransfer> transfers_ = PlanTransfer(source_map_, {0, 1, 2, 3}, target_map_);
 };
 
 TEST_F(TransferLoadTest, AllThatHaveItSendTheirShare) {
@@ -55,16 +55,38 @@ TEST_F(TransferLoadTest, AllThatHaveItSendTheirShare) {
 
 TEST_F(TransferLoadTest, NoRoundIsLargerThanItsBoundOrHalfEmpty) {
   constexpr int64_t kBound = 4 << 20;  // a chunk has at most 3 * 256 KiB
-  const std::vector<Range> rounds = TransferRounds(layout_, transfers_, kBound);
+  const std::vector<std::vector<ChunkTransfer>> rounds = TransferRounds(state_, transfers_, target_.size(), kBound);
   ASSERT_GT(rounds.size(), 3u);
+  std::map<int, int> left;  // by sender
+  for (const ChunkTransfer& transfer : transfers_) ++left[transfer.from];
   for (size_t r = 0; r < rounds.size(); ++r) {
-    int64_t bytes = 0;
-    for (int64_t i = rounds[r].begin; i < rounds[r].end; ++i) bytes += BytesOf(transfers_[static_cast<size_t>(i)]);
-    EXPECT_LE(bytes, kBound);
+    std::map<int, int64_t> sent;
+    int64_t received = 0;  // by the one that joins
+    for (const ChunkTransfer& transfer : rounds[r]) {
+      sent[transfer.from] += BytesOf(transfer);
+      received += BytesOf(transfer);
+    }
+    EXPECT_LE(received, kBound);
+    for (const auto& [rank, bytes] : sent) EXPECT_LE(bytes, kBound) << rank;
     if (r + 1 < rounds.size()) {
-      EXPECT_GT(bytes, kBound / 2);
+      EXPECT_GT(received, kBound / 2) << "half empty";
+      EXPECT_EQ(sent.size(), left.size()) << "somebody who could send does not";
+    }
+    for (const ChunkTransfer& transfer : rounds[r]) {
+      if (--left[transfer.from] == 0) left.erase(transfer.from);
     }
   }
+}
+
+// Two that join receive as much in a round as one does, at the same time.
+TEST_F(TransferLoadTest, APairNeedsNoRoundOfItsOwn) {
+  constexpr int64_t kBound = 4 << 20;
+  const Placement larger({"a", "b", "c", "d", "e", "f"}, parallel_);
+  const ShardMap larger_map(layout_, DType::kBF16, larger);
+  const std::vector<ChunkTransfer> to_two = PlanTransfer(source_map_, {0, 1, 2, 3}, larger_map);
+  ASSERT_EQ(to_two.size(), 2 * transfers_.size());
+  EXPECT_LE(TransferRounds(state_, to_two, larger.size(), kBound).size(),
+            TransferRounds(state_, transfers_, target_.size(), kBound).size() + 1);
 }
 
 }  // namespace

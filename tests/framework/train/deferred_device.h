@@ -102,6 +102,9 @@ class DeferredOps final : public kernels::Ops {
   void AdamW(const kernels::AdamWArgs& a) override {
     Post([=, this] { ops_.AdamW(a); });
   }
+  void Lion(const kernels::LionArgs& a) override {
+    Post([=, this] { ops_.Lion(a); });
+  }
   void ChunkSumSquares(double* sums, const float* x, const int64_t* offsets, int64_t n) override {
     Post([=, this, read = std::vector<int64_t>(offsets, offsets + n + 1)] {
       ops_.ChunkSumSquares(sums, x, read.data(), n);
@@ -109,6 +112,9 @@ class DeferredOps final : public kernels::Ops {
   }
   void Add(float* a, const float* b, int64_t n) override {
     Post([=, this] { ops_.Add(a, b, n); });
+  }
+  void Axpby(float* out, float alpha, const float* x, float beta, const float* y, int64_t n) override {
+    Post([=, this] { ops_.Axpby(out, alpha, x, beta, y, n); });
   }
   void Zero(void* data, size_t bytes) override {
     Post([=, this] { ops_.Zero(data, bytes); });

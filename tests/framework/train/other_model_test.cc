@@ -185,8 +185,10 @@ std::vector<float> TrainIn(int size) {
       const auto trainer = Trainer::Create(model, *device, Options(model)).value();
       WorldCommunicators connected;
       if (size > 1) connected = {.world = std::move(communicators[at]), .group = std::move(groups[at])};
-      const auto entered = trainer->EnterWorld({.nodes = nodes, .rank = rank, .source_nodes = {}, .source_ranks = {}},
-                                               std::move(connected));
+      TrainerWorld world;
+      world.placement = Placement(nodes, {});
+      world.rank = rank;
+      const auto entered = trainer->EnterWorld(std::move(world), std::move(connected));
       ASSERT_TRUE(entered.ok()) << entered.status();
       for (int64_t step = 0; step < kSteps; ++step) {
         const auto result =

@@ -108,7 +108,7 @@ TEST_P(SnapshotTest, WithMemoryForOneChunkUpdatesWaitForTheReader) {
 TEST_P(SnapshotTest, OutlivesAChangeOfTheWorldAndItsFirstCommit) {
   const uint64_t expected = trainer_->Digest();
   const auto snapshot = trainer_->StartSnapshot(kPlenty);
-  const TrainerWorld next{.nodes = {"local"}, .rank = 0, .source_nodes = {"local"}, .source_ranks = {0}};
+  const TrainerWorld next{.rank = 0, .source = Placement({"local"}, {}), .source_ranks = {0}};
   ASSERT_TRUE(trainer_->EnterWorld(next, {}).ok());
   EXPECT_EQ(trainer_->Digest(), expected);
   Step();

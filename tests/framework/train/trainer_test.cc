@@ -28,7 +28,8 @@ constexpr int64_t kVocab = 61, kSequence = 24, kSteps = 6;
 std::string TokenPath() {
   static const std::string path = [] {
     std::string p = ::testing::TempDir() + "/trainer_test_tokens.bin";
-    auto writer = TokenFileWriter::Create(p, kVocab).value();
+    LocalFileAccess files;
+    auto writer = TokenFileWriter::Create(files, p, kVocab).value();
     std::vector<int32_t> tokens(2000);
     uint32_t state = 1;
     for (int32_t& token : tokens) {

@@ -140,7 +140,7 @@ TEST_F(TrainerValues, ValidationIsAMeanOverTokensNotOverMicrobatches) {
       mine.world = std::move(communicators[r]);
       mine.group = std::move(groups[r]);
       TrainerWorld world;
-      world.nodes = {"a", "b"};
+      world.placement = Placement({"a", "b"}, {});
       world.rank = rank;
       ASSERT_TRUE(trainer.EnterWorld(world, std::move(mine)).ok());
       losses[r] = trainer.Evaluate(4, source, {}).value();
@@ -205,7 +205,7 @@ class SnapshotOfAWorld : public TrainerValues {
   /// Of one, from one: the state is copied.
   void Enter(bool source_is_entered) {
     TrainerWorld next;
-    next.nodes = next.source_nodes = {"local"};
+    next.source = Placement({"local"}, {});
     next.source_ranks = {0};
     next.source_is_entered = source_is_entered;
     ASSERT_TRUE(trainer_.EnterWorld(next, {}).ok());

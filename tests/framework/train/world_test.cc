@@ -4,12 +4,19 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <bit>
+#include <condition_variable>
+#include <functional>
 #include <map>
+#include <mutex>
+#include <numeric>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "framework/comm/in_process.h"
+#include "framework/config/enum_names.h"
 #include "framework/train/trainer.h"
 #include "models/plan.h"
 #include "models/transformer.h"
@@ -22,9 +29,16 @@ namespace {
 
 constexpr int64_t kVocab = 61, kSequence = 16, kBatch = 2, kMicrobatches = 5, kSteps = 6;
 
-ModelConfig TinyModel(bool tied, double dropout) {
+/// `wide`: matrices of several chunks, tall and wide.
+ModelConfig TinyModel(bool tied, double dropout, bool wide) {
   ModelConfig m = TinyTransformer(kVocab, kSequence);
   m.num_layers = 3;
+  if (wide) {
+    m.num_layers = 2;
+    m.hidden_size = 64;
+    m.head_dim = 16;
+    m.intermediate_size = 1152;
+  }
   m.tie_embeddings = tied;
   m.dropout = dropout;
   return m;
@@ -46,8 +60,11 @@ struct Setting {
   DType dtype = DType::kBF16;
   bool tied = true;
   bool recompute = false;
+  int64_t sum_block = 0;  // microbatches of a block of chains; 0 = the tree
   ParallelConfig parallel = {};
-  bool deferred = false;     // on a device that works later, like a GPU
+  bool deferred = false;  // on a device that works later, like a GPU
+  OptimizerConfig optimizer = {.lr = 3e-3};
+  bool wide = false;
   bool device_only = false;  // and with communicators that take no other memory than its, like NCCL's
 };
 
@@ -55,13 +72,17 @@ struct Setting {
 struct Process {
   explicit Process(const Setting& setting)
       : device(setting.deferred ? std::make_unique<DeferredDevice>() : MakeCpuDevice(1)) {
-    model = MakeTransformer(TinyModel(setting.tied, 0.1),
+    model = MakeTransformer(TinyModel(setting.tied, 0.1, setting.wide),
                             {.compute_dtype = setting.dtype, .recompute_blocks = setting.recompute}, *device)
                 .value();
     const PassPlan training = PlanTraining(*model, kBatch, kSequence);
     TrainerOptions options;
     options.batch = {.sequence_length = kSequence, .microbatch_size = kBatch, .microbatches = kMicrobatches};
-    options.optimizer.lr = 3e-3;
+    if (setting.sum_block > 0) {
+      options.batch.gradient_sum = GradientSumKind::kChains;
+      options.batch.gradient_sum_block = setting.sum_block;
+    }
+    options.optimizer = setting.optimizer;
     options.parallel = setting.parallel;
     options.total_steps = 1000;
     options.seed = 7;
@@ -74,6 +95,53 @@ struct Process {
   std::unique_ptr<Device> device;
   std::unique_ptr<Model> model;
   std::unique_ptr<Trainer> trainer;
+};
+
+/// What mirrors are filled over, once somebody opens it.
+struct Gate {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool open = false;
+
+  void Open() {
+    const std::lock_guard lock(mutex);
+    open = true;
+    changed.notify_all();
+  }
+};
+
+class GatedCommunicator final : public Communicator {
+ public:
+  GatedCommunicator(std::unique_ptr<Communicator> inner, Gate& gate) : inner_(std::move(inner)), gate_(gate) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  uint64_t generation() const override { return inner_->generation(); }
+  absl::Status AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) override {
+    return inner_->AllGatherV(input, output, deadline);
+  }
+  absl::Status AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) override {
+    std::unique_lock lock(gate_.mutex);
+    if (!gate_.changed.wait_until(lock, deadline, [&] { return gate_.open; })) {
+      return absl::DeadlineExceededError("nobody has begun the step");
+    }
+    lock.unlock();
+    return inner_->AllToAllV(input, output, deadline);
+  }
+  absl::Status Broadcast(int root, Bytes data, Deadline deadline) override {
+    return inner_->Broadcast(root, data, deadline);
+  }
+  absl::Status Barrier(Deadline deadline) override { return inner_->Barrier(deadline); }
+  absl::Status Send(int to, uint32_t tag, ConstBytes data, Deadline deadline) override {
+    return inner_->Send(to, tag, data, deadline);
+  }
+  absl::Status Receive(int from, uint32_t tag, Bytes data, Deadline deadline) override {
+    return inner_->Receive(from, tag, data, deadline);
+  }
+  void Abort(const std::string& reason) override { inner_->Abort(reason); }
+
+ private:
+  std::unique_ptr<Communicator> inner_;
+  Gate& gate_;
 };
 
 /// Members of a world, by rank, and what each step of it gave.
@@ -89,11 +157,17 @@ class TestWorld {
       : members_(std::move(members)),
         nodes_(std::move(nodes)),
         device_only_(setting.device_only),
-        placement_(nodes_, setting.parallel) {}
+        parallel_(setting.parallel),
+        placement_(nodes_, setting.parallel),
+        mirrored_(std::make_shared<std::vector<std::atomic<bool>>>(members_.size())) {}
 
   int size() const { return static_cast<int>(members_.size()); }
   const std::vector<Process*>& members() const { return members_; }
   const Placement& placement() const { return placement_; }
+  void SetPlacement(Placement placement) { placement_ = std::move(placement); }
+  /// Mirrors are filled when it opens.
+  void SetGate(Gate* gate) { gate_ = gate; }
+  bool mirrored(int rank) const { return (*mirrored_)[static_cast<size_t>(rank)]; }
   Trainer& trainer(int rank) { return *members_[static_cast<size_t>(rank)]->trainer; }
 
   template <typename Program>
@@ -103,21 +177,26 @@ class TestWorld {
     for (std::thread& thread : threads) thread.join();
   }
 
-  void Enter(const TestWorld* source, bool source_is_entered = false) {
+  /// By the placement that follows from that of `source`, or by the first one (`anew`), or by `placement`.
+  void Enter(const TestWorld* source, bool source_is_entered = false, bool anew = false,
+             const std::function<absl::Status(ShardedState&, std::stop_token)>& load = nullptr) {
     TrainerWorld world;
-    world.nodes = nodes_;
+    world.load = load;
     world.source_is_entered = source_is_entered;
     if (source != nullptr) {
-      world.source_nodes = source->nodes_;
+      world.source = source->placement_;
       for (Process* old : source->members_) {
         const auto at = std::find(members_.begin(), members_.end(), old);
         world.source_ranks.push_back(at == members_.end() ? -1 : static_cast<int>(at - members_.begin()));
       }
+      if (!anew) placement_ = Placement(nodes_, parallel_, 0, source->placement_, world.source_ranks);
     }
-    std::vector<WorldCommunicators> communicators = Connect();
+    world.placement = Placement::FromTable(nodes_, parallel_, 0, placement_.Table()).value();  // as it travels
+    std::vector<WorldCommunicators> communicators = Connect(/*for_mirrors=*/source != nullptr);
     Run([&](int rank) {
       TrainerWorld mine = world;
       mine.rank = rank;
+      mine.on_mirrored = [mirrored = mirrored_, rank] { (*mirrored)[static_cast<size_t>(rank)] = true; };
       const auto entered = trainer(rank).EnterWorld(mine, std::move(communicators[static_cast<size_t>(rank)]));
       EXPECT_TRUE(entered.ok()) << entered.status();
     });
@@ -132,6 +211,7 @@ class TestWorld {
       const auto source = [&](int64_t index) { return MakeMicrobatch(step, index); };
       const auto result = trainer(rank).Prepare({step, microbatches}, source, {});
       ASSERT_TRUE(result.ok()) << result.status();
+      ASSERT_TRUE(trainer(rank).AwaitMirrors().ok());
       prepared[static_cast<size_t>(rank)] = *result;
       digests[static_cast<size_t>(rank)] = trainer(rank).DigestsAfter(*result);
       if (commits[static_cast<size_t>(rank)]) trainer(rank).Commit(*result);
@@ -153,11 +233,20 @@ class TestWorld {
   }
 
  private:
-  std::vector<WorldCommunicators> Connect() {
+  std::vector<WorldCommunicators> Connect(bool for_mirrors) {
     std::vector<WorldCommunicators> result(members_.size());
     if (size() == 1) return result;
     auto all = MakeInProcessWorld(size(), 1);
     for (size_t r = 0; r < all.size(); ++r) result[r].world = Restrict(std::move(all[r]), r);
+    if (for_mirrors && placement_.num_mirrors() > 0) {
+      auto again = MakeInProcessWorld(size(), 1);
+      for (size_t r = 0; r < again.size(); ++r) {
+        result[r].mirrors = Restrict(std::move(again[r]), r);
+        if (gate_ != nullptr) {
+          result[r].mirrors = std::make_unique<GatedCommunicator>(std::move(result[r].mirrors), *gate_);
+        }
+      }
+    }
     for (int g = 0; g < placement_.num_groups(); ++g) {
       const std::vector<int> group = placement_.Group(g);
       if (group.size() == 1) continue;
@@ -178,7 +267,11 @@ class TestWorld {
   std::vector<Process*> members_;
   std::vector<std::string> nodes_;
   bool device_only_;
+  ParallelConfig parallel_;
   Placement placement_;
+  Gate* gate_ = nullptr;
+  // By rank: its missing mirrors have come. Shared with the threads that fill them, which a world may not live to see.
+  std::shared_ptr<std::vector<std::atomic<bool>>> mirrored_;
 };
 
 class Fleet {
@@ -234,7 +327,10 @@ class EveryWorld : public testing::TestWithParam<Case> {};
 TEST_P(EveryWorld, HasTheBitsOfTheWorldOfOne) {
   const Case& c = GetParam();
   for (const bool variant : {false, true}) {
-    Setting setting{.dtype = variant ? DType::kF32 : DType::kBF16, .tied = !variant, .recompute = variant};
+    Setting setting{.dtype = variant ? DType::kF32 : DType::kBF16,
+                    .tied = !variant,
+                    .recompute = variant,
+                    .sum_block = variant ? 2 : 0};
     setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
     const std::vector<TestWorld::Step> expected = Undisturbed(setting);
     Fleet fleet(setting);
@@ -250,6 +346,74 @@ TEST_P(EveryWorld, HasTheBitsOfTheWorldOfOne) {
   }
 }
 
+/// Those whose state or step is another than AdamW's, which all other tests have.
+std::vector<OptimizerConfig> Optimizers() {
+  return {{.lr = 3e-3, .ema_decay = 0.9},
+          {.name = OptimizerKind::kLion, .lr = 1e-3},
+          {.name = OptimizerKind::kMuon, .lr = 3e-3, .ema_decay = 0.5}};
+}
+
+/// As after many losses and joins: what a rank serves is many runs.
+Placement Scattered(const std::vector<std::string>& nodes, const ParallelConfig& parallel, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::string> now = nodes;
+  Placement placement(now, parallel);
+  for (int change = 0; change < 12 || now.size() != nodes.size(); ++change) {
+    std::vector<int> ranks(now.size());
+    std::iota(ranks.begin(), ranks.end(), 0);
+    if (now.size() > 1 && (now.size() > nodes.size() || random() % 2 == 0)) {
+      const auto lost = static_cast<std::ptrdiff_t>(random() % now.size());
+      now.erase(now.begin() + lost);
+      for (int& rank : ranks) rank = rank == lost ? -1 : rank - (rank > lost ? 1 : 0);
+    } else {
+      now.push_back("later" + std::to_string(change));
+    }
+    placement = Placement(now, parallel, 0, placement, ranks);
+  }
+  std::vector<int> ranks(nodes.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return Placement(nodes, parallel, 0, placement, ranks);
+}
+
+TEST_P(EveryWorld, HasThemWhereverTheStateLies) {
+  const Case& c = GetParam();
+  for (const bool deferred : {false, true}) {
+    for (unsigned seed = 0; seed < 3; ++seed) {
+      Setting setting{.dtype = seed == 0 ? DType::kF32 : DType::kBF16, .sum_block = seed};
+      setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
+      setting.deferred = setting.device_only = deferred;
+      const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+      Fleet fleet(setting);
+      TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
+      world.SetPlacement(Scattered(Nodes(c.size, 2), setting.parallel, seed));
+      world.Enter(nullptr);
+      for (int64_t step = 0; step < kSteps; ++step) {
+        EXPECT_EQ(world.Advance(step), expected[static_cast<size_t>(step)]) << "seed " << seed << " step " << step;
+      }
+    }
+  }
+}
+
+TEST_P(EveryWorld, HasThemWithEveryOptimizer) {
+  const Case& c = GetParam();
+  for (const OptimizerConfig& optimizer : Optimizers()) {
+    const std::vector<TestWorld::Step> expected = Undisturbed({.optimizer = optimizer, .wide = true});
+    for (const bool deferred : {false, true}) {  // then with mirrors on the host, and state anywhere
+      Setting setting{.deferred = deferred, .optimizer = optimizer, .wide = true};
+      setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
+      if (deferred) setting.parallel.mirrors_on = MirrorPlace::kHost;
+      Fleet fleet(setting);
+      TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
+      if (deferred) world.SetPlacement(Scattered(Nodes(c.size, 2), setting.parallel, 1));
+      world.Enter(nullptr);
+      for (int64_t step = 0; step < 3; ++step) {
+        EXPECT_EQ(world.Advance(step), expected[static_cast<size_t>(step)])
+            << Name(optimizer.name) << " deferred " << deferred << " step " << step;
+      }
+    }
+  }
+}
+
 /// Of worlds on a device that works later: communicators of its memory only, and where mirrors are.
 constexpr std::pair<bool, MirrorPlace> kDeferredVariants[] = {
     {false, MirrorPlace::kDevice}, {true, MirrorPlace::kDevice}, {false, MirrorPlace::kHost}};
@@ -257,7 +421,7 @@ constexpr std::pair<bool, MirrorPlace> kDeferredVariants[] = {
 TEST_P(EveryWorld, HasThemOnADeviceThatWorksLater) {
   const Case& c = GetParam();
   for (const auto& [device_only, place] : kDeferredVariants) {
-    Setting setting;
+    Setting setting{.sum_block = device_only ? 2 : place == MirrorPlace::kHost ? 1 : 0};
     setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors, .mirrors_on = place};
     setting.deferred = true;
     setting.device_only = device_only;
@@ -300,6 +464,64 @@ void ComeAndGo(const Setting& setting) {
 }
 
 TEST(World, AWorldInWhichNothingWasDoneIsASourceToo) { ComeAndGo({}); }
+
+TEST(World, ComesAndGoesWithEveryOptimizer) {
+  for (const OptimizerConfig& optimizer : Optimizers()) ComeAndGo({.optimizer = optimizer, .wide = true});
+}
+
+// Mirrors included: what all holders of a chunk have after a step is what they foretold, and the same.
+TEST(World, HoldersAgreeWithEveryOptimizer) {
+  for (const OptimizerConfig& optimizer : Optimizers()) {
+    for (const MirrorPlace place : {MirrorPlace::kDevice, MirrorPlace::kHost}) {
+      Setting setting{.deferred = true, .optimizer = optimizer, .wide = true};
+      setting.parallel = {.mirrors = 2, .mirrors_on = place};
+      Fleet fleet(setting);
+      TestWorld world(fleet.Start(4), Nodes(4, 1), setting);
+      world.Enter(nullptr);
+      for (int64_t step = 0; step < 2; ++step) world.Advance(step);
+      const ParameterLayout& layout = world.members()[0]->model->layout();
+      for (int chunk = 0; chunk < static_cast<int>(layout.chunks().size()); ++chunk) {
+        std::set<uint64_t> digests;
+        for (int r = 0; r < world.size(); ++r) {
+          const ShardedState& state = world.trainer(r).state();
+          if (state.Holds(chunk)) digests.insert(state.ChunkDigest(chunk));
+        }
+        EXPECT_EQ(digests.size(), 1u) << Name(optimizer.name) << " chunk " << chunk;
+      }
+    }
+  }
+}
+
+TEST(World, GoesOnFromACheckpointInAnotherWorldWithEveryOptimizer) {
+  for (const OptimizerConfig& optimizer : Optimizers()) {
+    const Setting setting{.optimizer = optimizer, .wide = true};
+    const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+    for (const auto& [before, after] : {std::pair{3, 2}, std::pair{1, 5}, std::pair{4, 1}}) {
+      Fleet fleet(setting);
+      TestWorld first(fleet.Start(before), Nodes(before, 1), setting);
+      first.Enter(nullptr);
+      for (int64_t step = 0; step < 3; ++step) EXPECT_EQ(first.Advance(step), expected[static_cast<size_t>(step)]);
+      std::map<int, std::vector<std::byte>> stored;
+      for (int r = 0; r < before; ++r) {
+        ShardedState& state = first.trainer(r).state();
+        for (int chunk = 0; chunk < static_cast<int>(state.map().layout().chunks().size()); ++chunk) {
+          if (!state.Holds(chunk)) continue;
+          stored[chunk].resize(state.layout().ChunkBytes(state.map().layout().chunks()[static_cast<size_t>(chunk)]));
+          state.ReadChunk(chunk, stored[chunk].data());
+        }
+      }
+      TestWorld second(fleet.Start(after), Nodes(after, 1), setting);
+      second.Enter(nullptr, false, false, [&](ShardedState& state, const std::stop_token&) {
+        for (const auto& [chunk, bytes] : stored) {
+          if (state.Holds(chunk)) state.WriteChunk(chunk, bytes.data());
+        }
+        return absl::OkStatus();
+      });
+      for (int64_t step = 3; step < kSteps; ++step)
+        EXPECT_EQ(second.Advance(step), expected[static_cast<size_t>(step)]);
+    }
+  }
+}
 
 TEST(World, ComesAndGoesOnADeviceThatWorksLater) {
   for (const auto& [device_only, place] : kDeferredVariants) {
@@ -367,11 +589,11 @@ TEST(World, WhatIsLeftHasEveryBit) {
       const std::vector<int64_t> microbatches = EvenMicrobatches(kMicrobatches, world->size());
       EXPECT_EQ(world->Advance(step, microbatches, heard, &results), expected[static_cast<size_t>(step)])
           << "seed " << seed << " step " << step;
-      // Some die, as long as no shard loses its last holder.
+      // Some die, as long as no cell loses its last holder.
       std::vector<bool> alive(static_cast<size_t>(world->size()), true);
       for (size_t r = 0; r < alive.size(); ++r) {
         alive[r] = random() % 3 != 0;
-        if (!alive[r] && !world->placement().LostShards(alive).empty()) alive[r] = true;
+        if (!alive[r] && !world->placement().LostCells(alive).empty()) alive[r] = true;
       }
       std::vector<Process*> next;
       for (int r = 0; r < world->size(); ++r) {
@@ -388,9 +610,152 @@ TEST(World, WhatIsLeftHasEveryBit) {
         failed.Enter(world.get());
       }
       auto entered = std::make_unique<TestWorld>(next, Nodes(size, 2), setting);
-      entered->Enter(world.get());
+      entered->Enter(world.get(), /*source_is_entered=*/false, /*anew=*/random() % 4 == 0);
       world = std::move(entered);
     }
+  }
+}
+
+/// What each rank says of its copies before a step, by chunk.
+std::map<int, std::map<int, uint64_t>> CopiesOf(TestWorld& world, int64_t step, bool all) {
+  std::map<int, std::map<int, uint64_t>> said;  // chunk -> rank -> digest
+  std::mutex mutex;
+  world.Run([&](int rank) {
+    const auto source = [&](int64_t index) { return MakeMicrobatch(step, index); };
+    const std::vector<int64_t> microbatches = EvenMicrobatches(kMicrobatches, world.size());
+    const StepResult result = world.trainer(rank).Prepare({step, microbatches}, source, {}).value();
+    EXPECT_TRUE(world.trainer(rank).AwaitMirrors().ok());
+    std::map<int, uint64_t> mine = world.trainer(rank).DigestsOfCopiesAfter(result, all);
+    if (all) mine.merge(world.trainer(rank).DigestsAfter(result));
+    const std::lock_guard lock(mutex);
+    for (const auto& [chunk, digest] : mine) said[chunk][rank] = digest;
+    world.trainer(rank).Commit(result);
+  });
+  return said;
+}
+
+// A bit that flips in the memory of an owner, a mirror or a replica shows in the digests of its holders, and only
+// there.
+TEST(World, AFlippedBitShowsAmongTheHoldersOfItsChunk) {
+  for (const ParallelConfig& parallel :
+       {ParallelConfig{.mirrors = 1}, ParallelConfig{.mirrors = 2}, ParallelConfig{.replicas = 2, .mirrors = 1},
+        ParallelConfig{.sharding = Sharding::kNoShard}}) {
+    for (const bool owner : {true, false}) {
+      const Setting setting{.parallel = parallel};
+      Fleet fleet(setting);
+      TestWorld world(fleet.Start(4), Nodes(4, 1), setting);
+      world.Enter(nullptr);
+      for (const auto& [chunk, digests] : CopiesOf(world, 0, /*all=*/true)) {
+        for (const auto& [rank, digest] : digests) EXPECT_EQ(digest, digests.begin()->second) << chunk << " " << rank;
+      }
+      const ParameterLayout& layout = world.members()[0]->model->layout();
+      const ShardMap map(layout, DType::kBF16, world.placement());
+      const int chunk = static_cast<int>(layout.chunks().size()) / 2;
+      const std::vector<int> holders = map.Holders(chunk);
+      const int victim = owner ? holders.front() : holders.back();
+      ShardedState& state = world.trainer(victim).state();
+      std::vector<std::byte> bytes(state.layout().ChunkBytes(layout.chunks()[static_cast<size_t>(chunk)]));
+      state.ReadChunk(chunk, bytes.data());
+      bytes[bytes.size() / 2] ^= std::byte{4};  // of the first moment
+      state.WriteChunk(chunk, bytes.data());
+      for (const auto& [c, digests] : CopiesOf(world, 1, /*all=*/true)) {
+        ASSERT_EQ(digests.size(), holders.size());
+        for (const auto& [rank, digest] : digests) {
+          const int other = rank == victim ? (rank == holders.front() ? holders.back() : holders.front()) : -1;
+          if (c == chunk && other >= 0) {
+            EXPECT_NE(digest, digests.at(other)) << "the flip does not show";
+          }
+          if (c != chunk) {
+            EXPECT_EQ(digest, digests.begin()->second) << "chunk " << c << " of rank " << rank;
+          }
+        }
+      }
+    }
+  }
+}
+
+// The sample of each step is the same on all holders, and in 256 steps every chunk has its turn.
+TEST(World, EveryChunkIsComparedInItsTurn) {
+  const Setting setting;
+  Fleet fleet(setting);
+  TestWorld world(fleet.Start(2), Nodes(2, 1), setting);
+  world.Enter(nullptr);
+  const size_t chunks = world.members()[0]->model->layout().chunks().size();
+  std::set<int> compared;
+  for (int64_t step = 0; step < static_cast<int64_t>(chunks); ++step) {
+    for (const auto& [chunk, digests] : CopiesOf(world, step, /*all=*/false)) {
+      EXPECT_EQ(digests.size(), 2u);
+      EXPECT_TRUE(compared.insert(chunk).second);
+    }
+  }
+  EXPECT_EQ(compared.size(), std::min<size_t>(chunks, 256));
+}
+
+// Mirrors cannot come before somebody's first microbatch is asked for: if a step waited for them, it would never begin.
+TEST(World, AStepBeginsBeforeItsMirrorsAreThere) {
+  const Setting setting;
+  const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+  Fleet fleet(setting);
+  const std::vector<Process*> p = fleet.Start(4);
+  TestWorld first(p, Nodes(4, 1), setting);
+  first.Enter(nullptr);
+  EXPECT_EQ(first.Advance(0), expected[0]);
+  Gate gate;
+  TestWorld second({p[0], p[1], p[3]}, Nodes(3, 1), setting);
+  second.SetGate(&gate);
+  second.Enter(&first);
+  std::atomic<int> lacking = 0;
+  second.Run([&](int rank) {
+    lacking += second.trainer(rank).mirror_bytes_to_come() > 0 ? 1 : 0;
+    EXPECT_FALSE(second.mirrored(rank));
+    const auto source = [&](int64_t index) {
+      gate.Open();
+      return MakeMicrobatch(1, index);
+    };
+    const auto result = second.trainer(rank).Prepare({1, {2, 2, 1}}, source, {});
+    ASSERT_TRUE(result.ok()) << result.status();
+    const absl::Status mirrored = second.trainer(rank).AwaitMirrors();
+    ASSERT_TRUE(mirrored.ok()) << mirrored;
+    EXPECT_TRUE(second.mirrored(rank));
+    EXPECT_EQ(std::bit_cast<uint32_t>(result->loss), expected[1].loss);
+    second.trainer(rank).Commit(*result);
+  });
+  EXPECT_GT(lacking, 0);
+  TestWorld third({p[0], p[3]}, Nodes(2, 1), setting);  // of what the mirrors got
+  third.Enter(&second);
+  EXPECT_EQ(third.Advance(2), expected[2]);
+}
+
+// Somebody goes while mirrors are filled: the step fails everywhere, and the state is still where it was.
+TEST(World, AFailureWhileMirrorsAreFilledLosesNothing) {
+  for (const int goes : {0, 1, 2, 3}) {
+    const Setting setting{.parallel = {.mirrors = 2}};
+    const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+    Fleet fleet(setting);
+    const std::vector<Process*> p = fleet.Start(5);
+    TestWorld first(p, Nodes(5, 1), setting);
+    first.Enter(nullptr);
+    EXPECT_EQ(first.Advance(0), expected[0]);
+    Gate gate;
+    TestWorld second({p[0], p[1], p[2], p[4]}, Nodes(4, 1), setting);
+    second.SetGate(&gate);
+    second.Enter(&first);
+    second.Run([&](int rank) {
+      const auto source = [&](int64_t index) {
+        if (rank == goes) second.trainer(rank).Abort("it is killed");
+        gate.Open();
+        return MakeMicrobatch(1, index);
+      };
+      const auto result = second.trainer(rank).Prepare({1, {2, 1, 1, 1}}, source, {});
+      const absl::Status mirrored = second.trainer(rank).AwaitMirrors();
+      EXPECT_FALSE(result.ok() && mirrored.ok());
+    });
+    std::vector<Process*> left = second.members();
+    left.erase(left.begin() + goes);
+    TestWorld third(left, Nodes(3, 1), setting);
+    third.Enter(&first);
+    EXPECT_EQ(third.Advance(1), expected[1]);
+    EXPECT_EQ(third.Advance(2), expected[2]);
   }
 }
 

@@ -18,7 +18,7 @@ namespace holdfast::connector_test {
 namespace {
 
 using Meshes = std::vector<std::vector<int>>;
-using Connections = std::vector<std::vector<Socket>>;
+using Connections = std::vector<std::vector<FileDescriptor>>;
 
 Deadline In(int64_t milliseconds) { return std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds); }
 Deadline Later() { return In(120'000); }
@@ -67,17 +67,17 @@ void ExpectConnected(std::vector<Connections>& world, const Meshes& meshes) {
     const std::vector<int>& ranks = meshes[mesh];
     for (const bool writing : {true, false}) {
       for (size_t i = 0; i < ranks.size(); ++i) {
-        std::vector<Socket>& sockets = world[static_cast<size_t>(ranks[i])][mesh];
+        std::vector<FileDescriptor>& sockets = world[static_cast<size_t>(ranks[i])][mesh];
         ASSERT_EQ(sockets.size(), ranks.size());
         for (size_t j = 0; j < ranks.size(); ++j) {
-          ASSERT_EQ(sockets[j].open(), i != j);
+          ASSERT_EQ(sockets[j].ok(), i != j);
           if (i == j) continue;
           const int mine[2] = {static_cast<int>(mesh), ranks[i]}, theirs[2] = {static_cast<int>(mesh), ranks[j]};
           int got[2] = {};
           if (writing) {
-            ASSERT_EQ(write(sockets[j].fd(), mine, sizeof(mine)), static_cast<ssize_t>(sizeof(mine)));
+            ASSERT_EQ(write(sockets[j].get(), mine, sizeof(mine)), static_cast<ssize_t>(sizeof(mine)));
           } else {
-            ASSERT_EQ(read(sockets[j].fd(), got, sizeof(got)), static_cast<ssize_t>(sizeof(got)));
+            ASSERT_EQ(read(sockets[j].get(), got, sizeof(got)), static_cast<ssize_t>(sizeof(got)));
             EXPECT_EQ(got[0], theirs[0]);
             EXPECT_EQ(got[1], theirs[1]);
           }
@@ -129,9 +129,10 @@ TEST(ConnectorTest, AnAddressIsReadAsItWasTold) {
   }
 }
 
-Socket DialAs(const MemberAddress& member) {
-  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  EXPECT_EQ(connect(socket.fd(), reinterpret_cast<const sockaddr*>(&member.listener.storage), member.listener.size), 0);
+FileDescriptor DialAs(const MemberAddress& member) {
+  FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect(socket.get(), reinterpret_cast<const sockaddr*>(&member.listener.storage), member.listener.size),
+            0);
   return socket;
 }
 
@@ -139,7 +140,7 @@ Socket DialAs(const MemberAddress& member) {
 TEST(ConnectorTest, StrangersAreNotInTheWay) {
   World world(3);
   std::mt19937 random(1);
-  std::vector<Socket> strangers;
+  std::vector<FileDescriptor> strangers;
   for (int i = 0; i < 400; ++i) {
     const MemberAddress& member = world.members()[static_cast<size_t>(i % 3)];
     strangers.push_back(DialAs(member));
@@ -151,7 +152,7 @@ TEST(ConnectorTest, StrangersAreNotInTheWay) {
     if (i % 4 == 1) hello.key ^= uint64_t{1} << (i % 64);
     if (i % 4 == 2) hello.generation -= 1;
     if (i % 4 == 3) hello.mesh = 9, hello.rank = static_cast<uint32_t>(random());
-    EXPECT_GT(write(strangers.back().fd(), &hello, i % 5 == 0 ? 7 : sizeof(hello)), 0);
+    EXPECT_GT(write(strangers.back().get(), &hello, i % 5 == 0 ? 7 : sizeof(hello)), 0);
   }
   const Meshes meshes = {AllRanks(3)};
   std::vector<Connections> connections = world.ConnectAll(meshes);

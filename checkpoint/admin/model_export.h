@@ -1,0 +1,31 @@
+#pragma once
+// The weights of a checkpoint as a saved model in the layout of Hugging Face. Streamed: neither the model nor a
+// training process is needed in memory.
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "checkpoint/admin/byte_progress.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/sharded/checkpoint_reader.h"
+
+namespace holdfast {
+
+struct ModelExportOptions {
+  std::string output;  // directory, made if needed
+  FileDType dtype = FileDType::kF32;
+  std::string tokenizer;  // empty = as the checkpoint's config says
+  bool ema = false;       // the moving average instead of the weights
+  int threads = 1;
+};
+
+struct ModelExport {
+  int64_t elements = 0, bytes = 0;
+};
+
+/// Every chunk is verified. NotFound if the average is asked for and the run had none.
+absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, const ModelExportOptions& options,
+                                        const ByteProgress& progress);
+
+}  // namespace holdfast

@@ -1,0 +1,106 @@
+#include "checkpoint/admin/model_import.h"
+
+#include <cstddef>
+#include <ctime>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/admin/fence_owner.h"
+#include "checkpoint/sharded/catalog.h"
+#include "checkpoint/sharded/commit.h"
+#include "checkpoint/sharded/digest.h"
+#include "checkpoint/sharded/fence.h"
+#include "checkpoint/sharded/shard_writer.h"
+#include "framework/base/status.h"
+#include "framework/config/decides.h"
+#include "framework/config/load.h"
+#include "framework/optim/optimizer.h"
+#include "models/families/huggingface.h"
+#include "models/runtime/make_model.h"
+#include "models/runtime/run_device.h"
+
+namespace holdfast {
+namespace {
+
+Manifest NewManifest(const Config& config, const StateLayout& layout) {
+  Manifest manifest;
+  manifest.config = PrintConfig(config);
+  manifest.config_digest = BitsDigest(config);
+  manifest.world_size = 1;
+  manifest.sharding = kImported;
+  manifest.time = static_cast<double>(std::time(nullptr));
+  manifest.tensors = StoredTensorsOf(layout);
+  return manifest;
+}
+
+absl::StatusOr<CapturedChunk> ReadChunk(const SavedModelReader& model, const StateLayout& layout, int index) {
+  const Chunk& chunk = layout.parameters().chunks()[static_cast<size_t>(index)];
+  CapturedChunk captured{.chunk = index, .bytes = HostBytes(layout.ChunkBytes(chunk))};
+  const absl::Span<float> values(reinterpret_cast<float*>(captured.bytes.data()),
+                                 captured.bytes.size() / sizeof(float));
+  HF_RETURN_IF_ERROR(model.Read(chunk.offset, values.first(static_cast<size_t>(chunk.elements))));
+  BeginPlanes(layout, chunk, values);
+  captured.digest = DigestBytes(captured.bytes);
+  return captured;
+}
+
+absl::StatusOr<ShardReport> WriteShard(Storage& storage, const Config& config, const StateLayout& layout,
+                                       const SavedModelReader& model, const ByteProgress& progress) {
+  const absl::Span<const Chunk> chunks = layout.parameters().chunks();
+  std::vector<int> all(chunks.size());
+  std::iota(all.begin(), all.end(), 0);
+  ShardWriterOptions options;
+  // Most of an optimizer's state begins as zeros: they alone make compressing worth while.
+  options.compression =
+      config.checkpoint.compression == CheckpointCompression::kNone ? Compression::kNone : Compression::kZstd;
+  options.level = static_cast<int>(config.checkpoint.compression_level);
+  options.threads = static_cast<int>(config.checkpoint.threads);
+  HF_ASSIGN_OR_RETURN(const auto writer, ShardWriter::Create(storage, options, layout, all));
+  ByteCounter counter(static_cast<uint64_t>(layout.parameters().elements()) * sizeof(float), progress);
+  for (const int index : all) {
+    HF_ASSIGN_OR_RETURN(CapturedChunk chunk, ReadChunk(model, layout, index));
+    HF_RETURN_IF_ERROR(writer->Add(std::move(chunk)));
+    counter.Add(static_cast<uint64_t>(chunks[static_cast<size_t>(index)].elements) * sizeof(float));
+  }
+  return writer->Commit();
+}
+
+/// Clears away what an import that was killed has left.
+absl::Status MakeRoom(Storage& storage) {
+  HF_ASSIGN_OR_RETURN(const Catalog catalog, ScanCheckpoints(storage));
+  if (catalog.valid.empty()) return DeleteCheckpoint(storage, CheckpointName().ToString());
+  return absl::AlreadyExistsError(
+      absl::StrCat(storage.Describe(), ": there are checkpoints already, the newest of step ",
+                   catalog.valid.front().manifest.name.step, "; import into a new directory"));
+}
+
+}  // namespace
+
+absl::StatusOr<ModelImport> ModelImport::Open(const Config& config, const std::string& directory) {
+  Config on_cpu = config;
+  on_cpu.train.device = DeviceKind::kCpu;
+  HF_ASSIGN_OR_RETURN(const auto device, MakeDevice(on_cpu.train));
+  HF_ASSIGN_OR_RETURN(const auto model, MakeModel(on_cpu, *device));
+  const ParameterLayout& layout = model->layout();
+  const auto ignorable = [&](const std::string& name) { return IsIgnorableHuggingFaceTensor(config.model, name); };
+  HF_ASSIGN_OR_RETURN(SavedModelReader weights,
+                      SavedModelReader::Open(directory, layout, HuggingFaceTensorMap(config.model, layout), ignorable));
+  return ModelImport(config, layout, std::move(weights));
+}
+
+absl::StatusOr<Manifest> ModelImport::WriteTo(Storage& storage, const std::string& owner,
+                                              const ByteProgress& progress) const {
+  HF_RETURN_IF_ERROR(CheckNotInUse(storage));
+  HF_ASSIGN_OR_RETURN(const auto fence, Fence::Claim(storage, owner));
+  HF_RETURN_IF_ERROR(MakeRoom(storage));
+  const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(config_.optimizer);
+  const StateLayout state = LayoutOf(*optimizer, layout_);
+  Manifest manifest = NewManifest(config_, state);
+  HF_ASSIGN_OR_RETURN(ShardReport report, WriteShard(storage, config_, state, weights_, progress));
+  manifest.shards.push_back(std::move(report.shard));
+  return CommitCheckpoint(storage, *fence, std::move(manifest));
+}
+
+}  // namespace holdfast

@@ -1,0 +1,27 @@
+#pragma once
+// Which checkpoints of a place may go.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "checkpoint/place/checkpoint_place.h"
+#include "checkpoint/sharded/catalog.h"
+
+namespace holdfast {
+
+/// As the config of the run says, else the one inside the newest checkpoint.
+Retention ConfiguredRetention(const CheckpointPlace& place, const Catalog& catalog);
+
+struct Deletion {
+  std::string name, reason;
+  uint64_t bytes = 0;
+};
+
+/// What `retention` does not keep, what was never finished or was given up and, if `damaged`, what is damaged. Deletes
+/// nothing.
+absl::StatusOr<std::vector<Deletion>> PlanDeletions(Storage& storage, const Catalog& catalog,
+                                                    const Retention& retention, bool damaged);
+
+}  // namespace holdfast

@@ -1,0 +1,194 @@
+#include "elastic/agent/agent_host.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/host.h"
+
+namespace holdfast {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kGrace{10'000};  // for workers that know of the end
+constexpr milliseconds kNotice{2'000};  // for a stop of the whole run to show
+constexpr milliseconds kLongNotice{30'000};
+constexpr milliseconds kLookInterval{100};
+constexpr std::chrono::hours kPatience{24};  // saving takes as long as it takes
+
+}  // namespace
+
+std::string DefaultNode() {
+  const char* slurm = std::getenv("SLURM_NODEID");
+  return slurm != nullptr ? absl::StrCat("node-", slurm) : HostName();
+}
+
+AgentHost::AgentHost(const Config& config, const RunDirectory& directory, const AgentSettings& settings,
+                     ControlLink& link, LookFn look)
+    : coordinator_timeout_(config.elastic.coordinator_timeout_ms),
+      patience_(std::max<int64_t>(kLongNotice.count(), config.elastic.progress_timeout_ms)),
+      settings_(settings),
+      link_(link),
+      look_(std::move(look)),
+      running_(settings.num_workers) {
+  std::error_code error;
+  std::filesystem::create_directories(directory.logs(), error);  // a failure shows when the first worker starts
+  link_.Start(*this);
+  const Agent::Options options{.max_restarts = config.elastic.max_restarts};
+  agent_ = std::make_unique<Agent>(options, WorkerCommands(config, directory, settings_),
+                                   [this](const WorkerExit& e) { OnExit(e); });
+}
+
+AgentHost::~AgentHost() {
+  agent_.reset();
+  link_.Stop();
+}
+
+void AgentHost::OnConnected() {
+  bool leaving = false;
+  int signal = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    alone_since_.reset();
+    leaving = leaving_;
+    signal = stop_signal_;
+  }
+  link_.Send(AgentHelloMessage{.node = settings_.node,
+                               .host = HostName(),
+                               .pid = getpid(),
+                               .num_workers = static_cast<int>(settings_.num_workers)});
+  if (leaving) link_.Send(LeaveMessage{signal});  // whoever is there now may not have heard of it
+}
+
+void AgentHost::OnDisconnected(const std::string&) {
+  const std::lock_guard lock(mutex_);
+  if (!alone_since_.has_value()) alone_since_ = Clock::now();
+}
+
+bool AgentHost::IsForsaken() const {
+  return alone_since_.has_value() && Clock::now() - *alone_since_ >= coordinator_timeout_;
+}
+
+void AgentHost::OnMessage(const CoordinatorMessage& message) {
+  const auto* end = std::get_if<EndMessage>(&message);
+  if (end == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  if (!end_.has_value()) end_ = *end;
+  changed_.notify_all();
+}
+
+void AgentHost::OnExit(const WorkerExit& exit) {
+  link_.Send(
+      WorkerExitMessage{.id = {exit.name, exit.incarnation}, .cause = exit.cause, .restarting = exit.restarting});
+  if (exit.restarting) return;
+  const bool told = !exit.killed && (exit.exit_code == 0 || exit.exit_code == kRunFailedExit || exit.exit_code > 128);
+  if (!told) std::fprintf(stderr, "error: worker %s: %s\n", exit.name.c_str(), exit.cause.c_str());
+  const std::lock_guard lock(mutex_);
+  last_exit_code_ = exit.exit_code;
+  told_by_worker_ = told;
+  --running_;
+  changed_.notify_all();
+}
+
+EndMessage AgentHost::Wait() {
+  std::unique_lock lock(mutex_);
+  const auto something = [&] { return end_.has_value() || running_ == 0 || stop_signal_ != 0; };
+  while (!IsForsaken() && !changed_.wait_for(lock, kLookInterval, something)) {
+  }
+  if (!something()) {
+    lock.unlock();
+    agent_->Stop(SIGKILL, milliseconds(0));  // there is nobody to save anything with
+    return {1, absl::StrCat("no coordinator at ", settings_.coordinator, " for ",
+                            std::chrono::duration_cast<std::chrono::seconds>(coordinator_timeout_).count(),
+                            " s (elastic.coordinator_timeout_ms): start it and this agent again, and the run goes on ",
+                            "from its newest checkpoint")};
+  }
+  const int stop_signal = stop_signal_;
+  if (stop_signal != 0 && !end_.has_value() && running_ > 0) {
+    lock.unlock();
+    Depart();
+    lock.lock();
+  }
+  // Workers hear of the end as well, and may be gone first; give the coordinator's word to us the time it needs.
+  if (running_ == 0) changed_.wait_for(lock, kNotice, [&] { return end_.has_value(); });
+  EndMessage end{last_exit_code_ == kRunFailedExit ? 1 : last_exit_code_, "all workers have failed"};
+  if (end_.has_value()) {
+    end = *end_;
+  } else if (stop_signal != 0) {
+    end = {128 + stop_signal, absl::StrCat("node ", settings_.node, " has left the run")};
+  } else if (told_by_worker_) {  // the line to the coordinator broke at the wrong moment
+    end.reason = "the run has ended, say the workers";
+  }
+  lock.unlock();
+  agent_->Stop(SIGTERM, kGrace);
+  return end;
+}
+
+void AgentHost::Stop(int signal) {
+  const std::lock_guard lock(mutex_);
+  stop_signal_ = signal;
+  changed_.notify_all();
+}
+
+/// Of the run, or of all workers here.
+bool AgentHost::Ended(std::unique_lock<std::mutex>& lock, milliseconds timeout) {
+  return changed_.wait_for(lock, timeout, [&] { return end_.has_value() || running_ == 0; });
+}
+
+// Whoever has no more patience sends a second signal, which ends this process, and with it the workers, at once.
+void AgentHost::Depart() {
+  const auto start = Clock::now();
+  while (true) {
+    const auto run = look_();
+    const auto since = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
+    const Departure decision = DecideDeparture(run, settings_.node, since);
+    if (decision == Departure::kLeave) return Leave();
+    // On SIGTERM workers ask the coordinator for a stop, and end when the run has.
+    if (decision == Departure::kStopRun) return agent_->Stop(SIGTERM, kPatience);
+    std::unique_lock lock(mutex_);
+    if (Ended(lock, decision == Departure::kStay ? kPatience : kLookInterval)) return;
+  }
+}
+
+// The coordinator makes a world without us, and says when our workers are not needed any more. That takes as long as
+// the steps and the moving of state take; we wait while the run gets on.
+void AgentHost::Leave() {
+  {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;
+  }
+  link_.Send(LeaveMessage{stop_signal_});
+  std::pair<int64_t, uint64_t> seen;  // step and generation
+  for (auto since = Clock::now(); Clock::now() - since < patience_;) {
+    const auto run = look_();
+    if (run.ok() && seen != std::pair(run->committed_step, run->generation)) {
+      seen = {run->committed_step, run->generation};
+      since = Clock::now();
+    }
+    std::unique_lock lock(mutex_);
+    if (Ended(lock, kNotice)) return;
+  }
+  agent_->Stop(SIGKILL, milliseconds(0));
+}
+
+Departure DecideDeparture(const absl::StatusOr<RunStatus>& run, const std::string& node, milliseconds since_signal) {
+  const bool patient = since_signal < kNotice;
+  if (!run.ok()) return patient ? Departure::kWait : Departure::kLeave;
+  if (run->state == "finishing" || run->state == "ended") return Departure::kStay;
+  if (patient) return Departure::kWait;
+  const bool others = std::any_of(run->workers.begin(), run->workers.end(),
+                                  [&](const WorkerStatus& worker) { return worker.node != node; });
+  if (!others) return Departure::kStopRun;
+  // While a world is being made, it may be the last one.
+  return run->state == "training" || since_signal >= kLongNotice ? Departure::kLeave : Departure::kWait;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,81 @@
+#pragma once
+// An agent and its line to the coordinator: starts the workers of this machine, reports their exits, and ends when the
+// run does. An agent that is stopped leaves the run, and the others go on without its machine. Where there are no
+// others, or where the whole run is being stopped (a scheduler sends its signal to everybody), it stays for the end.
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "elastic/agent/agent.h"
+#include "elastic/agent/worker_commands.h"
+#include "elastic/control/control_link.h"
+#include "elastic/control/run_status.h"
+#include "framework/config/config.h"
+#include "framework/metrics/run_directory.h"
+
+namespace holdfast {
+
+/// What an agent does that was asked to stop some time ago.
+enum class Departure {
+  kWait,     // looks again soon
+  kLeave,    // asks to be let go; the run goes on without its workers
+  kStopRun,  // there is nobody to leave the run to: has the run stopped, and stays for its end
+  kStay,     // the run is ending: stays for its end
+};
+Departure DecideDeparture(const absl::StatusOr<RunStatus>& run, const std::string& node,
+                          std::chrono::milliseconds since_signal);
+
+class AgentHost final : public ControlLinkHandler {
+ public:
+  using LookFn = std::function<absl::StatusOr<RunStatus>()>;
+
+  /// Starts the workers. `config`, `directory` and `link` must outlive the host. `look` asks the coordinator for the
+  /// state of the run; needed where Stop is called.
+  AgentHost(const Config& config, const RunDirectory& directory, const AgentSettings& settings, ControlLink& link,
+            LookFn look = nullptr);
+  ~AgentHost() override;
+
+  /// Waits for the end of the run, for all workers to be given up, or for elastic.coordinator_timeout_ms without a
+  /// coordinator; then for the workers to be gone. Exit code and reason.
+  EndMessage Wait();
+  /// Makes Wait return soon, with 128 + signal; see above.
+  void Stop(int signal);
+
+  void OnConnected() override;
+  void OnMessage(const CoordinatorMessage& message) override;
+  void OnDisconnected(const std::string& reason) override;
+
+ private:
+  void OnExit(const WorkerExit& exit);
+  void Depart();
+  void Leave();
+  bool IsForsaken() const;
+  bool Ended(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds timeout);
+
+  const std::chrono::milliseconds coordinator_timeout_, patience_;  // patience_: with a run that does not get on
+  AgentSettings settings_;
+  ControlLink& link_;
+  const LookFn look_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Under mutex_:
+  std::optional<EndMessage> end_;
+  int64_t running_;
+  std::optional<std::chrono::steady_clock::time_point> alone_since_ = std::chrono::steady_clock::now();
+  int last_exit_code_ = 0, stop_signal_ = 0;
+  bool leaving_ = false;         // has asked to be let go
+  bool told_by_worker_ = false;  // the last worker ended as it was told to, by the end of the run
+
+  std::unique_ptr<Agent> agent_;
+};
+
+/// The name of this machine as a failure domain: SLURM_NODEID, else the host name.
+std::string DefaultNode();
+
+}  // namespace holdfast

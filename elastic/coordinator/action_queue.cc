@@ -1,0 +1,40 @@
+#include "elastic/coordinator/action_queue.h"
+
+#include <variant>
+
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+bool IsDurable(const CoordinatorAction& action) {
+  return std::holds_alternative<PersistAction>(action) || std::holds_alternative<RecordAction>(action) ||
+         std::holds_alternative<RewindAction>(action);
+}
+
+}  // namespace
+
+void ActionQueue::Add(std::vector<CoordinatorAction> actions) {
+  must_look_ = must_look_ || !actions.empty();
+  for (CoordinatorAction& action : actions) actions_.push_back(std::move(action));
+}
+
+absl::Status ActionQueue::Look() {
+  absl::Status ours = is_ours_();
+  replaced_ = replaced_ || absl::IsFailedPrecondition(ours);
+  if (replaced_) actions_.clear();
+  if (ours.ok()) must_look_ = false;
+  return ours;
+}
+
+absl::Status ActionQueue::CarryOut() {
+  while (!actions_.empty()) {
+    if (must_look_) HF_RETURN_IF_ERROR(Look());
+    HF_RETURN_IF_ERROR(do_(actions_.front()));
+    must_look_ = IsDurable(actions_.front());
+    actions_.pop_front();
+  }
+  return must_look_ ? Look() : absl::OkStatus();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,47 @@
+#pragma once
+// A coordinator that workers of other processes reach.
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "elastic/coordinator/coordinator_host.h"
+#include "elastic/wire/control_server.h"
+
+namespace holdfast {
+
+class CoordinatorServer final : public ControlHandler, public CoordinatorPort {
+ public:
+  /// Listens, and notes the address in the run directory. `config`, `directory` and the keeper of `start` must outlive
+  /// the server.
+  static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(const Config& config, const RunDirectory& directory,
+                                                                  const RunStart& start,
+                                                                  const ControlServerOptions& options);
+  ~CoordinatorServer() override;
+
+  const std::string& address() const { return server_->address(); }
+  CoordinatorShell& shell() { return host_->shell(); }
+  /// Waits for the end of the run, and until everybody has been told.
+  CoordinatorShell::Outcome Wait();
+
+  void OnMessage(Connection from, WorkerMessage message) override;
+  void OnDisconnect(Connection connection, std::string cause) override { shell().OnDisconnect(connection, cause); }
+  RunStatus StatusNow() override { return host_->shell().StatusNow(); }
+
+  void Send(Connection to, const CoordinatorMessage& message) override;
+  void SendToAll(const std::vector<Connection>& to, const CoordinatorMessage& message) override;
+  void Close(Connection connection) override;
+
+ private:
+  explicit CoordinatorServer(const RunDirectory& directory) : directory_(directory) {}
+
+  const RunDirectory& directory_;
+  std::string noted_address_;  // in the run directory
+  std::unique_ptr<CoordinatorHost> host_;
+  std::mutex starting_;                    // held until server_ is set: somebody may be heard before
+  std::unique_ptr<ControlServer> server_;  // calls the host's shell
+};
+
+}  // namespace holdfast

@@ -1,0 +1,29 @@
+#include "elastic/launch/in_process_launcher.h"
+
+#include <stop_token>
+
+#include "elastic/coordinator/coordinator_host.h"
+#include "elastic/coordinator/in_process_link.h"
+#include "elastic/launch/run_worker.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+
+absl::StatusOr<std::unique_ptr<InProcessLauncher>> InProcessLauncher::Open(const Config& config,
+                                                                           const RunDirectory& directory) {
+  HF_ASSIGN_OR_RETURN(auto runtime, OpenTraining(config, {}));
+  return std::unique_ptr<InProcessLauncher>(new InProcessLauncher(config, directory, std::move(runtime)));
+}
+
+absl::StatusOr<CoordinatorShell::Outcome> InProcessLauncher::Run(const PreparedRun& run, const StopSignal& stop) {
+  InProcessLink link;
+  HF_ASSIGN_OR_RETURN(const auto coordinator,
+                      CoordinatorHost::Create(config_, directory_, StartOf(config_, run), link));
+  CoordinatorShell& shell = coordinator->shell();
+  link.Attach(shell);
+  const std::stop_callback on_stop(stop.token(), [&] { shell.RequestStop(stop.received()); });
+  RunWorker(config_, directory_, {}, *runtime_, link);
+  return shell.Wait();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,74 @@
+#include "elastic/launch/local_launcher.h"
+
+#include <csignal>
+#include <optional>
+#include <stop_token>
+#include <thread>
+
+#include "elastic/agent/agent_host.h"
+#include "elastic/coordinator/coordinator_server.h"
+#include "elastic/wire/grpc_link.h"
+#include "elastic/wire/token.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+/// Ends a run that waits for workers when no worker process is left: nobody else would.
+class WorkerWatch {
+ public:
+  WorkerWatch(AgentHost& agent, CoordinatorShell& shell)
+      : agent_(agent), thread_([this, &shell] {
+          const EndMessage end = agent_.Wait();
+          if (shell.StatusNow().state != "waiting for workers") return;  // every other wait has its own limit
+          failure_ = end.reason;
+          shell.RequestStop(SIGTERM);
+        }) {}
+
+  /// Waits for the workers to be gone. The outcome of the run, which is no stop if the workers failed before it.
+  CoordinatorShell::Outcome Finish(CoordinatorShell::Outcome outcome) {
+    agent_.OnMessage(EndMessage{outcome.exit_code, outcome.reason});  // it may not have come to hear it before
+    thread_.join();
+    if (!failure_.has_value() || outcome.exit_code <= 128) return outcome;
+    outcome.exit_code = EXIT_FAILURE;
+    outcome.reason = *failure_;
+    return outcome;
+  }
+
+ private:
+  AgentHost& agent_;
+  std::optional<std::string> failure_;  // of the thread, until it has been joined
+  std::jthread thread_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LocalLauncher>> LocalLauncher::Open(const Config& config, const RunDirectory& directory,
+                                                                   std::string binary) {
+  HF_ASSIGN_OR_RETURN(TrainingOutline outline, CheckTraining(config, config.elastic.workers));
+  return std::unique_ptr<LocalLauncher>(new LocalLauncher(config, directory, std::move(outline), std::move(binary)));
+}
+
+absl::StatusOr<CoordinatorShell::Outcome> LocalLauncher::Run(const PreparedRun& run, const StopSignal& stop) {
+  ControlServerOptions server{.address = "127.0.0.1:0", .token = "", .tls = {}};
+  HF_ASSIGN_OR_RETURN(server.token, MakeTokenFile(directory_.token()));
+  HF_ASSIGN_OR_RETURN(const auto coordinator,
+                      CoordinatorServer::Start(config_, directory_, StartOf(config_, run), server));
+  const ConnectionOptions connection{
+      .coordinator = coordinator->address(), .token_file = directory_.token(), .tls = {}};
+  HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(connection));
+  const AgentSettings settings{.node = "local",
+                               .host = "127.0.0.1",
+                               .coordinator = coordinator->address(),
+                               .config_path = directory_.config(),
+                               .overrides = {},
+                               .connection = connection.Arguments(),
+                               .num_workers = config_.elastic.workers,
+                               .binary = binary_};
+  AgentHost agent(config_, directory_, settings, *link);
+  WorkerWatch watch(agent, coordinator->shell());
+  const std::stop_callback on_stop(stop.token(), [&] { coordinator->shell().RequestStop(stop.received()); });
+  return watch.Finish(coordinator->Wait());
+}
+
+}  // namespace holdfast

@@ -1,0 +1,143 @@
+#include "elastic/launch/mpi_job.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "framework/base/status.h"
+#include "framework/base/thread_pool.h"
+
+namespace holdfast {
+namespace {
+
+constexpr char kNamePrefix[] = "mpi/";
+constexpr size_t kTextBytes = 512;  // of a host name or an address
+using Text = std::array<char, kTextBytes>;
+
+Deadline Patience() { return std::chrono::steady_clock::now() + std::chrono::minutes(10); }
+
+Bytes BytesOf(Text& text) { return {reinterpret_cast<std::byte*>(text.data()), text.size()}; }
+
+std::vector<int> AllRanks(int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::string NameOf(int rank) { return absl::StrFormat("%s%05d", kNamePrefix, rank); }
+
+/// The rank in MPI of a member; -1 if it is none of this job.
+int MpiRankOf(const Member& member) {
+  int rank = -1;
+  const std::string& name = member.id.name;
+  if (name.rfind(kNamePrefix, 0) != 0 || !absl::SimpleAtoi(name.substr(sizeof(kNamePrefix) - 1), &rank)) return -1;
+  return rank;
+}
+
+/// Without MPI_Finalize, which would wait for those that are gone.
+[[noreturn]] void EndBroken(const std::string& why) {
+  std::fprintf(stderr,
+               "error: %s; MPI cannot go on without a member: start the job again, it goes on from its newest "
+               "checkpoint\n",
+               why.c_str());
+  std::fflush(nullptr);
+  std::_Exit(kExitWorldBroken);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MpiJob>> MpiJob::Start() {
+  HF_ASSIGN_OR_RETURN(auto session, MpiSession::Start());
+  std::unique_ptr<MpiJob> job(new MpiJob(std::move(session)));
+  HF_ASSIGN_OR_RETURN(auto communicators, job->session_->Connect(0, {AllRanks(job->session_->size())}));
+  job->all_ = std::move(communicators[0]);
+  HF_RETURN_IF_ERROR(job->LearnHosts());
+  return job;
+}
+
+MpiJob::~MpiJob() {
+  std::string nowhere;
+  if (rank() == 0 && !announced_ && all_ != nullptr) Announce(&nowhere).IgnoreError();
+  all_.reset();
+  session_->Finish();
+}
+
+absl::Status MpiJob::LearnHosts() {
+  const int size = session_->size();
+  Text mine{};
+  if (gethostname(mine.data(), mine.size() - 1) != 0) return absl::InternalError("this machine has no name");
+  std::vector<Text> all(static_cast<size_t>(size));
+  const std::vector<int64_t> counts(static_cast<size_t>(size), kTextBytes);
+  std::vector<int64_t> displacements(static_cast<size_t>(size));
+  for (size_t r = 0; r < displacements.size(); ++r) displacements[r] = static_cast<int64_t>(r * kTextBytes);
+  const Bytes output(reinterpret_cast<std::byte*>(all.data()), all.size() * kTextBytes);
+  HF_RETURN_IF_ERROR(all_->AllGatherV(BytesOf(mine), {output, counts, displacements}, Patience()));
+  for (Text& host : all) {
+    host.back() = 0;
+    hosts_.emplace_back(host.data());
+  }
+  return absl::OkStatus();
+}
+
+WorkerSlot MpiJob::slot() const {
+  return {.workers_here = std::count(hosts_.begin(), hosts_.end(), host()),
+          .local_index = std::count(hosts_.begin(), hosts_.begin() + rank(), host())};
+}
+
+WorkerIdentity MpiJob::identity() const { return {.name = NameOf(rank()), .node = host(), .host = host()}; }
+
+void MpiJob::Shape(Config* config) const {
+  config->elastic.workers = config->elastic.max_workers = session_->size();
+  config->elastic.min_workers = 1;  // so that a world without the lost is announced, and everybody knows
+  if (config->train.threads == 0) {
+    config->train.threads = std::max<int64_t>(1, AvailableProcessors() / slot().workers_here);
+  }
+}
+
+absl::Status MpiJob::Announce(std::string* address) {
+  announced_ = true;
+  Text text{};
+  if (address->size() >= text.size()) return absl::InternalError("the coordinator's address is too long");
+  std::copy(address->begin(), address->end(), text.begin());
+  HF_RETURN_IF_ERROR(all_->Broadcast(0, BytesOf(text), Patience()));
+  text.back() = 0;
+  *address = text.data();
+  return absl::OkStatus();
+}
+
+WorkerPeers MpiJob::Peers(const Config& config) const {
+  WorkerPeers peers;
+  peers.connect = [this](const World& world, int, const std::vector<std::vector<int>>& groups, const std::stop_token&,
+                         Deadline) -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
+    if (world.size() != session_->size()) {
+      EndBroken(absl::StrFormat("of %d workers %d are left (who was lost and why: events.jsonl)", session_->size(),
+                                world.size()));
+    }
+    std::vector<std::vector<int>> of_mpi = groups;
+    for (std::vector<int>& group : of_mpi) {
+      for (int& rank : group) rank = MpiRankOf(world.members[static_cast<size_t>(rank)]);
+    }
+    return session_->Connect(world.generation, of_mpi);
+  };
+  // A stop ends the world for everybody, but not everybody hears of it at the same time.
+  const std::chrono::milliseconds grace(config.elastic.heartbeat_timeout_ms * 2);
+  peers.on_failure = [grace](const absl::Status& status, const std::stop_token& stop) {
+    const auto until = std::chrono::steady_clock::now() + grace;
+    while (!stop.stop_requested() && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    if (!stop.stop_requested()) EndBroken(std::string(status.message()));
+  };
+  return peers;
+}
+
+}  // namespace holdfast

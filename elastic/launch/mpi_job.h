@@ -1,0 +1,53 @@
+#pragma once
+// The processes that mpirun started: one worker each, rank 0 is the coordinator as well. Such a world cannot change.
+// When a member is lost or hung, every other one ends with kExitWorldBroken (75, sysexits' EX_TEMPFAIL: start the job
+// again), which makes mpirun end whatever is left; the job then goes on from its newest checkpoint.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "elastic/launch/run_worker.h"
+#include "framework/comm/mpi/mpi_communicator.h"
+#include "framework/config/config.h"
+#include "models/runtime/run_device.h"
+
+namespace holdfast {
+
+class MpiJob {
+ public:
+  /// Starts MPI: once in the life of a process. All processes of the job call it, and make the same calls from then on.
+  static absl::StatusOr<std::unique_ptr<MpiJob>> Start();
+  /// Rank 0 without Announce: tells the others that there will be no run.
+  ~MpiJob();
+
+  int rank() const { return session_->rank(); }
+  int size() const { return session_->size(); }
+  /// The host of this process, by name.
+  const std::string& host() const { return hosts_[static_cast<size_t>(rank())]; }
+  bool on_one_machine() const { return slot().workers_here == size(); }
+  /// Of this process among those on its machine.
+  WorkerSlot slot() const;
+  /// Sets what the job decides: the number of workers and, if it is left open, that of threads.
+  void Shape(Config* config) const;
+
+  /// From rank 0 to all: where its coordinator listens; empty = nowhere.
+  absl::Status Announce(std::string* address);
+  WorkerIdentity identity() const;
+  WorkerPeers Peers(const Config& config) const;
+
+ private:
+  explicit MpiJob(std::unique_ptr<MpiSession> session) : session_(std::move(session)) {}
+
+  absl::Status LearnHosts();
+
+  std::unique_ptr<MpiSession> session_;
+  std::unique_ptr<Communicator> all_;  // for what is said before the run
+  std::vector<std::string> hosts_;     // by rank
+  bool announced_ = false;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,32 @@
+#pragma once
+// A run whose workers are the processes of an MPI job.
+
+#include <memory>
+
+#include "elastic/launch/launcher.h"
+#include "elastic/launch/mpi_job.h"
+
+namespace holdfast {
+
+/// On rank 0: the coordinator and a worker. `job` must outlive it.
+class MpiLauncher final : public Launcher {
+ public:
+  static absl::StatusOr<std::unique_ptr<MpiLauncher>> Open(const Config& config, const RunDirectory& directory,
+                                                           MpiJob& job);
+
+  absl::StatusOr<CoordinatorShell::Outcome> Run(const PreparedRun& run, const StopSignal& stop) override;
+
+ private:
+  MpiLauncher(const Config& config, const RunDirectory& directory, std::unique_ptr<TrainingRuntime> runtime,
+              MpiJob& job)
+      : Launcher(config, directory, OutlineOf(*runtime)), runtime_(std::move(runtime)), job_(job) {}
+
+  std::unique_ptr<TrainingRuntime> runtime_;
+  MpiJob& job_;
+};
+
+/// On every other rank: a worker, to the end of the run.
+absl::StatusOr<Worker::Exit> FollowMpiJob(const Config& config, const RunDirectory& directory, MpiJob& job,
+                                          const StopSignal& stop);
+
+}  // namespace holdfast

@@ -1,0 +1,185 @@
+#include "elastic/launch/prepared_run.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "checkpoint/place/checkpoint_place.h"
+#include "elastic/control/checkpoint_schedule.h"
+#include "elastic/launch/resume_check.h"
+#include "framework/base/status.h"
+#include "framework/config/load.h"
+#include "framework/optim/optimizer.h"
+#include "framework/storage/atomic_file.h"
+#include "models/families/families.h"
+
+namespace holdfast {
+namespace {
+
+absl::Status CannotGoOn(const RunDirectory& directory, const CoordinatorHistory& history, const Catalog& catalog) {
+  std::string why;
+  for (const RejectedCheckpoint& rejected : catalog.rejected) {
+    absl::StrAppend(&why, "; ", rejected.name, ": ", rejected.reason);
+  }
+  return absl::AlreadyExistsError(absl::StrCat(directory.root(), " holds a run that was stopped after step ",
+                                               history.recorded_step, " and has no checkpoint to go on from", why,
+                                               ": choose another --run-dir, or pass --overwrite to begin anew"));
+}
+
+bool HasCheckpointsElsewhere(const CheckpointConfig& config, const Catalog& found) {
+  const auto exists = [](const RejectedCheckpoint& rejected) { return !rejected.unfinished; };
+  return !config.directory.empty() &&
+         (!found.valid.empty() || std::any_of(found.rejected.begin(), found.rejected.end(), exists));
+}
+
+/// A place that several runs may name is not ours to empty.
+absl::Status CheckPlace(const Config& config, const RunDirectory& directory, const PrepareOptions& options) {
+  const bool told = options.overwrite ? !options.resume.empty() : options.resume != "never";
+  if (told || config.checkpoint.directory.empty()) return absl::OkStatus();
+  HF_ASSIGN_OR_RETURN(const auto storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
+  HF_ASSIGN_OR_RETURN(const Catalog found, ScanCheckpoints(*storage));
+  if (!HasCheckpointsElsewhere(config.checkpoint, found)) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat(
+      storage->Describe(), " holds checkpoints, which a new run would take over: choose another checkpoint.directory, ",
+      "or pass --overwrite with --resume auto to begin from the newest or with --resume never to give them up"));
+}
+
+/// Makes the directory one of a new run. The generations of the run that it held go on, so that its workers understand
+/// ours.
+absl::StatusOr<CoordinatorHistory> BeginRun(const Config& config, const RunDirectory& directory,
+                                            const PrepareOptions& options) {
+  HF_RETURN_IF_ERROR(CheckPlace(config, directory, options));
+  HF_RETURN_IF_ERROR(directory.Create(options.overwrite));
+  // Before anything else is made: it marks the directory as a run's.
+  HF_RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
+  CoordinatorHistory history;
+  const absl::StatusOr<CoordinatorState> old = ReadCoordinatorState(directory);
+  if (old.ok()) history.state = *old;  // else it is broken, which is why it is overwritten
+  return history;
+}
+
+/// The run goes back to `step`.
+absl::Status GoBack(const RunDirectory& directory, int64_t step, PreparedRun* run) {
+  run->history.state.branch.GoBack({.generation = run->history.state.generation, .step = step});
+  HF_RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));
+  run->keeper->GoBack(run->history.state.branch);
+  run->history.recorded_step = std::min(run->history.recorded_step, step);
+  return directory.CutMetrics(run->history.recorded_step);
+}
+
+/// Those to go on from. One whose step was never recorded would leave a hole in the record; that of a run which has
+/// recorded nothing begins with the first step after its checkpoint.
+std::vector<CheckpointChoice> Usable(const PreparedRun& run) {
+  std::vector<CheckpointChoice> choices = ChoicesOf(run.keeper->found());
+  const int64_t recorded = run.history.recorded_step;
+  if (recorded > 0) std::erase_if(choices, [&](const CheckpointChoice& c) { return c.step > recorded; });
+  return choices;
+}
+
+/// Chooses the checkpoints that --resume allows, and gives up whatever was done after them.
+absl::Status Choose(const RunDirectory& directory, const PrepareOptions& options, PreparedRun* run) {
+  int64_t step = 0;
+  bool gives_up = options.overwrite;
+  if (options.resume == "never") {
+    gives_up = gives_up || !run->keeper->found().valid.empty();
+  } else {
+    run->usable = Usable(*run);
+  }
+  if (absl::SimpleAtoi(options.resume, &step)) {
+    const auto is_later = [&](const CheckpointChoice& c) { return c.step > step; };
+    gives_up = gives_up || run->history.recorded_step > step || std::erase_if(run->usable, is_later) > 0;
+    std::erase_if(run->usable, [&](const CheckpointChoice& c) { return c.step != step; });
+    if (run->usable.empty()) {
+      return absl::NotFoundError(absl::StrCat("there is no checkpoint of step ", step, " in ",
+                                              run->keeper->storage().Describe(), " that the run can go on from; `",
+                                              "holdfast ckpt list` shows which there are"));
+    }
+  }
+  return gives_up ? GoBack(directory, run->usable.empty() ? 0 : run->usable.front().step, run) : absl::OkStatus();
+}
+
+absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory, const ParameterLayout& layout,
+                             const PrepareOptions& options, PreparedRun* run) {
+  HF_ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
+  const std::vector<StoredTensor> tensors = StoredTensorsOf(LayoutOf(*MakeOptimizer(config.optimizer), layout));
+  HF_ASSIGN_OR_RETURN(run->keeper,
+                      CheckpointKeeper::Open(config, directory, std::move(storage), tensors, run->history.state));
+  run->history.state = run->keeper->state();
+  HF_RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));
+  HF_RETURN_IF_ERROR(Choose(directory, options, run));
+  const Catalog& found = run->keeper->found();
+  if (!run->usable.empty()) {
+    const auto chosen = std::find_if(found.valid.begin(), found.valid.end(), [&](const CatalogEntry& entry) {
+      return entry.manifest.name.ToString() == run->usable.front().name;
+    });
+    HF_RETURN_IF_ERROR(CheckImported(config, chosen->manifest));
+    HF_RETURN_IF_ERROR(CheckPlanes(chosen->manifest, tensors));
+    run->warning = Differences(config, chosen->manifest);
+  } else if (options.workers_are_new && run->history.recorded_step > 0) {
+    // Before its first checkpoint nothing is lost by beginning anew: the bits will be the same.
+    const bool began = CheckpointSchedule(config.checkpoint).enabled() && !run->history.has_saved;
+    if (!began) return CannotGoOn(directory, run->history, found);
+    HF_RETURN_IF_ERROR(GoBack(directory, 0, run));
+    run->warning = "the run was stopped before its first checkpoint: it begins anew";
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory& directory,
+                                       const ParameterLayout& layout, const PrepareOptions& options) {
+  HF_ASSIGN_OR_RETURN(RunLock lock, RunLock::Take(directory));
+  HF_RETURN_IF_ERROR(directory.TakeOver());
+  PreparedRun run{.lock = std::move(lock), .history = {}, .keeper = nullptr, .usable = {}, .warning = ""};
+  const bool goes_on = directory.HoldsRun() && !options.overwrite && options.resume != "never";
+  if (goes_on) {
+    HF_ASSIGN_OR_RETURN(run.history, ReadCoordinatorHistory(directory));
+    if (run.history.finished && run.history.recorded_step >= config.train.steps) {
+      if (!options.workers_are_new) return run;  // somebody may not have heard of it
+      return absl::AlreadyExistsError(
+          absl::StrCat(directory.root(), " holds a run that is done: choose another --run-dir, pass --overwrite to ",
+                       "replace it, or raise train.steps to go on with it"));
+    }
+    HF_RETURN_IF_ERROR(directory.CutMetrics(run.history.recorded_step));
+  } else {
+    HF_ASSIGN_OR_RETURN(run.history, BeginRun(config, directory, options));
+  }
+  run.history.workers_are_new = options.workers_are_new;
+  run.history.used_cells = UsedCells(layout);
+  if (goes_on || CheckpointSchedule(config.checkpoint).enabled()) {
+    HF_RETURN_IF_ERROR(OpenCheckpoints(config, directory, layout, options, &run));
+  }
+  if (goes_on) HF_RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
+  return run;
+}
+
+std::string ResumeText(const PreparedRun& run) {
+  std::string text;
+  if (run.keeper != nullptr) {
+    for (const RejectedCheckpoint& rejected : run.keeper->found().rejected) {
+      absl::StrAppend(&text, "not used    ", rejected.name, ": ", rejected.reason, "\n");
+    }
+  }
+  if (!run.usable.empty()) {
+    absl::StrAppend(&text, "checkpoint  ", run.usable.front().name, ", the newest that can be used\n");
+  }
+  if (run.keeper != nullptr && run.history.recorded_step > 0) {
+    absl::StrAppend(&text, "goes on     after generation ", run.history.state.generation, "; ",
+                    run.history.recorded_step, " steps are recorded\n");
+  }
+  if (!run.warning.empty()) absl::StrAppend(&text, "warning: ", run.warning, "\n");
+  return text;
+}
+
+RunStart StartOf(const Config& config, const PreparedRun& run) {
+  return {.history = run.history,
+          .is_ours = [&lock = run.lock] { return lock.Check(); },
+          .flops_per_token = ModelFlopsPerToken(config.model, config.batch.sequence_length),
+          .keeper = run.keeper.get(),
+          .usable = run.usable};
+}
+
+}  // namespace holdfast

@@ -1,0 +1,46 @@
+#pragma once
+// A run directory made ready for its coordinator: a new run, or the one in it, to go on from a checkpoint or from what
+// its workers still hold.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "elastic/coordinator/checkpoint_keeper.h"
+#include "elastic/coordinator/coordinator_shell.h"
+#include "framework/config/config.h"
+#include "framework/metrics/run_directory.h"
+#include "framework/nn/layout.h"
+
+namespace holdfast {
+
+struct PreparedRun {
+  RunLock lock;
+  CoordinatorHistory history;
+  std::unique_ptr<CheckpointKeeper> keeper;  // null = the run has no checkpoints
+  std::vector<CheckpointChoice> usable;      // to go on from, newest first
+  std::string warning;                       // what of the config is not as it was
+};
+
+struct PrepareOptions {
+  bool overwrite = false;        // remove the run that is there
+  std::string resume{};          // "auto": go on with what is there; "never": refuse that; a step: from its checkpoint;
+                                 // "": auto, but overwriting needs to be told what becomes of checkpoints elsewhere
+  bool workers_are_new = false;  // no worker of an earlier life can be alive
+};
+
+/// Takes the directory's lock first. AlreadyExists, saying what to do, if the directory holds a run that is done
+/// (unless workers of it may be alive, who are to be told then), or one that cannot go on, or if checkpoints of another
+/// run would be given up. What is given up is so durably, by a barrier (framework/base/branch.h), before anything else
+/// changes.
+absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory& directory,
+                                       const ParameterLayout& layout, const PrepareOptions& options);
+
+/// Where the run goes on from, and why not from others: lines for people; empty for a new run.
+std::string ResumeText(const PreparedRun& run);
+
+/// What the coordinator of `run` starts from; `run` must outlive it.
+RunStart StartOf(const Config& config, const PreparedRun& run);
+
+}  // namespace holdfast

@@ -1,0 +1,77 @@
+#include "elastic/launch/resume_check.h"
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "elastic/coordinator/run_digests.h"
+#include "framework/config/decides.h"
+#include "framework/config/load.h"
+#include "framework/config/validate.h"
+#include "models/families/families.h"
+
+namespace holdfast {
+namespace {
+
+/// "section.key" -> "value", of a printed config.
+std::map<std::string, std::string> Values(const std::string& printed) {
+  std::map<std::string, std::string> values;
+  std::string section;
+  for (const absl::string_view line : absl::StrSplit(printed, '\n')) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(line, absl::MaxSplits(": ", 1));
+    if (!line.empty() && line[0] != ' ') section = std::string(line.substr(0, line.find(':')));
+    if (line.size() > 2 && line[0] == ' ') values[absl::StrCat(section, ".", parts.first.substr(2))] = parts.second;
+  }
+  return values;
+}
+
+/// Of the program that goes on, against the one that wrote the checkpoint, for the same config; what is not known is
+/// not compared.
+std::string ProgramDifferences(const Config& config, const Manifest& manifest) {
+  const RunDigests now = DigestsOf(config);
+  if (now.kernels != 0 && manifest.kernel_digest != 0 && now.kernels != manifest.kernel_digest) {
+    return absl::StrCat("kernels compute other bits than those that wrote the checkpoint (build ", manifest.build,
+                        ", this is ", now.build, "): the run may differ from one that was never stopped");
+  }
+  if (manifest.build.empty() || manifest.build == now.build) return "";
+  return absl::StrCat("build ", manifest.build, " of Holdfast wrote the checkpoint, this is ", now.build);
+}
+
+}  // namespace
+
+std::string Differences(const Config& config, const Manifest& manifest) {
+  if (manifest.config_digest == BitsDigest(config)) return ProgramDifferences(config, manifest);
+  // An earlier build did not have every key: what it left out has its default.
+  const auto stored = ParseConfig(manifest.config, manifest.name.ToString(), {}, {.families = FamilyPresets()});
+  if (stored.ok() && BitsDigest(*stored) == BitsDigest(config)) return ProgramDifferences(config, manifest);
+  const auto was = Values(manifest.config), is = Values(PrintConfig(config));
+  std::vector<std::string> changes;
+  for (const auto& [key, value] : is) {
+    const auto before = was.find(key);
+    if (WhatDecides(key) == Decides::kBits && before != was.end() && before->second != value) {
+      changes.push_back(absl::StrCat(key, " was ", before->second, " and is ", value));
+    }
+  }
+  return absl::StrCat("this is not the config that wrote the checkpoint (", absl::StrJoin(changes, "; "),
+                      "): the run may differ from one that was never stopped");
+}
+
+absl::Status CheckImported(const Config& config, const Manifest& manifest) {
+  if (manifest.sharding != kImported) return absl::OkStatus();
+  const auto imported = ParseConfig(manifest.config, manifest.name.ToString(), {}, {.families = FamilyPresets()});
+  if (!imported.ok()) return absl::OkStatus();  // of a later build: as with any other checkpoint, there is a warning
+  std::vector<std::string> differences;
+  for (const ModelDifference& difference : ArithmeticDifferences(config.model, imported->model)) {
+    differences.push_back(
+        absl::StrCat("model.", difference.key, " is ", difference.ours, " and was ", difference.theirs));
+  }
+  if (differences.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      manifest.name.ToString(), " holds an imported model that computes something else than the config's (",
+      absl::StrJoin(differences, "; "), "): set these keys as they were, or train.init_from to the saved model"));
+}
+
+}  // namespace holdfast

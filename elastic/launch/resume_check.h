@@ -1,0 +1,20 @@
+#pragma once
+// A config against that of the checkpoint a run resumes from.
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "checkpoint/sharded/manifest.h"
+#include "framework/config/config.h"
+
+namespace holdfast {
+
+/// What decides the bits of a run, config or program, and is not as it was when the checkpoint was written; empty if
+/// nothing is known to differ.
+std::string Differences(const Config& config, const Manifest& manifest);
+
+/// FailedPrecondition if the checkpoint holds an imported model that computes something else than the config's. It has
+/// no run of its own that a change could be meant for: its weights mean what its files say.
+absl::Status CheckImported(const Config& config, const Manifest& manifest);
+
+}  // namespace holdfast

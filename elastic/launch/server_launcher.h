@@ -1,0 +1,34 @@
+#pragma once
+// A run whose workers are started elsewhere, by agents that connect to this process.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "elastic/launch/launcher.h"
+#include "elastic/wire/control_server.h"
+
+namespace holdfast {
+
+class ServerLauncher final : public Launcher {
+ public:
+  struct Options {
+    std::string listen{};      // HOST:PORT
+    std::string token_file{};  // empty = that of the run directory, made if it is not there
+    TlsFiles tls{};
+    std::function<void(const std::string& address)> on_listening = nullptr;
+  };
+  /// The model is planned on a CPU: this machine needs neither the device nor the memory of a worker.
+  static absl::StatusOr<std::unique_ptr<ServerLauncher>> Open(const Config& config, const RunDirectory& directory,
+                                                              Options options);
+
+  absl::StatusOr<CoordinatorShell::Outcome> Run(const PreparedRun& run, const StopSignal& stop) override;
+
+ private:
+  ServerLauncher(const Config& config, const RunDirectory& directory, TrainingOutline outline, Options options)
+      : Launcher(config, directory, std::move(outline)), options_(std::move(options)) {}
+
+  const Options options_;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,97 @@
+#include "elastic/wire/grpc_link.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <mutex>
+#include <utility>
+
+#include "elastic/wire/token.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+constexpr std::chrono::milliseconds kClientGoodbye{1000};
+
+std::string Absolute(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::absolute(path, error).string();
+}
+
+class GrpcLink final : public ControlLink, public ClientHandler {
+ public:
+  explicit GrpcLink(ControlClientOptions options) : options_(std::move(options)) {}
+
+  void Start(ControlLinkHandler& handler) override {
+    handler_ = &handler;
+    const std::lock_guard lock(mutex_);
+    absl::StatusOr<std::unique_ptr<ControlClient>> client = ControlClient::Start(options_, this);
+    if (client.ok()) {
+      client_ = std::move(*client);
+    } else {
+      std::fprintf(stderr, "error: %s\n", std::string(client.status().message()).c_str());
+    }
+  }
+
+  void Send(const WorkerMessage& message) override {
+    if (ControlClient* client = Client()) client->Send(message);
+  }
+
+  void Stop() override {
+    if (ControlClient* client = Client()) client->Stop(kClientGoodbye);
+  }
+
+  void OnConnected() override {
+    Client();  // Start may not have returned yet
+    handler_->OnConnected();
+  }
+  void OnMessage(CoordinatorMessage message) override { handler_->OnMessage(message); }
+  void OnDisconnected(const absl::Status& reason) override { handler_->OnDisconnected(std::string(reason.message())); }
+  void OnConnectFailed(const absl::Status& reason) override {
+    if (absl::IsUnauthenticated(reason)) {
+      std::fprintf(stderr, "error: the coordinator does not let us in: %s\n", std::string(reason.message()).c_str());
+    }
+  }
+
+ private:
+  ControlClient* Client() {
+    const std::lock_guard lock(mutex_);
+    return client_.get();
+  }
+
+  ControlClientOptions options_;
+  ControlLinkHandler* handler_ = nullptr;
+  std::mutex mutex_;
+  std::unique_ptr<ControlClient> client_;
+};
+
+}  // namespace
+
+std::vector<std::string> ConnectionOptions::Arguments() const {
+  std::vector<std::string> arguments;
+  const auto add = [&](const char* option, const std::string& path) {
+    if (!path.empty()) arguments.insert(arguments.end(), {option, Absolute(path)});
+  };
+  add("--token-file", token_file);
+  add("--tls-certificate", tls.certificate);
+  add("--tls-key", tls.key);
+  add("--tls-authority", tls.authority);
+  return arguments;
+}
+
+absl::StatusOr<ControlClientOptions> ConnectionOptions::ClientOptions() const {
+  ControlClientOptions options;
+  options.address = coordinator;
+  options.tls = tls;
+  if (!token_file.empty()) {
+    HF_ASSIGN_OR_RETURN(options.token, ReadTokenFile(token_file));
+  }
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<ControlLink>> MakeControlLink(const ConnectionOptions& options) {
+  HF_ASSIGN_OR_RETURN(ControlClientOptions client, options.ClientOptions());
+  return std::make_unique<GrpcLink>(std::move(client));
+}
+
+}  // namespace holdfast

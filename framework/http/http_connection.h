@@ -1,0 +1,65 @@
+#pragma once
+// One HTTP connection, kept open between requests: libcurl's easy handle behind our types. Redirects are not followed,
+// certificates are verified, and nothing a server says is taken without a bound.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "framework/http/body_source.h"
+#include "framework/http/fields.h"
+
+namespace holdfast {
+
+struct HttpRequest {
+  std::string method, url;
+  Fields headers;
+  const BodySource* body = nullptr;  // of PUT and POST
+  std::chrono::milliseconds timeout{60'000};
+  std::string ca_file;  // empty = the system's certificates
+  bool tls_only = false;
+  bool secret_url = false;  // no message holds anything of it, nor of the answer
+  /// Asked about once a second, may be empty; true ends the request (Unavailable).
+  std::function<bool()> give_up = {};
+
+  // The body of a successful answer goes here if it is set (and no byte beyond it is taken), else into the answer.
+  std::optional<absl::Span<std::byte>> into;
+  size_t max_answer_bytes = 16u << 20;
+  bool discard_answer = false;  // but its status and headers
+};
+
+struct HttpAnswer {
+  int status = 0;
+  Fields headers;  // names in lower case
+  std::string body;
+  size_t bytes_into = 0;
+  std::optional<std::chrono::seconds> retry_after;
+
+  /// The value of a header; empty if there is none.
+  std::string Header(absl::string_view name) const;
+};
+
+/// Thread-safety: none.
+class HttpConnection {
+ public:
+  static absl::StatusOr<std::unique_ptr<HttpConnection>> Create();
+  ~HttpConnection();
+  HttpConnection(const HttpConnection&) = delete;
+  HttpConnection& operator=(const HttpConnection&) = delete;
+
+  /// Any answer, whatever its status. Unavailable: there was none, or it broke off; another attempt may help.
+  /// FailedPrecondition: none ever will be (a certificate that cannot be verified), InvalidArgument: no such URL,
+  /// DataLoss: the answer is larger than allowed; an error of the body's Read as it is.
+  absl::StatusOr<HttpAnswer> Perform(const HttpRequest& request);
+
+ private:
+  explicit HttpConnection(void* curl) : curl_(curl) {}
+  void* curl_;  // CURL*
+};
+
+}  // namespace holdfast

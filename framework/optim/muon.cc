@@ -1,0 +1,88 @@
+#include "framework/optim/muon.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+// Jordan 2024: singular values in (0, 1] go to about 1 in five iterations of a * s + b * s^3 + c * s^5.
+constexpr int kIterations = 5;
+constexpr float kA = 3.4445f, kB = -4.7750f, kC = 2.0315f;
+constexpr double kNormFloor = 1e-7;
+constexpr double kUpdateRms = 0.2;  // that of AdamW's updates (Liu et al. 2025, section 2.2)
+
+constexpr int64_t kSumElements = 1 << 16;  // whose squares are one partial sum
+
+int64_t NumSums(int64_t elements) { return (elements + kSumElements - 1) / kSumElements; }
+
+/// 1 / (Frobenius norm + floor), the same for any device memory and threads. `sums`: NumSums(n) doubles.
+absl::StatusOr<float> InverseNorm(Device& device, Stream& stream, const float* x, int64_t n, double* sums) {
+  std::vector<int64_t> offsets;
+  for (int64_t i = 0; i < n; i += kSumElements) offsets.push_back(i);
+  std::vector<double> here(offsets.size());
+  offsets.push_back(n);
+  stream.ops().ChunkSumSquares(sums, x, offsets.data(), static_cast<int64_t>(here.size()));
+  HF_RETURN_IF_ERROR(stream.Synchronize());
+  device.CopyToHost(here.data(), sums, here.size() * sizeof(double));
+  double square = 0;
+  for (const double sum : here) square += sum;
+  return static_cast<float>(1.0 / (std::sqrt(square) + kNormFloor));
+}
+
+kernels::Matrix MatrixOf(float* data, int64_t rows, int64_t cols) { return {data, DType::kF32, rows, cols, cols}; }
+
+}  // namespace
+
+std::vector<Plane> Muon::PlanesOf(const ParameterSpec& parameter) const {
+  if (!TakesWhole(parameter)) return adamw_.PlanesOf(parameter);
+  return {{kWeightPlane}, {"momentum"}};
+}
+
+void Muon::Contribute(kernels::Ops& ops, const PlaneRun& run, const UpdateScalars& scalars, float* out) const {
+  const auto momentum = static_cast<float>(config_.momentum);
+  ops.Axpby(out, momentum, run.planes[1], scalars.grad_scale, run.gradient, run.n);  // M'
+  ops.Axpby(out, momentum, out, scalars.grad_scale, run.gradient, run.n);
+}
+
+int64_t Muon::WorkspaceElements(const ParameterSpec& parameter) const {
+  const int64_t rows = parameter.shape[0], cols = parameter.shape[1], least = std::min(rows, cols);
+  return 2 * NumSums(rows * cols) + 2 * least * least + rows * cols;
+}
+
+absl::Status Muon::MakeUpdate(Device& device, Stream& stream, const ParameterSpec& parameter, float* matrix,
+                              float* workspace) const {
+  const int64_t rows = parameter.shape[0], cols = parameter.shape[1], n = rows * cols, least = std::min(rows, cols);
+  const bool tall = rows > cols;
+  float* const gram = workspace + 2 * NumSums(n);
+  float* const polynomial = gram + least * least;
+  float* const product = polynomial + least * least;
+  const kernels::Matrix x = MatrixOf(matrix, rows, cols), xx = MatrixOf(gram, least, least),
+                        p = MatrixOf(polynomial, least, least), px = MatrixOf(product, rows, cols);
+  kernels::Ops& ops = stream.ops();
+  HF_ASSIGN_OR_RETURN(const float scale, InverseNorm(device, stream, matrix, n, reinterpret_cast<double*>(workspace)));
+  ops.Axpby(matrix, scale, matrix, 0.0f, matrix, n);
+  for (int i = 0; i < kIterations; ++i) {  // X = a X + (b XX^T + c (XX^T)^2) X; of a tall X, with X^TX on its right
+    ops.Gemm({.a = x, .transpose_a = tall, .b = x, .transpose_b = !tall, .c = xx});
+    ops.Gemm({.a = xx, .b = xx, .c = p});
+    ops.Axpby(polynomial, kC, polynomial, kB, gram, least * least);
+    ops.Gemm({.a = tall ? x : p, .b = tall ? p : x, .c = px});
+    ops.Axpby(matrix, kA, matrix, 1.0f, product, n);
+  }
+  return stream.Synchronize();
+}
+
+void Muon::Apply(kernels::Ops& ops, const PlaneRun& run, const UpdateScalars& scalars, uint16_t* weight_bf16) const {
+  if (!TakesWhole(*run.parameter)) return adamw_.Apply(ops, run, scalars, weight_bf16);
+  const auto momentum = static_cast<float>(config_.momentum);
+  const int64_t longer = std::max(run.parameter->shape[0], run.parameter->shape[1]);
+  const auto size = static_cast<float>(kUpdateRms * std::sqrt(static_cast<double>(longer)));
+  const float decay = run.parameter->decay ? scalars.lr * static_cast<float>(config_.weight_decay) : 0.0f;
+  ops.Axpby(run.planes[1], momentum, run.planes[1], scalars.grad_scale, run.gradient, run.n);
+  ops.Axpby(run.planes[0], -(scalars.lr * size), run.update, 1.0f - decay, run.planes[0], run.n);
+  if (weight_bf16 != nullptr) ops.CastToBf16(weight_bf16, run.planes[0], run.n);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,65 @@
+#pragma once
+// Requests to one bucket: signed, sent, tried again while that may help, and their answers made into statuses.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "framework/http/connection_pool.h"
+#include "framework/s3/s3_storage.h"
+
+namespace holdfast {
+
+/// What the world outside is asked for besides the server; tests put their own in.
+struct S3Shell {
+  std::function<std::chrono::system_clock::time_point()> now;
+  std::function<void(std::chrono::milliseconds)> sleep;
+  std::function<uint64_t()> random;  // 64 uniform bits, from any thread
+};
+S3Shell RealS3Shell();
+
+struct S3Call {
+  std::string method;
+  std::string key{};  // whole, with the prefix; empty = the bucket itself
+  Fields query = {}, headers = {};
+  const BodySource* body = nullptr;
+  std::optional<absl::Span<std::byte>> into = std::nullopt;  // see HttpRequest
+  bool retry_conflict = false;                               // 409: somebody else is at the same key just now
+};
+
+/// Where requests go.
+struct S3Address {
+  std::string base;  // "https://bucket.s3.eu-west-1.amazonaws.com"
+  std::string host;  // as in the Host header
+  std::string path;  // before "/key": "" or "/bucket"
+};
+/// InvalidArgument, naming the field, if the options have no valid bucket, endpoint or region.
+absl::StatusOr<S3Address> ResolveAddress(const S3Options& options);
+
+/// Thread-safe.
+class S3Client {
+ public:
+  S3Client(S3Options options, S3Address address, S3Shell shell);
+
+  const S3Options& options() const { return options_; }
+  const S3Shell& shell() const { return shell_; }
+
+  /// A 2xx answer, or the status of StatusOfAnswer with method and key before it; Unavailable when the attempts are
+  /// used up. `attempts`, if given, becomes how many it took.
+  absl::StatusOr<HttpAnswer> Send(const S3Call& call, int* attempts = nullptr);
+
+ private:
+  absl::StatusOr<HttpAnswer> SendOnce(const S3Call& call, const std::string& payload_sha256);
+
+  const S3Options options_;
+  const S3Address address_;
+  const S3Shell shell_;
+  ConnectionPool pool_;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,214 @@
+#include "framework/storage/atomic_file.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+
+#include "framework/base/files.h"
+#include "framework/base/status.h"
+#include "framework/storage/crash_point.h"
+#include "framework/storage/file_lock.h"
+#include "framework/storage/take_name.h"
+#include "framework/storage/temporary_name.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int kCreateAttempts = 100;
+constexpr size_t kWriteBytes = size_t{256} << 10;
+constexpr uint64_t kBlockBytes = 512;  // of st_blocks, whatever the file system's are
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string& path) {
+  struct stat info;
+  const std::string name = std::filesystem::path(path).filename().string();
+  if (name.empty() || (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", path, "\" is not the name of a regular file"));
+  }
+  const std::string directory = DirectoryOf(path);
+  if (!OpenDirectory(directory).ok()) return ErrnoToStatus(errno, path);
+  HF_ASSIGN_OR_RETURN(DirectoryChain chain, DirectoryChain::Open(directory, name));
+  std::unique_ptr<AtomicFile> file(new AtomicFile(std::move(chain), path, FileSystemKind::kDetect));
+  HF_RETURN_IF_ERROR(file->MakeTemporary());
+  return file;
+}
+
+absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::CreateObject(const std::string& root, absl::string_view name,
+                                                                     FileSystemKind file_system) {
+  absl::Status status;
+  for (int attempt = 0; attempt < kCreateAttempts; ++attempt) {
+    absl::StatusOr<std::unique_ptr<AtomicFile>> file = TryCreateObject(root, name, file_system);
+    status = file.status();
+    // NotFound: who deleted the last object of a directory has removed that between two steps of ours. Aborted and
+    // AlreadyExists: a Sweep was faster, or the random name is taken.
+    if (!absl::IsNotFound(status) && !absl::IsAborted(status) && !absl::IsAlreadyExists(status)) return file;
+  }
+  return absl::UnavailableError(
+      absl::StrCat("gave up after ", kCreateAttempts, " attempts: ", std::string(status.message())));
+}
+
+absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::TryCreateObject(const std::string& root, absl::string_view name,
+                                                                        FileSystemKind file_system) {
+  HF_ASSIGN_OR_RETURN(DirectoryChain chain, DirectoryChain::Make(root, name));
+  std::string path = chain.path();
+  std::unique_ptr<AtomicFile> file(new AtomicFile(std::move(chain), std::move(path), file_system));
+  HF_RETURN_IF_ERROR(file->MakeTemporary());
+  return file;
+}
+
+absl::Status AtomicFile::MakeTemporary() {
+  HF_ASSIGN_OR_RETURN(std::string temporary, RandomTemporaryName(chain_.leaf()));
+  CrashPoint("local.temporary.before");
+  HF_ASSIGN_OR_RETURN(file_, CreateLocked(chain_.fd(), temporary, file_system_, path_));
+  CrashPoint("local.temporary.after");
+  temporary_ = std::move(temporary);
+  return absl::OkStatus();
+}
+
+// The descriptor first: while the file is open, NFS would keep it under another hidden name and the directory not
+// empty.
+void AtomicFile::Remove() {
+  file_ = FileDescriptor();
+  if (!temporary_.empty()) {
+    CrashPoint("local.unlink_temporary.before");
+    unlinkat(chain_.fd(), temporary_.c_str(), 0);  // where this fails, the next Sweep removes it
+    CrashPoint("local.unlink_temporary.after");
+    temporary_.clear();
+  }
+  if (!committed_) chain_.RemoveEmpty().IgnoreError();
+}
+
+uint64_t AtomicFile::FreeBytes() const {
+  struct statvfs info;
+  // If nobody can tell, it shows while writing.
+  if (fstatvfs(file_.get(), &info) != 0) return std::numeric_limits<uint64_t>::max();
+  return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
+}
+
+absl::Status AtomicFile::NoSpace(uint64_t wanted) const {
+  return absl::ResourceExhaustedError(
+      absl::StrCat(path_, ": no space left: ", wanted, " bytes wanted, ", FreeBytes(), " free"));
+}
+
+absl::Status AtomicFile::Reserve(uint64_t bytes) {
+  if (status_.ok()) status_ = TryReserve(bytes);
+  return status_;
+}
+
+absl::Status AtomicFile::TryReserve(uint64_t bytes) {
+  struct stat info;
+  if (fstat(file_.get(), &info) != 0) return ErrnoToStatus(errno, temporary_path());
+  const uint64_t taken = static_cast<uint64_t>(info.st_blocks) * kBlockBytes;
+  if (bytes <= taken) return absl::OkStatus();
+  if (bytes - taken > FreeBytes()) return NoSpace(bytes);  // first: fallocate would fill the disk before it fails
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
+    return absl::ResourceExhaustedError(absl::StrCat(path_, ": ", bytes, " bytes wanted, but this process may write ",
+                                                     limit.rlim_cur, " to a file (ulimit -f)"));
+  }
+  CrashPoint("local.reserve.before");
+  const int result =
+      RetryInterrupted([&] { return fallocate(file_.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes)); });
+  if (result != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)) return NoSpace(bytes);
+  reserved_ = reserved_ || result == 0;
+  CrashPoint("local.reserve.after");
+  return absl::OkStatus();
+}
+
+absl::Status AtomicFile::Append(absl::string_view bytes) {
+  if (status_.ok()) status_ = TryAppend(bytes);
+  size_ += bytes.size();
+  return status_;
+}
+
+absl::Status AtomicFile::TryAppend(absl::string_view bytes) const {
+  while (!bytes.empty()) {
+    CrashPoint("local.write.before");
+    const absl::string_view piece = bytes.substr(0, kWriteBytes);
+    HF_RETURN_IF_ERROR(WriteAll(file_.get(), piece, path_));
+    bytes.remove_prefix(piece.size());
+    CrashPoint("local.write.after");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AtomicFile::Overwrite(uint64_t offset, absl::string_view bytes) {
+  HF_CHECK(offset <= size_ && bytes.size() <= size_ - offset);
+  if (status_.ok()) status_ = WriteAllAt(file_.get(), offset, bytes, path_);
+  return status_;
+}
+
+absl::Status AtomicFile::Sync() {
+  if (status_.ok()) status_ = TrySync();
+  return status_;
+}
+
+absl::Status AtomicFile::Commit() {
+  return Finish([this] { return Replace(); });
+}
+
+absl::Status AtomicFile::CommitNew() {
+  return Finish([this] { return TakeName(chain_, temporary_, file_.get(), file_system_); });
+}
+
+template <typename GiveName>
+absl::Status AtomicFile::Finish(const GiveName& give_name) {
+  HF_RETURN_IF_ERROR(status_);
+  absl::Status status = CheckUnchanged();
+  if (status.ok()) status = TrySync();
+  if (status.ok()) status = give_name();
+  committed_ = status.ok();
+  status_ = absl::FailedPreconditionError(absl::StrCat(path_, ": committed before"));
+  Remove();
+  HF_RETURN_IF_ERROR(status);
+  return chain_.Sync();
+}
+
+absl::Status AtomicFile::Replace() {
+  if (renameat(chain_.fd(), temporary_.c_str(), chain_.fd(), chain_.leaf().c_str()) != 0) {
+    return ErrnoToStatus(errno, absl::StrCat(path_, ": rename"));
+  }
+  temporary_.clear();
+  return absl::OkStatus();
+}
+
+// Whoever writes by path may have removed or replaced the file; then ours is not what they wrote.
+absl::Status AtomicFile::CheckUnchanged() const {
+  struct stat ours, there;
+  if (fstat(file_.get(), &ours) != 0) return ErrnoToStatus(errno, temporary_path());
+  const bool found = fstatat(chain_.fd(), temporary_.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0;
+  if (found && ours.st_dev == there.st_dev && ours.st_ino == there.st_ino) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(temporary_path(), ": somebody has removed or replaced this file"));
+}
+
+// Through the descriptor that was open before anything was written: one opened now would not be told of errors in
+// writing back that somebody else was told of before.
+absl::Status AtomicFile::TrySync() const {
+  struct stat info;
+  if (reserved_) {
+    CrashPoint("local.truncate.before");
+    if (fstat(file_.get(), &info) != 0 || ftruncate(file_.get(), info.st_size) != 0) {
+      return ErrnoToStatus(errno, absl::StrCat(path_, ": truncate"));
+    }
+    CrashPoint("local.truncate.after");
+  }
+  CrashPoint("local.fsync.before");
+  if (RetryInterrupted([&] { return fsync(file_.get()); }) != 0) {
+    return ErrnoToStatus(errno, absl::StrCat(path_, ": sync"));
+  }
+  CrashPoint("local.fsync.after");
+  return absl::OkStatus();
+}
+
+absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents) {
+  HF_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(path));
+  HF_RETURN_IF_ERROR(file->Append(contents));
+  return file->Commit();
+}
+
+}  // namespace holdfast

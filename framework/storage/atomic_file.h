@@ -1,0 +1,91 @@
+#pragma once
+// A file that is there whole, under its name, or not at all, whatever fails or when: everything goes to a temporary
+// file beside its place (steps 2 to 5 of local_storage.h), which gets its name when it is complete and on the disk.
+// Thread-safety: none.
+//
+// Not covered: a process that is killed leaves its temporary file (".NAME.tmp-XXXXXXXXXXXX") behind; in the directory
+// of a storage the next Sweep removes it.
+//
+//   HF_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create("run/model.bin"));
+//   HF_RETURN_IF_ERROR(file->Append(header));
+//   HF_RETURN_IF_ERROR(file->Append(values));
+//   return file->Commit();   // without it, nothing has happened
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "framework/storage/directory_chain.h"
+#include "framework/storage/local_storage.h"
+
+namespace holdfast {
+
+/// After a failed call every later one fails with the same error.
+class AtomicFile {
+ public:
+  /// For a file of any name in a directory that is there; NotFound if it is not. InvalidArgument if `path` is something
+  /// else than a regular file (a directory, a device).
+  static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(const std::string& path);
+  /// For the object `name`, valid, of the storage at `root`; its directories are made.
+  static absl::StatusOr<std::unique_ptr<AtomicFile>> CreateObject(const std::string& root, absl::string_view name,
+                                                                  FileSystemKind file_system);
+  /// Removes the temporary file unless it was committed.
+  ~AtomicFile() { Remove(); }
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  /// Takes disk space for a file of `bytes` bytes now, without making it any longer: a full disk then shows before the
+  /// work and not after it. Where the file system cannot, looks whether there is enough. ResourceExhausted, saying what
+  /// is free, if there is not.
+  absl::Status Reserve(uint64_t bytes);
+  absl::Status Append(absl::string_view bytes);
+  /// Writes over bytes that were appended before (a header whose counts are known last).
+  absl::Status Overwrite(uint64_t offset, absl::string_view bytes);
+  /// Everything appended so far is on the disk. Several files that belong together are synced first and committed then:
+  /// what can fail for want of space has happened before the first name changes.
+  absl::Status Sync();
+  /// Sync, name, sync of the directory. Replaces what has the name. Once.
+  absl::Status Commit();
+  /// The same, but AlreadyExists if the name is taken. Once, whatever comes of it.
+  absl::Status CommitNew();
+
+  /// Its place.
+  const std::string& path() const { return path_; }
+  /// Where it is until then, for whoever writes by path.
+  std::string temporary_path() const { return chain_.directory() + "/" + temporary_; }
+
+ private:
+  AtomicFile(DirectoryChain chain, std::string path, FileSystemKind file_system)
+      : chain_(std::move(chain)), path_(std::move(path)), file_system_(file_system) {}
+  absl::Status MakeTemporary();
+  static absl::StatusOr<std::unique_ptr<AtomicFile>> TryCreateObject(const std::string& root, absl::string_view name,
+                                                                     FileSystemKind file_system);
+  uint64_t FreeBytes() const;
+  absl::Status NoSpace(uint64_t wanted) const;
+  absl::Status TryReserve(uint64_t bytes);
+  absl::Status TryAppend(absl::string_view bytes) const;
+  absl::Status CheckUnchanged() const;
+  absl::Status TrySync() const;
+  absl::Status Replace();
+  template <typename GiveName>
+  absl::Status Finish(const GiveName& give_name);
+  void Remove();
+
+  DirectoryChain chain_;
+  const std::string path_;
+  const FileSystemKind file_system_;
+  FileDescriptor file_;    // locked
+  std::string temporary_;  // its name in the directory; empty once it is gone
+  uint64_t size_ = 0;      // of what was appended
+  bool reserved_ = false, committed_ = false;
+  absl::Status status_;  // of the first call that failed
+};
+
+/// Replaces (or creates) the file at `path`.
+absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents);
+
+}  // namespace holdfast

@@ -1,0 +1,43 @@
+#include "framework/storage/temporary_name.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/str_format.h"
+#include "framework/base/status.h"
+#include "framework/storage/storage.h"
+
+namespace holdfast {
+namespace {
+
+constexpr absl::string_view kMark = ".tmp-";
+constexpr int kDigits = 12;
+
+std::string TemporaryName(const std::string& leaf, uint64_t id) {
+  return absl::StrFormat(".%s%s%0*x", leaf, kMark, kDigits, id);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> RandomTemporaryName(const std::string& leaf) {
+  uint64_t id = 0;
+  if (getrandom(&id, sizeof id, 0) != static_cast<ssize_t>(sizeof id)) return ErrnoToStatus(errno, "getrandom");
+  id &= (uint64_t{1} << (4 * kDigits)) - 1;
+  return TemporaryName(leaf, std::max<uint64_t>(id, 1));
+}
+
+std::string ClaimName(const std::string& leaf) { return TemporaryName(leaf, 0); }
+
+bool IsTemporaryName(absl::string_view file_name) {
+  const size_t tail_bytes = kMark.size() + kDigits;
+  if (file_name.size() <= 1 + tail_bytes || file_name.front() != '.') return false;
+  const absl::string_view tail = file_name.substr(file_name.size() - tail_bytes);
+  const absl::string_view leaf = file_name.substr(1, file_name.size() - 1 - tail_bytes);
+  return tail.substr(0, kMark.size()) == kMark &&
+         tail.find_first_not_of("0123456789abcdef", kMark.size()) == absl::string_view::npos &&
+         CheckObjectName(leaf).ok();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,56 @@
+#include "models/runtime/data_places.h"
+
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "framework/metrics/progress.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int64_t kWorthANotice = int64_t{256} << 20;  // a second or so
+// A worker that leaves its world waits for the requests under way, and what they ask for is small.
+constexpr std::chrono::seconds kRequestTimeout{10};
+constexpr int kReadersAtOnce = 64;  // of one directory in S3, by all threads of a process
+
+class Notice {
+ public:
+  void Update(const std::string& path, int64_t done, int64_t total) {
+    if (total < kWorthANotice) return;
+    const std::lock_guard lock(mutex_);
+    const auto [entry, is_new] = tenths_.emplace(path, 0);
+    if (is_new) {
+      std::fprintf(stderr, "%s has no index: reading all %s of it (`holdfast data index %s` makes one)\n", path.c_str(),
+                   FormatBytes(static_cast<double>(total)).c_str(), path.c_str());
+    }
+    const auto tenth = static_cast<int>(10 * done / total);
+    if (tenth == entry->second) return;
+    entry->second = tenth;
+    std::fprintf(stderr, "%s: %d%% read\n", path.c_str(), 10 * tenth);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, int> tenths_;
+};
+
+}  // namespace
+
+PlaceSettings DataPlaces(const DataConfig& config) {
+  return {.s3_endpoint = config.s3_endpoint,
+          .s3_region = config.s3_region,
+          .request_timeout = kRequestTimeout,
+          .connections = kReadersAtOnce};
+}
+
+ReadProgress ScanNotice() {
+  return [notice = std::make_shared<Notice>()](const std::string& path, int64_t done, int64_t total) {
+    notice->Update(path, done, total);
+  };
+}
+
+}  // namespace holdfast

@@ -1,0 +1,45 @@
+#include "models/runtime/initial_model.h"
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/model_directory.h"
+#include "framework/base/files.h"
+#include "framework/base/status.h"
+#include "models/transformer.h"
+
+namespace holdfast {
+namespace {
+
+constexpr size_t kMaxConfigJsonBytes = size_t{1} << 20;
+
+std::string ConfigFileOf(const std::string& directory) { return absl::StrCat(directory, "/", kConfigFile); }
+
+int64_t ElementsOf(const ModelDirectory& weights) {
+  int64_t elements = 0;
+  for (const auto& [name, file] : weights.tensors()) {
+    const SafetensorsEntry& entry = file->entries().at(name);
+    if (entry.dtype == FileDType::kOther) continue;
+    elements += static_cast<int64_t>(entry.end - entry.begin) / (entry.dtype == FileDType::kF32 ? 4 : 2);
+  }
+  return elements;
+}
+
+}  // namespace
+
+absl::StatusOr<HuggingFaceConfig> ReadModelConfig(const std::string& directory) {
+  const std::string file = ConfigFileOf(directory);
+  HF_ASSIGN_OR_RETURN(const std::string json, ReadFile(file, kMaxConfigJsonBytes));
+  HF_ASSIGN_OR_RETURN(HuggingFaceConfig parsed, ParseHuggingFaceConfig(json, file));
+  HF_ASSIGN_OR_RETURN(const ModelDirectory weights, ModelDirectory::Open(directory));
+  const int64_t needed = MatrixElements(parsed.model), there = ElementsOf(weights);
+  if (needed <= there) return parsed;
+  return absl::InvalidArgumentError(absl::StrCat(file, ": a model of its sizes has at least ", needed,
+                                                 " parameters, but the weights beside it are only ", there));
+}
+
+absl::StatusOr<std::optional<InitialModel>> ReadInitialModel(const std::string& directory) {
+  if (directory.empty()) return std::nullopt;
+  HF_ASSIGN_OR_RETURN(const HuggingFaceConfig parsed, ReadModelConfig(directory));
+  return InitialModel{.model = parsed.model, .file = ConfigFileOf(directory)};
+}
+
+}  // namespace holdfast

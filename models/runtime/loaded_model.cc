@@ -1,0 +1,78 @@
+#include "models/runtime/loaded_model.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "framework/base/status.h"
+#include "models/families/huggingface.h"
+#include "models/runtime/initial_model.h"
+#include "models/runtime/make_model.h"
+#include "models/runtime/pass_plans.h"
+#include "models/runtime/run_device.h"
+#include "models/runtime/saved_weights.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int64_t kDefaultContext = 1024;
+
+bool Exists(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<float>> LoadedModel::NextLogits(absl::Span<const int32_t> tokens) const {
+  Microbatch microbatch;
+  microbatch.batch = 1;
+  microbatch.sequence = static_cast<int64_t>(tokens.size());
+  microbatch.inputs.assign(tokens.begin(), tokens.end());
+  microbatch.targets.assign(tokens.size(), -1);
+  return runner->Compute(std::move(microbatch), config.vocab_size, *store,
+                         [&](const Batch& batch, const PassContext& context, float* logits) {
+                           return model->LastLogits(TokenBatch::Of(batch), context, logits);
+                         });
+}
+
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& path, const LoadOptions& options) {
+  const std::string directory = Exists(path + "/model/config.json") ? path + "/model" : path;
+  HF_ASSIGN_OR_RETURN(const HuggingFaceConfig parsed, ReadModelConfig(directory));
+  const int64_t longest = parsed.model.max_sequence_length;
+  const int64_t sequence = options.sequence > 0 ? options.sequence : std::min(kDefaultContext, longest);
+  if (sequence > longest) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a sequence length of ", sequence, " is longer than the model's ", longest));
+  }
+
+  auto loaded = std::make_unique<LoadedModel>();
+  loaded->config = parsed.model;
+  const std::string tokenizer = directory + "/tokenizer.json";
+  if (parsed.byte_tokenizer || Exists(tokenizer)) {
+    HF_ASSIGN_OR_RETURN(loaded->tokenizer, OpenTokenizer(parsed.byte_tokenizer ? "bytes" : tokenizer));
+  }
+  Config config;
+  config.model = parsed.model;
+  config.batch.sequence_length = sequence;
+  config.train.compute_dtype = options.compute_dtype;
+  config.train.threads = options.threads;
+  HF_ASSIGN_OR_RETURN(loaded->device, MakeDevice(config.train));
+  HF_ASSIGN_OR_RETURN(loaded->model, MakeModel(config, *loaded->device));
+  LanguageModel& model = *loaded->model;
+  const size_t arena_bytes = EvaluationArenaBytes(model, parsed.model.vocab_size, options.batch, sequence);
+  HF_ASSIGN_OR_RETURN(
+      loaded->runner,
+      PassRunner::Create(model, *loaded->device, {.max_rows = options.batch * sequence, .arena_bytes = arena_bytes}));
+  kernels::Ops& ops = loaded->runner->stream().ops();
+  HF_ASSIGN_OR_RETURN(Weights weights, Weights::Create(model.layout(), model.compute_dtype(), *loaded->device, ops));
+  loaded->weights = std::make_unique<Weights>(std::move(weights));
+  HF_ASSIGN_OR_RETURN(const std::vector<float> values, LoadSavedWeights(directory, parsed.model, model.layout()));
+  loaded->weights->Set(values);
+  loaded->store = std::make_unique<ResidentStore>(model.layout(), loaded->weights->compute());
+  return loaded;
+}
+
+}  // namespace holdfast

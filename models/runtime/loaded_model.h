@@ -1,0 +1,42 @@
+#pragma once
+// A saved model directory as a model ready to run, for evaluation and sampling.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "framework/config/config.h"
+#include "framework/data/tokenizer.h"
+#include "framework/nn/weights.h"
+#include "framework/parallel/resident_store.h"
+#include "framework/train/pass_runner.h"
+#include "models/language_model.h"
+
+namespace holdfast {
+
+/// Members are in order of construction.
+struct LoadedModel {
+  ModelConfig config;
+  std::unique_ptr<const Tokenizer> tokenizer;  // null if the directory has none
+  std::unique_ptr<Device> device;
+  std::unique_ptr<LanguageModel> model;
+  std::unique_ptr<PassRunner> runner;
+  std::unique_ptr<Weights> weights;
+  std::unique_ptr<ResidentStore> store;
+
+  /// Logits (V) of the token that follows `tokens`.
+  absl::StatusOr<std::vector<float>> NextLogits(absl::Span<const int32_t> tokens) const;
+};
+
+struct LoadOptions {
+  ComputeDType compute_dtype = ComputeDType::kBF16;
+  int64_t threads = 0;
+  int64_t batch = 1;
+  int64_t sequence = 0;  // 0 = the model's maximum, but at most 1024
+};
+
+/// `path`: a saved model directory, or a run directory that holds one.
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& path, const LoadOptions& options);
+
+}  // namespace holdfast

@@ -1,0 +1,94 @@
+#include "models/runtime/memory_estimate.h"
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/base/status.h"
+#include "framework/metrics/progress.h"
+#include "framework/optim/optimizer.h"
+#include "framework/parallel/gather_plan.h"
+#include "framework/parallel/sharded_store.h"
+#include "framework/parallel/whole_updates.h"
+
+namespace holdfast {
+namespace {
+
+/// Memory that can be used without swapping, from /proc/meminfo; 0 if unknown.
+double AvailableHostBytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string key, unit;
+  double kibibytes = 0;
+  while (file >> key >> kibibytes) {
+    std::getline(file, unit);
+    if (key == "MemAvailable:") return kibibytes * 1024;
+  }
+  return 0;
+}
+
+/// Unsharded gradients that exist at once: of the units that a pass has open, and of some that are being reduced.
+double OpenGradients(const ParameterLayout& layout) {
+  double largest = 0;
+  for (const Unit& unit : layout.units()) largest = std::max(largest, static_cast<double>(unit.elements));
+  const auto of = [&](size_t unit) { return static_cast<double>(layout.units()[unit].elements); };
+  return of(0) + of(layout.units().size() - 1) + 3 * largest;
+}
+
+}  // namespace
+
+MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layout, size_t activation_bytes,
+                              const UnitSchedule& schedule) {
+  const auto workers = static_cast<size_t>(config.elastic.workers);
+  const Placement placement(std::vector<std::string>(workers, "here"), config.parallel);
+  const bool bf16 = config.train.compute_dtype == ComputeDType::kBF16;
+  const ShardMap map(layout, bf16 ? DType::kBF16 : DType::kF32, placement);
+  const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(config.optimizer);
+  const StateLayout state = LayoutOf(*optimizer, layout);
+  const auto n = static_cast<double>(layout.elements());
+  const double shards = static_cast<double>(workers) / placement.num_groups();
+  const double held = n * static_cast<double>(placement.HeldCells(0).size()) / placement.num_cells();
+  const bool alone = placement.Group(0).size() == 1;
+
+  double image = 0;
+  std::vector<int64_t> unit_bytes;
+  for (int u = 0; u < layout.num_units(); ++u) {
+    unit_bytes.push_back(map.ImageBytes(u));
+    image += static_cast<double>(map.ImageBytes(u));
+  }
+  double served = image;
+  if (!alone && config.parallel.sharding == Sharding::kFullShard) {
+    served = image / shards;
+    for (const int64_t slot : PlanGathers(schedule, 1, unit_bytes, 1).slot_bytes) served += static_cast<double>(slot);
+  }
+  const SumOrder order = SumOrder::Of(config.batch);
+  const int64_t microbatches = config.batch.microbatches;
+  double local = OpenGradients(layout);
+  if (ShardedStore::Mode(placement) == ReductionMode::kPieces) {
+    // What this rank adds up itself; what waits for being sent meanwhile; what a pass has open while there are sums.
+    const ReductionPlan plan(EvenMicrobatches(microbatches, static_cast<int>(workers)), ReductionMode::kPieces, order);
+    const int sums = plan.num_waves() > 1 ? 2 : order.MaxSums(plan.Run(0, static_cast<int>(workers) - 1));
+    local = n * sums + (microbatches > 1 ? OpenGradients(layout) : 0);
+  }
+  const double reduced = workers == 1 ? 0 : n / static_cast<double>(workers) * order.MaxSums({0, microbatches}) + held;
+  return {.weights = served + (bf16 ? held * 4 : (held - n / shards) * 4),
+          .gradients = (local + reduced) * 4,
+          .optimizer = held * (static_cast<double>(state.elements()) / n - 1) * 4 +
+                       WholeUpdateBytes(layout, *optimizer, static_cast<int>(workers), held / n),
+          .activations = static_cast<double>(activation_bytes)};
+}
+
+absl::Status CheckHostMemory(const MemoryEstimate& e, int64_t workers_here) {
+  const double available = AvailableHostBytes() / static_cast<double>(workers_here);
+  if (available == 0 || e.total() <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      workers_here == 1 ? "this run" : "each worker of this run", " needs ", FormatBytes(e.total()),
+      " of memory (weights ", FormatBytes(e.weights), ", gradients ", FormatBytes(e.gradients), ", optimizer ",
+      FormatBytes(e.optimizer), ", activations ", FormatBytes(e.activations), "), but only ", FormatBytes(available),
+      workers_here == 1 ? " are" : " for each are",
+      " available; lower batch.microbatch_size, set batch.gradient_sum: chains or train.recompute: block, or use a "
+      "smaller model"));
+}
+
+}  // namespace holdfast

@@ -1,0 +1,27 @@
+#pragma once
+// What a run will need of memory, before it is started.
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "framework/config/config.h"
+#include "framework/nn/layout.h"
+#include "framework/nn/unit_schedule.h"
+
+namespace holdfast {
+
+/// Bytes of one of elastic.workers workers, by kind. Working memory of the kernels (some tens of MiB) is not in it.
+struct MemoryEstimate {
+  double weights = 0, gradients = 0, optimizer = 0, activations = 0;
+  double total() const { return weights + gradients + optimizer + activations; }
+};
+
+/// `activation_bytes`: what PlanPasses says; `schedule`: of a training pass.
+MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layout, size_t activation_bytes,
+                              const UnitSchedule& schedule);
+
+/// ResourceExhausted, naming the largest parts and what to change, if the host has less than that left for each of
+/// `workers_here`.
+absl::Status CheckHostMemory(const MemoryEstimate& estimate, int64_t workers_here);
+
+}  // namespace holdfast

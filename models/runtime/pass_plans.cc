@@ -1,0 +1,27 @@
+#include "models/runtime/pass_plans.h"
+
+#include <algorithm>
+
+namespace holdfast {
+namespace {
+
+size_t SamplingArenaBytes(LanguageModel& model, int64_t vocab_size, int64_t sequence) {
+  const size_t logits = (static_cast<size_t>(vocab_size) * sizeof(float) + 63) / 64 * 64;
+  return PlanLastLogits(model, 1, sequence).arena_bytes + logits;
+}
+
+}  // namespace
+
+PassPlans PlanPasses(LanguageModel& model, int64_t vocab_size, int64_t batch, int64_t sequence) {
+  PassPlans plans{.training = PlanTraining(model, batch, sequence),
+                  .evaluation = PlanEvaluation(model, batch, sequence)};
+  plans.arena_bytes = std::max(
+      {plans.training.arena_bytes, plans.evaluation.arena_bytes, SamplingArenaBytes(model, vocab_size, sequence)});
+  return plans;
+}
+
+size_t EvaluationArenaBytes(LanguageModel& model, int64_t vocab_size, int64_t batch, int64_t sequence) {
+  return std::max(PlanEvaluation(model, batch, sequence).arena_bytes, SamplingArenaBytes(model, vocab_size, sequence));
+}
+
+}  // namespace holdfast

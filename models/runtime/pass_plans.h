@@ -1,0 +1,23 @@
+#pragma once
+// What the passes of a model need, each planned once.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "models/language_model.h"
+#include "models/plan.h"
+
+namespace holdfast {
+
+struct PassPlans {
+  PassPlan training, evaluation;
+  size_t arena_bytes = 0;  // the most that one microbatch of training, evaluation or sampling needs
+};
+
+/// For microbatches of `batch` sequences. Sizes must be ones the model takes.
+PassPlans PlanPasses(LanguageModel& model, int64_t vocab_size, int64_t batch, int64_t sequence);
+
+/// The same arena without training.
+size_t EvaluationArenaBytes(LanguageModel& model, int64_t vocab_size, int64_t batch, int64_t sequence);
+
+}  // namespace holdfast

@@ -1,0 +1,63 @@
+#include "models/runtime/saved_model_files.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/model_directory.h"
+#include "framework/base/files.h"
+#include "framework/base/status.h"
+#include "framework/data/tokenizer.h"
+#include "framework/data/tokenizer_json.h"
+#include "models/families/huggingface.h"
+
+namespace holdfast {
+namespace {
+
+constexpr char kBytes[] = "bytes";
+constexpr size_t kMaxTokenizerBytes = 100'000'000;
+constexpr size_t kMaxSettingsBytes = size_t{16} << 20;
+
+/// A file beside the tokenizer; empty if it is not there. What cannot be read is left out: a model is not lost for it.
+std::string Beside(const std::string& tokenizer, const std::string& name) {
+  return ReadFile(absl::StrCat(DirectoryOf(tokenizer), "/", name), kMaxSettingsBytes).value_or("");
+}
+
+/// The token that is spelled `text`, else the one that the tokenizer itself has for the purpose.
+std::optional<SpecialToken> Find(const Tokenizer& tokenizer, const std::string& text, std::optional<int32_t> own) {
+  if (!text.empty()) {
+    const auto ids = tokenizer.Encode(text);
+    if (ids.ok() && ids->size() == 1) return SpecialToken{ids->front(), text};
+  }
+  if (!own.has_value()) return std::nullopt;
+  return SpecialToken{*own, tokenizer.Decode({*own})};
+}
+
+}  // namespace
+
+absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& tokenizer) {
+  HF_ASSIGN_OR_RETURN(const auto opened, OpenTokenizer(tokenizer));
+  HF_RETURN_IF_ERROR(CheckVocabulary(*opened, tokenizer, model.vocab_size));
+  SavedModelFiles files;
+  SavedTokenizer saved{.bytes = tokenizer == kBytes};
+  std::string settings;
+  if (saved.bytes) {
+    files.others[kTokenizerFile] = ByteTokenizerJson();
+  } else {
+    HF_ASSIGN_OR_RETURN(files.others[kTokenizerFile], ReadFile(tokenizer, kMaxTokenizerBytes));
+    settings = Beside(tokenizer, kTokenizerConfigFile);
+    for (const char* name : {"special_tokens_map.json", "chat_template.jinja"}) {
+      std::string contents = Beside(tokenizer, name);
+      if (!contents.empty()) files.others[name] = std::move(contents);
+    }
+  }
+  const SpecialTokenTexts texts = ReadTokenizerConfigJson(settings);
+  saved.bos = Find(*opened, texts.bos, opened->begin_of_text());
+  saved.eos = Find(*opened, texts.eos, opened->end_of_text());
+  files.others[kTokenizerConfigFile] = HuggingFaceTokenizerConfigJson(model, saved, settings);
+  files.others[kGenerationConfigFile] = HuggingFaceGenerationConfigJson(saved);
+  files.config_json = HuggingFaceConfigJson(model, saved);
+  return files;
+}
+
+}  // namespace holdfast

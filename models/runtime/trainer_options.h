@@ -1,0 +1,14 @@
+#pragma once
+// What the trainer of a config needs to know.
+
+#include "absl/status/statusor.h"
+#include "framework/config/config.h"
+#include "framework/train/trainer.h"
+#include "models/language_model.h"
+
+namespace holdfast {
+
+/// Plans the model's passes, and reads train.init_from, if it is set.
+absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, LanguageModel& model);
+
+}  // namespace holdfast

@@ -1,0 +1,28 @@
+#pragma once
+// The token files of a config.
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "framework/config/config.h"
+#include "framework/data/dataset.h"
+
+namespace holdfast {
+
+struct TrainingData {
+  Dataset training;
+  std::optional<Dataset> validation;
+
+  /// Of all tokens, wherever the files lie: what the workers of a run must agree on.
+  uint64_t digest() const;
+};
+
+/// Checks every token, by the index of a file that has one, and the tokenizer against the model's vocabulary.
+absl::StatusOr<TrainingData> OpenTrainingData(const Config& config);
+
+/// Size of the training files, by their headers. Checks all that OpenTrainingData does but the tokens: for a process
+/// that starts a run and leaves reading to the workers.
+absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config);
+
+}  // namespace holdfast

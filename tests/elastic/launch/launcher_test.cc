@@ -1,0 +1,213 @@
+// Every launcher runs a run to its end, with real workers: the bits are those of the run in one process, also if a
+// worker process is killed on the way; a stop is passed on; what cannot work is refused before the run directory is
+// touched, and workers that can never start end the run.
+
+#include "elastic/launch/launcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <thread>
+
+#include "elastic/launch/in_process_launcher.h"
+#include "elastic/launch/local_launcher.h"
+#include "elastic/launch/server_launcher.h"
+#include "framework/metrics/compare.h"
+#include "framework/storage/atomic_file.h"
+#include "tests/models/runtime/tiny_run.h"
+
+namespace holdfast {
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+constexpr std::chrono::minutes kDeadline{5};  // no measure of speed: a busy machine is far from needing it
+
+/// Processes whose command line has `text` in it, without this one.
+std::vector<int> ProcessesWith(const std::string& text) {
+  std::vector<int> found;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const int pid = std::atoi(entry.path().filename().c_str());
+    if (pid <= 0 || pid == getpid()) continue;
+    std::ifstream file(entry.path() / "cmdline");
+    const std::string line{std::istreambuf_iterator<char>(file), {}};
+    if (line.find(text) != std::string::npos) found.push_back(pid);
+  }
+  return found;
+}
+
+bool WaitFor(const std::function<bool()>& condition) {
+  for (const auto end = std::chrono::steady_clock::now() + kDeadline; std::chrono::steady_clock::now() < end;) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
+class LauncherTest : public TinyRun {
+ protected:
+  static absl::StatusOr<CoordinatorShell::Outcome> RunWith(Launcher& launcher, const Config& config,
+                                                           const RunDirectory& directory, const StopSignal& stop) {
+    auto run = PrepareRun(config, directory, launcher.outline().layout, {.workers_are_new = true});
+    if (!run.ok()) return run.status();
+    return launcher.Run(*run, stop);
+  }
+
+  absl::StatusOr<CoordinatorShell::Outcome> RunHere(const Config& config, const RunDirectory& directory) {
+    auto launcher = InProcessLauncher::Open(config, directory);
+    if (!launcher.ok()) return launcher.status();
+    return RunWith(**launcher, config, directory, stop_);
+  }
+
+  static void ExpectEqualBits(const RunDirectory& a, const RunDirectory& b) {
+    const auto compared = CompareRuns(a.ReadMetrics().value(), b.ReadMetrics().value());
+    ASSERT_TRUE(compared.ok()) << compared.status();
+    EXPECT_FALSE(compared->difference.has_value()) << Describe(*compared);
+    EXPECT_EQ(compared->steps_a, compared->steps_b);
+    EXPECT_GT(compared->digests_compared, 0);
+  }
+
+  StopSignal stop_;  // before any other thread
+};
+
+TEST_F(LauncherTest, InThisProcess) {
+  const Config config = ConfigOf();
+  const RunDirectory directory(root_ / "run");
+  const auto launcher = InProcessLauncher::Open(config, directory);
+  ASSERT_TRUE(launcher.ok()) << launcher.status();
+  EXPECT_EQ((*launcher)->outline().data.tokens, 4000);
+  EXPECT_EQ((*launcher)->outline().data.samples, 3999 / 16);
+  EXPECT_FALSE(fs::exists(directory.root())) << "opening a launcher makes nothing";
+  const auto outcome = RunWith(**launcher, config, directory, stop_);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->exit_code, 0) << outcome->reason;
+  EXPECT_EQ(outcome->steps, 12);
+  EXPECT_EQ(directory.ReadMetrics()->size(), 12u);
+  EXPECT_TRUE(fs::exists(directory.model() + "/model.safetensors"));
+}
+
+TEST_F(LauncherTest, LocalProcessesOfWhichOneIsKilledHaveTheBitsOfOneProcess) {
+  const RunDirectory here(root_ / "here"), local(root_ / "local");
+  ASSERT_TRUE(RunHere(ConfigOf(), here).ok());
+  const Config config = ConfigOf({"elastic.workers=2"});
+  const auto launcher = LocalLauncher::Open(config, local, HOLDFAST_BINARY);
+  ASSERT_TRUE(launcher.ok()) << launcher.status();
+
+  setenv("HOLDFAST_TEST_SLOWDOWN_MS", "50", 1);  // so that there is time to kill
+  bool killed = false;
+  std::thread killer([&] {
+    const bool stepped = WaitFor([&] {
+      const auto steps = local.ReadMetrics();
+      return steps.ok() && !steps->empty();
+    });
+    const std::vector<int> workers = ProcessesWith(local.root());
+    if (stepped && !workers.empty()) killed = kill(workers.back(), SIGKILL) == 0;
+  });
+  const auto outcome = RunWith(**launcher, config, local, stop_);
+  killer.join();
+  unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_TRUE(killed);
+  EXPECT_EQ(outcome->exit_code, 0) << outcome->reason;
+  EXPECT_EQ(outcome->steps, 12);
+  ExpectEqualBits(here, local);
+  std::ifstream events(local.events());
+  EXPECT_THAT((std::string{std::istreambuf_iterator<char>(events), {}}), HasSubstr("worker_exited"));
+  EXPECT_TRUE(ProcessesWith(local.root()).empty());
+}
+
+TEST_F(LauncherTest, AServerSaysWhereItListensAndAStopEndsIt) {
+  const Config config = ConfigOf({"elastic.workers=2", "parallel.transport=nccl", "train.device=cuda"});
+  const RunDirectory directory(root_ / "run");
+  std::string heard;
+  const auto on_listening = [&](const std::string& address) {
+    heard = address;
+    kill(getpid(), SIGTERM);
+  };
+  // Of a run on GPUs, which this machine need not have.
+  const auto launcher =
+      ServerLauncher::Open(config, directory, {.listen = "127.0.0.1:0", .on_listening = on_listening});
+  ASSERT_TRUE(launcher.ok()) << launcher.status();
+  const auto outcome = RunWith(**launcher, config, directory, stop_);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_THAT(heard, HasSubstr("127.0.0.1:"));
+  EXPECT_EQ(outcome->exit_code, 128 + SIGTERM) << outcome->reason;
+  EXPECT_FALSE(fs::exists(directory.coordinator_address())) << "nobody listens there any more";
+}
+
+TEST_F(LauncherTest, WhatCannotWorkIsRefusedBeforeTheRunDirectoryIsTouched) {
+  const RunDirectory directory(root_ / "run");
+  for (const auto& [override, says] : std::vector<std::pair<std::string, std::string>>{
+           {"data.train=[" + (root_ / "nowhere.bin") + "]", "nowhere.bin"},
+           {"data.validation=[" + (root_ / "nowhere.bin") + "]", "nowhere.bin"},
+           {"batch.sequence_length=5000", "a sample needs 5000"},
+           {"data.tokenizer=" + (root_ / "nowhere.json"), "nowhere.json"},
+           {"train.init_from=" + (root_ / "nowhere"), "nowhere"}}) {
+    Config config = ConfigOf();
+    // Past the config's own checks, which see none of this.
+    if (override.find("sequence_length") != std::string::npos) {
+      config.batch.sequence_length = config.model.max_sequence_length = 5000;
+    } else if (override.find("init_from") != std::string::npos) {
+      config.train.init_from = root_ / "nowhere";
+    } else {
+      config = ConfigOf({override});
+    }
+    const auto here = InProcessLauncher::Open(config, directory);
+    const auto local = LocalLauncher::Open(config, directory, HOLDFAST_BINARY);
+    const auto server = ServerLauncher::Open(config, directory, {.listen = "127.0.0.1:0"});
+    for (const absl::Status& status : {here.status(), local.status(), server.status()}) {
+      EXPECT_FALSE(status.ok()) << override;
+      EXPECT_THAT(std::string(status.message()), HasSubstr(says)) << override;
+    }
+    EXPECT_FALSE(fs::exists(directory.root())) << override;
+  }
+}
+
+TEST_F(LauncherTest, APlaceForCheckpointsThatIsNoneIsRefused) {
+  ASSERT_TRUE(WriteFileAtomically(root_ / "file", "not a directory").ok());
+  const Config config = ConfigOf({"checkpoint.directory=" + (root_ / "file"), "checkpoint.every_steps=2"});
+  const auto outcome = RunHere(config, RunDirectory(root_ / "run"));
+  ASSERT_FALSE(outcome.ok());
+  EXPECT_THAT(std::string(outcome.status().message()), HasSubstr(root_ / "file"));
+}
+
+// Tokens are the workers' to read: a process that starts them does not look. That also shows that workers which can
+// never work are not started again and again, and that the run ends without them.
+TEST_F(LauncherTest, ATokenBeyondTheVocabularyIsFoundByTheWorkersAndEndsTheRun) {
+  WriteTokens("train.bin", kVocabulary);
+  const Config config = ConfigOf({"elastic.workers=2"});
+  const RunDirectory directory(root_ / "run");
+  EXPECT_TRUE(absl::IsOutOfRange(InProcessLauncher::Open(config, directory).status()));
+  const auto launcher = LocalLauncher::Open(config, directory, HOLDFAST_BINARY);
+  ASSERT_TRUE(launcher.ok()) << launcher.status();
+  EXPECT_EQ((*launcher)->outline().data.tokens, 4000);
+  const auto outcome = RunWith(**launcher, config, directory, stop_);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->exit_code, 1);
+  EXPECT_EQ(outcome->reason, "all workers have failed");
+  std::ifstream log(directory.logs() + "/local-0.log");
+  EXPECT_THAT((std::string{std::istreambuf_iterator<char>(log), {}}), HasSubstr("token 256 at position 3999"));
+}
+
+TEST_F(LauncherTest, WorkersThatCannotBeStartedEndTheRun) {
+  const Config config = ConfigOf({"elastic.workers=2", "elastic.max_restarts=0"});
+  const RunDirectory directory(root_ / "run");
+  const auto launcher = LocalLauncher::Open(config, directory, "/bin/false");
+  ASSERT_TRUE(launcher.ok()) << launcher.status();
+  const auto outcome = RunWith(**launcher, config, directory, stop_);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->exit_code, 1);
+  EXPECT_EQ(outcome->reason, "all workers have failed");
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,121 @@
+// What becomes of a run directory, and what a run resumes from: by --resume and --overwrite, and by what is there.
+
+#include "elastic/launch/prepared_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "elastic/launch/in_process_launcher.h"
+#include "elastic/launch/resume_check.h"
+#include "framework/config/decides.h"
+#include "framework/config/load.h"
+#include "tests/models/runtime/tiny_run.h"
+
+namespace holdfast {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class PreparedRunTest : public TinyRun {
+ protected:
+  absl::StatusOr<PreparedRun> Prepare(const Config& config, const PrepareOptions& options) {
+    const auto outline = CheckTraining(config, 1);
+    if (!outline.ok()) return outline.status();
+    return PrepareRun(config, directory_, outline->layout, options);
+  }
+  /// To its end.
+  void Train(const Config& config) {
+    const auto launcher = InProcessLauncher::Open(config, directory_);
+    ASSERT_TRUE(launcher.ok()) << launcher.status();
+    const auto run = PrepareRun(config, directory_, (*launcher)->outline().layout, {.workers_are_new = true});
+    ASSERT_TRUE(run.ok()) << run.status();
+    const auto outcome = (*launcher)->Run(*run, stop_);
+    ASSERT_TRUE(outcome.ok() && outcome->exit_code == 0) << outcome.status();
+  }
+
+  StopSignal stop_;  // before any other thread
+  const RunDirectory directory_{root_ / "run"};
+};
+
+TEST_F(PreparedRunTest, ANewRun) {
+  const auto run = Prepare(ConfigOf(), {.workers_are_new = true});
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->history.recorded_step, 0);
+  EXPECT_THAT(run->usable, IsEmpty());
+  EXPECT_EQ(ResumeText(*run), "");
+  EXPECT_TRUE(directory_.HoldsRun());
+  EXPECT_TRUE(absl::IsFailedPrecondition(Prepare(ConfigOf(), {}).status())) << "this process has it";
+}
+
+TEST_F(PreparedRunTest, ARunThatIsDoneIsNotReplacedButByWord) {
+  const Config config = ConfigOf({"checkpoint.every_steps=4"});
+  Train(config);
+  const auto again = Prepare(config, {.workers_are_new = true});
+  EXPECT_TRUE(absl::IsAlreadyExists(again.status())) << again.status();
+  EXPECT_THAT(std::string(again.status().message()), HasSubstr("raise train.steps"));
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 12u);
+
+  const auto longer = Prepare(ConfigOf({"checkpoint.every_steps=4", "train.steps=20"}), {.workers_are_new = true});
+  ASSERT_TRUE(longer.ok()) << longer.status();
+  EXPECT_EQ(longer->history.recorded_step, 12);
+  ASSERT_FALSE(longer->usable.empty());
+  EXPECT_EQ(longer->usable.front().step, 12);
+  EXPECT_THAT(ResumeText(*longer), HasSubstr("12 steps are recorded"));
+}
+
+TEST_F(PreparedRunTest, AStepToResumeFromCutsTheRecord) {
+  Config config = ConfigOf({"checkpoint.every_steps=100", "checkpoint.keep_last=10", "train.steps=8"});
+  Train(config);  // whose last step is saved
+  config.train.steps = 12;
+  Train(config);
+  Config longer = config;
+  longer.train.steps = 20;
+  const auto missing = Prepare(longer, {.resume = "5", .workers_are_new = true});
+  EXPECT_TRUE(absl::IsNotFound(missing.status())) << missing.status();
+  const auto run = Prepare(longer, {.resume = "8", .workers_are_new = true});
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->usable.front().step, 8);
+  EXPECT_EQ(run->history.recorded_step, 8);
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 8u);
+}
+
+TEST_F(PreparedRunTest, WhatOfTheConfigIsNotAsItWasIsNamed) {
+  const Config config = ConfigOf({"checkpoint.every_steps=4"});
+  Train(config);
+  const auto changed =
+      Prepare(ConfigOf({"checkpoint.every_steps=4", "train.steps=20", "optimizer.lr=0.5"}), {.workers_are_new = true});
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  EXPECT_THAT(changed->warning, HasSubstr("optimizer.lr was"));
+}
+
+TEST_F(PreparedRunTest, OnlyWhatDecidesBitsIsADifference) {
+  Config config = ConfigOf();
+  Manifest manifest;
+  manifest.config = PrintConfig(config);
+  manifest.config_digest = BitsDigest(config);
+  EXPECT_EQ(Differences(config, manifest), "");
+  config.log.every_steps = 7;
+  EXPECT_EQ(Differences(config, manifest), "");
+  config.run.seed = 7;
+  EXPECT_THAT(Differences(config, manifest), HasSubstr("run.seed was"));
+}
+
+TEST_F(PreparedRunTest, AnImportedModelMustComputeWhatItsFilesSay) {
+  Config config = ConfigOf();
+  Manifest manifest;
+  manifest.config = PrintConfig(config);
+  manifest.sharding = kImported;
+  EXPECT_TRUE(CheckImported(config, manifest).ok());
+  config.model.norm_eps *= 10;
+  const absl::Status other = CheckImported(config, manifest);
+  EXPECT_TRUE(absl::IsFailedPrecondition(other)) << other;
+  EXPECT_THAT(std::string(other.message()), HasSubstr("model.norm_eps"));
+  manifest.sharding = "full_shard";
+  EXPECT_TRUE(CheckImported(config, manifest).ok()) << "with a run's own checkpoint there is a warning";
+}
+
+}  // namespace
+}  // namespace holdfast

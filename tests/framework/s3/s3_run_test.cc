@@ -1,0 +1,165 @@
+// Proves that a run keeps its checkpoints in a bucket as it does in a directory, with the real binary: killed, it goes
+// on from the bucket with other workers and equal bits, and `holdfast ckpt` reads what lies there.
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/framework/s3/moto_server.h"
+#include "tests/integration/command.h"
+
+namespace holdfast {
+namespace {
+
+using integration::Command;
+using integration::CommandResult;
+using integration::RunHoldfast;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class S3RunTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    HF_MOTO_OR_SKIP(moto);
+    const S3Options bucket = moto->NewBucket();
+    setenv("AWS_ACCESS_KEY_ID", bucket.credentials.access_key_id.c_str(), 1);
+    setenv("AWS_SECRET_ACCESS_KEY", bucket.credentials.secret_access_key.c_str(), 1);
+    place_ = "s3://" + bucket.bucket + "/some/run";
+    endpoint_ = bucket.endpoint;
+    root_ = fs::path(::testing::TempDir()) / ("s3_run_test_" + std::to_string(getpid()));
+    fs::remove_all(root_);
+    fs::create_directories(root_);
+    std::ofstream text(root_ / "text.txt");
+    for (int i = 0; i < 2000; ++i) text << "line " << i * i % 97 << " of the story\n";
+    text.close();
+    ASSERT_EQ(RunHoldfast({"data", "pack", Path("text.txt"), "--out", Path("train.bin")}).exit_code, 0);
+    std::ofstream(root_ / "run.yaml") << "model: {family: gpt2, vocab_size: 256, num_layers: 2, hidden_size: 32, "
+                                         "num_heads: 2, max_sequence_length: 16}\n"
+                                         "data: {train: [" +
+                                             Path("train.bin") +
+                                             "]}\n"
+                                             "batch: {sequence_length: 16, microbatch_size: 2, microbatches: 3}\n"
+                                             "train: {steps: 1000000, threads: 1, validate_every_steps: 0}\n"
+                                             "schedule: {decay_steps: 60}\n"
+                                             "log: {sample_bytes: 0}\n";
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  std::string Path(const std::string& name) const { return (root_ / name).string(); }
+  /// Endless, so that it is not over before it is struck.
+  std::vector<std::string> Train(int workers) const {
+    return {"train",     Path("run.yaml"),
+            "--set",     "checkpoint.directory=" + place_,
+            "--set",     "checkpoint.s3_endpoint=" + endpoint_,
+            "--set",     "checkpoint.every_steps=5",
+            "--set",     "checkpoint.keep_last=2",
+            "--workers", std::to_string(workers),
+            "--run-dir", Path("run")};
+  }
+  CommandResult Ckpt(const std::string& command, std::vector<std::string> more) const {
+    more.insert(more.begin(), {"ckpt", command});
+    more.insert(more.end(), {"--endpoint", endpoint_});
+    return RunHoldfast(more);
+  }
+  size_t Count(const std::string& file, const std::string& text) const {
+    const std::string all = integration::ReadAll(Path("run/" + file));
+    size_t count = 0;
+    for (size_t at = all.find(text); at != std::string::npos; at = all.find(text, at + 1)) ++count;
+    return count;
+  }
+  /// So many more in the run's file than now.
+  bool WaitForMore(const std::string& file, const std::string& text, size_t more) const {
+    const size_t wanted = Count(file, text) + more;
+    const auto deadline =
+        std::chrono::steady_clock::now() + std::chrono::duration<double>(integration::kPatienceSeconds);
+    while (Count(file, text) < wanted) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return true;
+  }
+
+  fs::path root_;
+  std::string place_, endpoint_;
+};
+
+TEST_F(S3RunTest, GoesOnFromTheBucketWithTheSameBits) {
+  setenv("HOLDFAST_TEST_SLOWDOWN_MS", "20", 1);
+  Command killed(Train(1));
+  ASSERT_TRUE(WaitForMore("events.jsonl", "\"checkpoint\"", 2));
+  killed.Signal(SIGKILL);
+  EXPECT_EQ(killed.Wait().exit_code, 128 + SIGKILL);
+  Command stopped(Train(2));
+  ASSERT_TRUE(stopped.WaitForOutput("the newest that can be used"));
+  ASSERT_TRUE(WaitForMore("metrics.jsonl", "\n", 10));
+  stopped.Signal(SIGTERM);
+  const CommandResult stop = stopped.Wait();
+  EXPECT_EQ(stop.exit_code, 128 + SIGTERM) << stop.output;
+  unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
+  const std::string steps = std::to_string(Count("metrics.jsonl", "\n") + 20);
+  std::vector<std::string> rest = Train(3);
+  rest.insert(rest.end(), {"--set", "train.steps=" + steps});
+  const CommandResult last = RunHoldfast(rest);
+  EXPECT_EQ(last.exit_code, 0) << last.output;
+  EXPECT_EQ(std::to_string(Count("metrics.jsonl", "\n")), steps);
+  const CommandResult reference =
+      RunHoldfast({"train", Path("run.yaml"), "--run-dir", Path("reference"), "--set", "train.steps=" + steps});
+  EXPECT_EQ(reference.exit_code, 0) << reference.output;
+  const CommandResult compared = RunHoldfast({"compare", Path("reference"), Path("run")});
+  EXPECT_EQ(compared.exit_code, 0) << compared.output;
+  EXPECT_FALSE(fs::exists(Path("run/checkpoints")) && !fs::is_empty(Path("run/checkpoints")));
+
+  const CommandResult list = Ckpt("list", {place_});
+  EXPECT_EQ(list.exit_code, 0) << list.output;
+  EXPECT_THAT(list.output, HasSubstr("  " + steps + "  "));
+  const CommandResult verify = Ckpt("verify", {place_});
+  EXPECT_EQ(verify.exit_code, 0) << verify.output;
+  const CommandResult exported = Ckpt("export", {place_, Path("exported")});
+  EXPECT_EQ(exported.exit_code, 0) << exported.output;
+  EXPECT_TRUE(fs::exists(Path("exported/model.safetensors")));
+}
+
+TEST_F(S3RunTest, TokenFilesInTheBucketGiveTheBitsOfLocalOnes) {
+  const std::string tokens = place_ + "/train.bin";
+  const auto data = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "data");
+    arguments.insert(arguments.end(), {"--endpoint", endpoint_});
+    return RunHoldfast(arguments);
+  };
+  const CommandResult packed = data({"pack", Path("text.txt"), "--out", tokens});
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  const CommandResult again = data({"pack", Path("text.txt"), "--out", tokens});
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_THAT(again.output, HasSubstr("never replaced"));
+  const CommandResult shown = data({"show", tokens, "--tokenizer", "bytes"});
+  EXPECT_EQ(shown.exit_code, 0) << shown.output;
+  EXPECT_THAT(shown.output, HasSubstr("line 0 of the story"));
+  EXPECT_EQ(data({"verify", tokens}).exit_code, 0);
+  const CommandResult local =
+      RunHoldfast({"train", Path("run.yaml"), "--run-dir", Path("local"), "--set", "train.steps=25"});
+  ASSERT_EQ(local.exit_code, 0) << local.output;
+  const CommandResult remote =
+      RunHoldfast({"train", Path("run.yaml"), "--run-dir", Path("remote"), "--set", "train.steps=25", "--workers", "2",
+                   "--set", "data.train=" + tokens, "--set", "data.s3_endpoint=" + endpoint_});
+  ASSERT_EQ(remote.exit_code, 0) << remote.output;
+  const CommandResult compared = RunHoldfast({"compare", Path("local"), Path("remote")});
+  EXPECT_EQ(compared.exit_code, 0) << compared.output;
+}
+
+TEST_F(S3RunTest, WrongCredentialsAreNamedBeforeAnythingIsDone) {
+  setenv("AWS_SECRET_ACCESS_KEY", "wrong", 1);
+  const CommandResult refused = RunHoldfast(Train(1));
+  EXPECT_EQ(refused.exit_code, 1) << refused.output;
+  EXPECT_THAT(refused.output, HasSubstr("SignatureDoesNotMatch"));
+  EXPECT_FALSE(fs::exists(Path("run/metrics.jsonl")));
+}
+
+}  // namespace
+}  // namespace holdfast

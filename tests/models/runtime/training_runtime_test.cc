@@ -1,0 +1,97 @@
+// A config becomes data, device, model and trainer, or an error that says what is wrong; a process that only starts a
+// run reads no token for it. Also what of a config is resolved before that: its GEMM table, its arithmetic.
+
+#include "models/runtime/training_runtime.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "framework/storage/atomic_file.h"
+#include "models/runtime/gemm_table.h"
+#include "models/runtime/memory_estimate.h"
+#include "tests/models/runtime/tiny_run.h"
+
+namespace holdfast {
+namespace {
+
+using testing::HasSubstr;
+
+using TrainingRuntimeTest = TinyRun;
+
+TEST_F(TrainingRuntimeTest, OpensWhatTheConfigSays) {
+  const Config config = ConfigOf({"data.validation=[" + (root_ / "train.bin") + "]"});
+  const auto runtime = OpenTraining(config, {});
+  ASSERT_TRUE(runtime.ok()) << runtime.status();
+  EXPECT_EQ((*runtime)->data.training.num_tokens(), 4000);
+  EXPECT_TRUE((*runtime)->data.validation.has_value());
+  ASSERT_NE((*runtime)->trainer, nullptr);
+  const TrainingOutline opened = OutlineOf(**runtime);
+  const auto checked = CheckTraining(config, 1);
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  EXPECT_EQ(checked->device, opened.device);
+  EXPECT_EQ(checked->layout.elements(), opened.layout.elements());
+  EXPECT_EQ(checked->data.tokens, opened.data.tokens);
+  EXPECT_EQ(checked->data.samples, opened.data.samples);
+}
+
+TEST_F(TrainingRuntimeTest, OnlyAWorkerReadsTokens) {
+  const Config config = ConfigOf();
+  ASSERT_TRUE(OpenTraining(config, {}).ok());
+  WriteTokens("train.bin", kVocabulary);
+  EXPECT_TRUE(absl::IsOutOfRange(OpenTraining(config, {}).status()));
+  EXPECT_TRUE(CheckTraining(config, 2).ok());
+}
+
+TEST_F(TrainingRuntimeTest, TheDataDigestIsOfTokensNotOfPlaces) {
+  WriteTokens("copy.bin", 97);
+  WriteTokens("other.bin", 98);
+  const auto digest = [&](const std::string& name) {
+    return OpenTrainingData(ConfigOf({"data.train=[" + (root_ / name) + "]"}))->digest();
+  };
+  EXPECT_EQ(digest("train.bin"), digest("copy.bin"));
+  EXPECT_NE(digest("train.bin"), digest("other.bin"));
+}
+
+TEST_F(TrainingRuntimeTest, TooLittleMemoryIsToldWithItsLargestParts) {
+  const MemoryEstimate estimate{.weights = 1e18};
+  const absl::Status status = CheckHostMemory(estimate, 2);
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("each worker of this run needs"));
+}
+
+TEST_F(TrainingRuntimeTest, WorkersThatShareNoGpuAreCountedByMachine) {
+  Config config = ConfigOf();
+  config.parallel.transport = Transport::kNccl;
+  EXPECT_TRUE(CheckGpus(config, 0).ok()) << "none of them is here";
+  EXPECT_TRUE(absl::IsFailedPrecondition(CheckGpus(config, 1 << 20)));
+  EXPECT_EQ(WorkersOnGpuOf({.workers_here = 1}), 1);
+}
+
+TEST_F(TrainingRuntimeTest, AutoKeepsTheArithmeticOfTheRunThatIsThere) {
+  Config before = ConfigOf();
+  before.train.arithmetic = ArithmeticChoice::kPortable;
+  ASSERT_TRUE(WriteFileAtomically(root_ / "config.yaml", PrintConfig(before)).ok());
+  TrainConfig train = before.train;
+  train.arithmetic = ArithmeticChoice::kAuto;
+  ASSERT_TRUE(ResolveArithmetic(&train, root_ / "config.yaml").ok());
+  EXPECT_EQ(train.arithmetic, ArithmeticChoice::kPortable);
+  train.arithmetic = ArithmeticChoice::kAuto;
+  ASSERT_TRUE(ResolveArithmetic(&train, "").ok());
+  EXPECT_NE(train.arithmetic, ArithmeticChoice::kAuto) << "a resolved config names what was taken";
+}
+
+TEST_F(TrainingRuntimeTest, AGemmTableIsTheOneThatTheConfigWasResolvedWith) {
+  TrainConfig train;
+  EXPECT_EQ(ReadGemmTable(train).value(), "");
+  train.gemm_table = root_ / "table";
+  EXPECT_THAT(std::string(ResolveGemmTable(&train).message()), HasSubstr("holdfast tune"));
+  ASSERT_TRUE(WriteFileAtomically(train.gemm_table, "products").ok());
+  ASSERT_TRUE(ResolveGemmTable(&train).ok());
+  EXPECT_EQ(train.gemm_table_digest, GemmTableDigest("products"));
+  EXPECT_EQ(ReadGemmTable(train).value(), "products");
+  ASSERT_TRUE(WriteFileAtomically(train.gemm_table, "others").ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(ReadGemmTable(train).status()));
+}
+
+}  // namespace
+}  // namespace holdfast

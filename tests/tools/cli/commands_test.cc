@@ -1,0 +1,221 @@
+// Arguments become options, without a process: what each command of a run takes, what it refuses, and that the command
+// line of an agent is one that `holdfast worker` understands.
+
+#include "tools/cli/commands.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "elastic/agent/worker_commands.h"
+#include "framework/storage/atomic_file.h"
+#include "tests/framework/base/temporary_directory.h"
+#include "tools/cli/agent_command.h"
+#include "tools/cli/ckpt_command.h"
+#include "tools/cli/coordinator_command.h"
+#include "tools/cli/data_command.h"
+#include "tools/cli/sample_command.h"
+#include "tools/cli/status_command.h"
+#include "tools/cli/train_command.h"
+#include "tools/cli/worker_command.h"
+
+namespace holdfast {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// Nothing if the parser refuses them.
+template <typename Command>
+std::optional<Command> Parse(std::vector<std::string> arguments) {
+  CLI::App app;
+  Command command;
+  command.AddTo(app);
+  std::reverse(arguments.begin(), arguments.end());
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError&) {
+    return std::nullopt;
+  }
+  return command;
+}
+
+TEST(TrainCommand, TakesAConfigAndHowToBegin) {
+  const auto train = Parse<TrainCommand>({"run.yaml", "--set", "train.steps=3", "--workers", "4", "--set", "run.seed=2",
+                                          "--run-dir", "here", "--resume", "40", "--overwrite"});
+  ASSERT_TRUE(train.has_value());
+  EXPECT_EQ(train->run.config.path, "run.yaml");
+  EXPECT_THAT(train->run.config.overrides, ElementsAre("train.steps=3", "run.seed=2"));
+  EXPECT_EQ(train->workers, 4);
+  EXPECT_EQ(train->run.run_dir, "here");
+  EXPECT_EQ(train->start.resume, "40");
+  EXPECT_TRUE(train->start.overwrite);
+  EXPECT_EQ(train->run.Directory({}).root(), "here");
+
+  const auto plain = Parse<TrainCommand>({"run.yaml"});
+  ASSERT_TRUE(plain.has_value());
+  EXPECT_EQ(plain->workers, 0);
+  EXPECT_FALSE(plain->start.overwrite);
+  Config config;
+  config.run.name = "a";
+  EXPECT_EQ(plain->run.Directory(config).root(), "runs/a");
+}
+
+TEST(TrainCommand, RefusesWhatMeansNothing) {
+  EXPECT_FALSE(Parse<TrainCommand>({}).has_value());
+  EXPECT_FALSE(Parse<TrainCommand>({"run.yaml", "--workers", "0"}).has_value());
+  EXPECT_FALSE(Parse<TrainCommand>({"run.yaml", "--resume", "newest"}).has_value());
+  EXPECT_FALSE(Parse<TrainCommand>({"run.yaml", "--resume", "-1"}).has_value());
+  EXPECT_TRUE(Parse<TrainCommand>({"run.yaml", "--resume", "never"}).has_value());
+  EXPECT_FALSE(Parse<TrainCommand>({"run.yaml", "more.yaml"}).has_value());
+}
+
+TEST(TrainCommand, AConfigThatIsWrongIsAUsageErrorWithEveryLine) {
+  const TemporaryDirectory directory;
+  ASSERT_TRUE(WriteFileAtomically(directory / "bad.yaml", "train: {stops: 3}\nbatch: {microbatches: -1}\n").ok());
+  TrainCommand train;
+  train.run.config.path = directory / "bad.yaml";
+  train.run.run_dir = directory / "run";
+  const auto result = train.Run();
+  EXPECT_TRUE(IsUsageError(result.status())) << result.status();
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("did you mean 'steps'"));
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("batch.microbatches"));
+  EXPECT_FALSE(std::filesystem::exists(directory / "run"));
+}
+
+TEST(CoordinatorCommand, ListensOnLoopbackUnlessTold) {
+  EXPECT_EQ(Parse<CoordinatorCommand>({"run.yaml"})->listen, "127.0.0.1:29400");
+  const auto told = Parse<CoordinatorCommand>({"run.yaml", "--listen", "0.0.0.0:7", "--token-file", "secret",
+                                               "--tls-certificate", "c", "--tls-key", "k", "--tls-authority", "a"});
+  ASSERT_TRUE(told.has_value());
+  EXPECT_EQ(told->listen, "0.0.0.0:7");
+  EXPECT_EQ(told->token_file, "secret");
+  EXPECT_EQ(told->tls.certificate + told->tls.key + told->tls.authority, "cka");
+}
+
+TEST(AgentCommand, NeedsToKnowItsCoordinator) {
+  EXPECT_FALSE(Parse<AgentCommand>({"run.yaml"}).has_value());
+  const auto agent = Parse<AgentCommand>({"run.yaml", "--coordinator", "h:1", "--workers", "2", "--node", "n"});
+  ASSERT_TRUE(agent.has_value());
+  EXPECT_EQ(agent->connection.coordinator, "h:1");
+  EXPECT_EQ(agent->workers, 2);
+  EXPECT_EQ(agent->node, "n");
+  EXPECT_EQ(agent->host, "") << "the address on the way to the coordinator";
+}
+
+TEST(WorkerCommand, UnderstandsWhatAnAgentStarts) {
+  Config config;
+  config.train.threads = 3;
+  const ConnectionOptions connection{
+      .coordinator = "h:1", .token_file = "/t", .tls = {.certificate = "/c", .key = "/k", .authority = "/a"}};
+  const AgentSettings settings{.node = "n",
+                               .host = "10.0.0.1",
+                               .coordinator = "h:1",
+                               .config_path = "run.yaml",
+                               .overrides = {"run.seed=2", "data.train=[a, b]"},
+                               .connection = connection.Arguments(),
+                               .num_workers = 2};
+  const auto commands = WorkerCommands(config, RunDirectory("here"), settings);
+  ASSERT_EQ(commands.size(), 2u);
+  for (size_t i = 0; i < commands.size(); ++i) {
+    const std::vector<std::string>& argv = commands[i].argv;
+    ASSERT_EQ(argv[1], "worker");
+    const auto worker = Parse<WorkerCommand>({argv.begin() + 2, argv.end()});
+    ASSERT_TRUE(worker.has_value()) << i;
+    EXPECT_EQ(worker->identity.name, commands[i].name);
+    EXPECT_EQ(worker->identity.node, "n");
+    EXPECT_EQ(worker->identity.host, "10.0.0.1");
+    EXPECT_EQ(worker->workers_here, 2);
+    EXPECT_EQ(worker->run.run_dir, "here");
+    EXPECT_EQ(worker->connection.coordinator, "h:1");
+    EXPECT_EQ(worker->connection.token_file, "/t");
+    EXPECT_EQ(worker->connection.tls.key, "/k");
+    EXPECT_THAT(worker->run.config.overrides, ElementsAre("run.seed=2", "data.train=[a, b]", "train.threads=3"));
+  }
+}
+
+TEST(StatusCommand, TakesARunOrAnAddress) {
+  const auto status = Parse<StatusCommand>({"here", "--json"});
+  ASSERT_TRUE(status.has_value());
+  EXPECT_EQ(status->target, "here");
+  EXPECT_TRUE(status->json);
+  EXPECT_FALSE(status->watch);
+  const TemporaryDirectory empty;
+  StatusCommand nobody;
+  nobody.target = empty.path();
+  EXPECT_TRUE(absl::IsNotFound(nobody.Run().status()));
+}
+
+TEST(DataPackCommand, AFractionAndItsFileBelongTogether) {
+  EXPECT_TRUE(Parse<DataPackCommand>({"a.txt", "--out", "a.bin"}).has_value());
+  EXPECT_FALSE(Parse<DataPackCommand>({"a.txt"}).has_value());
+  EXPECT_FALSE(Parse<DataPackCommand>({"a.txt", "--out", "a.bin", "--validation-fraction", "0.1"}).has_value());
+  EXPECT_FALSE(Parse<DataPackCommand>({"a.txt", "--out", "a.bin", "--append-eot", "--no-eot"}).has_value());
+}
+
+TEST(DataFilesCommands, TakeFilesAndWhereTheServiceIs) {
+  const auto verify = Parse<DataVerifyCommand>({"a.bin", "s3://b/c.bin", "--endpoint", "http://h:1", "--region", "r"});
+  ASSERT_TRUE(verify.has_value());
+  EXPECT_THAT(verify->paths, ElementsAre("a.bin", "s3://b/c.bin"));
+  EXPECT_EQ(verify->places.s3_endpoint, "http://h:1");
+  EXPECT_EQ(verify->places.s3_region, "r");
+  EXPECT_FALSE(Parse<DataIndexCommand>({}).has_value());
+}
+
+TEST(SampleCommand, KeepsWhatIsNotSaid) {
+  const auto sample = Parse<SampleCommand>({"model", "--top-k", "5"});
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_EQ(sample->options.top_k, 5);
+  EXPECT_EQ(sample->options.tokens, SampleOptions().tokens);
+  EXPECT_EQ(sample->prompt, "\n");
+}
+
+TEST(Commands, EachIsFoundByItsNameAndDoesNothingWhileItIsParsed) {
+  for (const std::vector<std::string>& line : std::vector<std::vector<std::string>>{
+           {"train", "c"},
+           {"validate", "c"},
+           {"tune", "c"},
+           {"data", "pack", "a", "--out", "b"},
+           {"data", "show", "a"},
+           {"data", "index", "a", "b"},
+           {"data", "verify", "a"},
+           {"sample", "m"},
+           {"eval", "m", "d"},
+           {"compare", "a", "b"},
+           {"ckpt", "list", "w"},
+           {"ckpt", "show", "w"},
+           {"ckpt", "verify", "w"},
+           {"ckpt", "digest", "w"},
+           {"ckpt", "prune", "w"},
+           {"ckpt", "export", "w", "o"},
+           {"ckpt", "import", "m", "w", "--config", "c"},
+           {"ckpt", "diff", "a", "b"},
+           {"coordinator", "c"},
+           {"agent", "c", "--coordinator", "h:1"},
+           {"status", "r"},
+           {"worker", "c", "--name", "n/0", "--node", "n", "--host", "h", "--coordinator", "h:1"}}) {
+    CLI::App app;
+    CommandBody body;
+    AddCommands(app, body);
+    std::vector<std::string> arguments(line.rbegin(), line.rend());
+    EXPECT_NO_THROW(app.parse(arguments)) << line[0];
+    EXPECT_TRUE(body != nullptr) << line[0];
+  }
+  CLI::App app;
+  CommandBody body;
+  AddCommands(app, body);
+  EXPECT_THROW(app.parse(std::vector<std::string>{}), CLI::ParseError);
+  EXPECT_EQ(body, nullptr);
+}
+
+TEST(UsageError, IsToldFromOthers) {
+  EXPECT_TRUE(IsUsageError(UsageError("x")));
+  EXPECT_FALSE(IsUsageError(absl::InvalidArgumentError("x")));
+  EXPECT_FALSE(IsUsageError(absl::OkStatus()));
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,177 @@
+#include "tools/cli/ckpt_command.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "framework/base/thread_pool.h"
+#include "tools/cli/ckpt_actions.h"
+
+namespace holdfast {
+namespace {
+
+constexpr char kWhere[] =
+    "a run directory, a directory of checkpoints, s3://bucket/prefix, or one checkpoint in it (.../step-0000001000-g7)";
+
+/// A subcommand whose options live as long as its body.
+template <typename Options>
+CLI::App* AddAction(CLI::App& ckpt, CommandBody& body, const std::string& name, const std::string& description,
+                    const std::shared_ptr<Options>& options, absl::StatusOr<int> (*action)(const Options&)) {
+  CLI::App* command = ckpt.add_subcommand(name, description);
+  command->callback([options, action, &body] { body = [options, action] { return action(*options); }; });
+  return command;
+}
+
+void AddPlace(CLI::App* command, PlaceOptions& place) {
+  command->add_option("--endpoint", place.s3_endpoint, "where the S3 service is, if not AWS: http://HOST:PORT");
+  command->add_option("--region", place.s3_region, "of the S3 service");
+}
+
+void AddWhere(CLI::App* command, TargetOptions& target) {
+  command->add_option("WHERE", target.where, kWhere)->required();
+  AddPlace(command, target.place);
+}
+
+CLI::Option* AddStep(CLI::App* command, TargetOptions& target) {
+  return command->add_option("--step", target.step, "the checkpoint of this step; default: the newest")
+      ->check(CLI::NonNegativeNumber);
+}
+
+void AddThreads(CLI::App* command, int& threads) {
+  threads = AvailableProcessors();
+  command->add_option("--threads", threads, "that read and decompress; default: all processors")
+      ->check(CLI::Range(1, 4096));
+}
+
+void AddList(CLI::App& ckpt, CommandBody& body) {
+  auto options = std::make_shared<CkptListOptions>();
+  CLI::App* command = AddAction(ckpt, body, "list", "Print which checkpoints there are, and why some are not usable",
+                                options, CkptList);
+  AddWhere(command, options->target);
+  command->add_flag("--json", options->json, "one JSON object");
+}
+
+void AddShow(CLI::App& ckpt, CommandBody& body) {
+  auto options = std::make_shared<CkptShowOptions>();
+  CLI::App* command = AddAction(ckpt, body, "show", "Print what is in a checkpoint", options, CkptShow);
+  AddWhere(command, options->target);
+  AddStep(command, options->target);
+  CLI::Option* tensor = command->add_option("--tensor", options->tensor, "only this tensor");
+  CLI::Option* statistics = command->add_flag(
+      "--stats", options->statistics, "read the values: min, max, mean, rms, zeros, NaNs of weights and moments");
+  command->add_flag("--config", options->config, "print the config it was written with, nothing else")
+      ->excludes(tensor)
+      ->excludes(statistics);
+  AddThreads(command, options->threads);
+}
+
+void AddVerify(CLI::App& ckpt, CommandBody& body) {
+  auto options = std::make_shared<CkptVerifyOptions>();
+  CLI::App* command = AddAction(ckpt, body, "verify",
+                                "Read every byte and compare it with its digest; exit code 1 if anything is damaged",
+                                options, CkptVerify);
+  AddWhere(command, options->target);
+  CLI::Option* step = AddStep(command, options->target);
+  command->add_flag("--all", options->all, "all checkpoints there")->excludes(step);
+  AddThreads(command, options->threads);
+}
+
+void AddDigest(CLI::App& ckpt, CommandBody& body) {
+  auto options = std::make_shared<TargetOptions>();
+  CLI::App* command = AddAction(
+      ckpt, body, "digest", "Print the state digest: that of the step's line in metrics.jsonl", options, CkptDigest);
+  AddWhere(command, *options);
+  AddStep(command, *options);
+}
+
+void AddPrune(CLI::App& ckpt, CommandBody& body) {
+  auto options = std::make_shared<CkptPruneOptions>();
+  CLI::App* command =
+      AddAction(ckpt, body, "prune", "Delete old checkpoints and what was never finished; never the newest valid one",
+                options, CkptPrune);
+  AddWhere(command, options->target);
+  command->add_option("--keep-last", options->keep_last, "keep the newest K; default: as the config says")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  command->add_option("--keep-every", options->keep_every_steps, "and those whose step is a multiple; 0 = none")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--keep-best", options->keep_best, "and as many with the lowest validation loss")
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--damaged", options->damaged, "delete damaged checkpoints, too");
+  command->add_flag("--take-over", options->take_over,
+                    "the run that used this directory last, on another machine, is over: do not ask");
+  command->add_flag("--dry-run", options->dry_run, "only print what would be deleted");
+}
+
+void AddExport(CLI::App& ckpt, CommandBody& body) {
+  auto options = std::make_shared<CkptExportOptions>();
+  CLI::App* command = AddAction(ckpt, body, "export",
+                                "Write the weights as a saved model: Hugging Face safetensors, config.json, tokenizer",
+                                options, CkptExport);
+  AddWhere(command, options->target);
+  command->add_option("OUT_DIR", options->model.output, "directory of the saved model; made if needed")->required();
+  AddStep(command, options->target);
+  const std::map<std::string, FileDType> dtypes = {
+      {"f32", FileDType::kF32}, {"bf16", FileDType::kBF16}, {"f16", FileDType::kF16}};
+  command->add_option("--dtype", options->model.dtype, "f32 (default), bf16 or f16")
+      ->transform(CLI::CheckedTransformer(dtypes))
+      ->default_str("f32");
+  command->add_option("--tokenizer", options->model.tokenizer,
+                      "where the tokenizer.json is, if it has moved since; or bytes");
+  command->add_flag("--ema", options->model.ema,
+                    "the moving average of the weights (optimizer.ema_decay) instead of them");
+  AddThreads(command, options->model.threads);
+}
+
+void AddImport(CLI::App& ckpt, CommandBody& body) {
+  auto options = std::make_shared<CkptImportOptions>();
+  CLI::App* command = AddAction(
+      ckpt, body, "import", "Make a saved model the checkpoint of step 0, to train on from it", options, CkptImport);
+  command->add_option("MODEL_DIR", options->model, "saved model: safetensors and config.json")->required();
+  command->add_option("WHERE", options->where, "directory of checkpoints or s3://bucket/prefix, without any yet")
+      ->required();
+  command->add_option("--config", options->config.path, "config file (YAML) of the run that will go on from it")
+      ->required();
+  options->config.AddOverrides(*command);
+  AddPlace(command, options->place);
+}
+
+void AddDiff(CLI::App& ckpt, CommandBody& body) {
+  auto options = std::make_shared<CkptDiffOptions>();
+  CLI::App* command =
+      AddAction(ckpt, body, "diff", "Compare two checkpoints bit by bit; exit code 0 if they are equal, 1 if not",
+                options, CkptDiff);
+  command->add_option("A", options->a.where, kWhere)->required();
+  command->add_option("B", options->b.where, kWhere)->required();
+  command
+      ->add_option_function<int64_t>(
+          "--step", [options](const int64_t& step) { options->a.step = options->b.step = step; },
+          "the checkpoints of this step; default: the newest of each")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option_function<std::string>(
+      "--endpoint",
+      [options](const std::string& value) { options->a.place.s3_endpoint = options->b.place.s3_endpoint = value; },
+      "where the S3 service is, if not AWS: http://HOST:PORT");
+  command->add_option_function<std::string>(
+      "--region",
+      [options](const std::string& value) { options->a.place.s3_region = options->b.place.s3_region = value; },
+      "of the S3 service");
+  AddThreads(command, options->threads);
+}
+
+}  // namespace
+
+void AddCkptCommand(CLI::App& parent, CommandBody& body) {
+  CLI::App* ckpt = parent.add_subcommand("ckpt", "Look at checkpoints, verify, prune, export, import and compare them");
+  ckpt->require_subcommand(1);
+  AddList(*ckpt, body);
+  AddShow(*ckpt, body);
+  AddVerify(*ckpt, body);
+  AddDigest(*ckpt, body);
+  AddPrune(*ckpt, body);
+  AddExport(*ckpt, body);
+  AddImport(*ckpt, body);
+  AddDiff(*ckpt, body);
+}
+
+}  // namespace holdfast

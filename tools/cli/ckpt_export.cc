@@ -1,0 +1,26 @@
+// holdfast ckpt export: the weights of a checkpoint as a saved model.
+
+#include <cstdio>
+
+#include "checkpoint/admin/checkpoint_text.h"
+#include "framework/base/status.h"
+#include "tools/cli/ckpt_actions.h"
+#include "tools/cli/command.h"
+#include "tools/cli/shared_progress.h"
+
+namespace holdfast {
+
+absl::StatusOr<int> CkptExport(const CkptExportOptions& options) {
+  HF_ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(options.target));
+  SharedProgress progress("exporting");
+  HF_ASSIGN_OR_RETURN(const ModelExport made, ExportModel(*checkpoint->reader, options.model, progress.Listener()));
+  progress.Finish();
+  const int64_t step = checkpoint->reader->manifest().name.step;
+  std::printf("%s: %s %s of step %lld, %s, every chunk verified\n", options.model.output.c_str(),
+              WithCommas(static_cast<uint64_t>(made.elements)).c_str(),
+              options.model.ema ? "averaged parameters" : "parameters", static_cast<long long>(step),
+              FormatBytes(static_cast<double>(made.bytes)).c_str());
+  return kExitDone;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,34 @@
+// holdfast ckpt import: a saved model becomes the checkpoint of step 0.
+
+#include <cstdio>
+
+#include "checkpoint/admin/checkpoint_text.h"
+#include "checkpoint/admin/fence_owner.h"
+#include "checkpoint/admin/model_import.h"
+#include "framework/base/status.h"
+#include "models/runtime/gemm_table.h"
+#include "tools/cli/ckpt_actions.h"
+#include "tools/cli/command.h"
+#include "tools/cli/shared_progress.h"
+
+namespace holdfast {
+
+absl::StatusOr<int> CkptImport(const CkptImportOptions& options) {
+  HF_ASSIGN_OR_RETURN(Config config, options.config.LoadUnresolved(options.model));
+  HF_RETURN_IF_ERROR(ResolveGemmTable(&config.train));
+  HF_ASSIGN_OR_RETURN(const ModelImport model, ModelImport::Open(config, options.model));
+
+  PlaceOptions place_options = options.place;
+  place_options.access = PlaceAccess::kCreate;
+  HF_ASSIGN_OR_RETURN(const CheckpointPlace place, OpenCheckpointPlace(options.where, place_options));
+  SharedProgress progress("importing");
+  HF_ASSIGN_OR_RETURN(const Manifest manifest,
+                      model.WriteTo(*place.storage, FenceOwner("holdfast ckpt import"), progress.Listener()));
+  progress.Finish();
+  std::printf("%s: %s parameters, state digest %s\n", Describe(manifest.name, *place.storage).c_str(),
+              WithCommas(static_cast<uint64_t>(model.layout().elements())).c_str(),
+              DigestText(manifest.state_digest).c_str());
+  return kExitDone;
+}
+
+}  // namespace holdfast

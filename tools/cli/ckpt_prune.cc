@@ -1,0 +1,92 @@
+// holdfast ckpt prune: deletes checkpoints that retention does not keep, and what was never finished.
+
+#include <cstdio>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/admin/fence_owner.h"
+#include "checkpoint/admin/retention_plan.h"
+#include "checkpoint/sharded/fence.h"
+#include "framework/base/status.h"
+#include "framework/metrics/progress.h"
+#include "tools/cli/ckpt_actions.h"
+#include "tools/cli/command.h"
+
+namespace holdfast {
+namespace {
+
+/// What the command line says, else `configured`.
+Retention RetentionOf(const CkptPruneOptions& options, const Retention& configured) {
+  return {.keep_last = options.keep_last.value_or(configured.keep_last),
+          .keep_every_steps = options.keep_every_steps.value_or(configured.keep_every_steps),
+          .keep_best = options.keep_best.value_or(configured.keep_best)};
+}
+
+std::string Describe(const Retention& retention) {
+  std::string text = absl::StrCat("keeping the newest ", retention.keep_last);
+  if (retention.keep_every_steps > 0)
+    absl::StrAppend(&text, ", every step that is a multiple of ", retention.keep_every_steps);
+  if (retention.keep_best > 0) absl::StrAppend(&text, ", the best ", retention.keep_best, " by validation loss");
+  return text;
+}
+
+void PrintKept(const Catalog& catalog, const std::vector<Deletion>& doomed) {
+  std::set<std::string> names;
+  for (const Deletion& d : doomed) names.insert(d.name);
+  for (const CatalogEntry& entry : catalog.valid) {
+    const std::string name = entry.manifest.name.ToString();
+    if (!names.contains(name)) std::printf("  keep    %s\n", name.c_str());
+  }
+  for (const RejectedCheckpoint& rejected : catalog.rejected) {
+    if (names.contains(rejected.name)) continue;
+    std::printf("  keep    %s: damaged (%s); --damaged deletes it\n", rejected.name.c_str(), rejected.reason.c_str());
+  }
+}
+
+absl::Status RefuseIfInUse(Storage& storage) {
+  absl::Status status = CheckNotInUse(storage);
+  if (!absl::IsFailedPrecondition(status)) return status;
+  return absl::FailedPreconditionError(
+      absl::StrCat(std::string(status.message()),
+                   ": stop the run first, or, if it is over, say so with --take-over (a run that is "
+                   "not would write no checkpoint any more)"));
+}
+
+}  // namespace
+
+absl::StatusOr<int> CkptPrune(const CkptPruneOptions& options) {
+  PlaceOptions place_options = options.target.place;
+  place_options.access = options.dry_run ? PlaceAccess::kRead : PlaceAccess::kWrite;
+  HF_ASSIGN_OR_RETURN(const CheckpointPlace place, OpenCheckpointPlace(options.target.where, place_options));
+  if (place.checkpoint.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.target.where, ": this is one checkpoint; give the directory"));
+  }
+  Storage& storage = *place.storage;
+  std::unique_ptr<Fence> fence;
+  if (!options.dry_run) {
+    if (!options.take_over) HF_RETURN_IF_ERROR(RefuseIfInUse(storage));
+    HF_ASSIGN_OR_RETURN(fence, Fence::Claim(storage, FenceOwner("holdfast ckpt prune")));
+    HF_RETURN_IF_ERROR(storage.Sweep());
+  }
+  HF_ASSIGN_OR_RETURN(const Catalog catalog, ScanCheckpoints(storage));
+  const Retention retention = RetentionOf(options, ConfiguredRetention(place, catalog));
+  HF_ASSIGN_OR_RETURN(const std::vector<Deletion> doomed, PlanDeletions(storage, catalog, retention, options.damaged));
+  std::printf("%s: %s\n", storage.Describe().c_str(), Describe(retention).c_str());
+  PrintKept(catalog, doomed);
+  if (fence != nullptr) HF_RETURN_IF_ERROR(fence->Check());  // what looks unfinished may be a new owner's
+  uint64_t bytes = 0;
+  for (const Deletion& d : doomed) {
+    if (!options.dry_run) HF_RETURN_IF_ERROR(DeleteCheckpoint(storage, d.name));
+    std::printf("  delete  %s: %s\n", d.name.c_str(), d.reason.c_str());
+    bytes += d.bytes;
+  }
+  std::printf("%s %zu, %s\n", options.dry_run ? "would delete" : "deleted", doomed.size(),
+              FormatBytes(static_cast<double>(bytes)).c_str());
+  return kExitDone;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,36 @@
+#pragma once
+// What every command of `holdfast` is made of. A command is a struct: its members are what its arguments say, AddTo
+// tells the parser about them, Run does the work.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace holdfast {
+
+/// Exit codes of the binary; 128 + signal for a run stopped by one.
+enum ExitCode : int { kExitDone = 0, kExitFailure = 1, kExitUsage = 2 };
+
+/// Set by the command that was parsed: does its work and returns the exit code. An error is printed by main, last, on
+/// one line, and exits with kExitFailure.
+using CommandBody = std::function<absl::StatusOr<int>()>;
+
+/// An error that is printed as it is, without "error: " before it, and that exits with kExitUsage.
+absl::Status UsageError(absl::string_view text);
+bool IsUsageError(const absl::Status& status);
+
+template <typename Command>
+CLI::App* AddCommand(CLI::App& parent, CommandBody& body, const std::string& name, const std::string& description) {
+  CLI::App* app = parent.add_subcommand(name, description);
+  auto command = std::make_shared<Command>();  // lives as long as the callback that reads it
+  command->AddTo(*app);
+  app->callback([command, &body] { body = [command] { return command->Run(); }; });
+  return app;
+}
+
+}  // namespace holdfast

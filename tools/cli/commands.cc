@@ -1,0 +1,41 @@
+#include "tools/cli/commands.h"
+
+#include "tools/cli/agent_command.h"
+#include "tools/cli/ckpt_command.h"
+#include "tools/cli/compare_command.h"
+#include "tools/cli/coordinator_command.h"
+#include "tools/cli/data_command.h"
+#include "tools/cli/eval_command.h"
+#include "tools/cli/sample_command.h"
+#include "tools/cli/status_command.h"
+#include "tools/cli/train_command.h"
+#include "tools/cli/tune_command.h"
+#include "tools/cli/validate_command.h"
+#include "tools/cli/worker_command.h"
+
+namespace holdfast {
+
+void AddCommands(CLI::App& app, CommandBody& body) {
+  app.require_subcommand(1);
+  AddCommand<TrainCommand>(app, body, "train", "Train a model as a config file says");
+  AddCommand<ValidateCommand>(app, body, "validate", "Check a config and print what it means");
+  AddCommand<TuneCommand>(app, body, "tune", "Find the fastest matrix products of a config on this GPU");
+  CLI::App* data = app.add_subcommand("data", "Make and look at token files");
+  data->require_subcommand(1);
+  AddCommand<DataPackCommand>(*data, body, "pack", "Turn text or JSONL files into a token file");
+  AddCommand<DataShowCommand>(*data, body, "show", "Print what is in a token file");
+  AddCommand<DataIndexCommand>(*data, body, "index", "Read token files and write the index beside each, as pack does");
+  AddCommand<DataVerifyCommand>(*data, body, "verify", "Read token files and compare every block with their index");
+  AddCommand<SampleCommand>(app, body, "sample", "Print text sampled from a saved model");
+  AddCommand<EvalCommand>(app, body, "eval", "Print the loss of a saved model on token files");
+  AddCommand<CompareCommand>(app, body, "compare", "Say whether two runs are the same bits, or where they part");
+  AddCkptCommand(app, body);
+  AddCommand<CoordinatorCommand>(app, body, "coordinator",
+                                 "Decide for a run over several machines; the same command goes on with it");
+  AddCommand<AgentCommand>(app, body, "agent", "Start and watch the workers of one machine");
+  AddCommand<StatusCommand>(app, body, "status", "The state of a run: world, workers, last events");
+  AddCommand<WorkerCommand>(app, body, "worker", "One worker process; started by an agent")
+      ->group("");  // not for people
+}
+
+}  // namespace holdfast

@@ -1,0 +1,278 @@
+#include "tools/cli/data_command.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "framework/base/status.h"
+#include "framework/data/byte_level.h"
+#include "framework/data/pack.h"
+#include "framework/data/token_file.h"
+#include "framework/data/token_index.h"
+#include "framework/data/token_stats.h"
+#include "framework/data/tokenizer.h"
+#include "framework/metrics/progress.h"
+#include "tools/cli/place_arguments.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int kShownSamples = 14;  // blocks that `show` compares with the index
+
+void PrintPackReport(const DataPackCommand& arguments, const Tokenizer& tokenizer, const PackReport& report) {
+  const std::string bits = tokenizer.vocab_size() <= 65536 ? "uint16" : "uint32";
+  const int64_t tokens = report.tokens + report.validation_tokens;
+  std::printf("read        %s in %lld documents%s\n", FormatBytes(static_cast<double>(report.input_bytes)).c_str(),
+              static_cast<long long>(report.documents),
+              report.empty_documents > 0 ? absl::StrFormat(" (%d of them empty)", report.empty_documents).c_str() : "");
+  std::printf("tokens      %lld (%.2f bytes per token), vocabulary %lld, %s\n", static_cast<long long>(tokens),
+              static_cast<double>(report.input_bytes) / static_cast<double>(tokens),
+              static_cast<long long>(tokenizer.vocab_size()), bits.c_str());
+  if (!tokenizer.end_of_text().has_value() && report.documents > 1) {
+    std::printf("note        this tokenizer has no end of text: nothing marks where a document ends\n");
+  }
+  std::printf("%s  %lld tokens\n", arguments.options.output.c_str(), static_cast<long long>(report.tokens));
+  if (report.validation_tokens == 0) return;
+  std::printf("%s  %lld tokens: the last %.6g%% of the input\n", arguments.options.validation_output.c_str(),
+              static_cast<long long>(report.validation_tokens),
+              100.0 * static_cast<double>(report.validation_tokens) / static_cast<double>(tokens));
+}
+
+// What may go to a terminal: no control characters but line ends and tabs, nothing that is not UTF-8.
+std::string Printable(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const size_t length = std::max<size_t>(Utf8CharacterLength(text), 1);
+    const auto first = static_cast<uint8_t>(text[0]);
+    const bool is_control = (first < 0x20 && first != '\n' && first != '\t') || first == 0x7f;
+    const bool is_c1 = length == 2 && first == 0xc2 && static_cast<uint8_t>(text[1]) < 0xa0;
+    if (is_control || is_c1 || (length == 1 && first >= 0x80)) {
+      for (const char c : text.substr(0, length)) result += absl::StrFormat("\\x%02x", static_cast<uint8_t>(c));
+    } else {
+      result += text.substr(0, length);
+    }
+    text.remove_prefix(length);
+  }
+  return result;
+}
+
+std::string OnOneLine(std::string_view text) {
+  std::string result;
+  for (const char c : Printable(text)) result += c == '\n' ? "\\n" : c == '\t' ? "\\t" : std::string(1, c);
+  return result;
+}
+
+void PrintMostFrequent(const TokenStats& stats, const Tokenizer* tokenizer) {
+  std::vector<int32_t> ids;
+  for (size_t id = 0; id < stats.counts.size(); ++id) {
+    if (stats.counts[id] > 0) ids.push_back(static_cast<int32_t>(id));
+  }
+  const auto more_frequent = [&](int32_t a, int32_t b) {
+    return stats.counts[a] != stats.counts[b] ? stats.counts[a] > stats.counts[b] : a < b;
+  };
+  const size_t shown = std::min<size_t>(ids.size(), 10);
+  std::partial_sort(ids.begin(), ids.begin() + shown, ids.end(), more_frequent);
+  const double most = shown > 0 ? static_cast<double>(stats.counts[ids[0]]) : 1;
+  for (size_t i = 0; i < shown; ++i) {
+    const auto count = static_cast<double>(stats.counts[ids[i]]);
+    const std::string bar(static_cast<size_t>(std::lround(30 * count / most)), '#');
+    const std::string text = tokenizer ? "'" + OnOneLine(tokenizer->Decode({ids[i]})) + "'" : "";
+    std::printf("  %8d  %6.2f%%  %-30s  %s\n", ids[i], 100 * count / static_cast<double>(stats.count), bar.c_str(),
+                text.c_str());
+  }
+}
+
+absl::Status PrintTokens(const TokenFile& file, const DataShowCommand& arguments, const Tokenizer* tokenizer) {
+  const int64_t count = std::min(arguments.tokens, file.num_tokens() - arguments.at);
+  std::vector<int32_t> tokens(count);
+  HF_RETURN_IF_ERROR(file.Read(arguments.at, absl::MakeSpan(tokens)));
+  std::printf("tokens %lld to %lld:\n", static_cast<long long>(arguments.at),
+              static_cast<long long>(arguments.at + count - 1));
+  if (tokenizer != nullptr) {
+    std::printf("%s\n", Printable(tokenizer->Decode(tokens)).c_str());
+    return absl::OkStatus();
+  }
+  for (const int32_t token : tokens) std::printf("%u ", static_cast<uint32_t>(token));
+  std::printf("\n(--tokenizer bytes or a tokenizer.json shows them as text)\n");
+  return absl::OkStatus();
+}
+
+/// "none", or whether it agrees with the file in what can be told without reading all of that.
+std::string DescribeIndex(FileAccess& files, const std::string& path, const TokenFile& file) {
+  const absl::StatusOr<TokenIndex> index = ReadTokenIndex(files, path);
+  if (absl::IsNotFound(index.status())) return "none (holdfast data index makes one)";
+  const absl::Status status =
+      index.ok() ? CheckSomeBlocks(file, *index, kShownSamples, /*seed=*/0) : absl::Status(index.status());
+  if (!status.ok()) return std::string(status.message());
+  return absl::StrFormat("digest %016x, %d blocks; some of them compared", index->digest, index->blocks.size());
+}
+
+/// A bar for each file that is read as a whole.
+class ReadBar {
+ public:
+  ReadProgress Callback() {
+    return [this](const std::string& path, int64_t done, int64_t total) {
+      if (bar_ == nullptr) bar_ = std::make_unique<Progress>("reading " + path, total, "B");
+      bar_->Update(done);
+    };
+  }
+
+ private:
+  std::unique_ptr<Progress> bar_;
+};
+
+/// OK if the file is the one that was indexed, to the last token.
+absl::Status VerifyFile(FileAccess& files, const std::string& path) {
+  HF_ASSIGN_OR_RETURN(const auto file, TokenFile::Open(files, path));
+  const absl::StatusOr<TokenIndex> index = ReadTokenIndex(files, path);
+  if (absl::IsNotFound(index.status())) {
+    return absl::NotFoundError(absl::StrCat(path, ": there is no ", TokenIndexPath(path), " to compare it with"));
+  }
+  HF_RETURN_IF_ERROR(index.status());
+  ReadBar bar;
+  HF_ASSIGN_OR_RETURN(const std::vector<int64_t> others, CompareWithIndex(*file, *index, bar.Callback()));
+  if (others.empty()) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrFormat("%s: %d of %d blocks are not those that were indexed, the first at byte %d", path, others.size(),
+                      index->blocks.size(), TokenFile::OffsetOfStored(others[0] * kTokenBlockBytes)));
+}
+
+}  // namespace
+
+absl::StatusOr<int> DataPackCommand::Run() const {
+  PackOptions pack = options;
+  HF_ASSIGN_OR_RETURN(const auto opened, OpenTokenizer(tokenizer));
+  if (append_eot && !opened->end_of_text().has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--append-eot: tokenizer ", tokenizer, " has no end-of-text token; leave the flag out"));
+  }
+  pack.append_end_of_text = !no_eot;
+  std::unique_ptr<Progress> progress;  // its total is known with the first call
+  pack.progress = [&progress](int64_t done, int64_t total) {
+    if (!progress) progress = std::make_unique<Progress>("packing", total, "B");
+    progress->Update(done);
+  };
+  HF_ASSIGN_OR_RETURN(const auto files, OpenPlaces(places));
+  const auto report = Pack(*opened, pack, *files);
+  if (report.ok() && progress) progress->Finish();
+  progress.reset();
+  HF_RETURN_IF_ERROR(report.status());
+  PrintPackReport(*this, *opened, *report);
+  return kExitDone;
+}
+
+absl::StatusOr<int> DataShowCommand::Run() const {
+  Places files(places);
+  HF_ASSIGN_OR_RETURN(const auto file, TokenFile::Open(files, path));
+  std::unique_ptr<const Tokenizer> opened;
+  if (!tokenizer.empty()) {
+    HF_ASSIGN_OR_RETURN(opened, OpenTokenizer(tokenizer));
+  }
+  if (at > 0 && at >= file->num_tokens()) {
+    return absl::OutOfRangeError(absl::StrCat("--at ", at, ": ", path, " has ", file->num_tokens(), " tokens"));
+  }
+  HF_ASSIGN_OR_RETURN(const TokenStats stats, ComputeTokenStats(*file));
+  if (opened != nullptr) {  // a file that has a token beyond the vocabulary is no text of this tokenizer
+    TokenIndex index;
+    index.num_tokens = stats.count;
+    index.largest = stats.largest;
+    HF_RETURN_IF_ERROR(CheckVocabulary(*file, index, opened->vocab_size()));
+  }
+  const int64_t bytes = 1024 + stats.count * file->bytes_per_token();
+  std::printf("file        %s\nformat      llm.c .bin, uint%d tokens\n", path.c_str(), 8 * file->bytes_per_token());
+  std::printf("tokens      %lld (%s on disk)\n", static_cast<long long>(stats.count),
+              FormatBytes(static_cast<double>(bytes)).c_str());
+  std::printf("index       %s\n", DescribeIndex(files, path, *file).c_str());
+  if (stats.count == 0) return kExitDone;
+  std::printf("ids         %u to %u, %lld distinct\n", stats.smallest, stats.largest,
+              static_cast<long long>(stats.distinct));
+  if (stats.uncounted > 0) {
+    std::printf("warning     %lld tokens have ids beyond 16777215: not the tokens of any tokenizer\n",
+                static_cast<long long>(stats.uncounted));
+  }
+  std::printf("entropy     %.3f bits per token (each token by itself)\nmost frequent\n", stats.entropy_bits);
+  PrintMostFrequent(stats, opened.get());
+  if (tokens > 0) HF_RETURN_IF_ERROR(PrintTokens(*file, *this, opened.get()));
+  return kExitDone;
+}
+
+absl::StatusOr<int> DataIndexCommand::Run() const {
+  HF_ASSIGN_OR_RETURN(const auto files, OpenPlaces(places));
+  for (const std::string& path : paths) {
+    HF_ASSIGN_OR_RETURN(const auto file, TokenFile::Open(*files, path));
+    ReadBar bar;
+    HF_ASSIGN_OR_RETURN(const TokenIndex index, IndexTokens(*file, bar.Callback()));
+    HF_RETURN_IF_ERROR(WriteTokenIndex(*files, path, index));
+    std::printf("%s  %lld tokens, largest %u, digest %016llx\n", TokenIndexPath(path).c_str(),
+                static_cast<long long>(index.num_tokens), index.largest, static_cast<unsigned long long>(index.digest));
+  }
+  return kExitDone;
+}
+
+absl::StatusOr<int> DataVerifyCommand::Run() const {
+  Places files(places);
+  int failed = 0;
+  for (const std::string& path : paths) {
+    const absl::Status status = VerifyFile(files, path);
+    if (status.ok()) {
+      std::printf("%s  as it was indexed\n", path.c_str());
+    } else {
+      ++failed;
+      std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
+    }
+  }
+  return failed == 0 ? kExitDone : kExitFailure;
+}
+
+void DataPackCommand::AddTo(CLI::App& command) {
+  command
+      .add_option("INPUT", options.inputs,
+                  "text files (a document each) or JSONL files (a document per line); - = "
+                  "standard input")
+      ->required();
+  command.add_option("--out", options.output, "token file to write; its index goes beside it")->required();
+  AddPlaceOptions(command, places);
+  command.add_option("--tokenizer", tokenizer, "bytes, or the path of a Hugging Face tokenizer.json")
+      ->capture_default_str();
+  using Format = PackOptions::Format;
+  const std::map<std::string, Format> formats = {
+      {"auto", Format::kAuto}, {"text", Format::kText}, {"jsonl", Format::kJsonl}};
+  command.add_option("--format", options.format, "auto (by the name: .jsonl, .ndjson), text or jsonl")
+      ->transform(CLI::CheckedTransformer(formats));
+  command.add_option("--jsonl-field", options.jsonl_field, "the field that holds the text")->capture_default_str();
+  auto* fraction = command
+                       .add_option("--validation-fraction", options.validation_fraction,
+                                   "put the last round(F * tokens) tokens into --validation-out")
+                       ->check(CLI::Range(0.0, 1.0));
+  auto* output = command.add_option("--validation-out", options.validation_output, "token file for validation");
+  fraction->needs(output);
+  output->needs(fraction);
+  auto* append = command.add_flag("--append-eot", append_eot,
+                                  "end-of-text token after each document (the default if the tokenizer has one)");
+  command.add_flag("--no-eot", no_eot, "no end-of-text tokens")->excludes(append);
+}
+
+void DataShowCommand::AddTo(CLI::App& command) {
+  command.add_option("FILE", path, "token file, a path or s3://bucket/name")->required();
+  AddPlaceOptions(command, places);
+  command.add_option("--tokenizer", tokenizer, "bytes, or a tokenizer.json: shows the tokens as text");
+  command.add_option("--tokens", tokens, "how many tokens to print")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
+      ->capture_default_str();
+  command.add_option("--at", at, "position of the first token to print")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+}
+
+void DataFilesArguments::AddTo(CLI::App& command) {
+  command.add_option("FILE", paths, "token files, paths or s3://bucket/name")->required();
+  AddPlaceOptions(command, places);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,51 @@
+#pragma once
+// holdfast data: makes, shows, indexes and verifies token files.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "framework/data/pack.h"
+#include "framework/places/places.h"
+#include "tools/cli/command.h"
+
+namespace holdfast {
+
+struct DataPackCommand {
+  PackOptions options;
+  std::string tokenizer = "bytes";
+  bool append_eot = false, no_eot = false;
+  PlaceSettings places;
+
+  void AddTo(CLI::App& command);
+  absl::StatusOr<int> Run() const;
+};
+
+struct DataShowCommand {
+  std::string path;
+  std::string tokenizer;
+  int64_t tokens = 128;
+  int64_t at = 0;
+  PlaceSettings places;
+
+  void AddTo(CLI::App& command);
+  absl::StatusOr<int> Run() const;
+};
+
+/// Of several token files.
+struct DataFilesArguments {
+  std::vector<std::string> paths;
+  PlaceSettings places;
+
+  void AddTo(CLI::App& command);
+};
+
+struct DataIndexCommand : DataFilesArguments {
+  absl::StatusOr<int> Run() const;
+};
+
+struct DataVerifyCommand : DataFilesArguments {
+  absl::StatusOr<int> Run() const;
+};
+
+}  // namespace holdfast

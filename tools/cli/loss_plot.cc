@@ -1,0 +1,47 @@
+#include "tools/cli/loss_plot.h"
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "framework/base/status.h"
+#include "framework/metrics/plot.h"
+#include "framework/storage/atomic_file.h"
+#include "nlohmann/json.hpp"
+
+namespace holdfast {
+namespace {
+
+constexpr int kColumns = 78, kRows = 18;
+
+Curve ValidationCurve(const RunDirectory& directory) {
+  Curve curve{.label = "validation", .x = {}, .y = {}, .points = true};
+  std::ifstream events(directory.events());
+  for (std::string line; std::getline(events, line);) {
+    const auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!event.is_object() || event.value("event", "") != "validation") continue;
+    curve.x.push_back(event.value("step", 0.0));
+    curve.y.push_back(event.value("loss", 0.0));
+  }
+  return curve;
+}
+
+}  // namespace
+
+absl::Status PlotLoss(const RunDirectory& directory) {
+  HF_ASSIGN_OR_RETURN(const std::vector<StepMetrics> metrics, directory.ReadMetrics());
+  Curve training{.label = "training", .x = {}, .y = {}};
+  for (const StepMetrics& m : metrics) {
+    training.x.push_back(static_cast<double>(m.step));
+    training.y.push_back(m.loss);
+  }
+  std::vector<Curve> curves{std::move(training)};
+  if (Curve validation = ValidationCurve(directory); !validation.x.empty()) curves.push_back(std::move(validation));
+  const PlotOptions options{.title = "Loss", .x_label = "step", .y_label = "nats per token"};
+  HF_RETURN_IF_ERROR(WriteFileAtomically(directory.loss_plot(), PlotSvg(curves, options)));
+  std::printf("\n%s\n", PlotTerminal(curves, options, kColumns, kRows, /*unicode=*/true).c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,23 @@
+#include "tools/cli/place_arguments.h"
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "framework/base/status.h"
+
+namespace holdfast {
+
+void AddPlaceOptions(CLI::App& command, PlaceSettings& settings) {
+  command.add_option("--endpoint", settings.s3_endpoint, "of the S3 service, http://HOST[:PORT]; AWS if left out");
+  command.add_option("--region", settings.s3_region, "of the S3 service")->capture_default_str();
+}
+
+absl::StatusOr<std::unique_ptr<Places>> OpenPlaces(PlaceSettings settings) {
+  std::error_code error;
+  settings.staging_directory = std::filesystem::temp_directory_path(error).string();
+  if (error) return ErrnoToStatus(error.value(), "no directory for temporary files (TMPDIR)");
+  return std::make_unique<Places>(std::move(settings));
+}
+
+}  // namespace holdfast

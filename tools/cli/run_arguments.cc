@@ -1,0 +1,81 @@
+#include "tools/cli/run_arguments.h"
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/numbers.h"
+#include "framework/base/status.h"
+#include "framework/config/load.h"
+#include "models/families/families.h"
+#include "models/runtime/arithmetic.h"
+#include "models/runtime/gemm_table.h"
+#include "models/runtime/initial_model.h"
+#include "tools/cli/command.h"
+
+namespace holdfast {
+namespace {
+
+/// `run_config` of the config: where the resolved one of its run lies, if there is one.
+absl::StatusOr<Config> Resolved(absl::StatusOr<Config> config,
+                                absl::FunctionRef<std::string(const Config&)> run_config) {
+  HF_RETURN_IF_ERROR(config.status());
+  HF_RETURN_IF_ERROR(ResolveGemmTable(&config->train));
+  HF_RETURN_IF_ERROR(ResolveArithmetic(&config->train, run_config(*config)));
+  return config;
+}
+
+}  // namespace
+
+void ConfigArguments::AddTo(CLI::App& command) {
+  command.add_option("CONFIG", path, "config file (YAML)")->required();
+  AddOverrides(command);
+}
+
+void ConfigArguments::AddOverrides(CLI::App& command) {
+  command.add_option("--set", overrides, "override a value: section.key=value")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+}
+
+absl::StatusOr<Config> ConfigArguments::LoadUnresolved(const std::string& model) const {
+  absl::Status unreadable;
+  const auto read = [&](const std::string& init_from) {
+    auto initial = ReadInitialModel(model.empty() ? init_from : model);
+    unreadable = initial.status();
+    return initial;
+  };
+  absl::StatusOr<Config> config = LoadConfig(path, overrides, {.families = FamilyPresets(), .initial_model = read});
+  if (config.ok() || config.status() == unreadable) return config;
+  return UsageError(config.status().message());
+}
+
+absl::StatusOr<Config> ConfigArguments::Load() const {
+  return Resolved(LoadUnresolved(), [](const Config&) { return std::string(); });
+}
+
+void RunArguments::AddTo(CLI::App& command) {
+  config.AddTo(command);
+  command.add_option("--run-dir", run_dir, "where everything is written; default runs/<run.name>");
+}
+
+absl::StatusOr<Config> RunArguments::Load() const {
+  return Resolved(config.LoadUnresolved(), [this](const Config& of_run) { return Directory(of_run).config(); });
+}
+
+void StartArguments::AddTo(CLI::App& command) {
+  const auto check = [](const std::string& text) {
+    int64_t step = 0;
+    const bool good = text == "auto" || text == "never" || (absl::SimpleAtoi(text, &step) && step >= 0);
+    return good ? std::string() : "auto, never or a step is expected, not '" + text + "'";
+  };
+  command
+      .add_option("--resume", resume,
+                  "auto: go on with the run that is in the run directory; never: refuse to; STEP: from its checkpoint")
+      ->type_name("auto|never|STEP")
+      ->check(check);
+  command.add_flag("--overwrite", overwrite, "replace the run that is in the run directory");
+}
+
+RunDirectory RunArguments::Directory(const Config& of_run) const {
+  return RunDirectory(run_dir.empty() ? "runs/" + of_run.run.name : run_dir);
+}
+
+}  // namespace holdfast

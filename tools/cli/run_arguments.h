@@ -1,0 +1,49 @@
+#pragma once
+// Arguments that commands about a run share: its config, and where it is kept.
+
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
+#include "framework/config/config.h"
+#include "framework/metrics/run_directory.h"
+
+namespace holdfast {
+
+struct ConfigArguments {
+  std::string path;
+  std::vector<std::string> overrides;
+
+  /// Adds CONFIG.
+  void AddTo(CLI::App& command);
+  /// Adds --set.
+  void AddOverrides(CLI::App& command);
+  /// Resolved: with the digest of its GEMM table (models/runtime/gemm_table.h) and the arithmetic that a new run takes
+  /// (models/runtime/arithmetic.h). A UsageError lists everything that is wrong with it.
+  absl::StatusOr<Config> Load() const;
+  /// As it is written: its GEMM table need not be there yet. Weights are those of train.init_from or, if it is not
+  /// empty, of `model`, a saved model directory.
+  absl::StatusOr<Config> LoadUnresolved(const std::string& model = "") const;
+};
+
+struct RunArguments {
+  ConfigArguments config;
+  std::string run_dir;
+
+  void AddTo(CLI::App& command);
+  /// As ConfigArguments::Load, but a run that exists keeps its arithmetic.
+  absl::StatusOr<Config> Load() const;
+  RunDirectory Directory(const Config& of_run) const;
+};
+
+/// How `train` and `coordinator` begin a run.
+struct StartArguments {
+  bool overwrite = false;
+  std::string resume;
+
+  /// Adds --resume and --overwrite.
+  void AddTo(CLI::App& command);
+};
+
+}  // namespace holdfast

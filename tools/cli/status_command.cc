@@ -1,0 +1,68 @@
+#include "tools/cli/status_command.h"
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "elastic/wire/control_client.h"
+#include "framework/base/files.h"
+#include "framework/base/status.h"
+#include "framework/metrics/run_directory.h"
+#include "tools/cli/connection_arguments.h"
+#include "tools/cli/status_text.h"
+
+namespace holdfast {
+namespace {
+
+constexpr size_t kMaxAddressBytes = 1024;
+
+/// `target` is a run directory with a coordinator's address in it, or that address.
+absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments) {
+  ConnectionOptions connection{
+      .coordinator = arguments.target, .token_file = arguments.token_file, .tls = arguments.tls};
+  std::error_code error;
+  if (!std::filesystem::is_directory(arguments.target, error)) return connection;
+  const RunDirectory directory(arguments.target);
+  if (!std::filesystem::exists(directory.coordinator_address(), error)) {
+    return absl::NotFoundError(absl::StrCat("no coordinator is at work in ", arguments.target));
+  }
+  HF_ASSIGN_OR_RETURN(std::string address, ReadFile(directory.coordinator_address(), kMaxAddressBytes));
+  address.erase(address.find_last_not_of('\n') + 1);
+  connection.coordinator = address;
+  if (connection.token_file.empty() && std::filesystem::exists(directory.token(), error)) {
+    connection.token_file = directory.token();
+  }
+  return connection;
+}
+
+}  // namespace
+
+absl::StatusOr<int> StatusCommand::Run() const {
+  constexpr int kEvents = 8;
+  HF_ASSIGN_OR_RETURN(const ConnectionOptions connection, FindCoordinator(*this));
+  HF_ASSIGN_OR_RETURN(const ControlClientOptions options, connection.ClientOptions());
+  while (true) {
+    HF_ASSIGN_OR_RETURN(const RunStatus status, FetchStatus(options));
+    if (watch) std::printf("\033[H\033[2J");
+    if (json) {
+      std::printf("%s\n", StatusJson(status).c_str());
+    } else {
+      std::printf("%s\n%s", StatusText(status).c_str(), LastEvents(RunDirectory(target).events(), kEvents).c_str());
+    }
+    std::fflush(stdout);
+    if (!watch) return kExitDone;
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+}
+
+void StatusCommand::AddTo(CLI::App& command) {
+  command.add_option("RUN", target, "run directory, or HOST:PORT of the coordinator")->required();
+  command.add_flag("--watch", watch, "again every second");
+  command.add_flag("--json", json, "for programs");
+  command.add_option("--token-file", token_file, "file with the run's secret; default: that of the run directory");
+  AddTlsOptions(command, tls);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,107 @@
+#include "tools/cli/status_text.h"
+
+#include <ctime>
+#include <deque>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "elastic/coordinator/event_text.h"
+#include "nlohmann/json.hpp"
+
+namespace holdfast {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kTimeKey = "time";
+constexpr const char* kEventKey = "event";
+
+std::string WorkerLine(const WorkerStatus& w) {
+  const std::string rank = w.rank < 0 ? "-" : absl::StrCat(w.rank);
+  const std::string speed =
+      w.relative_compute_time > 0 ? absl::StrFormat("%.2fx", w.relative_compute_time) : std::string("-");
+  return absl::StrFormat("%4s  %-20s %-16s %8d %8d  %-16s %8.1f s %9.1f s %8s %6d\n", rank, w.id.name, w.host, w.pid,
+                         w.step, PhaseName(w.phase), w.seconds_since_heartbeat, w.seconds_in_phase, speed,
+                         w.microbatches);
+}
+
+std::string ClockTime(double seconds) {
+  const auto time = static_cast<std::time_t>(seconds);
+  std::tm parts{};
+  char text[32] = "";
+  if (localtime_r(&time, &parts) != nullptr) std::strftime(text, sizeof(text), "%H:%M:%S", &parts);
+  return text;
+}
+
+RunEvent EventOf(const json& line) {
+  RunEvent event;
+  for (const auto& [key, value] : line.items()) {
+    if (key == kEventKey && value.is_string()) event.name = value.get<std::string>();
+    if (key == kTimeKey || key == kEventKey) continue;
+    if (value.is_number_integer()) {
+      event.fields.emplace_back(key, value.get<int64_t>());
+    } else if (value.is_number()) {
+      event.fields.emplace_back(key, value.get<double>());
+    } else {
+      event.fields.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
+    }
+  }
+  return event;
+}
+
+}  // namespace
+
+std::string StatusText(const RunStatus& s) {
+  std::string text = absl::StrFormat("%s%s%s\n", s.state, s.detail.empty() ? "" : ": ", s.detail);
+  absl::StrAppendFormat(&text, "step %d of %d, world of %d, generation %d\n\n", s.committed_step, s.total_steps,
+                        s.world_size, s.generation);
+  absl::StrAppendFormat(&text, "%4s  %-20s %-16s %8s %8s  %-16s %10s %11s %8s %6s\n", "rank", "worker", "host", "pid",
+                        "step", "phase", "heartbeat", "progress", "time", "micro");
+  for (const WorkerStatus& worker : s.workers) text += WorkerLine(worker);
+  return text;
+}
+
+std::string StatusJson(const RunStatus& s) {
+  nlohmann::ordered_json status{{"state", s.state},
+                                {"detail", s.detail},
+                                {"world_size", s.world_size},
+                                {"generation", s.generation},
+                                {"committed_step", s.committed_step},
+                                {"total_steps", s.total_steps},
+                                {"workers", nlohmann::ordered_json::array()}};
+  for (const WorkerStatus& w : s.workers) {
+    status["workers"].push_back({{"id", w.id.name},
+                                 {"rank", w.rank},
+                                 {"node", w.node},
+                                 {"host", w.host},
+                                 {"pid", w.pid},
+                                 {"step", w.step},
+                                 {"phase", PhaseName(w.phase)},
+                                 {"seconds_since_heartbeat", w.seconds_since_heartbeat},
+                                 {"seconds_in_phase", w.seconds_in_phase},
+                                 {"relative_compute_time", w.relative_compute_time},
+                                 {"microbatches", w.microbatches}});
+  }
+  return status.dump(2, ' ', false, json::error_handler_t::replace);
+}
+
+std::string LastEvents(const std::string& path, int count) {
+  std::ifstream file(path);
+  std::deque<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(std::move(line));
+    if (static_cast<int>(lines.size()) > count) lines.pop_front();
+  }
+  std::string text;
+  for (const std::string& line : lines) {
+    const json event = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!event.is_object()) continue;
+    const double time = event.contains(kTimeKey) && event[kTimeKey].is_number() ? event[kTimeKey].get<double>() : 0;
+    const std::string words = EventText(EventOf(event));
+    if (!words.empty()) absl::StrAppend(&text, ClockTime(time), "  ", words, "\n");
+  }
+  return text;
+}
+
+}  // namespace holdfast

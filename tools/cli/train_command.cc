@@ -1,0 +1,117 @@
+#include "tools/cli/train_command.h"
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "elastic/launch/in_process_launcher.h"
+#include "elastic/launch/local_launcher.h"
+#include "elastic/launch/mpi_launcher.h"
+#include "elastic/worker/stop_signal.h"
+#include "framework/base/limits.h"
+#include "framework/base/status.h"
+#include "framework/config/load.h"
+#include "framework/metrics/progress.h"
+#include "models/runtime/loaded_model.h"
+#include "models/sampler.h"
+#include "tools/cli/loss_plot.h"
+
+namespace holdfast {
+namespace {
+
+void PrintHeader(const Config& config, const RunDirectory& directory, const TrainingOutline& outline) {
+  std::printf("%s\n", PrintConfig(config).c_str());
+  std::printf("device      %s\n", outline.device.c_str());
+  std::printf("parameters  %s\n", FormatCount(static_cast<double>(outline.layout.elements())).c_str());
+  std::printf(
+      "data        %s tokens, %s samples of %d\n", FormatCount(static_cast<double>(outline.data.tokens)).c_str(),
+      FormatCount(static_cast<double>(outline.data.samples)).c_str(), static_cast<int>(config.batch.sequence_length));
+  std::printf("workers     %d\n", static_cast<int>(config.elastic.workers));
+  std::printf("run         %s\n\n", directory.root().c_str());
+  std::fflush(stdout);
+}
+
+/// What the model that was saved writes.
+absl::Status PrintSample(const Config& config, const RunDirectory& directory, std::stop_token stop) {
+  if (config.log.sample_bytes == 0) return absl::OkStatus();
+  HF_ASSIGN_OR_RETURN(const auto model, LoadSavedModel(directory.model(), {.compute_dtype = config.train.compute_dtype,
+                                                                           .threads = config.train.threads,
+                                                                           .sequence = config.batch.sequence_length}));
+  HF_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, model->tokenizer->Encode("\n"));
+  if (prompt.empty()) return absl::OkStatus();
+  std::printf("\nsample:\n");
+  const auto next = [&](absl::Span<const int32_t> tokens) { return model->NextLogits(tokens); };
+  const auto accept = [&](int32_t) { return !stop.stop_requested(); };
+  const SampleOptions options{.tokens = config.log.sample_bytes, .context = config.batch.sequence_length};
+  HF_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, GenerateTokens(next, prompt, options, accept));
+  std::printf("%s\n", model->tokenizer->Decode(tokens).c_str());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory,
+                           const CoordinatorShell::Outcome& outcome, const StopSignal& stop_signal) {
+  const bool stopped = outcome.exit_code > 128;
+  if (outcome.exit_code != 0 && !stopped) return absl::InternalError(outcome.reason);
+  if (!stopped) {
+    HF_RETURN_IF_ERROR(PlotLoss(directory));
+    if (outcome.validation_loss.has_value()) std::printf("validation loss  %.4f\n", *outcome.validation_loss);
+    HF_RETURN_IF_ERROR(PrintSample(config, directory, stop_signal.token()));
+  }
+  if (outcome.steps > 0) {
+    std::printf("\nmodel       %s\nmetrics     %s\n", directory.model().c_str(), directory.metrics().c_str());
+  }
+  if (!stopped) std::printf("loss curve  %s\n", directory.loss_plot().c_str());
+  if (stopped) {
+    std::printf("stopped by signal %d after step %d%s\n", outcome.exit_code - 128, static_cast<int>(outcome.steps),
+                outcome.steps > 0 ? "; the model of that step is saved" : "");
+  }
+  return outcome.exit_code;
+}
+
+absl::StatusOr<std::unique_ptr<Launcher>> OpenLauncher(const Config& config, const RunDirectory& directory,
+                                                       MpiJob* job) {
+  if (job != nullptr) return MpiLauncher::Open(config, directory, *job);
+  if (config.elastic.workers == 1) return InProcessLauncher::Open(config, directory);
+  return LocalLauncher::Open(config, directory);
+}
+
+absl::StatusOr<int> Follow(const Config& config, const RunDirectory& directory, MpiJob& job, const StopSignal& stop) {
+  HF_ASSIGN_OR_RETURN(const Worker::Exit exit, FollowMpiJob(config, directory, job, stop));
+  return exit.code == 0 || exit.code > 128 ? exit.code : kExitFailure;
+}
+
+}  // namespace
+
+absl::StatusOr<int> TrainCommand::Run() const {
+  StopSignal stop_signal;  // before any other thread
+  RunArguments what = run;
+  if (workers > 0) what.config.overrides.push_back(absl::StrCat("elastic.workers=", workers));
+  HF_ASSIGN_OR_RETURN(Config config, start.overwrite ? what.config.Load() : what.Load());
+  const RunDirectory directory = what.Directory(config);
+  std::unique_ptr<MpiJob> job;
+  if (config.parallel.transport == Transport::kMpi) {
+    HF_ASSIGN_OR_RETURN(job, MpiJob::Start());
+    job->Shape(&config);
+    if (job->rank() != 0) return Follow(config, directory, *job, stop_signal);
+  }
+  HF_ASSIGN_OR_RETURN(const auto launcher, OpenLauncher(config, directory, job.get()));
+  HF_ASSIGN_OR_RETURN(const PreparedRun prepared,
+                      PrepareRun(config, directory, launcher->outline().layout,
+                                 {.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = true}));
+  PrintHeader(config, directory, launcher->outline());
+  std::printf("%s", ResumeText(prepared).c_str());
+  std::fflush(stdout);
+  HF_ASSIGN_OR_RETURN(const CoordinatorShell::Outcome outcome, launcher->Run(prepared, stop_signal));
+  return Report(config, directory, outcome, stop_signal);
+}
+
+void TrainCommand::AddTo(CLI::App& command) {
+  run.AddTo(command);
+  command.add_option("--workers", workers, "worker processes to start; default elastic.workers")
+      ->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
+  start.AddTo(command);
+}
+
+}  // namespace holdfast

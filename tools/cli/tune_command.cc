@@ -1,0 +1,116 @@
+#include "tools/cli/tune_command.h"
+
+#include <chrono>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "framework/base/seconds.h"
+#include "framework/base/status.h"
+#include "framework/storage/atomic_file.h"
+#include "framework/tensor/cuda_device.h"
+#include "models/runtime/gemm_table.h"
+#include "models/runtime/make_model.h"
+#include "models/runtime/trainer_options.h"
+
+namespace holdfast {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// As a step has it; what the tokens are makes no difference to the products.
+Microbatch AnyMicrobatch(const Config& config) {
+  Microbatch microbatch;
+  microbatch.batch = config.batch.microbatch_size;
+  microbatch.sequence = config.batch.sequence_length;
+  for (int64_t i = 0; i < config.batch.microbatch_tokens(); ++i) {
+    microbatch.inputs.push_back(static_cast<int32_t>(i * 7919 % config.model.vocab_size));
+  }
+  microbatch.targets = microbatch.inputs;
+  return microbatch;
+}
+
+/// Of a training step of one microbatch.
+struct StepTime {
+  double seconds = std::numeric_limits<double>::infinity();
+  double queue_seconds = 0;  // until the processor had given all of it to the GPU
+};
+
+/// The least of a few. What comes before them, a step and an evaluation, asks `device` for every product that a run
+/// does, at the very addresses' alignment: it is the trainer's own step.
+absl::StatusOr<StepTime> TimeStep(const Config& config, Device& device) {
+  constexpr int kTimed = 5;
+  HF_ASSIGN_OR_RETURN(const auto model, MakeModel(config, device));
+  HF_ASSIGN_OR_RETURN(TrainerOptions options, MakeTrainerOptions(config, *model));
+  HF_ASSIGN_OR_RETURN(const auto trainer, Trainer::Create(*model, device, std::move(options)));
+  HF_RETURN_IF_ERROR(trainer->EnterWorld({}, {}).status());
+  const Microbatch microbatch = AnyMicrobatch(config);
+  const auto source = [&](int64_t) -> absl::StatusOr<Microbatch> { return microbatch; };
+  HF_RETURN_IF_ERROR(trainer->Evaluate(1, source, {}).status());
+  StepTime least;
+  for (int i = 0; i <= kTimed; ++i) {
+    const auto start = Clock::now();
+    HF_ASSIGN_OR_RETURN(const StepResult step, trainer->Prepare({.step = 0, .microbatches = {1}}, source, {}));
+    const double seconds = SecondsSince(start);
+    if (i > 0 && seconds < least.seconds) least = {seconds, step.queue_seconds};
+  }
+  return least;
+}
+
+absl::StatusOr<StepTime> TimeStepWith(const Config& config, const CudaDeviceOptions& options) {
+  HF_ASSIGN_OR_RETURN(const auto device, MakeCudaDevice(0, options));
+  return TimeStep(config, *device);
+}
+
+struct Tuning {
+  kernels::GemmTable table;
+  size_t changed = 0;
+};
+
+absl::StatusOr<Tuning> TuneProducts(const Config& config) {
+  Tuning tuning;
+  const auto on_tuned = [&](const kernels::TunedGemm& gemm) {
+    tuning.table.Pin(gemm.product, gemm.algorithm);
+    tuning.changed += gemm.changed ? 1 : 0;
+    std::printf("  %-64s %9.3f ms -> %9.3f ms  %.2fx\n", gemm.product.c_str(), static_cast<double>(gemm.preferred_ms),
+                static_cast<double>(gemm.ms), static_cast<double>(gemm.preferred_ms / gemm.ms));
+    std::fflush(stdout);
+  };
+  HF_ASSIGN_OR_RETURN(const auto device, MakeCudaDevice(0, {.gemm_table = "", .on_tuned = on_tuned}));
+  std::printf("matrix products of a step on %s: as cuBLASLt prefers it -> the fastest\n", device->name().c_str());
+  HF_RETURN_IF_ERROR(TimeStep(config, *device).status());
+  return tuning;
+}
+
+}  // namespace
+
+absl::StatusOr<int> TuneCommand::Run() const {
+  HF_ASSIGN_OR_RETURN(Config tuned, config.LoadUnresolved());
+  if (tuned.train.device != DeviceKind::kCuda) {
+    return UsageError("error: only GPUs are tuned: set train.device to cuda");
+  }
+  const std::string named = tuned.train.gemm_table.empty() ? tuned.run.name + ".gemm" : tuned.train.gemm_table;
+  const std::string path = out.empty() ? named : out;
+  tuned.batch.microbatches = 1;  // all are alike
+  tuned.train.init_from.clear();
+  HF_ASSIGN_OR_RETURN(const Tuning tuning, TuneProducts(tuned));
+  const std::string text = tuning.table.Print(GemmLibraryVersion());
+  HF_ASSIGN_OR_RETURN(const StepTime before, TimeStepWith(tuned, {}));
+  HF_ASSIGN_OR_RETURN(const StepTime after, TimeStepWith(tuned, {.gemm_table = text}));
+  HF_RETURN_IF_ERROR(WriteFileAtomically(path, text));
+  std::printf("%d products, %d of them not as cuBLASLt prefers; a step of one microbatch: %.2f ms -> %.2f ms, %.2fx\n",
+              static_cast<int>(tuning.table.size()), static_cast<int>(tuning.changed), before.seconds * 1e3,
+              after.seconds * 1e3, before.seconds / after.seconds);
+  std::printf("the processor needs %.2f ms of that to queue the work\n", after.queue_seconds * 1e3);
+  std::printf("%s  for train.gemm_table; train.gemm_table_digest: %s\n", path.c_str(), GemmTableDigest(text).c_str());
+  return kExitDone;
+}
+
+void TuneCommand::AddTo(CLI::App& command) {
+  config.AddTo(command);
+  command.add_option("-o,--out", out, "file to write; default train.gemm_table, or else <run.name>.gemm");
+}
+
+}  // namespace holdfast

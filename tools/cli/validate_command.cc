@@ -1,0 +1,122 @@
+#include "tools/cli/validate_command.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "framework/base/seconds.h"
+#include "framework/base/status.h"
+#include "framework/config/load.h"
+#include "framework/metrics/progress.h"
+#include "models/runtime/make_model.h"
+#include "models/runtime/memory_estimate.h"
+#include "models/runtime/pass_plans.h"
+#include "models/runtime/run_device.h"
+
+namespace holdfast {
+namespace {
+
+/// FLOP/s of a square matrix product in the compute dtype on one stream of `device`: the median of a few.
+absl::StatusOr<double> MeasureMatmulRate(Device& device, DType dtype) {
+  constexpr int64_t kSize = 1024;
+  constexpr int kRepeats = 7;
+  HF_ASSIGN_OR_RETURN(const auto stream, device.CreateStream());
+  HF_ASSIGN_OR_RETURN(Arena arena, Arena::Create(device, 3 * kSize * kSize * sizeof(float)));
+  const Tensor a = arena.Allocate(dtype, {kSize, kSize}), b = arena.Allocate(dtype, {kSize, kSize}),
+               c = arena.Allocate(DType::kF32, {kSize, kSize});
+  for (const Tensor& operand : {a, b}) {  // not zeros, on which some processors run faster
+    stream->ops().FillNormal(c.f32(), kSize * kSize, 0, 1.0f, {});
+    if (dtype == DType::kBF16) {
+      stream->ops().CastToBf16(operand.bf16(), c.f32(), kSize * kSize);
+    } else {
+      stream->ops().Copy(operand.data, c.data, operand.bytes());
+    }
+  }
+  std::vector<double> seconds;
+  for (int i = 0; i < kRepeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    stream->ops().Gemm({.a = a.matrix(), .b = b.matrix(), .transpose_b = true, .c = c.matrix()});
+    HF_RETURN_IF_ERROR(stream->Synchronize());
+    seconds.push_back(SecondsSince(start));
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kRepeats / 2, seconds.end());
+  return 2.0 * kSize * kSize * kSize / seconds[kRepeats / 2];
+}
+
+void PrintRow(const std::string& label, const std::string& value) {
+  std::printf("  %-28s %s\n", label.c_str(), value.c_str());
+}
+
+void PrintParameters(const ParameterLayout& layout) {
+  std::printf("parameters by module\n");
+  int64_t blocks = 0, block_elements = 0;
+  for (const Unit& unit : layout.units()) {
+    const bool block = unit.name.rfind("blocks.", 0) == 0;
+    if (block) {
+      ++blocks;
+      block_elements = unit.elements;
+      if (blocks > 1) continue;
+    }
+    PrintRow(block ? "each block" : unit.name, FormatCount(static_cast<double>(unit.elements)));
+    for (int i = unit.first_parameter; i < unit.first_parameter + unit.num_parameters; ++i) {
+      const ParameterSpec& p = layout.parameters()[static_cast<size_t>(i)];
+      std::printf("    %-40s %-18s %s\n", p.name.c_str(), p.shape.ToString().c_str(),
+                  FormatCount(static_cast<double>(p.shape.elements())).c_str());
+    }
+  }
+  PrintRow(absl::StrCat(blocks, " blocks"), FormatCount(static_cast<double>(blocks * block_elements)));
+  PrintRow("total", FormatCount(static_cast<double>(layout.elements())));
+}
+
+void PrintMemory(const MemoryEstimate& estimate, int64_t workers) {
+  std::printf("memory of one worker of %d\n", static_cast<int>(workers));
+  PrintRow("weights", FormatBytes(estimate.weights));
+  PrintRow("gradients", FormatBytes(estimate.gradients));
+  PrintRow("optimizer", FormatBytes(estimate.optimizer));
+  PrintRow("activations", FormatBytes(estimate.activations));
+  PrintRow("total", FormatBytes(estimate.total()));
+}
+
+/// What the other order of adding gradients would save, where that is worth a line.
+void PrintGradientSumAdvice(const Config& config, const ParameterLayout& layout, const PassPlans& plans,
+                            const MemoryEstimate& estimate) {
+  Config chains = config;
+  chains.batch.gradient_sum = GradientSumKind::kChains;
+  const MemoryEstimate other = EstimateMemory(chains, layout, plans.arena_bytes, plans.training.schedule);
+  constexpr double kWorthALine = 0.9;
+  if (other.total() > kWorthALine * estimate.total()) return;
+  std::printf("  batch.gradient_sum: chains would need %s of gradients (other bits: choose it before a run begins)\n",
+              FormatBytes(other.gradients).c_str());
+}
+
+}  // namespace
+
+absl::StatusOr<int> ValidateCommand::Run() const {
+  HF_ASSIGN_OR_RETURN(const Config checked, config.Load());
+  std::printf("%s\n", PrintConfig(checked).c_str());
+  HF_ASSIGN_OR_RETURN(const auto device, MakeDevice(checked.train));
+  HF_ASSIGN_OR_RETURN(const auto model, MakeModel(checked, *device));
+  PrintParameters(model->layout());
+
+  const BatchConfig& batch = checked.batch;
+  const PassPlans plans = PlanPasses(*model, checked.model.vocab_size, batch.microbatch_size, batch.sequence_length);
+  const MemoryEstimate estimate = EstimateMemory(checked, model->layout(), plans.arena_bytes, plans.training.schedule);
+  PrintMemory(estimate, checked.elastic.workers);
+  PrintGradientSumAdvice(checked, model->layout(), plans, estimate);
+
+  HF_ASSIGN_OR_RETURN(const double rate, MeasureMatmulRate(*device, model->compute_dtype()));
+  const auto tokens = static_cast<double>(batch.step_tokens());
+  const double step_flops = plans.training.flops * static_cast<double>(batch.microbatches);
+  std::printf("work\n");
+  PrintRow("tokens per step", FormatCount(tokens));
+  PrintRow("FLOPs per token", FormatCount(step_flops / tokens));
+  PrintRow("measured matmul rate", absl::StrFormat("%.0f GFLOP/s on %s", rate / 1e9, device->name()));
+  PrintRow("estimated step", FormatDuration(step_flops / rate) + " (matrix products alone, one worker)");
+  PrintRow("estimated run", FormatDuration(step_flops / rate * static_cast<double>(checked.train.steps)));
+  return kExitDone;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,50 @@
+#include "tools/cli/worker_command.h"
+
+#include <cstdio>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "elastic/agent/agent.h"
+#include "elastic/worker/stop_signal.h"
+#include "framework/base/status.h"
+#include "tools/cli/connection_arguments.h"
+
+namespace holdfast {
+namespace {
+
+/// Of "node/3" 3.
+int64_t LocalIndex(const WorkerIdentity& identity) {
+  int64_t index = 0;
+  const size_t slash = identity.name.rfind('/');
+  return absl::SimpleAtoi(identity.name.substr(slash + 1), &index) ? index : 0;
+}
+
+}  // namespace
+
+absl::StatusOr<int> WorkerCommand::Run() const {
+  StopSignal stop_signal;  // before any other thread
+  HF_ASSIGN_OR_RETURN(const Config config, run.Load());
+  const auto runtime = OpenTraining(config, {.workers_here = workers_here, .local_index = LocalIndex(identity)});
+  // A token beyond the vocabulary, a file that is not the one that was indexed: another start would find it again.
+  if (absl::IsOutOfRange(runtime.status()) || absl::IsFailedPrecondition(runtime.status())) {
+    return UsageError(absl::StrCat("error: ", runtime.status().message()));
+  }
+  HF_RETURN_IF_ERROR(runtime.status());
+  HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(connection));
+  const Worker::Exit exit = RunWorker(config, run.Directory(config), identity, **runtime, *link, &stop_signal);
+  if (exit.refused) return UsageError("error: " + exit.reason);
+  std::printf("%s\n", exit.reason.c_str());
+  return exit.code == 0 || exit.code > 128 ? exit.code : kRunFailedExit;
+}
+
+void WorkerCommand::AddTo(CLI::App& command) {
+  run.AddTo(command);
+  command.add_option("--name", identity.name)->required();
+  command.add_option("--node", identity.node)->required();
+  command.add_option("--host", identity.host)->required();
+  command.add_option("--workers-here", workers_here);
+  AddConnectionOptions(command, connection);
+}
+
+}  // namespace holdfast

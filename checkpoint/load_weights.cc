@@ -6,8 +6,8 @@ namespace holdfast {
 
 absl::Status LoadWeights(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
                          const std::function<bool(const std::string&)>& ignorable, absl::Span<float> values) {
-  HF_CHECK(static_cast<int64_t>(values.size()) == layout.elements());
-  HF_ASSIGN_OR_RETURN(const SavedModelReader reader, SavedModelReader::Open(directory, layout, map, ignorable));
+  HOLDFAST_CHECK(static_cast<int64_t>(values.size()) == layout.elements());
+  ASSIGN_OR_RETURN(const SavedModelReader reader, SavedModelReader::Open(directory, layout, map, ignorable));
   return reader.Read(0, values);
 }
 

@@ -41,10 +41,10 @@ absl::StatusOr<ModelDirectory> ModelDirectory::Open(const std::string& directory
   const fs::path root(directory);
   std::error_code ignored;
   if (!fs::exists(root / kWeightsFile, ignored)) {
-    HF_RETURN_IF_ERROR(model.OpenShards(directory));
+    RETURN_IF_ERROR(model.OpenShards(directory));
     return model;
   }
-  HF_ASSIGN_OR_RETURN(auto reader, SafetensorsReader::Open((root / kWeightsFile).string()));
+  ASSIGN_OR_RETURN(auto reader, SafetensorsReader::Open((root / kWeightsFile).string()));
   for (const auto& [name, entry] : reader->entries()) model.tensors_[name] = reader.get();
   model.files_.push_back(std::move(reader));
   return model;
@@ -62,7 +62,7 @@ absl::Status ModelDirectory::OpenShards(const std::string& directory) {
     return absl::NotFoundError(
         absl::StrCat(directory, ": neither ", kWeightsFile, " nor ", kWeightsIndexFile, " is there"));
   }
-  HF_RETURN_IF_ERROR(json.status());
+  RETURN_IF_ERROR(json.status());
   const auto weight_map = ParseWeightMap(*json);
   if (!weight_map.ok()) return Annotate(weight_map.status(), index_path);
 
@@ -71,7 +71,7 @@ absl::Status ModelDirectory::OpenShards(const std::string& directory) {
     if (shards.contains(name)) continue;
     const auto path = ShardPath(directory, name);
     if (!path.ok()) return Annotate(path.status(), index_path);
-    HF_ASSIGN_OR_RETURN(auto reader, SafetensorsReader::Open(*path));
+    ASSIGN_OR_RETURN(auto reader, SafetensorsReader::Open(*path));
     shards[name] = reader.get();
     files_.push_back(std::move(reader));
   }

@@ -55,7 +55,7 @@ absl::string_view NameOf(FileDType dtype) {
 }
 
 absl::Status CheckSize(SafetensorsEntry& entry) {
-  HF_ASSIGN_OR_RETURN(const int64_t elements, CheckedElements(entry.shape));
+  ASSIGN_OR_RETURN(const int64_t elements, CheckedElements(entry.shape));
   const DTypeInfo* info = FindDType(entry.dtype_name);
   entry.dtype = info == nullptr ? FileDType::kOther : info->dtype;
   if (entry.end < entry.begin) return absl::InvalidArgumentError("its data ends before it begins");
@@ -116,11 +116,11 @@ std::string Quoted(absl::string_view name) {
 }
 
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json, uint64_t data_bytes) {
-  HF_ASSIGN_OR_RETURN(SafetensorsHeader header, ParseSafetensorsJson(json));
+  ASSIGN_OR_RETURN(SafetensorsHeader header, ParseSafetensorsJson(json));
   for (auto& [name, entry] : header.entries) {
-    HF_RETURN_IF_ERROR(Annotate(CheckSize(entry), absl::StrCat("tensor ", Quoted(name))));
+    RETURN_IF_ERROR(Annotate(CheckSize(entry), absl::StrCat("tensor ", Quoted(name))));
   }
-  HF_RETURN_IF_ERROR(CheckCoverage(header.entries, data_bytes));
+  RETURN_IF_ERROR(CheckCoverage(header.entries, data_bytes));
   return header;
 }
 
@@ -128,7 +128,7 @@ absl::StatusOr<std::string> FormatSafetensorsHeader(const std::vector<Safetensor
                                                     const std::map<std::string, std::string>& metadata) {
   std::vector<std::string> items;
   if (!metadata.empty()) {
-    HF_ASSIGN_OR_RETURN(std::string text, FormatStringMap(metadata));
+    ASSIGN_OR_RETURN(std::string text, FormatStringMap(metadata));
     items.push_back(absl::StrCat("\"", kMetadata, "\":", text));
   }
   std::set<absl::string_view> names;
@@ -144,7 +144,7 @@ absl::StatusOr<std::string> FormatSafetensorsHeader(const std::vector<Safetensor
     const uint64_t bytes = static_cast<uint64_t>(*elements) * (entry.dtype == FileDType::kF32 ? 4 : 2);
     end += bytes;
     if (bytes > uint64_t{kMaxElements} || end > uint64_t{kMaxElements}) return absl::InvalidArgumentError("too large");
-    HF_ASSIGN_OR_RETURN(const std::string name, FormatString(entry.name));
+    ASSIGN_OR_RETURN(const std::string name, FormatString(entry.name));
     items.push_back(absl::StrCat(name, ":{\"dtype\":\"", NameOf(entry.dtype), "\",\"shape\":[",
                                  absl::StrJoin(entry.shape, ","), "],\"data_offsets\":[", begin, ",", end, "]}"));
   }

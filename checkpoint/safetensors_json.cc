@@ -187,8 +187,8 @@ class WeightMapHandler final : public SaxHandler {
 absl::Status RunSax(absl::string_view json, SaxHandler& handler) {
   if (!absl::StartsWith(json, "{")) return absl::InvalidArgumentError("header: does not begin with \"{\"");
   const bool parsed = Json::sax_parse(json.begin(), json.end(), &handler);
-  HF_RETURN_IF_ERROR(handler.status);
-  HF_CHECK(parsed);  // whoever stops the parser says why
+  RETURN_IF_ERROR(handler.status);
+  HOLDFAST_CHECK(parsed);  // whoever stops the parser says why
   return absl::OkStatus();
 }
 
@@ -204,13 +204,13 @@ absl::StatusOr<std::string> Dump(const Json& json) {
 
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsJson(absl::string_view json) {
   HeaderHandler handler;
-  HF_RETURN_IF_ERROR(RunSax(json, handler));
+  RETURN_IF_ERROR(RunSax(json, handler));
   return std::move(handler.header);
 }
 
 absl::StatusOr<std::map<std::string, std::string>> ParseWeightMap(absl::string_view json) {
   WeightMapHandler handler;
-  HF_RETURN_IF_ERROR(RunSax(json, handler));
+  RETURN_IF_ERROR(RunSax(json, handler));
   if (!handler.has_map()) return absl::InvalidArgumentError("header: no \"weight_map\"");
   return std::move(handler.files);
 }

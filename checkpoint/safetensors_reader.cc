@@ -24,7 +24,7 @@ absl::Status Truncated(const std::string& path, size_t size, uint64_t needed) {
 absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(const std::string& path) {
   std::unique_ptr<SafetensorsReader> reader(new SafetensorsReader);
   reader->path_ = path;
-  HF_ASSIGN_OR_RETURN(reader->file_, MappedFile::Open(path));
+  ASSIGN_OR_RETURN(reader->file_, MappedFile::Open(path));
   const size_t size = reader->file_.size();
   if (size < kLengthBytes) return Truncated(path, size, kLengthBytes);
   const uint64_t length = LoadLength(reader->file_.data());

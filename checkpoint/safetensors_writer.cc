@@ -21,14 +21,14 @@ absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
   std::unique_ptr<SafetensorsWriter> writer(new SafetensorsWriter);
   uint64_t bytes = header->size();
   for (const Entry& entry : entries) {
-    HF_ASSIGN_OR_RETURN(const int64_t elements, CheckedElements(entry.shape));
+    ASSIGN_OR_RETURN(const int64_t elements, CheckedElements(entry.shape));
     writer->elements_.push_back(elements);
     bytes += static_cast<uint64_t>(elements * BytesPerElement(entry.dtype));
   }
   writer->entries_ = std::move(entries);
-  HF_ASSIGN_OR_RETURN(writer->file_, AtomicFile::Create(path));
-  HF_RETURN_IF_ERROR(writer->file_->Reserve(bytes));
-  HF_RETURN_IF_ERROR(writer->file_->Append(*header));
+  ASSIGN_OR_RETURN(writer->file_, AtomicFile::Create(path));
+  RETURN_IF_ERROR(writer->file_->Reserve(bytes));
+  RETURN_IF_ERROR(writer->file_->Append(*header));
   writer->SkipFinishedTensors();
   return writer;
 }
@@ -43,7 +43,7 @@ absl::Status SafetensorsWriter::Append(absl::Span<const float> values) {
                                     : absl::StrCat("tensor ", Quoted(entries_[current_].name), " has left")));
   }
   for (size_t begin = 0; begin < values.size(); begin += kPiece) {
-    HF_RETURN_IF_ERROR(WritePiece(values.subspan(begin, std::min(kPiece, values.size() - begin))));
+    RETURN_IF_ERROR(WritePiece(values.subspan(begin, std::min(kPiece, values.size() - begin))));
   }
   SkipFinishedTensors();
   return absl::OkStatus();
@@ -62,7 +62,7 @@ absl::Status SafetensorsWriter::WritePiece(absl::Span<const float> values) {
                                                    : entry.dtype == FileDType::kF16 ? "F16"
                                                                                     : "BF16"));
   }
-  HF_RETURN_IF_ERROR(
+  RETURN_IF_ERROR(
       file_->Append(is_f32 ? AsBytes(values) : AsBytes(absl::MakeConstSpan(converted_).subspan(0, values.size()))));
   written_in_current_ += static_cast<int64_t>(values.size());
   return absl::OkStatus();

@@ -34,9 +34,9 @@ absl::Status RemoveIfThere(const fs::path& path) {
 
 // A file whose contents are on the disk, under a temporary name.
 absl::StatusOr<std::unique_ptr<AtomicFile>> Stage(const fs::path& path, absl::string_view contents) {
-  HF_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path.string()));
-  HF_RETURN_IF_ERROR(file->Append(contents));
-  HF_RETURN_IF_ERROR(file->Sync());
+  ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path.string()));
+  RETURN_IF_ERROR(file->Append(contents));
+  RETURN_IF_ERROR(file->Sync());
   return file;
 }
 
@@ -44,8 +44,8 @@ absl::Status AppendRows(const TensorSlice& slice, ValueReader values, std::vecto
                         SafetensorsWriter& writer) {
   for (int64_t first = 0; first < slice.elements(); first += kBlockElements) {
     block.resize(static_cast<size_t>(std::min(kBlockElements, slice.elements() - first)));
-    HF_RETURN_IF_ERROR(values(slice.offset + first, absl::MakeSpan(block)));
-    HF_RETURN_IF_ERROR(writer.Append(block));
+    RETURN_IF_ERROR(values(slice.offset + first, absl::MakeSpan(block)));
+    RETURN_IF_ERROR(writer.Append(block));
   }
   return absl::OkStatus();
 }
@@ -54,13 +54,13 @@ absl::Status AppendRows(const TensorSlice& slice, ValueReader values, std::vecto
 absl::Status AppendTransposed(const TensorSlice& slice, ValueReader values, std::vector<float>& block,
                               SafetensorsWriter& writer) {
   std::vector<float> tensor(static_cast<size_t>(slice.elements()));
-  HF_RETURN_IF_ERROR(values(slice.offset, absl::MakeSpan(tensor)));
+  RETURN_IF_ERROR(values(slice.offset, absl::MakeSpan(tensor)));
   const int64_t rows_per_block = std::max<int64_t>(1, kBlockElements / std::max<int64_t>(slice.rows, 1));
   for (int64_t first = 0; first < slice.cols; first += rows_per_block) {
     const int64_t count = std::min(rows_per_block, slice.cols - first);
     block.resize(static_cast<size_t>(count * slice.rows));
     Transpose(tensor.data() + first, slice.cols, slice.rows, count, block.data(), slice.rows);
-    HF_RETURN_IF_ERROR(writer.Append(block));
+    RETURN_IF_ERROR(writer.Append(block));
   }
   return absl::OkStatus();
 }
@@ -76,12 +76,12 @@ absl::StatusOr<std::unique_ptr<SafetensorsWriter>> StageWeights(const fs::path& 
     entries.push_back(std::move(entry));
   }
   // transformers asks files for the framework they were written for; "pt" is the one it loads everywhere.
-  HF_ASSIGN_OR_RETURN(auto writer, SafetensorsWriter::Create(path.string(), std::move(entries), {{"format", "pt"}}));
+  ASSIGN_OR_RETURN(auto writer, SafetensorsWriter::Create(path.string(), std::move(entries), {{"format", "pt"}}));
   std::vector<float> block;
   for (const ExternalTensor& tensor : map) {
-    HF_ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, tensor));
-    HF_RETURN_IF_ERROR(tensor.transposed ? AppendTransposed(slice, values, block, *writer)
-                                         : AppendRows(slice, values, block, *writer));
+    ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, tensor));
+    RETURN_IF_ERROR(tensor.transposed ? AppendTransposed(slice, values, block, *writer)
+                                      : AppendRows(slice, values, block, *writer));
   }
   return writer;
 }
@@ -90,22 +90,22 @@ absl::StatusOr<std::unique_ptr<SafetensorsWriter>> StageWeights(const fs::path& 
 
 absl::Status SaveModel(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
                        ValueReader values, FileDType dtype, const SavedModelFiles& files) {
-  HF_RETURN_IF_ERROR(CheckCoverage(layout, map));
-  HF_RETURN_IF_ERROR(CreateDirectory(directory));
+  RETURN_IF_ERROR(CheckCoverage(layout, map));
+  RETURN_IF_ERROR(CreateDirectory(directory));
   const fs::path root(directory);
 
-  HF_ASSIGN_OR_RETURN(const auto config, Stage(root / kConfigFile, files.config_json));
+  ASSIGN_OR_RETURN(const auto config, Stage(root / kConfigFile, files.config_json));
   std::vector<std::unique_ptr<AtomicFile>> others;
   for (const auto& [name, contents] : files.others) {
-    HF_ASSIGN_OR_RETURN(others.emplace_back(), Stage(root / name, contents));
+    ASSIGN_OR_RETURN(others.emplace_back(), Stage(root / name, contents));
   }
-  HF_ASSIGN_OR_RETURN(const auto weights, StageWeights(root / kWeightsFile, layout, map, values, dtype));
+  ASSIGN_OR_RETURN(const auto weights, StageWeights(root / kWeightsFile, layout, map, values, dtype));
 
-  HF_RETURN_IF_ERROR(weights->Finish());
-  HF_RETURN_IF_ERROR(RemoveIfThere(root / kWeightsIndexFile));
-  for (const auto& file : others) HF_RETURN_IF_ERROR(file->Commit());
+  RETURN_IF_ERROR(weights->Finish());
+  RETURN_IF_ERROR(RemoveIfThere(root / kWeightsIndexFile));
+  for (const auto& file : others) RETURN_IF_ERROR(file->Commit());
   for (const char* name : kOtherFiles) {
-    if (!files.others.contains(name)) HF_RETURN_IF_ERROR(RemoveIfThere(root / name));
+    if (!files.others.contains(name)) RETURN_IF_ERROR(RemoveIfThere(root / name));
   }
   return config->Commit();
 }

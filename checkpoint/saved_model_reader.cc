@@ -54,9 +54,8 @@ absl::Status CheckDuplicates(const std::string& directory, const ModelDirectory&
     for (int64_t first = 0; same && first < tensor.shape.elements(); first += kBlockElements) {
       values.resize(static_cast<size_t>(std::min(kBlockElements, tensor.shape.elements() - first)));
       duplicates.resize(values.size());
-      HF_RETURN_IF_ERROR(model.tensors().at(tensor.name)->Read(tensor.name, first, absl::MakeSpan(values)));
-      HF_RETURN_IF_ERROR(
-          model.tensors().at(tensor.duplicate)->Read(tensor.duplicate, first, absl::MakeSpan(duplicates)));
+      RETURN_IF_ERROR(model.tensors().at(tensor.name)->Read(tensor.name, first, absl::MakeSpan(values)));
+      RETURN_IF_ERROR(model.tensors().at(tensor.duplicate)->Read(tensor.duplicate, first, absl::MakeSpan(duplicates)));
       same = values == duplicates;
     }
     if (same) continue;
@@ -80,14 +79,14 @@ TensorMap ResolveAliases(TensorMap map, const ModelDirectory& model) {
 absl::StatusOr<SavedModelReader> SavedModelReader::Open(const std::string& directory, const ParameterLayout& layout,
                                                         const TensorMap& map,
                                                         const std::function<bool(const std::string&)>& ignorable) {
-  HF_RETURN_IF_ERROR(CheckCoverage(layout, map));
-  HF_ASSIGN_OR_RETURN(ModelDirectory model, ModelDirectory::Open(directory));
+  RETURN_IF_ERROR(CheckCoverage(layout, map));
+  ASSIGN_OR_RETURN(ModelDirectory model, ModelDirectory::Open(directory));
   const TensorMap tensors = ResolveAliases(map, model);
-  HF_RETURN_IF_ERROR(CheckTensors(directory, model, tensors, ignorable));
-  HF_RETURN_IF_ERROR(CheckDuplicates(directory, model, tensors));
+  RETURN_IF_ERROR(CheckTensors(directory, model, tensors, ignorable));
+  RETURN_IF_ERROR(CheckDuplicates(directory, model, tensors));
   SavedModelReader reader(std::move(model));
   for (const ExternalTensor& tensor : tensors) {
-    HF_ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, tensor));
+    ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, tensor));
     if (slice.elements() == 0) continue;
     reader.pieces_.push_back({tensor.name, reader.model_.tensors().at(tensor.name), slice, tensor.transposed});
   }
@@ -100,13 +99,13 @@ absl::Status SavedModelReader::Read(int64_t first, absl::Span<float> out) const 
   auto next = std::upper_bound(pieces_.begin(), pieces_.end(), first,
                                [](int64_t at, const Piece& piece) { return at < piece.slice.offset; });
   while (!out.empty()) {
-    HF_CHECK(next != pieces_.begin());
+    HOLDFAST_CHECK(next != pieces_.begin());
     const Piece& piece = *(next - 1);
     const int64_t inside = first - piece.slice.offset;
-    HF_CHECK(inside < piece.slice.elements());
+    HOLDFAST_CHECK(inside < piece.slice.elements());
     const int64_t count = std::min(static_cast<int64_t>(out.size()), piece.slice.elements() - inside);
     const auto part = out.first(static_cast<size_t>(count));
-    HF_RETURN_IF_ERROR(piece.transposed ? ReadTransposed(piece, inside, part) : ReadRows(piece, inside, part));
+    RETURN_IF_ERROR(piece.transposed ? ReadTransposed(piece, inside, part) : ReadRows(piece, inside, part));
     first += count;
     out.remove_prefix(static_cast<size_t>(count));
     ++next;
@@ -121,7 +120,7 @@ absl::Status SavedModelReader::ReadRows(const Piece& piece, int64_t first, absl:
 // The file holds (cols, rows) of what is (rows, cols) here.
 absl::Status SavedModelReader::ReadTransposed(const Piece& piece, int64_t first, absl::Span<float> out) {
   const int64_t cols = piece.slice.cols, first_row = first / cols, rows = static_cast<int64_t>(out.size()) / cols;
-  HF_CHECK(first % cols == 0 && rows * cols == static_cast<int64_t>(out.size()));
+  HOLDFAST_CHECK(first % cols == 0 && rows * cols == static_cast<int64_t>(out.size()));
   const int64_t cols_per_block = std::max<int64_t>(1, kBlockElements / rows);
   std::vector<float> block(static_cast<size_t>(std::min(cols_per_block, cols) * rows));
   for (int64_t col = 0; col < cols; col += cols_per_block) {
@@ -130,7 +129,7 @@ absl::Status SavedModelReader::ReadTransposed(const Piece& piece, int64_t first,
     const int64_t run = rows * count / runs;
     for (int64_t r = 0; r < runs; ++r) {
       const auto line = absl::MakeSpan(block).subspan(static_cast<size_t>(r * run), static_cast<size_t>(run));
-      HF_RETURN_IF_ERROR(piece.file->Read(piece.name, (col + r) * piece.slice.rows + first_row, line));
+      RETURN_IF_ERROR(piece.file->Read(piece.name, (col + r) * piece.slice.rows + first_row, line));
     }
     Transpose(block.data(), rows, count, rows, out.data() + col, cols);
   }

@@ -37,7 +37,7 @@ absl::StatusOr<TensorSlice> SliceOf(const ParameterLayout& layout, const Externa
 absl::Status CheckCoverage(const ParameterLayout& layout, const TensorMap& map) {
   std::vector<TensorSlice> slices;
   for (const ExternalTensor& tensor : map) {
-    HF_ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, tensor));
+    ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, tensor));
     if (slice.elements() > 0) slices.push_back(slice);
   }
   std::sort(slices.begin(), slices.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });

@@ -56,7 +56,8 @@ PassPlan Plan(const Model& model, int64_t batch, int64_t sequence, Pass pass) {
   Arena arena = Arena::Counting();
   DryStore store(model);
   const PassContext context{.ops = &ops, .arena = &arena, .store = &store, .random = {}};
-  HF_CHECK(pass({.batch = batch, .sequence = sequence}, context).ok());  // a dry pass can fail by a wrong size only
+  HOLDFAST_CHECK(
+      pass({.batch = batch, .sequence = sequence}, context).ok());  // a dry pass can fail by a wrong size only
   return {.arena_bytes = arena.peak_bytes(), .flops = ops.flops(), .schedule = store.schedule()};
 }
 

@@ -44,11 +44,11 @@ int32_t Choose(const std::vector<float>& logits, const SampleOptions& options, d
 absl::StatusOr<std::vector<int32_t>> GenerateTokens(NextLogits next_logits, absl::Span<const int32_t> prompt,
                                                     const SampleOptions& options,
                                                     absl::FunctionRef<bool(int32_t token)> accept) {
-  HF_CHECK(!prompt.empty());
+  HOLDFAST_CHECK(!prompt.empty());
   std::vector<int32_t> tokens(prompt.begin(), prompt.end());
   for (int64_t i = 0; i < options.tokens; ++i) {
     const size_t context = std::min(tokens.size(), static_cast<size_t>(options.context));
-    HF_ASSIGN_OR_RETURN(const std::vector<float> logits, next_logits(absl::MakeConstSpan(tokens).last(context)));
+    ASSIGN_OR_RETURN(const std::vector<float> logits, next_logits(absl::MakeConstSpan(tokens).last(context)));
     const int32_t token = Choose(logits, options, Uniform(options.seed, i));
     if (!accept(token)) break;
     tokens.push_back(token);

@@ -118,21 +118,21 @@ struct HeadWeights {
 
   static absl::StatusOr<HeadWeights> Acquire(UnitStore& store, int head_unit, int embedding_unit,
                                              const Modules& modules) {
-    HF_ASSIGN_OR_RETURN(AcquiredUnit unit, AcquiredUnit::Acquire(store, head_unit));
+    ASSIGN_OR_RETURN(AcquiredUnit unit, AcquiredUnit::Acquire(store, head_unit));
     if (modules.head.owns_projection()) {
       const Tensor projection = modules.head.Projection(unit.weights());
       return HeadWeights{std::move(unit), std::nullopt, projection};
     }
-    HF_ASSIGN_OR_RETURN(AcquiredUnit tied, AcquiredUnit::Acquire(store, embedding_unit));
+    ASSIGN_OR_RETURN(AcquiredUnit tied, AcquiredUnit::Acquire(store, embedding_unit));
     const Tensor projection = modules.embedding.TokenTable(tied.weights());
     return HeadWeights{std::move(unit), std::move(tied), projection};
   }
 };
 
 absl::StatusOr<BlockWeights> Transformer::AcquireBlock(UnitStore& store, size_t block) const {
-  HF_ASSIGN_OR_RETURN(AcquiredUnit own, AcquiredUnit::Acquire(store, BlockUnit(block)));
+  ASSIGN_OR_RETURN(AcquiredUnit own, AcquiredUnit::Acquire(store, BlockUnit(block)));
   if (!modules_.blocks[block].has_experts()) return BlockWeights{std::move(own), std::nullopt};
-  HF_ASSIGN_OR_RETURN(AcquiredUnit experts, AcquiredUnit::Acquire(store, BlockUnit(block) + 1));
+  ASSIGN_OR_RETURN(AcquiredUnit experts, AcquiredUnit::Acquire(store, BlockUnit(block) + 1));
   return BlockWeights{std::move(own), std::move(experts)};
 }
 
@@ -156,24 +156,24 @@ Pass Transformer::MakePass(const TokenBatch& batch, const PassContext& context, 
 }
 
 absl::Status Transformer::Embed(const Pass& pass, UnitStore& store, const int32_t* tokens, const Tensor& out) const {
-  HF_ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(store, kEmbeddingUnit));
+  ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(store, kEmbeddingUnit));
   modules_.embedding.Forward(pass, unit.weights(), tokens, out.matrix());
   return absl::OkStatus();
 }
 
 absl::Status Transformer::ForwardBackward(const Batch& any, const PassContext& context, float* losses) {
   const TokenBatch batch = TokenBatch::Of(any);
-  HF_RETURN_IF_ERROR(CheckSize(batch));
+  RETURN_IF_ERROR(CheckSize(batch));
   const ArenaScope scope(*context.arena);
   const Pass pass = MakePass(batch, context, config_.dropout);
   Saved saved;
   saved.branch = pass.Activation(config_.hidden_size);
   saved.embedded = pass.Activation(config_.hidden_size);
   UnitTensors embedding_gradients;
-  HF_RETURN_IF_ERROR(Embed(pass, *context.store, batch.inputs, saved.embedded));
-  HF_RETURN_IF_ERROR(ForwardBlocks(pass, *context.store, &saved));
-  HF_RETURN_IF_ERROR(HeadForwardBackward(pass, context, batch, saved, losses, &embedding_gradients));
-  HF_RETURN_IF_ERROR(BackwardBlocks(pass, *context.store, saved));
+  RETURN_IF_ERROR(Embed(pass, *context.store, batch.inputs, saved.embedded));
+  RETURN_IF_ERROR(ForwardBlocks(pass, *context.store, &saved));
+  RETURN_IF_ERROR(HeadForwardBackward(pass, context, batch, saved, losses, &embedding_gradients));
+  RETURN_IF_ERROR(BackwardBlocks(pass, *context.store, saved));
   return BackwardEmbedding(pass, *context.store, batch, saved, embedding_gradients);
 }
 
@@ -182,7 +182,7 @@ absl::Status Transformer::ForwardBlocks(const Pass& pass, UnitStore& store, Save
   saved->stream = {.residual = saved->embedded.matrix(), .branch = {}, .dropout = {}};
   Tensor input = saved->embedded;
   for (size_t l = 0; l < modules_.blocks.size(); ++l) {
-    HF_ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(store, l));
+    ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(store, l));
     BlockActivations& activations = saved->blocks[l];
     activations.input = input;
     // Recomputation keeps the input alone. `middle` then only has to live until the next norm has added the branch to
@@ -210,10 +210,10 @@ absl::Status Transformer::HeadForwardBackward(const Pass& pass, const PassContex
                                               UnitTensors* embedding_gradients) const {
   UnitStore& store = *context.store;
   const Head& head = modules_.head;
-  HF_ASSIGN_OR_RETURN(const HeadWeights weights, HeadWeights::Acquire(store, head_unit(), kEmbeddingUnit, modules_));
-  HF_ASSIGN_OR_RETURN(const UnitTensors gradients, store.BeginGradients(head_unit()));
+  ASSIGN_OR_RETURN(const HeadWeights weights, HeadWeights::Acquire(store, head_unit(), kEmbeddingUnit, modules_));
+  ASSIGN_OR_RETURN(const UnitTensors gradients, store.BeginGradients(head_unit()));
   if (!head.owns_projection()) {
-    HF_ASSIGN_OR_RETURN(*embedding_gradients, store.BeginGradients(kEmbeddingUnit));
+    ASSIGN_OR_RETURN(*embedding_gradients, store.BeginGradients(kEmbeddingUnit));
   }
   const Tensor& d_projection =
       head.owns_projection() ? head.Projection(gradients) : modules_.embedding.TokenTable(*embedding_gradients);
@@ -226,7 +226,7 @@ absl::Status Transformer::BackwardBlocks(const Pass& pass, UnitStore& store, con
   for (size_t l = modules_.blocks.size(); l-- > 0;) {
     const ArenaScope inner(*pass.arena);
     BlockActivations activations = saved.blocks[l];
-    HF_ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(store, l));
+    ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(store, l));
     if (options_.recompute_blocks) {
       activations.middle = pass.Activation(config_.hidden_size);
       modules_.blocks[l].AllocateInner(pass, &activations);
@@ -235,13 +235,13 @@ absl::Status Transformer::BackwardBlocks(const Pass& pass, UnitStore& store, con
     }
     const bool experts = modules_.blocks[l].has_experts();
     BlockTensors gradients;
-    HF_ASSIGN_OR_RETURN(gradients.own, store.BeginGradients(BlockUnit(l)));
+    ASSIGN_OR_RETURN(gradients.own, store.BeginGradients(BlockUnit(l)));
     if (experts) {
-      HF_ASSIGN_OR_RETURN(gradients.experts, store.BeginGradients(BlockUnit(l) + 1));
+      ASSIGN_OR_RETURN(gradients.experts, store.BeginGradients(BlockUnit(l) + 1));
     }
     modules_.blocks[l].Backward(pass, unit.tensors(), gradients, activations, saved.branch);
-    if (experts) HF_RETURN_IF_ERROR(store.EndGradients(BlockUnit(l) + 1));
-    HF_RETURN_IF_ERROR(store.EndGradients(BlockUnit(l)));
+    if (experts) RETURN_IF_ERROR(store.EndGradients(BlockUnit(l) + 1));
+    RETURN_IF_ERROR(store.EndGradients(BlockUnit(l)));
   }
   return absl::OkStatus();
 }
@@ -249,7 +249,7 @@ absl::Status Transformer::BackwardBlocks(const Pass& pass, UnitStore& store, con
 absl::Status Transformer::BackwardEmbedding(const Pass& pass, UnitStore& store, const TokenBatch& batch,
                                             const Saved& saved, UnitTensors embedding_gradients) const {
   if (modules_.head.owns_projection()) {  // otherwise the head has opened them and written its part of the table's
-    HF_ASSIGN_OR_RETURN(embedding_gradients, store.BeginGradients(kEmbeddingUnit));
+    ASSIGN_OR_RETURN(embedding_gradients, store.BeginGradients(kEmbeddingUnit));
     const Tensor& table = modules_.embedding.TokenTable(embedding_gradients);
     pass.ops->Zero(table.data, table.bytes());
   }
@@ -259,24 +259,24 @@ absl::Status Transformer::BackwardEmbedding(const Pass& pass, UnitStore& store, 
 
 template <typename Use>
 absl::Status Transformer::ForwardOnly(const TokenBatch& batch, const PassContext& context, Use&& use) const {
-  HF_RETURN_IF_ERROR(CheckSize(batch));
+  RETURN_IF_ERROR(CheckSize(batch));
   const ArenaScope scope(*context.arena);
   const Pass pass = MakePass(batch, context, 0);
   const Tensor residual = pass.Activation(config_.hidden_size);
   const Tensor branch = pass.Activation(config_.hidden_size);
-  HF_RETURN_IF_ERROR(Embed(pass, *context.store, batch.inputs, residual));
+  RETURN_IF_ERROR(Embed(pass, *context.store, batch.inputs, residual));
   ResidualStream stream{.residual = residual.matrix(), .branch = {}, .dropout = {}};
   for (size_t l = 0; l < modules_.blocks.size(); ++l) {
     const ArenaScope inner(*pass.arena);
-    HF_ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(*context.store, l));
+    ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(*context.store, l));
     BlockActivations activations;
     activations.input = activations.middle = residual;
     modules_.blocks[l].AllocateRouting(pass, &activations);
     modules_.blocks[l].AllocateInner(pass, &activations);
     stream = modules_.blocks[l].Forward(pass, unit.tensors(), stream, activations, branch);
   }
-  HF_ASSIGN_OR_RETURN(const HeadWeights weights,
-                      HeadWeights::Acquire(*context.store, head_unit(), kEmbeddingUnit, modules_));
+  ASSIGN_OR_RETURN(const HeadWeights weights,
+                   HeadWeights::Acquire(*context.store, head_unit(), kEmbeddingUnit, modules_));
   use(pass, weights.unit.weights(), weights.projection, stream);
   return absl::OkStatus();
 }
@@ -315,7 +315,7 @@ absl::Status CheckConfig(const ModelConfig& c) {
 absl::StatusOr<Buffer> MakeRopeTable(const ModelConfig& config, Device& device) {
   if (config.position != PositionKind::kRope) return Buffer();
   const std::vector<float> table = RopeTable(config);
-  HF_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device, table.size() * sizeof(float), "rotary tables"));
+  ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device, table.size() * sizeof(float), "rotary tables"));
   device.CopyFromHost(buffer.data(), table.data(), buffer.bytes());
   return buffer;
 }
@@ -324,8 +324,8 @@ absl::StatusOr<Buffer> MakeRopeTable(const ModelConfig& config, Device& device) 
 
 absl::StatusOr<std::unique_ptr<LanguageModel>> MakeTransformer(const ModelConfig& config,
                                                                const TransformerOptions& options, Device& device) {
-  HF_RETURN_IF_ERROR(CheckConfig(config));
-  HF_ASSIGN_OR_RETURN(Buffer rope, MakeRopeTable(config, device));
+  RETURN_IF_ERROR(CheckConfig(config));
+  ASSIGN_OR_RETURN(Buffer rope, MakeRopeTable(config, device));
   return std::make_unique<Transformer>(config, options, std::move(rope), ParameterBuilder());
 }
 

@@ -11,7 +11,7 @@ namespace holdfast {
 class AcquiredUnit {
  public:
   static absl::StatusOr<AcquiredUnit> Acquire(UnitStore& store, int unit) {
-    HF_ASSIGN_OR_RETURN(const UnitTensors weights, store.Acquire(unit));
+    ASSIGN_OR_RETURN(const UnitTensors weights, store.Acquire(unit));
     return AcquiredUnit(store, unit, weights);
   }
   AcquiredUnit(AcquiredUnit&& other) noexcept { *this = std::move(other); }

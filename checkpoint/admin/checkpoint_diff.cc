@@ -27,7 +27,7 @@ struct Side {
 };
 
 absl::StatusOr<Side> SideOf(const CheckpointReader& reader) {
-  HF_ASSIGN_OR_RETURN(ParameterLayout layout, LayoutOf(reader.manifest()));
+  ASSIGN_OR_RETURN(ParameterLayout layout, LayoutOf(reader.manifest()));
   Side side{reader, std::move(layout), {}};
   for (const auto& shard : reader.chunks()) {
     for (const StoredChunk& chunk : shard) {
@@ -126,7 +126,7 @@ absl::StatusOr<std::vector<std::vector<float>>> ReadSide(const Side& side, const
   };
   std::vector<int> ascending = wanted;
   std::sort(ascending.begin(), ascending.end());
-  HF_RETURN_IF_ERROR(side.reader.ReadChunks(side.layout, ascending, {.threads = threads}, keep));
+  RETURN_IF_ERROR(side.reader.ReadChunks(side.layout, ascending, {.threads = threads}, keep));
   return values;
 }
 
@@ -153,8 +153,8 @@ absl::StatusOr<std::map<int, PlaneDifferences>> ComparePairs(const Side& a, cons
       wanted_b.push_back(pairs[end].b);
       elements += chunk_of(end).elements;
     }
-    HF_ASSIGN_OR_RETURN(const auto values_a, ReadSide(a, wanted_a, threads));
-    HF_ASSIGN_OR_RETURN(const auto values_b, ReadSide(b, wanted_b, threads));
+    ASSIGN_OR_RETURN(const auto values_a, ReadSide(a, wanted_a, threads));
+    ASSIGN_OR_RETURN(const auto values_b, ReadSide(b, wanted_b, threads));
     for (size_t i = begin; i < end; ++i) {
       const Chunk& chunk = chunk_of(i);
       const int64_t first = chunk.offset - a.layout.parameters()[static_cast<size_t>(chunk.parameter)].offset;
@@ -174,14 +174,14 @@ absl::StatusOr<std::map<int, PlaneDifferences>> ComparePairs(const Side& a, cons
 
 absl::StatusOr<CheckpointDifference> DiffCheckpoints(const CheckpointReader& a, const CheckpointReader& b, int threads,
                                                      const ByteProgress& progress) {
-  HF_ASSIGN_OR_RETURN(const Side side_a, SideOf(a));
-  HF_ASSIGN_OR_RETURN(const Side side_b, SideOf(b));
+  ASSIGN_OR_RETURN(const Side side_a, SideOf(a));
+  ASSIGN_OR_RETURN(const Side side_b, SideOf(b));
   TensorPairs common;
   CheckpointDifference difference;
   difference.mismatches = CompareTensorLists(a.manifest(), b.manifest(), common);
   difference.common = common.size();
-  HF_ASSIGN_OR_RETURN(difference.of_tensor,
-                      ComparePairs(side_a, side_b, PairsToRead(side_a, side_b, common), threads, progress));
+  ASSIGN_OR_RETURN(difference.of_tensor,
+                   ComparePairs(side_a, side_b, PairsToRead(side_a, side_b, common), threads, progress));
   return difference;
 }
 

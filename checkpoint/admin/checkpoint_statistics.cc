@@ -11,7 +11,7 @@ namespace holdfast {
 absl::StatusOr<std::vector<PlaneStatistics>> ComputeStatistics(const CheckpointReader& reader,
                                                                const std::vector<int>& tensors, int threads,
                                                                const ByteProgress& progress) {
-  HF_ASSIGN_OR_RETURN(const ParameterLayout layout, LayoutOf(reader.manifest()));
+  ASSIGN_OR_RETURN(const ParameterLayout layout, LayoutOf(reader.manifest()));
   std::vector<int> place(layout.parameters().size(), -1), wanted;
   for (size_t i = 0; i < tensors.size(); ++i) place[static_cast<size_t>(tensors[i])] = static_cast<int>(i);
   const auto planes_of = [&](const Chunk& chunk) {
@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<PlaneStatistics>> ComputeStatistics(const CheckpointR
     counter.Add(data.size());
     return absl::OkStatus();
   };
-  HF_RETURN_IF_ERROR(reader.ReadChunks(layout, wanted, {.threads = threads}, look));
+  RETURN_IF_ERROR(reader.ReadChunks(layout, wanted, {.threads = threads}, look));
   std::vector<PlaneStatistics> result(tensors.size());
   for (const int index : wanted) {
     const int parameter = layout.chunks()[static_cast<size_t>(index)].parameter;

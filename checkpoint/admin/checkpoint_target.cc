@@ -63,10 +63,10 @@ absl::StatusOr<const CatalogEntry*> ChooseCheckpoint(const Catalog& catalog, con
 
 absl::StatusOr<std::unique_ptr<OpenedCheckpoint>> OpenCheckpoint(const TargetOptions& options) {
   auto opened = std::make_unique<OpenedCheckpoint>();
-  HF_ASSIGN_OR_RETURN(opened->place, OpenCheckpointPlace(options.where, options.place));
-  HF_ASSIGN_OR_RETURN(opened->catalog, ScanCheckpoints(*opened->place.storage));
-  HF_ASSIGN_OR_RETURN(opened->entry, ChooseCheckpoint(opened->catalog, opened->place, options));
-  HF_ASSIGN_OR_RETURN(opened->reader, CheckpointReader::Open(*opened->place.storage, opened->entry->manifest.name));
+  ASSIGN_OR_RETURN(opened->place, OpenCheckpointPlace(options.where, options.place));
+  ASSIGN_OR_RETURN(opened->catalog, ScanCheckpoints(*opened->place.storage));
+  ASSIGN_OR_RETURN(opened->entry, ChooseCheckpoint(opened->catalog, opened->place, options));
+  ASSIGN_OR_RETURN(opened->reader, CheckpointReader::Open(*opened->place.storage, opened->entry->manifest.name));
   return opened;
 }
 

@@ -11,7 +11,7 @@ absl::Status CheckpointValues::Read(int64_t first, absl::Span<float> out) {
   while (!out.empty()) {
     const auto end = begin_ + static_cast<int64_t>(window_.size());
     if (first < begin_ || first >= end) {
-      HF_RETURN_IF_ERROR(LoadWindow(first));
+      RETURN_IF_ERROR(LoadWindow(first));
       continue;
     }
     const auto count = std::min(out.size(), static_cast<size_t>(end - first));
@@ -24,7 +24,7 @@ absl::Status CheckpointValues::Read(int64_t first, absl::Span<float> out) {
 
 absl::Status CheckpointValues::LoadWindow(int64_t element) {
   const auto chunks = layout_.chunks();
-  HF_CHECK(element >= 0 && element < layout_.elements());
+  HOLDFAST_CHECK(element >= 0 && element < layout_.elements());
   const auto after = std::upper_bound(chunks.begin(), chunks.end(), element,
                                       [](int64_t at, const Chunk& chunk) { return at < chunk.offset; });
   auto chunk = static_cast<size_t>(after - chunks.begin()) - 1;
@@ -40,7 +40,7 @@ absl::Status CheckpointValues::LoadWindow(int64_t element) {
     const Chunk& c = chunks[static_cast<size_t>(index)];
     const std::vector<std::string>& planes = reader_.manifest().tensors[static_cast<size_t>(c.parameter)].planes;
     const auto plane = std::find(planes.begin(), planes.end(), plane_) - planes.begin();
-    HF_CHECK(static_cast<size_t>(plane) < planes.size());
+    HOLDFAST_CHECK(static_cast<size_t>(plane) < planes.size());
     const size_t size = static_cast<size_t>(c.elements) * sizeof(float);
     std::memcpy(window_.data() + (c.offset - begin_), bytes.data() + static_cast<size_t>(plane) * size, size);
     return absl::OkStatus();

@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<Verifiable>> ChooseVerifiable(const Catalog& catalog,
                                                          const TargetOptions& options, bool all) {
   std::vector<Verifiable> candidates = AllFinished(catalog);
   if (all && !candidates.empty()) return candidates;
-  HF_ASSIGN_OR_RETURN(Verifiable newest, Newest(catalog, place, options));
+  ASSIGN_OR_RETURN(Verifiable newest, Newest(catalog, place, options));
   return std::vector<Verifiable>{std::move(newest)};
 }
 
@@ -52,7 +52,7 @@ absl::StatusOr<Problems> VerifyCheckpoint(Storage& storage, const Verifiable& ch
   if (absl::IsDataLoss(reader.status()) || absl::IsInvalidArgument(reader.status())) {
     return Problems{std::string(reader.status().message())};
   }
-  HF_RETURN_IF_ERROR(reader.status());
+  RETURN_IF_ERROR(reader.status());
   uint64_t bytes = manifest.model.size;
   for (const StoredShard& shard : manifest.shards) bytes += shard.data.size + shard.index.size;
   const auto on_progress = [&](uint64_t read) {

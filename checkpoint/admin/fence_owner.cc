@@ -47,11 +47,11 @@ std::string FenceOwner(const std::string& what) {
 }
 
 absl::Status CheckNotInUse(Storage& storage) {
-  HF_ASSIGN_OR_RETURN(const std::vector<StoredObject> claims, storage.List(kPrefix));
+  ASSIGN_OR_RETURN(const std::vector<StoredObject> claims, storage.List(kPrefix));
   if (claims.empty()) return absl::OkStatus();
   const auto claim = ReadObject(storage, claims.back().name, kMaxClaimBytes);  // names sort as their epochs
   if (absl::IsNotFound(claim.status())) return absl::UnavailableError("the checkpoints have just changed hands");
-  HF_RETURN_IF_ERROR(claim.status());
+  RETURN_IF_ERROR(claim.status());
   const std::string owner = OwnerIn(*claim);
   const std::string shown = Printable(owner, kMaxOwnerBytes);
   switch (LifeOf(owner)) {

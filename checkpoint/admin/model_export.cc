@@ -48,24 +48,24 @@ absl::Status CheckHasEma(const Manifest& manifest) {
 
 absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, const ModelExportOptions& options,
                                         const ByteProgress& progress) {
-  HF_ASSIGN_OR_RETURN(Config config, ConfigOf(checkpoint.manifest()));
+  ASSIGN_OR_RETURN(Config config, ConfigOf(checkpoint.manifest()));
   if (!options.tokenizer.empty()) config.data.tokenizer = options.tokenizer;
-  HF_RETURN_IF_ERROR(CheckTokenizer(config.data.tokenizer));
-  HF_ASSIGN_OR_RETURN(const auto device, MakeDevice(config.train));
-  HF_ASSIGN_OR_RETURN(const auto model, MakeModel(config, *device));
+  RETURN_IF_ERROR(CheckTokenizer(config.data.tokenizer));
+  ASSIGN_OR_RETURN(const auto device, MakeDevice(config.train));
+  ASSIGN_OR_RETURN(const auto model, MakeModel(config, *device));
   const ParameterLayout& layout = model->layout();
-  HF_RETURN_IF_ERROR(checkpoint.CheckLayout(layout));
-  if (options.ema) HF_RETURN_IF_ERROR(CheckHasEma(checkpoint.manifest()));
+  RETURN_IF_ERROR(checkpoint.CheckLayout(layout));
+  if (options.ema) RETURN_IF_ERROR(CheckHasEma(checkpoint.manifest()));
 
   ByteCounter counter(static_cast<uint64_t>(layout.elements()) * sizeof(float), progress);
   CheckpointValues values(checkpoint, layout, options.threads, options.ema ? kEmaPlane : kWeightPlane);
   const auto read = [&](int64_t first, absl::Span<float> out) {
-    HF_RETURN_IF_ERROR(values.Read(first, out));
+    RETURN_IF_ERROR(values.Read(first, out));
     counter.Add(out.size() * sizeof(float));
     return absl::OkStatus();
   };
-  HF_ASSIGN_OR_RETURN(const SavedModelFiles files, MakeSavedModelFiles(config.model, config.data.tokenizer));
-  HF_RETURN_IF_ERROR(
+  ASSIGN_OR_RETURN(const SavedModelFiles files, MakeSavedModelFiles(config.model, config.data.tokenizer));
+  RETURN_IF_ERROR(
       SaveModel(options.output, layout, HuggingFaceTensorMap(config.model, layout), read, options.dtype, files));
   return ModelExport{.elements = layout.elements(),
                      .bytes = layout.elements() * (options.dtype == FileDType::kF32 ? 4 : 2)};

@@ -40,7 +40,7 @@ absl::StatusOr<CapturedChunk> ReadChunk(const SavedModelReader& model, const Sta
   CapturedChunk captured{.chunk = index, .bytes = HostBytes(layout.ChunkBytes(chunk))};
   const absl::Span<float> values(reinterpret_cast<float*>(captured.bytes.data()),
                                  captured.bytes.size() / sizeof(float));
-  HF_RETURN_IF_ERROR(model.Read(chunk.offset, values.first(static_cast<size_t>(chunk.elements))));
+  RETURN_IF_ERROR(model.Read(chunk.offset, values.first(static_cast<size_t>(chunk.elements))));
   BeginPlanes(layout, chunk, values);
   captured.digest = DigestBytes(captured.bytes);
   return captured;
@@ -57,11 +57,11 @@ absl::StatusOr<ShardReport> WriteShard(Storage& storage, const Config& config, c
       config.checkpoint.compression == CheckpointCompression::kNone ? Compression::kNone : Compression::kZstd;
   options.level = static_cast<int>(config.checkpoint.compression_level);
   options.threads = static_cast<int>(config.checkpoint.threads);
-  HF_ASSIGN_OR_RETURN(const auto writer, ShardWriter::Create(storage, options, layout, all));
+  ASSIGN_OR_RETURN(const auto writer, ShardWriter::Create(storage, options, layout, all));
   ByteCounter counter(static_cast<uint64_t>(layout.parameters().elements()) * sizeof(float), progress);
   for (const int index : all) {
-    HF_ASSIGN_OR_RETURN(CapturedChunk chunk, ReadChunk(model, layout, index));
-    HF_RETURN_IF_ERROR(writer->Add(std::move(chunk)));
+    ASSIGN_OR_RETURN(CapturedChunk chunk, ReadChunk(model, layout, index));
+    RETURN_IF_ERROR(writer->Add(std::move(chunk)));
     counter.Add(static_cast<uint64_t>(chunks[static_cast<size_t>(index)].elements) * sizeof(float));
   }
   return writer->Commit();
@@ -69,7 +69,7 @@ absl::StatusOr<ShardReport> WriteShard(Storage& storage, const Config& config, c
 
 /// Clears away what an import that was killed has left.
 absl::Status MakeRoom(Storage& storage) {
-  HF_ASSIGN_OR_RETURN(const Catalog catalog, ScanCheckpoints(storage));
+  ASSIGN_OR_RETURN(const Catalog catalog, ScanCheckpoints(storage));
   if (catalog.valid.empty()) return DeleteCheckpoint(storage, CheckpointName().ToString());
   return absl::AlreadyExistsError(
       absl::StrCat(storage.Describe(), ": there are checkpoints already, the newest of step ",
@@ -81,24 +81,24 @@ absl::Status MakeRoom(Storage& storage) {
 absl::StatusOr<ModelImport> ModelImport::Open(const Config& config, const std::string& directory) {
   Config on_cpu = config;
   on_cpu.train.device = DeviceKind::kCpu;
-  HF_ASSIGN_OR_RETURN(const auto device, MakeDevice(on_cpu.train));
-  HF_ASSIGN_OR_RETURN(const auto model, MakeModel(on_cpu, *device));
+  ASSIGN_OR_RETURN(const auto device, MakeDevice(on_cpu.train));
+  ASSIGN_OR_RETURN(const auto model, MakeModel(on_cpu, *device));
   const ParameterLayout& layout = model->layout();
   const auto ignorable = [&](const std::string& name) { return IsIgnorableHuggingFaceTensor(config.model, name); };
-  HF_ASSIGN_OR_RETURN(SavedModelReader weights,
-                      SavedModelReader::Open(directory, layout, HuggingFaceTensorMap(config.model, layout), ignorable));
+  ASSIGN_OR_RETURN(SavedModelReader weights,
+                   SavedModelReader::Open(directory, layout, HuggingFaceTensorMap(config.model, layout), ignorable));
   return ModelImport(config, layout, std::move(weights));
 }
 
 absl::StatusOr<Manifest> ModelImport::WriteTo(Storage& storage, const std::string& owner,
                                               const ByteProgress& progress) const {
-  HF_RETURN_IF_ERROR(CheckNotInUse(storage));
-  HF_ASSIGN_OR_RETURN(const auto fence, Fence::Claim(storage, owner));
-  HF_RETURN_IF_ERROR(MakeRoom(storage));
+  RETURN_IF_ERROR(CheckNotInUse(storage));
+  ASSIGN_OR_RETURN(const auto fence, Fence::Claim(storage, owner));
+  RETURN_IF_ERROR(MakeRoom(storage));
   const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(config_.optimizer);
   const StateLayout state = LayoutOf(*optimizer, layout_);
   Manifest manifest = NewManifest(config_, state);
-  HF_ASSIGN_OR_RETURN(ShardReport report, WriteShard(storage, config_, state, weights_, progress));
+  ASSIGN_OR_RETURN(ShardReport report, WriteShard(storage, config_, state, weights_, progress));
   manifest.shards.push_back(std::move(report.shard));
   return CommitCheckpoint(storage, *fence, std::move(manifest));
 }

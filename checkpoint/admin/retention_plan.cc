@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<Deletion>> PlanDeletions(Storage& storage, const Cata
   for (const RejectedCheckpoint& rejected : catalog.rejected) {
     if (!rejected.unfinished && !rejected.given_up && !damaged) continue;
     plan.push_back({rejected.name, rejected.reason});
-    HF_ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(rejected.name + "/"));
+    ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(rejected.name + "/"));
     for (const StoredObject& object : objects) plan.back().bytes += object.size;
   }
   return plan;

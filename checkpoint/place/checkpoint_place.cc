@@ -54,22 +54,21 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenLocal(const std::string& directory,
 
 absl::StatusOr<CheckpointPlace> OpenRun(const std::string& directory, const PlaceOptions& options) {
   CheckpointPlace place;
-  HF_ASSIGN_OR_RETURN(place.run_config,
-                      LoadConfig(RunDirectory(directory).config(), {}, {.families = FamilyPresets()}));
+  ASSIGN_OR_RETURN(place.run_config, LoadConfig(RunDirectory(directory).config(), {}, {.families = FamilyPresets()}));
   place.run_directory = directory;
   CheckpointConfig& config = place.run_config->checkpoint;
   if (!options.s3_endpoint.empty()) config.s3_endpoint = options.s3_endpoint;
   if (!options.s3_region.empty()) config.s3_region = options.s3_region;
   const std::string local = config.directory.empty() ? RunDirectory(directory).checkpoints() : config.directory;
   if (IsRemotePlace(local)) {
-    HF_ASSIGN_OR_RETURN(place.storage, OpenCheckpointStorage(config, directory));
+    ASSIGN_OR_RETURN(place.storage, OpenCheckpointStorage(config, directory));
     return place;
   }
   std::error_code error;
   if (options.access != PlaceAccess::kCreate && !fs::is_directory(local, error)) {
     return absl::NotFoundError(absl::StrCat(directory, ": this run has no checkpoints: there is no ", local));
   }
-  HF_ASSIGN_OR_RETURN(place.storage, OpenLocal(local, options));
+  ASSIGN_OR_RETURN(place.storage, OpenLocal(local, options));
   return place;
 }
 
@@ -81,8 +80,8 @@ absl::StatusOr<CheckpointPlace> OpenBucket(std::string where, const PlaceOptions
   config.directory = where;
   config.s3_endpoint = options.s3_endpoint;
   if (!options.s3_region.empty()) config.s3_region = options.s3_region;
-  HF_ASSIGN_OR_RETURN(const std::string staging, TemporaryDirectory());
-  HF_ASSIGN_OR_RETURN(place.storage, OpenRemote(config, staging));
+  ASSIGN_OR_RETURN(const std::string staging, TemporaryDirectory());
+  ASSIGN_OR_RETURN(place.storage, OpenRemote(config, staging));
   return place;
 }
 
@@ -103,8 +102,8 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenCheckpointStorage(const CheckpointC
 
 absl::StatusOr<std::unique_ptr<Storage>> OpenClaimedStorage(const CheckpointConfig& config,
                                                             const std::string& run_directory) {
-  HF_ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenRunStorage(config, run_directory, /*create=*/false));
-  HF_ASSIGN_OR_RETURN(const bool claimed, IsClaimed(*storage));
+  ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenRunStorage(config, run_directory, /*create=*/false));
+  ASSIGN_OR_RETURN(const bool claimed, IsClaimed(*storage));
   if (claimed) return storage;
   return absl::NotFoundError(absl::StrCat(storage->Describe(), " on ", HostName(),
                                           " is not the place that the run's coordinator has claimed: mount it"));
@@ -124,7 +123,7 @@ absl::StatusOr<CheckpointPlace> OpenCheckpointPlace(const std::string& where, co
   if (fs::exists(status) && !fs::is_directory(status)) {
     return absl::InvalidArgumentError(absl::StrCat(directory, ": not a directory of checkpoints, nor of a run"));
   }
-  HF_ASSIGN_OR_RETURN(place.storage, OpenLocal(directory, options));
+  ASSIGN_OR_RETURN(place.storage, OpenLocal(directory, options));
   return place;
 }
 

@@ -47,13 +47,13 @@ absl::StatusOr<absl::Span<const std::byte>> ChunkDecoder::Decode(int shard, cons
   if (!in_place) {
     std::byte* const out = scratch_.Get(bytes * pieces.size());
     for (size_t k = 0; k < pieces.size(); ++k) {
-      HF_RETURN_IF_ERROR(Annotate(
+      RETURN_IF_ERROR(Annotate(
           decoder_.Decode(pieces[k], chunk.pieces[k].compressed, stored_bytes, absl::MakeSpan(out + k * bytes, bytes)),
           Where(shard, chunk)));
     }
     values = absl::MakeConstSpan(out, bytes * pieces.size());
   }
-  HF_RETURN_IF_ERROR(Compare(DigestBytes(values), shard, chunk));
+  RETURN_IF_ERROR(Compare(DigestBytes(values), shard, chunk));
   return values;
 }
 
@@ -93,10 +93,10 @@ void BatchReader::FindPlaces(const ReadBatch& batch) {
     const WantedRows& wanted = batch.wanted[static_cast<size_t>(read.copies.front().wanted)];
     if (read.copies.size() != 1 || !IsWhole(read.copies.front(), chunk, wanted) || !IsPlain(chunk)) continue;
     direct_places_[r] = place_of_(wanted.id);
-    HF_CHECK(direct_places_[r].empty() || direct_places_[r].size() == chunk.pieces.size());
+    HOLDFAST_CHECK(direct_places_[r].empty() || direct_places_[r].size() == chunk.pieces.size());
     for (size_t k = 0; k < direct_places_[r].size(); ++k) {
       const absl::Span<std::byte> to = direct_places_[r][k];
-      HF_CHECK(to.size() == PlaneBytes(wanted));
+      HOLDFAST_CHECK(to.size() == PlaneBytes(wanted));
       direct_.push_back({read.stored.shard, chunk.pieces[k].offset, to});
     }
   }
@@ -106,7 +106,7 @@ void BatchReader::FindPlaces(const ReadBatch& batch) {
 
 absl::Status BatchReader::Run(const ReadBatch& batch, Sink sink) {
   FindPlaces(batch);
-  HF_RETURN_IF_ERROR(ReadRanges(batch));
+  RETURN_IF_ERROR(ReadRanges(batch));
   // Places for the wanted rows that no stored chunk is alone.
   place_.assign(batch.wanted.size(), nullptr);
   std::vector<bool> whole(batch.wanted.size());
@@ -125,10 +125,10 @@ absl::Status BatchReader::Run(const ReadBatch& batch, Sink sink) {
     place_[w] = next;
     next += NumPlanes(batch.wanted[w]) * PlaneBytes(batch.wanted[w]);
   }
-  for (size_t r = 0; r < batch.reads.size(); ++r) HF_RETURN_IF_ERROR(Use(batch, r, sink));
+  for (size_t r = 0; r < batch.reads.size(); ++r) RETURN_IF_ERROR(Use(batch, r, sink));
   for (size_t w = 0; w < whole.size(); ++w) {
     if (whole[w]) continue;
-    HF_RETURN_IF_ERROR(sink(batch.wanted[w], {place_[w], NumPlanes(batch.wanted[w]) * PlaneBytes(batch.wanted[w])}));
+    RETURN_IF_ERROR(sink(batch.wanted[w], {place_[w], NumPlanes(batch.wanted[w]) * PlaneBytes(batch.wanted[w])}));
   }
   return absl::OkStatus();
 }
@@ -142,7 +142,7 @@ absl::Status BatchReader::ReadRanges(const ReadBatch& batch) {
   for (const FileRange& range : batch.ranges) {
     std::byte* const data = next + range.offset % kAlignment;
     const std::string name = ObjectName(manifest_.name, manifest_.shards[static_cast<size_t>(range.shard)].data.name);
-    HF_RETURN_IF_ERROR(DamagedUnlessPassing(storage_.ReadInto(name, range.offset, Scatter(range, data)), name));
+    RETURN_IF_ERROR(DamagedUnlessPassing(storage_.ReadInto(name, range.offset, Scatter(range, data)), name));
     range_data_.push_back(data);
     next += (range.offset % kAlignment + range.size + kAlignment - 1) / kAlignment * kAlignment;
   }
@@ -172,9 +172,9 @@ absl::Span<const std::byte> BatchReader::Piece(const ReadBatch& batch, int shard
   const auto after = std::upper_bound(
       batch.ranges.begin(), batch.ranges.end(), std::tuple(shard, piece.offset),
       [](const auto& key, const FileRange& range) { return key < std::tuple(range.shard, range.offset); });
-  HF_CHECK(after != batch.ranges.begin());
+  HOLDFAST_CHECK(after != batch.ranges.begin());
   const FileRange& range = *(after - 1);
-  HF_CHECK(range.shard == shard && piece.offset - range.offset + piece.size <= range.size);
+  HOLDFAST_CHECK(range.shard == shard && piece.offset - range.offset + piece.size <= range.size);
   const std::byte* const data = range_data_[static_cast<size_t>(after - 1 - batch.ranges.begin())];
   return {data + (piece.offset - range.offset), piece.size};
 }
@@ -183,19 +183,19 @@ absl::Status BatchReader::Use(const ReadBatch& batch, size_t read_index, Sink si
   const ChunkRead& read = batch.reads[read_index];
   const StoredChunk& chunk = At(chunks_, read.stored);
   if (const ChunkPlaces& places = direct_places_[read_index]; !places.empty()) {
-    HF_RETURN_IF_ERROR(decoder_.Check(read.stored.shard, chunk, places));
+    RETURN_IF_ERROR(decoder_.Check(read.stored.shard, chunk, places));
     return sink(batch.wanted[static_cast<size_t>(read.copies.front().wanted)], {});
   }
   absl::InlinedVector<absl::Span<const std::byte>, kMaxPlanes> pieces;
   for (const StoredPiece& piece : chunk.pieces) pieces.push_back(Piece(batch, read.stored.shard, piece));
-  HF_ASSIGN_OR_RETURN(const absl::Span<const std::byte> values, decoder_.Decode(read.stored.shard, chunk, pieces));
+  ASSIGN_OR_RETURN(const absl::Span<const std::byte> values, decoder_.Decode(read.stored.shard, chunk, pieces));
   const size_t row_bytes =
       static_cast<size_t>(manifest_.tensors[static_cast<size_t>(chunk.tensor)].cols()) * sizeof(float);
   const size_t chunk_bytes = static_cast<size_t>(chunk.rows) * row_bytes;
   for (const RowCopy& copy : read.copies) {
     const auto w = static_cast<size_t>(copy.wanted);
     if (place_[w] == nullptr) {
-      HF_RETURN_IF_ERROR(sink(batch.wanted[w], values));
+      RETURN_IF_ERROR(sink(batch.wanted[w], values));
       continue;
     }
     for (size_t k = 0; k < pieces.size(); ++k) {

@@ -51,7 +51,7 @@ absl::Status Judge(Storage& storage, const Branch& branch, const CheckpointName&
     catalog->rejected.push_back(std::move(rejected));
     return absl::OkStatus();
   }
-  HF_RETURN_IF_ERROR(manifest.status());
+  RETURN_IF_ERROR(manifest.status());
   const std::vector<FileProblem> problems = FindSizeProblemsOfShards(*manifest, objects);
   if (!problems.empty()) {
     rejected.reason = problems.front().ToString();
@@ -68,11 +68,11 @@ absl::Status Judge(Storage& storage, const Branch& branch, const CheckpointName&
 }  // namespace
 
 absl::StatusOr<Catalog> ScanCheckpoints(Storage& storage) {
-  HF_ASSIGN_OR_RETURN(std::vector<StoredObject> objects, storage.List(""));
-  HF_ASSIGN_OR_RETURN(const Branch branch, ReadBranch(storage));
+  ASSIGN_OR_RETURN(std::vector<StoredObject> objects, storage.List(""));
+  ASSIGN_OR_RETURN(const Branch branch, ReadBranch(storage));
   Catalog catalog;
   for (const auto& [name, files] : GroupByCheckpoint(std::move(objects))) {
-    HF_RETURN_IF_ERROR(Annotate(Judge(storage, branch, name, files, &catalog), name.ToString()));
+    RETURN_IF_ERROR(Annotate(Judge(storage, branch, name, files, &catalog), name.ToString()));
   }
   return catalog;
 }
@@ -112,11 +112,11 @@ absl::Status DeleteCheckpoint(Storage& storage, const std::string& name) {
   const std::optional<CheckpointName> checkpoint = CheckpointName::Parse(name);
   if (!checkpoint) return absl::InvalidArgumentError(absl::StrCat("'", name, "' is not the name of a checkpoint"));
   CrashPoint(kCrashDeleteBefore);
-  HF_RETURN_IF_ERROR(storage.Delete(ObjectName(*checkpoint, kManifestName)));
+  RETURN_IF_ERROR(storage.Delete(ObjectName(*checkpoint, kManifestName)));
   CrashPoint(kCrashDeleteAfter);
-  HF_ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(name + "/"));
+  ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(name + "/"));
   for (const StoredObject& object : objects) {
-    HF_RETURN_IF_ERROR(storage.Delete(object.name));
+    RETURN_IF_ERROR(storage.Delete(object.name));
     CrashPoint(kCrashDeleteFile);
   }
   return absl::OkStatus();

@@ -23,7 +23,7 @@ std::vector<WantedRows> WantedOf(const ParameterLayout& layout, absl::Span<const
   std::vector<WantedRows> rows;
   rows.reserve(wanted.size());
   for (const int index : wanted) {
-    HF_CHECK(index >= 0 && static_cast<size_t>(index) < layout.chunks().size());
+    HOLDFAST_CHECK(index >= 0 && static_cast<size_t>(index) < layout.chunks().size());
     const Chunk& chunk = layout.chunks()[static_cast<size_t>(index)];
     rows.push_back({.id = index, .tensor = chunk.parameter, .first_row = chunk.first_row, .rows = chunk.num_rows});
   }
@@ -55,10 +55,10 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(Storage
   if (absl::IsNotFound(read.status())) return read.status();
   if (!read.ok()) return DamagedUnlessPassing(read.status(), ObjectName(name, kManifestName));
   Manifest manifest = *std::move(read);
-  HF_ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(name.ToString() + "/"));
+  ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(name.ToString() + "/"));
   const std::vector<FileProblem> problems = FindSizeProblemsOfShards(manifest, objects);
   if (!problems.empty()) return absl::DataLossError(absl::StrCat(name.ToString(), ": ", problems.front().ToString()));
-  HF_ASSIGN_OR_RETURN(StoredChunks chunks, ReadIndexes(storage, manifest));
+  ASSIGN_OR_RETURN(StoredChunks chunks, ReadIndexes(storage, manifest));
   std::unique_ptr<CheckpointReader> reader(
       new CheckpointReader(storage, std::move(manifest), std::move(chunks)));  // not make_unique: a private constructor
   const uint64_t digest = StateDigestOf(reader->chunks_, reader->by_row_);
@@ -92,13 +92,13 @@ absl::Status CheckpointReader::CheckLayout(const ParameterLayout& layout) const 
 }
 
 absl::Status CheckpointReader::CheckState(const StateLayout& layout) const {
-  HF_RETURN_IF_ERROR(CheckLayout(layout.parameters()));
+  RETURN_IF_ERROR(CheckLayout(layout.parameters()));
   return CheckPlanes(manifest_, StoredTensorsOf(layout));
 }
 
 absl::Status CheckpointReader::ReadChunks(const ParameterLayout& layout, absl::Span<const int> wanted,
                                           const ReadOptions& options, Sink sink) const {
-  HF_RETURN_IF_ERROR(CheckLayout(layout));
+  RETURN_IF_ERROR(CheckLayout(layout));
   const std::vector<ReadBatch> batches =
       PlanReads(manifest_.tensors, chunks_, by_row_, WantedOf(layout, wanted), ReadLimits{});
   const int threads = static_cast<int>(
@@ -122,9 +122,9 @@ absl::Status CheckpointReader::ReadChunks(const ParameterLayout& layout, absl::S
 }
 
 absl::Status CheckpointReader::ReadRows(int tensor, int plane, int64_t first_row, absl::Span<float> out) const {
-  HF_CHECK(tensor >= 0 && static_cast<size_t>(tensor) < manifest_.tensors.size());
+  HOLDFAST_CHECK(tensor >= 0 && static_cast<size_t>(tensor) < manifest_.tensors.size());
   const StoredTensor& stored = manifest_.tensors[static_cast<size_t>(tensor)];
-  HF_CHECK(plane >= 0 && static_cast<size_t>(plane) < stored.planes.size());
+  HOLDFAST_CHECK(plane >= 0 && static_cast<size_t>(plane) < stored.planes.size());
   const int64_t cols = stored.cols();
   const auto rows = static_cast<int64_t>(out.size()) / cols;
   if (rows * cols != static_cast<int64_t>(out.size()) || first_row < 0 || rows > stored.rows() - first_row) {
@@ -137,7 +137,7 @@ absl::Status CheckpointReader::ReadRows(int tensor, int plane, int64_t first_row
     const StoredChunk& chunk = chunks_[static_cast<size_t>(ref.shard)][static_cast<size_t>(ref.chunk)];
     const int64_t begin = std::max(first_row, chunk.first_row);
     const int64_t end = std::min(first_row + rows, chunk.first_row + chunk.rows);
-    HF_RETURN_IF_ERROR(ReadPieceRows(
+    RETURN_IF_ERROR(ReadPieceRows(
         ref, static_cast<size_t>(plane), begin,
         out.subspan(static_cast<size_t>((begin - first_row) * cols), static_cast<size_t>((end - begin) * cols))));
   }
@@ -157,8 +157,8 @@ absl::Status CheckpointReader::ReadPieceRows(ChunkRef ref, size_t plane, int64_t
   }
   std::vector<std::byte> stored(piece.size);
   std::vector<std::byte> values(skipped + bytes.size());
-  HF_RETURN_IF_ERROR(DamagedUnlessPassing(storage_.ReadAt(name, piece.offset, absl::MakeSpan(stored)), name));
-  HF_RETURN_IF_ERROR(Annotate(
+  RETURN_IF_ERROR(DamagedUnlessPassing(storage_.ReadAt(name, piece.offset, absl::MakeSpan(stored)), name));
+  RETURN_IF_ERROR(Annotate(
       PieceDecoder().Decode(stored, true, static_cast<size_t>(PieceBytes(tensor, chunk)), absl::MakeSpan(values)),
       absl::StrCat(name, ": ", tensor.name)));
   std::memcpy(bytes.data(), values.data() + skipped, bytes.size());

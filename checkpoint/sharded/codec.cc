@@ -47,7 +47,7 @@ void Grow(std::vector<std::byte>* buffer, size_t bytes) {
 // Sixteen values at a time, by instructions that every x86-64-v3 processor has: the compiler does not find them at -O2,
 // and without them the shuffle takes as long as the compression (1 GB/s; these 30).
 void ShuffleBytes(absl::Span<const std::byte> in, absl::Span<std::byte> out) {
-  HF_CHECK(in.size() == out.size() && in.size() % kValueBytes == 0);
+  HOLDFAST_CHECK(in.size() == out.size() && in.size() % kValueBytes == 0);
   const size_t values = in.size() / kValueBytes;
   const std::byte* from = in.data();
   std::byte* to = out.data();
@@ -72,7 +72,7 @@ void ShuffleBytes(absl::Span<const std::byte> in, absl::Span<std::byte> out) {
 }
 
 void UnshuffleBytes(absl::Span<const std::byte> in, absl::Span<std::byte> out) {
-  HF_CHECK(out.size() <= in.size() && in.size() % kValueBytes == 0 && out.size() % kValueBytes == 0);
+  HOLDFAST_CHECK(out.size() <= in.size() && in.size() % kValueBytes == 0 && out.size() % kValueBytes == 0);
   const size_t values = in.size() / kValueBytes;
   const size_t wanted = out.size() / kValueBytes;
   const std::byte* from = in.data();
@@ -96,7 +96,7 @@ void UnshuffleBytes(absl::Span<const std::byte> in, absl::Span<std::byte> out) {
 
 struct PieceEncoder::Context {
   ZSTD_CCtx* zstd = ZSTD_createCCtx();
-  Context() { HF_CHECK(zstd != nullptr); }
+  Context() { HOLDFAST_CHECK(zstd != nullptr); }
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
   ~Context() { ZSTD_freeCCtx(zstd); }
@@ -119,7 +119,7 @@ absl::Span<const std::byte> PieceEncoder::Compress(absl::Span<const std::byte> v
 
 struct PieceDecoder::Context {
   ZSTD_DCtx* zstd = ZSTD_createDCtx();
-  Context() { HF_CHECK(zstd != nullptr); }
+  Context() { HOLDFAST_CHECK(zstd != nullptr); }
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
   ~Context() { ZSTD_freeDCtx(zstd); }
@@ -141,7 +141,7 @@ absl::Status PieceDecoder::Decode(absl::Span<const std::byte> stored, bool compr
     if (!out.empty()) std::memcpy(out.data(), stored.data(), out.size());
     return absl::OkStatus();
   }
-  HF_RETURN_IF_ERROR(CheckFrame(stored, decoded_bytes));
+  RETURN_IF_ERROR(CheckFrame(stored, decoded_bytes));
   Grow(&shuffled_, decoded_bytes);
   const size_t size =
       ZSTD_decompressDCtx(context_->zstd, shuffled_.data(), decoded_bytes, stored.data(), stored.size());

@@ -7,7 +7,7 @@
 //   const absl::Span<const std::byte> stored = encoder.Compress(values);
 //   if (stored.empty()) ...                                   // does not pay: store the values as they are
 //   PieceDecoder decoder;
-//   HF_RETURN_IF_ERROR(decoder.Decode(stored, /*compressed=*/true, values.size(), out));
+//   RETURN_IF_ERROR(decoder.Decode(stored, /*compressed=*/true, values.size(), out));
 
 #include <cstddef>
 #include <memory>

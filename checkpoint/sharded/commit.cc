@@ -37,7 +37,7 @@ absl::Status SetStateDigest(const StoredChunks& chunks, Manifest* manifest) {
 // The manifest that is there, if it is ours: we have been here before, and the answer was lost.
 absl::StatusOr<Manifest> FindOurManifest(Storage& storage, Manifest manifest) {
   const std::string name = ObjectName(manifest.name, kManifestName);
-  HF_ASSIGN_OR_RETURN(const std::string text, ReadObject(storage, name, kMaxManifestBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadObject(storage, name, kMaxManifestBytes));
   const absl::StatusOr<Manifest> there = ParseManifest(text);
   if (there.ok()) {
     manifest.model = there->model;
@@ -51,7 +51,7 @@ absl::StatusOr<Manifest> FindOurManifest(Storage& storage, Manifest manifest) {
 absl::StatusOr<StoredFile> ReplaceModelFile(Storage& storage, const Manifest& manifest, const StoredChunks& chunks,
                                             const std::vector<StoredObject>& objects) {
   const std::string name = ObjectName(manifest.name, kModelName);
-  if (Contains(objects, name)) HF_RETURN_IF_ERROR(storage.Delete(name));
+  if (Contains(objects, name)) RETURN_IF_ERROR(storage.Delete(name));
   CrashPoint(kCrashModelBefore);
   return WriteModelFile(storage, manifest, chunks);
 }
@@ -59,11 +59,11 @@ absl::StatusOr<StoredFile> ReplaceModelFile(Storage& storage, const Manifest& ma
 absl::Status CreateManifest(Storage& storage, const Manifest& manifest) {
   const std::string name = ObjectName(manifest.name, kManifestName);
   const std::string text = FormatManifest(manifest);
-  HF_RETURN_IF_ERROR(Annotate(ParseManifest(text).status(), "our own manifest"));
+  RETURN_IF_ERROR(Annotate(ParseManifest(text).status(), "our own manifest"));
   CrashPoint(kCrashManifestBefore);
   const absl::Status created = storage.Create(name, text);
   if (absl::IsAlreadyExists(created)) return FindOurManifest(storage, manifest).status();
-  HF_RETURN_IF_ERROR(created);
+  RETURN_IF_ERROR(created);
   CrashPoint(kCrashManifestAfter);
   return absl::OkStatus();
 }
@@ -71,16 +71,16 @@ absl::Status CreateManifest(Storage& storage, const Manifest& manifest) {
 }  // namespace
 
 absl::StatusOr<Manifest> CommitCheckpoint(Storage& storage, Fence& fence, Manifest manifest) {
-  HF_RETURN_IF_ERROR(fence.Check());
+  RETURN_IF_ERROR(fence.Check());
   if (manifest.validation_loss && !std::isfinite(*manifest.validation_loss)) manifest.validation_loss.reset();
-  HF_ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(manifest.name.ToString() + "/"));
+  ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(manifest.name.ToString() + "/"));
   if (Contains(objects, ObjectName(manifest.name, kManifestName))) return FindOurManifest(storage, std::move(manifest));
-  HF_RETURN_IF_ERROR(CheckShards(manifest, objects));
-  HF_ASSIGN_OR_RETURN(const StoredChunks chunks, ReadIndexes(storage, manifest));
-  HF_RETURN_IF_ERROR(SetStateDigest(chunks, &manifest));
-  HF_ASSIGN_OR_RETURN(manifest.model, ReplaceModelFile(storage, manifest, chunks, objects));
-  HF_RETURN_IF_ERROR(fence.Check());
-  HF_RETURN_IF_ERROR(CreateManifest(storage, manifest));
+  RETURN_IF_ERROR(CheckShards(manifest, objects));
+  ASSIGN_OR_RETURN(const StoredChunks chunks, ReadIndexes(storage, manifest));
+  RETURN_IF_ERROR(SetStateDigest(chunks, &manifest));
+  ASSIGN_OR_RETURN(manifest.model, ReplaceModelFile(storage, manifest, chunks, objects));
+  RETURN_IF_ERROR(fence.Check());
+  RETURN_IF_ERROR(CreateManifest(storage, manifest));
   return manifest;
 }
 

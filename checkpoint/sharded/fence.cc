@@ -33,7 +33,7 @@ std::optional<uint64_t> EpochOf(const std::string& name) {
 
 /// Ascending.
 absl::StatusOr<std::vector<uint64_t>> ListEpochs(Storage& storage) {
-  HF_ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(kPrefix));
+  ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage.List(kPrefix));
   std::vector<uint64_t> epochs;
   for (const StoredObject& object : objects) {
     if (const std::optional<uint64_t> epoch = EpochOf(object.name)) epochs.push_back(*epoch);
@@ -52,7 +52,7 @@ std::string OwnerOf(Storage& storage, uint64_t epoch) {
 }
 
 absl::StatusOr<Branch> BranchOf(Storage& storage, uint64_t epoch) {
-  HF_ASSIGN_OR_RETURN(const std::string text, ReadObject(storage, ClaimName(epoch), kMaxClaimBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadObject(storage, ClaimName(epoch), kMaxClaimBytes));
   return BranchFromJson(nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false));
 }
 
@@ -65,13 +65,13 @@ std::string ClaimText(const std::string& owner, uint64_t epoch, const Branch& br
 }  // namespace
 
 absl::StatusOr<bool> IsClaimed(Storage& storage) {
-  HF_ASSIGN_OR_RETURN(const std::vector<uint64_t> epochs, ListEpochs(storage));
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> epochs, ListEpochs(storage));
   return !epochs.empty();
 }
 
 absl::StatusOr<Branch> ReadBranch(Storage& storage) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    HF_ASSIGN_OR_RETURN(const std::vector<uint64_t> epochs, ListEpochs(storage));
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> epochs, ListEpochs(storage));
     if (epochs.empty()) return Branch();
     absl::StatusOr<Branch> branch = BranchOf(storage, epochs.back());
     if (!absl::IsNotFound(branch.status())) return branch;  // else somebody has just claimed anew
@@ -81,25 +81,25 @@ absl::StatusOr<Branch> ReadBranch(Storage& storage) {
 
 absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std::string& owner, const Past& past) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    HF_ASSIGN_OR_RETURN(const std::vector<uint64_t> before, ListEpochs(storage));
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> before, ListEpochs(storage));
     const uint64_t least = past.generation / kGenerationsPerEpoch + 1;
     const uint64_t epoch = before.empty() ? least : std::max(least, before.back() + 1);
     if (epoch > kMaxEpoch) return absl::ResourceExhaustedError(absl::StrCat(storage.Describe(), ": no epoch is left"));
-    HF_ASSIGN_OR_RETURN(Branch branch, ReadBranch(storage));
+    ASSIGN_OR_RETURN(Branch branch, ReadBranch(storage));
     branch.GoBack(past.branch);
     CrashPoint(kCrashFenceBefore);
     const absl::Status created = storage.Create(ClaimName(epoch), ClaimText(owner, epoch, branch));
     if (absl::IsAlreadyExists(created)) continue;
-    HF_RETURN_IF_ERROR(created);
+    RETURN_IF_ERROR(created);
     CrashPoint(kCrashFenceAfter);
     // Somebody may have claimed a higher number and removed the one we then took anew: only the highest one counts.
-    HF_ASSIGN_OR_RETURN(const std::vector<uint64_t> now, ListEpochs(storage));
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> now, ListEpochs(storage));
     if (now.empty() || now.back() != epoch) {
-      HF_RETURN_IF_ERROR(storage.Delete(ClaimName(epoch)));
+      RETURN_IF_ERROR(storage.Delete(ClaimName(epoch)));
       continue;
     }
     for (const uint64_t old : now) {
-      if (old < epoch) HF_RETURN_IF_ERROR(storage.Delete(ClaimName(old)));
+      if (old < epoch) RETURN_IF_ERROR(storage.Delete(ClaimName(old)));
     }
     // Not make_unique: a private constructor.
     return std::unique_ptr<Fence>(new Fence(storage, owner, epoch, std::move(branch)));
@@ -108,7 +108,7 @@ absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std:
 }
 
 absl::Status Fence::Check() {
-  HF_ASSIGN_OR_RETURN(const std::vector<uint64_t> epochs, ListEpochs(storage_));
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> epochs, ListEpochs(storage_));
   if (!epochs.empty() && epochs.back() > epoch_) {
     return absl::FailedPreconditionError(absl::StrCat(storage_.Describe(), " belongs to ",
                                                       OwnerOf(storage_, epochs.back()), " now (epoch ", epochs.back(),
@@ -127,13 +127,13 @@ absl::Status Fence::GoBack(const Branch& branch) {
   const std::string name = ClaimName(epoch_ + 1), text = ClaimText(owner_, epoch_ + 1, after);
   absl::Status created = storage_.Create(name, text);
   if (absl::IsAlreadyExists(created)) {
-    HF_ASSIGN_OR_RETURN(const std::string there, ReadObject(storage_, name, kMaxClaimBytes));
+    ASSIGN_OR_RETURN(const std::string there, ReadObject(storage_, name, kMaxClaimBytes));
     if (there != text) return Check();
     created = absl::OkStatus();  // we have been here before, and the answer was lost
   }
-  HF_RETURN_IF_ERROR(created);
+  RETURN_IF_ERROR(created);
   branch_ = std::move(after);
-  HF_RETURN_IF_ERROR(storage_.Delete(ClaimName(epoch_++)));
+  RETURN_IF_ERROR(storage_.Delete(ClaimName(epoch_++)));
   return Check();
 }
 

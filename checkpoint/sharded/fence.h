@@ -2,9 +2,9 @@
 // Who may write checkpoints: who came last. And which of them no longer count (framework/base/branch.h): a claim
 // carries the barriers of all claims before it.
 //
-//   HF_ASSIGN_OR_RETURN(std::unique_ptr<Fence> fence, Fence::Claim(*storage, "node-3, process 4711, /runs/a"));
+//   ASSIGN_OR_RETURN(std::unique_ptr<Fence> fence, Fence::Claim(*storage, "node-3, process 4711, /runs/a"));
 //   ... before and after the long part of a commit ...
-//   HF_RETURN_IF_ERROR(fence->Check());
+//   RETURN_IF_ERROR(fence->Check());
 
 #include <cstdint>
 #include <memory>

@@ -123,7 +123,7 @@ absl::StatusOr<Hdf5File> Hdf5Sink::CreateFile(const Hdf5Lock& lock) {
   }
   Hdf5File file(H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()));
   if (!file.valid()) return lock.Error(absl::StrCat(path_, ": creating the file"));
-  HF_RETURN_IF_ERROR(status_);
+  RETURN_IF_ERROR(status_);
   return file;
 }
 

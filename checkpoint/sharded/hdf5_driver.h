@@ -7,12 +7,12 @@
 //   - it has the disk begin to write early, on a thread of its own, so that the sync at the end finds little to do.
 // The files are plain HDF5 files; any other driver reads them.
 //
-//   HF_ASSIGN_OR_RETURN(auto sink, Hdf5Sink::Open(path));
+//   ASSIGN_OR_RETURN(auto sink, Hdf5Sink::Open(path));
 //   const Hdf5Lock lock;
-//   HF_ASSIGN_OR_RETURN(Hdf5File file, sink->CreateFile(lock));
+//   ASSIGN_OR_RETURN(Hdf5File file, sink->CreateFile(lock));
 //   ... calls into the library ...
 //   file.Reset();
-//   HF_RETURN_IF_ERROR(sink->Finish());
+//   RETURN_IF_ERROR(sink->Finish());
 
 #include <hdf5.h>
 

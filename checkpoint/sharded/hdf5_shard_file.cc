@@ -38,8 +38,8 @@ absl::Status WriteList(const Hdf5Lock& lock, hid_t object, const char* name, abs
 }  // namespace
 
 absl::Status WriteCheckpointAttributes(const Hdf5Lock& lock, hid_t file, const CheckpointName& checkpoint) {
-  HF_RETURN_IF_ERROR(WriteNumber(lock, file, "holdfast_format_version", kFormatVersion));
-  HF_RETURN_IF_ERROR(WriteNumber(lock, file, "step", checkpoint.step));
+  RETURN_IF_ERROR(WriteNumber(lock, file, "holdfast_format_version", kFormatVersion));
+  RETURN_IF_ERROR(WriteNumber(lock, file, "step", checkpoint.step));
   return WriteNumber(lock, file, "generation", static_cast<int64_t>(checkpoint.generation));
 }
 
@@ -63,19 +63,19 @@ absl::StatusOr<std::unique_ptr<Hdf5ShardFile>> Hdf5ShardFile::Create(const std::
                                                                      std::vector<StoredTensor> tensors,
                                                                      std::vector<StoredChunk> chunks) {
   std::unique_ptr<Hdf5ShardFile> file(new Hdf5ShardFile(header, std::move(tensors), std::move(chunks)));
-  HF_ASSIGN_OR_RETURN(file->sink_, Hdf5Sink::Open(path));
+  ASSIGN_OR_RETURN(file->sink_, Hdf5Sink::Open(path));
   const Hdf5Lock lock;
-  HF_ASSIGN_OR_RETURN(file->file_, file->sink_->CreateFile(lock));
-  HF_RETURN_IF_ERROR(file->WriteHeader(lock));
+  ASSIGN_OR_RETURN(file->file_, file->sink_->CreateFile(lock));
+  RETURN_IF_ERROR(file->WriteHeader(lock));
   return file;
 }
 
 absl::Status Hdf5ShardFile::WriteHeader(const Hdf5Lock& lock) {
-  HF_RETURN_IF_ERROR(WriteCheckpointAttributes(lock, file_.get(), header_.checkpoint));
-  HF_RETURN_IF_ERROR(WriteNumber(lock, file_.get(), "shard", header_.shard));
-  HF_RETURN_IF_ERROR(WriteNumber(lock, file_.get(), "num_shards", header_.num_shards));
+  RETURN_IF_ERROR(WriteCheckpointAttributes(lock, file_.get(), header_.checkpoint));
+  RETURN_IF_ERROR(WriteNumber(lock, file_.get(), "shard", header_.shard));
+  RETURN_IF_ERROR(WriteNumber(lock, file_.get(), "num_shards", header_.num_shards));
   for (const std::string& plane : PlaneNames(tensors_)) {
-    HF_ASSIGN_OR_RETURN(groups_[plane], CreateGroup(lock, file_.get(), plane));
+    ASSIGN_OR_RETURN(groups_[plane], CreateGroup(lock, file_.get(), plane));
   }
   return sink_->status();
 }
@@ -98,14 +98,14 @@ absl::StatusOr<Hdf5Dataset> Hdf5ShardFile::CreateDataset(const Hdf5Lock& lock, c
   Hdf5Dataset dataset(
       H5Dcreate2(group, name.c_str(), H5T_IEEE_F32LE, space.get(), H5P_DEFAULT, properties.get(), access.get()));
   if (!dataset.valid()) return lock.Error(absl::StrCat("dataset ", name));
-  HF_RETURN_IF_ERROR(WriteNumber(lock, dataset.get(), "first_row", run.first_row));
-  HF_RETURN_IF_ERROR(WriteList(lock, dataset.get(), "shape", tensor.shape));
+  RETURN_IF_ERROR(WriteNumber(lock, dataset.get(), "first_row", run.first_row));
+  RETURN_IF_ERROR(WriteList(lock, dataset.get(), "shape", tensor.shape));
   return dataset;
 }
 
 absl::Status Hdf5ShardFile::CreateDatasets(const Hdf5Lock& lock, size_t run) {
   for (const std::string& plane : tensors_[static_cast<size_t>(runs_[run].tensor)].planes) {
-    HF_ASSIGN_OR_RETURN(Hdf5Dataset dataset, CreateDataset(lock, runs_[run], groups_.at(plane).get()));
+    ASSIGN_OR_RETURN(Hdf5Dataset dataset, CreateDataset(lock, runs_[run], groups_.at(plane).get()));
     open_[run].datasets.push_back(std::move(dataset));
   }
   return absl::OkStatus();
@@ -119,7 +119,7 @@ absl::Status Hdf5ShardFile::WritePiece(const Hdf5Lock& lock, size_t chunk, size_
       0) {
     return lock.Error(absl::StrCat("writing rows of ", tensors_[static_cast<size_t>(runs_[r].tensor)].name));
   }
-  HF_RETURN_IF_ERROR(sink_->status());
+  RETURN_IF_ERROR(sink_->status());
   if (sink_->last_size() != piece.bytes.size()) {
     return absl::InternalError("HDF5 did not write a chunk in one piece");
   }
@@ -132,8 +132,8 @@ absl::Status Hdf5ShardFile::WriteChunk(size_t chunk, const EncodedPieces& pieces
   const Hdf5Lock lock;
   const size_t r = run_of_chunk_[chunk];
   OpenRun& open = open_[r];
-  if (open.chunks_left == runs_[r].count) HF_RETURN_IF_ERROR(CreateDatasets(lock, r));
-  for (size_t k = 0; k < pieces.size(); ++k) HF_RETURN_IF_ERROR(WritePiece(lock, chunk, k, pieces[k]));
+  if (open.chunks_left == runs_[r].count) RETURN_IF_ERROR(CreateDatasets(lock, r));
+  for (size_t k = 0; k < pieces.size(); ++k) RETURN_IF_ERROR(WritePiece(lock, chunk, k, pieces[k]));
   if (--open.chunks_left > 0) return absl::OkStatus();
   for (Hdf5Dataset& dataset : open.datasets) {
     if (dataset.Reset() < 0) return lock.Error("closing a dataset");

@@ -2,9 +2,9 @@
 // The HDF5 side of a shard file: groups, datasets, attributes, and chunks written where the library puts them.
 // FORMAT.md describes the result.
 //
-//   HF_ASSIGN_OR_RETURN(auto file, Hdf5ShardFile::Create(path, header, tensors, chunks));
-//   HF_RETURN_IF_ERROR(file->WriteChunk(3, pieces, &chunk));   // and all others, in any order
-//   HF_RETURN_IF_ERROR(file->Close());
+//   ASSIGN_OR_RETURN(auto file, Hdf5ShardFile::Create(path, header, tensors, chunks));
+//   RETURN_IF_ERROR(file->WriteChunk(3, pieces, &chunk));   // and all others, in any order
+//   RETURN_IF_ERROR(file->Close());
 //
 // Thread-safety: none. Takes Hdf5Lock itself.
 

@@ -57,7 +57,7 @@ absl::Status CheckPlaneNames(const std::vector<std::string>& planes) {
 }
 
 absl::Status CheckTensor(const StoredTensor& tensor) {
-  HF_RETURN_IF_ERROR(CheckTensorName(tensor.name));
+  RETURN_IF_ERROR(CheckTensorName(tensor.name));
   const bool ascii = std::all_of(tensor.name.begin(), tensor.name.end(), absl::ascii_isascii);
   if (!ascii) return Invalid("a name that is not ASCII");  // JSON would not always return it unchanged
   if (tensor.shape.empty()) return Invalid(tensor.name, ": no shape");
@@ -76,7 +76,7 @@ absl::Status CheckTensors(const std::vector<StoredTensor>& tensors) {
   absl::flat_hash_set<absl::string_view> names;
   int64_t elements = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    HF_RETURN_IF_ERROR(Annotate(CheckTensor(tensors[i]), absl::StrCat("tensors[", i, "]")));
+    RETURN_IF_ERROR(Annotate(CheckTensor(tensors[i]), absl::StrCat("tensors[", i, "]")));
     if (!names.insert(tensors[i].name).second) return Invalid("tensors[", i, "]: ", tensors[i].name, " occurs twice");
     elements += tensors[i].rows() * tensors[i].cols();
     if (elements > kMaxTensorElements) return Invalid("tensors: too large all together");
@@ -105,8 +105,8 @@ absl::Status CheckFiles(const Manifest& manifest) {
   for (size_t i = 0; i < count; ++i) {
     const StoredShard& shard = manifest.shards[i];
     const std::string field = absl::StrCat("shards[", i, "]");
-    HF_RETURN_IF_ERROR(files.Check(shard.data, field + ".data", kMaxFileBytes));
-    HF_RETURN_IF_ERROR(files.Check(shard.index, field + ".index", kMaxShardIndexBytes));
+    RETURN_IF_ERROR(files.Check(shard.data, field + ".data", kMaxFileBytes));
+    RETURN_IF_ERROR(files.Check(shard.index, field + ".index", kMaxShardIndexBytes));
     if (shard.chunks < 0) return Invalid(field, ".chunks is negative");
   }
   return files.Check(manifest.model, "model", kMaxFileBytes);
@@ -174,7 +174,7 @@ absl::Status CheckManifest(const Manifest& manifest) {
   if (manifest.samples < 0) return Invalid("samples is negative");
   if (manifest.world_size < 1) return Invalid("world_size is ", manifest.world_size);
   if (!std::isfinite(manifest.time)) return Invalid("time is not finite");
-  HF_RETURN_IF_ERROR(CheckTensors(manifest.tensors));
+  RETURN_IF_ERROR(CheckTensors(manifest.tensors));
   return CheckFiles(manifest);
 }
 
@@ -190,8 +190,8 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   const absl::string_view body = text.substr(0, text.size() - tail);
   if (Tail(body) != text.substr(body.size())) return absl::DataLossError("the manifest's digest does not fit");
   Manifest manifest;
-  HF_RETURN_IF_ERROR(ParseManifestFields(absl::StrCat(body, "}"), &manifest));
-  HF_RETURN_IF_ERROR(CheckManifest(manifest));
+  RETURN_IF_ERROR(ParseManifestFields(absl::StrCat(body, "}"), &manifest));
+  RETURN_IF_ERROR(CheckManifest(manifest));
   return manifest;
 }
 

@@ -73,10 +73,10 @@ class ModelFile {
 
   absl::Status Write(const std::string& path, Hdf5Sink* sink) {
     const Hdf5Lock lock;
-    HF_ASSIGN_OR_RETURN(Hdf5File file, sink->CreateFile(lock));
-    HF_RETURN_IF_ERROR(WriteCheckpointAttributes(lock, file.get(), manifest_.name));
+    ASSIGN_OR_RETURN(Hdf5File file, sink->CreateFile(lock));
+    RETURN_IF_ERROR(WriteCheckpointAttributes(lock, file.get(), manifest_.name));
     for (const std::string& plane : PlaneNames(manifest_.tensors)) {
-      HF_RETURN_IF_ERROR(WritePlane(lock, file.get(), plane));
+      RETURN_IF_ERROR(WritePlane(lock, file.get(), plane));
     }
     if (file.Reset() < 0) return lock.Error(absl::StrCat(path, ": closing"));
     return sink->Finish();
@@ -84,11 +84,11 @@ class ModelFile {
 
  private:
   absl::Status WritePlane(const Hdf5Lock& lock, hid_t file, const std::string& plane) {
-    HF_ASSIGN_OR_RETURN(const Hdf5Group group, CreateGroup(lock, file, plane));
+    ASSIGN_OR_RETURN(const Hdf5Group group, CreateGroup(lock, file, plane));
     for (size_t t = 0; t < manifest_.tensors.size(); ++t) {
       const std::vector<std::string>& planes = manifest_.tensors[t].planes;
       if (std::find(planes.begin(), planes.end(), plane) == planes.end()) continue;
-      HF_RETURN_IF_ERROR(Annotate(WriteTensor(lock, group.get(), plane, t), manifest_.tensors[t].name));
+      RETURN_IF_ERROR(Annotate(WriteTensor(lock, group.get(), plane, t), manifest_.tensors[t].name));
     }
     return absl::OkStatus();
   }
@@ -104,7 +104,7 @@ class ModelFile {
       return lock.Error("a virtual dataset");
     }
     for (const Source& source : sources_[t]) {
-      HF_RETURN_IF_ERROR(Map(lock, properties.get(), space.get(), plane, tensor, source));
+      RETURN_IF_ERROR(Map(lock, properties.get(), space.get(), plane, tensor, source));
     }
     const Hdf5Dataset dataset(H5Dcreate2(group, tensor.name.c_str(), H5T_IEEE_F32LE, space.get(), H5P_DEFAULT,
                                          properties.get(), H5P_DEFAULT));
@@ -143,7 +143,7 @@ absl::Status CheckInputs(const Manifest& manifest, const std::vector<std::vector
   if (indexes.size() != manifest.shards.size()) {
     return absl::InvalidArgumentError(absl::StrCat(indexes.size(), " indexes for ", manifest.shards.size(), " shards"));
   }
-  for (const StoredTensor& tensor : manifest.tensors) HF_RETURN_IF_ERROR(CheckTensorName(tensor.name));
+  for (const StoredTensor& tensor : manifest.tensors) RETURN_IF_ERROR(CheckTensorName(tensor.name));
   for (const std::vector<StoredChunk>& index : indexes) {
     for (const StoredChunk& chunk : index) {
       const bool known = chunk.tensor >= 0 && static_cast<size_t>(chunk.tensor) < manifest.tensors.size();
@@ -163,21 +163,21 @@ absl::Status CheckInputs(const Manifest& manifest, const std::vector<std::vector
 absl::StatusOr<StoredFile> WriteModelFile(Storage& storage, const Manifest& manifest,
                                           const std::vector<std::vector<StoredChunk>>& indexes) {
   constexpr uint64_t kPerFile = 2 << 20, kPerDataset = 1024, kPerRun = 512;
-  HF_RETURN_IF_ERROR(CheckInputs(manifest, indexes));
+  RETURN_IF_ERROR(CheckInputs(manifest, indexes));
   uint64_t bytes = kPerFile;
   for (const StoredTensor& tensor : manifest.tensors) bytes += tensor.planes.size() * kPerDataset;
   for (const std::vector<StoredChunk>& index : indexes) {
     for (const ShardRun& run : PlanRuns(index)) bytes += index[run.first_chunk].pieces.size() * kPerRun;
   }
   const std::string name = absl::StrCat(manifest.name.ToString(), "/", kModelName);
-  HF_ASSIGN_OR_RETURN(const std::unique_ptr<StagedFile> staged, storage.Stage(name, bytes));
+  ASSIGN_OR_RETURN(const std::unique_ptr<StagedFile> staged, storage.Stage(name, bytes));
   FileContents contents;
   {
-    HF_ASSIGN_OR_RETURN(const std::unique_ptr<Hdf5Sink> sink, Hdf5Sink::Open(staged->path()));
-    HF_RETURN_IF_ERROR(ModelFile(manifest, indexes).Write(staged->path(), sink.get()));
-    HF_ASSIGN_OR_RETURN(contents, ReadBack(sink->fd(), {}));
+    ASSIGN_OR_RETURN(const std::unique_ptr<Hdf5Sink> sink, Hdf5Sink::Open(staged->path()));
+    RETURN_IF_ERROR(ModelFile(manifest, indexes).Write(staged->path(), sink.get()));
+    ASSIGN_OR_RETURN(contents, ReadBack(sink->fd(), {}));
   }
-  HF_RETURN_IF_ERROR(staged->Commit());
+  RETURN_IF_ERROR(staged->Commit());
   return StoredFile{.name = kModelName, .size = contents.size, .digest = contents.digest};
 }
 

@@ -166,7 +166,7 @@ int64_t PieceBytes(const StoredTensor& tensor, const StoredChunk& chunk) {
 absl::Status CheckCoverage(const std::vector<StoredTensor>& tensors, const StoredChunks& chunks) {
   for (size_t s = 0; s < chunks.size(); ++s) {
     for (const StoredChunk& chunk : chunks[s]) {
-      HF_RETURN_IF_ERROR(Annotate(CheckChunk(tensors, chunk), absl::StrCat("shard ", s)));
+      RETURN_IF_ERROR(Annotate(CheckChunk(tensors, chunk), absl::StrCat("shard ", s)));
     }
   }
   return CheckRows(tensors, chunks);
@@ -230,7 +230,7 @@ std::vector<ReadBatch> PlanReads(const std::vector<StoredTensor>& tensors, const
   std::vector<Need> needs;
   for (const WantedRows& rows : wanted) {
     const absl::Span<const ChunkRef> found = FindChunks(chunks, by_row, rows);
-    HF_CHECK(!found.empty());
+    HOLDFAST_CHECK(!found.empty());
     const auto begin = static_cast<size_t>(found.data() - by_row.data());
     needs.push_back({.wanted = rows, .begin = begin, .end = begin + found.size()});
   }

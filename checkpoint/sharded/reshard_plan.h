@@ -2,7 +2,7 @@
 // Which stored chunks make up the chunks somebody wants. The grids may differ: what was written in chunks of one size
 // loads in chunks of any other, for ever. Pure.
 //
-//   HF_RETURN_IF_ERROR(CheckCoverage(manifest.tensors, chunks));
+//   RETURN_IF_ERROR(CheckCoverage(manifest.tensors, chunks));
 //   const std::vector<ChunkRef> rows = OrderByRow(chunks);
 //   for (const ReadBatch& batch : PlanReads(manifest.tensors, chunks, rows, wanted)) ...   // one after the other
 

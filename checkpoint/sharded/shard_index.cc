@@ -165,7 +165,7 @@ std::string FormatShardIndex(const std::vector<StoredChunk>& chunks) {
 }
 
 absl::StatusOr<std::vector<StoredChunk>> ParseShardIndex(absl::string_view bytes, uint64_t file_size) {
-  HF_ASSIGN_OR_RETURN(const uint32_t version, CheckEnvelope(bytes));
+  ASSIGN_OR_RETURN(const uint32_t version, CheckEnvelope(bytes));
   bytes.remove_suffix(kDigestBytes);
   bytes.remove_prefix(kMagic.size() + sizeof kVersion);
   const auto record_bytes = Take<uint32_t>(&bytes);
@@ -179,16 +179,16 @@ absl::StatusOr<std::vector<StoredChunk>> ParseShardIndex(absl::string_view bytes
   std::vector<StoredChunk> chunks;
   chunks.reserve(count);
   for (size_t i = 0; i < count; ++i) {
-    HF_ASSIGN_OR_RETURN(StoredChunk chunk, TakeChunk(&bytes, version, i));
-    HF_RETURN_IF_ERROR(CheckRows(chunk, i == 0 ? nullptr : &chunks.back(), i));
-    HF_RETURN_IF_ERROR(CheckPieces(chunk, file_size, i));
+    ASSIGN_OR_RETURN(StoredChunk chunk, TakeChunk(&bytes, version, i));
+    RETURN_IF_ERROR(CheckRows(chunk, i == 0 ? nullptr : &chunks.back(), i));
+    RETURN_IF_ERROR(CheckPieces(chunk, file_size, i));
     chunks.push_back(std::move(chunk));
   }
   if (!bytes.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("shard index: ", bytes.size(), " bytes behind the last of ", count, " chunks"));
   }
-  HF_RETURN_IF_ERROR(CheckOverlap(chunks));
+  RETURN_IF_ERROR(CheckOverlap(chunks));
   return chunks;
 }
 

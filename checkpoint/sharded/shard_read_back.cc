@@ -76,14 +76,14 @@ absl::StatusOr<FileContents> ReadBack(int fd, std::vector<ExpectedPiece> pieces)
   std::vector<std::byte> block(kBlockBytes);
   uint64_t offset = 0;
   while (true) {
-    HF_ASSIGN_OR_RETURN(const size_t got, ReadBlock(fd, offset, absl::MakeSpan(block)));
+    ASSIGN_OR_RETURN(const size_t got, ReadBlock(fd, offset, absl::MakeSpan(block)));
     if (got == 0) break;
     const absl::Span<const std::byte> part = absl::MakeConstSpan(block).first(got);
     digest.Update(part);
-    HF_RETURN_IF_ERROR(checker.Update(offset, part));
+    RETURN_IF_ERROR(checker.Update(offset, part));
     offset += got;
   }
-  HF_RETURN_IF_ERROR(checker.End());
+  RETURN_IF_ERROR(checker.End());
   return FileContents{.size = offset, .digest = digest.Hex()};
 }
 

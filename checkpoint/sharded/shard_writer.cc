@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<StoredChunk>> PlanChunks(const StateLayout& state, co
     }
     const Chunk& chunk = layout.chunks()[static_cast<size_t>(c)];
     const std::string& name = layout.parameters()[static_cast<size_t>(chunk.parameter)].name;
-    HF_RETURN_IF_ERROR(CheckTensorName(name));
+    RETURN_IF_ERROR(CheckTensorName(name));
     if (static_cast<uint64_t>(chunk.elements) > kMaxPieceBytes / sizeof(float)) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, ": a row of more than ", kMaxPieceBytes, " bytes cannot be stored"));
@@ -104,20 +104,19 @@ absl::Status PipelinedShardWriter::Open(const StateLayout& layout) {
   if (options_.shard < 0 || options_.shard >= options_.num_shards) {
     return absl::InvalidArgumentError(absl::StrCat("shard ", options_.shard, " of ", options_.num_shards));
   }
-  HF_ASSIGN_OR_RETURN(std::vector<StoredChunk> planned, PlanChunks(layout, chunks_));
+  ASSIGN_OR_RETURN(std::vector<StoredChunk> planned, PlanChunks(layout, chunks_));
   for (const int c : chunks_) {
     const Chunk& chunk = layout.parameters().chunks()[static_cast<size_t>(c)];
     row_bytes_.push_back(static_cast<size_t>(chunk.elements / chunk.num_rows) * sizeof(float));
   }
   digests_.resize(chunks_.size());
-  HF_ASSIGN_OR_RETURN(staged_, storage_.Stage(ObjectName(FileName(".h5")), MaxFileBytes(planned)));
+  ASSIGN_OR_RETURN(staged_, storage_.Stage(ObjectName(FileName(".h5")), MaxFileBytes(planned)));
   const ShardFileHeader header{.checkpoint = options_.checkpoint,
                                .shard = options_.shard,
                                .num_shards = options_.num_shards,
                                .compressed = options_.compression == Compression::kZstd,
                                .level = options_.level};
-  HF_ASSIGN_OR_RETURN(file_,
-                      Hdf5ShardFile::Create(staged_->path(), header, StoredTensorsOf(layout), std::move(planned)));
+  ASSIGN_OR_RETURN(file_, Hdf5ShardFile::Create(staged_->path(), header, StoredTensorsOf(layout), std::move(planned)));
   const PipelineOptions pipeline{.compression = options_.compression,
                                  .level = options_.level,
                                  .threads = options_.threads,
@@ -147,7 +146,7 @@ absl::StatusOr<size_t> PipelinedShardWriter::CheckChunk(const CapturedChunk& chu
 }
 
 absl::Status PipelinedShardWriter::Add(CapturedChunk chunk) {
-  HF_RETURN_IF_ERROR(status_);
+  RETURN_IF_ERROR(status_);
   const absl::StatusOr<size_t> position = CheckChunk(chunk);
   if (!position.ok()) return status_ = Annotate(position.status(), ObjectName(FileName(".h5")));
   const StoredChunk& planned = file_->chunks()[*position];
@@ -163,7 +162,7 @@ absl::Status PipelinedShardWriter::Add(CapturedChunk chunk) {
 
 // On the pipeline's writing thread.
 absl::Status PipelinedShardWriter::WriteChunk(const ChunkInFlight& chunk) {
-  HF_RETURN_IF_ERROR(file_->WriteChunk(chunk.position, chunk.pieces));
+  RETURN_IF_ERROR(file_->WriteChunk(chunk.position, chunk.pieces));
   const StoredChunk& written = file_->chunks()[chunk.position];
   for (size_t k = 0; k < written.pieces.size(); ++k) {
     const StoredPiece& piece = written.pieces[k];
@@ -175,7 +174,7 @@ absl::Status PipelinedShardWriter::WriteChunk(const ChunkInFlight& chunk) {
 }
 
 absl::StatusOr<ShardReport> PipelinedShardWriter::Commit() {
-  HF_RETURN_IF_ERROR(status_);
+  RETURN_IF_ERROR(status_);
   if (num_added_ != chunks_.size()) {
     return absl::FailedPreconditionError(
         absl::StrCat(FileName(".h5"), ": ", chunks_.size() - num_added_, " chunks were not added"));
@@ -190,20 +189,20 @@ absl::StatusOr<ShardReport> PipelinedShardWriter::Commit() {
 }
 
 absl::StatusOr<ShardReport> PipelinedShardWriter::CommitFiles() {
-  HF_RETURN_IF_ERROR(pipeline_->Finish());
+  RETURN_IF_ERROR(pipeline_->Finish());
   report_.compress_seconds = pipeline_->encode_seconds();
   report_.write_seconds = pipeline_->write_seconds();
   std::vector<StoredChunk> written = file_->chunks();
   for (size_t i = 0; i < written.size(); ++i) written[i].digest = digests_[i];
-  HF_RETURN_IF_ERROR(ReadBackData());
-  HF_RETURN_IF_ERROR(CommitData());
-  HF_RETURN_IF_ERROR(CommitIndex(written));
+  RETURN_IF_ERROR(ReadBackData());
+  RETURN_IF_ERROR(CommitData());
+  RETURN_IF_ERROR(CommitIndex(written));
   return report_;
 }
 
 // Before the sync: that one runs behind it, as write-back has been started.
 absl::Status PipelinedShardWriter::ReadBackData() {
-  HF_RETURN_IF_ERROR(file_->Close());
+  RETURN_IF_ERROR(file_->Close());
   const Clock::time_point start = Clock::now();
   absl::StatusOr<FileContents> contents = ReadBack(file_->fd(), std::move(pieces_));
   if (!contents.ok()) return Annotate(contents.status(), ObjectName(FileName(".h5")));
@@ -216,7 +215,7 @@ absl::Status PipelinedShardWriter::ReadBackData() {
 absl::Status PipelinedShardWriter::CommitData() {
   file_.reset();
   const Clock::time_point start = Clock::now();
-  HF_RETURN_IF_ERROR(staged_->Commit());
+  RETURN_IF_ERROR(staged_->Commit());
   report_.sync_seconds = SecondsSince(start);
   return absl::OkStatus();
 }
@@ -238,7 +237,7 @@ absl::Status PipelinedShardWriter::CommitIndex(const std::vector<StoredChunk>& w
 absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(Storage& storage, const ShardWriterOptions& options,
                                                                  const StateLayout& layout, std::vector<int> chunks) {
   auto writer = std::make_unique<PipelinedShardWriter>(storage, options, std::move(chunks));
-  HF_RETURN_IF_ERROR(writer->Open(layout));
+  RETURN_IF_ERROR(writer->Open(layout));
   return writer;
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 // Writes one rank's part of a checkpoint: chunks in, a durable shard file and its index out.
 //
-//   HF_ASSIGN_OR_RETURN(auto writer, ShardWriter::Create(storage, options, layout, chunks));
-//   while (...) HF_RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = std::move(bytes), .digest = digest}));
-//   HF_ASSIGN_OR_RETURN(ShardReport report, writer->Commit());   // synced, read back and compared
+//   ASSIGN_OR_RETURN(auto writer, ShardWriter::Create(storage, options, layout, chunks));
+//   while (...) RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = std::move(bytes), .digest = digest}));
+//   ASSIGN_OR_RETURN(ShardReport report, writer->Commit());   // synced, read back and compared
 //
 // Compression runs on threads of its own; one thread writes, so HDF5's lock is never waited for. Thread-safety: none.
 

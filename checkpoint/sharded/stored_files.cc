@@ -54,8 +54,8 @@ bool Contains(absl::Span<const StoredObject> objects, const std::string& name) {
 }
 
 absl::StatusOr<Manifest> ReadManifest(Storage& storage, const CheckpointName& name) {
-  HF_ASSIGN_OR_RETURN(const std::string text, ReadObject(storage, ObjectName(name, kManifestName), kMaxManifestBytes));
-  HF_ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(text));
+  ASSIGN_OR_RETURN(const std::string text, ReadObject(storage, ObjectName(name, kManifestName), kMaxManifestBytes));
+  ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(text));
   if (manifest.name == name) return manifest;
   return absl::DataLossError(absl::StrCat("the manifest is that of ", manifest.name.ToString()));
 }
@@ -102,10 +102,10 @@ absl::StatusOr<StoredChunks> ReadIndexes(Storage& storage, const Manifest& manif
   });
   StoredChunks chunks;
   for (auto& result : results) {
-    HF_ASSIGN_OR_RETURN(std::vector<StoredChunk> shard, std::move(result));
+    ASSIGN_OR_RETURN(std::vector<StoredChunk> shard, std::move(result));
     chunks.push_back(std::move(shard));
   }
-  HF_RETURN_IF_ERROR(DamagedUnlessPassing(CheckCoverage(manifest.tensors, chunks), manifest.name.ToString()));
+  RETURN_IF_ERROR(DamagedUnlessPassing(CheckCoverage(manifest.tensors, chunks), manifest.name.ToString()));
   return chunks;
 }
 

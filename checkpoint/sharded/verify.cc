@@ -35,14 +35,14 @@ class Verifier {
         files_(plan_.files.size()) {}
 
   absl::StatusOr<std::vector<std::string>> Run() {
-    HF_ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage_.List(manifest_.name.ToString() + "/"));
+    ASSIGN_OR_RETURN(const std::vector<StoredObject> objects, storage_.List(manifest_.name.ToString() + "/"));
     for (const FileProblem& problem : FindSizeProblems(manifest_, objects)) {
       broken_.insert(problem.file);
       Report(absl::StrCat(manifest_.name.ToString(), "/", problem.ToString()));
     }
     ThreadPool pool(std::max(options_.threads, 1));
     kernels::ParallelFor(pool, pool.num_threads(), [&](int64_t, int) { Work(); });
-    HF_RETURN_IF_ERROR(failure_);
+    RETURN_IF_ERROR(failure_);
     for (size_t i = 0; i < files_.size(); ++i) {
       if (broken_.contains(plan_.files[i].name) || files_[i].digest.Hex() == plan_.files[i].digest) continue;
       Report(absl::StrCat(Name(i), ": its contents do not have the manifest's digest"));

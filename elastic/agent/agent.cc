@@ -152,9 +152,9 @@ void Agent::HandleExit(Worker& worker, int wait_status) {
 }
 
 std::chrono::milliseconds Agent::Backoff(Worker& worker) const {
-  constexpr int64_t kMostDoublings = 20;
+  constexpr int64_t kMaxDoublings = 20;
   if (Clock::now() - worker.started >= options_.short_life) worker.short_lives = 0;
-  const int64_t doublings = std::min(worker.short_lives++, kMostDoublings);
+  const int64_t doublings = std::min(worker.short_lives++, kMaxDoublings);
   if (doublings == 0) return std::chrono::milliseconds(0);
   return std::min(options_.max_backoff, options_.first_backoff * (int64_t{1} << (doublings - 1)));
 }

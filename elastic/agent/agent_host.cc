@@ -22,7 +22,7 @@ constexpr milliseconds kGrace{10'000};  // for workers that know of the end
 constexpr milliseconds kNotice{2'000};  // for a stop of the whole run to show
 constexpr milliseconds kLongNotice{30'000};
 constexpr milliseconds kLookInterval{100};
-constexpr std::chrono::hours kPatience{24};  // saving takes as long as it takes
+constexpr std::chrono::hours kNoTimeout{24};  // saving takes as long as it takes
 
 }  // namespace
 
@@ -73,7 +73,7 @@ void AgentHost::OnDisconnected(const std::string&) {
   if (!alone_since_.has_value()) alone_since_ = Clock::now();
 }
 
-bool AgentHost::IsForsaken() const {
+bool AgentHost::LostCoordinator() const {
   return alone_since_.has_value() && Clock::now() - *alone_since_ >= coordinator_timeout_;
 }
 
@@ -101,7 +101,7 @@ void AgentHost::OnExit(const WorkerExit& exit) {
 EndMessage AgentHost::Wait() {
   std::unique_lock lock(mutex_);
   const auto something = [&] { return end_.has_value() || running_ == 0 || stop_signal_ != 0; };
-  while (!IsForsaken() && !changed_.wait_for(lock, kLookInterval, something)) {
+  while (!LostCoordinator() && !changed_.wait_for(lock, kLookInterval, something)) {
   }
   if (!something()) {
     lock.unlock();
@@ -152,9 +152,9 @@ void AgentHost::Depart() {
     const Departure decision = DecideDeparture(run, settings_.node, since);
     if (decision == Departure::kLeave) return Leave();
     // On SIGTERM workers ask the coordinator for a stop, and end when the run has.
-    if (decision == Departure::kStopRun) return agent_->Stop(SIGTERM, kPatience);
+    if (decision == Departure::kStopRun) return agent_->Stop(SIGTERM, kNoTimeout);
     std::unique_lock lock(mutex_);
-    if (Ended(lock, decision == Departure::kStay ? kPatience : kLookInterval)) return;
+    if (Ended(lock, decision == Departure::kStay ? kNoTimeout : kLookInterval)) return;
   }
 }
 

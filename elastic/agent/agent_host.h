@@ -55,7 +55,7 @@ class AgentHost final : public ControlLinkHandler {
   void OnExit(const WorkerExit& exit);
   void Depart();
   void Leave();
-  bool IsForsaken() const;
+  bool LostCoordinator() const;
   bool Ended(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds timeout);
 
   const std::chrono::milliseconds coordinator_timeout_, patience_;  // patience_: with a run that does not get on

@@ -24,7 +24,7 @@ constexpr int kTooManyRequests = 429;
 
 absl::StatusOr<std::string> ReadSecret(const std::string& path) {
   if (path.empty()) return std::string();
-  HF_ASSIGN_OR_RETURN(const std::string contents, ReadFile(path, kMaxSecretBytes));
+  ASSIGN_OR_RETURN(const std::string contents, ReadFile(path, kMaxSecretBytes));
   std::string secret(absl::StripAsciiWhitespace(contents));
   const auto is_printable = [](char c) { return c > ' ' && c < 127; };
   if (secret.empty() || !std::all_of(secret.begin(), secret.end(), is_printable)) {
@@ -35,8 +35,8 @@ absl::StatusOr<std::string> ReadSecret(const std::string& path) {
 
 /// Unavailable: another attempt may help (network, 429, 5xx). Any other error: it will not.
 absl::Status Post(const HttpRequest& request) {
-  HF_ASSIGN_OR_RETURN(const auto connection, HttpConnection::Create());
-  HF_ASSIGN_OR_RETURN(const HttpAnswer answer, connection->Perform(request));
+  ASSIGN_OR_RETURN(const auto connection, HttpConnection::Create());
+  ASSIGN_OR_RETURN(const HttpAnswer answer, connection->Perform(request));
   if (answer.status >= 200 && answer.status < 300) return absl::OkStatus();
   const std::string message = absl::StrCat("HTTP status ", answer.status);
   const bool may_pass = answer.status >= 500 || answer.status == kTooManyRequests;
@@ -48,8 +48,8 @@ absl::Status Post(const HttpRequest& request) {
 absl::StatusOr<AlertOptions> ReadAlertOptions(const std::string& slack_webhook_file,
                                               const std::string& pagerduty_key_file) {
   AlertOptions options;
-  HF_ASSIGN_OR_RETURN(options.slack_webhook, ReadSecret(slack_webhook_file));
-  HF_ASSIGN_OR_RETURN(options.pagerduty_key, ReadSecret(pagerduty_key_file));
+  ASSIGN_OR_RETURN(options.slack_webhook, ReadSecret(slack_webhook_file));
+  ASSIGN_OR_RETURN(options.pagerduty_key, ReadSecret(pagerduty_key_file));
   if (!options.slack_webhook.empty() && options.slack_webhook.rfind("https://", 0) != 0) {
     return absl::InvalidArgumentError(absl::StrCat(slack_webhook_file, ": must hold a URL that begins with https://"));
   }

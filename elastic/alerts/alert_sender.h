@@ -5,7 +5,7 @@
 // Secrets (the webhook's URL, the routing key) appear in no message.
 //
 // Example:
-//   HF_ASSIGN_OR_RETURN(AlertOptions options, ReadAlertOptions(config.alerts.slack_webhook_file, ...));
+//   ASSIGN_OR_RETURN(AlertOptions options, ReadAlertOptions(config.alerts.slack_webhook_file, ...));
 //   options.on_failure = [&](const std::string& problem) { ... };
 //   AlertSender sender(options);
 //   for (const Alert& alert : tracker.OnEvent(event)) sender.Send(alert);

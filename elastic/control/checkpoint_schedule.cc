@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kFirstSeconds = 60;     // before anything is measured
 constexpr double kLeastSeconds = 10;     // shorter is of no use to anybody who does not ask for it
-constexpr double kMostSeconds = 3600;    // what a night's work may lose
+constexpr double kMaxSeconds = 3600;     // what a night's work may lose
 constexpr double kPriorSeconds = 86400;  // one failure a day, until the run has shown its own
 constexpr double kPersistShare = 0.02;   // writing in the background slows training a little even without a stall
 
@@ -30,7 +30,7 @@ CheckpointSchedule::Interval CheckpointSchedule::Choose(Instant now) const {
   }
   interval.cost_seconds = std::max(*stall_, kPersistShare * *persist_);
   const double best = std::sqrt(2 * interval.cost_seconds * interval.failure_seconds);
-  interval.seconds = std::clamp(best, std::max(kLeastSeconds, *persist_), std::max(kMostSeconds, *persist_));
+  interval.seconds = std::clamp(best, std::max(kLeastSeconds, *persist_), std::max(kMaxSeconds, *persist_));
   return interval;
 }
 

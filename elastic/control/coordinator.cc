@@ -48,10 +48,10 @@ void Coordinator::ForgiveOwnAbsence() {
 }
 
 void Coordinator::On(const MessageEvent& event) {
-  constexpr int64_t kMostMessages = 20'000;  // between two ticks
+  constexpr int64_t kMaxMessages = 20'000;  // between two ticks
   if (JoinedWorker* worker = roster_.FindByConnection(event.from); worker != nullptr) {
     worker->heard = now_;
-    if (++worker->recent_messages > kMostMessages) {
+    if (++worker->recent_messages > kMaxMessages) {
       const std::string name = worker->member.id.name;
       Remove(name, "floods the coordinator with messages", Leave::kRefused);
       Advance();

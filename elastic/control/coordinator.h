@@ -253,7 +253,7 @@ class Coordinator {
   void Refuse(Connection to, const std::string& reason, bool rejoin);
   enum class Leave { kGone, kClosed, kRefused };
   void Remove(const std::string& name, const std::string& cause, Leave how);
-  void Punish(const JoinedWorker& worker, bool at_fault);
+  void RecordFailure(const JoinedWorker& worker, bool at_fault);
 
   // coordinator_world.cc: from one world to the next.
   void Advance();

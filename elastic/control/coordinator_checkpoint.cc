@@ -10,10 +10,10 @@
 namespace holdfast {
 namespace {
 
-constexpr size_t kMostFileNameBytes = 256;
+constexpr size_t kMaxFileNameBytes = 256;
 
 bool IsSane(const SavedFile& file) {
-  return file.name.size() <= kMostFileNameBytes && file.digest.size() <= kMostFileNameBytes;
+  return file.name.size() <= kMaxFileNameBytes && file.digest.size() <= kMaxFileNameBytes;
 }
 
 }  // namespace
@@ -220,7 +220,7 @@ void Coordinator::RemoveDoubter(const WorkerId& id, const std::string& cause) {
          absl::StrCat("it cannot load checkpoint ", load_, whole_ == load_ ? ", which is whole: " : ": ", cause,
                       " (does ", worker.member.host, " have the run's checkpoint.directory?)"),
          Leave::kRefused);
-  if (worker.rank < 0) Punish(worker, /*at_fault=*/true);
+  if (worker.rank < 0) RecordFailure(worker, /*at_fault=*/true);
 }
 
 // It is damaged: the next older one.

@@ -15,13 +15,13 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLookForReturn{2000};
-constexpr size_t kMostTried = 512;  // in one round, by each other
+constexpr size_t kMaxTried = 512;  // in one round, by each other
 
 }  // namespace
 
 /// False if there is nobody to be tried, or there are too many. Where many are, one of each node stands for all of it.
 bool Coordinator::BeginProbe(Probing what) {
-  const bool one_of_each = what != Probing::kReturn && open_->size() > static_cast<int>(kMostTried);
+  const bool one_of_each = what != Probing::kReturn && open_->size() > static_cast<int>(kMaxTried);
   std::set<std::string> nodes;
   std::vector<std::pair<std::string, std::string>> targets;
   std::set<std::string> asked;
@@ -32,7 +32,7 @@ bool Coordinator::BeginProbe(Probing what) {
     targets.emplace_back(name, worker.member.probe_address);
     asked.insert(name);
   }
-  if (targets.size() < 2 || targets.size() > kMostTried) return false;
+  if (targets.size() < 2 || targets.size() > kMaxTried) return false;
   probe_.emplace(++probe_rounds_, now_, std::move(targets), std::move(asked));
   probing_ = what;
   probes_nodes_ = one_of_each;
@@ -130,7 +130,7 @@ void Coordinator::LeaveOut(const std::set<Link>& cut) {
   for (const std::string& name : *names) {
     JoinedWorker& worker = *roster_.Find(name);
     worker.left_out = true;
-    Punish(worker, /*at_fault=*/false);
+    RecordFailure(worker, /*at_fault=*/false);
   }
   blame_.Drop();
   CloseWorld(absl::StrCat("no link between ", cut.begin()->first, " and ", cut.begin()->second,

@@ -356,12 +356,12 @@ void Coordinator::Remove(const std::string& name, const std::string& cause, Leav
   Report("worker_lost", std::move(fields));
   if (worker.rank >= 0) {
     blame_.Drop();
-    Punish(worker, how == Leave::kRefused);
+    RecordFailure(worker, how == Leave::kRefused);
     CloseWorld(absl::StrCat(name, " lost: ", cause), std::chrono::duration<double>(now_ - worker.heard).count());
   }
 }
 
-void Coordinator::Punish(const JoinedWorker& worker, bool at_fault) {
+void Coordinator::RecordFailure(const JoinedWorker& worker, bool at_fault) {
   const std::string& name = worker.member.id.name;
   const Instant lifetime = at_fault ? Instant{0} : now_ - worker.admitted;
   const Instant wait = history_.Failed(name, now_, lifetime);

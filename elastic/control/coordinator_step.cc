@@ -14,7 +14,7 @@
 namespace holdfast {
 namespace {
 
-constexpr int kMostEndings = 3;  // whose checkpoint failed
+constexpr int kMaxEndings = 3;  // whose checkpoint failed
 
 }  // namespace
 
@@ -192,7 +192,7 @@ bool Coordinator::MeasureSpeeds() {
 // Two computations of the same thing differ: memory or arithmetic of somebody is broken. The majority is believed; the
 // others give up their state and their place. Without a majority nobody knows better, so the step is done again.
 void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
-  constexpr int64_t kMostDisputes = 3;
+  constexpr int64_t kMaxDisputes = 3;
   std::vector<std::string> names, bits;
   for (const int rank : ranks) {
     const VoteMessage& vote = open_->ballot.vote(rank);
@@ -208,7 +208,7 @@ void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
   const std::string cause = absl::StrCat("its loss or gradient norm of step ", committed_ + 1, " has other bits");
   if (static_cast<int>(ranks.size()) < open_->size()) {
     for (const std::string& name : names) Remove(name, cause, Leave::kRefused);
-  } else if (++disputes_ < kMostDisputes) {
+  } else if (++disputes_ < kMaxDisputes) {
     CloseWorld(absl::StrCat("the bits of step ", committed_ + 1, " differ: ", who), 0);
   } else {
     End(1, "run_failed",
@@ -319,7 +319,7 @@ void Coordinator::EndIfFinished() {
   const std::string what = stopped ? absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_)
                                    : absl::StrCat("all ", committed_, " steps are done");
   const std::string why = save_failure_.has_value() ? save_failure_->second : "it was given up";
-  if (MustSaveAtEnd() && ++endings_ < kMostEndings) {
+  if (MustSaveAtEnd() && ++endings_ < kMaxEndings) {
     CloseWorld(absl::StrCat("the last checkpoint could not be written: ", why), 0);
   } else if (MustSaveAtEnd()) {
     End(1, "run_failed",

@@ -13,9 +13,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int64_t kMostFailedWorlds = 100;  // on end, without a step done: what it takes is not to be had by trying
+constexpr int64_t kMaxFailedWorlds = 100;  // on end, without a step done: what it takes is not to be had by trying
 
-constexpr int kMostFailedEndings = 5;  // on end, which nobody else is to blame for
+constexpr int kMaxFailedEndings = 5;  // on end, which nobody else is to blame for
 
 }  // namespace
 
@@ -119,7 +119,7 @@ void Coordinator::RetryFailed() {
   if (!open_->links_are_known && TriesLinks()) return;
   SuspectAbsent(*open_, since - open_->published >= milliseconds(options_.elastic.collective_timeout_ms), &blame_);
   const Blame::Verdict verdict = blame_.Conclude(open_->world);
-  if (blame_.failed_worlds() >= kMostFailedWorlds) {
+  if (blame_.failed_worlds() >= kMaxFailedWorlds) {
     End(1, "run_failed",
         absl::StrCat("no step could be done in ", blame_.failed_worlds(), " worlds on end: ", verdict.cause));
     return;
@@ -128,7 +128,7 @@ void Coordinator::RetryFailed() {
   if (verdict.culprit.has_value() && roster_.Find(verdict.culprit->name) != nullptr && CanSpare(is_culprit)) {
     failed_endings_ = 0;
     Remove(verdict.culprit->name, absl::StrCat("its peers cannot work with it: ", verdict.cause), Leave::kRefused);
-  } else if (Ending() && verdict.at_home && ++failed_endings_ >= kMostFailedEndings) {
+  } else if (Ending() && verdict.at_home && ++failed_endings_ >= kMaxFailedEndings) {
     End(1, "run_failed",
         absl::StrCat(stop_signal_ != 0 ? absl::StrCat("stopped by signal ", stop_signal_) : "all steps are done",
                      ", but the state of step ", committed_, " could not be saved: ", verdict.cause));
@@ -152,8 +152,8 @@ void Coordinator::WatchPace() {
     behind.push_back(absl::StrCat(name, " on ", worker.member.host, " in ", PhaseName(worker.beat.phase)));
   }
   slow_ = true;
-  constexpr size_t kMostNamed = 4;
-  const size_t more = behind.size() - std::min(behind.size(), kMostNamed);
+  constexpr size_t kMaxNamed = 4;
+  const size_t more = behind.size() - std::min(behind.size(), kMaxNamed);
   behind.resize(behind.size() - more);
   Report("step_slow",
          {{"step", committed_ + 1},

@@ -254,8 +254,8 @@ void Coordinator::Publish(const WorldDecision& decision) {
 }
 
 void Coordinator::CloseWorld(const std::string& reason, double detect_seconds) {
-  constexpr size_t kMostBytes = 1000;
-  if (reason_.size() < kMostBytes) absl::StrAppend(&reason_, reason_.empty() ? "" : "; ", reason);
+  constexpr size_t kMaxBytes = 1000;
+  if (reason_.size() < kMaxBytes) absl::StrAppend(&reason_, reason_.empty() ? "" : "; ", reason);
   detect_seconds_ = std::max(detect_seconds_, detect_seconds);
   if (!open_.has_value()) return;
   saves_.RemoveEndOf(open_->world.generation);

@@ -8,7 +8,7 @@
 namespace holdfast {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{5000};  // a worker tries for two seconds
+constexpr std::chrono::milliseconds kProbeTimeout{5000};  // a worker tries for two seconds
 
 /// Sets of workers that leave no link, by branching on the ends of one that is left.
 class Search {
@@ -31,8 +31,8 @@ class Search {
 
  private:
   void Look(std::set<std::string>& out, double worth) {
-    constexpr int kMostSets = 20'000;
-    if (++looked_ > kMostSets || (best_.has_value() && out.size() > best_->size())) return;
+    constexpr int kMaxSets = 20'000;
+    if (++looked_ > kMaxSets || (best_.has_value() && out.size() > best_->size())) return;
     const Link* left = nullptr;
     for (const Link& link : links_) {
       if (out.count(link.first) > 0 || out.count(link.second) > 0) continue;
@@ -112,7 +112,9 @@ void ProbeRound::Drop(const std::string& name) {
   std::erase_if(cut_, [&](const Link& link) { return link.first == name || link.second == name; });
 }
 
-bool ProbeRound::IsOver(Instant now) const { return answered_.size() >= asked_.size() || now - begun_ >= kPatience; }
+bool ProbeRound::IsOver(Instant now) const {
+  return answered_.size() >= asked_.size() || now - begun_ >= kProbeTimeout;
+}
 
 std::optional<ProbeRound::Slow> ProbeRound::Slowest() const {
   constexpr double kFactor = 10, kLeast = 0.02;

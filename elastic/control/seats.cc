@@ -9,7 +9,7 @@
 namespace holdfast {
 namespace {
 
-constexpr size_t kMostWorlds = 8;
+constexpr size_t kMaxWorlds = 8;
 
 /// The same workers in the same places, whichever processes they are.
 bool HaveSameSeats(const World& a, const World& b) {
@@ -24,7 +24,7 @@ bool HaveSameSeats(const World& a, const World& b) {
 void Seats::Remember(const World& world) {
   std::erase_if(worlds_, [&](const World& other) { return HaveSameSeats(world, other); });
   worlds_.push_front(world);
-  if (worlds_.size() > kMostWorlds) worlds_.pop_back();
+  if (worlds_.size() > kMaxWorlds) worlds_.pop_back();
 }
 
 PlacementTable Seats::PlacementFor(const World& world, const World& source, const ParallelConfig& parallel) const {

@@ -35,7 +35,7 @@ std::vector<std::string> NodesOf(const World& world) {
 Placement PlacementOf(const World& world, const ParallelConfig& parallel) {
   absl::StatusOr<Placement> placement =
       Placement::FromTable(NodesOf(world), parallel, world.num_leaving(), world.placement.numbers());
-  HF_CHECK(placement.ok());  // looked at when it came in
+  HOLDFAST_CHECK(placement.ok());  // looked at when it came in
   return *std::move(placement);
 }
 

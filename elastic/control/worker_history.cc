@@ -9,8 +9,8 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr size_t kMostNames = 2 * kMaxWorkers;
-constexpr size_t kMostReplaced = 16;
+constexpr size_t kMaxNames = 2 * kMaxWorkers;
+constexpr size_t kMaxReplaced = 16;
 constexpr uint64_t kIncarnations = 1 << 20;  // of one process
 constexpr seconds kSoon{10};
 constexpr int64_t kTolerated = 2;
@@ -24,7 +24,7 @@ bool WorkerHistory::SameProcess(uint64_t first, uint64_t incarnation) { return i
 WorkerHistory::Entry& WorkerHistory::Touch(const std::string& name) {
   auto it = entries_.find(name);
   if (it == entries_.end()) {
-    if (entries_.size() >= kMostNames) {
+    if (entries_.size() >= kMaxNames) {
       entries_.erase(std::min_element(entries_.begin(), entries_.end(),
                                       [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
     }
@@ -46,7 +46,7 @@ WorkerHistory::Kind WorkerHistory::Register(const std::string& name, uint64_t in
     if (SameProcess(first, incarnation)) return Kind::kReplaced;
   }
   if (entry.known) entry.replaced.push_back(entry.first);
-  if (entry.replaced.size() > kMostReplaced) entry.replaced.pop_front();
+  if (entry.replaced.size() > kMaxReplaced) entry.replaced.pop_front();
   entry.known = true;
   entry.first = entry.last = incarnation;
   return Kind::kNewer;

@@ -40,12 +40,12 @@ std::vector<Candidate> Choose(const ElasticConfig& elastic, const WorldQuestion&
 }
 
 std::string NamesOf(const std::vector<Member>& members) {
-  constexpr size_t kMost = 8;
+  constexpr size_t kMax = 8;
   std::string names;
-  for (size_t i = 0; i < std::min(members.size(), kMost); ++i) {
+  for (size_t i = 0; i < std::min(members.size(), kMax); ++i) {
     absl::StrAppend(&names, i == 0 ? "" : ", ", members[i].id.name);
   }
-  if (members.size() > kMost) absl::StrAppend(&names, " and ", members.size() - kMost, " more");
+  if (members.size() > kMax) absl::StrAppend(&names, " and ", members.size() - kMax, " more");
   return names;
 }
 

@@ -29,8 +29,8 @@ absl::Status ActionQueue::Look() {
 
 absl::Status ActionQueue::CarryOut() {
   while (!actions_.empty()) {
-    if (must_look_) HF_RETURN_IF_ERROR(Look());
-    HF_RETURN_IF_ERROR(do_(actions_.front()));
+    if (must_look_) RETURN_IF_ERROR(Look());
+    RETURN_IF_ERROR(do_(actions_.front()));
     must_look_ = IsDurable(actions_.front());
     actions_.pop_front();
   }

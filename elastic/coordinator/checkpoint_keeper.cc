@@ -59,12 +59,11 @@ absl::StatusOr<std::unique_ptr<CheckpointKeeper>> CheckpointKeeper::Open(const C
                                                                          const CoordinatorState& past) {
   std::unique_ptr<CheckpointKeeper> keeper(
       new CheckpointKeeper(config, directory, std::move(storage), std::move(tensors)));
-  HF_ASSIGN_OR_RETURN(keeper->fence_,
-                      Fence::Claim(*keeper->storage_, Owner(directory), {past.generation, past.branch}));
+  ASSIGN_OR_RETURN(keeper->fence_, Fence::Claim(*keeper->storage_, Owner(directory), {past.generation, past.branch}));
   keeper->state_ = {keeper->fence_->epoch() * kGenerationsPerEpoch, keeper->fence_->branch()};
   keeper->branch_ = keeper->state_.branch;
-  HF_RETURN_IF_ERROR(keeper->storage_->Sweep());
-  HF_ASSIGN_OR_RETURN(keeper->found_, ScanCheckpoints(*keeper->storage_));
+  RETURN_IF_ERROR(keeper->storage_->Sweep());
+  ASSIGN_OR_RETURN(keeper->found_, ScanCheckpoints(*keeper->storage_));
   keeper->usable_ = ChoicesOf(keeper->found_);
   return keeper;
 }
@@ -97,14 +96,14 @@ void CheckpointKeeper::Commit(const CommitCheckpointAction& commit, Answer answe
     event.generation = commit.generation;
     event.name = manifest.name.ToString();
     event.stall_seconds = commit.stall_seconds;
-    const absl::Status status = MakeExist(manifest, &event);
+    const absl::Status status = PublishManifest(manifest, &event);
     event.cause = std::string(status.message());
     event.fenced = absl::IsFailedPrecondition(status);
     event.usable = usable_;
     answer(event);  // before anything goes: from here on the run would go back to this one
     if (!status.ok()) return;
     CheckpointsTidiedEvent tidied;
-    Tidy(manifest.name, &tidied);
+    ApplyRetention(manifest.name, &tidied);
     tidied.usable = usable_;
     answer(tidied);
   });
@@ -130,11 +129,11 @@ void CheckpointKeeper::Finish() {
   thread_.Drain();
 }
 
-absl::Status CheckpointKeeper::MakeExist(const Manifest& manifest, CheckpointDoneEvent* done) {
+absl::Status CheckpointKeeper::PublishManifest(const Manifest& manifest, CheckpointDoneEvent* done) {
   const Branch branch = BranchNow();
-  HF_RETURN_IF_ERROR(fence_->GoBack(branch));
+  RETURN_IF_ERROR(fence_->GoBack(branch));
   if (!branch.Includes(done->generation, done->step)) return absl::AbortedError("the run has gone back behind it");
-  HF_ASSIGN_OR_RETURN(const Manifest made, CommitCheckpoint(*storage_, *fence_, manifest));
+  ASSIGN_OR_RETURN(const Manifest made, CommitCheckpoint(*storage_, *fence_, manifest));
   for (const StoredShard& shard : made.shards) done->bytes += static_cast<int64_t>(shard.data.size + shard.index.size);
   usable_.insert(usable_.begin(), {done->name, done->step, manifest.data_digest, done->generation});
   return absl::OkStatus();
@@ -146,7 +145,7 @@ void CheckpointKeeper::Verify(const std::string& name, Answer answer) {
 
 CheckpointVerifiedEvent CheckpointKeeper::Read(const std::string& name) {
   const auto problems = [&]() -> absl::StatusOr<std::vector<std::string>> {
-    HF_ASSIGN_OR_RETURN(const auto reader, CheckpointReader::Open(*storage_, *CheckpointName::Parse(name)));
+    ASSIGN_OR_RETURN(const auto reader, CheckpointReader::Open(*storage_, *CheckpointName::Parse(name)));
     if (reader->manifest().tensors != tensors_) return absl::InvalidArgumentError(name + " is not of this model");
     return reader->Verify({.threads = static_cast<int>(config_.checkpoint.threads), .stop = finishing_.get_token()});
   }();
@@ -160,7 +159,7 @@ CheckpointVerifiedEvent CheckpointKeeper::Read(const std::string& name) {
 }
 
 // What cannot be deleted now is tried again after the next one. Whatever it is, training does not suffer from it.
-void CheckpointKeeper::Tidy(const CheckpointName& newest, CheckpointsTidiedEvent* tidied) {
+void CheckpointKeeper::ApplyRetention(const CheckpointName& newest, CheckpointsTidiedEvent* tidied) {
   if (!fence_->GoBack(BranchNow()).ok() || !fence_->Check().ok()) return;
   absl::StatusOr<Catalog> catalog = ScanCheckpoints(*storage_);
   if (!catalog.ok()) return;

@@ -58,8 +58,8 @@ class CheckpointKeeper {
 
   Manifest Describe(const CommitCheckpointAction& commit) const;
   Branch BranchNow();
-  absl::Status MakeExist(const Manifest& manifest, CheckpointDoneEvent* done);
-  void Tidy(const CheckpointName& newest, CheckpointsTidiedEvent* tidied);
+  absl::Status PublishManifest(const Manifest& manifest, CheckpointDoneEvent* done);
+  void ApplyRetention(const CheckpointName& newest, CheckpointsTidiedEvent* tidied);
   CheckpointVerifiedEvent Read(const std::string& name);
 
   const Config& config_;

@@ -24,13 +24,13 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(cons
                                                                             const ControlServerOptions& options) {
   RaiseOpenFileLimit();  // every connection is a file, also those of strangers that are about to be refused
   std::unique_ptr<CoordinatorServer> server(new CoordinatorServer(directory));
-  HF_ASSIGN_OR_RETURN(server->host_, CoordinatorHost::Create(config, directory, start, *server));
+  ASSIGN_OR_RETURN(server->host_, CoordinatorHost::Create(config, directory, start, *server));
   {
     const std::lock_guard lock(server->starting_);
-    HF_ASSIGN_OR_RETURN(server->server_, ControlServer::Start(options, server.get()));
+    ASSIGN_OR_RETURN(server->server_, ControlServer::Start(options, server.get()));
   }
   server->noted_address_ = server->address() + "\n";
-  HF_RETURN_IF_ERROR(WriteFileAtomically(directory.coordinator_address(), server->noted_address_));
+  RETURN_IF_ERROR(WriteFileAtomically(directory.coordinator_address(), server->noted_address_));
   return server;
 }
 

@@ -55,10 +55,10 @@ void ReadEvents(const std::string& path, CoordinatorHistory* history) {
 
 absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& directory) {
   CoordinatorHistory history;
-  HF_ASSIGN_OR_RETURN(history.state, ReadCoordinatorState(directory));
+  ASSIGN_OR_RETURN(history.state, ReadCoordinatorState(directory));
   std::error_code error;
   if (std::filesystem::exists(directory.metrics(), error)) {
-    HF_ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, directory.ReadMetrics());
+    ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, directory.ReadMetrics());
     for (const StepMetrics& step : steps) {
       if (!history.state.branch.Includes(static_cast<uint64_t>(step.generation), step.step)) break;
       history.recorded_step = step.step;
@@ -71,8 +71,8 @@ absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& di
 absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Create(
     const Config& config, const RunDirectory& directory, const RunStart& start, CoordinatorPort& port,
     std::function<void(const RunEvent&)> on_event) {
-  HF_ASSIGN_OR_RETURN(std::unique_ptr<RunRecorder> recorder,
-                      RunRecorder::Open(config, directory, start.flops_per_token, start.history.recorded_step));
+  ASSIGN_OR_RETURN(std::unique_ptr<RunRecorder> recorder,
+                   RunRecorder::Open(config, directory, start.flops_per_token, start.history.recorded_step));
   return std::unique_ptr<CoordinatorShell>(new CoordinatorShell(
       config, OptionsFor(config, start), std::move(recorder), port, start.is_ours, std::move(on_event), start.keeper));
 }
@@ -207,11 +207,11 @@ void CoordinatorShell::GiveUpPaused() {
 }
 
 void CoordinatorShell::PutOff(const CoordinatorEvent& event) {
-  constexpr size_t kMost = 1 << 16;
+  constexpr size_t kMax = 1 << 16;
   const auto* message = std::get_if<MessageEvent>(&event);
   if (message != nullptr && std::holds_alternative<HeartbeatMessage>(message->message)) return;
   put_off_.push_back(event);
-  if (put_off_.size() > kMost) GiveUp(absl::StrCat("too many messages while the run was paused: ", pause_cause_));
+  if (put_off_.size() > kMax) GiveUp(absl::StrCat("too many messages while the run was paused: ", pause_cause_));
 }
 
 void CoordinatorShell::GiveUp(const std::string& reason) {
@@ -236,7 +236,7 @@ absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
   } else if (const auto* close = std::get_if<CloseAction>(&action)) {
     port_.Close(close->connection);
   } else if (const auto* persist = std::get_if<PersistAction>(&action)) {
-    HF_RETURN_IF_ERROR(recorder_->Persist({persist->generation, persist->branch}));
+    RETURN_IF_ERROR(recorder_->Persist({persist->generation, persist->branch}));
     branch_ = persist->branch;
   } else if (const auto* record = std::get_if<RecordAction>(&action)) {
     return recorder_->Record(*record);

@@ -131,8 +131,8 @@ class CoordinatorShell {
   std::optional<std::pair<Instant, int>> stop_;  // the first that was asked for: when, signal
   std::optional<Outcome> outcome_;
 
-  static constexpr int kMostEvents = 1 << 16;  // in the inbox, heartbeats and ticks aside: whoever says more waits
-  std::counting_semaphore<kMostEvents> room_{kMostEvents};
+  static constexpr int kMaxEvents = 1 << 16;  // in the inbox, heartbeats and ticks aside: whoever says more waits
+  std::counting_semaphore<kMaxEvents> room_{kMaxEvents};
   std::mutex beats_mutex_;
   std::map<Connection, HeartbeatMessage> beats_;  // under beats_mutex_: the last of each, if it waits in the inbox
   std::atomic<bool> tick_waits_ = false;

@@ -18,7 +18,7 @@ constexpr const char* kGenerationKey = "generation";
 absl::StatusOr<CoordinatorState> ReadCoordinatorState(const RunDirectory& directory) {
   const absl::StatusOr<std::string> text = ReadFile(directory.coordinator_state(), kMaxStateBytes);
   if (absl::IsNotFound(text.status())) return CoordinatorState{};
-  HF_RETURN_IF_ERROR(text.status());
+  RETURN_IF_ERROR(text.status());
   // The last whole line counts; what comes after it was cut off by a crash.
   const size_t end = text->rfind('\n');
   if (text->empty()) return CoordinatorState{};

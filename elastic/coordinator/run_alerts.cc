@@ -11,7 +11,7 @@ absl::StatusOr<std::unique_ptr<RunAlerts>> RunAlerts::Create(const Config& confi
   std::unique_ptr<RunAlerts> alerts(new RunAlerts(config.run.name));
   const AlertsConfig& files = config.alerts;
   if (files.slack_webhook_file.empty() && files.pagerduty_key_file.empty()) return alerts;
-  HF_ASSIGN_OR_RETURN(AlertOptions options, ReadAlertOptions(files.slack_webhook_file, files.pagerduty_key_file));
+  ASSIGN_OR_RETURN(AlertOptions options, ReadAlertOptions(files.slack_webhook_file, files.pagerduty_key_file));
   options.on_failure = [on_failure = std::move(on_failure)](const std::string& problem) {
     on_failure({.name = "alert_failed", .fields = {{"cause", problem}}});
   };

@@ -32,10 +32,10 @@ std::optional<T> Field(const RunEvent& event, const std::string& name) {
 
 absl::StatusOr<std::unique_ptr<RunRecorder>> RunRecorder::Open(const Config& config, const RunDirectory& directory,
                                                                double flops_per_token, int64_t last_step) {
-  HF_ASSIGN_OR_RETURN(JsonLinesWriter metrics, JsonLinesWriter::Open(directory.metrics()));
-  HF_ASSIGN_OR_RETURN(JsonLinesWriter events, JsonLinesWriter::Open(directory.events()));
-  HF_ASSIGN_OR_RETURN(JsonLinesWriter state, JsonLinesWriter::Open(directory.coordinator_state()));
-  HF_RETURN_IF_ERROR(SyncDirectory(directory.root()));
+  ASSIGN_OR_RETURN(JsonLinesWriter metrics, JsonLinesWriter::Open(directory.metrics()));
+  ASSIGN_OR_RETURN(JsonLinesWriter events, JsonLinesWriter::Open(directory.events()));
+  ASSIGN_OR_RETURN(JsonLinesWriter state, JsonLinesWriter::Open(directory.coordinator_state()));
+  RETURN_IF_ERROR(SyncDirectory(directory.root()));
   return std::unique_ptr<RunRecorder>(new RunRecorder(config, directory, flops_per_token, std::move(metrics),
                                                       std::move(events), std::move(state), last_step));
 }
@@ -61,7 +61,7 @@ absl::Status RunRecorder::Record(const RecordAction& step) {
   m.mfu = ModelFlopsUtilisation(flops_per_token_, m.tokens_per_second, step.peak_flops);
   m.time = UnixTime();
   if (!step.digests.empty()) m.state_digest = StateDigest(step.digests);
-  HF_RETURN_IF_ERROR(metrics_.WriteDurably(m.ToJson()));
+  RETURN_IF_ERROR(metrics_.WriteDurably(m.ToJson()));
   last_commit_ = now;
   last_step_ = m.step;
   console_.Step(m);
@@ -69,8 +69,8 @@ absl::Status RunRecorder::Record(const RecordAction& step) {
 }
 
 absl::Status RunRecorder::Rewind(int64_t step) {
-  HF_ASSIGN_OR_RETURN(const int64_t end, directory_.MetricsEnd(step));
-  HF_RETURN_IF_ERROR(metrics_.CutTo(end));
+  ASSIGN_OR_RETURN(const int64_t end, directory_.MetricsEnd(step));
+  RETURN_IF_ERROR(metrics_.CutTo(end));
   last_step_ = step;
   return absl::OkStatus();
 }

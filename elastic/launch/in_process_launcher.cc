@@ -11,14 +11,13 @@ namespace holdfast {
 
 absl::StatusOr<std::unique_ptr<InProcessLauncher>> InProcessLauncher::Open(const Config& config,
                                                                            const RunDirectory& directory) {
-  HF_ASSIGN_OR_RETURN(auto runtime, OpenTraining(config, {}));
+  ASSIGN_OR_RETURN(auto runtime, OpenTraining(config, {}));
   return std::unique_ptr<InProcessLauncher>(new InProcessLauncher(config, directory, std::move(runtime)));
 }
 
 absl::StatusOr<CoordinatorShell::Outcome> InProcessLauncher::Run(const PreparedRun& run, const StopSignal& stop) {
   InProcessLink link;
-  HF_ASSIGN_OR_RETURN(const auto coordinator,
-                      CoordinatorHost::Create(config_, directory_, StartOf(config_, run), link));
+  ASSIGN_OR_RETURN(const auto coordinator, CoordinatorHost::Create(config_, directory_, StartOf(config_, run), link));
   CoordinatorShell& shell = coordinator->shell();
   link.Attach(shell);
   const std::stop_callback on_stop(stop.token(), [&] { shell.RequestStop(stop.received()); });

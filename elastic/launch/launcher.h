@@ -8,9 +8,9 @@
 //   ServerLauncher       none: agents on other machines start them
 //
 // Example:
-//   HF_ASSIGN_OR_RETURN(const auto launcher, InProcessLauncher::Open(config, directory));
-//   HF_ASSIGN_OR_RETURN(const PreparedRun run, PrepareRun(config, directory, launcher->outline().layout, options));
-//   HF_ASSIGN_OR_RETURN(const CoordinatorShell::Outcome outcome, launcher->Run(run, stop_signal));
+//   ASSIGN_OR_RETURN(const auto launcher, InProcessLauncher::Open(config, directory));
+//   ASSIGN_OR_RETURN(const PreparedRun run, PrepareRun(config, directory, launcher->outline().layout, options));
+//   ASSIGN_OR_RETURN(const CoordinatorShell::Outcome outcome, launcher->Run(run, stop_signal));
 
 #include <utility>
 

@@ -45,18 +45,18 @@ class WorkerWatch {
 
 absl::StatusOr<std::unique_ptr<LocalLauncher>> LocalLauncher::Open(const Config& config, const RunDirectory& directory,
                                                                    std::string binary) {
-  HF_ASSIGN_OR_RETURN(TrainingOutline outline, CheckTraining(config, config.elastic.workers));
+  ASSIGN_OR_RETURN(TrainingOutline outline, CheckTraining(config, config.elastic.workers));
   return std::unique_ptr<LocalLauncher>(new LocalLauncher(config, directory, std::move(outline), std::move(binary)));
 }
 
 absl::StatusOr<CoordinatorShell::Outcome> LocalLauncher::Run(const PreparedRun& run, const StopSignal& stop) {
   ControlServerOptions server{.address = "127.0.0.1:0", .token = "", .tls = {}};
-  HF_ASSIGN_OR_RETURN(server.token, MakeTokenFile(directory_.token()));
-  HF_ASSIGN_OR_RETURN(const auto coordinator,
-                      CoordinatorServer::Start(config_, directory_, StartOf(config_, run), server));
+  ASSIGN_OR_RETURN(server.token, MakeTokenFile(directory_.token()));
+  ASSIGN_OR_RETURN(const auto coordinator,
+                   CoordinatorServer::Start(config_, directory_, StartOf(config_, run), server));
   const ConnectionOptions connection{
       .coordinator = coordinator->address(), .token_file = directory_.token(), .tls = {}};
-  HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(connection));
+  ASSIGN_OR_RETURN(const auto link, MakeControlLink(connection));
   const AgentSettings settings{.node = "local",
                                .host = "127.0.0.1",
                                .coordinator = coordinator->address(),

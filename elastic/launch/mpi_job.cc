@@ -23,7 +23,7 @@ constexpr char kNamePrefix[] = "mpi/";
 constexpr size_t kTextBytes = 512;  // of a host name or an address
 using Text = std::array<char, kTextBytes>;
 
-Deadline Patience() { return std::chrono::steady_clock::now() + std::chrono::minutes(10); }
+Deadline SetupDeadline() { return std::chrono::steady_clock::now() + std::chrono::minutes(10); }
 
 Bytes BytesOf(Text& text) { return {reinterpret_cast<std::byte*>(text.data()), text.size()}; }
 
@@ -56,11 +56,11 @@ int MpiRankOf(const Member& member) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MpiJob>> MpiJob::Start() {
-  HF_ASSIGN_OR_RETURN(auto session, MpiSession::Start());
+  ASSIGN_OR_RETURN(auto session, MpiSession::Start());
   std::unique_ptr<MpiJob> job(new MpiJob(std::move(session)));
-  HF_ASSIGN_OR_RETURN(auto communicators, job->session_->Connect(0, {AllRanks(job->session_->size())}));
+  ASSIGN_OR_RETURN(auto communicators, job->session_->Connect(0, {AllRanks(job->session_->size())}));
   job->all_ = std::move(communicators[0]);
-  HF_RETURN_IF_ERROR(job->LearnHosts());
+  RETURN_IF_ERROR(job->LearnHosts());
   return job;
 }
 
@@ -80,7 +80,7 @@ absl::Status MpiJob::LearnHosts() {
   std::vector<int64_t> displacements(static_cast<size_t>(size));
   for (size_t r = 0; r < displacements.size(); ++r) displacements[r] = static_cast<int64_t>(r * kTextBytes);
   const Bytes output(reinterpret_cast<std::byte*>(all.data()), all.size() * kTextBytes);
-  HF_RETURN_IF_ERROR(all_->AllGatherV(BytesOf(mine), {output, counts, displacements}, Patience()));
+  RETURN_IF_ERROR(all_->AllGatherV(BytesOf(mine), {output, counts, displacements}, SetupDeadline()));
   for (Text& host : all) {
     host.back() = 0;
     hosts_.emplace_back(host.data());
@@ -108,7 +108,7 @@ absl::Status MpiJob::Announce(std::string* address) {
   Text text{};
   if (address->size() >= text.size()) return absl::InternalError("the coordinator's address is too long");
   std::copy(address->begin(), address->end(), text.begin());
-  HF_RETURN_IF_ERROR(all_->Broadcast(0, BytesOf(text), Patience()));
+  RETURN_IF_ERROR(all_->Broadcast(0, BytesOf(text), SetupDeadline()));
   text.back() = 0;
   *address = text.data();
   return absl::OkStatus();

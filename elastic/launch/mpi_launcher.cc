@@ -16,8 +16,8 @@ namespace {
 absl::StatusOr<Worker::Exit> WorkFor(const std::string& coordinator, const Config& config,
                                      const RunDirectory& directory, MpiJob& job, TrainingRuntime& runtime,
                                      const StopSignal* stop) {
-  HF_ASSIGN_OR_RETURN(const auto link,
-                      MakeControlLink({.coordinator = coordinator, .token_file = directory.token(), .tls = {}}));
+  ASSIGN_OR_RETURN(const auto link,
+                   MakeControlLink({.coordinator = coordinator, .token_file = directory.token(), .tls = {}}));
   const Worker::Exit exit = RunWorker(config, directory, job.identity(), runtime, *link, stop, job.Peers(config));
   runtime.trainer.reset();  // and its communicators, before the end of MPI
   return exit;
@@ -27,28 +27,28 @@ absl::StatusOr<Worker::Exit> WorkFor(const std::string& coordinator, const Confi
 
 absl::StatusOr<std::unique_ptr<MpiLauncher>> MpiLauncher::Open(const Config& config, const RunDirectory& directory,
                                                                MpiJob& job) {
-  HF_ASSIGN_OR_RETURN(auto runtime, OpenTraining(config, job.slot()));
+  ASSIGN_OR_RETURN(auto runtime, OpenTraining(config, job.slot()));
   return std::unique_ptr<MpiLauncher>(new MpiLauncher(config, directory, std::move(runtime), job));
 }
 
 absl::StatusOr<CoordinatorShell::Outcome> MpiLauncher::Run(const PreparedRun& run, const StopSignal& stop) {
   ControlServerOptions server{
       .address = absl::StrCat(job_.on_one_machine() ? "127.0.0.1" : job_.host(), ":0"), .token = "", .tls = {}};
-  HF_ASSIGN_OR_RETURN(server.token, MakeTokenFile(directory_.token()));
-  HF_ASSIGN_OR_RETURN(const auto coordinator,
-                      CoordinatorServer::Start(config_, directory_, StartOf(config_, run), server));
+  ASSIGN_OR_RETURN(server.token, MakeTokenFile(directory_.token()));
+  ASSIGN_OR_RETURN(const auto coordinator,
+                   CoordinatorServer::Start(config_, directory_, StartOf(config_, run), server));
   std::string address = coordinator->address();
-  HF_RETURN_IF_ERROR(job_.Announce(&address));
+  RETURN_IF_ERROR(job_.Announce(&address));
   const std::stop_callback on_stop(stop.token(), [&] { coordinator->shell().RequestStop(stop.received()); });
-  HF_RETURN_IF_ERROR(WorkFor(address, config_, directory_, job_, *runtime_, nullptr).status());
+  RETURN_IF_ERROR(WorkFor(address, config_, directory_, job_, *runtime_, nullptr).status());
   return coordinator->Wait();
 }
 
 absl::StatusOr<Worker::Exit> FollowMpiJob(const Config& config, const RunDirectory& directory, MpiJob& job,
                                           const StopSignal& stop) {
-  HF_ASSIGN_OR_RETURN(const auto runtime, OpenTraining(config, job.slot()));
+  ASSIGN_OR_RETURN(const auto runtime, OpenTraining(config, job.slot()));
   std::string address;
-  HF_RETURN_IF_ERROR(job.Announce(&address));
+  RETURN_IF_ERROR(job.Announce(&address));
   if (address.empty()) return Worker::Exit{.code = EXIT_FAILURE, .reason = ""};  // rank 0 has said why
   return WorkFor(address, config, directory, job, *runtime, &stop);
 }

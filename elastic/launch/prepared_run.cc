@@ -38,8 +38,8 @@ bool HasCheckpointsElsewhere(const CheckpointConfig& config, const Catalog& foun
 absl::Status CheckPlace(const Config& config, const RunDirectory& directory, const PrepareOptions& options) {
   const bool told = options.overwrite ? !options.resume.empty() : options.resume != "never";
   if (told || config.checkpoint.directory.empty()) return absl::OkStatus();
-  HF_ASSIGN_OR_RETURN(const auto storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
-  HF_ASSIGN_OR_RETURN(const Catalog found, ScanCheckpoints(*storage));
+  ASSIGN_OR_RETURN(const auto storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
+  ASSIGN_OR_RETURN(const Catalog found, ScanCheckpoints(*storage));
   if (!HasCheckpointsElsewhere(config.checkpoint, found)) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat(
       storage->Describe(), " holds checkpoints, which a new run would take over: choose another checkpoint.directory, ",
@@ -50,10 +50,10 @@ absl::Status CheckPlace(const Config& config, const RunDirectory& directory, con
 /// ours.
 absl::StatusOr<CoordinatorHistory> BeginRun(const Config& config, const RunDirectory& directory,
                                             const PrepareOptions& options) {
-  HF_RETURN_IF_ERROR(CheckPlace(config, directory, options));
-  HF_RETURN_IF_ERROR(directory.Create(options.overwrite));
+  RETURN_IF_ERROR(CheckPlace(config, directory, options));
+  RETURN_IF_ERROR(directory.Create(options.overwrite));
   // Before anything else is made: it marks the directory as a run's.
-  HF_RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
+  RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
   CoordinatorHistory history;
   const absl::StatusOr<CoordinatorState> old = ReadCoordinatorState(directory);
   if (old.ok()) history.state = *old;  // else it is broken, which is why it is overwritten
@@ -63,7 +63,7 @@ absl::StatusOr<CoordinatorHistory> BeginRun(const Config& config, const RunDirec
 /// The run goes back to `step`.
 absl::Status GoBack(const RunDirectory& directory, int64_t step, PreparedRun* run) {
   run->history.state.branch.GoBack({.generation = run->history.state.generation, .step = step});
-  HF_RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));
+  RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));
   run->keeper->GoBack(run->history.state.branch);
   run->history.recorded_step = std::min(run->history.recorded_step, step);
   return directory.CutMetrics(run->history.recorded_step);
@@ -102,26 +102,26 @@ absl::Status Choose(const RunDirectory& directory, const PrepareOptions& options
 
 absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory, const ParameterLayout& layout,
                              const PrepareOptions& options, PreparedRun* run) {
-  HF_ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
+  ASSIGN_OR_RETURN(std::unique_ptr<Storage> storage, OpenCheckpointStorage(config.checkpoint, directory.root()));
   const std::vector<StoredTensor> tensors = StoredTensorsOf(LayoutOf(*MakeOptimizer(config.optimizer), layout));
-  HF_ASSIGN_OR_RETURN(run->keeper,
-                      CheckpointKeeper::Open(config, directory, std::move(storage), tensors, run->history.state));
+  ASSIGN_OR_RETURN(run->keeper,
+                   CheckpointKeeper::Open(config, directory, std::move(storage), tensors, run->history.state));
   run->history.state = run->keeper->state();
-  HF_RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));
-  HF_RETURN_IF_ERROR(Choose(directory, options, run));
+  RETURN_IF_ERROR(WriteCoordinatorState(directory, run->history.state));
+  RETURN_IF_ERROR(Choose(directory, options, run));
   const Catalog& found = run->keeper->found();
   if (!run->usable.empty()) {
     const auto chosen = std::find_if(found.valid.begin(), found.valid.end(), [&](const CatalogEntry& entry) {
       return entry.manifest.name.ToString() == run->usable.front().name;
     });
-    HF_RETURN_IF_ERROR(CheckImported(config, chosen->manifest));
-    HF_RETURN_IF_ERROR(CheckPlanes(chosen->manifest, tensors));
+    RETURN_IF_ERROR(CheckImported(config, chosen->manifest));
+    RETURN_IF_ERROR(CheckPlanes(chosen->manifest, tensors));
     run->warning = Differences(config, chosen->manifest);
   } else if (options.workers_are_new && run->history.recorded_step > 0) {
     // Before its first checkpoint nothing is lost by beginning anew: the bits will be the same.
     const bool began = CheckpointSchedule(config.checkpoint).enabled() && !run->history.has_saved;
     if (!began) return CannotGoOn(directory, run->history, found);
-    HF_RETURN_IF_ERROR(GoBack(directory, 0, run));
+    RETURN_IF_ERROR(GoBack(directory, 0, run));
     run->warning = "the run was stopped before its first checkpoint: it begins anew";
   }
   return absl::OkStatus();
@@ -131,28 +131,28 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
 
 absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory& directory,
                                        const ParameterLayout& layout, const PrepareOptions& options) {
-  HF_ASSIGN_OR_RETURN(RunLock lock, RunLock::Take(directory));
-  HF_RETURN_IF_ERROR(directory.TakeOver());
+  ASSIGN_OR_RETURN(RunLock lock, RunLock::Take(directory));
+  RETURN_IF_ERROR(directory.TakeOver());
   PreparedRun run{.lock = std::move(lock), .history = {}, .keeper = nullptr, .usable = {}, .warning = ""};
   const bool goes_on = directory.HoldsRun() && !options.overwrite && options.resume != "never";
   if (goes_on) {
-    HF_ASSIGN_OR_RETURN(run.history, ReadCoordinatorHistory(directory));
+    ASSIGN_OR_RETURN(run.history, ReadCoordinatorHistory(directory));
     if (run.history.finished && run.history.recorded_step >= config.train.steps) {
       if (!options.workers_are_new) return run;  // somebody may not have heard of it
       return absl::AlreadyExistsError(
           absl::StrCat(directory.root(), " holds a run that is done: choose another --run-dir, pass --overwrite to ",
                        "replace it, or raise train.steps to go on with it"));
     }
-    HF_RETURN_IF_ERROR(directory.CutMetrics(run.history.recorded_step));
+    RETURN_IF_ERROR(directory.CutMetrics(run.history.recorded_step));
   } else {
-    HF_ASSIGN_OR_RETURN(run.history, BeginRun(config, directory, options));
+    ASSIGN_OR_RETURN(run.history, BeginRun(config, directory, options));
   }
   run.history.workers_are_new = options.workers_are_new;
   run.history.used_cells = UsedCells(layout);
   if (goes_on || CheckpointSchedule(config.checkpoint).enabled()) {
-    HF_RETURN_IF_ERROR(OpenCheckpoints(config, directory, layout, options, &run));
+    RETURN_IF_ERROR(OpenCheckpoints(config, directory, layout, options, &run));
   }
-  if (goes_on) HF_RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
+  if (goes_on) RETURN_IF_ERROR(WriteFileAtomically(directory.config(), PrintConfig(config)));
   return run;
 }
 

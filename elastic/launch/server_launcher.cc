@@ -12,16 +12,16 @@ absl::StatusOr<std::unique_ptr<ServerLauncher>> ServerLauncher::Open(const Confi
                                                                      const RunDirectory& directory, Options options) {
   Config checked = config;
   checked.train.device = DeviceKind::kCpu;
-  HF_ASSIGN_OR_RETURN(TrainingOutline outline, CheckTraining(checked, /*workers_here=*/0));
+  ASSIGN_OR_RETURN(TrainingOutline outline, CheckTraining(checked, /*workers_here=*/0));
   return std::unique_ptr<ServerLauncher>(new ServerLauncher(config, directory, std::move(outline), std::move(options)));
 }
 
 absl::StatusOr<CoordinatorShell::Outcome> ServerLauncher::Run(const PreparedRun& run, const StopSignal& stop) {
   ControlServerOptions server{.address = options_.listen, .token = "", .tls = options_.tls};
-  HF_ASSIGN_OR_RETURN(server.token, options_.token_file.empty() ? MakeTokenFile(directory_.token())
-                                                                : ReadTokenFile(options_.token_file));
-  HF_ASSIGN_OR_RETURN(const auto coordinator,
-                      CoordinatorServer::Start(config_, directory_, StartOf(config_, run), server));
+  ASSIGN_OR_RETURN(server.token, options_.token_file.empty() ? MakeTokenFile(directory_.token())
+                                                             : ReadTokenFile(options_.token_file));
+  ASSIGN_OR_RETURN(const auto coordinator,
+                   CoordinatorServer::Start(config_, directory_, StartOf(config_, run), server));
   if (options_.on_listening != nullptr) options_.on_listening(coordinator->address());
   const std::stop_callback on_stop(stop.token(), [&] { coordinator->shell().RequestStop(stop.received()); });
   return coordinator->Wait();

@@ -21,7 +21,7 @@ bool HasPort(const std::string& address) {
 }
 
 absl::StatusOr<SocketAddress> Resolve(const std::string& address) {
-  HF_ASSIGN_OR_RETURN(const auto host_and_port, SplitHostAndPort(WithDefaultPort(address)));
+  ASSIGN_OR_RETURN(const auto host_and_port, SplitHostAndPort(WithDefaultPort(address)));
   return ResolveHost(host_and_port.first, host_and_port.second);
 }
 
@@ -36,20 +36,20 @@ std::string WithDefaultPort(const std::string& address) {
 }
 
 absl::StatusOr<ListenAddress> ResolveListenAddress(const std::string& address) {
-  HF_ASSIGN_OR_RETURN(const auto host_and_port, SplitHostAndPort(WithDefaultPort(address)));
-  HF_ASSIGN_OR_RETURN(const SocketAddress resolved, ResolveHost(host_and_port.first));
+  ASSIGN_OR_RETURN(const auto host_and_port, SplitHostAndPort(WithDefaultPort(address)));
+  ASSIGN_OR_RETURN(const SocketAddress resolved, ResolveHost(host_and_port.first));
   return ListenAddress{NumericHost(resolved), host_and_port.second, IsLoopback(resolved)};
 }
 
 // The kernel chooses it when a datagram socket is connected, which sends nothing.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& address) {
-  HF_ASSIGN_OR_RETURN(const SocketAddress there, Resolve(address));
+  ASSIGN_OR_RETURN(const SocketAddress there, Resolve(address));
   const FileDescriptor socket = OpenSocket(there.family(), SOCK_DGRAM, 0);
   if (!socket.ok()) return ErrnoToStatus(errno, "socket");
   if (connect(socket.get(), there.get(), there.size) != 0) {
     return ErrnoToStatus(errno, absl::StrCat("no way to ", address));
   }
-  HF_ASSIGN_OR_RETURN(const SocketAddress local, LocalAddress(socket));
+  ASSIGN_OR_RETURN(const SocketAddress local, LocalAddress(socket));
   return NumericHost(local);
 }
 
@@ -59,7 +59,7 @@ bool IsLoopbackHost(const std::string& host) {
 }
 
 absl::Status CheckBindable(const ListenAddress& address) {
-  HF_ASSIGN_OR_RETURN(const SocketAddress resolved, ResolveHost(address.host, address.port));
+  ASSIGN_OR_RETURN(const SocketAddress resolved, ResolveHost(address.host, address.port));
   const FileDescriptor socket = OpenSocket(resolved.family(), SOCK_STREAM, 0);
   if (!socket.ok()) return ErrnoToStatus(errno, "socket");
   // As the server does: a port whose last connections are in TIME_WAIT is free.

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 using Credentials = std::shared_ptr<grpc::ChannelCredentials>;
 
 // Workers that lost their coordinator together should not come back in one instant.
-constexpr double kLeastJitter = 0.7, kMostJitter = 1.3;
+constexpr double kLeastJitter = 0.7, kMaxJitter = 1.3;
 
 // A channel for one attempt: gRPC's own waiting between attempts is then never in the way, and ours is the only one.
 std::shared_ptr<grpc::Channel> MakeChannel(const ControlClientOptions& options, const Credentials& credentials) {
@@ -127,7 +127,7 @@ void ControlClient::Impl::RunStream() {
 void ControlClient::Impl::WaitBeforeNext(Clock::duration last_stream) {
   // A coordinator that takes us in and throws us out again is not asked more often than one that is not there.
   if (stream_->was_connected() && last_stream >= options_.max_backoff) backoff_ = options_.first_backoff;
-  const double jitter = std::uniform_real_distribution<double>(kLeastJitter, kMostJitter)(random_);
+  const double jitter = std::uniform_real_distribution<double>(kLeastJitter, kMaxJitter)(random_);
   std::unique_lock lock(mutex_);
   stream_ = nullptr;
   changed_.wait_for(lock, backoff_ * jitter, [this] { return stopping_; });
@@ -136,7 +136,7 @@ void ControlClient::Impl::WaitBeforeNext(Clock::duration last_stream) {
 
 absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Start(const ControlClientOptions& options,
                                                                     ClientHandler* handler) {
-  HF_ASSIGN_OR_RETURN(Credentials credentials, ClientCredentialsFrom(options.tls));
+  ASSIGN_OR_RETURN(Credentials credentials, ClientCredentialsFrom(options.tls));
   return std::unique_ptr<ControlClient>(
       new ControlClient(std::make_unique<Impl>(options, std::move(credentials), handler)));
 }
@@ -147,7 +147,7 @@ bool ControlClient::Send(const WorkerMessage& message) { return impl_->Send(mess
 void ControlClient::Stop(std::chrono::milliseconds grace) { impl_->Stop(grace); }
 
 absl::StatusOr<RunStatus> FetchStatus(const ControlClientOptions& options) {
-  HF_ASSIGN_OR_RETURN(const Credentials credentials, ClientCredentialsFrom(options.tls));
+  ASSIGN_OR_RETURN(const Credentials credentials, ClientCredentialsFrom(options.tls));
   const auto stub = v1::Control::NewStub(MakeChannel(options, credentials));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + options.connect_timeout);

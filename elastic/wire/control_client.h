@@ -5,7 +5,7 @@
 // starts over with its first message.
 //
 // Example:
-//   HF_ASSIGN_OR_RETURN(auto client, ControlClient::Start({.address = "node0:29400"}, &handler));
+//   ASSIGN_OR_RETURN(auto client, ControlClient::Start({.address = "node0:29400"}, &handler));
 //   client->Send(HeartbeatMessage{...});
 
 #include <chrono>

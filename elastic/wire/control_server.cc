@@ -43,14 +43,14 @@ grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const grpc
 }
 
 absl::StatusOr<ListenAddress> CheckedAddress(const ControlServerOptions& options) {
-  HF_ASSIGN_OR_RETURN(ListenAddress address, ResolveListenAddress(options.address));
+  ASSIGN_OR_RETURN(ListenAddress address, ResolveListenAddress(options.address));
   if (!address.loopback && options.token.empty() && !options.tls.enabled()) {
     return absl::InvalidArgumentError(
         absl::StrCat("refusing to listen on ", address.Text(),
                      ", which other machines can reach, without a token file or mutual TLS"));
   }
   if (options.token.size() > kMaxTokenBytes) return absl::InvalidArgumentError("the token is too long");
-  HF_RETURN_IF_ERROR(CheckBindable(address));
+  RETURN_IF_ERROR(CheckBindable(address));
   return address;
 }
 
@@ -111,8 +111,8 @@ void ControlServer::Impl::SetLimits(grpc::ServerBuilder* builder) const {
 }
 
 absl::Status ControlServer::Impl::Listen() {
-  HF_ASSIGN_OR_RETURN(ListenAddress address, CheckedAddress(options_));
-  HF_ASSIGN_OR_RETURN(const auto credentials, ServerCredentialsFrom(options_.tls));
+  ASSIGN_OR_RETURN(ListenAddress address, CheckedAddress(options_));
+  ASSIGN_OR_RETURN(const auto credentials, ServerCredentialsFrom(options_.tls));
   grpc::ServerBuilder builder;
   SetLimits(&builder);
   int port = 0;
@@ -240,7 +240,7 @@ void ControlServer::Impl::Shutdown(std::chrono::milliseconds grace) {
 absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(const ControlServerOptions& options,
                                                                     ControlHandler* handler) {
   auto impl = std::make_unique<Impl>(options, handler);
-  HF_RETURN_IF_ERROR(impl->Listen());
+  RETURN_IF_ERROR(impl->Listen());
   return std::unique_ptr<ControlServer>(new ControlServer(std::move(impl)));
 }
 

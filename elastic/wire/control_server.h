@@ -11,7 +11,7 @@
 //   INVALID_ARGUMENT does not read              cut when `max_queued_bytes` wait for it
 //
 // Example:
-//   HF_ASSIGN_OR_RETURN(auto server, ControlServer::Start({.address = "127.0.0.1:0"}, &handler));
+//   ASSIGN_OR_RETURN(auto server, ControlServer::Start({.address = "127.0.0.1:0"}, &handler));
 //   server->Send(connection, CommitMessage{...});
 
 #include <chrono>

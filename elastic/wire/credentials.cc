@@ -20,9 +20,9 @@ absl::StatusOr<Pem> ReadAll(const TlsFiles& files) {
     return absl::InvalidArgumentError("mutual TLS needs three files: certificate, key and authority");
   }
   Pem pem;
-  HF_ASSIGN_OR_RETURN(pem.certificate, ReadFile(files.certificate, kMaxPemBytes));
-  HF_ASSIGN_OR_RETURN(pem.key, ReadFile(files.key, kMaxPemBytes));
-  HF_ASSIGN_OR_RETURN(pem.authority, ReadFile(files.authority, kMaxPemBytes));
+  ASSIGN_OR_RETURN(pem.certificate, ReadFile(files.certificate, kMaxPemBytes));
+  ASSIGN_OR_RETURN(pem.key, ReadFile(files.key, kMaxPemBytes));
+  ASSIGN_OR_RETURN(pem.authority, ReadFile(files.authority, kMaxPemBytes));
   return pem;
 }
 
@@ -30,7 +30,7 @@ absl::StatusOr<Pem> ReadAll(const TlsFiles& files) {
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentialsFrom(const TlsFiles& files) {
   if (!files.enabled()) return grpc::InsecureServerCredentials();
-  HF_ASSIGN_OR_RETURN(const Pem pem, ReadAll(files));
+  ASSIGN_OR_RETURN(const Pem pem, ReadAll(files));
   grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   options.pem_root_certs = pem.authority;
   options.pem_key_cert_pairs = {{pem.key, pem.certificate}};
@@ -39,7 +39,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentialsFrom(c
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ClientCredentialsFrom(const TlsFiles& files) {
   if (!files.enabled()) return grpc::InsecureChannelCredentials();
-  HF_ASSIGN_OR_RETURN(const Pem pem, ReadAll(files));
+  ASSIGN_OR_RETURN(const Pem pem, ReadAll(files));
   return grpc::SslCredentials({pem.authority, pem.key, pem.certificate});
 }
 

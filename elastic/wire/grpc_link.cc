@@ -84,13 +84,13 @@ absl::StatusOr<ControlClientOptions> ConnectionOptions::ClientOptions() const {
   options.address = coordinator;
   options.tls = tls;
   if (!token_file.empty()) {
-    HF_ASSIGN_OR_RETURN(options.token, ReadTokenFile(token_file));
+    ASSIGN_OR_RETURN(options.token, ReadTokenFile(token_file));
   }
   return options;
 }
 
 absl::StatusOr<std::unique_ptr<ControlLink>> MakeControlLink(const ConnectionOptions& options) {
-  HF_ASSIGN_OR_RETURN(ControlClientOptions client, options.ClientOptions());
+  ASSIGN_OR_RETURN(ControlClientOptions client, options.ClientOptions());
   return std::make_unique<GrpcLink>(std::move(client));
 }
 

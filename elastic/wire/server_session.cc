@@ -68,7 +68,7 @@ grpc::ByteBuffer ServerSession::BytesOf(const CoordinatorMessage& message) {
   ToWire(message, &wire);
   grpc::ByteBuffer bytes;
   bool owned = false;
-  HF_CHECK(grpc::SerializationTraits<v1::FromCoordinator>::Serialize(wire, &bytes, &owned).ok());
+  HOLDFAST_CHECK(grpc::SerializationTraits<v1::FromCoordinator>::Serialize(wire, &bytes, &owned).ok());
   return bytes;
 }
 

@@ -55,8 +55,8 @@ absl::StatusOr<std::string> ReadAtMost(int fd, size_t max_bytes, const std::stri
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
   const FileDescriptor file = OpenFile(path, O_RDONLY | O_NONBLOCK);  // opening a pipe would wait for its writer
   if (!file.ok()) return ErrnoToStatus(errno, path);
-  HF_RETURN_IF_ERROR(CheckPrivate(file.get(), path));
-  HF_ASSIGN_OR_RETURN(const std::string contents, ReadAtMost(file.get(), kMaxTokenBytes, path));
+  RETURN_IF_ERROR(CheckPrivate(file.get(), path));
+  ASSIGN_OR_RETURN(const std::string contents, ReadAtMost(file.get(), kMaxTokenBytes, path));
   std::string token(absl::StripAsciiWhitespace(contents));
   if (token.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": no token in it"));
   const auto is_printable = [](char c) { return c > ' ' && c < 127; };

@@ -61,7 +61,7 @@ double Checkpointer::TakeStallSeconds() {
 absl::StatusOr<Storage*> Checkpointer::OpenedStorage() {
   const std::lock_guard lock(mutex_);
   if (storage_ == nullptr) {
-    HF_ASSIGN_OR_RETURN(storage_, p_.open_storage());
+    ASSIGN_OR_RETURN(storage_, p_.open_storage());
   }
   return storage_.get();
 }
@@ -98,13 +98,13 @@ void Checkpointer::Write(const CheckpointName& name, int rank, int world_size, S
 }
 
 absl::StatusOr<ShardReport> Checkpointer::WriteShard(const ShardWriterOptions& options, Snapshot& snapshot) {
-  HF_ASSIGN_OR_RETURN(Storage* const storage, OpenedStorage());
-  HF_ASSIGN_OR_RETURN(const std::unique_ptr<ShardWriter> writer,
-                      ShardWriter::Create(*storage, options, *p_.layout, snapshot.chunks()));
+  ASSIGN_OR_RETURN(Storage* const storage, OpenedStorage());
+  ASSIGN_OR_RETURN(const std::unique_ptr<ShardWriter> writer,
+                   ShardWriter::Create(*storage, options, *p_.layout, snapshot.chunks()));
   int rehearsals = codec_rate_ == 0 && p_.config->compression == CheckpointCompression::kAuto ? kRehearsedChunks : 0;
   while (std::optional<Snapshot::Captured> chunk = snapshot.Next()) {
     if (rehearsals-- > 0) Rehearse(*chunk);
-    HF_RETURN_IF_ERROR(writer->Add({chunk->chunk, std::move(chunk->bytes), chunk->digest}));
+    RETURN_IF_ERROR(writer->Add({chunk->chunk, std::move(chunk->bytes), chunk->digest}));
     ++p_.progress->count;
   }
   if (snapshot.abandoned()) return absl::AbortedError("the state it was taken from is gone");
@@ -149,10 +149,10 @@ void Checkpointer::Rehearse(const Snapshot::Captured& chunk) {
 absl::Status Checkpointer::Load(const std::string& name, ShardedState& state, const std::stop_token& stop) {
   const std::optional<CheckpointName> parsed = CheckpointName::Parse(name);
   if (!parsed.has_value()) return absl::InvalidArgumentError(absl::StrCat(name, " is no name of a checkpoint"));
-  HF_ASSIGN_OR_RETURN(Storage* const storage, OpenedStorage());
-  HF_ASSIGN_OR_RETURN(const auto reader, CheckpointReader::Open(*storage, *parsed));
+  ASSIGN_OR_RETURN(Storage* const storage, OpenedStorage());
+  ASSIGN_OR_RETURN(const auto reader, CheckpointReader::Open(*storage, *parsed));
   const ParameterLayout& layout = state.map().layout();
-  HF_RETURN_IF_ERROR(reader->CheckState(state.layout()));
+  RETURN_IF_ERROR(reader->CheckState(state.layout()));
   std::vector<int> wanted;
   int64_t bytes_to_load = 0;
   for (int chunk = 0; chunk < static_cast<int>(layout.chunks().size()); ++chunk) {

@@ -18,11 +18,11 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kAgain{300};  // a connection whose packets are lost is tried anew: the kernel waits a second
 constexpr milliseconds kLook{20};    // for a stop
-constexpr size_t kMostAtOnce = 512;  // each is an open file
+constexpr size_t kMaxAtOnce = 512;   // each is an open file
 
 /// Of "10.0.0.3:41234" or "[fe80::1]:41234".
 absl::StatusOr<SocketAddress> Parse(const std::string& text) {
-  HF_ASSIGN_OR_RETURN(const auto host_and_port, SplitHostAndPort(text));
+  ASSIGN_OR_RETURN(const auto host_and_port, SplitHostAndPort(text));
   return ResolveHost(host_and_port.first, host_and_port.second, HostNames::kNumericOnly);
 }
 
@@ -101,8 +101,8 @@ std::vector<double> Reach(const std::vector<std::string>& addresses, const std::
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PeerProbe>> PeerProbe::Listen(const std::string& host) {
-  HF_ASSIGN_OR_RETURN(const SocketAddress address, ResolveHost(host));
-  HF_ASSIGN_OR_RETURN(Listener listener, holdfast::Listen(address));
+  ASSIGN_OR_RETURN(const SocketAddress address, ResolveHost(host));
+  ASSIGN_OR_RETURN(Listener listener, holdfast::Listen(address));
   return std::unique_ptr<PeerProbe>(new PeerProbe(std::move(listener)));
 }
 
@@ -141,8 +141,8 @@ void PeerProbe::Work(const std::stop_token& stop) {
       round = *std::exchange(next_, std::nullopt);
     }
     std::vector<double> seconds;
-    for (size_t at = 0; at < round.addresses.size(); at += kMostAtOnce) {
-      const size_t end = std::min(at + kMostAtOnce, round.addresses.size());
+    for (size_t at = 0; at < round.addresses.size(); at += kMaxAtOnce) {
+      const size_t end = std::min(at + kMaxAtOnce, round.addresses.size());
       const std::vector<std::string> some(round.addresses.begin() + static_cast<int64_t>(at),
                                           round.addresses.begin() + static_cast<int64_t>(end));
       for (const double s : Reach(some, stop)) seconds.push_back(s);

@@ -3,7 +3,7 @@
 // connection, by the kernel's hand alone, so also while the process is frozen or busy. It carries no data.
 //
 // Example:
-//   HF_ASSIGN_OR_RETURN(auto probe, PeerProbe::Listen("10.0.0.3"));
+//   ASSIGN_OR_RETURN(auto probe, PeerProbe::Listen("10.0.0.3"));
 //   probe->Start({"10.0.0.4:41234"}, [](std::vector<double> seconds) { ... });  // {0.0002}; {-1}: not reached
 
 #include <chrono>

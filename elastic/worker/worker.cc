@@ -113,7 +113,7 @@ absl::StatusOr<WorldCommunicators> Worker::Connect(const WorldMessage& message, 
                              p_.config->parallel.transport != Transport::kNccl;
   if (fills_mirrors) groups.push_back(groups[0]);
   const auto deadline = Clock::now() + std::chrono::milliseconds(p_.config->elastic.collective_timeout_ms);
-  HF_ASSIGN_OR_RETURN(auto communicators, p_.connect(message.world, rank_, groups, stop, deadline));
+  ASSIGN_OR_RETURN(auto communicators, p_.connect(message.world, rank_, groups, stop, deadline));
   result.world = std::move(communicators[0]);
   if (fills_mirrors) {
     result.mirrors = std::move(communicators.back());
@@ -130,12 +130,12 @@ absl::StatusOr<RecoveredMessage> Worker::Recover(const RecoverTask& task, const 
   const Clock::time_point start = Clock::now();
   p_.shell->SetPhase(Phase::kRendezvous, message.committed_step + 1);
   rank_ = message.world.RankOf(p_.shell->member().id);
-  HF_CHECK(rank_ >= 0);
+  HOLDFAST_CHECK(rank_ >= 0);
   world_size_ = message.world.size();
   bad_checkpoint_ = false;
   loader_.reset();
   Placement placement = PlacementOf(message.world, p_.config->parallel);
-  HF_ASSIGN_OR_RETURN(WorldCommunicators communicators, Connect(message, placement, next.stop));
+  ASSIGN_OR_RETURN(WorldCommunicators communicators, Connect(message, placement, next.stop));
   RecoveredMessage report{.generation = message.world.generation};
   report.abort_seconds = next.abort_seconds;
   report.rendezvous_seconds = SecondsSince(start);
@@ -148,7 +148,7 @@ absl::StatusOr<RecoveredMessage> Worker::Recover(const RecoverTask& task, const 
   view.on_mirrored = [shell = p_.shell, generation] { shell->Send(MirroredMessage{generation}); };
   const uint64_t entered = std::exchange(entered_, 0);  // here, for tasks before this one may have been dropped
   view.source_is_entered = entered != 0 && entered == message.source.generation;
-  HF_ASSIGN_OR_RETURN(report.bytes_received, p_.trainer->EnterWorld(view, std::move(communicators), next.stop));
+  ASSIGN_OR_RETURN(report.bytes_received, p_.trainer->EnterWorld(view, std::move(communicators), next.stop));
   report.mirror_bytes = p_.trainer->mirror_bytes_to_come();
   entered_ = message.world.generation;
   report.transfer_seconds = SecondsSince(start) - report.rendezvous_seconds;
@@ -187,7 +187,7 @@ bool Worker::IsDigestStep(int64_t step) const {
 absl::StatusOr<VoteMessage> Worker::Prepare(const StepTask& task, const std::stop_token& stop) {
   const int64_t every = p_.config->train.validate_every_steps;
   if (every > 0 && task.step > 1 && (task.step - 1) % every == 0) {
-    HF_RETURN_IF_ERROR(Validate(task.generation, task.step - 1, stop));
+    RETURN_IF_ERROR(Validate(task.generation, task.step - 1, stop));
   }
   p_.shell->SetPhase(Phase::kData, task.step);
   PointLoaderAt(task);
@@ -196,9 +196,9 @@ absl::StatusOr<VoteMessage> Worker::Prepare(const StepTask& task, const std::sto
     if (p_.slowdown.count() > 0) std::this_thread::sleep_for(p_.slowdown);
     return loader_->Next(task.step - 1, index, stop);
   };
-  HF_ASSIGN_OR_RETURN(prepared_, p_.trainer->Prepare({task.step - 1, task.microbatches}, source, stop));
+  ASSIGN_OR_RETURN(prepared_, p_.trainer->Prepare({task.step - 1, task.microbatches}, source, stop));
   loader_plan_.step = task.step + 1;
-  HF_RETURN_IF_ERROR(AwaitMirrors(task.step));
+  RETURN_IF_ERROR(AwaitMirrors(task.step));
   VoteMessage vote{.generation = task.generation, .step = task.step, .digests = {}};
   vote.loss_bits = std::bit_cast<uint32_t>(prepared_.loss);
   vote.grad_norm_bits = std::bit_cast<uint32_t>(prepared_.grad_norm);
@@ -233,14 +233,14 @@ absl::Status Worker::Validate(uint64_t generation, int64_t step, const std::stop
   const auto source = [&](int64_t index) -> absl::StatusOr<Microbatch> {
     return ReadValidationMicrobatch(*p_.validation, size, index);
   };
-  HF_ASSIGN_OR_RETURN(const double loss, p_.trainer->Evaluate(count, source, stop));
+  ASSIGN_OR_RETURN(const double loss, p_.trainer->Evaluate(count, source, stop));
   if (rank_ == 0) p_.shell->Send(ValidationMessage{generation, step, loss});
   return absl::OkStatus();
 }
 
 void Worker::Update(const UpdateTask& task) {
   p_.shell->SetPhase(Phase::kUpdate, task.step);
-  HF_CHECK(prepared_.step + 1 == task.step);
+  HOLDFAST_CHECK(prepared_.step + 1 == task.step);
   p_.trainer->Commit(prepared_);
   if (p_.flip.after_step == task.step) Flip(p_.trainer->state(), rank_, p_.flip.in_mirror);
   if (task.save_for != 0) BeginSave(task.step, task.save_for);
@@ -254,11 +254,11 @@ void Worker::BeginSave(int64_t step, uint64_t generation) const {
 
 absl::Status Worker::End(const EndingTask& task, const std::stop_token& stop) {
   loader_.reset();
-  HF_RETURN_IF_ERROR(AwaitMirrors(task.step));
+  RETURN_IF_ERROR(AwaitMirrors(task.step));
   if (task.save) BeginSave(task.step, task.generation);
-  if (task.purpose == Purpose::kTrain) HF_RETURN_IF_ERROR(Validate(task.generation, task.step, stop));
+  if (task.purpose == Purpose::kTrain) RETURN_IF_ERROR(Validate(task.generation, task.step, stop));
   p_.shell->SetPhase(Phase::kSave, task.step);
-  HF_RETURN_IF_ERROR(p_.trainer->WithWeights(p_.save_model));
+  RETURN_IF_ERROR(p_.trainer->WithWeights(p_.save_model));
   if (p_.checkpointer != nullptr) p_.checkpointer->Finish(stop);
   p_.shell->SetPhase(Phase::kIdle, task.step);
   return absl::OkStatus();

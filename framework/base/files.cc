@@ -20,12 +20,12 @@ std::string DirectoryOf(const std::string& path) {
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t max_bytes) {
   const FileDescriptor file = OpenFile(path, O_RDONLY | O_NONBLOCK);
-  HF_ASSIGN_OR_RETURN(const uint64_t size, RegularFileSize(file, path));
+  ASSIGN_OR_RETURN(const uint64_t size, RegularFileSize(file, path));
   if (size > max_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", size, " bytes; at most ", max_bytes, " are accepted"));
   }
   std::string contents(size, '\0');
-  HF_ASSIGN_OR_RETURN(const size_t got, ReadToEnd(file.get(), absl::MakeSpan(contents), path));
+  ASSIGN_OR_RETURN(const size_t got, ReadToEnd(file.get(), absl::MakeSpan(contents), path));
   if (got < size) return absl::DataLossError(absl::StrCat(path, ": became shorter while it was read"));
   return contents;
 }
@@ -40,7 +40,7 @@ absl::Status SyncDirectory(const std::string& directory) {
 
 absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path) {
   const FileDescriptor fd = OpenFile(path, O_RDONLY | O_NONBLOCK);
-  HF_ASSIGN_OR_RETURN(const uint64_t size, RegularFileSize(fd, path));
+  ASSIGN_OR_RETURN(const uint64_t size, RegularFileSize(fd, path));
   MappedFile file;
   if (size == 0) return file;  // nothing to map, and mmap refuses to
   void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);

@@ -9,26 +9,26 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
-#define HF_CONCAT_INNER(a, b) a##b
-#define HF_CONCAT(a, b) HF_CONCAT_INNER(a, b)
+#define HOLDFAST_CONCAT_INNER(a, b) a##b
+#define HOLDFAST_CONCAT(a, b) HOLDFAST_CONCAT_INNER(a, b)
 
 /// Returns from the enclosing function if `expr` is an error.
-#define HF_RETURN_IF_ERROR(expr)                            \
+#define RETURN_IF_ERROR(expr)                               \
   do {                                                      \
     if (absl::Status hf_status = (expr); !hf_status.ok()) { \
       return hf_status;                                     \
     }                                                       \
   } while (false)
 
-/// HF_ASSIGN_OR_RETURN(auto value, Call());
-#define HF_ASSIGN_OR_RETURN(lhs, expr) HF_ASSIGN_OR_RETURN_IMPL(HF_CONCAT(hf_statusor_, __LINE__), lhs, expr)
-#define HF_ASSIGN_OR_RETURN_IMPL(result, lhs, expr) \
-  auto result = (expr);                             \
-  if (!result.ok()) return result.status();         \
+/// ASSIGN_OR_RETURN(auto value, Call());
+#define ASSIGN_OR_RETURN(lhs, expr) ASSIGN_OR_RETURN_IMPL(HOLDFAST_CONCAT(holdfast_statusor_, __LINE__), lhs, expr)
+#define ASSIGN_OR_RETURN_IMPL(result, lhs, expr) \
+  auto result = (expr);                          \
+  if (!result.ok()) return result.status();      \
   lhs = std::move(result).value()
 
 /// For our own bugs only: prints where and ends the process.
-#define HF_CHECK(condition)                                                              \
+#define HOLDFAST_CHECK(condition)                                                        \
   do {                                                                                   \
     if (!(condition)) [[unlikely]] {                                                     \
       std::fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition); \

@@ -50,7 +50,7 @@ absl::Status CheckParts(RankParts<ConstBytes> parts, int size, const char* what)
 }
 
 absl::Status CheckOutputParts(RankParts<Bytes> parts, int size, const char* what) {
-  HF_RETURN_IF_ERROR(CheckParts({parts.bytes, parts.counts, parts.displacements}, size, what));
+  RETURN_IF_ERROR(CheckParts({parts.bytes, parts.counts, parts.displacements}, size, what));
   std::vector<std::pair<int64_t, int64_t>> ranges;
   for (size_t r = 0; r < parts.counts.size(); ++r) {
     if (parts.counts[r] > 0) ranges.emplace_back(parts.displacements[r], parts.displacements[r] + parts.counts[r]);
@@ -65,7 +65,7 @@ absl::Status CheckOutputParts(RankParts<Bytes> parts, int size, const char* what
 }
 
 absl::Status CheckGather(ConstBytes input, RankParts<Bytes> output, int rank, int size) {
-  HF_RETURN_IF_ERROR(CheckOutputParts(output, size, "all-gather output"));
+  RETURN_IF_ERROR(CheckOutputParts(output, size, "all-gather output"));
   const int64_t count = output.counts[static_cast<size_t>(rank)];
   if (static_cast<int64_t>(input.size()) == count) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -73,8 +73,8 @@ absl::Status CheckGather(ConstBytes input, RankParts<Bytes> output, int rank, in
 }
 
 absl::Status CheckExchange(RankParts<ConstBytes> input, RankParts<Bytes> output, int rank, int size) {
-  HF_RETURN_IF_ERROR(CheckParts(input, size, "all-to-all input"));
-  HF_RETURN_IF_ERROR(CheckOutputParts(output, size, "all-to-all output"));
+  RETURN_IF_ERROR(CheckParts(input, size, "all-to-all input"));
+  RETURN_IF_ERROR(CheckOutputParts(output, size, "all-to-all output"));
   const int64_t sent = input.counts[static_cast<size_t>(rank)], expected = output.counts[static_cast<size_t>(rank)];
   if (sent == expected) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -92,11 +92,11 @@ absl::Status CheckPeer(int other, int rank, int size, const char* what) {
 }
 
 absl::Status CheckGroups(int rank, int size, const std::vector<std::vector<int>>& groups) {
-  HF_RETURN_IF_ERROR(CheckRank(rank, size, "connect"));
+  RETURN_IF_ERROR(CheckRank(rank, size, "connect"));
   for (const std::vector<int>& members : groups) {
     std::vector<bool> seen(static_cast<size_t>(size), false);
     for (const int member : members) {
-      HF_RETURN_IF_ERROR(CheckRank(member, size, "a group with"));
+      RETURN_IF_ERROR(CheckRank(member, size, "a group with"));
       if (seen[static_cast<size_t>(member)]) {
         return absl::InvalidArgumentError(absl::StrCat("a group lists rank ", member, " twice"));
       }

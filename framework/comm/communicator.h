@@ -20,7 +20,7 @@
 //
 // Example:
 //   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-//   HF_RETURN_IF_ERROR(comm.AllGatherV(mine, {.bytes = all, .counts = counts, .displacements = starts}, deadline));
+//   RETURN_IF_ERROR(comm.AllGatherV(mine, {.bytes = all, .counts = counts, .displacements = starts}, deadline));
 
 #include <chrono>
 #include <cstddef>

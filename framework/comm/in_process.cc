@@ -21,29 +21,29 @@ class InProcessCommunicator final : public Communicator {
   uint64_t generation() const override { return rendezvous_->generation(); }
 
   absl::Status AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) override {
-    HF_RETURN_IF_ERROR(CheckGather(input, output, rank_, size()));
+    RETURN_IF_ERROR(CheckGather(input, output, rank_, size()));
     return Collective({Kind::kAllGatherV, 0, {input, {}, {}}, output}, deadline);
   }
 
   absl::Status AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) override {
-    HF_RETURN_IF_ERROR(CheckExchange(input, output, rank_, size()));
+    RETURN_IF_ERROR(CheckExchange(input, output, rank_, size()));
     return Collective({Kind::kAllToAllV, 0, input, output}, deadline);
   }
 
   absl::Status Broadcast(int root, Bytes data, Deadline deadline) override {
-    HF_RETURN_IF_ERROR(CheckRank(root, size(), "broadcast from"));
+    RETURN_IF_ERROR(CheckRank(root, size(), "broadcast from"));
     return Collective({Kind::kBroadcast, root, {data, {}, {}}, {data, {}, {}}}, deadline);
   }
 
   absl::Status Barrier(Deadline deadline) override { return Collective({Kind::kBarrier, 0, {}, {}}, deadline); }
 
   absl::Status Send(int to, uint32_t tag, ConstBytes data, Deadline deadline) override {
-    HF_RETURN_IF_ERROR(CheckPeer(to, rank_, size(), "send to"));
+    RETURN_IF_ERROR(CheckPeer(to, rank_, size(), "send to"));
     return rendezvous_->Send(rank_, to, tag, data, deadline);
   }
 
   absl::Status Receive(int from, uint32_t tag, Bytes data, Deadline deadline) override {
-    HF_RETURN_IF_ERROR(CheckPeer(from, rank_, size(), "receive from"));
+    RETURN_IF_ERROR(CheckPeer(from, rank_, size(), "receive from"));
     return rendezvous_->Receive(from, rank_, tag, data, deadline);
   }
 
@@ -64,7 +64,7 @@ class InProcessCommunicator final : public Communicator {
 
 InProcessWorld::InProcessWorld(int size, uint64_t generation)
     : rendezvous_(std::make_shared<InProcessRendezvous>(size, generation)) {
-  HF_CHECK(size > 0);
+  HOLDFAST_CHECK(size > 0);
 }
 
 InProcessWorld::~InProcessWorld() = default;
@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> InProcessWorld::Join(int rank, uin
   if (rank < 0 || rank >= rendezvous_->size()) {
     return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " in a world of ", rendezvous_->size()));
   }
-  HF_RETURN_IF_ERROR(rendezvous_->Join(rank));
+  RETURN_IF_ERROR(rendezvous_->Join(rank));
   return std::make_unique<InProcessCommunicator>(rendezvous_, rank);
 }
 

@@ -32,7 +32,7 @@ InProcessRendezvous::InProcessRendezvous(int size, uint64_t generation)
 
 absl::Status InProcessRendezvous::Join(int rank) {
   const Lock lock(mutex_);
-  HF_RETURN_IF_ERROR(failure_);
+  RETURN_IF_ERROR(failure_);
   if (joined_[static_cast<size_t>(rank)])
     return absl::AlreadyExistsError(absl::StrCat("rank ", rank, " has joined before"));
   joined_[static_cast<size_t>(rank)] = true;
@@ -69,7 +69,7 @@ absl::Status InProcessRendezvous::Wait(Lock& lock, Deadline deadline, const std:
   };
   const bool woken = changed_.wait_until(lock, deadline, [&] { return ready() || !failure_.ok() || !gone().empty(); });
   if (ready()) return absl::OkStatus();
-  HF_RETURN_IF_ERROR(failure_);
+  RETURN_IF_ERROR(failure_);
   if (!woken) return Fail(absl::DeadlineExceededError(absl::StrCat(what, " waited for ", RankNames(missing()))));
   return Fail(absl::UnavailableError(absl::StrCat(what, ": ", RankNames(gone()), " left")));
 }
@@ -92,7 +92,7 @@ absl::Status InProcessRendezvous::WaitUntilFull(Lock& lock, int rank, Round& rou
 absl::Status InProcessRendezvous::Collective(int rank, uint64_t sequence, const Arguments& arguments,
                                              Deadline deadline) {
   Lock lock(mutex_);
-  HF_RETURN_IF_ERROR(failure_);
+  RETURN_IF_ERROR(failure_);
   Round& round = rounds_[sequence % 2];
   if (round.sequence != sequence) {
     std::fill(round.arguments.begin(), round.arguments.end(), nullptr);
@@ -108,7 +108,7 @@ absl::Status InProcessRendezvous::Collective(int rank, uint64_t sequence, const 
     }
     changed_.notify_all();
   }
-  HF_RETURN_IF_ERROR(WaitUntilFull(lock, rank, round, deadline));
+  RETURN_IF_ERROR(WaitUntilFull(lock, rank, round, deadline));
 
   lock.unlock();
   Copy(round, rank);
@@ -164,7 +164,7 @@ InProcessRendezvous::Message* InProcessRendezvous::FindOffer(int from, int to, u
 
 absl::Status InProcessRendezvous::Send(int from, int to, uint32_t tag, ConstBytes data, Deadline deadline) {
   Lock lock(mutex_);
-  HF_RETURN_IF_ERROR(failure_);
+  RETURN_IF_ERROR(failure_);
   Message message{from, to, tag, data};
   const auto place = offers_.insert(offers_.end(), &message);
   changed_.notify_all();
@@ -179,11 +179,11 @@ absl::Status InProcessRendezvous::Send(int from, int to, uint32_t tag, ConstByte
 
 absl::Status InProcessRendezvous::Receive(int from, int to, uint32_t tag, Bytes data, Deadline deadline) {
   Lock lock(mutex_);
-  HF_RETURN_IF_ERROR(failure_);
+  RETURN_IF_ERROR(failure_);
   Message* message = nullptr;
   const std::string what =
       absl::StrCat("rank ", to, " of generation ", generation_, ": receive from ", from, " with tag ", tag);
-  HF_RETURN_IF_ERROR(Wait(
+  RETURN_IF_ERROR(Wait(
       lock, deadline, what, [&] { return (message = FindOffer(from, to, tag)) != nullptr; },
       [&] { return std::vector<int>{from}; }));
   if (message->data.size() != data.size()) {

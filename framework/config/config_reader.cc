@@ -198,7 +198,7 @@ absl::StatusOr<Config> ConfigReader::Finish(const InitialModelFn& read_initial_m
     CheckAcross(config);
   }
   if (!errors_.empty()) return errors_.ToStatus();
-  HF_RETURN_IF_ERROR(initial_status);
+  RETURN_IF_ERROR(initial_status);
   ResolveDerived(&config.model);
   return config;
 }

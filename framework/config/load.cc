@@ -37,7 +37,7 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
 
 absl::StatusOr<Config> LoadConfig(const std::string& path, absl::Span<const std::string> overrides,
                                   const ModelSources& models) {
-  HF_ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(path));
   return ParseConfig(text, path, overrides, models);
 }
 

@@ -27,7 +27,7 @@ absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text)
   Call call{*workspace, tokens};
   const absl::Status status = CutAdded(0, text, false, call).status();
   GiveBack(std::move(workspace));
-  HF_RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(status);
   return tokens;
 }
 
@@ -53,10 +53,10 @@ absl::StatusOr<size_t> BpeTokenizer::CutAdded(int stage, std::string_view text, 
     const AddedTokens::Match match = added.Find(text, begin);
     const size_t unfinished = more_may_follow ? added.FindUnfinished(text, begin) : text.size();
     if (!match.found() || match.begin >= unfinished) {
-      HF_ASSIGN_OR_RETURN(const size_t done, next_stage(text.substr(begin, unfinished - begin), more_may_follow));
+      ASSIGN_OR_RETURN(const size_t done, next_stage(text.substr(begin, unfinished - begin), more_may_follow));
       return begin + done;
     }
-    HF_RETURN_IF_ERROR(next_stage(text.substr(begin, match.begin - begin), false).status());
+    RETURN_IF_ERROR(next_stage(text.substr(begin, match.begin - begin), false).status());
     call.out.push_back(match.token);
     begin = match.begin + match.length;
   }
@@ -68,7 +68,7 @@ absl::StatusOr<size_t> BpeTokenizer::CutInvalid(std::string_view text, bool more
     const size_t valid = Utf8ValidLength(text.substr(begin));
     const std::string_view rest = text.substr(begin + valid);
     const bool open = more_may_follow && (rest.empty() || IsUtf8Incomplete(rest));
-    HF_ASSIGN_OR_RETURN(const size_t done, Split(0, text.substr(begin, valid), open, call));
+    ASSIGN_OR_RETURN(const size_t done, Split(0, text.substr(begin, valid), open, call));
     begin += done;
     if (open || rest.empty()) return begin;
     spec_.model.Encode(rest.substr(0, 1), call.workspace.bpe, call.out);
@@ -81,7 +81,7 @@ absl::StatusOr<size_t> BpeTokenizer::Split(size_t stage, std::string_view text, 
                                            Call& call) const {
   if (text.empty()) return 0;
   if (spec_.add_prefix_space && stage == static_cast<size_t>(spec_.splits_before_prefix_space) && text[0] != ' ') {
-    HF_RETURN_IF_ERROR(Split(stage, " " + std::string(text), more_may_follow, call).status());
+    RETURN_IF_ERROR(Split(stage, " " + std::string(text), more_may_follow, call).status());
     return text.size();  // never more_may_follow: EncodeBeginning refuses
   }
   if (stage == spec_.splits.size()) {
@@ -91,15 +91,15 @@ absl::StatusOr<size_t> BpeTokenizer::Split(size_t stage, std::string_view text, 
   }
   size_t begin = 0;
   while (begin < text.size()) {
-    HF_ASSIGN_OR_RETURN(const Regex::Match match,
-                        spec_.splits[stage].Find(text, begin, more_may_follow, call.workspace.regex));
+    ASSIGN_OR_RETURN(const Regex::Match match,
+                     spec_.splits[stage].Find(text, begin, more_may_follow, call.workspace.regex));
     if (match.kind == Regex::Match::Kind::kPartial) return begin;
     const bool found = match.kind == Regex::Match::Kind::kFound;
     const size_t end = found ? match.begin : text.size();
     if (!found && more_may_follow) return begin;
-    HF_RETURN_IF_ERROR(Split(stage + 1, text.substr(begin, end - begin), false, call).status());
+    RETURN_IF_ERROR(Split(stage + 1, text.substr(begin, end - begin), false, call).status());
     if (found)
-      HF_RETURN_IF_ERROR(Split(stage + 1, text.substr(match.begin, match.end - match.begin), false, call).status());
+      RETURN_IF_ERROR(Split(stage + 1, text.substr(match.begin, match.end - match.begin), false, call).status());
     begin = found ? match.end : end;
   }
   return begin;

@@ -18,8 +18,8 @@ absl::StatusOr<TokenIndex> IndexOf(FileAccess& files, const std::string& path, c
                                    const ReadProgress& on_scan) {
   absl::StatusOr<TokenIndex> index = ReadTokenIndex(files, path);
   if (absl::IsNotFound(index.status())) return IndexTokens(file, on_scan);
-  HF_RETURN_IF_ERROR(index.status());
-  HF_RETURN_IF_ERROR(CheckSomeBlocks(file, *index, kSampledBlocks, seed));
+  RETURN_IF_ERROR(index.status());
+  RETURN_IF_ERROR(CheckSomeBlocks(file, *index, kSampledBlocks, seed));
   return index;
 }
 
@@ -31,9 +31,9 @@ absl::StatusOr<Dataset> Dataset::OpenFiles(absl::Span<const std::string> paths, 
   Dataset dataset;
   dataset.sequence_ = sequence;
   dataset.files_.resize(paths.size());
-  HF_RETURN_IF_ERROR(RunParallel(static_cast<int64_t>(paths.size()), kFilesAtOnce, [&](int64_t at) {
+  RETURN_IF_ERROR(RunParallel(static_cast<int64_t>(paths.size()), kFilesAtOnce, [&](int64_t at) {
     const auto i = static_cast<size_t>(at);
-    HF_ASSIGN_OR_RETURN(dataset.files_[i], TokenFile::Open(files, paths[i]));
+    ASSIGN_OR_RETURN(dataset.files_[i], TokenFile::Open(files, paths[i]));
     return absl::OkStatus();
   }));
   dataset.first_sample_.push_back(0);
@@ -54,13 +54,13 @@ absl::StatusOr<Dataset> Dataset::Open(absl::Span<const std::string> paths, int64
                                       const DatasetOptions& options) {
   LocalFileAccess local;
   FileAccess& files = options.files != nullptr ? *options.files : local;
-  HF_ASSIGN_OR_RETURN(Dataset dataset, OpenFiles(paths, sequence, files));
+  ASSIGN_OR_RETURN(Dataset dataset, OpenFiles(paths, sequence, files));
   dataset.digests_.resize(paths.size());
   const uint64_t seed = std::random_device()();  // other blocks at each start, on each host
-  HF_RETURN_IF_ERROR(RunParallel(static_cast<int64_t>(paths.size()), kFilesAtOnce, [&](int64_t at) {
+  RETURN_IF_ERROR(RunParallel(static_cast<int64_t>(paths.size()), kFilesAtOnce, [&](int64_t at) {
     const auto i = static_cast<size_t>(at);
     const TokenFile& file = *dataset.files_[i];
-    HF_ASSIGN_OR_RETURN(const TokenIndex index, IndexOf(files, paths[i], file, seed + i, options.on_scan));
+    ASSIGN_OR_RETURN(const TokenIndex index, IndexOf(files, paths[i], file, seed + i, options.on_scan));
     dataset.digests_[i] = index.digest;
     return CheckVocabulary(file, index, vocab_size);
   }));
@@ -70,8 +70,8 @@ absl::StatusOr<Dataset> Dataset::Open(absl::Span<const std::string> paths, int64
 absl::StatusOr<DatasetSize> Dataset::Measure(absl::Span<const std::string> paths, int64_t sequence,
                                              const DatasetOptions& options) {
   LocalFileAccess local;
-  HF_ASSIGN_OR_RETURN(const Dataset dataset,
-                      OpenFiles(paths, sequence, options.files != nullptr ? *options.files : local));
+  ASSIGN_OR_RETURN(const Dataset dataset,
+                   OpenFiles(paths, sequence, options.files != nullptr ? *options.files : local));
   return DatasetSize{.tokens = dataset.num_tokens(), .samples = dataset.num_samples()};
 }
 
@@ -90,13 +90,13 @@ int Dataset::reads_at_once() const {
 }
 
 absl::Status Dataset::Read(int64_t index, absl::Span<int32_t> inputs, absl::Span<int32_t> targets) const {
-  HF_CHECK(index >= 0 && index < num_samples());
-  HF_CHECK(static_cast<int64_t>(inputs.size()) == sequence_ && static_cast<int64_t>(targets.size()) == sequence_);
+  HOLDFAST_CHECK(index >= 0 && index < num_samples());
+  HOLDFAST_CHECK(static_cast<int64_t>(inputs.size()) == sequence_ && static_cast<int64_t>(targets.size()) == sequence_);
   const auto after = std::upper_bound(first_sample_.begin(), first_sample_.end(), index);
   const int64_t file = after - first_sample_.begin() - 1;
   const int64_t first = (index - first_sample_[file]) * sequence_;
   std::vector<int32_t> tokens(static_cast<size_t>(sequence_) + 1);  // one read: the targets are the inputs moved by one
-  HF_RETURN_IF_ERROR(files_[file]->Read(first, absl::MakeSpan(tokens)));
+  RETURN_IF_ERROR(files_[file]->Read(first, absl::MakeSpan(tokens)));
   std::copy(tokens.begin(), tokens.end() - 1, inputs.begin());
   std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
   return absl::OkStatus();
@@ -127,7 +127,7 @@ absl::StatusOr<Microbatch> ReadMicrobatch(const Dataset& dataset, const SampleOr
                                           int64_t step, int64_t index) {
   Microbatch microbatch = EmptyMicrobatch(shape.microbatch_size, dataset.sequence(), step, index);
   for (int64_t row = 0; row < shape.microbatch_size; ++row) {
-    HF_RETURN_IF_ERROR(ReadRow(dataset, SampleOf(order, shape, step, index, row), row, microbatch));
+    RETURN_IF_ERROR(ReadRow(dataset, SampleOf(order, shape, step, index, row), row, microbatch));
   }
   return microbatch;
 }
@@ -136,8 +136,8 @@ absl::StatusOr<Microbatch> ReadValidationMicrobatch(const Dataset& dataset, int6
   Microbatch microbatch = EmptyMicrobatch(microbatch_size, dataset.sequence(), 0, index);
   const int64_t first = index * microbatch_size;
   const int64_t rows = std::clamp<int64_t>(dataset.num_samples() - first, 0, microbatch_size);
-  HF_RETURN_IF_ERROR(RunParallel(rows, dataset.reads_at_once(),
-                                 [&](int64_t row) { return ReadRow(dataset, first + row, row, microbatch); }));
+  RETURN_IF_ERROR(RunParallel(rows, dataset.reads_at_once(),
+                              [&](int64_t row) { return ReadRow(dataset, first + row, row, microbatch); }));
   return microbatch;
 }
 

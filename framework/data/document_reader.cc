@@ -46,7 +46,7 @@ absl::StatusOr<std::string> DocumentOfLine(std::string_view line, const std::str
 
 absl::Status TakeLine(std::string_view line, const std::string& field, const DocumentSink& sink) {
   if (line.find_first_not_of(" \t\r\n") == std::string_view::npos) return absl::OkStatus();
-  HF_ASSIGN_OR_RETURN(const std::string document, DocumentOfLine(line, field));
+  ASSIGN_OR_RETURN(const std::string document, DocumentOfLine(line, field));
   return sink.take(document, true).status();
 }
 
@@ -85,7 +85,7 @@ absl::StatusOr<bool> InputFile::ReadMore(size_t bytes_max, std::string& buffer) 
     got = read;
   }
   buffer.resize(before + got.value_or(0));
-  HF_RETURN_IF_ERROR(got.status());
+  RETURN_IF_ERROR(got.status());
   offset_ += static_cast<int64_t>(*got);
   return *got > 0;
 }
@@ -99,11 +99,11 @@ absl::Status ReadTextDocument(InputFile& file, const DocumentSink& sink) {
       return absl::ResourceExhaustedError(absl::StrCat(
           file.name(), ": ", held, " bytes without a place where the tokenizer could cut; split the file"));
     }
-    HF_ASSIGN_OR_RETURN(more, file.ReadMore(kDocumentPieceBytes, buffer));
-    if (is_first) HF_RETURN_IF_ERROR(RefuseCompressed(buffer, file.name()));
+    ASSIGN_OR_RETURN(more, file.ReadMore(kDocumentPieceBytes, buffer));
+    if (is_first) RETURN_IF_ERROR(RefuseCompressed(buffer, file.name()));
     is_first = false;
     sink.count_bytes(static_cast<int64_t>(buffer.size() - held));
-    HF_ASSIGN_OR_RETURN(const size_t taken, sink.take(buffer, !more));
+    ASSIGN_OR_RETURN(const size_t taken, sink.take(buffer, !more));
     buffer.erase(0, taken);
   }
   return absl::OkStatus();
@@ -120,8 +120,8 @@ absl::Status ReadJsonlDocuments(InputFile& file, const std::string& field, const
       return absl::ResourceExhaustedError(absl::StrCat(file.name(), ":", line_number, ": line longer than ",
                                                        kDocumentHeldBytesMax, " bytes; is it JSONL?"));
     }
-    HF_ASSIGN_OR_RETURN(more, file.ReadMore(kDocumentPieceBytes, buffer));
-    if (is_first) HF_RETURN_IF_ERROR(RefuseCompressed(buffer, file.name()));
+    ASSIGN_OR_RETURN(more, file.ReadMore(kDocumentPieceBytes, buffer));
+    if (is_first) RETURN_IF_ERROR(RefuseCompressed(buffer, file.name()));
     is_first = false;
     sink.count_bytes(static_cast<int64_t>(buffer.size() - held));
     size_t begin = 0;

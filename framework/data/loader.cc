@@ -16,7 +16,7 @@ Loader::Options Loader::WithDefaults(Options options, const Dataset& dataset) {
   options.microbatches_ahead =
       std::max<int64_t>({options.microbatches_ahead, 1,
                          options.threads > 1 ? (rows + shape.microbatch_size - 1) / shape.microbatch_size : 1});
-  HF_CHECK(options.indices.front() >= 0 && options.indices.back() < shape.microbatches);
+  HOLDFAST_CHECK(options.indices.front() >= 0 && options.indices.back() < shape.microbatches);
   return options;
 }
 
@@ -67,7 +67,7 @@ void Loader::Work(std::stop_token stop) {
 
 absl::StatusOr<Microbatch> Loader::Next(int64_t step, int64_t index, std::stop_token stop) {
   std::unique_lock lock(mutex_);
-  HF_CHECK(step == StepOf(next_to_return_) && index == IndexOf(next_to_return_));
+  HOLDFAST_CHECK(step == StepOf(next_to_return_) && index == IndexOf(next_to_return_));
   if (options_.threads > 0) {
     changed_.wait(lock, stop, [this] {
       const auto next = pending_.find(next_to_return_);

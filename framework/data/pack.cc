@@ -44,9 +44,9 @@ class TokenSpill {
     for (; count > 0; count -= static_cast<int64_t>(block.size())) {
       block.resize(std::min<int64_t>(count, 1 << 18));
       const absl::Span<std::byte> bytes(reinterpret_cast<std::byte*>(block.data()), block.size() * sizeof(int32_t));
-      HF_RETURN_IF_ERROR(ReadExactly(fd_.get(), static_cast<uint64_t>(read_) * sizeof(int32_t), {&bytes, 1}, name_));
+      RETURN_IF_ERROR(ReadExactly(fd_.get(), static_cast<uint64_t>(read_) * sizeof(int32_t), {&bytes, 1}, name_));
       read_ += static_cast<int64_t>(block.size());
-      HF_RETURN_IF_ERROR(writer.Append(block));
+      RETURN_IF_ERROR(writer.Append(block));
     }
     return absl::OkStatus();
   }
@@ -97,25 +97,25 @@ class Packer {
       : tokenizer_(tokenizer), options_(options), files_(files) {}
 
   absl::StatusOr<PackReport> Run() {
-    HF_RETURN_IF_ERROR(CheckOptions(options_));
-    HF_RETURN_IF_ERROR(OpenOutputs());
-    HF_RETURN_IF_ERROR(Measure());
+    RETURN_IF_ERROR(CheckOptions(options_));
+    RETURN_IF_ERROR(OpenOutputs());
+    RETURN_IF_ERROR(Measure());
     for (const std::string& path : options_.inputs) {
-      HF_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(files_, path));
-      HF_RETURN_IF_ERROR(ReadInput(path, file));
+      ASSIGN_OR_RETURN(InputFile file, InputFile::Open(files_, path));
+      RETURN_IF_ERROR(ReadInput(path, file));
     }
-    HF_RETURN_IF_ERROR(Finish());
+    RETURN_IF_ERROR(Finish());
     return report_;
   }
 
  private:
   // First of all, so that an unwritable directory is not found out after hours.
   absl::Status OpenOutputs() {
-    HF_ASSIGN_OR_RETURN(writer_, TokenFileWriter::Create(files_, options_.output, tokenizer_.vocab_size()));
+    ASSIGN_OR_RETURN(writer_, TokenFileWriter::Create(files_, options_.output, tokenizer_.vocab_size()));
     if (options_.validation_output.empty()) return absl::OkStatus();
-    HF_ASSIGN_OR_RETURN(validation_writer_,
-                        TokenFileWriter::Create(files_, options_.validation_output, tokenizer_.vocab_size()));
-    HF_ASSIGN_OR_RETURN(TokenSpill spill, TokenSpill::Create(files_.ScratchDirectory(options_.output)));
+    ASSIGN_OR_RETURN(validation_writer_,
+                     TokenFileWriter::Create(files_, options_.validation_output, tokenizer_.vocab_size()));
+    ASSIGN_OR_RETURN(TokenSpill spill, TokenSpill::Create(files_.ScratchDirectory(options_.output)));
     spill_ = std::make_unique<TokenSpill>(std::move(spill));
     return absl::OkStatus();
   }
@@ -128,7 +128,7 @@ class Packer {
         known = false;
         continue;
       }
-      HF_ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(files_, path));
+      ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(files_, path));
       known = known && file.size() > 0;
       total_bytes_ += file.size();
     }
@@ -149,13 +149,13 @@ class Packer {
     tokens_.clear();
     size_t taken = text.size();
     if (is_last) {
-      HF_ASSIGN_OR_RETURN(tokens_, tokenizer_.Encode(text));
+      ASSIGN_OR_RETURN(tokens_, tokenizer_.Encode(text));
     } else {
-      HF_ASSIGN_OR_RETURN(taken, tokenizer_.EncodeBeginning(text, tokens_));
+      ASSIGN_OR_RETURN(taken, tokenizer_.EncodeBeginning(text, tokens_));
     }
     document_is_empty_ = document_is_empty_ && tokens_.empty();
     if (is_last) EndDocument();
-    HF_RETURN_IF_ERROR(spill_ ? spill_->Append(tokens_) : writer_->Append(tokens_));
+    RETURN_IF_ERROR(spill_ ? spill_->Append(tokens_) : writer_->Append(tokens_));
     return taken;
   }
 
@@ -175,10 +175,10 @@ class Packer {
   }
 
   absl::Status Finish() {
-    if (spill_) HF_RETURN_IF_ERROR(SplitOffValidation());
+    if (spill_) RETURN_IF_ERROR(SplitOffValidation());
     report_.tokens = writer_->num_tokens();
     if (report_.tokens == 0) return absl::InvalidArgumentError("the input holds no text: no token file written");
-    HF_RETURN_IF_ERROR(writer_->Finish());
+    RETURN_IF_ERROR(writer_->Finish());
     return validation_writer_ ? validation_writer_->Finish() : absl::OkStatus();
   }
 
@@ -189,8 +189,8 @@ class Packer {
       return absl::InvalidArgumentError(absl::StrCat("validation fraction ", options_.validation_fraction, " of ",
                                                      spill_->count(), " tokens leaves one of the two files empty"));
     }
-    HF_RETURN_IF_ERROR(spill_->CopyNext(spill_->count() - validation, *writer_));
-    HF_RETURN_IF_ERROR(spill_->CopyNext(validation, *validation_writer_));
+    RETURN_IF_ERROR(spill_->CopyNext(spill_->count() - validation, *writer_));
+    RETURN_IF_ERROR(spill_->CopyNext(validation, *validation_writer_));
     report_.validation_tokens = validation;
     return absl::OkStatus();
   }

@@ -24,7 +24,7 @@ class Translation {
  public:
   absl::StatusOr<std::string> Run(std::string_view pattern) {
     for (size_t i = 0; i < pattern.size();) {
-      HF_ASSIGN_OR_RETURN(const size_t length, Step(pattern.substr(i)));
+      ASSIGN_OR_RETURN(const size_t length, Step(pattern.substr(i)));
       i += length;
     }
     return result_;
@@ -88,7 +88,7 @@ struct Regex::Workspace::Impl {
   pcre2_jit_stack* stack = pcre2_jit_stack_create(32 << 10, kJitStackBytesMax, nullptr);
 
   Impl() {
-    HF_CHECK(match != nullptr && context != nullptr);
+    HOLDFAST_CHECK(match != nullptr && context != nullptr);
     pcre2_set_heap_limit(context, kHeapKibMax);
     if (stack != nullptr) pcre2_jit_stack_assign(context, nullptr, stack);
   }

@@ -34,12 +34,12 @@ uint64_t Encrypt(uint64_t value, uint64_t key, int half_bits) {
 
 SampleOrder::SampleOrder(int64_t n, uint64_t seed, bool shuffle)
     : n_(n), seed_(seed), shuffle_(shuffle), half_bits_(1) {
-  HF_CHECK(n >= 1);
+  HOLDFAST_CHECK(n >= 1);
   while (half_bits_ < 32 && (uint64_t{1} << (2 * half_bits_)) < static_cast<uint64_t>(n)) ++half_bits_;
 }
 
 int64_t SampleOrder::At(int64_t position) const {
-  HF_CHECK(position >= 0);
+  HOLDFAST_CHECK(position >= 0);
   const int64_t epoch = position / n_;
   const int64_t offset = position % n_;
   if (!shuffle_) return offset;

@@ -62,14 +62,14 @@ absl::StatusOr<std::shared_ptr<const TokenFile>> TokenFile::Open(std::shared_ptr
   if (bytes == 0) return absl::InvalidArgumentError(absl::StrCat(path, ": not a token file: it is empty"));
   Header header{};
   const size_t there = std::min<uint64_t>(bytes, sizeof(header));
-  HF_RETURN_IF_ERROR(file->file_->ReadAt(0, absl::MakeSpan(reinterpret_cast<std::byte*>(header.data()), there)));
+  RETURN_IF_ERROR(file->file_->ReadAt(0, absl::MakeSpan(reinterpret_cast<std::byte*>(header.data()), there)));
   if (there < sizeof(header)) {
     const std::string sizes = absl::StrCat("has ", bytes, " bytes, the header alone ", kHeaderBytes);
     const bool is_ours = header[0] == kMagicUint16 || header[0] == kMagicUint32;
     if (is_ours) return absl::DataLossError(absl::StrCat(path, ": truncated: it ", sizes));
     return absl::InvalidArgumentError(absl::StrCat(path, ": not a token file: it ", sizes));
   }
-  HF_RETURN_IF_ERROR(CheckHeader(path, header, static_cast<int64_t>(bytes)));
+  RETURN_IF_ERROR(CheckHeader(path, header, static_cast<int64_t>(bytes)));
   file->num_tokens_ = header[2];
   file->bytes_per_token_ = header[0] == kMagicUint16 ? 2 : 4;
   return file;
@@ -78,7 +78,7 @@ absl::StatusOr<std::shared_ptr<const TokenFile>> TokenFile::Open(std::shared_ptr
 int64_t TokenFile::OffsetOfStored(int64_t begin) { return kHeaderBytes + begin; }
 
 absl::Status TokenFile::ReadStored(int64_t begin, absl::Span<std::byte> out) const {
-  HF_CHECK(begin >= 0 && begin <= token_bytes() && static_cast<int64_t>(out.size()) <= token_bytes() - begin);
+  HOLDFAST_CHECK(begin >= 0 && begin <= token_bytes() && static_cast<int64_t>(out.size()) <= token_bytes() - begin);
   return file_->ReadAt(static_cast<uint64_t>(OffsetOfStored(begin)), out);
 }
 
@@ -88,7 +88,7 @@ absl::Status TokenFile::Read(int64_t first, absl::Span<int32_t> out) const {
   };
   if (bytes_per_token_ == 4) return ReadStored(first * 4, bytes_of(out.data(), out.size()));
   std::vector<uint16_t> stored(out.size());
-  HF_RETURN_IF_ERROR(ReadStored(first * 2, bytes_of(stored.data(), stored.size())));
+  RETURN_IF_ERROR(ReadStored(first * 2, bytes_of(stored.data(), stored.size())));
   std::copy(stored.begin(), stored.end(), out.begin());
   return absl::OkStatus();
 }
@@ -100,7 +100,7 @@ absl::Status CheckVocabulary(const TokenFile& file, const TokenIndex& index, int
   std::vector<int32_t> tokens;
   for (int64_t first = 0; first < file.num_tokens(); first += kPiece) {
     tokens.resize(static_cast<size_t>(std::min(kPiece, file.num_tokens() - first)));
-    HF_RETURN_IF_ERROR(file.Read(first, absl::MakeSpan(tokens)));
+    RETURN_IF_ERROR(file.Read(first, absl::MakeSpan(tokens)));
     const auto bad = std::find_if(tokens.begin(), tokens.end(),
                                   [&](int32_t token) { return static_cast<uint32_t>(token) >= limit; });
     if (bad == tokens.end()) continue;
@@ -121,21 +121,21 @@ absl::StatusOr<std::unique_ptr<TokenFileWriter>> TokenFileWriter::Create(FileAcc
     if (!created.ok()) return Annotate(created.status(), "cannot create token file");
     *file = *std::move(created);
   }
-  HF_RETURN_IF_ERROR(writer->file_->Append(Bytes(Header{})));
+  RETURN_IF_ERROR(writer->file_->Append(Bytes(Header{})));
   writer->index_ = std::make_unique<TokenIndexBuilder>(writer->bytes_per_token_);
   writer->buffer_.reserve(kBufferBytes);
   return writer;
 }
 
 absl::Status TokenFileWriter::Append(absl::Span<const int32_t> tokens) {
-  HF_CHECK(file_ != nullptr);
+  HOLDFAST_CHECK(file_ != nullptr);
   if (static_cast<int64_t>(tokens.size()) > kTokensMax - num_tokens_) {
     return absl::OutOfRangeError(absl::StrCat(file_->path(), ": a token file holds at most ", kTokensMax,
                                               " tokens: pack the input into several files"));
   }
   for (const int32_t token : tokens) {
-    HF_CHECK(token >= 0 && (bytes_per_token_ == 4 || token <= 0xffff));
-    if (buffer_.size() + 4 > kBufferBytes) HF_RETURN_IF_ERROR(Flush());
+    HOLDFAST_CHECK(token >= 0 && (bytes_per_token_ == 4 || token <= 0xffff));
+    if (buffer_.size() + 4 > kBufferBytes) RETURN_IF_ERROR(Flush());
     buffer_.append(reinterpret_cast<const char*>(&token), bytes_per_token_);
   }
   num_tokens_ += static_cast<int64_t>(tokens.size());
@@ -144,35 +144,35 @@ absl::Status TokenFileWriter::Append(absl::Span<const int32_t> tokens) {
 
 absl::Status TokenFileWriter::Flush() {
   index_->Append(buffer_);
-  HF_RETURN_IF_ERROR(file_->Append(buffer_));
+  RETURN_IF_ERROR(file_->Append(buffer_));
   buffer_.clear();
   return absl::OkStatus();
 }
 
 absl::Status TokenFileWriter::Finish() {
-  HF_CHECK(file_ != nullptr);
-  HF_RETURN_IF_ERROR(Flush());
+  HOLDFAST_CHECK(file_ != nullptr);
+  RETURN_IF_ERROR(Flush());
   Header header{};
   header[0] = bytes_per_token_ == 2 ? kMagicUint16 : kMagicUint32;
   header[1] = bytes_per_token_ == 2 ? kVersionUint16 : kVersionUint32;
   header[2] = static_cast<int32_t>(num_tokens_);
-  HF_RETURN_IF_ERROR(file_->Overwrite(0, Bytes(header)));
-  HF_RETURN_IF_ERROR(index_file_->Append(FormatTokenIndex(index_->Finish())));
+  RETURN_IF_ERROR(file_->Overwrite(0, Bytes(header)));
+  RETURN_IF_ERROR(index_file_->Append(FormatTokenIndex(index_->Finish())));
   const std::unique_ptr<OutputFile> file = std::move(file_), index_file = std::move(index_file_);
-  HF_RETURN_IF_ERROR(file->Commit());
+  RETURN_IF_ERROR(file->Commit());
   return index_file->Commit();
 }
 
 absl::StatusOr<TokenIndex> ReadTokenIndex(FileAccess& files, const std::string& token_file) {
   const std::string path = TokenIndexPath(token_file);
-  HF_ASSIGN_OR_RETURN(const auto file, files.Open(path));
-  HF_ASSIGN_OR_RETURN(const std::string bytes, ReadWhole(*file, kTokenIndexBytesMax));
+  ASSIGN_OR_RETURN(const auto file, files.Open(path));
+  ASSIGN_OR_RETURN(const std::string bytes, ReadWhole(*file, kTokenIndexBytesMax));
   return ParseTokenIndex(bytes, path);
 }
 
 absl::Status WriteTokenIndex(FileAccess& files, const std::string& token_file, const TokenIndex& index) {
-  HF_ASSIGN_OR_RETURN(const auto file, files.Create(TokenIndexPath(token_file)));
-  HF_RETURN_IF_ERROR(file->Append(FormatTokenIndex(index)));
+  ASSIGN_OR_RETURN(const auto file, files.Create(TokenIndexPath(token_file)));
+  RETURN_IF_ERROR(file->Append(FormatTokenIndex(index)));
   return file->Commit();
 }
 

@@ -53,7 +53,7 @@ absl::Status Changed(const TokenFile& file, const std::string& how) {
 absl::StatusOr<uint64_t> DigestOfBlock(const TokenFile& file, int64_t block, std::vector<std::byte>& buffer) {
   const int64_t begin = block * kTokenBlockBytes;
   buffer.resize(static_cast<size_t>(std::min(kTokenBlockBytes, file.token_bytes() - begin)));
-  HF_RETURN_IF_ERROR(file.ReadStored(begin, absl::MakeSpan(buffer)));
+  RETURN_IF_ERROR(file.ReadStored(begin, absl::MakeSpan(buffer)));
   return XXH3_64bits(buffer.data(), buffer.size());
 }
 
@@ -129,7 +129,7 @@ TokenIndexBuilder::TokenIndexBuilder(int bytes_per_token) : hashes_(std::make_un
 TokenIndexBuilder::~TokenIndexBuilder() = default;
 
 void TokenIndexBuilder::Append(absl::string_view tokens) {
-  HF_CHECK(tokens.size() % static_cast<size_t>(index_.bytes_per_token) == 0);
+  HOLDFAST_CHECK(tokens.size() % static_cast<size_t>(index_.bytes_per_token) == 0);
   if (tokens.empty()) return;
   index_.num_tokens += static_cast<int64_t>(tokens.size()) / index_.bytes_per_token;
   const uint32_t largest = index_.bytes_per_token == 2 ? Largest<uint16_t>(tokens) : Largest<uint32_t>(tokens);
@@ -162,7 +162,7 @@ absl::StatusOr<TokenIndex> IndexTokens(const TokenFile& file, const ReadProgress
   std::vector<std::byte> piece;
   for (int64_t done = 0; done < file.token_bytes();) {
     piece.resize(static_cast<size_t>(std::min(kPieceBytes, file.token_bytes() - done)));
-    HF_RETURN_IF_ERROR(file.ReadStored(done, absl::MakeSpan(piece)));
+    RETURN_IF_ERROR(file.ReadStored(done, absl::MakeSpan(piece)));
     builder.Append({reinterpret_cast<const char*>(piece.data()), piece.size()});
     done += static_cast<int64_t>(piece.size());
     if (progress) progress(file.path(), done, file.token_bytes());
@@ -171,7 +171,7 @@ absl::StatusOr<TokenIndex> IndexTokens(const TokenFile& file, const ReadProgress
 }
 
 absl::Status CheckSomeBlocks(const TokenFile& file, const TokenIndex& index, int samples, uint64_t seed) {
-  HF_RETURN_IF_ERROR(CheckCounts(file, index));
+  RETURN_IF_ERROR(CheckCounts(file, index));
   if (index.blocks.empty()) return absl::OkStatus();
   const auto last = static_cast<int64_t>(index.blocks.size()) - 1;
   std::vector<int64_t> chosen = {0, last};
@@ -181,7 +181,7 @@ absl::Status CheckSomeBlocks(const TokenFile& file, const TokenIndex& index, int
   chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
   std::vector<std::byte> buffer;
   for (const int64_t block : chosen) {
-    HF_ASSIGN_OR_RETURN(const uint64_t digest, DigestOfBlock(file, block, buffer));
+    ASSIGN_OR_RETURN(const uint64_t digest, DigestOfBlock(file, block, buffer));
     if (digest == index.blocks[static_cast<size_t>(block)]) continue;
     return Changed(file, absl::StrCat("the tokens of block ", block, " (", buffer.size(), " bytes at byte ",
                                       TokenFile::OffsetOfStored(block * kTokenBlockBytes), ") are others"));
@@ -191,8 +191,8 @@ absl::Status CheckSomeBlocks(const TokenFile& file, const TokenIndex& index, int
 
 absl::StatusOr<std::vector<int64_t>> CompareWithIndex(const TokenFile& file, const TokenIndex& index,
                                                       const ReadProgress& progress) {
-  HF_RETURN_IF_ERROR(CheckCounts(file, index));
-  HF_ASSIGN_OR_RETURN(const TokenIndex now, IndexTokens(file, progress));
+  RETURN_IF_ERROR(CheckCounts(file, index));
+  ASSIGN_OR_RETURN(const TokenIndex now, IndexTokens(file, progress));
   std::vector<int64_t> others;
   for (size_t block = 0; block < index.blocks.size(); ++block) {
     if (now.blocks[block] != index.blocks[block]) others.push_back(static_cast<int64_t>(block));

@@ -32,7 +32,7 @@ absl::StatusOr<TokenStats> ComputeTokenStats(const TokenFile& file) {
   std::vector<int32_t> block;
   for (int64_t first = 0; first < stats.count; first += kBlock) {
     block.resize(std::min(kBlock, stats.count - first));
-    HF_RETURN_IF_ERROR(file.Read(first, absl::MakeSpan(block)));
+    RETURN_IF_ERROR(file.Read(first, absl::MakeSpan(block)));
     for (const int32_t token : block) Count(static_cast<uint32_t>(token), stats);
   }
   for (const int64_t count : stats.counts) {

@@ -14,7 +14,7 @@ class ByteTokenizer final : public Tokenizer {
   int64_t vocab_size() const override { return 256; }
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override {
     std::vector<int32_t> tokens;
-    HF_RETURN_IF_ERROR(EncodeBeginning(text, tokens).status());
+    RETURN_IF_ERROR(EncodeBeginning(text, tokens).status());
     return tokens;
   }
   absl::StatusOr<size_t> EncodeBeginning(std::string_view text, std::vector<int32_t>& out) const override {

@@ -61,8 +61,8 @@ absl::Status AddToken(const std::string& name, int32_t id, std::string bytes, Bp
 
 absl::Status ParseVocabulary(const Json& vocabulary, Ids& ids, BpeSpec& spec) {
   for (const auto& [name, value] : vocabulary.items()) {
-    HF_ASSIGN_OR_RETURN(const int32_t id, ParseId(value, name));
-    HF_RETURN_IF_ERROR(AddToken(name, id, ByteLevelToBytes(name).value_or(name), spec));
+    ASSIGN_OR_RETURN(const int32_t id, ParseId(value, name));
+    RETURN_IF_ERROR(AddToken(name, id, ByteLevelToBytes(name).value_or(name), spec));
     ids[name] = id;
   }
   for (int byte = 0; byte < 256; ++byte) {
@@ -116,8 +116,8 @@ absl::Status ParseModel(const Json& model, Ids& ids, BpeSpec& spec) {
   }
   if (!IsAbsent(model, "byte_fallback") && model.at("byte_fallback").get<bool>()) return Unsupported("byte_fallback");
   if (!model.at("vocab").is_object()) return absl::InvalidArgumentError("vocab: not an object");
-  HF_RETURN_IF_ERROR(ParseVocabulary(model.at("vocab"), ids, spec));
-  HF_RETURN_IF_ERROR(ParseMerges(model.at("merges"), ids, spec));
+  RETURN_IF_ERROR(ParseVocabulary(model.at("vocab"), ids, spec));
+  RETURN_IF_ERROR(ParseMerges(model.at("merges"), ids, spec));
   if (IsAbsent(model, "ignore_merges") || !model.at("ignore_merges").get<bool>()) return absl::OkStatus();
   for (const auto& [name, id] : ids) {
     if (const auto bytes = ByteLevelToBytes(name)) spec.model.AddWholeWord(*bytes, id);
@@ -139,9 +139,9 @@ absl::Status ParseAddedToken(const Json& entry, Ids& ids, BpeSpec& spec, AddedEn
   for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
     if (entry.value(flag, false)) return Unsupported(absl::StrCat(flag, " of ", Json(content).dump()));
   }
-  HF_ASSIGN_OR_RETURN(const int32_t id, ParseId(entry.at("id"), content));
+  ASSIGN_OR_RETURN(const int32_t id, ParseId(entry.at("id"), content));
   if (const auto known = ids.find(content); known == ids.end()) {
-    HF_RETURN_IF_ERROR(AddToken(content, id, content, spec));
+    RETURN_IF_ERROR(AddToken(content, id, content, spec));
     ids[content] = id;
   } else if (known->second != id) {
     return absl::InvalidArgumentError(
@@ -158,7 +158,7 @@ absl::Status ParseByteLevel(const Json& step, BpeSpec& spec) {
   spec.add_prefix_space = step.value("add_prefix_space", true);
   spec.splits_before_prefix_space = static_cast<int>(spec.splits.size());
   if (!step.value("use_regex", true)) return absl::OkStatus();
-  HF_ASSIGN_OR_RETURN(Regex regex, Regex::Compile(kGpt2Pattern));
+  ASSIGN_OR_RETURN(Regex regex, Regex::Compile(kGpt2Pattern));
   spec.splits.push_back(std::move(regex));
   return absl::OkStatus();
 }
@@ -168,13 +168,13 @@ absl::Status ParseSplit(const Json& step, BpeSpec& spec) {
   if (step.value("invert", false)) return Unsupported("Split with invert");
   const Json& pattern = step.at("pattern");
   if (!pattern.contains("Regex")) return Unsupported("Split pattern " + pattern.dump());
-  HF_ASSIGN_OR_RETURN(Regex regex, Regex::Compile(pattern.at("Regex").get<std::string>()));
+  ASSIGN_OR_RETURN(Regex regex, Regex::Compile(pattern.at("Regex").get<std::string>()));
   spec.splits.push_back(std::move(regex));
   return absl::OkStatus();
 }
 
 absl::Status ParseDigits(const Json& step, BpeSpec& spec) {
-  HF_ASSIGN_OR_RETURN(Regex regex, Regex::Compile(step.value("individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)"));
+  ASSIGN_OR_RETURN(Regex regex, Regex::Compile(step.value("individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)"));
   spec.splits.push_back(std::move(regex));
   return absl::OkStatus();
 }
@@ -187,11 +187,11 @@ absl::Status ParsePreTokenizer(const Json& pre_tokenizer, BpeSpec& spec) {
     const bool is_last = i + 1 == steps.size();
     if (is_last != (type == "ByteLevel")) return Unsupported("a sequence that does not end with its only ByteLevel");
     if (type == "ByteLevel") {
-      HF_RETURN_IF_ERROR(ParseByteLevel(steps[i], spec));
+      RETURN_IF_ERROR(ParseByteLevel(steps[i], spec));
     } else if (type == "Split") {
-      HF_RETURN_IF_ERROR(ParseSplit(steps[i], spec));
+      RETURN_IF_ERROR(ParseSplit(steps[i], spec));
     } else if (type == "Digits") {
-      HF_RETURN_IF_ERROR(ParseDigits(steps[i], spec));
+      RETURN_IF_ERROR(ParseDigits(steps[i], spec));
     } else {
       return Unsupported(type);
     }
@@ -224,7 +224,7 @@ absl::Status Section(const char* name, Parse parse) {
 absl::Status ParseAddedTokens(const Json& root, Ids& ids, BpeSpec& spec) {
   if (IsAbsent(root, "added_tokens")) return absl::OkStatus();
   AddedEntries added;
-  for (const Json& entry : root.at("added_tokens")) HF_RETURN_IF_ERROR(ParseAddedToken(entry, ids, spec, added));
+  for (const Json& entry : root.at("added_tokens")) RETURN_IF_ERROR(ParseAddedToken(entry, ids, spec, added));
   spec.added_first = AddedTokens(std::move(added.first));
   spec.added_second = AddedTokens(std::move(added.second));
   return absl::OkStatus();
@@ -244,18 +244,18 @@ absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content) {
     return absl::InvalidArgumentError(absl::StrCat("JSON nested deeper than ", kDepthMax));
   }
   Json root;
-  HF_RETURN_IF_ERROR(Section("not JSON", [&] {
+  RETURN_IF_ERROR(Section("not JSON", [&] {
     root = Json::parse(content);
     return absl::OkStatus();
   }));
   if (!root.is_object()) return absl::InvalidArgumentError("not a JSON object");
   BpeSpec spec;
   Ids ids;
-  HF_RETURN_IF_ERROR(Section("model", [&] { return ParseModel(root.at("model"), ids, spec); }));
-  HF_RETURN_IF_ERROR(Section("added_tokens", [&] { return ParseAddedTokens(root, ids, spec); }));
-  HF_RETURN_IF_ERROR(Section("normalizer", [&] { return ParseNormalizer(root); }));
-  HF_RETURN_IF_ERROR(Section("pre_tokenizer", [&] { return ParsePreTokenizer(root.at("pre_tokenizer"), spec); }));
-  HF_RETURN_IF_ERROR(Section("decoder", [&] { return ParseDecoder(root); }));
+  RETURN_IF_ERROR(Section("model", [&] { return ParseModel(root.at("model"), ids, spec); }));
+  RETURN_IF_ERROR(Section("added_tokens", [&] { return ParseAddedTokens(root, ids, spec); }));
+  RETURN_IF_ERROR(Section("normalizer", [&] { return ParseNormalizer(root); }));
+  RETURN_IF_ERROR(Section("pre_tokenizer", [&] { return ParsePreTokenizer(root.at("pre_tokenizer"), spec); }));
+  RETURN_IF_ERROR(Section("decoder", [&] { return ParseDecoder(root); }));
   spec.end_of_text = FirstOf(kEndOfTextNames, ids);
   spec.begin_of_text = FirstOf(kBeginOfTextNames, ids);
   if (!spec.begin_of_text.has_value()) spec.begin_of_text = spec.end_of_text;

@@ -7,7 +7,7 @@
 namespace holdfast {
 
 absl::StatusOr<HttpAnswer> ConnectionPool::Perform(const HttpRequest& request) {
-  HF_ASSIGN_OR_RETURN(std::unique_ptr<HttpConnection> connection, Take());
+  ASSIGN_OR_RETURN(std::unique_ptr<HttpConnection> connection, Take());
   absl::StatusOr<HttpAnswer> answer = connection->Perform(request);
   GiveBack(std::move(connection));
   return answer;

@@ -44,7 +44,7 @@ absl::StatusOr<JsonLinesWriter> JsonLinesWriter::Open(const std::string& path) {
   writer.fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (writer.fd_ < 0) return ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   // A line written after a torn one would be glued to it and both would be lost.
-  HF_RETURN_IF_ERROR(CutTornLine(writer.fd_, path));
+  RETURN_IF_ERROR(CutTornLine(writer.fd_, path));
   return writer;
 }
 
@@ -62,8 +62,8 @@ JsonLinesWriter::~JsonLinesWriter() {
 }
 
 absl::Status JsonLinesWriter::Write(const std::string& json) {
-  HF_CHECK(fd_ >= 0);
-  HF_CHECK(json.find('\n') == std::string::npos);
+  HOLDFAST_CHECK(fd_ >= 0);
+  HOLDFAST_CHECK(json.find('\n') == std::string::npos);
   const std::string line = json + "\n";
   ssize_t written;
   do {
@@ -80,7 +80,7 @@ absl::Status JsonLinesWriter::Write(const std::string& json) {
 
 // What a failed sync leaves nobody knows, and a second one need not tell: the line is taken back, to be written anew.
 absl::Status JsonLinesWriter::WriteDurably(const std::string& json) {
-  HF_RETURN_IF_ERROR(Write(json));
+  RETURN_IF_ERROR(Write(json));
   if (fdatasync(fd_) == 0) return absl::OkStatus();
   const int error = errno;
   if (!TakeBack(static_cast<int64_t>(json.size()) + 1)) return absl::DataLossError(absl::StrCat("cannot sync ", path_));

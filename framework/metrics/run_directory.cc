@@ -81,7 +81,7 @@ absl::Status RunDirectory::Create(bool overwrite) const {
                                                    " has no config.yaml): choose another --run-dir"));
     }
   }
-  HF_RETURN_IF_ERROR(ProbeWritable(root_));
+  RETURN_IF_ERROR(ProbeWritable(root_));
   return holds_run ? RemoveOldRun(*this) : absl::OkStatus();
 }
 
@@ -89,7 +89,7 @@ bool RunDirectory::HoldsRun() const { return Exists(config()) || Exists(metrics(
 
 absl::StatusOr<int64_t> RunDirectory::MetricsEnd(int64_t step) const {
   if (!Exists(metrics())) return 0;
-  HF_ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, ReadMetrics());
+  ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, ReadMetrics());
   if (steps.empty()) return 0;
   if (steps.back().step < step) {
     return absl::DataLossError(absl::StrCat(metrics(), " ends with step ", steps.back().step,
@@ -106,8 +106,8 @@ absl::StatusOr<int64_t> RunDirectory::MetricsEnd(int64_t step) const {
 
 absl::Status RunDirectory::CutMetrics(int64_t step) const {
   if (!Exists(metrics())) return absl::OkStatus();
-  HF_ASSIGN_OR_RETURN(const int64_t end, MetricsEnd(step));
-  HF_ASSIGN_OR_RETURN(JsonLinesWriter writer, JsonLinesWriter::Open(metrics()));
+  ASSIGN_OR_RETURN(const int64_t end, MetricsEnd(step));
+  ASSIGN_OR_RETURN(JsonLinesWriter writer, JsonLinesWriter::Open(metrics()));
   return Annotate(writer.CutTo(end), absl::StrCat("after step ", step));
 }
 
@@ -115,9 +115,9 @@ absl::Status RunDirectory::TakeOver() const {
   for (const std::string& path : {coordinator_state(), metrics(), events()}) {
     std::error_code error;
     if (!fs::is_regular_file(fs::symlink_status(path, error))) continue;
-    HF_ASSIGN_OR_RETURN(const MappedFile old, MappedFile::Open(path));
+    ASSIGN_OR_RETURN(const MappedFile old, MappedFile::Open(path));
     const absl::string_view contents(reinterpret_cast<const char*>(old.data()), old.size());
-    HF_RETURN_IF_ERROR(WriteFileAtomically(path, contents));
+    RETURN_IF_ERROR(WriteFileAtomically(path, contents));
   }
   return absl::OkStatus();
 }

@@ -79,7 +79,7 @@ absl::Status RunLock::Check() const {
   if (fd < 0) return absl::UnavailableError(ErrnoToStatus(errno, absl::StrCat("cannot open ", path_)).message());
   const absl::StatusOr<std::string> owner = ReadOwner(fd, path_);
   close(fd);
-  HF_RETURN_IF_ERROR(owner.status());
+  RETURN_IF_ERROR(owner.status());
   if (*owner == owner_) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(path_, " has been taken by ", FirstLine(owner),
                                                     ": the run is its now, and this process does no more for it"));

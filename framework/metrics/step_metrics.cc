@@ -38,7 +38,7 @@ absl::Status WrongType(const char* name, const Json& value, const char* expected
 }
 
 absl::Status Read(const Json& line, const char* name, int64_t* out) {
-  HF_ASSIGN_OR_RETURN(const Json* value, Find(line, name));
+  ASSIGN_OR_RETURN(const Json* value, Find(line, name));
   if (!value->is_number_integer()) return WrongType(name, *value, "an integer");
   if (value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) {
     return WrongType(name, *value, "an integer of 64 bits");
@@ -48,7 +48,7 @@ absl::Status Read(const Json& line, const char* name, int64_t* out) {
 }
 
 absl::Status Read(const Json& line, const char* name, double* out) {
-  HF_ASSIGN_OR_RETURN(const Json* value, Find(line, name));
+  ASSIGN_OR_RETURN(const Json* value, Find(line, name));
   if (!value->is_number()) return WrongType(name, *value, "a number");
   *out = value->get<double>();
   return absl::OkStatus();
@@ -56,7 +56,7 @@ absl::Status Read(const Json& line, const char* name, double* out) {
 
 template <typename Unsigned>
 absl::Status ReadHex(const Json& line, const char* name, Unsigned* out) {
-  HF_ASSIGN_OR_RETURN(const Json* value, Find(line, name));
+  ASSIGN_OR_RETURN(const Json* value, Find(line, name));
   constexpr size_t kDigits = 2 * sizeof(Unsigned);
   if (value->is_string() && value->get_ref<const std::string&>().size() == kDigits) {
     const std::string& text = value->get_ref<const std::string&>();
@@ -68,7 +68,7 @@ absl::Status ReadHex(const Json& line, const char* name, Unsigned* out) {
 
 absl::Status ReadFloatBits(const Json& line, const char* name, float* out) {
   uint32_t bits = 0;
-  HF_RETURN_IF_ERROR(ReadHex(line, name, &bits));
+  RETURN_IF_ERROR(ReadHex(line, name, &bits));
   *out = std::bit_cast<float>(bits);
   return absl::OkStatus();
 }
@@ -99,19 +99,19 @@ absl::StatusOr<StepMetrics> StepMetrics::FromJson(const std::string& line) {
   const Json fields = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!fields.is_object()) return absl::DataLossError("not a JSON object");
   StepMetrics m;
-  HF_RETURN_IF_ERROR(Read(fields, "step", &m.step));
-  HF_RETURN_IF_ERROR(ReadFloatBits(fields, "loss_bits", &m.loss));
-  HF_RETURN_IF_ERROR(ReadFloatBits(fields, "grad_norm_bits", &m.grad_norm));
-  HF_RETURN_IF_ERROR(Read(fields, "lr", &m.lr));
-  HF_RETURN_IF_ERROR(Read(fields, "tokens", &m.tokens));
-  HF_RETURN_IF_ERROR(Read(fields, "world_size", &m.world_size));
-  HF_RETURN_IF_ERROR(Read(fields, "generation", &m.generation));
-  HF_RETURN_IF_ERROR(Read(fields, "step_seconds", &m.step_seconds));
-  HF_RETURN_IF_ERROR(Read(fields, "tokens_per_second", &m.tokens_per_second));
-  HF_RETURN_IF_ERROR(Read(fields, "checkpoint_stall_seconds", &m.checkpoint_stall_seconds));
-  HF_RETURN_IF_ERROR(Read(fields, "time", &m.time));
-  if (fields.contains("mfu") && !fields["mfu"].is_null()) HF_RETURN_IF_ERROR(Read(fields, "mfu", &m.mfu.emplace()));
-  if (fields.contains("state_digest")) HF_RETURN_IF_ERROR(ReadHex(fields, "state_digest", &m.state_digest.emplace()));
+  RETURN_IF_ERROR(Read(fields, "step", &m.step));
+  RETURN_IF_ERROR(ReadFloatBits(fields, "loss_bits", &m.loss));
+  RETURN_IF_ERROR(ReadFloatBits(fields, "grad_norm_bits", &m.grad_norm));
+  RETURN_IF_ERROR(Read(fields, "lr", &m.lr));
+  RETURN_IF_ERROR(Read(fields, "tokens", &m.tokens));
+  RETURN_IF_ERROR(Read(fields, "world_size", &m.world_size));
+  RETURN_IF_ERROR(Read(fields, "generation", &m.generation));
+  RETURN_IF_ERROR(Read(fields, "step_seconds", &m.step_seconds));
+  RETURN_IF_ERROR(Read(fields, "tokens_per_second", &m.tokens_per_second));
+  RETURN_IF_ERROR(Read(fields, "checkpoint_stall_seconds", &m.checkpoint_stall_seconds));
+  RETURN_IF_ERROR(Read(fields, "time", &m.time));
+  if (fields.contains("mfu") && !fields["mfu"].is_null()) RETURN_IF_ERROR(Read(fields, "mfu", &m.mfu.emplace()));
+  if (fields.contains("state_digest")) RETURN_IF_ERROR(ReadHex(fields, "state_digest", &m.state_digest.emplace()));
   return m;
 }
 

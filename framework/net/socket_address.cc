@@ -75,7 +75,7 @@ std::string NumericHost(const SocketAddress& address) {
   std::array<char, NI_MAXHOST> numeric{};
   const int error =
       getnameinfo(address.get(), address.size, numeric.data(), numeric.size(), nullptr, 0, NI_NUMERICHOST);
-  HF_CHECK(error == 0);  // only a family that ResolveHost does not give has no text
+  HOLDFAST_CHECK(error == 0);  // only a family that ResolveHost does not give has no text
   return numeric.data();
 }
 
@@ -113,7 +113,7 @@ absl::StatusOr<Listener> Listen(const SocketAddress& address, int backlog) {
   if (bind(fd, address.get(), address.size) != 0 || listen(fd, backlog) != 0) {
     return ErrnoToStatus(errno, absl::StrCat("cannot listen at '", NumericHost(address), "'"));
   }
-  HF_ASSIGN_OR_RETURN(listener.address, LocalAddress(listener.socket));
+  ASSIGN_OR_RETURN(listener.address, LocalAddress(listener.socket));
   return listener;
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 // Addresses of TCP: names to addresses, addresses to text, sockets that listen.
 //
-//   HF_ASSIGN_OR_RETURN(const SocketAddress address, ResolveHost("node7"));
-//   HF_ASSIGN_OR_RETURN(Listener listener, Listen(address));
+//   ASSIGN_OR_RETURN(const SocketAddress address, ResolveHost("node7"));
+//   ASSIGN_OR_RETURN(Listener listener, Listen(address));
 //   HostAndPort(listener.address);   // "10.0.0.7:41234"
 
 #include <sys/socket.h>

@@ -34,7 +34,7 @@ ParameterLayout::ParameterLayout(std::vector<ParameterSpec> parameters, std::vec
               .offset = elements_};
     for (; next < parameters_.size() && parameters_[next].unit == static_cast<int>(u); ++next) {
       ParameterSpec& spec = parameters_[next];
-      HF_CHECK(spec.shape.elements() > 0);
+      HOLDFAST_CHECK(spec.shape.elements() > 0);
       spec.offset = elements_;
       spec.unit_offset = elements_ - unit.offset;
       AppendChunks(spec, static_cast<int>(next), &chunks_);
@@ -45,7 +45,7 @@ ParameterLayout::ParameterLayout(std::vector<ParameterSpec> parameters, std::vec
     unit.elements = elements_ - unit.offset;
     units_.push_back(std::move(unit));
   }
-  HF_CHECK(next == parameters_.size());  // a unit out of order, or without a name
+  HOLDFAST_CHECK(next == parameters_.size());  // a unit out of order, or without a name
 }
 
 int ParameterLayout::Find(const std::string& name) const {

@@ -9,9 +9,9 @@ namespace holdfast {
 
 StateLayout::StateLayout(const ParameterLayout& parameters, std::vector<std::vector<Plane>> planes)
     : parameters_(&parameters), planes_(std::move(planes)), names_{kWeightPlane} {
-  HF_CHECK(planes_.size() == parameters.parameters().size());
+  HOLDFAST_CHECK(planes_.size() == parameters.parameters().size());
   for (size_t p = 0; p < planes_.size(); ++p) {
-    HF_CHECK(!planes_[p].empty() && planes_[p].size() <= kMaxPlanes && planes_[p][0].name == kWeightPlane);
+    HOLDFAST_CHECK(!planes_[p].empty() && planes_[p].size() <= kMaxPlanes && planes_[p][0].name == kWeightPlane);
     std::vector<size_t>& indices = name_of_.emplace_back();
     for (const Plane& plane : planes_[p]) {
       const auto found = std::find(names_.begin(), names_.end(), plane.name);

@@ -7,14 +7,14 @@ namespace holdfast {
 absl::StatusOr<Weights> Weights::Create(const ParameterLayout& layout, DType compute_dtype, Device& device,
                                         kernels::Ops& ops) {
   Weights weights(layout, device, ops);
-  HF_ASSIGN_OR_RETURN(weights.master_,
-                      Buffer::Allocate(device, static_cast<size_t>(layout.elements()) * sizeof(float), "weights"));
+  ASSIGN_OR_RETURN(weights.master_,
+                   Buffer::Allocate(device, static_cast<size_t>(layout.elements()) * sizeof(float), "weights"));
   int64_t copied = 0;
   for (const ParameterSpec& p : layout.parameters()) {
     copied += p.ReadType(compute_dtype) == DType::kBF16 ? p.shape.elements() : 0;
   }
   if (compute_dtype == DType::kBF16) {
-    HF_ASSIGN_OR_RETURN(weights.copies_, Buffer::Allocate(device, static_cast<size_t>(copied) * 2, "weights"));
+    ASSIGN_OR_RETURN(weights.copies_, Buffer::Allocate(device, static_cast<size_t>(copied) * 2, "weights"));
   }
   int64_t next = 0;
   for (const ParameterSpec& p : layout.parameters()) {
@@ -43,7 +43,7 @@ void Weights::Initialize(uint64_t seed) {
 }
 
 void Weights::Set(absl::Span<const float> values) {
-  HF_CHECK(static_cast<int64_t>(values.size()) == layout_->elements());
+  HOLDFAST_CHECK(static_cast<int64_t>(values.size()) == layout_->elements());
   device_->CopyFromHost(master_.data(), values.data(), master_.bytes());
   RefreshCopies();
 }

@@ -25,7 +25,7 @@ absl::StatusOr<float> InverseNorm(Device& device, Stream& stream, const float* x
   std::vector<double> here(offsets.size());
   offsets.push_back(n);
   stream.ops().ChunkSumSquares(sums, x, offsets.data(), static_cast<int64_t>(here.size()));
-  HF_RETURN_IF_ERROR(stream.Synchronize());
+  RETURN_IF_ERROR(stream.Synchronize());
   device.CopyToHost(here.data(), sums, here.size() * sizeof(double));
   double square = 0;
   for (const double sum : here) square += sum;
@@ -62,7 +62,7 @@ absl::Status Muon::MakeUpdate(Device& device, Stream& stream, const ParameterSpe
   const kernels::Matrix x = MatrixOf(matrix, rows, cols), xx = MatrixOf(gram, least, least),
                         p = MatrixOf(polynomial, least, least), px = MatrixOf(product, rows, cols);
   kernels::Ops& ops = stream.ops();
-  HF_ASSIGN_OR_RETURN(const float scale, InverseNorm(device, stream, matrix, n, reinterpret_cast<double*>(workspace)));
+  ASSIGN_OR_RETURN(const float scale, InverseNorm(device, stream, matrix, n, reinterpret_cast<double*>(workspace)));
   ops.Axpby(matrix, scale, matrix, 0.0f, matrix, n);
   for (int i = 0; i < kIterations; ++i) {  // X = a X + (b XX^T + c (XX^T)^2) X; of a tall X, with X^TX on its right
     ops.Gemm({.a = x, .transpose_a = tall, .b = x, .transpose_b = !tall, .c = xx});

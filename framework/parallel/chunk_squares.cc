@@ -15,7 +15,7 @@ absl::StatusOr<std::map<int64_t, double>> ChunkSquares::Of(absl::Span<const Chun
   const size_t bytes = count * sizeof(double);
   if (sums_.bytes() < bytes) {
     sums_ = Buffer();
-    HF_ASSIGN_OR_RETURN(sums_, Buffer::Allocate(device, bytes, "gradient norms"));
+    ASSIGN_OR_RETURN(sums_, Buffer::Allocate(device, bytes, "gradient norms"));
   }
   double* out = sums_.as<double>();
   for (const ChunkRun& run : runs) {
@@ -26,7 +26,7 @@ absl::StatusOr<std::map<int64_t, double>> ChunkSquares::Of(absl::Span<const Chun
     stream.ops().ChunkSumSquares(out, run.x, offsets.data(), run.end - run.first);
     out += run.end - run.first;
   }
-  HF_RETURN_IF_ERROR(stream.Synchronize());
+  RETURN_IF_ERROR(stream.Synchronize());
   device.CopyToHost(sums.data(), sums_.data(), bytes);
   std::map<int64_t, double> by_chunk;
   size_t next = 0;

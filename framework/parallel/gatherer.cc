@@ -9,14 +9,14 @@ namespace holdfast {
 
 absl::StatusOr<std::unique_ptr<Gatherer>> Gatherer::Create(const ShardedState& state, int rank, Communicator& group,
                                                            Device& device, std::chrono::milliseconds timeout) {
-  HF_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.CreateStream(StreamKind::kTransfer));
+  ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.CreateStream(StreamKind::kTransfer));
   std::unique_ptr<Gatherer> gatherer(new Gatherer(state, group, device, std::move(stream), timeout));
   int64_t packed = 0;
   for (int u = 0; u < state.map().layout().num_units(); ++u) {
     gatherer->parts_.push_back(gatherer->PartsOf(u, rank));
     if (!gatherer->parts_.back().pieces.empty()) packed = std::max(packed, state.map().ImageBytes(u));
   }
-  HF_ASSIGN_OR_RETURN(gatherer->packed_, Buffer::Allocate(device, static_cast<size_t>(packed), "gathered weights"));
+  ASSIGN_OR_RETURN(gatherer->packed_, Buffer::Allocate(device, static_cast<size_t>(packed), "gathered weights"));
   return gatherer;
 }
 
@@ -67,7 +67,7 @@ absl::Status Gatherer::AllocateSlots(const GatherPlan& plan) {
     const auto bytes = static_cast<size_t>(plan.slot_bytes[i]);
     if (slots_[i].bytes() >= bytes) continue;
     slots_[i] = Buffer();
-    HF_ASSIGN_OR_RETURN(slots_[i], Buffer::Allocate(device_, bytes, "gathered weights"));
+    ASSIGN_OR_RETURN(slots_[i], Buffer::Allocate(device_, bytes, "gathered weights"));
   }
   return absl::OkStatus();
 }
@@ -78,10 +78,10 @@ absl::Status Gatherer::Begin(const UnitSchedule& schedule, int64_t passes) {
   const int units = state_.map().layout().num_units();
   for (int u = 0; u < units; ++u) bytes.push_back(state_.map().ImageBytes(u));
   plan_ = std::make_shared<const GatherPlan>(PlanGathers(schedule, passes, bytes, whole_images_ ? units : 1));
-  HF_RETURN_IF_ERROR(AllocateSlots(*plan_));
+  RETURN_IF_ERROR(AllocateSlots(*plan_));
   {
     const std::lock_guard lock(mutex_);
-    HF_RETURN_IF_ERROR(failure_);
+    RETURN_IF_ERROR(failure_);
     gathered_ = acquires_ = releases_ = 0;
   }
   thread_.Post([this, plan = plan_] { Run(*plan); });
@@ -128,10 +128,10 @@ absl::Status Gatherer::Gather(const GatherPlan::Gather& gather) {
       stream_->ops().Copy(all.data() + piece.packed, image + piece.image.begin,
                           static_cast<size_t>(piece.image.size()));
     }
-    HF_RETURN_IF_ERROR(stream_->Synchronize());
+    RETURN_IF_ERROR(stream_->Synchronize());
   }
   const ConstBytes input(mine, static_cast<size_t>(parts.counts[me]));
-  HF_RETURN_IF_ERROR(group_.AllGatherV(input, {all, parts.counts, parts.displacements}, deadline));
+  RETURN_IF_ERROR(group_.AllGatherV(input, {all, parts.counts, parts.displacements}, deadline));
   if (in_place) return absl::OkStatus();
   for (const Piece& piece : parts.pieces) {
     if (piece.mine && whole_images_) continue;
@@ -144,9 +144,9 @@ absl::StatusOr<std::byte*> Gatherer::Acquire(int unit, const std::stop_token& st
   std::unique_lock lock(mutex_);
   const int index = plan_->gather_of_acquire[static_cast<size_t>(acquires_++)];
   const GatherPlan::Gather& gather = plan_->gathers[static_cast<size_t>(index)];
-  HF_CHECK(gather.unit == unit);
+  HOLDFAST_CHECK(gather.unit == unit);
   changed_.wait(lock, stop, [&] { return gathered_ > index || !failure_.ok(); });
-  HF_RETURN_IF_ERROR(failure_);
+  RETURN_IF_ERROR(failure_);
   if (stop.stop_requested()) return absl::CancelledError("the step was abandoned: a stop was requested");
   return Destination(gather);
 }

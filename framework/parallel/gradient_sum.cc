@@ -29,7 +29,7 @@ absl::StatusOr<GradientBuffers::Lent> GradientBuffers::Take(int64_t n) {
     if (auto free = free_.extract(bytes); !free.empty()) return Lent(*this, std::move(free.mapped()));
     bytes_ += bytes;
   }
-  HF_ASSIGN_OR_RETURN(Buffer memory, Buffer::Allocate(device_, bytes, "gradient sums"));
+  ASSIGN_OR_RETURN(Buffer memory, Buffer::Allocate(device_, bytes, "gradient sums"));
   return Lent(*this, std::move(memory));
 }
 
@@ -42,13 +42,13 @@ GradientSum::GradientSum(GradientBuffers& buffers, kernels::Ops& ops, const SumO
     : buffers_(buffers), ops_(ops), order_(order), n_(n) {}
 
 absl::StatusOr<float*> GradientSum::Open() {
-  HF_CHECK(!open_.has_value());
-  HF_ASSIGN_OR_RETURN(open_, buffers_.Take(n_));
+  HOLDFAST_CHECK(!open_.has_value());
+  ASSIGN_OR_RETURN(open_, buffers_.Take(n_));
   return open_->data();
 }
 
 void GradientSum::Close() {
-  HF_CHECK(open_.has_value());
+  HOLDFAST_CHECK(open_.has_value());
   Piece piece{{next_, 1}, *std::move(open_)};
   open_.reset();
   Append(std::move(piece));
@@ -56,7 +56,7 @@ void GradientSum::Close() {
 
 absl::Status GradientSum::Push(const float* sum, int64_t count) {
   const MicrobatchRun run{next_, count};
-  HF_CHECK(!open_.has_value() && order_.Pieces(run).size() == 1);
+  HOLDFAST_CHECK(!open_.has_value() && order_.Pieces(run).size() == 1);
   if (!pieces_.empty() && order_.Joins(pieces_.back().run, run)) {  // saves the copy
     Piece earlier = std::move(pieces_.back());
     pieces_.pop_back();
@@ -65,7 +65,7 @@ absl::Status GradientSum::Push(const float* sum, int64_t count) {
     Append(std::move(earlier));
     return absl::OkStatus();
   }
-  HF_ASSIGN_OR_RETURN(GradientBuffers::Lent copy, buffers_.Take(n_));
+  ASSIGN_OR_RETURN(GradientBuffers::Lent copy, buffers_.Take(n_));
   ops_.Copy(copy.data(), sum, static_cast<size_t>(n_) * sizeof(float));
   Append({run, std::move(copy)});
   return absl::OkStatus();
@@ -84,7 +84,7 @@ void GradientSum::Append(Piece piece) {
 }
 
 float* GradientSum::Finish() {
-  HF_CHECK(!open_.has_value() && !pieces_.empty() && pieces_.front().run.first == 0);
+  HOLDFAST_CHECK(!open_.has_value() && !pieces_.empty() && pieces_.front().run.first == 0);
   while (pieces_.size() > 1) {
     ops_.Add(pieces_[pieces_.size() - 2].sum.data(), pieces_.back().sum.data(), n_);
     pieces_.pop_back();

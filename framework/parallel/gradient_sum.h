@@ -52,7 +52,7 @@ class GradientBuffers {
 /// Sums flat fp32 vectors of n elements on a device. One contribution costs one buffer and no copy. Thread-safety:
 /// none.
 ///
-///   for (...) { HF_ASSIGN_OR_RETURN(float* g, sum.Open()); /* write g */ sum.Close(); }
+///   for (...) { ASSIGN_OR_RETURN(float* g, sum.Open()); /* write g */ sum.Close(); }
 ///   float* total = sum.Finish();  ...  sum.Reset();
 class GradientSum {
  public:

@@ -20,13 +20,13 @@ absl::StatusOr<std::unique_ptr<PlacedState>> PlacedState::Create(const StateLayo
   std::unique_ptr<PlacedState> placed(new PlacedState(layout, compute_dtype, options, std::move(communicators)));
   const Placement& placement = placed->placement_;
   const bool alone = placement.Group(placement.GroupOf(options.rank)).size() == 1;
-  HF_CHECK(alone == (placed->communicators_.group == nullptr));
+  HOLDFAST_CHECK(alone == (placed->communicators_.group == nullptr));
   const ShardedState::Options state{
       .rank = options.rank,
       .whole_images = alone || options.parallel.sharding != Sharding::kFullShard,
       .host = options.host,
       .mirrors_on_host = !device.is_host() && options.parallel.mirrors_on == MirrorPlace::kHost};
-  HF_ASSIGN_OR_RETURN(placed->state_, ShardedState::Create(placed->map_, layout, state, device, stream));
+  ASSIGN_OR_RETURN(placed->state_, ShardedState::Create(placed->map_, layout, state, device, stream));
   const ShardedStore::Parts parts{.placement = &placement,
                                   .rank = options.rank,
                                   .order = options.order,
@@ -36,16 +36,16 @@ absl::StatusOr<std::unique_ptr<PlacedState>> PlacedState::Create(const StateLayo
                                   .stream = &stream,
                                   .progress = &progress,
                                   .timeout = options.timeout};
-  HF_ASSIGN_OR_RETURN(placed->store_, ShardedStore::Create(parts));
+  ASSIGN_OR_RETURN(placed->store_, ShardedStore::Create(parts));
   if (options.optimizer != nullptr) {
-    HF_ASSIGN_OR_RETURN(placed->whole_updates_, WholeUpdates::Create({.optimizer = options.optimizer,
-                                                                      .state = &*placed->state_,
-                                                                      .rank = options.rank,
-                                                                      .world = placed->world(),
-                                                                      .device = &device,
-                                                                      .stream = &stream,
-                                                                      .progress = &progress,
-                                                                      .timeout = options.timeout}));
+    ASSIGN_OR_RETURN(placed->whole_updates_, WholeUpdates::Create({.optimizer = options.optimizer,
+                                                                   .state = &*placed->state_,
+                                                                   .rank = options.rank,
+                                                                   .world = placed->world(),
+                                                                   .device = &device,
+                                                                   .stream = &stream,
+                                                                   .progress = &progress,
+                                                                   .timeout = options.timeout}));
   }
   return placed;
 }

@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kCellsPerRank = 16;  // of a group: parts of ranks differ by at most one cell
 constexpr int kLeastCells = 256;
-constexpr int kMostCells = UsedCells::kFinest;
-constexpr int64_t kMostServers = int64_t{1} << 26;  // of all groups together
+constexpr int kMaxCells = UsedCells::kFinest;
+constexpr int64_t kMaxServers = int64_t{1} << 26;  // of all groups together
 constexpr int kNobody = -1;
 
 int CellsFor(int staying, int groups, int least) {
@@ -92,7 +92,7 @@ struct Placement::Source {
 
 Placement::Placement(std::vector<std::string> nodes, const ParallelConfig& options, int leaving, int least_cells)
     : nodes_(std::move(nodes)), leaving_(leaving) {
-  HF_CHECK(num_staying() > 0);
+  HOLDFAST_CHECK(num_staying() > 0);
   const int64_t replicas = options.sharding == Sharding::kNoShard ? num_staying() : options.replicas;
   num_groups_ = static_cast<int>(std::min<int64_t>(replicas, num_staying()));
   num_mirrors_ = std::max(0, static_cast<int>(std::min<int64_t>(options.mirrors + 1, num_staying())) - num_groups_);
@@ -605,7 +605,7 @@ std::vector<uint32_t> Placement::Table() const {
 absl::StatusOr<Placement> Placement::FromTable(std::vector<std::string> nodes, const ParallelConfig& options,
                                                int leaving, absl::Span<const uint32_t> table) {
   if (table.empty()) return Placement(std::move(nodes), options, leaving);
-  if (!std::has_single_bit(table[0]) || table[0] > kMostCells) {
+  if (!std::has_single_bit(table[0]) || table[0] > kMaxCells) {
     return absl::InvalidArgumentError(absl::StrCat("a placement of ", table[0], " cells"));
   }
   Placement placement(std::move(nodes), options, leaving, static_cast<int>(table[0]));
@@ -615,18 +615,17 @@ absl::StatusOr<Placement> Placement::FromTable(std::vector<std::string> nodes, c
   table.remove_prefix(1);
   const auto cells = static_cast<size_t>(placement.num_cells_), groups = static_cast<size_t>(placement.num_groups_);
   const int staying = placement.num_staying();
-  if (int64_t{placement.num_cells_} * placement.num_groups_ > kMostServers) {
+  if (int64_t{placement.num_cells_} * placement.num_groups_ > kMaxServers) {
     return absl::InvalidArgumentError(absl::StrCat("a placement of ", cells, " cells in ", groups, " groups"));
   }
-  HF_RETURN_IF_ERROR(TakeRuns(static_cast<size_t>(staying), placement.num_groups_, &table, &placement.group_of_));
+  RETURN_IF_ERROR(TakeRuns(static_cast<size_t>(staying), placement.num_groups_, &table, &placement.group_of_));
   if (!placement.everybody_serves_all()) {
-    HF_RETURN_IF_ERROR(TakeRuns(groups * cells, staying, &table, &placement.servers_));
+    RETURN_IF_ERROR(TakeRuns(groups * cells, staying, &table, &placement.servers_));
   }
-  HF_RETURN_IF_ERROR(TakeRuns(cells, placement.num_groups_, &table, &placement.primary_group_));
-  HF_RETURN_IF_ERROR(
-      TakeRuns(static_cast<size_t>(placement.num_mirrors_) * cells, staying, &table, &placement.mirrors_));
+  RETURN_IF_ERROR(TakeRuns(cells, placement.num_groups_, &table, &placement.primary_group_));
+  RETURN_IF_ERROR(TakeRuns(static_cast<size_t>(placement.num_mirrors_) * cells, staying, &table, &placement.mirrors_));
   if (!table.empty()) return absl::InvalidArgumentError("a placement with something behind it");
-  HF_RETURN_IF_ERROR(placement.Check());
+  RETURN_IF_ERROR(placement.Check());
   return placement;
 }
 

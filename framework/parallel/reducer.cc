@@ -36,10 +36,10 @@ Bytes AsBytes(float* data, int64_t elements) {
 absl::StatusOr<std::unique_ptr<Reducer>> Reducer::Create(const ShardMap& map, const Placement& placement,
                                                          const SumOrder& order, Communicator& world, Device& device,
                                                          std::chrono::milliseconds timeout) {
-  HF_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.CreateStream(StreamKind::kTransfer));
+  ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.CreateStream(StreamKind::kTransfer));
   std::unique_ptr<Reducer> reducer(new Reducer(map, placement, order, world, device, std::move(stream), timeout));
-  HF_RETURN_IF_ERROR(reducer->PlanForwards());
-  HF_RETURN_IF_ERROR(reducer->AllocatePacked());
+  RETURN_IF_ERROR(reducer->PlanForwards());
+  RETURN_IF_ERROR(reducer->AllocatePacked());
   return reducer;
 }
 
@@ -91,8 +91,8 @@ absl::Status Reducer::PlanForwards() {
       }
       plan.receive_counts.push_back(elements * kFloatBytes - plan.receive_starts.back());
     }
-    HF_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device_, static_cast<size_t>(elements * kFloatBytes),
-                                                        "gradients of mirrored shards"));
+    ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device_, static_cast<size_t>(elements * kFloatBytes),
+                                                     "gradients of mirrored shards"));
     const float* next = buffer.as<float>();
     for (size_t i = first; i < mirrored_.size(); ++i) {
       mirrored_[i].gradient = next;
@@ -141,7 +141,7 @@ absl::Status Reducer::AllocatePacked() {
     for (const Range& part : forwards_[static_cast<size_t>(u)].packed) sent += part.size();
     elements = std::max(elements, sent);
   }
-  HF_ASSIGN_OR_RETURN(packed_, Buffer::Allocate(device_, static_cast<size_t>(elements * kFloatBytes), "gradients"));
+  ASSIGN_OR_RETURN(packed_, Buffer::Allocate(device_, static_cast<size_t>(elements * kFloatBytes), "gradients"));
   return absl::OkStatus();
 }
 
@@ -149,14 +149,14 @@ absl::Status Reducer::Begin(const ReductionPlan& plan, std::vector<int> units) {
   thread_.Drain();
   {
     const std::lock_guard lock(mutex_);
-    HF_RETURN_IF_ERROR(failure_);
-    HF_CHECK(contributions_.empty() && !at_work_.has_value());
+    RETURN_IF_ERROR(failure_);
+    HOLDFAST_CHECK(contributions_.empty() && !at_work_.has_value());
   }
   plan_ = plan;
   units_ = std::move(units);
   chunk_sums_.clear();
   for (GradientSum& sum : sums_) sum.Reset();
-  HF_RETURN_IF_ERROR(AllocateReceived());
+  RETURN_IF_ERROR(AllocateReceived());
   thread_.Post([this] { Run(); });
   return absl::OkStatus();
 }
@@ -170,7 +170,7 @@ absl::Status Reducer::AllocateReceived() {
   const size_t bytes = static_cast<size_t>(world_.size() * elements * kFloatBytes) * most;
   if (received_.bytes() >= bytes) return absl::OkStatus();
   received_ = Buffer();
-  HF_ASSIGN_OR_RETURN(received_, Buffer::Allocate(device_, bytes, "gradients of other ranks"));
+  ASSIGN_OR_RETURN(received_, Buffer::Allocate(device_, bytes, "gradients of other ranks"));
   return absl::OkStatus();
 }
 
@@ -183,7 +183,7 @@ absl::Status Reducer::WaitForRoom(int unit, const std::stop_token& stop) {
   };
   std::unique_lock lock(mutex_);
   changed_.wait(lock, stop, [&] { return !failure_.ok() || room(); });
-  HF_RETURN_IF_ERROR(failure_);
+  RETURN_IF_ERROR(failure_);
   return stop.stop_requested() ? absl::CancelledError("the step was abandoned: a stop was requested")
                                : absl::OkStatus();
 }
@@ -237,10 +237,10 @@ void Reducer::Run() {
 absl::Status Reducer::ReduceUnit(int wave, int unit) {
   {
     Contribution mine;
-    HF_RETURN_IF_ERROR(WaitForContribution(wave, unit, &mine));
+    RETURN_IF_ERROR(WaitForContribution(wave, unit, &mine));
     WaitFor(mine.ready);
-    HF_RETURN_IF_ERROR(Exchange(wave, unit, mine));
-    HF_RETURN_IF_ERROR(Accumulate(wave, unit, mine));
+    RETURN_IF_ERROR(Exchange(wave, unit, mine));
+    RETURN_IF_ERROR(Accumulate(wave, unit, mine));
   }
   {
     const std::lock_guard lock(mutex_);
@@ -248,7 +248,7 @@ absl::Status Reducer::ReduceUnit(int wave, int unit) {
     changed_.notify_all();
   }
   if (wave + 1 < plan_->num_waves()) return absl::OkStatus();
-  HF_RETURN_IF_ERROR(SumSquares(unit));
+  RETURN_IF_ERROR(SumSquares(unit));
   return Forward(unit);
 }
 
@@ -256,8 +256,8 @@ absl::Status Reducer::WaitForContribution(int wave, int unit, Contribution* mine
   std::unique_lock lock(mutex_);
   if (plan_->Run(wave, world_.rank()).count == 0) return failure_;
   changed_.wait(lock, [&] { return !failure_.ok() || !contributions_.empty(); });
-  HF_RETURN_IF_ERROR(failure_);
-  HF_CHECK(contributions_.front().unit == unit);
+  RETURN_IF_ERROR(failure_);
+  HOLDFAST_CHECK(contributions_.front().unit == unit);
   *mine = std::move(contributions_.front());
   contributions_.pop_front();
   at_work_ = unit;
@@ -275,7 +275,7 @@ absl::StatusOr<const float*> Reducer::Pack(int unit, const float* gradient) {
       next += elements.size();
     }
   }
-  HF_RETURN_IF_ERROR(stream_->Synchronize());
+  RETURN_IF_ERROR(stream_->Synchronize());
   return packed_.as<const float>();
 }
 
@@ -305,12 +305,12 @@ absl::Status Reducer::Exchange(int wave, int unit, const Contribution& mine) {
     const int64_t unit_elements = map_.layout().units()[static_cast<size_t>(unit)].elements;
     ConstBytes sent;
     if (have) {
-      HF_ASSIGN_OR_RETURN(const float* gradient, Pack(unit, mine.pieces[static_cast<size_t>(k)].sum.data()));
+      ASSIGN_OR_RETURN(const float* gradient, Pack(unit, mine.pieces[static_cast<size_t>(k)].sum.data()));
       sent = AsBytes(gradient, unit_elements);
     }
-    HF_RETURN_IF_ERROR(world_.AllToAllV({sent, out.counts, out.displacements},
-                                        {AsBytes(received_.as<float>(), all), in.counts, in.displacements},
-                                        NextDeadline()));
+    RETURN_IF_ERROR(world_.AllToAllV({sent, out.counts, out.displacements},
+                                     {AsBytes(received_.as<float>(), all), in.counts, in.displacements},
+                                     NextDeadline()));
     if (have && scattered_[static_cast<size_t>(unit)]) {
       stream_->ops().Copy(received_.as<float>() + (me * most + k) * elements, packed_.as<float>() + mine_begin_,
                           static_cast<size_t>(elements * kFloatBytes));
@@ -329,7 +329,7 @@ absl::Status Reducer::Accumulate(int wave, int unit, const Contribution& mine) {
       const auto place = static_cast<int64_t>(static_cast<size_t>(r) * most + k);
       const bool in_place = r == world_.rank() && !scattered_[static_cast<size_t>(unit)];
       const float* sum = in_place ? mine.pieces[k].sum.data() + mine_begin_ : received_.as<float>() + place * elements;
-      HF_RETURN_IF_ERROR(sums_[static_cast<size_t>(unit)].Push(sum, pieces[k].count));
+      RETURN_IF_ERROR(sums_[static_cast<size_t>(unit)].Push(sum, pieces[k].count));
     }
   }
   return stream_->Synchronize();  // what was added up may be overwritten from here on
@@ -350,7 +350,7 @@ absl::Status Reducer::Forward(int unit) {
                             static_cast<size_t>(part.size() * kFloatBytes));
         end += part.size();
       }
-      HF_RETURN_IF_ERROR(stream_->Synchronize());
+      RETURN_IF_ERROR(stream_->Synchronize());
       sent = AsBytes(static_cast<const float*>(packed_.as<float>()), end);
     }
   }
@@ -370,7 +370,7 @@ absl::Status Reducer::SumSquares(int unit) {
     runs.push_back({run.begin, run.end, sum});
     sum += map_.Elements(unit, run).size();
   }
-  HF_ASSIGN_OR_RETURN(auto sums, squares_.Of(runs, map_.layout(), device_, *stream_));
+  ASSIGN_OR_RETURN(auto sums, squares_.Of(runs, map_.layout(), device_, *stream_));
   chunk_sums_.merge(sums);
   return absl::OkStatus();
 }

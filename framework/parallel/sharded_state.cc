@@ -17,16 +17,16 @@ size_t FloatBytes(int64_t elements) { return static_cast<size_t>(elements) * siz
 
 absl::StatusOr<ShardedState> ShardedState::Create(const ShardMap& map, const StateLayout& layout,
                                                   const Options& options, Device& device, Stream& stream) {
-  HF_CHECK(&layout.parameters() == &map.layout());
+  HOLDFAST_CHECK(&layout.parameters() == &map.layout());
   ShardedState state(map, layout, options, device, stream);
   state.block_memory_ = HostBlocks::Create(device, FloatBytes(kBlock));
   for (std::vector<PlaneMemory>& memory : state.memory_) memory.resize(layout.names().size());
   state.places_.resize(map.layout().chunks().size());
   for (int u = 0; u < map.layout().num_units(); ++u) state.PlaceUnit(u);
-  for (const Part part : {kServed, kMirrored}) HF_RETURN_IF_ERROR(state.Allocate(part));
+  for (const Part part : {kServed, kMirrored}) RETURN_IF_ERROR(state.Allocate(part));
   const auto image_bytes = static_cast<size_t>(state.image_offset_.back());
-  HF_ASSIGN_OR_RETURN(state.image_, Buffer::Allocate(device, image_bytes, "weights"));
-  HF_RETURN_IF_ERROR(stream.Synchronize());  // what is written next is not written by the stream
+  ASSIGN_OR_RETURN(state.image_, Buffer::Allocate(device, image_bytes, "weights"));
+  RETURN_IF_ERROR(stream.Synchronize());  // what is written next is not written by the stream
   return state;
 }
 
@@ -68,8 +68,8 @@ absl::Status ShardedState::Allocate(Part part) {
   for (size_t name = 0; name < memory_[part].size(); ++name) {
     if (name == 0 && ImageIsMaster(part)) continue;
     PlaneMemory& memory = memory_[part][name];
-    HF_ASSIGN_OR_RETURN(memory.buffer, Buffer::Allocate(DeviceOf(part), FloatBytes(memory.elements),
-                                                        name == 0 ? "fp32 weights" : "optimizer state"));
+    ASSIGN_OR_RETURN(memory.buffer, Buffer::Allocate(DeviceOf(part), FloatBytes(memory.elements),
+                                                     name == 0 ? "fp32 weights" : "optimizer state"));
   }
   return absl::OkStatus();
 }
@@ -142,7 +142,7 @@ void ShardedState::Update(Range chunks, const float* gradient, const UpdateArgum
 
 void ShardedState::UpdateRun(int first, int end, const float* gradient, const UpdateArguments& arguments) {
   const Place& place = PlaceOf(first);
-  HF_CHECK(place.part != kNone);
+  HOLDFAST_CHECK(place.part != kNone);
   const DType image = map_->ImageDType(ChunkAt(first).parameter);
   PlaneRun run = RunOf(first, CountElements(first, end));
   run.gradient = gradient;
@@ -157,7 +157,7 @@ void ShardedState::UpdateRun(int first, int end, const float* gradient, const Up
 }
 
 void ShardedState::Contribute(int chunk, const float* gradient, const UpdateArguments& arguments, float* out) const {
-  HF_CHECK(PlaceOf(chunk).part == kServed && gradient != nullptr);
+  HOLDFAST_CHECK(PlaceOf(chunk).part == kServed && gradient != nullptr);
   PlaneRun run = RunOf(chunk, ChunkAt(chunk).elements);
   run.gradient = gradient;
   arguments.optimizer->Contribute(stream_->ops(), run, arguments.scalars, out);

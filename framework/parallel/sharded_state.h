@@ -157,7 +157,7 @@ absl::Status ShardedState::SetWeights(Read&& read) {
     const Chunk& chunk = map_->layout().chunks()[static_cast<size_t>(index)];
     const auto elements = static_cast<size_t>(chunk.elements);
     std::vector<float> values(elements * layout_->NumPlanes(chunk), 0.0f);
-    HF_RETURN_IF_ERROR(read(chunk.offset, absl::MakeSpan(values).first(elements)));
+    RETURN_IF_ERROR(read(chunk.offset, absl::MakeSpan(values).first(elements)));
     BeginPlanes(*layout_, chunk, absl::MakeSpan(values));
     WriteChunk(index, reinterpret_cast<const std::byte*>(values.data()));
   }

@@ -36,12 +36,12 @@ absl::StatusOr<std::unique_ptr<ShardedStore>> ShardedStore::Create(const Parts& 
   std::unique_ptr<ShardedStore> store(new ShardedStore(parts));
   WorldCommunicators& communicators = *parts.communicators;
   if (communicators.group != nullptr) {
-    HF_ASSIGN_OR_RETURN(store->gatherer_,
-                        Gatherer::Create(*parts.state, parts.rank, *communicators.group, *parts.device, parts.timeout));
+    ASSIGN_OR_RETURN(store->gatherer_,
+                     Gatherer::Create(*parts.state, parts.rank, *communicators.group, *parts.device, parts.timeout));
   }
   if (communicators.world != nullptr) {
-    HF_ASSIGN_OR_RETURN(store->reducer_, Reducer::Create(parts.state->map(), *parts.placement, parts.order,
-                                                         *communicators.world, *parts.device, parts.timeout));
+    ASSIGN_OR_RETURN(store->reducer_, Reducer::Create(parts.state->map(), *parts.placement, parts.order,
+                                                      *communicators.world, *parts.device, parts.timeout));
   }
   return store;
 }
@@ -50,7 +50,7 @@ absl::Status ShardedStore::BeginStep(const ReductionPlan& plan, const UnitSchedu
   stop_ = std::move(stop);
   wait_seconds_ = 0;
   for (GradientSum& sum : local_) sum.Reset();
-  if (gatherer_ != nullptr) HF_RETURN_IF_ERROR(gatherer_->Begin(schedule, plan.num_waves()));
+  if (gatherer_ != nullptr) RETURN_IF_ERROR(gatherer_->Begin(schedule, plan.num_waves()));
   if (reducer_ == nullptr) return absl::OkStatus();
   std::vector<int> order;
   for (const StoreCall& call : schedule) {
@@ -86,14 +86,14 @@ auto ShardedStore::Waiting(Wait&& wait) {
 
 absl::Status ShardedStore::EndStep() {
   ++parts_.progress->count;
-  if (gatherer_ != nullptr) HF_RETURN_IF_ERROR(Waiting([&] { return gatherer_->Finish(); }));
+  if (gatherer_ != nullptr) RETURN_IF_ERROR(Waiting([&] { return gatherer_->Finish(); }));
   if (reducer_ != nullptr) return Waiting([&] { return reducer_->Finish(); });
   std::vector<ChunkRun> runs;
   for (int u = 0; u < layout_.num_units(); ++u) {
     const Unit& unit = layout_.units()[static_cast<size_t>(u)];
     runs.push_back({unit.first_chunk, unit.first_chunk + unit.num_chunks, local_[static_cast<size_t>(u)].Finish()});
   }
-  HF_ASSIGN_OR_RETURN(chunk_sums_, squares_.Of(runs, layout_, *parts_.device, *parts_.stream));
+  ASSIGN_OR_RETURN(chunk_sums_, squares_.Of(runs, layout_, *parts_.device, *parts_.stream));
   return absl::OkStatus();
 }
 
@@ -117,7 +117,7 @@ absl::StatusOr<absl::Span<const Tensor>> ShardedStore::Acquire(int unit) {
   ++parts_.progress->count;
   std::byte* image = nullptr;
   if (gatherer_ != nullptr) {
-    HF_ASSIGN_OR_RETURN(image, Waiting([&] { return gatherer_->Acquire(unit, stop_); }));
+    ASSIGN_OR_RETURN(image, Waiting([&] { return gatherer_->Acquire(unit, stop_); }));
   } else {
     image = parts_.state->Image(unit);
   }
@@ -132,8 +132,8 @@ void ShardedStore::Release(int) {
 
 absl::StatusOr<absl::Span<const Tensor>> ShardedStore::BeginGradients(int unit) {
   ++parts_.progress->count;
-  if (reducer_ != nullptr) HF_RETURN_IF_ERROR(Waiting([&] { return reducer_->WaitForRoom(unit, stop_); }));
-  HF_ASSIGN_OR_RETURN(float* flat, local_[static_cast<size_t>(unit)].Open());
+  if (reducer_ != nullptr) RETURN_IF_ERROR(Waiting([&] { return reducer_->WaitForRoom(unit, stop_); }));
+  ASSIGN_OR_RETURN(float* flat, local_[static_cast<size_t>(unit)].Open());
   std::vector<Tensor>& tensors = gradients_[static_cast<size_t>(unit)];
   tensors.clear();
   const Unit& u = layout_.units()[static_cast<size_t>(unit)];

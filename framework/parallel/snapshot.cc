@@ -17,7 +17,7 @@ Snapshot::Snapshot(Parts parts, std::vector<int> chunks, size_t staging_bytes)
       index_of_chunk_(parts_.state->map().layout().chunks().size(), -1),
       progress_(chunks_.size(), Progress::kPending) {
   for (size_t i = 0; i < chunks_.size(); ++i) {
-    HF_CHECK(parts_.state->Holds(chunks_[i]));
+    HOLDFAST_CHECK(parts_.state->Holds(chunks_[i]));
     index_of_chunk_[static_cast<size_t>(chunks_[i])] = static_cast<int>(i);
   }
 }

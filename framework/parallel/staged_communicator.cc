@@ -25,10 +25,10 @@ absl::StatusOr<Bytes> StagedCommunicator::Stage(Staging& staging, size_t bytes) 
   if (staging.bytes.size() < bytes) {
     FreeHost(staging);
     if (on_device_) {
-      HF_ASSIGN_OR_RETURN(staging.buffer, Buffer::Allocate(device_, bytes, "staging of communicators"));
+      ASSIGN_OR_RETURN(staging.buffer, Buffer::Allocate(device_, bytes, "staging of communicators"));
       staging.bytes = {staging.buffer.as<std::byte>(), bytes};
     } else {
-      HF_ASSIGN_OR_RETURN(void* const data, device_.AllocateHost(bytes));
+      ASSIGN_OR_RETURN(void* const data, device_.AllocateHost(bytes));
       staging.bytes = {static_cast<std::byte*>(data), bytes};
     }
   }
@@ -53,7 +53,7 @@ void StagedCommunicator::CopyOut(Bytes data, ConstBytes staged) {
 
 absl::StatusOr<ConstBytes> StagedCommunicator::Outgoing(ConstBytes data) {
   if (Reaches(data)) return data;
-  HF_ASSIGN_OR_RETURN(const Bytes staged, Stage(out_, data.size()));
+  ASSIGN_OR_RETURN(const Bytes staged, Stage(out_, data.size()));
   CopyIn(staged, data);
   return staged;
 }
@@ -61,23 +61,23 @@ absl::StatusOr<ConstBytes> StagedCommunicator::Outgoing(ConstBytes data) {
 absl::Status StagedCommunicator::Into(RankParts<Bytes> output,
                                       absl::FunctionRef<absl::Status(RankParts<Bytes>)> receive) {
   if (Reaches(output.bytes)) return receive(output);
-  HF_ASSIGN_OR_RETURN(const Bytes staged, Stage(in_, output.bytes.size()));
+  ASSIGN_OR_RETURN(const Bytes staged, Stage(in_, output.bytes.size()));
   const RankParts<Bytes> received{staged, output.counts, output.displacements};
-  HF_RETURN_IF_ERROR(receive(received));
+  RETURN_IF_ERROR(receive(received));
   for (int r = 0; r < size(); ++r) CopyOut(output[r], received[r]);
   return absl::OkStatus();
 }
 
 absl::Status StagedCommunicator::AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckGather(input, output, rank(), size()));
-  HF_ASSIGN_OR_RETURN(const ConstBytes sent, Outgoing(input));
+  RETURN_IF_ERROR(CheckGather(input, output, rank(), size()));
+  ASSIGN_OR_RETURN(const ConstBytes sent, Outgoing(input));
   return Into(output, [&](RankParts<Bytes> received) { return inner_->AllGatherV(sent, received, deadline); });
 }
 
 absl::Status StagedCommunicator::AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckExchange(input, output, rank(), size()));
+  RETURN_IF_ERROR(CheckExchange(input, output, rank(), size()));
   if (!Reaches(input.bytes)) {
-    HF_ASSIGN_OR_RETURN(const Bytes staged, Stage(out_, input.bytes.size()));
+    ASSIGN_OR_RETURN(const Bytes staged, Stage(out_, input.bytes.size()));
     const RankParts<Bytes> sent{staged, input.counts, input.displacements};
     for (int r = 0; r < size(); ++r) CopyIn(sent[r], input[r]);
     input.bytes = staged;
@@ -87,22 +87,22 @@ absl::Status StagedCommunicator::AllToAllV(RankParts<ConstBytes> input, RankPart
 
 absl::Status StagedCommunicator::Broadcast(int root, Bytes data, Deadline deadline) {
   if (Reaches(data)) return inner_->Broadcast(root, data, deadline);
-  HF_ASSIGN_OR_RETURN(const Bytes staged, Stage(out_, data.size()));
+  ASSIGN_OR_RETURN(const Bytes staged, Stage(out_, data.size()));
   if (rank() == root) CopyIn(staged, data);
-  HF_RETURN_IF_ERROR(inner_->Broadcast(root, staged, deadline));
+  RETURN_IF_ERROR(inner_->Broadcast(root, staged, deadline));
   if (rank() != root) CopyOut(data, staged);
   return absl::OkStatus();
 }
 
 absl::Status StagedCommunicator::Send(int to, uint32_t tag, ConstBytes data, Deadline deadline) {
-  HF_ASSIGN_OR_RETURN(const ConstBytes sent, Outgoing(data));
+  ASSIGN_OR_RETURN(const ConstBytes sent, Outgoing(data));
   return inner_->Send(to, tag, sent, deadline);
 }
 
 absl::Status StagedCommunicator::Receive(int from, uint32_t tag, Bytes data, Deadline deadline) {
   if (Reaches(data)) return inner_->Receive(from, tag, data, deadline);
-  HF_ASSIGN_OR_RETURN(const Bytes staged, Stage(in_, data.size()));
-  HF_RETURN_IF_ERROR(inner_->Receive(from, tag, staged, deadline));
+  ASSIGN_OR_RETURN(const Bytes staged, Stage(in_, data.size()));
+  RETURN_IF_ERROR(inner_->Receive(from, tag, staged, deadline));
   CopyOut(data, staged);
   return absl::OkStatus();
 }

@@ -89,7 +89,7 @@ class Transfer {
                                                       {round.in.bytes, round.in.counts, round.in.displacements},
                                                       std::chrono::steady_clock::now() + a_.timeout);
       helper_.Drain();
-      HF_RETURN_IF_ERROR(status);
+      RETURN_IF_ERROR(status);
       received += static_cast<int64_t>(round.in.bytes.size());
       if (progress_ != nullptr) ++progress_->count;
     }
@@ -130,7 +130,7 @@ class Transfer {
 
 absl::StatusOr<int64_t> TransferServed(const TransferArguments& a) {
   if (a.old_state != nullptr) CopyWhatIsHere(*a.old_state, *a.new_state);
-  HF_ASSIGN_OR_RETURN(const int64_t received, Transfer(a, nullptr).Run(Planned(a, /*served=*/true)));
+  ASSIGN_OR_RETURN(const int64_t received, Transfer(a, nullptr).Run(Planned(a, /*served=*/true)));
   a.new_state->RefreshImages();
   return received;
 }
@@ -140,8 +140,8 @@ absl::StatusOr<int64_t> TransferMirrors(const TransferArguments& a, StepProgress
 }
 
 absl::StatusOr<int64_t> TransferState(const TransferArguments& a) {
-  HF_ASSIGN_OR_RETURN(const int64_t served, TransferServed(a));
-  HF_ASSIGN_OR_RETURN(const int64_t mirrored, Transfer(a, nullptr).Run(Planned(a, /*served=*/false)));
+  ASSIGN_OR_RETURN(const int64_t served, TransferServed(a));
+  ASSIGN_OR_RETURN(const int64_t mirrored, Transfer(a, nullptr).Run(Planned(a, /*served=*/false)));
   return served + mirrored;
 }
 

@@ -19,7 +19,7 @@ std::vector<ChunkTransfer> PlanTransfer(const ShardMap& source, const std::vecto
     for (const int r : source.Holders(chunk)) {
       if (source_ranks[static_cast<size_t>(r)] >= 0) have.push_back(source_ranks[static_cast<size_t>(r)]);
     }
-    HF_CHECK(!have.empty());
+    HOLDFAST_CHECK(!have.empty());
     for (const int to : target.Holders(chunk)) {
       if (std::find(have.begin(), have.end(), to) != have.end()) continue;
       const int from = *std::min_element(have.begin(), have.end(), [&](int a, int b) {

@@ -74,7 +74,7 @@ WholeUpdates::WholeUpdates(const Parts& parts)
 absl::StatusOr<std::unique_ptr<WholeUpdates>> WholeUpdates::Create(const Parts& parts) {
   std::unique_ptr<WholeUpdates> updates(new WholeUpdates(parts));
   updates->Plan();
-  if (!updates->TakesNothing()) HF_RETURN_IF_ERROR(updates->Allocate());
+  if (!updates->TakesNothing()) RETURN_IF_ERROR(updates->Allocate());
   return updates;
 }
 
@@ -109,17 +109,17 @@ absl::Status WholeUpdates::Allocate() {
   const auto allocate = [&](int64_t elements, const char* what) {
     return Buffer::Allocate(*p_.device, static_cast<size_t>(elements * kFloatBytes), what);
   };
-  HF_ASSIGN_OR_RETURN(update_, allocate(updated_.elements, "updates"));
+  ASSIGN_OR_RETURN(update_, allocate(updated_.elements, "updates"));
   if (p_.world != nullptr) {
-    HF_ASSIGN_OR_RETURN(sent_, allocate(std::max(contributed_.elements, shipped_.elements), "updates to send"));
-    HF_ASSIGN_OR_RETURN(received_, allocate(collected_.elements, "contributions to updates"));
-    HF_ASSIGN_OR_RETURN(matrices_, allocate(owned_elements_, "whole matrices"));
+    ASSIGN_OR_RETURN(sent_, allocate(std::max(contributed_.elements, shipped_.elements), "updates to send"));
+    ASSIGN_OR_RETURN(received_, allocate(collected_.elements, "contributions to updates"));
+    ASSIGN_OR_RETURN(matrices_, allocate(owned_elements_, "whole matrices"));
   }
   int64_t workspace = 0;
   for (const int p : mine_) {
     workspace = std::max(workspace, p_.optimizer->WorkspaceElements(layout_.parameters()[static_cast<size_t>(p)]));
   }
-  HF_ASSIGN_OR_RETURN(workspace_, allocate(workspace, "whole matrices"));
+  ASSIGN_OR_RETURN(workspace_, allocate(workspace, "whole matrices"));
   updates_.assign(layout_.chunks().size(), nullptr);
   for (const Run& run : updated_.runs) {
     const float* at = update_.as<float>() + run.at;
@@ -146,7 +146,7 @@ void WholeUpdates::Copy(float* to, const float* from, int64_t elements) const {
 }
 
 absl::Status WholeUpdates::Exchange(const Side& out, float* from, const Side& in, float* to) {
-  HF_RETURN_IF_ERROR(p_.stream->Synchronize());
+  RETURN_IF_ERROR(p_.stream->Synchronize());
   p_.progress->waiting = true;
   absl::Status exchanged = p_.world->AllToAllV(
       {AsBytes(static_cast<const float*>(from), out.elements), out.counts, out.starts},
@@ -177,11 +177,11 @@ absl::Status WholeUpdates::Prepare(absl::Span<const GradientPiece> gradients, co
     }
   }
   if (p_.world == nullptr) return MakeMine(stop);
-  HF_RETURN_IF_ERROR(Exchange(contributed_, sent_.as<float>(), collected_, received_.as<float>()));
+  RETURN_IF_ERROR(Exchange(contributed_, sent_.as<float>(), collected_, received_.as<float>()));
   for (const Run& run : collected_.runs) {
     Copy(matrices_.as<float>() + PlaceOf(run.first), received_.as<float>() + run.at, run.elements);
   }
-  HF_RETURN_IF_ERROR(MakeMine(stop));
+  RETURN_IF_ERROR(MakeMine(stop));
   for (const Run& run : shipped_.runs) {
     Copy(sent_.as<float>() + run.at, matrices_.as<float>() + PlaceOf(run.first), run.elements);
   }
@@ -193,8 +193,8 @@ absl::Status WholeUpdates::MakeMine(const std::stop_token& stop) {
   float* const matrices = p_.world == nullptr ? update_.as<float>() : matrices_.as<float>();
   for (const int p : mine_) {
     if (stop.stop_requested()) return absl::CancelledError("the step was abandoned: a stop was requested");
-    HF_RETURN_IF_ERROR(p_.optimizer->MakeUpdate(*p_.device, *p_.stream, layout_.parameters()[static_cast<size_t>(p)],
-                                                matrices + place_[static_cast<size_t>(p)], workspace_.as<float>()));
+    RETURN_IF_ERROR(p_.optimizer->MakeUpdate(*p_.device, *p_.stream, layout_.parameters()[static_cast<size_t>(p)],
+                                             matrices + place_[static_cast<size_t>(p)], workspace_.as<float>()));
     ++p_.progress->count;
   }
   return absl::OkStatus();

@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenRemoteStorage(const std::string& wh
   options.staging_directory = settings.staging_directory;
   options.connections = settings.connections;
   options.request_timeout = settings.request_timeout;
-  HF_ASSIGN_OR_RETURN(options.credentials, FindS3Credentials());
+  ASSIGN_OR_RETURN(options.credentials, FindS3Credentials());
   return OpenS3Storage(options);
 }
 
@@ -61,15 +61,15 @@ absl::StatusOr<Places::Object> Places::Find(const std::string& path) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<Storage>& storage = storages_[directory];
   if (storage == nullptr) {
-    HF_ASSIGN_OR_RETURN(storage, OpenRemoteStorage(directory, settings_));
+    ASSIGN_OR_RETURN(storage, OpenRemoteStorage(directory, settings_));
   }
   return Object{storage, path.substr(slash + 1)};
 }
 
 absl::StatusOr<std::shared_ptr<const RandomAccessFile>> Places::Open(const std::string& path) {
   if (!IsRemotePlace(path)) return local_.Open(path);
-  HF_ASSIGN_OR_RETURN(Object object, Find(path));
-  HF_ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file, object.storage->Open(object.name));
+  ASSIGN_OR_RETURN(Object object, Find(path));
+  ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file, object.storage->Open(object.name));
   // The storage stays for as long as the file is used.
   const RandomAccessFile* bare = file.release();
   return std::shared_ptr<const RandomAccessFile>(
@@ -78,8 +78,8 @@ absl::StatusOr<std::shared_ptr<const RandomAccessFile>> Places::Open(const std::
 
 absl::StatusOr<std::unique_ptr<OutputFile>> Places::Create(const std::string& path) {
   if (!IsRemotePlace(path)) return local_.Create(path);
-  HF_ASSIGN_OR_RETURN(Object object, Find(path));
-  HF_ASSIGN_OR_RETURN(std::unique_ptr<OutputFile> file, CreateObject(*object.storage, object.name));
+  ASSIGN_OR_RETURN(Object object, Find(path));
+  ASSIGN_OR_RETURN(std::unique_ptr<OutputFile> file, CreateObject(*object.storage, object.name));
   return std::make_unique<FileOfStorage>(std::move(object.storage), std::move(file));
 }
 

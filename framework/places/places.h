@@ -3,7 +3,7 @@
 // storage that there are.
 //
 //   Places places({.s3_endpoint = config.data.s3_endpoint});
-//   HF_ASSIGN_OR_RETURN(std::shared_ptr<const RandomAccessFile> file, places.Open("s3://corpora/train.bin"));
+//   ASSIGN_OR_RETURN(std::shared_ptr<const RandomAccessFile> file, places.Open("s3://corpora/train.bin"));
 
 #include <chrono>
 #include <map>

@@ -21,7 +21,7 @@ constexpr int kMaxUploads = 3;  // of one file, when somebody else's request col
 
 absl::StatusOr<std::string> ParseUploadId(absl::string_view xml) {
   std::string id;
-  HF_RETURN_IF_ERROR(ScanXml(xml, [&](absl::string_view path, absl::string_view text) {
+  RETURN_IF_ERROR(ScanXml(xml, [&](absl::string_view path, absl::string_view text) {
     if (path == "InitiateMultipartUploadResult/UploadId") id = std::string(text);
     return absl::OkStatus();
   }));
@@ -67,7 +67,7 @@ uint64_t PartBytes(uint64_t object_bytes, uint64_t wanted) {
 
 absl::Status ObjectWriter::PutFile(const std::string& key, int fd, uint64_t bytes) {
   if (bytes <= client_.options().part_bytes) return Put(key, FileRangeBody(fd, 0, bytes));
-  HF_RETURN_IF_ERROR(CheckNotTaken(key));  // rather than after all the bytes have gone up
+  RETURN_IF_ERROR(CheckNotTaken(key));  // rather than after all the bytes have gone up
   absl::Status status;
   for (int i = 0; i < kMaxUploads; ++i) {
     status = PutInParts(key, fd, bytes);
@@ -77,7 +77,7 @@ absl::Status ObjectWriter::PutFile(const std::string& key, int fd, uint64_t byte
 }
 
 absl::Status ObjectWriter::PutInParts(const std::string& key, int fd, uint64_t bytes) {
-  HF_ASSIGN_OR_RETURN(const Upload upload, Begin(key));
+  ASSIGN_OR_RETURN(const Upload upload, Begin(key));
   std::string completion;
   absl::Status status = SendParts(upload, fd, bytes, &completion);
   if (status.ok()) status = Complete(upload, completion);
@@ -106,8 +106,8 @@ absl::StatusOr<ObjectWriter::Upload> ObjectWriter::Begin(const std::string& key)
                     .headers = {{kMarkHeader, upload.mark}},
                     .body = &nothing};
   int attempts = 0;
-  HF_ASSIGN_OR_RETURN(const HttpAnswer answer, client_.Send(call, &attempts));
-  HF_ASSIGN_OR_RETURN(upload.id, ParseUploadId(answer.body));
+  ASSIGN_OR_RETURN(const HttpAnswer answer, client_.Send(call, &attempts));
+  ASSIGN_OR_RETURN(upload.id, ParseUploadId(answer.body));
   upload.begun_twice = attempts > 1;
   return upload;
 }
@@ -116,10 +116,10 @@ absl::Status ObjectWriter::SendParts(const Upload& upload, int fd, uint64_t byte
   const uint64_t part_bytes = PartBytes(bytes, client_.options().part_bytes);
   const int64_t parts = static_cast<int64_t>((bytes + part_bytes - 1) / part_bytes);
   std::vector<std::string> etags(static_cast<size_t>(parts));
-  HF_RETURN_IF_ERROR(RunParallel(parts, client_.options().connections, [&](int64_t part) -> absl::Status {
+  RETURN_IF_ERROR(RunParallel(parts, client_.options().connections, [&](int64_t part) -> absl::Status {
     const uint64_t begin = static_cast<uint64_t>(part) * part_bytes;
     const FileRangeBody body(fd, begin, std::min(part_bytes, bytes - begin));
-    HF_ASSIGN_OR_RETURN(etags[static_cast<size_t>(part)], SendPart(upload, part, body));
+    ASSIGN_OR_RETURN(etags[static_cast<size_t>(part)], SendPart(upload, part, body));
     return absl::OkStatus();
   }));
   *completion = CompletionBody(etags);
@@ -131,7 +131,7 @@ absl::StatusOr<std::string> ObjectWriter::SendPart(const Upload& upload, int64_t
                     .key = upload.key,
                     .query = {{"partNumber", absl::StrCat(part + 1)}, {"uploadId", upload.id}},
                     .body = &body};
-  HF_ASSIGN_OR_RETURN(const HttpAnswer answer, client_.Send(call));
+  ASSIGN_OR_RETURN(const HttpAnswer answer, client_.Send(call));
   std::string etag = answer.Header("etag");
   if (etag.empty()) {
     return absl::DataLossError(absl::StrCat(upload.key, ": the server gave no ETag to part ", part + 1));

@@ -12,7 +12,7 @@ std::string ObjectWriter::NewMark() const {
 }
 
 absl::Status ObjectWriter::FindOwn(const std::string& key, const std::string& mark) {
-  HF_ASSIGN_OR_RETURN(const HttpAnswer answer, client_.Send({.method = "HEAD", .key = key}));
+  ASSIGN_OR_RETURN(const HttpAnswer answer, client_.Send({.method = "HEAD", .key = key}));
   if (answer.Header(kMarkHeader) == mark) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat("s3://", client_.options().bucket, "/", key, ": exists already"));
 }
@@ -37,7 +37,7 @@ absl::StatusOr<HttpAnswer> ObjectWriter::SendConditional(const S3Call& call, std
     *known = false;
   }
   // Weaker: two writers may both look before either writes, and the later one replaces the earlier one's object.
-  HF_RETURN_IF_ERROR(CheckNotTaken(call.key));
+  RETURN_IF_ERROR(CheckNotTaken(call.key));
   return client_.Send(call);
 }
 

@@ -52,13 +52,13 @@ S3Address AwsAddress(const std::string& bucket, const std::string& region) {
 }  // namespace
 
 absl::StatusOr<S3Address> ResolveAddress(const S3Options& options) {
-  HF_RETURN_IF_ERROR(CheckBucket(options.bucket));
+  RETURN_IF_ERROR(CheckBucket(options.bucket));
   if (options.region.empty() || !AllOf(options.region, "-")) {
     return absl::InvalidArgumentError(absl::StrCat("\"", options.region, "\" is not the name of a region"));
   }
   if (options.endpoint.empty()) return AwsAddress(options.bucket, options.region);
   const absl::string_view endpoint = absl::StripSuffix(options.endpoint, "/");
-  HF_ASSIGN_OR_RETURN(const std::string host, HostOf(endpoint));
+  ASSIGN_OR_RETURN(const std::string host, HostOf(endpoint));
   return S3Address{std::string(endpoint), host, absl::StrCat("/", options.bucket)};
 }
 

@@ -46,7 +46,7 @@ absl::StatusOr<ListPage> ParseListPage(absl::string_view xml) {
   std::optional<std::string> key;
   std::optional<uint64_t> size;
   bool truncated = false;
-  HF_RETURN_IF_ERROR(ScanListing(xml, "ListBucketResult", [&](absl::string_view path, absl::string_view text) {
+  RETURN_IF_ERROR(ScanListing(xml, "ListBucketResult", [&](absl::string_view path, absl::string_view text) {
     uint64_t number = 0;
     if (path == "Contents/Key") key = std::string(text);
     if (path == "Contents/Size") {
@@ -70,26 +70,24 @@ absl::StatusOr<UploadPage> ParseUploadPage(absl::string_view xml) {
   UploadPage page;
   ListedUpload upload;
   bool truncated = false, timed = false;
-  HF_RETURN_IF_ERROR(
-      ScanListing(xml, "ListMultipartUploadsResult", [&](absl::string_view path, absl::string_view text) {
-        if (path == "Upload/Key") upload.key = std::string(text);
-        if (path == "Upload/UploadId") upload.id = std::string(text);
-        if (path == "Upload/Initiated") {
-          const auto time = ParseIsoTime(text);
-          timed = time.has_value();
-          upload.begun = time.value_or(upload.begun);
-        }
-        if (path == "Upload") {
-          if (upload.key.empty() || upload.id.empty() || !timed)
-            return Malformed("has an upload without key, id or time");
-          page.uploads.push_back(std::exchange(upload, {}));
-          timed = false;
-        }
-        if (path == "IsTruncated") truncated = text == "true";
-        if (path == "NextKeyMarker") page.next_key = std::string(text);
-        if (path == "NextUploadIdMarker") page.next_id = std::string(text);
-        return absl::OkStatus();
-      }));
+  RETURN_IF_ERROR(ScanListing(xml, "ListMultipartUploadsResult", [&](absl::string_view path, absl::string_view text) {
+    if (path == "Upload/Key") upload.key = std::string(text);
+    if (path == "Upload/UploadId") upload.id = std::string(text);
+    if (path == "Upload/Initiated") {
+      const auto time = ParseIsoTime(text);
+      timed = time.has_value();
+      upload.begun = time.value_or(upload.begun);
+    }
+    if (path == "Upload") {
+      if (upload.key.empty() || upload.id.empty() || !timed) return Malformed("has an upload without key, id or time");
+      page.uploads.push_back(std::exchange(upload, {}));
+      timed = false;
+    }
+    if (path == "IsTruncated") truncated = text == "true";
+    if (path == "NextKeyMarker") page.next_key = std::string(text);
+    if (path == "NextUploadIdMarker") page.next_id = std::string(text);
+    return absl::OkStatus();
+  }));
   if (truncated && page.next_key.empty()) return Malformed("goes on, but does not say where");
   if (!truncated) page.next_key = page.next_id = "";
   return page;
@@ -103,8 +101,8 @@ absl::StatusOr<std::vector<ListedKey>> ListKeys(S3Client& client, const std::str
     if (!prefix.empty()) call.query.emplace_back("prefix", prefix);
     if (!next.empty()) call.query.emplace_back("continuation-token", next);
     if (max_keys != 0) call.query.emplace_back("max-keys", absl::StrCat(max_keys));
-    HF_ASSIGN_OR_RETURN(const HttpAnswer answer, client.Send(call));
-    HF_ASSIGN_OR_RETURN(ListPage page, ParseListPage(answer.body));
+    ASSIGN_OR_RETURN(const HttpAnswer answer, client.Send(call));
+    ASSIGN_OR_RETURN(ListPage page, ParseListPage(answer.body));
     keys.insert(keys.end(), std::make_move_iterator(page.keys.begin()), std::make_move_iterator(page.keys.end()));
     const bool last = page.next.empty() || (max_keys != 0 && keys.size() >= static_cast<size_t>(max_keys));
     if (last) return keys;
@@ -122,8 +120,8 @@ absl::StatusOr<std::vector<ListedUpload>> ListUploads(S3Client& client, const st
     if (!prefix.empty()) call.query.emplace_back("prefix", prefix);
     if (!next_key.empty()) call.query.emplace_back("key-marker", next_key);
     if (!next_id.empty()) call.query.emplace_back("upload-id-marker", next_id);
-    HF_ASSIGN_OR_RETURN(const HttpAnswer answer, client.Send(call));
-    HF_ASSIGN_OR_RETURN(UploadPage page, ParseUploadPage(answer.body));
+    ASSIGN_OR_RETURN(const HttpAnswer answer, client.Send(call));
+    ASSIGN_OR_RETURN(UploadPage page, ParseUploadPage(answer.body));
     for (ListedUpload& upload : page.uploads) {  // not every server heeds the prefix
       if (absl::string_view(upload.key).substr(0, prefix.size()) == prefix) uploads.push_back(std::move(upload));
     }

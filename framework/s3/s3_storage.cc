@@ -81,7 +81,7 @@ class S3Storage final : public Storage {
   }
 
   absl::StatusOr<std::vector<StoredObject>> List(absl::string_view prefix) override {
-    HF_ASSIGN_OR_RETURN(const std::vector<ListedKey> keys, ListKeys(client_, absl::StrCat(prefix_, prefix)));
+    ASSIGN_OR_RETURN(const std::vector<ListedKey> keys, ListKeys(client_, absl::StrCat(prefix_, prefix)));
     std::vector<StoredObject> objects;
     for (const ListedKey& listed : keys) {
       if (!absl::StartsWith(listed.key, prefix_)) continue;
@@ -94,7 +94,7 @@ class S3Storage final : public Storage {
   }
 
   absl::StatusOr<uint64_t> Size(const std::string& name) override {
-    HF_ASSIGN_OR_RETURN(const S3Version version, Head(name));
+    ASSIGN_OR_RETURN(const S3Version version, Head(name));
     return version.size;
   }
 
@@ -107,7 +107,7 @@ class S3Storage final : public Storage {
   /// Of the version with this tag, if it is not empty; AlreadyExists if another has taken its place.
   absl::Status ReadVersion(const std::string& name, const std::string& etag, uint64_t offset,
                            absl::Span<std::byte> out) {
-    HF_RETURN_IF_ERROR(CheckObjectName(name));
+    RETURN_IF_ERROR(CheckObjectName(name));
     if (out.empty() || offset > kNoObjectIsLarger) return ReadNothing(name, offset, out.size());
     const int64_t pieces = static_cast<int64_t>((out.size() + kReadBytes - 1) / kReadBytes);
     return RunParallel(pieces, client_.options().connections, [&](int64_t i) {
@@ -117,33 +117,33 @@ class S3Storage final : public Storage {
   }
 
   absl::Status Create(const std::string& name, absl::string_view contents) override {
-    HF_RETURN_IF_ERROR(CheckObjectName(name));
+    RETURN_IF_ERROR(CheckObjectName(name));
     if (contents.size() > kMaxPutBytes) return absl::InvalidArgumentError(Path(name) + ": over 5 GiB in one piece");
     return writer_.Put(prefix_ + name, MemoryBody(contents));
   }
 
   absl::StatusOr<std::unique_ptr<StagedFile>> Stage(const std::string& name, uint64_t bytes) override {
-    HF_RETURN_IF_ERROR(CheckObjectName(name));
-    HF_RETURN_IF_ERROR(MakeStagingArea());
+    RETURN_IF_ERROR(CheckObjectName(name));
+    RETURN_IF_ERROR(MakeStagingArea());
     const std::string label = name.substr(name.rfind('/') + 1);
-    HF_ASSIGN_OR_RETURN(std::string path, staging_->NewFile(label, bytes));
+    ASSIGN_OR_RETURN(std::string path, staging_->NewFile(label, bytes));
     return std::make_unique<S3StagedFile>(writer_, prefix_ + name, std::move(path));
   }
 
   absl::Status Delete(const std::string& name) override {
-    HF_RETURN_IF_ERROR(CheckObjectName(name));
+    RETURN_IF_ERROR(CheckObjectName(name));
     const absl::Status status = client_.Send({.method = "DELETE", .key = prefix_ + name}).status();
     return absl::IsNotFound(status) ? absl::OkStatus() : status;
   }
 
   absl::Status Sweep() override {
     if (!client_.options().staging_directory.empty()) {
-      HF_RETURN_IF_ERROR(StagingArea::Sweep(client_.options().staging_directory));
+      RETURN_IF_ERROR(StagingArea::Sweep(client_.options().staging_directory));
     }
-    HF_ASSIGN_OR_RETURN(const std::vector<ListedUpload> uploads, ListUploads(client_, prefix_));
+    ASSIGN_OR_RETURN(const std::vector<ListedUpload> uploads, ListUploads(client_, prefix_));
     for (const ListedUpload& upload : uploads) {
       const bool abandoned = client_.shell().now() - upload.begun > kAbandonedAfter;
-      if (abandoned) HF_RETURN_IF_ERROR(AbortUpload(client_, upload.key, upload.id));
+      if (abandoned) RETURN_IF_ERROR(AbortUpload(client_, upload.key, upload.id));
     }
     return absl::OkStatus();
   }
@@ -153,7 +153,7 @@ class S3Storage final : public Storage {
 
   // A range without bytes, or beyond any object's end: HTTP cannot ask for either.
   absl::Status ReadNothing(const std::string& name, uint64_t offset, size_t bytes) {
-    HF_ASSIGN_OR_RETURN(const uint64_t size, Size(name));
+    ASSIGN_OR_RETURN(const uint64_t size, Size(name));
     if (bytes == 0 && offset <= size) return absl::OkStatus();
     return TooShort(name, size, offset, bytes);
   }
@@ -164,8 +164,8 @@ class S3Storage final : public Storage {
   }
 
   absl::StatusOr<S3Version> Head(const std::string& name) {
-    HF_RETURN_IF_ERROR(CheckObjectName(name));
-    HF_ASSIGN_OR_RETURN(const HttpAnswer answer, client_.Send({.method = "HEAD", .key = prefix_ + name}));
+    RETURN_IF_ERROR(CheckObjectName(name));
+    ASSIGN_OR_RETURN(const HttpAnswer answer, client_.Send({.method = "HEAD", .key = prefix_ + name}));
     S3Version version{.etag = answer.Header("etag")};
     if (absl::SimpleAtoi(answer.Header("content-length"), &version.size)) return version;
     return absl::DataLossError(absl::StrCat(Path(name), ": the server did not say its size"));
@@ -194,7 +194,7 @@ class S3Storage final : public Storage {
     if (staging_ != nullptr) return absl::OkStatus();
     const std::string& directory = client_.options().staging_directory;
     if (directory.empty()) return absl::InvalidArgumentError("S3 storage has no staging directory to make files in");
-    HF_ASSIGN_OR_RETURN(staging_, StagingArea::Create(directory));
+    ASSIGN_OR_RETURN(staging_, StagingArea::Create(directory));
     return absl::OkStatus();
   }
 
@@ -229,7 +229,7 @@ class OpenS3Object final : public RandomAccessFile {
 };
 
 absl::StatusOr<std::unique_ptr<RandomAccessFile>> S3Storage::Open(const std::string& name) {
-  HF_ASSIGN_OR_RETURN(S3Version version, Head(name));
+  ASSIGN_OR_RETURN(S3Version version, Head(name));
   return std::make_unique<OpenS3Object>(*this, name, std::move(version));
 }
 
@@ -285,12 +285,12 @@ absl::Status CheckLimits(const S3Options& options) {
 
 absl::StatusOr<std::unique_ptr<Storage>> OpenS3Storage(const S3Options& options, const S3Shell& shell) {
   S3Options checked = options;
-  HF_ASSIGN_OR_RETURN(checked.prefix, CheckPrefix(options.prefix));
-  HF_RETURN_IF_ERROR(CheckCredentials(options.credentials));
-  HF_RETURN_IF_ERROR(CheckLimits(options));
-  HF_ASSIGN_OR_RETURN(S3Address address, ResolveAddress(options));
+  ASSIGN_OR_RETURN(checked.prefix, CheckPrefix(options.prefix));
+  RETURN_IF_ERROR(CheckCredentials(options.credentials));
+  RETURN_IF_ERROR(CheckLimits(options));
+  ASSIGN_OR_RETURN(S3Address address, ResolveAddress(options));
   auto storage = std::make_unique<S3Storage>(checked, std::move(address), shell);
-  HF_RETURN_IF_ERROR(storage->Check());
+  RETURN_IF_ERROR(storage->Check());
   return storage;
 }
 

@@ -26,7 +26,7 @@ std::string HmacSha256(absl::string_view key, absl::string_view message) {
   const unsigned char* made = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
                                    reinterpret_cast<const unsigned char*>(message.data()), message.size(),
                                    reinterpret_cast<unsigned char*>(digest.data()), &size);
-  HF_CHECK(made != nullptr && size == kDigestBytes);
+  HOLDFAST_CHECK(made != nullptr && size == kDigestBytes);
   return digest;
 }
 
@@ -34,7 +34,7 @@ std::string HmacSha256(absl::string_view key, absl::string_view message) {
 std::string BasicTime(std::chrono::system_clock::time_point time) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
   std::tm parts{};
-  HF_CHECK(gmtime_r(&seconds, &parts) != nullptr);
+  HOLDFAST_CHECK(gmtime_r(&seconds, &parts) != nullptr);
   std::array<char, 32> text;
   return std::string(text.data(), std::strftime(text.data(), text.size(), "%Y%m%dT%H%M%SZ", &parts));
 }
@@ -73,16 +73,18 @@ std::string SigningKey(const SigningContext& context, absl::string_view date) {
 }  // namespace
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
-  HF_CHECK(context_ != nullptr && EVP_DigestInit_ex(context_, EVP_sha256(), nullptr) == 1);
+  HOLDFAST_CHECK(context_ != nullptr && EVP_DigestInit_ex(context_, EVP_sha256(), nullptr) == 1);
 }
 
 Sha256::~Sha256() { EVP_MD_CTX_free(context_); }
 
-void Sha256::Update(absl::string_view bytes) { HF_CHECK(EVP_DigestUpdate(context_, bytes.data(), bytes.size()) == 1); }
+void Sha256::Update(absl::string_view bytes) {
+  HOLDFAST_CHECK(EVP_DigestUpdate(context_, bytes.data(), bytes.size()) == 1);
+}
 
 std::string Sha256::FinishHex() {
   std::string digest(kDigestBytes, '\0');
-  HF_CHECK(EVP_DigestFinal_ex(context_, reinterpret_cast<unsigned char*>(digest.data()), nullptr) == 1);
+  HOLDFAST_CHECK(EVP_DigestFinal_ex(context_, reinterpret_cast<unsigned char*>(digest.data()), nullptr) == 1);
   return absl::BytesToHexString(digest);
 }
 
@@ -96,7 +98,7 @@ absl::StatusOr<std::string> Sha256Hex(const BodySource& body) {
   std::vector<char> piece(static_cast<size_t>(std::min<uint64_t>(kPieceBytes, body.size())));
   Sha256 hash;
   for (uint64_t offset = 0; offset < body.size();) {
-    HF_ASSIGN_OR_RETURN(const size_t got, body.Read(offset, piece.data(), piece.size()));
+    ASSIGN_OR_RETURN(const size_t got, body.Read(offset, piece.data(), piece.size()));
     hash.Update({piece.data(), got});
     offset += got;
   }

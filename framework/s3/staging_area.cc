@@ -94,7 +94,7 @@ StagingArea::~StagingArea() {
 }
 
 absl::StatusOr<std::string> StagingArea::NewFile(absl::string_view label, uint64_t bytes) {
-  HF_RETURN_IF_ERROR(CheckRoom(path_, bytes));
+  RETURN_IF_ERROR(CheckRoom(path_, bytes));
   std::string path = absl::StrCat(path_, "/", RandomToken(), "-", label);
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return ErrnoToStatus(errno, path);

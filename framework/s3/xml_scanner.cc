@@ -59,10 +59,10 @@ class Scanner {
   Scanner(absl::string_view document, OnElement on_element) : rest_(document), on_element_(on_element) {}
 
   absl::Status Run() {
-    HF_RETURN_IF_ERROR(ReadText());
+    RETURN_IF_ERROR(ReadText());
     while (!rest_.empty()) {
-      HF_RETURN_IF_ERROR(ReadMarkup());
-      HF_RETURN_IF_ERROR(ReadText());
+      RETURN_IF_ERROR(ReadMarkup());
+      RETURN_IF_ERROR(ReadText());
     }
     if (!open_.empty() || !had_root_) return Bad("ends early");
     return absl::OkStatus();
@@ -103,7 +103,7 @@ class Scanner {
       text.remove_prefix(ampersand + 1);
       const size_t semicolon = text.substr(0, kMaxEntityBytes).find(';');
       if (semicolon == absl::string_view::npos) return Bad("has a bare \"&\"");
-      HF_RETURN_IF_ERROR(AppendEntity(text.substr(0, semicolon), out));
+      RETURN_IF_ERROR(AppendEntity(text.substr(0, semicolon), out));
       text.remove_prefix(semicolon + 1);
     }
   }
@@ -159,7 +159,7 @@ class Scanner {
   }
 
   absl::Status ReadStart() {
-    HF_ASSIGN_OR_RETURN(const absl::string_view tag, ReadTag(1));
+    ASSIGN_OR_RETURN(const absl::string_view tag, ReadTag(1));
     const absl::string_view name = LocalName(tag);
     if (name.empty()) return Bad("has an element without a name");
     if (open_.empty() && had_root_) return Bad("has two roots");
@@ -171,7 +171,7 @@ class Scanner {
   }
 
   absl::Status ReadEnd() {
-    HF_ASSIGN_OR_RETURN(const absl::string_view tag, ReadTag(2));
+    ASSIGN_OR_RETURN(const absl::string_view tag, ReadTag(2));
     const absl::string_view name = LocalName(tag);
     if (open_.empty()) return Bad("has an end without a beginning");
     absl::string_view open_name = absl::string_view(path_).substr(open_.back().path_bytes);
@@ -180,7 +180,7 @@ class Scanner {
   }
 
   absl::Status Close() {
-    HF_RETURN_IF_ERROR(on_element_(path_, open_.back().text));
+    RETURN_IF_ERROR(on_element_(path_, open_.back().text));
     path_.resize(open_.back().path_bytes);
     open_.pop_back();
     return absl::OkStatus();

@@ -32,9 +32,9 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(const std::string
   }
   const std::string directory = DirectoryOf(path);
   if (!OpenDirectory(directory).ok()) return ErrnoToStatus(errno, path);
-  HF_ASSIGN_OR_RETURN(DirectoryChain chain, DirectoryChain::Open(directory, name));
+  ASSIGN_OR_RETURN(DirectoryChain chain, DirectoryChain::Open(directory, name));
   std::unique_ptr<AtomicFile> file(new AtomicFile(std::move(chain), path, FileSystemKind::kDetect));
-  HF_RETURN_IF_ERROR(file->MakeTemporary());
+  RETURN_IF_ERROR(file->MakeTemporary());
   return file;
 }
 
@@ -54,17 +54,17 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::CreateObject(const std::
 
 absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::TryCreateObject(const std::string& root, absl::string_view name,
                                                                         FileSystemKind file_system) {
-  HF_ASSIGN_OR_RETURN(DirectoryChain chain, DirectoryChain::Make(root, name));
+  ASSIGN_OR_RETURN(DirectoryChain chain, DirectoryChain::Make(root, name));
   std::string path = chain.path();
   std::unique_ptr<AtomicFile> file(new AtomicFile(std::move(chain), std::move(path), file_system));
-  HF_RETURN_IF_ERROR(file->MakeTemporary());
+  RETURN_IF_ERROR(file->MakeTemporary());
   return file;
 }
 
 absl::Status AtomicFile::MakeTemporary() {
-  HF_ASSIGN_OR_RETURN(std::string temporary, RandomTemporaryName(chain_.leaf()));
+  ASSIGN_OR_RETURN(std::string temporary, RandomTemporaryName(chain_.leaf()));
   CrashPoint("local.temporary.before");
-  HF_ASSIGN_OR_RETURN(file_, CreateLocked(chain_.fd(), temporary, file_system_, path_));
+  ASSIGN_OR_RETURN(file_, CreateLocked(chain_.fd(), temporary, file_system_, path_));
   CrashPoint("local.temporary.after");
   temporary_ = std::move(temporary);
   return absl::OkStatus();
@@ -130,7 +130,7 @@ absl::Status AtomicFile::TryAppend(absl::string_view bytes) const {
   while (!bytes.empty()) {
     CrashPoint("local.write.before");
     const absl::string_view piece = bytes.substr(0, kWriteBytes);
-    HF_RETURN_IF_ERROR(WriteAll(file_.get(), piece, path_));
+    RETURN_IF_ERROR(WriteAll(file_.get(), piece, path_));
     bytes.remove_prefix(piece.size());
     CrashPoint("local.write.after");
   }
@@ -138,7 +138,7 @@ absl::Status AtomicFile::TryAppend(absl::string_view bytes) const {
 }
 
 absl::Status AtomicFile::Overwrite(uint64_t offset, absl::string_view bytes) {
-  HF_CHECK(offset <= size_ && bytes.size() <= size_ - offset);
+  HOLDFAST_CHECK(offset <= size_ && bytes.size() <= size_ - offset);
   if (status_.ok()) status_ = WriteAllAt(file_.get(), offset, bytes, path_);
   return status_;
 }
@@ -158,14 +158,14 @@ absl::Status AtomicFile::CommitNew() {
 
 template <typename GiveName>
 absl::Status AtomicFile::Finish(const GiveName& give_name) {
-  HF_RETURN_IF_ERROR(status_);
+  RETURN_IF_ERROR(status_);
   absl::Status status = CheckUnchanged();
   if (status.ok()) status = TrySync();
   if (status.ok()) status = give_name();
   committed_ = status.ok();
   status_ = absl::FailedPreconditionError(absl::StrCat(path_, ": committed before"));
   Remove();
-  HF_RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(status);
   return chain_.Sync();
 }
 
@@ -206,8 +206,8 @@ absl::Status AtomicFile::TrySync() const {
 }
 
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents) {
-  HF_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(path));
-  HF_RETURN_IF_ERROR(file->Append(contents));
+  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(path));
+  RETURN_IF_ERROR(file->Append(contents));
   return file->Commit();
 }
 

@@ -6,9 +6,9 @@
 // Not covered: a process that is killed leaves its temporary file (".NAME.tmp-XXXXXXXXXXXX") behind; in the directory
 // of a storage the next Sweep removes it.
 //
-//   HF_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create("run/model.bin"));
-//   HF_RETURN_IF_ERROR(file->Append(header));
-//   HF_RETURN_IF_ERROR(file->Append(values));
+//   ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create("run/model.bin"));
+//   RETURN_IF_ERROR(file->Append(header));
+//   RETURN_IF_ERROR(file->Append(values));
 //   return file->Commit();   // without it, nothing has happened
 
 #include <cstdint>

@@ -49,7 +49,7 @@ absl::StatusOr<DirectoryChain> DirectoryChain::OpenOrMake(const std::string& roo
   std::vector<std::string> components = absl::StrSplit(name, '/');
   chain.leaf_ = std::move(components.back());
   components.pop_back();
-  for (const std::string& component : components) HF_RETURN_IF_ERROR(chain.Descend(component, make));
+  for (const std::string& component : components) RETURN_IF_ERROR(chain.Descend(component, make));
   return chain;
 }
 
@@ -57,7 +57,7 @@ absl::Status DirectoryChain::Descend(const std::string& component, bool make) {
   const std::string path = absl::StrCat(directory(), "/", component);
   FileDescriptor next = OpenAt(fd(), component.c_str(), O_RDONLY | O_DIRECTORY);
   if (!next.ok() && errno == ENOENT && make) {
-    HF_RETURN_IF_ERROR(MakeDirectory(fd(), component, path));
+    RETURN_IF_ERROR(MakeDirectory(fd(), component, path));
     next = OpenAt(fd(), component.c_str(), O_RDONLY | O_DIRECTORY);
   }
   if (!next.ok()) {
@@ -77,14 +77,14 @@ std::string DirectoryChain::PathOf(size_t depth) const {
 }
 
 absl::Status DirectoryChain::Sync() const {
-  for (size_t i = handles_.size(); i-- > 0;) HF_RETURN_IF_ERROR(SyncOpenDirectory(handles_[i].get(), PathOf(i)));
+  for (size_t i = handles_.size(); i-- > 0;) RETURN_IF_ERROR(SyncOpenDirectory(handles_[i].get(), PathOf(i)));
   return absl::OkStatus();
 }
 
 absl::Status DirectoryChain::RemoveEmpty() const {
   for (size_t depth = components_.size(); depth > 0; --depth) {
-    HF_ASSIGN_OR_RETURN(const bool removed,
-                        RemoveEmptyDirectory(handles_[depth - 1].get(), components_[depth - 1], PathOf(depth)));
+    ASSIGN_OR_RETURN(const bool removed,
+                     RemoveEmptyDirectory(handles_[depth - 1].get(), components_[depth - 1], PathOf(depth)));
     if (!removed) break;  // then those around it are not empty, or somebody else's business
   }
   return absl::OkStatus();
@@ -99,7 +99,7 @@ absl::StatusOr<bool> RemoveEmptyDirectory(int parent, const std::string& name, c
     return ErrnoToStatus(errno, path);
   }
   CrashPoint("local.rmdir.after");
-  HF_RETURN_IF_ERROR(SyncOpenDirectory(parent, DirectoryOf(path)));
+  RETURN_IF_ERROR(SyncOpenDirectory(parent, DirectoryOf(path)));
   return true;
 }
 

@@ -50,7 +50,7 @@ absl::Status EnterDirectory(const Place& place, const std::string& name, const W
   {
     const FileDescriptor handle = OpenAt(place.directory, name.c_str(), O_RDONLY | O_DIRECTORY);
     if (!handle.ok()) return Vanished(errno) ? absl::OkStatus() : ErrnoToStatus(errno, inner.path);
-    HF_RETURN_IF_ERROR(WalkPlace({handle.get(), inner.path, inner.prefix}, walk));
+    RETURN_IF_ERROR(WalkPlace({handle.get(), inner.path, inner.prefix}, walk));
   }
   return walk.left ? walk.left(place.directory, name, inner.path) : absl::OkStatus();
 }
@@ -70,15 +70,15 @@ absl::Status WalkEntry(const Place& place, const std::string& name, const Walk& 
 }
 
 absl::Status WalkPlace(const Place& place, const Walk& walk) {
-  HF_ASSIGN_OR_RETURN(const std::vector<std::string> names, EntryNames(place));
-  for (const std::string& name : names) HF_RETURN_IF_ERROR(WalkEntry(place, name, walk));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, EntryNames(place));
+  for (const std::string& name : names) RETURN_IF_ERROR(WalkEntry(place, name, walk));
   return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::Status WalkDirectory(const std::string& root, const Walk& walk) {
-  HF_ASSIGN_OR_RETURN(const DirectoryChain chain, DirectoryChain::Open(root, "any"));
+  ASSIGN_OR_RETURN(const DirectoryChain chain, DirectoryChain::Open(root, "any"));
   return WalkPlace({chain.fd(), root, ""}, walk);
 }
 

@@ -91,9 +91,9 @@ class FaultStorage::Script {
                     absl::FunctionRef<absl::Status(absl::Span<std::byte>)> read) {
     const Fault fault =
         Pass({.operation = StorageOperation::kReadAt, .name = name, .offset = offset, .bytes = out.size()});
-    if (fault && fault->fault == StorageFault::kShortRead) HF_RETURN_IF_ERROR(read(out.subspan(0, out.size() / 2)));
-    HF_RETURN_IF_ERROR(Before(fault, absl::StrCat(name, " at byte ", offset)));
-    HF_RETURN_IF_ERROR(read(out));
+    if (fault && fault->fault == StorageFault::kShortRead) RETURN_IF_ERROR(read(out.subspan(0, out.size() / 2)));
+    RETURN_IF_ERROR(Before(fault, absl::StrCat(name, " at byte ", offset)));
+    RETURN_IF_ERROR(read(out));
     if (fault && fault->fault == StorageFault::kBitFlip) FlipBit(out, fault->bit);
     return After(fault, name);
   }
@@ -111,14 +111,14 @@ class FaultStorage::Staged : public StagedFile {
   const std::string& path() const override { return inner_->path(); }
   absl::Status Reserve(uint64_t bytes) override {
     const Fault fault = script_->Pass({.operation = StorageOperation::kReserve, .name = name_, .bytes = bytes});
-    HF_RETURN_IF_ERROR(Before(fault, name_));
-    HF_RETURN_IF_ERROR(inner_->Reserve(bytes));
+    RETURN_IF_ERROR(Before(fault, name_));
+    RETURN_IF_ERROR(inner_->Reserve(bytes));
     return After(fault, name_);
   }
   absl::Status Commit() override {
     const Fault fault = script_->Pass({.operation = StorageOperation::kCommit, .name = name_});
-    HF_RETURN_IF_ERROR(Before(fault, name_));
-    HF_RETURN_IF_ERROR(inner_->Commit());
+    RETURN_IF_ERROR(Before(fault, name_));
+    RETURN_IF_ERROR(inner_->Commit());
     return After(fault, name_);
   }
 
@@ -162,17 +162,17 @@ int64_t FaultStorage::CallsOf(StorageOperation operation) const {
 absl::StatusOr<std::vector<StoredObject>> FaultStorage::List(absl::string_view prefix) {
   const std::string name(prefix);
   const Fault fault = script_->Pass({.operation = StorageOperation::kList, .name = name});
-  HF_RETURN_IF_ERROR(Before(fault, absl::StrCat("list of ", name)));
-  HF_ASSIGN_OR_RETURN(std::vector<StoredObject> objects, inner_.List(prefix));
-  HF_RETURN_IF_ERROR(After(fault, absl::StrCat("list of ", name)));
+  RETURN_IF_ERROR(Before(fault, absl::StrCat("list of ", name)));
+  ASSIGN_OR_RETURN(std::vector<StoredObject> objects, inner_.List(prefix));
+  RETURN_IF_ERROR(After(fault, absl::StrCat("list of ", name)));
   return objects;
 }
 
 absl::StatusOr<uint64_t> FaultStorage::Size(const std::string& name) {
   const Fault fault = script_->Pass({.operation = StorageOperation::kSize, .name = name});
-  HF_RETURN_IF_ERROR(Before(fault, name));
-  HF_ASSIGN_OR_RETURN(const uint64_t size, inner_.Size(name));
-  HF_RETURN_IF_ERROR(After(fault, name));
+  RETURN_IF_ERROR(Before(fault, name));
+  ASSIGN_OR_RETURN(const uint64_t size, inner_.Size(name));
+  RETURN_IF_ERROR(After(fault, name));
   return size;
 }
 
@@ -183,38 +183,38 @@ absl::Status FaultStorage::ReadAt(const std::string& name, uint64_t offset, absl
 
 absl::StatusOr<std::unique_ptr<RandomAccessFile>> FaultStorage::Open(const std::string& name) {
   const Fault fault = script_->Pass({.operation = StorageOperation::kSize, .name = name});
-  HF_RETURN_IF_ERROR(Before(fault, name));
-  HF_ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file, inner_.Open(name));
-  HF_RETURN_IF_ERROR(After(fault, name));
+  RETURN_IF_ERROR(Before(fault, name));
+  ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file, inner_.Open(name));
+  RETURN_IF_ERROR(After(fault, name));
   return std::make_unique<File>(std::move(file), script_, name);
 }
 
 absl::Status FaultStorage::Create(const std::string& name, absl::string_view contents) {
   const Fault fault = script_->Pass({.operation = StorageOperation::kCreate, .name = name, .bytes = contents.size()});
-  HF_RETURN_IF_ERROR(Before(fault, name));
-  HF_RETURN_IF_ERROR(inner_.Create(name, contents));
+  RETURN_IF_ERROR(Before(fault, name));
+  RETURN_IF_ERROR(inner_.Create(name, contents));
   return After(fault, name);
 }
 
 absl::StatusOr<std::unique_ptr<StagedFile>> FaultStorage::Stage(const std::string& name, uint64_t bytes) {
   const Fault fault = script_->Pass({.operation = StorageOperation::kStage, .name = name, .bytes = bytes});
-  HF_RETURN_IF_ERROR(Before(fault, name));
-  HF_ASSIGN_OR_RETURN(std::unique_ptr<StagedFile> file, inner_.Stage(name, bytes));
-  HF_RETURN_IF_ERROR(After(fault, name));
+  RETURN_IF_ERROR(Before(fault, name));
+  ASSIGN_OR_RETURN(std::unique_ptr<StagedFile> file, inner_.Stage(name, bytes));
+  RETURN_IF_ERROR(After(fault, name));
   return std::make_unique<Staged>(std::move(file), script_, name);
 }
 
 absl::Status FaultStorage::Delete(const std::string& name) {
   const Fault fault = script_->Pass({.operation = StorageOperation::kDelete, .name = name});
-  HF_RETURN_IF_ERROR(Before(fault, name));
-  HF_RETURN_IF_ERROR(inner_.Delete(name));
+  RETURN_IF_ERROR(Before(fault, name));
+  RETURN_IF_ERROR(inner_.Delete(name));
   return After(fault, name);
 }
 
 absl::Status FaultStorage::Sweep() {
   const Fault fault = script_->Pass({.operation = StorageOperation::kSweep, .name = ""});
-  HF_RETURN_IF_ERROR(Before(fault, "sweep"));
-  HF_RETURN_IF_ERROR(inner_.Sweep());
+  RETURN_IF_ERROR(Before(fault, "sweep"));
+  RETURN_IF_ERROR(inner_.Sweep());
   return After(fault, "sweep");
 }
 

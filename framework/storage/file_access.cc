@@ -52,7 +52,7 @@ absl::StatusOr<std::shared_ptr<const RandomAccessFile>> LocalFileAccess::Open(co
 }
 
 absl::StatusOr<std::unique_ptr<OutputFile>> LocalFileAccess::Create(const std::string& path) {
-  HF_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path));
+  ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path));
   return std::make_unique<LocalOutputFile>(std::move(file));
 }
 
@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<OutputFile>> CreateObject(Storage& storage, const
   const absl::Status there = storage.Size(name).status();
   if (there.ok()) return absl::AlreadyExistsError(absl::StrCat(path, ": exists, and objects are never replaced"));
   if (!absl::IsNotFound(there)) return there;
-  HF_ASSIGN_OR_RETURN(std::unique_ptr<StagedFile> staged, storage.Stage(name, 0));
+  ASSIGN_OR_RETURN(std::unique_ptr<StagedFile> staged, storage.Stage(name, 0));
   FileDescriptor file = OpenFile(staged->path(), O_WRONLY);
   if (!file.ok()) return ErrnoToStatus(errno, staged->path());
   return std::make_unique<ObjectOutputFile>(std::move(staged), std::move(file), path);

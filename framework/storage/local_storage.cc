@@ -102,18 +102,18 @@ absl::StatusOr<std::vector<StoredObject>> LocalStorage::List(absl::string_view p
     if (!file.temporary && absl::StartsWith(file.object, prefix)) objects.push_back({file.object, file.size});
     return absl::OkStatus();
   };
-  HF_RETURN_IF_ERROR(WalkDirectory(root_, walk));
+  RETURN_IF_ERROR(WalkDirectory(root_, walk));
   std::sort(objects.begin(), objects.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return objects;
 }
 
 absl::StatusOr<uint64_t> LocalStorage::Size(const std::string& name) {
-  HF_ASSIGN_OR_RETURN(const auto object, OpenObject::Open(root_, name));
+  ASSIGN_OR_RETURN(const auto object, OpenObject::Open(root_, name));
   return object->size;
 }
 
 absl::StatusOr<std::unique_ptr<RandomAccessFile>> LocalStorage::Open(const std::string& name) {
-  HF_ASSIGN_OR_RETURN(auto object, OpenObject::Open(root_, name));
+  ASSIGN_OR_RETURN(auto object, OpenObject::Open(root_, name));
   return std::make_unique<LocalObject>(std::move(object));
 }
 
@@ -137,27 +137,27 @@ absl::Status LocalStorage::CheckWritable() const {
 }
 
 absl::Status LocalStorage::Create(const std::string& name, absl::string_view contents) {
-  HF_RETURN_IF_ERROR(CheckObjectName(name));
-  HF_RETURN_IF_ERROR(BeginWriting());
-  HF_ASSIGN_OR_RETURN(const auto file, AtomicFile::CreateObject(root_, name, options_.file_system));
-  HF_RETURN_IF_ERROR(file->Append(contents));
+  RETURN_IF_ERROR(CheckObjectName(name));
+  RETURN_IF_ERROR(BeginWriting());
+  ASSIGN_OR_RETURN(const auto file, AtomicFile::CreateObject(root_, name, options_.file_system));
+  RETURN_IF_ERROR(file->Append(contents));
   return file->CommitNew();
 }
 
 absl::StatusOr<std::unique_ptr<StagedFile>> LocalStorage::Stage(const std::string& name, uint64_t bytes) {
-  HF_RETURN_IF_ERROR(CheckObjectName(name));
-  HF_RETURN_IF_ERROR(BeginWriting());
-  HF_ASSIGN_OR_RETURN(auto file, AtomicFile::CreateObject(root_, name, options_.file_system));
-  HF_RETURN_IF_ERROR(file->Reserve(bytes));
+  RETURN_IF_ERROR(CheckObjectName(name));
+  RETURN_IF_ERROR(BeginWriting());
+  ASSIGN_OR_RETURN(auto file, AtomicFile::CreateObject(root_, name, options_.file_system));
+  RETURN_IF_ERROR(file->Reserve(bytes));
   return std::make_unique<LocalStagedFile>(std::move(file));
 }
 
 absl::Status LocalStorage::Delete(const std::string& name) {
-  HF_RETURN_IF_ERROR(CheckObjectName(name));
-  HF_RETURN_IF_ERROR(BeginWriting());
+  RETURN_IF_ERROR(CheckObjectName(name));
+  RETURN_IF_ERROR(BeginWriting());
   const absl::StatusOr<DirectoryChain> chain = DirectoryChain::Open(root_, name);
   if (absl::IsNotFound(chain.status())) return absl::OkStatus();
-  HF_RETURN_IF_ERROR(chain.status());
+  RETURN_IF_ERROR(chain.status());
   struct stat info;
   const bool found = fstatat(chain->fd(), chain->leaf().c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
   if (!found && errno != ENOENT) return ErrnoToStatus(errno, chain->path());
@@ -167,13 +167,13 @@ absl::Status LocalStorage::Delete(const std::string& name) {
     return ErrnoToStatus(errno, chain->path());
   }
   CrashPoint("local.delete.after");
-  HF_RETURN_IF_ERROR(SyncOpenDirectory(chain->fd(), chain->directory()));
+  RETURN_IF_ERROR(SyncOpenDirectory(chain->fd(), chain->directory()));
   return chain->RemoveEmpty();
 }
 
 // One file that cannot be removed does not keep the others.
 absl::Status LocalStorage::Sweep() {
-  HF_RETURN_IF_ERROR(BeginWriting());
+  RETURN_IF_ERROR(BeginWriting());
   absl::Status first_error;
   Walk walk;
   walk.file = [&](const WalkedFile& file) {
@@ -184,7 +184,7 @@ absl::Status LocalStorage::Sweep() {
     first_error.Update(RemoveEmptyDirectory(parent, name, path).status());
     return absl::OkStatus();
   };
-  HF_RETURN_IF_ERROR(WalkDirectory(root_, walk));
+  RETURN_IF_ERROR(WalkDirectory(root_, walk));
   return first_error;
 }
 
@@ -192,7 +192,7 @@ absl::Status LocalStorage::Sweep() {
 absl::Status MakeDirectories(const std::filesystem::path& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) return absl::OkStatus();
-  if (path.has_parent_path() && path != path.parent_path()) HF_RETURN_IF_ERROR(MakeDirectories(path.parent_path()));
+  if (path.has_parent_path() && path != path.parent_path()) RETURN_IF_ERROR(MakeDirectories(path.parent_path()));
   if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) return ErrnoToStatus(errno, path.string());
   if (!std::filesystem::is_directory(path, error)) {
     return absl::InvalidArgumentError(absl::StrCat(path.string(), ": not a directory"));
@@ -211,15 +211,15 @@ absl::StatusOr<std::string> AbsolutePath(const std::string& directory) {
 
 absl::StatusOr<std::unique_ptr<Storage>> OpenLocalStorage(const std::string& directory,
                                                           const LocalStorageOptions& options) {
-  HF_ASSIGN_OR_RETURN(const std::string root, AbsolutePath(directory));
+  ASSIGN_OR_RETURN(const std::string root, AbsolutePath(directory));
   if (options.create && !options.read_only) {
-    HF_RETURN_IF_ERROR(MakeDirectories(root));
+    RETURN_IF_ERROR(MakeDirectories(root));
   } else if (!OpenDirectory(root).ok()) {
     return ErrnoToStatus(errno, root);
   }
   if (options.read_only) return std::make_unique<LocalStorage>(root, options);
   auto storage = std::make_unique<LocalStorage>(root, options);
-  HF_RETURN_IF_ERROR(storage->CheckWritable());
+  RETURN_IF_ERROR(storage->CheckWritable());
   return storage;
 }
 

@@ -30,7 +30,7 @@ class ObjectMap {
     return absl::AlreadyExistsError(absl::StrCat("memory/", name, ": exists"));
   }
   absl::StatusOr<Contents> Find(const std::string& name) const {
-    HF_RETURN_IF_ERROR(CheckObjectName(name));
+    RETURN_IF_ERROR(CheckObjectName(name));
     const std::lock_guard lock(mutex_);
     const auto found = objects_.find(name);
     if (found == objects_.end()) return absl::NotFoundError(absl::StrCat("memory/", name, ": no such object"));
@@ -63,7 +63,7 @@ class MemoryStagedFile : public StagedFile {
   const std::string& path() const override { return path_; }
   absl::Status Commit() override {
     if (std::exchange(done_, true)) return absl::FailedPreconditionError(absl::StrCat(name_, ": committed before"));
-    HF_ASSIGN_OR_RETURN(std::string contents, ReadFile(path_, std::numeric_limits<size_t>::max()));
+    ASSIGN_OR_RETURN(std::string contents, ReadFile(path_, std::numeric_limits<size_t>::max()));
     unlink(path_.c_str());
     return objects_->Insert(name_, std::move(contents));
   }
@@ -100,23 +100,23 @@ class MemoryStorage : public Storage {
 
   absl::StatusOr<std::vector<StoredObject>> List(absl::string_view prefix) override { return objects_->List(prefix); }
   absl::StatusOr<uint64_t> Size(const std::string& name) override {
-    HF_ASSIGN_OR_RETURN(const Contents contents, objects_->Find(name));
+    ASSIGN_OR_RETURN(const Contents contents, objects_->Find(name));
     return contents->size();
   }
   absl::Status ReadAt(const std::string& name, uint64_t offset, absl::Span<std::byte> out) override {
-    HF_ASSIGN_OR_RETURN(const auto object, Open(name));
+    ASSIGN_OR_RETURN(const auto object, Open(name));
     return object->ReadAt(offset, out);
   }
   absl::StatusOr<std::unique_ptr<RandomAccessFile>> Open(const std::string& name) override {
-    HF_ASSIGN_OR_RETURN(Contents contents, objects_->Find(name));
+    ASSIGN_OR_RETURN(Contents contents, objects_->Find(name));
     return std::make_unique<MemoryObject>(absl::StrCat("memory/", name), std::move(contents));
   }
   absl::Status Create(const std::string& name, absl::string_view contents) override {
-    HF_RETURN_IF_ERROR(CheckObjectName(name));
+    RETURN_IF_ERROR(CheckObjectName(name));
     return objects_->Insert(name, std::string(contents));
   }
   absl::StatusOr<std::unique_ptr<StagedFile>> Stage(const std::string& name, uint64_t /*bytes*/) override {
-    HF_RETURN_IF_ERROR(CheckObjectName(name));
+    RETURN_IF_ERROR(CheckObjectName(name));
     std::string path = absl::StrCat(scratch_, "/staged-XXXXXX");
     const int fd = mkostemp(path.data(), O_CLOEXEC);
     if (fd < 0) return ErrnoToStatus(errno, path);
@@ -124,7 +124,7 @@ class MemoryStorage : public Storage {
     return std::make_unique<MemoryStagedFile>(objects_, name, std::move(path));
   }
   absl::Status Delete(const std::string& name) override {
-    HF_RETURN_IF_ERROR(CheckObjectName(name));
+    RETURN_IF_ERROR(CheckObjectName(name));
     objects_->Erase(name);
     return absl::OkStatus();
   }

@@ -21,10 +21,10 @@ absl::Status NoSuchObject(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const OpenObject>> OpenObject::Open(const std::string& root, const std::string& name) {
-  HF_RETURN_IF_ERROR(CheckObjectName(name));
+  RETURN_IF_ERROR(CheckObjectName(name));
   absl::StatusOr<DirectoryChain> chain = DirectoryChain::Open(root, name);
   if (absl::IsNotFound(chain.status())) return NoSuchObject(absl::StrCat(root, "/", name));
-  HF_RETURN_IF_ERROR(chain.status());
+  RETURN_IF_ERROR(chain.status());
   auto object = std::make_shared<OpenObject>();
   object->name = name;
   object->path = chain->path();
@@ -52,7 +52,7 @@ absl::Status OpenObjects::ReadInto(const std::string& name, uint64_t offset,
   std::shared_ptr<const OpenObject> object = Find(name);
   struct stat info;
   if (object == nullptr || fstat(object->file.get(), &info) != 0 || info.st_nlink == 0) {  // new, or deleted meanwhile
-    HF_ASSIGN_OR_RETURN(object, OpenObject::Open(root_, name));
+    ASSIGN_OR_RETURN(object, OpenObject::Open(root_, name));
   }
   absl::Status status = object->ReadInto(offset, places);
   Keep(std::move(object));

@@ -38,7 +38,7 @@ class LocalFile final : public RandomAccessFile {
 
 absl::StatusOr<std::shared_ptr<const RandomAccessFile>> OpenLocalFile(const std::string& path) {
   FileDescriptor file = OpenFile(path, O_RDONLY | O_NONBLOCK);
-  HF_ASSIGN_OR_RETURN(const uint64_t size, RegularFileSize(file, path));
+  ASSIGN_OR_RETURN(const uint64_t size, RegularFileSize(file, path));
   // Only advice: an error changes nothing but the speed.
   posix_fadvise(file.get(), 0, 0, size <= kReadWholeBytes ? POSIX_FADV_WILLNEED : POSIX_FADV_RANDOM);
   return std::make_shared<const LocalFile>(std::move(file), path, size);
@@ -50,7 +50,7 @@ absl::StatusOr<std::string> ReadWhole(const RandomAccessFile& file, uint64_t max
         absl::StrCat(file.path(), ": ", file.size(), " bytes; at most ", max_bytes, " are accepted"));
   }
   std::string contents(file.size(), '\0');
-  HF_RETURN_IF_ERROR(file.ReadAt(0, absl::MakeSpan(reinterpret_cast<std::byte*>(contents.data()), contents.size())));
+  RETURN_IF_ERROR(file.ReadAt(0, absl::MakeSpan(reinterpret_cast<std::byte*>(contents.data()), contents.size())));
   return contents;
 }
 

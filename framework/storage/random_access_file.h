@@ -3,8 +3,8 @@
 // last. What is replaced meanwhile is not seen, or an error; never a mixture (tests/framework/storage/
 // random_access_conformance.h).
 //
-//   HF_ASSIGN_OR_RETURN(std::shared_ptr<const RandomAccessFile> file, OpenLocalFile("/data/train.bin"));
-//   HF_RETURN_IF_ERROR(file->ReadAt(1024, out));
+//   ASSIGN_OR_RETURN(std::shared_ptr<const RandomAccessFile> file, OpenLocalFile("/data/train.bin"));
+//   RETURN_IF_ERROR(file->ReadAt(1024, out));
 
 #include <cstddef>
 #include <cstdint>

@@ -59,7 +59,7 @@ absl::Status Storage::ReadInto(const std::string& name, uint64_t offset,
   size_t bytes = 0;
   for (const absl::Span<std::byte> place : places) bytes += place.size();
   std::vector<std::byte> whole(bytes);
-  HF_RETURN_IF_ERROR(ReadAt(name, offset, absl::MakeSpan(whole)));
+  RETURN_IF_ERROR(ReadAt(name, offset, absl::MakeSpan(whole)));
   const std::byte* next = whole.data();
   for (const absl::Span<std::byte> place : places) {
     std::copy_n(next, place.size(), place.data());
@@ -69,18 +69,18 @@ absl::Status Storage::ReadInto(const std::string& name, uint64_t offset,
 }
 
 absl::StatusOr<std::unique_ptr<RandomAccessFile>> Storage::Open(const std::string& name) {
-  HF_ASSIGN_OR_RETURN(const uint64_t size, Size(name));
+  ASSIGN_OR_RETURN(const uint64_t size, Size(name));
   return std::make_unique<OpenObjectOfStorage>(*this, name, size);
 }
 
 absl::StatusOr<std::string> ReadObject(Storage& storage, const std::string& name, uint64_t max_bytes) {
-  HF_ASSIGN_OR_RETURN(const uint64_t size, storage.Size(name));
+  ASSIGN_OR_RETURN(const uint64_t size, storage.Size(name));
   if (size > max_bytes) {
     return absl::InvalidArgumentError(
         absl::StrCat(storage.Describe(), "/", name, ": ", size, " bytes; at most ", max_bytes, " are accepted"));
   }
   std::string contents(size, '\0');
-  HF_RETURN_IF_ERROR(
+  RETURN_IF_ERROR(
       storage.ReadAt(name, 0, absl::MakeSpan(reinterpret_cast<std::byte*>(contents.data()), contents.size())));
   return contents;
 }

@@ -11,10 +11,10 @@
 //   - Errors say what the caller does: NotFound, AlreadyExists, PermissionDenied, ResourceExhausted (no space; no file
 //     handle), Unavailable (try later; retries inside are used up), DataLoss (shorter than it was said to be).
 //
-//   HF_ASSIGN_OR_RETURN(std::unique_ptr<StagedFile> file, storage.Stage("step-10-g1/shard-0.h5", bytes));
+//   ASSIGN_OR_RETURN(std::unique_ptr<StagedFile> file, storage.Stage("step-10-g1/shard-0.h5", bytes));
 //   ... write the file at file->path() ...
-//   HF_RETURN_IF_ERROR(file->Commit());                            // now it exists
-//   HF_RETURN_IF_ERROR(storage.Create("step-10-g1/manifest.json", text));
+//   RETURN_IF_ERROR(file->Commit());                            // now it exists
+//   RETURN_IF_ERROR(storage.Create("step-10-g1/manifest.json", text));
 //
 // Thread-safety: all methods may be called together.
 

@@ -66,7 +66,7 @@ absl::Status RenameIfFree(const DirectoryChain& chain, const std::string& tempor
 }
 
 absl::Status RenameClaimed(const DirectoryChain& chain, const std::string& temporary, FileSystemKind file_system) {
-  HF_ASSIGN_OR_RETURN(const FileDescriptor claim, Claim(chain, file_system));
+  ASSIGN_OR_RETURN(const FileDescriptor claim, Claim(chain, file_system));
   CrashPoint("local.claim.after");
   absl::Status status = RenameIfFree(chain, temporary);
   CrashPoint("local.unclaim.before");

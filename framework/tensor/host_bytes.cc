@@ -9,7 +9,7 @@ HostBlocks::~HostBlocks() {
 }
 
 HostBytes HostBlocks::Take(size_t bytes) {
-  HF_CHECK(bytes <= block_bytes_);
+  HOLDFAST_CHECK(bytes <= block_bytes_);
   if (device_.is_host()) return HostBytes(bytes);
   void* block = nullptr;
   {

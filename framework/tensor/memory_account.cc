@@ -15,7 +15,7 @@ void MemoryAccount::Add(const char* what, int64_t bytes) {
 }
 
 std::string MemoryAccount::LargestHolders() const {
-  constexpr size_t kMost = 3;
+  constexpr size_t kMax = 3;
   std::vector<std::pair<int64_t, std::string>> holders;
   {
     const std::lock_guard lock(mutex_);
@@ -25,7 +25,7 @@ std::string MemoryAccount::LargestHolders() const {
   }
   if (holders.empty()) return "nothing";
   std::sort(holders.rbegin(), holders.rend());
-  holders.resize(std::min(holders.size(), kMost));
+  holders.resize(std::min(holders.size(), kMax));
   return absl::StrJoin(holders, ", ", [](std::string* out, const auto& holder) {
     absl::StrAppendFormat(out, "%s %.2f GiB", holder.second, static_cast<double>(holder.first) / (1 << 30));
   });

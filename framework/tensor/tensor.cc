@@ -17,7 +17,7 @@ constexpr size_t kAlignment = 64;
 Shape::Shape(std::initializer_list<int64_t> dims) : Shape(absl::MakeConstSpan(dims.begin(), dims.size())) {}
 
 Shape::Shape(absl::Span<const int64_t> dims) : rank_(static_cast<int>(dims.size())) {
-  HF_CHECK(rank_ <= kMaxRank);
+  HOLDFAST_CHECK(rank_ <= kMaxRank);
   std::copy(dims.begin(), dims.end(), dims_.begin());
 }
 
@@ -41,7 +41,7 @@ absl::StatusOr<Buffer> Buffer::Allocate(Device& device, size_t bytes, const char
     return absl::ResourceExhaustedError(absl::StrCat(data.status().message(), "; this was for ", what,
                                                      "; the largest holders are: ", device.memory().LargestHolders()));
   }
-  HF_ASSIGN_OR_RETURN(buffer.data_, data);
+  ASSIGN_OR_RETURN(buffer.data_, data);
   device.memory().Take(what, bytes);
   buffer.device_ = &device;
   buffer.bytes_ = bytes;
@@ -73,7 +73,7 @@ kernels::Matrix Tensor::RowRange(int64_t first, int64_t count) const {
 absl::StatusOr<Arena> Arena::Create(Device& device, size_t capacity) {
   Arena arena;
   arena.counting_ = false;
-  HF_ASSIGN_OR_RETURN(arena.block_, Buffer::Allocate(device, capacity, "activations"));
+  ASSIGN_OR_RETURN(arena.block_, Buffer::Allocate(device, capacity, "activations"));
   return arena;
 }
 
@@ -82,7 +82,7 @@ Tensor Arena::Allocate(DType dtype, Shape shape) {
   if (!counting_) tensor.data = block_.as<char>() + used_;
   used_ += (tensor.bytes() + kAlignment - 1) / kAlignment * kAlignment;
   peak_ = std::max(peak_, used_);
-  HF_CHECK(counting_ || used_ <= block_.bytes());
+  HOLDFAST_CHECK(counting_ || used_ <= block_.bytes());
   return tensor;
 }
 

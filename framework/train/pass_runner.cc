@@ -10,38 +10,38 @@ namespace holdfast {
 namespace {
 
 constexpr size_t kElementBytes = 4;
-constexpr int64_t kMostQueued = 64;  // passes; fetching losses costs one wait, little against so many
+constexpr int64_t kMaxQueued = 64;  // passes; fetching losses costs one wait, little against so many
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(Model& model, Device& device, const Options& options) {
-  HF_ASSIGN_OR_RETURN(Arena arena, Arena::Create(device, options.arena_bytes));
-  HF_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.CreateStream());
+  ASSIGN_OR_RETURN(Arena arena, Arena::Create(device, options.arena_bytes));
+  ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.CreateStream());
   std::unique_ptr<PassRunner> runner(new PassRunner(model, device, options, std::move(stream), std::move(arena)));
   const auto rows = static_cast<size_t>(options.max_rows);
-  HF_CHECK(model.batch_arrays().size() <= Batch::kMaxArrays);
+  HOLDFAST_CHECK(model.batch_arrays().size() <= Batch::kMaxArrays);
   for (Inputs& inputs : runner->inputs_) {
     for (const BatchArray& array : model.batch_arrays()) {
       const size_t bytes = rows * static_cast<size_t>(array.elements) * kElementBytes;
-      HF_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device, bytes, array.name));
+      ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device, bytes, array.name));
       inputs.arrays.push_back(std::move(buffer));
     }
   }
-  const auto passes = static_cast<size_t>(std::clamp<int64_t>(options.max_passes, 1, kMostQueued));
-  HF_ASSIGN_OR_RETURN(runner->losses_, Buffer::Allocate(device, passes * rows * sizeof(float), "losses"));
+  const auto passes = static_cast<size_t>(std::clamp<int64_t>(options.max_passes, 1, kMaxQueued));
+  ASSIGN_OR_RETURN(runner->losses_, Buffer::Allocate(device, passes * rows * sizeof(float), "losses"));
   return runner;
 }
 
 Batch PassRunner::Upload(const HostBatch& microbatch) {
   Inputs& to = inputs_[next_inputs_];
-  HF_CHECK(microbatch.arrays.size() == to.arrays.size());
+  HOLDFAST_CHECK(microbatch.arrays.size() == to.arrays.size());
   WaitFor(to.read);
   Batch batch{.batch = microbatch.batch, .sequence = microbatch.sequence};
   for (size_t i = 0; i < to.arrays.size(); ++i) {
     std::visit(
         [&](const auto& values) {
           const size_t bytes = values.size() * kElementBytes;
-          HF_CHECK(bytes <= to.arrays[i].bytes());
+          HOLDFAST_CHECK(bytes <= to.arrays[i].bytes());
           device_.CopyFromHost(to.arrays[i].data(), values.data(), bytes);
         },
         microbatch.arrays[i]);
@@ -52,7 +52,7 @@ Batch PassRunner::Upload(const HostBatch& microbatch) {
 
 absl::Status PassRunner::Queue(const HostBatch& microbatch, UnitStore& store, Pass run) {
   const size_t row_bytes = static_cast<size_t>(options_.max_rows) * sizeof(float);
-  if ((queued_.size() + 1) * row_bytes > losses_.bytes()) HF_RETURN_IF_ERROR(FetchLosses());
+  if ((queued_.size() + 1) * row_bytes > losses_.bytes()) RETURN_IF_ERROR(FetchLosses());
   const Batch batch = Upload(microbatch);
   PassContext context{.ops = &stream_->ops(), .arena = &arena_, .store = &store, .random = {.seed = options_.seed}};
   context.random.step = microbatch.step;
@@ -62,13 +62,13 @@ absl::Status PassRunner::Queue(const HostBatch& microbatch, UnitStore& store, Pa
       run(batch, context, losses_.as<float>() + static_cast<int64_t>(queued_.size()) * options_.max_rows);
   inputs_[next_inputs_].read = stream_->Record();  // also of a pass that was given up
   next_inputs_ = (next_inputs_ + 1) % inputs_.size();
-  HF_RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(status);
   queued_.push_back({static_cast<size_t>(microbatch.batch * microbatch.sequence), microbatch.counted});
   return absl::OkStatus();
 }
 
 absl::Status PassRunner::FetchLosses() {
-  HF_RETURN_IF_ERROR(stream_->Synchronize());
+  RETURN_IF_ERROR(stream_->Synchronize());
   std::vector<float> losses(queued_.size() * static_cast<size_t>(options_.max_rows));
   device_.CopyToHost(losses.data(), losses_.data(), losses.size() * sizeof(float));
   const float* row = losses.data();
@@ -93,16 +93,16 @@ absl::Status PassRunner::ForwardBackward(const HostBatch& microbatch, float loss
 }
 
 absl::StatusOr<std::vector<LossSum>> PassRunner::TakeLosses() {
-  HF_RETURN_IF_ERROR(FetchLosses());
+  RETURN_IF_ERROR(FetchLosses());
   return std::exchange(sums_, {});
 }
 
 absl::StatusOr<LossSum> PassRunner::Evaluate(const HostBatch& microbatch, UnitStore& store) {
   BeginStep();
-  HF_RETURN_IF_ERROR(Queue(microbatch, store, [&](const Batch& batch, const PassContext& context, float* losses) {
+  RETURN_IF_ERROR(Queue(microbatch, store, [&](const Batch& batch, const PassContext& context, float* losses) {
     return model_.Evaluate(batch, context, losses);
   }));
-  HF_ASSIGN_OR_RETURN(const std::vector<LossSum> losses, TakeLosses());
+  ASSIGN_OR_RETURN(const std::vector<LossSum> losses, TakeLosses());
   return losses.front();
 }
 
@@ -111,11 +111,11 @@ absl::StatusOr<std::vector<float>> PassRunner::Compute(const HostBatch& microbat
   BeginStep();
   ArenaScope scope(arena_);
   const Tensor results = arena_.Allocate(DType::kF32, {outputs});
-  HF_RETURN_IF_ERROR(Queue(microbatch, store, [&](const Batch& batch, const PassContext& context, float*) {
+  RETURN_IF_ERROR(Queue(microbatch, store, [&](const Batch& batch, const PassContext& context, float*) {
     return pass(batch, context, results.f32());
   }));
   BeginStep();  // there are no losses to be fetched
-  HF_RETURN_IF_ERROR(stream_->Synchronize());
+  RETURN_IF_ERROR(stream_->Synchronize());
   std::vector<float> values(static_cast<size_t>(outputs));
   device_.CopyToHost(values.data(), results.data, values.size() * sizeof(float));
   return values;

@@ -31,7 +31,7 @@ absl::StatusOr<std::vector<double>> AllGatherDoubles(Communicator* world, const 
   std::vector<double> all(static_cast<size_t>(end) / sizeof(double));
   const ConstBytes input(reinterpret_cast<const std::byte*>(mine.data()), mine.size() * sizeof(double));
   const Bytes output(reinterpret_cast<std::byte*>(all.data()), static_cast<size_t>(end));
-  HF_RETURN_IF_ERROR(world->AllGatherV(input, {output, bytes, displacements}, Clock::now() + timeout));
+  RETURN_IF_ERROR(world->AllGatherV(input, {output, bytes, displacements}, Clock::now() + timeout));
   return all;
 }
 
@@ -53,16 +53,16 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Model& model, Device& d
                                  .max_passes = options.batch.microbatches,
                                  .arena_bytes = options.arena_bytes,
                                  .seed = options.seed};
-  HF_ASSIGN_OR_RETURN(auto runner, PassRunner::Create(model, device, pass));
+  ASSIGN_OR_RETURN(auto runner, PassRunner::Create(model, device, pass));
   std::unique_ptr<Trainer> trainer(new Trainer(model, device, std::move(options), std::move(runner)));
-  HF_ASSIGN_OR_RETURN(trainer->snapshot_stream_, device.CreateStream(StreamKind::kTransfer));
-  if (!device.is_host()) HF_RETURN_IF_ERROR(trainer->CreateHostSide());
+  ASSIGN_OR_RETURN(trainer->snapshot_stream_, device.CreateStream(StreamKind::kTransfer));
+  if (!device.is_host()) RETURN_IF_ERROR(trainer->CreateHostSide());
   return trainer;
 }
 
 absl::Status Trainer::CreateHostSide() {
   host_device_ = MakeCpuDevice(options_.host_threads);
-  HF_ASSIGN_OR_RETURN(host_stream_, host_device_->CreateStream());
+  ASSIGN_OR_RETURN(host_stream_, host_device_->CreateStream());
   return absl::OkStatus();
 }
 
@@ -90,7 +90,7 @@ void Trainer::EndMirrorFill() {
 absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldCommunicators communicators,
                                             std::stop_token stop) {
   // A source has its mirrors. Whoever lacked none may have been ended while it still sent to others.
-  HF_CHECK(!world.source_is_entered || mirror_bytes_to_come() == 0 || AwaitMirrors().ok());
+  HOLDFAST_CHECK(!world.source_is_entered || mirror_bytes_to_come() == 0 || AwaitMirrors().ok());
   EndMirrorFill();
   mirrored_ = true;
   if (world.source_is_entered && !committed_here_) {
@@ -119,17 +119,17 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
                                      .timeout = options_.transfer_timeout,
                                      .host = {host_device_.get(), host_stream_.get()},
                                      .optimizer = optimizer_.get()};
-  HF_ASSIGN_OR_RETURN(std::unique_ptr<PlacedState> placed,
-                      PlacedState::Create(state_layout_, model_.compute_dtype(), options, std::move(communicators),
-                                          device_, runner_->stream(), progress_));
+  ASSIGN_OR_RETURN(std::unique_ptr<PlacedState> placed,
+                   PlacedState::Create(state_layout_, model_.compute_dtype(), options, std::move(communicators),
+                                       device_, runner_->stream(), progress_));
   {
     const std::lock_guard lock(mutex_);
     current_ = std::move(placed);
   }
   const std::stop_callback on_stop(stop, [this] { Abort("the world has changed"); });
   int64_t bytes = 0;
-  HF_RETURN_IF_ERROR(FillState(world, *current_, std::move(for_mirrors), &bytes, std::move(stop)));
-  HF_RETURN_IF_ERROR(runner_->stream().Synchronize());
+  RETURN_IF_ERROR(FillState(world, *current_, std::move(for_mirrors), &bytes, std::move(stop)));
+  RETURN_IF_ERROR(runner_->stream().Synchronize());
   if (mirror_fill_ != nullptr) mirror_fill_->Start();
   return bytes;
 }
@@ -137,8 +137,8 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
 absl::Status Trainer::FillState(const TrainerWorld& world, PlacedState& target,
                                 std::unique_ptr<Communicator> for_mirrors, int64_t* bytes, std::stop_token stop) {
   if (world.load != nullptr) {
-    HF_CHECK(!world.source.has_value());
-    HF_RETURN_IF_ERROR(world.load(target.state(), std::move(stop)));
+    HOLDFAST_CHECK(!world.source.has_value());
+    RETURN_IF_ERROR(world.load(target.state(), std::move(stop)));
     target.state().RefreshImages();
     return absl::OkStatus();
   }
@@ -157,7 +157,7 @@ absl::Status Trainer::FetchState(const TrainerWorld& world, PlacedState& target,
   const ShardMap map(model_.layout(), model_.compute_dtype(), *world.source);
   const bool was_there =
       std::find(world.source_ranks.begin(), world.source_ranks.end(), world.rank) != world.source_ranks.end();
-  HF_CHECK(!was_there || source_ != nullptr);
+  HOLDFAST_CHECK(!was_there || source_ != nullptr);
   const TransferArguments arguments{.source = &map,
                                     .target = &target.map(),
                                     .source_ranks = world.source_ranks,
@@ -166,10 +166,10 @@ absl::Status Trainer::FetchState(const TrainerWorld& world, PlacedState& target,
                                     .world = target.world(),
                                     .timeout = options_.transfer_timeout};
   if (for_mirrors == nullptr) {
-    HF_ASSIGN_OR_RETURN(*bytes, TransferState(arguments));
+    ASSIGN_OR_RETURN(*bytes, TransferState(arguments));
     return absl::OkStatus();
   }
-  HF_ASSIGN_OR_RETURN(*bytes, TransferServed(arguments));
+  ASSIGN_OR_RETURN(*bytes, TransferServed(arguments));
   const auto done = [placed = &target, on_mirrored = world.on_mirrored](const absl::Status& status) {
     if (!status.ok()) {
       placed->store().Abort(std::string(status.message()));  // the step must not wait for what will not come
@@ -193,7 +193,7 @@ absl::Status Trainer::FetchState(const TrainerWorld& world, PlacedState& target,
 
 absl::Status Trainer::AwaitMirrors() {
   if (mirrored_) return absl::OkStatus();
-  HF_RETURN_IF_ERROR(mirror_fill_->Finish());
+  RETURN_IF_ERROR(mirror_fill_->Finish());
   mirrored_ = true;
   return absl::OkStatus();
 }
@@ -247,8 +247,8 @@ absl::Status Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSourc
     const MicrobatchRun& run = plan.Run(wave, current_->rank());
     store.BeginRun(run);
     for (int64_t i = run.first; i < run.end(); ++i) {
-      HF_ASSIGN_OR_RETURN(const HostBatch microbatch, source(i));
-      HF_RETURN_IF_ERROR(runner_->ForwardBackward(microbatch, scale, store));
+      ASSIGN_OR_RETURN(const HostBatch microbatch, source(i));
+      RETURN_IF_ERROR(runner_->ForwardBackward(microbatch, scale, store));
     }
   }
   return absl::OkStatus();
@@ -258,13 +258,13 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   const Clock::time_point start = Clock::now();
   ShardedStore& store = current_->store();
   const ReductionPlan plan = PlanOf(step.microbatches);
-  HF_RETURN_IF_ERROR(store.BeginStep(plan, options_.training_schedule, stop));
-  HF_RETURN_IF_ERROR(RunMicrobatches(plan, source));
+  RETURN_IF_ERROR(store.BeginStep(plan, options_.training_schedule, stop));
+  RETURN_IF_ERROR(RunMicrobatches(plan, source));
   const double queue_seconds = SecondsSince(start) - store.wait_seconds();
-  HF_ASSIGN_OR_RETURN(const std::vector<LossSum> losses, runner_->TakeLosses());
+  ASSIGN_OR_RETURN(const std::vector<LossSum> losses, runner_->TakeLosses());
   const double compute_seconds = SecondsSince(start) - store.wait_seconds();
-  HF_RETURN_IF_ERROR(store.EndStep());
-  HF_RETURN_IF_ERROR(runner_->stream().Synchronize());
+  RETURN_IF_ERROR(store.EndStep());
+  RETURN_IF_ERROR(runner_->stream().Synchronize());
 
   // Everybody learns every chunk's sum of squares and every microbatch's loss, and adds them up in the same order.
   std::vector<double> mine;
@@ -274,8 +274,8 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   for (int r = 0; r < plan.size(); ++r) {
     counts.push_back(ChunksOf(*current_, r).size() + plan.MicrobatchesOf(r).size());
   }
-  HF_ASSIGN_OR_RETURN(const std::vector<double> all,
-                      AllGatherDoubles(current_->world(), mine, counts, options_.transfer_timeout));
+  ASSIGN_OR_RETURN(const std::vector<double> all,
+                   AllGatherDoubles(current_->world(), mine, counts, options_.transfer_timeout));
   std::vector<double> squares(model_.layout().chunks().size());
   std::vector<double> loss_sums(static_cast<size_t>(options_.batch.microbatches));
   size_t next = 0;
@@ -302,7 +302,7 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
                                               ", gradient norm ", result.grad_norm,
                                               "; lower optimizer.lr, raise schedule.warmup_steps or check the data"));
   }
-  HF_RETURN_IF_ERROR(current_->whole_updates().Prepare(store.Gradients(), ScalarsOf(result), stop));
+  RETURN_IF_ERROR(current_->whole_updates().Prepare(store.Gradients(), ScalarsOf(result), stop));
   return result;
 }
 
@@ -341,7 +341,7 @@ std::map<int, uint64_t> Trainer::DigestsAfter(const StepResult& result,
 }
 
 void Trainer::Commit(const StepResult& result) {
-  HF_CHECK(mirrored_);
+  HOLDFAST_CHECK(mirrored_);
   EndMirrorFill();
   const UpdateArguments arguments = ArgumentsOf(result);
   const bool copy_first = snapshot_ != nullptr && snapshot_of_ == current_.get();
@@ -350,7 +350,7 @@ void Trainer::Commit(const StepResult& result) {
     current_->state().Update(piece.chunks, piece.gradient, arguments);
   }
   const absl::Status updated = runner_->stream().Synchronize();
-  HF_CHECK(updated.ok());  // half an update is nothing to go on with: the process ends, its state is with others
+  HOLDFAST_CHECK(updated.ok());  // half an update is nothing to go on with: the process ends, its state is with others
   ++progress_.count;
   committed_here_ = true;
   if (snapshot_ != nullptr && source_ != nullptr && snapshot_of_ == source_.get()) snapshot_->CaptureAll();
@@ -361,7 +361,7 @@ void Trainer::Commit(const StepResult& result) {
 absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source, std::stop_token stop) {
   ShardedStore& store = current_->store();
   const int size = current_->placement().size(), rank = current_->rank();
-  HF_RETURN_IF_ERROR(store.BeginEvaluation((count + size - 1) / size, options_.evaluation_schedule, stop));
+  RETURN_IF_ERROR(store.BeginEvaluation((count + size - 1) / size, options_.evaluation_schedule, stop));
   std::vector<double> mine;
   std::vector<size_t> counts(static_cast<size_t>(size));
   for (int64_t i = 0; i < count; ++i) counts[static_cast<size_t>(i % size)] += 2;
@@ -370,13 +370,13 @@ absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source,
       store.SkipPass();
       continue;
     }
-    HF_ASSIGN_OR_RETURN(const HostBatch microbatch, source(i));
-    HF_ASSIGN_OR_RETURN(const LossSum loss, runner_->Evaluate(microbatch, store));
+    ASSIGN_OR_RETURN(const HostBatch microbatch, source(i));
+    ASSIGN_OR_RETURN(const LossSum loss, runner_->Evaluate(microbatch, store));
     mine.push_back(loss.sum);
     mine.push_back(static_cast<double>(loss.counted));
   }
-  HF_ASSIGN_OR_RETURN(const std::vector<double> all,
-                      AllGatherDoubles(current_->world(), mine, counts, options_.transfer_timeout));
+  ASSIGN_OR_RETURN(const std::vector<double> all,
+                   AllGatherDoubles(current_->world(), mine, counts, options_.transfer_timeout));
   std::vector<size_t> next(counts.size());
   for (size_t r = 1; r < next.size(); ++r) next[r] = next[r - 1] + counts[r - 1];
   double sum = 0, counted = 0;

@@ -3,8 +3,8 @@
 // them, and, once somebody decided that the step happened, the update. Prepare changes no weight, so a step can be
 // abandoned and done again at any moment, here or in another world.
 //
-//   HF_RETURN_IF_ERROR(trainer->EnterWorld(world, {}).status());
-//   HF_ASSIGN_OR_RETURN(StepResult result, trainer->Prepare(plan, next_microbatch, stop));
+//   RETURN_IF_ERROR(trainer->EnterWorld(world, {}).status());
+//   ASSIGN_OR_RETURN(StepResult result, trainer->Prepare(plan, next_microbatch, stop));
 //   ...                                     // vote, commit
 //   trainer->Commit(result);                // needs no communication, cannot fail
 

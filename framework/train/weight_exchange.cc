@@ -20,7 +20,7 @@ class WeightReader {
       const auto chunk = std::upper_bound(chunks.begin(), chunks.end(), first,
                                           [](int64_t at, const Chunk& c) { return at < c.offset; }) -
                          1;
-      HF_RETURN_IF_ERROR(Fetch(static_cast<int>(chunk - chunks.begin())));
+      RETURN_IF_ERROR(Fetch(static_cast<int>(chunk - chunks.begin())));
       const int64_t skip = first - chunk->offset;
       const auto n = std::min(out.size(), static_cast<size_t>(chunk->elements - skip));
       std::copy_n(values_.begin() + skip, n, out.begin());
@@ -34,7 +34,7 @@ class WeightReader {
   absl::StatusOr<int64_t> Ask(int64_t chunk) {
     if (placed_.world() == nullptr) return chunk;
     const Bytes question(reinterpret_cast<std::byte*>(&chunk), sizeof(chunk));
-    HF_RETURN_IF_ERROR(placed_.world()->Broadcast(0, question, NextDeadline()));
+    RETURN_IF_ERROR(placed_.world()->Broadcast(0, question, NextDeadline()));
     return chunk;
   }
 
@@ -54,8 +54,8 @@ class WeightReader {
   absl::Status Fetch(int chunk) {
     if (chunk == here_) return absl::OkStatus();
     here_ = -1;
-    HF_RETURN_IF_ERROR(Ask(chunk).status());
-    HF_RETURN_IF_ERROR(Answer(chunk));
+    RETURN_IF_ERROR(Ask(chunk).status());
+    RETURN_IF_ERROR(Answer(chunk));
     here_ = chunk;
     return absl::OkStatus();
   }
@@ -75,13 +75,13 @@ absl::Status WithWeights(PlacedState& placed, std::chrono::milliseconds timeout,
   WeightReader reader(placed, timeout);
   if (placed.rank() == 0) {
     absl::Status used = use([&](int64_t first, absl::Span<float> out) { return reader.Read(first, out); });
-    HF_RETURN_IF_ERROR(reader.Ask(kEnd).status());  // also after an error: the others wait
+    RETURN_IF_ERROR(reader.Ask(kEnd).status());  // also after an error: the others wait
     return used;
   }
   while (true) {
-    HF_ASSIGN_OR_RETURN(const int64_t chunk, reader.Ask(0));
+    ASSIGN_OR_RETURN(const int64_t chunk, reader.Ask(0));
     if (chunk == kEnd) return absl::OkStatus();
-    HF_RETURN_IF_ERROR(reader.Answer(static_cast<int>(chunk)));
+    RETURN_IF_ERROR(reader.Answer(static_cast<int>(chunk)));
   }
 }
 

@@ -17,7 +17,7 @@
 namespace holdfast::kernels {
 namespace {
 
-constexpr size_t kMostPlans = 4096;  // more kinds of product than any model has; beyond it the cache starts anew
+constexpr size_t kMaxPlans = 4096;  // more kinds of product than any model has; beyond it the cache starts anew
 
 size_t AlignUp(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
@@ -136,7 +136,7 @@ class CublasLtGemm final : public CudaGemm {
   GemmPlan* Find(const GemmShape& shape) {
     const auto found = plans_.find(shape);
     if (found != plans_.end()) return &found->second;
-    if (plans_.size() >= kMostPlans) plans_.clear();
+    if (plans_.size() >= kMaxPlans) plans_.clear();
     GemmPlan& plan = plans_.try_emplace(shape, shape).first->second;
     if (const GemmAlgorithm* pinned = Pinned(shape)) {
       if (!plan.TakeChecked(handle_, *pinned)) {

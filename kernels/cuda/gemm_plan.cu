@@ -8,7 +8,7 @@ namespace {
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(GemmAlgorithm));
 
-constexpr int kMostProposals = 32;
+constexpr int kMaxProposals = 32;
 
 cudaDataType_t TypeOf(DType dtype) { return dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F; }
 const char* NameOf(DType dtype) { return dtype == DType::kBF16 ? "bf16" : "f32"; }
@@ -121,11 +121,10 @@ std::vector<GemmAlgorithm> GemmPlan::Propose(cublasLtHandle_t handle, int most) 
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<uint32_t>(shape_.c_alignment));
   if (status_ != CUBLAS_STATUS_SUCCESS) return proposals;
 
-  cublasLtMatmulHeuristicResult_t results[kMostProposals] = {};
+  cublasLtMatmulHeuristicResult_t results[kMaxProposals] = {};
   int found = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle, product_.get(), a_.get(), b_.get(), c_.get(), c_.get(), preference.get(),
-                                     kMostProposals, results, &found);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle, product_.get(), a_.get(), b_.get(), c_.get(), c_.get(), preference.get(), kMaxProposals, results, &found);
   if (status != CUBLAS_STATUS_SUCCESS) return proposals;  // not supported: nothing to propose
   for (int i = 0; i < found && static_cast<int>(proposals.size()) < most; ++i) {
     if (results[i].state == CUBLAS_STATUS_SUCCESS && results[i].workspaceSize <= kGemmWorkspaceBytes &&

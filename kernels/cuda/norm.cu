@@ -13,7 +13,7 @@
 namespace holdfast::kernels {
 namespace {
 
-constexpr int kMostThreads = 512;
+constexpr int kMaxThreads = 512;
 
 // A block does several rows at once with a packet of each in a thread, or one row that is too wide for that, with as
 // many values in a thread as registers allow. `wide` says which.
@@ -46,7 +46,7 @@ __device__ __forceinline__ void ForSlots(int64_t first, int64_t rows, int64_t co
 /// Every thread gets the block's sums, in a fixed association.
 template <int n>
 __device__ __forceinline__ void BlockSums(float (&x)[n]) {
-  alignas(16) __shared__ float partial[kMostThreads / kWarpSize][n];
+  alignas(16) __shared__ float partial[kMaxThreads / kWarpSize][n];
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int warps = static_cast<int>(blockDim.x) / kWarpSize;
 #pragma unroll
@@ -89,7 +89,7 @@ struct ForwardArgs {
 };
 
 template <typename Args, bool whole, bool wide>
-__global__ void __launch_bounds__(kMostThreads) NormForwardKernel(Args a) {
+__global__ void __launch_bounds__(kMaxThreads) NormForwardKernel(Args a) {
   using T = typename Args::Value;
   constexpr int n = kPacket<T>, packets = wide ? kWidePackets<T> : 1, rows = wide ? 1 : kForwardRows;
   constexpr int slots = rows * packets;
@@ -170,7 +170,7 @@ struct BackwardArgs {
 // RMSNorm has neither mean. A block takes every so-manieth group of rows, and its sums of d_weight and d_bias stay in
 // registers.
 template <typename Args, bool whole, bool wide, bool centered>
-__global__ void __launch_bounds__(kMostThreads) NormBackwardKernel(Args a) {
+__global__ void __launch_bounds__(kMaxThreads) NormBackwardKernel(Args a) {
   using T = typename Args::Value;
   constexpr int n = kPacket<T>, packets = wide ? kWidePackets<T> : 1, rows = wide ? 1 : kBackwardRows;
   constexpr int slots = rows * packets;
@@ -247,7 +247,7 @@ struct Spread {
 template <typename T>
 Spread SpreadOf(int64_t cols) {
   const int64_t packets = std::max<int64_t>(Blocks(cols, kPacket<T>), 1);
-  const bool wide = packets > kMostThreads;
+  const bool wide = packets > kMaxThreads;
   return {wide, Blocks(packets, int64_t{kWarpSize} * (wide ? kWidePackets<T> : 1)) * kWarpSize};
 }
 
@@ -263,7 +263,7 @@ template <typename T, template <typename> typename R>
 void QueueForward(CudaQueue& queue, const ForwardArgs<T, R>& args) {
   using Args = ForwardArgs<T, R>;
   const Spread spread = SpreadOf<T>(args.cols);
-  if (spread.threads > kMostThreads) return queue.Fail("NormForward", "rows are too wide");
+  if (spread.threads > kMaxThreads) return queue.Fail("NormForward", "rows are too wide");
   const bool is_whole = AllWhole<kPacket<T>>(args.cols, args.out, args.residual_out, args.residual, args.branch,
                                              OneRow(args.params.weight), OneRow(args.params.bias));
   WithFlag(is_whole, [&](auto whole) {
@@ -284,7 +284,7 @@ template <typename T, template <typename> typename R>
 void QueueBackward(CudaQueue& queue, BackwardArgs<T, R> args, bool is_centered, const WeightGradients& sums) {
   using Args = BackwardArgs<T, R>;
   const Spread spread = SpreadOf<T>(args.cols);
-  if (spread.threads > kMostThreads) return queue.Fail("NormBackward", "rows are too wide");
+  if (spread.threads > kMaxThreads) return queue.Fail("NormBackward", "rows are too wide");
   const int64_t width = (is_centered ? 2 : 1) * args.cols;
   const unsigned blocks = BackwardBlocks(args.rows, spread);
   if (sums.weight != nullptr || sums.bias != nullptr) {

@@ -12,11 +12,11 @@
 namespace holdfast::kernels {
 namespace {
 
-constexpr int kMostThreads = 1024;
+constexpr int kMaxThreads = 1024;
 constexpr int kLogits = 4;   // of a packet
 constexpr int kPackets = 4;  // that a thread has at once
 constexpr float kMinusInfinity = -INFINITY;
-constexpr int64_t kMostCached = 56 << 10;
+constexpr int64_t kMaxCached = 56 << 10;
 
 template <typename T>
 struct CrossEntropyArgs {
@@ -83,7 +83,7 @@ __device__ __forceinline__ void StoreGradient(const CrossEntropyArgs<T>& a, int6
 
 // Thread t has packets t, t + blockDim, ... of the row, in groups of kPackets.
 template <typename T, bool aligned>
-__global__ void __launch_bounds__(kMostThreads) CrossEntropyKernel(CrossEntropyArgs<T> a) {
+__global__ void __launch_bounds__(kMaxThreads) CrossEntropyKernel(CrossEntropyArgs<T> a) {
   const int64_t row = blockIdx.x, group = int64_t{kPackets} * blockDim.x;
   const int64_t packets = (a.cols + kLogits - 1) / kLogits;
   const int32_t target = a.targets[row];
@@ -154,7 +154,7 @@ void CudaOps::SoftmaxCrossEntropy(float* losses, Matrix d_logits, ConstMatrix lo
     using T = decltype(element);
     const auto gradient = RowsOf<T>(d_logits);
     const auto from = RowsOf<float>(logits);
-    const bool cached = d_logits.data != nullptr && logits.cols <= kMostCached;
+    const bool cached = d_logits.data != nullptr && logits.cols <= kMaxCached;
     const CrossEntropyArgs<T> args = {.losses = losses,
                                       .d_logits = gradient,
                                       .logits = from,
@@ -164,7 +164,7 @@ void CudaOps::SoftmaxCrossEntropy(float* losses, Matrix d_logits, ConstMatrix lo
                                       .cached = cached};
     const int64_t packets = Blocks(logits.cols, kLogits);
     const Grid grid = {.blocks = Blocks(logits.rows, 1),
-                       .threads = std::min<unsigned>(Blocks(packets, kWarpSize) * kWarpSize, kMostThreads),
+                       .threads = std::min<unsigned>(Blocks(packets, kWarpSize) * kWarpSize, kMaxThreads),
                        .shared_bytes = cached ? static_cast<size_t>(packets) * kLogits * sizeof(float) : 0};
     const bool is_aligned = logits.cols >= kLogits && IsAligned<kLogits>(gradient) && IsAligned<kLogits>(from);
     WithFlag(is_aligned, [&](auto aligned) {

@@ -41,7 +41,7 @@ absl::Span<const FamilyPreset> FamilyPresets() {
 
 double ModelFlopsPerToken(const ModelConfig& config, int64_t sequence) {
   const Family* family = FindFamily(config.family);
-  HF_CHECK(family != nullptr);  // LoadConfig takes no other
+  HOLDFAST_CHECK(family != nullptr);  // LoadConfig takes no other
   return family->FlopsPerToken(config, sequence);
 }
 

@@ -85,8 +85,8 @@ absl::StatusOr<HuggingFaceConfig> ParseHuggingFaceConfig(const std::string& text
   in.CheckGeneric();
   result.byte_tokenizer = in.String(kTokenizerKey, "") == kByteTokenizer;
   in.RefuseUnknown();
-  HF_RETURN_IF_ERROR(in.status());
-  HF_RETURN_IF_ERROR(Annotate(CheckModel(result.model), path));
+  RETURN_IF_ERROR(in.status());
+  RETURN_IF_ERROR(Annotate(CheckModel(result.model), path));
   return result;
 }
 

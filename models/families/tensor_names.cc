@@ -60,7 +60,7 @@ void AppendParts(const TensorNames& names, const TensorRule& rule, const Numbers
     first_row += rows;
     map->push_back(std::move(tensor));
   }
-  HF_CHECK(first_row == all_rows);
+  HOLDFAST_CHECK(first_row == all_rows);
 }
 
 }  // namespace
@@ -78,7 +78,7 @@ TensorMap MakeTensorMap(const TensorNames& names, const ParameterLayout& layout)
       found = true;
       break;
     }
-    HF_CHECK(found);
+    HOLDFAST_CHECK(found);
   }
   return map;
 }

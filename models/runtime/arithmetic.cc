@@ -74,7 +74,7 @@ absl::Status ResolveArithmetic(TrainConfig* train, const std::string& run_config
   const bool named = train->arithmetic != ArithmeticChoice::kAuto && train->arithmetic != ArithmeticChoice::kNative;
   // A process that only coordinates need not have what its workers compute in.
   if (named && train->compute_dtype == ComputeDType::kBF16) return absl::OkStatus();
-  HF_ASSIGN_OR_RETURN(const Arithmetic arithmetic, ArithmeticOf(*train));
+  ASSIGN_OR_RETURN(const Arithmetic arithmetic, ArithmeticOf(*train));
   train->arithmetic = ChoiceOf(arithmetic);
   return absl::OkStatus();
 }

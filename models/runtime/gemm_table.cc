@@ -29,14 +29,14 @@ std::string GemmTableDigest(const std::string& text) {
 
 absl::Status ResolveGemmTable(TrainConfig* train) {
   if (train->gemm_table.empty() || !train->gemm_table_digest.empty()) return absl::OkStatus();
-  HF_ASSIGN_OR_RETURN(const std::string text, ReadTable(train->gemm_table));
+  ASSIGN_OR_RETURN(const std::string text, ReadTable(train->gemm_table));
   train->gemm_table_digest = GemmTableDigest(text);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> ReadGemmTable(const TrainConfig& train) {
   if (train.gemm_table.empty()) return "";
-  HF_ASSIGN_OR_RETURN(std::string text, ReadTable(train.gemm_table));
+  ASSIGN_OR_RETURN(std::string text, ReadTable(train.gemm_table));
   const std::string digest = GemmTableDigest(text);
   if (train.gemm_table_digest.empty() || train.gemm_table_digest == digest) return text;
   return absl::InvalidArgumentError(absl::StrCat(

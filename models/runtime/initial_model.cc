@@ -27,9 +27,9 @@ int64_t ElementsOf(const ModelDirectory& weights) {
 
 absl::StatusOr<HuggingFaceConfig> ReadModelConfig(const std::string& directory) {
   const std::string file = ConfigFileOf(directory);
-  HF_ASSIGN_OR_RETURN(const std::string json, ReadFile(file, kMaxConfigJsonBytes));
-  HF_ASSIGN_OR_RETURN(HuggingFaceConfig parsed, ParseHuggingFaceConfig(json, file));
-  HF_ASSIGN_OR_RETURN(const ModelDirectory weights, ModelDirectory::Open(directory));
+  ASSIGN_OR_RETURN(const std::string json, ReadFile(file, kMaxConfigJsonBytes));
+  ASSIGN_OR_RETURN(HuggingFaceConfig parsed, ParseHuggingFaceConfig(json, file));
+  ASSIGN_OR_RETURN(const ModelDirectory weights, ModelDirectory::Open(directory));
   const int64_t needed = MatrixElements(parsed.model), there = ElementsOf(weights);
   if (needed <= there) return parsed;
   return absl::InvalidArgumentError(absl::StrCat(file, ": a model of its sizes has at least ", needed,
@@ -38,7 +38,7 @@ absl::StatusOr<HuggingFaceConfig> ReadModelConfig(const std::string& directory) 
 
 absl::StatusOr<std::optional<InitialModel>> ReadInitialModel(const std::string& directory) {
   if (directory.empty()) return std::nullopt;
-  HF_ASSIGN_OR_RETURN(const HuggingFaceConfig parsed, ReadModelConfig(directory));
+  ASSIGN_OR_RETURN(const HuggingFaceConfig parsed, ReadModelConfig(directory));
   return InitialModel{.model = parsed.model, .file = ConfigFileOf(directory)};
 }
 

@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<float>> LoadedModel::NextLogits(absl::Span<const int3
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& path, const LoadOptions& options) {
   const std::string directory = Exists(path + "/model/config.json") ? path + "/model" : path;
-  HF_ASSIGN_OR_RETURN(const HuggingFaceConfig parsed, ReadModelConfig(directory));
+  ASSIGN_OR_RETURN(const HuggingFaceConfig parsed, ReadModelConfig(directory));
   const int64_t longest = parsed.model.max_sequence_length;
   const int64_t sequence = options.sequence > 0 ? options.sequence : std::min(kDefaultContext, longest);
   if (sequence > longest) {
@@ -52,24 +52,24 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& p
   loaded->config = parsed.model;
   const std::string tokenizer = directory + "/tokenizer.json";
   if (parsed.byte_tokenizer || Exists(tokenizer)) {
-    HF_ASSIGN_OR_RETURN(loaded->tokenizer, OpenTokenizer(parsed.byte_tokenizer ? "bytes" : tokenizer));
+    ASSIGN_OR_RETURN(loaded->tokenizer, OpenTokenizer(parsed.byte_tokenizer ? "bytes" : tokenizer));
   }
   Config config;
   config.model = parsed.model;
   config.batch.sequence_length = sequence;
   config.train.compute_dtype = options.compute_dtype;
   config.train.threads = options.threads;
-  HF_ASSIGN_OR_RETURN(loaded->device, MakeDevice(config.train));
-  HF_ASSIGN_OR_RETURN(loaded->model, MakeModel(config, *loaded->device));
+  ASSIGN_OR_RETURN(loaded->device, MakeDevice(config.train));
+  ASSIGN_OR_RETURN(loaded->model, MakeModel(config, *loaded->device));
   LanguageModel& model = *loaded->model;
   const size_t arena_bytes = EvaluationArenaBytes(model, parsed.model.vocab_size, options.batch, sequence);
-  HF_ASSIGN_OR_RETURN(
+  ASSIGN_OR_RETURN(
       loaded->runner,
       PassRunner::Create(model, *loaded->device, {.max_rows = options.batch * sequence, .arena_bytes = arena_bytes}));
   kernels::Ops& ops = loaded->runner->stream().ops();
-  HF_ASSIGN_OR_RETURN(Weights weights, Weights::Create(model.layout(), model.compute_dtype(), *loaded->device, ops));
+  ASSIGN_OR_RETURN(Weights weights, Weights::Create(model.layout(), model.compute_dtype(), *loaded->device, ops));
   loaded->weights = std::make_unique<Weights>(std::move(weights));
-  HF_ASSIGN_OR_RETURN(const std::vector<float> values, LoadSavedWeights(directory, parsed.model, model.layout()));
+  ASSIGN_OR_RETURN(const std::vector<float> values, LoadSavedWeights(directory, parsed.model, model.layout()));
   loaded->weights->Set(values);
   loaded->store = std::make_unique<ResidentStore>(model.layout(), loaded->weights->compute());
   return loaded;

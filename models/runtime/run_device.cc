@@ -29,10 +29,10 @@ absl::Status CheckGpus(const Config& config, int64_t workers_here) {
 
 absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const TrainConfig& config, int64_t local_index) {
   if (config.device == DeviceKind::kCuda) {
-    HF_ASSIGN_OR_RETURN(const std::string table, ReadGemmTable(config));
+    ASSIGN_OR_RETURN(const std::string table, ReadGemmTable(config));
     return MakeCudaDevice(GpuOf(local_index), {.gemm_table = table});
   }
-  HF_ASSIGN_OR_RETURN(const kernels::Arithmetic arithmetic, ArithmeticOf(config));
+  ASSIGN_OR_RETURN(const kernels::Arithmetic arithmetic, ArithmeticOf(config));
   return MakeCpuDevice(static_cast<int>(config.threads), arithmetic);
 }
 

@@ -36,15 +36,15 @@ std::optional<SpecialToken> Find(const Tokenizer& tokenizer, const std::string& 
 }  // namespace
 
 absl::StatusOr<SavedModelFiles> MakeSavedModelFiles(const ModelConfig& model, const std::string& tokenizer) {
-  HF_ASSIGN_OR_RETURN(const auto opened, OpenTokenizer(tokenizer));
-  HF_RETURN_IF_ERROR(CheckVocabulary(*opened, tokenizer, model.vocab_size));
+  ASSIGN_OR_RETURN(const auto opened, OpenTokenizer(tokenizer));
+  RETURN_IF_ERROR(CheckVocabulary(*opened, tokenizer, model.vocab_size));
   SavedModelFiles files;
   SavedTokenizer saved{.bytes = tokenizer == kBytes};
   std::string settings;
   if (saved.bytes) {
     files.others[kTokenizerFile] = ByteTokenizerJson();
   } else {
-    HF_ASSIGN_OR_RETURN(files.others[kTokenizerFile], ReadFile(tokenizer, kMaxTokenizerBytes));
+    ASSIGN_OR_RETURN(files.others[kTokenizerFile], ReadFile(tokenizer, kMaxTokenizerBytes));
     settings = Beside(tokenizer, kTokenizerConfigFile);
     for (const char* name : {"special_tokens_map.json", "chat_template.jinja"}) {
       std::string contents = Beside(tokenizer, name);

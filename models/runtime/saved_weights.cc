@@ -9,7 +9,7 @@ namespace holdfast {
 
 absl::Status SaveWeights(const std::string& directory, const Config& config, const ParameterLayout& layout,
                          const ReadWeightsFn& read) {
-  HF_ASSIGN_OR_RETURN(const SavedModelFiles files, MakeSavedModelFiles(config.model, config.data.tokenizer));
+  ASSIGN_OR_RETURN(const SavedModelFiles files, MakeSavedModelFiles(config.model, config.data.tokenizer));
   return SaveModel(directory, layout, HuggingFaceTensorMap(config.model, layout), read, FileDType::kF32, files);
 }
 
@@ -17,7 +17,7 @@ absl::StatusOr<std::vector<float>> LoadSavedWeights(const std::string& directory
                                                     const ParameterLayout& layout) {
   std::vector<float> values(static_cast<size_t>(layout.elements()));
   const auto ignorable = [&](const std::string& name) { return IsIgnorableHuggingFaceTensor(model, name); };
-  HF_RETURN_IF_ERROR(
+  RETURN_IF_ERROR(
       LoadWeights(directory, layout, HuggingFaceTensorMap(model, layout), ignorable, absl::MakeSpan(values)));
   return values;
 }

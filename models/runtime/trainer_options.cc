@@ -25,8 +25,7 @@ absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, Language
                          .transfer_timeout = std::chrono::milliseconds(config.elastic.collective_timeout_ms),
                          .host_threads = static_cast<int>(config.train.threads)};
   if (config.train.init_from.empty()) return options;
-  HF_ASSIGN_OR_RETURN(std::vector<float> values,
-                      LoadSavedWeights(config.train.init_from, config.model, model.layout()));
+  ASSIGN_OR_RETURN(std::vector<float> values, LoadSavedWeights(config.train.init_from, config.model, model.layout()));
   options.initial_weights = [values = std::move(values)](int64_t first, absl::Span<float> out) {
     std::copy_n(values.begin() + first, out.size(), out.begin());
     return absl::OkStatus();

@@ -11,7 +11,7 @@ namespace holdfast {
 namespace {
 
 absl::Status CheckTokenizer(const Config& config) {
-  HF_ASSIGN_OR_RETURN(const auto tokenizer, OpenTokenizer(config.data.tokenizer));
+  ASSIGN_OR_RETURN(const auto tokenizer, OpenTokenizer(config.data.tokenizer));
   return CheckVocabulary(*tokenizer, config.data.tokenizer, config.model.vocab_size);
 }
 
@@ -27,12 +27,12 @@ absl::StatusOr<TrainingData> OpenTrainingData(const Config& config) {
   Places places(DataPlaces(config.data));
   const DatasetOptions options{.files = &places, .on_scan = ScanNotice()};
   TrainingData data;
-  HF_ASSIGN_OR_RETURN(data.training, Dataset::Open(config.data.train, sequence, config.model.vocab_size, options));
+  ASSIGN_OR_RETURN(data.training, Dataset::Open(config.data.train, sequence, config.model.vocab_size, options));
   if (!config.data.validation.empty()) {
-    HF_ASSIGN_OR_RETURN(data.validation,
-                        Dataset::Open(config.data.validation, sequence, config.model.vocab_size, options));
+    ASSIGN_OR_RETURN(data.validation,
+                     Dataset::Open(config.data.validation, sequence, config.model.vocab_size, options));
   }
-  HF_RETURN_IF_ERROR(CheckTokenizer(config));
+  RETURN_IF_ERROR(CheckTokenizer(config));
   return data;
 }
 
@@ -40,11 +40,11 @@ absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config) {
   const int64_t sequence = config.batch.sequence_length;
   Places places(DataPlaces(config.data));
   const DatasetOptions options{.files = &places};
-  HF_ASSIGN_OR_RETURN(const DatasetSize size, Dataset::Measure(config.data.train, sequence, options));
+  ASSIGN_OR_RETURN(const DatasetSize size, Dataset::Measure(config.data.train, sequence, options));
   if (!config.data.validation.empty()) {
-    HF_RETURN_IF_ERROR(Dataset::Measure(config.data.validation, sequence, options).status());
+    RETURN_IF_ERROR(Dataset::Measure(config.data.validation, sequence, options).status());
   }
-  HF_RETURN_IF_ERROR(CheckTokenizer(config));
+  RETURN_IF_ERROR(CheckTokenizer(config));
   return size;
 }
 

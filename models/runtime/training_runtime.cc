@@ -13,12 +13,12 @@ namespace {
 /// Device, model and the trainer's options, which must fit into memory.
 absl::StatusOr<TrainerOptions> PrepareTrainer(const Config& config, TrainingRuntime& runtime) {
   const WorkerSlot& slot = runtime.slot;
-  HF_ASSIGN_OR_RETURN(runtime.device, MakeDevice(config.train, slot.local_index));
-  HF_RETURN_IF_ERROR(CheckGpus(config, slot.workers_here));
-  HF_ASSIGN_OR_RETURN(runtime.model, MakeModel(config, *runtime.device));
-  HF_ASSIGN_OR_RETURN(TrainerOptions options, MakeTrainerOptions(config, *runtime.model));
+  ASSIGN_OR_RETURN(runtime.device, MakeDevice(config.train, slot.local_index));
+  RETURN_IF_ERROR(CheckGpus(config, slot.workers_here));
+  ASSIGN_OR_RETURN(runtime.model, MakeModel(config, *runtime.device));
+  ASSIGN_OR_RETURN(TrainerOptions options, MakeTrainerOptions(config, *runtime.model));
   if (slot.workers_here == 0) return options;
-  HF_RETURN_IF_ERROR(
+  RETURN_IF_ERROR(
       CheckHostMemory(EstimateMemory(config, runtime.model->layout(), options.arena_bytes, options.training_schedule),
                       slot.workers_here));
   return options;
@@ -29,9 +29,9 @@ absl::StatusOr<TrainerOptions> PrepareTrainer(const Config& config, TrainingRunt
 absl::StatusOr<std::unique_ptr<TrainingRuntime>> OpenTraining(const Config& config, const WorkerSlot& slot) {
   auto runtime = std::make_unique<TrainingRuntime>();
   runtime->slot = slot;
-  HF_ASSIGN_OR_RETURN(runtime->data, OpenTrainingData(config));
-  HF_ASSIGN_OR_RETURN(TrainerOptions options, PrepareTrainer(config, *runtime));
-  HF_ASSIGN_OR_RETURN(runtime->trainer, Trainer::Create(*runtime->model, *runtime->device, std::move(options)));
+  ASSIGN_OR_RETURN(runtime->data, OpenTrainingData(config));
+  ASSIGN_OR_RETURN(TrainerOptions options, PrepareTrainer(config, *runtime));
+  ASSIGN_OR_RETURN(runtime->trainer, Trainer::Create(*runtime->model, *runtime->device, std::move(options)));
   return runtime;
 }
 
@@ -43,10 +43,10 @@ TrainingOutline OutlineOf(const TrainingRuntime& runtime) {
 }
 
 absl::StatusOr<TrainingOutline> CheckTraining(const Config& config, int64_t workers_here) {
-  HF_ASSIGN_OR_RETURN(const DatasetSize data, MeasureTrainingData(config));
+  ASSIGN_OR_RETURN(const DatasetSize data, MeasureTrainingData(config));
   TrainingRuntime checked;
   checked.slot.workers_here = workers_here;
-  HF_RETURN_IF_ERROR(PrepareTrainer(config, checked).status());
+  RETURN_IF_ERROR(PrepareTrainer(config, checked).status());
   return TrainingOutline{.device = checked.device->name(), .layout = checked.model->layout(), .data = data};
 }
 

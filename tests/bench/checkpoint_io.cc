@@ -46,10 +46,10 @@ struct Source {
 };
 
 absl::Status Open(const std::string& directory, Source& source) {
-  HF_ASSIGN_OR_RETURN(source.storage, OpenLocalStorage(directory, {.read_only = true}));
-  HF_ASSIGN_OR_RETURN(const Catalog catalog, ScanCheckpoints(*source.storage));
+  ASSIGN_OR_RETURN(source.storage, OpenLocalStorage(directory, {.read_only = true}));
+  ASSIGN_OR_RETURN(const Catalog catalog, ScanCheckpoints(*source.storage));
   if (catalog.valid.empty()) return absl::NotFoundError(directory + ": no valid checkpoint");
-  HF_ASSIGN_OR_RETURN(source.reader, CheckpointReader::Open(*source.storage, catalog.valid.front().manifest.name));
+  ASSIGN_OR_RETURN(source.reader, CheckpointReader::Open(*source.storage, catalog.valid.front().manifest.name));
   std::vector<ParameterSpec> parameters;
   for (const StoredTensor& tensor : source.reader->manifest().tensors) {
     parameters.push_back({.name = tensor.name, .shape = Shape(absl::MakeConstSpan(tensor.shape))});
@@ -85,22 +85,22 @@ absl::Status Together(int workers, const std::function<absl::Status(int)>& work)
   std::vector<std::thread> threads;
   for (int w = 0; w < workers; ++w) threads.emplace_back([&, w] { results[w] = work(w); });
   for (std::thread& thread : threads) thread.join();
-  for (const absl::Status& status : results) HF_RETURN_IF_ERROR(status);
+  for (const absl::Status& status : results) RETURN_IF_ERROR(status);
   return absl::OkStatus();
 }
 
 absl::Status Save(const std::vector<std::string>& arguments) {
   Source source;
-  HF_RETURN_IF_ERROR(Open(arguments[0], source));
+  RETURN_IF_ERROR(Open(arguments[0], source));
   std::vector<int> all(source.layout->chunks().size());
   std::iota(all.begin(), all.end(), 0);
-  HF_RETURN_IF_ERROR(Read(source, all, 2));
+  RETURN_IF_ERROR(Read(source, all, 2));
   for (const int c : all) {
     source.digests.push_back(DigestBytes(absl::MakeSpan(source.state).subspan(source.Offset(c), source.Bytes(c))));
   }
   const int workers = std::atoi(arguments[3].c_str());
-  HF_ASSIGN_OR_RETURN(const auto storage, OpenLocalStorage(arguments[1]));
-  HF_ASSIGN_OR_RETURN(const auto fence, Fence::Claim(*storage, "checkpoint_io"));
+  ASSIGN_OR_RETURN(const auto storage, OpenLocalStorage(arguments[1]));
+  ASSIGN_OR_RETURN(const auto fence, Fence::Claim(*storage, "checkpoint_io"));
   Manifest manifest = source.reader->manifest();
   manifest.world_size = workers;
   manifest.shards.resize(workers);
@@ -111,19 +111,19 @@ absl::Status Save(const std::vector<std::string>& arguments) {
     options.compression = arguments[2] == "zstd" ? Compression::kZstd : Compression::kNone;
     options.threads = std::atoi(arguments[4].c_str());
     const std::vector<int> share = Share(*source.layout, w, workers);
-    HF_ASSIGN_OR_RETURN(const auto writer, ShardWriter::Create(*storage, options, *source.planes, share));
+    ASSIGN_OR_RETURN(const auto writer, ShardWriter::Create(*storage, options, *source.planes, share));
     for (const int c : share) {
       const auto bytes = absl::MakeConstSpan(source.state).subspan(source.Offset(c), source.Bytes(c));
-      HF_RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = HostBytes::CopyOf(bytes), .digest = source.digests[c]}));
+      RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = HostBytes::CopyOf(bytes), .digest = source.digests[c]}));
     }
-    HF_ASSIGN_OR_RETURN(reports[w], writer->Commit());
+    ASSIGN_OR_RETURN(reports[w], writer->Commit());
     manifest.shards[w] = reports[w].shard;
     return absl::OkStatus();
   };
   const auto start = Clock::now();
-  HF_RETURN_IF_ERROR(Together(workers, write));
+  RETURN_IF_ERROR(Together(workers, write));
   const double shards_seconds = Seconds(start);
-  HF_RETURN_IF_ERROR(CommitCheckpoint(*storage, *fence, manifest).status());
+  RETURN_IF_ERROR(CommitCheckpoint(*storage, *fence, manifest).status());
   const double seconds = Seconds(start);
   ShardReport sum;
   for (const ShardReport& r : reports) {
@@ -146,12 +146,12 @@ absl::Status Save(const std::vector<std::string>& arguments) {
 absl::Status Load(const std::vector<std::string>& arguments) {
   const int workers = std::atoi(arguments[1].c_str()), threads = std::atoi(arguments[2].c_str());
   Source source;
-  HF_RETURN_IF_ERROR(Open(arguments[0], source));
+  RETURN_IF_ERROR(Open(arguments[0], source));
   std::memset(source.state.data(), 1, source.state.size());  // the memory of a trainer is there already
   const auto read = [&](int w) -> absl::Status {
     Source mine;
-    HF_ASSIGN_OR_RETURN(mine.storage, OpenLocalStorage(arguments[0], {.read_only = true}));
-    HF_ASSIGN_OR_RETURN(mine.reader, CheckpointReader::Open(*mine.storage, source.reader->manifest().name));
+    ASSIGN_OR_RETURN(mine.storage, OpenLocalStorage(arguments[0], {.read_only = true}));
+    ASSIGN_OR_RETURN(mine.reader, CheckpointReader::Open(*mine.storage, source.reader->manifest().name));
     const auto place = [&](int chunk) -> ChunkPlaces {
       const auto all = absl::MakeSpan(source.state).subspan(source.Offset(chunk), source.Bytes(chunk));
       const size_t kind = all.size() / 3;
@@ -165,14 +165,14 @@ absl::Status Load(const std::vector<std::string>& arguments) {
                                    });
   };
   const auto start = Clock::now();
-  HF_RETURN_IF_ERROR(Together(workers, read));
+  RETURN_IF_ERROR(Together(workers, read));
   std::printf("{\"seconds\": %.6f, \"raw_bytes\": %zu}\n", Seconds(start), source.state.size());
   return absl::OkStatus();
 }
 
 absl::Status Dump(const std::vector<std::string>& arguments) {
   Source source;
-  HF_RETURN_IF_ERROR(Open(arguments[0], source));
+  RETURN_IF_ERROR(Open(arguments[0], source));
   std::FILE* file = std::fopen(arguments[1].c_str(), "wb");
   if (file == nullptr) return ErrnoToStatus(errno, arguments[1]);
   std::string shapes;
@@ -181,7 +181,7 @@ absl::Status Dump(const std::vector<std::string>& arguments) {
     absl::StrAppend(&shapes, i == 0 ? "" : ", ", "[\"", p.name, "\", ", p.shape.ToString(), "]");
     std::vector<float> values(static_cast<size_t>(p.shape.elements()));
     for (int plane = 0; plane < 3; ++plane) {
-      HF_RETURN_IF_ERROR(source.reader->ReadRows(static_cast<int>(i), plane, 0, absl::MakeSpan(values)));
+      RETURN_IF_ERROR(source.reader->ReadRows(static_cast<int>(i), plane, 0, absl::MakeSpan(values)));
       std::fwrite(values.data(), sizeof(float), values.size(), file);
     }
   }

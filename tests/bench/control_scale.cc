@@ -63,7 +63,7 @@ class Cluster {
       vote.lr = 6e-4, vote.compute_seconds = 0.31, vote.wait_seconds = 0.02, vote.microbatches = 1;
       Up(connection_of_.at(member.id.name), vote);
     }
-    HF_CHECK(committed_ == step);
+    HOLDFAST_CHECK(committed_ == step);
     return cost_;
   }
 
@@ -140,9 +140,9 @@ class Cluster {
     const double start = CpuSeconds();
     google::protobuf::Arena arena;
     auto* parsed = google::protobuf::Arena::CreateMessage<v1::ToCoordinator>(&arena);
-    HF_CHECK(parsed->ParseFromString(bytes));
+    HOLDFAST_CHECK(parsed->ParseFromString(bytes));
     auto arrived = FromWire(*parsed);
-    HF_CHECK(arrived.ok());
+    HOLDFAST_CHECK(arrived.ok());
     cost_.bytes += CpuSeconds() - start;
     cost_.messages_up += 1;
     cost_.bytes_up += static_cast<int64_t>(bytes.size());

@@ -161,7 +161,7 @@ std::vector<int> ProcessesWith(const std::string& text) {
 }
 
 bool WaitFor(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(kPatienceSeconds);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(kTestTimeoutSeconds);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     Sleep(10);

@@ -1,6 +1,6 @@
 #pragma once
 // A run of real processes that is hurt on purpose, and the questions asked of it. Every wait is for an event, with one
-// deadline for all (kPatienceSeconds); none takes a speed for granted.
+// deadline for all (kTestTimeoutSeconds); none takes a speed for granted.
 
 #include <gtest/gtest.h>
 

@@ -54,7 +54,7 @@ std::optional<int> LoggedProcess::Poll() {
 }
 
 int LoggedProcess::ExitCode() {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(kPatienceSeconds);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(kTestTimeoutSeconds);
   while (!Poll().has_value() && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

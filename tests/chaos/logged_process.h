@@ -10,7 +10,7 @@
 namespace holdfast::chaos {
 
 /// How long a test waits for what has to come. No measure of speed: a busy machine is far from needing it.
-inline constexpr double kPatienceSeconds = 300;
+inline constexpr double kTestTimeoutSeconds = 300;
 
 /// The binary under test: HOLDFAST_BINARY of the environment, where the tests have been carried to another machine.
 std::string Binary();
@@ -27,7 +27,7 @@ class LoggedProcess {
   int pid() const { return pid_; }
   bool Running() { return !Poll().has_value(); }
   void Signal(int signal) const;
-  /// Waits for the end: the exit code, 128 + signal if it was killed; -1 if it still runs after kPatienceSeconds.
+  /// Waits for the end: the exit code, 128 + signal if it was killed; -1 if it still runs after kTestTimeoutSeconds.
   int ExitCode();
   std::string Log() const;
 

@@ -44,7 +44,7 @@ class CudaRun : public StageTest {
   }
   void SetUp() override {
     if (!CanRun()) {
-      HF_NO_GPU();
+      HOLDFAST_NO_GPU();
     }
   }
 

@@ -44,7 +44,7 @@ void Command::Signal(int signal) { kill(pid_, signal); }
 
 bool Command::ReadSome() {
   pollfd p{.fd = pipe_, .events = POLLIN, .revents = 0};
-  if (poll(&p, 1, static_cast<int>(kPatienceSeconds * 1000)) <= 0) return false;
+  if (poll(&p, 1, static_cast<int>(kTestTimeoutSeconds * 1000)) <= 0) return false;
   char buffer[4096];
   const ssize_t n = read(pipe_, buffer, sizeof(buffer));
   if (n <= 0) return false;
@@ -75,7 +75,7 @@ CommandResult Command::Wait() {
   }
   CommandResult result;
   int status = 0;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(kPatienceSeconds);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(kTestTimeoutSeconds);
   while (waitpid(pid_, &status, WNOHANG) == 0) {
     if (std::chrono::steady_clock::now() > deadline) kill(pid_, SIGKILL);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -8,7 +8,7 @@
 namespace holdfast::integration {
 
 /// How long a test waits for what has to come. No measure of speed: a busy machine is far from needing it.
-inline constexpr double kPatienceSeconds = 300;
+inline constexpr double kTestTimeoutSeconds = 300;
 
 struct CommandResult {
   int exit_code = -1;  // 128 + signal if it was killed

@@ -37,11 +37,11 @@ absl::StatusOr<std::string> HostFor(const AgentCommand& arguments) {
 
 absl::StatusOr<int> AgentCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
-  HF_ASSIGN_OR_RETURN(const Config config, run.Load());
-  HF_RETURN_IF_ERROR(CheckGpus(config, workers));
-  HF_ASSIGN_OR_RETURN(const std::string reached_at, HostFor(*this));
+  ASSIGN_OR_RETURN(const Config config, run.Load());
+  RETURN_IF_ERROR(CheckGpus(config, workers));
+  ASSIGN_OR_RETURN(const std::string reached_at, HostFor(*this));
   const RunDirectory directory = run.Directory(config);
-  HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(connection));
+  ASSIGN_OR_RETURN(const auto link, MakeControlLink(connection));
   const AgentSettings settings{.node = node,
                                .host = reached_at,
                                .coordinator = connection.coordinator,
@@ -49,7 +49,7 @@ absl::StatusOr<int> AgentCommand::Run() const {
                                .overrides = run.config.overrides,
                                .connection = connection.Arguments(),
                                .num_workers = workers};
-  HF_ASSIGN_OR_RETURN(ControlClientOptions client, connection.ClientOptions());
+  ASSIGN_OR_RETURN(ControlClientOptions client, connection.ClientOptions());
   client.connect_timeout = kLookTimeout;
   std::printf("node %s: workers %d, coordinator %s, logs in %s\n", node.c_str(), static_cast<int>(workers),
               connection.coordinator.c_str(), directory.logs().c_str());

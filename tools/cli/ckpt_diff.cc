@@ -69,13 +69,13 @@ size_t PrintDifferences(const Manifest& manifest, const std::map<int, PlaneDiffe
 }  // namespace
 
 absl::StatusOr<int> CkptDiff(const CkptDiffOptions& options) {
-  HF_ASSIGN_OR_RETURN(const auto a, OpenCheckpoint(options.a));
-  HF_ASSIGN_OR_RETURN(const auto b, OpenCheckpoint(options.b));
+  ASSIGN_OR_RETURN(const auto a, OpenCheckpoint(options.a));
+  ASSIGN_OR_RETURN(const auto b, OpenCheckpoint(options.b));
   PrintSide("A", *a);
   PrintSide("B", *b);
   SharedProgress progress("comparing");
-  HF_ASSIGN_OR_RETURN(const CheckpointDifference difference,
-                      DiffCheckpoints(*a->reader, *b->reader, options.threads, progress.Listener()));
+  ASSIGN_OR_RETURN(const CheckpointDifference difference,
+                   DiffCheckpoints(*a->reader, *b->reader, options.threads, progress.Listener()));
   progress.Finish();
   for (const TensorMismatch& tensor : difference.mismatches) PrintMismatch(tensor);
   const size_t tensors = difference.common + difference.mismatches.size();

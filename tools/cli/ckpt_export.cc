@@ -11,9 +11,9 @@
 namespace holdfast {
 
 absl::StatusOr<int> CkptExport(const CkptExportOptions& options) {
-  HF_ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(options.target));
+  ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(options.target));
   SharedProgress progress("exporting");
-  HF_ASSIGN_OR_RETURN(const ModelExport made, ExportModel(*checkpoint->reader, options.model, progress.Listener()));
+  ASSIGN_OR_RETURN(const ModelExport made, ExportModel(*checkpoint->reader, options.model, progress.Listener()));
   progress.Finish();
   const int64_t step = checkpoint->reader->manifest().name.step;
   std::printf("%s: %s %s of step %lld, %s, every chunk verified\n", options.model.output.c_str(),

@@ -14,16 +14,16 @@
 namespace holdfast {
 
 absl::StatusOr<int> CkptImport(const CkptImportOptions& options) {
-  HF_ASSIGN_OR_RETURN(Config config, options.config.LoadUnresolved(options.model));
-  HF_RETURN_IF_ERROR(ResolveGemmTable(&config.train));
-  HF_ASSIGN_OR_RETURN(const ModelImport model, ModelImport::Open(config, options.model));
+  ASSIGN_OR_RETURN(Config config, options.config.LoadUnresolved(options.model));
+  RETURN_IF_ERROR(ResolveGemmTable(&config.train));
+  ASSIGN_OR_RETURN(const ModelImport model, ModelImport::Open(config, options.model));
 
   PlaceOptions place_options = options.place;
   place_options.access = PlaceAccess::kCreate;
-  HF_ASSIGN_OR_RETURN(const CheckpointPlace place, OpenCheckpointPlace(options.where, place_options));
+  ASSIGN_OR_RETURN(const CheckpointPlace place, OpenCheckpointPlace(options.where, place_options));
   SharedProgress progress("importing");
-  HF_ASSIGN_OR_RETURN(const Manifest manifest,
-                      model.WriteTo(*place.storage, FenceOwner("holdfast ckpt import"), progress.Listener()));
+  ASSIGN_OR_RETURN(const Manifest manifest,
+                   model.WriteTo(*place.storage, FenceOwner("holdfast ckpt import"), progress.Listener()));
   progress.Finish();
   std::printf("%s: %s parameters, state digest %s\n", Describe(manifest.name, *place.storage).c_str(),
               WithCommas(static_cast<uint64_t>(model.layout().elements())).c_str(),

@@ -60,7 +60,7 @@ absl::Status RefuseIfInUse(Storage& storage) {
 absl::StatusOr<int> CkptPrune(const CkptPruneOptions& options) {
   PlaceOptions place_options = options.target.place;
   place_options.access = options.dry_run ? PlaceAccess::kRead : PlaceAccess::kWrite;
-  HF_ASSIGN_OR_RETURN(const CheckpointPlace place, OpenCheckpointPlace(options.target.where, place_options));
+  ASSIGN_OR_RETURN(const CheckpointPlace place, OpenCheckpointPlace(options.target.where, place_options));
   if (place.checkpoint.has_value()) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.target.where, ": this is one checkpoint; give the directory"));
@@ -68,19 +68,19 @@ absl::StatusOr<int> CkptPrune(const CkptPruneOptions& options) {
   Storage& storage = *place.storage;
   std::unique_ptr<Fence> fence;
   if (!options.dry_run) {
-    if (!options.take_over) HF_RETURN_IF_ERROR(RefuseIfInUse(storage));
-    HF_ASSIGN_OR_RETURN(fence, Fence::Claim(storage, FenceOwner("holdfast ckpt prune")));
-    HF_RETURN_IF_ERROR(storage.Sweep());
+    if (!options.take_over) RETURN_IF_ERROR(RefuseIfInUse(storage));
+    ASSIGN_OR_RETURN(fence, Fence::Claim(storage, FenceOwner("holdfast ckpt prune")));
+    RETURN_IF_ERROR(storage.Sweep());
   }
-  HF_ASSIGN_OR_RETURN(const Catalog catalog, ScanCheckpoints(storage));
+  ASSIGN_OR_RETURN(const Catalog catalog, ScanCheckpoints(storage));
   const Retention retention = RetentionOf(options, ConfiguredRetention(place, catalog));
-  HF_ASSIGN_OR_RETURN(const std::vector<Deletion> doomed, PlanDeletions(storage, catalog, retention, options.damaged));
+  ASSIGN_OR_RETURN(const std::vector<Deletion> doomed, PlanDeletions(storage, catalog, retention, options.damaged));
   std::printf("%s: %s\n", storage.Describe().c_str(), Describe(retention).c_str());
   PrintKept(catalog, doomed);
-  if (fence != nullptr) HF_RETURN_IF_ERROR(fence->Check());  // what looks unfinished may be a new owner's
+  if (fence != nullptr) RETURN_IF_ERROR(fence->Check());  // what looks unfinished may be a new owner's
   uint64_t bytes = 0;
   for (const Deletion& d : doomed) {
-    if (!options.dry_run) HF_RETURN_IF_ERROR(DeleteCheckpoint(storage, d.name));
+    if (!options.dry_run) RETURN_IF_ERROR(DeleteCheckpoint(storage, d.name));
     std::printf("  delete  %s: %s\n", d.name.c_str(), d.reason.c_str());
     bytes += d.bytes;
   }

@@ -49,8 +49,8 @@ void PrintStatistics(const StoredTensor& tensor, const PlaneStatistics& planes) 
 }  // namespace
 
 absl::StatusOr<int> CkptList(const CkptListOptions& options) {
-  HF_ASSIGN_OR_RETURN(const CheckpointPlace place, OpenCheckpointPlace(options.target.where, options.target.place));
-  HF_ASSIGN_OR_RETURN(Catalog catalog, ScanCheckpoints(*place.storage));
+  ASSIGN_OR_RETURN(const CheckpointPlace place, OpenCheckpointPlace(options.target.where, options.target.place));
+  ASSIGN_OR_RETURN(Catalog catalog, ScanCheckpoints(*place.storage));
   if (place.checkpoint.has_value()) {
     const std::string name = place.checkpoint->ToString();
     std::erase_if(catalog.valid, [&](const CatalogEntry& entry) { return entry.manifest.name != *place.checkpoint; });
@@ -69,13 +69,13 @@ absl::StatusOr<int> CkptList(const CkptListOptions& options) {
 }
 
 absl::StatusOr<int> CkptShow(const CkptShowOptions& options) {
-  HF_ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(options.target));
+  ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(options.target));
   const Manifest& manifest = checkpoint->reader->manifest();
   if (options.config) {
     Print(manifest.config);
     return kExitDone;
   }
-  HF_ASSIGN_OR_RETURN(const std::vector<int> tensors, ChooseTensors(manifest, options.tensor));
+  ASSIGN_OR_RETURN(const std::vector<int> tensors, ChooseTensors(manifest, options.tensor));
   if (options.tensor.empty()) {
     Print(SummaryText(*checkpoint->entry, *checkpoint->reader, Describe(manifest.name, *checkpoint->place.storage),
                       Now()));
@@ -88,8 +88,8 @@ absl::StatusOr<int> CkptShow(const CkptShowOptions& options) {
     return kExitDone;
   }
   SharedProgress progress("reading");
-  HF_ASSIGN_OR_RETURN(const auto statistics,
-                      ComputeStatistics(*checkpoint->reader, tensors, options.threads, progress.Listener()));
+  ASSIGN_OR_RETURN(const auto statistics,
+                   ComputeStatistics(*checkpoint->reader, tensors, options.threads, progress.Listener()));
   progress.Finish();
   std::printf("%-12s  %13s %13s %13s %13s %12s %8s %8s\n", "", "min", "max", "mean", "rms", "zeros", "NaN", "infinite");
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -99,7 +99,7 @@ absl::StatusOr<int> CkptShow(const CkptShowOptions& options) {
 }
 
 absl::StatusOr<int> CkptDigest(const TargetOptions& options) {
-  HF_ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(options));
+  ASSIGN_OR_RETURN(const auto checkpoint, OpenCheckpoint(options));
   std::printf("%s\n", DigestText(checkpoint->reader->manifest().state_digest).c_str());
   return kExitDone;
 }

@@ -15,15 +15,15 @@
 namespace holdfast {
 
 absl::StatusOr<int> CkptVerify(const CkptVerifyOptions& options) {
-  HF_ASSIGN_OR_RETURN(const CheckpointPlace place, OpenCheckpointPlace(options.target.where, options.target.place));
-  HF_ASSIGN_OR_RETURN(const Catalog catalog, ScanCheckpoints(*place.storage));
-  HF_ASSIGN_OR_RETURN(const std::vector<Verifiable> checkpoints,
-                      ChooseVerifiable(catalog, place, options.target, options.all));
+  ASSIGN_OR_RETURN(const CheckpointPlace place, OpenCheckpointPlace(options.target.where, options.target.place));
+  ASSIGN_OR_RETURN(const Catalog catalog, ScanCheckpoints(*place.storage));
+  ASSIGN_OR_RETURN(const std::vector<Verifiable> checkpoints,
+                   ChooseVerifiable(catalog, place, options.target, options.all));
   size_t damaged = 0;
   for (const Verifiable& checkpoint : checkpoints) {
     SharedProgress progress("verifying " + checkpoint.name);
-    HF_ASSIGN_OR_RETURN(const std::vector<std::string> problems,
-                        VerifyCheckpoint(*place.storage, checkpoint, options.threads, progress.Listener()));
+    ASSIGN_OR_RETURN(const std::vector<std::string> problems,
+                     VerifyCheckpoint(*place.storage, checkpoint, options.threads, progress.Listener()));
     progress.Finish();
     for (const std::string& problem : problems) std::printf("%s\n", problem.c_str());
     damaged += problems.empty() ? 0 : 1;

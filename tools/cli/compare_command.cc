@@ -12,8 +12,8 @@ namespace holdfast {
 namespace {
 
 absl::StatusOr<RunComparison> Compare(const CompareCommand& runs) {
-  HF_ASSIGN_OR_RETURN(const std::vector<StepMetrics> a, RunDirectory(runs.run_a).ReadMetrics());
-  HF_ASSIGN_OR_RETURN(const std::vector<StepMetrics> b, RunDirectory(runs.run_b).ReadMetrics());
+  ASSIGN_OR_RETURN(const std::vector<StepMetrics> a, RunDirectory(runs.run_a).ReadMetrics());
+  ASSIGN_OR_RETURN(const std::vector<StepMetrics> b, RunDirectory(runs.run_b).ReadMetrics());
   return CompareRuns(a, b);
 }
 

@@ -11,7 +11,7 @@ namespace holdfast {
 
 absl::StatusOr<int> CoordinatorCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
-  HF_ASSIGN_OR_RETURN(const Config config, run.Load());
+  ASSIGN_OR_RETURN(const Config config, run.Load());
   const RunDirectory directory = run.Directory(config);
   std::string resume_text;
   const auto on_listening = [&](const std::string& address) {
@@ -19,15 +19,15 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
                 resume_text.c_str());
     std::fflush(stdout);
   };
-  HF_ASSIGN_OR_RETURN(
+  ASSIGN_OR_RETURN(
       const auto launcher,
       ServerLauncher::Open(config, directory,
                            {.listen = listen, .token_file = token_file, .tls = tls, .on_listening = on_listening}));
-  HF_ASSIGN_OR_RETURN(const PreparedRun prepared,
-                      PrepareRun(config, directory, launcher->outline().layout,
-                                 {.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = false}));
+  ASSIGN_OR_RETURN(const PreparedRun prepared,
+                   PrepareRun(config, directory, launcher->outline().layout,
+                              {.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = false}));
   resume_text = ResumeText(prepared);
-  HF_ASSIGN_OR_RETURN(const CoordinatorShell::Outcome outcome, launcher->Run(prepared, stop_signal));
+  ASSIGN_OR_RETURN(const CoordinatorShell::Outcome outcome, launcher->Run(prepared, stop_signal));
   if (outcome.exit_code != 0 && outcome.exit_code <= 128) return absl::InternalError(outcome.reason);
   std::printf("%s\n", outcome.reason.c_str());
   return outcome.exit_code;

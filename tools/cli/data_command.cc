@@ -91,7 +91,7 @@ void PrintMostFrequent(const TokenStats& stats, const Tokenizer* tokenizer) {
 absl::Status PrintTokens(const TokenFile& file, const DataShowCommand& arguments, const Tokenizer* tokenizer) {
   const int64_t count = std::min(arguments.tokens, file.num_tokens() - arguments.at);
   std::vector<int32_t> tokens(count);
-  HF_RETURN_IF_ERROR(file.Read(arguments.at, absl::MakeSpan(tokens)));
+  RETURN_IF_ERROR(file.Read(arguments.at, absl::MakeSpan(tokens)));
   std::printf("tokens %lld to %lld:\n", static_cast<long long>(arguments.at),
               static_cast<long long>(arguments.at + count - 1));
   if (tokenizer != nullptr) {
@@ -129,14 +129,14 @@ class ReadBar {
 
 /// OK if the file is the one that was indexed, to the last token.
 absl::Status VerifyFile(FileAccess& files, const std::string& path) {
-  HF_ASSIGN_OR_RETURN(const auto file, TokenFile::Open(files, path));
+  ASSIGN_OR_RETURN(const auto file, TokenFile::Open(files, path));
   const absl::StatusOr<TokenIndex> index = ReadTokenIndex(files, path);
   if (absl::IsNotFound(index.status())) {
     return absl::NotFoundError(absl::StrCat(path, ": there is no ", TokenIndexPath(path), " to compare it with"));
   }
-  HF_RETURN_IF_ERROR(index.status());
+  RETURN_IF_ERROR(index.status());
   ReadBar bar;
-  HF_ASSIGN_OR_RETURN(const std::vector<int64_t> others, CompareWithIndex(*file, *index, bar.Callback()));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> others, CompareWithIndex(*file, *index, bar.Callback()));
   if (others.empty()) return absl::OkStatus();
   return absl::DataLossError(
       absl::StrFormat("%s: %d of %d blocks are not those that were indexed, the first at byte %d", path, others.size(),
@@ -147,7 +147,7 @@ absl::Status VerifyFile(FileAccess& files, const std::string& path) {
 
 absl::StatusOr<int> DataPackCommand::Run() const {
   PackOptions pack = options;
-  HF_ASSIGN_OR_RETURN(const auto opened, OpenTokenizer(tokenizer));
+  ASSIGN_OR_RETURN(const auto opened, OpenTokenizer(tokenizer));
   if (append_eot && !opened->end_of_text().has_value()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--append-eot: tokenizer ", tokenizer, " has no end-of-text token; leave the flag out"));
@@ -158,31 +158,31 @@ absl::StatusOr<int> DataPackCommand::Run() const {
     if (!progress) progress = std::make_unique<Progress>("packing", total, "B");
     progress->Update(done);
   };
-  HF_ASSIGN_OR_RETURN(const auto files, OpenPlaces(places));
+  ASSIGN_OR_RETURN(const auto files, OpenPlaces(places));
   const auto report = Pack(*opened, pack, *files);
   if (report.ok() && progress) progress->Finish();
   progress.reset();
-  HF_RETURN_IF_ERROR(report.status());
+  RETURN_IF_ERROR(report.status());
   PrintPackReport(*this, *opened, *report);
   return kExitDone;
 }
 
 absl::StatusOr<int> DataShowCommand::Run() const {
   Places files(places);
-  HF_ASSIGN_OR_RETURN(const auto file, TokenFile::Open(files, path));
+  ASSIGN_OR_RETURN(const auto file, TokenFile::Open(files, path));
   std::unique_ptr<const Tokenizer> opened;
   if (!tokenizer.empty()) {
-    HF_ASSIGN_OR_RETURN(opened, OpenTokenizer(tokenizer));
+    ASSIGN_OR_RETURN(opened, OpenTokenizer(tokenizer));
   }
   if (at > 0 && at >= file->num_tokens()) {
     return absl::OutOfRangeError(absl::StrCat("--at ", at, ": ", path, " has ", file->num_tokens(), " tokens"));
   }
-  HF_ASSIGN_OR_RETURN(const TokenStats stats, ComputeTokenStats(*file));
+  ASSIGN_OR_RETURN(const TokenStats stats, ComputeTokenStats(*file));
   if (opened != nullptr) {  // a file that has a token beyond the vocabulary is no text of this tokenizer
     TokenIndex index;
     index.num_tokens = stats.count;
     index.largest = stats.largest;
-    HF_RETURN_IF_ERROR(CheckVocabulary(*file, index, opened->vocab_size()));
+    RETURN_IF_ERROR(CheckVocabulary(*file, index, opened->vocab_size()));
   }
   const int64_t bytes = 1024 + stats.count * file->bytes_per_token();
   std::printf("file        %s\nformat      llm.c .bin, uint%d tokens\n", path.c_str(), 8 * file->bytes_per_token());
@@ -198,17 +198,17 @@ absl::StatusOr<int> DataShowCommand::Run() const {
   }
   std::printf("entropy     %.3f bits per token (each token by itself)\nmost frequent\n", stats.entropy_bits);
   PrintMostFrequent(stats, opened.get());
-  if (tokens > 0) HF_RETURN_IF_ERROR(PrintTokens(*file, *this, opened.get()));
+  if (tokens > 0) RETURN_IF_ERROR(PrintTokens(*file, *this, opened.get()));
   return kExitDone;
 }
 
 absl::StatusOr<int> DataIndexCommand::Run() const {
-  HF_ASSIGN_OR_RETURN(const auto files, OpenPlaces(places));
+  ASSIGN_OR_RETURN(const auto files, OpenPlaces(places));
   for (const std::string& path : paths) {
-    HF_ASSIGN_OR_RETURN(const auto file, TokenFile::Open(*files, path));
+    ASSIGN_OR_RETURN(const auto file, TokenFile::Open(*files, path));
     ReadBar bar;
-    HF_ASSIGN_OR_RETURN(const TokenIndex index, IndexTokens(*file, bar.Callback()));
-    HF_RETURN_IF_ERROR(WriteTokenIndex(*files, path, index));
+    ASSIGN_OR_RETURN(const TokenIndex index, IndexTokens(*file, bar.Callback()));
+    RETURN_IF_ERROR(WriteTokenIndex(*files, path, index));
     std::printf("%s  %lld tokens, largest %u, digest %016llx\n", TokenIndexPath(path).c_str(),
                 static_cast<long long>(index.num_tokens), index.largest, static_cast<unsigned long long>(index.digest));
   }

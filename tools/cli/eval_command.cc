@@ -13,20 +13,20 @@
 
 namespace holdfast {
 absl::StatusOr<int> EvalCommand::Run() const {
-  HF_ASSIGN_OR_RETURN(const auto loaded,
-                      LoadSavedModel(model, {.threads = threads, .batch = batch, .sequence = sequence}));
+  ASSIGN_OR_RETURN(const auto loaded,
+                   LoadSavedModel(model, {.threads = threads, .batch = batch, .sequence = sequence}));
   const int64_t length = sequence > 0 ? sequence : std::min<int64_t>(1024, loaded->config.max_sequence_length);
   Places files(places);
-  HF_ASSIGN_OR_RETURN(const Dataset dataset, Dataset::Open(data, length, loaded->config.vocab_size,
-                                                           {.files = &files, .on_scan = ScanNotice()}));
+  ASSIGN_OR_RETURN(const Dataset dataset,
+                   Dataset::Open(data, length, loaded->config.vocab_size, {.files = &files, .on_scan = ScanNotice()}));
   const int64_t whole = (dataset.num_samples() + batch - 1) / batch;
   const int64_t count = microbatches > 0 ? std::min(microbatches, whole) : whole;
 
   Progress progress("evaluating", count, "microbatches");
   LossSum total;
   for (int64_t i = 0; i < count; ++i) {
-    HF_ASSIGN_OR_RETURN(const Microbatch microbatch, ReadValidationMicrobatch(dataset, batch, i));
-    HF_ASSIGN_OR_RETURN(const LossSum loss, loaded->runner->Evaluate(microbatch, *loaded->store));
+    ASSIGN_OR_RETURN(const Microbatch microbatch, ReadValidationMicrobatch(dataset, batch, i));
+    ASSIGN_OR_RETURN(const LossSum loss, loaded->runner->Evaluate(microbatch, *loaded->store));
     total.sum += loss.sum;
     total.counted += loss.counted;
     progress.Update(i + 1);

@@ -30,7 +30,7 @@ Curve ValidationCurve(const RunDirectory& directory) {
 }  // namespace
 
 absl::Status PlotLoss(const RunDirectory& directory) {
-  HF_ASSIGN_OR_RETURN(const std::vector<StepMetrics> metrics, directory.ReadMetrics());
+  ASSIGN_OR_RETURN(const std::vector<StepMetrics> metrics, directory.ReadMetrics());
   Curve training{.label = "training", .x = {}, .y = {}};
   for (const StepMetrics& m : metrics) {
     training.x.push_back(static_cast<double>(m.step));
@@ -39,7 +39,7 @@ absl::Status PlotLoss(const RunDirectory& directory) {
   std::vector<Curve> curves{std::move(training)};
   if (Curve validation = ValidationCurve(directory); !validation.x.empty()) curves.push_back(std::move(validation));
   const PlotOptions options{.title = "Loss", .x_label = "step", .y_label = "nats per token"};
-  HF_RETURN_IF_ERROR(WriteFileAtomically(directory.loss_plot(), PlotSvg(curves, options)));
+  RETURN_IF_ERROR(WriteFileAtomically(directory.loss_plot(), PlotSvg(curves, options)));
   std::printf("\n%s\n", PlotTerminal(curves, options, kColumns, kRows, /*unicode=*/true).c_str());
   return absl::OkStatus();
 }

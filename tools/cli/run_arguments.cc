@@ -16,9 +16,9 @@ namespace {
 /// `run_config` of the config: where the resolved one of its run lies, if there is one.
 absl::StatusOr<Config> Resolved(absl::StatusOr<Config> config,
                                 absl::FunctionRef<std::string(const Config&)> run_config) {
-  HF_RETURN_IF_ERROR(config.status());
-  HF_RETURN_IF_ERROR(ResolveGemmTable(&config->train));
-  HF_RETURN_IF_ERROR(ResolveArithmetic(&config->train, run_config(*config)));
+  RETURN_IF_ERROR(config.status());
+  RETURN_IF_ERROR(ResolveGemmTable(&config->train));
+  RETURN_IF_ERROR(ResolveArithmetic(&config->train, run_config(*config)));
   return config;
 }
 

@@ -8,13 +8,13 @@
 
 namespace holdfast {
 absl::StatusOr<int> SampleCommand::Run() const {
-  HF_ASSIGN_OR_RETURN(const auto loaded, LoadSavedModel(model, {.threads = threads}));
+  ASSIGN_OR_RETURN(const auto loaded, LoadSavedModel(model, {.threads = threads}));
   if (loaded->tokenizer == nullptr) {
     return absl::FailedPreconditionError(model + " has no tokenizer.json, so text cannot be sampled from it");
   }
   SampleOptions bounded = options;
   bounded.context = std::min<int64_t>(options.context, loaded->config.max_sequence_length);
-  HF_ASSIGN_OR_RETURN(const std::vector<int32_t> start, loaded->tokenizer->Encode(prompt));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> start, loaded->tokenizer->Encode(prompt));
   if (start.empty()) return absl::InvalidArgumentError("--prompt must not be empty");
 
   std::printf("%s", prompt.c_str());
@@ -25,7 +25,7 @@ absl::StatusOr<int> SampleCommand::Run() const {
     std::fflush(stdout);
     return true;
   };
-  HF_RETURN_IF_ERROR(GenerateTokens(next, start, bounded, accept).status());
+  RETURN_IF_ERROR(GenerateTokens(next, start, bounded, accept).status());
   std::printf("\n");
   return kExitDone;
 }

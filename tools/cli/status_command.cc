@@ -28,7 +28,7 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
   if (!std::filesystem::exists(directory.coordinator_address(), error)) {
     return absl::NotFoundError(absl::StrCat("no coordinator is at work in ", arguments.target));
   }
-  HF_ASSIGN_OR_RETURN(std::string address, ReadFile(directory.coordinator_address(), kMaxAddressBytes));
+  ASSIGN_OR_RETURN(std::string address, ReadFile(directory.coordinator_address(), kMaxAddressBytes));
   address.erase(address.find_last_not_of('\n') + 1);
   connection.coordinator = address;
   if (connection.token_file.empty() && std::filesystem::exists(directory.token(), error)) {
@@ -41,10 +41,10 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
 
 absl::StatusOr<int> StatusCommand::Run() const {
   constexpr int kEvents = 8;
-  HF_ASSIGN_OR_RETURN(const ConnectionOptions connection, FindCoordinator(*this));
-  HF_ASSIGN_OR_RETURN(const ControlClientOptions options, connection.ClientOptions());
+  ASSIGN_OR_RETURN(const ConnectionOptions connection, FindCoordinator(*this));
+  ASSIGN_OR_RETURN(const ControlClientOptions options, connection.ClientOptions());
   while (true) {
-    HF_ASSIGN_OR_RETURN(const RunStatus status, FetchStatus(options));
+    ASSIGN_OR_RETURN(const RunStatus status, FetchStatus(options));
     if (watch) std::printf("\033[H\033[2J");
     if (json) {
       std::printf("%s\n", StatusJson(status).c_str());

@@ -36,16 +36,16 @@ void PrintHeader(const Config& config, const RunDirectory& directory, const Trai
 /// What the model that was saved writes.
 absl::Status PrintSample(const Config& config, const RunDirectory& directory, std::stop_token stop) {
   if (config.log.sample_bytes == 0) return absl::OkStatus();
-  HF_ASSIGN_OR_RETURN(const auto model, LoadSavedModel(directory.model(), {.compute_dtype = config.train.compute_dtype,
-                                                                           .threads = config.train.threads,
-                                                                           .sequence = config.batch.sequence_length}));
-  HF_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, model->tokenizer->Encode("\n"));
+  ASSIGN_OR_RETURN(const auto model, LoadSavedModel(directory.model(), {.compute_dtype = config.train.compute_dtype,
+                                                                        .threads = config.train.threads,
+                                                                        .sequence = config.batch.sequence_length}));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, model->tokenizer->Encode("\n"));
   if (prompt.empty()) return absl::OkStatus();
   std::printf("\nsample:\n");
   const auto next = [&](absl::Span<const int32_t> tokens) { return model->NextLogits(tokens); };
   const auto accept = [&](int32_t) { return !stop.stop_requested(); };
   const SampleOptions options{.tokens = config.log.sample_bytes, .context = config.batch.sequence_length};
-  HF_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, GenerateTokens(next, prompt, options, accept));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, GenerateTokens(next, prompt, options, accept));
   std::printf("%s\n", model->tokenizer->Decode(tokens).c_str());
   return absl::OkStatus();
 }
@@ -55,9 +55,9 @@ absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory,
   const bool stopped = outcome.exit_code > 128;
   if (outcome.exit_code != 0 && !stopped) return absl::InternalError(outcome.reason);
   if (!stopped) {
-    HF_RETURN_IF_ERROR(PlotLoss(directory));
+    RETURN_IF_ERROR(PlotLoss(directory));
     if (outcome.validation_loss.has_value()) std::printf("validation loss  %.4f\n", *outcome.validation_loss);
-    HF_RETURN_IF_ERROR(PrintSample(config, directory, stop_signal.token()));
+    RETURN_IF_ERROR(PrintSample(config, directory, stop_signal.token()));
   }
   if (outcome.steps > 0) {
     std::printf("\nmodel       %s\nmetrics     %s\n", directory.model().c_str(), directory.metrics().c_str());
@@ -78,7 +78,7 @@ absl::StatusOr<std::unique_ptr<Launcher>> OpenLauncher(const Config& config, con
 }
 
 absl::StatusOr<int> Follow(const Config& config, const RunDirectory& directory, MpiJob& job, const StopSignal& stop) {
-  HF_ASSIGN_OR_RETURN(const Worker::Exit exit, FollowMpiJob(config, directory, job, stop));
+  ASSIGN_OR_RETURN(const Worker::Exit exit, FollowMpiJob(config, directory, job, stop));
   return exit.code == 0 || exit.code > 128 ? exit.code : kExitFailure;
 }
 
@@ -88,22 +88,22 @@ absl::StatusOr<int> TrainCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
   RunArguments what = run;
   if (workers > 0) what.config.overrides.push_back(absl::StrCat("elastic.workers=", workers));
-  HF_ASSIGN_OR_RETURN(Config config, start.overwrite ? what.config.Load() : what.Load());
+  ASSIGN_OR_RETURN(Config config, start.overwrite ? what.config.Load() : what.Load());
   const RunDirectory directory = what.Directory(config);
   std::unique_ptr<MpiJob> job;
   if (config.parallel.transport == Transport::kMpi) {
-    HF_ASSIGN_OR_RETURN(job, MpiJob::Start());
+    ASSIGN_OR_RETURN(job, MpiJob::Start());
     job->Shape(&config);
     if (job->rank() != 0) return Follow(config, directory, *job, stop_signal);
   }
-  HF_ASSIGN_OR_RETURN(const auto launcher, OpenLauncher(config, directory, job.get()));
-  HF_ASSIGN_OR_RETURN(const PreparedRun prepared,
-                      PrepareRun(config, directory, launcher->outline().layout,
-                                 {.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = true}));
+  ASSIGN_OR_RETURN(const auto launcher, OpenLauncher(config, directory, job.get()));
+  ASSIGN_OR_RETURN(const PreparedRun prepared,
+                   PrepareRun(config, directory, launcher->outline().layout,
+                              {.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = true}));
   PrintHeader(config, directory, launcher->outline());
   std::printf("%s", ResumeText(prepared).c_str());
   std::fflush(stdout);
-  HF_ASSIGN_OR_RETURN(const CoordinatorShell::Outcome outcome, launcher->Run(prepared, stop_signal));
+  ASSIGN_OR_RETURN(const CoordinatorShell::Outcome outcome, launcher->Run(prepared, stop_signal));
   return Report(config, directory, outcome, stop_signal);
 }
 

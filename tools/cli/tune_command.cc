@@ -42,17 +42,17 @@ struct StepTime {
 /// does, at the very addresses' alignment: it is the trainer's own step.
 absl::StatusOr<StepTime> TimeStep(const Config& config, Device& device) {
   constexpr int kTimed = 5;
-  HF_ASSIGN_OR_RETURN(const auto model, MakeModel(config, device));
-  HF_ASSIGN_OR_RETURN(TrainerOptions options, MakeTrainerOptions(config, *model));
-  HF_ASSIGN_OR_RETURN(const auto trainer, Trainer::Create(*model, device, std::move(options)));
-  HF_RETURN_IF_ERROR(trainer->EnterWorld({}, {}).status());
+  ASSIGN_OR_RETURN(const auto model, MakeModel(config, device));
+  ASSIGN_OR_RETURN(TrainerOptions options, MakeTrainerOptions(config, *model));
+  ASSIGN_OR_RETURN(const auto trainer, Trainer::Create(*model, device, std::move(options)));
+  RETURN_IF_ERROR(trainer->EnterWorld({}, {}).status());
   const Microbatch microbatch = AnyMicrobatch(config);
   const auto source = [&](int64_t) -> absl::StatusOr<Microbatch> { return microbatch; };
-  HF_RETURN_IF_ERROR(trainer->Evaluate(1, source, {}).status());
+  RETURN_IF_ERROR(trainer->Evaluate(1, source, {}).status());
   StepTime least;
   for (int i = 0; i <= kTimed; ++i) {
     const auto start = Clock::now();
-    HF_ASSIGN_OR_RETURN(const StepResult step, trainer->Prepare({.step = 0, .microbatches = {1}}, source, {}));
+    ASSIGN_OR_RETURN(const StepResult step, trainer->Prepare({.step = 0, .microbatches = {1}}, source, {}));
     const double seconds = SecondsSince(start);
     if (i > 0 && seconds < least.seconds) least = {seconds, step.queue_seconds};
   }
@@ -60,7 +60,7 @@ absl::StatusOr<StepTime> TimeStep(const Config& config, Device& device) {
 }
 
 absl::StatusOr<StepTime> TimeStepWith(const Config& config, const CudaDeviceOptions& options) {
-  HF_ASSIGN_OR_RETURN(const auto device, MakeCudaDevice(0, options));
+  ASSIGN_OR_RETURN(const auto device, MakeCudaDevice(0, options));
   return TimeStep(config, *device);
 }
 
@@ -78,16 +78,16 @@ absl::StatusOr<Tuning> TuneProducts(const Config& config) {
                 static_cast<double>(gemm.ms), static_cast<double>(gemm.preferred_ms / gemm.ms));
     std::fflush(stdout);
   };
-  HF_ASSIGN_OR_RETURN(const auto device, MakeCudaDevice(0, {.gemm_table = "", .on_tuned = on_tuned}));
+  ASSIGN_OR_RETURN(const auto device, MakeCudaDevice(0, {.gemm_table = "", .on_tuned = on_tuned}));
   std::printf("matrix products of a step on %s: as cuBLASLt prefers it -> the fastest\n", device->name().c_str());
-  HF_RETURN_IF_ERROR(TimeStep(config, *device).status());
+  RETURN_IF_ERROR(TimeStep(config, *device).status());
   return tuning;
 }
 
 }  // namespace
 
 absl::StatusOr<int> TuneCommand::Run() const {
-  HF_ASSIGN_OR_RETURN(Config tuned, config.LoadUnresolved());
+  ASSIGN_OR_RETURN(Config tuned, config.LoadUnresolved());
   if (tuned.train.device != DeviceKind::kCuda) {
     return UsageError("error: only GPUs are tuned: set train.device to cuda");
   }
@@ -95,11 +95,11 @@ absl::StatusOr<int> TuneCommand::Run() const {
   const std::string path = out.empty() ? named : out;
   tuned.batch.microbatches = 1;  // all are alike
   tuned.train.init_from.clear();
-  HF_ASSIGN_OR_RETURN(const Tuning tuning, TuneProducts(tuned));
+  ASSIGN_OR_RETURN(const Tuning tuning, TuneProducts(tuned));
   const std::string text = tuning.table.Print(GemmLibraryVersion());
-  HF_ASSIGN_OR_RETURN(const StepTime before, TimeStepWith(tuned, {}));
-  HF_ASSIGN_OR_RETURN(const StepTime after, TimeStepWith(tuned, {.gemm_table = text}));
-  HF_RETURN_IF_ERROR(WriteFileAtomically(path, text));
+  ASSIGN_OR_RETURN(const StepTime before, TimeStepWith(tuned, {}));
+  ASSIGN_OR_RETURN(const StepTime after, TimeStepWith(tuned, {.gemm_table = text}));
+  RETURN_IF_ERROR(WriteFileAtomically(path, text));
   std::printf("%d products, %d of them not as cuBLASLt prefers; a step of one microbatch: %.2f ms -> %.2f ms, %.2fx\n",
               static_cast<int>(tuning.table.size()), static_cast<int>(tuning.changed), before.seconds * 1e3,
               after.seconds * 1e3, before.seconds / after.seconds);

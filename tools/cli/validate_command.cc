@@ -23,8 +23,8 @@ namespace {
 absl::StatusOr<double> MeasureMatmulRate(Device& device, DType dtype) {
   constexpr int64_t kSize = 1024;
   constexpr int kRepeats = 7;
-  HF_ASSIGN_OR_RETURN(const auto stream, device.CreateStream());
-  HF_ASSIGN_OR_RETURN(Arena arena, Arena::Create(device, 3 * kSize * kSize * sizeof(float)));
+  ASSIGN_OR_RETURN(const auto stream, device.CreateStream());
+  ASSIGN_OR_RETURN(Arena arena, Arena::Create(device, 3 * kSize * kSize * sizeof(float)));
   const Tensor a = arena.Allocate(dtype, {kSize, kSize}), b = arena.Allocate(dtype, {kSize, kSize}),
                c = arena.Allocate(DType::kF32, {kSize, kSize});
   for (const Tensor& operand : {a, b}) {  // not zeros, on which some processors run faster
@@ -39,7 +39,7 @@ absl::StatusOr<double> MeasureMatmulRate(Device& device, DType dtype) {
   for (int i = 0; i < kRepeats; ++i) {
     const auto start = std::chrono::steady_clock::now();
     stream->ops().Gemm({.a = a.matrix(), .b = b.matrix(), .transpose_b = true, .c = c.matrix()});
-    HF_RETURN_IF_ERROR(stream->Synchronize());
+    RETURN_IF_ERROR(stream->Synchronize());
     seconds.push_back(SecondsSince(start));
   }
   std::nth_element(seconds.begin(), seconds.begin() + kRepeats / 2, seconds.end());
@@ -95,10 +95,10 @@ void PrintGradientSumAdvice(const Config& config, const ParameterLayout& layout,
 }  // namespace
 
 absl::StatusOr<int> ValidateCommand::Run() const {
-  HF_ASSIGN_OR_RETURN(const Config checked, config.Load());
+  ASSIGN_OR_RETURN(const Config checked, config.Load());
   std::printf("%s\n", PrintConfig(checked).c_str());
-  HF_ASSIGN_OR_RETURN(const auto device, MakeDevice(checked.train));
-  HF_ASSIGN_OR_RETURN(const auto model, MakeModel(checked, *device));
+  ASSIGN_OR_RETURN(const auto device, MakeDevice(checked.train));
+  ASSIGN_OR_RETURN(const auto model, MakeModel(checked, *device));
   PrintParameters(model->layout());
 
   const BatchConfig& batch = checked.batch;
@@ -107,7 +107,7 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   PrintMemory(estimate, checked.elastic.workers);
   PrintGradientSumAdvice(checked, model->layout(), plans, estimate);
 
-  HF_ASSIGN_OR_RETURN(const double rate, MeasureMatmulRate(*device, model->compute_dtype()));
+  ASSIGN_OR_RETURN(const double rate, MeasureMatmulRate(*device, model->compute_dtype()));
   const auto tokens = static_cast<double>(batch.step_tokens());
   const double step_flops = plans.training.flops * static_cast<double>(batch.microbatches);
   std::printf("work\n");

@@ -24,14 +24,14 @@ int64_t LocalIndex(const WorkerIdentity& identity) {
 
 absl::StatusOr<int> WorkerCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
-  HF_ASSIGN_OR_RETURN(const Config config, run.Load());
+  ASSIGN_OR_RETURN(const Config config, run.Load());
   const auto runtime = OpenTraining(config, {.workers_here = workers_here, .local_index = LocalIndex(identity)});
   // A token beyond the vocabulary, a file that is not the one that was indexed: another start would find it again.
   if (absl::IsOutOfRange(runtime.status()) || absl::IsFailedPrecondition(runtime.status())) {
     return UsageError(absl::StrCat("error: ", runtime.status().message()));
   }
-  HF_RETURN_IF_ERROR(runtime.status());
-  HF_ASSIGN_OR_RETURN(const auto link, MakeControlLink(connection));
+  RETURN_IF_ERROR(runtime.status());
+  ASSIGN_OR_RETURN(const auto link, MakeControlLink(connection));
   const Worker::Exit exit = RunWorker(config, run.Directory(config), identity, **runtime, *link, &stop_signal);
   if (exit.refused) return UsageError("error: " + exit.reason);
   std::printf("%s\n", exit.reason.c_str());

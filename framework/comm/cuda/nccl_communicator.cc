@@ -23,7 +23,7 @@ absl::StatusOr<std::string> IdBlob(int rank, uint64_t generation, const std::vec
   for (const std::vector<int>& members : groups) {
     if (members.empty() || members[0] != rank) continue;
     ncclUniqueId id;
-    HF_RETURN_IF_ERROR(NcclStatus(ncclGetUniqueId(&id), "ncclGetUniqueId"));
+    RETURN_IF_ERROR(NcclStatus(ncclGetUniqueId(&id), "ncclGetUniqueId"));
     blob.append(id.internal, sizeof(id.internal));
   }
   return blob;
@@ -48,7 +48,7 @@ absl::StatusOr<ncclUniqueId> FindId(size_t group, const std::vector<std::vector<
 // What was compiled against may be called, and a function that a library lacks is missed only when it is needed.
 absl::Status CheckVersion() {
   int version = 0;
-  HF_RETURN_IF_ERROR(NcclStatus(ncclGetVersion(&version), "ncclGetVersion"));
+  RETURN_IF_ERROR(NcclStatus(ncclGetVersion(&version), "ncclGetVersion"));
   if (version >= NCCL_VERSION_CODE) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("NCCL ", version, " is older than ", NCCL_VERSION_CODE,
                                                     ", which this was built with; install a newer one, or use "
@@ -56,7 +56,7 @@ absl::Status CheckVersion() {
 }
 
 absl::Status UseDevice(int device, int64_t communicators) {
-  HF_RETURN_IF_ERROR(CheckVersion());
+  RETURN_IF_ERROR(CheckVersion());
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) return absl::FailedPreconditionError(cudaGetErrorString(error));
@@ -64,19 +64,19 @@ absl::Status UseDevice(int device, int64_t communicators) {
     return absl::FailedPreconditionError(absl::StrCat("CUDA device ", device, " of ", count));
   }
   int multiprocessors = 0;
-  HF_RETURN_IF_ERROR(CudaStatus(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
-                                "cudaDeviceGetAttribute"));
-  if (multiprocessors < communicators * NcclResources::kMostBlocks) {
+  RETURN_IF_ERROR(CudaStatus(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+                             "cudaDeviceGetAttribute"));
+  if (multiprocessors < communicators * NcclResources::kMaxBlocks) {
     return absl::FailedPreconditionError(
         absl::StrCat("a GPU of ", multiprocessors, " multiprocessors is too small for ", communicators,
-                     " communicators of NCCL at once, ", NcclResources::kMostBlocks, " each; use another transport"));
+                     " communicators of NCCL at once, ", NcclResources::kMaxBlocks, " each; use another transport"));
   }
   return CudaStatus(cudaSetDevice(device), "cudaSetDevice");
 }
 
 absl::Status WaitUntilConnected(NcclResources& resources, const std::stop_token& stop, Deadline deadline) {
   while (true) {
-    HF_ASSIGN_OR_RETURN(const bool connected, resources.Progress());
+    ASSIGN_OR_RETURN(const bool connected, resources.Progress());
     if (connected) return absl::OkStatus();
     if (stop.stop_requested()) return absl::AbortedError("abandoned");
     if (std::chrono::steady_clock::now() >= deadline) return absl::DeadlineExceededError("took too long");
@@ -91,14 +91,14 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> ConnectNccl(const Ncc
                                                                        const std::vector<std::vector<int>>& groups,
                                                                        Rendezvous& rendezvous, std::stop_token stop,
                                                                        Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckGroups(rank, size, groups));
+  RETURN_IF_ERROR(CheckGroups(rank, size, groups));
   const auto communicators_here = std::count_if(groups.begin(), groups.end(), [&](const std::vector<int>& group) {
     return std::find(group.begin(), group.end(), rank) != group.end();
   });
-  HF_RETURN_IF_ERROR(UseDevice(options.device, communicators_here));
+  RETURN_IF_ERROR(UseDevice(options.device, communicators_here));
   NcclResources::WaitForEndings(stop);
-  HF_ASSIGN_OR_RETURN(const std::string mine, IdBlob(rank, generation, groups));
-  HF_ASSIGN_OR_RETURN(const std::vector<std::string> blobs, rendezvous.Exchange(mine, deadline));
+  ASSIGN_OR_RETURN(const std::string mine, IdBlob(rank, generation, groups));
+  ASSIGN_OR_RETURN(const std::vector<std::string> blobs, rendezvous.Exchange(mine, deadline));
   if (blobs.size() != static_cast<size_t>(size)) {
     return absl::InternalError(absl::StrCat("rendezvous of ", blobs.size(), " members for a world of ", size));
   }
@@ -107,14 +107,14 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> ConnectNccl(const Ncc
     const auto place = std::find(groups[i].begin(), groups[i].end(), rank);
     if (place == groups[i].end()) continue;
     const int position = static_cast<int>(place - groups[i].begin()), members = static_cast<int>(groups[i].size());
-    HF_ASSIGN_OR_RETURN(const ncclUniqueId id, FindId(i, groups, generation, blobs));
-    HF_ASSIGN_OR_RETURN(auto resources, NcclResources::Make(members));
+    ASSIGN_OR_RETURN(const ncclUniqueId id, FindId(i, groups, generation, blobs));
+    ASSIGN_OR_RETURN(auto resources, NcclResources::Make(members));
     const std::string what = absl::StrCat("rank ", rank, " connecting in generation ", generation, " by NCCL");
-    HF_RETURN_IF_ERROR(Annotate(resources->StartConnecting(members, id, position), what));
-    HF_RETURN_IF_ERROR(Annotate(WaitUntilConnected(*resources, stop, deadline), what));
+    RETURN_IF_ERROR(Annotate(resources->StartConnecting(members, id, position), what));
+    RETURN_IF_ERROR(Annotate(WaitUntilConnected(*resources, stop, deadline), what));
     communicators[i] = std::make_unique<NcclMember>(std::move(resources), options, position, members, generation);
     const std::stop_callback on_stop(stop, [&] { communicators[i]->Abort("abandoned"); });
-    HF_RETURN_IF_ERROR(communicators[i]->Barrier(deadline));  // connects everybody to everybody
+    RETURN_IF_ERROR(communicators[i]->Barrier(deadline));  // connects everybody to everybody
   }
   return communicators;
 }

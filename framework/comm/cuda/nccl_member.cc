@@ -23,13 +23,13 @@ NcclMember::~NcclMember() {
 }
 
 absl::Status NcclMember::AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckGather(input, output, rank_, size_));
+  RETURN_IF_ERROR(CheckGather(input, output, rank_, size_));
   const auto post = [&]() -> absl::Status {
-    HF_RETURN_IF_ERROR(PostCopy(output[rank_], input));
+    RETURN_IF_ERROR(PostCopy(output[rank_], input));
     for (int r = 0; r < size_; ++r) {
       if (r == rank_) continue;
-      HF_RETURN_IF_ERROR(PostSend(r, input));
-      HF_RETURN_IF_ERROR(PostReceive(r, output[r]));
+      RETURN_IF_ERROR(PostSend(r, input));
+      RETURN_IF_ERROR(PostReceive(r, output[r]));
     }
     return absl::OkStatus();
   };
@@ -37,13 +37,13 @@ absl::Status NcclMember::AllGatherV(ConstBytes input, RankParts<Bytes> output, D
 }
 
 absl::Status NcclMember::AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckExchange(input, output, rank_, size_));
+  RETURN_IF_ERROR(CheckExchange(input, output, rank_, size_));
   const auto post = [&]() -> absl::Status {
-    HF_RETURN_IF_ERROR(PostCopy(output[rank_], input[rank_]));
+    RETURN_IF_ERROR(PostCopy(output[rank_], input[rank_]));
     for (int r = 0; r < size_; ++r) {
       if (r == rank_) continue;
-      HF_RETURN_IF_ERROR(PostSend(r, input[r]));
-      HF_RETURN_IF_ERROR(PostReceive(r, output[r]));
+      RETURN_IF_ERROR(PostSend(r, input[r]));
+      RETURN_IF_ERROR(PostReceive(r, output[r]));
     }
     return absl::OkStatus();
   };
@@ -52,11 +52,11 @@ absl::Status NcclMember::AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes>
 
 // Not by ncclBroadcast: it would connect in a way of its own at its first call, in the middle of everything.
 absl::Status NcclMember::Broadcast(int root, Bytes data, Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckRank(root, size_, "broadcast from"));
+  RETURN_IF_ERROR(CheckRank(root, size_, "broadcast from"));
   const auto post = [&]() -> absl::Status {
     if (rank_ != root) return PostReceive(root, data);
     for (int r = 0; r < size_; ++r) {
-      if (r != root) HF_RETURN_IF_ERROR(PostSend(r, data));
+      if (r != root) RETURN_IF_ERROR(PostSend(r, data));
     }
     return absl::OkStatus();
   };
@@ -67,8 +67,8 @@ absl::Status NcclMember::Barrier(Deadline deadline) {
   const auto post = [&]() -> absl::Status {
     for (int r = 0; r < size_; ++r) {
       if (r == rank_) continue;
-      HF_RETURN_IF_ERROR(PostSend(r, resources_->words().subspan(static_cast<size_t>(r), 1)));
-      HF_RETURN_IF_ERROR(PostReceive(r, resources_->words().subspan(static_cast<size_t>(size_ + r), 1)));
+      RETURN_IF_ERROR(PostSend(r, resources_->words().subspan(static_cast<size_t>(r), 1)));
+      RETURN_IF_ERROR(PostReceive(r, resources_->words().subspan(static_cast<size_t>(size_ + r), 1)));
     }
     return absl::OkStatus();
   };
@@ -76,13 +76,13 @@ absl::Status NcclMember::Barrier(Deadline deadline) {
 }
 
 absl::Status NcclMember::Send(int to, uint32_t tag, ConstBytes data, Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckPeer(to, rank_, size_, "send to"));
+  RETURN_IF_ERROR(CheckPeer(to, rank_, size_, "send to"));
   const auto post = [&] { return PostSend(to, data); };
   return Run(absl::StrCat("send to ", to, " with tag ", tag), post, absl::StrCat("rank ", to), deadline);
 }
 
 absl::Status NcclMember::Receive(int from, uint32_t tag, Bytes data, Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckPeer(from, rank_, size_, "receive from"));
+  RETURN_IF_ERROR(CheckPeer(from, rank_, size_, "receive from"));
   const auto post = [&] { return PostReceive(from, data); };
   return Run(absl::StrCat("receive from ", from, " with tag ", tag), post, absl::StrCat("rank ", from), deadline);
 }
@@ -120,8 +120,8 @@ absl::Status NcclMember::Run(const std::string& call, const Post& post, const st
     status = failure_.ok() ? resources_->Mark() : failure_;
   }
   const auto done = [&]() -> absl::StatusOr<bool> {
-    HF_ASSIGN_OR_RETURN(const bool healthy, resources_->Progress());
-    HF_ASSIGN_OR_RETURN(const bool complete, resources_->StreamDone());
+    ASSIGN_OR_RETURN(const bool healthy, resources_->Progress());
+    ASSIGN_OR_RETURN(const bool complete, resources_->StreamDone());
     return healthy && complete;
   };
   if (status.ok()) status = Wait(done, others, deadline);
@@ -136,9 +136,9 @@ absl::Status NcclMember::Run(const std::string& call, const Post& post, const st
 
 absl::Status NcclMember::Launch(const Post& post) {
   const std::lock_guard lock(mutex_);
-  HF_RETURN_IF_ERROR(failure_);
-  HF_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(options_.device), "cudaSetDevice"));
-  HF_RETURN_IF_ERROR(NcclStatus(ncclGroupStart(), "ncclGroupStart"));
+  RETURN_IF_ERROR(failure_);
+  RETURN_IF_ERROR(CudaStatus(cudaSetDevice(options_.device), "cudaSetDevice"));
+  RETURN_IF_ERROR(NcclStatus(ncclGroupStart(), "ncclGroupStart"));
   const absl::Status posted = post();
   const absl::Status ended = NcclStatus(ncclGroupEnd(), "ncclGroupEnd");
   return posted.ok() ? ended : posted;
@@ -151,8 +151,8 @@ absl::Status NcclMember::Wait(const std::function<absl::StatusOr<bool>()>& done,
   while (true) {
     {
       const std::lock_guard lock(mutex_);
-      HF_RETURN_IF_ERROR(failure_);
-      HF_ASSIGN_OR_RETURN(const bool complete, done());
+      RETURN_IF_ERROR(failure_);
+      ASSIGN_OR_RETURN(const bool complete, done());
       if (complete) return absl::OkStatus();
     }
     const Clock::time_point now = Clock::now();

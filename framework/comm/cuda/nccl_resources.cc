@@ -41,10 +41,10 @@ absl::StatusOr<std::unique_ptr<NcclResources>> NcclResources::Make(int size) {
   auto resources = std::unique_ptr<NcclResources>(new NcclResources());
   Handles& handles = *resources->handles_;
   handles.size = static_cast<size_t>(size);
-  HF_RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&handles.device), "cudaGetDevice"));
-  HF_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&handles.stream, cudaStreamNonBlocking), "cudaStreamCreate"));
-  HF_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&handles.event, cudaEventDisableTiming), "cudaEventCreate"));
-  HF_RETURN_IF_ERROR(CudaStatus(cudaMalloc(reinterpret_cast<void**>(&handles.words), 2 * handles.size), "cudaMalloc"));
+  RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&handles.device), "cudaGetDevice"));
+  RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&handles.stream, cudaStreamNonBlocking), "cudaStreamCreate"));
+  RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&handles.event, cudaEventDisableTiming), "cudaEventCreate"));
+  RETURN_IF_ERROR(CudaStatus(cudaMalloc(reinterpret_cast<void**>(&handles.words), 2 * handles.size), "cudaMalloc"));
   return resources;
 }
 
@@ -53,14 +53,14 @@ NcclResources::~NcclResources() { End(Ending::kAbort); }
 absl::Status NcclResources::StartConnecting(int size, const ncclUniqueId& id, int rank) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  config.maxCTAs = kMostBlocks;
+  config.maxCTAs = kMaxBlocks;
   return NcclStatus(ncclCommInitRankConfig(&handles_->comm, size, id, rank, &config), "ncclCommInitRankConfig");
 }
 
 absl::StatusOr<bool> NcclResources::Progress() {
   ncclResult_t state = ncclSuccess;
-  HF_RETURN_IF_ERROR(NcclStatus(ncclCommGetAsyncError(handles_->comm, &state), "ncclCommGetAsyncError"));
-  HF_RETURN_IF_ERROR(NcclStatus(state, "NCCL"));
+  RETURN_IF_ERROR(NcclStatus(ncclCommGetAsyncError(handles_->comm, &state), "ncclCommGetAsyncError"));
+  RETURN_IF_ERROR(NcclStatus(state, "NCCL"));
   return state == ncclSuccess;
 }
 
@@ -74,7 +74,7 @@ absl::StatusOr<bool> NcclResources::StreamDone() {
     cudaGetLastError();  // it was no error, and must not be taken for one by whoever asks next
     return false;
   }
-  HF_RETURN_IF_ERROR(CudaStatus(state, "NCCL's stream"));
+  RETURN_IF_ERROR(CudaStatus(state, "NCCL's stream"));
   return true;
 }
 

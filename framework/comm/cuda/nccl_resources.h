@@ -18,7 +18,7 @@ namespace holdfast {
 class NcclResources {
  public:
   /// Thread blocks of a call at most; NCCL's own limit is 64. A power of two, or NCCL takes the next one.
-  static constexpr int kMostBlocks = 16;
+  static constexpr int kMaxBlocks = 16;
 
   /// Stream, event and a little memory on the current device.
   static absl::StatusOr<std::unique_ptr<NcclResources>> Make(int size);

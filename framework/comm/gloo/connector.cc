@@ -18,9 +18,9 @@
 namespace holdfast {
 namespace {
 
-constexpr int kBacklog = 4096;        // the kernel's own limit (net.core.somaxconn) may be lower
-constexpr size_t kMostDialled = 512;  // at once, so that a thousand peers are not asked in one moment
-constexpr size_t kMostStrangers = 64;
+constexpr int kBacklog = 4096;       // the kernel's own limit (net.core.somaxconn) may be lower
+constexpr size_t kMaxDialled = 512;  // at once, so that a thousand peers are not asked in one moment
+constexpr size_t kMaxStrangers = 64;
 
 struct Hello {
   uint64_t key = 0, generation = 0;
@@ -40,8 +40,8 @@ struct Link {
 };
 
 std::string RanksText(const std::vector<int>& ranks) {
-  constexpr size_t kMost = 16;
-  const absl::Span<const int> some = absl::MakeSpan(ranks).subspan(0, kMost);
+  constexpr size_t kMax = 16;
+  const absl::Span<const int> some = absl::MakeSpan(ranks).subspan(0, kMax);
   const size_t others = ranks.size() - some.size();
   return absl::StrCat("rank ", absl::StrJoin(some, ", "), others > 0 ? absl::StrCat(" and ", others, " more") : "");
 }
@@ -61,11 +61,11 @@ class Setup {
   }
 
   absl::Status Run() {
-    HF_RETURN_IF_ERROR(Open());
+    RETURN_IF_ERROR(Open());
     const std::stop_callback wake(stop_, [this] { eventfd_write(wake_.get(), 1); });
     while (next_ < to_dial_.size() || dialled_ > 0 || !awaited_.empty()) {
-      while (dialled_ < kMostDialled && next_ < to_dial_.size()) HF_RETURN_IF_ERROR(Dial(to_dial_[next_++]));
-      HF_RETURN_IF_ERROR(Wait());
+      while (dialled_ < kMaxDialled && next_ < to_dial_.size()) RETURN_IF_ERROR(Dial(to_dial_[next_++]));
+      RETURN_IF_ERROR(Wait());
     }
     return absl::OkStatus();
   }
@@ -102,7 +102,7 @@ class Setup {
     if (!epoll_.ok()) return Failed("epoll_create");
     wake_ = FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (!wake_.ok()) return Failed("eventfd");
-    HF_RETURN_IF_ERROR(Watch(wake_.get(), EPOLLIN, kWake));
+    RETURN_IF_ERROR(Watch(wake_.get(), EPOLLIN, kWake));
     return Watch(listener_, EPOLLIN, kListener);
   }
 
@@ -123,7 +123,7 @@ class Setup {
       const std::vector<int> missing = Missing();
       return Blaming(absl::DeadlineExceededError(absl::StrCat(RanksText(missing), ": took too long")), missing);
     }
-    for (int i = 0; i < count; ++i) HF_RETURN_IF_ERROR(OnEvent(events[static_cast<size_t>(i)].data.u64));
+    for (int i = 0; i < count; ++i) RETURN_IF_ERROR(OnEvent(events[static_cast<size_t>(i)].data.u64));
     return absl::OkStatus();
   }
 
@@ -152,7 +152,7 @@ class Setup {
     }
     const Hello hello{member.key, member.generation, static_cast<uint32_t>(link.mesh), static_cast<uint32_t>(rank_)};
     std::memcpy(attempt.bytes.data(), &hello, sizeof(hello));
-    HF_RETURN_IF_ERROR(Watch(fd, EPOLLOUT, ++last_id_));
+    RETURN_IF_ERROR(Watch(fd, EPOLLOUT, ++last_id_));
     attempts_.emplace(last_id_, std::move(attempt));
     ++dialled_;
     return absl::OkStatus();
@@ -198,8 +198,8 @@ class Setup {
       if (!attempt.socket.ok()) {
         return WouldBlock() || errno == ECONNABORTED ? absl::OkStatus() : Failed("accept");
       }
-      if (attempts_.size() - dialled_ >= awaited_.size() + kMostStrangers) HF_RETURN_IF_ERROR(DropOldest());
-      HF_RETURN_IF_ERROR(Watch(attempt.socket.get(), EPOLLIN, ++last_id_));
+      if (attempts_.size() - dialled_ >= awaited_.size() + kMaxStrangers) RETURN_IF_ERROR(DropOldest());
+      RETURN_IF_ERROR(Watch(attempt.socket.get(), EPOLLIN, ++last_id_));
       attempts_.emplace(last_id_, std::move(attempt));
     }
   }
@@ -292,9 +292,9 @@ bool Dials(int rank, int peer, int size) {
 }
 
 absl::StatusOr<Connector> Connector::Listen(const std::string& numeric_host) {
-  HF_ASSIGN_OR_RETURN(const SocketAddress address, ResolveHost(numeric_host, 0, HostNames::kNumericOnly));
+  ASSIGN_OR_RETURN(const SocketAddress address, ResolveHost(numeric_host, 0, HostNames::kNumericOnly));
   Connector connector;
-  HF_ASSIGN_OR_RETURN(connector.listener_, holdfast::Listen(address, kBacklog));
+  ASSIGN_OR_RETURN(connector.listener_, holdfast::Listen(address, kBacklog));
   std::random_device random;
   connector.key_ = uint64_t{random()} << 32 | random();
   return connector;
@@ -306,7 +306,7 @@ absl::StatusOr<std::vector<std::vector<FileDescriptor>>> Connector::Connect(int 
                                                                             const std::stop_token& stop,
                                                                             Deadline deadline) const {
   Setup setup(rank, members, meshes, listener_.socket.get(), stop, deadline);
-  HF_RETURN_IF_ERROR(setup.Run());
+  RETURN_IF_ERROR(setup.Run());
   return setup.TakeSockets();
 }
 

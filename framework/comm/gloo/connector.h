@@ -6,9 +6,9 @@
 // travel through the rendezvous only, so no bytes of a stranger, or of a world gone by, get past the hello.
 //
 // Example:
-//   HF_ASSIGN_OR_RETURN(Connector connector, Connector::Listen("10.0.0.7"));
+//   ASSIGN_OR_RETURN(Connector connector, Connector::Listen("10.0.0.7"));
 //   ... exchange connector.address() and connector.key() ...
-//   HF_ASSIGN_OR_RETURN(auto sockets, connector.Connect(rank, members, meshes, stop, deadline));
+//   ASSIGN_OR_RETURN(auto sockets, connector.Connect(rank, members, meshes, stop, deadline));
 
 #include <stop_token>
 #include <string>

@@ -54,15 +54,15 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> ConnectGloo(const Glo
                                                                        const std::vector<std::vector<int>>& groups,
                                                                        Rendezvous& rendezvous, std::stop_token stop,
                                                                        Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckGroups(rank, size, groups));
-  HF_ASSIGN_OR_RETURN(const std::shared_ptr<GlooLoop> loop, GlooLoop::Open(options.host));
-  HF_ASSIGN_OR_RETURN(const Connector connector, Connector::Listen(loop->address()));
+  RETURN_IF_ERROR(CheckGroups(rank, size, groups));
+  ASSIGN_OR_RETURN(const std::shared_ptr<GlooLoop> loop, GlooLoop::Open(options.host));
+  ASSIGN_OR_RETURN(const Connector connector, Connector::Listen(loop->address()));
   const MemberAddress mine{generation, connector.key(), DigestOf(groups), connector.address()};
-  HF_ASSIGN_OR_RETURN(const std::vector<std::string> blobs, rendezvous.Exchange(EncodeMemberAddress(mine), deadline));
+  ASSIGN_OR_RETURN(const std::vector<std::string> blobs, rendezvous.Exchange(EncodeMemberAddress(mine), deadline));
   if (blobs.size() != static_cast<size_t>(size)) {
     return absl::InternalError(absl::StrCat("rendezvous of ", blobs.size(), " members for a world of ", size));
   }
-  HF_ASSIGN_OR_RETURN(const std::vector<MemberAddress> members, ReadAddresses(blobs, mine));
+  ASSIGN_OR_RETURN(const std::vector<MemberAddress> members, ReadAddresses(blobs, mine));
 
   const std::string what = absl::StrCat("rank ", rank, " connecting in generation ", generation);
   std::vector<std::vector<int>> all = groups;  // and the whole world, for the farewells
@@ -80,7 +80,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> ConnectGloo(const Glo
   }
   auto farewells = std::make_shared<GlooFarewells>(loop, std::move(meshes.back()), generation, groups);
   const auto check = [&] { return Interruption(stop, deadline); };
-  HF_RETURN_IF_ERROR(Annotate(farewells->Start(check), what));
+  RETURN_IF_ERROR(Annotate(farewells->Start(check), what));
   std::vector<std::unique_ptr<Communicator>> communicators(groups.size());
   for (size_t i = 0; i < groups.size(); ++i) {
     if (meshes[i] == nullptr) continue;

@@ -8,7 +8,7 @@
 //
 // Example:
 //   const std::vector<int> all = {0, 1, 2, 3};
-//   HF_ASSIGN_OR_RETURN(auto comms, ConnectGloo({}, rank, 4, generation, {all, all, {0, 1}}, rendezvous, stop,
+//   ASSIGN_OR_RETURN(auto comms, ConnectGloo({}, rank, 4, generation, {all, all, {0, 1}}, rendezvous, stop,
 //   deadline)); comms[0], comms[1]: two of the whole world, for two threads; comms[2]: null on ranks 2 and 3
 
 #include <cstdint>

@@ -59,7 +59,7 @@ void GlooFarewells::PostReceives() {
 // whoever has heard it can say farewell at any moment.
 absl::Status GlooFarewells::Start(absl::FunctionRef<absl::Status()> check) {
   const NoSigPipe quiet;
-  HF_RETURN_IF_ERROR(GlooCall([&] { PostReceives(); }));
+  RETURN_IF_ERROR(GlooCall([&] { PostReceives(); }));
   std::vector<std::byte> hello(static_cast<size_t>(mesh_->size()));
   const std::byte mine{};
   GlooTransfers transfers(*mesh_);

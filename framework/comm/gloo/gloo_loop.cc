@@ -21,7 +21,7 @@ constexpr int64_t kConnectingTickNanoseconds = 100'000;
 
 absl::StatusOr<std::shared_ptr<GlooLoop>> GlooLoop::Open(const std::string& host) {
   auto loop = std::shared_ptr<GlooLoop>(new GlooLoop());
-  HF_ASSIGN_OR_RETURN(const SocketAddress address, ResolveHost(host));  // Gloo does not notice when a name has none
+  ASSIGN_OR_RETURN(const SocketAddress address, ResolveHost(host));  // Gloo does not notice when a name has none
   loop->address_ = NumericHost(address);
   loop->timer_ = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
   if (loop->timer_ < 0) return ErrnoToStatus(errno, "timer for a communicator");
@@ -37,7 +37,7 @@ absl::StatusOr<std::shared_ptr<GlooLoop>> GlooLoop::Open(const std::string& host
 
 GlooLoop::~GlooLoop() {
   if (device_ != nullptr) {
-    HF_CHECK(device_.use_count() == 1);
+    HOLDFAST_CHECK(device_.use_count() == 1);
     ChangePace(Pace::kConnecting, 1);  // the loop ends at its next turn
     device_.reset();
   }
@@ -79,7 +79,7 @@ int64_t GlooLoop::Period() const {
 
 void GlooLoop::SetTimer(int64_t first_nanoseconds) {
   const itimerspec timer = {.it_interval = {0, Period()}, .it_value = {0, first_nanoseconds}};
-  HF_CHECK(timerfd_settime(timer_, 0, &timer, nullptr) == 0);
+  HOLDFAST_CHECK(timerfd_settime(timer_, 0, &timer, nullptr) == 0);
 }
 
 void GlooLoop::ChangePace(Pace pace, int change) {

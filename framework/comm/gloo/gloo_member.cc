@@ -34,29 +34,29 @@ GlooMember::~GlooMember() {
 }
 
 absl::Status GlooMember::AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckGather(input, output, rank(), size()));
+  RETURN_IF_ERROR(CheckGather(input, output, rank(), size()));
   std::vector<Message> messages;
   for (int r = 0; r < size(); ++r) {
     if (r != rank()) messages.push_back({r, input, output[r]});
   }
-  HF_RETURN_IF_ERROR(ExchangeCollective("all-gather", messages, deadline));
+  RETURN_IF_ERROR(ExchangeCollective("all-gather", messages, deadline));
   CopyBytes(output[rank()], input);
   return absl::OkStatus();
 }
 
 absl::Status GlooMember::AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckExchange(input, output, rank(), size()));
+  RETURN_IF_ERROR(CheckExchange(input, output, rank(), size()));
   std::vector<Message> messages;
   for (int r = 0; r < size(); ++r) {
     if (r != rank()) messages.push_back({r, input[r], output[r]});
   }
-  HF_RETURN_IF_ERROR(ExchangeCollective("all-to-all", messages, deadline));
+  RETURN_IF_ERROR(ExchangeCollective("all-to-all", messages, deadline));
   CopyBytes(output[rank()], input[rank()]);
   return absl::OkStatus();
 }
 
 absl::Status GlooMember::Broadcast(int root, Bytes data, Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckRank(root, size(), "broadcast from"));
+  RETURN_IF_ERROR(CheckRank(root, size(), "broadcast from"));
   std::vector<Message> messages;
   if (rank() != root) messages.push_back({root, {}, data});
   for (int r = 0; rank() == root && r < size(); ++r) {
@@ -76,12 +76,12 @@ absl::Status GlooMember::Barrier(Deadline deadline) {
 }
 
 absl::Status GlooMember::Send(int to, uint32_t tag, ConstBytes data, Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckPeer(to, rank(), size(), "send to"));
+  RETURN_IF_ERROR(CheckPeer(to, rank(), size(), "send to"));
   return Exchange(absl::StrCat("send to ", to, " with tag ", tag), ~uint64_t{tag}, {{to, data, {}}}, deadline);
 }
 
 absl::Status GlooMember::Receive(int from, uint32_t tag, Bytes data, Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckPeer(from, rank(), size(), "receive from"));
+  RETURN_IF_ERROR(CheckPeer(from, rank(), size(), "receive from"));
   return Exchange(absl::StrCat("receive from ", from, " with tag ", tag), ~uint64_t{tag}, {{from, {}, data}}, deadline);
 }
 
@@ -100,12 +100,12 @@ absl::Status GlooMember::Exchange(const std::string& call, uint64_t number, cons
   for (const Message& m : messages) {
     if (!m.send.empty()) transfers.AddSend(m.peer, slot(m.send.size()), m.send.data(), m.send.size());
   }
-  HF_RETURN_IF_ERROR(SetCurrent(&transfers));
+  RETURN_IF_ERROR(SetCurrent(&transfers));
   const std::string what = absl::StrCat("rank ", rank(), " of generation ", generation_, ": ", call);
   absl::Status status = transfers.Run([&] { return Check(what, transfers, deadline); });
   const absl::Status failure = SetCurrent(nullptr);
   if (status.ok()) return status;  // complete, even if the world has failed since
-  HF_RETURN_IF_ERROR(failure);
+  RETURN_IF_ERROR(failure);
   return Fail(transfers.broken_peer() >= 0 ? Explain(what, transfers.broken_peer()) : status);
 }
 
@@ -118,13 +118,13 @@ absl::Status GlooMember::SetCurrent(GlooTransfers* transfers) {
 absl::Status GlooMember::Check(const std::string& what, GlooTransfers& transfers, Deadline deadline) {
   {
     const std::lock_guard lock(mutex_);
-    HF_RETURN_IF_ERROR(failure_);
+    RETURN_IF_ERROR(failure_);
   }
-  HF_RETURN_IF_ERROR(Hear(what));
+  RETURN_IF_ERROR(Hear(what));
   if (std::chrono::steady_clock::now() < deadline) return absl::OkStatus();
   std::vector<int> missing = transfers.Missing();
   if (missing.empty()) return absl::OkStatus();  // it has completed while we looked
-  HF_RETURN_IF_ERROR(Hear(what));                // it is this process that was frozen, and the others have said so
+  RETURN_IF_ERROR(Hear(what));                   // it is this process that was frozen, and the others have said so
   for (int& rank : missing) rank = members_[static_cast<size_t>(rank)];
   return Blaming(absl::DeadlineExceededError(absl::StrCat(what, " waited for ", Name(missing))), missing);
 }
@@ -143,7 +143,7 @@ absl::Status GlooMember::Explain(const std::string& what, int peer) {
   const Deadline limit = std::chrono::steady_clock::now() + kExplanationLimit;
   const int world_rank = members_[static_cast<size_t>(peer)];
   while (std::chrono::steady_clock::now() < limit) {
-    HF_RETURN_IF_ERROR(Hear(what));
+    RETURN_IF_ERROR(Hear(what));
     if (farewells_->HasLeft(channel_, world_rank)) {
       return Blaming(absl::UnavailableError(absl::StrCat(what, ": ", Name({world_rank}), " left")), {world_rank});
     }

@@ -67,7 +67,7 @@ absl::StatusOr<std::unique_ptr<GlooMesh>> GlooMesh::Make(std::shared_ptr<GlooLoo
                                                          std::vector<FileDescriptor> sockets) {
   const auto size = static_cast<int>(sockets.size());
   auto mesh = std::unique_ptr<GlooMesh>(new GlooMesh(std::move(loop), rank, size));
-  HF_RETURN_IF_ERROR(OnLoop::Run(*mesh->loop_, [&] {
+  RETURN_IF_ERROR(OnLoop::Run(*mesh->loop_, [&] {
     namespace tcp = gloo::transport::tcp;
     mesh->context_ = mesh->loop_->device()->createContext(rank, size);
     mesh->context_->setTimeout(gloo::kNoTimeout);

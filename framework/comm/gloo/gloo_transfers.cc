@@ -79,10 +79,10 @@ absl::Status GlooTransfers::Run(absl::FunctionRef<absl::Status()> check) {
     all_done = true;
     for (Transfer& transfer : transfers_) {
       if (transfer.done) continue;
-      HF_RETURN_IF_ERROR(WaitBriefly(transfer));
+      RETURN_IF_ERROR(WaitBriefly(transfer));
       if (transfer.done) continue;
       all_done = false;
-      HF_RETURN_IF_ERROR(check());
+      RETURN_IF_ERROR(check());
     }
   }
   return absl::OkStatus();

@@ -19,10 +19,10 @@ constexpr int kConnectTag = 1;
 absl::StatusOr<MPI_Comm> NewComm(const std::vector<int>& members) {
   MPI_Group world = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
   MPI_Comm comm = MPI_COMM_NULL;
-  HF_RETURN_IF_ERROR(MpiStatus(MPI_Comm_group(MPI_COMM_WORLD, &world)));
-  HF_RETURN_IF_ERROR(MpiStatus(MPI_Group_incl(world, static_cast<int>(members.size()), members.data(), &group)));
-  HF_RETURN_IF_ERROR(MpiStatus(MPI_Comm_create_group(MPI_COMM_WORLD, group, kConnectTag, &comm)));
-  HF_RETURN_IF_ERROR(MpiStatus(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN)));
+  RETURN_IF_ERROR(MpiStatus(MPI_Comm_group(MPI_COMM_WORLD, &world)));
+  RETURN_IF_ERROR(MpiStatus(MPI_Group_incl(world, static_cast<int>(members.size()), members.data(), &group)));
+  RETURN_IF_ERROR(MpiStatus(MPI_Comm_create_group(MPI_COMM_WORLD, group, kConnectTag, &comm)));
+  RETURN_IF_ERROR(MpiStatus(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN)));
   MPI_Group_free(&group);
   MPI_Group_free(&world);
   return comm;
@@ -34,26 +34,26 @@ absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::Start() {
   int initialized = 0, provided = 0;
   MPI_Initialized(&initialized);
   if (initialized != 0) return absl::FailedPreconditionError("MPI was started before");
-  HF_RETURN_IF_ERROR(MpiStatus(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided)));
+  RETURN_IF_ERROR(MpiStatus(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided)));
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   if (provided < MPI_THREAD_MULTIPLE) return absl::FailedPreconditionError("this MPI serves one thread only");
   auto session = std::unique_ptr<MpiSession>(new MpiSession());
-  HF_RETURN_IF_ERROR(MpiStatus(MPI_Comm_rank(MPI_COMM_WORLD, &session->rank_)));
-  HF_RETURN_IF_ERROR(MpiStatus(MPI_Comm_size(MPI_COMM_WORLD, &session->size_)));
+  RETURN_IF_ERROR(MpiStatus(MPI_Comm_rank(MPI_COMM_WORLD, &session->rank_)));
+  RETURN_IF_ERROR(MpiStatus(MPI_Comm_size(MPI_COMM_WORLD, &session->size_)));
   return session;
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> MpiSession::Connect(
     uint64_t generation, const std::vector<std::vector<int>>& groups) const {
-  HF_RETURN_IF_ERROR(CheckGroups(rank_, size_, groups));
+  RETURN_IF_ERROR(CheckGroups(rank_, size_, groups));
   std::vector<std::unique_ptr<Communicator>> communicators(groups.size());
   for (size_t i = 0; i < groups.size(); ++i) {
     if (std::find(groups[i].begin(), groups[i].end(), rank_) == groups[i].end()) continue;
     MpiComms comms;
     for (MPI_Comm* comm : {&comms.collectives, &comms.low_tags, &comms.high_tags, &comms.farewells}) {
-      HF_ASSIGN_OR_RETURN(*comm, NewComm(groups[i]));
+      ASSIGN_OR_RETURN(*comm, NewComm(groups[i]));
     }
-    HF_ASSIGN_OR_RETURN(communicators[i], MpiMember::Make(comms, generation));
+    ASSIGN_OR_RETURN(communicators[i], MpiMember::Make(comms, generation));
   }
   return communicators;
 }

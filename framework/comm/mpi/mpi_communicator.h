@@ -4,8 +4,8 @@
 // without MPI_Finalize; the launcher then ends the others, and a supervisor starts the job again from its last state.
 //
 // Example:
-//   HF_ASSIGN_OR_RETURN(auto session, MpiSession::Start());
-//   HF_ASSIGN_OR_RETURN(auto comms, session->Connect(generation, {all, all}));
+//   ASSIGN_OR_RETURN(auto session, MpiSession::Start());
+//   ASSIGN_OR_RETURN(auto comms, session->Connect(generation, {all, all}));
 //   ...
 //   comms.clear();
 //   session->Finish();

@@ -29,13 +29,13 @@ std::string Name(const std::vector<int>& ranks) {
 
 absl::StatusOr<std::unique_ptr<Communicator>> MpiMember::Make(MpiComms comms, uint64_t generation) {
   auto member = std::unique_ptr<MpiMember>(new MpiMember(comms, generation));
-  HF_RETURN_IF_ERROR(MpiStatus(MPI_Comm_rank(comms.collectives, &member->rank_)));
-  HF_RETURN_IF_ERROR(MpiStatus(MPI_Comm_size(comms.collectives, &member->size_)));
+  RETURN_IF_ERROR(MpiStatus(MPI_Comm_rank(comms.collectives, &member->rank_)));
+  RETURN_IF_ERROR(MpiStatus(MPI_Comm_size(comms.collectives, &member->size_)));
   int* largest_tag = nullptr;
   int found = 0;
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&largest_tag), &found);
   if (found == 0 || *largest_tag < INT32_MAX) return absl::UnimplementedError("this MPI has tags of less than 31 bits");
-  HF_RETURN_IF_ERROR(member->ListenForFarewells());
+  RETURN_IF_ERROR(member->ListenForFarewells());
   return member;
 }
 
@@ -45,7 +45,7 @@ absl::Status MpiMember::ListenForFarewells() {
     peers_.push_back(std::make_unique<Peer>());
     Peer& peer = *peers_.back();
     peer.rank = r;
-    HF_RETURN_IF_ERROR(
+    RETURN_IF_ERROR(
         MpiStatus(MPI_Irecv(&peer.farewell, sizeof(Farewell), MPI_BYTE, r, kNoTag, comms_.farewells, &peer.request)));
   }
   return absl::OkStatus();
@@ -61,43 +61,43 @@ MpiMember::~MpiMember() {
 }
 
 absl::Status MpiMember::AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckGather(input, output, rank_, size_));
+  RETURN_IF_ERROR(CheckGather(input, output, rank_, size_));
   const auto post = [&](MpiRequests& requests) -> absl::Status {
     for (const auto& peer : peers_) {
-      HF_RETURN_IF_ERROR(requests.Receive(comms_.collectives, peer->rank, kNoTag, output[peer->rank]));
+      RETURN_IF_ERROR(requests.Receive(comms_.collectives, peer->rank, kNoTag, output[peer->rank]));
     }
     for (const auto& peer : peers_) {
-      HF_RETURN_IF_ERROR(requests.Send(comms_.collectives, peer->rank, kNoTag, input));
+      RETURN_IF_ERROR(requests.Send(comms_.collectives, peer->rank, kNoTag, input));
     }
     return absl::OkStatus();
   };
-  HF_RETURN_IF_ERROR(RunCollective("all-gather", post, deadline));
+  RETURN_IF_ERROR(RunCollective("all-gather", post, deadline));
   CopyBytes(output[rank_], input);
   return absl::OkStatus();
 }
 
 absl::Status MpiMember::AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckExchange(input, output, rank_, size_));
+  RETURN_IF_ERROR(CheckExchange(input, output, rank_, size_));
   const auto post = [&](MpiRequests& requests) -> absl::Status {
     for (const auto& peer : peers_) {
-      HF_RETURN_IF_ERROR(requests.Receive(comms_.collectives, peer->rank, kNoTag, output[peer->rank]));
+      RETURN_IF_ERROR(requests.Receive(comms_.collectives, peer->rank, kNoTag, output[peer->rank]));
     }
     for (const auto& peer : peers_) {
-      HF_RETURN_IF_ERROR(requests.Send(comms_.collectives, peer->rank, kNoTag, input[peer->rank]));
+      RETURN_IF_ERROR(requests.Send(comms_.collectives, peer->rank, kNoTag, input[peer->rank]));
     }
     return absl::OkStatus();
   };
-  HF_RETURN_IF_ERROR(RunCollective("all-to-all", post, deadline));
+  RETURN_IF_ERROR(RunCollective("all-to-all", post, deadline));
   CopyBytes(output[rank_], input[rank_]);
   return absl::OkStatus();
 }
 
 absl::Status MpiMember::Broadcast(int root, Bytes data, Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckRank(root, size_, "broadcast from"));
+  RETURN_IF_ERROR(CheckRank(root, size_, "broadcast from"));
   const auto post = [&](MpiRequests& requests) -> absl::Status {
     if (rank_ != root) return requests.Receive(comms_.collectives, root, kNoTag, data);
     for (const auto& peer : peers_) {
-      HF_RETURN_IF_ERROR(requests.Send(comms_.collectives, peer->rank, kNoTag, data));
+      RETURN_IF_ERROR(requests.Send(comms_.collectives, peer->rank, kNoTag, data));
     }
     return absl::OkStatus();
   };
@@ -110,8 +110,8 @@ absl::Status MpiMember::Barrier(Deadline deadline) {
   const auto post = [&](MpiRequests& requests) -> absl::Status {
     for (const auto& peer : peers_) {
       const Bytes word = absl::MakeSpan(theirs).subspan(static_cast<size_t>(peer->rank), 1);
-      HF_RETURN_IF_ERROR(requests.Receive(comms_.collectives, peer->rank, kNoTag, word));
-      HF_RETURN_IF_ERROR(requests.Send(comms_.collectives, peer->rank, kNoTag, {&mine, 1}));
+      RETURN_IF_ERROR(requests.Receive(comms_.collectives, peer->rank, kNoTag, word));
+      RETURN_IF_ERROR(requests.Send(comms_.collectives, peer->rank, kNoTag, {&mine, 1}));
     }
     return absl::OkStatus();
   };
@@ -119,7 +119,7 @@ absl::Status MpiMember::Barrier(Deadline deadline) {
 }
 
 absl::Status MpiMember::Send(int to, uint32_t tag, ConstBytes data, Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckPeer(to, rank_, size_, "send to"));
+  RETURN_IF_ERROR(CheckPeer(to, rank_, size_, "send to"));
   const auto post = [&](MpiRequests& requests) {
     return requests.Send(tag > INT32_MAX ? comms_.high_tags : comms_.low_tags, to, static_cast<int>(tag & INT32_MAX),
                          data);
@@ -128,7 +128,7 @@ absl::Status MpiMember::Send(int to, uint32_t tag, ConstBytes data, Deadline dea
 }
 
 absl::Status MpiMember::Receive(int from, uint32_t tag, Bytes data, Deadline deadline) {
-  HF_RETURN_IF_ERROR(CheckPeer(from, rank_, size_, "receive from"));
+  RETURN_IF_ERROR(CheckPeer(from, rank_, size_, "receive from"));
   const auto post = [&](MpiRequests& requests) {
     return requests.Receive(tag > INT32_MAX ? comms_.high_tags : comms_.low_tags, from,
                             static_cast<int>(tag & INT32_MAX), data);
@@ -144,7 +144,7 @@ absl::Status MpiMember::RunCollective(const char* name, const Post& post, Deadli
 absl::Status MpiMember::Run(const std::string& call, const Post& post, Deadline deadline) {
   {
     const std::lock_guard lock(mutex_);
-    HF_RETURN_IF_ERROR(failure_);
+    RETURN_IF_ERROR(failure_);
   }
   const std::string what = absl::StrCat("rank ", rank_, " of generation ", generation_, ": ", call);
   MpiRequests requests;
@@ -160,9 +160,9 @@ absl::Status MpiMember::Run(const std::string& call, const Post& post, Deadline 
 absl::Status MpiMember::Check(const std::string& what, const MpiRequests& requests, Deadline deadline) {
   {
     const std::lock_guard lock(mutex_);
-    HF_RETURN_IF_ERROR(failure_);
+    RETURN_IF_ERROR(failure_);
   }
-  HF_RETURN_IF_ERROR(Hear(what, requests));
+  RETURN_IF_ERROR(Hear(what, requests));
   if (Clock::now() < deadline) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat(what, " waited for ", Name(requests.Missing())));
 }
@@ -172,7 +172,7 @@ absl::Status MpiMember::Hear(const std::string& what, const MpiRequests& request
   for (const auto& peer : peers_) {
     int done = 0;
     if (peer->heard == Kind::kNone) {
-      HF_RETURN_IF_ERROR(Annotate(MpiStatus(MPI_Test(&peer->request, &done, MPI_STATUS_IGNORE)), what));
+      RETURN_IF_ERROR(Annotate(MpiStatus(MPI_Test(&peer->request, &done, MPI_STATUS_IGNORE)), what));
       if (done == 0) continue;
       peer->heard = peer->farewell.kind;
       peer->left_until = Clock::now() + kLeavingLimit;

@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kPieceBytes = size_t{1} << 30;
 constexpr std::chrono::milliseconds kCancelLimit{200};
 // A poll that finds nothing gives the processor away; one that has found nothing for a while sleeps.
-constexpr std::chrono::milliseconds kPatience{5};
+constexpr std::chrono::milliseconds kSpinTime{5};
 constexpr std::chrono::microseconds kNap{50};
 
 }  // namespace
@@ -28,7 +28,7 @@ absl::Status MpiRequests::Send(MPI_Comm comm, int peer, int tag, ConstBytes data
     const int bytes = static_cast<int>(piece.size());
     requests_.push_back(MPI_REQUEST_NULL);
     pieces_.push_back({peer, false, false, bytes});
-    HF_RETURN_IF_ERROR(MpiStatus(MPI_Isend(piece.data(), bytes, MPI_BYTE, peer, tag, comm, &requests_.back())));
+    RETURN_IF_ERROR(MpiStatus(MPI_Isend(piece.data(), bytes, MPI_BYTE, peer, tag, comm, &requests_.back())));
   }
   return absl::OkStatus();
 }
@@ -39,7 +39,7 @@ absl::Status MpiRequests::Receive(MPI_Comm comm, int peer, int tag, Bytes data) 
     const int bytes = static_cast<int>(piece.size());
     requests_.push_back(MPI_REQUEST_NULL);
     pieces_.push_back({peer, true, false, bytes});
-    HF_RETURN_IF_ERROR(MpiStatus(MPI_Irecv(piece.data(), bytes, MPI_BYTE, peer, tag, comm, &requests_.back())));
+    RETURN_IF_ERROR(MpiStatus(MPI_Irecv(piece.data(), bytes, MPI_BYTE, peer, tag, comm, &requests_.back())));
   }
   return absl::OkStatus();
 }
@@ -52,7 +52,7 @@ absl::Status MpiRequests::Poll(bool& all_done) {
     MPI_Status status;
     const absl::Status tested = MpiStatus(MPI_Test(&requests_[i], &done, &status));
     pieces_[i].done = done != 0 || !tested.ok();
-    HF_RETURN_IF_ERROR(Annotate(tested, absl::StrCat("rank ", pieces_[i].peer)));
+    RETURN_IF_ERROR(Annotate(tested, absl::StrCat("rank ", pieces_[i].peer)));
     all_done = all_done && pieces_[i].done;
     if (!pieces_[i].done || !pieces_[i].receive) continue;
     MPI_Get_count(&status, MPI_BYTE, &bytes);
@@ -64,12 +64,12 @@ absl::Status MpiRequests::Poll(bool& all_done) {
 }
 
 absl::Status MpiRequests::Wait(absl::FunctionRef<absl::Status()> check) {
-  const auto patience = Clock::now() + kPatience;
+  const auto patience = Clock::now() + kSpinTime;
   while (true) {
     bool all_done = false;
-    HF_RETURN_IF_ERROR(Poll(all_done));
+    RETURN_IF_ERROR(Poll(all_done));
     if (all_done) return absl::OkStatus();
-    HF_RETURN_IF_ERROR(check());
+    RETURN_IF_ERROR(check());
     if (Clock::now() < patience) {
       sched_yield();
     } else {

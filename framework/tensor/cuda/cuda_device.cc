@@ -73,7 +73,7 @@ class CudaDevice final : public Device {
   absl::StatusOr<void*> AllocateHost(size_t bytes) override {
     cudaSetDevice(index_);
     void* data = nullptr;
-    HF_RETURN_IF_ERROR(CudaStatus(cudaMallocHost(&data, bytes == 0 ? 1 : bytes), "cannot allocate pinned host memory"));
+    RETURN_IF_ERROR(CudaStatus(cudaMallocHost(&data, bytes == 0 ? 1 : bytes), "cannot allocate pinned host memory"));
     return data;
   }
   void FreeHost(void* data) override {
@@ -123,8 +123,8 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index, const CudaDevi
         absl::StrCat("train.device: cuda: there is no GPU ", index, ", only ", count, " of them"));
   }
   cudaDeviceProp properties{};
-  HF_RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&properties, index), "cannot ask the GPU"));
-  HF_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(index), "cannot use the GPU"));
+  RETURN_IF_ERROR(CudaStatus(cudaGetDeviceProperties(&properties, index), "cannot ask the GPU"));
+  RETURN_IF_ERROR(CudaStatus(cudaSetDevice(index), "cannot use the GPU"));
   if (properties.major < 8 || !kernels::HasKernelsForThisGpu()) {
     return absl::FailedPreconditionError(
         absl::StrCat("there are no kernels for ", properties.name, ", of compute capability ", properties.major, ".",

@@ -74,11 +74,11 @@ CudaStream::CudaStream(int device, int num_multiprocessors, MemoryAccount& memor
 absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(int device, MemoryAccount& memory,
                                                                const kernels::GemmChoice& gemms) {
   int multiprocessors = 0;
-  HF_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(device), "cannot use the GPU"));
-  HF_RETURN_IF_ERROR(CudaStatus(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
-                                "cannot ask the GPU"));
+  RETURN_IF_ERROR(CudaStatus(cudaSetDevice(device), "cannot use the GPU"));
+  RETURN_IF_ERROR(CudaStatus(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+                             "cannot ask the GPU"));
   std::unique_ptr<CudaStream> stream(new CudaStream(device, multiprocessors, memory));
-  HF_RETURN_IF_ERROR(
+  RETURN_IF_ERROR(
       CudaStatus(cudaStreamCreateWithFlags(&stream->stream_, cudaStreamNonBlocking), "cannot create a CUDA stream"));
   stream->ops_ = kernels::MakeCudaOps(*stream, gemms);
   if (!stream->failure_.empty()) return absl::InternalError(stream->failure_);

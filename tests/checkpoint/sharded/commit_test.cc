@@ -56,15 +56,15 @@ absl::StatusOr<Manifest> WriteShards(Storage& storage, const CheckpointName& nam
   for (int s = 0; s < 2; ++s) {
     std::vector<int> mine;
     for (int c = s * chunks / 2; c < (s + 1) * chunks / 2; ++c) mine.push_back(c);
-    HF_ASSIGN_OR_RETURN(auto writer, ShardWriter::Create(storage, {.checkpoint = name, .shard = s, .num_shards = 2},
-                                                         ThreePlanes(layout), mine));
+    ASSIGN_OR_RETURN(auto writer, ShardWriter::Create(storage, {.checkpoint = name, .shard = s, .num_shards = 2},
+                                                      ThreePlanes(layout), mine));
     for (const int c : mine) {
       const Chunk& chunk = layout.chunks()[static_cast<size_t>(c)];
       const std::vector<std::byte> bytes =
           TestBytes(TwoTensors(), {.tensor = chunk.parameter, .first_row = chunk.first_row, .rows = chunk.num_rows});
-      HF_RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = HostBytes::CopyOf(bytes), .digest = DigestBytes(bytes)}));
+      RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = HostBytes::CopyOf(bytes), .digest = DigestBytes(bytes)}));
     }
-    HF_ASSIGN_OR_RETURN(const ShardReport report, writer->Commit());
+    ASSIGN_OR_RETURN(const ShardReport report, writer->Commit());
     manifest.shards.push_back(report.shard);
   }
   return manifest;
@@ -151,8 +151,8 @@ class RacingStorage final : public FaultStorage {
   explicit RacingStorage(Storage& storage) : FaultStorage(storage), storage_(storage) {}
   absl::Status Create(const std::string& name, absl::string_view contents) override {
     if (std::exchange(first_, false)) {
-      HF_RETURN_IF_ERROR(Fence::Claim(storage_, "second").status());
-      HF_RETURN_IF_ERROR(Fence::Claim(storage_, "third").status());
+      RETURN_IF_ERROR(Fence::Claim(storage_, "second").status());
+      RETURN_IF_ERROR(Fence::Claim(storage_, "third").status());
     }
     return storage_.Create(name, contents);
   }
@@ -300,7 +300,7 @@ class ReplacingStorage final : public FaultStorage {
  public:
   explicit ReplacingStorage(Storage& storage) : FaultStorage(storage), storage_(storage) {}
   absl::StatusOr<std::unique_ptr<StagedFile>> Stage(const std::string& name, uint64_t bytes) override {
-    HF_RETURN_IF_ERROR(Fence::Claim(storage_, "other").status());
+    RETURN_IF_ERROR(Fence::Claim(storage_, "other").status());
     return storage_.Stage(name, bytes);
   }
 

@@ -174,11 +174,11 @@ absl::Status FlatCheckpoint::Store(Storage& storage) {
                                  .index = FileOf(stem + ".index", index),
                                  .chunks = static_cast<int64_t>(chunks[s].size())});
     }
-    HF_RETURN_IF_ERROR(storage.Create(ObjectName(manifest.name, stem + ".h5"), data[s]));
-    HF_RETURN_IF_ERROR(storage.Create(ObjectName(manifest.name, stem + ".index"), index));
+    RETURN_IF_ERROR(storage.Create(ObjectName(manifest.name, stem + ".h5"), data[s]));
+    RETURN_IF_ERROR(storage.Create(ObjectName(manifest.name, stem + ".index"), index));
   }
   manifest.model = FileOf(kModelName, model);
-  HF_RETURN_IF_ERROR(storage.Create(ObjectName(manifest.name, kModelName), model));
+  RETURN_IF_ERROR(storage.Create(ObjectName(manifest.name, kModelName), model));
   return storage.Create(ObjectName(manifest.name, kManifestName), FormatManifest(manifest));
 }
 

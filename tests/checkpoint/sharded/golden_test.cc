@@ -92,7 +92,7 @@ absl::StatusOr<StoredShard> WriteShard(Storage& storage, int shard, const std::v
   const ParameterLayout layout = GoldenLayout();
   const StateLayout planes = GoldenPlanes(layout, kNewest);
   const Compression compression = shard < 2 ? Compression::kZstd : Compression::kNone;
-  HF_ASSIGN_OR_RETURN(
+  ASSIGN_OR_RETURN(
       auto writer,
       ShardWriter::Create(
           storage,
@@ -100,9 +100,9 @@ absl::StatusOr<StoredShard> WriteShard(Storage& storage, int shard, const std::v
           chunks));
   for (const int c : chunks) {
     const std::vector<std::byte> bytes = GoldenBytes(planes, c);
-    HF_RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = HostBytes::CopyOf(bytes), .digest = DigestBytes(bytes)}));
+    RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = HostBytes::CopyOf(bytes), .digest = DigestBytes(bytes)}));
   }
-  HF_ASSIGN_OR_RETURN(const ShardReport report, writer->Commit());
+  ASSIGN_OR_RETURN(const ShardReport report, writer->Commit());
   return report.shard;
 }
 

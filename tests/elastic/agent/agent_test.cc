@@ -26,10 +26,10 @@ using ::testing::Not;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kPatience(120);  // no measure of speed: a busy machine is far from needing it
+constexpr std::chrono::seconds kTestTimeout(120);  // no measure of speed: a busy machine is far from needing it
 
 bool WaitFor(const std::function<bool()>& condition) {
-  for (const auto end = Clock::now() + kPatience; Clock::now() < end; usleep(2000)) {
+  for (const auto end = Clock::now() + kTestTimeout; Clock::now() < end; usleep(2000)) {
     if (condition()) return true;
   }
   return false;
@@ -94,7 +94,7 @@ class AgentTest : public ::testing::Test {
   }
   WorkerExit OnlyExitOf(const std::string& script) {
     Agent agent({.max_restarts = 0}, {Script(script)}, Record());
-    EXPECT_TRUE(agent.WaitUntilAllEnded(kPatience));
+    EXPECT_TRUE(agent.WaitUntilAllEnded(kTestTimeout));
     EXPECT_EQ(exits().size(), 1u);
     return exits().empty() ? WorkerExit{} : exits()[0];
   }
@@ -144,7 +144,7 @@ TEST_F(AgentTest, ACrashQuotesItsLastWords) {
 }
 TEST_F(AgentTest, ABinaryThatIsNotThereIsNamed) {
   Agent agent({.max_restarts = 0}, {{"w/0", {"/nowhere/holdfast"}, {}, LogPath()}}, Record());
-  ASSERT_TRUE(agent.WaitUntilAllEnded(kPatience));
+  ASSERT_TRUE(agent.WaitUntilAllEnded(kTestTimeout));
   EXPECT_EQ(exits()[0].cause, "exit code 127: cannot execute the worker's binary");
 }
 TEST_F(AgentTest, OldLinesOfTheLogAreNotTheCause) {
@@ -156,7 +156,7 @@ TEST_F(AgentTest, OldLinesOfTheLogAreNotTheCause) {
 TEST_F(AgentTest, MeantEndsAreNotRestarted) {
   for (const int code : {0, 2, 143}) {
     Agent agent({}, {Script("exit " + std::to_string(code))}, Record());
-    ASSERT_TRUE(agent.WaitUntilAllEnded(kPatience)) << code;
+    ASSERT_TRUE(agent.WaitUntilAllEnded(kTestTimeout)) << code;
     EXPECT_FALSE(exits().back().restarting) << code;
     EXPECT_EQ(exits().back().exit_code, code);
   }
@@ -166,7 +166,7 @@ TEST_F(AgentTest, MeantEndsAreNotRestarted) {
 TEST_F(AgentTest, ACrashLoopSlowsDownAndIsGivenUp) {
   const auto begin = Clock::now();
   Agent agent({.max_restarts = 5, .first_backoff = 50ms, .max_backoff = 200ms}, {Script("exit 1")}, Record());
-  ASSERT_TRUE(agent.WaitUntilAllEnded(kPatience));
+  ASSERT_TRUE(agent.WaitUntilAllEnded(kTestTimeout));
   EXPECT_GE(Clock::now() - begin, 0ms + 50ms + 100ms + 200ms + 200ms);
   ASSERT_EQ(exits().size(), 6u);
   for (size_t i = 0; i < 5; ++i) EXPECT_TRUE(exits()[i].restarting);
@@ -176,14 +176,14 @@ TEST_F(AgentTest, ACrashLoopSlowsDownAndIsGivenUp) {
 TEST_F(AgentTest, WhoLivedLongEnoughIsStartedAgainAtOnce) {
   Agent agent({.max_restarts = 3, .first_backoff = 60s, .max_backoff = 60s, .short_life = 50ms},
               {Script("sleep 0.2; exit 1")}, Record());
-  EXPECT_TRUE(agent.WaitUntilAllEnded(kPatience));  // with any backoff it would take a minute
+  EXPECT_TRUE(agent.WaitUntilAllEnded(kTestTimeout));  // with any backoff it would take a minute
   EXPECT_EQ(exits().size(), 4u);
 }
 
 TEST_F(AgentTest, StopLetsWorkersEndThemselves) {
   Agent agent({}, {Script("trap 'echo saved; exit 143' TERM; echo $$; while :; do sleep 0.01; done")}, Record());
   WaitForPid();
-  agent.Stop(SIGTERM, kPatience);
+  agent.Stop(SIGTERM, kTestTimeout);
   EXPECT_THAT(Log(), HasSubstr("saved"));
   ASSERT_EQ(exits().size(), 1u);
   EXPECT_EQ(exits()[0].exit_code, 143);
@@ -195,8 +195,8 @@ TEST_F(AgentTest, StopWakesTheFrozen) {
   kill(WaitForPid(1, 0), SIGSTOP);
   WaitForPid(1, 1);
   const auto begin = Clock::now();
-  agent.Stop(SIGTERM, kPatience);
-  EXPECT_LT(Clock::now() - begin, kPatience / 2);
+  agent.Stop(SIGTERM, kTestTimeout);
+  EXPECT_LT(Clock::now() - begin, kTestTimeout / 2);
   ASSERT_EQ(exits().size(), 2u);
   for (const WorkerExit& exit : exits()) EXPECT_EQ(exit.cause, "killed by signal 15 (Terminated)");
 }
@@ -214,13 +214,13 @@ TEST_F(AgentTest, StopKillsTheDeafAfterTheGrace) {
 TEST_F(AgentTest, StopDuringABackoffStartsNobody) {
   Agent agent({.first_backoff = 60s, .max_backoff = 60s}, {Script("exit 1")}, Record());
   ASSERT_TRUE(WaitFor([&] { return exits().size() == 2; }));  // the first restart comes at once
-  agent.Stop(SIGTERM, kPatience);
+  agent.Stop(SIGTERM, kTestTimeout);
   EXPECT_EQ(exits().size(), 2u);
 }
 
 TEST_F(AgentTest, WhatAWorkerStartedEndsWithIt) {
   Agent agent({.max_restarts = 0}, {Script("sleep 1000 & echo $!; exit 1")}, Record());
-  ASSERT_TRUE(agent.WaitUntilAllEnded(kPatience));
+  ASSERT_TRUE(agent.WaitUntilAllEnded(kTestTimeout));
   const int grandchild = WaitForPid();
   EXPECT_TRUE(WaitFor([&] { return !IsAlive(grandchild); }));
 }
@@ -254,7 +254,7 @@ TEST_F(AgentTest, WorkersInheritNothing) {
   {
     Agent agent({}, {Script("ls /proc/$$/fd; ps -o pgid= -p $$; echo $$"), Script("exec cat /proc/self/status", 1)},
                 Record());
-    ASSERT_TRUE(agent.WaitUntilAllEnded(kPatience));
+    ASSERT_TRUE(agent.WaitUntilAllEnded(kTestTimeout));
   }
   sigprocmask(SIG_SETMASK, &before, nullptr);
   signal(SIGPIPE, SIG_DFL);
@@ -272,7 +272,7 @@ TEST_F(AgentTest, RestartsLeakNoFileDescriptors) {
   const int before = CountOpenFiles();
   {
     Agent agent({.max_restarts = 30, .first_backoff = 1ms, .max_backoff = 1ms}, {Script("exit 1")}, Record());
-    ASSERT_TRUE(agent.WaitUntilAllEnded(kPatience));
+    ASSERT_TRUE(agent.WaitUntilAllEnded(kTestTimeout));
     EXPECT_EQ(exits().size(), 31u);
   }
   EXPECT_EQ(CountOpenFiles(), before);

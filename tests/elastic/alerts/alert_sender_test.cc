@@ -27,7 +27,7 @@ using namespace std::chrono_literals;
 using testing::HttpServer;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kPatience(120);  // for what happens soon, be the machine ever so busy
+constexpr std::chrono::seconds kTestTimeout(120);  // for what happens soon, be the machine ever so busy
 constexpr char kSecret[] = "T0P5ECRET";
 
 Alert Lost(const std::string& what = "lost") {
@@ -45,7 +45,7 @@ class AlertSenderTest : public ::testing::Test {
   AlertOptions Options() {
     AlertOptions options;
     options.allow_plain_http = true;
-    options.timeout = options.drain_timeout = kPatience;
+    options.timeout = options.drain_timeout = kTestTimeout;
     options.first_backoff = 20ms;
     options.on_failure = [this](const std::string& problem) {
       const std::lock_guard lock(mutex_);
@@ -157,7 +157,7 @@ TEST_F(AlertSenderTest, NobodyWaitsForAServiceThatHangs) {
   AlertSender sender(options);
   const auto begin = Clock::now();
   for (int i = 0; i < 100; ++i) sender.Send(Lost());
-  EXPECT_LT(Clock::now() - begin, kPatience);
+  EXPECT_LT(Clock::now() - begin, kTestTimeout);
   EXPECT_TRUE(answers.WaitForRequests(50));  // the other service is served meanwhile
   EXPECT_LE(hangs.requests().size(), 1u);
 }

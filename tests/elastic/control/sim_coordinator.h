@@ -126,21 +126,21 @@ class CoordinatorHost {
 
   // As elastic/launch/prepared_run.cc does it.
   absl::Status Prepare(Process* p, RunLock lock) {
-    HF_RETURN_IF_ERROR(disk_.run.TakeOver());
+    RETURN_IF_ERROR(disk_.run.TakeOver());
     if (life_ > 1) restarting();
     truth_.CutWhatWasGivenUp();
-    if (std::exchange(goes_back_, false)) HF_RETURN_IF_ERROR(WriteWhatIsGivenUp());
-    HF_ASSIGN_OR_RETURN(CoordinatorHistory history, ReadCoordinatorHistory(disk_.run));
+    if (std::exchange(goes_back_, false)) RETURN_IF_ERROR(WriteWhatIsGivenUp());
+    ASSIGN_OR_RETURN(CoordinatorHistory history, ReadCoordinatorHistory(disk_.run));
     truth_.Demand(history.recorded_step == truth_.committed(), "the coordinator finds ", history.recorded_step,
                   " steps, but ", truth_.committed(), " are committed");
     truth_.Demand(history.state.generation == truth_.persisted() && history.state.branch == truth_.branch(),
                   "the coordinator finds generation ", history.state.generation, ", but ", truth_.persisted(),
                   " was persisted");
     truth_.CheckThatNothingToldIsMissing();
-    if (CheckpointSchedule(options_.checkpoint).enabled()) HF_RETURN_IF_ERROR(Claim(p, &history.state));
-    HF_RETURN_IF_ERROR(disk_.run.CutMetrics(history.recorded_step));
+    if (CheckpointSchedule(options_.checkpoint).enabled()) RETURN_IF_ERROR(Claim(p, &history.state));
+    RETURN_IF_ERROR(disk_.run.CutMetrics(history.recorded_step));
     p->lock.emplace(std::move(lock));
-    HF_ASSIGN_OR_RETURN(p->recorder, RunRecorder::Open(disk_.config, disk_.run, 0, history.recorded_step));
+    ASSIGN_OR_RETURN(p->recorder, RunRecorder::Open(disk_.config, disk_.run, 0, history.recorded_step));
     p->branch = p->persisted = history.state.branch;
     CoordinatorOptions options = options_;
     options.last_generation = bugs_.forgets_generation ? 0 : history.state.generation;
@@ -159,7 +159,7 @@ class CoordinatorHost {
     absl::StatusOr<std::unique_ptr<Fence>> fence =
         Fence::Claim(disk_.storage, absl::StrCat("process ", life_), {state->generation, state->branch});
     disk_.storage.ClearFaults();
-    HF_RETURN_IF_ERROR(fence.status());
+    RETURN_IF_ERROR(fence.status());
     p->fence = *std::move(fence);
     *state = {p->fence->epoch() * kGenerationsPerEpoch, p->fence->branch()};
     truth_.Persisted(state->generation, state->branch);
@@ -176,7 +176,7 @@ class CoordinatorHost {
                           .count = 1});
   }
   absl::Status WriteWhatIsGivenUp() {
-    HF_RETURN_IF_ERROR(WriteCoordinatorState(disk_.run, {truth_.persisted(), truth_.branch()}));
+    RETURN_IF_ERROR(WriteCoordinatorState(disk_.run, {truth_.persisted(), truth_.branch()}));
     return disk_.run.CutMetrics(truth_.committed());
   }
 
@@ -409,15 +409,15 @@ class CoordinatorHost {
         Later(p, milliseconds(500), [this, p, done]() mutable {
           done.usable = truth_.Choices();
           Feed(p, done);
-          if (done.cause.empty()) TidyLater(p);
+          if (done.cause.empty()) ApplyRetentionLater(p);
         });
       });
     });
     return absl::OkStatus();
   }
-  void TidyLater(Process* p) {
+  void ApplyRetentionLater(Process* p) {
     Later(p, milliseconds(500), [this, p] {
-      if (p->fence->GoBack(p->branch).ok() && p->fence->Check().ok()) truth_.Tidy();
+      if (p->fence->GoBack(p->branch).ok() && p->fence->Check().ok()) truth_.ApplyRetention();
       Feed(p, CheckpointsTidiedEvent{"", truth_.Choices()});
     });
   }

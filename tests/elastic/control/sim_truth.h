@@ -218,7 +218,7 @@ class Truth {
                        [&](const CheckpointChoice& c) { return c.name == name && c.step == step; });
   }
   /// As a keeper does it after each: what was given up goes, and of the others all but the newest three.
-  void Tidy() {
+  void ApplyRetention() {
     constexpr int kKept = 3;
     int kept = 0;
     for (const CheckpointChoice& c : Choices()) {

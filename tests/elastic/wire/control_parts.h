@@ -17,12 +17,12 @@
 
 namespace holdfast::testing {
 
-inline constexpr std::chrono::seconds kPatience(120);  // no measure of speed: a busy machine is far from needing it
+inline constexpr std::chrono::seconds kTestTimeout(120);  // no measure of speed: a busy machine is far from needing it
 
 class Waiter {
  public:
   template <typename Condition>
-  bool Until(Condition condition, std::chrono::milliseconds patience = kPatience) {
+  bool Until(Condition condition, std::chrono::milliseconds patience = kTestTimeout) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, patience, condition);
   }

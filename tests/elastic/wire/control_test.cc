@@ -23,7 +23,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
-using testing::kPatience;
+using testing::kTestTimeout;
 using testing::RecordingClient;
 using testing::RecordingServer;
 using testing::StartClient;
@@ -116,7 +116,7 @@ TEST(ControlTest, ShutdownDeliversTheLastWords) {
   client->Send(FinishedMessage{1});
   ASSERT_TRUE(handler.Until([&] { return !handler.messages.empty(); }));
   server->Send(handler.messages[0].first, EndMessage{0, "done"});
-  server->Shutdown(kPatience);
+  server->Shutdown(kTestTimeout);
   EXPECT_EQ(handler.lost.size(), 1u);
   ASSERT_TRUE(peer.Until([&] { return !peer.messages.empty(); }));
   EXPECT_EQ(std::get<EndMessage>(peer.messages[0]).reason, "done");
@@ -129,7 +129,7 @@ TEST(ControlTest, StopOfAClientDeliversWhatItSent) {
   auto client = StartClient(server->address(), &peer);
   ASSERT_TRUE(peer.Until([&] { return peer.connected == 1; }));
   for (int i = 0; i < 200; ++i) client->Send(HeartbeatMessage{.step = i});
-  client->Stop(kPatience);
+  client->Stop(kTestTimeout);
   ASSERT_TRUE(handler.Until([&] { return handler.lost.size() == 1; }));
   EXPECT_EQ(handler.messages.size(), 200u);
   EXPECT_EQ(peer.disconnects.size(), 1u);
@@ -183,9 +183,9 @@ TEST(ControlTest, StatusIsFetched) {
 
 TEST(ControlTest, StatusOfNobodyFailsSoon) {
   const auto begin = std::chrono::steady_clock::now();
-  const auto status = FetchStatus({.address = "127.0.0.1:1", .connect_timeout = kPatience});
+  const auto status = FetchStatus({.address = "127.0.0.1:1", .connect_timeout = kTestTimeout});
   EXPECT_FALSE(status.ok());
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, kPatience);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kTestTimeout);
 }
 
 // The figures are printed; the bound only catches a gross mistake (Nagle's 40 ms, a polling loop), which slows every

@@ -24,7 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
-using testing::kPatience;
+using testing::kTestTimeout;
 using testing::RecordingClient;
 using testing::RecordingServer;
 using testing::StartClient;
@@ -50,7 +50,7 @@ class RawConnection {
   void Send(const std::string& bytes) const { send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
   /// True if the server ends the connection in time.
   bool WaitForEnd() const {
-    const timeval limit{kPatience.count(), 0};
+    const timeval limit{kTestTimeout.count(), 0};
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     char buffer[4096];
     for (;;) {
@@ -159,7 +159,7 @@ TEST_F(HostileTest, IdleConnectionsHarmNobodyAndAreDropped) {
   ASSERT_TRUE(late.Until([&] { return late.connected == 1; }));
   // On a busy machine our own handshake may be too slow, too.
   bool fetched = false;
-  for (const auto end = std::chrono::steady_clock::now() + kPatience; !fetched;) {
+  for (const auto end = std::chrono::steady_clock::now() + kTestTimeout; !fetched;) {
     ASSERT_LT(std::chrono::steady_clock::now(), end);
     fetched = FetchStatus({.address = server_->address()}).ok();
   }

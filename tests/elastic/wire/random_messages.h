@@ -99,8 +99,8 @@ class RandomMessages {
 
  private:
   int64_t Count() {
-    constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-    return static_cast<int64_t>(Flip() ? Below(kMost) + 1 : Below(3));
+    constexpr auto kMax = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+    return static_cast<int64_t>(Flip() ? Below(kMax) + 1 : Below(3));
   }
   double Seconds() { return static_cast<double>(Below(1 << 30)) / 1024; }
   Phase APhase() { return static_cast<Phase>(Below(static_cast<uint64_t>(Phase::kIdle) + 1)); }

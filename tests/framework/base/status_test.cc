@@ -16,13 +16,13 @@ absl::StatusOr<std::unique_ptr<int>> MakeInt(bool ok) {
 }
 
 absl::StatusOr<int> Twice(bool ok) {
-  HF_ASSIGN_OR_RETURN(const std::unique_ptr<int> a, MakeInt(true));
-  HF_ASSIGN_OR_RETURN(const std::unique_ptr<int> b, MakeInt(ok));
+  ASSIGN_OR_RETURN(const std::unique_ptr<int> a, MakeInt(true));
+  ASSIGN_OR_RETURN(const std::unique_ptr<int> b, MakeInt(ok));
   return *a + *b;
 }
 
 absl::Status Counted(int& calls, const absl::Status& status) {
-  HF_RETURN_IF_ERROR((++calls, status));
+  RETURN_IF_ERROR((++calls, status));
   return absl::InternalError("went on");
 }
 
@@ -53,7 +53,7 @@ TEST(StatusTest, ErrnoBecomesACode) {
   EXPECT_TRUE(absl::IsUnavailable(ErrnoToStatus(EIO, "")));
 }
 
-TEST(StatusDeathTest, CheckSaysWhere) { EXPECT_DEATH(HF_CHECK(1 + 1 == 3), "status_test.cc.*1 \\+ 1 == 3"); }
+TEST(StatusDeathTest, CheckSaysWhere) { EXPECT_DEATH(HOLDFAST_CHECK(1 + 1 == 3), "status_test.cc.*1 \\+ 1 == 3"); }
 
 }  // namespace
 }  // namespace holdfast

@@ -11,7 +11,7 @@ namespace holdfast {
 namespace {
 
 absl::Status PassOn(const absl::Status& status) {
-  HF_RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(status);
   return absl::OkStatus();
 }
 

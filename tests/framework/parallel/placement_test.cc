@@ -554,11 +554,11 @@ TEST(TransferPlan, MovesWhatIsMissingFromWhoHasIt) {
     for (int chunk = 0; chunk < static_cast<int>(layout.chunks().size()); ++chunk) {
       for (const int r : target_map.Holders(chunk)) ASSERT_TRUE(have.contains({r, chunk}));
     }
-    constexpr int64_t kMost = 1 << 20;
+    constexpr int64_t kMax = 1 << 20;
     size_t in_rounds = 0;
     std::map<std::pair<int, int>, int> last;  // of a pair: the chunk that went last
     for (const std::vector<ChunkTransfer>& moved :
-         TransferRounds(LayoutOf(*MakeOptimizer({}), layout), transfers, after, kMost)) {
+         TransferRounds(LayoutOf(*MakeOptimizer({}), layout), transfers, after, kMax)) {
       std::map<int, std::vector<int64_t>> sent, received;
       for (const ChunkTransfer& t : moved) {
         const auto bytes =
@@ -571,7 +571,7 @@ TEST(TransferPlan, MovesWhatIsMissingFromWhoHasIt) {
       }
       for (const auto* side : {&sent, &received}) {
         for (const auto& [rank, sizes] : *side) {
-          ASSERT_TRUE(sizes.size() == 1 || std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) <= kMost);
+          ASSERT_TRUE(sizes.size() == 1 || std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) <= kMax);
         }
       }
       ASSERT_FALSE(moved.empty());

@@ -30,11 +30,11 @@ class MotoServer {
   S3Credentials credentials_;
 };
 
-#define HF_MOTO_OR_SKIP(server)                                      \
+#define HOLDFAST_MOTO_OR_SKIP(server)                                \
   ::holdfast::MotoServer* server = ::holdfast::MotoServer::Shared(); \
   if (server == nullptr) GTEST_SKIP() << "no S3 server to test with: run tools/test_peers.sh"
 
 /// For what returns something.
-inline void SkipWithoutServer() { HF_MOTO_OR_SKIP(server); }
+inline void SkipWithoutServer() { HOLDFAST_MOTO_OR_SKIP(server); }
 
 }  // namespace holdfast

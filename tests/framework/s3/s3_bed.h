@@ -27,7 +27,7 @@ class S3Bed : public testing::Test {
   static constexpr size_t kPart = 128u << 10;
 
   void SetUp() override {
-    HF_MOTO_OR_SKIP(moto);
+    HOLDFAST_MOTO_OR_SKIP(moto);
     proxy_ = std::make_unique<FaultProxy>(moto->port());
     options_ = moto->NewBucket();
     direct_ = std::make_unique<S3Client>(options_, *ResolveAddress(options_), RealS3Shell());

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 class S3RunTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    HF_MOTO_OR_SKIP(moto);
+    HOLDFAST_MOTO_OR_SKIP(moto);
     const S3Options bucket = moto->NewBucket();
     setenv("AWS_ACCESS_KEY_ID", bucket.credentials.access_key_id.c_str(), 1);
     setenv("AWS_SECRET_ACCESS_KEY", bucket.credentials.secret_access_key.c_str(), 1);
@@ -78,7 +78,7 @@ class S3RunTest : public ::testing::Test {
   bool WaitForMore(const std::string& file, const std::string& text, size_t more) const {
     const size_t wanted = Count(file, text) + more;
     const auto deadline =
-        std::chrono::steady_clock::now() + std::chrono::duration<double>(integration::kPatienceSeconds);
+        std::chrono::steady_clock::now() + std::chrono::duration<double>(integration::kTestTimeoutSeconds);
     while (Count(file, text) < wanted) {
       if (std::chrono::steady_clock::now() > deadline) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -31,7 +31,7 @@ void Write(const std::string& path, const std::string& contents) {
 }
 
 TEST(S3Storage, WritesListsReadsAndDeletes) {
-  HF_MOTO_OR_SKIP(moto);
+  HOLDFAST_MOTO_OR_SKIP(moto);
   S3Options options = moto->NewBucket();
   options.prefix = "/runs/a/";
   const absl::StatusOr<std::unique_ptr<Storage>> opened = OpenS3Storage(options);
@@ -47,7 +47,7 @@ TEST(S3Storage, WritesListsReadsAndDeletes) {
 }
 
 TEST(S3Storage, UploadsInPartsAndReadsInPieces) {
-  HF_MOTO_OR_SKIP(moto);
+  HOLDFAST_MOTO_OR_SKIP(moto);
   S3Options options = moto->NewBucket();
   options.part_bytes = 2u << 20;
   const std::unique_ptr<Storage> storage = *OpenS3Storage(options);
@@ -65,7 +65,7 @@ TEST(S3Storage, UploadsInPartsAndReadsInPieces) {
 }
 
 TEST(S3Storage, AWrongKeyIsRefused) {
-  HF_MOTO_OR_SKIP(moto);
+  HOLDFAST_MOTO_OR_SKIP(moto);
   S3Options options = moto->NewBucket();
   options.credentials.secret_access_key.back() ^= 1;
   const absl::Status wrong_secret = OpenS3Storage(options).status();
@@ -79,7 +79,7 @@ TEST(S3Storage, AWrongKeyIsRefused) {
 }
 
 TEST(S3Storage, NamesWhatIsWrongWhenOpened) {
-  HF_MOTO_OR_SKIP(moto);
+  HOLDFAST_MOTO_OR_SKIP(moto);
   S3Options options = moto->NewBucket();
   options.bucket = "no-such-bucket";
   options.max_attempts = 2;
@@ -93,7 +93,7 @@ TEST(S3Storage, NamesWhatIsWrongWhenOpened) {
 }
 
 TEST(S3Storage, ListsPageAfterPage) {
-  HF_MOTO_OR_SKIP(moto);
+  HOLDFAST_MOTO_OR_SKIP(moto);
   const std::unique_ptr<Storage> storage = *OpenS3Storage(moto->NewBucket());
   std::vector<StoredObject> expected;
   for (int i = 0; i < 120; ++i) {  // the server gives 50 at once

@@ -192,11 +192,11 @@ class DeferredDevice final : public Device {
     return static_cast<const char*>(data) < after->first + after->second;
   }
   void CopyToHost(void* host, const void* device, size_t bytes) override {
-    HF_CHECK(bytes == 0 || IsDeviceOnly(device));
+    HOLDFAST_CHECK(bytes == 0 || IsDeviceOnly(device));
     inner_->CopyToHost(host, device, bytes);
   }
   void CopyFromHost(void* device, const void* host, size_t bytes) override {
-    HF_CHECK(bytes == 0 || IsDeviceOnly(device));
+    HOLDFAST_CHECK(bytes == 0 || IsDeviceOnly(device));
     inner_->CopyFromHost(device, host, bytes);
   }
   absl::StatusOr<void*> AllocateHost(size_t bytes) override { return inner_->AllocateHost(bytes); }

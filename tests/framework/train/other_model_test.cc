@@ -49,29 +49,29 @@ class Denoiser final : public Model {
 
   absl::Status ForwardBackward(const Batch& batch, const PassContext& context, float* losses) override {
     const ArenaScope scope(*context.arena);
-    HF_ASSIGN_OR_RETURN(const Activations a, Forward(batch, context, losses));
+    ASSIGN_OR_RETURN(const Activations a, Forward(batch, context, losses));
     kernels::Ops& ops = *context.ops;
     const Tensor d_x = Values(context, kWidth), d_qkv = Values(context, 3 * kWidth);
     {
       for (int64_t i = 0; losses != nullptr && i < a.error.shape.elements(); ++i) {
         a.error.f32()[i] *= context.loss_scale;
       }
-      HF_ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(*context.store, 2));
-      HF_ASSIGN_OR_RETURN(const UnitTensors gradients, context.store->BeginGradients(2));
+      ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(*context.store, 2));
+      ASSIGN_OR_RETURN(const UnitTensors gradients, context.store->BeginGradients(2));
       ops.Gemm({.a = a.error.matrix(), .transpose_a = true, .b = a.attended.matrix(), .c = gradients[0].matrix()});
       ops.Gemm({.a = a.error.matrix(), .b = unit.weights()[0].matrix(), .c = d_x.matrix()});
-      HF_RETURN_IF_ERROR(context.store->EndGradients(2));
+      RETURN_IF_ERROR(context.store->EndGradients(2));
     }
     {
-      HF_ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(*context.store, 1));
-      HF_ASSIGN_OR_RETURN(const UnitTensors gradients, context.store->BeginGradients(1));
+      ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(*context.store, 1));
+      ASSIGN_OR_RETURN(const UnitTensors gradients, context.store->BeginGradients(1));
       ops.AttentionBackward(d_qkv.matrix(), d_x.matrix(), a.attended.matrix(), a.lse.f32(), a.qkv.matrix(),
                             ShapeOf(batch));
       ops.Gemm({.a = d_qkv.matrix(), .transpose_a = true, .b = a.x.matrix(), .c = gradients[0].matrix()});
       ops.Gemm({.a = d_qkv.matrix(), .b = unit.weights()[0].matrix(), .c = d_x.matrix()});
-      HF_RETURN_IF_ERROR(context.store->EndGradients(1));
+      RETURN_IF_ERROR(context.store->EndGradients(1));
     }
-    HF_ASSIGN_OR_RETURN(const UnitTensors gradients, context.store->BeginGradients(0));
+    ASSIGN_OR_RETURN(const UnitTensors gradients, context.store->BeginGradients(0));
     for (int64_t j = 0; losses != nullptr && j < kWidth; ++j) {
       float sum = 0;
       for (int64_t r = 0; r < kRows; ++r) sum += d_x.f32()[r * kWidth + j] * batch.array<float>(kLevel)[r / kLength];
@@ -109,18 +109,18 @@ class Denoiser final : public Model {
                         context.arena->Allocate(DType::kF32, {kRows}), Values(context, kWidth)};
     const bool dry = losses == nullptr;
     {
-      HF_ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(*context.store, 0));
+      ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(*context.store, 0));
       for (int64_t i = 0; !dry && i < kRows * kWidth; ++i) {
         const float level = batch.array<float>(kLevel)[i / kWidth / kLength];
         a.x.f32()[i] = batch.array<float>(kNoisy)[i] + level * unit.weights()[0].f32()[i % kWidth];
       }
     }
     {
-      HF_ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(*context.store, 1));
+      ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(*context.store, 1));
       ops.Gemm({.a = a.x.matrix(), .b = unit.weights()[0].matrix(), .transpose_b = true, .c = a.qkv.matrix()});
       ops.AttentionForward(a.attended.matrix(), a.lse.f32(), a.qkv.matrix(), ShapeOf(batch));
     }
-    HF_ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(*context.store, 2));
+    ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(*context.store, 2));
     ops.Gemm({.a = a.attended.matrix(), .b = unit.weights()[0].matrix(), .transpose_b = true, .c = a.error.matrix()});
     for (int64_t r = 0; !dry && r < kRows; ++r) {
       losses[r] = 0;

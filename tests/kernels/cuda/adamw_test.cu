@@ -52,7 +52,7 @@ std::vector<Case> MakeCases() {
 TEST(AdamWCuda, HasTheBitsOfTheHost) {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
-    HF_NO_GPU();
+    HOLDFAST_NO_GPU();
   }
   const std::vector<Case> cases = MakeCases();
   const int n = static_cast<int>(cases.size());

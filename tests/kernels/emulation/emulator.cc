@@ -24,7 +24,7 @@ namespace context = boost::context;
 
 constexpr int kLanes = 32;
 constexpr size_t kStackBytes = 64 << 10;
-constexpr size_t kMostShared = 228 << 10;
+constexpr size_t kMaxShared = 228 << 10;
 constexpr uint32_t kNaN = 0x7fa7a7a7;
 
 enum class Wait : uint8_t { kNothing, kBlock, kWarp, kNamed, kDone };
@@ -77,7 +77,7 @@ struct Thread {
   context::fiber fiber, back;
   Wait wait = Wait::kNothing;
   uint32_t mask = 0;  // of the warp barrier it waits at, or the named barrier
-  alignas(16) std::array<std::byte, kMostExchanged> slot;
+  alignas(16) std::array<std::byte, kMaxExchanged> slot;
   std::vector<Copy> copies;  // not in a group yet
   std::deque<std::vector<Copy>> groups;
 };
@@ -236,7 +236,7 @@ class Block {
 };
 
 thread_local Block* running = nullptr;
-alignas(1024) thread_local std::array<std::byte, kMostShared> shared;
+alignas(1024) thread_local std::array<std::byte, kMaxShared> shared;
 
 }  // namespace
 
@@ -275,7 +275,7 @@ void WaitForCopyGroups(size_t pending) {
 }
 
 void Launch(const Size& grid, const Size& block, size_t shared_bytes, const std::function<void()>& body) {
-  if (shared_bytes > kMostShared) Die("more shared memory than a Hopper GPU has");
+  if (shared_bytes > kMaxShared) Die("more shared memory than a Hopper GPU has");
   if (block.count() == 0 || block.count() > 1024) Die("a block has 1 to 1024 threads");
   if (grid.count() == 0) Die("a grid has at least one block");
   if (grid.y > 65535 || grid.z > 65535) Die("a grid has at most 65535 blocks in y and z");

@@ -29,7 +29,7 @@ void WarpBarrier(uint32_t mask);
 void NamedBarrier(int id, int threads, bool waits);
 
 /// Lends every lane of `mask` one slot for the length of an exchange.
-constexpr size_t kMostExchanged = 64;
+constexpr size_t kMaxExchanged = 64;
 void Deposit(uint32_t mask, const void* value, size_t bytes);
 const std::byte* Deposited(int lane);
 void EndExchange(uint32_t mask);
@@ -44,7 +44,7 @@ void WaitForCopyGroups(size_t pending);
 
 template <typename T, typename From>
 T Exchange(uint32_t mask, const T& value, From&& from) {
-  static_assert(sizeof(T) <= kMostExchanged);
+  static_assert(sizeof(T) <= kMaxExchanged);
   Deposit(mask, &value, sizeof(T));
   T result;
   std::memcpy(&result, Deposited(from(Lane())), sizeof(T));

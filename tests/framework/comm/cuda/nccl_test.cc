@@ -46,7 +46,7 @@ class NcclTest : public testing::Test {
  protected:
   void SetUp() override {
     if (cudaGetDeviceCount(&devices_) != cudaSuccess || devices_ == 0) {
-      HF_NO_GPU();
+      HOLDFAST_NO_GPU();
     }
   }
   int devices_ = 0;

@@ -20,8 +20,7 @@ Block::Block(ParameterBuilder& builder, const std::string& name, const ModelConf
       norm1_(builder, name + ".norm1", config),
       attention_(builder, name + ".attention", config, layer, rope),
       norm2_(builder, name + ".norm2", config) {
-  const int64_t since = layer - config.first_expert_layer;
-  if (config.num_experts > 0 && since >= 0 && since % config.expert_layer_step == 0) {
+  if (config.HasExperts(layer)) {
     experts_.emplace(builder, name + ".experts", config);
   } else {
     mlp_.emplace(builder, name + ".mlp", config);

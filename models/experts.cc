@@ -19,11 +19,8 @@ kernels::RouterShape ShapeOf(const ModelConfig& c) {
 
 Tensor Floats(const Pass& pass, Shape shape) { return pass.arena->Allocate(DType::kF32, shape); }
 
-/// The arena knows 4-byte values as fp32.
-int32_t* Ints(const Tensor& tensor) { return static_cast<int32_t*>(tensor.data); }
-
 kernels::RouterOut OutOf(const Routing& routing) {
-  return {routing.scores.f32(), Ints(routing.experts), routing.weights.f32(), routing.lse.f32()};
+  return {routing.scores.f32(), routing.experts.i32(), routing.weights.f32(), routing.lse.f32()};
 }
 
 }  // namespace
@@ -33,14 +30,17 @@ Experts::Experts(ParameterBuilder& builder, const std::string& name, const Model
       hidden_size_(config.hidden_size),
       width_(config.expert_intermediate_size),
       router_(builder.AddFp32Matrix(name + ".router.weight", shape_.num_experts, hidden_size_,
-                                    static_cast<float>(config.init_std))) {}
+                                    static_cast<float>(config.init_std))) {
+  if (config.shared_expert_intermediate_size > 0) shared_.emplace(builder, name + ".shared", config);
+}
 
 void Experts::AddExperts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config) {
   for (int64_t e = 0; e < shape_.num_experts; ++e) {
     const std::string expert = absl::StrCat(name, ".", e);
-    const int gate_up =
-        builder.AddMatrix(expert + ".gate_up.weight", 2 * width_, hidden_size_, static_cast<float>(config.init_std));
-    const int down = builder.AddMatrix(expert + ".down.weight", hidden_size_, width_, ResidualInitStd(config));
+    const int gate_up = builder.AddMatrix(expert + ".gate_up.weight", 2 * width_, hidden_size_,
+                                          static_cast<float>(config.init_std), /*hidden=*/true);
+    const int down =
+        builder.AddMatrix(expert + ".down.weight", hidden_size_, width_, ResidualInitStd(config), /*hidden=*/true);
     if (e > 0) continue;
     gate_up_ = gate_up;
     down_ = down;
@@ -62,15 +62,16 @@ Routing Experts::AllocateRouting(const Pass& pass) const {
 void Experts::Allocate(const Pass& pass, ExpertActivations* activations) const {
   activations->gate_up = pass.arena->Allocate(pass.dtype, {slots(pass), 2 * width_});
   activations->act = pass.arena->Allocate(pass.dtype, {slots(pass), width_});
+  if (shared_.has_value()) activations->shared = shared_->Allocate(pass);
 }
 
 kernels::ExpertRows Experts::Rows(const Pass& pass, const Routing& routing) const {
   return {.num_experts = shape_.num_experts,
           .chosen = shape_.chosen,
           .slots = slots(pass),
-          .offsets = Ints(routing.offsets),
-          .choices = Ints(routing.choices),
-          .slot_of = Ints(routing.slot_of)};
+          .offsets = routing.offsets.i32(),
+          .choices = routing.choices.i32(),
+          .slot_of = routing.slot_of.i32()};
 }
 
 void Experts::Route(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
@@ -79,7 +80,7 @@ void Experts::Route(const Pass& pass, const BlockTensors& weights, kernels::Cons
   pass.ops->Gemm(
       {.a = x, .b = weights.own[router_].matrix(), .transpose_b = true, .c = routing.logits.matrix(), .pre_gelu = {}});
   pass.ops->RouterForward(OutOf(routing), routing.logits.matrix(), shape_);
-  pass.ops->SortChoices(Ints(routing.offsets), Ints(routing.choices), Ints(routing.slot_of), Ints(routing.experts),
+  pass.ops->SortChoices(routing.offsets.i32(), routing.choices.i32(), routing.slot_of.i32(), routing.experts.i32(),
                         pass.rows(), shape_);
 }
 
@@ -97,6 +98,7 @@ void Experts::ForwardUp(const Pass& pass, const BlockTensors& weights, kernels::
                        rows);
   pass.ops->ExpertSwigluForward(activations.act.matrix(), activations.gate_up.matrix(),
                                 activations.routing.weights.f32(), rows);
+  if (shared_.has_value()) shared_->ForwardUp(pass, weights.own, x, activations.shared);
 }
 
 void Experts::ForwardDown(const Pass& pass, const BlockTensors& weights, const ExpertActivations& activations,
@@ -110,7 +112,9 @@ void Experts::ForwardDown(const Pass& pass, const BlockTensors& weights, const E
                         .b_step = step(),
                         .c = out},
                        rows);
-  pass.ops->CombineRows(y, out, {}, rows);
+  if (!shared_.has_value()) return pass.ops->CombineRows(y, out, {}, rows);
+  shared_->ForwardDown(pass, weights.own, activations.shared, y);
+  pass.ops->CombineRows(y, out, y, rows);
 }
 
 void Experts::Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
@@ -132,16 +136,30 @@ void Experts::Backward(const Pass& pass, const BlockTensors& weights, const Bloc
                            rows);
   pass.ops->ExpertGemm({.a = gate_up, .b = weights.experts[gate_up_].matrix(), .b_step = step(), .c = by_slot}, rows);
 
+  const Tensor rest = RestBackward(pass, weights, gradients, x, activations, d_weights, d_y);
+  pass.ops->CombineRows(d_x, by_slot, rest.matrix(), rows);
+}
+
+Tensor Experts::RestBackward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
+                             kernels::ConstMatrix x, const ExpertActivations& activations, const Tensor& d_weights,
+                             kernels::ConstMatrix d_y) const {
+  const Routing& routing = activations.routing;
+  const Tensor sum = Floats(pass, {pass.rows(), hidden_size_});
   const kernels::Matrix d_logits = Floats(pass, {pass.rows(), shape_.num_experts}).matrix();
-  const kernels::Matrix from_router = pass.Activation(hidden_size_).matrix();
   pass.ops->RouterBackward({.d_logits = d_logits,
                             .logits = routing.logits.matrix(),
                             .forward = OutOf(routing),
                             .d_weights = d_weights.f32()},
                            shape_);
   pass.ops->Gemm({.a = d_logits, .transpose_a = true, .b = x, .c = gradients.own[router_].matrix(), .pre_gelu = {}});
-  pass.ops->Gemm({.a = d_logits, .b = weights.own[router_].matrix(), .c = from_router, .pre_gelu = {}});
-  pass.ops->CombineRows(d_x, by_slot, from_router, rows);
+  pass.ops->Gemm({.a = d_logits, .b = weights.own[router_].matrix(), .c = sum.matrix(), .pre_gelu = {}});
+  if (shared_.has_value()) {
+    shared_->Backward(pass, weights.own, gradients.own, x, activations.shared, d_y, sum.matrix());
+  }
+  if (pass.dtype == DType::kF32) return sum;
+  const Tensor rounded = pass.Activation(hidden_size_);
+  pass.ops->CastToBf16(rounded.bf16(), sum.f32(), sum.shape.elements());
+  return rounded;
 }
 
 }  // namespace holdfast

@@ -3,12 +3,14 @@
 // of many SwiGLU layers and adds up what they give, each weighted by the router. No token is dropped.
 //
 // The arithmetic knows no place: an expert's rows are taken in token order, a token's experts by ascending index, the
-// weight multiplies the activation before the last projection, and the router works in fp32.
+// weight multiplies the activation before the last projection, the router works in fp32, a shared expert comes last.
 
+#include <optional>
 #include <string>
 
 #include "framework/config/config.h"
 #include "models/linear.h"
+#include "models/shared_expert.h"
 
 namespace holdfast {
 
@@ -25,6 +27,7 @@ struct ExpertActivations {
   Routing routing;
   Tensor gate_up;  // (S, 2F) by slot
   Tensor act;      // (S, F) weighted
+  SharedExpertActivations shared;
 };
 
 /// Weights or gradients of the units of one block.
@@ -35,7 +38,7 @@ struct BlockTensors {
 
 class Experts {
  public:
-  /// Adds the router to the unit at hand; AddExperts adds the rest.
+  /// Adds the router and the shared expert to the unit at hand; AddExperts adds the rest.
   Experts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config);
   /// The experts, one after the other, into a unit of their own.
   void AddExperts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config);
@@ -59,6 +62,10 @@ class Experts {
 
  private:
   int64_t slots(const Pass& pass) const { return pass.rows() * shape_.chosen; }
+  /// What router and shared expert add to the gradient of x, in the dtype of activations.
+  Tensor RestBackward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
+                      kernels::ConstMatrix x, const ExpertActivations& activations, const Tensor& d_weights,
+                      kernels::ConstMatrix d_y) const;
   kernels::ExpertRows Rows(const Pass& pass, const Routing& routing) const;
   /// Elements from one expert's parameters to the next one's.
   int64_t step() const { return 3 * width_ * hidden_size_; }
@@ -67,6 +74,7 @@ class Experts {
   int64_t hidden_size_, width_;
   int router_;                    // in the block's unit
   int gate_up_ = -1, down_ = -1;  // of expert 0, in the experts' unit
+  std::optional<SharedExpert> shared_;
 };
 
 }  // namespace holdfast

@@ -301,7 +301,9 @@ absl::Status Transformer::LastLogits(const TokenBatch& batch, const PassContext&
 absl::Status CheckConfig(const ModelConfig& c) {
   const int64_t smallest = std::min({c.vocab_size, c.max_sequence_length, c.num_layers, c.hidden_size, c.num_heads,
                                      c.num_kv_heads, c.head_dim, c.intermediate_size});
-  if (smallest < 1) return absl::InvalidArgumentError("model: every size must be positive (is the config resolved?)");
+  if (smallest < 1 || (c.num_experts > 0 && c.expert_intermediate_size < 1)) {
+    return absl::InvalidArgumentError("model: every size must be positive (is the config resolved?)");
+  }
   if (c.num_heads % c.num_kv_heads != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("model.num_heads ", c.num_heads, " is not a multiple of model.num_kv_heads ", c.num_kv_heads));
@@ -341,7 +343,12 @@ int64_t MatrixElements(const ModelConfig& c) {
   const int64_t embeddings = c.vocab_size * (c.tie_embeddings ? 1 : 2) + positions;
   const int64_t attention = 2 * (c.num_heads + c.num_kv_heads) * c.head_dim;
   const int64_t mlp = (c.activation == ActivationKind::kSwiglu ? 3 : 2) * c.intermediate_size;
-  return c.hidden_size * (embeddings + c.num_layers * (attention + mlp));
+  const int64_t expert_layers = c.NumExpertLayers(), dense_layers = c.num_layers - expert_layers;
+  const int64_t gate = c.shared_expert_gate ? 1 : 0;
+  const int64_t experts = c.num_experts * (1 + 3 * c.expert_intermediate_size);
+  const int64_t shared = 3 * c.shared_expert_intermediate_size + gate;
+  return c.hidden_size *
+         (embeddings + c.num_layers * attention + dense_layers * mlp + expert_layers * (experts + shared));
 }
 
 }  // namespace holdfast

@@ -42,7 +42,25 @@ void CheckHeads(const ModelConfig& model, Violations* violations) {
   }
 }
 
+void CheckNorms(const ModelConfig& model, Violations* violations) {
+  if (!model.qk_norm_joint || model.qk_norm) return;
+  violations->push_back({{"model.qk_norm_joint", "model.qk_norm"},
+                         "there is no norm of query and key; leave it out or set model.qk_norm to true"});
+}
+
+void CheckSharedExpert(const ModelConfig& model, Violations* violations) {
+  if (model.shared_expert_intermediate_size > 0 && model.num_experts == 0) {
+    violations->push_back({{"model.shared_expert_intermediate_size", "model.num_experts"},
+                           "a shared expert stands beside others; leave it out or set model.num_experts"});
+  }
+  if (model.shared_expert_gate && model.shared_expert_intermediate_size == 0) {
+    violations->push_back({{"model.shared_expert_gate", "model.shared_expert_intermediate_size"},
+                           "there is no shared expert; leave it out or set model.shared_expert_intermediate_size"});
+  }
+}
+
 void CheckExperts(const ModelConfig& model, Violations* violations) {
+  CheckSharedExpert(model, violations);
   if (model.num_experts == 0) return;
   if (model.activation != ActivationKind::kSwiglu || model.bias) {
     violations->push_back({{"model.num_experts", "model.activation", "model.bias"},
@@ -279,6 +297,7 @@ void ResolveDerived(ModelConfig* model) {
 std::vector<Violation> ValidateConfig(const Config& config) {
   Violations violations;
   CheckHeads(config.model, &violations);
+  CheckNorms(config.model, &violations);
   CheckExperts(config.model, &violations);
   CheckRope(config.model, &violations);
   CheckBatch(config, &violations);
@@ -298,8 +317,10 @@ std::vector<Violation> ValidateConfig(const Config& config) {
 std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, const ModelConfig& theirs) {
   const bool rope = theirs.position == PositionKind::kRope;
   const bool scaled = ours.rope_scaling != RopeScaling::kNone && theirs.rope_scaling != RopeScaling::kNone;
-  const auto decides = [rope, scaled](const std::string& key) {
+  const bool dense_layers = theirs.NumExpertLayers() < theirs.num_layers;
+  const auto decides = [rope, scaled, dense_layers](const std::string& key) {
     if (key == "max_sequence_length") return !rope;
+    if (key == "intermediate_size") return dense_layers;
     if (key == "rope_theta" || key == "rope_scaling") return rope;
     if (key.starts_with("rope_")) return scaled;
     return key != "family" && key != "dropout" && key != "init_std";
@@ -327,6 +348,8 @@ absl::Status CheckModel(const ModelConfig& model) {
   Violations violations;
   if (problems.empty()) {
     CheckHeads(model, &violations);
+    CheckNorms(model, &violations);
+    CheckExperts(model, &violations);
     CheckRope(model, &violations);
   }
   for (const Violation& violation : violations) {

@@ -132,11 +132,13 @@ class ReferenceModel {
     Row v(qkv.begin() + head * d, qkv.begin() + (head + 1) * d);
     if (head >= c_.num_heads + c_.num_kv_heads) return v;
     if (c_.qk_norm) {
-      const double* weight =
-          Find(block + (head < c_.num_heads ? "attention.q_norm.weight" : "attention.k_norm.weight"));
+      const bool query = head < c_.num_heads, joint = c_.qk_norm_joint;
+      const double* weight = Find(block + (query ? "attention.q_norm.weight" : "attention.k_norm.weight"));
+      const int64_t first = joint ? (query ? 0 : c_.num_heads) : head;
+      const int64_t heads = joint ? (query ? c_.num_heads : c_.num_kv_heads) : 1;
       double square = 0;
-      for (double x : v) square += x * x / d;
-      for (int64_t i = 0; i < d; ++i) v[i] *= weight[i] / std::sqrt(square + c_.norm_eps);
+      for (int64_t i = first * d; i < (first + heads) * d; ++i) square += qkv[i] * qkv[i] / (heads * d);
+      for (int64_t i = 0; i < d; ++i) v[i] *= weight[(head - first) * d + i] / std::sqrt(square + c_.norm_eps);
     }
     if (c_.position != PositionKind::kRope) return v;
     Row rotated(d);
@@ -201,9 +203,15 @@ class ReferenceModel {
     return experts;
   }
 
+  Row Swiglu(const std::string& name, const Row& x, int64_t width) const {
+    const Row up = Linear(name + "gate_up", {x}, 2 * width)[0];
+    Row act(width);
+    for (int64_t j = 0; j < width; ++j) act[j] = up[j] / (1 + std::exp(-up[j])) * up[width + j];
+    return Linear(name + "down", {act}, c_.hidden_size)[0];
+  }
+
   /// Each token by itself.
   Rows Experts(const std::string& name, const Rows& x) {
-    const int64_t n = c_.expert_intermediate_size;
     const Rows logits = Linear(name + "router", x, c_.num_experts);
     Rows y(x.size(), Row(c_.hidden_size));
     for (size_t r = 0; r < x.size(); ++r) {
@@ -217,13 +225,14 @@ class ReferenceModel {
       for (const int64_t e : experts) chosen += scores[e];
       for (const int64_t e : experts) {
         const double weight = c_.router_scale * (c_.router_normalize ? scores[e] / chosen : scores[e]);
-        const std::string of = absl::StrCat(name, e, ".");
-        const Row up = Linear(of + "gate_up", {x[r]}, 2 * n)[0];
-        Row act(n);
-        for (int64_t j = 0; j < n; ++j) act[j] = up[j] / (1 + std::exp(-up[j])) * up[n + j];
-        const Row out = Linear(of + "down", {act}, c_.hidden_size)[0];
+        const Row out = Swiglu(absl::StrCat(name, e, "."), x[r], c_.expert_intermediate_size);
         for (int64_t j = 0; j < c_.hidden_size; ++j) y[r][j] += weight * out[j];
       }
+      if (c_.shared_expert_intermediate_size == 0) continue;
+      const double weight =
+          c_.shared_expert_gate ? 1 / (1 + std::exp(-Linear(name + "shared.gate", {x[r]}, 1)[0][0])) : 1;
+      const Row out = Swiglu(name + "shared.", x[r], c_.shared_expert_intermediate_size);
+      for (int64_t j = 0; j < c_.hidden_size; ++j) y[r][j] += weight * out[j];
     }
     return y;
   }

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "framework/nn/layout.h"
+#include "framework/nn/statistics.h"
 #include "framework/tensor/tensor.h"
 
 namespace holdfast {
@@ -56,6 +57,9 @@ struct PassContext {
   UnitStore* store = nullptr;
   kernels::RandomKey random;  // seed, step, microbatch; the model fills in the site
   float loss_scale = 1;       // gradient of each loss: 1 / (rows of the global batch)
+  // Where a training pass writes Model::statistics: device memory, laid out as they are, zero before the pass. Null:
+  // nobody asks for them.
+  void* statistics = nullptr;
 };
 
 /// A trainable model: forward and backward written out. Stateless but for its config. What its inputs are and what it
@@ -67,6 +71,11 @@ class Model {
   virtual DType compute_dtype() const = 0;
   /// The arrays that its batches consist of, at most Batch::kMaxArrays.
   virtual absl::Span<const BatchArray> batch_arrays() const = 0;
+  /// What its training passes hand over for each microbatch beside losses. "loss" is taken: their sum.
+  virtual const StatisticsLayout& statistics() const {
+    static const StatisticsLayout none;
+    return none;
+  }
 
   /// Losses of every row into `losses` (B * T, fp32, 0 where not counted) and gradients into the store.
   virtual absl::Status ForwardBackward(const Batch& batch, const PassContext& context, float* losses) = 0;

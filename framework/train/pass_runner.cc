@@ -1,6 +1,7 @@
 #include "framework/train/pass_runner.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <utility>
 
@@ -10,7 +11,7 @@ namespace holdfast {
 namespace {
 
 constexpr size_t kElementBytes = 4;
-constexpr int64_t kMaxQueued = 64;  // passes; fetching losses costs one wait, little against so many
+constexpr int64_t kMaxQueued = 64;  // passes; fetching results costs one wait, little against so many
 
 }  // namespace
 
@@ -29,7 +30,15 @@ absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(Model& model, Dev
   }
   const auto passes = static_cast<size_t>(std::clamp<int64_t>(options.max_passes, 1, kMaxQueued));
   ASSIGN_OR_RETURN(runner->losses_, Buffer::Allocate(device, passes * rows * sizeof(float), "losses"));
+  ASSIGN_OR_RETURN(runner->model_statistics_,
+                   Buffer::Allocate(device, passes * runner->StatisticsBytes(), "statistics"));
   return runner;
+}
+
+StatisticsLayout PassRunner::WithLoss(const StatisticsLayout& model) {
+  std::vector<StatisticSpec> specs{{.name = kLossStatistic, .combine = Combine::kSum}};
+  specs.insert(specs.end(), model.specs().begin(), model.specs().end());
+  return specs;
 }
 
 Batch PassRunner::Upload(const HostBatch& microbatch) {
@@ -52,7 +61,7 @@ Batch PassRunner::Upload(const HostBatch& microbatch) {
 
 absl::Status PassRunner::Queue(const HostBatch& microbatch, UnitStore& store, Pass run) {
   const size_t row_bytes = static_cast<size_t>(options_.max_rows) * sizeof(float);
-  if ((queued_.size() + 1) * row_bytes > losses_.bytes()) RETURN_IF_ERROR(FetchLosses());
+  if ((queued_.size() + 1) * row_bytes > losses_.bytes()) RETURN_IF_ERROR(FetchResults());
   const Batch batch = Upload(microbatch);
   PassContext context{.ops = &stream_->ops(), .arena = &arena_, .store = &store, .random = {.seed = options_.seed}};
   context.random.step = microbatch.step;
@@ -63,18 +72,23 @@ absl::Status PassRunner::Queue(const HostBatch& microbatch, UnitStore& store, Pa
   inputs_[next_inputs_].read = stream_->Record();  // also of a pass that was given up
   next_inputs_ = (next_inputs_ + 1) % inputs_.size();
   RETURN_IF_ERROR(status);
-  queued_.push_back({static_cast<size_t>(microbatch.batch * microbatch.sequence), microbatch.counted});
+  queued_.push_back(static_cast<size_t>(microbatch.batch * microbatch.sequence));
   return absl::OkStatus();
 }
 
-absl::Status PassRunner::FetchLosses() {
+absl::Status PassRunner::FetchResults() {
   RETURN_IF_ERROR(stream_->Synchronize());
   std::vector<float> losses(queued_.size() * static_cast<size_t>(options_.max_rows));
   device_.CopyToHost(losses.data(), losses_.data(), losses.size() * sizeof(float));
+  std::vector<uint64_t> statistics(queued_.size() * static_cast<size_t>(model_.statistics().size()));
+  device_.CopyToHost(statistics.data(), model_statistics_.data(), statistics.size() * sizeof(uint64_t));
   const float* row = losses.data();
-  for (const QueuedPass& pass : queued_) {
-    sums_.push_back({.sum = std::accumulate(row, row + pass.rows, 0.0), .counted = pass.counted});
+  auto of_pass = statistics.begin();
+  for (const size_t rows : queued_) {
+    fetched_.push_back(std::bit_cast<uint64_t>(std::accumulate(row, row + rows, 0.0)));
+    fetched_.insert(fetched_.end(), of_pass, of_pass + model_.statistics().size());
     row += options_.max_rows;
+    of_pass += model_.statistics().size();
   }
   queued_.clear();
   return absl::OkStatus();
@@ -82,19 +96,23 @@ absl::Status PassRunner::FetchLosses() {
 
 void PassRunner::BeginStep() {
   queued_.clear();
-  sums_.clear();
+  fetched_.clear();
 }
 
 absl::Status PassRunner::ForwardBackward(const HostBatch& microbatch, float loss_scale, UnitStore& store) {
   return Queue(microbatch, store, [&](const Batch& batch, PassContext context, float* losses) {
     context.loss_scale = loss_scale;
+    if (StatisticsBytes() > 0) {
+      context.statistics = model_statistics_.as<std::byte>() + queued_.size() * StatisticsBytes();
+      stream_->ops().Zero(context.statistics, StatisticsBytes());
+    }
     return model_.ForwardBackward(batch, context, losses);
   });
 }
 
-absl::StatusOr<std::vector<LossSum>> PassRunner::TakeLosses() {
-  RETURN_IF_ERROR(FetchLosses());
-  return std::exchange(sums_, {});
+absl::StatusOr<std::vector<uint64_t>> PassRunner::TakeStatistics() {
+  RETURN_IF_ERROR(FetchResults());
+  return std::exchange(fetched_, {});
 }
 
 absl::StatusOr<LossSum> PassRunner::Evaluate(const HostBatch& microbatch, UnitStore& store) {
@@ -102,8 +120,8 @@ absl::StatusOr<LossSum> PassRunner::Evaluate(const HostBatch& microbatch, UnitSt
   RETURN_IF_ERROR(Queue(microbatch, store, [&](const Batch& batch, const PassContext& context, float* losses) {
     return model_.Evaluate(batch, context, losses);
   }));
-  ASSIGN_OR_RETURN(const std::vector<LossSum> losses, TakeLosses());
-  return losses.front();
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> statistics, TakeStatistics());
+  return LossSum{.sum = std::bit_cast<double>(statistics.front()), .counted = microbatch.counted};
 }
 
 absl::StatusOr<std::vector<float>> PassRunner::Compute(const HostBatch& microbatch, int64_t outputs, UnitStore& store,
@@ -114,7 +132,7 @@ absl::StatusOr<std::vector<float>> PassRunner::Compute(const HostBatch& microbat
   RETURN_IF_ERROR(Queue(microbatch, store, [&](const Batch& batch, const PassContext& context, float*) {
     return pass(batch, context, results.f32());
   }));
-  BeginStep();  // there are no losses to be fetched
+  BeginStep();  // there are no results to be fetched
   RETURN_IF_ERROR(stream_->Synchronize());
   std::vector<float> values(static_cast<size_t>(outputs));
   device_.CopyToHost(values.data(), results.data, values.size() * sizeof(float));

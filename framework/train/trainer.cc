@@ -1,6 +1,7 @@
 #include "framework/train/trainer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "framework/base/status.h"
 #include "framework/optim/schedule.h"
 #include "framework/parallel/staged_communicator.h"
+#include "framework/parallel/statistics_sum.h"
 #include "framework/parallel/transfer.h"
 
 namespace holdfast {
@@ -16,23 +18,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Everybody's numbers, one rank after the other; counts[r] of them from rank r.
-absl::StatusOr<std::vector<double>> AllGatherDoubles(Communicator* world, const std::vector<double>& mine,
-                                                     const std::vector<size_t>& counts,
-                                                     std::chrono::milliseconds timeout) {
-  if (world == nullptr) return mine;
-  std::vector<int64_t> bytes, displacements;
-  int64_t end = 0;
-  for (const size_t count : counts) {
-    bytes.push_back(static_cast<int64_t>(count * sizeof(double)));
-    displacements.push_back(end);
-    end += bytes.back();
-  }
-  std::vector<double> all(static_cast<size_t>(end) / sizeof(double));
-  const ConstBytes input(reinterpret_cast<const std::byte*>(mine.data()), mine.size() * sizeof(double));
-  const Bytes output(reinterpret_cast<std::byte*>(all.data()), static_cast<size_t>(end));
-  RETURN_IF_ERROR(world->AllGatherV(input, {output, bytes, displacements}, Clock::now() + timeout));
-  return all;
+constexpr char kSquaresStatistic[] = "squares", kCountedStatistic[] = "counted";
+
+std::vector<uint64_t> BitsOf(const std::map<int64_t, double>& values) {
+  std::vector<uint64_t> bits;
+  for (const auto& [key, value] : values) bits.push_back(std::bit_cast<uint64_t>(value));
+  return bits;
 }
 
 /// Chunks whose gradients `rank` sums, ascending.
@@ -254,6 +245,20 @@ absl::Status Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSourc
   return absl::OkStatus();
 }
 
+// Of the microbatches and, in the same exchange, of the chunks' gradients.
+absl::StatusOr<std::vector<Statistics>> Trainer::CombineResults(const ReductionPlan& plan,
+                                                                std::vector<uint64_t> passes) {
+  static const StatisticsLayout of_chunks{{{.name = kSquaresStatistic, .combine = Combine::kInOrder}}};
+  ItemStatistics microbatches{.layout = &runner_->statistics(), .items = {}, .values = std::move(passes)};
+  ItemStatistics chunks{.layout = &of_chunks, .items = {}, .values = BitsOf(current_->store().chunk_sums())};
+  for (int r = 0; r < plan.size(); ++r) {
+    microbatches.items.push_back(plan.MicrobatchesOf(r));
+    const std::vector<int> summed = ChunksOf(*current_, r);
+    chunks.items.emplace_back(summed.begin(), summed.end());
+  }
+  return CombineStatistics({microbatches, chunks}, current_->world(), options_.transfer_timeout);
+}
+
 absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSource source, std::stop_token stop) {
   const Clock::time_point start = Clock::now();
   ShardedStore& store = current_->store();
@@ -261,42 +266,25 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   RETURN_IF_ERROR(store.BeginStep(plan, options_.training_schedule, stop));
   RETURN_IF_ERROR(RunMicrobatches(plan, source));
   const double queue_seconds = SecondsSince(start) - store.wait_seconds();
-  ASSIGN_OR_RETURN(const std::vector<LossSum> losses, runner_->TakeLosses());
+  ASSIGN_OR_RETURN(std::vector<uint64_t> passes, runner_->TakeStatistics());
   const double compute_seconds = SecondsSince(start) - store.wait_seconds();
   RETURN_IF_ERROR(store.EndStep());
   RETURN_IF_ERROR(runner_->stream().Synchronize());
 
-  // Everybody learns every chunk's sum of squares and every microbatch's loss, and adds them up in the same order.
-  std::vector<double> mine;
-  for (const auto& [chunk, sum] : store.chunk_sums()) mine.push_back(sum);
-  for (const LossSum& loss : losses) mine.push_back(loss.sum);
-  std::vector<size_t> counts;
-  for (int r = 0; r < plan.size(); ++r) {
-    counts.push_back(ChunksOf(*current_, r).size() + plan.MicrobatchesOf(r).size());
-  }
-  ASSIGN_OR_RETURN(const std::vector<double> all,
-                   AllGatherDoubles(current_->world(), mine, counts, options_.transfer_timeout));
-  std::vector<double> squares(model_.layout().chunks().size());
-  std::vector<double> loss_sums(static_cast<size_t>(options_.batch.microbatches));
-  size_t next = 0;
-  for (int r = 0; r < plan.size(); ++r) {
-    for (const int chunk : ChunksOf(*current_, r)) squares[static_cast<size_t>(chunk)] = all[next++];
-    for (const int64_t index : plan.MicrobatchesOf(r)) loss_sums[static_cast<size_t>(index)] = all[next++];
-  }
-  double square_sum = 0;
-  for (const double square : squares) square_sum += square;
-  ScalarSummationTree loss;
-  for (const double sum : loss_sums) loss.Add(sum);
+  ASSIGN_OR_RETURN(std::vector<Statistics> combined, CombineResults(plan, std::move(passes)));
+  const double square_sum = combined[1].Reals(kSquaresStatistic)[0];
 
   StepResult result;
   result.step = step.step;
-  result.loss = static_cast<float>(loss.Sum() / static_cast<double>(options_.batch.step_tokens()));
+  result.statistics = std::move(combined[0]);
+  result.loss = static_cast<float>(result.statistics.Reals(kLossStatistic)[0] /
+                                   static_cast<double>(options_.batch.step_tokens()));
   result.grad_norm = static_cast<float>(std::sqrt(square_sum));
   result.lr = LearningRate(options_.optimizer, options_.schedule, step.step, options_.total_steps);
   result.compute_seconds = compute_seconds;
   result.queue_seconds = queue_seconds;
   result.wait_seconds = store.wait_seconds();
-  result.microbatches = static_cast<int64_t>(losses.size());
+  result.microbatches = static_cast<int64_t>(plan.MicrobatchesOf(current_->rank()).size());
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
     return absl::OutOfRangeError(absl::StrCat("step ", step.step + 1, " diverged: loss ", result.loss,
                                               ", gradient norm ", result.grad_norm,
@@ -362,9 +350,11 @@ absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source,
   ShardedStore& store = current_->store();
   const int size = current_->placement().size(), rank = current_->rank();
   RETURN_IF_ERROR(store.BeginEvaluation((count + size - 1) / size, options_.evaluation_schedule, stop));
-  std::vector<double> mine;
-  std::vector<size_t> counts(static_cast<size_t>(size));
-  for (int64_t i = 0; i < count; ++i) counts[static_cast<size_t>(i % size)] += 2;
+  static const StatisticsLayout layout{{{.name = kLossStatistic, .combine = Combine::kInOrder},
+                                        {.name = kCountedStatistic, .combine = Combine::kCount}}};
+  ItemStatistics microbatches{.layout = &layout, .items = {}, .values = {}};
+  microbatches.items.resize(static_cast<size_t>(size));
+  for (int64_t i = 0; i < count; ++i) microbatches.items[static_cast<size_t>(i % size)].push_back(i);
   for (int64_t i = rank; i < (count + size - 1) / size * size; i += size) {
     if (i >= count) {
       store.SkipPass();
@@ -372,21 +362,14 @@ absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source,
     }
     ASSIGN_OR_RETURN(const HostBatch microbatch, source(i));
     ASSIGN_OR_RETURN(const LossSum loss, runner_->Evaluate(microbatch, store));
-    mine.push_back(loss.sum);
-    mine.push_back(static_cast<double>(loss.counted));
+    microbatches.values.push_back(std::bit_cast<uint64_t>(loss.sum));
+    microbatches.values.push_back(std::bit_cast<uint64_t>(loss.counted));
   }
-  ASSIGN_OR_RETURN(const std::vector<double> all,
-                   AllGatherDoubles(current_->world(), mine, counts, options_.transfer_timeout));
-  std::vector<size_t> next(counts.size());
-  for (size_t r = 1; r < next.size(); ++r) next[r] = next[r - 1] + counts[r - 1];
-  double sum = 0, counted = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    size_t& at = next[static_cast<size_t>(i % size)];
-    sum += all[at++];
-    counted += all[at++];
-  }
+  ASSIGN_OR_RETURN(const std::vector<Statistics> combined,
+                   CombineStatistics({microbatches}, current_->world(), options_.transfer_timeout));
+  const int64_t counted = combined[0].Counts(kCountedStatistic)[0];
   if (counted == 0) return absl::FailedPreconditionError("the validation set has no whole sample");
-  return sum / counted;
+  return combined[0].Reals(kLossStatistic)[0] / static_cast<double>(counted);
 }
 
 absl::Status Trainer::WithWeights(absl::FunctionRef<absl::Status(const ReadWeightsFn& read)> use) {

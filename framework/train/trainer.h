@@ -71,6 +71,7 @@ struct StepResult {
   int64_t step = 0;  // from 0
   float loss = 0;    // mean over the rows (tokens) of the global batch
   float grad_norm = 0;
+  Statistics statistics;  // of the whole step: "loss", the sum of which `loss` is the mean, and the model's own
   double lr = 0;
   double compute_seconds = 0, wait_seconds = 0;  // of this rank; waiting is for other ranks
   double queue_seconds = 0;                      // of compute, until all passes were given to the device
@@ -153,6 +154,7 @@ class Trainer {
   ReductionPlan PlanOf(absl::Span<const int64_t> microbatches) const;
   /// Queues this rank's passes, in the plan's order.
   absl::Status RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source);
+  absl::StatusOr<std::vector<Statistics>> CombineResults(const ReductionPlan& plan, std::vector<uint64_t> passes);
   std::map<int, uint64_t> DigestsAfter(const StepResult& result,
                                        absl::FunctionRef<bool(int chunk, bool summed_here)> wanted);
   UpdateScalars ScalarsOf(const StepResult& result) const;

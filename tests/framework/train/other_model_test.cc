@@ -47,7 +47,15 @@ class Denoiser final : public Model {
     return arrays;
   }
 
+  /// Of a microbatch's samples: how many have a level up to 1 and above, and the sum of 1 / level.
+  const StatisticsLayout& statistics() const override { return statistics_; }
+
   absl::Status ForwardBackward(const Batch& batch, const PassContext& context, float* losses) override {
+    for (int64_t b = 0; context.statistics != nullptr && b < kBatch; ++b) {
+      const float level = batch.array<float>(kLevel)[b];
+      ++statistics_.At<int64_t>(context.statistics, 0)[level > 1 ? 1 : 0];
+      *statistics_.At<double>(context.statistics, 1) += 1.0 / level;
+    }
     const ArenaScope scope(*context.arena);
     ASSIGN_OR_RETURN(const Activations a, Forward(batch, context, losses));
     kernels::Ops& ops = *context.ops;
@@ -133,6 +141,8 @@ class Denoiser final : public Model {
   }
 
   ParameterLayout layout_;
+  StatisticsLayout statistics_{{{.name = "levels", .combine = Combine::kCount, .size = 2},
+                                {.name = "inverse_level", .combine = Combine::kMean}}};
 };
 
 /// A smooth signal of another phase for each sample, and noise of another level.
@@ -171,11 +181,16 @@ TrainerOptions Options(Model& model) {
   return options;
 }
 
-/// Losses of all steps in a world of `size` ranks, and the validation loss after them.
-std::vector<float> TrainIn(int size) {
+/// Of a run.
+struct Trace {
+  std::vector<float> losses;  // of all steps, and the validation loss after them
+  std::vector<Statistics> statistics;
+};
+
+Trace TrainIn(int size) {
   const std::vector<std::string> nodes(static_cast<size_t>(size), "here");
   auto communicators = MakeInProcessWorld(size, 1), groups = MakeInProcessWorld(size, 1);
-  std::vector<std::vector<float>> losses(static_cast<size_t>(size));
+  std::vector<Trace> traces(static_cast<size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
@@ -195,29 +210,44 @@ std::vector<float> TrainIn(int size) {
             trainer->Prepare({step, EvenMicrobatches(kMicrobatches, size)},
                              [&](int64_t index) -> absl::StatusOr<HostBatch> { return MakeBatch(step, index); }, {});
         ASSERT_TRUE(result.ok()) << result.status();
-        losses[at].push_back(result->loss);
+        traces[at].losses.push_back(result->loss);
+        traces[at].statistics.push_back(result->statistics);
         trainer->Commit(*result);
       }
       const auto loss =
           trainer->Evaluate(4, [&](int64_t index) -> absl::StatusOr<HostBatch> { return MakeBatch(99, index); }, {});
       ASSERT_TRUE(loss.ok()) << loss.status();
-      losses[at].push_back(static_cast<float>(*loss));
+      traces[at].losses.push_back(static_cast<float>(*loss));
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const auto& of_rank : losses) EXPECT_EQ(of_rank, losses[0]);
-  return losses[0];
+  for (const Trace& of_rank : traces) {
+    EXPECT_EQ(of_rank.losses, traces[0].losses);
+    EXPECT_EQ(of_rank.statistics, traces[0].statistics);
+  }
+  return traces[0];
 }
 
 TEST(OtherModelTest, HasTheSameBitsInAnyWorldAndLearns) {
-  const std::vector<float> alone = TrainIn(1);
-  ASSERT_EQ(alone.size(), kSteps + 1u);
-  EXPECT_LT(alone[kSteps - 1], 0.8f * alone[0]);
-  for (int size : {2, 3}) {
-    const std::vector<float> many = TrainIn(size);
-    ASSERT_EQ(many.size(), alone.size());
-    for (size_t i = 0; i < alone.size(); ++i) {
-      EXPECT_EQ(std::bit_cast<uint32_t>(many[i]), std::bit_cast<uint32_t>(alone[i])) << size << " ranks, loss " << i;
+  const Trace alone = TrainIn(1);
+  ASSERT_EQ(alone.losses.size(), kSteps + 1u);
+  EXPECT_LT(alone.losses[kSteps - 1], 0.8f * alone.losses[0]);
+  const absl::Span<const int64_t> levels = alone.statistics[3].Counts("levels");
+  EXPECT_EQ(levels[0] + levels[1], kBatch * kMicrobatches);
+  EXPECT_GT(levels[1], 0);
+  double inverse = 0;
+  for (int64_t i = 0; i < kMicrobatches; ++i) {
+    const HostBatch batch = MakeBatch(3, i);
+    for (const float level : std::get<std::vector<float>>(batch.arrays[kLevel])) inverse += 1.0 / level;
+  }
+  EXPECT_NEAR(alone.statistics[3].Reals("inverse_level")[0], inverse / kMicrobatches, 1e-12);
+  for (int size : {2, 3, 7}) {  // of 7 two have no microbatch
+    const Trace many = TrainIn(size);
+    EXPECT_EQ(many.statistics, alone.statistics) << size << " ranks";
+    ASSERT_EQ(many.losses.size(), alone.losses.size());
+    for (size_t i = 0; i < alone.losses.size(); ++i) {
+      EXPECT_EQ(std::bit_cast<uint32_t>(many.losses[i]), std::bit_cast<uint32_t>(alone.losses[i]))
+          << size << " ranks, loss " << i;
     }
   }
 }

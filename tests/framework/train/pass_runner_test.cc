@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <set>
 #include <vector>
@@ -39,8 +40,11 @@ class KeyRecorder final : public LanguageModel {
   absl::Status ForwardBackward(const Batch& batch, const PassContext& context, float* losses) override {
     keys.push_back(context.random);
     std::fill_n(losses, batch.batch * batch.sequence, 1.0f);
+    ++*statistics_.At<int64_t>(context.statistics, 0);  // from zero
+    statistics_.At<double>(context.statistics, 1)[1] = context.random.microbatch;
     return absl::OkStatus();
   }
+  const StatisticsLayout& statistics() const override { return statistics_; }
   absl::Status Evaluate(const Batch&, const PassContext&, float*) override { return absl::OkStatus(); }
   absl::Status LastLogits(const TokenBatch&, const PassContext&, float*) override { return absl::OkStatus(); }
 
@@ -48,6 +52,7 @@ class KeyRecorder final : public LanguageModel {
 
  private:
   const ParameterLayout& layout_;
+  StatisticsLayout statistics_{{{.name = "passes", .combine = Combine::kCount}, {.name = "index", .size = 2}}};
 };
 
 class NoStore final : public UnitStore {
@@ -83,8 +88,8 @@ TEST(PassRunner, TellsTheModelSeedStepAndMicrobatch) {
   }
 }
 
-// Losses wait on the device, as many as there is room for; those beyond are fetched in between.
-TEST(PassRunner, AStepThatWasAbandonedLeavesNoLosses) {
+// Results wait on the device, as many as there is room for; those beyond are fetched in between.
+TEST(PassRunner, AStepThatWasAbandonedLeavesNoResults) {
   const ParameterLayout layout = TransformerLayout(TinyModel());
   const auto device = MakeCpuDevice(1);
   KeyRecorder model(layout);
@@ -95,10 +100,16 @@ TEST(PassRunner, AStepThatWasAbandonedLeavesNoLosses) {
   (*runner)->BeginStep();
   for (uint32_t i = 0; i < 3; ++i) ASSERT_TRUE((*runner)->ForwardBackward(MicrobatchOf(0, i), 1, store).ok());
   (*runner)->BeginStep();
-  ASSERT_TRUE((*runner)->ForwardBackward(MicrobatchOf(1, 0), 1, store).ok());
-  const auto losses = (*runner)->TakeLosses();
-  ASSERT_TRUE(losses.ok()) << losses.status();
-  EXPECT_EQ(losses->size(), 1u);
+  for (uint32_t i = 4; i < 7; ++i) ASSERT_TRUE((*runner)->ForwardBackward(MicrobatchOf(1, i), 1, store).ok());
+  const auto results = (*runner)->TakeStatistics();
+  ASSERT_TRUE(results.ok()) << results.status();
+  std::vector<uint64_t> expected;  // loss, passes, index
+  for (const double index : {4.0, 5.0, 6.0}) {
+    for (const double value : {double{kBatch * kSequence}, std::bit_cast<double>(int64_t{1}), 0.0, index}) {
+      expected.push_back(std::bit_cast<uint64_t>(value));
+    }
+  }
+  EXPECT_EQ(*results, expected);
 }
 
 // The same tokens and weights: only the masks differ.

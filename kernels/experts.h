@@ -42,9 +42,9 @@ struct RouterOut {
 };
 
 /// Gradients of a router's logits: of the weights of its choices, and of the auxiliary losses
-///   balance: sum over rows of <slope, softmax(logits)>, slope (E) constant (Fedus et al. 2021, section 2.2)
+///   balance: sum over rows of <slope, probabilities>, slope (E) constant (Fedus et al. 2021, section 2.2)
 ///   z:       z_scale * sum over rows of lse^2 (Zoph et al. 2022, section 3.2)
-/// With sigmoid scores `slope` multiplies scores / their sum instead of the softmax.
+/// Probabilities are softmax(logits), or with sigmoid scores these / their sum.
 struct RouterBackwardArgs {
   Matrix d_logits;  ///< (R, E) fp32
   ConstMatrix logits;
@@ -52,6 +52,20 @@ struct RouterBackwardArgs {
   const float* d_weights = nullptr;  ///< (R, k)
   const float* slope = nullptr;      ///< (E) optional
   float z_scale = 0;
+};
+
+/// What is told of a router's choices of R rows, and the slope of their balance loss. Sums are in double, over experts
+/// and then over rows, both ascending.
+struct RouterReportArgs {
+  ConstMatrix logits;  ///< (R, E) fp32
+  RouterOut forward;
+  const int32_t* offsets = nullptr;  ///< (E + 1), see ExpertRows
+  float* slope = nullptr;            ///< (E) optional: slope_scale * load
+  float slope_scale = 0;
+  int64_t* load = nullptr;    ///< (E) optional: rows of each expert; with it all of
+  double* balance = nullptr;  ///< E / R^2 * sum over rows of <load, probabilities>; k if all are alike
+  double* z = nullptr;        ///< mean of lse^2
+  double* entropy = nullptr;  ///< mean of that of softmax(logits), in nats
 };
 
 /// Choices in the order of slots.

@@ -175,6 +175,8 @@ class Ops {
   virtual void RouterForward(const RouterOut& out, ConstMatrix logits, const RouterShape& shape) = 0;
   virtual void RouterBackward(const RouterBackwardArgs& args, const RouterShape& shape) = 0;
 
+  virtual void RouterReport(const RouterReportArgs& args, const RouterShape& shape) = 0;
+
   /// Puts the choices of `rows` rows, experts (R, k), in the order of slots: writes what `out` points to.
   virtual void SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
                            const RouterShape& shape) = 0;

@@ -82,7 +82,8 @@ void CheckExperts(const ModelConfig& model, Violations* violations) {
         {{"model.router_groups", "model.num_experts"},
          absl::StrCat("num_experts ", model.num_experts, " is not a multiple of router_groups ", model.router_groups)});
   } else if (model.router_groups_chosen > model.router_groups ||
-             model.num_experts / model.router_groups * model.router_groups_chosen < model.experts_per_token) {
+             (model.router_groups > 1 &&
+              model.num_experts / model.router_groups * model.router_groups_chosen < model.experts_per_token)) {
     violations->push_back(
         {{"model.router_groups_chosen", "model.router_groups", "model.experts_per_token"},
          absl::StrCat(model.router_groups_chosen, " of ", model.router_groups, " groups of ",

@@ -12,6 +12,8 @@ Each directory gets the model as `transformers` saves it (config.json, model.saf
   steps.inputs, steps.targets         (10, B, T)
   steps.losses, steps.norms (10)      ten steps of AdamW from the same weights: losses and norms before clipping
   final.<name>                        the weights after them
+and that of tiny_qwen3_moe, which has one layer with experts:
+  aux_loss (1), aux.grad.<name>       transformers' auxiliary loss, gradients of loss + 0.25 * aux_loss
 T is 13 of the 24 positions for the first two, all of them for the others; the windows are shorter than that. Attention
 is transformers' "eager" one. AdamW: lr 1e-2, betas (0.9, 0.95), eps 1e-8, weight decay 0.1 on matrices only,
 gradient norm clipped to 1.
@@ -102,7 +104,8 @@ def qwen3_moe():
 
 def olmoe():
     return OlmoeForCausalLM(OlmoeConfig(**{**SIZES, "intermediate_size": 16}, max_position_embeddings=48, num_experts=8,
-                                        num_experts_per_tok=3, rope_theta=1000.0))
+                                        num_experts_per_tok=3, rope_theta=1000.0,
+                                        pad_token_id=None, eos_token_id=None))  # of padding PyTorch has no gradient
 
 
 # name, model, length of its sequences
@@ -133,9 +136,22 @@ def sequences(vocabulary, count, length, generator):
     return tokens[:, :, :-1].contiguous(), tokens[:, :, 1:].contiguous()
 
 
+def with_aux_loss(model, inputs, targets):
+    out = model(input_ids=inputs, output_router_logits=True)
+    loss = torch.nn.functional.cross_entropy(out.logits.flatten(0, 1), targets.flatten())
+    (loss + 0.25 * out.aux_loss).backward()
+    tensors = {"aux_loss": out.aux_loss.reshape(1)}
+    for name, p in model.named_parameters():
+        tensors["aux.grad." + name] = p.grad.clone()
+    model.zero_grad()
+    return tensors
+
+
 def golden(model, length, generator):
     out = {}
     inputs, targets = sequences(model.config.vocab_size, 1, length, generator)
+    if model.config.model_type == "qwen3_moe":
+        out.update(with_aux_loss(model, inputs[0], targets[0]))
     logits, loss = loss_of(model, inputs[0], targets[0])
     loss.backward()
     out["inputs"], out["targets"] = inputs[0], targets[0]

@@ -78,6 +78,9 @@ class ComparingOps final : public Ops {
   void RouterBackward(const RouterBackwardArgs& args, const RouterShape& shape) override {
     Compare("RouterBackward", {Of(args.d_logits)}, [&] { ops_->RouterBackward(args, shape); });
   }
+  void RouterReport(const RouterReportArgs& args, const RouterShape& shape) override {
+    ops_->RouterReport(args, shape);
+  }
   void SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
                    const RouterShape& shape) override {
     ops_->SortChoices(offsets, choices, slot_of, experts, rows, shape);

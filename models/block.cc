@@ -21,7 +21,7 @@ Block::Block(ParameterBuilder& builder, const std::string& name, const ModelConf
       attention_(builder, name + ".attention", config, layer, rope),
       norm2_(builder, name + ".norm2", config) {
   if (config.HasExperts(layer)) {
-    experts_.emplace(builder, name + ".experts", config);
+    experts_.emplace(builder, name + ".experts", config, layer);
   } else {
     mlp_.emplace(builder, name + ".mlp", config);
   }

@@ -25,10 +25,23 @@ kernels::RouterOut OutOf(const Routing& routing) {
 
 }  // namespace
 
-Experts::Experts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config)
+StatisticsLayout RouterStatistics(const ModelConfig& config) {
+  const int64_t layers = config.NumExpertLayers();
+  if (layers == 0) return StatisticsLayout();
+  return {{{.name = "router_balance", .combine = Combine::kMean, .size = layers},
+           {.name = "router_z", .combine = Combine::kMean, .size = layers},
+           {.name = "router_entropy", .combine = Combine::kMean, .size = layers},
+           {.name = "expert_load", .combine = Combine::kCount, .size = layers * config.num_experts}}};
+}
+
+Experts::Experts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, int64_t layer)
     : shape_(ShapeOf(config)),
       hidden_size_(config.hidden_size),
       width_(config.expert_intermediate_size),
+      index_((layer - config.first_expert_layer) / config.expert_layer_step),
+      num_layers_(config.NumExpertLayers()),
+      balance_loss_(config.router_balance_loss),
+      z_loss_(config.router_z_loss),
       router_(builder.AddFp32Matrix(name + ".router.weight", shape_.num_experts, hidden_size_,
                                     static_cast<float>(config.init_std))) {
   if (config.shared_expert_intermediate_size > 0) shared_.emplace(builder, name + ".shared", config);
@@ -140,17 +153,42 @@ void Experts::Backward(const Pass& pass, const BlockTensors& weights, const Bloc
   pass.ops->CombineRows(d_x, by_slot, rest.matrix(), rows);
 }
 
+// The gradient of the losses is that of the sum over microbatches of their mean over layers; loss_scale, 1 / (rows of
+// the step), times the rows here is 1 / microbatches.
+void Experts::RouterBackward(const Pass& pass, const Routing& routing, const float* d_weights,
+                             kernels::Matrix d_logits) const {
+  const ArenaScope scope(*pass.arena);
+  const double scale = pass.loss_scale / static_cast<double>(num_layers_);
+  const auto experts = static_cast<double>(shape_.num_experts), rows = static_cast<double>(pass.rows());
+  kernels::RouterReportArgs report{
+      .logits = routing.logits.matrix(), .forward = OutOf(routing), .offsets = routing.offsets.i32()};
+  if (balance_loss_ > 0) {
+    report.slope = Floats(pass, {shape_.num_experts}).f32();
+    report.slope_scale = static_cast<float>(balance_loss_ * scale * experts / rows);
+  }
+  if (pass.statistics != nullptr) {
+    report.balance = pass.layout->At<double>(pass.statistics, 0) + index_;
+    report.z = pass.layout->At<double>(pass.statistics, 1) + index_;
+    report.entropy = pass.layout->At<double>(pass.statistics, 2) + index_;
+    report.load = pass.layout->At<int64_t>(pass.statistics, 3) + index_ * shape_.num_experts;
+  }
+  if (report.slope != nullptr || report.load != nullptr) pass.ops->RouterReport(report, shape_);
+  pass.ops->RouterBackward({.d_logits = d_logits,
+                            .logits = routing.logits.matrix(),
+                            .forward = OutOf(routing),
+                            .d_weights = d_weights,
+                            .slope = report.slope,
+                            .z_scale = static_cast<float>(z_loss_ * scale)},
+                           shape_);
+}
+
 Tensor Experts::RestBackward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
                              kernels::ConstMatrix x, const ExpertActivations& activations, const Tensor& d_weights,
                              kernels::ConstMatrix d_y) const {
   const Routing& routing = activations.routing;
   const Tensor sum = Floats(pass, {pass.rows(), hidden_size_});
   const kernels::Matrix d_logits = Floats(pass, {pass.rows(), shape_.num_experts}).matrix();
-  pass.ops->RouterBackward({.d_logits = d_logits,
-                            .logits = routing.logits.matrix(),
-                            .forward = OutOf(routing),
-                            .d_weights = d_weights.f32()},
-                           shape_);
+  RouterBackward(pass, routing, d_weights.f32(), d_logits);
   pass.ops->Gemm({.a = d_logits, .transpose_a = true, .b = x, .c = gradients.own[router_].matrix(), .pre_gelu = {}});
   pass.ops->Gemm({.a = d_logits, .b = weights.own[router_].matrix(), .c = sum.matrix(), .pre_gelu = {}});
   if (shared_.has_value()) {

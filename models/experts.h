@@ -36,10 +36,14 @@ struct BlockTensors {
   UnitTensors experts;  // of its experts' unit; empty in a dense block
 };
 
+/// What a training pass tells of each of L layers with experts: "router_balance", "router_z", "router_entropy" (L) and
+/// "expert_load" (L, E), the tokens of each expert. None of a dense model.
+StatisticsLayout RouterStatistics(const ModelConfig& config);
+
 class Experts {
  public:
-  /// Adds the router and the shared expert to the unit at hand; AddExperts adds the rest.
-  Experts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config);
+  /// `layer` counts from 1. Adds the router and the shared expert to the unit at hand; AddExperts adds the rest.
+  Experts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, int64_t layer);
   /// The experts, one after the other, into a unit of their own.
   void AddExperts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config);
 
@@ -62,6 +66,8 @@ class Experts {
 
  private:
   int64_t slots(const Pass& pass) const { return pass.rows() * shape_.chosen; }
+  /// Of the router, with the losses of its own.
+  void RouterBackward(const Pass& pass, const Routing& routing, const float* d_weights, kernels::Matrix d_logits) const;
   /// What router and shared expert add to the gradient of x, in the dtype of activations.
   Tensor RestBackward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
                       kernels::ConstMatrix x, const ExpertActivations& activations, const Tensor& d_weights,
@@ -72,6 +78,8 @@ class Experts {
 
   kernels::RouterShape shape_;
   int64_t hidden_size_, width_;
+  int64_t index_, num_layers_;    // among the layers with experts, and how many there are
+  double balance_loss_, z_loss_;  // coefficients
   int router_;                    // in the block's unit
   int gate_up_ = -1, down_ = -1;  // of expert 0, in the experts' unit
   std::optional<SharedExpert> shared_;

@@ -58,10 +58,12 @@ class Transformer final : public LanguageModel {
         options_(options),
         rope_(std::move(rope)),
         modules_(builder, config, options.head_rows, rope_.as<float>()),
-        layout_(std::move(builder).Build()) {}
+        layout_(std::move(builder).Build()),
+        statistics_(RouterStatistics(config)) {}
 
   const ParameterLayout& layout() const override { return layout_; }
   DType compute_dtype() const override { return options_.compute_dtype; }
+  const StatisticsLayout& statistics() const override { return statistics_; }
 
   absl::Status ForwardBackward(const Batch& any, const PassContext& context, float* losses) override;
   absl::Status Evaluate(const Batch& any, const PassContext& context, float* losses) override;
@@ -108,6 +110,7 @@ class Transformer final : public LanguageModel {
   Buffer rope_;
   Modules modules_;
   ParameterLayout layout_;
+  StatisticsLayout statistics_;
 };
 
 /// The weights the head reads: its own unit's and the projection, which is the token table if they are tied.
@@ -152,7 +155,10 @@ Pass Transformer::MakePass(const TokenBatch& batch, const PassContext& context, 
           .batch = batch.batch,
           .sequence = batch.sequence,
           .random = context.random,
-          .dropout_rate = static_cast<float>(dropout)};
+          .dropout_rate = static_cast<float>(dropout),
+          .loss_scale = context.loss_scale,
+          .layout = &statistics_,
+          .statistics = context.statistics};
 }
 
 absl::Status Transformer::Embed(const Pass& pass, UnitStore& store, const int32_t* tokens, const Tensor& out) const {

@@ -82,6 +82,10 @@ struct ModelConfig {
   /// sigmoid(<gate, x>).
   int64_t shared_expert_intermediate_size = 0;  // 0 = none
   bool shared_expert_gate = false;
+  /// Coefficients of losses that are added to the cross-entropy in training, each a mean over microbatches and layers
+  /// with experts: E * sum over experts of (share of the tokens * mean probability), and the mean of logsumexp^2.
+  double router_balance_loss = 0.0;
+  double router_z_loss = 0.0;
   double dropout = 0.0;  // on embeddings, attention probabilities and both residual branches
   double init_std = 0.02;
 

@@ -113,6 +113,8 @@ Section ModelTable(ModelConfig* model, std::vector<std::string> families) {
                Int("router_groups_chosen", &model->router_groups_chosen, 1, kMaxExperts),
                Int("shared_expert_intermediate_size", &model->shared_expert_intermediate_size, 0, int64_t{1} << 20),
                Bool("shared_expert_gate", &model->shared_expert_gate),
+               Double("router_balance_loss", &model->router_balance_loss, 0.0, 1e3),
+               Double("router_z_loss", &model->router_z_loss, 0.0, 1e3),
                Double("dropout", &model->dropout, 0.0, 0.99),
                Double("init_std", &model->init_std, 0.0, 10.0)}});
 }

@@ -324,7 +324,8 @@ std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, cons
     if (key == "intermediate_size") return dense_layers;
     if (key == "rope_theta" || key == "rope_scaling") return rope;
     if (key.starts_with("rope_")) return scaled;
-    return key != "family" && key != "dropout" && key != "init_std";
+    return key != "family" && key != "dropout" && key != "init_std" && key != "router_balance_loss" &&
+           key != "router_z_loss";
   };
   Config a, b;
   a.model = ours;

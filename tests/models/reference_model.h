@@ -34,7 +34,11 @@ class ReferenceModel {
     return losses;
   }
 
+  /// What the routers of the last pass add to the mean of its losses.
+  double auxiliary() const { return auxiliary_; }
+
   Rows Logits(const std::vector<double>& weights, const Tokens& tokens) {
+    auxiliary_ = 0;
     weights_ = &weights;
     sequence_ = tokens.sequence;
     Rows x(tokens.inputs.size(), Row(c_.hidden_size));
@@ -210,20 +214,45 @@ class ReferenceModel {
     return Linear(name + "down", {act}, c_.hidden_size)[0];
   }
 
+  Row Scores(const Row& logits) const {
+    double all = 0;
+    for (double logit : logits) all += std::exp(logit);
+    Row scores(logits);
+    for (double& v : scores) {
+      v = c_.router_score == RouterScoreKind::kSoftmax ? std::exp(v) / all : 1 / (1 + std::exp(-v));
+    }
+    return scores;
+  }
+
+  /// The losses of a router, the number of tokens of each expert taken as constant.
+  double Auxiliary(const Rows& logits, const Rows& scores, const std::vector<double>& load) const {
+    double balance = 0, z = 0;
+    for (size_t r = 0; r < logits.size(); ++r) {
+      double sum = 0, loaded = 0, exponentials = 0;
+      for (size_t e = 0; e < load.size(); ++e) {
+        sum += scores[r][e];
+        loaded += load[e] * scores[r][e];
+        exponentials += std::exp(logits[r][e]);
+      }
+      balance += loaded / sum;
+      z += std::pow(std::log(exponentials), 2);
+    }
+    const double rows = logits.size();
+    return c_.router_balance_loss * c_.num_experts * balance / (rows * rows) + c_.router_z_loss * z / rows;
+  }
+
   /// Each token by itself.
   Rows Experts(const std::string& name, const Rows& x) {
     const Rows logits = Linear(name + "router", x, c_.num_experts);
-    Rows y(x.size(), Row(c_.hidden_size));
+    Rows y(x.size(), Row(c_.hidden_size)), all_scores;
+    std::vector<double> load(c_.num_experts);
     for (size_t r = 0; r < x.size(); ++r) {
-      double all = 0, chosen = 0;
-      for (double logit : logits[r]) all += std::exp(logit);
-      Row scores(logits[r]);
-      for (double& v : scores) {
-        v = c_.router_score == RouterScoreKind::kSoftmax ? std::exp(v) / all : 1 / (1 + std::exp(-v));
-      }
+      const Row& scores = all_scores.emplace_back(Scores(logits[r]));
+      double chosen = 0;
       const std::vector<int64_t>& experts = choices_.try_emplace(absl::StrCat(name, r), Best(scores)).first->second;
       for (const int64_t e : experts) chosen += scores[e];
       for (const int64_t e : experts) {
+        ++load[e];
         const double weight = c_.router_scale * (c_.router_normalize ? scores[e] / chosen : scores[e]);
         const Row out = Swiglu(absl::StrCat(name, e, "."), x[r], c_.expert_intermediate_size);
         for (int64_t j = 0; j < c_.hidden_size; ++j) y[r][j] += weight * out[j];
@@ -234,6 +263,7 @@ class ReferenceModel {
       const Row out = Swiglu(name + "shared.", x[r], c_.shared_expert_intermediate_size);
       for (int64_t j = 0; j < c_.hidden_size; ++j) y[r][j] += weight * out[j];
     }
+    auxiliary_ += Auxiliary(logits, all_scores, load) / c_.NumExpertLayers();
     return y;
   }
 
@@ -242,6 +272,7 @@ class ReferenceModel {
   const std::vector<double>* weights_ = nullptr;
   std::map<std::string, std::vector<int64_t>> choices_;  // of the first call: the loss jumps where a choice changes
   int64_t sequence_ = 0;
+  double auxiliary_ = 0;
 };
 
 }  // namespace holdfast

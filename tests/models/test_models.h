@@ -155,6 +155,11 @@ inline std::vector<NamedConfig> TinyModels() {
   sigmoid.router_score = RouterScoreKind::kSigmoid;
   sigmoid.router_scale = 2.5;
   sigmoid.tie_embeddings = true;
+  sigmoid.router_balance_loss = 0.4;
+  sigmoid.router_z_loss = 0.05;
+  ModelConfig losses = TinyMixture();
+  losses.router_balance_loss = 0.5;
+  losses.router_z_loss = 0.1;
   ModelConfig shared = TinyMixture();
   shared.shared_expert_intermediate_size = 20;
   return {{"Gpt2", TinyGpt2()},
@@ -174,6 +179,7 @@ inline std::vector<NamedConfig> TinyModels() {
           {"Mixture", TinyMixture()},
           {"MixtureDropout", mixture_dropout},
           {"MixtureSigmoid", sigmoid},
+          {"MixtureLosses", losses},
           {"MixtureShared", shared},
           {"Mixtral", TinyMixtral()},
           {"Qwen2Moe", TinyQwen2Moe()},

@@ -59,7 +59,12 @@ TEST_P(TransformerTest, GradientsMatchCentralDifferences) {
       plus[first + i] += kStep * direction[i];
       minus[first + i] -= kStep * direction[i];
     }
-    return kLossScale * (Sum(reference.Losses(plus, tokens_)) - Sum(reference.Losses(minus, tokens_))) / (2 * kStep);
+    const auto rows = static_cast<double>(tokens_.inputs.size());
+    const auto loss = [&](const std::vector<double>& weights) {
+      const double sum = Sum(reference.Losses(weights, tokens_));
+      return kLossScale * (sum + rows * reference.auxiliary());
+    };
+    return (loss(plus) - loss(minus)) / (2 * kStep);
   };
   std::mt19937_64 rng(5);
   for (const ParameterSpec& p : layout_.parameters()) {

@@ -189,18 +189,20 @@ class Fp32Block {
   static constexpr int kSharedBytes = 0;
 
   static __device__ __forceinline__ void Run(const OneProduct<T, Out>& p, int row0, int col0) {
-    __shared__ float shared_a[kDepth][kSize + kPad], shared_b[kDepth][kSize + kPad];
+    alignas(16) __shared__ float shared_a[kDepth][kSize + kPad], shared_b[kDepth][kSize + kPad];
     const int x = static_cast<int>(threadIdx.x) % 16 * 4, y = static_cast<int>(threadIdx.x) / 16 * 4;
-    float next_a[kLoads], next_b[kLoads], c[8][8] = {};
-    Load<Layout::kDownA>(next_a, p.a, row0, p.rows, 0, p.depth);
-    Load<Layout::kDownB>(next_b, p.b, col0, p.cols, 0, p.depth);
+    Operand<Layout::kDownA> a_of_step(p.a, row0, p.rows, p.depth);
+    Operand<Layout::kDownB> b_of_step(p.b, col0, p.cols, p.depth);
+    float c[8][8] = {};
+    a_of_step.Load();
+    b_of_step.Load();
     for (int k0 = 0; k0 < p.depth; k0 += kDepth) {
       __syncthreads();  // of the step before everybody has read
-      Put<Layout::kDownA>(shared_a, next_a);
-      Put<Layout::kDownB>(shared_b, next_b);
+      a_of_step.Put(shared_a);
+      b_of_step.Put(shared_b);
       __syncthreads();
-      Load<Layout::kDownA>(next_a, p.a, row0, p.rows, k0 + kDepth, p.depth);
-      Load<Layout::kDownB>(next_b, p.b, col0, p.cols, k0 + kDepth, p.depth);
+      a_of_step.Load();
+      b_of_step.Load();
 #pragma unroll
       for (int k = 0; k < kDepth; ++k) {
         float a[8], b[8];
@@ -231,33 +233,47 @@ class Fp32Block {
   static constexpr int kDepth = 16, kLoads = kSize * kDepth / kThreads;
   static constexpr int kPad = 4;  // columns of k next to each other lie in different banks
 
-  /// Element i of a thread: neighbouring threads have neighbours in memory.
+  /// This thread's values of an operand in a step, from its row (where k goes down: column) `first` of `end` on; zeros
+  /// beyond. Neighbouring threads have neighbours in memory.
   template <bool down>
-  static __device__ __forceinline__ int AcrossOf(int i) {
-    const int index = static_cast<int>(threadIdx.x) + i * kThreads;
-    return down ? index % kSize : index / kDepth;
-  }
-  template <bool down>
-  static __device__ __forceinline__ int DepthOf(int i) {
-    const int index = static_cast<int>(threadIdx.x) + i * kThreads;
-    return down ? index / kSize : index % kDepth;
-  }
+  class Operand {
+   public:
+    __device__ __forceinline__ Operand(const Rows<const T>& m, int first, int end, int depth)
+        : from_(down ? m[Row()] + first + Col() : m[first + Row()] + Col()),
+          stride_(m.stride),
+          across_(end - first - (down ? Col() : Row())),
+          depth_(depth - (down ? Row() : Col())) {}
 
-  template <bool down>
-  static __device__ __forceinline__ void Load(float (&x)[kLoads], const Rows<const T>& m, int first, int end, int k0,
-                                              int depth) {
+    /// Loads the next step's.
+    __device__ __forceinline__ void Load() {
+      const T* from = from_;
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const int across = first + AcrossOf<down>(i), k = k0 + DepthOf<down>(i);
-      x[i] = across < end && k < depth ? ToFloat(down ? m[k][across] : m[across][k]) : 0.0f;
+      for (int i = 0; i < kLoads; ++i) {
+        const bool inside = down ? across_ > 0 && i * kStep < depth_ : i * kStep < across_ && depth_ > 0;
+        x_[i] = inside ? ToFloat(*from) : 0.0f;
+        from += kStep * stride_;
+      }
+      from_ += down ? kDepth * stride_ : kDepth;
+      depth_ -= kDepth;
     }
-  }
 
-  template <bool down>
-  static __device__ __forceinline__ void Put(float (&shared)[kDepth][kSize + kPad], const float (&x)[kLoads]) {
+    __device__ __forceinline__ void Put(float (&shared)[kDepth][kSize + kPad]) const {
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) shared[DepthOf<down>(i)][AcrossOf<down>(i)] = x[i];
-  }
+      for (int i = 0; i < kLoads; ++i) {
+        down ? shared[Row() + i * kStep][Col()] = x_[i] : shared[Col()][Row() + i * kStep] = x_[i];
+      }
+    }
+
+   private:
+    static constexpr int kCols = down ? kSize : kDepth, kStep = kThreads / kCols;
+    static __device__ __forceinline__ int Col() { return static_cast<int>(threadIdx.x) % kCols; }
+    static __device__ __forceinline__ int Row() { return static_cast<int>(threadIdx.x) / kCols; }
+
+    const T* from_;
+    int64_t stride_;
+    int across_, depth_;  // how many there are from this thread's first value on
+    float x_[kLoads];
+  };
 };
 
 }  // namespace holdfast::kernels

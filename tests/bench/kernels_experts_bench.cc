@@ -1,16 +1,18 @@
 // What an expert layer costs beside dense products of the same FLOPs, and what of it is not products. The two of a pair
 // take turns, so that a busy machine slows both; counters are medians.
 //
-//   build/release/tests/kernels_experts_bench --benchmark_filter='products/.*even'
+//   taskset -c 0 build/release/tests/kernels_experts_bench --benchmark_filter='products/.*even'
+//
+// On one processor times are the thread's own, which a busy machine disturbs less than the wall's clock.
 //
 // products: ExpertGemm and ExpertGradient of the gate and up projections (d -> 2f) against one product of all rows with
 // the matrix of one expert. of_dense is what part of the dense product's speed the grouped one has.
 // layer: forward and backward without the router's own products; *_share are parts of its time.
 
 #include <benchmark/benchmark.h>
+#include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -26,7 +28,13 @@
 namespace holdfast::kernels {
 namespace {
 
-double Seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+/// Of one thread's processor where the process may use one only (taskset), else of the wall's clock.
+double Seconds() {
+  static const bool alone = AvailableProcessors() == 1;
+  timespec now = {};
+  clock_gettime(alone ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+}
 
 template <typename Call>
 double Time(Call&& call) {

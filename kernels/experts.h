@@ -33,7 +33,7 @@ struct RouterShape {
   int64_t groups_chosen = 1;    ///< ... of which only those with the largest sums of their two best may be chosen
 };
 
-/// What a router gives for R rows. Ties go to the lower index, of experts as of groups.
+/// What a router gives for R rows. Ties go to the lower index, of experts as of groups; NaN ranks as -infinity does.
 struct RouterOut {
   float* scores = nullptr;     ///< (R, E)
   int32_t* experts = nullptr;  ///< (R, k), ascending in each row
@@ -80,7 +80,7 @@ struct ExpertRows {
 
 /// C (S, N) = for the rows of each expert, op(B of the expert): products of one layer in one call.
 struct ExpertGemmArgs {
-  ConstMatrix a;  ///< (S, K), rows by slot
+  ConstMatrix a;  ///< (S, K), rows by slot; b and c have its dtype
   ConstMatrix b;  ///< of expert 0: (K, N), or (N, K) if transpose_b
   bool transpose_b = false;
   int64_t b_step = 0;  ///< elements from one expert's matrix to the next one's
@@ -90,7 +90,7 @@ struct ExpertGemmArgs {
 /// For each expert, C of the expert (M, N) fp32 = sum over its rows of a^T b; zeros for an expert without rows.
 struct ExpertGradientArgs {
   ConstMatrix a;  ///< (S, M), rows by slot
-  ConstMatrix b;  ///< (S, N), rows by slot
+  ConstMatrix b;  ///< (S, N), rows by slot, of a's dtype
   Matrix c;       ///< of expert 0
   int64_t c_step = 0;
 };

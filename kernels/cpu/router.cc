@@ -67,6 +67,9 @@ HWY_INLINE void Largest(int32_t* best, int64_t count, int64_t n, const Value& va
   }
 }
 
+/// As choices rank it: a score that is not a number is the lowest, so that it keeps no other out.
+HWY_INLINE float RankOf(float score) { return score == score ? score : kLowest; }
+
 /// Marks the groups that may be chosen from. `allowed` (groups).
 HWY_INLINE void ChooseGroups(bool* allowed, const float* ranked, const RouterShape& shape) {
   const int64_t size = shape.num_experts / shape.groups;
@@ -81,7 +84,7 @@ HWY_INLINE void ChooseGroups(bool* allowed, const float* ranked, const RouterSha
         second = ranked[i];
       }
     }
-    sums[g] = size > 1 ? first + second : first;
+    sums[g] = RankOf(size > 1 ? first + second : first);
   }
   int32_t best[kMaxExperts];
   Largest(
@@ -93,7 +96,7 @@ HWY_INLINE void ChooseGroups(bool* allowed, const float* ranked, const RouterSha
 HWY_INLINE void ChooseExperts(int32_t* experts, const float* scores, const RouterShape& shape) {
   float ranked[kMaxExperts];
   for (int64_t i = 0; i < shape.num_experts; ++i) {
-    ranked[i] = shape.bias != nullptr ? scores[i] + shape.bias[i] : scores[i];
+    ranked[i] = RankOf(shape.bias != nullptr ? scores[i] + shape.bias[i] : scores[i]);
   }
   const auto value = [&](int32_t i) { return ranked[i]; };
   if (shape.groups > 1) {

@@ -150,20 +150,80 @@ TEST(Router, TiesGoToTheLowerIndex) {
 }
 
 // A diverged run has to be seen as one, not crash: NaN goes through, and choices are experts that there are.
-TEST(Router, KeepsNaNAndChoosesDistinctExperts) {
+TEST(Router, KeepsNaNAndChoosesItLast) {
   TestOps ops(1);
   for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid}) {
     const RouterShape shape{.num_experts = 5, .chosen = 3, .score = score};
     TestMatrix logits(DType::kF32, 2, 5);
-    logits.Set(std::vector<float>{NAN, NAN, NAN, NAN, NAN, 1, 2, NAN, 4, 5});
+    logits.Set(std::vector<float>{NAN, NAN, NAN, NAN, NAN, NAN, 2, NAN, 4, 5});
     Routed routed(2, shape);
     ops->RouterForward(routed.out(), logits.view(), shape);
     EXPECT_TRUE(std::isnan(routed.weights[0]));
-    for (size_t row = 0; row < 2; ++row) {
-      for (size_t j = 0; j < 3; ++j) {
-        EXPECT_GE(routed.experts[row * 3 + j], j > 0 ? routed.experts[row * 3 + j - 1] + 1 : 0);
-        EXPECT_LT(routed.experts[row * 3 + j], 5);
+    EXPECT_TRUE(std::isnan(routed.lse[1]));
+    const bool one_by_one = score == RouterScore::kSigmoid;  // a softmax is NaN everywhere
+    EXPECT_EQ(routed.experts,
+              one_by_one ? (std::vector<int32_t>{0, 1, 2, 1, 3, 4}) : (std::vector<int32_t>{0, 1, 2, 0, 1, 2}));
+  }
+}
+
+/// The `count` largest of `candidates` by (value descending, index ascending), NaN last, in ascending order.
+std::vector<int32_t> LargestOf(const std::vector<float>& values, std::vector<int32_t> candidates, int64_t count) {
+  const auto rank = [&](int32_t i) {
+    const float value = values[static_cast<size_t>(i)];
+    return std::isnan(value) ? -INFINITY : value;
+  };
+  std::stable_sort(candidates.begin(), candidates.end(), [&](int32_t a, int32_t b) { return rank(a) > rank(b); });
+  candidates.resize(static_cast<size_t>(count));
+  std::sort(candidates.begin(), candidates.end());
+  return candidates;
+}
+
+// Of the scores that the operation itself gives, so exactly: few values, so that ties are everywhere.
+TEST(Router, ChoosesByRankOfAnyScores) {
+  Rng rng(NewSeed());
+  TestOps ops(2);
+  constexpr float kValues[] = {0.0f, -0.0f, 1.0f, -1.0f, 90.0f, -90.0f, 1e-40f, INFINITY, -INFINITY, NAN};
+  for (int trial = 0; trial < 60; ++trial) {
+    const auto up_to = [&](int64_t most) { return 1 + static_cast<int64_t>(rng() % static_cast<uint64_t>(most)); };
+    const int64_t groups = rng() % 2 == 0 ? 1 : up_to(9), size = up_to(trial % 10 == 0 ? 70 : 9);
+    const int64_t groups_chosen = up_to(groups);
+    const int64_t chosen = up_to(std::min(groups_chosen * size, kMaxExpertsPerRow)), rows = up_to(20);
+    const uint64_t kinds = trial % 3 == 0 ? std::size(kValues) : 6;  // without infinities and NaN in most
+    std::vector<float> bias(static_cast<size_t>(groups * size));
+    for (float& b : bias) b = rng() % 2 == 0 ? 0.0f : 0.25f;
+    const RouterShape shape{.num_experts = groups * size,
+                            .chosen = chosen,
+                            .score = rng() % 2 == 0 ? RouterScore::kSoftmax : RouterScore::kSigmoid,
+                            .bias = rng() % 2 == 0 ? bias.data() : nullptr,
+                            .groups = groups,
+                            .groups_chosen = groups_chosen};
+    TestMatrix logits(DType::kF32, rows, shape.num_experts, shape.num_experts + 1);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t e = 0; e < shape.num_experts; ++e) logits.Set(r, e, kValues[rng() % kinds]);
+    }
+    Routed routed(rows, shape);
+    ops->RouterForward(routed.out(), logits.view(), shape);
+    for (int64_t r = 0; r < rows; ++r) {
+      std::vector<float> ranked;
+      for (int64_t e = 0; e < shape.num_experts; ++e) {
+        ranked.push_back(routed.scores[static_cast<size_t>(r * shape.num_experts + e)] +
+                         (shape.bias != nullptr ? bias[static_cast<size_t>(e)] : 0.0f));
       }
+      std::vector<float> sums;
+      std::vector<int32_t> group_indices, candidates;
+      for (int64_t g = 0; g < groups; ++g) {
+        std::vector<float> members(ranked.begin() + g * size, ranked.begin() + (g + 1) * size);
+        for (float& x : members) x = std::isnan(x) ? -INFINITY : x;
+        std::sort(members.rbegin(), members.rend());
+        sums.push_back(size > 1 ? members[0] + members[1] : members[0]);
+        group_indices.push_back(static_cast<int32_t>(g));
+      }
+      for (const int32_t g : LargestOf(sums, group_indices, groups_chosen)) {
+        for (int64_t i = 0; i < size; ++i) candidates.push_back(static_cast<int32_t>(g * size + i));
+      }
+      const int32_t* experts = routed.experts.data() + r * chosen;
+      ASSERT_EQ(std::vector<int32_t>(experts, experts + chosen), LargestOf(ranked, candidates, chosen))
+          << groups << " groups of " << size << ", trial " << trial;
     }
   }
 }
@@ -266,8 +326,9 @@ TEST_F(ExpertRowsTest, ChoicesAreSortedByExpertAndRow) {
   TestOps ops(2);
   for (const RouterShape& shape :
        {RouterShape{.num_experts = 7, .chosen = 2}, RouterShape{.num_experts = 3, .chosen = 3},
-        RouterShape{.num_experts = 40, .chosen = 1}}) {
-    const std::vector<int32_t> experts = RandomExperts(rng, 33, shape);
+        RouterShape{.num_experts = 40, .chosen = 1}, RouterShape{.num_experts = 1, .chosen = 1},
+        RouterShape{.num_experts = 600, .chosen = 8}}) {
+    const std::vector<int32_t> experts = RandomExperts(rng, shape.num_experts > 40 ? 401 : 33, shape);
     Sort(ops, experts, shape);
     EXPECT_EQ(offsets_.front(), 0);
     EXPECT_EQ(offsets_.back(), rows_.slots);
@@ -322,57 +383,115 @@ TEST_F(ExpertRowsTest, ProductsAreThoseOfEachExpertsRows) {
   struct Case {
     RouterShape shape;
     bool all_on_one;
+    int64_t rows, in, out;
+    int64_t padding;  // 8: rows start where wide accesses may
   };
-  for (const Case& c : {Case{{.num_experts = 5, .chosen = 2}, false}, Case{{.num_experts = 3, .chosen = 1}, true}}) {
+  for (const Case& c : {Case{{.num_experts = 5, .chosen = 2}, false, 37, 24, 40, 2},
+                        Case{{.num_experts = 3, .chosen = 1}, true, 37, 24, 40, 2},
+                        Case{{.num_experts = 1, .chosen = 1}, false, 1, 8, 8, 8},
+                        Case{{.num_experts = 70, .chosen = 3}, false, 9, 8, 16, 8},
+                        Case{{.num_experts = 6, .chosen = 2}, false, 260, 136, 200, 8},
+                        Case{{.num_experts = 3, .chosen = 1}, true, 300, 168, 72, 8},
+                        Case{{.num_experts = 4, .chosen = 4}, false, 130, 32, 136, 8}}) {
     for (const DType dtype : kDTypes) {
-      constexpr int64_t kRows = 37, kIn = 24, kOut = 40, kGap = 16;
-      std::vector<int32_t> experts = RandomExperts(rng, kRows, c.shape);
+      const int64_t in = c.in, out = c.out, gap = 16;
+      std::vector<int32_t> experts = RandomExperts(rng, c.rows, c.shape);
       if (c.all_on_one) std::fill(experts.begin(), experts.end(), 1);
       Sort(ops, experts, c.shape);
-      const int64_t n = c.shape.num_experts, step = kOut * kIn + kGap;
-      TestMatrix a(dtype, rows_.slots, kIn, kIn + 2), b(dtype, rows_.slots, kOut, kOut + 6);
-      TestMatrix weights(dtype, n, step), product(dtype, rows_.slots, kOut, kOut + 2), back(dtype, rows_.slots, kIn);
+      const int64_t n = c.shape.num_experts, step = out * in + gap;
+      TestMatrix a(dtype, rows_.slots, in, in + c.padding), b(dtype, rows_.slots, out, out + 2 * c.padding);
+      TestMatrix weights(dtype, n, step), product(dtype, rows_.slots, out, out + c.padding),
+          back(dtype, rows_.slots, in);
       TestMatrix gradient(DType::kF32, n, step);
       for (TestMatrix* m : {&a, &b, &weights}) m->Fill(rng);
-      const ConstMatrix first{weights.view().data, dtype, kOut, kIn, kIn};
+      const ConstMatrix first{weights.view().data, dtype, out, in, in};
       ops->ExpertGemm({.a = a.view(), .b = first, .transpose_b = true, .b_step = step, .c = product.view()}, rows_);
       ops->ExpertGemm({.a = b.view(), .b = first, .b_step = step, .c = back.view()}, rows_);
       ops->ExpertGradient(
-          {.a = b.view(), .b = a.view(), .c = {gradient.view().data, DType::kF32, kOut, kIn, kIn}, .c_step = step},
-          rows_);
-      std::vector<double> expected, expected_back, expected_gradient(static_cast<size_t>(n * kOut * kIn));
+          {.a = b.view(), .b = a.view(), .c = {gradient.view().data, DType::kF32, out, in, in}, .c_step = step}, rows_);
+      std::vector<double> expected, expected_back, expected_gradient(static_cast<size_t>(n * out * in));
       for (int64_t slot = 0; slot < rows_.slots; ++slot) {
         const int32_t e = ExpertOf(slot);
-        for (int64_t o = 0; o < kOut; ++o) {
+        for (int64_t o = 0; o < out; ++o) {
           double sum = 0;
-          for (int64_t i = 0; i < kIn; ++i) {
-            sum += static_cast<double>(a.Get(slot, i)) * static_cast<double>(weights.Get(e, o * kIn + i));
-            expected_gradient[static_cast<size_t>((e * kOut + o) * kIn + i)] +=
+          for (int64_t i = 0; i < in; ++i) {
+            sum += static_cast<double>(a.Get(slot, i)) * static_cast<double>(weights.Get(e, o * in + i));
+            expected_gradient[static_cast<size_t>((e * out + o) * in + i)] +=
                 static_cast<double>(b.Get(slot, o)) * static_cast<double>(a.Get(slot, i));
           }
           expected.push_back(sum);
         }
-        for (int64_t i = 0; i < kIn; ++i) {
+        for (int64_t i = 0; i < in; ++i) {
           double sum = 0;
-          for (int64_t o = 0; o < kOut; ++o) {
-            sum += static_cast<double>(b.Get(slot, o)) * static_cast<double>(weights.Get(e, o * kIn + i));
+          for (int64_t o = 0; o < out; ++o) {
+            sum += static_cast<double>(b.Get(slot, o)) * static_cast<double>(weights.Get(e, o * in + i));
           }
           expected_back.push_back(sum);
         }
       }
       std::vector<float> got;
       for (int64_t e = 0; e < n; ++e) {
-        for (int64_t i = 0; i < kOut * kIn; ++i) got.push_back(gradient.Get(e, i));
+        for (int64_t i = 0; i < out * in; ++i) got.push_back(gradient.Get(e, i));
       }
       const double allowed = dtype == DType::kF32 ? 1e-6 : 3e-3;
+      SCOPED_TRACE(std::to_string(c.rows) + " rows" + (dtype == DType::kF32 ? "" : " of bf16"));
       EXPECT_LE(RelativeError(product.Values(), expected), allowed);
       EXPECT_LE(RelativeError(back.Values(), expected_back), allowed);
       EXPECT_LE(RelativeError(got, expected_gradient), 1e-6);
       EXPECT_TRUE(product.PaddingIntact() && back.PaddingIntact());
       for (int64_t e = 0; e < n; ++e) {  // what lies between the experts' matrices is not touched
-        for (int64_t i = kOut * kIn; i < step; ++i) ASSERT_TRUE(std::isnan(gradient.Get(e, i)));
+        for (int64_t i = out * in; i < step; ++i) ASSERT_TRUE(std::isnan(gradient.Get(e, i)));
       }
     }
+  }
+}
+
+// However many rows there are and wherever a row lies among those of its expert: it gets the same bits.
+TEST_F(ExpertRowsTest, AProductsRowDoesNotDependOnTheOthers) {
+  Rng rng(NewSeed());
+  TestOps ops(2);
+  const RouterShape shape{.num_experts = 3, .chosen = 2};
+  constexpr int64_t kRows = 210, kFewRows = 50, kIn = 72, kOut = 136;
+  const std::vector<int32_t> experts = RandomExperts(rng, kRows, shape);
+  for (const DType dtype : kDTypes) {
+    for (const int64_t padding : {3, 8}) {
+      TestMatrix x(dtype, kRows, kIn, kIn + padding), weights(dtype, 3 * kOut, kIn, kIn + padding);
+      x.Fill(rng);
+      weights.Fill(rng);
+      const auto products_of = [&](int64_t first, int64_t end) {
+        Sort(ops, {experts.begin() + first * shape.chosen, experts.begin() + end * shape.chosen}, shape);
+        TestMatrix by_slot(dtype, rows_.slots, kIn, kIn + padding), out(dtype, rows_.slots, kOut, kOut + padding);
+        Matrix from = x.view(), one = weights.view();
+        from.data = static_cast<char*>(from.data) + static_cast<size_t>(first * from.stride) * SizeOf(dtype);
+        from.rows = end - first;
+        one.rows = kOut;
+        ops->GatherRows(by_slot.view(), from, rows_);
+        ops->ExpertGemm(
+            {.a = by_slot.view(), .b = one, .transpose_b = true, .b_step = kOut * one.stride, .c = out.view()}, rows_);
+        std::vector<std::vector<double>> by_choice;
+        for (const int32_t slot : slot_of_) by_choice.push_back(Row(out, slot));
+        return by_choice;
+      };
+      const auto all = products_of(0, kRows), few = products_of(kRows - kFewRows, kRows);
+      EXPECT_TRUE(std::equal(few.begin(), few.end(), all.end() - static_cast<std::ptrdiff_t>(few.size())));
+    }
+  }
+}
+
+TEST_F(ExpertRowsTest, NoRowsAreNothingToDo) {
+  TestOps ops(2);
+  const RouterShape shape{.num_experts = 3, .chosen = 2};
+  for (const DType dtype : kDTypes) {
+    Sort(ops, {}, shape);
+    EXPECT_EQ(offsets_, (std::vector<int32_t>{0, 0, 0, 0}));
+    TestMatrix none(dtype, 0, 16), weights(dtype, 3 * 16, 16), gradient(DType::kF32, 3 * 16, 16);
+    ops->GatherRows(none.view(), none.view(), rows_);
+    ops->ExpertGemm({.a = none.view(), .b = weights.view(), .b_step = 256, .c = none.view()}, rows_);
+    ops->ExpertGradient(
+        {.a = none.view(), .b = none.view(), .c = {gradient.view().data, DType::kF32, 16, 16, 16}, .c_step = 256},
+        rows_);
+    ops->CombineRows(none.view(), none.view(), {}, rows_);
+    EXPECT_EQ(gradient.Values(), std::vector<float>(3 * 16 * 16, 0.0f));
   }
 }
 

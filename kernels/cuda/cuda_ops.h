@@ -34,6 +34,7 @@ class CudaOps final : public Ops {
   void SwigluBackward(Matrix d_gate_up, ConstMatrix d_out, ConstMatrix gate_up) override;
   void RouterForward(const RouterOut& out, ConstMatrix logits, const RouterShape& shape) override;
   void RouterBackward(const RouterBackwardArgs& args, const RouterShape& shape) override;
+  void RouterReport(const RouterReportArgs& args, const RouterShape& shape) override;
   void SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
                    const RouterShape& shape) override;
   void GatherRows(Matrix out, ConstMatrix in, const ExpertRows& rows) override;

@@ -354,6 +354,22 @@ TEST_P(StackedGoldenTest, WeightsAreThoseOfTheExpertsByThemselves) {
   EXPECT_EQ(LoadedWeights(layout, directory_ + "/stacked"), LoadedWeights(layout));
 }
 
+// As if the files lacked one of six.
+TEST_P(StackedGoldenTest, AMissingExpertIsNamed) {
+  ++config_.num_experts;
+  const ParameterLayout layout = TransformerLayout(config_);
+  std::vector<float> values(layout.elements());
+  const auto load = [&](const std::string& directory) {
+    return std::string(
+        LoadWeights(directory, layout, HuggingFaceTensorMap(config_, layout), nullptr, absl::MakeSpan(values))
+            .message());
+  };
+  const auto contains = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  const std::string missing = load(directory_), stacked = load(directory_ + "/stacked");
+  EXPECT_TRUE(contains(missing, "model.layers.0.block_sparse_moe.experts.5.w1.weight\" is missing")) << missing;
+  EXPECT_TRUE(contains(stacked, "model.layers.0.mlp.experts.gate_up_proj\" has shape [5, 32, 32]")) << stacked;
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, StackedGoldenTest, ::testing::Values("tiny_mixtral"),
                          [](const auto& tested) { return tested.param; });
 
@@ -395,7 +411,8 @@ TEST_P(ExportGoldenTest, Logits) { ExpectLogits(); }
 
 INSTANTIATE_TEST_SUITE_P(Models, ExportGoldenTest,
                          ::testing::Values("exported_gpt2", "exported_llama", "exported_llama31", "exported_mistral",
-                                           "exported_qwen2", "exported_qwen3"),
+                                           "exported_qwen2", "exported_qwen3", "exported_mixtral", "exported_qwen2_moe",
+                                           "exported_qwen3_moe", "exported_olmoe"),
                          [](const auto& tested) { return tested.param; });
 
 }  // namespace

@@ -187,6 +187,8 @@ def check(name):
         rope = dict(config.rope_parameters)
         config.rope_theta = rope.pop("rope_theta")
         config.rope_scaling = rope if rope["rope_type"] != "default" else None
+        if config.model_type == "qwen3_moe":
+            config.num_experts = config.num_local_experts
     model = AutoModelForCausalLM.from_pretrained(directory, config=config, dtype=torch.float32,
                                                  attn_implementation="eager").eval()
     with torch.no_grad():

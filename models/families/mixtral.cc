@@ -46,7 +46,7 @@ class Mixtral final : public MixtureLike {
   }
 
   TensorNames Names(const ModelConfig& c) const override {
-    TensorNames names = LlamaLike::Names(c);
+    TensorNames names = NamesBesidesExperts(c);
     const std::string block = "layers.#.block_sparse_moe.", stacked = "layers.#.mlp.experts.";
     const int64_t width = c.expert_intermediate_size;
     names.rules.insert(names.rules.end(),

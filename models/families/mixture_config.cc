@@ -36,7 +36,7 @@ std::string MixtureLike::Inexpressible(const ModelConfig& c) const {
 }
 
 TensorNames MixtureLike::Names(const ModelConfig& c) const {
-  TensorNames names = LlamaLike::Names(c);
+  TensorNames names = NamesBesidesExperts(c);
   const int64_t width = c.expert_intermediate_size, shared = c.shared_expert_intermediate_size;
   const std::string mlp = "layers.#.mlp.";
   names.rules.insert(names.rules.end(),

@@ -23,6 +23,8 @@ class MixtureLike : public LlamaLike {
   TensorNames Names(const ModelConfig& config) const override;
 
  protected:
+  /// Those of everything but experts.
+  TensorNames NamesBesidesExperts(const ModelConfig& config) const { return LlamaLike::Names(config); }
   /// Number, width and choice of experts into `config`, which has the keys of ReadShared.
   void ReadExperts(ConfigFields& in, const ExpertDefaults& defaults, ModelConfig* config) const;
   void WriteExperts(const ModelConfig& config, nlohmann::ordered_json* object) const;

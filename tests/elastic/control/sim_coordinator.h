@@ -21,6 +21,7 @@
 #include "elastic/coordinator/coordinator_shell.h"
 #include "framework/base/status.h"
 #include "tests/elastic/control/sim_clock.h"
+#include "tests/elastic/control/sim_digest.h"
 #include "tests/elastic/control/sim_disk.h"
 #include "tests/elastic/control/sim_network.h"
 #include "tests/elastic/control/sim_truth.h"
@@ -101,7 +102,8 @@ class CoordinatorHost {
   const std::string& end_reason() const { return end_reason_; }
   RunStatus Status() const { return now_->coordinator->Status(clock_.now()); }
   const std::vector<std::string>& log() const { return log_; }
-  bool keep_log = false;
+  uint64_t digest() const { return digest_.digest(); }
+  bool keep_log = false, with_digest = false;
   std::function<void()> mirrors_missing = [] {};  // a world begins its first step without them
   double storage_faults = 0;                      // probability, of a claim or a checkpoint
   double slow_saves = 0;                          // probability that making a checkpoint takes up to 20 s
@@ -196,6 +198,12 @@ class CoordinatorHost {
       return;
     }
     std::vector<CoordinatorAction> actions = p->coordinator->OnEvent(clock_.now(), event);
+    if (with_digest) {
+      for (const CoordinatorAction& action : actions) {
+        const auto* report = std::get_if<ReportAction>(&action);
+        digest_.Add(clock_.now(), action, report == nullptr ? "" : Line(report->event));
+      }
+    }
     if (bugs_.commits_unrecorded) {
       std::stable_partition(actions.begin(), actions.end(),
                             [](const CoordinatorAction& a) { return !std::holds_alternative<RecordAction>(a); });
@@ -479,6 +487,7 @@ class CoordinatorHost {
   std::optional<int> exit_code_;
   std::string end_reason_;
   std::vector<std::string> log_;
+  DecisionDigest digest_;  // if with_digest is set
 };
 
 }  // namespace holdfast::sim

@@ -56,7 +56,7 @@ struct Scenario {
   ElasticConfig elastic;
   CheckpointConfig checkpoint;  // by every_steps alone
   Planted planted = Planted::kNone;
-  bool keep_log = false;
+  bool keep_log = false, with_digest = false;
   std::vector<Stage> stages;     // from one size to the next: workers join, or nodes leave; after the last the run is
                                  // stopped. Empty: all are there from the start
   const Codec* codec = nullptr;  // messages as they are in production
@@ -77,6 +77,7 @@ struct Result {
   size_t stages = 0;                                  // that were reached
   Traffic traffic;
   std::vector<std::string> log;
+  uint64_t digest = 0;  // of all decisions, if the scenario asks for it
 };
 
 inline Scenario Scenario::FromSeed(uint64_t seed) {
@@ -122,6 +123,7 @@ class Simulation {
     if (scenario_.blob != nullptr) surroundings_.blob = scenario_.blob;
     network_.codec = scenario_.codec;
     host_.keep_log = scenario_.keep_log;
+    host_.with_digest = scenario_.with_digest;
     host_.storage_faults = host_.slow_saves = scenario_.faults > 0 ? 0.1 : 0;
     truth_.digest_every = scenario_.digest_every;
     truth_.validate_every = scenario_.validate_every;
@@ -579,6 +581,7 @@ class Simulation {
     result.starts_refused = host_.refused();
     result.traffic = network_.traffic();
     result.log = host_.log();
+    result.digest = host_.digest();
     return result;
   }
 

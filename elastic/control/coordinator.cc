@@ -68,7 +68,7 @@ void Coordinator::On(const DisconnectEvent& event) {
     Advance();
   }
   if (const auto it = roster_.agents().find(event.connection); it != roster_.agents().end()) {
-    if (!ended_) Report("agent_lost", {{"node", it->second.node}, {"host", it->second.host}, {"cause", event.cause}});
+    if (!ended_) Report(event::AgentLost{it->second.node, it->second.host, event.cause});
     roster_.agents().erase(it);
   }
 }
@@ -98,7 +98,7 @@ void Coordinator::RequestStop(int signal, const std::string& by) {
   if (ended_ || stop_signal_ != 0) return;
   stop_signal_ = signal > 0 ? signal : 15;
   stop_asked_ = now_;
-  Report("stop_requested", {{"signal", int64_t{stop_signal_}}, {"by", by}, {"step", committed_}});
+  Report(event::StopRequested{.signal = stop_signal_, .by = by, .step = committed_});
   CloseWorld(absl::StrCat("a stop was requested by ", by), 0);
 }
 
@@ -114,19 +114,17 @@ void Coordinator::SendToMembers(CoordinatorMessage message) {
   actions_.emplace_back(std::move(send));
 }
 
-void Coordinator::Report(std::string name, Fields fields) {
-  actions_.emplace_back(ReportAction{{std::move(name), std::move(fields)}});
-}
+void Coordinator::Report(RunEvent event) { actions_.emplace_back(ReportAction{std::move(event)}); }
 
 // The event first: should the coordinator die amid the messages, what is started in its place knows that all is done.
-void Coordinator::End(int exit_code, const std::string& event, const std::string& reason) {
+void Coordinator::EndWith(const EndMessage& end, RunEvent event) {
   if (ended_) return;
   ended_ = true;
-  end_ = {exit_code, reason};
-  Report(event, {{"exit_code", int64_t{exit_code}}, {"step", committed_}, {"reason", reason}});
+  end_ = end;
+  Report(std::move(event));
   for (const auto& [name, worker] : roster_.workers()) Send(worker.connection, end_);
   for (const auto& [connection, agent] : roster_.agents()) Send(connection, end_);
-  actions_.emplace_back(EndAction{exit_code, reason});
+  actions_.emplace_back(EndAction{end.exit_code, end.reason});
 }
 
 }  // namespace holdfast

@@ -40,6 +40,7 @@
 #include "elastic/control/open_world.h"
 #include "elastic/control/pending_saves.h"
 #include "elastic/control/roster.h"
+#include "elastic/control/run_event.h"
 #include "elastic/control/run_status.h"
 #include "elastic/control/seats.h"
 #include "elastic/control/state_source.h"
@@ -130,8 +131,7 @@ struct CheckpointVerifiedEvent {
 using CoordinatorEvent = std::variant<MessageEvent, DisconnectEvent, TickEvent, StopEvent, GiveUpEvent,
                                       CheckpointDoneEvent, CheckpointsTidiedEvent, CheckpointVerifiedEvent>;
 
-// --- actions, to be carried out in order
-// ------------------------------------------------------------------------------
+// --- actions, to be carried out in order -----------------------------------------------------------------------------
 struct SendAction {
   Connection to = 0;
   CoordinatorMessage message;
@@ -178,7 +178,7 @@ struct RewindAction {
 struct VerifyCheckpointAction {
   std::string name;
 };
-/// For events.jsonl, the console and alerts.
+/// For whoever watches (elastic/coordinator/run_observer.h).
 struct ReportAction {
   RunEvent event;
 };
@@ -200,31 +200,29 @@ class Coordinator {
   /// What `holdfast status` shows.
   RunStatus Status(Instant now) const;
 
-  /// How far the members of a new world are with the checkpoint they load; nothing if there is none, or nobody has
-  /// said.
-  struct Loading {
-    double done_bytes = 0, total_bytes = 0;
-  };
-  std::optional<Loading> LoadingNow() const;
-
  private:
-  using Fields = std::vector<std::pair<std::string, RunEvent::Value>>;
-
   // coordinator.cc: events come in, actions go out.
   void On(const MessageEvent& event);
   void On(const DisconnectEvent& event);
   void On(const TickEvent& event);
   void On(const StopEvent& event);
-  void On(const GiveUpEvent& event) { End(1, "run_failed", event.reason); }
+  void On(const GiveUpEvent& event) { Fail(event.reason); }
   void On(const CheckpointDoneEvent& done);
   void On(const CheckpointsTidiedEvent& tidied);
   void On(const CheckpointVerifiedEvent& verified);
   void ForgiveOwnAbsence();
   void Send(Connection to, CoordinatorMessage message);
   void SendToMembers(CoordinatorMessage message);
-  void Report(std::string name, Fields fields);
+  void Report(RunEvent event);
   void RequestStop(int signal, const std::string& by);
-  void End(int exit_code, const std::string& event, const std::string& reason);
+  std::optional<LoadProgress> LoadingNow() const;
+  /// The event is RunFinished, RunStopped or RunFailed.
+  template <class Event>
+  void End(int exit_code, const std::string& reason) {
+    EndWith({exit_code, reason}, Event{{exit_code, committed_, reason}});
+  }
+  void EndWith(const EndMessage& end, RunEvent event);
+  void Fail(const std::string& reason) { End<event::RunFailed>(1, reason); }
 
   // coordinator_membership.cc: workers and agents come and go.
   void Handle(Connection from, const JoinMessage& join);
@@ -320,7 +318,8 @@ class Coordinator {
   void JudgeLinks();
   std::set<Link> OfAllOnTheirNodes(const std::set<Link>& links) const;
   void LeaveOut(const std::set<Link>& cut);
-  void ReportLinks(const char* event, const std::set<Link>& links, const std::string& without);
+  template <class Event>
+  void ReportLinks(const std::set<Link>& links, const std::string& without);
   void TakeBack(const ProbeRound& round);
   void ReportSlowLink(const ProbeRound& round);
   bool IsCutOff(const std::string& name) const;

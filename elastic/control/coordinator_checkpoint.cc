@@ -96,23 +96,21 @@ void Coordinator::On(const CheckpointDoneEvent& done) {
   if (!done.cause.empty()) {
     SaveFailed(done.step, done.cause);
     if (done.fenced) {
-      End(1, "run_failed", done.cause);
+      Fail(done.cause);
       return;
     }
   } else if (branch_.Includes(done.generation, done.step)) {
     if (save_failure_.has_value() && save_failure_->first <= done.step) save_failure_.reset();
     const double seconds = std::chrono::duration<double>(now_ - save_begun_).count();
     schedule_.OnSaved(done.stall_seconds, seconds);
-    Report("checkpoint", {{"step", done.step},
-                          {"name", done.name},
-                          {"bytes", done.bytes},
-                          {"seconds", seconds},
-                          {"stall_seconds", done.stall_seconds},
-                          {"skipped", std::exchange(skipped_saves_, 0)}});
+    Report(event::CheckpointSaved{.step = done.step,
+                                  .name = done.name,
+                                  .bytes = done.bytes,
+                                  .seconds = seconds,
+                                  .stall_seconds = done.stall_seconds,
+                                  .skipped = std::exchange(skipped_saves_, 0)});
     if (const auto interval = schedule_.TakeNewInterval(now_)) {
-      Report("checkpoint_interval", {{"seconds", interval->seconds},
-                                     {"cost_seconds", interval->cost_seconds},
-                                     {"failure_seconds", interval->failure_seconds}});
+      Report(event::CheckpointInterval{interval->seconds, interval->cost_seconds, interval->failure_seconds});
     }
   }
   EndIfFinished();
@@ -120,8 +118,7 @@ void Coordinator::On(const CheckpointDoneEvent& done) {
 
 void Coordinator::On(const CheckpointsTidiedEvent& tidied) {
   SetUsable(tidied.usable);
-  if (!ended_ && !tidied.warning.empty())
-    Report("checkpoint_warning", {{"step", committed_}, {"cause", tidied.warning}});
+  if (!ended_ && !tidied.warning.empty()) Report(event::CheckpointWarning{committed_, tidied.warning});
 }
 
 // What was given up is still there until it is deleted, and so is what was written of steps whose record was lost.
@@ -133,7 +130,7 @@ void Coordinator::SetUsable(std::vector<CheckpointChoice> usable) {
 }
 
 void Coordinator::SaveFailed(int64_t step, const std::string& cause) {
-  Report("checkpoint_failed", {{"step", step}, {"cause", cause}});
+  Report(event::CheckpointFailed{step, cause});
   save_failure_ = {step, cause};
   EndIfFinished();
 }
@@ -141,8 +138,9 @@ void Coordinator::SaveFailed(int64_t step, const std::string& cause) {
 // Somebody is gone whose part of a checkpoint will never be durable.
 void Coordinator::AbandonSavesOf(const WorkerId& id) {
   for (const PendingSaves::Save& save : saves_.TakeThoseOf(id)) {
-    Report("checkpoint_failed", {{"step", save.step}, {"cause", absl::StrCat(id.name, " was lost while writing it")}});
-    save_failure_ = {save.step, absl::StrCat(id.name, " was lost while writing it")};
+    const std::string cause = absl::StrCat(id.name, " was lost while writing it");
+    Report(event::CheckpointFailed{save.step, cause});
+    save_failure_ = {save.step, cause};
   }
 }
 
@@ -161,7 +159,7 @@ void Coordinator::BeginAnew() {
 void Coordinator::GoBackTo(const CheckpointChoice& choice, const std::string& reason,
                            const std::string& for_the_world) {
   if (had_world_ || committed_ > choice.step) {
-    Report("rewind", {{"from_step", committed_}, {"step", choice.step}, {"name", choice.name}, {"reason", reason}});
+    Report(event::Rewind{.from_step = committed_, .step = choice.step, .name = choice.name, .reason = reason});
   }
   LoadFrom(choice);
   reason_ = for_the_world;
@@ -225,12 +223,12 @@ void Coordinator::RemoveDoubter(const WorkerId& id, const std::string& cause) {
 
 // It is damaged: the next older one.
 void Coordinator::RejectCheckpoint(const std::string& cause) {
-  Report("checkpoint_rejected", {{"name", load_}, {"cause", cause}});
+  Report(event::CheckpointRejected{load_, cause});
   std::erase_if(checkpoints_, [&](const CheckpointChoice& c) { return c.name == load_; });
   const std::string bad = std::exchange(load_, "");
   CloseWorld(absl::StrCat("checkpoint ", bad, " cannot be used"), 0);
   if (!Rewind(absl::StrCat(bad, " cannot be used: ", cause))) {
-    End(1, "run_failed", absl::StrCat("checkpoint ", bad, " cannot be used (", cause, "), and there is no older one"));
+    Fail(absl::StrCat("checkpoint ", bad, " cannot be used (", cause, "), and there is no older one"));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -120,7 +121,7 @@ void Coordinator::LeaveOut(const std::set<Link>& cut) {
   };
   const auto names = FewestToLeaveOut(links, worth, can_go);
   const std::string without = names.has_value() ? absl::StrJoin(*names, ", ") : "";
-  ReportLinks("link_cut", cut, without);
+  ReportLinks<event::LinkCut>(cut, without);
   cut_links_.insert(cut.begin(), cut.end());
   if (!names.has_value()) return;
   Instant last = open_->published;
@@ -140,21 +141,22 @@ void Coordinator::LeaveOut(const std::set<Link>& cut) {
 }
 
 // One event for all links between two machines.
-void Coordinator::ReportLinks(const char* event, const std::set<Link>& links, const std::string& without) {
+template <class Event>
+void Coordinator::ReportLinks(const std::set<Link>& links, const std::string& without) {
   std::map<std::pair<std::string, std::string>, std::vector<Link>> by_hosts;
   for (const Link& link : links) {
-    if (event == std::string_view("link_cut") && cut_links_.count(link) > 0) continue;
+    if (std::is_same_v<Event, event::LinkCut> && cut_links_.count(link) > 0) continue;
     const JoinedWorker *a = roster_.Find(link.first), *b = roster_.Find(link.second);
     if (a != nullptr && b != nullptr) by_hosts[{a->member.host, b->member.host}].push_back(link);
   }
   for (const auto& [hosts, between] : by_hosts) {
-    Report(event, {{"host", hosts.first},
-                   {"peer_host", hosts.second},
-                   {"worker", between.front().first},
-                   {"peer", between.front().second},
-                   {"links", static_cast<int64_t>(between.size())},
-                   {"step", committed_ + 1},
-                   {"without", without}});
+    Report(Event{{.host = hosts.first,
+                  .peer_host = hosts.second,
+                  .worker = between.front().first,
+                  .peer = between.front().second,
+                  .links = static_cast<int64_t>(between.size()),
+                  .step = committed_ + 1,
+                  .without = without}});
   }
 }
 
@@ -184,7 +186,7 @@ void Coordinator::TakeBack(const ProbeRound& round) {
     if (reached) back.insert(link);
     return reached;
   });
-  ReportLinks("link_back", back, "");
+  ReportLinks<event::LinkBack>(back, "");
   for (auto& [name, worker] : roster_.workers()) {
     if (!worker.left_out || IsCutOff(name)) continue;
     worker.left_out = false;
@@ -196,11 +198,11 @@ void Coordinator::ReportSlowLink(const ProbeRound& round) {
   const auto slow = round.Slowest();
   if (!slow.has_value()) return;
   const JoinedWorker* worker = roster_.Find(slow->worker);
-  Report("link_slow", {{"worker", slow->worker},
-                       {"host", worker == nullptr ? "" : worker->member.host},
-                       {"milliseconds", 1000 * slow->seconds},
-                       {"usual_milliseconds", 1000 * slow->usual_seconds},
-                       {"step", committed_ + 1}});
+  Report(event::LinkSlow{.worker = slow->worker,
+                         .host = worker == nullptr ? "" : worker->member.host,
+                         .milliseconds = 1000 * slow->seconds,
+                         .usual_milliseconds = 1000 * slow->usual_seconds,
+                         .step = committed_ + 1});
 }
 
 }  // namespace holdfast

@@ -16,13 +16,6 @@ bool IsSane(const Member& member) {
          member.node.size() <= kMaxNameBytes && member.host.size() <= kMaxNameBytes;
 }
 
-std::vector<std::pair<std::string, RunEvent::Value>> FieldsOf(const JoinedWorker& worker) {
-  return {{"worker", worker.member.id.name},
-          {"rank", int64_t{worker.rank}},
-          {"node", worker.member.node},
-          {"host", worker.member.host}};
-}
-
 }  // namespace
 
 void Coordinator::Refuse(Connection to, const std::string& reason, bool rejoin) {
@@ -61,9 +54,12 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
   // Once each: one whose connection breaks again and again does not make the others wait for ever.
   if (!IsEmpty(join.claim) && returned_.insert(join.member.id.name).second) last_holder_ = now_;
   if (!first_claim_.has_value() && !IsEmpty(join.claim)) first_claim_ = now_;
-  Fields fields = FieldsOf(roster_.Add(std::move(worker)));
-  fields.emplace_back("pid", join.member.pid);
-  Report("worker_joined", std::move(fields));
+  Report(event::WorkerJoined{.worker = join.member.id.name,
+                             .rank = worker.rank,
+                             .node = join.member.node,
+                             .host = join.member.host,
+                             .pid = join.member.pid});
+  roster_.Add(std::move(worker));
   Advance();
 }
 
@@ -152,7 +148,7 @@ bool Coordinator::ChooseData() {
   data_digest_ = DataOfMost();
   const uint64_t before = checkpoints_.empty() ? 0 : checkpoints_.front().data_digest;
   if (data_digest_ != 0 && before != 0 && before != data_digest_) {
-    Report("data_changed", {{"name", checkpoints_.front().name}});
+    Report(event::DataChanged{checkpoints_.front().name});
   }
   std::vector<std::string> others;
   for (const auto& [name, worker] : roster_.workers()) {
@@ -257,14 +253,14 @@ void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {
   roster_.agents()[from] = hello;
   if (const auto it = leaving_.find(hello.node); it != leaving_.end() && it->second.pid != hello.pid) {
     leaving_.erase(it);  // another agent: the one that asked is gone, and its workers with it
-    Report("node_returned", {{"node", hello.node}, {"host", hello.host}});
+    Report(event::NodeReturned{hello.node, hello.host});
   }
-  Report("agent_joined", {{"node", hello.node}, {"host", hello.host}, {"workers", int64_t{hello.num_workers}}});
+  Report(event::AgentJoined{hello.node, hello.host, hello.num_workers});
 }
 
 void Coordinator::Handle(Connection from, const WorkerExitMessage& exit) {
   if (ended_ || roster_.agents().count(from) == 0) return;
-  Report("worker_exited", {{"worker", exit.id.name}, {"cause", exit.cause}, {"restarting", int64_t{exit.restarting}}});
+  Report(event::WorkerExited{exit.id.name, exit.cause, exit.restarting});
   const JoinedWorker* worker = roster_.Find(exit.id.name);
   if (worker == nullptr) return;
   const uint64_t incarnation = worker->member.id.incarnation;
@@ -278,7 +274,7 @@ void Coordinator::Handle(Connection from, const LeaveMessage& leave) {
   if (ended_ || agent == roster_.agents().end()) return;
   const std::string& node = agent->second.node;
   if (!leaving_.emplace(node, Leaving{leave.signal, agent->second.pid}).second) return;
-  Report("node_leaving", {{"node", node}, {"host", agent->second.host}, {"step", committed_}});
+  Report(event::NodeLeaving{node, agent->second.host, committed_});
   Advance();
 }
 
@@ -334,7 +330,7 @@ void Coordinator::SayGoodbye() {
     for (const auto& [connection, agent] : roster_.agents()) {
       if (agent.node == node) Send(connection, end);
     }
-    Report("node_left", {{"node", node}, {"step", committed_}});
+    Report(event::NodeLeft{node, committed_});
     it = leaving_.erase(it);
   }
 }
@@ -349,11 +345,13 @@ void Coordinator::Remove(const std::string& name, const std::string& cause, Leav
   if (probe_.has_value()) probe_->Drop(name);
   AbandonSavesOf(worker.member.id);
   schedule_.OnFailure();
-  Fields fields = FieldsOf(worker);
-  fields.emplace_back("cause", cause);
-  fields.emplace_back("generation", static_cast<int64_t>(generation_));
-  fields.emplace_back("step", committed_ + 1);
-  Report("worker_lost", std::move(fields));
+  Report(event::WorkerLost{.worker = name,
+                           .rank = worker.rank,
+                           .node = worker.member.node,
+                           .host = worker.member.host,
+                           .cause = cause,
+                           .generation = generation_,
+                           .step = committed_ + 1});
   if (worker.rank >= 0) {
     blame_.Drop();
     RecordFailure(worker, how == Leave::kRefused);
@@ -366,9 +364,7 @@ void Coordinator::RecordFailure(const JoinedWorker& worker, bool at_fault) {
   const Instant lifetime = at_fault ? Instant{0} : now_ - worker.admitted;
   const Instant wait = history_.Failed(name, now_, lifetime);
   if (wait == Instant{0}) return;
-  Report("quarantined", {{"worker", name},
-                         {"failures", history_.Failures(name)},
-                         {"seconds", std::chrono::duration<double>(wait).count()}});
+  Report(event::Quarantined{name, history_.Failures(name), std::chrono::duration<double>(wait).count()});
 }
 
 }  // namespace holdfast

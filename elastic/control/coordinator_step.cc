@@ -81,15 +81,13 @@ void Coordinator::ReportMirrors() {
   if (open_->mirrored()) {
     entered_ = open_->world;
     if (!open_->reported_mirrors_missing) return;
-    Report("mirrors_complete", {{"generation", static_cast<int64_t>(open_->world.generation)},
-                                {"step", committed_},
-                                {"seconds", std::chrono::duration<double>(now_ - open_->all_recovered).count()},
-                                {"bytes", open_->mirror_bytes}});
+    Report(event::MirrorsComplete{.generation = open_->world.generation,
+                                  .step = committed_,
+                                  .seconds = std::chrono::duration<double>(now_ - open_->all_recovered).count(),
+                                  .bytes = open_->mirror_bytes});
   } else if (!open_->reported_mirrors_missing) {
     open_->reported_mirrors_missing = true;
-    Report("mirrors_missing", {{"generation", static_cast<int64_t>(open_->world.generation)},
-                               {"step", committed_},
-                               {"bytes", open_->mirror_bytes}});
+    Report(event::MirrorsMissing{open_->world.generation, committed_, open_->mirror_bytes});
   }
 }
 
@@ -170,14 +168,15 @@ bool Coordinator::MeasureSpeeds() {
   }
   for (const StragglerDetector::Change& change : stragglers_.OnStep(samples)) {
     const JoinedWorker* worker = roster_.Find(change.worker);
-    Report(change.slow ? "straggler" : "straggler_resolved", {{"worker", change.worker},
-                                                              {"rank", int64_t{worker == nullptr ? -1 : worker->rank}},
-                                                              {"host", worker == nullptr ? "" : worker->member.host},
-                                                              {"factor", change.factor},
-                                                              {"own_factor", change.own_factor},
-                                                              {"phase", PhaseName(Phase::kForwardBackward)},
-                                                              {"step", committed_},
-                                                              {"reason", change.reason}});
+    const event::StragglerFields fields{.worker = change.worker,
+                                        .rank = worker == nullptr ? -1 : worker->rank,
+                                        .host = worker == nullptr ? "" : worker->member.host,
+                                        .factor = change.factor,
+                                        .own_factor = change.own_factor,
+                                        .phase = Phase::kForwardBackward,
+                                        .step = committed_,
+                                        .reason = change.reason};
+    Report(change.slow ? RunEvent(event::Straggler{fields}) : event::StragglerResolved{fields});
   }
   if (!options_.elastic.rebalance || committed_ % options_.elastic.straggler_steps != 0) return false;
   std::vector<double> seconds;
@@ -185,7 +184,7 @@ bool Coordinator::MeasureSpeeds() {
   std::vector<int64_t> better = Rebalance(open_->microbatches, seconds);
   if (better == open_->microbatches) return false;
   open_->microbatches = std::move(better);
-  Report("rebalanced", {{"step", committed_}, {"microbatches", absl::StrJoin(open_->microbatches, ",")}});
+  Report(event::Rebalanced{committed_, open_->microbatches});
   return true;
 }
 
@@ -201,19 +200,18 @@ void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
         absl::StrCat(absl::Hex(vote.loss_bits, absl::kZeroPad8), "/", absl::Hex(vote.grad_norm_bits, absl::kZeroPad8)));
   }
   const std::string who = absl::StrJoin(names, ", ");
-  Report("bits_differ", {{"step", committed_ + 1},
-                         {"workers", who},
-                         {"bits", absl::StrJoin(bits, ", ")},
-                         {"majority", int64_t{static_cast<int>(ranks.size()) < open_->size()}}});
+  Report(event::BitsDiffer{.step = committed_ + 1,
+                           .workers = who,
+                           .bits = absl::StrJoin(bits, ", "),
+                           .majority = static_cast<int>(ranks.size()) < open_->size()});
   const std::string cause = absl::StrCat("its loss or gradient norm of step ", committed_ + 1, " has other bits");
   if (static_cast<int>(ranks.size()) < open_->size()) {
     for (const std::string& name : names) Remove(name, cause, Leave::kRefused);
   } else if (++disputes_ < kMaxDisputes) {
     CloseWorld(absl::StrCat("the bits of step ", committed_ + 1, " differ: ", who), 0);
   } else {
-    End(1, "run_failed",
-        absl::StrCat("no majority for the bits of step ", committed_ + 1, " in ", disputes_, " attempts (", who,
-                     "): the memory or processor of one of these hosts is broken"));
+    Fail(absl::StrCat("no majority for the bits of step ", committed_ + 1, " in ", disputes_, " attempts (", who,
+                      "): the memory or processor of one of these hosts is broken"));
   }
 }
 
@@ -232,11 +230,11 @@ void Coordinator::JudgeCopies(const std::vector<Ballot::Difference>& differences
     }
     return absl::StrJoin(names, ", ");
   };
-  Report("copies_differ", {{"step", committed_ + 1},
-                           {"workers", names_of(doubtful.empty() ? wrong : doubtful)},
-                           {"chunk", int64_t{differences.front().chunk}},
-                           {"chunks", static_cast<int64_t>(differences.size())},
-                           {"majority", int64_t{doubtful.empty()}}});
+  Report(event::CopiesDiffer{.step = committed_ + 1,
+                             .workers = names_of(doubtful.empty() ? wrong : doubtful),
+                             .chunk = differences.front().chunk,
+                             .chunks = static_cast<int64_t>(differences.size()),
+                             .majority = doubtful.empty()});
   if (!doubtful.empty()) return DistrustState(names_of(doubtful));
   std::vector<std::string> names;
   for (const int rank : wrong) names.push_back(open_->world.members[static_cast<size_t>(rank)].id.name);
@@ -250,7 +248,7 @@ void Coordinator::DistrustState(const std::string& who) {
   const auto sound = std::find_if(checkpoints_.begin(), checkpoints_.end(),
                                   [&](const CheckpointChoice& choice) { return choice.step <= agreed_; });
   if (sound == checkpoints_.end()) {
-    End(1, "run_failed",
+    Fail(
         absl::StrCat("two copies of the state of step ", committed_ + 1, " differ (", who,
                      "), nobody knows which is right, and there is no checkpoint from before step ", agreed_ + 1,
                      ", about which all agreed: the memory of one of these hosts is broken. With parallel.mirrors: 2 a "
@@ -269,13 +267,13 @@ void Coordinator::Handle(Connection from, const FailureMessage& failure) {
   FailureMessage clipped = failure;
   if (clipped.cause.size() > kMaxTextBytes) clipped.cause.resize(kMaxTextBytes);
   if (!open_->failed_since.has_value() || failure.fatal) {
-    Report("step_failed", {{"worker", worker->member.id.name},
-                           {"rank", int64_t{worker->rank}},
-                           {"host", worker->member.host},
-                           {"step", failure.step},
-                           {"phase", PhaseName(failure.phase)},
-                           {"cause", clipped.cause},
-                           {"suspects", absl::StrJoin(failure.suspects, ",")}});
+    Report(event::StepFailed{.worker = worker->member.id.name,
+                             .rank = worker->rank,
+                             .host = worker->member.host,
+                             .step = failure.step,
+                             .phase = failure.phase,
+                             .cause = clipped.cause,
+                             .suspects = failure.suspects});
   }
   if (failure.bad_checkpoint && !load_.empty()) {
     DoubtCheckpoint(*worker, clipped.cause);
@@ -283,7 +281,7 @@ void Coordinator::Handle(Connection from, const FailureMessage& failure) {
     return;
   }
   if (failure.fatal) {
-    End(1, "run_failed", absl::StrCat(worker->member.id.name, ": ", clipped.cause));
+    Fail(absl::StrCat(worker->member.id.name, ": ", clipped.cause));
     return;
   }
   open_->rank(worker->rank).failed = true;
@@ -299,7 +297,7 @@ void Coordinator::Handle(Connection from, const ValidationMessage& validation) {
   for (PendingSaves::Save& save : saves_.saves()) {
     if (save.step >= validation.step) save.validation_loss = validation.loss;
   }
-  Report("validation", {{"step", validation.step}, {"loss", validation.loss}});
+  Report(event::Validation{validation.step, validation.loss});
 }
 
 void Coordinator::Handle(Connection from, const FinishedMessage& finished) {
@@ -322,11 +320,12 @@ void Coordinator::EndIfFinished() {
   if (MustSaveAtEnd() && ++endings_ < kMaxEndings) {
     CloseWorld(absl::StrCat("the last checkpoint could not be written: ", why), 0);
   } else if (MustSaveAtEnd()) {
-    End(1, "run_failed",
-        absl::StrCat(what, ", but the checkpoint could not be written: ", why,
-                     "; the same command goes on from the one before"));
+    Fail(absl::StrCat(what, ", but the checkpoint could not be written: ", why,
+                      "; the same command goes on from the one before"));
+  } else if (stopped) {
+    End<event::RunStopped>(128 + stop_signal_, what);
   } else {
-    End(stopped ? 128 + stop_signal_ : 0, stopped ? "run_stopped" : "run_finished", what);
+    End<event::RunFinished>(0, what);
   }
 }
 
@@ -341,15 +340,15 @@ void Coordinator::ReportRecovered() {
   if (open_->reported_recovered) return;
   open_->reported_recovered = true;
   const Instant first_step = open_->recovered() ? now_ - open_->all_recovered : Instant{0};
-  Report("recovered", {{"generation", static_cast<int64_t>(open_->world.generation)},
-                       {"size", int64_t{open_->size()}},
-                       {"reason", open_->reason},
-                       {"detect_seconds", open_->detect_seconds},
-                       {"abort_seconds", open_->abort_seconds},
-                       {"rendezvous_seconds", open_->rendezvous_seconds},
-                       {"transfer_seconds", open_->transfer_seconds},
-                       {"first_step_seconds", std::chrono::duration<double>(first_step).count()},
-                       {"bytes", open_->bytes}});
+  Report(event::Recovered{.generation = open_->world.generation,
+                          .size = open_->size(),
+                          .reason = open_->reason,
+                          .detect_seconds = open_->detect_seconds,
+                          .abort_seconds = open_->abort_seconds,
+                          .rendezvous_seconds = open_->rendezvous_seconds,
+                          .transfer_seconds = open_->transfer_seconds,
+                          .first_step_seconds = std::chrono::duration<double>(first_step).count(),
+                          .bytes = open_->bytes});
 }
 
 }  // namespace holdfast

@@ -30,8 +30,8 @@ std::string HoldersText(const std::vector<Member>& members) {
 void Coordinator::Advance() {
   if (ended_) return;
   if (stop_signal_ != 0 && source_.generation == 0 && !claims_open_) {
-    End(128 + stop_signal_, "run_stopped",
-        absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_, ": there was nothing to save yet"));
+    End<event::RunStopped>(128 + stop_signal_, absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_,
+                                                            ": there was nothing to save yet"));
     return;
   }
   if (open_.has_value()) RetryFailed();
@@ -165,7 +165,7 @@ void Coordinator::AwaitState(const WorldDecision& decision) {
   had_to_wait_ = true;
   if (!missing_since_.has_value()) {
     missing_since_ = now_;
-    Report("state_missing", {{"step", committed_}, {"holders", HoldersText(decision.missing)}});
+    Report(event::StateMissing{{committed_, HoldersText(decision.missing)}});
   }
   if (now_ - std::max(*missing_since_, last_holder_) >= milliseconds(options_.elastic.lost_state_timeout_ms)) {
     RewindOrFail(decision.missing);
@@ -175,24 +175,22 @@ void Coordinator::AwaitState(const WorldDecision& decision) {
 void Coordinator::RewindOrFail(const std::vector<Member>& holders) {
   const std::string names = HoldersText(holders);
   if (stop_signal_ != 0) {
-    Report("state_lost", {{"step", committed_}, {"holders", names}});
-    End(1, "run_failed",
-        absl::StrCat("stopped by signal ", stop_signal_, ", but nobody came back with the state of step ", committed_,
-                     ", so it could not be saved: the same command goes on from ",
-                     checkpoints_.empty() ? "the beginning" : checkpoints_.front().name));
+    Report(event::StateLost{{committed_, names}});
+    Fail(absl::StrCat("stopped by signal ", stop_signal_, ", but nobody came back with the state of step ", committed_,
+                      ", so it could not be saved: the same command goes on from ",
+                      checkpoints_.empty() ? "the beginning" : checkpoints_.front().name));
     return;
   }
   if (Rewind(names.empty() ? "nobody holds the state any more"
                            : absl::StrCat("all holders of a part are gone: ", names))) {
     return;
   }
-  Report("state_lost", {{"step", committed_}, {"holders", names}});
-  End(1, "run_failed",
-      absl::StrCat(
-          "the state of step ", committed_, " is lost: all holders of a part of it are gone (",
-          names.empty() ? "nobody came back with any" : names,
-          "), and there is no checkpoint. More parallel.mirrors, and mirrors on other nodes, survive more losses "
-          "at once; checkpoint.every_steps says how often to write one"));
+  Report(event::StateLost{{committed_, names}});
+  Fail(absl::StrCat(
+      "the state of step ", committed_, " is lost: all holders of a part of it are gone (",
+      names.empty() ? "nobody came back with any" : names,
+      "), and there is no checkpoint. More parallel.mirrors, and mirrors on other nodes, survive more losses "
+      "at once; checkpoint.every_steps says how often to write one"));
 }
 
 std::vector<int64_t> Coordinator::FirstMicrobatches(const MemberList& members) const {
@@ -218,10 +216,7 @@ void Coordinator::Publish(const WorldDecision& decision) {
   open.detect_seconds = detect_seconds_;
   actions_.emplace_back(PersistAction{generation_, branch_});
   const bool save_at_end = MustSaveAtEnd();
-  Report("world_published", {{"generation", static_cast<int64_t>(generation_)},
-                             {"size", int64_t{open.size()}},
-                             {"step", committed_},
-                             {"reason", open.reason}});
+  Report(event::WorldPublished{generation_, open.size(), committed_, open.reason});
   for (int rank = 0; rank < open.size(); ++rank) {
     JoinedWorker& worker = *roster_.Find(open.world.members[static_cast<size_t>(rank)].id.name);
     worker.rank = rank;
@@ -238,7 +233,7 @@ void Coordinator::Publish(const WorldDecision& decision) {
   last_publish_ = now_;
   last_size_ = open_->size();
   if (!published_) {
-    Report("run_started", {{"workers", last_size_}, {"step", committed_}, {"total_steps", options_.total_steps}});
+    Report(event::RunStarted{last_size_, committed_, options_.total_steps});
   }
   had_world_ = published_ = true;
   had_to_wait_ = false;

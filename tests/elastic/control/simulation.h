@@ -524,16 +524,17 @@ class Simulation {
     } else if (had_fatal_ && host_.end_reason().find("not finite") != std::string::npos) {
       return;
     } else if (host_.end_reason().find("could not be written") != std::string::npos) {
-      truth_.Demand(host_.Count("checkpoint_failed") > 0, "failed without need: ", host_.end_reason());
+      truth_.Demand(host_.Count<event::CheckpointFailed>() > 0, "failed without need: ", host_.end_reason());
     } else {
-      truth_.Demand(host_.Count("state_lost") > 0 && IsStateLost(), "failed without need: ", host_.end_reason());
+      truth_.Demand(host_.Count<event::StateLost>() > 0 && IsStateLost(), "failed without need: ", host_.end_reason());
     }
   }
 
   std::string WhatItDoes() const {
     if (!host_.up()) return "there is no coordinator";
     const RunStatus status = host_.Status();
-    std::string text = absl::StrCat(status.state, " (", status.detail, ") at step ", status.committed_step);
+    std::string text =
+        absl::StrCat(RunStateName(status.state), " (", status.detail, ") at step ", status.committed_step);
     for (const WorkerStatus& worker : status.workers) {
       absl::StrAppend(&text, ", ", worker.id.name, " rank ", worker.rank, " ", PhaseName(worker.phase));
     }
@@ -564,18 +565,18 @@ class Simulation {
     result.end_reason = host_.end_reason();
     result.seconds = std::chrono::duration<double>(clock_.now()).count();
     result.committed = truth_.committed();
-    result.worlds = host_.Count("world_published");
+    result.worlds = host_.Count<event::WorldPublished>();
     result.coordinator_lives = host_.life();
-    result.hung = host_.Count("worker_hung");
-    result.lost = host_.Count("worker_lost");
-    result.bits_differ = host_.Count("bits_differ");
-    result.state_lost = host_.Count("state_lost");
-    result.checkpoints = host_.Count("checkpoint");
-    result.rewinds = host_.Count("rewind");
-    result.mirrors_missing = host_.Count("mirrors_missing");
-    result.mirrors_complete = host_.Count("mirrors_complete");
-    result.links_cut = host_.Count("link_cut");
-    result.links_back = host_.Count("link_back");
+    result.hung = host_.Count<event::WorkerHung>();
+    result.lost = host_.Count<event::WorkerLost>();
+    result.bits_differ = host_.Count<event::BitsDiffer>();
+    result.state_lost = host_.Count<event::StateLost>();
+    result.checkpoints = host_.Count<event::CheckpointSaved>();
+    result.rewinds = host_.Count<event::Rewind>();
+    result.mirrors_missing = host_.Count<event::MirrorsMissing>();
+    result.mirrors_complete = host_.Count<event::MirrorsComplete>();
+    result.links_cut = host_.Count<event::LinkCut>();
+    result.links_back = host_.Count<event::LinkBack>();
     result.stages = stage_;
     result.replaced = host_.replaced();
     result.starts_refused = host_.refused();

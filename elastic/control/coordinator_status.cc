@@ -6,7 +6,7 @@
 namespace holdfast {
 
 std::optional<LoadProgress> Coordinator::LoadingNow() const {
-  if (load_.empty() || !open_.has_value() || open_->recovered()) return std::nullopt;
+  if (state_.checkpoint().empty() || !open_.has_value() || open_->recovered()) return std::nullopt;
   LoadProgress loading;
   for (const auto& [name, worker] : roster_.workers()) {
     if (worker.rank < 0) continue;
@@ -19,17 +19,18 @@ std::optional<LoadProgress> Coordinator::LoadingNow() const {
 
 RunStatus Coordinator::Status(Instant now) const {
   RunStatus status{.state = RunState::kEnded,
-                   .detail = waiting_for_,
+                   .detail = formation_.waiting_for(),
                    .generation = generation_,
                    .world_size = open_.has_value() ? open_->size() : 0,
                    .committed_step = committed_,
                    .total_steps = options_.total_steps,
                    .workers = {},
                    .loading = LoadingNow()};
-  if (ended_) {
-    status.detail = end_.reason;
+  if (const EndMessage* end = end_.end(); end != nullptr) {
+    status.detail = end->reason;
   } else if (!open_.has_value()) {
-    status.state = missing_since_.has_value() || claims_open_ ? RunState::kRecovering : RunState::kWaitingForWorkers;
+    status.state = formation_.missing_since().has_value() || state_.claimed() ? RunState::kRecovering
+                                                                              : RunState::kWaitingForWorkers;
   } else if (!open_->recovered()) {
     status.state = RunState::kRecovering;
     status.detail = open_->reason;

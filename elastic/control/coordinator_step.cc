@@ -19,7 +19,7 @@ constexpr int kMaxEndings = 3;  // whose checkpoint failed
 }  // namespace
 
 JoinedWorker* Coordinator::MemberOf(Connection from, uint64_t generation) {
-  if (ended_ || !open_.has_value() || generation != open_->world.generation) return nullptr;
+  if (end_.over() || !open_.has_value() || generation != open_->world.generation) return nullptr;
   JoinedWorker* worker = roster_.FindByConnection(from);
   return worker != nullptr && worker->rank >= 0 ? worker : nullptr;
 }
@@ -79,7 +79,7 @@ void Coordinator::MarkMirrored(int rank) {
 void Coordinator::ReportMirrors() {
   if (!open_->recovered()) return;
   if (open_->mirrored()) {
-    entered_ = open_->world;
+    state_.Enter(open_->world);
     if (!open_->reported_mirrors_missing) return;
     Report(event::MirrorsComplete{.generation = open_->world.generation,
                                   .step = committed_,
@@ -122,17 +122,13 @@ void Coordinator::CommitStep() {
                       .digests = open_->ballot.Digests()};
   if (!record.digests.empty()) {
     agreed_ = committed_;
-    last_digest_ = {committed_, StateDigest(record.digests)};
+    checkpoints_.OnDigest(committed_, StateDigest(record.digests));
   }
   actions_.emplace_back(std::move(record));
-  if (source_.generation != open_->world.generation) {
-    source_ = open_->world;
-    seats_.Remember(source_);
-  }
-  entered_ = {};
-  load_.clear();
-  disputes_ = failed_endings_ = 0;
-  returned_.clear();
+  if (state_.source().generation != open_->world.generation) seats_.Remember(open_->world);
+  state_.SetWorld(open_->world);
+  attempts_.disputes = attempts_.failed_endings = 0;
+  formation_.OnCommit();
   blame_.Clear();
   open_->failed_since.reset();
   open_->links_are_known = false;
@@ -141,9 +137,12 @@ void Coordinator::CommitStep() {
   open_->last_commit = now_;
   open_->reported_no_progress = false;
   ReportRecovered();
-  CommitMessage commit{open_->world.generation, committed_, {}, MaySave()};
+  CommitMessage commit{open_->world.generation,
+                       committed_,
+                       {},
+                       checkpoints_.MaySave(now_, committed_, committed_ == options_.total_steps)};
   if (MeasureSpeeds()) commit.microbatches = open_->microbatches;
-  if (commit.save) BeginSave();
+  if (commit.save) checkpoints_.Begin(now_, committed_, open_->world, /*at_end=*/Ending());
   for (auto& [name, worker] : roster_.workers()) {
     worker.holds_state = worker.rank >= 0;  // what others wait with has been overtaken
     if (worker.rank >= 0) worker.progressed = now_;
@@ -207,11 +206,11 @@ void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
   const std::string cause = absl::StrCat("its loss or gradient norm of step ", committed_ + 1, " has other bits");
   if (static_cast<int>(ranks.size()) < open_->size()) {
     for (const std::string& name : names) Remove(name, cause, Leave::kRefused);
-  } else if (++disputes_ < kMaxDisputes) {
+  } else if (++attempts_.disputes < kMaxDisputes) {
     CloseWorld(absl::StrCat("the bits of step ", committed_ + 1, " differ: ", who), 0);
   } else {
-    Fail(absl::StrCat("no majority for the bits of step ", committed_ + 1, " in ", disputes_, " attempts (", who,
-                      "): the memory or processor of one of these hosts is broken"));
+    Fail(absl::StrCat("no majority for the bits of step ", committed_ + 1, " in ", attempts_.disputes, " attempts (",
+                      who, "): the memory or processor of one of these hosts is broken"));
   }
 }
 
@@ -245,9 +244,10 @@ void Coordinator::JudgeCopies(const std::vector<Ballot::Difference>& differences
 
 // Back to a checkpoint of a step about which all holders agreed: a later one may have been written from the wrong copy.
 void Coordinator::DistrustState(const std::string& who) {
-  const auto sound = std::find_if(checkpoints_.begin(), checkpoints_.end(),
+  const std::vector<CheckpointChoice>& usable = checkpoints_.usable();
+  const auto sound = std::find_if(usable.begin(), usable.end(),
                                   [&](const CheckpointChoice& choice) { return choice.step <= agreed_; });
-  if (sound == checkpoints_.end()) {
+  if (sound == usable.end()) {
     Fail(
         absl::StrCat("two copies of the state of step ", committed_ + 1, " differ (", who,
                      "), nobody knows which is right, and there is no checkpoint from before step ", agreed_ + 1,
@@ -275,7 +275,7 @@ void Coordinator::Handle(Connection from, const FailureMessage& failure) {
                              .cause = clipped.cause,
                              .suspects = failure.suspects});
   }
-  if (failure.bad_checkpoint && !load_.empty()) {
+  if (failure.bad_checkpoint && !state_.checkpoint().empty()) {
     DoubtCheckpoint(*worker, clipped.cause);
     Advance();
     return;
@@ -292,11 +292,7 @@ void Coordinator::Handle(Connection from, const FailureMessage& failure) {
 
 void Coordinator::Handle(Connection from, const ValidationMessage& validation) {
   if (MemberOf(from, validation.generation) == nullptr) return;
-  if (last_validation_.has_value() && validation.step <= last_validation_->first) return;
-  last_validation_ = {validation.step, validation.loss};
-  for (PendingSaves::Save& save : saves_.saves()) {
-    if (save.step >= validation.step) save.validation_loss = validation.loss;
-  }
+  if (!checkpoints_.OnValidation(validation.step, validation.loss)) return;
   Report(event::Validation{validation.step, validation.loss});
 }
 
@@ -311,19 +307,21 @@ void Coordinator::Handle(Connection from, const FinishedMessage& finished) {
 
 // Everybody is done, and so is what they have saved.
 void Coordinator::EndIfFinished() {
-  if (ended_ || !open_.has_value() || open_->finished_count < open_->size() || !saves_.empty()) return;
+  if (end_.over() || !open_.has_value() || open_->finished_count < open_->size()) return;
+  if (!checkpoints_.pending().empty()) return;
   ReportRecovered();
-  const bool stopped = open_->purpose == Purpose::kStop;
-  const std::string what = stopped ? absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_)
-                                   : absl::StrCat("all ", committed_, " steps are done");
-  const std::string why = save_failure_.has_value() ? save_failure_->second : "it was given up";
-  if (MustSaveAtEnd() && ++endings_ < kMaxEndings) {
+  const RunEnd::Stop* stop = open_->purpose == Purpose::kStop ? end_.stop() : nullptr;
+  const std::string what = stop != nullptr ? absl::StrCat("stopped by signal ", stop->signal, " at step ", committed_)
+                                           : absl::StrCat("all ", committed_, " steps are done");
+  const auto& failure = checkpoints_.failure();
+  const std::string why = failure.has_value() ? failure->second : "it was given up";
+  if (MustSaveAtEnd() && ++attempts_.unsaved_endings < kMaxEndings) {
     CloseWorld(absl::StrCat("the last checkpoint could not be written: ", why), 0);
   } else if (MustSaveAtEnd()) {
     Fail(absl::StrCat(what, ", but the checkpoint could not be written: ", why,
                       "; the same command goes on from the one before"));
-  } else if (stopped) {
-    End<event::RunStopped>(128 + stop_signal_, what);
+  } else if (stop != nullptr) {
+    End<event::RunStopped>(128 + stop->signal, what);
   } else {
     End<event::RunFinished>(0, what);
   }

@@ -76,7 +76,14 @@ class RandomMessages {
   }
 
   RunStatus Status() {
-    RunStatus status{Bytes(100), Bytes(4096), Word(), static_cast<int>(Below(kMaxWorkers)), Count(), Count(), {}};
+    RunStatus status{static_cast<RunState>(Below(5)),
+                     Bytes(4096),
+                     Word(),
+                     static_cast<int>(Below(kMaxWorkers)),
+                     Count(),
+                     Count(),
+                     {},
+                     {}};
     for (uint64_t i = Below(5); i > 0; --i) {
       status.workers.push_back({{Bytes(256), Word()},
                                 static_cast<int>(Below(100)) - 1,

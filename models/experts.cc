@@ -1,5 +1,9 @@
 #include "models/experts.h"
 
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "models/attention.h"
 
@@ -32,6 +36,32 @@ StatisticsLayout RouterStatistics(const ModelConfig& config) {
            {.name = "router_z", .combine = Combine::kMean, .size = layers},
            {.name = "router_entropy", .combine = Combine::kMean, .size = layers},
            {.name = "expert_load", .combine = Combine::kCount, .size = layers * config.num_experts}}};
+}
+
+std::vector<Figure> RouterFigures(const ModelConfig& config, const Statistics& step) {
+  const int64_t layers = config.NumExpertLayers();
+  if (layers == 0) return {};
+  const auto mean = [&](const char* name) {
+    const absl::Span<const double> of_layers = step.Reals(name);
+    return std::accumulate(of_layers.begin(), of_layers.end(), 0.0) / static_cast<double>(layers);
+  };
+  Figure load{.name = "expert_load", .values = {}, .is_list = true};
+  Figure dead{.name = "dead_experts", .values = {}, .is_list = true};
+  const absl::Span<const int64_t> all = step.Counts("expert_load");
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const auto tokens =
+        all.subspan(static_cast<size_t>(layer * config.num_experts), static_cast<size_t>(config.num_experts));
+    const auto sum = static_cast<double>(std::accumulate(tokens.begin(), tokens.end(), int64_t{0}));
+    const auto most = static_cast<double>(*std::max_element(tokens.begin(), tokens.end()));
+    load.values.push_back(sum > 0 ? most * static_cast<double>(tokens.size()) / sum : 0);
+    dead.values.push_back(static_cast<double>(std::count(tokens.begin(), tokens.end(), 0)));
+  }
+  const absl::Span<const double> entropy = step.Reals("router_entropy");
+  return {{.name = "balance_loss", .values = {config.router_balance_loss * mean("router_balance")}},
+          {.name = "z_loss", .values = {config.router_z_loss * mean("router_z")}},
+          std::move(load),
+          std::move(dead),
+          {.name = "router_entropy", .values = {entropy.begin(), entropy.end()}, .is_list = true}};
 }
 
 Experts::Experts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, int64_t layer)

@@ -7,8 +7,10 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "framework/config/config.h"
+#include "framework/nn/statistics.h"
 #include "models/linear.h"
 #include "models/shared_expert.h"
 
@@ -39,6 +41,10 @@ struct BlockTensors {
 /// What a training pass tells of each of L layers with experts: "router_balance", "router_z", "router_entropy" (L) and
 /// "expert_load" (L, E), the tokens of each expert. None of a dense model.
 StatisticsLayout RouterStatistics(const ModelConfig& config);
+/// Of a step's: "balance_loss" and "z_loss" as they were added to the loss; and, one for each layer with experts,
+/// "expert_load" (the most tokens of an expert over the mean), "dead_experts" (that had none) and "router_entropy" (in
+/// nats). Empty for a dense model.
+std::vector<Figure> RouterFigures(const ModelConfig& config, const Statistics& step);
 
 class Experts {
  public:

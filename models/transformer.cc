@@ -64,6 +64,7 @@ class Transformer final : public LanguageModel {
   const ParameterLayout& layout() const override { return layout_; }
   DType compute_dtype() const override { return options_.compute_dtype; }
   const StatisticsLayout& statistics() const override { return statistics_; }
+  std::vector<Figure> Figures(const Statistics& step) const override { return RouterFigures(config_, step); }
 
   absl::Status ForwardBackward(const Batch& any, const PassContext& context, float* losses) override;
   absl::Status Evaluate(const Batch& any, const PassContext& context, float* losses) override;

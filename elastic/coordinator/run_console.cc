@@ -2,6 +2,8 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "elastic/coordinator/event_text.h"
@@ -21,7 +23,9 @@ void RunConsole::OnStep(const StepMetrics& m) {
                                        static_cast<int>(absl::StrCat(total_steps_).size()), m.step, total_steps_,
                                        m.loss, m.grad_norm, m.lr, FormatCount(m.tokens_per_second));
     for (const Figure& figure : m.figures) {
-      if (!figure.is_list) absl::StrAppendFormat(&line, "  %s %.4g", figure.name, figure.values[0]);
+      if (figure.values.empty()) continue;
+      const double largest = *std::max_element(figure.values.begin(), figure.values.end());
+      absl::StrAppendFormat(&line, "  %s%s %.4g", figure.is_list ? "max " : "", figure.name, largest);
     }
     if (show_memory_) absl::StrAppend(&line, "  memory ", FormatBytes(static_cast<double>(PeakResidentBytes())));
     if (m.mfu.has_value()) absl::StrAppendFormat(&line, "  MFU %.1f%%", *m.mfu * 100);

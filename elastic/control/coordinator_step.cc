@@ -257,7 +257,7 @@ void Coordinator::DistrustState(const std::string& who) {
                      "majority decides"));
     return;
   }
-  const CheckpointChoice choice = *sound;
+  const CheckpointChoice& choice = *sound;
   CloseWorld(absl::StrCat("two copies of the state differ: ", who), 0);
   GoBackTo(choice, absl::StrCat("two copies of the state differ, and nobody knows which is right: ", who),
            absl::StrCat("from checkpoint ", choice.name));

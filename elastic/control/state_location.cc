@@ -7,15 +7,15 @@ StateLocation::StateLocation(bool claimed) {
 }
 
 const World& StateLocation::source() const {
-  static const World kNone;
+  static const World none;
   const auto* world = std::get_if<World>(&state_);
-  return world == nullptr ? kNone : *world;
+  return world == nullptr ? none : *world;
 }
 
 const std::string& StateLocation::checkpoint() const {
-  static const std::string kNone;
+  static const std::string none;
   const auto* checkpoint = std::get_if<Checkpoint>(&state_);
-  return checkpoint == nullptr ? kNone : checkpoint->name;
+  return checkpoint == nullptr ? none : checkpoint->name;
 }
 
 void StateLocation::SetWorld(const World& world) {

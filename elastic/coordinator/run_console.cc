@@ -16,22 +16,22 @@ RunConsole::RunConsole(int64_t total_steps, int64_t every_steps, bool show_memor
       show_memory_(show_memory),
       progress_("training", total_steps, "steps") {}
 
-void RunConsole::OnStep(const StepMetrics& m) {
+void RunConsole::OnStep(const StepMetrics& step) {
   EndLoading();
-  if (every_steps_ > 0 && (m.step % every_steps_ == 0 || m.step == 1 || m.step == total_steps_)) {
+  if (every_steps_ > 0 && (step.step % every_steps_ == 0 || step.step == 1 || step.step == total_steps_)) {
     std::string line = absl::StrFormat("step %*d/%d  loss %.4f  grad norm %.3f  lr %.2e  %s tokens/s",
-                                       static_cast<int>(absl::StrCat(total_steps_).size()), m.step, total_steps_,
-                                       m.loss, m.grad_norm, m.lr, FormatCount(m.tokens_per_second));
-    for (const Figure& figure : m.figures) {
+                                       static_cast<int>(absl::StrCat(total_steps_).size()), step.step, total_steps_,
+                                       step.loss, step.grad_norm, step.lr, FormatCount(step.tokens_per_second));
+    for (const Figure& figure : step.figures) {
       if (figure.values.empty()) continue;
       const double largest = *std::max_element(figure.values.begin(), figure.values.end());
       absl::StrAppendFormat(&line, "  %s%s %.4g", figure.is_list ? "max " : "", figure.name, largest);
     }
     if (show_memory_) absl::StrAppend(&line, "  memory ", FormatBytes(static_cast<double>(PeakResidentBytes())));
-    if (m.mfu.has_value()) absl::StrAppendFormat(&line, "  MFU %.1f%%", *m.mfu * 100);
+    if (step.mfu.has_value()) absl::StrAppendFormat(&line, "  MFU %.1f%%", *step.mfu * 100);
     Line(line);
   }
-  progress_.Update(m.step, absl::StrFormat("loss %.3f", m.loss));
+  progress_.Update(step.step, absl::StrFormat("loss %.3f", step.loss));
 }
 
 void RunConsole::OnEvent(const RunEvent& event) {

@@ -47,8 +47,8 @@ void ExpectGrowsAndShrinks(int most) {
   EXPECT_EQ(traffic.refused, 0);
   EXPECT_EQ(traffic.cut, 0);
   const auto workers = static_cast<size_t>(most);
-  EXPECT_LT(traffic.largest_down, 160 * workers);  // a world, where the state lies, and who holds what in both
-  EXPECT_LT(traffic.largest_up, 120 * workers);    // a world, from the one who is asked
+  EXPECT_LT(traffic.largest_down, 140 * workers);  // a world, where the state lies, and who holds what in both
+  EXPECT_LT(traffic.largest_up, 100 * workers);    // a world, from the one who is asked
   EXPECT_LT(traffic.largest_claim, 400u);
   EXPECT_LT(traffic.largest_commit, 32u);
   EXPECT_GT(traffic.probe_bytes, 0);

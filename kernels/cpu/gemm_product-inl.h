@@ -75,13 +75,13 @@ class Product {
     k_blocks_ = k_blocks;
   }
 
+  /// Of the executor's shared scratch memory.
+  size_t SharedBytes() const { return a_words() * sizeof(Word) + sum_floats() * sizeof(float); }
+
   void Run() {
     const int64_t panels = CeilDiv(args_.c.rows, kMr);
-    const size_t a_words = static_cast<size_t>(depth_blocks_ * row_panels_ * kPanelA);
-    const bool sums_stay = depth_blocks_ < k_blocks_;  // from one block of k to the next, on their own
-    const size_t sums = sums_stay ? static_cast<size_t>(row_panels_ * stripes_ * kStripePanels * kTileSize) : 0;
-    packed_a_ = static_cast<Word*>(executor_.Scratch(Executor::kShared, a_words * sizeof(Word) + sums * sizeof(float)));
-    shared_sums_ = sums_stay ? reinterpret_cast<float*>(packed_a_ + a_words) : nullptr;
+    packed_a_ = static_cast<Word*>(executor_.Scratch(Executor::kShared, SharedBytes()));
+    shared_sums_ = sum_floats() > 0 ? reinterpret_cast<float*>(packed_a_ + a_words()) : nullptr;
     for (base_ = 0; base_ < panels; base_ += row_panels_) {
       panels_ = std::min(row_panels_, panels - base_);
       for (first_block_ = 0; first_block_ < k_blocks_; first_block_ += depth_blocks_) {
@@ -106,6 +106,13 @@ class Product {
     Word* packed_b;  // [k block][panel]
     float* sums;     // tiles of the task
   };
+
+  size_t a_words() const { return static_cast<size_t>(depth_blocks_ * row_panels_ * kPanelA); }
+  /// Sums that stay from one block of k to the next, on their own.
+  size_t sum_floats() const {
+    const bool stay = depth_blocks_ < k_blocks_;
+    return stay ? static_cast<size_t>(row_panels_ * stripes_ * kStripePanels * kTileSize) : 0;
+  }
 
   int64_t Depth(int64_t block) const { return std::clamp<int64_t>(k_ - block * kBlock, 0, kBlock); }
 

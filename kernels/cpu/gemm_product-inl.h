@@ -55,16 +55,16 @@ class Product {
       : executor_(executor), args_(args), streams_c_(StreamsC(args)), k_(args.transpose_a ? args.a.rows : args.a.cols) {
     const int64_t panels = CeilDiv(args.c.rows, kMr);
     const int64_t k_blocks = std::max<int64_t>(CeilDiv(k_, Kernel::kBlock), 1);
-    constexpr int64_t block_bytes = kPanelA * int64_t{sizeof(Word)};
+    constexpr int64_t kBlockBytes = kPanelA * int64_t{sizeof(Word)};
     stripes_ = CeilDiv(args.c.cols, kStripePanels * kNr);
     int64_t most_panels = kBlockRowsMax / kMr;
     depth_blocks_ = k_blocks;
-    if (std::min(panels, most_panels) * k_blocks * block_bytes > kBlockBytesMax) {
+    if (std::min(panels, most_panels) * k_blocks * kBlockBytes > kBlockBytesMax) {
       const int64_t sum_bytes = std::min(panels, most_panels) * stripes_ * kStripePanels * kTileSize * 4;
       if (sum_bytes <= kBlockBytesMax) {
-        depth_blocks_ = std::max<int64_t>(kBlockBytesMax / (std::min(panels, most_panels) * block_bytes), 1);
+        depth_blocks_ = std::max<int64_t>(kBlockBytesMax / (std::min(panels, most_panels) * kBlockBytes), 1);
       } else {
-        most_panels = std::max(kBlockBytesMax / (block_bytes * k_blocks), kPartPanelsMin);
+        most_panels = std::max(kBlockBytesMax / (kBlockBytes * k_blocks), kPartPanelsMin);
       }
     }
     row_panels_ = CeilDiv(panels, CeilDiv(panels, most_panels));

@@ -203,7 +203,7 @@ class Fp32Block {
       __syncthreads();
       a_of_step.Load();
       b_of_step.Load();
-#pragma unroll 4
+#pragma unroll
       for (int k = 0; k < kDepth; ++k) {
         float a[8], b[8];
 #pragma unroll

@@ -94,42 +94,6 @@ TEST_P(Shapes, Elementwise) {
   }
 }
 
-TEST_P(Shapes, ExpertRows) {
-  const DType dtype = GetParam();
-  constexpr int64_t kRows = 37, kChosen = 3;
-  const RouterShape shape{.num_experts = 7, .chosen = kChosen};
-  std::vector<int32_t> experts;
-  for (int32_t r = 0; r < kRows; ++r) {
-    for (const int32_t e : {r % 3, 3 + r % 2, 6}) experts.push_back(e);
-  }
-  for (const int64_t cols : {8, 200, 264, 2176}) {
-    Check(
-        [&](Ops& ops, Arena& arena, Rng& rng) {
-          std::vector<int32_t> offsets(8), choices(experts.size()), slot_of(experts.size());
-          ops.SortChoices(offsets.data(), choices.data(), slot_of.data(), experts.data(), kRows, shape);
-          const ExpertRows rows{.num_experts = 7,
-                                .chosen = kChosen,
-                                .slots = kRows * kChosen,
-                                .offsets = offsets.data(),
-                                .choices = choices.data(),
-                                .slot_of = slot_of.data()};
-          const auto random = [&](int64_t count, int64_t width) -> TestMatrix& {
-            return arena.Random(rng, dtype, count, width);
-          };
-          TestMatrix &x = random(kRows, cols), &both = random(rows.slots, 2 * cols), &dy = random(rows.slots, cols);
-          TestMatrix &by_slot = random(rows.slots, cols), &last = random(kRows, cols);
-          const auto weights = RandomVector(rng, rows.slots);
-          std::vector<float> d_weights(weights.size());
-          ops.GatherRows(by_slot.view(), x.view(), rows);
-          ops.CombineRows(last.view(), by_slot.view(), last.view(), rows);
-          ops.ExpertSwigluForward(random(rows.slots, cols).view(), both.view(), weights.data(), rows);
-          ops.ExpertSwigluBackward(both.view(), d_weights.data(), dy.view(), both.view(), weights.data(), rows);
-          arena.New(DType::kF32, 1, rows.slots).Set(d_weights);
-        },
-        dtype == DType::kF32 ? 2e-5 : Tolerance(dtype));  // sums of up to 2,176 products
-  }
-}
-
 TEST_P(Shapes, Rope) {
   for (const int64_t head_dim : {16, 64}) {
     Check(

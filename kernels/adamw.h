@@ -4,11 +4,7 @@
 
 #include <cmath>
 
-#if defined(__CUDACC__)
-#define HOLDFAST_HOST_DEVICE __host__ __device__
-#else
-#define HOLDFAST_HOST_DEVICE
-#endif
+#include "kernels/host_device.h"
 
 namespace holdfast::kernels {
 

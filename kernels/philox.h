@@ -9,13 +9,8 @@
 
 #include <cstdint>
 
+#include "kernels/host_device.h"
 #include "kernels/types.h"
-
-#if defined(__CUDACC__)
-#define HOLDFAST_HOST_DEVICE __host__ __device__
-#elif !defined(HOLDFAST_HOST_DEVICE)
-#define HOLDFAST_HOST_DEVICE
-#endif
 
 namespace holdfast::kernels {
 

@@ -1,6 +1,5 @@
-// The matrix product in every arithmetic. What it is made of: gemm_product-inl.h.
+// The matrix product in every arithmetic, and those of experts. What they are made of: gemm_product-inl.h.
 
-#include <cstddef>
 #include <cstdint>
 
 #undef HWY_TARGET_INCLUDE
@@ -9,6 +8,7 @@
 #include "kernels/cpu/foreach_target.h"
 #include "kernels/cpu/gemm_amx-inl.h"
 #include "kernels/cpu/gemm_bf16_dot-inl.h"
+#include "kernels/cpu/gemm_experts-inl.h"
 #include "kernels/cpu/gemm_fp32-inl.h"
 #include "kernels/cpu/gemm_product-inl.h"
 
@@ -16,16 +16,58 @@ HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
 namespace HWY_NAMESPACE {
 
-/// `arithmetic` is one that this processor has.
-void Gemm(Executor& executor, const GemmArgs& args, [[maybe_unused]] Arithmetic arithmetic) {
-  if (args.c.rows <= 0 || args.c.cols <= 0) return;
+/// Calls body with the kernel that multiplies such operands. `arithmetic` is one that this processor has.
+template <typename Body>
+void WithKernel([[maybe_unused]] DType a, [[maybe_unused]] DType b, [[maybe_unused]] Arithmetic arithmetic,
+                const Body& body) {
 #if HWY_MAX_BYTES == 64  // what every processor with such instructions has
-  if (args.a.dtype == DType::kBF16 && args.b.dtype == DType::kBF16) {
-    if (arithmetic == Arithmetic::kAvx512Bf16) return Product<PairKernel<Avx512Dot>>(executor, args).Run();
-    if (arithmetic == Arithmetic::kAmxBf16) return Product<AmxKernel<AmxTiles>>(executor, args).Run();
+  if (a == DType::kBF16 && b == DType::kBF16) {
+    if (arithmetic == Arithmetic::kAvx512Bf16) return body(PairKernel<Avx512Dot>());
+    if (arithmetic == Arithmetic::kAmxBf16) return body(AmxKernel<AmxTiles>());
   }
 #endif
-  Product<Fp32Kernel>(executor, args).Run();
+  body(Fp32Kernel());
+}
+
+void Gemm(Executor& executor, const GemmArgs& args, Arithmetic arithmetic) {
+  if (args.c.rows <= 0 || args.c.cols <= 0) return;
+  WithKernel(args.a.dtype, args.b.dtype, arithmetic,
+             [&](auto kernel) { Product<decltype(kernel)>(executor, args).Run(); });
+}
+
+ConstMatrix SegmentOf(const ConstMatrix& m, const ExpertRows& rows, int64_t e) {
+  return PartOf(m, {rows.offsets[e], rows.offsets[e + 1]}, {0, m.cols});
+}
+
+/// The matrix of expert e, `step` elements from one to the next.
+template <class View>
+View MatrixOf(View first, int64_t e, int64_t step) {
+  first.data = (char*)first.data + static_cast<size_t>(e * step) * SizeOf(first.dtype);  // NOLINT: const or not
+  return first;
+}
+
+void ExpertGemm(Executor& executor, const ExpertGemmArgs& args, const ExpertRows& rows, Arithmetic arithmetic) {
+  const auto product_of = [&](int64_t e) {
+    return GemmArgs{.a = SegmentOf(args.a, rows, e),
+                    .b = MatrixOf(args.b, e, args.b_step),
+                    .transpose_b = args.transpose_b,
+                    .c = PartOf(args.c, {rows.offsets[e], rows.offsets[e + 1]}, {0, args.c.cols})};
+  };
+  WithKernel(args.a.dtype, args.b.dtype, arithmetic, [&](auto kernel) {
+    ExpertProducts<decltype(kernel), decltype(product_of)>(executor, rows.num_experts, product_of).Run();
+  });
+}
+
+void ExpertGradient(Executor& executor, const ExpertGradientArgs& args, const ExpertRows& rows, Arithmetic arithmetic) {
+  const auto product_of = [&](int64_t e) {
+    return GemmArgs{.a = SegmentOf(args.a, rows, e),
+                    .transpose_a = true,
+                    .b = SegmentOf(args.b, rows, e),
+                    .c = MatrixOf(args.c, e, args.c_step)};
+  };
+  WithKernel(args.a.dtype, args.b.dtype, arithmetic, [&](auto kernel) {
+    ExpertProducts<decltype(kernel), decltype(product_of)>(executor, rows.num_experts, product_of).Run();
+  });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -36,42 +78,17 @@ HWY_AFTER_NAMESPACE();
 namespace holdfast::kernels {
 
 HWY_EXPORT(Gemm);
-
-namespace {
-
-ConstMatrix RowsOf(const ConstMatrix& m, int64_t first, int64_t count) {
-  const auto* data = static_cast<const std::byte*>(m.data) + static_cast<size_t>(first * m.stride) * SizeOf(m.dtype);
-  return {data, m.dtype, count, m.cols, m.stride};
-}
-
-Matrix RowsOf(const Matrix& m, int64_t first, int64_t count) {
-  auto* data = static_cast<std::byte*>(m.data) + static_cast<size_t>(first * m.stride) * SizeOf(m.dtype);
-  return {data, m.dtype, count, m.cols, m.stride};
-}
-
-}  // namespace
+HWY_EXPORT(ExpertGemm);
+HWY_EXPORT(ExpertGradient);
 
 void CpuOps::Gemm(const GemmArgs& args) { HWY_DYNAMIC_DISPATCH(Gemm)(executor_, args, arithmetic_); }
 
 void CpuOps::ExpertGemm(const ExpertGemmArgs& args, const ExpertRows& rows) {
-  for (int64_t e = 0; e < rows.num_experts; ++e) {
-    const int64_t first = rows.offsets[e], count = rows.offsets[e + 1] - first;
-    ConstMatrix b = args.b;
-    b.data = static_cast<const std::byte*>(b.data) + static_cast<size_t>(e * args.b_step) * SizeOf(b.dtype);
-    Gemm({.a = RowsOf(args.a, first, count),
-          .b = b,
-          .transpose_b = args.transpose_b,
-          .c = RowsOf(args.c, first, count)});
-  }
+  HWY_DYNAMIC_DISPATCH(ExpertGemm)(executor_, args, rows, arithmetic_);
 }
 
 void CpuOps::ExpertGradient(const ExpertGradientArgs& args, const ExpertRows& rows) {
-  for (int64_t e = 0; e < rows.num_experts; ++e) {
-    const int64_t first = rows.offsets[e], count = rows.offsets[e + 1] - first;
-    Matrix c = args.c;
-    c.data = static_cast<float*>(c.data) + e * args.c_step;
-    Gemm({.a = RowsOf(args.a, first, count), .transpose_a = true, .b = RowsOf(args.b, first, count), .c = c});
-  }
+  HWY_DYNAMIC_DISPATCH(ExpertGradient)(executor_, args, rows, arithmetic_);
 }
 
 }  // namespace holdfast::kernels

@@ -55,16 +55,16 @@ class Product {
       : executor_(executor), args_(args), streams_c_(StreamsC(args)), k_(args.transpose_a ? args.a.rows : args.a.cols) {
     const int64_t panels = CeilDiv(args.c.rows, kMr);
     const int64_t k_blocks = std::max<int64_t>(CeilDiv(k_, Kernel::kBlock), 1);
-    constexpr int64_t block_bytes = kPanelA * int64_t{sizeof(Word)};
+    constexpr int64_t kBlockBytes = kPanelA * int64_t{sizeof(Word)};
     stripes_ = CeilDiv(args.c.cols, kStripePanels * kNr);
     int64_t most_panels = kBlockRowsMax / kMr;
     depth_blocks_ = k_blocks;
-    if (std::min(panels, most_panels) * k_blocks * block_bytes > kBlockBytesMax) {
+    if (std::min(panels, most_panels) * k_blocks * kBlockBytes > kBlockBytesMax) {
       const int64_t sum_bytes = std::min(panels, most_panels) * stripes_ * kStripePanels * kTileSize * 4;
       if (sum_bytes <= kBlockBytesMax) {
-        depth_blocks_ = std::max<int64_t>(kBlockBytesMax / (std::min(panels, most_panels) * block_bytes), 1);
+        depth_blocks_ = std::max<int64_t>(kBlockBytesMax / (std::min(panels, most_panels) * kBlockBytes), 1);
       } else {
-        most_panels = std::max(kBlockBytesMax / (block_bytes * k_blocks), kPartPanelsMin);
+        most_panels = std::max(kBlockBytesMax / (kBlockBytes * k_blocks), kPartPanelsMin);
       }
     }
     row_panels_ = CeilDiv(panels, CeilDiv(panels, most_panels));
@@ -75,13 +75,13 @@ class Product {
     k_blocks_ = k_blocks;
   }
 
+  /// Of the executor's shared scratch memory.
+  size_t SharedBytes() const { return a_words() * sizeof(Word) + sum_floats() * sizeof(float); }
+
   void Run() {
     const int64_t panels = CeilDiv(args_.c.rows, kMr);
-    const size_t a_words = static_cast<size_t>(depth_blocks_ * row_panels_ * kPanelA);
-    const bool sums_stay = depth_blocks_ < k_blocks_;  // from one block of k to the next, on their own
-    const size_t sums = sums_stay ? static_cast<size_t>(row_panels_ * stripes_ * kStripePanels * kTileSize) : 0;
-    packed_a_ = static_cast<Word*>(executor_.Scratch(Executor::kShared, a_words * sizeof(Word) + sums * sizeof(float)));
-    shared_sums_ = sums_stay ? reinterpret_cast<float*>(packed_a_ + a_words) : nullptr;
+    packed_a_ = static_cast<Word*>(executor_.Scratch(Executor::kShared, SharedBytes()));
+    shared_sums_ = sum_floats() > 0 ? reinterpret_cast<float*>(packed_a_ + a_words()) : nullptr;
     for (base_ = 0; base_ < panels; base_ += row_panels_) {
       panels_ = std::min(row_panels_, panels - base_);
       for (first_block_ = 0; first_block_ < k_blocks_; first_block_ += depth_blocks_) {
@@ -106,6 +106,13 @@ class Product {
     Word* packed_b;  // [k block][panel]
     float* sums;     // tiles of the task
   };
+
+  size_t a_words() const { return static_cast<size_t>(depth_blocks_ * row_panels_ * kPanelA); }
+  /// Sums that stay from one block of k to the next, on their own.
+  size_t sum_floats() const {
+    const bool stay = depth_blocks_ < k_blocks_;
+    return stay ? static_cast<size_t>(row_panels_ * stripes_ * kStripePanels * kTileSize) : 0;
+  }
 
   int64_t Depth(int64_t block) const { return std::clamp<int64_t>(k_ - block * kBlock, 0, kBlock); }
 

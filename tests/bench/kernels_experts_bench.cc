@@ -10,11 +10,11 @@
 // layer: forward and backward without the router's own products; *_share are parts of its time.
 
 #include <benchmark/benchmark.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 #include <numeric>
 #include <random>

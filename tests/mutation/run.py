@@ -113,8 +113,9 @@ def read_patches(arguments):
 
 def check(patches):
     bad = 0
-    known = set(re.findall(r"holdfast_tests\(([\w/]+)", (ROOT / "tests" / "CMakeLists.txt").read_text()))
-    known = {"test_" + path.replace("/", "_") for path in known}
+    targets = (ROOT / "tests" / "CMakeLists.txt").read_text()
+    known = {"test_" + path.replace("/", "_") for path in re.findall(r"holdfast_tests\(([\w/]+)", targets)}
+    known |= set(re.findall(r"add_executable\((test_\w+)", targets))
     for patch in patches:
         try:
             patch.applied(ROOT)

@@ -153,7 +153,6 @@ struct PersistAction {
 struct RecordAction {
   int64_t step = 0;  // from 1
   uint32_t loss_bits = 0, grad_norm_bits = 0;
-  std::map<std::string, double> statistics = {};  // of the model, for the step's line
   double lr = 0;
   uint64_t generation = 0;
   int64_t world_size = 0;

@@ -116,7 +116,6 @@ void Coordinator::CommitStep() {
   RecordAction record{.step = ++committed_,
                       .loss_bits = vote.loss_bits,
                       .grad_norm_bits = vote.grad_norm_bits,
-                      .statistics = vote.statistics,
                       .lr = vote.lr,
                       .generation = open_->world.generation,
                       .world_size = open_->size(),
@@ -206,8 +205,7 @@ void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
                          {"workers", who},
                          {"bits", absl::StrJoin(bits, ", ")},
                          {"majority", int64_t{static_cast<int>(ranks.size()) < open_->size()}}});
-  const std::string cause =
-      absl::StrCat("its loss, gradient norm or statistics of step ", committed_ + 1, " have other bits");
+  const std::string cause = absl::StrCat("its loss or gradient norm of step ", committed_ + 1, " has other bits");
   if (static_cast<int>(ranks.size()) < open_->size()) {
     for (const std::string& name : names) Remove(name, cause, Leave::kRefused);
   } else if (++disputes_ < kMaxDisputes) {

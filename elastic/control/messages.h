@@ -5,7 +5,6 @@
 // Every message of a worker that belongs to a world carries its generation, and is ignored by whoever has moved on.
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -111,8 +110,6 @@ struct VoteMessage {
   // To be compared with those of the chunk's other holders: on digest steps of all other chunks held here, else of a
   // sample of all, another one in each step.
   std::vector<ChunkDigest> copies = {};
-  uint64_t statistics_digest = 0;                 // of what the model says of the step; equal on all members
-  std::map<std::string, double> statistics = {};  // for the step's line; from rank 0 only
 };
 
 /// A collective failed or the step could not be prepared. `suspects`: ranks the transport blames, may be empty.

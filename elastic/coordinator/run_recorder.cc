@@ -51,7 +51,6 @@ absl::Status RunRecorder::Record(const RecordAction& step) {
   m.step = step.step;
   m.loss = std::bit_cast<float>(step.loss_bits);
   m.grad_norm = std::bit_cast<float>(step.grad_norm_bits);
-  m.statistics = step.statistics;
   m.lr = step.lr;
   m.tokens = m.step * step_tokens;
   m.world_size = step.world_size;

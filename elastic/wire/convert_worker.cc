@@ -124,11 +124,6 @@ void Fill(const VoteMessage& message, v1::ToCoordinator* wire) {
     vote->add_copy_chunks(copy.chunk);
     vote->add_copies(copy.digest);
   }
-  vote->set_statistics_digest(message.statistics_digest);
-  for (const auto& [name, value] : message.statistics) {
-    vote->add_statistic_names(name);
-    vote->add_statistics(value);
-  }
 }
 
 template <typename Chunks, typename Digests>
@@ -158,14 +153,6 @@ absl::StatusOr<WorkerMessage> Read(const v1::Vote& wire) {
   message.microbatches = check.Count(wire.microbatches(), "microbatches");
   message.digests = DigestsFromWire(wire.digest_chunks(), wire.digests(), "digests", &check);
   message.copies = DigestsFromWire(wire.copy_chunks(), wire.copies(), "copies", &check);
-  message.statistics_digest = wire.statistics_digest();
-  check.Require(wire.statistic_names().size() == wire.statistics().size(), "statistics", "not one per name");
-  if (check.Length(wire.statistics(), kMaxStatistics, "statistics") &&
-      wire.statistic_names().size() == wire.statistics().size()) {
-    for (int i = 0; i < wire.statistics().size(); ++i) {
-      message.statistics[check.Text(wire.statistic_names(i), kMaxNameBytes, "statistic_names")] = wire.statistics(i);
-    }
-  }
   return check.Done<WorkerMessage>(std::move(message));
 }
 

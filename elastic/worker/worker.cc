@@ -10,7 +10,6 @@
 #include "elastic/control/state_source.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
-#include "framework/parallel/statistics_sum.h"
 
 namespace holdfast {
 namespace {
@@ -203,11 +202,6 @@ absl::StatusOr<VoteMessage> Worker::Prepare(const StepTask& task, const std::sto
   VoteMessage vote{.generation = task.generation, .step = task.step, .digests = {}};
   vote.loss_bits = std::bit_cast<uint32_t>(prepared_.loss);
   vote.grad_norm_bits = std::bit_cast<uint32_t>(prepared_.grad_norm);
-  vote.statistics_digest = DigestOf(prepared_.statistics);
-  if (rank_ == 0) {
-    vote.statistics = Summarize(prepared_.statistics);
-    vote.statistics.erase(kLossStatistic);
-  }
   vote.lr = prepared_.lr;
   vote.compute_seconds = prepared_.compute_seconds;
   vote.wait_seconds = prepared_.wait_seconds;

@@ -10,7 +10,6 @@ namespace holdfast {
 namespace {
 
 std::string Bits(float value) { return absl::StrFormat("%08x", std::bit_cast<uint32_t>(value)); }
-std::string Bits(double value) { return absl::StrFormat("%016x", std::bit_cast<uint64_t>(value)); }
 std::string Digest(uint64_t value) { return absl::StrFormat("%016x", value); }
 
 const StepMetrics* FindStep(const std::vector<StepMetrics>& run, int64_t step) {
@@ -34,12 +33,6 @@ std::optional<RunDifference> CompareStep(const StepMetrics& a, const StepMetrics
   if (a.state_digest.has_value() && b.state_digest.has_value() &&
       differs("state_digest", Digest(*a.state_digest), Digest(*b.state_digest))) {
     return difference;
-  }
-  for (const auto& [name, value] : a.statistics) {
-    const auto found = b.statistics.find(name);
-    if (found != b.statistics.end() && differs(("statistics." + name).c_str(), Bits(value), Bits(found->second))) {
-      return difference;
-    }
   }
   return std::nullopt;
 }

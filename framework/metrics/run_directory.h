@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -30,7 +29,6 @@ struct StepMetrics {
   double checkpoint_stall_seconds = 0;
   double time = 0;  // seconds since the epoch
   std::optional<uint64_t> state_digest;
-  std::map<std::string, double> statistics = {};  // what the model says of the step, by name
 
   /// One JSON object on one line, without a newline; `loss_bits` and `grad_norm_bits` are the 8 hexadecimal digits of
   /// the binary32 pattern, `state_digest` 16 digits.

@@ -4,10 +4,8 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
-#include <limits>
 
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "framework/base/status.h"
 #include "framework/metrics/run_directory.h"
 #include "nlohmann/json.hpp"
@@ -89,13 +87,6 @@ std::string StepMetrics::ToJson() const {
                   ",\"time\":", RealToJson(time));
   if (state_digest.has_value())
     absl::StrAppend(&json, ",\"state_digest\":", absl::StrFormat("\"%016x\"", *state_digest));
-  if (!statistics.empty()) {
-    const auto append = [](std::string* out, const auto& statistic) {
-      absl::StrAppend(out, Json(statistic.first).dump(-1, ' ', true, Json::error_handler_t::replace), ":",
-                      RealToJson(statistic.second));
-    };
-    absl::StrAppend(&json, ",\"statistics\":{", absl::StrJoin(statistics, ",", append), "}");
-  }
   return absl::StrCat(json, "}");
 }
 
@@ -121,13 +112,6 @@ absl::StatusOr<StepMetrics> StepMetrics::FromJson(const std::string& line) {
   RETURN_IF_ERROR(Read(fields, "time", &m.time));
   if (fields.contains("mfu") && !fields["mfu"].is_null()) RETURN_IF_ERROR(Read(fields, "mfu", &m.mfu.emplace()));
   if (fields.contains("state_digest")) RETURN_IF_ERROR(ReadHex(fields, "state_digest", &m.state_digest.emplace()));
-  if (!fields.contains("statistics")) return m;
-  const Json& statistics = fields["statistics"];
-  if (!statistics.is_object()) return WrongType("statistics", statistics, "an object");
-  for (const auto& [name, value] : statistics.items()) {
-    double& statistic = m.statistics[name] = std::numeric_limits<double>::quiet_NaN();
-    if (!value.is_null()) RETURN_IF_ERROR(Read(statistics, name.c_str(), &statistic));
-  }
   return m;
 }
 

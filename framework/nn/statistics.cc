@@ -30,25 +30,4 @@ absl::Span<const int64_t> Statistics::Counts(std::string_view name) const {
   return std::get<std::vector<int64_t>>(Find(name).values);
 }
 
-std::map<std::string, double> Summarize(const Statistics& statistics) {
-  std::map<std::string, double> summary;
-  for (const Statistic& statistic : statistics.all()) {
-    std::visit(
-        [&](const auto& values) {
-          if (values.size() == 1) {
-            summary[statistic.name] = static_cast<double>(values[0]);
-            return;
-          }
-          double sum = 0;
-          for (const auto value : values) sum += static_cast<double>(value);
-          const auto largest = static_cast<double>(*std::max_element(values.begin(), values.end()));
-          summary[statistic.name + ".max_over_mean"] =
-              sum == 0 ? 0 : largest * static_cast<double>(values.size()) / sum;
-          summary[statistic.name + ".zeros"] = static_cast<double>(std::count(values.begin(), values.end(), 0));
-        },
-        statistic.values);
-  }
-  return summary;
-}
-
 }  // namespace holdfast

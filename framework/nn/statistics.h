@@ -9,7 +9,6 @@
 //   result.statistics.Counts("blocks.3.load")                        // of a step
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -77,9 +76,5 @@ class Statistics {
   const Statistic& Find(std::string_view name) const;
   std::vector<Statistic> all_;
 };
-
-/// What a log says of a step: single values by their name; of several, as of how much each expert has to do, the
-/// largest divided by the mean (".max_over_mean") and how many are 0 (".zeros").
-std::map<std::string, double> Summarize(const Statistics& statistics);
 
 }  // namespace holdfast

@@ -1,8 +1,6 @@
 #include "framework/parallel/statistics_sum.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -139,18 +137,6 @@ absl::StatusOr<std::vector<Statistics>> CombineStatistics(absl::Span<const ItemS
   std::vector<Statistics> combined;
   for (const Unpacked& source : unpacked) combined.push_back(source.Combined());
   return combined;
-}
-
-uint64_t DigestOf(const Statistics& statistics) {
-  uint64_t digest = 0;
-  for (const Statistic& statistic : statistics.all()) {
-    std::visit(
-        [&](const auto& values) {
-          digest = XXH3_64bits_withSeed(values.data(), values.size() * sizeof(values[0]), digest);
-        },
-        statistic.values);
-  }
-  return digest;
 }
 
 }  // namespace holdfast

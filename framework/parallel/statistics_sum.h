@@ -25,7 +25,4 @@ struct ItemStatistics {
 absl::StatusOr<std::vector<Statistics>> CombineStatistics(absl::Span<const ItemStatistics> sources, Communicator* world,
                                                           std::chrono::milliseconds timeout);
 
-/// XXH3 of all their values, in order.
-uint64_t DigestOf(const Statistics& statistics);
-
 }  // namespace holdfast

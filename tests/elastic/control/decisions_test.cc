@@ -259,17 +259,6 @@ TEST(Ballot, MajorityIsMoreThanHalf) {
   EXPECT_EQ(dissenters({7, 8, 7, 8}), (std::vector<int>{0, 1, 2, 3}));
 }
 
-TEST(Ballot, WhatTheModelSaysOfAStepMustAgreeToo) {
-  Ballot ballot(1, 3);
-  for (int rank = 0; rank < 3; ++rank) {
-    VoteMessage vote;
-    vote.step = 1;
-    vote.statistics_digest = rank == 2 ? 8 : 7;
-    EXPECT_TRUE(ballot.Add(rank, vote));
-  }
-  EXPECT_EQ(ballot.Dissenters(), std::vector<int>{2});
-}
-
 TEST(Ballot, CopiesThatDifferNameTheMinorityOrAllHolders) {
   Ballot ballot(5, 4);
   const auto vote = [](std::vector<ChunkDigest> digests, std::vector<ChunkDigest> copies) {

@@ -162,8 +162,6 @@ class RandomMessages {
                      {}};
     for (uint64_t i = Below(6); i > 0; --i) vote.digests.push_back({static_cast<int32_t>(Below(INT32_MAX)), Word()});
     for (uint64_t n = Below(4); n > 0; --n) vote.copies.push_back({static_cast<int32_t>(Below(1000)), Word()});
-    vote.statistics_digest = Word();
-    for (uint64_t n = Below(4); n > 0; --n) vote.statistics[Bytes(kMaxNameBytes)] = Seconds() - 1;
     return vote;
   }
   SavedMessage ASave() {
@@ -190,7 +188,7 @@ inline auto Fields(const RecoveredMessage& m) {
 }
 inline auto Fields(const VoteMessage& m) {
   return std::tie(m.generation, m.step, m.loss_bits, m.grad_norm_bits, m.lr, m.compute_seconds, m.wait_seconds,
-                  m.stall_seconds, m.microbatches, m.digests, m.copies, m.statistics_digest, m.statistics);
+                  m.stall_seconds, m.microbatches, m.digests, m.copies);
 }
 inline auto Fields(const FailureMessage& m) {
   return std::tie(m.generation, m.step, m.phase, m.cause, m.suspects, m.fatal, m.bad_checkpoint, m.secondhand);

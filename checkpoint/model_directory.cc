@@ -7,6 +7,7 @@
 #include "checkpoint/problems.h"
 #include "checkpoint/safetensors_header.h"
 #include "checkpoint/safetensors_json.h"
+#include "framework/base/files.h"
 #include "framework/base/status.h"
 
 namespace holdfast {

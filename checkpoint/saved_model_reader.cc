@@ -66,10 +66,16 @@ absl::Status CheckDuplicates(const std::string& directory, const ModelDirectory&
   return absl::OkStatus();
 }
 
-/// The map with each tensor under the name the files know it by.
-TensorMap ResolveAliases(TensorMap map, const ModelDirectory& model) {
+/// The map with each tensor where the files have it.
+TensorMap Located(TensorMap map, const ModelDirectory& model) {
   for (ExternalTensor& tensor : map) {
-    if (model.Find(tensor.name) == nullptr && model.Find(tensor.alias) != nullptr) tensor.name = tensor.alias;
+    if (model.Find(tensor.name) != nullptr) continue;
+    const auto found = std::find_if(tensor.others.begin(), tensor.others.end(),
+                                    [&](const ExternalRows& rows) { return model.Find(rows.name) != nullptr; });
+    if (found == tensor.others.end()) continue;
+    tensor.name = found->name;
+    tensor.file_row = found->first_row;
+    tensor.shape = found->shape;
   }
   return map;
 }
@@ -81,14 +87,16 @@ absl::StatusOr<SavedModelReader> SavedModelReader::Open(const std::string& direc
                                                         const std::function<bool(const std::string&)>& ignorable) {
   RETURN_IF_ERROR(CheckCoverage(layout, map));
   ASSIGN_OR_RETURN(ModelDirectory model, ModelDirectory::Open(directory));
-  const TensorMap tensors = ResolveAliases(map, model);
+  const TensorMap tensors = Located(map, model);
   RETURN_IF_ERROR(CheckTensors(directory, model, tensors, ignorable));
   RETURN_IF_ERROR(CheckDuplicates(directory, model, tensors));
   SavedModelReader reader(std::move(model));
-  for (const ExternalTensor& tensor : tensors) {
-    ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, tensor));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, map[i]));
     if (slice.elements() == 0) continue;
-    reader.pieces_.push_back({tensor.name, reader.model_.tensors().at(tensor.name), slice, tensor.transposed});
+    const ExternalTensor& tensor = tensors[i];
+    const SafetensorsReader* file = reader.model_.tensors().at(tensor.name);
+    reader.pieces_.push_back({tensor.name, file, slice, tensor.file_row * slice.cols, tensor.transposed});
   }
   std::sort(reader.pieces_.begin(), reader.pieces_.end(),
             [](const Piece& a, const Piece& b) { return a.slice.offset < b.slice.offset; });
@@ -114,7 +122,7 @@ absl::Status SavedModelReader::Read(int64_t first, absl::Span<float> out) const 
 }
 
 absl::Status SavedModelReader::ReadRows(const Piece& piece, int64_t first, absl::Span<float> out) {
-  return piece.file->Read(piece.name, first, out);
+  return piece.file->Read(piece.name, piece.file_offset + first, out);
 }
 
 // The file holds (cols, rows) of what is (rows, cols) here.

@@ -35,6 +35,7 @@ class SavedModelReader {
     std::string name;  // in the files
     const SafetensorsReader* file = nullptr;
     TensorSlice slice;
+    int64_t file_offset = 0;  // of its first element in the file's tensor
     bool transposed = false;
   };
 

@@ -27,6 +27,7 @@
 
 #include "kernels/arithmetic.h"
 #include "kernels/executor.h"
+#include "kernels/experts.h"
 #include "kernels/types.h"
 
 namespace holdfast::kernels {
@@ -168,6 +169,33 @@ class Ops {
   /// out (R, I) = silu(gate) * up, with gate_up (R, 2I) = [gate | up] (Shazeer 2020).
   virtual void SwigluForward(Matrix out, ConstMatrix gate_up) = 0;
   virtual void SwigluBackward(Matrix d_gate_up, ConstMatrix d_out, ConstMatrix gate_up) = 0;
+
+  // --- mixture of experts (experts.h) ----------------------------------------------------------------------------
+  /// Chooses the experts of every row of `logits` (R, E) fp32 (Shazeer et al. 2017, section 2.1).
+  virtual void RouterForward(const RouterOut& out, ConstMatrix logits, const RouterShape& shape) = 0;
+  virtual void RouterBackward(const RouterBackwardArgs& args, const RouterShape& shape) = 0;
+
+  virtual void RouterReport(const RouterReportArgs& args, const RouterShape& shape) = 0;
+
+  /// Puts the choices of `rows` rows, experts (R, k), in the order of slots: writes what `out` points to.
+  virtual void SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
+                           const RouterShape& shape) = 0;
+
+  /// out (S, C): row s = in (R, C) [the row of the choice in slot s].
+  virtual void GatherRows(Matrix out, ConstMatrix in, const ExpertRows& rows) = 0;
+
+  /// out (R, C): row r = sum over its choices, ascending, of in (S, C) [their slots], then + last (R, C), optional.
+  /// Sums are in fp32, rounded once. out may be last.
+  virtual void CombineRows(Matrix out, ConstMatrix in, ConstMatrix last, const ExpertRows& rows) = 0;
+
+  virtual void ExpertGemm(const ExpertGemmArgs& args, const ExpertRows& rows) = 0;
+  virtual void ExpertGradient(const ExpertGradientArgs& args, const ExpertRows& rows) = 0;
+
+  /// out (S, F) = silu(gate) * up * weight of the slot's choice, gate_up (S, 2F) = [gate | up], weights (R, k).
+  virtual void ExpertSwigluForward(Matrix out, ConstMatrix gate_up, const float* weights, const ExpertRows& rows) = 0;
+  /// d_weights (R, k) is overwritten. d_gate_up may be gate_up.
+  virtual void ExpertSwigluBackward(Matrix d_gate_up, float* d_weights, ConstMatrix d_out, ConstMatrix gate_up,
+                                    const float* weights, const ExpertRows& rows) = 0;
 
   // --- loss ------------------------------------------------------------------------------------------------------
   /// losses[r] = -log softmax(logits[r])[targets[r]], 0 where targets[r] < 0. logits (R, V) fp32. If d_logits (R, V)

@@ -19,8 +19,17 @@ Block::Block(ParameterBuilder& builder, const std::string& name, const ModelConf
     : layer_(layer),
       norm1_(builder, name + ".norm1", config),
       attention_(builder, name + ".attention", config, layer, rope),
-      norm2_(builder, name + ".norm2", config),
-      mlp_(builder, name + ".mlp", config) {}
+      norm2_(builder, name + ".norm2", config) {
+  if (config.HasExperts(layer)) {
+    experts_.emplace(builder, name + ".experts", config, layer);
+  } else {
+    mlp_.emplace(builder, name + ".mlp", config);
+  }
+}
+
+void Block::AllocateRouting(const Pass& pass, BlockActivations* activations) const {
+  if (experts_.has_value()) activations->experts.routing = experts_->AllocateRouting(pass);
+}
 
 void Block::AllocateInner(const Pass& pass, BlockActivations* activations) const {
   const int64_t hidden_size = activations->input.shape.cols();
@@ -29,54 +38,69 @@ void Block::AllocateInner(const Pass& pass, BlockActivations* activations) const
   activations->attention = attention_.Allocate(pass);
   activations->norm2 = norm2_.Allocate(pass, pass.rows());
   activations->norm2_out = pass.Activation(hidden_size);
-  activations->mlp = mlp_.Allocate(pass);
+  if (experts_.has_value()) {
+    experts_->Allocate(pass, &activations->experts);
+  } else {
+    activations->mlp = mlp_->Allocate(pass);
+  }
 }
 
-void Block::ForwardInner(const Pass& pass, UnitTensors weights, const ResidualStream& in, const BlockActivations& a,
-                         const Tensor& branch) const {
-  norm1_.Forward(pass, weights, in, a.norm1, a.input.matrix(), a.norm1_out.matrix());
-  attention_.Forward(pass, weights, a.norm1_out.matrix(), a.attention, branch.matrix());
+void Block::ForwardInner(const Pass& pass, const BlockTensors& weights, const ResidualStream& in,
+                         const BlockActivations& a, const Tensor& branch, bool route) const {
+  norm1_.Forward(pass, weights.own, in, a.norm1, a.input.matrix(), a.norm1_out.matrix());
+  attention_.Forward(pass, weights.own, a.norm1_out.matrix(), a.attention, branch.matrix());
   const ResidualStream middle{.residual = a.input.matrix(),
                               .has_branch = true,
                               .branch = branch.matrix(),
                               .dropout = pass.DropoutAt(layer_, DropoutSite::kAttentionBranch)};
-  norm2_.Forward(pass, weights, middle, a.norm2, a.middle.matrix(), a.norm2_out.matrix());
-  mlp_.ForwardUp(pass, weights, a.norm2_out.matrix(), a.mlp);
+  norm2_.Forward(pass, weights.own, middle, a.norm2, a.middle.matrix(), a.norm2_out.matrix());
+  if (!experts_.has_value()) return mlp_->ForwardUp(pass, weights.own, a.norm2_out.matrix(), a.mlp);
+  if (route) experts_->Route(pass, weights, a.norm2_out.matrix(), a.experts);
+  experts_->ForwardUp(pass, weights, a.norm2_out.matrix(), a.experts);
 }
 
-ResidualStream Block::Forward(const Pass& pass, UnitTensors weights, const ResidualStream& in,
+ResidualStream Block::Forward(const Pass& pass, const BlockTensors& weights, const ResidualStream& in,
                               const BlockActivations& activations, const Tensor& branch) const {
-  ForwardInner(pass, weights, in, activations, branch);
-  mlp_.ForwardDown(pass, weights, activations.mlp, branch.matrix());
+  ForwardInner(pass, weights, in, activations, branch, /*route=*/true);
+  if (experts_.has_value()) {
+    experts_->ForwardDown(pass, weights, activations.experts, branch.matrix());
+  } else {
+    mlp_->ForwardDown(pass, weights.own, activations.mlp, branch.matrix());
+  }
   return {.residual = activations.middle.matrix(),
           .has_branch = true,
           .branch = branch.matrix(),
           .dropout = pass.DropoutAt(layer_, DropoutSite::kMlpBranch)};
 }
 
-void Block::Recompute(const Pass& pass, UnitTensors weights, const BlockActivations& activations,
+void Block::Recompute(const Pass& pass, const BlockTensors& weights, const BlockActivations& activations,
                       const Tensor& branch) const {
   const ResidualStream in{.residual = activations.input.matrix(), .branch = {}, .dropout = {}};
-  ForwardInner(pass, weights, in, activations, branch);
+  ForwardInner(pass, weights, in, activations, branch, /*route=*/false);
 }
 
-void Block::Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients, const BlockActivations& a,
-                     const Tensor& gradient) const {
+void Block::Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
+                     const BlockActivations& a, const Tensor& gradient) const {
   {
     ArenaScope scope(*pass.arena);
     const kernels::Dropout dropout = pass.DropoutAt(layer_, DropoutSite::kMlpBranch);
     const kernels::Matrix d_norm2 = a.norm2_out.matrix();  // in the memory of the activation it ends
-    mlp_.Backward(pass, weights, gradients, a.norm2_out.matrix(), a.mlp, BranchGradient(pass, gradient, dropout),
-                  d_norm2);
-    norm2_.Backward(pass, weights, gradients, a.middle.matrix(), a.norm2, d_norm2, gradient.matrix(),
+    const kernels::ConstMatrix d_branch = BranchGradient(pass, gradient, dropout);
+    if (experts_.has_value()) {
+      experts_->Backward(pass, weights, gradients, a.norm2_out.matrix(), a.experts, d_branch, d_norm2);
+    } else {
+      mlp_->Backward(pass, weights.own, gradients.own, a.norm2_out.matrix(), a.mlp, d_branch, d_norm2);
+    }
+    norm2_.Backward(pass, weights.own, gradients.own, a.middle.matrix(), a.norm2, d_norm2, gradient.matrix(),
                     gradient.matrix());
   }
   ArenaScope scope(*pass.arena);
   const kernels::Dropout dropout = pass.DropoutAt(layer_, DropoutSite::kAttentionBranch);
   const kernels::Matrix d_norm1 = a.norm1_out.matrix();
-  attention_.Backward(pass, weights, gradients, a.norm1_out.matrix(), a.attention,
+  attention_.Backward(pass, weights.own, gradients.own, a.norm1_out.matrix(), a.attention,
                       BranchGradient(pass, gradient, dropout), d_norm1);
-  norm1_.Backward(pass, weights, gradients, a.input.matrix(), a.norm1, d_norm1, gradient.matrix(), gradient.matrix());
+  norm1_.Backward(pass, weights.own, gradients.own, a.input.matrix(), a.norm1, d_norm1, gradient.matrix(),
+                  gradient.matrix());
 }
 
 }  // namespace holdfast

@@ -1,10 +1,12 @@
 #pragma once
 // One pre-norm block: x + attention(norm1(x)), then + mlp(norm2(.)). The additions happen in the norm that reads the
-// sum: norm2 for the attention branch, the next module's norm for the MLP branch.
+// sum: norm2 for the attention branch, the next module's norm for the MLP branch. The MLP may be a mixture of experts.
 
+#include <optional>
 #include <string>
 
 #include "models/attention.h"
+#include "models/experts.h"
 #include "models/mlp.h"
 #include "models/norm.h"
 
@@ -17,8 +19,9 @@ struct BlockActivations {
   AttentionActivations attention;
   Tensor middle;  // (R, C) input + dropout(attention branch)
   NormActivations norm2;
-  Tensor norm2_out;  // (R, C)
-  MlpActivations mlp;
+  Tensor norm2_out;           // (R, C)
+  MlpActivations mlp;         // of a dense block
+  ExpertActivations experts;  // or of one with experts
 };
 
 class Block {
@@ -27,32 +30,42 @@ class Block {
   Block(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, int64_t layer,
         const float* rope);
 
-  /// Everything but `input` and `middle`, which the caller allocates (they may be one memory if no backward follows).
+  bool has_experts() const { return experts_.has_value(); }
+  /// Describes the experts to the builder, whose unit is theirs.
+  void AddExperts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config) {
+    experts_->AddExperts(builder, name, config);
+  }
+
+  /// activations->experts.routing, which recomputation keeps.
+  void AllocateRouting(const Pass& pass, BlockActivations* activations) const;
+  /// Everything but that, `input` and `middle`, which the caller allocates (they may be one memory if no backward
+  /// follows).
   void AllocateInner(const Pass& pass, BlockActivations* activations) const;
 
   /// Adds the stream's branch to its residual and leaves the new stream: residual = activations.middle, its branch in
   /// the memory `branch` (which may be the memory of in.branch).
-  ResidualStream Forward(const Pass& pass, UnitTensors weights, const ResidualStream& in,
+  ResidualStream Forward(const Pass& pass, const BlockTensors& weights, const ResidualStream& in,
                          const BlockActivations& activations, const Tensor& branch) const;
 
   /// Fills `activations` again from activations.input: the same calls on the same bits. `branch` (R, C) is scratch.
-  void Recompute(const Pass& pass, UnitTensors weights, const BlockActivations& activations,
+  void Recompute(const Pass& pass, const BlockTensors& weights, const BlockActivations& activations,
                  const Tensor& branch) const;
 
   /// `gradient` (R, C) holds the gradient of the stream's value after this block (both residual and branch) and
   /// receives that of activations.input. Overwrites `activations`.
-  void Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients, const BlockActivations& activations,
-                const Tensor& gradient) const;
+  void Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
+                const BlockActivations& activations, const Tensor& gradient) const;
 
  private:
-  void ForwardInner(const Pass& pass, UnitTensors weights, const ResidualStream& in,
-                    const BlockActivations& activations, const Tensor& branch) const;
+  void ForwardInner(const Pass& pass, const BlockTensors& weights, const ResidualStream& in,
+                    const BlockActivations& activations, const Tensor& branch, bool route) const;
 
   int64_t layer_;
   Norm norm1_;
   Attention attention_;
   Norm norm2_;
-  Mlp mlp_;
+  std::optional<Mlp> mlp_;
+  std::optional<Experts> experts_;  // instead
 };
 
 }  // namespace holdfast

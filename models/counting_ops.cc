@@ -20,6 +20,16 @@ void CountingOps::Gemm(const kernels::GemmArgs& args) {
   flops_ += 2.0 * static_cast<double>(args.c.rows) * static_cast<double>(args.c.cols) * static_cast<double>(inner);
 }
 
+void CountingOps::ExpertGemm(const kernels::ExpertGemmArgs& args, const kernels::ExpertRows&) {
+  flops_ +=
+      2.0 * static_cast<double>(args.c.rows) * static_cast<double>(args.c.cols) * static_cast<double>(args.a.cols);
+}
+
+void CountingOps::ExpertGradient(const kernels::ExpertGradientArgs& args, const kernels::ExpertRows&) {
+  flops_ +=
+      2.0 * static_cast<double>(args.a.rows) * static_cast<double>(args.a.cols) * static_cast<double>(args.b.cols);
+}
+
 void CountingOps::AttentionForward(kernels::Matrix, float*, kernels::ConstMatrix,
                                    const kernels::AttentionShape& shape) {
   flops_ += 2 * ProductFlops(shape);  // Q K^T and P V

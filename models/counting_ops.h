@@ -16,6 +16,18 @@ class CountingOps final : public kernels::Ops {
   void AttentionBackward(kernels::Matrix d_qkv, kernels::ConstMatrix d_out, kernels::ConstMatrix out, const float* lse,
                          kernels::ConstMatrix qkv, const kernels::AttentionShape& shape) override;
 
+  void ExpertGemm(const kernels::ExpertGemmArgs& args, const kernels::ExpertRows& rows) override;
+  void ExpertGradient(const kernels::ExpertGradientArgs& args, const kernels::ExpertRows& rows) override;
+
+  void RouterForward(const kernels::RouterOut&, kernels::ConstMatrix, const kernels::RouterShape&) override {}
+  void RouterBackward(const kernels::RouterBackwardArgs&, const kernels::RouterShape&) override {}
+  void RouterReport(const kernels::RouterReportArgs&, const kernels::RouterShape&) override {}
+  void SortChoices(int32_t*, int32_t*, int32_t*, const int32_t*, int64_t, const kernels::RouterShape&) override {}
+  void GatherRows(kernels::Matrix, kernels::ConstMatrix, const kernels::ExpertRows&) override {}
+  void CombineRows(kernels::Matrix, kernels::ConstMatrix, kernels::ConstMatrix, const kernels::ExpertRows&) override {}
+  void ExpertSwigluForward(kernels::Matrix, kernels::ConstMatrix, const float*, const kernels::ExpertRows&) override {}
+  void ExpertSwigluBackward(kernels::Matrix, float*, kernels::ConstMatrix, kernels::ConstMatrix, const float*,
+                            const kernels::ExpertRows&) override {}
   void ColumnSum(float*, kernels::ConstMatrix) override {}
   void EmbeddingForward(kernels::Matrix, const int32_t*, kernels::ConstMatrix, kernels::ConstMatrix, int64_t,
                         const kernels::Dropout&) override {}

@@ -49,12 +49,12 @@ void Norm::Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients
 }
 
 HeadNorm::HeadNorm(ParameterBuilder& builder, const std::string& name, int64_t heads, const ModelConfig& config)
-    : heads_(heads),
+    : groups_(config.qk_norm_joint ? 1 : heads),
       eps_(static_cast<float>(config.norm_eps)),
-      weight_(builder.AddVector(name + ".weight", config.head_dim, InitKind::kOnes)) {}
+      weight_(builder.AddVector(name + ".weight", heads / groups_ * config.head_dim, InitKind::kOnes)) {}
 
 NormActivations HeadNorm::Allocate(const Pass& pass) const {
-  return {.mean = {}, .rstd = pass.arena->Allocate(DType::kF32, {pass.rows(), heads_})};
+  return {.mean = {}, .rstd = pass.arena->Allocate(DType::kF32, {pass.rows(), groups_})};
 }
 
 kernels::NormParams HeadNorm::Params(UnitTensors weights) const {
@@ -62,7 +62,7 @@ kernels::NormParams HeadNorm::Params(UnitTensors weights) const {
           .eps = eps_,
           .weight = weights[weight_].f32(),
           .bias = nullptr,
-          .groups = heads_};
+          .groups = groups_};
 }
 
 void HeadNorm::Forward(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x,

@@ -12,7 +12,7 @@ namespace holdfast {
 
 /// What the backward pass needs besides the norm's input.
 struct NormActivations {
-  Tensor mean, rstd;  // (R), of heads (R, heads), fp32; no mean for RMSNorm
+  Tensor mean, rstd;  // (R), of single heads (R, heads), fp32; no mean for RMSNorm
 };
 
 class Norm {
@@ -43,7 +43,7 @@ class Norm {
   int weight_, bias_ = -1;
 };
 
-/// RMSNorm of each head by itself, all with one weight (D).
+/// RMSNorm of each head by itself, all with one weight (D), or of all heads at once, with a weight (heads * D).
 class HeadNorm {
  public:
   HeadNorm(ParameterBuilder& builder, const std::string& name, int64_t heads, const ModelConfig& config);
@@ -66,7 +66,7 @@ class HeadNorm {
  private:
   kernels::NormParams Params(UnitTensors weights) const;
 
-  int64_t heads_;
+  int64_t groups_;
   float eps_;
   int weight_;
 };

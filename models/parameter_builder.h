@@ -32,6 +32,13 @@ class ParameterBuilder {
                 .hidden = hidden});
   }
 
+  /// One that forward and backward read in fp32 always.
+  int AddFp32Matrix(const std::string& name, int64_t rows, int64_t cols, float init_std) {
+    const int index = AddMatrix(name, rows, cols, init_std);
+    parameters_.back().fp32 = true;
+    return index;
+  }
+
   /// A bias or a norm's weight, not decayed. Returns its index in the unit.
   int AddVector(const std::string& name, int64_t elements, InitKind init) {
     return Add({.name = name, .shape = {elements}, .init = init});

@@ -23,6 +23,9 @@ struct Pass {
   int64_t batch = 0, sequence = 0;
   kernels::RandomKey random;
   float dropout_rate = 0;
+  float loss_scale = 1;                      // see PassContext
+  const StatisticsLayout* layout = nullptr;  // of
+  void* statistics = nullptr;                // what a training pass tells besides its losses; null = nothing
 
   int64_t rows() const { return batch * sequence; }
   Tensor Activation(int64_t cols) const { return arena->Allocate(dtype, {rows(), cols}); }

@@ -16,7 +16,7 @@ class DryStore final : public UnitStore {
  public:
   explicit DryStore(const Model& model) : layout_(model.layout()) {
     for (const ParameterSpec& spec : layout_.parameters()) {
-      weights_.push_back({nullptr, spec.is_matrix() ? model.compute_dtype() : DType::kF32, spec.shape});
+      weights_.push_back({nullptr, spec.ReadType(model.compute_dtype()), spec.shape});
       gradients_.push_back({nullptr, DType::kF32, spec.shape});
     }
   }
@@ -80,14 +80,19 @@ PassPlan PlanLastLogits(LanguageModel& model, int64_t batch, int64_t sequence) {
   });
 }
 
-double DenseFlopsPerToken(const ModelConfig& config, int64_t sequence) {
-  int64_t multiplied = 0;
-  const ParameterLayout layout = TransformerLayout(config);
-  for (const ParameterSpec& spec : layout.parameters()) {
-    const bool looked_up =
-        spec.name == "embedding.positions.weight" || (spec.name == "embedding.tokens.weight" && !config.tie_embeddings);
-    if (!looked_up) multiplied += spec.shape.elements();
-  }
+int64_t ExpertParameters(const ModelConfig& c) {
+  return c.NumExpertLayers() * c.num_experts * 3 * c.expert_intermediate_size * c.hidden_size;
+}
+
+int64_t ActiveParameters(const ModelConfig& config) {
+  const int64_t total = TransformerLayout(config).elements(), experts = ExpertParameters(config);
+  return experts == 0 ? total : total - experts + experts / config.num_experts * config.experts_per_token;
+}
+
+double FlopsPerTokenOf(const ModelConfig& config, int64_t sequence) {
+  const int64_t positions = config.position == PositionKind::kLearned ? config.max_sequence_length : 0;
+  const int64_t looked_up = positions + (config.tie_embeddings ? 0 : config.vocab_size);
+  const int64_t multiplied = ActiveParameters(config) - looked_up * config.hidden_size;
   const int64_t window = config.sliding_window > 0 ? std::min(config.sliding_window, sequence) : sequence;
   // Over a sequence, the pairs that a causal query sees, twice, but those of a query with itself once.
   const auto pairs = static_cast<double>(2 * window * sequence - window * (window - 1) - sequence);

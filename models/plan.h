@@ -23,11 +23,17 @@ PassPlan PlanTraining(Model& model, int64_t batch, int64_t sequence);
 PassPlan PlanEvaluation(Model& model, int64_t batch, int64_t sequence);
 PassPlan PlanLastLogits(LanguageModel& model, int64_t batch, int64_t sequence);
 
-/// FLOPs per token that model FLOPs utilisation counts, of models where every token meets every parameter: 6 N +
-/// 12 L H D T' (Chowdhery et al. 2022, PaLM, appendix B): forward and backward, nothing for recomputation. N is the
-/// number of parameters that multiply every token: all but tables that are only looked up (positions; tokens unless
-/// they are also the tied head). T' is the sequence's length T, as if attention were not causal; of a window W < T the
-/// part of T x T that is left of it: 2 W - 1 - W (W - 1) / T.
-double DenseFlopsPerToken(const ModelConfig& config, int64_t sequence);
+/// Parameters of all experts, shared ones not counted.
+int64_t ExpertParameters(const ModelConfig& config);
+
+/// Parameters that a token meets: of the experts those of experts_per_token, of all else everything.
+int64_t ActiveParameters(const ModelConfig& config);
+
+/// FLOPs per token that model FLOPs utilisation counts: 6 N + 12 L H D T' (Chowdhery et al. 2022, PaLM, appendix B):
+/// forward and backward, nothing for recomputation. N is the number of parameters that multiply every token: the active
+/// ones but for tables that are only looked up (positions; tokens unless they are also the tied head). T' is the
+/// sequence's length T, as if attention were not causal; of a window W < T the part of T x T that is left of it:
+/// 2 W - 1 - W (W - 1) / T.
+double FlopsPerTokenOf(const ModelConfig& config, int64_t sequence);
 
 }  // namespace holdfast

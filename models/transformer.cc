@@ -32,6 +32,8 @@ struct Modules {
     for (int64_t l = 0; l < config.num_layers; ++l) {
       const std::string name = absl::StrCat("blocks.", l);
       blocks.emplace_back(Unit(builder, name), name, config, l + 1, rope);
+      const std::string experts = name + ".experts";
+      if (blocks.back().has_experts()) blocks.back().AddExperts(Unit(builder, experts), experts, config);
     }
     return blocks;
   }
@@ -41,6 +43,14 @@ struct Modules {
   Head head;
 };
 
+/// The weights that a block reads: of its own unit, and of its experts'.
+struct BlockWeights {
+  AcquiredUnit own;
+  std::optional<AcquiredUnit> experts;
+
+  BlockTensors tensors() const { return {own.weights(), experts.has_value() ? experts->weights() : UnitTensors()}; }
+};
+
 class Transformer final : public LanguageModel {
  public:
   Transformer(const ModelConfig& config, const TransformerOptions& options, Buffer rope, ParameterBuilder builder)
@@ -48,10 +58,12 @@ class Transformer final : public LanguageModel {
         options_(options),
         rope_(std::move(rope)),
         modules_(builder, config, options.head_rows, rope_.as<float>()),
-        layout_(std::move(builder).Build()) {}
+        layout_(std::move(builder).Build()),
+        statistics_(RouterStatistics(config)) {}
 
   const ParameterLayout& layout() const override { return layout_; }
   DType compute_dtype() const override { return options_.compute_dtype; }
+  const StatisticsLayout& statistics() const override { return statistics_; }
 
   absl::Status ForwardBackward(const Batch& any, const PassContext& context, float* losses) override;
   absl::Status Evaluate(const Batch& any, const PassContext& context, float* losses) override;
@@ -85,13 +97,20 @@ class Transformer final : public LanguageModel {
 
   int head_unit() const { return layout_.num_units() - 1; }
   static constexpr int kEmbeddingUnit = 0;
-  static int BlockUnit(size_t block) { return static_cast<int>(block) + 1; }
+  /// The block's own unit; its experts' is the next one.
+  int BlockUnit(size_t block) const {
+    int unit = kEmbeddingUnit + 1;
+    for (size_t l = 0; l < block; ++l) unit += modules_.blocks[l].has_experts() ? 2 : 1;
+    return unit;
+  }
+  absl::StatusOr<BlockWeights> AcquireBlock(UnitStore& store, size_t block) const;
 
   ModelConfig config_;
   TransformerOptions options_;
   Buffer rope_;
   Modules modules_;
   ParameterLayout layout_;
+  StatisticsLayout statistics_;
 };
 
 /// The weights the head reads: its own unit's and the projection, which is the token table if they are tied.
@@ -113,6 +132,13 @@ struct HeadWeights {
   }
 };
 
+absl::StatusOr<BlockWeights> Transformer::AcquireBlock(UnitStore& store, size_t block) const {
+  ASSIGN_OR_RETURN(AcquiredUnit own, AcquiredUnit::Acquire(store, BlockUnit(block)));
+  if (!modules_.blocks[block].has_experts()) return BlockWeights{std::move(own), std::nullopt};
+  ASSIGN_OR_RETURN(AcquiredUnit experts, AcquiredUnit::Acquire(store, BlockUnit(block) + 1));
+  return BlockWeights{std::move(own), std::move(experts)};
+}
+
 absl::Status Transformer::CheckSize(const TokenBatch& batch) const {
   if (batch.batch < 1 || batch.sequence < 1 || batch.sequence > config_.max_sequence_length) {
     return absl::InvalidArgumentError(absl::StrCat("a batch of ", batch.batch, " sequences of ", batch.sequence,
@@ -129,7 +155,10 @@ Pass Transformer::MakePass(const TokenBatch& batch, const PassContext& context, 
           .batch = batch.batch,
           .sequence = batch.sequence,
           .random = context.random,
-          .dropout_rate = static_cast<float>(dropout)};
+          .dropout_rate = static_cast<float>(dropout),
+          .loss_scale = context.loss_scale,
+          .layout = &statistics_,
+          .statistics = context.statistics};
 }
 
 absl::Status Transformer::Embed(const Pass& pass, UnitStore& store, const int32_t* tokens, const Tensor& out) const {
@@ -159,21 +188,22 @@ absl::Status Transformer::ForwardBlocks(const Pass& pass, UnitStore& store, Save
   saved->stream = {.residual = saved->embedded.matrix(), .branch = {}, .dropout = {}};
   Tensor input = saved->embedded;
   for (size_t l = 0; l < modules_.blocks.size(); ++l) {
-    ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(store, BlockUnit(l)));
+    ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(store, l));
     BlockActivations& activations = saved->blocks[l];
     activations.input = input;
     // Recomputation keeps the input alone. `middle` then only has to live until the next norm has added the branch to
     // it, in place, which makes it the next input.
     const Tensor next_input = pass.Activation(config_.hidden_size);
+    modules_.blocks[l].AllocateRouting(pass, &activations);
     if (options_.recompute_blocks) {
       const ArenaScope inner(*pass.arena);
       activations.middle = next_input;
       modules_.blocks[l].AllocateInner(pass, &activations);
-      saved->stream = modules_.blocks[l].Forward(pass, unit.weights(), saved->stream, activations, saved->branch);
+      saved->stream = modules_.blocks[l].Forward(pass, unit.tensors(), saved->stream, activations, saved->branch);
     } else {
       activations.middle = pass.Activation(config_.hidden_size);
       modules_.blocks[l].AllocateInner(pass, &activations);
-      saved->stream = modules_.blocks[l].Forward(pass, unit.weights(), saved->stream, activations, saved->branch);
+      saved->stream = modules_.blocks[l].Forward(pass, unit.tensors(), saved->stream, activations, saved->branch);
     }
     input = next_input;
   }
@@ -202,15 +232,21 @@ absl::Status Transformer::BackwardBlocks(const Pass& pass, UnitStore& store, con
   for (size_t l = modules_.blocks.size(); l-- > 0;) {
     const ArenaScope inner(*pass.arena);
     BlockActivations activations = saved.blocks[l];
-    ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(store, BlockUnit(l)));
+    ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(store, l));
     if (options_.recompute_blocks) {
       activations.middle = pass.Activation(config_.hidden_size);
       modules_.blocks[l].AllocateInner(pass, &activations);
       const ArenaScope scratch(*pass.arena);
-      modules_.blocks[l].Recompute(pass, unit.weights(), activations, pass.Activation(config_.hidden_size));
+      modules_.blocks[l].Recompute(pass, unit.tensors(), activations, pass.Activation(config_.hidden_size));
     }
-    ASSIGN_OR_RETURN(const UnitTensors gradients, store.BeginGradients(BlockUnit(l)));
-    modules_.blocks[l].Backward(pass, unit.weights(), gradients, activations, saved.branch);
+    const bool experts = modules_.blocks[l].has_experts();
+    BlockTensors gradients;
+    ASSIGN_OR_RETURN(gradients.own, store.BeginGradients(BlockUnit(l)));
+    if (experts) {
+      ASSIGN_OR_RETURN(gradients.experts, store.BeginGradients(BlockUnit(l) + 1));
+    }
+    modules_.blocks[l].Backward(pass, unit.tensors(), gradients, activations, saved.branch);
+    if (experts) RETURN_IF_ERROR(store.EndGradients(BlockUnit(l) + 1));
     RETURN_IF_ERROR(store.EndGradients(BlockUnit(l)));
   }
   return absl::OkStatus();
@@ -238,11 +274,12 @@ absl::Status Transformer::ForwardOnly(const TokenBatch& batch, const PassContext
   ResidualStream stream{.residual = residual.matrix(), .branch = {}, .dropout = {}};
   for (size_t l = 0; l < modules_.blocks.size(); ++l) {
     const ArenaScope inner(*pass.arena);
-    ASSIGN_OR_RETURN(const AcquiredUnit unit, AcquiredUnit::Acquire(*context.store, BlockUnit(l)));
+    ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(*context.store, l));
     BlockActivations activations;
     activations.input = activations.middle = residual;
+    modules_.blocks[l].AllocateRouting(pass, &activations);
     modules_.blocks[l].AllocateInner(pass, &activations);
-    stream = modules_.blocks[l].Forward(pass, unit.weights(), stream, activations, branch);
+    stream = modules_.blocks[l].Forward(pass, unit.tensors(), stream, activations, branch);
   }
   ASSIGN_OR_RETURN(const HeadWeights weights,
                    HeadWeights::Acquire(*context.store, head_unit(), kEmbeddingUnit, modules_));
@@ -270,7 +307,9 @@ absl::Status Transformer::LastLogits(const TokenBatch& batch, const PassContext&
 absl::Status CheckConfig(const ModelConfig& c) {
   const int64_t smallest = std::min({c.vocab_size, c.max_sequence_length, c.num_layers, c.hidden_size, c.num_heads,
                                      c.num_kv_heads, c.head_dim, c.intermediate_size});
-  if (smallest < 1) return absl::InvalidArgumentError("model: every size must be positive (is the config resolved?)");
+  if (smallest < 1 || (c.num_experts > 0 && c.expert_intermediate_size < 1)) {
+    return absl::InvalidArgumentError("model: every size must be positive (is the config resolved?)");
+  }
   if (c.num_heads % c.num_kv_heads != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("model.num_heads ", c.num_heads, " is not a multiple of model.num_kv_heads ", c.num_kv_heads));
@@ -310,7 +349,12 @@ int64_t MatrixElements(const ModelConfig& c) {
   const int64_t embeddings = c.vocab_size * (c.tie_embeddings ? 1 : 2) + positions;
   const int64_t attention = 2 * (c.num_heads + c.num_kv_heads) * c.head_dim;
   const int64_t mlp = (c.activation == ActivationKind::kSwiglu ? 3 : 2) * c.intermediate_size;
-  return c.hidden_size * (embeddings + c.num_layers * (attention + mlp));
+  const int64_t expert_layers = c.NumExpertLayers(), dense_layers = c.num_layers - expert_layers;
+  const int64_t gate = c.shared_expert_gate ? 1 : 0;
+  const int64_t experts = c.num_experts * (1 + 3 * c.expert_intermediate_size);
+  const int64_t shared = 3 * c.shared_expert_intermediate_size + gate;
+  return c.hidden_size *
+         (embeddings + c.num_layers * attention + dense_layers * mlp + expert_layers * (experts + shared));
 }
 
 }  // namespace holdfast

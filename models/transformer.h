@@ -19,8 +19,8 @@ struct TransformerOptions {
 };
 
 /// `config` must be resolved (no zeros that stand for derived values).
-/// Units: 0 = embeddings (with the tied head), 1 .. num_layers = blocks, num_layers + 1 = final norm (with an untied
-/// head). `device` provides memory for constant tables (RoPE).
+/// Units: first embeddings (with the tied head), then blocks, each followed by its experts if it has some, last the
+/// final norm (with an untied head). `device` provides memory for constant tables (RoPE).
 absl::StatusOr<std::unique_ptr<LanguageModel>> MakeTransformer(const ModelConfig& config,
                                                                const TransformerOptions& options, Device& device);
 

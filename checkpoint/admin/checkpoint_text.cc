@@ -1,7 +1,6 @@
 #include "checkpoint/admin/checkpoint_text.h"
 
 #include <algorithm>
-#include <ctime>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "framework/config/printable.h"
 #include "framework/metrics/progress.h"
 #include "nlohmann/json.hpp"
@@ -21,11 +21,8 @@ using nlohmann::ordered_json;
 constexpr size_t kMaxCellBytes = 40;
 
 std::string LocalTime(double seconds) {
-  const auto time = static_cast<std::time_t>(seconds);
-  std::tm parts{};
-  char text[32] = "-";
-  if (localtime_r(&time, &parts) != nullptr) std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &parts);
-  return text;
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixSeconds(static_cast<int64_t>(seconds)),
+                          absl::LocalTimeZone());
 }
 
 std::string Age(double time, double now) { return now < time ? "now" : FormatDuration(now - time) + " ago"; }

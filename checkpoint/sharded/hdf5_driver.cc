@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/status.h"
 
@@ -99,19 +100,15 @@ hid_t Hdf5DriverCalls::Register() {
 }
 
 absl::StatusOr<std::unique_ptr<Hdf5Sink>> Hdf5Sink::Open(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (fd < 0) return ErrnoToStatus(errno, path);
-  std::unique_ptr<Hdf5Sink> sink(new Hdf5Sink(fd, path));
+  FileDescriptor file = OpenFile(path, O_RDWR | O_NOFOLLOW);
+  if (!file.ok()) return ErrnoToStatus(errno, path);
   struct stat info;
-  if (fstat(fd, &info) != 0) return ErrnoToStatus(errno, path);
+  if (fstat(file.get(), &info) != 0) return ErrnoToStatus(errno, path);
   if (info.st_size != 0) return absl::FailedPreconditionError(absl::StrCat(path, ": not empty"));
-  return sink;
+  return absl::WrapUnique(new Hdf5Sink(std::move(file), path));
 }
 
-Hdf5Sink::~Hdf5Sink() {
-  write_back_.Drain();
-  close(fd_);
-}
+Hdf5Sink::~Hdf5Sink() { write_back_.Drain(); }
 
 absl::StatusOr<Hdf5File> Hdf5Sink::CreateFile(const Hdf5Lock& lock) {
   const Hdf5Properties access(H5Pcreate(H5P_FILE_ACCESS)), creation = TimelessProperties(H5P_FILE_CREATE);
@@ -136,17 +133,7 @@ void Hdf5Sink::Write(bool raw, uint64_t offset, const void* data, size_t bytes) 
     last_offset_ = offset;
     last_size_ = bytes;
   }
-  const auto* from = static_cast<const char*>(data);
-  uint64_t at = offset;
-  size_t left = bytes;
-  while (left > 0 && status_.ok()) {
-    const ssize_t written = pwrite(fd_, from, left, static_cast<off_t>(at));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return Fail(written < 0 ? errno : ENOSPC, "write");
-    from += written;
-    at += static_cast<uint64_t>(written);
-    left -= static_cast<size_t>(written);
-  }
+  if (status_.ok()) status_ = WriteAllAt(fd(), offset, {static_cast<const char*>(data), bytes}, path_);
   size_ = std::max(size_, offset + bytes);
   if (raw) StartWriteBack(offset);
 }
@@ -156,7 +143,7 @@ void Hdf5Sink::StartWriteBack(uint64_t end) {
   if (end < written_back_ + kWriteBackBytes || !status_.ok()) return;
   // A hint: file systems that do not know it lose nothing but time at the end.
   write_back_.Post([this, begin = static_cast<off_t>(written_back_), bytes = static_cast<off_t>(end - written_back_)] {
-    sync_file_range(fd_, begin, bytes, SYNC_FILE_RANGE_WRITE);
+    sync_file_range(fd(), begin, bytes, SYNC_FILE_RANGE_WRITE);
   });
   written_back_ = end;
 }
@@ -164,8 +151,7 @@ void Hdf5Sink::StartWriteBack(uint64_t end) {
 void Hdf5Sink::Read(uint64_t offset, void* data, size_t bytes) {
   auto* to = static_cast<char*>(data);
   while (bytes > 0 && status_.ok()) {
-    const ssize_t got = pread(fd_, to, bytes, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
+    const ssize_t got = RetryInterrupted([&] { return pread(fd(), to, bytes, static_cast<off_t>(offset)); });
     if (got < 0) Fail(errno, "read");
     if (got <= 0) break;
     to += got;
@@ -177,13 +163,13 @@ void Hdf5Sink::Read(uint64_t offset, void* data, size_t bytes) {
 
 void Hdf5Sink::Truncate(uint64_t bytes) {
   if (bytes == size_ || !status_.ok()) return;
-  if (ftruncate(fd_, static_cast<off_t>(bytes)) != 0) return Fail(errno, "truncate");
+  if (ftruncate(fd(), static_cast<off_t>(bytes)) != 0) return Fail(errno, "truncate");
   size_ = bytes;
 }
 
 absl::Status Hdf5Sink::Finish() {
   // Also where the size is right already: this is what frees blocks that were reserved beyond the end.
-  if (status_.ok() && ftruncate(fd_, static_cast<off_t>(size_)) != 0) Fail(errno, "truncate");
+  if (status_.ok() && ftruncate(fd(), static_cast<off_t>(size_)) != 0) Fail(errno, "truncate");
   StartWriteBack(size_ + kWriteBackBytes);
   return status_;
 }

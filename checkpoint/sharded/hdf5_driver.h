@@ -24,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/sharded/hdf5_library.h"
+#include "framework/base/file_descriptor.h"
 #include "framework/base/task_thread.h"
 
 namespace holdfast {
@@ -49,19 +50,19 @@ class Hdf5Sink {
   /// After the HDF5 file was closed: gives up reserved space behind its end. What status() says. The disk is still at
   /// work; destruction waits until it has taken everything.
   absl::Status Finish();
-  int fd() const { return fd_; }
+  int fd() const { return file_.get(); }
 
  private:
   friend struct Hdf5DriverCalls;
 
-  Hdf5Sink(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  Hdf5Sink(FileDescriptor file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
   void Write(bool raw, uint64_t offset, const void* data, size_t bytes);
   void Read(uint64_t offset, void* data, size_t bytes);
   void Truncate(uint64_t bytes);
   void StartWriteBack(uint64_t end);
   void Fail(int error, const char* what);
 
-  int fd_;
+  const FileDescriptor file_;
   std::string path_;
   absl::Status status_;
   uint64_t size_ = 0;  // as the library sees it

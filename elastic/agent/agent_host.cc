@@ -182,13 +182,13 @@ void AgentHost::Leave() {
 Departure DecideDeparture(const absl::StatusOr<RunStatus>& run, const std::string& node, milliseconds since_signal) {
   const bool patient = since_signal < kNotice;
   if (!run.ok()) return patient ? Departure::kWait : Departure::kLeave;
-  if (run->state == "finishing" || run->state == "ended") return Departure::kStay;
+  if (run->state == RunState::kFinishing || run->state == RunState::kEnded) return Departure::kStay;
   if (patient) return Departure::kWait;
   const bool others = std::any_of(run->workers.begin(), run->workers.end(),
                                   [&](const WorkerStatus& worker) { return worker.node != node; });
   if (!others) return Departure::kStopRun;
   // While a world is being made, it may be the last one.
-  return run->state == "training" || since_signal >= kLongNotice ? Departure::kLeave : Departure::kWait;
+  return run->state == RunState::kTraining || since_signal >= kLongNotice ? Departure::kLeave : Departure::kWait;
 }
 
 }  // namespace holdfast

@@ -8,131 +8,138 @@
 namespace holdfast {
 namespace {
 
-std::string TextOf(const RunEvent::Value& value) {
-  if (const auto* text = std::get_if<std::string>(&value)) return *text;
-  if (const auto* number = std::get_if<int64_t>(&value)) return absl::StrCat(*number);
-  return absl::StrFormat("%.3g", std::get<double>(value));
-}
-
-/// Empty if the event has no such field.
-std::string Field(const RunEvent& event, const std::string& name) {
-  for (const auto& [key, value] : event.fields) {
-    if (key == name) return TextOf(value);
-  }
-  return {};
-}
+std::string Short(double number) { return absl::StrFormat("%.3g", number); }
 
 /// "worker node-0/2 (rank 2, host h7)"
-std::string WorkerOf(const RunEvent& event) {
-  const std::string rank = Field(event, "rank"), host = Field(event, "host");
-  std::string details = rank.empty() || rank == "-1" ? "" : absl::StrCat("rank ", rank);
+std::string NameOf(const std::string& worker, int rank, const std::string& host) {
+  std::string details = rank < 0 ? "" : absl::StrCat("rank ", rank);
   if (!host.empty()) absl::StrAppend(&details, details.empty() ? "" : ", ", "host ", host);
-  const std::string name = absl::StrCat("worker ", Field(event, "worker"));
-  return details.empty() ? name : absl::StrCat(name, " (", details, ")");
+  return absl::StrCat("worker ", worker, details.empty() ? "" : absl::StrCat(" (", details, ")"));
+}
+template <class Event>
+std::string NameOf(const Event& e) {
+  return NameOf(e.worker, e.rank, e.host);
 }
 
-std::string WorkerIncident(const RunEvent& event) { return absl::StrCat("worker/", Field(event, "worker")); }
-std::string LinkIncident(const RunEvent& event) {
-  return absl::StrCat("link/", Field(event, "host"), "/", Field(event, "peer_host"));
-}
-std::string StragglerIncident(const RunEvent& event) { return absl::StrCat("straggler/", Field(event, "worker")); }
+std::string WorkerIncident(const std::string& worker) { return absl::StrCat("worker/", worker); }
+std::string StragglerIncident(const std::string& worker) { return absl::StrCat("straggler/", worker); }
+std::string LinkIncident(const event::LinkFields& e) { return absl::StrCat("link/", e.host, "/", e.peer_host); }
 
 }  // namespace
 
 std::vector<Alert> IncidentTracker::OnEvent(const RunEvent& event) {
-  OnWorkerEvent(event);
-  OnWorldEvent(event);
-  OnRunEvent(event);
+  std::visit(
+      [this](const auto& e) {
+        if constexpr (requires { On(e); }) On(e);
+      },
+      event);
   return std::exchange(alerts_, {});
 }
 
-void IncidentTracker::OnWorkerEvent(const RunEvent& event) {
-  const std::string host = Field(event, "host"), node = Field(event, "node");
-  if (event.name == "node_leaving") {
-    leaving_.insert(node);
-  } else if (event.name == "node_returned") {
-    leaving_.erase(node);
-  } else if (leaving_.count(node) > 0 && (event.name == "worker_hung" || event.name == "worker_lost")) {
-    return;  // it was told to go
-  }
-  if (event.name == "worker_hung") {
-    Begin(WorkerIncident(event), Alert::Severity::kError, host,
-          absl::StrCat(WorkerOf(event), " hangs in phase ", Field(event, "phase"), ": ", Field(event, "reason"),
-                       " for ", Field(event, "seconds"), " s"));
-  } else if (event.name == "worker_lost") {
-    End(StragglerIncident(event), "the worker is lost");
-    Begin(WorkerIncident(event), Alert::Severity::kError, host,
-          absl::StrCat(WorkerOf(event), " lost: ", Field(event, "cause")));
-    open_[WorkerIncident(event)].stage = Stage::kGone;  // lost again before it was back
-  } else if (event.name == "worker_joined") {
-    const auto found = open_.find(WorkerIncident(event));
-    if (found != open_.end()) found->second.stage = Stage::kJoined;
-  } else if (event.name == "straggler") {
-    Begin(StragglerIncident(event), Alert::Severity::kWarning, host,
-          absl::StrCat(WorkerOf(event), " is slow: ", Field(event, "factor"), " times the median in phase ",
-                       Field(event, "phase")));
-  } else if (event.name == "straggler_resolved") {
-    End(StragglerIncident(event), "as fast as the others");
+void IncidentTracker::On(const event::NodeLeaving& e) { leaving_.insert(e.node); }
+void IncidentTracker::On(const event::NodeReturned& e) { leaving_.erase(e.node); }
+
+void IncidentTracker::On(const event::WorkerHung& e) {
+  if (leaving_.count(e.node) > 0) return;  // it was told to go
+  Begin(
+      WorkerIncident(e.worker), Alert::Severity::kError, e.host,
+      absl::StrCat(NameOf(e), " hangs in phase ", PhaseName(e.phase), ": ", e.reason, " for ", Short(e.seconds), " s"));
+}
+
+void IncidentTracker::On(const event::WorkerLost& e) {
+  if (leaving_.count(e.node) > 0) return;
+  End(StragglerIncident(e.worker), "the worker is lost");
+  Begin(WorkerIncident(e.worker), Alert::Severity::kError, e.host, absl::StrCat(NameOf(e), " lost: ", e.cause));
+  open_[WorkerIncident(e.worker)].stage = Stage::kGone;  // lost again before it was back
+}
+
+void IncidentTracker::On(const event::WorkerJoined& e) {
+  const auto found = open_.find(WorkerIncident(e.worker));
+  if (found != open_.end()) found->second.stage = Stage::kJoined;
+}
+
+void IncidentTracker::On(const event::Straggler& e) {
+  Begin(StragglerIncident(e.worker), Alert::Severity::kWarning, e.host,
+        absl::StrCat(NameOf(e), " is slow: ", Short(e.factor), " times the median in phase ", PhaseName(e.phase)));
+}
+void IncidentTracker::On(const event::StragglerResolved& e) {
+  End(StragglerIncident(e.worker), "as fast as the others");
+}
+
+void IncidentTracker::On(const event::WorldPublished&) {
+  for (auto& [name, incident] : open_) {
+    if (incident.stage == Stage::kJoined) incident.stage = Stage::kAdmitted;
   }
 }
 
-void IncidentTracker::OnWorldEvent(const RunEvent& event) {
-  const std::string step = Field(event, "step");
-  if (event.name == "world_published") {
-    AdmitJoined();
-  } else if (event.name == "recovered") {
-    EndOfAdmitted();
-    for (const char* incident : {"progress", "state", "bits", "size", "disk"}) End(incident, "the run goes on");
-  } else if (event.name == "no_progress") {
-    Begin("progress", Alert::Severity::kError, "",
-          absl::StrCat("no progress on step ", step, " for ", Field(event, "seconds"), " s"));
-  } else if (event.name == "too_few_workers") {
-    Begin("size", Alert::Severity::kError, "",
-          absl::StrCat("the run stands still after step ", step, ": ", Field(event, "detail")));
-  } else if (event.name == "paused") {
-    Begin("disk", Alert::Severity::kError, "", absl::StrCat("paused: ", Field(event, "cause")));
-  } else if (event.name == "resumed") {
-    End("disk", "the run goes on");
-  } else if (event.name == "link_cut") {
-    const std::string without = Field(event, "without");
-    Begin(LinkIncident(event), Alert::Severity::kError, Field(event, "host"),
-          absl::StrCat("no link between ", Field(event, "host"), " and ", Field(event, "peer_host"), " in step ", step,
-                       without.empty() ? ", and neither can be spared" : absl::StrCat("; going on without ", without)));
-  } else if (event.name == "link_back") {
-    End(LinkIncident(event), "it is back");
-  } else if (event.name == "step_slow") {
-    Begin("pace", Alert::Severity::kWarning, "",
-          absl::StrCat("step ", step, " takes more than ", Field(event, "seconds"), " s instead of ",
-                       Field(event, "usual_seconds"), " s; waiting for ", Field(event, "waiting_for")));
-  } else if (event.name == "link_slow") {
-    Begin("slow_link", Alert::Severity::kWarning, Field(event, "host"),
-          absl::StrCat("the others reach ", WorkerOf(event), " in ", Field(event, "milliseconds"),
-                       " ms, each other in ", Field(event, "usual_milliseconds"), " ms"));
-  } else if (event.name == "step_slow_resolved") {
-    for (const char* incident : {"slow_link", "pace"}) End(incident, "steps take as long as before");
-  } else if (event.name == "state_missing" || event.name == "state_lost") {
-    Begin("state", Alert::Severity::kCritical, "",
-          absl::StrCat("no holder of a part of the state of step ", step, " is left: ", Field(event, "holders")));
-  } else if (event.name == "rewind") {
-    Begin("state", Alert::Severity::kCritical, "", absl::StrCat("state was lost; the run goes back to step ", step));
-  } else if (event.name == "bits_differ") {
-    Begin("bits", Alert::Severity::kCritical, "",
-          absl::StrCat("workers disagree on the result of step ", step,
-                       " (a processor or memory is broken): ", Field(event, "workers")));
+void IncidentTracker::On(const event::Recovered&) {
+  std::vector<std::string> back;
+  for (const auto& [name, incident] : open_) {
+    if (incident.stage == Stage::kAdmitted) back.push_back(name);
   }
+  for (const std::string& name : back) End(name, "it is back");
+  for (const char* incident : {"progress", "state", "bits", "size", "disk"}) End(incident, "the run goes on");
 }
 
-void IncidentTracker::OnRunEvent(const RunEvent& event) {
-  const std::string reason = Field(event, "reason");
-  if (event.name == "run_failed") {
-    EndAll("the run has failed");
-    Begin("run", Alert::Severity::kCritical, "", absl::StrCat("failed at step ", Field(event, "step"), ": ", reason));
-  } else if (event.name == "run_finished" || event.name == "run_stopped") {
-    EndAll("the run has ended");
-    const char* how = event.name == "run_finished" ? "finished: " : "stopped: ";
-    alerts_.push_back(
-        {Alert::Action::kNotify, Alert::Severity::kInfo, Key("run"), Sentence(absl::StrCat(how, reason)), run_name_});
-  }
+void IncidentTracker::On(const event::NoProgress& e) {
+  Begin("progress", Alert::Severity::kError, "",
+        absl::StrCat("no progress on step ", e.step, " for ", Short(e.seconds), " s"));
+}
+void IncidentTracker::On(const event::TooFewWorkers& e) {
+  Begin("size", Alert::Severity::kError, "", absl::StrCat("the run stands still after step ", e.step, ": ", e.detail));
+}
+
+void IncidentTracker::On(const event::Paused& e) {
+  Begin("disk", Alert::Severity::kError, "", absl::StrCat("paused: ", e.cause));
+}
+void IncidentTracker::On(const event::Resumed&) { End("disk", "the run goes on"); }
+
+void IncidentTracker::On(const event::LinkCut& e) {
+  Begin(
+      LinkIncident(e), Alert::Severity::kError, e.host,
+      absl::StrCat("no link between ", e.host, " and ", e.peer_host, " in step ", e.step,
+                   e.without.empty() ? ", and neither can be spared" : absl::StrCat("; going on without ", e.without)));
+}
+void IncidentTracker::On(const event::LinkBack& e) { End(LinkIncident(e), "it is back"); }
+
+void IncidentTracker::On(const event::StepSlow& e) {
+  Begin("pace", Alert::Severity::kWarning, "",
+        absl::StrCat("step ", e.step, " takes more than ", Short(e.seconds), " s instead of ", Short(e.usual_seconds),
+                     " s; waiting for ", e.waiting_for));
+}
+void IncidentTracker::On(const event::LinkSlow& e) {
+  Begin("slow_link", Alert::Severity::kWarning, e.host,
+        absl::StrCat("the others reach ", NameOf(e.worker, -1, e.host), " in ", Short(e.milliseconds),
+                     " ms, each other in ", Short(e.usual_milliseconds), " ms"));
+}
+void IncidentTracker::On(const event::StepSlowResolved&) {
+  for (const char* incident : {"slow_link", "pace"}) End(incident, "steps take as long as before");
+}
+
+void IncidentTracker::On(const event::StateFields& e) {
+  Begin("state", Alert::Severity::kCritical, "",
+        absl::StrCat("no holder of a part of the state of step ", e.step, " is left: ", e.holders));
+}
+void IncidentTracker::On(const event::Rewind& e) {
+  Begin("state", Alert::Severity::kCritical, "", absl::StrCat("state was lost; the run goes back to step ", e.step));
+}
+void IncidentTracker::On(const event::BitsDiffer& e) {
+  Begin("bits", Alert::Severity::kCritical, "",
+        absl::StrCat("workers disagree on the result of step ", e.step,
+                     " (a processor or memory is broken): ", e.workers));
+}
+
+void IncidentTracker::On(const event::RunFailed& e) {
+  EndAll("the run has failed");
+  Begin("run", Alert::Severity::kCritical, "", absl::StrCat("failed at step ", e.step, ": ", e.reason));
+}
+void IncidentTracker::On(const event::RunFinished& e) { EndWell("finished: ", e.reason); }
+void IncidentTracker::On(const event::RunStopped& e) { EndWell("stopped: ", e.reason); }
+
+void IncidentTracker::EndWell(const char* how, const std::string& reason) {
+  EndAll("the run has ended");
+  alerts_.push_back(
+      {Alert::Action::kNotify, Alert::Severity::kInfo, Key("run"), Sentence(absl::StrCat(how, reason)), run_name_});
 }
 
 void IncidentTracker::Begin(const std::string& incident, Alert::Severity severity, const std::string& source,
@@ -156,20 +163,6 @@ void IncidentTracker::End(const std::string& incident, const std::string& how) {
 
 void IncidentTracker::EndAll(const std::string& how) {
   while (!open_.empty()) End(std::string(open_.begin()->first), how);
-}
-
-void IncidentTracker::AdmitJoined() {
-  for (auto& [name, incident] : open_) {
-    if (incident.stage == Stage::kJoined) incident.stage = Stage::kAdmitted;
-  }
-}
-
-void IncidentTracker::EndOfAdmitted() {
-  std::vector<std::string> back;
-  for (const auto& [name, incident] : open_) {
-    if (incident.stage == Stage::kAdmitted) back.push_back(name);
-  }
-  for (const std::string& name : back) End(name, "it is back");
 }
 
 std::string IncidentTracker::Key(const std::string& incident) const {

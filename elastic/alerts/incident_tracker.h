@@ -30,7 +30,7 @@
 #include <vector>
 
 #include "elastic/alerts/alert.h"
-#include "elastic/control/run_status.h"
+#include "elastic/control/run_event.h"
 
 namespace holdfast {
 
@@ -52,15 +52,36 @@ class IncidentTracker {
     Stage stage = Stage::kGone;
   };
 
-  void OnWorkerEvent(const RunEvent& event);
-  void OnWorldEvent(const RunEvent& event);
-  void OnRunEvent(const RunEvent& event);
+  // Other events are nothing to act on.
+  void On(const event::NodeLeaving& e);
+  void On(const event::NodeReturned& e);
+  void On(const event::WorkerHung& e);
+  void On(const event::WorkerLost& e);
+  void On(const event::WorkerJoined& e);
+  void On(const event::Straggler& e);
+  void On(const event::StragglerResolved& e);
+  void On(const event::WorldPublished& e);
+  void On(const event::Recovered& e);
+  void On(const event::NoProgress& e);
+  void On(const event::TooFewWorkers& e);
+  void On(const event::Paused& e);
+  void On(const event::Resumed& e);
+  void On(const event::LinkCut& e);
+  void On(const event::LinkBack& e);
+  void On(const event::StepSlow& e);
+  void On(const event::LinkSlow& e);
+  void On(const event::StepSlowResolved& e);
+  void On(const event::StateFields& e);  // missing or lost
+  void On(const event::Rewind& e);
+  void On(const event::BitsDiffer& e);
+  void On(const event::RunFailed& e);
+  void On(const event::RunFinished& e);
+  void On(const event::RunStopped& e);
 
   void Begin(const std::string& incident, Alert::Severity severity, const std::string& source, const std::string& what);
   void End(const std::string& incident, const std::string& how);
   void EndAll(const std::string& how);
-  void AdmitJoined();
-  void EndOfAdmitted();
+  void EndWell(const char* how, const std::string& reason);
 
   std::string Key(const std::string& incident) const;
   std::string Sentence(const std::string& what) const;

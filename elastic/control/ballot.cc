@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "framework/parallel/sharded_state.h"
@@ -9,7 +10,9 @@
 namespace holdfast {
 namespace {
 
-std::pair<uint32_t, uint32_t> BitsOf(const VoteMessage& vote) { return {vote.loss_bits, vote.grad_norm_bits}; }
+using VoteBits = std::tuple<uint32_t, uint32_t, uint64_t>;
+
+VoteBits BitsOf(const VoteMessage& vote) { return {vote.loss_bits, vote.grad_norm_bits, vote.statistics_digest}; }
 
 }  // namespace
 
@@ -21,7 +24,7 @@ bool Ballot::Add(int rank, VoteMessage vote) {
 }
 
 std::vector<int> Ballot::Dissenters() const {
-  std::map<std::pair<uint32_t, uint32_t>, size_t> counts;
+  std::map<VoteBits, size_t> counts;
   for (const auto& vote : votes_) ++counts[BitsOf(*vote)];
   const auto most =
       std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });

@@ -23,7 +23,7 @@ class Ballot {
 
   // Of a complete ballot:
   const VoteMessage& vote(int rank) const { return *votes_[static_cast<size_t>(rank)]; }
-  /// Ranks whose loss or gradient norm differ from those of the majority; all ranks if no value has one.
+  /// Ranks whose loss, gradient norm or statistics differ from those of the majority; all ranks if no value has one.
   std::vector<int> Dissenters() const;
   /// A chunk whose holders do not agree.
   struct Difference {

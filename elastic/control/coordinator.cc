@@ -6,20 +6,18 @@ namespace holdfast {
 
 Coordinator::Coordinator(const CoordinatorOptions& options)
     : options_(options),
-      stragglers_(options.elastic.straggler_factor, options.elastic.straggler_steps),
-      schedule_(options.checkpoint),
-      checkpoints_(options.checkpoints),
       generation_(options.last_generation),
       branch_(options.branch),
       committed_(options.recorded_step),
-      claims_open_(options.recorded_step > 0 && !options.workers_are_new) {
+      state_(/*claimed=*/options.recorded_step > 0 && !options.workers_are_new),
+      checkpoints_(options.checkpoint, options.checkpoints),
+      stragglers_(options.elastic.straggler_factor, options.elastic.straggler_steps) {
   if (options.finished) {
-    ended_ = true;
-    end_ = {0, absl::StrCat("all ", committed_, " steps are done")};
+    end_.End({0, absl::StrCat("all ", committed_, " steps are done")});
     return;
   }
   // Nor has anybody anything of a run of which no step was recorded.
-  if (!claims_open_ && !checkpoints_.empty()) LoadFrom(checkpoints_.front());
+  if (!state_.claimed() && checkpoints_.newest() != nullptr) LoadFrom(*checkpoints_.newest());
 }
 
 std::vector<CoordinatorAction> Coordinator::OnEvent(Instant now, const CoordinatorEvent& event) {
@@ -41,10 +39,8 @@ void Coordinator::ForgiveOwnAbsence() {
     worker.heard += gap;
     worker.progressed += gap;
   }
-  last_holder_ += gap;
-  for (std::optional<Instant>* since : {&first_join_, &first_claim_, &missing_since_, &stop_asked_}) {
-    if (since->has_value()) **since += gap;
-  }
+  formation_.Forgive(gap);
+  if (RunEnd::Stop* stop = end_.stop(); stop != nullptr) stop->since += gap;
 }
 
 void Coordinator::On(const MessageEvent& event) {
@@ -68,7 +64,7 @@ void Coordinator::On(const DisconnectEvent& event) {
     Advance();
   }
   if (const auto it = roster_.agents().find(event.connection); it != roster_.agents().end()) {
-    if (!ended_) Report("agent_lost", {{"node", it->second.node}, {"host", it->second.host}, {"cause", event.cause}});
+    if (!end_.over()) Report(event::AgentLost{it->second.node, it->second.host, event.cause});
     roster_.agents().erase(it);
   }
 }
@@ -77,9 +73,9 @@ void Coordinator::On(const TickEvent&) {
   constexpr std::chrono::seconds kFarewell{10};  // who has lost its coordinator asks every second
   if (options_.finished) {
     if (!farewell_.has_value()) farewell_ = now_;
-    if (now_ - *farewell_ >= kFarewell) actions_.emplace_back(EndAction{end_.exit_code, end_.reason});
+    if (now_ - *farewell_ >= kFarewell) actions_.emplace_back(EndAction{end_.end()->exit_code, end_.end()->reason});
   }
-  if (ended_) return;
+  if (end_.over()) return;
   for (auto& [name, worker] : roster_.workers()) worker.recent_messages = 0;
   RemoveSilent();
   RemoveStuck();
@@ -95,10 +91,8 @@ void Coordinator::On(const StopEvent& event) {
 }
 
 void Coordinator::RequestStop(int signal, const std::string& by) {
-  if (ended_ || stop_signal_ != 0) return;
-  stop_signal_ = signal > 0 ? signal : 15;
-  stop_asked_ = now_;
-  Report("stop_requested", {{"signal", int64_t{stop_signal_}}, {"by", by}, {"step", committed_}});
+  if (!end_.Request({.signal = signal > 0 ? signal : 15, .since = now_})) return;
+  Report(event::StopRequested{.signal = end_.stop()->signal, .by = by, .step = committed_});
   CloseWorld(absl::StrCat("a stop was requested by ", by), 0);
 }
 
@@ -114,19 +108,15 @@ void Coordinator::SendToMembers(CoordinatorMessage message) {
   actions_.emplace_back(std::move(send));
 }
 
-void Coordinator::Report(std::string name, Fields fields) {
-  actions_.emplace_back(ReportAction{{std::move(name), std::move(fields)}});
-}
+void Coordinator::Report(RunEvent event) { actions_.emplace_back(ReportAction{std::move(event)}); }
 
 // The event first: should the coordinator die amid the messages, what is started in its place knows that all is done.
-void Coordinator::End(int exit_code, const std::string& event, const std::string& reason) {
-  if (ended_) return;
-  ended_ = true;
-  end_ = {exit_code, reason};
-  Report(event, {{"exit_code", int64_t{exit_code}}, {"step", committed_}, {"reason", reason}});
-  for (const auto& [name, worker] : roster_.workers()) Send(worker.connection, end_);
-  for (const auto& [connection, agent] : roster_.agents()) Send(connection, end_);
-  actions_.emplace_back(EndAction{exit_code, reason});
+void Coordinator::EndWith(const EndMessage& end, RunEvent event) {
+  if (!end_.End(end)) return;
+  Report(std::move(event));
+  for (const auto& [name, worker] : roster_.workers()) Send(worker.connection, end);
+  for (const auto& [connection, agent] : roster_.agents()) Send(connection, end);
+  actions_.emplace_back(EndAction{end.exit_code, end.reason});
 }
 
 }  // namespace holdfast

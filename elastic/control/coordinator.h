@@ -19,6 +19,11 @@
 //   (framework/base/branch.h), then what was recorded is cut off (RewindAction). A member that cannot load a checkpoint
 //   has it verified: what is whole stays, and the member goes.
 //
+// Parts
+//   Membership (roster, formation of the next world, the open one), what is committed and where it lies (StateLocation,
+//   CheckpointControl), watch (links, pace, stragglers, blame) and the run's end. Each says what state it is in and
+//   keeps that true; what an event means to several of them is decided here.
+//
 // Thread-safety: none.
 
 #include <chrono>
@@ -34,19 +39,23 @@
 
 #include "elastic/control/ballot.h"
 #include "elastic/control/blame.h"
-#include "elastic/control/checkpoint_schedule.h"
+#include "elastic/control/checkpoint_control.h"
+#include "elastic/control/link_watch.h"
 #include "elastic/control/links.h"
 #include "elastic/control/messages.h"
 #include "elastic/control/open_world.h"
-#include "elastic/control/pending_saves.h"
 #include "elastic/control/roster.h"
+#include "elastic/control/run_end.h"
+#include "elastic/control/run_event.h"
 #include "elastic/control/run_status.h"
 #include "elastic/control/seats.h"
+#include "elastic/control/state_location.h"
 #include "elastic/control/state_source.h"
 #include "elastic/control/step_pace.h"
 #include "elastic/control/straggler.h"
 #include "elastic/control/worker_history.h"
 #include "elastic/control/world_decision.h"
+#include "elastic/control/world_formation.h"
 #include "framework/base/branch.h"
 #include "framework/config/config.h"
 #include "framework/parallel/used_cells.h"
@@ -58,15 +67,6 @@ using Instant = std::chrono::nanoseconds;
 
 /// The shell's name for one stream from a worker or agent; never used twice.
 using Connection = uint64_t;
-
-/// A checkpoint that can be used, as far as its manifest tells.
-struct CheckpointChoice {
-  std::string name;
-  int64_t step = 0;
-  uint64_t data_digest = 0;  // RunDigests::data of the run that wrote it
-  uint64_t generation = 0;   // of the world that wrote it
-  friend bool operator==(const CheckpointChoice&, const CheckpointChoice&) = default;
-};
 
 struct CoordinatorOptions {
   ElasticConfig elastic;
@@ -130,8 +130,7 @@ struct CheckpointVerifiedEvent {
 using CoordinatorEvent = std::variant<MessageEvent, DisconnectEvent, TickEvent, StopEvent, GiveUpEvent,
                                       CheckpointDoneEvent, CheckpointsTidiedEvent, CheckpointVerifiedEvent>;
 
-// --- actions, to be carried out in order
-// ------------------------------------------------------------------------------
+// --- actions, to be carried out in order -----------------------------------------------------------------------------
 struct SendAction {
   Connection to = 0;
   CoordinatorMessage message;
@@ -159,6 +158,7 @@ struct RecordAction {
   double peak_flops = 0;             // of the world's devices together; 0 = unknown
   double stall_seconds = 0;          // the longest a rank was held up by a checkpoint
   std::vector<ChunkDigest> digests;  // of all chunks in order; empty unless it was a digest step
+  std::vector<Figure> figures = {};  // what else its line says
 };
 /// All parts of a checkpoint are durable: make it exist. Takes its time, beside what follows.
 struct CommitCheckpointAction {
@@ -178,7 +178,7 @@ struct RewindAction {
 struct VerifyCheckpointAction {
   std::string name;
 };
-/// For events.jsonl, the console and alerts.
+/// For whoever watches (elastic/coordinator/run_observer.h).
 struct ReportAction {
   RunEvent event;
 };
@@ -200,31 +200,29 @@ class Coordinator {
   /// What `holdfast status` shows.
   RunStatus Status(Instant now) const;
 
-  /// How far the members of a new world are with the checkpoint they load; nothing if there is none, or nobody has
-  /// said.
-  struct Loading {
-    double done_bytes = 0, total_bytes = 0;
-  };
-  std::optional<Loading> LoadingNow() const;
-
  private:
-  using Fields = std::vector<std::pair<std::string, RunEvent::Value>>;
-
   // coordinator.cc: events come in, actions go out.
   void On(const MessageEvent& event);
   void On(const DisconnectEvent& event);
   void On(const TickEvent& event);
   void On(const StopEvent& event);
-  void On(const GiveUpEvent& event) { End(1, "run_failed", event.reason); }
+  void On(const GiveUpEvent& event) { Fail(event.reason); }
   void On(const CheckpointDoneEvent& done);
   void On(const CheckpointsTidiedEvent& tidied);
   void On(const CheckpointVerifiedEvent& verified);
   void ForgiveOwnAbsence();
   void Send(Connection to, CoordinatorMessage message);
   void SendToMembers(CoordinatorMessage message);
-  void Report(std::string name, Fields fields);
+  void Report(RunEvent event);
   void RequestStop(int signal, const std::string& by);
-  void End(int exit_code, const std::string& event, const std::string& reason);
+  std::optional<LoadProgress> LoadingNow() const;
+  /// The event is RunFinished, RunStopped or RunFailed.
+  template <class Event>
+  void End(int exit_code, const std::string& reason) {
+    EndWith({exit_code, reason}, Event{{exit_code, committed_, reason}});
+  }
+  void EndWith(const EndMessage& end, RunEvent event);
+  void Fail(const std::string& reason) { End<event::RunFailed>(1, reason); }
 
   // coordinator_membership.cc: workers and agents come and go.
   void Handle(Connection from, const JoinMessage& join);
@@ -245,7 +243,6 @@ class Coordinator {
   uint64_t DataOfMost() const;
   StateClaim OnBranch(StateClaim claim) const;
   bool IsSaneWorld(const World& world) const;
-  StateClaim WithMembers(StateClaim claim) const;
   void Handle(Connection from, const KnownWorldMessage& known);
   void Know(const World& world);
   void AskForWorlds();
@@ -296,8 +293,6 @@ class Coordinator {
   void Handle(Connection from, const SavedMessage& saved);
   void CommitSaves();
   bool AwaitsValidation(int64_t step) const;
-  bool MaySave();
-  void BeginSave();
   bool MustSaveAtEnd() const;
   void SaveFailed(int64_t step, const std::string& cause);
   void AbandonSavesOf(const WorkerId& id);
@@ -306,25 +301,22 @@ class Coordinator {
   void BeginAnew();
   void GoBackTo(const CheckpointChoice& choice, const std::string& reason, const std::string& for_the_world);
   void RejectCheckpoint(const std::string& cause);
-  void SetUsable(std::vector<CheckpointChoice> usable);
   void DoubtCheckpoint(const JoinedWorker& worker, const std::string& cause);
   void RemoveDoubter(const WorkerId& id, const std::string& cause);
 
   // coordinator_links.cc: who reaches whom.
-  enum class Probing { kWorld, kPace, kReturn };  // a world fails or stands still; it is slow; is a link back?
   void Handle(Connection from, const ReachMessage& reach);
-  bool BeginProbe(Probing what);
+  bool BeginProbe(LinkWatch::Purpose purpose);
   bool TriesLinks();
   void WatchLinks();
   bool EverybodyWaits() const;
   void JudgeLinks();
   std::set<Link> OfAllOnTheirNodes(const std::set<Link>& links) const;
   void LeaveOut(const std::set<Link>& cut);
-  void ReportLinks(const char* event, const std::set<Link>& links, const std::string& without);
+  template <class Event>
+  void ReportLinks(const std::set<Link>& links, const std::string& without);
   void TakeBack(const ProbeRound& round);
   void ReportSlowLink(const ProbeRound& round);
-  bool IsCutOff(const std::string& name) const;
-  bool IsCutOffFromMembers(const std::string& name) const;
 
   // coordinator_watch.cc: what nobody reports.
   static bool WaitsForOthers(Phase phase);
@@ -342,65 +334,41 @@ class Coordinator {
   std::optional<Instant> last_event_;
   std::vector<CoordinatorAction> actions_;
 
+  // Membership.
   Roster roster_;
   WorkerHistory history_;
-  Seats seats_;
-  Blame blame_;
-  StragglerDetector stragglers_;
-  CheckpointSchedule schedule_;
-  PendingSaves saves_;
-  std::vector<CheckpointChoice> checkpoints_;              // newest first
-  std::optional<std::pair<WorkerId, std::string>> doubt_;  // who could not load load_, and why: it is being verified
-  std::string whole_;                                      // the checkpoint that was verified last
-  std::optional<std::pair<int64_t, std::string>> save_failure_;  // the last: step, cause
-  Instant save_begun_{0};
   struct Leaving {
     int signal = 0;
     int64_t pid = 0;  // of the agent that asked for it
   };
   std::map<std::string, Leaving> leaving_;  // by node
-  int64_t skipped_saves_ = 0;               // that were due while one was being written
+  uint64_t data_digest_ = 0;                // of the run's workers; 0 = not chosen yet
+  WorldFormation formation_;
+  std::optional<OpenWorld> open_;
 
-  uint64_t data_digest_ = 0;  // of the run's workers; 0 = not chosen yet
-  uint64_t generation_;       // the last one used
+  // What is committed, and where it lies.
+  uint64_t generation_;  // the last one used
   Branch branch_;
   int64_t committed_ = 0;
   int64_t agreed_ = 0;  // the last digest step, or the one loaded: the holders of every chunk agreed about it
-  World source_;        // where the state after committed_ lies
-  World entered_;       // it lies here as well: all members have got their part, no step has been done yet
-  std::string load_;    // or this checkpoint, if source_ is none
-  bool claims_open_;    // after a restart: where it lies has still to be found
-  std::map<uint64_t, World> known_worlds_;           // that were claimed, by generation
-  std::map<uint64_t, Connection> asked_for_worlds_;  // who is to say who is in them
-  std::optional<OpenWorld> open_;
-  std::string waiting_for_;  // while there is no open world
-  std::string reason_;       // for the next world
-  double detect_seconds_ = 0;
-  bool had_world_ = false, had_to_wait_ = false, published_ = false;
-  Instant last_publish_{0}, last_join_{0}, last_decision_{0};
-  std::set<std::string> returned_;  // since the last commit: names that have joined with state
-  Instant last_holder_{0};          // when the last of them did, for the first time
-  int64_t last_size_ = 0;
-  std::optional<Instant> first_join_, first_claim_, missing_since_, first_newcomer_, stop_asked_;
-  int64_t arrivals_ = 0, disputes_ = 0;
-  std::optional<std::pair<int64_t, double>> last_validation_;  // step, loss
-  std::optional<std::pair<int64_t, uint64_t>> last_digest_;    // of the last digest step: step, StateDigest
-  int stop_signal_ = 0;
-  int endings_ = 0;  // whose checkpoint could not be written
-  bool ended_ = false;
-  EndMessage end_;
-  std::optional<Instant> farewell_;  // options_.finished: since when
-  int failed_endings_ = 0;           // worlds that were to end the run and failed at home
-  std::optional<ProbeRound> probe_;  // under way
-  Probing probing_ = Probing::kWorld;
-  bool probes_nodes_ = false;  // by one worker of each
-  uint64_t probe_rounds_ = 0, probed_generation_ = 0;
-  Instant last_probe_{0};
-  std::set<Link> cut_links_;  // until they are reached again
+  StateLocation state_;
+  Seats seats_;
+  CheckpointControl checkpoints_;
+
+  // Watch.
+  LinkWatch links_;
   StepPace pace_;
-  bool slow_ = false;  // a step took far longer than usual, and none has been usual since
-  std::optional<Instant> too_few_since_;
-  bool reported_too_few_ = false;
+  StragglerDetector stragglers_;
+  Blame blame_;
+  struct Attempts {           // that came to nothing
+    int64_t disputes = 0;     // about the bits of a step, since the last commit
+    int failed_endings = 0;   // worlds on end that were to end the run and failed at home
+    int unsaved_endings = 0;  // whose checkpoint could not be written
+  };
+  Attempts attempts_;
+
+  RunEnd end_;
+  std::optional<Instant> farewell_;  // options_.finished: since when
 };
 
 }  // namespace holdfast

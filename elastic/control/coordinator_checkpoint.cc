@@ -18,44 +18,20 @@ bool IsSane(const SavedFile& file) {
 
 }  // namespace
 
-// Of a step that has just been committed. One at a time; the last step is saved by the end of the run.
-bool Coordinator::MaySave() {
-  if (!schedule_.enabled()) return false;
-  const bool last = committed_ == options_.total_steps;
-  if (!schedule_.IsDue(now_, committed_) && !last) return false;
-  if (!last && !saves_.empty()) {
-    ++skipped_saves_;
-    return false;
-  }
-  return true;
-}
-
-void Coordinator::BeginSave() {
-  saves_.Begin(committed_, open_->world, /*at_end=*/Ending());
-  if (last_validation_.has_value()) saves_.saves().back().validation_loss = last_validation_->second;
-  if (last_digest_.has_value() && last_digest_->first == committed_) {
-    saves_.saves().back().state_digest = last_digest_->second;
-  }
-  save_begun_ = now_;
-  schedule_.OnBegun(now_);
-}
-
 /// A run that ends leaves a checkpoint of its last step, unless there is one.
 bool Coordinator::MustSaveAtEnd() const {
-  return schedule_.enabled() && Ending() && committed_ > 0 &&
-         std::none_of(checkpoints_.begin(), checkpoints_.end(),
-                      [&](const CheckpointChoice& c) { return c.step == committed_; });
+  return checkpoints_.enabled() && Ending() && committed_ > 0 && !checkpoints_.Has(committed_);
 }
 
 void Coordinator::Handle(Connection from, const SavedMessage& saved) {
   const JoinedWorker* worker = roster_.FindByConnection(from);
-  if (ended_ || worker == nullptr || !IsSane(saved.data) || !IsSane(saved.index)) return;
-  PendingSaves::Save* save = saves_.OnSaved(worker->member.id, saved);
+  if (end_.over() || worker == nullptr || !IsSane(saved.data) || !IsSane(saved.index)) return;
+  PendingSaves::Save* save = checkpoints_.pending().OnSaved(worker->member.id, saved);
   if (save == nullptr) return;
   if (!saved.cause.empty()) {
     const std::string cause =
         absl::StrCat(worker->member.id.name, " on ", worker->member.host, ": ", saved.cause.substr(0, kMaxTextBytes));
-    saves_.Remove(saved.step, saved.generation);
+    checkpoints_.pending().Remove(saved.step, saved.generation);
     SaveFailed(saved.step, cause);
     return;
   }
@@ -63,8 +39,8 @@ void Coordinator::Handle(Connection from, const SavedMessage& saved) {
 
 // Looked at after every event, as there is more than one that a checkpoint may have waited for.
 void Coordinator::CommitSaves() {
-  if (ended_) return;
-  for (PendingSaves::Save& save : saves_.saves()) {
+  if (end_.over()) return;
+  for (PendingSaves::Save& save : checkpoints_.pending().saves()) {
     if (save.missing > 0 || save.committing || AwaitsValidation(save.step)) continue;
     save.committing = true;
     CommitCheckpointAction commit;
@@ -85,70 +61,57 @@ void Coordinator::CommitSaves() {
 bool Coordinator::AwaitsValidation(int64_t step) const {
   const int64_t every = options_.validate_every_steps;
   const bool due = options_.validates && (step == options_.total_steps || (every > 0 && step % every == 0));
-  const bool done = last_validation_.has_value() && last_validation_->first >= step;
-  return due && !done && committed_ == step && stop_signal_ == 0;
+  return due && !checkpoints_.IsValidated(step) && committed_ == step && end_.stop() == nullptr;
 }
 
 void Coordinator::On(const CheckpointDoneEvent& done) {
-  saves_.Remove(done.step, done.generation);
-  SetUsable(done.usable);
-  if (ended_) return;
+  checkpoints_.pending().Remove(done.step, done.generation);
+  checkpoints_.SetUsable(done.usable, committed_, branch_);
+  if (end_.over()) return;
   if (!done.cause.empty()) {
     SaveFailed(done.step, done.cause);
     if (done.fenced) {
-      End(1, "run_failed", done.cause);
+      Fail(done.cause);
       return;
     }
   } else if (branch_.Includes(done.generation, done.step)) {
-    if (save_failure_.has_value() && save_failure_->first <= done.step) save_failure_.reset();
-    const double seconds = std::chrono::duration<double>(now_ - save_begun_).count();
-    schedule_.OnSaved(done.stall_seconds, seconds);
-    Report("checkpoint", {{"step", done.step},
-                          {"name", done.name},
-                          {"bytes", done.bytes},
-                          {"seconds", seconds},
-                          {"stall_seconds", done.stall_seconds},
-                          {"skipped", std::exchange(skipped_saves_, 0)}});
-    if (const auto interval = schedule_.TakeNewInterval(now_)) {
-      Report("checkpoint_interval", {{"seconds", interval->seconds},
-                                     {"cost_seconds", interval->cost_seconds},
-                                     {"failure_seconds", interval->failure_seconds}});
+    const CheckpointControl::Done saved = checkpoints_.OnDone(now_, done.step, done.stall_seconds);
+    Report(event::CheckpointSaved{.step = done.step,
+                                  .name = done.name,
+                                  .bytes = done.bytes,
+                                  .seconds = saved.seconds,
+                                  .stall_seconds = done.stall_seconds,
+                                  .skipped = saved.skipped});
+    if (const auto& interval = saved.interval) {
+      Report(event::CheckpointInterval{interval->seconds, interval->cost_seconds, interval->failure_seconds});
     }
   }
   EndIfFinished();
 }
 
 void Coordinator::On(const CheckpointsTidiedEvent& tidied) {
-  SetUsable(tidied.usable);
-  if (!ended_ && !tidied.warning.empty())
-    Report("checkpoint_warning", {{"step", committed_}, {"cause", tidied.warning}});
-}
-
-// What was given up is still there until it is deleted, and so is what was written of steps whose record was lost.
-void Coordinator::SetUsable(std::vector<CheckpointChoice> usable) {
-  std::erase_if(usable, [&](const CheckpointChoice& c) {
-    return c.step > committed_ || !branch_.Includes(c.generation, c.step);
-  });
-  checkpoints_ = std::move(usable);
+  checkpoints_.SetUsable(tidied.usable, committed_, branch_);
+  if (!end_.over() && !tidied.warning.empty()) Report(event::CheckpointWarning{committed_, tidied.warning});
 }
 
 void Coordinator::SaveFailed(int64_t step, const std::string& cause) {
-  Report("checkpoint_failed", {{"step", step}, {"cause", cause}});
-  save_failure_ = {step, cause};
+  Report(event::CheckpointFailed{step, cause});
+  checkpoints_.OnFailed(step, cause);
   EndIfFinished();
 }
 
 // Somebody is gone whose part of a checkpoint will never be durable.
 void Coordinator::AbandonSavesOf(const WorkerId& id) {
-  for (const PendingSaves::Save& save : saves_.TakeThoseOf(id)) {
-    Report("checkpoint_failed", {{"step", save.step}, {"cause", absl::StrCat(id.name, " was lost while writing it")}});
-    save_failure_ = {save.step, absl::StrCat(id.name, " was lost while writing it")};
+  for (const PendingSaves::Save& save : checkpoints_.pending().TakeThoseOf(id)) {
+    const std::string cause = absl::StrCat(id.name, " was lost while writing it");
+    Report(event::CheckpointFailed{save.step, cause});
+    checkpoints_.OnFailed(save.step, cause);
   }
 }
 
 bool Coordinator::Rewind(const std::string& reason) {
-  if (checkpoints_.empty()) return false;
-  const CheckpointChoice choice = checkpoints_.front();
+  if (checkpoints_.newest() == nullptr) return false;
+  const CheckpointChoice choice = *checkpoints_.newest();
   GoBackTo(choice, reason, absl::StrCat("from checkpoint ", choice.name));
   return true;
 }
@@ -160,12 +123,12 @@ void Coordinator::BeginAnew() {
 
 void Coordinator::GoBackTo(const CheckpointChoice& choice, const std::string& reason,
                            const std::string& for_the_world) {
-  if (had_world_ || committed_ > choice.step) {
-    Report("rewind", {{"from_step", committed_}, {"step", choice.step}, {"name", choice.name}, {"reason", reason}});
+  if (formation_.last_world().has_value() || committed_ > choice.step) {
+    Report(event::Rewind{.from_step = committed_, .step = choice.step, .name = choice.name, .reason = reason});
   }
   LoadFrom(choice);
-  reason_ = for_the_world;
-  had_to_wait_ = false;
+  formation_.SetReason(for_the_world);
+  formation_.StopWaiting();
 }
 
 void Coordinator::LoadFrom(const CheckpointChoice& choice) {
@@ -175,13 +138,9 @@ void Coordinator::LoadFrom(const CheckpointChoice& choice) {
   }
   committed_ = choice.step;
   agreed_ = choice.step;  // all holders load the same
-  load_ = choice.name;
-  source_ = entered_ = {};
-  claims_open_ = false;
-  doubt_.reset();
-  missing_since_.reset();
-  if (last_validation_.has_value() && last_validation_->first > choice.step) last_validation_.reset();
-  saves_.Clear();
+  state_.SetCheckpoint(choice.name);
+  checkpoints_.GoBackTo(choice.step);
+  formation_.OnStateFound();
   for (auto& [name, worker] : roster_.workers()) {
     worker.holds_state = false;
     worker.claim = {};
@@ -193,20 +152,22 @@ void Coordinator::LoadFrom(const CheckpointChoice& choice) {
 // given up.
 void Coordinator::DoubtCheckpoint(const JoinedWorker& worker, const std::string& cause) {
   const WorkerId id = worker.member.id;
-  if (whole_ == load_) return RemoveDoubter(id, cause);
-  doubt_ = {id, cause};
-  actions_.emplace_back(VerifyCheckpointAction{load_});
-  CloseWorld(absl::StrCat(id.name, " could not load ", load_), 0);
-  waiting_for_ = absl::StrCat("reading all of checkpoint ", load_, ", which ", id.name, " could not load: ", cause);
+  const std::string& name = state_.checkpoint();
+  if (checkpoints_.IsWhole(name)) return RemoveDoubter(id, cause);
+  checkpoints_.BeginToVerify({id, cause});
+  actions_.emplace_back(VerifyCheckpointAction{name});
+  CloseWorld(absl::StrCat(id.name, " could not load ", name), 0);
+  formation_.SetWaitingFor(
+      absl::StrCat("reading all of checkpoint ", name, ", which ", id.name, " could not load: ", cause));
 }
 
 void Coordinator::On(const CheckpointVerifiedEvent& verified) {
-  if (ended_ || !doubt_.has_value() || verified.name != load_) return;
-  const auto [id, cause] = *std::exchange(doubt_, std::nullopt);
+  if (end_.over() || !checkpoints_.verifying() || verified.name != state_.checkpoint()) return;
+  const auto [id, cause] = checkpoints_.EndOfVerifying();
   if (verified.damaged) {
     RejectCheckpoint(verified.cause);
   } else {
-    if (verified.cause.empty()) whole_ = load_;
+    if (verified.cause.empty()) checkpoints_.SetWhole(verified.name);
     RemoveDoubter(id, cause);
   }
   Advance();
@@ -216,21 +177,22 @@ void Coordinator::RemoveDoubter(const WorkerId& id, const std::string& cause) {
   const JoinedWorker* found = roster_.Find(id.name);
   if (found == nullptr || found->member.id != id) return;
   const JoinedWorker worker = *found;
+  const std::string& name = state_.checkpoint();
   Remove(id.name,
-         absl::StrCat("it cannot load checkpoint ", load_, whole_ == load_ ? ", which is whole: " : ": ", cause,
-                      " (does ", worker.member.host, " have the run's checkpoint.directory?)"),
+         absl::StrCat("it cannot load checkpoint ", name, checkpoints_.IsWhole(name) ? ", which is whole: " : ": ",
+                      cause, " (does ", worker.member.host, " have the run's checkpoint.directory?)"),
          Leave::kRefused);
   if (worker.rank < 0) RecordFailure(worker, /*at_fault=*/true);
 }
 
 // It is damaged: the next older one.
 void Coordinator::RejectCheckpoint(const std::string& cause) {
-  Report("checkpoint_rejected", {{"name", load_}, {"cause", cause}});
-  std::erase_if(checkpoints_, [&](const CheckpointChoice& c) { return c.name == load_; });
-  const std::string bad = std::exchange(load_, "");
+  const std::string bad = state_.checkpoint();
+  Report(event::CheckpointRejected{bad, cause});
+  checkpoints_.Reject(bad);
   CloseWorld(absl::StrCat("checkpoint ", bad, " cannot be used"), 0);
   if (!Rewind(absl::StrCat(bad, " cannot be used: ", cause))) {
-    End(1, "run_failed", absl::StrCat("checkpoint ", bad, " cannot be used (", cause, "), and there is no older one"));
+    Fail(absl::StrCat("checkpoint ", bad, " cannot be used (", cause, "), and there is no older one"));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -20,37 +21,34 @@ constexpr size_t kMaxTried = 512;  // in one round, by each other
 }  // namespace
 
 /// False if there is nobody to be tried, or there are too many. Where many are, one of each node stands for all of it.
-bool Coordinator::BeginProbe(Probing what) {
-  const bool one_of_each = what != Probing::kReturn && open_->size() > static_cast<int>(kMaxTried);
+bool Coordinator::BeginProbe(LinkWatch::Purpose purpose) {
+  const bool returns = purpose == LinkWatch::Purpose::kReturn;
+  const bool one_of_each = !returns && open_->size() > static_cast<int>(kMaxTried);
   std::set<std::string> nodes;
   std::vector<std::pair<std::string, std::string>> targets;
-  std::set<std::string> asked;
   for (const auto& [name, worker] : roster_.workers()) {
-    const bool counts = what == Probing::kReturn ? IsCutOff(name) : worker.rank >= 0;
+    const bool counts = returns ? links_.IsCutOff(name, roster_) : worker.rank >= 0;
     if (!counts || worker.member.probe_address.empty()) continue;
     if (one_of_each && !nodes.insert(worker.member.node).second) continue;
     targets.emplace_back(name, worker.member.probe_address);
-    asked.insert(name);
   }
   if (targets.size() < 2 || targets.size() > kMaxTried) return false;
-  probe_.emplace(++probe_rounds_, now_, std::move(targets), std::move(asked));
-  probing_ = what;
-  probes_nodes_ = one_of_each;
-  probed_generation_ = open_.has_value() ? open_->world.generation : 0;
-  for (const std::string& name : probe_->asked()) {
-    Send(roster_.Find(name)->connection, probe_->MessageFor(name));
+  const LinkWatch::Probe& probe =
+      links_.Begin(now_, purpose, one_of_each, open_.has_value() ? open_->world.generation : 0, std::move(targets));
+  for (const std::string& name : probe.round.asked()) {
+    Send(roster_.Find(name)->connection, probe.round.MessageFor(name));
   }
   return true;
 }
 
 /// True while it is worth waiting for what members find.
-bool Coordinator::TriesLinks() { return probe_.has_value() || BeginProbe(Probing::kWorld); }
+bool Coordinator::TriesLinks() { return links_.probing() || BeginProbe(LinkWatch::Purpose::kWorld); }
 
 void Coordinator::Handle(Connection from, const ReachMessage& reach) {
   const JoinedWorker* worker = roster_.FindByConnection(from);
-  if (ended_ || worker == nullptr || !probe_.has_value()) return;
-  probe_->Add(worker->member.id.name, reach);
-  if (probe_->IsOver(now_)) JudgeLinks();
+  if (end_.over() || worker == nullptr || !links_.probing()) return;
+  links_.Add(worker->member.id.name, reach);
+  if (links_.IsOver(now_)) JudgeLinks();
 }
 
 // Nobody computes and nobody is absent, but nothing arrives.
@@ -67,27 +65,27 @@ bool Coordinator::EverybodyWaits() const {
 }
 
 void Coordinator::WatchLinks() {
-  if (probe_.has_value() && probe_->IsOver(now_)) JudgeLinks();
-  if (ended_ || probe_.has_value()) return;
+  if (links_.IsOver(now_)) JudgeLinks();
+  if (end_.over() || links_.probing()) return;
   if (open_.has_value() && !open_->failed_since.has_value() && EverybodyWaits()) {
     ++open_->link_rounds;
-    if (BeginProbe(Probing::kWorld)) return;
+    if (BeginProbe(LinkWatch::Purpose::kWorld)) return;
   }
-  if (cut_links_.empty() || now_ - last_probe_ < kLookForReturn) return;
-  if (!BeginProbe(Probing::kReturn)) TakeBack({0, now_, {}, {}});
+  if (links_.cut().empty() || now_ - links_.last_end() < kLookForReturn) return;
+  if (!BeginProbe(LinkWatch::Purpose::kReturn)) TakeBack({0, now_, {}, {}});
 }
 
 void Coordinator::JudgeLinks() {
-  const ProbeRound round = *std::exchange(probe_, std::nullopt);
-  last_probe_ = now_;
-  if (probing_ == Probing::kReturn) {
-    TakeBack(round);
-  } else if (open_.has_value() && open_->world.generation == probed_generation_) {
+  const LinkWatch::Probe probe = links_.End(now_);
+  const std::set<Link>& cut = probe.round.cut();
+  if (probe.purpose == LinkWatch::Purpose::kReturn) {
+    TakeBack(probe.round);
+  } else if (open_.has_value() && open_->world.generation == probe.generation) {
     open_->links_are_known = true;
-    if (!round.cut().empty()) {
-      LeaveOut(probes_nodes_ ? OfAllOnTheirNodes(round.cut()) : round.cut());
-    } else if (slow_) {
-      ReportSlowLink(round);
+    if (!cut.empty()) {
+      LeaveOut(probe.one_of_each_node ? OfAllOnTheirNodes(cut) : cut);
+    } else if (pace_.slow()) {
+      ReportSlowLink(probe.round);
     }
   }
   Advance();
@@ -120,8 +118,8 @@ void Coordinator::LeaveOut(const std::set<Link>& cut) {
   };
   const auto names = FewestToLeaveOut(links, worth, can_go);
   const std::string without = names.has_value() ? absl::StrJoin(*names, ", ") : "";
-  ReportLinks("link_cut", cut, without);
-  cut_links_.insert(cut.begin(), cut.end());
+  ReportLinks<event::LinkCut>(cut, without);
+  links_.Cut(cut);
   if (!names.has_value()) return;
   Instant last = open_->published;
   for (const auto& [name, worker] : roster_.workers()) {
@@ -140,55 +138,31 @@ void Coordinator::LeaveOut(const std::set<Link>& cut) {
 }
 
 // One event for all links between two machines.
-void Coordinator::ReportLinks(const char* event, const std::set<Link>& links, const std::string& without) {
+template <class Event>
+void Coordinator::ReportLinks(const std::set<Link>& links, const std::string& without) {
   std::map<std::pair<std::string, std::string>, std::vector<Link>> by_hosts;
   for (const Link& link : links) {
-    if (event == std::string_view("link_cut") && cut_links_.count(link) > 0) continue;
+    if (std::is_same_v<Event, event::LinkCut> && links_.cut().count(link) > 0) continue;
     const JoinedWorker *a = roster_.Find(link.first), *b = roster_.Find(link.second);
     if (a != nullptr && b != nullptr) by_hosts[{a->member.host, b->member.host}].push_back(link);
   }
   for (const auto& [hosts, between] : by_hosts) {
-    Report(event, {{"host", hosts.first},
-                   {"peer_host", hosts.second},
-                   {"worker", between.front().first},
-                   {"peer", between.front().second},
-                   {"links", static_cast<int64_t>(between.size())},
-                   {"step", committed_ + 1},
-                   {"without", without}});
+    Report(Event{{.host = hosts.first,
+                  .peer_host = hosts.second,
+                  .worker = between.front().first,
+                  .peer = between.front().second,
+                  .links = static_cast<int64_t>(between.size()),
+                  .step = committed_ + 1,
+                  .without = without}});
   }
 }
 
-bool Coordinator::IsCutOff(const std::string& name) const {
-  return std::any_of(cut_links_.begin(), cut_links_.end(), [&](const Link& link) {
-    return (link.first == name && roster_.workers().count(link.second) > 0) ||
-           (link.second == name && roster_.workers().count(link.first) > 0);
-  });
-}
-
-// From somebody who is not left out for that.
-bool Coordinator::IsCutOffFromMembers(const std::string& name) const {
-  return std::any_of(cut_links_.begin(), cut_links_.end(), [&](const Link& link) {
-    if (link.first != name && link.second != name) return false;
-    const auto other = roster_.workers().find(link.first == name ? link.second : link.first);
-    return other != roster_.workers().end() && !other->second.left_out;
-  });
-}
-
-// Links of which both ends are there and reach each other, and those of which one end is gone.
 void Coordinator::TakeBack(const ProbeRound& round) {
-  std::set<Link> back;
-  std::erase_if(cut_links_, [&](const Link& link) {
-    const auto& [a, b] = link;
-    if (roster_.Find(a) == nullptr || roster_.Find(b) == nullptr) return true;
-    const bool reached = round.cut().count(link) == 0 && (round.Reached(a, b) || round.Reached(b, a));
-    if (reached) back.insert(link);
-    return reached;
-  });
-  ReportLinks("link_back", back, "");
+  ReportLinks<event::LinkBack>(links_.TakeBack(round, roster_), "");
   for (auto& [name, worker] : roster_.workers()) {
-    if (!worker.left_out || IsCutOff(name)) continue;
+    if (!worker.left_out || links_.IsCutOff(name, roster_)) continue;
     worker.left_out = false;
-    if (!first_newcomer_.has_value()) first_newcomer_ = now_;
+    formation_.OnNewcomer(now_);
   }
 }
 
@@ -196,11 +170,11 @@ void Coordinator::ReportSlowLink(const ProbeRound& round) {
   const auto slow = round.Slowest();
   if (!slow.has_value()) return;
   const JoinedWorker* worker = roster_.Find(slow->worker);
-  Report("link_slow", {{"worker", slow->worker},
-                       {"host", worker == nullptr ? "" : worker->member.host},
-                       {"milliseconds", 1000 * slow->seconds},
-                       {"usual_milliseconds", 1000 * slow->usual_seconds},
-                       {"step", committed_ + 1}});
+  Report(event::LinkSlow{.worker = slow->worker,
+                         .host = worker == nullptr ? "" : worker->member.host,
+                         .milliseconds = 1000 * slow->seconds,
+                         .usual_milliseconds = 1000 * slow->usual_seconds,
+                         .step = committed_ + 1});
 }
 
 }  // namespace holdfast

@@ -16,13 +16,6 @@ bool IsSane(const Member& member) {
          member.node.size() <= kMaxNameBytes && member.host.size() <= kMaxNameBytes;
 }
 
-std::vector<std::pair<std::string, RunEvent::Value>> FieldsOf(const JoinedWorker& worker) {
-  return {{"worker", worker.member.id.name},
-          {"rank", int64_t{worker.rank}},
-          {"node", worker.member.node},
-          {"host", worker.member.host}};
-}
-
 }  // namespace
 
 void Coordinator::Refuse(Connection to, const std::string& reason, bool rejoin) {
@@ -30,8 +23,8 @@ void Coordinator::Refuse(Connection to, const std::string& reason, bool rejoin) 
 }
 
 void Coordinator::Handle(Connection from, const JoinMessage& join) {
-  if (ended_) {
-    Send(from, end_);
+  if (const EndMessage* end = end_.end(); end != nullptr) {
+    Send(from, *end);
     return;
   }
   const bool may_join = MayJoin(from, join);
@@ -47,23 +40,21 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
   worker.connection = from;
   worker.member = join.member;
   worker.data_digest = join.digests.data;
-  worker.holds_state = !claims_open_ && RankHeld(join.member.id, join.claim, source_, committed_) >= 0;
-  if (claims_open_) {
+  worker.holds_state = !state_.claimed() && RankHeld(join.member.id, join.claim, state_.source(), committed_) >= 0;
+  if (state_.claimed()) {
     Know(join.claim.world);
     Know(join.claim.prepared_world);
-    worker.claim = WithMembers(OnBranch(join.claim));
+    worker.claim = state_.WithMembers(OnBranch(join.claim));
   }
-  worker.left_out = IsCutOffFromMembers(join.member.id.name);
-  worker.arrival = ++arrivals_;
-  worker.joined = worker.heard = worker.progressed = last_join_ = now_;
-  if (!first_join_.has_value()) first_join_ = now_;
-  if (!first_newcomer_.has_value()) first_newcomer_ = now_;
-  // Once each: one whose connection breaks again and again does not make the others wait for ever.
-  if (!IsEmpty(join.claim) && returned_.insert(join.member.id.name).second) last_holder_ = now_;
-  if (!first_claim_.has_value() && !IsEmpty(join.claim)) first_claim_ = now_;
-  Fields fields = FieldsOf(roster_.Add(std::move(worker)));
-  fields.emplace_back("pid", join.member.pid);
-  Report("worker_joined", std::move(fields));
+  worker.left_out = links_.IsCutOffFromMembers(join.member.id.name, roster_);
+  worker.arrival = formation_.OnJoin(now_, join.member.id.name, /*with_state=*/!IsEmpty(join.claim));
+  worker.joined = worker.heard = worker.progressed = now_;
+  Report(event::WorkerJoined{.worker = join.member.id.name,
+                             .rank = worker.rank,
+                             .node = join.member.node,
+                             .host = join.member.host,
+                             .pid = join.member.pid});
+  roster_.Add(std::move(worker));
   Advance();
 }
 
@@ -129,7 +120,8 @@ void Coordinator::RefuseData(Connection from, const Member& member) {
 // Those who hold the state know best, then the checkpoint it is taken from, then most of those who are there, and of
 // equally many those who came first.
 uint64_t Coordinator::DataOfMost() const {
-  const uint64_t loaded = load_.empty() || checkpoints_.empty() ? 0 : checkpoints_.front().data_digest;
+  const CheckpointChoice* newest = checkpoints_.newest();
+  const uint64_t loaded = state_.checkpoint().empty() || newest == nullptr ? 0 : newest->data_digest;
   std::map<uint64_t, std::tuple<int, int, int64_t>> votes;
   for (const auto& [name, worker] : roster_.workers()) {
     auto& [holders, count, first] = votes[worker.data_digest];
@@ -150,9 +142,10 @@ uint64_t Coordinator::DataOfMost() const {
 bool Coordinator::ChooseData() {
   if (data_digest_ != 0) return false;
   data_digest_ = DataOfMost();
-  const uint64_t before = checkpoints_.empty() ? 0 : checkpoints_.front().data_digest;
+  const CheckpointChoice* newest = checkpoints_.newest();
+  const uint64_t before = newest == nullptr ? 0 : newest->data_digest;
   if (data_digest_ != 0 && before != 0 && before != data_digest_) {
-    Report("data_changed", {{"name", checkpoints_.front().name}});
+    Report(event::DataChanged{newest->name});
   }
   std::vector<std::string> others;
   for (const auto& [name, worker] : roster_.workers()) {
@@ -202,25 +195,13 @@ bool Coordinator::IsSaneWorld(const World& world) const {
   return world.size() <= kMaxWorkers && world.generation < UINT64_MAX / 2 && HasSanePlacement(world, options_.parallel);
 }
 
-// Thousands claim one world: who is in it is said once, and kept once.
-StateClaim Coordinator::WithMembers(StateClaim claim) const {
-  for (World* world : {&claim.world, &claim.prepared_world}) {
-    const auto known = known_worlds_.find(world->generation);
-    if (known != known_worlds_.end()) *world = known->second;
-  }
-  return claim;
-}
-
 void Coordinator::Know(const World& world) {
-  if (world.generation == 0 || world.members.empty() || !known_worlds_.emplace(world.generation, world).second) {
-    return;
-  }
-  for (auto& [name, worker] : roster_.workers()) worker.claim = WithMembers(std::move(worker.claim));
+  if (!state_.Learn(world)) return;
+  for (auto& [name, worker] : roster_.workers()) worker.claim = state_.WithMembers(std::move(worker.claim));
 }
 
 void Coordinator::Handle(Connection from, const KnownWorldMessage& known) {
-  const auto asked = asked_for_worlds_.find(known.world.generation);
-  if (!claims_open_ || asked == asked_for_worlds_.end() || asked->second != from || !IsSaneWorld(known.world)) return;
+  if (!state_.WasAsked(from, known.world.generation) || !IsSaneWorld(known.world)) return;
   Know(known.world);
   Advance();
 }
@@ -230,7 +211,7 @@ void Coordinator::AskForWorlds() {
   for (const auto& [name, worker] : roster_.workers()) {
     for (const World* world : {&worker.claim.world, &worker.claim.prepared_world}) {
       if (world->generation == 0 || !world->members.empty()) continue;
-      Connection& asked = asked_for_worlds_[world->generation];
+      Connection& asked = state_.AskedFor(world->generation);
       if (asked != 0 && roster_.FindByConnection(asked) != nullptr) continue;
       asked = worker.connection;
       Send(asked, AskWorldMessage{world->generation});
@@ -239,15 +220,15 @@ void Coordinator::AskForWorlds() {
 }
 
 bool Coordinator::HasStaleClaim(const WorkerId& id, const StateClaim& claim) const {
-  if (claims_open_) return !IsEmpty(claim) && IsEmpty(OnBranch(claim));
-  if (source_.generation == 0 && load_.empty()) return claim.world.generation != 0;
-  if (RankHeld(id, claim, source_, committed_) >= 0) return false;
-  return !IsEmpty(claim) || source_.RankOf(id) >= 0;
+  if (state_.claimed()) return !IsEmpty(claim) && IsEmpty(OnBranch(claim));
+  if (state_.kind() == StateLocation::Kind::kNowhere) return claim.world.generation != 0;
+  if (RankHeld(id, claim, state_.source(), committed_) >= 0) return false;
+  return !IsEmpty(claim) || state_.source().RankOf(id) >= 0;
 }
 
 void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {
-  if (ended_) {
-    Send(from, end_);
+  if (const EndMessage* end = end_.end(); end != nullptr) {
+    Send(from, *end);
     return;
   }
   if (roster_.agents_full() || roster_.FindByConnection(from) != nullptr) {
@@ -257,14 +238,14 @@ void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {
   roster_.agents()[from] = hello;
   if (const auto it = leaving_.find(hello.node); it != leaving_.end() && it->second.pid != hello.pid) {
     leaving_.erase(it);  // another agent: the one that asked is gone, and its workers with it
-    Report("node_returned", {{"node", hello.node}, {"host", hello.host}});
+    Report(event::NodeReturned{hello.node, hello.host});
   }
-  Report("agent_joined", {{"node", hello.node}, {"host", hello.host}, {"workers", int64_t{hello.num_workers}}});
+  Report(event::AgentJoined{hello.node, hello.host, hello.num_workers});
 }
 
 void Coordinator::Handle(Connection from, const WorkerExitMessage& exit) {
-  if (ended_ || roster_.agents().count(from) == 0) return;
-  Report("worker_exited", {{"worker", exit.id.name}, {"cause", exit.cause}, {"restarting", int64_t{exit.restarting}}});
+  if (end_.over() || roster_.agents().count(from) == 0) return;
+  Report(event::WorkerExited{exit.id.name, exit.cause, exit.restarting});
   const JoinedWorker* worker = roster_.Find(exit.id.name);
   if (worker == nullptr) return;
   const uint64_t incarnation = worker->member.id.incarnation;
@@ -275,10 +256,10 @@ void Coordinator::Handle(Connection from, const WorkerExitMessage& exit) {
 
 void Coordinator::Handle(Connection from, const LeaveMessage& leave) {
   const auto agent = roster_.agents().find(from);
-  if (ended_ || agent == roster_.agents().end()) return;
+  if (end_.over() || agent == roster_.agents().end()) return;
   const std::string& node = agent->second.node;
   if (!leaving_.emplace(node, Leaving{leave.signal, agent->second.pid}).second) return;
-  Report("node_leaving", {{"node", node}, {"host", agent->second.host}, {"step", committed_}});
+  Report(event::NodeLeaving{node, agent->second.host, committed_});
   Advance();
 }
 
@@ -299,11 +280,11 @@ bool Coordinator::LeaversCanGo() const {
 // The others hold everything.
 bool Coordinator::CanSpare(const std::function<bool(const Member&)>& some) const {
   std::vector<bool> others;
-  for (const Member& member : source_.members) {
+  for (const Member& member : state_.source().members) {
     const auto found = roster_.workers().find(member.id.name);
     others.push_back(found != roster_.workers().end() && found->second.holds_state && !some(member));
   }
-  return HoldersOfLostState(source_, others, options_.parallel, options_.used_cells).empty();
+  return HoldersOfLostState(state_.source(), others, options_.parallel, options_.used_cells).empty();
 }
 
 bool Coordinator::IsInWorld(const std::string& node) const {
@@ -334,7 +315,7 @@ void Coordinator::SayGoodbye() {
     for (const auto& [connection, agent] : roster_.agents()) {
       if (agent.node == node) Send(connection, end);
     }
-    Report("node_left", {{"node", node}, {"step", committed_}});
+    Report(event::NodeLeft{node, committed_});
     it = leaving_.erase(it);
   }
 }
@@ -345,15 +326,17 @@ void Coordinator::Remove(const std::string& name, const std::string& cause, Leav
   if (how == Leave::kRefused) Refuse(worker.connection, cause, true);
   if (how != Leave::kGone) actions_.emplace_back(CloseAction{worker.connection});
   roster_.Remove(name);
-  if (ended_) return;
-  if (probe_.has_value()) probe_->Drop(name);
+  if (end_.over()) return;
+  links_.Drop(name);
   AbandonSavesOf(worker.member.id);
-  schedule_.OnFailure();
-  Fields fields = FieldsOf(worker);
-  fields.emplace_back("cause", cause);
-  fields.emplace_back("generation", static_cast<int64_t>(generation_));
-  fields.emplace_back("step", committed_ + 1);
-  Report("worker_lost", std::move(fields));
+  checkpoints_.OnWorkerLost();
+  Report(event::WorkerLost{.worker = name,
+                           .rank = worker.rank,
+                           .node = worker.member.node,
+                           .host = worker.member.host,
+                           .cause = cause,
+                           .generation = generation_,
+                           .step = committed_ + 1});
   if (worker.rank >= 0) {
     blame_.Drop();
     RecordFailure(worker, how == Leave::kRefused);
@@ -366,9 +349,7 @@ void Coordinator::RecordFailure(const JoinedWorker& worker, bool at_fault) {
   const Instant lifetime = at_fault ? Instant{0} : now_ - worker.admitted;
   const Instant wait = history_.Failed(name, now_, lifetime);
   if (wait == Instant{0}) return;
-  Report("quarantined", {{"worker", name},
-                         {"failures", history_.Failures(name)},
-                         {"seconds", std::chrono::duration<double>(wait).count()}});
+  Report(event::Quarantined{name, history_.Failures(name), std::chrono::duration<double>(wait).count()});
 }
 
 }  // namespace holdfast

@@ -5,9 +5,9 @@
 
 namespace holdfast {
 
-std::optional<Coordinator::Loading> Coordinator::LoadingNow() const {
-  if (load_.empty() || !open_.has_value() || open_->recovered()) return std::nullopt;
-  Loading loading;
+std::optional<LoadProgress> Coordinator::LoadingNow() const {
+  if (state_.checkpoint().empty() || !open_.has_value() || open_->recovered()) return std::nullopt;
+  LoadProgress loading;
   for (const auto& [name, worker] : roster_.workers()) {
     if (worker.rank < 0) continue;
     loading.done_bytes += static_cast<double>(worker.beat.bytes_loaded);
@@ -18,27 +18,28 @@ std::optional<Coordinator::Loading> Coordinator::LoadingNow() const {
 }
 
 RunStatus Coordinator::Status(Instant now) const {
-  RunStatus status{.state = "",
-                   .detail = waiting_for_,
+  RunStatus status{.state = RunState::kEnded,
+                   .detail = formation_.waiting_for(),
                    .generation = generation_,
                    .world_size = open_.has_value() ? open_->size() : 0,
                    .committed_step = committed_,
                    .total_steps = options_.total_steps,
-                   .workers = {}};
-  if (ended_) {
-    status.state = "ended";
-    status.detail = end_.reason;
+                   .workers = {},
+                   .loading = LoadingNow()};
+  if (const EndMessage* end = end_.end(); end != nullptr) {
+    status.detail = end->reason;
   } else if (!open_.has_value()) {
-    status.state = missing_since_.has_value() || claims_open_ ? "recovering" : "waiting for workers";
+    status.state = formation_.missing_since().has_value() || state_.claimed() ? RunState::kRecovering
+                                                                              : RunState::kWaitingForWorkers;
   } else if (!open_->recovered()) {
-    status.state = "recovering";
+    status.state = RunState::kRecovering;
     status.detail = open_->reason;
-    if (const auto loading = LoadingNow()) {
+    if (const auto& loading = status.loading) {
       absl::StrAppendFormat(&status.detail, ": %.0f%% of %.2f GiB loaded",
                             100 * loading->done_bytes / loading->total_bytes, loading->total_bytes / (1 << 30));
     }
   } else {
-    status.state = Ending() ? "finishing" : "training";
+    status.state = Ending() ? RunState::kFinishing : RunState::kTraining;
     if (!open_->mirrored()) status.detail = "one failure away from a checkpoint, until all mirrors are there again";
   }
   for (const auto& [name, worker] : roster_.workers()) {

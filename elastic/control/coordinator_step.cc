@@ -19,7 +19,7 @@ constexpr int kMaxEndings = 3;  // whose checkpoint failed
 }  // namespace
 
 JoinedWorker* Coordinator::MemberOf(Connection from, uint64_t generation) {
-  if (ended_ || !open_.has_value() || generation != open_->world.generation) return nullptr;
+  if (end_.over() || !open_.has_value() || generation != open_->world.generation) return nullptr;
   JoinedWorker* worker = roster_.FindByConnection(from);
   return worker != nullptr && worker->rank >= 0 ? worker : nullptr;
 }
@@ -79,17 +79,15 @@ void Coordinator::MarkMirrored(int rank) {
 void Coordinator::ReportMirrors() {
   if (!open_->recovered()) return;
   if (open_->mirrored()) {
-    entered_ = open_->world;
+    state_.Enter(open_->world);
     if (!open_->reported_mirrors_missing) return;
-    Report("mirrors_complete", {{"generation", static_cast<int64_t>(open_->world.generation)},
-                                {"step", committed_},
-                                {"seconds", std::chrono::duration<double>(now_ - open_->all_recovered).count()},
-                                {"bytes", open_->mirror_bytes}});
+    Report(event::MirrorsComplete{.generation = open_->world.generation,
+                                  .step = committed_,
+                                  .seconds = std::chrono::duration<double>(now_ - open_->all_recovered).count(),
+                                  .bytes = open_->mirror_bytes});
   } else if (!open_->reported_mirrors_missing) {
     open_->reported_mirrors_missing = true;
-    Report("mirrors_missing", {{"generation", static_cast<int64_t>(open_->world.generation)},
-                               {"step", committed_},
-                               {"bytes", open_->mirror_bytes}});
+    Report(event::MirrorsMissing{open_->world.generation, committed_, open_->mirror_bytes});
   }
 }
 
@@ -121,20 +119,17 @@ void Coordinator::CommitStep() {
                       .world_size = open_->size(),
                       .peak_flops = open_->world.peak_flops(),
                       .stall_seconds = open_->ballot.StallSeconds(),
-                      .digests = open_->ballot.Digests()};
+                      .digests = open_->ballot.Digests(),
+                      .figures = vote.figures};
   if (!record.digests.empty()) {
     agreed_ = committed_;
-    last_digest_ = {committed_, StateDigest(record.digests)};
+    checkpoints_.OnDigest(committed_, StateDigest(record.digests));
   }
   actions_.emplace_back(std::move(record));
-  if (source_.generation != open_->world.generation) {
-    source_ = open_->world;
-    seats_.Remember(source_);
-  }
-  entered_ = {};
-  load_.clear();
-  disputes_ = failed_endings_ = 0;
-  returned_.clear();
+  if (state_.source().generation != open_->world.generation) seats_.Remember(open_->world);
+  state_.SetWorld(open_->world);
+  attempts_.disputes = attempts_.failed_endings = 0;
+  formation_.OnCommit();
   blame_.Clear();
   open_->failed_since.reset();
   open_->links_are_known = false;
@@ -143,9 +138,12 @@ void Coordinator::CommitStep() {
   open_->last_commit = now_;
   open_->reported_no_progress = false;
   ReportRecovered();
-  CommitMessage commit{open_->world.generation, committed_, {}, MaySave()};
+  CommitMessage commit{open_->world.generation,
+                       committed_,
+                       {},
+                       checkpoints_.MaySave(now_, committed_, committed_ == options_.total_steps)};
   if (MeasureSpeeds()) commit.microbatches = open_->microbatches;
-  if (commit.save) BeginSave();
+  if (commit.save) checkpoints_.Begin(now_, committed_, open_->world, /*at_end=*/Ending());
   for (auto& [name, worker] : roster_.workers()) {
     worker.holds_state = worker.rank >= 0;  // what others wait with has been overtaken
     if (worker.rank >= 0) worker.progressed = now_;
@@ -170,14 +168,15 @@ bool Coordinator::MeasureSpeeds() {
   }
   for (const StragglerDetector::Change& change : stragglers_.OnStep(samples)) {
     const JoinedWorker* worker = roster_.Find(change.worker);
-    Report(change.slow ? "straggler" : "straggler_resolved", {{"worker", change.worker},
-                                                              {"rank", int64_t{worker == nullptr ? -1 : worker->rank}},
-                                                              {"host", worker == nullptr ? "" : worker->member.host},
-                                                              {"factor", change.factor},
-                                                              {"own_factor", change.own_factor},
-                                                              {"phase", PhaseName(Phase::kForwardBackward)},
-                                                              {"step", committed_},
-                                                              {"reason", change.reason}});
+    const event::StragglerFields fields{.worker = change.worker,
+                                        .rank = worker == nullptr ? -1 : worker->rank,
+                                        .host = worker == nullptr ? "" : worker->member.host,
+                                        .factor = change.factor,
+                                        .own_factor = change.own_factor,
+                                        .phase = Phase::kForwardBackward,
+                                        .step = committed_,
+                                        .reason = change.reason};
+    Report(change.slow ? RunEvent(event::Straggler{fields}) : event::StragglerResolved{fields});
   }
   if (!options_.elastic.rebalance || committed_ % options_.elastic.straggler_steps != 0) return false;
   std::vector<double> seconds;
@@ -185,7 +184,7 @@ bool Coordinator::MeasureSpeeds() {
   std::vector<int64_t> better = Rebalance(open_->microbatches, seconds);
   if (better == open_->microbatches) return false;
   open_->microbatches = std::move(better);
-  Report("rebalanced", {{"step", committed_}, {"microbatches", absl::StrJoin(open_->microbatches, ",")}});
+  Report(event::Rebalanced{committed_, open_->microbatches});
   return true;
 }
 
@@ -197,23 +196,23 @@ void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
   for (const int rank : ranks) {
     const VoteMessage& vote = open_->ballot.vote(rank);
     names.push_back(open_->world.members[static_cast<size_t>(rank)].id.name);
-    bits.push_back(
-        absl::StrCat(absl::Hex(vote.loss_bits, absl::kZeroPad8), "/", absl::Hex(vote.grad_norm_bits, absl::kZeroPad8)));
+    bits.push_back(absl::StrCat(absl::Hex(vote.loss_bits, absl::kZeroPad8), "/",
+                                absl::Hex(vote.grad_norm_bits, absl::kZeroPad8), "/",
+                                absl::Hex(vote.statistics_digest, absl::kZeroPad16)));
   }
   const std::string who = absl::StrJoin(names, ", ");
-  Report("bits_differ", {{"step", committed_ + 1},
-                         {"workers", who},
-                         {"bits", absl::StrJoin(bits, ", ")},
-                         {"majority", int64_t{static_cast<int>(ranks.size()) < open_->size()}}});
+  Report(event::BitsDiffer{.step = committed_ + 1,
+                           .workers = who,
+                           .bits = absl::StrJoin(bits, ", "),
+                           .majority = static_cast<int>(ranks.size()) < open_->size()});
   const std::string cause = absl::StrCat("its loss or gradient norm of step ", committed_ + 1, " has other bits");
   if (static_cast<int>(ranks.size()) < open_->size()) {
     for (const std::string& name : names) Remove(name, cause, Leave::kRefused);
-  } else if (++disputes_ < kMaxDisputes) {
+  } else if (++attempts_.disputes < kMaxDisputes) {
     CloseWorld(absl::StrCat("the bits of step ", committed_ + 1, " differ: ", who), 0);
   } else {
-    End(1, "run_failed",
-        absl::StrCat("no majority for the bits of step ", committed_ + 1, " in ", disputes_, " attempts (", who,
-                     "): the memory or processor of one of these hosts is broken"));
+    Fail(absl::StrCat("no majority for the bits of step ", committed_ + 1, " in ", attempts_.disputes, " attempts (",
+                      who, "): the memory or processor of one of these hosts is broken"));
   }
 }
 
@@ -232,11 +231,11 @@ void Coordinator::JudgeCopies(const std::vector<Ballot::Difference>& differences
     }
     return absl::StrJoin(names, ", ");
   };
-  Report("copies_differ", {{"step", committed_ + 1},
-                           {"workers", names_of(doubtful.empty() ? wrong : doubtful)},
-                           {"chunk", int64_t{differences.front().chunk}},
-                           {"chunks", static_cast<int64_t>(differences.size())},
-                           {"majority", int64_t{doubtful.empty()}}});
+  Report(event::CopiesDiffer{.step = committed_ + 1,
+                             .workers = names_of(doubtful.empty() ? wrong : doubtful),
+                             .chunk = differences.front().chunk,
+                             .chunks = static_cast<int64_t>(differences.size()),
+                             .majority = doubtful.empty()});
   if (!doubtful.empty()) return DistrustState(names_of(doubtful));
   std::vector<std::string> names;
   for (const int rank : wrong) names.push_back(open_->world.members[static_cast<size_t>(rank)].id.name);
@@ -247,10 +246,11 @@ void Coordinator::JudgeCopies(const std::vector<Ballot::Difference>& differences
 
 // Back to a checkpoint of a step about which all holders agreed: a later one may have been written from the wrong copy.
 void Coordinator::DistrustState(const std::string& who) {
-  const auto sound = std::find_if(checkpoints_.begin(), checkpoints_.end(),
+  const std::vector<CheckpointChoice>& usable = checkpoints_.usable();
+  const auto sound = std::find_if(usable.begin(), usable.end(),
                                   [&](const CheckpointChoice& choice) { return choice.step <= agreed_; });
-  if (sound == checkpoints_.end()) {
-    End(1, "run_failed",
+  if (sound == usable.end()) {
+    Fail(
         absl::StrCat("two copies of the state of step ", committed_ + 1, " differ (", who,
                      "), nobody knows which is right, and there is no checkpoint from before step ", agreed_ + 1,
                      ", about which all agreed: the memory of one of these hosts is broken. With parallel.mirrors: 2 a "
@@ -269,21 +269,21 @@ void Coordinator::Handle(Connection from, const FailureMessage& failure) {
   FailureMessage clipped = failure;
   if (clipped.cause.size() > kMaxTextBytes) clipped.cause.resize(kMaxTextBytes);
   if (!open_->failed_since.has_value() || failure.fatal) {
-    Report("step_failed", {{"worker", worker->member.id.name},
-                           {"rank", int64_t{worker->rank}},
-                           {"host", worker->member.host},
-                           {"step", failure.step},
-                           {"phase", PhaseName(failure.phase)},
-                           {"cause", clipped.cause},
-                           {"suspects", absl::StrJoin(failure.suspects, ",")}});
+    Report(event::StepFailed{.worker = worker->member.id.name,
+                             .rank = worker->rank,
+                             .host = worker->member.host,
+                             .step = failure.step,
+                             .phase = failure.phase,
+                             .cause = clipped.cause,
+                             .suspects = failure.suspects});
   }
-  if (failure.bad_checkpoint && !load_.empty()) {
+  if (failure.bad_checkpoint && !state_.checkpoint().empty()) {
     DoubtCheckpoint(*worker, clipped.cause);
     Advance();
     return;
   }
   if (failure.fatal) {
-    End(1, "run_failed", absl::StrCat(worker->member.id.name, ": ", clipped.cause));
+    Fail(absl::StrCat(worker->member.id.name, ": ", clipped.cause));
     return;
   }
   open_->rank(worker->rank).failed = true;
@@ -294,12 +294,8 @@ void Coordinator::Handle(Connection from, const FailureMessage& failure) {
 
 void Coordinator::Handle(Connection from, const ValidationMessage& validation) {
   if (MemberOf(from, validation.generation) == nullptr) return;
-  if (last_validation_.has_value() && validation.step <= last_validation_->first) return;
-  last_validation_ = {validation.step, validation.loss};
-  for (PendingSaves::Save& save : saves_.saves()) {
-    if (save.step >= validation.step) save.validation_loss = validation.loss;
-  }
-  Report("validation", {{"step", validation.step}, {"loss", validation.loss}});
+  if (!checkpoints_.OnValidation(validation.step, validation.loss)) return;
+  Report(event::Validation{validation.step, validation.loss});
 }
 
 void Coordinator::Handle(Connection from, const FinishedMessage& finished) {
@@ -313,20 +309,23 @@ void Coordinator::Handle(Connection from, const FinishedMessage& finished) {
 
 // Everybody is done, and so is what they have saved.
 void Coordinator::EndIfFinished() {
-  if (ended_ || !open_.has_value() || open_->finished_count < open_->size() || !saves_.empty()) return;
+  if (end_.over() || !open_.has_value() || open_->finished_count < open_->size()) return;
+  if (!checkpoints_.pending().empty()) return;
   ReportRecovered();
-  const bool stopped = open_->purpose == Purpose::kStop;
-  const std::string what = stopped ? absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_)
-                                   : absl::StrCat("all ", committed_, " steps are done");
-  const std::string why = save_failure_.has_value() ? save_failure_->second : "it was given up";
-  if (MustSaveAtEnd() && ++endings_ < kMaxEndings) {
+  const RunEnd::Stop* stop = open_->purpose == Purpose::kStop ? end_.stop() : nullptr;
+  const std::string what = stop != nullptr ? absl::StrCat("stopped by signal ", stop->signal, " at step ", committed_)
+                                           : absl::StrCat("all ", committed_, " steps are done");
+  const auto& failure = checkpoints_.failure();
+  const std::string why = failure.has_value() ? failure->second : "it was given up";
+  if (MustSaveAtEnd() && ++attempts_.unsaved_endings < kMaxEndings) {
     CloseWorld(absl::StrCat("the last checkpoint could not be written: ", why), 0);
   } else if (MustSaveAtEnd()) {
-    End(1, "run_failed",
-        absl::StrCat(what, ", but the checkpoint could not be written: ", why,
-                     "; the same command goes on from the one before"));
+    Fail(absl::StrCat(what, ", but the checkpoint could not be written: ", why,
+                      "; the same command goes on from the one before"));
+  } else if (stop != nullptr) {
+    End<event::RunStopped>(128 + stop->signal, what);
   } else {
-    End(stopped ? 128 + stop_signal_ : 0, stopped ? "run_stopped" : "run_finished", what);
+    End<event::RunFinished>(0, what);
   }
 }
 
@@ -341,15 +340,15 @@ void Coordinator::ReportRecovered() {
   if (open_->reported_recovered) return;
   open_->reported_recovered = true;
   const Instant first_step = open_->recovered() ? now_ - open_->all_recovered : Instant{0};
-  Report("recovered", {{"generation", static_cast<int64_t>(open_->world.generation)},
-                       {"size", int64_t{open_->size()}},
-                       {"reason", open_->reason},
-                       {"detect_seconds", open_->detect_seconds},
-                       {"abort_seconds", open_->abort_seconds},
-                       {"rendezvous_seconds", open_->rendezvous_seconds},
-                       {"transfer_seconds", open_->transfer_seconds},
-                       {"first_step_seconds", std::chrono::duration<double>(first_step).count()},
-                       {"bytes", open_->bytes}});
+  Report(event::Recovered{.generation = open_->world.generation,
+                          .size = open_->size(),
+                          .reason = open_->reason,
+                          .detect_seconds = open_->detect_seconds,
+                          .abort_seconds = open_->abort_seconds,
+                          .rendezvous_seconds = open_->rendezvous_seconds,
+                          .transfer_seconds = open_->transfer_seconds,
+                          .first_step_seconds = std::chrono::duration<double>(first_step).count(),
+                          .bytes = open_->bytes});
 }
 
 }  // namespace holdfast

@@ -38,14 +38,14 @@ void Coordinator::RemoveSilent() {
 void Coordinator::RemoveHung(const std::string& name, Instant since, const std::string& why, Leave how) {
   const JoinedWorker& worker = *roster_.Find(name);
   const double seconds = std::chrono::duration<double>(now_ - since).count();
-  Report("worker_hung", {{"worker", name},
-                         {"rank", int64_t{worker.rank}},
-                         {"node", worker.member.node},
-                         {"host", worker.member.host},
-                         {"phase", PhaseName(worker.beat.phase)},
-                         {"step", worker.beat.step},
-                         {"seconds", seconds},
-                         {"reason", why}});
+  Report(event::WorkerHung{.worker = name,
+                           .rank = worker.rank,
+                           .node = worker.member.node,
+                           .host = worker.member.host,
+                           .phase = worker.beat.phase,
+                           .step = worker.beat.step,
+                           .seconds = seconds,
+                           .reason = why});
   Remove(name,
          absl::StrCat("hung: ", why, " for ", absl::SixDigits(seconds), " s in phase ", PhaseName(worker.beat.phase)),
          how);
@@ -78,9 +78,9 @@ void Coordinator::ReportNoProgress() {
   const milliseconds limit(options_.elastic.progress_timeout_ms);
   if (!open_.has_value() || open_->reported_no_progress || now_ - open_->last_commit <= limit) return;
   open_->reported_no_progress = true;
-  Report("no_progress", {{"generation", static_cast<int64_t>(open_->world.generation)},
-                         {"step", committed_ + 1},
-                         {"seconds", std::chrono::duration<double>(now_ - open_->last_commit).count()}});
+  Report(event::NoProgress{.generation = open_->world.generation,
+                           .step = committed_ + 1,
+                           .seconds = std::chrono::duration<double>(now_ - open_->last_commit).count()});
 }
 
 namespace {
@@ -120,18 +120,17 @@ void Coordinator::RetryFailed() {
   SuspectAbsent(*open_, since - open_->published >= milliseconds(options_.elastic.collective_timeout_ms), &blame_);
   const Blame::Verdict verdict = blame_.Conclude(open_->world);
   if (blame_.failed_worlds() >= kMaxFailedWorlds) {
-    End(1, "run_failed",
-        absl::StrCat("no step could be done in ", blame_.failed_worlds(), " worlds on end: ", verdict.cause));
+    Fail(absl::StrCat("no step could be done in ", blame_.failed_worlds(), " worlds on end: ", verdict.cause));
     return;
   }
   const auto is_culprit = [&](const Member& member) { return member.id == *verdict.culprit; };
   if (verdict.culprit.has_value() && roster_.Find(verdict.culprit->name) != nullptr && CanSpare(is_culprit)) {
-    failed_endings_ = 0;
+    attempts_.failed_endings = 0;
     Remove(verdict.culprit->name, absl::StrCat("its peers cannot work with it: ", verdict.cause), Leave::kRefused);
-  } else if (Ending() && verdict.at_home && ++failed_endings_ >= kMaxFailedEndings) {
-    End(1, "run_failed",
-        absl::StrCat(stop_signal_ != 0 ? absl::StrCat("stopped by signal ", stop_signal_) : "all steps are done",
-                     ", but the state of step ", committed_, " could not be saved: ", verdict.cause));
+  } else if (Ending() && verdict.at_home && ++attempts_.failed_endings >= kMaxFailedEndings) {
+    Fail(absl::StrCat(
+        end_.stop() != nullptr ? absl::StrCat("stopped by signal ", end_.stop()->signal) : "all steps are done",
+        ", but the state of step ", committed_, " could not be saved: ", verdict.cause));
   } else {
     CloseWorld(absl::StrCat("trying again: ", verdict.cause), 0);
   }
@@ -143,7 +142,7 @@ void Coordinator::WatchPace() {
   for (const auto& [name, worker] : roster_.workers()) {
     open_->validates = open_->validates || (worker.rank >= 0 && worker.beat.phase == Phase::kValidation);
   }
-  if (slow_ || Ending() || open_->commits == 0 || open_->validates || open_->failed_since.has_value()) return;
+  if (pace_.slow() || Ending() || open_->commits == 0 || open_->validates || open_->failed_since.has_value()) return;
   const double seconds = std::chrono::duration<double>(now_ - open_->last_commit).count();
   if (!pace_.IsFarBeyond(seconds)) return;
   std::vector<std::string> behind;  // who does not only wait for others
@@ -151,40 +150,34 @@ void Coordinator::WatchPace() {
     if (worker.rank < 0 || WaitsForOthers(worker.beat.phase)) continue;
     behind.push_back(absl::StrCat(name, " on ", worker.member.host, " in ", PhaseName(worker.beat.phase)));
   }
-  slow_ = true;
+  pace_.BeginSlow();
   constexpr size_t kMaxNamed = 4;
   const size_t more = behind.size() - std::min(behind.size(), kMaxNamed);
   behind.resize(behind.size() - more);
-  Report("step_slow",
-         {{"step", committed_ + 1},
-          {"seconds", seconds},
-          {"usual_seconds", pace_.usual_seconds()},
-          {"waiting_for", behind.empty() ? "bytes from each other"
-                                         : absl::StrCat(absl::StrJoin(behind, ", "), more > 0 ? " and others" : "")}});
-  if (!probe_.has_value()) BeginProbe(Probing::kPace);
+  Report(event::StepSlow{
+      .step = committed_ + 1,
+      .seconds = seconds,
+      .usual_seconds = pace_.usual_seconds(),
+      .waiting_for = behind.empty() ? "bytes from each other"
+                                    : absl::StrCat(absl::StrJoin(behind, ", "), more > 0 ? " and others" : "")});
+  if (!links_.probing()) BeginProbe(LinkWatch::Purpose::kPace);
 }
 
 // Of a commit that follows another in the same world.
 void Coordinator::MeasurePace() {
   const double seconds = std::chrono::duration<double>(now_ - open_->last_commit).count();
   if (std::exchange(open_->validates, false) || open_->commits++ == 0) return;
-  if (slow_ && pace_.IsUsualAgain(seconds)) {
-    slow_ = false;
-    Report("step_slow_resolved",
-           {{"step", committed_}, {"seconds", seconds}, {"usual_seconds", pace_.usual_seconds()}});
-  }
-  if (!slow_ && !pace_.IsFarBeyond(seconds)) pace_.Add(seconds);
+  if (pace_.EndSlow(seconds)) Report(event::StepSlowResolved{committed_, seconds, pace_.usual_seconds()});
+  pace_.Add(seconds);
 }
 
 // The run stands still, and that may be for long.
 void Coordinator::ReportTooFew(const std::string& detail) {
-  if (!too_few_since_.has_value()) too_few_since_ = now_;
-  const milliseconds limit(had_world_ ? options_.elastic.heartbeat_timeout_ms : options_.elastic.join_timeout_ms);
-  if (reported_too_few_ || now_ - *too_few_since_ < limit) return;
-  reported_too_few_ = true;
-  Report("too_few_workers", {{"step", committed_},
-                             {"detail", detail},
-                             {"seconds", std::chrono::duration<double>(now_ - *too_few_since_).count()}});
+  const milliseconds limit(formation_.last_world().has_value() ? options_.elastic.heartbeat_timeout_ms
+                                                               : options_.elastic.join_timeout_ms);
+  const std::optional<Instant> since = formation_.OnTooFew(now_, limit);
+  if (!since.has_value()) return;
+  Report(event::TooFewWorkers{committed_, detail, std::chrono::duration<double>(*since).count()});
 }
 
 }  // namespace holdfast

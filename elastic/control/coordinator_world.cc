@@ -28,29 +28,30 @@ std::string HoldersText(const std::vector<Member>& members) {
 
 // Does what has become due: called after whatever may have changed who is there, and on every tick.
 void Coordinator::Advance() {
-  if (ended_) return;
-  if (stop_signal_ != 0 && source_.generation == 0 && !claims_open_) {
-    End(128 + stop_signal_, "run_stopped",
-        absl::StrCat("stopped by signal ", stop_signal_, " at step ", committed_, ": there was nothing to save yet"));
+  if (end_.over()) return;
+  const RunEnd::Stop* stop = end_.stop();
+  if (stop != nullptr && state_.kind() != StateLocation::Kind::kWorld && !state_.claimed()) {
+    End<event::RunStopped>(128 + stop->signal, absl::StrCat("stopped by signal ", stop->signal, " at step ", committed_,
+                                                            ": there was nothing to save yet"));
     return;
   }
   if (open_.has_value()) RetryFailed();
-  if (open_.has_value() || doubt_.has_value() || !MayDecide()) return;
-  last_decision_ = now_;
+  if (open_.has_value() || checkpoints_.verifying() || !MayDecide()) return;
+  formation_.OnDecision(now_);
   ResolveClaims();
-  if (ended_ || claims_open_) return;
+  if (end_.over() || state_.claimed()) return;
   WorldDecision decision = DecideWorld(options_.elastic, options_.parallel, Question());
   if (decision.verdict == WorldDecision::Verdict::kStateMissing && AdoptEntered()) {
     decision = DecideWorld(options_.elastic, options_.parallel, Question());
   }
-  waiting_for_ = decision.detail;
+  formation_.SetWaitingFor(decision.detail);
   if (decision.verdict == WorldDecision::Verdict::kStateMissing) {
     AwaitState(decision);
     return;
   }
-  missing_since_.reset();
+  formation_.OnStateFound();
   if (decision.verdict == WorldDecision::Verdict::kWait) {
-    had_to_wait_ = true;
+    formation_.Wait();
     ReportTooFew(decision.detail);
     SayGoodbye();
   } else if (!MustWaitForOthers(decision.members.size())) {
@@ -64,19 +65,22 @@ void Coordinator::Advance() {
 bool Coordinator::MayDecide() const {
   constexpr std::chrono::microseconds kRestPerWorker{100};
   const auto workers = static_cast<int64_t>(roster_.workers().size());
-  if (had_world_ && now_ - last_publish_ < kRestPerWorker * last_size_) return false;
-  return !(had_to_wait_ || claims_open_) || last_decision_ == Instant{0} ||
-         now_ - last_decision_ >= kRestPerWorker * workers;
+  const auto& last = formation_.last_world();
+  if (last.has_value() && now_ - last->when < kRestPerWorker * last->size) return false;
+  const Instant decided = formation_.last_decision();
+  return !(formation_.had_to_wait() || state_.claimed()) || decided == Instant{0} ||
+         now_ - decided >= kRestPerWorker * workers;
 }
 
-bool Coordinator::Ending() const { return stop_signal_ != 0 || committed_ == options_.total_steps; }
+bool Coordinator::Ending() const { return end_.stop() != nullptr || committed_ == options_.total_steps; }
 
 WorldQuestion Coordinator::Question() const {
+  const std::optional<Instant> first_join = formation_.first_join();
   WorldQuestion question{
       .candidates = {},
-      .source = source_,
-      .first = source_.generation == 0 && !had_world_,
-      .joined_long = first_join_.has_value() && now_ - *first_join_ >= milliseconds(options_.elastic.join_timeout_ms),
+      .source = state_.source(),
+      .first = state_.source().generation == 0 && !formation_.last_world().has_value(),
+      .joined_long = first_join.has_value() && now_ - *first_join >= milliseconds(options_.elastic.join_timeout_ms),
       .used = options_.used_cells,
       .ending = Ending()};
   for (const auto& [name, worker] : roster_.workers()) {
@@ -92,34 +96,37 @@ WorldQuestion Coordinator::Question() const {
 
 bool Coordinator::MustWaitForOthers(size_t members) const {
   const bool full = static_cast<int64_t>(members) >= options_.elastic.most_workers() ||
-                    (!had_world_ && static_cast<int64_t>(members) >= options_.elastic.workers);
-  return had_to_wait_ && !full && !Ending() && now_ - last_join_ < kSettle;
+                    (!formation_.last_world().has_value() && static_cast<int64_t>(members) >= options_.elastic.workers);
+  return formation_.had_to_wait() && !full && !Ending() && now_ - formation_.last_join() < kSettle;
 }
 
 // After a restart: the workers' claims tell where the state lies.
 void Coordinator::ResolveClaims() {
-  if (!claims_open_) return;
+  if (!state_.claimed()) return;
   AskForWorlds();
   std::vector<ClaimOf> claims;
   for (const auto& [name, worker] : roster_.workers()) claims.push_back({worker.member.id, &worker.claim});
   const StateSource found = FindStateSource(claims, options_.recorded_step, options_.parallel, options_.used_cells);
   const milliseconds settle(options_.elastic.heartbeat_timeout_ms);
-  const bool settled = found.complete || (first_claim_.has_value() && now_ - *first_claim_ >= settle);
+  const std::optional<Instant> first_claim = formation_.first_claim();
+  const bool settled = found.complete || (first_claim.has_value() && now_ - *first_claim >= settle);
   if (!found.covered || !settled) {
-    waiting_for_ = absl::StrCat("waiting for the workers that hold the state of step ", committed_);
+    formation_.SetWaitingFor(absl::StrCat("waiting for the workers that hold the state of step ", committed_));
     const milliseconds limit = std::max(settle, milliseconds(options_.elastic.lost_state_timeout_ms));
     // Nobody at all may be about to come back; only a stop does not wait for that.
-    const std::optional<Instant> since = first_join_.has_value() ? first_join_ : stop_asked_;
-    const Instant waited = since.has_value() ? now_ - std::max(*since, last_holder_) : Instant{0};
-    const bool something_to_lose = committed_ > (checkpoints_.empty() ? 0 : checkpoints_.front().step);
+    std::optional<Instant> since = formation_.first_join();
+    if (!since.has_value() && end_.stop() != nullptr) since = end_.stop()->since;
+    const Instant waited = since.has_value() ? now_ - std::max(*since, formation_.last_holder()) : Instant{0};
+    const CheckpointChoice* newest = checkpoints_.newest();
+    const bool something_to_lose = committed_ > (newest == nullptr ? 0 : newest->step);
     const milliseconds patience = something_to_lose ? std::min(std::max(settle, kNoticeLoss), limit) : settle;
-    const bool all_new = !first_claim_.has_value() && waited >= patience &&
+    const bool all_new = !first_claim.has_value() && waited >= patience &&
                          static_cast<int64_t>(roster_.workers().size()) >= options_.elastic.workers;
-    const bool may_begin_anew = schedule_.enabled() && checkpoints_.empty() && !options_.had_checkpoint;
+    const bool may_begin_anew = checkpoints_.enabled() && newest == nullptr && !options_.had_checkpoint;
     if (found.covered) return;
-    if (all_new && may_begin_anew && stop_signal_ == 0) {
+    if (all_new && may_begin_anew && end_.stop() == nullptr) {
       BeginAnew();
-    } else if ((all_new && !checkpoints_.empty()) || waited >= limit) {
+    } else if ((all_new && newest != nullptr) || waited >= limit) {
       RewindOrFail(found.world.members.members());
     }
     return;
@@ -128,13 +135,10 @@ void Coordinator::ResolveClaims() {
 }
 
 void Coordinator::AdoptSource(const StateSource& found) {
-  claims_open_ = false;
-  known_worlds_.clear();
-  asked_for_worlds_.clear();
-  source_ = found.world;
+  state_.SetWorld(found.world);
   std::vector<std::string> stale;
   for (auto& [name, worker] : roster_.workers()) {
-    worker.holds_state = RankHeld(worker.member.id, worker.claim, source_, committed_) >= 0;
+    worker.holds_state = RankHeld(worker.member.id, worker.claim, state_.source(), committed_) >= 0;
     if (HasStaleClaim(worker.member.id, worker.claim)) stale.push_back(name);
     worker.claim = {};
   }
@@ -142,57 +146,54 @@ void Coordinator::AdoptSource(const StateSource& found) {
     Refuse(roster_.Find(name)->connection, absl::StrCat("the state it holds is not that of step ", committed_), true);
     roster_.Remove(name);
   }
-  reason_ = "the coordinator was started again";
+  formation_.SetReason("the coordinator was started again");
 }
 
 // Holders of the source may be lost just after others got what they had, before the next step made that the source.
 bool Coordinator::AdoptEntered() {
-  if (entered_.generation == 0) return false;
-  const auto has = [&](const JoinedWorker& worker) { return worker.entered == entered_.generation; };
-  std::vector<bool> alive(entered_.members.size(), false);
+  const World& entered = state_.entered();
+  if (entered.generation == 0) return false;
+  const auto has = [&](const JoinedWorker& worker) { return worker.entered == entered.generation; };
+  std::vector<bool> alive(entered.members.size(), false);
   for (const auto& [name, worker] : roster_.workers()) {
-    const int rank = has(worker) ? entered_.RankOf(worker.member.id) : -1;
+    const int rank = has(worker) ? entered.RankOf(worker.member.id) : -1;
     if (rank >= 0) alive[static_cast<size_t>(rank)] = true;
   }
-  if (!HoldersOfLostState(entered_, alive, options_.parallel, options_.used_cells).empty()) return false;
-  source_ = std::exchange(entered_, {});
-  load_.clear();
-  for (auto& [name, worker] : roster_.workers()) worker.holds_state = worker.entered == source_.generation;
+  if (!HoldersOfLostState(entered, alive, options_.parallel, options_.used_cells).empty()) return false;
+  for (auto& [name, worker] : roster_.workers()) worker.holds_state = has(worker);
+  state_.AdoptEntered();
   return true;
 }
 
 void Coordinator::AwaitState(const WorldDecision& decision) {
-  had_to_wait_ = true;
-  if (!missing_since_.has_value()) {
-    missing_since_ = now_;
-    Report("state_missing", {{"step", committed_}, {"holders", HoldersText(decision.missing)}});
+  if (formation_.OnStateMissing(now_)) {
+    Report(event::StateMissing{{committed_, HoldersText(decision.missing)}});
   }
-  if (now_ - std::max(*missing_since_, last_holder_) >= milliseconds(options_.elastic.lost_state_timeout_ms)) {
+  if (now_ - std::max(*formation_.missing_since(), formation_.last_holder()) >=
+      milliseconds(options_.elastic.lost_state_timeout_ms)) {
     RewindOrFail(decision.missing);
   }
 }
 
 void Coordinator::RewindOrFail(const std::vector<Member>& holders) {
   const std::string names = HoldersText(holders);
-  if (stop_signal_ != 0) {
-    Report("state_lost", {{"step", committed_}, {"holders", names}});
-    End(1, "run_failed",
-        absl::StrCat("stopped by signal ", stop_signal_, ", but nobody came back with the state of step ", committed_,
-                     ", so it could not be saved: the same command goes on from ",
-                     checkpoints_.empty() ? "the beginning" : checkpoints_.front().name));
+  if (const RunEnd::Stop* stop = end_.stop(); stop != nullptr) {
+    Report(event::StateLost{{committed_, names}});
+    Fail(absl::StrCat("stopped by signal ", stop->signal, ", but nobody came back with the state of step ", committed_,
+                      ", so it could not be saved: the same command goes on from ",
+                      checkpoints_.newest() == nullptr ? "the beginning" : checkpoints_.newest()->name));
     return;
   }
   if (Rewind(names.empty() ? "nobody holds the state any more"
                            : absl::StrCat("all holders of a part are gone: ", names))) {
     return;
   }
-  Report("state_lost", {{"step", committed_}, {"holders", names}});
-  End(1, "run_failed",
-      absl::StrCat(
-          "the state of step ", committed_, " is lost: all holders of a part of it are gone (",
-          names.empty() ? "nobody came back with any" : names,
-          "), and there is no checkpoint. More parallel.mirrors, and mirrors on other nodes, survive more losses "
-          "at once; checkpoint.every_steps says how often to write one"));
+  Report(event::StateLost{{committed_, names}});
+  Fail(absl::StrCat(
+      "the state of step ", committed_, " is lost: all holders of a part of it are gone (",
+      names.empty() ? "nobody came back with any" : names,
+      "), and there is no checkpoint. More parallel.mirrors, and mirrors on other nodes, survive more losses "
+      "at once; checkpoint.every_steps says how often to write one"));
 }
 
 std::vector<int64_t> Coordinator::FirstMicrobatches(const MemberList& members) const {
@@ -207,21 +208,18 @@ std::vector<int64_t> Coordinator::FirstMicrobatches(const MemberList& members) c
 void Coordinator::Publish(const WorldDecision& decision) {
   OpenWorld open;
   open.world = {++generation_, decision.members};
-  open.world.placement = seats_.PlacementFor(open.world, source_, options_.parallel);
-  open.purpose = stop_signal_ != 0 ? Purpose::kStop : Purpose::kTrain;
+  open.world.placement = seats_.PlacementFor(open.world, state_.source(), options_.parallel);
+  open.purpose = end_.stop() != nullptr ? Purpose::kStop : Purpose::kTrain;
   open.microbatches = FirstMicrobatches(open.world.members);
   open.ranks.resize(decision.members.size());
   open.blobs.resize(decision.members.size());
   open.ballot = Ballot(committed_ + 1, open.size());
-  open.reason = reason_.empty() ? "enough workers have joined" : reason_;
+  open.reason = formation_.reason().empty() ? "enough workers have joined" : formation_.reason();
   open.published = open.last_commit = now_;
-  open.detect_seconds = detect_seconds_;
+  open.detect_seconds = formation_.detect_seconds();
   actions_.emplace_back(PersistAction{generation_, branch_});
   const bool save_at_end = MustSaveAtEnd();
-  Report("world_published", {{"generation", static_cast<int64_t>(generation_)},
-                             {"size", int64_t{open.size()}},
-                             {"step", committed_},
-                             {"reason", open.reason}});
+  Report(event::WorldPublished{generation_, open.size(), committed_, open.reason});
   for (int rank = 0; rank < open.size(); ++rank) {
     JoinedWorker& worker = *roster_.Find(open.world.members[static_cast<size_t>(rank)].id.name);
     worker.rank = rank;
@@ -231,34 +229,22 @@ void Coordinator::Publish(const WorldDecision& decision) {
     worker.was_member = true;
   }
   open_ = std::move(open);
-  SendToMembers(
-      WorldMessage{open_->world, source_, committed_, open_->purpose, open_->microbatches, load_, save_at_end});
-  entered_ = {};  // who is told of another source gives it up
-  if (save_at_end) BeginSave();
-  last_publish_ = now_;
-  last_size_ = open_->size();
-  if (!published_) {
-    Report("run_started", {{"workers", last_size_}, {"step", committed_}, {"total_steps", options_.total_steps}});
+  SendToMembers(WorldMessage{open_->world, state_.source(), committed_, open_->purpose, open_->microbatches,
+                             state_.checkpoint(), save_at_end});
+  state_.ForgetEntered();  // who is told of another source gives it up
+  if (save_at_end) checkpoints_.Begin(now_, committed_, open_->world, /*at_end=*/true);
+  if (!formation_.last_world().has_value()) {
+    Report(event::RunStarted{open_->size(), committed_, options_.total_steps});
   }
-  had_world_ = published_ = true;
-  had_to_wait_ = false;
-  reason_.clear();
-  detect_seconds_ = 0;
-  waiting_for_.clear();
-  first_newcomer_.reset();
-  too_few_since_.reset();
-  reported_too_few_ = false;
-  for (const auto& [name, worker] : roster_.workers()) {
-    if (worker.rank < 0 && !first_newcomer_.has_value()) first_newcomer_ = now_;
-  }
+  const bool newcomers = std::any_of(roster_.workers().begin(), roster_.workers().end(),
+                                     [](const auto& entry) { return entry.second.rank < 0; });
+  formation_.OnPublished(now_, open_->size(), newcomers);
 }
 
 void Coordinator::CloseWorld(const std::string& reason, double detect_seconds) {
-  constexpr size_t kMaxBytes = 1000;
-  if (reason_.size() < kMaxBytes) absl::StrAppend(&reason_, reason_.empty() ? "" : "; ", reason);
-  detect_seconds_ = std::max(detect_seconds_, detect_seconds);
+  formation_.AddReason(reason, detect_seconds);
   if (!open_.has_value()) return;
-  saves_.RemoveEndOf(open_->world.generation);
+  checkpoints_.pending().RemoveEndOf(open_->world.generation);
   for (auto& [name, worker] : roster_.workers()) {
     worker.was_member = worker.rank >= 0;
     worker.rank = -1;
@@ -267,7 +253,8 @@ void Coordinator::CloseWorld(const std::string& reason, double detect_seconds) {
 }
 
 bool Coordinator::WantsNewcomers() const {
-  if (Ending() || !first_newcomer_.has_value() || now_ - *first_newcomer_ < kSettle) return false;
+  const std::optional<Instant> newcomer = formation_.first_newcomer();
+  if (Ending() || !newcomer.has_value() || now_ - *newcomer < kSettle) return false;
   if (open_->size() >= options_.elastic.most_workers()) return false;
   return std::any_of(roster_.workers().begin(), roster_.workers().end(), [&](const auto& entry) {
     return entry.second.rank < 0 && !entry.second.left_out && !history_.Quarantined(entry.first, now_) &&

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "elastic/control/world.h"
+#include "framework/base/figures.h"
 
 namespace holdfast {
 
@@ -110,6 +111,8 @@ struct VoteMessage {
   // To be compared with those of the chunk's other holders: on digest steps of all other chunks held here, else of a
   // sample of all, another one in each step.
   std::vector<ChunkDigest> copies = {};
+  uint64_t statistics_digest = 0;    // of what else the step says of itself; equal on all members
+  std::vector<Figure> figures = {};  // for the record; from rank 0
 };
 
 /// A collective failed or the step could not be prepared. `suspects`: ranks the transport blames, may be empty.

@@ -1,22 +1,27 @@
 #pragma once
-// What the coordinator tells people: events for events.jsonl, and the state of the run now.
+// The state of a run now, as `holdfast status` shows it.
 
 #include <cstdint>
+#include <optional>
 #include <string>
-#include <utility>
-#include <variant>
+#include <string_view>
 #include <vector>
 
 #include "elastic/control/messages.h"
 
 namespace holdfast {
 
-/// One line of events.jsonl. Names and fields are listed in elastic/control/README.md.
-struct RunEvent {
-  using Value = std::variant<int64_t, double, std::string>;
-  std::string name;  // "worker_lost"
-  std::vector<std::pair<std::string, Value>> fields;
+enum class RunState : uint8_t {
+  kWaitingForWorkers,
+  kRecovering,
+  kTraining,
+  kFinishing,
+  kEnded,
 };
+/// "waiting for workers"
+const char* RunStateName(RunState state);
+/// Nothing if no state has that name.
+std::optional<RunState> RunStateOf(std::string_view name);
 
 struct WorkerStatus {
   WorkerId id;
@@ -31,13 +36,19 @@ struct WorkerStatus {
   int64_t microbatches = 0;
 };
 
+/// How far the members of a new world are with the checkpoint they load.
+struct LoadProgress {
+  double done_bytes = 0, total_bytes = 0;
+};
+
 struct RunStatus {
-  std::string state;   // "waiting for workers", "recovering", "training", "finishing", "ended"
+  RunState state = RunState::kWaitingForWorkers;
   std::string detail;  // why, e.g. "2 of at least 3 workers have joined"
   uint64_t generation = 0;
   int world_size = 0;
   int64_t committed_step = 0, total_steps = 0;
-  std::vector<WorkerStatus> workers;  // by rank, then those that wait
+  std::vector<WorkerStatus> workers;    // by rank, then those that wait
+  std::optional<LoadProgress> loading;  // while there is one, and they have said; told in `detail` to other processes
 };
 
 }  // namespace holdfast

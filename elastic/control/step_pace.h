@@ -1,5 +1,5 @@
 #pragma once
-// How long a step takes as a rule, and whether one takes far longer.
+// How long a step takes as a rule, and whether steps take far longer now.
 //
 // Thread-safety: none.
 
@@ -10,13 +10,17 @@ namespace holdfast {
 
 class StepPace {
  public:
-  /// A step that followed another one in the same world.
+  /// A step that followed another one in the same world. One that is far beyond, and those that follow it until they
+  /// are as usual again, do not count.
   void Add(double seconds);
   /// The median of the last kWindow; 0 until there are kLeast of them.
   double usual_seconds() const { return usual_; }
   bool IsFarBeyond(double seconds) const { return usual_ > 0 && seconds > kLeastSeconds && seconds > kFactor * usual_; }
-  /// After one that was.
-  bool IsUsualAgain(double seconds) const { return seconds <= kLeastSeconds || seconds <= kFactor / 2 * usual_; }
+  /// A step takes far longer than usual, and none has been as usual since.
+  bool slow() const { return slow_; }
+  void BeginSlow() { slow_ = true; }
+  /// True if that ends with this step.
+  bool EndSlow(double seconds);
 
  private:
   static constexpr size_t kWindow = 32, kLeast = 8;
@@ -24,6 +28,7 @@ class StepPace {
 
   std::deque<double> seconds_;
   double usual_ = 0;
+  bool slow_ = false;
 };
 
 }  // namespace holdfast

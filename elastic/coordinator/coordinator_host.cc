@@ -1,24 +1,44 @@
 #include "elastic/coordinator/coordinator_host.h"
 
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "elastic/coordinator/event_log.h"
+#include "elastic/coordinator/run_alerts.h"
+#include "elastic/coordinator/run_console.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
+
+// Whoever watches runs is named here, and nowhere else.
+absl::Status CoordinatorHost::AddObservers(const Config& config, const RunDirectory& directory) {
+  auto console = std::make_unique<RunConsole>(config.train.steps, config.log.every_steps,
+                                              /*show_memory=*/config.elastic.workers == 1);
+  ASSIGN_OR_RETURN(auto events, EventLog::Open(directory, [&console = *console](const std::string& problem) {
+                     console.Line(absl::StrCat("warning: ", problem));
+                   }));
+  ASSIGN_OR_RETURN(auto alerts, RunAlerts::Create(config, [this](const RunEvent& event) {
+                     if (shell_ != nullptr) shell_->Report(event);
+                   }));
+  observers_.push_back(std::move(alerts));
+  observers_.push_back(std::move(console));
+  observers_.push_back(std::move(events));
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Create(const Config& config,
                                                                          const RunDirectory& directory,
                                                                          const RunStart& start, CoordinatorPort& port) {
   std::unique_ptr<CoordinatorHost> host(new CoordinatorHost());
-  ASSIGN_OR_RETURN(host->alerts_, RunAlerts::Create(config, [&host = *host](const RunEvent& event) {
-                     if (host.shell_ != nullptr) host.shell_->Report(event);
-                   }));
-  ASSIGN_OR_RETURN(host->shell_, CoordinatorShell::Create(
-                                     config, directory, start, port,
-                                     [&alerts = *host->alerts_](const RunEvent& event) { alerts.OnEvent(event); }));
+  RETURN_IF_ERROR(host->AddObservers(config, directory));
+  std::vector<RunObserver*> observers;
+  for (const auto& observer : host->observers_) observers.push_back(observer.get());
+  ASSIGN_OR_RETURN(host->shell_, CoordinatorShell::Create(config, directory, start, port, std::move(observers)));
   return host;
 }
 
 CoordinatorHost::~CoordinatorHost() {
-  if (alerts_ != nullptr) alerts_->Finish();
+  for (const auto& observer : observers_) observer->Close();
 }
 
 }  // namespace holdfast

@@ -1,11 +1,12 @@
 #pragma once
-// A coordinator and its alerts, whatever carries its messages.
+// A coordinator and whoever watches its run, whatever carries its messages.
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "elastic/coordinator/coordinator_shell.h"
-#include "elastic/coordinator/run_alerts.h"
+#include "elastic/coordinator/run_observer.h"
 
 namespace holdfast {
 
@@ -14,16 +15,17 @@ class CoordinatorHost {
   /// `config`, `directory`, `port` and the keeper of `start` must outlive the host.
   static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Create(const Config& config, const RunDirectory& directory,
                                                                  const RunStart& start, CoordinatorPort& port);
-  /// Delivers the alerts that are queued, for some seconds at most.
+  /// Lets observers finish: alerts that are queued are delivered, for some seconds at most.
   ~CoordinatorHost();
 
   CoordinatorShell& shell() { return *shell_; }
 
  private:
   CoordinatorHost() = default;
+  absl::Status AddObservers(const Config& config, const RunDirectory& directory);
 
-  std::unique_ptr<RunAlerts> alerts_;  // reports failures to the shell
-  std::unique_ptr<CoordinatorShell> shell_;
+  std::vector<std::unique_ptr<RunObserver>> observers_;
+  std::unique_ptr<CoordinatorShell> shell_;  // calls the observers
 };
 
 }  // namespace holdfast

@@ -6,14 +6,15 @@
 #include <future>
 #include <utility>
 
+#include "elastic/coordinator/event_json.h"
 #include "elastic/coordinator/run_digests.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
-#include "nlohmann/json.hpp"
-#include "xxhash.h"
 
 namespace holdfast {
 namespace {
+
+constexpr std::chrono::seconds kStatusInterval{1};
 
 Instant Now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
@@ -43,11 +44,12 @@ CoordinatorOptions OptionsFor(const Config& config, const RunStart& start) {
 void ReadEvents(const std::string& path, CoordinatorHistory* history) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object() || !json.contains("event") || !json["event"].is_string()) continue;
-    const std::string event = json["event"];
-    history->finished = event == "run_finished";  // if it is the last
-    history->has_saved = history->has_saved || event == "checkpoint";
+    const std::optional<RecordedEvent> recorded = ReadEventLine(line);
+    if (!recorded.has_value()) continue;
+    const RunEvent* event = recorded->event.has_value() ? &*recorded->event : nullptr;
+    if (std::get_if<event::AlertFailed>(event) != nullptr) continue;        // may come after the end
+    history->finished = std::get_if<event::RunFinished>(event) != nullptr;  // if it is the last
+    history->has_saved = history->has_saved || std::get_if<event::CheckpointSaved>(event) != nullptr;
   }
 }
 
@@ -68,27 +70,28 @@ absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& di
   return history;
 }
 
-absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Create(
-    const Config& config, const RunDirectory& directory, const RunStart& start, CoordinatorPort& port,
-    std::function<void(const RunEvent&)> on_event) {
+absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Create(const Config& config,
+                                                                           const RunDirectory& directory,
+                                                                           const RunStart& start, CoordinatorPort& port,
+                                                                           std::vector<RunObserver*> observers) {
   ASSIGN_OR_RETURN(std::unique_ptr<RunRecorder> recorder,
                    RunRecorder::Open(config, directory, start.flops_per_token, start.history.recorded_step));
   return std::unique_ptr<CoordinatorShell>(new CoordinatorShell(
-      config, OptionsFor(config, start), std::move(recorder), port, start.is_ours, std::move(on_event), start.keeper));
+      config, OptionsFor(config, start), std::move(recorder), port, start.is_ours, std::move(observers), start.keeper));
 }
 
 CoordinatorShell::CoordinatorShell(const Config& config, const CoordinatorOptions& options,
                                    std::unique_ptr<RunRecorder> recorder, CoordinatorPort& port,
-                                   ActionQueue::IsOurs is_ours, std::function<void(const RunEvent&)> on_event,
+                                   ActionQueue::IsOurs is_ours, std::vector<RunObserver*> observers,
                                    CheckpointKeeper* keeper)
     : port_(port),
-      on_event_(std::move(on_event)),
+      observers_(std::move(observers)),
       keeper_(keeper),
-      branch_(options.branch),
       tick_(std::max<int64_t>(1, std::min<int64_t>(50, config.elastic.heartbeat_interval_ms / 2))),
       stop_patience_(config.elastic.lost_state_timeout_ms),
       coordinator_(options),
       recorder_(std::move(recorder)),
+      branch_(options.branch),
       actions_(std::move(is_ours), [this](const CoordinatorAction& action) { return Do(action); }),
       ticker_([this](const std::stop_token& stop) { Tick(stop); }) {}
 
@@ -105,8 +108,10 @@ void CoordinatorShell::Tick(const std::stop_token& stop) {
       });
     }
     std::unique_lock lock(mutex_);
-    const auto loading = coordinator_.LoadingNow();
-    if (loading.has_value() && !outcome_.has_value()) recorder_->Loading(loading->done_bytes, loading->total_bytes);
+    if (!outcome_.has_value() && Now() - last_status_ >= kStatusInterval) {
+      last_status_ = Now();
+      for (RunObserver* observer : observers_) observer->OnStatus(StatusLocked());
+    }
     changed_.wait_for(lock, stop, tick_, [] { return false; });
   }
 }
@@ -181,10 +186,11 @@ void CoordinatorShell::CarryOut() {
   if (actions_.replaced()) return Leave(std::string(status.message()));
   if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) return Pause(status);
   if (!status.ok()) return GiveUp(absl::StrCat("the run cannot go on: ", std::string(status.message())));
-  if (keeper_ != nullptr) keeper_->GoBack(branch_);  // only now is it known to be the run's
+  // Only now is it known to be the run's.
+  if (keeper_ != nullptr && std::exchange(branch_is_news_, false)) keeper_->GoBack(branch_);
   if (!paused_since_.has_value()) return;
   const double seconds = std::chrono::duration<double>(Now() - *std::exchange(paused_since_, std::nullopt)).count();
-  Say({"resumed", {{"seconds", seconds}}});
+  Say(event::Resumed{seconds});
 }
 
 // For the coordinator no time passes meanwhile, as if its process were frozen.
@@ -192,7 +198,7 @@ void CoordinatorShell::Pause(const absl::Status& status) {
   pause_cause_ = std::string(status.message());
   if (paused_since_.has_value()) return;
   paused_since_ = Now();
-  Say({"paused", {{"cause", pause_cause_}}});
+  Say(event::Paused{pause_cause_});
 }
 
 // With room again what is committed can still be saved, so a stop waits for it, as it does for holders of state.
@@ -237,9 +243,11 @@ absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
     port_.Close(close->connection);
   } else if (const auto* persist = std::get_if<PersistAction>(&action)) {
     RETURN_IF_ERROR(recorder_->Persist({persist->generation, persist->branch}));
+    branch_is_news_ = branch_is_news_ || persist->branch != branch_;
     branch_ = persist->branch;
   } else if (const auto* record = std::get_if<RecordAction>(&action)) {
-    return recorder_->Record(*record);
+    ASSIGN_OR_RETURN(const StepMetrics step, recorder_->Record(*record));
+    for (RunObserver* observer : observers_) observer->OnStep(step);
   } else if (const auto* commit = std::get_if<CommitCheckpointAction>(&action)) {
     keeper_->Commit(*commit, [this](const CoordinatorEvent& event) { PutAndWait(event); });
   } else if (const auto* verify = std::get_if<VerifyCheckpointAction>(&action)) {
@@ -255,28 +263,34 @@ absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
 }
 
 void CoordinatorShell::Say(const RunEvent& event) {
-  if (on_event_ != nullptr) on_event_(event);
-  recorder_->Report(event);
+  if (const auto* validation = std::get_if<event::Validation>(&event)) validation_loss_ = validation->loss;
+  for (RunObserver* observer : observers_) observer->OnEvent(event);
 }
 
 void CoordinatorShell::End(int exit_code, const std::string& reason) {
-  recorder_->Finish();
-  outcome_ = Outcome{.exit_code = exit_code,
-                     .reason = reason,
-                     .steps = recorder_->last_step(),
-                     .validation_loss = recorder_->validation_loss()};
+  outcome_ = Outcome{
+      .exit_code = exit_code, .reason = reason, .steps = recorder_->last_step(), .validation_loss = validation_loss_};
+  for (RunObserver* observer : observers_) observer->OnStatus(StatusLocked());
   changed_.notify_all();
 }
 
 void CoordinatorShell::Report(const RunEvent& event) {
   const std::lock_guard lock(mutex_);
-  recorder_->Report(event);
+  Say(event);
 }
 
 RunStatus CoordinatorShell::StatusNow() const {
   const std::lock_guard lock(mutex_);
+  return StatusLocked();
+}
+
+RunStatus CoordinatorShell::StatusLocked() const {
   RunStatus status = coordinator_.Status(Now());
   if (paused_since_.has_value()) status.detail = absl::StrCat("paused, trying again: ", pause_cause_);
+  if (outcome_.has_value()) {  // of a coordinator that was replaced: the run has not ended for the decisions
+    status.state = RunState::kEnded;
+    status.detail = outcome_->reason;
+  }
   return status;
 }
 

@@ -5,7 +5,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,6 +19,7 @@
 #include "elastic/coordinator/action_queue.h"
 #include "elastic/coordinator/checkpoint_keeper.h"
 #include "elastic/coordinator/coordinator_state.h"
+#include "elastic/coordinator/run_observer.h"
 #include "elastic/coordinator/run_recorder.h"
 #include "framework/base/task_thread.h"
 #include "framework/parallel/used_cells.h"
@@ -65,11 +65,10 @@ struct RunStart {
 /// (action_queue.h), this is the end, and nobody is told. Thread-safe.
 class CoordinatorShell {
  public:
-  /// `config`, `directory`, `port` and what `start` points to must outlive the shell. `on_event` hears of every event
-  /// (alerts).
+  /// `config`, `directory`, `port`, the observers and what `start` points to must outlive the shell.
   static absl::StatusOr<std::unique_ptr<CoordinatorShell>> Create(const Config& config, const RunDirectory& directory,
                                                                   const RunStart& start, CoordinatorPort& port,
-                                                                  std::function<void(const RunEvent&)> on_event);
+                                                                  std::vector<RunObserver*> observers);
   ~CoordinatorShell();
 
   // These return at once: what is said waits in a queue while something is written down, heartbeats in one place each.
@@ -78,7 +77,7 @@ class CoordinatorShell {
   void RequestStop(int signal) { Put(StopEvent{signal}); }
   /// Returns when everything said before has been dealt with.
   void Drain() { inbox_.Drain(); }
-  /// An event from outside the coordinator (an alert that failed).
+  /// An event from outside the coordinator (an alert that failed). Not to be called by an observer's On... functions.
   void Report(const RunEvent& event);
   RunStatus StatusNow() const;
 
@@ -93,7 +92,7 @@ class CoordinatorShell {
 
  private:
   CoordinatorShell(const Config& config, const CoordinatorOptions& options, std::unique_ptr<RunRecorder> recorder,
-                   CoordinatorPort& port, ActionQueue::IsOurs is_ours, std::function<void(const RunEvent&)> on_event,
+                   CoordinatorPort& port, ActionQueue::IsOurs is_ours, std::vector<RunObserver*> observers,
                    CheckpointKeeper* keeper);
   void Put(CoordinatorEvent event);
   /// For the keeper, which deletes nothing before it is known what there is.
@@ -110,13 +109,13 @@ class CoordinatorShell {
   void Leave(const std::string& reason);
   absl::Status Do(const CoordinatorAction& action);
   void Say(const RunEvent& event);
+  RunStatus StatusLocked() const;
   void End(int exit_code, const std::string& reason);
   void Tick(const std::stop_token& stop);
 
   CoordinatorPort& port_;
-  std::function<void(const RunEvent&)> on_event_;
+  const std::vector<RunObserver*> observers_;  // called under mutex_
   CheckpointKeeper* keeper_;
-  Branch branch_;  // as it was persisted last
   std::chrono::milliseconds tick_, stop_patience_;
 
   mutable std::mutex mutex_;
@@ -124,6 +123,10 @@ class CoordinatorShell {
   // Under mutex_:
   Coordinator coordinator_;
   std::unique_ptr<RunRecorder> recorder_;
+  Branch branch_;               // as it was persisted last
+  bool branch_is_news_ = true;  // for the keeper
+  Instant last_status_{0};      // that observers were told
+  std::optional<double> validation_loss_;
   ActionQueue actions_;                   // between two events there are some only while the run is paused
   std::deque<CoordinatorEvent> put_off_;  // while it is paused
   std::optional<Instant> paused_since_;

@@ -13,7 +13,7 @@ absl::StatusOr<std::unique_ptr<RunAlerts>> RunAlerts::Create(const Config& confi
   if (files.slack_webhook_file.empty() && files.pagerduty_key_file.empty()) return alerts;
   ASSIGN_OR_RETURN(AlertOptions options, ReadAlertOptions(files.slack_webhook_file, files.pagerduty_key_file));
   options.on_failure = [on_failure = std::move(on_failure)](const std::string& problem) {
-    on_failure({.name = "alert_failed", .fields = {{"cause", problem}}});
+    on_failure(event::AlertFailed{problem});
   };
   alerts->sender_ = std::make_unique<AlertSender>(options);
   return alerts;
@@ -25,7 +25,7 @@ void RunAlerts::OnEvent(const RunEvent& event) {
   for (const Alert& alert : incidents_.OnEvent(event)) sender_->Send(alert);
 }
 
-void RunAlerts::Finish() {
+void RunAlerts::Close() {
   std::unique_ptr<AlertSender> last;
   {
     const std::lock_guard lock(mutex_);

@@ -9,21 +9,22 @@
 #include "absl/status/statusor.h"
 #include "elastic/alerts/alert_sender.h"
 #include "elastic/alerts/incident_tracker.h"
+#include "elastic/coordinator/run_observer.h"
 #include "framework/config/config.h"
 
 namespace holdfast {
 
 /// Thread-safe.
-class RunAlerts {
+class RunAlerts final : public RunObserver {
  public:
   /// Reads the secrets that the config names; none: OnEvent does nothing. `on_failure` hears of what could not be
-  /// delivered, from a thread of its own, until Finish has returned.
+  /// delivered, from a thread of its own, until Close has returned.
   static absl::StatusOr<std::unique_ptr<RunAlerts>> Create(const Config& config,
                                                            std::function<void(const RunEvent&)> on_failure);
 
-  void OnEvent(const RunEvent& event);
+  void OnEvent(const RunEvent& event) override;
   /// Delivers what is queued, for some seconds at most; later events are not looked at.
-  void Finish();
+  void Close() override;
 
  private:
   explicit RunAlerts(const std::string& run_name) : incidents_(run_name) {}

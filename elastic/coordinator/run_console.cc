@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "elastic/coordinator/event_text.h"
 
 namespace holdfast {
 
@@ -13,12 +14,15 @@ RunConsole::RunConsole(int64_t total_steps, int64_t every_steps, bool show_memor
       show_memory_(show_memory),
       progress_("training", total_steps, "steps") {}
 
-void RunConsole::Step(const StepMetrics& m) {
+void RunConsole::OnStep(const StepMetrics& m) {
   EndLoading();
   if (every_steps_ > 0 && (m.step % every_steps_ == 0 || m.step == 1 || m.step == total_steps_)) {
     std::string line = absl::StrFormat("step %*d/%d  loss %.4f  grad norm %.3f  lr %.2e  %s tokens/s",
                                        static_cast<int>(absl::StrCat(total_steps_).size()), m.step, total_steps_,
                                        m.loss, m.grad_norm, m.lr, FormatCount(m.tokens_per_second));
+    for (const Figure& figure : m.figures) {
+      if (!figure.is_list) absl::StrAppendFormat(&line, "  %s %.4g", figure.name, figure.values[0]);
+    }
     if (show_memory_) absl::StrAppend(&line, "  memory ", FormatBytes(static_cast<double>(PeakResidentBytes())));
     if (m.mfu.has_value()) absl::StrAppendFormat(&line, "  MFU %.1f%%", *m.mfu * 100);
     Line(line);
@@ -26,19 +30,28 @@ void RunConsole::Step(const StepMetrics& m) {
   progress_.Update(m.step, absl::StrFormat("loss %.3f", m.loss));
 }
 
-void RunConsole::Validation(int64_t step, double loss) {
-  Line(absl::StrFormat("step %*d/%d  validation loss %.4f", static_cast<int>(absl::StrCat(total_steps_).size()), step,
-                       total_steps_, loss));
+void RunConsole::OnEvent(const RunEvent& event) {
+  if (const auto* validation = std::get_if<event::Validation>(&event)) {
+    Line(absl::StrFormat("step %*d/%d  validation loss %.4f", static_cast<int>(absl::StrCat(total_steps_).size()),
+                         validation->step, total_steps_, validation->loss));
+  } else if (const std::string text = EventText(event); !text.empty()) {
+    Line(text);
+  }
 }
 
-void RunConsole::Loading(double done_bytes, double total_bytes) {
-  const auto total = static_cast<int64_t>(total_bytes);
+void RunConsole::OnStatus(const RunStatus& status) {
+  if (status.loading.has_value()) ShowLoading(*status.loading);
+  if (status.state == RunState::kEnded) progress_.Finish();
+}
+
+void RunConsole::ShowLoading(const LoadProgress& loading) {
+  const auto total = static_cast<int64_t>(loading.total_bytes);
   if (!loading_.has_value() || loading_total_ != total) {  // members say one after the other how much it is
     EndLoading();
     loading_.emplace("loading the checkpoint", total, "B");
     loading_total_ = total;
   }
-  loading_->Update(static_cast<int64_t>(done_bytes));
+  loading_->Update(static_cast<int64_t>(loading.done_bytes));
 }
 
 void RunConsole::EndLoading() {

@@ -4,43 +4,26 @@
 #include <utility>
 
 #include "elastic/control/ballot.h"
-#include "elastic/coordinator/event_text.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
-#include "nlohmann/json.hpp"
 
 namespace holdfast {
 namespace {
 
 double UnixTime() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-const RunEvent::Value* Find(const RunEvent& event, const std::string& name) {
-  for (const auto& [key, value] : event.fields) {
-    if (key == name) return &value;
-  }
-  return nullptr;
-}
-
-template <typename T>
-std::optional<T> Field(const RunEvent& event, const std::string& name) {
-  const RunEvent::Value* value = Find(event, name);
-  if (value == nullptr || !std::holds_alternative<T>(*value)) return std::nullopt;
-  return std::get<T>(*value);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RunRecorder>> RunRecorder::Open(const Config& config, const RunDirectory& directory,
                                                                double flops_per_token, int64_t last_step) {
   ASSIGN_OR_RETURN(JsonLinesWriter metrics, JsonLinesWriter::Open(directory.metrics()));
-  ASSIGN_OR_RETURN(JsonLinesWriter events, JsonLinesWriter::Open(directory.events()));
   ASSIGN_OR_RETURN(JsonLinesWriter state, JsonLinesWriter::Open(directory.coordinator_state()));
   RETURN_IF_ERROR(SyncDirectory(directory.root()));
-  return std::unique_ptr<RunRecorder>(new RunRecorder(config, directory, flops_per_token, std::move(metrics),
-                                                      std::move(events), std::move(state), last_step));
+  return std::unique_ptr<RunRecorder>(
+      new RunRecorder(config, directory, flops_per_token, std::move(metrics), std::move(state), last_step));
 }
 
-absl::Status RunRecorder::Record(const RecordAction& step) {
+absl::StatusOr<StepMetrics> RunRecorder::Record(const RecordAction& step) {
   if (step.step != last_step_ + 1) {
     return absl::InternalError(absl::StrCat(directory_.metrics(), " ends with step ", last_step_, ", so step ",
                                             step.step, " cannot be recorded: start the run again"));
@@ -52,6 +35,7 @@ absl::Status RunRecorder::Record(const RecordAction& step) {
   m.loss = std::bit_cast<float>(step.loss_bits);
   m.grad_norm = std::bit_cast<float>(step.grad_norm_bits);
   m.lr = step.lr;
+  m.figures = step.figures;
   m.tokens = m.step * step_tokens;
   m.world_size = step.world_size;
   m.checkpoint_stall_seconds = step.stall_seconds;
@@ -64,8 +48,7 @@ absl::Status RunRecorder::Record(const RecordAction& step) {
   RETURN_IF_ERROR(metrics_.WriteDurably(m.ToJson()));
   last_commit_ = now;
   last_step_ = m.step;
-  console_.Step(m);
-  return absl::OkStatus();
+  return m;
 }
 
 absl::Status RunRecorder::Rewind(int64_t step) {
@@ -73,24 +56,6 @@ absl::Status RunRecorder::Rewind(int64_t step) {
   RETURN_IF_ERROR(metrics_.CutTo(end));
   last_step_ = step;
   return absl::OkStatus();
-}
-
-void RunRecorder::Report(const RunEvent& event) {
-  nlohmann::ordered_json line{{"time", UnixTime()}, {"event", event.name}};
-  for (const auto& [key, value] : event.fields) {
-    std::visit([&line, &key = key](const auto& plain) { line[key] = plain; }, value);
-  }
-  if (event.name == "validation") {
-    validation_loss_ = Field<double>(event, "loss");
-    console_.Validation(Field<int64_t>(event, "step").value_or(0), validation_loss_.value_or(0));
-  } else if (const std::string text = EventText(event); !text.empty()) {
-    console_.Line(text);
-  }
-  const absl::Status written = events_.Write(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  if (!written.ok() && !events_are_lost_) {
-    console_.Line(absl::StrCat("warning: events are lost: ", std::string(written.message())));
-  }
-  events_are_lost_ = !written.ok();
 }
 
 }  // namespace holdfast

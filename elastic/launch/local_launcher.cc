@@ -20,7 +20,7 @@ class WorkerWatch {
   WorkerWatch(AgentHost& agent, CoordinatorShell& shell)
       : agent_(agent), thread_([this, &shell] {
           const EndMessage end = agent_.Wait();
-          if (shell.StatusNow().state != "waiting for workers") return;  // every other wait has its own limit
+          if (shell.StatusNow().state != RunState::kWaitingForWorkers) return;  // every other wait has its own limit
           failure_ = end.reason;
           shell.RequestStop(SIGTERM);
         }) {}

@@ -206,7 +206,7 @@ absl::StatusOr<CoordinatorMessage> FromWire(const v1::FromCoordinator& wire) {
 }
 
 void ToWire(const RunStatus& status, v1::StatusReply* wire) {
-  wire->set_state(ClipText(status.state));
+  wire->set_state(RunStateName(status.state));
   wire->set_detail(ClipText(status.detail));
   wire->set_generation(status.generation);
   wire->set_world_size(status.world_size);
@@ -218,7 +218,9 @@ void ToWire(const RunStatus& status, v1::StatusReply* wire) {
 absl::StatusOr<RunStatus> FromWire(const v1::StatusReply& wire) {
   FieldCheck check("Status");
   RunStatus status;
-  status.state = check.Text(wire.state(), kMaxTextBytes, "state");
+  const std::optional<RunState> state = RunStateOf(wire.state());
+  check.Require(state.has_value(), "state", "unknown; do both sides have the same version?");
+  status.state = state.value_or(RunState::kEnded);
   status.detail = check.Text(wire.detail(), kMaxTextBytes, "detail");
   status.generation = wire.generation();
   status.world_size = check.RangeInt(wire.world_size(), 0, kMaxWorkers, "world_size");

@@ -124,6 +124,13 @@ void Fill(const VoteMessage& message, v1::ToCoordinator* wire) {
     vote->add_copy_chunks(copy.chunk);
     vote->add_copies(copy.digest);
   }
+  vote->set_statistics_digest(message.statistics_digest);
+  for (const Figure& figure : message.figures) {
+    v1::Figure* wire_figure = vote->add_figures();
+    wire_figure->set_name(figure.name);
+    wire_figure->mutable_values()->Add(figure.values.begin(), figure.values.end());
+    wire_figure->set_is_list(figure.is_list);
+  }
 }
 
 template <typename Chunks, typename Digests>
@@ -135,6 +142,22 @@ std::vector<ChunkDigest> DigestsFromWire(const Chunks& chunks, const Digests& di
   result.reserve(static_cast<size_t>(digests.size()));
   for (int i = 0; i < digests.size(); ++i) {
     result.push_back({check->RangeInt(chunks[i], 0, INT32_MAX, field), digests[i]});
+  }
+  return result;
+}
+
+template <typename Figures>
+std::vector<Figure> FiguresFromWire(const Figures& figures, FieldCheck* check) {
+  std::vector<Figure> result;
+  if (!check->Length(figures, kMaxFigures, "figures")) return result;
+  for (const v1::Figure& wire : figures) {
+    Figure& figure = result.emplace_back();
+    figure.name = check->Text(wire.name(), kMaxNameBytes, "figures.name");
+    if (check->Length(wire.values(), kMaxFigureValues, "figures.values")) {
+      figure.values.assign(wire.values().begin(), wire.values().end());
+    }
+    figure.is_list = wire.is_list();
+    check->Require(figure.is_list || figure.values.size() == 1, "figures.values", "not one number");
   }
   return result;
 }
@@ -153,6 +176,8 @@ absl::StatusOr<WorkerMessage> Read(const v1::Vote& wire) {
   message.microbatches = check.Count(wire.microbatches(), "microbatches");
   message.digests = DigestsFromWire(wire.digest_chunks(), wire.digests(), "digests", &check);
   message.copies = DigestsFromWire(wire.copy_chunks(), wire.copies(), "copies", &check);
+  message.statistics_digest = wire.statistics_digest();
+  message.figures = FiguresFromWire(wire.figures(), &check);
   return check.Done<WorkerMessage>(std::move(message));
 }
 

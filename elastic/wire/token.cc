@@ -35,14 +35,7 @@ absl::Status CheckPrivate(int fd, const std::string& path) {
 // Reads one byte more than is allowed, so that a file which is too long shows.
 absl::StatusOr<std::string> ReadAtMost(int fd, size_t max_bytes, const std::string& path) {
   std::string contents(max_bytes + 1, '\0');
-  size_t got = 0;
-  while (got < contents.size()) {
-    const ssize_t bytes = read(fd, contents.data() + got, contents.size() - got);
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes < 0) return ErrnoToStatus(errno, path);
-    if (bytes == 0) break;
-    got += static_cast<size_t>(bytes);
-  }
+  ASSIGN_OR_RETURN(const size_t got, ReadToEnd(fd, absl::MakeSpan(contents), path));
   if (got > max_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": longer than ", max_bytes, " bytes; not a token"));
   }
@@ -68,15 +61,13 @@ absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
 }
 
 absl::StatusOr<std::string> MakeTokenFile(const std::string& path) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0 && errno == EEXIST) return ReadTokenFile(path);
-  if (fd < 0) return ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
+  const FileDescriptor file = OpenFile(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+  if (!file.ok() && errno == EEXIST) return ReadTokenFile(path);
+  if (!file.ok()) return ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
   std::random_device random;
   std::string token;
   for (int i = 0; i < 8; ++i) absl::StrAppendFormat(&token, "%08x", random());
-  const bool written = write(fd, token.data(), token.size()) == static_cast<ssize_t>(token.size());
-  close(fd);
-  if (!written) return absl::ResourceExhaustedError(absl::StrCat("cannot write ", path));
+  RETURN_IF_ERROR(WriteAll(file.get(), token, path));
   return token;
 }
 

@@ -202,6 +202,8 @@ absl::StatusOr<VoteMessage> Worker::Prepare(const StepTask& task, const std::sto
   VoteMessage vote{.generation = task.generation, .step = task.step, .digests = {}};
   vote.loss_bits = std::bit_cast<uint32_t>(prepared_.loss);
   vote.grad_norm_bits = std::bit_cast<uint32_t>(prepared_.grad_norm);
+  vote.statistics_digest = prepared_.statistics.Digest();
+  if (rank_ == 0) vote.figures = prepared_.figures;
   vote.lr = prepared_.lr;
   vote.compute_seconds = prepared_.compute_seconds;
   vote.wait_seconds = prepared_.wait_seconds;

@@ -15,6 +15,8 @@ inline constexpr size_t kMaxTextBytes = 4096;   // of a cause or reason
 inline constexpr size_t kMaxBlobBytes = 4096;   // of what one worker tells at a rendezvous (Gloo 38, NCCL 136)
 inline constexpr int kMaxPlacement = 1 << 19;   // numbers of a world's table of who holds what
 inline constexpr int kMaxDigests = 1 << 20;     // of a vote
+inline constexpr int kMaxFigures = 64;          // of a vote, beside its loss
+inline constexpr int kMaxFigureValues = 4096;   // of one of them (a model's layers)
 inline constexpr int kMaxSessions = 20'000;     // streams of a coordinator
 inline constexpr size_t kMaxIncomingBytes = size_t{24} << 20;  // of a message to the coordinator
 inline constexpr size_t kMaxOutgoingBytes = size_t{64} << 20;  // of a message from it
@@ -31,7 +33,9 @@ constexpr size_t kWorkers = kMaxWorkers;
 static_assert(kMaxSessions >= kMaxWorkers + kMaxAgents, "everybody may connect, and people may look");
 // A join claims two worlds.
 static_assert(2 * kWorldBytes + kOtherBytes <= kMaxIncomingBytes);
-static_assert(size_t{kMaxDigests} * (sizeof(uint64_t) + 5) + kOtherBytes <= kMaxIncomingBytes);
+constexpr size_t kFigureBytes = kMaxNameBytes + size_t{kMaxFigureValues} * sizeof(double) + 32;
+static_assert(size_t{kMaxDigests} * (sizeof(uint64_t) + 5) + kMaxFigures * kFigureBytes + kOtherBytes <=
+              kMaxIncomingBytes);
 // A new world has its members and those of its source, and everybody's number of microbatches (a varint).
 static_assert(2 * kWorldBytes + kWorkers * 16 + kOtherBytes <= kMaxOutgoingBytes);
 // The blobs of all.

@@ -21,6 +21,7 @@ enum class ScheduleKind { kConstant, kCosine, kLinear, kWsd };
 enum class DeviceKind { kCpu, kCuda };
 enum class GradientSumKind { kTree, kChains };
 enum class ArithmeticChoice { kAuto, kPortable, kNative, kAvx512Bf16, kAmxBf16 };
+enum class RouterScoreKind { kSoftmax, kSigmoid };
 enum class Sharding { kNoShard, kShardGradOp, kFullShard };
 enum class Transport { kGloo, kMpi, kNccl };
 enum class MirrorPlace { kDevice, kHost };
@@ -34,8 +35,9 @@ struct RunConfig {
   bool operator==(const RunConfig&) const = default;
 };
 
-/// The shape of a decoder-only transformer. `family` presets position, norm, activation, bias, qkv_bias, qk_norm and
-/// tie_embeddings (FamilyPreset in load.h); each may still be set by itself.
+/// The shape of a decoder-only transformer. `family` presets position, norm, activation, biases, norms of query and
+/// key, tie_embeddings, and for a family with experts how many there are (FamilyPreset in load.h); each may still be
+/// set by itself.
 struct ModelConfig {
   std::string family = "gpt2";
   int64_t vocab_size = 0;  // required
@@ -52,6 +54,7 @@ struct ModelConfig {
   bool bias = true;            // on linear layers (norm biases follow `norm`)
   bool qkv_bias = false;       // on the projections to query, key and value, also without `bias`
   bool qk_norm = false;        // RMS norm of each head of query and key, before they are rotated
+  bool qk_norm_joint = false;  // of qk_norm: over all heads of query, and of key, at once
   int64_t sliding_window = 0;  // keys that a query sees, its own the last; 0 = all up to its own
   bool tie_embeddings = true;
   double norm_eps = 1e-5;
@@ -63,8 +66,37 @@ struct ModelConfig {
   double rope_low_freq_factor = 1.0;
   double rope_high_freq_factor = 4.0;
   int64_t rope_original_length = 8192;  // of the sequences that the model was trained on before
-  double dropout = 0.0;                 // on embeddings, attention probabilities and both residual branches
+  /// Mixture of experts: layers from first_expert_layer on, every expert_layer_step-th, have num_experts SwiGLU layers
+  /// of expert_intermediate_size instead of one of intermediate_size; a token goes to experts_per_token of them.
+  int64_t num_experts = 0;  // 0 = a dense model
+  int64_t experts_per_token = 2;
+  int64_t expert_intermediate_size = 0;  // 0 = intermediate_size
+  int64_t first_expert_layer = 1;        // counted from 1
+  int64_t expert_layer_step = 1;
+  RouterScoreKind router_score = RouterScoreKind::kSoftmax;
+  bool router_normalize = true;  // weights of a token's experts sum to router_scale
+  double router_scale = 1.0;
+  int64_t router_groups = 1;         // experts in as many groups of neighbours ...
+  int64_t router_groups_chosen = 1;  // ... of which a token's experts come from the best few
+  /// A SwiGLU layer beside the experts that every token goes through; with a gate its output is multiplied by
+  /// sigmoid(<gate, x>).
+  int64_t shared_expert_intermediate_size = 0;  // 0 = none
+  bool shared_expert_gate = false;
+  /// Coefficients of losses that are added to the cross-entropy in training, each a mean over microbatches and layers
+  /// with experts: E * sum over experts of (share of the tokens * mean probability), and the mean of logsumexp^2.
+  double router_balance_loss = 0.0;
+  double router_z_loss = 0.0;
+  double dropout = 0.0;  // on embeddings, attention probabilities and both residual branches
   double init_std = 0.02;
+
+  /// `layer` counts from 1.
+  bool HasExperts(int64_t layer) const {
+    return num_experts > 0 && layer >= first_expert_layer && (layer - first_expert_layer) % expert_layer_step == 0;
+  }
+  int64_t NumExpertLayers() const {
+    if (num_experts == 0 || first_expert_layer > num_layers) return 0;
+    return (num_layers - first_expert_layer) / expert_layer_step + 1;
+  }
 
   bool operator==(const ModelConfig&) const = default;
 };

@@ -56,7 +56,12 @@ void ConfigReader::ApplyFamilyPreset(ModelConfig* model) const {
     model->bias = family.model.bias;
     model->qkv_bias = family.model.qkv_bias;
     model->qk_norm = family.model.qk_norm;
+    model->qk_norm_joint = family.model.qk_norm_joint;
     model->tie_embeddings = family.model.tie_embeddings;
+    model->num_experts = family.model.num_experts;
+    model->experts_per_token = family.model.experts_per_token;
+    model->router_normalize = family.model.router_normalize;
+    model->shared_expert_gate = family.model.shared_expert_gate;
   }
 }
 

@@ -42,6 +42,56 @@ void CheckHeads(const ModelConfig& model, Violations* violations) {
   }
 }
 
+void CheckNorms(const ModelConfig& model, Violations* violations) {
+  if (!model.qk_norm_joint || model.qk_norm) return;
+  violations->push_back({{"model.qk_norm_joint", "model.qk_norm"},
+                         "there is no norm of query and key; leave it out or set model.qk_norm to true"});
+}
+
+void CheckSharedExpert(const ModelConfig& model, Violations* violations) {
+  if (model.shared_expert_intermediate_size > 0 && model.num_experts == 0) {
+    violations->push_back({{"model.shared_expert_intermediate_size", "model.num_experts"},
+                           "a shared expert stands beside others; leave it out or set model.num_experts"});
+  }
+  if (model.shared_expert_gate && model.shared_expert_intermediate_size == 0) {
+    violations->push_back({{"model.shared_expert_gate", "model.shared_expert_intermediate_size"},
+                           "there is no shared expert; leave it out or set model.shared_expert_intermediate_size"});
+  }
+}
+
+void CheckExperts(const ModelConfig& model, Violations* violations) {
+  CheckSharedExpert(model, violations);
+  if (model.num_experts == 0) return;
+  if (model.activation != ActivationKind::kSwiglu || model.bias) {
+    violations->push_back({{"model.num_experts", "model.activation", "model.bias"},
+                           "experts are SwiGLU layers without bias; set model.activation to swiglu and model.bias to "
+                           "false, or leave num_experts out"});
+  }
+  if (model.experts_per_token > model.num_experts) {
+    violations->push_back(
+        {{"model.experts_per_token", "model.num_experts"},
+         absl::StrCat("experts_per_token ", model.experts_per_token, " is more than num_experts ", model.num_experts)});
+  }
+  if (model.first_expert_layer > model.num_layers) {
+    violations->push_back({{"model.first_expert_layer", "model.num_layers"},
+                           absl::StrCat("first_expert_layer ", model.first_expert_layer,
+                                        " is beyond the last of num_layers ", model.num_layers)});
+  }
+  if (model.num_experts % model.router_groups != 0) {
+    violations->push_back(
+        {{"model.router_groups", "model.num_experts"},
+         absl::StrCat("num_experts ", model.num_experts, " is not a multiple of router_groups ", model.router_groups)});
+  } else if (model.router_groups_chosen > model.router_groups ||
+             (model.router_groups > 1 &&
+              model.num_experts / model.router_groups * model.router_groups_chosen < model.experts_per_token)) {
+    violations->push_back(
+        {{"model.router_groups_chosen", "model.router_groups", "model.experts_per_token"},
+         absl::StrCat(model.router_groups_chosen, " of ", model.router_groups, " groups of ",
+                      model.num_experts / model.router_groups,
+                      " experts cannot be chosen, or have fewer than experts_per_token ", model.experts_per_token)});
+  }
+}
+
 void CheckRope(const ModelConfig& model, Violations* violations) {
   if (model.rope_scaling == RopeScaling::kNone) return;
   if (model.position != PositionKind::kRope) {
@@ -240,11 +290,16 @@ void ResolveDerived(ModelConfig* model) {
   if (model->num_kv_heads == 0) model->num_kv_heads = model->num_heads;
   if (model->head_dim == 0) model->head_dim = model->hidden_size / model->num_heads;
   if (model->intermediate_size == 0) model->intermediate_size = 4 * model->hidden_size;
+  if (model->expert_intermediate_size == 0 && model->num_experts > 0) {
+    model->expert_intermediate_size = model->intermediate_size;
+  }
 }
 
 std::vector<Violation> ValidateConfig(const Config& config) {
   Violations violations;
   CheckHeads(config.model, &violations);
+  CheckNorms(config.model, &violations);
+  CheckExperts(config.model, &violations);
   CheckRope(config.model, &violations);
   CheckBatch(config, &violations);
   CheckOptimizer(config.optimizer, &violations);
@@ -263,11 +318,14 @@ std::vector<Violation> ValidateConfig(const Config& config) {
 std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, const ModelConfig& theirs) {
   const bool rope = theirs.position == PositionKind::kRope;
   const bool scaled = ours.rope_scaling != RopeScaling::kNone && theirs.rope_scaling != RopeScaling::kNone;
-  const auto decides = [rope, scaled](const std::string& key) {
+  const bool dense_layers = theirs.NumExpertLayers() < theirs.num_layers;
+  const auto decides = [rope, scaled, dense_layers](const std::string& key) {
     if (key == "max_sequence_length") return !rope;
+    if (key == "intermediate_size") return dense_layers;
     if (key == "rope_theta" || key == "rope_scaling") return rope;
     if (key.starts_with("rope_")) return scaled;
-    return key != "family" && key != "dropout" && key != "init_std";
+    return key != "family" && key != "dropout" && key != "init_std" && key != "router_balance_loss" &&
+           key != "router_z_loss";
   };
   Config a, b;
   a.model = ours;
@@ -292,6 +350,8 @@ absl::Status CheckModel(const ModelConfig& model) {
   Violations violations;
   if (problems.empty()) {
     CheckHeads(model, &violations);
+    CheckNorms(model, &violations);
+    CheckExperts(model, &violations);
     CheckRope(model, &violations);
   }
   for (const Violation& violation : violations) {

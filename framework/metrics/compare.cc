@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -16,6 +18,13 @@ const StepMetrics* FindStep(const std::vector<StepMetrics>& run, int64_t step) {
   const auto at = std::lower_bound(run.begin(), run.end(), step,
                                    [](const StepMetrics& m, int64_t number) { return m.step < number; });
   return at != run.end() && at->step == step ? &*at : nullptr;
+}
+
+/// With as many digits as tell all values apart.
+std::string FigureText(const Figure& figure) {
+  return absl::StrCat(figure.name, " ", absl::StrJoin(figure.values, " ", [](std::string* out, double value) {
+                        absl::StrAppendFormat(out, "%.17g", value);
+                      }));
 }
 
 /// Compared as bits: two NaN of the same pattern are equal, 0 and -0 are not.
@@ -33,6 +42,10 @@ std::optional<RunDifference> CompareStep(const StepMetrics& a, const StepMetrics
   if (a.state_digest.has_value() && b.state_digest.has_value() &&
       differs("state_digest", Digest(*a.state_digest), Digest(*b.state_digest))) {
     return difference;
+  }
+  for (size_t i = 0; i < std::min(a.figures.size(), b.figures.size()); ++i) {
+    const Figure &in_a = a.figures[i], &in_b = b.figures[i];
+    if (differs(in_a.name.c_str(), FigureText(in_a), FigureText(in_b))) return difference;
   }
   return std::nullopt;
 }

@@ -41,34 +41,18 @@ absl::Status CutTornLine(int fd, const std::string& path) {
 absl::StatusOr<JsonLinesWriter> JsonLinesWriter::Open(const std::string& path) {
   JsonLinesWriter writer;
   writer.path_ = path;
-  writer.fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (writer.fd_ < 0) return ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  writer.file_ = OpenFile(path, O_RDWR | O_CREAT | O_APPEND, 0644);
+  if (!writer.file_.ok()) return ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   // A line written after a torn one would be glued to it and both would be lost.
-  RETURN_IF_ERROR(CutTornLine(writer.fd_, path));
+  RETURN_IF_ERROR(CutTornLine(writer.file_.get(), path));
   return writer;
 }
 
-JsonLinesWriter::JsonLinesWriter(JsonLinesWriter&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
-
-JsonLinesWriter& JsonLinesWriter::operator=(JsonLinesWriter&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(path_, other.path_);
-  return *this;
-}
-
-JsonLinesWriter::~JsonLinesWriter() {
-  if (fd_ >= 0) close(fd_);
-}
-
 absl::Status JsonLinesWriter::Write(const std::string& json) {
-  HOLDFAST_CHECK(fd_ >= 0);
+  HOLDFAST_CHECK(file_.ok());
   HOLDFAST_CHECK(json.find('\n') == std::string::npos);
   const std::string line = json + "\n";
-  ssize_t written;
-  do {
-    written = write(fd_, line.data(), line.size());
-  } while (written < 0 && errno == EINTR);
+  const ssize_t written = RetryInterrupted([&] { return write(file_.get(), line.data(), line.size()); });
   if (written == static_cast<ssize_t>(line.size())) return absl::OkStatus();
   if (written < 0) return ErrnoToStatus(errno, absl::StrCat("cannot write to ", path_));
 
@@ -81,20 +65,20 @@ absl::Status JsonLinesWriter::Write(const std::string& json) {
 // What a failed sync leaves nobody knows, and a second one need not tell: the line is taken back, to be written anew.
 absl::Status JsonLinesWriter::WriteDurably(const std::string& json) {
   RETURN_IF_ERROR(Write(json));
-  if (fdatasync(fd_) == 0) return absl::OkStatus();
+  if (fdatasync(file_.get()) == 0) return absl::OkStatus();
   const int error = errno;
   if (!TakeBack(static_cast<int64_t>(json.size()) + 1)) return absl::DataLossError(absl::StrCat("cannot sync ", path_));
   return ErrnoToStatus(error, absl::StrCat("cannot sync ", path_));
 }
 
 absl::Status JsonLinesWriter::CutTo(int64_t bytes) {
-  if (ftruncate(fd_, bytes) == 0 && fsync(fd_) == 0) return absl::OkStatus();
+  if (ftruncate(file_.get(), bytes) == 0 && fsync(file_.get()) == 0) return absl::OkStatus();
   return ErrnoToStatus(errno, absl::StrCat("cannot cut ", path_, " off"));
 }
 
 bool JsonLinesWriter::TakeBack(int64_t bytes) const {
-  const off_t end = lseek(fd_, 0, SEEK_END);
-  return end >= bytes && ftruncate(fd_, end - bytes) == 0;
+  const off_t end = lseek(file_.get(), 0, SEEK_END);
+  return end >= bytes && ftruncate(file_.get(), end - bytes) == 0;
 }
 
 }  // namespace holdfast

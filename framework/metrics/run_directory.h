@@ -11,6 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "framework/base/figures.h"
+#include "framework/base/file_descriptor.h"
 
 namespace holdfast {
 
@@ -29,6 +31,7 @@ struct StepMetrics {
   double checkpoint_stall_seconds = 0;
   double time = 0;  // seconds since the epoch
   std::optional<uint64_t> state_digest;
+  std::vector<Figure> figures = {};  // "statistics" in JSON, absent if there are none
 
   /// One JSON object on one line, without a newline; `loss_bits` and `grad_norm_bits` are the 8 hexadecimal digits of
   /// the binary32 pattern, `state_digest` 16 digits.
@@ -90,15 +93,12 @@ class RunLock {
   /// FailedPrecondition, naming the other process, once the lock has been taken by another one, or its file has been
   /// removed; Unavailable if that cannot be told now.
   absl::Status Check() const;
-  RunLock(RunLock&& other) noexcept;
-  RunLock& operator=(RunLock&& other) noexcept;
-  ~RunLock();
 
  private:
-  RunLock(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  RunLock(std::string path, FileDescriptor file) : path_(std::move(path)), file_(std::move(file)) {}
   bool IsInPlace() const;
   std::string path_;
-  int fd_ = -1;
+  FileDescriptor file_;
   std::string owner_;  // what we have written into it
 };
 
@@ -106,9 +106,6 @@ class RunLock {
 class JsonLinesWriter {
  public:
   static absl::StatusOr<JsonLinesWriter> Open(const std::string& path);
-  JsonLinesWriter(JsonLinesWriter&& other) noexcept;
-  JsonLinesWriter& operator=(JsonLinesWriter&& other) noexcept;
-  ~JsonLinesWriter();
 
   absl::Status Write(const std::string& json);
   /// The same, and the line survives a loss of power. After an error it is not there, but for DataLoss, when nobody
@@ -120,7 +117,7 @@ class JsonLinesWriter {
  private:
   JsonLinesWriter() = default;
   bool TakeBack(int64_t bytes) const;
-  int fd_ = -1;
+  FileDescriptor file_;
   std::string path_;
 };
 

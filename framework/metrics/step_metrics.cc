@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "framework/base/status.h"
 #include "framework/metrics/run_directory.h"
 #include "nlohmann/json.hpp"
@@ -13,7 +14,7 @@
 namespace holdfast {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 /// The shortest text that reads back as the same value (absl::StrCat would cut to six digits).
 template <typename Real>
@@ -25,6 +26,16 @@ std::string RealToJson(Real value) {
 }
 
 std::string BitsToJson(float value) { return absl::StrFormat("\"%08x\"", std::bit_cast<uint32_t>(value)); }
+
+std::string FiguresToJson(const std::vector<Figure>& figures) {
+  const auto real = [](std::string* out, double value) { out->append(RealToJson(value)); };
+  const auto figure = [&](std::string* out, const Figure& f) {
+    const std::string values = absl::StrJoin(f.values, ",", real);
+    absl::StrAppend(out, Json(f.name).dump(-1, ' ', true, Json::error_handler_t::replace), ":",
+                    f.is_list ? absl::StrCat("[", values, "]") : values);
+  };
+  return absl::StrCat("{", absl::StrJoin(figures, ",", figure), "}");
+}
 
 absl::StatusOr<const Json*> Find(const Json& line, const char* name) {
   const auto found = line.find(name);
@@ -73,6 +84,20 @@ absl::Status ReadFloatBits(const Json& line, const char* name, float* out) {
   return absl::OkStatus();
 }
 
+/// null is a number that JSON does not have.
+absl::Status ReadFigures(const Json& line, const char* name, std::vector<Figure>* out) {
+  ASSIGN_OR_RETURN(const Json* object, Find(line, name));
+  if (!object->is_object()) return WrongType(name, *object, "an object");
+  for (const auto& [key, value] : object->items()) {
+    Figure& figure = out->emplace_back(Figure{.name = key, .values = {}, .is_list = value.is_array()});
+    for (const Json& number : value.is_array() ? value : Json::array({value})) {
+      if (!number.is_number() && !number.is_null()) return WrongType(name, *object, "numbers and lists of numbers");
+      figure.values.push_back(number.is_null() ? std::nan("") : number.get<double>());
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string StepMetrics::ToJson() const {
@@ -87,6 +112,7 @@ std::string StepMetrics::ToJson() const {
                   ",\"time\":", RealToJson(time));
   if (state_digest.has_value())
     absl::StrAppend(&json, ",\"state_digest\":", absl::StrFormat("\"%016x\"", *state_digest));
+  if (!figures.empty()) absl::StrAppend(&json, ",\"statistics\":", FiguresToJson(figures));
   return absl::StrCat(json, "}");
 }
 
@@ -112,6 +138,7 @@ absl::StatusOr<StepMetrics> StepMetrics::FromJson(const std::string& line) {
   RETURN_IF_ERROR(Read(fields, "time", &m.time));
   if (fields.contains("mfu") && !fields["mfu"].is_null()) RETURN_IF_ERROR(Read(fields, "mfu", &m.mfu.emplace()));
   if (fields.contains("state_digest")) RETURN_IF_ERROR(ReadHex(fields, "state_digest", &m.state_digest.emplace()));
+  if (fields.contains("statistics")) RETURN_IF_ERROR(ReadFigures(fields, "statistics", &m.figures));
   return m;
 }
 

@@ -18,6 +18,7 @@ struct ParameterSpec {
   Shape shape;       // matrices are (out, in), row-major
   InitKind init = InitKind::kZeros;
   float init_std = 0;
+  bool fp32 = false;    // forward and backward read it in fp32, whatever the compute dtype (routers)
   bool decay = false;   // weight decay applies (matrices, not norms and biases)
   bool hidden = false;  // a matrix between hidden vectors: no embedding, no head
   int unit = 0;
@@ -26,6 +27,8 @@ struct ParameterSpec {
   int64_t unit_offset = 0;  // of its first element in its unit's flat vector
 
   bool is_matrix() const { return shape.rank() >= 2; }
+  /// What forward and backward read: matrices in the compute dtype, vectors in fp32.
+  DType ReadType(DType compute_dtype) const { return is_matrix() && !fp32 ? compute_dtype : DType::kF32; }
 };
 
 /// The atom of ownership, transfer, gradient norm, compression and checksum: whole rows of one parameter, never

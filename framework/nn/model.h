@@ -77,6 +77,9 @@ class Model {
     return none;
   }
 
+  /// What the line of a step in metrics.jsonl says of its statistics.
+  virtual std::vector<Figure> Figures(const Statistics& /*step*/) const { return {}; }
+
   /// Losses of every row into `losses` (B * T, fp32, 0 where not counted) and gradients into the store.
   virtual absl::Status ForwardBackward(const Batch& batch, const PassContext& context, float* losses) = 0;
 

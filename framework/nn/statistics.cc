@@ -1,5 +1,7 @@
 #include "framework/nn/statistics.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -20,6 +22,16 @@ const Statistic& Statistics::Find(std::string_view name) const {
   const auto found = std::find_if(all_.begin(), all_.end(), [&](const Statistic& s) { return s.name == name; });
   HOLDFAST_CHECK(found != all_.end());
   return *found;
+}
+
+uint64_t Statistics::Digest() const {
+  uint64_t digest = 0;
+  const auto add = [&digest](const void* bytes, size_t size) { digest = XXH3_64bits_withSeed(bytes, size, digest); };
+  for (const Statistic& statistic : all_) {
+    add(statistic.name.data(), statistic.name.size());
+    std::visit([&](const auto& values) { add(values.data(), values.size() * sizeof(values[0])); }, statistic.values);
+  }
+  return digest;
 }
 
 absl::Span<const double> Statistics::Reals(std::string_view name) const {

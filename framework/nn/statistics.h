@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "framework/base/figures.h"
 
 namespace holdfast {
 
@@ -71,6 +72,8 @@ class Statistics {
   absl::Span<const double> Reals(std::string_view name) const;
   absl::Span<const int64_t> Counts(std::string_view name) const;
   friend bool operator==(const Statistics&, const Statistics&) = default;
+  /// Of all names and bits.
+  uint64_t Digest() const;
 
  private:
   const Statistic& Find(std::string_view name) const;

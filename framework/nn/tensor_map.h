@@ -10,6 +10,13 @@
 
 namespace holdfast {
 
+/// Rows of a tensor of an external file, from first_row on.
+struct ExternalRows {
+  std::string name;
+  int64_t first_row = 0;
+  Shape shape;  // of the whole tensor
+};
+
 /// One tensor of an external file and the rows of the parameter it holds. A fused parameter (query, key and value in
 /// one matrix) is several external tensors; rows [first_row, first_row + num_rows) of the parameter are this one.
 struct ExternalTensor {
@@ -18,8 +25,9 @@ struct ExternalTensor {
   int64_t first_row = 0, num_rows = 0;  // a vector parameter of n elements counts as n rows of one
   bool transposed = false;              // the file holds (in, out), as GPT-2's Conv1D does
   Shape shape;                          // in the file
-  std::string alias = {};               // another name a reader accepts; empty = none
-  std::string duplicate = {};           // a tensor that files may have besides, of the same values; empty = none
+  int64_t file_row = 0;                 // the first of them in the file's tensor, which may hold other parameters, too
+  std::vector<ExternalRows> others = {};  // where a reader looks if there is none of that name, in this order
+  std::string duplicate = {};             // a tensor that files may have besides, of the same values; empty = none
 };
 
 using TensorMap = std::vector<ExternalTensor>;

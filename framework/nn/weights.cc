@@ -9,14 +9,16 @@ absl::StatusOr<Weights> Weights::Create(const ParameterLayout& layout, DType com
   Weights weights(layout, device, ops);
   ASSIGN_OR_RETURN(weights.master_,
                    Buffer::Allocate(device, static_cast<size_t>(layout.elements()) * sizeof(float), "weights"));
-  int64_t matrix_elements = 0;
-  for (const ParameterSpec& p : layout.parameters()) matrix_elements += p.is_matrix() ? p.shape.elements() : 0;
+  int64_t copied = 0;
+  for (const ParameterSpec& p : layout.parameters()) {
+    copied += p.ReadType(compute_dtype) == DType::kBF16 ? p.shape.elements() : 0;
+  }
   if (compute_dtype == DType::kBF16) {
-    ASSIGN_OR_RETURN(weights.copies_, Buffer::Allocate(device, static_cast<size_t>(matrix_elements) * 2, "weights"));
+    ASSIGN_OR_RETURN(weights.copies_, Buffer::Allocate(device, static_cast<size_t>(copied) * 2, "weights"));
   }
   int64_t next = 0;
   for (const ParameterSpec& p : layout.parameters()) {
-    if (compute_dtype == DType::kBF16 && p.is_matrix()) {
+    if (p.ReadType(compute_dtype) == DType::kBF16) {
       weights.compute_.push_back({weights.copies_.as<uint16_t>() + next, DType::kBF16, p.shape});
       next += p.shape.elements();
     } else {

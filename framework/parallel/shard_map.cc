@@ -78,7 +78,7 @@ std::vector<ParameterPiece> ShardMap::Pieces(int unit, Range range) const {
 }
 
 DType ShardMap::ComputeWeightDType(int parameter) const {
-  return layout_->parameters()[static_cast<size_t>(parameter)].is_matrix() ? compute_dtype_ : DType::kF32;
+  return layout_->parameters()[static_cast<size_t>(parameter)].ReadType(compute_dtype_);
 }
 
 Range ShardMap::ComputeWeightsOfChunks(int unit, Range chunks) const {

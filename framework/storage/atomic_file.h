@@ -21,11 +21,12 @@
 #include "absl/strings/string_view.h"
 #include "framework/storage/directory_chain.h"
 #include "framework/storage/local_storage.h"
+#include "framework/storage/output_file.h"
 
 namespace holdfast {
 
 /// After a failed call every later one fails with the same error.
-class AtomicFile {
+class AtomicFile final : public OutputFile {
  public:
   /// For a file of any name in a directory that is there; NotFound if it is not. InvalidArgument if `path` is something
   /// else than a regular file (a directory, a device).
@@ -34,7 +35,7 @@ class AtomicFile {
   static absl::StatusOr<std::unique_ptr<AtomicFile>> CreateObject(const std::string& root, absl::string_view name,
                                                                   FileSystemKind file_system);
   /// Removes the temporary file unless it was committed.
-  ~AtomicFile() { Remove(); }
+  ~AtomicFile() override { Remove(); }
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
@@ -42,19 +43,17 @@ class AtomicFile {
   /// work and not after it. Where the file system cannot, looks whether there is enough. ResourceExhausted, saying what
   /// is free, if there is not.
   absl::Status Reserve(uint64_t bytes);
-  absl::Status Append(absl::string_view bytes);
-  /// Writes over bytes that were appended before (a header whose counts are known last).
-  absl::Status Overwrite(uint64_t offset, absl::string_view bytes);
+  absl::Status Append(absl::string_view bytes) override;
+  absl::Status Overwrite(uint64_t offset, absl::string_view bytes) override;
   /// Everything appended so far is on the disk. Several files that belong together are synced first and committed then:
   /// what can fail for want of space has happened before the first name changes.
   absl::Status Sync();
   /// Sync, name, sync of the directory. Replaces what has the name. Once.
-  absl::Status Commit();
+  absl::Status Commit() override;
   /// The same, but AlreadyExists if the name is taken. Once, whatever comes of it.
   absl::Status CommitNew();
 
-  /// Its place.
-  const std::string& path() const { return path_; }
+  const std::string& path() const override { return path_; }
   /// Where it is until then, for whoever writes by path.
   std::string temporary_path() const { return chain_.directory() + "/" + temporary_; }
 

@@ -13,18 +13,6 @@
 namespace holdfast {
 namespace {
 
-class LocalOutputFile final : public OutputFile {
- public:
-  explicit LocalOutputFile(std::unique_ptr<AtomicFile> file) : file_(std::move(file)) {}
-  const std::string& path() const override { return file_->path(); }
-  absl::Status Append(absl::string_view bytes) override { return file_->Append(bytes); }
-  absl::Status Overwrite(uint64_t offset, absl::string_view bytes) override { return file_->Overwrite(offset, bytes); }
-  absl::Status Commit() override { return file_->Commit(); }
-
- private:
-  const std::unique_ptr<AtomicFile> file_;
-};
-
 class ObjectOutputFile final : public OutputFile {
  public:
   ObjectOutputFile(std::unique_ptr<StagedFile> staged, FileDescriptor file, std::string path)
@@ -52,8 +40,7 @@ absl::StatusOr<std::shared_ptr<const RandomAccessFile>> LocalFileAccess::Open(co
 }
 
 absl::StatusOr<std::unique_ptr<OutputFile>> LocalFileAccess::Create(const std::string& path) {
-  ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file, AtomicFile::Create(path));
-  return std::make_unique<LocalOutputFile>(std::move(file));
+  return AtomicFile::Create(path);
 }
 
 std::string LocalFileAccess::ScratchDirectory(const std::string& path) { return DirectoryOf(path); }

@@ -9,21 +9,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "framework/storage/output_file.h"
 #include "framework/storage/random_access_file.h"
 
 namespace holdfast {
-
-/// A file that is being made. It is there whole after Commit, and not at all without it. Thread-safety: none.
-class OutputFile {
- public:
-  virtual ~OutputFile() = default;
-  /// For messages.
-  virtual const std::string& path() const = 0;
-  virtual absl::Status Append(absl::string_view bytes) = 0;
-  /// Writes over bytes that were appended before (a header whose counts are known last).
-  virtual absl::Status Overwrite(uint64_t offset, absl::string_view bytes) = 0;
-  virtual absl::Status Commit() = 0;
-};
 
 class Storage;
 

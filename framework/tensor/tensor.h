@@ -73,6 +73,8 @@ struct Tensor {
   size_t bytes() const { return static_cast<size_t>(shape.elements()) * kernels::SizeOf(dtype); }
   float* f32() const { return static_cast<float*>(data); }
   uint16_t* bf16() const { return static_cast<uint16_t*>(data); }
+  /// Of a tensor that is kept as fp32, for the arena knows 4-byte values as that.
+  int32_t* i32() const { return static_cast<int32_t*>(data); }
   /// The matrix (all but the last dimension, last dimension).
   kernels::Matrix matrix() const { return {data, dtype, shape.rows(), shape.cols(), shape.cols()}; }
   /// Rows [first, first + count) of matrix().

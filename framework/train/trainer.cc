@@ -208,6 +208,7 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   StepResult result;
   result.step = step.step;
   result.statistics = std::move(combined[0]);
+  result.figures = model_.Figures(result.statistics);
   result.loss = static_cast<float>(result.statistics.Reals(kLossStatistic)[0] /
                                    static_cast<double>(options_.batch.step_tokens()));
   result.grad_norm = static_cast<float>(std::sqrt(square_sum));

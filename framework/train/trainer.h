@@ -70,7 +70,8 @@ struct StepResult {
   int64_t step = 0;  // from 0
   float loss = 0;    // mean over the rows (tokens) of the global batch
   float grad_norm = 0;
-  Statistics statistics;  // of the whole step: "loss", the sum of which `loss` is the mean, and the model's own
+  Statistics statistics;        // of the whole step: "loss", the sum of which `loss` is the mean, and the model's own
+  std::vector<Figure> figures;  // what the model says of them
   double lr = 0;
   double compute_seconds = 0, wait_seconds = 0;  // of this rank; waiting is for other ranks
   double queue_seconds = 0;                      // of compute, until all passes were given to the device

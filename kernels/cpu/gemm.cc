@@ -1,5 +1,6 @@
 // The matrix product in every arithmetic. What it is made of: gemm_product-inl.h.
 
+#include <cstddef>
 #include <cstdint>
 
 #undef HWY_TARGET_INCLUDE
@@ -36,7 +37,42 @@ namespace holdfast::kernels {
 
 HWY_EXPORT(Gemm);
 
+namespace {
+
+ConstMatrix RowsOf(const ConstMatrix& m, int64_t first, int64_t count) {
+  const auto* data = static_cast<const std::byte*>(m.data) + static_cast<size_t>(first * m.stride) * SizeOf(m.dtype);
+  return {data, m.dtype, count, m.cols, m.stride};
+}
+
+Matrix RowsOf(const Matrix& m, int64_t first, int64_t count) {
+  auto* data = static_cast<std::byte*>(m.data) + static_cast<size_t>(first * m.stride) * SizeOf(m.dtype);
+  return {data, m.dtype, count, m.cols, m.stride};
+}
+
+}  // namespace
+
 void CpuOps::Gemm(const GemmArgs& args) { HWY_DYNAMIC_DISPATCH(Gemm)(executor_, args, arithmetic_); }
+
+void CpuOps::ExpertGemm(const ExpertGemmArgs& args, const ExpertRows& rows) {
+  for (int64_t e = 0; e < rows.num_experts; ++e) {
+    const int64_t first = rows.offsets[e], count = rows.offsets[e + 1] - first;
+    ConstMatrix b = args.b;
+    b.data = static_cast<const std::byte*>(b.data) + static_cast<size_t>(e * args.b_step) * SizeOf(b.dtype);
+    Gemm({.a = RowsOf(args.a, first, count),
+          .b = b,
+          .transpose_b = args.transpose_b,
+          .c = RowsOf(args.c, first, count)});
+  }
+}
+
+void CpuOps::ExpertGradient(const ExpertGradientArgs& args, const ExpertRows& rows) {
+  for (int64_t e = 0; e < rows.num_experts; ++e) {
+    const int64_t first = rows.offsets[e], count = rows.offsets[e + 1] - first;
+    Matrix c = args.c;
+    c.data = static_cast<float*>(c.data) + e * args.c_step;
+    Gemm({.a = RowsOf(args.a, first, count), .transpose_a = true, .b = RowsOf(args.b, first, count), .c = c});
+  }
+}
 
 }  // namespace holdfast::kernels
 #endif

@@ -1,14 +1,12 @@
-// GELU's backward pass and SwiGLU. Fast exponentials and quotients: bf16's bandwidth leaves some 36 instructions an
-// element, and their errors, below 2^-21 where the result is not tiny, are within the tests' tolerance for fp32.
+// GELU's backward pass and SwiGLU.
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/packet.cuh"
+#include "kernels/cuda/sigmoid.cuh"
 #include "kernels/cuda/tile.cuh"
 
 namespace holdfast::kernels {
 namespace {
-
-__device__ __forceinline__ float Sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 
 /// s + x s (1 - s) a'(x) with s = sigmoid(a), a = 2 sqrt(2/pi) (x + 0.044715 x^3): gelu(x) = x s.
 __device__ __forceinline__ float GeluDerivative(float x) {

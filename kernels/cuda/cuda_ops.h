@@ -32,6 +32,18 @@ class CudaOps final : public Ops {
   void GeluBackward(Matrix d_in, ConstMatrix d_out, ConstMatrix in) override;
   void SwigluForward(Matrix out, ConstMatrix gate_up) override;
   void SwigluBackward(Matrix d_gate_up, ConstMatrix d_out, ConstMatrix gate_up) override;
+  void RouterForward(const RouterOut& out, ConstMatrix logits, const RouterShape& shape) override;
+  void RouterBackward(const RouterBackwardArgs& args, const RouterShape& shape) override;
+  void RouterReport(const RouterReportArgs& args, const RouterShape& shape) override;
+  void SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
+                   const RouterShape& shape) override;
+  void GatherRows(Matrix out, ConstMatrix in, const ExpertRows& rows) override;
+  void CombineRows(Matrix out, ConstMatrix in, ConstMatrix last, const ExpertRows& rows) override;
+  void ExpertGemm(const ExpertGemmArgs& args, const ExpertRows& rows) override;
+  void ExpertGradient(const ExpertGradientArgs& args, const ExpertRows& rows) override;
+  void ExpertSwigluForward(Matrix out, ConstMatrix gate_up, const float* weights, const ExpertRows& rows) override;
+  void ExpertSwigluBackward(Matrix d_gate_up, float* d_weights, ConstMatrix d_out, ConstMatrix gate_up,
+                            const float* weights, const ExpertRows& rows) override;
   void SoftmaxCrossEntropy(float* losses, Matrix d_logits, ConstMatrix logits, const int32_t* targets,
                            float grad_scale) override;
   void AdamW(const AdamWArgs& args) override;

@@ -83,25 +83,32 @@ __device__ __forceinline__ void Store(void* at, const Access<2>& x) {
   __stwb(static_cast<uint2*>(at), make_uint2(x.words[0], x.words[1]));
 }
 
-/// Rounds to T and stores; not whole: only the first `count`.
+/// Stores; not whole: only the first `count`.
 template <bool whole, int n, typename T>
-__device__ __forceinline__ void StorePacket(T* at, const float (&x)[n], int64_t count) {
+__device__ __forceinline__ void StoreValues(T* at, const Values<T, n>& x, int64_t count) {
   if constexpr (whole) {
-    const Values<T, n> values = ValuesOf<T>(x);
-    constexpr int m = AccessWords(values.kWords);
+    constexpr int m = AccessWords(x.kWords);
 #pragma unroll
-    for (int i = 0; i < values.kWords; i += m) {
+    for (int i = 0; i < x.kWords; i += m) {
       Access<m> access;
 #pragma unroll
-      for (int k = 0; k < m; ++k) access.words[k] = values.words[i + k];
+      for (int k = 0; k < m; ++k) access.words[k] = x.words[i + k];
       Store(reinterpret_cast<Access<m>*>(at) + i / m, access);
     }
   } else {
 #pragma unroll
     for (int i = 0; i < n; ++i) {
-      if (i < count) at[i] = FromFloat<T>(x[i]);
+      if (i >= count) continue;
+      if constexpr (sizeof(T) == 4) at[i] = x[i];
+      if constexpr (sizeof(T) == 2) at[i] = {static_cast<uint16_t>(x.words[i / 2] >> i % 2 * 16)};
     }
   }
+}
+
+/// Rounds to T first.
+template <bool whole, int n, typename T>
+__device__ __forceinline__ void StorePacket(T* at, const float (&x)[n], int64_t count) {
+  StoreValues<whole>(at, ValuesOf<T>(x), count);
 }
 
 template <typename T, int n>

@@ -9,12 +9,13 @@
 namespace holdfast {
 
 double Family::FlopsPerToken(const ModelConfig& config, int64_t sequence) const {
-  return DenseFlopsPerToken(config, sequence);
+  return FlopsPerTokenOf(config, sequence);
 }
 
 absl::Span<const Family* const> Families() {
-  static const std::array<const Family*, 5> families = {&Gpt2Family(), &LlamaFamily(), &MistralFamily(), &Qwen2Family(),
-                                                        &Qwen3Family()};
+  static const std::array<const Family*, 9> families = {&Gpt2Family(),     &LlamaFamily(),    &MistralFamily(),
+                                                        &Qwen2Family(),    &Qwen3Family(),    &MixtralFamily(),
+                                                        &Qwen2MoeFamily(), &Qwen3MoeFamily(), &OlmoeFamily()};
   return families;
 }
 

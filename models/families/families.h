@@ -16,6 +16,10 @@ const Family& LlamaFamily();
 const Family& MistralFamily();
 const Family& Qwen2Family();
 const Family& Qwen3Family();
+const Family& MixtralFamily();
+const Family& Qwen2MoeFamily();
+const Family& Qwen3MoeFamily();
+const Family& OlmoeFamily();
 
 absl::Span<const Family* const> Families();
 

@@ -34,7 +34,7 @@ class Family {
   /// Whether a tensor that files of this family may hold is no parameter (attention masks, rotary tables).
   virtual bool IsIgnorable(const std::string& tensor) const = 0;
 
-  /// FLOPs per token that model FLOPs utilisation counts; see DenseFlopsPerToken in plan.h.
+  /// FLOPs per token that model FLOPs utilisation counts; see FlopsPerTokenOf in plan.h.
   virtual double FlopsPerToken(const ModelConfig& config, int64_t sequence) const;
 };
 

@@ -12,6 +12,7 @@ class Llama final : public LlamaLike {
 
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{LlamaLike::Inexpressible(c)},
+                     {"num_experts", c.num_experts > 0},
                      {"qkv_bias", c.qkv_bias && !c.bias},
                      {"qk_norm", c.qk_norm},
                      {"sliding_window", c.sliding_window > 0}});

@@ -48,8 +48,8 @@ Rope ReadRopeObject(ConfigFields& in, const std::string& key, double theta) {
 }
 
 /// transformers 5 keeps both base and scaling in "rope_parameters", earlier ones in "rope_theta" and "rope_scaling".
-Rope ReadRope(ConfigFields& in) {
-  const double theta = in.Positive("rope_theta", 10000.0);
+Rope ReadRope(ConfigFields& in, double default_theta) {
+  const double theta = in.Positive("rope_theta", default_theta);
   std::optional<Rope> found;
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     in.Ignore({key});
@@ -132,11 +132,11 @@ ModelConfig LlamaLike::ReadShared(ConfigFields& in, const char* causal_model, co
   const int64_t width = defaults.head_dim;
   c.head_dim = in.Size("head_dim", width > 0 && !in.IsNull("head_dim") ? width : c.hidden_size / c.num_heads);
   c.intermediate_size = in.Size("intermediate_size");
-  c.norm_eps = in.Positive("rms_norm_eps", 1e-6);
+  c.norm_eps = in.Positive("rms_norm_eps", defaults.rms_norm_eps);
   c.init_std = in.NotNegative("initializer_range", 0.02);
   c.tie_embeddings = in.Bool("tie_word_embeddings", false);
   in.Only("hidden_act", {"silu", "swish"});
-  const Rope rope = ReadRope(in);
+  const Rope rope = ReadRope(in, defaults.rope_theta);
   c.rope_theta = rope.theta;
   c.rope_scaling = rope.scaling;
   c.rope_factor = rope.factor;

@@ -13,6 +13,8 @@ struct LlamaDefaults {
   int64_t max_position_embeddings = 2048;
   int64_t num_key_value_heads = 0;  // 0 = num_attention_heads
   int64_t head_dim = 0;             // 0 = hidden_size / num_attention_heads
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 10000.0;
 };
 
 class LlamaLike : public Family {
@@ -31,8 +33,8 @@ class LlamaLike : public Family {
   nlohmann::ordered_json WriteShared(const ModelConfig& config, const char* causal_model) const;
 };
 
-/// A family after Qwen2, with use_sliding_window, sliding_window, max_window_layers and layer_types: the window that
-/// all layers have, 0 if none has one. If only some have, layer_types or max_window_layers is unsupported.
+/// A dense family after Qwen2, with use_sliding_window, sliding_window, max_window_layers and layer_types: the window
+/// that all layers have, 0 if none has one. If only some have, layer_types or max_window_layers is unsupported.
 int64_t ReadQwenWindow(ConfigFields& in, int64_t num_layers);
 void WriteQwenWindow(const ModelConfig& config, nlohmann::ordered_json* object);
 

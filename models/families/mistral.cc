@@ -11,8 +11,11 @@ class Mistral final : public LlamaLike {
   const char* name() const override { return "mistral"; }
 
   std::string Inexpressible(const ModelConfig& c) const override {
-    return FirstKey(
-        {{LlamaLike::Inexpressible(c)}, {"bias", c.bias}, {"qkv_bias", c.qkv_bias}, {"qk_norm", c.qk_norm}});
+    return FirstKey({{LlamaLike::Inexpressible(c)},
+                     {"num_experts", c.num_experts > 0},
+                     {"bias", c.bias},
+                     {"qkv_bias", c.qkv_bias},
+                     {"qk_norm", c.qk_norm}});
   }
 
   ModelConfig ReadConfig(ConfigFields& in) const override {

@@ -24,6 +24,38 @@ Enum ReadRequiredEnum(ConfigFields& in, const std::string& key) {
   return ReadEnum(in, key, Enum{});
 }
 
+void ReadOwnExperts(ConfigFields& in, ModelConfig* c) {
+  c->num_experts = in.Whole("num_experts", 0);
+  if (c->num_experts == 0) return;
+  c->experts_per_token = in.Size("experts_per_token");
+  c->expert_intermediate_size = in.Size("expert_intermediate_size");
+  c->first_expert_layer = in.Size("first_expert_layer");
+  c->expert_layer_step = in.Size("expert_layer_step");
+  c->router_score = ReadRequiredEnum<RouterScoreKind>(in, "router_score");
+  c->router_normalize = in.Bool("router_normalize", true);
+  c->router_scale = in.Positive("router_scale", 1.0);
+  c->router_groups = in.Size("router_groups", 1);
+  c->router_groups_chosen = in.Size("router_groups_chosen", 1);
+  c->shared_expert_intermediate_size = in.Whole("shared_expert_intermediate_size", 0);
+  c->shared_expert_gate = in.Bool("shared_expert_gate", false);
+}
+
+void WriteOwnExperts(const ModelConfig& c, nlohmann::ordered_json* object) {
+  if (c.num_experts == 0) return;
+  object->update({{"num_experts", c.num_experts},
+                  {"experts_per_token", c.experts_per_token},
+                  {"expert_intermediate_size", c.expert_intermediate_size},
+                  {"first_expert_layer", c.first_expert_layer},
+                  {"expert_layer_step", c.expert_layer_step},
+                  {"router_score", Name(c.router_score)},
+                  {"router_normalize", c.router_normalize},
+                  {"router_scale", c.router_scale},
+                  {"router_groups", c.router_groups},
+                  {"router_groups_chosen", c.router_groups_chosen},
+                  {"shared_expert_intermediate_size", c.shared_expert_intermediate_size},
+                  {"shared_expert_gate", c.shared_expert_gate}});
+}
+
 }  // namespace
 
 ModelConfig ReadOwnConfig(ConfigFields& in) {
@@ -45,6 +77,7 @@ ModelConfig ReadOwnConfig(ConfigFields& in) {
   c.bias = in.Bool("bias", false);
   c.qkv_bias = in.Bool("qkv_bias", false);
   c.qk_norm = in.Bool("qk_norm", false);
+  c.qk_norm_joint = in.Bool("qk_norm_joint", false);
   c.sliding_window = in.Whole("sliding_window", 0);
   c.tie_embeddings = in.Bool("tie_embeddings", false);
   c.norm_eps = in.Positive("norm_eps", c.norm_eps);
@@ -55,36 +88,40 @@ ModelConfig ReadOwnConfig(ConfigFields& in) {
   c.rope_high_freq_factor = in.Positive("rope_high_freq_factor", c.rope_high_freq_factor);
   c.rope_original_length = in.Size("rope_original_length", c.rope_original_length);
   c.init_std = in.NotNegative("init_std", c.init_std);
+  ReadOwnExperts(in, &c);
   return c;
 }
 
 nlohmann::ordered_json WriteOwnConfig(const ModelConfig& c) {
-  return {{"model_type", kOwnFormat},
-          {"family", c.family},
-          {"vocab_size", c.vocab_size},
-          {"max_sequence_length", c.max_sequence_length},
-          {"num_layers", c.num_layers},
-          {"hidden_size", c.hidden_size},
-          {"num_heads", c.num_heads},
-          {"num_kv_heads", c.num_kv_heads},
-          {"head_dim", c.head_dim},
-          {"intermediate_size", c.intermediate_size},
-          {"position", Name(c.position)},
-          {"norm", Name(c.norm)},
-          {"activation", Name(c.activation)},
-          {"bias", c.bias},
-          {"qkv_bias", c.qkv_bias},
-          {"qk_norm", c.qk_norm},
-          {"sliding_window", c.sliding_window},
-          {"tie_embeddings", c.tie_embeddings},
-          {"norm_eps", c.norm_eps},
-          {"rope_theta", c.rope_theta},
-          {"rope_scaling", Name(c.rope_scaling)},
-          {"rope_factor", c.rope_factor},
-          {"rope_low_freq_factor", c.rope_low_freq_factor},
-          {"rope_high_freq_factor", c.rope_high_freq_factor},
-          {"rope_original_length", c.rope_original_length},
-          {"init_std", c.init_std}};
+  nlohmann::ordered_json object = {{"model_type", kOwnFormat},
+                                   {"family", c.family},
+                                   {"vocab_size", c.vocab_size},
+                                   {"max_sequence_length", c.max_sequence_length},
+                                   {"num_layers", c.num_layers},
+                                   {"hidden_size", c.hidden_size},
+                                   {"num_heads", c.num_heads},
+                                   {"num_kv_heads", c.num_kv_heads},
+                                   {"head_dim", c.head_dim},
+                                   {"intermediate_size", c.intermediate_size},
+                                   {"position", Name(c.position)},
+                                   {"norm", Name(c.norm)},
+                                   {"activation", Name(c.activation)},
+                                   {"bias", c.bias},
+                                   {"qkv_bias", c.qkv_bias},
+                                   {"qk_norm", c.qk_norm},
+                                   {"qk_norm_joint", c.qk_norm_joint},
+                                   {"sliding_window", c.sliding_window},
+                                   {"tie_embeddings", c.tie_embeddings},
+                                   {"norm_eps", c.norm_eps},
+                                   {"rope_theta", c.rope_theta},
+                                   {"rope_scaling", Name(c.rope_scaling)},
+                                   {"rope_factor", c.rope_factor},
+                                   {"rope_low_freq_factor", c.rope_low_freq_factor},
+                                   {"rope_high_freq_factor", c.rope_high_freq_factor},
+                                   {"rope_original_length", c.rope_original_length},
+                                   {"init_std", c.init_std}};
+  WriteOwnExperts(c, &object);
+  return object;
 }
 
 TensorMap OwnTensorMap(const ParameterLayout& layout) {

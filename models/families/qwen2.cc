@@ -17,8 +17,11 @@ class Qwen2 final : public LlamaLike {
   }
 
   std::string Inexpressible(const ModelConfig& c) const override {
-    return FirstKey(
-        {{LlamaLike::Inexpressible(c)}, {"bias", c.bias}, {"qkv_bias", !c.qkv_bias}, {"qk_norm", c.qk_norm}});
+    return FirstKey({{LlamaLike::Inexpressible(c)},
+                     {"num_experts", c.num_experts > 0},
+                     {"bias", c.bias},
+                     {"qkv_bias", !c.qkv_bias},
+                     {"qk_norm", c.qk_norm}});
   }
 
   ModelConfig ReadConfig(ConfigFields& in) const override {

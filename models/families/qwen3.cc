@@ -17,8 +17,12 @@ class Qwen3 final : public LlamaLike {
   }
 
   std::string Inexpressible(const ModelConfig& c) const override {
-    return FirstKey(
-        {{LlamaLike::Inexpressible(c)}, {"bias", c.bias}, {"qkv_bias", c.qkv_bias}, {"qk_norm", !c.qk_norm}});
+    return FirstKey({{LlamaLike::Inexpressible(c)},
+                     {"num_experts", c.num_experts > 0},
+                     {"bias", c.bias},
+                     {"qkv_bias", c.qkv_bias},
+                     {"qk_norm", !c.qk_norm},
+                     {"qk_norm_joint", c.qk_norm_joint}});
   }
 
   ModelConfig ReadConfig(ConfigFields& in) const override {

@@ -43,6 +43,32 @@ std::string Fill(const std::string& pattern, const Numbers& numbers) {
   return absl::StrJoin(words, ".");
 }
 
+/// The names of a tensor, with and without the prefix of the model, of which the first is the one that is written.
+std::vector<std::string> NamesOf(const TensorNames& names, const TensorRule& rule, const std::string& bare) {
+  if (!rule.prefixed) return {bare};
+  return {names.prefix + bare, bare};
+}
+
+/// Where else files may have rows [first_row, ...) of the parameter.
+std::vector<ExternalRows> Others(const TensorNames& names, const TensorRule& rule, const TensorRule::Part& part,
+                                 const Numbers& numbers, const ParameterSpec& spec, const ExternalTensor& tensor) {
+  const std::string kind = spec.name.substr(spec.name.rfind('.'));
+  std::vector<ExternalRows> others;
+  for (const std::string& pattern : {part.name, part.other}) {
+    if (pattern.empty()) continue;
+    for (const std::string& name : NamesOf(names, rule, Fill(pattern, numbers) + kind)) {
+      if (name != tensor.name) others.push_back({.name = name, .shape = tensor.shape});
+    }
+  }
+  if (rule.stacked.empty()) return others;
+  const Shape stacked{rule.stack, spec.shape.rows(), spec.shape.cols()};
+  const int64_t first = std::stoll(numbers.back()) * spec.shape.rows() + tensor.first_row;
+  for (const std::string& name : NamesOf(names, rule, Fill(rule.stacked, numbers))) {
+    others.push_back({.name = name, .first_row = first, .shape = stacked});
+  }
+  return others;
+}
+
 void AppendParts(const TensorNames& names, const TensorRule& rule, const Numbers& numbers, const ParameterSpec& spec,
                  int parameter, TensorMap* map) {
   const std::string kind = spec.name.substr(spec.name.rfind('.'));
@@ -52,11 +78,10 @@ void AppendParts(const TensorNames& names, const TensorRule& rule, const Numbers
     ExternalTensor tensor{.name = {}, .parameter = parameter, .first_row = first_row, .shape = {}};
     tensor.num_rows = part.rows == 0 ? all_rows : part.rows;
     tensor.transposed = rule.transposed && spec.is_matrix();
-    const std::string bare = Fill(part.name, numbers) + kind;
-    tensor.name = rule.prefixed ? names.prefix + bare : bare;
-    if (rule.prefixed) tensor.alias = bare;
+    tensor.name = NamesOf(names, rule, Fill(part.name, numbers) + kind).front();
     const int64_t rows = tensor.num_rows, cols = spec.shape.cols();
     tensor.shape = !spec.is_matrix() ? Shape{rows} : tensor.transposed ? Shape{cols, rows} : Shape{rows, cols};
+    tensor.others = Others(names, rule, part, numbers, spec, tensor);
     first_row += rows;
     map->push_back(std::move(tensor));
   }

@@ -19,12 +19,17 @@ namespace holdfast {
 struct TensorRule {
   struct Part {
     std::string name;
-    int64_t rows = 0;  // 0 = all
+    int64_t rows = 0;        // 0 = all
+    std::string other = {};  // another name that files may have; empty = none
   };
   std::string ours;
   std::vector<Part> theirs;
   bool transposed = false;  // matrices are (in, out)
   bool prefixed = true;
+  /// A tensor (its whole name) that files may have instead: of the modules whose last # is 0 .. stack - 1 one after the
+  /// other, with all their rows. Empty = none.
+  std::string stacked = {};
+  int64_t stack = 0;
 };
 
 struct TensorNames {

@@ -153,6 +153,20 @@ std::vector<unsigned> Seeds() {
   return {1, 2, 3, 4, 5, 6, 7, 8};
 }
 
+class MixtureChaos : public Chaos {
+ protected:
+  static void SetUpTestSuite() { stage_ = std::make_unique<Stage>(kSettings); }
+
+  inline static const std::vector<std::string> kSettings{
+      "model.family=qwen2_moe", "model.num_experts=5", "model.experts_per_token=2", "model.expert_intermediate_size=24",
+      "model.shared_expert_intermediate_size=16"};
+};
+
+TEST_P(MixtureChaos, TheBitsAreThoseOfTheUndisturbedRun) { Hurt(GetParam(), kSettings); }
+
+INSTANTIATE_TEST_SUITE_P(Seeds, MixtureChaos, testing::Values(5u, 6u),
+                         [](const auto& tested) { return "Seed" + std::to_string(tested.param); });
+
 INSTANTIATE_TEST_SUITE_P(Seeds, MuonChaos, testing::Values(3u, 4u),
                          [](const auto& seed) { return "Seed" + std::to_string(seed.param); });
 

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <fstream>
 #include <numeric>
@@ -159,15 +160,43 @@ TEST_F(SavedModelTest, UnwritablePlaceIsAClearError) {
 TEST_F(SavedModelTest, AnAliasIsReadWhereTheNameIsMissing) {
   ASSERT_TRUE(Save().ok());
   std::vector<float> loaded;
-  map_[0].alias = "wte";
+  map_[0].others = {{"no such", 0, {}}, {"wte", 0, map_[0].shape}};
   map_[0].name = "transformer.wte";
   EXPECT_TRUE(Load(&loaded).ok());
   EXPECT_EQ(loaded, values_);
 }
 
+// Experts as transformers keeps them in memory: those of a layer in one tensor, gate above up.
+TEST_F(SavedModelTest, RowsOfAStackedTensorAreRead) {
+  layout_ = ParameterLayout({{.name = "a", .shape = {4, 3}}, {.name = "b", .shape = {4, 3}}}, {"all"});
+  map_.clear();
+  for (const int parameter : {0, 1}) {
+    for (const int64_t row : {0, 2}) {
+      const std::string name = absl::StrCat(parameter, row == 0 ? ".gate" : ".up");
+      map_.push_back({name, parameter, row, 2, false, {2, 3}, 0, {{"stacked", parameter * 4 + row, {2, 4, 3}}}});
+    }
+  }
+  std::string bytes;
+  std::vector<float> expected;
+  for (int i = 0; i < 24; ++i) {
+    bytes += {'\0', static_cast<char>(0x40 + i)};  // bf16
+    expected.push_back(std::bit_cast<float>(static_cast<uint32_t>(0x40 + i) << 24));
+  }
+  std::filesystem::create_directories(dir_ / "model");
+  const auto load = [&](const std::string& shape) {
+    WriteRawFile(dir_ / "model/model.safetensors",
+                 R"({"stacked":{"dtype":"BF16","shape":)" + shape + R"(,"data_offsets":[0,48]}})", bytes);
+    values_.assign(24, 0);
+    return LoadWeights(dir_ / "model", layout_, map_, nullptr, absl::MakeSpan(values_));
+  };
+  EXPECT_TRUE(load("[2,4,3]").ok());
+  EXPECT_EQ(values_, expected);
+  EXPECT_THAT(std::string(load("[4,2,3]").message()), HasSubstr("[2, 4, 3]"));
+}
+
 TEST_F(SavedModelTest, ADuplicateMustHaveTheSameValues) {
   layout_ = ParameterLayout({{.name = "w", .shape = {2, 1}}}, {"all"});
-  map_ = {{"w", 0, 0, 2, false, {2, 1}, "", "head"}};
+  map_ = {{"w", 0, 0, 2, false, {2, 1}, 0, {}, "head"}};
   values_.resize(2);
   const auto save = [&](const std::string& shape, const std::string& head) {
     WriteRawFile(dir_ / "model/model.safetensors",

@@ -66,13 +66,25 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {
     return {values.begin(), values.end()};
   }
 
+  /// Where the golden file has a tensor: under its name, or stacked with others.
+  ExternalRows InGolden(const std::string& prefix, const ExternalTensor& tensor) const {
+    const ExternalRows named{.name = prefix + tensor.name, .shape = tensor.shape};
+    if (golden_->entries().contains(named.name)) return named;
+    for (ExternalRows other : tensor.others) {
+      other.name = prefix + other.name;
+      if (golden_->entries().contains(other.name)) return other;
+    }
+    return named;
+  }
+
   /// "<prefix><external name>" of every parameter as one flat vector in canonical order.
   std::vector<float> GoldenParameters(const ParameterLayout& layout, const std::string& prefix) const {
     std::vector<float> flat(layout.elements());
     for (const ExternalTensor& t : HuggingFaceTensorMap(config_, layout)) {
       const ParameterSpec& p = layout.parameters()[t.parameter];
       const int64_t cols = p.is_matrix() ? p.shape.cols() : 1;
-      const std::vector<float> values = Golden(prefix + t.name, 0, t.num_rows * cols);
+      const ExternalRows from = InGolden(prefix, t);
+      const std::vector<float> values = Golden(from.name, from.first_row * cols, t.num_rows * cols);
       for (int64_t r = 0; r < t.num_rows; ++r) {
         for (int64_t c = 0; c < cols; ++c) {
           flat[p.offset + (t.first_row + r) * cols + c] = values[t.transposed ? c * t.num_rows + r : r * cols + c];
@@ -82,10 +94,11 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {
     return flat;
   }
 
-  std::vector<float> LoadedWeights(const ParameterLayout& layout) const {
+  std::vector<float> LoadedWeights(const ParameterLayout& layout) const { return LoadedWeights(layout, directory_); }
+  std::vector<float> LoadedWeights(const ParameterLayout& layout, const std::string& directory) const {
     std::vector<float> values(layout.elements());
     const absl::Status status = LoadWeights(
-        directory_, layout, HuggingFaceTensorMap(config_, layout),
+        directory, layout, HuggingFaceTensorMap(config_, layout),
         [&](const std::string& name) { return IsIgnorableHuggingFaceTensor(config_, name); }, absl::MakeSpan(values));
     EXPECT_TRUE(status.ok()) << status;
     return values;
@@ -100,6 +113,9 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {
   /// These values are the golden file's parameters with this prefix.
   void ExpectParameters(std::vector<float> weights, const std::string& prefix, const ParameterLayout& layout);
   int64_t num_tokens() const { return kBatch * length_; }
+  /// Of which bf16 sends tokens on the edge to other experts, and an expert with few tokens has gradients that all but
+  /// cancel, which AdamW scales up to full steps.
+  bool mixture() const { return config_.num_experts > 0; }
 
   int64_t length_ = 0;  // of every sequence
   std::string directory_;
@@ -188,9 +204,9 @@ void GoldenTest::ExpectParameters(std::vector<float> weights, const std::string&
     const auto of = [&](const std::vector<float>& all) {
       return std::vector<float>(all.begin() + p.offset, all.begin() + p.offset + p.shape.elements());
     };
-    EXPECT_LT(RelativeError(of(weights), of(expected)), 1e-4) << p.name;
+    EXPECT_LT(RelativeError(of(weights), of(expected)), mixture() ? 3e-4 : 1e-4) << p.name;
   }
-  EXPECT_LT(RelativeError(weights, expected), 1e-5);
+  EXPECT_LT(RelativeError(weights, expected), mixture() ? 3e-5 : 1e-5);
 }
 
 TEST_P(GoldenTest, Logits) { ExpectLogits(); }
@@ -220,11 +236,13 @@ TEST_P(GoldenTest, LossAndGradients) {
         p_difference += std::pow(static_cast<double>(gradients[i]) - expected[i], 2);
         p_norm += std::pow(static_cast<double>(expected[i]), 2);
       }
-      EXPECT_LT(std::sqrt(p_difference), (exact ? 1e-5 : 0.08) * std::sqrt(p_norm)) << p.name;
+      if (exact || !mixture()) {
+        EXPECT_LT(std::sqrt(p_difference), (exact ? 1e-5 : 0.08) * std::sqrt(p_norm)) << p.name;
+      }
       difference += p_difference;
       norm += p_norm;
     }
-    EXPECT_LT(std::sqrt(difference / norm), exact ? 3e-6 : 0.03);
+    EXPECT_LT(std::sqrt(difference / norm), exact ? 3e-6 : mixture() ? 0.06 : 0.03);
   }
 }
 
@@ -305,6 +323,56 @@ void GoldenTest::ExpectTraining(const OptimizerConfig& optimizer, const std::str
   ExpectParameters(std::move(average), "ema.", model->layout());
 }
 
+/// Of a model with one layer of experts: transformers pools the layers of a model, a mean over one is the same.
+class AuxiliaryLossGoldenTest : public GoldenTest {};
+
+TEST_P(AuxiliaryLossGoldenTest, LossAndGradients) {
+  config_.router_balance_loss = 0.25;
+  const ParameterLayout layout = TransformerLayout(config_);
+  const std::vector<float> expected = GoldenParameters(layout, "aux.grad.");
+  const std::vector<int32_t> inputs = GoldenTokens("inputs", 0), targets = GoldenTokens("targets", 0);
+  const TokenBatch batch{.inputs = inputs.data(), .targets = targets.data(), .batch = kBatch, .sequence = length_};
+  Loaded loaded(config_, DType::kF32, LoadedWeights(layout));
+  Arena arena = Arena::Create(*loaded.device, PlanTraining(*loaded.model, kBatch, length_).arena_bytes).value();
+  std::vector<float> losses(num_tokens());
+  std::vector<uint64_t> statistics(loaded.model->statistics().size());
+  PassContext context = loaded.Context(arena, 1.0f / static_cast<float>(num_tokens()));
+  context.statistics = statistics.data();
+  ASSERT_TRUE(loaded.model->ForwardBackward(batch, context, losses.data()).ok());
+  EXPECT_NEAR(*loaded.model->statistics().At<double>(statistics.data(), 0), Golden("aux_loss", 0, 1)[0], 1e-5);
+  EXPECT_LT(RelativeError(loaded.Gradients(), expected), 3e-6);
+  EXPECT_GT(RelativeError(loaded.Gradients(), GoldenParameters(layout, "grad.")), 1e-3);  // it does matter
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, AuxiliaryLossGoldenTest, ::testing::Values("tiny_qwen3_moe"),
+                         [](const auto& tested) { return tested.param; });
+
+class StackedGoldenTest : public GoldenTest {};
+
+TEST_P(StackedGoldenTest, WeightsAreThoseOfTheExpertsByThemselves) {
+  const ParameterLayout layout = TransformerLayout(config_);
+  EXPECT_EQ(LoadedWeights(layout, directory_ + "/stacked"), LoadedWeights(layout));
+}
+
+// As if the files lacked one of six.
+TEST_P(StackedGoldenTest, AMissingExpertIsNamed) {
+  ++config_.num_experts;
+  const ParameterLayout layout = TransformerLayout(config_);
+  std::vector<float> values(layout.elements());
+  const auto load = [&](const std::string& directory) {
+    return std::string(
+        LoadWeights(directory, layout, HuggingFaceTensorMap(config_, layout), nullptr, absl::MakeSpan(values))
+            .message());
+  };
+  const auto contains = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  const std::string missing = load(directory_), stacked = load(directory_ + "/stacked");
+  EXPECT_TRUE(contains(missing, "model.layers.0.block_sparse_moe.experts.5.w1.weight\" is missing")) << missing;
+  EXPECT_TRUE(contains(stacked, "model.layers.0.mlp.experts.gate_up_proj\" has shape [5, 32, 32]")) << stacked;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, StackedGoldenTest, ::testing::Values("tiny_mixtral"),
+                         [](const auto& tested) { return tested.param; });
+
 class TrainingGoldenTest : public GoldenTest {};
 
 TEST_P(TrainingGoldenTest, ScheduleAndDropout) {
@@ -329,7 +397,8 @@ INSTANTIATE_TEST_SUITE_P(Models, LionGoldenTest, ::testing::Values("tiny_llama")
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
                          ::testing::Values("tiny_gpt2", "tiny_llama", "tiny_llama31", "tiny_mistral", "tiny_qwen2",
-                                           "tiny_qwen3", "tiny_qwen3_window"),
+                                           "tiny_qwen3", "tiny_qwen3_window", "tiny_mixtral", "tiny_qwen2_moe",
+                                           "tiny_qwen3_moe", "tiny_olmoe"),
                          [](const auto& tested) { return tested.param; });
 
 INSTANTIATE_TEST_SUITE_P(Models, TrainingGoldenTest, ::testing::Values("tiny_gpt2", "tiny_llama"),
@@ -342,7 +411,8 @@ TEST_P(ExportGoldenTest, Logits) { ExpectLogits(); }
 
 INSTANTIATE_TEST_SUITE_P(Models, ExportGoldenTest,
                          ::testing::Values("exported_gpt2", "exported_llama", "exported_llama31", "exported_mistral",
-                                           "exported_qwen2", "exported_qwen3"),
+                                           "exported_qwen2", "exported_qwen3", "exported_mixtral", "exported_qwen2_moe",
+                                           "exported_qwen3_moe", "exported_olmoe"),
                          [](const auto& tested) { return tested.param; });
 
 }  // namespace

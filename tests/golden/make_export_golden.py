@@ -40,6 +40,14 @@ MODELS = (
     ("exported_mistral", "llama3_style", "family: mistral, num_kv_heads: 1, sliding_window: 5, rope_theta: 1000"),
     ("exported_qwen2", "gpt2_style", "family: qwen2, num_kv_heads: 1, tie_embeddings: true, rope_theta: 1000"),
     ("exported_qwen3", "gpt2_style", "family: qwen3, num_kv_heads: 1, head_dim: 24, sliding_window: 6, rope_theta: 1000"),
+    ("exported_mixtral", "llama3_style", "family: mixtral, num_kv_heads: 1, sliding_window: 5, rope_theta: 1000, "
+     "num_experts: 3, expert_intermediate_size: 24"),
+    ("exported_qwen2_moe", "gpt2_style", "family: qwen2_moe, num_kv_heads: 1, rope_theta: 1000, num_experts: 5, "
+     "experts_per_token: 3, expert_intermediate_size: 24, shared_expert_intermediate_size: 16, first_expert_layer: 2"),
+    ("exported_qwen3_moe", "gpt2_style", "family: qwen3_moe, num_kv_heads: 1, head_dim: 24, rope_theta: 1000, "
+     "num_experts: 4, experts_per_token: 2, expert_intermediate_size: 24"),
+    ("exported_olmoe", "gpt2_style", "family: olmoe, num_kv_heads: 1, rope_theta: 1000, num_experts: 4, "
+     "experts_per_token: 2, expert_intermediate_size: 24"),
 )
 
 

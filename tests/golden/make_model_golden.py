@@ -12,9 +12,14 @@ Each directory gets the model as `transformers` saves it (config.json, model.saf
   steps.inputs, steps.targets         (10, B, T)
   steps.losses, steps.norms (10)      ten steps of AdamW from the same weights: losses and norms before clipping
   final.<name>                        the weights after them
+and that of tiny_qwen3_moe, which has one layer with experts:
+  aux_loss (1), aux.grad.<name>       transformers' auxiliary loss, gradients of loss + 0.25 * aux_loss
 T is 13 of the 24 positions for the first two, all of them for the others; the windows are shorter than that. Attention
 is transformers' "eager" one. AdamW: lr 1e-2, betas (0.9, 0.95), eps 1e-8, weight decay 0.1 on matrices only,
 gradient norm clipped to 1.
+
+transformers 5 keeps the experts of a layer in two tensors, as their gradients and final values are here, and saves each
+by itself; tiny_mixtral/stacked has the model as it stands in memory.
 """
 import os
 import sys
@@ -23,7 +28,9 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from transformers import (AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig,
-                          MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+                          MistralForCausalLM, MixtralConfig, MixtralForCausalLM, OlmoeConfig, OlmoeForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM,
+                          Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
 BATCH, STEPS = 2, 10
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -74,9 +81,38 @@ def qwen3_window():
                                         max_window_layers=0))
 
 
+def mixtral():
+    return MixtralForCausalLM(MixtralConfig(**{**SIZES, "intermediate_size": 16}, max_position_embeddings=48,
+                                            num_local_experts=5, num_experts_per_tok=2, sliding_window=17,
+                                            rope_theta=1000.0))
+
+
+def qwen2_moe():
+    """The first of three layers is dense."""
+    return Qwen2MoeForCausalLM(Qwen2MoeConfig(**{**SIZES, "num_hidden_layers": 3}, max_position_embeddings=48,
+                                              rope_theta=1000.0, num_experts=7, num_experts_per_tok=3,
+                                              moe_intermediate_size=16, shared_expert_intermediate_size=24,
+                                              mlp_only_layers=[0], tie_word_embeddings=True))
+
+
+def qwen3_moe():
+    """The first and the last of three layers are dense."""
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**{**SIZES, "num_hidden_layers": 3}, head_dim=24, rope_theta=1000.0,
+                                              max_position_embeddings=48, num_experts=6, num_experts_per_tok=2,
+                                              moe_intermediate_size=16, norm_topk_prob=True, decoder_sparse_step=2))
+
+
+def olmoe():
+    return OlmoeForCausalLM(OlmoeConfig(**{**SIZES, "intermediate_size": 16}, max_position_embeddings=48, num_experts=8,
+                                        num_experts_per_tok=3, rope_theta=1000.0,
+                                        pad_token_id=None, eos_token_id=None))  # of padding PyTorch has no gradient
+
+
 # name, model, length of its sequences
 MODELS = (("tiny_gpt2", gpt2, 13), ("tiny_llama", llama, 13), ("tiny_llama31", llama31, 96), ("tiny_mistral", mistral, 80),
-          ("tiny_qwen2", qwen2, 48), ("tiny_qwen3", qwen3, 48), ("tiny_qwen3_window", qwen3_window, 48))
+          ("tiny_qwen2", qwen2, 48), ("tiny_qwen3", qwen3, 48), ("tiny_qwen3_window", qwen3_window, 48),
+          ("tiny_mixtral", mixtral, 48), ("tiny_qwen2_moe", qwen2_moe, 48), ("tiny_qwen3_moe", qwen3_moe, 48),
+          ("tiny_olmoe", olmoe, 48))
 
 
 def randomise(model, generator):
@@ -100,9 +136,22 @@ def sequences(vocabulary, count, length, generator):
     return tokens[:, :, :-1].contiguous(), tokens[:, :, 1:].contiguous()
 
 
+def with_aux_loss(model, inputs, targets):
+    out = model(input_ids=inputs, output_router_logits=True)
+    loss = torch.nn.functional.cross_entropy(out.logits.flatten(0, 1), targets.flatten())
+    (loss + 0.25 * out.aux_loss).backward()
+    tensors = {"aux_loss": out.aux_loss.reshape(1)}
+    for name, p in model.named_parameters():
+        tensors["aux.grad." + name] = p.grad.clone()
+    model.zero_grad()
+    return tensors
+
+
 def golden(model, length, generator):
     out = {}
     inputs, targets = sequences(model.config.vocab_size, 1, length, generator)
+    if model.config.model_type == "qwen3_moe":
+        out.update(with_aux_loss(model, inputs[0], targets[0]))
     logits, loss = loss_of(model, inputs[0], targets[0])
     loss.backward()
     out["inputs"], out["targets"] = inputs[0], targets[0]
@@ -138,6 +187,8 @@ def check(name):
         rope = dict(config.rope_parameters)
         config.rope_theta = rope.pop("rope_theta")
         config.rope_scaling = rope if rope["rope_type"] != "default" else None
+        if config.model_type == "qwen3_moe":
+            config.num_experts = config.num_local_experts
     model = AutoModelForCausalLM.from_pretrained(directory, config=config, dtype=torch.float32,
                                                  attn_implementation="eager").eval()
     with torch.no_grad():
@@ -161,11 +212,14 @@ def main():
         randomise(model, generator)
         directory = os.path.join(HERE, name)
         model.save_pretrained(directory, safe_serialization=True)
+        if name == "tiny_mixtral":
+            model.save_pretrained(os.path.join(directory, "stacked"), save_original_format=False)
         save_file(golden(model, length, generator), os.path.join(directory, "golden.safetensors"))
         if os.path.exists(os.path.join(directory, "generation_config.json")):
             os.remove(os.path.join(directory, "generation_config.json"))
-        for file in os.listdir(directory):
-            os.chmod(os.path.join(directory, file), 0o644)
+        for folder, _, files in os.walk(directory):
+            for file in files:
+                os.chmod(os.path.join(folder, file), 0o644)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/command.h"
@@ -155,6 +156,62 @@ TEST_F(TrainTest, ASavedModelIsEvaluatedSampledAndTrainedOn) {
   EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("b")}).exit_code, 1);
 }
 
+/// Settings that make the test's model one of five experts a layer and a shared one.
+std::vector<std::string> WithExperts(std::vector<std::string> more = {}) {
+  std::vector<std::string> arguments;
+  for (const char* key : {"family=qwen2_moe", "num_experts=5", "experts_per_token=2", "expert_intermediate_size=24",
+                          "shared_expert_intermediate_size=16"}) {
+    arguments.insert(arguments.end(), {"--set", absl::StrCat("model.", key)});
+  }
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+TEST_F(TrainTest, AMixtureOfExpertsHasEqualBitsInAnyWorldAndAfterAKill) {
+  const CommandResult one = Train("1", WithExperts());
+  ASSERT_EQ(one.exit_code, 0) << one.output;
+  const auto expect_equal = [&](const std::string& run) {
+    const CommandResult compared = RunHoldfast({"compare", Path("1"), Path(run)});
+    EXPECT_EQ(compared.exit_code, 0) << run << ": " << compared.output;
+  };
+  for (const char* workers : {"2", "3", "4"}) {
+    const CommandResult several = Train(
+        workers, WithExperts({"--workers", workers, "--set", "train.recompute=block", "--set", "train.threads=1"}));
+    ASSERT_EQ(several.exit_code, 0) << several.output;
+    expect_equal(workers);
+  }
+  std::vector<std::string> arguments{"train", Path("config.yaml"), "--run-dir", Path("killed")};
+  for (const std::string& argument : WithExperts({"--set", "checkpoint.every_steps=2"})) arguments.push_back(argument);
+  setenv("HOLDFAST_TEST_SLOWDOWN_MS", "20", 1);
+  Command run(arguments);
+  unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
+  ASSERT_TRUE(run.WaitForOutput("step  7/12"));
+  run.Signal(SIGKILL);
+  run.Wait();
+  const CommandResult resumed = Train("killed", WithExperts({"--workers", "3"}));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, HasSubstr("resum"));
+  expect_equal("killed");
+}
+
+TEST_F(TrainTest, AMixtureOfExpertsIsSavedExportedAndLoaded) {
+  ASSERT_EQ(Train("a", WithExperts()).exit_code, 0);
+  EXPECT_EQ(RunHoldfast({"eval", Path("a"), Path("valid.bin"), "--sequence-length", "32"}).exit_code, 0);
+  const CommandResult exported = RunHoldfast({"ckpt", "export", Path("a"), Path("out"), "--dtype", "bf16"});
+  ASSERT_EQ(exported.exit_code, 0) << exported.output;
+  EXPECT_THAT(ReadAll(directory_ / "out/config.json"), HasSubstr("Qwen2MoeForCausalLM"));
+  WriteAll(directory_ / "more.yaml", "data: {train: [" + Path("train.bin") +
+                                         "]}\nbatch: {sequence_length: 32, microbatch_size: 2}\n"
+                                         "train: {steps: 2, init_from: " +
+                                         Path("out") + "}\nlog: {sample_bytes: 0}\n");
+  const CommandResult more = RunHoldfast({"train", Path("more.yaml"), "--run-dir", Path("b"), "--workers", "2"});
+  EXPECT_EQ(more.exit_code, 0) << more.output;
+  const CommandResult dense =
+      RunHoldfast({"train", Path("more.yaml"), "--run-dir", Path("c"), "--set", "model.num_experts=4"});
+  EXPECT_EQ(dense.exit_code, 2);
+  EXPECT_THAT(dense.output, HasSubstr("model.num_experts"));
+}
+
 TEST_F(TrainTest, SigtermSavesTheModelAndExits143) {
   WriteConfig("config.yaml", 1'000'000);
   Command run({"train", Path("config.yaml"), "--run-dir", Path("a")});
@@ -240,6 +297,14 @@ INSTANTIATE_TEST_SUITE_P(
                  {"train.device=cuda", "parallel.transport=nccl", "elastic.workers=8000"},
                  1,
                  {"error: "}},
+        BadInput{"ExpertsThatNoGroupsDivide",
+                 {"model.num_experts=6", "model.router_groups=4"},
+                 2,
+                 {"model.router_groups", "num_experts 6 is not a multiple of router_groups 4"}},
+        BadInput{"MoreExpertsForATokenThanThereAre",
+                 {"model.num_experts=4", "model.experts_per_token=5"},
+                 2,
+                 {"model.experts_per_token", "more than num_experts 4"}},
         BadInput{"TwoTyposAtOnce", {"train.stepz=1", "optimizer.lrr=1"}, 2, {"stepz", "steps", "lrr", "lr"}},
         BadInput{"NanLearningRate", {"optimizer.lr=.nan"}, 2, {"optimizer.lr"}},
         BadInput{"GemmTableOnACpu", {"train.gemm_table=%D/text.txt"}, 2, {"train.gemm_table", "train.device"}},

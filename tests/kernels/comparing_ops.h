@@ -68,6 +68,45 @@ class ComparingOps final : public Ops {
   void SwigluBackward(Matrix d_gate_up, ConstMatrix d_out, ConstMatrix gate_up) override {
     Compare("SwigluBackward", {Of(d_gate_up)}, [&] { ops_->SwigluBackward(d_gate_up, d_out, gate_up); });
   }
+  void RouterForward(const RouterOut& out, ConstMatrix logits, const RouterShape& shape) override {
+    const int64_t rows = logits.rows, choices = rows * shape.chosen;
+    Compare("RouterForward",
+            {Of(out.scores, rows * shape.num_experts), Bytes{out.experts, static_cast<size_t>(choices) * 4},
+             Of(out.weights, choices), Of(out.lse, rows)},
+            [&] { ops_->RouterForward(out, logits, shape); });
+  }
+  void RouterBackward(const RouterBackwardArgs& args, const RouterShape& shape) override {
+    Compare("RouterBackward", {Of(args.d_logits)}, [&] { ops_->RouterBackward(args, shape); });
+  }
+  void RouterReport(const RouterReportArgs& args, const RouterShape& shape) override {
+    ops_->RouterReport(args, shape);
+  }
+  void SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
+                   const RouterShape& shape) override {
+    ops_->SortChoices(offsets, choices, slot_of, experts, rows, shape);
+  }
+  void GatherRows(Matrix out, ConstMatrix in, const ExpertRows& rows) override {
+    Compare("GatherRows", {Of(out)}, [&] { ops_->GatherRows(out, in, rows); });
+  }
+  void CombineRows(Matrix out, ConstMatrix in, ConstMatrix last, const ExpertRows& rows) override {
+    Compare("CombineRows", {Of(out)}, [&] { ops_->CombineRows(out, in, last, rows); });
+  }
+  void ExpertGemm(const ExpertGemmArgs& args, const ExpertRows& rows) override {
+    Compare("ExpertGemm", {Of(args.c)}, [&] { ops_->ExpertGemm(args, rows); });
+  }
+  void ExpertGradient(const ExpertGradientArgs& args, const ExpertRows& rows) override {
+    Matrix all = args.c;  // of all experts, and what lies between them
+    all.rows = ((rows.num_experts - 1) * args.c_step) / all.stride + all.rows;
+    Compare("ExpertGradient", {Of(all)}, [&] { ops_->ExpertGradient(args, rows); });
+  }
+  void ExpertSwigluForward(Matrix out, ConstMatrix gate_up, const float* weights, const ExpertRows& rows) override {
+    Compare("ExpertSwigluForward", {Of(out)}, [&] { ops_->ExpertSwigluForward(out, gate_up, weights, rows); });
+  }
+  void ExpertSwigluBackward(Matrix d_gate_up, float* d_weights, ConstMatrix d_out, ConstMatrix gate_up,
+                            const float* weights, const ExpertRows& rows) override {
+    Compare("ExpertSwigluBackward", {Of(d_gate_up), Of(d_weights, rows.slots)},
+            [&] { ops_->ExpertSwigluBackward(d_gate_up, d_weights, d_out, gate_up, weights, rows); });
+  }
   void SoftmaxCrossEntropy(float* losses, Matrix d_logits, ConstMatrix logits, const int32_t* targets,
                            float grad_scale) override {
     Matrix all = d_logits;  // its memory may be that of logits, which then is longer

@@ -50,15 +50,37 @@ TEST(PlanTest, LogitsAreNeverAllThere) {
 TEST(PlanTest, ModelFlopsFollowPalm) {
   // nanoGPT's number of parameters for GPT-2 124M is 123.65M without the position table.
   const double n = 124439808.0 - 1024 * 768;
-  EXPECT_DOUBLE_EQ(DenseFlopsPerToken(Gpt2Small(), 512), 6 * n + 12.0 * 12 * 768 * 512);
+  EXPECT_DOUBLE_EQ(FlopsPerTokenOf(Gpt2Small(), 512), 6 * n + 12.0 * 12 * 768 * 512);
   ModelConfig untied = Gpt2Small();
   untied.tie_embeddings = false;  // the token table is then looked up only, the head multiplies as before
-  EXPECT_DOUBLE_EQ(DenseFlopsPerToken(untied, 512), DenseFlopsPerToken(Gpt2Small(), 512));
+  EXPECT_DOUBLE_EQ(FlopsPerTokenOf(untied, 512), FlopsPerTokenOf(Gpt2Small(), 512));
+}
+
+// Published sizes: 46.7 and 12.9 billion, of which the embedding is looked up.
+TEST(PlanTest, ATokenMeetsItsExpertsOnly) {
+  const ModelConfig mixtral{.family = "mixtral",
+                            .vocab_size = 32000,
+                            .num_layers = 32,
+                            .hidden_size = 4096,
+                            .num_heads = 32,
+                            .num_kv_heads = 8,
+                            .head_dim = 128,
+                            .intermediate_size = 14336,
+                            .position = PositionKind::kRope,
+                            .norm = NormType::kRmsNorm,
+                            .activation = ActivationKind::kSwiglu,
+                            .bias = false,
+                            .tie_embeddings = false,
+                            .num_experts = 8,
+                            .expert_intermediate_size = 14336};
+  EXPECT_EQ(TransformerLayout(mixtral).elements(), 46'702'792'704);
+  EXPECT_EQ(ActiveParameters(mixtral), 12'879'925'248);
+  EXPECT_DOUBLE_EQ(FlopsPerTokenOf(mixtral, 64), 6 * (12'879'925'248.0 - 32000 * 4096) + 12.0 * 32 * 4096 * 64);
 }
 
 TEST(PlanTest, AWindowCountsWhatIsLeftOfAttention) {
   ModelConfig config = Gpt2Small();
-  const double all = DenseFlopsPerToken(config, 512), attention = 12.0 * 12 * 768 * 512;
+  const double all = FlopsPerTokenOf(config, 512), attention = 12.0 * 12 * 768 * 512;
   const double forward = PlanEvaluation(*Make(config, false, *MakeCpuDevice(1)), 1, 512).flops;
   for (const int64_t window : {1, 100, 511, 512, 600}) {
     config.sliding_window = window;
@@ -67,7 +89,7 @@ TEST(PlanTest, AWindowCountsWhatIsLeftOfAttention) {
       for (int64_t j = 0; j < 512; ++j) seen += std::abs(i - j) < window;
     }
     const double share = seen / (512 * 512);
-    EXPECT_NEAR(DenseFlopsPerToken(config, 512), all - attention * (1 - share), 1e-6 * all) << window;
+    EXPECT_NEAR(FlopsPerTokenOf(config, 512), all - attention * (1 - share), 1e-6 * all) << window;
     const double pass = PlanEvaluation(*Make(config, false, *MakeCpuDevice(1)), 1, 512).flops;
     const double products = 12 * 2 * 2.0 * 768 * 512 * 512 / 2;  // causal
     EXPECT_NEAR(forward - pass, products * (1 - share), 0.01 * products) << window;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -33,7 +34,11 @@ class ReferenceModel {
     return losses;
   }
 
+  /// What the routers of the last pass add to the mean of its losses.
+  double auxiliary() const { return auxiliary_; }
+
   Rows Logits(const std::vector<double>& weights, const Tokens& tokens) {
+    auxiliary_ = 0;
     weights_ = &weights;
     sequence_ = tokens.sequence;
     Rows x(tokens.inputs.size(), Row(c_.hidden_size));
@@ -49,7 +54,9 @@ class ReferenceModel {
     for (int64_t l = 0; l < c_.num_layers; ++l) {
       const std::string block = absl::StrCat("blocks.", l, ".");
       AddDropped(&x, Attention(block, l, Norm(block + "norm1", x)), (l + 1) * 8 + 2);
-      AddDropped(&x, Mlp(block, Norm(block + "norm2", x)), (l + 1) * 8 + 3);
+      const Rows normed = Norm(block + "norm2", x);
+      const bool dense = Find(block + "experts.router.weight") == nullptr;
+      AddDropped(&x, dense ? Mlp(block, normed) : Experts(block + "experts.", normed), (l + 1) * 8 + 3);
     }
     x = Norm("final_norm", x);
     return Linear(c_.tie_embeddings ? "embedding.tokens" : "head", x, c_.vocab_size);
@@ -129,11 +136,13 @@ class ReferenceModel {
     Row v(qkv.begin() + head * d, qkv.begin() + (head + 1) * d);
     if (head >= c_.num_heads + c_.num_kv_heads) return v;
     if (c_.qk_norm) {
-      const double* weight =
-          Find(block + (head < c_.num_heads ? "attention.q_norm.weight" : "attention.k_norm.weight"));
+      const bool query = head < c_.num_heads, joint = c_.qk_norm_joint;
+      const double* weight = Find(block + (query ? "attention.q_norm.weight" : "attention.k_norm.weight"));
+      const int64_t first = joint ? (query ? 0 : c_.num_heads) : head;
+      const int64_t heads = joint ? (query ? c_.num_heads : c_.num_kv_heads) : 1;
       double square = 0;
-      for (double x : v) square += x * x / d;
-      for (int64_t i = 0; i < d; ++i) v[i] *= weight[i] / std::sqrt(square + c_.norm_eps);
+      for (int64_t i = first * d; i < (first + heads) * d; ++i) square += qkv[i] * qkv[i] / (heads * d);
+      for (int64_t i = 0; i < d; ++i) v[i] *= weight[(head - first) * d + i] / std::sqrt(square + c_.norm_eps);
     }
     if (c_.position != PositionKind::kRope) return v;
     Row rotated(d);
@@ -188,10 +197,82 @@ class ReferenceModel {
     return Linear(block + "mlp.down", act, c_.hidden_size);
   }
 
+  /// The experts of a token, the best first.
+  std::vector<int64_t> Best(const Row& scores) const {
+    std::vector<std::pair<double, int64_t>> order;
+    for (int64_t e = 0; e < c_.num_experts; ++e) order.emplace_back(-scores[e], e);
+    std::sort(order.begin(), order.end());
+    std::vector<int64_t> experts;
+    for (int64_t j = 0; j < c_.experts_per_token; ++j) experts.push_back(order[j].second);
+    return experts;
+  }
+
+  Row Swiglu(const std::string& name, const Row& x, int64_t width) const {
+    const Row up = Linear(name + "gate_up", {x}, 2 * width)[0];
+    Row act(width);
+    for (int64_t j = 0; j < width; ++j) act[j] = up[j] / (1 + std::exp(-up[j])) * up[width + j];
+    return Linear(name + "down", {act}, c_.hidden_size)[0];
+  }
+
+  Row Scores(const Row& logits) const {
+    double all = 0;
+    for (double logit : logits) all += std::exp(logit);
+    Row scores(logits);
+    for (double& v : scores) {
+      v = c_.router_score == RouterScoreKind::kSoftmax ? std::exp(v) / all : 1 / (1 + std::exp(-v));
+    }
+    return scores;
+  }
+
+  /// The losses of a router, the number of tokens of each expert taken as constant.
+  double Auxiliary(const Rows& logits, const Rows& scores, const std::vector<double>& load) const {
+    double balance = 0, z = 0;
+    for (size_t r = 0; r < logits.size(); ++r) {
+      double sum = 0, loaded = 0, exponentials = 0;
+      for (size_t e = 0; e < load.size(); ++e) {
+        sum += scores[r][e];
+        loaded += load[e] * scores[r][e];
+        exponentials += std::exp(logits[r][e]);
+      }
+      balance += loaded / sum;
+      z += std::pow(std::log(exponentials), 2);
+    }
+    const double rows = logits.size();
+    return c_.router_balance_loss * c_.num_experts * balance / (rows * rows) + c_.router_z_loss * z / rows;
+  }
+
+  /// Each token by itself.
+  Rows Experts(const std::string& name, const Rows& x) {
+    const Rows logits = Linear(name + "router", x, c_.num_experts);
+    Rows y(x.size(), Row(c_.hidden_size)), all_scores;
+    std::vector<double> load(c_.num_experts);
+    for (size_t r = 0; r < x.size(); ++r) {
+      const Row& scores = all_scores.emplace_back(Scores(logits[r]));
+      double chosen = 0;
+      const std::vector<int64_t>& experts = choices_.try_emplace(absl::StrCat(name, r), Best(scores)).first->second;
+      for (const int64_t e : experts) chosen += scores[e];
+      for (const int64_t e : experts) {
+        ++load[e];
+        const double weight = c_.router_scale * (c_.router_normalize ? scores[e] / chosen : scores[e]);
+        const Row out = Swiglu(absl::StrCat(name, e, "."), x[r], c_.expert_intermediate_size);
+        for (int64_t j = 0; j < c_.hidden_size; ++j) y[r][j] += weight * out[j];
+      }
+      if (c_.shared_expert_intermediate_size == 0) continue;
+      const double weight =
+          c_.shared_expert_gate ? 1 / (1 + std::exp(-Linear(name + "shared.gate", {x[r]}, 1)[0][0])) : 1;
+      const Row out = Swiglu(name + "shared.", x[r], c_.shared_expert_intermediate_size);
+      for (int64_t j = 0; j < c_.hidden_size; ++j) y[r][j] += weight * out[j];
+    }
+    auxiliary_ += Auxiliary(logits, all_scores, load) / c_.NumExpertLayers();
+    return y;
+  }
+
   ModelConfig c_;
   const ParameterLayout& layout_;
   const std::vector<double>* weights_ = nullptr;
+  std::map<std::string, std::vector<int64_t>> choices_;  // of the first call: the loss jumps where a choice changes
   int64_t sequence_ = 0;
+  double auxiliary_ = 0;
 };
 
 }  // namespace holdfast

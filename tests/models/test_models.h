@@ -77,6 +77,56 @@ inline ModelConfig TinyQwen3() {
   return c;
 }
 
+/// The second of three layers is dense.
+inline ModelConfig TinyMixture() {
+  ModelConfig c = TinyLlama();
+  c.num_layers = 3;
+  c.num_experts = 5;
+  c.experts_per_token = 2;
+  c.expert_intermediate_size = 12;
+  c.expert_layer_step = 2;
+  return c;
+}
+
+/// Experts in every layer, and nothing else that MixtureLike families cannot say.
+inline ModelConfig TinyMixtral() {
+  ModelConfig c = TinyLlama();
+  c.family = "mixtral";
+  c.num_experts = 5;
+  c.intermediate_size = c.expert_intermediate_size = 12;
+  return c;
+}
+
+inline ModelConfig TinyQwen2Moe() {
+  ModelConfig c = TinyMixture();
+  c.family = "qwen2_moe";
+  c.qkv_bias = true;
+  c.router_normalize = false;
+  c.shared_expert_intermediate_size = 20;
+  c.shared_expert_gate = true;
+  return c;
+}
+
+inline ModelConfig TinyQwen3Moe() {
+  ModelConfig c = TinyMixture();
+  c.family = "qwen3_moe";
+  c.qk_norm = true;
+  c.first_expert_layer = 2;
+  c.expert_layer_step = 1;
+  return c;
+}
+
+inline ModelConfig TinyOlmoe() {
+  ModelConfig c = TinyMixtral();
+  c.family = "olmoe";
+  c.hidden_size = c.num_heads * c.head_dim;
+  c.qk_norm = c.qk_norm_joint = true;
+  c.router_normalize = false;
+  c.num_experts = 7;
+  c.experts_per_token = 3;
+  return c;
+}
+
 struct NamedConfig {
   std::string name;
   ModelConfig config;
@@ -99,6 +149,19 @@ inline std::vector<NamedConfig> TinyModels() {
   gpt2_window.sliding_window = 4;
   gpt2_window.dropout = 0.2;
   qwen_window.sliding_window = 5;
+  ModelConfig mixture_dropout = TinyMixture(), sigmoid = TinyMixture();
+  mixture_dropout.dropout = 0.2;
+  mixture_dropout.router_normalize = false;
+  sigmoid.router_score = RouterScoreKind::kSigmoid;
+  sigmoid.router_scale = 2.5;
+  sigmoid.tie_embeddings = true;
+  sigmoid.router_balance_loss = 0.4;
+  sigmoid.router_z_loss = 0.05;
+  ModelConfig losses = TinyMixture();
+  losses.router_balance_loss = 0.5;
+  losses.router_z_loss = 0.1;
+  ModelConfig shared = TinyMixture();
+  shared.shared_expert_intermediate_size = 20;
   return {{"Gpt2", TinyGpt2()},
           {"Gpt2Untied", untied},
           {"Gpt2Dropout", dropout},
@@ -112,7 +175,16 @@ inline std::vector<NamedConfig> TinyModels() {
           {"Qwen2", TinyQwen2()},
           {"Qwen3", TinyQwen3()},
           {"Qwen3Window", qwen_window},
-          {"Gpt2NormsAndWindow", gpt2_window}};
+          {"Gpt2NormsAndWindow", gpt2_window},
+          {"Mixture", TinyMixture()},
+          {"MixtureDropout", mixture_dropout},
+          {"MixtureSigmoid", sigmoid},
+          {"MixtureLosses", losses},
+          {"MixtureShared", shared},
+          {"Mixtral", TinyMixtral()},
+          {"Qwen2Moe", TinyQwen2Moe()},
+          {"Qwen3Moe", TinyQwen3Moe()},
+          {"Olmoe", TinyOlmoe()}};
 }
 
 /// Weights far from their initial values, where biases are 0 and norms 1 and mistakes can hide.

@@ -20,7 +20,7 @@ class TestStore final : public UnitStore {
       : layout_(layout), values_(values), halves_(values.size()), gradients_(values.size(), NAN) {
     for (const ParameterSpec& p : layout.parameters()) {
       gradient_tensors_.push_back({&gradients_[p.offset], DType::kF32, p.shape});
-      if (dtype == DType::kBF16 && p.is_matrix()) {
+      if (p.ReadType(dtype) == DType::kBF16) {
         ops.CastToBf16(&halves_[p.offset], &values_[p.offset], p.shape.elements());
         weights_.push_back({&halves_[p.offset], DType::kBF16, p.shape});
       } else {

@@ -8,6 +8,8 @@
 
 #include <cmath>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
 #include "tests/models/reference_model.h"
 #include "tests/models/test_models.h"
 
@@ -49,6 +51,7 @@ TEST_P(TransformerTest, GradientsMatchCentralDifferences) {
   model.Train(tokens_, kLossScale);
   const std::vector<float>& gradients = model.store().gradients();
   ReferenceModel reference(config(), layout_);
+  reference.Losses(exact_weights_, tokens_);  // chooses the experts
   const auto derivative = [&](int64_t first, const std::vector<double>& direction) {
     constexpr double kStep = 1e-4;
     std::vector<double> plus = exact_weights_, minus = exact_weights_;
@@ -56,7 +59,12 @@ TEST_P(TransformerTest, GradientsMatchCentralDifferences) {
       plus[first + i] += kStep * direction[i];
       minus[first + i] -= kStep * direction[i];
     }
-    return kLossScale * (Sum(reference.Losses(plus, tokens_)) - Sum(reference.Losses(minus, tokens_))) / (2 * kStep);
+    const auto rows = static_cast<double>(tokens_.inputs.size());
+    const auto loss = [&](const std::vector<double>& weights) {
+      const double sum = Sum(reference.Losses(weights, tokens_));
+      return kLossScale * (sum + rows * reference.auxiliary());
+    };
+    return (loss(plus) - loss(minus)) / (2 * kStep);
   };
   std::mt19937_64 rng(5);
   for (const ParameterSpec& p : layout_.parameters()) {
@@ -184,6 +192,40 @@ TEST(TransformerHeadTest, UnusedRowsHaveZeroGradient) {
   for (int64_t i = 0; i < config.hidden_size; ++i) EXPECT_EQ(model.store().gradients()[i], 0.0f);
   for (int64_t i = 5 * config.hidden_size; i < positions.shape.elements(); ++i) {
     EXPECT_EQ(model.store().gradients()[positions.offset + i], 0.0f);
+  }
+}
+
+// A router that cannot tell its experts apart: every token goes to the first of them, which then is the dense layer.
+TEST(TransformerExpertsTest, TiesGoToTheFirstExpertWhateverItsLoad) {
+  ModelConfig dense = TinyLlama(), mixture = TinyLlama();
+  mixture.num_experts = 7;
+  mixture.experts_per_token = 1;
+  mixture.expert_intermediate_size = dense.intermediate_size;
+  const ParameterLayout dense_layout = TransformerLayout(dense), layout = TransformerLayout(mixture);
+  const std::vector<float> dense_weights = RandomWeights(dense_layout, 3);
+  std::vector<float> weights = RandomWeights(layout, 4);
+  const auto of_dense = [&](const ParameterSpec& p) {  // the same parameter, or -1
+    return dense_layout.Find(absl::StrReplaceAll(p.name, {{".experts.0.", ".mlp."}}));
+  };
+  for (const ParameterSpec& p : layout.parameters()) {
+    const auto to = weights.begin() + p.offset;
+    if (absl::StrContains(p.name, "router")) std::fill_n(to, p.shape.elements(), 0.0f);
+    if (of_dense(p) < 0) continue;
+    std::copy_n(dense_weights.begin() + dense_layout.parameters()[of_dense(p)].offset, p.shape.elements(), to);
+  }
+  const Tokens tokens = RandomTokens(dense.vocab_size, 3, 9, 11);
+  for (const TransformerOptions& options : {kF32, kBf16Recompute}) {
+    const Result expected = TrainOnce(dense, options, 2, dense_weights, tokens);
+    const Result result = TrainOnce(mixture, options, 2, weights, tokens);
+    EXPECT_EQ(result.losses, expected.losses);
+    for (const ParameterSpec& p : layout.parameters()) {
+      const int same = of_dense(p);
+      if (absl::StrContains(p.name, "router")) continue;
+      for (int64_t i = 0; i < p.shape.elements(); ++i) {
+        const float wanted = same < 0 ? 0 : expected.gradients[dense_layout.parameters()[same].offset + i];
+        ASSERT_EQ(result.gradients[p.offset + i], wanted) << p.name << " element " << i;
+      }
+    }
   }
 }
 

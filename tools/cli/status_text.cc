@@ -1,21 +1,18 @@
 #include "tools/cli/status_text.h"
 
-#include <ctime>
 #include <deque>
 #include <fstream>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "elastic/coordinator/event_json.h"
 #include "elastic/coordinator/event_text.h"
 #include "nlohmann/json.hpp"
 
 namespace holdfast {
 namespace {
-
-using nlohmann::json;
-
-constexpr const char* kTimeKey = "time";
-constexpr const char* kEventKey = "event";
 
 std::string WorkerLine(const WorkerStatus& w) {
   const std::string rank = w.rank < 0 ? "-" : absl::StrCat(w.rank);
@@ -27,33 +24,13 @@ std::string WorkerLine(const WorkerStatus& w) {
 }
 
 std::string ClockTime(double seconds) {
-  const auto time = static_cast<std::time_t>(seconds);
-  std::tm parts{};
-  char text[32] = "";
-  if (localtime_r(&time, &parts) != nullptr) std::strftime(text, sizeof(text), "%H:%M:%S", &parts);
-  return text;
-}
-
-RunEvent EventOf(const json& line) {
-  RunEvent event;
-  for (const auto& [key, value] : line.items()) {
-    if (key == kEventKey && value.is_string()) event.name = value.get<std::string>();
-    if (key == kTimeKey || key == kEventKey) continue;
-    if (value.is_number_integer()) {
-      event.fields.emplace_back(key, value.get<int64_t>());
-    } else if (value.is_number()) {
-      event.fields.emplace_back(key, value.get<double>());
-    } else {
-      event.fields.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
-    }
-  }
-  return event;
+  return absl::FormatTime("%H:%M:%S", absl::FromUnixSeconds(static_cast<int64_t>(seconds)), absl::LocalTimeZone());
 }
 
 }  // namespace
 
 std::string StatusText(const RunStatus& s) {
-  std::string text = absl::StrFormat("%s%s%s\n", s.state, s.detail.empty() ? "" : ": ", s.detail);
+  std::string text = absl::StrFormat("%s%s%s\n", RunStateName(s.state), s.detail.empty() ? "" : ": ", s.detail);
   absl::StrAppendFormat(&text, "step %d of %d, world of %d, generation %d\n\n", s.committed_step, s.total_steps,
                         s.world_size, s.generation);
   absl::StrAppendFormat(&text, "%4s  %-20s %-16s %8s %8s  %-16s %10s %11s %8s %6s\n", "rank", "worker", "host", "pid",
@@ -63,7 +40,7 @@ std::string StatusText(const RunStatus& s) {
 }
 
 std::string StatusJson(const RunStatus& s) {
-  nlohmann::ordered_json status{{"state", s.state},
+  nlohmann::ordered_json status{{"state", RunStateName(s.state)},
                                 {"detail", s.detail},
                                 {"world_size", s.world_size},
                                 {"generation", s.generation},
@@ -83,7 +60,7 @@ std::string StatusJson(const RunStatus& s) {
                                  {"relative_compute_time", w.relative_compute_time},
                                  {"microbatches", w.microbatches}});
   }
-  return status.dump(2, ' ', false, json::error_handler_t::replace);
+  return status.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 std::string LastEvents(const std::string& path, int count) {
@@ -95,11 +72,10 @@ std::string LastEvents(const std::string& path, int count) {
   }
   std::string text;
   for (const std::string& line : lines) {
-    const json event = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!event.is_object()) continue;
-    const double time = event.contains(kTimeKey) && event[kTimeKey].is_number() ? event[kTimeKey].get<double>() : 0;
-    const std::string words = EventText(EventOf(event));
-    if (!words.empty()) absl::StrAppend(&text, ClockTime(time), "  ", words, "\n");
+    const std::optional<RecordedEvent> recorded = ReadEventLine(line);
+    if (!recorded.has_value()) continue;
+    const std::string words = recorded->event.has_value() ? EventText(*recorded->event) : recorded->name;
+    if (!words.empty()) absl::StrAppend(&text, ClockTime(recorded->time), "  ", words, "\n");
   }
   return text;
 }

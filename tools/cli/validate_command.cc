@@ -4,13 +4,17 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "framework/metrics/progress.h"
+#include "models/plan.h"
 #include "models/runtime/make_model.h"
 #include "models/runtime/memory_estimate.h"
 #include "models/runtime/pass_plans.h"
@@ -50,25 +54,33 @@ void PrintRow(const std::string& label, const std::string& value) {
   std::printf("  %-28s %s\n", label.c_str(), value.c_str());
 }
 
-void PrintParameters(const ParameterLayout& layout) {
+void PrintParameter(const ParameterSpec& p) {
+  std::printf("    %-40s %-18s %s\n", p.name.c_str(), p.shape.ToString().c_str(),
+              FormatCount(static_cast<double>(p.shape.elements())).c_str());
+}
+
+/// Of blocks that are alike the first, of the experts of a block the first.
+void PrintParameters(const ModelConfig& config, const ParameterLayout& layout) {
   std::printf("parameters by module\n");
-  int64_t blocks = 0, block_elements = 0;
+  std::set<std::pair<bool, int64_t>> printed;  // whether experts, elements
+  int64_t block_elements = 0;
   for (const Unit& unit : layout.units()) {
-    const bool block = unit.name.rfind("blocks.", 0) == 0;
-    if (block) {
-      ++blocks;
-      block_elements = unit.elements;
-      if (blocks > 1) continue;
-    }
-    PrintRow(block ? "each block" : unit.name, FormatCount(static_cast<double>(unit.elements)));
-    for (int i = unit.first_parameter; i < unit.first_parameter + unit.num_parameters; ++i) {
-      const ParameterSpec& p = layout.parameters()[static_cast<size_t>(i)];
-      std::printf("    %-40s %-18s %s\n", p.name.c_str(), p.shape.ToString().c_str(),
-                  FormatCount(static_cast<double>(p.shape.elements())).c_str());
+    const bool block = absl::StartsWith(unit.name, "blocks."), experts = block && absl::EndsWith(unit.name, ".experts");
+    if (block) block_elements += unit.elements;
+    if (block && !printed.emplace(experts, unit.elements).second) continue;
+    PrintRow(experts ? absl::StrCat("the ", config.num_experts, " experts of one")
+                     : (block ? absl::StrCat("a block as ", unit.name) : unit.name),
+             FormatCount(static_cast<double>(unit.elements)));
+    const int shown = experts ? unit.num_parameters / static_cast<int>(config.num_experts) : unit.num_parameters;
+    for (const ParameterSpec& p :
+         layout.parameters().subspan(static_cast<size_t>(unit.first_parameter), static_cast<size_t>(shown))) {
+      PrintParameter(p);
     }
   }
-  PrintRow(absl::StrCat(blocks, " blocks"), FormatCount(static_cast<double>(blocks * block_elements)));
+  PrintRow(absl::StrCat(config.num_layers, " blocks"), FormatCount(static_cast<double>(block_elements)));
   PrintRow("total", FormatCount(static_cast<double>(layout.elements())));
+  if (config.num_experts == 0) return;
+  PrintRow("active for a token", FormatCount(static_cast<double>(ActiveParameters(config))));
 }
 
 void PrintMemory(const MemoryEstimate& estimate, int64_t workers) {
@@ -99,7 +111,7 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   std::printf("%s\n", PrintConfig(checked).c_str());
   ASSIGN_OR_RETURN(const auto device, MakeDevice(checked.train));
   ASSIGN_OR_RETURN(const auto model, MakeModel(checked, *device));
-  PrintParameters(model->layout());
+  PrintParameters(checked.model, model->layout());
 
   const BatchConfig& batch = checked.batch;
   const PassPlans plans = PlanPasses(*model, checked.model.vocab_size, batch.microbatch_size, batch.sequence_length);

@@ -65,7 +65,7 @@ function(holdfast_bundle name)
   add_library(Holdfast::${name} ALIAS holdfast_bundle_${name})
 endfunction()
 
-holdfast_bundle(Abseil absl::status absl::statusor absl::span absl::strings absl::str_format absl::function_ref
+holdfast_bundle(Abseil absl::status absl::statusor absl::span absl::strings absl::str_format absl::time absl::function_ref
                 absl::flat_hash_map absl::inlined_vector)
 holdfast_bundle(Highway PkgConfig::HWY)
 holdfast_bundle(Json nlohmann_json::nlohmann_json)

@@ -12,7 +12,7 @@ using ::testing::Contains;
 using ::testing::Pair;
 using namespace std::chrono_literals;
 
-RunStatus RunOf(const std::string& state, const std::vector<std::string>& nodes) {
+RunStatus RunOf(RunState state, const std::vector<std::string>& nodes) {
   RunStatus run;
   run.state = state;
   for (const std::string& node : nodes) {
@@ -23,20 +23,20 @@ RunStatus RunOf(const std::string& state, const std::vector<std::string>& nodes)
 }
 
 TEST(DecideDeparture, LeavesARunThatOthersGoOnWith) {
-  EXPECT_EQ(DecideDeparture(RunOf("training", {"a", "b"}), "a", 0ms), Departure::kWait)
+  EXPECT_EQ(DecideDeparture(RunOf(RunState::kTraining, {"a", "b"}), "a", 0ms), Departure::kWait)
       << "it may be stopped as a whole";
-  EXPECT_EQ(DecideDeparture(RunOf("training", {"a", "b"}), "a", 2s), Departure::kLeave);
-  EXPECT_EQ(DecideDeparture(RunOf("recovering", {"a", "b"}), "a", 2s), Departure::kWait);
-  EXPECT_EQ(DecideDeparture(RunOf("recovering", {"a", "b"}), "a", 30s), Departure::kLeave);
+  EXPECT_EQ(DecideDeparture(RunOf(RunState::kTraining, {"a", "b"}), "a", 2s), Departure::kLeave);
+  EXPECT_EQ(DecideDeparture(RunOf(RunState::kRecovering, {"a", "b"}), "a", 2s), Departure::kWait);
+  EXPECT_EQ(DecideDeparture(RunOf(RunState::kRecovering, {"a", "b"}), "a", 30s), Departure::kLeave);
 }
 
 TEST(DecideDeparture, StopsARunThatHasNobodyElse) {
-  EXPECT_EQ(DecideDeparture(RunOf("training", {"a", "a"}), "a", 2s), Departure::kStopRun);
+  EXPECT_EQ(DecideDeparture(RunOf(RunState::kTraining, {"a", "a"}), "a", 2s), Departure::kStopRun);
 }
 
 TEST(DecideDeparture, StaysForTheEnd) {
-  EXPECT_EQ(DecideDeparture(RunOf("finishing", {"a", "b"}), "a", 0ms), Departure::kStay);
-  EXPECT_EQ(DecideDeparture(RunOf("ended", {}), "a", 1h), Departure::kStay);
+  EXPECT_EQ(DecideDeparture(RunOf(RunState::kFinishing, {"a", "b"}), "a", 0ms), Departure::kStay);
+  EXPECT_EQ(DecideDeparture(RunOf(RunState::kEnded, {}), "a", 1h), Departure::kStay);
 }
 
 TEST(DecideDeparture, LeavesWhenNobodyAnswers) {

@@ -15,10 +15,18 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-RunEvent Worker(const std::string& event, const std::string& worker, const std::string& cause = "") {
-  return {event, {{"worker", worker}, {"rank", int64_t{2}}, {"host", "h7"}, {"cause", cause}}};
+RunEvent WorkerJoins(const std::string& worker) { return event::WorkerJoined{worker, 2, "n", "h7", 99}; }
+RunEvent WorkerIsLost(const std::string& worker, const std::string& cause = "") {
+  return event::WorkerLost{worker, 2, "n", "h7", cause, 3, 7};
 }
-RunEvent Plain(const std::string& event) { return {event, {{"step", int64_t{7}}, {"reason", "because"}}}; }
+RunEvent WorkerIsSlow(const std::string& worker) {
+  return event::Straggler{{.worker = worker, .rank = 2, .host = "h7", .reason = ""}};
+}
+RunEvent WorkerIsFast(const std::string& worker) {
+  return event::StragglerResolved{{.worker = worker, .rank = 2, .host = "h7", .reason = ""}};
+}
+const RunEvent kPublished = event::WorldPublished{.step = 7, .reason = "because"};
+const RunEvent kRecovered = event::Recovered{.reason = "because"};
 
 class IncidentTrackerTest : public ::testing::Test {
  protected:
@@ -40,124 +48,123 @@ class IncidentTrackerTest : public ::testing::Test {
 };
 
 TEST_F(IncidentTrackerTest, ALostWorkerIsOneIncidentUntilItIsBack) {
-  EXPECT_THAT(On(Worker("worker_lost", "a", "killed by signal 9 (Killed)")), ElementsAre("+worker/a"));
+  EXPECT_THAT(On(WorkerIsLost("a", "killed by signal 9 (Killed)")), ElementsAre("+worker/a"));
   EXPECT_EQ(last_.key, "holdfast/tiny/worker/a");
   EXPECT_EQ(last_.summary, "run tiny: worker a (rank 2, host h7) lost: killed by signal 9 (Killed)");
   EXPECT_EQ(last_.source, "h7");
-  EXPECT_THAT(On(Plain("world_published")), IsEmpty());  // the world without it
-  EXPECT_THAT(On(Plain("recovered")), IsEmpty());
-  EXPECT_THAT(On(Worker("worker_joined", "a")), IsEmpty());
-  EXPECT_THAT(On(Plain("world_published")), IsEmpty());
-  EXPECT_THAT(On(Plain("recovered")), ElementsAre("-worker/a"));
+  EXPECT_THAT(On(kPublished), IsEmpty());  // the world without it
+  EXPECT_THAT(On(kRecovered), IsEmpty());
+  EXPECT_THAT(On(WorkerJoins("a")), IsEmpty());
+  EXPECT_THAT(On(kPublished), IsEmpty());
+  EXPECT_THAT(On(kRecovered), ElementsAre("-worker/a"));
   EXPECT_EQ(last_.key, "holdfast/tiny/worker/a");
-  EXPECT_THAT(On(Plain("recovered")), IsEmpty());
+  EXPECT_THAT(On(kRecovered), IsEmpty());
 }
 
 TEST_F(IncidentTrackerTest, ALinkThatIsCutIsOneIncidentUntilItIsBack) {
-  const auto link = [](const std::string& name, const std::string& without) {
-    return RunEvent{name, {{"host", "h1"}, {"peer_host", "h2"}, {"step", int64_t{7}}, {"without", without}}};
-  };
-  EXPECT_THAT(On(link("link_cut", "n1/2")), ElementsAre("+link/h1/h2"));
+  const event::LinkFields link{.host = "h1", .peer_host = "h2", .worker = "", .peer = "", .step = 7, .without = "n1/2"};
+  EXPECT_THAT(On(event::LinkCut{link}), ElementsAre("+link/h1/h2"));
   EXPECT_EQ(last_.summary, "run tiny: no link between h1 and h2 in step 7; going on without n1/2");
-  EXPECT_THAT(On(link("link_cut", "n1/2")), IsEmpty());
-  EXPECT_THAT(On(Plain("recovered")), IsEmpty());
-  EXPECT_THAT(On(link("link_back", "")), ElementsAre("-link/h1/h2"));
+  EXPECT_THAT(On(event::LinkCut{link}), IsEmpty());
+  EXPECT_THAT(On(kRecovered), IsEmpty());
+  EXPECT_THAT(On(event::LinkBack{link}), ElementsAre("-link/h1/h2"));
 }
 
 TEST_F(IncidentTrackerTest, SlownessAndStandstillsAreIncidents) {
-  EXPECT_THAT(On(Plain("step_slow")), ElementsAre("+pace"));
-  EXPECT_THAT(On(Worker("link_slow", "a")), ElementsAre("+slow_link"));
-  EXPECT_THAT(On(Plain("step_slow_resolved")), ElementsAre("-slow_link", "-pace"));
-  EXPECT_THAT(On(Plain("too_few_workers")), ElementsAre("+size"));
-  EXPECT_THAT(On(Plain("recovered")), ElementsAre("-size"));
-  EXPECT_THAT(On({"paused", {{"cause", "disk full"}}}), ElementsAre("+disk"));
-  EXPECT_THAT(On({"resumed", {{"seconds", 3.0}}}), ElementsAre("-disk"));
+  EXPECT_THAT(On(event::StepSlow{}), ElementsAre("+pace"));
+  EXPECT_THAT(On(event::LinkSlow{.worker = "a", .host = "h7"}), ElementsAre("+slow_link"));
+  EXPECT_THAT(On(event::StepSlowResolved{}), ElementsAre("-slow_link", "-pace"));
+  EXPECT_THAT(On(event::TooFewWorkers{}), ElementsAre("+size"));
+  EXPECT_THAT(On(kRecovered), ElementsAre("-size"));
+  EXPECT_THAT(On(event::Paused{"disk full"}), ElementsAre("+disk"));
+  EXPECT_THAT(On(event::Resumed{3.0}), ElementsAre("-disk"));
 }
 
 TEST_F(IncidentTrackerTest, ANodeThatWasToldToLeaveIsNoIncident) {
   const auto lost = [](const std::string& node) {
-    return RunEvent{"worker_lost", {{"worker", node + "/0"}, {"node", node}, {"cause", "killed by signal 9 (Killed)"}}};
+    return event::WorkerLost{.worker = node + "/0", .node = node, .host = "h1", .cause = "killed by signal 9 (Killed)"};
   };
-  On({"node_leaving", {{"node", "n1"}, {"host", "h1"}}});
+  On(event::NodeLeaving{.node = "n1", .host = "h1"});
   EXPECT_THAT(On(lost("n1")), IsEmpty());
   EXPECT_THAT(On(lost("n2")), ElementsAre("+worker/n2/0"));
-  On({"node_returned", {{"node", "n1"}, {"host", "h1"}}});
+  On(event::NodeReturned{.node = "n1", .host = "h1"});
   EXPECT_THAT(On(lost("n1")), ElementsAre("+worker/n1/0"));
 }
 
 TEST_F(IncidentTrackerTest, JoiningDuringARecoveryIsNotBeingBack) {
-  On(Worker("worker_lost", "a"));
-  On(Plain("world_published"));
-  On(Worker("worker_joined", "a"));
-  EXPECT_THAT(On(Plain("recovered")), IsEmpty());
-  On(Plain("world_published"));
-  EXPECT_THAT(On(Plain("recovered")), ElementsAre("-worker/a"));
+  On(WorkerIsLost("a"));
+  On(kPublished);
+  On(WorkerJoins("a"));
+  EXPECT_THAT(On(kRecovered), IsEmpty());
+  On(kPublished);
+  EXPECT_THAT(On(kRecovered), ElementsAre("-worker/a"));
 }
 
 TEST_F(IncidentTrackerTest, LostAgainBeforeItWasBackIsTheSameIncident) {
-  EXPECT_THAT(On(Worker("worker_lost", "a")), ElementsAre("+worker/a"));
-  On(Worker("worker_joined", "a"));
-  On(Plain("world_published"));
-  EXPECT_THAT(On(Worker("worker_lost", "a")), IsEmpty());
-  On(Plain("world_published"));
-  EXPECT_THAT(On(Plain("recovered")), IsEmpty());
-  On(Worker("worker_joined", "a"));
-  On(Plain("world_published"));
-  EXPECT_THAT(On(Plain("recovered")), ElementsAre("-worker/a"));
-  EXPECT_THAT(On(Worker("worker_lost", "a")), ElementsAre("+worker/a"));  // a new one
+  EXPECT_THAT(On(WorkerIsLost("a")), ElementsAre("+worker/a"));
+  On(WorkerJoins("a"));
+  On(kPublished);
+  EXPECT_THAT(On(WorkerIsLost("a")), IsEmpty());
+  On(kPublished);
+  EXPECT_THAT(On(kRecovered), IsEmpty());
+  On(WorkerJoins("a"));
+  On(kPublished);
+  EXPECT_THAT(On(kRecovered), ElementsAre("-worker/a"));
+  EXPECT_THAT(On(WorkerIsLost("a")), ElementsAre("+worker/a"));  // a new one
 }
 
 TEST_F(IncidentTrackerTest, AHungWorkerIsLostWithoutASecondAlert) {
   EXPECT_THAT(
-      On({"worker_hung", {{"worker", "a"}, {"phase", "reduce"}, {"reason", "no heartbeat"}, {"seconds", 3.25}}}),
+      On(event::WorkerHung{
+          .worker = "a", .node = "", .host = "", .phase = Phase::kReduce, .seconds = 3.25, .reason = "no heartbeat"}),
       ElementsAre("+worker/a"));
   EXPECT_THAT(last_.summary, HasSubstr("worker a hangs in phase reduce: no heartbeat for 3.25 s"));
-  EXPECT_THAT(On(Worker("worker_lost", "a")), IsEmpty());
+  EXPECT_THAT(On(WorkerIsLost("a")), IsEmpty());
 }
 
 TEST_F(IncidentTrackerTest, WorkersAreToldApart) {
-  EXPECT_THAT(On(Worker("worker_lost", "a")), ElementsAre("+worker/a"));
-  EXPECT_THAT(On(Worker("worker_lost", "b")), ElementsAre("+worker/b"));
-  On(Worker("worker_joined", "b"));
-  On(Plain("world_published"));
-  EXPECT_THAT(On(Plain("recovered")), ElementsAre("-worker/b"));
+  EXPECT_THAT(On(WorkerIsLost("a")), ElementsAre("+worker/a"));
+  EXPECT_THAT(On(WorkerIsLost("b")), ElementsAre("+worker/b"));
+  On(WorkerJoins("b"));
+  On(kPublished);
+  EXPECT_THAT(On(kRecovered), ElementsAre("-worker/b"));
 }
 
 TEST_F(IncidentTrackerTest, AStragglerUntilItIsFastOrGone) {
-  EXPECT_THAT(On(Worker("straggler", "a")), ElementsAre("+straggler/a"));
-  EXPECT_THAT(On(Worker("straggler", "a")), IsEmpty());
-  EXPECT_THAT(On(Worker("straggler_resolved", "a")), ElementsAre("-straggler/a"));
-  EXPECT_THAT(On(Worker("straggler_resolved", "a")), IsEmpty());
-  On(Worker("straggler", "a"));
-  EXPECT_THAT(On(Worker("worker_lost", "a")), ElementsAre("-straggler/a", "+worker/a"));
+  EXPECT_THAT(On(WorkerIsSlow("a")), ElementsAre("+straggler/a"));
+  EXPECT_THAT(On(WorkerIsSlow("a")), IsEmpty());
+  EXPECT_THAT(On(WorkerIsFast("a")), ElementsAre("-straggler/a"));
+  EXPECT_THAT(On(WorkerIsFast("a")), IsEmpty());
+  On(WorkerIsSlow("a"));
+  EXPECT_THAT(On(WorkerIsLost("a")), ElementsAre("-straggler/a", "+worker/a"));
 }
 
 TEST_F(IncidentTrackerTest, NoProgressMissingStateAndDifferingBitsUntilTheRunGoesOn) {
-  EXPECT_THAT(On(Plain("no_progress")), ElementsAre("+progress"));
-  EXPECT_THAT(On(Plain("state_missing")), ElementsAre("+state"));
-  EXPECT_THAT(On(Plain("rewind")), IsEmpty());
-  EXPECT_THAT(On(Plain("bits_differ")), ElementsAre("+bits"));
-  EXPECT_THAT(On(Plain("recovered")), ElementsAre("-progress", "-state", "-bits"));
+  EXPECT_THAT(On(event::NoProgress{}), ElementsAre("+progress"));
+  EXPECT_THAT(On(event::StateMissing{}), ElementsAre("+state"));
+  EXPECT_THAT(On(event::Rewind{}), IsEmpty());
+  EXPECT_THAT(On(event::BitsDiffer{}), ElementsAre("+bits"));
+  EXPECT_THAT(On(kRecovered), ElementsAre("-progress", "-state", "-bits"));
 }
 
 TEST_F(IncidentTrackerTest, ARunThatFailsStaysOpen) {
-  On(Worker("worker_lost", "a"));
-  On(Plain("state_lost"));
-  EXPECT_THAT(On(Plain("run_failed")), ElementsAre("-state", "-worker/a", "+run"));
+  On(WorkerIsLost("a"));
+  On(event::StateLost{});
+  EXPECT_THAT(On(event::RunFailed{{1, 7, "because"}}), ElementsAre("-state", "-worker/a", "+run"));
   EXPECT_EQ(last_.severity, Alert::Severity::kCritical);
   EXPECT_EQ(last_.summary, "run tiny: failed at step 7: because");
 }
 
 TEST_F(IncidentTrackerTest, ARunThatEndsIsNews) {
-  On(Worker("straggler", "a"));
-  EXPECT_THAT(On(Plain("run_finished")), ElementsAre("-straggler/a", "news"));
-  EXPECT_THAT(IncidentTracker("x").OnEvent(Plain("run_stopped")).size(), 1u);
+  On(WorkerIsSlow("a"));
+  EXPECT_THAT(On(event::RunFinished{{0, 7, "because"}}), ElementsAre("-straggler/a", "news"));
+  EXPECT_THAT(IncidentTracker("x").OnEvent(event::RunStopped{{143, 7, "because"}}).size(), 1u);
 }
 
 TEST_F(IncidentTrackerTest, OtherEventsAreNobodysBusiness) {
-  for (const char* event :
-       {"worker_joined", "agent_joined", "run_started", "validation", "alert_failed", "rebalanced"}) {
-    EXPECT_THAT(On(Worker(event, "a")), IsEmpty()) << event;
+  for (const RunEvent& event : std::vector<RunEvent>{WorkerJoins("a"), event::AgentJoined{}, event::RunStarted{},
+                                                     event::Validation{}, event::AlertFailed{}, event::Rebalanced{}}) {
+    EXPECT_THAT(On(event), IsEmpty()) << EventName(event);
   }
 }
 

@@ -57,9 +57,9 @@ TEST_F(CheckpointTest, ExistsWhenAllPartsAreDurable) {
   EXPECT_EQ(commits_[0].step, 2);
   EXPECT_EQ(commits_[0].shards.size(), 3u);
   EXPECT_EQ(commits_[0].stall_seconds, 2);
-  EXPECT_EQ(Count("checkpoint"), 0);
+  EXPECT_EQ(Count<event::CheckpointSaved>(), 0);
   Done(2, {{"c", 2}});
-  EXPECT_EQ(Field("checkpoint", "step"), "2");
+  EXPECT_EQ(Last<event::CheckpointSaved>().step, 2);
 }
 
 TEST_F(CheckpointTest, KnowsTheDataAndSaysWhenARunGoesOnWithOther) {
@@ -78,7 +78,7 @@ TEST_F(CheckpointTest, KnowsTheDataAndSaysWhenARunGoesOnWithOther) {
     events_.clear();
     StartThree(options);
     EXPECT_EQ(WorldSize(), 3);
-    EXPECT_EQ(Count("data_changed"), reports) << then << " " << now;
+    EXPECT_EQ(Count<event::DataChanged>(), reports) << then << " " << now;
   }
 }
 
@@ -88,7 +88,7 @@ TEST_F(CheckpointTest, OneIsWrittenAtATimeAndThoseSkippedAreCounted) {
   EXPECT_FALSE(ToldToSave(0)) << "the first is still being written";
   for (const int w : {0, 1, 2}) Saved(w, 1);
   Done(1, {{"c", 1}});
-  EXPECT_EQ(Field("checkpoint", "skipped"), "2");
+  EXPECT_EQ(Last<event::CheckpointSaved>().skipped, 2);
   Commit({0, 1, 2});
   EXPECT_TRUE(ToldToSave(0));
 }
@@ -147,14 +147,14 @@ TEST_F(CheckpointTest, IsGivenUpWithAWriterThatWasLostOrFailedAndTheRunGoesOn) {
   for (int i = 0; i < 2; ++i) Commit({0, 1, 2});
   Saved(0, 2);
   Event(DisconnectEvent{Connection(1), "stream broken"});
-  EXPECT_THAT(Field("checkpoint_failed", "cause"), HasSubstr("n0/1 was lost"));
+  EXPECT_THAT(Last<event::CheckpointFailed>().cause, HasSubstr("n0/1 was lost"));
   Saved(2, 2);
   EXPECT_THAT(commits_, IsEmpty());
   Commit({0, 2});
   Commit({0, 2});
   EXPECT_TRUE(ToldToSave(0));
   Saved(2, 4, "/x: No space left on device");
-  EXPECT_THAT(Field("checkpoint_failed", "cause"), HasSubstr("n1/2 on n1: /x: No space"));
+  EXPECT_THAT(Last<event::CheckpointFailed>().cause, HasSubstr("n1/2 on n1: /x: No space"));
   Commit({0, 2});
   Commit({0, 2});
   EXPECT_TRUE(ToldToSave(0)) << "the next one is tried";
@@ -168,8 +168,8 @@ TEST_F(CheckpointTest, IsGivenUpWithAWriterThatWasLetGo) {
   Event(MessageEvent{8, LeaveMessage{15}});
   Commit({0, 1, 2});
   Commit({0, 1});
-  ASSERT_EQ(Count("node_left"), 1);
-  EXPECT_EQ(Field("checkpoint_failed", "step"), "1") << "else the run would wait for it for ever";
+  ASSERT_EQ(Count<event::NodeLeft>(), 1);
+  EXPECT_EQ(Last<event::CheckpointFailed>().step, 1) << "else the run would wait for it for ever";
 }
 
 TEST_F(CheckpointTest, AWriterLostAfterItsPartIsDurableIsNotMissed) {
@@ -284,7 +284,7 @@ TEST_F(CheckpointTest, LostStateIsTakenFromTheNewestCheckpoint) {
   EXPECT_THAT(rewinds_, IsEmpty()) << "who holds it may come back";
   Pass(seconds(11), {0, 2});
   EXPECT_THAT(rewinds_, ElementsAre(3));
-  EXPECT_EQ(Field("rewind", "from_step"), "5");
+  EXPECT_EQ(Last<event::Rewind>().from_step, 5);
   const WorldMessage world = worlds_[Connection(0)];
   EXPECT_EQ(world.checkpoint, "three");
   EXPECT_EQ(world.committed_step, 3);
@@ -361,18 +361,18 @@ TEST_F(CheckpointTest, SaysHowFarLoadingIs) {
   options.workers_are_new = true;
   options.checkpoints = {{"five", 5}};
   StartThree(options);
-  EXPECT_FALSE(coordinator_->LoadingNow().has_value()) << "nobody has said how much it is";
+  EXPECT_FALSE(coordinator_->Status(now_).loading.has_value()) << "nobody has said how much it is";
   HeartbeatMessage beat{.generation = Generation(), .step = 6, .phase = Phase::kTransfer};
   beat.bytes_to_load = int64_t{1} << 30;
   for (const int w : {0, 1}) {
     beat.bytes_loaded = (w + 1) * (int64_t{1} << 28);
     Say(w, beat);
   }
-  ASSERT_TRUE(coordinator_->LoadingNow().has_value());
-  EXPECT_EQ(coordinator_->LoadingNow()->total_bytes, 0x1p31);
+  ASSERT_TRUE(coordinator_->Status(now_).loading.has_value());
+  EXPECT_EQ(coordinator_->Status(now_).loading->total_bytes, 0x1p31);
   EXPECT_THAT(coordinator_->Status(now_).detail, HasSubstr("38% of 2.00 GiB loaded"));
   for (const int w : {0, 1, 2}) Say(w, RecoveredMessage{.generation = Generation()});
-  EXPECT_FALSE(coordinator_->LoadingNow().has_value());
+  EXPECT_FALSE(coordinator_->Status(now_).loading.has_value());
 }
 
 class BadCheckpointTest : public CheckpointTest {
@@ -406,7 +406,7 @@ TEST_F(BadCheckpointTest, ADamagedOneIsRejectedForTheNextOlder) {
   EXPECT_THAT(Verified(), ElementsAre("five"));
   EXPECT_EQ(WorldSize(), 0) << "until it is verified";
   Event(CheckpointVerifiedEvent{"five", "shard-0-of-3.h5: wrong digest", true});
-  EXPECT_EQ(Field("checkpoint_rejected", "name"), "five");
+  EXPECT_EQ(Last<event::CheckpointRejected>().name, "five");
   EXPECT_THAT(rewinds_, ElementsAre(5, 2));
   EXPECT_FALSE(branch_.Includes(Generation() - 1, 3)) << "given up durably";
   EXPECT_EQ(worlds_[Connection(0)].checkpoint, "two");
@@ -421,8 +421,8 @@ TEST_F(BadCheckpointTest, AHostThatLacksWhatOthersHaveIsRemovedNotTheCheckpoint)
   StartLoading();
   CannotLoad(1, "/mnt/ck: there is no checkpoint");
   Event(CheckpointVerifiedEvent{"five", "", false});
-  EXPECT_EQ(Count("checkpoint_rejected"), 0);
-  EXPECT_THAT(Field("worker_lost", "cause"), HasSubstr("five, which is whole: /mnt/ck"));
+  EXPECT_EQ(Count<event::CheckpointRejected>(), 0);
+  EXPECT_THAT(Last<event::WorkerLost>().cause, HasSubstr("five, which is whole: /mnt/ck"));
   EXPECT_TRUE(LastSent<RefusedMessage>(1)->rejoin);
   ASSERT_EQ(WorldSize(), 2);
   EXPECT_EQ(worlds_[Connection(0)].checkpoint, "five");
@@ -439,7 +439,7 @@ TEST_F(BadCheckpointTest, WhatCannotBeVerifiedIsNotRejected) {
   StartLoading();
   CannotLoad(1, "wrong digest");
   Event(CheckpointVerifiedEvent{"five", "connection refused", false});
-  EXPECT_EQ(Count("checkpoint_rejected"), 0);
+  EXPECT_EQ(Count<event::CheckpointRejected>(), 0);
   ASSERT_EQ(WorldSize(), 2);
   CannotLoad(2, "wrong digest");
   EXPECT_THAT(Verified(), ElementsAre("five")) << "nobody knows yet";
@@ -474,7 +474,7 @@ TEST_F(GivenUpTest, IsExcludedDurablyBeforeTheRecordIsCut) {
 TEST_F(GivenUpTest, ACheckpointThatBeginsToExistLateDoesNotCount) {
   GoBack();
   Event(CheckpointDoneEvent{4, old_.generation, "four", "", false, 100, 0, {{"four", 4, 0, 1}, {"three", 3, 0, 1}}});
-  EXPECT_EQ(Count("checkpoint"), 1) << "that of step 3";
+  EXPECT_EQ(Count<event::CheckpointSaved>(), 1) << "that of step 3";
   Event(CheckpointsTidiedEvent{"", {{"four", 4, 0, 1}, {"three", 3, 0, 1}}});
   Commit({0, 2});  // step 4, again
   Event(DisconnectEvent{Connection(0), "stream broken"});

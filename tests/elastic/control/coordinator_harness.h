@@ -110,17 +110,20 @@ class CoordinatorTest : public testing::Test {
     const auto& messages = sent_[Connection(worker)];
     return messages.empty() ? nullptr : std::get_if<Message>(&messages.back());
   }
-  int64_t Count(const std::string& name) const {
-    return std::count_if(events_.begin(), events_.end(), [&](const RunEvent& e) { return e.name == name; });
+  template <class Event>
+  int64_t Count() const {
+    return std::count_if(events_.begin(), events_.end(),
+                         [](const RunEvent& e) { return std::holds_alternative<Event>(e); });
   }
-  std::string Field(const std::string& event, const std::string& field) const {
-    std::string text = "?";
+  template <class Event>
+  Event Last() const {
+    Event last;
+    bool found = false;
     for (const RunEvent& e : events_) {
-      for (const auto& [key, value] : e.fields) {
-        if (e.name == event && key == field) text = std::visit([](const auto& v) { return absl::StrCat(v); }, value);
-      }
+      if (const auto* one = std::get_if<Event>(&e)) last = *one, found = true;
     }
-    return text;
+    EXPECT_TRUE(found) << "no " << Event::kName;
+    return last;
   }
   static uint64_t Connection(int worker) { return static_cast<uint64_t>(worker) + 1; }
 

@@ -23,7 +23,7 @@ TEST_F(CoordinatorTest, FirstWorldWaitsForTheWorkersWantedAndOrdersThemByNode) {
   Join(2);
   Join(0);
   EXPECT_EQ(WorldSize(), 0);
-  EXPECT_EQ(coordinator_->Status(now_).state, "waiting for workers");
+  EXPECT_EQ(coordinator_->Status(now_).state, RunState::kWaitingForWorkers);
   EXPECT_EQ(coordinator_->Status(now_).detail, "2 of 3 workers have joined");
   Join(1);
   ASSERT_EQ(WorldSize(), 3);
@@ -106,7 +106,7 @@ TEST_F(CoordinatorTest, TheCheckpointKnowsWhichDataItIs) {
   for (const int w : {0, 1}) EXPECT_NE(LastSent<RefusedMessage>(w), nullptr);
   for (const int w : {3, 4}) Join(w);
   EXPECT_EQ(WorldSize(), 3);
-  EXPECT_EQ(Count("data_changed"), 0);
+  EXPECT_EQ(Count<event::DataChanged>(), 0);
 }
 
 TEST_F(CoordinatorTest, AfterARestartAStopWaitsForTheStateAsTheRunWould) {
@@ -178,7 +178,7 @@ TEST_F(CoordinatorTest, ACoordinatorThatWasFrozenDoesNotGiveUpStateForThat) {
   Commit({0, 1, 2});
   const World old = worlds_[Connection(2)].world;
   Event(DisconnectEvent{Connection(2), "stream broken"});
-  EXPECT_EQ(Count("state_missing"), 1);
+  EXPECT_EQ(Count<event::StateMissing>(), 1);
   now_ += milliseconds(options.elastic.lost_state_timeout_ms);
   Event(TickEvent{});
   EXPECT_FALSE(ended_.has_value());
@@ -297,7 +297,7 @@ TEST_F(CoordinatorTest, LossOfAMemberMakesAWorldOfTheOthersAtOnce) {
   const WorldMessage& world = worlds_[Connection(0)];
   EXPECT_EQ(world.committed_step, 1);
   EXPECT_EQ(world.source.generation, 1u);
-  EXPECT_EQ(Field("worker_lost", "cause"), "stream broken");
+  EXPECT_EQ(Last<event::WorkerLost>().cause, "stream broken");
   Say(0, Vote(1, 2));  // of the old world
   Say(2, Vote(2, 2));
   EXPECT_EQ(Committed(), 1);
@@ -330,13 +330,13 @@ TEST_F(CoordinatorTest, SilentWorkerIsNamedHungAndRemovedButMayClaimItsState) {
   for (const int w : {0, 1, 2}) Join(w);
   Pass(milliseconds(500), {0, 1, 2});
   Pass(milliseconds(2900), {0, 1});
-  EXPECT_EQ(Count("worker_hung"), 0);
+  EXPECT_EQ(Count<event::WorkerHung>(), 0);
   Pass(milliseconds(400), {0, 1});
-  ASSERT_EQ(Count("worker_hung"), 1);
-  EXPECT_EQ(Field("worker_hung", "worker"), "n1/2");
-  EXPECT_EQ(Field("worker_hung", "rank"), "2");
-  EXPECT_EQ(Field("worker_hung", "host"), "n1");
-  EXPECT_EQ(Field("worker_hung", "phase"), "forward_backward");
+  ASSERT_EQ(Count<event::WorkerHung>(), 1);
+  EXPECT_EQ(Last<event::WorkerHung>().worker, "n1/2");
+  EXPECT_EQ(Last<event::WorkerHung>().rank, 2);
+  EXPECT_EQ(Last<event::WorkerHung>().host, "n1");
+  EXPECT_EQ(Last<event::WorkerHung>().phase, Phase::kForwardBackward);
   EXPECT_EQ(LastSent<RefusedMessage>(2), nullptr);
   EXPECT_EQ(closed_, std::vector<uint64_t>{Connection(2)});
   EXPECT_EQ(WorldSize(), 2);
@@ -348,7 +348,7 @@ TEST_F(CoordinatorTest, ItsOwnAbsenceIsNotTheWorkersSilence) {
   Pass(milliseconds(500), {0, 1, 2});
   now_ += std::chrono::seconds(20);
   Event(TickEvent{});
-  EXPECT_EQ(Count("worker_hung"), 0);
+  EXPECT_EQ(Count<event::WorkerHung>(), 0);
   Pass(milliseconds(3500), {0, 1, 2});
   EXPECT_EQ(WorldSize(), 3);
 }
@@ -367,9 +367,9 @@ TEST_F(CoordinatorTest, OneWithoutProgressIsRemovedNotThoseThatWaitForIt) {
     Say(2, HeartbeatMessage{1, 1, Phase::kReduce, 1});
     Event(TickEvent{});
   }
-  ASSERT_EQ(Count("worker_hung"), 1);
-  EXPECT_EQ(Field("worker_hung", "worker"), "n0/1");
-  EXPECT_EQ(Count("no_progress"), 1);
+  ASSERT_EQ(Count<event::WorkerHung>(), 1);
+  EXPECT_EQ(Last<event::WorkerHung>().worker, "n0/1");
+  EXPECT_EQ(Count<event::NoProgress>(), 1);
 }
 
 TEST_F(CoordinatorTest, FailureWithNobodyToBlameIsTriedAgain) {
@@ -427,7 +427,7 @@ TEST_F(CoordinatorTest, WhoFailsFirstIsToBlameForWhatItsPeersRepeat) {
     Say(2, repeated);
     Pass(milliseconds(3100), {0, 1, 2});
   }
-  EXPECT_THAT(Field("worker_lost", "cause"), testing::HasSubstr("n0/0: disk full"));
+  EXPECT_THAT(Last<event::WorkerLost>().cause, testing::HasSubstr("n0/0: disk full"));
 }
 
 TEST_F(CoordinatorTest, WhoeverIsBlamedInThreeWorldsOnEndHasToGo) {
@@ -443,7 +443,7 @@ TEST_F(CoordinatorTest, WhoeverIsBlamedInThreeWorldsOnEndHasToGo) {
     EXPECT_GT(Generation(), generation);
   }
   EXPECT_EQ(WorldSize(), 2);
-  EXPECT_EQ(Field("worker_lost", "worker"), "n0/1");
+  EXPECT_EQ(Last<event::WorkerLost>().worker, "n0/1");
 }
 
 TEST_F(CoordinatorTest, FatalFailureEndsTheRunWithItsCause) {
@@ -466,7 +466,7 @@ TEST_F(CoordinatorTest, MinorityWithOtherBitsIsNamedAndRemoved) {
   Say(1, other);
   Say(2, Vote(1, 2));
   EXPECT_EQ(Committed(), 1);
-  EXPECT_EQ(Field("bits_differ", "workers"), "n0/1");
+  EXPECT_EQ(Last<event::BitsDiffer>().workers, "n0/1");
   ASSERT_NE(LastSent<RefusedMessage>(1), nullptr);
   EXPECT_EQ(WorldSize(), 2);
 }
@@ -565,7 +565,7 @@ TEST_F(CoordinatorTest, HolderOfLostStateIsWaitedForThenTheRunFails) {
   const World first = worlds_[Connection(0)].world;
   Event(DisconnectEvent{Connection(2), ""});
   EXPECT_EQ(WorldSize(), 0);
-  EXPECT_EQ(Field("state_missing", "holders"), "n1/2 on n1");
+  EXPECT_EQ(Last<event::StateMissing>().holders, "n1/2 on n1");
   Pass(milliseconds(2000), {0, 1});
   Join(2, {first, 1, 0, {}});
   Pass(milliseconds(200), {0, 1, 2});
@@ -574,7 +574,7 @@ TEST_F(CoordinatorTest, HolderOfLostStateIsWaitedForThenTheRunFails) {
   Pass(milliseconds(10'500), {0, 2});
   ASSERT_TRUE(ended_.has_value());
   EXPECT_EQ(ended_->exit_code, 1);
-  EXPECT_EQ(Field("state_lost", "holders"), "n0/1 on n0");
+  EXPECT_EQ(Last<event::StateLost>().holders, "n0/1 on n0");
 }
 
 TEST_F(CoordinatorTest, BeforeTheFirstCommitNothingCanBeLost) {
@@ -599,7 +599,7 @@ TEST_F(CoordinatorTest, WorkerThatKeepsFailingIsQuarantined) {
     now_ += milliseconds(150);
     Commit({0, 1});
   }
-  EXPECT_EQ(Count("quarantined"), 1);
+  EXPECT_EQ(Count<event::Quarantined>(), 1);
   EXPECT_EQ(WorldSize(), 2);
   Pass(milliseconds(2500), {0, 1, 2});
   Commit({0, 1});
@@ -622,7 +622,7 @@ TEST_F(CoordinatorTest, RunEndsWhenAllHaveFinished) {
   Say(2, FinishedMessage{1});
   ASSERT_TRUE(ended_.has_value());
   EXPECT_EQ(ended_->exit_code, 0);
-  EXPECT_EQ(Field("validation", "loss"), "2.5");
+  EXPECT_EQ(Last<event::Validation>().loss, 2.5);
   Join(5);
   EXPECT_NE(LastSent<EndMessage>(5), nullptr);
 }
@@ -638,7 +638,7 @@ TEST_F(CoordinatorTest, StopSavesInAWorldOfItsOwn) {
   for (const int w : {0, 1, 2}) Say(w, FinishedMessage{2});
   ASSERT_TRUE(ended_.has_value());
   EXPECT_EQ(ended_->exit_code, 143);
-  EXPECT_EQ(Count("run_stopped"), 1);
+  EXPECT_EQ(Count<event::RunStopped>(), 1);
 }
 
 // Workers 0 and 1 are on node n0, 2 on n1; connection 8 is an agent's.
@@ -658,8 +658,8 @@ TEST_F(CoordinatorTest, ANodeLeavesBetweenTwoStepsAndIsLetGoWhenNothingDependsOn
   ASSERT_NE(LastSent<EndMessage>(2), nullptr);
   EXPECT_EQ(LastSent<EndMessage>(2)->exit_code, 143);
   EXPECT_NE(LastSent<EndMessage>(7), nullptr) << "its agent";
-  EXPECT_EQ(Count("node_left"), 1);
-  EXPECT_EQ(Count("worker_lost"), 0);
+  EXPECT_EQ(Count<event::NodeLeft>(), 1);
+  EXPECT_EQ(Count<event::WorkerLost>(), 0);
   EXPECT_FALSE(ended_.has_value());
 }
 
@@ -685,7 +685,7 @@ TEST_F(CoordinatorTest, ANodeThatAloneHoldsStateGivesItToTheOthersFirst) {
   Commit({2});
   for (const int w : {0, 1}) ASSERT_NE(LastSent<EndMessage>(w), nullptr);
   EXPECT_EQ(LastSent<EndMessage>(2), nullptr);
-  EXPECT_EQ(Count("node_left"), 1);
+  EXPECT_EQ(Count<event::NodeLeft>(), 1);
 }
 
 TEST_F(CoordinatorTest, ANodeThatIsLostWhileItLeavesIsLostAsAnyOther) {
@@ -699,7 +699,7 @@ TEST_F(CoordinatorTest, ANodeThatIsLostWhileItLeavesIsLostAsAnyOther) {
   Commit({0, 1, 2});
   ASSERT_EQ(worlds_[Connection(0)].world.num_leaving(), 1);
   Event(DisconnectEvent{Connection(2), "killed"});  // before what it held has been moved for good
-  EXPECT_EQ(Count("state_missing"), 1);
+  EXPECT_EQ(Count<event::StateMissing>(), 1);
 }
 
 TEST_F(CoordinatorTest, ANodeThatHasLeftMayComeBackUnderItsName) {
@@ -712,13 +712,13 @@ TEST_F(CoordinatorTest, ANodeThatHasLeftMayComeBackUnderItsName) {
   Event(MessageEvent{8, LeaveMessage{15}});
   for (const uint64_t connection : {8u, 1u, 2u}) Event(DisconnectEvent{connection, "killed"});
   Event(MessageEvent{9, AgentHelloMessage{"n0", "h0", /*pid=*/100, 2}});
-  EXPECT_EQ(Count("node_returned"), 0) << "the same agent over another connection";
+  EXPECT_EQ(Count<event::NodeReturned>(), 0) << "the same agent over another connection";
   Event(DisconnectEvent{9, "killed"});
   for (const int w : {0, 1}) Join(w, {}, First(w) + (uint64_t{1} << 40));
   Pass(milliseconds(500), {0, 1});
   EXPECT_EQ(WorldSize(), 0);
   Event(MessageEvent{10, AgentHelloMessage{"n0", "h0", /*pid=*/200, 2}});
-  EXPECT_EQ(Count("node_returned"), 1);
+  EXPECT_EQ(Count<event::NodeReturned>(), 1);
   Commit({0, 1});
   EXPECT_FALSE(ended_.has_value());
 }
@@ -734,7 +734,7 @@ TEST_F(CoordinatorTest, ANodeIsLetGoAlsoWhileTheOthersAreTooFewForAWorld) {
   Commit({0, 1, 2});
   EXPECT_EQ(WorldSize(), 0);
   ASSERT_NE(LastSent<EndMessage>(2), nullptr);
-  EXPECT_EQ(Count("node_left"), 1);
+  EXPECT_EQ(Count<event::NodeLeft>(), 1);
 }
 
 TEST_F(CoordinatorTest, SpeaksAboveTheGenerationsThatWorkersOfAnOverwrittenRunHaveSeen) {
@@ -815,7 +815,7 @@ TEST_F(CoordinatorTest, AMinoritysCopyIsGivenUpBeforeTheStepIsCommitted) {
   Say(1, WithCopy(Vote(generation, 2), 71));
   Say(2, WithCopy(Vote(generation, 2), 70));
   EXPECT_EQ(Committed(), 1);
-  EXPECT_EQ(Field("copies_differ", "workers"), "n0/1 on n0");
+  EXPECT_EQ(Last<event::CopiesDiffer>().workers, "n0/1 on n0");
   ASSERT_NE(LastSent<RefusedMessage>(1), nullptr);
   EXPECT_TRUE(LastSent<RefusedMessage>(1)->rejoin);
   EXPECT_EQ(WorldSize(), 2);
@@ -844,8 +844,8 @@ TEST_F(CoordinatorTest, OfTwoCopiesNobodyKnowsWhichIsRightAndTheRunGoesBackToWhe
       CheckpointsTidiedEvent{.warning = "", .usable = {{"step-6", 6, 0, 4}, {"step-5", 5, 0, 3}, {"step-2", 2, 0, 2}}});
   ASSERT_EQ(Committed(), 6);
   differ();
-  EXPECT_EQ(Field("copies_differ", "workers"), "n0/0 on n0, n0/1 on n0");
-  EXPECT_EQ(Count("rewind"), 1);
+  EXPECT_EQ(Last<event::CopiesDiffer>().workers, "n0/0 on n0, n0/1 on n0");
+  EXPECT_EQ(Count<event::Rewind>(), 1);
   ASSERT_EQ(WorldSize(), 3);
   EXPECT_EQ(worlds_[Connection(0)].checkpoint, "step-5");
   EXPECT_EQ(worlds_[Connection(0)].source.generation, 0u);
@@ -884,7 +884,7 @@ TEST_F(CoordinatorTest, StateThatHasBeenMovedIsNotLostWithThoseItCameFrom) {
   ASSERT_EQ(entered.size(), 2);
   for (const int w : {1, 2}) Say(w, RecoveredMessage{.generation = entered.generation});
   Event(DisconnectEvent{Connection(2), "killed"});  // before a step is done there
-  EXPECT_EQ(Count("state_missing"), 0);
+  EXPECT_EQ(Count<event::StateMissing>(), 0);
   ASSERT_EQ(WorldSize(), 1);
   EXPECT_EQ(worlds_[Connection(1)].source, entered);
   EXPECT_EQ(worlds_[Connection(1)].committed_step, 1);
@@ -901,16 +901,16 @@ TEST_F(CoordinatorTest, AWorldWhoseMirrorsAreMissingIsNoSourceUntilTheyAreThere)
     const World entered = worlds_[Connection(1)].world;
     Say(1, MirroredMessage{entered.generation});  // it may be quicker than the others
     for (const int w : {1, 2}) Say(w, RecoveredMessage{.generation = entered.generation, .mirror_bytes = 100});
-    EXPECT_EQ(Count("mirrors_missing"), 1);
-    EXPECT_EQ(Count("mirrors_complete"), 0);
+    EXPECT_EQ(Count<event::MirrorsMissing>(), 1);
+    EXPECT_EQ(Count<event::MirrorsComplete>(), 0);
     EXPECT_THAT(coordinator_->Status(now_).detail, testing::HasSubstr("one failure away"));
     if (complete) {
       Say(2, MirroredMessage{entered.generation});
-      EXPECT_EQ(Count("mirrors_complete"), 1);
+      EXPECT_EQ(Count<event::MirrorsComplete>(), 1);
       EXPECT_EQ(coordinator_->Status(now_).detail, "");
     }
     Event(DisconnectEvent{Connection(2), "killed"});
-    EXPECT_EQ(Count("state_missing"), complete ? 0 : 1);
+    EXPECT_EQ(Count<event::StateMissing>(), complete ? 0 : 1);
     EXPECT_EQ(WorldSize(), complete ? 1 : 0);
   }
 }
@@ -922,7 +922,7 @@ TEST_F(CoordinatorTest, StateThatIsStillOnItsWayIsLostWithThoseItComesFrom) {
   Event(DisconnectEvent{Connection(0), "killed"});
   Say(1, RecoveredMessage{.generation = Generation()});
   Event(DisconnectEvent{Connection(2), "killed"});
-  EXPECT_EQ(Count("state_missing"), 1);
+  EXPECT_EQ(Count<event::StateMissing>(), 1);
 }
 
 TEST_F(CoordinatorTest, StopBeforeThereIsStateEndsAtOnce) {
@@ -942,7 +942,7 @@ TEST_F(CoordinatorTest, RestartFindsTheStateInTheWorldThatPreparedTheRecordedSte
   Start(options);
   Join(0, {old, 4, 5, last});
   EXPECT_EQ(WorldSize(), 0);
-  EXPECT_EQ(coordinator_->Status(now_).state, "recovering");
+  EXPECT_EQ(coordinator_->Status(now_).state, RunState::kRecovering);
   Join(1, {old, 4, 5, last});
   Join(2, {{}, 0, 5, last});
   ASSERT_EQ(WorldSize(), 3);
@@ -998,9 +998,9 @@ TEST_F(CoordinatorTest, StragglerIsReportedOnceAndMicrobatchesMoveAway) {
     if (!change.empty()) split = change, ++said;
   }
   EXPECT_EQ(said, 1);
-  EXPECT_EQ(Count("straggler"), 1);
-  EXPECT_EQ(Field("straggler", "worker"), "n0/1");
-  EXPECT_EQ(Count("rebalanced"), 1);
+  EXPECT_EQ(Count<event::Straggler>(), 1);
+  EXPECT_EQ(Last<event::Straggler>().worker, "n0/1");
+  EXPECT_EQ(Count<event::Rebalanced>(), 1);
   EXPECT_EQ(split, (std::vector<int64_t>{5, 2, 5}));
 }
 
@@ -1012,7 +1012,7 @@ TEST_F(CoordinatorTest, ExitSeenByTheAgentRemovesTheWorkerAtOnce) {
   EXPECT_EQ(WorldSize(), 3);
   Event(MessageEvent{90, WorkerExitMessage{{"n0/1", First(1)}, "killed by signal 9 (Killed)", true}});
   EXPECT_EQ(WorldSize(), 2);
-  EXPECT_EQ(Field("worker_lost", "cause"), "killed by signal 9 (Killed)");
+  EXPECT_EQ(Last<event::WorkerLost>().cause, "killed by signal 9 (Killed)");
 }
 
 TEST_F(CoordinatorTest, FloodsAndOversizedMessagesCostTheSenderItsPlace) {

@@ -259,6 +259,20 @@ TEST(Ballot, MajorityIsMoreThanHalf) {
   EXPECT_EQ(dissenters({7, 8, 7, 8}), (std::vector<int>{0, 1, 2, 3}));
 }
 
+TEST(Ballot, EveryPartOfTheBitsCounts) {
+  for (int part = 0; part < 3; ++part) {
+    Ballot ballot(1, 3);
+    for (int rank = 0; rank < 3; ++rank) {
+      VoteMessage vote{.step = 1, .loss_bits = 4, .grad_norm_bits = 5, .digests = {}, .statistics_digest = 6};
+      if (rank == 2 && part == 0) vote.loss_bits ^= 1;
+      if (rank == 2 && part == 1) vote.grad_norm_bits ^= 1;
+      if (rank == 2 && part == 2) vote.statistics_digest ^= uint64_t{1} << 63;
+      EXPECT_TRUE(ballot.Add(rank, vote));
+    }
+    EXPECT_EQ(ballot.Dissenters(), std::vector<int>{2}) << part;
+  }
+}
+
 TEST(Ballot, CopiesThatDifferNameTheMinorityOrAllHolders) {
   Ballot ballot(5, 4);
   const auto vote = [](std::vector<ChunkDigest> digests, std::vector<ChunkDigest> copies) {

@@ -134,10 +134,10 @@ TEST_F(LinksTest, WithoutTheOneThatIsCutOffWithinSeconds) {
   ASSERT_NE(LastSent<ProbeMessage>(0), nullptr) << "everybody waits, nobody computes";
   Answer({{0, 3}, {1, 3}});
   EXPECT_EQ(WorldSize(), 3);
-  EXPECT_EQ(Count("worker_lost"), 0);
-  EXPECT_EQ(Count("link_cut"), 1) << "one for all links between two machines";
-  EXPECT_EQ(Field("link_cut", "host") + Field("link_cut", "peer_host"), "n0n1");
-  EXPECT_EQ(Field("link_cut", "without"), "n1/3");
+  EXPECT_EQ(Count<event::WorkerLost>(), 0);
+  EXPECT_EQ(Count<event::LinkCut>(), 1) << "one for all links between two machines";
+  EXPECT_EQ(Last<event::LinkCut>().host + Last<event::LinkCut>().peer_host, "n0n1");
+  EXPECT_EQ(Last<event::LinkCut>().without, "n1/3");
   EXPECT_EQ(LastSent<RefusedMessage>(3), nullptr) << "it keeps its state";
   Commit({0, 1, 2});
   EXPECT_EQ(WorldSize(), 3) << "not taken back while the link is cut";
@@ -157,7 +157,7 @@ TEST_F(LinksTest, TheyComeBackWithTheLink) {
   }
   Pass(milliseconds(2500), {0, 1, 2, 3});
   Answer({});
-  EXPECT_EQ(Count("link_back"), 1);
+  EXPECT_EQ(Count<event::LinkBack>(), 1);
   Pass(milliseconds(500), {0, 1, 2, 3});
   Commit({0, 1, 2});
   EXPECT_EQ(WorldSize(), 4);
@@ -168,8 +168,8 @@ TEST_F(LinksTest, NobodyIsLeftOutWhoseStateNobodyElseHas) {
   Wait(milliseconds(3500), {0, 1, 2, 3});
   Answer({{0, 3}});
   EXPECT_EQ(WorldSize(), 4);
-  EXPECT_EQ(Count("link_cut"), 1);
-  EXPECT_EQ(Field("link_cut", "without"), "");
+  EXPECT_EQ(Count<event::LinkCut>(), 1);
+  EXPECT_EQ(Last<event::LinkCut>().without, "");
   Commit({0, 1, 2, 3});  // it was only slow
   EXPECT_EQ(Committed(), 2);
 }
@@ -182,7 +182,7 @@ TEST_F(LinksTest, AFailureOfAWorldIsLookedIntoBeforeTheNext) {
   EXPECT_EQ(Generation(), 1u);
   Answer({{1, 2}});
   EXPECT_EQ(WorldSize(), 3);
-  EXPECT_EQ(Field("link_cut", "without"), "n1/2");
+  EXPECT_EQ(Last<event::LinkCut>().without, "n1/2");
 }
 
 TEST_F(LinksTest, WithAllLinksWholeItIsTriedAgainAsItWas) {
@@ -193,7 +193,7 @@ TEST_F(LinksTest, WithAllLinksWholeItIsTriedAgainAsItWas) {
   Pass(milliseconds(100), {0, 1, 2, 3});
   EXPECT_EQ(Generation(), 2u);
   EXPECT_EQ(WorldSize(), 4);
-  EXPECT_EQ(Count("link_cut"), 0);
+  EXPECT_EQ(Count<event::LinkCut>(), 0);
 }
 
 TEST_F(LinksTest, WhatWasFoundBeforeTheLastCommitSaysNothing) {
@@ -233,8 +233,8 @@ TEST_F(LinksTest, OfManyOnePerNodeTriesForAllOfIt) {
     Say(w, reach);
   }
   Pass(milliseconds(500), all);
-  EXPECT_EQ(Field("link_cut", "links"), "4") << "two workers on each side";
-  EXPECT_EQ(Field("link_cut", "without"), "n7/14, n7/15");
+  EXPECT_EQ(Last<event::LinkCut>().links, 4) << "two workers on each side";
+  EXPECT_EQ(Last<event::LinkCut>().without, "n7/14, n7/15");
   EXPECT_EQ(WorldSize(), kWorkers - 2);
 }
 
@@ -268,21 +268,21 @@ TEST_F(LinksTest, AStepFarBeyondTheUsualIsAnIncident) {
     Commit({0, 1, 2, 3});
   }
   Wait(milliseconds(900), {0, 1, 2, 3});
-  EXPECT_EQ(Count("step_slow"), 0);
+  EXPECT_EQ(Count<event::StepSlow>(), 0);
   Wait(milliseconds(600), {0, 1, 2, 3});
-  EXPECT_EQ(Count("step_slow"), 1);
-  EXPECT_EQ(Field("step_slow", "waiting_for"), "bytes from each other");
+  EXPECT_EQ(Count<event::StepSlow>(), 1);
+  EXPECT_EQ(Last<event::StepSlow>().waiting_for, "bytes from each other");
   for (const int w : {0, 1, 2, 3}) {
     const auto* probe = LastSent<ProbeMessage>(w);
     ASSERT_NE(probe, nullptr);
     const double to_three = w == 3 ? 0.05 : 0.001;
     Say(w, ReachMessage{probe->round, {to_three, to_three, w == 3 ? 0.05 : 0.06}});
   }
-  EXPECT_EQ(Field("link_slow", "worker"), "n1/3");
+  EXPECT_EQ(Last<event::LinkSlow>().worker, "n1/3");
   Commit({0, 1, 2, 3});
   Wait(milliseconds(100), {0, 1, 2, 3});
   Commit({0, 1, 2, 3});
-  EXPECT_EQ(Count("step_slow_resolved"), 1);
+  EXPECT_EQ(Count<event::StepSlowResolved>(), 1);
   EXPECT_EQ(WorldSize(), 4);
 }
 
@@ -295,10 +295,10 @@ TEST_F(LinksTest, AStepThatBeganWithAValidationIsNotSlow) {
   for (const int w : {0, 1, 2, 3}) Say(w, HeartbeatMessage{Generation(), Committed(), Phase::kValidation, 2});
   Event(TickEvent{});
   Wait(milliseconds(2000), {0, 1, 2, 3});
-  EXPECT_EQ(Count("step_slow"), 0);
+  EXPECT_EQ(Count<event::StepSlow>(), 0);
   Commit({0, 1, 2, 3});
   Wait(milliseconds(2000), {0, 1, 2, 3});
-  EXPECT_EQ(Count("step_slow"), 1);
+  EXPECT_EQ(Count<event::StepSlow>(), 1);
 }
 
 TEST_F(LinksTest, AStandstillBelowTheLeastIsSaid) {
@@ -309,10 +309,10 @@ TEST_F(LinksTest, AStandstillBelowTheLeastIsSaid) {
   Commit({0, 1, 2});
   Event(DisconnectEvent{Connection(2), "gone"});
   Pass(milliseconds(1000), {0, 1});
-  EXPECT_EQ(Count("too_few_workers"), 0) << "it may come back at once";
+  EXPECT_EQ(Count<event::TooFewWorkers>(), 0) << "it may come back at once";
   Pass(milliseconds(9000), {0, 1});
-  EXPECT_EQ(Count("too_few_workers"), 1);
-  EXPECT_THAT(Field("too_few_workers", "detail"), HasSubstr("2 of at least 3"));
+  EXPECT_EQ(Count<event::TooFewWorkers>(), 1);
+  EXPECT_THAT(Last<event::TooFewWorkers>().detail, HasSubstr("2 of at least 3"));
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ TEST_F(LostStateTest, AWorldThatWasEnteredAndFailedIsNoSource) {
   ASSERT_EQ(Generation(), 3u);
   ASSERT_EQ(worlds_[Connection(1)].source, first);
   Event(DisconnectEvent{Connection(2), "killed"});  // with n0/0's part of the first world
-  EXPECT_EQ(Count("state_missing"), 1);
+  EXPECT_EQ(Count<event::StateMissing>(), 1);
   EXPECT_EQ(WorldSize(), 0);
   EXPECT_EQ(worlds_[Connection(1)].world.generation, 3u);
 }
@@ -102,7 +102,7 @@ TEST_F(LostStateTest, WhoJoinsWithoutStateDoesNotProlongTheWaitForIt) {
   for (const int w : {0, 1, 2}) Join(w);
   Commit({0, 1, 2});
   Event(DisconnectEvent{Connection(2), "killed"});
-  ASSERT_EQ(Count("state_missing"), 1);
+  ASSERT_EQ(Count<event::StateMissing>(), 1);
   std::vector<int> alive{0, 1};
   for (int w = 3; w < 14 && !ended_.has_value(); ++w) {  // one a second, for longer than the state is waited for
     JoinNew(w);

@@ -3,6 +3,7 @@
 // process has stored survives it (sim_disk.h), and it may die, or stand still for any time, between any two actions and
 // while it writes. While one stands still another may be started in its place; when it goes on, it is of yesterday.
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "elastic/coordinator/coordinator_shell.h"
 #include "framework/base/status.h"
 #include "tests/elastic/control/sim_clock.h"
+#include "tests/elastic/control/sim_digest.h"
 #include "tests/elastic/control/sim_disk.h"
 #include "tests/elastic/control/sim_network.h"
 #include "tests/elastic/control/sim_truth.h"
@@ -94,14 +97,15 @@ class CoordinatorHost {
   /// The run's exit code, once it is over.
   const std::optional<int>& exit_code() const { return exit_code_; }
   bool ended() const { return exit_code_.has_value(); }
-  int64_t Count(const std::string& event) const {
-    const auto it = events_.find(event);
-    return it == events_.end() ? 0 : it->second;
+  template <class Event>
+  int64_t Count() const {
+    return events_[RunEvent(Event()).index()];
   }
   const std::string& end_reason() const { return end_reason_; }
   RunStatus Status() const { return now_->coordinator->Status(clock_.now()); }
   const std::vector<std::string>& log() const { return log_; }
-  bool keep_log = false;
+  uint64_t digest() const { return digest_.digest(); }
+  bool keep_log = false, with_digest = false;
   std::function<void()> mirrors_missing = [] {};  // a world begins its first step without them
   double storage_faults = 0;                      // probability, of a claim or a checkpoint
   double slow_saves = 0;                          // probability that making a checkpoint takes up to 20 s
@@ -196,6 +200,12 @@ class CoordinatorHost {
       return;
     }
     std::vector<CoordinatorAction> actions = p->coordinator->OnEvent(clock_.now(), event);
+    if (with_digest) {
+      for (const CoordinatorAction& action : actions) {
+        const auto* report = std::get_if<ReportAction>(&action);
+        digest_.Add(clock_.now(), action, report == nullptr ? "" : Line(report->event));
+      }
+    }
     if (bugs_.commits_unrecorded) {
       std::stable_partition(actions.begin(), actions.end(),
                             [](const CoordinatorAction& a) { return !std::holds_alternative<RecordAction>(a); });
@@ -365,7 +375,7 @@ class CoordinatorHost {
   }
   absl::Status Do(Process* p, const RecordAction& action) {
     if (!IsOfYesterday(p)) truth_.Recorded(action);
-    return p->recorder->Record(action);
+    return p->recorder->Record(action).status();
   }
   absl::Status Do(Process* p, const RewindAction& action) {
     if (!IsOfYesterday(p)) {
@@ -430,19 +440,22 @@ class CoordinatorHost {
   }
   // Who starts a coordinator looks at the events first: a run that is over is not started again.
   absl::Status Do(Process* p, const ReportAction& action) {
-    const std::string& name = action.event.name;
     if (IsOfYesterday(p)) return absl::OkStatus();  // goes to a file that nobody reads
-    ++events_[name];
-    if (name == "checkpoint_rejected") {
-      const std::string checkpoint = std::get<std::string>(action.event.fields.front().second);
-      truth_.Demand(truth_.IsDamaged(checkpoint), "checkpoint ", checkpoint, " is rejected, although it is whole");
-    }
+    ++events_[action.event.index()];
     if (keep_log) log_.push_back(Line(action.event));
-    if (name == "mirrors_missing") mirrors_missing();
-    if (name != "run_finished" && name != "run_stopped" && name != "run_failed") return absl::OkStatus();
-    exit_code_ = static_cast<int>(std::get<int64_t>(action.event.fields.front().second));
-    end_reason_ = std::get<std::string>(action.event.fields.back().second);
+    std::visit([this](const auto& e) { Happens(e); }, action.event);
     return absl::OkStatus();
+  }
+  void Happens(const event::CheckpointRejected& e) {
+    truth_.Demand(truth_.IsDamaged(e.name), "checkpoint ", e.name, " is rejected, although it is whole");
+  }
+  void Happens(const event::MirrorsMissing&) { mirrors_missing(); }
+  template <class Event>
+  void Happens(const Event& e) {
+    if constexpr (std::is_base_of_v<event::EndFields, Event>) {
+      exit_code_ = e.exit_code;
+      end_reason_ = e.reason;
+    }
   }
   absl::Status Do(Process* p, const EndAction& action) {
     if (IsOfYesterday(p)) return absl::OkStatus();
@@ -451,8 +464,8 @@ class CoordinatorHost {
   }
 
   std::string Line(const RunEvent& event) const {
-    std::string line = absl::StrCat(std::chrono::duration<double>(clock_.now()).count(), " ", event.name);
-    for (const auto& [key, value] : event.fields) {
+    std::string line = absl::StrCat(std::chrono::duration<double>(clock_.now()).count(), " ", EventName(event));
+    for (const auto& [key, value] : FieldsOf(event)) {
       absl::StrAppend(&line, " ", key, "=");
       std::visit([&](const auto& v) { absl::StrAppend(&line, v); }, value);
     }
@@ -475,10 +488,11 @@ class CoordinatorHost {
   int life_ = 0;
   int64_t replaced_ = 0, refused_ = 0;
   bool goes_back_ = false;
-  std::map<std::string, int64_t> events_;
+  std::array<int64_t, std::variant_size_v<RunEvent>> events_{};  // by kind
   std::optional<int> exit_code_;
   std::string end_reason_;
   std::vector<std::string> log_;
+  DecisionDigest digest_;  // if with_digest is set
 };
 
 }  // namespace holdfast::sim

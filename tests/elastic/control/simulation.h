@@ -56,7 +56,7 @@ struct Scenario {
   ElasticConfig elastic;
   CheckpointConfig checkpoint;  // by every_steps alone
   Planted planted = Planted::kNone;
-  bool keep_log = false;
+  bool keep_log = false, with_digest = false;
   std::vector<Stage> stages;     // from one size to the next: workers join, or nodes leave; after the last the run is
                                  // stopped. Empty: all are there from the start
   const Codec* codec = nullptr;  // messages as they are in production
@@ -77,6 +77,7 @@ struct Result {
   size_t stages = 0;                                  // that were reached
   Traffic traffic;
   std::vector<std::string> log;
+  uint64_t digest = 0;  // of all decisions, if the scenario asks for it
 };
 
 inline Scenario Scenario::FromSeed(uint64_t seed) {
@@ -122,6 +123,7 @@ class Simulation {
     if (scenario_.blob != nullptr) surroundings_.blob = scenario_.blob;
     network_.codec = scenario_.codec;
     host_.keep_log = scenario_.keep_log;
+    host_.with_digest = scenario_.with_digest;
     host_.storage_faults = host_.slow_saves = scenario_.faults > 0 ? 0.1 : 0;
     truth_.digest_every = scenario_.digest_every;
     truth_.validate_every = scenario_.validate_every;
@@ -522,16 +524,17 @@ class Simulation {
     } else if (had_fatal_ && host_.end_reason().find("not finite") != std::string::npos) {
       return;
     } else if (host_.end_reason().find("could not be written") != std::string::npos) {
-      truth_.Demand(host_.Count("checkpoint_failed") > 0, "failed without need: ", host_.end_reason());
+      truth_.Demand(host_.Count<event::CheckpointFailed>() > 0, "failed without need: ", host_.end_reason());
     } else {
-      truth_.Demand(host_.Count("state_lost") > 0 && IsStateLost(), "failed without need: ", host_.end_reason());
+      truth_.Demand(host_.Count<event::StateLost>() > 0 && IsStateLost(), "failed without need: ", host_.end_reason());
     }
   }
 
   std::string WhatItDoes() const {
     if (!host_.up()) return "there is no coordinator";
     const RunStatus status = host_.Status();
-    std::string text = absl::StrCat(status.state, " (", status.detail, ") at step ", status.committed_step);
+    std::string text =
+        absl::StrCat(RunStateName(status.state), " (", status.detail, ") at step ", status.committed_step);
     for (const WorkerStatus& worker : status.workers) {
       absl::StrAppend(&text, ", ", worker.id.name, " rank ", worker.rank, " ", PhaseName(worker.phase));
     }
@@ -562,23 +565,24 @@ class Simulation {
     result.end_reason = host_.end_reason();
     result.seconds = std::chrono::duration<double>(clock_.now()).count();
     result.committed = truth_.committed();
-    result.worlds = host_.Count("world_published");
+    result.worlds = host_.Count<event::WorldPublished>();
     result.coordinator_lives = host_.life();
-    result.hung = host_.Count("worker_hung");
-    result.lost = host_.Count("worker_lost");
-    result.bits_differ = host_.Count("bits_differ");
-    result.state_lost = host_.Count("state_lost");
-    result.checkpoints = host_.Count("checkpoint");
-    result.rewinds = host_.Count("rewind");
-    result.mirrors_missing = host_.Count("mirrors_missing");
-    result.mirrors_complete = host_.Count("mirrors_complete");
-    result.links_cut = host_.Count("link_cut");
-    result.links_back = host_.Count("link_back");
+    result.hung = host_.Count<event::WorkerHung>();
+    result.lost = host_.Count<event::WorkerLost>();
+    result.bits_differ = host_.Count<event::BitsDiffer>();
+    result.state_lost = host_.Count<event::StateLost>();
+    result.checkpoints = host_.Count<event::CheckpointSaved>();
+    result.rewinds = host_.Count<event::Rewind>();
+    result.mirrors_missing = host_.Count<event::MirrorsMissing>();
+    result.mirrors_complete = host_.Count<event::MirrorsComplete>();
+    result.links_cut = host_.Count<event::LinkCut>();
+    result.links_back = host_.Count<event::LinkBack>();
     result.stages = stage_;
     result.replaced = host_.replaced();
     result.starts_refused = host_.refused();
     result.traffic = network_.traffic();
     result.log = host_.log();
+    result.digest = host_.digest();
     return result;
   }
 

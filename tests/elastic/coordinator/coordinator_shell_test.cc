@@ -16,6 +16,7 @@
 #include <future>
 #include <thread>
 
+#include "elastic/coordinator/event_log.h"
 #include "elastic/coordinator/run_digests.h"
 #include "tests/framework/base/file_size_limit.h"
 #include "tests/framework/base/temporary_directory.h"
@@ -65,7 +66,7 @@ class ShellTest : public testing::Test, public CoordinatorPort {
     ASSERT_TRUE(lock.ok()) << lock.status();
     lock_.emplace(*std::move(lock));
     const RunStart start{.history = {}, .is_ours = [this] { return lock_->Check(); }, .usable = {}};
-    auto shell = CoordinatorShell::Create(config_, directory_, start, *this, nullptr);
+    auto shell = CoordinatorShell::Create(config_, directory_, start, *this, Observers());
     ASSERT_TRUE(shell.ok()) << shell.status();
     shell_ = std::move(*shell);
     JoinMessage join{{{"n/0", 1}, "n", "h"}, {}, DigestsOf(config_)};
@@ -91,6 +92,37 @@ class ShellTest : public testing::Test, public CoordinatorPort {
     return false;
   }
 
+  class Observer final : public RunObserver {
+   public:
+    explicit Observer(ShellTest& test) : test_(test) {}
+    void OnStep(const StepMetrics& step) override {
+      const std::lock_guard lock(test_.mutex_);
+      steps.push_back(step.step);
+      lines_at_step.push_back(test_.directory_.ReadMetrics()->size());
+    }
+    void OnEvent(const RunEvent& event) override {
+      const std::lock_guard lock(test_.mutex_);
+      events.push_back(event);
+    }
+    void OnStatus(const RunStatus& status) override {
+      const std::lock_guard lock(test_.mutex_);
+      states.push_back(status.state);
+    }
+    std::vector<int64_t> steps;
+    std::vector<size_t> lines_at_step;
+    std::vector<RunEvent> events;
+    std::vector<RunState> states;
+
+   private:
+    ShellTest& test_;
+  };
+  std::vector<RunObserver*> Observers() {
+    auto log = EventLog::Open(directory_, [this](const std::string&) { ++events_lost_; });
+    EXPECT_TRUE(log.ok()) << log.status();
+    log_ = *std::move(log);
+    return {log_.get(), &observer_};
+  }
+
   Config config_;
   const TemporaryDirectory root_;
   const RunDirectory directory_{root_.path()};
@@ -98,6 +130,9 @@ class ShellTest : public testing::Test, public CoordinatorPort {
   std::vector<int> syncs_at_commit_;
   uint64_t generation_ = 0;
   bool ended_ = false;
+  Observer observer_{*this};  // under mutex_
+  std::atomic<int> events_lost_ = 0;
+  std::unique_ptr<EventLog> log_;
   std::optional<RunLock> lock_;
   std::unique_ptr<CoordinatorShell> shell_;
 };
@@ -233,11 +268,34 @@ TEST_F(ShellTest, WhoComesAfterTheEndHearsOfIt) {
 TEST_F(ShellTest, EventsThatCannotBeWrittenDoNotMatter) {
   StartShell();
   VoteFor(1);
-  shell_->Report({"alert_failed", {{"cause", std::string(20'000, 'x')}}});  // metrics.jsonl stays shorter
+  shell_->Report(event::AlertFailed{std::string(20'000, 'x')});  // metrics.jsonl stays shorter
   const FileSizeLimit limit(std::filesystem::file_size(directory_.events()));
-  shell_->Report({"alert_failed", {{"cause", "x"}}});
+  shell_->Report(event::AlertFailed{"x"});
+  shell_->Report(event::AlertFailed{"x"});
   VoteFor(2);
   EXPECT_TRUE(WaitFor([&] { return syncs_at_commit_.size() == 2; }));
+  EXPECT_EQ(events_lost_, 1) << "said once";
+}
+
+// What an exporter is told: steps that are committed, events, and the state of the run, last that it has ended.
+TEST_F(ShellTest, ObserversAreToldOfStepsEventsAndTheEnd) {
+  StartShell();
+  VoteFor(1);
+  VoteFor(2);
+  shell_->Report(event::Validation{2, 1.5});
+  shell_->RequestStop(15);
+  ASSERT_TRUE(WaitFor([&] { return generation_ > 1; }));
+  shell_->OnMessage(kWorker, FinishedMessage{generation_});
+  const CoordinatorShell::Outcome outcome = shell_->Wait();
+  EXPECT_EQ(outcome.validation_loss, 1.5);
+  const std::lock_guard lock(mutex_);
+  EXPECT_EQ(observer_.steps, (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(observer_.lines_at_step, (std::vector<size_t>{1, 2})) << "a step was told before its line was there";
+  ASSERT_FALSE(observer_.events.empty());
+  EXPECT_TRUE(std::holds_alternative<event::WorkerJoined>(observer_.events.front()));
+  EXPECT_TRUE(std::holds_alternative<event::RunStopped>(observer_.events.back()));
+  ASSERT_FALSE(observer_.states.empty());
+  EXPECT_EQ(observer_.states.back(), RunState::kEnded);
 }
 
 TEST_F(ShellTest, WhatIsPersistedIsThereForTheNextCoordinator) {

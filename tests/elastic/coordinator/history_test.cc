@@ -1,11 +1,14 @@
 // Proves which recorded steps count when a coordinator is started again: those before the first that was given up, even
-// if a later one is of a newer world, which would leave a hole.
+// if a later one is of a newer world, which would leave a hole; and from which events a run is known to be over.
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "elastic/coordinator/coordinator_shell.h"
+#include "elastic/coordinator/event_json.h"
 #include "tests/framework/base/temporary_directory.h"
 
 namespace holdfast {
@@ -28,6 +31,32 @@ TEST(CoordinatorHistory, EndsBeforeTheFirstStepThatWasGivenUp) {
   const auto history = ReadCoordinatorHistory(directory);
   ASSERT_TRUE(history.ok()) << history.status();
   EXPECT_EQ(history->recorded_step, 20);
+}
+
+TEST(CoordinatorHistory, ARunIsOverIfItsLastEventSaysSo) {
+  const auto read = [](const std::vector<RunEvent>& events, const std::string& last_line) {
+    const TemporaryDirectory root;
+    const RunDirectory directory(root.path());
+    auto writer = JsonLinesWriter::Open(directory.events());
+    EXPECT_TRUE(writer.ok()) << writer.status();
+    for (const RunEvent& event : events) EXPECT_TRUE(writer->Write(EventLine(1, event)).ok());
+    if (!last_line.empty()) {
+      EXPECT_TRUE(writer->Write(last_line).ok());
+    }
+    const auto history = ReadCoordinatorHistory(directory);
+    EXPECT_TRUE(history.ok()) << history.status();
+    return *history;
+  };
+  const RunEvent end = event::RunFinished{{0, 20, "all 20 steps are done"}};
+  EXPECT_FALSE(read({}, "").finished);
+  EXPECT_TRUE(read({event::CheckpointSaved{5, "five"}, end}, "").finished);
+  EXPECT_TRUE(read({event::CheckpointSaved{5, "five"}, end}, "").has_saved);
+  EXPECT_FALSE(read({end}, "").has_saved);
+  EXPECT_TRUE(read({end, event::AlertFailed{"slack: HTTP status 500"}}, "").finished)
+      << "alerts are sent after the end";
+  EXPECT_TRUE(read({end}, R"({"time":1,"event":"worker_j)").finished) << "cut off by a crash";
+  EXPECT_FALSE(read({end, event::RunStarted{}}, "").finished);
+  EXPECT_FALSE(read({end}, R"({"time":1,"event":"of_a_later_version"})").finished);
 }
 
 }  // namespace

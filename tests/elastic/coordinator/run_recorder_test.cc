@@ -28,6 +28,18 @@ TEST(RunRecorder, UtilisationIsOfTheWorldsPeak) {
   EXPECT_FALSE(steps->at(1).mfu.has_value());
 }
 
+TEST(RunRecorder, WhatAModelSaysOfAStepStandsInItsLine) {
+  const TemporaryDirectory root;
+  const RunDirectory directory(root.path());
+  const Config config;
+  const std::vector<Figure> figures = {{.name = "aux_loss", .values = {1.0 / 3}},
+                                       {.name = "load", .values = {1.5, 2.25}, .is_list = true}};
+  const auto recorder = RunRecorder::Open(config, directory, 0);
+  ASSERT_TRUE(recorder.ok()) << recorder.status();
+  ASSERT_TRUE((*recorder)->Record({.step = 1, .digests = {}, .figures = figures}).ok());
+  EXPECT_EQ(directory.ReadMetrics()->at(0).figures, figures);
+}
+
 TEST(RunRecorder, TheRecordNeverGetsAHole) {
   const TemporaryDirectory root;
   const RunDirectory directory(root.path());
@@ -35,10 +47,11 @@ TEST(RunRecorder, TheRecordNeverGetsAHole) {
   const auto recorder = RunRecorder::Open(config, directory, 0);
   ASSERT_TRUE(recorder.ok()) << recorder.status();
   for (const int64_t step : {1, 2, 3}) ASSERT_TRUE((*recorder)->Record({.step = step, .digests = {}}).ok());
-  for (const int64_t step : {3, 5}) EXPECT_TRUE(absl::IsInternal((*recorder)->Record({.step = step, .digests = {}})));
+  for (const int64_t step : {3, 5})
+    EXPECT_TRUE(absl::IsInternal((*recorder)->Record({.step = step, .digests = {}}).status()));
   EXPECT_TRUE(absl::IsDataLoss((*recorder)->Rewind(4)));
   EXPECT_TRUE((*recorder)->Rewind(2).ok());
-  EXPECT_TRUE(absl::IsInternal((*recorder)->Record({.step = 4, .digests = {}})));
+  EXPECT_TRUE(absl::IsInternal((*recorder)->Record({.step = 4, .digests = {}}).status()));
   EXPECT_TRUE((*recorder)->Record({.step = 3, .digests = {}}).ok());
   EXPECT_EQ(directory.ReadMetrics()->size(), 3u);
 }

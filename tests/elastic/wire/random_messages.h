@@ -76,7 +76,14 @@ class RandomMessages {
   }
 
   RunStatus Status() {
-    RunStatus status{Bytes(100), Bytes(4096), Word(), static_cast<int>(Below(kMaxWorkers)), Count(), Count(), {}};
+    RunStatus status{static_cast<RunState>(Below(5)),
+                     Bytes(4096),
+                     Word(),
+                     static_cast<int>(Below(kMaxWorkers)),
+                     Count(),
+                     Count(),
+                     {},
+                     {}};
     for (uint64_t i = Below(5); i > 0; --i) {
       status.workers.push_back({{Bytes(256), Word()},
                                 static_cast<int>(Below(100)) - 1,
@@ -162,6 +169,11 @@ class RandomMessages {
                      {}};
     for (uint64_t i = Below(6); i > 0; --i) vote.digests.push_back({static_cast<int32_t>(Below(INT32_MAX)), Word()});
     for (uint64_t n = Below(4); n > 0; --n) vote.copies.push_back({static_cast<int32_t>(Below(1000)), Word()});
+    vote.statistics_digest = Word();
+    for (uint64_t n = Below(4); n > 0; --n) {
+      Figure& figure = vote.figures.emplace_back(Figure{.name = Bytes(256), .values = {Seconds()}, .is_list = Flip()});
+      for (uint64_t i = figure.is_list ? Below(9) : 0; i > 0; --i) figure.values.push_back(Seconds());
+    }
     return vote;
   }
   SavedMessage ASave() {
@@ -188,7 +200,7 @@ inline auto Fields(const RecoveredMessage& m) {
 }
 inline auto Fields(const VoteMessage& m) {
   return std::tie(m.generation, m.step, m.loss_bits, m.grad_norm_bits, m.lr, m.compute_seconds, m.wait_seconds,
-                  m.stall_seconds, m.microbatches, m.digests, m.copies);
+                  m.stall_seconds, m.microbatches, m.digests, m.copies, m.statistics_digest, m.figures);
 }
 inline auto Fields(const FailureMessage& m) {
   return std::tie(m.generation, m.step, m.phase, m.cause, m.suspects, m.fatal, m.bad_checkpoint, m.secondhand);

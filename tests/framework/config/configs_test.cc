@@ -31,14 +31,16 @@ Config Load(const std::string& name) {
   return config.value_or(Config{});
 }
 
-/// Embeddings (tied), attention, MLP, norms; biases and learned positions as the config says.
+/// Embeddings (tied), attention, MLP or experts, norms; biases and learned positions as the config says.
 int64_t NumParameters(const ModelConfig& m) {
   const int64_t heads = m.num_heads * m.head_dim, kv = m.num_kv_heads * m.head_dim;
   const int64_t matrices = m.activation == ActivationKind::kSwiglu ? 3 : 2;
   const int64_t norm = m.norm == NormType::kLayerNorm ? 2 * m.hidden_size : m.hidden_size;
-  int64_t layer = m.hidden_size * (2 * heads + 2 * kv) + matrices * m.hidden_size * m.intermediate_size + 2 * norm;
+  const int64_t mlp = matrices * m.hidden_size * m.intermediate_size;
+  const int64_t experts = m.num_experts * m.hidden_size * (1 + 3 * m.expert_intermediate_size);  // in every layer
+  int64_t layer = m.hidden_size * (2 * heads + 2 * kv) + (m.num_experts > 0 ? experts : mlp) + 2 * norm;
   if (m.qkv_bias) layer += heads + 2 * kv;
-  if (m.qk_norm) layer += 2 * m.head_dim;
+  if (m.qk_norm) layer += m.qk_norm_joint ? heads + kv : 2 * m.head_dim;
   if (m.bias) layer += heads + 2 * kv + m.hidden_size + (matrices - 1) * m.intermediate_size + m.hidden_size;
   const int64_t positions = m.position == PositionKind::kLearned ? m.max_sequence_length * m.hidden_size : 0;
   const int64_t embeddings = (m.tie_embeddings ? 1 : 2) * m.vocab_size * m.hidden_size;
@@ -67,6 +69,9 @@ TEST(ConfigsTest, NamedModelsHaveThePublishedNumberOfParameters) {
   EXPECT_EQ(NumParameters(Load("qwen2.5_0.5b.yaml").model), 494'032'768);
   EXPECT_EQ(NumParameters(Load("qwen3_0.6b.yaml").model), 596'049'920);
   EXPECT_EQ(NumParameters(Load("mistral_7b.yaml").model), 7'241'732'096);
+  EXPECT_EQ(NumParameters(Load("mixtral_8x7b.yaml").model), 46'702'792'704);
+  EXPECT_EQ(NumParameters(Load("qwen3_30b_a3b.yaml").model), 30'532'122'624);
+  EXPECT_EQ(NumParameters(Load("olmoe_1b_7b.yaml").model), 6'919'161'856);
 }
 
 }  // namespace

@@ -64,6 +64,14 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.model.num_kv_heads = config.model.num_heads;
     config.model.head_dim = 8 + 8 * static_cast<int64_t>(random() % 32);
     config.model.intermediate_size += 1;
+    config.model.qk_norm = config.model.qk_norm || config.model.qk_norm_joint;
+    config.model.activation = ActivationKind::kSwiglu;  // of experts
+    config.model.bias = false;
+    config.model.num_experts = std::max<int64_t>(config.model.num_experts, 1);
+    config.model.expert_intermediate_size = std::max<int64_t>(config.model.expert_intermediate_size, 1);
+    config.model.shared_expert_intermediate_size = std::max<int64_t>(config.model.shared_expert_intermediate_size, 1);
+    config.model.experts_per_token = config.model.router_groups = config.model.router_groups_chosen = 1;
+    config.model.first_expert_layer = config.model.num_layers;
     if (config.model.position != PositionKind::kRope) config.model.rope_scaling = RopeScaling::kNone;
     config.model.rope_high_freq_factor = 1 + config.model.rope_low_freq_factor / 2;
     config.model.rope_low_freq_factor = 1e-3;

@@ -51,6 +51,32 @@ TEST(ValidateTest, Heads) {
             "num_heads 4)");
 }
 
+TEST(ValidateTest, Experts) {
+  const auto errors = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"model.family=mixtral", "model.vocab_size=256"});
+    return ErrorsOf(kGood, more);
+  };
+  EXPECT_EQ(errors({}), "");
+  EXPECT_EQ(errors({"model.experts_per_token=9"}),
+            "--set model.experts_per_token=9: experts_per_token 9 is more than num_experts 8");
+  EXPECT_EQ(errors({"model.router_groups=3"}),
+            "--set model.router_groups=3: num_experts 8 is not a multiple of router_groups 3");
+  EXPECT_EQ(errors({"model.router_groups=8", "model.router_groups_chosen=1"}),
+            "--set model.router_groups_chosen=1: 1 of 8 groups of 1 experts cannot be chosen, or have fewer than "
+            "experts_per_token 2");
+  EXPECT_EQ(errors({"model.first_expert_layer=13"}),
+            "--set model.first_expert_layer=13: first_expert_layer 13 is beyond the last of num_layers 12");
+  EXPECT_EQ(errors({"model.shared_expert_gate=true"}),
+            "--set model.shared_expert_gate=true: there is no shared expert; leave it out or set "
+            "model.shared_expert_intermediate_size");
+  EXPECT_EQ(errors({"model.shared_expert_intermediate_size=8", "model.num_experts=0"}),
+            "--set model.num_experts=0: a shared expert stands beside others; leave it out or set "
+            "model.num_experts");
+  EXPECT_EQ(errors({"model.qk_norm_joint=true"}),
+            "--set model.qk_norm_joint=true: there is no norm of query and key; leave it out or set model.qk_norm to "
+            "true");
+}
+
 TEST(ValidateTest, KeysThatTheOptimizerDoesNotHave) {
   EXPECT_EQ(ErrorsOf(kGood, {"optimizer.momentum=0.9"}),
             "--set optimizer.momentum=0.9: optimizer adamw has no momentum, which is of muon; leave it out or set "

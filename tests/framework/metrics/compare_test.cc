@@ -3,6 +3,7 @@
 #include "framework/metrics/compare.h"
 
 #include <bit>
+#include <cmath>
 #include <limits>
 
 #include "gmock/gmock.h"
@@ -46,6 +47,15 @@ TEST(CompareRuns, WallClockAndWorldDoNotCount) {
   b[1].world_size = 8;
   b[1].generation = 3;
   EXPECT_FALSE(CompareRuns(MakeRun(4), b)->difference.has_value());
+}
+
+TEST(CompareRuns, StatisticsOfModelsAreCompared) {
+  std::vector<StepMetrics> a = MakeRun(3), b = a;
+  for (auto* run : {&a, &b}) (*run)[1].figures = {{.name = "aux_loss", .values = {0.1}}};
+  EXPECT_FALSE(CompareRuns(a, b)->difference.has_value());
+  b[1].figures[0].values[0] = std::nextafter(0.1, 1);
+  EXPECT_EQ(CompareRuns(a, b)->difference->field, "aux_loss");
+  EXPECT_EQ(CompareRuns(a, b)->difference->step, 2);
 }
 
 TEST(CompareRuns, OneBitOfEachFieldIsSeen) {

@@ -66,6 +66,24 @@ TEST(StepMetricsJson, HasExactlyTheFieldsOfTheContractInTheirOrder) {
             "\"state_digest\":\"fedcba9876543210\"}");
 }
 
+TEST(StepMetricsJson, StatisticsAreNumbersAndLists) {
+  StepMetrics m = Example();
+  m.figures = {{.name = "aux \"loss\"", .values = {1.0 / 3}},
+               {.name = "load", .values = {1, 2.5}, .is_list = true},
+               {.name = "none", .values = {}, .is_list = true}};
+  const std::string line = m.ToJson();
+  EXPECT_THAT(line, testing::EndsWith("\"statistics\":{\"aux \\\"loss\\\"\":0.3333333333333333,"
+                                      "\"load\":[1,2.5],\"none\":[]}}"));
+  EXPECT_EQ(StepMetrics::FromJson(line)->figures, m.figures);
+  m.figures[0].values[0] = NAN;
+  EXPECT_TRUE(std::isnan(StepMetrics::FromJson(m.ToJson())->figures[0].values[0]));
+  for (const char* wrong : {"7", "[]", "{\"a\":\"b\"}", "{\"a\":[1,{}]}"}) {
+    const std::string text = Example().ToJson();
+    const std::string damaged = text.substr(0, text.size() - 1) + ",\"statistics\":" + wrong + "}";
+    EXPECT_TRUE(absl::IsDataLoss(StepMetrics::FromJson(damaged).status())) << wrong;
+  }
+}
+
 TEST(StepMetricsJson, WithoutMfuAndDigest) {
   StepMetrics m = Example();
   m.mfu.reset();

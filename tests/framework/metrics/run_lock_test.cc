@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <string>
 
-#include "framework/base/files.h"
 #include "framework/metrics/run_directory.h"
 #include "tests/framework/base/temporary_directory.h"
 

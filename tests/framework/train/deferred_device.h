@@ -96,6 +96,38 @@ class DeferredOps final : public kernels::Ops {
   void SwigluBackward(M d_in, C d_out, C in) override {
     Post([=, this] { ops_.SwigluBackward(d_in, d_out, in); });
   }
+  void RouterForward(const kernels::RouterOut& out, C logits, const kernels::RouterShape& s) override {
+    Post([=, this] { ops_.RouterForward(out, logits, s); });
+  }
+  void RouterBackward(const kernels::RouterBackwardArgs& a, const kernels::RouterShape& s) override {
+    Post([=, this] { ops_.RouterBackward(a, s); });
+  }
+  void RouterReport(const kernels::RouterReportArgs& a, const kernels::RouterShape& s) override {
+    Post([=, this] { ops_.RouterReport(a, s); });
+  }
+  void SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
+                   const kernels::RouterShape& s) override {
+    Post([=, this] { ops_.SortChoices(offsets, choices, slot_of, experts, rows, s); });
+  }
+  void GatherRows(M out, C in, const kernels::ExpertRows& rows) override {
+    Post([=, this] { ops_.GatherRows(out, in, rows); });
+  }
+  void CombineRows(M out, C in, C last, const kernels::ExpertRows& rows) override {
+    Post([=, this] { ops_.CombineRows(out, in, last, rows); });
+  }
+  void ExpertGemm(const kernels::ExpertGemmArgs& a, const kernels::ExpertRows& rows) override {
+    Post([=, this] { ops_.ExpertGemm(a, rows); });
+  }
+  void ExpertGradient(const kernels::ExpertGradientArgs& a, const kernels::ExpertRows& rows) override {
+    Post([=, this] { ops_.ExpertGradient(a, rows); });
+  }
+  void ExpertSwigluForward(M out, C gate_up, const float* weights, const kernels::ExpertRows& rows) override {
+    Post([=, this] { ops_.ExpertSwigluForward(out, gate_up, weights, rows); });
+  }
+  void ExpertSwigluBackward(M d_gate_up, float* d_weights, C d_out, C gate_up, const float* weights,
+                            const kernels::ExpertRows& rows) override {
+    Post([=, this] { ops_.ExpertSwigluBackward(d_gate_up, d_weights, d_out, gate_up, weights, rows); });
+  }
   void SoftmaxCrossEntropy(float* losses, M d_logits, C logits, const int32_t* targets, float scale) override {
     Post([=, this] { ops_.SoftmaxCrossEntropy(losses, d_logits, logits, targets, scale); });
   }

@@ -49,6 +49,9 @@ class Denoiser final : public Model {
 
   /// Of a microbatch's samples: how many have a level up to 1 and above, and the sum of 1 / level.
   const StatisticsLayout& statistics() const override { return statistics_; }
+  std::vector<Figure> Figures(const Statistics& step) const override {
+    return {{.name = "inverse_level", .values = {step.Reals("inverse_level")[0]}}};
+  }
 
   absl::Status ForwardBackward(const Batch& batch, const PassContext& context, float* losses) override {
     for (int64_t b = 0; context.statistics != nullptr && b < kBatch; ++b) {
@@ -212,6 +215,7 @@ Trace TrainIn(int size) {
         ASSERT_TRUE(result.ok()) << result.status();
         traces[at].losses.push_back(result->loss);
         traces[at].statistics.push_back(result->statistics);
+        EXPECT_EQ(result->figures.at(0).values.at(0), result->statistics.Reals("inverse_level")[0]);
         trainer->Commit(*result);
       }
       const auto loss =

@@ -67,7 +67,14 @@ ModelConfig TinyModel(const Setting& setting) {
   m.head_dim = 8;
   m.intermediate_size = 96;
   m.dropout = setting.dropout;
-  if (setting.family == "llama") {
+  if (setting.family == "qwen2_moe") {
+    m.num_experts = 5;
+    m.experts_per_token = 2;
+    m.expert_intermediate_size = 40;
+    m.shared_expert_intermediate_size = 24;
+    m.shared_expert_gate = true;
+  }
+  if (setting.family != "gpt2") {
     m.num_kv_heads = 2;
     m.position = PositionKind::kRope;
     m.norm = NormType::kRmsNorm;
@@ -176,7 +183,8 @@ TEST_P(BitEquality, NativeArithmeticWithAnyThreads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, BitEquality,
-                         ::testing::Combine(::testing::Values(std::string("gpt2"), std::string("llama")),
+                         ::testing::Combine(::testing::Values(std::string("gpt2"), std::string("llama"),
+                                                              std::string("qwen2_moe")),
                                             ::testing::Values(DType::kBF16, DType::kF32)));
 
 // What training and every kernel compute, as text. HOLDFAST_REMAKE_GOLDEN=1 writes it anew, for a change that moves

@@ -29,6 +29,18 @@ namespace {
 
 constexpr int64_t kVocab = 61, kSequence = 16, kBatch = 2, kMicrobatches = 5, kSteps = 6;
 
+/// Experts in the first and the last of three layers, and one that is shared.
+void AddExperts(int64_t num_experts, ModelConfig* m) {
+  m->activation = ActivationKind::kSwiglu;
+  m->bias = false;
+  m->num_experts = num_experts;
+  m->experts_per_token = 2;
+  m->expert_intermediate_size = 24;
+  m->expert_layer_step = 2;
+  m->shared_expert_intermediate_size = 16;
+  m->shared_expert_gate = true;
+}
+
 /// `wide`: matrices of several chunks, tall and wide.
 ModelConfig TinyModel(bool tied, double dropout, bool wide) {
   ModelConfig m = TinyTransformer(kVocab, kSequence);
@@ -65,6 +77,7 @@ struct Setting {
   bool deferred = false;  // on a device that works later, like a GPU
   OptimizerConfig optimizer = {.lr = 3e-3};
   bool wide = false;
+  int64_t num_experts = 0;
   bool device_only = false;  // and with communicators that take no other memory than its, like NCCL's
 };
 
@@ -72,8 +85,9 @@ struct Setting {
 struct Process {
   explicit Process(const Setting& setting)
       : device(setting.deferred ? std::make_unique<DeferredDevice>() : MakeCpuDevice(1)) {
-    model = MakeTransformer(TinyModel(setting.tied, 0.1, setting.wide),
-                            {.compute_dtype = setting.dtype, .recompute_blocks = setting.recompute}, *device)
+    ModelConfig config = TinyModel(setting.tied, 0.1, setting.wide);
+    if (setting.num_experts > 0) AddExperts(setting.num_experts, &config);
+    model = MakeTransformer(config, {.compute_dtype = setting.dtype, .recompute_blocks = setting.recompute}, *device)
                 .value();
     const PassPlan training = PlanTraining(*model, kBatch, kSequence);
     TrainerOptions options;
@@ -414,6 +428,30 @@ TEST_P(EveryWorld, HasThemWithEveryOptimizer) {
   }
 }
 
+// Of 5 and 7 experts, which no number of ranks divides, and with more ranks than experts.
+TEST_P(EveryWorld, HasThemWithExperts) {
+  const Case& c = GetParam();
+  for (const int64_t num_experts : {5, 7}) {
+    const bool variant = num_experts == 7;
+    Setting setting{.dtype = variant ? DType::kF32 : DType::kBF16,
+                    .recompute = variant,
+                    .deferred = variant,
+                    .optimizer = {.name = variant ? OptimizerKind::kMuon : OptimizerKind::kAdamW, .lr = 3e-3},
+                    .num_experts = num_experts};
+    Setting kept = setting;
+    kept.recompute = false;
+    const std::vector<TestWorld::Step> expected = Undisturbed(kept);
+    setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
+    Fleet fleet(setting);
+    TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
+    if (variant) world.SetPlacement(Scattered(Nodes(c.size, 2), setting.parallel, 1));
+    world.Enter(nullptr);
+    for (int64_t step = 0; step < kSteps; ++step) {
+      EXPECT_EQ(world.Advance(step), expected[static_cast<size_t>(step)]) << num_experts << " step " << step;
+    }
+  }
+}
+
 /// Of worlds on a device that works later: communicators of its memory only, and where mirrors are.
 constexpr std::pair<bool, MirrorPlace> kDeferredVariants[] = {
     {false, MirrorPlace::kDevice}, {true, MirrorPlace::kDevice}, {false, MirrorPlace::kHost}};
@@ -464,6 +502,8 @@ void ComeAndGo(const Setting& setting) {
 }
 
 TEST(World, AWorldInWhichNothingWasDoneIsASourceToo) { ComeAndGo({}); }
+
+TEST(World, ComesAndGoesWithExperts) { ComeAndGo({.num_experts = 7}); }
 
 TEST(World, ComesAndGoesWithEveryOptimizer) {
   for (const OptimizerConfig& optimizer : Optimizers()) ComeAndGo({.optimizer = optimizer, .wide = true});

@@ -92,6 +92,9 @@ T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
 }
 
 inline unsigned __ballot_sync(unsigned mask, bool predicate) { return holdfast::emulation::Ballot(mask, predicate); }
+/// The lanes of `mask` that have the same value.
+inline unsigned __match_any_sync(unsigned mask, int value) { return holdfast::emulation::Match(mask, value); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 
 // Atomic for the thread sanitizer, too.

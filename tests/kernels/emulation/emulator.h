@@ -52,18 +52,19 @@ T Exchange(uint32_t mask, const T& value, From&& from) {
   return result;
 }
 
-/// One bit for each lane of `mask` that says yes.
-inline uint32_t Ballot(uint32_t mask, bool yes) {
-  Deposit(mask, &yes, sizeof(yes));
+/// One bit for each lane of `mask` whose value is `wanted`.
+template <typename T>
+uint32_t LanesWith(uint32_t mask, const T& value, const T& wanted) {
+  Deposit(mask, &value, sizeof(value));
   uint32_t result = 0;
   for (int lane = 0; lane < 32; ++lane) {
-    bool theirs = false;
-    if ((mask >> lane & 1u) != 0) std::memcpy(&theirs, Deposited(lane), sizeof(theirs));
-    if (theirs) result |= 1u << lane;
+    if ((mask >> lane & 1u) != 0 && std::memcmp(&wanted, Deposited(lane), sizeof(T)) == 0) result |= 1u << lane;
   }
   EndExchange(mask);
   return result;
 }
+inline uint32_t Ballot(uint32_t mask, bool yes) { return LanesWith(mask, yes, true); }
+inline uint32_t Match(uint32_t mask, int value) { return LanesWith(mask, value, value); }
 
 }  // namespace holdfast::emulation
 

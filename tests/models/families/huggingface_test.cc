@@ -31,7 +31,9 @@ TEST(HuggingFaceTest, MapCoversEveryRowOnce) {
       EXPECT_EQ(tensor.shape.elements(), tensor.num_rows * (p.is_matrix() ? p.shape.cols() : 1)) << tensor.name;
       EXPECT_EQ(tensor.shape.rank(), p.shape.rank()) << tensor.name;
       EXPECT_FALSE(IsIgnorableHuggingFaceTensor(config, tensor.name)) << tensor.name;
-      EXPECT_FALSE(IsIgnorableHuggingFaceTensor(config, tensor.alias)) << tensor.alias;
+      for (const ExternalRows& other : tensor.others) {
+        EXPECT_FALSE(IsIgnorableHuggingFaceTensor(config, other.name)) << other.name;
+      }
       next_row[tensor.parameter] += tensor.num_rows;
     }
     EXPECT_EQ(next_row.size(), layout.parameters().size()) << name;
@@ -57,7 +59,8 @@ TEST(HuggingFaceTest, Gpt2NamesAndShapes) {
   const ExternalTensor& qkv = Named(map, "transformer.h.1.attn.c_attn.weight");
   EXPECT_TRUE(qkv.transposed);
   EXPECT_EQ(qkv.shape, (Shape{24, 72}));
-  EXPECT_EQ(qkv.alias, "h.1.attn.c_attn.weight");
+  ASSERT_EQ(qkv.others.size(), 1u);
+  EXPECT_EQ(qkv.others[0].name, "h.1.attn.c_attn.weight");
   EXPECT_EQ(layout.parameters()[qkv.parameter].name, "blocks.1.attention.qkv.weight");
   EXPECT_EQ(Named(map, "transformer.wte.weight").shape, (Shape{19, 24}));
   EXPECT_FALSE(Named(map, "transformer.wpe.weight").transposed);
@@ -92,6 +95,56 @@ TEST(HuggingFaceTest, QwenNamesAndShapes) {
   EXPECT_EQ(Named(three, "model.layers.0.self_attn.k_norm.weight").shape, Shape{8});
 }
 
+TEST(HuggingFaceTest, ExpertsAreFoundByThemselvesAndStacked) {
+  const auto expect = [](const ExternalTensor& tensor, const std::string& stacked, int64_t row, const Shape& shape) {
+    const auto found = std::find_if(tensor.others.begin(), tensor.others.end(),
+                                    [&](const ExternalRows& rows) { return rows.name == stacked; });
+    ASSERT_NE(found, tensor.others.end()) << tensor.name;
+    EXPECT_EQ(found->first_row, row);
+    EXPECT_EQ(found->shape, shape);
+  };
+  const TensorMap mixtral = HuggingFaceTensorMap(TinyMixtral(), TransformerLayout(TinyMixtral()));
+  const ExternalTensor& w3 = Named(mixtral, "model.layers.1.block_sparse_moe.experts.4.w3.weight");
+  EXPECT_EQ(w3.shape, (Shape{12, 20}));
+  expect(w3, "model.layers.1.mlp.experts.gate_up_proj", 4 * 24 + 12, {5, 24, 20});
+  expect(w3, "layers.1.mlp.experts.gate_up_proj", 4 * 24 + 12, {5, 24, 20});
+  expect(Named(mixtral, "model.layers.0.block_sparse_moe.experts.2.w2.weight"), "model.layers.0.mlp.experts.down_proj",
+         2 * 20, {5, 20, 12});
+  expect(Named(mixtral, "model.layers.0.block_sparse_moe.gate.weight"), "model.layers.0.mlp.gate.weight", 0, {5, 20});
+  const TensorMap qwen = HuggingFaceTensorMap(TinyQwen2Moe(), TransformerLayout(TinyQwen2Moe()));
+  EXPECT_EQ(Named(qwen, "model.layers.0.mlp.shared_expert_gate.weight").shape, (Shape{1, 20}));
+  EXPECT_EQ(Named(qwen, "model.layers.0.mlp.shared_expert.up_proj.weight").first_row, 20);
+  EXPECT_EQ(Named(qwen, "model.layers.1.mlp.up_proj.weight").shape, (Shape{28, 20}));  // the dense layer
+  expect(Named(qwen, "model.layers.2.mlp.experts.3.up_proj.weight"), "model.layers.2.mlp.experts.gate_up_proj",
+         3 * 24 + 12, {5, 24, 20});
+  const TensorMap olmoe = HuggingFaceTensorMap(TinyOlmoe(), TransformerLayout(TinyOlmoe()));
+  EXPECT_EQ(Named(olmoe, "model.layers.0.self_attn.q_norm.weight").shape, Shape{32});
+  EXPECT_EQ(Named(olmoe, "model.layers.0.self_attn.k_norm.weight").shape, Shape{16});
+}
+
+TEST(HuggingFaceTest, LayersWithExpertsAreEveryNthOrRefused) {
+  const auto layers = [](const std::string& more) {
+    const auto read = ParseHuggingFaceConfig(
+        R"({"model_type": "qwen3_moe", "vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 6,
+            "num_attention_heads": 4, "intermediate_size": 128, )" +
+            more + "}",
+        "config.json");
+    return read.ok() ? absl::StrCat(read->model.first_expert_layer, "/", read->model.expert_layer_step)
+                     : std::string(read.status().message());
+  };
+  EXPECT_EQ(layers(R"("mlp_only_layers": [])"), "1/1");
+  EXPECT_EQ(layers(R"("decoder_sparse_step": 2)"), "2/2");
+  EXPECT_EQ(layers(R"("mlp_only_layers": [0, 1])"), "3/1");
+  EXPECT_EQ(layers(R"("decoder_sparse_step": 2, "mlp_only_layers": [0, 1])"), "4/2");
+  EXPECT_EQ(layers(R"("decoder_sparse_step": 6)"), "6/1");
+  EXPECT_THAT(layers(R"("mlp_only_layers": [3])"), ::testing::HasSubstr("mlp_only_layers = [3] is not supported"));
+  EXPECT_THAT(layers(R"("mlp_only_layers": [6])"), ::testing::HasSubstr("mlp_only_layers"));
+  EXPECT_THAT(layers(R"("mlp_only_layers": 3)"), ::testing::HasSubstr("mlp_only_layers"));
+  EXPECT_THAT(layers(R"("decoder_sparse_step": 7)"), ::testing::HasSubstr("decoder_sparse_step"));
+  EXPECT_THAT(layers(R"("num_experts": 4, "num_local_experts": 5)"), ::testing::HasSubstr("num_local_experts"));
+  EXPECT_THAT(layers(R"("num_experts": 4)"), ::testing::HasSubstr("experts_per_token 8 is more than num_experts 4"));
+}
+
 TEST(HuggingFaceTest, ConfigSurvivesWritingAndReading) {
   for (const auto& [name, config] : TinyModels()) {
     const std::string text = HuggingFaceConfigJson(config, {.bytes = true});
@@ -100,6 +153,7 @@ TEST(HuggingFaceTest, ConfigSurvivesWritingAndReading) {
     EXPECT_TRUE(read->byte_tokenizer);
     ModelConfig expected = config;
     expected.dropout = 0;  // belongs to a run, not to a model
+    expected.router_balance_loss = expected.router_z_loss = 0;
     ModelConfig actual = read->model;
     EXPECT_EQ(HuggingFaceConfigJson(actual, {}), HuggingFaceConfigJson(expected, {})) << name;
     if (expected.position == PositionKind::kLearned) actual.rope_theta = expected.rope_theta;  // GPT-2 has none
@@ -322,9 +376,14 @@ TEST(HuggingFaceTest, EveryFamilyRefusesWhatItDoesNotKnow) {
       EXPECT_THAT(std::string(read.status().message()), ::testing::HasSubstr(key)) << type;
     }
   }
-  for (const char* type : {"mixtral", "qwen2_moe", "qwen3_moe", "gemma3", "qwen3_next"}) {
+  for (const char* type : {"deepseek_v3", "gpt_oss", "gemma3", "qwen3_next"}) {
     EXPECT_THAT(std::string(OfType(type, "").status().message()), ::testing::HasSubstr("model_type")) << type;
   }
+  EXPECT_THAT(std::string(OfType("olmoe", R"("clip_qkv": 8.0)").status().message()), ::testing::HasSubstr("clip_qkv"));
+  EXPECT_THAT(std::string(OfType("mixtral", R"("router_jitter_noise": 0.1)").status().message()),
+              ::testing::HasSubstr("router_jitter_noise"));
+  EXPECT_THAT(std::string(OfType("qwen2_moe", R"("use_sliding_window": true)").status().message()),
+              ::testing::HasSubstr("use_sliding_window"));
   EXPECT_EQ(OfType("qwen3", R"("attention_bias": true)").status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(OfType("mistral", R"("layer_types": ["full_attention", "full_attention"])").status().code(),
             absl::StatusCode::kUnimplemented);
@@ -367,6 +426,40 @@ TEST(HuggingFaceTest, PublishedFilesAreRead) {
       "tie_word_embeddings": true, "use_sliding_window": false, "vocab_size": 151936)");
   EXPECT_EQ(qwen3.head_dim, 128);
   EXPECT_EQ(qwen3.rope_theta, 1e6);
+  const ModelConfig mixtral = read(R"("architectures": ["MixtralForCausalLM"], "hidden_size": 4096,
+      "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mixtral", "num_attention_heads": 32,
+      "num_experts_per_tok": 2, "num_hidden_layers": 32, "num_key_value_heads": 8, "num_local_experts": 8,
+      "output_router_logits": false, "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02,
+      "sliding_window": null, "tie_word_embeddings": false, "vocab_size": 32000)");
+  EXPECT_EQ(mixtral.num_experts, 8);
+  EXPECT_EQ(mixtral.expert_intermediate_size, 14336);
+  EXPECT_EQ(mixtral.sliding_window, 0);
+  const ModelConfig qwen3_moe = read(R"("architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false,
+      "decoder_sparse_step": 1, "head_dim": 128, "hidden_size": 2048, "intermediate_size": 6144,
+      "max_position_embeddings": 40960, "max_window_layers": 48, "mlp_only_layers": [], "model_type": "qwen3_moe",
+      "moe_intermediate_size": 768, "norm_topk_prob": true, "num_attention_heads": 32, "num_experts": 128,
+      "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4, "output_router_logits": false,
+      "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001,
+      "sliding_window": null, "tie_word_embeddings": false, "use_sliding_window": false, "vocab_size": 151936)");
+  EXPECT_EQ(qwen3_moe.expert_intermediate_size, 768);
+  EXPECT_TRUE(qwen3_moe.router_normalize);
+  const ModelConfig qwen2_moe = read(R"("architectures": ["Qwen2MoeForCausalLM"], "decoder_sparse_step": 1,
+      "hidden_size": 2048, "intermediate_size": 5632, "max_position_embeddings": 8192, "max_window_layers": 21,
+      "model_type": "qwen2_moe", "moe_intermediate_size": 1408, "norm_topk_prob": false, "num_attention_heads": 16,
+      "num_experts": 60, "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_key_value_heads": 16,
+      "output_router_logits": false, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001,
+      "shared_expert_intermediate_size": 5632, "sliding_window": 32768, "tie_word_embeddings": false,
+      "use_sliding_window": false, "vocab_size": 151936)");
+  EXPECT_EQ(qwen2_moe.shared_expert_intermediate_size, 5632);
+  EXPECT_FALSE(qwen2_moe.router_normalize);
+  const ModelConfig olmoe = read(R"("architectures": ["OlmoeForCausalLM"], "attention_bias": false, "clip_qkv": null,
+      "hidden_size": 2048, "intermediate_size": 1024, "max_position_embeddings": 4096, "model_type": "olmoe",
+      "norm_topk_prob": false, "num_attention_heads": 16, "num_experts": 64, "num_experts_per_tok": 8,
+      "num_hidden_layers": 16, "num_key_value_heads": 16, "output_router_logits": false, "rms_norm_eps": 1e-05,
+      "rope_scaling": null, "rope_theta": 10000.0, "router_aux_loss_coef": 0.01, "tie_word_embeddings": false,
+      "vocab_size": 50304)");
+  EXPECT_TRUE(olmoe.qk_norm_joint);
+  EXPECT_EQ(olmoe.expert_intermediate_size, 1024);
 }
 
 // A family's files say what its preset asks for; what they cannot say is saved in our own format and named.
@@ -390,6 +483,22 @@ TEST(FamiliesTest, WhatAFamilyCannotSayIsNamed) {
   EXPECT_EQ(inexpressible(TinyLlama(), "qwen2"), "qkv_bias");
   EXPECT_EQ(inexpressible(TinyLlama(), "qwen3"), "qk_norm");
   EXPECT_EQ(inexpressible(TinyQwen3(), "mistral"), "qk_norm");
+  EXPECT_EQ(inexpressible(TinyMixtral(), "mixtral"), "");
+  EXPECT_EQ(inexpressible(TinyQwen2Moe(), "qwen2_moe"), "");
+  EXPECT_EQ(inexpressible(TinyQwen3Moe(), "qwen3_moe"), "");
+  EXPECT_EQ(inexpressible(TinyOlmoe(), "olmoe"), "");
+  EXPECT_EQ(inexpressible(TinyMixtral(), "llama"), "num_experts");
+  EXPECT_EQ(inexpressible(TinyLlama(), "mixtral"), "num_experts");
+  EXPECT_EQ(inexpressible(TinyMixture(), "mixtral"), "expert_layer_step");
+  EXPECT_EQ(inexpressible(TinyQwen3Moe(), "olmoe"), "qk_norm_joint");
+  EXPECT_EQ(inexpressible(TinyQwen3Moe(), "qwen2_moe"), "qk_norm");
+  EXPECT_EQ(inexpressible(TinyOlmoe(), "qwen3_moe"), "qk_norm_joint");
+  EXPECT_EQ(inexpressible(TinyQwen2Moe(), "qwen3_moe"), "qkv_bias");
+  ModelConfig sigmoid = TinyMixtral(), unscaled = TinyMixtral();
+  sigmoid.router_score = RouterScoreKind::kSigmoid;
+  unscaled.router_normalize = false;
+  EXPECT_EQ(inexpressible(sigmoid, "mixtral"), "router_score");
+  EXPECT_EQ(inexpressible(unscaled, "mixtral"), "router_normalize");
   ModelConfig wide = TinyGpt2();
   wide.head_dim = 16;
   EXPECT_EQ(inexpressible(wide, "gpt2"), "head_dim");
@@ -408,6 +517,8 @@ TEST(FamiliesTest, PresetsAreWhatTheirFilesMean) {
     config.num_kv_heads = 12;
     config.head_dim = 64;
     config.intermediate_size = 16;
+    if (config.num_experts > 0) config.expert_intermediate_size = 16;
+    if (config.shared_expert_gate) config.shared_expert_intermediate_size = 16;
     EXPECT_EQ(ExactFamily(config), FindFamily(preset.name)) << preset.name;
     const auto read = ParseHuggingFaceConfig(HuggingFaceConfigJson(config, {}), "x");
     ASSERT_TRUE(read.ok()) << read.status();
@@ -416,7 +527,7 @@ TEST(FamiliesTest, PresetsAreWhatTheirFilesMean) {
   EXPECT_EQ(FindFamily("gpt3"), nullptr);
 }
 
-TEST(FamiliesTest, NamesCarryNumbersOver) {  // as those of experts, of which there are none yet
+TEST(FamiliesTest, NamesCarryNumbersOver) {
   const ParameterLayout layout({{.name = "blocks.3.experts.17.gate_up.weight", .shape = {4, 5}}}, {"blocks.3"});
   const TensorNames names = {"model.",
                              {{"blocks.#.experts.#.gate_up",

@@ -1,0 +1,63 @@
+#include "elastic/control/checkpoint_control.h"
+
+#include <algorithm>
+
+namespace holdfast {
+
+bool CheckpointControl::Has(int64_t step) const {
+  return std::any_of(usable_.begin(), usable_.end(), [&](const CheckpointChoice& c) { return c.step == step; });
+}
+
+void CheckpointControl::SetUsable(std::vector<CheckpointChoice> usable, int64_t committed_step, const Branch& branch) {
+  std::erase_if(usable, [&](const CheckpointChoice& c) {
+    return c.step > committed_step || !branch.Includes(c.generation, c.step);
+  });
+  usable_ = std::move(usable);
+}
+
+void CheckpointControl::Reject(const std::string& name) {
+  std::erase_if(usable_, [&](const CheckpointChoice& c) { return c.name == name; });
+}
+
+bool CheckpointControl::MaySave(Instant now, int64_t step, bool last) {
+  if (!enabled()) return false;
+  if (!schedule_.IsDue(now, step) && !last) return false;
+  if (!last && !saves_.empty()) {
+    ++skipped_;
+    return false;
+  }
+  return true;
+}
+
+void CheckpointControl::Begin(Instant now, int64_t step, const World& world, bool at_end) {
+  saves_.Begin(step, world, at_end);
+  PendingSaves::Save& save = saves_.saves().back();
+  if (validation_.has_value()) save.validation_loss = validation_->second;
+  if (digest_.has_value() && digest_->first == step) save.state_digest = digest_->second;
+  begun_ = now;
+  schedule_.OnBegun(now);
+}
+
+CheckpointControl::Done CheckpointControl::OnDone(Instant now, int64_t step, double stall_seconds) {
+  if (failure_.has_value() && failure_->first <= step) failure_.reset();
+  const double seconds = std::chrono::duration<double>(now - begun_).count();
+  schedule_.OnSaved(stall_seconds, seconds);
+  return {.seconds = seconds, .skipped = std::exchange(skipped_, 0), .interval = schedule_.TakeNewInterval(now)};
+}
+
+bool CheckpointControl::OnValidation(int64_t step, double loss) {
+  if (IsValidated(step)) return false;
+  validation_ = {step, loss};
+  for (PendingSaves::Save& save : saves_.saves()) {
+    if (save.step >= step) save.validation_loss = loss;
+  }
+  return true;
+}
+
+void CheckpointControl::GoBackTo(int64_t step) {
+  doubt_.reset();
+  if (validation_.has_value() && validation_->first > step) validation_.reset();
+  saves_.Clear();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,105 @@
+#pragma once
+// The checkpoints of a run: those that can be used, those that are being written, and the one that a worker could not
+// load, which is read as a whole before anybody is blamed.
+//
+// Thread-safety: none.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "elastic/control/checkpoint_schedule.h"
+#include "elastic/control/messages.h"
+#include "elastic/control/pending_saves.h"
+#include "framework/base/branch.h"
+#include "framework/config/config.h"
+
+namespace holdfast {
+
+/// A checkpoint that can be used, as far as its manifest tells.
+struct CheckpointChoice {
+  std::string name;
+  int64_t step = 0;
+  uint64_t data_digest = 0;  // RunDigests::data of the run that wrote it
+  uint64_t generation = 0;   // of the world that wrote it
+  friend bool operator==(const CheckpointChoice&, const CheckpointChoice&) = default;
+};
+
+class CheckpointControl {
+ public:
+  using Instant = std::chrono::nanoseconds;
+
+  /// `usable`: newest first.
+  CheckpointControl(const CheckpointConfig& config, std::vector<CheckpointChoice> usable)
+      : schedule_(config), usable_(std::move(usable)) {}
+
+  /// The run writes checkpoints.
+  bool enabled() const { return schedule_.enabled(); }
+
+  // --- those that can be used
+  const std::vector<CheckpointChoice>& usable() const { return usable_; }
+  /// Null: there is none.
+  const CheckpointChoice* newest() const { return usable_.empty() ? nullptr : &usable_.front(); }
+  bool Has(int64_t step) const;
+  /// What the storage holds, without what was given up, which is there until it is deleted, and without what was
+  /// written of steps whose record was lost.
+  void SetUsable(std::vector<CheckpointChoice> usable, int64_t committed_step, const Branch& branch);
+  /// It is damaged.
+  void Reject(const std::string& name);
+
+  // --- those that are being written
+  /// Whether the step that has just been committed is to be saved: one at a time; `last` is saved by the end of the
+  /// run.
+  bool MaySave(Instant now, int64_t step, bool last);
+  void Begin(Instant now, int64_t step, const World& world, bool at_end);
+  PendingSaves& pending() { return saves_; }
+  const PendingSaves& pending() const { return saves_; }
+  struct Done {
+    double seconds = 0;                                    // since it was begun
+    int64_t skipped = 0;                                   // that were due meanwhile
+    std::optional<CheckpointSchedule::Interval> interval;  // from here on, if it has changed
+  };
+  Done OnDone(Instant now, int64_t step, double stall_seconds);
+  void OnFailed(int64_t step, const std::string& cause) { failure_ = {step, cause}; }
+  /// Why the last one that failed did; nothing if a later one has been written since.
+  const std::optional<std::pair<int64_t, std::string>>& failure() const { return failure_; }
+  /// A worker was lost: what makes checkpoints worth their time.
+  void OnWorkerLost() { schedule_.OnFailure(); }
+
+  // --- what is known of a step that is saved
+  /// False if that of this step or a later one is known.
+  bool OnValidation(int64_t step, double loss);
+  bool IsValidated(int64_t step) const { return validation_.has_value() && validation_->first >= step; }
+  void OnDigest(int64_t step, uint64_t state_digest) { digest_ = {step, state_digest}; }
+  /// The run goes back to `step`: what was begun is given up.
+  void GoBackTo(int64_t step);
+
+  // --- the one that a worker could not load
+  struct Doubt {
+    WorkerId worker;
+    std::string cause;
+  };
+  void BeginToVerify(Doubt doubt) { doubt_ = std::move(doubt); }
+  bool verifying() const { return doubt_.has_value(); }
+  Doubt EndOfVerifying() { return *std::exchange(doubt_, std::nullopt); }
+  /// It was verified last.
+  bool IsWhole(const std::string& name) const { return whole_ == name; }
+  void SetWhole(const std::string& name) { whole_ = name; }
+
+ private:
+  CheckpointSchedule schedule_;
+  std::vector<CheckpointChoice> usable_;
+  PendingSaves saves_;
+  Instant begun_{0};                                        // the last
+  int64_t skipped_ = 0;                                     // that were due while one was being written
+  std::optional<std::pair<int64_t, std::string>> failure_;  // the last: step, cause
+  std::optional<std::pair<int64_t, double>> validation_;    // the last: step, loss
+  std::optional<std::pair<int64_t, uint64_t>> digest_;      // of the last digest step: step, StateDigest
+  std::optional<Doubt> doubt_;                              // while the checkpoint that is loaded is verified
+  std::string whole_;
+};
+
+}  // namespace holdfast

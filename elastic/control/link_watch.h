@@ -1,0 +1,64 @@
+#pragma once
+// Which links between workers are cut, and the round in which they are being tried.
+//
+// Thread-safety: none.
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "elastic/control/links.h"
+#include "elastic/control/roster.h"
+
+namespace holdfast {
+
+class LinkWatch {
+ public:
+  using Instant = std::chrono::nanoseconds;
+
+  enum class Purpose {
+    kWorld,   // it failed or stands still: is a link cut?
+    kPace,    // its steps take far longer than usual: is a link slow?
+    kReturn,  // do those that are cut off reach the others again?
+  };
+  struct Probe {
+    Purpose purpose = Purpose::kWorld;
+    bool one_of_each_node = false;  // one worker of each stands for all of it
+    uint64_t generation = 0;        // of the world that was open; 0 = none
+    ProbeRound round;
+  };
+
+  /// `targets` by name, with their addresses; all of them try the others.
+  const Probe& Begin(Instant now, Purpose purpose, bool one_of_each_node, uint64_t generation,
+                     std::vector<std::pair<std::string, std::string>> targets);
+  bool probing() const { return probe_.has_value(); }
+  void Add(const std::string& from, const ReachMessage& answer) { probe_->round.Add(from, answer); }
+  /// It is gone.
+  void Drop(const std::string& name);
+  /// All that were asked have answered, or had the time to.
+  bool IsOver(Instant now) const { return probe_.has_value() && probe_->round.IsOver(now); }
+  Probe End(Instant now);
+  Instant last_end() const { return last_end_; }
+
+  /// Until they are reached again.
+  const std::set<Link>& cut() const { return cut_; }
+  void Cut(const std::set<Link>& links) { cut_.insert(links.begin(), links.end()); }
+  /// From somebody who is there.
+  bool IsCutOff(const std::string& name, const Roster& roster) const;
+  /// From somebody who is not left out for that.
+  bool IsCutOffFromMembers(const std::string& name, const Roster& roster) const;
+  /// Forgets those of which one end is gone, and those whose ends reach each other, which are returned.
+  std::set<Link> TakeBack(const ProbeRound& round, const Roster& roster);
+
+ private:
+  std::optional<Probe> probe_;  // under way
+  uint64_t rounds_ = 0;
+  Instant last_end_{0};
+  std::set<Link> cut_;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,32 @@
+#pragma once
+// Writes events.jsonl.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "elastic/coordinator/run_observer.h"
+#include "framework/metrics/run_directory.h"
+
+namespace holdfast {
+
+class EventLog final : public RunObserver {
+ public:
+  /// Appends to the file. An event that cannot be written is missing there: `on_failure` hears why, once for those that
+  /// follow each other.
+  static absl::StatusOr<std::unique_ptr<EventLog>> Open(const RunDirectory& directory,
+                                                        std::function<void(const std::string&)> on_failure);
+
+  void OnEvent(const RunEvent& event) override;
+
+ private:
+  EventLog(JsonLinesWriter file, std::function<void(const std::string&)> on_failure)
+      : file_(std::move(file)), on_failure_(std::move(on_failure)) {}
+
+  JsonLinesWriter file_;
+  std::function<void(const std::string&)> on_failure_;
+  bool fails_ = false;
+};
+
+}  // namespace holdfast

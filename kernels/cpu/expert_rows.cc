@@ -1,0 +1,141 @@
+// Rows on their way to experts and back, and what happens to them there besides matrix products.
+
+#include <algorithm>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/expert_rows.cc"
+#include "kernels/cpu/calls.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/foreach_target.h"
+#include "kernels/cpu/load-inl.h"
+#include "kernels/cpu/math-inl.h"
+#include "kernels/cpu/views.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace holdfast::kernels {
+namespace HWY_NAMESPACE {
+
+/// Calls body(value of the element type, row) for every row of a (rows, cols) operation.
+template <typename Body>
+void ForExpertRows(Executor& executor, DType dtype, int64_t rows, int64_t cols, const Body& body) {
+  const Pieces pieces = PiecesOfRows(rows, cols);
+  ParallelFor(executor, pieces.count(), [&](int64_t task, int) {
+    const Range range = pieces.piece(task);
+    WithType(dtype, [&](auto type) {
+      for (int64_t r = range.begin; r < range.end; ++r) body(type, r);
+    });
+  });
+}
+
+void GatherRows(Executor& executor, const Matrix& out, const ConstMatrix& in, const ExpertRows& rows) {
+  ForExpertRows(executor, out.dtype, rows.slots, out.cols, [&](auto type, int64_t slot) {
+    using T = decltype(type);
+    std::memcpy(RowOf<T>(out, slot), RowOf<T>(in, rows.choices[slot] / rows.chosen),
+                static_cast<size_t>(out.cols) * sizeof(T));
+  });
+}
+
+void CombineRows(Executor& executor, const Matrix& out, const ConstMatrix& in, const ConstMatrix& last,
+                 const ExpertRows& rows) {
+  ForExpertRows(executor, out.dtype, out.rows, out.cols, [&](auto type, int64_t r) HWY_ATTR {
+    using T = decltype(type);
+    const Wide d;
+    const int32_t* slots = rows.slot_of + r * rows.chosen;
+    const T* end = last.data != nullptr ? RowOf<T>(last, r) : nullptr;
+    T* to = RowOf<T>(out, r);
+    ForVectors(d, out.cols, [&](int64_t c, auto access) HWY_ATTR {
+      auto sum = access.Load(d, RowOf<T>(in, slots[0]) + c);
+      for (int64_t j = 1; j < rows.chosen; ++j) sum = hn::Add(sum, access.Load(d, RowOf<T>(in, slots[j]) + c));
+      if (end != nullptr) sum = hn::Add(sum, access.Load(d, end + c));
+      access.Store(d, sum, to + c);
+    });
+  });
+}
+
+void ExpertSwigluForward(Executor& executor, const Matrix& out, const ConstMatrix& gate_up, const float* weights,
+                         const ExpertRows& rows) {
+  ForExpertRows(executor, out.dtype, rows.slots, out.cols, [&](auto type, int64_t slot) HWY_ATTR {
+    using T = decltype(type);
+    const Wide d;
+    const T *gate = RowOf<T>(gate_up, slot), *up = gate + out.cols;
+    T* to = RowOf<T>(out, slot);
+    const auto weight = hn::Set(d, weights[rows.choices[slot]]);
+    ForVectors(d, out.cols, [&](int64_t c, auto access) HWY_ATTR {
+      const auto g = access.Load(d, gate + c);
+      const auto value = hn::Mul(hn::Mul(g, Sigmoid(d, g)), access.Load(d, up + c));
+      access.Store(d, hn::Mul(value, weight), to + c);
+    });
+  });
+}
+
+/// d_value = d_out * weight, d_weight = <d_out, silu(gate) up>; the rest as SwigluBackward. Eight lanes for the sum.
+void ExpertSwigluBackward(Executor& executor, const Matrix& d_gate_up, float* d_weights, const ConstMatrix& d_out,
+                          const ConstMatrix& gate_up, const float* weights, const ExpertRows& rows) {
+  ForExpertRows(executor, d_out.dtype, rows.slots, 2 * d_out.cols, [&](auto type, int64_t slot) HWY_ATTR {
+    using T = decltype(type);
+    const Eight d;
+    const int64_t cols = d_out.cols;
+    const auto one = hn::Set(d, 1.0f), weight = hn::Set(d, weights[rows.choices[slot]]);
+    const T *gate = RowOf<T>(gate_up, slot), *up = gate + cols, *gradient = RowOf<T>(d_out, slot);
+    T *d_gate = RowOf<T>(d_gate_up, slot), *d_up = d_gate + cols;
+    auto sum = hn::Zero(d);
+    ForVectors(d, cols, [&](int64_t c, auto access) HWY_ATTR {
+      const auto g = access.Load(d, gate + c), u = access.Load(d, up + c), dy = access.Load(d, gradient + c);
+      const auto s = Sigmoid(d, g), silu = hn::Mul(g, s);
+      sum = hn::MulAdd(dy, hn::Mul(silu, u), sum);
+      const auto slope = hn::Mul(s, hn::MulAdd(g, hn::Sub(one, s), one)), dv = hn::Mul(dy, weight);
+      access.Store(d, hn::Mul(hn::Mul(dv, u), slope), d_gate + c);
+      access.Store(d, hn::Mul(dv, silu), d_up + c);
+    });
+    d_weights[rows.choices[slot]] = SumOf(sum);
+  });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace holdfast::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace holdfast::kernels {
+
+HWY_EXPORT(GatherRows);
+HWY_EXPORT(CombineRows);
+HWY_EXPORT(ExpertSwigluForward);
+HWY_EXPORT(ExpertSwigluBackward);
+
+// A counting sort; tens of microseconds for the choices of a microbatch.
+void CpuOps::SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
+                         const RouterShape& shape) {
+  const int64_t num_choices = rows * shape.chosen, n = shape.num_experts;
+  std::fill(offsets, offsets + n + 1, 0);
+  for (int64_t c = 0; c < num_choices; ++c) ++offsets[experts[c] + 1];
+  for (int64_t e = 0; e < n; ++e) offsets[e + 1] += offsets[e];
+  for (int64_t c = 0; c < num_choices; ++c) {
+    const int32_t slot = offsets[experts[c]]++;
+    choices[slot] = static_cast<int32_t>(c);
+    slot_of[c] = slot;
+  }
+  std::copy_backward(offsets, offsets + n, offsets + n + 1);  // each has become the next one's
+  offsets[0] = 0;
+}
+
+void CpuOps::GatherRows(Matrix out, ConstMatrix in, const ExpertRows& rows) {
+  HWY_DYNAMIC_DISPATCH(GatherRows)(executor_, out, in, rows);
+}
+
+void CpuOps::CombineRows(Matrix out, ConstMatrix in, ConstMatrix last, const ExpertRows& rows) {
+  HWY_DYNAMIC_DISPATCH(CombineRows)(executor_, out, in, last, rows);
+}
+
+void CpuOps::ExpertSwigluForward(Matrix out, ConstMatrix gate_up, const float* weights, const ExpertRows& rows) {
+  HWY_DYNAMIC_DISPATCH(ExpertSwigluForward)(executor_, out, gate_up, weights, rows);
+}
+
+void CpuOps::ExpertSwigluBackward(Matrix d_gate_up, float* d_weights, ConstMatrix d_out, ConstMatrix gate_up,
+                                  const float* weights, const ExpertRows& rows) {
+  HWY_DYNAMIC_DISPATCH(ExpertSwigluBackward)(executor_, d_gate_up, d_weights, d_out, gate_up, weights, rows);
+}
+
+}  // namespace holdfast::kernels
+#endif  // HWY_ONCE

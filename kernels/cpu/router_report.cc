@@ -1,0 +1,56 @@
+// What is told of a router's choices: loads, losses that depend on them, entropy. Once per layer and microbatch, so it
+// is plain and serial.
+
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/views.h"
+#include "kernels/portable_math.h"
+
+namespace holdfast::kernels {
+namespace {
+
+struct RowSums {
+  double balance = 0;  // <load, probabilities>
+  double entropy = 0;
+};
+
+RowSums SumsOfRow(const RouterReportArgs& args, int64_t r, const RouterShape& shape) {
+  const int64_t n = shape.num_experts;
+  const float* scores = args.forward.scores + r * n;
+  const float* logits = RowOf<float>(args.logits, r);
+  const double lse = args.forward.lse[r];
+  double all = 0, loaded = 0, logit = 0;
+  for (int64_t e = 0; e < n; ++e) {
+    const double score = scores[e], load = args.offsets[e + 1] - args.offsets[e];
+    const double probability = shape.score == RouterScore::kSoftmax ? score : portable::Exp(logits[e] - lse);
+    all += score;
+    loaded += load * score;
+    logit += probability * logits[e];
+  }
+  return {.balance = shape.score == RouterScore::kSoftmax ? loaded : loaded / all, .entropy = lse - logit};
+}
+
+}  // namespace
+
+void CpuOps::RouterReport(const RouterReportArgs& args, const RouterShape& shape) {
+  const int64_t n = shape.num_experts, rows = args.logits.rows;
+  for (int64_t e = 0; e < n; ++e) {
+    const int32_t load = args.offsets[e + 1] - args.offsets[e];
+    if (args.slope != nullptr) args.slope[e] = args.slope_scale * static_cast<float>(load);
+    if (args.load != nullptr) args.load[e] = load;
+  }
+  if (args.load == nullptr) return;
+  double balance = 0, z = 0, entropy = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    const RowSums row = SumsOfRow(args, r, shape);
+    const double lse = args.forward.lse[r];
+    balance += row.balance;
+    entropy += row.entropy;
+    z += lse * lse;
+  }
+  const auto count = static_cast<double>(rows);
+  *args.balance = static_cast<double>(n) * balance / (count * count);
+  *args.z = z / count;
+  *args.entropy = entropy / count;
+}
+
+}  // namespace holdfast::kernels

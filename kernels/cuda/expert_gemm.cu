@@ -1,0 +1,138 @@
+// Products of all experts of a layer in one launch. How many rows an expert has only the GPU knows: the grid has room
+// for any distribution of the rows, and a block finds out from the offsets what is its own, if anything.
+
+#include <cstdint>
+
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/expert_product.cuh"
+#include "kernels/cuda/launch.cuh"
+
+namespace holdfast::kernels {
+namespace {
+
+struct Segments {
+  const int32_t* offsets;  // (E + 1)
+  int num_experts;
+};
+
+/// Up to `size` rows of one expert, from `first` of its own on; `count` is all that it has.
+struct RowTile {
+  int expert, first, count;
+};
+
+/// Expert e's tiles are numbered from offsets[e] / size + e on. There is room up to the next one's, whatever the
+/// offsets are, so none has to be counted; numbers that are left over have no rows. A warp searches together, each step
+/// narrowing the experts to a 32nd.
+__device__ __forceinline__ RowTile FindTile(const Segments& segments, int number, int size) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const auto first_of = [&](int e) { return segments.offsets[e] / size + e; };
+  int begin = 0, end = segments.num_experts;  // the expert is one of these
+  while (end - begin > 1) {
+    const int step = (end - begin + kWarpSize - 1) / kWarpSize;
+    const int e = begin + lane * step;
+    const unsigned before = __ballot_sync(kWholeWarp, e < end && first_of(e) <= number);  // the lower lanes
+    begin += (__popc(before) - 1) * step;
+    end = min(begin + step, end);
+  }
+  return {begin, (number - first_of(begin)) * size, segments.offsets[begin + 1] - segments.offsets[begin]};
+}
+
+/// Blocks that run at the same time share what they read: they are numbered through kTogether tiles of rows, then on to
+/// the next columns.
+constexpr int kTogether = 8;
+
+template <class Block, typename Out>
+__global__ void __launch_bounds__(Block::kThreads, 2)
+    ExpertGemmKernel(OneProduct<typename Block::In, Out> all, int64_t b_step, Segments segments, int col_tiles) {
+  const int group = static_cast<int>(blockIdx.x) / (kTogether * col_tiles);
+  const int place = static_cast<int>(blockIdx.x) % (kTogether * col_tiles);
+  const RowTile tile = FindTile(segments, group * kTogether + place % kTogether, Block::kSize);
+  if (tile.first >= tile.count) return;
+  const int slot = segments.offsets[tile.expert];
+  OneProduct<typename Block::In, Out> one = all;
+  one.a.data = all.a[slot];
+  one.b.data += tile.expert * b_step;
+  one.c.data = all.c[slot];
+  one.rows = tile.count;
+  Block::Run(one, tile.first, place / kTogether * Block::kSize);
+}
+
+template <class Block>
+__global__ void __launch_bounds__(Block::kThreads, 2)
+    ExpertGradientKernel(OneProduct<typename Block::In, float> all, int64_t c_step, Segments segments, int row_tiles,
+                         int col_tiles) {
+  const int tiles = row_tiles * col_tiles;
+  const int expert = static_cast<int>(blockIdx.x) / tiles, tile = static_cast<int>(blockIdx.x) % tiles;
+  const int slot = segments.offsets[expert];
+  OneProduct<typename Block::In, float> one = all;
+  one.a.data = all.a[slot];
+  one.b.data = all.b[slot];
+  one.c.data += expert * c_step;
+  one.depth = segments.offsets[expert + 1] - slot;
+  Block::Run(one, tile % row_tiles * Block::kSize, tile / row_tiles * Block::kSize);
+}
+
+Segments SegmentsOf(const ExpertRows& rows) { return {rows.offsets, static_cast<int>(rows.num_experts)}; }
+
+template <class Block>
+void QueueGemm(CudaQueue& queue, const ExpertGemmArgs& args, const ExpertRows& rows) {
+  using T = typename Block::In;
+  const OneProduct<T, T> all = {.a = RowsOf<T>(args.a),
+                                .b = RowsOf<T>(args.b),
+                                .c = RowsOf<T>(args.c),
+                                .rows = 0,
+                                .cols = static_cast<int>(args.c.cols),
+                                .depth = static_cast<int>(args.a.cols)};
+  const int64_t row_tiles = rows.slots / Block::kSize + rows.num_experts;
+  const unsigned col_tiles = Blocks(args.c.cols, Block::kSize), groups = Blocks(row_tiles, kTogether);
+  Launch(queue, "ExpertGemm",
+         {.blocks = groups * kTogether * col_tiles, .threads = Block::kThreads, .shared_bytes = Block::kSharedBytes},
+         ExpertGemmKernel<Block, T>, all, args.b_step, SegmentsOf(rows), static_cast<int>(col_tiles));
+}
+
+template <class Block>
+void QueueGradient(CudaQueue& queue, const ExpertGradientArgs& args, const ExpertRows& rows) {
+  using T = typename Block::In;
+  const OneProduct<T, float> all = {.a = RowsOf<T>(args.a),
+                                    .b = RowsOf<T>(args.b),
+                                    .c = RowsOf<float>(args.c),
+                                    .rows = static_cast<int>(args.c.rows),
+                                    .cols = static_cast<int>(args.c.cols),
+                                    .depth = 0};
+  const unsigned row_tiles = Blocks(args.c.rows, Block::kSize), col_tiles = Blocks(args.c.cols, Block::kSize);
+  Launch(queue, "ExpertGradient",
+         {.blocks = static_cast<unsigned>(rows.num_experts) * row_tiles * col_tiles,
+          .threads = Block::kThreads,
+          .shared_bytes = Block::kSharedBytes},
+         ExpertGradientKernel<Block>, all, args.c_step, SegmentsOf(rows), static_cast<int>(row_tiles),
+         static_cast<int>(col_tiles));
+}
+
+template <class Layout>
+void QueueLayout(CudaQueue& queue, const ExpertGemmArgs& args, const ExpertRows& rows) {
+  if (args.a.dtype == DType::kF32) return QueueGemm<Fp32Block<Layout, float, float>>(queue, args, rows);
+  const bool whole = args.a.cols % 8 == 0 && args.c.cols % 8 == 0 && args.b_step % 8 == 0 &&
+                     AllWhole<8>(0, RowsOf<Bf16>(args.a), RowsOf<Bf16>(args.b), RowsOf<Bf16>(args.c));
+  whole ? QueueGemm<TensorCoreBlock<Layout, Bf16>>(queue, args, rows)
+        : QueueGemm<Fp32Block<Layout, Bf16, Bf16>>(queue, args, rows);
+}
+
+}  // namespace
+
+void CudaOps::ExpertGemm(const ExpertGemmArgs& args, const ExpertRows& rows) {
+  if (rows.slots == 0) return;
+  args.transpose_b ? QueueLayout<ForwardLayout>(queue_, args, rows)
+                   : QueueLayout<InputGradientLayout>(queue_, args, rows);
+}
+
+void CudaOps::ExpertGradient(const ExpertGradientArgs& args, const ExpertRows& rows) {
+  using Layout = WeightGradientLayout;
+  if (args.a.dtype == DType::kF32) return QueueGradient<Fp32Block<Layout, float, float>>(queue_, args, rows);
+  const bool whole = args.a.cols % 8 == 0 && args.b.cols % 8 == 0 && args.c_step % 2 == 0 &&
+                     AllWhole<8>(0, RowsOf<Bf16>(args.a), RowsOf<Bf16>(args.b)) &&
+                     AllWhole<2>(0, RowsOf<float>(args.c));
+  whole ? QueueGradient<TensorCoreBlock<Layout, float>>(queue_, args, rows)
+        : QueueGradient<Fp32Block<Layout, Bf16, float>>(queue_, args, rows);
+}
+
+}  // namespace holdfast::kernels

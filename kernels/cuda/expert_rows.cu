@@ -1,0 +1,191 @@
+// Rows on their way to experts and back, and what happens to them there besides matrix products.
+
+#include <cstdint>
+
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/packet.cuh"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/sigmoid.cuh"
+#include "kernels/cuda/tile.cuh"
+
+namespace holdfast::kernels {
+namespace {
+
+template <typename T, bool whole>
+__global__ void GatherRowsKernel(Rows<T> out, Rows<const T> in, const int32_t* choices, int chosen, Tile tile) {
+  constexpr int n = kPacket<T>;
+  const TileThread at(tile);
+  if (at.is_empty()) return;
+  int32_t from[kTileRows];
+  Values<T, n> x[kTileRows];
+  at.ForLoads([&](int k, int64_t slot) { from[k] = choices[slot] / chosen; });
+  at.ForLoads([&](int k, int64_t) { x[k] = LoadPacket<whole, n>(in[from[k]] + at.col(), at.count()); });
+  at.ForStores([&](int k, int64_t slot) { StoreValues<whole>(out[slot] + at.col(), x[k], at.count()); });
+}
+
+template <typename T>
+struct CombineArgs {
+  Rows<T> out;
+  Rows<const T> in, last;  // the data of last may be null, or that of out
+  const int32_t* slot_of;
+  int chosen;
+};
+
+template <typename T, bool whole>
+__global__ void CombineRowsKernel(CombineArgs<T> a, Tile tile) {
+  constexpr int n = kPacket<T>;
+  const TileThread at(tile);
+  if (at.is_empty()) return;
+  float sum[kTileRows][n];
+  for (int j = 0; j < a.chosen; ++j) {
+    Values<T, n> x[kTileRows];
+    at.ForLoads([&](int k, int64_t row) {
+      x[k] = LoadPacket<whole, n>(a.in[a.slot_of[row * a.chosen + j]] + at.col(), at.count());
+    });
+#pragma unroll
+    for (int k = 0; k < kTileRows; ++k) {
+#pragma unroll
+      for (int i = 0; i < n; ++i) sum[k][i] = j == 0 ? x[k][i] : sum[k][i] + x[k][i];
+    }
+  }
+  if (a.last.data != nullptr) {
+    at.ForStores([&](int k, int64_t row) {
+      const auto x = LoadPacket<whole, n>(a.last[row] + at.col(), at.count());
+#pragma unroll
+      for (int i = 0; i < n; ++i) sum[k][i] += x[i];
+    });
+  }
+  at.ForStores([&](int k, int64_t row) { StorePacket<whole>(a.out[row] + at.col(), sum[k], at.count()); });
+}
+
+template <typename T, bool whole>
+__global__ void ExpertSwigluForwardKernel(Rows<T> out, Rows<const T> gate_up, const float* weights,
+                                          const int32_t* choices, Tile tile) {
+  constexpr int n = kPacket<T>;
+  const TileThread at(tile);
+  if (at.is_empty()) return;
+  float weight[kTileRows];
+  Values<T, n> gate[kTileRows], up[kTileRows];
+  at.ForLoads([&](int k, int64_t slot) {
+    const T* from = gate_up[slot] + at.col();
+    gate[k] = LoadPacket<whole, n>(from, at.count());
+    up[k] = LoadPacket<whole, n>(from + tile.cols, at.count());
+    weight[k] = weights[choices[slot]];
+  });
+  at.ForStores([&](int k, int64_t slot) {
+    float y[n];
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      const float g = gate[k][i];
+      y[i] = g * Sigmoid(g) * up[k][i] * weight[k];
+    }
+    StorePacket<whole>(out[slot] + at.col(), y, at.count());
+  });
+}
+
+constexpr int kWarps = 4;  // of a block, each with a row
+
+template <typename T>
+struct SwigluBackwardArgs {
+  Rows<T> d_gate_up;  // its data may be that of gate_up
+  float* d_weights;
+  Rows<const T> d_out, gate_up;
+  const float* weights;
+  const int32_t* choices;
+  int64_t slots, cols;
+};
+
+/// d_value = d_out * weight, d_weight = <d_out, silu(gate) up>; the rest as SwiGLU's backward. A lane sums every 32nd
+/// packet of its row.
+template <typename T, bool whole>
+__global__ void ExpertSwigluBackwardKernel(SwigluBackwardArgs<T> a) {
+  constexpr int n = kPacket<T>;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const int64_t slot = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
+  if (slot >= a.slots) return;
+  const int32_t choice = a.choices[slot];
+  const float weight = a.weights[choice];
+  float sum = 0;
+  for (int64_t col = int64_t{lane} * n; col < a.cols; col += kWarpSize * n) {
+    const int64_t count = a.cols - col;
+    const auto gate = LoadPacket<whole, n>(a.gate_up[slot] + col, count);
+    const auto up = LoadPacket<whole, n>(a.gate_up[slot] + a.cols + col, count);
+    const auto dy = LoadPacket<whole, n>(a.d_out[slot] + col, count);
+    float d_gate[n], d_up[n];
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      const float g = gate[i], u = up[i], s = Sigmoid(g), silu = g * s, d = dy[i] * weight;
+      sum = fmaf(dy[i], silu * u, sum);
+      d_gate[i] = d * u * (s * fmaf(g, 1.0f - s, 1.0f));
+      d_up[i] = d * silu;
+    }
+    StorePacket<whole>(a.d_gate_up[slot] + col, d_gate, count);
+    StorePacket<whole>(a.d_gate_up[slot] + a.cols + col, d_up, count);
+  }
+  sum = WarpReduce(sum, Plus());
+  if (lane == 0) a.d_weights[choice] = sum;
+}
+
+}  // namespace
+
+void CudaOps::GatherRows(Matrix out, ConstMatrix in, const ExpertRows& rows) {
+  WithElement(out.dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int n = kPacket<T>;
+    const auto to = RowsOf<T>(out);
+    const auto from = RowsOf<T>(in);
+    const Tile tile = TileOf(rows.slots, out.cols, n);
+    WithFlag(AllWhole<n>(out.cols, to, from), [&](auto whole) {
+      Launch(queue_, "GatherRows", tile.grid(), GatherRowsKernel<T, whole.value>, to, from, rows.choices,
+             static_cast<int>(rows.chosen), tile);
+    });
+  });
+}
+
+void CudaOps::CombineRows(Matrix out, ConstMatrix in, ConstMatrix last, const ExpertRows& rows) {
+  WithElement(out.dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int n = kPacket<T>;
+    const CombineArgs<T> args = {RowsOf<T>(out), RowsOf<T>(in), RowsOf<T>(last), rows.slot_of,
+                                 static_cast<int>(rows.chosen)};
+    const Tile tile = TileOf(out.rows, out.cols, n);
+    WithFlag(AllWhole<n>(out.cols, args.out, args.in, args.last), [&](auto whole) {
+      Launch(queue_, "CombineRows", tile.grid(), CombineRowsKernel<T, whole.value>, args, tile);
+    });
+  });
+}
+
+void CudaOps::ExpertSwigluForward(Matrix out, ConstMatrix gate_up, const float* weights, const ExpertRows& rows) {
+  WithElement(out.dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int n = kPacket<T>;
+    const auto y = RowsOf<T>(out);
+    const auto x = RowsOf<T>(gate_up);
+    const Tile tile = TileOf(rows.slots, out.cols, n);
+    WithFlag(AllWhole<n>(out.cols, y, x), [&](auto whole) {
+      Launch(queue_, "ExpertSwigluForward", tile.grid(), ExpertSwigluForwardKernel<T, whole.value>, y, x, weights,
+             rows.choices, tile);
+    });
+  });
+}
+
+void CudaOps::ExpertSwigluBackward(Matrix d_gate_up, float* d_weights, ConstMatrix d_out, ConstMatrix gate_up,
+                                   const float* weights, const ExpertRows& rows) {
+  WithElement(d_out.dtype, [&](auto element) {
+    using T = decltype(element);
+    const SwigluBackwardArgs<T> args = {.d_gate_up = RowsOf<T>(d_gate_up),
+                                        .d_weights = d_weights,
+                                        .d_out = RowsOf<T>(d_out),
+                                        .gate_up = RowsOf<T>(gate_up),
+                                        .weights = weights,
+                                        .choices = rows.choices,
+                                        .slots = rows.slots,
+                                        .cols = d_out.cols};
+    WithFlag(AllWhole<kPacket<T>>(d_out.cols, args.d_gate_up, args.d_out, args.gate_up), [&](auto whole) {
+      Launch(queue_, "ExpertSwigluBackward", {.blocks = Blocks(rows.slots, kWarps), .threads = kWarps * kWarpSize},
+             ExpertSwigluBackwardKernel<T, whole.value>, args);
+    });
+  });
+}
+
+}  // namespace holdfast::kernels

@@ -1,0 +1,131 @@
+// The choices of all rows in the order of their experts: a stable counting sort. Blocks count the experts of their
+// part of the choices; one block makes of that where each part's choices of each expert begin; each block places its
+// own. Only integers are added by atomics, so the order they come in decides nothing.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/dynamic_shared.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace holdfast::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarpSize;
+constexpr int kPart = 4 * kThreads;  // choices of a block
+
+struct Sorting {
+  int32_t *offsets, *choices, *slot_of;
+  const int32_t* experts;
+  int32_t* counts;  // (parts, E): of each expert in a part, then how many there are in the parts before it
+  int num_choices, num_experts, parts;
+};
+
+__global__ void CountKernel(Sorting s) {
+  auto* counts = DynamicShared<int>();  // (E)
+  const int first = static_cast<int>(blockIdx.x) * kPart, thread = static_cast<int>(threadIdx.x);
+  for (int e = thread; e < s.num_experts; e += kThreads) counts[e] = 0;
+  __syncthreads();
+  for (int c = first + thread; c < min(first + kPart, s.num_choices); c += kThreads) {
+    atomicAdd(&counts[s.experts[c]], 1);
+  }
+  __syncthreads();
+  int32_t* out = s.counts + int64_t{blockIdx.x} * s.num_experts;
+  for (int e = thread; e < s.num_experts; e += kThreads) out[e] = counts[e];
+}
+
+/// Sum of the values of the threads before this one; `total` of all. Any block of kThreads; all call it.
+__device__ __forceinline__ int SumBefore(int value, int& total) {
+  __shared__ int of_warp[kWarps];
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  int up_to_here = value;
+  for (int offset = 1; offset < kWarpSize; offset *= 2) {
+    const int below = __shfl_up_sync(kWholeWarp, up_to_here, static_cast<unsigned>(offset));
+    if (lane >= offset) up_to_here += below;
+  }
+  __syncthreads();  // of an earlier call everybody has read
+  if (lane == kWarpSize - 1) of_warp[warp] = up_to_here;
+  __syncthreads();
+  int before = up_to_here - value;
+  total = 0;
+  for (int w = 0; w < kWarps; ++w) {
+    if (w < warp) before += of_warp[w];
+    total += of_warp[w];
+  }
+  return before;
+}
+
+// One block.
+__global__ void OffsetsKernel(Sorting s) {
+  int before = 0;  // choices of the experts of earlier rounds
+  for (int first = 0; first < s.num_experts; first += kThreads) {
+    const int e = first + static_cast<int>(threadIdx.x);
+    int count = 0;
+    if (e < s.num_experts) {
+#pragma unroll 8
+      for (int part = 0; part < s.parts; ++part) {
+        int32_t& at = s.counts[int64_t{part} * s.num_experts + e];
+        const int here = at;
+        at = count;
+        count += here;
+      }
+    }
+    int total = 0;
+    const int offset = before + SumBefore(count, total);
+    if (e < s.num_experts) s.offsets[e] = offset;
+    before += total;
+  }
+  if (threadIdx.x == 0) s.offsets[s.num_experts] = before;
+}
+
+// Warps take turns, so that choices are placed in their order.
+__global__ void PlaceKernel(Sorting s) {
+  auto* next = DynamicShared<int>();  // (E): the slot of the next choice
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize, warp = thread / kWarpSize;
+  const int32_t* earlier = s.counts + int64_t{blockIdx.x} * s.num_experts;
+  for (int e = thread; e < s.num_experts; e += kThreads) next[e] = s.offsets[e] + earlier[e];
+  const int first = static_cast<int>(blockIdx.x) * kPart, end = min(first + kPart, s.num_choices);
+  for (int turn = 0; turn < kPart / kWarpSize; ++turn) {
+    __syncthreads();  // what the warp before has placed is counted
+    const int start = first + turn * kWarpSize;
+    if (start >= end) return;  // the whole block
+    if (turn % kWarps != warp) continue;
+    const int c = start + lane, expert = c < end ? s.experts[c] : s.num_experts;
+    const unsigned same = __match_any_sync(kWholeWarp, expert);
+    const int rank = __popc(same & ((1u << lane) - 1));
+    const int slot = c < end ? next[expert] + rank : 0;
+    __syncwarp();  // all have read
+    if (c >= end) continue;
+    s.choices[slot] = c;
+    s.slot_of[c] = slot;
+    if (same >> lane == 1) next[expert] = slot + 1;  // its last one
+  }
+}
+
+}  // namespace
+
+void CudaOps::SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
+                          const RouterShape& shape) {
+  const int64_t num_choices = rows * shape.chosen;
+  const unsigned parts = std::max(Blocks(num_choices, kPart), 1u);
+  const size_t bytes = static_cast<size_t>(shape.num_experts) * sizeof(int32_t);
+  auto* counts = static_cast<int32_t*>(queue_.Scratch(parts * bytes));
+  if (counts == nullptr) return;
+  const Sorting sorting = {.offsets = offsets,
+                           .choices = choices,
+                           .slot_of = slot_of,
+                           .experts = experts,
+                           .counts = counts,
+                           .num_choices = static_cast<int>(num_choices),
+                           .num_experts = static_cast<int>(shape.num_experts),
+                           .parts = static_cast<int>(parts)};
+  const Grid grid = {.blocks = parts, .threads = kThreads, .shared_bytes = bytes};
+  Launch(queue_, "SortChoices", grid, CountKernel, sorting);
+  Launch(queue_, "SortChoices", {.blocks = 1, .threads = kThreads}, OffsetsKernel, sorting);
+  Launch(queue_, "SortChoices", grid, PlaceKernel, sorting);
+}
+
+}  // namespace holdfast::kernels

@@ -1,0 +1,203 @@
+#include "models/experts.h"
+
+#include "absl/strings/str_cat.h"
+#include "models/attention.h"
+
+namespace holdfast {
+namespace {
+
+kernels::RouterShape ShapeOf(const ModelConfig& c) {
+  return {.num_experts = c.num_experts,
+          .chosen = c.experts_per_token,
+          .score = c.router_score == RouterScoreKind::kSoftmax ? kernels::RouterScore::kSoftmax
+                                                               : kernels::RouterScore::kSigmoid,
+          .normalize = c.router_normalize,
+          .scale = static_cast<float>(c.router_scale),
+          .groups = c.router_groups,
+          .groups_chosen = c.router_groups_chosen};
+}
+
+Tensor Floats(const Pass& pass, Shape shape) { return pass.arena->Allocate(DType::kF32, shape); }
+
+kernels::RouterOut OutOf(const Routing& routing) {
+  return {routing.scores.f32(), routing.experts.i32(), routing.weights.f32(), routing.lse.f32()};
+}
+
+}  // namespace
+
+StatisticsLayout RouterStatistics(const ModelConfig& config) {
+  const int64_t layers = config.NumExpertLayers();
+  if (layers == 0) return StatisticsLayout();
+  return {{{.name = "router_balance", .combine = Combine::kMean, .size = layers},
+           {.name = "router_z", .combine = Combine::kMean, .size = layers},
+           {.name = "router_entropy", .combine = Combine::kMean, .size = layers},
+           {.name = "expert_load", .combine = Combine::kCount, .size = layers * config.num_experts}}};
+}
+
+Experts::Experts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, int64_t layer)
+    : shape_(ShapeOf(config)),
+      hidden_size_(config.hidden_size),
+      width_(config.expert_intermediate_size),
+      index_((layer - config.first_expert_layer) / config.expert_layer_step),
+      num_layers_(config.NumExpertLayers()),
+      balance_loss_(config.router_balance_loss),
+      z_loss_(config.router_z_loss),
+      router_(builder.AddFp32Matrix(name + ".router.weight", shape_.num_experts, hidden_size_,
+                                    static_cast<float>(config.init_std))) {
+  if (config.shared_expert_intermediate_size > 0) shared_.emplace(builder, name + ".shared", config);
+}
+
+void Experts::AddExperts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config) {
+  for (int64_t e = 0; e < shape_.num_experts; ++e) {
+    const std::string expert = absl::StrCat(name, ".", e);
+    const int gate_up = builder.AddMatrix(expert + ".gate_up.weight", 2 * width_, hidden_size_,
+                                          static_cast<float>(config.init_std), /*hidden=*/true);
+    const int down =
+        builder.AddMatrix(expert + ".down.weight", hidden_size_, width_, ResidualInitStd(config), /*hidden=*/true);
+    if (e > 0) continue;
+    gate_up_ = gate_up;
+    down_ = down;
+  }
+}
+
+Routing Experts::AllocateRouting(const Pass& pass) const {
+  const int64_t rows = pass.rows(), n = shape_.num_experts, choices = slots(pass);
+  return {.logits = Floats(pass, {rows, n}),
+          .scores = Floats(pass, {rows, n}),
+          .weights = Floats(pass, {rows, shape_.chosen}),
+          .lse = Floats(pass, {rows}),
+          .experts = Floats(pass, {choices}),
+          .choices = Floats(pass, {choices}),
+          .slot_of = Floats(pass, {choices}),
+          .offsets = Floats(pass, {n + 1})};
+}
+
+void Experts::Allocate(const Pass& pass, ExpertActivations* activations) const {
+  activations->gate_up = pass.arena->Allocate(pass.dtype, {slots(pass), 2 * width_});
+  activations->act = pass.arena->Allocate(pass.dtype, {slots(pass), width_});
+  if (shared_.has_value()) activations->shared = shared_->Allocate(pass);
+}
+
+kernels::ExpertRows Experts::Rows(const Pass& pass, const Routing& routing) const {
+  return {.num_experts = shape_.num_experts,
+          .chosen = shape_.chosen,
+          .slots = slots(pass),
+          .offsets = routing.offsets.i32(),
+          .choices = routing.choices.i32(),
+          .slot_of = routing.slot_of.i32()};
+}
+
+void Experts::Route(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
+                    const ExpertActivations& activations) const {
+  const Routing& routing = activations.routing;
+  pass.ops->Gemm(
+      {.a = x, .b = weights.own[router_].matrix(), .transpose_b = true, .c = routing.logits.matrix(), .pre_gelu = {}});
+  pass.ops->RouterForward(OutOf(routing), routing.logits.matrix(), shape_);
+  pass.ops->SortChoices(routing.offsets.i32(), routing.choices.i32(), routing.slot_of.i32(), routing.experts.i32(),
+                        pass.rows(), shape_);
+}
+
+void Experts::ForwardUp(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
+                        const ExpertActivations& activations) const {
+  const kernels::ExpertRows rows = Rows(pass, activations.routing);
+  const ArenaScope scope(*pass.arena);
+  const kernels::Matrix gathered = pass.arena->Allocate(pass.dtype, {rows.slots, hidden_size_}).matrix();
+  pass.ops->GatherRows(gathered, x, rows);
+  pass.ops->ExpertGemm({.a = gathered,
+                        .b = weights.experts[gate_up_].matrix(),
+                        .transpose_b = true,
+                        .b_step = step(),
+                        .c = activations.gate_up.matrix()},
+                       rows);
+  pass.ops->ExpertSwigluForward(activations.act.matrix(), activations.gate_up.matrix(),
+                                activations.routing.weights.f32(), rows);
+  if (shared_.has_value()) shared_->ForwardUp(pass, weights.own, x, activations.shared);
+}
+
+void Experts::ForwardDown(const Pass& pass, const BlockTensors& weights, const ExpertActivations& activations,
+                          kernels::Matrix y) const {
+  const kernels::ExpertRows rows = Rows(pass, activations.routing);
+  const ArenaScope scope(*pass.arena);
+  const kernels::Matrix out = pass.arena->Allocate(pass.dtype, {rows.slots, hidden_size_}).matrix();
+  pass.ops->ExpertGemm({.a = activations.act.matrix(),
+                        .b = weights.experts[down_].matrix(),
+                        .transpose_b = true,
+                        .b_step = step(),
+                        .c = out},
+                       rows);
+  if (!shared_.has_value()) return pass.ops->CombineRows(y, out, {}, rows);
+  shared_->ForwardDown(pass, weights.own, activations.shared, y);
+  pass.ops->CombineRows(y, out, y, rows);
+}
+
+void Experts::Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
+                       kernels::ConstMatrix x, const ExpertActivations& activations, kernels::ConstMatrix d_y,
+                       kernels::Matrix d_x) const {
+  const Routing& routing = activations.routing;
+  const kernels::ExpertRows rows = Rows(pass, routing);
+  const kernels::Matrix gate_up = activations.gate_up.matrix(), act = activations.act.matrix();
+  const ArenaScope scope(*pass.arena);
+  const kernels::Matrix by_slot = pass.arena->Allocate(pass.dtype, {rows.slots, hidden_size_}).matrix();
+  const Tensor d_weights = Floats(pass, {pass.rows(), shape_.chosen});
+
+  pass.ops->GatherRows(by_slot, d_y, rows);
+  pass.ops->ExpertGradient({.a = by_slot, .b = act, .c = gradients.experts[down_].matrix(), .c_step = step()}, rows);
+  pass.ops->ExpertGemm({.a = by_slot, .b = weights.experts[down_].matrix(), .b_step = step(), .c = act}, rows);
+  pass.ops->ExpertSwigluBackward(gate_up, d_weights.f32(), act, gate_up, routing.weights.f32(), rows);
+  pass.ops->GatherRows(by_slot, x, rows);
+  pass.ops->ExpertGradient({.a = gate_up, .b = by_slot, .c = gradients.experts[gate_up_].matrix(), .c_step = step()},
+                           rows);
+  pass.ops->ExpertGemm({.a = gate_up, .b = weights.experts[gate_up_].matrix(), .b_step = step(), .c = by_slot}, rows);
+
+  const Tensor rest = RestBackward(pass, weights, gradients, x, activations, d_weights, d_y);
+  pass.ops->CombineRows(d_x, by_slot, rest.matrix(), rows);
+}
+
+// The gradient of the losses is that of the sum over microbatches of their mean over layers; loss_scale, 1 / (rows of
+// the step), times the rows here is 1 / microbatches.
+void Experts::RouterBackward(const Pass& pass, const Routing& routing, const float* d_weights,
+                             kernels::Matrix d_logits) const {
+  const ArenaScope scope(*pass.arena);
+  const double scale = pass.loss_scale / static_cast<double>(num_layers_);
+  const auto experts = static_cast<double>(shape_.num_experts), rows = static_cast<double>(pass.rows());
+  kernels::RouterReportArgs report{
+      .logits = routing.logits.matrix(), .forward = OutOf(routing), .offsets = routing.offsets.i32()};
+  if (balance_loss_ > 0) {
+    report.slope = Floats(pass, {shape_.num_experts}).f32();
+    report.slope_scale = static_cast<float>(balance_loss_ * scale * experts / rows);
+  }
+  if (pass.statistics != nullptr) {
+    report.balance = pass.layout->At<double>(pass.statistics, 0) + index_;
+    report.z = pass.layout->At<double>(pass.statistics, 1) + index_;
+    report.entropy = pass.layout->At<double>(pass.statistics, 2) + index_;
+    report.load = pass.layout->At<int64_t>(pass.statistics, 3) + index_ * shape_.num_experts;
+  }
+  if (report.slope != nullptr || report.load != nullptr) pass.ops->RouterReport(report, shape_);
+  pass.ops->RouterBackward({.d_logits = d_logits,
+                            .logits = routing.logits.matrix(),
+                            .forward = OutOf(routing),
+                            .d_weights = d_weights,
+                            .slope = report.slope,
+                            .z_scale = static_cast<float>(z_loss_ * scale)},
+                           shape_);
+}
+
+Tensor Experts::RestBackward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
+                             kernels::ConstMatrix x, const ExpertActivations& activations, const Tensor& d_weights,
+                             kernels::ConstMatrix d_y) const {
+  const Routing& routing = activations.routing;
+  const Tensor sum = Floats(pass, {pass.rows(), hidden_size_});
+  const kernels::Matrix d_logits = Floats(pass, {pass.rows(), shape_.num_experts}).matrix();
+  RouterBackward(pass, routing, d_weights.f32(), d_logits);
+  pass.ops->Gemm({.a = d_logits, .transpose_a = true, .b = x, .c = gradients.own[router_].matrix(), .pre_gelu = {}});
+  pass.ops->Gemm({.a = d_logits, .b = weights.own[router_].matrix(), .c = sum.matrix(), .pre_gelu = {}});
+  if (shared_.has_value()) {
+    shared_->Backward(pass, weights.own, gradients.own, x, activations.shared, d_y, sum.matrix());
+  }
+  if (pass.dtype == DType::kF32) return sum;
+  const Tensor rounded = pass.Activation(hidden_size_);
+  pass.ops->CastToBf16(rounded.bf16(), sum.f32(), sum.shape.elements());
+  return rounded;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,88 @@
+#pragma once
+// The feed-forward half of a block as a mixture of experts (Shazeer et al. 2017): a router sends every token to a few
+// of many SwiGLU layers and adds up what they give, each weighted by the router. No token is dropped.
+//
+// The arithmetic knows no place: an expert's rows are taken in token order, a token's experts by ascending index, the
+// weight multiplies the activation before the last projection, the router works in fp32, a shared expert comes last.
+
+#include <optional>
+#include <string>
+
+#include "framework/config/config.h"
+#include "models/linear.h"
+#include "models/shared_expert.h"
+
+namespace holdfast {
+
+/// Where the tokens of a layer go. Recomputation does not route anew, so it is kept beside a block's input.
+struct Routing {
+  Tensor logits, scores;             // (R, E) fp32
+  Tensor weights;                    // (R, k) fp32
+  Tensor lse;                        // (R) fp32
+  Tensor experts, choices, slot_of;  // (R, k) int32, see kernels/experts.h
+  Tensor offsets;                    // (E + 1) int32
+};
+
+struct ExpertActivations {
+  Routing routing;
+  Tensor gate_up;  // (S, 2F) by slot
+  Tensor act;      // (S, F) weighted
+  SharedExpertActivations shared;
+};
+
+/// Weights or gradients of the units of one block.
+struct BlockTensors {
+  UnitTensors own;      // of the block's unit
+  UnitTensors experts;  // of its experts' unit; empty in a dense block
+};
+
+/// What a training pass tells of each of L layers with experts: "router_balance", "router_z", "router_entropy" (L) and
+/// "expert_load" (L, E), the tokens of each expert. None of a dense model.
+StatisticsLayout RouterStatistics(const ModelConfig& config);
+
+class Experts {
+ public:
+  /// `layer` counts from 1. Adds the router and the shared expert to the unit at hand; AddExperts adds the rest.
+  Experts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, int64_t layer);
+  /// The experts, one after the other, into a unit of their own.
+  void AddExperts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config);
+
+  Routing AllocateRouting(const Pass& pass) const;
+  /// Everything but `routing`.
+  void Allocate(const Pass& pass, ExpertActivations* activations) const;
+
+  /// Fills activations.routing for x (R, C).
+  void Route(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
+             const ExpertActivations& activations) const;
+  void ForwardUp(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
+                 const ExpertActivations& activations) const;
+  /// y (R, C) from `activations`. Apart from ForwardUp because recomputation does not need it.
+  void ForwardDown(const Pass& pass, const BlockTensors& weights, const ExpertActivations& activations,
+                   kernels::Matrix y) const;
+
+  /// d_x (R, C) for d_y (R, C). d_x may be the memory of x. Overwrites gate_up and act.
+  void Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients, kernels::ConstMatrix x,
+                const ExpertActivations& activations, kernels::ConstMatrix d_y, kernels::Matrix d_x) const;
+
+ private:
+  int64_t slots(const Pass& pass) const { return pass.rows() * shape_.chosen; }
+  /// Of the router, with the losses of its own.
+  void RouterBackward(const Pass& pass, const Routing& routing, const float* d_weights, kernels::Matrix d_logits) const;
+  /// What router and shared expert add to the gradient of x, in the dtype of activations.
+  Tensor RestBackward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
+                      kernels::ConstMatrix x, const ExpertActivations& activations, const Tensor& d_weights,
+                      kernels::ConstMatrix d_y) const;
+  kernels::ExpertRows Rows(const Pass& pass, const Routing& routing) const;
+  /// Elements from one expert's parameters to the next one's.
+  int64_t step() const { return 3 * width_ * hidden_size_; }
+
+  kernels::RouterShape shape_;
+  int64_t hidden_size_, width_;
+  int64_t index_, num_layers_;    // among the layers with experts, and how many there are
+  double balance_loss_, z_loss_;  // coefficients
+  int router_;                    // in the block's unit
+  int gate_up_ = -1, down_ = -1;  // of expert 0, in the experts' unit
+  std::optional<SharedExpert> shared_;
+};
+
+}  // namespace holdfast

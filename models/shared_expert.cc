@@ -1,0 +1,101 @@
+#include "models/shared_expert.h"
+
+#include "models/attention.h"
+
+namespace holdfast {
+namespace {
+
+constexpr kernels::RouterShape kGate{
+    .num_experts = 1, .chosen = 1, .score = kernels::RouterScore::kSigmoid, .normalize = false};
+
+kernels::RouterOut OutOf(const SharedExpertActivations& a) {
+  return {a.scores.f32(), a.experts.i32(), a.weights.f32(), a.lse.f32()};
+}
+
+kernels::ExpertRows RowsOf(const Pass& pass, const SharedExpertActivations& a) {
+  return {.num_experts = 1,
+          .chosen = 1,
+          .slots = pass.rows(),
+          .offsets = a.offsets.i32(),
+          .choices = a.choices.i32(),
+          .slot_of = a.slot_of.i32()};
+}
+
+}  // namespace
+
+SharedExpert::SharedExpert(ParameterBuilder& builder, const std::string& name, const ModelConfig& config)
+    : width_(config.shared_expert_intermediate_size),
+      gate_up_(builder.AddMatrix(name + ".gate_up.weight", 2 * width_, config.hidden_size,
+                                 static_cast<float>(config.init_std), /*hidden=*/true)),
+      down_(builder.AddMatrix(name + ".down.weight", config.hidden_size, width_, ResidualInitStd(config),
+                              /*hidden=*/true)) {
+  if (!config.shared_expert_gate) return;
+  gate_ = builder.AddFp32Matrix(name + ".gate.weight", 1, config.hidden_size, static_cast<float>(config.init_std));
+}
+
+SharedExpertActivations SharedExpert::Allocate(const Pass& pass) const {
+  SharedExpertActivations a;
+  a.gate_up = pass.Activation(2 * width_);
+  a.act = pass.Activation(width_);
+  if (gate_ < 0) return a;
+  for (Tensor* tensor : {&a.logits, &a.scores, &a.weights})
+    *tensor = pass.arena->Allocate(DType::kF32, {pass.rows(), 1});
+  for (Tensor* tensor : {&a.lse, &a.experts, &a.choices, &a.slot_of}) {
+    *tensor = pass.arena->Allocate(DType::kF32, {pass.rows()});
+  }
+  a.offsets = pass.arena->Allocate(DType::kF32, {2});
+  return a;
+}
+
+void SharedExpert::Weigh(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x,
+                         const SharedExpertActivations& a) const {
+  pass.ops->Gemm({.a = x, .b = weights[gate_].matrix(), .transpose_b = true, .c = a.logits.matrix(), .pre_gelu = {}});
+  pass.ops->RouterForward(OutOf(a), a.logits.matrix(), kGate);
+  pass.ops->SortChoices(a.offsets.i32(), a.choices.i32(), a.slot_of.i32(), a.experts.i32(), pass.rows(), kGate);
+}
+
+void SharedExpert::ForwardUp(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x,
+                             const SharedExpertActivations& a) const {
+  const kernels::Matrix gate_up = a.gate_up.matrix();
+  pass.ops->Gemm({.a = x, .b = weights[gate_up_].matrix(), .transpose_b = true, .c = gate_up, .pre_gelu = {}});
+  if (gate_ < 0) return pass.ops->SwigluForward(a.act.matrix(), gate_up);
+  Weigh(pass, weights, x, a);
+  pass.ops->ExpertSwigluForward(a.act.matrix(), gate_up, a.weights.f32(), RowsOf(pass, a));
+}
+
+void SharedExpert::ForwardDown(const Pass& pass, UnitTensors weights, const SharedExpertActivations& a,
+                               kernels::Matrix y) const {
+  pass.ops->Gemm({.a = a.act.matrix(), .b = weights[down_].matrix(), .transpose_b = true, .c = y, .pre_gelu = {}});
+}
+
+void SharedExpert::BackwardGated(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
+                                 const SharedExpertActivations& a, kernels::Matrix sum) const {
+  const ArenaScope scope(*pass.arena);
+  const Tensor d_weights = pass.arena->Allocate(DType::kF32, {pass.rows(), 1});
+  const kernels::Matrix d_logits = pass.arena->Allocate(DType::kF32, {pass.rows(), 1}).matrix();
+  const kernels::Matrix gate_up = a.gate_up.matrix();
+  pass.ops->ExpertSwigluBackward(gate_up, d_weights.f32(), a.act.matrix(), gate_up, a.weights.f32(), RowsOf(pass, a));
+  pass.ops->RouterBackward(
+      {.d_logits = d_logits, .logits = a.logits.matrix(), .forward = OutOf(a), .d_weights = d_weights.f32()}, kGate);
+  pass.ops->Gemm({.a = d_logits, .transpose_a = true, .b = x, .c = gradients[gate_].matrix(), .pre_gelu = {}});
+  pass.ops->Gemm({.a = d_logits, .b = weights[gate_].matrix(), .c = sum, .accumulate = true, .pre_gelu = {}});
+}
+
+void SharedExpert::Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
+                            const SharedExpertActivations& a, kernels::ConstMatrix d_y, kernels::Matrix sum) const {
+  const kernels::Matrix gate_up = a.gate_up.matrix(), act = a.act.matrix();
+  pass.ops->Gemm({.a = d_y, .transpose_a = true, .b = act, .c = gradients[down_].matrix(), .pre_gelu = {}});
+  pass.ops->Gemm({.a = d_y, .b = weights[down_].matrix(), .c = act, .pre_gelu = {}});
+  const ArenaScope scope(*pass.arena);
+  kernels::Matrix d_gate_up = gate_up;
+  if (gate_ < 0) {
+    d_gate_up = pass.Activation(2 * width_).matrix();
+    pass.ops->SwigluBackward(d_gate_up, act, gate_up);
+  } else {
+    BackwardGated(pass, weights, gradients, x, a, sum);
+  }
+  pass.ops->Gemm({.a = d_gate_up, .transpose_a = true, .b = x, .c = gradients[gate_up_].matrix(), .pre_gelu = {}});
+  pass.ops->Gemm({.a = d_gate_up, .b = weights[gate_up_].matrix(), .c = sum, .accumulate = true, .pre_gelu = {}});
+}
+
+}  // namespace holdfast

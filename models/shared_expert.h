@@ -1,0 +1,46 @@
+#pragma once
+// The SwiGLU layer beside the experts that every token goes through. With a gate (Qwen2-MoE) it is an expert whose
+// weight is sigmoid(<gate, x>): the same operations as those of the experts, with one expert that every row chooses.
+
+#include <string>
+
+#include "framework/config/config.h"
+#include "models/linear.h"
+
+namespace holdfast {
+
+struct SharedExpertActivations {
+  Tensor gate_up;  // (R, 2F)
+  Tensor act;      // (R, F), weighted if there is a gate
+  // Of the gate:
+  Tensor logits, scores, weights, lse;        // (R) fp32
+  Tensor experts, choices, slot_of, offsets;  // (R), offsets (2), int32: every row's choice is expert 0
+};
+
+class SharedExpert {
+ public:
+  SharedExpert(ParameterBuilder& builder, const std::string& name, const ModelConfig& config);
+
+  SharedExpertActivations Allocate(const Pass& pass) const;
+
+  void ForwardUp(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x,
+                 const SharedExpertActivations& activations) const;
+  /// y (R, C).
+  void ForwardDown(const Pass& pass, UnitTensors weights, const SharedExpertActivations& activations,
+                   kernels::Matrix y) const;
+
+  /// Adds the gradient of x to sum (R, C) fp32, for d_y (R, C). Overwrites gate_up and act.
+  void Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
+                const SharedExpertActivations& activations, kernels::ConstMatrix d_y, kernels::Matrix sum) const;
+
+ private:
+  void Weigh(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, const SharedExpertActivations& a) const;
+  /// d_act to d_gate_up, which overwrites gate_up; the gate's gradients.
+  void BackwardGated(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
+                     const SharedExpertActivations& a, kernels::Matrix sum) const;
+
+  int64_t width_;
+  int gate_up_, down_, gate_ = -1;  // in the block's unit
+};
+
+}  // namespace holdfast

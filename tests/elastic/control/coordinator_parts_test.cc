@@ -1,0 +1,212 @@
+// The parts that a coordinator is made of, by themselves: each says what state it is in, and what leads to the next.
+
+#include <gtest/gtest.h>
+
+#include "elastic/control/checkpoint_control.h"
+#include "elastic/control/link_watch.h"
+#include "elastic/control/run_end.h"
+#include "elastic/control/state_location.h"
+#include "elastic/control/step_pace.h"
+#include "elastic/control/world_formation.h"
+
+namespace holdfast {
+namespace {
+
+using std::chrono::seconds;
+using StateKind = StateLocation::Kind;
+
+World TwoMembers(uint64_t generation) { return {generation, {Member{{"a", 1}, "n", "h"}, Member{{"b", 2}, "n", "h"}}}; }
+
+TEST(RunEnd, GoesForwardOnly) {
+  RunEnd end;
+  EXPECT_EQ(end.stop(), nullptr);
+  EXPECT_FALSE(end.over());
+  EXPECT_TRUE(end.Request({.signal = 15, .since = seconds(1)}));
+  EXPECT_FALSE(end.Request({.signal = 2, .since = seconds(2)})) << "the first counts";
+  ASSERT_NE(end.stop(), nullptr);
+  EXPECT_EQ(end.stop()->signal, 15);
+  EXPECT_TRUE(end.End({143, "stopped"}));
+  EXPECT_FALSE(end.End({1, "failed"}));
+  EXPECT_FALSE(end.Request({.signal = 15}));
+  EXPECT_EQ(end.stop(), nullptr);
+  ASSERT_TRUE(end.over());
+  EXPECT_EQ(end.end()->exit_code, 143);
+}
+
+TEST(StateLocation, LiesInOnePlace) {
+  StateLocation state(/*claimed=*/false);
+  EXPECT_EQ(state.kind(), StateKind::kNowhere);
+  state.SetCheckpoint("five");
+  EXPECT_EQ(state.kind(), StateKind::kCheckpoint);
+  EXPECT_EQ(state.checkpoint(), "five");
+  EXPECT_EQ(state.source().generation, 0u);
+  state.Enter(TwoMembers(7));
+  EXPECT_EQ(state.kind(), StateKind::kCheckpoint) << "until a step is committed there";
+  state.SetWorld(TwoMembers(7));
+  EXPECT_EQ(state.kind(), StateKind::kWorld);
+  EXPECT_EQ(state.source().generation, 7u);
+  EXPECT_EQ(state.checkpoint(), "");
+  EXPECT_EQ(state.entered().generation, 0u);
+  state.SetCheckpoint("");
+  EXPECT_EQ(state.kind(), StateKind::kNowhere);
+}
+
+TEST(StateLocation, TheWorldThatWasEnteredTakesTheSourcesPlace) {
+  StateLocation state(/*claimed=*/false);
+  state.SetWorld(TwoMembers(7));
+  state.Enter(TwoMembers(8));
+  state.AdoptEntered();
+  EXPECT_EQ(state.source(), TwoMembers(8));
+  EXPECT_EQ(state.entered().generation, 0u);
+}
+
+TEST(StateLocation, WhoIsInAClaimedWorldIsLearntOnce) {
+  StateLocation state(/*claimed=*/true);
+  EXPECT_EQ(state.kind(), StateKind::kClaimed);
+  const StateClaim bare{.world = {7, {}}, .committed_step = 3, .prepared_world = {8, {}}};
+  EXPECT_EQ(state.WithMembers(bare), bare);
+  EXPECT_FALSE(state.WasAsked(1, 7));
+  state.AskedFor(7) = 1;
+  EXPECT_TRUE(state.WasAsked(1, 7));
+  EXPECT_FALSE(state.WasAsked(2, 7));
+  EXPECT_FALSE(state.Learn({7, {}})) << "who is in it is not said";
+  EXPECT_TRUE(state.Learn(TwoMembers(7)));
+  EXPECT_FALSE(state.Learn(TwoMembers(7)));
+  EXPECT_EQ(state.WithMembers(bare).world, TwoMembers(7));
+  EXPECT_TRUE(state.WithMembers(bare).prepared_world.members.empty());
+  state.SetWorld(TwoMembers(7));
+  EXPECT_FALSE(state.WasAsked(1, 7));
+  EXPECT_FALSE(state.Learn(TwoMembers(8)));
+}
+
+CheckpointConfig EveryTwoSteps() {
+  CheckpointConfig config;
+  config.every_steps = 2;
+  return config;
+}
+
+TEST(CheckpointControl, OneIsWrittenAtATime) {
+  CheckpointControl control(EveryTwoSteps(), {});
+  EXPECT_FALSE(control.MaySave(seconds(1), 1, false));
+  ASSERT_TRUE(control.MaySave(seconds(2), 2, false));
+  EXPECT_TRUE(control.OnValidation(1, 0.5));
+  EXPECT_FALSE(control.OnValidation(1, 0.25)) << "one of each step";
+  control.OnDigest(2, 99);
+  control.Begin(seconds(2), 2, TwoMembers(7), false);
+  const PendingSaves::Save& save = control.pending().saves().back();
+  EXPECT_EQ(save.validation_loss, 0.5);
+  EXPECT_EQ(save.state_digest, 99u);
+  EXPECT_FALSE(control.MaySave(seconds(4), 4, false));
+  EXPECT_TRUE(control.MaySave(seconds(4), 4, /*last=*/true));
+  control.OnFailed(1, "disk full");
+  control.pending().Remove(2, 7);
+  const CheckpointControl::Done done = control.OnDone(seconds(5), 2, 0);
+  EXPECT_EQ(done.seconds, 3);
+  EXPECT_EQ(done.skipped, 1);
+  EXPECT_FALSE(control.failure().has_value()) << "a later one exists";
+}
+
+TEST(CheckpointControl, GoingBackGivesUpWhatWasBegun) {
+  CheckpointControl control(EveryTwoSteps(), {{"four", 4, 0, 7}, {"two", 2, 0, 7}});
+  control.OnValidation(4, 0.5);
+  control.Begin(seconds(2), 4, TwoMembers(7), false);
+  control.BeginToVerify({{"a", 1}, "wrong digest"});
+  control.GoBackTo(2);
+  EXPECT_FALSE(control.IsValidated(4));
+  EXPECT_TRUE(control.pending().empty());
+  EXPECT_FALSE(control.verifying());
+  Branch branch;
+  branch.GoBack({.generation = 7, .step = 2});
+  control.SetUsable({{"six", 6, 0, 8}, {"four", 4, 0, 7}, {"two", 2, 0, 7}}, /*committed_step=*/4, branch);
+  ASSERT_NE(control.newest(), nullptr);
+  EXPECT_EQ(control.newest()->name, "two");
+  EXPECT_TRUE(control.Has(2));
+  EXPECT_FALSE(control.Has(4));
+  control.Reject("two");
+  EXPECT_EQ(control.newest(), nullptr);
+}
+
+TEST(WorldFormation, RemembersSinceWhenOnce) {
+  WorldFormation formation;
+  EXPECT_EQ(formation.OnJoin(seconds(1), "a", /*with_state=*/true), 1);
+  EXPECT_EQ(formation.OnJoin(seconds(5), "a", /*with_state=*/true), 2);
+  EXPECT_EQ(formation.first_join(), seconds(1));
+  EXPECT_EQ(formation.last_join(), seconds(5));
+  EXPECT_EQ(formation.last_holder(), seconds(1)) << "its connection broke and came back";
+  formation.OnCommit();
+  formation.OnJoin(seconds(6), "a", /*with_state=*/true);
+  EXPECT_EQ(formation.last_holder(), seconds(6));
+  EXPECT_FALSE(formation.OnTooFew(seconds(10), seconds(5)).has_value());
+  EXPECT_EQ(formation.OnTooFew(seconds(16), seconds(5)), seconds(6));
+  EXPECT_FALSE(formation.OnTooFew(seconds(17), seconds(5)).has_value()) << "said once";
+  EXPECT_TRUE(formation.OnStateMissing(seconds(20)));
+  EXPECT_FALSE(formation.OnStateMissing(seconds(21)));
+  formation.Forgive(seconds(100));
+  EXPECT_EQ(formation.missing_since(), seconds(120));
+  EXPECT_EQ(formation.first_join(), seconds(101));
+}
+
+TEST(WorldFormation, APublishedWorldEndsTheWait) {
+  WorldFormation formation;
+  formation.AddReason("a lost", 2);
+  formation.AddReason("b lost", 1);
+  EXPECT_EQ(formation.reason(), "a lost; b lost");
+  EXPECT_EQ(formation.detect_seconds(), 2);
+  formation.SetWaitingFor("2 of at least 3 workers have joined");
+  formation.Wait();
+  formation.OnNewcomer(seconds(1));
+  EXPECT_FALSE(formation.last_world().has_value());
+  formation.OnPublished(seconds(3), 2, /*newcomers=*/false);
+  EXPECT_EQ(formation.reason() + formation.waiting_for(), "");
+  EXPECT_EQ(formation.detect_seconds(), 0);
+  EXPECT_FALSE(formation.had_to_wait());
+  EXPECT_FALSE(formation.first_newcomer().has_value());
+  EXPECT_EQ(formation.last_world()->size, 2);
+  formation.OnPublished(seconds(4), 1, /*newcomers=*/true);
+  EXPECT_EQ(formation.first_newcomer(), seconds(4));
+}
+
+TEST(LinkWatch, ALinkIsCutUntilItsEndsReachEachOther) {
+  Roster roster;
+  for (const char* name : {"a", "b", "c"}) {
+    JoinedWorker worker;
+    worker.connection = static_cast<uint64_t>(name[0]);
+    worker.member.id = {name, 1};
+    roster.Add(worker);
+  }
+  LinkWatch links;
+  links.Cut({LinkBetween("a", "b"), LinkBetween("a", "gone")});
+  EXPECT_TRUE(links.IsCutOff("a", roster));
+  EXPECT_FALSE(links.IsCutOff("c", roster));
+  EXPECT_TRUE(links.IsCutOffFromMembers("b", roster));
+  roster.Find("a")->left_out = true;
+  EXPECT_FALSE(links.IsCutOffFromMembers("b", roster)) << "who is left out keeps nobody out";
+  links.Begin(seconds(1), LinkWatch::Purpose::kReturn, false, 0, {{"a", "at a"}, {"b", "at b"}});
+  EXPECT_TRUE(links.probing());
+  EXPECT_FALSE(links.IsOver(seconds(1)));
+  links.Add("a", {.round = 1, .seconds = {0.1}});
+  links.Add("b", {.round = 1, .seconds = {0.1}});
+  ASSERT_TRUE(links.IsOver(seconds(1)));
+  const LinkWatch::Probe probe = links.End(seconds(2));
+  EXPECT_FALSE(links.probing());
+  EXPECT_EQ(links.TakeBack(probe.round, roster), std::set<Link>{LinkBetween("a", "b")});
+  EXPECT_TRUE(links.cut().empty()) << "one end of the other is gone";
+}
+
+TEST(StepPace, SlowUntilAStepIsAsUsual) {
+  StepPace pace;
+  for (int i = 0; i < 8; ++i) pace.Add(1);
+  EXPECT_EQ(pace.usual_seconds(), 1);
+  ASSERT_TRUE(pace.IsFarBeyond(6));
+  pace.BeginSlow();
+  EXPECT_FALSE(pace.EndSlow(3));
+  pace.Add(3);
+  EXPECT_TRUE(pace.slow());
+  EXPECT_EQ(pace.usual_seconds(), 1) << "slow steps do not count";
+  EXPECT_TRUE(pace.EndSlow(2));
+  EXPECT_FALSE(pace.slow());
+  EXPECT_FALSE(pace.EndSlow(1));
+}
+
+}  // namespace
+}  // namespace holdfast

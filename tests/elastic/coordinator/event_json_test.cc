@@ -1,0 +1,140 @@
+// The lines of events.jsonl are a contract with whoever reads them: they are written out here for each kind of event,
+// and every kind comes back from its line as it was.
+
+#include "elastic/coordinator/event_json.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "elastic/coordinator/event_text.h"
+
+namespace holdfast {
+namespace {
+
+struct Expected {
+  RunEvent event;
+  std::string fields;  // of its line, after time and name
+};
+
+std::vector<Expected> EachKind() {
+  const event::StragglerFields straggler{"a", 1, "h", 2.5, 1.5, Phase::kForwardBackward, 7, "r"};
+  const event::LinkFields link{"h1", "h2", "a", "b", 4, 7, "a, c"};
+  const event::EndFields end{143, 7, "r"};
+  const std::string straggler_line =
+      R"("worker":"a","rank":1,"host":"h","factor":2.5,"own_factor":1.5,"phase":"forward_backward","step":7,)"
+      R"("reason":"r")";
+  const std::string link_line =
+      R"("host":"h1","peer_host":"h2","worker":"a","peer":"b","links":4,"step":7,"without":"a, c")";
+  const std::string end_line = R"("exit_code":143,"step":7,"reason":"r")";
+  return {
+      {event::AgentJoined{"n", "h", 8}, R"("node":"n","host":"h","workers":8)"},
+      {event::AgentLost{"n", "h", "c"}, R"("node":"n","host":"h","cause":"c")"},
+      {event::WorkerJoined{"a", -1, "n", "h", 99}, R"("worker":"a","rank":-1,"node":"n","host":"h","pid":99)"},
+      {event::WorkerLost{"a", 1, "n", "h", "c", 3, 7},
+       R"("worker":"a","rank":1,"node":"n","host":"h","cause":"c","generation":3,"step":7)"},
+      {event::WorkerHung{"a", 1, "n", "h", Phase::kReduce, 7, 0.5, "r"},
+       R"("worker":"a","rank":1,"node":"n","host":"h","phase":"reduce","step":7,"seconds":0.5,"reason":"r")"},
+      {event::WorkerExited{"a", "c", true}, R"("worker":"a","cause":"c","restarting":1)"},
+      {event::Quarantined{"a", 3, 60}, R"("worker":"a","failures":3,"seconds":60.0)"},
+      {event::NodeLeaving{"n", "h", 7}, R"("node":"n","host":"h","step":7)"},
+      {event::NodeLeft{"n", 7}, R"("node":"n","step":7)"},
+      {event::NodeReturned{"n", "h"}, R"("node":"n","host":"h")"},
+      {event::WorldPublished{3, 4, 7, "r"}, R"("generation":3,"size":4,"step":7,"reason":"r")"},
+      {event::Recovered{3, 4, "r", 0.5, 1, 1.5, 2, 2.5, 1024},
+       R"("generation":3,"size":4,"reason":"r","detect_seconds":0.5,"abort_seconds":1.0,"rendezvous_seconds":1.5,)"
+       R"("transfer_seconds":2.0,"first_step_seconds":2.5,"bytes":1024)"},
+      {event::MirrorsMissing{3, 7, 1024}, R"("generation":3,"step":7,"bytes":1024)"},
+      {event::MirrorsComplete{3, 7, 0.5, 1024}, R"("generation":3,"step":7,"seconds":0.5,"bytes":1024)"},
+      {event::StepFailed{"a", 1, "h", 7, Phase::kVote, "c", {0, 2}},
+       R"("worker":"a","rank":1,"host":"h","step":7,"phase":"vote","cause":"c","suspects":"0,2")"},
+      {event::BitsDiffer{7, "a, b", "01/02, 01/03", true},
+       R"("step":7,"workers":"a, b","bits":"01/02, 01/03","majority":1)"},
+      {event::CopiesDiffer{7, "a on h", 5, 2, false},
+       R"("step":7,"workers":"a on h","chunk":5,"chunks":2,"majority":0)"},
+      {event::NoProgress{3, 7, 0.5}, R"("generation":3,"step":7,"seconds":0.5)"},
+      {event::TooFewWorkers{7, "d", 0.5}, R"("step":7,"detail":"d","seconds":0.5)"},
+      {event::Straggler{straggler}, straggler_line},
+      {event::StragglerResolved{straggler}, straggler_line},
+      {event::Rebalanced{7, {3, 1, 4}}, R"("step":7,"microbatches":"3,1,4")"},
+      {event::StepSlow{7, 5, 0.5, "a on h in vote"},
+       R"("step":7,"seconds":5.0,"usual_seconds":0.5,"waiting_for":"a on h in vote")"},
+      {event::StepSlowResolved{7, 1, 0.5}, R"("step":7,"seconds":1.0,"usual_seconds":0.5)"},
+      {event::LinkCut{link}, link_line},
+      {event::LinkBack{link}, link_line},
+      {event::LinkSlow{"a", "h", 80, 0.5, 7},
+       R"("worker":"a","host":"h","milliseconds":80.0,"usual_milliseconds":0.5,"step":7)"},
+      {event::StateMissing{{7, "a on n"}}, R"("step":7,"holders":"a on n")"},
+      {event::StateLost{{7, "a on n"}}, R"("step":7,"holders":"a on n")"},
+      {event::CheckpointSaved{7, "step-7", 1024, 2, 0.5, 1},
+       R"("step":7,"name":"step-7","bytes":1024,"seconds":2.0,"stall_seconds":0.5,"skipped":1)"},
+      {event::CheckpointFailed{7, "c"}, R"("step":7,"cause":"c")"},
+      {event::CheckpointRejected{"step-7", "c"}, R"("name":"step-7","cause":"c")"},
+      {event::CheckpointWarning{7, "c"}, R"("step":7,"cause":"c")"},
+      {event::CheckpointInterval{60, 0.5, 3600}, R"("seconds":60.0,"cost_seconds":0.5,"failure_seconds":3600.0)"},
+      {event::DataChanged{"step-7"}, R"("name":"step-7")"},
+      {event::Rewind{9, 7, "step-7", "r"}, R"("from_step":9,"step":7,"name":"step-7","reason":"r")"},
+      {event::RunStarted{4, 0, 100}, R"("workers":4,"step":0,"total_steps":100)"},
+      {event::Paused{"c"}, R"("cause":"c")"},
+      {event::Resumed{0.5}, R"("seconds":0.5)"},
+      {event::Validation{7, 2.5}, R"("step":7,"loss":2.5)"},
+      {event::StopRequested{15, "a", 7}, R"("signal":15,"by":"a","step":7)"},
+      {event::AlertFailed{"c"}, R"("cause":"c")"},
+      {event::RunFinished{end}, end_line},
+      {event::RunStopped{end}, end_line},
+      {event::RunFailed{end}, end_line},
+  };
+}
+
+TEST(EventJson, EachKindHasItsLineAndComesBackFromIt) {
+  std::set<size_t> kinds;
+  for (const Expected& expected : EachKind()) {
+    kinds.insert(expected.event.index());
+    const std::string name = EventName(expected.event);
+    const std::string line = EventLine(1700000000.5, expected.event);
+    EXPECT_EQ(line, R"({"time":1700000000.5,"event":")" + name + "\"," + expected.fields + "}");
+    const auto back = ReadEventLine(line);
+    ASSERT_TRUE(back.has_value()) << line;
+    EXPECT_EQ(back->time, 1700000000.5);
+    EXPECT_EQ(back->name, name);
+    ASSERT_TRUE(back->event.has_value()) << line;
+    EXPECT_EQ(back->event->index(), expected.event.index()) << line;
+    EXPECT_EQ(FieldsOf(*back->event), FieldsOf(expected.event)) << line;
+  }
+  EXPECT_EQ(kinds.size(), std::variant_size_v<RunEvent>) << "a kind is missing above";
+}
+
+TEST(EventJson, LinesOfOthersAreRead) {
+  EXPECT_FALSE(ReadEventLine(R"({"time":1,"event":"node_l)").has_value());
+  EXPECT_FALSE(ReadEventLine(R"(["event"])").has_value());
+  const auto newer = ReadEventLine(R"({"time":1,"event":"of_a_later_version","step":7})");
+  ASSERT_TRUE(newer.has_value());
+  EXPECT_EQ(newer->name, "of_a_later_version");
+  EXPECT_FALSE(newer->event.has_value());
+  const auto other = ReadEventLine(R"({"event":"worker_lost","worker":"a","rank":"one","new":[1],"cause":"c"})");
+  ASSERT_TRUE(other.has_value() && other->event.has_value());
+  const auto* lost = std::get_if<event::WorkerLost>(&*other->event);
+  ASSERT_NE(lost, nullptr);
+  EXPECT_EQ(lost->worker + lost->cause, "ac");
+  EXPECT_EQ(lost->rank, -1);
+}
+
+TEST(EventJson, BytesThatAreNotTextDoNotBreakTheLine) {
+  EXPECT_EQ(EventLine(1, event::Paused{"\xff"}), "{\"time\":1.0,\"event\":\"paused\",\"cause\":\"\xEF\xBF\xBD\"}");
+}
+
+TEST(EventText, InWordsOrListed) {
+  EXPECT_EQ(EventText(event::WorkerLost{"local/1", 1, "n", "vm", "killed by signal 9 (Killed)", 3, 89}),
+            "lost local/1 (rank 1 on vm) in step 89: killed by signal 9 (Killed)");
+  EXPECT_EQ(EventText(event::WorkerHung{"a", 1, "n", "h", Phase::kReduce, 7, 3.25, "no heartbeat"}),
+            "hung: a (rank 1 on h) in phase reduce of step 7 for 3.25 s: no heartbeat");
+  EXPECT_EQ(EventText(event::Rewind{9, 0, "", "r"}), "back from step 9 to the beginning: r");
+  EXPECT_EQ(EventText(event::RunStopped{{143, 7, "stopped by signal 15 at step 7"}}), "stopped by signal 15 at step 7");
+  EXPECT_EQ(EventText(event::Quarantined{"a", 3, 60}), "quarantined: worker a, failures 3, seconds 60");
+  EXPECT_EQ(EventText(event::Validation{7, 2.5}), "");
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,90 @@
+// Proves what is told of a router's choices (loads, balance, z, entropy, slope) against double precision, for both
+// kinds of scores.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/kernels/kernel_test_util.h"
+
+namespace holdfast::kernels {
+namespace {
+
+constexpr int64_t kRows = 37, kExperts = 7, kChosen = 3;
+
+struct Case {
+  explicit Case(Rng& rng, RouterScore score) : logits(DType::kF32, kRows, kExperts, kExperts + 2) {
+    shape = {.num_experts = kExperts, .chosen = kChosen, .score = score};
+    logits.Fill(rng, 2);
+    ops->RouterForward(out(), logits.view(), shape);
+    ops->SortChoices(offsets.data(), choices.data(), slot_of.data(), experts.data(), kRows, shape);
+  }
+  RouterOut out() { return {scores.data(), experts.data(), weights.data(), lse.data()}; }
+
+  TestOps ops{2};
+  RouterShape shape;
+  TestMatrix logits;
+  std::vector<float> scores = std::vector<float>(kRows * kExperts), weights = std::vector<float>(kRows * kChosen),
+                     lse = std::vector<float>(kRows);
+  std::vector<int32_t> experts = std::vector<int32_t>(kRows * kChosen), choices = experts, slot_of = experts,
+                       offsets = std::vector<int32_t>(kExperts + 1);
+};
+
+TEST(RouterReport, IsThatOfTheReference) {
+  Rng rng(NewSeed());
+  for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid}) {
+    Case c(rng, score);
+    std::vector<int64_t> load(kExperts, -1), expected_load(kExperts);
+    std::vector<float> slope(kExperts);
+    double balance = NAN, z = NAN, entropy = NAN;
+    c.ops->RouterReport({.logits = c.logits.view(),
+                         .forward = c.out(),
+                         .offsets = c.offsets.data(),
+                         .slope = slope.data(),
+                         .slope_scale = 0.5f,
+                         .load = load.data(),
+                         .balance = &balance,
+                         .z = &z,
+                         .entropy = &entropy},
+                        c.shape);
+    for (const int32_t e : c.experts) ++expected_load[static_cast<size_t>(e)];
+    EXPECT_EQ(load, expected_load);
+    double expected_balance = 0, expected_z = 0, expected_entropy = 0;
+    for (int64_t r = 0; r < kRows; ++r) {
+      double exponentials = 0, sum = 0, loaded = 0;
+      for (int64_t e = 0; e < kExperts; ++e) exponentials += std::exp(static_cast<double>(c.logits.Get(r, e)));
+      for (int64_t e = 0; e < kExperts; ++e) {
+        const auto logit = static_cast<double>(c.logits.Get(r, e));
+        const double p = std::exp(logit) / exponentials;
+        expected_entropy -= p * std::log(p) / kRows;
+        const double s = score == RouterScore::kSoftmax ? p : 1 / (1 + std::exp(-logit));
+        sum += s;
+        loaded += s * static_cast<double>(expected_load[static_cast<size_t>(e)]);
+      }
+      expected_balance += kExperts * loaded / sum / (kRows * kRows);
+      expected_z += std::pow(std::log(exponentials), 2) / kRows;
+    }
+    EXPECT_NEAR(balance, expected_balance, 1e-6 * expected_balance);
+    EXPECT_NEAR(z, expected_z, 1e-6 * expected_z);
+    EXPECT_NEAR(entropy, expected_entropy, 1e-6);
+    for (size_t e = 0; e < kExperts; ++e) EXPECT_EQ(slope[e], 0.5f * static_cast<float>(load[e]));
+  }
+}
+
+TEST(RouterReport, TheSlopeAloneNeedsNothingElse) {
+  Rng rng(NewSeed());
+  Case c(rng, RouterScore::kSoftmax);
+  std::vector<float> slope(kExperts, NAN);
+  c.ops->RouterReport({.logits = c.logits.view(),
+                       .forward = c.out(),
+                       .offsets = c.offsets.data(),
+                       .slope = slope.data(),
+                       .slope_scale = 2},
+                      c.shape);
+  float sum = 0;
+  for (const float s : slope) sum += s;
+  EXPECT_EQ(sum, 2.0f * kRows * kChosen);
+}
+
+}  // namespace
+}  // namespace holdfast::kernels

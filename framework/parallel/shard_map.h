@@ -42,6 +42,11 @@ class ShardMap {
   bool Serves(int rank, int chunk) const {
     return placement_->ServerOf(placement_->GroupOf(rank), CellOfChunk(chunk)) == rank;
   }
+  /// Of a unit that is cut at parts: who serves one to the group of `rank`.
+  int ServerOfPart(int unit, int part, int rank) const {
+    const int chunk = layout_->units()[static_cast<size_t>(unit)].parts[static_cast<size_t>(part)];
+    return placement_->ServerOf(placement_->GroupOf(rank), CellOfChunk(chunk));
+  }
   std::vector<int> Holders(int chunk) const { return placement_->Holders(CellOfChunk(chunk)); }
 
   /// Chunks (of the layout) of a unit whose gradients `rank` sums, and those that it serves to its group: the fewest

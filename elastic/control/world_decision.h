@@ -17,7 +17,8 @@ struct Candidate {
   bool holds_state = false;  // its part, as a member of the source world
   bool was_member = false;   // of the world before
   bool quarantined = false;
-  bool leaves = false;  // its node is to leave: in the world only while nobody else holds what it has, and as a guest
+  bool leaves =
+      false;  // its node is to leave: in the world only while nobody else holds what it has, and to compute only
   int64_t arrival = 0;  // order of joining
 };
 

@@ -78,7 +78,7 @@ void Checkpointer::Write(const CheckpointName& name, int rank, int world_size, S
                                    .level = static_cast<int>(p_.config->compression_level),
                                    .threads = static_cast<int>(p_.config->threads),
                                    .queue_bytes = staging_bytes()};
-  if (!snapshot.chunks().empty()) {  // guests answer for nothing
+  if (!snapshot.chunks().empty()) {  // compute-only ranks answer for nothing
     const absl::StatusOr<ShardReport> report = WriteShard(options, snapshot);
     if (report.ok()) {
       message.data = ToSaved(report->shard.data);

@@ -35,6 +35,10 @@ ParameterLayout::ParameterLayout(std::vector<ParameterSpec> parameters, std::vec
     for (; next < parameters_.size() && parameters_[next].unit == static_cast<int>(u); ++next) {
       ParameterSpec& spec = parameters_[next];
       HOLDFAST_CHECK(spec.shape.elements() > 0);
+      const int parts = static_cast<int>(unit.parts.size());
+      const bool first = static_cast<int>(next) == unit.first_parameter;
+      HOLDFAST_CHECK(spec.part == parts - 1 || (spec.part == parts && (parts > 0 || first)));
+      if (spec.part == parts) unit.parts.push_back(static_cast<int>(chunks_.size()));
       spec.offset = elements_;
       spec.unit_offset = elements_ - unit.offset;
       AppendChunks(spec, static_cast<int>(next), &chunks_);

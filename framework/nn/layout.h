@@ -22,6 +22,7 @@ struct ParameterSpec {
   bool decay = false;   // weight decay applies (matrices, not norms and biases)
   bool hidden = false;  // a matrix between hidden vectors: no embedding, no head
   int unit = 0;
+  int part = -1;  // of a unit that is cut at parts (experts): which one it belongs to, 0, 1, ...; else -1
   // Set by ParameterLayout:
   int64_t offset = 0;       // of its first element in the model's flat vector
   int64_t unit_offset = 0;  // of its first element in its unit's flat vector
@@ -47,6 +48,9 @@ struct Unit {
   int first_chunk = 0, num_chunks = 0;
   int64_t offset = 0;  // in the model's flat vector
   int64_t elements = 0;
+  /// The first chunk of each part, where the unit is cut at parts: what belongs to one part is never divided among
+  /// ranks. Empty: it is cut at any chunk.
+  std::vector<int> parts = {};
 };
 
 class ParameterLayout {
@@ -55,7 +59,8 @@ class ParameterLayout {
   /// of a small model are balanced, large enough that a digest and a transfer per chunk cost nothing.
   static constexpr int64_t kChunkElements = int64_t{1} << 16;
 
-  /// `parameters` in canonical order, units 0, 1, ... contiguous and ascending; `unit_names` one per unit.
+  /// `parameters` in canonical order, units 0, 1, ... contiguous and ascending, and so the parts of each unit that has
+  /// some; `unit_names` one per unit.
   ParameterLayout(std::vector<ParameterSpec> parameters, std::vector<std::string> unit_names);
 
   absl::Span<const ParameterSpec> parameters() const { return parameters_; }

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "framework/nn/exchange.h"
 #include "framework/nn/layout.h"
 #include "framework/nn/statistics.h"
 #include "framework/tensor/tensor.h"
@@ -60,6 +61,7 @@ struct PassContext {
   // Where a training pass writes Model::statistics: device memory, laid out as they are, zero before the pass. Null:
   // nobody asks for them.
   void* statistics = nullptr;
+  Exchange* exchange = nullptr;  // with the ranks that compute parts of a unit for each other; null in a planning pass
 };
 
 /// A trainable model: forward and backward written out. Stateless but for its config. What its inputs are and what it

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "framework/base/status.h"
+#include "framework/parallel/step_progress.h"
 
 namespace holdfast {
 
@@ -14,7 +15,7 @@ absl::StatusOr<std::unique_ptr<Gatherer>> Gatherer::Create(const ShardedState& s
   int64_t packed = 0;
   for (int u = 0; u < state.map().layout().num_units(); ++u) {
     gatherer->parts_.push_back(gatherer->PartsOf(u, rank));
-    if (!gatherer->parts_.back().pieces.empty()) packed = std::max(packed, state.map().ImageBytes(u));
+    if (!gatherer->parts_.back().pieces.empty()) packed = std::max(packed, state.map().ComputeWeightBytes(u));
   }
   ASSIGN_OR_RETURN(gatherer->packed_, Buffer::Allocate(device, static_cast<size_t>(packed), "gathered weights"));
   return gatherer;
@@ -27,7 +28,7 @@ Gatherer::Gatherer(const ShardedState& state, Communicator& group, Device& devic
       device_(device),
       stream_(std::move(stream)),
       timeout_(timeout),
-      whole_images_(state.whole_images()) {}
+      whole_units_(state.whole_units()) {}
 
 Gatherer::Parts Gatherer::PartsOf(int unit, int rank) const {
   const ShardMap& map = state_.map();
@@ -35,15 +36,15 @@ Gatherer::Parts Gatherer::PartsOf(int unit, int rank) const {
   bool single = true;
   for (const int member : map.placement().Group(map.placement().GroupOf(rank))) {
     int64_t begin = 0,
-            packed = parts.pieces.empty() ? 0 : parts.pieces.back().packed + parts.pieces.back().image.size();
+            packed = parts.pieces.empty() ? 0 : parts.pieces.back().packed + parts.pieces.back().bytes.size();
     const Ranges& served = map.Served(unit, member);
-    if (!served.empty()) begin = map.ImageOfChunks(unit, served.front()).begin;
+    if (!served.empty()) begin = map.ComputeWeightsOfChunks(unit, served.front()).begin;
     single = single && served.size() <= 1;
     parts.displacements.push_back(begin);
-    parts.counts.push_back(map.CountImageBytes(unit, served));
+    parts.counts.push_back(map.CountComputeWeightBytes(unit, served));
     for (const Range& run : served) {
-      parts.pieces.push_back({map.ImageOfChunks(unit, run), packed, member == rank});
-      packed += parts.pieces.back().image.size();
+      parts.pieces.push_back({map.ComputeWeightsOfChunks(unit, run), packed, member == rank});
+      packed += parts.pieces.back().bytes.size();
     }
   }
   if (single) {
@@ -61,7 +62,7 @@ Gatherer::Parts Gatherer::PartsOf(int unit, int rank) const {
 Gatherer::~Gatherer() { Abort("the world was left"); }
 
 absl::Status Gatherer::AllocateSlots(const GatherPlan& plan) {
-  if (whole_images_) return absl::OkStatus();
+  if (whole_units_) return absl::OkStatus();
   slots_.resize(std::max(slots_.size(), plan.slot_bytes.size()));
   for (size_t i = 0; i < plan.slot_bytes.size(); ++i) {
     const auto bytes = static_cast<size_t>(plan.slot_bytes[i]);
@@ -76,8 +77,8 @@ absl::Status Gatherer::Begin(const UnitSchedule& schedule, int64_t passes) {
   thread_.Drain();  // an abandoned step has made all its releases or was aborted
   std::vector<int64_t> bytes;
   const int units = state_.map().layout().num_units();
-  for (int u = 0; u < units; ++u) bytes.push_back(state_.map().ImageBytes(u));
-  plan_ = std::make_shared<const GatherPlan>(PlanGathers(schedule, passes, bytes, whole_images_ ? units : 1));
+  for (int u = 0; u < units; ++u) bytes.push_back(state_.map().ComputeWeightBytes(u));
+  plan_ = std::make_shared<const GatherPlan>(PlanGathers(schedule, passes, bytes, whole_units_ ? units : 1));
   RETURN_IF_ERROR(AllocateSlots(*plan_));
   {
     const std::lock_guard lock(mutex_);
@@ -107,7 +108,7 @@ void Gatherer::Run(const GatherPlan& plan) {
 }
 
 std::byte* Gatherer::Destination(const GatherPlan::Gather& gather) const {
-  return whole_images_ ? state_.Image(gather.unit) : slots_[static_cast<size_t>(gather.slot)].as<std::byte>();
+  return whole_units_ ? state_.ComputeWeights(gather.unit) : slots_[static_cast<size_t>(gather.slot)].as<std::byte>();
 }
 
 absl::Status Gatherer::Gather(const GatherPlan::Gather& gather) {
@@ -115,18 +116,19 @@ absl::Status Gatherer::Gather(const GatherPlan::Gather& gather) {
   const Parts& parts = parts_[static_cast<size_t>(unit)];
   const auto me = static_cast<size_t>(group_.rank());
   const Deadline deadline = std::chrono::steady_clock::now() + timeout_;
-  std::byte* const image = Destination(gather);
+  std::byte* const weights = Destination(gather);
   const bool in_place = parts.pieces.empty();
-  const Bytes all(in_place ? image : packed_.as<std::byte>(), static_cast<size_t>(state_.map().ImageBytes(unit)));
-  // What this rank serves lies packed, or, in a whole image, where it belongs.
-  std::byte* mine = state_.Image(unit);
-  if (whole_images_ && in_place) mine += parts.displacements[me];
-  if (whole_images_ && !in_place) {
+  const Bytes all(in_place ? weights : packed_.as<std::byte>(),
+                  static_cast<size_t>(state_.map().ComputeWeightBytes(unit)));
+  // What this rank serves lies packed, or, where whole units are kept, where it belongs.
+  std::byte* mine = state_.ComputeWeights(unit);
+  if (whole_units_ && in_place) mine += parts.displacements[me];
+  if (whole_units_ && !in_place) {
     mine = all.data() + parts.displacements[me];
     for (const Piece& piece : parts.pieces) {
       if (!piece.mine) continue;
-      stream_->ops().Copy(all.data() + piece.packed, image + piece.image.begin,
-                          static_cast<size_t>(piece.image.size()));
+      stream_->ops().Copy(all.data() + piece.packed, weights + piece.bytes.begin,
+                          static_cast<size_t>(piece.bytes.size()));
     }
     RETURN_IF_ERROR(stream_->Synchronize());
   }
@@ -134,8 +136,9 @@ absl::Status Gatherer::Gather(const GatherPlan::Gather& gather) {
   RETURN_IF_ERROR(group_.AllGatherV(input, {all, parts.counts, parts.displacements}, deadline));
   if (in_place) return absl::OkStatus();
   for (const Piece& piece : parts.pieces) {
-    if (piece.mine && whole_images_) continue;
-    stream_->ops().Copy(image + piece.image.begin, all.data() + piece.packed, static_cast<size_t>(piece.image.size()));
+    if (piece.mine && whole_units_) continue;
+    stream_->ops().Copy(weights + piece.bytes.begin, all.data() + piece.packed,
+                        static_cast<size_t>(piece.bytes.size()));
   }
   return stream_->Synchronize();
 }
@@ -147,7 +150,7 @@ absl::StatusOr<std::byte*> Gatherer::Acquire(int unit, const std::stop_token& st
   HOLDFAST_CHECK(gather.unit == unit);
   changed_.wait(lock, stop, [&] { return gathered_ > index || !failure_.ok(); });
   RETURN_IF_ERROR(failure_);
-  if (stop.stop_requested()) return absl::CancelledError("the step was abandoned: a stop was requested");
+  if (stop.stop_requested()) return StepStopped();
   return Destination(gather);
 }
 

@@ -29,9 +29,9 @@ class Gatherer {
 
   /// Starts gathering for `passes` passes of `schedule`. Every member of the group calls it alike.
   absl::Status Begin(const UnitSchedule& schedule, int64_t passes);
-  /// The image of a unit, once it is there; Cancelled when `stop` is requested, else why gathering failed.
+  /// The compute weights of a unit, once it is there; Cancelled when `stop` is requested, else why gathering failed.
   absl::StatusOr<std::byte*> Acquire(int unit, const std::stop_token& stop);
-  /// `used`: the end of what reads the image (null = it is done).
+  /// `used`: the end of what reads them (null = it is done).
   void Release(const std::shared_ptr<Event>& used);
   /// Takes part in a pass without computing it.
   void SkipPass();
@@ -41,15 +41,15 @@ class Gatherer {
   void Abort(const std::string& reason);
 
  private:
-  /// A run of a unit's image, and where it lies when the parts of the members lie one after the other.
+  /// A run of a unit's compute weights, and where it lies when the parts of the members lie one after the other.
   struct Piece {
-    Range image;
+    Range bytes;
     int64_t packed = 0;
     bool mine = false;
   };
   struct Parts {
-    std::vector<int64_t> counts, displacements;  // bytes, by member: in the image, or one part after the other
-    std::vector<Piece> pieces;                   // empty: each member's part is one run of the image
+    std::vector<int64_t> counts, displacements;  // bytes, by member: in the unit, or one part after the other
+    std::vector<Piece> pieces;                   // empty: each member's part is one run of the unit
   };
 
   Gatherer(const ShardedState& state, Communicator& group, Device& device, std::unique_ptr<Stream> stream,
@@ -65,7 +65,7 @@ class Gatherer {
   Device& device_;
   std::unique_ptr<Stream> stream_;  // of the gathering thread
   std::chrono::milliseconds timeout_;
-  bool whole_images_;
+  bool whole_units_;
   std::vector<Parts> parts_;  // by unit
   Buffer packed_;             // of a unit whose parts are not single runs
   std::vector<Buffer> slots_;

@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<PlacedState>> PlacedState::Create(const StateLayo
   HOLDFAST_CHECK(alone == (placed->communicators_.group == nullptr));
   const ShardedState::Options state{
       .rank = options.rank,
-      .whole_images = alone || options.parallel.sharding != Sharding::kFullShard,
+      .whole_units = alone || options.parallel.sharding != Sharding::kFullShard,
       .host = options.host,
       .mirrors_on_host = !device.is_host() && options.parallel.mirrors_on == MirrorPlace::kHost};
   ASSIGN_OR_RETURN(placed->state_, ShardedState::Create(placed->map_, layout, state, device, stream));

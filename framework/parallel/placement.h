@@ -32,7 +32,7 @@ class Placement {
  public:
   /// The first one. `nodes`: the failure domain of each rank, at least one rank; ranks of one node stand together. More
   /// replicas or mirrors than ranks allow count as the most that they do. The last `leaving` ranks, fewer than all, are
-  /// guests that hold nothing: what they held before moves to others while they are still there.
+  /// compute-only ranks, which hold nothing: what they held before moves to others while they are still there.
   Placement(std::vector<std::string> nodes, const ParallelConfig& options, int leaving = 0);
 
   /// The one after `source`, of which rank r is rank source_ranks[r] here, or gone (-1). A cell that has lost a serving
@@ -56,7 +56,7 @@ class Placement {
 
   /// The replica group whose members serve `rank` its weights.
   int GroupOf(int rank) const;
-  /// Members of a group, ascending; guests are among them.
+  /// Members of a group, ascending; compute-only ranks are among them.
   std::vector<int> Group(int group) const;
   /// The rank that serves `cell` to `group`.
   int ServerOf(int group, int cell) const;

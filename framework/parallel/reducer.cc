@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "framework/base/status.h"
+#include "framework/parallel/float_bytes.h"
+#include "framework/parallel/step_progress.h"
 
 namespace holdfast {
 namespace {
@@ -11,8 +13,6 @@ namespace {
 // What may wait for being reduced, or be at it; computing waits when there is more. Of gradients that every microbatch
 // sends, any two units'; of sums of pieces, two of each unit, whose memory is planned.
 constexpr int64_t kMaxWaiting = 2;
-
-constexpr int64_t kFloatBytes = sizeof(float);
 
 /// Sizes and places of what goes to or comes from each rank.
 struct Parts {
@@ -23,13 +23,6 @@ struct Parts {
   }
   std::vector<int64_t> counts, displacements;  // bytes
 };
-
-ConstBytes AsBytes(const float* data, int64_t elements) {
-  return {reinterpret_cast<const std::byte*>(data), static_cast<size_t>(elements * kFloatBytes)};
-}
-Bytes AsBytes(float* data, int64_t elements) {
-  return {reinterpret_cast<std::byte*>(data), static_cast<size_t>(elements * kFloatBytes)};
-}
 
 }  // namespace
 
@@ -184,8 +177,7 @@ absl::Status Reducer::WaitForRoom(int unit, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, stop, [&] { return !failure_.ok() || room(); });
   RETURN_IF_ERROR(failure_);
-  return stop.stop_requested() ? absl::CancelledError("the step was abandoned: a stop was requested")
-                               : absl::OkStatus();
+  return stop.stop_requested() ? StepStopped() : absl::OkStatus();
 }
 
 void Reducer::Contribute(int unit, std::vector<GradientSum::Piece> pieces, const std::shared_ptr<Event>& ready) {

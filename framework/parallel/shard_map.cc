@@ -25,12 +25,12 @@ ShardMap::ShardMap(const ParameterLayout& layout, DType compute_dtype, const Pla
     const Unit& unit = layout.units()[static_cast<size_t>(u)];
     int64_t bytes = 0;
     for (int i = unit.first_parameter; i < unit.first_parameter + unit.num_parameters; ++i) {
-      image_offset_.push_back(bytes);
+      compute_weight_offset_.push_back(bytes);
       const int64_t elements = layout.parameters()[static_cast<size_t>(i)].shape.elements();
-      bytes += elements * static_cast<int64_t>(kernels::SizeOf(ImageDType(i)));
+      bytes += elements * static_cast<int64_t>(kernels::SizeOf(ComputeWeightDType(i)));
       bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     }
-    image_bytes_.push_back(bytes);
+    compute_weight_bytes_.push_back(bytes);
   }
 }
 
@@ -59,9 +59,9 @@ int64_t ShardMap::CountElements(int unit, const Ranges& chunks) const {
   return elements;
 }
 
-int64_t ShardMap::CountImageBytes(int unit, const Ranges& chunks) const {
+int64_t ShardMap::CountComputeWeightBytes(int unit, const Ranges& chunks) const {
   int64_t bytes = 0;
-  for (const Range& run : chunks) bytes += ImageOfChunks(unit, run).size();
+  for (const Range& run : chunks) bytes += ComputeWeightsOfChunks(unit, run).size();
   return bytes;
 }
 
@@ -77,24 +77,25 @@ std::vector<ParameterPiece> ShardMap::Pieces(int unit, Range range) const {
   return pieces;
 }
 
-DType ShardMap::ImageDType(int parameter) const {
+DType ShardMap::ComputeWeightDType(int parameter) const {
   return layout_->parameters()[static_cast<size_t>(parameter)].ReadType(compute_dtype_);
 }
 
-Range ShardMap::ImageOfChunks(int unit, Range chunks) const {
+Range ShardMap::ComputeWeightsOfChunks(int unit, Range chunks) const {
   const std::vector<ParameterPiece> pieces = Pieces(unit, Elements(unit, chunks));
   if (pieces.empty()) return {};
   const auto byte = [&](int parameter, int64_t element) {
-    return ImageOffset(parameter) + element * static_cast<int64_t>(kernels::SizeOf(ImageDType(parameter)));
+    return ComputeWeightOffset(parameter) +
+           element * static_cast<int64_t>(kernels::SizeOf(ComputeWeightDType(parameter)));
   };
   return {byte(pieces.front().parameter, pieces.front().begin), byte(pieces.back().parameter, pieces.back().end)};
 }
 
-std::vector<Tensor> ShardMap::ImageTensors(int unit, void* image) const {
+std::vector<Tensor> ShardMap::ComputeWeightTensors(int unit, void* weights) const {
   std::vector<Tensor> tensors;
   const Unit& u = layout_->units()[static_cast<size_t>(unit)];
   for (int i = u.first_parameter; i < u.first_parameter + u.num_parameters; ++i) {
-    tensors.push_back({static_cast<char*>(image) + ImageOffset(i), ImageDType(i),
+    tensors.push_back({static_cast<char*>(weights) + ComputeWeightOffset(i), ComputeWeightDType(i),
                        layout_->parameters()[static_cast<size_t>(i)].shape});
   }
   return tensors;

@@ -1,9 +1,9 @@
 #pragma once
 // Where the cells of a placement (placement.h) lie in a model: each is, of every unit, a run of whole chunks, balanced
 // by elements; and so what each rank sums and serves: a rank's shard. In the first world of a run that is one run of
-// each unit, later it may be more. Also how a unit lies in memory while it is served: its image, the unit's parameters
-// in order, each in the dtype that forward and backward read and 64-byte aligned, so that every run of chunks is a run
-// of bytes of it.
+// each unit, later it may be more. Also how a unit's compute weights lie in memory, which are what forward and backward
+// read: the unit's parameters in order, each in its dtype for computing and 64-byte aligned, so that every run of
+// chunks is a run of bytes.
 
 #include <cstdint>
 #include <vector>
@@ -42,6 +42,11 @@ class ShardMap {
   bool Serves(int rank, int chunk) const {
     return placement_->ServerOf(placement_->GroupOf(rank), CellOfChunk(chunk)) == rank;
   }
+  /// Of a unit that is cut at parts: who serves one to the group of `rank`.
+  int ServerOfPart(int unit, int part, int rank) const {
+    const int chunk = layout_->units()[static_cast<size_t>(unit)].parts[static_cast<size_t>(part)];
+    return placement_->ServerOf(placement_->GroupOf(rank), CellOfChunk(chunk));
+  }
   std::vector<int> Holders(int chunk) const { return placement_->Holders(CellOfChunk(chunk)); }
 
   /// Chunks (of the layout) of a unit whose gradients `rank` sums, and those that it serves to its group: the fewest
@@ -55,15 +60,15 @@ class ShardMap {
   /// The parts of a unit's elements [range) that belong to one parameter each.
   std::vector<ParameterPiece> Pieces(int unit, Range range) const;
 
-  int64_t ImageBytes(int unit) const { return image_bytes_[static_cast<size_t>(unit)]; }
-  /// Of a parameter's first byte in its unit's image.
-  int64_t ImageOffset(int parameter) const { return image_offset_[static_cast<size_t>(parameter)]; }
-  DType ImageDType(int parameter) const;
-  /// The bytes of chunks in a unit's image.
-  Range ImageOfChunks(int unit, Range chunks) const;
-  int64_t CountImageBytes(int unit, const Ranges& chunks) const;
-  /// Views of a unit's parameters in the image at `image`.
-  std::vector<Tensor> ImageTensors(int unit, void* image) const;
+  int64_t ComputeWeightBytes(int unit) const { return compute_weight_bytes_[static_cast<size_t>(unit)]; }
+  /// Of a parameter's first byte in its unit's compute weights.
+  int64_t ComputeWeightOffset(int parameter) const { return compute_weight_offset_[static_cast<size_t>(parameter)]; }
+  DType ComputeWeightDType(int parameter) const;
+  /// The bytes of chunks in a unit's compute weights.
+  Range ComputeWeightsOfChunks(int unit, Range chunks) const;
+  int64_t CountComputeWeightBytes(int unit, const Ranges& chunks) const;
+  /// Views of a unit's parameters in the compute weights at `weights`.
+  std::vector<Tensor> ComputeWeightTensors(int unit, void* weights) const;
 
  private:
   void CutUnit(int unit);
@@ -76,7 +81,7 @@ class ShardMap {
   const Placement* placement_;
   std::vector<int> cell_of_chunk_;
   std::vector<Ranges> summed_, served_;  // [unit][rank]
-  std::vector<int64_t> image_offset_, image_bytes_;
+  std::vector<int64_t> compute_weight_offset_, compute_weight_bytes_;
 };
 
 /// Adds a chunk behind the others.

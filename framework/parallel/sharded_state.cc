@@ -24,8 +24,8 @@ absl::StatusOr<ShardedState> ShardedState::Create(const ShardMap& map, const Sta
   state.places_.resize(map.layout().chunks().size());
   for (int u = 0; u < map.layout().num_units(); ++u) state.PlaceUnit(u);
   for (const Part part : {kServed, kMirrored}) RETURN_IF_ERROR(state.Allocate(part));
-  const auto image_bytes = static_cast<size_t>(state.image_offset_.back());
-  ASSIGN_OR_RETURN(state.image_, Buffer::Allocate(device, image_bytes, "weights"));
+  const auto bytes = static_cast<size_t>(state.compute_weight_offset_.back());
+  ASSIGN_OR_RETURN(state.compute_weights_, Buffer::Allocate(device, bytes, "weights"));
   RETURN_IF_ERROR(stream.Synchronize());  // what is written next is not written by the stream
   return state;
 }
@@ -42,21 +42,21 @@ void ShardedState::PlaceUnit(int u) {
       end += ChunkAt(chunk).elements;
     }
   };
-  if (image_offset_.empty()) image_offset_.push_back(0);
-  const int64_t image = image_offset_.back();
-  int64_t image_end = image;
+  if (compute_weight_offset_.empty()) compute_weight_offset_.push_back(0);
+  const int64_t first = compute_weight_offset_.back();
+  int64_t end = first;
   for (const Range& run : map_->Served(u, options_.rank)) {
-    const Range bytes = map_->ImageOfChunks(u, run);
-    const int64_t begin = options_.whole_images ? image + bytes.begin : image_end;
+    const Range bytes = map_->ComputeWeightsOfChunks(u, run);
+    const int64_t begin = options_.whole_units ? first + bytes.begin : end;
     for (auto chunk = static_cast<int>(run.begin); chunk < run.end; ++chunk) {
       place(chunk, kServed);
-      places_[static_cast<size_t>(chunk)].image =
-          begin + map_->ImageOfChunks(u, {chunk, chunk + 1}).begin - bytes.begin;
+      places_[static_cast<size_t>(chunk)].compute_weights =
+          begin + map_->ComputeWeightsOfChunks(u, {chunk, chunk + 1}).begin - bytes.begin;
     }
-    image_end = begin + bytes.size();
+    end = begin + bytes.size();
   }
-  if (options_.whole_images) image_end = image + map_->ImageBytes(u);
-  image_offset_.push_back((image_end + kAlignment - 1) / kAlignment * kAlignment);
+  if (options_.whole_units) end = first + map_->ComputeWeightBytes(u);
+  compute_weight_offset_.push_back((end + kAlignment - 1) / kAlignment * kAlignment);
   for (int chunk = unit.first_chunk; chunk < unit.first_chunk + unit.num_chunks; ++chunk) {
     if (PlaceOf(chunk).part == kServed) continue;
     const std::vector<int> holders = map_->Holders(chunk);
@@ -66,7 +66,7 @@ void ShardedState::PlaceUnit(int u) {
 
 absl::Status ShardedState::Allocate(Part part) {
   for (size_t name = 0; name < memory_[part].size(); ++name) {
-    if (name == 0 && ImageIsMaster(part)) continue;
+    if (name == 0 && ComputeWeightsAreMaster(part)) continue;
     PlaneMemory& memory = memory_[part][name];
     ASSIGN_OR_RETURN(memory.buffer, Buffer::Allocate(DeviceOf(part), FloatBytes(memory.elements),
                                                      name == 0 ? "fp32 weights" : "optimizer state"));
@@ -76,7 +76,7 @@ absl::Status ShardedState::Allocate(Part part) {
 
 float* ShardedState::Values(int chunk, size_t plane) const {
   const Place& place = PlaceOf(chunk);
-  if (plane == 0 && ImageIsMaster(place.part)) return reinterpret_cast<float*>(ImageOf(place));
+  if (plane == 0 && ComputeWeightsAreMaster(place.part)) return reinterpret_cast<float*>(ComputeWeightsOf(place));
   const PlaneMemory& memory = memory_[place.part][layout_->NameOf(ChunkAt(chunk).parameter, plane)];
   return memory.buffer.as<float>() + place.element[plane];
 }
@@ -93,10 +93,11 @@ int ShardedState::EndOfRun(int first, int end) const {
   while (last + 1 < end) {
     const Place &here = PlaceOf(last), &next = PlaceOf(last + 1);
     const int64_t elements = ChunkAt(last).elements;
-    const auto image = elements * static_cast<int64_t>(kernels::SizeOf(map_->ImageDType(ChunkAt(last).parameter)));
+    const auto bytes =
+        elements * static_cast<int64_t>(kernels::SizeOf(map_->ComputeWeightDType(ChunkAt(last).parameter)));
     const bool follows = next.part == here.part && next.element[0] == here.element[0] + elements &&
                          ChunkAt(last + 1).parameter == ChunkAt(last).parameter &&
-                         (here.part != kServed || next.image == here.image + image);
+                         (here.part != kServed || next.compute_weights == here.compute_weights + bytes);
     if (!follows) break;
     ++last;
   }
@@ -128,7 +129,7 @@ void ShardedState::Initialize(uint64_t seed) {
       }
     }
   }
-  RefreshImages();
+  RefreshComputeWeights();
 }
 
 void ShardedState::Update(Range chunks, const float* gradient, const UpdateArguments& arguments) {
@@ -143,16 +144,16 @@ void ShardedState::Update(Range chunks, const float* gradient, const UpdateArgum
 void ShardedState::UpdateRun(int first, int end, const float* gradient, const UpdateArguments& arguments) {
   const Place& place = PlaceOf(first);
   HOLDFAST_CHECK(place.part != kNone);
-  const DType image = map_->ImageDType(ChunkAt(first).parameter);
+  const DType dtype = map_->ComputeWeightDType(ChunkAt(first).parameter);
   PlaneRun run = RunOf(first, CountElements(first, end));
   run.gradient = gradient;
   if (!arguments.updates.empty()) run.update = arguments.updates[static_cast<size_t>(first)];
   if (OnHost(place.part)) return UpdateOnHost(run, arguments);
   const bool served = place.part == kServed;
-  auto* const bf16 = served && image == DType::kBF16 ? reinterpret_cast<uint16_t*>(ImageOf(place)) : nullptr;
+  auto* const bf16 = served && dtype == DType::kBF16 ? reinterpret_cast<uint16_t*>(ComputeWeightsOf(place)) : nullptr;
   arguments.optimizer->Apply(stream_->ops(), run, arguments.scalars, bf16);
-  if (served && !ImageIsMaster(kServed) && image == DType::kF32) {
-    stream_->ops().Copy(ImageOf(place), run.planes[0], FloatBytes(run.n));
+  if (served && !ComputeWeightsAreMaster(kServed) && dtype == DType::kF32) {
+    stream_->ops().Copy(ComputeWeightsOf(place), run.planes[0], FloatBytes(run.n));
   }
 }
 
@@ -234,18 +235,18 @@ ShardedState::Places ShardedState::ChunkMemory(int index) {
   return DeviceOf(PlaceOf(index).part).is_host() ? PlacesOf(index) : Places{};
 }
 
-void ShardedState::RefreshImages() {
-  if (ImageIsMaster(kServed)) return;
+void ShardedState::RefreshComputeWeights() {
+  if (ComputeWeightsAreMaster(kServed)) return;
   const auto chunks = static_cast<int>(places_.size());
   for (int first = 0, end = 0; first < chunks; first = end) {
     end = EndOfRun(first, chunks);
     const Place& place = PlaceOf(first);
     if (place.part != kServed) continue;
     const int64_t n = CountElements(first, end);
-    if (map_->ImageDType(ChunkAt(first).parameter) == DType::kBF16) {
-      stream_->ops().CastToBf16(reinterpret_cast<uint16_t*>(ImageOf(place)), Weight(first), n);
+    if (map_->ComputeWeightDType(ChunkAt(first).parameter) == DType::kBF16) {
+      stream_->ops().CastToBf16(reinterpret_cast<uint16_t*>(ComputeWeightsOf(place)), Weight(first), n);
     } else {
-      stream_->ops().Copy(ImageOf(place), Weight(first), FloatBytes(n));
+      stream_->ops().Copy(ComputeWeightsOf(place), Weight(first), FloatBytes(n));
     }
   }
 }

@@ -1,7 +1,7 @@
 #pragma once
 // The part of the training state that one rank holds: the planes (framework/nn/state_layout.h) of the chunks that it
-// serves or mirrors, and the image (shard_map.h) of what it serves. Everything is addressed by chunk, so state moves
-// between placements chunk by chunk.
+// serves or mirrors, and the compute weights (shard_map.h) of what it serves. Everything is addressed by chunk, so
+// state moves between placements chunk by chunk.
 
 #include <array>
 #include <cstddef>
@@ -40,8 +40,8 @@ class ShardedState {
  public:
   struct Options {
     int rank = 0;
-    /// Images are of whole units, of which this rank keeps what it serves up to date and others fill in the rest.
-    bool whole_images = false;
+    /// Compute weights are kept of whole units: this rank keeps what it serves up to date, others fill in the rest.
+    bool whole_units = false;
     HostSide host = {};            // must outlive the state; not needed where the device is a host
     bool mirrors_on_host = false;  // what is not served lies there, and is updated there
   };
@@ -53,7 +53,7 @@ class ShardedState {
   const ShardMap& map() const { return *map_; }
   const StateLayout& layout() const { return *layout_; }
   bool Holds(int chunk) const { return PlaceOf(chunk).part != kNone; }
-  bool whole_images() const { return options_.whole_images; }
+  bool whole_units() const { return options_.whole_units; }
 
   /// Weights by the layout's initialisers: a value depends on (seed, parameter, element) only. The other planes as they
   /// begin.
@@ -84,17 +84,17 @@ class ShardedState {
   uint64_t ChunkDigest(int chunk) const;
   uint64_t ChunkDigestAfter(int index, const float* gradient, const UpdateArguments& arguments) const;
 
-  /// Where the image of a unit is kept: whole, or the runs of it that are served here, one after the other.
-  std::byte* Image(int unit) const {
-    return static_cast<std::byte*>(image_.data()) + image_offset_[static_cast<size_t>(unit)];
+  /// Where the compute weights of a unit are kept: whole, or the runs of it that are served here, one after the other.
+  std::byte* ComputeWeights(int unit) const {
+    return static_cast<std::byte*>(compute_weights_.data()) + compute_weight_offset_[static_cast<size_t>(unit)];
   }
   /// To be called when weights were written by WriteChunk.
-  void RefreshImages();
+  void RefreshComputeWeights();
 
  private:
   enum Part : int8_t { kServed, kMirrored, kNone };
   /// fp32, of each name of the layout: chunks of unit 0 that have such a plane, then those of unit 1, ... No memory for
-  /// the weight if the image is fp32 and serves as the master copy.
+  /// the weight if compute weights are fp32 and serve as the master copy.
   struct PlaneMemory {
     int64_t elements = 0;
     Buffer buffer;
@@ -102,7 +102,7 @@ class ShardedState {
   struct Place {
     Part part = kNone;
     std::array<int64_t, kMaxPlanes> element = {};  // of each of the chunk's planes, in the memory of its name
-    int64_t image = 0;                             // byte of image_; of what is served
+    int64_t compute_weights = 0;                   // byte of compute_weights_; of what is served
   };
 
   ShardedState(const ShardMap& map, const StateLayout& layout, const Options& options, Device& device, Stream& stream)
@@ -124,8 +124,10 @@ class ShardedState {
   kernels::Ops& OpsOf(Part part) const { return OnHost(part) ? options_.host.stream->ops() : stream_->ops(); }
   void UpdateRun(int first, int end, const float* gradient, const UpdateArguments& arguments);
   void UpdateOnHost(const PlaneRun& whole, const UpdateArguments& arguments) const;
-  bool ImageIsMaster(Part part) const { return part == kServed && map_->compute_dtype() == DType::kF32; }
-  std::byte* ImageOf(const Place& place) const { return static_cast<std::byte*>(image_.data()) + place.image; }
+  bool ComputeWeightsAreMaster(Part part) const { return part == kServed && map_->compute_dtype() == DType::kF32; }
+  std::byte* ComputeWeightsOf(const Place& place) const {
+    return static_cast<std::byte*>(compute_weights_.data()) + place.compute_weights;
+  }
   /// The first element of a held chunk in one of its planes.
   float* Values(int chunk, size_t plane) const;
   float* Weight(int chunk) const { return Values(chunk, 0); }
@@ -143,8 +145,8 @@ class ShardedState {
   std::vector<Place> places_;                       // by chunk
   std::array<std::vector<PlaneMemory>, 2> memory_;  // by part and name
   std::shared_ptr<HostBlocks> block_memory_;
-  Buffer image_;
-  std::vector<int64_t> image_offset_;  // by unit
+  Buffer compute_weights_;
+  std::vector<int64_t> compute_weight_offset_;  // by unit
 };
 
 /// One hash over the whole state: XXH3 of the chunks' digests in canonical order.
@@ -161,7 +163,7 @@ absl::Status ShardedState::SetWeights(Read&& read) {
     BeginPlanes(*layout_, chunk, absl::MakeSpan(values));
     WriteChunk(index, reinterpret_cast<const std::byte*>(values.data()));
   }
-  RefreshImages();
+  RefreshComputeWeights();
   return absl::OkStatus();
 }
 

@@ -11,8 +11,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-absl::Status Stopped() { return absl::CancelledError("the step was abandoned: a stop was requested"); }
-
 }  // namespace
 
 ReductionMode ShardedStore::Mode(const Placement& placement) {
@@ -113,16 +111,16 @@ const std::map<int64_t, double>& ShardedStore::chunk_sums() const {
 }
 
 absl::StatusOr<absl::Span<const Tensor>> ShardedStore::Acquire(int unit) {
-  if (stop_.stop_requested()) return Stopped();
+  if (stop_.stop_requested()) return StepStopped();
   ++parts_.progress->count;
-  std::byte* image = nullptr;
+  std::byte* compute_weights = nullptr;
   if (gatherer_ != nullptr) {
-    ASSIGN_OR_RETURN(image, Waiting([&] { return gatherer_->Acquire(unit, stop_); }));
+    ASSIGN_OR_RETURN(compute_weights, Waiting([&] { return gatherer_->Acquire(unit, stop_); }));
   } else {
-    image = parts_.state->Image(unit);
+    compute_weights = parts_.state->ComputeWeights(unit);
   }
   std::vector<Tensor>& weights = weights_[static_cast<size_t>(unit)];
-  weights = parts_.state->map().ImageTensors(unit, image);
+  weights = parts_.state->map().ComputeWeightTensors(unit, compute_weights);
   return absl::MakeConstSpan(weights);
 }
 

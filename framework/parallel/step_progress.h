@@ -1,8 +1,10 @@
 #pragma once
-// Where a step is, for a heartbeat thread to look at.
+// Where a step is, for a heartbeat thread to look at, and what one that was stopped ends with.
 
 #include <atomic>
 #include <cstdint>
+
+#include "absl/status/status.h"
 
 namespace holdfast {
 
@@ -12,5 +14,7 @@ struct StepProgress {
   // Of a checkpoint that is being loaded; 0 of 0: none is.
   std::atomic<int64_t> bytes_loaded{0}, bytes_to_load{0};
 };
+
+inline absl::Status StepStopped() { return absl::CancelledError("the step was abandoned: a stop was requested"); }
 
 }  // namespace holdfast

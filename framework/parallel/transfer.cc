@@ -60,13 +60,6 @@ class Side {
   int64_t memory_size_ = 0;
 };
 
-/// To ranks that serve the chunk, or to its mirrors.
-std::vector<ChunkTransfer> Planned(const TransferArguments& a, bool served) {
-  std::vector<ChunkTransfer> transfers = PlanTransfer(*a.source, a.source_ranks, *a.target);
-  std::erase_if(transfers, [&](const ChunkTransfer& t) { return a.target->Serves(t.to, t.chunk) != served; });
-  return transfers;
-}
-
 /// Rounds overlap: while one is under way, the one before is unpacked and the next one packed.
 class Transfer {
  public:
@@ -128,27 +121,21 @@ class Transfer {
 
 }  // namespace
 
-absl::StatusOr<int64_t> TransferServed(const TransferArguments& a) {
+absl::StatusOr<int64_t> TransferServed(const TransferArguments& a, const std::vector<ChunkTransfer>& served) {
   if (a.old_state != nullptr) CopyWhatIsHere(*a.old_state, *a.new_state);
-  ASSIGN_OR_RETURN(const int64_t received, Transfer(a, nullptr).Run(Planned(a, /*served=*/true)));
-  a.new_state->RefreshImages();
+  ASSIGN_OR_RETURN(const int64_t received, Transfer(a, nullptr).Run(served));
+  a.new_state->RefreshComputeWeights();
   return received;
 }
 
-absl::StatusOr<int64_t> TransferMirrors(const TransferArguments& a, StepProgress& progress) {
-  return Transfer(a, &progress).Run(Planned(a, /*served=*/false));
+absl::StatusOr<int64_t> TransferMirrors(const TransferArguments& a, const std::vector<ChunkTransfer>& mirrored,
+                                        StepProgress& progress) {
+  return Transfer(a, &progress).Run(mirrored);
 }
 
-absl::StatusOr<int64_t> TransferState(const TransferArguments& a) {
-  ASSIGN_OR_RETURN(const int64_t served, TransferServed(a));
-  ASSIGN_OR_RETURN(const int64_t mirrored, Transfer(a, nullptr).Run(Planned(a, /*served=*/false)));
-  return served + mirrored;
-}
-
-int64_t MirrorBytes(const TransferArguments& a, int rank) {
-  const StateLayout& layout = a.new_state->layout();
+int64_t ReceivedBytes(const StateLayout& layout, const std::vector<ChunkTransfer>& transfers, int rank) {
   int64_t bytes = 0;
-  for (const ChunkTransfer& t : Planned(a, /*served=*/false)) {
+  for (const ChunkTransfer& t : transfers) {
     if (t.to != rank) continue;
     bytes += static_cast<int64_t>(layout.ChunkBytes(layout.parameters().chunks()[static_cast<size_t>(t.chunk)]));
   }

@@ -32,6 +32,12 @@ std::vector<ChunkTransfer> PlanTransfer(const ShardMap& source, const std::vecto
   return transfers;
 }
 
+TransfersByUse SplitByUse(const std::vector<ChunkTransfer>& transfers, const ShardMap& target) {
+  TransfersByUse split;
+  for (const ChunkTransfer& t : transfers) (target.Serves(t.to, t.chunk) ? split.served : split.mirrored).push_back(t);
+  return split;
+}
+
 std::vector<std::vector<ChunkTransfer>> TransferRounds(const StateLayout& layout,
                                                        const std::vector<ChunkTransfer>& transfers, int size,
                                                        int64_t most_bytes) {

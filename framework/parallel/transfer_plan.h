@@ -23,6 +23,12 @@ struct ChunkTransfer {
 std::vector<ChunkTransfer> PlanTransfer(const ShardMap& source, const std::vector<int>& source_ranks,
                                         const ShardMap& target);
 
+/// The transfers to ranks that serve their chunk, and those to its mirrors.
+struct TransfersByUse {
+  std::vector<ChunkTransfer> served, mirrored;
+};
+TransfersByUse SplitByUse(const std::vector<ChunkTransfer>& transfers, const ShardMap& target);
+
 /// Cuts the transfers of a world of `size` into rounds, in each of which no rank sends or receives more than
 /// `most_bytes` (but for a chunk that is larger). All pairs of ranks that have something to transfer take part in a
 /// round as far as that allows, so they transfer at the same time.

@@ -9,8 +9,8 @@
 
 namespace holdfast {
 
-/// The cell of each chunk, when a model is cut into `num_cells`. Cells of a power of two more lie inside those of
-/// fewer.
+/// The cell of each chunk, when a model is cut into `num_cells`; the same one for all chunks of a part. Cells of a
+/// power of two more lie inside those of fewer.
 std::vector<int> CellsOfChunks(const ParameterLayout& layout, int num_cells);
 
 /// A copy costs nothing. Thread-safe.

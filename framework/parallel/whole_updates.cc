@@ -3,24 +3,16 @@
 #include <algorithm>
 
 #include "framework/base/status.h"
+#include "framework/parallel/float_bytes.h"
 
 namespace holdfast {
 namespace {
-
-constexpr int64_t kFloatBytes = sizeof(float);
 
 /// Of the products with a matrix's smaller Gram matrix.
 double WorkOf(const ParameterSpec& p) {
   const auto rows = static_cast<double>(p.shape.rows()), cols = static_cast<double>(p.shape.cols());
   const double least = std::min(rows, cols);
   return least * least * (2 * std::max(rows, cols) + least);
-}
-
-ConstBytes AsBytes(const float* data, int64_t elements) {
-  return {reinterpret_cast<const std::byte*>(data), static_cast<size_t>(elements * kFloatBytes)};
-}
-Bytes AsBytes(float* data, int64_t elements) {
-  return {reinterpret_cast<std::byte*>(data), static_cast<size_t>(elements * kFloatBytes)};
 }
 
 }  // namespace
@@ -192,7 +184,7 @@ absl::Status WholeUpdates::Prepare(absl::Span<const GradientPiece> gradients, co
 absl::Status WholeUpdates::MakeMine(const std::stop_token& stop) {
   float* const matrices = p_.world == nullptr ? update_.as<float>() : matrices_.as<float>();
   for (const int p : mine_) {
-    if (stop.stop_requested()) return absl::CancelledError("the step was abandoned: a stop was requested");
+    if (stop.stop_requested()) return StepStopped();
     RETURN_IF_ERROR(p_.optimizer->MakeUpdate(*p_.device, *p_.stream, layout_.parameters()[static_cast<size_t>(p)],
                                              matrices + place_[static_cast<size_t>(p)], workspace_.as<float>()));
     ++p_.progress->count;

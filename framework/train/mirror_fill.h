@@ -18,8 +18,7 @@ namespace holdfast {
 class MirrorFill {
  public:
   struct Parts {
-    Placement source;               // of the world that the state comes from
-    std::vector<int> source_ranks;  // as in PlanTransfer
+    std::vector<ChunkTransfer> transfers;  // of all ranks, to mirrors
     const ShardedState* old_state = nullptr;
     PlacedState* target = nullptr;
     std::chrono::milliseconds timeout{0};
@@ -43,9 +42,7 @@ class MirrorFill {
 
  private:
   Parts parts_;
-  ShardMap source_;
-  TransferArguments arguments_;
-  int64_t bytes_ = 0;
+  int64_t bytes_;
   absl::Status status_;  // written by the thread
   TaskThread thread_;    // last: its task uses all of the above
 };

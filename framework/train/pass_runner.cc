@@ -63,7 +63,11 @@ absl::Status PassRunner::Queue(const HostBatch& microbatch, UnitStore& store, Pa
   const size_t row_bytes = static_cast<size_t>(options_.max_rows) * sizeof(float);
   if ((queued_.size() + 1) * row_bytes > losses_.bytes()) RETURN_IF_ERROR(FetchResults());
   const Batch batch = Upload(microbatch);
-  PassContext context{.ops = &stream_->ops(), .arena = &arena_, .store = &store, .random = {.seed = options_.seed}};
+  PassContext context{.ops = &stream_->ops(),
+                      .arena = &arena_,
+                      .store = &store,
+                      .random = {.seed = options_.seed},
+                      .exchange = &exchange_};
   context.random.step = microbatch.step;
   context.random.microbatch = microbatch.index;
   ArenaScope scope(arena_);

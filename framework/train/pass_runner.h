@@ -58,7 +58,8 @@ class PassRunner {
         options_(options),
         statistics_(WithLoss(model.statistics())),
         stream_(std::move(stream)),
-        arena_(std::move(arena)) {}
+        arena_(std::move(arena)),
+        exchange_(stream_->ops()) {}
 
   /// A batch on the device; the next pass but one takes the same memory.
   struct Inputs {
@@ -78,6 +79,7 @@ class PassRunner {
   StatisticsLayout statistics_;
   std::unique_ptr<Stream> stream_;
   Arena arena_;
+  LocalExchange exchange_;
   std::array<Inputs, 2> inputs_;
   size_t next_inputs_ = 0;
   Buffer losses_;                  // (passes, max_rows)

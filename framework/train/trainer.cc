@@ -66,40 +66,11 @@ Trainer::Trainer(Model& model, Device& device, TrainerOptions options, std::uniq
       runner_(std::move(runner)),
       snapshot_memory_(HostBlocks::Create(device, state_layout_.LargestChunkBytes())) {}
 
-Trainer::~Trainer() {
-  EndMirrorFill();
-  AbandonSnapshotOf(snapshot_of_);
-}
-
-// Not under the lock: it takes until the transfer has ended.
-void Trainer::EndMirrorFill() {
-  std::unique_ptr<MirrorFill> ended;
-  const std::lock_guard lock(mutex_);
-  ended.swap(mirror_fill_);
-}
-
 absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldCommunicators communicators,
                                             std::stop_token stop) {
-  // A source has its mirrors. Whoever lacked none may have been ended while it still sent to others.
-  HOLDFAST_CHECK(!world.source_is_entered || mirror_bytes_to_come() == 0 || AwaitMirrors().ok());
-  EndMirrorFill();
-  mirrored_ = true;
-  if (world.source_is_entered && !committed_here_) {
-    if (snapshot_ != nullptr && source_ != nullptr && snapshot_of_ == source_.get()) snapshot_->CaptureAll();
-    committed_here_ = true;
-  }
-  if (!committed_here_) AbandonSnapshotOf(current_.get());
-  if (current_ != nullptr) {
-    const std::lock_guard lock(mutex_);
-    if (committed_here_) source_ = std::move(current_);
-    current_.reset();
-  }
-  if (committed_here_) source_->KeepStateOnly();
-  committed_here_ = false;
-  if (!world.source.has_value()) {  // what we hold counts for nothing any more
-    AbandonSnapshotOf(source_.get());
-    source_.reset();
-  }
+  states_.Leave(!world.source.has_value() ? HeldStates::NextSource::kNone
+                : world.source_is_entered ? HeldStates::NextSource::kEntered
+                                          : HeldStates::NextSource::kLastCommitted);
   communicators.world = ServeDevice(std::move(communicators.world), device_);
   communicators.group = ServeDevice(std::move(communicators.group), device_);
   std::unique_ptr<Communicator> for_mirrors = ServeDevice(std::move(communicators.mirrors), device_);
@@ -113,15 +84,12 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
   ASSIGN_OR_RETURN(std::unique_ptr<PlacedState> placed,
                    PlacedState::Create(state_layout_, model_.compute_dtype(), options, std::move(communicators),
                                        device_, runner_->stream(), progress_));
-  {
-    const std::lock_guard lock(mutex_);
-    current_ = std::move(placed);
-  }
+  states_.Enter(std::move(placed));
   const std::stop_callback on_stop(stop, [this] { Abort("the world has changed"); });
   int64_t bytes = 0;
-  RETURN_IF_ERROR(FillState(world, *current_, std::move(for_mirrors), &bytes, std::move(stop)));
+  RETURN_IF_ERROR(FillState(world, current(), std::move(for_mirrors), &bytes, std::move(stop)));
   RETURN_IF_ERROR(runner_->stream().Synchronize());
-  if (mirror_fill_ != nullptr) mirror_fill_->Start();
+  states_.StartMirrorFill();
   return bytes;
 }
 
@@ -130,7 +98,7 @@ absl::Status Trainer::FillState(const TrainerWorld& world, PlacedState& target,
   if (world.load != nullptr) {
     HOLDFAST_CHECK(!world.source.has_value());
     RETURN_IF_ERROR(world.load(target.state(), std::move(stop)));
-    target.state().RefreshImages();
+    target.state().RefreshComputeWeights();
     return absl::OkStatus();
   }
   if (!world.source.has_value()) {
@@ -148,19 +116,18 @@ absl::Status Trainer::FetchState(const TrainerWorld& world, PlacedState& target,
   const ShardMap map(model_.layout(), model_.compute_dtype(), *world.source);
   const bool was_there =
       std::find(world.source_ranks.begin(), world.source_ranks.end(), world.rank) != world.source_ranks.end();
-  HOLDFAST_CHECK(!was_there || source_ != nullptr);
-  const TransferArguments arguments{.source = &map,
-                                    .target = &target.map(),
-                                    .source_ranks = world.source_ranks,
-                                    .old_state = was_there ? &source_->state() : nullptr,
+  HOLDFAST_CHECK(!was_there || states_.source() != nullptr);
+  TransfersByUse transfers = SplitByUse(PlanTransfer(map, world.source_ranks, target.map()), target.map());
+  const TransferArguments arguments{.old_state = was_there ? states_.source() : nullptr,
                                     .new_state = &target.state(),
                                     .world = target.world(),
                                     .timeout = options_.transfer_timeout};
+  ASSIGN_OR_RETURN(*bytes, TransferServed(arguments, transfers.served));
   if (for_mirrors == nullptr) {
-    ASSIGN_OR_RETURN(*bytes, TransferState(arguments));
+    ASSIGN_OR_RETURN(const int64_t mirrored, TransferMirrors(arguments, transfers.mirrored, progress_));
+    *bytes += mirrored;
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(*bytes, TransferServed(arguments));
   const auto done = [placed = &target, on_mirrored = world.on_mirrored](const absl::Status& status) {
     if (!status.ok()) {
       placed->store().Abort(std::string(status.message()));  // the step must not wait for what will not come
@@ -168,74 +135,38 @@ absl::Status Trainer::FetchState(const TrainerWorld& world, PlacedState& target,
       on_mirrored();
     }
   };
-  auto fill = std::make_unique<MirrorFill>(MirrorFill::Parts{.source = *world.source,
-                                                             .source_ranks = world.source_ranks,
-                                                             .old_state = arguments.old_state,
-                                                             .target = &target,
-                                                             .timeout = options_.transfer_timeout,
-                                                             .communicator = std::move(for_mirrors),
-                                                             .progress = &progress_,
-                                                             .done = done});
-  const std::lock_guard lock(mutex_);
-  mirror_fill_ = std::move(fill);
-  mirrored_ = false;
-  return absl::OkStatus();
-}
-
-absl::Status Trainer::AwaitMirrors() {
-  if (mirrored_) return absl::OkStatus();
-  RETURN_IF_ERROR(mirror_fill_->Finish());
-  mirrored_ = true;
+  states_.FillMirrors(std::make_unique<MirrorFill>(MirrorFill::Parts{.transfers = std::move(transfers.mirrored),
+                                                                     .old_state = arguments.old_state,
+                                                                     .target = &target,
+                                                                     .timeout = options_.transfer_timeout,
+                                                                     .communicator = std::move(for_mirrors),
+                                                                     .progress = &progress_,
+                                                                     .done = done}));
   return absl::OkStatus();
 }
 
 std::shared_ptr<Snapshot> Trainer::StartSnapshot(size_t staging_bytes) {
-  if (snapshot_ != nullptr) snapshot_->Abandon();
-  snapshot_ = std::make_shared<Snapshot>(Snapshot::Parts{.state = &current_->state(),
-                                                         .reading = snapshot_stream_.get(),
-                                                         .updating = &runner_->stream(),
-                                                         .memory = snapshot_memory_},
-                                         ChunksOf(*current_, current_->rank()), staging_bytes);
-  snapshot_of_ = current_.get();
-  return snapshot_;
-}
-
-void Trainer::AbandonSnapshotOf(const PlacedState* placed) {
-  if (snapshot_ == nullptr || placed == nullptr || snapshot_of_ != placed) return;
-  snapshot_->Abandon();
-  snapshot_.reset();
-}
-
-void Trainer::Forget() {
-  EndMirrorFill();
-  mirrored_ = true;
-  AbandonSnapshotOf(snapshot_of_);
-  const std::lock_guard lock(mutex_);
-  current_.reset();
-  source_.reset();
-  committed_here_ = false;
-}
-
-void Trainer::Abort(const std::string& reason) {
-  const std::lock_guard lock(mutex_);
-  if (current_ != nullptr) current_->store().Abort(reason);
-  if (mirror_fill_ != nullptr) mirror_fill_->Abort(reason);
+  return states_.StartSnapshot({.state = &current().state(),
+                                .reading = snapshot_stream_.get(),
+                                .updating = &runner_->stream(),
+                                .memory = snapshot_memory_},
+                               ChunksOf(current(), current().rank()), staging_bytes);
 }
 
 std::vector<int64_t> Trainer::MicrobatchesHere(absl::Span<const int64_t> microbatches) const {
-  return PlanOf(microbatches).MicrobatchesOf(current_->rank());
+  return PlanOf(microbatches).MicrobatchesOf(current().rank());
 }
 
 ReductionPlan Trainer::PlanOf(absl::Span<const int64_t> microbatches) const {
-  return {microbatches, ShardedStore::Mode(current_->placement()), SumOrder::Of(options_.batch)};
+  return {microbatches, ShardedStore::Mode(current().placement()), SumOrder::Of(options_.batch)};
 }
 
 absl::Status Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source) {
-  ShardedStore& store = current_->store();
+  ShardedStore& store = current().store();
   const float scale = 1.0f / static_cast<float>(options_.batch.step_tokens());
   runner_->BeginStep();
   for (int wave = 0; wave < plan.num_waves(); ++wave) {
-    const MicrobatchRun& run = plan.Run(wave, current_->rank());
+    const MicrobatchRun& run = plan.Run(wave, current().rank());
     store.BeginRun(run);
     for (int64_t i = run.first; i < run.end(); ++i) {
       ASSIGN_OR_RETURN(const HostBatch microbatch, source(i));
@@ -250,18 +181,18 @@ absl::StatusOr<std::vector<Statistics>> Trainer::CombineResults(const ReductionP
                                                                 std::vector<uint64_t> passes) {
   static const StatisticsLayout of_chunks{{{.name = kSquaresStatistic, .combine = Combine::kInOrder}}};
   ItemStatistics microbatches{.layout = &runner_->statistics(), .items = {}, .values = std::move(passes)};
-  ItemStatistics chunks{.layout = &of_chunks, .items = {}, .values = BitsOf(current_->store().chunk_sums())};
+  ItemStatistics chunks{.layout = &of_chunks, .items = {}, .values = BitsOf(current().store().chunk_sums())};
   for (int r = 0; r < plan.size(); ++r) {
     microbatches.items.push_back(plan.MicrobatchesOf(r));
-    const std::vector<int> summed = ChunksOf(*current_, r);
+    const std::vector<int> summed = ChunksOf(current(), r);
     chunks.items.emplace_back(summed.begin(), summed.end());
   }
-  return CombineStatistics({microbatches, chunks}, current_->world(), options_.transfer_timeout);
+  return CombineStatistics({microbatches, chunks}, current().world(), options_.transfer_timeout);
 }
 
 absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSource source, std::stop_token stop) {
   const Clock::time_point start = Clock::now();
-  ShardedStore& store = current_->store();
+  ShardedStore& store = current().store();
   const ReductionPlan plan = PlanOf(step.microbatches);
   RETURN_IF_ERROR(store.BeginStep(plan, options_.training_schedule, stop));
   RETURN_IF_ERROR(RunMicrobatches(plan, source));
@@ -285,13 +216,13 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   result.compute_seconds = compute_seconds;
   result.queue_seconds = queue_seconds;
   result.wait_seconds = store.wait_seconds();
-  result.microbatches = static_cast<int64_t>(plan.MicrobatchesOf(current_->rank()).size());
+  result.microbatches = static_cast<int64_t>(plan.MicrobatchesOf(current().rank()).size());
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
     return absl::OutOfRangeError(absl::StrCat("step ", step.step + 1, " diverged: loss ", result.loss,
                                               ", gradient norm ", result.grad_norm,
                                               "; lower optimizer.lr, raise schedule.warmup_steps or check the data"));
   }
-  RETURN_IF_ERROR(current_->whole_updates().Prepare(store.Gradients(), ScalarsOf(result), stop));
+  RETURN_IF_ERROR(current().whole_updates().Prepare(store.Gradients(), ScalarsOf(result), stop));
   return result;
 }
 
@@ -300,7 +231,7 @@ UpdateScalars Trainer::ScalarsOf(const StepResult& result) const {
 }
 
 UpdateArguments Trainer::ArgumentsOf(const StepResult& result) const {
-  return {.optimizer = optimizer_.get(), .scalars = ScalarsOf(result), .updates = current_->whole_updates().updates()};
+  return {.optimizer = optimizer_.get(), .scalars = ScalarsOf(result), .updates = current().whole_updates().updates()};
 }
 
 std::map<int, uint64_t> Trainer::DigestsAfter(const StepResult& result) {
@@ -309,7 +240,7 @@ std::map<int, uint64_t> Trainer::DigestsAfter(const StepResult& result) {
 
 std::map<int, uint64_t> Trainer::DigestsOfCopiesAfter(const StepResult& result, bool all) {
   constexpr int64_t kSampleEvery = 256;  // steps until every chunk was compared: 1/256 of the state is read in each
-  if (current_->placement().Holders(0).size() == 1) return {};
+  if (current().placement().Holders(0).size() == 1) return {};
   if (all) return DigestsAfter(result, [](int, bool summed_here) { return !summed_here; });
   return DigestsAfter(result, [&](int chunk, bool) { return chunk % kSampleEvery == result.step % kSampleEvery; });
 }
@@ -317,39 +248,35 @@ std::map<int, uint64_t> Trainer::DigestsOfCopiesAfter(const StepResult& result, 
 std::map<int, uint64_t> Trainer::DigestsAfter(const StepResult& result,
                                               absl::FunctionRef<bool(int chunk, bool summed_here)> wanted) {
   const UpdateArguments arguments = ArgumentsOf(result);
-  const ShardMap& map = current_->map();
+  const ShardMap& map = current().map();
   std::map<int, uint64_t> digests;
-  for (const GradientPiece& piece : current_->store().Gradients()) {
+  for (const GradientPiece& piece : current().store().Gradients()) {
     for (auto c = static_cast<int>(piece.chunks.begin); c < piece.chunks.end; ++c) {
-      if (!wanted(c, piece.primary == current_->rank())) continue;
+      if (!wanted(c, piece.primary == current().rank())) continue;
       const float* gradient = piece.gradient + map.Elements(piece.unit, {piece.chunks.begin, c}).size();
-      digests[c] = current_->state().ChunkDigestAfter(c, gradient, arguments);
+      digests[c] = current().state().ChunkDigestAfter(c, gradient, arguments);
     }
   }
   return digests;
 }
 
 void Trainer::Commit(const StepResult& result) {
-  HOLDFAST_CHECK(mirrored_);
-  EndMirrorFill();
+  HOLDFAST_CHECK(mirrored());
   const UpdateArguments arguments = ArgumentsOf(result);
-  const bool copy_first = snapshot_ != nullptr && snapshot_of_ == current_.get();
-  for (const GradientPiece& piece : current_->store().Gradients()) {
-    if (copy_first) snapshot_->BeforeUpdate(piece.unit, piece.elements);
-    current_->state().Update(piece.chunks, piece.gradient, arguments);
+  Snapshot* const snapshot = states_.snapshot_of_current();
+  for (const GradientPiece& piece : current().store().Gradients()) {
+    if (snapshot != nullptr) snapshot->BeforeUpdate(piece.unit, piece.elements);
+    current().state().Update(piece.chunks, piece.gradient, arguments);
   }
   const absl::Status updated = runner_->stream().Synchronize();
   HOLDFAST_CHECK(updated.ok());  // half an update is nothing to go on with: the process ends, its state is with others
   ++progress_.count;
-  committed_here_ = true;
-  if (snapshot_ != nullptr && source_ != nullptr && snapshot_of_ == source_.get()) snapshot_->CaptureAll();
-  source_.reset();
-  if (snapshot_ != nullptr) snapshot_.reset();  // all of it was copied
+  states_.Commit();
 }
 
 absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source, std::stop_token stop) {
-  ShardedStore& store = current_->store();
-  const int size = current_->placement().size(), rank = current_->rank();
+  ShardedStore& store = current().store();
+  const int size = current().placement().size(), rank = current().rank();
   RETURN_IF_ERROR(store.BeginEvaluation((count + size - 1) / size, options_.evaluation_schedule, stop));
   static const StatisticsLayout layout{{{.name = kLossStatistic, .combine = Combine::kInOrder},
                                         {.name = kCountedStatistic, .combine = Combine::kCount}}};
@@ -367,20 +294,20 @@ absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source,
     microbatches.values.push_back(std::bit_cast<uint64_t>(loss.counted));
   }
   ASSIGN_OR_RETURN(const std::vector<Statistics> combined,
-                   CombineStatistics({microbatches}, current_->world(), options_.transfer_timeout));
+                   CombineStatistics({microbatches}, current().world(), options_.transfer_timeout));
   const int64_t counted = combined[0].Counts(kCountedStatistic)[0];
   if (counted == 0) return absl::FailedPreconditionError("the validation set has no whole sample");
   return combined[0].Reals(kLossStatistic)[0] / static_cast<double>(counted);
 }
 
 absl::Status Trainer::WithWeights(absl::FunctionRef<absl::Status(const ReadWeightsFn& read)> use) {
-  return holdfast::WithWeights(*current_, options_.transfer_timeout, use);
+  return holdfast::WithWeights(current(), options_.transfer_timeout, use);
 }
 
 uint64_t Trainer::Digest() const {
   std::vector<uint64_t> digests;
   for (int c = 0; c < static_cast<int>(model_.layout().chunks().size()); ++c) {
-    digests.push_back(current_->state().ChunkDigest(c));
+    digests.push_back(current().state().ChunkDigest(c));
   }
   return StateDigest(digests);
 }

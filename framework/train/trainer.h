@@ -13,7 +13,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -27,7 +26,7 @@
 #include "framework/optim/optimizer.h"
 #include "framework/parallel/placed_state.h"
 #include "framework/parallel/snapshot.h"
-#include "framework/train/mirror_fill.h"
+#include "framework/train/held_states.h"
 #include "framework/train/pass_runner.h"
 #include "framework/train/weight_exchange.h"
 
@@ -87,7 +86,6 @@ class Trainer {
  public:
   /// `model` and `device` must outlive the trainer. It has no state until it enters a world.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(Model& model, Device& device, TrainerOptions options);
-  ~Trainer();
 
   /// Takes this rank's place in a world: initialises its part of the state, or fetches it from the members that hold
   /// it. What it held before stays until the first Commit, so that entering can fail and be tried again in yet another
@@ -97,16 +95,16 @@ class Trainer {
   absl::StatusOr<int64_t> EnterWorld(const TrainerWorld& world, WorldCommunicators communicators,
                                      std::stop_token stop = {});
   /// Of this rank's mirrors, that were still to come when EnterWorld returned.
-  int64_t mirror_bytes_to_come() const { return mirror_fill_ == nullptr ? 0 : mirror_fill_->bytes(); }
-  bool mirrored() const { return mirrored_; }
+  int64_t mirror_bytes_to_come() const { return states_.mirror_bytes_to_come(); }
+  bool mirrored() const { return states_.mirrored(); }
   /// Waits until the mirrors are filled; to be called before Commit and before digests of copies are asked for.
-  absl::Status AwaitMirrors();
+  absl::Status AwaitMirrors() { return states_.AwaitMirrors(); }
   /// If it is under way: on_mirrored is not called any more. The world has to be left then.
-  void EndMirrorFill();
+  void EndMirrorFill() { states_.EndMirrorFill(); }
   /// Forgets all state: in the next world this rank is a newcomer.
-  void Forget();
+  void Forget() { states_.Forget(); }
   /// Makes whatever is under way with other ranks fail soon. The world has to be left then.
-  void Abort(const std::string& reason);
+  void Abort(const std::string& reason) { states_.Abort(reason); }
 
   /// The microbatches of a step that are computed here, in order.
   std::vector<int64_t> MicrobatchesHere(absl::Span<const int64_t> microbatches) const;
@@ -138,7 +136,7 @@ class Trainer {
   /// Of the state: what the model's parameters and the optimizer make of it.
   const StateLayout& state_layout() const { return state_layout_; }
   /// This rank's part of the state, in the world it is in.
-  ShardedState& state() { return current_->state(); }
+  ShardedState& state() { return current().state(); }
   /// StateDigest of the whole state; only in a world of one.
   uint64_t Digest() const;
   StepProgress& progress() { return progress_; }
@@ -147,11 +145,11 @@ class Trainer {
   Trainer(Model& model, Device& device, TrainerOptions options, std::unique_ptr<PassRunner> runner);
   absl::Status CreateHostSide();
 
+  PlacedState& current() const { return states_.current(); }
   absl::Status FillState(const TrainerWorld& world, PlacedState& target, std::unique_ptr<Communicator> for_mirrors,
                          int64_t* bytes, std::stop_token stop);
   absl::Status FetchState(const TrainerWorld& world, PlacedState& target, std::unique_ptr<Communicator> for_mirrors,
                           int64_t* bytes);
-  void AbandonSnapshotOf(const PlacedState* placed);
   ReductionPlan PlanOf(absl::Span<const int64_t> microbatches) const;
   /// Queues this rank's passes, in the plan's order.
   absl::Status RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source);
@@ -170,18 +168,10 @@ class Trainer {
   std::unique_ptr<Device> host_device_;  // none where device_ is a host
   std::unique_ptr<Stream> host_stream_;
   StepProgress progress_;
-  std::mutex mutex_;                      // guards what follows against Abort from other threads
-  std::unique_ptr<PlacedState> current_;  // of the world we are in
-  std::unique_ptr<PlacedState> source_;   // of the last world that committed a step, until this one does
-  bool committed_here_ = false;
-  std::unique_ptr<MirrorFill>
-      mirror_fill_;       // from source_ to current_, until the first commit; under mutex_ as they are
-  bool mirrored_ = true;  // its result was looked at
   std::unique_ptr<Stream> snapshot_stream_;  // of whoever reads it
   // Shared with whoever reads it, for as long as either of us needs it.
   std::shared_ptr<HostBlocks> snapshot_memory_;
-  std::shared_ptr<Snapshot> snapshot_;
-  const PlacedState* snapshot_of_ = nullptr;
+  HeldStates states_;  // last: uses all of the above
 };
 
 }  // namespace holdfast

@@ -51,15 +51,15 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layou
   const double held = n * static_cast<double>(placement.HeldCells(0).size()) / placement.num_cells();
   const bool alone = placement.Group(0).size() == 1;
 
-  double image = 0;
+  double whole = 0;
   std::vector<int64_t> unit_bytes;
   for (int u = 0; u < layout.num_units(); ++u) {
-    unit_bytes.push_back(map.ImageBytes(u));
-    image += static_cast<double>(map.ImageBytes(u));
+    unit_bytes.push_back(map.ComputeWeightBytes(u));
+    whole += static_cast<double>(map.ComputeWeightBytes(u));
   }
-  double served = image;
+  double served = whole;
   if (!alone && config.parallel.sharding == Sharding::kFullShard) {
-    served = image / shards;
+    served = whole / shards;
     for (const int64_t slot : PlanGathers(schedule, 1, unit_bytes, 1).slot_bytes) served += static_cast<double>(slot);
   }
   const SumOrder order = SumOrder::Of(config.batch);

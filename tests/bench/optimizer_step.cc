@@ -64,7 +64,7 @@ struct Bench {
         device(MakeCpuDevice(threads)),
         stream(device->CreateStream().value()),
         map(layout, DType::kBF16, placement),
-        state(ShardedState::Create(map, planes, {.whole_images = true, .host = {}}, *device, *stream).value()),
+        state(ShardedState::Create(map, planes, {.whole_units = true, .host = {}}, *device, *stream).value()),
         updates(WholeUpdates::Create({.optimizer = optimizer.get(),
                                       .state = &state,
                                       .device = device.get(),
@@ -117,13 +117,13 @@ void KernelAlone(Bench& bench) {
     const Chunk& first = layout.chunks()[static_cast<size_t>(chunk)];
     const ParameterSpec& p = layout.parameters()[static_cast<size_t>(first.parameter)];
     const ShardedState::Places places = bench.state.ChunkMemory(chunk);
-    auto* const image = bench.state.Image(p.unit) + bench.map.ImageOffset(first.parameter);
+    auto* const weights = bench.state.ComputeWeights(p.unit) + bench.map.ComputeWeightOffset(first.parameter);
     bench.stream->ops().AdamW({.n = p.shape.elements(),
                                .weight = reinterpret_cast<float*>(places[0].data()),
                                .exp_avg = reinterpret_cast<float*>(places[1].data()),
                                .exp_avg_sq = reinterpret_cast<float*>(places[2].data()),
                                .grad = bench.gradient.as<float>() + p.offset,
-                               .weight_bf16 = p.is_matrix() ? reinterpret_cast<uint16_t*>(image) : nullptr,
+                               .weight_bf16 = p.is_matrix() ? reinterpret_cast<uint16_t*>(weights) : nullptr,
                                .lr = 1e-4f,
                                .beta1 = 0.9f,
                                .beta2 = 0.95f,

@@ -93,5 +93,33 @@ TEST(LayoutDeathTest, RefusesUnitsOutOfOrder) {
   EXPECT_DEATH(ParameterLayout({Spec("a", {2}, 0), Spec("b", {2}, 1)}, {"first"}), "check failed");
 }
 
+TEST(LayoutTest, PartsBeginAtTheirFirstParameters) {
+  const auto part = [](const char* name, Shape shape, int unit, int index) {
+    ParameterSpec spec = Spec(name, shape, unit);
+    spec.part = index;
+    return spec;
+  };
+  const ParameterLayout layout({Spec("dense", {9}, 0), part("e0.up", {4, kMax / 2}, 1, 0), part("e0.down", {7}, 1, 0),
+                                part("e1.up", {4, kMax / 2}, 1, 1), part("e2.up", {9}, 1, 2)},
+                               {"block", "experts"});
+  EXPECT_TRUE(layout.units()[0].parts.empty());
+  EXPECT_EQ(layout.units()[1].parts, (std::vector<int>{1, 4, 6}));
+}
+
+TEST(LayoutTest, PartsFollowEachOther) {
+  const auto layout = [](const std::vector<int>& parts) {
+    std::vector<ParameterSpec> specs;
+    for (const int part : parts) {
+      specs.push_back(Spec("p", {2}, 0));
+      specs.back().part = part;
+    }
+    return ParameterLayout(std::move(specs), {"unit"});
+  };
+  EXPECT_EQ(layout({0, 0, 1}).units()[0].parts.size(), 2u);
+  for (const std::vector<int>& wrong : std::vector<std::vector<int>>{{1}, {0, 2}, {0, 1, 0}, {-1, 0}, {0, -1}}) {
+    EXPECT_DEATH(layout(wrong), "");
+  }
+}
+
 }  // namespace
 }  // namespace holdfast

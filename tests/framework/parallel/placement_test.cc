@@ -138,7 +138,7 @@ TEST(Placement, ThoseThatLeaveHoldNothingAndTheOthersHoldAsIfTheyWereGone) {
     for (int cell = 0; cell < p.num_cells(); ++cell) ASSERT_EQ(p.Holders(cell), without.Holders(cell));
     for (int rank = size - leaving; rank < size; ++rank) {
       const std::vector<int> group = p.Group(p.GroupOf(rank));
-      ASSERT_NE(std::find(group.begin(), group.end(), rank), group.end()) << "a guest computes";
+      ASSERT_NE(std::find(group.begin(), group.end(), rank), group.end()) << "a compute-only rank computes";
     }
   }
 }
@@ -443,14 +443,14 @@ TEST(ShardMap, CutsEveryUnitWithoutHoleOrOverlapAndBalanced) {
       }
       ASSERT_EQ(std::count(covered.begin(), covered.end(), false), 0);
       for (int group = 0; group < placement.num_groups(); ++group) {
-        std::vector<bool> image(static_cast<size_t>(map.ImageBytes(u)));
+        std::vector<bool> bytes_covered(static_cast<size_t>(map.ComputeWeightBytes(u)));
         int64_t elements = 0;
         for (const int rank : placement.Group(group)) {
           for (const Range& run : map.Served(u, rank)) {
-            const Range bytes = map.ImageOfChunks(u, run);
+            const Range bytes = map.ComputeWeightsOfChunks(u, run);
             for (int64_t b = bytes.begin; b < bytes.end; ++b) {
-              ASSERT_FALSE(image[static_cast<size_t>(b)]);
-              image[static_cast<size_t>(b)] = true;
+              ASSERT_FALSE(bytes_covered[static_cast<size_t>(b)]);
+              bytes_covered[static_cast<size_t>(b)] = true;
             }
             int64_t pieces = 0;
             for (const ParameterPiece& piece : map.Pieces(u, map.Elements(u, run))) pieces += piece.end - piece.begin;

@@ -42,7 +42,7 @@ TEST(SnapshotCapture, EverythingIsCopiedOfEveryUnit) {
   const Placement placement({"a"}, {});
   const ShardMap map(layout, DType::kBF16, placement);
   const StateLayout planes = LayoutOf(*MakeOptimizer({}), layout);
-  auto state = ShardedState::Create(map, planes, {.rank = 0, .whole_images = true, .host = {}}, *device, *updating);
+  auto state = ShardedState::Create(map, planes, {.rank = 0, .whole_units = true, .host = {}}, *device, *updating);
   ASSERT_TRUE(state.ok()) << state.status();
   state->Initialize(1);
   std::vector<int> chunks;

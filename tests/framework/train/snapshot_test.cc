@@ -159,7 +159,7 @@ TEST_P(SnapshotTest, WhatWasReadCanBeLoadedInstead) {
   EXPECT_EQ(trainer_->Digest(), expected);
   --step_;
   Step();
-  EXPECT_EQ(trainer_->Digest(), after) << "the images that forward reads were not made anew";
+  EXPECT_EQ(trainer_->Digest(), after) << "the compute weights were not made anew";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SnapshotTest,

@@ -1,0 +1,50 @@
+#pragma once
+// The exchange of a layer (framework/nn/exchange.h) between the members of a communicator, which it has to itself: it
+// works while weights are gathered and gradients are reduced.
+
+#include <chrono>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/comm/communicator.h"
+#include "framework/nn/exchange.h"
+#include "framework/parallel/step_progress.h"
+
+namespace holdfast {
+
+/// Thread-safety: Abort from any thread, everything else from one.
+class GroupExchange final : public Exchange {
+ public:
+  /// All must outlive it. `communicator` serves memory of the host and of the device; `stream`: of the pass; `timeout`:
+  /// of one call.
+  GroupExchange(Communicator& communicator, Stream& stream, StepProgress& progress, std::chrono::milliseconds timeout)
+      : communicator_(communicator), stream_(stream), progress_(progress), timeout_(timeout) {}
+
+  /// From here on calls fail with Cancelled once `stop` is requested.
+  void BeginStep(std::stop_token stop) { stop_ = std::move(stop); }
+
+  int rank() const override { return communicator_.rank(); }
+  int size() const override { return communicator_.size(); }
+  absl::StatusOr<std::vector<int64_t>> AllToAllCounts(absl::Span<const int64_t> counts,
+                                                      absl::Span<const int64_t> per_rank) override;
+  /// InvalidArgument if a number of rows is negative.
+  absl::Status AllToAllRows(const void* rows, absl::Span<const int64_t> sent, void* result,
+                            absl::Span<const int64_t> received, int64_t row_bytes) override;
+
+  /// Ends what is under way, here and with the others.
+  void Abort(const std::string& reason) { communicator_.Abort(reason); }
+
+ private:
+  absl::Status AllToAll(const void* input, absl::Span<const int64_t> sent, void* output,
+                        absl::Span<const int64_t> received, int64_t bytes_each);
+
+  Communicator& communicator_;
+  Stream& stream_;
+  StepProgress& progress_;
+  std::chrono::milliseconds timeout_;
+  std::stop_token stop_;
+};
+
+}  // namespace holdfast

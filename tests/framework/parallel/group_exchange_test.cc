@@ -1,0 +1,130 @@
+// Proves that rows reach the ranks that they are for, in order, whoever sends how many, none included; and that an
+// exchange ends with a stop, an abort or a rank that is gone. Ranks are threads.
+
+#include "framework/parallel/group_exchange.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "framework/comm/in_process.h"
+
+namespace holdfast {
+namespace {
+
+constexpr std::chrono::milliseconds kExchangeTimeout{20'000};
+constexpr int64_t kCols = 3;
+
+using Numbers = std::vector<int64_t>;
+
+/// Expert e is with rank e % size; token t of rank r is row {r, t, expert}.
+int64_t RowsFor(unsigned seed, int from, int expert) {
+  std::mt19937 random(seed * 1009 + static_cast<unsigned>(from * 31 + expert));
+  return static_cast<int64_t>(random() % 4) * static_cast<int64_t>(random() % 2);
+}
+
+Numbers ExpertsOf(int rank, int size, int experts) {
+  Numbers of_rank;
+  for (int e = rank; e < experts; e += size) of_rank.push_back(e);
+  return of_rank;
+}
+
+/// Sends rows to experts and brings each back, with 0.5 added by the rank that has the expert.
+void ThereAndBack(Exchange& exchange, int experts, unsigned seed) {
+  const int size = exchange.size(), me = exchange.rank();
+  Numbers counts, per_rank, sent;
+  std::vector<float> rows;
+  for (int r = 0; r < size; ++r) {
+    per_rank.push_back(static_cast<int64_t>(ExpertsOf(r, size, experts).size()));
+    sent.push_back(0);
+    for (const int64_t e : ExpertsOf(r, size, experts)) {
+      counts.push_back(RowsFor(seed, me, static_cast<int>(e)));
+      sent.back() += counts.back();
+      for (int64_t t = 0; t < counts.back(); ++t) {
+        rows.insert(rows.end(), {static_cast<float>(me), static_cast<float>(t), static_cast<float>(e)});
+      }
+    }
+  }
+  const auto from = exchange.AllToAllCounts(counts, per_rank);
+  ASSERT_TRUE(from.ok()) << from.status();
+  const Numbers mine = ExpertsOf(me, size, experts);
+  Numbers received;
+  std::vector<float> expected;
+  for (int r = 0; r < size; ++r) {
+    received.push_back(0);
+    for (size_t i = 0; i < mine.size(); ++i) {
+      const int64_t count = (*from)[static_cast<size_t>(r) * mine.size() + i];
+      EXPECT_EQ(count, RowsFor(seed, r, static_cast<int>(mine[i])));
+      received.back() += count;
+      for (int64_t t = 0; t < count; ++t) {
+        expected.insert(expected.end(), {static_cast<float>(r), static_cast<float>(t), static_cast<float>(mine[i])});
+      }
+    }
+  }
+  std::vector<float> here(expected.size()), back(rows.size());
+  constexpr int64_t kRowBytes = kCols * sizeof(float);
+  ASSERT_TRUE(exchange.AllToAllRows(rows.data(), sent, here.data(), received, kRowBytes).ok());
+  EXPECT_EQ(here, expected);
+  for (float& value : here) value += 0.5f;
+  ASSERT_TRUE(exchange.AllToAllRows(here.data(), received, back.data(), sent, kRowBytes).ok());
+  for (float& value : rows) value += 0.5f;
+  EXPECT_EQ(back, rows);
+}
+
+class GroupExchangeTest : public testing::Test {
+ protected:
+  const std::unique_ptr<Device> device_ = MakeCpuDevice(1);
+  StepProgress progress_;
+};
+
+TEST_F(GroupExchangeTest, RowsGoThereAndBack) {
+  for (const int size : {1, 2, 3, 5}) {
+    auto communicators = MakeInProcessWorld(size, 1);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto stream = device_->CreateStream().value();
+        GroupExchange exchange(*communicators[static_cast<size_t>(rank)], *stream, progress_, kExchangeTimeout);
+        exchange.BeginStep({});
+        for (unsigned seed = 0; seed < 8; ++seed) {
+          for (const int experts : {1, 4, 7}) ThereAndBack(exchange, experts, seed);  // fewer than ranks, too
+        }
+        ASSERT_TRUE(communicators[static_cast<size_t>(rank)]
+                        ->Barrier(std::chrono::steady_clock::now() + kExchangeTimeout)
+                        .ok());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_FALSE(progress_.waiting);
+  EXPECT_GT(progress_.count, 0u);
+}
+
+TEST_F(GroupExchangeTest, OfOneRankNeedsNoCommunicator) {
+  const auto stream = device_->CreateStream().value();
+  LocalExchange exchange(stream->ops());
+  for (unsigned seed = 0; seed < 8; ++seed) ThereAndBack(exchange, 4, seed);
+}
+
+TEST_F(GroupExchangeTest, EndsWithAStopAnAbortOrALostRank) {
+  const auto stream = device_->CreateStream().value();
+  for (const bool lost : {false, true}) {
+    auto communicators = MakeInProcessWorld(2, 1);
+    GroupExchange exchange(*communicators[0], *stream, progress_, kExchangeTimeout);
+    std::stop_source stop;
+    stop.request_stop();
+    exchange.BeginStep(stop.get_token());
+    EXPECT_EQ(exchange.AllToAllCounts({1, 2}, {1, 1}).status().code(), absl::StatusCode::kCancelled);
+    exchange.BeginStep({});
+    EXPECT_EQ(exchange.AllToAllRows(nullptr, {-1, 0}, nullptr, {0, 0}, 4).code(), absl::StatusCode::kInvalidArgument);
+    std::jthread ending([&] { lost ? communicators[1].reset() : exchange.Abort("a test"); });
+    EXPECT_FALSE(exchange.AllToAllCounts({1, 2}, {1, 1}).ok());
+    EXPECT_FALSE(exchange.AllToAllRows(nullptr, {0, 0}, nullptr, {0, 0}, 4).ok());
+  }
+}
+
+}  // namespace
+}  // namespace holdfast

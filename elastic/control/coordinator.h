@@ -321,6 +321,7 @@ class Coordinator {
   // coordinator_watch.cc: what nobody reports.
   static bool WaitsForOthers(Phase phase);
   void WatchPace();
+  void LookForSlowLink();
   void MeasurePace();
   void ReportTooFew(const std::string& detail);
   void RemoveSilent();

@@ -169,6 +169,7 @@ void Coordinator::TakeBack(const ProbeRound& round) {
 void Coordinator::ReportSlowLink(const ProbeRound& round) {
   const auto slow = round.Slowest();
   if (!slow.has_value()) return;
+  pace_.OnCauseFound();
   const JoinedWorker* worker = roster_.Find(slow->worker);
   Report(event::LinkSlow{.worker = slow->worker,
                          .host = worker == nullptr ? "" : worker->member.host,

@@ -142,7 +142,8 @@ void Coordinator::WatchPace() {
   for (const auto& [name, worker] : roster_.workers()) {
     open_->validates = open_->validates || (worker.rank >= 0 && worker.beat.phase == Phase::kValidation);
   }
-  if (pace_.slow() || Ending() || open_->commits == 0 || open_->validates || open_->failed_since.has_value()) return;
+  if (Ending() || open_->commits == 0 || open_->validates || open_->failed_since.has_value()) return;
+  if (pace_.slow()) return LookForSlowLink();
   const double seconds = std::chrono::duration<double>(now_ - open_->last_commit).count();
   if (!pace_.IsFarBeyond(seconds)) return;
   std::vector<std::string> behind;  // who does not only wait for others
@@ -160,7 +161,11 @@ void Coordinator::WatchPace() {
       .usual_seconds = pace_.usual_seconds(),
       .waiting_for = behind.empty() ? "bytes from each other"
                                     : absl::StrCat(absl::StrJoin(behind, ", "), more > 0 ? " and others" : "")});
-  if (!links_.probing()) BeginProbe(LinkWatch::Purpose::kPace);
+  LookForSlowLink();
+}
+
+void Coordinator::LookForSlowLink() {
+  if (!links_.probing() && pace_.TakeLook(now_)) BeginProbe(LinkWatch::Purpose::kPace);
 }
 
 // Of a commit that follows another in the same world.

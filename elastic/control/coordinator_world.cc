@@ -56,7 +56,11 @@ void Coordinator::Advance() {
     SayGoodbye();
   } else if (!MustWaitForOthers(decision.members.size())) {
     if (ChooseData()) decision = DecideWorld(options_.elastic, options_.parallel, Question());
-    if (decision.verdict == WorldDecision::Verdict::kPublish) Publish(decision);
+    if (decision.verdict == WorldDecision::Verdict::kPublish) {
+      Publish(decision);
+    } else {
+      data_digest_ = 0;  // too few are left: those who come next choose anew
+    }
   }
 }
 

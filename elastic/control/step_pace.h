@@ -3,6 +3,7 @@
 //
 // Thread-safety: none.
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 
@@ -10,6 +11,8 @@ namespace holdfast {
 
 class StepPace {
  public:
+  using Instant = std::chrono::nanoseconds;
+
   /// A step that followed another one in the same world. One that is far beyond, and those that follow it until they
   /// are as usual again, do not count.
   void Add(double seconds);
@@ -18,7 +21,11 @@ class StepPace {
   bool IsFarBeyond(double seconds) const { return usual_ > 0 && seconds > kLeastSeconds && seconds > kFactor * usual_; }
   /// A step takes far longer than usual, and none has been as usual since.
   bool slow() const { return slow_; }
-  void BeginSlow() { slow_ = true; }
+  void BeginSlow();
+  /// While steps are slow for no known cause: whether one is to be looked for now. Ever more rarely, since what is
+  /// found at one moment (packets get lost, a machine is busy) may not be what is there.
+  bool TakeLook(Instant now);
+  void OnCauseFound() { cause_found_ = true; }
   /// True if that ends with this step.
   bool EndSlow(double seconds);
 
@@ -28,7 +35,9 @@ class StepPace {
 
   std::deque<double> seconds_;
   double usual_ = 0;
-  bool slow_ = false;
+  bool slow_ = false, cause_found_ = false;
+  int looks_ = 0;
+  Instant next_look_{0};
 };
 
 }  // namespace holdfast

@@ -52,6 +52,23 @@ TEST_F(CoordinatorTest, WhoHasOtherDataIsRefused) {
   EXPECT_NE(LastSent<RefusedMessage>(4), nullptr);
 }
 
+TEST_F(CoordinatorTest, AChoiceOfDataThatMakesNoWorldDoesNotBind) {
+  Start();
+  for (const int w : {0, 1, 2}) {
+    data_digest_ = static_cast<uint64_t>(6 + w);
+    Join(w);
+  }
+  for (const int w : {1, 2}) EXPECT_NE(LastSent<RefusedMessage>(w), nullptr);
+  data_digest_ = 5;
+  for (const int w : {3, 4}) {
+    Join(w);
+    EXPECT_EQ(LastSent<RefusedMessage>(w), nullptr);
+  }
+  EXPECT_NE(LastSent<RefusedMessage>(0), nullptr);
+  Join(5);
+  EXPECT_EQ(WorldSize(), 3);
+}
+
 // Claims have no members: one of those who claim a world says who is in it, and if that one goes, another.
 TEST_F(CoordinatorTest, OneOfThoseWhoClaimAWorldSaysWhoIsInIt) {
   CoordinatorOptions options = DefaultOptions();

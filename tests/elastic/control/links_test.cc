@@ -286,6 +286,40 @@ TEST_F(LinksTest, AStepFarBeyondTheUsualIsAnIncident) {
   EXPECT_EQ(WorldSize(), 4);
 }
 
+// What is lost on a bad link is lost now and then: a round of trying may meet it, or not.
+TEST_F(LinksTest, ASlowLinkIsLookedForUntilItIsFound) {
+  StartFour();
+  for (int step = 0; step < 12; ++step) {
+    Wait(milliseconds(100), {0, 1, 2, 3});
+    Commit({0, 1, 2, 3});
+  }
+  const auto answer = [&](double to_three) {
+    for (const int w : {0, 1, 2, 3}) {
+      const uint64_t round = LastSent<ProbeMessage>(w)->round;
+      Say(w, ReachMessage{round, {w == 3 ? to_three : 0.001, w == 3 ? to_three : 0.001, to_three}});
+    }
+  };
+  for (const int time : {900, 600}) Wait(milliseconds(time), {0, 1, 2, 3});
+  ASSERT_EQ(Count<event::StepSlow>(), 1);
+  const uint64_t first = LastSent<ProbeMessage>(0)->round;
+  answer(0.001);
+  EXPECT_EQ(Count<event::LinkSlow>(), 0);
+  for (int step = 0; step < 3; ++step) {
+    Commit({0, 1, 2, 3});
+    Wait(milliseconds(1900), {0, 1, 2, 3});
+  }
+  ASSERT_EQ(LastSent<ProbeMessage>(0)->round, first + 1);
+  answer(0.06);
+  EXPECT_EQ(Count<event::LinkSlow>(), 1);
+  EXPECT_EQ(Last<event::LinkSlow>().worker, "n1/3");
+  for (int step = 0; step < 10; ++step) {
+    Commit({0, 1, 2, 3});
+    Wait(milliseconds(1900), {0, 1, 2, 3});
+    EXPECT_EQ(LastSent<ProbeMessage>(0), nullptr);  // nobody asks again
+  }
+  EXPECT_EQ(Count<event::StepSlow>(), 1);
+}
+
 TEST_F(LinksTest, AStepThatBeganWithAValidationIsNotSlow) {
   StartFour();
   for (int step = 0; step < 12; ++step) {

@@ -171,7 +171,8 @@ class Truth {
 
   /// A worker has applied the update of a step.
   void Applied(const std::string& who, int64_t step, const Chunks& state) {
-    Demand(step <= last_of_[state.generation], who, " applies step ", step, " which is not recorded");
+    const bool recorded = step <= last_of_[state.generation] || step <= committed();  // in this or in a later world
+    Demand(recorded, who, " applies step ", step, " which is not recorded");
     Check(who, step, state);
   }
   void Check(const std::string& who, int64_t step, const Chunks& state) {
@@ -289,8 +290,8 @@ class Truth {
   std::map<uint64_t, int> lives_;  // generation -> coordinator that published it
   std::map<std::pair<uint64_t, int64_t>, std::set<WorkerId>> prepared_;
   std::vector<uint64_t> recorded_;                                          // generation of each step
-  std::map<std::pair<int64_t, uint64_t>, std::map<int, uint64_t>> stored_;  // by step and generation
   std::map<uint64_t, int64_t> last_of_;                                     // the last step of each generation
+  std::map<std::pair<int64_t, uint64_t>, std::map<int, uint64_t>> stored_;  // by step and generation
   std::set<std::pair<int64_t, uint64_t>> checkpoints_;
   std::set<std::string> damaged_;
   Branch branch_;

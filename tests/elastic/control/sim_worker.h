@@ -542,6 +542,7 @@ class Worker {
   void Do(ForgetTask&) {
     w_.collectives.Leave(working_id_);
     held_ = fetched_ = {};
+    mirrors_.clear();
     prepared_ = {};
     Done();
     Pump();

@@ -8,7 +8,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 seconds=${1:-20}
 clang=$(command -v clang++-14 || command -v clang++) || { echo "tests/fuzz/run.sh: clang++ is needed" >&2; exit 2; }
 out=build/fuzz
-golden=tests/golden/checkpoint_v1
 mkdir -p "$out"
 
 # What the targets stand on, without HDF5; zstd only for the limits in its header.
@@ -17,8 +16,8 @@ sources=(checkpoint/sharded/{codec,digest,manifest,manifest_format,manifest_pars
   framework/config/{config_table,enum_names,field_text,printable,suggest,validate}.cc
   framework/base/{file_descriptor,status}.cc framework/storage/random_access_file.cc
   framework/data/{added_tokens,bpe,bpe_tokenizer,byte_level,regex,token_file,token_index,tokenizer_json}.cc
-  models/families/*.cc models/{attention,block,counting_ops,embedding,head,linear,mlp,norm,plan,rotary,transformer}.cc framework/nn/layout.cc framework/tensor/{memory_account,tensor}.cc)
-libraries=(absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash libzstd libpcre2-8)
+  models/families/*.cc models/*.cc framework/nn/{layout,statistics}.cc framework/tensor/{memory_account,tensor}.cc)
+libraries=(absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash libzstd libpcre2-8 libxxhash)
 flags=(-std=c++20 -O1 -g1 -march=x86-64-v3 -I. -fno-omit-frame-pointer -fno-sanitize-recover=all)
 read -ra found < <(pkg-config --cflags "${libraries[@]}")
 flags+=("${found[@]}")
@@ -44,7 +43,7 @@ fuzz() {
   # shellcheck disable=SC2046
   "$clang" -fsanitize=fuzzer,address,undefined "$object" "${objects[@]}" $(pkg-config --libs "${libraries[@]}") -o "$out/$target"
   mkdir -p "$out/$target.corpus" "$out/$target.seeds"
-  cp "$@" "$out/$target.seeds/"
+  cp --backup=numbered "$@" "$out/$target.seeds/" # files of several versions have the same names
   echo "== $target, $seconds s"
   # Inputs above the limits' test of memory or time are findings, too: 1 GB, 10 s.
   if ! "$out/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -max_len=20000 -print_final_stats=1 \
@@ -66,8 +65,8 @@ printf '{"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[2],"data_off
 printf 'HFTOKIX1\1\0\0\0\2\0\0\0\3\0\0\0\0\0\0\0DIGEST..\151\0\0\0\0\0\20\0BLOCK...OWNDIGES' >"$out/seeds/index"
 
 failed=0
-fuzz manifest_fuzz "$golden"/step-*/manifest.json || failed=1
-fuzz shard_index_fuzz "$golden"/step-*/*.index || failed=1
+fuzz manifest_fuzz tests/golden/checkpoint_v*/step-*/manifest.json || failed=1
+fuzz shard_index_fuzz tests/golden/checkpoint_v*/step-*/*.index || failed=1
 fuzz config_json_fuzz tests/golden/tiny_llama/config.json tests/golden/exported_llama/{generation,tokenizer}_config.json "$out/seeds/gpt2" || failed=1
 fuzz tokenizer_json_fuzz "$out"/seeds/*.json || failed=1
 fuzz safetensors_fuzz "$out"/seeds/header || failed=1

@@ -10,18 +10,6 @@ HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
 namespace HWY_NAMESPACE {
 
-/// Calls body(value of the element type, row) for every row of a (rows, cols) operation.
-template <typename Body>
-void ForRows(Executor& executor, DType dtype, int64_t rows, int64_t cols, const Body& body) {
-  const Pieces pieces = PiecesOfRows(rows, cols);
-  ParallelFor(executor, pieces.count(), [&](int64_t task, int) {
-    const Range range = pieces.piece(task);
-    WithType(dtype, [&](auto type) {
-      for (int64_t r = range.begin; r < range.end; ++r) body(type, r);
-    });
-  });
-}
-
 void GeluBackward(Executor& executor, const Matrix& d_in, const ConstMatrix& d_out, const ConstMatrix& in) {
   ForRows(executor, in.dtype, in.rows, in.cols, [&](auto type, int64_t r) HWY_ATTR {
     using T = decltype(type);

@@ -16,20 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
 namespace HWY_NAMESPACE {
 
-/// Calls body(value of the element type, row) for every row of a (rows, cols) operation.
-template <typename Body>
-void ForExpertRows(Executor& executor, DType dtype, int64_t rows, int64_t cols, const Body& body) {
-  const Pieces pieces = PiecesOfRows(rows, cols);
-  ParallelFor(executor, pieces.count(), [&](int64_t task, int) {
-    const Range range = pieces.piece(task);
-    WithType(dtype, [&](auto type) {
-      for (int64_t r = range.begin; r < range.end; ++r) body(type, r);
-    });
-  });
-}
-
 void GatherRows(Executor& executor, const Matrix& out, const ConstMatrix& in, const ExpertRows& rows) {
-  ForExpertRows(executor, out.dtype, rows.slots, out.cols, [&](auto type, int64_t slot) {
+  ForRows(executor, out.dtype, rows.slots, out.cols, [&](auto type, int64_t slot) {
     using T = decltype(type);
     std::memcpy(RowOf<T>(out, slot), RowOf<T>(in, rows.choices[slot] / rows.chosen),
                 static_cast<size_t>(out.cols) * sizeof(T));
@@ -38,7 +26,7 @@ void GatherRows(Executor& executor, const Matrix& out, const ConstMatrix& in, co
 
 void CombineRows(Executor& executor, const Matrix& out, const ConstMatrix& in, const ConstMatrix& last,
                  const ExpertRows& rows) {
-  ForExpertRows(executor, out.dtype, out.rows, out.cols, [&](auto type, int64_t r) HWY_ATTR {
+  ForRows(executor, out.dtype, out.rows, out.cols, [&](auto type, int64_t r) HWY_ATTR {
     using T = decltype(type);
     const Wide d;
     const int32_t* slots = rows.slot_of + r * rows.chosen;
@@ -55,7 +43,7 @@ void CombineRows(Executor& executor, const Matrix& out, const ConstMatrix& in, c
 
 void ExpertSwigluForward(Executor& executor, const Matrix& out, const ConstMatrix& gate_up, const float* weights,
                          const ExpertRows& rows) {
-  ForExpertRows(executor, out.dtype, rows.slots, out.cols, [&](auto type, int64_t slot) HWY_ATTR {
+  ForRows(executor, out.dtype, rows.slots, out.cols, [&](auto type, int64_t slot) HWY_ATTR {
     using T = decltype(type);
     const Wide d;
     const T *gate = RowOf<T>(gate_up, slot), *up = gate + out.cols;
@@ -72,7 +60,7 @@ void ExpertSwigluForward(Executor& executor, const Matrix& out, const ConstMatri
 /// d_value = d_out * weight, d_weight = <d_out, silu(gate) up>; the rest as SwigluBackward. Eight lanes for the sum.
 void ExpertSwigluBackward(Executor& executor, const Matrix& d_gate_up, float* d_weights, const ConstMatrix& d_out,
                           const ConstMatrix& gate_up, const float* weights, const ExpertRows& rows) {
-  ForExpertRows(executor, d_out.dtype, rows.slots, 2 * d_out.cols, [&](auto type, int64_t slot) HWY_ATTR {
+  ForRows(executor, d_out.dtype, rows.slots, 2 * d_out.cols, [&](auto type, int64_t slot) HWY_ATTR {
     using T = decltype(type);
     const Eight d;
     const int64_t cols = d_out.cols;

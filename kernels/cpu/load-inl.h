@@ -1,5 +1,5 @@
-// Loads and stores of fp32 vectors from fp32 or bf16 memory, loops over a row with its tail, and sums whose bits are
-// the same on every instruction set: always 8 lanes, always in the same order.
+// Loads and stores of fp32 vectors from fp32 or bf16 memory, loops over rows and over a row with its tail, and sums
+// whose bits are the same on every instruction set: always 8 lanes, always in the same order.
 //
 // Included once per instruction set, after hwy/foreach_target.h. Example, y = 2 x over n elements of either type T:
 //   ForVectors(d, n, [&](int64_t i, auto access) { access.Store(d, hn::Mul(two, access.Load(d, x + i)), y + i); });
@@ -128,6 +128,18 @@ HWY_INLINE void SumPartials(float* out, const float* partial, int64_t rows, int6
     auto sum = rows > 0 ? access.Load(d, from) : hn::Zero(d);
     for (int64_t r = 1; r < rows; ++r) sum = hn::Add(sum, access.Load(d, from + r * stride));
     access.Store(d, sum, out + columns.begin + i);
+  });
+}
+
+/// Calls body(value of the element type, row) for every row of a (rows, cols) operation.
+template <typename Body>
+void ForRows(Executor& executor, DType dtype, int64_t rows, int64_t cols, const Body& body) {
+  const Pieces pieces = PiecesOfRows(rows, cols);
+  ParallelFor(executor, pieces.count(), [&](int64_t task, int) {
+    const Range range = pieces.piece(task);
+    WithType(dtype, [&](auto type) {
+      for (int64_t r = range.begin; r < range.end; ++r) body(type, r);
+    });
   });
 }
 

@@ -25,6 +25,7 @@
 #include "framework/base/aligned_memory.h"
 #include "framework/base/thread_pool.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "tests/bench/operand.h"
 
 namespace holdfast::kernels {
 namespace {
@@ -102,18 +103,6 @@ void Measure(benchmark::State& state, Machine& machine, double flops, Call&& cal
   state.counters["peak_GFLOPS"] = peak;
   state.counters["of_peak"] = gflops / peak;
 }
-
-/// Memory of a (rows, cols) matrix as a device has it, whose values are small and not denormal in either dtype.
-struct Operand {
-  std::unique_ptr<void, decltype(&std::free)> data;
-  Matrix view;
-
-  Operand(DType dtype, int64_t rows, int64_t cols)
-      : data(AllocateAligned(static_cast<size_t>(rows * cols) * SizeOf(dtype) + sizeof(float)), &std::free),
-        view{data.get(), dtype, rows, cols, cols} {
-    std::fill_n(static_cast<float*>(data.get()), static_cast<size_t>(rows * cols) * SizeOf(dtype) / 4 + 1, 0.001f);
-  }
-};
 
 enum class Engine { kPortable, kNative, kOneDnnSgemm };
 

@@ -24,6 +24,7 @@
 #include "framework/base/aligned_memory.h"
 #include "framework/base/thread_pool.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "tests/bench/operand.h"
 
 namespace holdfast::kernels {
 namespace {
@@ -47,18 +48,6 @@ double Median(std::vector<double> times) {
   std::sort(times.begin(), times.end());
   return times[times.size() / 2];
 }
-
-/// Memory of a (rows, cols) matrix as a device has it, whose values are small and not denormal in either dtype.
-struct Operand {
-  std::unique_ptr<void, decltype(&std::free)> data;
-  Matrix view;
-
-  Operand(DType dtype, int64_t rows, int64_t cols)
-      : data(AllocateAligned(static_cast<size_t>(rows * cols) * SizeOf(dtype) + sizeof(float)), &std::free),
-        view{data.get(), dtype, rows, cols, cols} {
-    std::fill_n(static_cast<float*>(data.get()), static_cast<size_t>(rows * cols) * SizeOf(dtype) / 4 + 1, 0.001f);
-  }
-};
 
 struct Case {
   const char* name;

@@ -1,5 +1,7 @@
 #include "models/block.h"
 
+#include "framework/base/status.h"
+
 namespace holdfast {
 namespace {
 
@@ -59,18 +61,19 @@ void Block::ForwardInner(const Pass& pass, const BlockTensors& weights, const Re
   experts_->ForwardUp(pass, weights, a.norm2_out.matrix(), a.experts);
 }
 
-ResidualStream Block::Forward(const Pass& pass, const BlockTensors& weights, const ResidualStream& in,
-                              const BlockActivations& activations, const Tensor& branch) const {
+absl::StatusOr<ResidualStream> Block::Forward(const Pass& pass, const BlockTensors& weights, const ResidualStream& in,
+                                              const BlockActivations& activations, const Tensor& branch) const {
   ForwardInner(pass, weights, in, activations, branch, /*route=*/true);
   if (experts_.has_value()) {
-    experts_->ForwardDown(pass, weights, activations.experts, branch.matrix());
+    RETURN_IF_ERROR(
+        experts_->ForwardDown(pass, weights, activations.norm2_out.matrix(), activations.experts, branch.matrix()));
   } else {
     mlp_->ForwardDown(pass, weights.own, activations.mlp, branch.matrix());
   }
-  return {.residual = activations.middle.matrix(),
-          .has_branch = true,
-          .branch = branch.matrix(),
-          .dropout = pass.DropoutAt(layer_, DropoutSite::kMlpBranch)};
+  return ResidualStream{.residual = activations.middle.matrix(),
+                        .has_branch = true,
+                        .branch = branch.matrix(),
+                        .dropout = pass.DropoutAt(layer_, DropoutSite::kMlpBranch)};
 }
 
 void Block::Recompute(const Pass& pass, const BlockTensors& weights, const BlockActivations& activations,
@@ -79,15 +82,15 @@ void Block::Recompute(const Pass& pass, const BlockTensors& weights, const Block
   ForwardInner(pass, weights, in, activations, branch, /*route=*/false);
 }
 
-void Block::Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
-                     const BlockActivations& a, const Tensor& gradient) const {
+absl::Status Block::Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
+                             const BlockActivations& a, const Tensor& gradient) const {
   {
     ArenaScope scope(*pass.arena);
     const kernels::Dropout dropout = pass.DropoutAt(layer_, DropoutSite::kMlpBranch);
     const kernels::Matrix d_norm2 = a.norm2_out.matrix();  // in the memory of the activation it ends
     const kernels::ConstMatrix d_branch = BranchGradient(pass, gradient, dropout);
     if (experts_.has_value()) {
-      experts_->Backward(pass, weights, gradients, a.norm2_out.matrix(), a.experts, d_branch, d_norm2);
+      RETURN_IF_ERROR(experts_->Backward(pass, weights, gradients, a.norm2_out.matrix(), a.experts, d_branch, d_norm2));
     } else {
       mlp_->Backward(pass, weights.own, gradients.own, a.norm2_out.matrix(), a.mlp, d_branch, d_norm2);
     }
@@ -101,6 +104,7 @@ void Block::Backward(const Pass& pass, const BlockTensors& weights, const BlockT
                       BranchGradient(pass, gradient, dropout), d_norm1);
   norm1_.Backward(pass, weights.own, gradients.own, a.input.matrix(), a.norm1, d_norm1, gradient.matrix(),
                   gradient.matrix());
+  return absl::OkStatus();
 }
 
 }  // namespace holdfast

@@ -32,9 +32,10 @@ class Block {
 
   bool has_experts() const { return experts_.has_value(); }
   /// Describes the experts to the builder, whose unit is theirs.
-  void AddExperts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config) {
-    experts_->AddExperts(builder, name, config);
+  void AddExperts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, bool in_parts) const {
+    experts_->AddExperts(builder, name, config, in_parts);
   }
+  const Experts& experts() const { return *experts_; }
 
   /// activations->experts.routing, which recomputation keeps.
   void AllocateRouting(const Pass& pass, BlockActivations* activations) const;
@@ -44,8 +45,8 @@ class Block {
 
   /// Adds the stream's branch to its residual and leaves the new stream: residual = activations.middle, its branch in
   /// the memory `branch` (which may be the memory of in.branch).
-  ResidualStream Forward(const Pass& pass, const BlockTensors& weights, const ResidualStream& in,
-                         const BlockActivations& activations, const Tensor& branch) const;
+  absl::StatusOr<ResidualStream> Forward(const Pass& pass, const BlockTensors& weights, const ResidualStream& in,
+                                         const BlockActivations& activations, const Tensor& branch) const;
 
   /// Fills `activations` again from activations.input: the same calls on the same bits. `branch` (R, C) is scratch.
   void Recompute(const Pass& pass, const BlockTensors& weights, const BlockActivations& activations,
@@ -53,8 +54,8 @@ class Block {
 
   /// `gradient` (R, C) holds the gradient of the stream's value after this block (both residual and branch) and
   /// receives that of activations.input. Overwrites `activations`.
-  void Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
-                const BlockActivations& activations, const Tensor& gradient) const;
+  absl::Status Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
+                        const BlockActivations& activations, const Tensor& gradient) const;
 
  private:
   void ForwardInner(const Pass& pass, const BlockTensors& weights, const ResidualStream& in,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/status.h"
 #include "models/attention.h"
 
 namespace holdfast {
@@ -21,7 +22,7 @@ kernels::RouterShape ShapeOf(const ModelConfig& c) {
           .groups_chosen = c.router_groups_chosen};
 }
 
-Tensor Floats(const Pass& pass, Shape shape) { return pass.arena->Allocate(DType::kF32, shape); }
+enum : size_t { kGateUp, kDown };  // of an expert, in the experts' unit
 
 kernels::RouterOut OutOf(const Routing& routing) {
   return {routing.scores.f32(), routing.experts.i32(), routing.weights.f32(), routing.lse.f32()};
@@ -73,38 +74,40 @@ Experts::Experts(ParameterBuilder& builder, const std::string& name, const Model
       balance_loss_(config.router_balance_loss),
       z_loss_(config.router_z_loss),
       router_(builder.AddFp32Matrix(name + ".router.weight", shape_.num_experts, hidden_size_,
-                                    static_cast<float>(config.init_std))) {
+                                    static_cast<float>(config.init_std))),
+      elsewhere_(shape_.num_experts, shape_.chosen, hidden_size_, width_) {
   if (config.shared_expert_intermediate_size > 0) shared_.emplace(builder, name + ".shared", config);
 }
 
-void Experts::AddExperts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config) {
-  for (int64_t e = 0; e < shape_.num_experts; ++e) {
+void Experts::AddExperts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config,
+                         bool in_parts) const {
+  for (int e = 0; e < static_cast<int>(shape_.num_experts); ++e) {
     const std::string expert = absl::StrCat(name, ".", e);
-    const int gate_up = builder.AddMatrix(expert + ".gate_up.weight", 2 * width_, hidden_size_,
-                                          static_cast<float>(config.init_std), /*hidden=*/true);
-    const int down =
-        builder.AddMatrix(expert + ".down.weight", hidden_size_, width_, ResidualInitStd(config), /*hidden=*/true);
-    if (e > 0) continue;
-    gate_up_ = gate_up;
-    down_ = down;
+    if (in_parts) builder.BeginPart(e);
+    builder.AddMatrix(expert + ".gate_up.weight", 2 * width_, hidden_size_, static_cast<float>(config.init_std),
+                      /*hidden=*/true);
+    builder.AddMatrix(expert + ".down.weight", hidden_size_, width_, ResidualInitStd(config), /*hidden=*/true);
   }
 }
 
 Routing Experts::AllocateRouting(const Pass& pass) const {
   const int64_t rows = pass.rows(), n = shape_.num_experts, choices = slots(pass);
-  return {.logits = Floats(pass, {rows, n}),
-          .scores = Floats(pass, {rows, n}),
-          .weights = Floats(pass, {rows, shape_.chosen}),
-          .lse = Floats(pass, {rows}),
-          .experts = Floats(pass, {choices}),
-          .choices = Floats(pass, {choices}),
-          .slot_of = Floats(pass, {choices}),
-          .offsets = Floats(pass, {n + 1})};
+  return {.logits = pass.Floats({rows, n}),
+          .scores = pass.Floats({rows, n}),
+          .weights = pass.Floats({rows, shape_.chosen}),
+          .lse = pass.Floats({rows}),
+          .experts = pass.Floats({choices}),
+          .choices = pass.Floats({choices}),
+          .slot_of = pass.Floats({choices}),
+          .offsets = pass.Floats({n + 1}),
+          .traffic = pass.parts == nullptr ? nullptr : std::make_shared<ExpertTraffic>()};
 }
 
 void Experts::Allocate(const Pass& pass, ExpertActivations* activations) const {
-  activations->gate_up = pass.arena->Allocate(pass.dtype, {slots(pass), 2 * width_});
-  activations->act = pass.arena->Allocate(pass.dtype, {slots(pass), width_});
+  if (pass.parts == nullptr) {
+    activations->gate_up = pass.arena->Allocate(pass.dtype, {slots(pass), 2 * width_});
+    activations->act = pass.arena->Allocate(pass.dtype, {slots(pass), width_});
+  }
   if (shared_.has_value()) activations->shared = shared_->Allocate(pass);
 }
 
@@ -127,60 +130,95 @@ void Experts::Route(const Pass& pass, const BlockTensors& weights, kernels::Cons
                         pass.rows(), shape_);
 }
 
+ExpertParallel::Rows Experts::RowsToSend(const Pass& pass, const Routing& routing, kernels::ConstMatrix x) const {
+  return {.slots = Rows(pass, routing), .weights = routing.weights.f32(), .x = x};
+}
+
 void Experts::ForwardUp(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
                         const ExpertActivations& activations) const {
+  if (shared_.has_value()) shared_->ForwardUp(pass, weights.own, x, activations.shared);
+  if (pass.parts != nullptr) return;
   const kernels::ExpertRows rows = Rows(pass, activations.routing);
   const ArenaScope scope(*pass.arena);
   const kernels::Matrix gathered = pass.arena->Allocate(pass.dtype, {rows.slots, hidden_size_}).matrix();
   pass.ops->GatherRows(gathered, x, rows);
   pass.ops->ExpertGemm({.a = gathered,
-                        .b = weights.experts[gate_up_].matrix(),
+                        .b = weights.experts[kGateUp].matrix(),
                         .transpose_b = true,
-                        .b_step = step(),
+                        .b_step = ExpertStep(weights.experts),
                         .c = activations.gate_up.matrix()},
                        rows);
   pass.ops->ExpertSwigluForward(activations.act.matrix(), activations.gate_up.matrix(),
                                 activations.routing.weights.f32(), rows);
-  if (shared_.has_value()) shared_->ForwardUp(pass, weights.own, x, activations.shared);
 }
 
-void Experts::ForwardDown(const Pass& pass, const BlockTensors& weights, const ExpertActivations& activations,
-                          kernels::Matrix y) const {
-  const kernels::ExpertRows rows = Rows(pass, activations.routing);
-  const ArenaScope scope(*pass.arena);
-  const kernels::Matrix out = pass.arena->Allocate(pass.dtype, {rows.slots, hidden_size_}).matrix();
-  pass.ops->ExpertGemm({.a = activations.act.matrix(),
-                        .b = weights.experts[down_].matrix(),
-                        .transpose_b = true,
-                        .b_step = step(),
-                        .c = out},
-                       rows);
-  if (!shared_.has_value()) return pass.ops->CombineRows(y, out, {}, rows);
-  shared_->ForwardDown(pass, weights.own, activations.shared, y);
-  pass.ops->CombineRows(y, out, y, rows);
-}
-
-void Experts::Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
-                       kernels::ConstMatrix x, const ExpertActivations& activations, kernels::ConstMatrix d_y,
-                       kernels::Matrix d_x) const {
+absl::Status Experts::ForwardDown(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
+                                  const ExpertActivations& activations, kernels::Matrix y) const {
   const Routing& routing = activations.routing;
   const kernels::ExpertRows rows = Rows(pass, routing);
-  const kernels::Matrix gate_up = activations.gate_up.matrix(), act = activations.act.matrix();
   const ArenaScope scope(*pass.arena);
-  const kernels::Matrix by_slot = pass.arena->Allocate(pass.dtype, {rows.slots, hidden_size_}).matrix();
-  const Tensor d_weights = Floats(pass, {pass.rows(), shape_.chosen});
+  const kernels::Matrix out = pass.arena->Allocate(pass.dtype, {rows.slots, hidden_size_}).matrix();
+  if (pass.parts != nullptr) {
+    const ExpertParallel::Rows sent = RowsToSend(pass, routing, x);
+    RETURN_IF_ERROR(elsewhere_.Forward(pass, weights.experts_unit, &sent, out, routing.traffic.get()));
+  } else {
+    pass.ops->ExpertGemm({.a = activations.act.matrix(),
+                          .b = weights.experts[kDown].matrix(),
+                          .transpose_b = true,
+                          .b_step = ExpertStep(weights.experts),
+                          .c = out},
+                         rows);
+  }
+  if (!shared_.has_value()) {
+    pass.ops->CombineRows(y, out, {}, rows);
+  } else {
+    shared_->ForwardDown(pass, weights.own, activations.shared, y);
+    pass.ops->CombineRows(y, out, y, rows);
+  }
+  return absl::OkStatus();
+}
 
-  pass.ops->GatherRows(by_slot, d_y, rows);
-  pass.ops->ExpertGradient({.a = by_slot, .b = act, .c = gradients.experts[down_].matrix(), .c_step = step()}, rows);
-  pass.ops->ExpertGemm({.a = by_slot, .b = weights.experts[down_].matrix(), .b_step = step(), .c = act}, rows);
-  pass.ops->ExpertSwigluBackward(gate_up, d_weights.f32(), act, gate_up, routing.weights.f32(), rows);
-  pass.ops->GatherRows(by_slot, x, rows);
-  pass.ops->ExpertGradient({.a = gate_up, .b = by_slot, .c = gradients.experts[gate_up_].matrix(), .c_step = step()},
-                           rows);
-  pass.ops->ExpertGemm({.a = gate_up, .b = weights.experts[gate_up_].matrix(), .b_step = step(), .c = by_slot}, rows);
+void Experts::BackwardHere(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
+                           const ExpertActivations& activations, kernels::ConstMatrix d_y, kernels::Matrix d_x,
+                           float* d_weights) const {
+  const kernels::ExpertRows rows = Rows(pass, activations.routing);
+  const kernels::Matrix gate_up = activations.gate_up.matrix(), act = activations.act.matrix();
+  const int64_t step = ExpertStep(weights), gradient_step = 3 * width_ * hidden_size_;
+  const float* const routing = activations.routing.weights.f32();
+  pass.ops->GatherRows(d_x, d_y, rows);
+  pass.ops->ExpertGradient({.a = d_x, .b = act, .c = gradients[kDown].matrix(), .c_step = gradient_step}, rows);
+  pass.ops->ExpertGemm({.a = d_x, .b = weights[kDown].matrix(), .b_step = step, .c = act}, rows);
+  pass.ops->ExpertSwigluBackward(gate_up, d_weights, act, gate_up, routing, rows);
+  pass.ops->GatherRows(d_x, x, rows);
+  pass.ops->ExpertGradient({.a = gate_up, .b = d_x, .c = gradients[kGateUp].matrix(), .c_step = gradient_step}, rows);
+  pass.ops->ExpertGemm({.a = gate_up, .b = weights[kGateUp].matrix(), .b_step = step, .c = d_x}, rows);
+}
 
+absl::Status Experts::Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
+                               kernels::ConstMatrix x, const ExpertActivations& activations, kernels::ConstMatrix d_y,
+                               kernels::Matrix d_x) const {
+  const Routing& routing = activations.routing;
+  const ArenaScope scope(*pass.arena);
+  const kernels::Matrix by_slot = pass.arena->Allocate(pass.dtype, {slots(pass), hidden_size_}).matrix();
+  const Tensor d_weights = pass.Floats({pass.rows(), shape_.chosen});
+  if (pass.parts != nullptr) {
+    const ExpertParallel::Rows sent = RowsToSend(pass, routing, x);
+    RETURN_IF_ERROR(
+        elsewhere_.Backward(pass, weights.experts_unit, &sent, d_y, *routing.traffic, by_slot, d_weights.f32()));
+  } else {
+    BackwardHere(pass, weights.experts, gradients.experts, x, activations, d_y, by_slot, d_weights.f32());
+  }
   const Tensor rest = RestBackward(pass, weights, gradients, x, activations, d_weights, d_y);
-  pass.ops->CombineRows(d_x, by_slot, rest.matrix(), rows);
+  pass.ops->CombineRows(d_x, by_slot, rest.matrix(), Rows(pass, routing));
+  return absl::OkStatus();
+}
+
+absl::Status Experts::ServeForward(const Pass& pass, int unit, ExpertTraffic* traffic) const {
+  return elsewhere_.Forward(pass, unit, nullptr, {}, traffic);
+}
+
+absl::Status Experts::ServeBackward(const Pass& pass, int unit, const ExpertTraffic& traffic) const {
+  return elsewhere_.Backward(pass, unit, nullptr, {}, traffic, {}, nullptr);
 }
 
 // The gradient of the losses is that of the sum over microbatches of their mean over layers; loss_scale, 1 / (rows of
@@ -193,7 +231,7 @@ void Experts::RouterBackward(const Pass& pass, const Routing& routing, const flo
   kernels::RouterReportArgs report{
       .logits = routing.logits.matrix(), .forward = OutOf(routing), .offsets = routing.offsets.i32()};
   if (balance_loss_ > 0) {
-    report.slope = Floats(pass, {shape_.num_experts}).f32();
+    report.slope = pass.Floats({shape_.num_experts}).f32();
     report.slope_scale = static_cast<float>(balance_loss_ * scale * experts / rows);
   }
   if (pass.statistics != nullptr) {
@@ -216,8 +254,8 @@ Tensor Experts::RestBackward(const Pass& pass, const BlockTensors& weights, cons
                              kernels::ConstMatrix x, const ExpertActivations& activations, const Tensor& d_weights,
                              kernels::ConstMatrix d_y) const {
   const Routing& routing = activations.routing;
-  const Tensor sum = Floats(pass, {pass.rows(), hidden_size_});
-  const kernels::Matrix d_logits = Floats(pass, {pass.rows(), shape_.num_experts}).matrix();
+  const Tensor sum = pass.Floats({pass.rows(), hidden_size_});
+  const kernels::Matrix d_logits = pass.Floats({pass.rows(), shape_.num_experts}).matrix();
   RouterBackward(pass, routing, d_weights.f32(), d_logits);
   pass.ops->Gemm({.a = d_logits, .transpose_a = true, .b = x, .c = gradients.own[router_].matrix(), .pre_gelu = {}});
   pass.ops->Gemm({.a = d_logits, .b = weights.own[router_].matrix(), .c = sum.matrix(), .pre_gelu = {}});

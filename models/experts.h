@@ -5,12 +5,14 @@
 // The arithmetic knows no place: an expert's rows are taken in token order, a token's experts by ascending index, the
 // weight multiplies the activation before the last projection, the router works in fp32, a shared expert comes last.
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "framework/config/config.h"
 #include "framework/nn/statistics.h"
+#include "models/expert_parallel.h"
 #include "models/linear.h"
 #include "models/shared_expert.h"
 
@@ -18,15 +20,17 @@ namespace holdfast {
 
 /// Where the tokens of a layer go. Recomputation does not route anew, so it is kept beside a block's input.
 struct Routing {
-  Tensor logits, scores;             // (R, E) fp32
-  Tensor weights;                    // (R, k) fp32
-  Tensor lse;                        // (R) fp32
-  Tensor experts, choices, slot_of;  // (R, k) int32, see kernels/experts.h
-  Tensor offsets;                    // (E + 1) int32
+  Tensor logits, scores;                   // (R, E) fp32
+  Tensor weights;                          // (R, k) fp32
+  Tensor lse;                              // (R) fp32
+  Tensor experts, choices, slot_of;        // (R, k) int32, see kernels/experts.h
+  Tensor offsets;                          // (E + 1) int32
+  std::shared_ptr<ExpertTraffic> traffic;  // where experts are computed where they lie
 };
 
 struct ExpertActivations {
   Routing routing;
+  // Of experts that are computed here, else none.
   Tensor gate_up;  // (S, 2F) by slot
   Tensor act;      // (S, F) weighted
   SharedExpertActivations shared;
@@ -35,7 +39,8 @@ struct ExpertActivations {
 /// Weights or gradients of the units of one block.
 struct BlockTensors {
   UnitTensors own;      // of the block's unit
-  UnitTensors experts;  // of its experts' unit; empty in a dense block
+  UnitTensors experts;  // of its experts' unit; empty in a dense block, and where they are computed where they lie
+  int experts_unit = -1;
 };
 
 /// What a training pass tells of each of L layers with experts: "router_balance", "router_z", "router_entropy" (L) and
@@ -50,8 +55,8 @@ class Experts {
  public:
   /// `layer` counts from 1. Adds the router and the shared expert to the unit at hand; AddExperts adds the rest.
   Experts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, int64_t layer);
-  /// The experts, one after the other, into a unit of their own.
-  void AddExperts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config);
+  /// The experts, one after the other, into a unit of their own; `in_parts`: which is cut at experts.
+  void AddExperts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, bool in_parts) const;
 
   Routing AllocateRouting(const Pass& pass) const;
   /// Everything but `routing`.
@@ -62,13 +67,19 @@ class Experts {
              const ExpertActivations& activations) const;
   void ForwardUp(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
                  const ExpertActivations& activations) const;
-  /// y (R, C) from `activations`. Apart from ForwardUp because recomputation does not need it.
-  void ForwardDown(const Pass& pass, const BlockTensors& weights, const ExpertActivations& activations,
-                   kernels::Matrix y) const;
+  /// y (R, C) from `activations`, or from x where experts are computed where they lie. Apart from ForwardUp because
+  /// recomputation does not need it.
+  absl::Status ForwardDown(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
+                           const ExpertActivations& activations, kernels::Matrix y) const;
 
   /// d_x (R, C) for d_y (R, C). d_x may be the memory of x. Overwrites gate_up and act.
-  void Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients, kernels::ConstMatrix x,
-                const ExpertActivations& activations, kernels::ConstMatrix d_y, kernels::Matrix d_x) const;
+  absl::Status Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
+                        kernels::ConstMatrix x, const ExpertActivations& activations, kernels::ConstMatrix d_y,
+                        kernels::Matrix d_x) const;
+
+  /// What a rank without a microbatch does in the others' ForwardDown and Backward.
+  absl::Status ServeForward(const Pass& pass, int unit, ExpertTraffic* traffic) const;
+  absl::Status ServeBackward(const Pass& pass, int unit, const ExpertTraffic& traffic) const;
 
  private:
   int64_t slots(const Pass& pass) const { return pass.rows() * shape_.chosen; }
@@ -78,16 +89,19 @@ class Experts {
   Tensor RestBackward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
                       kernels::ConstMatrix x, const ExpertActivations& activations, const Tensor& d_weights,
                       kernels::ConstMatrix d_y) const;
+  /// Of the experts whose weights were acquired: d_x (S, C) by slot and d_weights (R, k).
+  void BackwardHere(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
+                    const ExpertActivations& activations, kernels::ConstMatrix d_y, kernels::Matrix d_x,
+                    float* d_weights) const;
   kernels::ExpertRows Rows(const Pass& pass, const Routing& routing) const;
-  /// Elements from one expert's parameters to the next one's.
-  int64_t step() const { return 3 * width_ * hidden_size_; }
+  ExpertParallel::Rows RowsToSend(const Pass& pass, const Routing& routing, kernels::ConstMatrix x) const;
 
   kernels::RouterShape shape_;
   int64_t hidden_size_, width_;
   int64_t index_, num_layers_;    // among the layers with experts, and how many there are
   double balance_loss_, z_loss_;  // coefficients
   int router_;                    // in the block's unit
-  int gate_up_ = -1, down_ = -1;  // of expert 0, in the experts' unit
+  ExpertParallel elsewhere_;
   std::optional<SharedExpert> shared_;
 };
 

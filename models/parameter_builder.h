@@ -20,7 +20,11 @@ class ParameterBuilder {
   void BeginUnit(std::string name) {
     unit_names_.push_back(std::move(name));
     index_in_unit_ = 0;
+    part_ = -1;
   }
+
+  /// What follows, until the next one or the end of the unit, is part `part` of it (ParameterSpec::part).
+  void BeginPart(int part) { part_ = part; }
 
   /// A matrix, normally distributed and decayed. Returns its index in the unit.
   int AddMatrix(const std::string& name, int64_t rows, int64_t cols, float init_std, bool hidden = false) {
@@ -49,6 +53,7 @@ class ParameterBuilder {
  private:
   int Add(ParameterSpec spec) {
     spec.unit = static_cast<int>(unit_names_.size()) - 1;
+    spec.part = part_;
     parameters_.push_back(std::move(spec));
     return index_in_unit_++;
   }
@@ -56,6 +61,7 @@ class ParameterBuilder {
   std::vector<ParameterSpec> parameters_;
   std::vector<std::string> unit_names_;
   int index_in_unit_ = 0;
+  int part_ = -1;
 };
 
 }  // namespace holdfast

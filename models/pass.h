@@ -26,9 +26,11 @@ struct Pass {
   float loss_scale = 1;                      // see PassContext
   const StatisticsLayout* layout = nullptr;  // of
   void* statistics = nullptr;                // what a training pass tells besides its losses; null = nothing
+  PartStore* parts = nullptr;                // see PassContext
 
   int64_t rows() const { return batch * sequence; }
   Tensor Activation(int64_t cols) const { return arena->Allocate(dtype, {rows(), cols}); }
+  Tensor Floats(Shape shape) const { return arena->Allocate(DType::kF32, shape); }
 
   kernels::Dropout DropoutAt(int64_t layer, DropoutSite site) const {
     kernels::Dropout dropout{.rate = dropout_rate, .key = random};

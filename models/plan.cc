@@ -11,10 +11,11 @@
 namespace holdfast {
 namespace {
 
-/// Hands out tensors with shapes and without data, and writes down who asked for what.
-class DryStore final : public UnitStore {
+/// Hands out tensors with shapes and without data, and writes down who asked for what. Of parts, those of a rank that
+/// is alone and has all.
+class DryStore final : public UnitStore, public PartStore {
  public:
-  explicit DryStore(const Model& model) : layout_(model.layout()) {
+  DryStore(const Model& model, kernels::Ops& ops) : layout_(model.layout()), exchange_(ops) {
     for (const ParameterSpec& spec : layout_.parameters()) {
       weights_.push_back({nullptr, spec.ReadType(model.compute_dtype()), spec.shape});
       gradients_.push_back({nullptr, DType::kF32, spec.shape});
@@ -35,6 +36,23 @@ class DryStore final : public UnitStore {
     return absl::OkStatus();
   }
 
+  Exchange& exchange() override { return exchange_; }
+  absl::Span<const int> homes() const override {
+    static constexpr int kItself = 0;
+    return absl::MakeConstSpan(&kItself, 1);
+  }
+  absl::Span<const int> ServersOf(int unit) const override {
+    servers_.assign(layout_.units()[static_cast<size_t>(unit)].parts.size(), 0);
+    return servers_;
+  }
+  absl::StatusOr<absl::Span<const Tensor>> PartWeights(int unit) override { return Of(weights_, unit); }
+  absl::StatusOr<absl::Span<const Tensor>> BeginPartGradients(int unit) override { return BeginGradients(unit); }
+  absl::Status EndPartGradients(int unit) override { return EndGradients(unit); }
+  absl::StatusOr<std::vector<int32_t>> Fetch(const int32_t* /*device*/, int64_t n) override {
+    return std::vector<int32_t>(static_cast<size_t>(n));
+  }
+  absl::Status Put(absl::Span<const int32_t> /*values*/, int32_t* /*device*/) override { return absl::OkStatus(); }
+
   const UnitSchedule& schedule() const { return schedule_; }
 
  private:
@@ -47,15 +65,18 @@ class DryStore final : public UnitStore {
   const ParameterLayout& layout_;
   std::vector<Tensor> weights_, gradients_;
   UnitSchedule schedule_;
+  LocalExchange exchange_;
+  mutable std::vector<int> servers_;
 };
 
-using Pass = absl::FunctionRef<absl::Status(const Batch& batch, const PassContext& context)>;
+using DryPass = absl::FunctionRef<absl::Status(const Batch& batch, const PassContext& context)>;
 
-PassPlan Plan(const Model& model, int64_t batch, int64_t sequence, Pass pass) {
+PassPlan Plan(const Model& model, int64_t batch, int64_t sequence, bool in_parts, DryPass pass) {
   CountingOps ops;
   Arena arena = Arena::Counting();
-  DryStore store(model);
-  const PassContext context{.ops = &ops, .arena = &arena, .store = &store, .random = {}};
+  DryStore store(model, ops);
+  const PassContext context{
+      .ops = &ops, .arena = &arena, .store = &store, .random = {}, .parts = in_parts ? &store : nullptr};
   HOLDFAST_CHECK(
       pass({.batch = batch, .sequence = sequence}, context).ok());  // a dry pass can fail by a wrong size only
   return {.arena_bytes = arena.peak_bytes(), .flops = ops.flops(), .schedule = store.schedule()};
@@ -63,19 +84,19 @@ PassPlan Plan(const Model& model, int64_t batch, int64_t sequence, Pass pass) {
 
 }  // namespace
 
-PassPlan PlanTraining(Model& model, int64_t batch, int64_t sequence) {
-  return Plan(model, batch, sequence, [&](const Batch& dry, const PassContext& context) {
+PassPlan PlanTraining(Model& model, int64_t batch, int64_t sequence, bool in_parts) {
+  return Plan(model, batch, sequence, in_parts, [&](const Batch& dry, const PassContext& context) {
     return model.ForwardBackward(dry, context, nullptr);
   });
 }
 
-PassPlan PlanEvaluation(Model& model, int64_t batch, int64_t sequence) {
-  return Plan(model, batch, sequence,
+PassPlan PlanEvaluation(Model& model, int64_t batch, int64_t sequence, bool in_parts) {
+  return Plan(model, batch, sequence, in_parts,
               [&](const Batch& dry, const PassContext& context) { return model.Evaluate(dry, context, nullptr); });
 }
 
 PassPlan PlanLastLogits(LanguageModel& model, int64_t batch, int64_t sequence) {
-  return Plan(model, batch, sequence, [&](const Batch& dry, const PassContext& context) {
+  return Plan(model, batch, sequence, /*in_parts=*/false, [&](const Batch& dry, const PassContext& context) {
     return model.LastLogits(TokenBatch::Of(dry), context, nullptr);
   });
 }
@@ -87,6 +108,21 @@ int64_t ExpertParameters(const ModelConfig& c) {
 int64_t ActiveParameters(const ModelConfig& config) {
   const int64_t total = TransformerLayout(config).elements(), experts = ExpertParameters(config);
   return experts == 0 ? total : total - experts + experts / config.num_experts * config.experts_per_token;
+}
+
+ExpertBytes ExpertBytesOf(const Config& config) {
+  const ModelConfig& c = config.model;
+  const double element = config.train.compute_dtype == ComputeDType::kBF16 ? 2 : 4;
+  const auto rows = static_cast<double>(config.batch.microbatch_tokens() * c.experts_per_token);
+  const auto weights = static_cast<double>(c.num_experts * 3 * c.expert_intermediate_size * c.hidden_size);
+  return {.gather = (2 * element + 4) * weights, .move = 5 * element * rows * static_cast<double>(c.hidden_size)};
+}
+
+bool MovesTokens(const Config& config) {
+  if (config.model.NumExpertLayers() == 0) return false;
+  if (config.parallel.experts != ExpertPlacement::kAuto) return config.parallel.experts == ExpertPlacement::kMove;
+  const ExpertBytes bytes = ExpertBytesOf(config);
+  return bytes.move < bytes.gather;
 }
 
 double FlopsPerTokenOf(const ModelConfig& config, int64_t sequence) {

@@ -18,9 +18,10 @@ struct PassPlan {
   UnitSchedule schedule;   // the pass's calls of its UnitStore
 };
 
-/// Sizes must be ones the model takes.
-PassPlan PlanTraining(Model& model, int64_t batch, int64_t sequence);
-PassPlan PlanEvaluation(Model& model, int64_t batch, int64_t sequence);
+/// Sizes must be ones the model takes. `in_parts`: with a PartStore (whose products are not counted: they are what the
+/// data makes them).
+PassPlan PlanTraining(Model& model, int64_t batch, int64_t sequence, bool in_parts = false);
+PassPlan PlanEvaluation(Model& model, int64_t batch, int64_t sequence, bool in_parts = false);
 PassPlan PlanLastLogits(LanguageModel& model, int64_t batch, int64_t sequence);
 
 /// Parameters of all experts, shared ones not counted.
@@ -28,6 +29,18 @@ int64_t ExpertParameters(const ModelConfig& config);
 
 /// Parameters that a token meets: of the experts those of experts_per_token, of all else everything.
 int64_t ActiveParameters(const ModelConfig& config);
+
+/// Bytes that a layer with experts sends for one microbatch if its weights are sharded over many ranks: to bring the
+/// experts to the tokens (weights for each half of the pass, gradients in fp32), or the tokens to the experts (x and y;
+/// then x again, d_y and d_x).
+struct ExpertBytes {
+  double gather = 0, move = 0;
+};
+ExpertBytes ExpertBytesOf(const Config& config);
+
+/// Whether the tokens of a run travel to the experts where its weights are sharded: parallel.experts, where auto is
+/// what sends fewer bytes.
+bool MovesTokens(const Config& config);
 
 /// FLOPs per token that model FLOPs utilisation counts: 6 N + 12 L H D T' (Chowdhery et al. 2022, PaLM, appendix B):
 /// forward and backward, nothing for recomputation. N is the number of parameters that multiply every token: the active

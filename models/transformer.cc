@@ -16,24 +16,27 @@ namespace {
 
 /// The modules in canonical order; constructing them describes every parameter to the builder.
 struct Modules {
-  Modules(ParameterBuilder& builder, const ModelConfig& config, int64_t head_rows, const float* rope)
+  Modules(ParameterBuilder& builder, const ModelConfig& config, const TransformerOptions& options, const float* rope)
       : embedding(Unit(builder, "embedding"), config),
-        blocks(MakeBlocks(builder, config, rope)),
-        head(Unit(builder, "head"), config, head_rows) {}
+        blocks(MakeBlocks(builder, config, options, rope)),
+        head(Unit(builder, "head"), config, options.head_rows) {}
 
   static ParameterBuilder& Unit(ParameterBuilder& builder, const std::string& name) {
     builder.BeginUnit(name);
     return builder;
   }
 
-  static std::vector<Block> MakeBlocks(ParameterBuilder& builder, const ModelConfig& config, const float* rope) {
+  static std::vector<Block> MakeBlocks(ParameterBuilder& builder, const ModelConfig& config,
+                                       const TransformerOptions& options, const float* rope) {
     std::vector<Block> blocks;
     blocks.reserve(static_cast<size_t>(config.num_layers));
     for (int64_t l = 0; l < config.num_layers; ++l) {
       const std::string name = absl::StrCat("blocks.", l);
       blocks.emplace_back(Unit(builder, name), name, config, l + 1, rope);
       const std::string experts = name + ".experts";
-      if (blocks.back().has_experts()) blocks.back().AddExperts(Unit(builder, experts), experts, config);
+      if (blocks.back().has_experts()) {
+        blocks.back().AddExperts(Unit(builder, experts), experts, config, options.cut_at_experts);
+      }
     }
     return blocks;
   }
@@ -47,8 +50,11 @@ struct Modules {
 struct BlockWeights {
   AcquiredUnit own;
   std::optional<AcquiredUnit> experts;
+  int experts_unit = -1;
 
-  BlockTensors tensors() const { return {own.weights(), experts.has_value() ? experts->weights() : UnitTensors()}; }
+  BlockTensors tensors() const {
+    return {own.weights(), experts.has_value() ? experts->weights() : UnitTensors(), experts_unit};
+  }
 };
 
 class Transformer final : public LanguageModel {
@@ -57,7 +63,7 @@ class Transformer final : public LanguageModel {
       : config_(config),
         options_(options),
         rope_(std::move(rope)),
-        modules_(builder, config, options.head_rows, rope_.as<float>()),
+        modules_(builder, config, options, rope_.as<float>()),
         layout_(std::move(builder).Build()),
         statistics_(RouterStatistics(config)) {}
 
@@ -69,6 +75,7 @@ class Transformer final : public LanguageModel {
   absl::Status ForwardBackward(const Batch& any, const PassContext& context, float* losses) override;
   absl::Status Evaluate(const Batch& any, const PassContext& context, float* losses) override;
   absl::Status LastLogits(const TokenBatch& batch, const PassContext& context, float* logits) override;
+  absl::Status Serve(const Batch& shape, const PassContext& context, bool training) override;
 
  private:
   /// What the forward half of a training pass leaves for the backward half.
@@ -104,7 +111,8 @@ class Transformer final : public LanguageModel {
     for (size_t l = 0; l < block; ++l) unit += modules_.blocks[l].has_experts() ? 2 : 1;
     return unit;
   }
-  absl::StatusOr<BlockWeights> AcquireBlock(UnitStore& store, size_t block) const;
+  int ExpertsUnit(size_t block) const { return BlockUnit(block) + 1; }
+  absl::StatusOr<BlockWeights> AcquireBlock(const Pass& pass, UnitStore& store, size_t block) const;
 
   ModelConfig config_;
   TransformerOptions options_;
@@ -133,11 +141,13 @@ struct HeadWeights {
   }
 };
 
-absl::StatusOr<BlockWeights> Transformer::AcquireBlock(UnitStore& store, size_t block) const {
+absl::StatusOr<BlockWeights> Transformer::AcquireBlock(const Pass& pass, UnitStore& store, size_t block) const {
   ASSIGN_OR_RETURN(AcquiredUnit own, AcquiredUnit::Acquire(store, BlockUnit(block)));
   if (!modules_.blocks[block].has_experts()) return BlockWeights{std::move(own), std::nullopt};
-  ASSIGN_OR_RETURN(AcquiredUnit experts, AcquiredUnit::Acquire(store, BlockUnit(block) + 1));
-  return BlockWeights{std::move(own), std::move(experts)};
+  const int unit = ExpertsUnit(block);
+  if (pass.parts != nullptr) return BlockWeights{std::move(own), std::nullopt, unit};
+  ASSIGN_OR_RETURN(AcquiredUnit experts, AcquiredUnit::Acquire(store, unit));
+  return BlockWeights{std::move(own), std::move(experts), unit};
 }
 
 absl::Status Transformer::CheckSize(const TokenBatch& batch) const {
@@ -159,7 +169,8 @@ Pass Transformer::MakePass(const TokenBatch& batch, const PassContext& context, 
           .dropout_rate = static_cast<float>(dropout),
           .loss_scale = context.loss_scale,
           .layout = &statistics_,
-          .statistics = context.statistics};
+          .statistics = context.statistics,
+          .parts = context.parts};
 }
 
 absl::Status Transformer::Embed(const Pass& pass, UnitStore& store, const int32_t* tokens, const Tensor& out) const {
@@ -189,7 +200,7 @@ absl::Status Transformer::ForwardBlocks(const Pass& pass, UnitStore& store, Save
   saved->stream = {.residual = saved->embedded.matrix(), .branch = {}, .dropout = {}};
   Tensor input = saved->embedded;
   for (size_t l = 0; l < modules_.blocks.size(); ++l) {
-    ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(store, l));
+    ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(pass, store, l));
     BlockActivations& activations = saved->blocks[l];
     activations.input = input;
     // Recomputation keeps the input alone. `middle` then only has to live until the next norm has added the branch to
@@ -200,11 +211,13 @@ absl::Status Transformer::ForwardBlocks(const Pass& pass, UnitStore& store, Save
       const ArenaScope inner(*pass.arena);
       activations.middle = next_input;
       modules_.blocks[l].AllocateInner(pass, &activations);
-      saved->stream = modules_.blocks[l].Forward(pass, unit.tensors(), saved->stream, activations, saved->branch);
+      ASSIGN_OR_RETURN(saved->stream,
+                       modules_.blocks[l].Forward(pass, unit.tensors(), saved->stream, activations, saved->branch));
     } else {
       activations.middle = pass.Activation(config_.hidden_size);
       modules_.blocks[l].AllocateInner(pass, &activations);
-      saved->stream = modules_.blocks[l].Forward(pass, unit.tensors(), saved->stream, activations, saved->branch);
+      ASSIGN_OR_RETURN(saved->stream,
+                       modules_.blocks[l].Forward(pass, unit.tensors(), saved->stream, activations, saved->branch));
     }
     input = next_input;
   }
@@ -233,21 +246,21 @@ absl::Status Transformer::BackwardBlocks(const Pass& pass, UnitStore& store, con
   for (size_t l = modules_.blocks.size(); l-- > 0;) {
     const ArenaScope inner(*pass.arena);
     BlockActivations activations = saved.blocks[l];
-    ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(store, l));
+    ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(pass, store, l));
     if (options_.recompute_blocks) {
       activations.middle = pass.Activation(config_.hidden_size);
       modules_.blocks[l].AllocateInner(pass, &activations);
       const ArenaScope scratch(*pass.arena);
       modules_.blocks[l].Recompute(pass, unit.tensors(), activations, pass.Activation(config_.hidden_size));
     }
-    const bool experts = modules_.blocks[l].has_experts();
+    const bool experts = modules_.blocks[l].has_experts() && pass.parts == nullptr;
     BlockTensors gradients;
     ASSIGN_OR_RETURN(gradients.own, store.BeginGradients(BlockUnit(l)));
     if (experts) {
-      ASSIGN_OR_RETURN(gradients.experts, store.BeginGradients(BlockUnit(l) + 1));
+      ASSIGN_OR_RETURN(gradients.experts, store.BeginGradients(ExpertsUnit(l)));
     }
-    modules_.blocks[l].Backward(pass, unit.tensors(), gradients, activations, saved.branch);
-    if (experts) RETURN_IF_ERROR(store.EndGradients(BlockUnit(l) + 1));
+    RETURN_IF_ERROR(modules_.blocks[l].Backward(pass, unit.tensors(), gradients, activations, saved.branch));
+    if (experts) RETURN_IF_ERROR(store.EndGradients(ExpertsUnit(l)));
     RETURN_IF_ERROR(store.EndGradients(BlockUnit(l)));
   }
   return absl::OkStatus();
@@ -275,12 +288,12 @@ absl::Status Transformer::ForwardOnly(const TokenBatch& batch, const PassContext
   ResidualStream stream{.residual = residual.matrix(), .branch = {}, .dropout = {}};
   for (size_t l = 0; l < modules_.blocks.size(); ++l) {
     const ArenaScope inner(*pass.arena);
-    ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(*context.store, l));
+    ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(pass, *context.store, l));
     BlockActivations activations;
     activations.input = activations.middle = residual;
     modules_.blocks[l].AllocateRouting(pass, &activations);
     modules_.blocks[l].AllocateInner(pass, &activations);
-    stream = modules_.blocks[l].Forward(pass, unit.tensors(), stream, activations, branch);
+    ASSIGN_OR_RETURN(stream, modules_.blocks[l].Forward(pass, unit.tensors(), stream, activations, branch));
   }
   ASSIGN_OR_RETURN(const HeadWeights weights,
                    HeadWeights::Acquire(*context.store, head_unit(), kEmbeddingUnit, modules_));
@@ -303,6 +316,21 @@ absl::Status Transformer::LastLogits(const TokenBatch& batch, const PassContext&
       [&](const Pass& pass, UnitTensors weights, const Tensor& projection, const ResidualStream& stream) {
         modules_.head.LastLogits(pass, weights, projection, stream, logits);
       });
+}
+
+absl::Status Transformer::Serve(const Batch& shape, const PassContext& context, bool training) {
+  const Pass pass = MakePass({.batch = shape.batch, .sequence = shape.sequence}, context, 0);
+  std::vector<ExpertTraffic> traffic(modules_.blocks.size());
+  for (size_t l = 0; l < modules_.blocks.size(); ++l) {
+    if (!modules_.blocks[l].has_experts()) continue;
+    RETURN_IF_ERROR(modules_.blocks[l].experts().ServeForward(pass, ExpertsUnit(l), &traffic[l]));
+  }
+  if (!training) return absl::OkStatus();
+  for (size_t l = modules_.blocks.size(); l-- > 0;) {
+    if (!modules_.blocks[l].has_experts()) continue;
+    RETURN_IF_ERROR(modules_.blocks[l].experts().ServeBackward(pass, ExpertsUnit(l), traffic[l]));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckConfig(const ModelConfig& c) {
@@ -340,8 +368,7 @@ absl::StatusOr<std::unique_ptr<LanguageModel>> MakeTransformer(const ModelConfig
 
 ParameterLayout TransformerLayout(const ModelConfig& config) {
   ParameterBuilder builder;
-  [[maybe_unused]] const Modules modules(builder, config, TransformerOptions().head_rows,
-                                         nullptr);  // registers its parameters
+  [[maybe_unused]] const Modules modules(builder, config, {}, nullptr);  // registers its parameters
   return std::move(builder).Build();
 }
 

@@ -16,6 +16,8 @@ struct TransformerOptions {
   bool recompute_blocks = false;  // keep only each block's input; run its forward again in the backward pass
   /// Rows (B T) of logits that exist at once. Part of a run's bits: the projection's gradient is summed run by run.
   int64_t head_rows = 512;
+  /// The experts' units are cut at experts, which a run needs that computes them where they lie. Decides no bits.
+  bool cut_at_experts = false;
 };
 
 /// `config` must be resolved (no zeros that stand for derived values).

@@ -102,25 +102,31 @@ absl::StatusOr<WorldCommunicators> Worker::Connect(const WorldMessage& message, 
   WorldCommunicators result;
   const int size = message.world.size();
   if (size == 1) return result;
-  std::vector<std::vector<int>> groups(1);
-  groups[0].resize(static_cast<size_t>(size));
-  std::iota(groups[0].begin(), groups[0].end(), 0);
-  for (int g = 0; g < placement.num_groups(); ++g) {
-    if (placement.Group(g).size() > 1) groups.push_back(placement.Group(g));
-  }
+  std::vector<int> everybody(static_cast<size_t>(size));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  // Of each kind, the communicator that this rank gets. All ranks list all groups, in the same order.
+  std::vector<std::vector<int>> groups;
+  std::vector<std::unique_ptr<Communicator>*> kinds;
+  const auto add = [&](const std::vector<int>& members, std::unique_ptr<Communicator>* mine) {
+    groups.push_back(members);
+    kinds.push_back(mine);
+  };
+  const auto add_groups = [&](std::unique_ptr<Communicator>* mine) {
+    for (int g = 0; g < placement.num_groups(); ++g) {
+      if (placement.Group(g).size() > 1) add(placement.Group(g), mine);
+    }
+  };
+  add(everybody, &result.world);
+  add_groups(&result.group);
+  if (p_.trainer->InParts(placement)) add_groups(&result.parts);
   // NCCL promises little of communicators that work at the same time: there mirrors are filled before the step.
   const bool fills_mirrors = message.source.generation != 0 && placement.num_mirrors() > 0 &&
                              p_.config->parallel.transport != Transport::kNccl;
-  if (fills_mirrors) groups.push_back(groups[0]);
+  if (fills_mirrors) add(everybody, &result.mirrors);
   const auto deadline = Clock::now() + std::chrono::milliseconds(p_.config->elastic.collective_timeout_ms);
   ASSIGN_OR_RETURN(auto communicators, p_.connect(message.world, rank_, groups, stop, deadline));
-  result.world = std::move(communicators[0]);
-  if (fills_mirrors) {
-    result.mirrors = std::move(communicators.back());
-    communicators.pop_back();
-  }
-  for (size_t i = 1; i < communicators.size(); ++i) {
-    if (communicators[i] != nullptr) result.group = std::move(communicators[i]);
+  for (size_t i = 0; i < communicators.size(); ++i) {
+    if (communicators[i] != nullptr) *kinds[i] = std::move(communicators[i]);
   }
   return result;
 }

@@ -25,6 +25,7 @@ enum class RouterScoreKind { kSoftmax, kSigmoid };
 enum class Sharding { kNoShard, kShardGradOp, kFullShard };
 enum class Transport { kGloo, kMpi, kNccl };
 enum class MirrorPlace { kDevice, kHost };
+enum class ExpertPlacement { kAuto, kGather, kMove };
 enum class CheckpointEvery { kAuto, kNever };
 enum class CheckpointCompression { kAuto, kNone, kZstd };
 
@@ -182,6 +183,9 @@ struct ParallelConfig {
   Sharding sharding = Sharding::kFullShard;
   int64_t replicas = 1;  // replica groups (hybrid sharding): each group holds the whole model
   int64_t mirrors = 1;   // holders of each piece of state besides its owner, on other nodes where there are any
+  /// Where weights are sharded, whether experts travel to tokens or tokens to experts (expert parallelism). The same
+  /// bits; auto: what moves fewer bytes.
+  ExpertPlacement experts = ExpertPlacement::kAuto;
   MirrorPlace mirrors_on = MirrorPlace::kDevice;  // host: saves GPU memory, costs processor time after each step
   /// mpi: the workers are what mpirun started, a world that cannot change. nccl: between GPUs (train.device: cuda), one
   /// for each worker.

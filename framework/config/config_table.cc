@@ -180,7 +180,7 @@ Section ParallelTable(ParallelConfig* parallel) {
              {"parallel",
               {Enum("sharding", &parallel->sharding), Int("replicas", &parallel->replicas, 1, kMaxWorkers),
                Int("mirrors", &parallel->mirrors, 0, 16), Enum("mirrors_on", &parallel->mirrors_on),
-               Enum("transport", &parallel->transport)}});
+               Enum("experts", &parallel->experts), Enum("transport", &parallel->transport)}});
 }
 
 Section ElasticTable(ElasticConfig* elastic) {

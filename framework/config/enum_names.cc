@@ -18,6 +18,7 @@ constexpr const char* kArithmetics[] = {"auto", "portable", "native", "avx512_bf
 constexpr const char* kShardings[] = {"no_shard", "shard_grad_op", "full_shard"};
 constexpr const char* kTransports[] = {"gloo", "mpi", "nccl"};
 constexpr const char* kMirrorPlaces[] = {"device", "host"};
+constexpr const char* kExpertPlacements[] = {"auto", "gather", "move"};
 constexpr const char* kCheckpointEvery[] = {"auto", "never"};
 constexpr const char* kCheckpointCompressions[] = {"auto", "none", "zstd"};
 
@@ -38,6 +39,7 @@ absl::Span<const char* const> EnumNames(ArithmeticChoice) { return kArithmetics;
 absl::Span<const char* const> EnumNames(Sharding) { return kShardings; }
 absl::Span<const char* const> EnumNames(Transport) { return kTransports; }
 absl::Span<const char* const> EnumNames(MirrorPlace) { return kMirrorPlaces; }
+absl::Span<const char* const> EnumNames(ExpertPlacement) { return kExpertPlacements; }
 absl::Span<const char* const> EnumNames(CheckpointEvery) { return kCheckpointEvery; }
 absl::Span<const char* const> EnumNames(CheckpointCompression) { return kCheckpointCompressions; }
 

@@ -22,6 +22,7 @@ absl::Span<const char* const> EnumNames(GradientSumKind);
 absl::Span<const char* const> EnumNames(Sharding);
 absl::Span<const char* const> EnumNames(Transport);
 absl::Span<const char* const> EnumNames(MirrorPlace);
+absl::Span<const char* const> EnumNames(ExpertPlacement);
 absl::Span<const char* const> EnumNames(CheckpointEvery);
 absl::Span<const char* const> EnumNames(CheckpointCompression);
 

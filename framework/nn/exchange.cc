@@ -1,5 +1,7 @@
 #include "framework/nn/exchange.h"
 
+#include <cstddef>
+
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -10,10 +12,12 @@ absl::StatusOr<std::vector<int64_t>> LocalExchange::AllToAllCounts(absl::Span<co
   return std::vector<int64_t>(counts.begin(), counts.end());
 }
 
-absl::Status LocalExchange::AllToAllRows(const void* rows, absl::Span<const int64_t> sent, void* result,
-                                         absl::Span<const int64_t> received, int64_t row_bytes) {
-  HOLDFAST_CHECK(sent.size() == 1 && sent == received);
-  if (sent[0] > 0) ops_.Copy(result, rows, static_cast<size_t>(sent[0] * row_bytes));
+absl::Status LocalExchange::AllToAllRows(RowParts<const void*> rows, RowParts<void*> result, int64_t row_bytes) {
+  HOLDFAST_CHECK(rows.counts.size() == 1 && rows.counts == result.counts);
+  if (rows.counts[0] == 0) return absl::OkStatus();
+  ops_.Copy(static_cast<std::byte*>(result.rows) + result.starts[0] * row_bytes,
+            static_cast<const std::byte*>(rows.rows) + rows.starts[0] * row_bytes,
+            static_cast<size_t>(rows.counts[0] * row_bytes));
   return absl::OkStatus();
 }
 

@@ -3,7 +3,7 @@
 // where depends on data, so their numbers are exchanged first:
 //
 //   ASSIGN_OR_RETURN(auto from, exchange.AllToAllCounts(to_experts, experts_of_rank));  // (ranks, experts here)
-//   RETURN_IF_ERROR(exchange.AllToAllRows(rows, sent, received_rows, received, row_bytes));
+//   RETURN_IF_ERROR(exchange.AllToAllRows({rows, sent, starts}, {here, received, starts_here}, row_bytes));
 //
 // All members call the same in the same order. An error (a peer lost, a stop requested) ends the step.
 
@@ -17,6 +17,13 @@
 
 namespace holdfast {
 
+/// Rows of device memory with one part for each rank: part r is rows [starts[r], starts[r] + counts[r]).
+template <typename Pointer>
+struct RowParts {
+  Pointer rows = nullptr;
+  absl::Span<const int64_t> counts, starts;  // (size)
+};
+
 /// Thread-safety: none.
 class Exchange {
  public:
@@ -29,11 +36,10 @@ class Exchange {
   virtual absl::StatusOr<std::vector<int64_t>> AllToAllCounts(absl::Span<const int64_t> counts,
                                                               absl::Span<const int64_t> per_rank) = 0;
 
-  /// Of `rows` (device memory, row_bytes each) rank r gets sent[r], one rank's after the other; received[r] come from
-  /// it, in the same order. May queue work on the pass's stream: `rows` and `result` must not change before it has
-  /// passed.
-  virtual absl::Status AllToAllRows(const void* rows, absl::Span<const int64_t> sent, void* result,
-                                    absl::Span<const int64_t> received, int64_t row_bytes) = 0;
+  /// Part r of `result` = part rank() of the `rows` of rank r. Parts must not overlap, nor may the two memories. May
+  /// queue work on the pass's stream: neither may be changed before it has passed. InvalidArgument if a number of rows
+  /// is negative.
+  virtual absl::Status AllToAllRows(RowParts<const void*> rows, RowParts<void*> result, int64_t row_bytes) = 0;
 };
 
 /// The exchange of a rank with itself.
@@ -45,8 +51,7 @@ class LocalExchange final : public Exchange {
   int size() const override { return 1; }
   absl::StatusOr<std::vector<int64_t>> AllToAllCounts(absl::Span<const int64_t> counts,
                                                       absl::Span<const int64_t> per_rank) override;
-  absl::Status AllToAllRows(const void* rows, absl::Span<const int64_t> sent, void* result,
-                            absl::Span<const int64_t> received, int64_t row_bytes) override;
+  absl::Status AllToAllRows(RowParts<const void*> rows, RowParts<void*> result, int64_t row_bytes) override;
 
  private:
   kernels::Ops& ops_;

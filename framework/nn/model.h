@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "framework/nn/exchange.h"
 #include "framework/nn/layout.h"
+#include "framework/nn/part_store.h"
 #include "framework/nn/statistics.h"
 #include "framework/tensor/tensor.h"
 
@@ -61,7 +61,8 @@ struct PassContext {
   // Where a training pass writes Model::statistics: device memory, laid out as they are, zero before the pass. Null:
   // nobody asks for them.
   void* statistics = nullptr;
-  Exchange* exchange = nullptr;  // with the ranks that compute parts of a unit for each other; null in a planning pass
+  // Null: units that are cut at parts are acquired like all others. Else their parts are computed where they lie.
+  PartStore* parts = nullptr;
 };
 
 /// A trainable model: forward and backward written out. Stateless but for its config. What its inputs are and what it
@@ -87,6 +88,12 @@ class Model {
 
   /// Losses only; no dropout, no gradients.
   virtual absl::Status Evaluate(const Batch& batch, const PassContext& context, float* losses) = 0;
+
+  /// Takes part in such a pass of others without a microbatch of its own: computes for them the parts of units that it
+  /// serves (context.parts is there). `shape`: of their microbatches, without data.
+  virtual absl::Status Serve(const Batch& /*shape*/, const PassContext& /*context*/, bool /*training*/) {
+    return absl::OkStatus();
+  }
 };
 
 }  // namespace holdfast

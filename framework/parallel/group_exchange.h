@@ -23,28 +23,32 @@ class GroupExchange final : public Exchange {
       : communicator_(communicator), stream_(stream), progress_(progress), timeout_(timeout) {}
 
   /// From here on calls fail with Cancelled once `stop` is requested.
-  void BeginStep(std::stop_token stop) { stop_ = std::move(stop); }
+  void BeginStep(std::stop_token stop) {
+    stop_ = std::move(stop);
+    wait_seconds_ = 0;
+  }
 
   int rank() const override { return communicator_.rank(); }
   int size() const override { return communicator_.size(); }
   absl::StatusOr<std::vector<int64_t>> AllToAllCounts(absl::Span<const int64_t> counts,
                                                       absl::Span<const int64_t> per_rank) override;
-  /// InvalidArgument if a number of rows is negative.
-  absl::Status AllToAllRows(const void* rows, absl::Span<const int64_t> sent, void* result,
-                            absl::Span<const int64_t> received, int64_t row_bytes) override;
+  absl::Status AllToAllRows(RowParts<const void*> rows, RowParts<void*> result, int64_t row_bytes) override;
+
+  /// Seconds since BeginStep spent here, waiting for other ranks.
+  double wait_seconds() const { return wait_seconds_; }
 
   /// Ends what is under way, here and with the others.
   void Abort(const std::string& reason) { communicator_.Abort(reason); }
 
  private:
-  absl::Status AllToAll(const void* input, absl::Span<const int64_t> sent, void* output,
-                        absl::Span<const int64_t> received, int64_t bytes_each);
+  absl::Status AllToAll(RowParts<const void*> input, RowParts<void*> output, int64_t bytes_each);
 
   Communicator& communicator_;
   Stream& stream_;
   StepProgress& progress_;
   std::chrono::milliseconds timeout_;
   std::stop_token stop_;
+  double wait_seconds_ = 0;
 };
 
 }  // namespace holdfast

@@ -24,12 +24,14 @@ absl::StatusOr<std::unique_ptr<PlacedState>> PlacedState::Create(const StateLayo
   const ShardedState::Options state{
       .rank = options.rank,
       .whole_units = alone || options.parallel.sharding != Sharding::kFullShard,
+      .in_parts = options.in_parts,
       .host = options.host,
       .mirrors_on_host = !device.is_host() && options.parallel.mirrors_on == MirrorPlace::kHost};
   ASSIGN_OR_RETURN(placed->state_, ShardedState::Create(placed->map_, layout, state, device, stream));
   const ShardedStore::Parts parts{.placement = &placement,
                                   .rank = options.rank,
                                   .order = options.order,
+                                  .in_parts = options.in_parts,
                                   .state = &*placed->state_,
                                   .communicators = &placed->communicators_,
                                   .device = &device,

@@ -19,6 +19,7 @@ class PlacedState {
     int rank = 0;
     ParallelConfig parallel;
     SumOrder order = SumOrder::Tree();  // of gradients
+    bool in_parts = false;              // units that are cut at parts are computed where they lie
     std::chrono::milliseconds timeout{0};
     HostSide host = {};                    // as ShardedState::Options has it
     const Optimizer* optimizer = nullptr;  // null: nothing is updated

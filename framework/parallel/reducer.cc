@@ -28,11 +28,14 @@ struct Parts {
 
 absl::StatusOr<std::unique_ptr<Reducer>> Reducer::Create(const ShardMap& map, const Placement& placement,
                                                          const SumOrder& order, Communicator& world, Device& device,
-                                                         std::chrono::milliseconds timeout) {
+                                                         std::chrono::milliseconds timeout, bool in_parts) {
   ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.CreateStream(StreamKind::kTransfer));
   std::unique_ptr<Reducer> reducer(new Reducer(map, placement, order, world, device, std::move(stream), timeout));
   RETURN_IF_ERROR(reducer->PlanForwards());
   RETURN_IF_ERROR(reducer->AllocatePacked());
+  if (in_parts) {
+    ASSIGN_OR_RETURN(reducer->part_gradients_, PartGradients::Create(map, world, device, *reducer->stream_));
+  }
   return reducer;
 }
 
@@ -231,8 +234,12 @@ absl::Status Reducer::ReduceUnit(int wave, int unit) {
     Contribution mine;
     RETURN_IF_ERROR(WaitForContribution(wave, unit, &mine));
     WaitFor(mine.ready);
-    RETURN_IF_ERROR(Exchange(wave, unit, mine));
-    RETURN_IF_ERROR(Accumulate(wave, unit, mine));
+    if (InParts(unit)) {
+      RETURN_IF_ERROR(ReduceParts(wave, unit, mine));
+    } else {
+      RETURN_IF_ERROR(Exchange(wave, unit, mine));
+      RETURN_IF_ERROR(Accumulate(wave, unit, mine));
+    }
   }
   {
     const std::lock_guard lock(mutex_);
@@ -245,8 +252,10 @@ absl::Status Reducer::ReduceUnit(int wave, int unit) {
 }
 
 absl::Status Reducer::WaitForContribution(int wave, int unit, Contribution* mine) {
+  const bool expected =
+      InParts(unit) ? !part_gradients_->Homes(*plan_, wave).empty() : plan_->Run(wave, world_.rank()).count > 0;
   std::unique_lock lock(mutex_);
-  if (plan_->Run(wave, world_.rank()).count == 0) return failure_;
+  if (!expected) return failure_;
   changed_.wait(lock, [&] { return !failure_.ok() || !contributions_.empty(); });
   RETURN_IF_ERROR(failure_);
   HOLDFAST_CHECK(contributions_.front().unit == unit);
@@ -325,6 +334,22 @@ absl::Status Reducer::Accumulate(int wave, int unit, const Contribution& mine) {
     }
   }
   return stream_->Synchronize();  // what was added up may be overwritten from here on
+}
+
+absl::Status Reducer::ReduceParts(int wave, int unit, const Contribution& mine) {
+  const int64_t elements = mine_[static_cast<size_t>(unit)];
+  const bool moved = part_gradients_->moves();
+  if (moved) {
+    RETURN_IF_ERROR(part_gradients_->Exchange(*plan_, wave, unit, mine.pieces, received_.as<float>(), NextDeadline()));
+  }
+  if (elements == 0) return absl::OkStatus();
+  size_t home = 0;
+  for (int r = 0; r < world_.size(); ++r) {
+    if (plan_->Run(wave, r).count == 0) continue;
+    const float* gradient = moved ? received_.as<float>() + r * elements : mine.pieces[home++].sum.data();
+    RETURN_IF_ERROR(sums_[static_cast<size_t>(unit)].Push(gradient, 1));
+  }
+  return stream_->Synchronize();
 }
 
 // The finished sums of this rank go to the other holders.

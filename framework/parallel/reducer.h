@@ -19,6 +19,7 @@
 #include "framework/comm/communicator.h"
 #include "framework/parallel/chunk_squares.h"
 #include "framework/parallel/gradient_sum.h"
+#include "framework/parallel/part_gradients.h"
 #include "framework/parallel/placement.h"
 #include "framework/parallel/reduction_plan.h"
 #include "framework/parallel/shard_map.h"
@@ -37,10 +38,11 @@ struct GradientPiece {
 /// Thread-safety: Abort from any thread, everything else from one.
 class Reducer {
  public:
-  /// All arguments must outlive the reducer; `world` has the ranks of `placement`.
+  /// All arguments must outlive the reducer; `world` has the ranks of `placement`. `in_parts`: units that are cut at
+  /// parts are computed where they lie.
   static absl::StatusOr<std::unique_ptr<Reducer>> Create(const ShardMap& map, const Placement& placement,
                                                          const SumOrder& order, Communicator& world, Device& device,
-                                                         std::chrono::milliseconds timeout);
+                                                         std::chrono::milliseconds timeout, bool in_parts = false);
   ~Reducer();
 
   /// Starts a step: in each wave the units' gradients are complete in the order of `units`.
@@ -48,7 +50,8 @@ class Reducer {
   /// Waits until a gradient of `unit` may be computed: while more wait for being reduced than memory was planned for,
   /// computing waits.
   absl::Status WaitForRoom(int unit, const std::stop_token& stop);
-  /// The pieces of this rank's run of the wave. `ready`: when they will be there (null = they are).
+  /// The pieces of this rank's run of the wave; of a unit that is computed in parts, what is served here of each
+  /// microbatch of the group's. `ready`: when they will be there (null = they are).
   void Contribute(int unit, std::vector<GradientSum::Piece> pieces, const std::shared_ptr<Event>& ready);
   /// Waits for the end of the step's reduction.
   absl::Status Finish();
@@ -85,6 +88,10 @@ class Reducer {
   absl::Status ReduceUnit(int wave, int unit);
   absl::Status Exchange(int wave, int unit, const Contribution& mine);
   absl::Status Accumulate(int wave, int unit, const Contribution& mine);
+  bool InParts(int unit) const {
+    return part_gradients_.has_value() && PartGradients::Covers(map_.layout().units()[static_cast<size_t>(unit)]);
+  }
+  absl::Status ReduceParts(int wave, int unit, const Contribution& mine);
   absl::Status Forward(int unit);
   absl::Status SumSquares(int unit);
   /// Contribute's, or an empty one where this rank computes nothing in the wave.
@@ -100,7 +107,8 @@ class Reducer {
   std::chrono::milliseconds timeout_;
   std::vector<int64_t> mine_;  // per unit: elements that this rank sums
   GradientBuffers buffers_;
-  std::vector<GradientSum> sums_;  // per unit: of these, run after run
+  std::vector<GradientSum> sums_;                // per unit: of these, run after run
+  std::optional<PartGradients> part_gradients_;  // of units that are computed in parts
   std::vector<ForwardPlan> forwards_;
   std::vector<Buffer> mirrors_;  // per unit: what this rank holds and others sum
   std::vector<GradientPiece> mirrored_;

@@ -44,19 +44,22 @@ void ShardedState::PlaceUnit(int u) {
   };
   if (compute_weight_offset_.empty()) compute_weight_offset_.push_back(0);
   const int64_t first = compute_weight_offset_.back();
+  const bool whole = options_.whole_units && !(options_.in_parts && !unit.parts.empty());
+  const auto aligned = [](int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; };
   int64_t end = first;
   for (const Range& run : map_->Served(u, options_.rank)) {
     const Range bytes = map_->ComputeWeightsOfChunks(u, run);
-    const int64_t begin = options_.whole_units ? first + bytes.begin : end;
+    const int64_t begin = whole ? first + bytes.begin : end;
     for (auto chunk = static_cast<int>(run.begin); chunk < run.end; ++chunk) {
       place(chunk, kServed);
       places_[static_cast<size_t>(chunk)].compute_weights =
           begin + map_->ComputeWeightsOfChunks(u, {chunk, chunk + 1}).begin - bytes.begin;
     }
     end = begin + bytes.size();
+    if (!unit.parts.empty()) end = aligned(end);  // parts are as far from each other as in the whole unit
   }
-  if (options_.whole_units) end = first + map_->ComputeWeightBytes(u);
-  compute_weight_offset_.push_back((end + kAlignment - 1) / kAlignment * kAlignment);
+  if (whole) end = first + map_->ComputeWeightBytes(u);
+  compute_weight_offset_.push_back(aligned(end));
   for (int chunk = unit.first_chunk; chunk < unit.first_chunk + unit.num_chunks; ++chunk) {
     if (PlaceOf(chunk).part == kServed) continue;
     const std::vector<int> holders = map_->Holders(chunk);

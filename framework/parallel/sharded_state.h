@@ -42,6 +42,7 @@ class ShardedState {
     int rank = 0;
     /// Compute weights are kept of whole units: this rank keeps what it serves up to date, others fill in the rest.
     bool whole_units = false;
+    bool in_parts = false;         // but of units that are cut at parts what is served here, part after part
     HostSide host = {};            // must outlive the state; not needed where the device is a host
     bool mirrors_on_host = false;  // what is not served lies there, and is updated there
   };
@@ -88,6 +89,8 @@ class ShardedState {
   std::byte* ComputeWeights(int unit) const {
     return static_cast<std::byte*>(compute_weights_.data()) + compute_weight_offset_[static_cast<size_t>(unit)];
   }
+  /// The compute weights of a chunk that is served here.
+  std::byte* ComputeWeightsOf(int chunk) const { return ComputeWeightsOf(PlaceOf(chunk)); }
   /// To be called when weights were written by WriteChunk.
   void RefreshComputeWeights();
 

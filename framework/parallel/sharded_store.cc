@@ -1,5 +1,6 @@
 #include "framework/parallel/sharded_store.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -24,7 +25,9 @@ ShardedStore::ShardedStore(const Parts& parts)
       layout_(parts.state->map().layout()),
       buffers_(*parts.device),
       weights_(layout_.units().size()),
-      gradients_(layout_.units().size()) {
+      gradients_(layout_.units().size()),
+      group_(parts.placement->Group(parts.placement->GroupOf(parts.rank))),
+      local_exchange_(parts.stream->ops()) {
   for (const Unit& unit : layout_.units()) {
     local_.emplace_back(buffers_, parts.stream->ops(), parts.order, unit.elements);
   }
@@ -38,15 +41,51 @@ absl::StatusOr<std::unique_ptr<ShardedStore>> ShardedStore::Create(const Parts& 
                      Gatherer::Create(*parts.state, parts.rank, *communicators.group, *parts.device, parts.timeout));
   }
   if (communicators.world != nullptr) {
-    ASSIGN_OR_RETURN(store->reducer_, Reducer::Create(parts.state->map(), *parts.placement, parts.order,
-                                                      *communicators.world, *parts.device, parts.timeout));
+    ASSIGN_OR_RETURN(store->reducer_,
+                     Reducer::Create(parts.state->map(), *parts.placement, parts.order, *communicators.world,
+                                     *parts.device, parts.timeout, parts.in_parts));
   }
+  if (!parts.in_parts) return store;
+  store->DescribeParts();
+  if (communicators.parts != nullptr) {
+    store->group_exchange_ =
+        std::make_unique<GroupExchange>(*communicators.parts, *parts.stream, *parts.progress, parts.timeout);
+  }
+  HOLDFAST_CHECK(store->exchange().size() == std::ssize(store->group_));
   return store;
+}
+
+void ShardedStore::DescribeParts() {
+  const ShardMap& map = parts_.state->map();
+  unit_parts_.resize(layout_.units().size());
+  for (int u = 0; u < layout_.num_units(); ++u) {
+    const Unit& unit = layout_.units()[static_cast<size_t>(u)];
+    UnitParts& parts = unit_parts_[static_cast<size_t>(u)];
+    for (int part = 0; part < static_cast<int>(unit.parts.size()); ++part) {
+      const int server = map.ServerOfPart(u, part, parts_.rank);
+      const auto member = std::find(group_.begin(), group_.end(), server);
+      HOLDFAST_CHECK(member != group_.end());
+      parts.servers.push_back(static_cast<int>(member - group_.begin()));
+    }
+    if (unit.parts.empty()) continue;
+    int last = -1;
+    for (int c = unit.first_chunk; c < unit.first_chunk + unit.num_chunks; ++c) {
+      const int index = layout_.chunks()[static_cast<size_t>(c)].parameter;
+      if (index == std::exchange(last, index) || !map.Serves(parts_.rank, c)) continue;  // its first chunk
+      const Shape& shape = layout_.parameters()[static_cast<size_t>(index)].shape;
+      parts.parameters.push_back(index);
+      parts.weights.push_back({parts_.state->ComputeWeightsOf(c), map.ComputeWeightDType(index), shape});
+      parts.elements += shape.elements();
+    }
+  }
 }
 
 absl::Status ShardedStore::BeginStep(const ReductionPlan& plan, const UnitSchedule& schedule, std::stop_token stop) {
   stop_ = std::move(stop);
   wait_seconds_ = 0;
+  plan_ = &plan;
+  if (group_exchange_ != nullptr) group_exchange_->BeginStep(stop_);
+  for (UnitParts& parts : unit_parts_) parts.finished.clear();
   for (GradientSum& sum : local_) sum.Reset();
   if (gatherer_ != nullptr) RETURN_IF_ERROR(gatherer_->Begin(schedule, plan.num_waves()));
   if (reducer_ == nullptr) return absl::OkStatus();
@@ -57,19 +96,29 @@ absl::Status ShardedStore::BeginStep(const ReductionPlan& plan, const UnitSchedu
   return reducer_->Begin(plan, std::move(order));
 }
 
-void ShardedStore::BeginRun(const MicrobatchRun& run) {
-  run_ = run;
-  for (GradientSum& sum : local_) sum.Reset(run.first);
-  if (run.count == 0 && gatherer_ != nullptr) gatherer_->SkipPass();
+void ShardedStore::BeginWave(int wave) {
+  wave_ = wave;
+  run_ = plan_->Run(wave, parts_.rank);
+  for (GradientSum& sum : local_) sum.Reset(run_.first);
+  if (run_.count == 0 && gatherer_ != nullptr) gatherer_->SkipPass();
+  homes_.clear();
+  for (int member = 0; member < static_cast<int>(group_.size()); ++member) {
+    if (plan_->Run(wave, group_[static_cast<size_t>(member)]).count > 0) homes_.push_back(member);
+  }
 }
 
 absl::Status ShardedStore::BeginEvaluation(int64_t passes, const UnitSchedule& schedule, std::stop_token stop) {
   stop_ = std::move(stop);
+  if (group_exchange_ != nullptr) group_exchange_->BeginStep(stop_);
   return gatherer_ == nullptr ? absl::OkStatus() : gatherer_->Begin(schedule, passes);
 }
 
-void ShardedStore::SkipPass() {
-  if (gatherer_ != nullptr) gatherer_->SkipPass();
+void ShardedStore::BeginEvaluationPass(const std::vector<bool>& has_microbatch) {
+  if (!has_microbatch[static_cast<size_t>(parts_.rank)] && gatherer_ != nullptr) gatherer_->SkipPass();
+  homes_.clear();
+  for (int member = 0; member < static_cast<int>(group_.size()); ++member) {
+    if (has_microbatch[static_cast<size_t>(group_[static_cast<size_t>(member)])]) homes_.push_back(member);
+  }
 }
 
 template <typename Wait>
@@ -151,7 +200,56 @@ absl::Status ShardedStore::EndGradients(int unit) {
   return absl::OkStatus();
 }
 
+Exchange& ShardedStore::exchange() {
+  if (group_exchange_ != nullptr) return *group_exchange_;
+  return local_exchange_;
+}
+
+absl::StatusOr<absl::Span<const Tensor>> ShardedStore::PartWeights(int unit) {
+  if (stop_.stop_requested()) return StepStopped();
+  ++parts_.progress->count;
+  return absl::MakeConstSpan(unit_parts_[static_cast<size_t>(unit)].weights);
+}
+
+absl::StatusOr<absl::Span<const Tensor>> ShardedStore::BeginPartGradients(int unit) {
+  UnitParts& parts = unit_parts_[static_cast<size_t>(unit)];
+  if (parts.finished.empty()) RETURN_IF_ERROR(Waiting([&] { return reducer_->WaitForRoom(unit, stop_); }));
+  const int home = group_[static_cast<size_t>(homes_[parts.finished.size()])];
+  GradientSum::Piece& piece = parts.finished.emplace_back();
+  piece.run = plan_->Run(wave_, home);
+  ASSIGN_OR_RETURN(piece.sum, buffers_.Take(parts.elements));
+  parts.gradients.clear();
+  float* next = piece.sum.data();
+  for (const int index : parts.parameters) {
+    const Shape& shape = layout_.parameters()[static_cast<size_t>(index)].shape;
+    parts.gradients.push_back({next, DType::kF32, shape});
+    next += shape.elements();
+  }
+  return absl::MakeConstSpan(parts.gradients);
+}
+
+absl::Status ShardedStore::EndPartGradients(int unit) {
+  UnitParts& parts = unit_parts_[static_cast<size_t>(unit)];
+  if (parts.finished.size() < homes_.size()) return absl::OkStatus();
+  reducer_->Contribute(unit, std::exchange(parts.finished, {}), parts_.stream->Record());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int32_t>> ShardedStore::Fetch(const int32_t* device, int64_t n) {
+  std::vector<int32_t> values(static_cast<size_t>(n));
+  RETURN_IF_ERROR(parts_.stream->Synchronize());
+  parts_.device->CopyToHost(values.data(), device, values.size() * sizeof(int32_t));
+  return values;
+}
+
+absl::Status ShardedStore::Put(absl::Span<const int32_t> values, int32_t* device) {
+  RETURN_IF_ERROR(parts_.stream->Synchronize());
+  parts_.device->CopyFromHost(device, values.data(), values.size() * sizeof(int32_t));
+  return absl::OkStatus();
+}
+
 void ShardedStore::Abort(const std::string& reason) {
+  if (group_exchange_ != nullptr) group_exchange_->Abort(reason);
   if (gatherer_ != nullptr) gatherer_->Abort(reason);
   if (reducer_ != nullptr) reducer_->Abort(reason);
 }

@@ -59,15 +59,12 @@ Batch PassRunner::Upload(const HostBatch& microbatch) {
   return batch;
 }
 
-absl::Status PassRunner::Queue(const HostBatch& microbatch, UnitStore& store, Pass run) {
+absl::Status PassRunner::Queue(const HostBatch& microbatch, UnitStore& store, PartStore* parts, Pass run) {
   const size_t row_bytes = static_cast<size_t>(options_.max_rows) * sizeof(float);
   if ((queued_.size() + 1) * row_bytes > losses_.bytes()) RETURN_IF_ERROR(FetchResults());
   const Batch batch = Upload(microbatch);
-  PassContext context{.ops = &stream_->ops(),
-                      .arena = &arena_,
-                      .store = &store,
-                      .random = {.seed = options_.seed},
-                      .exchange = &exchange_};
+  PassContext context{
+      .ops = &stream_->ops(), .arena = &arena_, .store = &store, .random = {.seed = options_.seed}, .parts = parts};
   context.random.step = microbatch.step;
   context.random.microbatch = microbatch.index;
   ArenaScope scope(arena_);
@@ -103,8 +100,9 @@ void PassRunner::BeginStep() {
   fetched_.clear();
 }
 
-absl::Status PassRunner::ForwardBackward(const HostBatch& microbatch, float loss_scale, UnitStore& store) {
-  return Queue(microbatch, store, [&](const Batch& batch, PassContext context, float* losses) {
+absl::Status PassRunner::ForwardBackward(const HostBatch& microbatch, float loss_scale, UnitStore& store,
+                                         PartStore* parts) {
+  return Queue(microbatch, store, parts, [&](const Batch& batch, PassContext context, float* losses) {
     context.loss_scale = loss_scale;
     if (StatisticsBytes() > 0) {
       context.statistics = model_statistics_.as<std::byte>() + queued_.size() * StatisticsBytes();
@@ -119,9 +117,15 @@ absl::StatusOr<std::vector<uint64_t>> PassRunner::TakeStatistics() {
   return std::exchange(fetched_, {});
 }
 
-absl::StatusOr<LossSum> PassRunner::Evaluate(const HostBatch& microbatch, UnitStore& store) {
+absl::Status PassRunner::Serve(int64_t batch, int64_t sequence, PartStore& parts, bool training) {
+  ArenaScope scope(arena_);
+  return model_.Serve({.batch = batch, .sequence = sequence},
+                      {.ops = &stream_->ops(), .arena = &arena_, .random = {}, .parts = &parts}, training);
+}
+
+absl::StatusOr<LossSum> PassRunner::Evaluate(const HostBatch& microbatch, UnitStore& store, PartStore* parts) {
   BeginStep();
-  RETURN_IF_ERROR(Queue(microbatch, store, [&](const Batch& batch, const PassContext& context, float* losses) {
+  RETURN_IF_ERROR(Queue(microbatch, store, parts, [&](const Batch& batch, const PassContext& context, float* losses) {
     return model_.Evaluate(batch, context, losses);
   }));
   ASSIGN_OR_RETURN(const std::vector<uint64_t> statistics, TakeStatistics());
@@ -133,7 +137,7 @@ absl::StatusOr<std::vector<float>> PassRunner::Compute(const HostBatch& microbat
   BeginStep();
   ArenaScope scope(arena_);
   const Tensor results = arena_.Allocate(DType::kF32, {outputs});
-  RETURN_IF_ERROR(Queue(microbatch, store, [&](const Batch& batch, const PassContext& context, float*) {
+  RETURN_IF_ERROR(Queue(microbatch, store, nullptr, [&](const Batch& batch, const PassContext& context, float*) {
     return pass(batch, context, results.f32());
   }));
   BeginStep();  // there are no results to be fetched

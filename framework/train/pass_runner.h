@@ -38,13 +38,16 @@ class PassRunner {
 
   /// Forgets the results of passes that nobody asked for: their step was given up.
   void BeginStep();
-  /// Queues forward and backward; gradients of loss_scale * (sum of losses) go to `store`.
-  absl::Status ForwardBackward(const HostBatch& microbatch, float loss_scale, UnitStore& store);
+  /// Queues forward and backward; gradients of loss_scale * (sum of losses) go to `store`, and `parts` if there is one.
+  absl::Status ForwardBackward(const HostBatch& microbatch, float loss_scale, UnitStore& store,
+                               PartStore* parts = nullptr);
+  /// Takes part in such a pass, or in one of Evaluate's, without a microbatch of its own (Model::Serve).
+  absl::Status Serve(int64_t batch, int64_t sequence, PartStore& parts, bool training);
   /// What a training pass hands over: "loss", the sum over its rows in order, then the model's own.
   const StatisticsLayout& statistics() const { return statistics_; }
   /// Of all passes since BeginStep, in order, as ItemStatistics::values. Waits for them.
   absl::StatusOr<std::vector<uint64_t>> TakeStatistics();
-  absl::StatusOr<LossSum> Evaluate(const HostBatch& microbatch, UnitStore& store);
+  absl::StatusOr<LossSum> Evaluate(const HostBatch& microbatch, UnitStore& store, PartStore* parts = nullptr);
   /// A pass that writes `outputs` values on the device, which are brought here.
   using Pass = absl::FunctionRef<absl::Status(const Batch& batch, const PassContext& context, float* outputs)>;
   absl::StatusOr<std::vector<float>> Compute(const HostBatch& microbatch, int64_t outputs, UnitStore& store, Pass pass);
@@ -58,8 +61,7 @@ class PassRunner {
         options_(options),
         statistics_(WithLoss(model.statistics())),
         stream_(std::move(stream)),
-        arena_(std::move(arena)),
-        exchange_(stream_->ops()) {}
+        arena_(std::move(arena)) {}
 
   /// A batch on the device; the next pass but one takes the same memory.
   struct Inputs {
@@ -70,7 +72,7 @@ class PassRunner {
   /// Of the model's statistics of one pass.
   size_t StatisticsBytes() const { return static_cast<size_t>(model_.statistics().size()) * sizeof(uint64_t); }
   Batch Upload(const HostBatch& microbatch);
-  absl::Status Queue(const HostBatch& microbatch, UnitStore& store, Pass run);
+  absl::Status Queue(const HostBatch& microbatch, UnitStore& store, PartStore* parts, Pass run);
   absl::Status FetchResults();
 
   Model& model_;
@@ -79,7 +81,6 @@ class PassRunner {
   StatisticsLayout statistics_;
   std::unique_ptr<Stream> stream_;
   Arena arena_;
-  LocalExchange exchange_;
   std::array<Inputs, 2> inputs_;
   size_t next_inputs_ = 0;
   Buffer losses_;                  // (passes, max_rows)

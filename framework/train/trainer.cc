@@ -73,11 +73,13 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
                                           : HeldStates::NextSource::kLastCommitted);
   communicators.world = ServeDevice(std::move(communicators.world), device_);
   communicators.group = ServeDevice(std::move(communicators.group), device_);
+  communicators.parts = ServeDevice(std::move(communicators.parts), device_);
   std::unique_ptr<Communicator> for_mirrors = ServeDevice(std::move(communicators.mirrors), device_);
   const PlacedState::Options options{.placement = world.placement,
                                      .rank = world.rank,
                                      .parallel = options_.parallel,
                                      .order = SumOrder::Of(options_.batch),
+                                     .in_parts = InParts(world.placement),
                                      .timeout = options_.transfer_timeout,
                                      .host = {host_device_.get(), host_stream_.get()},
                                      .optimizer = optimizer_.get()};
@@ -167,13 +169,19 @@ absl::Status Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSourc
   runner_->BeginStep();
   for (int wave = 0; wave < plan.num_waves(); ++wave) {
     const MicrobatchRun& run = plan.Run(wave, current().rank());
-    store.BeginRun(run);
+    store.BeginWave(wave);
     for (int64_t i = run.first; i < run.end(); ++i) {
       ASSIGN_OR_RETURN(const HostBatch microbatch, source(i));
-      RETURN_IF_ERROR(runner_->ForwardBackward(microbatch, scale, store));
+      RETURN_IF_ERROR(runner_->ForwardBackward(microbatch, scale, store, store.parts()));
     }
+    if (run.count == 0 && store.serves_others()) RETURN_IF_ERROR(ServeOthers(/*training=*/true));
   }
   return absl::OkStatus();
+}
+
+absl::Status Trainer::ServeOthers(bool training) {
+  return runner_->Serve(options_.batch.microbatch_size, options_.batch.sequence_length, *current().store().parts(),
+                        training);
 }
 
 // Of the microbatches and, in the same exchange, of the chunks' gradients.
@@ -194,7 +202,8 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   const Clock::time_point start = Clock::now();
   ShardedStore& store = current().store();
   const ReductionPlan plan = PlanOf(step.microbatches);
-  RETURN_IF_ERROR(store.BeginStep(plan, options_.training_schedule, stop));
+  RETURN_IF_ERROR(store.BeginStep(
+      plan, store.parts() == nullptr ? options_.training_schedule : options_.training_schedule_in_parts, stop));
   RETURN_IF_ERROR(RunMicrobatches(plan, source));
   const double queue_seconds = SecondsSince(start) - store.wait_seconds();
   ASSIGN_OR_RETURN(std::vector<uint64_t> passes, runner_->TakeStatistics());
@@ -277,19 +286,24 @@ void Trainer::Commit(const StepResult& result) {
 absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source, std::stop_token stop) {
   ShardedStore& store = current().store();
   const int size = current().placement().size(), rank = current().rank();
-  RETURN_IF_ERROR(store.BeginEvaluation((count + size - 1) / size, options_.evaluation_schedule, stop));
+  RETURN_IF_ERROR(store.BeginEvaluation(
+      (count + size - 1) / size,
+      store.parts() == nullptr ? options_.evaluation_schedule : options_.evaluation_schedule_in_parts, stop));
   static const StatisticsLayout layout{{{.name = kLossStatistic, .combine = Combine::kInOrder},
                                         {.name = kCountedStatistic, .combine = Combine::kCount}}};
   ItemStatistics microbatches{.layout = &layout, .items = {}, .values = {}};
   microbatches.items.resize(static_cast<size_t>(size));
   for (int64_t i = 0; i < count; ++i) microbatches.items[static_cast<size_t>(i % size)].push_back(i);
-  for (int64_t i = rank; i < (count + size - 1) / size * size; i += size) {
-    if (i >= count) {
-      store.SkipPass();
+  for (int64_t first = 0; first < count; first += size) {
+    std::vector<bool> has_microbatch;
+    for (int r = 0; r < size; ++r) has_microbatch.push_back(first + r < count);
+    store.BeginEvaluationPass(has_microbatch);
+    if (first + rank >= count) {
+      if (store.serves_others()) RETURN_IF_ERROR(ServeOthers(/*training=*/false));
       continue;
     }
-    ASSIGN_OR_RETURN(const HostBatch microbatch, source(i));
-    ASSIGN_OR_RETURN(const LossSum loss, runner_->Evaluate(microbatch, store));
+    ASSIGN_OR_RETURN(const HostBatch microbatch, source(first + rank));
+    ASSIGN_OR_RETURN(const LossSum loss, runner_->Evaluate(microbatch, store, store.parts()));
     microbatches.values.push_back(std::bit_cast<uint64_t>(loss.sum));
     microbatches.values.push_back(std::bit_cast<uint64_t>(loss.counted));
   }

@@ -41,7 +41,11 @@ struct TrainerOptions {
   uint64_t seed = 0;
   size_t arena_bytes = 0;  // what one pass of the model needs (PlanTraining, PlanEvaluation)
   UnitSchedule training_schedule = {}, evaluation_schedule = {};  // from the same plans
-  ReadWeightsFn initial_weights = nullptr;                        // empty = random, from seed
+  // Where weights are sharded, units that are cut at parts are computed where they lie; and the schedules of such
+  // passes.
+  bool in_parts = false;
+  UnitSchedule training_schedule_in_parts = {}, evaluation_schedule_in_parts = {};
+  ReadWeightsFn initial_weights = nullptr;  // empty = random, from seed
   std::chrono::milliseconds transfer_timeout{60'000};
   int host_threads = 0;  // of what a device that is no host leaves to the processor; 0 = as many as there are
 };
@@ -106,6 +110,12 @@ class Trainer {
   /// Makes whatever is under way with other ranks fail soon. The world has to be left then.
   void Abort(const std::string& reason) { states_.Abort(reason); }
 
+  /// Whether units that are cut at parts are computed where they lie in a world of this placement: it takes
+  /// communicators.parts.
+  bool InParts(const Placement& placement) const {
+    return options_.in_parts && placement.num_groups() < placement.size();
+  }
+
   /// The microbatches of a step that are computed here, in order.
   std::vector<int64_t> MicrobatchesHere(absl::Span<const int64_t> microbatches) const;
 
@@ -153,6 +163,8 @@ class Trainer {
   ReductionPlan PlanOf(absl::Span<const int64_t> microbatches) const;
   /// Queues this rank's passes, in the plan's order.
   absl::Status RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source);
+  /// A pass of other ranks.
+  absl::Status ServeOthers(bool training);
   absl::StatusOr<std::vector<Statistics>> CombineResults(const ReductionPlan& plan, std::vector<uint64_t> passes);
   std::map<int, uint64_t> DigestsAfter(const StepResult& result,
                                        absl::FunctionRef<bool(int chunk, bool summed_here)> wanted);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/plan.h"
 #include "models/transformer.h"
 
 namespace holdfast {
@@ -16,7 +17,8 @@ constexpr int64_t kHeadRowsOnGpu = 4096;
 absl::StatusOr<std::unique_ptr<LanguageModel>> MakeModel(const Config& config, Device& device) {
   TransformerOptions options{
       .compute_dtype = config.train.compute_dtype == ComputeDType::kBF16 ? DType::kBF16 : DType::kF32,
-      .recompute_blocks = config.train.recompute == RecomputeMode::kBlock};
+      .recompute_blocks = config.train.recompute == RecomputeMode::kBlock,
+      .cut_at_experts = MovesTokens(config)};
   if (config.train.device == DeviceKind::kCuda) options.head_rows = kHeadRowsOnGpu;
   // Rotary tables are as long as they are used: a config.json may say any length.
   ModelConfig model = config.model;

@@ -11,8 +11,9 @@
 namespace holdfast {
 
 absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, LanguageModel& model) {
+  const bool in_parts = MovesTokens(config);
   PassPlans plans =
-      PlanPasses(model, config.model.vocab_size, config.batch.microbatch_size, config.batch.sequence_length);
+      PlanPasses(model, config.model.vocab_size, config.batch.microbatch_size, config.batch.sequence_length, in_parts);
   TrainerOptions options{.batch = config.batch,
                          .optimizer = config.optimizer,
                          .schedule = config.schedule,
@@ -22,6 +23,9 @@ absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, Language
                          .arena_bytes = plans.arena_bytes,
                          .training_schedule = std::move(plans.training.schedule),
                          .evaluation_schedule = std::move(plans.evaluation.schedule),
+                         .in_parts = in_parts,
+                         .training_schedule_in_parts = std::move(plans.training_in_parts.schedule),
+                         .evaluation_schedule_in_parts = std::move(plans.evaluation_in_parts.schedule),
                          .transfer_timeout = std::chrono::milliseconds(config.elastic.collective_timeout_ms),
                          .host_threads = static_cast<int>(config.train.threads)};
   if (config.train.init_from.empty()) return options;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <vector>
@@ -30,6 +31,12 @@ Numbers ExpertsOf(int rank, int size, int experts) {
   Numbers of_rank;
   for (int e = rank; e < experts; e += size) of_rank.push_back(e);
   return of_rank;
+}
+
+Numbers StartsOf(const Numbers& counts) {
+  Numbers starts(counts.size());
+  std::exclusive_scan(counts.begin(), counts.end(), starts.begin(), int64_t{0});
+  return starts;
 }
 
 /// Sends rows to experts and brings each back, with 0.5 added by the rank that has the expert.
@@ -66,10 +73,11 @@ void ThereAndBack(Exchange& exchange, int experts, unsigned seed) {
   }
   std::vector<float> here(expected.size()), back(rows.size());
   constexpr int64_t kRowBytes = kCols * sizeof(float);
-  ASSERT_TRUE(exchange.AllToAllRows(rows.data(), sent, here.data(), received, kRowBytes).ok());
+  const Numbers places = StartsOf(sent), places_here = StartsOf(received);
+  ASSERT_TRUE(exchange.AllToAllRows({rows.data(), sent, places}, {here.data(), received, places_here}, kRowBytes).ok());
   EXPECT_EQ(here, expected);
   for (float& value : here) value += 0.5f;
-  ASSERT_TRUE(exchange.AllToAllRows(here.data(), received, back.data(), sent, kRowBytes).ok());
+  ASSERT_TRUE(exchange.AllToAllRows({here.data(), received, places_here}, {back.data(), sent, places}, kRowBytes).ok());
   for (float& value : rows) value += 0.5f;
   EXPECT_EQ(back, rows);
 }
@@ -119,10 +127,12 @@ TEST_F(GroupExchangeTest, EndsWithAStopAnAbortOrALostRank) {
     exchange.BeginStep(stop.get_token());
     EXPECT_EQ(exchange.AllToAllCounts({1, 2}, {1, 1}).status().code(), absl::StatusCode::kCancelled);
     exchange.BeginStep({});
-    EXPECT_EQ(exchange.AllToAllRows(nullptr, {-1, 0}, nullptr, {0, 0}, 4).code(), absl::StatusCode::kInvalidArgument);
+    const Numbers none{0, 0}, negative{-1, 0};
+    EXPECT_EQ(exchange.AllToAllRows({nullptr, negative, none}, {nullptr, none, none}, 4).code(),
+              absl::StatusCode::kInvalidArgument);
     std::jthread ending([&] { lost ? communicators[1].reset() : exchange.Abort("a test"); });
     EXPECT_FALSE(exchange.AllToAllCounts({1, 2}, {1, 1}).ok());
-    EXPECT_FALSE(exchange.AllToAllRows(nullptr, {0, 0}, nullptr, {0, 0}, 4).ok());
+    EXPECT_FALSE(exchange.AllToAllRows({nullptr, none, none}, {nullptr, none, none}, 4).ok());
   }
 }
 

@@ -78,8 +78,24 @@ struct Setting {
   OptimizerConfig optimizer = {.lr = 3e-3};
   bool wide = false;
   int64_t num_experts = 0;
+  bool in_parts = false;  // experts are computed where they lie
+  bool ties = false;      // in the first step all experts are alike to the router, so all tokens go to the first ones
   bool device_only = false;  // and with communicators that take no other memory than its, like NCCL's
 };
+
+/// Arbitrary weights, but zero for routers.
+ReadWeightsFn WithoutRouters(const ParameterLayout& layout) {
+  return [&layout](int64_t first, absl::Span<float> out) {
+    for (size_t i = 0; i < out.size(); ++i) {
+      const int64_t at = first + static_cast<int64_t>(i);
+      const auto p = std::find_if(layout.parameters().begin(), layout.parameters().end(),
+                                  [&](const ParameterSpec& spec) { return at < spec.offset + spec.shape.elements(); });
+      const float noise = static_cast<float>(at * 2654435761 % 1000) / 1000 - 0.5f;
+      out[i] = p->name.find("router") != std::string::npos ? 0 : p->is_matrix() ? 0.1f * noise : 1 + 0.1f * noise;
+    }
+    return absl::OkStatus();
+  };
+}
 
 /// One rank's process, so to speak.
 struct Process {
@@ -87,8 +103,9 @@ struct Process {
       : device(setting.deferred ? std::make_unique<DeferredDevice>() : MakeCpuDevice(1)) {
     ModelConfig config = TinyModel(setting.tied, 0.1, setting.wide);
     if (setting.num_experts > 0) AddExperts(setting.num_experts, &config);
-    model = MakeTransformer(config, {.compute_dtype = setting.dtype, .recompute_blocks = setting.recompute}, *device)
-                .value();
+    const TransformerOptions transformer{
+        .compute_dtype = setting.dtype, .recompute_blocks = setting.recompute, .cut_at_experts = setting.in_parts};
+    model = MakeTransformer(config, transformer, *device).value();
     const PassPlan training = PlanTraining(*model, kBatch, kSequence);
     TrainerOptions options;
     options.batch = {.sequence_length = kSequence, .microbatch_size = kBatch, .microbatches = kMicrobatches};
@@ -103,6 +120,14 @@ struct Process {
     options.arena_bytes = training.arena_bytes;
     options.training_schedule = training.schedule;
     options.evaluation_schedule = PlanEvaluation(*model, kBatch, kSequence).schedule;
+    if (setting.in_parts) {
+      const PassPlan in_parts = PlanTraining(*model, kBatch, kSequence, setting.in_parts);
+      options.in_parts = true;
+      options.arena_bytes = std::max(training.arena_bytes, in_parts.arena_bytes);
+      options.training_schedule_in_parts = in_parts.schedule;
+      options.evaluation_schedule_in_parts = PlanEvaluation(*model, kBatch, kSequence, setting.in_parts).schedule;
+    }
+    if (setting.ties) options.initial_weights = WithoutRouters(model->layout());
     trainer = Trainer::Create(*model, *device, options).value();
   }
 
@@ -171,6 +196,7 @@ class TestWorld {
       : members_(std::move(members)),
         nodes_(std::move(nodes)),
         device_only_(setting.device_only),
+        in_parts_(setting.in_parts),
         parallel_(setting.parallel),
         placement_(nodes_, setting.parallel),
         mirrored_(std::make_shared<std::vector<std::atomic<bool>>>(members_.size())) {}
@@ -269,6 +295,12 @@ class TestWorld {
         const auto r = static_cast<size_t>(group[i]);
         result[r].group = Restrict(std::move(members[i]), r);
       }
+      if (!in_parts_) continue;
+      auto again = MakeInProcessWorld(static_cast<int>(group.size()), 1);
+      for (size_t i = 0; i < group.size(); ++i) {
+        const auto r = static_cast<size_t>(group[i]);
+        result[r].parts = Restrict(std::move(again[i]), r);
+      }
     }
     return result;
   }
@@ -280,7 +312,7 @@ class TestWorld {
 
   std::vector<Process*> members_;
   std::vector<std::string> nodes_;
-  bool device_only_;
+  bool device_only_, in_parts_;
   ParallelConfig parallel_;
   Placement placement_;
   Gate* gate_ = nullptr;
@@ -442,13 +474,35 @@ TEST_P(EveryWorld, HasThemWithExperts) {
     kept.recompute = false;
     const std::vector<TestWorld::Step> expected = Undisturbed(kept);
     setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
-    Fleet fleet(setting);
-    TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
-    if (variant) world.SetPlacement(Scattered(Nodes(c.size, 2), setting.parallel, 1));
-    world.Enter(nullptr);
-    for (int64_t step = 0; step < kSteps; ++step) {
-      EXPECT_EQ(world.Advance(step), expected[static_cast<size_t>(step)]) << num_experts << " step " << step;
+    for (const bool in_parts : {false, true}) {
+      setting.in_parts = in_parts;
+      Fleet fleet(setting);
+      TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
+      if (variant) world.SetPlacement(Scattered(Nodes(c.size, 2), setting.parallel, 1));
+      world.Enter(nullptr);
+      for (int64_t step = 0; step < kSteps; ++step) {
+        EXPECT_EQ(world.Advance(step), expected[static_cast<size_t>(step)])
+            << num_experts << " in parts " << in_parts << " step " << step;
+      }
     }
+  }
+}
+
+// More rows come to one rank than it has room for, and ranks without a microbatch serve those with.
+TEST_P(EveryWorld, HasThemWithAllTokensOnAFewExperts) {
+  const Case& c = GetParam();
+  Setting setting{.num_experts = 6, .in_parts = true, .ties = true};
+  const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+  setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
+  Fleet fleet(setting);
+  TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
+  world.Enter(nullptr);
+  std::mt19937 random(5);
+  for (int64_t step = 0; step < kSteps; ++step) {
+    std::vector<int64_t> microbatches(static_cast<size_t>(c.size));
+    for (int64_t i = 0; i < kMicrobatches; ++i) ++microbatches[random() % microbatches.size()];
+    const auto all = std::vector<bool>(microbatches.size(), true);
+    EXPECT_EQ(world.Advance(step, microbatches, all), expected[static_cast<size_t>(step)]) << "step " << step;
   }
 }
 

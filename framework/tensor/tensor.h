@@ -94,6 +94,7 @@ class Arena {
   size_t mark() const { return used_; }
   void ReleaseTo(size_t mark) { used_ = mark; }
   size_t peak_bytes() const { return peak_; }
+  size_t capacity() const { return block_.bytes(); }
 
  private:
   Arena() = default;

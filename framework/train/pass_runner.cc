@@ -35,6 +35,14 @@ absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(Model& model, Dev
   return runner;
 }
 
+absl::Status PassRunner::SetArena(size_t bytes) {
+  if (arena_.capacity() == bytes) return absl::OkStatus();
+  RETURN_IF_ERROR(stream_->Synchronize());
+  arena_ = Arena::Counting();  // gives the memory back first
+  ASSIGN_OR_RETURN(arena_, Arena::Create(device_, bytes));
+  return absl::OkStatus();
+}
+
 StatisticsLayout PassRunner::WithLoss(const StatisticsLayout& model) {
   std::vector<StatisticSpec> specs{{.name = kLossStatistic, .combine = Combine::kSum}};
   specs.insert(specs.end(), model.specs().begin(), model.specs().end());

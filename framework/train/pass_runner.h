@@ -29,12 +29,15 @@ class PassRunner {
   struct Options {
     int64_t max_rows = 0;    // of one microbatch: B * T
     int64_t max_passes = 1;  // whose results are to wait on the device; beyond a bound they are fetched early
-    size_t arena_bytes = 0;  // what the passes to be run need (models/plan.h)
+    size_t arena_bytes = 0;  // what the passes to be run need (models/plan.h); or SetArena
     uint64_t seed = 0;       // of dropout
   };
 
   /// `model` and `device` must outlive the runner.
   static absl::StatusOr<std::unique_ptr<PassRunner>> Create(Model& model, Device& device, const Options& options);
+
+  /// What passes need from here on.
+  absl::Status SetArena(size_t bytes);
 
   /// Forgets the results of passes that nobody asked for: their step was given up.
   void BeginStep();

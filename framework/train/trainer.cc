@@ -42,7 +42,6 @@ std::vector<int> ChunksOf(const PlacedState& placed, int rank) {
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Model& model, Device& device, TrainerOptions options) {
   const PassRunner::Options pass{.max_rows = options.batch.microbatch_tokens(),
                                  .max_passes = options.batch.microbatches,
-                                 .arena_bytes = options.arena_bytes,
                                  .seed = options.seed};
   ASSIGN_OR_RETURN(auto runner, PassRunner::Create(model, device, pass));
   std::unique_ptr<Trainer> trainer(new Trainer(model, device, std::move(options), std::move(runner)));
@@ -71,6 +70,8 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
   states_.Leave(!world.source.has_value() ? HeldStates::NextSource::kNone
                 : world.source_is_entered ? HeldStates::NextSource::kEntered
                                           : HeldStates::NextSource::kLastCommitted);
+  const bool in_parts = InParts(world.placement);
+  RETURN_IF_ERROR(runner_->SetArena(in_parts ? options_.in_parts->arena_bytes : options_.arena_bytes));
   communicators.world = ServeDevice(std::move(communicators.world), device_);
   communicators.group = ServeDevice(std::move(communicators.group), device_);
   communicators.parts = ServeDevice(std::move(communicators.parts), device_);
@@ -79,7 +80,7 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
                                      .rank = world.rank,
                                      .parallel = options_.parallel,
                                      .order = SumOrder::Of(options_.batch),
-                                     .in_parts = InParts(world.placement),
+                                     .in_parts = in_parts,
                                      .timeout = options_.transfer_timeout,
                                      .host = {host_device_.get(), host_stream_.get()},
                                      .optimizer = optimizer_.get()};
@@ -203,7 +204,7 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   ShardedStore& store = current().store();
   const ReductionPlan plan = PlanOf(step.microbatches);
   RETURN_IF_ERROR(store.BeginStep(
-      plan, store.parts() == nullptr ? options_.training_schedule : options_.training_schedule_in_parts, stop));
+      plan, store.parts() == nullptr ? options_.training_schedule : options_.in_parts->training_schedule, stop));
   RETURN_IF_ERROR(RunMicrobatches(plan, source));
   const double queue_seconds = SecondsSince(start) - store.wait_seconds();
   ASSIGN_OR_RETURN(std::vector<uint64_t> passes, runner_->TakeStatistics());
@@ -288,7 +289,7 @@ absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source,
   const int size = current().placement().size(), rank = current().rank();
   RETURN_IF_ERROR(store.BeginEvaluation(
       (count + size - 1) / size,
-      store.parts() == nullptr ? options_.evaluation_schedule : options_.evaluation_schedule_in_parts, stop));
+      store.parts() == nullptr ? options_.evaluation_schedule : options_.in_parts->evaluation_schedule, stop));
   static const StatisticsLayout layout{{{.name = kLossStatistic, .combine = Combine::kInOrder},
                                         {.name = kCountedStatistic, .combine = Combine::kCount}}};
   ItemStatistics microbatches{.layout = &layout, .items = {}, .values = {}};

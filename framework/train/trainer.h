@@ -41,10 +41,12 @@ struct TrainerOptions {
   uint64_t seed = 0;
   size_t arena_bytes = 0;  // what one pass of the model needs (PlanTraining, PlanEvaluation)
   UnitSchedule training_schedule = {}, evaluation_schedule = {};  // from the same plans
-  // Where weights are sharded, units that are cut at parts are computed where they lie; and the schedules of such
-  // passes.
-  bool in_parts = false;
-  UnitSchedule training_schedule_in_parts = {}, evaluation_schedule_in_parts = {};
+  /// Where weights are sharded, units that are cut at parts are computed where they lie, in passes that need this.
+  struct InParts {
+    size_t arena_bytes = 0;
+    UnitSchedule training_schedule, evaluation_schedule;
+  };
+  std::optional<InParts> in_parts = std::nullopt;
   ReadWeightsFn initial_weights = nullptr;  // empty = random, from seed
   std::chrono::milliseconds transfer_timeout{60'000};
   int host_threads = 0;  // of what a device that is no host leaves to the processor; 0 = as many as there are
@@ -113,7 +115,7 @@ class Trainer {
   /// Whether units that are cut at parts are computed where they lie in a world of this placement: it takes
   /// communicators.parts.
   bool InParts(const Placement& placement) const {
-    return options_.in_parts && placement.num_groups() < placement.size();
+    return options_.in_parts.has_value() && placement.num_groups() < placement.size();
   }
 
   /// The microbatches of a step that are computed here, in order.

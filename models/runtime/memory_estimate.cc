@@ -38,10 +38,28 @@ double OpenGradients(const ParameterLayout& layout) {
 
 }  // namespace
 
+namespace {
+
+Placement PlacementOf(const Config& config) {
+  const auto workers = static_cast<size_t>(config.elastic.workers);
+  return Placement(std::vector<std::string>(workers, "here"), config.parallel);
+}
+
+}  // namespace
+
+bool ComputesInParts(const Config& config) {
+  return MovesTokens(config) && PlacementOf(config).num_groups() < config.elastic.workers;
+}
+
+MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layout, const PassPlans& plans) {
+  if (!ComputesInParts(config)) return EstimateMemory(config, layout, plans.arena_bytes, plans.training.schedule);
+  return EstimateMemory(config, layout, plans.arena_bytes_in_parts, plans.training_in_parts.schedule);
+}
+
 MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layout, size_t activation_bytes,
                               const UnitSchedule& schedule) {
   const auto workers = static_cast<size_t>(config.elastic.workers);
-  const Placement placement(std::vector<std::string>(workers, "here"), config.parallel);
+  const Placement placement = PlacementOf(config);
   const bool bf16 = config.train.compute_dtype == ComputeDType::kBF16;
   const ShardMap map(layout, bf16 ? DType::kBF16 : DType::kF32, placement);
   const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(config.optimizer);

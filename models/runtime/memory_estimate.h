@@ -7,6 +7,7 @@
 #include "framework/config/config.h"
 #include "framework/nn/layout.h"
 #include "framework/nn/unit_schedule.h"
+#include "models/runtime/pass_plans.h"
 
 namespace holdfast {
 
@@ -16,9 +17,15 @@ struct MemoryEstimate {
   double total() const { return weights + gradients + optimizer + activations; }
 };
 
-/// `activation_bytes`: what PlanPasses says; `schedule`: of a training pass.
+/// Whether elastic.workers workers compute the experts where they lie: tokens move, and weights are sharded.
+bool ComputesInParts(const Config& config);
+
+/// `activation_bytes`: what PlanPasses says; `schedule`: of a training pass. Both of passes in parts, if
+/// ComputesInParts.
 MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layout, size_t activation_bytes,
                               const UnitSchedule& schedule);
+/// The same, of plans that have both.
+MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layout, const PassPlans& plans);
 
 /// ResourceExhausted, naming the largest parts and what to change, if the host has less than that left for each of
 /// `workers_here`.

@@ -15,13 +15,13 @@ size_t SamplingArenaBytes(LanguageModel& model, int64_t vocab_size, int64_t sequ
 PassPlans PlanPasses(LanguageModel& model, int64_t vocab_size, int64_t batch, int64_t sequence, bool in_parts) {
   PassPlans plans{.training = PlanTraining(model, batch, sequence),
                   .evaluation = PlanEvaluation(model, batch, sequence)};
-  if (in_parts) {
-    plans.training_in_parts = PlanTraining(model, batch, sequence, in_parts);
-    plans.evaluation_in_parts = PlanEvaluation(model, batch, sequence, in_parts);
-  }
-  plans.arena_bytes =
-      std::max({plans.training.arena_bytes, plans.evaluation.arena_bytes, plans.training_in_parts.arena_bytes,
-                plans.evaluation_in_parts.arena_bytes, SamplingArenaBytes(model, vocab_size, sequence)});
+  const size_t sampling = SamplingArenaBytes(model, vocab_size, sequence);
+  plans.arena_bytes = std::max({plans.training.arena_bytes, plans.evaluation.arena_bytes, sampling});
+  if (!in_parts) return plans;
+  plans.training_in_parts = PlanTraining(model, batch, sequence, in_parts);
+  plans.evaluation_in_parts = PlanEvaluation(model, batch, sequence, in_parts);
+  plans.arena_bytes_in_parts =
+      std::max({plans.training_in_parts.arena_bytes, plans.evaluation_in_parts.arena_bytes, sampling});
   return plans;
 }
 

@@ -11,8 +11,9 @@ namespace holdfast {
 
 struct PassPlans {
   PassPlan training, evaluation;
-  PassPlan training_in_parts, evaluation_in_parts;  // empty if the passes of no world are
+  PassPlan training_in_parts = {}, evaluation_in_parts = {};  // empty if the passes of no world are
   size_t arena_bytes = 0;  // the most that one microbatch of training, evaluation or sampling needs
+  size_t arena_bytes_in_parts = 0;
 };
 
 /// For microbatches of `batch` sequences. Sizes must be ones the model takes. `in_parts`: worlds may compute units in

@@ -23,11 +23,13 @@ absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, Language
                          .arena_bytes = plans.arena_bytes,
                          .training_schedule = std::move(plans.training.schedule),
                          .evaluation_schedule = std::move(plans.evaluation.schedule),
-                         .in_parts = in_parts,
-                         .training_schedule_in_parts = std::move(plans.training_in_parts.schedule),
-                         .evaluation_schedule_in_parts = std::move(plans.evaluation_in_parts.schedule),
                          .transfer_timeout = std::chrono::milliseconds(config.elastic.collective_timeout_ms),
                          .host_threads = static_cast<int>(config.train.threads)};
+  if (in_parts) {
+    options.in_parts = {.arena_bytes = plans.arena_bytes_in_parts,
+                        .training_schedule = std::move(plans.training_in_parts.schedule),
+                        .evaluation_schedule = std::move(plans.evaluation_in_parts.schedule)};
+  }
   if (config.train.init_from.empty()) return options;
   ASSIGN_OR_RETURN(std::vector<float> values, LoadSavedWeights(config.train.init_from, config.model, model.layout()));
   options.initial_weights = [values = std::move(values)](int64_t first, absl::Span<float> out) {

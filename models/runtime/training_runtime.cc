@@ -18,9 +18,11 @@ absl::StatusOr<TrainerOptions> PrepareTrainer(const Config& config, TrainingRunt
   ASSIGN_OR_RETURN(runtime.model, MakeModel(config, *runtime.device));
   ASSIGN_OR_RETURN(TrainerOptions options, MakeTrainerOptions(config, *runtime.model));
   if (slot.workers_here == 0) return options;
-  RETURN_IF_ERROR(
-      CheckHostMemory(EstimateMemory(config, runtime.model->layout(), options.arena_bytes, options.training_schedule),
-                      slot.workers_here));
+  const bool in_parts = ComputesInParts(config);
+  const MemoryEstimate estimate =
+      EstimateMemory(config, runtime.model->layout(), in_parts ? options.in_parts->arena_bytes : options.arena_bytes,
+                     in_parts ? options.in_parts->training_schedule : options.training_schedule);
+  RETURN_IF_ERROR(CheckHostMemory(estimate, slot.workers_here));
   return options;
 }
 

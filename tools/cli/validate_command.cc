@@ -83,8 +83,8 @@ void PrintParameters(const ModelConfig& config, const ParameterLayout& layout) {
   PrintRow("active for a token", FormatCount(static_cast<double>(ActiveParameters(config))));
 }
 
-void PrintMemory(const MemoryEstimate& estimate, int64_t workers) {
-  std::printf("memory of one worker of %d\n", static_cast<int>(workers));
+void PrintMemory(const MemoryEstimate& estimate, int64_t workers, const std::string& where = "") {
+  std::printf("memory of one worker of %d%s\n", static_cast<int>(workers), where.c_str());
   PrintRow("weights", FormatBytes(estimate.weights));
   PrintRow("gradients", FormatBytes(estimate.gradients));
   PrintRow("optimizer", FormatBytes(estimate.optimizer));
@@ -92,12 +92,28 @@ void PrintMemory(const MemoryEstimate& estimate, int64_t workers) {
   PrintRow("total", FormatBytes(estimate.total()));
 }
 
+/// Of a mixture of experts: where its experts are computed, why, and what the other way would take.
+void PrintExpertPlacement(const Config& config, const ParameterLayout& layout, const PassPlans& plans) {
+  const ExpertBytes bytes = ExpertBytesOf(config);
+  const bool move = MovesTokens(config), automatic = config.parallel.experts == ExpertPlacement::kAuto;
+  std::printf("experts\n");
+  PrintRow("parallel.experts", absl::StrCat(Name(config.parallel.experts), automatic ? move ? ": move" : ": gather" : "",
+                                            automatic ? ", which sends fewer bytes" : ""));
+  PrintRow("gather, a layer sends", FormatBytes(bytes.gather) + " a microbatch and worker, at most: its experts");
+  PrintRow("move, a layer sends", FormatBytes(bytes.move) + " a microbatch and worker, at most: its tokens");
+  Config other = config;
+  other.parallel.experts = move ? ExpertPlacement::kGather : ExpertPlacement::kMove;
+  if (ComputesInParts(config) == ComputesInParts(other)) return;  // weights are not sharded
+  PrintMemory(EstimateMemory(other, layout, plans), config.elastic.workers,
+              move ? " with parallel.experts: gather" : " with parallel.experts: move");
+}
+
 /// What the other order of adding gradients would save, where that is worth a line.
 void PrintGradientSumAdvice(const Config& config, const ParameterLayout& layout, const PassPlans& plans,
                             const MemoryEstimate& estimate) {
   Config chains = config;
   chains.batch.gradient_sum = GradientSumKind::kChains;
-  const MemoryEstimate other = EstimateMemory(chains, layout, plans.arena_bytes, plans.training.schedule);
+  const MemoryEstimate other = EstimateMemory(chains, layout, plans);
   constexpr double kWorthALine = 0.9;
   if (other.total() > kWorthALine * estimate.total()) return;
   std::printf("  batch.gradient_sum: chains would need %s of gradients (other bits: choose it before a run begins)\n",
@@ -114,10 +130,13 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   PrintParameters(checked.model, model->layout());
 
   const BatchConfig& batch = checked.batch;
-  const PassPlans plans = PlanPasses(*model, checked.model.vocab_size, batch.microbatch_size, batch.sequence_length);
-  const MemoryEstimate estimate = EstimateMemory(checked, model->layout(), plans.arena_bytes, plans.training.schedule);
+  const bool has_experts = checked.model.NumExpertLayers() > 0;
+  const PassPlans plans =
+      PlanPasses(*model, checked.model.vocab_size, batch.microbatch_size, batch.sequence_length, has_experts);
+  const MemoryEstimate estimate = EstimateMemory(checked, model->layout(), plans);
   PrintMemory(estimate, checked.elastic.workers);
   PrintGradientSumAdvice(checked, model->layout(), plans, estimate);
+  if (has_experts) PrintExpertPlacement(checked, model->layout(), plans);
 
   ASSIGN_OR_RETURN(const double rate, MeasureMatmulRate(*device, model->compute_dtype()));
   const auto tokens = static_cast<double>(batch.step_tokens());

@@ -122,10 +122,9 @@ struct Process {
     options.evaluation_schedule = PlanEvaluation(*model, kBatch, kSequence).schedule;
     if (setting.in_parts) {
       const PassPlan in_parts = PlanTraining(*model, kBatch, kSequence, setting.in_parts);
-      options.in_parts = true;
-      options.arena_bytes = std::max(training.arena_bytes, in_parts.arena_bytes);
-      options.training_schedule_in_parts = in_parts.schedule;
-      options.evaluation_schedule_in_parts = PlanEvaluation(*model, kBatch, kSequence, setting.in_parts).schedule;
+      options.in_parts = {.arena_bytes = in_parts.arena_bytes,
+                          .training_schedule = in_parts.schedule,
+                          .evaluation_schedule = PlanEvaluation(*model, kBatch, kSequence, true).schedule};
     }
     if (setting.ties) options.initial_weights = WithoutRouters(model->layout());
     trainer = Trainer::Create(*model, *device, options).value();

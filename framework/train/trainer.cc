@@ -40,9 +40,8 @@ std::vector<int> ChunksOf(const PlacedState& placed, int rank) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Model& model, Device& device, TrainerOptions options) {
-  const PassRunner::Options pass{.max_rows = options.batch.microbatch_tokens(),
-                                 .max_passes = options.batch.microbatches,
-                                 .seed = options.seed};
+  const PassRunner::Options pass{
+      .max_rows = options.batch.microbatch_tokens(), .max_passes = options.batch.microbatches, .seed = options.seed};
   ASSIGN_OR_RETURN(auto runner, PassRunner::Create(model, device, pass));
   std::unique_ptr<Trainer> trainer(new Trainer(model, device, std::move(options), std::move(runner)));
   ASSIGN_OR_RETURN(trainer->snapshot_stream_, device.CreateStream(StreamKind::kTransfer));

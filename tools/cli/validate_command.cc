@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
+#include "framework/config/enum_names.h"
 #include "framework/config/load.h"
 #include "framework/metrics/progress.h"
 #include "models/plan.h"
@@ -97,8 +98,9 @@ void PrintExpertPlacement(const Config& config, const ParameterLayout& layout, c
   const ExpertBytes bytes = ExpertBytesOf(config);
   const bool move = MovesTokens(config), automatic = config.parallel.experts == ExpertPlacement::kAuto;
   std::printf("experts\n");
-  PrintRow("parallel.experts", absl::StrCat(Name(config.parallel.experts), automatic ? move ? ": move" : ": gather" : "",
-                                            automatic ? ", which sends fewer bytes" : ""));
+  PrintRow("parallel.experts",
+           absl::StrCat(Name(config.parallel.experts), automatic ? move ? ": move" : ": gather" : "",
+                        automatic ? ", which sends fewer bytes" : ""));
   PrintRow("gather, a layer sends", FormatBytes(bytes.gather) + " a microbatch and worker, at most: its experts");
   PrintRow("move, a layer sends", FormatBytes(bytes.move) + " a microbatch and worker, at most: its tokens");
   Config other = config;

@@ -71,6 +71,8 @@ class Experts {
                 const ExpertActivations& activations, kernels::ConstMatrix d_y, kernels::Matrix d_x) const;
 
  private:
+  /// With the bias of the unit at hand.
+  kernels::RouterShape ShapeWith(const BlockTensors& weights) const;
   int64_t slots(const Pass& pass) const { return pass.rows() * shape_.chosen; }
   /// Of the router, with the losses of its own.
   void RouterBackward(const Pass& pass, const Routing& routing, const float* d_weights, kernels::Matrix d_logits) const;
@@ -86,7 +88,7 @@ class Experts {
   int64_t hidden_size_, width_;
   int64_t index_, num_layers_;    // among the layers with experts, and how many there are
   double balance_loss_, z_loss_;  // coefficients
-  int router_;                    // in the block's unit
+  int router_, bias_ = -1;        // in the block's unit
   int gate_up_ = -1, down_ = -1;  // of expert 0, in the experts' unit
   std::optional<SharedExpert> shared_;
 };

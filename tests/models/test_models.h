@@ -157,6 +157,7 @@ inline std::vector<NamedConfig> TinyModels() {
   sigmoid.tie_embeddings = true;
   sigmoid.router_balance_loss = 0.4;
   sigmoid.router_z_loss = 0.05;
+  sigmoid.router_bias = true;
   ModelConfig losses = TinyMixture();
   losses.router_balance_loss = 0.5;
   losses.router_z_loss = 0.1;

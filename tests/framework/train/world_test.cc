@@ -39,6 +39,8 @@ void AddExperts(int64_t num_experts, ModelConfig* m) {
   m->expert_layer_step = 2;
   m->shared_expert_intermediate_size = 16;
   m->shared_expert_gate = true;
+  m->router_bias = true;
+  m->router_bias_rate = 0.02;  // changes who is chosen within a few steps
 }
 
 /// `wide`: matrices of several chunks, tall and wide.

@@ -77,7 +77,7 @@ Experts::Experts(ParameterBuilder& builder, const std::string& name, const Model
       router_(builder.AddFp32Matrix(name + ".router.weight", shape_.num_experts, hidden_size_,
                                     static_cast<float>(config.init_std))) {
   if (config.router_bias) {
-    bias_ = builder.AddBalanced(name + ".router.bias", shape_.num_experts,
+    bias_ = builder.AddBalanced(name + ".router_bias", shape_.num_experts,
                                 {.statistic = kLoad,
                                  .first = index_ * shape_.num_experts,
                                  .rate = static_cast<float>(config.router_bias_rate)});

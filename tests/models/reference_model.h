@@ -200,7 +200,7 @@ class ReferenceModel {
   /// The experts of a token, the best first.
   std::vector<int64_t> Best(const std::string& name, const Row& scores) const {
     std::vector<std::pair<double, int64_t>> order;
-    const double* bias = Find(name + "router.bias");
+    const double* bias = Find(name + "router_bias");
     for (int64_t e = 0; e < c_.num_experts; ++e) order.emplace_back(-scores[e] - (bias ? bias[e] : 0), e);
     std::sort(order.begin(), order.end());
     std::vector<int64_t> experts;

@@ -49,7 +49,7 @@ class ModelUpcycleTest : public testing::Test {
   }
 
   std::vector<float> Logits(const std::string& directory, const std::vector<int32_t>& tokens) {
-    const auto model = LoadSavedModel(directory, {.threads = 1, .compute_dtype = ComputeDType::kF32});
+    const auto model = LoadSavedModel(directory, {.compute_dtype = ComputeDType::kF32, .threads = 1});
     EXPECT_TRUE(model.ok()) << model.status();
     return (*model)->NextLogits(tokens).value();
   }

@@ -516,6 +516,7 @@ TEST(World, HoldersAgreeWithEveryOptimizer) {
   for (const OptimizerConfig& optimizer : Optimizers()) {
     for (const MirrorPlace place : {MirrorPlace::kDevice, MirrorPlace::kHost}) {
       Setting setting{.deferred = true, .optimizer = optimizer, .wide = true};
+      if (place == MirrorPlace::kHost) setting.num_experts = 5;
       setting.parallel = {.mirrors = 2, .mirrors_on = place};
       Fleet fleet(setting);
       TestWorld world(fleet.Start(4), Nodes(4, 1), setting);

@@ -194,7 +194,8 @@ inline std::vector<float> RandomWeights(const ParameterLayout& layout, uint64_t 
   std::normal_distribution<float> normal;
   std::vector<float> values;
   for (const ParameterSpec& p : layout.parameters()) {
-    const float mean = p.init == InitKind::kOnes ? 1.0f : 0.0f, scale = p.is_matrix() ? 0.3f : 0.2f;
+    const float mean = p.init == InitKind::kOnes ? 1.0f : 0.0f;
+    const float scale = p.is_matrix() ? 0.3f : p.balance.has_value() ? 0.05f : 0.2f;  // which leaves no expert alone
     for (int64_t i = 0; i < p.shape.elements(); ++i) values.push_back(mean + scale * normal(rng));
   }
   return values;

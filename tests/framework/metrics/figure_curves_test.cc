@@ -11,7 +11,8 @@ namespace holdfast {
 namespace {
 
 StepMetrics Step(int64_t step, std::vector<double> load) {
-  StepMetrics m{.step = step};
+  StepMetrics m;
+  m.step = step;
   if (!load.empty()) m.figures.push_back({.name = "expert_load", .values = std::move(load), .is_list = true});
   return m;
 }

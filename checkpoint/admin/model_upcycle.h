@@ -21,7 +21,7 @@ struct UpcycleOptions {
   std::string dense;   // saved model
   std::string output;  // directory, not there yet or empty
   int64_t experts = 8, experts_per_token = 2;
-  uint64_t seed = 0;               // of the routers
+  uint64_t seed = 0;                    // of the routers
   std::optional<FileDType> dtype = {};  // empty = the dense model's
   uint64_t max_file_bytes = 5'000'000'000;
 };

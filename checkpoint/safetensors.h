@@ -67,13 +67,16 @@ class SafetensorsWriter {
   /// The next values of the current tensor, converted to its dtype; a tensor may come in pieces. InvalidArgument,
   /// naming tensor and element, for NaN, infinity and what the dtype cannot hold: nobody could load the file.
   absl::Status Append(absl::Span<const float> values);
+  /// Everything is on the disk, but not under its name: of several files, each before the first is finished.
   /// InvalidArgument if tensors are missing.
+  absl::Status Sync();
   absl::Status Finish();
 
  private:
   SafetensorsWriter() = default;
 
   absl::Status WritePiece(absl::Span<const float> values);
+  absl::Status CheckComplete() const;
   void SkipFinishedTensors();
 
   std::unique_ptr<AtomicFile> file_;

@@ -217,6 +217,11 @@ absl::StatusOr<std::map<std::string, std::string>> ParseWeightMap(absl::string_v
 
 absl::StatusOr<std::string> FormatString(const std::string& text) { return Dump(Json(text)); }
 
+absl::StatusOr<std::string> FormatWeightIndex(const std::map<std::string, std::string>& weight_map,
+                                              uint64_t total_bytes) {
+  return Dump(Json{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", weight_map}});
+}
+
 absl::StatusOr<std::string> FormatStringMap(const std::map<std::string, std::string>& map) { return Dump(Json(map)); }
 
 }  // namespace holdfast

@@ -3,6 +3,7 @@
 // depth is bounded by it, duplicate names are seen (a JSON library's document would keep the last), and memory is that
 // of the result.
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -17,6 +18,10 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsJson(absl::string_view json);
 
 /// The "weight_map" (tensor name -> file name) of a model.safetensors.index.json.
 absl::StatusOr<std::map<std::string, std::string>> ParseWeightMap(absl::string_view json);
+
+/// The text of a model.safetensors.index.json; `total_bytes` of all tensors.
+absl::StatusOr<std::string> FormatWeightIndex(const std::map<std::string, std::string>& weight_map,
+                                              uint64_t total_bytes);
 
 /// A JSON string or object of strings; InvalidArgument if a string is not UTF-8.
 absl::StatusOr<std::string> FormatString(const std::string& text);

@@ -75,11 +75,19 @@ void SafetensorsWriter::SkipFinishedTensors() {
   }
 }
 
+absl::Status SafetensorsWriter::CheckComplete() const {
+  if (current_ == entries_.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(file_->path(), ": tensor ", Quoted(entries_[current_].name), " has ",
+                                                 written_in_current_, " of ", elements_[current_], " elements"));
+}
+
+absl::Status SafetensorsWriter::Sync() {
+  RETURN_IF_ERROR(CheckComplete());
+  return file_->Sync();
+}
+
 absl::Status SafetensorsWriter::Finish() {
-  if (current_ < entries_.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(file_->path(), ": tensor ", Quoted(entries_[current_].name), " has ",
-                                                   written_in_current_, " of ", elements_[current_], " elements"));
-  }
+  RETURN_IF_ERROR(CheckComplete());
   return file_->Commit();
 }
 

@@ -2,11 +2,14 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "checkpoint/model_directory.h"
+#include "checkpoint/safetensors_json.h"
 #include "checkpoint/saved_model.h"
 #include "checkpoint/tensor_slices.h"
 #include "framework/base/files.h"
@@ -65,31 +68,75 @@ absl::Status AppendTransposed(const TensorSlice& slice, ValueReader values, std:
   return absl::OkStatus();
 }
 
-// All of model.safetensors but its name.
-absl::StatusOr<std::unique_ptr<SafetensorsWriter>> StageWeights(const fs::path& path, const ParameterLayout& layout,
-                                                                const TensorMap& map, ValueReader values,
+/// A file of weights and its tensors.
+struct WeightsFile {
+  std::string name;
+  std::vector<const ExternalTensor*> tensors;
+};
+
+uint64_t BytesOf(const ExternalTensor& tensor, FileDType dtype) {
+  return static_cast<uint64_t>(tensor.shape.elements()) * (dtype == FileDType::kF32 ? 4 : 2);
+}
+
+// Named as transformers names shards.
+std::vector<WeightsFile> PlanFiles(const TensorMap& map, FileDType dtype, uint64_t max_file_bytes) {
+  std::vector<WeightsFile> files(1);
+  uint64_t bytes = 0;
+  for (const ExternalTensor& tensor : map) {
+    const uint64_t more = BytesOf(tensor, dtype);
+    if (max_file_bytes > 0 && bytes > 0 && bytes + more > max_file_bytes) {
+      files.emplace_back();
+      bytes = 0;
+    }
+    files.back().tensors.push_back(&tensor);
+    bytes += more;
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    files[i].name =
+        files.size() == 1 ? kWeightsFile : absl::StrFormat("model-%05d-of-%05d.safetensors", i + 1, files.size());
+  }
+  return files;
+}
+
+absl::StatusOr<std::string> IndexOf(const std::vector<WeightsFile>& files, FileDType dtype) {
+  std::map<std::string, std::string> weight_map;
+  uint64_t bytes = 0;
+  for (const WeightsFile& file : files) {
+    for (const ExternalTensor* tensor : file.tensors) {
+      weight_map[tensor->name] = file.name;
+      bytes += BytesOf(*tensor, dtype);
+    }
+  }
+  return FormatWeightIndex(weight_map, bytes);
+}
+
+// All of a file of weights but its name.
+absl::StatusOr<std::unique_ptr<SafetensorsWriter>> StageWeights(const fs::path& root, const WeightsFile& file,
+                                                                const ParameterLayout& layout, ValueReader values,
                                                                 FileDType dtype) {
   std::vector<SafetensorsWriter::Entry> entries;
-  for (const ExternalTensor& tensor : map) {
-    SafetensorsWriter::Entry entry{tensor.name, dtype, {}};
-    for (int i = 0; i < tensor.shape.rank(); ++i) entry.shape.push_back(tensor.shape[i]);
+  for (const ExternalTensor* tensor : file.tensors) {
+    SafetensorsWriter::Entry entry{tensor->name, dtype, {}};
+    for (int i = 0; i < tensor->shape.rank(); ++i) entry.shape.push_back(tensor->shape[i]);
     entries.push_back(std::move(entry));
   }
   // transformers asks files for the framework they were written for; "pt" is the one it loads everywhere.
-  ASSIGN_OR_RETURN(auto writer, SafetensorsWriter::Create(path.string(), std::move(entries), {{"format", "pt"}}));
+  ASSIGN_OR_RETURN(auto writer,
+                   SafetensorsWriter::Create((root / file.name).string(), std::move(entries), {{"format", "pt"}}));
   std::vector<float> block;
-  for (const ExternalTensor& tensor : map) {
-    ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, tensor));
-    RETURN_IF_ERROR(tensor.transposed ? AppendTransposed(slice, values, block, *writer)
-                                      : AppendRows(slice, values, block, *writer));
+  for (const ExternalTensor* tensor : file.tensors) {
+    ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, *tensor));
+    RETURN_IF_ERROR(tensor->transposed ? AppendTransposed(slice, values, block, *writer)
+                                       : AppendRows(slice, values, block, *writer));
   }
+  RETURN_IF_ERROR(writer->Sync());
   return writer;
 }
 
 }  // namespace
 
 absl::Status SaveModel(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
-                       ValueReader values, FileDType dtype, const SavedModelFiles& files) {
+                       ValueReader values, FileDType dtype, const SavedModelFiles& files, uint64_t max_file_bytes) {
   RETURN_IF_ERROR(CheckCoverage(layout, map));
   RETURN_IF_ERROR(CreateDirectory(directory));
   const fs::path root(directory);
@@ -99,10 +146,19 @@ absl::Status SaveModel(const std::string& directory, const ParameterLayout& layo
   for (const auto& [name, contents] : files.others) {
     ASSIGN_OR_RETURN(others.emplace_back(), Stage(root / name, contents));
   }
-  ASSIGN_OR_RETURN(const auto weights, StageWeights(root / kWeightsFile, layout, map, values, dtype));
+  const std::vector<WeightsFile> weights_files = PlanFiles(map, dtype, max_file_bytes);
+  const bool sharded = weights_files.size() > 1;
+  if (sharded) {
+    ASSIGN_OR_RETURN(const std::string index, IndexOf(weights_files, dtype));
+    ASSIGN_OR_RETURN(others.emplace_back(), Stage(root / kWeightsIndexFile, index));
+  }
+  std::vector<std::unique_ptr<SafetensorsWriter>> weights;
+  for (const WeightsFile& file : weights_files) {
+    ASSIGN_OR_RETURN(weights.emplace_back(), StageWeights(root, file, layout, values, dtype));
+  }
 
-  RETURN_IF_ERROR(weights->Finish());
-  RETURN_IF_ERROR(RemoveIfThere(root / kWeightsIndexFile));
+  for (const auto& file : weights) RETURN_IF_ERROR(file->Finish());
+  RETURN_IF_ERROR(RemoveIfThere(root / (sharded ? kWeightsFile : kWeightsIndexFile)));
   for (const auto& file : others) RETURN_IF_ERROR(file->Commit());
   for (const char* name : kOtherFiles) {
     if (!files.others.contains(name)) RETURN_IF_ERROR(RemoveIfThere(root / name));

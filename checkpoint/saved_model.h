@@ -3,6 +3,7 @@
 // and what belongs to its tokenizer, as Hugging Face lays it out. This file moves values between such a
 // directory and the flat vector of a ParameterLayout; which external name is which parameter comes from a TensorMap.
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -33,10 +34,11 @@ struct SavedModelFiles {
 using ValueReader = absl::FunctionRef<absl::Status(int64_t first, absl::Span<float> out)>;
 
 /// Writes weights (stored as `dtype`; in memory at most one transposed tensor at a time) and files to `directory`,
-/// created if needed, every file by temporary + fsync + rename. An existing saved model is replaced file by file,
-/// config.json last; no name changes before everything is on the disk, so a full one leaves the old model as it was. An
-/// index of shards and those of kOtherFiles that the new model does not have are removed.
+/// created if needed, in files of at most `max_file_bytes` each (more, if a tensor alone has more) with an index if
+/// there are several; 0 = in one. Every file by temporary + fsync + rename. An existing saved model is replaced file by
+/// file, config.json last; no name changes before everything is on the disk, so a full one leaves the old model as it
+/// was. An index of shards and those of kOtherFiles that the new model does not have are removed.
 absl::Status SaveModel(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
-                       ValueReader values, FileDType dtype, const SavedModelFiles& files);
+                       ValueReader values, FileDType dtype, const SavedModelFiles& files, uint64_t max_file_bytes = 0);
 
 }  // namespace holdfast

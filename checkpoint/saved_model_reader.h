@@ -26,8 +26,8 @@ class SavedModelReader {
                                                const TensorMap& map,
                                                const std::function<bool(const std::string&)>& ignorable);
 
-  /// Values [first, first + out.size()) of the flat vector; each end must be one of a row (ends of parameters and
-  /// chunks are). InvalidArgument, naming the tensor, for NaN and infinity.
+  /// Values [first, first + out.size()) of the flat vector; in a transposed tensor each end must be one of a row (ends
+  /// of parameters and chunks are). InvalidArgument, naming the tensor, for NaN and infinity.
   absl::Status Read(int64_t first, absl::Span<float> out) const;
 
  private:

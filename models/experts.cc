@@ -23,6 +23,7 @@ kernels::RouterShape ShapeOf(const ModelConfig& c) {
 }
 
 enum : size_t { kGateUp, kDown };  // of an expert, in the experts' unit
+constexpr char kLoad[] = "expert_load";
 
 kernels::RouterOut OutOf(const Routing& routing) {
   return {routing.scores.f32(), routing.experts.i32(), routing.weights.f32(), routing.lse.f32()};
@@ -36,7 +37,7 @@ StatisticsLayout RouterStatistics(const ModelConfig& config) {
   return {{{.name = "router_balance", .combine = Combine::kMean, .size = layers},
            {.name = "router_z", .combine = Combine::kMean, .size = layers},
            {.name = "router_entropy", .combine = Combine::kMean, .size = layers},
-           {.name = "expert_load", .combine = Combine::kCount, .size = layers * config.num_experts}}};
+           {.name = kLoad, .combine = Combine::kCount, .size = layers * config.num_experts}}};
 }
 
 std::vector<Figure> RouterFigures(const ModelConfig& config, const Statistics& step) {
@@ -46,9 +47,9 @@ std::vector<Figure> RouterFigures(const ModelConfig& config, const Statistics& s
     const absl::Span<const double> of_layers = step.Reals(name);
     return std::accumulate(of_layers.begin(), of_layers.end(), 0.0) / static_cast<double>(layers);
   };
-  Figure load{.name = "expert_load", .values = {}, .is_list = true};
+  Figure load{.name = kLoad, .values = {}, .is_list = true};
   Figure dead{.name = "dead_experts", .values = {}, .is_list = true};
-  const absl::Span<const int64_t> all = step.Counts("expert_load");
+  const absl::Span<const int64_t> all = step.Counts(kLoad);
   for (int64_t layer = 0; layer < layers; ++layer) {
     const auto tokens =
         all.subspan(static_cast<size_t>(layer * config.num_experts), static_cast<size_t>(config.num_experts));
@@ -76,6 +77,12 @@ Experts::Experts(ParameterBuilder& builder, const std::string& name, const Model
       router_(builder.AddFp32Matrix(name + ".router.weight", shape_.num_experts, hidden_size_,
                                     static_cast<float>(config.init_std))),
       elsewhere_(shape_.num_experts, shape_.chosen, hidden_size_, width_) {
+  if (config.router_bias) {
+    bias_ = builder.AddBalanced(name + ".router_bias", shape_.num_experts,
+                                {.statistic = kLoad,
+                                 .first = index_ * shape_.num_experts,
+                                 .rate = static_cast<float>(config.router_bias_rate)});
+  }
   if (config.shared_expert_intermediate_size > 0) shared_.emplace(builder, name + ".shared", config);
 }
 
@@ -120,12 +127,18 @@ kernels::ExpertRows Experts::Rows(const Pass& pass, const Routing& routing) cons
           .slot_of = routing.slot_of.i32()};
 }
 
+kernels::RouterShape Experts::ShapeWith(const BlockTensors& weights) const {
+  kernels::RouterShape shape = shape_;
+  if (bias_ >= 0) shape.bias = weights.own[bias_].f32();
+  return shape;
+}
+
 void Experts::Route(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
                     const ExpertActivations& activations) const {
   const Routing& routing = activations.routing;
   pass.ops->Gemm(
       {.a = x, .b = weights.own[router_].matrix(), .transpose_b = true, .c = routing.logits.matrix(), .pre_gelu = {}});
-  pass.ops->RouterForward(OutOf(routing), routing.logits.matrix(), shape_);
+  pass.ops->RouterForward(OutOf(routing), routing.logits.matrix(), ShapeWith(weights));
   pass.ops->SortChoices(routing.offsets.i32(), routing.choices.i32(), routing.slot_of.i32(), routing.experts.i32(),
                         pass.rows(), shape_);
 }
@@ -258,6 +271,7 @@ Tensor Experts::RestBackward(const Pass& pass, const BlockTensors& weights, cons
   const kernels::Matrix d_logits = pass.Floats({pass.rows(), shape_.num_experts}).matrix();
   RouterBackward(pass, routing, d_weights.f32(), d_logits);
   pass.ops->Gemm({.a = d_logits, .transpose_a = true, .b = x, .c = gradients.own[router_].matrix(), .pre_gelu = {}});
+  if (bias_ >= 0) pass.ops->Zero(gradients.own[bias_].data, gradients.own[bias_].bytes());
   pass.ops->Gemm({.a = d_logits, .b = weights.own[router_].matrix(), .c = sum.matrix(), .pre_gelu = {}});
   if (shared_.has_value()) {
     shared_->Backward(pass, weights.own, gradients.own, x, activations.shared, d_y, sum.matrix());

@@ -82,6 +82,8 @@ class Experts {
   absl::Status ServeBackward(const Pass& pass, int unit, const ExpertTraffic& traffic) const;
 
  private:
+  /// With the bias of the unit at hand.
+  kernels::RouterShape ShapeWith(const BlockTensors& weights) const;
   int64_t slots(const Pass& pass) const { return pass.rows() * shape_.chosen; }
   /// Of the router, with the losses of its own.
   void RouterBackward(const Pass& pass, const Routing& routing, const float* d_weights, kernels::Matrix d_logits) const;
@@ -100,7 +102,7 @@ class Experts {
   int64_t hidden_size_, width_;
   int64_t index_, num_layers_;    // among the layers with experts, and how many there are
   double balance_loss_, z_loss_;  // coefficients
-  int router_;                    // in the block's unit
+  int router_, bias_ = -1;        // in the block's unit
   ExpertParallel elsewhere_;
   std::optional<SharedExpert> shared_;
 };

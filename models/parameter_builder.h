@@ -48,6 +48,11 @@ class ParameterBuilder {
     return Add({.name = name, .shape = {elements}, .init = init});
   }
 
+  /// One of zeros that counts of a step change, instead of a gradient.
+  int AddBalanced(const std::string& name, int64_t elements, Balance balance) {
+    return Add({.name = name, .shape = {elements}, .init = InitKind::kZeros, .balance = std::move(balance)});
+  }
+
   ParameterLayout Build() && { return ParameterLayout(std::move(parameters_), std::move(unit_names_)); }
 
  private:

@@ -87,6 +87,10 @@ struct ModelConfig {
   /// with experts: E * sum over experts of (share of the tokens * mean probability), and the mean of logsumexp^2.
   double router_balance_loss = 0.0;
   double router_z_loss = 0.0;
+  /// A bias of each expert is added to its score for choosing only. After each step it rises by router_bias_rate where
+  /// the expert had fewer tokens than the mean of its layer, and falls where it had more (arXiv 2408.15664).
+  bool router_bias = false;
+  double router_bias_rate = 1e-3;
   double dropout = 0.0;  // on embeddings, attention probabilities and both residual branches
   double init_std = 0.02;
 

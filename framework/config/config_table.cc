@@ -115,6 +115,8 @@ Section ModelTable(ModelConfig* model, std::vector<std::string> families) {
                Bool("shared_expert_gate", &model->shared_expert_gate),
                Double("router_balance_loss", &model->router_balance_loss, 0.0, 1e3),
                Double("router_z_loss", &model->router_z_loss, 0.0, 1e3),
+               Bool("router_bias", &model->router_bias),
+               Double("router_bias_rate", &model->router_bias_rate, 0.0, 1.0),
                Double("dropout", &model->dropout, 0.0, 0.99),
                Double("init_std", &model->init_std, 0.0, 10.0)}});
 }

@@ -59,8 +59,15 @@ void CheckSharedExpert(const ModelConfig& model, Violations* violations) {
   }
 }
 
+void CheckRouterBias(const ModelConfig& model, Violations* violations) {
+  if (!model.router_bias || model.num_experts > 0) return;
+  violations->push_back(
+      {{"model.router_bias", "model.num_experts"}, "there is no router; leave it out or set model.num_experts"});
+}
+
 void CheckExperts(const ModelConfig& model, Violations* violations) {
   CheckSharedExpert(model, violations);
+  CheckRouterBias(model, violations);
   if (model.num_experts == 0) return;
   if (model.activation != ActivationKind::kSwiglu || model.bias) {
     violations->push_back({{"model.num_experts", "model.activation", "model.bias"},
@@ -325,7 +332,7 @@ std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, cons
     if (key == "rope_theta" || key == "rope_scaling") return rope;
     if (key.starts_with("rope_")) return scaled;
     return key != "family" && key != "dropout" && key != "init_std" && key != "router_balance_loss" &&
-           key != "router_z_loss";
+           key != "router_z_loss" && key != "router_bias_rate";
   };
   Config a, b;
   a.model = ours;

@@ -24,6 +24,7 @@ std::vector<std::string> RunFiles(const RunDirectory& run) {
           run.checkpoints(),
           run.logs(),
           run.loss_plot(),
+          run.load_plot(),
           run.coordinator_state(),
           run.coordinator_address(),
           run.token(),

@@ -1,6 +1,6 @@
 #pragma once
-// The files of a run directory: config.yaml, metrics.jsonl, events.jsonl, logs/, model/, checkpoints/, loss.svg. This
-// header owns every name in it.
+// The files of a run directory: config.yaml, metrics.jsonl, events.jsonl, logs/, model/, checkpoints/, loss.svg, ...
+// This header owns every name in it.
 
 #include <cstdint>
 #include <cstdio>
@@ -57,6 +57,7 @@ class RunDirectory {
   std::string token() const { return root_ + "/coordinator.token"; }                  // secret, mode 0600
   std::string lock() const { return root_ + "/.lock"; }
   std::string loss_plot() const { return root_ + "/loss.svg"; }
+  std::string load_plot() const { return root_ + "/expert_load.svg"; }  // of a model with experts
 
   /// Creates the directory. AlreadyExists with what to do if it holds a run and not `overwrite`; with it, the old run's
   /// files (those named here, nothing else) are removed, but for config, coordinator_state and token. An unwritable

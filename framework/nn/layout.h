@@ -3,6 +3,7 @@
 // Everything here is a pure function of the model's config and never of the world.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,15 @@ namespace holdfast {
 
 enum class InitKind : uint8_t { kNormal, kZeros, kOnes };
 
+/// How a vector is changed that no gradient changes but counts of a step (of tokens, for each expert): value i rises by
+/// `rate` where count first + i of the model's statistic is below the mean of the vector's counts, and falls by it
+/// where it is above (arXiv 2408.15664).
+struct Balance {
+  std::string statistic;  // of kind Combine::kCount
+  int64_t first = 0;
+  float rate = 0;
+};
+
 struct ParameterSpec {
   std::string name;  // "blocks.3.attention.qkv.weight"
   Shape shape;       // matrices are (out, in), row-major
@@ -21,6 +31,7 @@ struct ParameterSpec {
   bool fp32 = false;    // forward and backward read it in fp32, whatever the compute dtype (routers)
   bool decay = false;   // weight decay applies (matrices, not norms and biases)
   bool hidden = false;  // a matrix between hidden vectors: no embedding, no head
+  std::optional<Balance> balance = std::nullopt;  // the model gives zeros as its gradient
   int unit = 0;
   int part = -1;  // of a unit that is cut at parts (experts): which one it belongs to, 0, 1, ...; else -1
   // Set by ParameterLayout:

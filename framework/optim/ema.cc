@@ -3,13 +3,13 @@
 namespace holdfast {
 
 std::vector<Plane> WithEma::PlanesOf(const ParameterSpec& parameter) const {
-  std::vector<Plane> planes = optimizer_->PlanesOf(parameter);
+  std::vector<Plane> planes = inner().PlanesOf(parameter);
   planes.push_back({kEmaPlane, /*begins_as_weight=*/true});
   return planes;
 }
 
 void WithEma::Apply(kernels::Ops& ops, const PlaneRun& run, const UpdateScalars& scalars, uint16_t* weight_bf16) const {
-  optimizer_->Apply(ops, run, scalars, weight_bf16);
+  inner().Apply(ops, run, scalars, weight_bf16);
   float* const average = run.planes.back();
   ops.Axpby(average, decay_, average, 1.0f - decay_, run.planes[0], run.n);
 }

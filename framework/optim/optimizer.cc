@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "framework/optim/adamw.h"
+#include "framework/optim/balancing.h"
 #include "framework/optim/ema.h"
 #include "framework/optim/lion.h"
 #include "framework/optim/muon.h"
@@ -22,6 +23,7 @@ std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config) {
       optimizer = std::make_unique<Muon>(config);
       break;
   }
+  optimizer = std::make_unique<WithBalancing>(std::move(optimizer));
   if (config.ema_decay > 0) optimizer = std::make_unique<WithEma>(std::move(optimizer), config.ema_decay);
   return optimizer;
 }

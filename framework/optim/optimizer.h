@@ -28,7 +28,8 @@ struct PlaneRun {
   int64_t n = 0;
   absl::InlinedVector<float*, kMaxPlanes> planes;  // as Optimizer::PlanesOf lists them
   const float* gradient = nullptr;
-  const float* update = nullptr;  // what was made of the whole parameter, where the optimizer takes it whole
+  // What was made of the whole parameter, where the optimizer takes it whole, or of a step's counts (BalanceUpdates).
+  const float* update = nullptr;
 };
 
 /// Immutable. All pointers are of the memory that `ops` works on; calls are queued there.

@@ -25,7 +25,7 @@ struct UpdateArguments {
   const Optimizer* optimizer = nullptr;
   UpdateScalars scalars;
   /// By chunk: the part of the update that was made of its whole parameter, where the chunk is held and the optimizer
-  /// takes it whole, on the state's device. Empty if it takes none.
+  /// takes it whole, or that was made of the step's counts; on the state's device. Empty if there are none.
   absl::Span<const float* const> updates = {};
 };
 

@@ -43,7 +43,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Model& model, Device& d
   const PassRunner::Options pass{
       .max_rows = options.batch.microbatch_tokens(), .max_passes = options.batch.microbatches, .seed = options.seed};
   ASSIGN_OR_RETURN(auto runner, PassRunner::Create(model, device, pass));
-  std::unique_ptr<Trainer> trainer(new Trainer(model, device, std::move(options), std::move(runner)));
+  ASSIGN_OR_RETURN(BalanceUpdates balance_updates, BalanceUpdates::Create(model.layout(), device));
+  std::unique_ptr<Trainer> trainer(
+      new Trainer(model, device, std::move(options), std::move(runner), std::move(balance_updates)));
   ASSIGN_OR_RETURN(trainer->snapshot_stream_, device.CreateStream(StreamKind::kTransfer));
   if (!device.is_host()) RETURN_IF_ERROR(trainer->CreateHostSide());
   return trainer;
@@ -55,13 +57,15 @@ absl::Status Trainer::CreateHostSide() {
   return absl::OkStatus();
 }
 
-Trainer::Trainer(Model& model, Device& device, TrainerOptions options, std::unique_ptr<PassRunner> runner)
+Trainer::Trainer(Model& model, Device& device, TrainerOptions options, std::unique_ptr<PassRunner> runner,
+                 BalanceUpdates balance_updates)
     : model_(model),
       device_(device),
       options_(std::move(options)),
       optimizer_(MakeOptimizer(options_.optimizer)),
       state_layout_(LayoutOf(*optimizer_, model.layout())),
       runner_(std::move(runner)),
+      balance_updates_(std::move(balance_updates)),
       snapshot_memory_(HostBlocks::Create(device, state_layout_.LargestChunkBytes())) {}
 
 absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldCommunicators communicators,
@@ -232,6 +236,7 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
                                               "; lower optimizer.lr, raise schedule.warmup_steps or check the data"));
   }
   RETURN_IF_ERROR(current().whole_updates().Prepare(store.Gradients(), ScalarsOf(result), stop));
+  updates_ = balance_updates_.With(result.statistics, current().whole_updates().updates());
   return result;
 }
 
@@ -240,7 +245,7 @@ UpdateScalars Trainer::ScalarsOf(const StepResult& result) const {
 }
 
 UpdateArguments Trainer::ArgumentsOf(const StepResult& result) const {
-  return {.optimizer = optimizer_.get(), .scalars = ScalarsOf(result), .updates = current().whole_updates().updates()};
+  return {.optimizer = optimizer_.get(), .scalars = ScalarsOf(result), .updates = updates_};
 }
 
 std::map<int, uint64_t> Trainer::DigestsAfter(const StepResult& result) {

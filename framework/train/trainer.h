@@ -26,6 +26,7 @@
 #include "framework/optim/optimizer.h"
 #include "framework/parallel/placed_state.h"
 #include "framework/parallel/snapshot.h"
+#include "framework/train/balance_updates.h"
 #include "framework/train/held_states.h"
 #include "framework/train/pass_runner.h"
 #include "framework/train/weight_exchange.h"
@@ -154,7 +155,8 @@ class Trainer {
   StepProgress& progress() { return progress_; }
 
  private:
-  Trainer(Model& model, Device& device, TrainerOptions options, std::unique_ptr<PassRunner> runner);
+  Trainer(Model& model, Device& device, TrainerOptions options, std::unique_ptr<PassRunner> runner,
+          BalanceUpdates balance_updates);
   absl::Status CreateHostSide();
 
   PlacedState& current() const { return states_.current(); }
@@ -179,7 +181,9 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   StateLayout state_layout_;
   std::unique_ptr<PassRunner> runner_;
-  std::unique_ptr<Device> host_device_;  // none where device_ is a host
+  BalanceUpdates balance_updates_;
+  absl::Span<const float* const> updates_;  // of the step prepared last, by chunk
+  std::unique_ptr<Device> host_device_;     // none where device_ is a host
   std::unique_ptr<Stream> host_stream_;
   StepProgress progress_;
   std::unique_ptr<Stream> snapshot_stream_;  // of whoever reads it

@@ -19,6 +19,8 @@ class Family {
   virtual const char* name() const = 0;
   /// Of whose keys those count that FamilyPreset names.
   virtual ModelConfig preset() const = 0;
+  /// The family that is this one with experts, or null.
+  virtual const Family* with_experts() const { return nullptr; }
 
   /// Empty, or a key of `model` ("qk_norm") whose value in a resolved config no config.json of this family can say.
   virtual std::string Inexpressible(const ModelConfig& config) const = 0;

@@ -10,6 +10,8 @@ class Mistral final : public LlamaLike {
  public:
   const char* name() const override { return "mistral"; }
 
+  const Family* with_experts() const override { return &MixtralFamily(); }
+
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{LlamaLike::Inexpressible(c)},
                      {"num_experts", c.num_experts > 0},

@@ -32,7 +32,8 @@ std::string MixtureLike::Inexpressible(const ModelConfig& c) const {
                    {"num_experts", c.num_experts == 0},
                    {"router_score", c.router_score != RouterScoreKind::kSoftmax},
                    {"router_scale", c.router_scale != 1},
-                   {"router_groups", c.router_groups != 1}});
+                   {"router_groups", c.router_groups != 1},
+                   {"router_bias", c.router_bias}});
 }
 
 TensorNames MixtureLike::Names(const ModelConfig& c) const {

@@ -36,6 +36,7 @@ void ReadOwnExperts(ConfigFields& in, ModelConfig* c) {
   c->router_scale = in.Positive("router_scale", 1.0);
   c->router_groups = in.Size("router_groups", 1);
   c->router_groups_chosen = in.Size("router_groups_chosen", 1);
+  c->router_bias = in.Bool("router_bias", false);
   c->shared_expert_intermediate_size = in.Whole("shared_expert_intermediate_size", 0);
   c->shared_expert_gate = in.Bool("shared_expert_gate", false);
 }
@@ -52,6 +53,7 @@ void WriteOwnExperts(const ModelConfig& c, nlohmann::ordered_json* object) {
                   {"router_scale", c.router_scale},
                   {"router_groups", c.router_groups},
                   {"router_groups_chosen", c.router_groups_chosen},
+                  {"router_bias", c.router_bias},
                   {"shared_expert_intermediate_size", c.shared_expert_intermediate_size},
                   {"shared_expert_gate", c.shared_expert_gate}});
 }

@@ -16,6 +16,8 @@ class Qwen2 final : public LlamaLike {
     return c;
   }
 
+  const Family* with_experts() const override { return &Qwen2MoeFamily(); }
+
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{LlamaLike::Inexpressible(c)},
                      {"num_experts", c.num_experts > 0},

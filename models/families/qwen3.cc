@@ -16,6 +16,8 @@ class Qwen3 final : public LlamaLike {
     return c;
   }
 
+  const Family* with_experts() const override { return &Qwen3MoeFamily(); }
+
   std::string Inexpressible(const ModelConfig& c) const override {
     return FirstKey({{LlamaLike::Inexpressible(c)},
                      {"num_experts", c.num_experts > 0},

@@ -57,7 +57,7 @@ class SavedModelTest : public testing::Test {
       std::copy_n(values_.begin() + first, out.size(), out.begin());
       return absl::OkStatus();
     };
-    return SaveModel(dir_ / "model", layout_, map_, read, dtype_, {config, others});
+    return SaveModel(dir_ / "model", layout_, map_, read, dtype_, {config, others}, max_file_bytes_);
   }
 
   absl::Status Load(std::vector<float>* values = nullptr) {
@@ -93,7 +93,36 @@ class SavedModelTest : public testing::Test {
   TensorMap map_ = MakeMap();
   std::vector<float> values_;
   FileDType dtype_ = FileDType::kF32;
+  uint64_t max_file_bytes_ = 0;
 };
+
+TEST_F(SavedModelTest, ShardsHoldWhatOneFileWould) {
+  ASSERT_TRUE(Save("one").ok());
+  max_file_bytes_ = 250;  // wte, k, q, v, biases: 112 + 32 + 32 + 32 + 8 + 16; the next alone has more; experts
+  ASSERT_TRUE(Save("many").ok());
+  EXPECT_EQ(ListModel(), (std::vector<std::string>{
+                             "config.json", "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
+                             "model-00003-of-00003.safetensors", "model.safetensors.index.json"}));
+  EXPECT_THAT(
+      *ReadFile(dir_ / "model/model.safetensors.index.json", 10000),
+      AllOf(HasSubstr("\"bias.kv\":\"model-00001-of-00003.safetensors\""), HasSubstr("\"total_size\":9680352")));
+  std::vector<float> loaded;
+  const absl::Status status = Load(&loaded);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(loaded, values_);
+}
+
+TEST_F(SavedModelTest, AFailedSaveOfShardsLeavesTheOldModel) {
+  ASSERT_TRUE(Save("old").ok());
+  const std::vector<float> old = values_;
+  values_.back() = NAN;  // in the last of them
+  max_file_bytes_ = 250;
+  EXPECT_THAT(std::string(Save("new").message()), HasSubstr("tensor \"experts.1\": element 14 is nan"));
+  std::vector<float> loaded;
+  ASSERT_TRUE(Load(&loaded).ok());
+  EXPECT_EQ(loaded, old);
+  EXPECT_EQ(ListModel(), (std::vector<std::string>{"config.json", "model.safetensors"}));
+}
 
 TEST_F(SavedModelTest, ValuesComeBackInEveryDType) {
   for (const FileDType dtype : {FileDType::kF32, FileDType::kF16, FileDType::kBF16}) {

@@ -212,6 +212,55 @@ TEST_F(TrainTest, AMixtureOfExpertsIsSavedExportedAndLoaded) {
   EXPECT_THAT(dense.output, HasSubstr("model.num_experts"));
 }
 
+TEST_F(TrainTest, ABiasBalancesExpertsWithEqualBitsInAnyWorldAndAfterAKill) {
+  const auto with_bias = [](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments;
+    for (const char* key : {"router_bias=true", "router_bias_rate=0.01", "router_score=sigmoid", "router_scale=2.5"}) {
+      arguments.insert(arguments.end(), {"--set", absl::StrCat("model.", key)});
+    }
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return WithExperts(arguments);
+  };
+  const CommandResult one = Train("1", with_bias({}));
+  ASSERT_EQ(one.exit_code, 0) << one.output;
+  EXPECT_TRUE(fs::exists(directory_ / "1/expert_load.svg"));
+  ASSERT_EQ(Train("3", with_bias({"--workers", "3"})).exit_code, 0);
+  EXPECT_EQ(RunHoldfast({"compare", Path("1"), Path("3")}).exit_code, 0);
+  ASSERT_EQ(Train("still", with_bias({"--set", "model.router_bias_rate=0"})).exit_code, 0);
+  EXPECT_EQ(RunHoldfast({"compare", Path("1"), Path("still")}).exit_code, 1) << "the bias changes nothing";
+  std::vector<std::string> arguments{"train", Path("config.yaml"), "--run-dir", Path("killed")};
+  for (const std::string& argument : with_bias({"--set", "checkpoint.every_steps=2"})) arguments.push_back(argument);
+  setenv("HOLDFAST_TEST_SLOWDOWN_MS", "300", 1);
+  Command run(arguments);
+  unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
+  ASSERT_TRUE(run.WaitForOutput("checkpoint of step"));
+  run.Signal(SIGKILL);
+  run.Wait();
+  const CommandResult resumed = Train("killed", with_bias({"--workers", "2"}));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(RunHoldfast({"compare", Path("1"), Path("killed")}).exit_code, 0);
+  // Saved in our own form, with the bias.
+  EXPECT_THAT(ReadAll(directory_ / "1/model/config.json"), HasSubstr("\"router_bias\": true"));
+  EXPECT_EQ(RunHoldfast({"eval", Path("1"), Path("valid.bin"), "--sequence-length", "32"}).exit_code, 0);
+}
+
+TEST_F(TrainTest, ADenseModelIsUpcycledAndTrainedOn) {
+  ASSERT_EQ(Train("a", {"--set", "model.family=llama"}).exit_code, 0);
+  const CommandResult made = RunHoldfast({"model", "upcycle", Path("a/model"), Path("moe"), "--experts", "4"});
+  ASSERT_EQ(made.exit_code, 0) << made.output;
+  EXPECT_THAT(made.output, HasSubstr("mixtral with 4 experts, 2 for a token"));
+  EXPECT_THAT(ReadAll(directory_ / "moe/config.json"), HasSubstr("MixtralForCausalLM"));
+  WriteAll(directory_ / "more.yaml", "data: {train: [" + Path("train.bin") +
+                                         "]}\nbatch: {sequence_length: 32, microbatch_size: 2}\n"
+                                         "train: {steps: 2, init_from: " +
+                                         Path("moe") + "}\nlog: {sample_bytes: 0}\n");
+  const CommandResult more = RunHoldfast({"train", Path("more.yaml"), "--run-dir", Path("b"), "--workers", "2"});
+  EXPECT_EQ(more.exit_code, 0) << more.output;
+  const CommandResult again = RunHoldfast({"model", "upcycle", Path("a/model"), Path("moe")});
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_THAT(again.output, HasSubstr("there is something already"));
+}
+
 TEST_F(TrainTest, SigtermSavesTheModelAndExits143) {
   WriteConfig("config.yaml", 1'000'000);
   Command run({"train", Path("config.yaml"), "--run-dir", Path("a")});

@@ -198,9 +198,10 @@ class ReferenceModel {
   }
 
   /// The experts of a token, the best first.
-  std::vector<int64_t> Best(const Row& scores) const {
+  std::vector<int64_t> Best(const std::string& name, const Row& scores) const {
     std::vector<std::pair<double, int64_t>> order;
-    for (int64_t e = 0; e < c_.num_experts; ++e) order.emplace_back(-scores[e], e);
+    const double* bias = Find(name + "router_bias");
+    for (int64_t e = 0; e < c_.num_experts; ++e) order.emplace_back(-scores[e] - (bias ? bias[e] : 0), e);
     std::sort(order.begin(), order.end());
     std::vector<int64_t> experts;
     for (int64_t j = 0; j < c_.experts_per_token; ++j) experts.push_back(order[j].second);
@@ -249,7 +250,8 @@ class ReferenceModel {
     for (size_t r = 0; r < x.size(); ++r) {
       const Row& scores = all_scores.emplace_back(Scores(logits[r]));
       double chosen = 0;
-      const std::vector<int64_t>& experts = choices_.try_emplace(absl::StrCat(name, r), Best(scores)).first->second;
+      const std::vector<int64_t>& experts =
+          choices_.try_emplace(absl::StrCat(name, r), Best(name, scores)).first->second;
       for (const int64_t e : experts) chosen += scores[e];
       for (const int64_t e : experts) {
         ++load[e];

@@ -157,6 +157,7 @@ inline std::vector<NamedConfig> TinyModels() {
   sigmoid.tie_embeddings = true;
   sigmoid.router_balance_loss = 0.4;
   sigmoid.router_z_loss = 0.05;
+  sigmoid.router_bias = true;
   ModelConfig losses = TinyMixture();
   losses.router_balance_loss = 0.5;
   losses.router_z_loss = 0.1;
@@ -193,8 +194,12 @@ inline std::vector<float> RandomWeights(const ParameterLayout& layout, uint64_t 
   std::normal_distribution<float> normal;
   std::vector<float> values;
   for (const ParameterSpec& p : layout.parameters()) {
-    const float mean = p.init == InitKind::kOnes ? 1.0f : 0.0f, scale = p.is_matrix() ? 0.3f : 0.2f;
-    for (int64_t i = 0; i < p.shape.elements(); ++i) values.push_back(mean + scale * normal(rng));
+    const float mean = p.init == InitKind::kOnes ? 1.0f : 0.0f;
+    const float scale = p.is_matrix() ? 0.3f : 0.2f;
+    for (int64_t i = 0; i < p.shape.elements(); ++i) {
+      // Small, so that every expert is chosen, and drawn from none, so that other values are those of a model without.
+      values.push_back(p.balance.has_value() ? 0.03f * static_cast<float>(i % 3 - 1) : mean + scale * normal(rng));
+    }
   }
   return values;
 }

@@ -6,6 +6,7 @@
 #include "tools/cli/coordinator_command.h"
 #include "tools/cli/data_command.h"
 #include "tools/cli/eval_command.h"
+#include "tools/cli/model_command.h"
 #include "tools/cli/sample_command.h"
 #include "tools/cli/status_command.h"
 #include "tools/cli/train_command.h"
@@ -28,6 +29,9 @@ void AddCommands(CLI::App& app, CommandBody& body) {
   AddCommand<DataVerifyCommand>(*data, body, "verify", "Read token files and compare every block with their index");
   AddCommand<SampleCommand>(app, body, "sample", "Print text sampled from a saved model");
   AddCommand<EvalCommand>(app, body, "eval", "Print the loss of a saved model on token files");
+  CLI::App* model = app.add_subcommand("model", "Make a saved model of another one");
+  model->require_subcommand(1);
+  AddCommand<ModelUpcycleCommand>(*model, body, "upcycle", "Make a model with experts of a dense one");
   AddCommand<CompareCommand>(app, body, "compare", "Say whether two runs are the same bits, or where they part");
   AddCkptCommand(app, body);
   AddCommand<CoordinatorCommand>(app, body, "coordinator",

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "framework/base/status.h"
+#include "framework/metrics/figure_curves.h"
 #include "framework/metrics/plot.h"
 #include "framework/storage/atomic_file.h"
 #include "nlohmann/json.hpp"
@@ -42,6 +43,16 @@ absl::Status PlotLoss(const RunDirectory& directory) {
   RETURN_IF_ERROR(WriteFileAtomically(directory.loss_plot(), PlotSvg(curves, options)));
   std::printf("\n%s\n", PlotTerminal(curves, options, kColumns, kRows, /*unicode=*/true).c_str());
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> PlotExpertLoads(const RunDirectory& directory) {
+  ASSIGN_OR_RETURN(const std::vector<StepMetrics> metrics, directory.ReadMetrics());
+  const std::vector<Curve> curves = FigureCurves(metrics, "expert_load");
+  if (curves.empty()) return false;
+  const PlotOptions options{
+      .title = "Expert load", .x_label = "step", .y_label = "most tokens of an expert / mean of its layer"};
+  RETURN_IF_ERROR(WriteFileAtomically(directory.load_plot(), PlotSvg(curves, options)));
+  return true;
 }
 
 }  // namespace holdfast

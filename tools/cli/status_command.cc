@@ -16,7 +16,7 @@
 namespace holdfast {
 namespace {
 
-constexpr size_t kMaxAddressBytes = 1024;
+constexpr size_t kMaxAddressFileBytes = 1024;
 
 /// `target` is a run directory with a coordinator's address in it, or that address.
 absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments) {
@@ -28,7 +28,7 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
   if (!std::filesystem::exists(directory.coordinator_address(), error)) {
     return absl::NotFoundError(absl::StrCat("no coordinator is at work in ", arguments.target));
   }
-  ASSIGN_OR_RETURN(std::string address, ReadFile(directory.coordinator_address(), kMaxAddressBytes));
+  ASSIGN_OR_RETURN(std::string address, ReadFile(directory.coordinator_address(), kMaxAddressFileBytes));
   address.erase(address.find_last_not_of('\n') + 1);
   connection.coordinator = address;
   if (connection.token_file.empty() && std::filesystem::exists(directory.token(), error)) {

@@ -53,9 +53,11 @@ absl::Status PrintSample(const Config& config, const RunDirectory& directory, st
 absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory,
                            const CoordinatorShell::Outcome& outcome, const StopSignal& stop_signal) {
   const bool stopped = outcome.exit_code > 128;
+  bool loads = false;
   if (outcome.exit_code != 0 && !stopped) return absl::InternalError(outcome.reason);
   if (!stopped) {
     RETURN_IF_ERROR(PlotLoss(directory));
+    ASSIGN_OR_RETURN(loads, PlotExpertLoads(directory));
     if (outcome.validation_loss.has_value()) std::printf("validation loss  %.4f\n", *outcome.validation_loss);
     RETURN_IF_ERROR(PrintSample(config, directory, stop_signal.token()));
   }
@@ -63,6 +65,7 @@ absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory,
     std::printf("\nmodel       %s\nmetrics     %s\n", directory.model().c_str(), directory.metrics().c_str());
   }
   if (!stopped) std::printf("loss curve  %s\n", directory.loss_plot().c_str());
+  if (loads) std::printf("loads       %s\n", directory.load_plot().c_str());
   if (stopped) {
     std::printf("stopped by signal %d after step %d%s\n", outcome.exit_code - 128, static_cast<int>(outcome.steps),
                 outcome.steps > 0 ? "; the model of that step is saved" : "");

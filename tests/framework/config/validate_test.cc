@@ -72,6 +72,12 @@ TEST(ValidateTest, Experts) {
   EXPECT_EQ(errors({"model.shared_expert_intermediate_size=8", "model.num_experts=0"}),
             "--set model.num_experts=0: a shared expert stands beside others; leave it out or set "
             "model.num_experts");
+  EXPECT_EQ(errors({"model.router_bias=true", "model.num_experts=0"}),
+            "--set model.num_experts=0: there is no router; leave it out or set model.num_experts");
+  // As DeepSeek V3 chooses.
+  EXPECT_EQ(errors({"model.router_score=sigmoid", "model.router_bias=true", "model.router_bias_rate=0",
+                    "model.router_groups=4", "model.router_groups_chosen=2", "model.router_scale=2.5"}),
+            "");
   EXPECT_EQ(errors({"model.qk_norm_joint=true"}),
             "--set model.qk_norm_joint=true: there is no norm of query and key; leave it out or set model.qk_norm to "
             "true");

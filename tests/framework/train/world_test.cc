@@ -39,6 +39,8 @@ void AddExperts(int64_t num_experts, ModelConfig* m) {
   m->expert_layer_step = 2;
   m->shared_expert_intermediate_size = 16;
   m->shared_expert_gate = true;
+  m->router_bias = true;
+  m->router_bias_rate = 0.02;  // changes who is chosen within a few steps
 }
 
 /// `wide`: matrices of several chunks, tall and wide.
@@ -567,6 +569,7 @@ TEST(World, HoldersAgreeWithEveryOptimizer) {
   for (const OptimizerConfig& optimizer : Optimizers()) {
     for (const MirrorPlace place : {MirrorPlace::kDevice, MirrorPlace::kHost}) {
       Setting setting{.deferred = true, .optimizer = optimizer, .wide = true};
+      if (place == MirrorPlace::kHost) setting.num_experts = 5;
       setting.parallel = {.mirrors = 2, .mirrors_on = place};
       Fleet fleet(setting);
       TestWorld world(fleet.Start(4), Nodes(4, 1), setting);

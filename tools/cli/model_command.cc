@@ -1,0 +1,39 @@
+#include "tools/cli/model_command.h"
+
+#include <cstdio>
+#include <map>
+
+#include "framework/base/status.h"
+#include "framework/metrics/progress.h"
+#include "models/plan.h"
+#include "models/transformer.h"
+#include "tools/cli/shared_progress.h"
+
+namespace holdfast {
+
+absl::StatusOr<int> ModelUpcycleCommand::Run() const {
+  SharedProgress progress("writing");
+  ASSIGN_OR_RETURN(const ModelConfig made, UpcycleModel(options, progress.Listener()));
+  progress.Finish();
+  std::printf("%s: %s with %lld experts, %lld for a token: %s parameters, of which a token meets %s\n",
+              options.output.c_str(), made.family.c_str(), static_cast<long long>(made.num_experts),
+              static_cast<long long>(made.experts_per_token),
+              FormatCount(static_cast<double>(TransformerLayout(made).elements())).c_str(),
+              FormatCount(static_cast<double>(ActiveParameters(made))).c_str());
+  return kExitDone;
+}
+
+void ModelUpcycleCommand::AddTo(CLI::App& command) {
+  command.add_option("DENSE", options.dense, "saved model of a Llama, Mistral, Qwen2 or Qwen3")->required();
+  command.add_option("MOE", options.output, "directory of the new one; not there yet, or empty")->required();
+  command.add_option("--experts", options.experts, "of each layer, copies of its MLP; default 8")
+      ->check(CLI::Range(1, 4096));
+  command.add_option("--experts-per-token", options.experts_per_token, "default 2")->check(CLI::Range(1, 64));
+  command.add_option("--seed", options.seed, "of the routers; default 0");
+  const std::map<std::string, FileDType> dtypes = {
+      {"f32", FileDType::kF32}, {"bf16", FileDType::kBF16}, {"f16", FileDType::kF16}};
+  command.add_option("--dtype", options.dtype, "f32, bf16 or f16; default: the dense model's")
+      ->transform(CLI::CheckedTransformer(dtypes));
+}
+
+}  // namespace holdfast

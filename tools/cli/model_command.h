@@ -1,0 +1,16 @@
+#pragma once
+// holdfast model: what is made of saved models.
+
+#include "checkpoint/admin/model_upcycle.h"
+#include "tools/cli/command.h"
+
+namespace holdfast {
+
+struct ModelUpcycleCommand {
+  UpcycleOptions options;
+
+  void AddTo(CLI::App& command);
+  absl::StatusOr<int> Run() const;
+};
+
+}  // namespace holdfast

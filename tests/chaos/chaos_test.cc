@@ -157,9 +157,13 @@ class MixtureChaos : public Chaos {
  protected:
   static void SetUpTestSuite() { stage_ = std::make_unique<Stage>(kSettings); }
 
-  inline static const std::vector<std::string> kSettings{
-      "model.family=qwen2_moe", "model.num_experts=5", "model.experts_per_token=2", "model.expert_intermediate_size=24",
-      "model.shared_expert_intermediate_size=16"};
+  inline static const std::vector<std::string> kSettings{"model.family=qwen2_moe",
+                                                         "model.num_experts=5",
+                                                         "model.experts_per_token=2",
+                                                         "model.expert_intermediate_size=24",
+                                                         "model.shared_expert_intermediate_size=16",
+                                                         "model.router_bias=true",
+                                                         "model.router_bias_rate=0.01"};
 };
 
 // By seed 3 of one group of 4 workers, 6 of two groups of 5, both with tokens that travel to the experts; by 5 with

@@ -48,7 +48,7 @@ BitFlip FlipFromEnvironment(const std::string& worker) {
 
 /// Ends a worker whose GPU cannot be made to leave memory alone. Its agent starts it again.
 [[noreturn]] void EndStuck(const std::string& why) {
-  std::fprintf(stderr, "error: %s; this worker ends itself\n", why.c_str());
+  std::fprintf(stderr, "error: %s; this worker exits\n", why.c_str());
   std::_Exit(EXIT_FAILURE);
 }
 

@@ -49,7 +49,7 @@ class GrpcLink final : public ControlLink, public ClientHandler {
   void OnDisconnected(const absl::Status& reason) override { handler_->OnDisconnected(std::string(reason.message())); }
   void OnConnectFailed(const absl::Status& reason) override {
     if (absl::IsUnauthenticated(reason)) {
-      std::fprintf(stderr, "error: the coordinator does not let us in: %s\n", std::string(reason.message()).c_str());
+      std::fprintf(stderr, "error: coordinator rejected authentication: %s\n", std::string(reason.message()).c_str());
     }
   }
 

@@ -148,7 +148,7 @@ absl::StatusOr<std::vector<std::string>> SessionShell::Exchange(const std::strin
   if (stop.stop_requested()) return absl::AbortedError("the world has changed");
   if (!there) {
     return absl::DeadlineExceededError(
-        absl::StrCat("the addresses of the members of generation ", generation, " did not come in time"));
+        absl::StrCat("the addresses of the members of generation ", generation, " did not arrive in time"));
   }
   return peers_.blobs;
 }
@@ -170,7 +170,7 @@ void SessionShell::Beat(const std::stop_token& stop) {
                                 .bytes_loaded = progress_.bytes_loaded,
                                 .bytes_to_load = progress_.bytes_to_load});
     if (IsOverdue()) {
-      std::fprintf(stderr, "error: the %s phase could not be ended for %.0f s; this worker ends itself\n",
+      std::fprintf(stderr, "error: the %s phase did not end within %.0f s of its abort; this worker exits\n",
                    PhaseName(phase_), std::chrono::duration<double>(options_.kill_timeout).count());
       std::abort();
     }

@@ -28,12 +28,12 @@ void AddCommands(CLI::App& app, CommandBody& body) {
   AddCommand<DataVerifyCommand>(*data, body, "verify", "Read token files and compare every block with their index");
   AddCommand<SampleCommand>(app, body, "sample", "Print text sampled from a saved model");
   AddCommand<EvalCommand>(app, body, "eval", "Print the loss of a saved model on token files");
-  AddCommand<CompareCommand>(app, body, "compare", "Say whether two runs are the same bits, or where they part");
+  AddCommand<CompareCommand>(app, body, "compare", "Compare two runs bit by bit and print the first step that differs");
   AddCkptCommand(app, body);
   AddCommand<CoordinatorCommand>(app, body, "coordinator",
-                                 "Decide for a run over several machines; the same command goes on with it");
-  AddCommand<AgentCommand>(app, body, "agent", "Start and watch the workers of one machine");
-  AddCommand<StatusCommand>(app, body, "status", "The state of a run: world, workers, last events");
+                                 "Coordinate a run over several machines; the same command resumes it");
+  AddCommand<AgentCommand>(app, body, "agent", "Start and supervise the workers of one machine");
+  AddCommand<StatusCommand>(app, body, "status", "Print the state of a run: world, workers, last events");
   AddCommand<WorkerCommand>(app, body, "worker", "One worker process; started by an agent")
       ->group("");  // not for people
 }

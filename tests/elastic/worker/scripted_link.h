@@ -1,6 +1,7 @@
 #pragma once
 // A link whose coordinator is the test: it says what it likes and sees everything that the worker sends.
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <variant>
@@ -24,21 +25,24 @@ class ScriptedLink final : public ControlLink {
   void Connect() { handler_->OnConnected(); }
   void Tell(const CoordinatorMessage& message) { handler_->OnMessage(message); }
 
-  /// Waits for the first message of its kind that `fits`.
+  /// Waits for the first message that `fits`.
+  template <class Fits>
+  WorkerMessage AwaitAny(const Fits& fits) {
+    std::unique_lock lock(mutex_);
+    std::vector<WorkerMessage>::iterator found;
+    changed_.wait(lock, [&] {
+      found = std::find_if(sent_.begin(), sent_.end(), fits);
+      return found != sent_.end();
+    });
+    return *found;
+  }
+  /// The same of one kind.
   template <class Message, class Fits>
   Message Await(const Fits& fits) {
-    std::unique_lock lock(mutex_);
-    Message found;
-    changed_.wait(lock, [&] {
-      for (const WorkerMessage& message : sent_) {
-        const auto* kind = std::get_if<Message>(&message);
-        if (kind == nullptr || !fits(*kind)) continue;
-        found = *kind;
-        return true;
-      }
-      return false;
-    });
-    return found;
+    return std::get<Message>(AwaitAny([&](const WorkerMessage& message) {
+      const auto* kind = std::get_if<Message>(&message);
+      return kind != nullptr && fits(*kind);
+    }));
   }
   template <class Message>
   Message Await() {

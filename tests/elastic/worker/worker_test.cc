@@ -11,12 +11,12 @@
 #include <filesystem>
 #include <thread>
 
-#include "checkpoint/sharded/commit.h"
 #include "framework/base/status.h"
 #include "framework/data/dataset.h"
 #include "framework/storage/fault_storage.h"
 #include "framework/storage/memory_storage.h"
 #include "models/runtime/training_runtime.h"
+#include "tests/elastic/worker/publish.h"
 #include "tests/elastic/worker/scripted_link.h"
 #include "tests/framework/storage/test_directory.h"
 #include "tests/models/runtime/tiny_run.h"
@@ -91,10 +91,10 @@ class WorkerTest : public TinyRun {
 
   /// What a trainer by itself makes of step `step`, counted from 1, which follows the one it was asked for last.
   struct Alone {
-    explicit Alone(const Config& config)
-        : config(config),
-          runtime(OpenTraining(config, {}).value()),
-          order(runtime->data.training.num_samples(), config.run.seed, config.data.shuffle) {
+    explicit Alone(const Config& of_run)
+        : config(of_run),
+          runtime(OpenTraining(of_run, {}).value()),
+          order(runtime->data.training.num_samples(), of_run.run.seed, of_run.data.shuffle) {
       EXPECT_TRUE(runtime->trainer->EnterWorld({}, {}).ok());
     }
     StepResult Prepare(int64_t step) {
@@ -198,21 +198,8 @@ TEST_F(WorkerTest, WhatACommitSavesIsWhatAnotherWorldLoads) {
   EXPECT_EQ(saved.step, 2);
   const VoteMessage next = VoteOf(3);
 
-  Manifest manifest{.name = {saved.step, saved.generation},
-                    .config = "{}",
-                    .world_size = 1,
-                    .sharding = "full_shard",
-                    .tensors = StoredTensorsOf(runtime_->trainer->state_layout())};
-  manifest.shards.push_back({{saved.data.name, saved.data.size, saved.data.digest},
-                             {saved.index.name, saved.index.size, saved.index.digest},
-                             saved.chunks});
-  const auto fence = Fence::Claim(storage_, "this test");
-  ASSERT_TRUE(fence.ok()) << fence.status();
-  const auto committed = CommitCheckpoint(storage_, **fence, manifest);
-  ASSERT_TRUE(committed.ok()) << committed.status();
-
   WorldMessage again = WorldOf(2, 2);
-  again.checkpoint = manifest.name.ToString();
+  again.checkpoint = Publish(storage_, saved, runtime_->trainer->state_layout());
   link_.Tell(again);
   const VoteMessage loaded = VoteOf(3, 2);
   EXPECT_EQ(loaded.loss_bits, next.loss_bits);
@@ -251,13 +238,21 @@ TEST_F(WorkerTest, AWorkerWithoutCheckpointsCannotLoadOne) {
 }
 
 TEST_F(WorkerTest, ALossThatIsNotFiniteIsFatal) {
-  Start(ConfigOf({"optimizer.lr=1e30"}));
+  Start(ConfigOf({"optimizer.lr=1000", "optimizer.weight_decay=1000"}));  // weights grow a millionfold in each step
   link_.Tell(WorldOf(1));
-  Commit(1);
-  const auto failure = link_.Await<FailureMessage>(OfGeneration(1));
-  EXPECT_TRUE(failure.fatal);
-  EXPECT_EQ(failure.step, 2);
-  EXPECT_THAT(failure.cause, HasSubstr("step 2 diverged"));
+  const FailureMessage* failure = nullptr;
+  WorkerMessage answer;
+  for (int64_t step = 1; failure == nullptr; ++step) {
+    answer = link_.AwaitAny([step](const WorkerMessage& message) {
+      const auto* vote = std::get_if<VoteMessage>(&message);
+      return (vote != nullptr && vote->step == step) || std::holds_alternative<FailureMessage>(message);
+    });
+    failure = std::get_if<FailureMessage>(&answer);
+    if (failure == nullptr) link_.Tell(CommitMessage{.generation = 1, .step = step, .microbatches = {}});
+    ASSERT_LT(step, config_.train.steps) << "no step diverged";
+  }
+  EXPECT_TRUE(failure->fatal);
+  EXPECT_THAT(failure->cause, HasSubstr("diverged"));
 }
 
 TEST_F(WorkerTest, DataThatCannotBeReadIsAFailureOfThisHostAlone) {

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/host.h"
+#include "framework/base/log.h"
 
 namespace holdfast {
 namespace {
@@ -90,7 +90,7 @@ void AgentHost::OnExit(const WorkerExit& exit) {
       WorkerExitMessage{.id = {exit.name, exit.incarnation}, .cause = exit.cause, .restarting = exit.restarting});
   if (exit.restarting) return;
   const bool told = !exit.killed && (exit.exit_code == 0 || exit.exit_code == kRunFailedExit || exit.exit_code > 128);
-  if (!told) std::fprintf(stderr, "error: worker %s: %s\n", exit.name.c_str(), exit.cause.c_str());
+  if (!told) LogError("worker ", exit.name, ": ", exit.cause);
   const std::lock_guard lock(mutex_);
   last_exit_code_ = exit.exit_code;
   told_by_worker_ = told;

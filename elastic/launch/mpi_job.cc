@@ -13,6 +13,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/base/thread_pool.h"
 
@@ -45,10 +46,7 @@ int MpiRankOf(const Member& member) {
 
 /// Without MPI_Finalize, which would wait for those that are gone.
 [[noreturn]] void EndBroken(const std::string& why) {
-  std::fprintf(stderr,
-               "error: %s; MPI cannot continue without a member: start the job again; it resumes from its newest "
-               "checkpoint\n",
-               why.c_str());
+  LogError(why, "; MPI cannot continue without a member: start the job again; it resumes from its newest checkpoint");
   std::fflush(nullptr);
   std::_Exit(kExitWorldBroken);
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/base/build.h"
+#include "framework/base/log.h"
 #include "kernels/ops.h"
 #include "tools/cli/commands.h"
 
@@ -21,11 +22,21 @@ bool ChooseInstructionSet() {
   return false;
 }
 
+/// Of this process and, by its environment, of those it starts.
+void UseLogLevel(const std::string& name) {
+  if (holdfast::SetLogLevel(name).ok()) setenv(holdfast::kLogLevelVariable, name.c_str(), 1);
+}
+
 int Main(int argc, char** argv) {
   if (!ChooseInstructionSet()) return holdfast::kExitUsage;
   CLI::App app{
       "Holdfast trains transformer language models; the loss curve is bit for bit the same at any world size."};
   app.set_version_flag("--version", absl::StrCat(HOLDFAST_VERSION, " build ", holdfast::BuildId()));
+  app.fallthrough();  // after a command's name, too
+  app.add_option_function<std::string>("--log-level", UseLogLevel, "lines on stderr: this level and those above it")
+      ->envname(holdfast::kLogLevelVariable)
+      ->type_name("LEVEL")
+      ->check(CLI::IsMember(holdfast::LogLevelNames()));
   holdfast::CommandBody body;
   holdfast::AddCommands(app, body);
   try {

@@ -50,7 +50,8 @@ absl::Status CheckNotInUse(Storage& storage) {
   ASSIGN_OR_RETURN(const std::vector<StoredObject> claims, storage.List(kPrefix));
   if (claims.empty()) return absl::OkStatus();
   const auto claim = ReadObject(storage, claims.back().name, kMaxClaimBytes);  // names sort as their epochs
-  if (absl::IsNotFound(claim.status())) return absl::UnavailableError("the checkpoints have just changed hands");
+  if (absl::IsNotFound(claim.status()))
+    return absl::UnavailableError("another process has just claimed the checkpoints; try again");
   RETURN_IF_ERROR(claim.status());
   const std::string owner = OwnerIn(*claim);
   const std::string shown = Printable(owner, kMaxOwnerBytes);
@@ -64,7 +65,7 @@ absl::Status CheckNotInUse(Storage& storage) {
       break;
   }
   return absl::FailedPreconditionError(absl::StrCat(storage.Describe(), " was used last by ", shown,
-                                                    "; whether it still runs cannot be seen from here"));
+                                                    "; this machine cannot tell whether it still runs"));
 }
 
 }  // namespace holdfast

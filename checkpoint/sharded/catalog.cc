@@ -33,13 +33,13 @@ absl::Status Judge(Storage& storage, const Branch& branch, const CheckpointName&
                    const std::vector<StoredObject>& objects, Catalog* catalog) {
   RejectedCheckpoint rejected{.name = name.ToString(), .reason = "", .unfinished = false};
   if (!Contains(objects, ObjectName(name, kManifestName))) {
-    rejected.reason = "no manifest: it was never finished, or is being written or deleted";
+    rejected.reason = "no manifest: not finished, or being written or deleted";
     rejected.unfinished = true;
     catalog->rejected.push_back(std::move(rejected));
     return absl::OkStatus();
   }
   if (!branch.Includes(name.generation, name.step)) {
-    rejected.reason = "given up: the run has gone back to an earlier step since";
+    rejected.reason = "excluded: the run has rewound to an earlier step since";
     rejected.given_up = true;
     catalog->rejected.push_back(std::move(rejected));
     return absl::OkStatus();

@@ -76,7 +76,8 @@ absl::StatusOr<Branch> ReadBranch(Storage& storage) {
     absl::StatusOr<Branch> branch = BranchOf(storage, epochs.back());
     if (!absl::IsNotFound(branch.status())) return branch;  // else somebody has just claimed anew
   }
-  return absl::UnavailableError(absl::StrCat(storage.Describe(), ": others claim it again and again"));
+  return absl::UnavailableError(
+      absl::StrCat(storage.Describe(), ": other processes keep claiming it; stop all but one"));
 }
 
 absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std::string& owner, const Past& past) {
@@ -104,7 +105,8 @@ absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std:
     // Not make_unique: a private constructor.
     return std::unique_ptr<Fence>(new Fence(storage, owner, epoch, std::move(branch)));
   }
-  return absl::UnavailableError(absl::StrCat(storage.Describe(), ": others claim it again and again"));
+  return absl::UnavailableError(
+      absl::StrCat(storage.Describe(), ": other processes keep claiming it; stop all but one"));
 }
 
 absl::Status Fence::Check() {

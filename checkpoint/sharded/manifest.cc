@@ -188,7 +188,8 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   const size_t tail = Tail("").size();
   if (text.size() < tail) return absl::DataLossError("the manifest ends too early");
   const absl::string_view body = text.substr(0, text.size() - tail);
-  if (Tail(body) != text.substr(body.size())) return absl::DataLossError("the manifest's digest does not fit");
+  if (Tail(body) != text.substr(body.size()))
+    return absl::DataLossError("the manifest's digest does not match its contents");
   Manifest manifest;
   RETURN_IF_ERROR(ParseManifestFields(absl::StrCat(body, "}"), &manifest));
   RETURN_IF_ERROR(CheckManifest(manifest));

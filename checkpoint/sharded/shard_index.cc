@@ -140,7 +140,7 @@ absl::StatusOr<uint32_t> CheckEnvelope(absl::string_view bytes) {
   if (bytes.substr(0, kMagic.size()) != kMagic) return absl::InvalidArgumentError("not a shard index");
   const absl::string_view contents = bytes.substr(0, bytes.size() - kDigestBytes);
   if (DigestFile(contents) != bytes.substr(contents.size())) {
-    return absl::DataLossError("shard index: the digest does not fit the contents");
+    return absl::DataLossError("shard index: the digest does not match the contents");
   }
   absl::string_view version_bytes = bytes.substr(kMagic.size());
   const auto version = Take<uint32_t>(&version_bytes);

@@ -140,7 +140,7 @@ absl::StatusOr<size_t> PipelinedShardWriter::CheckChunk(const CapturedChunk& chu
   }
   if (DigestBytes(chunk.bytes) != chunk.digest) {
     return absl::DataLossError(
-        absl::StrCat("chunk ", chunk.chunk, " has changed since it was captured: its digest does not fit"));
+        absl::StrCat("chunk ", chunk.chunk, " has changed since it was captured: its digest does not match"));
   }
   return position;
 }

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/host.h"
+#include "framework/base/log.h"
 
 namespace holdfast {
 namespace {
@@ -90,7 +90,7 @@ void AgentHost::OnExit(const WorkerExit& exit) {
       WorkerExitMessage{.id = {exit.name, exit.incarnation}, .cause = exit.cause, .restarting = exit.restarting});
   if (exit.restarting) return;
   const bool told = !exit.killed && (exit.exit_code == 0 || exit.exit_code == kRunFailedExit || exit.exit_code > 128);
-  if (!told) std::fprintf(stderr, "error: worker %s: %s\n", exit.name.c_str(), exit.cause.c_str());
+  if (!told) LogError("worker ", exit.name, ": ", exit.cause);
   const std::lock_guard lock(mutex_);
   last_exit_code_ = exit.exit_code;
   told_by_worker_ = told;
@@ -106,9 +106,9 @@ EndMessage AgentHost::Wait() {
   if (!something()) {
     lock.unlock();
     agent_->Stop(SIGKILL, milliseconds(0));  // there is nobody to save anything with
-    return {1, absl::StrCat("no coordinator at ", settings_.coordinator, " for ",
+    return {1, absl::StrCat("no connection to the coordinator at ", settings_.coordinator, " for ",
                             std::chrono::duration_cast<std::chrono::seconds>(coordinator_timeout_).count(),
-                            " s (elastic.coordinator_timeout_ms): start it and this agent again, and the run goes on ",
+                            " s (elastic.coordinator_timeout_ms): start it and this agent again; the run resumes ",
                             "from its newest checkpoint")};
   }
   const int stop_signal = stop_signal_;
@@ -125,7 +125,7 @@ EndMessage AgentHost::Wait() {
   } else if (stop_signal != 0) {
     end = {128 + stop_signal, absl::StrCat("node ", settings_.node, " has left the run")};
   } else if (told_by_worker_) {  // the line to the coordinator broke at the wrong moment
-    end.reason = "the run has ended, say the workers";
+    end.reason = "the run has ended, as the workers of this node report";
   }
   lock.unlock();
   agent_->Stop(SIGTERM, kGrace);

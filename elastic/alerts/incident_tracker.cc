@@ -43,7 +43,7 @@ void IncidentTracker::On(const event::WorkerHung& e) {
   if (leaving_.count(e.node) > 0) return;  // it was told to go
   Begin(
       WorkerIncident(e.worker), Alert::Severity::kError, e.host,
-      absl::StrCat(NameOf(e), " hangs in phase ", PhaseName(e.phase), ": ", e.reason, " for ", Short(e.seconds), " s"));
+      absl::StrCat(NameOf(e), " hung in phase ", PhaseName(e.phase), ": ", e.reason, " for ", Short(e.seconds), " s"));
 }
 
 void IncidentTracker::On(const event::WorkerLost& e) {
@@ -77,8 +77,8 @@ void IncidentTracker::On(const event::Recovered&) {
   for (const auto& [name, incident] : open_) {
     if (incident.stage == Stage::kAdmitted) back.push_back(name);
   }
-  for (const std::string& name : back) End(name, "it is back");
-  for (const char* incident : {"progress", "state", "bits", "size", "disk"}) End(incident, "the run goes on");
+  for (const std::string& name : back) End(name, "it has rejoined");
+  for (const char* incident : {"progress", "state", "bits", "size", "disk"}) End(incident, "the run has resumed");
 }
 
 void IncidentTracker::On(const event::NoProgress& e) {
@@ -86,21 +86,21 @@ void IncidentTracker::On(const event::NoProgress& e) {
         absl::StrCat("no progress on step ", e.step, " for ", Short(e.seconds), " s"));
 }
 void IncidentTracker::On(const event::TooFewWorkers& e) {
-  Begin("size", Alert::Severity::kError, "", absl::StrCat("the run stands still after step ", e.step, ": ", e.detail));
+  Begin("size", Alert::Severity::kError, "", absl::StrCat("training is suspended after step ", e.step, ": ", e.detail));
 }
 
 void IncidentTracker::On(const event::Paused& e) {
   Begin("disk", Alert::Severity::kError, "", absl::StrCat("paused: ", e.cause));
 }
-void IncidentTracker::On(const event::Resumed&) { End("disk", "the run goes on"); }
+void IncidentTracker::On(const event::Resumed&) { End("disk", "the run has resumed"); }
 
 void IncidentTracker::On(const event::LinkCut& e) {
-  Begin(
-      LinkIncident(e), Alert::Severity::kError, e.host,
-      absl::StrCat("no link between ", e.host, " and ", e.peer_host, " in step ", e.step,
-                   e.without.empty() ? ", and neither can be spared" : absl::StrCat("; going on without ", e.without)));
+  Begin(LinkIncident(e), Alert::Severity::kError, e.host,
+        absl::StrCat(
+            "no link between ", e.host, " and ", e.peer_host, " in step ", e.step,
+            e.without.empty() ? "; both are needed to continue" : absl::StrCat("; continuing without ", e.without)));
 }
-void IncidentTracker::On(const event::LinkBack& e) { End(LinkIncident(e), "it is back"); }
+void IncidentTracker::On(const event::LinkBack& e) { End(LinkIncident(e), "the link works again"); }
 
 void IncidentTracker::On(const event::StepSlow& e) {
   Begin("pace", Alert::Severity::kWarning, "",
@@ -118,15 +118,14 @@ void IncidentTracker::On(const event::StepSlowResolved&) {
 
 void IncidentTracker::On(const event::StateFields& e) {
   Begin("state", Alert::Severity::kCritical, "",
-        absl::StrCat("no holder of a part of the state of step ", e.step, " is left: ", e.holders));
+        absl::StrCat("no holder of a part of the state of step ", e.step, " is connected: ", e.holders));
 }
 void IncidentTracker::On(const event::Rewind& e) {
-  Begin("state", Alert::Severity::kCritical, "", absl::StrCat("state was lost; the run goes back to step ", e.step));
+  Begin("state", Alert::Severity::kCritical, "", absl::StrCat("state was lost; rewinding to step ", e.step));
 }
 void IncidentTracker::On(const event::BitsDiffer& e) {
   Begin("bits", Alert::Severity::kCritical, "",
-        absl::StrCat("workers disagree on the result of step ", e.step,
-                     " (a processor or memory is broken): ", e.workers));
+        absl::StrCat("workers disagree on the result of step ", e.step, " (faulty processor or memory): ", e.workers));
 }
 
 void IncidentTracker::On(const event::RunFailed& e) {

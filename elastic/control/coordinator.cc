@@ -49,7 +49,7 @@ void Coordinator::On(const MessageEvent& event) {
     worker->heard = now_;
     if (++worker->recent_messages > kMaxMessages) {
       const std::string name = worker->member.id.name;
-      Remove(name, "floods the coordinator with messages", Leave::kRefused);
+      Remove(name, "sent too many messages to the coordinator", Leave::kRefused);
       Advance();
       return;
     }

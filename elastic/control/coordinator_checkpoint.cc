@@ -118,7 +118,7 @@ bool Coordinator::Rewind(const std::string& reason) {
 
 // Everything was killed before the first checkpoint: nothing is lost by doing it again, the bits will be the same.
 void Coordinator::BeginAnew() {
-  GoBackTo({}, "all workers are new, and there is no checkpoint", "the run begins anew");
+  GoBackTo({}, "all workers are new, and there is no checkpoint", "starting from step 0");
 }
 
 void Coordinator::GoBackTo(const CheckpointChoice& choice, const std::string& reason,
@@ -192,7 +192,8 @@ void Coordinator::RejectCheckpoint(const std::string& cause) {
   checkpoints_.Reject(bad);
   CloseWorld(absl::StrCat("checkpoint ", bad, " cannot be used"), 0);
   if (!Rewind(absl::StrCat(bad, " cannot be used: ", cause))) {
-    Fail(absl::StrCat("checkpoint ", bad, " cannot be used (", cause, "), and there is no older one"));
+    Fail(absl::StrCat("checkpoint ", bad, " cannot be used (", cause,
+                      "), and there is no older one: repair it, or start a new run with --overwrite"));
   }
 }
 

@@ -132,8 +132,8 @@ void Coordinator::LeaveOut(const std::set<Link>& cut) {
   }
   blame_.Drop();
   CloseWorld(absl::StrCat("no link between ", cut.begin()->first, " and ", cut.begin()->second,
-                          cut.size() > 1 ? absl::StrCat(" (and ", cut.size() - 1, " more)") : "", ": going on without ",
-                          without),
+                          cut.size() > 1 ? absl::StrCat(" (and ", cut.size() - 1, " more)") : "",
+                          ": continuing without ", without),
              std::chrono::duration<double>(now_ - last).count());
 }
 

@@ -65,7 +65,8 @@ std::string Coordinator::OtherThanRun(const RunDigests& joins) const {
     return absl::StrCat("is another build of Holdfast (", joins.build, ") than this run (", run.build,
                         "): install the same one everywhere");
   }
-  if (joins.config != run.config) return "has another configuration than this run";
+  if (joins.config != run.config)
+    return "has another configuration than this run: start it with the config of the run directory";
   if (joins.arithmetic != run.arithmetic) {
     return absl::StrCat("computes in ", joins.arithmetic, " arithmetic, this run in ", run.arithmetic,
                         ": set train.arithmetic to one that every processor has, such as portable");
@@ -73,7 +74,7 @@ std::string Coordinator::OtherThanRun(const RunDigests& joins) const {
   if (run.kernels != 0 && joins.kernels != 0 && joins.kernels != run.kernels) {
     return absl::StrCat("computes other bits in ", run.arithmetic, " arithmetic (", absl::Hex(joins.kernels),
                         ") than this run (", absl::Hex(run.kernels),
-                        "): it was compiled differently, or its processor is at fault");
+                        "): it was compiled differently, or its processor is faulty");
   }
   return "";
 }
@@ -82,7 +83,7 @@ bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
   const std::string& name = join.member.id.name;
   if (!IsSane(join.member) || join.generation >= UINT64_MAX / 2 || !IsSaneWorld(join.claim.world) ||
       !IsSaneWorld(join.claim.prepared_world) || roster_.agents().count(from) > 0) {
-    Refuse(from, "a join message that makes no sense", false);
+    Refuse(from, "invalid join message", false);
     actions_.emplace_back(CloseAction{from});
     return false;
   }

@@ -40,7 +40,7 @@ RunStatus Coordinator::Status(Instant now) const {
     }
   } else {
     status.state = Ending() ? RunState::kFinishing : RunState::kTraining;
-    if (!open_->mirrored()) status.detail = "one failure away from a checkpoint, until all mirrors are there again";
+    if (!open_->mirrored()) status.detail = "mirrors incomplete: another loss may mean going back to a checkpoint";
   }
   for (const auto& [name, worker] : roster_.workers()) {
     status.workers.push_back(

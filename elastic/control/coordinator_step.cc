@@ -212,7 +212,8 @@ void Coordinator::RemoveDissenters(const std::vector<int>& ranks) {
     CloseWorld(absl::StrCat("the bits of step ", committed_ + 1, " differ: ", who), 0);
   } else {
     Fail(absl::StrCat("no majority for the bits of step ", committed_ + 1, " in ", attempts_.disputes, " attempts (",
-                      who, "): the memory or processor of one of these hosts is broken"));
+                      who,
+                      "): memory or processor of one of these hosts is faulty; replace it and start the run again"));
   }
 }
 
@@ -252,14 +253,14 @@ void Coordinator::DistrustState(const std::string& who) {
   if (sound == usable.end()) {
     Fail(
         absl::StrCat("two copies of the state of step ", committed_ + 1, " differ (", who,
-                     "), nobody knows which is right, and there is no checkpoint from before step ", agreed_ + 1,
-                     ", about which all agreed: the memory of one of these hosts is broken. With parallel.mirrors: 2 a "
+                     "), neither has a majority, and there is no checkpoint from before step ", agreed_ + 1,
+                     ", about which all agreed: the memory of one of these hosts is faulty. With parallel.mirrors: 2 a "
                      "majority decides"));
     return;
   }
   const CheckpointChoice& choice = *sound;
   CloseWorld(absl::StrCat("two copies of the state differ: ", who), 0);
-  GoBackTo(choice, absl::StrCat("two copies of the state differ, and nobody knows which is right: ", who),
+  GoBackTo(choice, absl::StrCat("two copies of the state differ, and neither has a majority: ", who),
            absl::StrCat("from checkpoint ", choice.name));
 }
 
@@ -316,12 +317,12 @@ void Coordinator::EndIfFinished() {
   const std::string what = stop != nullptr ? absl::StrCat("stopped by signal ", stop->signal, " at step ", committed_)
                                            : absl::StrCat("all ", committed_, " steps are done");
   const auto& failure = checkpoints_.failure();
-  const std::string why = failure.has_value() ? failure->second : "it was given up";
+  const std::string why = failure.has_value() ? failure->second : "it was abandoned";
   if (MustSaveAtEnd() && ++attempts_.unsaved_endings < kMaxEndings) {
     CloseWorld(absl::StrCat("the last checkpoint could not be written: ", why), 0);
   } else if (MustSaveAtEnd()) {
     Fail(absl::StrCat(what, ", but the checkpoint could not be written: ", why,
-                      "; the same command goes on from the one before"));
+                      "; make room, then the same command resumes from the previous one"));
   } else if (stop != nullptr) {
     End<event::RunStopped>(128 + stop->signal, what);
   } else {

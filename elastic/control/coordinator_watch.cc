@@ -120,19 +120,20 @@ void Coordinator::RetryFailed() {
   SuspectAbsent(*open_, since - open_->published >= milliseconds(options_.elastic.collective_timeout_ms), &blame_);
   const Blame::Verdict verdict = blame_.Conclude(open_->world);
   if (blame_.failed_worlds() >= kMaxFailedWorlds) {
-    Fail(absl::StrCat("no step could be done in ", blame_.failed_worlds(), " worlds on end: ", verdict.cause));
+    Fail(absl::StrCat(blame_.failed_worlds(), " consecutive worlds failed: ", verdict.cause));
     return;
   }
   const auto is_culprit = [&](const Member& member) { return member.id == *verdict.culprit; };
   if (verdict.culprit.has_value() && roster_.Find(verdict.culprit->name) != nullptr && CanSpare(is_culprit)) {
     attempts_.failed_endings = 0;
-    Remove(verdict.culprit->name, absl::StrCat("its peers cannot work with it: ", verdict.cause), Leave::kRefused);
+    Remove(verdict.culprit->name, absl::StrCat("its peers failed to communicate with it: ", verdict.cause),
+           Leave::kRefused);
   } else if (Ending() && verdict.at_home && ++attempts_.failed_endings >= kMaxFailedEndings) {
     Fail(absl::StrCat(
         end_.stop() != nullptr ? absl::StrCat("stopped by signal ", end_.stop()->signal) : "all steps are done",
         ", but the state of step ", committed_, " could not be saved: ", verdict.cause));
   } else {
-    CloseWorld(absl::StrCat("trying again: ", verdict.cause), 0);
+    CloseWorld(absl::StrCat("retrying: ", verdict.cause), 0);
   }
 }
 

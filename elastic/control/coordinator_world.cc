@@ -183,19 +183,18 @@ void Coordinator::RewindOrFail(const std::vector<Member>& holders) {
   const std::string names = HoldersText(holders);
   if (const RunEnd::Stop* stop = end_.stop(); stop != nullptr) {
     Report(event::StateLost{{committed_, names}});
-    Fail(absl::StrCat("stopped by signal ", stop->signal, ", but nobody came back with the state of step ", committed_,
-                      ", so it could not be saved: the same command goes on from ",
+    Fail(absl::StrCat("stopped by signal ", stop->signal, ", but no worker reconnected with the state of step ",
+                      committed_, ", so it could not be saved: the same command resumes from ",
                       checkpoints_.newest() == nullptr ? "the beginning" : checkpoints_.newest()->name));
     return;
   }
-  if (Rewind(names.empty() ? "nobody holds the state any more"
-                           : absl::StrCat("all holders of a part are gone: ", names))) {
+  if (Rewind(names.empty() ? "no worker holds the state" : absl::StrCat("all holders of a part were lost: ", names))) {
     return;
   }
   Report(event::StateLost{{committed_, names}});
   Fail(absl::StrCat(
-      "the state of step ", committed_, " is lost: all holders of a part of it are gone (",
-      names.empty() ? "nobody came back with any" : names,
+      "the state of step ", committed_, " is lost: all holders of a part of it were lost (",
+      names.empty() ? "none reconnected" : names,
       "), and there is no checkpoint. More parallel.mirrors, and mirrors on other nodes, survive more losses "
       "at once; checkpoint.every_steps says how often to write one"));
 }

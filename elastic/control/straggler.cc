@@ -83,7 +83,7 @@ std::vector<StragglerDetector::Change> StragglerDetector::OnStep(const std::vect
       track.slow = !track.slow;
       const double own = track.usual_ratio > 0 ? track.ratio / track.usual_ratio : 0;
       changes.push_back({worker, track.slow, track.ratio, own,
-                         !track.slow             ? "as quick as the others again"
+                         !track.slow             ? "as fast as the others again"
                          : track.ratio > factor_ ? "slower than the median of the ranks"
                                                  : "slower than it used to be"});
     }

@@ -76,7 +76,7 @@ WorldDecision DecideWorld(const ElasticConfig& elastic, const ParallelConfig& pa
   if (!decision.missing.empty()) {
     decision.verdict = WorldDecision::Verdict::kStateMissing;
     decision.detail =
-        absl::StrCat("part of the model's state is held by nobody here; waiting for ", NamesOf(decision.missing));
+        absl::StrCat("part of the state is held by no connected worker; waiting for ", NamesOf(decision.missing));
     return decision;
   }
   decision.detail = WhyTooFew(elastic, question, chosen.size());

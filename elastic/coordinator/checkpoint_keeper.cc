@@ -132,7 +132,7 @@ void CheckpointKeeper::Finish() {
 absl::Status CheckpointKeeper::PublishManifest(const Manifest& manifest, CheckpointDoneEvent* done) {
   const Branch branch = BranchNow();
   RETURN_IF_ERROR(fence_->GoBack(branch));
-  if (!branch.Includes(done->generation, done->step)) return absl::AbortedError("the run has gone back behind it");
+  if (!branch.Includes(done->generation, done->step)) return absl::AbortedError("the run has rewound past it");
   ASSIGN_OR_RETURN(const Manifest made, CommitCheckpoint(*storage_, *fence_, manifest));
   for (const StoredShard& shard : made.shards) done->bytes += static_cast<int64_t>(shard.data.size + shard.index.size);
   usable_.insert(usable_.begin(), {done->name, done->step, manifest.data_digest, done->generation});

@@ -185,7 +185,7 @@ void CoordinatorShell::CarryOut() {
   const absl::Status status = actions_.CarryOut();
   if (actions_.replaced()) return Leave(std::string(status.message()));
   if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) return Pause(status);
-  if (!status.ok()) return GiveUp(absl::StrCat("the run cannot go on: ", std::string(status.message())));
+  if (!status.ok()) return GiveUp(absl::StrCat("the run cannot continue: ", std::string(status.message())));
   // Only now is it known to be the run's.
   if (keeper_ != nullptr && std::exchange(branch_is_news_, false)) keeper_->GoBack(branch_);
   if (!paused_since_.has_value()) return;
@@ -286,7 +286,7 @@ RunStatus CoordinatorShell::StatusNow() const {
 
 RunStatus CoordinatorShell::StatusLocked() const {
   RunStatus status = coordinator_.Status(Now());
-  if (paused_since_.has_value()) status.detail = absl::StrCat("paused, trying again: ", pause_cause_);
+  if (paused_since_.has_value()) status.detail = absl::StrCat("paused, retrying: ", pause_cause_);
   if (outcome_.has_value()) {  // of a coordinator that was replaced: the run has not ended for the decisions
     status.state = RunState::kEnded;
     status.detail = outcome_->reason;

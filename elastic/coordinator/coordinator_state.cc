@@ -27,7 +27,7 @@ absl::StatusOr<CoordinatorState> ReadCoordinatorState(const RunDirectory& direct
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains(kGenerationKey) || !json[kGenerationKey].is_number_unsigned()) {
     return absl::DataLossError(absl::StrCat(directory.coordinator_state(),
-                                            " is not what a coordinator writes; pass --overwrite to start anew"));
+                                            " is not a coordinator's state file; pass --overwrite to start a new run"));
   }
   return CoordinatorState{.generation = json[kGenerationKey].get<uint64_t>(), .branch = BranchFromJson(json)};
 }

@@ -59,7 +59,7 @@ std::string Words(const event::Straggler& e) {
                       PhaseName(e.phase), ")");
 }
 std::string Words(const event::StepFailed& e) {
-  return absl::StrCat(Place(e), " could not go on with step ", e.step, ": ", e.cause);
+  return absl::StrCat(Place(e), " failed at step ", e.step, ": ", e.cause);
 }
 std::string Words(const event::WorldPublished& e) {
   return absl::StrCat("generation ", e.generation, ": world of ", e.size, " after step ", e.step, ": ", e.reason);
@@ -73,13 +73,14 @@ std::string Words(const event::Recovered& e) {
 }
 std::string Words(const event::MirrorsMissing& e) {
   return absl::StrFormat(
-      "one failure away from a checkpoint until %.1f MiB of mirrors are there again; training goes on", MiB(e.bytes));
+      "mirrors incomplete (%.1f MiB to copy): another loss may mean going back to a checkpoint; training continues",
+      MiB(e.bytes));
 }
 std::string Words(const event::MirrorsComplete& e) {
-  return absl::StrFormat("all mirrors are there again: %.1f MiB in %.3f s", MiB(e.bytes), e.seconds);
+  return absl::StrFormat("mirrors complete: %.1f MiB in %.3f s", MiB(e.bytes), e.seconds);
 }
 std::string Words(const event::TooFewWorkers& e) {
-  return absl::StrCat("the run stands still after step ", e.step, ": ", e.detail);
+  return absl::StrCat("training is suspended after step ", e.step, ": ", e.detail);
 }
 std::string Words(const event::CheckpointSaved& e) {
   return absl::StrFormat("checkpoint of step %d: %.1f MiB in %.2f s, training held up for %.3f s", e.step, MiB(e.bytes),
@@ -91,13 +92,12 @@ std::string Words(const event::CheckpointFailed& e) {
 std::string Words(const event::CheckpointRejected& e) { return absl::StrCat(e.name, " cannot be used: ", e.cause); }
 std::string Words(const event::CheckpointWarning& e) { return e.cause; }
 std::string Words(const event::CheckpointInterval& e) {
-  return absl::StrFormat(
-      "a checkpoint every %.0f s from here on: one costs %.3f s, a failure is to be expected every %.0f s", e.seconds,
-      e.cost_seconds, e.failure_seconds);
+  return absl::StrFormat("a checkpoint every %.0f s from now on: one costs %.3f s, mean time between failures %.0f s",
+                         e.seconds, e.cost_seconds, e.failure_seconds);
 }
 std::string Words(const event::Rewind& e) {
-  const std::string where = e.name.empty() ? "the beginning" : absl::StrCat("checkpoint ", e.name);
-  return absl::StrCat("back from step ", e.from_step, " to ", where, ": ", e.reason);
+  const std::string where = e.name.empty() ? "step 0" : absl::StrCat("checkpoint ", e.name);
+  return absl::StrCat("rewinding from step ", e.from_step, " to ", where, ": ", e.reason);
 }
 std::string Words(const event::DataChanged& e) {
   return absl::StrCat("warning: the token files are not those that ", e.name,
@@ -106,9 +106,9 @@ std::string Words(const event::DataChanged& e) {
 std::string Words(const event::LinkCut& e) {
   return absl::StrCat(
       "no link between ", Hosts(e), " (", e.worker, " and ", e.peer, ") in step ", e.step,
-      e.without.empty() ? ": neither can be spared, trying again" : absl::StrCat(": going on without ", e.without));
+      e.without.empty() ? ": both are needed, retrying" : absl::StrCat(": continuing without ", e.without));
 }
-std::string Words(const event::LinkBack& e) { return absl::StrCat("the link between ", Hosts(e), " is back"); }
+std::string Words(const event::LinkBack& e) { return absl::StrCat("the link between ", Hosts(e), " works again"); }
 std::string Words(const event::LinkSlow& e) {
   return absl::StrCat("slow link: ", e.worker, " on ", e.host, " is reached in ", Short(e.milliseconds),
                       " ms, others in ", Short(e.usual_milliseconds), " ms");
@@ -120,8 +120,10 @@ std::string Words(const event::StepSlow& e) {
 std::string Words(const event::StepSlowResolved& e) {
   return absl::StrCat("steps take as long as before: ", Short(e.seconds), " s");
 }
-std::string Words(const event::Paused& e) { return absl::StrCat("paused until this can be done: ", e.cause); }
-std::string Words(const event::Resumed& e) { return absl::StrCat("goes on after a pause of ", Short(e.seconds), " s"); }
+std::string Words(const event::Paused& e) { return absl::StrCat("paused, retrying: ", e.cause); }
+std::string Words(const event::Resumed& e) {
+  return absl::StrCat("resuming after a pause of ", Short(e.seconds), " s");
+}
 std::string Words(const event::EndFields& e) { return e.reason; }
 
 }  // namespace

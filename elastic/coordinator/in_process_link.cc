@@ -24,6 +24,6 @@ void InProcessLink::Send(Connection, const CoordinatorMessage& message) {
   });
 }
 
-void InProcessLink::Leave() { Send(kOnly, EndMessage{1, "another coordinator has the run now"}); }
+void InProcessLink::Leave() { Send(kOnly, EndMessage{1, "another coordinator owns the run"}); }
 
 }  // namespace holdfast

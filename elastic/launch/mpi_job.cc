@@ -13,6 +13,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/base/thread_pool.h"
 
@@ -45,10 +46,7 @@ int MpiRankOf(const Member& member) {
 
 /// Without MPI_Finalize, which would wait for those that are gone.
 [[noreturn]] void EndBroken(const std::string& why) {
-  std::fprintf(stderr,
-               "error: %s; MPI cannot go on without a member: start the job again, it goes on from its newest "
-               "checkpoint\n",
-               why.c_str());
+  LogError(why, "; MPI cannot continue without a member: start the job again; it resumes from its newest checkpoint");
   std::fflush(nullptr);
   std::_Exit(kExitWorldBroken);
 }
@@ -119,8 +117,8 @@ WorkerPeers MpiJob::Peers(const Config& config) const {
   peers.connect = [this](const World& world, int, const std::vector<std::vector<int>>& groups, const std::stop_token&,
                          Deadline) -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
     if (world.size() != session_->size()) {
-      EndBroken(absl::StrFormat("of %d workers %d are left (who was lost and why: events.jsonl)", session_->size(),
-                                world.size()));
+      EndBroken(
+          absl::StrFormat("%d of %d workers remain (who was lost and why: events.jsonl)", world.size(), world.size()));
     }
     std::vector<std::vector<int>> of_mpi = groups;
     for (std::vector<int>& group : of_mpi) {

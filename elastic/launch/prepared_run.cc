@@ -24,8 +24,8 @@ absl::Status CannotGoOn(const RunDirectory& directory, const CoordinatorHistory&
     absl::StrAppend(&why, "; ", rejected.name, ": ", rejected.reason);
   }
   return absl::AlreadyExistsError(absl::StrCat(directory.root(), " holds a run that was stopped after step ",
-                                               history.recorded_step, " and has no checkpoint to go on from", why,
-                                               ": choose another --run-dir, or pass --overwrite to begin anew"));
+                                               history.recorded_step, " and has no checkpoint to resume from", why,
+                                               ": choose another --run-dir, or pass --overwrite to start a new run"));
 }
 
 bool HasCheckpointsElsewhere(const CheckpointConfig& config, const Catalog& found) {
@@ -43,7 +43,7 @@ absl::Status CheckPlace(const Config& config, const RunDirectory& directory, con
   if (!HasCheckpointsElsewhere(config.checkpoint, found)) return absl::OkStatus();
   return absl::AlreadyExistsError(absl::StrCat(
       storage->Describe(), " holds checkpoints, which a new run would take over: choose another checkpoint.directory, ",
-      "or pass --overwrite with --resume auto to begin from the newest or with --resume never to give them up"));
+      "or pass --overwrite with --resume auto to resume from the newest, or with --resume never to ignore them"));
 }
 
 /// Makes the directory one of a new run. The generations of the run that it held go on, so that its workers understand
@@ -93,7 +93,7 @@ absl::Status Choose(const RunDirectory& directory, const PrepareOptions& options
     std::erase_if(run->usable, [&](const CheckpointChoice& c) { return c.step != step; });
     if (run->usable.empty()) {
       return absl::NotFoundError(absl::StrCat("there is no checkpoint of step ", step, " in ",
-                                              run->keeper->storage().Describe(), " that the run can go on from; `",
+                                              run->keeper->storage().Describe(), " that the run can resume from; `",
                                               "holdfast ckpt list` shows which there are"));
     }
   }
@@ -122,7 +122,7 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
     const bool began = CheckpointSchedule(config.checkpoint).enabled() && !run->history.has_saved;
     if (!began) return CannotGoOn(directory, run->history, found);
     RETURN_IF_ERROR(GoBack(directory, 0, run));
-    run->warning = "the run was stopped before its first checkpoint: it begins anew";
+    run->warning = "the run was stopped before its first checkpoint: starting from step 0";
   }
   return absl::OkStatus();
 }
@@ -141,7 +141,7 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
       if (!options.workers_are_new) return run;  // somebody may not have heard of it
       return absl::AlreadyExistsError(
           absl::StrCat(directory.root(), " holds a run that is done: choose another --run-dir, pass --overwrite to ",
-                       "replace it, or raise train.steps to go on with it"));
+                       "replace it, or raise train.steps to resume it"));
     }
     RETURN_IF_ERROR(directory.CutMetrics(run.history.recorded_step));
   } else {
@@ -167,7 +167,7 @@ std::string ResumeText(const PreparedRun& run) {
     absl::StrAppend(&text, "checkpoint  ", run.usable.front().name, ", the newest that can be used\n");
   }
   if (run.keeper != nullptr && run.history.recorded_step > 0) {
-    absl::StrAppend(&text, "goes on     after generation ", run.history.state.generation, "; ",
+    absl::StrAppend(&text, "resuming    after generation ", run.history.state.generation, "; ",
                     run.history.recorded_step, " steps are recorded\n");
   }
   if (!run.warning.empty()) absl::StrAppend(&text, "warning: ", run.warning, "\n");

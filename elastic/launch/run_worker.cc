@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "elastic/agent/agent.h"
 #include "elastic/coordinator/run_digests.h"
 #include "framework/base/host.h"
+#include "framework/base/log.h"
 #include "framework/base/open_files.h"
 #include "framework/comm/cuda/nccl_communicator.h"
 #include "framework/comm/gloo/gloo_communicator.h"
@@ -48,7 +48,7 @@ BitFlip FlipFromEnvironment(const std::string& worker) {
 
 /// Ends a worker whose GPU cannot be made to leave memory alone. Its agent starts it again.
 [[noreturn]] void EndStuck(const std::string& why) {
-  std::fprintf(stderr, "error: %s; this worker ends itself\n", why.c_str());
+  LogError(why, "; this worker exits");
   std::_Exit(EXIT_FAILURE);
 }
 
@@ -57,8 +57,7 @@ std::unique_ptr<PeerProbe> ListenForProbes(const std::string& host) {
   if (host.empty()) return nullptr;
   auto listening = PeerProbe::Listen(host);
   if (listening.ok()) return *std::move(listening);
-  std::fprintf(stderr, "warning: peers cannot probe this worker: %s\n",
-               std::string(listening.status().message()).c_str());
+  LogWarning("peers cannot probe this worker: ", listening.status().message());
   return nullptr;
 }
 

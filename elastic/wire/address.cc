@@ -47,7 +47,7 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& address) {
   const FileDescriptor socket = OpenSocket(there.family(), SOCK_DGRAM, 0);
   if (!socket.ok()) return ErrnoToStatus(errno, "socket");
   if (connect(socket.get(), there.get(), there.size) != 0) {
-    return ErrnoToStatus(errno, absl::StrCat("no way to ", address));
+    return ErrnoToStatus(errno, absl::StrCat("no route to ", address));
   }
   ASSIGN_OR_RETURN(const SocketAddress local, LocalAddress(socket));
   return NumericHost(local);

@@ -61,7 +61,7 @@ bool ClientStream::Send(const WorkerMessage& message) {
   const std::lock_guard lock(mutex_);
   if (!connected_ || !holding_ || closing_) return false;
   if (queued_bytes_ + outgoing.bytes > max_queued_bytes_) {
-    CancelWith(absl::ResourceExhaustedError("the coordinator does not read what is sent to it"));
+    CancelWith(absl::ResourceExhaustedError("the coordinator does not read its messages"));
     return false;
   }
   queued_bytes_ += outgoing.bytes;

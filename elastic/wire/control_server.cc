@@ -134,11 +134,11 @@ grpc::Status ControlServer::Impl::Authorize(const grpc::CallbackServerContext& c
   if (options_.token.empty()) return grpc::Status::OK;
   const auto given = context.client_metadata().find("authorization");
   if (given == context.client_metadata().end()) {
-    return {grpc::StatusCode::UNAUTHENTICATED, "this coordinator asks for a token"};
+    return {grpc::StatusCode::UNAUTHENTICATED, "this coordinator requires a token: pass --token-file"};
   }
   const absl::string_view header(given->second.data(), given->second.size());
   if (!TokensEqual(header, AuthorizationHeader(options_.token))) {
-    return {grpc::StatusCode::UNAUTHENTICATED, "the token is wrong"};
+    return {grpc::StatusCode::UNAUTHENTICATED, "the token differs from the coordinator's: copy its token file"};
   }
   return grpc::Status::OK;
 }
@@ -148,7 +148,7 @@ ServerStream* ControlServer::Impl::Session(grpc::CallbackServerContext* context)
   const std::lock_guard lock(mutex_);
   if (stopping_) return new RefusedStream({grpc::StatusCode::UNAVAILABLE, "the coordinator is stopping"});
   if (sessions_.size() >= static_cast<size_t>(options_.max_sessions)) {
-    return new RefusedStream({grpc::StatusCode::RESOURCE_EXHAUSTED, "too many sessions"});
+    return new RefusedStream({grpc::StatusCode::RESOURCE_EXHAUSTED, "too many connections"});
   }
   const SessionLimits limits{options_.first_message_timeout, options_.max_queued_bytes,
                              static_cast<size_t>(options_.max_queued_messages)};
@@ -202,7 +202,8 @@ void ControlServer::Impl::SendToAll(const std::vector<Connection>& to, const Coo
 }
 
 void ControlServer::Impl::Close(Connection connection) {
-  if (const std::shared_ptr<ServerSession> session = Find(connection)) session->CloseAfterWrites("closed from here");
+  if (const std::shared_ptr<ServerSession> session = Find(connection))
+    session->CloseAfterWrites("closed by the coordinator");
 }
 
 void ControlServer::Impl::Sweep() {

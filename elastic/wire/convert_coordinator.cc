@@ -202,7 +202,7 @@ absl::StatusOr<CoordinatorMessage> FromWire(const v1::FromCoordinator& wire) {
     case v1::FromCoordinator::MESSAGE_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("a message of no known kind; do all parts of the run have the same version?");
+  return absl::InvalidArgumentError("a message of no known kind; install the same version of Holdfast everywhere");
 }
 
 void ToWire(const RunStatus& status, v1::StatusReply* wire) {
@@ -219,7 +219,7 @@ absl::StatusOr<RunStatus> FromWire(const v1::StatusReply& wire) {
   FieldCheck check("Status");
   RunStatus status;
   const std::optional<RunState> state = RunStateOf(wire.state());
-  check.Require(state.has_value(), "state", "unknown; do both sides have the same version?");
+  check.Require(state.has_value(), "state", "unknown; install the same version of Holdfast everywhere");
   status.state = state.value_or(RunState::kEnded);
   status.detail = check.Text(wire.detail(), kMaxTextBytes, "detail");
   status.generation = wire.generation();

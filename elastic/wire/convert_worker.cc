@@ -392,7 +392,7 @@ absl::StatusOr<WorkerMessage> FromWire(const v1::ToCoordinator& wire) {
     case v1::ToCoordinator::MESSAGE_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError("a message of no known kind; do all parts of the run have the same version?");
+  return absl::InvalidArgumentError("a message of no known kind; install the same version of Holdfast everywhere");
 }
 
 }  // namespace holdfast

@@ -1,11 +1,11 @@
 #include "elastic/wire/grpc_link.h"
 
-#include <cstdio>
 #include <filesystem>
 #include <mutex>
 #include <utility>
 
 #include "elastic/wire/token.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -29,7 +29,7 @@ class GrpcLink final : public ControlLink, public ClientHandler {
     if (client.ok()) {
       client_ = std::move(*client);
     } else {
-      std::fprintf(stderr, "error: %s\n", std::string(client.status().message()).c_str());
+      LogError(client.status().message());
     }
   }
 
@@ -43,13 +43,17 @@ class GrpcLink final : public ControlLink, public ClientHandler {
 
   void OnConnected() override {
     Client();  // Start may not have returned yet
+    LogDebug("connected to the coordinator at ", options_.address);
     handler_->OnConnected();
   }
   void OnMessage(CoordinatorMessage message) override { handler_->OnMessage(message); }
-  void OnDisconnected(const absl::Status& reason) override { handler_->OnDisconnected(std::string(reason.message())); }
+  void OnDisconnected(const absl::Status& reason) override {
+    LogDebug("lost the connection to the coordinator: ", reason.message());
+    handler_->OnDisconnected(std::string(reason.message()));
+  }
   void OnConnectFailed(const absl::Status& reason) override {
     if (absl::IsUnauthenticated(reason)) {
-      std::fprintf(stderr, "error: the coordinator does not let us in: %s\n", std::string(reason.message()).c_str());
+      LogError("coordinator rejected authentication: ", reason.message());
     }
   }
 

@@ -76,7 +76,7 @@ void ServerSession::Send(const grpc::ByteBuffer& bytes) {
   const std::lock_guard lock(mutex_);
   if (ending_) return;
   if (queue_.size() >= limits_.max_queued_messages || queued_bytes_ + bytes.Length() > limits_.max_queued_bytes) {
-    CutWith({grpc::StatusCode::RESOURCE_EXHAUSTED, "messages are not read"},
+    CutWith({grpc::StatusCode::RESOURCE_EXHAUSTED, "the worker does not read its messages"},
             absl::StrCat("does not read: ", queue_.size(), " messages of ", queued_bytes_, " bytes wait for it"));
     context_->TryCancel();  // the write in flight would wait for the reader
     return;

@@ -23,8 +23,8 @@ absl::Status CheckPrivate(int fd, const std::string& path) {
   if (fstat(fd, &info) != 0) return ErrnoToStatus(errno, path);
   if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
   if ((info.st_mode & 077) != 0) {
-    return absl::PermissionDeniedError(
-        absl::StrFormat("%s: mode %04o lets others at the token; run: chmod 600 %s", path, info.st_mode & 07777, path));
+    return absl::PermissionDeniedError(absl::StrFormat(
+        "%s: mode %04o: other users can read the token; run: chmod 600 %s", path, info.st_mode & 07777, path));
   }
   if (info.st_uid != geteuid() && geteuid() != 0) {
     return absl::PermissionDeniedError(absl::StrCat(path, ": belongs to another user"));

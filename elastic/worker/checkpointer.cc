@@ -107,7 +107,7 @@ absl::StatusOr<ShardReport> Checkpointer::WriteShard(const ShardWriterOptions& o
     RETURN_IF_ERROR(writer->Add({chunk->chunk, std::move(chunk->bytes), chunk->digest}));
     ++p_.progress->count;
   }
-  if (snapshot.abandoned()) return absl::AbortedError("the state it was taken from is gone");
+  if (snapshot.abandoned()) return absl::AbortedError("its state was discarded");
   return writer->Commit();
 }
 
@@ -148,7 +148,8 @@ void Checkpointer::Rehearse(const Snapshot::Captured& chunk) {
 
 absl::Status Checkpointer::Load(const std::string& name, ShardedState& state, const std::stop_token& stop) {
   const std::optional<CheckpointName> parsed = CheckpointName::Parse(name);
-  if (!parsed.has_value()) return absl::InvalidArgumentError(absl::StrCat(name, " is no name of a checkpoint"));
+  if (!parsed.has_value())
+    return absl::InvalidArgumentError(absl::StrCat(name, " is not a checkpoint name; expected step-STEP-gGENERATION"));
   ASSIGN_OR_RETURN(Storage* const storage, OpenedStorage());
   ASSIGN_OR_RETURN(const auto reader, CheckpointReader::Open(*storage, *parsed));
   const ParameterLayout& layout = state.map().layout();

@@ -1,10 +1,10 @@
 #include "elastic/worker/session_shell.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
+#include "framework/base/log.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
 
@@ -69,7 +69,7 @@ void SessionShell::OnMessage(const CoordinatorMessage& message) {
     return;
   }
   if (const auto* refusal = std::get_if<RefusedMessage>(&message); refusal != nullptr && !refusal->rejoin) {
-    std::fprintf(stderr, "refused: %s\n", refusal->reason.c_str());
+    LogError("refused by the coordinator: ", refusal->reason);
     const std::lock_guard lock(mutex_);
     refused_ = true;
   } else if (std::holds_alternative<WorldMessage>(message)) {
@@ -148,7 +148,7 @@ absl::StatusOr<std::vector<std::string>> SessionShell::Exchange(const std::strin
   if (stop.stop_requested()) return absl::AbortedError("the world has changed");
   if (!there) {
     return absl::DeadlineExceededError(
-        absl::StrCat("the addresses of the members of generation ", generation, " did not come in time"));
+        absl::StrCat("the addresses of the members of generation ", generation, " did not arrive in time"));
   }
   return peers_.blobs;
 }
@@ -170,8 +170,8 @@ void SessionShell::Beat(const std::stop_token& stop) {
                                 .bytes_loaded = progress_.bytes_loaded,
                                 .bytes_to_load = progress_.bytes_to_load});
     if (IsOverdue()) {
-      std::fprintf(stderr, "error: the %s phase could not be ended for %.0f s; this worker ends itself\n",
-                   PhaseName(phase_), std::chrono::duration<double>(options_.kill_timeout).count());
+      LogError("the ", PhaseName(phase_), " phase did not end within ", options_.kill_timeout.count() / 1000,
+               " s of its abort; this worker exits");
       std::abort();
     }
     changed_.wait_for(lock, stop, options_.heartbeat_interval, [] { return false; });

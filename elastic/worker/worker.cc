@@ -163,7 +163,7 @@ absl::StatusOr<RecoveredMessage> Worker::Recover(const RecoverTask& task, const 
 }
 
 absl::Status Worker::Load(const std::string& name, ShardedState& state, const std::stop_token& stop) {
-  if (p_.checkpointer == nullptr) return absl::FailedPreconditionError("this worker has no access to checkpoints");
+  if (p_.checkpointer == nullptr) return absl::FailedPreconditionError("this worker has no checkpoint storage");
   absl::Status status = p_.checkpointer->Load(name, state, stop);
   // Damaged, or gone, or of another model: an older one may do. A storage that cannot be reached says nothing about it.
   bad_checkpoint_ = absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsInvalidArgument(status);

@@ -34,7 +34,7 @@ absl::Status CheckHeader(const std::string& path, const Header& header, int64_t 
         absl::StrCat(path, ": token file of unknown version ", header[1], ", expected ", is_16 ? "1" : "1 or 7"));
   }
   if (header[2] < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": header says ", header[2], " tokens: a broken file"));
+    return absl::InvalidArgumentError(absl::StrCat(path, ": header says ", header[2], " tokens: the file is damaged"));
   }
   const int64_t expected = kHeaderBytes + int64_t{header[2]} * (is_16 ? 2 : 4);
   if (file_bytes == expected) return absl::OkStatus();

@@ -57,7 +57,7 @@ absl::Status JsonLinesWriter::Write(const std::string& json) {
   if (written < 0) return ErrnoToStatus(errno, absl::StrCat("cannot write to ", path_));
 
   // A disk that fills up takes a part of the line: take it back, so that the file still ends with a whole one.
-  if (!TakeBack(written)) return absl::DataLossError(absl::StrCat(path_, ": its last line is torn"));
+  if (!TakeBack(written)) return absl::DataLossError(absl::StrCat(path_, ": its last line is incomplete"));
   return absl::ResourceExhaustedError(
       absl::StrCat("cannot write to ", path_, ": only ", written, " of ", line.size(), " bytes fit"));
 }

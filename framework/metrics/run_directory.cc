@@ -78,7 +78,7 @@ absl::Status RunDirectory::Create(bool overwrite) const {
   for (const std::string& path : RunFiles(*this)) {
     // Without a run's own files these are somebody else's: never remove them.
     if (!holds_run && Exists(path)) {
-      return absl::AlreadyExistsError(absl::StrCat(path, " is in the way and does not belong to a run (", root_,
+      return absl::AlreadyExistsError(absl::StrCat(path, " exists and does not belong to a run (", root_,
                                                    " has no config.yaml): choose another --run-dir"));
     }
   }
@@ -93,8 +93,8 @@ absl::StatusOr<int64_t> RunDirectory::MetricsEnd(int64_t step) const {
   ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, ReadMetrics());
   if (steps.empty()) return 0;
   if (steps.back().step < step) {
-    return absl::DataLossError(absl::StrCat(metrics(), " ends with step ", steps.back().step,
-                                            ": a run that goes on after step ", step, " would leave a hole"));
+    return absl::DataLossError(absl::StrCat(metrics(), " ends with step ", steps.back().step, ": resuming after step ",
+                                            step, " would leave a gap"));
   }
   const int64_t keep = std::max<int64_t>(0, step - steps.front().step + 1);
   std::ifstream file(metrics(), std::ios::binary);

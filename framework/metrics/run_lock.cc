@@ -72,13 +72,13 @@ bool RunLock::IsInPlace() const {
 absl::Status RunLock::Check() const {
   const FileDescriptor file = OpenFile(path_, O_RDONLY | O_NOFOLLOW);
   if (!file.ok() && errno == ENOENT) {  // by whom, and who has taken and lost it since, nobody knows
-    return absl::FailedPreconditionError(absl::StrCat(path_, " has been removed: another process may have the run"));
+    return absl::FailedPreconditionError(absl::StrCat(path_, " has been removed: another process may own the run"));
   }
   if (!file.ok()) return absl::UnavailableError(ErrnoToStatus(errno, absl::StrCat("cannot open ", path_)).message());
   ASSIGN_OR_RETURN(const std::string owner, ReadOwner(file.get(), path_));
   if (owner == owner_) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(path_, " has been taken by ", FirstLine(owner),
-                                                    ": the run is its now, and this process does no more for it"));
+                                                    ": that process owns the run now, and this one stops"));
 }
 
 }  // namespace holdfast

@@ -38,7 +38,7 @@ absl::StatusOr<HttpAnswer> S3Client::Send(const S3Call& call, int* attempts) {
     const bool again = absl::IsUnavailable(status) || (absl::IsAborted(status) && call.retry_conflict);
     if (!again) return Annotate(status, what);
     if (attempt >= options_.max_attempts) {
-      return absl::UnavailableError(absl::StrCat(what, ": given up after ", attempt, " attempts: ", status.message()));
+      return absl::UnavailableError(absl::StrCat(what, ": failed after ", attempt, " attempts: ", status.message()));
     }
     const bool asked = answer.ok() && answer->retry_after.has_value();
     shell_.sleep(Backoff(attempt, shell_.random(), asked ? *answer->retry_after : std::chrono::seconds(0)));

@@ -61,7 +61,7 @@ absl::StatusOr<ListPage> ParseListPage(absl::string_view xml) {
     if (path == "NextContinuationToken") page.next = std::string(text);
     return absl::OkStatus();
   }));
-  if (truncated && page.next.empty()) return Malformed("goes on, but does not say where");
+  if (truncated && page.next.empty()) return Malformed("is truncated without a continuation token");
   if (!truncated) page.next.clear();
   return page;
 }
@@ -88,7 +88,7 @@ absl::StatusOr<UploadPage> ParseUploadPage(absl::string_view xml) {
     if (path == "NextUploadIdMarker") page.next_id = std::string(text);
     return absl::OkStatus();
   }));
-  if (truncated && page.next_key.empty()) return Malformed("goes on, but does not say where");
+  if (truncated && page.next_key.empty()) return Malformed("is truncated without a continuation token");
   if (!truncated) page.next_key = page.next_id = "";
   return page;
 }
@@ -106,10 +106,10 @@ absl::StatusOr<std::vector<ListedKey>> ListKeys(S3Client& client, const std::str
     keys.insert(keys.end(), std::make_move_iterator(page.keys.begin()), std::make_move_iterator(page.keys.end()));
     const bool last = page.next.empty() || (max_keys != 0 && keys.size() >= static_cast<size_t>(max_keys));
     if (last) return keys;
-    if (page.next == next) return Malformed("does not go on");
+    if (page.next == next) return Malformed("repeats a continuation token");
     next = std::move(page.next);
   }
-  return Malformed("does not end");
+  return Malformed("has too many pages");
 }
 
 absl::StatusOr<std::vector<ListedUpload>> ListUploads(S3Client& client, const std::string& prefix) {
@@ -126,11 +126,11 @@ absl::StatusOr<std::vector<ListedUpload>> ListUploads(S3Client& client, const st
       if (absl::string_view(upload.key).substr(0, prefix.size()) == prefix) uploads.push_back(std::move(upload));
     }
     if (page.next_key.empty()) return uploads;
-    if (page.next_key == next_key && page.next_id == next_id) return Malformed("does not go on");
+    if (page.next_key == next_key && page.next_id == next_id) return Malformed("repeats a continuation token");
     next_key = std::move(page.next_key);
     next_id = std::move(page.next_id);
   }
-  return Malformed("does not end");
+  return Malformed("has too many pages");
 }
 
 absl::Status AbortUpload(S3Client& client, const std::string& key, const std::string& id) {

@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::CreateObject(const std::
     if (!absl::IsNotFound(status) && !absl::IsAborted(status) && !absl::IsAlreadyExists(status)) return file;
   }
   return absl::UnavailableError(
-      absl::StrCat("gave up after ", kCreateAttempts, " attempts: ", std::string(status.message())));
+      absl::StrCat("failed after ", kCreateAttempts, " attempts: ", std::string(status.message())));
 }
 
 absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::TryCreateObject(const std::string& root, absl::string_view name,

@@ -166,7 +166,7 @@ TEST_F(Resume, AtAnEarlierStepGivesUpWhatWasDoneAfterIt) {
   process = Train(2, {"checkpoint.every_steps=5", "checkpoint.keep_last=1", "train.steps=60"});
   EXPECT_EQ(process->ExitCode(), 0);
   EXPECT_THAT(process->Log(), HasSubstr("checkpoint  step-0000000015"));
-  EXPECT_THAT(process->Log(), HasSubstr("step-0000000030-g1000001: given up"));
+  EXPECT_THAT(process->Log(), HasSubstr("step-0000000030-g1000001: excluded"));
   EXPECT_EQ(CommittedSteps(Run()), 60);
   EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
   int left = 0;
@@ -180,7 +180,7 @@ TEST_F(Resume, OverwritingSaysWhatBecomesOfCheckpointsElsewhere) {
   EXPECT_EQ(Train(1, settings)->ExitCode(), 0);
   auto process = Train(1, settings, "", {"--overwrite"});
   EXPECT_EQ(process->ExitCode(), 1);
-  EXPECT_THAT(process->Log(), HasSubstr("--resume never to give them up"));
+  EXPECT_THAT(process->Log(), HasSubstr("--resume never to ignore them"));
   EXPECT_EQ(CommittedSteps(Run()), 50) << "nothing is changed";
   EXPECT_EQ(Train(2, settings, "", {"--overwrite", "--resume", "never"})->ExitCode(), 0);
   EXPECT_EQ(Events(Run(), "checkpoint_failed").size(), 0u);
@@ -204,7 +204,7 @@ void LimitFiles(int pid, rlim_t bytes) {
 testing::AssertionResult FillDisk(LoggedProcess& process, const std::string& run) {
   if (!WaitForStep(process, run, 40)) return testing::AssertionFailure() << "no step";
   LimitFiles(process.pid(), fs::file_size(run + "/metrics.jsonl"));
-  const auto is_paused = [&] { return process.Log().find("paused until this can be done") != std::string::npos; };
+  const auto is_paused = [&] { return process.Log().find("paused, retrying") != std::string::npos; };
   return WaitFor(process, is_paused) ? testing::AssertionSuccess() : testing::AssertionFailure() << "it is not paused";
 }
 
@@ -287,7 +287,7 @@ TEST_F(Resume, WithoutACheckpointItSaysSoAndChangesNothing) {
   ASSERT_TRUE(KillAll(*process, Run()));
   const int64_t steps = CommittedSteps(Run());
   EXPECT_EQ(Train(2, {"checkpoint.every=never"})->ExitCode(), 1);
-  EXPECT_THAT(process->Log(), HasSubstr("has no checkpoint to go on from"));
+  EXPECT_THAT(process->Log(), HasSubstr("has no checkpoint to resume from"));
   EXPECT_EQ(CommittedSteps(Run()), steps);
 }
 

@@ -87,9 +87,8 @@ void AddDigest(CLI::App& ckpt, CommandBody& body) {
 
 void AddPrune(CLI::App& ckpt, CommandBody& body) {
   auto options = std::make_shared<CkptPruneOptions>();
-  CLI::App* command =
-      AddAction(ckpt, body, "prune", "Delete old checkpoints and what was never finished; never the newest valid one",
-                options, CkptPrune);
+  CLI::App* command = AddAction(
+      ckpt, body, "prune", "Delete old and unfinished checkpoints; never the newest valid one", options, CkptPrune);
   AddWhere(command, options->target);
   command->add_option("--keep-last", options->keep_last, "keep the newest K; default: as the config says")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
@@ -99,7 +98,7 @@ void AddPrune(CLI::App& ckpt, CommandBody& body) {
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--damaged", options->damaged, "delete damaged checkpoints, too");
   command->add_flag("--take-over", options->take_over,
-                    "the run that used this directory last, on another machine, is over: do not ask");
+                    "take the directory over from the run that used it last, which has ended");
   command->add_flag("--dry-run", options->dry_run, "only print what would be deleted");
 }
 
@@ -125,12 +124,12 @@ void AddExport(CLI::App& ckpt, CommandBody& body) {
 
 void AddImport(CLI::App& ckpt, CommandBody& body) {
   auto options = std::make_shared<CkptImportOptions>();
-  CLI::App* command = AddAction(
-      ckpt, body, "import", "Make a saved model the checkpoint of step 0, to train on from it", options, CkptImport);
+  CLI::App* command = AddAction(ckpt, body, "import", "Make a saved model the checkpoint of step 0, to train from it",
+                                options, CkptImport);
   command->add_option("MODEL_DIR", options->model, "saved model: safetensors and config.json")->required();
   command->add_option("WHERE", options->where, "directory of checkpoints or s3://bucket/prefix, without any yet")
       ->required();
-  command->add_option("--config", options->config.path, "config file (YAML) of the run that will go on from it")
+  command->add_option("--config", options->config.path, "config file (YAML) of the run that will resume from it")
       ->required();
   options->config.AddOverrides(*command);
   AddPlace(command, options->place);

@@ -51,8 +51,8 @@ absl::Status RefuseIfInUse(Storage& storage) {
   if (!absl::IsFailedPrecondition(status)) return status;
   return absl::FailedPreconditionError(
       absl::StrCat(std::string(status.message()),
-                   ": stop the run first, or, if it is over, say so with --take-over (a run that is "
-                   "not would write no checkpoint any more)"));
+                   ": stop the run first, or, if it has ended, pass --take-over (a run that "
+                   "still works could write no more checkpoints)"));
 }
 
 }  // namespace

@@ -32,12 +32,12 @@ void AddCommands(CLI::App& app, CommandBody& body) {
   CLI::App* model = app.add_subcommand("model", "Make a saved model of another one");
   model->require_subcommand(1);
   AddCommand<ModelUpcycleCommand>(*model, body, "upcycle", "Make a model with experts of a dense one");
-  AddCommand<CompareCommand>(app, body, "compare", "Say whether two runs are the same bits, or where they part");
+  AddCommand<CompareCommand>(app, body, "compare", "Compare two runs bit by bit and print the first step that differs");
   AddCkptCommand(app, body);
   AddCommand<CoordinatorCommand>(app, body, "coordinator",
-                                 "Decide for a run over several machines; the same command goes on with it");
-  AddCommand<AgentCommand>(app, body, "agent", "Start and watch the workers of one machine");
-  AddCommand<StatusCommand>(app, body, "status", "The state of a run: world, workers, last events");
+                                 "Coordinate a run over several machines; the same command resumes it");
+  AddCommand<AgentCommand>(app, body, "agent", "Start and supervise the workers of one machine");
+  AddCommand<StatusCommand>(app, body, "status", "Print the state of a run: world, workers, last events");
   AddCommand<WorkerCommand>(app, body, "worker", "One worker process; started by an agent")
       ->group("");  // not for people
 }

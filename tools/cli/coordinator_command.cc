@@ -36,7 +36,7 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
 void CoordinatorCommand::AddTo(CLI::App& command) {
   run.AddTo(command);
   command.add_option("--listen", listen,
-                     "HOST[:PORT] to listen at; beyond loopback the run's token or TLS is asked for");
+                     "HOST[:PORT] to listen at; beyond loopback clients need the run's token or TLS");
   command.add_option("--token-file", token_file,
                      "file with a secret, mode 0600; default: one is made in the run directory");
   AddTlsOptions(command, tls);

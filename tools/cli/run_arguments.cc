@@ -53,7 +53,7 @@ absl::StatusOr<Config> ConfigArguments::Load() const {
 
 void RunArguments::AddTo(CLI::App& command) {
   config.AddTo(command);
-  command.add_option("--run-dir", run_dir, "where everything is written; default runs/<run.name>");
+  command.add_option("--run-dir", run_dir, "directory of the run's files; default runs/<run.name>");
 }
 
 absl::StatusOr<Config> RunArguments::Load() const {
@@ -67,8 +67,9 @@ void StartArguments::AddTo(CLI::App& command) {
     return good ? std::string() : "auto, never or a step is expected, not '" + text + "'";
   };
   command
-      .add_option("--resume", resume,
-                  "auto: go on with the run that is in the run directory; never: refuse to; STEP: from its checkpoint")
+      .add_option(
+          "--resume", resume,
+          "auto: resume the run in the run directory; never: fail if there is one; STEP: resume from its checkpoint")
       ->type_name("auto|never|STEP")
       ->check(check);
   command.add_flag("--overwrite", overwrite, "replace the run that is in the run directory");

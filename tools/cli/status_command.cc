@@ -26,7 +26,7 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
   if (!std::filesystem::is_directory(arguments.target, error)) return connection;
   const RunDirectory directory(arguments.target);
   if (!std::filesystem::exists(directory.coordinator_address(), error)) {
-    return absl::NotFoundError(absl::StrCat("no coordinator is at work in ", arguments.target));
+    return absl::NotFoundError(absl::StrCat("no coordinator is running in ", arguments.target));
   }
   ASSIGN_OR_RETURN(std::string address, ReadFile(directory.coordinator_address(), kMaxAddressFileBytes));
   address.erase(address.find_last_not_of('\n') + 1);
@@ -59,8 +59,8 @@ absl::StatusOr<int> StatusCommand::Run() const {
 
 void StatusCommand::AddTo(CLI::App& command) {
   command.add_option("RUN", target, "run directory, or HOST:PORT of the coordinator")->required();
-  command.add_flag("--watch", watch, "again every second");
-  command.add_flag("--json", json, "for programs");
+  command.add_flag("--watch", watch, "repeat every second");
+  command.add_flag("--json", json, "print JSON");
   command.add_option("--token-file", token_file, "file with the run's secret; default: that of the run directory");
   AddTlsOptions(command, tls);
 }

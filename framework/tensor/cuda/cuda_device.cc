@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/tensor/cuda/cuda_status.h"
 #include "framework/tensor/cuda/cuda_stream.h"
@@ -90,7 +91,7 @@ class CudaDevice final : public Device {
     cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, cudaStreamPerThread);
     if (error == cudaSuccess) error = cudaStreamSynchronize(cudaStreamPerThread);
     if (error != cudaSuccess) {
-      std::fprintf(stderr, "error: cannot copy from or to %s: %s\n", name_.c_str(), cudaGetErrorString(error));
+      LogError("cannot copy from or to ", name_, ": ", cudaGetErrorString(error));
       std::abort();
     }
   }

@@ -99,7 +99,7 @@ TEST_F(CatalogTest, RejectionsHaveReasons) {
   ASSERT_EQ(catalog.rejected.size(), 5u);
   EXPECT_EQ(catalog.rejected[0].name, "step-0000000007-g1");
   EXPECT_TRUE(catalog.rejected[0].unfinished);
-  EXPECT_THAT(catalog.rejected[0].reason, HasSubstr("never finished"));
+  EXPECT_THAT(catalog.rejected[0].reason, HasSubstr("not finished"));
   EXPECT_EQ(catalog.rejected[1].reason, "shard-1-of-2.h5 is missing");
   EXPECT_THAT(catalog.rejected[2].reason, HasSubstr("shard-0-of-2.index has 5 bytes instead of"));
   EXPECT_THAT(catalog.rejected[3].reason, HasSubstr("manifest.json: the manifest ends too early"));
@@ -120,7 +120,7 @@ TEST_F(CatalogTest, AnyByteOfTheNewestManifestAndTheOlderOneIsUsed) {
     ASSERT_THAT(NamesOf(catalog), ElementsAre("step-0000000001-g1")) << i;
     ASSERT_EQ(catalog.rejected.size(), 1u);
     ASSERT_EQ(catalog.rejected[0].name, "step-0000000002-g1");
-    ASSERT_THAT(catalog.rejected[0].reason, HasSubstr("digest does not fit"));
+    ASSERT_THAT(catalog.rejected[0].reason, HasSubstr("digest does not match"));
   }
 }
 

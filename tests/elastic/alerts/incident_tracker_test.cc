@@ -64,7 +64,7 @@ TEST_F(IncidentTrackerTest, ALostWorkerIsOneIncidentUntilItIsBack) {
 TEST_F(IncidentTrackerTest, ALinkThatIsCutIsOneIncidentUntilItIsBack) {
   const event::LinkFields link{.host = "h1", .peer_host = "h2", .worker = "", .peer = "", .step = 7, .without = "n1/2"};
   EXPECT_THAT(On(event::LinkCut{link}), ElementsAre("+link/h1/h2"));
-  EXPECT_EQ(last_.summary, "run tiny: no link between h1 and h2 in step 7; going on without n1/2");
+  EXPECT_EQ(last_.summary, "run tiny: no link between h1 and h2 in step 7; continuing without n1/2");
   EXPECT_THAT(On(event::LinkCut{link}), IsEmpty());
   EXPECT_THAT(On(kRecovered), IsEmpty());
   EXPECT_THAT(On(event::LinkBack{link}), ElementsAre("-link/h1/h2"));
@@ -118,7 +118,7 @@ TEST_F(IncidentTrackerTest, AHungWorkerIsLostWithoutASecondAlert) {
       On(event::WorkerHung{
           .worker = "a", .node = "", .host = "", .phase = Phase::kReduce, .seconds = 3.25, .reason = "no heartbeat"}),
       ElementsAre("+worker/a"));
-  EXPECT_THAT(last_.summary, HasSubstr("worker a hangs in phase reduce: no heartbeat for 3.25 s"));
+  EXPECT_THAT(last_.summary, HasSubstr("worker a hung in phase reduce: no heartbeat for 3.25 s"));
   EXPECT_THAT(On(WorkerIsLost("a")), IsEmpty());
 }
 

@@ -151,7 +151,7 @@ TEST_F(CoordinatorTest, AStopThatNobodyComesBackForSaysThatNothingWasSaved) {
   Pass(milliseconds(10'500), {});
   ASSERT_TRUE(ended_.has_value());
   EXPECT_EQ(ended_->exit_code, 1);
-  EXPECT_THAT(ended_->reason, testing::HasSubstr("nobody came back with the state of step 29"));
+  EXPECT_THAT(ended_->reason, testing::HasSubstr("no worker reconnected with the state of step 29"));
   EXPECT_TRUE(rewinds_.empty());
 }
 
@@ -410,7 +410,7 @@ TEST_F(CoordinatorTest, FailuresWithNobodyToBlameAreNotTriedForEver) {
   }
   ASSERT_TRUE(ended_.has_value());
   EXPECT_EQ(ended_->exit_code, 1);
-  EXPECT_EQ(ended_->reason, "no step could be done in 100 worlds on end: n0/0: no memory");
+  EXPECT_EQ(ended_->reason, "100 consecutive worlds failed: n0/0: no memory");
 }
 
 // A stop is not put off for minutes by a disk that is full.
@@ -920,7 +920,7 @@ TEST_F(CoordinatorTest, AWorldWhoseMirrorsAreMissingIsNoSourceUntilTheyAreThere)
     for (const int w : {1, 2}) Say(w, RecoveredMessage{.generation = entered.generation, .mirror_bytes = 100});
     EXPECT_EQ(Count<event::MirrorsMissing>(), 1);
     EXPECT_EQ(Count<event::MirrorsComplete>(), 0);
-    EXPECT_THAT(coordinator_->Status(now_).detail, testing::HasSubstr("one failure away"));
+    EXPECT_THAT(coordinator_->Status(now_).detail, testing::HasSubstr("mirrors incomplete"));
     if (complete) {
       Say(2, MirroredMessage{entered.generation});
       EXPECT_EQ(Count<event::MirrorsComplete>(), 1);

@@ -130,7 +130,7 @@ TEST(EventText, InWordsOrListed) {
             "lost local/1 (rank 1 on vm) in step 89: killed by signal 9 (Killed)");
   EXPECT_EQ(EventText(event::WorkerHung{"a", 1, "n", "h", Phase::kReduce, 7, 3.25, "no heartbeat"}),
             "hung: a (rank 1 on h) in phase reduce of step 7 for 3.25 s: no heartbeat");
-  EXPECT_EQ(EventText(event::Rewind{9, 0, "", "r"}), "back from step 9 to the beginning: r");
+  EXPECT_EQ(EventText(event::Rewind{9, 0, "", "r"}), "rewinding from step 9 to step 0: r");
   EXPECT_EQ(EventText(event::RunStopped{{143, 7, "stopped by signal 15 at step 7"}}), "stopped by signal 15 at step 7");
   EXPECT_EQ(EventText(event::Quarantined{"a", 3, 60}), "quarantined: worker a, failures 3, seconds 60");
   EXPECT_EQ(EventText(event::Validation{7, 2.5}), "");

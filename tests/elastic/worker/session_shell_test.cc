@@ -1,47 +1,20 @@
-// What a worker's shell says to its coordinator, heard through a link that keeps what is sent.
+// What a worker's shell sends to its coordinator, here the test, and which tasks it hands to the thread that works:
+// none of a world that has changed, with a stop token that is requested when it changes.
 
 #include "elastic/worker/session_shell.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
-#include <condition_variable>
-#include <mutex>
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "tests/elastic/worker/scripted_link.h"
 
 namespace holdfast {
 namespace {
-
-class KeepingLink final : public ControlLink {
- public:
-  void Start(ControlLinkHandler&) override {}
-  void Send(const WorkerMessage& message) override {
-    const std::lock_guard lock(mutex_);
-    sent_.push_back(message);
-    changed_.notify_all();
-  }
-  void Stop() override {}
-
-  /// Waits for the first of its kind that `fits`.
-  template <class Message, class Fits>
-  Message Await(const Fits& fits) {
-    std::unique_lock lock(mutex_);
-    Message found;
-    changed_.wait(lock, [&] {
-      for (const WorkerMessage& message : sent_) {
-        const auto* kind = std::get_if<Message>(&message);
-        if (kind == nullptr || !fits(*kind)) continue;
-        found = *kind;
-        return true;
-      }
-      return false;
-    });
-    return found;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<WorkerMessage> sent_;
-};
 
 SessionShell::Options Options() {
   SessionShell::Options options;
@@ -52,7 +25,7 @@ SessionShell::Options Options() {
 }
 
 TEST(SessionShell, SaysThePhaseThatIsAtWork) {
-  KeepingLink link;
+  ScriptedLink link;
   StepProgress progress;
   SessionShell shell(Options(), link, progress);
   for (const Phase phase : {Phase::kRendezvous, Phase::kTransfer, Phase::kValidation, Phase::kSave}) {
@@ -65,7 +38,7 @@ TEST(SessionShell, SaysThePhaseThatIsAtWork) {
 }
 
 TEST(SessionShell, TriesWhomTheCoordinatorAsksFor) {
-  KeepingLink link;
+  ScriptedLink link;
   const StepProgress progress;
   auto probe = PeerProbe::Listen("127.0.0.1");
   const auto other = PeerProbe::Listen("127.0.0.1");
@@ -76,6 +49,127 @@ TEST(SessionShell, TriesWhomTheCoordinatorAsksFor) {
   ASSERT_EQ(reach.seconds.size(), 2u);
   EXPECT_GE(reach.seconds[0], 0);
   EXPECT_LT(reach.seconds[1], 0);
+}
+
+WorldMessage WorldOf(uint64_t generation, int64_t committed = 0) {
+  WorldMessage message;
+  message.world = {.generation = generation, .members = {Options().member}};
+  message.committed_step = committed;
+  message.microbatches = {2};
+  return message;
+}
+
+class SessionShellInWorlds : public testing::Test {
+ protected:
+  SessionShellInWorlds() { link_.Connect(); }
+
+  uint64_t NextGeneration() {
+    next_ = shell_.NextTask();
+    const auto* recover = std::get_if<RecoverTask>(&next_.task);
+    return recover == nullptr ? 0 : recover->world.world.generation;
+  }
+
+  ScriptedLink link_;
+  const StepProgress progress_;
+  SessionShell shell_{Options(), link_, progress_};
+  SessionShell::Next next_;
+};
+
+TEST_F(SessionShellInWorlds, ATaskOfAWorldThatHasChangedIsNotHandedOut) {
+  link_.Tell(WorldOf(1));
+  link_.Tell(WorldOf(2));
+  EXPECT_EQ(NextGeneration(), 2u);
+  EXPECT_FALSE(next_.stop.stop_requested());
+}
+
+TEST_F(SessionShellInWorlds, ANewWorldStopsTheTaskAtWork) {
+  link_.Tell(WorldOf(1));
+  EXPECT_EQ(NextGeneration(), 1u);
+  EXPECT_EQ(next_.abort_seconds, 0);
+  const std::stop_token first = next_.stop;
+  EXPECT_FALSE(first.stop_requested());
+  link_.Tell(WorldOf(2));
+  EXPECT_TRUE(first.stop_requested());
+  EXPECT_EQ(NextGeneration(), 2u);
+  EXPECT_GT(next_.abort_seconds, 0);
+  EXPECT_FALSE(next_.stop.stop_requested());
+}
+
+TEST_F(SessionShellInWorlds, AnUpdateIsHandedOutThoughTheWorldHasChanged) {
+  link_.Tell(WorldOf(1));
+  EXPECT_EQ(NextGeneration(), 1u);
+  shell_.Answer(RecoverDone{RecoveredMessage{.generation = 1}});
+  ASSERT_TRUE(std::holds_alternative<StepTask>(shell_.NextTask().task));
+  shell_.Answer(StepPrepared{VoteMessage{.generation = 1, .step = 1, .digests = {}}});
+  link_.Tell(CommitMessage{.generation = 1, .step = 1, .microbatches = {}});
+  WorldMessage next = WorldOf(2, 1);
+  next.source = WorldOf(1).world;
+  link_.Tell(next);
+  const WorkerTask update = shell_.NextTask().task;
+  ASSERT_TRUE(std::holds_alternative<UpdateTask>(update));
+  EXPECT_EQ(std::get<UpdateTask>(update).step, 1);
+  EXPECT_EQ(NextGeneration(), 2u) << "the step of generation 1 is dropped";
+}
+
+TEST_F(SessionShellInWorlds, AddressesAreExchangedThroughTheCoordinator) {
+  link_.Tell(WorldOf(1));
+  EXPECT_EQ(NextGeneration(), 1u);
+  std::thread coordinator([&] {
+    const auto mine = link_.Await<RendezvousMessage>();
+    EXPECT_EQ(mine.generation, 1u);
+    link_.Tell(PeersMessage{0, {"of another world"}});
+    link_.Tell(PeersMessage{1, {mine.blob, "other"}});
+  });
+  const auto all = shell_.Exchange("mine", std::chrono::steady_clock::now() + std::chrono::minutes(5));
+  coordinator.join();
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_EQ(*all, (std::vector<std::string>{"mine", "other"}));
+}
+
+TEST_F(SessionShellInWorlds, AnExchangeEndsWithItsWorldOrAtItsDeadline) {
+  link_.Tell(WorldOf(1));
+  EXPECT_EQ(NextGeneration(), 1u);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(shell_.Exchange("mine", std::chrono::steady_clock::now()).status()));
+  std::thread coordinator([&] {
+    link_.Await<RendezvousMessage>();
+    link_.Tell(WorldOf(2));
+  });
+  EXPECT_TRUE(
+      absl::IsAborted(shell_.Exchange("mine", std::chrono::steady_clock::now() + std::chrono::minutes(5)).status()));
+  coordinator.join();
+  EXPECT_TRUE(absl::IsAborted(shell_.Exchange("mine", std::chrono::steady_clock::now()).status()))
+      << "the task of generation 2 has not begun yet";
+}
+
+TEST_F(SessionShellInWorlds, ARefusalIsRememberedUntilTheNextWorld) {
+  link_.Tell(RefusedMessage{.reason = "not yet", .rejoin = true});
+  EXPECT_FALSE(shell_.refused());
+  EXPECT_TRUE(std::holds_alternative<ForgetTask>(shell_.NextTask().task));
+  EXPECT_EQ(shell_.member().id.incarnation, 2u);
+  link_.Tell(RefusedMessage{.reason = "another config"});
+  EXPECT_TRUE(shell_.refused());
+  const WorkerTask exit = shell_.NextTask().task;
+  ASSERT_TRUE(std::holds_alternative<ExitTask>(exit));
+  EXPECT_EQ(std::get<ExitTask>(exit).reason, "another config");
+}
+
+TEST(SessionShellDeathTest, ATaskThatDoesNotEndEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        ScriptedLink link;
+        const StepProgress progress;
+        SessionShell::Options options = Options();
+        options.kill_timeout = std::chrono::milliseconds(1);
+        SessionShell shell(options, link, progress);
+        link.Connect();
+        link.Tell(WorldOf(1));
+        shell.NextTask();
+        shell.SetPhase(Phase::kTransfer, 1);
+        link.Tell(WorldOf(2));
+        while (true) pause();
+      },
+      testing::KilledBySignal(SIGABRT), "the transfer phase");
 }
 
 }  // namespace

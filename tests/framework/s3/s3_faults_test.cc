@@ -82,8 +82,7 @@ TEST_F(S3Faults, GivesUpAfterTheAttemptsAllowed) {
   const size_t before = proxy_->log().size();
   const absl::Status status = storage_->Create("a", "x");
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("given up after 4 attempts: HTTP status 503, SlowDown: as told"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("failed after 4 attempts: HTTP status 503, SlowDown: as told"));
   EXPECT_EQ(proxy_->log().size() - before, 4u);
   ExpectNothing("a");
 }

@@ -1,0 +1,199 @@
+// What is saved while training goes on is the state of its step, and what is loaded is what was saved. What cannot be
+// written is reported and holds up neither training nor the next save; each way not to load has its own error code.
+
+#include "elastic/worker/checkpointer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "framework/base/status.h"
+#include "framework/data/dataset.h"
+#include "framework/storage/fault_storage.h"
+#include "framework/storage/memory_storage.h"
+#include "models/runtime/training_runtime.h"
+#include "tests/elastic/worker/publish.h"
+#include "tests/framework/storage/test_directory.h"
+#include "tests/models/runtime/tiny_run.h"
+
+namespace holdfast {
+namespace {
+
+using testing::HasSubstr;
+
+class CheckpointerTest : public TinyRun {
+ protected:
+  void SetUp() override {
+    TinyRun::SetUp();
+    config_ = ConfigOf();
+    runtime_ = OpenTraining(config_, {}).value();
+    ASSERT_TRUE(trainer().EnterWorld({}, {}).ok());
+    Step();
+  }
+
+  Trainer& trainer() { return *runtime_->trainer; }
+
+  void Step() {
+    const SampleOrder order(runtime_->data.training.num_samples(), 1, true);
+    const BatchShape shape{config_.batch.microbatches, config_.batch.microbatch_size};
+    const auto source = [&](int64_t index) {
+      return ReadMicrobatch(runtime_->data.training, order, shape, step_, index);
+    };
+    const auto result = trainer().Prepare({step_, {config_.batch.microbatches}}, source, {});
+    ASSERT_TRUE(result.ok()) << result.status();
+    trainer().Commit(*result);
+    ++step_;
+  }
+
+  Checkpointer::Parts Parts() {
+    return {.open_storage = [this]() -> absl::StatusOr<std::unique_ptr<Storage>> {
+              if (before_opening_ != nullptr) RETURN_IF_ERROR(before_opening_());
+              return std::make_unique<FaultStorage>(storage_);
+            },
+            .config = &config_.checkpoint,
+            .layout = &trainer().state_layout(),
+            .progress = &trainer().progress(),
+            .send = [this](const SavedMessage& saved) { saved_.push_back(saved); }};
+  }
+
+  void Begin(Checkpointer& checkpointer, uint64_t generation = 1) {
+    checkpointer.Begin({step_, generation}, 0, 1, trainer().StartSnapshot(checkpointer.staging_bytes()));
+  }
+
+  /// Saves the state as it is now.
+  SavedMessage Save(Checkpointer& checkpointer, uint64_t generation = 1) {
+    Begin(checkpointer, generation);
+    checkpointer.Finish({});
+    return saved_.back();
+  }
+
+  Config config_;
+  TestDirectory scratch_;
+  const std::unique_ptr<Storage> memory_ = MakeMemoryStorage(scratch_.path());
+  FaultStorage storage_{*memory_};
+  std::function<absl::Status()> before_opening_;
+  std::unique_ptr<TrainingRuntime> runtime_;
+  std::vector<SavedMessage> saved_;  // by the thread inside; read after Finish
+  int64_t step_ = 0;                 // committed
+};
+
+TEST_F(CheckpointerTest, WhatIsSavedBesideStepsIsWhatIsLoaded) {
+  const uint64_t digest = trainer().Digest();
+  std::promise<void> stepped;
+  before_opening_ = [&] {
+    stepped.get_future().wait();
+    return absl::OkStatus();
+  };
+  Checkpointer checkpointer(Parts());
+  Begin(checkpointer);
+  Step();
+  EXPECT_NE(trainer().Digest(), digest);
+  stepped.set_value();
+  checkpointer.Finish({});
+  const SavedMessage saved = saved_.at(0);
+  ASSERT_EQ(saved.cause, "");
+  EXPECT_EQ(saved.step, 1);
+  EXPECT_GT(saved.stall_seconds, 0) << "the step copied what was not written yet";
+  EXPECT_EQ(checkpointer.TakeStallSeconds(), saved.stall_seconds);
+  EXPECT_EQ(checkpointer.TakeStallSeconds(), 0);
+
+  before_opening_ = nullptr;
+  const std::string name = Publish(storage_, saved, trainer().state_layout());
+  TrainerWorld world;
+  world.load = [&](ShardedState& state, const std::stop_token& stop) { return checkpointer.Load(name, state, stop); };
+  const uint64_t before = trainer().progress().count;
+  ASSERT_TRUE(trainer().EnterWorld(world, {}).ok());
+  EXPECT_EQ(trainer().Digest(), digest);
+  EXPECT_GE(trainer().progress().count, before + trainer().state_layout().parameters().chunks().size());
+  EXPECT_EQ(trainer().progress().bytes_to_load, 0) << "nothing is being loaded any more";
+}
+
+TEST_F(CheckpointerTest, WhatCannotBeWrittenIsReportedAndTheNextOneIsTried) {
+  Checkpointer checkpointer(Parts());
+  storage_.Inject({.operation = StorageOperation::kStage, .fault = StorageFault::kNoSpace});
+  EXPECT_THAT(Save(checkpointer).cause, HasSubstr("No space left"));
+  Step();
+  storage_.ClearFaults();
+  EXPECT_EQ(Save(checkpointer, 2).cause, "");
+}
+
+TEST_F(CheckpointerTest, AStorageThatDoesNotOpenIsOpenedForTheNextOne) {
+  int opened = 0;
+  before_opening_ = [&] { return ++opened == 1 ? absl::UnavailableError("no answer") : absl::OkStatus(); };
+  Checkpointer checkpointer(Parts());
+  EXPECT_EQ(Save(checkpointer).cause, "no answer");
+  EXPECT_EQ(Save(checkpointer, 2).cause, "");
+  EXPECT_EQ(Save(checkpointer, 3).cause, "");
+  EXPECT_EQ(opened, 2) << "one that is open stays open";
+}
+
+TEST_F(CheckpointerTest, ASnapshotWhoseStateIsForgottenIsNoCheckpoint) {
+  std::promise<void> forgotten;
+  before_opening_ = [&] {
+    forgotten.get_future().wait();
+    return absl::OkStatus();
+  };
+  Checkpointer checkpointer(Parts());
+  Begin(checkpointer);
+  trainer().Forget();
+  forgotten.set_value();
+  checkpointer.Finish({});
+  EXPECT_NE(saved_.at(0).cause, "");
+  EXPECT_TRUE(storage_.List("")->empty());
+}
+
+TEST_F(CheckpointerTest, FinishReturnsWhenItIsStopped) {
+  std::promise<void> done;
+  before_opening_ = [&] {
+    done.get_future().wait();
+    return absl::OkStatus();
+  };
+  Checkpointer checkpointer(Parts());
+  Begin(checkpointer);
+  std::stop_source stop;
+  stop.request_stop();
+  checkpointer.Finish(stop.get_token());
+  EXPECT_TRUE(saved_.empty());
+  done.set_value();
+  checkpointer.Finish({});
+  EXPECT_EQ(saved_.size(), 1u);
+}
+
+TEST_F(CheckpointerTest, WhyOneIsNotLoaded) {
+  Checkpointer checkpointer(Parts());
+  const std::string name = Publish(storage_, Save(checkpointer), trainer().state_layout());
+  ShardedState& state = trainer().state();
+  EXPECT_TRUE(absl::IsInvalidArgument(checkpointer.Load("latest", state, {})));
+  EXPECT_TRUE(absl::IsNotFound(checkpointer.Load("step-0000000009-g1", state, {})));
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_TRUE(absl::IsCancelled(checkpointer.Load(name, state, stop.get_token())));
+  storage_.Inject({.operation = StorageOperation::kReadAt, .fault = StorageFault::kBitFlip, .name = ".h5", .bit = 77});
+  EXPECT_TRUE(absl::IsDataLoss(checkpointer.Load(name, state, {})));
+  storage_.ClearFaults();
+  storage_.Inject({.operation = StorageOperation::kReadAt, .fault = StorageFault::kUnavailable, .name = ".h5"});
+  EXPECT_TRUE(absl::IsUnavailable(checkpointer.Load(name, state, {})));
+  storage_.ClearFaults();
+  EXPECT_TRUE(checkpointer.Load(name, state, {}).ok());
+
+  const auto wider = OpenTraining(ConfigOf({"model.hidden_size=64"}), {});
+  ASSERT_TRUE(wider.ok()) << wider.status();
+  ASSERT_TRUE((*wider)->trainer->EnterWorld({}, {}).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(checkpointer.Load(name, (*wider)->trainer->state(), {})));
+}
+
+TEST_F(CheckpointerTest, AutoCompressesWhereTheSpaceLimitAsksForIt) {
+  {
+    Checkpointer checkpointer(Parts());
+    const SavedMessage plain = Save(checkpointer);
+    EXPECT_EQ(plain.stored_bytes, plain.raw_bytes) << "nothing is known of the disk yet";
+  }
+  config_.checkpoint.max_gib = 1e-6;
+  Checkpointer checkpointer(Parts());
+  const SavedMessage packed = Save(checkpointer, 2);
+  EXPECT_LT(packed.stored_bytes, packed.raw_bytes);
+}
+
+}  // namespace
+}  // namespace holdfast

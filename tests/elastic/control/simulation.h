@@ -546,7 +546,8 @@ class Simulation {
     return text;
   }
 
-  // No worker that has been well for a while holds some chunk as the last commit left it.
+  // No worker that has been well for a while holds some chunk as the last commit left it. What the run has gone back
+  // behind does not count, even where it has done the same step again.
   bool IsStateLost() const {
     const uint64_t generation = truth_.generation_of(truth_.committed());
     std::vector<bool> there(static_cast<size_t>(scenario_.num_chunks), false);
@@ -555,7 +556,11 @@ class Simulation {
       const auto mark = [&](const Chunks& chunks) {
         for (const auto& [chunk, hash] : chunks.hashes) there[static_cast<size_t>(chunk)] = true;
       };
-      if (worker->held().step == truth_.committed()) mark(worker->held());
+      const auto is_there = [&](const Chunks& chunks) {
+        return chunks.step == truth_.committed() && truth_.branch().Includes(chunks.generation, chunks.step);
+      };
+      if (is_there(worker->held())) mark(worker->held());
+      if (worker->mirrored() && is_there(worker->fetched())) mark(worker->fetched());
       if (worker->prepared() == std::pair(generation, truth_.committed())) {
         mark(worker->fetched().generation == generation ? worker->fetched() : worker->held());
       }

@@ -258,7 +258,8 @@ def link_of(bench, rounds, hosts, names, megabits, wire):
     config = bench.config(hidden=768, layers=12, sequence=64, microbatch=1, microbatches=size, family="gpt2", vocab=50257)
     bench.count += 1
     run = bench.directory / f"run{bench.count}"
-    settings = [f"elastic.workers={size}", "elastic.heartbeat_timeout_ms=30000", "train.threads=1"]
+    settings = [f"elastic.workers={size}", "elastic.heartbeat_timeout_ms=30000", "train.threads=1",
+                "checkpoint.every=never"]
     hosts.limit(megabits)
     rates = [hosts.tcp_rate(names[0], names[1]) for _ in range(3)]
     hosts.limit(0)

@@ -57,7 +57,6 @@ class Worker {
   const Member& member() const { return member_; }
   const Chunks& held() const { return held_; }
   const Chunks& fetched() const { return fetched_; }
-  bool mirrored() const { return mirrors_.empty(); }
   std::pair<uint64_t, int64_t> prepared() const { return prepared_; }
 
   void Start() {

@@ -556,11 +556,8 @@ class Simulation {
       const auto mark = [&](const Chunks& chunks) {
         for (const auto& [chunk, hash] : chunks.hashes) there[static_cast<size_t>(chunk)] = true;
       };
-      const auto is_there = [&](const Chunks& chunks) {
-        return chunks.step == truth_.committed() && truth_.branch().Includes(chunks.generation, chunks.step);
-      };
-      if (is_there(worker->held())) mark(worker->held());
-      if (worker->mirrored() && is_there(worker->fetched())) mark(worker->fetched());
+      const Chunks& held = worker->held();
+      if (held.step == truth_.committed() && truth_.branch().Includes(held.generation, held.step)) mark(held);
       if (worker->prepared() == std::pair(generation, truth_.committed())) {
         mark(worker->fetched().generation == generation ? worker->fetched() : worker->held());
       }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What elasticity costs and how fast a run recovers, with the real binary on this machine.
 
-  tests/bench/elastic_bench.py [--rounds 5] [--binary build/release/holdfast] [--only recovery,moved,link,detect,overhead,scaling,memory]
+  tests/bench/elastic_bench.py [--rounds 5] [--binary build/release/holdfast] [--only recovery,moved,...]
 
 recovery   kill -9 of one of 4 workers: from the signal to the first new step started, by phase
 moved      what moves for GPT-2 124M on SIZES workers (3,4,8), when one is killed and when it is back: bytes, seconds
@@ -172,7 +172,8 @@ def moved(bench, rounds):
 class Hosts:
     """Network namespaces on one switch. `traffic` is counted there: bytes of each host, out and in."""
 
-    SEND = "import socket,sys; c = socket.create_connection((sys.argv[1], 29500))\nfor _ in range({blocks}): c.sendall(bytes(1 << 20))"
+    SEND = ("import socket,sys; c = socket.create_connection((sys.argv[1], 29500))\n"
+            "for _ in range({blocks}): c.sendall(bytes(1 << 20))")
     RECEIVE = ("import socket,sys,time; c = socket.create_server((sys.argv[1], 29500)).accept()[0]; start = time.time(); n = 0\n"
                "while data := c.recv(1 << 20): n += len(data)\nprint(n / (time.time() - start))")
 

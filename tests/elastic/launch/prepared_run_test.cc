@@ -89,10 +89,13 @@ TEST_F(PreparedRunTest, NothingIsGivenUpForACheckpointThatIsDamaged) {
   config.train.steps = 12;
   Train(config);
   config.train.steps = 20;
-  const auto before = Prepare(config, {.workers_are_new = true});
-  ASSERT_TRUE(before.ok()) << before.status();
-  const std::string older = before->usable.back().name;
-  ASSERT_EQ(before->usable.back().step, 8);
+  std::string older;
+  {
+    const auto before = Prepare(config, {.workers_are_new = true});
+    ASSERT_TRUE(before.ok()) << before.status();
+    ASSERT_EQ(before->usable.back().step, 8);
+    older = before->usable.back().name;
+  }  // gives the run back
   bool damaged = false;
   for (const auto& entry : std::filesystem::directory_iterator(directory_.checkpoints())) {
     if (entry.path().filename().string().find(older) == std::string::npos) continue;

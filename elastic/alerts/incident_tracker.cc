@@ -108,9 +108,13 @@ void IncidentTracker::On(const event::StepSlow& e) {
                      " s; waiting for ", e.waiting_for));
 }
 void IncidentTracker::On(const event::LinkSlow& e) {
+  const std::string worker = NameOf(e.worker, -1, e.host);
+  const std::string who = e.peer.empty()
+                              ? absl::StrCat("the others reach ", worker)
+                              : absl::StrCat(worker, " and ", NameOf(e.peer, -1, e.peer_host), " reach each other");
   Begin("slow_link", Alert::Severity::kWarning, e.host,
-        absl::StrCat("the others reach ", NameOf(e.worker, -1, e.host), " in ", Short(e.milliseconds),
-                     " ms, each other in ", Short(e.usual_milliseconds), " ms"));
+        absl::StrCat(who, " in ", Short(e.milliseconds), " ms, ", e.peer.empty() ? "each other" : "others", " in ",
+                     Short(e.usual_milliseconds), " ms"));
 }
 void IncidentTracker::On(const event::StepSlowResolved&) {
   for (const char* incident : {"slow_link", "pace"}) End(incident, "steps take as long as before");

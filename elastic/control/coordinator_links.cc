@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
@@ -166,16 +167,31 @@ void Coordinator::TakeBack(const ProbeRound& round) {
   }
 }
 
+// All links of one worker, or those between two hosts. Where others are slow, too, no cause is found.
 void Coordinator::ReportSlowLink(const ProbeRound& round) {
-  const auto slow = round.Slowest();
-  if (!slow.has_value()) return;
+  const auto host_of = [&](const std::string& name) {
+    const JoinedWorker* worker = roster_.Find(name);
+    return worker == nullptr ? std::string() : worker->member.host;
+  };
+  event::LinkSlow found;
+  found.step = committed_ + 1;
+  if (const auto slow = round.Slowest(); slow.has_value()) {
+    found.worker = slow->worker;
+    found.milliseconds = 1000 * slow->seconds;
+    found.usual_milliseconds = 1000 * slow->usual_seconds;
+  } else {
+    const ProbeRound::SlowLinks links = round.FarSlowerLinks();
+    std::set<std::pair<std::string, std::string>> between;
+    for (const auto& [a, b] : links.links) between.insert(std::minmax(host_of(a), host_of(b)));
+    if (between.size() != 1) return;
+    std::tie(found.worker, found.peer) = links.links.front();
+    found.peer_host = host_of(found.peer);
+    found.milliseconds = 1000 * links.seconds;
+    found.usual_milliseconds = 1000 * links.usual_seconds;
+  }
   pace_.OnCauseFound();
-  const JoinedWorker* worker = roster_.Find(slow->worker);
-  Report(event::LinkSlow{.worker = slow->worker,
-                         .host = worker == nullptr ? "" : worker->member.host,
-                         .milliseconds = 1000 * slow->seconds,
-                         .usual_milliseconds = 1000 * slow->usual_seconds,
-                         .step = committed_ + 1});
+  found.host = host_of(found.worker);
+  Report(std::move(found));
 }
 
 }  // namespace holdfast

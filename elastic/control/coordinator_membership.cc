@@ -29,8 +29,8 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
   }
   const bool may_join = MayJoin(from, join);
   if (may_join) {
-    generation_ =
-        std::max({generation_, join.generation, join.claim.world.generation, join.claim.prepared_world.generation});
+    generation_ = std::max({generation_, join.generation, join.claim.world.generation,
+                            join.claim.prepared_world.generation, join.claim.entered_world.generation});
   }
   if (!may_join || !MakeRoom(from, join)) {
     Advance();
@@ -41,9 +41,11 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
   worker.member = join.member;
   worker.data_digest = join.digests.data;
   worker.holds_state = !state_.claimed() && RankHeld(join.member.id, join.claim, state_.source(), committed_) >= 0;
+  if (join.claim.committed_step == committed_) worker.entered = join.claim.entered_world.generation;
   if (state_.claimed()) {
     Know(join.claim.world);
     Know(join.claim.prepared_world);
+    Know(join.claim.entered_world);
     worker.claim = state_.WithMembers(OnBranch(join.claim));
   }
   worker.left_out = links_.IsCutOffFromMembers(join.member.id.name, roster_);
@@ -82,7 +84,8 @@ std::string Coordinator::OtherThanRun(const RunDigests& joins) const {
 bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
   const std::string& name = join.member.id.name;
   if (!IsSane(join.member) || join.generation >= UINT64_MAX / 2 || !IsSaneWorld(join.claim.world) ||
-      !IsSaneWorld(join.claim.prepared_world) || roster_.agents().count(from) > 0) {
+      !IsSaneWorld(join.claim.prepared_world) || !IsSaneWorld(join.claim.entered_world) ||
+      roster_.agents().count(from) > 0) {
     Refuse(from, "invalid join message", false);
     actions_.emplace_back(CloseAction{from});
     return false;
@@ -188,7 +191,9 @@ bool Coordinator::MakeRoom(Connection from, const JoinMessage& join) {
 StateClaim Coordinator::OnBranch(StateClaim claim) const {
   const World& prepared = claim.prepared_world.generation != 0 ? claim.prepared_world : claim.world;
   if (!branch_.Includes(prepared.generation, claim.prepared_step)) claim.prepared_step = 0;
-  if (!branch_.Includes(claim.world.generation, claim.committed_step)) claim.world = {};
+  for (World* world : {&claim.world, &claim.entered_world}) {
+    if (!branch_.Includes(world->generation, claim.committed_step)) *world = {};
+  }
   return claim;
 }
 
@@ -210,7 +215,7 @@ void Coordinator::Handle(Connection from, const KnownWorldMessage& known) {
 // One of those who claim it; if that one goes, another.
 void Coordinator::AskForWorlds() {
   for (const auto& [name, worker] : roster_.workers()) {
-    for (const World* world : {&worker.claim.world, &worker.claim.prepared_world}) {
+    for (const World* world : {&worker.claim.world, &worker.claim.prepared_world, &worker.claim.entered_world}) {
       if (world->generation == 0 || !world->members.empty()) continue;
       Connection& asked = state_.AskedFor(world->generation);
       if (asked != 0 && roster_.FindByConnection(asked) != nullptr) continue;
@@ -224,7 +229,9 @@ bool Coordinator::HasStaleClaim(const WorkerId& id, const StateClaim& claim) con
   if (state_.claimed()) return !IsEmpty(claim) && IsEmpty(OnBranch(claim));
   if (state_.kind() == StateLocation::Kind::kNowhere) return claim.world.generation != 0;
   if (RankHeld(id, claim, state_.source(), committed_) >= 0) return false;
-  return !IsEmpty(claim) || state_.source().RankOf(id) >= 0;
+  // What somebody has of a world that committed nothing is at least not of another step.
+  const bool was_counted_on = claim.world.generation != 0 || claim.prepared_step != 0;
+  return was_counted_on || state_.source().RankOf(id) >= 0;
 }
 
 void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {

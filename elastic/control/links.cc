@@ -9,6 +9,7 @@ namespace holdfast {
 namespace {
 
 constexpr std::chrono::milliseconds kProbeTimeout{5000};  // a worker tries for two seconds
+constexpr double kFarSlower = 10, kLeastSlow = 0.02;      // times what others take; seconds
 
 /// Sets of workers that leave no link, by branching on the ends of one that is left.
 class Search {
@@ -117,7 +118,6 @@ bool ProbeRound::IsOver(Instant now) const {
 }
 
 std::optional<ProbeRound::Slow> ProbeRound::Slowest() const {
-  constexpr double kFactor = 10, kLeast = 0.02;
   std::vector<double> all;
   std::map<std::string, std::vector<double>> by_worker;
   for (const auto& [ends, seconds] : seconds_) {
@@ -137,8 +137,24 @@ std::optional<ProbeRound::Slow> ProbeRound::Slowest() const {
     if (ends.first != slow.worker && ends.second != slow.worker) others.push_back(seconds);
   }
   slow.usual_seconds = UpperMedian(others.empty() ? all : others);
-  if (slow.seconds < std::max(kLeast, kFactor * slow.usual_seconds)) return std::nullopt;
+  if (slow.seconds < std::max(kLeastSlow, kFarSlower * slow.usual_seconds)) return std::nullopt;
   return slow;
+}
+
+// Sorted by time, the slow ones come after the first gap that is wide enough.
+ProbeRound::SlowLinks ProbeRound::FarSlowerLinks() const {
+  std::vector<std::pair<double, Link>> links;
+  for (const auto& [ends, seconds] : seconds_) {
+    const auto back = seconds_.find({ends.second, ends.first});
+    if (ends.first < ends.second && back != seconds_.end()) links.emplace_back(std::min(seconds, back->second), ends);
+  }
+  std::sort(links.begin(), links.end());
+  size_t slow = 1;
+  while (slow < links.size() && links[slow].first < std::max(kLeastSlow, kFarSlower * links[slow - 1].first)) ++slow;
+  if (slow >= links.size()) return {};
+  SlowLinks found{{}, links[slow + (links.size() - slow) / 2].first, links[slow / 2].first};
+  for (size_t i = slow; i < links.size(); ++i) found.links.push_back(links[i].second);
+  return found;
 }
 
 }  // namespace holdfast

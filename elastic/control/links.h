@@ -57,6 +57,12 @@ class ProbeRound {
     double seconds = 0, usual_seconds = 0;
   };
   std::optional<Slow> Slowest() const;
+  /// Links that both ends find far slower than those that are not slow; empty if all are alike.
+  struct SlowLinks {
+    std::vector<Link> links;
+    double seconds = 0, usual_seconds = 0;  // medians of these and of the others
+  };
+  SlowLinks FarSlowerLinks() const;
 
  private:
   uint64_t round_;

@@ -19,13 +19,16 @@ namespace holdfast {
 /// `prepared_world` and can apply its update by itself; then it holds its part of the state after that step as a member
 /// of that world. The two worlds differ from a change of the world until the first commit after it, and somebody who
 /// has just joined has only the second: should the coordinator die right there, either may be where the state lies.
-/// Thousands claim the same world, so in a JoinMessage it has its generation alone; the coordinator asks one of them
-/// for the rest (AskWorldMessage): a generation is one world only.
+/// So may `entered_world`: the worker has its part of the state after `committed_step` steps, mirrors included, as a
+/// member of that world, too, in which no step was committed yet. Thousands claim the same world, so in a JoinMessage
+/// it has its generation alone; the coordinator asks one of them for the rest (AskWorldMessage): a generation is one
+/// world only.
 struct StateClaim {
   World world;
   int64_t committed_step = 0;
   int64_t prepared_step = 0;
   World prepared_world;
+  World entered_world = {};
   friend bool operator==(const StateClaim&, const StateClaim&) = default;
 };
 

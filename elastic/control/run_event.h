@@ -282,14 +282,15 @@ struct LinkBack : LinkFields {
   static constexpr const char* kName = "link_back";
 };
 
+/// Of all links of a worker, or, with a peer, of that between their two hosts.
 struct LinkSlow {
   static constexpr const char* kName = "link_slow";
-  std::string worker, host;
+  std::string worker, host, peer, peer_host;
   double milliseconds = 0, usual_milliseconds = 0;
   int64_t step = 0;
   static void Fields(auto& e, auto& field) {
-    field("worker", e.worker)("host", e.host)("milliseconds", e.milliseconds);
-    field("usual_milliseconds", e.usual_milliseconds)("step", e.step);
+    field("worker", e.worker)("host", e.host)("peer", e.peer)("peer_host", e.peer_host);
+    field("milliseconds", e.milliseconds)("usual_milliseconds", e.usual_milliseconds)("step", e.step);
   }
 };
 

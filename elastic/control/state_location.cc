@@ -45,7 +45,7 @@ bool StateLocation::Learn(const World& world) {
 StateClaim StateLocation::WithMembers(StateClaim claim) const {
   const auto* claims = std::get_if<Claims>(&state_);
   if (claims == nullptr) return claim;
-  for (World* world : {&claim.world, &claim.prepared_world}) {
+  for (World* world : {&claim.world, &claim.prepared_world, &claim.entered_world}) {
     const auto known = claims->known.find(world->generation);
     if (known != claims->known.end()) *world = known->second;
   }

@@ -16,11 +16,13 @@ const World& PreparedWorld(const StateClaim& claim) {
   return claim.prepared_world.generation != 0 ? claim.prepared_world : claim.world;
 }
 
-// The world in which the claim has the state after `step`, or null.
-const World* WorldAt(const StateClaim& claim, int64_t step) {
-  if (claim.world.generation != 0 && claim.committed_step == step) return &claim.world;
-  if (claim.prepared_step == step && PreparedWorld(claim).generation != 0) return &PreparedWorld(claim);
-  return nullptr;
+// The worlds in which the claim has the state after `step`.
+std::vector<const World*> WorldsAt(const StateClaim& claim, int64_t step) {
+  std::vector<const World*> worlds;
+  if (claim.committed_step == step) worlds = {&claim.world, &claim.entered_world};
+  if (claim.prepared_step == step) worlds.push_back(&PreparedWorld(claim));
+  std::erase_if(worlds, [](const World* world) { return world->generation == 0; });
+  return worlds;
 }
 
 }  // namespace
@@ -46,20 +48,24 @@ bool HasSanePlacement(const World& world, const ParallelConfig& parallel) {
 }
 
 int RankHeld(const WorkerId& id, const StateClaim& claim, const World& world, int64_t step) {
-  if (world.generation == 0) return -1;
-  const World* held = WorldAt(claim, step);
-  return held != nullptr && held->generation == world.generation ? world.RankOf(id) : -1;
+  const std::vector<const World*> held = WorldsAt(claim, step);
+  const bool holds =
+      std::any_of(held.begin(), held.end(), [&](const World* other) { return other->generation == world.generation; });
+  return holds ? world.RankOf(id) : -1;
 }
 
-bool IsEmpty(const StateClaim& claim) { return claim.world.generation == 0 && claim.prepared_step == 0; }
+bool IsEmpty(const StateClaim& claim) {
+  return claim.world.generation == 0 && claim.prepared_step == 0 && claim.entered_world.generation == 0;
+}
 
 StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel,
                             const UsedCells& used) {
   StateSource best;
   std::map<uint64_t, const World*, std::greater<>> worlds;  // newest first
   for (const ClaimOf& c : claims) {
-    const World* world = WorldAt(*c.claim, recorded_step);
-    if (world != nullptr && !world->members.empty()) worlds.emplace(world->generation, world);
+    for (const World* world : WorldsAt(*c.claim, recorded_step)) {
+      if (!world->members.empty()) worlds.emplace(world->generation, world);
+    }
   }
   for (const auto& [generation, world] : worlds) {
     std::vector<bool> alive(world->members.size(), false);
@@ -67,12 +73,11 @@ StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded
       const int rank = RankHeld(c.id, *c.claim, *world, recorded_step);
       if (rank >= 0) alive[static_cast<size_t>(rank)] = true;
     }
-    const bool covered = PlacementOf(*world, parallel).LostCells(alive, used).empty();
-    if (best.world.generation != 0 && !covered) continue;
-    best.world = *world;
-    best.covered = covered;
-    best.complete = std::find(alive.begin(), alive.end(), false) == alive.end();
-    if (covered) break;
+    const bool complete = std::find(alive.begin(), alive.end(), false) == alive.end();
+    const bool covered = complete || PlacementOf(*world, parallel).LostCells(alive, used).empty();
+    if (best.world.generation != 0 && (!covered || (best.covered && !complete))) continue;
+    best = {*world, covered, complete};
+    if (complete) break;
   }
   return best;
 }

@@ -40,8 +40,8 @@ struct StateSource {
 };
 
 /// Of the state after `recorded_step` (> 0): all members had voted for it, so a claim that is prepared for it counts as
-/// holding it. Of several worlds the newest that covers the state is taken; a step's result does not depend on the
-/// world it was done in, so an older one would do as well.
+/// holding it. Of several worlds the newest of which all members are there is taken, then the newest that covers the
+/// state; a step's result does not depend on the world it was done in, so any of them would do.
 StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel,
                             const UsedCells& used = {});
 

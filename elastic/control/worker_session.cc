@@ -130,8 +130,15 @@ bool WorkerSession::Answers(uint64_t generation) {
 void WorkerSession::On(const RecoverDone& event) {
   if (!Answers(event.report.generation)) return;
   entered_ = generation_;
+  if (event.report.mirror_bytes == 0) mirrored_ = generation_;
   Send(event.report);
   StartNextTask();
+}
+
+void WorkerSession::On(const MirrorsFilled& event) {
+  if (event.generation != generation_) return;
+  mirrored_ = generation_;
+  Send(MirroredMessage{generation_});
 }
 
 void WorkerSession::On(const StepPrepared& event) {
@@ -175,9 +182,13 @@ void WorkerSession::Forget() {
 
 void WorkerSession::Join() {
   JoinMessage join{member_, claim_, digests_, generation_};
-  if (claim_.prepared_step != 0 && world_.generation != claim_.world.generation) join.claim.prepared_world = world_;
+  const bool is_new = world_.generation != claim_.world.generation;  // no step was committed in it
+  if (claim_.prepared_step != 0 && is_new) join.claim.prepared_world.generation = world_.generation;
+  if (entered_ != 0 && mirrored_ == entered_ && is_new) {
+    join.claim.entered_world.generation = entered_;
+    join.claim.committed_step = committed_;
+  }
   join.claim.world = {.generation = join.claim.world.generation, .members = {}};
-  join.claim.prepared_world = {.generation = join.claim.prepared_world.generation, .members = {}};
   actions_.emplace_back(SendToCoordinator{std::move(join)});
 }
 

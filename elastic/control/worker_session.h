@@ -31,6 +31,10 @@ struct SessionMessage {
 struct RecoverDone {  // answers RecoverTask
   RecoveredMessage report;
 };
+/// The mirrors that the world lacked are there; at any time after its RecoverTask was begun.
+struct MirrorsFilled {
+  uint64_t generation = 0;
+};
 struct StepPrepared {  // answers StepTask
   VoteMessage vote;
 };
@@ -41,7 +45,7 @@ struct TaskFailed {  // answers any task but UpdateTask, which cannot fail
   FailureMessage failure;
 };
 using SessionEvent = std::variant<SessionConnected, SessionDisconnected, SessionStopAsked, SessionMessage, RecoverDone,
-                                  StepPrepared, EndingDone, TaskFailed>;
+                                  MirrorsFilled, StepPrepared, EndingDone, TaskFailed>;
 
 // --- actions ---------------------------------------------------------------------------------------------------------
 struct SendToCoordinator {
@@ -104,6 +108,7 @@ class WorkerSession {
   void On(const SessionStopAsked& asked);
   void On(const SessionMessage& event);
   void On(const RecoverDone& event);
+  void On(const MirrorsFilled& event);
   void On(const StepPrepared& event);
   void On(const EndingDone& event);
   void On(const TaskFailed& event);
@@ -132,7 +137,8 @@ class WorkerSession {
   int64_t total_steps_;
   uint64_t generation_ = 0;  // of the world we are in; messages of older ones are ignored
   uint64_t entered_ = 0;     // the same once we have our part of its state
-  StateClaim claim_;         // but for prepared_world, which is world_
+  uint64_t mirrored_ = 0;    // the same once we have all that it is to mirror here
+  StateClaim claim_;         // but for prepared_world and entered_world, which are world_
 
   World world_;
   int64_t committed_ = 0;  // step of the run, whether or not we hold its state yet

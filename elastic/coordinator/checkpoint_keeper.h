@@ -44,7 +44,9 @@ class CheckpointKeeper {
   /// Makes it exist, answers (CheckpointDoneEvent), then deletes what need not be kept, and answers again
   /// (CheckpointsTidiedEvent).
   void Commit(const CommitCheckpointAction& commit, Answer answer);
-  /// Reads all of it and answers (CheckpointVerifiedEvent).
+  /// Reads all of it, now.
+  CheckpointVerifiedEvent Read(const std::string& name);
+  /// Does so later and answers (CheckpointVerifiedEvent).
   void Verify(const std::string& name, Answer answer);
   /// What lies beyond the branch is given up: it is not made to exist any more, and goes when there is a newer one.
   void GoBack(const Branch& branch);
@@ -60,7 +62,6 @@ class CheckpointKeeper {
   Branch BranchNow();
   absl::Status PublishManifest(const Manifest& manifest, CheckpointDoneEvent* done);
   void ApplyRetention(const CheckpointName& newest, CheckpointsTidiedEvent* tidied);
-  CheckpointVerifiedEvent Read(const std::string& name);
 
   const Config& config_;
   const RunDirectory& directory_;

@@ -19,10 +19,10 @@ absl::StatusOr<CoordinatorState> ReadCoordinatorState(const RunDirectory& direct
   const absl::StatusOr<std::string> text = ReadFile(directory.coordinator_state(), kMaxStateBytes);
   if (absl::IsNotFound(text.status())) return CoordinatorState{};
   RETURN_IF_ERROR(text.status());
-  if (text->empty()) return CoordinatorState{};
   // The last whole line counts; what comes after it was cut off by a crash.
   const size_t end = text->rfind('\n');
-  const size_t begin = end == std::string::npos || end == 0 ? std::string::npos : text->rfind('\n', end - 1);
+  if (end == std::string::npos) return CoordinatorState{};
+  const size_t begin = end == 0 ? std::string::npos : text->rfind('\n', end - 1);
   const std::string line = text->substr(begin == std::string::npos ? 0 : begin + 1, end - begin - 1);
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains(kGenerationKey) || !json[kGenerationKey].is_number_unsigned()) {

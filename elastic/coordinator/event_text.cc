@@ -110,6 +110,11 @@ std::string Words(const event::LinkCut& e) {
 }
 std::string Words(const event::LinkBack& e) { return absl::StrCat("the link between ", Hosts(e), " works again"); }
 std::string Words(const event::LinkSlow& e) {
+  if (!e.peer.empty()) {
+    return absl::StrCat("slow link: ", e.worker, " on ", e.host, " and ", e.peer, " on ", e.peer_host,
+                        " reach each other in ", Short(e.milliseconds), " ms, others in ", Short(e.usual_milliseconds),
+                        " ms");
+  }
   return absl::StrCat("slow link: ", e.worker, " on ", e.host, " is reached in ", Short(e.milliseconds),
                       " ms, others in ", Short(e.usual_milliseconds), " ms");
 }

@@ -78,6 +78,16 @@ std::vector<CheckpointChoice> Usable(const PreparedRun& run) {
   return choices;
 }
 
+/// What was done after a checkpoint is given up only for one that is whole.
+absl::Status CheckWhole(CheckpointKeeper& keeper, const std::string& name) {
+  const CheckpointVerifiedEvent found = keeper.Read(name);
+  if (found.cause.empty()) return absl::OkStatus();
+  const std::string message =
+      absl::StrCat("checkpoint ", name, found.damaged ? " is damaged (" : " cannot be read (", found.cause,
+                   "), so nothing after it was given up: choose another --resume STEP, or --resume auto");
+  return found.damaged ? absl::DataLossError(message) : absl::UnavailableError(message);
+}
+
 /// Chooses the checkpoints that --resume allows, and gives up whatever was done after them.
 absl::Status Choose(const RunDirectory& directory, const PrepareOptions& options, PreparedRun* run) {
   int64_t step = 0;
@@ -96,6 +106,7 @@ absl::Status Choose(const RunDirectory& directory, const PrepareOptions& options
                                               run->keeper->storage().Describe(), " that the run can resume from; `",
                                               "holdfast ckpt list` shows which there are"));
     }
+    if (gives_up) RETURN_IF_ERROR(CheckWhole(*run->keeper, run->usable.front().name));
   }
   return gives_up ? GoBack(directory, run->usable.empty() ? 0 : run->usable.front().step, run) : absl::OkStatus();
 }

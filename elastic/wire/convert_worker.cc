@@ -17,6 +17,7 @@ void Fill(const JoinMessage& message, v1::ToCoordinator* wire) {
   join->mutable_claim()->set_committed_step(message.claim.committed_step);
   join->mutable_claim()->set_prepared_step(message.claim.prepared_step);
   ToWire(message.claim.prepared_world, join->mutable_claim()->mutable_prepared_world());
+  ToWire(message.claim.entered_world, join->mutable_claim()->mutable_entered_world());
   join->set_config_digest(message.digests.config);
   join->set_data_digest(message.digests.data);
   join->set_arithmetic(message.digests.arithmetic);
@@ -33,6 +34,7 @@ absl::StatusOr<WorkerMessage> Read(const v1::Join& wire) {
   message.claim.committed_step = check.Count(wire.claim().committed_step(), "claim.committed_step");
   message.claim.prepared_step = check.Count(wire.claim().prepared_step(), "claim.prepared_step");
   message.claim.prepared_world = WorldFromWire(wire.claim().prepared_world(), &check);
+  message.claim.entered_world = WorldFromWire(wire.claim().entered_world(), &check);
   message.digests = {.config = wire.config_digest(),
                      .data = wire.data_digest(),
                      .arithmetic = check.Text(wire.arithmetic(), kMaxNameBytes, "arithmetic"),

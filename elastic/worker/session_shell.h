@@ -58,6 +58,8 @@ class SessionShell final : public ControlLinkHandler, public Rendezvous {
   /// As heartbeats say it: reduce while it waits for other ranks.
   Phase phase() const;
   void Send(const WorkerMessage& message) { link_.Send(message); }
+  /// From any thread.
+  void MirrorsFilled(uint64_t generation) { Feed(holdfast::MirrorsFilled{generation}); }
   void AskForStop(int signal) { Feed(SessionStopAsked{signal}); }
   Member member() const;
   /// The coordinator has refused this worker for good.

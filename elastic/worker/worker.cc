@@ -151,7 +151,7 @@ absl::StatusOr<RecoveredMessage> Worker::Recover(const RecoverTask& task, const 
     view.load = [&](ShardedState& state, const std::stop_token& stop) { return Load(message.checkpoint, state, stop); };
   }
   const uint64_t generation = message.world.generation;
-  view.on_mirrored = [shell = p_.shell, generation] { shell->Send(MirroredMessage{generation}); };
+  view.on_mirrored = [shell = p_.shell, generation] { shell->MirrorsFilled(generation); };
   const uint64_t entered = std::exchange(entered_, 0);  // here, for tasks before this one may have been dropped
   view.source_is_entered = entered != 0 && entered == message.source.generation;
   ASSIGN_OR_RETURN(report.bytes_received, p_.trainer->EnterWorld(view, std::move(communicators), next.stop));

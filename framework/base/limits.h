@@ -31,7 +31,7 @@ constexpr size_t kWorldBytes = size_t{kMaxWorkers} * kMemberBytes + size_t{kMaxP
 constexpr size_t kWorkers = kMaxWorkers;
 
 static_assert(kMaxSessions >= kMaxWorkers + kMaxAgents, "everybody may connect, and people may look");
-// A join claims two worlds.
+// A join claims worlds, by their generations; two with all members fit.
 static_assert(2 * kWorldBytes + kOtherBytes <= kMaxIncomingBytes);
 constexpr size_t kFigureBytes = kMaxNameBytes + size_t{kMaxFigureValues} * sizeof(double) + 32;
 static_assert(size_t{kMaxDigests} * (sizeof(uint64_t) + 5) + kMaxFigures * kFigureBytes + kOtherBytes <=

@@ -122,9 +122,13 @@ class Transfer {
 }  // namespace
 
 absl::StatusOr<int64_t> TransferServed(const TransferArguments& a, const std::vector<ChunkTransfer>& served) {
-  if (a.old_state != nullptr) CopyWhatIsHere(*a.old_state, *a.new_state);
-  ASSIGN_OR_RETURN(const int64_t received, Transfer(a, nullptr).Run(served));
-  a.new_state->RefreshComputeWeights();
+  absl::StatusOr<int64_t> received;
+  {
+    TaskThread copying;  // other chunks than those that come, so that nobody waits for the memory of another rank
+    if (a.old_state != nullptr) copying.Post([&] { CopyWhatIsHere(*a.old_state, *a.new_state); });
+    received = Transfer(a, nullptr).Run(served);
+  }
+  if (received.ok()) a.new_state->RefreshComputeWeights();
   return received;
 }
 

@@ -21,8 +21,8 @@ struct TransferArguments {
 
 /// In two parts, after the first of which a step can begin: what ranks serve, and their mirrors (SplitByUse of the same
 /// plan on every rank). Every rank calls them alike; the bytes received here are returned, the old state is not
-/// changed. The first also copies what is here already. The second may run beside whatever does not change the states
-/// or read the mirrors, over a communicator of its own; `progress` grows with it.
+/// changed. The first also copies, beside it, what is here already. The second may run beside whatever does not change
+/// the states or read the mirrors, over a communicator of its own; `progress` grows with it.
 absl::StatusOr<int64_t> TransferServed(const TransferArguments& arguments, const std::vector<ChunkTransfer>& served);
 absl::StatusOr<int64_t> TransferMirrors(const TransferArguments& arguments, const std::vector<ChunkTransfer>& mirrored,
                                         StepProgress& progress);

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """What elasticity costs and how fast a run recovers, with the real binary on this machine.
 
-  tests/bench/elastic_bench.py [--rounds 5] [--binary build/release/holdfast] [--only recovery,moved,detect,overhead,scaling,memory]
+  tests/bench/elastic_bench.py [--rounds 5] [--binary build/release/holdfast] [--only recovery,moved,...]
 
 recovery   kill -9 of one of 4 workers: from the signal to the first new step started, by phase
 moved      what moves for GPT-2 124M on SIZES workers (3,4,8), when one is killed and when it is back: bytes, seconds
            until the next step begins, seconds until all mirrors are there, and the rate of that beside what one plain
            TCP connection over loopback gives at the same time of day
+link       the same with each worker on a host of its own (network namespaces, as root), whose link carries LINK (400)
+           Mbit/s each way: the share of it, and of what one TCP connection over it gives, that the transfer keeps busy
 detect     from kill -9, kill -STOP and a slowdown to the event that names the worker
 overhead   steady-state tokens/s with votes, heartbeats and mirrors against the same run with mirrors off and heartbeats
            ten times rarer; and the share of a step that is spent in vote and commit
@@ -59,11 +61,14 @@ class Bench:
     def start(self, config, workers, *settings, env=None):
         self.count += 1
         run = self.directory / f"run{self.count}"
-        command = [self.binary, "train", config, "--workers", str(workers), "--run-dir", run]
+        return run, self.launch(["train", config, "--workers", str(workers), "--run-dir", run], settings, env=env)
+
+    def launch(self, arguments, settings, prefix=(), env=None):
+        command = [*prefix, self.binary, *arguments]
         for setting in settings:
             command += ["--set", setting]
-        log = open(self.directory / f"run{self.count}.log", "w")
-        return run, subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **(env or {})})
+        with open(self.directory / f"run{self.count}.log", "a") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **(env or {})})
 
     def status(self, run):
         result = subprocess.run([self.binary, "status", run, "--json"], capture_output=True, text=True)
@@ -162,6 +167,155 @@ def moved(bench, rounds):
                   f"{spread([m['seconds'] for m in mirrors] or [0], digits=2)} later"
                   + (f", {spread([m['bytes'] / m['seconds'] / 1e9 for m in mirrors], 'GB/s', 2)}" if mirrors else ""))
         print(f"  one TCP connection before each kill: {spread(links, 'GB/s', 2)}")
+
+
+class Hosts:
+    """Network namespaces on one switch. `traffic` is counted there: bytes of each host, out and in."""
+
+    SEND = ("import socket,sys; c = socket.create_connection((sys.argv[1], 29500))\n"
+            "for _ in range({blocks}): c.sendall(bytes(1 << 20))")
+    RECEIVE = ("import socket,sys,time; c = socket.create_server((sys.argv[1], 29500)).accept()[0]; start = time.time(); n = 0\n"
+               "while data := c.recv(1 << 20): n += len(data)\nprint(n / (time.time() - start))")
+
+    def __init__(self, names):
+        self.prefix = f"hfb{os.getpid()}"
+        self.addresses = {name: f"10.78.0.{i + 1}" for i, name in enumerate(names)}
+        self.hub = self.prefix + "hub"
+        self.ip(f"netns add {self.hub}", f"-n {self.hub} link add br0 type bridge forward_delay 0",
+                f"-n {self.hub} link set br0 up")
+        for name, address in self.addresses.items():
+            space = self.prefix + name
+            self.ip(f"netns add {space}", f"-n {self.hub} link add name {name} type veth peer name eth0 netns {space}",
+                    f"-n {self.hub} link set {name} master br0 up", f"-n {space} addr add {address}/24 dev eth0",
+                    f"-n {space} link set eth0 up", f"-n {space} link set lo up")
+
+    @staticmethod
+    def ip(*commands, tool="ip"):
+        for command in commands:
+            subprocess.run([tool, *command.split()], check=True, stdout=subprocess.DEVNULL)
+
+    def on(self, name):
+        return ["ip", "netns", "exec", self.prefix + name]
+
+    def limit(self, megabits):
+        """What a host sends and what it receives; 0 = no limit."""
+        for name in self.addresses:
+            for space, device in ((self.prefix + name, "eth0"), (self.hub, name)):
+                if megabits:
+                    self.ip(f"-n {space} qdisc replace dev {device} root tbf rate {megabits}mbit burst 256kb latency 50ms",
+                            tool="tc")
+                else:
+                    subprocess.run(["tc", "-n", space, "qdisc", "del", "dev", device, "root"], check=False,
+                                   stderr=subprocess.DEVNULL)
+
+    def traffic(self):
+        """(time, {(host, direction): bytes})"""
+        text = subprocess.run(["ip", "-n", self.hub, "-s", "-j", "link"], capture_output=True, check=True, text=True).stdout
+        found = {}
+        for device in json.loads(text):
+            if device["ifname"] in self.addresses:
+                found[device["ifname"], "out"] = device["stats64"]["rx"]["bytes"]
+                found[device["ifname"], "in"] = device["stats64"]["tx"]["bytes"]
+        return time.time(), found
+
+    def tcp_rate(self, sender, receiver, blocks=64):
+        """Bytes a second of payload that one connection carries."""
+        address = self.addresses[receiver]
+        server = subprocess.Popen([*self.on(receiver), "python3", "-c", self.RECEIVE, address], stdout=subprocess.PIPE, text=True)
+        while subprocess.run([*self.on(sender), "python3", "-c", self.SEND.format(blocks=blocks), address],
+                             stderr=subprocess.DEVNULL, check=False).returncode:
+            time.sleep(0.05)
+        return float(server.communicate()[0])
+
+    def remove(self):
+        for name in [*self.addresses, "hub"]:
+            subprocess.run(["ip", "netns", "del", self.prefix + name], check=False)
+
+
+def busiest(samples, begin, end):
+    """Bytes a second through the link and direction that carried most between two times."""
+    inside = [s for s in samples if begin <= s[0] <= end]
+    if len(inside) < 2:
+        return None
+    (first, before), (last, after) = inside[0], inside[-1]
+    return max(after[key] - before[key] for key in after) / (last - first)
+
+
+def link(bench, rounds):
+    megabits = float(os.environ.get("LINK", "400"))
+    wire = 1514 / 1448  # bytes that a link carries for one of payload
+    print(f"GPT-2 124M, 1424 MiB of state, each worker on a host with a link of {megabits:.0f} Mbit/s, one killed and back")
+    for size in (int(n) for n in os.environ.get("SIZES", "3,4,8").split(",")):
+        names = [f"w{i}" for i in range(size)]
+        hosts = Hosts(["lead", *names])
+        try:
+            link_of(bench, rounds, hosts, names, megabits, wire)
+        finally:
+            hosts.remove()
+
+
+def link_of(bench, rounds, hosts, names, megabits, wire):
+    size = len(names)
+    config = bench.config(hidden=768, layers=12, sequence=64, microbatch=1, microbatches=size, family="gpt2", vocab=50257)
+    bench.count += 1
+    run = bench.directory / f"run{bench.count}"
+    settings = [f"elastic.workers={size}", "elastic.heartbeat_timeout_ms=30000", "train.threads=1",
+                "checkpoint.every=never"]
+    hosts.limit(megabits)
+    rates = [hosts.tcp_rate(names[0], names[1]) for _ in range(3)]
+    hosts.limit(0)
+    address = hosts.addresses["lead"] + ":29400"
+    coordinator = bench.launch(["coordinator", config, "--run-dir", run, "--listen", address], settings, hosts.on("lead"))
+    while not (run / "coordinator.address").exists():
+        time.sleep(0.05)
+    agents = [bench.launch(["agent", config, "--run-dir", run, "--coordinator", address, "--node", name, "--workers", "1",
+                            "--token-file", run / "coordinator.token", "--host", hosts.addresses[name]], settings,
+                           hosts.on(name)) for name in names]
+    found = {"killed": [], "back": []}
+    begin = 0
+    for _ in range(rounds):
+        bench.event(run, ["recovered"], begin, 600, size=size)
+        steps = len(bench.lines(run / "metrics.jsonl"))
+        while len(bench.lines(run / "metrics.jsonl")) < steps + 2:
+            time.sleep(0.1)
+        hosts.limit(megabits)
+        joined = [e for e in bench.lines(run / "events.jsonl") if e["event"] == "worker_joined"]
+        begin = time.time()
+        os.kill(joined[-1]["pid"], signal.SIGKILL)
+        samples = []
+        for name, world_size in (("killed", size - 1), ("back", size)):
+            over = None
+            while not over:
+                samples.append(hosts.traffic())
+                events = [e for e in bench.lines(run / "events.jsonl") if e["time"] >= begin]
+                over = next((e for e in events if e["event"] == "recovered" and e["size"] == world_size), None)
+                time.sleep(0.05)
+            world = [e for e in events if e.get("generation") == over["generation"]]
+            times = {e["event"]: e for e in world}
+            started = over["time"] - over["first_step_seconds"]
+            found[name].append((over, times.get("mirrors_complete"),
+                                busiest(samples, started - over["transfer_seconds"], started),
+                                "mirrors_complete" in times and
+                                busiest(samples, times["mirrors_missing"]["time"], times["mirrors_complete"]["time"])))
+            begin = over["time"]
+        hosts.limit(0)
+    coordinator.send_signal(signal.SIGTERM)
+    for process in [coordinator, *agents]:
+        process.wait(120)
+    print(f"  {size} workers: one TCP connection {spread([r * 8e-6 * wire for r in rates], 'Mbit/s', 0)} on the wire")
+    rate = statistics.median(rates) * wire
+    for name, rows in found.items():
+        early = [over["bytes"] - (mirrors["bytes"] if mirrors else 0) for over, mirrors, _, _ in rows]
+        late = [(mirrors, busy) for _, mirrors, _, busy in rows if mirrors]
+        text = f"    {name}: before the step {spread([b / 2**20 for b in early], 'MiB', 0)}"
+        if max(early) > 0:
+            text += (f" in {spread([over['transfer_seconds'] for over, _, _, _ in rows], digits=2)}, the busiest link at "
+                     f"{spread([100 * busy / rate for _, _, busy, _ in rows if busy], '%', 0)}")
+        if late:
+            text += (f"; beside it {spread([m['bytes'] / 2**20 for m, _ in late], 'MiB', 0)} in "
+                     f"{spread([m['seconds'] for m, _ in late], digits=2)}, the busiest link, with the step's own bytes, at "
+                     f"{spread([100 * busy / rate for _, busy in late if busy], '%', 0)}")
+        print(text, flush=True)
 
 
 def tcp_rate(total=2**30, block=2**20):

@@ -72,7 +72,7 @@ TEST_F(IncidentTrackerTest, ALinkThatIsCutIsOneIncidentUntilItIsBack) {
 
 TEST_F(IncidentTrackerTest, SlownessAndStandstillsAreIncidents) {
   EXPECT_THAT(On(event::StepSlow{}), ElementsAre("+pace"));
-  EXPECT_THAT(On(event::LinkSlow{.worker = "a", .host = "h7"}), ElementsAre("+slow_link"));
+  EXPECT_THAT(On(event::LinkSlow{.worker = "a", .host = "h7", .peer = "", .peer_host = ""}), ElementsAre("+slow_link"));
   EXPECT_THAT(On(event::StepSlowResolved{}), ElementsAre("-slow_link", "-pace"));
   EXPECT_THAT(On(event::TooFewWorkers{}), ElementsAre("+size"));
   EXPECT_THAT(On(kRecovered), ElementsAre("-size"));

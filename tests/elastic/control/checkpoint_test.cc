@@ -501,6 +501,19 @@ TEST_F(GivenUpTest, ClaimsFromBeforeDoNotBeatTheLivingRunAfterARestart) {
   EXPECT_EQ(worlds_[Connection(0)].committed_step, 4);
 }
 
+TEST_F(GivenUpTest, WhatWasGotInAWorldThatWasGivenUpIsNoClaimEither) {
+  GoBack();
+  Commit({0, 2});  // step 4, again
+  CoordinatorOptions options = EverySteps(1);
+  options.recorded_step = 4;
+  options.last_generation = Generation();
+  options.branch = branch_;
+  Start(options);
+  Join(1, {{}, 4, 0, {}, old_});
+  ASSERT_NE(LastSent<RefusedMessage>(1), nullptr);
+  EXPECT_TRUE(LastSent<RefusedMessage>(1)->rejoin);
+}
+
 TEST_F(GivenUpTest, ClaimsBeyondTheRecordDoNotMakeAHoleInIt) {
   StartThree(EverySteps(100));
   for (int i = 0; i < 5; ++i) Commit({0, 1, 2});

@@ -127,6 +127,28 @@ TEST(FindStateSource, PrefersTheNewestWorldThatCoversTheState) {
   EXPECT_EQ(FindStateSource({}, 8, parallel).world.generation, 0u);
 }
 
+// Generation 4 got its state from 3 and became the source of 5, which worker 0 did not hear of; then worker 1 was lost.
+TEST(FindStateSource, AWorldThatWasEnteredCounts) {
+  ParallelConfig parallel;
+  parallel.mirrors = 0;
+  const World first = WorldOf(3, {0, 1}), entered = WorldOf(4, {0, 2});
+  const StateClaim zero{first, 7, 0, {}, entered}, two{entered, 7, 0, {}};
+  const std::vector<ClaimOf> claims{{MemberOf(0).id, &zero}, {MemberOf(2).id, &two}};
+  const StateSource found = FindStateSource(claims, 7, parallel);
+  EXPECT_TRUE(found.complete);
+  EXPECT_EQ(found.world, entered);
+  EXPECT_FALSE(FindStateSource(claims, 8, parallel).covered);
+}
+
+TEST(FindStateSource, AWorldOfWhichAllAreThereIsNotWaitedForANewerOne) {
+  const World first = WorldOf(3, {0, 1, 2}), entered = WorldOf(4, {0, 1, 2});
+  const StateClaim both{first, 7, 0, {}, entered}, one{first, 7, 0, {}};
+  const std::vector<ClaimOf> claims{{MemberOf(0).id, &both}, {MemberOf(1).id, &both}, {MemberOf(2).id, &one}};
+  const StateSource found = FindStateSource(claims, 7, {});
+  EXPECT_TRUE(found.complete);
+  EXPECT_EQ(found.world, first);
+}
+
 TEST(FindStateSource, ClaimsAheadOfTheRecordDoNotCount) {
   const World world = WorldOf(3, {0, 1});
   const StateClaim ahead{world, 9, 0, {}}, behind{world, 8, 9, world};

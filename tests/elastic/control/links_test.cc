@@ -89,6 +89,23 @@ TEST(ProbeRound, OneThatAllOthersReachSlowlyIsNamed) {
   EXPECT_FALSE(even.Slowest().has_value());
 }
 
+TEST(ProbeRound, TheLinksThatAreFarSlowerThanTheOthers) {
+  const std::vector<std::pair<std::string, std::string>> targets{{"a", "1"}, {"b", "2"}, {"c", "3"}, {"d", "4"}};
+  ProbeRound round(1, seconds(1), targets, {"a", "b", "c", "d"});
+  round.Add("a", {1, {0.001, 0.05, 0.06}});
+  round.Add("b", {1, {0.001, 0.05, 0.06}});
+  round.Add("c", {1, {0.05, 0.06, 0.001}});
+  EXPECT_THAT(round.FarSlowerLinks().links, ElementsAre(Link("a", "c"), Link("b", "c"))) << "with both ends' word";
+  round.Add("d", {1, {0.001, 0.06, 0.002}});
+  EXPECT_THAT(round.FarSlowerLinks().links, ElementsAre(Link("a", "c"), Link("b", "c"), Link("b", "d")))
+      << "d reached a quickly";
+  EXPECT_DOUBLE_EQ(round.FarSlowerLinks().usual_seconds, 0.001);
+  EXPECT_DOUBLE_EQ(round.FarSlowerLinks().seconds, 0.05);
+  ProbeRound even(1, seconds(1), targets, {"a", "b", "c", "d"});
+  for (const auto& [name, address] : targets) even.Add(name, {1, {0.05, 0.06, 0.07}});
+  EXPECT_THAT(even.FarSlowerLinks().links, testing::IsEmpty());
+}
+
 class LinksTest : public CoordinatorTest {
  protected:
   void SetUp() override { probes_ = true; }
@@ -284,6 +301,30 @@ TEST_F(LinksTest, AStepFarBeyondTheUsualIsAnIncident) {
   Commit({0, 1, 2, 3});
   EXPECT_EQ(Count<event::StepSlowResolved>(), 1);
   EXPECT_EQ(WorldSize(), 4);
+}
+
+// Two workers on each of two hosts, between which everything is slow: no worker is slow to all.
+TEST_F(LinksTest, ASlowLinkBetweenTwoHostsIsNamed) {
+  StartFour();
+  ASSERT_EQ(MemberOf(0).host, MemberOf(1).host);
+  ASSERT_NE(MemberOf(0).host, MemberOf(2).host);
+  for (int step = 0; step < 12; ++step) {
+    Wait(milliseconds(100), {0, 1, 2, 3});
+    Commit({0, 1, 2, 3});
+  }
+  for (const int time : {900, 600}) Wait(milliseconds(time), {0, 1, 2, 3});
+  for (const int w : {0, 1, 2, 3}) {
+    ReachMessage reach{LastSent<ProbeMessage>(w)->round, {}};
+    for (const int other : {0, 1, 2, 3}) {
+      if (other != w) reach.seconds.push_back((w < 2) == (other < 2) ? 0.001 : 0.05);
+    }
+    Say(w, reach);
+  }
+  ASSERT_EQ(Count<event::LinkSlow>(), 1);
+  const auto found = Last<event::LinkSlow>();
+  EXPECT_EQ(found.host, MemberOf(0).host);
+  EXPECT_EQ(found.peer_host, MemberOf(2).host);
+  EXPECT_NE(found.peer, "");
 }
 
 // What is lost on a bad link is lost now and then: a round of trying may meet it, or not.

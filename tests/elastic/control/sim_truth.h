@@ -213,6 +213,11 @@ class Truth {
     });
     return usable;
   }
+  /// There is one that can be used and is whole.
+  bool HasWholeCheckpoint() const {
+    const auto usable = Usable();
+    return std::any_of(usable.begin(), usable.end(), [&](const CheckpointChoice& c) { return !IsDamaged(c.name); });
+  }
   bool CanGoBackTo(const std::string& name, int64_t step) const {
     const auto usable = Usable();
     return std::any_of(usable.begin(), usable.end(),

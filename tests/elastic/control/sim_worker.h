@@ -395,7 +395,7 @@ class Worker {
       } else {
         w_.truth.Check(member_.id.name, recover_.committed_step, fetched_);
         mirrors_.clear();
-        if (connection_ != 0) w_.network.Up(connection_, MirroredMessage{generation});
+        Feed(MirrorsFilled{generation});
       }
     });
   }

@@ -394,9 +394,11 @@ class Simulation {
     });
   }
 
-  /// Now and then somebody who starts the coordinator again has it go back to a checkpoint, or begin anew.
+  /// Now and then somebody who starts the coordinator again has it go back to a checkpoint, or begin anew. It reads all
+  /// of the checkpoint first, and refuses one that is damaged.
   void GoBackOnPurpose() {
-    const std::vector<CheckpointChoice> usable = truth_.Usable();
+    std::vector<CheckpointChoice> usable = truth_.Usable();
+    std::erase_if(usable, [this](const CheckpointChoice& c) { return truth_.IsDamaged(c.name); });
     if (clock_.Chance(scenario_.goes_back / 2)) {
       truth_.GoBackTo(0, /*overwrite=*/true);
       host_.HasGoneBack();
@@ -525,6 +527,9 @@ class Simulation {
       return;
     } else if (host_.end_reason().find("could not be written") != std::string::npos) {
       truth_.Demand(host_.Count<event::CheckpointFailed>() > 0, "failed without need: ", host_.end_reason());
+    } else if (host_.end_reason().find("there is no older one") != std::string::npos) {
+      // When it had to go back for a good reason, as the rules for that say.
+      truth_.Demand(!truth_.HasWholeCheckpoint(), "failed without need: ", host_.end_reason());
     } else {
       truth_.Demand(host_.Count<event::StateLost>() > 0 && IsStateLost(), "failed without need: ", host_.end_reason());
     }
@@ -541,7 +546,8 @@ class Simulation {
     return text;
   }
 
-  // No worker that has been well for a while holds some chunk as the last commit left it.
+  // No worker that has been well for a while holds some chunk as the last commit left it. What the run has gone back
+  // behind does not count, even where it has done the same step again.
   bool IsStateLost() const {
     const uint64_t generation = truth_.generation_of(truth_.committed());
     std::vector<bool> there(static_cast<size_t>(scenario_.num_chunks), false);
@@ -550,7 +556,8 @@ class Simulation {
       const auto mark = [&](const Chunks& chunks) {
         for (const auto& [chunk, hash] : chunks.hashes) there[static_cast<size_t>(chunk)] = true;
       };
-      if (worker->held().step == truth_.committed()) mark(worker->held());
+      const Chunks& held = worker->held();
+      if (held.step == truth_.committed() && truth_.branch().Includes(held.generation, held.step)) mark(held);
       if (worker->prepared() == std::pair(generation, truth_.committed())) {
         mark(worker->fetched().generation == generation ? worker->fetched() : worker->held());
       }

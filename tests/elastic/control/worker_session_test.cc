@@ -164,10 +164,29 @@ TEST_F(WorkerSessionTest, ClaimMovesToTheNewWorldAtItsFirstCommit) {
   Do(Recovered(2));
   Do(Prepared(2, 2));
   Do(SessionConnected{});
-  EXPECT_EQ(SentJoin().claim, (StateClaim{{1, {}}, 1, 2, {2, {}}}));
+  EXPECT_EQ(SentJoin().claim, (StateClaim{{1, {}}, 1, 2, {2, {}}, {2, {}}}));
   Hear(CommitMessage{2, 2, {1, 1}});
   Do(SessionConnected{});
   EXPECT_EQ(SentJoin().claim, (StateClaim{{2, {}}, 2, 0, {}}));
+}
+
+TEST_F(WorkerSessionTest, AWorldThatWasEnteredIsClaimedOnceItsMirrorsAreThere) {
+  CommitOneStep();
+  Hear(Begin(2, WorldOf(1), 1));
+  RecoverDone recovered = Recovered(2);
+  recovered.report.mirror_bytes = 100;
+  Do(recovered);
+  Do(SessionConnected{});
+  EXPECT_EQ(SentJoin().claim, (StateClaim{{1, {}}, 1, 0, {}}));
+  Do(MirrorsFilled{1});
+  Do(SessionConnected{});
+  EXPECT_EQ(SentJoin().claim, (StateClaim{{1, {}}, 1, 0, {}})) << "of a world gone by";
+  Do(MirrorsFilled{2});
+  Do(SessionConnected{});
+  EXPECT_EQ(SentJoin().claim, (StateClaim{{1, {}}, 1, 0, {}, {2, {}}}));
+  Hear(Begin(3, WorldOf(1), 1));
+  Do(SessionConnected{});
+  EXPECT_EQ(SentJoin().claim, (StateClaim{{1, {}}, 1, 0, {}})) << "who is told of another source gives it up";
 }
 
 // A claim is of the same size whatever the number of workers; who is in the world is said to whom asks for it.

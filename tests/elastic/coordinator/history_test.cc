@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,18 @@ TEST(CoordinatorHistory, EndsBeforeTheFirstStepThatWasGivenUp) {
   const auto history = ReadCoordinatorHistory(directory);
   ASSERT_TRUE(history.ok()) << history.status();
   EXPECT_EQ(history->recorded_step, 20);
+}
+
+TEST(CoordinatorHistory, AFirstLineThatWasCutOffCountsForNothing) {
+  const TemporaryDirectory root;
+  const RunDirectory directory(root.path());
+  const std::string line = CoordinatorStateLine({7, {}});
+  for (size_t size = 0; size <= line.size(); ++size) {
+    std::ofstream(directory.coordinator_state()) << line.substr(0, size);
+    const auto history = ReadCoordinatorHistory(directory);
+    ASSERT_TRUE(history.ok()) << history.status();
+    EXPECT_EQ(history->state.generation, 0u) << line.substr(0, size);
+  }
 }
 
 TEST(CoordinatorHistory, ARunIsOverIfItsLastEventSaysSo) {

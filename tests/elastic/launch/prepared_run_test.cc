@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "elastic/launch/in_process_launcher.h"
 #include "elastic/launch/resume_check.h"
@@ -80,6 +81,39 @@ TEST_F(PreparedRunTest, AStepToResumeFromCutsTheRecord) {
   EXPECT_EQ(run->usable.front().step, 8);
   EXPECT_EQ(run->history.recorded_step, 8);
   EXPECT_EQ(directory_.ReadMetrics()->size(), 8u);
+}
+
+TEST_F(PreparedRunTest, NothingIsGivenUpForACheckpointThatIsDamaged) {
+  Config config = ConfigOf({"checkpoint.every_steps=100", "checkpoint.keep_last=10", "train.steps=8"});
+  Train(config);
+  config.train.steps = 12;
+  Train(config);
+  config.train.steps = 20;
+  std::string older;
+  {
+    const auto before = Prepare(config, {.workers_are_new = true});
+    ASSERT_TRUE(before.ok()) << before.status();
+    ASSERT_EQ(before->usable.back().step, 8);
+    older = before->usable.back().name;
+  }  // gives the run back
+  bool damaged = false;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_.checkpoints())) {
+    if (entry.path().filename().string().find(older) == std::string::npos) continue;
+    for (const auto& file : std::filesystem::recursive_directory_iterator(entry)) {
+      if (file.path().extension() != ".h5") continue;
+      std::fstream bytes(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+      bytes.seekp(-9, std::ios::end);
+      bytes.put('!');
+      damaged = true;
+    }
+  }
+  ASSERT_TRUE(damaged);
+  const auto run = Prepare(config, {.resume = "8", .workers_are_new = true});
+  EXPECT_TRUE(absl::IsDataLoss(run.status())) << run.status();
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 12u);
+  const auto newest = Prepare(config, {.workers_are_new = true});
+  ASSERT_TRUE(newest.ok()) << newest.status();
+  EXPECT_EQ(newest->usable.front().step, 12);
 }
 
 TEST_F(PreparedRunTest, WhatOfTheConfigIsNotAsItWasIsNamed) {

@@ -22,7 +22,8 @@ class RandomMessages {
   WorkerMessage Worker(size_t kind) {
     switch (kind) {
       case 0:
-        return JoinMessage{AMember(), StateClaim{AWorld(), Count(), Count(), AWorld()}, {Word(), Word()}, Word()};
+        return JoinMessage{
+            AMember(), StateClaim{AWorld(), Count(), Count(), AWorld(), AWorld()}, {Word(), Word()}, Word()};
       case 1:
         return HeartbeatMessage{Word(), Count(), APhase(), Word(), Count(), Count()};
       case 2:

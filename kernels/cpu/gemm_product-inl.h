@@ -142,7 +142,9 @@ class Product {
 
   /// Asks for the j-th part of a panel: as many parts as a stripe has panels of B.
   static void FetchPart(const Panel& panel, int64_t j, int64_t words, Ahead& ahead) {
-    const int64_t first = panel.stride == 0 ? j * words * kMr / kStripePanels : j * kMr / kStripePanels * panel.stride;
+    const int64_t used = panel.stride == 0 ? words * kMr : kPanelA;
+    const bool by_row = kAnyRowStride && panel.stride != 0;
+    const int64_t first = by_row ? j * kMr / kStripePanels * panel.stride : j * used / kStripePanels;
     ahead.panel = reinterpret_cast<const char*>(panel.words + first);
     ahead.row_stride = panel.stride == 0 ? 64 : panel.stride * int64_t{sizeof(Word)};
     ahead.line_stride = panel.stride == 0 ? 64 * kRowsFetched : 64;

@@ -46,8 +46,8 @@ constexpr bool kAnyRowStride = kLanes == 16;
 /// What a microkernel asks for while it multiplies, a line at a time: in a burst before it the lines would fill the
 /// queue of outstanding ones and stall what follows.
 struct Ahead {
-  const char* panel;    // kRowsFetched rows of an A panel, for the second-level cache
-  int64_t row_stride;   // bytes from one of them to the next
+  const char* panel;    // of A, for the second-level cache: kRowsFetched rows, or what follows unless kAnyRowStride
+  int64_t row_stride;   // bytes from one of the rows to the next
   int64_t line_stride;  // and from one cache line of a row to the next
   const char* tile;     // rows of kNr floats or less, to be written: for the first-level cache
   int64_t tile_stride;  // bytes
@@ -57,16 +57,17 @@ struct Ahead {
 constexpr int kUnrolled = 4;
 
 /// Of an A panel for each tile: a quarter of its rows at least. A cache line holds kWordsOfLine words of k.
-constexpr int kRowsFetched = kMr == 12 ? 4 : 2;
+constexpr int kRowsFetched = 4;
 constexpr int kWordsOfLine = 16;
 
 /// The words of k from `word`, a multiple of kUnrolled, on are being multiplied.
 template <int kRows>
 HWY_INLINE void FetchAhead(int64_t word, const Ahead& ahead) {
-  constexpr int kWordsAhead = kWordsOfLine / kRowsFetched;
-  if (word % kWordsAhead == 0) {
-    const int64_t row = word / kWordsAhead % kRowsFetched, line = word / kWordsOfLine;
+  if constexpr (kAnyRowStride) {
+    const int64_t row = word / kUnrolled % kRowsFetched, line = word / kWordsOfLine;
     __builtin_prefetch(ahead.panel + row * ahead.row_stride + line * ahead.line_stride, 0, 2);
+  } else {
+    __builtin_prefetch(ahead.panel + word * 16, 0, 2);
   }
   if (word % 8 == 0 && word < 8 * kRows) {
     const char* row = ahead.tile + word / 8 * ahead.tile_stride;

@@ -144,7 +144,9 @@ struct AmxKernel {
     }
   }
 
-  static void Multiply(bool /*by_row*/, int64_t /*rows*/, int64_t words, const Word* a, const Word* b,
+  /// Tiles are read whole, beyond the last row too.
+  static bool MultipliesInPlace(const ConstMatrix& /*x*/) { return false; }
+  static void Multiply(int64_t /*a_stride*/, int64_t /*rows*/, int64_t words, const Word* a, const Word* b,
                        const float* previous, float* out, const Ahead& /*ahead*/) {
     MultiplyTiles<Tiles>((words + 15) / 16, a, kRowWords, b, previous, out);
   }

@@ -53,33 +53,43 @@ struct PairKernel {
                     Word* out, int64_t panel_words) {
     PackTyped<kNr, uint16_t>(x.data, along, x.stride, column0, k0, columns, depth, out, panel_words);
   }
-  static void Multiply(bool by_row, int64_t rows, int64_t words, const Word* a, const Word* b, const float* previous,
-                       float* out, const Ahead& ahead) {
-    by_row ? Dot::template Multiply<kRowWords>(rows, words, a, b, previous, out, ahead)
-           : Dot::template Multiply<0>(rows, words, a, b, previous, out, ahead);
+  /// Rows in memory begin with a whole word.
+  static bool MultipliesInPlace(const ConstMatrix& x) {
+    return x.stride % kValues == 0 && reinterpret_cast<uintptr_t>(x.data) % sizeof(Word) == 0 && SpreadsRows(x);
+  }
+  static void Multiply(int64_t a_stride, int64_t rows, int64_t words, const Word* a, const Word* b,
+                       const float* previous, float* out, const Ahead& ahead) {
+    Dot::Multiply(a_stride, rows, words, a, b, previous, out, ahead);
   }
 };
 
 #if HWY_MAX_BYTES == 64
 
-/// Multiply of microkernel-inl.h on words of pairs. kRowWords: of a row of the A panel; 0 = the panel is [k][kMr].
-template <int kRows, int64_t kRowWords>
+/// Multiply of microkernel-inl.h on words of pairs.
+template <int kRows, bool kByRow>
 __attribute__((noinline, target("avx512bf16"))) void MultiplyPairs(int64_t words, const uint32_t* HWY_RESTRICT a,
-                                                                   const uint32_t* HWY_RESTRICT b,
+                                                                   int64_t a_stride, const uint32_t* HWY_RESTRICT b,
                                                                    const float* previous, float* out,
                                                                    const Ahead& ahead) {
   __m512 sum[kRows][2];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = _mm512_setzero_ps();
+  constexpr int kTriples = (kRows + 2) / 3;
+  const uint32_t* triple[kTriples];
+#pragma GCC unroll 4
+  for (int i = 0; i < kTriples; ++i) triple[i] = a + 3 * i * a_stride;
   const auto add_products = [&]() __attribute__((always_inline, target("avx512bf16"))) {
     const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const __m512bh a_r = (__m512bh)_mm512_set1_epi32(static_cast<int>(a[kRowWords == 0 ? r : r * kRowWords]));
+      const __m512bh a_r =
+          (__m512bh)_mm512_set1_epi32(static_cast<int>(kByRow ? triple[r / 3][r % 3 * a_stride] : a[r]));
       sum[r][0] = _mm512_dpbf16_ps(sum[r][0], a_r, b0);
       sum[r][1] = _mm512_dpbf16_ps(sum[r][1], a_r, b1);
     }
-    a += kRowWords == 0 ? kMr : 1;
+    a += kMr;
+#pragma GCC unroll 4
+    for (int i = 0; i < kTriples; ++i) ++triple[i];
     b += kNr;
   };
   int64_t k = 0;
@@ -100,16 +110,20 @@ __attribute__((noinline, target("avx512bf16"))) void MultiplyPairs(int64_t words
   }
 }
 
+template <bool kByRow>
+decltype(&MultiplyPairs<1, kByRow>) MultiplyPairsFor(int64_t rows) {
+  static constexpr decltype(&MultiplyPairs<1, kByRow>) kTable[] = {
+      MultiplyPairs<1, kByRow>, MultiplyPairs<2, kByRow>,  MultiplyPairs<3, kByRow>,  MultiplyPairs<4, kByRow>,
+      MultiplyPairs<5, kByRow>, MultiplyPairs<6, kByRow>,  MultiplyPairs<7, kByRow>,  MultiplyPairs<8, kByRow>,
+      MultiplyPairs<9, kByRow>, MultiplyPairs<10, kByRow>, MultiplyPairs<11, kByRow>, MultiplyPairs<12, kByRow>};
+  return kTable[(rows < kMr ? rows : kMr) - 1];
+}
+
 struct Avx512Dot {
-  template <int64_t kRowWords>
-  static void Multiply(int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b, const float* previous,
-                       float* out, const Ahead& ahead) {
-    static constexpr decltype(&MultiplyPairs<1, kRowWords>) kTable[] = {
-        MultiplyPairs<1, kRowWords>,  MultiplyPairs<2, kRowWords>,  MultiplyPairs<3, kRowWords>,
-        MultiplyPairs<4, kRowWords>,  MultiplyPairs<5, kRowWords>,  MultiplyPairs<6, kRowWords>,
-        MultiplyPairs<7, kRowWords>,  MultiplyPairs<8, kRowWords>,  MultiplyPairs<9, kRowWords>,
-        MultiplyPairs<10, kRowWords>, MultiplyPairs<11, kRowWords>, MultiplyPairs<12, kRowWords>};
-    kTable[(rows < kMr ? rows : kMr) - 1](words, a, b, previous, out, ahead);
+  static void Multiply(int64_t a_stride, int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b,
+                       const float* previous, float* out, const Ahead& ahead) {
+    const auto multiply = a_stride == 0 ? MultiplyPairsFor<false>(rows) : MultiplyPairsFor<true>(rows);
+    multiply(words, a, a_stride, b, previous, out, ahead);
   }
 };
 

@@ -54,11 +54,15 @@ HWY_INLINE char* ElementAt(const Matrix& m, int64_t row, int64_t col) {
   return static_cast<char*>(m.data) + (row * m.stride + col) * static_cast<int64_t>(SizeOf(m.dtype));
 }
 
+/// Of C, beyond which it is not found in any cache by whoever reads it next.
+constexpr int64_t kCachedBytesMax = int64_t{64} << 20;
+
 /// Whether C goes past the caches: a weight gradient in fp32 is large and read at the end of the step at the earliest,
-/// and lines that are overwritten whole need not be read first. Readers in other threads need a hwy::FlushStream
-/// before.
+/// logits are larger than a cache, and lines that are overwritten whole need not be read first. Readers in other
+/// threads need a hwy::FlushStream before.
 inline bool StreamsC(const GemmArgs& args) {
-  return args.transpose_a && !args.accumulate && args.bias == nullptr && !args.gelu && args.c.dtype == DType::kF32 &&
+  const bool leaves_cache = args.transpose_a || args.c.rows * args.c.stride * 4 > kCachedBytesMax;
+  return leaves_cache && !args.accumulate && args.bias == nullptr && !args.gelu && args.c.dtype == DType::kF32 &&
          reinterpret_cast<uintptr_t>(args.c.data) % 64 == 0 && args.c.stride % 16 == 0;
 }
 

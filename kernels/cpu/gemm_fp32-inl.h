@@ -44,9 +44,14 @@ struct Fp32Kernel {
                     Word* out, int64_t panel_words) {
     PackPanels<kNr>(x.data, x.dtype == DType::kBF16, along, x.stride, column0, k0, columns, depth, out, panel_words);
   }
-  static void Multiply(bool by_row, int64_t rows, int64_t words, const Word* a, const Word* b, const float* previous,
-                       float* out, const Ahead& ahead) {
-    (by_row ? MultiplyFor<true>(rows) : MultiplyFor<false>(rows))(words, a, b, previous, out, ahead);
+  /// Whether rows of A can be multiplied where they lie, but for a word that k does not fill.
+  static bool MultipliesInPlace(const ConstMatrix& x) {
+    return kAnyRowStride && x.dtype == DType::kF32 && SpreadsRows(x);
+  }
+  /// a_stride: words from one row of the A panel to the next; 0 = the panel is [k][kMr].
+  static void Multiply(int64_t a_stride, int64_t rows, int64_t words, const Word* a, const Word* b,
+                       const float* previous, float* out, const Ahead& ahead) {
+    (a_stride == 0 ? MultiplyFor<false>(rows) : MultiplyFor<true>(rows))(words, a, a_stride, b, previous, out, ahead);
   }
 };
 

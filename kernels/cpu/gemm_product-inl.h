@@ -1,7 +1,8 @@
 // The matrix product, after Goto & van de Geijn 2008 and the BLIS papers: operands are packed into panels, tiles of C
 // stay in registers. Work is cut like this:
 //
-//   blocks of rows of op(A), and of k where there is much of it: packed once, in parallel, into shared scratch
+//   blocks of rows of op(A), and of k where there is much of it: packed once, in parallel, into shared scratch, or
+//   taken where they lie
 //     tasks = stripes of columns (x parts of the rows where there are many threads):
 //       for each few blocks of k: pack the stripe of op(B) into the thread's scratch (second-level cache)
 //         for each chunk of rows (second-level cache), each panel of B, each panel of A, each block of k: Multiply
@@ -41,18 +42,21 @@ constexpr int64_t kStripePanels = 4;     // 64 columns on AVX2, 128 on AVX-512: 
 constexpr int64_t kBlockRowsMax = 4128;  // rows of A packed at a time: B is packed again for each block
 constexpr int64_t kBlockBytesMax = int64_t{16} << 20;
 constexpr int64_t kChunkRows = 96;  // x 256 words = 96 KiB of A beside the stripe of B
-constexpr int64_t kPackPanels = 8;  // panels packed by one task
 
 /// One call on one microkernel. `Kernel` says how large its tiles are (kMr, kNr), what a word of its panels is and how
 /// many values of k it holds (Word, kValues), how much of k it sums up in one chain (kBlock) and how much room a
-/// row of A takes then (kRowWords); it packs and multiplies. See Fp32Kernel.
+/// row of A takes when packed (kRowWords); it packs and multiplies. See Fp32Kernel.
 template <class Kernel>
 class Product {
  public:
   using Word = typename Kernel::Word;
 
   Product(Executor& executor, const GemmArgs& args)
-      : executor_(executor), args_(args), streams_c_(StreamsC(args)), k_(args.transpose_a ? args.a.rows : args.a.cols) {
+      : executor_(executor),
+        args_(args),
+        streams_c_(StreamsC(args)),
+        k_(args.transpose_a ? args.a.rows : args.a.cols),
+        in_place_(!args.transpose_a && Kernel::MultipliesInPlace(args.a)) {
     const int64_t panels = CeilDiv(args.c.rows, kMr);
     const int64_t k_blocks = std::max<int64_t>(CeilDiv(k_, Kernel::kBlock), 1);
     constexpr int64_t kBlockBytes = kPanelA * int64_t{sizeof(Word)};
@@ -73,6 +77,8 @@ class Product {
         threads == 1 ? 1 : std::clamp<int64_t>(CeilDiv(3 * threads, stripes_), 1, CeilDiv(row_panels_, kPartPanelsMin));
     part_panels_ = CeilDiv(row_panels_, parts);
     k_blocks_ = k_blocks;
+    // A word at the end that is not full is filled up with zeros, in a copy.
+    first_packed_ = !in_place_ ? 0 : k_ % Kernel::kValues == 0 ? k_blocks : k_blocks - 1;
   }
 
   /// Of the executor's shared scratch memory.
@@ -95,6 +101,7 @@ class Product {
  private:
   static constexpr int64_t kMr = Kernel::kMr, kNr = Kernel::kNr, kTileSize = kMr * kNr;
   static constexpr int64_t kPartPanelsMin = kChunkRows / kMr;
+  static constexpr int64_t kPackPanels = kChunkRows / kMr;     // packed by one task
   static constexpr int64_t kBlock = Kernel::kBlock;            // of k, not of words
   static constexpr int64_t kPanelA = Kernel::kRowWords * kMr;  // words of one packed block
   static constexpr int64_t kPanelB = kBlock / Kernel::kValues * kNr + kPanelPad;
@@ -107,7 +114,9 @@ class Product {
     float* sums;     // tiles of the task
   };
 
-  size_t a_words() const { return static_cast<size_t>(depth_blocks_ * row_panels_ * kPanelA); }
+  size_t a_words() const {
+    return static_cast<size_t>(std::min(depth_blocks_, k_blocks_ - first_packed_) * row_panels_ * kPanelA);
+  }
   /// Sums that stay from one block of k to the next, on their own.
   size_t sum_floats() const {
     const bool stay = depth_blocks_ < k_blocks_;
@@ -116,10 +125,35 @@ class Product {
 
   int64_t Depth(int64_t block) const { return std::clamp<int64_t>(k_ - block * kBlock, 0, kBlock); }
 
+  /// A panel of A: kMr rows `stride` words apart, or [k][kMr] with stride 0.
+  struct Panel {
+    const Word* words;
+    int64_t stride;
+  };
+  Panel PanelOf(int64_t p, int64_t block) const {
+    if (block < first_packed_) {
+      const int64_t stride = args_.a.stride / Kernel::kValues;
+      const Word* words = static_cast<const Word*>(args_.a.data);
+      return {words + (base_ + p) * kMr * stride + block * kBlock / Kernel::kValues, stride};
+    }
+    const int64_t i = block - std::max(first_block_, first_packed_);
+    return {packed_a_ + (i * panels_ + p) * kPanelA, args_.transpose_a ? 0 : Kernel::kRowWords};
+  }
+
+  /// Asks for the j-th part of a panel: as many parts as a stripe has panels of B.
+  static void FetchPart(const Panel& panel, int64_t j, int64_t words, Ahead& ahead) {
+    const int64_t used = panel.stride == 0 ? words * kMr : kPanelA;
+    const bool by_row = kAnyRowStride && panel.stride != 0;
+    const int64_t first = by_row ? j * kMr / kStripePanels * panel.stride : j * used / kStripePanels;
+    ahead.panel = reinterpret_cast<const char*>(panel.words + first);
+    ahead.row_stride = panel.stride == 0 ? 64 : panel.stride * int64_t{sizeof(Word)};
+    ahead.line_stride = panel.stride == 0 ? 64 * kRowsFetched : 64;
+  }
+
   void PackRows() {
-    const int64_t groups = CeilDiv(panels_, kPackPanels);
-    ParallelFor(executor_, groups * (end_block_ - first_block_), [&](int64_t task, int) {
-      const int64_t i = task / groups, block = first_block_ + i, first = task % groups * kPackPanels;
+    const int64_t groups = CeilDiv(panels_, kPackPanels), block0 = std::max(first_block_, first_packed_);
+    ParallelFor(executor_, groups * (end_block_ - block0), [&](int64_t task, int) {
+      const int64_t i = task / groups, block = block0 + i, first = task % groups * kPackPanels;
       const int64_t row0 = (base_ + first) * kMr;
       const int64_t rows = std::min(std::min(kPackPanels, panels_ - first) * kMr, args_.c.rows - row0);
       Kernel::PackA(args_.a, args_.transpose_a, row0, rows, block * kBlock, Depth(block),
@@ -184,11 +218,10 @@ class Product {
     ahead.tile_stride = to_c ? args_.c.stride * static_cast<int64_t>(SizeOf(args_.c.dtype)) : kNr * sizeof(float);
     for (int64_t block = block0; block < block_end; ++block) {
       const int64_t words = CeilDiv(Depth(block), Kernel::kValues);
-      const Word* panel = packed_a_ + ((block - first_block_) * panels_ + p) * kPanelA;
-      const int64_t used = args_.transpose_a ? words * kMr : kPanelA;
-      ahead.panel = reinterpret_cast<const char*>(panel + (next - p) * kPanelA + j * used / kStripePanels);
+      const Panel panel = PanelOf(p, block);
+      FetchPart(PanelOf(next, block), j, words, ahead);
       const float* previous = block == 0 ? nullptr : block == block0 ? sum : tile;
-      Kernel::Multiply(!args_.transpose_a, rows, words, panel,
+      Kernel::Multiply(panel.stride, rows, words, panel.words,
                        task.packed_b + (block - block0) * kStripeBlock + j * kPanelB, previous,
                        ends || block + 1 < block_end ? tile : sum, ahead);
     }
@@ -203,7 +236,9 @@ class Product {
   Executor& executor_;
   const GemmArgs& args_;
   bool streams_c_;
-  int64_t k_, k_blocks_;
+  int64_t k_;
+  bool in_place_;  // A is multiplied where it lies
+  int64_t k_blocks_, first_packed_;
   int64_t stripes_;
   int64_t row_panels_;    // packed at a time
   int64_t depth_blocks_;  // blocks of k packed at a time

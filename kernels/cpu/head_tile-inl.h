@@ -116,14 +116,16 @@ inline void StoreColumns(const HeadMatrix& x, int64_t row0, int64_t count, const
   }
 }
 
-/// out (A rows, kNr) += A (rows, depth), packed, * one B panel. `out` holds whole tiles of kMr rows. `by_row`: of A.
+/// out (A rows, kNr) += A (rows, depth), packed, * one B panel. `out` holds whole tiles of kMr rows. `by_row`: A's
+/// panels are [kMr][Kernel::kRowWords].
 template <class Kernel>
 void MultiplyPanels(const typename Kernel::Word* a, int64_t a_panel_size, bool by_row, int64_t rows, int64_t depth,
                     const typename Kernel::Word* b, bool add, float* out) {
   for (int64_t r = 0; r < rows; r += kMr, a += a_panel_size, out += kMr * kNr) {
-    const Ahead ahead = {reinterpret_cast<const char*>(a + a_panel_size), reinterpret_cast<const char*>(out),
-                         kNr * sizeof(float)};
-    Kernel::Multiply(by_row, rows - r, WordsOf<typename Kernel::Word>(depth), a, b, add ? out : nullptr, out, ahead);
+    const Ahead ahead = {reinterpret_cast<const char*>(a + a_panel_size), 64, 64 * kRowsFetched,
+                         reinterpret_cast<const char*>(out), kNr * sizeof(float)};
+    Kernel::Multiply(by_row ? Kernel::kRowWords : 0, rows - r, WordsOf<typename Kernel::Word>(depth), a, b,
+                     add ? out : nullptr, out, ahead);
   }
 }
 

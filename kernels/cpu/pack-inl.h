@@ -20,6 +20,7 @@
 #include "hwy/highway.h"
 #include "kernels/cpu/math-inl.h"
 #include "kernels/cpu/microkernel-inl.h"
+#include "kernels/types.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
@@ -37,6 +38,10 @@ constexpr int64_t kLine = 64 / sizeof(T);
 /// Rows are a page or more apart, which the hardware does not foresee: they are asked for this much ahead.
 constexpr int64_t kRowsAhead = 8;
 constexpr int64_t kLinesAhead = 3;
+
+/// Whether the rows of a tile lie in different sets of the first-level cache, six in one at most. Rows a multiple of
+/// 4 KiB apart would push each other out of it at every step of k.
+inline bool SpreadsRows(const ConstMatrix& x) { return x.stride * static_cast<int64_t>(SizeOf(x.dtype)) % 4096 != 0; }
 
 using Tag8 = hn::CappedTag<float, 8>;
 using TagU8 = hn::RebindToUnsigned<Tag8>;

@@ -15,16 +15,15 @@ namespace static_target = HWY_NAMESPACE;
 
 /// VDPBF16PS on panels.
 struct EmulatedDot {
-  template <int64_t kRowWords>
-  static void Multiply(int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b, const float* previous,
-                       float* out, const static_target::Ahead& /*ahead*/) {
+  static void Multiply(int64_t a_stride, int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b,
+                       const float* previous, float* out, const static_target::Ahead& /*ahead*/) {
     using static_target::kMr, static_target::kNr;
     const auto pair = [](uint32_t word, int i) { return FromBf16(static_cast<uint16_t>(word >> (16 * i))); };
     for (int64_t r = 0; r < std::min<int64_t>(rows, kMr); ++r) {
       for (int64_t c = 0; c < kNr; ++c) {
         float sum = 0;
         for (int64_t k = 0; k < words; ++k) {
-          const uint32_t x = a[kRowWords == 0 ? k * kMr + r : r * kRowWords + k], y = b[k * kNr + c];
+          const uint32_t x = a[a_stride == 0 ? k * kMr + r : r * a_stride + k], y = b[k * kNr + c];
           sum = DotOfPairs(sum, {pair(x, 0), pair(x, 1)}, {pair(y, 0), pair(y, 1)});
         }
         out[r * kNr + c] = previous == nullptr ? sum : previous[r * kNr + c] + sum;

@@ -433,7 +433,7 @@ TEST_F(ExpertRowsTest, ProductsAreThoseOfEachExpertsRows) {
       for (int64_t e = 0; e < n; ++e) {
         for (int64_t i = 0; i < out * in; ++i) got.push_back(gradient.Get(e, i));
       }
-      const double allowed = dtype == DType::kF32 ? 1e-6 : 3e-3;
+      const double allowed = dtype == DType::kF32 ? 1e-6 : 4e-3;  // bf16 rounds by up to 2^-8
       SCOPED_TRACE(std::to_string(c.rows) + " rows" + (dtype == DType::kF32 ? "" : " of bf16"));
       EXPECT_LE(RelativeError(product.Values(), expected), allowed);
       EXPECT_LE(RelativeError(back.Values(), expected_back), allowed);

@@ -86,6 +86,9 @@ std::vector<Case> NativeCases() {
       cases.push_back({m, n, k, (transposes & 1) != 0, (transposes & 2) != 0, DType::kBF16});
       cases.back().accumulate = k == 100;
     }
+    // Rows of whole, aligned words are multiplied where they lie.
+    cases.push_back({37, 45, 1044, (transposes & 1) != 0, (transposes & 2) != 0, DType::kBF16});
+    cases.back().a_gap = 4;
   }
   return cases;
 }

@@ -18,6 +18,7 @@ struct Case {
   bool transpose_a = false, transpose_b = false;
   DType in = DType::kF32, out = DType::kF32;
   bool accumulate = false, bias = false, gelu = false, keep_input = false;
+  int64_t a_gap = 3;  ///< values between the rows of A
 
   std::string Name() const {
     return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + (transpose_a ? " T" : " N") +
@@ -35,7 +36,7 @@ struct Problem {
 
   Problem(const Case& c_in, Rng& rng)
       : c(c_in),
-        a(c.in, c.transpose_a ? c.k : c.m, c.transpose_a ? c.m : c.k, (c.transpose_a ? c.m : c.k) + 3),
+        a(c.in, c.transpose_a ? c.k : c.m, c.transpose_a ? c.m : c.k, (c.transpose_a ? c.m : c.k) + c.a_gap),
         b(c.in, c.transpose_b ? c.n : c.k, c.transpose_b ? c.k : c.n, (c.transpose_b ? c.k : c.n) + 5),
         out(c.out, c.m, c.n, c.n + 7),
         pre_gelu(c.in, c.m, c.n, c.n + 1),

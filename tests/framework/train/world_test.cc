@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <barrier>
 #include <bit>
 #include <condition_variable>
 #include <functional>
@@ -801,9 +802,11 @@ TEST(World, AStepBeginsBeforeItsMirrorsAreThere) {
   second.SetGate(&gate);
   second.Enter(&first);
   std::atomic<int> lacking = 0;
+  std::barrier all_have_looked(3);
   second.Run([&](int rank) {
     lacking += second.trainer(rank).mirror_bytes_to_come() > 0 ? 1 : 0;
     EXPECT_FALSE(second.mirrored(rank));
+    all_have_looked.arrive_and_wait();
     const auto source = [&](int64_t index) {
       gate.Open();
       return MakeMicrobatch(1, index);

@@ -83,7 +83,7 @@ void ShardedStore::DescribeParts() {
 absl::Status ShardedStore::BeginStep(const ReductionPlan& plan, const UnitSchedule& schedule, std::stop_token stop) {
   stop_ = std::move(stop);
   wait_seconds_ = 0;
-  plan_ = &plan;
+  plan_ = plan;
   if (group_exchange_ != nullptr) group_exchange_->BeginStep(stop_);
   for (UnitParts& parts : unit_parts_) parts.finished.clear();
   for (GradientSum& sum : local_) sum.Reset();

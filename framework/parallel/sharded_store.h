@@ -57,8 +57,7 @@ class ShardedStore final : public UnitStore, private PartStore {
   static ReductionMode Mode(const Placement& placement);
 
   /// A step of training: passes of `schedule` over the microbatches that `plan` gives this rank, wave by wave. All
-  /// ranks call it alike, and `plan` outlives the step. From here on calls fail with Cancelled once `stop` is
-  /// requested.
+  /// ranks call it alike. From here on calls fail with Cancelled once `stop` is requested.
   absl::Status BeginStep(const ReductionPlan& plan, const UnitSchedule& schedule, std::stop_token stop);
   /// The next wave. This rank's run of it may be empty.
   void BeginWave(int wave);
@@ -126,7 +125,7 @@ class ShardedStore final : public UnitStore, private PartStore {
   std::vector<std::vector<Tensor>> weights_, gradients_;  // views, per unit, while it is open
   std::map<int64_t, double> chunk_sums_;                  // in a world of one
   ChunkSquares squares_;
-  const ReductionPlan* plan_ = nullptr;
+  std::optional<ReductionPlan> plan_;
   MicrobatchRun run_;
   int wave_ = 0;
   std::stop_token stop_;

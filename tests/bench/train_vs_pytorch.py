@@ -10,7 +10,8 @@ neither is needed to build or run Holdfast.
 
 What is compared: the same model without dropout, the same batch shape and token file, on a CPU the same number of
 threads; a step is forward, backward, clipping the gradient's norm and AdamW, with the loss read at its end. The PyTorch
-model is the plain one below, in every variant of --variants (bf16 = autocast; +compile = torch.compile; AdamW is fused,
+model is the plain one below (of a mixture of experts transformers' own, whose experts are computed one by one, eager, or
+as grouped products), in every variant of --variants (bf16 = autocast; +compile = torch.compile; AdamW is fused,
 attention is scaled_dot_product_attention); a variant that fails is listed as failed. First every variant of both sides
 runs once (screening), then the fastest of each side take turns for --rounds rounds; the table shows those two, and below
 it the screening of all.
@@ -35,14 +36,17 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-GPT2, LLAMA = "gpt2", "llama"
+GPT2, LLAMA, MIXTURE = "gpt2", "llama", "qwen3_moe"
 MODELS = {  # as configs/NAME.yaml has them
     "gpt2_124m": dict(family=GPT2, vocab=50257, layers=12, hidden=768, heads=12, kv_heads=12, mlp=3072),
     "gpt2_1558m": dict(family=GPT2, vocab=50257, layers=48, hidden=1600, heads=25, kv_heads=25, mlp=6400),
     "llama_1b": dict(family=LLAMA, vocab=128256, layers=16, hidden=2048, heads=32, kv_heads=8, mlp=8192),
+    # Of the family of configs/moe_1b.yaml, small enough for a processor; beside it transformers' own model.
+    "moe_76m": dict(family=MIXTURE, config="moe_1b", vocab=50304, layers=4, hidden=512, heads=8, kv_heads=4, head_dim=64,
+                    experts=32, chosen=4, width=256),
 }
 CPU_SHAPES, CUDA_SHAPES = "4x64,1x1024,4x1024", {"gpt2_124m": "32x1024,8x4096", "gpt2_1558m": "8x1024,2x4096",
-                                                 "llama_1b": "8x1024,2x4096"}
+                                                 "llama_1b": "8x1024,2x4096", "moe_76m": "32x1024"}
 TOKEN_FILE_MAGIC, HEADER_BYTES = 20240520, 1024  # llm.c: 256 x int32, then uint16 tokens
 
 
@@ -120,11 +124,36 @@ def make_torch_model(shape, length):
     return Model()
 
 
+def make_transformers_model(shape, experts):
+    """transformers' Qwen3-MoE with its experts computed as `experts` says; its forward returns the mean loss."""
+    from torch import nn
+    import torch.nn.functional as F
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    config = Qwen3MoeConfig(
+        vocab_size=shape["vocab"], num_hidden_layers=shape["layers"], hidden_size=shape["hidden"],
+        num_attention_heads=shape["heads"], num_key_value_heads=shape["kv_heads"], head_dim=shape["head_dim"],
+        num_experts=shape["experts"], num_experts_per_tok=shape["chosen"], moe_intermediate_size=shape["width"],
+        norm_topk_prob=True, tie_word_embeddings=False, use_cache=False, experts_implementation=experts,
+        attn_implementation="sdpa")
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = Qwen3MoeForCausalLM(config)
+
+        def forward(self, inputs, targets):
+            logits = self.model(input_ids=inputs).logits
+            return F.cross_entropy(logits.view(-1, shape["vocab"]), targets.view(-1))
+
+    return Model()
+
+
 def make_torch_optimizer(model):
     import torch
 
-    decayed = [p for p in model.parameters() if p.dim() == 2]
-    plain = [p for p in model.parameters() if p.dim() != 2]
+    decayed = [p for p in model.parameters() if p.dim() >= 2]
+    plain = [p for p in model.parameters() if p.dim() < 2]
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": plain, "weight_decay": 0.0}]
     try:
         return torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.95), fused=True)
@@ -169,12 +198,15 @@ def run_torch_child(variant, batch, length, args):
 
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
-    dtype, _, mode = variant.partition("+")
+    dtype, *modes = variant.split("+")
     tokens = np.memmap(args.tokens, dtype=np.uint16, mode="r", offset=HEADER_BYTES)
     shape = MODELS[args.model]
-    model = make_torch_model(shape, length).to(args.device)
+    if shape["family"] == MIXTURE:
+        model = make_transformers_model(shape, "grouped_mm" if "grouped" in modes else "eager").to(args.device)
+    else:
+        model = make_torch_model(shape, length).to(args.device)
     optimizer = make_torch_optimizer(model)
-    forward = torch.compile(model) if mode == "compile" else model
+    forward = torch.compile(model) if "compile" in modes else model
 
     seconds, losses = [], []
     deadline = time.perf_counter() + args.limit
@@ -225,7 +257,17 @@ def measure_holdfast(variant, batch, length, args):
     }
     if MODELS[args.model]["family"] == GPT2:
         settings["model.max_sequence_length"] = max(length, 1024)
-    command = [args.binary, "train", os.path.join(args.configs, f"{args.model}.yaml"), "--run-dir", run_dir, "--overwrite"]
+    shape = MODELS[args.model]
+    if shape["family"] == MIXTURE:
+        settings.update({
+            "model.num_layers": shape["layers"], "model.hidden_size": shape["hidden"], "model.num_heads": shape["heads"],
+            "model.num_kv_heads": shape["kv_heads"], "model.head_dim": shape["head_dim"],
+            "model.num_experts": shape["experts"], "model.experts_per_token": shape["chosen"],
+            "model.expert_intermediate_size": shape["width"], "model.vocab_size": shape["vocab"],
+            "model.router_balance_loss": 0, "model.router_z_loss": 0, "train.recompute": "none",
+        })
+    config = os.path.join(args.configs, f"{shape.get('config', args.model)}.yaml")
+    command = [args.binary, "train", config, "--run-dir", run_dir, "--overwrite"]
     for key, value in settings.items():
         command += ["--set", f"{key}={value}"]
     with open(os.path.join(args.work, "holdfast.log"), "w+") as log:
@@ -339,7 +381,8 @@ def parse_arguments():
     parser.add_argument("--steps", type=int, default=5, help="measured steps of each process")
     parser.add_argument("--warmup", type=int, default=2, help="steps before the measured ones")
     parser.add_argument("--rounds", type=int, default=2, help="turns of each side after screening")
-    parser.add_argument("--variants", help="of PyTorch; default: bf16,bf16+compile, on a CPU also fp32,fp32+compile")
+    parser.add_argument("--variants", help="of PyTorch; default: bf16,bf16+compile, on a CPU also fp32,fp32+compile; of "
+                        "mixtures of experts bf16+eager,bf16+grouped,bf16+grouped+compile and so on")
     parser.add_argument("--holdfast-variants", help="values of train.compute_dtype; default: bf16, on a CPU also f32")
     parser.add_argument("--only", choices=["pytorch", "holdfast"], help="screen one side only")
     parser.add_argument("--binary", help="default: that of build/release, or build/cuda")
@@ -353,7 +396,9 @@ def parse_arguments():
     args = parser.parse_args()
     cpu = args.device == "cpu"
     args.shapes = args.shapes or (CPU_SHAPES if cpu else CUDA_SHAPES[args.model])
-    args.variants = args.variants or ("bf16,bf16+compile,fp32,fp32+compile" if cpu else "bf16,bf16+compile")
+    ways = ["eager", "grouped", "grouped+compile"] if MODELS[args.model]["family"] == MIXTURE else ["", "compile"]
+    args.variants = args.variants or ",".join(
+        "+".join(filter(None, (dtype, way))) for dtype in (["bf16", "fp32"] if cpu else ["bf16"]) for way in ways)
     args.holdfast_variants = args.holdfast_variants or ("bf16,f32" if cpu else "bf16")
     args.binary = args.binary or os.path.join(ROOT, "build", "release" if cpu else "cuda", "holdfast")
     return args

@@ -142,7 +142,7 @@ struct Loaded {
                    .value()) {
     EXPECT_TRUE(placed->state().SetWeights(ReaderOf(values)).ok());
     EXPECT_TRUE(placed->store().BeginStep(ReductionPlan({1}, ReductionMode::kPieces, SumOrder::Tree()), {}, {}).ok());
-    placed->store().BeginRun({0, 1});
+    placed->store().BeginWave(0);
   }
 
   std::vector<float> Gradients() {

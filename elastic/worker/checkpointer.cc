@@ -59,7 +59,7 @@ double Checkpointer::TakeStallSeconds() {
 }
 
 absl::StatusOr<Storage*> Checkpointer::OpenedStorage() {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(storage_mutex_);
   if (storage_ == nullptr) {
     ASSIGN_OR_RETURN(storage_, p_.open_storage());
   }

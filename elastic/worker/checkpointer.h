@@ -61,10 +61,12 @@ class Checkpointer {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   // Under mutex_:
-  std::unique_ptr<Storage> storage_;
   int writing_ = 0;
   std::shared_ptr<Snapshot> current_;  // shared with the trainer, which copies into it
   double stall_taken_ = 0, stall_left_ = 0;
+
+  std::mutex storage_mutex_;  // apart, as opening may take long
+  std::unique_ptr<Storage> storage_;
 
   // Of the thread: what compression: auto goes by.
   std::optional<double> file_rate_;          // bytes/s to the disk

@@ -144,13 +144,15 @@ TEST_F(CheckpointerTest, ASnapshotWhoseStateIsForgottenIsNoCheckpoint) {
 }
 
 TEST_F(CheckpointerTest, FinishReturnsWhenItIsStopped) {
-  std::promise<void> done;
+  std::promise<void> opening, done;
   before_opening_ = [&] {
+    opening.set_value();
     done.get_future().wait();
     return absl::OkStatus();
   };
   Checkpointer checkpointer(Parts());
   Begin(checkpointer);
+  opening.get_future().wait();
   std::stop_source stop;
   stop.request_stop();
   checkpointer.Finish(stop.get_token());

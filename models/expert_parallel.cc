@@ -4,15 +4,11 @@
 #include <cstddef>
 #include <numeric>
 
-#include "absl/strings/str_cat.h"
 #include "framework/base/status.h"
 #include "framework/nn/part_store.h"
 
 namespace holdfast {
 namespace {
-
-constexpr int64_t kRoom = 2;       // rows that fit here, in microbatches' choices
-constexpr int64_t kMaxHomes = 64;  // of a round
 
 /// One value of each choice.
 kernels::ExpertRows OneByOne(const kernels::ExpertRows& slots) {
@@ -23,6 +19,15 @@ kernels::ExpertRows OneByOne(const kernels::ExpertRows& slots) {
 
 kernels::ConstMatrix Column(const float* values, int64_t n) { return {values, DType::kF32, n, 1, 1}; }
 
+int64_t RowBytes(const Tensor& tensor) {
+  return tensor.shape.cols() * static_cast<int64_t>(kernels::SizeOf(tensor.dtype));
+}
+
+/// Row i of `out` = row numbers[i] of `in`, for `count` rows.
+void Gather(const Pass& pass, kernels::Matrix out, kernels::ConstMatrix in, const int32_t* numbers) {
+  if (out.rows > 0) pass.ops->GatherRows(out, in, {.chosen = 1, .slots = out.rows, .choices = numbers});
+}
+
 }  // namespace
 
 int64_t ExpertStep(UnitTensors of_experts) {
@@ -31,184 +36,256 @@ int64_t ExpertStep(UnitTensors of_experts) {
   return bytes / static_cast<int64_t>(kernels::SizeOf(of_experts[0].dtype));
 }
 
-struct ExpertParallel::Here {
+struct ExpertParallel::Memory {
   Tensor x, d_y;              // (P, C), of which that of y takes the memory of x, and d_x too; d_y in the backward pass
   Tensor weights, d_weights;  // (P)
+  Tensor which;               // (P): see ExpertTraffic
+  Tensor rows;                // (R, C) of one home, before they are copied for the experts here
   Tensor gate_up, act;        // (S, 2F) and (S, F), of one home
   Tensor numbers;             // 0 .. S - 1, then for each home of a round the offsets of the experts here
+  Tensor to_nodes;            // (S, C): rows that this rank's home sends to other nodes
+  Tensor arrived;             // (R, C): rows of another node's home, to be handed on
+  Tensor handed_on, list;     // (S, C) and (S): what is, and which of `arrived` or of the own rows it is
+  Tensor home;                // (3S): ExpertTraffic::which, handed_on and rows of all nodes, one after the other
 };
 
 struct ExpertParallel::Array {
   Tensor by_slot, sent, here;
-  int64_t row_bytes() const { return by_slot.shape.cols() * static_cast<int64_t>(kernels::SizeOf(by_slot.dtype)); }
   void Reorder(const Pass& pass, const ExpertTraffic& traffic, bool to_send) const {
     for (const ExpertTraffic::Run& run : traffic.order) {
       void* const slots = holdfast::Rows(by_slot, run.slot, run.count).data;
       void* const places = holdfast::Rows(sent, run.place, run.count).data;
-      pass.ops->Copy(to_send ? places : slots, to_send ? slots : places, static_cast<size_t>(run.count * row_bytes()));
+      pass.ops->Copy(to_send ? places : slots, to_send ? slots : places,
+                     static_cast<size_t>(run.count * RowBytes(sent)));
     }
   }
 };
 
-ExpertParallel::Here ExpertParallel::Allocate(const Pass& pass, bool backward) const {
-  const int64_t room = kRoom * slots(pass);
-  const auto rows = [&] { return pass.arena->Allocate(pass.dtype, {room, hidden_size_}); };
-  return {.x = rows(),
-          .d_y = backward ? rows() : Tensor(),
+struct ExpertParallel::Vector {
+  kernels::ConstMatrix rows;  // (R, C), of a home
+  Tensor here;                // (P, C)
+};
+
+struct ExpertParallel::Round {
+  int64_t number = 0;
+  std::vector<int64_t> sent, received, starts;  // choices by member, and where those that are received begin
+  std::vector<int> homes;                       // whose rows are served here
+};
+
+ExpertParallel::Memory ExpertParallel::Allocate(const Pass& pass, bool backward) const {
+  const int64_t room = kExpertRoom * slots(pass);
+  const auto rows = [&](int64_t count) { return pass.arena->Allocate(pass.dtype, {count, hidden_size_}); };
+  return {.x = rows(room),
+          .d_y = backward ? rows(room) : Tensor(),
           .weights = pass.Floats({room, 1}),
           .d_weights = backward ? pass.Floats({room, 1}) : Tensor(),
+          .which = pass.Floats({room, 1}),
+          .rows = rows(pass.rows()),
           .gate_up = pass.arena->Allocate(pass.dtype, {slots(pass), 2 * width_}),
           .act = pass.arena->Allocate(pass.dtype, {slots(pass), width_}),
-          .numbers = pass.Floats({slots(pass) + kMaxHomes * (num_experts_ + 1)})};
+          .numbers = pass.Floats({slots(pass) + kMaxHomesOfRound * (num_experts_ + 1)}),
+          .to_nodes = rows(slots(pass)),
+          .arrived = rows(pass.rows()),
+          .handed_on = rows(slots(pass)),
+          .list = pass.Floats({slots(pass), 1}),
+          .home = pass.Floats({3 * slots(pass), 1})};
 }
 
-// Where ranks' experts do not ascend with the ranks, rows are put in the order in which they are sent.
+absl::Status ExpertParallel::PutNumbers(const Pass& pass, const ExpertTraffic& traffic, const Memory& memory) const {
+  std::vector<int32_t> numbers(static_cast<size_t>(3 * slots(pass)));
+  std::copy(traffic.which.begin(), traffic.which.end(), numbers.begin());
+  auto handed_on = numbers.begin() + slots(pass), rows = handed_on + slots(pass);
+  for (const ExpertTraffic::ToNode& to_node : traffic.to_nodes) {
+    handed_on = std::copy(to_node.handed_on.begin(), to_node.handed_on.end(), handed_on);
+    rows = std::copy(to_node.rows.begin(), to_node.rows.end(), rows);
+  }
+  return pass.parts->Put(numbers, memory.home.i32());
+}
+
+// Where ranks' experts do not ascend with the ranks, values travel in another order than that of slots.
+ExpertParallel::Array ExpertParallel::Returning(const Pass& pass, const ExpertTraffic& traffic, const Tensor& by_slot,
+                                                const Tensor& here) const {
+  const Tensor sent = pass.arena->Allocate(by_slot.dtype, by_slot.shape);
+  return {by_slot, traffic.order.empty() ? by_slot : sent, here};
+}
+
 ExpertParallel::Array ExpertParallel::Outgoing(const Pass& pass, const ExpertTraffic& traffic, const Tensor& by_slot,
                                                const Tensor& here) const {
-  const Tensor sent = pass.arena->Allocate(by_slot.dtype, by_slot.shape);
-  const Array array{by_slot, traffic.order.empty() ? by_slot : sent, here};
+  const Array array = Returning(pass, traffic, by_slot, here);
   array.Reorder(pass, traffic, /*to_send=*/true);
   return array;
 }
 
-absl::Status ExpertParallel::PlanTraffic(const Pass& pass, int unit, const Rows* rows, ExpertTraffic* traffic) const {
+// Of one turn: rows, and what is to be handed on of them, go from homes to their relays on other nodes.
+absl::Status ExpertParallel::CrossNodes(const Pass& pass, const ExpertTraffic& traffic, const Round& round, int turn,
+                                        const Memory& memory) const {
   Exchange& exchange = pass.parts->exchange();
-  const absl::Span<const int> servers = pass.parts->ServersOf(unit);
-  std::vector<int32_t> offsets(static_cast<size_t>(num_experts_) + 1);
-  if (rows != nullptr) {
-    ASSIGN_OR_RETURN(offsets, pass.parts->Fetch(rows->slots.offsets, num_experts_ + 1));
-  }
-  *traffic = {};
-  std::vector<int64_t> counts, experts_of;
-  int64_t place = 0;
-  bool in_order = true;
-  for (int member = 0; member < exchange.size(); ++member) {
-    traffic->places.push_back(place);
-    experts_of.push_back(std::count(servers.begin(), servers.end(), member));
-    for (size_t e = 0; e < servers.size(); ++e) {
-      if (servers[e] != member) continue;
-      counts.push_back(offsets[e + 1] - offsets[e]);
-      if (counts.back() == 0) continue;
-      in_order = in_order && offsets[e] == place;
-      traffic->order.push_back({offsets[e], place, counts.back()});
-      place += counts.back();
+  const ExpertRoutes& routes = traffic.routes;
+  const int self = exchange.rank();
+  const size_t size = traffic.sent.size();
+  std::vector<int64_t> rows(size), rows_at(size), list(size), list_at(size);
+  int64_t row = 0, number = slots(pass);
+  for (int node = 0; node < routes.num_nodes(); ++node) {
+    const ExpertTraffic::ToNode& to_node = traffic.to_nodes[static_cast<size_t>(node)];
+    const int relay = routes.RelayOf(self, node);
+    const auto at = static_cast<size_t>(relay);
+    if (relay != self && routes.HomeOf(relay, turn) == self && traffic.sent_round[at] == round.number) {
+      rows[at] = std::ssize(to_node.rows);
+      rows_at[at] = row;
+      list[at] = std::ssize(to_node.handed_on);
+      list_at[at] = number;
     }
-    traffic->sent.push_back(place - traffic->places.back());
+    row += std::ssize(to_node.rows);
+    number += std::ssize(to_node.handed_on);
   }
-  if (in_order) traffic->order.clear();
-  ASSIGN_OR_RETURN(const std::vector<int64_t> received, exchange.AllToAllCounts(counts, experts_of));
-  const auto here = experts_of[static_cast<size_t>(exchange.rank())];
-  for (int64_t member = 0; member < exchange.size(); ++member) {
-    const auto of_member = received.begin() + member * here;
-    const bool negative = std::any_of(of_member, of_member + here, [](int64_t n) { return n < 0; });
-    if (negative || std::accumulate(of_member, of_member + here, int64_t{0}) > slots(pass)) {
-      return absl::InternalError(absl::StrCat("rank ", member, " of the group announces more rows than it can have"));
+  std::vector<int64_t> rows_here(size), list_here(size);
+  const std::vector<int64_t> at_start(size);
+  const int home = routes.HomeOf(self, turn);
+  if (home >= 0 && home != self) {
+    const ExpertTraffic::Home& of_home = traffic.received[static_cast<size_t>(home)];
+    if (of_home.round == round.number) {
+      rows_here[static_cast<size_t>(home)] = of_home.rows_to_node;
+      list_here[static_cast<size_t>(home)] =
+          std::accumulate(of_home.rows_of.begin(), of_home.rows_of.end(), int64_t{0});
     }
-    traffic->received.emplace_back(of_member, of_member + here);
   }
-  return PlanRounds(pass, experts_of, traffic);
+  RETURN_IF_ERROR(exchange.AllToAllRows({memory.home.data, list, list_at}, {memory.list.data, list_here, at_start},
+                                        sizeof(int32_t)));
+  return exchange.AllToAllRows({memory.to_nodes.data, rows, rows_at}, {memory.arrived.data, rows_here, at_start},
+                               RowBytes(memory.arrived));
 }
 
-// Each server fills its room with one home after another, and tells each in which round it is.
-absl::Status ExpertParallel::PlanRounds(const Pass& pass, absl::Span<const int64_t> experts_of,
-                                        ExpertTraffic* traffic) const {
-  const absl::Span<const int> homes = pass.parts->homes();
-  const int64_t room = kRoom * slots(pass);
-  const int64_t most = *std::max_element(experts_of.begin(), experts_of.end());
-  traffic->sent_round.assign(experts_of.size(), 0);
-  traffic->received_round.assign(experts_of.size(), 0);
-  // What always fits needs no telling; all members see the same.
-  if (std::ssize(homes) <= kMaxHomes && std::ssize(homes) * pass.rows() * std::min(chosen_, most) <= room) {
-    return absl::OkStatus();
+// Brings the rows of a round to those who serve their experts. A home's lie where those of its choices will.
+absl::Status ExpertParallel::Spread(const Pass& pass, const ExpertTraffic& traffic, const Round& round,
+                                    const Memory& memory, const Vector& vector) const {
+  Exchange& exchange = pass.parts->exchange();
+  const ExpertRoutes& routes = traffic.routes;
+  const int self = exchange.rank(), own_node = routes.NodeOf(self);
+  const absl::Span<const int> members = routes.Members(own_node);
+  const size_t size = traffic.sent.size();
+  int64_t own_list = slots(pass), travel = 0;  // where, in memory.home, the list of what goes to the own node begins
+  for (int node = 0; node < routes.num_nodes(); ++node) {
+    const ExpertTraffic::ToNode& to_node = traffic.to_nodes[static_cast<size_t>(node)];
+    if (node < own_node) own_list += std::ssize(to_node.handed_on);
+    travel += std::ssize(to_node.rows);
   }
-  int64_t round = 0, rows = 0, homes_of_round = 0;
-  for (const int home : homes) {
-    const std::vector<int64_t>& of_home = traffic->received[static_cast<size_t>(home)];
-    const int64_t more = std::accumulate(of_home.begin(), of_home.end(), int64_t{0});
-    if (rows + more > room || homes_of_round == kMaxHomes) {
-      ++round;
-      rows = homes_of_round = 0;
+  Gather(pass, holdfast::Rows(memory.to_nodes, 0, travel), vector.rows, Advance(memory.home.i32(), 2 * slots(pass)));
+  for (int turn = 0; turn < routes.num_turns(); ++turn) {
+    if (routes.Crosses(turn)) RETURN_IF_ERROR(CrossNodes(pass, traffic, round, turn, memory));
+    std::vector<int64_t> to(size), to_at(size), from(size), from_at(size);
+    const int home = routes.HomeOf(self, turn);
+    int64_t handed_on = 0;
+    for (size_t i = 0; i < members.size(); ++i) {
+      const auto member = static_cast<size_t>(members[i]);
+      to_at[member] = handed_on;
+      if (home >= 0 && traffic.received[static_cast<size_t>(home)].round == round.number) {
+        to[member] = traffic.received[static_cast<size_t>(home)].rows_of[i];
+        handed_on += to[member];
+      }
+      const int other = routes.HomeOf(members[i], turn);
+      if (other < 0) continue;
+      const ExpertTraffic::Home& from_other = traffic.received[static_cast<size_t>(other)];
+      if (from_other.round == round.number) from[member] = from_other.rows;
+      from_at[member] = round.starts[static_cast<size_t>(other)];
     }
-    traffic->received_round[static_cast<size_t>(home)] = round;
-    rows += more;
-    ++homes_of_round;
-  }
-  std::vector<int64_t> told;
-  for (const int64_t of_member : traffic->received_round) told.insert(told.end(), {of_member, round + 1});
-  ASSIGN_OR_RETURN(const std::vector<int64_t> heard,
-                   pass.parts->exchange().AllToAllCounts(told, std::vector<int64_t>(experts_of.size(), 2)));
-  for (size_t member = 0; member < experts_of.size(); ++member) {
-    traffic->sent_round[member] = heard[2 * member];
-    traffic->rounds = std::max(traffic->rounds, heard[2 * member + 1]);
+    const kernels::Matrix out = holdfast::Rows(memory.handed_on, 0, handed_on);
+    if (home == self) {
+      Gather(pass, out, vector.rows, Advance(memory.home.i32(), own_list));
+    } else {
+      Gather(pass, out, memory.arrived.matrix(), memory.list.i32());
+    }
+    RETURN_IF_ERROR(exchange.AllToAllRows({memory.handed_on.data, to, to_at}, {vector.here.data, from, from_at},
+                                          RowBytes(vector.here)));
   }
   return absl::OkStatus();
 }
 
-template <typename Serve>
-absl::Status ExpertParallel::RunRounds(const Pass& pass, const ExpertTraffic& traffic, const Here& here,
-                                       absl::Span<const Array> there, absl::Span<const Array> back,
-                                       Serve&& serve) const {
-  Exchange& exchange = pass.parts->exchange();
+ExpertParallel::Round ExpertParallel::RoundOf(const ExpertTraffic& traffic, absl::Span<const int> homes,
+                                              int64_t number) {
   const size_t size = traffic.sent.size();
-  for (int64_t round = 0; round < traffic.rounds; ++round) {
-    std::vector<int64_t> sent(size), received(size), starts(size);
+  Round round{number, std::vector<int64_t>(size), std::vector<int64_t>(size), std::vector<int64_t>(size), {}};
+  int64_t rows = 0;
+  for (size_t member = 0; member < size; ++member) {
+    if (traffic.sent_round[member] == number) round.sent[member] = traffic.sent[member];
+    round.starts[member] = rows;
+    if (traffic.received[member].round == number) rows += round.received[member] = traffic.received[member].num_choices;
+  }
+  for (const int home : homes) {
+    if (traffic.received[static_cast<size_t>(home)].round == number) round.homes.push_back(home);
+  }
+  return round;
+}
+
+// From a row for this rank to one for each of its choices here.
+void ExpertParallel::CopyForExperts(const Pass& pass, const ExpertTraffic::Home& home, int64_t first,
+                                    const Memory& memory, const Vector& vector) const {
+  if (home.rows == home.num_choices) return;  // each has one expert here: they are in order
+  pass.ops->Copy(memory.rows.data, holdfast::Rows(vector.here, first, home.rows).data,
+                 static_cast<size_t>(home.rows * RowBytes(vector.here)));
+  Gather(pass, holdfast::Rows(vector.here, first, home.num_choices), memory.rows.matrix(),
+         Advance(memory.which.i32(), first));
+}
+
+template <typename Serve>
+absl::Status ExpertParallel::RunRounds(const Pass& pass, const ExpertTraffic& traffic, const Memory& memory,
+                                       absl::Span<const Vector> vectors, const Array& weights,
+                                       absl::Span<const Array> back, Serve&& serve) const {
+  Exchange& exchange = pass.parts->exchange();
+  RETURN_IF_ERROR(PutNumbers(pass, traffic, memory));
+  for (int64_t number = 0; number < traffic.rounds; ++number) {
+    const Round round = RoundOf(traffic, pass.parts->homes(), number);
+    const auto send = [&](const void* from, void* to, int64_t row_bytes) {
+      return exchange.AllToAllRows({from, round.sent, traffic.places}, {to, round.received, round.starts}, row_bytes);
+    };
+    RETURN_IF_ERROR(send(memory.home.data, memory.which.data, sizeof(int32_t)));
+    RETURN_IF_ERROR(send(weights.sent.data, weights.here.data, RowBytes(weights.here)));
+    for (const Vector& vector : vectors) RETURN_IF_ERROR(Spread(pass, traffic, round, memory, vector));
+
     std::vector<int32_t> numbers(static_cast<size_t>(slots(pass)));
     std::iota(numbers.begin(), numbers.end(), 0);
-    int64_t rows = 0;
-    for (size_t member = 0; member < size; ++member) {
-      if (traffic.sent_round[member] == round) sent[member] = traffic.sent[member];
-      starts[member] = rows;
-      if (traffic.received_round[member] != round) continue;
-      const std::vector<int64_t>& of_experts = traffic.received[member];
-      received[member] = std::accumulate(of_experts.begin(), of_experts.end(), int64_t{0});
-      rows += received[member];
-    }
-    for (const Array& array : there) {
-      RETURN_IF_ERROR(exchange.AllToAllRows({array.sent.data, sent, traffic.places},
-                                            {array.here.data, received, starts}, array.row_bytes()));
-    }
-    std::vector<int> homes;
-    for (const int home : pass.parts->homes()) {
-      const auto member = static_cast<size_t>(home);
-      if (traffic.received_round[member] != round) continue;
-      homes.push_back(home);
+    for (const int home : round.homes) {
       numbers.push_back(0);
-      for (const int64_t n : traffic.received[member]) numbers.push_back(numbers.back() + static_cast<int32_t>(n));
+      for (const int64_t n : traffic.received[static_cast<size_t>(home)].choices) {
+        numbers.push_back(numbers.back() + static_cast<int32_t>(n));
+      }
     }
-    RETURN_IF_ERROR(pass.parts->Put(numbers, here.numbers.i32()));
-    const int32_t* offsets = Advance(here.numbers.i32(), slots(pass));
-    for (const int home : homes) {
-      const auto member = static_cast<size_t>(home);
-      const auto experts = std::ssize(traffic.received[member]);
-      RETURN_IF_ERROR(serve(starts[member], kernels::ExpertRows{.num_experts = experts,
-                                                                .chosen = 1,
-                                                                .slots = received[member],
-                                                                .offsets = offsets,
-                                                                .choices = here.numbers.i32(),
-                                                                .slot_of = here.numbers.i32()}));
+    RETURN_IF_ERROR(pass.parts->Put(numbers, memory.numbers.i32()));
+    const int32_t* offsets = Advance(memory.numbers.i32(), slots(pass));
+    for (const int home : round.homes) {
+      const ExpertTraffic::Home& from = traffic.received[static_cast<size_t>(home)];
+      const int64_t first = round.starts[static_cast<size_t>(home)];
+      for (const Vector& vector : vectors) CopyForExperts(pass, from, first, memory, vector);
+      const auto experts = std::ssize(from.choices);
+      RETURN_IF_ERROR(serve(first, kernels::ExpertRows{.num_experts = experts,
+                                                       .chosen = 1,
+                                                       .slots = from.num_choices,
+                                                       .offsets = offsets,
+                                                       .choices = memory.numbers.i32(),
+                                                       .slot_of = memory.numbers.i32()}));
       offsets = Advance(offsets, experts + 1);
     }
     for (const Array& array : back) {
-      RETURN_IF_ERROR(exchange.AllToAllRows({array.here.data, received, starts},
-                                            {array.sent.data, sent, traffic.places}, array.row_bytes()));
+      RETURN_IF_ERROR(exchange.AllToAllRows({array.here.data, round.received, round.starts},
+                                            {array.sent.data, round.sent, traffic.places}, RowBytes(array.here)));
     }
   }
   for (const Array& array : back) array.Reorder(pass, traffic, /*to_send=*/false);
   return absl::OkStatus();
 }
 
-void ExpertParallel::ServeForward(const Pass& pass, UnitTensors weights, const Here& here, int64_t first,
+void ExpertParallel::ServeForward(const Pass& pass, UnitTensors weights, const Memory& memory, int64_t first,
                                   const kernels::ExpertRows& rows) const {
   if (rows.slots == 0) return;
   const int64_t step = ExpertStep(weights);
-  const kernels::Matrix x = holdfast::Rows(here.x, first, rows.slots), act = holdfast::Rows(here.act, 0, rows.slots);
-  const kernels::Matrix gate_up = holdfast::Rows(here.gate_up, 0, rows.slots);
+  const kernels::Matrix x = holdfast::Rows(memory.x, first, rows.slots),
+                        act = holdfast::Rows(memory.act, 0, rows.slots);
+  const kernels::Matrix gate_up = holdfast::Rows(memory.gate_up, 0, rows.slots);
   pass.ops->ExpertGemm({.a = x, .b = weights[0].matrix(), .transpose_b = true, .b_step = step, .c = gate_up}, rows);
-  pass.ops->ExpertSwigluForward(act, gate_up, here.weights.f32() + first, rows);
+  pass.ops->ExpertSwigluForward(act, gate_up, memory.weights.f32() + first, rows);
   pass.ops->ExpertGemm({.a = act, .b = weights[1].matrix(), .transpose_b = true, .b_step = step, .c = x}, rows);
 }
 
-void ExpertParallel::ServeBackward(const Pass& pass, UnitTensors weights, UnitTensors gradients, const Here& here,
+void ExpertParallel::ServeBackward(const Pass& pass, UnitTensors weights, UnitTensors gradients, const Memory& memory,
                                    int64_t first, const kernels::ExpertRows& rows) const {
   if (rows.num_experts == 0) return;
   const int64_t gradient_step = 3 * width_ * hidden_size_;
@@ -216,59 +293,62 @@ void ExpertParallel::ServeBackward(const Pass& pass, UnitTensors weights, UnitTe
     return pass.ops->Zero(gradients[0].data, static_cast<size_t>(rows.num_experts * gradient_step) * sizeof(float));
   }
   const int64_t step = ExpertStep(weights);
-  const kernels::Matrix x = holdfast::Rows(here.x, first, rows.slots),
-                        d_y = holdfast::Rows(here.d_y, first, rows.slots);
-  const kernels::Matrix gate_up = holdfast::Rows(here.gate_up, 0, rows.slots);
-  const kernels::Matrix act = holdfast::Rows(here.act, 0, rows.slots);
-  const float* const routing = here.weights.f32() + first;
+  const kernels::Matrix x = holdfast::Rows(memory.x, first, rows.slots),
+                        d_y = holdfast::Rows(memory.d_y, first, rows.slots);
+  const kernels::Matrix gate_up = holdfast::Rows(memory.gate_up, 0, rows.slots);
+  const kernels::Matrix act = holdfast::Rows(memory.act, 0, rows.slots);
+  const float* const routing = memory.weights.f32() + first;
   pass.ops->ExpertGemm({.a = x, .b = weights[0].matrix(), .transpose_b = true, .b_step = step, .c = gate_up}, rows);
   pass.ops->ExpertSwigluForward(act, gate_up, routing, rows);
   pass.ops->ExpertGradient({.a = d_y, .b = act, .c = gradients[1].matrix(), .c_step = gradient_step}, rows);
   pass.ops->ExpertGemm({.a = d_y, .b = weights[1].matrix(), .b_step = step, .c = act}, rows);
-  pass.ops->ExpertSwigluBackward(gate_up, here.d_weights.f32() + first, act, gate_up, routing, rows);
+  pass.ops->ExpertSwigluBackward(gate_up, memory.d_weights.f32() + first, act, gate_up, routing, rows);
   pass.ops->ExpertGradient({.a = gate_up, .b = x, .c = gradients[0].matrix(), .c_step = gradient_step}, rows);
   pass.ops->ExpertGemm({.a = gate_up, .b = weights[0].matrix(), .b_step = step, .c = x}, rows);
 }
 
 absl::Status ExpertParallel::Forward(const Pass& pass, int unit, const Rows* rows, kernels::Matrix y,
                                      ExpertTraffic* traffic) const {
-  RETURN_IF_ERROR(PlanTraffic(pass, unit, rows, traffic));
+  ASSIGN_OR_RETURN(
+      *traffic, PlanExpertTraffic(*pass.parts, unit, rows == nullptr ? nullptr : &rows->slots, pass.rows(), chosen_));
   ASSIGN_OR_RETURN(const UnitTensors weights, pass.parts->PartWeights(unit));
   const ArenaScope scope(*pass.arena);
-  const Here here = Allocate(pass, /*backward=*/false);
+  const Memory memory = Allocate(pass, /*backward=*/false);
   const Tensor by_slot{y.data, pass.dtype, {slots(pass), hidden_size_}}, routing = pass.Floats({slots(pass), 1});
+  Vector x{{}, memory.x};
   if (rows != nullptr) {
-    pass.ops->GatherRows(y, rows->x, rows->slots);
+    x.rows = rows->x;
     pass.ops->GatherRows(routing.matrix(), Column(rows->weights, slots(pass)), OneByOne(rows->slots));
   }
-  const Array x = Outgoing(pass, *traffic, by_slot, here.x);
-  const Array weight = Outgoing(pass, *traffic, routing, here.weights);
-  return RunRounds(pass, *traffic, here, {x, weight}, {x}, [&](int64_t first, const kernels::ExpertRows& of_home) {
-    ServeForward(pass, weights, here, first, of_home);
-    return absl::OkStatus();
-  });
+  const Array weight = Outgoing(pass, *traffic, routing, memory.weights);
+  const Array y_back = Returning(pass, *traffic, by_slot, memory.x);
+  return RunRounds(pass, *traffic, memory, {x}, weight, {y_back},
+                   [&](int64_t first, const kernels::ExpertRows& of_home) {
+                     ServeForward(pass, weights, memory, first, of_home);
+                     return absl::OkStatus();
+                   });
 }
 
 absl::Status ExpertParallel::Backward(const Pass& pass, int unit, const Rows* rows, kernels::ConstMatrix d_y,
                                       const ExpertTraffic& traffic, kernels::Matrix d_x, float* d_weights) const {
   ASSIGN_OR_RETURN(const UnitTensors weights, pass.parts->PartWeights(unit));
   const ArenaScope scope(*pass.arena);
-  const Here here = Allocate(pass, /*backward=*/true);
-  const Tensor x_by_slot{d_x.data, pass.dtype, {slots(pass), hidden_size_}};
-  const Tensor d_y_by_slot = pass.arena->Allocate(pass.dtype, x_by_slot.shape);
+  const Memory memory = Allocate(pass, /*backward=*/true);
+  const Tensor d_x_by_slot{d_x.data, pass.dtype, {slots(pass), hidden_size_}};
   const Tensor routing = pass.Floats({slots(pass), 1}), d_routing = pass.Floats({slots(pass), 1});
+  Vector x{{}, memory.x}, gradient{{}, memory.d_y};
   if (rows != nullptr) {
-    pass.ops->GatherRows(d_x, rows->x, rows->slots);
-    pass.ops->GatherRows(d_y_by_slot.matrix(), d_y, rows->slots);
+    x.rows = rows->x;
+    gradient.rows = d_y;
     pass.ops->GatherRows(routing.matrix(), Column(rows->weights, slots(pass)), OneByOne(rows->slots));
   }
-  const Array x = Outgoing(pass, traffic, x_by_slot, here.x), gradient = Outgoing(pass, traffic, d_y_by_slot, here.d_y);
-  const Array weight = Outgoing(pass, traffic, routing, here.weights);
-  const Array d_weight = Outgoing(pass, traffic, d_routing, here.d_weights);
-  RETURN_IF_ERROR(RunRounds(pass, traffic, here, {x, gradient, weight}, {x, d_weight},
+  const Array weight = Outgoing(pass, traffic, routing, memory.weights);
+  const Array d_x_back = Returning(pass, traffic, d_x_by_slot, memory.x);
+  const Array d_weight = Returning(pass, traffic, d_routing, memory.d_weights);
+  RETURN_IF_ERROR(RunRounds(pass, traffic, memory, {x, gradient}, weight, {d_x_back, d_weight},
                             [&](int64_t first, const kernels::ExpertRows& of_home) -> absl::Status {
                               ASSIGN_OR_RETURN(const UnitTensors gradients, pass.parts->BeginPartGradients(unit));
-                              ServeBackward(pass, weights, gradients, here, first, of_home);
+                              ServeBackward(pass, weights, gradients, memory, first, of_home);
                               return pass.parts->EndPartGradients(unit);
                             }));
   if (rows == nullptr) return absl::OkStatus();

@@ -7,27 +7,17 @@
 // Servers keep nothing between forward and backward: x comes again with the gradient, and what the forward pass made of
 // it is computed again. So the memory that a layer needs is fixed, whatever the router does: there is room for twice
 // as many rows as a microbatch sends; where more come to one rank, they come in rounds, home (PartStore) after home.
+//
+// A row travels once to each member that serves experts of its, and once to each node (expert_routes.h); there it is
+// copied for each expert. What is made of it comes back for each expert.
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/status.h"
+#include "models/expert_traffic.h"
 #include "models/pass.h"
 
 namespace holdfast {
-
-/// Which rows of a layer go from whom to whom, and in which rounds. Slots: see kernels/experts.h.
-struct ExpertTraffic {
-  struct Run {
-    int64_t slot = 0, place = 0, count = 0;  // rows from `slot` on are sent from `place` on
-  };
-  std::vector<Run> order;                      // of what is sent: by member, then expert; empty: that of slots
-  std::vector<int64_t> sent, places;           // by member: rows, and the place of the first
-  std::vector<int64_t> sent_round;             // by member: in which they go
-  std::vector<std::vector<int64_t>> received;  // by member: rows for each of the experts here
-  std::vector<int64_t> received_round;         // by member
-  int64_t rounds = 1;
-};
 
 class ExpertParallel {
  public:
@@ -48,21 +38,31 @@ class ExpertParallel {
                         const ExpertTraffic& traffic, kernels::Matrix d_x, float* d_weights) const;
 
  private:
-  struct Here;   // the rows that have come in a round
-  struct Array;  // one value or vector of each row, on both sides
+  struct Memory;  // of one call
+  struct Array;   // one value or vector of each choice, at home and where experts are
+  struct Vector;  // one vector of each row, likewise
+  struct Round;   // what goes and comes in it
 
   int64_t slots(const Pass& pass) const { return pass.rows() * chosen_; }
-  absl::Status PlanTraffic(const Pass& pass, int unit, const Rows* rows, ExpertTraffic* traffic) const;
-  absl::Status PlanRounds(const Pass& pass, absl::Span<const int64_t> experts_of, ExpertTraffic* traffic) const;
-  Here Allocate(const Pass& pass, bool backward) const;
+  static Round RoundOf(const ExpertTraffic& traffic, absl::Span<const int> homes, int64_t number);
+  Memory Allocate(const Pass& pass, bool backward) const;
+  absl::Status PutNumbers(const Pass& pass, const ExpertTraffic& traffic, const Memory& memory) const;
+  Array Returning(const Pass& pass, const ExpertTraffic& traffic, const Tensor& by_slot, const Tensor& here) const;
   Array Outgoing(const Pass& pass, const ExpertTraffic& traffic, const Tensor& by_slot, const Tensor& here) const;
+  absl::Status Spread(const Pass& pass, const ExpertTraffic& traffic, const Round& round, const Memory& memory,
+                      const Vector& vector) const;
+  absl::Status CrossNodes(const Pass& pass, const ExpertTraffic& traffic, const Round& round, int turn,
+                          const Memory& memory) const;
+  void CopyForExperts(const Pass& pass, const ExpertTraffic::Home& home, int64_t first, const Memory& memory,
+                      const Vector& vector) const;
   /// Calls serve(home, first row here, rows, offsets of the experts here) for each home, in order.
   template <typename Serve>
-  absl::Status RunRounds(const Pass& pass, const ExpertTraffic& traffic, const Here& here,
-                         absl::Span<const Array> there, absl::Span<const Array> back, Serve&& serve) const;
-  void ServeForward(const Pass& pass, UnitTensors weights, const Here& here, int64_t first,
+  absl::Status RunRounds(const Pass& pass, const ExpertTraffic& traffic, const Memory& memory,
+                         absl::Span<const Vector> vectors, const Array& weights, absl::Span<const Array> back,
+                         Serve&& serve) const;
+  void ServeForward(const Pass& pass, UnitTensors weights, const Memory& memory, int64_t first,
                     const kernels::ExpertRows& rows) const;
-  void ServeBackward(const Pass& pass, UnitTensors weights, UnitTensors gradients, const Here& here, int64_t first,
+  void ServeBackward(const Pass& pass, UnitTensors weights, UnitTensors gradients, const Memory& memory, int64_t first,
                      const kernels::ExpertRows& rows) const;
 
   int64_t num_experts_, chosen_, hidden_size_, width_;

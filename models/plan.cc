@@ -1,6 +1,7 @@
 #include "models/plan.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -37,10 +38,8 @@ class DryStore final : public UnitStore, public PartStore {
   }
 
   Exchange& exchange() override { return exchange_; }
-  absl::Span<const int> homes() const override {
-    static constexpr int kItself = 0;
-    return absl::MakeConstSpan(&kItself, 1);
-  }
+  absl::Span<const int> homes() const override { return kItself; }
+  absl::Span<const int> nodes() const override { return kItself; }
   absl::Span<const int> ServersOf(int unit) const override {
     servers_.assign(layout_.units()[static_cast<size_t>(unit)].parts.size(), 0);
     return servers_;
@@ -61,6 +60,8 @@ class DryStore final : public UnitStore, public PartStore {
     return absl::MakeConstSpan(tensors).subspan(static_cast<size_t>(u.first_parameter),
                                                 static_cast<size_t>(u.num_parameters));
   }
+
+  static constexpr std::array<int, 1> kItself{0};
 
   const ParameterLayout& layout_;
   std::vector<Tensor> weights_, gradients_;

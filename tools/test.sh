@@ -61,7 +61,7 @@ show_failures() {
     }
     /^ *[0-9]+\/[0-9]+ Test +#/ || /^[0-9]+% tests passed/ {
       if (failing) flush()
-      failing = /\*\*\*/ && !/\*\*\*Skipped/
+      failing = /\*\*\*/ && !/\*\*\*Skipped|Not Run \(Disabled\)/
       if (failing) { sub(/^.*Test +#[0-9]+: /, ""); print "FAILED " $0 }
       next
     }

@@ -23,6 +23,8 @@ class PartStore {
   virtual Exchange& exchange() = 0;
   /// Members with a microbatch, ascending, as the numbers of their microbatches are. Not empty.
   virtual absl::Span<const int> homes() const = 0;
+  /// Of each member the node on which it is, numbers from 0: bytes between members of one are cheap.
+  virtual absl::Span<const int> nodes() const = 0;
   /// Of each part of `unit`, the member that computes it.
   virtual absl::Span<const int> ServersOf(int unit) const = 0;
 

@@ -38,6 +38,10 @@ absl::Status GroupExchange::AllToAll(RowParts<const void*> input, RowParts<void*
   const ConstBytes from(static_cast<const std::byte*>(input.rows), static_cast<size_t>(out.end));
   const Bytes to(static_cast<std::byte*>(output.rows), static_cast<size_t>(in.end));
   const auto start = std::chrono::steady_clock::now();
+  const auto self = static_cast<size_t>(rank());
+  for (size_t r = 0; r < out.counts.size(); ++r) {
+    if (r != self) (nodes_[r] == nodes_[self] ? bytes_.in_node : bytes_.between_nodes) += out.counts[r];
+  }
   progress_.waiting = true;
   absl::Status status = communicator_.AllToAllV({from, out.counts, out.displacements},
                                                 {to, in.counts, in.displacements}, start + timeout_);

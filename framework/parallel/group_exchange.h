@@ -14,18 +14,25 @@
 
 namespace holdfast {
 
+/// What a rank sent to others.
+struct ExchangedBytes {
+  int64_t in_node = 0, between_nodes = 0;
+};
+
 /// Thread-safety: Abort from any thread, everything else from one.
 class GroupExchange final : public Exchange {
  public:
-  /// All must outlive it. `communicator` serves memory of the host and of the device; `stream`: of the pass; `timeout`:
-  /// of one call.
-  GroupExchange(Communicator& communicator, Stream& stream, StepProgress& progress, std::chrono::milliseconds timeout)
-      : communicator_(communicator), stream_(stream), progress_(progress), timeout_(timeout) {}
+  /// All must outlive it. `communicator` serves memory of the host and of the device; `nodes`: of its members, see
+  /// PartStore; `stream`: of the pass; `timeout`: of one call.
+  GroupExchange(Communicator& communicator, absl::Span<const int> nodes, Stream& stream, StepProgress& progress,
+                std::chrono::milliseconds timeout)
+      : communicator_(communicator), nodes_(nodes), stream_(stream), progress_(progress), timeout_(timeout) {}
 
   /// From here on calls fail with Cancelled once `stop` is requested.
   void BeginStep(std::stop_token stop) {
     stop_ = std::move(stop);
     wait_seconds_ = 0;
+    bytes_ = {};
   }
 
   int rank() const override { return communicator_.rank(); }
@@ -36,6 +43,8 @@ class GroupExchange final : public Exchange {
 
   /// Seconds since BeginStep spent here, waiting for other ranks.
   double wait_seconds() const { return wait_seconds_; }
+  /// Sent since BeginStep.
+  const ExchangedBytes& bytes() const { return bytes_; }
 
   /// Ends what is under way, here and with the others.
   void Abort(const std::string& reason) { communicator_.Abort(reason); }
@@ -44,11 +53,13 @@ class GroupExchange final : public Exchange {
   absl::Status AllToAll(RowParts<const void*> input, RowParts<void*> output, int64_t bytes_each);
 
   Communicator& communicator_;
+  absl::Span<const int> nodes_;
   Stream& stream_;
   StepProgress& progress_;
   std::chrono::milliseconds timeout_;
   std::stop_token stop_;
   double wait_seconds_ = 0;
+  ExchangedBytes bytes_;
 };
 
 }  // namespace holdfast

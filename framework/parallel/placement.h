@@ -54,6 +54,8 @@ class Placement {
   /// Of each cell.
   int num_mirrors() const { return num_mirrors_; }
 
+  /// Ranks of one failure domain have the same number, from 0.
+  int NodeOf(int rank) const { return node_of_[static_cast<size_t>(rank)]; }
   /// The replica group whose members serve `rank` its weights.
   int GroupOf(int rank) const;
   /// Members of a group, ascending; compute-only ranks are among them.

@@ -48,14 +48,18 @@ absl::StatusOr<std::unique_ptr<ShardedStore>> ShardedStore::Create(const Parts& 
   if (!parts.in_parts) return store;
   store->DescribeParts();
   if (communicators.parts != nullptr) {
-    store->group_exchange_ =
-        std::make_unique<GroupExchange>(*communicators.parts, *parts.stream, *parts.progress, parts.timeout);
+    store->group_exchange_ = std::make_unique<GroupExchange>(*communicators.parts, store->nodes_, *parts.stream,
+                                                             *parts.progress, parts.timeout);
   }
   HOLDFAST_CHECK(store->exchange().size() == std::ssize(store->group_));
   return store;
 }
 
 void ShardedStore::DescribeParts() {
+  std::map<int, int> numbers;
+  for (const int rank : group_) {
+    nodes_.push_back(numbers.emplace(parts_.placement->NodeOf(rank), std::ssize(numbers)).first->second);
+  }
   const ShardMap& map = parts_.state->map();
   unit_parts_.resize(layout_.units().size());
   for (int u = 0; u < layout_.num_units(); ++u) {

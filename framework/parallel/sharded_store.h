@@ -109,6 +109,7 @@ class ShardedStore final : public UnitStore, private PartStore {
 
   Exchange& exchange() override;
   absl::Span<const int> homes() const override { return homes_; }
+  absl::Span<const int> nodes() const override { return nodes_; }
   absl::Span<const int> ServersOf(int unit) const override { return unit_parts_[static_cast<size_t>(unit)].servers; }
   absl::StatusOr<absl::Span<const Tensor>> PartWeights(int unit) override;
   absl::StatusOr<absl::Span<const Tensor>> BeginPartGradients(int unit) override;
@@ -131,6 +132,7 @@ class ShardedStore final : public UnitStore, private PartStore {
   std::stop_token stop_;
   std::vector<UnitParts> unit_parts_;              // by unit
   std::vector<int> group_, homes_;                 // this rank's group; members of it with a microbatch
+  std::vector<int> nodes_;                         // by member, numbered as they come
   LocalExchange local_exchange_;                   // of a rank that is alone in its group
   std::unique_ptr<GroupExchange> group_exchange_;  // else
   double wait_seconds_ = 0;

@@ -187,7 +187,7 @@ TEST_F(ClusterTest, EverythingIsKilled) {
   cluster.StartAgent("a", 2);
   cluster.StartAgent("b", 2);
   ASSERT_TRUE(cluster.GoesOn(4));
-  EXPECT_NE(cluster.coordinator().Log().find("to the beginning"), std::string::npos);
+  EXPECT_NE(cluster.coordinator().Log().find("to step 0: all workers are new"), std::string::npos);
   cluster.StopAndCompare();
 }
 

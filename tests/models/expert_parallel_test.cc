@@ -1,5 +1,6 @@
 // Proves that rows get from experts elsewhere what they get from experts here, bit for bit, gradients included, however
-// experts are spread over ranks and rows over experts; and that memory does not depend on it. Ranks are threads.
+// experts are spread over ranks and nodes, and rows over experts; that memory does not depend on it; and that a row
+// goes to a node once. Ranks are threads.
 
 #include "models/expert_parallel.h"
 
@@ -8,8 +9,10 @@
 #include <algorithm>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "framework/comm/in_process.h"
@@ -22,6 +25,8 @@ namespace {
 constexpr int64_t kExperts = 6, kChosen = 2, kHidden = 16, kWidth = 12, kRows = 24, kSlots = kRows * kChosen;
 constexpr int64_t kGateUp = 2 * kWidth * kHidden, kDown = kHidden * kWidth, kExpert = kGateUp + kDown;
 
+const std::vector<int32_t> kAll{0, 1, 2, 3, 4, 5};
+
 std::vector<float> Noise(int64_t n, unsigned seed) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<float> uniform(-1, 1);
@@ -30,10 +35,10 @@ std::vector<float> Noise(int64_t n, unsigned seed) {
   return values;
 }
 
-/// Counts the rounds.
+/// Counts vectors that go to another node.
 class CountingExchange final : public Exchange {
  public:
-  explicit CountingExchange(Exchange& inner) : inner_(inner) {}
+  CountingExchange(Exchange& inner, std::vector<int> nodes) : inner_(inner), nodes_(std::move(nodes)) {}
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
   absl::StatusOr<std::vector<int64_t>> AllToAllCounts(absl::Span<const int64_t> counts,
@@ -41,20 +46,24 @@ class CountingExchange final : public Exchange {
     return inner_.AllToAllCounts(counts, per_rank);
   }
   absl::Status AllToAllRows(RowParts<const void*> rows, RowParts<void*> result, int64_t row_bytes) override {
-    ++calls;
+    for (int member = 0; member < size() && row_bytes == kHidden * 4; ++member) {
+      const auto at = static_cast<size_t>(member);
+      if (nodes_[at] != nodes_[static_cast<size_t>(rank())]) vectors_between_nodes += rows.counts[at];
+    }
     return inner_.AllToAllRows(rows, result, row_bytes);
   }
-  int calls = 0;
+  int64_t vectors_between_nodes = 0;
 
  private:
   Exchange& inner_;
+  std::vector<int> nodes_;
 };
 
 /// A group whose member servers[e] has expert e.
 class TestParts final : public PartStore {
  public:
-  TestParts(Exchange& exchange, std::vector<int> servers, std::vector<int> homes)
-      : exchange_(exchange), servers_(std::move(servers)), homes_(std::move(homes)) {
+  TestParts(Exchange& exchange, std::vector<int> nodes, std::vector<int> servers, std::vector<int> homes)
+      : exchange_(exchange), nodes_(std::move(nodes)), servers_(std::move(servers)), homes_(std::move(homes)) {
     for (int64_t e = 0; e < kExperts; ++e) {
       if (servers_[static_cast<size_t>(e)] != exchange.rank()) continue;
       here.push_back(e);
@@ -65,6 +74,7 @@ class TestParts final : public PartStore {
 
   Exchange& exchange() override { return exchange_; }
   absl::Span<const int> homes() const override { return homes_; }
+  absl::Span<const int> nodes() const override { return nodes_; }
   absl::Span<const int> ServersOf(int) const override { return servers_; }
   absl::StatusOr<absl::Span<const Tensor>> PartWeights(int) override {
     weight_views_ = Views(weights_.data());
@@ -98,7 +108,7 @@ class TestParts final : public PartStore {
   }
 
   Exchange& exchange_;
-  std::vector<int> servers_, homes_;
+  std::vector<int> nodes_, servers_, homes_;
   std::vector<float> weights_;
   std::vector<Tensor> weight_views_, gradient_views_;
 };
@@ -147,15 +157,17 @@ struct Home {
 struct Rank {
   std::vector<int64_t> experts;
   std::vector<std::vector<float>> gradients;
-  int calls = 0;
+  int64_t rounds = 0;
+  int64_t vectors_between_nodes = 0;
   size_t arena_bytes = 0;
 };
 
-Rank RunRank(Exchange& exchange, const std::vector<int>& servers, const std::vector<int>& homes, Home* home) {
+Rank RunRank(Exchange& exchange, const std::vector<int>& nodes, const std::vector<int>& servers,
+             const std::vector<int>& homes, Home* home) {
   const std::unique_ptr<Device> device = MakeCpuDevice(1);
   const auto stream = device->CreateStream().value();
-  CountingExchange counting(exchange);
-  TestParts parts(counting, servers, homes);
+  CountingExchange counting(exchange, nodes);
+  TestParts parts(counting, nodes, servers, homes);
   Arena arena = Arena::Create(*device, 1 << 20).value();
   const Pass pass{.ops = &stream->ops(), .arena = &arena, .batch = 1, .sequence = kRows, .random = {}, .parts = &parts};
   const ExpertParallel experts(kExperts, kChosen, kHidden, kWidth);
@@ -175,7 +187,7 @@ Rank RunRank(Exchange& exchange, const std::vector<int>& servers, const std::vec
     }
   }
   EXPECT_TRUE(status.ok()) << status;
-  return {parts.here, parts.gradients, counting.calls, arena.peak_bytes()};
+  return {parts.here, parts.gradients, traffic.rounds, counting.vectors_between_nodes, arena.peak_bytes()};
 }
 
 /// Of homes that are each alone: gradients by home and expert.
@@ -185,20 +197,41 @@ std::vector<std::vector<float>> Alone(std::vector<Home>* homes, Rank* rank) {
   std::vector<std::vector<float>> gradients;
   for (Home& home : *homes) {
     LocalExchange exchange(stream->ops());
-    *rank = RunRank(exchange, std::vector<int>(kExperts, 0), {0}, &home);
+    *rank = RunRank(exchange, {0}, std::vector<int>(kExperts, 0), {0}, &home);
     gradients.push_back(rank->gradients.at(0));
   }
   return gradients;
 }
 
-/// Servers of experts, members with a microbatch, the experts that rows choose among.
+/// Nodes of members, servers of experts, members with a microbatch, the experts that rows choose among.
 struct Case {
   std::string name;
-  int size;
-  std::vector<int> servers, homes;
+  std::vector<int> nodes, servers, homes;
   std::vector<int32_t> choices;
   bool rounds = false;  // more than one
+
+  int size() const { return static_cast<int>(nodes.size()); }
 };
+
+/// How many vectors must go from node to node: each row of x to each other node with experts of its, in both passes,
+/// and of d_y; then y and d_x of each of those experts.
+int64_t VectorsBetweenNodes(const Case& c, const std::vector<Home>& homes) {
+  int64_t vectors = 0;
+  for (size_t h = 0; h < homes.size(); ++h) {
+    const int node = c.nodes[static_cast<size_t>(c.homes[h])];
+    std::set<std::pair<int64_t, int>> rows;
+    for (int64_t e = 0; e < kExperts; ++e) {
+      const int there = c.nodes[static_cast<size_t>(c.servers[static_cast<size_t>(e)])];
+      const auto offset = homes[h].offsets.begin() + e;
+      for (int32_t slot = offset[0]; slot < offset[1] && there != node; ++slot) {
+        rows.emplace(homes[h].by_slot[static_cast<size_t>(slot)] / kChosen, there);
+        vectors += 2;
+      }
+    }
+    vectors += 3 * std::ssize(rows);
+  }
+  return vectors;
+}
 
 std::string NameOfCase(const testing::TestParamInfo<Case>& info) { return info.param.name; }
 
@@ -212,20 +245,20 @@ TEST_P(ExpertParallelTest, HasTheBitsOfExpertsHere) {
   Rank alone;
   const std::vector<std::vector<float>> gradients = Alone(&expected, &alone);
 
-  auto communicators = MakeInProcessWorld(c.size, 1);
-  std::vector<Rank> ranks(static_cast<size_t>(c.size));
+  auto communicators = MakeInProcessWorld(c.size(), 1);
+  std::vector<Rank> ranks(static_cast<size_t>(c.size()));
   std::vector<std::thread> threads;
-  for (int member = 0; member < c.size; ++member) {
+  for (int member = 0; member < c.size(); ++member) {
     threads.emplace_back([&, member] {
       const std::unique_ptr<Device> device = MakeCpuDevice(1);
       const auto stream = device->CreateStream().value();
       StepProgress progress;
       Communicator& communicator = *communicators[static_cast<size_t>(member)];
-      GroupExchange exchange(communicator, *stream, progress, std::chrono::milliseconds(20'000));
+      GroupExchange exchange(communicator, c.nodes, *stream, progress, std::chrono::milliseconds(20'000));
       exchange.BeginStep({});
       const auto at = std::find(c.homes.begin(), c.homes.end(), member);
       Home* const home = at == c.homes.end() ? nullptr : &homes[static_cast<size_t>(at - c.homes.begin())];
-      ranks[static_cast<size_t>(member)] = RunRank(exchange, c.servers, c.homes, home);
+      ranks[static_cast<size_t>(member)] = RunRank(exchange, c.nodes, c.servers, c.homes, home);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -235,6 +268,7 @@ TEST_P(ExpertParallelTest, HasTheBitsOfExpertsHere) {
     EXPECT_EQ(homes[h].d_x, expected[h].d_x) << "home " << h;
     EXPECT_EQ(homes[h].d_weights, expected[h].d_weights) << "home " << h;
   }
+  int64_t vectors = 0;
   for (const Rank& rank : ranks) {
     ASSERT_EQ(rank.gradients.size(), homes.size());
     for (size_t h = 0; h < homes.size(); ++h) {
@@ -244,21 +278,31 @@ TEST_P(ExpertParallelTest, HasTheBitsOfExpertsHere) {
         EXPECT_TRUE(std::equal(here, here + kExpert, there)) << "home " << h << " expert " << rank.experts[i];
       }
     }
-    EXPECT_EQ(rank.calls > alone.calls, c.rounds) << rank.calls << " against " << alone.calls;
+    vectors += rank.vectors_between_nodes;
+    EXPECT_EQ(rank.rounds > 1, c.rounds) << rank.rounds;
     EXPECT_EQ(rank.arena_bytes, alone.arena_bytes);  // whatever goes where
   }
+  EXPECT_EQ(vectors, VectorsBetweenNodes(c, homes));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Spread, ExpertParallelTest,
-    testing::Values(Case{"Even", 3, {0, 0, 1, 1, 2, 2}, {0, 1, 2}, {0, 1, 2, 3, 4, 5}},
-                    Case{"Pair", 2, {0, 0, 0, 1, 1, 1}, {0, 1}, {0, 1, 2, 3, 4, 5}},
-                    Case{"Scattered", 3, {2, 0, 1, 0, 2, 1}, {0, 2}, {0, 1, 2, 3, 4, 5}},
-                    Case{"OneServesAll", 3, {1, 1, 1, 1, 1, 1}, {0, 2}, {0, 1, 2, 3, 4, 5}},
-                    Case{"OneHome", 4, {3, 2, 1, 0, 3, 3}, {1}, {0, 1, 2, 3, 4, 5}},
-                    Case{"MoreRanksThanExperts", 8, {7, 1, 3, 0, 5, 6}, {0, 2, 4, 6}, {0, 1, 2, 3, 4, 5}},
-                    Case{"AllOnTwo", 6, {0, 0, 1, 2, 3, 4}, {0, 1, 2, 3, 4, 5}, {0, 1}, true},
-                    Case{"AllOnOneRankOfMany", 7, {4, 0, 1, 2, 4, 3}, {0, 1, 3, 4, 5, 6}, {0, 4}, true}),
+    testing::Values(
+        Case{"Even", {0, 0, 0}, {0, 0, 1, 1, 2, 2}, {0, 1, 2}, kAll},
+        Case{"Pair", {0, 0}, {0, 0, 0, 1, 1, 1}, {0, 1}, kAll},
+        Case{"Scattered", {0, 0, 0}, {2, 0, 1, 0, 2, 1}, {0, 2}, kAll},
+        Case{"OneServesAll", {0, 0, 0}, {1, 1, 1, 1, 1, 1}, {0, 2}, kAll},
+        Case{"OneHome", {0, 0, 0, 0}, {3, 2, 1, 0, 3, 3}, {1}, kAll},
+        Case{"MoreRanksThanExperts", {0, 0, 0, 0, 0, 0, 0, 0}, {7, 1, 3, 0, 5, 6}, {0, 2, 4, 6}, kAll},
+        Case{"AllOnTwo", {0, 0, 0, 0, 0, 0}, {0, 0, 1, 2, 3, 4}, {0, 1, 2, 3, 4, 5}, {0, 1}, true},
+        Case{"AllOnOneRankOfMany", {0, 0, 0, 0, 0, 0, 0}, {4, 0, 1, 2, 4, 3}, {0, 1, 3, 4, 5, 6}, {0, 4}, true},
+        Case{"TwoNodes", {0, 0, 1, 1}, {0, 1, 2, 2, 3, 3}, {0, 1, 2, 3}, kAll},
+        Case{"EachItsOwnNode", {0, 1, 2}, {0, 0, 1, 1, 2, 2}, {0, 1, 2}, kAll},
+        Case{"UnevenNodes", {0, 0, 0, 1, 2, 2}, {3, 4, 5, 0, 4, 3}, {0, 1, 2, 4}, kAll},
+        Case{"NodesThatAlternate", {0, 1, 0, 1, 0}, {1, 0, 3, 2, 4, 3}, {1, 2, 4}, kAll},
+        Case{"NodeThatOnlyServes", {0, 0, 1, 1}, {2, 2, 3, 3, 2, 3}, {0, 1}, kAll},
+        Case{"AllOnTwoOfAnotherNode", {0, 0, 0, 0, 1, 1}, {0, 4, 1, 5, 2, 3}, {0, 1, 2, 3, 4, 5}, {1, 3}, true},
+        Case{"AllOnOneRankOfThreeNodes", {0, 0, 1, 1, 2, 2, 2}, {4, 0, 1, 2, 4, 3}, {0, 1, 3, 4, 5, 6}, {0, 4}, true}),
     NameOfCase);
 
 }  // namespace

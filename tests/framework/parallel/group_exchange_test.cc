@@ -86,7 +86,31 @@ class GroupExchangeTest : public testing::Test {
  protected:
   const std::unique_ptr<Device> device_ = MakeCpuDevice(1);
   StepProgress progress_;
+  const std::vector<int> nodes_ = std::vector<int>(5);
 };
+
+TEST_F(GroupExchangeTest, CountsBytesInANodeAndBetweenNodes) {
+  const std::vector<int> nodes{0, 1, 0};
+  auto communicators = MakeInProcessWorld(3, 1);
+  std::vector<std::thread> threads;
+  std::vector<ExchangedBytes> bytes(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto stream = device_->CreateStream().value();
+      GroupExchange exchange(*communicators[static_cast<size_t>(rank)], nodes, *stream, progress_, kExchangeTimeout);
+      exchange.BeginStep({});
+      EXPECT_TRUE(exchange.AllToAllCounts({1, 2, 3, 4}, {2, 1, 1}).ok());
+      bytes[static_cast<size_t>(rank)] = exchange.bytes();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(bytes[0].in_node, 8);
+  EXPECT_EQ(bytes[0].between_nodes, 8);
+  EXPECT_EQ(bytes[1].in_node, 0);
+  EXPECT_EQ(bytes[1].between_nodes, 24);
+  EXPECT_EQ(bytes[2].in_node, 16);
+  EXPECT_EQ(bytes[2].between_nodes, 8);
+}
 
 TEST_F(GroupExchangeTest, RowsGoThereAndBack) {
   for (const int size : {1, 2, 3, 5}) {
@@ -95,7 +119,7 @@ TEST_F(GroupExchangeTest, RowsGoThereAndBack) {
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
         const auto stream = device_->CreateStream().value();
-        GroupExchange exchange(*communicators[static_cast<size_t>(rank)], *stream, progress_, kExchangeTimeout);
+        GroupExchange exchange(*communicators[static_cast<size_t>(rank)], nodes_, *stream, progress_, kExchangeTimeout);
         exchange.BeginStep({});
         for (unsigned seed = 0; seed < 8; ++seed) {
           for (const int experts : {1, 4, 7}) ThereAndBack(exchange, experts, seed);  // fewer than ranks, too
@@ -121,7 +145,7 @@ TEST_F(GroupExchangeTest, EndsWithAStopAnAbortOrALostRank) {
   const auto stream = device_->CreateStream().value();
   for (const bool lost : {false, true}) {
     auto communicators = MakeInProcessWorld(2, 1);
-    GroupExchange exchange(*communicators[0], *stream, progress_, kExchangeTimeout);
+    GroupExchange exchange(*communicators[0], nodes_, *stream, progress_, kExchangeTimeout);
     std::stop_source stop;
     stop.request_stop();
     exchange.BeginStep(stop.get_token());

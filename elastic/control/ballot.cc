@@ -72,6 +72,12 @@ double Ballot::StallSeconds() const {
   return longest;
 }
 
+ExchangedBytes Ballot::Exchanged() const {
+  ExchangedBytes sum;
+  for (const auto& vote : votes_) sum += vote->exchanged;
+  return sum;
+}
+
 std::vector<ChunkDigest> Ballot::Digests() const {
   std::vector<ChunkDigest> digests;
   for (const auto& vote : votes_) digests.insert(digests.end(), vote->digests.begin(), vote->digests.end());

@@ -35,6 +35,8 @@ class Ballot {
   std::vector<Difference> DifferingCopies() const;
   /// The longest that a rank was held up by a checkpoint.
   double StallSeconds() const;
+  /// By all ranks.
+  ExchangedBytes Exchanged() const;
   /// Of all ranks, in order of chunks.
   std::vector<ChunkDigest> Digests() const;
 

@@ -157,6 +157,7 @@ struct RecordAction {
   int64_t world_size = 0;
   double peak_flops = 0;             // of the world's devices together; 0 = unknown
   double stall_seconds = 0;          // the longest a rank was held up by a checkpoint
+  ExchangedBytes exchanged = {};     // by all ranks
   std::vector<ChunkDigest> digests;  // of all chunks in order; empty unless it was a digest step
   std::vector<Figure> figures = {};  // what else its line says
 };

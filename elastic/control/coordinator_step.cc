@@ -119,6 +119,7 @@ void Coordinator::CommitStep() {
                       .world_size = open_->size(),
                       .peak_flops = open_->world.peak_flops(),
                       .stall_seconds = open_->ballot.StallSeconds(),
+                      .exchanged = open_->ballot.Exchanged(),
                       .digests = open_->ballot.Digests(),
                       .figures = vote.figures};
   if (!record.digests.empty()) {

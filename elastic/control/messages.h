@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "elastic/control/world.h"
+#include "framework/base/exchanged_bytes.h"
 #include "framework/base/figures.h"
 
 namespace holdfast {
@@ -116,6 +117,7 @@ struct VoteMessage {
   std::vector<ChunkDigest> copies = {};
   uint64_t statistics_digest = 0;    // of what else the step says of itself; equal on all members
   std::vector<Figure> figures = {};  // for the record; from rank 0
+  ExchangedBytes exchanged = {};     // sent from here
 };
 
 /// A collective failed or the step could not be prepared. `suspects`: ranks the transport blames, may be empty.

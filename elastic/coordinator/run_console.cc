@@ -27,6 +27,11 @@ void RunConsole::OnStep(const StepMetrics& step) {
       const double largest = *std::max_element(figure.values.begin(), figure.values.end());
       absl::StrAppendFormat(&line, "  %s%s %.4g", figure.is_list ? "max " : "", figure.name, largest);
     }
+    const double exchanged = static_cast<double>(step.exchanged.in_node + step.exchanged.between_nodes);
+    if (exchanged > 0) {
+      absl::StrAppend(&line, "  exchanged ", FormatBytes(exchanged), ", between nodes ",
+                      FormatBytes(static_cast<double>(step.exchanged.between_nodes)));
+    }
     if (show_memory_) absl::StrAppend(&line, "  memory ", FormatBytes(static_cast<double>(PeakResidentBytes())));
     if (step.mfu.has_value()) absl::StrAppendFormat(&line, "  MFU %.1f%%", *step.mfu * 100);
     Line(line);

@@ -39,6 +39,7 @@ absl::StatusOr<StepMetrics> RunRecorder::Record(const RecordAction& step) {
   m.tokens = m.step * step_tokens;
   m.world_size = step.world_size;
   m.checkpoint_stall_seconds = step.stall_seconds;
+  m.exchanged = step.exchanged;
   m.generation = static_cast<int64_t>(step.generation);
   m.step_seconds = std::chrono::duration<double>(now - last_commit_).count();
   m.tokens_per_second = static_cast<double>(step_tokens) / m.step_seconds;

@@ -118,6 +118,8 @@ void Fill(const VoteMessage& message, v1::ToCoordinator* wire) {
   vote->set_wait_seconds(message.wait_seconds);
   vote->set_stall_seconds(message.stall_seconds);
   vote->set_microbatches(message.microbatches);
+  vote->set_exchanged_in_node(message.exchanged.in_node);
+  vote->set_exchanged_between_nodes(message.exchanged.between_nodes);
   for (const ChunkDigest& digest : message.digests) {
     vote->add_digest_chunks(digest.chunk);
     vote->add_digests(digest.digest);
@@ -176,6 +178,10 @@ absl::StatusOr<WorkerMessage> Read(const v1::Vote& wire) {
   message.wait_seconds = check.Seconds(wire.wait_seconds(), "wait_seconds");
   message.stall_seconds = check.Seconds(wire.stall_seconds(), "stall_seconds");
   message.microbatches = check.Count(wire.microbatches(), "microbatches");
+  constexpr int64_t kMaxBytes = INT64_MAX / kMaxWorkers;  // all votes' are added
+  message.exchanged.in_node = check.Range(wire.exchanged_in_node(), 0, kMaxBytes, "exchanged_in_node");
+  message.exchanged.between_nodes =
+      check.Range(wire.exchanged_between_nodes(), 0, kMaxBytes, "exchanged_between_nodes");
   message.digests = DigestsFromWire(wire.digest_chunks(), wire.digests(), "digests", &check);
   message.copies = DigestsFromWire(wire.copy_chunks(), wire.copies(), "copies", &check);
   message.statistics_digest = wire.statistics_digest();

@@ -215,6 +215,7 @@ absl::StatusOr<VoteMessage> Worker::Prepare(const StepTask& task, const std::sto
   vote.wait_seconds = prepared_.wait_seconds;
   if (p_.checkpointer != nullptr) vote.stall_seconds = p_.checkpointer->TakeStallSeconds();
   vote.microbatches = prepared_.microbatches;
+  vote.exchanged = prepared_.exchanged;
   if (IsDigestStep(task.step)) {
     for (const auto& [chunk, digest] : p_.trainer->DigestsAfter(prepared_)) vote.digests.push_back({chunk, digest});
   }

@@ -110,6 +110,10 @@ std::string StepMetrics::ToJson() const {
                   ",\"mfu\":", mfu.has_value() ? RealToJson(*mfu) : "null");
   absl::StrAppend(&json, ",\"checkpoint_stall_seconds\":", RealToJson(checkpoint_stall_seconds),
                   ",\"time\":", RealToJson(time));
+  if (exchanged != ExchangedBytes()) {
+    absl::StrAppend(&json, ",\"exchanged_bytes\":{\"in_node\":", exchanged.in_node,
+                    ",\"between_nodes\":", exchanged.between_nodes, "}");
+  }
   if (state_digest.has_value())
     absl::StrAppend(&json, ",\"state_digest\":", absl::StrFormat("\"%016x\"", *state_digest));
   if (!figures.empty()) absl::StrAppend(&json, ",\"statistics\":", FiguresToJson(figures));
@@ -136,6 +140,12 @@ absl::StatusOr<StepMetrics> StepMetrics::FromJson(const std::string& line) {
   RETURN_IF_ERROR(Read(fields, "tokens_per_second", &m.tokens_per_second));
   RETURN_IF_ERROR(Read(fields, "checkpoint_stall_seconds", &m.checkpoint_stall_seconds));
   RETURN_IF_ERROR(Read(fields, "time", &m.time));
+  if (fields.contains("exchanged_bytes")) {
+    const Json& exchanged = fields["exchanged_bytes"];
+    if (!exchanged.is_object()) return WrongType("exchanged_bytes", exchanged, "an object");
+    RETURN_IF_ERROR(Read(exchanged, "in_node", &m.exchanged.in_node));
+    RETURN_IF_ERROR(Read(exchanged, "between_nodes", &m.exchanged.between_nodes));
+  }
   if (fields.contains("mfu") && !fields["mfu"].is_null()) RETURN_IF_ERROR(Read(fields, "mfu", &m.mfu.emplace()));
   if (fields.contains("state_digest")) RETURN_IF_ERROR(ReadHex(fields, "state_digest", &m.state_digest.emplace()));
   if (fields.contains("statistics")) RETURN_IF_ERROR(ReadFigures(fields, "statistics", &m.figures));

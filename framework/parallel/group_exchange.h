@@ -8,16 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "framework/base/exchanged_bytes.h"
 #include "framework/comm/communicator.h"
 #include "framework/nn/exchange.h"
 #include "framework/parallel/step_progress.h"
 
 namespace holdfast {
-
-/// What a rank sent to others.
-struct ExchangedBytes {
-  int64_t in_node = 0, between_nodes = 0;
-};
 
 /// Thread-safety: Abort from any thread, everything else from one.
 class GroupExchange final : public Exchange {

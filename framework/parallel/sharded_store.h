@@ -87,6 +87,10 @@ class ShardedStore final : public UnitStore, private PartStore {
   /// Makes the step under way end soon, here and elsewhere. The store is of no use afterwards.
   void Abort(const std::string& reason);
 
+  /// Sent since BeginStep by what is computed in parts.
+  ExchangedBytes exchanged_bytes() const {
+    return group_exchange_ != nullptr ? group_exchange_->bytes() : ExchangedBytes();
+  }
   /// Seconds since BeginStep spent waiting for other ranks.
   double wait_seconds() const {
     return wait_seconds_ + (group_exchange_ != nullptr ? group_exchange_->wait_seconds() : 0);

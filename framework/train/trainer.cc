@@ -229,6 +229,7 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   result.compute_seconds = compute_seconds;
   result.queue_seconds = queue_seconds;
   result.wait_seconds = store.wait_seconds();
+  result.exchanged = store.exchanged_bytes();
   result.microbatches = static_cast<int64_t>(plan.MicrobatchesOf(current().rank()).size());
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
     return absl::OutOfRangeError(absl::StrCat("step ", step.step + 1, " diverged: loss ", result.loss,

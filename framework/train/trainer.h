@@ -21,6 +21,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "framework/base/exchanged_bytes.h"
 #include "framework/config/config.h"
 #include "framework/nn/unit_schedule.h"
 #include "framework/optim/optimizer.h"
@@ -83,6 +84,7 @@ struct StepResult {
   double compute_seconds = 0, wait_seconds = 0;  // of this rank; waiting is for other ranks
   double queue_seconds = 0;                      // of compute, until all passes were given to the device
   int64_t microbatches = 0;                      // computed here
+  ExchangedBytes exchanged;                      // sent from here
 };
 
 /// Microbatch `index` of the step at hand.

@@ -159,6 +159,11 @@ using From = v1::FromCoordinator;
 TEST(ConvertTest, NegativeCountsAreRefused) {
   EXPECT_THAT(Refusal<To>([](To* w) { w->mutable_vote()->set_step(-1); }), HasSubstr("Vote.step"));
   EXPECT_THAT(Refusal<To>([](To* w) { w->mutable_vote()->set_microbatches(-1); }), HasSubstr("Vote.microbatches"));
+  for (const int64_t bad : {int64_t{-1}, INT64_MAX}) {  // the sum over a world must be a number
+    EXPECT_THAT(Refusal<To>([=](To* w) { w->mutable_vote()->set_exchanged_in_node(bad); }), HasSubstr("in_node"));
+    EXPECT_THAT(Refusal<To>([=](To* w) { w->mutable_vote()->set_exchanged_between_nodes(bad); }),
+                HasSubstr("between_nodes"));
+  }
   EXPECT_THAT(Refusal<To>([](To* w) { w->mutable_recovered()->set_bytes_received(-1); }), HasSubstr("bytes_received"));
   EXPECT_THAT(Refusal<To>([](To* w) { w->mutable_join()->mutable_member()->set_pid(-1); }), HasSubstr("pid"));
   EXPECT_THAT(Refusal<To>([](To* w) { w->mutable_join()->mutable_member()->set_peak_flops(NAN); }),

@@ -84,6 +84,20 @@ TEST(StepMetricsJson, StatisticsAreNumbersAndLists) {
   }
 }
 
+TEST(StepMetricsJson, ExchangedBytesAreToldWhereThereAreAny) {
+  StepMetrics m = Example();
+  m.exchanged = {.in_node = 4096, .between_nodes = 12};
+  const std::string line = m.ToJson();
+  EXPECT_THAT(line, testing::HasSubstr(",\"exchanged_bytes\":{\"in_node\":4096,\"between_nodes\":12},"));
+  EXPECT_EQ(StepMetrics::FromJson(line)->exchanged, m.exchanged);
+  EXPECT_EQ(StepMetrics::FromJson(Example().ToJson())->exchanged, ExchangedBytes());
+  for (const char* wrong : {"7", "[]", "{\"in_node\":1}", "{\"in_node\":1,\"between_nodes\":\"2\"}"}) {
+    const std::string text = Example().ToJson();
+    const std::string damaged = text.substr(0, text.size() - 1) + ",\"exchanged_bytes\":" + wrong + "}";
+    EXPECT_TRUE(absl::IsDataLoss(StepMetrics::FromJson(damaged).status())) << wrong;
+  }
+}
+
 TEST(StepMetricsJson, WithoutMfuAndDigest) {
   StepMetrics m = Example();
   m.mfu.reset();

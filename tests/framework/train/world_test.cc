@@ -559,7 +559,9 @@ void ComeAndGo(const Setting& setting) {
 
 TEST(World, AWorldInWhichNothingWasDoneIsASourceToo) { ComeAndGo({}); }
 
-TEST(World, ComesAndGoesWithExperts) { ComeAndGo({.num_experts = 7}); }
+TEST(World, ComesAndGoesWithExperts) {
+  for (const bool in_parts : {false, true}) ComeAndGo({.num_experts = 7, .in_parts = in_parts});
+}
 
 TEST(World, ComesAndGoesWithEveryOptimizer) {
   for (const OptimizerConfig& optimizer : Optimizers()) ComeAndGo({.optimizer = optimizer, .wide = true});
@@ -630,13 +632,13 @@ TEST(World, ComesAndGoesOnADeviceThatWorksLater) {
   }
 }
 
-TEST(World, EvaluatesAndGivesItsWeightsAlike) {
+void EvaluateAlike(Setting setting) {
   std::vector<float> expected;
   double expected_loss = 0;
   for (const Case& c :
        {Case{1, Sharding::kFullShard, 1, 1}, Case{3, Sharding::kFullShard, 1, 1}, Case{5, Sharding::kFullShard, 2, 1},
         Case{2, Sharding::kShardGradOp, 1, 0}, Case{4, Sharding::kNoShard, 1, 1}}) {
-    Setting setting{.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors}};
+    setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
     setting.deferred = setting.device_only = c.size == 5;
     Fleet fleet(setting);
     TestWorld world(fleet.Start(c.size), Nodes(c.size, 1), setting);
@@ -665,11 +667,17 @@ TEST(World, EvaluatesAndGivesItsWeightsAlike) {
   }
 }
 
+TEST(World, EvaluatesAndGivesItsWeightsAlike) { EvaluateAlike({}); }
+
+TEST(World, EvaluatesWithExpertsWhereTheyLie) {
+  for (const bool in_parts : {false, true}) EvaluateAlike({.num_experts = 5, .in_parts = in_parts});
+}
+
 // Ranks die and join at random between and during steps; some that die have heard of a commit that others have not.
-TEST(World, WhatIsLeftHasEveryBit) {
+void DieAndJoin(Setting setting) {
   for (unsigned seed = 0; seed < 12; ++seed) {
     std::mt19937 random(seed);
-    Setting setting{.dtype = seed % 3 == 0 ? DType::kF32 : DType::kBF16};
+    setting.dtype = seed % 3 == 0 ? DType::kF32 : DType::kBF16;
     setting.parallel = {.sharding = static_cast<Sharding>(random() % 3),
                         .replicas = 1 + static_cast<int64_t>(random() % 3),
                         .mirrors = 1 + static_cast<int64_t>(random() % 2)};
@@ -711,6 +719,12 @@ TEST(World, WhatIsLeftHasEveryBit) {
       world = std::move(entered);
     }
   }
+}
+
+TEST(World, WhatIsLeftHasEveryBit) { DieAndJoin({}); }
+
+TEST(World, WhatIsLeftHasEveryBitOfExpertsThatAreComputedWhereTheyLie) {
+  DieAndJoin({.num_experts = 6, .in_parts = true});
 }
 
 /// What each rank says of its copies before a step, by chunk.
@@ -859,9 +873,8 @@ TEST(World, AFailureWhileMirrorsAreFilledLosesNothing) {
 }
 
 // One rank's communication is cut in the middle of a step: everybody's Prepare ends, and the step is done again.
-TEST(World, AnAbortedStepLeavesNoTrace) {
+void AbortAStep(Setting setting) {
   for (const Sharding sharding : {Sharding::kFullShard, Sharding::kShardGradOp, Sharding::kNoShard}) {
-    Setting setting;
     setting.parallel.sharding = sharding;
     const std::vector<TestWorld::Step> expected = Undisturbed(setting);
     Fleet fleet(setting);
@@ -881,6 +894,10 @@ TEST(World, AnAbortedStepLeavesNoTrace) {
     EXPECT_EQ(second.Advance(1), expected[1]);
   }
 }
+
+TEST(World, AnAbortedStepLeavesNoTrace) { AbortAStep({}); }
+
+TEST(World, AnAbortedExchangeOfTokensLeavesNoTrace) { AbortAStep({.num_experts = 5, .in_parts = true}); }
 
 }  // namespace
 }  // namespace holdfast

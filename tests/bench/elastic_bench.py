@@ -9,6 +9,10 @@ moved      what moves for GPT-2 124M on SIZES workers (3,4,8), when one is kille
            TCP connection over loopback gives at the same time of day
 link       the same with each worker on a host of its own (network namespaces, as root), whose link carries LINK (400)
            Mbit/s each way: the share of it, and of what one TCP connection over it gives, that the transfer keeps busy
+experts    a mixture of 16 experts, 4 a token, on two hosts of two workers each, with links of LINK (400) Mbit/s: bytes
+           from host to host in a step and its seconds, where tokens go to the experts and nodes are named (a row goes to
+           a host once), where each worker says that it is a node of its own (once to each worker), and where the
+           experts' weights go to the tokens
 detect     from kill -9, kill -STOP and a slowdown to the event that names the worker
 overhead   steady-state tokens/s with votes, heartbeats and mirrors against the same run with mirrors off and heartbeats
            ten times rarer; and the share of a step that is spent in vote and commit
@@ -82,6 +86,13 @@ class Bench:
                 return status
             time.sleep(0.02)
         raise SystemExit(f"{run}: no such state within {seconds} s")
+
+    def wait_for(self, condition, processes):
+        """Ends with an error if one of the processes does."""
+        while not condition():
+            if any(process.poll() is not None for process in processes):
+                raise SystemExit((self.directory / f"run{self.count}.log").read_text())
+            time.sleep(0.02)
 
     def stop(self, process):
         process.send_signal(signal.SIGTERM)
@@ -316,6 +327,62 @@ def link_of(bench, rounds, hosts, names, megabits, wire):
                      f"{spread([m['seconds'] for m, _ in late], digits=2)}, the busiest link, with the step's own bytes, at "
                      f"{spread([100 * busy / rate for _, busy in late if busy], '%', 0)}")
         print(text, flush=True)
+
+
+def experts(bench, rounds, workers=2, steps=6):
+    megabits = float(os.environ.get("LINK", "400"))
+    config = bench.directory / "experts.yaml"
+    config.write_text(
+        "model: {family: mixtral, vocab_size: 256, num_layers: 4, hidden_size: 256, num_heads: 4, num_experts: 16, "
+        "experts_per_token: 4, expert_intermediate_size: 192, max_sequence_length: 256}\n"
+        f"data: {{train: [{bench.directory}/train.bin]}}\n"
+        "batch: {sequence_length: 256, microbatch_size: 4, microbatches: 4}\n"
+        "train: {steps: 1000000, threads: 1}\ncheckpoint: {every: never}\nelastic: {heartbeat_timeout_ms: 30000}\n"
+        "log: {digest_every_steps: 0, sample_bytes: 0, every_steps: 1000000}\n")
+    print(f"16 experts, 4 a token, two hosts of {workers} workers, links of {megabits:.0f} Mbit/s; of {rounds} runs each:")
+    found = {}
+    for _ in range(rounds):
+        for title, by_host, placement in (("move, a node is a host", True, "move"), ("move, a node is a worker", False, "move"),
+                                          ("gather", True, "gather")):
+            hosts = Hosts(["lead", "one", "two"])
+            try:
+                found.setdefault(title, []).append(experts_of(bench, hosts, config, by_host, workers, steps, megabits, placement))
+            finally:
+                hosts.remove()
+    for title, rows in found.items():
+        print(f"  {title:24s} {spread([through / 2**20 for through, _, _ in rows], 'MiB', 1)} and "
+              f"{spread([seconds for _, _, seconds in rows], digits=2)} a step; {spread([rows_ / 2**20 for _, rows_, _ in rows], 'MiB', 1)} "
+              "of rows between nodes")
+
+
+def experts_of(bench, hosts, config, by_host, workers, steps, megabits, placement):
+    bench.count += 1
+    run = bench.directory / f"run{bench.count}"
+    settings = [f"elastic.workers={2 * workers}", f"parallel.experts={placement}"]
+    address = hosts.addresses["lead"] + ":29400"
+    processes = [bench.launch(["coordinator", config, "--run-dir", run, "--listen", address], settings, hosts.on("lead"))]
+    bench.wait_for(lambda: (run / "coordinator.address").exists(), processes)
+    for host in ("one", "two"):
+        nodes = [(host, workers)] if by_host else [(f"{host}{i}", 1) for i in range(workers)]
+        processes += [bench.launch(["agent", config, "--run-dir", run, "--coordinator", address, "--node", node, "--workers",
+                                    str(count), "--token-file", run / "coordinator.token", "--host", hosts.addresses[host]],
+                                   settings, hosts.on(host)) for node, count in nodes]
+    def past(step):
+        bench.wait_for(lambda: (run / "metrics.jsonl").exists() and len(bench.lines(run / "metrics.jsonl")) >= step, processes)
+        return hosts.traffic()[1]
+    past(3)
+    hosts.limit(megabits)
+    first = past(len(bench.lines(run / "metrics.jsonl")) + 1)
+    begin = len(bench.lines(run / "metrics.jsonl"))
+    last = past(begin + steps)
+    lines = bench.lines(run / "metrics.jsonl")[begin:]
+    hosts.limit(0)
+    processes[0].send_signal(signal.SIGTERM)
+    for process in processes:
+        process.wait(120)
+    through = sum(last[host, "out"] - first[host, "out"] for host in ("one", "two"))
+    told = [line.get("exchanged_bytes", {}).get("between_nodes", 0) for line in lines]
+    return through / len(lines), statistics.median(told), statistics.median(line["step_seconds"] for line in lines)
 
 
 def tcp_rate(total=2**30, block=2**20):

@@ -16,24 +16,31 @@ sources=(checkpoint/sharded/{codec,digest,manifest,manifest_format,manifest_pars
   framework/config/{config_table,enum_names,field_text,printable,suggest,validate}.cc
   framework/base/{file_descriptor,status}.cc framework/storage/random_access_file.cc
   framework/data/{added_tokens,bpe,bpe_tokenizer,byte_level,regex,token_file,token_index,tokenizer_json}.cc
-  models/families/*.cc models/*.cc framework/nn/{layout,statistics}.cc framework/tensor/{memory_account,tensor}.cc)
+  models/families/*.cc models/*.cc framework/nn/*.cc framework/tensor/{memory_account,tensor}.cc)
 libraries=(absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash libzstd libpcre2-8 libxxhash)
 flags=(-std=c++20 -O1 -g1 -march=x86-64-v3 -I. -fno-omit-frame-pointer -fno-sanitize-recover=all)
 read -ra found < <(pkg-config --cflags "${libraries[@]}")
 flags+=("${found[@]}")
 
+object_of() { echo "$out/$(tr / _ <<<"${1%.cc}").o"; }
+
 # Objects are kept: a second run starts at once.
 compile() { # SOURCE SANITIZERS
   local object
-  object=$out/$(tr / _ <<<"${1%.cc}").o
+  object=$(object_of "$1")
   if [[ ! -e $object || -n $(find "$1" checkpoint framework models tests/fuzz -name '*.[hc]*' -newer "$object" -print -quit) ]]; then
     "$clang" "${flags[@]}" "-fsanitize=$2" -c "$1" -o "$object"
   fi
   echo "$object"
 }
 
-objects=()
-for source in "${sources[@]}"; do objects+=("$(compile "$source" fuzzer-no-link,address,undefined)"); done
+objects=() busy=0
+for source in "${sources[@]}"; do
+  if ((busy++ >= $(nproc))); then wait -n; fi
+  compile "$source" fuzzer-no-link,address,undefined >/dev/null &
+  objects+=("$(object_of "$source")")
+done
+wait # what failed is not there to be linked
 
 # fuzz TARGET SEED...
 fuzz() {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -80,6 +81,7 @@ class TestParts final : public PartStore {
     return std::vector<int32_t>(device, device + n);
   }
   absl::Status Put(absl::Span<const int32_t> values, int32_t* device) override {
+    EXPECT_LE(values.size(), kSlots + 64 * (kExperts + 1)) << "more than there is memory for";
     std::copy(values.begin(), values.end(), device);
     return absl::OkStatus();
   }
@@ -202,6 +204,13 @@ struct Case {
 
 std::string NameOfCase(const testing::TestParamInfo<Case>& info) { return info.param.name; }
 
+/// Members 0 .. size - 1.
+std::vector<int> All(int size) {
+  std::vector<int> members(static_cast<size_t>(size));
+  std::iota(members.begin(), members.end(), 0);
+  return members;
+}
+
 class ExpertParallelTest : public testing::TestWithParam<Case> {};
 
 TEST_P(ExpertParallelTest, HasTheBitsOfExpertsHere) {
@@ -234,6 +243,12 @@ TEST_P(ExpertParallelTest, HasTheBitsOfExpertsHere) {
     EXPECT_EQ(homes[h].y, expected[h].y) << "home " << h;
     EXPECT_EQ(homes[h].d_x, expected[h].d_x) << "home " << h;
     EXPECT_EQ(homes[h].d_weights, expected[h].d_weights) << "home " << h;
+    for (size_t choice = 0; choice < kSlots; ++choice) {  // y of a choice is its weight times what d_weights is of
+      const auto slot = static_cast<size_t>(homes[h].slot_of[choice]);
+      const float* const d_y = homes[h].d_y.data() + choice / kChosen * kHidden;
+      const float along = std::inner_product(d_y, d_y + kHidden, homes[h].y.data() + slot * kHidden, 0.0f);
+      EXPECT_NEAR(homes[h].d_weights[choice] * homes[h].weights[choice], along, 1e-4) << "choice " << choice;
+    }
   }
   for (const Rank& rank : ranks) {
     ASSERT_EQ(rank.gradients.size(), homes.size());
@@ -258,7 +273,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"OneHome", 4, {3, 2, 1, 0, 3, 3}, {1}, {0, 1, 2, 3, 4, 5}},
                     Case{"MoreRanksThanExperts", 8, {7, 1, 3, 0, 5, 6}, {0, 2, 4, 6}, {0, 1, 2, 3, 4, 5}},
                     Case{"AllOnTwo", 6, {0, 0, 1, 2, 3, 4}, {0, 1, 2, 3, 4, 5}, {0, 1}, true},
-                    Case{"AllOnOneRankOfMany", 7, {4, 0, 1, 2, 4, 3}, {0, 1, 3, 4, 5, 6}, {0, 4}, true}),
+                    Case{"AllOnOneRankOfMany", 7, {4, 0, 1, 2, 4, 3}, {0, 1, 3, 4, 5, 6}, {0, 4}, true},
+                    // The first rank serves four experts, none of which a row goes to.
+                    Case{"ManyHomesWithoutRows", 100, {0, 0, 0, 0, 1, 2}, All(100), {4, 5}, true}),
     NameOfCase);
 
 }  // namespace

@@ -630,13 +630,13 @@ TEST(World, ComesAndGoesOnADeviceThatWorksLater) {
   }
 }
 
-TEST(World, EvaluatesAndGivesItsWeightsAlike) {
+void EvaluateAndGiveWeights(Setting setting) {
   std::vector<float> expected;
   double expected_loss = 0;
   for (const Case& c :
        {Case{1, Sharding::kFullShard, 1, 1}, Case{3, Sharding::kFullShard, 1, 1}, Case{5, Sharding::kFullShard, 2, 1},
         Case{2, Sharding::kShardGradOp, 1, 0}, Case{4, Sharding::kNoShard, 1, 1}}) {
-    Setting setting{.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors}};
+    setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
     setting.deferred = setting.device_only = c.size == 5;
     Fleet fleet(setting);
     TestWorld world(fleet.Start(c.size), Nodes(c.size, 1), setting);
@@ -664,6 +664,11 @@ TEST(World, EvaluatesAndGivesItsWeightsAlike) {
     EXPECT_EQ(after, Undisturbed(setting)[2]);
   }
 }
+
+TEST(World, EvaluatesAndGivesItsWeightsAlike) { EvaluateAndGiveWeights({}); }
+
+// Of 7 microbatches some ranks have none in the last pass, and serve those that have.
+TEST(World, EvaluatesAlikeWithExpertsInParts) { EvaluateAndGiveWeights({.num_experts = 5, .in_parts = true}); }
 
 // Ranks die and join at random between and during steps; some that die have heard of a commit that others have not.
 TEST(World, WhatIsLeftHasEveryBit) {

@@ -61,6 +61,7 @@ bool IsEmpty(const StateClaim& claim) {
 StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel,
                             const UsedCells& used) {
   StateSource best;
+  int64_t best_missing = 0;
   std::map<uint64_t, const World*, std::greater<>> worlds;  // newest first
   for (const ClaimOf& c : claims) {
     for (const World* world : WorldsAt(*c.claim, recorded_step)) {
@@ -73,11 +74,12 @@ StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded
       const int rank = RankHeld(c.id, *c.claim, *world, recorded_step);
       if (rank >= 0) alive[static_cast<size_t>(rank)] = true;
     }
-    const bool complete = std::find(alive.begin(), alive.end(), false) == alive.end();
-    const bool covered = complete || PlacementOf(*world, parallel).LostCells(alive, used).empty();
-    if (best.world.generation != 0 && (!covered || (best.covered && !complete))) continue;
-    best = {*world, covered, complete};
-    if (complete) break;
+    const int64_t missing = std::count(alive.begin(), alive.end(), false);
+    const bool covered = missing == 0 || PlacementOf(*world, parallel).LostCells(alive, used).empty();
+    if (best.world.generation != 0 && (!covered || (best.covered && missing >= best_missing))) continue;
+    best = {*world, covered, missing == 0};
+    best_missing = missing;
+    if (best.complete) break;
   }
   return best;
 }

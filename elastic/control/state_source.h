@@ -40,8 +40,10 @@ struct StateSource {
 };
 
 /// Of the state after `recorded_step` (> 0): all members had voted for it, so a claim that is prepared for it counts as
-/// holding it. Of several worlds the newest of which all members are there is taken, then the newest that covers the
-/// state; a step's result does not depend on the world it was done in, so any of them would do.
+/// holding it. Of several worlds that cover the state the one that lacks the fewest members is taken, then the newest:
+/// a step's result does not depend on the world it was done in, so any of them would do, but who holds another one
+/// gives that up. A world that only some of its members have entered counts, too, if these cover it: each claims it
+/// when its own part is whole, and the world before may have lost holders since.
 StateSource FindStateSource(const std::vector<ClaimOf>& claims, int64_t recorded_step, const ParallelConfig& parallel,
                             const UsedCells& used = {});
 

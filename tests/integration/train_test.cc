@@ -261,6 +261,21 @@ TEST_F(TrainTest, ADenseModelIsUpcycledAndTrainedOn) {
   EXPECT_THAT(again.output, HasSubstr("there is something already"));
 }
 
+TEST_F(TrainTest, TheLogLevelIsThatOfItsWorkersToo) {
+  const auto logs_at = [&](const std::string& level) {
+    const CommandResult trained = Train(level, {"--workers", "2", "--log-level", level});
+    EXPECT_EQ(trained.exit_code, 0) << trained.output;
+    std::string logs;
+    for (const auto& file : fs::directory_iterator(Path(level + "/logs"))) logs += ReadAll(file.path());
+    return logs;
+  };
+  EXPECT_THAT(logs_at("debug"), HasSubstr(" debug: connected to the coordinator at "));
+  EXPECT_THAT(logs_at("info"), Not(HasSubstr(" debug: ")));
+  const CommandResult refused = Train("loud", {"--log-level", "loud"});
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("--log-level"));
+}
+
 TEST_F(TrainTest, SigtermSavesTheModelAndExits143) {
   WriteConfig("config.yaml", 1'000'000);
   Command run({"train", Path("config.yaml"), "--run-dir", Path("a")});

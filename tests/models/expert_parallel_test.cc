@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <set>
 #include <string>
@@ -90,6 +91,7 @@ class TestParts final : public PartStore {
     return std::vector<int32_t>(device, device + n);
   }
   absl::Status Put(absl::Span<const int32_t> values, int32_t* device) override {
+    EXPECT_LE(values.size(), kSlots + 64 * (kExperts + 1)) << "more than there is memory for";
     std::copy(values.begin(), values.end(), device);
     return absl::OkStatus();
   }
@@ -235,6 +237,13 @@ int64_t VectorsBetweenNodes(const Case& c, const std::vector<Home>& homes) {
 
 std::string NameOfCase(const testing::TestParamInfo<Case>& info) { return info.param.name; }
 
+/// Members 0 .. size - 1.
+std::vector<int> All(int size) {
+  std::vector<int> members(static_cast<size_t>(size));
+  std::iota(members.begin(), members.end(), 0);
+  return members;
+}
+
 class ExpertParallelTest : public testing::TestWithParam<Case> {};
 
 TEST_P(ExpertParallelTest, HasTheBitsOfExpertsHere) {
@@ -267,6 +276,12 @@ TEST_P(ExpertParallelTest, HasTheBitsOfExpertsHere) {
     EXPECT_EQ(homes[h].y, expected[h].y) << "home " << h;
     EXPECT_EQ(homes[h].d_x, expected[h].d_x) << "home " << h;
     EXPECT_EQ(homes[h].d_weights, expected[h].d_weights) << "home " << h;
+    for (size_t choice = 0; choice < kSlots; ++choice) {  // y of a choice is its weight times what d_weights is of
+      const auto slot = static_cast<size_t>(homes[h].slot_of[choice]);
+      const float* const d_y = homes[h].d_y.data() + choice / kChosen * kHidden;
+      const float along = std::inner_product(d_y, d_y + kHidden, homes[h].y.data() + slot * kHidden, 0.0f);
+      EXPECT_NEAR(homes[h].d_weights[choice] * homes[h].weights[choice], along, 1e-4) << "choice " << choice;
+    }
   }
   int64_t vectors = 0;
   for (const Rank& rank : ranks) {
@@ -302,7 +317,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"NodesThatAlternate", {0, 1, 0, 1, 0}, {1, 0, 3, 2, 4, 3}, {1, 2, 4}, kAll},
         Case{"NodeThatOnlyServes", {0, 0, 1, 1}, {2, 2, 3, 3, 2, 3}, {0, 1}, kAll},
         Case{"AllOnTwoOfAnotherNode", {0, 0, 0, 0, 1, 1}, {0, 4, 1, 5, 2, 3}, {0, 1, 2, 3, 4, 5}, {1, 3}, true},
-        Case{"AllOnOneRankOfThreeNodes", {0, 0, 1, 1, 2, 2, 2}, {4, 0, 1, 2, 4, 3}, {0, 1, 3, 4, 5, 6}, {0, 4}, true}),
+        Case{"AllOnOneRankOfThreeNodes", {0, 0, 1, 1, 2, 2, 2}, {4, 0, 1, 2, 4, 3}, {0, 1, 3, 4, 5, 6}, {0, 4}, true},
+        // The first rank serves four experts, none of which a row goes to.
+        Case{"ManyHomesWithoutRows", std::vector<int>(100), {0, 0, 0, 0, 1, 2}, All(100), {4, 5}, true}),
     NameOfCase);
 
 }  // namespace

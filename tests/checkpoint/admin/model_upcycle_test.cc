@@ -106,6 +106,11 @@ TEST_F(ModelUpcycleTest, ExpertsAreCopiesAndRoutersFollowTheSeed) {
     for (const float v : here) square += double{v} * v;
     EXPECT_NEAR(std::sqrt(square / static_cast<double>(here.size())), 0.02, 0.008);
   }
+  const auto router = [&](const char* name) {
+    const ParameterSpec& p = layout.parameters()[static_cast<size_t>(layout.Find(name))];
+    return std::vector<float>(values.begin() + p.offset, values.begin() + p.offset + p.shape.elements());
+  };
+  EXPECT_NE(router("blocks.0.experts.router.weight"), router("blocks.1.experts.router.weight"));
   fs::rename(options_.output, root_ / "first");
   ASSERT_TRUE(UpcycleModel(options_, nullptr).ok());
   EXPECT_EQ(Values(config, options_.output), values);

@@ -149,6 +149,21 @@ TEST(FindStateSource, AWorldOfWhichAllAreThereIsNotWaitedForANewerOne) {
   EXPECT_EQ(found.world, first);
 }
 
+// Worker 3 was lost, and of the others only half had got their part of the next world when the coordinator was, too.
+TEST(FindStateSource, TheWorldThatLacksTheFewestKeepsTheMostCopies) {
+  ParallelConfig parallel;
+  parallel.mirrors = 3;
+  const World first = WorldOf(3, {0, 1, 2, 3}), entered = WorldOf(4, {0, 1, 2, 4});
+  const StateClaim both{first, 7, 0, {}, entered}, one{first, 7, 0, {}};
+  std::vector<ClaimOf> claims{{MemberOf(0).id, &both}, {MemberOf(1).id, &both}, {MemberOf(2).id, &one}};
+  const StateSource found = FindStateSource(claims, 7, parallel);
+  EXPECT_TRUE(found.covered);
+  EXPECT_FALSE(found.complete);
+  EXPECT_EQ(found.world, first);
+  claims.pop_back();  // now each lacks two
+  EXPECT_EQ(FindStateSource(claims, 7, parallel).world, entered);
+}
+
 TEST(FindStateSource, ClaimsAheadOfTheRecordDoNotCount) {
   const World world = WorldOf(3, {0, 1});
   const StateClaim ahead{world, 9, 0, {}}, behind{world, 8, 9, world};

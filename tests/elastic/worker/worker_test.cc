@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cerrno>
 #include <filesystem>
 #include <thread>
 
@@ -264,6 +265,43 @@ TEST_F(WorkerTest, DataThatCannotBeReadIsAFailureOfThisHostAlone) {
   EXPECT_FALSE(failure.secondhand);
   EXPECT_TRUE(failure.suspects.empty());
   EXPECT_THAT(failure.cause, HasSubstr("train.bin"));
+}
+
+// What is used up or forbidden here may be there on another host, or later.
+TEST_F(WorkerTest, WhatOneHostLacksIsNoReasonToEndTheRun) {
+  const std::vector<int> errors{EMFILE, ENFILE, ENOMEM, EACCES, EPERM, ENOSPC, EIO};
+  size_t worlds = 0;
+  parts_.connect = [&](const World&, int, const auto&, std::stop_token,
+                       Deadline) -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
+    return ErrnoToStatus(errors[worlds++], "cannot listen");
+  };
+  Start(ConfigOf());
+  for (uint64_t generation = 1; generation <= errors.size(); ++generation) {
+    WorldMessage two = WorldOf(generation);
+    two.world.members = {member_, Member{.id = {"local/1", 1}, .node = "local", .host = "here"}};
+    two.microbatches = {1, 1};
+    link_.Tell(two);
+    const auto failure = link_.Await<FailureMessage>(OfGeneration(generation));
+    EXPECT_THAT(failure.cause, HasSubstr("cannot listen: "));
+    EXPECT_FALSE(failure.fatal) << failure.cause;
+    EXPECT_FALSE(failure.bad_checkpoint) << failure.cause;
+    EXPECT_FALSE(failure.secondhand) << failure.cause;
+    EXPECT_TRUE(failure.suspects.empty()) << failure.cause;
+    EXPECT_EQ(failure.phase, Phase::kRendezvous);
+  }
+}
+
+TEST_F(WorkerTest, AFailedValidationIsCalledThat) {
+  WriteTokens("validation.bin", 97);
+  Start(ConfigOf({"data.validation=[" + (root_ / "validation.bin") + "]", "train.validate_every_steps=1"}));
+  std::filesystem::resize_file(root_ / "validation.bin", 1100);
+  link_.Tell(WorldOf(1));
+  Commit(1);
+  const auto failure = link_.Await<FailureMessage>(OfGeneration(1));
+  EXPECT_EQ(failure.phase, Phase::kValidation);
+  EXPECT_EQ(failure.step, 2);
+  EXPECT_FALSE(failure.fatal);
+  EXPECT_THAT(failure.cause, HasSubstr("validation.bin"));
 }
 
 TEST_F(WorkerTest, AWorldThatHasChangedEndsWhatIsUnderWayWithoutAWord) {

@@ -16,6 +16,15 @@ namespace {
 using testing::HasSubstr;
 using testing::MatchesRegex;
 
+/// Counts how often it was made text.
+struct Part {
+  operator absl::AlphaNum() const {  // NOLINT(google-explicit-constructor): as StrCat takes it
+    ++*made;
+    return absl::AlphaNum("part");
+  }
+  int* made;
+};
+
 template <class Write>
 std::string LogOf(const Write& write) {
   testing::internal::CaptureStderr();
@@ -32,6 +41,7 @@ TEST_F(LogTest, ALineHasTimeLevelAndMessage) {
   EXPECT_THAT(LogOf([] { LogWarning("rank ", 3, ": no answer"); }),
               MatchesRegex("20..-..-.. ..:..:..\\.... warning: rank 3: no answer\n"));
   EXPECT_THAT(LogOf([] { LogError("two\nlines {} %s"); }), HasSubstr(" error: two lines {} %s\n"));
+  EXPECT_THAT(LogOf([] { LogError("one\rover the other"); }), HasSubstr(" error: one over the other\n"));
 }
 
 TEST_F(LogTest, LinesBelowTheLevelAreDropped) {
@@ -53,6 +63,14 @@ TEST_F(LogTest, LinesBelowTheLevelAreDropped) {
   EXPECT_EQ(count("error"), 1);
   EXPECT_EQ(count("off"), 0);
   EXPECT_FALSE(IsLogged(LogLevel::kError));
+}
+
+TEST_F(LogTest, ADroppedLineIsNotPutTogether) {
+  int made = 0;
+  EXPECT_EQ(LogOf([&] { LogDebug(Part{&made}); }), "");
+  EXPECT_EQ(made, 0);
+  EXPECT_THAT(LogOf([&] { LogInfo(Part{&made}); }), HasSubstr(" info: part\n"));
+  EXPECT_EQ(made, 1);
 }
 
 TEST_F(LogTest, AnUnknownLevelIsNamedAndChangesNothing) {

@@ -632,7 +632,7 @@ TEST(World, ComesAndGoesOnADeviceThatWorksLater) {
   }
 }
 
-void EvaluateAlike(Setting setting) {
+void EvaluateAndGiveWeights(Setting setting) {
   std::vector<float> expected;
   double expected_loss = 0;
   for (const Case& c :
@@ -667,11 +667,10 @@ void EvaluateAlike(Setting setting) {
   }
 }
 
-TEST(World, EvaluatesAndGivesItsWeightsAlike) { EvaluateAlike({}); }
+TEST(World, EvaluatesAndGivesItsWeightsAlike) { EvaluateAndGiveWeights({}); }
 
-TEST(World, EvaluatesWithExpertsWhereTheyLie) {
-  for (const bool in_parts : {false, true}) EvaluateAlike({.num_experts = 5, .in_parts = in_parts});
-}
+// Of 7 microbatches some ranks have none in the last pass, and serve those that have.
+TEST(World, EvaluatesAlikeWithExpertsInParts) { EvaluateAndGiveWeights({.num_experts = 5, .in_parts = true}); }
 
 // Ranks die and join at random between and during steps; some that die have heard of a commit that others have not.
 void DieAndJoin(Setting setting) {

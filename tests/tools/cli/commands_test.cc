@@ -96,6 +96,14 @@ TEST(CoordinatorCommand, ListensOnLoopbackUnlessTold) {
   EXPECT_EQ(told->tls.certificate + told->tls.key + told->tls.authority, "cka");
 }
 
+TEST(CoordinatorCommand, BeginsAsTrainDoes) {
+  const auto coordinator = Parse<CoordinatorCommand>({"run.yaml", "--resume", "40", "--overwrite"});
+  ASSERT_TRUE(coordinator.has_value());
+  EXPECT_EQ(coordinator->start.resume, "40");
+  EXPECT_TRUE(coordinator->start.overwrite);
+  EXPECT_FALSE(Parse<CoordinatorCommand>({"run.yaml", "--resume", "newest"}).has_value());
+}
+
 TEST(AgentCommand, NeedsToKnowItsCoordinator) {
   EXPECT_FALSE(Parse<AgentCommand>({"run.yaml"}).has_value());
   const auto agent = Parse<AgentCommand>({"run.yaml", "--coordinator", "h:1", "--workers", "2", "--node", "n"});

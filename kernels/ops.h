@@ -177,21 +177,24 @@ class Ops {
 
   virtual void RouterReport(const RouterReportArgs& args, const RouterShape& shape) = 0;
 
-  /// Puts the choices of `rows` rows, experts (R, k), in the order of slots: writes what `out` points to.
-  virtual void SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
+  /// Puts the choices of `rows` rows, experts (R, k), in the order of slots. Where more than shape.capacity rows chose
+  /// an expert, those with the largest weights (R, k) stay, ties to the lower row, NaN last; weights are read only
+  /// then.
+  virtual void SortChoices(const SortedChoices& out, const int32_t* experts, const float* weights, int64_t rows,
                            const RouterShape& shape) = 0;
 
   /// out (S, C): row s = in (R, C) [the row of the choice in slot s].
   virtual void GatherRows(Matrix out, ConstMatrix in, const ExpertRows& rows) = 0;
 
-  /// out (R, C): row r = sum over its choices, ascending, of in (S, C) [their slots], then + last (R, C), optional.
-  /// Sums are in fp32, rounded once. out may be last.
+  /// out (R, C): row r = sum over its choices that are not dropped, ascending, of in (S, C) [their slots], then + last
+  /// (R, C), optional. Sums are in fp32, rounded once. out may be last.
   virtual void CombineRows(Matrix out, ConstMatrix in, ConstMatrix last, const ExpertRows& rows) = 0;
 
   virtual void ExpertGemm(const ExpertGemmArgs& args, const ExpertRows& rows) = 0;
   virtual void ExpertGradient(const ExpertGradientArgs& args, const ExpertRows& rows) = 0;
 
-  /// out (S, F) = silu(gate) * up * weight of the slot's choice, gate_up (S, 2F) = [gate | up], weights (R, k).
+  /// out (S, F) = silu(gate) * up * weight of the slot's choice, gate_up (S, 2F) = [gate | up], weights (R, k). Of
+  /// dropped choices nothing is read or written, but that their d_weights are 0.
   virtual void ExpertSwigluForward(Matrix out, ConstMatrix gate_up, const float* weights, const ExpertRows& rows) = 0;
   /// d_weights (R, k) is overwritten. d_gate_up may be gate_up.
   virtual void ExpertSwigluBackward(Matrix d_gate_up, float* d_weights, ConstMatrix d_out, ConstMatrix gate_up,

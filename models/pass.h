@@ -27,6 +27,8 @@ struct Pass {
   const StatisticsLayout* layout = nullptr;  // of
   void* statistics = nullptr;                // what a training pass tells besides its losses; null = nothing
   PartStore* parts = nullptr;                // see PassContext
+  bool training = false;
+  Tensor expert_counts = {};  // (L, E) int32 of a training pass: rows that chose each expert of each layer with some
 
   int64_t rows() const { return batch * sequence; }
   Tensor Activation(int64_t cols) const { return arena->Allocate(dtype, {rows(), cols}); }

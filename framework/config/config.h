@@ -79,6 +79,10 @@ struct ModelConfig {
   double router_scale = 1.0;
   int64_t router_groups = 1;         // experts in as many groups of neighbours ...
   int64_t router_groups_chosen = 1;  // ... of which a token's experts come from the best few
+  /// In training an expert takes at most ceil(expert_capacity * tokens * experts_per_token / num_experts) of the tokens
+  /// of a microbatch: those with the largest weights, ties to the earlier. Others go without it, their other experts'
+  /// weights as they are.
+  double expert_capacity = 0.0;  // 0 = all that chose it
   /// A SwiGLU layer beside the experts that every token goes through; with a gate its output is multiplied by
   /// sigmoid(<gate, x>).
   int64_t shared_expert_intermediate_size = 0;  // 0 = none

@@ -44,7 +44,7 @@ class CpuOps final : public Ops {
   void RouterForward(const RouterOut& out, ConstMatrix logits, const RouterShape& shape) override;
   void RouterBackward(const RouterBackwardArgs& args, const RouterShape& shape) override;
   void RouterReport(const RouterReportArgs& args, const RouterShape& shape) override;
-  void SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
+  void SortChoices(const SortedChoices& out, const int32_t* experts, const float* weights, int64_t rows,
                    const RouterShape& shape) override;
   void GatherRows(Matrix out, ConstMatrix in, const ExpertRows& rows) override;
   void CombineRows(Matrix out, ConstMatrix in, ConstMatrix last, const ExpertRows& rows) override;

@@ -20,7 +20,7 @@ RowSums SumsOfRow(const RouterReportArgs& args, int64_t r, const RouterShape& sh
   const double lse = args.forward.lse[r];
   double all = 0, loaded = 0, logit = 0;
   for (int64_t e = 0; e < n; ++e) {
-    const double score = scores[e], load = args.offsets[e + 1] - args.offsets[e];
+    const double score = scores[e], load = args.counts[e];
     const double probability = shape.score == RouterScore::kSoftmax ? score : portable::Exp(logits[e] - lse);
     all += score;
     loaded += load * score;
@@ -34,10 +34,10 @@ RowSums SumsOfRow(const RouterReportArgs& args, int64_t r, const RouterShape& sh
 void CpuOps::RouterReport(const RouterReportArgs& args, const RouterShape& shape) {
   const int64_t n = shape.num_experts, rows = args.logits.rows;
   for (int64_t e = 0; e < n; ++e) {
-    const int32_t load = args.offsets[e + 1] - args.offsets[e];
-    if (args.slope != nullptr) args.slope[e] = args.slope_scale * static_cast<float>(load);
-    if (args.load != nullptr) args.load[e] = load;
+    if (args.slope != nullptr) args.slope[e] = args.slope_scale * static_cast<float>(args.counts[e]);
+    if (args.load != nullptr) args.load[e] = args.counts[e];
   }
+  if (args.dropped != nullptr) *args.dropped = rows * shape.chosen - args.offsets[n];
   if (args.load == nullptr) return;
   double balance = 0, z = 0, entropy = 0;
   for (int64_t r = 0; r < rows; ++r) {

@@ -13,18 +13,14 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-__device__ __forceinline__ double LoadOf(const RouterReportArgs& args, int expert) {
-  return args.offsets[expert + 1] - args.offsets[expert];
-}
-
-__global__ void RouterReportKernel(RouterReportArgs args, Rows<const float> logits, int rows, int experts,
+__global__ void RouterReportKernel(RouterReportArgs args, Rows<const float> logits, int rows, int experts, int chosen,
                                    bool is_softmax) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize, warp = thread / kWarpSize;
   for (int e = thread; e < experts; e += static_cast<int>(blockDim.x)) {
-    const int32_t load = args.offsets[e + 1] - args.offsets[e];
-    if (args.slope != nullptr) args.slope[e] = args.slope_scale * static_cast<float>(load);
-    if (args.load != nullptr) args.load[e] = load;
+    if (args.slope != nullptr) args.slope[e] = args.slope_scale * static_cast<float>(args.counts[e]);
+    if (args.load != nullptr) args.load[e] = args.counts[e];
   }
+  if (thread == 0 && args.dropped != nullptr) *args.dropped = int64_t{rows} * chosen - args.offsets[experts];
   if (args.load == nullptr) return;
   double balance = 0, z = 0, entropy = 0;  // of the rows of the warp, in its first lane
   for (int row = warp; row < rows; row += static_cast<int>(blockDim.x) / kWarpSize) {
@@ -35,7 +31,7 @@ __global__ void RouterReportKernel(RouterReportArgs args, Rows<const float> logi
     for (int e = lane; e < experts; e += kWarpSize) {
       const double score = scores[e], x = logit[e];
       all += score;
-      loaded += LoadOf(args, e) * score;
+      loaded += args.counts[e] * score;
       mean_logit += (is_softmax ? score : exp(x - lse)) * x;
     }
     all = WarpReduce(all, Plus());
@@ -61,7 +57,7 @@ __global__ void RouterReportKernel(RouterReportArgs args, Rows<const float> logi
 void CudaOps::RouterReport(const RouterReportArgs& args, const RouterShape& shape) {
   Launch(queue_, "RouterReport", {.blocks = 1, .threads = kThreads}, RouterReportKernel, args,
          RowsOf<float>(args.logits), static_cast<int>(args.logits.rows), static_cast<int>(shape.num_experts),
-         shape.score == RouterScore::kSoftmax);
+         static_cast<int>(shape.chosen), shape.score == RouterScore::kSoftmax);
 }
 
 }  // namespace holdfast::kernels

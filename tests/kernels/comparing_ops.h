@@ -81,9 +81,9 @@ class ComparingOps final : public Ops {
   void RouterReport(const RouterReportArgs& args, const RouterShape& shape) override {
     ops_->RouterReport(args, shape);
   }
-  void SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
+  void SortChoices(const SortedChoices& out, const int32_t* experts, const float* weights, int64_t rows,
                    const RouterShape& shape) override {
-    ops_->SortChoices(offsets, choices, slot_of, experts, rows, shape);
+    ops_->SortChoices(out, experts, weights, rows, shape);
   }
   void GatherRows(Matrix out, ConstMatrix in, const ExpertRows& rows) override {
     Compare("GatherRows", {Of(out)}, [&] { ops_->GatherRows(out, in, rows); });

@@ -13,11 +13,12 @@ namespace {
 constexpr int64_t kRows = 37, kExperts = 7, kChosen = 3;
 
 struct Case {
-  explicit Case(Rng& rng, RouterScore score) : logits(DType::kF32, kRows, kExperts, kExperts + 2) {
-    shape = {.num_experts = kExperts, .chosen = kChosen, .score = score};
+  Case(Rng& rng, RouterScore score, int64_t capacity = 0) : logits(DType::kF32, kRows, kExperts, kExperts + 2) {
+    shape = {.num_experts = kExperts, .chosen = kChosen, .score = score, .capacity = capacity};
     logits.Fill(rng, 2);
     ops->RouterForward(out(), logits.view(), shape);
-    ops->SortChoices(offsets.data(), choices.data(), slot_of.data(), experts.data(), kRows, shape);
+    ops->SortChoices({offsets.data(), choices.data(), slot_of.data(), counts.data()}, experts.data(), weights.data(),
+                     kRows, shape);
   }
   RouterOut out() { return {scores.data(), experts.data(), weights.data(), lse.data()}; }
 
@@ -27,7 +28,7 @@ struct Case {
   std::vector<float> scores = std::vector<float>(kRows * kExperts), weights = std::vector<float>(kRows * kChosen),
                      lse = std::vector<float>(kRows);
   std::vector<int32_t> experts = std::vector<int32_t>(kRows * kChosen), choices = experts, slot_of = experts,
-                       offsets = std::vector<int32_t>(kExperts + 1);
+                       offsets = std::vector<int32_t>(kExperts + 1), counts = std::vector<int32_t>(kExperts);
 };
 
 TEST(RouterReport, IsThatOfTheReference) {
@@ -39,7 +40,7 @@ TEST(RouterReport, IsThatOfTheReference) {
     double balance = NAN, z = NAN, entropy = NAN;
     c.ops->RouterReport({.logits = c.logits.view(),
                          .forward = c.out(),
-                         .offsets = c.offsets.data(),
+                         .counts = c.counts.data(),
                          .slope = slope.data(),
                          .slope_scale = 0.5f,
                          .load = load.data(),
@@ -71,13 +72,43 @@ TEST(RouterReport, IsThatOfTheReference) {
   }
 }
 
+// Losses and loads are of what rows chose, whether experts had room for it or not.
+TEST(RouterReport, WhatIsDroppedCountsAsChosen) {
+  const uint64_t seed = NewSeed();
+  constexpr int64_t kCapacity = 5;
+  const auto report = [&](int64_t capacity, std::vector<int64_t>* load, int64_t* dropped) {
+    Rng rng(seed);
+    Case c(rng, RouterScore::kSoftmax, capacity);
+    double balance = NAN, z = NAN, entropy = NAN;
+    c.ops->RouterReport({.logits = c.logits.view(),
+                         .forward = c.out(),
+                         .counts = c.counts.data(),
+                         .load = load->data(),
+                         .balance = &balance,
+                         .z = &z,
+                         .entropy = &entropy,
+                         .offsets = c.offsets.data(),
+                         .dropped = dropped},
+                        c.shape);
+    return balance;
+  };
+  std::vector<int64_t> all(kExperts), load(kExperts);
+  int64_t none = -1, dropped = -1, expected = 0;
+  EXPECT_EQ(report(0, &all, &none), report(kCapacity, &load, &dropped));
+  EXPECT_EQ(load, all);
+  EXPECT_EQ(none, 0);
+  for (const int64_t rows : all) expected += std::max<int64_t>(rows - kCapacity, 0);
+  EXPECT_EQ(dropped, expected);
+  EXPECT_GE(dropped, kRows * kChosen - kExperts * kCapacity);
+}
+
 TEST(RouterReport, TheSlopeAloneNeedsNothingElse) {
   Rng rng(NewSeed());
   Case c(rng, RouterScore::kSoftmax);
   std::vector<float> slope(kExperts, NAN);
   c.ops->RouterReport({.logits = c.logits.view(),
                        .forward = c.out(),
-                       .offsets = c.offsets.data(),
+                       .counts = c.counts.data(),
                        .slope = slope.data(),
                        .slope_scale = 2},
                       c.shape);

@@ -58,6 +58,7 @@ class ReferenceModel {
       const bool dense = Find(block + "experts.router.weight") == nullptr;
       AddDropped(&x, dense ? Mlp(block, normed) : Experts(block + "experts.", normed), (l + 1) * 8 + 3);
     }
+    first_ = false;
     x = Norm("final_norm", x);
     return Linear(c_.tie_embeddings ? "embedding.tokens" : "head", x, c_.vocab_size);
   }
@@ -242,20 +243,44 @@ class ReferenceModel {
     return c_.router_balance_loss * c_.num_experts * balance / (rows * rows) + c_.router_z_loss * z / rows;
   }
 
-  /// Each token by itself.
+  /// Of each token its experts and what they weigh; `load`: the tokens that chose each expert.
+  std::vector<std::map<int64_t, double>> Choose(const std::string& name, const Rows& all_scores,
+                                                std::vector<double>* load) {
+    std::vector<std::map<int64_t, double>> chosen(all_scores.size());
+    std::map<int64_t, std::vector<std::pair<double, size_t>>> tokens;  // of each expert, the largest weight first
+    for (size_t r = 0; r < all_scores.size(); ++r) {
+      const Row& scores = all_scores[r];
+      const std::vector<int64_t>& experts =
+          choices_.try_emplace(absl::StrCat(name, r), Best(name, scores)).first->second;
+      double sum = 0;
+      for (const int64_t e : experts) sum += scores[e];
+      for (const int64_t e : experts) {
+        ++(*load)[e];
+        chosen[r][e] = c_.router_scale * (c_.router_normalize ? scores[e] / sum : scores[e]);
+        tokens[e].emplace_back(-chosen[r][e], r);
+      }
+    }
+    if (c_.expert_capacity == 0) return chosen;
+    const double even = static_cast<double>(all_scores.size() * c_.experts_per_token) / c_.num_experts;
+    for (auto& [e, own] : tokens) {
+      std::sort(own.begin(), own.end());
+      auto& dropped = drops_.try_emplace(absl::StrCat(name, e)).first->second;
+      for (size_t i = std::ceil(c_.expert_capacity * even); first_ && i < own.size(); ++i) {
+        dropped.push_back(own[i].second);
+      }
+      for (const size_t r : dropped) chosen[r].erase(e);
+    }
+    return chosen;
+  }
+
   Rows Experts(const std::string& name, const Rows& x) {
     const Rows logits = Linear(name + "router", x, c_.num_experts);
     Rows y(x.size(), Row(c_.hidden_size)), all_scores;
     std::vector<double> load(c_.num_experts);
+    for (const Row& row : logits) all_scores.push_back(Scores(row));
+    const std::vector<std::map<int64_t, double>> chosen = Choose(name, all_scores, &load);
     for (size_t r = 0; r < x.size(); ++r) {
-      const Row& scores = all_scores.emplace_back(Scores(logits[r]));
-      double chosen = 0;
-      const std::vector<int64_t>& experts =
-          choices_.try_emplace(absl::StrCat(name, r), Best(name, scores)).first->second;
-      for (const int64_t e : experts) chosen += scores[e];
-      for (const int64_t e : experts) {
-        ++load[e];
-        const double weight = c_.router_scale * (c_.router_normalize ? scores[e] / chosen : scores[e]);
+      for (const auto& [e, weight] : chosen[r]) {
         const Row out = Swiglu(absl::StrCat(name, e, "."), x[r], c_.expert_intermediate_size);
         for (int64_t j = 0; j < c_.hidden_size; ++j) y[r][j] += weight * out[j];
       }
@@ -272,7 +297,10 @@ class ReferenceModel {
   ModelConfig c_;
   const ParameterLayout& layout_;
   const std::vector<double>* weights_ = nullptr;
-  std::map<std::string, std::vector<int64_t>> choices_;  // of the first call: the loss jumps where a choice changes
+  // Of the first call: the loss jumps where a choice changes.
+  std::map<std::string, std::vector<int64_t>> choices_;
+  std::map<std::string, std::vector<size_t>> drops_;  // rows, by expert
+  bool first_ = true;
   int64_t sequence_ = 0;
   double auxiliary_ = 0;
 };

@@ -161,8 +161,11 @@ inline std::vector<NamedConfig> TinyModels() {
   ModelConfig losses = TinyMixture();
   losses.router_balance_loss = 0.5;
   losses.router_z_loss = 0.1;
-  ModelConfig shared = TinyMixture();
+  ModelConfig shared = TinyMixture(), capacity = TinyMixture(), small = TinyQwen2Moe();
   shared.shared_expert_intermediate_size = 20;
+  capacity.expert_capacity = 0.75;
+  capacity.router_balance_loss = 0.3;
+  small.expert_capacity = 0.25;
   return {{"Gpt2", TinyGpt2()},
           {"Gpt2Untied", untied},
           {"Gpt2Dropout", dropout},
@@ -182,6 +185,8 @@ inline std::vector<NamedConfig> TinyModels() {
           {"MixtureSigmoid", sigmoid},
           {"MixtureLosses", losses},
           {"MixtureShared", shared},
+          {"MixtureCapacity", capacity},
+          {"Qwen2MoeLittleCapacity", small},
           {"Mixtral", TinyMixtral()},
           {"Qwen2Moe", TinyQwen2Moe()},
           {"Qwen3Moe", TinyQwen3Moe()},

@@ -105,9 +105,9 @@ class DeferredOps final : public kernels::Ops {
   void RouterReport(const kernels::RouterReportArgs& a, const kernels::RouterShape& s) override {
     Post([=, this] { ops_.RouterReport(a, s); });
   }
-  void SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
+  void SortChoices(const kernels::SortedChoices& out, const int32_t* experts, const float* weights, int64_t rows,
                    const kernels::RouterShape& s) override {
-    Post([=, this] { ops_.SortChoices(offsets, choices, slot_of, experts, rows, s); });
+    Post([=, this] { ops_.SortChoices(out, experts, weights, rows, s); });
   }
   void GatherRows(M out, C in, const kernels::ExpertRows& rows) override {
     Post([=, this] { ops_.GatherRows(out, in, rows); });

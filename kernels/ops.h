@@ -183,6 +183,10 @@ class Ops {
   virtual void SortChoices(const SortedChoices& out, const int32_t* experts, const float* weights, int64_t rows,
                            const RouterShape& shape) = 0;
 
+  /// out (R, C) fp32 = in (R, C) times JitterFactor of `key` (philox.h), element by element (Fedus et al. 2021, section
+  /// 2.4); its backward is the same call on the gradient. out may be in.
+  virtual void Jitter(Matrix out, ConstMatrix in, float range, const RandomKey& key) = 0;
+
   /// out (S, C): row s = in (R, C) [the row of the choice in slot s].
   virtual void GatherRows(Matrix out, ConstMatrix in, const ExpertRows& rows) = 0;
 

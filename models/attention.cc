@@ -42,7 +42,7 @@ kernels::AttentionShape Attention::ShapeOf(const Pass& pass) const {
           .num_heads = num_heads_,
           .num_kv_heads = num_kv_heads_,
           .head_dim = head_dim_,
-          .dropout = pass.DropoutAt(layer_, DropoutSite::kAttention),
+          .dropout = pass.DropoutAt(layer_, RandomSite::kAttention),
           .window = window_};
 }
 

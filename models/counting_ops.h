@@ -24,6 +24,7 @@ class CountingOps final : public kernels::Ops {
   void RouterReport(const kernels::RouterReportArgs&, const kernels::RouterShape&) override {}
   void SortChoices(const kernels::SortedChoices&, const int32_t*, const float*, int64_t,
                    const kernels::RouterShape&) override {}
+  void Jitter(kernels::Matrix, kernels::ConstMatrix, float, const kernels::RandomKey&) override {}
   void GatherRows(kernels::Matrix, kernels::ConstMatrix, const kernels::ExpertRows&) override {}
   void CombineRows(kernels::Matrix, kernels::ConstMatrix, kernels::ConstMatrix, const kernels::ExpertRows&) override {}
   void ExpertSwigluForward(kernels::Matrix, kernels::ConstMatrix, const float*, const kernels::ExpertRows&) override {}

@@ -91,11 +91,13 @@ Experts::Experts(ParameterBuilder& builder, const std::string& name, const Model
     : shape_(RouterOf(config)),
       hidden_size_(config.hidden_size),
       width_(config.expert_intermediate_size),
+      layer_(layer),
       index_((layer - config.first_expert_layer) / config.expert_layer_step),
       num_layers_(config.NumExpertLayers()),
       balance_loss_(config.router_balance_loss),
       z_loss_(config.router_z_loss),
       capacity_(config.expert_capacity),
+      jitter_(static_cast<float>(config.router_jitter)),
       router_(builder.AddFp32Matrix(name + ".router.weight", shape_.num_experts, hidden_size_,
                                     static_cast<float>(config.init_std))),
       elsewhere_(shape_.num_experts, shape_.chosen, hidden_size_, width_) {
@@ -156,11 +158,22 @@ kernels::RouterShape Experts::ShapeOf(const Pass& pass, const BlockTensors& weig
   return shape;
 }
 
+kernels::ConstMatrix Experts::RouterInput(const Pass& pass, kernels::ConstMatrix x) const {
+  if (!HasJitter(pass)) return x;
+  const kernels::Matrix jittered = pass.Floats({pass.rows(), hidden_size_}).matrix();
+  pass.ops->Jitter(jittered, x, jitter_, pass.KeyAt(layer_, RandomSite::kRouter));
+  return jittered;
+}
+
 void Experts::Route(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
                     const ExpertActivations& activations) const {
   const Routing& routing = activations.routing;
-  pass.ops->Gemm(
-      {.a = x, .b = weights.own[router_].matrix(), .transpose_b = true, .c = routing.logits.matrix(), .pre_gelu = {}});
+  const ArenaScope scope(*pass.arena);
+  pass.ops->Gemm({.a = RouterInput(pass, x),
+                  .b = weights.own[router_].matrix(),
+                  .transpose_b = true,
+                  .c = routing.logits.matrix(),
+                  .pre_gelu = {}});
   const kernels::RouterShape shape = ShapeOf(pass, weights);
   pass.ops->RouterForward(OutOf(routing), routing.logits.matrix(), shape);
   pass.ops->SortChoices(
@@ -297,9 +310,17 @@ Tensor Experts::RestBackward(const Pass& pass, const BlockTensors& weights, cons
   const Tensor sum = pass.Floats({pass.rows(), hidden_size_});
   const kernels::Matrix d_logits = pass.Floats({pass.rows(), shape_.num_experts}).matrix();
   RouterBackward(pass, routing, d_weights.f32(), d_logits);
-  pass.ops->Gemm({.a = d_logits, .transpose_a = true, .b = x, .c = gradients.own[router_].matrix(), .pre_gelu = {}});
+  {
+    const ArenaScope scope(*pass.arena);
+    pass.ops->Gemm({.a = d_logits,
+                    .transpose_a = true,
+                    .b = RouterInput(pass, x),
+                    .c = gradients.own[router_].matrix(),
+                    .pre_gelu = {}});
+  }
   if (bias_ >= 0) pass.ops->Zero(gradients.own[bias_].data, gradients.own[bias_].bytes());
   pass.ops->Gemm({.a = d_logits, .b = weights.own[router_].matrix(), .c = sum.matrix(), .pre_gelu = {}});
+  if (HasJitter(pass)) pass.ops->Jitter(sum.matrix(), sum.matrix(), jitter_, pass.KeyAt(layer_, RandomSite::kRouter));
   if (shared_.has_value()) {
     shared_->Backward(pass, weights.own, gradients.own, x, activations.shared, d_y, sum.matrix());
   }

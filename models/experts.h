@@ -91,6 +91,9 @@ class Experts {
   kernels::RouterShape ShapeOf(const Pass& pass, const BlockTensors& weights) const;
   int32_t* CountsOf(const Pass& pass) const { return Advance(pass.expert_counts.i32(), index_ * shape_.num_experts); }
   int64_t slots(const Pass& pass) const { return pass.rows() * shape_.chosen; }
+  bool HasJitter(const Pass& pass) const { return pass.training && jitter_ > 0; }
+  /// What the router sees of x (R, C); with jitter in memory of the arena.
+  kernels::ConstMatrix RouterInput(const Pass& pass, kernels::ConstMatrix x) const;
   /// Of the router, with the losses of its own.
   void RouterBackward(const Pass& pass, const Routing& routing, const float* d_weights, kernels::Matrix d_logits) const;
   /// What router and shared expert add to the gradient of x, in the dtype of activations.
@@ -105,10 +108,11 @@ class Experts {
   ExpertParallel::Rows RowsToSend(const Pass& pass, const Routing& routing, kernels::ConstMatrix x) const;
 
   kernels::RouterShape shape_;
-  int64_t hidden_size_, width_;
+  int64_t hidden_size_, width_, layer_;
   int64_t index_, num_layers_;    // among the layers with experts, and how many there are
   double balance_loss_, z_loss_;  // coefficients
   double capacity_;
+  float jitter_;
   int router_, bias_ = -1;  // in the block's unit
   ExpertParallel elsewhere_;
   std::optional<SharedExpert> shared_;

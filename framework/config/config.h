@@ -83,6 +83,9 @@ struct ModelConfig {
   /// of a microbatch: those with the largest weights, ties to the earlier. Others go without it, their other experts'
   /// weights as they are.
   double expert_capacity = 0.0;  // 0 = all that chose it
+  /// In training what the router sees of a token is multiplied, element by element, by uniform random numbers between
+  /// 1 - router_jitter and 1 + router_jitter (arXiv 2101.03961); experts see it as it is.
+  double router_jitter = 0.0;
   /// A SwiGLU layer beside the experts that every token goes through; with a gate its output is multiplied by
   /// sigmoid(<gate, x>).
   int64_t shared_expert_intermediate_size = 0;  // 0 = none

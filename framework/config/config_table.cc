@@ -112,6 +112,7 @@ Section ModelTable(ModelConfig* model, std::vector<std::string> families) {
                Int("router_groups", &model->router_groups, 1, kMaxExperts),
                Int("router_groups_chosen", &model->router_groups_chosen, 1, kMaxExperts),
                Double("expert_capacity", &model->expert_capacity, 0.0, 1e3),
+               Double("router_jitter", &model->router_jitter, 0.0, 1.0),
                Int("shared_expert_intermediate_size", &model->shared_expert_intermediate_size, 0, int64_t{1} << 20),
                Bool("shared_expert_gate", &model->shared_expert_gate),
                Double("router_balance_loss", &model->router_balance_loss, 0.0, 1e3),

@@ -67,6 +67,7 @@ void CheckRouter(const ModelConfig& model, Violations* violations) {
                            absl::StrCat(why, "; leave it out or set model.num_experts")});
   };
   if (model.router_bias) refuse("router_bias", "there is no router");
+  if (model.router_jitter > 0) refuse("router_jitter", "there is no router");
   if (model.expert_capacity > 0) refuse("expert_capacity", "there are no experts");
 }
 
@@ -337,7 +338,7 @@ std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, cons
     if (key == "rope_theta" || key == "rope_scaling") return rope;
     if (key.starts_with("rope_")) return scaled;
     return key != "family" && key != "dropout" && key != "init_std" && key != "router_balance_loss" &&
-           key != "router_z_loss" && key != "router_bias_rate" && key != "expert_capacity";
+           key != "router_z_loss" && key != "router_bias_rate" && key != "expert_capacity" && key != "router_jitter";
   };
   Config a, b;
   a.model = ours;

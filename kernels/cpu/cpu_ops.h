@@ -46,6 +46,7 @@ class CpuOps final : public Ops {
   void RouterReport(const RouterReportArgs& args, const RouterShape& shape) override;
   void SortChoices(const SortedChoices& out, const int32_t* experts, const float* weights, int64_t rows,
                    const RouterShape& shape) override;
+  void Jitter(Matrix out, ConstMatrix in, float range, const RandomKey& key) override;
   void GatherRows(Matrix out, ConstMatrix in, const ExpertRows& rows) override;
   void CombineRows(Matrix out, ConstMatrix in, ConstMatrix last, const ExpertRows& rows) override;
   void ExpertGemm(const ExpertGemmArgs& args, const ExpertRows& rows) override;

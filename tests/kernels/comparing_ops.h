@@ -85,6 +85,9 @@ class ComparingOps final : public Ops {
                    const RouterShape& shape) override {
     ops_->SortChoices(out, experts, weights, rows, shape);
   }
+  void Jitter(Matrix out, ConstMatrix in, float range, const RandomKey& key) override {
+    Compare("Jitter", {Of(out)}, [&] { ops_->Jitter(out, in, range, key); });
+  }
   void GatherRows(Matrix out, ConstMatrix in, const ExpertRows& rows) override {
     Compare("GatherRows", {Of(out)}, [&] { ops_->GatherRows(out, in, rows); });
   }

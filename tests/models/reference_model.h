@@ -273,8 +273,21 @@ class ReferenceModel {
     return chosen;
   }
 
+  /// What the router of "blocks.<l>.experts." sees.
+  Rows Jittered(const std::string& name, Rows x) const {
+    kernels::RandomKey key = kTestKey;
+    key.site = static_cast<uint32_t>((std::stoi(name.substr(7)) + 1) * 8 + 4);
+    for (size_t r = 0; r < x.size(); ++r) {
+      for (size_t j = 0; j < x[r].size(); ++j) {
+        const uint32_t word = kernels::PhiloxWord(key, r * x[r].size() + j);
+        x[r][j] *= 1 + c_.router_jitter * (static_cast<double>(word >> 8) / 0x1p23 - 1);
+      }
+    }
+    return x;
+  }
+
   Rows Experts(const std::string& name, const Rows& x) {
-    const Rows logits = Linear(name + "router", x, c_.num_experts);
+    const Rows logits = Linear(name + "router", Jittered(name, x), c_.num_experts);
     Rows y(x.size(), Row(c_.hidden_size)), all_scores;
     std::vector<double> load(c_.num_experts);
     for (const Row& row : logits) all_scores.push_back(Scores(row));

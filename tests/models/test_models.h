@@ -166,6 +166,9 @@ inline std::vector<NamedConfig> TinyModels() {
   capacity.expert_capacity = 0.75;
   capacity.router_balance_loss = 0.3;
   small.expert_capacity = 0.25;
+  ModelConfig jitter = TinyQwen2Moe();
+  jitter.router_jitter = 0.4;
+  jitter.router_z_loss = 0.1;
   return {{"Gpt2", TinyGpt2()},
           {"Gpt2Untied", untied},
           {"Gpt2Dropout", dropout},
@@ -187,6 +190,7 @@ inline std::vector<NamedConfig> TinyModels() {
           {"MixtureShared", shared},
           {"MixtureCapacity", capacity},
           {"Qwen2MoeLittleCapacity", small},
+          {"Qwen2MoeJitter", jitter},
           {"Mixtral", TinyMixtral()},
           {"Qwen2Moe", TinyQwen2Moe()},
           {"Qwen3Moe", TinyQwen3Moe()},

@@ -109,6 +109,9 @@ class DeferredOps final : public kernels::Ops {
                    const kernels::RouterShape& s) override {
     Post([=, this] { ops_.SortChoices(out, experts, weights, rows, s); });
   }
+  void Jitter(M out, C in, float range, const kernels::RandomKey& key) override {
+    Post([=, this] { ops_.Jitter(out, in, range, key); });
+  }
   void GatherRows(M out, C in, const kernels::ExpertRows& rows) override {
     Post([=, this] { ops_.GatherRows(out, in, rows); });
   }

@@ -380,7 +380,8 @@ TEST(HuggingFaceTest, EveryFamilyRefusesWhatItDoesNotKnow) {
     EXPECT_THAT(std::string(OfType(type, "").status().message()), ::testing::HasSubstr("model_type")) << type;
   }
   EXPECT_THAT(std::string(OfType("olmoe", R"("clip_qkv": 8.0)").status().message()), ::testing::HasSubstr("clip_qkv"));
-  EXPECT_THAT(std::string(OfType("mixtral", R"("router_jitter_noise": 0.1)").status().message()),
+  EXPECT_EQ(OfType("mixtral", R"("router_jitter_noise": 0.125)")->model.router_jitter, 0.125);
+  EXPECT_THAT(std::string(OfType("mixtral", R"("router_jitter_noise": -1)").status().message()),
               ::testing::HasSubstr("router_jitter_noise"));
   EXPECT_THAT(std::string(OfType("qwen2_moe", R"("use_sliding_window": true)").status().message()),
               ::testing::HasSubstr("use_sliding_window"));

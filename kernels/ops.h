@@ -162,6 +162,11 @@ class Ops {
   virtual void AttentionBackward(Matrix d_qkv, ConstMatrix d_out, ConstMatrix out, const float* lse, ConstMatrix qkv,
                                  const AttentionShape& shape) = 0;
 
+  /// out (R, C) = in limited to [-limit, limit]. out may be in.
+  virtual void Clip(Matrix out, ConstMatrix in, float limit) = 0;
+  /// Zeroes d (R, C) where `in` (R, C) is outside of [-limit, limit].
+  virtual void ClipBackward(Matrix d, ConstMatrix in, float limit) = 0;
+
   // --- activations -----------------------------------------------------------------------------------------------
   /// d_in = d_out * gelu'(in), tanh form; d_in may be d_out.
   virtual void GeluBackward(Matrix d_in, ConstMatrix d_out, ConstMatrix in) = 0;

@@ -41,6 +41,8 @@ class CountingOps final : public kernels::Ops {
                     const kernels::NormStats&, const kernels::NormParams&) override {}
   void ApplyDropout(kernels::Matrix, kernels::ConstMatrix, const kernels::Dropout&) override {}
   void Rope(kernels::Matrix, const float*, int64_t, int64_t, int64_t, bool) override {}
+  void Clip(kernels::Matrix, kernels::ConstMatrix, float) override {}
+  void ClipBackward(kernels::Matrix, kernels::ConstMatrix, float) override {}
   void GeluBackward(kernels::Matrix, kernels::ConstMatrix, kernels::ConstMatrix) override {}
   void SwigluForward(kernels::Matrix, kernels::ConstMatrix) override {}
   void SwigluBackward(kernels::Matrix, kernels::ConstMatrix, kernels::ConstMatrix) override {}

@@ -56,6 +56,7 @@ struct ModelConfig {
   bool qkv_bias = false;       // on the projections to query, key and value, also without `bias`
   bool qk_norm = false;        // RMS norm of each head of query and key, before they are rotated
   bool qk_norm_joint = false;  // of qk_norm: over all heads of query, and of key, at once
+  double clip_qkv = 0.0;       // values of query, key (after their norms) and value stay within +-this; 0 = no limit
   int64_t sliding_window = 0;  // keys that a query sees, its own the last; 0 = all up to its own
   bool tie_embeddings = true;
   double norm_eps = 1e-5;

@@ -92,6 +92,7 @@ Section ModelTable(ModelConfig* model, std::vector<std::string> families) {
                Bool("qkv_bias", &model->qkv_bias),
                Bool("qk_norm", &model->qk_norm),
                Bool("qk_norm_joint", &model->qk_norm_joint),
+               Double("clip_qkv", &model->clip_qkv, 0.0, 1e6),
                Int("sliding_window", &model->sliding_window, 0, kMaxSequenceLength),
                Bool("tie_embeddings", &model->tie_embeddings),
                Double("norm_eps", &model->norm_eps, 1e-20, 1.0),

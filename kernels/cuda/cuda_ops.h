@@ -29,6 +29,8 @@ class CudaOps final : public Ops {
   void AttentionForward(Matrix out, float* lse, ConstMatrix qkv, const AttentionShape& shape) override;
   void AttentionBackward(Matrix d_qkv, ConstMatrix d_out, ConstMatrix out, const float* lse, ConstMatrix qkv,
                          const AttentionShape& shape) override;
+  void Clip(Matrix out, ConstMatrix in, float limit) override;
+  void ClipBackward(Matrix d, ConstMatrix in, float limit) override;
   void GeluBackward(Matrix d_in, ConstMatrix d_out, ConstMatrix in) override;
   void SwigluForward(Matrix out, ConstMatrix gate_up) override;
   void SwigluBackward(Matrix d_gate_up, ConstMatrix d_out, ConstMatrix gate_up) override;

@@ -24,7 +24,8 @@ class Mixtral final : public MixtureLike {
                      {"qk_norm", c.qk_norm},
                      {FirstDenseLayerKey(c)},
                      {"router_normalize", !c.router_normalize},
-                     {"shared_expert_intermediate_size", c.shared_expert_intermediate_size > 0}});
+                     {"shared_expert_intermediate_size", c.shared_expert_intermediate_size > 0},
+                     {"clip_qkv", c.clip_qkv > 0}});
   }
 
   ModelConfig ReadConfig(ConfigFields& in) const override {

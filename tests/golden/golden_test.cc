@@ -454,7 +454,7 @@ INSTANTIATE_TEST_SUITE_P(Models, LionGoldenTest, ::testing::Values("tiny_llama")
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
                          ::testing::Values("tiny_gpt2", "tiny_llama", "tiny_llama31", "tiny_mistral", "tiny_qwen2",
                                            "tiny_qwen3", "tiny_qwen3_window", "tiny_mixtral", "tiny_qwen2_moe",
-                                           "tiny_qwen3_moe", "tiny_olmoe"),
+                                           "tiny_qwen3_moe", "tiny_olmoe", "tiny_olmoe_clip"),
                          [](const auto& tested) { return tested.param; });
 
 INSTANTIATE_TEST_SUITE_P(Models, TrainingGoldenTest, ::testing::Values("tiny_gpt2", "tiny_llama"),

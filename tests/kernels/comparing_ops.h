@@ -59,6 +59,12 @@ class ComparingOps final : public Ops {
                          const AttentionShape& shape) override {
     Compare("AttentionBackward", {Of(d_qkv)}, [&] { ops_->AttentionBackward(d_qkv, d_out, out, lse, qkv, shape); });
   }
+  void Clip(Matrix out, ConstMatrix in, float limit) override {
+    Compare("Clip", {Of(out)}, [&] { ops_->Clip(out, in, limit); });
+  }
+  void ClipBackward(Matrix d, ConstMatrix in, float limit) override {
+    Compare("ClipBackward", {Of(d)}, [&] { ops_->ClipBackward(d, in, limit); });
+  }
   void GeluBackward(Matrix d_in, ConstMatrix d_out, ConstMatrix in) override {
     Compare("GeluBackward", {Of(d_in)}, [&] { ops_->GeluBackward(d_in, d_out, in); });
   }

@@ -131,21 +131,35 @@ class ReferenceModel {
     return (1 - smooth) * frequency / c_.rope_factor + smooth * frequency;
   }
 
-  /// Head `head` (of query, key and value heads together) of a row, normalised, and rotated to its position.
-  Row HeadOf(const std::string& block, const Row& qkv, int64_t head, int64_t position) const {
+  /// All heads of the query, key and value of row `r`, normalised and limited.
+  Row Heads(const std::string& block, size_t r, const Row& qkv) {
     const int64_t d = c_.head_dim;
-    Row v(qkv.begin() + head * d, qkv.begin() + (head + 1) * d);
-    if (head >= c_.num_heads + c_.num_kv_heads) return v;
-    if (c_.qk_norm) {
+    Row heads = qkv;
+    for (int64_t head = 0; c_.qk_norm && head < c_.num_heads + c_.num_kv_heads; ++head) {
       const bool query = head < c_.num_heads, joint = c_.qk_norm_joint;
       const double* weight = Find(block + (query ? "attention.q_norm.weight" : "attention.k_norm.weight"));
       const int64_t first = joint ? (query ? 0 : c_.num_heads) : head;
-      const int64_t heads = joint ? (query ? c_.num_heads : c_.num_kv_heads) : 1;
+      const int64_t together = joint ? (query ? c_.num_heads : c_.num_kv_heads) : 1;
       double square = 0;
-      for (int64_t i = first * d; i < (first + heads) * d; ++i) square += qkv[i] * qkv[i] / (heads * d);
-      for (int64_t i = 0; i < d; ++i) v[i] *= weight[(head - first) * d + i] / std::sqrt(square + c_.norm_eps);
+      for (int64_t i = first * d; i < (first + together) * d; ++i) square += qkv[i] * qkv[i] / (together * d);
+      for (int64_t i = 0; i < d; ++i) {
+        heads[head * d + i] *= weight[(head - first) * d + i] / std::sqrt(square + c_.norm_eps);
+      }
     }
-    if (c_.position != PositionKind::kRope) return v;
+    if (c_.clip_qkv == 0) return heads;
+    std::vector<bool>& beyond = beyond_[absl::StrCat(block, r)];
+    for (const double v : heads) {
+      if (first_) beyond.push_back(std::abs(v) > c_.clip_qkv);
+    }
+    for (size_t i = 0; i < heads.size(); ++i) heads[i] = beyond[i] ? std::copysign(c_.clip_qkv, heads[i]) : heads[i];
+    return heads;
+  }
+
+  /// One of them, a query or a key rotated to its position.
+  Row HeadOf(const Row& heads, int64_t head, int64_t position) const {
+    const int64_t d = c_.head_dim;
+    const Row v(heads.begin() + head * d, heads.begin() + (head + 1) * d);
+    if (c_.position != PositionKind::kRope || head >= c_.num_heads + c_.num_kv_heads) return v;
     Row rotated(d);
     for (int64_t i = 0; i < d / 2; ++i) {
       const double angle = position * Frequency(i);
@@ -155,27 +169,28 @@ class ReferenceModel {
     return rotated;
   }
 
-  Rows Attention(const std::string& block, int64_t layer, const Rows& x) const {
+  Rows Attention(const std::string& block, int64_t layer, const Rows& x) {
     const int64_t heads = c_.num_heads, kv = c_.num_kv_heads, d = c_.head_dim, t = sequence_;
-    const Rows qkv = Linear(block + "attention.qkv", x, (heads + 2 * kv) * d);
+    Rows qkv = Linear(block + "attention.qkv", x, (heads + 2 * kv) * d);
+    for (size_t r = 0; r < x.size(); ++r) qkv[r] = Heads(block, r, qkv[r]);
     Rows out(x.size(), Row(heads * d));
     for (size_t r = 0; r < x.size(); ++r) {
       const int64_t b = r / t, i = r % t;
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t group = h / (heads / kv);
-        const Row q = HeadOf(block, qkv[r], h, i);
+        const Row q = HeadOf(qkv[r], h, i);
         const int64_t first = c_.sliding_window == 0 ? 0 : std::max<int64_t>(0, i - c_.sliding_window + 1);
         Row p(i + 1);
         double sum = 0;
         for (int64_t j = first; j <= i; ++j) {
-          const Row k = HeadOf(block, qkv[b * t + j], heads + group, j);
+          const Row k = HeadOf(qkv[b * t + j], heads + group, j);
           double score = 0;
           for (int64_t e = 0; e < d; ++e) score += q[e] * k[e];
           sum += p[j] = std::exp(score / std::sqrt(static_cast<double>(d)));
         }
         for (int64_t j = first; j <= i; ++j) {
           const double factor = p[j] / sum * DropFactor((layer + 1) * 8 + 1, ((b * heads + h) * t + i) * t + j);
-          const Row v = HeadOf(block, qkv[b * t + j], heads + kv + group, j);
+          const Row v = HeadOf(qkv[b * t + j], heads + kv + group, j);
           for (int64_t e = 0; e < d; ++e) out[r][h * d + e] += factor * v[e];
         }
       }
@@ -310,9 +325,10 @@ class ReferenceModel {
   ModelConfig c_;
   const ParameterLayout& layout_;
   const std::vector<double>* weights_ = nullptr;
-  // Of the first call: the loss jumps where a choice changes.
+  // Of the first call: the loss jumps where a choice changes, and has a corner where a value reaches its limit.
   std::map<std::string, std::vector<int64_t>> choices_;
   std::map<std::string, std::vector<size_t>> drops_;  // rows, by expert
+  std::map<std::string, std::vector<bool>> beyond_;   // of query, key and value, by row
   bool first_ = true;
   int64_t sequence_ = 0;
   double auxiliary_ = 0;

@@ -158,6 +158,9 @@ inline std::vector<NamedConfig> TinyModels() {
   sigmoid.router_balance_loss = 0.4;
   sigmoid.router_z_loss = 0.05;
   sigmoid.router_bias = true;
+  ModelConfig clip = TinyOlmoe(), gpt2_clip = TinyGpt2();
+  clip.clip_qkv = 1;
+  gpt2_clip.clip_qkv = 1;
   ModelConfig losses = TinyMixture();
   losses.router_balance_loss = 0.5;
   losses.router_z_loss = 0.1;
@@ -194,7 +197,9 @@ inline std::vector<NamedConfig> TinyModels() {
           {"Mixtral", TinyMixtral()},
           {"Qwen2Moe", TinyQwen2Moe()},
           {"Qwen3Moe", TinyQwen3Moe()},
-          {"Olmoe", TinyOlmoe()}};
+          {"Olmoe", TinyOlmoe()},
+          {"OlmoeClip", clip},
+          {"Gpt2Clip", gpt2_clip}};
 }
 
 /// Weights far from their initial values, where biases are 0 and norms 1 and mistakes can hide.

@@ -87,6 +87,12 @@ class DeferredOps final : public kernels::Ops {
   void AttentionBackward(M d_qkv, C d_out, C out, const float* lse, C qkv, const kernels::AttentionShape& s) override {
     Post([=, this] { ops_.AttentionBackward(d_qkv, d_out, out, lse, qkv, s); });
   }
+  void Clip(M out, C in, float limit) override {
+    Post([=, this] { ops_.Clip(out, in, limit); });
+  }
+  void ClipBackward(M d, C in, float limit) override {
+    Post([=, this] { ops_.ClipBackward(d, in, limit); });
+  }
   void GeluBackward(M d_in, C d_out, C in) override {
     Post([=, this] { ops_.GeluBackward(d_in, d_out, in); });
   }

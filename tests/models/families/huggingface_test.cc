@@ -379,7 +379,8 @@ TEST(HuggingFaceTest, EveryFamilyRefusesWhatItDoesNotKnow) {
   for (const char* type : {"deepseek_v3", "gpt_oss", "gemma3", "qwen3_next"}) {
     EXPECT_THAT(std::string(OfType(type, "").status().message()), ::testing::HasSubstr("model_type")) << type;
   }
-  EXPECT_THAT(std::string(OfType("olmoe", R"("clip_qkv": 8.0)").status().message()), ::testing::HasSubstr("clip_qkv"));
+  EXPECT_EQ(OfType("olmoe", R"("clip_qkv": 8.0)")->model.clip_qkv, 8);
+  EXPECT_THAT(std::string(OfType("olmoe", R"("clip_qkv": 0)").status().message()), ::testing::HasSubstr("clip_qkv"));
   EXPECT_EQ(OfType("mixtral", R"("router_jitter_noise": 0.125)")->model.router_jitter, 0.125);
   EXPECT_THAT(std::string(OfType("mixtral", R"("router_jitter_noise": -1)").status().message()),
               ::testing::HasSubstr("router_jitter_noise"));

@@ -62,10 +62,12 @@ struct RouterReportArgs {
   ConstMatrix logits;  ///< (R, E) fp32
   RouterOut forward;
   const int32_t* counts = nullptr;  ///< (E), see SortedChoices
-  float* slope = nullptr;           ///< (E) optional: slope_scale * load
+  const int32_t* pooled = nullptr;  ///< (pooled_layers, E) optional: such counts, whose mean the balance loss goes by
+  int64_t pooled_layers = 1;
+  float* slope = nullptr;  ///< (E) optional: slope_scale * counts, or their mean
   float slope_scale = 0;
-  int64_t* load = nullptr;           ///< (E) optional: rows that chose each expert; with it all of
-  double* balance = nullptr;         ///< E / R^2 * sum over rows of <load, probabilities>; k if all are alike
+  int64_t* load = nullptr;           ///< (E) optional: counts; with it all of
+  double* balance = nullptr;         ///< E / R^2 * sum over rows of <counts or their mean, probabilities>
   double* z = nullptr;               ///< mean of lse^2
   double* entropy = nullptr;         ///< mean of that of softmax(logits), in nats
   const int32_t* offsets = nullptr;  ///< (E + 1), see ExpertRows; for

@@ -96,6 +96,7 @@ Experts::Experts(ParameterBuilder& builder, const std::string& name, const Model
       num_layers_(config.NumExpertLayers()),
       balance_loss_(config.router_balance_loss),
       z_loss_(config.router_z_loss),
+      balance_pooled_(config.router_balance == RouterBalanceKind::kPooled),
       capacity_(config.expert_capacity),
       jitter_(static_cast<float>(config.router_jitter)),
       router_(builder.AddFp32Matrix(name + ".router.weight", shape_.num_experts, hidden_size_,
@@ -281,6 +282,10 @@ void Experts::RouterBackward(const Pass& pass, const Routing& routing, const flo
   const auto experts = static_cast<double>(shape_.num_experts), rows = static_cast<double>(pass.rows());
   kernels::RouterReportArgs report{
       .logits = routing.logits.matrix(), .forward = OutOf(routing), .counts = CountsOf(pass)};
+  if (balance_pooled_) {
+    report.pooled = pass.expert_counts.i32();
+    report.pooled_layers = num_layers_;
+  }
   if (balance_loss_ > 0) {
     report.slope = pass.Floats({shape_.num_experts}).f32();
     report.slope_scale = static_cast<float>(balance_loss_ * scale * experts / rows);

@@ -111,6 +111,7 @@ class Experts {
   int64_t hidden_size_, width_, layer_;
   int64_t index_, num_layers_;    // among the layers with experts, and how many there are
   double balance_loss_, z_loss_;  // coefficients
+  bool balance_pooled_;
   double capacity_;
   float jitter_;
   int router_, bias_ = -1;  // in the block's unit

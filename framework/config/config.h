@@ -22,6 +22,7 @@ enum class DeviceKind { kCpu, kCuda };
 enum class GradientSumKind { kTree, kChains };
 enum class ArithmeticChoice { kAuto, kPortable, kNative, kAvx512Bf16, kAmxBf16 };
 enum class RouterScoreKind { kSoftmax, kSigmoid };
+enum class RouterBalanceKind { kPerLayer, kPooled };
 enum class Sharding { kNoShard, kShardGradOp, kFullShard };
 enum class Transport { kGloo, kMpi, kNccl };
 enum class MirrorPlace { kDevice, kHost };
@@ -93,6 +94,8 @@ struct ModelConfig {
   bool shared_expert_gate = false;
   /// Coefficients of losses that are added to the cross-entropy in training, each a mean over microbatches and layers
   /// with experts: E * sum over experts of (share of the tokens * mean probability), and the mean of logsumexp^2.
+  /// With kPooled the share of the tokens is that of all these layers together, as transformers has it.
+  RouterBalanceKind router_balance = RouterBalanceKind::kPerLayer;
   double router_balance_loss = 0.0;
   double router_z_loss = 0.0;
   /// A bias of each expert is added to its score for choosing only. After each step it rises by router_bias_rate where

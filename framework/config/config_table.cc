@@ -116,6 +116,7 @@ Section ModelTable(ModelConfig* model, std::vector<std::string> families) {
                Double("router_jitter", &model->router_jitter, 0.0, 1.0),
                Int("shared_expert_intermediate_size", &model->shared_expert_intermediate_size, 0, int64_t{1} << 20),
                Bool("shared_expert_gate", &model->shared_expert_gate),
+               Enum("router_balance", &model->router_balance),
                Double("router_balance_loss", &model->router_balance_loss, 0.0, 1e3),
                Double("router_z_loss", &model->router_z_loss, 0.0, 1e3),
                Bool("router_bias", &model->router_bias),

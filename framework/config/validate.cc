@@ -338,7 +338,8 @@ std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, cons
     if (key == "rope_theta" || key == "rope_scaling") return rope;
     if (key.starts_with("rope_")) return scaled;
     return key != "family" && key != "dropout" && key != "init_std" && key != "router_balance_loss" &&
-           key != "router_z_loss" && key != "router_bias_rate" && key != "expert_capacity" && key != "router_jitter";
+           key != "router_z_loss" && key != "router_bias_rate" && key != "expert_capacity" && key != "router_jitter" &&
+           key != "router_balance";
   };
   Config a, b;
   a.model = ours;

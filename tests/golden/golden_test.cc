@@ -385,6 +385,15 @@ TEST_P(MixtureGoldenTest, Capacity) {
   EXPECT_LT(RelativeError(passed.gradients, GoldenParameters(TransformerLayout(config_), "capacity.grad.")), 3e-6);
 }
 
+TEST_P(MixtureGoldenTest, LossOfAllLayersPooled) {
+  config_.router_balance_loss = 0.25;
+  config_.router_balance = RouterBalanceKind::kPooled;
+  ASSERT_EQ(config_.NumExpertLayers(), 2);
+  Passed passed = RunPass();
+  EXPECT_NEAR((passed.Of<double>(0)[0] + passed.Of<double>(0)[1]) / 2, Golden("aux_loss", 0, 1)[0], 1e-5);
+  EXPECT_LT(RelativeError(passed.gradients, GoldenParameters(TransformerLayout(config_), "aux.grad.")), 3e-6);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, MixtureGoldenTest, ::testing::Values("tiny_mixtral"),
                          [](const auto& tested) { return tested.param; });
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "tests/kernels/kernel_test_util.h"
 
@@ -100,6 +101,42 @@ TEST(RouterReport, WhatIsDroppedCountsAsChosen) {
   for (const int64_t rows : all) expected += std::max<int64_t>(rows - kCapacity, 0);
   EXPECT_EQ(dropped, expected);
   EXPECT_GE(dropped, kRows * kChosen - kExperts * kCapacity);
+}
+
+// The same probabilities, against the mean of the counts of three layers.
+TEST(RouterReport, PooledLossesGoByTheMeanOfAllLayers) {
+  Rng rng(NewSeed());
+  for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid}) {
+    Case c(rng, score);
+    std::vector<int32_t> pooled = c.counts;
+    for (int64_t e = 0; e < 2 * kExperts; ++e) pooled.push_back(static_cast<int32_t>(rng() % 30));
+    std::vector<int64_t> load(kExperts);
+    std::vector<float> slope(kExperts);
+    double balance = NAN, z = NAN, entropy = NAN, expected = 0;
+    c.ops->RouterReport({.logits = c.logits.view(),
+                         .forward = c.out(),
+                         .counts = c.counts.data(),
+                         .pooled = pooled.data(),
+                         .pooled_layers = 3,
+                         .slope = slope.data(),
+                         .slope_scale = 0.5f,
+                         .load = load.data(),
+                         .balance = &balance,
+                         .z = &z,
+                         .entropy = &entropy},
+                        c.shape);
+    for (size_t e = 0; e < kExperts; ++e) {
+      const int32_t sum = pooled[e] + pooled[kExperts + e] + pooled[2 * kExperts + e];
+      EXPECT_EQ(load[e], c.counts[e]);
+      EXPECT_FLOAT_EQ(slope[e], static_cast<float>(sum) / 6);
+      for (int64_t r = 0; r < kRows; ++r) {
+        const float* scores = c.scores.data() + r * kExperts;
+        const double all = std::accumulate(scores, scores + kExperts, 0.0);
+        expected += kExperts * (sum / 3.0) * static_cast<double>(scores[e]) / all / (kRows * kRows);
+      }
+    }
+    EXPECT_NEAR(balance, expected, 1e-6 * expected);
+  }
 }
 
 TEST(RouterReport, TheSlopeAloneNeedsNothingElse) {

@@ -58,6 +58,13 @@ class ReferenceModel {
       const bool dense = Find(block + "experts.router.weight") == nullptr;
       AddDropped(&x, dense ? Mlp(block, normed) : Experts(block + "experts.", normed), (l + 1) * 8 + 3);
     }
+    if (c_.router_balance == RouterBalanceKind::kPooled) {
+      const double rows = static_cast<double>(c_.NumExpertLayers() * tokens.inputs.size());
+      for (const Pooled& expert : pooled_) {
+        auxiliary_ += c_.router_balance_loss * c_.num_experts * (expert.load / rows) * (expert.probability / rows);
+      }
+    }
+    pooled_.clear();
     first_ = false;
     x = Norm("final_norm", x);
     return Linear(c_.tie_embeddings ? "embedding.tokens" : "head", x, c_.vocab_size);
@@ -241,9 +248,11 @@ class ReferenceModel {
     return scores;
   }
 
-  /// The losses of a router, the number of tokens of each expert taken as constant.
-  double Auxiliary(const Rows& logits, const Rows& scores, const std::vector<double>& load) const {
+  /// The losses of a router, the number of tokens of each expert taken as constant. `pooled_` gathers
+  /// what is needed where they are of all layers together.
+  double Auxiliary(const Rows& logits, const Rows& scores, const std::vector<double>& load) {
     double balance = 0, z = 0;
+    pooled_.resize(load.size());
     for (size_t r = 0; r < logits.size(); ++r) {
       double sum = 0, loaded = 0, exponentials = 0;
       for (size_t e = 0; e < load.size(); ++e) {
@@ -252,9 +261,12 @@ class ReferenceModel {
         exponentials += std::exp(logits[r][e]);
       }
       balance += loaded / sum;
+      for (size_t e = 0; e < load.size(); ++e) pooled_[e].probability += scores[r][e] / sum;
       z += std::pow(std::log(exponentials), 2);
     }
     const double rows = logits.size();
+    for (size_t e = 0; e < load.size(); ++e) pooled_[e].load += load[e];
+    if (c_.router_balance == RouterBalanceKind::kPooled) balance = 0;
     return c_.router_balance_loss * c_.num_experts * balance / (rows * rows) + c_.router_z_loss * z / rows;
   }
 
@@ -332,6 +344,11 @@ class ReferenceModel {
   bool first_ = true;
   int64_t sequence_ = 0;
   double auxiliary_ = 0;
+  /// Of an expert of every layer: the tokens that chose it and the sum of its probabilities.
+  struct Pooled {
+    double load = 0, probability = 0;
+  };
+  std::vector<Pooled> pooled_;
 };
 
 }  // namespace holdfast

@@ -164,6 +164,8 @@ inline std::vector<NamedConfig> TinyModels() {
   ModelConfig losses = TinyMixture();
   losses.router_balance_loss = 0.5;
   losses.router_z_loss = 0.1;
+  ModelConfig pooled = losses;
+  pooled.router_balance = RouterBalanceKind::kPooled;
   ModelConfig shared = TinyMixture(), capacity = TinyMixture(), small = TinyQwen2Moe();
   shared.shared_expert_intermediate_size = 20;
   capacity.expert_capacity = 0.75;
@@ -190,6 +192,7 @@ inline std::vector<NamedConfig> TinyModels() {
           {"MixtureDropout", mixture_dropout},
           {"MixtureSigmoid", sigmoid},
           {"MixtureLosses", losses},
+          {"MixturePooled", pooled},
           {"MixtureShared", shared},
           {"MixtureCapacity", capacity},
           {"Qwen2MoeLittleCapacity", small},

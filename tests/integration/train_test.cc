@@ -244,6 +244,48 @@ TEST_F(TrainTest, ABiasBalancesExpertsWithEqualBitsInAnyWorldAndAfterAKill) {
   EXPECT_EQ(RunHoldfast({"eval", Path("1"), Path("valid.bin"), "--sequence-length", "32"}).exit_code, 0);
 }
 
+TEST_F(TrainTest, BiasesOfRoutersBeginAtZeroInARunFromAModelWithout) {
+  ASSERT_EQ(Train("a", WithExperts()).exit_code, 0);
+  WriteAll(directory_ / "more.yaml", "data: {train: [" + Path("train.bin") +
+                                         "]}\nbatch: {sequence_length: 32, microbatch_size: 2}\n"
+                                         "train: {steps: 2, init_from: " +
+                                         Path("a/model") + "}\nlog: {sample_bytes: 0}\n");
+  const auto more = [&](const std::string& name, std::vector<std::string> settings) {
+    std::vector<std::string> arguments{"train", Path("more.yaml"), "--run-dir", Path(name)};
+    for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    return RunHoldfast(arguments);
+  };
+  const CommandResult without = more("without", {});
+  EXPECT_EQ(without.exit_code, 0) << without.output;
+  EXPECT_THAT(without.output, Not(HasSubstr("biases of 0")));
+  // A rate of 0 leaves biases as they are.
+  const CommandResult with = more("with", {"model.router_bias=true", "model.router_bias_rate=0"});
+  ASSERT_EQ(with.exit_code, 0) << with.output;
+  EXPECT_THAT(with.output,
+              HasSubstr("a/model/config.json has none; a run that starts from it begins with biases of 0"));
+  const auto losses = [&](const std::string& name) {
+    std::vector<std::string> bits;
+    const std::string lines = ReadAll(directory_ / name / "metrics.jsonl");
+    for (size_t at = lines.find("\"loss_bits\""); at != std::string::npos; at = lines.find("\"loss_bits\"", at + 1)) {
+      bits.push_back(lines.substr(at, 24));
+    }
+    return bits;
+  };
+  EXPECT_EQ(losses("with").size(), 2u);
+  EXPECT_EQ(losses("with"), losses("without"));
+  // A model that has them gives them on, and does not lose them.
+  WriteAll(directory_ / "more.yaml", "data: {train: [" + Path("train.bin") +
+                                         "]}\nbatch: {sequence_length: 32, microbatch_size: 2}\n"
+                                         "train: {steps: 2, init_from: " +
+                                         Path("with/model") + "}\nlog: {sample_bytes: 0}\n");
+  EXPECT_EQ(more("on", {}).exit_code, 0);
+  EXPECT_THAT(ReadAll(directory_ / "on/model/config.json"), HasSubstr("\"router_bias\": true"));
+  const CommandResult lost = more("lost", {"model.router_bias=false"});
+  EXPECT_EQ(lost.exit_code, 2);
+  EXPECT_THAT(lost.output, HasSubstr("model.router_bias"));
+  EXPECT_FALSE(fs::exists(directory_ / "lost"));
+}
+
 TEST_F(TrainTest, ADenseModelIsUpcycledAndTrainedOn) {
   ASSERT_EQ(Train("a", {"--set", "model.family=llama"}).exit_code, 0);
   const CommandResult made = RunHoldfast({"model", "upcycle", Path("a/model"), Path("moe"), "--experts", "4"});

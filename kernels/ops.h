@@ -203,7 +203,7 @@ class Ops {
   virtual void ExpertGradient(const ExpertGradientArgs& args, const ExpertRows& rows) = 0;
 
   /// out (S, F) = silu(gate) * up * weight of the slot's choice, gate_up (S, 2F) = [gate | up], weights (R, k). Of
-  /// dropped choices nothing is read or written, but that their d_weights are 0.
+  /// dropped choices nothing is written, but that their d_weights are 0.
   virtual void ExpertSwigluForward(Matrix out, ConstMatrix gate_up, const float* weights, const ExpertRows& rows) = 0;
   /// d_weights (R, k) is overwritten. d_gate_up may be gate_up.
   virtual void ExpertSwigluBackward(Matrix d_gate_up, float* d_weights, ConstMatrix d_out, ConstMatrix gate_up,

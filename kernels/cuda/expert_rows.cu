@@ -45,7 +45,7 @@ __global__ void CombineRowsKernel(CombineArgs<T> a, Tile tile) {
     at.ForLoads([&](int k, int64_t row) {
       const int slot = a.slot_of[row * a.chosen + j];
       adds[k] = slot < kept;
-      if (adds[k]) x[k] = LoadPacket<whole, n>(a.in[slot] + at.col(), at.count());
+      x[k] = LoadPacket<whole, n>(a.in[slot] + at.col(), at.count());
     });
 #pragma unroll
     for (int k = 0; k < kTileRows; ++k) {
@@ -75,7 +75,6 @@ __global__ void ExpertSwigluForwardKernel(Rows<T> out, Rows<const T> gate_up, co
   float weight[kTileRows];
   Values<T, n> gate[kTileRows], up[kTileRows];
   at.ForLoads([&](int k, int64_t slot) {
-    if (slot >= end) return;
     const T* from = gate_up[slot] + at.col();
     gate[k] = LoadPacket<whole, n>(from, at.count());
     up[k] = LoadPacket<whole, n>(from + tile.cols, at.count());

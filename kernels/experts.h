@@ -5,7 +5,8 @@
 // Choices are numbered in two ways. By row: choice r * k + j is row r's j-th expert, experts of a row ascending. By
 // slot: all choices of expert 0 by ascending row, then those of expert 1, ...: the rows of the expert's product. So
 // every sum over a row's experts goes by ascending expert, every sum over an expert's rows by ascending row, and no
-// result depends on where an expert is computed.
+// result depends on where an expert is computed. Choices that an expert has no room for (RouterShape::capacity) are
+// dropped: they have the last slots, and add nothing to anything.
 
 #include <cstdint>
 
@@ -31,6 +32,7 @@ struct RouterShape {
   const float* bias = nullptr;  ///< (E) optional: added to scores for choosing only
   int64_t groups = 1;           ///< experts in groups of E / groups neighbours ...
   int64_t groups_chosen = 1;    ///< ... of which only those with the largest sums of their two best may be chosen
+  int64_t capacity = 0;         ///< rows that an expert takes: those with the largest weights; 0 = all that chose it
 };
 
 /// What a router gives for R rows. Ties go to the lower index, of experts as of groups; NaN ranks as -infinity does.
@@ -59,13 +61,25 @@ struct RouterBackwardArgs {
 struct RouterReportArgs {
   ConstMatrix logits;  ///< (R, E) fp32
   RouterOut forward;
-  const int32_t* offsets = nullptr;  ///< (E + 1), see ExpertRows
-  float* slope = nullptr;            ///< (E) optional: slope_scale * load
+  const int32_t* counts = nullptr;  ///< (E), see SortedChoices
+  const int32_t* pooled = nullptr;  ///< (pooled_layers, E) optional: such counts, whose mean the balance loss goes by
+  int64_t pooled_layers = 1;
+  float* slope = nullptr;  ///< (E) optional: slope_scale * counts, or their mean
   float slope_scale = 0;
-  int64_t* load = nullptr;    ///< (E) optional: rows of each expert; with it all of
-  double* balance = nullptr;  ///< E / R^2 * sum over rows of <load, probabilities>; k if all are alike
-  double* z = nullptr;        ///< mean of lse^2
-  double* entropy = nullptr;  ///< mean of that of softmax(logits), in nats
+  int64_t* load = nullptr;           ///< (E) optional: counts; with it all of
+  double* balance = nullptr;         ///< E / R^2 * sum over rows of <counts or their mean, probabilities>
+  double* z = nullptr;               ///< mean of lse^2
+  double* entropy = nullptr;         ///< mean of that of softmax(logits), in nats
+  const int32_t* offsets = nullptr;  ///< (E + 1), see ExpertRows; for
+  int64_t* dropped = nullptr;        ///< optional: choices that were dropped
+};
+
+/// What SortChoices writes; see ExpertRows.
+struct SortedChoices {
+  int32_t* offsets = nullptr;  ///< (E + 1)
+  int32_t* choices = nullptr;  ///< (S)
+  int32_t* slot_of = nullptr;  ///< (S)
+  int32_t* counts = nullptr;   ///< (E) optional: rows that chose each expert, whether it took them or not
 };
 
 /// Choices in the order of slots.
@@ -73,12 +87,13 @@ struct ExpertRows {
   int64_t num_experts = 0;
   int64_t chosen = 0;                ///< k
   int64_t slots = 0;                 ///< S
-  const int32_t* offsets = nullptr;  ///< (E + 1): slots [offsets[e], offsets[e + 1]) are expert e's
+  const int32_t* offsets = nullptr;  ///< (E + 1): slots [offsets[e], offsets[e + 1]) are expert e's, the rest dropped
   const int32_t* choices = nullptr;  ///< (S): the choice in each slot
   const int32_t* slot_of = nullptr;  ///< (S): the slot of each choice
 };
 
-/// C (S, N) = for the rows of each expert, op(B of the expert): products of one layer in one call.
+/// C (S, N) = for the rows of each expert, op(B of the expert): products of one layer in one call. Rows of dropped
+/// choices are not written.
 struct ExpertGemmArgs {
   ConstMatrix a;  ///< (S, K), rows by slot; b and c have its dtype
   ConstMatrix b;  ///< of expert 0: (K, N), or (N, K) if transpose_b

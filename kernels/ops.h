@@ -162,6 +162,11 @@ class Ops {
   virtual void AttentionBackward(Matrix d_qkv, ConstMatrix d_out, ConstMatrix out, const float* lse, ConstMatrix qkv,
                                  const AttentionShape& shape) = 0;
 
+  /// out (R, C) = in limited to [-limit, limit]. out may be in.
+  virtual void Clip(Matrix out, ConstMatrix in, float limit) = 0;
+  /// Zeroes d (R, C) where `in` (R, C) is outside of [-limit, limit].
+  virtual void ClipBackward(Matrix d, ConstMatrix in, float limit) = 0;
+
   // --- activations -----------------------------------------------------------------------------------------------
   /// d_in = d_out * gelu'(in), tanh form; d_in may be d_out.
   virtual void GeluBackward(Matrix d_in, ConstMatrix d_out, ConstMatrix in) = 0;
@@ -177,21 +182,28 @@ class Ops {
 
   virtual void RouterReport(const RouterReportArgs& args, const RouterShape& shape) = 0;
 
-  /// Puts the choices of `rows` rows, experts (R, k), in the order of slots: writes what `out` points to.
-  virtual void SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
+  /// Puts the choices of `rows` rows, experts (R, k), in the order of slots. Where more than shape.capacity rows chose
+  /// an expert, those with the largest weights (R, k) stay, ties to the lower row, NaN last; weights are read only
+  /// then.
+  virtual void SortChoices(const SortedChoices& out, const int32_t* experts, const float* weights, int64_t rows,
                            const RouterShape& shape) = 0;
+
+  /// out (R, C) fp32 = in (R, C) times JitterFactor of `key` (philox.h), element by element (Fedus et al. 2021, section
+  /// 2.4); its backward is the same call on the gradient. out may be in.
+  virtual void Jitter(Matrix out, ConstMatrix in, float range, const RandomKey& key) = 0;
 
   /// out (S, C): row s = in (R, C) [the row of the choice in slot s].
   virtual void GatherRows(Matrix out, ConstMatrix in, const ExpertRows& rows) = 0;
 
-  /// out (R, C): row r = sum over its choices, ascending, of in (S, C) [their slots], then + last (R, C), optional.
-  /// Sums are in fp32, rounded once. out may be last.
+  /// out (R, C): row r = sum over its choices that are not dropped, ascending, of in (S, C) [their slots], then + last
+  /// (R, C), optional. Sums are in fp32, rounded once. out may be last.
   virtual void CombineRows(Matrix out, ConstMatrix in, ConstMatrix last, const ExpertRows& rows) = 0;
 
   virtual void ExpertGemm(const ExpertGemmArgs& args, const ExpertRows& rows) = 0;
   virtual void ExpertGradient(const ExpertGradientArgs& args, const ExpertRows& rows) = 0;
 
-  /// out (S, F) = silu(gate) * up * weight of the slot's choice, gate_up (S, 2F) = [gate | up], weights (R, k).
+  /// out (S, F) = silu(gate) * up * weight of the slot's choice, gate_up (S, 2F) = [gate | up], weights (R, k). Of
+  /// dropped choices nothing is written, but that their d_weights are 0.
   virtual void ExpertSwigluForward(Matrix out, ConstMatrix gate_up, const float* weights, const ExpertRows& rows) = 0;
   /// d_weights (R, k) is overwritten. d_gate_up may be gate_up.
   virtual void ExpertSwigluBackward(Matrix d_gate_up, float* d_weights, ConstMatrix d_out, ConstMatrix gate_up,

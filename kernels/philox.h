@@ -7,6 +7,7 @@
 //
 // One block gives four words, for elements 4 * block .. 4 * block + 3 of the stream.
 
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/host_device.h"
@@ -51,5 +52,11 @@ HOLDFAST_HOST_DEVICE inline uint32_t DropoutThreshold(float rate) {
 
 /// What a kept element is multiplied by.
 HOLDFAST_HOST_DEVICE inline float DropoutScale(float rate) { return 1.0f / (1.0f - rate); }
+
+/// 1 + `range` * u, u uniform in [-1, 1) in steps of 2^-23: what an element whose word this is is multiplied by.
+HOLDFAST_HOST_DEVICE inline float JitterFactor(uint32_t word, float range) {
+  const auto steps = static_cast<float>(static_cast<int32_t>(word >> 8) - (1 << 23));
+  return fmaf(range, steps * 0x1p-23f, 1.0f);
+}
 
 }  // namespace holdfast::kernels

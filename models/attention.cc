@@ -11,6 +11,7 @@ Attention::Attention(ParameterBuilder& builder, const std::string& name, const M
       head_dim_(config.head_dim),
       window_(config.sliding_window),
       layer_(layer),
+      limit_(static_cast<float>(config.clip_qkv)),
       rope_(rope),
       qkv_(builder, name + ".qkv",
            {.in = config.hidden_size,
@@ -30,6 +31,7 @@ AttentionActivations Attention::Allocate(const Pass& pass) const {
     activations.q_norm = q_norm_->Allocate(pass);
     activations.k_norm = k_norm_->Allocate(pass);
   }
+  if (limit_ > 0) activations.unclipped = pass.Activation(qkv_width());
   activations.qkv = pass.Activation(qkv_width());
   activations.lse = pass.arena->Allocate(DType::kF32, {pass.batch, num_heads_, pass.sequence});
   activations.out = pass.Activation(query_width());
@@ -42,7 +44,7 @@ kernels::AttentionShape Attention::ShapeOf(const Pass& pass) const {
           .num_heads = num_heads_,
           .num_kv_heads = num_kv_heads_,
           .head_dim = head_dim_,
-          .dropout = pass.DropoutAt(layer_, DropoutSite::kAttention),
+          .dropout = pass.DropoutAt(layer_, RandomSite::kAttention),
           .window = window_};
 }
 
@@ -52,8 +54,7 @@ void Attention::Rotate(const Pass& pass, kernels::Matrix qkv, bool inverse) cons
 }
 
 void Attention::Project(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x,
-                        const AttentionActivations& activations) const {
-  const kernels::Matrix qkv = activations.qkv.matrix();
+                        const AttentionActivations& activations, kernels::Matrix qkv) const {
   if (!q_norm_.has_value()) return qkv_.Forward(pass, weights, x, qkv);
   const int64_t q = query_width(), k = key_width();
   const kernels::Matrix qk = activations.qk.matrix();
@@ -66,7 +67,12 @@ void Attention::Project(const Pass& pass, UnitTensors weights, kernels::ConstMat
 void Attention::Forward(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x,
                         const AttentionActivations& activations, kernels::Matrix y) const {
   const kernels::Matrix qkv = activations.qkv.matrix();
-  Project(pass, weights, x, activations);
+  if (limit_ > 0) {
+    Project(pass, weights, x, activations, activations.unclipped.matrix());
+    pass.ops->Clip(qkv, activations.unclipped.matrix(), limit_);
+  } else {
+    Project(pass, weights, x, activations, qkv);
+  }
   Rotate(pass, qkv, false);
   pass.ops->AttentionForward(activations.out.matrix(), activations.lse.f32(), qkv, ShapeOf(pass));
   out_.Forward(pass, weights, activations.out.matrix(), y);
@@ -81,6 +87,7 @@ void Attention::Backward(const Pass& pass, UnitTensors weights, UnitTensors grad
   pass.ops->AttentionBackward(d_qkv, d_out, activations.out.matrix(), activations.lse.f32(), activations.qkv.matrix(),
                               ShapeOf(pass));
   Rotate(pass, d_qkv, true);
+  if (limit_ > 0) pass.ops->ClipBackward(d_qkv, activations.unclipped.matrix(), limit_);
   if (q_norm_.has_value()) {
     const int64_t q = query_width(), k = key_width();
     const kernels::Matrix qk = activations.qk.matrix();

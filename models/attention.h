@@ -14,7 +14,8 @@ namespace holdfast {
 struct AttentionActivations {
   Tensor qk;                       // (R, (H + G) * D), before the norms; none without them
   NormActivations q_norm, k_norm;  // likewise
-  Tensor qkv;                      // (R, (H + 2G) * D), after norms and rotation
+  Tensor unclipped;                // (R, (H + 2G) * D), after norms; none without a limit
+  Tensor qkv;                      // (R, (H + 2G) * D), after norms, limit and rotation
   Tensor lse;                      // (B, H, T) fp32
   Tensor out;                      // (R, H * D)
 };
@@ -40,12 +41,13 @@ class Attention {
   int64_t key_width() const { return num_kv_heads_ * head_dim_; }
   int64_t qkv_width() const { return query_width() + 2 * key_width(); }
   kernels::AttentionShape ShapeOf(const Pass& pass) const;
-  /// Fills activations.qkv, not rotated yet, and what else the norms need.
-  void Project(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x,
-               const AttentionActivations& activations) const;
+  /// Fills `qkv`, neither limited nor rotated yet, and what else the norms need.
+  void Project(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, const AttentionActivations& activations,
+               kernels::Matrix qkv) const;
   void Rotate(const Pass& pass, kernels::Matrix qkv, bool inverse) const;
 
   int64_t num_heads_, num_kv_heads_, head_dim_, window_, layer_;
+  float limit_;
   const float* rope_;
   Linear qkv_;
   std::optional<HeadNorm> q_norm_, k_norm_;

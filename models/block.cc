@@ -54,7 +54,7 @@ void Block::ForwardInner(const Pass& pass, const BlockTensors& weights, const Re
   const ResidualStream middle{.residual = a.input.matrix(),
                               .has_branch = true,
                               .branch = branch.matrix(),
-                              .dropout = pass.DropoutAt(layer_, DropoutSite::kAttentionBranch)};
+                              .dropout = pass.DropoutAt(layer_, RandomSite::kAttentionBranch)};
   norm2_.Forward(pass, weights.own, middle, a.norm2, a.middle.matrix(), a.norm2_out.matrix());
   if (!experts_.has_value()) return mlp_->ForwardUp(pass, weights.own, a.norm2_out.matrix(), a.mlp);
   if (route) experts_->Route(pass, weights, a.norm2_out.matrix(), a.experts);
@@ -73,7 +73,7 @@ absl::StatusOr<ResidualStream> Block::Forward(const Pass& pass, const BlockTenso
   return ResidualStream{.residual = activations.middle.matrix(),
                         .has_branch = true,
                         .branch = branch.matrix(),
-                        .dropout = pass.DropoutAt(layer_, DropoutSite::kMlpBranch)};
+                        .dropout = pass.DropoutAt(layer_, RandomSite::kMlpBranch)};
 }
 
 void Block::Recompute(const Pass& pass, const BlockTensors& weights, const BlockActivations& activations,
@@ -86,7 +86,7 @@ absl::Status Block::Backward(const Pass& pass, const BlockTensors& weights, cons
                              const BlockActivations& a, const Tensor& gradient) const {
   {
     ArenaScope scope(*pass.arena);
-    const kernels::Dropout dropout = pass.DropoutAt(layer_, DropoutSite::kMlpBranch);
+    const kernels::Dropout dropout = pass.DropoutAt(layer_, RandomSite::kMlpBranch);
     const kernels::Matrix d_norm2 = a.norm2_out.matrix();  // in the memory of the activation it ends
     const kernels::ConstMatrix d_branch = BranchGradient(pass, gradient, dropout);
     if (experts_.has_value()) {
@@ -98,7 +98,7 @@ absl::Status Block::Backward(const Pass& pass, const BlockTensors& weights, cons
                     gradient.matrix());
   }
   ArenaScope scope(*pass.arena);
-  const kernels::Dropout dropout = pass.DropoutAt(layer_, DropoutSite::kAttentionBranch);
+  const kernels::Dropout dropout = pass.DropoutAt(layer_, RandomSite::kAttentionBranch);
   const kernels::Matrix d_norm1 = a.norm1_out.matrix();
   attention_.Backward(pass, weights.own, gradients.own, a.norm1_out.matrix(), a.attention,
                       BranchGradient(pass, gradient, dropout), d_norm1);

@@ -22,7 +22,9 @@ class CountingOps final : public kernels::Ops {
   void RouterForward(const kernels::RouterOut&, kernels::ConstMatrix, const kernels::RouterShape&) override {}
   void RouterBackward(const kernels::RouterBackwardArgs&, const kernels::RouterShape&) override {}
   void RouterReport(const kernels::RouterReportArgs&, const kernels::RouterShape&) override {}
-  void SortChoices(int32_t*, int32_t*, int32_t*, const int32_t*, int64_t, const kernels::RouterShape&) override {}
+  void SortChoices(const kernels::SortedChoices&, const int32_t*, const float*, int64_t,
+                   const kernels::RouterShape&) override {}
+  void Jitter(kernels::Matrix, kernels::ConstMatrix, float, const kernels::RandomKey&) override {}
   void GatherRows(kernels::Matrix, kernels::ConstMatrix, const kernels::ExpertRows&) override {}
   void CombineRows(kernels::Matrix, kernels::ConstMatrix, kernels::ConstMatrix, const kernels::ExpertRows&) override {}
   void ExpertSwigluForward(kernels::Matrix, kernels::ConstMatrix, const float*, const kernels::ExpertRows&) override {}
@@ -39,6 +41,8 @@ class CountingOps final : public kernels::Ops {
                     const kernels::NormStats&, const kernels::NormParams&) override {}
   void ApplyDropout(kernels::Matrix, kernels::ConstMatrix, const kernels::Dropout&) override {}
   void Rope(kernels::Matrix, const float*, int64_t, int64_t, int64_t, bool) override {}
+  void Clip(kernels::Matrix, kernels::ConstMatrix, float) override {}
+  void ClipBackward(kernels::Matrix, kernels::ConstMatrix, float) override {}
   void GeluBackward(kernels::Matrix, kernels::ConstMatrix, kernels::ConstMatrix) override {}
   void SwigluForward(kernels::Matrix, kernels::ConstMatrix) override {}
   void SwigluBackward(kernels::Matrix, kernels::ConstMatrix, kernels::ConstMatrix) override {}

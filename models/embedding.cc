@@ -14,7 +14,7 @@ void Embedding::Forward(const Pass& pass, UnitTensors weights, const int32_t* to
   kernels::ConstMatrix positions;
   if (positions_ >= 0) positions = Rows(weights[positions_], 0, pass.sequence);
   pass.ops->EmbeddingForward(out, tokens, weights[tokens_].matrix(), positions, pass.sequence,
-                             pass.DropoutAt(0, DropoutSite::kEmbedding));
+                             pass.DropoutAt(0, RandomSite::kEmbedding));
 }
 
 void Embedding::Backward(const Pass& pass, UnitTensors gradients, const int32_t* tokens,
@@ -25,7 +25,7 @@ void Embedding::Backward(const Pass& pass, UnitTensors gradients, const int32_t*
     d_positions = Rows(gradients[positions_], 0, pass.sequence);
   }
   pass.ops->EmbeddingBackward(gradients[tokens_].matrix(), d_positions, tokens, d_out, pass.sequence,
-                              pass.DropoutAt(0, DropoutSite::kEmbedding));
+                              pass.DropoutAt(0, RandomSite::kEmbedding));
 }
 
 }  // namespace holdfast

@@ -1,6 +1,7 @@
 #include "models/experts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -11,7 +12,7 @@
 namespace holdfast {
 namespace {
 
-kernels::RouterShape ShapeOf(const ModelConfig& c) {
+kernels::RouterShape RouterOf(const ModelConfig& c) {
   return {.num_experts = c.num_experts,
           .chosen = c.experts_per_token,
           .score = c.router_score == RouterScoreKind::kSoftmax ? kernels::RouterScore::kSoftmax
@@ -23,21 +24,35 @@ kernels::RouterShape ShapeOf(const ModelConfig& c) {
 }
 
 enum : size_t { kGateUp, kDown };  // of an expert, in the experts' unit
-constexpr char kLoad[] = "expert_load";
+constexpr char kLoad[] = "expert_load", kDropped[] = "dropped_choices";
 
 kernels::RouterOut OutOf(const Routing& routing) {
   return {routing.scores.f32(), routing.experts.i32(), routing.weights.f32(), routing.lse.f32()};
 }
 
+int64_t Capacity(double factor, int64_t rows, const kernels::RouterShape& shape) {
+  const auto choices = static_cast<double>(rows * shape.chosen);
+  return static_cast<int64_t>(std::ceil(factor * choices / static_cast<double>(shape.num_experts)));
+}
+
 }  // namespace
+
+int64_t ExpertCapacity(const ModelConfig& config, int64_t rows) {
+  return Capacity(config.expert_capacity, rows, RouterOf(config));
+}
 
 StatisticsLayout RouterStatistics(const ModelConfig& config) {
   const int64_t layers = config.NumExpertLayers();
   if (layers == 0) return StatisticsLayout();
-  return {{{.name = "router_balance", .combine = Combine::kMean, .size = layers},
-           {.name = "router_z", .combine = Combine::kMean, .size = layers},
-           {.name = "router_entropy", .combine = Combine::kMean, .size = layers},
-           {.name = kLoad, .combine = Combine::kCount, .size = layers * config.num_experts}}};
+  std::vector<StatisticSpec> statistics = {
+      {.name = "router_balance", .combine = Combine::kMean, .size = layers},
+      {.name = "router_z", .combine = Combine::kMean, .size = layers},
+      {.name = "router_entropy", .combine = Combine::kMean, .size = layers},
+      {.name = kLoad, .combine = Combine::kCount, .size = layers * config.num_experts}};
+  if (config.expert_capacity > 0) {
+    statistics.push_back({.name = kDropped, .combine = Combine::kCount, .size = layers});
+  }
+  return StatisticsLayout(std::move(statistics));
 }
 
 std::vector<Figure> RouterFigures(const ModelConfig& config, const Statistics& step) {
@@ -49,6 +64,7 @@ std::vector<Figure> RouterFigures(const ModelConfig& config, const Statistics& s
   };
   Figure load{.name = kLoad, .values = {}, .is_list = true};
   Figure dead{.name = "dead_experts", .values = {}, .is_list = true};
+  Figure dropped{.name = kDropped, .values = {}, .is_list = true};
   const absl::Span<const int64_t> all = step.Counts(kLoad);
   for (int64_t layer = 0; layer < layers; ++layer) {
     const auto tokens =
@@ -57,23 +73,32 @@ std::vector<Figure> RouterFigures(const ModelConfig& config, const Statistics& s
     const auto most = static_cast<double>(*std::max_element(tokens.begin(), tokens.end()));
     load.values.push_back(sum > 0 ? most * static_cast<double>(tokens.size()) / sum : 0);
     dead.values.push_back(static_cast<double>(std::count(tokens.begin(), tokens.end(), 0)));
+    if (config.expert_capacity == 0) continue;
+    dropped.values.push_back(static_cast<double>(step.Counts(kDropped)[static_cast<size_t>(layer)]) / sum);
   }
   const absl::Span<const double> entropy = step.Reals("router_entropy");
-  return {{.name = "balance_loss", .values = {config.router_balance_loss * mean("router_balance")}},
-          {.name = "z_loss", .values = {config.router_z_loss * mean("router_z")}},
-          std::move(load),
-          std::move(dead),
-          {.name = "router_entropy", .values = {entropy.begin(), entropy.end()}, .is_list = true}};
+  std::vector<Figure> figures = {
+      {.name = "balance_loss", .values = {config.router_balance_loss * mean("router_balance")}},
+      {.name = "z_loss", .values = {config.router_z_loss * mean("router_z")}},
+      std::move(load),
+      std::move(dead),
+      {.name = "router_entropy", .values = {entropy.begin(), entropy.end()}, .is_list = true}};
+  if (config.expert_capacity > 0) figures.push_back(std::move(dropped));
+  return figures;
 }
 
 Experts::Experts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, int64_t layer)
-    : shape_(ShapeOf(config)),
+    : shape_(RouterOf(config)),
       hidden_size_(config.hidden_size),
       width_(config.expert_intermediate_size),
+      layer_(layer),
       index_((layer - config.first_expert_layer) / config.expert_layer_step),
       num_layers_(config.NumExpertLayers()),
       balance_loss_(config.router_balance_loss),
       z_loss_(config.router_z_loss),
+      balance_pooled_(config.router_balance == RouterBalanceKind::kPooled),
+      capacity_(config.expert_capacity),
+      jitter_(static_cast<float>(config.router_jitter)),
       router_(builder.AddFp32Matrix(name + ".router.weight", shape_.num_experts, hidden_size_,
                                     static_cast<float>(config.init_std))),
       elsewhere_(shape_.num_experts, shape_.chosen, hidden_size_, width_) {
@@ -127,20 +152,34 @@ kernels::ExpertRows Experts::Rows(const Pass& pass, const Routing& routing) cons
           .slot_of = routing.slot_of.i32()};
 }
 
-kernels::RouterShape Experts::ShapeWith(const BlockTensors& weights) const {
+kernels::RouterShape Experts::ShapeOf(const Pass& pass, const BlockTensors& weights) const {
   kernels::RouterShape shape = shape_;
   if (bias_ >= 0) shape.bias = weights.own[bias_].f32();
+  if (pass.training) shape.capacity = Capacity(capacity_, pass.rows(), shape);
   return shape;
+}
+
+kernels::ConstMatrix Experts::RouterInput(const Pass& pass, kernels::ConstMatrix x) const {
+  if (!HasJitter(pass)) return x;
+  const kernels::Matrix jittered = pass.Floats({pass.rows(), hidden_size_}).matrix();
+  pass.ops->Jitter(jittered, x, jitter_, pass.KeyAt(layer_, RandomSite::kRouter));
+  return jittered;
 }
 
 void Experts::Route(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
                     const ExpertActivations& activations) const {
   const Routing& routing = activations.routing;
-  pass.ops->Gemm(
-      {.a = x, .b = weights.own[router_].matrix(), .transpose_b = true, .c = routing.logits.matrix(), .pre_gelu = {}});
-  pass.ops->RouterForward(OutOf(routing), routing.logits.matrix(), ShapeWith(weights));
-  pass.ops->SortChoices(routing.offsets.i32(), routing.choices.i32(), routing.slot_of.i32(), routing.experts.i32(),
-                        pass.rows(), shape_);
+  const ArenaScope scope(*pass.arena);
+  pass.ops->Gemm({.a = RouterInput(pass, x),
+                  .b = weights.own[router_].matrix(),
+                  .transpose_b = true,
+                  .c = routing.logits.matrix(),
+                  .pre_gelu = {}});
+  const kernels::RouterShape shape = ShapeOf(pass, weights);
+  pass.ops->RouterForward(OutOf(routing), routing.logits.matrix(), shape);
+  pass.ops->SortChoices(
+      {routing.offsets.i32(), routing.choices.i32(), routing.slot_of.i32(), pass.training ? CountsOf(pass) : nullptr},
+      routing.experts.i32(), routing.weights.f32(), pass.rows(), shape);
 }
 
 ExpertParallel::Rows Experts::RowsToSend(const Pass& pass, const Routing& routing, kernels::ConstMatrix x) const {
@@ -242,7 +281,11 @@ void Experts::RouterBackward(const Pass& pass, const Routing& routing, const flo
   const double scale = pass.loss_scale / static_cast<double>(num_layers_);
   const auto experts = static_cast<double>(shape_.num_experts), rows = static_cast<double>(pass.rows());
   kernels::RouterReportArgs report{
-      .logits = routing.logits.matrix(), .forward = OutOf(routing), .offsets = routing.offsets.i32()};
+      .logits = routing.logits.matrix(), .forward = OutOf(routing), .counts = CountsOf(pass)};
+  if (balance_pooled_) {
+    report.pooled = pass.expert_counts.i32();
+    report.pooled_layers = num_layers_;
+  }
   if (balance_loss_ > 0) {
     report.slope = pass.Floats({shape_.num_experts}).f32();
     report.slope_scale = static_cast<float>(balance_loss_ * scale * experts / rows);
@@ -252,6 +295,8 @@ void Experts::RouterBackward(const Pass& pass, const Routing& routing, const flo
     report.z = pass.layout->At<double>(pass.statistics, 1) + index_;
     report.entropy = pass.layout->At<double>(pass.statistics, 2) + index_;
     report.load = pass.layout->At<int64_t>(pass.statistics, 3) + index_ * shape_.num_experts;
+    report.offsets = routing.offsets.i32();
+    if (capacity_ > 0) report.dropped = pass.layout->At<int64_t>(pass.statistics, 4) + index_;
   }
   if (report.slope != nullptr || report.load != nullptr) pass.ops->RouterReport(report, shape_);
   pass.ops->RouterBackward({.d_logits = d_logits,
@@ -270,9 +315,17 @@ Tensor Experts::RestBackward(const Pass& pass, const BlockTensors& weights, cons
   const Tensor sum = pass.Floats({pass.rows(), hidden_size_});
   const kernels::Matrix d_logits = pass.Floats({pass.rows(), shape_.num_experts}).matrix();
   RouterBackward(pass, routing, d_weights.f32(), d_logits);
-  pass.ops->Gemm({.a = d_logits, .transpose_a = true, .b = x, .c = gradients.own[router_].matrix(), .pre_gelu = {}});
+  {
+    const ArenaScope scope(*pass.arena);
+    pass.ops->Gemm({.a = d_logits,
+                    .transpose_a = true,
+                    .b = RouterInput(pass, x),
+                    .c = gradients.own[router_].matrix(),
+                    .pre_gelu = {}});
+  }
   if (bias_ >= 0) pass.ops->Zero(gradients.own[bias_].data, gradients.own[bias_].bytes());
   pass.ops->Gemm({.a = d_logits, .b = weights.own[router_].matrix(), .c = sum.matrix(), .pre_gelu = {}});
+  if (HasJitter(pass)) pass.ops->Jitter(sum.matrix(), sum.matrix(), jitter_, pass.KeyAt(layer_, RandomSite::kRouter));
   if (shared_.has_value()) {
     shared_->Backward(pass, weights.own, gradients.own, x, activations.shared, d_y, sum.matrix());
   }

@@ -1,6 +1,7 @@
 #pragma once
 // The feed-forward half of a block as a mixture of experts (Shazeer et al. 2017): a router sends every token to a few
-// of many SwiGLU layers and adds up what they give, each weighted by the router. No token is dropped.
+// of many SwiGLU layers and adds up what they give, each weighted by the router. No token is dropped, but in training
+// with a capacity (ModelConfig::expert_capacity), which is of a microbatch.
 //
 // The arithmetic knows no place: an expert's rows are taken in token order, a token's experts by ascending index, the
 // weight multiplies the activation before the last projection, the router works in fp32, a shared expert comes last.
@@ -43,12 +44,16 @@ struct BlockTensors {
   int experts_unit = -1;
 };
 
-/// What a training pass tells of each of L layers with experts: "router_balance", "router_z", "router_entropy" (L) and
-/// "expert_load" (L, E), the tokens of each expert. None of a dense model.
+/// Rows of a microbatch of `rows` that an expert takes in training at most; 0 = all.
+int64_t ExpertCapacity(const ModelConfig& config, int64_t rows);
+
+/// What a training pass tells of each of L layers with experts: "router_balance", "router_z", "router_entropy" (L),
+/// "expert_load" (L, E), the tokens that chose each expert, and with a capacity "dropped_choices" (L). None of a dense
+/// model.
 StatisticsLayout RouterStatistics(const ModelConfig& config);
 /// Of a step's: "balance_loss" and "z_loss" as they were added to the loss; and, one for each layer with experts,
-/// "expert_load" (the most tokens of an expert over the mean), "dead_experts" (that had none) and "router_entropy" (in
-/// nats). Empty for a dense model.
+/// "expert_load" (the most tokens of an expert over the mean), "dead_experts" (that had none), "router_entropy" (in
+/// nats) and with a capacity "dropped_choices" (their share). Empty for a dense model.
 std::vector<Figure> RouterFigures(const ModelConfig& config, const Statistics& step);
 
 class Experts {
@@ -82,9 +87,13 @@ class Experts {
   absl::Status ServeBackward(const Pass& pass, int unit, const ExpertTraffic& traffic) const;
 
  private:
-  /// With the bias of the unit at hand.
-  kernels::RouterShape ShapeWith(const BlockTensors& weights) const;
+  /// With the bias of the unit at hand and the capacity of the pass.
+  kernels::RouterShape ShapeOf(const Pass& pass, const BlockTensors& weights) const;
+  int32_t* CountsOf(const Pass& pass) const { return Advance(pass.expert_counts.i32(), index_ * shape_.num_experts); }
   int64_t slots(const Pass& pass) const { return pass.rows() * shape_.chosen; }
+  bool HasJitter(const Pass& pass) const { return pass.training && jitter_ > 0; }
+  /// What the router sees of x (R, C); with jitter in memory of the arena.
+  kernels::ConstMatrix RouterInput(const Pass& pass, kernels::ConstMatrix x) const;
   /// Of the router, with the losses of its own.
   void RouterBackward(const Pass& pass, const Routing& routing, const float* d_weights, kernels::Matrix d_logits) const;
   /// What router and shared expert add to the gradient of x, in the dtype of activations.
@@ -99,10 +108,13 @@ class Experts {
   ExpertParallel::Rows RowsToSend(const Pass& pass, const Routing& routing, kernels::ConstMatrix x) const;
 
   kernels::RouterShape shape_;
-  int64_t hidden_size_, width_;
+  int64_t hidden_size_, width_, layer_;
   int64_t index_, num_layers_;    // among the layers with experts, and how many there are
   double balance_loss_, z_loss_;  // coefficients
-  int router_, bias_ = -1;        // in the block's unit
+  bool balance_pooled_;
+  double capacity_;
+  float jitter_;
+  int router_, bias_ = -1;  // in the block's unit
   ExpertParallel elsewhere_;
   std::optional<SharedExpert> shared_;
 };

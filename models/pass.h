@@ -13,7 +13,7 @@ namespace holdfast {
 using UnitTensors = absl::Span<const Tensor>;
 
 /// Uses of random numbers inside a layer. Layer 0 is the embedding, layer l + 1 block l.
-enum class DropoutSite : uint32_t { kEmbedding = 0, kAttention = 1, kAttentionBranch = 2, kMlpBranch = 3 };
+enum class RandomSite : uint32_t { kEmbedding = 0, kAttention = 1, kAttentionBranch = 2, kMlpBranch = 3, kRouter = 4 };
 inline constexpr uint32_t kSitesPerLayer = 8;
 
 struct Pass {
@@ -27,15 +27,20 @@ struct Pass {
   const StatisticsLayout* layout = nullptr;  // of
   void* statistics = nullptr;                // what a training pass tells besides its losses; null = nothing
   PartStore* parts = nullptr;                // see PassContext
+  bool training = false;
+  Tensor expert_counts = {};  // (L, E) int32 of a training pass: rows that chose each expert of each layer with some
 
   int64_t rows() const { return batch * sequence; }
   Tensor Activation(int64_t cols) const { return arena->Allocate(dtype, {rows(), cols}); }
   Tensor Floats(Shape shape) const { return arena->Allocate(DType::kF32, shape); }
 
-  kernels::Dropout DropoutAt(int64_t layer, DropoutSite site) const {
-    kernels::Dropout dropout{.rate = dropout_rate, .key = random};
-    dropout.key.site = static_cast<uint32_t>(layer) * kSitesPerLayer + static_cast<uint32_t>(site);
-    return dropout;
+  kernels::RandomKey KeyAt(int64_t layer, RandomSite site) const {
+    kernels::RandomKey key = random;
+    key.site = static_cast<uint32_t>(layer) * kSitesPerLayer + static_cast<uint32_t>(site);
+    return key;
+  }
+  kernels::Dropout DropoutAt(int64_t layer, RandomSite site) const {
+    return {.rate = dropout_rate, .key = KeyAt(layer, site)};
   }
 };
 

@@ -51,7 +51,8 @@ void SharedExpert::Weigh(const Pass& pass, UnitTensors weights, kernels::ConstMa
                          const SharedExpertActivations& a) const {
   pass.ops->Gemm({.a = x, .b = weights[gate_].matrix(), .transpose_b = true, .c = a.logits.matrix(), .pre_gelu = {}});
   pass.ops->RouterForward(OutOf(a), a.logits.matrix(), kGate);
-  pass.ops->SortChoices(a.offsets.i32(), a.choices.i32(), a.slot_of.i32(), a.experts.i32(), pass.rows(), kGate);
+  pass.ops->SortChoices({a.offsets.i32(), a.choices.i32(), a.slot_of.i32()}, a.experts.i32(), a.weights.f32(),
+                        pass.rows(), kGate);
 }
 
 void SharedExpert::ForwardUp(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x,

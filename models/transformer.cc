@@ -88,7 +88,7 @@ class Transformer final : public LanguageModel {
   };
 
   absl::Status CheckSize(const TokenBatch& batch) const;
-  Pass MakePass(const TokenBatch& batch, const PassContext& context, double dropout) const;
+  Pass MakePass(const TokenBatch& batch, const PassContext& context, bool training) const;
   absl::Status Embed(const Pass& pass, UnitStore& store, const int32_t* tokens, const Tensor& out) const;
 
   absl::Status ForwardBlocks(const Pass& pass, UnitStore& store, Saved* saved) const;
@@ -159,18 +159,19 @@ absl::Status Transformer::CheckSize(const TokenBatch& batch) const {
   return absl::OkStatus();
 }
 
-Pass Transformer::MakePass(const TokenBatch& batch, const PassContext& context, double dropout) const {
+Pass Transformer::MakePass(const TokenBatch& batch, const PassContext& context, bool training) const {
   return {.ops = context.ops,
           .arena = context.arena,
           .dtype = options_.compute_dtype,
           .batch = batch.batch,
           .sequence = batch.sequence,
           .random = context.random,
-          .dropout_rate = static_cast<float>(dropout),
+          .dropout_rate = training ? static_cast<float>(config_.dropout) : 0,
           .loss_scale = context.loss_scale,
           .layout = &statistics_,
           .statistics = context.statistics,
-          .parts = context.parts};
+          .parts = context.parts,
+          .training = training};
 }
 
 absl::Status Transformer::Embed(const Pass& pass, UnitStore& store, const int32_t* tokens, const Tensor& out) const {
@@ -183,7 +184,10 @@ absl::Status Transformer::ForwardBackward(const Batch& any, const PassContext& c
   const TokenBatch batch = TokenBatch::Of(any);
   RETURN_IF_ERROR(CheckSize(batch));
   const ArenaScope scope(*context.arena);
-  const Pass pass = MakePass(batch, context, config_.dropout);
+  Pass pass = MakePass(batch, context, /*training=*/true);
+  if (const int64_t layers = config_.NumExpertLayers(); layers > 0) {
+    pass.expert_counts = pass.Floats({layers, config_.num_experts});
+  }
   Saved saved;
   saved.branch = pass.Activation(config_.hidden_size);
   saved.embedded = pass.Activation(config_.hidden_size);
@@ -281,7 +285,7 @@ template <typename Use>
 absl::Status Transformer::ForwardOnly(const TokenBatch& batch, const PassContext& context, Use&& use) const {
   RETURN_IF_ERROR(CheckSize(batch));
   const ArenaScope scope(*context.arena);
-  const Pass pass = MakePass(batch, context, 0);
+  const Pass pass = MakePass(batch, context, /*training=*/false);
   const Tensor residual = pass.Activation(config_.hidden_size);
   const Tensor branch = pass.Activation(config_.hidden_size);
   RETURN_IF_ERROR(Embed(pass, *context.store, batch.inputs, residual));
@@ -319,7 +323,7 @@ absl::Status Transformer::LastLogits(const TokenBatch& batch, const PassContext&
 }
 
 absl::Status Transformer::Serve(const Batch& shape, const PassContext& context, bool training) {
-  const Pass pass = MakePass({.batch = shape.batch, .sequence = shape.sequence}, context, 0);
+  const Pass pass = MakePass({.batch = shape.batch, .sequence = shape.sequence}, context, training);
   std::vector<ExpertTraffic> traffic(modules_.blocks.size());
   for (size_t l = 0; l < modules_.blocks.size(); ++l) {
     if (!modules_.blocks[l].has_experts()) continue;

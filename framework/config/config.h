@@ -22,6 +22,7 @@ enum class DeviceKind { kCpu, kCuda };
 enum class GradientSumKind { kTree, kChains };
 enum class ArithmeticChoice { kAuto, kPortable, kNative, kAvx512Bf16, kAmxBf16 };
 enum class RouterScoreKind { kSoftmax, kSigmoid };
+enum class RouterBalanceKind { kPerLayer, kPooled };
 enum class Sharding { kNoShard, kShardGradOp, kFullShard };
 enum class Transport { kGloo, kMpi, kNccl };
 enum class MirrorPlace { kDevice, kHost };
@@ -56,6 +57,7 @@ struct ModelConfig {
   bool qkv_bias = false;       // on the projections to query, key and value, also without `bias`
   bool qk_norm = false;        // RMS norm of each head of query and key, before they are rotated
   bool qk_norm_joint = false;  // of qk_norm: over all heads of query, and of key, at once
+  double clip_qkv = 0.0;       // values of query, key (after their norms) and value stay within +-this; 0 = no limit
   int64_t sliding_window = 0;  // keys that a query sees, its own the last; 0 = all up to its own
   bool tie_embeddings = true;
   double norm_eps = 1e-5;
@@ -79,12 +81,21 @@ struct ModelConfig {
   double router_scale = 1.0;
   int64_t router_groups = 1;         // experts in as many groups of neighbours ...
   int64_t router_groups_chosen = 1;  // ... of which a token's experts come from the best few
+  /// In training an expert takes at most ceil(expert_capacity * tokens * experts_per_token / num_experts) of the tokens
+  /// of a microbatch: those with the largest weights, ties to the earlier. Others go without it, their other experts'
+  /// weights as they are.
+  double expert_capacity = 0.0;  // 0 = all that chose it
+  /// In training what the router sees of a token is multiplied, element by element, by uniform random numbers between
+  /// 1 - router_jitter and 1 + router_jitter (arXiv 2101.03961); experts see it as it is.
+  double router_jitter = 0.0;
   /// A SwiGLU layer beside the experts that every token goes through; with a gate its output is multiplied by
   /// sigmoid(<gate, x>).
   int64_t shared_expert_intermediate_size = 0;  // 0 = none
   bool shared_expert_gate = false;
   /// Coefficients of losses that are added to the cross-entropy in training, each a mean over microbatches and layers
   /// with experts: E * sum over experts of (share of the tokens * mean probability), and the mean of logsumexp^2.
+  /// With kPooled the share of the tokens is that of all these layers together, as transformers has it.
+  RouterBalanceKind router_balance = RouterBalanceKind::kPerLayer;
   double router_balance_loss = 0.0;
   double router_z_loss = 0.0;
   /// A bias of each expert is added to its score for choosing only. After each step it rises by router_bias_rate where

@@ -267,7 +267,8 @@ void ConfigReader::CheckAgainstInitialModel(ModelConfig model) {
   ResolveDerived(&model);
   for (const ModelDifference& difference : ArithmeticDifferences(model, initial_->model)) {
     const std::string key = Join(kModel, difference.key);
-    if (failed_.contains(key)) continue;
+    const bool bias_begins = difference.key == "router_bias" && model.router_bias;
+    if (failed_.contains(key) || bias_begins) continue;
     errors_.Add(OriginOf({key, kFamilyKey}), key,
                 absl::StrCat(difference.ours, ", but ", difference.theirs, " in ", initial_->file,
                              ", whose weights the run starts from; leave the key out to take that value"));

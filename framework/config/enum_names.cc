@@ -13,6 +13,7 @@ constexpr const char* kOptimizers[] = {"adamw", "lion", "muon"};
 constexpr const char* kSchedules[] = {"constant", "cosine", "linear", "wsd"};
 constexpr const char* kDevices[] = {"cpu", "cuda"};
 constexpr const char* kRouterScores[] = {"softmax", "sigmoid"};
+constexpr const char* kRouterBalances[] = {"per_layer", "pooled"};
 constexpr const char* kGradientSums[] = {"tree", "chains"};
 constexpr const char* kArithmetics[] = {"auto", "portable", "native", "avx512_bf16", "amx_bf16"};
 constexpr const char* kShardings[] = {"no_shard", "shard_grad_op", "full_shard"};
@@ -34,6 +35,7 @@ absl::Span<const char* const> EnumNames(OptimizerKind) { return kOptimizers; }
 absl::Span<const char* const> EnumNames(ScheduleKind) { return kSchedules; }
 absl::Span<const char* const> EnumNames(DeviceKind) { return kDevices; }
 absl::Span<const char* const> EnumNames(RouterScoreKind) { return kRouterScores; }
+absl::Span<const char* const> EnumNames(RouterBalanceKind) { return kRouterBalances; }
 absl::Span<const char* const> EnumNames(GradientSumKind) { return kGradientSums; }
 absl::Span<const char* const> EnumNames(ArithmeticChoice) { return kArithmetics; }
 absl::Span<const char* const> EnumNames(Sharding) { return kShardings; }

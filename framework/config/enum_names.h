@@ -18,6 +18,7 @@ absl::Span<const char* const> EnumNames(ScheduleKind);
 absl::Span<const char* const> EnumNames(DeviceKind);
 absl::Span<const char* const> EnumNames(ArithmeticChoice);
 absl::Span<const char* const> EnumNames(RouterScoreKind);
+absl::Span<const char* const> EnumNames(RouterBalanceKind);
 absl::Span<const char* const> EnumNames(GradientSumKind);
 absl::Span<const char* const> EnumNames(Sharding);
 absl::Span<const char* const> EnumNames(Transport);

@@ -59,15 +59,21 @@ void CheckSharedExpert(const ModelConfig& model, Violations* violations) {
   }
 }
 
-void CheckRouterBias(const ModelConfig& model, Violations* violations) {
-  if (!model.router_bias || model.num_experts > 0) return;
-  violations->push_back(
-      {{"model.router_bias", "model.num_experts"}, "there is no router; leave it out or set model.num_experts"});
+/// What means nothing without experts.
+void CheckRouter(const ModelConfig& model, Violations* violations) {
+  if (model.num_experts > 0) return;
+  const auto refuse = [&](const char* key, const char* why) {
+    violations->push_back({{absl::StrCat("model.", key), "model.num_experts"},
+                           absl::StrCat(why, "; leave it out or set model.num_experts")});
+  };
+  if (model.router_bias) refuse("router_bias", "there is no router");
+  if (model.router_jitter > 0) refuse("router_jitter", "there is no router");
+  if (model.expert_capacity > 0) refuse("expert_capacity", "there are no experts");
 }
 
 void CheckExperts(const ModelConfig& model, Violations* violations) {
   CheckSharedExpert(model, violations);
-  CheckRouterBias(model, violations);
+  CheckRouter(model, violations);
   if (model.num_experts == 0) return;
   if (model.activation != ActivationKind::kSwiglu || model.bias) {
     violations->push_back({{"model.num_experts", "model.activation", "model.bias"},
@@ -332,7 +338,8 @@ std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, cons
     if (key == "rope_theta" || key == "rope_scaling") return rope;
     if (key.starts_with("rope_")) return scaled;
     return key != "family" && key != "dropout" && key != "init_std" && key != "router_balance_loss" &&
-           key != "router_z_loss" && key != "router_bias_rate";
+           key != "router_z_loss" && key != "router_bias_rate" && key != "expert_capacity" && key != "router_jitter" &&
+           key != "router_balance";
   };
   Config a, b;
   a.model = ours;

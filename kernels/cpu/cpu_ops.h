@@ -37,6 +37,8 @@ class CpuOps final : public Ops {
   void AttentionBackward(Matrix d_qkv, ConstMatrix d_out, ConstMatrix out, const float* lse, ConstMatrix qkv,
                          const AttentionShape& shape) override;
 
+  void Clip(Matrix out, ConstMatrix in, float limit) override;
+  void ClipBackward(Matrix d, ConstMatrix in, float limit) override;
   void GeluBackward(Matrix d_in, ConstMatrix d_out, ConstMatrix in) override;
   void SwigluForward(Matrix out, ConstMatrix gate_up) override;
   void SwigluBackward(Matrix d_gate_up, ConstMatrix d_out, ConstMatrix gate_up) override;
@@ -44,8 +46,9 @@ class CpuOps final : public Ops {
   void RouterForward(const RouterOut& out, ConstMatrix logits, const RouterShape& shape) override;
   void RouterBackward(const RouterBackwardArgs& args, const RouterShape& shape) override;
   void RouterReport(const RouterReportArgs& args, const RouterShape& shape) override;
-  void SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
+  void SortChoices(const SortedChoices& out, const int32_t* experts, const float* weights, int64_t rows,
                    const RouterShape& shape) override;
+  void Jitter(Matrix out, ConstMatrix in, float range, const RandomKey& key) override;
   void GatherRows(Matrix out, ConstMatrix in, const ExpertRows& rows) override;
   void CombineRows(Matrix out, ConstMatrix in, ConstMatrix last, const ExpertRows& rows) override;
   void ExpertGemm(const ExpertGemmArgs& args, const ExpertRows& rows) override;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/expert_rows.cc"
@@ -16,6 +17,9 @@ HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
 namespace HWY_NAMESPACE {
 
+/// Slots of choices that are not dropped.
+HWY_INLINE int64_t KeptSlots(const ExpertRows& rows) { return rows.offsets[rows.num_experts]; }
+
 void GatherRows(Executor& executor, const Matrix& out, const ConstMatrix& in, const ExpertRows& rows) {
   ForRows(executor, out.dtype, rows.slots, out.cols, [&](auto type, int64_t slot) {
     using T = decltype(type);
@@ -26,16 +30,21 @@ void GatherRows(Executor& executor, const Matrix& out, const ConstMatrix& in, co
 
 void CombineRows(Executor& executor, const Matrix& out, const ConstMatrix& in, const ConstMatrix& last,
                  const ExpertRows& rows) {
+  const int64_t kept = KeptSlots(rows);
   ForRows(executor, out.dtype, out.rows, out.cols, [&](auto type, int64_t r) HWY_ATTR {
     using T = decltype(type);
     const Wide d;
-    const int32_t* slots = rows.slot_of + r * rows.chosen;
-    const T* end = last.data != nullptr ? RowOf<T>(last, r) : nullptr;
+    const T* parts[kMaxExpertsPerRow + 1];
+    int64_t n = 0;
+    for (int64_t j = 0; j < rows.chosen; ++j) {
+      const int32_t slot = rows.slot_of[r * rows.chosen + j];
+      if (slot < kept) parts[n++] = RowOf<T>(in, slot);
+    }
+    if (last.data != nullptr) parts[n++] = RowOf<T>(last, r);
     T* to = RowOf<T>(out, r);
     ForVectors(d, out.cols, [&](int64_t c, auto access) HWY_ATTR {
-      auto sum = access.Load(d, RowOf<T>(in, slots[0]) + c);
-      for (int64_t j = 1; j < rows.chosen; ++j) sum = hn::Add(sum, access.Load(d, RowOf<T>(in, slots[j]) + c));
-      if (end != nullptr) sum = hn::Add(sum, access.Load(d, end + c));
+      auto sum = n > 0 ? access.Load(d, parts[0] + c) : hn::Zero(d);
+      for (int64_t j = 1; j < n; ++j) sum = hn::Add(sum, access.Load(d, parts[j] + c));
       access.Store(d, sum, to + c);
     });
   });
@@ -43,7 +52,7 @@ void CombineRows(Executor& executor, const Matrix& out, const ConstMatrix& in, c
 
 void ExpertSwigluForward(Executor& executor, const Matrix& out, const ConstMatrix& gate_up, const float* weights,
                          const ExpertRows& rows) {
-  ForRows(executor, out.dtype, rows.slots, out.cols, [&](auto type, int64_t slot) HWY_ATTR {
+  ForRows(executor, out.dtype, KeptSlots(rows), out.cols, [&](auto type, int64_t slot) HWY_ATTR {
     using T = decltype(type);
     const Wide d;
     const T *gate = RowOf<T>(gate_up, slot), *up = gate + out.cols;
@@ -60,7 +69,9 @@ void ExpertSwigluForward(Executor& executor, const Matrix& out, const ConstMatri
 /// d_value = d_out * weight, d_weight = <d_out, silu(gate) up>; the rest as SwigluBackward. Eight lanes for the sum.
 void ExpertSwigluBackward(Executor& executor, const Matrix& d_gate_up, float* d_weights, const ConstMatrix& d_out,
                           const ConstMatrix& gate_up, const float* weights, const ExpertRows& rows) {
-  ForRows(executor, d_out.dtype, rows.slots, 2 * d_out.cols, [&](auto type, int64_t slot) HWY_ATTR {
+  const int64_t kept = KeptSlots(rows);
+  for (int64_t slot = kept; slot < rows.slots; ++slot) d_weights[rows.choices[slot]] = 0;
+  ForRows(executor, d_out.dtype, kept, 2 * d_out.cols, [&](auto type, int64_t slot) HWY_ATTR {
     using T = decltype(type);
     const Eight d;
     const int64_t cols = d_out.cols;
@@ -92,20 +103,54 @@ HWY_EXPORT(CombineRows);
 HWY_EXPORT(ExpertSwigluForward);
 HWY_EXPORT(ExpertSwigluBackward);
 
-// A counting sort; tens of microseconds for the choices of a microbatch.
-void CpuOps::SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
+namespace {
+
+constexpr int32_t kDropped = -1;
+
+/// Marks in out.slot_of the choices that experts have no room for, when all are sorted; offsets are then of the others.
+void DropBeyondCapacity(const SortedChoices& out, const float* weights, const RouterShape& shape) {
+  const auto rank = [&](int32_t c) {
+    return weights[c] == weights[c] ? weights[c] : -std::numeric_limits<float>::infinity();
+  };
+  const auto before = [&](int32_t a, int32_t b) { return rank(a) > rank(b) || (rank(a) == rank(b) && a < b); };
+  int32_t first = 0;
+  for (int64_t e = 0; e < shape.num_experts; ++e) {
+    const int32_t end = out.offsets[e + 1], kept = static_cast<int32_t>(std::min<int64_t>(end - first, shape.capacity));
+    std::nth_element(out.choices + first, out.choices + first + kept, out.choices + end, before);
+    for (int32_t slot = first + kept; slot < end; ++slot) out.slot_of[out.choices[slot]] = kDropped;
+    out.offsets[e + 1] = out.offsets[e] + kept;
+    first = end;
+  }
+}
+
+/// Gives choices their slots, but those that are marked the last ones. `offsets`: first slots of experts.
+void PlaceChoices(const SortedChoices& out, const int32_t* experts, int64_t num_choices, const RouterShape& shape) {
+  const int64_t n = shape.num_experts;
+  int32_t end = out.offsets[n];
+  for (int64_t c = 0; c < num_choices; ++c) {
+    const int32_t slot = out.slot_of[c] == kDropped ? end++ : out.offsets[experts[c]]++;
+    out.choices[slot] = static_cast<int32_t>(c);
+    out.slot_of[c] = slot;
+  }
+  std::copy_backward(out.offsets, out.offsets + n, out.offsets + n + 1);  // each has become the next one's
+  out.offsets[0] = 0;
+}
+
+}  // namespace
+
+// A counting sort; tens of microseconds for the choices of a microbatch. With a capacity it is done again.
+void CpuOps::SortChoices(const SortedChoices& out, const int32_t* experts, const float* weights, int64_t rows,
                          const RouterShape& shape) {
   const int64_t num_choices = rows * shape.chosen, n = shape.num_experts;
-  std::fill(offsets, offsets + n + 1, 0);
-  for (int64_t c = 0; c < num_choices; ++c) ++offsets[experts[c] + 1];
-  for (int64_t e = 0; e < n; ++e) offsets[e + 1] += offsets[e];
-  for (int64_t c = 0; c < num_choices; ++c) {
-    const int32_t slot = offsets[experts[c]]++;
-    choices[slot] = static_cast<int32_t>(c);
-    slot_of[c] = slot;
-  }
-  std::copy_backward(offsets, offsets + n, offsets + n + 1);  // each has become the next one's
-  offsets[0] = 0;
+  std::fill(out.offsets, out.offsets + n + 1, 0);
+  for (int64_t c = 0; c < num_choices; ++c) ++out.offsets[experts[c] + 1];
+  if (out.counts != nullptr) std::copy_n(out.offsets + 1, n, out.counts);
+  for (int64_t e = 0; e < n; ++e) out.offsets[e + 1] += out.offsets[e];
+  std::fill(out.slot_of, out.slot_of + num_choices, 0);
+  PlaceChoices(out, experts, num_choices, shape);
+  if (shape.capacity == 0) return;
+  DropBeyondCapacity(out, weights, shape);
+  PlaceChoices(out, experts, num_choices, shape);
 }
 
 void CpuOps::GatherRows(Matrix out, ConstMatrix in, const ExpertRows& rows) {

@@ -26,8 +26,8 @@ __global__ void GatherRowsKernel(Rows<T> out, Rows<const T> in, const int32_t* c
 template <typename T>
 struct CombineArgs {
   Rows<T> out;
-  Rows<const T> in, last;  // the data of last may be null, or that of out
-  const int32_t* slot_of;
+  Rows<const T> in, last;         // the data of last may be null, or that of out
+  const int32_t *slot_of, *kept;  // how many slots are
   int chosen;
 };
 
@@ -36,23 +36,30 @@ __global__ void CombineRowsKernel(CombineArgs<T> a, Tile tile) {
   constexpr int n = kPacket<T>;
   const TileThread at(tile);
   if (at.is_empty()) return;
-  float sum[kTileRows][n];
+  const int kept = *a.kept;
+  float sum[kTileRows][n] = {};
+  bool begun[kTileRows] = {};  // the first one replaces the zeros: -0 stays what it is
   for (int j = 0; j < a.chosen; ++j) {
     Values<T, n> x[kTileRows];
+    bool adds[kTileRows] = {};
     at.ForLoads([&](int k, int64_t row) {
-      x[k] = LoadPacket<whole, n>(a.in[a.slot_of[row * a.chosen + j]] + at.col(), at.count());
+      const int slot = a.slot_of[row * a.chosen + j];
+      adds[k] = slot < kept;
+      x[k] = LoadPacket<whole, n>(a.in[slot] + at.col(), at.count());
     });
 #pragma unroll
     for (int k = 0; k < kTileRows; ++k) {
+      if (!adds[k]) continue;
 #pragma unroll
-      for (int i = 0; i < n; ++i) sum[k][i] = j == 0 ? x[k][i] : sum[k][i] + x[k][i];
+      for (int i = 0; i < n; ++i) sum[k][i] = begun[k] ? sum[k][i] + x[k][i] : x[k][i];
+      begun[k] = true;
     }
   }
   if (a.last.data != nullptr) {
     at.ForStores([&](int k, int64_t row) {
       const auto x = LoadPacket<whole, n>(a.last[row] + at.col(), at.count());
 #pragma unroll
-      for (int i = 0; i < n; ++i) sum[k][i] += x[i];
+      for (int i = 0; i < n; ++i) sum[k][i] = begun[k] ? sum[k][i] + x[i] : x[i];
     });
   }
   at.ForStores([&](int k, int64_t row) { StorePacket<whole>(a.out[row] + at.col(), sum[k], at.count()); });
@@ -60,10 +67,11 @@ __global__ void CombineRowsKernel(CombineArgs<T> a, Tile tile) {
 
 template <typename T, bool whole>
 __global__ void ExpertSwigluForwardKernel(Rows<T> out, Rows<const T> gate_up, const float* weights,
-                                          const int32_t* choices, Tile tile) {
+                                          const int32_t* choices, const int32_t* kept, Tile tile) {
   constexpr int n = kPacket<T>;
   const TileThread at(tile);
   if (at.is_empty()) return;
+  const int end = *kept;
   float weight[kTileRows];
   Values<T, n> gate[kTileRows], up[kTileRows];
   at.ForLoads([&](int k, int64_t slot) {
@@ -73,6 +81,7 @@ __global__ void ExpertSwigluForwardKernel(Rows<T> out, Rows<const T> gate_up, co
     weight[k] = weights[choices[slot]];
   });
   at.ForStores([&](int k, int64_t slot) {
+    if (slot >= end) return;
     float y[n];
 #pragma unroll
     for (int i = 0; i < n; ++i) {
@@ -91,7 +100,7 @@ struct SwigluBackwardArgs {
   float* d_weights;
   Rows<const T> d_out, gate_up;
   const float* weights;
-  const int32_t* choices;
+  const int32_t *choices, *kept;
   int64_t slots, cols;
 };
 
@@ -104,6 +113,10 @@ __global__ void ExpertSwigluBackwardKernel(SwigluBackwardArgs<T> a) {
   const int64_t slot = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpSize;
   if (slot >= a.slots) return;
   const int32_t choice = a.choices[slot];
+  if (slot >= *a.kept) {
+    if (lane == 0) a.d_weights[choice] = 0;
+    return;
+  }
   const float weight = a.weights[choice];
   float sum = 0;
   for (int64_t col = int64_t{lane} * n; col < a.cols; col += kWarpSize * n) {
@@ -146,7 +159,11 @@ void CudaOps::CombineRows(Matrix out, ConstMatrix in, ConstMatrix last, const Ex
   WithElement(out.dtype, [&](auto element) {
     using T = decltype(element);
     constexpr int n = kPacket<T>;
-    const CombineArgs<T> args = {RowsOf<T>(out), RowsOf<T>(in), RowsOf<T>(last), rows.slot_of,
+    const CombineArgs<T> args = {RowsOf<T>(out),
+                                 RowsOf<T>(in),
+                                 RowsOf<T>(last),
+                                 rows.slot_of,
+                                 rows.offsets + rows.num_experts,
                                  static_cast<int>(rows.chosen)};
     const Tile tile = TileOf(out.rows, out.cols, n);
     WithFlag(AllWhole<n>(out.cols, args.out, args.in, args.last), [&](auto whole) {
@@ -164,7 +181,7 @@ void CudaOps::ExpertSwigluForward(Matrix out, ConstMatrix gate_up, const float* 
     const Tile tile = TileOf(rows.slots, out.cols, n);
     WithFlag(AllWhole<n>(out.cols, y, x), [&](auto whole) {
       Launch(queue_, "ExpertSwigluForward", tile.grid(), ExpertSwigluForwardKernel<T, whole.value>, y, x, weights,
-             rows.choices, tile);
+             rows.choices, rows.offsets + rows.num_experts, tile);
     });
   });
 }
@@ -179,6 +196,7 @@ void CudaOps::ExpertSwigluBackward(Matrix d_gate_up, float* d_weights, ConstMatr
                                         .gate_up = RowsOf<T>(gate_up),
                                         .weights = weights,
                                         .choices = rows.choices,
+                                        .kept = rows.offsets + rows.num_experts,
                                         .slots = rows.slots,
                                         .cols = d_out.cols};
     WithFlag(AllWhole<kPacket<T>>(d_out.cols, args.d_gate_up, args.d_out, args.gate_up), [&](auto whole) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/dynamic_shared.cuh"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -13,19 +14,29 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-__device__ __forceinline__ double LoadOf(const RouterReportArgs& args, int expert) {
-  return args.offsets[expert + 1] - args.offsets[expert];
+/// The tokens of an expert that the balance loss goes by, times `pooled_layers`.
+__device__ __forceinline__ int Pooled(const RouterReportArgs& args, int expert, int experts) {
+  if (args.pooled == nullptr) return args.counts[expert];
+  int sum = 0;
+  for (int layer = 0; layer < args.pooled_layers; ++layer) sum += args.pooled[layer * experts + expert];
+  return sum;
 }
 
-__global__ void RouterReportKernel(RouterReportArgs args, Rows<const float> logits, int rows, int experts,
+__global__ void RouterReportKernel(RouterReportArgs args, Rows<const float> logits, int rows, int experts, int chosen,
                                    bool is_softmax) {
+  auto* const pooled = DynamicShared<int>();  // (E)
+  const double layers = static_cast<double>(args.pooled_layers);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize, warp = thread / kWarpSize;
   for (int e = thread; e < experts; e += static_cast<int>(blockDim.x)) {
-    const int32_t load = args.offsets[e + 1] - args.offsets[e];
-    if (args.slope != nullptr) args.slope[e] = args.slope_scale * static_cast<float>(load);
-    if (args.load != nullptr) args.load[e] = load;
+    pooled[e] = Pooled(args, e, experts);
+    if (args.slope != nullptr) {
+      args.slope[e] = args.slope_scale * (static_cast<float>(pooled[e]) / static_cast<float>(args.pooled_layers));
+    }
+    if (args.load != nullptr) args.load[e] = args.counts[e];
   }
+  if (thread == 0 && args.dropped != nullptr) *args.dropped = int64_t{rows} * chosen - args.offsets[experts];
   if (args.load == nullptr) return;
+  __syncthreads();
   double balance = 0, z = 0, entropy = 0;  // of the rows of the warp, in its first lane
   for (int row = warp; row < rows; row += static_cast<int>(blockDim.x) / kWarpSize) {
     const float* scores = args.forward.scores + int64_t{row} * experts;
@@ -35,7 +46,7 @@ __global__ void RouterReportKernel(RouterReportArgs args, Rows<const float> logi
     for (int e = lane; e < experts; e += kWarpSize) {
       const double score = scores[e], x = logit[e];
       all += score;
-      loaded += LoadOf(args, e) * score;
+      loaded += pooled[e] / layers * score;
       mean_logit += (is_softmax ? score : exp(x - lse)) * x;
     }
     all = WarpReduce(all, Plus());
@@ -59,8 +70,10 @@ __global__ void RouterReportKernel(RouterReportArgs args, Rows<const float> logi
 }  // namespace
 
 void CudaOps::RouterReport(const RouterReportArgs& args, const RouterShape& shape) {
-  Launch(queue_, "RouterReport", {.blocks = 1, .threads = kThreads}, RouterReportKernel, args,
-         RowsOf<float>(args.logits), static_cast<int>(args.logits.rows), static_cast<int>(shape.num_experts),
+  const Grid grid = {
+      .blocks = 1, .threads = kThreads, .shared_bytes = static_cast<size_t>(shape.num_experts) * sizeof(int)};
+  Launch(queue_, "RouterReport", grid, RouterReportKernel, args, RowsOf<float>(args.logits),
+         static_cast<int>(args.logits.rows), static_cast<int>(shape.num_experts), static_cast<int>(shape.chosen),
          shape.score == RouterScore::kSoftmax);
 }
 

@@ -1,8 +1,11 @@
 // The choices of all rows in the order of their experts: a stable counting sort. Blocks count the experts of their
 // part of the choices; one block makes of that where each part's choices of each expert begin; each block places its
-// own. Only integers are added by atomics, so the order they come in decides nothing.
+// own. Only integers are added by atomics, so the order they come in decides nothing. Where experts have a capacity,
+// each choice then finds its rank among those of its expert, and all are sorted again, with one expert more that takes
+// what is dropped.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/cuda/cuda_ops.h"
@@ -18,10 +21,11 @@ constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kPart = 4 * kThreads;  // choices of a block
 
 struct Sorting {
-  int32_t *offsets, *choices, *slot_of;
+  SortedChoices out;
   const int32_t* experts;
   int32_t* counts;  // (parts, E): of each expert in a part, then how many there are in the parts before it
   int num_choices, num_experts, parts;
+  bool last_drops;  // the last expert takes what is dropped
 };
 
 __global__ void CountKernel(Sorting s) {
@@ -75,10 +79,11 @@ __global__ void OffsetsKernel(Sorting s) {
     }
     int total = 0;
     const int offset = before + SumBefore(count, total);
-    if (e < s.num_experts) s.offsets[e] = offset;
+    if (e < s.num_experts) s.out.offsets[e] = offset;
+    if (e < s.num_experts && s.out.counts != nullptr) s.out.counts[e] = count;
     before += total;
   }
-  if (threadIdx.x == 0) s.offsets[s.num_experts] = before;
+  if (threadIdx.x == 0 && !s.last_drops) s.out.offsets[s.num_experts] = before;
 }
 
 // Warps take turns, so that choices are placed in their order.
@@ -86,7 +91,7 @@ __global__ void PlaceKernel(Sorting s) {
   auto* next = DynamicShared<int>();  // (E): the slot of the next choice
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarpSize, warp = thread / kWarpSize;
   const int32_t* earlier = s.counts + int64_t{blockIdx.x} * s.num_experts;
-  for (int e = thread; e < s.num_experts; e += kThreads) next[e] = s.offsets[e] + earlier[e];
+  for (int e = thread; e < s.num_experts; e += kThreads) next[e] = s.out.offsets[e] + earlier[e];
   const int first = static_cast<int>(blockIdx.x) * kPart, end = min(first + kPart, s.num_choices);
   for (int turn = 0; turn < kPart / kWarpSize; ++turn) {
     __syncthreads();  // what the warp before has placed is counted
@@ -99,33 +104,67 @@ __global__ void PlaceKernel(Sorting s) {
     const int slot = c < end ? next[expert] + rank : 0;
     __syncwarp();  // all have read
     if (c >= end) continue;
-    s.choices[slot] = c;
-    s.slot_of[c] = slot;
+    s.out.choices[slot] = c;
+    s.out.slot_of[c] = slot;
     if (same >> lane == 1) next[expert] = slot + 1;  // its last one
   }
 }
 
+__device__ __forceinline__ float WeightRank(float weight) { return weight == weight ? weight : -INFINITY; }
+
+/// The expert of each choice into `kept`, or where it has no room the number after the last one's. What comes before a
+/// choice has a larger weight, or the same and a lower slot.
+__global__ void DropKernel(Sorting s, int32_t* kept, const float* weights, int capacity) {
+  const int slot = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+  if (slot >= s.num_choices) return;
+  const int c = s.out.choices[slot], expert = s.experts[c];
+  const int first = s.out.offsets[expert], end = s.out.offsets[expert + 1];
+  int before = 0;
+  if (end - first > capacity) {
+    const float weight = WeightRank(weights[c]);
+    for (int other = first; other < end; ++other) {
+      const float rank = WeightRank(weights[s.out.choices[other]]);
+      before += rank > weight || (rank == weight && other < slot) ? 1 : 0;
+    }
+  }
+  kept[c] = before < capacity ? expert : s.num_experts;
+}
+
+void Sort(CudaQueue& queue, const Sorting& sorting) {
+  const Grid grid = {.blocks = static_cast<unsigned>(sorting.parts),
+                     .threads = kThreads,
+                     .shared_bytes = static_cast<size_t>(sorting.num_experts) * sizeof(int32_t)};
+  Launch(queue, "SortChoices", grid, CountKernel, sorting);
+  Launch(queue, "SortChoices", {.blocks = 1, .threads = kThreads}, OffsetsKernel, sorting);
+  Launch(queue, "SortChoices", grid, PlaceKernel, sorting);
+}
+
 }  // namespace
 
-void CudaOps::SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
+void CudaOps::SortChoices(const SortedChoices& out, const int32_t* experts, const float* weights, int64_t rows,
                           const RouterShape& shape) {
-  const int64_t num_choices = rows * shape.chosen;
-  const unsigned parts = std::max(Blocks(num_choices, kPart), 1u);
-  const size_t bytes = static_cast<size_t>(shape.num_experts) * sizeof(int32_t);
-  auto* counts = static_cast<int32_t*>(queue_.Scratch(parts * bytes));
+  const int64_t num_choices = rows * shape.chosen, words = shape.num_experts + (shape.capacity > 0 ? 1 : 0);
+  const int64_t parts = std::max<int64_t>(Blocks(num_choices, kPart), 1);
+  auto* counts = static_cast<int32_t*>(
+      queue_.Scratch(static_cast<size_t>(parts * words + (shape.capacity > 0 ? num_choices : 0)) * sizeof(int32_t)));
   if (counts == nullptr) return;
-  const Sorting sorting = {.offsets = offsets,
-                           .choices = choices,
-                           .slot_of = slot_of,
-                           .experts = experts,
-                           .counts = counts,
-                           .num_choices = static_cast<int>(num_choices),
-                           .num_experts = static_cast<int>(shape.num_experts),
-                           .parts = static_cast<int>(parts)};
-  const Grid grid = {.blocks = parts, .threads = kThreads, .shared_bytes = bytes};
-  Launch(queue_, "SortChoices", grid, CountKernel, sorting);
-  Launch(queue_, "SortChoices", {.blocks = 1, .threads = kThreads}, OffsetsKernel, sorting);
-  Launch(queue_, "SortChoices", grid, PlaceKernel, sorting);
+  Sorting sorting = {.out = out,
+                     .experts = experts,
+                     .counts = counts,
+                     .num_choices = static_cast<int>(num_choices),
+                     .num_experts = static_cast<int>(shape.num_experts),
+                     .parts = static_cast<int>(parts),
+                     .last_drops = false};
+  Sort(queue_, sorting);
+  if (shape.capacity == 0 || num_choices == 0) return;
+  int32_t* kept = counts + parts * words;
+  Launch(queue_, "SortChoices", {.blocks = Blocks(num_choices, kThreads), .threads = kThreads}, DropKernel, sorting,
+         kept, weights, static_cast<int>(std::min(shape.capacity, num_choices)));
+  sorting.experts = kept;
+  sorting.out.counts = nullptr;
+  ++sorting.num_experts;
+  sorting.last_drops = true;
+  Sort(queue_, sorting);
 }
 
 }  // namespace holdfast::kernels

@@ -40,7 +40,8 @@ class Gpt2 final : public Family {
                      {"qk_norm", c.qk_norm},
                      {"sliding_window", c.sliding_window > 0},
                      {"num_kv_heads", c.num_kv_heads != c.num_heads},
-                     {"head_dim", c.num_heads * c.head_dim != c.hidden_size}});
+                     {"head_dim", c.num_heads * c.head_dim != c.hidden_size},
+                     {"clip_qkv", c.clip_qkv > 0}});
   }
 
   ModelConfig ReadConfig(ConfigFields& in) const override {

@@ -17,7 +17,8 @@ class Llama final : public LlamaLike {
                      {"num_experts", c.num_experts > 0},
                      {"qkv_bias", c.qkv_bias && !c.bias},
                      {"qk_norm", c.qk_norm},
-                     {"sliding_window", c.sliding_window > 0}});
+                     {"sliding_window", c.sliding_window > 0},
+                     {"clip_qkv", c.clip_qkv > 0}});
   }
 
   ModelConfig ReadConfig(ConfigFields& in) const override {

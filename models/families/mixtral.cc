@@ -24,7 +24,8 @@ class Mixtral final : public MixtureLike {
                      {"qk_norm", c.qk_norm},
                      {FirstDenseLayerKey(c)},
                      {"router_normalize", !c.router_normalize},
-                     {"shared_expert_intermediate_size", c.shared_expert_intermediate_size > 0}});
+                     {"shared_expert_intermediate_size", c.shared_expert_intermediate_size > 0},
+                     {"clip_qkv", c.clip_qkv > 0}});
   }
 
   ModelConfig ReadConfig(ConfigFields& in) const override {
@@ -32,7 +33,7 @@ class Mixtral final : public MixtureLike {
         in, "MixtralForCausalLM", "MixtralModel",
         {.max_position_embeddings = 4096 * 32, .num_key_value_heads = 8, .rms_norm_eps = 1e-5, .rope_theta = 1e6});
     ReadExperts(in, {.num_experts = 8, .num_experts_per_tok = 2}, &c);
-    in.Only("router_jitter_noise", {0});
+    c.router_jitter = in.NotNegative("router_jitter_noise", 0);
     c.sliding_window = in.Whole("sliding_window", 0);
     return c;
   }
@@ -41,6 +42,7 @@ class Mixtral final : public MixtureLike {
     nlohmann::ordered_json object = WriteShared(c, "MixtralForCausalLM");
     object["intermediate_size"] = c.expert_intermediate_size;
     WriteExperts(c, &object);
+    object["router_jitter_noise"] = c.router_jitter;
     object["sliding_window"] = c.sliding_window > 0 ? nlohmann::ordered_json(c.sliding_window) : nullptr;
     return object;
   }

@@ -38,7 +38,7 @@ class Olmoe final : public MixtureLike {
     ReadExperts(in, {.num_experts = 64, .num_experts_per_tok = 8}, &c);
     c.router_normalize = in.Bool("norm_topk_prob", false);
     in.Only("attention_bias", {false});
-    in.Only("clip_qkv", {});
+    c.clip_qkv = in.Positive("clip_qkv", 0);  // null: none
     return c;
   }
 
@@ -48,7 +48,7 @@ class Olmoe final : public MixtureLike {
     WriteExperts(c, &object);
     object["norm_topk_prob"] = c.router_normalize;
     object["attention_bias"] = false;
-    object["clip_qkv"] = nullptr;
+    object["clip_qkv"] = c.clip_qkv > 0 ? nlohmann::ordered_json(c.clip_qkv) : nullptr;
     return object;
   }
 };

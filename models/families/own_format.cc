@@ -80,6 +80,7 @@ ModelConfig ReadOwnConfig(ConfigFields& in) {
   c.qkv_bias = in.Bool("qkv_bias", false);
   c.qk_norm = in.Bool("qk_norm", false);
   c.qk_norm_joint = in.Bool("qk_norm_joint", false);
+  c.clip_qkv = in.NotNegative("clip_qkv", 0.0);
   c.sliding_window = in.Whole("sliding_window", 0);
   c.tie_embeddings = in.Bool("tie_embeddings", false);
   c.norm_eps = in.Positive("norm_eps", c.norm_eps);
@@ -112,6 +113,7 @@ nlohmann::ordered_json WriteOwnConfig(const ModelConfig& c) {
                                    {"qkv_bias", c.qkv_bias},
                                    {"qk_norm", c.qk_norm},
                                    {"qk_norm_joint", c.qk_norm_joint},
+                                   {"clip_qkv", c.clip_qkv},
                                    {"sliding_window", c.sliding_window},
                                    {"tie_embeddings", c.tie_embeddings},
                                    {"norm_eps", c.norm_eps},

@@ -23,7 +23,8 @@ class Qwen2 final : public LlamaLike {
                      {"num_experts", c.num_experts > 0},
                      {"bias", c.bias},
                      {"qkv_bias", !c.qkv_bias},
-                     {"qk_norm", c.qk_norm}});
+                     {"qk_norm", c.qk_norm},
+                     {"clip_qkv", c.clip_qkv > 0}});
   }
 
   ModelConfig ReadConfig(ConfigFields& in) const override {

@@ -26,7 +26,8 @@ class Qwen2Moe final : public MixtureLike {
                      {"qk_norm", c.qk_norm},
                      {"sliding_window", c.sliding_window > 0},
                      {"shared_expert_intermediate_size", c.shared_expert_intermediate_size == 0},
-                     {"shared_expert_gate", !c.shared_expert_gate}});
+                     {"shared_expert_gate", !c.shared_expert_gate},
+                     {"clip_qkv", c.clip_qkv > 0}});
   }
 
   ModelConfig ReadConfig(ConfigFields& in) const override {

@@ -24,7 +24,8 @@ class Qwen3 final : public LlamaLike {
                      {"bias", c.bias},
                      {"qkv_bias", c.qkv_bias},
                      {"qk_norm", !c.qk_norm},
-                     {"qk_norm_joint", c.qk_norm_joint}});
+                     {"qk_norm_joint", c.qk_norm_joint},
+                     {"clip_qkv", c.clip_qkv > 0}});
   }
 
   ModelConfig ReadConfig(ConfigFields& in) const override {

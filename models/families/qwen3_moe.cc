@@ -24,7 +24,8 @@ class Qwen3Moe final : public MixtureLike {
                      {"qkv_bias", c.qkv_bias},
                      {"qk_norm", !c.qk_norm},
                      {"qk_norm_joint", c.qk_norm_joint},
-                     {"shared_expert_intermediate_size", c.shared_expert_intermediate_size > 0}});
+                     {"shared_expert_intermediate_size", c.shared_expert_intermediate_size > 0},
+                     {"clip_qkv", c.clip_qkv > 0}});
   }
 
   ModelConfig ReadConfig(ConfigFields& in) const override {

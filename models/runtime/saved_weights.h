@@ -16,7 +16,8 @@ namespace holdfast {
 absl::Status SaveWeights(const std::string& directory, const Config& config, const ParameterLayout& layout,
                          const ReadWeightsFn& read);
 
-/// All values of a saved model whose shape must be that of `model`, in the order of `layout`.
+/// All values of a saved model whose shape must be that of `model`, in the order of `layout`. If the saved one has no
+/// router_bias, and `model` has, biases are 0.
 absl::StatusOr<std::vector<float>> LoadSavedWeights(const std::string& directory, const ModelConfig& model,
                                                     const ParameterLayout& layout);
 

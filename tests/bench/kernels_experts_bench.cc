@@ -96,7 +96,8 @@ struct Layer {
   }
   void Route(Ops& ops) { ops.RouterForward(routed(), logits.view, shape); }
   void Sort(Ops& ops) {
-    ops.SortChoices(offsets.data(), choices.data(), slot_of.data(), experts.data(), logits.view.rows, shape);
+    ops.SortChoices({offsets.data(), choices.data(), slot_of.data()}, experts.data(), weights.data(), logits.view.rows,
+                    shape);
   }
 
   RouterShape shape;

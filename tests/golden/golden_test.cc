@@ -39,6 +39,18 @@ double RelativeError(const std::vector<float>& actual, const std::vector<float>&
   return std::sqrt(difference / norm);
 }
 
+/// What a training pass gives.
+struct Passed {
+  std::vector<float> losses, gradients;
+  StatisticsLayout layout;
+  std::vector<uint64_t> statistics;
+
+  template <typename T>
+  T* Of(size_t statistic) {
+    return layout.At<T>(statistics.data(), statistic);
+  }
+};
+
 class GoldenTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -105,6 +117,8 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {
   }
 
   void ExpectLogits();
+  /// Of the golden file's first tokens, in fp32.
+  Passed ForwardBackward();
   /// The trainer's weights are the golden file's "final." ones.
   void ExpectWeights(Trainer& trainer, const ParameterLayout& layout);
   /// Warm-up, cosine decay, clipping, three microbatches a step, and dropout by masks that make_training_golden.py made
@@ -164,6 +178,23 @@ struct Loaded {
   StepProgress progress;
   std::unique_ptr<PlacedState> placed;
 };
+
+Passed GoldenTest::ForwardBackward() {
+  const std::vector<int32_t> inputs = GoldenTokens("inputs", 0), targets = GoldenTokens("targets", 0);
+  const TokenBatch batch{.inputs = inputs.data(), .targets = targets.data(), .batch = kBatch, .sequence = length_};
+  Loaded loaded(config_, DType::kF32, LoadedWeights(TransformerLayout(config_)));
+  Arena arena = Arena::Create(*loaded.device, PlanTraining(*loaded.model, kBatch, length_).arena_bytes).value();
+  Passed passed{.losses = std::vector<float>(num_tokens()),
+                .gradients = {},
+                .layout = loaded.model->statistics(),
+                .statistics = std::vector<uint64_t>(loaded.model->statistics().size())};
+  PassContext context = loaded.Context(arena, 1.0f / static_cast<float>(num_tokens()));
+  context.statistics = passed.statistics.data();
+  const absl::Status status = loaded.model->ForwardBackward(batch, context, passed.losses.data());
+  EXPECT_TRUE(status.ok()) << status;
+  passed.gradients = loaded.Gradients();
+  return passed;
+}
 
 void GoldenTest::ExpectLogits() {
   Loaded loaded(config_, DType::kF32, LoadedWeights(TransformerLayout(config_)));
@@ -323,25 +354,59 @@ void GoldenTest::ExpectTraining(const OptimizerConfig& optimizer, const std::str
   ExpectParameters(std::move(average), "ema.", model->layout());
 }
 
+/// What a training pass does with experts besides the model's own arithmetic (tests/golden/make_mixture_golden.py).
+class MixtureGoldenTest : public GoldenTest {
+ protected:
+  void SetUp() override {
+    GoldenTest::SetUp();
+    mixture_ = SafetensorsReader::Open(directory_ + "/mixture.safetensors").value();
+  }
+  /// A pass, after which Golden is of mixture.safetensors.
+  Passed RunPass() {
+    Passed passed = ForwardBackward();
+    golden_ = std::move(mixture_);
+    return passed;
+  }
+
+ private:
+  std::unique_ptr<SafetensorsReader> mixture_;
+};
+
+TEST_P(MixtureGoldenTest, Capacity) {
+  config_.expert_capacity = 0.75;
+  Passed passed = RunPass();
+  double loss = 0;
+  for (float l : passed.losses) loss += l / static_cast<double>(num_tokens());
+  EXPECT_NEAR(loss, Golden("capacity.loss", 0, 1)[0], 5e-6);
+  const std::vector<float> dropped = Golden("capacity.dropped", 0, config_.NumExpertLayers());
+  for (size_t layer = 0; layer < dropped.size(); ++layer) {
+    EXPECT_EQ(static_cast<float>(passed.Of<int64_t>(4)[layer]), dropped[layer]);
+  }
+  EXPECT_LT(RelativeError(passed.gradients, GoldenParameters(TransformerLayout(config_), "capacity.grad.")), 3e-6);
+}
+
+TEST_P(MixtureGoldenTest, LossOfAllLayersPooled) {
+  config_.router_balance_loss = 0.25;
+  config_.router_balance = RouterBalanceKind::kPooled;
+  ASSERT_EQ(config_.NumExpertLayers(), 2);
+  Passed passed = RunPass();
+  EXPECT_NEAR((passed.Of<double>(0)[0] + passed.Of<double>(0)[1]) / 2, Golden("aux_loss", 0, 1)[0], 1e-5);
+  EXPECT_LT(RelativeError(passed.gradients, GoldenParameters(TransformerLayout(config_), "aux.grad.")), 3e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MixtureGoldenTest, ::testing::Values("tiny_mixtral"),
+                         [](const auto& tested) { return tested.param; });
+
 /// Of a model with one layer of experts: transformers pools the layers of a model, a mean over one is the same.
 class AuxiliaryLossGoldenTest : public GoldenTest {};
 
 TEST_P(AuxiliaryLossGoldenTest, LossAndGradients) {
   config_.router_balance_loss = 0.25;
   const ParameterLayout layout = TransformerLayout(config_);
-  const std::vector<float> expected = GoldenParameters(layout, "aux.grad.");
-  const std::vector<int32_t> inputs = GoldenTokens("inputs", 0), targets = GoldenTokens("targets", 0);
-  const TokenBatch batch{.inputs = inputs.data(), .targets = targets.data(), .batch = kBatch, .sequence = length_};
-  Loaded loaded(config_, DType::kF32, LoadedWeights(layout));
-  Arena arena = Arena::Create(*loaded.device, PlanTraining(*loaded.model, kBatch, length_).arena_bytes).value();
-  std::vector<float> losses(num_tokens());
-  std::vector<uint64_t> statistics(loaded.model->statistics().size());
-  PassContext context = loaded.Context(arena, 1.0f / static_cast<float>(num_tokens()));
-  context.statistics = statistics.data();
-  ASSERT_TRUE(loaded.model->ForwardBackward(batch, context, losses.data()).ok());
-  EXPECT_NEAR(*loaded.model->statistics().At<double>(statistics.data(), 0), Golden("aux_loss", 0, 1)[0], 1e-5);
-  EXPECT_LT(RelativeError(loaded.Gradients(), expected), 3e-6);
-  EXPECT_GT(RelativeError(loaded.Gradients(), GoldenParameters(layout, "grad.")), 1e-3);  // it does matter
+  Passed passed = ForwardBackward();
+  EXPECT_NEAR(*passed.Of<double>(0), Golden("aux_loss", 0, 1)[0], 1e-5);
+  EXPECT_LT(RelativeError(passed.gradients, GoldenParameters(layout, "aux.grad.")), 3e-6);
+  EXPECT_GT(RelativeError(passed.gradients, GoldenParameters(layout, "grad.")), 1e-3);  // it does matter
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, AuxiliaryLossGoldenTest, ::testing::Values("tiny_qwen3_moe"),
@@ -398,7 +463,7 @@ INSTANTIATE_TEST_SUITE_P(Models, LionGoldenTest, ::testing::Values("tiny_llama")
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest,
                          ::testing::Values("tiny_gpt2", "tiny_llama", "tiny_llama31", "tiny_mistral", "tiny_qwen2",
                                            "tiny_qwen3", "tiny_qwen3_window", "tiny_mixtral", "tiny_qwen2_moe",
-                                           "tiny_qwen3_moe", "tiny_olmoe"),
+                                           "tiny_qwen3_moe", "tiny_olmoe", "tiny_olmoe_clip"),
                          [](const auto& tested) { return tested.param; });
 
 INSTANTIATE_TEST_SUITE_P(Models, TrainingGoldenTest, ::testing::Values("tiny_gpt2", "tiny_llama"),

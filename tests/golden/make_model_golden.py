@@ -108,11 +108,17 @@ def olmoe():
                                         pad_token_id=None, eos_token_id=None))  # of padding PyTorch has no gradient
 
 
+def olmoe_clip():
+    return OlmoeForCausalLM(OlmoeConfig(**{**SIZES, "num_key_value_heads": 4, "intermediate_size": 16}, clip_qkv=1.0,
+                                        max_position_embeddings=48, num_experts=4, num_experts_per_tok=2,
+                                        rope_theta=1000.0, pad_token_id=None, eos_token_id=None))
+
+
 # name, model, length of its sequences
 MODELS = (("tiny_gpt2", gpt2, 13), ("tiny_llama", llama, 13), ("tiny_llama31", llama31, 96), ("tiny_mistral", mistral, 80),
           ("tiny_qwen2", qwen2, 48), ("tiny_qwen3", qwen3, 48), ("tiny_qwen3_window", qwen3_window, 48),
           ("tiny_mixtral", mixtral, 48), ("tiny_qwen2_moe", qwen2_moe, 48), ("tiny_qwen3_moe", qwen3_moe, 48),
-          ("tiny_olmoe", olmoe, 48))
+          ("tiny_olmoe", olmoe, 48), ("tiny_olmoe_clip", olmoe_clip, 48))
 
 
 def randomise(model, generator):

@@ -244,6 +244,99 @@ TEST_F(TrainTest, ABiasBalancesExpertsWithEqualBitsInAnyWorldAndAfterAKill) {
   EXPECT_EQ(RunHoldfast({"eval", Path("1"), Path("valid.bin"), "--sequence-length", "32"}).exit_code, 0);
 }
 
+// Killed twice, each time resumed by another number of workers, with tokens that travel and with experts that do.
+TEST_F(TrainTest, AMixtureResumesAtAnotherDegreeOfExpertParallelism) {
+  const auto with = [&](const std::string& workers, const std::string& experts) {
+    return WithExperts({"--set", "model.expert_capacity=1", "--set", "model.router_jitter=0.1", "--set",
+                        "checkpoint.every_steps=2", "--workers", workers, "--set", "parallel.experts=" + experts});
+  };
+  const CommandResult one = Train("1", with("1", "gather"));
+  ASSERT_EQ(one.exit_code, 0) << one.output;
+  EXPECT_THAT(ReadAll(directory_ / "1/metrics.jsonl"), HasSubstr("\"dropped_choices\""));
+  const auto kill_after = [&](const std::string& what, const std::vector<std::string>& settings) {
+    std::vector<std::string> arguments{"train", Path("config.yaml"), "--run-dir", Path("killed")};
+    arguments.insert(arguments.end(), settings.begin(), settings.end());
+    setenv("HOLDFAST_TEST_SLOWDOWN_MS", "200", 1);
+    Command run(arguments);
+    unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
+    EXPECT_TRUE(run.WaitForOutput(what));
+    run.Signal(SIGKILL);
+    run.Wait();
+  };
+  kill_after("checkpoint of step 4", with("2", "move"));
+  kill_after("checkpoint of step 8", with("3", "gather"));
+  const CommandResult resumed = Train("killed", with("4", "move"));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, HasSubstr("the newest that can be used"));
+  const CommandResult compared = RunHoldfast({"compare", Path("1"), Path("killed")});
+  EXPECT_EQ(compared.exit_code, 0) << compared.output;
+  ASSERT_EQ(Train("dropless", WithExperts({"--set", "model.router_jitter=0.1"})).exit_code, 0);
+  EXPECT_EQ(RunHoldfast({"compare", Path("1"), Path("dropless")}).exit_code, 1) << "nothing was dropped";
+}
+
+TEST_F(TrainTest, AMissingExpertIsNamedAndNothingIsLeftBehind) {
+  ASSERT_EQ(Train("a", WithExperts()).exit_code, 0);
+  const fs::path weights = directory_ / "a/model/model.safetensors";
+  std::string bytes = ReadAll(weights);
+  const std::string expert = "model.layers.1.mlp.experts.4.up_proj.weight";
+  const size_t at = bytes.find(expert);
+  ASSERT_NE(at, std::string::npos);
+  bytes.replace(at, expert.size(), "model.layers.1.mlp.experts.9.up_proj.weight");
+  WriteAll(weights, bytes);
+  const CommandResult trained = Train("b", WithExperts({"--set", "train.init_from=" + Path("a/model")}));
+  EXPECT_EQ(trained.exit_code, 1);
+  EXPECT_THAT(trained.output, HasSubstr(expert));
+  EXPECT_FALSE(fs::exists(directory_ / "b/metrics.jsonl"));
+  std::vector<std::string> arguments{"ckpt", "import", Path("a/model"), Path("c"), "--config", Path("config.yaml")};
+  for (const std::string& argument : WithExperts()) arguments.push_back(argument);
+  const CommandResult imported = RunHoldfast(arguments);
+  EXPECT_EQ(imported.exit_code, 1);
+  EXPECT_THAT(imported.output, HasSubstr(expert));
+  EXPECT_TRUE(!fs::exists(directory_ / "c") || fs::is_empty(directory_ / "c"));
+}
+
+TEST_F(TrainTest, BiasesOfRoutersBeginAtZeroInARunFromAModelWithout) {
+  ASSERT_EQ(Train("a", WithExperts()).exit_code, 0);
+  WriteAll(directory_ / "more.yaml", "data: {train: [" + Path("train.bin") +
+                                         "]}\nbatch: {sequence_length: 32, microbatch_size: 2}\n"
+                                         "train: {steps: 2, init_from: " +
+                                         Path("a/model") + "}\nlog: {sample_bytes: 0}\n");
+  const auto more = [&](const std::string& name, std::vector<std::string> settings) {
+    std::vector<std::string> arguments{"train", Path("more.yaml"), "--run-dir", Path(name)};
+    for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    return RunHoldfast(arguments);
+  };
+  const CommandResult without = more("without", {});
+  EXPECT_EQ(without.exit_code, 0) << without.output;
+  EXPECT_THAT(without.output, Not(HasSubstr("biases of 0")));
+  // A rate of 0 leaves biases as they are.
+  const CommandResult with = more("with", {"model.router_bias=true", "model.router_bias_rate=0"});
+  ASSERT_EQ(with.exit_code, 0) << with.output;
+  EXPECT_THAT(with.output,
+              HasSubstr("a/model/config.json has none; a run that starts from it begins with biases of 0"));
+  const auto losses = [&](const std::string& name) {
+    std::vector<std::string> bits;
+    const std::string lines = ReadAll(directory_ / name / "metrics.jsonl");
+    for (size_t at = lines.find("\"loss_bits\""); at != std::string::npos; at = lines.find("\"loss_bits\"", at + 1)) {
+      bits.push_back(lines.substr(at, 24));
+    }
+    return bits;
+  };
+  EXPECT_EQ(losses("with").size(), 2u);
+  EXPECT_EQ(losses("with"), losses("without"));
+  // A model that has them gives them on, and does not lose them.
+  WriteAll(directory_ / "more.yaml", "data: {train: [" + Path("train.bin") +
+                                         "]}\nbatch: {sequence_length: 32, microbatch_size: 2}\n"
+                                         "train: {steps: 2, init_from: " +
+                                         Path("with/model") + "}\nlog: {sample_bytes: 0}\n");
+  EXPECT_EQ(more("on", {}).exit_code, 0);
+  EXPECT_THAT(ReadAll(directory_ / "on/model/config.json"), HasSubstr("\"router_bias\": true"));
+  const CommandResult lost = more("lost", {"model.router_bias=false"});
+  EXPECT_EQ(lost.exit_code, 2);
+  EXPECT_THAT(lost.output, HasSubstr("model.router_bias"));
+  EXPECT_FALSE(fs::exists(directory_ / "lost"));
+}
+
 TEST_F(TrainTest, ADenseModelIsUpcycledAndTrainedOn) {
   ASSERT_EQ(Train("a", {"--set", "model.family=llama"}).exit_code, 0);
   const CommandResult made = RunHoldfast({"model", "upcycle", Path("a/model"), Path("moe"), "--experts", "4"});

@@ -59,6 +59,12 @@ class ComparingOps final : public Ops {
                          const AttentionShape& shape) override {
     Compare("AttentionBackward", {Of(d_qkv)}, [&] { ops_->AttentionBackward(d_qkv, d_out, out, lse, qkv, shape); });
   }
+  void Clip(Matrix out, ConstMatrix in, float limit) override {
+    Compare("Clip", {Of(out)}, [&] { ops_->Clip(out, in, limit); });
+  }
+  void ClipBackward(Matrix d, ConstMatrix in, float limit) override {
+    Compare("ClipBackward", {Of(d)}, [&] { ops_->ClipBackward(d, in, limit); });
+  }
   void GeluBackward(Matrix d_in, ConstMatrix d_out, ConstMatrix in) override {
     Compare("GeluBackward", {Of(d_in)}, [&] { ops_->GeluBackward(d_in, d_out, in); });
   }
@@ -81,9 +87,12 @@ class ComparingOps final : public Ops {
   void RouterReport(const RouterReportArgs& args, const RouterShape& shape) override {
     ops_->RouterReport(args, shape);
   }
-  void SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
+  void SortChoices(const SortedChoices& out, const int32_t* experts, const float* weights, int64_t rows,
                    const RouterShape& shape) override {
-    ops_->SortChoices(offsets, choices, slot_of, experts, rows, shape);
+    ops_->SortChoices(out, experts, weights, rows, shape);
+  }
+  void Jitter(Matrix out, ConstMatrix in, float range, const RandomKey& key) override {
+    Compare("Jitter", {Of(out)}, [&] { ops_->Jitter(out, in, range, key); });
   }
   void GatherRows(Matrix out, ConstMatrix in, const ExpertRows& rows) override {
     Compare("GatherRows", {Of(out)}, [&] { ops_->GatherRows(out, in, rows); });

@@ -5,6 +5,7 @@
 #include "kernels/experts.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "tests/kernels/kernel_test_util.h"
@@ -282,12 +283,16 @@ TEST(Router, GradientIsThatOfTheReference) {
 /// Rows whose choices are given.
 class ExpertRowsTest : public testing::Test {
  protected:
-  void Sort(TestOps& ops, const std::vector<int32_t>& experts, const RouterShape& shape) {
+  /// With a capacity rows stay by `weights`.
+  void Sort(TestOps& ops, const std::vector<int32_t>& experts, const RouterShape& shape,
+            const std::vector<float>& weights = {}) {
     num_rows_ = static_cast<int64_t>(experts.size()) / shape.chosen;
     offsets_.assign(static_cast<size_t>(shape.num_experts) + 1, -1);
     choices_.assign(experts.size(), -1);
     slot_of_.assign(experts.size(), -1);
-    ops->SortChoices(offsets_.data(), choices_.data(), slot_of_.data(), experts.data(), num_rows_, shape);
+    counts_.assign(static_cast<size_t>(shape.num_experts), -1);
+    ops->SortChoices({offsets_.data(), choices_.data(), slot_of_.data(), counts_.data()}, experts.data(),
+                     weights.data(), num_rows_, shape);
     rows_ = {.num_experts = shape.num_experts,
              .chosen = shape.chosen,
              .slots = static_cast<int64_t>(experts.size()),
@@ -317,7 +322,7 @@ class ExpertRowsTest : public testing::Test {
   }
 
   int64_t num_rows_ = 0;
-  std::vector<int32_t> offsets_, choices_, slot_of_;
+  std::vector<int32_t> offsets_, choices_, slot_of_, counts_;
   ExpertRows rows_;
 };
 
@@ -339,6 +344,99 @@ TEST_F(ExpertRowsTest, ChoicesAreSortedByExpertAndRow) {
       if (slot > 0 && ExpertOf(slot) == ExpertOf(slot - 1)) {
         EXPECT_GT(choice, choices_[static_cast<size_t>(slot - 1)]);
       }
+    }
+  }
+}
+
+// Few weights, so that ties are everywhere, and some that are none.
+TEST_F(ExpertRowsTest, TheLargestWeightsStayWhereAnExpertIsFull) {
+  Rng rng(NewSeed());
+  TestOps ops(2);
+  constexpr float kWeights[] = {0.25f, 0.5f, 0.125f, 0.0f, -0.0f, NAN, -INFINITY};
+  for (int trial = 0; trial < 60; ++trial) {
+    const int64_t num_experts = 1 + static_cast<int64_t>(rng() % 9);
+    RouterShape shape{.num_experts = num_experts,
+                      .chosen = 1 + static_cast<int64_t>(rng() % static_cast<uint64_t>(num_experts))};
+    const int64_t rows = trial % 12 == 0 ? 700 : static_cast<int64_t>(rng() % 40);
+    shape.capacity = 1 + static_cast<int64_t>(rng() % static_cast<uint64_t>(rows + 2));
+    const std::vector<int32_t> experts = RandomExperts(rng, rows, shape);
+    std::vector<float> weights(experts.size());
+    for (float& w : weights) w = kWeights[rng() % std::size(kWeights)];
+    std::vector<int32_t> order, dropped, offsets = {0}, counts;
+    for (int32_t e = 0; e < num_experts; ++e) {
+      std::vector<int32_t> own;
+      for (int32_t c = 0; c < std::ssize(experts); ++c) {
+        if (experts[static_cast<size_t>(c)] == e) own.push_back(c);
+      }
+      counts.push_back(static_cast<int32_t>(own.size()));
+      std::vector<int32_t> kept = LargestOf(weights, own, std::min<int64_t>(shape.capacity, std::ssize(own)));
+      std::set_difference(own.begin(), own.end(), kept.begin(), kept.end(), std::back_inserter(dropped));
+      order.insert(order.end(), kept.begin(), kept.end());
+      offsets.push_back(static_cast<int32_t>(order.size()));
+    }
+    std::sort(dropped.begin(), dropped.end());
+    order.insert(order.end(), dropped.begin(), dropped.end());
+    Sort(ops, experts, shape, weights);
+    ASSERT_EQ(counts_, counts);
+    ASSERT_EQ(offsets_, offsets);
+    ASSERT_EQ(choices_, order) << rows << " rows, room for " << shape.capacity << ", trial " << trial;
+    for (size_t slot = 0; slot < order.size(); ++slot) {
+      ASSERT_EQ(slot_of_[static_cast<size_t>(order[slot])], static_cast<int32_t>(slot));
+    }
+  }
+}
+
+// One row keeps both experts, one the second, one the first, one none.
+TEST_F(ExpertRowsTest, DroppedChoicesAddNothing) {
+  Rng rng(NewSeed());
+  TestOps ops(2);
+  constexpr int64_t kRows = 4, kCols = 24, kSlots = 2 * kRows, kKept = 4;
+  const RouterShape shape{.num_experts = 3, .chosen = 2, .capacity = 2};
+  const std::vector<float> weights = {0.9f, 0.8f, 0.1f, 0.7f, 0.6f, 0.3f, 0.2f, 0.1f};
+  for (const DType dtype : kDTypes) {
+    Sort(ops, {0, 2, 0, 2, 0, 2, 0, 2}, shape, weights);
+    ASSERT_EQ(choices_, (std::vector<int32_t>{0, 4, 1, 3, 2, 5, 6, 7}));
+    ASSERT_EQ(offsets_, (std::vector<int32_t>{0, 2, 2, kKept}));
+    TestMatrix in(dtype, kSlots, kCols), last(dtype, kRows, kCols), out(dtype, kRows, kCols);
+    last.Fill(rng);
+    for (int64_t slot = 0; slot < kSlots; ++slot) {  // what was dropped is NaN
+      for (int64_t c = 0; c < kCols; ++c) in.Set(slot, c, slot < kKept ? static_cast<float>(slot + 1) : NAN);
+    }
+    ops->CombineRows(out.view(), in.view(), {}, rows_);
+    for (int64_t c = 0; c < kCols; ++c) {
+      EXPECT_EQ(out.Get(0, c), 1 + 3);
+      EXPECT_EQ(out.Get(1, c), 4);
+      EXPECT_EQ(out.Get(2, c), 2);
+      EXPECT_EQ(out.Get(3, c), 0);
+    }
+    ops->CombineRows(out.view(), in.view(), last.view(), rows_);
+    for (int64_t c = 0; c < kCols; ++c) EXPECT_EQ(out.Get(3, c), last.Get(3, c));
+
+    TestMatrix matrices(dtype, 3 * kCols, kCols), product(dtype, kSlots, kCols);
+    TestMatrix gradient(DType::kF32, 3 * kCols, kCols);
+    matrices.Fill(rng);
+    ops->ExpertGemm({.a = in.view(),
+                     .b = {matrices.view().data, dtype, kCols, kCols, kCols},
+                     .transpose_b = true,
+                     .b_step = kCols * kCols,
+                     .c = product.view()},
+                    rows_);
+    ops->ExpertGradient({.a = in.view(),
+                         .b = in.view(),
+                         .c = {gradient.view().data, DType::kF32, kCols, kCols, kCols},
+                         .c_step = kCols * kCols},
+                        rows_);
+    for (const float x : gradient.Values()) ASSERT_FALSE(std::isnan(x));
+    TestMatrix act(dtype, kSlots, kCols / 2), d_gate_up(dtype, kSlots, kCols);
+    std::vector<float> d_weights(weights.size(), NAN);
+    ops->ExpertSwigluForward(act.view(), product.view(), weights.data(), rows_);
+    ops->ExpertSwigluBackward(d_gate_up.view(), d_weights.data(), act.view(), product.view(), weights.data(), rows_);
+    for (int64_t slot = 0; slot < kSlots; ++slot) {
+      for (const TestMatrix* m : {&product, &act, &d_gate_up}) {
+        ASSERT_EQ(std::isnan(m->Get(slot, 0)), slot >= kKept) << "slot " << slot;
+      }
+      const float d_weight = d_weights[static_cast<size_t>(choices_[static_cast<size_t>(slot)])];
+      EXPECT_EQ(d_weight == 0, slot >= kKept) << "slot " << slot;
     }
   }
 }
@@ -548,7 +646,8 @@ TEST(Experts, BitsDoNotDependOnThreads) {
     Routed routed(kRows, shape);
     ops->RouterForward(routed.out(), logits.view(), shape);
     std::vector<int32_t> offsets(10), choices(routed.experts.size()), slot_of(choices.size());
-    ops->SortChoices(offsets.data(), choices.data(), slot_of.data(), routed.experts.data(), kRows, shape);
+    ops->SortChoices({offsets.data(), choices.data(), slot_of.data()}, routed.experts.data(), routed.weights.data(),
+                     kRows, shape);
     const ExpertRows rows{.num_experts = shape.num_experts,
                           .chosen = shape.chosen,
                           .slots = kRows * shape.chosen,

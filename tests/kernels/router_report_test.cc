@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "tests/kernels/kernel_test_util.h"
 
@@ -13,11 +14,12 @@ namespace {
 constexpr int64_t kRows = 37, kExperts = 7, kChosen = 3;
 
 struct Case {
-  explicit Case(Rng& rng, RouterScore score) : logits(DType::kF32, kRows, kExperts, kExperts + 2) {
-    shape = {.num_experts = kExperts, .chosen = kChosen, .score = score};
+  Case(Rng& rng, RouterScore score, int64_t capacity = 0) : logits(DType::kF32, kRows, kExperts, kExperts + 2) {
+    shape = {.num_experts = kExperts, .chosen = kChosen, .score = score, .capacity = capacity};
     logits.Fill(rng, 2);
     ops->RouterForward(out(), logits.view(), shape);
-    ops->SortChoices(offsets.data(), choices.data(), slot_of.data(), experts.data(), kRows, shape);
+    ops->SortChoices({offsets.data(), choices.data(), slot_of.data(), counts.data()}, experts.data(), weights.data(),
+                     kRows, shape);
   }
   RouterOut out() { return {scores.data(), experts.data(), weights.data(), lse.data()}; }
 
@@ -27,7 +29,7 @@ struct Case {
   std::vector<float> scores = std::vector<float>(kRows * kExperts), weights = std::vector<float>(kRows * kChosen),
                      lse = std::vector<float>(kRows);
   std::vector<int32_t> experts = std::vector<int32_t>(kRows * kChosen), choices = experts, slot_of = experts,
-                       offsets = std::vector<int32_t>(kExperts + 1);
+                       offsets = std::vector<int32_t>(kExperts + 1), counts = std::vector<int32_t>(kExperts);
 };
 
 TEST(RouterReport, IsThatOfTheReference) {
@@ -39,7 +41,7 @@ TEST(RouterReport, IsThatOfTheReference) {
     double balance = NAN, z = NAN, entropy = NAN;
     c.ops->RouterReport({.logits = c.logits.view(),
                          .forward = c.out(),
-                         .offsets = c.offsets.data(),
+                         .counts = c.counts.data(),
                          .slope = slope.data(),
                          .slope_scale = 0.5f,
                          .load = load.data(),
@@ -71,13 +73,79 @@ TEST(RouterReport, IsThatOfTheReference) {
   }
 }
 
+// Losses and loads are of what rows chose, whether experts had room for it or not.
+TEST(RouterReport, WhatIsDroppedCountsAsChosen) {
+  const uint64_t seed = NewSeed();
+  constexpr int64_t kCapacity = 5;
+  const auto report = [&](int64_t capacity, std::vector<int64_t>* load, int64_t* dropped) {
+    Rng rng(seed);
+    Case c(rng, RouterScore::kSoftmax, capacity);
+    double balance = NAN, z = NAN, entropy = NAN;
+    c.ops->RouterReport({.logits = c.logits.view(),
+                         .forward = c.out(),
+                         .counts = c.counts.data(),
+                         .load = load->data(),
+                         .balance = &balance,
+                         .z = &z,
+                         .entropy = &entropy,
+                         .offsets = c.offsets.data(),
+                         .dropped = dropped},
+                        c.shape);
+    return balance;
+  };
+  std::vector<int64_t> all(kExperts), load(kExperts);
+  int64_t none = -1, dropped = -1, expected = 0;
+  EXPECT_EQ(report(0, &all, &none), report(kCapacity, &load, &dropped));
+  EXPECT_EQ(load, all);
+  EXPECT_EQ(none, 0);
+  for (const int64_t rows : all) expected += std::max<int64_t>(rows - kCapacity, 0);
+  EXPECT_EQ(dropped, expected);
+  EXPECT_GE(dropped, kRows * kChosen - kExperts * kCapacity);
+}
+
+// The same probabilities, against the mean of the counts of three layers.
+TEST(RouterReport, PooledLossesGoByTheMeanOfAllLayers) {
+  Rng rng(NewSeed());
+  for (const RouterScore score : {RouterScore::kSoftmax, RouterScore::kSigmoid}) {
+    Case c(rng, score);
+    std::vector<int32_t> pooled = c.counts;
+    for (int64_t e = 0; e < 2 * kExperts; ++e) pooled.push_back(static_cast<int32_t>(rng() % 30));
+    std::vector<int64_t> load(kExperts);
+    std::vector<float> slope(kExperts);
+    double balance = NAN, z = NAN, entropy = NAN, expected = 0;
+    c.ops->RouterReport({.logits = c.logits.view(),
+                         .forward = c.out(),
+                         .counts = c.counts.data(),
+                         .pooled = pooled.data(),
+                         .pooled_layers = 3,
+                         .slope = slope.data(),
+                         .slope_scale = 0.5f,
+                         .load = load.data(),
+                         .balance = &balance,
+                         .z = &z,
+                         .entropy = &entropy},
+                        c.shape);
+    for (size_t e = 0; e < kExperts; ++e) {
+      const int32_t sum = pooled[e] + pooled[kExperts + e] + pooled[2 * kExperts + e];
+      EXPECT_EQ(load[e], c.counts[e]);
+      EXPECT_FLOAT_EQ(slope[e], static_cast<float>(sum) / 6);
+      for (int64_t r = 0; r < kRows; ++r) {
+        const float* scores = c.scores.data() + r * kExperts;
+        const double all = std::accumulate(scores, scores + kExperts, 0.0);
+        expected += kExperts * (sum / 3.0) * static_cast<double>(scores[e]) / all / (kRows * kRows);
+      }
+    }
+    EXPECT_NEAR(balance, expected, 1e-6 * expected);
+  }
+}
+
 TEST(RouterReport, TheSlopeAloneNeedsNothingElse) {
   Rng rng(NewSeed());
   Case c(rng, RouterScore::kSoftmax);
   std::vector<float> slope(kExperts, NAN);
   c.ops->RouterReport({.logits = c.logits.view(),
                        .forward = c.out(),
-                       .offsets = c.offsets.data(),
+                       .counts = c.counts.data(),
                        .slope = slope.data(),
                        .slope_scale = 2},
                       c.shape);

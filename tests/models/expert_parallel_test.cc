@@ -117,8 +117,8 @@ class TestParts final : public PartStore {
 
 /// What one home has, and what it gets.
 struct Home {
-  /// Each row goes to two of `choices`, experts.
-  Home(unsigned seed, const std::vector<int32_t>& choices) : x(Noise(kRows * kHidden, seed)) {
+  /// Each row goes to two of `choices`, experts, which take the first `room` rows.
+  Home(unsigned seed, const std::vector<int32_t>& choices, int64_t room) : x(Noise(kRows * kHidden, seed)) {
     std::mt19937 random(seed);
     d_y = Noise(kRows * kHidden, seed + 1000);
     weights = Noise(kSlots, seed + 2000);
@@ -128,13 +128,16 @@ struct Home {
       std::sample(choices.begin(), choices.end(), std::back_inserter(chosen), kChosen, random);
       experts.insert(experts.end(), chosen.begin(), chosen.end());
     }
+    std::vector<int32_t> dropped;
     for (int64_t e = 0; e < kExperts; ++e) {
       offsets.push_back(static_cast<int32_t>(by_slot.size()));
       for (int32_t c = 0; c < kSlots; ++c) {
-        if (experts[static_cast<size_t>(c)] == e) by_slot.push_back(c);
+        if (experts[static_cast<size_t>(c)] != e) continue;
+        (std::ssize(by_slot) - offsets.back() < room ? by_slot : dropped).push_back(c);
       }
     }
-    offsets.push_back(static_cast<int32_t>(kSlots));
+    offsets.push_back(static_cast<int32_t>(by_slot.size()));
+    by_slot.insert(by_slot.end(), dropped.begin(), dropped.end());
     slot_of.resize(by_slot.size());
     for (int32_t s = 0; s < kSlots; ++s) slot_of[static_cast<size_t>(by_slot[static_cast<size_t>(s)])] = s;
   }
@@ -211,6 +214,7 @@ struct Case {
   std::vector<int> nodes, servers, homes;
   std::vector<int32_t> choices;
   bool rounds = false;  // more than one
+  int64_t room = kRows;
 
   int size() const { return static_cast<int>(nodes.size()); }
 };
@@ -249,7 +253,7 @@ class ExpertParallelTest : public testing::TestWithParam<Case> {};
 TEST_P(ExpertParallelTest, HasTheBitsOfExpertsHere) {
   const Case& c = GetParam();
   std::vector<Home> expected, homes;
-  for (size_t h = 0; h < c.homes.size(); ++h) expected.emplace_back(static_cast<unsigned>(h) + 1, c.choices);
+  for (size_t h = 0; h < c.homes.size(); ++h) expected.emplace_back(static_cast<unsigned>(h) + 1, c.choices, c.room);
   homes = expected;
   Rank alone;
   const std::vector<std::vector<float>> gradients = Alone(&expected, &alone);
@@ -282,6 +286,7 @@ TEST_P(ExpertParallelTest, HasTheBitsOfExpertsHere) {
       const float along = std::inner_product(d_y, d_y + kHidden, homes[h].y.data() + slot * kHidden, 0.0f);
       EXPECT_NEAR(homes[h].d_weights[choice] * homes[h].weights[choice], along, 1e-4) << "choice " << choice;
     }
+    EXPECT_EQ(std::count(homes[h].d_weights.begin(), homes[h].d_weights.end(), 0.0f), kSlots - homes[h].offsets.back());
   }
   int64_t vectors = 0;
   for (const Rank& rank : ranks) {
@@ -306,6 +311,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Even", {0, 0, 0}, {0, 0, 1, 1, 2, 2}, {0, 1, 2}, kAll},
         Case{"Pair", {0, 0}, {0, 0, 0, 1, 1, 1}, {0, 1}, kAll},
         Case{"Scattered", {0, 0, 0}, {2, 0, 1, 0, 2, 1}, {0, 2}, kAll},
+        Case{"Dropped", {0, 0, 0}, {2, 0, 1, 0, 2, 1}, {0, 2}, kAll, false, 3},
+        Case{"DroppedOnTwoNodes", {0, 1, 1}, {2, 0, 1, 0, 2, 1}, {0, 2}, kAll, false, 3},
         Case{"OneServesAll", {0, 0, 0}, {1, 1, 1, 1, 1, 1}, {0, 2}, kAll},
         Case{"OneHome", {0, 0, 0, 0}, {3, 2, 1, 0, 3, 3}, {1}, kAll},
         Case{"MoreRanksThanExperts", {0, 0, 0, 0, 0, 0, 0, 0}, {7, 1, 3, 0, 5, 6}, {0, 2, 4, 6}, kAll},

@@ -58,6 +58,14 @@ class ReferenceModel {
       const bool dense = Find(block + "experts.router.weight") == nullptr;
       AddDropped(&x, dense ? Mlp(block, normed) : Experts(block + "experts.", normed), (l + 1) * 8 + 3);
     }
+    if (c_.router_balance == RouterBalanceKind::kPooled) {
+      const double rows = static_cast<double>(c_.NumExpertLayers() * tokens.inputs.size());
+      for (const Pooled& expert : pooled_) {
+        auxiliary_ += c_.router_balance_loss * c_.num_experts * (expert.load / rows) * (expert.probability / rows);
+      }
+    }
+    pooled_.clear();
+    first_ = false;
     x = Norm("final_norm", x);
     return Linear(c_.tie_embeddings ? "embedding.tokens" : "head", x, c_.vocab_size);
   }
@@ -130,21 +138,35 @@ class ReferenceModel {
     return (1 - smooth) * frequency / c_.rope_factor + smooth * frequency;
   }
 
-  /// Head `head` (of query, key and value heads together) of a row, normalised, and rotated to its position.
-  Row HeadOf(const std::string& block, const Row& qkv, int64_t head, int64_t position) const {
+  /// All heads of the query, key and value of row `r`, normalised and limited.
+  Row Heads(const std::string& block, size_t r, const Row& qkv) {
     const int64_t d = c_.head_dim;
-    Row v(qkv.begin() + head * d, qkv.begin() + (head + 1) * d);
-    if (head >= c_.num_heads + c_.num_kv_heads) return v;
-    if (c_.qk_norm) {
+    Row heads = qkv;
+    for (int64_t head = 0; c_.qk_norm && head < c_.num_heads + c_.num_kv_heads; ++head) {
       const bool query = head < c_.num_heads, joint = c_.qk_norm_joint;
       const double* weight = Find(block + (query ? "attention.q_norm.weight" : "attention.k_norm.weight"));
       const int64_t first = joint ? (query ? 0 : c_.num_heads) : head;
-      const int64_t heads = joint ? (query ? c_.num_heads : c_.num_kv_heads) : 1;
+      const int64_t together = joint ? (query ? c_.num_heads : c_.num_kv_heads) : 1;
       double square = 0;
-      for (int64_t i = first * d; i < (first + heads) * d; ++i) square += qkv[i] * qkv[i] / (heads * d);
-      for (int64_t i = 0; i < d; ++i) v[i] *= weight[(head - first) * d + i] / std::sqrt(square + c_.norm_eps);
+      for (int64_t i = first * d; i < (first + together) * d; ++i) square += qkv[i] * qkv[i] / (together * d);
+      for (int64_t i = 0; i < d; ++i) {
+        heads[head * d + i] *= weight[(head - first) * d + i] / std::sqrt(square + c_.norm_eps);
+      }
     }
-    if (c_.position != PositionKind::kRope) return v;
+    if (c_.clip_qkv == 0) return heads;
+    std::vector<bool>& beyond = beyond_[absl::StrCat(block, r)];
+    for (const double v : heads) {
+      if (first_) beyond.push_back(std::abs(v) > c_.clip_qkv);
+    }
+    for (size_t i = 0; i < heads.size(); ++i) heads[i] = beyond[i] ? std::copysign(c_.clip_qkv, heads[i]) : heads[i];
+    return heads;
+  }
+
+  /// One of them, a query or a key rotated to its position.
+  Row HeadOf(const Row& heads, int64_t head, int64_t position) const {
+    const int64_t d = c_.head_dim;
+    const Row v(heads.begin() + head * d, heads.begin() + (head + 1) * d);
+    if (c_.position != PositionKind::kRope || head >= c_.num_heads + c_.num_kv_heads) return v;
     Row rotated(d);
     for (int64_t i = 0; i < d / 2; ++i) {
       const double angle = position * Frequency(i);
@@ -154,27 +176,28 @@ class ReferenceModel {
     return rotated;
   }
 
-  Rows Attention(const std::string& block, int64_t layer, const Rows& x) const {
+  Rows Attention(const std::string& block, int64_t layer, const Rows& x) {
     const int64_t heads = c_.num_heads, kv = c_.num_kv_heads, d = c_.head_dim, t = sequence_;
-    const Rows qkv = Linear(block + "attention.qkv", x, (heads + 2 * kv) * d);
+    Rows qkv = Linear(block + "attention.qkv", x, (heads + 2 * kv) * d);
+    for (size_t r = 0; r < x.size(); ++r) qkv[r] = Heads(block, r, qkv[r]);
     Rows out(x.size(), Row(heads * d));
     for (size_t r = 0; r < x.size(); ++r) {
       const int64_t b = r / t, i = r % t;
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t group = h / (heads / kv);
-        const Row q = HeadOf(block, qkv[r], h, i);
+        const Row q = HeadOf(qkv[r], h, i);
         const int64_t first = c_.sliding_window == 0 ? 0 : std::max<int64_t>(0, i - c_.sliding_window + 1);
         Row p(i + 1);
         double sum = 0;
         for (int64_t j = first; j <= i; ++j) {
-          const Row k = HeadOf(block, qkv[b * t + j], heads + group, j);
+          const Row k = HeadOf(qkv[b * t + j], heads + group, j);
           double score = 0;
           for (int64_t e = 0; e < d; ++e) score += q[e] * k[e];
           sum += p[j] = std::exp(score / std::sqrt(static_cast<double>(d)));
         }
         for (int64_t j = first; j <= i; ++j) {
           const double factor = p[j] / sum * DropFactor((layer + 1) * 8 + 1, ((b * heads + h) * t + i) * t + j);
-          const Row v = HeadOf(block, qkv[b * t + j], heads + kv + group, j);
+          const Row v = HeadOf(qkv[b * t + j], heads + kv + group, j);
           for (int64_t e = 0; e < d; ++e) out[r][h * d + e] += factor * v[e];
         }
       }
@@ -225,9 +248,11 @@ class ReferenceModel {
     return scores;
   }
 
-  /// The losses of a router, the number of tokens of each expert taken as constant.
-  double Auxiliary(const Rows& logits, const Rows& scores, const std::vector<double>& load) const {
+  /// The losses of a router, the number of tokens of each expert taken as constant. `pooled_` gathers
+  /// what is needed where they are of all layers together.
+  double Auxiliary(const Rows& logits, const Rows& scores, const std::vector<double>& load) {
     double balance = 0, z = 0;
+    pooled_.resize(load.size());
     for (size_t r = 0; r < logits.size(); ++r) {
       double sum = 0, loaded = 0, exponentials = 0;
       for (size_t e = 0; e < load.size(); ++e) {
@@ -236,26 +261,66 @@ class ReferenceModel {
         exponentials += std::exp(logits[r][e]);
       }
       balance += loaded / sum;
+      for (size_t e = 0; e < load.size(); ++e) pooled_[e].probability += scores[r][e] / sum;
       z += std::pow(std::log(exponentials), 2);
     }
     const double rows = logits.size();
+    for (size_t e = 0; e < load.size(); ++e) pooled_[e].load += load[e];
+    if (c_.router_balance == RouterBalanceKind::kPooled) balance = 0;
     return c_.router_balance_loss * c_.num_experts * balance / (rows * rows) + c_.router_z_loss * z / rows;
   }
 
-  /// Each token by itself.
-  Rows Experts(const std::string& name, const Rows& x) {
-    const Rows logits = Linear(name + "router", x, c_.num_experts);
-    Rows y(x.size(), Row(c_.hidden_size)), all_scores;
-    std::vector<double> load(c_.num_experts);
-    for (size_t r = 0; r < x.size(); ++r) {
-      const Row& scores = all_scores.emplace_back(Scores(logits[r]));
-      double chosen = 0;
+  /// Of each token its experts and what they weigh; `load`: the tokens that chose each expert.
+  std::vector<std::map<int64_t, double>> Choose(const std::string& name, const Rows& all_scores,
+                                                std::vector<double>* load) {
+    std::vector<std::map<int64_t, double>> chosen(all_scores.size());
+    std::map<int64_t, std::vector<std::pair<double, size_t>>> tokens;  // of each expert, the largest weight first
+    for (size_t r = 0; r < all_scores.size(); ++r) {
+      const Row& scores = all_scores[r];
       const std::vector<int64_t>& experts =
           choices_.try_emplace(absl::StrCat(name, r), Best(name, scores)).first->second;
-      for (const int64_t e : experts) chosen += scores[e];
+      double sum = 0;
+      for (const int64_t e : experts) sum += scores[e];
       for (const int64_t e : experts) {
-        ++load[e];
-        const double weight = c_.router_scale * (c_.router_normalize ? scores[e] / chosen : scores[e]);
+        ++(*load)[e];
+        chosen[r][e] = c_.router_scale * (c_.router_normalize ? scores[e] / sum : scores[e]);
+        tokens[e].emplace_back(-chosen[r][e], r);
+      }
+    }
+    if (c_.expert_capacity == 0) return chosen;
+    const double even = static_cast<double>(all_scores.size() * c_.experts_per_token) / c_.num_experts;
+    for (auto& [e, own] : tokens) {
+      std::sort(own.begin(), own.end());
+      auto& dropped = drops_.try_emplace(absl::StrCat(name, e)).first->second;
+      for (size_t i = std::ceil(c_.expert_capacity * even); first_ && i < own.size(); ++i) {
+        dropped.push_back(own[i].second);
+      }
+      for (const size_t r : dropped) chosen[r].erase(e);
+    }
+    return chosen;
+  }
+
+  /// What the router of "blocks.<l>.experts." sees.
+  Rows Jittered(const std::string& name, Rows x) const {
+    kernels::RandomKey key = kTestKey;
+    key.site = static_cast<uint32_t>((std::stoi(name.substr(7)) + 1) * 8 + 4);
+    for (size_t r = 0; r < x.size(); ++r) {
+      for (size_t j = 0; j < x[r].size(); ++j) {
+        const uint32_t word = kernels::PhiloxWord(key, r * x[r].size() + j);
+        x[r][j] *= 1 + c_.router_jitter * (static_cast<double>(word >> 8) / 0x1p23 - 1);
+      }
+    }
+    return x;
+  }
+
+  Rows Experts(const std::string& name, const Rows& x) {
+    const Rows logits = Linear(name + "router", Jittered(name, x), c_.num_experts);
+    Rows y(x.size(), Row(c_.hidden_size)), all_scores;
+    std::vector<double> load(c_.num_experts);
+    for (const Row& row : logits) all_scores.push_back(Scores(row));
+    const std::vector<std::map<int64_t, double>> chosen = Choose(name, all_scores, &load);
+    for (size_t r = 0; r < x.size(); ++r) {
+      for (const auto& [e, weight] : chosen[r]) {
         const Row out = Swiglu(absl::StrCat(name, e, "."), x[r], c_.expert_intermediate_size);
         for (int64_t j = 0; j < c_.hidden_size; ++j) y[r][j] += weight * out[j];
       }
@@ -272,9 +337,18 @@ class ReferenceModel {
   ModelConfig c_;
   const ParameterLayout& layout_;
   const std::vector<double>* weights_ = nullptr;
-  std::map<std::string, std::vector<int64_t>> choices_;  // of the first call: the loss jumps where a choice changes
+  // Of the first call: the loss jumps where a choice changes, and has a corner where a value reaches its limit.
+  std::map<std::string, std::vector<int64_t>> choices_;
+  std::map<std::string, std::vector<size_t>> drops_;  // rows, by expert
+  std::map<std::string, std::vector<bool>> beyond_;   // of query, key and value, by row
+  bool first_ = true;
   int64_t sequence_ = 0;
   double auxiliary_ = 0;
+  /// Of an expert of every layer: the tokens that chose it and the sum of its probabilities.
+  struct Pooled {
+    double load = 0, probability = 0;
+  };
+  std::vector<Pooled> pooled_;
 };
 
 }  // namespace holdfast

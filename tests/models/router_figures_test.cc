@@ -30,6 +30,25 @@ TEST(RouterFigures, SayLossesAndLoads) {
   EXPECT_EQ(figures[4], (Figure{.name = "router_entropy", .values = {1.25, 0.5}, .is_list = true}));
 }
 
+TEST(RouterFigures, SayTheShareThatWasDropped) {
+  ModelConfig config;
+  config.num_layers = 2;
+  config.num_experts = 4;
+  config.experts_per_token = 1;
+  config.expert_capacity = 1.25;
+  EXPECT_EQ(ExpertCapacity(config, 8), 3);  // 2.5
+  EXPECT_EQ(ExpertCapacity(config, 1), 1);
+  ASSERT_EQ(RouterStatistics(config).specs().back().name, "dropped_choices");
+  Statistics step;
+  for (const char* name : {"router_balance", "router_z", "router_entropy"}) {
+    step.Add({name, std::vector<double>{0, 0}});
+  }
+  step.Add({"expert_load", std::vector<int64_t>{2, 2, 2, 2, 0, 6, 2, 0}});
+  step.Add({"dropped_choices", std::vector<int64_t>{0, 2}});
+  EXPECT_EQ(RouterFigures(config, step).back(),
+            (Figure{.name = "dropped_choices", .values = {0, 0.25}, .is_list = true}));
+}
+
 TEST(RouterFigures, OfADenseModelAreNone) { EXPECT_TRUE(RouterFigures(ModelConfig(), Statistics()).empty()); }
 
 }  // namespace

@@ -158,11 +158,22 @@ inline std::vector<NamedConfig> TinyModels() {
   sigmoid.router_balance_loss = 0.4;
   sigmoid.router_z_loss = 0.05;
   sigmoid.router_bias = true;
+  ModelConfig clip = TinyOlmoe(), gpt2_clip = TinyGpt2();
+  clip.clip_qkv = 1;
+  gpt2_clip.clip_qkv = 1;
   ModelConfig losses = TinyMixture();
   losses.router_balance_loss = 0.5;
   losses.router_z_loss = 0.1;
-  ModelConfig shared = TinyMixture();
+  ModelConfig pooled = losses;
+  pooled.router_balance = RouterBalanceKind::kPooled;
+  ModelConfig shared = TinyMixture(), capacity = TinyMixture(), small = TinyQwen2Moe();
   shared.shared_expert_intermediate_size = 20;
+  capacity.expert_capacity = 0.75;
+  capacity.router_balance_loss = 0.3;
+  small.expert_capacity = 0.25;
+  ModelConfig jitter = TinyQwen2Moe();
+  jitter.router_jitter = 0.4;
+  jitter.router_z_loss = 0.1;
   return {{"Gpt2", TinyGpt2()},
           {"Gpt2Untied", untied},
           {"Gpt2Dropout", dropout},
@@ -181,11 +192,17 @@ inline std::vector<NamedConfig> TinyModels() {
           {"MixtureDropout", mixture_dropout},
           {"MixtureSigmoid", sigmoid},
           {"MixtureLosses", losses},
+          {"MixturePooled", pooled},
           {"MixtureShared", shared},
+          {"MixtureCapacity", capacity},
+          {"Qwen2MoeLittleCapacity", small},
+          {"Qwen2MoeJitter", jitter},
           {"Mixtral", TinyMixtral()},
           {"Qwen2Moe", TinyQwen2Moe()},
           {"Qwen3Moe", TinyQwen3Moe()},
-          {"Olmoe", TinyOlmoe()}};
+          {"Olmoe", TinyOlmoe()},
+          {"OlmoeClip", clip},
+          {"Gpt2Clip", gpt2_clip}};
 }
 
 /// Weights far from their initial values, where biases are 0 and norms 1 and mistakes can hide.

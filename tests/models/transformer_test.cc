@@ -32,6 +32,12 @@ class TransformerTest : public ::testing::TestWithParam<NamedConfig> {
   const Tokens tokens_ = RandomTokens(GetParam().config.vocab_size, 3, 9, 11);
 };
 
+/// The model as it is evaluated.
+ModelConfig Still(ModelConfig config) {
+  config.dropout = config.expert_capacity = config.router_jitter = 0;
+  return config;
+}
+
 double Sum(const std::vector<double>& values) {
   double sum = 0;
   for (double v : values) sum += v;
@@ -119,20 +125,16 @@ TEST_P(TransformerTest, ThreadsChangeNoBit) {
 }
 
 TEST_P(TransformerTest, EvaluationGivesTheLossesOfTrainingWithoutDropout) {
-  ModelConfig still = config();
-  still.dropout = 0;
   for (const TransformerOptions& options : {kF32, kBf16}) {
-    TestModel trained(still, options, 2, weights_), evaluated(config(), options, 2, weights_);
+    TestModel trained(Still(config()), options, 2, weights_), evaluated(config(), options, 2, weights_);
     EXPECT_EQ(trained.Train(tokens_, kLossScale), evaluated.Evaluate(tokens_));
   }
 }
 
 TEST_P(TransformerTest, LastLogitsMatchReference) {
-  ModelConfig still = config();
-  still.dropout = 0;
   TestModel model(config(), kF32, 2, weights_);
   const std::vector<float> logits = model.LastLogits(tokens_, config().vocab_size);
-  const ReferenceModel::Rows expected = ReferenceModel(still, layout_).Logits(exact_weights_, tokens_);
+  const ReferenceModel::Rows expected = ReferenceModel(Still(config()), layout_).Logits(exact_weights_, tokens_);
   for (int64_t b = 0; b < tokens_.batch; ++b) {
     for (int64_t v = 0; v < config().vocab_size; ++v) {
       EXPECT_NEAR(logits[b * config().vocab_size + v], expected[(b + 1) * tokens_.sequence - 1][v], 5e-5);

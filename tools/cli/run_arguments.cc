@@ -1,7 +1,10 @@
 #include "tools/cli/run_arguments.h"
 
+#include <optional>
+
 #include "absl/functional/function_ref.h"
 #include "absl/strings/numbers.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "models/families/families.h"
@@ -37,12 +40,17 @@ void ConfigArguments::AddOverrides(CLI::App& command) {
 
 absl::StatusOr<Config> ConfigArguments::LoadUnresolved(const std::string& model) const {
   absl::Status unreadable;
+  std::optional<InitialModel> initial_model;
   const auto read = [&](const std::string& init_from) {
     auto initial = ReadInitialModel(model.empty() ? init_from : model);
     unreadable = initial.status();
+    if (initial.ok()) initial_model = *initial;
     return initial;
   };
   absl::StatusOr<Config> config = LoadConfig(path, overrides, {.families = FamilyPresets(), .initial_model = read});
+  if (config.ok() && initial_model.has_value() && config->model.router_bias && !initial_model->model.router_bias) {
+    LogInfo("model.router_bias: ", initial_model->file, " has none; a run that starts from it begins with biases of 0");
+  }
   if (config.ok() || config.status() == unreadable) return config;
   return UsageError(config.status().message());
 }

@@ -15,6 +15,7 @@
 #include "framework/config/enum_names.h"
 #include "framework/config/load.h"
 #include "framework/metrics/progress.h"
+#include "models/experts.h"
 #include "models/plan.h"
 #include "models/runtime/make_model.h"
 #include "models/runtime/memory_estimate.h"
@@ -103,6 +104,10 @@ void PrintExpertPlacement(const Config& config, const ParameterLayout& layout, c
                         automatic ? ", which sends fewer bytes" : ""));
   PrintRow("gather, a layer sends", FormatBytes(bytes.gather) + " a microbatch and worker, at most: its experts");
   PrintRow("move, a layer sends", FormatBytes(bytes.move) + " a microbatch and worker, at most: its tokens");
+  const int64_t tokens = config.batch.microbatch_tokens(), room = ExpertCapacity(config.model, tokens);
+  PrintRow("an expert takes", room > 0 && room < tokens
+                                  ? absl::StrCat("up to ", room, " of a microbatch's ", tokens, " tokens in training")
+                                  : "all tokens that choose it");
   Config other = config;
   other.parallel.experts = move ? ExpertPlacement::kGather : ExpertPlacement::kMove;
   if (ComputesInParts(config) == ComputesInParts(other)) return;  // weights are not sharded

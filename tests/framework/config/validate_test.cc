@@ -74,6 +74,10 @@ TEST(ValidateTest, Experts) {
             "model.num_experts");
   EXPECT_EQ(errors({"model.router_bias=true", "model.num_experts=0"}),
             "--set model.num_experts=0: there is no router; leave it out or set model.num_experts");
+  EXPECT_EQ(errors({"model.expert_capacity=1.25", "model.num_experts=0"}),
+            "--set model.num_experts=0: there are no experts; leave it out or set model.num_experts");
+  EXPECT_EQ(errors({"model.router_jitter=0.01", "model.num_experts=0"}),
+            "--set model.num_experts=0: there is no router; leave it out or set model.num_experts");
   // As DeepSeek V3 chooses.
   EXPECT_EQ(errors({"model.router_score=sigmoid", "model.router_bias=true", "model.router_bias_rate=0",
                     "model.router_groups=4", "model.router_groups_chosen=2", "model.router_scale=2.5"}),

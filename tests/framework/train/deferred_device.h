@@ -87,6 +87,12 @@ class DeferredOps final : public kernels::Ops {
   void AttentionBackward(M d_qkv, C d_out, C out, const float* lse, C qkv, const kernels::AttentionShape& s) override {
     Post([=, this] { ops_.AttentionBackward(d_qkv, d_out, out, lse, qkv, s); });
   }
+  void Clip(M out, C in, float limit) override {
+    Post([=, this] { ops_.Clip(out, in, limit); });
+  }
+  void ClipBackward(M d, C in, float limit) override {
+    Post([=, this] { ops_.ClipBackward(d, in, limit); });
+  }
   void GeluBackward(M d_in, C d_out, C in) override {
     Post([=, this] { ops_.GeluBackward(d_in, d_out, in); });
   }
@@ -105,9 +111,12 @@ class DeferredOps final : public kernels::Ops {
   void RouterReport(const kernels::RouterReportArgs& a, const kernels::RouterShape& s) override {
     Post([=, this] { ops_.RouterReport(a, s); });
   }
-  void SortChoices(int32_t* offsets, int32_t* choices, int32_t* slot_of, const int32_t* experts, int64_t rows,
+  void SortChoices(const kernels::SortedChoices& out, const int32_t* experts, const float* weights, int64_t rows,
                    const kernels::RouterShape& s) override {
-    Post([=, this] { ops_.SortChoices(offsets, choices, slot_of, experts, rows, s); });
+    Post([=, this] { ops_.SortChoices(out, experts, weights, rows, s); });
+  }
+  void Jitter(M out, C in, float range, const kernels::RandomKey& key) override {
+    Post([=, this] { ops_.Jitter(out, in, range, key); });
   }
   void GatherRows(M out, C in, const kernels::ExpertRows& rows) override {
     Post([=, this] { ops_.GatherRows(out, in, rows); });

@@ -42,6 +42,8 @@ void AddExperts(int64_t num_experts, ModelConfig* m) {
   m->shared_expert_gate = true;
   m->router_bias = true;
   m->router_bias_rate = 0.02;  // changes who is chosen within a few steps
+  m->expert_capacity = num_experts == 7 ? 0.75 : 0;
+  m->router_jitter = num_experts == 7 ? 0.2 : 0;
 }
 
 /// `wide`: matrices of several chunks, tall and wide.

@@ -152,14 +152,19 @@ TEST(HuggingFaceTest, ConfigSurvivesWritingAndReading) {
     ASSERT_TRUE(read.ok()) << name << ": " << read.status();
     EXPECT_TRUE(read->byte_tokenizer);
     ModelConfig expected = config;
-    expected.dropout = 0;  // belongs to a run, not to a model
+    // What belongs to a run, not to a model.
+    expected.dropout = expected.expert_capacity = expected.router_jitter = 0;
     expected.router_balance_loss = expected.router_z_loss = 0;
+    expected.router_balance = RouterBalanceKind::kPerLayer;
     ModelConfig actual = read->model;
     EXPECT_EQ(HuggingFaceConfigJson(actual, {}), HuggingFaceConfigJson(expected, {})) << name;
     if (expected.position == PositionKind::kLearned) actual.rope_theta = expected.rope_theta;  // GPT-2 has none
     EXPECT_EQ(actual, expected) << name;
   }
   EXPECT_FALSE(ParseHuggingFaceConfig(HuggingFaceConfigJson(TinyGpt2(), {}), "")->byte_tokenizer);
+  ModelConfig jitter = TinyMixtral();  // whose files have a key for it
+  jitter.router_jitter = 0.125;
+  EXPECT_EQ(ParseHuggingFaceConfig(HuggingFaceConfigJson(jitter, {}), "")->model, jitter);
 }
 
 constexpr char kLlama[] = R"("model_type": "llama", "vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2,
@@ -379,8 +384,10 @@ TEST(HuggingFaceTest, EveryFamilyRefusesWhatItDoesNotKnow) {
   for (const char* type : {"deepseek_v3", "gpt_oss", "gemma3", "qwen3_next"}) {
     EXPECT_THAT(std::string(OfType(type, "").status().message()), ::testing::HasSubstr("model_type")) << type;
   }
-  EXPECT_THAT(std::string(OfType("olmoe", R"("clip_qkv": 8.0)").status().message()), ::testing::HasSubstr("clip_qkv"));
-  EXPECT_THAT(std::string(OfType("mixtral", R"("router_jitter_noise": 0.1)").status().message()),
+  EXPECT_EQ(OfType("olmoe", R"("clip_qkv": 8.0)")->model.clip_qkv, 8);
+  EXPECT_THAT(std::string(OfType("olmoe", R"("clip_qkv": 0)").status().message()), ::testing::HasSubstr("clip_qkv"));
+  EXPECT_EQ(OfType("mixtral", R"("router_jitter_noise": 0.125)")->model.router_jitter, 0.125);
+  EXPECT_THAT(std::string(OfType("mixtral", R"("router_jitter_noise": -1)").status().message()),
               ::testing::HasSubstr("router_jitter_noise"));
   EXPECT_THAT(std::string(OfType("qwen2_moe", R"("use_sliding_window": true)").status().message()),
               ::testing::HasSubstr("use_sliding_window"));

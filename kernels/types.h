@@ -1,6 +1,6 @@
 #pragma once
-// The words every kernel speaks: element types, matrix views, random keys. No ownership here: a view points into memory
-// that somebody else keeps alive, on the device of the `Ops` it is handed to.
+// Types that all kernels use: element types, matrix views, random keys. No ownership here: a view points into memory
+// that the caller keeps allocated, on the device of the `Ops` it is handed to.
 
 #include <cstddef>
 #include <cstdint>

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// An index is data from somebody else: it may name files of its own directory and no others. A link in the directory
+// An index is untrusted input: it may name files of its own directory and no others. A link in the directory
 // may lead to the blobs of the cache that the directory is a snapshot of (<repo>/snapshots/<revision> and
 // <repo>/blobs), as Hugging Face lays it out.
 absl::StatusOr<std::string> ShardPath(const std::string& directory, const std::string& name) {

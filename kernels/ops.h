@@ -231,7 +231,6 @@ class Ops {
   virtual void Zero(void* data, size_t bytes) = 0;
   virtual void Copy(void* out, const void* in, size_t bytes) = 0;
   virtual void CastToBf16(uint16_t* out, const float* in, int64_t n) = 0;
-  virtual void CastToF32(float* out, const uint16_t* in, int64_t n) = 0;
 
   /// out[i] = stddev * z(first + i), z standard normal by Box and Muller (1958) from `key`.
   virtual void FillNormal(float* out, int64_t n, int64_t first, float stddev, const RandomKey& key) = 0;

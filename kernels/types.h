@@ -1,6 +1,6 @@
 #pragma once
-// The words every kernel speaks: element types, matrix views, random keys. No ownership here: a view points into memory
-// that somebody else keeps alive, on the device of the `Ops` it is handed to.
+// Types that all kernels use: element types, matrix views, random keys. No ownership here: a view points into memory
+// that the caller keeps allocated, on the device of the `Ops` it is handed to.
 
 #include <cstddef>
 #include <cstdint>
@@ -36,7 +36,7 @@ struct Matrix {
 /// Salmon et al. 2011), so it depends on no thread, rank or order of evaluation.
 struct RandomKey {
   uint64_t seed = 0;
-  uint32_t step = 0;
+  uint32_t step = 0;  ///< from 0
   uint32_t microbatch = 0;
   uint32_t site = 0;  ///< which use inside the model: layer * 8 + position in the layer
 };

@@ -55,7 +55,6 @@ class CountingOps final : public kernels::Ops {
   void Zero(void*, size_t) override {}
   void Copy(void*, const void*, size_t) override {}
   void CastToBf16(uint16_t*, const float*, int64_t) override {}
-  void CastToF32(float*, const uint16_t*, int64_t) override {}
   void FillNormal(float*, int64_t, int64_t, float, const kernels::RandomKey&) override {}
 
  private:

@@ -19,7 +19,7 @@ std::vector<Verifiable> AllFinished(const Catalog& catalog) {
   return candidates;
 }
 
-/// The newest of those asked for, also if it is damaged: who verifies wants to hear of that one.
+/// The newest of those asked for, also if it is damaged: verifying has to report that one.
 absl::StatusOr<Verifiable> Newest(const Catalog& catalog, const CheckpointPlace& place, const TargetOptions& options) {
   const Verifiable* newest = nullptr;
   const std::vector<Verifiable> candidates = AllFinished(catalog);

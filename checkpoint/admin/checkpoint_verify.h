@@ -17,8 +17,8 @@ struct Verifiable {
   std::string reason;
 };
 
-/// `all` of those that are finished, else the newest of those that `options` ask for, also if it is damaged: who
-/// verifies wants to hear of that one. Pointers into `catalog`.
+/// `all` of those that are finished, else the newest of those that `options` ask for, also if it is damaged:
+/// verifying has to report that one. Pointers into `catalog`.
 absl::StatusOr<std::vector<Verifiable>> ChooseVerifiable(const Catalog& catalog, const CheckpointPlace& place,
                                                          const TargetOptions& options, bool all);
 

@@ -19,7 +19,7 @@ std::string ObjectName(const CheckpointName& checkpoint, const std::string& file
 
 bool Contains(absl::Span<const StoredObject> objects, const std::string& name);
 
-/// The manifest of `name`, or why it cannot be used (DataLoss or InvalidArgument), or why nobody knows.
+/// The manifest of `name`, or why it cannot be used (DataLoss or InvalidArgument), or why that cannot be told.
 absl::StatusOr<Manifest> ReadManifest(Storage& storage, const CheckpointName& name);
 
 /// An error about a stored object: DataLoss where `status` says that it is missing or not what it should be; anything

@@ -21,7 +21,7 @@ namespace holdfast {
 namespace {
 
 constexpr uint64_t kSegmentBytes = 4 << 20;
-constexpr size_t kMaxProblems = 100;  // more would help nobody
+constexpr size_t kMaxProblems = 100;  // more are of no use
 
 class Verifier {
  public:

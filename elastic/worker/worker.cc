@@ -170,7 +170,6 @@ absl::Status Worker::Load(const std::string& name, ShardedState& state, const st
   return status;
 }
 
-// Steps count from 1 where people see them and from 0 where they are computed with.
 void Worker::PointLoaderAt(const StepTask& task) {
   if (loader_.has_value() && loader_plan_.step == task.step && loader_plan_.microbatches == task.microbatches) return;
   const std::vector<int64_t> indices = p_.trainer->MicrobatchesHere(task.microbatches);
@@ -180,7 +179,7 @@ void Worker::PointLoaderAt(const StepTask& task) {
   const BatchConfig& batch = p_.config->batch;
   loader_.emplace(*p_.training, order_,
                   Loader::Options{.shape = {batch.microbatches, batch.microbatch_size},
-                                  .first_step = task.step - 1,
+                                  .first_step = task.step,
                                   .indices = indices,
                                   .threads = static_cast<int>(p_.config->data.loader_threads)});
 }
@@ -200,9 +199,9 @@ absl::StatusOr<VoteMessage> Worker::Prepare(const StepTask& task, const std::sto
   p_.shell->SetPhase(Phase::kForwardBackward, task.step);
   const auto source = [&](int64_t index) {
     if (p_.slowdown.count() > 0) std::this_thread::sleep_for(p_.slowdown);
-    return loader_->Next(task.step - 1, index, stop);
+    return loader_->Next(task.step, index, stop);
   };
-  ASSIGN_OR_RETURN(prepared_, p_.trainer->Prepare({task.step - 1, task.microbatches}, source, stop));
+  ASSIGN_OR_RETURN(prepared_, p_.trainer->Prepare({task.step, task.microbatches}, source, stop));
   loader_plan_.step = task.step + 1;
   RETURN_IF_ERROR(AwaitMirrors(task.step));
   VoteMessage vote{.generation = task.generation, .step = task.step, .digests = {}};
@@ -249,7 +248,7 @@ absl::Status Worker::Validate(uint64_t generation, int64_t step, const std::stop
 
 void Worker::Update(const UpdateTask& task) {
   p_.shell->SetPhase(Phase::kUpdate, task.step);
-  HOLDFAST_CHECK(prepared_.step + 1 == task.step);
+  HOLDFAST_CHECK(prepared_.step == task.step);
   p_.trainer->Commit(prepared_);
   if (p_.flip.after_step == task.step) Flip(p_.trainer->state(), rank_, p_.flip.in_mirror);
   if (task.save_for != 0) BeginSave(task.step, task.save_for);

@@ -54,7 +54,7 @@ class InProcessCommunicator final : public Communicator {
     return rendezvous_->Collective(rank_, sequence_++, arguments, deadline);
   }
 
-  // Shared with the other members: whoever goes last frees it.
+  // Shared with the other members: the last one to be destroyed frees it.
   std::shared_ptr<InProcessRendezvous> rendezvous_;
   int rank_;
   uint64_t sequence_ = 0;

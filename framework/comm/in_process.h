@@ -13,7 +13,7 @@ namespace holdfast {
 
 class InProcessRendezvous;
 
-/// A place where the members of one world meet. Thread-safe. Members may outlive it.
+/// What the members of one world in one process share. Thread-safe. Members may outlive it.
 class InProcessWorld {
  public:
   InProcessWorld(int size, uint64_t generation);
@@ -24,7 +24,7 @@ class InProcessWorld {
   absl::StatusOr<std::unique_ptr<Communicator>> Join(int rank, uint64_t generation);
 
  private:
-  // Shared by the world and its members: whoever goes last frees it.
+  // Shared by the world and its members: the last of them to be destroyed frees it.
   std::shared_ptr<InProcessRendezvous> rendezvous_;
 };
 

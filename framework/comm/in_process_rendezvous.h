@@ -1,5 +1,5 @@
 #pragma once
-// The meeting point behind in-process communicators: who has arrived with which memory, who may read it until when.
+// The state that in-process communicators share: which ranks have called with which memory, and until when it is read.
 //
 // A collective is a round. Every rank puts its arguments there and waits for the others (this can fail); once the round
 // is full, every rank copies what it wants out of the others' memory without a lock, and leaves when all have copied

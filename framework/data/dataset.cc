@@ -120,7 +120,7 @@ absl::Status ReadRow(const Dataset& dataset, int64_t sample, int64_t row, Microb
 }
 
 int64_t SampleOf(const SampleOrder& order, const BatchShape& shape, int64_t step, int64_t index, int64_t row) {
-  return order.At((step * shape.microbatches + index) * shape.microbatch_size + row);
+  return order.At(((step - 1) * shape.microbatches + index) * shape.microbatch_size + row);
 }
 
 absl::StatusOr<Microbatch> ReadMicrobatch(const Dataset& dataset, const SampleOrder& order, const BatchShape& shape,

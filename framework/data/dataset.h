@@ -20,7 +20,7 @@ struct Microbatch {
   int64_t sequence = 0;          // T
   std::vector<int32_t> inputs;   // (B, T)
   std::vector<int32_t> targets;  // (B, T); -1 = not counted in the loss
-  uint32_t step = 0, index = 0;  // which microbatch of which step: the key of its random numbers
+  uint32_t step = 0, index = 0;  // which microbatch of which step, which its random numbers follow from
 };
 
 struct DatasetOptions {
@@ -75,8 +75,8 @@ struct BatchShape {
 Microbatch EmptyMicrobatch(int64_t batch, int64_t sequence, int64_t step, int64_t index);
 /// Reads a sample into row `row`. Different rows of one microbatch may be read from different threads.
 absl::Status ReadRow(const Dataset& dataset, int64_t sample, int64_t row, Microbatch& microbatch);
-/// The sample that is row `row` of microbatch `index` of step `step` (all from 0):
-/// order.At((step * M + index) * B + row).
+/// The sample that is row `row` of microbatch `index` (both from 0) of step `step` (from 1):
+/// order.At(((step - 1) * M + index) * B + row).
 int64_t SampleOf(const SampleOrder& order, const BatchShape& shape, int64_t step, int64_t index, int64_t row);
 
 /// Microbatch `index` of step `step`, one row after the other.

@@ -22,7 +22,7 @@ class Loader {
  public:
   struct Options {
     BatchShape shape;
-    int64_t first_step = 0;
+    int64_t first_step = 1;
     std::vector<int64_t> indices =
         {};           // the microbatches of each step that are read here, ascending; empty = all of them
     int threads = 1;  // at least; as many as the dataset wants to be read at the same time. 0 = read in Next

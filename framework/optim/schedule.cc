@@ -8,10 +8,10 @@
 namespace holdfast {
 namespace {
 
-/// How far through the decay `step` is, in [0, 1].
-double DecayProgress(int64_t step, int64_t first, int64_t length) {
-  if (length <= 0) return step >= first ? 1.0 : 0.0;
-  return std::clamp(static_cast<double>(step - first + 1) / static_cast<double>(length), 0.0, 1.0);
+/// How far through the decay, which follows step `before`, `step` is, in [0, 1].
+double DecayProgress(int64_t step, int64_t before, int64_t length) {
+  if (length <= 0) return step > before ? 1.0 : 0.0;
+  return std::clamp(static_cast<double>(step - before) / static_cast<double>(length), 0.0, 1.0);
 }
 
 double DecayFactor(const ScheduleConfig& schedule, int64_t step, int64_t total_steps) {
@@ -39,8 +39,8 @@ double DecayFactor(const ScheduleConfig& schedule, int64_t step, int64_t total_s
 
 double LearningRate(const OptimizerConfig& optimizer, const ScheduleConfig& schedule, int64_t step,
                     int64_t total_steps) {
-  if (step < schedule.warmup_steps) {
-    return optimizer.lr * static_cast<double>(step + 1) / static_cast<double>(schedule.warmup_steps);
+  if (step <= schedule.warmup_steps) {
+    return optimizer.lr * static_cast<double>(step) / static_cast<double>(schedule.warmup_steps);
   }
   return optimizer.lr * DecayFactor(schedule, step, total_steps);
 }

@@ -14,7 +14,7 @@ UpdateScalars ComputeUpdateScalars(const OptimizerConfig& optimizer, double lr, 
   if (optimizer.grad_clip_norm > 0) {
     scalars.grad_scale = static_cast<float>(std::min(1.0, optimizer.grad_clip_norm / (double{grad_norm} + 1e-6)));
   }
-  const auto count = static_cast<uint64_t>(step + 1);
+  const auto count = static_cast<uint64_t>(step);
   scalars.bias_correction1 = static_cast<float>(1.0 - portable::IntegerPower(optimizer.beta1, count));
   scalars.bias_correction2_sqrt = static_cast<float>(std::sqrt(1.0 - portable::IntegerPower(optimizer.beta2, count)));
   return scalars;

@@ -14,7 +14,7 @@ struct UpdateScalars {
   float bias_correction1 = 1, bias_correction2_sqrt = 1;
 };
 
-/// `step` counts from 0. The gradient is scaled by min(1, grad_clip_norm / (grad_norm + 1e-6)), as torch clips.
+/// The gradient is scaled by min(1, grad_clip_norm / (grad_norm + 1e-6)), as torch clips.
 UpdateScalars ComputeUpdateScalars(const OptimizerConfig& optimizer, double lr, int64_t step, float grad_norm);
 
 }  // namespace holdfast

@@ -570,16 +570,6 @@ std::vector<int> Placement::LostCells(const std::vector<bool>& alive, const Used
   return lost;
 }
 
-std::set<std::pair<int, int>> Placement::FatalPairs() const {
-  std::set<std::pair<int, int>> pairs;
-  for (int cell = 0; cell < num_cells_; ++cell) {
-    std::vector<int> holders = Holders(cell);
-    std::sort(holders.begin(), holders.end());
-    if (holders.size() == 2) pairs.insert({holders[0], holders[1]});
-  }
-  return pairs;
-}
-
 int64_t Placement::MovedFrom(const Placement& source, absl::Span<const int> source_ranks) const {
   if (source.num_cells() > num_cells_) return std::numeric_limits<int64_t>::max();
   const Source before(source, source_ranks, num_cells_, size());

@@ -16,7 +16,6 @@
 // decides no bits.
 
 #include <cstdint>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,9 +71,6 @@ class Placement {
 
   /// Cells, of those that the model uses, of which no holder is left if of all ranks only those with alive[rank] are.
   std::vector<int> LostCells(const std::vector<bool>& alive, const UsedCells& used = {}) const;
-
-  /// Pairs of ranks that are all holders of some cell: lost at the same moment, they take it with them.
-  std::set<std::pair<int, int>> FatalPairs() const;
 
   /// How many cells (of this size) of how many ranks have to move here from the placement before, given as in the
   /// constructor.

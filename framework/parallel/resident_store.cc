@@ -10,7 +10,6 @@ absl::Status NoGradients() {
 }  // namespace
 
 absl::StatusOr<absl::Span<const Tensor>> ResidentStore::Acquire(int unit) {
-  if (stop_.stop_requested()) return absl::CancelledError("a stop was requested");
   const Unit& u = layout_.units()[static_cast<size_t>(unit)];
   return weights_.subspan(static_cast<size_t>(u.first_parameter), static_cast<size_t>(u.num_parameters));
 }

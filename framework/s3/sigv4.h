@@ -21,7 +21,7 @@ struct SignableRequest {
   std::string path;            // not encoded: "/bucket/a b"
   Fields query;                // not encoded
   Fields headers;              // "host" must be among them
-  std::string payload_sha256;  // Sha256Hex of the body, or kUnsignedPayload
+  std::string payload_sha256;  // Sha256Hex of the body
 };
 
 struct SigningContext {
@@ -29,9 +29,6 @@ struct SigningContext {
   std::string region;
   std::chrono::system_clock::time_point time;
 };
-
-/// Only over TLS: without it, nothing would protect the body.
-inline constexpr char kUnsignedPayload[] = "UNSIGNED-PAYLOAD";
 
 /// Adds x-amz-content-sha256, x-amz-date, x-amz-security-token (if there is one) and authorization to the headers.
 void SignRequest(const SigningContext& context, SignableRequest* request);

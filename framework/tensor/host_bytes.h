@@ -1,14 +1,12 @@
 #pragma once
 // Host memory for what is copied from a device.
 
-#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
-#include "absl/types/span.h"
 #include "framework/tensor/device.h"
 
 namespace holdfast {
@@ -18,11 +16,6 @@ class HostBytes {
  public:
   HostBytes() = default;
   explicit HostBytes(size_t size) : data_(new std::byte[size]), size_(size) {}
-  static HostBytes CopyOf(absl::Span<const std::byte> bytes) {
-    HostBytes copy(bytes.size());
-    std::copy(bytes.begin(), bytes.end(), copy.data());
-    return copy;
-  }
   HostBytes(std::shared_ptr<std::byte[]> data, size_t size) : data_(std::move(data)), size_(size) {}
 
   std::byte* data() const { return data_.get(); }

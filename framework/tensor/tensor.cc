@@ -63,13 +63,6 @@ Buffer::~Buffer() {
   device_->memory().GiveBack(what_, bytes_);
 }
 
-kernels::Matrix Tensor::RowRange(int64_t first, int64_t count) const {
-  kernels::Matrix m = matrix();
-  m.data = static_cast<char*>(data) + static_cast<size_t>(first * m.stride) * kernels::SizeOf(dtype);
-  m.rows = count;
-  return m;
-}
-
 absl::StatusOr<Arena> Arena::Create(Device& device, size_t capacity) {
   Arena arena;
   arena.counting_ = false;

@@ -77,8 +77,6 @@ struct Tensor {
   int32_t* i32() const { return static_cast<int32_t*>(data); }
   /// The matrix (all but the last dimension, last dimension).
   kernels::Matrix matrix() const { return {data, dtype, shape.rows(), shape.cols(), shape.cols()}; }
-  /// Rows [first, first + count) of matrix().
-  kernels::Matrix RowRange(int64_t first, int64_t count) const;
 };
 
 /// A stack of tensors in one block of memory, planned once so that the steady state allocates nothing. A counting arena

@@ -18,7 +18,7 @@ struct HostBatch {
   int64_t sequence = 0;           // of T positions: B * T losses
   std::vector<HostArray> arrays;  // as Model::batch_arrays says
   int64_t counted = 0;            // losses that are no more than padding are 0 and do not count
-  uint32_t step = 0, index = 0;   // which microbatch of which step: the key of its random numbers
+  uint32_t step = 0, index = 0;   // which microbatch of which step; without a step (validation) nothing is random
 
   HostBatch() = default;
   /// Tokens and their targets.

@@ -13,6 +13,11 @@ namespace {
 constexpr size_t kElementBytes = 4;
 constexpr int64_t kMaxQueued = 64;  // passes; fetching results costs one wait, little against so many
 
+/// Kernels number steps from 0, all others from 1.
+kernels::RandomKey RandomKeyOf(uint64_t seed, const HostBatch& microbatch) {
+  return {.seed = seed, .step = microbatch.step - 1, .microbatch = microbatch.index};
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(Model& model, Device& device, const Options& options) {
@@ -71,10 +76,11 @@ absl::Status PassRunner::Queue(const HostBatch& microbatch, UnitStore& store, Pa
   const size_t row_bytes = static_cast<size_t>(options_.max_rows) * sizeof(float);
   if ((queued_.size() + 1) * row_bytes > losses_.bytes()) RETURN_IF_ERROR(FetchResults());
   const Batch batch = Upload(microbatch);
-  PassContext context{
-      .ops = &stream_->ops(), .arena = &arena_, .store = &store, .random = {.seed = options_.seed}, .parts = parts};
-  context.random.step = microbatch.step;
-  context.random.microbatch = microbatch.index;
+  const PassContext context{.ops = &stream_->ops(),
+                            .arena = &arena_,
+                            .store = &store,
+                            .random = RandomKeyOf(options_.seed, microbatch),
+                            .parts = parts};
   ArenaScope scope(arena_);
   const absl::Status status =
       run(batch, context, losses_.as<float>() + static_cast<int64_t>(queued_.size()) * options_.max_rows);

@@ -203,6 +203,7 @@ absl::StatusOr<std::vector<Statistics>> Trainer::CombineResults(const ReductionP
 }
 
 absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSource source, std::stop_token stop) {
+  HOLDFAST_CHECK(step.step > 0);
   const Clock::time_point start = Clock::now();
   ShardedStore& store = current().store();
   const ReductionPlan plan = PlanOf(step.microbatches);
@@ -232,8 +233,8 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   result.exchanged = store.exchanged_bytes();
   result.microbatches = static_cast<int64_t>(plan.MicrobatchesOf(current().rank()).size());
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    return absl::OutOfRangeError(absl::StrCat("step ", step.step + 1, " diverged: loss ", result.loss,
-                                              ", gradient norm ", result.grad_norm,
+    return absl::OutOfRangeError(absl::StrCat("step ", step.step, " diverged: loss ", result.loss, ", gradient norm ",
+                                              result.grad_norm,
                                               "; lower optimizer.lr, raise schedule.warmup_steps or check the data"));
   }
   RETURN_IF_ERROR(current().whole_updates().Prepare(store.Gradients(), ScalarsOf(result), stop));

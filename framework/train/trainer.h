@@ -70,13 +70,13 @@ struct TrainerWorld {
 };
 
 struct StepPlan {
-  int64_t step = 0;                   // from 0
+  int64_t step = 0;                   // from 1
   std::vector<int64_t> microbatches;  // how many each rank computes; sums to batch.microbatches
 };
 
 struct StepResult {
-  int64_t step = 0;  // from 0
-  float loss = 0;    // mean over the rows (tokens) of the global batch
+  int64_t step = 0;
+  float loss = 0;  // mean over the rows (tokens) of the global batch
   float grad_norm = 0;
   Statistics statistics;        // of the whole step: "loss", the sum of which `loss` is the mean, and the model's own
   std::vector<Figure> figures;  // what the model says of them

@@ -11,21 +11,17 @@ HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
 namespace HWY_NAMESPACE {
 
-template <typename To, typename From>
-void Convert(Executor& executor, To* out, const From* in, int64_t n) {
+void CastToBf16(Executor& executor, uint16_t* out, const float* in, int64_t n) {
   const Pieces pieces = PiecesOfVector(n);
   ParallelFor(executor, pieces.count(), [&](int64_t task, int) HWY_ATTR {
     const Wide d;
     const auto [begin, end] = pieces.piece(task);
-    To* to = out + begin;
-    const From* from = in + begin;
+    uint16_t* to = out + begin;
+    const float* from = in + begin;
     ForVectors(d, end - begin,
                [&](int64_t i, auto access) HWY_ATTR { access.Store(d, access.Load(d, from + i), to + i); });
   });
 }
-
-void CastToBf16(Executor& executor, uint16_t* out, const float* in, int64_t n) { Convert(executor, out, in, n); }
-void CastToF32(Executor& executor, float* out, const uint16_t* in, int64_t n) { Convert(executor, out, in, n); }
 
 void Add(Executor& executor, float* a, const float* b, int64_t n) {
   const Pieces pieces = PiecesOfVector(n);
@@ -90,17 +86,12 @@ constexpr int64_t kCopyBytes = int64_t{1} << 20;
 }  // namespace
 
 HWY_EXPORT(CastToBf16);
-HWY_EXPORT(CastToF32);
 HWY_EXPORT(Add);
 HWY_EXPORT(Axpby);
 HWY_EXPORT(ChunkSumSquares);
 
 void CpuOps::CastToBf16(uint16_t* out, const float* in, int64_t n) {
   HWY_DYNAMIC_DISPATCH(CastToBf16)(executor_, out, in, n);
-}
-
-void CpuOps::CastToF32(float* out, const uint16_t* in, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(CastToF32)(executor_, out, in, n);
 }
 
 void CpuOps::Add(float* a, const float* b, int64_t n) { HWY_DYNAMIC_DISPATCH(Add)(executor_, a, b, n); }

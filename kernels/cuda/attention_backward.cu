@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kThreads, KeysPlan<kDim, kDrops>::kBlocks)
   constexpr int kM = P::kM, kN = P::kQueries / 8;
   constexpr Place kKeyTile = 0, kValueTile = P::kKeyBytes, kStages = 2 * P::kKeyBytes;
 
-  // The keys that most queries see first. Neighbours share no keys but meet the same queries.
+  // The keys that most queries see first. Neighbours share no keys but read the same queries.
   const int bg = static_cast<int>(blockIdx.x) % num_heads, b = bg / s.kv_heads, g = bg % s.kv_heads;
   const int key0 = static_cast<int>(blockIdx.x) / num_heads * P::kKeys;
   const int64_t row0 = int64_t{b} * s.sequence;

@@ -57,7 +57,6 @@ class CudaOps final : public Ops {
   void Zero(void* data, size_t bytes) override;
   void Copy(void* out, const void* in, size_t bytes) override;
   void CastToBf16(uint16_t* out, const float* in, int64_t n) override;
-  void CastToF32(float* out, const uint16_t* in, int64_t n) override;
   void FillNormal(float* out, int64_t n, int64_t first, float stddev, const RandomKey& key) override;
 
  private:

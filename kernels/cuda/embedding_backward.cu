@@ -2,7 +2,7 @@
 //
 // The rows of d_out are first grouped by token. Where a group lies is settled by atomics and may differ from run to
 // run; what is in it, and in which order, may not. Then a warp adds up to kChunk rows of a group; a longer group has
-// partial sums, added in order by a third step. So a token that is everywhere holds nobody up, and the association
+// partial sums, added in order by a third step. So a token that is everywhere delays no warp, and the association
 // depends on the tokens alone.
 //
 // Reads d_out once for each table, and reads and writes those rows of the tables that occur.

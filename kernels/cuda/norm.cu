@@ -162,7 +162,7 @@ struct BackwardArgs {
   R<const T> d_residual, d_out, input;
   NormStats stats;
   const float* weight;
-  float* partials;  // (blocks, C or 2 C): sums of d_weight, then of d_bias; null if nobody wants them
+  float* partials;  // (blocks, C or 2 C): sums of d_weight, then of d_bias; null if they are not wanted
   int64_t rows, cols;
 };
 

@@ -1,12 +1,12 @@
 #include "models/runtime/data_places.h"
 
 #include <chrono>
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 
+#include "framework/base/log.h"
 #include "framework/metrics/progress.h"
 
 namespace holdfast {
@@ -24,13 +24,13 @@ class Notice {
     const std::lock_guard lock(mutex_);
     const auto [entry, is_new] = tenths_.emplace(path, 0);
     if (is_new) {
-      std::fprintf(stderr, "%s has no index: reading all %s of it (`holdfast data index %s` makes one)\n", path.c_str(),
-                   FormatBytes(static_cast<double>(total)).c_str(), path.c_str());
+      LogInfo(path, " has no index: reading all ", FormatBytes(static_cast<double>(total)),
+              " of it (`holdfast data index ", path, "` makes one)");
     }
     const auto tenth = static_cast<int>(10 * done / total);
     if (tenth == entry->second) return;
     entry->second = tenth;
-    std::fprintf(stderr, "%s: %d%% read\n", path.c_str(), 10 * tenth);
+    LogInfo(path, ": ", 10 * tenth, "% read");
   }
 
  private:

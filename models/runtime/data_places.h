@@ -10,7 +10,7 @@ namespace holdfast {
 /// Of a run's data. Nothing can be created in S3.
 PlaceSettings DataPlaces(const DataConfig& config);
 
-/// Tells on stderr, once and at every tenth, that a large file without index is being read. Thread-safe.
+/// Logs, once and at every tenth, that a large file without index is being read. Thread-safe.
 ReadProgress ScanNotice();
 
 }  // namespace holdfast

@@ -24,6 +24,7 @@
 #include "checkpoint/sharded/shard_writer.h"
 #include "framework/base/status.h"
 #include "framework/storage/local_storage.h"
+#include "tests/framework/tensor/copy_of.h"
 
 namespace holdfast {
 namespace {
@@ -114,7 +115,7 @@ absl::Status Save(const std::vector<std::string>& arguments) {
     ASSIGN_OR_RETURN(const auto writer, ShardWriter::Create(*storage, options, *source.planes, share));
     for (const int c : share) {
       const auto bytes = absl::MakeConstSpan(source.state).subspan(source.Offset(c), source.Bytes(c));
-      RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = HostBytes::CopyOf(bytes), .digest = source.digests[c]}));
+      RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = CopyOf(bytes), .digest = source.digests[c]}));
     }
     ASSIGN_OR_RETURN(reports[w], writer->Commit());
     manifest.shards[w] = reports[w].shard;

@@ -290,18 +290,18 @@ TEST_P(GoldenTest, TenTrainingSteps) {
   const auto trainer = Trainer::Create(*model, *device, options).value();
   ASSERT_TRUE(trainer->EnterWorld({}, {}).ok());
   const std::vector<float> losses = Golden("steps.losses", 0, kSteps), norms = Golden("steps.norms", 0, kSteps);
-  for (int64_t step = 0; step < kSteps; ++step) {
+  for (int64_t i = 0; i < kSteps; ++i) {
     const auto source = [&](int64_t) -> absl::StatusOr<Microbatch> {
       return Microbatch{.batch = kBatch,
                         .sequence = length_,
-                        .inputs = GoldenTokens("steps.inputs", step * num_tokens()),
-                        .targets = GoldenTokens("steps.targets", step * num_tokens()),
-                        .step = static_cast<uint32_t>(step)};
+                        .inputs = GoldenTokens("steps.inputs", i * num_tokens()),
+                        .targets = GoldenTokens("steps.targets", i * num_tokens()),
+                        .step = static_cast<uint32_t>(i + 1)};
     };
-    const auto result = trainer->Prepare({step, {1}}, source, {});
+    const auto result = trainer->Prepare({i + 1, {1}}, source, {});
     ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_NEAR(result->loss, losses[step], 1e-5 * losses[step]) << "step " << step;
-    EXPECT_NEAR(result->grad_norm, norms[step], 3e-5 * norms[step]) << "step " << step;
+    EXPECT_NEAR(result->loss, losses[i], 1e-5 * losses[i]) << "step " << i + 1;
+    EXPECT_NEAR(result->grad_norm, norms[i], 3e-5 * norms[i]) << "step " << i + 1;
     trainer->Commit(*result);
   }
   ExpectWeights(*trainer, model->layout());
@@ -325,21 +325,21 @@ void GoldenTest::ExpectTraining(const OptimizerConfig& optimizer, const std::str
   golden_ = SafetensorsReader::Open(directory_ + "/" + file).value();
   const std::vector<float> losses = Golden("losses", 0, kSteps), norms = Golden("norms", 0, kSteps),
                            lrs = Golden("lrs", 0, kSteps);
-  for (int64_t step = 0; step < kSteps; ++step) {
+  for (int64_t i = 0; i < kSteps; ++i) {
     const auto source = [&](int64_t index) -> absl::StatusOr<Microbatch> {
-      const int64_t first = (step * kMicrobatches + index) * num_tokens();
+      const int64_t first = (i * kMicrobatches + index) * num_tokens();
       return Microbatch{.batch = kBatch,
                         .sequence = length_,
                         .inputs = GoldenTokens("inputs", first),
                         .targets = GoldenTokens("targets", first),
-                        .step = static_cast<uint32_t>(step),
+                        .step = static_cast<uint32_t>(i + 1),
                         .index = static_cast<uint32_t>(index)};
     };
-    const auto result = trainer->Prepare({step, {kMicrobatches}}, source, {});
+    const auto result = trainer->Prepare({i + 1, {kMicrobatches}}, source, {});
     ASSERT_TRUE(result.ok()) << result.status();
-    EXPECT_NEAR(result->loss, losses[step], 1e-5 * losses[step]) << "step " << step;
-    EXPECT_NEAR(result->grad_norm, norms[step], 3e-5 * norms[step]) << "step " << step;
-    EXPECT_NEAR(result->lr, lrs[step], 1e-6 * lrs[step]) << "step " << step;
+    EXPECT_NEAR(result->loss, losses[i], 1e-5 * losses[i]) << "step " << i + 1;
+    EXPECT_NEAR(result->grad_norm, norms[i], 3e-5 * norms[i]) << "step " << i + 1;
+    EXPECT_NEAR(result->lr, lrs[i], 1e-6 * lrs[i]) << "step " << i + 1;
     trainer->Commit(*result);
   }
   ExpectWeights(*trainer, model->layout());

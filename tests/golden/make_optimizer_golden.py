@@ -104,11 +104,11 @@ def train(model, weights, config, make_optimizer, seed):
             sum_of_losses += loss.detach()
         norms.append(torch.nn.utils.clip_grad_norm_(weights.values(), base.CLIP))
         with torch.no_grad():
-            optimizer.step(base.learning_rate(step))
+            optimizer.step(base.learning_rate(step + 1))
             for name, w in weights.items():
                 average[name].mul_(EMA_DECAY).add_((1 - EMA_DECAY) * w)
         losses.append(sum_of_losses)
-        lrs.append(torch.tensor(base.learning_rate(step)))
+        lrs.append(torch.tensor(base.learning_rate(step + 1)))
     out = {"inputs": inputs, "targets": targets, "losses": torch.stack(losses), "norms": torch.stack(norms),
            "lrs": torch.stack(lrs)}
     out |= {"final." + name: w for name, w in weights.items()}

@@ -157,10 +157,10 @@ def llama(w, config, tokens, dropout):
 
 
 def learning_rate(step):
-    """Of step `step` (from 0): linear up to LR at the last step of the warm-up, cosine down to the floor at the end."""
-    if step < WARMUP:
-        return LR * (step + 1) / WARMUP
-    progress = (step - WARMUP + 1) / (STEPS - WARMUP)
+    """Of step `step`: linear up to LR at the last step of the warm-up, cosine down to the floor at the end."""
+    if step <= WARMUP:
+        return LR * step / WARMUP
+    progress = (step - WARMUP) / (STEPS - WARMUP)
     return LR * (MIN_LR_RATIO + (1 - MIN_LR_RATIO) * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
@@ -176,7 +176,7 @@ def train(model, weights, config):
     losses, norms, lrs = [], [], []
     for step in range(STEPS):
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step)
+            group["lr"] = learning_rate(step + 1)
         optimizer.zero_grad()
         sum_of_losses = 0.0
         for m in range(MICROBATCHES):
@@ -187,7 +187,7 @@ def train(model, weights, config):
         norms.append(torch.nn.utils.clip_grad_norm_(weights.values(), CLIP))
         optimizer.step()
         losses.append(sum_of_losses)
-        lrs.append(torch.tensor(learning_rate(step)))
+        lrs.append(torch.tensor(learning_rate(step + 1)))
     out = {"inputs": inputs, "targets": targets, "losses": torch.stack(losses), "norms": torch.stack(norms),
            "lrs": torch.stack(lrs)}
     return out | {"final." + name: p for name, p in weights.items()}

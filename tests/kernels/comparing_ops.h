@@ -152,9 +152,6 @@ class ComparingOps final : public Ops {
   void CastToBf16(uint16_t* out, const float* in, int64_t n) override {
     Compare("CastToBf16", {Bytes{out, static_cast<size_t>(n) * 2, 2}}, [&] { ops_->CastToBf16(out, in, n); });
   }
-  void CastToF32(float* out, const uint16_t* in, int64_t n) override {
-    Compare("CastToF32", {Of(out, n)}, [&] { ops_->CastToF32(out, in, n); });
-  }
   void FillNormal(float* out, int64_t n, int64_t first, float stddev, const RandomKey& key) override {
     Compare("FillNormal", {Of(out, n)}, [&] { ops_->FillNormal(out, n, first, stddev, key); });
   }

@@ -26,21 +26,15 @@ TEST(Cast, ToBf16RoundsToNearestEvenForEveryPattern) {
   }
 }
 
-TEST(Cast, AllSizesBothWays) {
+TEST(Cast, AllSizes) {
   Rng rng(NewSeed());
   TestOps ops(2);
   for (int64_t n : kSizes) {
     const auto values = RandomVector(rng, n);
     std::vector<uint16_t> half(static_cast<size_t>(n) + 1, 0x7fa7);
-    std::vector<float> back(static_cast<size_t>(n) + 1, -7.0f);
     ops->CastToBf16(half.data(), values.data(), n);
-    ops->CastToF32(back.data(), half.data(), n);
-    for (int64_t i = 0; i < n; ++i) {
-      ASSERT_EQ(half[i], ToBf16(values[i]));
-      ASSERT_EQ(back[i], FromBf16(half[i]));
-    }
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(half[i], ToBf16(values[i]));
     EXPECT_EQ(half.back(), 0x7fa7);
-    EXPECT_EQ(back.back(), -7.0f);
   }
 }
 

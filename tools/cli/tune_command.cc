@@ -52,7 +52,7 @@ absl::StatusOr<StepTime> TimeStep(const Config& config, Device& device) {
   StepTime least;
   for (int i = 0; i <= kTimed; ++i) {
     const auto start = Clock::now();
-    ASSIGN_OR_RETURN(const StepResult step, trainer->Prepare({.step = 0, .microbatches = {1}}, source, {}));
+    ASSIGN_OR_RETURN(const StepResult step, trainer->Prepare({.step = 1, .microbatches = {1}}, source, {}));
     const double seconds = SecondsSince(start);
     if (i > 0 && seconds < least.seconds) least = {seconds, step.queue_seconds};
   }

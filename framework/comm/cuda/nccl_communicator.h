@@ -7,7 +7,7 @@
 //   - NCCL does not say whom it waits for: a deadline names all other members.
 //   - An abort ends the calls of this member; the others notice by NCCL's own error or at their deadlines.
 //   - Messages between two ranks are matched by their order; tags are not looked at.
-//   - NCCL may fail to let go of the memory of a call that failed. It gets five seconds; then on_stuck is called.
+//   - NCCL may fail to release the memory of a call that failed. After five seconds on_stuck is called.
 //
 // Two communicators work at the same time on one GPU, each with a thread of its own. NCCL's guide ("Using multiple NCCL
 // communicators concurrently") promises that this ends only if all ranks begin all calls in one order, and two threads

@@ -129,7 +129,7 @@ absl::Status NcclMember::Run(const std::string& call, const Post& post, const st
   absl::Status failure =
       Fail(Annotate(status, absl::StrCat("rank ", rank_, " of generation ", generation_, ": ", call)));
   if (resources_->End(NcclResources::Ending::kRevoke)) return failure;
-  const std::string stuck = absl::StrCat(std::string(failure.message()), "; and NCCL does not let go of its memory");
+  const std::string stuck = absl::StrCat(std::string(failure.message()), "; and NCCL does not release its memory");
   if (options_.on_stuck != nullptr) options_.on_stuck(stuck);
   return absl::InternalError(stuck);
 }

@@ -39,7 +39,7 @@ class NcclResources {
     kRevoke,  // something may be
     kAbort,   // it has not connected
   };
-  /// Ends NCCL, once. False if it did not let go of the last call's memory within five seconds. What NCCL itself holds
+  /// Ends NCCL, once. False if it still uses the last call's memory after five seconds. What NCCL itself holds
   /// is freed in the background.
   bool End(Ending ending);
 

@@ -53,7 +53,7 @@ class Setup {
         std::stop_token stop, Deadline deadline)
       : rank_(rank), members_(members), listener_(listener), stop_(std::move(stop)), deadline_(deadline) {
     for (size_t mesh = 0; mesh < meshes.size(); ++mesh) Plan(mesh, meshes[mesh]);
-    // Everybody begins with its neighbour: no member is dialled by all at the same moment.
+    // Every member dials its neighbour first, so that no member is dialled by all at the same moment.
     const auto size = static_cast<int>(members_.size());
     std::stable_sort(to_dial_.begin(), to_dial_.end(), [&](const Link& a, const Link& b) {
       return (a.peer - rank_ + size) % size < (b.peer - rank_ + size) % size;
@@ -184,7 +184,8 @@ class Setup {
     if (!whole.ok() || !*whole) return whole.status();
     uint64_t key = 0;
     std::memcpy(&key, attempt.bytes.data(), sizeof(key));
-    if (key != members_[static_cast<size_t>(rank_)].key) return absl::UnavailableError("a stranger listens there");
+    if (key != members_[static_cast<size_t>(rank_)].key)
+      return absl::UnavailableError("a process that is not of this world listens there");
     --dialled_;
     Keep(at, attempt.link.mesh, attempt.link.position);
     return absl::OkStatus();
@@ -204,7 +205,7 @@ class Setup {
     }
   }
 
-  // Of those that have not said hello; if that one's has come meanwhile, it is heard.
+  // Of those that have not sent their hello; if it has arrived meanwhile, it is read.
   absl::Status DropOldest() {
     const auto oldest = std::find_if(attempts_.begin(), attempts_.end(),
                                      [](const auto& entry) { return entry.second.state == Attempt::State::kHearing; });
@@ -214,7 +215,7 @@ class Setup {
     return status;
   }
 
-  // Whoever says anything but the hello that is waited for is a stranger, and no reason to fail.
+  // A peer that sends anything but the expected hello is no member: it is dropped, and nothing fails.
   absl::Status Hear(Attempts::iterator at) {
     Attempt& attempt = at->second;
     const absl::StatusOr<bool> whole = Receive(&attempt, sizeof(Hello));

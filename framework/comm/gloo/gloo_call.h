@@ -22,7 +22,7 @@ absl::Status GlooCall(Call&& call) {
 }
 
 /// Writing to a connection that the other side has closed raises SIGPIPE in the writing thread, which ends the process
-/// unless somebody cares. While this lives, the thread takes none; one that came is forgotten.
+/// unless it is blocked. While this exists it is blocked in this thread, and one that arrived is discarded.
 class NoSigPipe {
  public:
   NoSigPipe() {

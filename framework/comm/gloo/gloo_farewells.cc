@@ -56,7 +56,7 @@ void GlooFarewells::PostReceives() {
 }
 
 // Gloo sends a message once the receive is announced. The hello follows the announcements on the same connection, so
-// whoever has heard it can say farewell at any moment.
+// who has received it can send its farewell at any moment.
 absl::Status GlooFarewells::Start(absl::FunctionRef<absl::Status()> check) {
   const NoSigPipe quiet;
   RETURN_IF_ERROR(GlooCall([&] { PostReceives(); }));

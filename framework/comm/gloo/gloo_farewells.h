@@ -1,7 +1,7 @@
 #pragma once
-// Why a connection ended. Nobody closes without a word: a member that leaves, fails or is aborted says so to the
-// others, on connections of their own, where no large message is in the way. So an end without a word is a crash, a
-// failure is told with its first reason, and nobody blames a survivor that closed because it had noticed earlier.
+// Why a connection ended. No member closes without a reason: one that leaves, fails or is aborted sends it to the
+// others, on connections of their own, where no large message is in the way. So an end without a reason is a crash, a
+// failure is reported with its first reason, and a survivor that closed because it noticed earlier is not blamed.
 //
 // All members of a world are connected; every communicator is a channel, heard by the members of its group only.
 // Thread-safe.
@@ -23,7 +23,7 @@ class GlooFarewells final : private GlooLoop::Listener {
                 const std::vector<std::vector<int>>& groups);
   ~GlooFarewells() override;
 
-  /// Gets ready to hear the others and waits until all can hear us; ends when `check` fails.
+  /// Posts the receives for the others' farewells and waits until all have posted theirs; ends when `check` fails.
   absl::Status Start(absl::FunctionRef<absl::Status()> check);
 
   enum class Kind : uint32_t { kNone, kLeft, kFailed };
@@ -31,8 +31,8 @@ class GlooFarewells final : private GlooLoop::Listener {
   void Say(int channel, Kind kind, const std::string& text);
 
   struct News {
-    std::vector<int> crashed;  // ranks whose connection ended without a word
-    std::string reason;        // the first that somebody gave for a failure, or empty
+    std::vector<int> crashed;  // ranks whose connection ended without a reason
+    std::string reason;        // the first that a member gave for a failure, or empty
   };
   News Hear(int channel);
   bool HasLeft(int channel, int rank);

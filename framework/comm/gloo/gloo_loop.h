@@ -4,7 +4,7 @@
 // Gloo's loop wakes every 10 ms when nothing happens, and whoever connects or closes a pair waits for its next turn.
 // Gloo also has no wait that ends without closing everything: a wait ends by completion or by an abort flag on its
 // buffer. A timer in the same loop solves both: it turns the loop over quickly while somebody connects or closes, and
-// gives everybody who waits a moment to look around, every few milliseconds. When nobody waits, the timer is off.
+// wakes all threads that wait, every few milliseconds, to check their stops. When none waits, the timer is off.
 //
 // Messages are posted on the loop's thread too: while another thread posts, it holds the pair's lock, and Gloo's loop
 // spins on that with its core, which on a busy machine the lock's holder needs (measured: 3 ms for a barrier of four

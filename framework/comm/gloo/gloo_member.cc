@@ -132,7 +132,8 @@ absl::Status GlooMember::Check(const std::string& what, GlooTransfers& transfers
 absl::Status GlooMember::Hear(const std::string& what) {
   const GlooFarewells::News news = farewells_->Hear(channel_);
   if (!news.crashed.empty()) {
-    return Blaming(absl::UnavailableError(absl::StrCat(what, ": ", Name(news.crashed), " went away without a word")),
+    return Blaming(absl::UnavailableError(
+                       absl::StrCat(what, ": ", Name(news.crashed), " closed its connections without giving a reason")),
                    news.crashed);
   }
   return news.reason.empty() ? absl::OkStatus() : absl::AbortedError(news.reason);

@@ -3,7 +3,7 @@
 // so it can end for any reason, and notices a broken connection whichever message it is on.
 //
 // Gloo matches messages by slot. The size is part of ours: Gloo would end the process if a message were longer than
-// the memory it is received into; this way sizes that disagree simply do not meet.
+// the memory it is received into; this way messages of different sizes are not matched.
 
 #include <gloo/transport/unbound_buffer.h>
 
@@ -18,7 +18,7 @@
 
 namespace holdfast {
 
-/// A slot for messages of `size` bytes, told apart from others by two numbers.
+/// A slot for messages of `size` bytes, identified by two numbers.
 uint64_t GlooSlot(uint64_t space, uint64_t number, size_t size);
 
 class GlooTransfers final : private GlooLoop::Listener {

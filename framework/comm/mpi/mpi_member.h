@@ -1,7 +1,7 @@
 #pragma once
 // One rank's end of a communicator over MPI. Made by MpiSession::Connect.
 //
-// Like the Gloo members these say why they end: every member keeps a receive open for the last words of each other.
+// Like the Gloo members these report why they end: every member keeps a receive posted for each other's reason.
 
 #include <mpi.h>
 

@@ -33,6 +33,7 @@
 #include "framework/storage/memory_storage.h"
 #include "tests/checkpoint/sharded/flat_checkpoint.h"
 #include "tests/framework/storage/test_directory.h"
+#include "tests/framework/tensor/copy_of.h"
 
 namespace holdfast {
 namespace {
@@ -62,7 +63,7 @@ absl::StatusOr<Manifest> WriteShards(Storage& storage, const CheckpointName& nam
       const Chunk& chunk = layout.chunks()[static_cast<size_t>(c)];
       const std::vector<std::byte> bytes =
           TestBytes(TwoTensors(), {.tensor = chunk.parameter, .first_row = chunk.first_row, .rows = chunk.num_rows});
-      RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = HostBytes::CopyOf(bytes), .digest = DigestBytes(bytes)}));
+      RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = CopyOf(bytes), .digest = DigestBytes(bytes)}));
     }
     ASSIGN_OR_RETURN(const ShardReport report, writer->Commit());
     manifest.shards.push_back(report.shard);
@@ -476,8 +477,7 @@ TEST(Planes, OfEachTensorComeBack) {
       ASSERT_TRUE(writer.ok()) << writer.status();
       for (const int c : mine) {
         const std::vector<std::byte> bytes = bytes_of(c);
-        const absl::Status added =
-            (*writer)->Add({.chunk = c, .bytes = HostBytes::CopyOf(bytes), .digest = DigestBytes(bytes)});
+        const absl::Status added = (*writer)->Add({.chunk = c, .bytes = CopyOf(bytes), .digest = DigestBytes(bytes)});
         ASSERT_TRUE(added.ok()) << added;
       }
       const auto report = (*writer)->Commit();

@@ -27,6 +27,7 @@
 #include "framework/storage/local_storage.h"
 #include "tests/checkpoint/sharded/three_planes.h"
 #include "tests/framework/storage/test_directory.h"
+#include "tests/framework/tensor/copy_of.h"
 
 namespace holdfast {
 namespace {
@@ -100,7 +101,7 @@ absl::StatusOr<StoredShard> WriteShard(Storage& storage, int shard, const std::v
           chunks));
   for (const int c : chunks) {
     const std::vector<std::byte> bytes = GoldenBytes(planes, c);
-    RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = HostBytes::CopyOf(bytes), .digest = DigestBytes(bytes)}));
+    RETURN_IF_ERROR(writer->Add({.chunk = c, .bytes = CopyOf(bytes), .digest = DigestBytes(bytes)}));
   }
   ASSIGN_OR_RETURN(const ShardReport report, writer->Commit());
   return report.shard;

@@ -35,6 +35,7 @@ class CheckpointerTest : public TinyRun {
   Trainer& trainer() { return *runtime_->trainer; }
 
   void Step() {
+    ++step_;
     const SampleOrder order(runtime_->data.training.num_samples(), 1, true);
     const BatchShape shape{config_.batch.microbatches, config_.batch.microbatch_size};
     const auto source = [&](int64_t index) {
@@ -43,7 +44,6 @@ class CheckpointerTest : public TinyRun {
     const auto result = trainer().Prepare({step_, {config_.batch.microbatches}}, source, {});
     ASSERT_TRUE(result.ok()) << result.status();
     trainer().Commit(*result);
-    ++step_;
   }
 
   Checkpointer::Parts Parts() {

@@ -90,7 +90,7 @@ class WorkerTest : public TinyRun {
     link_.Tell(CommitMessage{.generation = 1, .step = step, .microbatches = {}, .save = save});
   }
 
-  /// What a trainer by itself makes of step `step`, counted from 1, which follows the one it was asked for last.
+  /// What a trainer by itself makes of step `step`, which follows the one it was asked for last.
   struct Alone {
     explicit Alone(const Config& of_run)
         : config(of_run),
@@ -101,9 +101,9 @@ class WorkerTest : public TinyRun {
     StepResult Prepare(int64_t step) {
       const auto source = [&](int64_t index) {
         const BatchShape shape{config.batch.microbatches, config.batch.microbatch_size};
-        return ReadMicrobatch(runtime->data.training, order, shape, step - 1, index);
+        return ReadMicrobatch(runtime->data.training, order, shape, step, index);
       };
-      return runtime->trainer->Prepare({step - 1, {config.batch.microbatches}}, source, {}).value();
+      return runtime->trainer->Prepare({step, {config.batch.microbatches}}, source, {}).value();
     }
     const Config& config;
     std::unique_ptr<TrainingRuntime> runtime;

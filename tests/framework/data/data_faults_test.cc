@@ -68,7 +68,7 @@ class DataFaults : public ::testing::Test {
 TEST_F(DataFaults, TokenFilesLieInAnyStorage) {
   const Dataset data = *Open();
   const SampleOrder order(data.num_samples(), 1, false);
-  const Microbatch microbatch = *ReadMicrobatch(data, order, {1, 3}, 0, 0);
+  const Microbatch microbatch = *ReadMicrobatch(data, order, {1, 3}, 1, 0);
   EXPECT_EQ(microbatch.inputs, Count(30));
   EXPECT_TRUE(absl::IsAlreadyExists(TokenFileWriter::Create(files_, "train.bin", 10).status()));
 }
@@ -96,9 +96,9 @@ TEST_F(DataFaults, TheStepThatNeedsWhatCannotBeReadGetsTheCause) {
       const SampleOrder order(data.num_samples(), 1, false);
       FailReads(fault, 7, std::numeric_limits<int64_t>::max());  // the eighth sample and all after it
       Loader loader(data, order, {.shape = {1, 3}, .threads = threads});
-      EXPECT_TRUE(loader.Next(0, 0, {}).ok());
       EXPECT_TRUE(loader.Next(1, 0, {}).ok());
-      const absl::Status status = loader.Next(2, 0, {}).status();
+      EXPECT_TRUE(loader.Next(2, 0, {}).ok());
+      const absl::Status status = loader.Next(3, 0, {}).status();
       EXPECT_TRUE(fault == StorageFault::kShortRead ? absl::IsDataLoss(status) : absl::IsUnavailable(status)) << status;
       EXPECT_THAT(std::string(status.message()), HasSubstr("train.bin at byte ")) << threads;
       storage_.ClearFaults();
@@ -112,7 +112,7 @@ TEST_F(DataFaults, OfTwoRowsThatFailTheFirstIsNamed) {
   FailReads(StorageFault::kIoError, 0, std::numeric_limits<int64_t>::max());
   for (const int threads : {0, 1, 3}) {
     Loader loader(data, order, {.shape = {1, 3}, .threads = threads});
-    EXPECT_THAT(std::string(loader.Next(0, 0, {}).status().message()), HasSubstr("train.bin at byte 1024")) << threads;
+    EXPECT_THAT(std::string(loader.Next(1, 0, {}).status().message()), HasSubstr("train.bin at byte 1024")) << threads;
   }
 }
 
@@ -131,8 +131,8 @@ TEST(DataFaultsLocal, AFileThatIsCutShortWhileTrainingIsAnErrorAndNotACrash) {
   const SampleOrder order(data.num_samples(), 1, false);
   std::filesystem::resize_file(directory / "train.bin", 1024 + 40);  // the first two samples, but for their last target
   Loader loader(data, order, {.shape = {1, 1}, .threads = 1});
-  EXPECT_TRUE(loader.Next(0, 0, {}).ok());
-  const absl::Status status = loader.Next(1, 0, {}).status();
+  EXPECT_TRUE(loader.Next(1, 0, {}).ok());
+  const absl::Status status = loader.Next(2, 0, {}).status();
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(directory / "train.bin"), HasSubstr("byte 1064")));
 }
@@ -218,7 +218,7 @@ TEST(SlowData, SequencesAreReadManyAtOnceAndSoManyAheadAndNoMore) {
   gate.WaitForReads(8);  // of three microbatches: one of them alone would keep only three threads busy
   EXPECT_EQ(gate.most(), 8);
   gate.Open();
-  for (int64_t step = 0; step < 5; ++step) {
+  for (int64_t step = 1; step <= 5; ++step) {
     for (int64_t index = 0; index < 2; ++index) {
       const auto got = loader.Next(step, index, {});
       ASSERT_TRUE(got.ok()) << got.status();
@@ -241,7 +241,7 @@ TEST(SlowData, AStopEndsTheWaitForAServerThatDoesNotAnswer) {
   gate.WaitForReads(1);
   std::stop_source stop;
   stop.request_stop();
-  EXPECT_TRUE(absl::IsCancelled(loader.Next(0, 0, stop.get_token()).status()));
+  EXPECT_TRUE(absl::IsCancelled(loader.Next(1, 0, stop.get_token()).status()));
   gate.Open();  // the loader's end waits for reads under way, which the storage bounds
 }
 

@@ -91,7 +91,7 @@ TEST_F(LoaderTest, AnEpochOfMicrobatchesIsEverySampleOnce) {
   const Dataset data = Open(10);
   const SampleOrder order(data.num_samples(), 3, true);
   std::multiset<int32_t> firsts;
-  for (int64_t step = 0; step < 17; ++step) {  // 17 samples, 2 * 3 a step: 6 epochs in 17 steps
+  for (int64_t step = 1; step <= 17; ++step) {  // 17 samples, 2 * 3 a step: 6 epochs in 17 steps
     for (int64_t index = 0; index < 2; ++index) {
       const Microbatch microbatch = *ReadMicrobatch(data, order, {2, 3}, step, index);
       EXPECT_EQ(microbatch.step, step);
@@ -143,9 +143,9 @@ TEST_F(LoaderTest, StopsAtOnce) {
   for (const int threads : {0, 1, 3}) {
     Loader loader(data, order, {.shape = {1, 2}, .threads = threads});
     std::stop_source stop;
-    ASSERT_TRUE(loader.Next(0, 0, stop.get_token()).ok());
+    ASSERT_TRUE(loader.Next(1, 0, stop.get_token()).ok());
     stop.request_stop();
-    EXPECT_EQ(loader.Next(1, 0, stop.get_token()).status().code(), absl::StatusCode::kCancelled);
+    EXPECT_EQ(loader.Next(2, 0, stop.get_token()).status().code(), absl::StatusCode::kCancelled);
   }
 }
 
@@ -154,7 +154,7 @@ TEST_F(LoaderTest, DestroyedAtAnyTime) {
   const SampleOrder order(data.num_samples(), 3, true);
   for (int round = 0; round < 300; ++round) {
     Loader loader(data, order, {.shape = {2, 2}, .threads = round % 5, .microbatches_ahead = 1 + round % 3});
-    for (int64_t step = 0; step < round % 4; ++step)
+    for (int64_t step = 1; step <= round % 4; ++step)
       ASSERT_TRUE(loader.Next(step, 0, {}).ok() && loader.Next(step, 1, {}).ok());
   }
 }

@@ -110,14 +110,5 @@ TEST(GpuPeaks, AreOfWholeNamesOnly) {
   EXPECT_EQ(MakeCpuDevice(1)->peak_bf16_flops(), 0);
 }
 
-TEST(Tensor, RowRangeIsAViewOfItsRows) {
-  float values[6] = {0, 1, 2, 3, 4, 5};
-  const Tensor tensor{values, DType::kF32, {3, 2}};
-  const kernels::Matrix rows = tensor.RowRange(1, 2);
-  EXPECT_EQ(static_cast<float*>(rows.data)[0], 2);
-  EXPECT_EQ(rows.rows, 2);
-  EXPECT_EQ(rows.cols, 2);
-}
-
 }  // namespace
 }  // namespace holdfast

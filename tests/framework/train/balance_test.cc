@@ -125,7 +125,7 @@ TEST(RouterBias, FollowsTheCountsWithEveryOptimizer) {
       TrainedModel run(Mixture(kRate),
                        {.name = kind, .lr = 3e-3, .weight_decay = 0.5, .grad_clip_norm = 0.01, .ema_decay = ema});
       std::vector<std::vector<float>> bias(2, std::vector<float>(kExperts)), average = bias;
-      for (int64_t step = 0; step < 4; ++step) {
+      for (int64_t step = 1; step <= 4; ++step) {
         const Statistics statistics = run.Step(step);
         const absl::Span<const int64_t> load = statistics.Counts("expert_load");
         for (size_t i = 0; i < load.size(); ++i) {
@@ -155,14 +155,14 @@ double Imbalance(const Statistics& step) {
 TEST(RouterBias, TakesTokensFromExpertsThatHaveTooMany) {
   const OptimizerConfig still{.lr = 1e-30, .weight_decay = 0};
   TrainedModel balanced(Mixture(kRate / 16), still), frozen(Mixture(0), still);
-  const double before = Imbalance(balanced.Step(0));
-  EXPECT_EQ(Imbalance(frozen.Step(0)), before);
-  for (int64_t step = 1; step < 30; ++step) balanced.Step(step), frozen.Step(step);
-  EXPECT_EQ(Imbalance(frozen.Step(30)), before);
+  const double before = Imbalance(balanced.Step(1));
+  EXPECT_EQ(Imbalance(frozen.Step(1)), before);
+  for (int64_t step = 2; step <= 30; ++step) balanced.Step(step), frozen.Step(step);
+  EXPECT_EQ(Imbalance(frozen.Step(31)), before);
   EXPECT_EQ(frozen.PlanesOf(BiasName(0)), std::vector<float>(kExperts));
   const double mean = kMicrobatches * kBatch * kSequence * 2.0 / kExperts;
   const double even = 2 * kExperts * mean * mean;
-  EXPECT_LT(Imbalance(balanced.Step(30)) - even, (before - even) / 2);
+  EXPECT_LT(Imbalance(balanced.Step(31)) - even, (before - even) / 2);
 }
 
 }  // namespace

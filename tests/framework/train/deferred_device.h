@@ -166,9 +166,6 @@ class DeferredOps final : public kernels::Ops {
   void CastToBf16(uint16_t* out, const float* in, int64_t n) override {
     Post([=, this] { ops_.CastToBf16(out, in, n); });
   }
-  void CastToF32(float* out, const uint16_t* in, int64_t n) override {
-    Post([=, this] { ops_.CastToF32(out, in, n); });
-  }
   void FillNormal(float* out, int64_t n, int64_t first, float stddev, const kernels::RandomKey& key) override {
     Post([=, this] { ops_.FillNormal(out, n, first, stddev, key); });
   }

@@ -208,7 +208,7 @@ Trace TrainIn(int size) {
       world.rank = rank;
       const auto entered = trainer->EnterWorld(std::move(world), std::move(connected));
       ASSERT_TRUE(entered.ok()) << entered.status();
-      for (int64_t step = 0; step < kSteps; ++step) {
+      for (int64_t step = 1; step <= kSteps; ++step) {
         const auto result =
             trainer->Prepare({step, EvenMicrobatches(kMicrobatches, size)},
                              [&](int64_t index) -> absl::StatusOr<HostBatch> { return MakeBatch(step, index); }, {});
@@ -241,7 +241,7 @@ TEST(OtherModelTest, HasTheSameBitsInAnyWorldAndLearns) {
   EXPECT_GT(levels[1], 0);
   double inverse = 0;
   for (int64_t i = 0; i < kMicrobatches; ++i) {
-    const HostBatch batch = MakeBatch(3, i);
+    const HostBatch batch = MakeBatch(4, i);
     for (const float level : std::get<std::vector<float>>(batch.arrays[kLevel])) inverse += 1.0 / level;
   }
   EXPECT_NEAR(alone.statistics[3].Reals("inverse_level")[0], inverse / kMicrobatches, 1e-12);

@@ -79,10 +79,10 @@ TEST(PassRunner, TellsTheModelSeedStepAndMicrobatch) {
       model, *device, {.max_rows = kBatch * kSequence, .max_passes = 4, .arena_bytes = 1024, .seed = kSeed});
   ASSERT_TRUE(runner.ok()) << runner.status();
   (*runner)->BeginStep();
-  for (const auto& [step, index] : {std::pair{0u, 0u}, {3u, 0u}, {0u, 5u}, {70'000u, 9u}}) {
+  for (const auto& [step, index] : {std::pair{1u, 0u}, {4u, 0u}, {1u, 5u}, {70'001u, 9u}}) {
     ASSERT_TRUE((*runner)->ForwardBackward(MicrobatchOf(step, index), 1, store).ok());
     EXPECT_EQ(model.keys.back().seed, kSeed);
-    EXPECT_EQ(model.keys.back().step, step);
+    EXPECT_EQ(model.keys.back().step, step - 1) << "kernels number steps from 0";
     EXPECT_EQ(model.keys.back().microbatch, index);
     EXPECT_EQ(model.keys.back().site, 0u) << "which is the model's own";
   }
@@ -98,9 +98,9 @@ TEST(PassRunner, AStepThatWasAbandonedLeavesNoResults) {
       model, *device, {.max_rows = kBatch * kSequence, .max_passes = 2, .arena_bytes = 1024, .seed = 1});
   ASSERT_TRUE(runner.ok()) << runner.status();
   (*runner)->BeginStep();
-  for (uint32_t i = 0; i < 3; ++i) ASSERT_TRUE((*runner)->ForwardBackward(MicrobatchOf(0, i), 1, store).ok());
+  for (uint32_t i = 0; i < 3; ++i) ASSERT_TRUE((*runner)->ForwardBackward(MicrobatchOf(1, i), 1, store).ok());
   (*runner)->BeginStep();
-  for (uint32_t i = 4; i < 7; ++i) ASSERT_TRUE((*runner)->ForwardBackward(MicrobatchOf(1, i), 1, store).ok());
+  for (uint32_t i = 4; i < 7; ++i) ASSERT_TRUE((*runner)->ForwardBackward(MicrobatchOf(2, i), 1, store).ok());
   const auto results = (*runner)->TakeStatistics();
   ASSERT_TRUE(results.ok()) << results.status();
   std::vector<uint64_t> expected;  // loss, passes, index
@@ -131,14 +131,14 @@ TEST(PassRunner, DropoutDiffersByStepByMicrobatchAndBySeed) {
     const auto trainer = Trainer::Create(*model, *device, options).value();
     EXPECT_TRUE(trainer->EnterWorld({}, {}).ok());
     const auto result = trainer->Prepare(
-        {0, {1}}, [&](int64_t) -> absl::StatusOr<Microbatch> { return MicrobatchOf(step, index); }, {});
+        {1, {1}}, [&](int64_t) -> absl::StatusOr<Microbatch> { return MicrobatchOf(step, index); }, {});
     EXPECT_TRUE(result.ok()) << result.status();
     return result.ok() ? result->loss : 0;
   };
-  const std::set<float> losses{loss(1, 0, 0), loss(1, 1, 0), loss(1, 0, 1), loss(2, 0, 0),
-                               loss(uint64_t{1} << 40, 0, 0)};
+  const std::set<float> losses{loss(1, 1, 0), loss(1, 2, 0), loss(1, 1, 1), loss(2, 1, 0),
+                               loss(uint64_t{1} << 40, 1, 0)};
   EXPECT_EQ(losses.size(), 5u);
-  EXPECT_EQ(loss(1, 1, 0), loss(1, 1, 0));
+  EXPECT_EQ(loss(1, 2, 0), loss(1, 2, 0));
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ class SnapshotTest : public testing::TestWithParam<Case> {
   }
 
   void Step() {
+    ++step_;
     const auto source = [&](int64_t) -> absl::StatusOr<Microbatch> {
       std::mt19937 random(static_cast<unsigned>(step_));
       Microbatch m{.batch = kBatch, .sequence = kSequence, .inputs = {}, .targets = {}};
@@ -56,7 +57,6 @@ class SnapshotTest : public testing::TestWithParam<Case> {
     const auto result = trainer_->Prepare({step_, {1}}, source, {});
     ASSERT_TRUE(result.ok()) << result.status();
     trainer_->Commit(*result);
-    ++step_;
   }
 
   /// The state digest of everything that comes out.
@@ -72,7 +72,7 @@ class SnapshotTest : public testing::TestWithParam<Case> {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Trainer> trainer_;
-  int64_t step_ = 0;
+  int64_t step_ = 0;  // the last one
 };
 
 TEST_P(SnapshotTest, ReadBeforeTheUpdateCopiesNothing) {

@@ -116,7 +116,7 @@ Trace Train(const Setting& setting, int64_t steps = kSteps) {
   Loader loader(data, order, {.shape = shape, .threads = setting.loader_threads});
 
   Trace trace;
-  for (int64_t step = 0; step < steps; ++step) {
+  for (int64_t step = 1; step <= steps; ++step) {
     if (setting.abandon_each_step_once) {
       std::stop_source stop;
       const auto abandoned = trainer->Prepare(
@@ -242,9 +242,9 @@ TEST(Trainer, ADivergedStepIsNamed) {
   const std::vector<std::string> paths{TokenPath()};
   const Dataset data = Dataset::Open(paths, kSequence, kVocab).value();
   const SampleOrder order(data.num_samples(), 1, true);
-  const auto result = trainer->Prepare({0, {1}},
+  const auto result = trainer->Prepare({1, {1}},
                                        [&](int64_t i) {
-                                         return ReadMicrobatch(data, order, {1, 2}, 0, i);
+                                         return ReadMicrobatch(data, order, {1, 2}, 1, i);
                                        },
                                        {});
   EXPECT_EQ(result.status().code(), absl::StatusCode::kOutOfRange);

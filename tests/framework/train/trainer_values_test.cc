@@ -80,12 +80,12 @@ TEST_F(TrainerValues, AStepHasTheLearningRateOfItsOwnPlaceInTheSchedule) {
   Trainer& trainer = *process.trainer;
   ASSERT_TRUE(trainer.EnterWorld({}, {}).ok());
   const std::vector<double> parts{1. / 4, 2. / 4, 3. / 4, 1, 5. / 6, 4. / 6, 3. / 6, 2. / 6, 1. / 6, 0};
-  for (size_t step = 0; step < parts.size(); ++step) {
-    EXPECT_NEAR(Prepare(trainer, static_cast<int64_t>(step)).lr, kLr * parts[step], 1e-12) << step;
+  for (size_t step = 1; step <= parts.size(); ++step) {
+    EXPECT_NEAR(Prepare(trainer, static_cast<int64_t>(step)).lr, kLr * parts[step - 1], 1e-12) << step;
   }
   // AdamW's first update is the learning rate in the direction of each gradient.
   const std::vector<float> before = Weights(process);
-  Step(trainer, 0);
+  Step(trainer, 1);
   const std::vector<float> after = Weights(process);
   float largest = 0;
   for (size_t i = 0; i < before.size(); ++i) largest = std::max(largest, std::abs(after[i] - before[i]));
@@ -188,7 +188,7 @@ TEST_F(TrainerValues, AnInfiniteGradientIsNotPreparedThoughTheLossIsFinite) {
     const auto trainer = Trainer::Create(model, *device, options).value();
     ASSERT_TRUE(trainer->EnterWorld({}, {}).ok());
     const auto result =
-        trainer->Prepare({0, {1}}, [&](int64_t) -> absl::StatusOr<Microbatch> { return MicrobatchOf(0); }, {});
+        trainer->Prepare({1, {1}}, [&](int64_t) -> absl::StatusOr<Microbatch> { return MicrobatchOf(0); }, {});
     EXPECT_EQ(result.ok(), std::isfinite(gradient)) << result.status();
   }
 }
@@ -200,7 +200,7 @@ class SnapshotOfAWorld : public TrainerValues {
  protected:
   SnapshotOfAWorld() {
     EXPECT_TRUE(trainer_.EnterWorld({}, {}).ok());
-    Step(trainer_, 0);
+    Step(trainer_, 1);
   }
   /// Of one, from one: the state is copied.
   void Enter(bool source_is_entered) {
@@ -234,7 +234,7 @@ TEST_F(SnapshotOfAWorld, OnlyEnteredLivesOnIfThatWorldIsTheSource) {
   const auto snapshot = trainer_.StartSnapshot(kPlenty);
   Enter(/*source_is_entered=*/true);
   ASSERT_FALSE(snapshot->abandoned());
-  Step(trainer_, 1);
+  Step(trainer_, 2);
   EXPECT_EQ(Read(*snapshot), expected);
 }
 

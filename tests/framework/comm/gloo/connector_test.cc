@@ -195,7 +195,7 @@ TEST(ConnectorTest, AStrangerThatListensIsNotTakenForAMember) {
   });
   const absl::Status status = world.Connect(0, {AllRanks(2)}, Later()).status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(status.ToString(), testing::HasSubstr("a stranger listens there"));
+  EXPECT_THAT(status.ToString(), testing::HasSubstr("a process that is not of this world listens there"));
   EXPECT_TRUE(answer.get());
 }
 

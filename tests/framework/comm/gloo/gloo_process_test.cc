@@ -137,7 +137,8 @@ TEST(GlooProcessTest, AKilledMemberIsNamedAtOnce) {
     processes.WaitForEnd(survivors);
     bool found = false;
     for (const int rank : survivors) {
-      EXPECT_THAT(processes.text(rank), HasSubstr(absl::StrCat("rank ", victim, " went away without a word")));
+      EXPECT_THAT(processes.text(rank),
+                  HasSubstr(absl::StrCat("rank ", victim, " closed its connections without giving a reason")));
       slowest = std::max(slowest, processes.milliseconds_from(start, rank));
       found |= processes.report(rank).code == absl::StatusCode::kUnavailable;
     }
@@ -155,7 +156,7 @@ TEST(GlooProcessTest, TwoKilledMembersEndTheRestToo) {
     processes.Signal(3, SIGKILL);
     processes.WaitForEnd({0, 2});
     for (const int rank : {0, 2}) {
-      EXPECT_THAT(processes.text(rank), testing::ContainsRegex("ranks? (1|3|1, 3) went away")) << rank;
+      EXPECT_THAT(processes.text(rank), testing::ContainsRegex("ranks? (1|3|1, 3) closed")) << rank;
     }
   }
 }

@@ -1,0 +1,16 @@
+#pragma once
+// What a device's copy would be, of bytes that a test has.
+
+#include <algorithm>
+
+#include "framework/tensor/host_bytes.h"
+
+namespace holdfast {
+
+inline HostBytes CopyOf(absl::Span<const std::byte> bytes) {
+  HostBytes copy(bytes.size());
+  std::copy(bytes.begin(), bytes.end(), copy.data());
+  return copy;
+}
+
+}  // namespace holdfast

@@ -52,11 +52,11 @@ struct ExpertParallel::Memory {
 struct ExpertParallel::Array {
   Tensor by_slot, sent, here;
   void Reorder(const Pass& pass, const ExpertTraffic& traffic, bool to_send) const {
-    for (const ExpertTraffic::Run& run : traffic.order) {
-      void* const slots = holdfast::Rows(by_slot, run.slot, run.count).data;
-      void* const places = holdfast::Rows(sent, run.place, run.count).data;
+    for (const ExpertTraffic::Range& range : traffic.order) {
+      void* const slots = holdfast::Rows(by_slot, range.slot, range.count).data;
+      void* const places = holdfast::Rows(sent, range.place, range.count).data;
       pass.ops->Copy(to_send ? places : slots, to_send ? slots : places,
-                     static_cast<size_t>(run.count * RowBytes(sent)));
+                     static_cast<size_t>(range.count * RowBytes(sent)));
     }
   }
 };

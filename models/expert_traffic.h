@@ -20,7 +20,7 @@ inline constexpr int64_t kMaxHomesOfRound = 64;
 /// One layer, one microbatch of each home. Choices and slots: see kernels/experts.h. What is sent of choices lies in
 /// the order of their members and, of a member, in that of its experts.
 struct ExpertTraffic {
-  struct Run {
+  struct Range {
     int64_t slot = 0, place = 0, count = 0;  // choices from `slot` on are sent from `place` on
   };
   /// Rows of this rank's microbatch that go to a node.
@@ -40,7 +40,7 @@ struct ExpertTraffic {
   };
 
   ExpertRoutes routes{{0}, {}};
-  std::vector<Run> order;             // empty: that of slots
+  std::vector<Range> order;             // empty: that of slots
   std::vector<int64_t> sent, places;  // by member: choices, and the place of the first
   std::vector<int64_t> sent_round;    // by member: in which they go
   std::vector<int32_t> which;         // of each choice that is sent: the number of its row among those for its member

@@ -46,7 +46,7 @@ class CountingExchange final : public Exchange {
                                                       absl::Span<const int64_t> per_rank) override {
     return inner_.AllToAllCounts(counts, per_rank);
   }
-  absl::Status AllToAllRows(RowParts<const void*> rows, RowParts<void*> result, int64_t row_bytes) override {
+  absl::Status AllToAllRows(RowSlices<const void*> rows, RowSlices<void*> result, int64_t row_bytes) override {
     for (int member = 0; member < size() && row_bytes == kHidden * 4; ++member) {
       const auto at = static_cast<size_t>(member);
       if (nodes_[at] != nodes_[static_cast<size_t>(rank())]) vectors_between_nodes += rows.counts[at];

@@ -21,7 +21,7 @@ kernels::Matrix InPlace(const kernels::Matrix& logits, DType dtype) {
 }  // namespace
 
 Head::Head(ParameterBuilder& builder, const ModelConfig& config, int64_t rows)
-    : vocab_size_(config.vocab_size), run_rows_(rows), norm_(builder, "final_norm", config) {
+    : vocab_size_(config.vocab_size), block_rows_(rows), norm_(builder, "final_norm", config) {
   if (!config.tie_embeddings) {
     projection_ =
         builder.AddMatrix("head.weight", config.vocab_size, config.hidden_size, static_cast<float>(config.init_std));
@@ -29,7 +29,7 @@ Head::Head(ParameterBuilder& builder, const ModelConfig& config, int64_t rows)
 }
 
 Tensor Head::AllocateLogits(const Pass& pass) const {
-  return pass.arena->Allocate(DType::kF32, {std::min(run_rows_, pass.rows()), LogitsStride(vocab_size_)});
+  return pass.arena->Allocate(DType::kF32, {std::min(block_rows_, pass.rows()), LogitsStride(vocab_size_)});
 }
 
 kernels::Matrix Head::Logits(const Pass& pass, const Tensor& projection, kernels::ConstMatrix hidden,
@@ -46,8 +46,8 @@ void Head::Losses(const Pass& pass, UnitTensors weights, const Tensor& projectio
   const Tensor hidden = pass.Activation(in.residual.cols);
   norm_.Forward(pass, weights, in, stats, in.residual, hidden.matrix());
   const Tensor scratch = AllocateLogits(pass);
-  for (int64_t first = 0; first < pass.rows(); first += run_rows_) {
-    const int64_t count = std::min(run_rows_, pass.rows() - first);
+  for (int64_t first = 0; first < pass.rows(); first += block_rows_) {
+    const int64_t count = std::min(block_rows_, pass.rows() - first);
     const kernels::Matrix logits = Logits(pass, projection, Rows(hidden, first, count), scratch);
     pass.ops->SoftmaxCrossEntropy(Advance(losses, first), {}, logits, Advance(targets, first), 0);
   }
@@ -61,8 +61,8 @@ void Head::LossesAndGradients(const Pass& pass, UnitTensors weights, UnitTensors
   const Tensor hidden = pass.Activation(in.residual.cols);
   norm_.Forward(pass, weights, in, stats, sum.matrix(), hidden.matrix());
   const Tensor scratch = AllocateLogits(pass);
-  for (int64_t first = 0; first < pass.rows(); first += run_rows_) {
-    const int64_t count = std::min(run_rows_, pass.rows() - first);
+  for (int64_t first = 0; first < pass.rows(); first += block_rows_) {
+    const int64_t count = std::min(block_rows_, pass.rows() - first);
     const kernels::Matrix chunk = Rows(hidden, first, count);
     const kernels::Matrix logits = Logits(pass, projection, chunk, scratch);
     const kernels::Matrix d_logits = InPlace(logits, pass.dtype);

@@ -36,7 +36,7 @@ class Head {
                          const Tensor& scratch) const;
   Tensor AllocateLogits(const Pass& pass) const;
 
-  int64_t vocab_size_, run_rows_;
+  int64_t vocab_size_, block_rows_;
   Norm norm_;
   int projection_ = -1;
 };

@@ -47,13 +47,13 @@ Hdf5ShardFile::Hdf5ShardFile(ShardFileHeader header, std::vector<StoredTensor> t
     : header_(header),
       tensors_(std::move(tensors)),
       chunks_(std::move(chunks)),
-      runs_(PlanRuns(chunks_)),
-      open_(runs_.size()) {
-  for (size_t r = 0; r < runs_.size(); ++r) {
-    run_of_chunk_.insert(run_of_chunk_.end(), runs_[r].count, r);
-    open_[r].chunks_left = runs_[r].count;
+      ranges_(PlanRanges(chunks_)),
+      open_(ranges_.size()) {
+  for (size_t r = 0; r < ranges_.size(); ++r) {
+    range_of_chunk_.insert(range_of_chunk_.end(), ranges_[r].count, r);
+    open_[r].chunks_left = ranges_[r].count;
   }
-  SetPadding(runs_, absl::MakeSpan(chunks_));
+  SetPadding(ranges_, absl::MakeSpan(chunks_));
 }
 
 Hdf5ShardFile::~Hdf5ShardFile() { Close().IgnoreError(); }
@@ -80,12 +80,12 @@ absl::Status Hdf5ShardFile::WriteHeader(const Hdf5Lock& lock) {
   return sink_->status();
 }
 
-absl::StatusOr<Hdf5Dataset> Hdf5ShardFile::CreateDataset(const Hdf5Lock& lock, const ShardRun& run, hid_t group) {
-  const StoredTensor& tensor = tensors_[static_cast<size_t>(run.tensor)];
-  const std::string name = DatasetName(tensor.name, run);
+absl::StatusOr<Hdf5Dataset> Hdf5ShardFile::CreateDataset(const Hdf5Lock& lock, const ShardRange& range, hid_t group) {
+  const StoredTensor& tensor = tensors_[static_cast<size_t>(range.tensor)];
+  const std::string name = DatasetName(tensor.name, range);
   const auto cols = static_cast<hsize_t>(tensor.cols());
-  const hsize_t sizes[] = {static_cast<hsize_t>(run.rows), cols};
-  const hsize_t chunk_sizes[] = {static_cast<hsize_t>(run.chunk_rows), cols};
+  const hsize_t sizes[] = {static_cast<hsize_t>(range.rows), cols};
+  const hsize_t chunk_sizes[] = {static_cast<hsize_t>(range.chunk_rows), cols};
   const int rank = tensor.shape.size() > 1 ? 2 : 1;  // a vector has one row: its columns are its elements
   const Hdf5Space space(H5Screate_simple(rank, sizes + 2 - rank, nullptr));
   const Hdf5Properties properties = TimelessProperties(H5P_DATASET_CREATE), access(H5Pcreate(H5P_DATASET_ACCESS));
@@ -98,26 +98,26 @@ absl::StatusOr<Hdf5Dataset> Hdf5ShardFile::CreateDataset(const Hdf5Lock& lock, c
   Hdf5Dataset dataset(
       H5Dcreate2(group, name.c_str(), H5T_IEEE_F32LE, space.get(), H5P_DEFAULT, properties.get(), access.get()));
   if (!dataset.valid()) return lock.Error(absl::StrCat("dataset ", name));
-  RETURN_IF_ERROR(WriteNumber(lock, dataset.get(), "first_row", run.first_row));
+  RETURN_IF_ERROR(WriteNumber(lock, dataset.get(), "first_row", range.first_row));
   RETURN_IF_ERROR(WriteList(lock, dataset.get(), "shape", tensor.shape));
   return dataset;
 }
 
-absl::Status Hdf5ShardFile::CreateDatasets(const Hdf5Lock& lock, size_t run) {
-  for (const std::string& plane : tensors_[static_cast<size_t>(runs_[run].tensor)].planes) {
-    ASSIGN_OR_RETURN(Hdf5Dataset dataset, CreateDataset(lock, runs_[run], groups_.at(plane).get()));
-    open_[run].datasets.push_back(std::move(dataset));
+absl::Status Hdf5ShardFile::CreateDatasets(const Hdf5Lock& lock, size_t range) {
+  for (const std::string& plane : tensors_[static_cast<size_t>(ranges_[range].tensor)].planes) {
+    ASSIGN_OR_RETURN(Hdf5Dataset dataset, CreateDataset(lock, ranges_[range], groups_.at(plane).get()));
+    open_[range].datasets.push_back(std::move(dataset));
   }
   return absl::OkStatus();
 }
 
 absl::Status Hdf5ShardFile::WritePiece(const Hdf5Lock& lock, size_t chunk, size_t plane, const EncodedPiece& piece) {
-  const size_t r = run_of_chunk_[chunk];
-  const hsize_t at[] = {static_cast<hsize_t>(chunks_[chunk].first_row - runs_[r].first_row), 0};
+  const size_t r = range_of_chunk_[chunk];
+  const hsize_t at[] = {static_cast<hsize_t>(chunks_[chunk].first_row - ranges_[r].first_row), 0};
   const uint32_t mask = header_.compressed && !piece.compressed ? kSkipBothFilters : 0;
   if (H5Dwrite_chunk(open_[r].datasets[plane].get(), H5P_DEFAULT, mask, at, piece.bytes.size(), piece.bytes.data()) <
       0) {
-    return lock.Error(absl::StrCat("writing rows of ", tensors_[static_cast<size_t>(runs_[r].tensor)].name));
+    return lock.Error(absl::StrCat("writing rows of ", tensors_[static_cast<size_t>(ranges_[r].tensor)].name));
   }
   RETURN_IF_ERROR(sink_->status());
   if (sink_->last_size() != piece.bytes.size()) {
@@ -130,9 +130,9 @@ absl::Status Hdf5ShardFile::WritePiece(const Hdf5Lock& lock, size_t chunk, size_
 
 absl::Status Hdf5ShardFile::WriteChunk(size_t chunk, const EncodedPieces& pieces) {
   const Hdf5Lock lock;
-  const size_t r = run_of_chunk_[chunk];
-  OpenRun& open = open_[r];
-  if (open.chunks_left == runs_[r].count) RETURN_IF_ERROR(CreateDatasets(lock, r));
+  const size_t r = range_of_chunk_[chunk];
+  OpenRange& open = open_[r];
+  if (open.chunks_left == ranges_[r].count) RETURN_IF_ERROR(CreateDatasets(lock, r));
   for (size_t k = 0; k < pieces.size(); ++k) RETURN_IF_ERROR(WritePiece(lock, chunk, k, pieces[k]));
   if (--open.chunks_left > 0) return absl::OkStatus();
   for (Hdf5Dataset& dataset : open.datasets) {

@@ -22,7 +22,7 @@
 #include "checkpoint/sharded/hdf5_library.h"
 #include "checkpoint/sharded/manifest.h"
 #include "checkpoint/sharded/shard_index.h"
-#include "checkpoint/sharded/shard_runs.h"
+#include "checkpoint/sharded/shard_ranges.h"
 
 namespace holdfast {
 
@@ -59,23 +59,23 @@ class Hdf5ShardFile {
   int fd() const { return sink_->fd(); }
 
  private:
-  struct OpenRun {
+  struct OpenRange {
     std::vector<Hdf5Dataset> datasets;  // by plane
     size_t chunks_left = 0;
   };
 
   Hdf5ShardFile(ShardFileHeader header, std::vector<StoredTensor> tensors, std::vector<StoredChunk> chunks);
   absl::Status WriteHeader(const Hdf5Lock& lock);
-  absl::Status CreateDatasets(const Hdf5Lock& lock, size_t run);
-  absl::StatusOr<Hdf5Dataset> CreateDataset(const Hdf5Lock& lock, const ShardRun& run, hid_t group);
+  absl::Status CreateDatasets(const Hdf5Lock& lock, size_t range);
+  absl::StatusOr<Hdf5Dataset> CreateDataset(const Hdf5Lock& lock, const ShardRange& range, hid_t group);
   absl::Status WritePiece(const Hdf5Lock& lock, size_t chunk, size_t plane, const EncodedPiece& piece);
 
   ShardFileHeader header_;
   std::vector<StoredTensor> tensors_;
   std::vector<StoredChunk> chunks_;
-  std::vector<ShardRun> runs_;
-  std::vector<size_t> run_of_chunk_;
-  std::vector<OpenRun> open_;  // by run; datasets are open from their first chunk to their last
+  std::vector<ShardRange> ranges_;
+  std::vector<size_t> range_of_chunk_;
+  std::vector<OpenRange> open_;  // by range; datasets are open from their first chunk to their last
 
   std::unique_ptr<Hdf5Sink> sink_;
   Hdf5File file_;

@@ -14,7 +14,7 @@
 #include "checkpoint/sharded/digest.h"
 #include "checkpoint/sharded/manifest_json.h"
 #include "checkpoint/sharded/shard_index.h"
-#include "checkpoint/sharded/shard_runs.h"
+#include "checkpoint/sharded/shard_ranges.h"
 #include "framework/base/status.h"
 
 namespace holdfast {

@@ -14,18 +14,18 @@
 #include "checkpoint/sharded/hdf5_library.h"
 #include "checkpoint/sharded/hdf5_shard_file.h"
 #include "checkpoint/sharded/shard_index.h"
+#include "checkpoint/sharded/shard_ranges.h"
 #include "checkpoint/sharded/shard_read_back.h"
-#include "checkpoint/sharded/shard_runs.h"
 #include "checkpoint/sharded/shard_writer.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
 namespace {
 
-/// A run and the shard it is in.
+/// A range and the shard it is in.
 struct Source {
   size_t shard = 0;
-  ShardRun run;
+  ShardRange range;
 };
 
 /// Rows [first_row, first_row + rows) of a tensor as a block of its space: whole dimensions but for one.
@@ -34,7 +34,7 @@ struct Block {
   std::vector<hsize_t> start, count;
 };
 
-// Rows count through all dimensions but the last, so a run of them may end inside each: it is cut where a block of an
+// Rows count through all dimensions but the last, so a range of them may end inside each: it is cut where a block of an
 // outer dimension begins or ends. At most two blocks per dimension.
 Block FirstBlock(absl::Span<const int64_t> shape, int64_t first_row, int64_t rows) {
   Block block{.rows = 1, .start = {}, .count = {}};
@@ -65,8 +65,8 @@ class ModelFile {
   ModelFile(const Manifest& manifest, const std::vector<std::vector<StoredChunk>>& indexes) : manifest_(manifest) {
     sources_.resize(manifest.tensors.size());
     for (size_t s = 0; s < indexes.size(); ++s) {
-      for (const ShardRun& run : PlanRuns(indexes[s])) {
-        sources_[static_cast<size_t>(run.tensor)].push_back({.shard = s, .run = run});
+      for (const ShardRange& range : PlanRanges(indexes[s])) {
+        sources_[static_cast<size_t>(range.tensor)].push_back({.shard = s, .range = range});
       }
     }
   }
@@ -114,13 +114,13 @@ class ModelFile {
   absl::Status Map(const Hdf5Lock& lock, hid_t properties, hid_t space, const std::string& plane,
                    const StoredTensor& tensor, const Source& source) {
     const std::string file = Escape(manifest_.shards[source.shard].data.name);
-    const std::string dataset = Escape(absl::StrCat("/", plane, "/", DatasetName(tensor.name, source.run)));
-    const std::array<hsize_t, 2> sizes{static_cast<hsize_t>(source.run.rows), static_cast<hsize_t>(tensor.cols())};
+    const std::string dataset = Escape(absl::StrCat("/", plane, "/", DatasetName(tensor.name, source.range)));
+    const std::array<hsize_t, 2> sizes{static_cast<hsize_t>(source.range.rows), static_cast<hsize_t>(tensor.cols())};
     const int rank = tensor.shape.size() > 1 ? 2 : 1;
     const Hdf5Space stored(H5Screate_simple(rank, sizes.data() + 2 - rank, nullptr));
     if (!stored.valid()) return lock.Error("a source");
-    for (int64_t done = 0; done < source.run.rows;) {
-      const Block block = FirstBlock(tensor.shape, source.run.first_row + done, source.run.rows - done);
+    for (int64_t done = 0; done < source.range.rows;) {
+      const Block block = FirstBlock(tensor.shape, source.range.first_row + done, source.range.rows - done);
       const std::array<hsize_t, 2> start{static_cast<hsize_t>(done), 0};
       const std::array<hsize_t, 2> count{static_cast<hsize_t>(block.rows), sizes[1]};
       if (H5Sselect_hyperslab(space, H5S_SELECT_SET, block.start.data(), nullptr, block.count.data(), nullptr) < 0 ||
@@ -162,12 +162,12 @@ absl::Status CheckInputs(const Manifest& manifest, const std::vector<std::vector
 
 absl::StatusOr<StoredFile> WriteModelFile(Storage& storage, const Manifest& manifest,
                                           const std::vector<std::vector<StoredChunk>>& indexes) {
-  constexpr uint64_t kPerFile = 2 << 20, kPerDataset = 1024, kPerRun = 512;
+  constexpr uint64_t kPerFile = 2 << 20, kPerDataset = 1024, kPerRange = 512;
   RETURN_IF_ERROR(CheckInputs(manifest, indexes));
   uint64_t bytes = kPerFile;
   for (const StoredTensor& tensor : manifest.tensors) bytes += tensor.planes.size() * kPerDataset;
   for (const std::vector<StoredChunk>& index : indexes) {
-    for (const ShardRun& run : PlanRuns(index)) bytes += index[run.first_chunk].pieces.size() * kPerRun;
+    for (const ShardRange& range : PlanRanges(index)) bytes += index[range.first_chunk].pieces.size() * kPerRange;
   }
   const std::string name = absl::StrCat(manifest.name.ToString(), "/", kModelName);
   ASSIGN_OR_RETURN(const std::unique_ptr<StagedFile> staged, storage.Stage(name, bytes));

@@ -10,8 +10,8 @@
 #include "checkpoint/sharded/hdf5_shard_file.h"
 #include "checkpoint/sharded/shard_index.h"
 #include "checkpoint/sharded/shard_pipeline.h"
+#include "checkpoint/sharded/shard_ranges.h"
 #include "checkpoint/sharded/shard_read_back.h"
-#include "checkpoint/sharded/shard_runs.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
 
@@ -42,7 +42,7 @@ absl::StatusOr<std::vector<StoredChunk>> PlanChunks(const StateLayout& state, co
                        .rows = chunk.num_rows,
                        .pieces = StoredPieces(state.NumPlanes(chunk))});
   }
-  SetPadding(PlanRuns(planned), absl::MakeSpan(planned));
+  SetPadding(PlanRanges(planned), absl::MakeSpan(planned));
   return planned;
 }
 
@@ -92,7 +92,7 @@ class PipelinedShardWriter final : public ShardWriter {
 uint64_t PipelinedShardWriter::MaxFileBytes(const std::vector<StoredChunk>& planned) const {
   constexpr uint64_t kPerFile = 2 << 20, kPerDataset = 4096, kPerPiece = 64;
   uint64_t bytes = kPerFile;
-  for (const ShardRun& run : PlanRuns(planned)) bytes += planned[run.first_chunk].pieces.size() * kPerDataset;
+  for (const ShardRange& range : PlanRanges(planned)) bytes += planned[range.first_chunk].pieces.size() * kPerDataset;
   for (size_t i = 0; i < planned.size(); ++i) {
     const auto rows = static_cast<uint64_t>(planned[i].rows + planned[i].padding_rows);
     bytes += planned[i].pieces.size() * (rows * row_bytes_[i] + kPerPiece);

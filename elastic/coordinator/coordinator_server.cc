@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(cons
                                                                             const ControlServerOptions& options) {
   RaiseOpenFileLimit();  // every connection is a file, also those of strangers that are about to be refused
   std::unique_ptr<CoordinatorServer> server(new CoordinatorServer(directory));
-  ASSIGN_OR_RETURN(server->host_, CoordinatorHost::Create(config, directory, start, *server));
+  ASSIGN_OR_RETURN(server->runtime_, CoordinatorRuntime::Create(config, directory, start, *server));
   {
     const std::lock_guard lock(server->starting_);
     ASSIGN_OR_RETURN(server->server_, ControlServer::Start(options, server.get()));
@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(cons
 
 CoordinatorServer::~CoordinatorServer() {
   server_.reset();
-  host_.reset();
+  runtime_.reset();
   // Another coordinator may have taken the run over, and have written its own there.
   const absl::StatusOr<std::string> there = ReadFile(directory_.coordinator_address(), kMaxAddressFileBytes);
   if (there.ok() && *there == noted_address_) unlink(directory_.coordinator_address().c_str());

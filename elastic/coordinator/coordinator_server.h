@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "elastic/coordinator/coordinator_host.h"
+#include "elastic/coordinator/coordinator_runtime.h"
 #include "elastic/wire/control_server.h"
 
 namespace holdfast {
@@ -22,13 +22,13 @@ class CoordinatorServer final : public ControlHandler, public CoordinatorPort {
   ~CoordinatorServer() override;
 
   const std::string& address() const { return server_->address(); }
-  CoordinatorShell& shell() { return host_->shell(); }
+  CoordinatorShell& shell() { return runtime_->shell(); }
   /// Waits for the end of the run, and until everybody has been told.
   CoordinatorShell::Outcome Wait();
 
   void OnMessage(Connection from, WorkerMessage message) override;
   void OnDisconnect(Connection connection, std::string cause) override { shell().OnDisconnect(connection, cause); }
-  RunStatus StatusNow() override { return host_->shell().StatusNow(); }
+  RunStatus StatusNow() override { return runtime_->shell().StatusNow(); }
 
   void Send(Connection to, const CoordinatorMessage& message) override;
   void SendToAll(const std::vector<Connection>& to, const CoordinatorMessage& message) override;
@@ -39,9 +39,9 @@ class CoordinatorServer final : public ControlHandler, public CoordinatorPort {
 
   const RunDirectory& directory_;
   std::string noted_address_;  // in the run directory
-  std::unique_ptr<CoordinatorHost> host_;
+  std::unique_ptr<CoordinatorRuntime> runtime_;
   std::mutex starting_;                    // held until server_ is set: somebody may be heard before
-  std::unique_ptr<ControlServer> server_;  // calls the host's shell
+  std::unique_ptr<ControlServer> server_;  // calls the runtime's shell
 };
 
 }  // namespace holdfast

@@ -1,6 +1,6 @@
 #pragma once
 // What watches a run: events.jsonl, the console, alerts; a page of metrics or an exporter would be others. A class that
-// derives from this, and one line in coordinator_host.cc.
+// derives from this, and one line in coordinator_runtime.cc.
 
 #include "elastic/control/run_event.h"
 #include "elastic/control/run_status.h"

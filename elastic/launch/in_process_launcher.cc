@@ -2,7 +2,7 @@
 
 #include <stop_token>
 
-#include "elastic/coordinator/coordinator_host.h"
+#include "elastic/coordinator/coordinator_runtime.h"
 #include "elastic/coordinator/in_process_link.h"
 #include "elastic/launch/run_worker.h"
 #include "framework/base/status.h"
@@ -17,7 +17,8 @@ absl::StatusOr<std::unique_ptr<InProcessLauncher>> InProcessLauncher::Open(const
 
 absl::StatusOr<CoordinatorShell::Outcome> InProcessLauncher::Run(const PreparedRun& run, const StopSignal& stop) {
   InProcessLink link;
-  ASSIGN_OR_RETURN(const auto coordinator, CoordinatorHost::Create(config_, directory_, StartOf(config_, run), link));
+  ASSIGN_OR_RETURN(const auto coordinator,
+                   CoordinatorRuntime::Create(config_, directory_, StartOf(config_, run), link));
   CoordinatorShell& shell = coordinator->shell();
   link.Attach(shell);
   const std::stop_callback on_stop(stop.token(), [&] { shell.RequestStop(stop.received()); });

@@ -5,7 +5,7 @@
 #include <stop_token>
 #include <thread>
 
-#include "elastic/agent/agent_host.h"
+#include "elastic/agent/agent_shell.h"
 #include "elastic/coordinator/coordinator_server.h"
 #include "elastic/wire/grpc_link.h"
 #include "elastic/wire/token.h"
@@ -17,7 +17,7 @@ namespace {
 /// Ends a run that waits for workers when no worker process is left: nobody else would.
 class WorkerWatch {
  public:
-  WorkerWatch(AgentHost& agent, CoordinatorShell& shell)
+  WorkerWatch(AgentShell& agent, CoordinatorShell& shell)
       : agent_(agent), thread_([this, &shell] {
           const EndMessage end = agent_.Wait();
           if (shell.StatusNow().state != RunState::kWaitingForWorkers) return;  // every other wait has its own limit
@@ -36,7 +36,7 @@ class WorkerWatch {
   }
 
  private:
-  AgentHost& agent_;
+  AgentShell& agent_;
   std::optional<std::string> failure_;  // of the thread, until it has been joined
   std::jthread thread_;
 };
@@ -65,7 +65,7 @@ absl::StatusOr<CoordinatorShell::Outcome> LocalLauncher::Run(const PreparedRun& 
                                .connection = connection.Arguments(),
                                .num_workers = config_.elastic.workers,
                                .binary = binary_};
-  AgentHost agent(config_, directory_, settings, *link);
+  AgentShell agent(config_, directory_, settings, *link);
   WorkerWatch watch(agent, coordinator->shell());
   const std::stop_callback on_stop(stop.token(), [&] { coordinator->shell().RequestStop(stop.received()); });
   return watch.Finish(coordinator->Wait());

@@ -54,9 +54,9 @@ int MpiRankOf(const Member& member) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MpiJob>> MpiJob::Start() {
-  ASSIGN_OR_RETURN(auto session, MpiSession::Start());
-  std::unique_ptr<MpiJob> job(new MpiJob(std::move(session)));
-  ASSIGN_OR_RETURN(auto communicators, job->session_->Connect(0, {AllRanks(job->session_->size())}));
+  ASSIGN_OR_RETURN(auto environment, MpiEnvironment::Start());
+  std::unique_ptr<MpiJob> job(new MpiJob(std::move(environment)));
+  ASSIGN_OR_RETURN(auto communicators, job->environment_->Connect(0, {AllRanks(job->environment_->size())}));
   job->all_ = std::move(communicators[0]);
   RETURN_IF_ERROR(job->LearnHosts());
   return job;
@@ -66,11 +66,11 @@ MpiJob::~MpiJob() {
   std::string nowhere;
   if (rank() == 0 && !announced_ && all_ != nullptr) Announce(&nowhere).IgnoreError();
   all_.reset();
-  session_->Finish();
+  environment_->Finish();
 }
 
 absl::Status MpiJob::LearnHosts() {
-  const int size = session_->size();
+  const int size = environment_->size();
   Text mine{};
   if (gethostname(mine.data(), mine.size() - 1) != 0) return absl::InternalError("this machine has no name");
   std::vector<Text> all(static_cast<size_t>(size));
@@ -94,7 +94,7 @@ WorkerSlot MpiJob::slot() const {
 WorkerIdentity MpiJob::identity() const { return {.name = NameOf(rank()), .node = host(), .host = host()}; }
 
 void MpiJob::Shape(Config* config) const {
-  config->elastic.workers = config->elastic.max_workers = session_->size();
+  config->elastic.workers = config->elastic.max_workers = environment_->size();
   config->elastic.min_workers = 1;  // so that a world without the lost is announced, and everybody knows
   if (config->train.threads == 0) {
     config->train.threads = std::max<int64_t>(1, AvailableProcessors() / slot().workers_here);
@@ -116,7 +116,7 @@ WorkerPeers MpiJob::Peers(const Config& config) const {
   WorkerPeers peers;
   peers.connect = [this](const World& world, int, const std::vector<std::vector<int>>& groups, const std::stop_token&,
                          Deadline) -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
-    if (world.size() != session_->size()) {
+    if (world.size() != environment_->size()) {
       EndBroken(
           absl::StrFormat("%d of %d workers remain (who was lost and why: events.jsonl)", world.size(), world.size()));
     }
@@ -124,7 +124,7 @@ WorkerPeers MpiJob::Peers(const Config& config) const {
     for (std::vector<int>& group : of_mpi) {
       for (int& rank : group) rank = MpiRankOf(world.members[static_cast<size_t>(rank)]);
     }
-    return session_->Connect(world.generation, of_mpi);
+    return environment_->Connect(world.generation, of_mpi);
   };
   // A stop ends the world for everybody, but not everybody hears of it at the same time.
   const std::chrono::milliseconds grace(config.elastic.heartbeat_timeout_ms * 2);

@@ -24,8 +24,8 @@ class MpiJob {
   /// Rank 0 without Announce: tells the others that there will be no run.
   ~MpiJob();
 
-  int rank() const { return session_->rank(); }
-  int size() const { return session_->size(); }
+  int rank() const { return environment_->rank(); }
+  int size() const { return environment_->size(); }
   /// The host of this process, by name.
   const std::string& host() const { return hosts_[static_cast<size_t>(rank())]; }
   bool on_one_machine() const { return slot().workers_here == size(); }
@@ -40,11 +40,11 @@ class MpiJob {
   WorkerPeers Peers(const Config& config) const;
 
  private:
-  explicit MpiJob(std::unique_ptr<MpiSession> session) : session_(std::move(session)) {}
+  explicit MpiJob(std::unique_ptr<MpiEnvironment> environment) : environment_(std::move(environment)) {}
 
   absl::Status LearnHosts();
 
-  std::unique_ptr<MpiSession> session_;
+  std::unique_ptr<MpiEnvironment> environment_;
   std::unique_ptr<Communicator> all_;  // for what is said before the run
   std::vector<std::string> hosts_;     // by rank
   bool announced_ = false;

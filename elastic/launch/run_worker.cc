@@ -29,7 +29,7 @@ uint64_t NewIncarnation() {
   return (uint64_t{random()} << 32 | random()) >> 1 | 1;  // room to count up from, and not 0
 }
 
-/// A test's knob (see WorkerParts): of all workers, or of the one that is named.
+/// A test's knob (see WorkerDependencies): of all workers, or of the one that is named.
 std::chrono::milliseconds SlowdownFromEnvironment(const std::string& worker) {
   const char* text = std::getenv("HOLDFAST_TEST_SLOWDOWN_MS");
   const char* only = std::getenv("HOLDFAST_TEST_SLOW_WORKER");
@@ -112,25 +112,27 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
                              .layout = &trainer.state_layout(),
                              .progress = &trainer.progress(),
                              .send = [&](const SavedMessage& saved) { shell.Send(saved); }});
-  WorkerParts parts;
-  parts.config = &config;
-  parts.trainer = &trainer;
-  parts.training = &runtime.data.training;
-  parts.validation = runtime.data.validation.has_value() ? &*runtime.data.validation : nullptr;
-  parts.shell = &shell;
-  parts.checkpointer = &checkpointer;
-  parts.connect = peers.connect != nullptr
-                      ? peers.connect
-                      : ConnectBy(config.parallel.transport, identity.host, GpuOf(runtime.slot.local_index), shell);
-  parts.on_peer_failure = peers.on_failure;
-  parts.slowdown = SlowdownFromEnvironment(identity.name);
-  parts.flip = FlipFromEnvironment(identity.name);
-  parts.save_model = [&](const ReadWeightsFn& read) { return SaveWeights(directory.model(), config, layout, read); };
+  WorkerDependencies dependencies;
+  dependencies.config = &config;
+  dependencies.trainer = &trainer;
+  dependencies.training = &runtime.data.training;
+  dependencies.validation = runtime.data.validation.has_value() ? &*runtime.data.validation : nullptr;
+  dependencies.shell = &shell;
+  dependencies.checkpointer = &checkpointer;
+  dependencies.connect = peers.connect != nullptr ? peers.connect
+                                                  : ConnectBy(config.parallel.transport, identity.host,
+                                                              GpuOf(runtime.slot.local_index), shell);
+  dependencies.on_peer_failure = peers.on_failure;
+  dependencies.slowdown = SlowdownFromEnvironment(identity.name);
+  dependencies.flip = FlipFromEnvironment(identity.name);
+  dependencies.save_model = [&](const ReadWeightsFn& read) {
+    return SaveWeights(directory.model(), config, layout, read);
+  };
   std::optional<std::stop_callback<std::function<void()>>> on_stop;
   if (stop_signal != nullptr) {
     on_stop.emplace(stop_signal->token(), [&] { shell.AskForStop(stop_signal->received()); });
   }
-  return Worker(parts).Run();
+  return Worker(dependencies).Run();
 }
 
 }  // namespace holdfast

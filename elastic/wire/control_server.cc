@@ -9,10 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "elastic/wire/address.h"
+#include "elastic/wire/control_stream.h"
 #include "elastic/wire/convert.h"
 #include "elastic/wire/credentials.h"
 #include "elastic/wire/holdfast.grpc.pb.h"
-#include "elastic/wire/server_session.h"
 #include "elastic/wire/token.h"
 #include "framework/base/status.h"
 
@@ -24,7 +24,7 @@ constexpr int kIdleConnectionTimeoutMs = 30000;  // of a connection without a st
 constexpr int kMaxStreamsPerConnection = 16;     // ours use one, and one for status
 constexpr int kMinPingIntervalMs = 500;
 
-// Sessions carry plain bytes, so that those of one message can go to many; the status is as it was generated.
+// Streams carry plain bytes, so that those of one message can go to many; the status is as it was generated.
 using Service =
     v1::Control::WithRawCallbackMethod_Session<v1::Control::WithCallbackMethod_Status<v1::Control::Service>>;
 using ServerStream = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
@@ -56,7 +56,7 @@ absl::StatusOr<ListenAddress> CheckedAddress(const ControlServerOptions& options
 
 }  // namespace
 
-class ControlServer::Impl final : public SessionOwner, public Service {
+class ControlServer::Impl final : public StreamOwner, public Service {
  public:
   Impl(const ControlServerOptions& options, ControlHandler* handler) : options_(options), handler_(handler) {}
   ~Impl() override { Shutdown(std::chrono::milliseconds(0)); }
@@ -72,14 +72,14 @@ class ControlServer::Impl final : public SessionOwner, public Service {
   ServerStream* Session(grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const v1::StatusRequest* request,
                                    v1::StatusReply* reply) override;
-  // Called by sessions.
+  // Called by streams.
   void Deliver(Connection from, WorkerMessage message) override;
-  void SessionDone(Connection connection, bool heard, const std::string& cause) override;
+  void OnStreamDone(Connection connection, bool heard, const std::string& cause) override;
 
   grpc::Status Authorize(const grpc::CallbackServerContext& context) const;
   void SetLimits(grpc::ServerBuilder* builder) const;
-  std::shared_ptr<ServerSession> Find(Connection connection);
-  std::vector<std::shared_ptr<ServerSession>> AllSessions();
+  std::shared_ptr<ControlStream> Find(Connection connection);
+  std::vector<std::shared_ptr<ControlStream>> AllStreams();
   void Sweep();
 
   const ControlServerOptions options_;
@@ -90,7 +90,7 @@ class ControlServer::Impl final : public SessionOwner, public Service {
   std::mutex handler_mutex_;  // taken before mutex_, never after it
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<Connection, std::shared_ptr<ServerSession>> sessions_;
+  std::map<Connection, std::shared_ptr<ControlStream>> streams_;
   Connection last_connection_ = 0;
   bool stopping_ = false, sweeping_ = true;
   std::thread sweeper_;
@@ -147,15 +147,15 @@ ServerStream* ControlServer::Impl::Session(grpc::CallbackServerContext* context)
   if (const grpc::Status status = Authorize(*context); !status.ok()) return new RefusedStream(status);
   const std::lock_guard lock(mutex_);
   if (stopping_) return new RefusedStream({grpc::StatusCode::UNAVAILABLE, "the coordinator is stopping"});
-  if (sessions_.size() >= static_cast<size_t>(options_.max_sessions)) {
+  if (streams_.size() >= static_cast<size_t>(options_.max_streams)) {
     return new RefusedStream({grpc::StatusCode::RESOURCE_EXHAUSTED, "too many connections"});
   }
-  const SessionLimits limits{options_.first_message_timeout, options_.max_queued_bytes,
-                             static_cast<size_t>(options_.max_queued_messages)};
-  const auto session = std::make_shared<ServerSession>(++last_connection_, context, limits, this);
-  sessions_.emplace(last_connection_, session);
-  session->Begin(session);  // under the lock: nobody can end what has not begun
-  return session.get();
+  const StreamLimits limits{options_.first_message_timeout, options_.max_queued_bytes,
+                            static_cast<size_t>(options_.max_queued_messages)};
+  const auto stream = std::make_shared<ControlStream>(++last_connection_, context, limits, this);
+  streams_.emplace(last_connection_, stream);
+  stream->Begin(stream);  // under the lock: nobody can end what has not begun
+  return stream.get();
 }
 
 grpc::ServerUnaryReactor* ControlServer::Impl::Status(grpc::CallbackServerContext* context,
@@ -170,40 +170,40 @@ void ControlServer::Impl::Deliver(Connection from, WorkerMessage message) {
   handler_->OnMessage(from, std::move(message));
 }
 
-void ControlServer::Impl::SessionDone(Connection connection, bool heard, const std::string& cause) {
+void ControlServer::Impl::OnStreamDone(Connection connection, bool heard, const std::string& cause) {
   if (heard) {
     const std::lock_guard lock(handler_mutex_);
     handler_->OnDisconnect(connection, cause);
   }
   const std::lock_guard lock(mutex_);
-  sessions_.erase(connection);
+  streams_.erase(connection);
   changed_.notify_all();
 }
 
-std::shared_ptr<ServerSession> ControlServer::Impl::Find(Connection connection) {
+std::shared_ptr<ControlStream> ControlServer::Impl::Find(Connection connection) {
   const std::lock_guard lock(mutex_);
-  const auto found = sessions_.find(connection);
-  return found == sessions_.end() ? nullptr : found->second;
+  const auto found = streams_.find(connection);
+  return found == streams_.end() ? nullptr : found->second;
 }
 
-std::vector<std::shared_ptr<ServerSession>> ControlServer::Impl::AllSessions() {
+std::vector<std::shared_ptr<ControlStream>> ControlServer::Impl::AllStreams() {
   const std::lock_guard lock(mutex_);
-  std::vector<std::shared_ptr<ServerSession>> all;
-  all.reserve(sessions_.size());
-  for (const auto& entry : sessions_) all.push_back(entry.second);
+  std::vector<std::shared_ptr<ControlStream>> all;
+  all.reserve(streams_.size());
+  for (const auto& entry : streams_) all.push_back(entry.second);
   return all;
 }
 
 void ControlServer::Impl::SendToAll(const std::vector<Connection>& to, const CoordinatorMessage& message) {
-  const grpc::ByteBuffer bytes = ServerSession::BytesOf(message);
+  const grpc::ByteBuffer bytes = ControlStream::BytesOf(message);
   for (const Connection connection : to) {
-    if (const std::shared_ptr<ServerSession> session = Find(connection)) session->Send(bytes);
+    if (const std::shared_ptr<ControlStream> stream = Find(connection)) stream->Send(bytes);
   }
 }
 
 void ControlServer::Impl::Close(Connection connection) {
-  if (const std::shared_ptr<ServerSession> session = Find(connection))
-    session->CloseAfterWrites("closed by the coordinator");
+  if (const std::shared_ptr<ControlStream> stream = Find(connection))
+    stream->CloseAfterWrites("closed by the coordinator");
 }
 
 void ControlServer::Impl::Sweep() {
@@ -212,7 +212,7 @@ void ControlServer::Impl::Sweep() {
     changed_.wait_for(lock, kSweepInterval, [this] { return !sweeping_; });
     lock.unlock();
     const auto now = std::chrono::steady_clock::now();
-    for (const auto& session : AllSessions()) session->CheckDeadlines(now);
+    for (const auto& stream : AllStreams()) stream->CheckDeadlines(now);
     lock.lock();
   }
 }
@@ -222,16 +222,16 @@ void ControlServer::Impl::Shutdown(std::chrono::milliseconds grace) {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  for (const auto& session : AllSessions()) session->CloseAfterWrites("the coordinator is stopping");
+  for (const auto& stream : AllStreams()) stream->CloseAfterWrites("the coordinator is stopping");
   {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, grace, [this] { return sessions_.empty(); });
+    changed_.wait_for(lock, grace, [this] { return streams_.empty(); });
   }
-  for (const auto& session : AllSessions()) session->Cut("the coordinator is stopping");
+  for (const auto& stream : AllStreams()) stream->Cut("the coordinator is stopping");
   if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return sessions_.empty(); });
+    changed_.wait(lock, [this] { return streams_.empty(); });
     sweeping_ = false;
     changed_.notify_all();
   }

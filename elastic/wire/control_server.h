@@ -6,7 +6,7 @@
 // it is gone. Who never says anything valid is cut, and the handler never hears of it:
 //   wrong or missing token     UNAUTHENTICATED at once
 //   silent after connecting    cut after `handshake_timeout`, or `first_message_timeout` within a stream
-//   more than `max_sessions`   RESOURCE_EXHAUSTED
+//   more than `max_streams`   RESOURCE_EXHAUSTED
 //   garbage, oversized         the connection is closed; a stream that sent a message out of bounds ends
 //   INVALID_ARGUMENT does not read              cut when `max_queued_bytes` wait for it
 //
@@ -33,7 +33,7 @@ struct ControlServerOptions {
   std::string address = "127.0.0.1:29400";  // port 0 = any free one; beyond loopback only with token or TLS
   std::string token{};                      // empty = none asked for; ReadTokenFile
   TlsFiles tls{};
-  int max_sessions = kMaxSessions;
+  int max_streams = kMaxStreams;
   std::chrono::milliseconds handshake_timeout{5000};  // from accept to the first HTTP/2 frame, TLS included
   std::chrono::milliseconds first_message_timeout{5000};
   std::chrono::milliseconds keepalive{10'000};  // a peer whose machine is gone is noticed within twice this

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "elastic/wire/convert.h"
-#include "elastic/wire/convert_parts.h"
+#include "elastic/wire/convert_fields.h"
 
 namespace holdfast {
 namespace {

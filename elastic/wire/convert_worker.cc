@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "elastic/wire/convert.h"
-#include "elastic/wire/convert_parts.h"
+#include "elastic/wire/convert_fields.h"
 
 namespace holdfast {
 namespace {

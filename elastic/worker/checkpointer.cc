@@ -61,7 +61,7 @@ double Checkpointer::TakeStallSeconds() {
 absl::StatusOr<Storage*> Checkpointer::OpenedStorage() {
   const std::lock_guard lock(storage_mutex_);
   if (storage_ == nullptr) {
-    ASSIGN_OR_RETURN(storage_, p_.open_storage());
+    ASSIGN_OR_RETURN(storage_, deps_.open_storage());
   }
   return storage_.get();
 }
@@ -75,8 +75,8 @@ void Checkpointer::Write(const CheckpointName& name, int rank, int world_size, S
                                    .shard = rank,
                                    .num_shards = world_size,
                                    .compression = ChooseCompression(),
-                                   .level = static_cast<int>(p_.config->compression_level),
-                                   .threads = static_cast<int>(p_.config->threads),
+                                   .level = static_cast<int>(deps_.config->compression_level),
+                                   .threads = static_cast<int>(deps_.config->threads),
                                    .queue_bytes = staging_bytes()};
   if (!snapshot.chunks().empty()) {  // compute-only ranks answer for nothing
     const absl::StatusOr<ShardReport> report = WriteShard(options, snapshot);
@@ -94,18 +94,18 @@ void Checkpointer::Write(const CheckpointName& name, int rank, int world_size, S
   }
   message.stall_seconds = snapshot.stall_seconds();
   message.persist_seconds = SecondsSince(start);
-  p_.send(message);
+  deps_.send(message);
 }
 
 absl::StatusOr<ShardReport> Checkpointer::WriteShard(const ShardWriterOptions& options, Snapshot& snapshot) {
   ASSIGN_OR_RETURN(Storage* const storage, OpenedStorage());
   ASSIGN_OR_RETURN(const std::unique_ptr<ShardWriter> writer,
-                   ShardWriter::Create(*storage, options, *p_.layout, snapshot.chunks()));
-  int rehearsals = codec_rate_ == 0 && p_.config->compression == CheckpointCompression::kAuto ? kRehearsedChunks : 0;
+                   ShardWriter::Create(*storage, options, *deps_.layout, snapshot.chunks()));
+  int rehearsals = codec_rate_ == 0 && deps_.config->compression == CheckpointCompression::kAuto ? kRehearsedChunks : 0;
   while (std::optional<Snapshot::Captured> chunk = snapshot.Next()) {
     if (rehearsals-- > 0) Rehearse(*chunk);
     RETURN_IF_ERROR(writer->Add({chunk->chunk, std::move(chunk->bytes), chunk->digest}));
-    ++p_.progress->count;
+    ++deps_.progress->count;
   }
   if (snapshot.abandoned()) return absl::AbortedError("its state was discarded");
   return writer->Commit();
@@ -113,10 +113,10 @@ absl::StatusOr<ShardReport> Checkpointer::WriteShard(const ShardWriterOptions& o
 
 // Of `auto`: compression must make the whole faster, or be needed for keep_last checkpoints and one more to fit.
 Compression Checkpointer::ChooseCompression() {
-  const CheckpointConfig& config = *p_.config;
+  const CheckpointConfig& config = *deps_.config;
   if (config.compression == CheckpointCompression::kNone) return Compression::kNone;
   if (config.compression == CheckpointCompression::kZstd) return Compression::kZstd;
-  const double whole = static_cast<double>(p_.layout->elements()) * sizeof(float);
+  const double whole = static_cast<double>(deps_.layout->elements()) * sizeof(float);
   const double limit = config.max_gib * static_cast<double>(1 << 30);
   if (limit > 0 && whole * static_cast<double>(config.keep_last + 1) > limit) return Compression::kZstd;
   if (!file_rate_.has_value() || codec_rate_ == 0) return Compression::kNone;
@@ -131,10 +131,10 @@ void Checkpointer::Learn(const ShardReport& report) {
 }
 
 void Checkpointer::Rehearse(const Snapshot::Captured& chunk) {
-  PieceEncoder encoder(static_cast<int>(p_.config->compression_level));
+  PieceEncoder encoder(static_cast<int>(deps_.config->compression_level));
   const Clock::time_point start = Clock::now();
   size_t stored = 0;
-  const size_t planes = p_.layout->NumPlanes(p_.layout->parameters().chunks()[static_cast<size_t>(chunk.chunk)]);
+  const size_t planes = deps_.layout->NumPlanes(deps_.layout->parameters().chunks()[static_cast<size_t>(chunk.chunk)]);
   const size_t piece = chunk.bytes.size() / planes;
   for (size_t i = 0; i < planes; ++i) {
     const auto values = absl::MakeConstSpan(chunk.bytes.data() + i * piece, piece);
@@ -161,15 +161,15 @@ absl::Status Checkpointer::Load(const std::string& name, ShardedState& state, co
     wanted.push_back(chunk);
     bytes_to_load += static_cast<int64_t>(state.layout().ChunkBytes(layout.chunks()[static_cast<size_t>(chunk)]));
   }
-  p_.progress->bytes_to_load = bytes_to_load;
-  const absl::Cleanup loaded = [this] { p_.progress->bytes_loaded = p_.progress->bytes_to_load = 0; };
-  const CheckpointReader::ReadOptions options{.threads = static_cast<int>(p_.config->threads),
+  deps_.progress->bytes_to_load = bytes_to_load;
+  const absl::Cleanup loaded = [this] { deps_.progress->bytes_loaded = deps_.progress->bytes_to_load = 0; };
+  const CheckpointReader::ReadOptions options{.threads = static_cast<int>(deps_.config->threads),
                                               .stop = stop,
                                               .place = [&](int chunk) { return state.ChunkMemory(chunk); }};
   return reader->ReadChunks(layout, wanted, options, [&](int chunk, absl::Span<const std::byte> bytes) {
     if (!bytes.empty()) state.WriteChunk(chunk, bytes.data());
-    ++p_.progress->count;
-    p_.progress->bytes_loaded +=
+    ++deps_.progress->count;
+    deps_.progress->bytes_loaded +=
         static_cast<int64_t>(state.layout().ChunkBytes(layout.chunks()[static_cast<size_t>(chunk)]));
     return absl::OkStatus();
   });

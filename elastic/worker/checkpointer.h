@@ -25,19 +25,19 @@ namespace holdfast {
 /// Thread-safety: none, but for what the thread inside does.
 class Checkpointer {
  public:
-  struct Parts {
+  struct Dependencies {
     std::function<absl::StatusOr<std::unique_ptr<Storage>>()> open_storage;  // when it is needed first
     const CheckpointConfig* config = nullptr;
     const StateLayout* layout = nullptr;
     StepProgress* progress = nullptr;
     std::function<void(const SavedMessage&)> send;  // from any thread
   };
-  /// Everything in `parts` must outlive it.
-  explicit Checkpointer(Parts parts) : p_(std::move(parts)) {}
+  /// Everything in `dependencies` must outlive it.
+  explicit Checkpointer(Dependencies dependencies) : deps_(std::move(dependencies)) {}
   /// Gives up what is not written yet.
   ~Checkpointer();
 
-  size_t staging_bytes() const { return static_cast<size_t>(p_.config->staging_mib) << 19; }  // half; half is queued
+  size_t staging_bytes() const { return static_cast<size_t>(deps_.config->staging_mib) << 19; }  // half; half is queued
 
   /// The part of `rank` in the checkpoint of `step` that the members of a world write.
   void Begin(const CheckpointName& name, int rank, int world_size, std::shared_ptr<Snapshot> snapshot);
@@ -56,7 +56,7 @@ class Checkpointer {
   void Learn(const ShardReport& report);
   void Rehearse(const Snapshot::Captured& chunk);
 
-  const Parts p_;
+  const Dependencies deps_;
 
   std::mutex mutex_;
   std::condition_variable_any changed_;

@@ -45,8 +45,9 @@ bool IsFatal(const absl::Status& status) { return absl::IsOutOfRange(status) || 
 
 }  // namespace
 
-Worker::Worker(const WorkerParts& parts)
-    : p_(parts), order_(parts.training->num_samples(), parts.config->run.seed, parts.config->data.shuffle) {}
+Worker::Worker(const WorkerDependencies& dependencies)
+    : deps_(dependencies),
+      order_(dependencies.training->num_samples(), dependencies.config->run.seed, dependencies.config->data.shuffle) {}
 
 template <typename Result, typename MakeEvent>
 void Worker::Answer(const Result& result, const std::stop_token& stop, int64_t step, uint64_t generation,
@@ -57,24 +58,24 @@ void Worker::Answer(const Result& result, const std::stop_token& stop, int64_t s
   } else {
     status = result.status();
   }
-  if (status.ok()) return p_.shell->Answer(make_event());
-  if (p_.on_peer_failure != nullptr && !IsFatal(status)) p_.on_peer_failure(status, stop);
-  p_.trainer->Abort(std::string(status.message()));  // the others must not wait for what will not come
-  p_.shell->Answer(TaskFailed{FailureMessage{.generation = generation,
-                                             .step = step,
-                                             .phase = p_.shell->phase(),
-                                             .cause = std::string(status.message()),
-                                             .suspects = BlamedRanks(status),
-                                             .fatal = !bad_checkpoint_ && IsFatal(status),
-                                             .bad_checkpoint = bad_checkpoint_,
-                                             .secondhand = absl::IsAborted(status)}});
+  if (status.ok()) return deps_.shell->Answer(make_event());
+  if (deps_.on_peer_failure != nullptr && !IsFatal(status)) deps_.on_peer_failure(status, stop);
+  deps_.trainer->Abort(std::string(status.message()));  // the others must not wait for what will not come
+  deps_.shell->Answer(TaskFailed{FailureMessage{.generation = generation,
+                                                .step = step,
+                                                .phase = deps_.shell->phase(),
+                                                .cause = std::string(status.message()),
+                                                .suspects = BlamedRanks(status),
+                                                .fatal = !bad_checkpoint_ && IsFatal(status),
+                                                .bad_checkpoint = bad_checkpoint_,
+                                                .secondhand = absl::IsAborted(status)}});
 }
 
 Worker::Exit Worker::Run() {
   while (true) {
-    SessionShell::Next next = p_.shell->NextTask();
+    SessionShell::Next next = deps_.shell->NextTask();
     // Communication under way ends at once when the world has changed; the rest looks at the token.
-    const std::stop_callback on_stop(next.stop, [this] { p_.trainer->Abort("the world has changed"); });
+    const std::stop_callback on_stop(next.stop, [this] { deps_.trainer->Abort("the world has changed"); });
     if (const auto* recover = std::get_if<RecoverTask>(&next.task)) {
       const auto recovered = Recover(*recover, next);
       Answer(recovered, next.stop, recover->world.committed_step + 1, recover->world.world.generation,
@@ -88,11 +89,11 @@ Worker::Exit Worker::Run() {
       const absl::Status ended = End(*ending, next.stop);
       Answer(ended, next.stop, ending->step, ending->generation, [&] { return EndingDone{ending->generation}; });
     } else if (std::holds_alternative<ForgetTask>(next.task)) {
-      p_.trainer->Forget();
+      deps_.trainer->Forget();
     } else {
       const auto& exit = std::get<ExitTask>(next.task);
-      p_.trainer->EndMirrorFill();  // it tells the shell, which may go before the trainer
-      return {exit.exit_code, exit.reason, p_.shell->refused()};
+      deps_.trainer->EndMirrorFill();  // it tells the shell, which may go before the trainer
+      return {exit.exit_code, exit.reason, deps_.shell->refused()};
     }
   }
 }
@@ -118,13 +119,13 @@ absl::StatusOr<WorldCommunicators> Worker::Connect(const WorldMessage& message, 
   };
   add(everybody, &result.world);
   add_groups(&result.group);
-  if (p_.trainer->InParts(placement)) add_groups(&result.parts);
+  if (deps_.trainer->InParts(placement)) add_groups(&result.parts);
   // NCCL promises little of communicators that work at the same time: there mirrors are filled before the step.
   const bool fills_mirrors = message.source.generation != 0 && placement.num_mirrors() > 0 &&
-                             p_.config->parallel.transport != Transport::kNccl;
+                             deps_.config->parallel.transport != Transport::kNccl;
   if (fills_mirrors) add(everybody, &result.mirrors);
-  const auto deadline = Clock::now() + std::chrono::milliseconds(p_.config->elastic.collective_timeout_ms);
-  ASSIGN_OR_RETURN(auto communicators, p_.connect(message.world, rank_, groups, stop, deadline));
+  const auto deadline = Clock::now() + std::chrono::milliseconds(deps_.config->elastic.collective_timeout_ms);
+  ASSIGN_OR_RETURN(auto communicators, deps_.connect(message.world, rank_, groups, stop, deadline));
   for (size_t i = 0; i < communicators.size(); ++i) {
     if (communicators[i] != nullptr) *kinds[i] = std::move(communicators[i]);
   }
@@ -134,37 +135,37 @@ absl::StatusOr<WorldCommunicators> Worker::Connect(const WorldMessage& message, 
 absl::StatusOr<RecoveredMessage> Worker::Recover(const RecoverTask& task, const SessionShell::Next& next) {
   const WorldMessage& message = task.world;
   const Clock::time_point start = Clock::now();
-  p_.shell->SetPhase(Phase::kRendezvous, message.committed_step + 1);
-  rank_ = message.world.RankOf(p_.shell->member().id);
+  deps_.shell->SetPhase(Phase::kRendezvous, message.committed_step + 1);
+  rank_ = message.world.RankOf(deps_.shell->member().id);
   HOLDFAST_CHECK(rank_ >= 0);
   world_size_ = message.world.size();
   bad_checkpoint_ = false;
   loader_.reset();
-  Placement placement = PlacementOf(message.world, p_.config->parallel);
+  Placement placement = PlacementOf(message.world, deps_.config->parallel);
   ASSIGN_OR_RETURN(WorldCommunicators communicators, Connect(message, placement, next.stop));
   RecoveredMessage report{.generation = message.world.generation};
   report.abort_seconds = next.abort_seconds;
   report.rendezvous_seconds = SecondsSince(start);
-  p_.shell->SetPhase(Phase::kTransfer, message.committed_step + 1);
-  TrainerWorld view = ViewOf(message, std::move(placement), p_.config->parallel, rank_);
+  deps_.shell->SetPhase(Phase::kTransfer, message.committed_step + 1);
+  TrainerWorld view = ViewOf(message, std::move(placement), deps_.config->parallel, rank_);
   if (!message.checkpoint.empty()) {
     view.load = [&](ShardedState& state, const std::stop_token& stop) { return Load(message.checkpoint, state, stop); };
   }
   const uint64_t generation = message.world.generation;
-  view.on_mirrored = [shell = p_.shell, generation] { shell->MirrorsFilled(generation); };
+  view.on_mirrored = [shell = deps_.shell, generation] { shell->MirrorsFilled(generation); };
   const uint64_t entered = std::exchange(entered_, 0);  // here, for tasks before this one may have been dropped
   view.source_is_entered = entered != 0 && entered == message.source.generation;
-  ASSIGN_OR_RETURN(report.bytes_received, p_.trainer->EnterWorld(view, std::move(communicators), next.stop));
-  report.mirror_bytes = p_.trainer->mirror_bytes_to_come();
+  ASSIGN_OR_RETURN(report.bytes_received, deps_.trainer->EnterWorld(view, std::move(communicators), next.stop));
+  report.mirror_bytes = deps_.trainer->mirror_bytes_to_come();
   entered_ = message.world.generation;
   report.transfer_seconds = SecondsSince(start) - report.rendezvous_seconds;
-  p_.shell->SetPhase(Phase::kIdle, message.committed_step + 1);
+  deps_.shell->SetPhase(Phase::kIdle, message.committed_step + 1);
   return report;
 }
 
 absl::Status Worker::Load(const std::string& name, ShardedState& state, const std::stop_token& stop) {
-  if (p_.checkpointer == nullptr) return absl::FailedPreconditionError("this worker has no checkpoint storage");
-  absl::Status status = p_.checkpointer->Load(name, state, stop);
+  if (deps_.checkpointer == nullptr) return absl::FailedPreconditionError("this worker has no checkpoint storage");
+  absl::Status status = deps_.checkpointer->Load(name, state, stop);
   // Damaged, or gone, or of another model: an older one may do. A storage that cannot be reached says nothing about it.
   bad_checkpoint_ = absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsInvalidArgument(status);
   return status;
@@ -172,36 +173,36 @@ absl::Status Worker::Load(const std::string& name, ShardedState& state, const st
 
 void Worker::PointLoaderAt(const StepTask& task) {
   if (loader_.has_value() && loader_plan_.step == task.step && loader_plan_.microbatches == task.microbatches) return;
-  const std::vector<int64_t> indices = p_.trainer->MicrobatchesHere(task.microbatches);
+  const std::vector<int64_t> indices = deps_.trainer->MicrobatchesHere(task.microbatches);
   loader_.reset();
   loader_plan_ = {task.step, task.microbatches};
   if (indices.empty()) return;
-  const BatchConfig& batch = p_.config->batch;
-  loader_.emplace(*p_.training, order_,
+  const BatchConfig& batch = deps_.config->batch;
+  loader_.emplace(*deps_.training, order_,
                   Loader::Options{.shape = {batch.microbatches, batch.microbatch_size},
                                   .first_step = task.step,
                                   .indices = indices,
-                                  .threads = static_cast<int>(p_.config->data.loader_threads)});
+                                  .threads = static_cast<int>(deps_.config->data.loader_threads)});
 }
 
 bool Worker::IsDigestStep(int64_t step) const {
-  const int64_t every = p_.config->log.digest_every_steps;
-  return step == p_.config->train.steps || (every > 0 && step % every == 0);
+  const int64_t every = deps_.config->log.digest_every_steps;
+  return step == deps_.config->train.steps || (every > 0 && step % every == 0);
 }
 
 absl::StatusOr<VoteMessage> Worker::Prepare(const StepTask& task, const std::stop_token& stop) {
-  const int64_t every = p_.config->train.validate_every_steps;
+  const int64_t every = deps_.config->train.validate_every_steps;
   if (every > 0 && task.step > 1 && (task.step - 1) % every == 0) {
     RETURN_IF_ERROR(Validate(task.generation, task.step - 1, stop));
   }
-  p_.shell->SetPhase(Phase::kData, task.step);
+  deps_.shell->SetPhase(Phase::kData, task.step);
   PointLoaderAt(task);
-  p_.shell->SetPhase(Phase::kForwardBackward, task.step);
+  deps_.shell->SetPhase(Phase::kForwardBackward, task.step);
   const auto source = [&](int64_t index) {
-    if (p_.slowdown.count() > 0) std::this_thread::sleep_for(p_.slowdown);
+    if (deps_.slowdown.count() > 0) std::this_thread::sleep_for(deps_.slowdown);
     return loader_->Next(task.step, index, stop);
   };
-  ASSIGN_OR_RETURN(prepared_, p_.trainer->Prepare({task.step, task.microbatches}, source, stop));
+  ASSIGN_OR_RETURN(prepared_, deps_.trainer->Prepare({task.step, task.microbatches}, source, stop));
   loader_plan_.step = task.step + 1;
   RETURN_IF_ERROR(AwaitMirrors(task.step));
   VoteMessage vote{.generation = task.generation, .step = task.step, .digests = {}};
@@ -212,51 +213,51 @@ absl::StatusOr<VoteMessage> Worker::Prepare(const StepTask& task, const std::sto
   vote.lr = prepared_.lr;
   vote.compute_seconds = prepared_.compute_seconds;
   vote.wait_seconds = prepared_.wait_seconds;
-  if (p_.checkpointer != nullptr) vote.stall_seconds = p_.checkpointer->TakeStallSeconds();
+  if (deps_.checkpointer != nullptr) vote.stall_seconds = deps_.checkpointer->TakeStallSeconds();
   vote.microbatches = prepared_.microbatches;
   if (IsDigestStep(task.step)) {
-    for (const auto& [chunk, digest] : p_.trainer->DigestsAfter(prepared_)) vote.digests.push_back({chunk, digest});
+    for (const auto& [chunk, digest] : deps_.trainer->DigestsAfter(prepared_)) vote.digests.push_back({chunk, digest});
   }
-  for (const auto& [chunk, digest] : p_.trainer->DigestsOfCopiesAfter(prepared_, IsDigestStep(task.step))) {
+  for (const auto& [chunk, digest] : deps_.trainer->DigestsOfCopiesAfter(prepared_, IsDigestStep(task.step))) {
     vote.copies.push_back({chunk, digest});
   }
-  p_.shell->SetPhase(Phase::kVote, task.step);
+  deps_.shell->SetPhase(Phase::kVote, task.step);
   return vote;
 }
 
 absl::Status Worker::AwaitMirrors(int64_t step) const {
-  if (p_.trainer->mirrored()) return absl::OkStatus();
-  p_.shell->SetPhase(Phase::kTransfer, step);
-  return p_.trainer->AwaitMirrors();
+  if (deps_.trainer->mirrored()) return absl::OkStatus();
+  deps_.shell->SetPhase(Phase::kTransfer, step);
+  return deps_.trainer->AwaitMirrors();
 }
 
 absl::Status Worker::Validate(uint64_t generation, int64_t step, const std::stop_token& stop) const {
-  if (p_.validation == nullptr) return absl::OkStatus();
-  p_.shell->SetPhase(Phase::kValidation, step);
-  const int64_t size = p_.config->batch.microbatch_size;
-  const int64_t whole_set = (p_.validation->num_samples() + size - 1) / size;
-  const int64_t limit = p_.config->train.validation_microbatches;
+  if (deps_.validation == nullptr) return absl::OkStatus();
+  deps_.shell->SetPhase(Phase::kValidation, step);
+  const int64_t size = deps_.config->batch.microbatch_size;
+  const int64_t whole_set = (deps_.validation->num_samples() + size - 1) / size;
+  const int64_t limit = deps_.config->train.validation_microbatches;
   const int64_t count = limit > 0 ? std::min(limit, whole_set) : whole_set;
   const auto source = [&](int64_t index) -> absl::StatusOr<Microbatch> {
-    return ReadValidationMicrobatch(*p_.validation, size, index);
+    return ReadValidationMicrobatch(*deps_.validation, size, index);
   };
-  ASSIGN_OR_RETURN(const double loss, p_.trainer->Evaluate(count, source, stop));
-  if (rank_ == 0) p_.shell->Send(ValidationMessage{generation, step, loss});
+  ASSIGN_OR_RETURN(const double loss, deps_.trainer->Evaluate(count, source, stop));
+  if (rank_ == 0) deps_.shell->Send(ValidationMessage{generation, step, loss});
   return absl::OkStatus();
 }
 
 void Worker::Update(const UpdateTask& task) {
-  p_.shell->SetPhase(Phase::kUpdate, task.step);
+  deps_.shell->SetPhase(Phase::kUpdate, task.step);
   HOLDFAST_CHECK(prepared_.step == task.step);
-  p_.trainer->Commit(prepared_);
-  if (p_.flip.after_step == task.step) Flip(p_.trainer->state(), rank_, p_.flip.in_mirror);
+  deps_.trainer->Commit(prepared_);
+  if (deps_.flip.after_step == task.step) Flip(deps_.trainer->state(), rank_, deps_.flip.in_mirror);
   if (task.save_for != 0) BeginSave(task.step, task.save_for);
 }
 
 void Worker::BeginSave(int64_t step, uint64_t generation) const {
-  if (p_.checkpointer == nullptr) return;
-  p_.checkpointer->Begin({step, generation}, rank_, world_size_,
-                         p_.trainer->StartSnapshot(p_.checkpointer->staging_bytes()));
+  if (deps_.checkpointer == nullptr) return;
+  deps_.checkpointer->Begin({step, generation}, rank_, world_size_,
+                            deps_.trainer->StartSnapshot(deps_.checkpointer->staging_bytes()));
 }
 
 absl::Status Worker::End(const EndingTask& task, const std::stop_token& stop) {
@@ -264,10 +265,10 @@ absl::Status Worker::End(const EndingTask& task, const std::stop_token& stop) {
   RETURN_IF_ERROR(AwaitMirrors(task.step));
   if (task.save) BeginSave(task.step, task.generation);
   if (task.purpose == Purpose::kTrain) RETURN_IF_ERROR(Validate(task.generation, task.step, stop));
-  p_.shell->SetPhase(Phase::kSave, task.step);
-  RETURN_IF_ERROR(p_.trainer->WithWeights(p_.save_model));
-  if (p_.checkpointer != nullptr) p_.checkpointer->Finish(stop);
-  p_.shell->SetPhase(Phase::kIdle, task.step);
+  deps_.shell->SetPhase(Phase::kSave, task.step);
+  RETURN_IF_ERROR(deps_.trainer->WithWeights(deps_.save_model));
+  if (deps_.checkpointer != nullptr) deps_.checkpointer->Finish(stop);
+  deps_.shell->SetPhase(Phase::kIdle, task.step);
   return absl::OkStatus();
 }
 

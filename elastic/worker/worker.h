@@ -30,7 +30,7 @@ struct BitFlip {
 };
 
 /// Everything a worker works with; all of it outlives the worker.
-struct WorkerParts {
+struct WorkerDependencies {
   const Config* config = nullptr;
   Trainer* trainer = nullptr;
   const Dataset* training = nullptr;
@@ -51,7 +51,7 @@ struct WorkerParts {
 /// Thread-safety: none.
 class Worker {
  public:
-  explicit Worker(const WorkerParts& parts);
+  explicit Worker(const WorkerDependencies& dependencies);
 
   struct Exit {
     int code = 0;
@@ -80,7 +80,7 @@ class Worker {
   void Answer(const Result& result, const std::stop_token& stop, int64_t step, uint64_t generation,
               MakeEvent&& make_event);
 
-  const WorkerParts& p_;
+  const WorkerDependencies& deps_;
   SampleOrder order_;
   std::optional<Loader> loader_;
   StepPlan loader_plan_;  // what the loader reads from: its next step, and how microbatches are spread

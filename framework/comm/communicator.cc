@@ -33,48 +33,48 @@ std::vector<int> BlamedRanks(const absl::Status& status) {
   return ranks;
 }
 
-absl::Status CheckParts(RankParts<ConstBytes> parts, int size, const char* what) {
+absl::Status CheckSlices(RankSlices<ConstBytes> slices, int size, const char* what) {
   const auto ranks = static_cast<size_t>(size);
-  if (parts.counts.size() != ranks || parts.displacements.size() != ranks) {
-    return absl::InvalidArgumentError(absl::StrCat(what, ": ", parts.counts.size(), " counts and ",
-                                                   parts.displacements.size(), " displacements for ", size, " ranks"));
+  if (slices.counts.size() != ranks || slices.displacements.size() != ranks) {
+    return absl::InvalidArgumentError(absl::StrCat(what, ": ", slices.counts.size(), " counts and ",
+                                                   slices.displacements.size(), " displacements for ", size, " ranks"));
   }
-  const auto bytes = static_cast<int64_t>(parts.bytes.size());
+  const auto bytes = static_cast<int64_t>(slices.bytes.size());
   for (size_t r = 0; r < ranks; ++r) {
-    const int64_t begin = parts.displacements[r], count = parts.counts[r];
+    const int64_t begin = slices.displacements[r], count = slices.counts[r];
     if (begin >= 0 && count >= 0 && begin <= bytes && count <= bytes - begin) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat(what, ": part ", r, " is ", count, " bytes from ", begin, ", but ", bytes, " bytes are there"));
+        absl::StrCat(what, ": slice ", r, " is ", count, " bytes from ", begin, ", but ", bytes, " bytes are there"));
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckOutputParts(RankParts<Bytes> parts, int size, const char* what) {
-  RETURN_IF_ERROR(CheckParts({parts.bytes, parts.counts, parts.displacements}, size, what));
+absl::Status CheckOutputSlices(RankSlices<Bytes> slices, int size, const char* what) {
+  RETURN_IF_ERROR(CheckSlices({slices.bytes, slices.counts, slices.displacements}, size, what));
   std::vector<std::pair<int64_t, int64_t>> ranges;
-  for (size_t r = 0; r < parts.counts.size(); ++r) {
-    if (parts.counts[r] > 0) ranges.emplace_back(parts.displacements[r], parts.displacements[r] + parts.counts[r]);
+  for (size_t r = 0; r < slices.counts.size(); ++r) {
+    if (slices.counts[r] > 0) ranges.emplace_back(slices.displacements[r], slices.displacements[r] + slices.counts[r]);
   }
   std::sort(ranges.begin(), ranges.end());
   for (size_t i = 1; i < ranges.size(); ++i) {
     if (ranges[i].first < ranges[i - 1].second) {
-      return absl::InvalidArgumentError(absl::StrCat(what, ": two parts overlap at byte ", ranges[i].first));
+      return absl::InvalidArgumentError(absl::StrCat(what, ": two slices overlap at byte ", ranges[i].first));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckGather(ConstBytes input, RankParts<Bytes> output, int rank, int size) {
-  RETURN_IF_ERROR(CheckOutputParts(output, size, "all-gather output"));
+absl::Status CheckGather(ConstBytes input, RankSlices<Bytes> output, int rank, int size) {
+  RETURN_IF_ERROR(CheckOutputSlices(output, size, "all-gather output"));
   const int64_t count = output.counts[static_cast<size_t>(rank)];
   if (static_cast<int64_t>(input.size()) == count) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("all-gather: rank ", rank, " brings ", input.size(), " bytes, its count is ", count));
 }
 
-absl::Status CheckExchange(RankParts<ConstBytes> input, RankParts<Bytes> output, int rank, int size) {
-  RETURN_IF_ERROR(CheckParts(input, size, "all-to-all input"));
-  RETURN_IF_ERROR(CheckOutputParts(output, size, "all-to-all output"));
+absl::Status CheckExchange(RankSlices<ConstBytes> input, RankSlices<Bytes> output, int rank, int size) {
+  RETURN_IF_ERROR(CheckSlices(input, size, "all-to-all input"));
+  RETURN_IF_ERROR(CheckOutputSlices(output, size, "all-to-all output"));
   const int64_t sent = input.counts[static_cast<size_t>(rank)], expected = output.counts[static_cast<size_t>(rank)];
   if (sent == expected) return absl::OkStatus();
   return absl::InvalidArgumentError(

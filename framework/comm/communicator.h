@@ -37,10 +37,10 @@ using ConstBytes = absl::Span<const std::byte>;
 using Bytes = absl::Span<std::byte>;
 using Deadline = std::chrono::steady_clock::time_point;
 
-/// Memory with one part for each rank: part r is `bytes[displacements[r], displacements[r] + counts[r])`. Parts may be
-/// empty and may leave gaps; parts that are written must not overlap.
+/// Memory with one slice for each rank: slice r is `bytes[displacements[r], displacements[r] + counts[r])`. Slices may
+/// be empty and may leave gaps; slices that are written must not overlap.
 template <typename ByteSpan>
-struct RankParts {
+struct RankSlices {
   ByteSpan bytes;
   absl::Span<const int64_t> counts;         // (size)
   absl::Span<const int64_t> displacements;  // (size)
@@ -61,11 +61,11 @@ class Communicator {
   /// Whether spans are memory of a device, on which nothing is under way with them when a call starts or returns.
   virtual bool serves_device_memory() const { return false; }
 
-  /// Part r of `output` = `input` of rank r, on every rank. `input` may be this rank's own part of `output`.
-  virtual absl::Status AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) = 0;
+  /// Slice r of `output` = `input` of rank r, on every rank. `input` may be this rank's own slice of `output`.
+  virtual absl::Status AllGatherV(ConstBytes input, RankSlices<Bytes> output, Deadline deadline) = 0;
 
-  /// Part r of `output` = part rank() of the `input` of rank r. `input` and `output` must not overlap.
-  virtual absl::Status AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) = 0;
+  /// Slice r of `output` = slice rank() of the `input` of rank r. `input` and `output` must not overlap.
+  virtual absl::Status AllToAllV(RankSlices<ConstBytes> input, RankSlices<Bytes> output, Deadline deadline) = 0;
 
   /// `data` of every rank = `data` of rank `root`.
   virtual absl::Status Broadcast(int root, Bytes data, Deadline deadline) = 0;
@@ -89,14 +89,14 @@ absl::Status Blaming(absl::Status status, absl::Span<const int> world_ranks);
 /// Those ranks; empty if nobody is blamed.
 std::vector<int> BlamedRanks(const absl::Status& status);
 
-/// InvalidArgument unless there is one part for each of `size` ranks and all lie inside the memory.
-absl::Status CheckParts(RankParts<ConstBytes> parts, int size, const char* what);
+/// InvalidArgument unless there is one slice for each of `size` ranks and all lie inside the memory.
+absl::Status CheckSlices(RankSlices<ConstBytes> slices, int size, const char* what);
 /// And no two of them overlap.
-absl::Status CheckOutputParts(RankParts<Bytes> parts, int size, const char* what);
+absl::Status CheckOutputSlices(RankSlices<Bytes> slices, int size, const char* what);
 /// The arguments of AllGatherV on `rank`.
-absl::Status CheckGather(ConstBytes input, RankParts<Bytes> output, int rank, int size);
+absl::Status CheckGather(ConstBytes input, RankSlices<Bytes> output, int rank, int size);
 /// The arguments of AllToAllV on `rank`.
-absl::Status CheckExchange(RankParts<ConstBytes> input, RankParts<Bytes> output, int rank, int size);
+absl::Status CheckExchange(RankSlices<ConstBytes> input, RankSlices<Bytes> output, int rank, int size);
 /// InvalidArgument unless `other` is one of `size` ranks; `what` reads like "broadcast from".
 absl::Status CheckRank(int other, int size, const char* what);
 /// And another one than `rank`.

@@ -20,12 +20,12 @@ class InProcessCommunicator final : public Communicator {
   int size() const override { return rendezvous_->size(); }
   uint64_t generation() const override { return rendezvous_->generation(); }
 
-  absl::Status AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) override {
+  absl::Status AllGatherV(ConstBytes input, RankSlices<Bytes> output, Deadline deadline) override {
     RETURN_IF_ERROR(CheckGather(input, output, rank_, size()));
     return Collective({Kind::kAllGatherV, 0, {input, {}, {}}, output}, deadline);
   }
 
-  absl::Status AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) override {
+  absl::Status AllToAllV(RankSlices<ConstBytes> input, RankSlices<Bytes> output, Deadline deadline) override {
     RETURN_IF_ERROR(CheckExchange(input, output, rank_, size()));
     return Collective({Kind::kAllToAllV, 0, input, output}, deadline);
   }

@@ -150,7 +150,7 @@ void InProcessRendezvous::Copy(const Round& round, int rank) const {
   if (mine.kind != Kind::kAllGatherV && mine.kind != Kind::kAllToAllV) return;
   for (int i = 0; i < size_; ++i) {
     const int from = (rank + i) % size_;  // not all from rank 0 first
-    const RankParts<ConstBytes>& input = round.arguments[static_cast<size_t>(from)]->input;
+    const RankSlices<ConstBytes>& input = round.arguments[static_cast<size_t>(from)]->input;
     CopyBytes(mine.output[from], mine.kind == Kind::kAllGatherV ? input.bytes : input[rank]);
   }
 }

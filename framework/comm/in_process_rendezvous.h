@@ -26,8 +26,8 @@ class InProcessRendezvous {
   struct Arguments {
     Kind kind = Kind::kBarrier;
     int root = 0;
-    RankParts<ConstBytes> input;  // all-gather, broadcast: bytes only
-    RankParts<Bytes> output;      // broadcast: bytes only
+    RankSlices<ConstBytes> input;  // all-gather, broadcast: bytes only
+    RankSlices<Bytes> output;      // broadcast: bytes only
   };
 
   InProcessRendezvous(int size, uint64_t generation);

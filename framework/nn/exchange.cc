@@ -12,7 +12,7 @@ absl::StatusOr<std::vector<int64_t>> LocalExchange::AllToAllCounts(absl::Span<co
   return std::vector<int64_t>(counts.begin(), counts.end());
 }
 
-absl::Status LocalExchange::AllToAllRows(RowParts<const void*> rows, RowParts<void*> result, int64_t row_bytes) {
+absl::Status LocalExchange::AllToAllRows(RowSlices<const void*> rows, RowSlices<void*> result, int64_t row_bytes) {
   HOLDFAST_CHECK(rows.counts.size() == 1 && rows.counts == result.counts);
   if (rows.counts[0] == 0) return absl::OkStatus();
   ops_.Copy(static_cast<std::byte*>(result.rows) + result.starts[0] * row_bytes,

@@ -17,9 +17,9 @@
 
 namespace holdfast {
 
-/// Rows of device memory with one part for each rank: part r is rows [starts[r], starts[r] + counts[r]).
+/// Rows of device memory with one slice for each rank: slice r is rows [starts[r], starts[r] + counts[r]).
 template <typename Pointer>
-struct RowParts {
+struct RowSlices {
   Pointer rows = nullptr;
   absl::Span<const int64_t> counts, starts;  // (size)
 };
@@ -36,10 +36,10 @@ class Exchange {
   virtual absl::StatusOr<std::vector<int64_t>> AllToAllCounts(absl::Span<const int64_t> counts,
                                                               absl::Span<const int64_t> per_rank) = 0;
 
-  /// Part r of `result` = part rank() of the `rows` of rank r. Parts must not overlap, nor may the two memories. May
+  /// Slice r of `result` = slice rank() of the `rows` of rank r. Slices must not overlap, nor may the two memories. May
   /// queue work on the pass's stream: neither may be changed before it has passed. InvalidArgument if a number of rows
   /// is negative.
-  virtual absl::Status AllToAllRows(RowParts<const void*> rows, RowParts<void*> result, int64_t row_bytes) = 0;
+  virtual absl::Status AllToAllRows(RowSlices<const void*> rows, RowSlices<void*> result, int64_t row_bytes) = 0;
 };
 
 /// The exchange of a rank with itself.
@@ -51,7 +51,7 @@ class LocalExchange final : public Exchange {
   int size() const override { return 1; }
   absl::StatusOr<std::vector<int64_t>> AllToAllCounts(absl::Span<const int64_t> counts,
                                                       absl::Span<const int64_t> per_rank) override;
-  absl::Status AllToAllRows(RowParts<const void*> rows, RowParts<void*> result, int64_t row_bytes) override;
+  absl::Status AllToAllRows(RowSlices<const void*> rows, RowSlices<void*> result, int64_t row_bytes) override;
 
  private:
   kernels::Ops& ops_;

@@ -12,7 +12,7 @@ class AdamW final : public Optimizer {
   std::vector<Plane> PlanesOf(const ParameterSpec&) const override {
     return {{kWeightPlane}, {"exp_avg"}, {"exp_avg_sq"}};
   }
-  void Apply(kernels::Ops& ops, const PlaneRun& run, const UpdateScalars& scalars,
+  void Apply(kernels::Ops& ops, const PlaneRange& range, const UpdateScalars& scalars,
              uint16_t* weight_bf16) const override;
 
  private:

@@ -7,10 +7,10 @@ std::vector<Plane> WithBalancing::PlanesOf(const ParameterSpec& parameter) const
   return {{kWeightPlane}};
 }
 
-void WithBalancing::Apply(kernels::Ops& ops, const PlaneRun& run, const UpdateScalars& scalars,
+void WithBalancing::Apply(kernels::Ops& ops, const PlaneRange& range, const UpdateScalars& scalars,
                           uint16_t* weight_bf16) const {
-  if (!run.parameter->balance.has_value()) return inner().Apply(ops, run, scalars, weight_bf16);
-  ops.Axpby(run.planes[0], run.parameter->balance->rate, run.update, 1.0f, run.planes[0], run.n);
+  if (!range.parameter->balance.has_value()) return inner().Apply(ops, range, scalars, weight_bf16);
+  ops.Axpby(range.planes[0], range.parameter->balance->rate, range.update, 1.0f, range.planes[0], range.n);
 }
 
 }  // namespace holdfast

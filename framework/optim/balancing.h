@@ -15,8 +15,8 @@ class WithBalancing final : public DecoratedOptimizer {
   explicit WithBalancing(std::unique_ptr<Optimizer> optimizer) : DecoratedOptimizer(std::move(optimizer)) {}
 
   std::vector<Plane> PlanesOf(const ParameterSpec& parameter) const override;
-  /// Of such a parameter run.update is +1, 0 or -1 for each value: weight' = fma(rate, update, weight).
-  void Apply(kernels::Ops& ops, const PlaneRun& run, const UpdateScalars& scalars,
+  /// Of such a parameter range.update is +1, 0 or -1 for each value: weight' = fma(rate, update, weight).
+  void Apply(kernels::Ops& ops, const PlaneRange& range, const UpdateScalars& scalars,
              uint16_t* weight_bf16) const override;
 };
 

@@ -12,8 +12,8 @@ namespace holdfast {
 class DecoratedOptimizer : public Optimizer {
  public:
   bool TakesWhole(const ParameterSpec& parameter) const final { return inner_->TakesWhole(parameter); }
-  void Contribute(kernels::Ops& ops, const PlaneRun& run, const UpdateScalars& scalars, float* out) const final {
-    inner_->Contribute(ops, run, scalars, out);
+  void Contribute(kernels::Ops& ops, const PlaneRange& range, const UpdateScalars& scalars, float* out) const final {
+    inner_->Contribute(ops, range, scalars, out);
   }
   int64_t WorkspaceElements(const ParameterSpec& parameter) const final { return inner_->WorkspaceElements(parameter); }
   absl::Status MakeUpdate(Device& device, Stream& stream, const ParameterSpec& parameter, float* matrix,

@@ -8,10 +8,11 @@ std::vector<Plane> WithEma::PlanesOf(const ParameterSpec& parameter) const {
   return planes;
 }
 
-void WithEma::Apply(kernels::Ops& ops, const PlaneRun& run, const UpdateScalars& scalars, uint16_t* weight_bf16) const {
-  inner().Apply(ops, run, scalars, weight_bf16);
-  float* const average = run.planes.back();
-  ops.Axpby(average, decay_, average, 1.0f - decay_, run.planes[0], run.n);
+void WithEma::Apply(kernels::Ops& ops, const PlaneRange& range, const UpdateScalars& scalars,
+                    uint16_t* weight_bf16) const {
+  inner().Apply(ops, range, scalars, weight_bf16);
+  float* const average = range.planes.back();
+  ops.Axpby(average, decay_, average, 1.0f - decay_, range.planes[0], range.n);
 }
 
 }  // namespace holdfast

@@ -16,7 +16,7 @@ class WithEma final : public DecoratedOptimizer {
 
   std::vector<Plane> PlanesOf(const ParameterSpec& parameter) const override;
   /// average' = fma(decay, average, (1 - decay) * weight')
-  void Apply(kernels::Ops& ops, const PlaneRun& run, const UpdateScalars& scalars,
+  void Apply(kernels::Ops& ops, const PlaneRange& range, const UpdateScalars& scalars,
              uint16_t* weight_bf16) const override;
 
  private:

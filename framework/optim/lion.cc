@@ -2,17 +2,18 @@
 
 namespace holdfast {
 
-void Lion::Apply(kernels::Ops& ops, const PlaneRun& run, const UpdateScalars& scalars, uint16_t* weight_bf16) const {
-  ops.Lion({.n = run.n,
-            .weight = run.planes[0],
-            .exp_avg = run.planes[1],
-            .grad = run.gradient,
+void Lion::Apply(kernels::Ops& ops, const PlaneRange& range, const UpdateScalars& scalars,
+                 uint16_t* weight_bf16) const {
+  ops.Lion({.n = range.n,
+            .weight = range.planes[0],
+            .exp_avg = range.planes[1],
+            .grad = range.gradient,
             .weight_bf16 = weight_bf16,
             .grad_scale = scalars.grad_scale,
             .lr = scalars.lr,
             .beta1 = static_cast<float>(config_.beta1),
             .beta2 = static_cast<float>(config_.beta2),
-            .weight_decay = run.parameter->decay ? static_cast<float>(config_.weight_decay) : 0.0f});
+            .weight_decay = range.parameter->decay ? static_cast<float>(config_.weight_decay) : 0.0f});
 }
 
 }  // namespace holdfast

@@ -10,7 +10,7 @@ class Lion final : public Optimizer {
   explicit Lion(const OptimizerConfig& config) : config_(config) {}
 
   std::vector<Plane> PlanesOf(const ParameterSpec&) const override { return {{kWeightPlane}, {"exp_avg"}}; }
-  void Apply(kernels::Ops& ops, const PlaneRun& run, const UpdateScalars& scalars,
+  void Apply(kernels::Ops& ops, const PlaneRange& range, const UpdateScalars& scalars,
              uint16_t* weight_bf16) const override;
 
  private:

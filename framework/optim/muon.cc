@@ -41,10 +41,10 @@ std::vector<Plane> Muon::PlanesOf(const ParameterSpec& parameter) const {
   return {{kWeightPlane}, {"momentum"}};
 }
 
-void Muon::Contribute(kernels::Ops& ops, const PlaneRun& run, const UpdateScalars& scalars, float* out) const {
+void Muon::Contribute(kernels::Ops& ops, const PlaneRange& range, const UpdateScalars& scalars, float* out) const {
   const auto momentum = static_cast<float>(config_.momentum);
-  ops.Axpby(out, momentum, run.planes[1], scalars.grad_scale, run.gradient, run.n);  // M'
-  ops.Axpby(out, momentum, out, scalars.grad_scale, run.gradient, run.n);
+  ops.Axpby(out, momentum, range.planes[1], scalars.grad_scale, range.gradient, range.n);  // M'
+  ops.Axpby(out, momentum, out, scalars.grad_scale, range.gradient, range.n);
 }
 
 int64_t Muon::WorkspaceElements(const ParameterSpec& parameter) const {
@@ -74,15 +74,16 @@ absl::Status Muon::MakeUpdate(Device& device, Stream& stream, const ParameterSpe
   return stream.Synchronize();
 }
 
-void Muon::Apply(kernels::Ops& ops, const PlaneRun& run, const UpdateScalars& scalars, uint16_t* weight_bf16) const {
-  if (!TakesWhole(*run.parameter)) return adamw_.Apply(ops, run, scalars, weight_bf16);
+void Muon::Apply(kernels::Ops& ops, const PlaneRange& range, const UpdateScalars& scalars,
+                 uint16_t* weight_bf16) const {
+  if (!TakesWhole(*range.parameter)) return adamw_.Apply(ops, range, scalars, weight_bf16);
   const auto momentum = static_cast<float>(config_.momentum);
-  const int64_t longer = std::max(run.parameter->shape[0], run.parameter->shape[1]);
+  const int64_t longer = std::max(range.parameter->shape[0], range.parameter->shape[1]);
   const auto size = static_cast<float>(kUpdateRms * std::sqrt(static_cast<double>(longer)));
-  const float decay = run.parameter->decay ? scalars.lr * static_cast<float>(config_.weight_decay) : 0.0f;
-  ops.Axpby(run.planes[1], momentum, run.planes[1], scalars.grad_scale, run.gradient, run.n);
-  ops.Axpby(run.planes[0], -(scalars.lr * size), run.update, 1.0f - decay, run.planes[0], run.n);
-  if (weight_bf16 != nullptr) ops.CastToBf16(weight_bf16, run.planes[0], run.n);
+  const float decay = range.parameter->decay ? scalars.lr * static_cast<float>(config_.weight_decay) : 0.0f;
+  ops.Axpby(range.planes[1], momentum, range.planes[1], scalars.grad_scale, range.gradient, range.n);
+  ops.Axpby(range.planes[0], -(scalars.lr * size), range.update, 1.0f - decay, range.planes[0], range.n);
+  if (weight_bf16 != nullptr) ops.CastToBf16(weight_bf16, range.planes[0], range.n);
 }
 
 }  // namespace holdfast

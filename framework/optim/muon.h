@@ -22,11 +22,11 @@ class Muon final : public Optimizer {
   bool TakesWhole(const ParameterSpec& parameter) const override {
     return parameter.hidden && parameter.shape.rank() == 2;
   }
-  void Contribute(kernels::Ops& ops, const PlaneRun& run, const UpdateScalars& scalars, float* out) const override;
+  void Contribute(kernels::Ops& ops, const PlaneRange& range, const UpdateScalars& scalars, float* out) const override;
   int64_t WorkspaceElements(const ParameterSpec& parameter) const override;
   absl::Status MakeUpdate(Device& device, Stream& stream, const ParameterSpec& parameter, float* matrix,
                           float* workspace) const override;
-  void Apply(kernels::Ops& ops, const PlaneRun& run, const UpdateScalars& scalars,
+  void Apply(kernels::Ops& ops, const PlaneRange& range, const UpdateScalars& scalars,
              uint16_t* weight_bf16) const override;
 
  private:

@@ -23,7 +23,7 @@
 namespace holdfast {
 
 /// Neighbouring elements of one parameter, with their gradient.
-struct PlaneRun {
+struct PlaneRange {
   const ParameterSpec* parameter = nullptr;
   int64_t n = 0;
   absl::InlinedVector<float*, kMaxPlanes> planes;  // as Optimizer::PlanesOf lists them
@@ -42,8 +42,8 @@ class Optimizer {
 
   /// Whether the update of the parameter, a matrix, is a function of the whole of it.
   virtual bool TakesWhole(const ParameterSpec&) const { return false; }
-  /// Of a parameter that is taken whole: `out` (run.n) becomes what MakeUpdate needs of these elements.
-  virtual void Contribute(kernels::Ops&, const PlaneRun& /*run*/, const UpdateScalars&, float* /*out*/) const {}
+  /// Of a parameter that is taken whole: `out` (range.n) becomes what MakeUpdate needs of these elements.
+  virtual void Contribute(kernels::Ops&, const PlaneRange& /*range*/, const UpdateScalars&, float* /*out*/) const {}
   /// How many fp32 values MakeUpdate works on beside the matrix itself.
   virtual int64_t WorkspaceElements(const ParameterSpec&) const { return 0; }
   /// `matrix` (all rows and columns of the parameter) holds what was contributed, and becomes the update. The order of
@@ -53,8 +53,9 @@ class Optimizer {
     return absl::OkStatus();
   }
 
-  /// The run's planes as they are after the step. `weight_bf16` (run.n), if not null, receives the new weight rounded.
-  virtual void Apply(kernels::Ops& ops, const PlaneRun& run, const UpdateScalars& scalars,
+  /// The range's planes as they are after the step. `weight_bf16` (range.n), if not null, receives the new weight
+  /// rounded.
+  virtual void Apply(kernels::Ops& ops, const PlaneRange& range, const UpdateScalars& scalars,
                      uint16_t* weight_bf16) const = 0;
 };
 

@@ -6,11 +6,11 @@
 
 namespace holdfast {
 
-absl::StatusOr<std::map<int64_t, double>> ChunkSquares::Of(absl::Span<const ChunkRun> runs,
+absl::StatusOr<std::map<int64_t, double>> ChunkSquares::Of(absl::Span<const ChunkRange> ranges,
                                                            const ParameterLayout& layout, Device& device,
                                                            Stream& stream) {
   size_t count = 0;
-  for (const ChunkRun& run : runs) count += static_cast<size_t>(run.end - run.first);
+  for (const ChunkRange& range : ranges) count += static_cast<size_t>(range.end - range.first);
   std::vector<double> sums(count);
   const size_t bytes = count * sizeof(double);
   if (sums_.bytes() < bytes) {
@@ -18,20 +18,20 @@ absl::StatusOr<std::map<int64_t, double>> ChunkSquares::Of(absl::Span<const Chun
     ASSIGN_OR_RETURN(sums_, Buffer::Allocate(device, bytes, "gradient norms"));
   }
   double* out = sums_.as<double>();
-  for (const ChunkRun& run : runs) {
+  for (const ChunkRange& range : ranges) {
     std::vector<int64_t> offsets{0};
-    for (int64_t c = run.first; c < run.end; ++c) {
+    for (int64_t c = range.first; c < range.end; ++c) {
       offsets.push_back(offsets.back() + layout.chunks()[static_cast<size_t>(c)].elements);
     }
-    stream.ops().ChunkSumSquares(out, run.x, offsets.data(), run.end - run.first);
-    out += run.end - run.first;
+    stream.ops().ChunkSumSquares(out, range.x, offsets.data(), range.end - range.first);
+    out += range.end - range.first;
   }
   RETURN_IF_ERROR(stream.Synchronize());
   device.CopyToHost(sums.data(), sums_.data(), bytes);
   std::map<int64_t, double> by_chunk;
   size_t next = 0;
-  for (const ChunkRun& run : runs) {
-    for (int64_t c = run.first; c < run.end; ++c) by_chunk.emplace_hint(by_chunk.end(), c, sums[next++]);
+  for (const ChunkRange& range : ranges) {
+    for (int64_t c = range.first; c < range.end; ++c) by_chunk.emplace_hint(by_chunk.end(), c, sums[next++]);
   }
   return by_chunk;
 }

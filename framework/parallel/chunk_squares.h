@@ -12,7 +12,7 @@
 namespace holdfast {
 
 /// Chunks [first, end) of the layout, one after the other from x on.
-struct ChunkRun {
+struct ChunkRange {
   int64_t first = 0, end = 0;
   const float* x = nullptr;
 };
@@ -20,7 +20,7 @@ struct ChunkRun {
 class ChunkSquares {
  public:
   /// By chunk, each in fp64. Waits for `stream`, once.
-  absl::StatusOr<std::map<int64_t, double>> Of(absl::Span<const ChunkRun> runs, const ParameterLayout& layout,
+  absl::StatusOr<std::map<int64_t, double>> Of(absl::Span<const ChunkRange> ranges, const ParameterLayout& layout,
                                                Device& device, Stream& stream);
 
  private:

@@ -14,8 +14,8 @@ absl::StatusOr<std::unique_ptr<Gatherer>> Gatherer::Create(const ShardedState& s
   std::unique_ptr<Gatherer> gatherer(new Gatherer(state, group, device, std::move(stream), timeout));
   int64_t packed = 0;
   for (int u = 0; u < state.map().layout().num_units(); ++u) {
-    gatherer->parts_.push_back(gatherer->PartsOf(u, rank));
-    if (!gatherer->parts_.back().pieces.empty()) packed = std::max(packed, state.map().ComputeWeightBytes(u));
+    gatherer->slices_.push_back(gatherer->SlicesOf(u, rank));
+    if (!gatherer->slices_.back().pieces.empty()) packed = std::max(packed, state.map().ComputeWeightBytes(u));
   }
   ASSIGN_OR_RETURN(gatherer->packed_, Buffer::Allocate(device, static_cast<size_t>(packed), "gathered weights"));
   return gatherer;
@@ -30,33 +30,33 @@ Gatherer::Gatherer(const ShardedState& state, Communicator& group, Device& devic
       timeout_(timeout),
       whole_units_(state.whole_units()) {}
 
-Gatherer::Parts Gatherer::PartsOf(int unit, int rank) const {
+Gatherer::Slices Gatherer::SlicesOf(int unit, int rank) const {
   const ShardMap& map = state_.map();
-  Parts parts;
+  Slices slices;
   bool single = true;
   for (const int member : map.placement().Group(map.placement().GroupOf(rank))) {
     int64_t begin = 0,
-            packed = parts.pieces.empty() ? 0 : parts.pieces.back().packed + parts.pieces.back().bytes.size();
+            packed = slices.pieces.empty() ? 0 : slices.pieces.back().packed + slices.pieces.back().bytes.size();
     const Ranges& served = map.Served(unit, member);
     if (!served.empty()) begin = map.ComputeWeightsOfChunks(unit, served.front()).begin;
     single = single && served.size() <= 1;
-    parts.displacements.push_back(begin);
-    parts.counts.push_back(map.CountComputeWeightBytes(unit, served));
-    for (const Range& run : served) {
-      parts.pieces.push_back({map.ComputeWeightsOfChunks(unit, run), packed, member == rank});
-      packed += parts.pieces.back().bytes.size();
+    slices.displacements.push_back(begin);
+    slices.counts.push_back(map.CountComputeWeightBytes(unit, served));
+    for (const Range& range : served) {
+      slices.pieces.push_back({map.ComputeWeightsOfChunks(unit, range), packed, member == rank});
+      packed += slices.pieces.back().bytes.size();
     }
   }
   if (single) {
-    parts.pieces.clear();
-    return parts;
+    slices.pieces.clear();
+    return slices;
   }
   int64_t end = 0;
-  for (size_t i = 0; i < parts.counts.size(); ++i) {
-    parts.displacements[i] = end;
-    end += parts.counts[i];
+  for (size_t i = 0; i < slices.counts.size(); ++i) {
+    slices.displacements[i] = end;
+    end += slices.counts[i];
   }
-  return parts;
+  return slices;
 }
 
 Gatherer::~Gatherer() { Abort("the world was left"); }
@@ -113,29 +113,29 @@ std::byte* Gatherer::Destination(const GatherPlan::Gather& gather) const {
 
 absl::Status Gatherer::Gather(const GatherPlan::Gather& gather) {
   const int unit = gather.unit;
-  const Parts& parts = parts_[static_cast<size_t>(unit)];
+  const Slices& slices = slices_[static_cast<size_t>(unit)];
   const auto me = static_cast<size_t>(group_.rank());
   const Deadline deadline = std::chrono::steady_clock::now() + timeout_;
   std::byte* const weights = Destination(gather);
-  const bool in_place = parts.pieces.empty();
+  const bool in_place = slices.pieces.empty();
   const Bytes all(in_place ? weights : packed_.as<std::byte>(),
                   static_cast<size_t>(state_.map().ComputeWeightBytes(unit)));
   // What this rank serves lies packed, or, where whole units are kept, where it belongs.
   std::byte* mine = state_.ComputeWeights(unit);
-  if (whole_units_ && in_place) mine += parts.displacements[me];
+  if (whole_units_ && in_place) mine += slices.displacements[me];
   if (whole_units_ && !in_place) {
-    mine = all.data() + parts.displacements[me];
-    for (const Piece& piece : parts.pieces) {
+    mine = all.data() + slices.displacements[me];
+    for (const Piece& piece : slices.pieces) {
       if (!piece.mine) continue;
       stream_->ops().Copy(all.data() + piece.packed, weights + piece.bytes.begin,
                           static_cast<size_t>(piece.bytes.size()));
     }
     RETURN_IF_ERROR(stream_->Synchronize());
   }
-  const ConstBytes input(mine, static_cast<size_t>(parts.counts[me]));
-  RETURN_IF_ERROR(group_.AllGatherV(input, {all, parts.counts, parts.displacements}, deadline));
+  const ConstBytes input(mine, static_cast<size_t>(slices.counts[me]));
+  RETURN_IF_ERROR(group_.AllGatherV(input, {all, slices.counts, slices.displacements}, deadline));
   if (in_place) return absl::OkStatus();
-  for (const Piece& piece : parts.pieces) {
+  for (const Piece& piece : slices.pieces) {
     if (piece.mine && whole_units_) continue;
     stream_->ops().Copy(weights + piece.bytes.begin, all.data() + piece.packed,
                         static_cast<size_t>(piece.bytes.size()));

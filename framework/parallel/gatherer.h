@@ -41,20 +41,20 @@ class Gatherer {
   void Abort(const std::string& reason);
 
  private:
-  /// A run of a unit's compute weights, and where it lies when the parts of the members lie one after the other.
+  /// A range of a unit's compute weights, and where it lies when the slices of the members lie one after the other.
   struct Piece {
     Range bytes;
     int64_t packed = 0;
     bool mine = false;
   };
-  struct Parts {
+  struct Slices {
     std::vector<int64_t> counts, displacements;  // bytes, by member: in the unit, or one part after the other
-    std::vector<Piece> pieces;                   // empty: each member's part is one run of the unit
+    std::vector<Piece> pieces;                   // empty: each member's part is one range of the unit
   };
 
   Gatherer(const ShardedState& state, Communicator& group, Device& device, std::unique_ptr<Stream> stream,
            std::chrono::milliseconds timeout);
-  Parts PartsOf(int unit, int rank) const;
+  Slices SlicesOf(int unit, int rank) const;
   void Run(const GatherPlan& plan);
   absl::Status Gather(const GatherPlan::Gather& gather);
   std::byte* Destination(const GatherPlan::Gather& gather) const;
@@ -66,8 +66,8 @@ class Gatherer {
   std::unique_ptr<Stream> stream_;  // of the gathering thread
   std::chrono::milliseconds timeout_;
   bool whole_units_;
-  std::vector<Parts> parts_;  // by unit
-  Buffer packed_;             // of a unit whose parts are not single runs
+  std::vector<Slices> slices_;  // by unit
+  Buffer packed_;               // of a unit whose slices are not single ranges
   std::vector<Buffer> slots_;
   std::shared_ptr<const GatherPlan> plan_;
 

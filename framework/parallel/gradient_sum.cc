@@ -55,40 +55,40 @@ void GradientSum::Close() {
 }
 
 absl::Status GradientSum::Push(const float* sum, int64_t count) {
-  const MicrobatchRun run{next_, count};
-  HOLDFAST_CHECK(!open_.has_value() && order_.Pieces(run).size() == 1);
-  if (!pieces_.empty() && order_.Joins(pieces_.back().run, run)) {  // saves the copy
+  const MicrobatchRange range{next_, count};
+  HOLDFAST_CHECK(!open_.has_value() && order_.Pieces(range).size() == 1);
+  if (!pieces_.empty() && order_.Joins(pieces_.back().range, range)) {  // saves the copy
     Piece earlier = std::move(pieces_.back());
     pieces_.pop_back();
     ops_.Add(earlier.sum.data(), sum, n_);
-    earlier.run.count += count;
+    earlier.range.count += count;
     Append(std::move(earlier));
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(GradientBuffers::Lent copy, buffers_.Take(n_));
   ops_.Copy(copy.data(), sum, static_cast<size_t>(n_) * sizeof(float));
-  Append({run, std::move(copy)});
+  Append({range, std::move(copy)});
   return absl::OkStatus();
 }
 
 void GradientSum::Append(Piece piece) {
-  next_ = piece.run.end();
-  while (!pieces_.empty() && order_.Joins(pieces_.back().run, piece.run)) {
+  next_ = piece.range.end();
+  while (!pieces_.empty() && order_.Joins(pieces_.back().range, piece.range)) {
     Piece earlier = std::move(pieces_.back());
     pieces_.pop_back();
     ops_.Add(earlier.sum.data(), piece.sum.data(), n_);
-    earlier.run.count += piece.run.count;
+    earlier.range.count += piece.range.count;
     piece = std::move(earlier);
   }
   pieces_.push_back(std::move(piece));
 }
 
 float* GradientSum::Finish() {
-  HOLDFAST_CHECK(!open_.has_value() && !pieces_.empty() && pieces_.front().run.first == 0);
+  HOLDFAST_CHECK(!open_.has_value() && !pieces_.empty() && pieces_.front().range.first == 0);
   while (pieces_.size() > 1) {
     ops_.Add(pieces_[pieces_.size() - 2].sum.data(), pieces_.back().sum.data(), n_);
     pieces_.pop_back();
-    pieces_.back().run.count = next_ - pieces_.back().run.first;
+    pieces_.back().range.count = next_ - pieces_.back().range.first;
   }
   return pieces_.front().sum.data();
 }

@@ -58,7 +58,7 @@ class GradientSum {
  public:
   /// The sum of microbatches that can be added up by themselves.
   struct Piece {
-    MicrobatchRun run;
+    MicrobatchRange range;
     GradientBuffers::Lent sum;
   };
 

@@ -32,7 +32,7 @@ std::vector<int64_t> StartsOf(absl::Span<const int64_t> counts) {
 
 }  // namespace
 
-absl::Status GroupExchange::AllToAll(RowParts<const void*> input, RowParts<void*> output, int64_t bytes_each) {
+absl::Status GroupExchange::AllToAll(RowSlices<const void*> input, RowSlices<void*> output, int64_t bytes_each) {
   if (stop_.stop_requested()) return StepStopped();
   const InBytes out(input.counts, input.starts, bytes_each), in(output.counts, output.starts, bytes_each);
   const ConstBytes from(static_cast<const std::byte*>(input.rows), static_cast<size_t>(out.end));
@@ -58,7 +58,7 @@ absl::StatusOr<std::vector<int64_t>> GroupExchange::AllToAllCounts(absl::Span<co
   return result;
 }
 
-absl::Status GroupExchange::AllToAllRows(RowParts<const void*> rows, RowParts<void*> result, int64_t row_bytes) {
+absl::Status GroupExchange::AllToAllRows(RowSlices<const void*> rows, RowSlices<void*> result, int64_t row_bytes) {
   HOLDFAST_CHECK(std::ssize(rows.counts) == size() && std::ssize(result.counts) == size());
   for (int r = 0; r < size(); ++r) {
     const int64_t least = std::min(rows.counts[static_cast<size_t>(r)], result.counts[static_cast<size_t>(r)]);

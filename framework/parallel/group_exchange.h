@@ -32,7 +32,7 @@ class GroupExchange final : public Exchange {
   int size() const override { return communicator_.size(); }
   absl::StatusOr<std::vector<int64_t>> AllToAllCounts(absl::Span<const int64_t> counts,
                                                       absl::Span<const int64_t> per_rank) override;
-  absl::Status AllToAllRows(RowParts<const void*> rows, RowParts<void*> result, int64_t row_bytes) override;
+  absl::Status AllToAllRows(RowSlices<const void*> rows, RowSlices<void*> result, int64_t row_bytes) override;
 
   /// Seconds since BeginStep spent here, waiting for other ranks.
   double wait_seconds() const { return wait_seconds_; }
@@ -41,7 +41,7 @@ class GroupExchange final : public Exchange {
   void Abort(const std::string& reason) { communicator_.Abort(reason); }
 
  private:
-  absl::Status AllToAll(RowParts<const void*> input, RowParts<void*> output, int64_t bytes_each);
+  absl::Status AllToAll(RowSlices<const void*> input, RowSlices<void*> output, int64_t bytes_each);
 
   Communicator& communicator_;
   Stream& stream_;

@@ -9,18 +9,18 @@
 namespace holdfast {
 namespace {
 
-void Append(int64_t first, int64_t elements, Ranges* runs) {
-  if (runs->empty() || runs->back().end != first) runs->push_back({first, first});
-  runs->back().end += elements;
+void Append(int64_t first, int64_t elements, Ranges* ranges) {
+  if (ranges->empty() || ranges->back().end != first) ranges->push_back({first, first});
+  ranges->back().end += elements;
 }
 
-int64_t Count(const Ranges& runs) {
-  return std::accumulate(runs.begin(), runs.end(), int64_t{0},
-                         [](int64_t sum, const Range& run) { return sum + run.size(); });
+int64_t Count(const Ranges& ranges) {
+  return std::accumulate(ranges.begin(), ranges.end(), int64_t{0},
+                         [](int64_t sum, const Range& range) { return sum + range.size(); });
 }
 
-/// All of `runs`, one after the other.
-Ranges Packed(int64_t first, const Ranges& runs) { return {{first, first + Count(runs)}}; }
+/// All of `ranges`, one after the other.
+Ranges Packed(int64_t first, const Ranges& ranges) { return {{first, first + Count(ranges)}}; }
 
 }  // namespace
 
@@ -65,12 +65,12 @@ PartGradients::Routes PartGradients::RoutesOf(int unit) const {
 
 std::vector<int> PartGradients::HomesOf(const ReductionPlan& plan, int wave, int group) const {
   std::vector<int> homes = map_->placement().Group(group);
-  homes.erase(std::remove_if(homes.begin(), homes.end(), [&](int r) { return plan.Run(wave, r).count == 0; }),
+  homes.erase(std::remove_if(homes.begin(), homes.end(), [&](int r) { return plan.RangeOf(wave, r).count == 0; }),
               homes.end());
   return homes;
 }
 
-// Of two lists of runs with as many elements.
+// Of two lists of ranges with as many elements.
 void PartGradients::Copy(float* out, const Ranges& out_ranges, const float* in, const Ranges& in_ranges) const {
   auto to = out_ranges.begin();
   int64_t done = 0;  // of *to

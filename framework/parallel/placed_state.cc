@@ -28,17 +28,17 @@ absl::StatusOr<std::unique_ptr<PlacedState>> PlacedState::Create(const StateLayo
       .host = options.host,
       .mirrors_on_host = !device.is_host() && options.parallel.mirrors_on == MirrorPlace::kHost};
   ASSIGN_OR_RETURN(placed->state_, ShardedState::Create(placed->map_, layout, state, device, stream));
-  const ShardedStore::Parts parts{.placement = &placement,
-                                  .rank = options.rank,
-                                  .order = options.order,
-                                  .in_parts = options.in_parts,
-                                  .state = &*placed->state_,
-                                  .communicators = &placed->communicators_,
-                                  .device = &device,
-                                  .stream = &stream,
-                                  .progress = &progress,
-                                  .timeout = options.timeout};
-  ASSIGN_OR_RETURN(placed->store_, ShardedStore::Create(parts));
+  const ShardedStore::Dependencies dependencies{.placement = &placement,
+                                                .rank = options.rank,
+                                                .order = options.order,
+                                                .in_parts = options.in_parts,
+                                                .state = &*placed->state_,
+                                                .communicators = &placed->communicators_,
+                                                .device = &device,
+                                                .stream = &stream,
+                                                .progress = &progress,
+                                                .timeout = options.timeout};
+  ASSIGN_OR_RETURN(placed->store_, ShardedStore::Create(dependencies));
   if (options.optimizer != nullptr) {
     ASSIGN_OR_RETURN(placed->whole_updates_, WholeUpdates::Create({.optimizer = options.optimizer,
                                                                    .state = &*placed->state_,

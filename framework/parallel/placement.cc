@@ -27,7 +27,7 @@ int CellsFor(int staying, int groups, int least) {
 
 /// Each run is its first value and 2 * its length, or that and 1 if its values ascend by 1, as the mirrors of a rank's
 /// cells do.
-void AppendRuns(absl::Span<const int> values, std::vector<uint32_t>* table) {
+void AppendRunLengths(absl::Span<const int> values, std::vector<uint32_t>* table) {
   for (size_t i = 0; i < values.size();) {
     size_t end = i + 1;
     const int step = end < values.size() && values[end] == values[i] + 1 ? 1 : 0;
@@ -39,7 +39,7 @@ void AppendRuns(absl::Span<const int> values, std::vector<uint32_t>* table) {
 }
 
 /// Takes the runs of `count` values below `limit` off the front of `table`.
-absl::Status TakeRuns(size_t count, int limit, absl::Span<const uint32_t>* table, std::vector<int>* values) {
+absl::Status TakeRunLengths(size_t count, int limit, absl::Span<const uint32_t>* table, std::vector<int>* values) {
   const size_t first = values->size();
   while (values->size() - first < count) {
     if (table->size() < 2) return absl::InvalidArgumentError("a placement that is cut off");
@@ -585,10 +585,10 @@ int64_t Placement::MovedFrom(const Placement& source, absl::Span<const int> sour
 // config and the number of ranks is left out.
 std::vector<uint32_t> Placement::Table() const {
   std::vector<uint32_t> table{static_cast<uint32_t>(num_cells_)};
-  AppendRuns(group_of_, &table);
-  AppendRuns(servers_, &table);
-  AppendRuns(primary_group_, &table);
-  AppendRuns(mirrors_, &table);
+  AppendRunLengths(group_of_, &table);
+  AppendRunLengths(servers_, &table);
+  AppendRunLengths(primary_group_, &table);
+  AppendRunLengths(mirrors_, &table);
   return table;
 }
 
@@ -608,12 +608,13 @@ absl::StatusOr<Placement> Placement::FromTable(std::vector<std::string> nodes, c
   if (int64_t{placement.num_cells_} * placement.num_groups_ > kMaxServers) {
     return absl::InvalidArgumentError(absl::StrCat("a placement of ", cells, " cells in ", groups, " groups"));
   }
-  RETURN_IF_ERROR(TakeRuns(static_cast<size_t>(staying), placement.num_groups_, &table, &placement.group_of_));
+  RETURN_IF_ERROR(TakeRunLengths(static_cast<size_t>(staying), placement.num_groups_, &table, &placement.group_of_));
   if (!placement.everybody_serves_all()) {
-    RETURN_IF_ERROR(TakeRuns(groups * cells, staying, &table, &placement.servers_));
+    RETURN_IF_ERROR(TakeRunLengths(groups * cells, staying, &table, &placement.servers_));
   }
-  RETURN_IF_ERROR(TakeRuns(cells, placement.num_groups_, &table, &placement.primary_group_));
-  RETURN_IF_ERROR(TakeRuns(static_cast<size_t>(placement.num_mirrors_) * cells, staying, &table, &placement.mirrors_));
+  RETURN_IF_ERROR(TakeRunLengths(cells, placement.num_groups_, &table, &placement.primary_group_));
+  RETURN_IF_ERROR(
+      TakeRunLengths(static_cast<size_t>(placement.num_mirrors_) * cells, staying, &table, &placement.mirrors_));
   if (!table.empty()) return absl::InvalidArgumentError("a placement with something behind it");
   RETURN_IF_ERROR(placement.Check());
   return placement;

@@ -9,7 +9,7 @@
 //   shard_grad_op  G = replicas; weights stay gathered for a whole step.
 //   full_shard     the same; weights are gathered for each use.
 //
-// The first placement of a run is a pure function of the world: each rank serves one run of cells, and these are
+// The first placement of a run is a pure function of the world: each rank serves one range of cells, and these are
 // mirrored by its two neighbours on a ring, half by each. Two ranks lost at the same moment take the last copy of
 // something with them only if they are neighbours. A later one is made from the one before it, so that what need not
 // move stays: it depends on what has been, and so travels with its world as a table (Table, FromTable). A placement

@@ -15,8 +15,8 @@ namespace {
 constexpr int64_t kMaxWaiting = 2;
 
 /// Sizes and places of what goes to or comes from each rank.
-struct Parts {
-  explicit Parts(int size) : counts(static_cast<size_t>(size)), displacements(counts.size()) {}
+struct Slices {
+  explicit Slices(int size) : counts(static_cast<size_t>(size)), displacements(counts.size()) {}
   void Set(int rank, int64_t elements, int64_t first_element) {
     counts[static_cast<size_t>(rank)] = elements * kFloatBytes;
     displacements[static_cast<size_t>(rank)] = first_element * kFloatBytes;
@@ -81,8 +81,8 @@ absl::Status Reducer::PlanForwards() {
     const size_t first = mirrored_.size();
     for (size_t r = 0; r < size; ++r) {
       plan.receive_starts.push_back(elements * kFloatBytes);
-      for (const Range& run : from[r]) {
-        mirrored_.push_back({u, run, map_.Elements(u, run), static_cast<int>(r), nullptr});
+      for (const Range& range : from[r]) {
+        mirrored_.push_back({u, range, map_.Elements(u, range), static_cast<int>(r), nullptr});
         elements += mirrored_.back().elements.size();
       }
       plan.receive_counts.push_back(elements * kFloatBytes - plan.receive_starts.back());
@@ -102,26 +102,26 @@ absl::Status Reducer::PlanForwards() {
 // What each rank gets of my sums: all of it as it lies, or parts that are put one after the other.
 Reducer::ForwardPlan Reducer::PlanForward(int unit, const std::vector<Ranges>& chunks_to) const {
   const Ranges& mine = map_.Summed(unit, world_.rank());
-  const bool as_it_is =
-      std::all_of(chunks_to.begin(), chunks_to.end(), [&](const Ranges& runs) { return runs.empty() || runs == mine; });
+  const bool as_it_is = std::all_of(chunks_to.begin(), chunks_to.end(),
+                                    [&](const Ranges& ranges) { return ranges.empty() || ranges == mine; });
   ForwardPlan plan;
   int64_t sent = 0;
-  for (const Ranges& runs : chunks_to) {
-    const int64_t count = map_.CountElements(unit, runs);
+  for (const Ranges& ranges : chunks_to) {
+    const int64_t count = map_.CountElements(unit, ranges);
     plan.send_starts.push_back(as_it_is ? 0 : sent * kFloatBytes);
     plan.send_counts.push_back(count * kFloatBytes);
     sent += count;
     if (as_it_is) continue;
-    for (const Range& run : runs) {
-      int64_t before = 0;  // in my sum, which is `mine`, run after run
+    for (const Range& range : ranges) {
+      int64_t before = 0;  // in my sum, which is `mine`, range after range
       for (const Range& own : mine) {
-        if (own.begin <= run.begin && run.begin < own.end) {
-          before += map_.Elements(unit, {own.begin, run.begin}).size();
+        if (own.begin <= range.begin && range.begin < own.end) {
+          before += map_.Elements(unit, {own.begin, range.begin}).size();
           break;
         }
         before += map_.Elements(unit, own).size();
       }
-      plan.packed.push_back({before, before + map_.Elements(unit, run).size()});
+      plan.packed.push_back({before, before + map_.Elements(unit, range).size()});
     }
   }
   return plan;
@@ -201,8 +201,8 @@ std::vector<GradientPiece> Reducer::Gradients() {
     const Ranges& mine = map_.Summed(u, world_.rank());
     if (mine.empty()) continue;
     const float* sum = sums_[static_cast<size_t>(u)].Finish();
-    for (const Range& run : mine) {
-      pieces.push_back({u, run, map_.Elements(u, run), world_.rank(), sum});
+    for (const Range& range : mine) {
+      pieces.push_back({u, range, map_.Elements(u, range), world_.rank(), sum});
       sum += pieces.back().elements.size();
     }
   }
@@ -253,7 +253,7 @@ absl::Status Reducer::ReduceUnit(int wave, int unit) {
 
 absl::Status Reducer::WaitForContribution(int wave, int unit, Contribution* mine) {
   const bool expected =
-      InParts(unit) ? !part_gradients_->Homes(*plan_, wave).empty() : plan_->Run(wave, world_.rank()).count > 0;
+      InParts(unit) ? !part_gradients_->Homes(*plan_, wave).empty() : plan_->RangeOf(wave, world_.rank()).count > 0;
   std::unique_lock lock(mutex_);
   if (!expected) return failure_;
   changed_.wait(lock, [&] { return !failure_.ok() || !contributions_.empty(); });
@@ -270,8 +270,8 @@ absl::StatusOr<const float*> Reducer::Pack(int unit, const float* gradient) {
   if (!scattered_[static_cast<size_t>(unit)]) return gradient;
   auto* next = packed_.as<float>();
   for (int r = 0; r < world_.size(); ++r) {
-    for (const Range& run : map_.Summed(unit, r)) {
-      const Range elements = map_.Elements(unit, run);
+    for (const Range& range : map_.Summed(unit, r)) {
+      const Range elements = map_.Elements(unit, range);
       stream_->ops().Copy(next, gradient + elements.begin, static_cast<size_t>(elements.size() * kFloatBytes));
       next += elements.size();
     }
@@ -287,7 +287,7 @@ absl::Status Reducer::Exchange(int wave, int unit, const Contribution& mine) {
   const int64_t elements = mine_[static_cast<size_t>(unit)];
   const int64_t all = world_.size() * most * elements;
   for (int64_t k = 0; k < most; ++k) {
-    Parts out(world_.size()), in(world_.size());
+    Slices out(world_.size()), in(world_.size());
     const bool have = k < static_cast<int64_t>(mine.pieces.size());
     int64_t packed = 0;
     for (int r = 0; r < world_.size(); ++r) {
@@ -325,7 +325,7 @@ absl::Status Reducer::Accumulate(int wave, int unit, const Contribution& mine) {
   if (elements == 0) return absl::OkStatus();
   const size_t most = plan_->MaxPieces(wave);
   for (int r = 0; r < world_.size(); ++r) {
-    const std::vector<MicrobatchRun>& pieces = plan_->Pieces(wave, r);
+    const std::vector<MicrobatchRange>& pieces = plan_->Pieces(wave, r);
     for (size_t k = 0; k < pieces.size(); ++k) {
       const auto place = static_cast<int64_t>(static_cast<size_t>(r) * most + k);
       const bool in_place = r == world_.rank() && !scattered_[static_cast<size_t>(unit)];
@@ -345,7 +345,7 @@ absl::Status Reducer::ReduceParts(int wave, int unit, const Contribution& mine) 
   if (elements == 0) return absl::OkStatus();
   size_t home = 0;
   for (int r = 0; r < world_.size(); ++r) {
-    if (plan_->Run(wave, r).count == 0) continue;
+    if (plan_->RangeOf(wave, r).count == 0) continue;
     const float* gradient = moved ? received_.as<float>() + r * elements : mine.pieces[home++].sum.data();
     RETURN_IF_ERROR(sums_[static_cast<size_t>(unit)].Push(gradient, 1));
   }
@@ -381,13 +381,13 @@ absl::Status Reducer::Forward(int unit) {
 absl::Status Reducer::SumSquares(int unit) {
   const Ranges& mine = map_.Summed(unit, world_.rank());
   if (mine.empty()) return absl::OkStatus();
-  std::vector<ChunkRun> runs;
+  std::vector<ChunkRange> ranges;
   const float* sum = sums_[static_cast<size_t>(unit)].Finish();
-  for (const Range& run : mine) {
-    runs.push_back({run.begin, run.end, sum});
-    sum += map_.Elements(unit, run).size();
+  for (const Range& range : mine) {
+    ranges.push_back({range.begin, range.end, sum});
+    sum += map_.Elements(unit, range).size();
   }
-  ASSIGN_OR_RETURN(auto sums, squares_.Of(runs, map_.layout(), device_, *stream_));
+  ASSIGN_OR_RETURN(auto sums, squares_.Of(ranges, map_.layout(), device_, *stream_));
   chunk_sums_.merge(sums);
   return absl::OkStatus();
 }

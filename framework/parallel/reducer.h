@@ -50,7 +50,7 @@ class Reducer {
   /// Waits until a gradient of `unit` may be computed: while more wait for being reduced than memory was planned for,
   /// computing waits.
   absl::Status WaitForRoom(int unit, const std::stop_token& stop);
-  /// The pieces of this rank's run of the wave; of a unit that is computed in parts, what is served here of each
+  /// The pieces of this rank's range of the wave; of a unit that is computed in parts, what is served here of each
   /// microbatch of the group's. `ready`: when they will be there (null = they are).
   void Contribute(int unit, std::vector<GradientSum::Piece> pieces, const std::shared_ptr<Event>& ready);
   /// Waits for the end of the step's reduction.
@@ -107,13 +107,13 @@ class Reducer {
   std::chrono::milliseconds timeout_;
   std::vector<int64_t> mine_;  // per unit: elements that this rank sums
   GradientBuffers buffers_;
-  std::vector<GradientSum> sums_;                // per unit: of these, run after run
+  std::vector<GradientSum> sums_;                // per unit: of these, range after range
   std::optional<PartGradients> part_gradients_;  // of units that are computed in parts
   std::vector<ForwardPlan> forwards_;
   std::vector<Buffer> mirrors_;  // per unit: what this rank holds and others sum
   std::vector<GradientPiece> mirrored_;
   int64_t mine_begin_ = 0;       // of the unit at work: my part, in what is sent
-  std::vector<bool> scattered_;  // per unit: what some rank sums is more than one run
+  std::vector<bool> scattered_;  // per unit: what some rank sums is more than one range
   Buffer packed_;                // a gradient or sum in the order in which it is sent
   Buffer received_;
   ChunkSquares squares_;

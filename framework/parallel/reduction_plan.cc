@@ -19,12 +19,12 @@ ReductionPlan::ReductionPlan(absl::Span<const int64_t> microbatches, ReductionMo
 void ReductionPlan::AddWaves(const SumOrder& order, int64_t length, bool part, std::vector<int64_t>* left,
                              int64_t* next) {
   while (*std::max_element(left->begin(), left->end()) >= std::max<int64_t>(length, 1)) {
-    std::vector<Part>& wave = waves_.emplace_back();
+    std::vector<Share>& wave = waves_.emplace_back();
     for (int64_t& count : *left) {
-      const MicrobatchRun run{*next, count >= length || part ? std::min(count, length) : 0};
-      wave.push_back({run, order.Pieces(run)});
-      count -= run.count;
-      *next += run.count;
+      const MicrobatchRange range{*next, count >= length || part ? std::min(count, length) : 0};
+      wave.push_back({range, order.Pieces(range)});
+      count -= range.count;
+      *next += range.count;
     }
   }
 }
@@ -38,8 +38,8 @@ size_t ReductionPlan::MaxPieces(int wave) const {
 std::vector<int64_t> ReductionPlan::MicrobatchesOf(int rank) const {
   std::vector<int64_t> indices;
   for (int wave = 0; wave < num_waves(); ++wave) {
-    const MicrobatchRun& run = Run(wave, rank);
-    for (int64_t i = run.first; i < run.end(); ++i) indices.push_back(i);
+    const MicrobatchRange& range = RangeOf(wave, rank);
+    for (int64_t i = range.first; i < range.end(); ++i) indices.push_back(i);
   }
   return indices;
 }

@@ -16,8 +16,8 @@ enum class ReductionMode : uint8_t {
   kPieces,           // ranks add up what they can first, and send that only
 };
 
-/// With kPieces and a tree there is one wave: each rank's whole run, sent as aligned blocks. With chains a wave is one
-/// block of each rank, so a rank holds one sum while it sends another; what is left of less than a block each goes
+/// With kPieces and a tree there is one wave: each rank's whole range, sent as aligned blocks. With chains a wave is
+/// one block of each rank, so a rank holds one sum while it sends another; what is left of less than a block each goes
 /// microbatch by microbatch. A world of one sends nothing: one wave.
 class ReductionPlan {
  public:
@@ -27,27 +27,27 @@ class ReductionPlan {
   ReductionMode mode() const { return mode_; }
   int num_waves() const { return static_cast<int>(waves_.size()); }
   int size() const { return size_; }
-  /// Over the ranks, in order, the runs of wave 0, then those of wave 1, ... are 0 .. M - 1 without gap or overlap.
-  const MicrobatchRun& Run(int wave, int rank) const { return At(wave, rank).run; }
+  /// Over the ranks, in order, the ranges of wave 0, then those of wave 1, ... are 0 .. M - 1 without gap or overlap.
+  const MicrobatchRange& RangeOf(int wave, int rank) const { return At(wave, rank).range; }
   /// What the rank sends of it.
-  const std::vector<MicrobatchRun>& Pieces(int wave, int rank) const { return At(wave, rank).pieces; }
+  const std::vector<MicrobatchRange>& Pieces(int wave, int rank) const { return At(wave, rank).pieces; }
   /// The most pieces that any rank sends in the wave.
   size_t MaxPieces(int wave) const;
   /// Indices of the microbatches of `rank`, ascending.
   std::vector<int64_t> MicrobatchesOf(int rank) const;
 
  private:
-  struct Part {
-    MicrobatchRun run;
-    std::vector<MicrobatchRun> pieces;
+  struct Share {
+    MicrobatchRange range;
+    std::vector<MicrobatchRange> pieces;
   };
-  const Part& At(int wave, int rank) const { return waves_[static_cast<size_t>(wave)][static_cast<size_t>(rank)]; }
+  const Share& At(int wave, int rank) const { return waves_[static_cast<size_t>(wave)][static_cast<size_t>(rank)]; }
   /// Waves in which each rank that has `length` microbatches left, or fewer if `part` will do, computes them.
   void AddWaves(const SumOrder& order, int64_t length, bool part, std::vector<int64_t>* left, int64_t* next);
 
   ReductionMode mode_;
   int size_;
-  std::vector<std::vector<Part>> waves_;
+  std::vector<std::vector<Share>> waves_;
 };
 
 /// Even split of `total` microbatches over `size` ranks; the first ones get one more.

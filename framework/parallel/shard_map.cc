@@ -55,13 +55,13 @@ Range ShardMap::Elements(int unit, Range chunks) const {
 
 int64_t ShardMap::CountElements(int unit, const Ranges& chunks) const {
   int64_t elements = 0;
-  for (const Range& run : chunks) elements += Elements(unit, run).size();
+  for (const Range& range : chunks) elements += Elements(unit, range).size();
   return elements;
 }
 
 int64_t ShardMap::CountComputeWeightBytes(int unit, const Ranges& chunks) const {
   int64_t bytes = 0;
-  for (const Range& run : chunks) bytes += ComputeWeightsOfChunks(unit, run).size();
+  for (const Range& range : chunks) bytes += ComputeWeightsOfChunks(unit, range).size();
   return bytes;
 }
 

@@ -1,9 +1,9 @@
 #pragma once
-// Where the cells of a placement (placement.h) lie in a model: each is, of every unit, a run of whole chunks, balanced
-// by elements; and so what each rank sums and serves: a rank's shard. In the first world of a run that is one run of
-// each unit, later it may be more. Also how a unit's compute weights lie in memory, which are what forward and backward
-// read: the unit's parameters in order, each in its dtype for computing and 64-byte aligned, so that every run of
-// chunks is a run of bytes.
+// Where the cells of a placement (placement.h) lie in a model: each is, of every unit, a range of whole chunks,
+// balanced by elements; and so what each rank sums and serves: a rank's shard. In the first world of a run that is one
+// range of each unit, later it may be more. Also how a unit's compute weights lie in memory, which are what forward and
+// backward read: the unit's parameters in order, each in its dtype for computing and 64-byte aligned, so that every
+// range of chunks is a range of bytes.
 
 #include <cstdint>
 #include <vector>
@@ -50,7 +50,7 @@ class ShardMap {
   std::vector<int> Holders(int chunk) const { return placement_->Holders(CellOfChunk(chunk)); }
 
   /// Chunks (of the layout) of a unit whose gradients `rank` sums, and those that it serves to its group: the fewest
-  /// runs, ascending.
+  /// ranges, ascending.
   const Ranges& Summed(int unit, int rank) const { return summed_[Index(unit, rank)]; }
   const Ranges& Served(int unit, int rank) const { return served_[Index(unit, rank)]; }
   /// Elements (of the unit's flat vector) of chunks, and how many they are.
@@ -85,9 +85,9 @@ class ShardMap {
 };
 
 /// Adds a chunk behind the others.
-inline void AppendChunk(int64_t chunk, Ranges* runs) {
-  if (runs->empty() || runs->back().end != chunk) runs->push_back({chunk, chunk});
-  runs->back().end = chunk + 1;
+inline void AppendChunk(int64_t chunk, Ranges* ranges) {
+  if (ranges->empty() || ranges->back().end != chunk) ranges->push_back({chunk, chunk});
+  ranges->back().end = chunk + 1;
 }
 
 }  // namespace holdfast

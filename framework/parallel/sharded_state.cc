@@ -23,7 +23,7 @@ absl::StatusOr<ShardedState> ShardedState::Create(const ShardMap& map, const Sta
   for (std::vector<PlaneMemory>& memory : state.memory_) memory.resize(layout.names().size());
   state.places_.resize(map.layout().chunks().size());
   for (int u = 0; u < map.layout().num_units(); ++u) state.PlaceUnit(u);
-  for (const Part part : {kServed, kMirrored}) RETURN_IF_ERROR(state.Allocate(part));
+  for (const Role role : {kServed, kMirrored}) RETURN_IF_ERROR(state.Allocate(role));
   const auto bytes = static_cast<size_t>(state.compute_weight_offset_.back());
   ASSIGN_OR_RETURN(state.compute_weights_, Buffer::Allocate(device, bytes, "weights"));
   RETURN_IF_ERROR(stream.Synchronize());  // what is written next is not written by the stream
@@ -33,11 +33,11 @@ absl::StatusOr<ShardedState> ShardedState::Create(const ShardMap& map, const Sta
 void ShardedState::PlaceUnit(int u) {
   constexpr int64_t kAlignment = 64;
   const Unit& unit = map_->layout().units()[static_cast<size_t>(u)];
-  const auto place = [&](int chunk, Part part) {
+  const auto place = [&](int chunk, Role role) {
     Place& at = places_[static_cast<size_t>(chunk)];
-    at.part = part;
+    at.role = role;
     for (size_t plane = 0; plane < layout_->NumPlanes(ChunkAt(chunk)); ++plane) {
-      int64_t& end = memory_[part][layout_->NameOf(ChunkAt(chunk).parameter, plane)].elements;
+      int64_t& end = memory_[role][layout_->NameOf(ChunkAt(chunk).parameter, plane)].elements;
       at.element[plane] = end;
       end += ChunkAt(chunk).elements;
     }
@@ -47,10 +47,10 @@ void ShardedState::PlaceUnit(int u) {
   const bool whole = options_.whole_units && !(options_.in_parts && !unit.parts.empty());
   const auto aligned = [](int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; };
   int64_t end = first;
-  for (const Range& run : map_->Served(u, options_.rank)) {
-    const Range bytes = map_->ComputeWeightsOfChunks(u, run);
+  for (const Range& range : map_->Served(u, options_.rank)) {
+    const Range bytes = map_->ComputeWeightsOfChunks(u, range);
     const int64_t begin = whole ? first + bytes.begin : end;
-    for (auto chunk = static_cast<int>(run.begin); chunk < run.end; ++chunk) {
+    for (auto chunk = static_cast<int>(range.begin); chunk < range.end; ++chunk) {
       place(chunk, kServed);
       places_[static_cast<size_t>(chunk)].compute_weights =
           begin + map_->ComputeWeightsOfChunks(u, {chunk, chunk + 1}).begin - bytes.begin;
@@ -61,17 +61,17 @@ void ShardedState::PlaceUnit(int u) {
   if (whole) end = first + map_->ComputeWeightBytes(u);
   compute_weight_offset_.push_back(aligned(end));
   for (int chunk = unit.first_chunk; chunk < unit.first_chunk + unit.num_chunks; ++chunk) {
-    if (PlaceOf(chunk).part == kServed) continue;
+    if (PlaceOf(chunk).role == kServed) continue;
     const std::vector<int> holders = map_->Holders(chunk);
     if (std::find(holders.begin(), holders.end(), options_.rank) != holders.end()) place(chunk, kMirrored);
   }
 }
 
-absl::Status ShardedState::Allocate(Part part) {
-  for (size_t name = 0; name < memory_[part].size(); ++name) {
-    if (name == 0 && ComputeWeightsAreMaster(part)) continue;
-    PlaneMemory& memory = memory_[part][name];
-    ASSIGN_OR_RETURN(memory.buffer, Buffer::Allocate(DeviceOf(part), FloatBytes(memory.elements),
+absl::Status ShardedState::Allocate(Role role) {
+  for (size_t name = 0; name < memory_[role].size(); ++name) {
+    if (name == 0 && ComputeWeightsAreMaster(role)) continue;
+    PlaneMemory& memory = memory_[role][name];
+    ASSIGN_OR_RETURN(memory.buffer, Buffer::Allocate(DeviceOf(role), FloatBytes(memory.elements),
                                                      name == 0 ? "fp32 weights" : "optimizer state"));
   }
   return absl::OkStatus();
@@ -79,28 +79,28 @@ absl::Status ShardedState::Allocate(Part part) {
 
 float* ShardedState::Values(int chunk, size_t plane) const {
   const Place& place = PlaceOf(chunk);
-  if (plane == 0 && ComputeWeightsAreMaster(place.part)) return reinterpret_cast<float*>(ComputeWeightsOf(place));
-  const PlaneMemory& memory = memory_[place.part][layout_->NameOf(ChunkAt(chunk).parameter, plane)];
+  if (plane == 0 && ComputeWeightsAreMaster(place.role)) return reinterpret_cast<float*>(ComputeWeightsOf(place));
+  const PlaneMemory& memory = memory_[place.role][layout_->NameOf(ChunkAt(chunk).parameter, plane)];
   return memory.buffer.as<float>() + place.element[plane];
 }
 
-PlaneRun ShardedState::RunOf(int first, int64_t elements) const {
-  PlaneRun run{.parameter = &ParameterOf(first), .n = elements, .planes = {}};
+PlaneRange ShardedState::RangeOf(int first, int64_t elements) const {
+  PlaneRange range{.parameter = &ParameterOf(first), .n = elements, .planes = {}};
   const size_t planes = layout_->NumPlanes(ChunkAt(first));
-  for (size_t plane = 0; plane < planes; ++plane) run.planes.push_back(Values(first, plane));
-  return run;
+  for (size_t plane = 0; plane < planes; ++plane) range.planes.push_back(Values(first, plane));
+  return range;
 }
 
-int ShardedState::EndOfRun(int first, int end) const {
+int ShardedState::EndOfRange(int first, int end) const {
   int last = first;
   while (last + 1 < end) {
     const Place &here = PlaceOf(last), &next = PlaceOf(last + 1);
     const int64_t elements = ChunkAt(last).elements;
     const auto bytes =
         elements * static_cast<int64_t>(kernels::SizeOf(map_->ComputeWeightDType(ChunkAt(last).parameter)));
-    const bool follows = next.part == here.part && next.element[0] == here.element[0] + elements &&
+    const bool follows = next.role == here.role && next.element[0] == here.element[0] + elements &&
                          ChunkAt(last + 1).parameter == ChunkAt(last).parameter &&
-                         (here.part != kServed || next.compute_weights == here.compute_weights + bytes);
+                         (here.role != kServed || next.compute_weights == here.compute_weights + bytes);
     if (!follows) break;
     ++last;
   }
@@ -110,25 +110,25 @@ int ShardedState::EndOfRun(int first, int end) const {
 void ShardedState::Initialize(uint64_t seed) {
   const auto chunks = static_cast<int>(places_.size());
   for (int first = 0, end = 0; first < chunks; first = end) {
-    end = EndOfRun(first, chunks);
+    end = EndOfRange(first, chunks);
     const Place& place = PlaceOf(first);
-    if (place.part == kNone) continue;
+    if (place.role == kNone) continue;
     const ParameterSpec& p = ParameterOf(first);
     const int64_t begin = ChunkAt(first).offset - p.offset;
     const int64_t n = CountElements(first, end);
     if (p.init == InitKind::kNormal) {
       const kernels::RandomKey key{.seed = seed, .site = static_cast<uint32_t>(ChunkAt(first).parameter)};
-      OpsOf(place.part).FillNormal(Weight(first), n, begin, p.init_std, key);
+      OpsOf(place.role).FillNormal(Weight(first), n, begin, p.init_std, key);
     } else {
       const std::vector<float> constant(static_cast<size_t>(n), p.init == InitKind::kOnes ? 1.f : 0.f);
-      DeviceOf(place.part).CopyFromHost(Weight(first), constant.data(), FloatBytes(n));
+      DeviceOf(place.role).CopyFromHost(Weight(first), constant.data(), FloatBytes(n));
     }
     const std::vector<Plane>& planes = layout_->PlanesOf(ChunkAt(first).parameter);
     for (size_t plane = 1; plane < planes.size(); ++plane) {
       if (planes[plane].begins_as_weight) {
-        OpsOf(place.part).Copy(Values(first, plane), Weight(first), FloatBytes(n));
+        OpsOf(place.role).Copy(Values(first, plane), Weight(first), FloatBytes(n));
       } else {
-        OpsOf(place.part).Zero(Values(first, plane), FloatBytes(n));
+        OpsOf(place.role).Zero(Values(first, plane), FloatBytes(n));
       }
     }
   }
@@ -137,41 +137,41 @@ void ShardedState::Initialize(uint64_t seed) {
 
 void ShardedState::Update(Range chunks, const float* gradient, const UpdateArguments& arguments) {
   for (auto first = static_cast<int>(chunks.begin); first < chunks.end;) {
-    const int end = EndOfRun(first, static_cast<int>(chunks.end));
+    const int end = EndOfRange(first, static_cast<int>(chunks.end));
     const int64_t before = ChunkAt(first).offset - ChunkAt(static_cast<int>(chunks.begin)).offset;
-    UpdateRun(first, end, gradient + before, arguments);
+    UpdateRange(first, end, gradient + before, arguments);
     first = end;
   }
 }
 
-void ShardedState::UpdateRun(int first, int end, const float* gradient, const UpdateArguments& arguments) {
+void ShardedState::UpdateRange(int first, int end, const float* gradient, const UpdateArguments& arguments) {
   const Place& place = PlaceOf(first);
-  HOLDFAST_CHECK(place.part != kNone);
+  HOLDFAST_CHECK(place.role != kNone);
   const DType dtype = map_->ComputeWeightDType(ChunkAt(first).parameter);
-  PlaneRun run = RunOf(first, CountElements(first, end));
-  run.gradient = gradient;
-  if (!arguments.updates.empty()) run.update = arguments.updates[static_cast<size_t>(first)];
-  if (OnHost(place.part)) return UpdateOnHost(run, arguments);
-  const bool served = place.part == kServed;
+  PlaneRange range = RangeOf(first, CountElements(first, end));
+  range.gradient = gradient;
+  if (!arguments.updates.empty()) range.update = arguments.updates[static_cast<size_t>(first)];
+  if (OnHost(place.role)) return UpdateOnHost(range, arguments);
+  const bool served = place.role == kServed;
   auto* const bf16 = served && dtype == DType::kBF16 ? reinterpret_cast<uint16_t*>(ComputeWeightsOf(place)) : nullptr;
-  arguments.optimizer->Apply(stream_->ops(), run, arguments.scalars, bf16);
+  arguments.optimizer->Apply(stream_->ops(), range, arguments.scalars, bf16);
   if (served && !ComputeWeightsAreMaster(kServed) && dtype == DType::kF32) {
-    stream_->ops().Copy(ComputeWeightsOf(place), run.planes[0], FloatBytes(run.n));
+    stream_->ops().Copy(ComputeWeightsOf(place), range.planes[0], FloatBytes(range.n));
   }
 }
 
 void ShardedState::Contribute(int chunk, const float* gradient, const UpdateArguments& arguments, float* out) const {
-  HOLDFAST_CHECK(PlaceOf(chunk).part == kServed && gradient != nullptr);
-  PlaneRun run = RunOf(chunk, ChunkAt(chunk).elements);
-  run.gradient = gradient;
-  arguments.optimizer->Contribute(stream_->ops(), run, arguments.scalars, out);
+  HOLDFAST_CHECK(PlaceOf(chunk).role == kServed && gradient != nullptr);
+  PlaneRange range = RangeOf(chunk, ChunkAt(chunk).elements);
+  range.gradient = gradient;
+  arguments.optimizer->Contribute(stream_->ops(), range, arguments.scalars, out);
 }
 
 // Gradient and update are on the device, and come block by block.
-void ShardedState::UpdateOnHost(const PlaneRun& whole, const UpdateArguments& arguments) const {
+void ShardedState::UpdateOnHost(const PlaneRange& whole, const UpdateArguments& arguments) const {
   const HostBytes gradient = block_memory_->Take(FloatBytes(kBlock)), update = block_memory_->Take(FloatBytes(kBlock));
   for (int64_t i = 0; i < whole.n; i += kBlock) {
-    PlaneRun block = whole;
+    PlaneRange block = whole;
     block.n = std::min(kBlock, whole.n - i);
     for (float*& plane : block.planes) plane += i;
     device_->CopyToHost(gradient.data(), whole.gradient + i, FloatBytes(block.n));
@@ -195,11 +195,11 @@ ShardedState::Places ShardedState::PlacesOf(int index) const {
 
 void ShardedState::ReadWeights(int index, float* out) const {
   const absl::Span<const std::byte> weight = PlacesOf(index)[0];
-  DeviceOf(PlaceOf(index).part).CopyToHost(out, weight.data(), weight.size());
+  DeviceOf(PlaceOf(index).role).CopyToHost(out, weight.data(), weight.size());
 }
 
 void ShardedState::ReadChunk(int index, std::byte* out) const {
-  Device& device = DeviceOf(PlaceOf(index).part);
+  Device& device = DeviceOf(PlaceOf(index).role);
   for (const absl::Span<const std::byte> place : PlacesOf(index)) {
     device.CopyToHost(out, place.data(), place.size());
     out += place.size();
@@ -207,7 +207,7 @@ void ShardedState::ReadChunk(int index, std::byte* out) const {
 }
 
 void ShardedState::QueueReadChunk(int index, std::byte* out, Stream& stream) const {
-  if (OnHost(PlaceOf(index).part)) return ReadChunk(index, out);
+  if (OnHost(PlaceOf(index).role)) return ReadChunk(index, out);
   for (const absl::Span<const std::byte> place : PlacesOf(index)) {
     stream.CopyToHost(out, place.data(), place.size());
     out += place.size();
@@ -215,7 +215,7 @@ void ShardedState::QueueReadChunk(int index, std::byte* out, Stream& stream) con
 }
 
 void ShardedState::WriteChunk(int index, const std::byte* in) {
-  Device& device = DeviceOf(PlaceOf(index).part);
+  Device& device = DeviceOf(PlaceOf(index).role);
   for (const absl::Span<std::byte> place : PlacesOf(index)) {
     device.CopyFromHost(place.data(), in, place.size());
     in += place.size();
@@ -223,10 +223,10 @@ void ShardedState::WriteChunk(int index, const std::byte* in) {
 }
 
 void ShardedState::CopyChunk(int index, const ShardedState& from) {
-  const Part part = PlaceOf(index).part;
+  const Role role = PlaceOf(index).role;
   const Places here = PlacesOf(index), there = from.PlacesOf(index);
-  if (OnHost(part) == from.OnHost(from.PlaceOf(index).part)) {
-    for (size_t i = 0; i < here.size(); ++i) OpsOf(part).Copy(here[i].data(), there[i].data(), here[i].size());
+  if (OnHost(role) == from.OnHost(from.PlaceOf(index).role)) {
+    for (size_t i = 0; i < here.size(); ++i) OpsOf(role).Copy(here[i].data(), there[i].data(), here[i].size());
     return;
   }
   std::vector<std::byte> bytes(layout_->ChunkBytes(ChunkAt(index)));
@@ -235,16 +235,16 @@ void ShardedState::CopyChunk(int index, const ShardedState& from) {
 }
 
 ShardedState::Places ShardedState::ChunkMemory(int index) {
-  return DeviceOf(PlaceOf(index).part).is_host() ? PlacesOf(index) : Places{};
+  return DeviceOf(PlaceOf(index).role).is_host() ? PlacesOf(index) : Places{};
 }
 
 void ShardedState::RefreshComputeWeights() {
   if (ComputeWeightsAreMaster(kServed)) return;
   const auto chunks = static_cast<int>(places_.size());
   for (int first = 0, end = 0; first < chunks; first = end) {
-    end = EndOfRun(first, chunks);
+    end = EndOfRange(first, chunks);
     const Place& place = PlaceOf(first);
-    if (place.part != kServed) continue;
+    if (place.role != kServed) continue;
     const int64_t n = CountElements(first, end);
     if (map_->ComputeWeightDType(ChunkAt(first).parameter) == DType::kBF16) {
       stream_->ops().CastToBf16(reinterpret_cast<uint16_t*>(ComputeWeightsOf(place)), Weight(first), n);
@@ -264,15 +264,15 @@ uint64_t ShardedState::ChunkDigestAfter(int index, const float* gradient, const 
   const Chunk& chunk = ChunkAt(index);
   std::vector<float> values(layout_->ChunkBytes(chunk) / sizeof(float));
   ReadChunk(index, reinterpret_cast<std::byte*>(values.data()));
-  PlaneRun run{.parameter = &ParameterOf(index), .n = chunk.elements, .planes = {}, .gradient = gradient};
+  PlaneRange range{.parameter = &ParameterOf(index), .n = chunk.elements, .planes = {}, .gradient = gradient};
   for (size_t plane = 0; plane < layout_->NumPlanes(chunk); ++plane) {
-    run.planes.push_back(values.data() + plane * static_cast<size_t>(chunk.elements));
+    range.planes.push_back(values.data() + plane * static_cast<size_t>(chunk.elements));
   }
-  if (!arguments.updates.empty()) run.update = arguments.updates[static_cast<size_t>(index)];
+  if (!arguments.updates.empty()) range.update = arguments.updates[static_cast<size_t>(index)];
   if (device_->is_host()) {
-    arguments.optimizer->Apply(stream_->ops(), run, arguments.scalars, nullptr);
+    arguments.optimizer->Apply(stream_->ops(), range, arguments.scalars, nullptr);
   } else {
-    UpdateOnHost(run, arguments);  // the same bits
+    UpdateOnHost(range, arguments);  // the same bits
   }
   return XXH3_64bits(values.data(), values.size() * sizeof(float));
 }

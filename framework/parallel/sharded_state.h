@@ -53,7 +53,7 @@ class ShardedState {
 
   const ShardMap& map() const { return *map_; }
   const StateLayout& layout() const { return *layout_; }
-  bool Holds(int chunk) const { return PlaceOf(chunk).part != kNone; }
+  bool Holds(int chunk) const { return PlaceOf(chunk).role != kNone; }
   bool whole_units() const { return options_.whole_units; }
 
   /// Weights by the layout's initialisers: a value depends on (seed, parameter, element) only. The other planes as they
@@ -85,7 +85,8 @@ class ShardedState {
   uint64_t ChunkDigest(int chunk) const;
   uint64_t ChunkDigestAfter(int index, const float* gradient, const UpdateArguments& arguments) const;
 
-  /// Where the compute weights of a unit are kept: whole, or the runs of it that are served here, one after the other.
+  /// Where the compute weights of a unit are kept: whole, or the ranges of it that are served here, one after the
+  /// other.
   std::byte* ComputeWeights(int unit) const {
     return static_cast<std::byte*>(compute_weights_.data()) + compute_weight_offset_[static_cast<size_t>(unit)];
   }
@@ -95,7 +96,7 @@ class ShardedState {
   void RefreshComputeWeights();
 
  private:
-  enum Part : int8_t { kServed, kMirrored, kNone };
+  enum Role : int8_t { kServed, kMirrored, kNone };
   /// fp32, of each name of the layout: chunks of unit 0 that have such a plane, then those of unit 1, ... No memory for
   /// the weight if compute weights are fp32 and serve as the master copy.
   struct PlaneMemory {
@@ -103,7 +104,7 @@ class ShardedState {
     Buffer buffer;
   };
   struct Place {
-    Part part = kNone;
+    Role role = kNone;
     std::array<int64_t, kMaxPlanes> element = {};  // of each of the chunk's planes, in the memory of its name
     int64_t compute_weights = 0;                   // byte of compute_weights_; of what is served
   };
@@ -112,22 +113,22 @@ class ShardedState {
       : map_(&map), layout_(&layout), options_(options), device_(&device), stream_(&stream) {}
 
   void PlaceUnit(int unit);
-  absl::Status Allocate(Part part);
+  absl::Status Allocate(Role role);
   const Place& PlaceOf(int chunk) const { return places_[static_cast<size_t>(chunk)]; }
   const Chunk& ChunkAt(int index) const { return map_->layout().chunks()[static_cast<size_t>(index)]; }
   const ParameterSpec& ParameterOf(int index) const {
     return map_->layout().parameters()[static_cast<size_t>(ChunkAt(index).parameter)];
   }
   /// From `first` on, the end of the chunks that lie behind each other in one parameter and in memory.
-  int EndOfRun(int first, int end) const;
+  int EndOfRange(int first, int end) const;
   /// As ChunkMemory, on whichever device they lie.
   Places PlacesOf(int index) const;
-  bool OnHost(Part part) const { return options_.mirrors_on_host && part == kMirrored; }
-  Device& DeviceOf(Part part) const { return OnHost(part) ? *options_.host.device : *device_; }
-  kernels::Ops& OpsOf(Part part) const { return OnHost(part) ? options_.host.stream->ops() : stream_->ops(); }
-  void UpdateRun(int first, int end, const float* gradient, const UpdateArguments& arguments);
-  void UpdateOnHost(const PlaneRun& whole, const UpdateArguments& arguments) const;
-  bool ComputeWeightsAreMaster(Part part) const { return part == kServed && map_->compute_dtype() == DType::kF32; }
+  bool OnHost(Role role) const { return options_.mirrors_on_host && role == kMirrored; }
+  Device& DeviceOf(Role role) const { return OnHost(role) ? *options_.host.device : *device_; }
+  kernels::Ops& OpsOf(Role role) const { return OnHost(role) ? options_.host.stream->ops() : stream_->ops(); }
+  void UpdateRange(int first, int end, const float* gradient, const UpdateArguments& arguments);
+  void UpdateOnHost(const PlaneRange& whole, const UpdateArguments& arguments) const;
+  bool ComputeWeightsAreMaster(Role role) const { return role == kServed && map_->compute_dtype() == DType::kF32; }
   std::byte* ComputeWeightsOf(const Place& place) const {
     return static_cast<std::byte*>(compute_weights_.data()) + place.compute_weights;
   }
@@ -135,7 +136,7 @@ class ShardedState {
   float* Values(int chunk, size_t plane) const;
   float* Weight(int chunk) const { return Values(chunk, 0); }
   /// The planes of held chunks [first, end) of one parameter.
-  PlaneRun RunOf(int first, int64_t elements) const;
+  PlaneRange RangeOf(int first, int64_t elements) const;
   int64_t CountElements(int first, int end) const {
     return ChunkAt(end - 1).offset + ChunkAt(end - 1).elements - ChunkAt(first).offset;
   }
@@ -146,7 +147,7 @@ class ShardedState {
   Device* device_;
   Stream* stream_;
   std::vector<Place> places_;                       // by chunk
-  std::array<std::vector<PlaneMemory>, 2> memory_;  // by part and name
+  std::array<std::vector<PlaneMemory>, 2> memory_;  // by role and name
   std::shared_ptr<HostBlocks> block_memory_;
   Buffer compute_weights_;
   std::vector<int64_t> compute_weight_offset_;  // by unit

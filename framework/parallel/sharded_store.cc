@@ -20,49 +20,49 @@ ReductionMode ShardedStore::Mode(const Placement& placement) {
   return alone ? ReductionMode::kPieces : ReductionMode::kEveryMicrobatch;
 }
 
-ShardedStore::ShardedStore(const Parts& parts)
-    : parts_(parts),
-      layout_(parts.state->map().layout()),
-      buffers_(*parts.device),
+ShardedStore::ShardedStore(const Dependencies& dependencies)
+    : deps_(dependencies),
+      layout_(dependencies.state->map().layout()),
+      buffers_(*dependencies.device),
       weights_(layout_.units().size()),
       gradients_(layout_.units().size()),
-      group_(parts.placement->Group(parts.placement->GroupOf(parts.rank))),
-      local_exchange_(parts.stream->ops()) {
+      group_(dependencies.placement->Group(dependencies.placement->GroupOf(dependencies.rank))),
+      local_exchange_(dependencies.stream->ops()) {
   for (const Unit& unit : layout_.units()) {
-    local_.emplace_back(buffers_, parts.stream->ops(), parts.order, unit.elements);
+    local_.emplace_back(buffers_, dependencies.stream->ops(), dependencies.order, unit.elements);
   }
 }
 
-absl::StatusOr<std::unique_ptr<ShardedStore>> ShardedStore::Create(const Parts& parts) {
-  std::unique_ptr<ShardedStore> store(new ShardedStore(parts));
-  WorldCommunicators& communicators = *parts.communicators;
+absl::StatusOr<std::unique_ptr<ShardedStore>> ShardedStore::Create(const Dependencies& dependencies) {
+  std::unique_ptr<ShardedStore> store(new ShardedStore(dependencies));
+  WorldCommunicators& communicators = *dependencies.communicators;
   if (communicators.group != nullptr) {
-    ASSIGN_OR_RETURN(store->gatherer_,
-                     Gatherer::Create(*parts.state, parts.rank, *communicators.group, *parts.device, parts.timeout));
+    ASSIGN_OR_RETURN(store->gatherer_, Gatherer::Create(*dependencies.state, dependencies.rank, *communicators.group,
+                                                        *dependencies.device, dependencies.timeout));
   }
   if (communicators.world != nullptr) {
-    ASSIGN_OR_RETURN(store->reducer_,
-                     Reducer::Create(parts.state->map(), *parts.placement, parts.order, *communicators.world,
-                                     *parts.device, parts.timeout, parts.in_parts));
+    ASSIGN_OR_RETURN(store->reducer_, Reducer::Create(dependencies.state->map(), *dependencies.placement,
+                                                      dependencies.order, *communicators.world, *dependencies.device,
+                                                      dependencies.timeout, dependencies.in_parts));
   }
-  if (!parts.in_parts) return store;
+  if (!dependencies.in_parts) return store;
   store->DescribeParts();
   if (communicators.parts != nullptr) {
-    store->group_exchange_ =
-        std::make_unique<GroupExchange>(*communicators.parts, *parts.stream, *parts.progress, parts.timeout);
+    store->group_exchange_ = std::make_unique<GroupExchange>(*communicators.parts, *dependencies.stream,
+                                                             *dependencies.progress, dependencies.timeout);
   }
   HOLDFAST_CHECK(store->exchange().size() == std::ssize(store->group_));
   return store;
 }
 
 void ShardedStore::DescribeParts() {
-  const ShardMap& map = parts_.state->map();
+  const ShardMap& map = deps_.state->map();
   unit_parts_.resize(layout_.units().size());
   for (int u = 0; u < layout_.num_units(); ++u) {
     const Unit& unit = layout_.units()[static_cast<size_t>(u)];
     UnitParts& parts = unit_parts_[static_cast<size_t>(u)];
     for (int part = 0; part < static_cast<int>(unit.parts.size()); ++part) {
-      const int server = map.ServerOfPart(u, part, parts_.rank);
+      const int server = map.ServerOfPart(u, part, deps_.rank);
       const auto member = std::find(group_.begin(), group_.end(), server);
       HOLDFAST_CHECK(member != group_.end());
       parts.servers.push_back(static_cast<int>(member - group_.begin()));
@@ -71,10 +71,10 @@ void ShardedStore::DescribeParts() {
     int last = -1;
     for (int c = unit.first_chunk; c < unit.first_chunk + unit.num_chunks; ++c) {
       const int index = layout_.chunks()[static_cast<size_t>(c)].parameter;
-      if (index == std::exchange(last, index) || !map.Serves(parts_.rank, c)) continue;  // its first chunk
+      if (index == std::exchange(last, index) || !map.Serves(deps_.rank, c)) continue;  // its first chunk
       const Shape& shape = layout_.parameters()[static_cast<size_t>(index)].shape;
       parts.parameters.push_back(index);
-      parts.weights.push_back({parts_.state->ComputeWeightsOf(c), map.ComputeWeightDType(index), shape});
+      parts.weights.push_back({deps_.state->ComputeWeightsOf(c), map.ComputeWeightDType(index), shape});
       parts.elements += shape.elements();
     }
   }
@@ -98,12 +98,12 @@ absl::Status ShardedStore::BeginStep(const ReductionPlan& plan, const UnitSchedu
 
 void ShardedStore::BeginWave(int wave) {
   wave_ = wave;
-  run_ = plan_->Run(wave, parts_.rank);
-  for (GradientSum& sum : local_) sum.Reset(run_.first);
-  if (run_.count == 0 && gatherer_ != nullptr) gatherer_->SkipPass();
+  range_ = plan_->RangeOf(wave, deps_.rank);
+  for (GradientSum& sum : local_) sum.Reset(range_.first);
+  if (range_.count == 0 && gatherer_ != nullptr) gatherer_->SkipPass();
   homes_.clear();
   for (int member = 0; member < static_cast<int>(group_.size()); ++member) {
-    if (plan_->Run(wave, group_[static_cast<size_t>(member)]).count > 0) homes_.push_back(member);
+    if (plan_->RangeOf(wave, group_[static_cast<size_t>(member)]).count > 0) homes_.push_back(member);
   }
 }
 
@@ -114,7 +114,7 @@ absl::Status ShardedStore::BeginEvaluation(int64_t passes, const UnitSchedule& s
 }
 
 void ShardedStore::BeginEvaluationPass(const std::vector<bool>& has_microbatch) {
-  if (!has_microbatch[static_cast<size_t>(parts_.rank)] && gatherer_ != nullptr) gatherer_->SkipPass();
+  if (!has_microbatch[static_cast<size_t>(deps_.rank)] && gatherer_ != nullptr) gatherer_->SkipPass();
   homes_.clear();
   for (int member = 0; member < static_cast<int>(group_.size()); ++member) {
     if (has_microbatch[static_cast<size_t>(group_[static_cast<size_t>(member)])]) homes_.push_back(member);
@@ -124,23 +124,23 @@ void ShardedStore::BeginEvaluationPass(const std::vector<bool>& has_microbatch) 
 template <typename Wait>
 auto ShardedStore::Waiting(Wait&& wait) {
   const Clock::time_point start = Clock::now();
-  parts_.progress->waiting = true;
+  deps_.progress->waiting = true;
   auto result = wait();
-  parts_.progress->waiting = false;
+  deps_.progress->waiting = false;
   wait_seconds_ += SecondsSince(start);
   return result;
 }
 
 absl::Status ShardedStore::EndStep() {
-  ++parts_.progress->count;
+  ++deps_.progress->count;
   if (gatherer_ != nullptr) RETURN_IF_ERROR(Waiting([&] { return gatherer_->Finish(); }));
   if (reducer_ != nullptr) return Waiting([&] { return reducer_->Finish(); });
-  std::vector<ChunkRun> runs;
+  std::vector<ChunkRange> ranges;
   for (int u = 0; u < layout_.num_units(); ++u) {
     const Unit& unit = layout_.units()[static_cast<size_t>(u)];
-    runs.push_back({unit.first_chunk, unit.first_chunk + unit.num_chunks, local_[static_cast<size_t>(u)].Finish()});
+    ranges.push_back({unit.first_chunk, unit.first_chunk + unit.num_chunks, local_[static_cast<size_t>(u)].Finish()});
   }
-  ASSIGN_OR_RETURN(chunk_sums_, squares_.Of(runs, layout_, *parts_.device, *parts_.stream));
+  ASSIGN_OR_RETURN(chunk_sums_, squares_.Of(ranges, layout_, *deps_.device, *deps_.stream));
   return absl::OkStatus();
 }
 
@@ -161,24 +161,24 @@ const std::map<int64_t, double>& ShardedStore::chunk_sums() const {
 
 absl::StatusOr<absl::Span<const Tensor>> ShardedStore::Acquire(int unit) {
   if (stop_.stop_requested()) return StepStopped();
-  ++parts_.progress->count;
+  ++deps_.progress->count;
   std::byte* compute_weights = nullptr;
   if (gatherer_ != nullptr) {
     ASSIGN_OR_RETURN(compute_weights, Waiting([&] { return gatherer_->Acquire(unit, stop_); }));
   } else {
-    compute_weights = parts_.state->ComputeWeights(unit);
+    compute_weights = deps_.state->ComputeWeights(unit);
   }
   std::vector<Tensor>& weights = weights_[static_cast<size_t>(unit)];
-  weights = parts_.state->map().ComputeWeightTensors(unit, compute_weights);
+  weights = deps_.state->map().ComputeWeightTensors(unit, compute_weights);
   return absl::MakeConstSpan(weights);
 }
 
 void ShardedStore::Release(int) {
-  if (gatherer_ != nullptr) gatherer_->Release(parts_.stream->Record());
+  if (gatherer_ != nullptr) gatherer_->Release(deps_.stream->Record());
 }
 
 absl::StatusOr<absl::Span<const Tensor>> ShardedStore::BeginGradients(int unit) {
-  ++parts_.progress->count;
+  ++deps_.progress->count;
   if (reducer_ != nullptr) RETURN_IF_ERROR(Waiting([&] { return reducer_->WaitForRoom(unit, stop_); }));
   ASSIGN_OR_RETURN(float* flat, local_[static_cast<size_t>(unit)].Open());
   std::vector<Tensor>& tensors = gradients_[static_cast<size_t>(unit)];
@@ -194,8 +194,8 @@ absl::StatusOr<absl::Span<const Tensor>> ShardedStore::BeginGradients(int unit) 
 absl::Status ShardedStore::EndGradients(int unit) {
   GradientSum& sum = local_[static_cast<size_t>(unit)];
   sum.Close();
-  if (reducer_ != nullptr && sum.next() == run_.end()) {
-    reducer_->Contribute(unit, sum.TakePieces(), parts_.stream->Record());
+  if (reducer_ != nullptr && sum.next() == range_.end()) {
+    reducer_->Contribute(unit, sum.TakePieces(), deps_.stream->Record());
   }
   return absl::OkStatus();
 }
@@ -207,7 +207,7 @@ Exchange& ShardedStore::exchange() {
 
 absl::StatusOr<absl::Span<const Tensor>> ShardedStore::PartWeights(int unit) {
   if (stop_.stop_requested()) return StepStopped();
-  ++parts_.progress->count;
+  ++deps_.progress->count;
   return absl::MakeConstSpan(unit_parts_[static_cast<size_t>(unit)].weights);
 }
 
@@ -216,7 +216,7 @@ absl::StatusOr<absl::Span<const Tensor>> ShardedStore::BeginPartGradients(int un
   if (parts.finished.empty()) RETURN_IF_ERROR(Waiting([&] { return reducer_->WaitForRoom(unit, stop_); }));
   const int home = group_[static_cast<size_t>(homes_[parts.finished.size()])];
   GradientSum::Piece& piece = parts.finished.emplace_back();
-  piece.run = plan_->Run(wave_, home);
+  piece.range = plan_->RangeOf(wave_, home);
   ASSIGN_OR_RETURN(piece.sum, buffers_.Take(parts.elements));
   parts.gradients.clear();
   float* next = piece.sum.data();
@@ -231,20 +231,20 @@ absl::StatusOr<absl::Span<const Tensor>> ShardedStore::BeginPartGradients(int un
 absl::Status ShardedStore::EndPartGradients(int unit) {
   UnitParts& parts = unit_parts_[static_cast<size_t>(unit)];
   if (parts.finished.size() < homes_.size()) return absl::OkStatus();
-  reducer_->Contribute(unit, std::exchange(parts.finished, {}), parts_.stream->Record());
+  reducer_->Contribute(unit, std::exchange(parts.finished, {}), deps_.stream->Record());
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<int32_t>> ShardedStore::Fetch(const int32_t* device, int64_t n) {
   std::vector<int32_t> values(static_cast<size_t>(n));
-  RETURN_IF_ERROR(parts_.stream->Synchronize());
-  parts_.device->CopyToHost(values.data(), device, values.size() * sizeof(int32_t));
+  RETURN_IF_ERROR(deps_.stream->Synchronize());
+  deps_.device->CopyToHost(values.data(), device, values.size() * sizeof(int32_t));
   return values;
 }
 
 absl::Status ShardedStore::Put(absl::Span<const int32_t> values, int32_t* device) {
-  RETURN_IF_ERROR(parts_.stream->Synchronize());
-  parts_.device->CopyFromHost(device, values.data(), values.size() * sizeof(int32_t));
+  RETURN_IF_ERROR(deps_.stream->Synchronize());
+  deps_.device->CopyFromHost(device, values.data(), values.size() * sizeof(int32_t));
   return absl::OkStatus();
 }
 

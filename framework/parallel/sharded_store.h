@@ -38,7 +38,7 @@ struct WorldCommunicators {
 /// Thread-safety: Abort from any thread, everything else from one.
 class ShardedStore final : public UnitStore, private PartStore {
  public:
-  struct Parts {
+  struct Dependencies {
     const Placement* placement = nullptr;
     int rank = 0;
     SumOrder order = SumOrder::Tree();  // of gradients
@@ -51,15 +51,15 @@ class ShardedStore final : public UnitStore, private PartStore {
     std::chrono::milliseconds timeout{0};  // of one transfer
   };
 
-  /// Everything in `parts` must outlive the store.
-  static absl::StatusOr<std::unique_ptr<ShardedStore>> Create(const Parts& parts);
+  /// Everything in `dependencies` must outlive the store.
+  static absl::StatusOr<std::unique_ptr<ShardedStore>> Create(const Dependencies& dependencies);
 
   static ReductionMode Mode(const Placement& placement);
 
   /// A step of training: passes of `schedule` over the microbatches that `plan` gives this rank, wave by wave. All
   /// ranks call it alike. From here on calls fail with Cancelled once `stop` is requested.
   absl::Status BeginStep(const ReductionPlan& plan, const UnitSchedule& schedule, std::stop_token stop);
-  /// The next wave. This rank's run of it may be empty.
+  /// The next wave. This rank's range of it may be empty.
   void BeginWave(int wave);
   /// Waits until the gradients of all ranks are summed and nobody reads weights any more.
   absl::Status EndStep();
@@ -71,8 +71,8 @@ class ShardedStore final : public UnitStore, private PartStore {
 
   /// For the passes of the wave, or of the evaluation, at hand; null: units are acquired whole. Where it is not, a rank
   /// without a microbatch serves (Model::Serve) if serves_others().
-  PartStore* parts() { return parts_.in_parts ? this : nullptr; }
-  bool serves_others() const { return parts_.in_parts && !homes_.empty(); }
+  PartStore* parts() { return deps_.in_parts ? this : nullptr; }
+  bool serves_others() const { return deps_.in_parts && !homes_.empty(); }
 
   /// After EndStep, until the next BeginStep: gradients of all chunks held here; sums of squares of those summed here,
   /// by chunk.
@@ -102,7 +102,7 @@ class ShardedStore final : public UnitStore, private PartStore {
     std::vector<GradientSum::Piece> finished;  // by home
   };
 
-  explicit ShardedStore(const Parts& parts);
+  explicit ShardedStore(const Dependencies& dependencies);
   void DescribeParts();
   template <typename Wait>
   auto Waiting(Wait&& wait);
@@ -116,17 +116,17 @@ class ShardedStore final : public UnitStore, private PartStore {
   absl::StatusOr<std::vector<int32_t>> Fetch(const int32_t* device, int64_t n) override;
   absl::Status Put(absl::Span<const int32_t> values, int32_t* device) override;
 
-  Parts parts_;
+  Dependencies deps_;
   const ParameterLayout& layout_;
   GradientBuffers buffers_;
   std::unique_ptr<Gatherer> gatherer_;                    // null if this rank's group is itself
   std::unique_ptr<Reducer> reducer_;                      // null in a world of one
-  std::vector<GradientSum> local_;                        // per unit: this rank's run
+  std::vector<GradientSum> local_;                        // per unit: this rank's range
   std::vector<std::vector<Tensor>> weights_, gradients_;  // views, per unit, while it is open
   std::map<int64_t, double> chunk_sums_;                  // in a world of one
   ChunkSquares squares_;
   std::optional<ReductionPlan> plan_;
-  MicrobatchRun run_;
+  MicrobatchRange range_;
   int wave_ = 0;
   std::stop_token stop_;
   std::vector<UnitParts> unit_parts_;              // by unit

@@ -10,20 +10,20 @@
 
 namespace holdfast {
 
-Snapshot::Snapshot(Parts parts, std::vector<int> chunks, size_t staging_bytes)
-    : parts_(std::move(parts)),
+Snapshot::Snapshot(Dependencies dependencies, std::vector<int> chunks, size_t staging_bytes)
+    : deps_(std::move(dependencies)),
       chunks_(std::move(chunks)),
       staging_bytes_(staging_bytes),
-      index_of_chunk_(parts_.state->map().layout().chunks().size(), -1),
+      index_of_chunk_(deps_.state->map().layout().chunks().size(), -1),
       progress_(chunks_.size(), Progress::kPending) {
   for (size_t i = 0; i < chunks_.size(); ++i) {
-    HOLDFAST_CHECK(parts_.state->Holds(chunks_[i]));
+    HOLDFAST_CHECK(deps_.state->Holds(chunks_[i]));
     index_of_chunk_[static_cast<size_t>(chunks_[i])] = static_cast<int>(i);
   }
 }
 
 const Chunk& Snapshot::ChunkAt(size_t index) const {
-  return parts_.state->map().layout().chunks()[static_cast<size_t>(chunks_[index])];
+  return deps_.state->map().layout().chunks()[static_cast<size_t>(chunks_[index])];
 }
 
 // Queued on `stream`, outside the lock, so that the two sides copy at the same time.
@@ -31,8 +31,8 @@ HostBytes Snapshot::Copy(std::unique_lock<std::mutex>& lock, size_t index, Strea
   progress_[index] = Progress::kCopying;
   ++copying_;
   lock.unlock();
-  HostBytes bytes = parts_.memory->Take(parts_.state->layout().ChunkBytes(ChunkAt(index)));
-  parts_.state->QueueReadChunk(chunks_[index], bytes.data(), stream);
+  HostBytes bytes = deps_.memory->Take(deps_.state->layout().ChunkBytes(ChunkAt(index)));
+  deps_.state->QueueReadChunk(chunks_[index], bytes.data(), stream);
   lock.lock();
   return bytes;
 }
@@ -62,8 +62,8 @@ std::optional<Snapshot::Captured> Snapshot::Next() {
     if (next_ < chunks_.size()) {
       const size_t index = next_;
       captured.chunk = chunks_[index];
-      captured.bytes = Copy(lock, index, *parts_.reading);
-      const bool copied = Finish(lock, *parts_.reading);
+      captured.bytes = Copy(lock, index, *deps_.reading);
+      const bool copied = Finish(lock, *deps_.reading);
       --copying_;
       progress_[index] = Progress::kTaken;
       changed_.notify_all();
@@ -79,7 +79,7 @@ std::optional<Snapshot::Captured> Snapshot::Next() {
 }
 
 void Snapshot::CopyFirst(std::unique_lock<std::mutex>& lock, size_t index, std::vector<Captured>* queued) {
-  const size_t bytes = parts_.state->layout().ChunkBytes(ChunkAt(index));
+  const size_t bytes = deps_.state->layout().ChunkBytes(ChunkAt(index));
   // One chunk always fits; the reader may also take this very chunk while we wait.
   const auto may_go_on = [&] {
     const bool fits = staged_bytes_ == 0 || staged_bytes_ + bytes <= staging_bytes_;
@@ -89,14 +89,14 @@ void Snapshot::CopyFirst(std::unique_lock<std::mutex>& lock, size_t index, std::
   changed_.wait(lock, may_go_on);
   if (abandoned_ || progress_[index] == Progress::kTaken) return;
   staged_bytes_ += bytes;
-  HostBytes copy = Copy(lock, index, *parts_.updating);
+  HostBytes copy = Copy(lock, index, *deps_.updating);
   queued->push_back({.chunk = chunks_[index], .bytes = std::move(copy), .digest = 0});
 }
 
 // What was queued is copied, and the reader may have it.
 void Snapshot::Stage(std::unique_lock<std::mutex>& lock, std::vector<Captured>* queued) {
   if (queued->empty()) return;
-  Finish(lock, *parts_.updating);
+  Finish(lock, *deps_.updating);
   for (Captured& captured : *queued) {
     progress_[static_cast<size_t>(index_of_chunk_[static_cast<size_t>(captured.chunk)])] = Progress::kTaken;
     --copying_;
@@ -108,7 +108,7 @@ void Snapshot::Stage(std::unique_lock<std::mutex>& lock, std::vector<Captured>* 
 
 void Snapshot::BeforeUpdate(int unit, Range range) {
   const auto start = std::chrono::steady_clock::now();
-  const ParameterLayout& layout = parts_.state->map().layout();
+  const ParameterLayout& layout = deps_.state->map().layout();
   const Unit& u = layout.units()[static_cast<size_t>(unit)];
   std::vector<Captured> queued;
   std::unique_lock lock(mutex_);
@@ -124,7 +124,7 @@ void Snapshot::BeforeUpdate(int unit, Range range) {
 }
 
 void Snapshot::CaptureAll() {
-  const auto units = parts_.state->map().layout().units();
+  const auto units = deps_.state->map().layout().units();
   for (size_t u = 0; u < units.size(); ++u) BeforeUpdate(static_cast<int>(u), {0, units[u].elements});
 }
 

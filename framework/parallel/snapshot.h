@@ -25,7 +25,7 @@ namespace holdfast {
 class Snapshot {
  public:
   /// Must outlive the snapshot; the streams and the state, until CaptureAll has returned or Abandon was called.
-  struct Parts {
+  struct Dependencies {
     const ShardedState* state = nullptr;
     Stream* reading = nullptr;   // of the reader alone
     Stream* updating = nullptr;  // on which the state is updated
@@ -33,7 +33,7 @@ class Snapshot {
   };
 
   /// Of `chunks`, all held by the state.
-  Snapshot(Parts parts, std::vector<int> chunks, size_t staging_bytes);
+  Snapshot(Dependencies dependencies, std::vector<int> chunks, size_t staging_bytes);
 
   const std::vector<int>& chunks() const { return chunks_; }
 
@@ -66,7 +66,7 @@ class Snapshot {
   void CopyFirst(std::unique_lock<std::mutex>& lock, size_t index, std::vector<Captured>* queued);
   void Stage(std::unique_lock<std::mutex>& lock, std::vector<Captured>* queued);
 
-  const Parts parts_;
+  const Dependencies deps_;
   const std::vector<int> chunks_;
   const size_t staging_bytes_;
   std::vector<int> index_of_chunk_;  // in chunks_, or -1

@@ -58,31 +58,31 @@ absl::StatusOr<ConstBytes> StagedCommunicator::Outgoing(ConstBytes data) {
   return staged;
 }
 
-absl::Status StagedCommunicator::Into(RankParts<Bytes> output,
-                                      absl::FunctionRef<absl::Status(RankParts<Bytes>)> receive) {
+absl::Status StagedCommunicator::Into(RankSlices<Bytes> output,
+                                      absl::FunctionRef<absl::Status(RankSlices<Bytes>)> receive) {
   if (Reaches(output.bytes)) return receive(output);
   ASSIGN_OR_RETURN(const Bytes staged, Stage(in_, output.bytes.size()));
-  const RankParts<Bytes> received{staged, output.counts, output.displacements};
+  const RankSlices<Bytes> received{staged, output.counts, output.displacements};
   RETURN_IF_ERROR(receive(received));
   for (int r = 0; r < size(); ++r) CopyOut(output[r], received[r]);
   return absl::OkStatus();
 }
 
-absl::Status StagedCommunicator::AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) {
+absl::Status StagedCommunicator::AllGatherV(ConstBytes input, RankSlices<Bytes> output, Deadline deadline) {
   RETURN_IF_ERROR(CheckGather(input, output, rank(), size()));
   ASSIGN_OR_RETURN(const ConstBytes sent, Outgoing(input));
-  return Into(output, [&](RankParts<Bytes> received) { return inner_->AllGatherV(sent, received, deadline); });
+  return Into(output, [&](RankSlices<Bytes> received) { return inner_->AllGatherV(sent, received, deadline); });
 }
 
-absl::Status StagedCommunicator::AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) {
+absl::Status StagedCommunicator::AllToAllV(RankSlices<ConstBytes> input, RankSlices<Bytes> output, Deadline deadline) {
   RETURN_IF_ERROR(CheckExchange(input, output, rank(), size()));
   if (!Reaches(input.bytes)) {
     ASSIGN_OR_RETURN(const Bytes staged, Stage(out_, input.bytes.size()));
-    const RankParts<Bytes> sent{staged, input.counts, input.displacements};
+    const RankSlices<Bytes> sent{staged, input.counts, input.displacements};
     for (int r = 0; r < size(); ++r) CopyIn(sent[r], input[r]);
     input.bytes = staged;
   }
-  return Into(output, [&](RankParts<Bytes> received) { return inner_->AllToAllV(input, received, deadline); });
+  return Into(output, [&](RankSlices<Bytes> received) { return inner_->AllToAllV(input, received, deadline); });
 }
 
 absl::Status StagedCommunicator::Broadcast(int root, Bytes data, Deadline deadline) {

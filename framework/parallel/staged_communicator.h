@@ -27,8 +27,8 @@ class StagedCommunicator final : public Communicator {
   int size() const override { return inner_->size(); }
   uint64_t generation() const override { return inner_->generation(); }
 
-  absl::Status AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) override;
-  absl::Status AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) override;
+  absl::Status AllGatherV(ConstBytes input, RankSlices<Bytes> output, Deadline deadline) override;
+  absl::Status AllToAllV(RankSlices<ConstBytes> input, RankSlices<Bytes> output, Deadline deadline) override;
   absl::Status Broadcast(int root, Bytes data, Deadline deadline) override;
   absl::Status Barrier(Deadline deadline) override { return inner_->Barrier(deadline); }
   absl::Status Send(int to, uint32_t tag, ConstBytes data, Deadline deadline) override;
@@ -49,7 +49,7 @@ class StagedCommunicator final : public Communicator {
   /// `data`, or a copy of it that the inner communicator reaches.
   absl::StatusOr<ConstBytes> Outgoing(ConstBytes data);
   /// Receives into `output`, or into staging and from there.
-  absl::Status Into(RankParts<Bytes> output, absl::FunctionRef<absl::Status(RankParts<Bytes>)> receive);
+  absl::Status Into(RankSlices<Bytes> output, absl::FunctionRef<absl::Status(RankSlices<Bytes>)> receive);
 
   std::unique_ptr<Communicator> inner_;
   Device& device_;

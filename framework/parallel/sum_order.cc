@@ -6,13 +6,13 @@ namespace holdfast {
 namespace {
 
 // Adds microbatch `index` to what has been added before it.
-void Append(const SumOrder& order, int64_t index, std::vector<MicrobatchRun>* sums) {
-  MicrobatchRun run{index, 1};
-  while (!sums->empty() && order.Joins(sums->back(), run)) {
-    run = {sums->back().first, sums->back().count + run.count};
+void Append(const SumOrder& order, int64_t index, std::vector<MicrobatchRange>* sums) {
+  MicrobatchRange range{index, 1};
+  while (!sums->empty() && order.Joins(sums->back(), range)) {
+    range = {sums->back().first, sums->back().count + range.count};
     sums->pop_back();
   }
-  sums->push_back(run);
+  sums->push_back(range);
 }
 
 }  // namespace
@@ -21,23 +21,23 @@ SumOrder SumOrder::Of(const BatchConfig& batch) {
   return batch.gradient_sum == GradientSumKind::kTree ? Tree() : Chains(batch.gradient_sum_block);
 }
 
-bool SumOrder::Joins(const MicrobatchRun& earlier, const MicrobatchRun& later) const {
+bool SumOrder::Joins(const MicrobatchRange& earlier, const MicrobatchRange& later) const {
   if (block_ == 0) return earlier.count == later.count && earlier.first % (2 * earlier.count) == 0;
   const int64_t place = later.first % block_;
   if (place != 0) return earlier.first % block_ == 0 && earlier.count == place;  // the block that it is in
   return later.count == block_ && earlier.first == 0;                            // the blocks before it
 }
 
-std::vector<MicrobatchRun> SumOrder::Pieces(const MicrobatchRun& run) const {
-  std::vector<MicrobatchRun> sums;
-  for (int64_t i = run.first; i < run.end(); ++i) Append(*this, i, &sums);
+std::vector<MicrobatchRange> SumOrder::Pieces(const MicrobatchRange& range) const {
+  std::vector<MicrobatchRange> sums;
+  for (int64_t i = range.first; i < range.end(); ++i) Append(*this, i, &sums);
   return sums;
 }
 
-int SumOrder::MaxSums(const MicrobatchRun& run) const {
-  std::vector<MicrobatchRun> sums;
+int SumOrder::MaxSums(const MicrobatchRange& range) const {
+  std::vector<MicrobatchRange> sums;
   size_t most = 0;
-  for (int64_t i = run.first; i < run.end(); ++i) {
+  for (int64_t i = range.first; i < range.end(); ++i) {
     Append(*this, i, &sums);
     most = std::max(most, sums.size());
   }

@@ -46,10 +46,10 @@ double WholeUpdateBytes(const ParameterLayout& layout, const Optimizer& optimize
 }
 
 void WholeUpdates::Side::Add(int chunk, const Chunk& what) {
-  const bool follows = runs.size() > first_run && runs.back().end == chunk;
-  if (!follows) runs.push_back({chunk, chunk, elements, 0});
-  runs.back().end = chunk + 1;
-  runs.back().elements += what.elements;
+  const bool follows = ranges.size() > first_range && ranges.back().end == chunk;
+  if (!follows) ranges.push_back({chunk, chunk, elements, 0});
+  ranges.back().end = chunk + 1;
+  ranges.back().elements += what.elements;
   elements += what.elements;
 }
 
@@ -57,14 +57,17 @@ void WholeUpdates::Side::EndRank() {
   counts.push_back((elements - first_of_rank) * kFloatBytes);
   starts.push_back(first_of_rank * kFloatBytes);
   first_of_rank = elements;
-  first_run = runs.size();
+  first_range = ranges.size();
 }
 
-WholeUpdates::WholeUpdates(const Parts& parts)
-    : p_(parts), map_(parts.state->map()), layout_(map_.layout()), place_(layout_.parameters().size(), -1) {}
+WholeUpdates::WholeUpdates(const Dependencies& dependencies)
+    : deps_(dependencies),
+      map_(dependencies.state->map()),
+      layout_(map_.layout()),
+      place_(layout_.parameters().size(), -1) {}
 
-absl::StatusOr<std::unique_ptr<WholeUpdates>> WholeUpdates::Create(const Parts& parts) {
-  std::unique_ptr<WholeUpdates> updates(new WholeUpdates(parts));
+absl::StatusOr<std::unique_ptr<WholeUpdates>> WholeUpdates::Create(const Dependencies& dependencies) {
+  std::unique_ptr<WholeUpdates> updates(new WholeUpdates(dependencies));
   updates->Plan();
   if (!updates->TakesNothing()) RETURN_IF_ERROR(updates->Allocate());
   return updates;
@@ -72,11 +75,11 @@ absl::StatusOr<std::unique_ptr<WholeUpdates>> WholeUpdates::Create(const Parts& 
 
 // Both sides of both exchanges list chunks in the same order: by the other rank, then ascending.
 void WholeUpdates::Plan() {
-  const int size = p_.world == nullptr ? 1 : p_.world->size();
-  owner_ = OwnersOfMatrices(layout_, *p_.optimizer, size);
+  const int size = deps_.world == nullptr ? 1 : deps_.world->size();
+  owner_ = OwnersOfMatrices(layout_, *deps_.optimizer, size);
   if (TakesNothing()) return;
   for (size_t p = 0; p < owner_.size(); ++p) {
-    if (owner_[p] != p_.rank) continue;
+    if (owner_[p] != deps_.rank) continue;
     place_[p] = owned_elements_;
     owned_elements_ += layout_.parameters()[p].shape.elements();
     mine_.push_back(static_cast<int>(p));
@@ -85,13 +88,13 @@ void WholeUpdates::Plan() {
     for (int chunk = 0; chunk < static_cast<int>(layout_.chunks().size()); ++chunk) {
       const Chunk& what = layout_.chunks()[static_cast<size_t>(chunk)];
       const int owner = owner_[static_cast<size_t>(what.parameter)];
-      if (owner != r && owner != p_.rank) continue;
+      if (owner != r && owner != deps_.rank) continue;
       const std::vector<int> holders = map_.Holders(chunk);
       const auto holds = [&](int rank) { return std::find(holders.begin(), holders.end(), rank) != holders.end(); };
-      if (owner == r && holders.front() == p_.rank) contributed_.Add(chunk, what);
-      if (owner == r && holds(p_.rank)) updated_.Add(chunk, what);
-      if (owner == p_.rank && holders.front() == r) collected_.Add(chunk, what);
-      if (owner == p_.rank && holds(r)) shipped_.Add(chunk, what);
+      if (owner == r && holders.front() == deps_.rank) contributed_.Add(chunk, what);
+      if (owner == r && holds(deps_.rank)) updated_.Add(chunk, what);
+      if (owner == deps_.rank && holders.front() == r) collected_.Add(chunk, what);
+      if (owner == deps_.rank && holds(r)) shipped_.Add(chunk, what);
     }
     for (Side* side : {&contributed_, &updated_, &collected_, &shipped_}) side->EndRank();
   }
@@ -99,23 +102,23 @@ void WholeUpdates::Plan() {
 
 absl::Status WholeUpdates::Allocate() {
   const auto allocate = [&](int64_t elements, const char* what) {
-    return Buffer::Allocate(*p_.device, static_cast<size_t>(elements * kFloatBytes), what);
+    return Buffer::Allocate(*deps_.device, static_cast<size_t>(elements * kFloatBytes), what);
   };
   ASSIGN_OR_RETURN(update_, allocate(updated_.elements, "updates"));
-  if (p_.world != nullptr) {
+  if (deps_.world != nullptr) {
     ASSIGN_OR_RETURN(sent_, allocate(std::max(contributed_.elements, shipped_.elements), "updates to send"));
     ASSIGN_OR_RETURN(received_, allocate(collected_.elements, "contributions to updates"));
     ASSIGN_OR_RETURN(matrices_, allocate(owned_elements_, "whole matrices"));
   }
   int64_t workspace = 0;
   for (const int p : mine_) {
-    workspace = std::max(workspace, p_.optimizer->WorkspaceElements(layout_.parameters()[static_cast<size_t>(p)]));
+    workspace = std::max(workspace, deps_.optimizer->WorkspaceElements(layout_.parameters()[static_cast<size_t>(p)]));
   }
   ASSIGN_OR_RETURN(workspace_, allocate(workspace, "whole matrices"));
   updates_.assign(layout_.chunks().size(), nullptr);
-  for (const Run& run : updated_.runs) {
-    const float* at = update_.as<float>() + run.at;
-    for (int chunk = run.first; chunk < run.end; ++chunk) {
+  for (const BufferRange& range : updated_.ranges) {
+    const float* at = update_.as<float>() + range.at;
+    for (int chunk = range.first; chunk < range.end; ++chunk) {
       updates_[static_cast<size_t>(chunk)] = at;
       at += layout_.chunks()[static_cast<size_t>(chunk)].elements;
     }
@@ -134,17 +137,17 @@ int64_t WholeUpdates::PlaceOf(int chunk) const {
 }
 
 void WholeUpdates::Copy(float* to, const float* from, int64_t elements) const {
-  p_.stream->ops().Copy(to, from, static_cast<size_t>(elements * kFloatBytes));
+  deps_.stream->ops().Copy(to, from, static_cast<size_t>(elements * kFloatBytes));
 }
 
 absl::Status WholeUpdates::Exchange(const Side& out, float* from, const Side& in, float* to) {
-  RETURN_IF_ERROR(p_.stream->Synchronize());
-  p_.progress->waiting = true;
-  absl::Status exchanged = p_.world->AllToAllV(
+  RETURN_IF_ERROR(deps_.stream->Synchronize());
+  deps_.progress->waiting = true;
+  absl::Status exchanged = deps_.world->AllToAllV(
       {AsBytes(static_cast<const float*>(from), out.elements), out.counts, out.starts},
-      {AsBytes(to, in.elements), in.counts, in.starts}, std::chrono::steady_clock::now() + p_.timeout);
-  p_.progress->waiting = false;
-  ++p_.progress->count;
+      {AsBytes(to, in.elements), in.counts, in.starts}, std::chrono::steady_clock::now() + deps_.timeout);
+  deps_.progress->waiting = false;
+  ++deps_.progress->count;
   return exchanged;
 }
 
@@ -159,35 +162,36 @@ absl::Status WholeUpdates::Prepare(absl::Span<const GradientPiece> gradients, co
       at += layout_.chunks()[static_cast<size_t>(chunk)].elements;
     }
   }
-  float* const out = p_.world == nullptr ? update_.as<float>() : sent_.as<float>();
-  const UpdateArguments arguments{.optimizer = p_.optimizer, .scalars = scalars};
-  for (const Run& run : contributed_.runs) {
-    float* at = out + run.at;
-    for (int chunk = run.first; chunk < run.end; ++chunk) {  // gradients of neighbours may lie apart
-      p_.state->Contribute(chunk, gradient_of[static_cast<size_t>(chunk)], arguments, at);
+  float* const out = deps_.world == nullptr ? update_.as<float>() : sent_.as<float>();
+  const UpdateArguments arguments{.optimizer = deps_.optimizer, .scalars = scalars};
+  for (const BufferRange& range : contributed_.ranges) {
+    float* at = out + range.at;
+    for (int chunk = range.first; chunk < range.end; ++chunk) {  // gradients of neighbours may lie apart
+      deps_.state->Contribute(chunk, gradient_of[static_cast<size_t>(chunk)], arguments, at);
       at += layout_.chunks()[static_cast<size_t>(chunk)].elements;
     }
   }
-  if (p_.world == nullptr) return MakeMine(stop);
+  if (deps_.world == nullptr) return MakeMine(stop);
   RETURN_IF_ERROR(Exchange(contributed_, sent_.as<float>(), collected_, received_.as<float>()));
-  for (const Run& run : collected_.runs) {
-    Copy(matrices_.as<float>() + PlaceOf(run.first), received_.as<float>() + run.at, run.elements);
+  for (const BufferRange& range : collected_.ranges) {
+    Copy(matrices_.as<float>() + PlaceOf(range.first), received_.as<float>() + range.at, range.elements);
   }
   RETURN_IF_ERROR(MakeMine(stop));
-  for (const Run& run : shipped_.runs) {
-    Copy(sent_.as<float>() + run.at, matrices_.as<float>() + PlaceOf(run.first), run.elements);
+  for (const BufferRange& range : shipped_.ranges) {
+    Copy(sent_.as<float>() + range.at, matrices_.as<float>() + PlaceOf(range.first), range.elements);
   }
   return Exchange(shipped_, sent_.as<float>(), updated_, update_.as<float>());
 }
 
 // In a world of one the matrices lie whole in update_.
 absl::Status WholeUpdates::MakeMine(const std::stop_token& stop) {
-  float* const matrices = p_.world == nullptr ? update_.as<float>() : matrices_.as<float>();
+  float* const matrices = deps_.world == nullptr ? update_.as<float>() : matrices_.as<float>();
   for (const int p : mine_) {
     if (stop.stop_requested()) return StepStopped();
-    RETURN_IF_ERROR(p_.optimizer->MakeUpdate(*p_.device, *p_.stream, layout_.parameters()[static_cast<size_t>(p)],
-                                             matrices + place_[static_cast<size_t>(p)], workspace_.as<float>()));
-    ++p_.progress->count;
+    RETURN_IF_ERROR(deps_.optimizer->MakeUpdate(*deps_.device, *deps_.stream,
+                                                layout_.parameters()[static_cast<size_t>(p)],
+                                                matrices + place_[static_cast<size_t>(p)], workspace_.as<float>()));
+    ++deps_.progress->count;
   }
   return absl::OkStatus();
 }

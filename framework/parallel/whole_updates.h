@@ -28,7 +28,7 @@ double WholeUpdateBytes(const ParameterLayout& layout, const Optimizer& optimize
 /// Thread-safety: none. Uses the world's communicator, which nobody else may use at the same time.
 class WholeUpdates {
  public:
-  struct Parts {
+  struct Dependencies {
     const Optimizer* optimizer = nullptr;
     const ShardedState* state = nullptr;
     int rank = 0;
@@ -39,8 +39,8 @@ class WholeUpdates {
     std::chrono::milliseconds timeout{0};  // of one exchange
   };
 
-  /// Everything in `parts` must outlive it. Takes no memory if the optimizer takes nothing whole.
-  static absl::StatusOr<std::unique_ptr<WholeUpdates>> Create(const Parts& parts);
+  /// Everything in `dependencies` must outlive it. Takes no memory if the optimizer takes nothing whole.
+  static absl::StatusOr<std::unique_ptr<WholeUpdates>> Create(const Dependencies& dependencies);
 
   /// Makes the updates of a step whose finished gradients are `gradients` (of all chunks held here). Every rank calls
   /// it alike. Cancelled soon after `stop` is requested.
@@ -52,24 +52,24 @@ class WholeUpdates {
 
  private:
   /// Neighbouring chunks of one matrix, in a buffer.
-  struct Run {
+  struct BufferRange {
     int first = 0, end = 0;  // chunks
     int64_t at = 0;          // element of the buffer
     int64_t elements = 0;
   };
-  /// A buffer of runs: those of rank 0, then those of rank 1, ...
+  /// A buffer of ranges: those of rank 0, then those of rank 1, ...
   struct Side {
-    std::vector<Run> runs;
+    std::vector<BufferRange> ranges;
     std::vector<int64_t> counts, starts;  // bytes, by rank
     int64_t elements = 0;
     int64_t first_of_rank = 0;
-    size_t first_run = 0;
+    size_t first_range = 0;
 
     void Add(int chunk, const Chunk& what);
     void EndRank();
   };
 
-  explicit WholeUpdates(const Parts& parts);
+  explicit WholeUpdates(const Dependencies& dependencies);
   void Plan();
   bool TakesNothing() const;
   absl::Status Allocate();
@@ -79,7 +79,7 @@ class WholeUpdates {
   /// Where a chunk of a matrix that is owned here lies in matrices_.
   int64_t PlaceOf(int chunk) const;
 
-  const Parts p_;
+  const Dependencies deps_;
   const ShardMap& map_;
   const ParameterLayout& layout_;
   std::vector<int> owner_;        // by parameter

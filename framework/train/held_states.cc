@@ -98,11 +98,11 @@ void HeldStates::EndMirrorFill() {
   ended.swap(mirror_fill_);
 }
 
-std::shared_ptr<Snapshot> HeldStates::StartSnapshot(const Snapshot::Parts& parts, std::vector<int> chunks,
+std::shared_ptr<Snapshot> HeldStates::StartSnapshot(const Snapshot::Dependencies& dependencies, std::vector<int> chunks,
                                                     size_t staging_bytes) {
   AbandonSnapshot(source_);
   AbandonSnapshot(current_);
-  current_.snapshot = std::make_shared<Snapshot>(parts, std::move(chunks), staging_bytes);
+  current_.snapshot = std::make_shared<Snapshot>(dependencies, std::move(chunks), staging_bytes);
   return current_.snapshot;
 }
 

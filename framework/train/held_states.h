@@ -68,7 +68,8 @@ class HeldStates {
   void EndMirrorFill();
 
   /// Of `chunks` of the current state; the one before is abandoned.
-  std::shared_ptr<Snapshot> StartSnapshot(const Snapshot::Parts& parts, std::vector<int> chunks, size_t staging_bytes);
+  std::shared_ptr<Snapshot> StartSnapshot(const Snapshot::Dependencies& dependencies, std::vector<int> chunks,
+                                          size_t staging_bytes);
   /// That has to be told before the current state changes; null = nobody reads it.
   Snapshot* snapshot_of_current() const { return current_.snapshot.get(); }
 

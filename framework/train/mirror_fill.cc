@@ -4,20 +4,20 @@
 
 namespace holdfast {
 
-MirrorFill::MirrorFill(Parts parts)
-    : parts_(std::move(parts)),
-      bytes_(ReceivedBytes(parts_.target->state().layout(), parts_.transfers, parts_.target->rank())) {}
+MirrorFill::MirrorFill(Dependencies dependencies)
+    : deps_(std::move(dependencies)),
+      bytes_(ReceivedBytes(deps_.target->state().layout(), deps_.transfers, deps_.target->rank())) {}
 
 MirrorFill::~MirrorFill() { Abort("the world has changed"); }
 
 void MirrorFill::Start() {
   thread_.Post([this] {
-    const TransferArguments arguments{.old_state = parts_.old_state,
-                                      .new_state = &parts_.target->state(),
-                                      .world = parts_.communicator.get(),
-                                      .timeout = parts_.timeout};
-    status_ = TransferMirrors(arguments, parts_.transfers, *parts_.progress).status();
-    parts_.done(status_);
+    const TransferArguments arguments{.old_state = deps_.old_state,
+                                      .new_state = &deps_.target->state(),
+                                      .world = deps_.communicator.get(),
+                                      .timeout = deps_.timeout};
+    status_ = TransferMirrors(arguments, deps_.transfers, *deps_.progress).status();
+    deps_.done(status_);
   });
 }
 

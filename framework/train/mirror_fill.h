@@ -17,7 +17,7 @@ namespace holdfast {
 
 class MirrorFill {
  public:
-  struct Parts {
+  struct Dependencies {
     std::vector<ChunkTransfer> transfers;  // of all ranks, to mirrors
     const ShardedState* old_state = nullptr;
     PlacedState* target = nullptr;
@@ -28,8 +28,8 @@ class MirrorFill {
     std::function<void(const absl::Status& status)> done;
   };
 
-  /// What `parts` points to must outlive it.
-  explicit MirrorFill(Parts parts);
+  /// What `dependencies` points to must outlive it.
+  explicit MirrorFill(Dependencies dependencies);
   /// Ends what is under way.
   ~MirrorFill();
 
@@ -38,10 +38,10 @@ class MirrorFill {
   void Start();
   /// Waits for the end.
   absl::Status Finish();
-  void Abort(const std::string& reason) const { parts_.communicator->Abort(reason); }
+  void Abort(const std::string& reason) const { deps_.communicator->Abort(reason); }
 
  private:
-  Parts parts_;
+  Dependencies deps_;
   int64_t bytes_;
   absl::Status status_;  // written by the thread
   TaskThread thread_;    // last: its task uses all of the above

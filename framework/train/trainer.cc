@@ -30,8 +30,8 @@ std::vector<uint64_t> BitsOf(const std::map<int64_t, double>& values) {
 std::vector<int> ChunksOf(const PlacedState& placed, int rank) {
   std::vector<int> chunks;
   for (int u = 0; u < placed.map().layout().num_units(); ++u) {
-    for (const Range& run : placed.map().Summed(u, rank)) {
-      for (int64_t c = run.begin; c < run.end; ++c) chunks.push_back(static_cast<int>(c));
+    for (const Range& range : placed.map().Summed(u, rank)) {
+      for (int64_t c = range.begin; c < range.end; ++c) chunks.push_back(static_cast<int>(c));
     }
   }
   return chunks;
@@ -141,13 +141,13 @@ absl::Status Trainer::FetchState(const TrainerWorld& world, PlacedState& target,
       on_mirrored();
     }
   };
-  states_.FillMirrors(std::make_unique<MirrorFill>(MirrorFill::Parts{.transfers = std::move(transfers.mirrored),
-                                                                     .old_state = arguments.old_state,
-                                                                     .target = &target,
-                                                                     .timeout = options_.transfer_timeout,
-                                                                     .communicator = std::move(for_mirrors),
-                                                                     .progress = &progress_,
-                                                                     .done = done}));
+  states_.FillMirrors(std::make_unique<MirrorFill>(MirrorFill::Dependencies{.transfers = std::move(transfers.mirrored),
+                                                                            .old_state = arguments.old_state,
+                                                                            .target = &target,
+                                                                            .timeout = options_.transfer_timeout,
+                                                                            .communicator = std::move(for_mirrors),
+                                                                            .progress = &progress_,
+                                                                            .done = done}));
   return absl::OkStatus();
 }
 
@@ -172,13 +172,13 @@ absl::Status Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSourc
   const float scale = 1.0f / static_cast<float>(options_.batch.step_tokens());
   runner_->BeginStep();
   for (int wave = 0; wave < plan.num_waves(); ++wave) {
-    const MicrobatchRun& run = plan.Run(wave, current().rank());
+    const MicrobatchRange& range = plan.RangeOf(wave, current().rank());
     store.BeginWave(wave);
-    for (int64_t i = run.first; i < run.end(); ++i) {
+    for (int64_t i = range.first; i < range.end(); ++i) {
       ASSIGN_OR_RETURN(const HostBatch microbatch, source(i));
       RETURN_IF_ERROR(runner_->ForwardBackward(microbatch, scale, store, store.parts()));
     }
-    if (run.count == 0 && store.serves_others()) RETURN_IF_ERROR(ServeOthers(/*training=*/true));
+    if (range.count == 0 && store.serves_others()) RETURN_IF_ERROR(ServeOthers(/*training=*/true));
   }
   return absl::OkStatus();
 }

@@ -36,7 +36,7 @@ void Gemm(Executor& executor, const GemmArgs& args, Arithmetic arithmetic) {
 }
 
 ConstMatrix SegmentOf(const ConstMatrix& m, const ExpertRows& rows, int64_t e) {
-  return PartOf(m, {rows.offsets[e], rows.offsets[e + 1]}, {0, m.cols});
+  return SliceOf(m, {rows.offsets[e], rows.offsets[e + 1]}, {0, m.cols});
 }
 
 /// The matrix of expert e, `step` elements from one to the next.
@@ -51,7 +51,7 @@ void ExpertGemm(Executor& executor, const ExpertGemmArgs& args, const ExpertRows
     return GemmArgs{.a = SegmentOf(args.a, rows, e),
                     .b = MatrixOf(args.b, e, args.b_step),
                     .transpose_b = args.transpose_b,
-                    .c = PartOf(args.c, {rows.offsets[e], rows.offsets[e + 1]}, {0, args.c.cols})};
+                    .c = SliceOf(args.c, {rows.offsets[e], rows.offsets[e + 1]}, {0, args.c.cols})};
   };
   WithKernel(args.a.dtype, args.b.dtype, arithmetic, [&](auto kernel) {
     ExpertProducts<decltype(kernel), decltype(product_of)>(executor, rows.num_experts, product_of).Run();

@@ -43,7 +43,7 @@ class TaskExecutor final : public Executor {
 };
 
 template <class View>
-View PartOf(const View& m, const Range& rows, const Range& cols) {
+View SliceOf(const View& m, const Range& rows, const Range& cols) {
   View part = m;
   const size_t first = static_cast<size_t>(rows.begin * m.stride + cols.begin) * SizeOf(m.dtype);
   part.data = (char*)m.data + first;  // NOLINT: const or not as the view is
@@ -53,11 +53,11 @@ View PartOf(const View& m, const Range& rows, const Range& cols) {
 }
 
 /// The same product for some rows and columns of C.
-inline GemmArgs PartOf(const GemmArgs& args, const Range& rows, const Range& cols) {
+inline GemmArgs SliceOf(const GemmArgs& args, const Range& rows, const Range& cols) {
   GemmArgs part = args;
-  part.a = args.transpose_a ? PartOf(args.a, {0, args.a.rows}, rows) : PartOf(args.a, rows, {0, args.a.cols});
-  part.b = args.transpose_b ? PartOf(args.b, cols, {0, args.b.cols}) : PartOf(args.b, {0, args.b.rows}, cols);
-  part.c = PartOf(args.c, rows, cols);
+  part.a = args.transpose_a ? SliceOf(args.a, {0, args.a.rows}, rows) : SliceOf(args.a, rows, {0, args.a.cols});
+  part.b = args.transpose_b ? SliceOf(args.b, cols, {0, args.b.cols}) : SliceOf(args.b, {0, args.b.rows}, cols);
+  part.c = SliceOf(args.c, rows, cols);
   return part;
 }
 
@@ -131,8 +131,8 @@ class ExpertProducts {
       task -= tasks;
     }
     const int64_t across = CeilDiv(cols_, cols_of_task_);
-    return PartOf(args, Pieces{args.c.rows, rows_of_task_}.piece(task / across),
-                  Pieces{cols_, cols_of_task_}.piece(task % across));
+    return SliceOf(args, Pieces{args.c.rows, rows_of_task_}.piece(task / across),
+                   Pieces{cols_, cols_of_task_}.piece(task % across));
   }
 
   Executor& executor_;

@@ -60,7 +60,7 @@ struct FullAccess {
 };
 
 /// The first `count` lanes of a vector, at the end of a row; never touches memory beyond them.
-struct PartAccess {
+struct PartialAccess {
   int64_t count;
 
   template <class D, typename T>
@@ -91,7 +91,7 @@ HWY_INLINE void ForVectors(D d, int64_t n, const Body& body) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) body(i, FullAccess{});
-  if (i < n) body(i, PartAccess{n - i});
+  if (i < n) body(i, PartialAccess{n - i});
 }
 
 /// The value as it will read back from memory of type T.

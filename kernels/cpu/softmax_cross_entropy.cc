@@ -105,7 +105,7 @@ void CrossEntropyRow(const CrossEntropyCall& call, int64_t r) {
   const double probability = static_cast<double>(ExpOne(distance)) / row.sum;
   const Eight d;
   const auto at_target = hn::Set(d, static_cast<float>((probability - 1.0) * static_cast<double>(call.grad_scale)));
-  PartAccess{1}.Store(d, at_target, gradient + target);
+  PartialAccess{1}.Store(d, at_target, gradient + target);
 }
 
 void SoftmaxCrossEntropy(Executor& executor, const CrossEntropyCall& call) {

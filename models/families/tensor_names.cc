@@ -69,8 +69,8 @@ std::vector<ExternalRows> Others(const TensorNames& names, const TensorRule& rul
   return others;
 }
 
-void AppendParts(const TensorNames& names, const TensorRule& rule, const Numbers& numbers, const ParameterSpec& spec,
-                 int parameter, TensorMap* map) {
+void AppendPieces(const TensorNames& names, const TensorRule& rule, const Numbers& numbers, const ParameterSpec& spec,
+                  int parameter, TensorMap* map) {
   const std::string kind = spec.name.substr(spec.name.rfind('.'));
   const int64_t all_rows = spec.is_matrix() ? spec.shape.rows() : spec.shape.elements();
   int64_t first_row = 0;
@@ -99,7 +99,7 @@ TensorMap MakeTensorMap(const TensorNames& names, const ParameterLayout& layout)
     for (const TensorRule& rule : names.rules) {
       const std::optional<Numbers> numbers = Match(rule.ours, module);
       if (!numbers.has_value()) continue;
-      AppendParts(names, rule, *numbers, spec, p, &map);
+      AppendPieces(names, rule, *numbers, spec, p, &map);
       found = true;
       break;
     }

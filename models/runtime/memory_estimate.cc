@@ -86,7 +86,7 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layou
   if (ShardedStore::Mode(placement) == ReductionMode::kPieces) {
     // What this rank adds up itself; what waits for being sent meanwhile; what a pass has open while there are sums.
     const ReductionPlan plan(EvenMicrobatches(microbatches, static_cast<int>(workers)), ReductionMode::kPieces, order);
-    const int sums = plan.num_waves() > 1 ? 2 : order.MaxSums(plan.Run(0, static_cast<int>(workers) - 1));
+    const int sums = plan.num_waves() > 1 ? 2 : order.MaxSums(plan.RangeOf(0, static_cast<int>(workers) - 1));
     local = n * sums + (microbatches > 1 ? OpenGradients(layout) : 0);
   }
   const double reduced = workers == 1 ? 0 : n / static_cast<double>(workers) * order.MaxSums({0, microbatches}) + held;

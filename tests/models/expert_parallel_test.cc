@@ -40,7 +40,7 @@ class CountingExchange final : public Exchange {
                                                       absl::Span<const int64_t> per_rank) override {
     return inner_.AllToAllCounts(counts, per_rank);
   }
-  absl::Status AllToAllRows(RowParts<const void*> rows, RowParts<void*> result, int64_t row_bytes) override {
+  absl::Status AllToAllRows(RowSlices<const void*> rows, RowSlices<void*> result, int64_t row_bytes) override {
     ++calls;
     return inner_.AllToAllRows(rows, result, row_bytes);
   }

@@ -54,7 +54,7 @@ absl::StatusOr<int> AgentCommand::Run() const {
   std::printf("node %s: workers %d, coordinator %s, logs in %s\n", node.c_str(), static_cast<int>(workers),
               connection.coordinator.c_str(), directory.logs().c_str());
   std::fflush(stdout);
-  AgentHost agent(config, directory, settings, *link, [client] { return FetchStatus(client); });
+  AgentShell agent(config, directory, settings, *link, [client] { return FetchStatus(client); });
   const std::stop_callback on_stop(stop_signal.token(), [&] { agent.Stop(stop_signal.received()); });
   const EndMessage end = agent.Wait();
   if (end.exit_code == 0 || end.exit_code > 128) {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "elastic/agent/agent_host.h"
+#include "elastic/agent/agent_shell.h"
 #include "elastic/wire/grpc_link.h"
 #include "tools/cli/command.h"
 #include "tools/cli/run_arguments.h"

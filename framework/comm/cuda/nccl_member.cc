@@ -22,7 +22,7 @@ NcclMember::~NcclMember() {
   resources_->End(failure_.ok() ? NcclResources::Ending::kFinish : NcclResources::Ending::kRevoke);
 }
 
-absl::Status NcclMember::AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) {
+absl::Status NcclMember::AllGatherV(ConstBytes input, RankSlices<Bytes> output, Deadline deadline) {
   RETURN_IF_ERROR(CheckGather(input, output, rank_, size_));
   const auto post = [&]() -> absl::Status {
     RETURN_IF_ERROR(PostCopy(output[rank_], input));
@@ -36,7 +36,7 @@ absl::Status NcclMember::AllGatherV(ConstBytes input, RankParts<Bytes> output, D
   return RunCollective("all-gather", post, deadline);
 }
 
-absl::Status NcclMember::AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) {
+absl::Status NcclMember::AllToAllV(RankSlices<ConstBytes> input, RankSlices<Bytes> output, Deadline deadline) {
   RETURN_IF_ERROR(CheckExchange(input, output, rank_, size_));
   const auto post = [&]() -> absl::Status {
     RETURN_IF_ERROR(PostCopy(output[rank_], input[rank_]));

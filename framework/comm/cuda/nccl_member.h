@@ -24,8 +24,8 @@ class NcclMember final : public Communicator {
   uint64_t generation() const override { return generation_; }
   bool serves_device_memory() const override { return true; }
 
-  absl::Status AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) override;
-  absl::Status AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) override;
+  absl::Status AllGatherV(ConstBytes input, RankSlices<Bytes> output, Deadline deadline) override;
+  absl::Status AllToAllV(RankSlices<ConstBytes> input, RankSlices<Bytes> output, Deadline deadline) override;
   absl::Status Broadcast(int root, Bytes data, Deadline deadline) override;
   absl::Status Barrier(Deadline deadline) override;
   absl::Status Send(int to, uint32_t tag, ConstBytes data, Deadline deadline) override;

@@ -33,7 +33,7 @@ GlooMember::~GlooMember() {
   if (failure_.ok()) farewells_->Say(channel_, GlooFarewells::Kind::kLeft, "");
 }
 
-absl::Status GlooMember::AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) {
+absl::Status GlooMember::AllGatherV(ConstBytes input, RankSlices<Bytes> output, Deadline deadline) {
   RETURN_IF_ERROR(CheckGather(input, output, rank(), size()));
   std::vector<Message> messages;
   for (int r = 0; r < size(); ++r) {
@@ -44,7 +44,7 @@ absl::Status GlooMember::AllGatherV(ConstBytes input, RankParts<Bytes> output, D
   return absl::OkStatus();
 }
 
-absl::Status GlooMember::AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) {
+absl::Status GlooMember::AllToAllV(RankSlices<ConstBytes> input, RankSlices<Bytes> output, Deadline deadline) {
   RETURN_IF_ERROR(CheckExchange(input, output, rank(), size()));
   std::vector<Message> messages;
   for (int r = 0; r < size(); ++r) {

@@ -25,8 +25,8 @@ class GlooMember final : public Communicator {
   int size() const override { return mesh_->size(); }
   uint64_t generation() const override { return generation_; }
 
-  absl::Status AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) override;
-  absl::Status AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) override;
+  absl::Status AllGatherV(ConstBytes input, RankSlices<Bytes> output, Deadline deadline) override;
+  absl::Status AllToAllV(RankSlices<ConstBytes> input, RankSlices<Bytes> output, Deadline deadline) override;
   absl::Status Broadcast(int root, Bytes data, Deadline deadline) override;
   absl::Status Barrier(Deadline deadline) override;
   absl::Status Send(int to, uint32_t tag, ConstBytes data, Deadline deadline) override;

@@ -30,20 +30,20 @@ absl::StatusOr<MPI_Comm> NewComm(const std::vector<int>& members) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<MpiSession>> MpiSession::Start() {
+absl::StatusOr<std::unique_ptr<MpiEnvironment>> MpiEnvironment::Start() {
   int initialized = 0, provided = 0;
   MPI_Initialized(&initialized);
   if (initialized != 0) return absl::FailedPreconditionError("MPI was started before");
   RETURN_IF_ERROR(MpiStatus(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided)));
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   if (provided < MPI_THREAD_MULTIPLE) return absl::FailedPreconditionError("this MPI serves one thread only");
-  auto session = std::unique_ptr<MpiSession>(new MpiSession());
-  RETURN_IF_ERROR(MpiStatus(MPI_Comm_rank(MPI_COMM_WORLD, &session->rank_)));
-  RETURN_IF_ERROR(MpiStatus(MPI_Comm_size(MPI_COMM_WORLD, &session->size_)));
-  return session;
+  auto environment = std::unique_ptr<MpiEnvironment>(new MpiEnvironment());
+  RETURN_IF_ERROR(MpiStatus(MPI_Comm_rank(MPI_COMM_WORLD, &environment->rank_)));
+  RETURN_IF_ERROR(MpiStatus(MPI_Comm_size(MPI_COMM_WORLD, &environment->size_)));
+  return environment;
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> MpiSession::Connect(
+absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> MpiEnvironment::Connect(
     uint64_t generation, const std::vector<std::vector<int>>& groups) const {
   RETURN_IF_ERROR(CheckGroups(rank_, size_, groups));
   std::vector<std::unique_ptr<Communicator>> communicators(groups.size());
@@ -58,6 +58,6 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> MpiSession::Connect(
   return communicators;
 }
 
-void MpiSession::Finish() { MPI_Finalize(); }
+void MpiEnvironment::Finish() { MPI_Finalize(); }
 
 }  // namespace holdfast

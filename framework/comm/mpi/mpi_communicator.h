@@ -4,11 +4,11 @@
 // without MPI_Finalize; the launcher then ends the others, and a supervisor starts the job again from its last state.
 //
 // Example:
-//   ASSIGN_OR_RETURN(auto session, MpiSession::Start());
-//   ASSIGN_OR_RETURN(auto comms, session->Connect(generation, {all, all}));
+//   ASSIGN_OR_RETURN(auto environment, MpiEnvironment::Start());
+//   ASSIGN_OR_RETURN(auto comms, environment->Connect(generation, {all, all}));
 //   ...
 //   comms.clear();
-//   session->Finish();
+//   environment->Finish();
 
 #include <cstdint>
 #include <memory>
@@ -23,16 +23,16 @@ namespace holdfast {
 constexpr int kExitWorldBroken = 75;
 
 /// MPI in this process; at most one in its life (a rule of MPI). Not thread-safe.
-class MpiSession {
+class MpiEnvironment {
  public:
   /// FailedPrecondition if MPI was used before or cannot serve several threads.
-  static absl::StatusOr<std::unique_ptr<MpiSession>> Start();
+  static absl::StatusOr<std::unique_ptr<MpiEnvironment>> Start();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
 
   /// Communicator i for the ranks of groups[i], whose own ranks are the positions in the list; null where this rank is
-  /// not in it. The members of a group call together; waits for them without a deadline. The session outlives them.
+  /// not in it. The members of a group call together; waits for them without a deadline. The environment outlives them.
   absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> Connect(uint64_t generation,
                                                                      const std::vector<std::vector<int>>& groups) const;
 
@@ -41,7 +41,7 @@ class MpiSession {
   void Finish();
 
  private:
-  MpiSession() = default;
+  MpiEnvironment() = default;
 
   int rank_ = 0, size_ = 0;
 };

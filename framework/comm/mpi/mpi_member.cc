@@ -60,7 +60,7 @@ MpiMember::~MpiMember() {
   }
 }
 
-absl::Status MpiMember::AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) {
+absl::Status MpiMember::AllGatherV(ConstBytes input, RankSlices<Bytes> output, Deadline deadline) {
   RETURN_IF_ERROR(CheckGather(input, output, rank_, size_));
   const auto post = [&](MpiRequests& requests) -> absl::Status {
     for (const auto& peer : peers_) {
@@ -76,7 +76,7 @@ absl::Status MpiMember::AllGatherV(ConstBytes input, RankParts<Bytes> output, De
   return absl::OkStatus();
 }
 
-absl::Status MpiMember::AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) {
+absl::Status MpiMember::AllToAllV(RankSlices<ConstBytes> input, RankSlices<Bytes> output, Deadline deadline) {
   RETURN_IF_ERROR(CheckExchange(input, output, rank_, size_));
   const auto post = [&](MpiRequests& requests) -> absl::Status {
     for (const auto& peer : peers_) {

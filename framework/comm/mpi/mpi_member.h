@@ -1,5 +1,5 @@
 #pragma once
-// One rank's end of a communicator over MPI. Made by MpiSession::Connect.
+// One rank's end of a communicator over MPI. Made by MpiEnvironment::Connect.
 //
 // Like the Gloo members these report why they end: every member keeps a receive posted for each other's reason.
 
@@ -33,8 +33,8 @@ class MpiMember final : public Communicator {
   int size() const override { return size_; }
   uint64_t generation() const override { return generation_; }
 
-  absl::Status AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) override;
-  absl::Status AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) override;
+  absl::Status AllGatherV(ConstBytes input, RankSlices<Bytes> output, Deadline deadline) override;
+  absl::Status AllToAllV(RankSlices<ConstBytes> input, RankSlices<Bytes> output, Deadline deadline) override;
   absl::Status Broadcast(int root, Bytes data, Deadline deadline) override;
   absl::Status Barrier(Deadline deadline) override;
   absl::Status Send(int to, uint32_t tag, ConstBytes data, Deadline deadline) override;

@@ -17,7 +17,7 @@
 #include "checkpoint/sharded/hdf5_driver.h"
 #include "checkpoint/sharded/hdf5_filter.h"
 #include "checkpoint/sharded/hdf5_library.h"
-#include "checkpoint/sharded/shard_runs.h"
+#include "checkpoint/sharded/shard_ranges.h"
 #include "tests/checkpoint/sharded/directory_storage.h"
 #include "tests/checkpoint/sharded/sample_state.h"
 
@@ -76,9 +76,9 @@ TEST_P(Hdf5Test, LibraryReadsEveryDataset) {
   EXPECT_EQ(ReadAttribute(file.get(), "shard"), std::vector<int64_t>{2});
   EXPECT_EQ(ReadAttribute(file.get(), "num_shards"), std::vector<int64_t>{5});
   const std::vector<StoredTensor> tensors = TensorsOf(layout_);
-  const std::vector<ShardRun> runs = PlanRuns(stored_);
-  EXPECT_TRUE(std::any_of(runs.begin(), runs.end(), [](const ShardRun& run) { return !run.only; }));
-  for (const ShardRun& run : runs) {
+  const std::vector<ShardRange> runs = PlanRanges(stored_);
+  EXPECT_TRUE(std::any_of(runs.begin(), runs.end(), [](const ShardRange& run) { return !run.only; }));
+  for (const ShardRange& run : runs) {
     const auto tensor = static_cast<size_t>(run.tensor);
     for (size_t k = 0; k < kStateKinds; ++k) {
       const std::string name = absl::StrCat("/", kStateKindNames[k], "/", DatasetName(tensors[tensor].name, run));
@@ -104,7 +104,7 @@ TEST_P(Hdf5Test, PlacesInTheIndexAreThoseOfTheLibrary) {
   const Hdf5File file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT));
   const std::vector<StoredTensor> tensors = TensorsOf(layout_);
   int compressed = 0;
-  for (const ShardRun& run : PlanRuns(stored_)) {
+  for (const ShardRange& run : PlanRanges(stored_)) {
     for (size_t k = 0; k < kStateKinds; ++k) {
       const std::string name =
           absl::StrCat("/", kStateKindNames[k], "/", DatasetName(tensors[static_cast<size_t>(run.tensor)].name, run));

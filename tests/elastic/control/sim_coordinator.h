@@ -37,9 +37,9 @@ struct CoordinatorBugs {
   bool ignores_lock = false;        // does not look whether the run is still its own
 };
 
-class CoordinatorHost {
+class CoordinatorRuntime {
  public:
-  CoordinatorHost(Clock& clock, Network& network, Truth& truth, CoordinatorOptions options, CoordinatorBugs bugs)
+  CoordinatorRuntime(Clock& clock, Network& network, Truth& truth, CoordinatorOptions options, CoordinatorBugs bugs)
       : clock_(clock), network_(network), truth_(truth), options_(std::move(options)), bugs_(bugs) {}
 
   /// Starts one, or, if the lock is held by another, tries again later, as whoever starts them would.

@@ -598,7 +598,7 @@ class Simulation {
   Truth truth_;
   Network network_;
   Collectives collectives_;
-  CoordinatorHost host_;
+  CoordinatorRuntime host_;
   Worker::Surroundings surroundings_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<int> node_of_;

@@ -209,7 +209,7 @@ TEST_F(HostileTest, WhoIsSilentAtTheStartIsCut) {
 }
 
 TEST_F(HostileTest, MoreSessionsThanAllowedAreRefused) {
-  Begin({.max_sessions = 2});
+  Begin({.max_streams = 2});
   RecordingClient second, third;
   auto client = StartClient(server_->address(), &second);
   ASSERT_TRUE(second.Until([&] { return second.connected == 1; }));

@@ -46,7 +46,7 @@ class CheckpointerTest : public TinyRun {
     trainer().Commit(*result);
   }
 
-  Checkpointer::Parts Parts() {
+  Checkpointer::Dependencies Dependencies() {
     return {.open_storage = [this]() -> absl::StatusOr<std::unique_ptr<Storage>> {
               if (before_opening_ != nullptr) RETURN_IF_ERROR(before_opening_());
               return std::make_unique<FaultStorage>(storage_);
@@ -85,7 +85,7 @@ TEST_F(CheckpointerTest, WhatIsSavedBesideStepsIsWhatIsLoaded) {
     stepped.get_future().wait();
     return absl::OkStatus();
   };
-  Checkpointer checkpointer(Parts());
+  Checkpointer checkpointer(Dependencies());
   Begin(checkpointer);
   Step();
   EXPECT_NE(trainer().Digest(), digest);
@@ -110,7 +110,7 @@ TEST_F(CheckpointerTest, WhatIsSavedBesideStepsIsWhatIsLoaded) {
 }
 
 TEST_F(CheckpointerTest, WhatCannotBeWrittenIsReportedAndTheNextOneIsTried) {
-  Checkpointer checkpointer(Parts());
+  Checkpointer checkpointer(Dependencies());
   storage_.Inject({.operation = StorageOperation::kStage, .fault = StorageFault::kNoSpace});
   EXPECT_THAT(Save(checkpointer).cause, HasSubstr("No space left"));
   Step();
@@ -121,7 +121,7 @@ TEST_F(CheckpointerTest, WhatCannotBeWrittenIsReportedAndTheNextOneIsTried) {
 TEST_F(CheckpointerTest, AStorageThatDoesNotOpenIsOpenedForTheNextOne) {
   int opened = 0;
   before_opening_ = [&] { return ++opened == 1 ? absl::UnavailableError("no answer") : absl::OkStatus(); };
-  Checkpointer checkpointer(Parts());
+  Checkpointer checkpointer(Dependencies());
   EXPECT_EQ(Save(checkpointer).cause, "no answer");
   EXPECT_EQ(Save(checkpointer, 2).cause, "");
   EXPECT_EQ(Save(checkpointer, 3).cause, "");
@@ -134,7 +134,7 @@ TEST_F(CheckpointerTest, ASnapshotWhoseStateIsForgottenIsNoCheckpoint) {
     forgotten.get_future().wait();
     return absl::OkStatus();
   };
-  Checkpointer checkpointer(Parts());
+  Checkpointer checkpointer(Dependencies());
   Begin(checkpointer);
   trainer().Forget();
   forgotten.set_value();
@@ -150,7 +150,7 @@ TEST_F(CheckpointerTest, FinishReturnsWhenItIsStopped) {
     done.get_future().wait();
     return absl::OkStatus();
   };
-  Checkpointer checkpointer(Parts());
+  Checkpointer checkpointer(Dependencies());
   Begin(checkpointer);
   opening.get_future().wait();
   std::stop_source stop;
@@ -163,7 +163,7 @@ TEST_F(CheckpointerTest, FinishReturnsWhenItIsStopped) {
 }
 
 TEST_F(CheckpointerTest, WhyOneIsNotLoaded) {
-  Checkpointer checkpointer(Parts());
+  Checkpointer checkpointer(Dependencies());
   const std::string name = Publish(storage_, Save(checkpointer), trainer().state_layout());
   ShardedState& state = trainer().state();
   EXPECT_TRUE(absl::IsInvalidArgument(checkpointer.Load("latest", state, {})));
@@ -187,12 +187,12 @@ TEST_F(CheckpointerTest, WhyOneIsNotLoaded) {
 
 TEST_F(CheckpointerTest, AutoCompressesWhereTheSpaceLimitAsksForIt) {
   {
-    Checkpointer checkpointer(Parts());
+    Checkpointer checkpointer(Dependencies());
     const SavedMessage plain = Save(checkpointer);
     EXPECT_EQ(plain.stored_bytes, plain.raw_bytes) << "nothing is known of the disk yet";
   }
   config_.checkpoint.max_gib = 1e-6;
-  Checkpointer checkpointer(Parts());
+  Checkpointer checkpointer(Dependencies());
   const SavedMessage packed = Save(checkpointer, 2);
   EXPECT_LT(packed.stored_bytes, packed.raw_bytes);
 }

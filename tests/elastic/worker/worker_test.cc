@@ -49,22 +49,24 @@ class WorkerTest : public TinyRun {
     options.member = member_;
     options.total_steps = config_.train.steps;
     shell_ = std::make_unique<SessionShell>(options, link_, trainer.progress());
-    checkpointer_.emplace(Checkpointer::Parts{.open_storage = [this]() -> absl::StatusOr<std::unique_ptr<Storage>> {
-                                                return std::make_unique<FaultStorage>(storage_);
-                                              },
-                                              .config = &config_.checkpoint,
-                                              .layout = &trainer.state_layout(),
-                                              .progress = &trainer.progress(),
-                                              .send = [this](const SavedMessage& saved) { shell_->Send(saved); }});
-    parts_.config = &config_;
-    parts_.trainer = &trainer;
-    parts_.training = &runtime_->data.training;
-    parts_.validation = runtime_->data.validation.has_value() ? &*runtime_->data.validation : nullptr;
-    parts_.shell = shell_.get();
-    parts_.checkpointer = has_checkpoints_ ? &*checkpointer_ : nullptr;
-    if (parts_.save_model == nullptr) parts_.save_model = [](const ReadWeightsFn&) { return absl::OkStatus(); };
+    checkpointer_.emplace(
+        Checkpointer::Dependencies{.open_storage = [this]() -> absl::StatusOr<std::unique_ptr<Storage>> {
+                                     return std::make_unique<FaultStorage>(storage_);
+                                   },
+                                   .config = &config_.checkpoint,
+                                   .layout = &trainer.state_layout(),
+                                   .progress = &trainer.progress(),
+                                   .send = [this](const SavedMessage& saved) { shell_->Send(saved); }});
+    dependencies_.config = &config_;
+    dependencies_.trainer = &trainer;
+    dependencies_.training = &runtime_->data.training;
+    dependencies_.validation = runtime_->data.validation.has_value() ? &*runtime_->data.validation : nullptr;
+    dependencies_.shell = shell_.get();
+    dependencies_.checkpointer = has_checkpoints_ ? &*checkpointer_ : nullptr;
+    if (dependencies_.save_model == nullptr)
+      dependencies_.save_model = [](const ReadWeightsFn&) { return absl::OkStatus(); };
     link_.Connect();
-    thread_ = std::thread([this] { exit_ = Worker(parts_).Run(); });
+    thread_ = std::thread([this] { exit_ = Worker(dependencies_).Run(); });
   }
 
   Worker::Exit Finish() {
@@ -124,7 +126,7 @@ class WorkerTest : public TinyRun {
   bool has_checkpoints_ = true;
   Config config_;
   std::unique_ptr<TrainingRuntime> runtime_;
-  WorkerParts parts_;
+  WorkerDependencies dependencies_;
   std::unique_ptr<SessionShell> shell_;
   std::optional<Checkpointer> checkpointer_;
   std::thread thread_;
@@ -154,7 +156,7 @@ TEST_F(WorkerTest, VotesAreThoseOfATrainerAlone) {
 
 TEST_F(WorkerTest, AfterTheLastStepTheModelIsSavedAndTheRunEnds) {
   uint64_t saved = 0;
-  parts_.save_model = [&](const ReadWeightsFn&) {
+  dependencies_.save_model = [&](const ReadWeightsFn&) {
     saved = runtime_->trainer->Digest();
     return absl::OkStatus();
   };
@@ -269,8 +271,8 @@ TEST_F(WorkerTest, DataThatCannotBeReadIsAFailureOfThisHostAlone) {
 TEST_F(WorkerTest, AWorldThatHasChangedEndsWhatIsUnderWayWithoutAWord) {
   // Connects to a second member that never comes, until it is told to stop.
   std::atomic<int> connecting{0};
-  parts_.connect = [&](const World&, int, const auto&, std::stop_token stop,
-                       Deadline) -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
+  dependencies_.connect = [&](const World&, int, const auto&, std::stop_token stop,
+                              Deadline) -> absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> {
     ++connecting;
     connecting.notify_all();
     std::mutex mutex;

@@ -57,11 +57,11 @@ inline std::vector<std::byte> Payload(int op, int from, int to, int64_t count) {
 }
 
 /// Memory cut into parts in a random order, with gaps.
-struct OwnedParts {
+struct OwnedSlices {
   std::vector<std::byte> bytes;
   std::vector<int64_t> counts, displacements;
 
-  OwnedParts(std::vector<int64_t> part_counts, std::mt19937& random)
+  OwnedSlices(std::vector<int64_t> part_counts, std::mt19937& random)
       : counts(std::move(part_counts)), displacements(counts.size()) {
     std::vector<size_t> order(counts.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -74,8 +74,8 @@ struct OwnedParts {
     bytes.assign(static_cast<size_t>(end + 3), std::byte{0xee});
   }
 
-  RankParts<Bytes> out() { return {absl::MakeSpan(bytes), counts, displacements}; }
-  RankParts<ConstBytes> in() const { return {bytes, counts, displacements}; }
+  RankSlices<Bytes> out() { return {absl::MakeSpan(bytes), counts, displacements}; }
+  RankSlices<ConstBytes> in() const { return {bytes, counts, displacements}; }
   void Set(int rank, const std::vector<std::byte>& part) {
     std::copy(part.begin(), part.end(), bytes.begin() + displacements[static_cast<size_t>(rank)]);
   }
@@ -93,7 +93,7 @@ inline int64_t RandomCount(std::mt19937& random) {
 inline void AllGatherOnce(Communicator& comm, int op, std::mt19937& random) {
   std::vector<int64_t> counts(static_cast<size_t>(comm.size()));
   for (int64_t& count : counts) count = RandomCount(random);
-  OwnedParts actual(counts, random), expected = actual;
+  OwnedSlices actual(counts, random), expected = actual;
   for (int r = 0; r < comm.size(); ++r) expected.Set(r, Payload(op, r, 0, counts[static_cast<size_t>(r)]));
   const auto mine = Payload(op, comm.rank(), 0, counts[static_cast<size_t>(comm.rank())]);
   const bool in_place = random() % 2 == 0;
@@ -114,7 +114,7 @@ inline void AllToAllOnce(Communicator& comm, int op, std::mt19937& random) {
   for (size_t r = 0; r < size; ++r) received[r] = counts[r][me];
   std::mt19937 layout = random;  // where parts lie may differ between ranks: as random as one likes
   layout.discard(me);
-  OwnedParts input(counts[me], layout), actual(received, layout), expected = actual;
+  OwnedSlices input(counts[me], layout), actual(received, layout), expected = actual;
   for (int r = 0; r < comm.size(); ++r) {
     input.Set(r, Payload(op, comm.rank(), r, counts[me][static_cast<size_t>(r)]));
     expected.Set(r, Payload(op, r, comm.rank(), received[static_cast<size_t>(r)]));
@@ -246,7 +246,7 @@ TEST_P(CommunicatorTest, MemoryIsFreeAfterTheCall) {
     for (int op = 0; op < 50; ++op) {
       auto mine = std::make_unique<std::vector<std::byte>>(Payload(op, comm.rank(), 0, 10'000));
       std::mt19937 random(1);
-      OwnedParts all({10'000, 10'000, 10'000}, random);
+      OwnedSlices all({10'000, 10'000, 10'000}, random);
       ASSERT_TRUE(comm.AllGatherV(*mine, all.out(), Later()).ok());
       std::fill(mine->begin(), mine->end(), std::byte{0});
       mine.reset();
@@ -409,7 +409,7 @@ TEST_P(CommunicatorTest, AbortAtAnyMoment) {
     });
     RunRanks(world, [&](Communicator& comm) {
       std::mt19937 random(1);
-      OwnedParts all({1000, 0, 3000}, random);
+      OwnedSlices all({1000, 0, 3000}, random);
       for (int op = 0;; ++op) {
         const auto mine = Payload(op, comm.rank(), 0, all.counts[static_cast<size_t>(comm.rank())]);
         const absl::Status status = comm.AllGatherV(mine, all.out(), Later());

@@ -150,9 +150,9 @@ TEST(Ema, FollowsTheNewWeights) {
   const auto optimizer = MakeOptimizer({.name = OptimizerKind::kLion, .weight_decay = 0, .ema_decay = 0.75});
   const ParameterSpec spec{.name = "w", .shape = {3}};
   std::vector<float> weight = {1, 2, 3}, moment(3), average = weight, gradient = {1, -1, 0};
-  PlaneRun run{.parameter = &spec, .n = 3, .planes = {weight.data(), moment.data(), average.data()}};
-  run.gradient = gradient.data();
-  optimizer->Apply(stream->ops(), run, {.lr = 0.5f}, nullptr);
+  PlaneRange range{.parameter = &spec, .n = 3, .planes = {weight.data(), moment.data(), average.data()}};
+  range.gradient = gradient.data();
+  optimizer->Apply(stream->ops(), range, {.lr = 0.5f}, nullptr);
   EXPECT_EQ(weight, (std::vector<float>{0.5f, 2.5f, 3.0f}));
   EXPECT_EQ(average, (std::vector<float>{0.875f, 2.125f, 3.0f}));
 }

@@ -21,11 +21,11 @@ class DeviceOnlyCommunicator final : public Communicator {
   uint64_t generation() const override { return carrier_->generation(); }
   bool serves_device_memory() const override { return true; }
 
-  absl::Status AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) override {
+  absl::Status AllGatherV(ConstBytes input, RankSlices<Bytes> output, Deadline deadline) override {
     if (!Takes(input) || !Takes(output.bytes)) return Refuse();
     return carrier_->AllGatherV(input, output, deadline);
   }
-  absl::Status AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) override {
+  absl::Status AllToAllV(RankSlices<ConstBytes> input, RankSlices<Bytes> output, Deadline deadline) override {
     if (!Takes(input.bytes) || !Takes(output.bytes)) return Refuse();
     return carrier_->AllToAllV(input, output, deadline);
   }

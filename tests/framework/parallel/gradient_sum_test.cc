@@ -19,7 +19,7 @@ namespace holdfast {
 namespace {
 
 using Values = std::vector<float>;
-using Runs = std::vector<MicrobatchRun>;
+using MicrobatchRanges = std::vector<MicrobatchRange>;
 
 constexpr int64_t kN = 37;
 constexpr size_t kBytes = kN * sizeof(float);
@@ -82,7 +82,7 @@ class GradientSumTest : public testing::TestWithParam<int64_t> {
     std::memcpy(*buffer, Contribution(i).data(), kBytes);
     sum.Close();
   }
-  void Push(GradientSum& sum, const MicrobatchRun& run) {
+  void Push(GradientSum& sum, const MicrobatchRange& run) {
     for (int64_t i = run.first; i < run.end(); ++i) Push(sum, i);
   }
 
@@ -161,16 +161,16 @@ TEST_P(GradientSumTest, AnyAssignmentGivesTheBitsOfTheSerialSum) {
     const int64_t m = 1 + static_cast<int64_t>(random() % 40);
     GradientSum owner = MakeSum(buffers_), rank = MakeSum(buffers_);
     for (int64_t first = 0; first < m;) {
-      const MicrobatchRun run{first, std::min(m - first, 1 + static_cast<int64_t>(random() % 12))};
+      const MicrobatchRange run{first, std::min(m - first, 1 + static_cast<int64_t>(random() % 12))};
       if (random() % 4 == 0) {
         Push(owner, run);
       } else {
         rank.Reset(first);
         Push(rank, run);
-        Runs pieces;
+        MicrobatchRanges pieces;
         for (const GradientSum::Piece& piece : rank.TakePieces()) {
-          pieces.push_back(piece.run);
-          ASSERT_TRUE(owner.Push(piece.sum.data(), piece.run.count).ok());
+          pieces.push_back(piece.range);
+          ASSERT_TRUE(owner.Push(piece.sum.data(), piece.range.count).ok());
         }
         ASSERT_EQ(pieces, order_.Pieces(run));
       }
@@ -185,9 +185,9 @@ TEST_P(GradientSumTest, PiecesCoverTheRunInOrder) {
   for (int64_t first = 0; first < 40; ++first) {
     for (int64_t count = 0; count < 40; ++count) {
       int64_t at = first;
-      for (const MicrobatchRun& piece : order_.Pieces({first, count})) {
+      for (const MicrobatchRange& piece : order_.Pieces({first, count})) {
         ASSERT_EQ(piece.first, at);
-        ASSERT_EQ(order_.Pieces(piece), Runs{piece});
+        ASSERT_EQ(order_.Pieces(piece), MicrobatchRanges{piece});
         at = piece.end();
       }
       ASSERT_EQ(at, first + count);
@@ -207,7 +207,7 @@ TEST_P(GradientSumTest, PlansGiveEveryMicrobatchToOneRankInOrder) {
       int64_t next = 0;
       for (int wave = 0; wave < plan.num_waves(); ++wave) {
         for (int rank = 0; rank < plan.size(); ++rank) {
-          const MicrobatchRun& run = plan.Run(wave, rank);
+          const MicrobatchRange& run = plan.RangeOf(wave, rank);
           ASSERT_TRUE(run.count == 0 || run.first == next);
           ASSERT_EQ(plan.Pieces(wave, rank), order_.Pieces(run));
           ASSERT_LE(plan.Pieces(wave, rank).size(), plan.MaxPieces(wave));
@@ -248,11 +248,11 @@ TEST(SumOrder, TheOrderMatters) {  // or the tests here prove nothing
 }
 
 TEST(SumOrder, SendsTheFewestPieces) {
-  EXPECT_EQ(SumOrder::Tree().Pieces({0, 8}), (Runs{{0, 8}}));
-  EXPECT_EQ(SumOrder::Tree().Pieces({3, 6}), (Runs{{3, 1}, {4, 4}, {8, 1}}));
-  EXPECT_EQ(SumOrder::Chains(4).Pieces({0, 9}), (Runs{{0, 8}, {8, 1}}));
-  EXPECT_EQ(SumOrder::Chains(4).Pieces({3, 8}), (Runs{{3, 1}, {4, 4}, {8, 3}}));
-  EXPECT_EQ(SumOrder::Chains(4).Pieces({5, 2}), (Runs{{5, 1}, {6, 1}}));
+  EXPECT_EQ(SumOrder::Tree().Pieces({0, 8}), (MicrobatchRanges{{0, 8}}));
+  EXPECT_EQ(SumOrder::Tree().Pieces({3, 6}), (MicrobatchRanges{{3, 1}, {4, 4}, {8, 1}}));
+  EXPECT_EQ(SumOrder::Chains(4).Pieces({0, 9}), (MicrobatchRanges{{0, 8}, {8, 1}}));
+  EXPECT_EQ(SumOrder::Chains(4).Pieces({3, 8}), (MicrobatchRanges{{3, 1}, {4, 4}, {8, 3}}));
+  EXPECT_EQ(SumOrder::Chains(4).Pieces({5, 2}), (MicrobatchRanges{{5, 1}, {6, 1}}));
 }
 
 TEST(GradientBuffers, GivesMemoryBackFromAnyThread) {

@@ -46,7 +46,7 @@ class Local {
   Local(Device& device, kernels::Ops& ops, const SumOrder& order, int unit, int64_t elements)
       : unit_(unit), elements_(elements), buffers_(device), sum_(buffers_, ops, order, elements) {}
 
-  void Add(const MicrobatchRun& run) {
+  void Add(const MicrobatchRange& run) {
     sum_.Reset(run.first);
     for (int64_t m = run.first; m < run.end(); ++m) {
       float* gradient = sum_.Open().value();
@@ -91,7 +91,7 @@ class ReducerTest : public testing::Test {
     const std::vector<int> units{2, 1, 0};
     ASSERT_TRUE(reducer.Begin(plan, units).ok());
     for (int wave = 0; wave < plan.num_waves(); ++wave) {
-      const MicrobatchRun& run = plan.Run(wave, rank);
+      const MicrobatchRange& run = plan.RangeOf(wave, rank);
       for (const int unit : units) {
         if (run.count == 0) continue;
         ASSERT_TRUE(reducer.WaitForRoom(unit, {}).ok());

@@ -157,10 +157,10 @@ class GatedCommunicator final : public Communicator {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   uint64_t generation() const override { return inner_->generation(); }
-  absl::Status AllGatherV(ConstBytes input, RankParts<Bytes> output, Deadline deadline) override {
+  absl::Status AllGatherV(ConstBytes input, RankSlices<Bytes> output, Deadline deadline) override {
     return inner_->AllGatherV(input, output, deadline);
   }
-  absl::Status AllToAllV(RankParts<ConstBytes> input, RankParts<Bytes> output, Deadline deadline) override {
+  absl::Status AllToAllV(RankSlices<ConstBytes> input, RankSlices<Bytes> output, Deadline deadline) override {
     std::unique_lock lock(gate_.mutex);
     if (!gate_.changed.wait_until(lock, deadline, [&] { return gate_.open; })) {
       return absl::DeadlineExceededError("nobody has begun the step");

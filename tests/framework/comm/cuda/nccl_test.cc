@@ -56,8 +56,8 @@ std::vector<unsigned char> Filled(int64_t count, int value) {
   return std::vector<unsigned char>(static_cast<size_t>(count), static_cast<unsigned char>(value));
 }
 
-struct UnevenParts {
-  explicit UnevenParts(int size) : counts(static_cast<size_t>(size)), starts(counts.size()) {
+struct UnevenSlices {
+  explicit UnevenSlices(int size) : counts(static_cast<size_t>(size)), starts(counts.size()) {
     for (size_t r = 0; r < counts.size(); ++r) {  // one of them empty
       counts[r] = 100'000 * (r == 1 ? 0 : static_cast<int64_t>(r) + 1);
       starts[r] = std::exchange(total, total + counts[r]);
@@ -67,7 +67,7 @@ struct UnevenParts {
   int64_t total = 0;
 };
 
-void ExpectFromEach(const DeviceBytes& all, const UnevenParts& parts, int factor) {
+void ExpectFromEach(const DeviceBytes& all, const UnevenSlices& parts, int factor) {
   std::vector<unsigned char> expected;
   for (size_t r = 0; r < parts.counts.size(); ++r) {
     const auto part = Filled(parts.counts[r], factor * (static_cast<int>(r) + 1));
@@ -78,7 +78,7 @@ void ExpectFromEach(const DeviceBytes& all, const UnevenParts& parts, int factor
 
 void GatherAndExchange(Communicator& comm) {
   const int size = comm.size(), rank = comm.rank();
-  const UnevenParts parts(size);
+  const UnevenSlices parts(size);
   const int64_t mine = parts.counts[static_cast<size_t>(rank)];
   const DeviceBytes all(Filled(parts.total, 0));
   const absl::Status gathered =

@@ -9,7 +9,7 @@ namespace {
 
 using testing::HasSubstr;
 
-MpiSession* session = nullptr;  // MPI is one for the process
+MpiEnvironment* environment = nullptr;  // MPI is one for the process
 
 std::vector<int> AllRanks(int size) {
   std::vector<int> ranks(static_cast<size_t>(size));
@@ -19,10 +19,10 @@ std::vector<int> AllRanks(int size) {
 
 // Ranks beyond `size` see an empty world.
 World MakeMpiWorld(int size, uint64_t generation) {
-  auto mine = session->Connect(generation, {AllRanks(size)});
+  auto mine = environment->Connect(generation, {AllRanks(size)});
   EXPECT_TRUE(mine.ok()) << mine.status();
   World world(static_cast<size_t>(size));
-  if (session->rank() < size) world[static_cast<size_t>(session->rank())] = std::move((*mine)[0]);
+  if (environment->rank() < size) world[static_cast<size_t>(environment->rank())] = std::move((*mine)[0]);
   return world;
 }
 
@@ -30,9 +30,9 @@ INSTANTIATE_TEST_SUITE_P(Mpi, CommunicatorTest,
                          testing::Values(Backend{.make = MakeMpiWorld, .size_max = 4, .one_process = false}));
 
 TEST(MpiTest, GroupsHaveTheirOwnRanksAndFailAlone) {
-  auto comms = session->Connect(3, {AllRanks(4), {3, 1}, AllRanks(4)});
+  auto comms = environment->Connect(3, {AllRanks(4), {3, 1}, AllRanks(4)});
   ASSERT_TRUE(comms.ok()) << comms.status();
-  const int rank = session->rank();
+  const int rank = environment->rank();
   EXPECT_EQ((*comms)[1] != nullptr, rank == 1 || rank == 3);
   if (auto& pair = (*comms)[1]; pair != nullptr) {
     EXPECT_EQ(pair->rank(), rank == 3 ? 0 : 1);
@@ -76,7 +76,7 @@ class PrintFailures final : public testing::EmptyTestEventListener {
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
     const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    std::fprintf(stderr, "rank %d: %s: %s:%d: %s\n", session->rank(), test == nullptr ? "" : test->name(),
+    std::fprintf(stderr, "rank %d: %s: %s:%d: %s\n", environment->rank(), test == nullptr ? "" : test->name(),
                  result.file_name(), result.line_number(), result.message());
   }
 };
@@ -84,23 +84,23 @@ class PrintFailures final : public testing::EmptyTestEventListener {
 }  // namespace
 
 int RunMpiTests() {
-  auto started = MpiSession::Start();
+  auto started = MpiEnvironment::Start();
   if (!started.ok()) {
     std::fprintf(stderr, "%s\n", started.status().ToString().c_str());
     return 1;
   }
-  session = started->get();
-  if (session->size() != 4) {
+  environment = started->get();
+  if (environment->size() != 4) {
     std::fprintf(stderr, "to be started by mpirun -n 4\n");
     return 2;
   }
   auto& listeners = testing::UnitTest::GetInstance()->listeners();
-  if (session->rank() != 0) {
+  if (environment->rank() != 0) {
     delete listeners.Release(listeners.default_result_printer());
     listeners.Append(new PrintFailures);
   }
   const int result = RUN_ALL_TESTS();
-  session->Finish();
+  environment->Finish();
   return result;
 }
 

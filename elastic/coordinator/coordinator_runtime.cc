@@ -1,4 +1,4 @@
-#include "elastic/coordinator/coordinator_host.h"
+#include "elastic/coordinator/coordinator_runtime.h"
 
 #include <utility>
 
@@ -11,7 +11,7 @@
 namespace holdfast {
 
 // Whoever watches runs is named here, and nowhere else.
-absl::Status CoordinatorHost::AddObservers(const Config& config, const RunDirectory& directory) {
+absl::Status CoordinatorRuntime::AddObservers(const Config& config, const RunDirectory& directory) {
   auto console = std::make_unique<RunConsole>(config.train.steps, config.log.every_steps,
                                               /*show_memory=*/config.elastic.workers == 1);
   ASSIGN_OR_RETURN(auto events, EventLog::Open(directory, [&console = *console](const std::string& problem) {
@@ -26,18 +26,19 @@ absl::Status CoordinatorHost::AddObservers(const Config& config, const RunDirect
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Create(const Config& config,
-                                                                         const RunDirectory& directory,
-                                                                         const RunStart& start, CoordinatorPort& port) {
-  std::unique_ptr<CoordinatorHost> host(new CoordinatorHost());
-  RETURN_IF_ERROR(host->AddObservers(config, directory));
+absl::StatusOr<std::unique_ptr<CoordinatorRuntime>> CoordinatorRuntime::Create(const Config& config,
+                                                                               const RunDirectory& directory,
+                                                                               const RunStart& start,
+                                                                               CoordinatorPort& port) {
+  std::unique_ptr<CoordinatorRuntime> runtime(new CoordinatorRuntime());
+  RETURN_IF_ERROR(runtime->AddObservers(config, directory));
   std::vector<RunObserver*> observers;
-  for (const auto& observer : host->observers_) observers.push_back(observer.get());
-  ASSIGN_OR_RETURN(host->shell_, CoordinatorShell::Create(config, directory, start, port, std::move(observers)));
-  return host;
+  for (const auto& observer : runtime->observers_) observers.push_back(observer.get());
+  ASSIGN_OR_RETURN(runtime->shell_, CoordinatorShell::Create(config, directory, start, port, std::move(observers)));
+  return runtime;
 }
 
-CoordinatorHost::~CoordinatorHost() {
+CoordinatorRuntime::~CoordinatorRuntime() {
   for (const auto& observer : observers_) observer->Close();
 }
 

@@ -1,6 +1,6 @@
 // What an agent decides that was asked to stop, and the command lines of its workers.
 
-#include "elastic/agent/agent_host.h"
+#include "elastic/agent/agent_shell.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,4 +1,4 @@
-#include "elastic/wire/server_session.h"
+#include "elastic/wire/control_stream.h"
 
 #include <google/protobuf/arena.h>
 
@@ -24,11 +24,11 @@ absl::StatusOr<WorkerMessage> Parse(grpc::ByteBuffer* bytes) {
 
 }  // namespace
 
-ServerSession::ServerSession(Connection id, grpc::CallbackServerContext* context, const SessionLimits& limits,
-                             SessionOwner* owner)
+ControlStream::ControlStream(Connection id, grpc::CallbackServerContext* context, const StreamLimits& limits,
+                             StreamOwner* owner)
     : id_(id), limits_(limits), owner_(owner), context_(context) {}
 
-void ServerSession::Begin(std::shared_ptr<ServerSession> self) {
+void ControlStream::Begin(std::shared_ptr<ControlStream> self) {
   {
     const std::lock_guard lock(mutex_);
     self_ = std::move(self);
@@ -38,12 +38,12 @@ void ServerSession::Begin(std::shared_ptr<ServerSession> self) {
   ReadNext();
 }
 
-void ServerSession::ReadNext() {
+void ControlStream::ReadNext() {
   const std::lock_guard lock(mutex_);
   if (!ending_) StartRead(&incoming_);
 }
 
-void ServerSession::OnReadDone(bool ok) {
+void ControlStream::OnReadDone(bool ok) {
   if (!ok) {
     // Also when a message was too large.
     const std::lock_guard lock(mutex_);
@@ -63,7 +63,7 @@ void ServerSession::OnReadDone(bool ok) {
   ReadNext();
 }
 
-grpc::ByteBuffer ServerSession::BytesOf(const CoordinatorMessage& message) {
+grpc::ByteBuffer ControlStream::BytesOf(const CoordinatorMessage& message) {
   v1::FromCoordinator wire;
   ToWire(message, &wire);
   grpc::ByteBuffer bytes;
@@ -72,7 +72,7 @@ grpc::ByteBuffer ServerSession::BytesOf(const CoordinatorMessage& message) {
   return bytes;
 }
 
-void ServerSession::Send(const grpc::ByteBuffer& bytes) {
+void ControlStream::Send(const grpc::ByteBuffer& bytes) {
   const std::lock_guard lock(mutex_);
   if (ending_) return;
   if (queue_.size() >= limits_.max_queued_messages || queued_bytes_ + bytes.Length() > limits_.max_queued_bytes) {
@@ -86,13 +86,13 @@ void ServerSession::Send(const grpc::ByteBuffer& bytes) {
   WriteNext();
 }
 
-void ServerSession::WriteNext() {
+void ControlStream::WriteNext() {
   if (writing_ || queue_.empty() || finished_) return;
   writing_ = true;
   StartWrite(&queue_.front());
 }
 
-void ServerSession::OnWriteDone(bool ok) {
+void ControlStream::OnWriteDone(bool ok) {
   const std::lock_guard lock(mutex_);
   writing_ = false;
   queued_bytes_ -= queue_.front().Length();
@@ -102,23 +102,23 @@ void ServerSession::OnWriteDone(bool ok) {
   FinishIfIdle();
 }
 
-void ServerSession::OnCancel() {
+void ControlStream::OnCancel() {
   const std::lock_guard lock(mutex_);
   CutWith(grpc::Status::CANCELLED, "the connection was lost");
 }
 
-void ServerSession::CloseAfterWrites(const std::string& cause) {
+void ControlStream::CloseAfterWrites(const std::string& cause) {
   const std::lock_guard lock(mutex_);
   EndWith(grpc::Status::OK, cause);
 }
 
-void ServerSession::Cut(const std::string& cause) {
+void ControlStream::Cut(const std::string& cause) {
   const std::lock_guard lock(mutex_);
   CutWith({grpc::StatusCode::UNAVAILABLE, cause}, cause);
   if (!done_) context_->TryCancel();
 }
 
-void ServerSession::CheckDeadlines(TimePoint now) {
+void ControlStream::CheckDeadlines(TimePoint now) {
   const std::lock_guard lock(mutex_);
   if (done_) return;
   if (!heard_ && !ending_ && now > began_ + limits_.first_message_timeout) {
@@ -129,7 +129,7 @@ void ServerSession::CheckDeadlines(TimePoint now) {
   }
 }
 
-void ServerSession::EndWith(const grpc::Status& status, const std::string& cause) {
+void ControlStream::EndWith(const grpc::Status& status, const std::string& cause) {
   if (!ending_) {
     ending_ = true;
     status_ = status;
@@ -139,19 +139,19 @@ void ServerSession::EndWith(const grpc::Status& status, const std::string& cause
   FinishIfIdle();
 }
 
-void ServerSession::CutWith(const grpc::Status& status, const std::string& cause) {
+void ControlStream::CutWith(const grpc::Status& status, const std::string& cause) {
   queue_.erase(queue_.begin() + (writing_ ? 1 : 0), queue_.end());
   EndWith(status, cause);
 }
 
-void ServerSession::FinishIfIdle() {
+void ControlStream::FinishIfIdle() {
   if (!ending_ || finished_ || writing_ || !queue_.empty()) return;
   finished_ = true;
   Finish(status_);
 }
 
-void ServerSession::OnDone() {
-  std::shared_ptr<ServerSession> self;  // lives until the end of this function
+void ControlStream::OnDone() {
+  std::shared_ptr<ControlStream> self;  // lives until the end of this function
   bool heard;
   std::string cause;
   {
@@ -161,7 +161,7 @@ void ServerSession::OnDone() {
     heard = heard_;
     cause = cause_;
   }
-  owner_->SessionDone(id_, heard, cause);
+  owner_->OnStreamDone(id_, heard, cause);
 }
 
 }  // namespace holdfast

@@ -1,5 +1,5 @@
 #pragma once
-// The datasets of a shard file: one per tensor, kind and run of consecutive rows. A pure function of the shard's
+// The datasets of a shard file: one per tensor, kind and range of consecutive rows. A pure function of the shard's
 // chunks, so the index alone says which datasets there are and what they are called.
 
 #include <cstdint>
@@ -15,22 +15,22 @@
 namespace holdfast {
 
 /// Chunks whose rows follow each other in one tensor, all of one size but for the last, which may be shorter.
-struct ShardRun {
+struct ShardRange {
   int32_t tensor = 0;
   int64_t first_row = 0, rows = 0;
   int64_t chunk_rows = 0;             // of an HDF5 chunk
   size_t first_chunk = 0, count = 0;  // in the shard
-  bool only = true;                   // the tensor has no other run in this shard
+  bool only = true;                   // the tensor has no other range in this shard
 };
 
 /// `chunks` by tensor and row, without overlap.
-std::vector<ShardRun> PlanRuns(absl::Span<const StoredChunk> chunks);
+std::vector<ShardRange> PlanRanges(absl::Span<const StoredChunk> chunks);
 
-/// Sets padding_rows of every chunk: the last one of a run is stored as long as the others.
-void SetPadding(absl::Span<const ShardRun> runs, absl::Span<StoredChunk> chunks);
+/// Sets padding_rows of every chunk: the last one of a range is stored as long as the others.
+void SetPadding(absl::Span<const ShardRange> ranges, absl::Span<StoredChunk> chunks);
 
-/// "NAME", or "NAME@FIRSTROW" where the tensor has several runs; in a group called like the kind.
-std::string DatasetName(const std::string& tensor, const ShardRun& run);
+/// "NAME", or "NAME@FIRSTROW" where the tensor has several ranges; in a group called like the kind.
+std::string DatasetName(const std::string& tensor, const ShardRange& range);
 
 /// InvalidArgument unless a dataset can be called like this tensor, without being taken for another's.
 absl::Status CheckTensorName(absl::string_view name);

@@ -1,4 +1,4 @@
-#include "elastic/wire/convert_parts.h"
+#include "elastic/wire/convert_fields.h"
 
 #include <cmath>
 #include <utility>

@@ -21,7 +21,7 @@ Member MemberFromWire(const v1::Member& wire, FieldCheck* check);
 std::vector<uint32_t> PlacementFromWire(const google::protobuf::RepeatedField<uint32_t>& wire, FieldCheck* check);
 World WorldFromWire(const v1::World& wire, FieldCheck* check);
 
-/// Both enums count alike; convert_parts.cc asserts it.
+/// Both enums count alike; convert_fields.cc asserts it.
 v1::Phase ToWire(Phase phase);
 Phase PhaseFromWire(v1::Phase wire, FieldCheck* check);
 

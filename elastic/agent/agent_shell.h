@@ -31,15 +31,15 @@ enum class Departure {
 Departure DecideDeparture(const absl::StatusOr<RunStatus>& run, const std::string& node,
                           std::chrono::milliseconds since_signal);
 
-class AgentHost final : public ControlLinkHandler {
+class AgentShell final : public ControlLinkHandler {
  public:
   using LookFn = std::function<absl::StatusOr<RunStatus>()>;
 
-  /// Starts the workers. `config`, `directory` and `link` must outlive the host. `look` asks the coordinator for the
+  /// Starts the workers. `config`, `directory` and `link` must outlive it. `look` asks the coordinator for the
   /// state of the run; needed where Stop is called.
-  AgentHost(const Config& config, const RunDirectory& directory, const AgentSettings& settings, ControlLink& link,
-            LookFn look = nullptr);
-  ~AgentHost() override;
+  AgentShell(const Config& config, const RunDirectory& directory, const AgentSettings& settings, ControlLink& link,
+             LookFn look = nullptr);
+  ~AgentShell() override;
 
   /// Waits for the end of the run, for all workers to be given up, or for elastic.coordinator_timeout_ms without a
   /// coordinator; then for the workers to be gone. Exit code and reason.

@@ -10,18 +10,18 @@
 
 namespace holdfast {
 
-class CoordinatorHost {
+class CoordinatorRuntime {
  public:
-  /// `config`, `directory`, `port` and the keeper of `start` must outlive the host.
-  static absl::StatusOr<std::unique_ptr<CoordinatorHost>> Create(const Config& config, const RunDirectory& directory,
-                                                                 const RunStart& start, CoordinatorPort& port);
+  /// `config`, `directory`, `port` and the keeper of `start` must outlive the runtime.
+  static absl::StatusOr<std::unique_ptr<CoordinatorRuntime>> Create(const Config& config, const RunDirectory& directory,
+                                                                    const RunStart& start, CoordinatorPort& port);
   /// Lets observers finish: alerts that are queued are delivered, for some seconds at most.
-  ~CoordinatorHost();
+  ~CoordinatorRuntime();
 
   CoordinatorShell& shell() { return *shell_; }
 
  private:
-  CoordinatorHost() = default;
+  CoordinatorRuntime() = default;
   absl::Status AddObservers(const Config& config, const RunDirectory& directory);
 
   std::vector<std::unique_ptr<RunObserver>> observers_;

@@ -19,17 +19,17 @@
 
 namespace holdfast {
 
-class ServerSession;
+class ControlStream;
 
-class SessionOwner {
+class StreamOwner {
  public:
-  virtual ~SessionOwner() = default;
+  virtual ~StreamOwner() = default;
   virtual void Deliver(Connection from, WorkerMessage message) = 0;
-  /// The last call. `heard`: Deliver was called before. The owner lets go of the session.
-  virtual void SessionDone(Connection connection, bool heard, const std::string& cause) = 0;
+  /// The last call. `heard`: Deliver was called before. The owner lets go of the stream.
+  virtual void OnStreamDone(Connection connection, bool heard, const std::string& cause) = 0;
 };
 
-struct SessionLimits {
+struct StreamLimits {
   std::chrono::milliseconds first_message_timeout{};
   size_t max_queued_bytes = 0;
   size_t max_queued_messages = 0;
@@ -37,13 +37,13 @@ struct SessionLimits {
 
 /// Thread-safe. Held by its owner and, until OnDone, by itself: gRPC keeps a plain pointer to it, and a thread that
 /// sends may still hold it when OnDone comes; hence shared.
-class ServerSession final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+class ControlStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  ServerSession(Connection id, grpc::CallbackServerContext* context, const SessionLimits& limits, SessionOwner* owner);
+  ControlStream(Connection id, grpc::CallbackServerContext* context, const StreamLimits& limits, StreamOwner* owner);
 
-  void Begin(std::shared_ptr<ServerSession> self);
+  void Begin(std::shared_ptr<ControlStream> self);
   /// A message as it travels; copies share the bytes.
   static grpc::ByteBuffer BytesOf(const CoordinatorMessage& message);
   void Send(const grpc::ByteBuffer& bytes);
@@ -68,14 +68,14 @@ class ServerSession final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grp
   void FinishIfIdle();
 
   const Connection id_;
-  const SessionLimits limits_;
-  SessionOwner* const owner_;
+  const StreamLimits limits_;
+  StreamOwner* const owner_;
   const TimePoint began_ = std::chrono::steady_clock::now();
   grpc::ByteBuffer incoming_;
 
   std::mutex mutex_;
   grpc::CallbackServerContext* context_;  // gone after OnDone
-  std::shared_ptr<ServerSession> self_;
+  std::shared_ptr<ControlStream> self_;
   std::deque<grpc::ByteBuffer> queue_;  // the first one is being written if writing_
   size_t queued_bytes_ = 0;
   bool heard_ = false, writing_ = false, ending_ = false, finished_ = false, done_ = false;

@@ -1,4 +1,4 @@
-#include "elastic/agent/agent_host.h"
+#include "elastic/agent/agent_shell.h"
 
 #include <unistd.h>
 
@@ -31,8 +31,8 @@ std::string DefaultNode() {
   return slurm != nullptr ? absl::StrCat("node-", slurm) : HostName();
 }
 
-AgentHost::AgentHost(const Config& config, const RunDirectory& directory, const AgentSettings& settings,
-                     ControlLink& link, LookFn look)
+AgentShell::AgentShell(const Config& config, const RunDirectory& directory, const AgentSettings& settings,
+                       ControlLink& link, LookFn look)
     : coordinator_timeout_(config.elastic.coordinator_timeout_ms),
       patience_(std::max<int64_t>(kLongNotice.count(), config.elastic.progress_timeout_ms)),
       settings_(settings),
@@ -47,12 +47,12 @@ AgentHost::AgentHost(const Config& config, const RunDirectory& directory, const 
                                    [this](const WorkerExit& e) { OnExit(e); });
 }
 
-AgentHost::~AgentHost() {
+AgentShell::~AgentShell() {
   agent_.reset();
   link_.Stop();
 }
 
-void AgentHost::OnConnected() {
+void AgentShell::OnConnected() {
   bool leaving = false;
   int signal = 0;
   {
@@ -68,16 +68,16 @@ void AgentHost::OnConnected() {
   if (leaving) link_.Send(LeaveMessage{signal});  // whoever is there now may not have heard of it
 }
 
-void AgentHost::OnDisconnected(const std::string&) {
+void AgentShell::OnDisconnected(const std::string&) {
   const std::lock_guard lock(mutex_);
   if (!alone_since_.has_value()) alone_since_ = Clock::now();
 }
 
-bool AgentHost::LostCoordinator() const {
+bool AgentShell::LostCoordinator() const {
   return alone_since_.has_value() && Clock::now() - *alone_since_ >= coordinator_timeout_;
 }
 
-void AgentHost::OnMessage(const CoordinatorMessage& message) {
+void AgentShell::OnMessage(const CoordinatorMessage& message) {
   const auto* end = std::get_if<EndMessage>(&message);
   if (end == nullptr) return;
   const std::lock_guard lock(mutex_);
@@ -85,7 +85,7 @@ void AgentHost::OnMessage(const CoordinatorMessage& message) {
   changed_.notify_all();
 }
 
-void AgentHost::OnExit(const WorkerExit& exit) {
+void AgentShell::OnExit(const WorkerExit& exit) {
   link_.Send(
       WorkerExitMessage{.id = {exit.name, exit.incarnation}, .cause = exit.cause, .restarting = exit.restarting});
   if (exit.restarting) return;
@@ -98,7 +98,7 @@ void AgentHost::OnExit(const WorkerExit& exit) {
   changed_.notify_all();
 }
 
-EndMessage AgentHost::Wait() {
+EndMessage AgentShell::Wait() {
   std::unique_lock lock(mutex_);
   const auto something = [&] { return end_.has_value() || running_ == 0 || stop_signal_ != 0; };
   while (!LostCoordinator() && !changed_.wait_for(lock, kLookInterval, something)) {
@@ -132,19 +132,19 @@ EndMessage AgentHost::Wait() {
   return end;
 }
 
-void AgentHost::Stop(int signal) {
+void AgentShell::Stop(int signal) {
   const std::lock_guard lock(mutex_);
   stop_signal_ = signal;
   changed_.notify_all();
 }
 
 /// Of the run, or of all workers here.
-bool AgentHost::Ended(std::unique_lock<std::mutex>& lock, milliseconds timeout) {
+bool AgentShell::Ended(std::unique_lock<std::mutex>& lock, milliseconds timeout) {
   return changed_.wait_for(lock, timeout, [&] { return end_.has_value() || running_ == 0; });
 }
 
 // Whoever has no more patience sends a second signal, which ends this process, and with it the workers, at once.
-void AgentHost::Depart() {
+void AgentShell::Depart() {
   const auto start = Clock::now();
   while (true) {
     const auto run = look_();
@@ -160,7 +160,7 @@ void AgentHost::Depart() {
 
 // The coordinator makes a world without us, and says when our workers are not needed any more. That takes as long as
 // the steps and the moving of state take; we wait while the run gets on.
-void AgentHost::Leave() {
+void AgentShell::Leave() {
   {
     const std::lock_guard lock(mutex_);
     leaving_ = true;

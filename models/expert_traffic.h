@@ -40,7 +40,7 @@ struct ExpertTraffic {
   };
 
   ExpertRoutes routes{{0}, {}};
-  std::vector<Range> order;             // empty: that of slots
+  std::vector<Range> order;           // empty: that of slots
   std::vector<int64_t> sent, places;  // by member: choices, and the place of the first
   std::vector<int64_t> sent_round;    // by member: in which they go
   std::vector<int32_t> which;         // of each choice that is sent: the number of its row among those for its member

@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "framework/base/figures.h"
 #include "framework/base/exchanged_bytes.h"
+#include "framework/base/figures.h"
 #include "framework/base/file_descriptor.h"
 
 namespace holdfast {
@@ -31,7 +31,7 @@ struct StepMetrics {
   std::optional<double> mfu;  // model FLOPs utilisation in [0, 1]; absent if the device's peak is unknown
   double checkpoint_stall_seconds = 0;
   ExchangedBytes exchanged = {};  // by all ranks; "exchanged_bytes" in JSON, absent if there are none
-  double time = 0;  // seconds since the epoch
+  double time = 0;                // seconds since the epoch
   std::optional<uint64_t> state_digest;
   std::vector<Figure> figures = {};  // "statistics" in JSON, absent if there are none
 

@@ -44,7 +44,8 @@ void Coordinator::ForgiveOwnAbsence() {
 }
 
 void Coordinator::On(const MessageEvent& event) {
-  constexpr int64_t kMaxMessages = 20'000;  // between two ticks
+  constexpr int64_t kMaxMessages = 20'000;   // between two ticks
+  if (closed_.contains(event.from)) return;  // sent before it learned that, as a join at once after a refusal
   if (JoinedWorker* worker = roster_.FindByConnection(event.from); worker != nullptr) {
     worker->heard = now_;
     if (++worker->recent_messages > kMaxMessages) {
@@ -58,6 +59,7 @@ void Coordinator::On(const MessageEvent& event) {
 }
 
 void Coordinator::On(const DisconnectEvent& event) {
+  closed_.erase(event.connection);
   if (const JoinedWorker* worker = roster_.FindByConnection(event.connection); worker != nullptr) {
     const std::string name = worker->member.id.name;
     Remove(name, event.cause.empty() ? "connection lost" : event.cause, Leave::kGone);
@@ -98,6 +100,11 @@ void Coordinator::RequestStop(int signal, const std::string& by) {
 
 void Coordinator::Send(Connection to, CoordinatorMessage message) {
   actions_.emplace_back(SendAction{to, std::move(message)});
+}
+
+void Coordinator::Close(Connection connection) {
+  closed_.insert(connection);
+  actions_.emplace_back(CloseAction{connection});
 }
 
 void Coordinator::SendToMembers(CoordinatorMessage message) {

@@ -322,6 +322,7 @@ class Coordinator {
   // coordinator_watch.cc: what nobody reports.
   static bool WaitsForOthers(Phase phase);
   void WatchPace();
+  void Close(Connection connection);
   void LookForSlowLink();
   void MeasurePace();
   void ReportTooFew(const std::string& detail);
@@ -338,6 +339,7 @@ class Coordinator {
 
   // Membership.
   Roster roster_;
+  std::set<Connection> closed_;  // whose end has not been heard yet
   WorkerHistory history_;
   struct Leaving {
     int signal = 0;

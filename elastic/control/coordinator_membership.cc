@@ -87,7 +87,7 @@ bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
       !IsSaneWorld(join.claim.prepared_world) || !IsSaneWorld(join.claim.entered_world) ||
       roster_.agents().count(from) > 0) {
     Refuse(from, "invalid join message", false);
-    actions_.emplace_back(CloseAction{from});
+    Close(from);
     return false;
   }
   if (const std::string other = OtherThanRun(join.digests); !other.empty()) {
@@ -101,11 +101,11 @@ bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
   const WorkerHistory::Kind kind = history_.Register(name, join.member.id.incarnation);
   if (kind == WorkerHistory::Kind::kReplaced) {
     Refuse(from, absl::StrCat("another process has taken the place of this worker ", name), false);
-    actions_.emplace_back(CloseAction{from});
+    Close(from);
     return false;
   }
   if (kind == WorkerHistory::Kind::kOutdated) {  // left over from a connection that the process has given up
-    actions_.emplace_back(CloseAction{from});
+    Close(from);
     return false;
   }
   return true;
@@ -113,7 +113,7 @@ bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
 
 void Coordinator::RefuseSettings(Connection from, const std::string& reason) {
   Send(from, RefusedMessage{.reason = reason, .rejoin = false, .keep = true});
-  actions_.emplace_back(CloseAction{from});
+  Close(from);
 }
 
 void Coordinator::RefuseData(Connection from, const Member& member) {
@@ -177,7 +177,7 @@ bool Coordinator::MakeRoom(Connection from, const JoinMessage& join) {
   }
   if (roster_.full()) {
     Refuse(from, "too many workers have joined", true);
-    actions_.emplace_back(CloseAction{from});
+    Close(from);
     return false;
   }
   if (HasStaleClaim(join.member.id, join.claim)) {
@@ -240,7 +240,7 @@ void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {
     return;
   }
   if (roster_.agents_full() || roster_.FindByConnection(from) != nullptr) {
-    actions_.emplace_back(CloseAction{from});
+    Close(from);
     return;
   }
   roster_.agents()[from] = hello;
@@ -332,7 +332,7 @@ void Coordinator::SayGoodbye() {
 void Coordinator::Remove(const std::string& name, const std::string& cause, Leave how) {
   const JoinedWorker worker = *roster_.Find(name);
   if (how == Leave::kRefused) Refuse(worker.connection, cause, true);
-  if (how != Leave::kGone) actions_.emplace_back(CloseAction{worker.connection});
+  if (how != Leave::kGone) Close(worker.connection);
   roster_.Remove(name);
   if (end_.over()) return;
   links_.Drop(name);

@@ -72,6 +72,7 @@ class CoordinatorTest : public testing::Test {
         branch_ = persist->branch;
       } else if (const auto* close = std::get_if<CloseAction>(&action)) {
         closed_.push_back(close->connection);
+        if (closes_at_once_) coordinator_->OnEvent(now_, DisconnectEvent{close->connection, "closed"});
       }
     }
   }
@@ -141,6 +142,7 @@ class CoordinatorTest : public testing::Test {
   std::vector<int64_t> rewinds_;
   Branch branch_, branch_before_rewind_;  // as persisted last
   std::vector<uint64_t> closed_;
+  bool closes_at_once_ = true;  // what the coordinator closes
   std::optional<EndAction> ended_;
 };
 

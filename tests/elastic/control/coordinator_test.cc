@@ -488,6 +488,25 @@ TEST_F(CoordinatorTest, MinorityWithOtherBitsIsNamedAndRemoved) {
   EXPECT_EQ(WorldSize(), 2);
 }
 
+TEST_F(CoordinatorTest, WhoJoinsAgainBeforeItsConnectionIsClosedIsNotHeard) {
+  Start();
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  closes_at_once_ = false;
+  VoteMessage other = Vote(1, 2);
+  other.grad_norm_bits ^= 1;
+  Say(0, Vote(1, 2));
+  Say(1, other);
+  Say(2, Vote(1, 2));
+  ASSERT_NE(LastSent<RefusedMessage>(1), nullptr);
+  Join(1, {}, 77);  // as soon as it hears that
+  Event(DisconnectEvent{Connection(1), "closed by the coordinator"});
+  EXPECT_EQ(Count<event::WorkerLost>(), 1);
+  EXPECT_EQ(Count<event::WorkerJoined>(), 3);
+  Join(1, {}, 77);
+  EXPECT_EQ(Count<event::WorkerJoined>(), 4);
+}
+
 TEST_F(CoordinatorTest, WithoutMajorityTheStepIsRedoneAndAtLastGivenUp) {
   CoordinatorOptions options = DefaultOptions();
   options.elastic.workers = 2;

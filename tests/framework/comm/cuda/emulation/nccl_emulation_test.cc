@@ -90,7 +90,7 @@ TEST(NcclEmulationTest, AKernelThatCannotBeEndedIsReported) {
   const absl::Status status = world[0]->Receive(1, 0, {&word, 1}, In(100));
   EXPECT_TRUE(absl::IsInternal(status)) << status;
   EXPECT_THAT(stuck, HasSubstr("rank 0 of generation 7: receive from 1 with tag 0"));
-  EXPECT_THAT(stuck, HasSubstr("does not let go"));
+  EXPECT_THAT(stuck, HasSubstr("does not release its memory"));
   MakeKernelsStubborn(false);
 }
 

@@ -23,7 +23,7 @@ int64_t RowBytes(const Tensor& tensor) {
   return tensor.shape.cols() * static_cast<int64_t>(kernels::SizeOf(tensor.dtype));
 }
 
-/// Row i of `out` = row numbers[i] of `in`, for `count` rows.
+/// Row i of `out` = row numbers[i] of `in`.
 void Gather(const Pass& pass, kernels::Matrix out, kernels::ConstMatrix in, const int32_t* numbers) {
   if (out.rows > 0) pass.ops->GatherRows(out, in, {.chosen = 1, .slots = out.rows, .choices = numbers});
 }

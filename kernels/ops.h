@@ -19,6 +19,7 @@
 //   auto ops = MakeCpuOps(executor);
 //   ops->Gemm({.a = x, .b = w, .transpose_b = true, .c = y, .bias = b});   // y = x w^T + b
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -74,17 +75,38 @@ struct AttentionShape {
   int64_t sequence = 0;
   int64_t num_heads = 0;
   int64_t num_kv_heads = 0;
-  int64_t head_dim = 0;  ///< a multiple of 8, at most 256
-  Dropout dropout;       ///< on the attention probabilities; element index ((b * H + h) * T + i) * T + j
-  int64_t window = 0;    ///< a query sees this many keys up to its own, none before them; 0 = no such limit
-  bool causal = true;    ///< a query sees no key after its own
+  int64_t head_dim = 0;      ///< a multiple of 8, at most 256
+  Dropout dropout;           ///< on the attention probabilities; element index ((b * H + h) * T + i) * T + j
+  int64_t window = 0;        ///< a query sees this many keys up to its own, none before them; 0 = no such limit
+  bool causal = true;        ///< a query sees no key after its own
+  Documents documents = {};  ///< a query sees no key of another document
+
+  /// The same of sequence `b`, as the functions below take it.
+  AttentionShape OfSequence(int64_t b) const {
+    AttentionShape shape = *this;
+    if (documents.begin != nullptr) shape.documents = {documents.begin + b * sequence, documents.end + b * sequence};
+    return shape;
+  }
 
   /// Query i sees keys FirstKey(i) .. EndKey(i) - 1; key j is seen by queries FirstQuery(j) .. EndQuery(j) - 1. All of
-  /// them ascend.
-  int64_t FirstKey(int64_t query) const { return window > 0 && query >= window ? query - window + 1 : 0; }
-  int64_t EndKey(int64_t query) const { return causal ? query + 1 : sequence; }
-  int64_t FirstQuery(int64_t key) const { return causal ? key : 0; }
-  int64_t EndQuery(int64_t key) const { return window > 0 && key + window < sequence ? key + window : sequence; }
+  /// them ascend. Of queries beyond the sequence they say as much as of its last.
+  int64_t FirstKey(int64_t query) const {
+    return std::max(window > 0 && query >= window ? query - window + 1 : 0, Begin(query));
+  }
+  int64_t EndKey(int64_t query) const { return causal ? query + 1 : End(query); }
+  int64_t FirstQuery(int64_t key) const { return causal ? key : Begin(key); }
+  int64_t EndQuery(int64_t key) const {
+    const int64_t end = End(key);
+    return window > 0 && key + window < end ? key + window : end;
+  }
+
+ private:
+  int64_t Begin(int64_t row) const {
+    return documents.begin == nullptr ? 0 : documents.begin[std::min(row, sequence - 1)];
+  }
+  int64_t End(int64_t row) const {
+    return documents.end == nullptr ? sequence : documents.end[std::min(row, sequence - 1)];
+  }
 };
 
 /// One AdamW update (Loshchilov & Hutter 2019, algorithm 2) of n values as a fixed sequence of IEEE-754 binary32
@@ -125,13 +147,13 @@ class Ops {
   virtual void ColumnSum(float* out, ConstMatrix in) = 0;
 
   // --- embedding -------------------------------------------------------------------------------------------------
-  /// out (R, C) = dropout(token_table[tokens[r]] + position_table[r mod sequence]). `position_table` (T, C) optional.
+  /// out (R, C) = dropout(token_table[tokens[r]] + position_table[position of r]). `position_table` (T, C) optional.
   virtual void EmbeddingForward(Matrix out, const int32_t* tokens, ConstMatrix token_table, ConstMatrix position_table,
-                                int64_t sequence, const Dropout& dropout) = 0;
+                                const Positions& positions, const Dropout& dropout) = 0;
 
   /// Adds the gradients of both tables (fp32) to what they hold. `d_position_table` optional.
   virtual void EmbeddingBackward(Matrix d_token_table, Matrix d_position_table, const int32_t* tokens,
-                                 ConstMatrix d_out, int64_t sequence, const Dropout& dropout) = 0;
+                                 ConstMatrix d_out, const Positions& positions, const Dropout& dropout) = 0;
 
   // --- normalisation ---------------------------------------------------------------------------------------------
   /// residual_out (R, C) = residual (R, C) + dropout(branch (R, C)); out (R, C) = norm(residual_out).
@@ -149,9 +171,9 @@ class Ops {
 
   // --- attention -------------------------------------------------------------------------------------------------
   /// Rotates the first `num_heads` heads (D wide) of every row of x (R, >= num_heads * D) in place: pairs (i, i + D/2),
-  /// angle position * theta^(-2i/D) with position = r mod sequence (Su et al. 2021, halves as in Llama). `inverse`
-  /// rotates back, which is the backward pass. cos_sin (T, D) fp32: D/2 cosines then D/2 sines per position.
-  virtual void Rope(Matrix x, const float* cos_sin, int64_t num_heads, int64_t head_dim, int64_t sequence,
+  /// angle position * theta^(-2i/D) (Su et al. 2021, halves as in Llama). `inverse` rotates back, which is the backward
+  /// pass. cos_sin (T, D) fp32: D/2 cosines then D/2 sines per position.
+  virtual void Rope(Matrix x, const float* cos_sin, int64_t num_heads, int64_t head_dim, const Positions& positions,
                     bool inverse) = 0;
 
   /// out (R, H * D); lse (B, H, T): log-sum-exp of each query's scaled scores. Scores are scaled by 1 / sqrt(D).

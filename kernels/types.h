@@ -47,4 +47,23 @@ struct Dropout {
   RandomKey key;
 };
 
+/// Sequences that consist of several documents, none of which sees another, and each of which has positions of its own.
+struct Documents {
+  /// (B, T): where, in its sequence, the document of each row begins and, exclusive, where it ends; both ascend along a
+  /// sequence. Memory of the device. Null: each sequence is one document.
+  const int32_t* begin = nullptr;
+  const int32_t* end = nullptr;
+};
+
+/// Where rows lie in their documents: row r of R is at r mod sequence, less where its document begins.
+struct Positions {
+  Positions(int64_t of_sequence, const int32_t* of_documents = nullptr)  // NOLINT(google-explicit-constructor)
+      : sequence(of_sequence), begin(of_documents) {}
+
+  int64_t sequence;
+  const int32_t* begin;  ///< Documents::begin; null = 0
+
+  int64_t At(int64_t row) const { return row % sequence - (begin == nullptr ? 0 : begin[row]); }
+};
+
 }  // namespace holdfast::kernels

@@ -45,12 +45,13 @@ kernels::AttentionShape Attention::ShapeOf(const Pass& pass) const {
           .num_kv_heads = num_kv_heads_,
           .head_dim = head_dim_,
           .dropout = pass.DropoutAt(layer_, RandomSite::kAttention),
-          .window = window_};
+          .window = window_,
+          .documents = pass.documents};
 }
 
 void Attention::Rotate(const Pass& pass, kernels::Matrix qkv, bool inverse) const {
   if (rope_ == nullptr) return;
-  pass.ops->Rope(qkv, rope_, num_heads_ + num_kv_heads_, head_dim_, pass.sequence, inverse);
+  pass.ops->Rope(qkv, rope_, num_heads_ + num_kv_heads_, head_dim_, pass.positions(), inverse);
 }
 
 void Attention::Project(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x,

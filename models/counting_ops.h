@@ -31,16 +31,16 @@ class CountingOps final : public kernels::Ops {
   void ExpertSwigluBackward(kernels::Matrix, float*, kernels::ConstMatrix, kernels::ConstMatrix, const float*,
                             const kernels::ExpertRows&) override {}
   void ColumnSum(float*, kernels::ConstMatrix) override {}
-  void EmbeddingForward(kernels::Matrix, const int32_t*, kernels::ConstMatrix, kernels::ConstMatrix, int64_t,
-                        const kernels::Dropout&) override {}
-  void EmbeddingBackward(kernels::Matrix, kernels::Matrix, const int32_t*, kernels::ConstMatrix, int64_t,
-                         const kernels::Dropout&) override {}
+  void EmbeddingForward(kernels::Matrix, const int32_t*, kernels::ConstMatrix, kernels::ConstMatrix,
+                        const kernels::Positions&, const kernels::Dropout&) override {}
+  void EmbeddingBackward(kernels::Matrix, kernels::Matrix, const int32_t*, kernels::ConstMatrix,
+                         const kernels::Positions&, const kernels::Dropout&) override {}
   void NormForward(kernels::Matrix, kernels::Matrix, const kernels::NormStats&, kernels::ConstMatrix,
                    kernels::ConstMatrix, const kernels::NormParams&, const kernels::Dropout&) override {}
   void NormBackward(kernels::Matrix, float*, float*, kernels::ConstMatrix, kernels::ConstMatrix, kernels::ConstMatrix,
                     const kernels::NormStats&, const kernels::NormParams&) override {}
   void ApplyDropout(kernels::Matrix, kernels::ConstMatrix, const kernels::Dropout&) override {}
-  void Rope(kernels::Matrix, const float*, int64_t, int64_t, int64_t, bool) override {}
+  void Rope(kernels::Matrix, const float*, int64_t, int64_t, const kernels::Positions&, bool) override {}
   void Clip(kernels::Matrix, kernels::ConstMatrix, float) override {}
   void ClipBackward(kernels::Matrix, kernels::ConstMatrix, float) override {}
   void GeluBackward(kernels::Matrix, kernels::ConstMatrix, kernels::ConstMatrix) override {}

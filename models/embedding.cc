@@ -13,7 +13,7 @@ Embedding::Embedding(ParameterBuilder& builder, const ModelConfig& config) {
 void Embedding::Forward(const Pass& pass, UnitTensors weights, const int32_t* tokens, kernels::Matrix out) const {
   kernels::ConstMatrix positions;
   if (positions_ >= 0) positions = Rows(weights[positions_], 0, pass.sequence);
-  pass.ops->EmbeddingForward(out, tokens, weights[tokens_].matrix(), positions, pass.sequence,
+  pass.ops->EmbeddingForward(out, tokens, weights[tokens_].matrix(), positions, pass.positions(),
                              pass.DropoutAt(0, RandomSite::kEmbedding));
 }
 
@@ -24,7 +24,7 @@ void Embedding::Backward(const Pass& pass, UnitTensors gradients, const int32_t*
     pass.ops->Zero(gradients[positions_].data, gradients[positions_].bytes());  // rows beyond T have no gradient
     d_positions = Rows(gradients[positions_], 0, pass.sequence);
   }
-  pass.ops->EmbeddingBackward(gradients[tokens_].matrix(), d_positions, tokens, d_out, pass.sequence,
+  pass.ops->EmbeddingBackward(gradients[tokens_].matrix(), d_positions, tokens, d_out, pass.positions(),
                               pass.DropoutAt(0, RandomSite::kEmbedding));
 }
 

@@ -273,12 +273,13 @@ absl::Status Experts::ServeBackward(const Pass& pass, int unit, const ExpertTraf
   return elsewhere_.Backward(pass, unit, nullptr, {}, traffic, {}, nullptr);
 }
 
-// The gradient of the losses is that of the sum over microbatches of their mean over layers; loss_scale, 1 / (rows of
-// the step), times the rows here is 1 / microbatches.
+// The gradient of the losses is that of the sum over microbatches of their mean over layers, each weighted by its share
+// of what is counted in the step: loss_scale is 1 / (rows of the step), and the trainer multiplies what all have summed
+// by (rows of the step) / (counted in the step). Where all rows count that is 1 / microbatches.
 void Experts::RouterBackward(const Pass& pass, const Routing& routing, const float* d_weights,
                              kernels::Matrix d_logits) const {
   const ArenaScope scope(*pass.arena);
-  const double scale = pass.loss_scale / static_cast<double>(num_layers_);
+  const double scale = pass.loss_scale * pass.counted / static_cast<double>(num_layers_);
   const auto experts = static_cast<double>(shape_.num_experts), rows = static_cast<double>(pass.rows());
   kernels::RouterReportArgs report{
       .logits = routing.logits.matrix(), .forward = OutOf(routing), .counts = CountsOf(pass)};

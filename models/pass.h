@@ -21,9 +21,10 @@ struct Pass {
   Arena* arena = nullptr;
   DType dtype = DType::kF32;  // of activations and matrices
   int64_t batch = 0, sequence = 0;
+  kernels::Documents documents = {};
   kernels::RandomKey random;
   float dropout_rate = 0;
-  float loss_scale = 1;                      // see PassContext
+  float loss_scale = 1, counted = 1;         // see PassContext
   const StatisticsLayout* layout = nullptr;  // of
   void* statistics = nullptr;                // what a training pass tells besides its losses; null = nothing
   PartStore* parts = nullptr;                // see PassContext
@@ -31,6 +32,7 @@ struct Pass {
   Tensor expert_counts = {};  // (L, E) int32 of a training pass: rows that chose each expert of each layer with some
 
   int64_t rows() const { return batch * sequence; }
+  kernels::Positions positions() const { return {sequence, documents.begin}; }
   Tensor Activation(int64_t cols) const { return arena->Allocate(dtype, {rows(), cols}); }
   Tensor Floats(Shape shape) const { return arena->Allocate(DType::kF32, shape); }
 

@@ -122,6 +122,9 @@ struct DataConfig {
   std::vector<std::string> validation;  // may be empty
   std::string tokenizer = "bytes";      // "bytes" or path of a Hugging Face tokenizer.json; used by sampling and saved
   bool shuffle = true;
+  /// Documents that were packed one after another do not see each other, and positions restart with each. Files that
+  /// say themselves where documents begin are always read so; in others each ends with the tokenizer's end of text.
+  bool document_mask = false;
   int64_t loader_threads = 1;  // at least; data in S3 are read by more
   std::string s3_endpoint;     // "http://127.0.0.1:9000"; empty = AWS
   std::string s3_region = "us-east-1";

@@ -130,6 +130,7 @@ Section DataTable(DataConfig* data) {
                                  {Required(Paths("train", &data->train)), Paths("validation", &data->validation),
                                   String("tokenizer", &data->tokenizer, StringRule::kNotEmpty),
                                   With(Decides::kBits, Bool("shuffle", &data->shuffle)),
+                                  With(Decides::kBits, Bool("document_mask", &data->document_mask)),
                                   With(Decides::kHost, Int("loader_threads", &data->loader_threads, 1, 256)),
                                   With(Decides::kHost, String("s3_endpoint", &data->s3_endpoint, StringRule::kAny)),
                                   With(Decides::kHost, String("s3_region", &data->s3_region, StringRule::kNotEmpty))}});

@@ -23,6 +23,35 @@ absl::StatusOr<TokenIndex> IndexOf(FileAccess& files, const std::string& path, c
   return index;
 }
 
+/// Of a sample from a file without marks.
+void MarkDocuments(absl::Span<uint32_t> tokens, std::optional<int32_t> end_of_document) {
+  if (!end_of_document.has_value()) return;
+  const auto end = static_cast<uint32_t>(*end_of_document);
+  for (size_t i = 0; i + 1 < tokens.size(); ++i) {
+    if ((tokens[i] & kTokenBits) == end) tokens[i + 1] |= kDocumentStart;
+  }
+}
+
+void FindDocuments(absl::Span<const uint32_t> tokens, const SampleView& sample) {
+  const size_t length = sample.document_begins.size();
+  for (size_t begin = 0; begin < length;) {
+    size_t end = begin + 1;
+    while (end < length && (tokens[end] & kDocumentStart) == 0) ++end;
+    std::fill(sample.document_begins.begin() + begin, sample.document_begins.begin() + end, begin);
+    std::fill(sample.document_ends.begin() + begin, sample.document_ends.begin() + end, end);
+    begin = end;
+  }
+}
+
+/// Files whose rows are to be read as they are.
+absl::Status CheckRows(const TokenFile& file, int64_t sequence) {
+  const int64_t row = file.kind().row_tokens;
+  if (row == 0 || row == sequence) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(file.path(), ": packed into rows of ", row,
+                                                    " tokens; set batch.sequence_length to ", row,
+                                                    ", or pack it again with --sequence-length ", sequence));
+}
+
 }  // namespace
 
 absl::StatusOr<Dataset> Dataset::OpenFiles(absl::Span<const std::string> paths, int64_t sequence, FileAccess& files) {
@@ -34,7 +63,7 @@ absl::StatusOr<Dataset> Dataset::OpenFiles(absl::Span<const std::string> paths, 
   RETURN_IF_ERROR(RunParallel(static_cast<int64_t>(paths.size()), kFilesAtOnce, [&](int64_t at) {
     const auto i = static_cast<size_t>(at);
     ASSIGN_OR_RETURN(dataset.files_[i], TokenFile::Open(files, paths[i]));
-    return absl::OkStatus();
+    return CheckRows(*dataset.files_[i], sequence);
   }));
   dataset.first_sample_.push_back(0);
   for (const auto& file : dataset.files_) {
@@ -55,6 +84,7 @@ absl::StatusOr<Dataset> Dataset::Open(absl::Span<const std::string> paths, int64
   LocalFileAccess local;
   FileAccess& files = options.files != nullptr ? *options.files : local;
   ASSIGN_OR_RETURN(Dataset dataset, OpenFiles(paths, sequence, files));
+  dataset.end_of_document_ = options.end_of_document;
   dataset.digests_.resize(paths.size());
   const uint64_t seed = std::random_device()();  // other blocks at each start, on each host
   RETURN_IF_ERROR(RunParallel(static_cast<int64_t>(paths.size()), kFilesAtOnce, [&](int64_t at) {
@@ -89,34 +119,55 @@ int Dataset::reads_at_once() const {
   return most;
 }
 
-absl::Status Dataset::Read(int64_t index, absl::Span<int32_t> inputs, absl::Span<int32_t> targets) const {
+bool Dataset::has_documents() const {
+  const auto marked = [](const auto& file) { return file->kind().has_marks; };
+  return end_of_document_.has_value() || std::any_of(files_.begin(), files_.end(), marked);
+}
+
+absl::Status Dataset::Read(int64_t index, const SampleView& sample) const {
   HOLDFAST_CHECK(index >= 0 && index < num_samples());
-  HOLDFAST_CHECK(static_cast<int64_t>(inputs.size()) == sequence_ && static_cast<int64_t>(targets.size()) == sequence_);
+  const auto length = static_cast<size_t>(sequence_);
+  HOLDFAST_CHECK(sample.inputs.size() == length && sample.targets.size() == length);
   const auto after = std::upper_bound(first_sample_.begin(), first_sample_.end(), index);
-  const int64_t file = after - first_sample_.begin() - 1;
-  const int64_t first = (index - first_sample_[file]) * sequence_;
-  std::vector<int32_t> tokens(static_cast<size_t>(sequence_) + 1);  // one read: the targets are the inputs moved by one
-  RETURN_IF_ERROR(files_[file]->Read(first, absl::MakeSpan(tokens)));
-  std::copy(tokens.begin(), tokens.end() - 1, inputs.begin());
-  std::copy(tokens.begin() + 1, tokens.end(), targets.begin());
+  const int64_t at = after - first_sample_.begin() - 1;
+  const TokenFile& file = *files_[at];
+  std::vector<uint32_t> tokens(length + 1);  // one read: the targets are the inputs moved by one
+  RETURN_IF_ERROR(file.ReadMarked((index - first_sample_[at]) * sequence_, absl::MakeSpan(tokens)));
+  if (!file.kind().has_marks) MarkDocuments(absl::MakeSpan(tokens), end_of_document_);
+  for (size_t i = 0; i < length; ++i) {
+    sample.inputs[i] = static_cast<int32_t>(tokens[i] & kTokenBits);
+    const bool learned = (tokens[i + 1] & (kNotLearned | kDocumentStart)) == 0;
+    sample.targets[i] = learned ? static_cast<int32_t>(tokens[i + 1]) : -1;
+  }
+  if (!sample.document_begins.empty()) FindDocuments(tokens, sample);
   return absl::OkStatus();
 }
 
-Microbatch EmptyMicrobatch(int64_t batch, int64_t sequence, int64_t step, int64_t index) {
+Microbatch EmptyMicrobatch(const Dataset& dataset, int64_t batch, int64_t step, int64_t index) {
   Microbatch microbatch;
   microbatch.batch = batch;
-  microbatch.sequence = sequence;
-  microbatch.inputs.assign(batch * sequence, 0);
-  microbatch.targets.assign(batch * sequence, -1);
+  microbatch.sequence = dataset.sequence();
+  const auto rows = static_cast<size_t>(batch * dataset.sequence());
+  microbatch.inputs.assign(rows, 0);
+  microbatch.targets.assign(rows, -1);
+  if (dataset.has_documents()) {
+    microbatch.document_begins.assign(rows, 0);
+    microbatch.document_ends.assign(rows, static_cast<int32_t>(dataset.sequence()));
+  }
   microbatch.step = static_cast<uint32_t>(step);
   microbatch.index = static_cast<uint32_t>(index);
   return microbatch;
 }
 
 absl::Status ReadRow(const Dataset& dataset, int64_t sample, int64_t row, Microbatch& microbatch) {
-  const int64_t sequence = microbatch.sequence;
-  return dataset.Read(sample, absl::MakeSpan(microbatch.inputs).subspan(row * sequence, sequence),
-                      absl::MakeSpan(microbatch.targets).subspan(row * sequence, sequence));
+  const auto length = static_cast<size_t>(microbatch.sequence), first = static_cast<size_t>(row) * length;
+  const auto of_row = [&](std::vector<int32_t>& all) {
+    return all.empty() ? absl::Span<int32_t>() : absl::MakeSpan(all).subspan(first, length);
+  };
+  return dataset.Read(sample, {.inputs = of_row(microbatch.inputs),
+                               .targets = of_row(microbatch.targets),
+                               .document_begins = of_row(microbatch.document_begins),
+                               .document_ends = of_row(microbatch.document_ends)});
 }
 
 int64_t SampleOf(const SampleOrder& order, const BatchShape& shape, int64_t step, int64_t index, int64_t row) {
@@ -125,7 +176,7 @@ int64_t SampleOf(const SampleOrder& order, const BatchShape& shape, int64_t step
 
 absl::StatusOr<Microbatch> ReadMicrobatch(const Dataset& dataset, const SampleOrder& order, const BatchShape& shape,
                                           int64_t step, int64_t index) {
-  Microbatch microbatch = EmptyMicrobatch(shape.microbatch_size, dataset.sequence(), step, index);
+  Microbatch microbatch = EmptyMicrobatch(dataset, shape.microbatch_size, step, index);
   for (int64_t row = 0; row < shape.microbatch_size; ++row) {
     RETURN_IF_ERROR(ReadRow(dataset, SampleOf(order, shape, step, index, row), row, microbatch));
   }
@@ -133,7 +184,7 @@ absl::StatusOr<Microbatch> ReadMicrobatch(const Dataset& dataset, const SampleOr
 }
 
 absl::StatusOr<Microbatch> ReadValidationMicrobatch(const Dataset& dataset, int64_t microbatch_size, int64_t index) {
-  Microbatch microbatch = EmptyMicrobatch(microbatch_size, dataset.sequence(), 0, index);
+  Microbatch microbatch = EmptyMicrobatch(dataset, microbatch_size, 0, index);
   const int64_t first = index * microbatch_size;
   const int64_t rows = std::clamp<int64_t>(dataset.num_samples() - first, 0, microbatch_size);
   RETURN_IF_ERROR(RunParallel(rows, dataset.reads_at_once(),

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,10 +22,21 @@ struct Microbatch {
   std::vector<int32_t> inputs;   // (B, T)
   std::vector<int32_t> targets;  // (B, T); -1 = not counted in the loss
   uint32_t step = 0, index = 0;  // which microbatch of which step, which its random numbers follow from
+  // (B, T) or empty: where, in its sequence, each token's document begins and, exclusive, ends. Documents do not see
+  // each other, and positions restart with each.
+  std::vector<int32_t> document_begins = {}, document_ends = {};
+};
+
+/// One sample: T inputs, T targets, and its documents, unless they are empty.
+struct SampleView {
+  absl::Span<int32_t> inputs, targets;
+  absl::Span<int32_t> document_begins = {}, document_ends = {};
 };
 
 struct DatasetOptions {
   FileAccess* files = nullptr;  // where the paths are; null = this machine's file systems
+  /// In files without marks a document ends with this token. None: they are not taken apart.
+  std::optional<int32_t> end_of_document = std::nullopt;
   /// Called while a file that has no index is read as a whole, from several threads.
   ReadProgress on_scan = {};
 };
@@ -50,9 +62,12 @@ class Dataset {
   /// Of all tokens of all files in their order, wherever the files lie.
   uint64_t digest() const;
 
-  /// Reads sample `index` as T inputs and T targets. DataLoss or Unavailable, naming file and offset, if it cannot be
-  /// read. Thread-safe.
-  absl::Status Read(int64_t index, absl::Span<int32_t> inputs, absl::Span<int32_t> targets) const;
+  /// Whether samples consist of documents that do not see each other.
+  bool has_documents() const;
+  /// Reads sample `index`. Its targets are its inputs moved by one; those that are marked as not learned, and, where
+  /// there are documents, the first of a document, are -1. DataLoss or Unavailable, naming file and offset, if it
+  /// cannot be read. Thread-safe.
+  absl::Status Read(int64_t index, const SampleView& sample) const;
   /// How many samples should be read at the same time (RandomAccessFile::reads_at_once).
   int reads_at_once() const;
 
@@ -63,6 +78,7 @@ class Dataset {
   std::vector<uint64_t> digests_;      // of the files
   std::vector<int64_t> first_sample_;  // (files + 1) running sum
   int64_t sequence_ = 0;
+  std::optional<int32_t> end_of_document_;
 };
 
 /// The shape of a step's global batch.
@@ -71,8 +87,8 @@ struct BatchShape {
   int64_t microbatch_size = 1;  // B sequences each
 };
 
-/// Room for a microbatch, of which no row is counted yet.
-Microbatch EmptyMicrobatch(int64_t batch, int64_t sequence, int64_t step, int64_t index);
+/// Room for `batch` samples, of which no row is counted yet.
+Microbatch EmptyMicrobatch(const Dataset& dataset, int64_t batch, int64_t step, int64_t index);
 /// Reads a sample into row `row`. Different rows of one microbatch may be read from different threads.
 absl::Status ReadRow(const Dataset& dataset, int64_t sample, int64_t row, Microbatch& microbatch);
 /// The sample that is row `row` of microbatch `index` (both from 0) of step `step` (from 1):

@@ -50,7 +50,7 @@ void Loader::Work(std::stop_token stop) {
     ++next_row_;
     Pending& pending = pending_[position];  // stays where it is until its last row is there
     if (row == 0) {
-      pending.microbatch = EmptyMicrobatch(rows, dataset_.sequence(), StepOf(position), IndexOf(position));
+      pending.microbatch = EmptyMicrobatch(dataset_, rows, StepOf(position), IndexOf(position));
       pending.rows_left = rows;
     }
     const int64_t sample = SampleOf(order_, options_.shape, StepOf(position), IndexOf(position), row);

@@ -1,18 +1,19 @@
 #include "framework/data/pack.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 
 #include "framework/base/file_descriptor.h"
 #include "framework/base/status.h"
 #include "framework/data/document_reader.h"
+#include "framework/data/pack_paths.h"
 #include "framework/data/token_file.h"
 
 namespace holdfast {
@@ -39,14 +40,14 @@ class TokenSpill {
   int64_t count() const { return count_; }
 
   // Copies the next `count` tokens, from the first on.
-  absl::Status CopyNext(int64_t count, TokenFileWriter& writer) {
+  absl::Status CopyNext(int64_t count, const std::function<absl::Status(absl::Span<const int32_t>)>& write) {
     std::vector<int32_t> block;
     for (; count > 0; count -= static_cast<int64_t>(block.size())) {
       block.resize(std::min<int64_t>(count, 1 << 18));
       const absl::Span<std::byte> bytes(reinterpret_cast<std::byte*>(block.data()), block.size() * sizeof(int32_t));
       RETURN_IF_ERROR(ReadExactly(fd_.get(), static_cast<uint64_t>(read_) * sizeof(int32_t), {&bytes, 1}, name_));
       read_ += static_cast<int64_t>(block.size());
-      RETURN_IF_ERROR(writer.Append(block));
+      RETURN_IF_ERROR(write(block));
     }
     return absl::OkStatus();
   }
@@ -58,36 +59,8 @@ class TokenSpill {
   int64_t count_ = 0, read_ = 0;
 };
 
-bool IsSameFile(const std::string& a, const std::string& b) {
-  struct stat first, second;
-  if (stat(a.c_str(), &first) != 0 || stat(b.c_str(), &second) != 0) return a == b;
-  return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
-}
-
 bool EndsWith(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
-
-absl::Status CheckOptions(const PackOptions& options) {
-  if (options.inputs.empty()) return absl::InvalidArgumentError("no input files");
-  if (options.output.empty()) return absl::InvalidArgumentError("no output file");
-  const double fraction = options.validation_fraction;
-  if (!(fraction >= 0 && fraction < 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("validation fraction ", fraction, " is not in [0, 1)"));
-  }
-  if ((fraction > 0) != !options.validation_output.empty()) {
-    return absl::InvalidArgumentError("a validation fraction needs a validation output, and the other way round");
-  }
-  if (fraction > 0 && IsSameFile(options.output, options.validation_output)) {
-    return absl::InvalidArgumentError(absl::StrCat(options.output, ": is both output and validation output"));
-  }
-  for (const std::string& input : options.inputs) {
-    for (const std::string& output : {options.output, options.validation_output}) {
-      if (input == "-" || output.empty() || !IsSameFile(input, output)) continue;
-      return absl::InvalidArgumentError(absl::StrCat(output, ": is both input and output"));
-    }
-  }
-  return absl::OkStatus();
 }
 
 // One run of Pack.
@@ -97,9 +70,12 @@ class Packer {
       : tokenizer_(tokenizer), options_(options), files_(files) {}
 
   absl::StatusOr<PackReport> Run() {
-    RETURN_IF_ERROR(CheckOptions(options_));
+    RETURN_IF_ERROR(CheckPackPaths({.inputs = options_.inputs,
+                                    .output = options_.output,
+                                    .validation_fraction = options_.validation_fraction,
+                                    .validation_output = options_.validation_output}));
     RETURN_IF_ERROR(OpenOutputs());
-    RETURN_IF_ERROR(Measure());
+    ASSIGN_OR_RETURN(total_bytes_, InputBytes(files_, options_.inputs));
     for (const std::string& path : options_.inputs) {
       ASSIGN_OR_RETURN(InputFile file, InputFile::Open(files_, path));
       RETURN_IF_ERROR(ReadInput(path, file));
@@ -111,29 +87,22 @@ class Packer {
  private:
   // First of all, so that an unwritable directory is not found out after hours.
   absl::Status OpenOutputs() {
-    ASSIGN_OR_RETURN(writer_, TokenFileWriter::Create(files_, options_.output, tokenizer_.vocab_size()));
+    ASSIGN_OR_RETURN(writer_, CreateOutput(options_.output));
     if (options_.validation_output.empty()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(validation_writer_,
-                     TokenFileWriter::Create(files_, options_.validation_output, tokenizer_.vocab_size()));
+    ASSIGN_OR_RETURN(validation_writer_, CreateOutput(options_.validation_output));
     ASSIGN_OR_RETURN(TokenSpill spill, TokenSpill::Create(files_.ScratchDirectory(options_.output)));
     spill_ = std::make_unique<TokenSpill>(std::move(spill));
     return absl::OkStatus();
   }
 
-  // Opens every input once, so that a missing one is found at once; the sum of their sizes if all are known.
-  absl::Status Measure() {
-    bool known = true;
-    for (const std::string& path : options_.inputs) {
-      if (path == "-") {
-        known = false;
-        continue;
-      }
-      ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(files_, path));
-      known = known && file.size() > 0;
-      total_bytes_ += file.size();
-    }
-    if (!known) total_bytes_ = 0;
-    return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<TokenFileWriter>> CreateOutput(const std::string& path) {
+    if (!options_.documents) return TokenFileWriter::Create(files_, path, tokenizer_.vocab_size());
+    return TokenFileWriter::Create(files_, path, TokenFileKind{.bytes_per_token = 4, .has_marks = true});
+  }
+
+  absl::Status Write(TokenFileWriter& writer, absl::Span<const int32_t> tokens) const {
+    if (!options_.documents) return writer.Append(tokens);
+    return writer.AppendMarked({reinterpret_cast<const uint32_t*>(tokens.data()), tokens.size()});
   }
 
   absl::Status ReadInput(const std::string& path, InputFile& file) {
@@ -153,9 +122,12 @@ class Packer {
     } else {
       ASSIGN_OR_RETURN(taken, tokenizer_.EncodeBeginning(text, tokens_));
     }
+    if (options_.documents && document_is_empty_ && !tokens_.empty()) {
+      tokens_[0] = static_cast<int32_t>(static_cast<uint32_t>(tokens_[0]) | kDocumentStart);
+    }
     document_is_empty_ = document_is_empty_ && tokens_.empty();
     if (is_last) EndDocument();
-    RETURN_IF_ERROR(spill_ ? spill_->Append(tokens_) : writer_->Append(tokens_));
+    RETURN_IF_ERROR(spill_ ? spill_->Append(tokens_) : Write(*writer_, tokens_));
     return taken;
   }
 
@@ -189,8 +161,11 @@ class Packer {
       return absl::InvalidArgumentError(absl::StrCat("validation fraction ", options_.validation_fraction, " of ",
                                                      spill_->count(), " tokens leaves one of the two files empty"));
     }
-    RETURN_IF_ERROR(spill_->CopyNext(spill_->count() - validation, *writer_));
-    RETURN_IF_ERROR(spill_->CopyNext(validation, *validation_writer_));
+    const auto into = [this](TokenFileWriter& writer) {
+      return [this, &writer](absl::Span<const int32_t> tokens) { return Write(writer, tokens); };
+    };
+    RETURN_IF_ERROR(spill_->CopyNext(spill_->count() - validation, into(*writer_)));
+    RETURN_IF_ERROR(spill_->CopyNext(validation, into(*validation_writer_)));
     report_.validation_tokens = validation;
     return absl::OkStatus();
   }

@@ -21,6 +21,8 @@ struct PackOptions {
   std::string jsonl_field = "text";  // JSONL: one document per line, in this field
   /// After every document that is not empty, if the tokenizer has one.
   bool append_end_of_text = true;
+  /// Files that say where documents begin, so that training keeps them apart: with marks, of 4 bytes a token.
+  bool documents = false;
   /// The last round(fraction * tokens) tokens go to validation_output instead; 0 = all to `output`.
   double validation_fraction = 0;
   std::string validation_output = {};

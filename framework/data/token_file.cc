@@ -16,18 +16,62 @@ static_assert(std::endian::native == std::endian::little, "token files are littl
 
 using Header = std::array<int32_t, 256>;
 constexpr int64_t kHeaderBytes = sizeof(Header);
+// llm.c's: magic, version, number of tokens.
 constexpr int32_t kMagicUint16 = 20240520;
 constexpr int32_t kMagicUint32 = 20240801;
 constexpr int32_t kVersionUint16 = 1;
 constexpr int32_t kVersionUint32 = 7;  // what llm.c writes; 1 is read too
+constexpr int64_t kPlainTokensMax = std::numeric_limits<int32_t>::max();
+// Ours: magic, version, bytes per token, 1 if they have marks, int64 number of tokens, int64 tokens of a row.
+constexpr int32_t kMagicOurs = 20261123;
+constexpr int32_t kVersionOurs = 1;
 constexpr size_t kBufferBytes = 1 << 20;
 
-absl::Status CheckHeader(const std::string& path, const Header& header, int64_t file_bytes) {
+struct Described {
+  TokenFileKind kind;
+  int64_t num_tokens = 0;
+};
+
+Header HeaderOf(const Described& file) {
+  Header header{};
+  if (!file.kind.has_marks && file.kind.row_tokens == 0 && file.num_tokens <= kPlainTokensMax) {
+    header[0] = file.kind.bytes_per_token == 2 ? kMagicUint16 : kMagicUint32;
+    header[1] = file.kind.bytes_per_token == 2 ? kVersionUint16 : kVersionUint32;
+    header[2] = static_cast<int32_t>(file.num_tokens);
+    return header;
+  }
+  header[0] = kMagicOurs;
+  header[1] = kVersionOurs;
+  header[2] = file.kind.bytes_per_token;
+  header[3] = file.kind.has_marks ? 1 : 0;
+  const std::array<int64_t, 2> counts = {file.num_tokens, file.kind.row_tokens};
+  std::memcpy(&header[4], counts.data(), sizeof(counts));
+  return header;
+}
+
+absl::StatusOr<Described> ReadOurs(const std::string& path, const Header& header) {
+  if (header[1] != kVersionOurs) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": token file of unknown version ", header[1], ", expected ", kVersionOurs));
+  }
+  std::array<int64_t, 2> counts{};
+  std::memcpy(counts.data(), &header[4], sizeof(counts));
+  const Described file{.kind = {.bytes_per_token = header[2], .has_marks = header[3] == 1, .row_tokens = counts[1]},
+                       .num_tokens = counts[0]};
+  const bool good = (header[2] == 4 || (header[2] == 2 && header[3] == 0)) && (header[3] == 0 || header[3] == 1) &&
+                    counts[0] >= 0 && counts[0] <= kTokensMax && counts[1] >= 0 && counts[1] <= kTokensMax;
+  if (good) return file;
+  return absl::InvalidArgumentError(absl::StrCat(path, ": header says ", counts[0], " tokens of ", header[2],
+                                                 " bytes in rows of ", counts[1], ": the file is damaged"));
+}
+
+absl::StatusOr<Described> ReadHeader(const std::string& path, const Header& header) {
+  if (header[0] == kMagicOurs) return ReadOurs(path, header);
   const bool is_16 = header[0] == kMagicUint16, is_32 = header[0] == kMagicUint32;
   if (!is_16 && !is_32) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": not a token file: magic is ", header[0], ", expected ",
-                                                   kMagicUint16, " (uint16) or ", kMagicUint32,
-                                                   " (uint32); make one with `holdfast data pack`"));
+                                                   kMagicUint16, " (uint16), ", kMagicUint32, " (uint32) or ",
+                                                   kMagicOurs, " (Holdfast's); make one with `holdfast data pack`"));
   }
   if (header[1] != 1 && !(is_32 && header[1] == kVersionUint32)) {
     return absl::InvalidArgumentError(
@@ -36,15 +80,24 @@ absl::Status CheckHeader(const std::string& path, const Header& header, int64_t 
   if (header[2] < 0) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": header says ", header[2], " tokens: the file is damaged"));
   }
-  const int64_t expected = kHeaderBytes + int64_t{header[2]} * (is_16 ? 2 : 4);
+  return Described{.kind = {.bytes_per_token = is_16 ? 2 : 4}, .num_tokens = header[2]};
+}
+
+absl::Status CheckLength(const std::string& path, const Described& file, int64_t file_bytes) {
+  const int64_t expected = kHeaderBytes + file.num_tokens * file.kind.bytes_per_token;
   if (file_bytes == expected) return absl::OkStatus();
-  const std::string sizes = absl::StrCat(": header says ", header[2], " tokens, so ", expected,
+  const std::string sizes = absl::StrCat(": header says ", file.num_tokens, " tokens, so ", expected,
                                          " bytes, but the file has ", file_bytes, " bytes");
   if (file_bytes < expected) return absl::DataLossError(absl::StrCat(path, ": truncated", sizes));
   return absl::InvalidArgumentError(absl::StrCat(path, ": too long", sizes));
 }
 
 absl::string_view Bytes(const Header& header) { return {reinterpret_cast<const char*>(header.data()), kHeaderBytes}; }
+
+template <typename T>
+absl::Span<std::byte> BytesOf(T* values, size_t count) {
+  return absl::MakeSpan(reinterpret_cast<std::byte*>(values), count * sizeof(T));
+}
 
 }  // namespace
 
@@ -65,13 +118,14 @@ absl::StatusOr<std::shared_ptr<const TokenFile>> TokenFile::Open(std::shared_ptr
   RETURN_IF_ERROR(file->file_->ReadAt(0, absl::MakeSpan(reinterpret_cast<std::byte*>(header.data()), there)));
   if (there < sizeof(header)) {
     const std::string sizes = absl::StrCat("has ", bytes, " bytes, the header alone ", kHeaderBytes);
-    const bool is_ours = header[0] == kMagicUint16 || header[0] == kMagicUint32;
-    if (is_ours) return absl::DataLossError(absl::StrCat(path, ": truncated: it ", sizes));
+    const bool known = header[0] == kMagicUint16 || header[0] == kMagicUint32 || header[0] == kMagicOurs;
+    if (known) return absl::DataLossError(absl::StrCat(path, ": truncated: it ", sizes));
     return absl::InvalidArgumentError(absl::StrCat(path, ": not a token file: it ", sizes));
   }
-  RETURN_IF_ERROR(CheckHeader(path, header, static_cast<int64_t>(bytes)));
-  file->num_tokens_ = header[2];
-  file->bytes_per_token_ = header[0] == kMagicUint16 ? 2 : 4;
+  ASSIGN_OR_RETURN(const Described described, ReadHeader(path, header));
+  RETURN_IF_ERROR(CheckLength(path, described, static_cast<int64_t>(bytes)));
+  file->num_tokens_ = described.num_tokens;
+  file->kind_ = described.kind;
   return file;
 }
 
@@ -83,19 +137,26 @@ absl::Status TokenFile::ReadStored(int64_t begin, absl::Span<std::byte> out) con
 }
 
 absl::Status TokenFile::Read(int64_t first, absl::Span<int32_t> out) const {
-  const auto bytes_of = [](auto* values, size_t count) {
-    return absl::MakeSpan(reinterpret_cast<std::byte*>(values), count * sizeof(*values));
-  };
-  if (bytes_per_token_ == 4) return ReadStored(first * 4, bytes_of(out.data(), out.size()));
+  auto* const marked = reinterpret_cast<uint32_t*>(out.data());
+  RETURN_IF_ERROR(ReadMarked(first, absl::MakeSpan(marked, out.size())));
+  if (kind_.has_marks) {
+    for (int32_t& token : out) token &= static_cast<int32_t>(kTokenBits);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TokenFile::ReadMarked(int64_t first, absl::Span<uint32_t> out) const {
+  if (kind_.bytes_per_token == 4) return ReadStored(first * 4, BytesOf(out.data(), out.size()));
   std::vector<uint16_t> stored(out.size());
-  RETURN_IF_ERROR(ReadStored(first * 2, bytes_of(stored.data(), stored.size())));
+  RETURN_IF_ERROR(ReadStored(first * 2, BytesOf(stored.data(), stored.size())));
   std::copy(stored.begin(), stored.end(), out.begin());
   return absl::OkStatus();
 }
 
 absl::Status CheckVocabulary(const TokenFile& file, const TokenIndex& index, int64_t vocab_size) {
   constexpr int64_t kPiece = 1 << 20;
-  const int64_t limit = std::min(vocab_size, kTokensMax);  // tokens are int32 from here on, whatever the vocabulary
+  // Tokens are int32 from here on, whatever the vocabulary.
+  const int64_t limit = std::min<int64_t>(vocab_size, std::numeric_limits<int32_t>::max());
   if (index.num_tokens == 0 || index.largest < limit) return absl::OkStatus();
   std::vector<int32_t> tokens;
   for (int64_t first = 0; first < file.num_tokens(); first += kPiece) {
@@ -114,31 +175,54 @@ absl::Status CheckVocabulary(const TokenFile& file, const TokenIndex& index, int
 
 absl::StatusOr<std::unique_ptr<TokenFileWriter>> TokenFileWriter::Create(FileAccess& files, const std::string& path,
                                                                          int64_t vocab_size) {
+  return Create(files, path, TokenFileKind{.bytes_per_token = vocab_size <= 65536 ? 2 : 4});
+}
+
+absl::StatusOr<std::unique_ptr<TokenFileWriter>> TokenFileWriter::Create(FileAccess& files, const std::string& path,
+                                                                         const TokenFileKind& kind) {
   std::unique_ptr<TokenFileWriter> writer(new TokenFileWriter());
-  writer->bytes_per_token_ = vocab_size <= 65536 ? 2 : 4;
+  HOLDFAST_CHECK(!kind.has_marks || kind.bytes_per_token == 4);
+  writer->kind_ = kind;
   for (auto [file, at] : {std::pair(&writer->file_, path), {&writer->index_file_, TokenIndexPath(path)}}) {
     auto created = files.Create(at);
     if (!created.ok()) return Annotate(created.status(), "cannot create token file");
     *file = *std::move(created);
   }
   RETURN_IF_ERROR(writer->file_->Append(Bytes(Header{})));
-  writer->index_ = std::make_unique<TokenIndexBuilder>(writer->bytes_per_token_);
+  writer->index_ = std::make_unique<TokenIndexBuilder>(kind.bytes_per_token, kind.has_marks ? kTokenBits : ~0U);
   writer->buffer_.reserve(kBufferBytes);
   return writer;
 }
 
-absl::Status TokenFileWriter::Append(absl::Span<const int32_t> tokens) {
+absl::Status TokenFileWriter::Count(size_t tokens) {
   HOLDFAST_CHECK(file_ != nullptr);
-  if (static_cast<int64_t>(tokens.size()) > kTokensMax - num_tokens_) {
+  if (static_cast<int64_t>(tokens) > kTokensMax - num_tokens_) {
     return absl::OutOfRangeError(absl::StrCat(file_->path(), ": a token file holds at most ", kTokensMax,
                                               " tokens: pack the input into several files"));
   }
+  num_tokens_ += static_cast<int64_t>(tokens);
+  return absl::OkStatus();
+}
+
+absl::Status TokenFileWriter::Put(uint32_t token) {
+  if (buffer_.size() + 4 > kBufferBytes) RETURN_IF_ERROR(Flush());
+  buffer_.append(reinterpret_cast<const char*>(&token), kind_.bytes_per_token);
+  return absl::OkStatus();
+}
+
+absl::Status TokenFileWriter::Append(absl::Span<const int32_t> tokens) {
+  RETURN_IF_ERROR(Count(tokens.size()));
   for (const int32_t token : tokens) {
-    HOLDFAST_CHECK(token >= 0 && (bytes_per_token_ == 4 || token <= 0xffff));
-    if (buffer_.size() + 4 > kBufferBytes) RETURN_IF_ERROR(Flush());
-    buffer_.append(reinterpret_cast<const char*>(&token), bytes_per_token_);
+    HOLDFAST_CHECK(token >= 0 && (kind_.bytes_per_token == 4 || token <= 0xffff));
+    RETURN_IF_ERROR(Put(static_cast<uint32_t>(token)));
   }
-  num_tokens_ += static_cast<int64_t>(tokens.size());
+  return absl::OkStatus();
+}
+
+absl::Status TokenFileWriter::AppendMarked(absl::Span<const uint32_t> tokens) {
+  HOLDFAST_CHECK(kind_.has_marks);
+  RETURN_IF_ERROR(Count(tokens.size()));
+  for (const uint32_t token : tokens) RETURN_IF_ERROR(Put(token));
   return absl::OkStatus();
 }
 
@@ -152,11 +236,7 @@ absl::Status TokenFileWriter::Flush() {
 absl::Status TokenFileWriter::Finish() {
   HOLDFAST_CHECK(file_ != nullptr);
   RETURN_IF_ERROR(Flush());
-  Header header{};
-  header[0] = bytes_per_token_ == 2 ? kMagicUint16 : kMagicUint32;
-  header[1] = bytes_per_token_ == 2 ? kVersionUint16 : kVersionUint32;
-  header[2] = static_cast<int32_t>(num_tokens_);
-  RETURN_IF_ERROR(file_->Overwrite(0, Bytes(header)));
+  RETURN_IF_ERROR(file_->Overwrite(0, Bytes(HeaderOf({kind_, num_tokens_}))));
   RETURN_IF_ERROR(index_file_->Append(FormatTokenIndex(index_->Finish())));
   const std::unique_ptr<OutputFile> file = std::move(file_), index_file = std::move(index_file_);
   RETURN_IF_ERROR(file->Commit());

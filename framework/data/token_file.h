@@ -1,7 +1,6 @@
 #pragma once
-// Token files: llm.c's `.bin` format. Header of 256 little-endian int32: magic (20240520: uint16 tokens; 20240801:
-// uint32 tokens), version (1; llm.c's uint32 files say 7), number of tokens, zeros; then the tokens. Formats:
-// framework/data/README.md.
+// Token files: llm.c's `.bin` format, and one of our own for what it cannot say: where documents begin, what is not to
+// be learned, more than 2^31 - 1 tokens. Formats: framework/data/README.md.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +16,19 @@
 
 namespace holdfast {
 
-inline constexpr int64_t kTokensMax = std::numeric_limits<int32_t>::max();  // of one file
+/// A token of a file with marks: its id in the lower bits, and what is said of it in the upper two.
+inline constexpr uint32_t kDocumentStart = uint32_t{1} << 31;  // it is the first of its document
+inline constexpr uint32_t kNotLearned = uint32_t{1} << 30;     // it is read, and not counted as a target
+inline constexpr uint32_t kTokenBits = kNotLearned - 1;
+inline constexpr int64_t kTokensMax = int64_t{1} << 35;  // of one file
+
+/// What a file is besides its tokens.
+struct TokenFileKind {
+  int bytes_per_token = 2;
+  bool has_marks = false;  // with 4 bytes a token
+  int64_t row_tokens =
+      0;  // documents were put into rows of this many tokens, to be read as they are; 0 = they were not
+};
 
 /// One token file, read in ranges. Thread-safe.
 class TokenFile {
@@ -29,15 +40,18 @@ class TokenFile {
 
   const std::string& path() const { return file_->path(); }
   int64_t num_tokens() const { return num_tokens_; }
-  int bytes_per_token() const { return bytes_per_token_; }
+  int bytes_per_token() const { return kind_.bytes_per_token; }
+  const TokenFileKind& kind() const { return kind_; }
   int reads_at_once() const { return file_->reads_at_once(); }
 
-  /// Reads tokens [first, first + out.size()) into `out`. The range must lie inside the file. Errors are those of
-  /// RandomAccessFile::ReadAt.
+  /// Reads tokens [first, first + out.size()) into `out`, without their marks. The range must lie inside the file.
+  /// Errors are those of RandomAccessFile::ReadAt.
   absl::Status Read(int64_t first, absl::Span<int32_t> out) const;
+  /// With their marks; in a file without them no token has one.
+  absl::Status ReadMarked(int64_t first, absl::Span<uint32_t> out) const;
 
   /// The tokens as they are stored: bytes [begin, begin + out.size()) of token_bytes().
-  int64_t token_bytes() const { return num_tokens_ * bytes_per_token_; }
+  int64_t token_bytes() const { return num_tokens_ * kind_.bytes_per_token; }
   absl::Status ReadStored(int64_t begin, absl::Span<std::byte> out) const;
   /// Where byte `begin` of the tokens lies in the file.
   static int64_t OffsetOfStored(int64_t begin);
@@ -47,7 +61,7 @@ class TokenFile {
 
   std::shared_ptr<const RandomAccessFile> file_;
   int64_t num_tokens_ = 0;
-  int bytes_per_token_ = 2;
+  TokenFileKind kind_;
 };
 
 /// OutOfRange, naming the first token >= vocab_size and its position, if `index`, which is the file's, says that there
@@ -57,11 +71,15 @@ absl::Status CheckVocabulary(const TokenFile& file, const TokenIndex& index, int
 /// Writes a token file and its index: nothing is left behind, and nothing replaced, if Finish is not reached.
 class TokenFileWriter {
  public:
-  /// `vocab_size` decides between uint16 (<= 65536) and uint32 tokens.
+  static absl::StatusOr<std::unique_ptr<TokenFileWriter>> Create(FileAccess& files, const std::string& path,
+                                                                 const TokenFileKind& kind);
+  /// Without marks; `vocab_size` decides between uint16 (<= 65536) and uint32 tokens.
   static absl::StatusOr<std::unique_ptr<TokenFileWriter>> Create(FileAccess& files, const std::string& path,
                                                                  int64_t vocab_size);
 
   absl::Status Append(absl::Span<const int32_t> tokens);
+  /// Into a file with marks.
+  absl::Status AppendMarked(absl::Span<const uint32_t> tokens);
   /// The file first, then its index: a crash in between leaves a file without index, or with that of the file it has
   /// replaced, which is found when the file is opened.
   absl::Status Finish();
@@ -69,11 +87,13 @@ class TokenFileWriter {
 
  private:
   TokenFileWriter() = default;
+  absl::Status Count(size_t tokens);
+  absl::Status Put(uint32_t token);
   absl::Status Flush();
 
   std::unique_ptr<OutputFile> file_, index_file_;
   std::unique_ptr<TokenIndexBuilder> index_;
-  int bytes_per_token_ = 2;
+  TokenFileKind kind_;
   int64_t num_tokens_ = 0;
   std::string buffer_;  // tokens that are not written yet
 };

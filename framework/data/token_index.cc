@@ -30,7 +30,7 @@ int64_t NumBlocks(int64_t num_tokens, int64_t bytes_per_token) {
 }
 
 template <typename Token>
-uint32_t Largest(absl::string_view bytes) {
+uint32_t Largest(absl::string_view bytes, Token bits) {
   // An inner loop of fixed length, which the compiler turns into vector instructions.
   constexpr size_t kLanes = 256;
   const auto* tokens = reinterpret_cast<const Token*>(bytes.data());
@@ -38,9 +38,11 @@ uint32_t Largest(absl::string_view bytes) {
   std::array<Token, kLanes> largest{};
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) largest[lane] = std::max(largest[lane], tokens[i + lane]);
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      largest[lane] = std::max<Token>(largest[lane], tokens[i + lane] & bits);
+    }
   }
-  for (; i < count; ++i) largest[0] = std::max(largest[0], tokens[i]);
+  for (; i < count; ++i) largest[0] = std::max<Token>(largest[0], tokens[i] & bits);
   return *std::max_element(largest.begin(), largest.end());
 }
 
@@ -120,7 +122,8 @@ struct TokenIndexBuilder::Hashes {
   XXH3_state_t all, block;
 };
 
-TokenIndexBuilder::TokenIndexBuilder(int bytes_per_token) : hashes_(std::make_unique<Hashes>()) {
+TokenIndexBuilder::TokenIndexBuilder(int bytes_per_token, uint32_t token_bits)
+    : token_bits_(token_bits), hashes_(std::make_unique<Hashes>()) {
   index_.bytes_per_token = bytes_per_token;
   XXH3_64bits_reset(&hashes_->all);
   XXH3_64bits_reset(&hashes_->block);
@@ -132,7 +135,8 @@ void TokenIndexBuilder::Append(absl::string_view tokens) {
   HOLDFAST_CHECK(tokens.size() % static_cast<size_t>(index_.bytes_per_token) == 0);
   if (tokens.empty()) return;
   index_.num_tokens += static_cast<int64_t>(tokens.size()) / index_.bytes_per_token;
-  const uint32_t largest = index_.bytes_per_token == 2 ? Largest<uint16_t>(tokens) : Largest<uint32_t>(tokens);
+  const uint32_t largest =
+      index_.bytes_per_token == 2 ? Largest<uint16_t>(tokens, 0xffff) : Largest<uint32_t>(tokens, token_bits_);
   index_.largest = std::max(index_.largest, largest);
   XXH3_64bits_update(&hashes_->all, tokens.data(), tokens.size());
   while (!tokens.empty()) {
@@ -158,7 +162,7 @@ TokenIndex TokenIndexBuilder::Finish() {
 
 absl::StatusOr<TokenIndex> IndexTokens(const TokenFile& file, const ReadProgress& progress) {
   constexpr int64_t kPieceBytes = 4 * kTokenBlockBytes;
-  TokenIndexBuilder builder(file.bytes_per_token());
+  TokenIndexBuilder builder(file.bytes_per_token(), file.kind().has_marks ? kTokenBits : ~0U);
   std::vector<std::byte> piece;
   for (int64_t done = 0; done < file.token_bytes();) {
     piece.resize(static_cast<size_t>(std::min(kPieceBytes, file.token_bytes() - done)));

@@ -36,12 +36,13 @@ std::string FormatTokenIndex(const TokenIndex& index);
 /// DataLoss, naming `path`, if the bytes are damaged; InvalidArgument if they are no index or one of a later version.
 absl::StatusOr<TokenIndex> ParseTokenIndex(absl::string_view bytes, const std::string& path);
 /// As much as an index of a token file can have.
-inline constexpr uint64_t kTokenIndexBytesMax = uint64_t{1} << 20;
+inline constexpr uint64_t kTokenIndexBytesMax = uint64_t{2} << 20;
 
 /// An index of tokens that come in pieces, each of whole tokens. Thread-safety: none.
 class TokenIndexBuilder {
  public:
-  explicit TokenIndexBuilder(int bytes_per_token);
+  /// `token_bits`: what of 4 bytes is the token.
+  explicit TokenIndexBuilder(int bytes_per_token, uint32_t token_bits = ~0U);
   ~TokenIndexBuilder();
   TokenIndexBuilder(const TokenIndexBuilder&) = delete;
   TokenIndexBuilder& operator=(const TokenIndexBuilder&) = delete;
@@ -55,6 +56,7 @@ class TokenIndexBuilder {
   void EndBlock();
 
   TokenIndex index_;
+  uint32_t token_bits_;
   int64_t block_bytes_ = 0;  // of the block that is not complete
   std::unique_ptr<Hashes> hashes_;
 };

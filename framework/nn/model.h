@@ -43,7 +43,7 @@ struct Batch {
   static constexpr size_t kMaxArrays = 8;
 
   int64_t batch = 0, sequence = 0;
-  std::array<const void*, kMaxArrays> arrays{};  // as Model::batch_arrays says; null in a planning pass
+  std::array<const void*, kMaxArrays> arrays{};  // as Model::batch_arrays says; null: not there, or a planning pass
 
   template <typename T>
   const T* array(size_t i) const {
@@ -58,6 +58,7 @@ struct PassContext {
   UnitStore* store = nullptr;
   kernels::RandomKey random;  // seed, step, microbatch; the model fills in the site
   float loss_scale = 1;       // gradient of each loss: 1 / (rows of the global batch)
+  float counted = 1;          // of the rows here, the share whose losses count
   // Where a training pass writes Model::statistics: device memory, laid out as they are, zero before the pass. Null:
   // nobody asks for them.
   void* statistics = nullptr;

@@ -12,6 +12,8 @@ HostBatch::HostBatch(Microbatch tokens)
       index(tokens.index) {
   arrays.emplace_back(std::move(tokens.inputs));
   arrays.emplace_back(std::move(tokens.targets));
+  arrays.emplace_back(std::move(tokens.document_begins));
+  arrays.emplace_back(std::move(tokens.document_ends));
 }
 
 }  // namespace holdfast

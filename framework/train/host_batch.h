@@ -16,7 +16,7 @@ using HostArray = std::variant<std::vector<int32_t>, std::vector<float>>;
 struct HostBatch {
   int64_t batch = 0;              // B samples
   int64_t sequence = 0;           // of T positions: B * T losses
-  std::vector<HostArray> arrays;  // as Model::batch_arrays says
+  std::vector<HostArray> arrays;  // as Model::batch_arrays says; an empty one is not there
   int64_t counted = 0;            // losses that are no more than padding are 0 and do not count
   uint32_t step = 0, index = 0;   // which microbatch of which step; without a step (validation) nothing is random
 

@@ -49,7 +49,8 @@ absl::Status PassRunner::SetArena(size_t bytes) {
 }
 
 StatisticsLayout PassRunner::WithLoss(const StatisticsLayout& model) {
-  std::vector<StatisticSpec> specs{{.name = kLossStatistic, .combine = Combine::kSum}};
+  std::vector<StatisticSpec> specs{{.name = kLossStatistic, .combine = Combine::kSum},
+                                   {.name = kCountedStatistic, .combine = Combine::kCount}};
   specs.insert(specs.end(), model.specs().begin(), model.specs().end());
   return specs;
 }
@@ -62,12 +63,13 @@ Batch PassRunner::Upload(const HostBatch& microbatch) {
   for (size_t i = 0; i < to.arrays.size(); ++i) {
     std::visit(
         [&](const auto& values) {
+          if (values.empty()) return;  // batch.arrays[i] stays null
           const size_t bytes = values.size() * kElementBytes;
           HOLDFAST_CHECK(bytes <= to.arrays[i].bytes());
           device_.CopyFromHost(to.arrays[i].data(), values.data(), bytes);
+          batch.arrays[i] = to.arrays[i].data();
         },
         microbatch.arrays[i]);
-    batch.arrays[i] = to.arrays[i].data();
   }
   return batch;
 }
@@ -76,10 +78,12 @@ absl::Status PassRunner::Queue(const HostBatch& microbatch, UnitStore& store, Pa
   const size_t row_bytes = static_cast<size_t>(options_.max_rows) * sizeof(float);
   if ((queued_.size() + 1) * row_bytes > losses_.bytes()) RETURN_IF_ERROR(FetchResults());
   const Batch batch = Upload(microbatch);
+  const auto rows = static_cast<size_t>(microbatch.batch * microbatch.sequence);
   const PassContext context{.ops = &stream_->ops(),
                             .arena = &arena_,
                             .store = &store,
                             .random = RandomKeyOf(options_.seed, microbatch),
+                            .counted = static_cast<float>(microbatch.counted) / static_cast<float>(rows),
                             .parts = parts};
   ArenaScope scope(arena_);
   const absl::Status status =
@@ -87,7 +91,7 @@ absl::Status PassRunner::Queue(const HostBatch& microbatch, UnitStore& store, Pa
   inputs_[next_inputs_].read = stream_->Record();  // also of a pass that was given up
   next_inputs_ = (next_inputs_ + 1) % inputs_.size();
   RETURN_IF_ERROR(status);
-  queued_.push_back(static_cast<size_t>(microbatch.batch * microbatch.sequence));
+  queued_.push_back({rows, microbatch.counted});
   return absl::OkStatus();
 }
 
@@ -99,8 +103,9 @@ absl::Status PassRunner::FetchResults() {
   device_.CopyToHost(statistics.data(), model_statistics_.data(), statistics.size() * sizeof(uint64_t));
   const float* row = losses.data();
   auto of_pass = statistics.begin();
-  for (const size_t rows : queued_) {
-    fetched_.push_back(std::bit_cast<uint64_t>(std::accumulate(row, row + rows, 0.0)));
+  for (const QueuedPass& pass : queued_) {
+    fetched_.push_back(std::bit_cast<uint64_t>(std::accumulate(row, row + pass.rows, 0.0)));
+    fetched_.push_back(static_cast<uint64_t>(pass.counted));
     fetched_.insert(fetched_.end(), of_pass, of_pass + model_.statistics().size());
     row += options_.max_rows;
     of_pass += model_.statistics().size();

@@ -16,7 +16,7 @@
 
 namespace holdfast {
 
-inline constexpr char kLossStatistic[] = "loss";
+inline constexpr char kLossStatistic[] = "loss", kCountedStatistic[] = "counted";
 
 struct LossSum {
   double sum = 0;       // over the counted rows, in order
@@ -46,7 +46,8 @@ class PassRunner {
                                PartStore* parts = nullptr);
   /// Takes part in such a pass, or in one of Evaluate's, without a microbatch of its own (Model::Serve).
   absl::Status Serve(int64_t batch, int64_t sequence, PartStore& parts, bool training);
-  /// What a training pass hands over: "loss", the sum over its rows in order, then the model's own.
+  /// What a training pass hands over: "loss", the sum over its rows in order, and "counted", how many of them count;
+  /// then the model's own.
   const StatisticsLayout& statistics() const { return statistics_; }
   /// Of all passes since BeginStep, in order, as ItemStatistics::values. Waits for them.
   absl::StatusOr<std::vector<uint64_t>> TakeStatistics();
@@ -86,10 +87,14 @@ class PassRunner {
   Arena arena_;
   std::array<Inputs, 2> inputs_;
   size_t next_inputs_ = 0;
-  Buffer losses_;                  // (passes, max_rows)
-  Buffer model_statistics_;        // (passes, model_.statistics().size()) of 8 bytes
-  std::vector<size_t> queued_;     // B * T of passes whose results wait on the device
-  std::vector<uint64_t> fetched_;  // (passes before them, statistics_.size())
+  Buffer losses_;            // (passes, max_rows)
+  Buffer model_statistics_;  // (passes, model_.statistics().size()) of 8 bytes
+  struct QueuedPass {
+    size_t rows;      // B * T
+    int64_t counted;  // of them
+  };
+  std::vector<QueuedPass> queued_;  // whose results wait on the device
+  std::vector<uint64_t> fetched_;   // (passes before them, statistics_.size())
 };
 
 }  // namespace holdfast

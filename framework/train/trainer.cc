@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr char kSquaresStatistic[] = "squares", kCountedStatistic[] = "counted";
+constexpr char kSquaresStatistic[] = "squares";
 
 std::vector<uint64_t> BitsOf(const std::map<int64_t, double>& values) {
   std::vector<uint64_t> bits;
@@ -223,9 +223,13 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   result.step = step.step;
   result.statistics = std::move(combined[0]);
   result.figures = model_.Figures(result.statistics);
+  result.counted = result.statistics.Counts(kCountedStatistic)[0];
+  if (result.counted != options_.batch.step_tokens()) {
+    result.figures.push_back({.name = "learned_tokens", .values = {static_cast<double>(result.counted)}});
+  }
   result.loss = static_cast<float>(result.statistics.Reals(kLossStatistic)[0] /
-                                   static_cast<double>(options_.batch.step_tokens()));
-  result.grad_norm = static_cast<float>(std::sqrt(square_sum));
+                                   static_cast<double>(std::max<int64_t>(result.counted, 1)));
+  result.grad_norm = static_cast<float>(std::sqrt(square_sum) * PerCounted(result));
   result.lr = LearningRate(options_.optimizer, options_.schedule, step.step, options_.total_steps);
   result.compute_seconds = compute_seconds;
   result.queue_seconds = queue_seconds;
@@ -242,8 +246,15 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   return result;
 }
 
+double Trainer::PerCounted(const StepResult& result) const {
+  if (result.counted == 0) return 0;
+  return static_cast<double>(options_.batch.step_tokens()) / static_cast<double>(result.counted);
+}
+
 UpdateScalars Trainer::ScalarsOf(const StepResult& result) const {
-  return ComputeUpdateScalars(options_.optimizer, result.lr, result.step, result.grad_norm);
+  UpdateScalars scalars = ComputeUpdateScalars(options_.optimizer, result.lr, result.step, result.grad_norm);
+  scalars.grad_scale *= static_cast<float>(PerCounted(result));
+  return scalars;
 }
 
 UpdateArguments Trainer::ArgumentsOf(const StepResult& result) const {

@@ -76,8 +76,9 @@ struct StepPlan {
 
 struct StepResult {
   int64_t step = 0;
-  float loss = 0;  // mean over the rows (tokens) of the global batch
+  float loss = 0;  // mean over the rows (tokens) of the global batch that count
   float grad_norm = 0;
+  int64_t counted = 0;          // rows
   Statistics statistics;        // of the whole step: "loss", the sum of which `loss` is the mean, and the model's own
   std::vector<Figure> figures;  // what the model says of them
   double lr = 0;
@@ -174,6 +175,9 @@ class Trainer {
   absl::StatusOr<std::vector<Statistics>> CombineResults(const ReductionPlan& plan, std::vector<uint64_t> passes);
   std::map<int, uint64_t> DigestsAfter(const StepResult& result,
                                        absl::FunctionRef<bool(int chunk, bool summed_here)> wanted);
+  /// Passes scale their gradients by 1 / (rows of the step): what makes that 1 / (those that count), known only when
+  /// all ranks have told. 1 where all count, 0 where none does: nothing is learned then.
+  double PerCounted(const StepResult& result) const;
   UpdateScalars ScalarsOf(const StepResult& result) const;
   UpdateArguments ArgumentsOf(const StepResult& result) const;
 

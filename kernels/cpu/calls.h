@@ -12,14 +12,14 @@ struct EmbeddingForwardCall {
   Matrix out;
   const int32_t* tokens;
   ConstMatrix token_table, position_table;
-  int64_t sequence;
+  Positions positions;
 };
 
 struct EmbeddingBackwardCall {
   Matrix d_token_table, d_position_table;
   const int32_t* tokens;
   ConstMatrix d_out;
-  int64_t sequence;
+  Positions positions;
 };
 
 struct NormForwardCall {
@@ -39,7 +39,8 @@ struct NormBackwardCall {
 struct RopeCall {
   Matrix x;
   const float* cos_sin;
-  int64_t num_heads, head_dim, sequence;
+  int64_t num_heads, head_dim;
+  Positions positions;
   bool inverse;
 };
 

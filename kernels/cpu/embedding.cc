@@ -24,7 +24,7 @@ void ForwardRow(const EmbeddingForwardCall& call, const RowDropout& dropout, int
   const int64_t cols = call.out.cols;
   const bool has_position = call.position_table.data != nullptr;
   const Table* token = RowOf<Table>(call.token_table, call.tokens[row]);
-  const Table* position = has_position ? RowOf<Table>(call.position_table, row % call.sequence) : nullptr;
+  const Table* position = has_position ? RowOf<Table>(call.position_table, call.positions.At(row)) : nullptr;
   T* out = RowOf<T>(call.out, row);
   const uint32_t* masks = dropout.Masks(row * cols);
   ForVectors(d, cols, [&](int64_t c, auto access) HWY_ATTR {
@@ -59,7 +59,7 @@ void BackwardRow(const EmbeddingBackwardCall& call, const RowDropout& dropout, i
   const bool has_position = call.d_position_table.data != nullptr;
   const T* d_out = RowOf<T>(call.d_out, row) + c0;
   float* token = RowOf<float>(call.d_token_table, call.tokens[row]) + c0;
-  float* position = has_position ? RowOf<float>(call.d_position_table, row % call.sequence) + c0 : nullptr;
+  float* position = has_position ? RowOf<float>(call.d_position_table, call.positions.At(row)) + c0 : nullptr;
   const uint32_t* masks = dropout.Masks(row * call.d_out.cols + c0);
   ForVectors(d, columns.end - c0, [&](int64_t c, auto access) HWY_ATTR {
     const auto value = dropout.Apply(access.Load(d, d_out + c), masks + c);
@@ -103,15 +103,15 @@ HWY_EXPORT(EmbeddingForward);
 HWY_EXPORT(EmbeddingBackward);
 
 void CpuOps::EmbeddingForward(Matrix out, const int32_t* tokens, ConstMatrix token_table, ConstMatrix position_table,
-                              int64_t sequence, const Dropout& dropout) {
+                              const Positions& positions, const Dropout& dropout) {
   HWY_DYNAMIC_DISPATCH(EmbeddingForward)
-  (executor_, {out, tokens, token_table, position_table, sequence}, dropout);
+  (executor_, {out, tokens, token_table, position_table, positions}, dropout);
 }
 
 void CpuOps::EmbeddingBackward(Matrix d_token_table, Matrix d_position_table, const int32_t* tokens, ConstMatrix d_out,
-                               int64_t sequence, const Dropout& dropout) {
+                               const Positions& positions, const Dropout& dropout) {
   HWY_DYNAMIC_DISPATCH(EmbeddingBackward)
-  (executor_, {d_token_table, d_position_table, tokens, d_out, sequence}, dropout);
+  (executor_, {d_token_table, d_position_table, tokens, d_out, positions}, dropout);
 }
 
 }  // namespace holdfast::kernels

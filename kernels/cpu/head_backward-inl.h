@@ -256,7 +256,7 @@ void StoreQueries(const HeadMatrix& out, int64_t query0, int64_t queries, const 
 template <class Kernel>
 void BackwardKeys(const BackwardCall& call, int64_t b, int64_t g, int64_t key0, bool whole,
                   const BackwardScratch<Kernel>& s) {
-  const AttentionShape& shape = call.shape;
+  const AttentionShape shape = call.shape.OfSequence(b);
   const int64_t d = shape.head_dim, group = shape.num_heads / shape.num_kv_heads;
   const KeyValueHead keys = KeyValueHeadOf(call, b, g);
   TilePair pair = {0, 0, key0, std::min(kTile, shape.sequence - key0)};
@@ -279,7 +279,7 @@ void BackwardKeys(const BackwardCall& call, int64_t b, int64_t g, int64_t key0, 
 /// dQ of one tile of queries of one head.
 template <class Kernel>
 void BackwardQueries(const BackwardCall& call, int64_t b, int64_t h, int64_t query0, const BackwardScratch<Kernel>& s) {
-  const AttentionShape& shape = call.shape;
+  const AttentionShape shape = call.shape.OfSequence(b);
   const int64_t d = shape.head_dim;
   const QueryHead head = QueryHeadOf(call, b, h);
   const KeyValueHead keys = KeyValueHeadOf(call, b, h / (shape.num_heads / shape.num_kv_heads));

@@ -84,9 +84,13 @@ inline void SoftmaxPanel(float* p, int64_t keys, int64_t key0, int64_t query0, c
     const int64_t open_begin = std::clamp<int64_t>(shape.FirstKey(query + kLanes - 1) - key0, 0, keys);
     const int64_t open_end = std::clamp<int64_t>(shape.EndKey(query) - key0, open_begin, keys);
     const auto hide = [&](int64_t begin, int64_t end) HWY_ATTR {
-      const auto none = hn::Set(di, int32_t{1} << 30);
-      const auto last = shape.causal ? hn::Iota(di, offset(query)) : none;
-      const auto first = shape.window > 0 ? hn::Iota(di, offset(query - shape.window + 1)) : hn::Neg(none);
+      if (begin == end) return;
+      int32_t of_lanes[2][kLanes];  // each query's first and last key
+      for (int i = 0; i < kLanes; ++i) {
+        of_lanes[0][i] = offset(shape.FirstKey(query + i));
+        of_lanes[1][i] = offset(shape.EndKey(query + i) - 1);
+      }
+      const auto first = hn::LoadU(di, of_lanes[0]), last = hn::LoadU(di, of_lanes[1]);
       for (int64_t c = begin; c < end; ++c) {
         const auto key = hn::Set(di, static_cast<int32_t>(c));
         const auto hidden = hn::RebindMask(d, hn::Or(hn::Gt(key, last), hn::Gt(first, key)));
@@ -207,7 +211,7 @@ void ForwardPass(Executor& executor, const Matrix& out, float* lse, const ConstM
                               HeadOf(out, b, t, h * d),
                               lse + (b * heads + h) * t,
                               static_cast<uint64_t>((b * heads + h) * t) * static_cast<uint64_t>(t)};
-    AttendQueries<Kernel>(head, shape, tile * kQueryTile, scratch);
+    AttendQueries<Kernel>(head, shape.OfSequence(b), tile * kQueryTile, scratch);
   });
 }
 

@@ -32,7 +32,7 @@ void Rope(Executor& executor, const RopeCall& call) {
     WithType(call.x.dtype, [&](auto type) {
       using T = decltype(type);
       for (int64_t r = range.begin; r < range.end; ++r) {
-        const float* cosines = call.cos_sin + (r % call.sequence) * call.head_dim;
+        const float* cosines = call.cos_sin + call.positions.At(r) * call.head_dim;
         T* x = RowOf<T>(call.x, r);
         for (int64_t h = 0; h < call.num_heads; ++h) {
           RotateHead(x + h * call.head_dim, cosines, cosines + half, half, call.inverse);
@@ -51,8 +51,9 @@ namespace holdfast::kernels {
 
 HWY_EXPORT(Rope);
 
-void CpuOps::Rope(Matrix x, const float* cos_sin, int64_t num_heads, int64_t head_dim, int64_t sequence, bool inverse) {
-  HWY_DYNAMIC_DISPATCH(Rope)(executor_, {x, cos_sin, num_heads, head_dim, sequence, inverse});
+void CpuOps::Rope(Matrix x, const float* cos_sin, int64_t num_heads, int64_t head_dim, const Positions& positions,
+                  bool inverse) {
+  HWY_DYNAMIC_DISPATCH(Rope)(executor_, {x, cos_sin, num_heads, head_dim, positions, inverse});
 }
 
 }  // namespace holdfast::kernels

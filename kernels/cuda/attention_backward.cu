@@ -116,10 +116,14 @@ __device__ __forceinline__ void Hide(Fragments<kM, kN>& probabilities, const Att
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
-    for (int n = 0; n < kN; ++n) {
+    for (int half = 0; half < 2; ++half) {
+      const Seen seeing = s.queries_of(key + 16 * m + 8 * half);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (s.hides(query + 8 * n + i % 2, key + 16 * m + i / 2 * 8)) probabilities[m][n][i] = 0;
+      for (int n = 0; n < kN; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          if (!seeing.has(query + 8 * n + i)) probabilities[m][n][2 * half + i] = 0;
+        }
       }
     }
   }
@@ -172,13 +176,14 @@ __device__ __forceinline__ void ScoreGradients(uint32_t (&gradients)[kM][4], con
 template <int kDim, bool kDrops>
 __global__ void __launch_bounds__(kThreads, KeysPlan<kDim, kDrops>::kBlocks)
     KeysKernel(Rows<Bf16> d_qkv, Rows<const Bf16> d_out, Rows<const Bf16> qkv, AttentionStats stats, int num_heads,
-               AttentionSizes s) {
+               AttentionSizes all) {
   using P = KeysPlan<kDim, kDrops>;
   constexpr int kM = P::kM, kN = P::kQueries / 8;
   constexpr Place kKeyTile = 0, kValueTile = P::kKeyBytes, kStages = 2 * P::kKeyBytes;
 
   // The keys that most queries see first. Neighbours share no keys but read the same queries.
-  const int bg = static_cast<int>(blockIdx.x) % num_heads, b = bg / s.kv_heads, g = bg % s.kv_heads;
+  const int bg = static_cast<int>(blockIdx.x) % num_heads, b = bg / all.kv_heads, g = bg % all.kv_heads;
+  const AttentionSizes s = all.OfSequence(b);
   const int key0 = static_cast<int>(blockIdx.x) / num_heads * P::kKeys;
   const int64_t row0 = int64_t{b} * s.sequence;
   const int first_tile = s.first_query(key0) / P::kQueries;
@@ -313,6 +318,7 @@ __device__ __forceinline__ void Differentiate(Fragments<kM, kN>& scores, const F
   const float scale_log2 = s.scale * kLog2E;
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
+    const Seen seen[2] = {s.keys_of(query + 16 * m), s.keys_of(query + 16 * m + 8)};
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
       const unsigned keeps = kDrops ? KeepsOfQueryRows(s, first, query + 16 * m, key + 8 * n) : 0;
@@ -320,7 +326,7 @@ __device__ __forceinline__ void Differentiate(Fragments<kM, kN>& scores, const F
       for (int i = 0; i < 4; ++i) {
         float& x = scores[m][n][i];
         float p = Exp2(fmaf(x, scale_log2, -row.lse[m][i / 2]));
-        if (some_hidden && s.hides(query + 16 * m + i / 2 * 8, key + 8 * n + i % 2)) p = 0;
+        if (some_hidden && !seen[i / 2].has(key + 8 * n + i % 2)) p = 0;
         float d = dp[m][n][i];
         if (kDrops) d = keeps >> i & 1u ? d * s.drop_scale : 0;
         x = p * (d - row.delta[m][i / 2]);
@@ -332,12 +338,13 @@ __device__ __forceinline__ void Differentiate(Fragments<kM, kN>& scores, const F
 template <int kDim, bool kDrops>
 __global__ void __launch_bounds__(kThreads, QueriesPlan<kDim>::kBlocks)
     QueriesKernel(Rows<Bf16> d_qkv, Rows<const Bf16> d_out, Rows<const Bf16> qkv, AttentionStats stats, int tiles,
-                  int num_heads, AttentionSizes s) {
+                  int num_heads, AttentionSizes all) {
   using P = QueriesPlan<kDim>;
   constexpr int kM = P::kM, kN = P::kKeys / 8;
   constexpr Place kQueryTile = 0, kGradientTile = P::kQueryBytes, kStages = 2 * P::kQueryBytes;
 
-  const int bh = static_cast<int>(blockIdx.x) % num_heads, b = bh / s.heads, h = bh % s.heads;
+  const int bh = static_cast<int>(blockIdx.x) % num_heads, b = bh / all.heads, h = bh % all.heads;
+  const AttentionSizes s = all.OfSequence(b);
   const int query0 = (tiles - 1 - static_cast<int>(blockIdx.x) / num_heads) * P::kQueries;  // the longest first
   const int first_tile = s.first_key(query0) / P::kKeys;
   const int end_tile = (s.end_key(query0 + P::kQueries - 1) + P::kKeys - 1) / P::kKeys;

@@ -34,10 +34,14 @@ __device__ __forceinline__ void Hide(Fragments<kM, kN>& scores, const AttentionS
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
-    for (int n = 0; n < kN; ++n) {
+    for (int half = 0; half < 2; ++half) {
+      const Seen seen = s.keys_of(query + 16 * m + 8 * half);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (s.hides(query + 16 * m + i / 2 * 8, key + 8 * n + i % 2)) scores[m][n][i] = -INFINITY;
+      for (int n = 0; n < kN; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          if (!seen.has(key + 8 * n + i)) scores[m][n][2 * half + i] = -INFINITY;
+        }
       }
     }
   }
@@ -131,13 +135,14 @@ __device__ __forceinline__ void Drop(Fragments<kM, kN>& probabilities, int k, co
 
 template <int kDim, bool kDrops>
 __global__ void __launch_bounds__(kThreads, Plan<kDim, kDrops>::kBlocks)
-    ForwardKernel(Rows<Bf16> out, float* lse, Rows<const Bf16> qkv, int tiles, int num_heads, AttentionSizes s) {
+    ForwardKernel(Rows<Bf16> out, float* lse, Rows<const Bf16> qkv, int tiles, int num_heads, AttentionSizes all) {
   using P = Plan<kDim, kDrops>;
   constexpr int kM = P::kM;
   constexpr Place kQueryTile = 0, kStages = P::kQueryBytes;
 
   // The longest blocks first. Neighbours share keys and values.
-  const int bh = static_cast<int>(blockIdx.x) % num_heads, b = bh / s.heads, h = bh % s.heads;
+  const int bh = static_cast<int>(blockIdx.x) % num_heads, b = bh / all.heads, h = bh % all.heads;
+  const AttentionSizes s = all.OfSequence(b);
   const int query0 = (tiles - 1 - static_cast<int>(blockIdx.x) / num_heads) * P::kQueries;
   const int queries = min(P::kQueries, s.sequence - query0);
   const int first_tile = s.first_key(query0) / P::kKeys;

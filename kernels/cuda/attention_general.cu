@@ -137,13 +137,15 @@ __device__ __forceinline__ float RowReduce(float value, Op op) {
 
 template <typename T, int kDim>
 __global__ void __launch_bounds__(kThreads)
-    ForwardKernel(Rows<T> out, float* lse, Rows<const T> qkv, int tiles, int num_heads, AttentionSizes s) {
+    ForwardKernel(Rows<T> out, float* lse, Rows<const T> qkv, int tiles, int num_heads, AttentionSizes all) {
   using P = Plan<kDim>;
   auto* const q = DynamicShared<float>();
   float* const kv = q + P::kTile * P::kRow;
   float* const probabilities = kv + P::kTile * P::kRow;
 
-  const int bh = static_cast<int>(blockIdx.x) % num_heads, b = bh / s.heads, h = bh % s.heads, g = h / s.group();
+  const int bh = static_cast<int>(blockIdx.x) % num_heads, b = bh / all.heads, h = bh % all.heads;
+  const AttentionSizes s = all.OfSequence(b);
+  const int g = h / s.group();
   const int query0 = (tiles - 1 - static_cast<int>(blockIdx.x) / num_heads) * P::kTile;  // the longest first
   const T* const rows = qkv[int64_t{b} * s.sequence];
   LoadTile<P>(q, rows + s.query_column(h), qkv.stride, query0, s.sequence, s.head_dim);
@@ -161,11 +163,12 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < P::kOwn; ++i) {
       const int query = query0 + ThreadY() + kSide * i;
+      const Seen seen = s.keys_of(query);
       float most = max[i];
 #pragma unroll
       for (int j = 0; j < P::kOwn; ++j) {
         const int key = key0 + ThreadX() + kSide * j;
-        scores[i][j] = s.hides(query, key) ? -INFINITY : scores[i][j] * s.scale;
+        scores[i][j] = seen.has(key) ? scores[i][j] * s.scale : -INFINITY;
         most = fmaxf(most, scores[i][j]);
       }
       most = RowReduce(most, Maximum());
@@ -208,10 +211,11 @@ __device__ __forceinline__ void Differentiate(typename P::Scores& scores, typena
     const int query = query0 + ThreadY() + kSide * i;
     const int64_t at = int64_t{bh} * stats.stride + query;
     const float lse = stats.lse[at], delta = stats.delta[at];
+    const Seen seen = s.keys_of(query);
 #pragma unroll
     for (int j = 0; j < P::kOwn; ++j) {
       const int key = key0 + ThreadX() + kSide * j;
-      const float p = s.hides(query, key) ? 0.0f : expf(fmaf(scores[i][j], s.scale, -lse));
+      const float p = seen.has(key) ? expf(fmaf(scores[i][j], s.scale, -lse)) : 0.0f;
       const float factor = DropFactor(s, bh, query, key);
       scores[i][j] = p * factor;
       dp[i][j] = p * (dp[i][j] * factor - delta);
@@ -221,7 +225,7 @@ __device__ __forceinline__ void Differentiate(typename P::Scores& scores, typena
 
 template <typename T, int kDim>
 __global__ void __launch_bounds__(kThreads) KeysKernel(Rows<T> d_qkv, Rows<const T> d_out, Rows<const T> qkv,
-                                                       AttentionStats stats, int num_heads, AttentionSizes s) {
+                                                       AttentionStats stats, int num_heads, AttentionSizes all) {
   using P = Plan<kDim>;
   auto* const k = DynamicShared<float>();
   float* const v = k + P::kTile * P::kRow;
@@ -230,7 +234,8 @@ __global__ void __launch_bounds__(kThreads) KeysKernel(Rows<T> d_qkv, Rows<const
   float* const probabilities = d_o + P::kTile * P::kRow;
   float* const gradients = probabilities + P::kTile * P::kScoreRow;
 
-  const int bg = static_cast<int>(blockIdx.x) % num_heads, b = bg / s.kv_heads, g = bg % s.kv_heads;
+  const int bg = static_cast<int>(blockIdx.x) % num_heads, b = bg / all.kv_heads, g = bg % all.kv_heads;
+  const AttentionSizes s = all.OfSequence(b);
   const int key0 = static_cast<int>(blockIdx.x) / num_heads * P::kTile;
   const int64_t row0 = int64_t{b} * s.sequence;
   LoadTile<P>(k, qkv[row0] + s.key_column(g), qkv.stride, key0, s.sequence, s.head_dim);
@@ -265,7 +270,7 @@ __global__ void __launch_bounds__(kThreads) KeysKernel(Rows<T> d_qkv, Rows<const
 template <typename T, int kDim>
 __global__ void __launch_bounds__(kThreads)
     QueriesKernel(Rows<T> d_qkv, Rows<const T> d_out, Rows<const T> qkv, AttentionStats stats, int tiles, int num_heads,
-                  AttentionSizes s) {
+                  AttentionSizes all) {
   using P = Plan<kDim>;
   auto* const q = DynamicShared<float>();
   float* const d_o = q + P::kTile * P::kRow;
@@ -273,7 +278,9 @@ __global__ void __launch_bounds__(kThreads)
   float* const v = k + P::kTile * P::kRow;
   float* const gradients = v + P::kTile * P::kRow;
 
-  const int bh = static_cast<int>(blockIdx.x) % num_heads, b = bh / s.heads, h = bh % s.heads, g = h / s.group();
+  const int bh = static_cast<int>(blockIdx.x) % num_heads, b = bh / all.heads, h = bh % all.heads;
+  const AttentionSizes s = all.OfSequence(b);
+  const int g = h / s.group();
   const int query0 = (tiles - 1 - static_cast<int>(blockIdx.x) / num_heads) * P::kTile;  // the longest first
   const int64_t row0 = int64_t{b} * s.sequence;
   LoadTile<P>(q, qkv[row0] + s.query_column(h), qkv.stride, query0, s.sequence, s.head_dim);

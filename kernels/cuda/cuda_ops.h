@@ -16,15 +16,15 @@ class CudaOps final : public Ops {
   void Gemm(const GemmArgs& args) override { gemm_->Run(args); }
   void ColumnSum(float* out, ConstMatrix in) override;
   void EmbeddingForward(Matrix out, const int32_t* tokens, ConstMatrix token_table, ConstMatrix position_table,
-                        int64_t sequence, const Dropout& dropout) override;
+                        const Positions& positions, const Dropout& dropout) override;
   void EmbeddingBackward(Matrix d_token_table, Matrix d_position_table, const int32_t* tokens, ConstMatrix d_out,
-                         int64_t sequence, const Dropout& dropout) override;
+                         const Positions& positions, const Dropout& dropout) override;
   void NormForward(Matrix out, Matrix residual_out, const NormStats& stats, ConstMatrix residual, ConstMatrix branch,
                    const NormParams& params, const Dropout& dropout) override;
   void NormBackward(Matrix d_input, float* d_weight, float* d_bias, ConstMatrix d_residual, ConstMatrix d_out,
                     ConstMatrix input, const NormStats& stats, const NormParams& params) override;
   void ApplyDropout(Matrix out, ConstMatrix in, const Dropout& dropout) override;
-  void Rope(Matrix x, const float* cos_sin, int64_t num_heads, int64_t head_dim, int64_t sequence,
+  void Rope(Matrix x, const float* cos_sin, int64_t num_heads, int64_t head_dim, const Positions& positions,
             bool inverse) override;
   void AttentionForward(Matrix out, float* lse, ConstMatrix qkv, const AttentionShape& shape) override;
   void AttentionBackward(Matrix d_qkv, ConstMatrix d_out, ConstMatrix out, const float* lse, ConstMatrix qkv,

@@ -49,6 +49,12 @@ struct Rows {
   }
 };
 
+/// Positions::At of a row.
+__device__ __forceinline__ int32_t PositionOf(const Positions& positions, int64_t row) {
+  const auto in_sequence = static_cast<int32_t>(static_cast<uint32_t>(row) % static_cast<uint32_t>(positions.sequence));
+  return positions.begin == nullptr ? in_sequence : in_sequence - positions.begin[row];
+}
+
 template <typename T>
 Rows<T> RowsOf(const Matrix& m) {
   return {static_cast<T*>(m.data), m.stride};

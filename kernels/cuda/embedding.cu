@@ -13,7 +13,7 @@ struct ForwardArgs {
   Rows<T> out;
   const int32_t* tokens;
   Rows<const Table> token_table, position_table;
-  int64_t sequence;
+  Positions positions;
 };
 
 // Packets of eight, whatever the types.
@@ -30,8 +30,7 @@ __global__ void EmbeddingForwardKernel(ForwardArgs<T, Table> a, Tile tile, Dropo
   const bool adds = a.position_table.data != nullptr;
   if (adds) {
     at.ForLoads([&](int k, int64_t row) {
-      const uint32_t place = static_cast<uint32_t>(row) % static_cast<uint32_t>(a.sequence);
-      position[k] = LoadPacket<whole, n>(a.position_table[place] + at.col(), at.count());
+      position[k] = LoadPacket<whole, n>(a.position_table[PositionOf(a.positions, row)] + at.col(), at.count());
     });
   }
   at.ForStores([&](int k, int64_t row) {
@@ -46,13 +45,13 @@ __global__ void EmbeddingForwardKernel(ForwardArgs<T, Table> a, Tile tile, Dropo
 }  // namespace
 
 void CudaOps::EmbeddingForward(Matrix out, const int32_t* tokens, ConstMatrix token_table, ConstMatrix position_table,
-                               int64_t sequence, const Dropout& dropout) {
+                               const Positions& positions, const Dropout& dropout) {
   WithElement(out.dtype, [&](auto out_element) {
     WithElement(token_table.dtype, [&](auto table_element) {
       using T = decltype(out_element);
       using Table = decltype(table_element);
       const ForwardArgs<T, Table> args = {RowsOf<T>(out), tokens, RowsOf<Table>(token_table),
-                                          RowsOf<Table>(position_table), sequence};
+                                          RowsOf<Table>(position_table), positions};
       constexpr int n = kPacket<Bf16>;
       const Tile tile = TileOf(out.rows, out.cols, n);
       WithFlag(AllWhole<n>(out.cols, args.out, args.token_table, args.position_table), [&](auto whole) {

@@ -1,9 +1,9 @@
 // Gradients of the embedding tables: each row of a table has the rows of d_out added that used it, in their order.
 //
-// The rows of d_out are first grouped by token. Where a group lies is settled by atomics and may differ from run to
-// run; what is in it, and in which order, may not. Then a warp adds up to kChunk rows of a group; a longer group has
-// partial sums, added in order by a third step. So a token that is everywhere delays no warp, and the association
-// depends on the tokens alone.
+// The rows of d_out are first grouped by token, and by position where documents begin at any row. Where a group lies is
+// settled by atomics and may differ from run to run; what is in it, and in which order, may not. Then a warp adds up to
+// kChunk rows of a group; a longer group has partial sums, added in order by a third step. So a token that is
+// everywhere delays no warp, and the association depends on the tokens alone.
 //
 // Reads d_out once for each table, and reads and writes those rows of the tables that occur.
 
@@ -24,14 +24,14 @@ constexpr int kChunk = kWarpSize;
 
 /// A row of d_out in its group.
 struct alignas(16) Member {
-  int32_t row, token;
+  int32_t row, entry;
   int32_t rank, size;  // among the group's rows, in order; of the group
 };
 
 struct Grouping {
-  const int32_t* tokens;
+  const int32_t* entries;  // (R) of the table, by row of d_out
   int32_t rows;
-  int32_t* size;       // (V) of each token's group
+  int32_t* size;       // (V) of each entry's group
   int32_t* taken;      // (1) how much of `members` is
   int32_t* start;      // (V) of each group in `unordered` and `members`
   int32_t* arrival;    // (R) number of a row in its group, in no particular order
@@ -41,7 +41,7 @@ struct Grouping {
 
 __global__ void CountKernel(Grouping g) {
   const int32_t row = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
-  if (row < g.rows) g.arrival[row] = atomicAdd(&g.size[g.tokens[row]], 1);
+  if (row < g.rows) g.arrival[row] = atomicAdd(&g.size[g.entries[row]], 1);
 }
 
 // The first to have arrived takes room for its group; a warp takes that of its rows together.
@@ -49,7 +49,7 @@ __global__ void TakeRoomKernel(Grouping g) {
   const int32_t row = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const bool first = row < g.rows && g.arrival[row] == 0;
-  const int32_t token = first ? g.tokens[row] : 0, size = first ? g.size[token] : 0;
+  const int32_t entry = first ? g.entries[row] : 0, size = first ? g.size[entry] : 0;
   int32_t up_to_here = size;
   for (int offset = 1; offset < kWarpSize; offset *= 2) {
     const int32_t below = __shfl_up_sync(kWholeWarp, up_to_here, static_cast<unsigned>(offset));
@@ -58,29 +58,29 @@ __global__ void TakeRoomKernel(Grouping g) {
   int32_t start = 0;
   if (lane == kWarpSize - 1 && up_to_here > 0) start = atomicAdd(g.taken, up_to_here);
   start = __shfl_sync(kWholeWarp, start, kWarpSize - 1) + up_to_here - size;
-  if (first) g.start[token] = start;
+  if (first) g.start[entry] = start;
 }
 
 __global__ void PlaceKernel(Grouping g) {
   const int32_t row = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
-  if (row < g.rows) g.unordered[g.start[g.tokens[row]] + g.arrival[row]] = row;
+  if (row < g.rows) g.unordered[g.start[g.entries[row]] + g.arrival[row]] = row;
 }
 
 // A row's rank is the number of those before it. Neighbouring threads do the same group, all reading the same: what is
-// the square of a group's size is a few microseconds for the commonest token of a text.
+// the square of a group's size is a few microseconds for the commonest entry of a text.
 __global__ void OrderKernel(Grouping g) {
   const int32_t at = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
   if (at >= g.rows) return;
-  const int32_t row = g.unordered[at], token = g.tokens[row], start = g.start[token], size = g.size[token];
+  const int32_t row = g.unordered[at], entry = g.entries[row], start = g.start[entry], size = g.size[entry];
   int32_t rank = 0;
 #pragma unroll 16
   for (int32_t i = 0; i < size; ++i) rank += g.unordered[start + i] < row ? 1 : 0;
-  g.members[start + rank] = {row, token, rank, size};
+  g.members[start + rank] = {row, entry, rank, size};
 }
 
 template <typename T>
 struct SumArgs {
-  Rows<float> d_token_table, d_position_table;
+  Rows<float> d_table;
   Rows<const T> d_out;
   const Member* members;
   float*
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kThreads) AddChunksKernel(SumArgs<T> a) {
   const int32_t row_of_lane = lane < number ? a.members[at + lane].row : 0;
 
   const Columns columns = ColumnsOf<n>(a.cols);
-  float* to = first.rank == 0 ? a.d_token_table[first.token] : a.partials + at / kChunk * a.cols;
+  float* to = first.rank == 0 ? a.d_table[first.entry] : a.partials + at / kChunk * a.cols;
   float sum[n] = {};
   if (first.rank == 0 && columns.count > 0) ToFloats(sum, LoadPacket<whole, n>(to + columns.col, columns.count));
   AddRows<whole>(sum, a, columns, number,
@@ -168,10 +168,10 @@ __global__ void __launch_bounds__(kThreads) AddPartialsKernel(SumArgs<T> a) {
   const unsigned found = __ballot_sync(kWholeWarp, mine.rank == kChunk);
   if (found == 0) return;
   const int lane = __ffs(static_cast<int>(found)) - 1;
-  const int32_t token = __shfl_sync(kWholeWarp, mine.token, lane), size = __shfl_sync(kWholeWarp, mine.size, lane);
+  const int32_t entry = __shfl_sync(kWholeWarp, mine.entry, lane), size = __shfl_sync(kWholeWarp, mine.size, lane);
   const Columns columns = ColumnsOf<n>(a.cols);
   if (columns.count <= 0) return;
-  float* to = a.d_token_table[token] + columns.col;
+  float* to = a.d_table[entry] + columns.col;
   const float* from = a.partials + part * a.cols + columns.col;
   float sum[n];
   ToFloats(sum, LoadPacket<whole, n>(to, columns.count));
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(kThreads) AddPositionsKernel(SumArgs<T> a) {
   if (position >= a.sequence || position >= a.rows) return;
   const Columns columns = ColumnsOf<n>(a.cols);
   if (columns.count <= 0) return;
-  float* to = a.d_position_table[position] + columns.col;
+  float* to = a.d_table[position] + columns.col;
   float sum[n];
   ToFloats(sum, LoadPacket<whole, n>(to, columns.count));
   AddRows<whole>(sum, a, columns, (a.rows - position - 1) / a.sequence + 1,
@@ -201,12 +201,19 @@ __global__ void __launch_bounds__(kThreads) AddPositionsKernel(SumArgs<T> a) {
   StorePacket<whole>(to, sum, columns.count);
 }
 
+__global__ void PositionsKernel(int32_t* out, int32_t rows, Positions positions) {
+  const int32_t row = static_cast<int32_t>(blockIdx.x * kThreads + threadIdx.x);
+  if (row < rows) out[row] = PositionOf(positions, row);
+}
+
 }  // namespace
 
 void CudaOps::EmbeddingBackward(Matrix d_token_table, Matrix d_position_table, const int32_t* tokens, ConstMatrix d_out,
-                                int64_t sequence, const Dropout& dropout) {
-  const int64_t rows = d_out.rows, cols = d_out.cols, vocabulary = d_token_table.rows;
-  const int64_t partials = rows / kChunk + 1, integers = 2 * vocabulary + 1 + 2 * rows;
+                                const Positions& positions, const Dropout& dropout) {
+  const bool has_positions = d_position_table.data != nullptr, has_documents = positions.begin != nullptr;
+  const int64_t rows = d_out.rows, cols = d_out.cols;
+  const int64_t entries = std::max(d_token_table.rows, has_documents ? d_position_table.rows : 0);
+  const int64_t partials = rows / kChunk + 1, integers = 2 * entries + 1 + 3 * rows;
   const size_t bytes = static_cast<size_t>(rows) * sizeof(Member) +
                        static_cast<size_t>(partials * cols) * sizeof(float) +
                        static_cast<size_t>(integers) * sizeof(int32_t);
@@ -214,39 +221,52 @@ void CudaOps::EmbeddingBackward(Matrix d_token_table, Matrix d_position_table, c
   if (members == nullptr) return;
   auto* const partial = reinterpret_cast<float*>(members + rows);
   auto* const size = reinterpret_cast<int32_t*>(partial + partials * cols);
-  const Grouping grouping = {.tokens = tokens,
-                             .rows = static_cast<int32_t>(rows),
-                             .size = size,
-                             .taken = size + vocabulary,
-                             .start = size + vocabulary + 1,
-                             .arrival = size + 2 * vocabulary + 1,
-                             .unordered = size + 2 * vocabulary + 1 + rows,
-                             .members = members};
-  Zero(size, static_cast<size_t>(vocabulary + 1) * sizeof(int32_t));
-  for (const auto step : {CountKernel, TakeRoomKernel, PlaceKernel, OrderKernel}) {
-    Launch(queue_, "EmbeddingBackward", {.blocks = Blocks(rows, kThreads), .threads = kThreads}, step, grouping);
-  }
-
+  int32_t* const arrival = size + 2 * entries + 1;
+  int32_t* const of_rows = arrival + 2 * rows;
+  const auto launch_rows = [&](auto kernel, auto... arguments) {
+    Launch(queue_, "EmbeddingBackward", {.blocks = Blocks(rows, kThreads), .threads = kThreads}, kernel, arguments...);
+  };
+  const auto group = [&](const int32_t* entry_of_row) {
+    const Grouping grouping = {.entries = entry_of_row,
+                               .rows = static_cast<int32_t>(rows),
+                               .size = size,
+                               .taken = size + entries,
+                               .start = size + entries + 1,
+                               .arrival = arrival,
+                               .unordered = arrival + rows,
+                               .members = members};
+    Zero(size, static_cast<size_t>(entries + 1) * sizeof(int32_t));
+    for (const auto step : {CountKernel, TakeRoomKernel, PlaceKernel, OrderKernel}) launch_rows(step, grouping);
+  };
   WithElement(d_out.dtype, [&](auto element) {
     using T = decltype(element);
     constexpr int n = kPacket<T>;
-    const SumArgs<T> args = {.d_token_table = RowsOf<float>(d_token_table),
-                             .d_position_table = RowsOf<float>(d_position_table),
-                             .d_out = RowsOf<T>(d_out),
-                             .members = members,
-                             .partials = partial,
-                             .rows = rows,
-                             .cols = cols,
-                             .sequence = sequence,
-                             .mask = MaskOf(dropout)};
+    SumArgs<T> args = {.d_table = RowsOf<float>(d_token_table),
+                       .d_out = RowsOf<T>(d_out),
+                       .members = members,
+                       .partials = partial,
+                       .rows = rows,
+                       .cols = cols,
+                       .sequence = positions.sequence,
+                       .mask = MaskOf(dropout)};
     const auto launch = [&](int64_t warps, auto kernel) {
       const dim3 blocks = {Blocks(warps, kWarps), Blocks(cols, n * kWarpSize)};
       Launch(queue_, "EmbeddingBackward", {.blocks = blocks, .threads = kThreads}, kernel, args);
     };
-    WithFlag(AllWhole<n>(cols, args.d_token_table, args.d_position_table, args.d_out), [&](auto whole) {
-      launch(rows, AddChunksKernel<T, whole.value>);
-      if (rows > kChunk) launch(Blocks(rows, kChunk), AddPartialsKernel<T, whole.value>);
-      if (d_position_table.data != nullptr) launch(std::min(sequence, rows), AddPositionsKernel<T, whole.value>);
+    const auto d_positions = RowsOf<float>(d_position_table);
+    WithFlag(AllWhole<n>(cols, args.d_table, d_positions, args.d_out), [&](auto whole) {
+      const auto add_groups = [&] {
+        launch(rows, AddChunksKernel<T, whole.value>);
+        if (rows > kChunk) launch(Blocks(rows, kChunk), AddPartialsKernel<T, whole.value>);
+      };
+      group(tokens);
+      add_groups();
+      if (!has_positions) return;
+      args.d_table = d_positions;
+      if (!has_documents) return launch(std::min(positions.sequence, rows), AddPositionsKernel<T, whole.value>);
+      launch_rows(PositionsKernel, of_rows, static_cast<int32_t>(rows), positions);
+      group(of_rows);
+      add_groups();
     });
   });
 }

@@ -8,7 +8,7 @@ namespace {
 // A tile's columns are the pairs of all heads, (H D / 2). (a, b) = (x[i], x[i + D/2]) becomes (a cos - b sin,
 // b cos + a sin); the inverse has -sin. A packet lies in one head if it divides D/2; otherwise it is one pair.
 template <typename T, bool whole, int n>
-__global__ void RopeKernel(Rows<T> x, const float* cos_sin, Tile tile, int64_t half, int64_t sequence, float sign) {
+__global__ void RopeKernel(Rows<T> x, const float* cos_sin, Tile tile, int64_t half, Positions positions, float sign) {
   const TileThread at(tile);
   if (at.is_empty()) return;
   const int64_t head = static_cast<uint32_t>(at.col()) / static_cast<uint32_t>(half), i = at.col() - head * half;
@@ -19,7 +19,7 @@ __global__ void RopeKernel(Rows<T> x, const float* cos_sin, Tile tile, int64_t h
     second[k] = LoadPacket<whole, n>(x[row] + col + half, n);
   });
   at.ForStores([&](int k, int64_t row) {
-    const float* table = cos_sin + static_cast<uint32_t>(row) % static_cast<uint32_t>(sequence) * 2 * half + i;
+    const float* table = cos_sin + PositionOf(positions, row) * 2 * half + i;
     const auto cosine = LoadPacket<whole, n>(table, n), sine = LoadPacket<whole, n>(table + half, n);
     float a[n], b[n];
 #pragma unroll
@@ -35,7 +35,7 @@ __global__ void RopeKernel(Rows<T> x, const float* cos_sin, Tile tile, int64_t h
 
 }  // namespace
 
-void CudaOps::Rope(Matrix x, const float* cos_sin, int64_t num_heads, int64_t head_dim, int64_t sequence,
+void CudaOps::Rope(Matrix x, const float* cos_sin, int64_t num_heads, int64_t head_dim, const Positions& positions,
                    bool inverse) {
   WithElement(x.dtype, [&](auto element) {
     using T = decltype(element);
@@ -44,7 +44,7 @@ void CudaOps::Rope(Matrix x, const float* cos_sin, int64_t num_heads, int64_t he
     WithFlag(AllWhole<kPacket<T>>(half, rows, OneRow(cos_sin)), [&](auto whole) {
       constexpr int n = whole.value ? kPacket<T> : 1;
       const Tile tile = TileOf(x.rows, num_heads * half, n);
-      Launch(queue_, "Rope", tile.grid(), RopeKernel<T, whole.value, n>, rows, cos_sin, tile, half, sequence,
+      Launch(queue_, "Rope", tile.grid(), RopeKernel<T, whole.value, n>, rows, cos_sin, tile, half, positions,
              inverse ? -1.0f : 1.0f);
     });
   });

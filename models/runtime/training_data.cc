@@ -10,9 +10,16 @@
 namespace holdfast {
 namespace {
 
-absl::Status CheckTokenizer(const Config& config) {
+/// The token that ends a document, where documents are to be taken apart by it. Checks the tokenizer.
+absl::StatusOr<std::optional<int32_t>> EndOfDocument(const Config& config) {
   ASSIGN_OR_RETURN(const auto tokenizer, OpenTokenizer(config.data.tokenizer));
-  return CheckVocabulary(*tokenizer, config.data.tokenizer, config.model.vocab_size);
+  RETURN_IF_ERROR(CheckVocabulary(*tokenizer, config.data.tokenizer, config.model.vocab_size));
+  if (!config.data.document_mask) return std::nullopt;
+  if (tokenizer->end_of_text().has_value()) return tokenizer->end_of_text();
+  return absl::InvalidArgumentError(
+      absl::StrCat("data.document_mask: the tokenizer ", config.data.tokenizer,
+                   " has no token that ends a text; pack the data with --documents, whose files say where documents "
+                   "begin and need no such key"));
 }
 
 }  // namespace
@@ -25,14 +32,14 @@ uint64_t TrainingData::digest() const {
 absl::StatusOr<TrainingData> OpenTrainingData(const Config& config) {
   const int64_t sequence = config.batch.sequence_length;
   Places places(DataPlaces(config.data));
-  const DatasetOptions options{.files = &places, .on_scan = ScanNotice()};
+  ASSIGN_OR_RETURN(const std::optional<int32_t> end_of_document, EndOfDocument(config));
+  const DatasetOptions options{.files = &places, .end_of_document = end_of_document, .on_scan = ScanNotice()};
   TrainingData data;
   ASSIGN_OR_RETURN(data.training, Dataset::Open(config.data.train, sequence, config.model.vocab_size, options));
   if (!config.data.validation.empty()) {
     ASSIGN_OR_RETURN(data.validation,
                      Dataset::Open(config.data.validation, sequence, config.model.vocab_size, options));
   }
-  RETURN_IF_ERROR(CheckTokenizer(config));
   return data;
 }
 
@@ -44,7 +51,7 @@ absl::StatusOr<DatasetSize> MeasureTrainingData(const Config& config) {
   if (!config.data.validation.empty()) {
     RETURN_IF_ERROR(Dataset::Measure(config.data.validation, sequence, options).status());
   }
-  RETURN_IF_ERROR(CheckTokenizer(config));
+  RETURN_IF_ERROR(EndOfDocument(config).status());
   return size;
 }
 

@@ -41,7 +41,8 @@ std::vector<AttentionShape> Shapes() {
           Shape(1, 101, 4, 2, 8, 0.3f),
           Shape(3, 64, 3, 3, 80),
           Windowed(Shape(1, 203, 2, 1, 24), 37),
-          NotCausal(Shape(1, 99, 2, 1, 24, 0.3f))};
+          NotCausal(Shape(1, 99, 2, 1, 24, 0.3f)),
+          InDocuments(Shape(2, 203, 2, 1, 40), {33, 90, 1})};
 }
 
 int64_t Differences(const Problem& a, const Problem& b) {

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,10 @@ class ReferenceHead {
     const double scale = 1.0 / std::sqrt(static_cast<double>(d));
     const double keep_scale = 1.0 / (1.0 - static_cast<double>(s_.dropout.rate));
     for (int64_t i = 0; i < t; ++i) {
-      const int64_t first = s_.window == 0 ? 0 : std::max<int64_t>(0, i - s_.window + 1), last = s_.causal ? i : t - 1;
+      const bool packed = s_.documents.begin != nullptr;
+      const int64_t begin = packed ? s_.documents.begin[b_ * t + i] : 0,
+                    end = packed ? s_.documents.end[b_ * t + i] : t;
+      const int64_t first = s_.window == 0 ? begin : std::max(begin, i - s_.window + 1), last = s_.causal ? i : end - 1;
       std::vector<double> p(t), dp(t);
       double max = -INFINITY, sum = 0, delta = 0;
       for (int64_t j = first; j <= last; ++j) {
@@ -149,7 +153,7 @@ inline std::string NameOf(const AttentionShape& s, DType dtype) {
   return "B " + std::to_string(s.batch) + " T " + std::to_string(s.sequence) + " H " + std::to_string(s.num_heads) +
          "/" + std::to_string(s.num_kv_heads) + " D " + std::to_string(s.head_dim) + " dropout " +
          std::to_string(s.dropout.rate) + " window " + std::to_string(s.window) + (s.causal ? "" : " not causal") +
-         (dtype == DType::kBF16 ? " bf16" : " fp32");
+         (s.documents.begin == nullptr ? "" : " in documents") + (dtype == DType::kBF16 ? " bf16" : " fp32");
 }
 
 inline void ExpectCorrect(TestOps& ops, const AttentionShape& s, DType dtype, Rng& rng,
@@ -171,6 +175,14 @@ inline AttentionShape Windowed(AttentionShape shape, int64_t window) {
 
 inline AttentionShape NotCausal(AttentionShape shape) {
   shape.causal = false;
+  return shape;
+}
+
+/// See TestDocuments.
+inline AttentionShape InDocuments(AttentionShape shape, const std::vector<int64_t>& lengths) {
+  static std::vector<std::unique_ptr<TestDocuments>> kept;  // a shape is a view
+  kept.push_back(std::make_unique<TestDocuments>(shape.batch, shape.sequence, lengths));
+  shape.documents = kept.back()->view();
   return shape;
 }
 

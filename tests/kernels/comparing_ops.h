@@ -24,14 +24,14 @@ class ComparingOps final : public Ops {
     Compare("ColumnSum", {Of(out, in.cols)}, [&] { ops_->ColumnSum(out, in); });
   }
   void EmbeddingForward(Matrix out, const int32_t* tokens, ConstMatrix token_table, ConstMatrix position_table,
-                        int64_t sequence, const Dropout& dropout) override {
+                        const Positions& positions, const Dropout& dropout) override {
     Compare("EmbeddingForward", {Of(out)},
-            [&] { ops_->EmbeddingForward(out, tokens, token_table, position_table, sequence, dropout); });
+            [&] { ops_->EmbeddingForward(out, tokens, token_table, position_table, positions, dropout); });
   }
   void EmbeddingBackward(Matrix d_token_table, Matrix d_position_table, const int32_t* tokens, ConstMatrix d_out,
-                         int64_t sequence, const Dropout& dropout) override {
+                         const Positions& positions, const Dropout& dropout) override {
     Compare("EmbeddingBackward", {Of(d_token_table), Of(d_position_table)},
-            [&] { ops_->EmbeddingBackward(d_token_table, d_position_table, tokens, d_out, sequence, dropout); });
+            [&] { ops_->EmbeddingBackward(d_token_table, d_position_table, tokens, d_out, positions, dropout); });
   }
   void NormForward(Matrix out, Matrix residual_out, const NormStats& stats, ConstMatrix residual, ConstMatrix branch,
                    const NormParams& params, const Dropout& dropout) override {
@@ -47,9 +47,9 @@ class ComparingOps final : public Ops {
   void ApplyDropout(Matrix out, ConstMatrix in, const Dropout& dropout) override {
     Compare("ApplyDropout", {Of(out)}, [&] { ops_->ApplyDropout(out, in, dropout); });
   }
-  void Rope(Matrix x, const float* cos_sin, int64_t num_heads, int64_t head_dim, int64_t sequence,
+  void Rope(Matrix x, const float* cos_sin, int64_t num_heads, int64_t head_dim, const Positions& positions,
             bool inverse) override {
-    Compare("Rope", {Of(x)}, [&] { ops_->Rope(x, cos_sin, num_heads, head_dim, sequence, inverse); });
+    Compare("Rope", {Of(x)}, [&] { ops_->Rope(x, cos_sin, num_heads, head_dim, positions, inverse); });
   }
   void AttentionForward(Matrix out, float* lse, ConstMatrix qkv, const AttentionShape& shape) override {
     Compare("AttentionForward", {Of(out), Of(lse, shape.batch * shape.num_heads * shape.sequence)},

@@ -14,7 +14,17 @@ struct EmbeddingCase {
   int64_t cols;
   bool position;
   float rate;
+  bool documents = false;
 };
+
+const TestDocuments& Packed() {
+  static const TestDocuments documents(kRows / kSequence, kSequence, {2, 1, 4});
+  return documents;
+}
+
+Positions PositionsOf(const EmbeddingCase& test) {
+  return {kSequence, test.documents ? Packed().view().begin : nullptr};
+}
 
 std::vector<EmbeddingCase> Cases() {
   std::vector<EmbeddingCase> cases;
@@ -23,6 +33,8 @@ std::vector<EmbeddingCase> Cases() {
       cases.push_back({dtype, cols, true, 0.0f});
       cases.push_back({dtype, cols, false, 0.0f});
       cases.push_back({dtype, cols, true, 0.25f});
+      cases.push_back({dtype, cols, true, 0.0f, true});
+      cases.push_back({dtype, cols, false, 0.25f, true});
     }
   }
   return cases;
@@ -46,12 +58,12 @@ TEST(Embedding, ForwardMatchesReference) {
     const auto tokens = RandomTokens(rng, kRows);
     const Dropout dropout = {test.rate, RandomTestKey(rng)};
     ops->EmbeddingForward(out.view(), tokens.data(), table.view(), test.position ? position.view() : Matrix{},
-                          kSequence, dropout);
+                          PositionsOf(test), dropout);
     std::vector<double> expected;
     for (int64_t r = 0; r < kRows; ++r) {
       for (int64_t c = 0; c < test.cols; ++c) {
         double value = table.Get(tokens[r], c);
-        if (test.position) value += position.Get(r % kSequence, c);
+        if (test.position) value += position.Get(PositionsOf(test).At(r), c);
         expected.push_back(value * DropoutFactor(dropout, r * test.cols + c));
       }
     }
@@ -90,11 +102,11 @@ TEST(Embedding, BackwardAddsToBothTables) {
       for (int64_t c = 0; c < test.cols; ++c) {
         const double value = d_out.Get(r, c) * DropoutFactor(dropout, r * test.cols + c);
         expected_table[tokens[r] * test.cols + c] += value;
-        if (test.position) expected_position[r % kSequence * test.cols + c] += value;
+        if (test.position) expected_position[PositionsOf(test).At(r) * test.cols + c] += value;
       }
     }
     ops->EmbeddingBackward(d_table.view(), test.position ? d_position.view() : Matrix{}, tokens.data(), d_out.view(),
-                           kSequence, dropout);
+                           PositionsOf(test), dropout);
     EXPECT_LE(MaxError(d_table.Values(), expected_table), 5e-6);
     EXPECT_LE(MaxError(d_position.Values(), expected_position), 5e-6);
     EXPECT_TRUE(d_table.PaddingIntact() && d_position.PaddingIntact());

@@ -196,6 +196,25 @@ inline RandomKey RandomTestKey(Rng& rng) {
   return {rng(), static_cast<uint32_t>(rng()), static_cast<uint32_t>(rng()), static_cast<uint32_t>(rng() & 0xffff)};
 }
 
+/// Sequences of documents of these lengths, over and over, each sequence beginning with the next one.
+class TestDocuments {
+ public:
+  TestDocuments(int64_t batch, int64_t sequence, const std::vector<int64_t>& lengths) {
+    for (int64_t b = 0; b < batch; ++b) {
+      for (int64_t begin = 0, i = b; begin < sequence; ++i) {
+        const int64_t end = std::min(begin + lengths[static_cast<size_t>(i) % lengths.size()], sequence);
+        begin_.insert(begin_.end(), static_cast<size_t>(end - begin), static_cast<int32_t>(begin));
+        end_.insert(end_.end(), static_cast<size_t>(end - begin), static_cast<int32_t>(end));
+        begin = end;
+      }
+    }
+  }
+  Documents view() const { return {begin_.data(), end_.data()}; }
+
+ private:
+  std::vector<int32_t> begin_, end_;
+};
+
 /// Whose operations a test program tests: each links one implementation of MakeTestDevice.
 class TestDevice {
  public:

@@ -54,6 +54,29 @@ TEST(Rope, RotatesEveryPairAndLeavesOtherHeadsAlone) {
   }
 }
 
+TEST(Rope, PositionsRestartWithEachDocument) {
+  Rng rng(NewSeed());
+  TestOps ops(2);
+  constexpr int64_t kBatch = 2, kSequence = 12, kHeadDim = 16;
+  const TestDocuments documents(kBatch, kSequence, {5, 1, 4});
+  const auto table = CosSin(kSequence, kHeadDim);
+  for (DType dtype : kDTypes) {
+    TestMatrix together(dtype, kBatch * kSequence, kHeadDim);
+    together.Fill(rng);
+    TestMatrix alone = together;
+    ops->Rope(together.view(), table.data(), 1, kHeadDim, {kSequence, documents.view().begin}, false);
+    for (int64_t row = 0; row < kBatch * kSequence;) {  // each document as a sequence of its own
+      const int64_t length = documents.view().end[row] - documents.view().begin[row];
+      Matrix rows = alone.view();
+      rows.data = static_cast<char*>(rows.data) + row * rows.stride * static_cast<int64_t>(SizeOf(dtype));
+      rows.rows = length;
+      ops->Rope(rows, table.data(), 1, kHeadDim, length, false);
+      row += length;
+    }
+    EXPECT_TRUE(together.SameBits(alone));
+  }
+}
+
 TEST(Rope, InverseUndoesIt) {
   Rng rng(NewSeed());
   TestOps ops(1);

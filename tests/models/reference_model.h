@@ -41,12 +41,13 @@ class ReferenceModel {
     auxiliary_ = 0;
     weights_ = &weights;
     sequence_ = tokens.sequence;
+    begins_ = tokens.begins.empty() ? std::vector<int32_t>(tokens.inputs.size()) : tokens.begins;
     Rows x(tokens.inputs.size(), Row(c_.hidden_size));
     for (size_t r = 0; r < x.size(); ++r) {
       for (int64_t j = 0; j < c_.hidden_size; ++j) {
         x[r][j] = At("embedding.tokens.weight", tokens.inputs[r] * c_.hidden_size + j);
         if (c_.position == PositionKind::kLearned) {
-          x[r][j] += At("embedding.positions.weight", (r % sequence_) * c_.hidden_size + j);
+          x[r][j] += At("embedding.positions.weight", (r % sequence_ - begins_[r]) * c_.hidden_size + j);
         }
       }
     }
@@ -185,19 +186,20 @@ class ReferenceModel {
       const int64_t b = r / t, i = r % t;
       for (int64_t h = 0; h < heads; ++h) {
         const int64_t group = h / (heads / kv);
-        const Row q = HeadOf(qkv[r], h, i);
-        const int64_t first = c_.sliding_window == 0 ? 0 : std::max<int64_t>(0, i - c_.sliding_window + 1);
+        const int64_t begin = begins_[r];
+        const Row q = HeadOf(qkv[r], h, i - begin);
+        const int64_t first = c_.sliding_window == 0 ? begin : std::max(begin, i - c_.sliding_window + 1);
         Row p(i + 1);
         double sum = 0;
         for (int64_t j = first; j <= i; ++j) {
-          const Row k = HeadOf(qkv[b * t + j], heads + group, j);
+          const Row k = HeadOf(qkv[b * t + j], heads + group, j - begin);
           double score = 0;
           for (int64_t e = 0; e < d; ++e) score += q[e] * k[e];
           sum += p[j] = std::exp(score / std::sqrt(static_cast<double>(d)));
         }
         for (int64_t j = first; j <= i; ++j) {
           const double factor = p[j] / sum * DropFactor((layer + 1) * 8 + 1, ((b * heads + h) * t + i) * t + j);
-          const Row v = HeadOf(qkv[b * t + j], heads + kv + group, j);
+          const Row v = HeadOf(qkv[b * t + j], heads + kv + group, j - begin);
           for (int64_t e = 0; e < d; ++e) out[r][h * d + e] += factor * v[e];
         }
       }
@@ -343,6 +345,7 @@ class ReferenceModel {
   std::map<std::string, std::vector<bool>> beyond_;   // of query, key and value, by row
   bool first_ = true;
   int64_t sequence_ = 0;
+  std::vector<int32_t> begins_;  // of documents, by row
   double auxiliary_ = 0;
   /// Of an expert of every layer: the tokens that chose it and the sum of its probabilities.
   struct Pooled {

@@ -224,11 +224,27 @@ inline std::vector<float> RandomWeights(const ParameterLayout& layout, uint64_t 
 struct Tokens {
   int64_t batch = 0, sequence = 0;
   std::vector<int32_t> inputs, targets;
+  std::vector<int32_t> begins = {}, ends = {};  // of documents; empty: none
 
   TokenBatch view() const {
-    return {.inputs = inputs.data(), .targets = targets.data(), .batch = batch, .sequence = sequence};
+    TokenBatch view{.inputs = inputs.data(), .targets = targets.data(), .batch = batch, .sequence = sequence};
+    if (!begins.empty()) view.documents = {begins.data(), ends.data()};
+    return view;
   }
 };
+
+/// The same tokens, the first sequence one document, the next two, and so on.
+inline Tokens InDocuments(Tokens tokens) {
+  for (int64_t b = 0; b < tokens.batch; ++b) {
+    const int64_t count = std::min(b + 1, tokens.sequence);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t begin = i * i, end = i + 1 == count ? tokens.sequence : (i + 1) * (i + 1);
+      tokens.begins.insert(tokens.begins.end(), end - begin, static_cast<int32_t>(begin));
+      tokens.ends.insert(tokens.ends.end(), end - begin, static_cast<int32_t>(end));
+    }
+  }
+  return tokens;
+}
 
 /// Every seventh target is not counted.
 inline Tokens RandomTokens(int64_t vocab_size, int64_t batch, int64_t sequence, uint64_t seed) {

@@ -30,6 +30,7 @@ class TransformerTest : public ::testing::TestWithParam<NamedConfig> {
   const std::vector<float> weights_ = RandomWeights(layout_, 7);
   const std::vector<double> exact_weights_{weights_.begin(), weights_.end()};
   const Tokens tokens_ = RandomTokens(GetParam().config.vocab_size, 3, 9, 11);
+  const Tokens packed_ = InDocuments(tokens_);
 };
 
 /// The model as it is evaluated.
@@ -45,19 +46,53 @@ double Sum(const std::vector<double>& values) {
 }
 
 TEST_P(TransformerTest, LossesMatchReference) {
+  for (const Tokens& tokens : {tokens_, packed_}) {
+    TestModel model(config(), kF32, 2, weights_);
+    const std::vector<float> losses = model.Train(tokens, kLossScale);
+    const std::vector<double> expected = ReferenceModel(config(), layout_).Losses(exact_weights_, tokens);
+    for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 3e-5) << "token " << i;
+  }
+}
+
+TEST_P(TransformerTest, ADocumentHasTheLossesThatItHasAlone) {
   TestModel model(config(), kF32, 2, weights_);
-  const std::vector<float> losses = model.Train(tokens_, kLossScale);
-  const std::vector<double> expected = ReferenceModel(config(), layout_).Losses(exact_weights_, tokens_);
-  for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], 3e-5) << "token " << i;
+  const std::vector<float> together = model.Evaluate(packed_);
+  for (int64_t row = 0; row < packed_.batch * packed_.sequence;) {
+    const int64_t length = packed_.ends[row] - packed_.begins[row];
+    const auto slice = [&](const std::vector<int32_t>& all) {
+      return std::vector<int32_t>(all.begin() + row, all.begin() + row + length);
+    };
+    const Tokens alone{
+        .batch = 1, .sequence = length, .inputs = slice(packed_.inputs), .targets = slice(packed_.targets)};
+    const std::vector<float> losses = model.Evaluate(alone);
+    for (int64_t i = 0; i < length; ++i) EXPECT_NEAR(together[row + i], losses[i], 1e-5) << "token " << row + i;
+    row += length;
+  }
+}
+
+TEST_P(TransformerTest, ADocumentChangesNoBitOfItsNeighbours) {
+  const int64_t row = 2 * packed_.sequence + 1;  // the first of the second of three documents
+  const int64_t end = 2 * packed_.sequence + packed_.ends[row];
+  Tokens changed = packed_;
+  changed.inputs[row] = (changed.inputs[row] + 1) % static_cast<int32_t>(config().vocab_size);
+  for (const TransformerOptions& options : {kF32, kBf16}) {
+    TestModel model(Still(config()), options, 2, weights_);
+    const std::vector<float> before = model.Evaluate(packed_), after = model.Evaluate(changed);
+    EXPECT_NE(before[row + 1], after[row + 1]);  // the first one does not count
+    for (int64_t i = 0; i < static_cast<int64_t>(before.size()); ++i) {
+      if (i >= row && i < end) continue;
+      EXPECT_EQ(before[i], after[i]) << "token " << i;
+    }
+  }
 }
 
 // Some elements of every parameter one by one, then all at once along a random direction, which no element escapes.
 TEST_P(TransformerTest, GradientsMatchCentralDifferences) {
   TestModel model(config(), kF32, 2, weights_);
-  model.Train(tokens_, kLossScale);
+  model.Train(packed_, kLossScale);
   const std::vector<float>& gradients = model.store().gradients();
   ReferenceModel reference(config(), layout_);
-  reference.Losses(exact_weights_, tokens_);  // chooses the experts
+  reference.Losses(exact_weights_, packed_);  // chooses the experts
   const auto derivative = [&](int64_t first, const std::vector<double>& direction) {
     constexpr double kStep = 1e-4;
     std::vector<double> plus = exact_weights_, minus = exact_weights_;
@@ -65,9 +100,9 @@ TEST_P(TransformerTest, GradientsMatchCentralDifferences) {
       plus[first + i] += kStep * direction[i];
       minus[first + i] -= kStep * direction[i];
     }
-    const auto rows = static_cast<double>(tokens_.inputs.size());
+    const auto rows = static_cast<double>(packed_.inputs.size());
     const auto loss = [&](const std::vector<double>& weights) {
-      const double sum = Sum(reference.Losses(weights, tokens_));
+      const double sum = Sum(reference.Losses(weights, packed_));
       return kLossScale * (sum + rows * reference.auxiliary());
     };
     return (loss(plus) - loss(minus)) / (2 * kStep);

@@ -26,7 +26,8 @@ namespace {
 constexpr int kShownSamples = 14;  // blocks that `show` compares with the index
 
 void PrintPackReport(const DataPackCommand& arguments, const Tokenizer& tokenizer, const PackReport& report) {
-  const std::string bits = tokenizer.vocab_size() <= 65536 ? "uint16" : "uint32";
+  const bool documents = arguments.options.documents;
+  const std::string bits = documents ? "marked" : tokenizer.vocab_size() <= 65536 ? "uint16" : "uint32";
   const int64_t tokens = report.tokens + report.validation_tokens;
   std::printf("read        %s in %lld documents%s\n", FormatBytes(static_cast<double>(report.input_bytes)).c_str(),
               static_cast<long long>(report.documents),
@@ -34,7 +35,7 @@ void PrintPackReport(const DataPackCommand& arguments, const Tokenizer& tokenize
   std::printf("tokens      %lld (%.2f bytes per token), vocabulary %lld, %s\n", static_cast<long long>(tokens),
               static_cast<double>(report.input_bytes) / static_cast<double>(tokens),
               static_cast<long long>(tokenizer.vocab_size()), bits.c_str());
-  if (!tokenizer.end_of_text().has_value() && report.documents > 1) {
+  if (!documents && !tokenizer.end_of_text().has_value() && report.documents > 1) {
     std::printf("note        this tokenizer has no end of text: nothing marks where a document ends\n");
   }
   std::printf("%s  %lld tokens\n", arguments.options.output.c_str(), static_cast<long long>(report.tokens));
@@ -113,6 +114,14 @@ std::string DescribeIndex(FileAccess& files, const std::string& path, const Toke
   return absl::StrFormat("digest %016x, %d blocks; some of them compared", index->digest, index->blocks.size());
 }
 
+std::string DescribeKind(const TokenFileKind& kind) {
+  if (!kind.has_marks && kind.row_tokens == 0)
+    return absl::StrFormat("llm.c .bin, uint%d tokens", 8 * kind.bytes_per_token);
+  return absl::StrFormat("Holdfast's, uint%d tokens%s%s", 8 * kind.bytes_per_token,
+                         kind.has_marks ? " with marks of documents and of what is not learned" : "",
+                         kind.row_tokens > 0 ? absl::StrFormat(", rows of %d", kind.row_tokens) : "");
+}
+
 /// A bar for each file that is read as a whole.
 class ReadBar {
  public:
@@ -185,7 +194,7 @@ absl::StatusOr<int> DataShowCommand::Run() const {
     RETURN_IF_ERROR(CheckVocabulary(*file, index, opened->vocab_size()));
   }
   const int64_t bytes = 1024 + stats.count * file->bytes_per_token();
-  std::printf("file        %s\nformat      llm.c .bin, uint%d tokens\n", path.c_str(), 8 * file->bytes_per_token());
+  std::printf("file        %s\nformat      %s\n", path.c_str(), DescribeKind(file->kind()).c_str());
   std::printf("tokens      %lld (%s on disk)\n", static_cast<long long>(stats.count),
               FormatBytes(static_cast<double>(bytes)).c_str());
   std::printf("index       %s\n", DescribeIndex(files, path, *file).c_str());
@@ -256,6 +265,9 @@ void DataPackCommand::AddTo(CLI::App& command) {
   auto* append = command.add_flag("--append-eot", append_eot,
                                   "end-of-text token after each document (the default if the tokenizer has one)");
   command.add_flag("--no-eot", no_eot, "no end-of-text tokens")->excludes(append);
+  command.add_flag(
+      "--documents", options.documents,
+      "say where documents begin, so that training keeps them apart: 4 bytes a token, a format of Holdfast");
 }
 
 void DataShowCommand::AddTo(CLI::App& command) {

@@ -39,13 +39,64 @@ TEST_F(LoaderTest, SamplesNeverCrossFiles) {
   ASSERT_EQ(data.num_samples(), 8 + 9);  // (83 - 1) / 10 and (100 - 1) / 10
   std::vector<int32_t> inputs(10), targets(10);
   for (int64_t sample = 0; sample < data.num_samples(); ++sample) {
-    ASSERT_TRUE(data.Read(sample, absl::MakeSpan(inputs), absl::MakeSpan(targets)).ok());
+    ASSERT_TRUE(data.Read(sample, {absl::MakeSpan(inputs), absl::MakeSpan(targets)}).ok());
     const int64_t first = sample < 8 ? sample * 10 : 100 + (sample - 8) * 10;
     for (int64_t t = 0; t < 10; ++t) {
       EXPECT_EQ(inputs[t], first + t);
       EXPECT_EQ(targets[t], first + t + 1);
     }
   }
+}
+
+TEST_F(LoaderTest, MarksSayWhereDocumentsBeginAndWhatIsNotLearned) {
+  constexpr uint32_t kFirst = kDocumentStart, kNot = kNotLearned;
+  const std::vector<uint32_t> tokens = {10 | kFirst | kNot,
+                                        11,
+                                        12,
+                                        20 | kFirst,
+                                        21 | kNot,
+                                        22,  // sample 0
+                                        23,
+                                        24,
+                                        30 | kFirst | kNot,
+                                        31,
+                                        32,
+                                        33,  // sample 1
+                                        34};
+  LocalFileAccess files;
+  auto writer = *TokenFileWriter::Create(files, directory_ / "marked.bin", {.bytes_per_token = 4, .has_marks = true});
+  ASSERT_TRUE(writer->AppendMarked(tokens).ok() && writer->Finish().ok());
+  const auto data = Dataset::Open({directory_ / "marked.bin"}, 6, 35);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_TRUE(data->has_documents());
+  const Microbatch read = *ReadValidationMicrobatch(*data, 3, 0);
+  using Row = std::vector<int32_t>;
+  EXPECT_EQ(read.inputs, (Row{10, 11, 12, 20, 21, 22, 23, 24, 30, 31, 32, 33, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(read.targets, (Row{11, 12, -1, -1, 22, 23, 24, -1, 31, 32, 33, 34, -1, -1, -1, -1, -1, -1}));
+  EXPECT_EQ(read.document_begins, (Row{0, 0, 0, 3, 3, 3, 0, 0, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(read.document_ends, (Row{3, 3, 3, 6, 6, 6, 2, 2, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6}));
+}
+
+TEST_F(LoaderTest, WithoutMarksATokenMayEndDocuments) {
+  WriteTokens(directory_ / "plain.bin", {5, 6, 0, 7, 0, 0, 8, 9, 1});
+  EXPECT_FALSE(Dataset::Open({directory_ / "plain.bin"}, 4, 10)->has_documents());
+  const Dataset data = *Dataset::Open({directory_ / "plain.bin"}, 4, 10, {.end_of_document = 0});
+  const Microbatch read = *ReadValidationMicrobatch(data, 2, 0);
+  using Row = std::vector<int32_t>;
+  EXPECT_EQ(read.inputs, (Row{5, 6, 0, 7, 0, 0, 8, 9}));
+  EXPECT_EQ(read.targets, (Row{6, 0, -1, 0, -1, -1, 9, 1}));
+  EXPECT_EQ(read.document_begins, (Row{0, 0, 0, 3, 0, 1, 2, 2}));
+  EXPECT_EQ(read.document_ends, (Row{3, 3, 3, 4, 1, 2, 4, 4}));
+}
+
+TEST_F(LoaderTest, RowsAreReadAsTheyWerePacked) {
+  LocalFileAccess files;
+  auto writer = *TokenFileWriter::Create(files, directory_ / "rows.bin", {.bytes_per_token = 4, .row_tokens = 4});
+  ASSERT_TRUE(writer->Append({1, 2, 3, 4, 5, 6, 7, 8, 9}).ok() && writer->Finish().ok());
+  EXPECT_EQ(Dataset::Open({directory_ / "rows.bin"}, 4, 10)->num_samples(), 2);
+  const absl::Status other = Dataset::Measure({directory_ / "rows.bin"}, 3).status();
+  EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(other.message()), HasSubstr("set batch.sequence_length to 4"));
 }
 
 TEST_F(LoaderTest, ASizeIsToldWithoutReadingTokens) {

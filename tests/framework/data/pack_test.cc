@@ -94,6 +94,31 @@ TEST_F(PackTest, JsonlDocuments) {
   EXPECT_EQ(bpe_->Decode(ReadTokens(out_)), "x<|endoftext|>");
 }
 
+TEST_F(PackTest, DocumentsAreMarked) {
+  const std::string lines = "{\"text\": \"ab\"}\n{\"text\": \"\"}\n{\"text\": \"c\"}";
+  const std::string validation = directory_ / "validation.bin";
+  ASSERT_TRUE(Run({.inputs = {Write("a.jsonl", lines)}, .documents = true}, true).ok());
+  const auto marked = [](const std::string& path) {
+    const auto file = *OpenTokens(path);
+    std::vector<uint32_t> tokens(static_cast<size_t>(file->num_tokens()));
+    EXPECT_TRUE(file->ReadMarked(0, absl::MakeSpan(tokens)).ok());
+    return tokens;
+  };
+  EXPECT_EQ(marked(out_), (std::vector<uint32_t>{'a' | kDocumentStart, 'b', 'c' | kDocumentStart}));
+  ASSERT_TRUE(Run({.inputs = {directory_ / "a.jsonl"},
+                   .documents = true,
+                   .validation_fraction = 0.34,
+                   .validation_output = validation},
+                  true)
+                  .ok());
+  EXPECT_EQ(marked(validation), (std::vector<uint32_t>{'c' | kDocumentStart}));
+  // A document that comes in pieces begins once.
+  ASSERT_TRUE(Run({.inputs = {Write("long.txt", LongText())}, .documents = true}).ok());
+  const std::vector<uint32_t> tokens = marked(out_);
+  EXPECT_EQ(std::count_if(tokens.begin(), tokens.end(), [](uint32_t token) { return token >= kNotLearned; }), 1);
+  EXPECT_GE(tokens[0], kDocumentStart);
+}
+
 TEST_F(PackTest, JsonlLinesLongerThanAPiece) {
   std::string lines, expected;
   for (int i = 0; i < 5; ++i) {

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <csignal>
+#include <filesystem>
 #include <numeric>
 
 #include "gmock/gmock.h"
@@ -53,6 +54,48 @@ TEST(TokenFile, GivesBackWhatWasWritten) {
   EXPECT_TRUE(ReadTokens(directory / "none.bin").empty());
 }
 
+std::string OurHeader(int32_t version, int32_t bytes, int32_t marks, int64_t tokens, int64_t row) {
+  std::string header = Header(20261123, version, bytes);
+  header.replace(12, 4, reinterpret_cast<const char*>(&marks), 4);
+  header.replace(16, 8, reinterpret_cast<const char*>(&tokens), 8);
+  header.replace(24, 8, reinterpret_cast<const char*>(&row), 8);
+  return header;
+}
+
+TEST(TokenFile, MarksAreKeptApartFromTokens) {
+  const TemporaryDirectory directory;
+  const std::vector<uint32_t> tokens = {7 | kDocumentStart, 8 | kNotLearned, 9 | kDocumentStart | kNotLearned, 0};
+  LocalFileAccess files;
+  const TokenFileKind kind{.bytes_per_token = 4, .has_marks = true, .row_tokens = 3};
+  auto writer = *TokenFileWriter::Create(files, directory / "a.bin", kind);
+  ASSERT_TRUE(writer->AppendMarked(tokens).ok() && writer->Finish().ok());
+  EXPECT_EQ(ReadText(directory / "a.bin").substr(0, 1024), OurHeader(1, 4, 1, 4, 3));
+  EXPECT_EQ(ReadTokens(directory / "a.bin"), (std::vector<int32_t>{7, 8, 9, 0}));
+  const auto file = *OpenTokens(directory / "a.bin");
+  std::vector<uint32_t> marked(4);
+  ASSERT_TRUE(file->ReadMarked(0, absl::MakeSpan(marked)).ok());
+  EXPECT_EQ(marked, tokens);
+  EXPECT_TRUE(file->kind().has_marks);
+  EXPECT_EQ(file->kind().row_tokens, 3);
+  const TokenIndex index = *ReadTokenIndex(files, directory / "a.bin");
+  EXPECT_EQ(index.largest, 9u);
+  EXPECT_EQ(*IndexTokens(*file), index);
+}
+
+// Without the terabytes: a header that says so, and a file of that length that holds nothing.
+TEST(TokenFile, MoreThanTwoThousandMillionTokens) {
+  const TemporaryDirectory directory;
+  constexpr int64_t kTokens = (int64_t{1} << 31) + 5;
+  WriteText(directory / "a.bin", OurHeader(1, 2, 0, kTokens, 0));
+  std::filesystem::resize_file(directory / "a.bin", 1024 + 2 * kTokens);
+  const auto file = OpenTokens(directory / "a.bin");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ((*file)->num_tokens(), kTokens);
+  std::vector<int32_t> last(3, 1);
+  ASSERT_TRUE((*file)->Read(kTokens - 3, absl::MakeSpan(last)).ok());
+  EXPECT_EQ(last, std::vector<int32_t>(3, 0));
+}
+
 TEST(TokenFile, VersionsOfUint32) {
   const TemporaryDirectory directory;
   for (const int version : {1, 7}) {
@@ -82,6 +125,14 @@ TEST(TokenFile, BrokenFilesAreRefused) {
       {Header(20240801, 1, INT32_MAX), kLost, {"truncated", "8589935612 bytes", "has 1024 bytes"}},
       {Header(20240520, 1, 3) + "abcde", kLost, {"truncated", "1030 bytes", "1029 bytes"}},
       {Header(20240520, 1, 3) + "abcdefg", kInvalid, {"too long", "1030 bytes", "1031 bytes"}},
+      {OurHeader(2, 4, 1, 0, 0), kInvalid, {"version 2"}},
+      {OurHeader(1, 4, 1, 3, 0), kLost, {"truncated", "1036 bytes"}},
+      {OurHeader(1, 2, 1, 0, 0), kInvalid, {"damaged"}},
+      {OurHeader(1, 3, 0, 0, 0), kInvalid, {"of 3 bytes", "damaged"}},
+      {OurHeader(1, 4, 2, 0, 0), kInvalid, {"damaged"}},
+      {OurHeader(1, 4, 1, -1, 0), kInvalid, {"-1 tokens", "damaged"}},
+      {OurHeader(1, 4, 1, INT64_MAX, 0), kInvalid, {"damaged"}},
+      {OurHeader(1, 4, 1, 0, -5), kInvalid, {"rows of -5", "damaged"}},
   };
   const TemporaryDirectory directory;
   const std::string path = directory / "broken.bin";

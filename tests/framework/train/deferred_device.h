@@ -59,11 +59,11 @@ class DeferredOps final : public kernels::Ops {
   void ColumnSum(float* out, C in) override {
     Post([=, this] { ops_.ColumnSum(out, in); });
   }
-  void EmbeddingForward(M out, const int32_t* tokens, C table, C positions, int64_t t,
+  void EmbeddingForward(M out, const int32_t* tokens, C table, C positions, const kernels::Positions& t,
                         const kernels::Dropout& d) override {
     Post([=, this] { ops_.EmbeddingForward(out, tokens, table, positions, t, d); });
   }
-  void EmbeddingBackward(M table, M positions, const int32_t* tokens, C out, int64_t t,
+  void EmbeddingBackward(M table, M positions, const int32_t* tokens, C out, const kernels::Positions& t,
                          const kernels::Dropout& d) override {
     Post([=, this] { ops_.EmbeddingBackward(table, positions, tokens, out, t, d); });
   }
@@ -78,7 +78,7 @@ class DeferredOps final : public kernels::Ops {
   void ApplyDropout(M out, C in, const kernels::Dropout& d) override {
     Post([=, this] { ops_.ApplyDropout(out, in, d); });
   }
-  void Rope(M x, const float* table, int64_t heads, int64_t dim, int64_t t, bool inverse) override {
+  void Rope(M x, const float* table, int64_t heads, int64_t dim, const kernels::Positions& t, bool inverse) override {
     Post([=, this] { ops_.Rope(x, table, heads, dim, t, inverse); });
   }
   void AttentionForward(M out, float* lse, C qkv, const kernels::AttentionShape& s) override {

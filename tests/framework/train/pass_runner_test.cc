@@ -103,9 +103,10 @@ TEST(PassRunner, AStepThatWasAbandonedLeavesNoResults) {
   for (uint32_t i = 4; i < 7; ++i) ASSERT_TRUE((*runner)->ForwardBackward(MicrobatchOf(2, i), 1, store).ok());
   const auto results = (*runner)->TakeStatistics();
   ASSERT_TRUE(results.ok()) << results.status();
-  std::vector<uint64_t> expected;  // loss, passes, index
+  std::vector<uint64_t> expected;  // loss, counted, passes, index
   for (const double index : {4.0, 5.0, 6.0}) {
-    for (const double value : {double{kBatch * kSequence}, std::bit_cast<double>(int64_t{1}), 0.0, index}) {
+    for (const double value : {double{kBatch * kSequence}, std::bit_cast<double>(int64_t{kBatch * kSequence}),
+                               std::bit_cast<double>(int64_t{1}), 0.0, index}) {
       expected.push_back(std::bit_cast<uint64_t>(value));
     }
   }

@@ -29,11 +29,11 @@ class TrainerValues : public testing::Test {
 
   /// One rank's process, so to speak.
   struct Process {
-    Process() : device(MakeCpuDevice(1)) {
+    explicit Process(int64_t batch = kBatch) : device(MakeCpuDevice(1)) {
       model = MakeTransformer(TinyTransformer(kVocab, kSequence), {.compute_dtype = DType::kF32}, *device).value();
-      const PassPlan training = PlanTraining(*model, kBatch, kSequence);
+      const PassPlan training = PlanTraining(*model, batch, kSequence);
       TrainerOptions options;
-      options.batch = {.sequence_length = kSequence, .microbatch_size = kBatch, .microbatches = 1};
+      options.batch = {.sequence_length = kSequence, .microbatch_size = batch, .microbatches = 1};
       options.optimizer.lr = kLr;
       options.optimizer.weight_decay = 0;
       options.schedule = {.name = ScheduleKind::kLinear, .warmup_steps = 4, .min_lr_ratio = 0};
@@ -41,7 +41,7 @@ class TrainerValues : public testing::Test {
       options.seed = 7;
       options.arena_bytes = training.arena_bytes;
       options.training_schedule = training.schedule;
-      options.evaluation_schedule = PlanEvaluation(*model, kBatch, kSequence).schedule;
+      options.evaluation_schedule = PlanEvaluation(*model, batch, kSequence).schedule;
       trainer = Trainer::Create(*model, *device, options).value();
     }
     std::unique_ptr<Device> device;
@@ -107,6 +107,48 @@ TEST_F(TrainerValues, WeightsReadInPiecesAreThoseReadAtOnce) {
   });
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_TRUE(pieces == whole);
+}
+
+// A step whose second sequence is not to be learned is a step without it.
+TEST_F(TrainerValues, AStepIsTheMeanOverWhatIsToBeLearned) {
+  Process two, one(1);
+  std::vector<StepResult> results;
+  for (auto& [process, rows] : {std::pair(&two, kBatch * kSequence), std::pair(&one, kSequence)}) {
+    const auto source = [rows = rows](int64_t) -> absl::StatusOr<Microbatch> {
+      Microbatch m = MicrobatchOf(1, kSequence);
+      m.batch = rows / kSequence;
+      m.inputs.resize(static_cast<size_t>(rows));
+      m.targets.resize(static_cast<size_t>(rows));
+      return m;
+    };
+    ASSERT_TRUE(process->trainer->EnterWorld({}, {}).ok());
+    const auto result = process->trainer->Prepare({1, {1}}, source, {});
+    ASSERT_TRUE(result.ok()) << result.status();
+    results.push_back(*result);
+    process->trainer->Commit(*result);
+  }
+  EXPECT_EQ(results[0].counted, kSequence);
+  ASSERT_EQ(results[0].figures.size(), 1u);
+  EXPECT_EQ(results[0].figures[0], (Figure{.name = "learned_tokens", .values = {double{kSequence}}}));
+  EXPECT_TRUE(results[1].figures.empty()) << "where all tokens are learned nothing is said of it";
+  EXPECT_NEAR(results[0].loss, results[1].loss, 1e-6);
+  EXPECT_NEAR(results[0].grad_norm / results[1].grad_norm, 1, 1e-5);
+  const std::vector<float> with = Weights(two), without = Weights(one);
+  float largest = 0;
+  for (size_t i = 0; i < with.size(); ++i) largest = std::max(largest, std::abs(with[i] - without[i]));
+  EXPECT_LT(largest, 1e-5);
+}
+
+TEST_F(TrainerValues, AStepWithNothingToLearnChangesNoWeight) {
+  Process process;
+  ASSERT_TRUE(process.trainer->EnterWorld({}, {}).ok());
+  const std::vector<float> before = Weights(process);
+  const auto nothing = [](int64_t) -> absl::StatusOr<Microbatch> { return MicrobatchOf(1, 0); };
+  const auto result = process.trainer->Prepare({1, {1}}, nothing, {});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->loss, 0);
+  process.trainer->Commit(*result);
+  EXPECT_EQ(Weights(process), before);
 }
 
 // Microbatches of 24, 5, 0 and 17 counted tokens.

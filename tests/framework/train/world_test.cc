@@ -61,6 +61,21 @@ ModelConfig TinyModel(bool tied, double dropout, bool wide) {
   return m;
 }
 
+/// Sequences of several documents, of which a part is not learned, of some microbatches all but one token.
+void InDocuments(std::mt19937& random, Microbatch* m) {
+  m->document_begins.resize(m->inputs.size());
+  m->document_ends.resize(m->inputs.size());
+  for (size_t i = 0; i < m->inputs.size();) {
+    const size_t place = i % kSequence, length = std::min<size_t>(1 + random() % 9, kSequence - place);
+    for (size_t j = i; j < i + length; ++j) {
+      m->document_begins[j] = static_cast<int32_t>(place);
+      m->document_ends[j] = static_cast<int32_t>(place + length);
+      if (m->step % 2 == 0 ? j > 0 : j == i || random() % 3 == 0) m->targets[j] = -1;
+    }
+    i += length;
+  }
+}
+
 absl::StatusOr<Microbatch> MakeMicrobatch(int64_t step, int64_t index) {
   std::mt19937 random(static_cast<unsigned>(step * 1000 + index));
   Microbatch m{.batch = kBatch, .sequence = kSequence, .inputs = {}, .targets = {}};
@@ -70,6 +85,7 @@ absl::StatusOr<Microbatch> MakeMicrobatch(int64_t step, int64_t index) {
     m.inputs.push_back(static_cast<int32_t>(random() % kVocab));
     m.targets.push_back(static_cast<int32_t>(random() % kVocab));
   }
+  if (index % 2 == 1) InDocuments(random, &m);
   return m;
 }
 

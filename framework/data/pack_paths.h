@@ -1,0 +1,27 @@
+#pragma once
+// What packing checks of the places it reads from and writes to, before it does either.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "framework/storage/file_access.h"
+
+namespace holdfast {
+
+struct PackPaths {
+  std::vector<std::string> inputs = {};  // places of `files`; "-" = standard input
+  std::string output = {};
+  double validation_fraction = 0;  // of what is packed goes to validation_output instead; 0 = all to `output`
+  std::string validation_output = {};
+};
+
+/// InvalidArgument if a place is missing or used twice.
+absl::Status CheckPackPaths(const PackPaths& paths);
+
+/// Opens every input once, so that a missing one is found at once: the sum of their sizes, 0 if one of them is unknown.
+absl::StatusOr<int64_t> InputBytes(FileAccess& files, const std::vector<std::string>& inputs);
+
+}  // namespace holdfast

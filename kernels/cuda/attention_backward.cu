@@ -111,19 +111,16 @@ __device__ __forceinline__ void Probabilities(Fragments<kM, kN>& scores, Place l
 }
 
 /// `key` and `query` are those of the lane's first element.
-template <int kM, int kN>
-__device__ __forceinline__ void Hide(Fragments<kM, kN>& probabilities, const AttentionSizes& s, int key, int query) {
+template <int kM, int kN, class Sizes>
+__device__ __forceinline__ void Hide(Fragments<kM, kN>& probabilities, const Sizes& s, int key, int query) {
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
+    const decltype(QueriesOf(s, key)) seeing[2] = {QueriesOf(s, key + 16 * m), QueriesOf(s, key + 16 * m + 8)};
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const Seen seeing = s.queries_of(key + 16 * m + 8 * half);
+    for (int n = 0; n < kN; ++n) {
 #pragma unroll
-      for (int n = 0; n < kN; ++n) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          if (!seeing.has(query + 8 * n + i)) probabilities[m][n][2 * half + i] = 0;
-        }
+      for (int i = 0; i < 4; ++i) {
+        if (!seeing[i / 2].has(query + 8 * n + i % 2)) probabilities[m][n][i] = 0;
       }
     }
   }
@@ -173,17 +170,17 @@ __device__ __forceinline__ void ScoreGradients(uint32_t (&gradients)[kM][4], con
   }
 }
 
-template <int kDim, bool kDrops>
+template <int kDim, bool kDrops, class Sizes>
 __global__ void __launch_bounds__(kThreads, KeysPlan<kDim, kDrops>::kBlocks)
     KeysKernel(Rows<Bf16> d_qkv, Rows<const Bf16> d_out, Rows<const Bf16> qkv, AttentionStats stats, int num_heads,
-               AttentionSizes all) {
+               Sizes all) {
   using P = KeysPlan<kDim, kDrops>;
   constexpr int kM = P::kM, kN = P::kQueries / 8;
   constexpr Place kKeyTile = 0, kValueTile = P::kKeyBytes, kStages = 2 * P::kKeyBytes;
 
   // The keys that most queries see first. Neighbours share no keys but read the same queries.
   const int bg = static_cast<int>(blockIdx.x) % num_heads, b = bg / all.kv_heads, g = bg % all.kv_heads;
-  const AttentionSizes s = all.OfSequence(b);
+  const auto& s = all.OfSequence(b);
   const int key0 = static_cast<int>(blockIdx.x) / num_heads * P::kKeys;
   const int64_t row0 = int64_t{b} * s.sequence;
   const int first_tile = s.first_query(key0) / P::kQueries;
@@ -311,14 +308,14 @@ struct RowStats {
 };
 
 /// Scores become dS, without the scale: `query` and `key` are those of the lane's first element.
-template <bool kDrops, int kM, int kN>
+template <bool kDrops, int kM, int kN, class Sizes>
 __device__ __forceinline__ void Differentiate(Fragments<kM, kN>& scores, const Fragments<kM, kN>& dp,
-                                              const RowStats<kM>& row, const AttentionSizes& s, uint64_t first,
-                                              bool some_hidden, int query, int key) {
+                                              const RowStats<kM>& row, const Sizes& s, uint64_t first, bool some_hidden,
+                                              int query, int key) {
   const float scale_log2 = s.scale * kLog2E;
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
-    const Seen seen[2] = {s.keys_of(query + 16 * m), s.keys_of(query + 16 * m + 8)};
+    const decltype(KeysOf(s, query)) seen[2] = {KeysOf(s, query + 16 * m), KeysOf(s, query + 16 * m + 8)};
 #pragma unroll
     for (int n = 0; n < kN; ++n) {
       const unsigned keeps = kDrops ? KeepsOfQueryRows(s, first, query + 16 * m, key + 8 * n) : 0;
@@ -335,16 +332,16 @@ __device__ __forceinline__ void Differentiate(Fragments<kM, kN>& scores, const F
   }
 }
 
-template <int kDim, bool kDrops>
+template <int kDim, bool kDrops, class Sizes>
 __global__ void __launch_bounds__(kThreads, QueriesPlan<kDim>::kBlocks)
     QueriesKernel(Rows<Bf16> d_qkv, Rows<const Bf16> d_out, Rows<const Bf16> qkv, AttentionStats stats, int tiles,
-                  int num_heads, AttentionSizes all) {
+                  int num_heads, Sizes all) {
   using P = QueriesPlan<kDim>;
   constexpr int kM = P::kM, kN = P::kKeys / 8;
   constexpr Place kQueryTile = 0, kGradientTile = P::kQueryBytes, kStages = 2 * P::kQueryBytes;
 
   const int bh = static_cast<int>(blockIdx.x) % num_heads, b = bh / all.heads, h = bh % all.heads;
-  const AttentionSizes s = all.OfSequence(b);
+  const auto& s = all.OfSequence(b);
   const int query0 = (tiles - 1 - static_cast<int>(blockIdx.x) / num_heads) * P::kQueries;  // the longest first
   const int first_tile = s.first_key(query0) / P::kKeys;
   const int end_tile = (s.end_key(query0 + P::kQueries - 1) + P::kKeys - 1) / P::kKeys;
@@ -403,7 +400,7 @@ __global__ void __launch_bounds__(kThreads, QueriesPlan<kDim>::kBlocks)
 
 // --- calls -----------------------------------------------------------------------------------------------------------
 
-template <int kDim, bool kDrops>
+template <int kDim, bool kDrops, class Sizes>
 void Queue(CudaQueue& queue, const AttentionBackwardCall& call) {
   using K = KeysPlan<kDim, kDrops>;
   using Q = QueriesPlan<kDim>;
@@ -414,18 +411,25 @@ void Queue(CudaQueue& queue, const AttentionBackwardCall& call) {
   const unsigned query_tiles = Blocks(call.sizes.sequence, Q::kQueries);
   Launch(queue, "AttentionBackward",
          {.blocks = key_tiles * static_cast<unsigned>(key_heads), .threads = kThreads, .shared_bytes = K::kSharedBytes},
-         KeysKernel<kDim, kDrops>, d_qkv, d_out, qkv, call.stats, key_heads, call.sizes);
+         KeysKernel<kDim, kDrops, Sizes>, d_qkv, d_out, qkv, call.stats, key_heads,
+         static_cast<const Sizes&>(call.sizes));
   Launch(queue, "AttentionBackward",
          {.blocks = query_tiles * static_cast<unsigned>(query_heads),
           .threads = kThreads,
           .shared_bytes = Q::kSharedBytes},
-         QueriesKernel<kDim, kDrops>, d_qkv, d_out, qkv, call.stats, static_cast<int>(query_tiles), query_heads,
-         call.sizes);
+         QueriesKernel<kDim, kDrops, Sizes>, d_qkv, d_out, qkv, call.stats, static_cast<int>(query_tiles), query_heads,
+         static_cast<const Sizes&>(call.sizes));
+}
+
+template <int kDim, class Sizes>
+void Queue(CudaQueue& queue, const AttentionBackwardCall& call) {
+  call.sizes.drops ? Queue<kDim, true, Sizes>(queue, call) : Queue<kDim, false, Sizes>(queue, call);
 }
 
 template <int kDim>
 void Queue(CudaQueue& queue, const AttentionBackwardCall& call) {
-  call.sizes.drops ? Queue<kDim, true>(queue, call) : Queue<kDim, false>(queue, call);
+  call.sizes.documents.begin != nullptr ? Queue<kDim, PackedSizes>(queue, call)
+                                        : Queue<kDim, AttentionSizes>(queue, call);
 }
 
 }  // namespace
@@ -437,7 +441,7 @@ void CudaOps::AttentionBackward(Matrix d_qkv, ConstMatrix d_out, ConstMatrix out
   auto* const memory = static_cast<float*>(queue_.Scratch(static_cast<size_t>(2 * count) * sizeof(float)));
   if (memory == nullptr) return;
   const AttentionStats stats = {memory, memory + count, stride};
-  const AttentionBackwardCall call = {d_qkv, d_out, qkv, stats, static_cast<int>(shape.batch), AttentionSizes(shape)};
+  const AttentionBackwardCall call = {d_qkv, d_out, qkv, stats, static_cast<int>(shape.batch), PackedSizes(shape)};
   if (!FitsTensorCores(qkv) || !FitsTensorCores(d_qkv) || !FitsTensorCores(d_out) || !FitsTensorCores(out)) {
     WithElement(qkv.dtype, [&](auto element) { QueueStats<decltype(element), 1>(queue_, call, out, lse, 1.0f); });
     return AttentionBackwardGeneral(queue_, call);

@@ -16,18 +16,11 @@ namespace holdfast::kernels {
 /// difference of two of them is not a number.
 inline constexpr float kNoScore = -3.402823466e38f;
 
-/// The keys that a query sees, or the queries that see a key: first to end - 1.
-struct Seen {
-  int first, end;
-  __device__ __forceinline__ bool has(int i) const { return i >= first && i < end; }
-};
-
 struct AttentionSizes {
   int sequence, heads, kv_heads, head_dim;
   int window;  // the sequence's length where there is none
   bool causal;
-  Documents documents;  // of all sequences, until OfSequence
-  float scale;          // of scores: 1 / sqrt(D)
+  float scale;  // of scores: 1 / sqrt(D)
   bool drops;
   RandomKey drop_key;
   uint32_t drop_threshold;
@@ -40,7 +33,6 @@ struct AttentionSizes {
         head_dim(static_cast<int>(shape.head_dim)),
         window(static_cast<int>(shape.window > 0 && shape.window < shape.sequence ? shape.window : shape.sequence)),
         causal(shape.causal),
-        documents(shape.documents),
         scale(1.0f / std::sqrt(static_cast<float>(shape.head_dim))),
         drops(shape.dropout.rate > 0),
         drop_key(shape.dropout.key),
@@ -48,31 +40,14 @@ struct AttentionSizes {
         drop_scale(drops ? DropoutScale(shape.dropout.rate) : 1.0f) {}
 
   __device__ __forceinline__ int group() const { return heads / kv_heads; }
-  __device__ __forceinline__ AttentionSizes OfSequence(int b) const {
-    AttentionSizes sizes = *this;
-    if (documents.begin != nullptr) {
-      sizes.documents = {documents.begin + int64_t{b} * sequence, documents.end + int64_t{b} * sequence};
-    }
-    return sizes;
-  }
-  __device__ __forceinline__ Seen keys_of(int query) const { return {first_key(query), end_key(query)}; }
-  __device__ __forceinline__ Seen queries_of(int key) const { return {first_query(key), end_query(key)}; }
+  __device__ __forceinline__ const AttentionSizes& OfSequence(int /*b*/) const { return *this; }
   // What sees what, as in AttentionShape; ends are not beyond the sequence, where queries may be.
-  __device__ __forceinline__ int first_key(int query) const {
-    const int begin = documents.begin == nullptr ? 0 : documents.begin[min(query, sequence - 1)];
-    return max(begin, query - window + 1);
-  }
-  __device__ __forceinline__ int end_key(int query) const {
-    if (causal) return min(query + 1, sequence);
-    return documents.end == nullptr ? sequence : documents.end[min(query, sequence - 1)];
-  }
-  __device__ __forceinline__ int first_query(int key) const {
-    if (causal) return key;
-    return documents.begin == nullptr ? 0 : documents.begin[min(key, sequence - 1)];
-  }
-  __device__ __forceinline__ int end_query(int key) const {
-    const int end = documents.end == nullptr ? sequence : documents.end[min(key, sequence - 1)];
-    return min(key + window, end);
+  __device__ __forceinline__ int first_key(int query) const { return max(0, query - window + 1); }
+  __device__ __forceinline__ int end_key(int query) const { return causal ? min(query + 1, sequence) : sequence; }
+  __device__ __forceinline__ int first_query(int key) const { return causal ? key : 0; }
+  __device__ __forceinline__ int end_query(int key) const { return min(key + window, sequence); }
+  __device__ __forceinline__ bool hides(int query, int key) const {
+    return (causal ? key > query : key >= sequence) || query - key >= window;
   }
   // Columns of qkv.
   __device__ __forceinline__ int64_t query_column(int h) const { return int64_t{h} * head_dim; }
@@ -83,6 +58,62 @@ struct AttentionSizes {
     return static_cast<uint64_t>(bh) * static_cast<uint64_t>(sequence) * static_cast<uint64_t>(sequence);
   }
 };
+
+/// The same of sequences that may consist of documents. A type of its own, because the plain kernels have no register
+/// to spare.
+struct PackedSizes : AttentionSizes {
+  Documents documents;  // of all sequences, until OfSequence
+
+  explicit PackedSizes(const AttentionShape& shape) : AttentionSizes(shape), documents(shape.documents) {}
+
+  __device__ __forceinline__ PackedSizes OfSequence(int b) const {
+    PackedSizes sizes = *this;
+    if (documents.begin != nullptr) {
+      sizes.documents = {documents.begin + int64_t{b} * sequence, documents.end + int64_t{b} * sequence};
+    }
+    return sizes;
+  }
+  __device__ __forceinline__ int first_key(int query) const {
+    return max(Begin(query), AttentionSizes::first_key(query));
+  }
+  __device__ __forceinline__ int end_key(int query) const { return causal ? min(query + 1, sequence) : End(query); }
+  __device__ __forceinline__ int first_query(int key) const { return causal ? key : Begin(key); }
+  __device__ __forceinline__ int end_query(int key) const { return min(key + window, End(key)); }
+
+ private:
+  __device__ __forceinline__ int Begin(int row) const {
+    return documents.begin == nullptr ? 0 : documents.begin[min(row, sequence - 1)];
+  }
+  __device__ __forceinline__ int End(int row) const {
+    return documents.end == nullptr ? sequence : documents.end[min(row, sequence - 1)];
+  }
+};
+
+/// The keys that a query sees, or the queries that see a key: first to end - 1.
+struct Seen {
+  int first, end;
+  __device__ __forceinline__ bool has(int i) const { return i >= first && i < end; }
+};
+__device__ __forceinline__ Seen KeysOf(const PackedSizes& s, int query) {
+  return {s.first_key(query), s.end_key(query)};
+}
+__device__ __forceinline__ Seen QueriesOf(const PackedSizes& s, int key) {
+  return {s.first_query(key), s.end_query(key)};
+}
+
+/// The same without documents, worked out anew for each pair: ends would be held in registers.
+struct SeenKeys {
+  const AttentionSizes& s;
+  int query;
+  __device__ __forceinline__ bool has(int key) const { return !s.hides(query, key); }
+};
+struct SeeingQueries {
+  const AttentionSizes& s;
+  int key;
+  __device__ __forceinline__ bool has(int query) const { return !s.hides(query, key); }
+};
+__device__ __forceinline__ SeenKeys KeysOf(const AttentionSizes& s, int query) { return {s, query}; }
+__device__ __forceinline__ SeeingQueries QueriesOf(const AttentionSizes& s, int key) { return {s, key}; }
 
 /// What the backward pass needs of each query besides its rows: (B, H, T rounded up to kStatsMultiple) of each. Queries
 /// beyond T have lse = infinity and delta = 0, so that their probabilities and gradients come out as 0.
@@ -100,7 +131,7 @@ struct AttentionForwardCall {
   float* lse;
   ConstMatrix qkv;
   int batch;
-  AttentionSizes sizes;
+  PackedSizes sizes;
 };
 
 struct AttentionBackwardCall {
@@ -108,7 +139,7 @@ struct AttentionBackwardCall {
   ConstMatrix d_out, qkv;
   AttentionStats stats;
   int batch;
-  AttentionSizes sizes;
+  PackedSizes sizes;
 };
 
 /// For any dtype and alignment, in fp32 without tensor cores.

@@ -29,19 +29,16 @@ struct Plan {
 };
 
 /// Scores become -infinity where a query must not see the key. `query` and `key` are those of the lane's first element.
-template <int kM, int kN>
-__device__ __forceinline__ void Hide(Fragments<kM, kN>& scores, const AttentionSizes& s, int query, int key) {
+template <int kM, int kN, class Sizes>
+__device__ __forceinline__ void Hide(Fragments<kM, kN>& scores, const Sizes& s, int query, int key) {
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
+    const decltype(KeysOf(s, query)) seen[2] = {KeysOf(s, query + 16 * m), KeysOf(s, query + 16 * m + 8)};
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const Seen seen = s.keys_of(query + 16 * m + 8 * half);
+    for (int n = 0; n < kN; ++n) {
 #pragma unroll
-      for (int n = 0; n < kN; ++n) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          if (!seen.has(key + 8 * n + i)) scores[m][n][2 * half + i] = -INFINITY;
-        }
+      for (int i = 0; i < 4; ++i) {
+        if (!seen[i / 2].has(key + 8 * n + i % 2)) scores[m][n][i] = -INFINITY;
       }
     }
   }
@@ -133,16 +130,16 @@ __device__ __forceinline__ void Drop(Fragments<kM, kN>& probabilities, int k, co
   }
 }
 
-template <int kDim, bool kDrops>
+template <int kDim, bool kDrops, class Sizes>
 __global__ void __launch_bounds__(kThreads, Plan<kDim, kDrops>::kBlocks)
-    ForwardKernel(Rows<Bf16> out, float* lse, Rows<const Bf16> qkv, int tiles, int num_heads, AttentionSizes all) {
+    ForwardKernel(Rows<Bf16> out, float* lse, Rows<const Bf16> qkv, int tiles, int num_heads, Sizes all) {
   using P = Plan<kDim, kDrops>;
   constexpr int kM = P::kM;
   constexpr Place kQueryTile = 0, kStages = P::kQueryBytes;
 
   // The longest blocks first. Neighbours share keys and values.
   const int bh = static_cast<int>(blockIdx.x) % num_heads, b = bh / all.heads, h = bh % all.heads;
-  const AttentionSizes s = all.OfSequence(b);
+  const auto& s = all.OfSequence(b);
   const int query0 = (tiles - 1 - static_cast<int>(blockIdx.x) / num_heads) * P::kQueries;
   const int queries = min(P::kQueries, s.sequence - query0);
   const int first_tile = s.first_key(query0) / P::kKeys;
@@ -212,7 +209,7 @@ __global__ void __launch_bounds__(kThreads, Plan<kDim, kDrops>::kBlocks)
                       q_rows, sums, normalize);
 }
 
-template <int kDim, bool kDrops>
+template <int kDim, bool kDrops, class Sizes>
 void Queue(CudaQueue& queue, const AttentionForwardCall& call) {
   using P = Plan<kDim, kDrops>;
   const int tiles = (call.sizes.sequence + P::kQueries - 1) / P::kQueries, heads = call.batch * call.sizes.heads;
@@ -220,19 +217,25 @@ void Queue(CudaQueue& queue, const AttentionForwardCall& call) {
          {.blocks = static_cast<unsigned>(tiles) * static_cast<unsigned>(heads),
           .threads = kThreads,
           .shared_bytes = P::kSharedBytes},
-         ForwardKernel<kDim, kDrops>, RowsOf<Bf16>(call.out), call.lse, RowsOf<const Bf16>(call.qkv), tiles, heads,
-         call.sizes);
+         ForwardKernel<kDim, kDrops, Sizes>, RowsOf<Bf16>(call.out), call.lse, RowsOf<const Bf16>(call.qkv), tiles,
+         heads, static_cast<const Sizes&>(call.sizes));
+}
+
+template <int kDim, class Sizes>
+void Queue(CudaQueue& queue, const AttentionForwardCall& call) {
+  call.sizes.drops ? Queue<kDim, true, Sizes>(queue, call) : Queue<kDim, false, Sizes>(queue, call);
 }
 
 template <int kDim>
 void Queue(CudaQueue& queue, const AttentionForwardCall& call) {
-  call.sizes.drops ? Queue<kDim, true>(queue, call) : Queue<kDim, false>(queue, call);
+  call.sizes.documents.begin != nullptr ? Queue<kDim, PackedSizes>(queue, call)
+                                        : Queue<kDim, AttentionSizes>(queue, call);
 }
 
 }  // namespace
 
 void CudaOps::AttentionForward(Matrix out, float* lse, ConstMatrix qkv, const AttentionShape& shape) {
-  const AttentionForwardCall call = {out, lse, qkv, static_cast<int>(shape.batch), AttentionSizes(shape)};
+  const AttentionForwardCall call = {out, lse, qkv, static_cast<int>(shape.batch), PackedSizes(shape)};
   if (!FitsTensorCores(qkv) || !FitsTensorCores(out)) return AttentionForwardGeneral(queue_, call);
   if (shape.head_dim <= 64) return Queue<64>(queue_, call);
   if (shape.head_dim <= 96) return Queue<96>(queue_, call);

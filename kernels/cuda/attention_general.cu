@@ -137,14 +137,14 @@ __device__ __forceinline__ float RowReduce(float value, Op op) {
 
 template <typename T, int kDim>
 __global__ void __launch_bounds__(kThreads)
-    ForwardKernel(Rows<T> out, float* lse, Rows<const T> qkv, int tiles, int num_heads, AttentionSizes all) {
+    ForwardKernel(Rows<T> out, float* lse, Rows<const T> qkv, int tiles, int num_heads, PackedSizes all) {
   using P = Plan<kDim>;
   auto* const q = DynamicShared<float>();
   float* const kv = q + P::kTile * P::kRow;
   float* const probabilities = kv + P::kTile * P::kRow;
 
   const int bh = static_cast<int>(blockIdx.x) % num_heads, b = bh / all.heads, h = bh % all.heads;
-  const AttentionSizes s = all.OfSequence(b);
+  const PackedSizes s = all.OfSequence(b);
   const int g = h / s.group();
   const int query0 = (tiles - 1 - static_cast<int>(blockIdx.x) / num_heads) * P::kTile;  // the longest first
   const T* const rows = qkv[int64_t{b} * s.sequence];
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < P::kOwn; ++i) {
       const int query = query0 + ThreadY() + kSide * i;
-      const Seen seen = s.keys_of(query);
+      const auto seen = KeysOf(s, query);
       float most = max[i];
 #pragma unroll
       for (int j = 0; j < P::kOwn; ++j) {
@@ -205,13 +205,13 @@ __global__ void __launch_bounds__(kThreads)
 template <typename P>
 __device__ __forceinline__ void Differentiate(typename P::Scores& scores, typename P::Scores& dp,
                                               const AttentionStats& stats, int bh, int query0, int key0,
-                                              const AttentionSizes& s) {
+                                              const PackedSizes& s) {
 #pragma unroll
   for (int i = 0; i < P::kOwn; ++i) {
     const int query = query0 + ThreadY() + kSide * i;
     const int64_t at = int64_t{bh} * stats.stride + query;
     const float lse = stats.lse[at], delta = stats.delta[at];
-    const Seen seen = s.keys_of(query);
+    const auto seen = KeysOf(s, query);
 #pragma unroll
     for (int j = 0; j < P::kOwn; ++j) {
       const int key = key0 + ThreadX() + kSide * j;
@@ -225,7 +225,7 @@ __device__ __forceinline__ void Differentiate(typename P::Scores& scores, typena
 
 template <typename T, int kDim>
 __global__ void __launch_bounds__(kThreads) KeysKernel(Rows<T> d_qkv, Rows<const T> d_out, Rows<const T> qkv,
-                                                       AttentionStats stats, int num_heads, AttentionSizes all) {
+                                                       AttentionStats stats, int num_heads, PackedSizes all) {
   using P = Plan<kDim>;
   auto* const k = DynamicShared<float>();
   float* const v = k + P::kTile * P::kRow;
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(kThreads) KeysKernel(Rows<T> d_qkv, Rows<const
   float* const gradients = probabilities + P::kTile * P::kScoreRow;
 
   const int bg = static_cast<int>(blockIdx.x) % num_heads, b = bg / all.kv_heads, g = bg % all.kv_heads;
-  const AttentionSizes s = all.OfSequence(b);
+  const PackedSizes s = all.OfSequence(b);
   const int key0 = static_cast<int>(blockIdx.x) / num_heads * P::kTile;
   const int64_t row0 = int64_t{b} * s.sequence;
   LoadTile<P>(k, qkv[row0] + s.key_column(g), qkv.stride, key0, s.sequence, s.head_dim);
@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(kThreads) KeysKernel(Rows<T> d_qkv, Rows<const
 template <typename T, int kDim>
 __global__ void __launch_bounds__(kThreads)
     QueriesKernel(Rows<T> d_qkv, Rows<const T> d_out, Rows<const T> qkv, AttentionStats stats, int tiles, int num_heads,
-                  AttentionSizes all) {
+                  PackedSizes all) {
   using P = Plan<kDim>;
   auto* const q = DynamicShared<float>();
   float* const d_o = q + P::kTile * P::kRow;
@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(kThreads)
   float* const gradients = v + P::kTile * P::kRow;
 
   const int bh = static_cast<int>(blockIdx.x) % num_heads, b = bh / all.heads, h = bh % all.heads;
-  const AttentionSizes s = all.OfSequence(b);
+  const PackedSizes s = all.OfSequence(b);
   const int g = h / s.group();
   const int query0 = (tiles - 1 - static_cast<int>(blockIdx.x) / num_heads) * P::kTile;  // the longest first
   const int64_t row0 = int64_t{b} * s.sequence;

@@ -11,10 +11,10 @@
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "framework/jinja/value.h"
 
 namespace holdfast::jinja {
@@ -43,7 +43,7 @@ class Template {
  public:
   /// InvalidArgument for what is no Jinja2, Unimplemented for what is not in the subset; with line, column, and the
   /// line.
-  static absl::StatusOr<Template> Parse(std::string_view source);
+  static absl::StatusOr<Template> Parse(absl::string_view source);
 
   /// `variables`: a dict. FailedPrecondition: the template called raise_exception, with its message.
   absl::StatusOr<Rendered> Render(const Dict& variables, const RenderOptions& options) const;

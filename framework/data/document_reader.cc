@@ -44,11 +44,7 @@ absl::StatusOr<std::string> DocumentOfLine(std::string_view line, const std::str
   }
 }
 
-absl::Status TakeLine(std::string_view line, const std::string& field, const DocumentSink& sink) {
-  if (line.find_first_not_of(" \t\r\n") == std::string_view::npos) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::string document, DocumentOfLine(line, field));
-  return sink.take(document, true).status();
-}
+bool IsBlank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
 }  // namespace
 
@@ -109,7 +105,8 @@ absl::Status ReadTextDocument(InputFile& file, const DocumentSink& sink) {
   return absl::OkStatus();
 }
 
-absl::Status ReadJsonlDocuments(InputFile& file, const std::string& field, const DocumentSink& sink) {
+absl::Status ReadLines(InputFile& file, const std::function<absl::Status(std::string_view line)>& take,
+                       const std::function<void(int64_t bytes)>& count_bytes) {
   std::string buffer;
   int64_t line_number = 1;
   bool is_first = true, more = true;
@@ -123,13 +120,14 @@ absl::Status ReadJsonlDocuments(InputFile& file, const std::string& field, const
     ASSIGN_OR_RETURN(more, file.ReadMore(kDocumentPieceBytes, buffer));
     if (is_first) RETURN_IF_ERROR(RefuseCompressed(buffer, file.name()));
     is_first = false;
-    sink.count_bytes(static_cast<int64_t>(buffer.size() - held));
+    count_bytes(static_cast<int64_t>(buffer.size() - held));
     size_t begin = 0;
     while (begin < buffer.size()) {
       size_t end = buffer.find('\n', std::max(begin, searched));
       if (end == std::string::npos && more) break;
       end = std::min(end, buffer.size());
-      const absl::Status status = TakeLine(std::string_view(buffer).substr(begin, end - begin), field, sink);
+      const std::string_view line = std::string_view(buffer).substr(begin, end - begin);
+      const absl::Status status = IsBlank(line) ? absl::OkStatus() : take(line);
       if (!status.ok()) return Annotate(status, absl::StrCat(file.name(), ":", line_number));
       ++line_number;
       begin = end + 1;
@@ -138,6 +136,14 @@ absl::Status ReadJsonlDocuments(InputFile& file, const std::string& field, const
     searched = buffer.size();
   }
   return absl::OkStatus();
+}
+
+absl::Status ReadJsonlDocuments(InputFile& file, const std::string& field, const DocumentSink& sink) {
+  const auto take = [&](std::string_view line) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::string document, DocumentOfLine(line, field));
+    return sink.take(document, true).status();
+  };
+  return ReadLines(file, take, sink.count_bytes);
 }
 
 }  // namespace holdfast

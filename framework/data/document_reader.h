@@ -48,6 +48,10 @@ inline constexpr size_t kDocumentHeldBytesMax = 64 << 20;
 /// The whole file as one document.
 absl::Status ReadTextDocument(InputFile& file, const DocumentSink& sink);
 
+/// Every line that is not blank, in order, whole; an error of `take` gets "FILE:LINE: " in front.
+absl::Status ReadLines(InputFile& file, const std::function<absl::Status(std::string_view line)>& take,
+                       const std::function<void(int64_t bytes)>& count_bytes);
+
 /// Every line an object; its member `field`, a string, is a document. Lines of nothing but white space are skipped.
 absl::Status ReadJsonlDocuments(InputFile& file, const std::string& field, const DocumentSink& sink);
 

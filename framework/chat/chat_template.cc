@@ -1,0 +1,201 @@
+#include "framework/chat/chat_template.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+namespace {
+
+using jinja::Dict;
+using jinja::Items;
+using jinja::Rendered;
+using jinja::Span;
+using jinja::Value;
+
+// How many bytes of the text each token spells. A tokenizer may put a space in front of a piece of text.
+absl::StatusOr<size_t> BytesOf(const Tokenizer& tokenizer, int32_t token, absl::string_view rest) {
+  const std::string spelled = tokenizer.Decode({token});
+  if (absl::StartsWith(rest, spelled)) return spelled.size();
+  if (absl::StartsWith(spelled, " ") && absl::StartsWith(rest, absl::string_view(spelled).substr(1))) {
+    return spelled.size() - 1;
+  }
+  return absl::InternalError(absl::StrCat("token ", token, " does not spell the text that it was made of"));
+}
+
+absl::StatusOr<std::optional<int32_t>> EndOfText(const Tokenizer& tokenizer, const TokenizerSettings& settings) {
+  const auto name = settings.special_tokens.find("eos_token");
+  if (name == settings.special_tokens.end()) return tokenizer.end_of_text();
+  ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, tokenizer.Encode(name->second));
+  if (tokens.size() == 1) return tokens[0];
+  return absl::InvalidArgumentError(
+      absl::StrCat("eos_token \"", name->second, "\" of tokenizer_config.json is no token of tokenizer.json"));
+}
+
+}  // namespace
+
+absl::StatusOr<ChatTemplate> ChatTemplate::Open(const std::string& directory, const ChatOptions& options) {
+  ChatTemplate chat;
+  chat.options_ = options;
+  ASSIGN_OR_RETURN(chat.tokenizer_, OpenTokenizer(directory + "/tokenizer.json"));
+  ASSIGN_OR_RETURN(chat.settings_, ReadTokenizerSettings(directory));
+  for (const auto& [name, source] : chat.settings_.templates) {
+    auto parsed = jinja::Template::Parse(source);
+    if (!parsed.ok()) return Annotate(parsed.status(), absl::StrCat(directory, ": chat template \"", name, "\""));
+    chat.templates_.emplace(name, *std::move(parsed));
+  }
+  if (!options.template_name.empty() && !chat.templates_.contains(options.template_name)) {
+    return absl::NotFoundError(absl::StrCat(directory, " has no chat template \"", options.template_name, "\""));
+  }
+  auto end_of_text = EndOfText(*chat.tokenizer_, chat.settings_);
+  if (!end_of_text.ok()) return Annotate(end_of_text.status(), directory);
+  chat.end_of_text_ = *end_of_text;
+  return chat;
+}
+
+absl::StatusOr<const jinja::Template*> ChatTemplate::TemplateFor(const Conversation& conversation) const {
+  auto found = templates_.find(options_.template_name);
+  if (options_.template_name.empty()) {
+    found = conversation.tools.is_none() ? templates_.end() : templates_.find("tool_use");
+    if (found == templates_.end()) found = templates_.find("default");
+  }
+  if (found != templates_.end()) return &found->second;
+  if (templates_.empty()) {
+    return absl::FailedPreconditionError(
+        "the tokenizer has no chat template; put a chat_template.jinja beside its tokenizer.json");
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("the tokenizer has no chat template \"default\"; choose one of ",
+                   absl::StrJoin(templates_, ", ", [](std::string* out, const auto& one) { *out += one.first; })));
+}
+
+absl::StatusOr<Rendered> ChatTemplate::RenderFirst(const Conversation& conversation, size_t messages,
+                                                   bool add_generation_prompt) const {
+  ASSIGN_OR_RETURN(const jinja::Template* const used, TemplateFor(conversation));
+  Dict variables;
+  Items first(conversation.messages.begin(), conversation.messages.begin() + static_cast<ptrdiff_t>(messages));
+  RETURN_IF_ERROR(variables.Set(Value("messages"), Value(std::move(first))));
+  RETURN_IF_ERROR(variables.Set(Value("tools"), conversation.tools));
+  RETURN_IF_ERROR(variables.Set(Value("documents"), Value()));
+  RETURN_IF_ERROR(variables.Set(Value("add_generation_prompt"), Value(add_generation_prompt)));
+  for (const auto& [name, text] : settings_.special_tokens) RETURN_IF_ERROR(variables.Set(Value(name), Value(text)));
+  for (const auto& [name, value] : conversation.variables.entries()) RETURN_IF_ERROR(variables.Set(name, value));
+  auto rendered = used->Render(variables, {.now = options_.date});
+  if (!rendered.ok()) return Annotate(rendered.status(), "chat template");
+  return rendered;
+}
+
+absl::StatusOr<std::string> ChatTemplate::Render(const Conversation& conversation, bool add_generation_prompt) const {
+  ASSIGN_OR_RETURN(Rendered rendered, RenderFirst(conversation, conversation.messages.size(), add_generation_prompt));
+  return std::move(rendered.text);
+}
+
+absl::StatusOr<ChatTokens> ChatTemplate::Encode(const Conversation& conversation) const {
+  if (conversation.kind == Conversation::Kind::kTexts) return EncodeTexts(conversation);
+  ASSIGN_OR_RETURN(const Rendered rendered, RenderFirst(conversation, conversation.messages.size(), false));
+  ASSIGN_OR_RETURN(const std::vector<Span> learned, LearnedSpans(conversation, rendered));
+  return EncodeText(rendered.text, learned);
+}
+
+absl::StatusOr<std::vector<Span>> ChatTemplate::LearnedSpans(const Conversation& conversation,
+                                                             const Rendered& rendered) const {
+  size_t first = conversation.prompt_messages;
+  if (options_.learn == ChatOptions::Learn::kLastTurn) {
+    first = conversation.messages.size() - 1;
+    while (!IsAssistant(conversation.messages[first])) --first;  // there is one
+  }
+  ASSIGN_OR_RETURN(const jinja::Template* const used, TemplateFor(conversation));
+  if (used->marks_generation()) return MarkedSpans(conversation, rendered, first);
+  std::vector<Span> spans;
+  for (size_t i = first; i < conversation.messages.size(); ++i) {
+    if (!IsAssistant(conversation.messages[i])) continue;
+    ASSIGN_OR_RETURN(const Span span, SpanOfTurn(conversation, i, rendered.text));
+    spans.push_back(span);
+  }
+  return spans;
+}
+
+// What {% generation %} blocks wrote, from message `first` on.
+absl::StatusOr<std::vector<Span>> ChatTemplate::MarkedSpans(const Conversation& conversation, const Rendered& rendered,
+                                                            size_t first) const {
+  size_t begin = 0;
+  if (first > 0) {
+    ASSIGN_OR_RETURN(const Rendered before, RenderFirst(conversation, first, false));
+    if (!absl::StartsWith(rendered.text, before.text)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the chat template writes the messages before message ", first + 1,
+                       " otherwise when it follows, so it cannot be told what it adds"));
+    }
+    begin = before.text.size();
+  }
+  std::vector<Span> spans;
+  for (const Span& span : rendered.generations) {
+    if (span.begin >= begin && span.begin < span.end) spans.push_back(span);
+  }
+  if (!spans.empty()) return spans;
+  return absl::FailedPreconditionError(
+      "the chat template's {% generation %} blocks wrote nothing that could be learned");
+}
+
+// What the template adds for message `turn`: from where it would have been asked for, to its end.
+absl::StatusOr<Span> ChatTemplate::SpanOfTurn(const Conversation& conversation, size_t turn,
+                                              const std::string& text) const {
+  const std::string where = absl::StrCat("message ", turn + 1);
+  auto before = RenderFirst(conversation, turn, true);
+  if (!before.ok()) return Annotate(before.status(), absl::StrCat("the messages before ", where));
+  auto after = RenderFirst(conversation, turn + 1, false);
+  if (!after.ok()) return Annotate(after.status(), absl::StrCat("the messages up to ", where));
+  absl::string_view end = after->text;
+  // Some templates end every text with eos_token, also one that is continued.
+  const auto eos = settings_.special_tokens.find("eos_token");
+  if (!absl::StartsWith(text, end) && eos != settings_.special_tokens.end() && absl::EndsWith(end, eos->second)) {
+    end.remove_suffix(eos->second.size());
+  }
+  if (!absl::StartsWith(end, before->text) || !absl::StartsWith(text, end)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        where,
+        ": the chat template writes it otherwise when messages follow or when it is asked for, so it cannot be "
+        "told what is to be learned; learn only the last turn, or mark it in the template with {% generation %}"));
+  }
+  return Span{before->text.size(), end.size()};
+}
+
+absl::StatusOr<ChatTokens> ChatTemplate::EncodeText(const std::string& text, const std::vector<Span>& learned) const {
+  ChatTokens all;
+  ASSIGN_OR_RETURN(all.tokens, tokenizer_->Encode(text));
+  all.learned.reserve(all.tokens.size());
+  size_t at = 0;
+  auto span = learned.begin();
+  for (const int32_t token : all.tokens) {
+    ASSIGN_OR_RETURN(const size_t bytes, BytesOf(*tokenizer_, token, absl::string_view(text).substr(at)));
+    const size_t end = at + bytes;
+    while (span != learned.end() && span->end <= at) ++span;
+    all.learned.push_back(span != learned.end() && span->begin < end ? 1 : 0);
+    at = end;
+  }
+  return all;
+}
+
+// The prompt and the completion without a template, as a text of the tokenizer; the completion and its end are learned.
+absl::StatusOr<ChatTokens> ChatTemplate::EncodeTexts(const Conversation& conversation) const {
+  const std::string text = conversation.prompt + conversation.completion;
+  ASSIGN_OR_RETURN(ChatTokens all, EncodeText(text, {{conversation.prompt.size(), text.size()}}));
+  const std::vector<int32_t>& prefix = settings_.prefix;
+  const bool has_prefix =
+      all.tokens.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), all.tokens.begin());
+  if (!has_prefix) {
+    all.tokens.insert(all.tokens.begin(), prefix.begin(), prefix.end());
+    all.learned.insert(all.learned.begin(), prefix.size(), 0);
+  }
+  if (end_of_text_.has_value() && (all.tokens.empty() || all.tokens.back() != *end_of_text_)) {
+    all.tokens.push_back(*end_of_text_);
+    all.learned.push_back(1);
+  }
+  return all;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,76 @@
+#pragma once
+// Conversations to tokens, as transformers' apply_chat_template makes them, and which of them are learned.
+//
+//   ASSIGN_OR_RETURN(const auto chat, ChatTemplate::Open(directory, {.date = "2024-07-26"}));
+//   ASSIGN_OR_RETURN(const ChatTokens tokens, chat->Encode(conversation));
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "framework/chat/conversation.h"
+#include "framework/chat/tokenizer_settings.h"
+#include "framework/data/tokenizer.h"
+#include "framework/jinja/template.h"
+
+namespace holdfast {
+
+struct ChatOptions {
+  enum class Learn { kAllTurns, kLastTurn };
+
+  Learn learn = Learn::kAllTurns;  // of the assistant
+  /// Of a tokenizer with several templates; empty: "tool_use" for conversations with tools if there is one, else
+  /// "default".
+  std::string template_name = {};
+  /// YYYY-MM-DD, what strftime_now tells a template that asks for the date; empty: such a template is an error.
+  std::string date = {};
+};
+
+/// Of equal length.
+struct ChatTokens {
+  std::vector<int32_t> tokens;
+  std::vector<uint8_t> learned;  // 1: the loss counts this token where it is the target
+};
+
+/// Thread-safe.
+class ChatTemplate {
+ public:
+  /// `directory` as transformers saves a tokenizer: tokenizer.json, tokenizer_config.json, chat_template.jinja,
+  /// additional_chat_templates/.
+  static absl::StatusOr<ChatTemplate> Open(const std::string& directory, const ChatOptions& options);
+
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  /// The token that ends a text ("eos_token"), if the tokenizer's settings name one, else the tokenizer's own.
+  std::optional<int32_t> end_of_text() const { return end_of_text_; }
+
+  /// The whole text of the messages. `add_generation_prompt`: also the beginning of the next assistant turn, to sample
+  /// from.
+  absl::StatusOr<std::string> Render(const Conversation& conversation, bool add_generation_prompt) const;
+  /// Tokens of the whole text; special tokens that the template writes are those tokens, none are put around it.
+  absl::StatusOr<ChatTokens> Encode(const Conversation& conversation) const;
+
+ private:
+  ChatTemplate() = default;
+  absl::StatusOr<const jinja::Template*> TemplateFor(const Conversation& conversation) const;
+  absl::StatusOr<jinja::Rendered> RenderFirst(const Conversation& conversation, size_t messages,
+                                              bool add_generation_prompt) const;
+  absl::StatusOr<ChatTokens> EncodeTexts(const Conversation& conversation) const;
+  absl::StatusOr<std::vector<jinja::Span>> LearnedSpans(const Conversation& conversation,
+                                                        const jinja::Rendered& rendered) const;
+  absl::StatusOr<std::vector<jinja::Span>> MarkedSpans(const Conversation& conversation,
+                                                       const jinja::Rendered& rendered, size_t first) const;
+  absl::StatusOr<jinja::Span> SpanOfTurn(const Conversation& conversation, size_t turn, const std::string& text) const;
+  absl::StatusOr<ChatTokens> EncodeText(const std::string& text, const std::vector<jinja::Span>& learned) const;
+
+  ChatOptions options_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  std::map<std::string, jinja::Template> templates_;  // by name
+  TokenizerSettings settings_;
+  std::optional<int32_t> end_of_text_;
+};
+
+}  // namespace holdfast

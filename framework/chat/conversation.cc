@@ -1,0 +1,190 @@
+#include "framework/chat/conversation.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "framework/base/status.h"
+#include "framework/jinja/json_value.h"
+
+namespace holdfast {
+namespace {
+
+using jinja::Dict;
+using jinja::Items;
+using jinja::Value;
+
+constexpr std::array kRoles = {"system", "developer", "user", "assistant", "tool"};
+// What other trainers read from messages and we do not: to pass over it would be to learn what must not be learned.
+constexpr std::array kWeights = {"weight", "train", "training", "trainable", "loss_mask"};
+constexpr std::array kReasoning = {"reasoning_content", "thinking", "reasoning"};
+
+absl::Status Wrong(absl::string_view what, const Value& value, absl::string_view expected) {
+  return absl::InvalidArgumentError(absl::StrCat(what, " is a ", value.type_name(), ", not ", expected));
+}
+
+absl::StatusOr<Value> CheckRole(const Dict& message) {
+  const Value* const role = message.FindName("role");
+  if (role == nullptr) {
+    return absl::InvalidArgumentError(
+        message.FindName("from") != nullptr
+            ? "it has \"from\" and no \"role\"; rename \"from\" to \"role\" and \"value\" to \"content\", \"human\" to "
+              "\"user\" and \"gpt\" to \"assistant\""
+            : "it has no \"role\"");
+  }
+  if (!role->is_string()) return Wrong("\"role\"", *role, "a string");
+  if (std::find(kRoles.begin(), kRoles.end(), role->string()) == kRoles.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown role \"", role->string(), "\"; use one of ", absl::StrJoin(kRoles, ", ")));
+  }
+  return *role;
+}
+
+// A list of texts becomes one text, because most templates expect one.
+absl::StatusOr<Value> JoinParts(const Items& parts) {
+  std::string text;
+  for (const Value& part : parts) {
+    const Value* const type = part.is_dict() ? part.dict().FindName("type") : nullptr;
+    const Value* const content = part.is_dict() ? part.dict().FindName("text") : nullptr;
+    if (type == nullptr || !type->is_string() || type->string() != "text" || content == nullptr ||
+        !content->is_string()) {
+      return absl::InvalidArgumentError(
+          "a part of \"content\" is not {\"type\": \"text\", \"text\": ...}; only text can be learned");
+    }
+    text += content->string();
+  }
+  return Value(std::move(text));
+}
+
+absl::StatusOr<Value> CheckContent(const Dict& message, bool has_calls) {
+  const Value* const content = message.FindName("content");
+  if (content == nullptr || content->is_none()) {
+    if (has_calls) return Value();
+    return absl::InvalidArgumentError("it has no \"content\"; use \"\" for an empty one");
+  }
+  if (content->is_list()) return JoinParts(content->items());
+  if (!content->is_string()) return Wrong("\"content\"", *content, "a string or a list of texts");
+  return *content;
+}
+
+absl::StatusOr<bool> CheckToolCalls(const Dict& message) {
+  const Value* const calls = message.FindName("tool_calls");
+  if (calls == nullptr || calls->is_none()) return false;
+  if (!calls->is_list()) return Wrong("\"tool_calls\"", *calls, "a list");
+  for (const Value& call : calls->items()) {
+    if (!call.is_dict()) return Wrong("an element of \"tool_calls\"", call, "an object");
+  }
+  return !calls->items().empty();
+}
+
+// As transformers hands messages to a template: without keys that are null, and reasoning under each of its names that
+// templates read.
+absl::StatusOr<Value> CheckMessage(const Value& given) {
+  if (!given.is_dict()) return Wrong("it", given, "an object");
+  const Dict& message = given.dict();
+  for (const char* key : kWeights) {
+    if (message.FindName(key) == nullptr) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", key, "\" of a message is not supported; remove it, or the turn"));
+  }
+  RETURN_IF_ERROR(CheckRole(message).status());
+  ASSIGN_OR_RETURN(const bool has_calls, CheckToolCalls(message));
+  ASSIGN_OR_RETURN(const Value content, CheckContent(message, has_calls));
+  const Value* reasoning = nullptr;
+  for (const char* key : kReasoning) {
+    const Value* const found = message.FindName(key);
+    if (reasoning == nullptr && found != nullptr && !found->is_none()) reasoning = found;
+  }
+  Dict checked;
+  if (reasoning != nullptr) RETURN_IF_ERROR(checked.Set(Value("thinking"), *reasoning));
+  for (const auto& [key, value] : message.entries()) {
+    if (!value.is_none()) RETURN_IF_ERROR(checked.Set(key, key.string() == "content" ? content : value));
+  }
+  if (reasoning != nullptr) RETURN_IF_ERROR(checked.Set(Value("reasoning_content"), *reasoning));
+  return Value(std::move(checked));
+}
+
+absl::Status AppendMessages(const char* field, const Value& given, Items& messages) {
+  if (!given.is_list()) return Wrong(absl::StrCat("\"", field, "\""), given, "a list of messages");
+  for (size_t i = 0; i < given.items().size(); ++i) {
+    auto message = CheckMessage(given.items()[i]);
+    if (!message.ok()) return Annotate(message.status(), absl::StrCat("message ", i + 1, " of \"", field, "\""));
+    messages.push_back(*std::move(message));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLearnable(const Conversation& conversation) {
+  const auto begin = conversation.messages.begin() + static_cast<ptrdiff_t>(conversation.prompt_messages);
+  if (std::any_of(begin, conversation.messages.end(), IsAssistant)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "no turn of the assistant, so there is nothing to learn; add one (\"role\": \"assistant\") or remove the line");
+}
+
+absl::Status ReadPromptAndCompletion(const Value& prompt, const Value& completion, Conversation& conversation) {
+  if (prompt.is_string() && completion.is_string()) {
+    conversation.kind = Conversation::Kind::kTexts;
+    conversation.prompt = prompt.string();
+    conversation.completion = completion.string();
+    return completion.string().empty()
+               ? absl::InvalidArgumentError("\"completion\" is empty, so there is nothing to learn")
+               : absl::OkStatus();
+  }
+  RETURN_IF_ERROR(AppendMessages("prompt", prompt, conversation.messages));
+  conversation.prompt_messages = conversation.messages.size();
+  RETURN_IF_ERROR(AppendMessages("completion", completion, conversation.messages));
+  return CheckLearnable(conversation);
+}
+
+absl::Status ReadTools(const Dict& line, Conversation& conversation) {
+  if (const Value* const tools = line.FindName("tools"); tools != nullptr && !tools->is_none()) {
+    if (!tools->is_list()) return Wrong("\"tools\"", *tools, "a list");
+    if (!tools->items().empty()) conversation.tools = *tools;
+  }
+  const Value* const variables = line.FindName("chat_template_kwargs");
+  if (variables == nullptr || variables->is_none()) return absl::OkStatus();
+  if (!variables->is_dict()) return Wrong("\"chat_template_kwargs\"", *variables, "an object");
+  conversation.variables = variables->dict();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool IsAssistant(const jinja::Value& message) { return message.dict().FindName("role")->string() == "assistant"; }
+
+absl::StatusOr<Conversation> ParseConversation(absl::string_view line) {
+  ASSIGN_OR_RETURN(const Value root, jinja::ParseJson(line));
+  if (!root.is_dict()) return Wrong("the line", root, "a JSON object");
+  const Value* const messages = root.dict().FindName("messages");
+  const Value* const prompt = root.dict().FindName("prompt");
+  const Value* const completion = root.dict().FindName("completion");
+  Conversation conversation;
+  RETURN_IF_ERROR(ReadTools(root.dict(), conversation));
+  if (messages != nullptr && completion != nullptr) {
+    return absl::InvalidArgumentError("both \"messages\" and \"completion\"; keep one");
+  }
+  if (messages != nullptr) {
+    RETURN_IF_ERROR(AppendMessages("messages", *messages, conversation.messages));
+    RETURN_IF_ERROR(CheckLearnable(conversation));
+    return conversation;
+  }
+  if (prompt == nullptr || completion == nullptr) {
+    return absl::InvalidArgumentError(
+        "neither \"messages\" nor \"prompt\" and \"completion\"; see framework/chat/README.md for the two forms");
+  }
+  RETURN_IF_ERROR(ReadPromptAndCompletion(*prompt, *completion, conversation));
+  return conversation;
+}
+
+absl::Status ReadConversations(InputFile& file, const std::function<absl::Status(const Conversation&)>& take,
+                               const std::function<void(int64_t bytes)>& count_bytes) {
+  const auto take_line = [&](std::string_view line) -> absl::Status {
+    ASSIGN_OR_RETURN(const Conversation conversation, ParseConversation({line.data(), line.size()}));
+    return take(conversation);
+  };
+  return ReadLines(file, take_line, count_bytes);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,37 @@
+#pragma once
+// One example to learn from, as a line of JSONL holds it: {"messages": [...], "tools": [...]}, or {"prompt": ...,
+// "completion": ...} with two strings or two lists of messages.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "framework/data/document_reader.h"
+#include "framework/jinja/value.h"
+
+namespace holdfast {
+
+struct Conversation {
+  enum class Kind { kMessages, kTexts };
+
+  Kind kind = Kind::kMessages;
+  jinja::Items messages = {};      // dicts, checked
+  size_t prompt_messages = 0;      // that many are a prompt: nothing of them is learned
+  std::string prompt, completion;  // kTexts
+  jinja::Value tools = {};         // a list, or none
+  jinja::Dict variables = {};      // "chat_template_kwargs": what else the template is told
+};
+
+/// Of one line. InvalidArgument says what is wrong with which message, and what to do; without file and line.
+absl::StatusOr<Conversation> ParseConversation(absl::string_view line);
+
+/// Every line of `file` that is not blank, in order; an error, also one of `take`, gets "FILE:LINE: " in front.
+absl::Status ReadConversations(InputFile& file, const std::function<absl::Status(const Conversation&)>& take,
+                               const std::function<void(int64_t bytes)>& count_bytes);
+
+bool IsAssistant(const jinja::Value& message);
+
+}  // namespace holdfast

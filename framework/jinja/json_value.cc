@@ -1,0 +1,101 @@
+#include "framework/jinja/json_value.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "framework/base/status.h"
+
+namespace holdfast::jinja {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kJsonDepthMax = 64;
+
+// Builds values event by event, because a document of the library would keep the last of two keys.
+class ValueBuilder final : public nlohmann::json_sax<Json> {
+ public:
+  absl::Status status;
+  Value root;
+
+  bool null() override { return Put(Value()); }
+  bool boolean(bool value) override { return Put(value); }
+  bool number_integer(number_integer_t value) override { return Put(Value(int64_t{value})); }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return RefuseNumber(absl::StrCat(value));
+    return Put(Value(static_cast<int64_t>(value)));
+  }
+  bool number_float(number_float_t value, const string_t& text) override {
+    return text.find_first_of(".eE") == string_t::npos ? RefuseNumber(text) : Put(value);
+  }
+  bool string(string_t& value) override { return Put(Value(std::move(value))); }
+  bool binary(binary_t&) override { return Fail("binary data"); }
+  bool start_object(size_t) override { return Open(true); }
+  bool start_array(size_t) override { return Open(false); }
+  bool end_object() override { return Close(); }
+  bool end_array() override { return Close(); }
+  bool key(string_t& name) override {
+    if (open_.back().dict.FindName(name) != nullptr) return Fail(absl::StrCat("the key ", Json(name).dump(), " twice"));
+    open_.back().key = std::move(name);
+    return true;
+  }
+  bool parse_error(size_t position, const std::string&, const Json::exception& error) override {
+    const bool is_encoding = absl::StrContains(error.what(), "UTF-8");
+    return Fail(absl::StrCat(is_encoding ? "invalid UTF-8" : "malformed JSON", " at byte ", position));
+  }
+
+ private:
+  struct Container {
+    bool is_object = false;
+    Items items = {};
+    Dict dict = {};
+    std::string key = {};
+  };
+
+  bool Fail(const std::string& message) {
+    if (status.ok()) status = absl::InvalidArgumentError(message);
+    return false;
+  }
+  bool RefuseNumber(const std::string& text) {
+    return Fail(absl::StrCat("the number ", text, " is beyond 2^63; write it as a string"));
+  }
+  bool Open(bool is_object) {
+    if (open_.size() == kJsonDepthMax) return Fail(absl::StrCat("JSON nested deeper than ", kJsonDepthMax));
+    open_.push_back({.is_object = is_object});
+    return true;
+  }
+  bool Close() {
+    Container closed = std::move(open_.back());
+    open_.pop_back();
+    return Put(closed.is_object ? Value(std::move(closed.dict)) : Value(std::move(closed.items)));
+  }
+  bool Put(Value value) {
+    if (open_.empty()) {
+      root = std::move(value);
+    } else if (!open_.back().is_object) {
+      open_.back().items.push_back(std::move(value));
+    } else {
+      status = open_.back().dict.Set(Value(open_.back().key), std::move(value));
+    }
+    return status.ok();
+  }
+
+  std::vector<Container> open_;
+};
+
+}  // namespace
+
+absl::StatusOr<Value> ParseJson(absl::string_view json) {
+  ValueBuilder builder;
+  const bool parsed = Json::sax_parse(json.begin(), json.end(), &builder);
+  RETURN_IF_ERROR(builder.status);
+  HOLDFAST_CHECK(parsed);  // whoever stops the parser says why
+  return std::move(builder.root);
+}
+
+}  // namespace holdfast::jinja

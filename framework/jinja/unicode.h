@@ -1,0 +1,48 @@
+#pragma once
+// Text as Python's str sees it: UTF-8 by characters (code points), white space, lines, letters.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace holdfast::jinja {
+
+/// The character at the start of `text`, which is not empty, and how many bytes it has. What is not UTF-8 is a
+/// character of one byte.
+struct Character {
+  char32_t code = 0;
+  size_t bytes = 0;
+};
+Character FirstCharacter(absl::string_view text);
+
+void AppendCharacter(char32_t code, std::string& out);
+
+int64_t CountCharacters(absl::string_view text);
+
+/// Where each character begins, and the end of the text.
+std::vector<size_t> CharacterOffsets(absl::string_view text);
+
+/// str.isspace of one character.
+bool IsSpace(char32_t code);
+
+/// Of white space, or of any character of `characters`.
+absl::string_view StripLeft(absl::string_view text);
+absl::string_view StripLeft(absl::string_view text, absl::string_view characters);
+absl::string_view StripRight(absl::string_view text);
+absl::string_view StripRight(absl::string_view text, absl::string_view characters);
+
+/// str.splitlines.
+std::vector<absl::string_view> SplitLines(absl::string_view text);
+
+/// Whether repr() shows the character as it is.
+bool IsPrintable(char32_t code);
+
+enum class Case { kUpper, kLower };
+/// Unimplemented for the few letters that become several (U+00DF) or depend on their neighbours (U+03A3).
+absl::StatusOr<std::string> ToCase(absl::string_view text, Case wanted);
+
+}  // namespace holdfast::jinja

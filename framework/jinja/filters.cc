@@ -374,7 +374,7 @@ Result ToJsonFilter(const Value& value, const Arguments& arguments, Budget& budg
   ASSIGN_OR_RETURN(style.ensure_ascii, FlagOf(bound[0]));
   ASSIGN_OR_RETURN(style.sort_keys, FlagOf(bound[3]));
   if (bound[1] != nullptr && !bound[1]->is_none()) {
-    style.item_separator = ",";
+    style.item_separator.assign(1, ',');
     if (bound[1]->is_string()) {
       style.indent = bound[1]->string();
     } else {

@@ -269,42 +269,42 @@ absl::StatusOr<Value> Interpreter::Evaluate(const Expression& expression) {
 }
 
 absl::StatusOr<Value> Interpreter::EvaluateKind(const Expression& expression) {
-  using Kind = Expression::Kind;
+  using ExpressionKind = Expression::Kind;
   switch (expression.kind) {
-    case Kind::kConstant:
+    case ExpressionKind::kConstant:
       return expression.value;
-    case Kind::kName:
+    case ExpressionKind::kName:
       return Lookup(expression.name);
-    case Kind::kList:
-    case Kind::kTuple:
+    case ExpressionKind::kList:
+    case ExpressionKind::kTuple:
       return EvaluateItems(expression);
-    case Kind::kDict:
+    case ExpressionKind::kDict:
       return EvaluateDict(expression);
-    case Kind::kAttribute:
+    case ExpressionKind::kAttribute:
       return EvaluateAttribute(expression);
-    case Kind::kItem:
+    case ExpressionKind::kItem:
       return EvaluateItem(expression);
-    case Kind::kSlice:
+    case ExpressionKind::kSlice:
       return EvaluateSlice(expression);
-    case Kind::kCall:
+    case ExpressionKind::kCall:
       return EvaluateCall(expression);
-    case Kind::kFilter:
+    case ExpressionKind::kFilter:
       return EvaluateFilter(expression);
-    case Kind::kTest:
+    case ExpressionKind::kTest:
       return EvaluateTest(expression);
-    case Kind::kNot:
-    case Kind::kAnd:
-    case Kind::kOr:
+    case ExpressionKind::kNot:
+    case ExpressionKind::kAnd:
+    case ExpressionKind::kOr:
       return EvaluateLogic(expression);
-    case Kind::kCompare:
+    case ExpressionKind::kCompare:
       return EvaluateCompare(expression);
-    case Kind::kNegative:
-    case Kind::kPositive:
-    case Kind::kArithmetic:
+    case ExpressionKind::kNegative:
+    case ExpressionKind::kPositive:
+    case ExpressionKind::kArithmetic:
       return EvaluateArithmetic(expression);
-    case Kind::kConcatenate:
+    case ExpressionKind::kConcatenate:
       return EvaluateConcatenation(expression);
-    case Kind::kConditional:
+    case ExpressionKind::kConditional:
       break;
   }
   return EvaluateConditional(expression);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -44,6 +45,52 @@ void PrintPackReport(const DataPackCommand& arguments, const Tokenizer& tokenize
               static_cast<long long>(report.validation_tokens),
               100.0 * static_cast<double>(report.validation_tokens) / static_cast<double>(tokens));
 }
+
+void PrintRows(const std::string& path, const PackedRows& packed, int64_t row_tokens) {
+  const double room = static_cast<double>(packed.rows) * static_cast<double>(row_tokens);
+  std::printf("%s  %lld conversations in %lld rows of %lld tokens, %.1f%% full; %lld tokens, %.1f%% of them learned\n",
+              path.c_str(), static_cast<long long>(packed.conversations), static_cast<long long>(packed.rows),
+              static_cast<long long>(row_tokens), 100 * static_cast<double>(packed.tokens) / room,
+              static_cast<long long>(packed.tokens),
+              100 * static_cast<double>(packed.learned_tokens) / static_cast<double>(packed.tokens));
+}
+
+void PrintChatReport(const PackConversationsOptions& options, const PackConversationsReport& report) {
+  const bool cut = options.too_long == PackConversationsOptions::TooLong::kCut;
+  std::printf("read        %lld conversations, the longest of %lld tokens\n",
+              static_cast<long long>(report.conversations), static_cast<long long>(report.longest));
+  if (report.too_long > 0) {
+    std::printf("too long    %lld of more than %lld tokens were %s\n", static_cast<long long>(report.too_long),
+                static_cast<long long>(options.row_tokens),
+                cut ? "cut" : "left out (--too-long cut keeps their beginning)");
+  }
+  if (report.without_learned > 0) {
+    std::printf("left out    %lld in which nothing is learned\n", static_cast<long long>(report.without_learned));
+  }
+  PrintRows(options.paths.output, report.training, options.row_tokens);
+  if (report.validation.rows > 0) PrintRows(options.paths.validation_output, report.validation, options.row_tokens);
+  std::printf("train with  batch.sequence_length: %lld\n", static_cast<long long>(options.row_tokens));
+}
+
+/// The progress of packing, whose total is known with the first call.
+class PackBar {
+ public:
+  std::function<void(int64_t, int64_t)> Callback() {
+    return [this](int64_t done, int64_t total) {
+      if (bar_ == nullptr) bar_ = std::make_unique<Progress>("packing", total, "B");
+      bar_->Update(done);
+    };
+  }
+  template <typename Report>
+  Report End(Report report) {
+    if (report.ok() && bar_ != nullptr) bar_->Finish();
+    bar_.reset();
+    return report;
+  }
+
+ private:
+  std::unique_ptr<Progress> bar_;
+};
 
 // What may go to a terminal: no control characters but line ends and tabs, nothing that is not UTF-8.
 std::string Printable(std::string_view text) {
@@ -154,7 +201,9 @@ absl::Status VerifyFile(FileAccess& files, const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<int> DataPackCommand::Run() const {
+absl::StatusOr<int> DataPackCommand::Run() const { return chat ? PackChat() : PackText(); }
+
+absl::StatusOr<int> DataPackCommand::PackText() const {
   PackOptions pack = options;
   ASSIGN_OR_RETURN(const auto opened, OpenTokenizer(tokenizer));
   if (append_eot && !opened->end_of_text().has_value()) {
@@ -162,17 +211,27 @@ absl::StatusOr<int> DataPackCommand::Run() const {
         absl::StrCat("--append-eot: tokenizer ", tokenizer, " has no end-of-text token; leave the flag out"));
   }
   pack.append_end_of_text = !no_eot;
-  std::unique_ptr<Progress> progress;  // its total is known with the first call
-  pack.progress = [&progress](int64_t done, int64_t total) {
-    if (!progress) progress = std::make_unique<Progress>("packing", total, "B");
-    progress->Update(done);
-  };
+  PackBar bar;
+  pack.progress = bar.Callback();
   ASSIGN_OR_RETURN(const auto files, OpenPlaces(places));
-  const auto report = Pack(*opened, pack, *files);
-  if (report.ok() && progress) progress->Finish();
-  progress.reset();
-  RETURN_IF_ERROR(report.status());
-  PrintPackReport(*this, *opened, *report);
+  ASSIGN_OR_RETURN(const PackReport report, bar.End(Pack(*opened, pack, *files)));
+  PrintPackReport(*this, *opened, report);
+  return kExitDone;
+}
+
+absl::StatusOr<int> DataPackCommand::PackChat() const {
+  ASSIGN_OR_RETURN(const ChatTemplate opened, ChatTemplate::Open(tokenizer, chat_options));
+  PackBar bar;
+  const PackConversationsOptions pack{.paths = {.inputs = options.inputs,
+                                                .output = options.output,
+                                                .validation_fraction = options.validation_fraction,
+                                                .validation_output = options.validation_output},
+                                      .row_tokens = sequence_length,
+                                      .too_long = too_long,
+                                      .progress = bar.Callback()};
+  ASSIGN_OR_RETURN(const auto files, OpenPlaces(places));
+  ASSIGN_OR_RETURN(const PackConversationsReport report, bar.End(PackConversations(opened, pack, *files)));
+  PrintChatReport(pack, report);
   return kExitDone;
 }
 
@@ -247,7 +306,9 @@ void DataPackCommand::AddTo(CLI::App& command) {
       ->required();
   command.add_option("--out", options.output, "token file to write; its index goes beside it")->required();
   AddPlaceOptions(command, places);
-  command.add_option("--tokenizer", tokenizer, "bytes, or the path of a Hugging Face tokenizer.json")
+  command
+      .add_option("--tokenizer", tokenizer,
+                  "bytes, or the path of a Hugging Face tokenizer.json; with --chat the directory of one")
       ->capture_default_str();
   using Format = PackOptions::Format;
   const std::map<std::string, Format> formats = {
@@ -268,6 +329,31 @@ void DataPackCommand::AddTo(CLI::App& command) {
   command.add_flag(
       "--documents", options.documents,
       "say where documents begin, so that training keeps them apart: 4 bytes a token, a format of Holdfast");
+  AddChatTo(command);
+}
+
+void DataPackCommand::AddChatTo(CLI::App& command) {
+  auto* is_chat = command.add_flag("--chat", chat,
+                                   "the inputs are conversations, JSONL with \"messages\" or \"prompt\" and "
+                                   "\"completion\"; they are written by the tokenizer's chat template");
+  auto* length = command
+                     .add_option("--sequence-length", sequence_length,
+                                 "tokens of a row that conversations are packed into: batch.sequence_length")
+                     ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
+  is_chat->needs(length);
+  length->needs(is_chat);
+  using TooLong = PackConversationsOptions::TooLong;
+  const std::map<std::string, TooLong> too_long_names = {{"drop", TooLong::kDrop}, {"cut", TooLong::kCut}};
+  command.add_option("--too-long", too_long, "conversations longer than a row: drop, or cut")
+      ->transform(CLI::CheckedTransformer(too_long_names))
+      ->needs(is_chat);
+  using Learn = ChatOptions::Learn;
+  const std::map<std::string, Learn> learn_names = {{"all", Learn::kAllTurns}, {"last", Learn::kLastTurn}};
+  command.add_option("--learn", chat_options.learn, "turns of the assistant that are learned: all, or last")
+      ->transform(CLI::CheckedTransformer(learn_names))
+      ->needs(is_chat);
+  command.add_option("--template", chat_options.template_name, "of a tokenizer that has several")->needs(is_chat);
+  command.add_option("--date", chat_options.date, "YYYY-MM-DD, for templates that write the date")->needs(is_chat);
 }
 
 void DataShowCommand::AddTo(CLI::App& command) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/chat/pack_conversations.h"
 #include "framework/data/pack.h"
 #include "framework/places/places.h"
 #include "tools/cli/command.h"
@@ -15,10 +16,19 @@ struct DataPackCommand {
   PackOptions options;
   std::string tokenizer = "bytes";
   bool append_eot = false, no_eot = false;
+  bool chat = false;  // the inputs are conversations; the tokenizer a directory, with its template:
+  ChatOptions chat_options;
+  int64_t sequence_length = 0;
+  PackConversationsOptions::TooLong too_long = PackConversationsOptions::TooLong::kDrop;
   PlaceSettings places;
 
   void AddTo(CLI::App& command);
   absl::StatusOr<int> Run() const;
+
+ private:
+  void AddChatTo(CLI::App& command);
+  absl::StatusOr<int> PackText() const;
+  absl::StatusOr<int> PackChat() const;
 };
 
 struct DataShowCommand {

@@ -1,0 +1,156 @@
+#include "framework/chat/pack_conversations.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "framework/base/status.h"
+#include "framework/chat/conversation.h"
+#include "framework/data/row_packer.h"
+#include "framework/data/token_file.h"
+
+namespace holdfast {
+namespace {
+
+/// One of the two files.
+class RowFile {
+ public:
+  static absl::StatusOr<RowFile> Create(FileAccess& files, const std::string& path, const RowPacker::Options& rows) {
+    const TokenFileKind kind{.bytes_per_token = 4, .has_marks = true, .row_tokens = rows.row_tokens};
+    ASSIGN_OR_RETURN(auto writer, TokenFileWriter::Create(files, path, kind));
+    return RowFile(std::move(writer), rows);
+  }
+
+  absl::Status Add(absl::Span<const uint32_t> conversation, int64_t learned) {
+    ++packed_.conversations;
+    packed_.learned_tokens += learned;
+    return rows_.Add(conversation, [this](absl::Span<const uint32_t> row) { return writer_->AppendMarked(row); });
+  }
+
+  absl::StatusOr<PackedRows> Finish() {
+    RETURN_IF_ERROR(rows_.Finish([this](absl::Span<const uint32_t> row) { return writer_->AppendMarked(row); }));
+    // The last row's last target: that of a sample is one token behind its inputs.
+    RETURN_IF_ERROR(writer_->AppendMarked({padding_ | kDocumentStart | kNotLearned}));
+    packed_.rows = rows_.rows();
+    packed_.tokens = rows_.tokens();
+    RETURN_IF_ERROR(writer_->Finish());
+    return packed_;
+  }
+  bool is_empty() const { return packed_.conversations == 0; }
+
+ private:
+  RowFile(std::unique_ptr<TokenFileWriter> writer, const RowPacker::Options& rows)
+      : writer_(std::move(writer)), rows_(rows), padding_(rows.padding) {}
+
+  std::unique_ptr<TokenFileWriter> writer_;
+  RowPacker rows_;
+  uint32_t padding_;
+  PackedRows packed_;
+};
+
+class ConversationPacker {
+ public:
+  ConversationPacker(const ChatTemplate& chat, const PackConversationsOptions& options, FileAccess& files)
+      : chat_(chat), options_(options), files_(files) {}
+
+  absl::StatusOr<PackConversationsReport> Run() {
+    RETURN_IF_ERROR(Open());
+    ASSIGN_OR_RETURN(const int64_t total, InputBytes(files_, options_.paths.inputs));
+    int64_t done = 0;
+    for (const std::string& path : options_.paths.inputs) {
+      ASSIGN_OR_RETURN(InputFile file, InputFile::Open(files_, path));
+      const auto count = [&](int64_t bytes) {
+        done += bytes;
+        if (options_.progress) options_.progress(done, total);
+      };
+      RETURN_IF_ERROR(ReadConversations(
+          file, [this](const Conversation& conversation) { return Take(conversation); }, count));
+    }
+    return Finish();
+  }
+
+ private:
+  absl::Status Open() {
+    RETURN_IF_ERROR(CheckPackPaths(options_.paths));
+    if (options_.row_tokens < 2) {
+      return absl::InvalidArgumentError(absl::StrCat("rows of ", options_.row_tokens, " tokens hold no conversation"));
+    }
+    const RowPacker::Options rows{.row_tokens = options_.row_tokens,
+                                  .padding = static_cast<uint32_t>(chat_.end_of_text().value_or(0))};
+    ASSIGN_OR_RETURN(RowFile training, RowFile::Create(files_, options_.paths.output, rows));
+    training_ = std::move(training);
+    if (options_.paths.validation_output.empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(RowFile validation, RowFile::Create(files_, options_.paths.validation_output, rows));
+    validation_ = std::move(validation);
+    return absl::OkStatus();
+  }
+
+  absl::Status Take(const Conversation& conversation) {
+    ASSIGN_OR_RETURN(ChatTokens encoded, chat_.Encode(conversation));
+    const int64_t number = report_.conversations++;
+    const auto length = static_cast<int64_t>(encoded.tokens.size());
+    report_.longest = std::max(report_.longest, length);
+    if (length > options_.row_tokens) {
+      ++report_.too_long;
+      if (options_.too_long == PackConversationsOptions::TooLong::kDrop) return absl::OkStatus();
+      encoded.tokens.resize(static_cast<size_t>(options_.row_tokens));
+      encoded.learned.resize(static_cast<size_t>(options_.row_tokens));
+    }
+    // The first token is nobody's target.
+    const int64_t learned =
+        encoded.tokens.empty() ? 0 : std::accumulate(encoded.learned.begin() + 1, encoded.learned.end(), int64_t{0});
+    if (learned == 0) {
+      ++report_.without_learned;
+      return absl::OkStatus();
+    }
+    return FileOf(number).Add(Marked(encoded), learned);
+  }
+
+  static std::vector<uint32_t> Marked(const ChatTokens& encoded) {
+    std::vector<uint32_t> marked;
+    for (size_t i = 0; i < encoded.tokens.size(); ++i) {
+      marked.push_back(static_cast<uint32_t>(encoded.tokens[i]) | (i == 0 ? kDocumentStart : 0) |
+                       (encoded.learned[i] != 0 ? 0 : kNotLearned));
+    }
+    return marked;
+  }
+
+  RowFile& FileOf(int64_t number) {
+    const auto up_to = [this](int64_t n) {
+      return static_cast<int64_t>(options_.paths.validation_fraction * static_cast<double>(n));
+    };
+    return validation_.has_value() && up_to(number + 1) > up_to(number) ? *validation_ : *training_;
+  }
+
+  absl::StatusOr<PackConversationsReport> Finish() {
+    if (training_->is_empty() || (validation_.has_value() && validation_->is_empty())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(training_->is_empty() ? "no conversation" : "no conversation for validation", " is left of ",
+                       report_.conversations, ": ", report_.too_long, " are longer than ", options_.row_tokens,
+                       " tokens (the longest has ", report_.longest, "), ", report_.without_learned,
+                       " have nothing to learn; ", "give more conversations or a larger --sequence-length"));
+    }
+    ASSIGN_OR_RETURN(report_.training, training_->Finish());
+    if (!validation_.has_value()) return report_;
+    ASSIGN_OR_RETURN(report_.validation, validation_->Finish());
+    return report_;
+  }
+
+  const ChatTemplate& chat_;
+  const PackConversationsOptions& options_;
+  FileAccess& files_;
+  std::optional<RowFile> training_, validation_;
+  PackConversationsReport report_;
+};
+
+}  // namespace
+
+absl::StatusOr<PackConversationsReport> PackConversations(const ChatTemplate& chat,
+                                                          const PackConversationsOptions& options, FileAccess& files) {
+  return ConversationPacker(chat, options, files).Run();
+}
+
+}  // namespace holdfast

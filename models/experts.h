@@ -72,8 +72,8 @@ class Experts {
              const ExpertActivations& activations) const;
   void ForwardUp(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
                  const ExpertActivations& activations) const;
-  /// y (R, C) from `activations`, or from x where experts are computed where they lie. Apart from ForwardUp because
-  /// recomputation does not need it.
+  /// y (R, C) from `activations`. Apart from ForwardUp because recomputation does not need it. Where experts are
+  /// computed where they lie, from x, all of ForwardUp included: the shared expert is computed while rows travel.
   absl::Status ForwardDown(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
                            const ExpertActivations& activations, kernels::Matrix y) const;
 
@@ -96,10 +96,10 @@ class Experts {
   kernels::ConstMatrix RouterInput(const Pass& pass, kernels::ConstMatrix x) const;
   /// Of the router, with the losses of its own.
   void RouterBackward(const Pass& pass, const Routing& routing, const float* d_weights, kernels::Matrix d_logits) const;
-  /// What router and shared expert add to the gradient of x, in the dtype of activations.
+  /// What router and shared expert, whose own backward pass is done, add to the gradient of x, in the dtype of
+  /// activations.
   Tensor RestBackward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
-                      kernels::ConstMatrix x, const ExpertActivations& activations, const Tensor& d_weights,
-                      kernels::ConstMatrix d_y) const;
+                      kernels::ConstMatrix x, const ExpertActivations& activations, const Tensor& d_weights) const;
   /// Of the experts whose weights were acquired: d_x (S, C) by slot and d_weights (R, k).
   void BackwardHere(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
                     const ExpertActivations& activations, kernels::ConstMatrix d_y, kernels::Matrix d_x,

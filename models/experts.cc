@@ -87,6 +87,17 @@ std::vector<Figure> RouterFigures(const ModelConfig& config, const Statistics& s
   return figures;
 }
 
+double DroppedFlopsPerToken(const ModelConfig& config, const std::vector<Figure>& figures) {
+  const auto multiplied = static_cast<double>(3 * config.expert_intermediate_size * config.hidden_size);
+  double flops = 0;  // forward and backward, of a layer's experts all that a token chooses
+  for (const Figure& figure : figures) {
+    if (figure.name != kDropped) continue;
+    for (const double share : figure.values)
+      flops += 6 * multiplied * static_cast<double>(config.experts_per_token) * share;
+  }
+  return flops;
+}
+
 Experts::Experts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, int64_t layer)
     : shape_(RouterOf(config)),
       hidden_size_(config.hidden_size),

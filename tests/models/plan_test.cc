@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "models/expert_bytes.h"
+#include "models/experts.h"
 #include "tests/models/test_models.h"
 
 namespace holdfast {
@@ -116,6 +117,18 @@ TEST(PlanTest, AMixtureSendsWhatItsGroupIsExpectedTo) {
   // Each expert with a worker of its own, of which one in six is the home.
   EXPECT_NEAR(bytes(6, 1).move, 100 * 2 * (5.0 / 6) * (5 * kVector + 20), 1e-6);
   EXPECT_NEAR(bytes(12, 1).move, 100 * 2 * (11.0 / 12) * (5 * kVector + 20), 1e-6);  // as many have none
+}
+
+TEST(PlanTest, DroppedChoicesAreNotCounted) {
+  ModelConfig config;
+  config.hidden_size = 64;
+  config.num_experts = 8;
+  config.experts_per_token = 2;
+  config.expert_intermediate_size = 96;
+  const std::vector<Figure> figures = {{.name = "expert_load", .values = {2, 2}, .is_list = true},
+                                       {.name = "dropped_choices", .values = {0.25, 0.5}, .is_list = true}};
+  EXPECT_DOUBLE_EQ(DroppedFlopsPerToken(config, figures), 6.0 * 0.75 * 2 * 3 * 96 * 64);
+  EXPECT_EQ(DroppedFlopsPerToken(config, {}), 0);
 }
 
 }  // namespace

@@ -195,6 +195,7 @@ class Ops {
 
   /// out (R, I) = silu(gate) * up, with gate_up (R, 2I) = [gate | up] (Shazeer 2020).
   virtual void SwigluForward(Matrix out, ConstMatrix gate_up) = 0;
+  /// d_gate_up may be gate_up.
   virtual void SwigluBackward(Matrix d_gate_up, ConstMatrix d_out, ConstMatrix gate_up) = 0;
 
   // --- mixture of experts (experts.h) ----------------------------------------------------------------------------

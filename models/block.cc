@@ -58,6 +58,7 @@ void Block::ForwardInner(const Pass& pass, const BlockTensors& weights, const Re
   norm2_.Forward(pass, weights.own, middle, a.norm2, a.middle.matrix(), a.norm2_out.matrix());
   if (!experts_.has_value()) return mlp_->ForwardUp(pass, weights.own, a.norm2_out.matrix(), a.mlp);
   if (route) experts_->Route(pass, weights, a.norm2_out.matrix(), a.experts);
+  if (route && pass.parts != nullptr) return;  // ForwardDown does it
   experts_->ForwardUp(pass, weights, a.norm2_out.matrix(), a.experts);
 }
 

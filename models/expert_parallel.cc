@@ -1,8 +1,11 @@
 #include "models/expert_parallel.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "framework/base/status.h"
 #include "framework/nn/part_store.h"
@@ -24,8 +27,8 @@ int64_t RowBytes(const Tensor& tensor) {
 }
 
 /// Row i of `out` = row numbers[i] of `in`.
-void Gather(const Pass& pass, kernels::Matrix out, kernels::ConstMatrix in, const int32_t* numbers) {
-  if (out.rows > 0) pass.ops->GatherRows(out, in, {.chosen = 1, .slots = out.rows, .choices = numbers});
+void Gather(kernels::Ops& ops, kernels::Matrix out, kernels::ConstMatrix in, const int32_t* numbers) {
+  if (out.rows > 0) ops.GatherRows(out, in, {.chosen = 1, .slots = out.rows, .choices = numbers});
 }
 
 }  // namespace
@@ -69,7 +72,6 @@ struct ExpertParallel::Vector {
 struct ExpertParallel::Round {
   int64_t number = 0;
   std::vector<int64_t> sent, received, starts;  // choices by member, and where those that are received begin
-  std::vector<int> homes;                       // whose rows are served here
 };
 
 ExpertParallel::Memory ExpertParallel::Allocate(const Pass& pass, bool backward) const {
@@ -116,24 +118,67 @@ ExpertParallel::Array ExpertParallel::Outgoing(const Pass& pass, const ExpertTra
   return array;
 }
 
-// Of one turn: rows, and what is to be handed on of them, go from homes to their relays on other nodes.
-absl::Status ExpertParallel::CrossNodes(const Pass& pass, const ExpertTraffic& traffic, const Round& round, int turn,
-                                        const Memory& memory) const {
-  Exchange& exchange = pass.parts->exchange();
-  const ExpertRoutes& routes = traffic.routes;
-  const int self = exchange.rank();
+struct ExpertParallel::Call {
+  const Pass& pass;
+  const ExpertTraffic& traffic;
+  const Memory& memory;
+  absl::Span<const Vector> vectors;
+  const Array& weights;
+  absl::Span<const Array> back;
+
+  Exchange& exchange() const { return pass.parts->exchange(); }
+  int self() const { return exchange().rank(); }
+  int own_node() const { return traffic.routes.NodeOf(self()); }
+  const ExpertTraffic::Home& HomeAt(int home) const { return traffic.received[static_cast<size_t>(home)]; }
+};
+
+ExpertParallel::Round ExpertParallel::RoundOf(const ExpertTraffic& traffic, int64_t number) {
   const size_t size = traffic.sent.size();
+  Round round{number, std::vector<int64_t>(size), std::vector<int64_t>(size), std::vector<int64_t>(size)};
+  int64_t rows = 0;
+  for (size_t member = 0; member < size; ++member) {
+    if (traffic.sent_round[member] == number) round.sent[member] = traffic.sent[member];
+    round.starts[member] = rows;
+    if (traffic.received[member].round == number) rows += round.received[member] = traffic.received[member].num_choices;
+  }
+  return round;
+}
+
+// To those who serve the experts of a row: its weight for each, and which of the rows that they get it is.
+absl::Status ExpertParallel::SendChoices(const Call& call, const Round& round) const {
+  const auto send = [&](const void* from, void* to, int64_t row_bytes) {
+    return call.exchange().AllToAllRows({from, round.sent, call.traffic.places}, {to, round.received, round.starts},
+                                        row_bytes);
+  };
+  RETURN_IF_ERROR(send(call.memory.home.data, call.memory.which.data, sizeof(int32_t)));
+  return send(call.weights.sent.data, call.weights.here.data, RowBytes(call.weights.here));
+}
+
+// Of one turn: rows, and what is to be handed on of them, go from homes to their relays on other nodes, which hand them
+// on. The list of what is goes once for all vectors; it is not kept for the backward pass, because how long the lists
+// of all homes are together depends on the routers.
+absl::Status ExpertParallel::SendRows(const Call& call, const Round& round, int turn, kernels::Ops& ops) const {
+  const ExpertRoutes& routes = call.traffic.routes;
+  const Memory& memory = call.memory;
+  const int self = call.self();
+  const size_t size = call.traffic.sent.size();
+  if (!routes.Crosses(turn)) {
+    for (const Vector& vector : call.vectors) RETURN_IF_ERROR(HandOn(call, round, turn, vector, ops));
+    return absl::OkStatus();
+  }
   std::vector<int64_t> rows(size), rows_at(size), list(size), list_at(size);
-  int64_t row = 0, number = slots(pass);
+  std::vector<std::pair<int64_t, int64_t>> leaving;  // rows of to_nodes: place, number
+  int64_t row = 0, number = slots(call.pass);
   for (int node = 0; node < routes.num_nodes(); ++node) {
-    const ExpertTraffic::ToNode& to_node = traffic.to_nodes[static_cast<size_t>(node)];
+    const ExpertTraffic::ToNode& to_node = call.traffic.to_nodes[static_cast<size_t>(node)];
     const int relay = routes.RelayOf(self, node);
     const auto at = static_cast<size_t>(relay);
-    if (relay != self && routes.HomeOf(relay, turn) == self && traffic.sent_round[at] == round.number) {
+    if (relay != self && routes.TurnOf(self, node) == turn && call.traffic.sent_round[at] == round.number) {
       rows[at] = std::ssize(to_node.rows);
       rows_at[at] = row;
       list[at] = std::ssize(to_node.handed_on);
       list_at[at] = number;
+      leaving.emplace_back(row, rows[at]);
     }
     row += std::ssize(to_node.rows);
     number += std::ssize(to_node.handed_on);
@@ -141,79 +186,73 @@ absl::Status ExpertParallel::CrossNodes(const Pass& pass, const ExpertTraffic& t
   std::vector<int64_t> rows_here(size), list_here(size);
   const std::vector<int64_t> at_start(size);
   const int home = routes.HomeOf(self, turn);
-  if (home >= 0 && home != self) {
-    const ExpertTraffic::Home& of_home = traffic.received[static_cast<size_t>(home)];
-    if (of_home.round == round.number) {
-      rows_here[static_cast<size_t>(home)] = of_home.rows_to_node;
-      list_here[static_cast<size_t>(home)] =
-          std::accumulate(of_home.rows_of.begin(), of_home.rows_of.end(), int64_t{0});
-    }
+  if (home >= 0 && home != self && call.HomeAt(home).round == round.number) {
+    const std::vector<int64_t>& handed_on = call.HomeAt(home).rows_of;
+    rows_here[static_cast<size_t>(home)] = call.HomeAt(home).rows_to_node;
+    list_here[static_cast<size_t>(home)] = std::accumulate(handed_on.begin(), handed_on.end(), int64_t{0});
   }
-  RETURN_IF_ERROR(exchange.AllToAllRows({memory.home.data, list, list_at}, {memory.list.data, list_here, at_start},
-                                        sizeof(int32_t)));
-  return exchange.AllToAllRows({memory.to_nodes.data, rows, rows_at}, {memory.arrived.data, rows_here, at_start},
-                               RowBytes(memory.arrived));
-}
-
-// Brings the rows of a round to those who serve their experts. A home's lie where those of its choices will.
-absl::Status ExpertParallel::Spread(const Pass& pass, const ExpertTraffic& traffic, const Round& round,
-                                    const Memory& memory, const Vector& vector) const {
-  Exchange& exchange = pass.parts->exchange();
-  const ExpertRoutes& routes = traffic.routes;
-  const int self = exchange.rank(), own_node = routes.NodeOf(self);
-  const absl::Span<const int> members = routes.Members(own_node);
-  const size_t size = traffic.sent.size();
-  int64_t own_list = slots(pass), travel = 0;  // where, in memory.home, the list of what goes to the own node begins
-  for (int node = 0; node < routes.num_nodes(); ++node) {
-    const ExpertTraffic::ToNode& to_node = traffic.to_nodes[static_cast<size_t>(node)];
-    if (node < own_node) own_list += std::ssize(to_node.handed_on);
-    travel += std::ssize(to_node.rows);
-  }
-  Gather(pass, holdfast::Rows(memory.to_nodes, 0, travel), vector.rows, Advance(memory.home.i32(), 2 * slots(pass)));
-  for (int turn = 0; turn < routes.num_turns(); ++turn) {
-    if (routes.Crosses(turn)) RETURN_IF_ERROR(CrossNodes(pass, traffic, round, turn, memory));
-    std::vector<int64_t> to(size), to_at(size), from(size), from_at(size);
-    const int home = routes.HomeOf(self, turn);
-    int64_t handed_on = 0;
-    for (size_t i = 0; i < members.size(); ++i) {
-      const auto member = static_cast<size_t>(members[i]);
-      to_at[member] = handed_on;
-      if (home >= 0 && traffic.received[static_cast<size_t>(home)].round == round.number) {
-        to[member] = traffic.received[static_cast<size_t>(home)].rows_of[i];
-        handed_on += to[member];
-      }
-      const int other = routes.HomeOf(members[i], turn);
-      if (other < 0) continue;
-      const ExpertTraffic::Home& from_other = traffic.received[static_cast<size_t>(other)];
-      if (from_other.round == round.number) from[member] = from_other.rows;
-      from_at[member] = round.starts[static_cast<size_t>(other)];
+  RETURN_IF_ERROR(call.exchange().AllToAllRows({memory.home.data, list, list_at},
+                                               {memory.list.data, list_here, at_start}, sizeof(int32_t)));
+  for (const Vector& vector : call.vectors) {
+    for (const auto& [first, count] : leaving) {
+      Gather(ops, holdfast::Rows(memory.to_nodes, first, count), vector.rows,
+             Advance(memory.home.i32(), 2 * slots(call.pass) + first));
     }
-    const kernels::Matrix out = holdfast::Rows(memory.handed_on, 0, handed_on);
-    if (home == self) {
-      Gather(pass, out, vector.rows, Advance(memory.home.i32(), own_list));
-    } else {
-      Gather(pass, out, memory.arrived.matrix(), memory.list.i32());
-    }
-    RETURN_IF_ERROR(exchange.AllToAllRows({memory.handed_on.data, to, to_at}, {vector.here.data, from, from_at},
-                                          RowBytes(vector.here)));
+    RETURN_IF_ERROR(call.exchange().AllToAllRows({memory.to_nodes.data, rows, rows_at},
+                                                 {memory.arrived.data, rows_here, at_start}, RowBytes(memory.arrived)));
+    RETURN_IF_ERROR(HandOn(call, round, turn, vector, ops));
   }
   return absl::OkStatus();
 }
 
-ExpertParallel::Round ExpertParallel::RoundOf(const ExpertTraffic& traffic, absl::Span<const int> homes,
-                                              int64_t number) {
-  const size_t size = traffic.sent.size();
-  Round round{number, std::vector<int64_t>(size), std::vector<int64_t>(size), std::vector<int64_t>(size), {}};
-  int64_t rows = 0;
-  for (size_t member = 0; member < size; ++member) {
-    if (traffic.sent_round[member] == number) round.sent[member] = traffic.sent[member];
-    round.starts[member] = rows;
-    if (traffic.received[member].round == number) rows += round.received[member] = traffic.received[member].num_choices;
+// To those of this node who serve their experts: rows of the home that this rank hands on in this turn. A home's lie
+// where those of its choices will.
+absl::Status ExpertParallel::HandOn(const Call& call, const Round& round, int turn, const Vector& vector,
+                                    kernels::Ops& ops) const {
+  const ExpertRoutes& routes = call.traffic.routes;
+  const Memory& memory = call.memory;
+  const absl::Span<const int> members = routes.Members(call.own_node());
+  const size_t size = call.traffic.sent.size();
+  std::vector<int64_t> to(size), to_at(size), from(size), from_at(size);
+  const int home = routes.HomeOf(call.self(), turn);
+  int64_t handed_on = 0;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const auto member = static_cast<size_t>(members[i]);
+    to_at[member] = handed_on;
+    if (home >= 0 && call.HomeAt(home).round == round.number) handed_on += to[member] = call.HomeAt(home).rows_of[i];
+    const int other = routes.HomeOf(members[i], turn);
+    if (other < 0) continue;
+    if (call.HomeAt(other).round == round.number) from[member] = call.HomeAt(other).rows;
+    from_at[member] = round.starts[static_cast<size_t>(other)];
   }
-  for (const int home : homes) {
-    if (traffic.received[static_cast<size_t>(home)].round == number) round.homes.push_back(home);
+  const kernels::Matrix out = holdfast::Rows(memory.handed_on, 0, handed_on);
+  if (home == call.self()) {
+    int64_t list = slots(call.pass);  // where, in memory.home, that of what goes to the own node begins
+    for (int node = 0; node < call.own_node(); ++node) {
+      list += std::ssize(call.traffic.to_nodes[static_cast<size_t>(node)].handed_on);
+    }
+    Gather(ops, out, vector.rows, Advance(memory.home.i32(), list));
+  } else {
+    Gather(ops, out, memory.arrived.matrix(), memory.list.i32());
   }
-  return round;
+  return call.exchange().AllToAllRows({memory.handed_on.data, to, to_at}, {vector.here.data, from, from_at},
+                                      RowBytes(vector.here));
+}
+
+// What was made here of the rows of a turn's homes, and elsewhere of this rank's own.
+absl::Status ExpertParallel::ReturnResults(const Call& call, const Round& round, int turn) const {
+  const ExpertRoutes& routes = call.traffic.routes;
+  std::vector<int64_t> made = round.received, own = round.sent;
+  for (int member = 0; member < call.exchange().size(); ++member) {
+    const auto at = static_cast<size_t>(member);
+    if (routes.TurnOf(member, call.own_node()) != turn) made[at] = 0;
+    if (routes.TurnOf(call.self(), routes.NodeOf(member)) != turn) own[at] = 0;
+  }
+  for (const Array& array : call.back) {
+    RETURN_IF_ERROR(call.exchange().AllToAllRows({array.here.data, made, round.starts},
+                                                 {array.sent.data, own, call.traffic.places}, RowBytes(array.here)));
+  }
+  return absl::OkStatus();
 }
 
 // From a row for this rank to one for each of its choices here.
@@ -222,54 +261,76 @@ void ExpertParallel::CopyForExperts(const Pass& pass, const ExpertTraffic::Home&
   if (home.rows == home.num_choices) return;  // each has one expert here: they are in order
   pass.ops->Copy(memory.rows.data, holdfast::Rows(vector.here, first, home.rows).data,
                  static_cast<size_t>(home.rows * RowBytes(vector.here)));
-  Gather(pass, holdfast::Rows(vector.here, first, home.num_choices), memory.rows.matrix(),
+  Gather(*pass.ops, holdfast::Rows(vector.here, first, home.num_choices), memory.rows.matrix(),
          Advance(memory.which.i32(), first));
 }
 
-template <typename Serve>
-absl::Status ExpertParallel::RunRounds(const Pass& pass, const ExpertTraffic& traffic, const Memory& memory,
-                                       absl::Span<const Vector> vectors, const Array& weights,
-                                       absl::Span<const Array> back, Serve&& serve) const {
-  Exchange& exchange = pass.parts->exchange();
-  RETURN_IF_ERROR(PutNumbers(pass, traffic, memory));
-  for (int64_t number = 0; number < traffic.rounds; ++number) {
-    const Round round = RoundOf(traffic, pass.parts->homes(), number);
-    const auto send = [&](const void* from, void* to, int64_t row_bytes) {
-      return exchange.AllToAllRows({from, round.sent, traffic.places}, {to, round.received, round.starts}, row_bytes);
-    };
-    RETURN_IF_ERROR(send(memory.home.data, memory.which.data, sizeof(int32_t)));
-    RETURN_IF_ERROR(send(weights.sent.data, weights.here.data, RowBytes(weights.here)));
-    for (const Vector& vector : vectors) RETURN_IF_ERROR(Spread(pass, traffic, round, memory, vector));
-
-    std::vector<int32_t> numbers(static_cast<size_t>(slots(pass)));
-    std::iota(numbers.begin(), numbers.end(), 0);
-    for (const int home : round.homes) {
-      numbers.push_back(0);
-      for (const int64_t n : traffic.received[static_cast<size_t>(home)].choices) {
-        numbers.push_back(numbers.back() + static_cast<int32_t>(n));
-      }
-    }
-    RETURN_IF_ERROR(pass.parts->Put(numbers, memory.numbers.i32()));
-    const int32_t* offsets = Advance(memory.numbers.i32(), slots(pass));
-    for (const int home : round.homes) {
-      const ExpertTraffic::Home& from = traffic.received[static_cast<size_t>(home)];
-      const int64_t first = round.starts[static_cast<size_t>(home)];
-      for (const Vector& vector : vectors) CopyForExperts(pass, from, first, memory, vector);
-      const auto experts = std::ssize(from.choices);
-      RETURN_IF_ERROR(serve(first, kernels::ExpertRows{.num_experts = experts,
-                                                       .chosen = 1,
-                                                       .slots = from.num_choices,
-                                                       .offsets = offsets,
-                                                       .choices = memory.numbers.i32(),
-                                                       .slot_of = memory.numbers.i32()}));
-      offsets = Advance(offsets, experts + 1);
-    }
-    for (const Array& array : back) {
-      RETURN_IF_ERROR(exchange.AllToAllRows({array.here.data, round.received, round.starts},
-                                            {array.sent.data, round.sent, traffic.places}, RowBytes(array.here)));
-    }
+absl::Status ExpertParallel::PutOffsets(const Call& call, const Round& round) const {
+  std::vector<int32_t> numbers(static_cast<size_t>(slots(call.pass)));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  for (const int home : call.pass.parts->homes()) {
+    if (call.HomeAt(home).round != round.number) continue;
+    numbers.push_back(0);
+    for (const int64_t n : call.HomeAt(home).choices) numbers.push_back(numbers.back() + static_cast<int32_t>(n));
   }
-  for (const Array& array : back) array.Reorder(pass, traffic, /*to_send=*/false);
+  return call.pass.parts->Put(numbers, call.memory.numbers.i32());
+}
+
+absl::Status ExpertParallel::ServeHome(const Call& call, const Round& round, int home, int64_t number,
+                                       const Serve& serve) const {
+  const ExpertTraffic::Home& from = call.HomeAt(home);
+  const int64_t first = round.starts[static_cast<size_t>(home)];
+  for (const Vector& vector : call.vectors) CopyForExperts(call.pass, from, first, call.memory, vector);
+  const int32_t* const numbers = call.memory.numbers.i32();
+  const auto experts = std::ssize(from.choices);
+  return serve(home, first,
+               {.num_experts = experts,
+                .chosen = 1,
+                .slots = from.num_choices,
+                .offsets = Advance(numbers, slots(call.pass) + number * (experts + 1)),
+                .choices = numbers,
+                .slot_of = numbers});
+}
+
+absl::Status ExpertParallel::RunRound(const Call& call, const Round& round, const Serve& serve,
+                                      const Beside& beside) const {
+  Exchange& exchange = call.exchange();
+  const ExpertRoutes& routes = call.traffic.routes;
+  RETURN_IF_ERROR(PutOffsets(call, round));
+  std::vector<int64_t> begun;
+  for (int turn = 0; turn < routes.num_turns(); ++turn) {
+    begun.push_back(exchange.Begin([this, &call, &round, turn](kernels::Ops& ops) -> absl::Status {
+      if (turn == 0) RETURN_IF_ERROR(SendChoices(call, round));
+      return SendRows(call, round, turn, ops);
+    }));
+  }
+  if (beside.there != nullptr) beside.there();
+  int64_t last = begun.back();
+  for (int turn = 0; turn < routes.num_turns(); ++turn) {
+    RETURN_IF_ERROR(exchange.Wait(begun[static_cast<size_t>(turn)]));
+    int64_t number = 0;  // of a home among those of the round
+    for (const int home : call.pass.parts->homes()) {
+      if (call.HomeAt(home).round != round.number) continue;
+      if (routes.TurnOf(home, call.own_node()) == turn) RETURN_IF_ERROR(ServeHome(call, round, home, number, serve));
+      ++number;
+    }
+    last = exchange.Begin([this, &call, &round, turn](kernels::Ops&) { return ReturnResults(call, round, turn); });
+  }
+  if (beside.back != nullptr) beside.back();
+  return exchange.Wait(last);
+}
+
+absl::Status ExpertParallel::RunRounds(const Call& call, const Serve& serve, const Beside& beside) const {
+  RETURN_IF_ERROR(PutNumbers(call.pass, call.traffic, call.memory));
+  for (int64_t number = 0; number < call.traffic.rounds; ++number) {
+    const Round round = RoundOf(call.traffic, number);
+    const absl::Status status =
+        RunRound(call, round, serve,
+                 {.there = number == 0 ? beside.there : nullptr, .back = number == 0 ? beside.back : nullptr});
+    if (!status.ok()) call.exchange().Abandon();  // before its memory is anybody else's
+    RETURN_IF_ERROR(status);
+  }
+  for (const Array& array : call.back) array.Reorder(call.pass, call.traffic, /*to_send=*/false);
   return absl::OkStatus();
 }
 
@@ -308,7 +369,7 @@ void ExpertParallel::ServeBackward(const Pass& pass, UnitTensors weights, UnitTe
 }
 
 absl::Status ExpertParallel::Forward(const Pass& pass, int unit, const Rows* rows, kernels::Matrix y,
-                                     ExpertTraffic* traffic) const {
+                                     ExpertTraffic* traffic, const Beside& beside) const {
   ASSIGN_OR_RETURN(
       *traffic, PlanExpertTraffic(*pass.parts, unit, rows == nullptr ? nullptr : &rows->slots, pass.rows(), chosen_));
   ASSIGN_OR_RETURN(const UnitTensors weights, pass.parts->PartWeights(unit));
@@ -322,35 +383,37 @@ absl::Status ExpertParallel::Forward(const Pass& pass, int unit, const Rows* row
   }
   const Array weight = Outgoing(pass, *traffic, routing, memory.weights);
   const Array y_back = Returning(pass, *traffic, by_slot, memory.x);
-  return RunRounds(pass, *traffic, memory, {x}, weight, {y_back},
-                   [&](int64_t first, const kernels::ExpertRows& of_home) {
-                     ServeForward(pass, weights, memory, first, of_home);
-                     return absl::OkStatus();
-                   });
+  const auto serve = [&](int /*home*/, int64_t first, const kernels::ExpertRows& of_home) {
+    ServeForward(pass, weights, memory, first, of_home);
+    return absl::OkStatus();
+  };
+  return RunRounds({pass, *traffic, memory, absl::MakeConstSpan(&x, 1), weight, absl::MakeConstSpan(&y_back, 1)}, serve,
+                   beside);
 }
 
 absl::Status ExpertParallel::Backward(const Pass& pass, int unit, const Rows* rows, kernels::ConstMatrix d_y,
-                                      const ExpertTraffic& traffic, kernels::Matrix d_x, float* d_weights) const {
+                                      const ExpertTraffic& traffic, kernels::Matrix d_x, float* d_weights,
+                                      const Beside& beside) const {
   ASSIGN_OR_RETURN(const UnitTensors weights, pass.parts->PartWeights(unit));
   const ArenaScope scope(*pass.arena);
   const Memory memory = Allocate(pass, /*backward=*/true);
   const Tensor d_x_by_slot{d_x.data, pass.dtype, {slots(pass), hidden_size_}};
   const Tensor routing = pass.Floats({slots(pass), 1}), d_routing = pass.Floats({slots(pass), 1});
-  Vector x{{}, memory.x}, gradient{{}, memory.d_y};
+  std::array<Vector, 2> vectors{Vector{{}, memory.x}, Vector{{}, memory.d_y}};
   if (rows != nullptr) {
-    x.rows = rows->x;
-    gradient.rows = d_y;
+    vectors[0].rows = rows->x;
+    vectors[1].rows = d_y;
     pass.ops->GatherRows(routing.matrix(), Column(rows->weights, slots(pass)), OneByOne(rows->slots));
   }
   const Array weight = Outgoing(pass, traffic, routing, memory.weights);
-  const Array d_x_back = Returning(pass, traffic, d_x_by_slot, memory.x);
-  const Array d_weight = Returning(pass, traffic, d_routing, memory.d_weights);
-  RETURN_IF_ERROR(RunRounds(pass, traffic, memory, {x, gradient}, weight, {d_x_back, d_weight},
-                            [&](int64_t first, const kernels::ExpertRows& of_home) -> absl::Status {
-                              ASSIGN_OR_RETURN(const UnitTensors gradients, pass.parts->BeginPartGradients(unit));
-                              ServeBackward(pass, weights, gradients, memory, first, of_home);
-                              return pass.parts->EndPartGradients(unit);
-                            }));
+  const std::array<Array, 2> back{Returning(pass, traffic, d_x_by_slot, memory.x),
+                                  Returning(pass, traffic, d_routing, memory.d_weights)};
+  const auto serve = [&](int home, int64_t first, const kernels::ExpertRows& of_home) -> absl::Status {
+    ASSIGN_OR_RETURN(const UnitTensors gradients, pass.parts->BeginPartGradients(unit, home));
+    ServeBackward(pass, weights, gradients, memory, first, of_home);
+    return pass.parts->EndPartGradients(unit);
+  };
+  RETURN_IF_ERROR(RunRounds({pass, traffic, memory, vectors, weight, back}, serve, beside));
   if (rows == nullptr) return absl::OkStatus();
   // Back to the order of choices, each of which is a row of one value.
   pass.ops->CombineRows({d_weights, DType::kF32, slots(pass), 1, 1}, d_routing.matrix(), {}, OneByOne(rows->slots));

@@ -15,10 +15,14 @@ ExpertRoutes::ExpertRoutes(absl::Span<const int> nodes, absl::Span<const int> ho
   }
   // A node's own homes first, then those of the node before it, and so on round the ring.
   for (int node = 0; node < num_nodes(); ++node) {
+    std::vector<int>& turns = turns_.emplace_back(nodes.size(), -1);
     for (int distance = 0; distance < num_nodes(); ++distance) {
       const int from = (node + num_nodes() - distance) % num_nodes();
       for (const int home : homes) {
-        if (NodeOf(home) == from) homes_[static_cast<size_t>(RelayOf(home, node))].push_back(home);
+        if (NodeOf(home) != from) continue;
+        std::vector<int>& of_relay = homes_[static_cast<size_t>(RelayOf(home, node))];
+        turns[static_cast<size_t>(home)] = static_cast<int>(of_relay.size());
+        of_relay.push_back(home);
       }
     }
   }

@@ -30,6 +30,8 @@ class ExpertRoutes {
   int num_turns() const { return num_turns_; }
   /// The home whose rows `member` hands on in a turn; -1: none.
   int HomeOf(int member, int turn) const;
+  /// When `home`'s rows are handed on to the members of `node`.
+  int TurnOf(int home, int node) const { return turns_[static_cast<size_t>(node)][static_cast<size_t>(home)]; }
   /// Whether rows go from node to node in a turn.
   bool Crosses(int turn) const { return crosses_[static_cast<size_t>(turn)]; }
 
@@ -37,6 +39,7 @@ class ExpertRoutes {
   std::vector<int> nodes_, place_;         // by member; its place among those of its node
   std::vector<std::vector<int>> members_;  // by node
   std::vector<std::vector<int>> homes_;    // by member, by turn
+  std::vector<std::vector<int>> turns_;    // by node, by member; -1 of one that is no home
   int num_turns_ = 0;
   std::vector<bool> crosses_;  // by turn
 };

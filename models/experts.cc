@@ -87,6 +87,17 @@ std::vector<Figure> RouterFigures(const ModelConfig& config, const Statistics& s
   return figures;
 }
 
+double DroppedFlopsPerToken(const ModelConfig& config, const std::vector<Figure>& figures) {
+  const auto multiplied = static_cast<double>(3 * config.expert_intermediate_size * config.hidden_size);
+  double flops = 0;  // forward and backward, of a layer's experts all that a token chooses
+  for (const Figure& figure : figures) {
+    if (figure.name != kDropped) continue;
+    for (const double share : figure.values)
+      flops += 6 * multiplied * static_cast<double>(config.experts_per_token) * share;
+  }
+  return flops;
+}
+
 Experts::Experts(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, int64_t layer)
     : shape_(RouterOf(config)),
       hidden_size_(config.hidden_size),
@@ -212,7 +223,13 @@ absl::Status Experts::ForwardDown(const Pass& pass, const BlockTensors& weights,
   const kernels::Matrix out = pass.arena->Allocate(pass.dtype, {rows.slots, hidden_size_}).matrix();
   if (pass.parts != nullptr) {
     const ExpertParallel::Rows sent = RowsToSend(pass, routing, x);
-    RETURN_IF_ERROR(elsewhere_.Forward(pass, weights.experts_unit, &sent, out, routing.traffic.get()));
+    const SharedExpertActivations& shared = activations.shared;
+    ExpertParallel::Beside beside;
+    if (shared_.has_value()) {
+      beside = {.there = [&] { shared_->ForwardUp(pass, weights.own, x, shared); },
+                .back = [&] { shared_->ForwardDown(pass, weights.own, shared, y); }};
+    }
+    RETURN_IF_ERROR(elsewhere_.Forward(pass, weights.experts_unit, &sent, out, routing.traffic.get(), beside));
   } else {
     pass.ops->ExpertGemm({.a = activations.act.matrix(),
                           .b = weights.experts[kDown].matrix(),
@@ -224,7 +241,7 @@ absl::Status Experts::ForwardDown(const Pass& pass, const BlockTensors& weights,
   if (!shared_.has_value()) {
     pass.ops->CombineRows(y, out, {}, rows);
   } else {
-    shared_->ForwardDown(pass, weights.own, activations.shared, y);
+    if (pass.parts == nullptr) shared_->ForwardDown(pass, weights.own, activations.shared, y);
     pass.ops->CombineRows(y, out, y, rows);
   }
   return absl::OkStatus();
@@ -253,24 +270,32 @@ absl::Status Experts::Backward(const Pass& pass, const BlockTensors& weights, co
   const ArenaScope scope(*pass.arena);
   const kernels::Matrix by_slot = pass.arena->Allocate(pass.dtype, {slots(pass), hidden_size_}).matrix();
   const Tensor d_weights = pass.Floats({pass.rows(), shape_.chosen});
+  const auto shared_down = [&] { shared_->BackwardDown(pass, weights.own, gradients.own, activations.shared, d_y); };
+  const auto shared_up = [&] { shared_->BackwardUp(pass, gradients.own, x, activations.shared); };
   if (pass.parts != nullptr) {
     const ExpertParallel::Rows sent = RowsToSend(pass, routing, x);
-    RETURN_IF_ERROR(
-        elsewhere_.Backward(pass, weights.experts_unit, &sent, d_y, *routing.traffic, by_slot, d_weights.f32()));
+    const ExpertParallel::Beside beside =
+        shared_.has_value() ? ExpertParallel::Beside{shared_down, shared_up} : ExpertParallel::Beside();
+    RETURN_IF_ERROR(elsewhere_.Backward(pass, weights.experts_unit, &sent, d_y, *routing.traffic, by_slot,
+                                        d_weights.f32(), beside));
   } else {
     BackwardHere(pass, weights.experts, gradients.experts, x, activations, d_y, by_slot, d_weights.f32());
+    if (shared_.has_value()) {
+      shared_down();
+      shared_up();
+    }
   }
-  const Tensor rest = RestBackward(pass, weights, gradients, x, activations, d_weights, d_y);
+  const Tensor rest = RestBackward(pass, weights, gradients, x, activations, d_weights);
   pass.ops->CombineRows(d_x, by_slot, rest.matrix(), Rows(pass, routing));
   return absl::OkStatus();
 }
 
 absl::Status Experts::ServeForward(const Pass& pass, int unit, ExpertTraffic* traffic) const {
-  return elsewhere_.Forward(pass, unit, nullptr, {}, traffic);
+  return elsewhere_.Forward(pass, unit, nullptr, {}, traffic, {});
 }
 
 absl::Status Experts::ServeBackward(const Pass& pass, int unit, const ExpertTraffic& traffic) const {
-  return elsewhere_.Backward(pass, unit, nullptr, {}, traffic, {}, nullptr);
+  return elsewhere_.Backward(pass, unit, nullptr, {}, traffic, {}, nullptr, {});
 }
 
 // The gradient of the losses is that of the sum over microbatches of their mean over layers, each weighted by its share
@@ -310,8 +335,8 @@ void Experts::RouterBackward(const Pass& pass, const Routing& routing, const flo
 }
 
 Tensor Experts::RestBackward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
-                             kernels::ConstMatrix x, const ExpertActivations& activations, const Tensor& d_weights,
-                             kernels::ConstMatrix d_y) const {
+                             kernels::ConstMatrix x, const ExpertActivations& activations,
+                             const Tensor& d_weights) const {
   const Routing& routing = activations.routing;
   const Tensor sum = pass.Floats({pass.rows(), hidden_size_});
   const kernels::Matrix d_logits = pass.Floats({pass.rows(), shape_.num_experts}).matrix();
@@ -327,9 +352,7 @@ Tensor Experts::RestBackward(const Pass& pass, const BlockTensors& weights, cons
   if (bias_ >= 0) pass.ops->Zero(gradients.own[bias_].data, gradients.own[bias_].bytes());
   pass.ops->Gemm({.a = d_logits, .b = weights.own[router_].matrix(), .c = sum.matrix(), .pre_gelu = {}});
   if (HasJitter(pass)) pass.ops->Jitter(sum.matrix(), sum.matrix(), jitter_, pass.KeyAt(layer_, RandomSite::kRouter));
-  if (shared_.has_value()) {
-    shared_->Backward(pass, weights.own, gradients.own, x, activations.shared, d_y, sum.matrix());
-  }
+  if (shared_.has_value()) shared_->AddInputGradient(pass, weights.own, activations.shared, sum.matrix());
   if (pass.dtype == DType::kF32) return sum;
   const Tensor rounded = pass.Activation(hidden_size_);
   pass.ops->CastToBf16(rounded.bf16(), sum.f32(), sum.shape.elements());

@@ -55,6 +55,9 @@ StatisticsLayout RouterStatistics(const ModelConfig& config);
 /// "expert_load" (the most tokens of an expert over the mean), "dead_experts" (that had none), "router_entropy" (in
 /// nats) and with a capacity "dropped_choices" (their share). Empty for a dense model.
 std::vector<Figure> RouterFigures(const ModelConfig& config, const Statistics& step);
+/// Of what FlopsPerTokenOf (plan.h) counts for a token, the part of experts that dropped choices of a step with these
+/// figures.
+double DroppedFlopsPerToken(const ModelConfig& config, const std::vector<Figure>& figures);
 
 class Experts {
  public:
@@ -72,8 +75,8 @@ class Experts {
              const ExpertActivations& activations) const;
   void ForwardUp(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
                  const ExpertActivations& activations) const;
-  /// y (R, C) from `activations`, or from x where experts are computed where they lie. Apart from ForwardUp because
-  /// recomputation does not need it.
+  /// y (R, C) from `activations`. Apart from ForwardUp because recomputation does not need it. Where experts are
+  /// computed where they lie, from x, all of ForwardUp included: the shared expert is computed while rows travel.
   absl::Status ForwardDown(const Pass& pass, const BlockTensors& weights, kernels::ConstMatrix x,
                            const ExpertActivations& activations, kernels::Matrix y) const;
 
@@ -96,10 +99,10 @@ class Experts {
   kernels::ConstMatrix RouterInput(const Pass& pass, kernels::ConstMatrix x) const;
   /// Of the router, with the losses of its own.
   void RouterBackward(const Pass& pass, const Routing& routing, const float* d_weights, kernels::Matrix d_logits) const;
-  /// What router and shared expert add to the gradient of x, in the dtype of activations.
+  /// What router and shared expert, whose own backward pass is done, add to the gradient of x, in the dtype of
+  /// activations.
   Tensor RestBackward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
-                      kernels::ConstMatrix x, const ExpertActivations& activations, const Tensor& d_weights,
-                      kernels::ConstMatrix d_y) const;
+                      kernels::ConstMatrix x, const ExpertActivations& activations, const Tensor& d_weights) const;
   /// Of the experts whose weights were acquired: d_x (S, C) by slot and d_weights (R, k).
   void BackwardHere(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
                     const ExpertActivations& activations, kernels::ConstMatrix d_y, kernels::Matrix d_x,

@@ -7,6 +7,7 @@
 #include "absl/functional/function_ref.h"
 #include "framework/base/status.h"
 #include "models/counting_ops.h"
+#include "models/expert_bytes.h"
 #include "models/transformer.h"
 
 namespace holdfast {
@@ -45,7 +46,9 @@ class DryStore final : public UnitStore, public PartStore {
     return servers_;
   }
   absl::StatusOr<absl::Span<const Tensor>> PartWeights(int unit) override { return Of(weights_, unit); }
-  absl::StatusOr<absl::Span<const Tensor>> BeginPartGradients(int unit) override { return BeginGradients(unit); }
+  absl::StatusOr<absl::Span<const Tensor>> BeginPartGradients(int unit, int /*home*/) override {
+    return BeginGradients(unit);
+  }
   absl::Status EndPartGradients(int unit) override { return EndGradients(unit); }
   absl::StatusOr<std::vector<int32_t>> Fetch(const int32_t* /*device*/, int64_t n) override {
     return std::vector<int32_t>(static_cast<size_t>(n));
@@ -109,14 +112,6 @@ int64_t ExpertParameters(const ModelConfig& c) {
 int64_t ActiveParameters(const ModelConfig& config) {
   const int64_t total = TransformerLayout(config).elements(), experts = ExpertParameters(config);
   return experts == 0 ? total : total - experts + experts / config.num_experts * config.experts_per_token;
-}
-
-ExpertBytes ExpertBytesOf(const Config& config) {
-  const ModelConfig& c = config.model;
-  const double element = config.train.compute_dtype == ComputeDType::kBF16 ? 2 : 4;
-  const auto rows = static_cast<double>(config.batch.microbatch_tokens() * c.experts_per_token);
-  const auto weights = static_cast<double>(c.num_experts * 3 * c.expert_intermediate_size * c.hidden_size);
-  return {.gather = (2 * element + 4) * weights, .move = 5 * element * rows * static_cast<double>(c.hidden_size)};
 }
 
 bool MovesTokens(const Config& config) {

@@ -30,14 +30,6 @@ int64_t ExpertParameters(const ModelConfig& config);
 /// Parameters that a token meets: of the experts those of experts_per_token, of all else everything.
 int64_t ActiveParameters(const ModelConfig& config);
 
-/// Bytes that a layer with experts sends for one microbatch if its weights are sharded over many ranks: to bring the
-/// experts to the tokens (weights for each half of the pass, gradients in fp32), or the tokens to the experts (x and y;
-/// then x again, d_y and d_x).
-struct ExpertBytes {
-  double gather = 0, move = 0;
-};
-ExpertBytes ExpertBytesOf(const Config& config);
-
 /// Whether the tokens of a run travel to the experts where its weights are sharded: parallel.experts, where auto is
 /// what sends fewer bytes.
 bool MovesTokens(const Config& config);

@@ -38,7 +38,7 @@ SharedExpertActivations SharedExpert::Allocate(const Pass& pass) const {
   a.gate_up = pass.Activation(2 * width_);
   a.act = pass.Activation(width_);
   if (gate_ < 0) return a;
-  for (Tensor* tensor : {&a.logits, &a.scores, &a.weights})
+  for (Tensor* tensor : {&a.logits, &a.scores, &a.weights, &a.d_logits})
     *tensor = pass.arena->Allocate(DType::kF32, {pass.rows(), 1});
   for (Tensor* tensor : {&a.lse, &a.experts, &a.choices, &a.slot_of}) {
     *tensor = pass.arena->Allocate(DType::kF32, {pass.rows()});
@@ -69,34 +69,38 @@ void SharedExpert::ForwardDown(const Pass& pass, UnitTensors weights, const Shar
   pass.ops->Gemm({.a = a.act.matrix(), .b = weights[down_].matrix(), .transpose_b = true, .c = y, .pre_gelu = {}});
 }
 
-void SharedExpert::BackwardGated(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
-                                 const SharedExpertActivations& a, kernels::Matrix sum) const {
-  const ArenaScope scope(*pass.arena);
-  const Tensor d_weights = pass.arena->Allocate(DType::kF32, {pass.rows(), 1});
-  const kernels::Matrix d_logits = pass.arena->Allocate(DType::kF32, {pass.rows(), 1}).matrix();
-  const kernels::Matrix gate_up = a.gate_up.matrix();
-  pass.ops->ExpertSwigluBackward(gate_up, d_weights.f32(), a.act.matrix(), gate_up, a.weights.f32(), RowsOf(pass, a));
-  pass.ops->RouterBackward(
-      {.d_logits = d_logits, .logits = a.logits.matrix(), .forward = OutOf(a), .d_weights = d_weights.f32()}, kGate);
-  pass.ops->Gemm({.a = d_logits, .transpose_a = true, .b = x, .c = gradients[gate_].matrix(), .pre_gelu = {}});
-  pass.ops->Gemm({.a = d_logits, .b = weights[gate_].matrix(), .c = sum, .accumulate = true, .pre_gelu = {}});
-}
-
-void SharedExpert::Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
-                            const SharedExpertActivations& a, kernels::ConstMatrix d_y, kernels::Matrix sum) const {
-  const kernels::Matrix gate_up = a.gate_up.matrix(), act = a.act.matrix();
+void SharedExpert::BackwardDown(const Pass& pass, UnitTensors weights, UnitTensors gradients,
+                                const SharedExpertActivations& a, kernels::ConstMatrix d_y) const {
+  const kernels::Matrix act = a.act.matrix();
   pass.ops->Gemm({.a = d_y, .transpose_a = true, .b = act, .c = gradients[down_].matrix(), .pre_gelu = {}});
   pass.ops->Gemm({.a = d_y, .b = weights[down_].matrix(), .c = act, .pre_gelu = {}});
-  const ArenaScope scope(*pass.arena);
-  kernels::Matrix d_gate_up = gate_up;
+}
+
+void SharedExpert::BackwardUp(const Pass& pass, UnitTensors gradients, kernels::ConstMatrix x,
+                              const SharedExpertActivations& a) const {
+  const kernels::Matrix gate_up = a.gate_up.matrix(), act = a.act.matrix();
   if (gate_ < 0) {
-    d_gate_up = pass.Activation(2 * width_).matrix();
-    pass.ops->SwigluBackward(d_gate_up, act, gate_up);
+    pass.ops->SwigluBackward(gate_up, act, gate_up);
   } else {
-    BackwardGated(pass, weights, gradients, x, a, sum);
+    const ArenaScope scope(*pass.arena);
+    const Tensor d_weights = pass.arena->Allocate(DType::kF32, {pass.rows(), 1});
+    const kernels::Matrix d_logits = a.d_logits.matrix();
+    pass.ops->ExpertSwigluBackward(gate_up, d_weights.f32(), act, gate_up, a.weights.f32(), RowsOf(pass, a));
+    pass.ops->RouterBackward(
+        {.d_logits = d_logits, .logits = a.logits.matrix(), .forward = OutOf(a), .d_weights = d_weights.f32()}, kGate);
+    pass.ops->Gemm({.a = d_logits, .transpose_a = true, .b = x, .c = gradients[gate_].matrix(), .pre_gelu = {}});
   }
-  pass.ops->Gemm({.a = d_gate_up, .transpose_a = true, .b = x, .c = gradients[gate_up_].matrix(), .pre_gelu = {}});
-  pass.ops->Gemm({.a = d_gate_up, .b = weights[gate_up_].matrix(), .c = sum, .accumulate = true, .pre_gelu = {}});
+  pass.ops->Gemm({.a = gate_up, .transpose_a = true, .b = x, .c = gradients[gate_up_].matrix(), .pre_gelu = {}});
+}
+
+void SharedExpert::AddInputGradient(const Pass& pass, UnitTensors weights, const SharedExpertActivations& a,
+                                    kernels::Matrix sum) const {
+  if (gate_ >= 0) {
+    pass.ops->Gemm(
+        {.a = a.d_logits.matrix(), .b = weights[gate_].matrix(), .c = sum, .accumulate = true, .pre_gelu = {}});
+  }
+  pass.ops->Gemm(
+      {.a = a.gate_up.matrix(), .b = weights[gate_up_].matrix(), .c = sum, .accumulate = true, .pre_gelu = {}});
 }
 
 }  // namespace holdfast

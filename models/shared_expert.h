@@ -14,6 +14,7 @@ struct SharedExpertActivations {
   Tensor act;      // (R, F), weighted if there is a gate
   // Of the gate:
   Tensor logits, scores, weights, lse;        // (R) fp32
+  Tensor d_logits;                            // (R) fp32
   Tensor experts, choices, slot_of, offsets;  // (R), offsets (2), int32: every row's choice is expert 0
 };
 
@@ -29,15 +30,20 @@ class SharedExpert {
   void ForwardDown(const Pass& pass, UnitTensors weights, const SharedExpertActivations& activations,
                    kernels::Matrix y) const;
 
-  /// Adds the gradient of x to sum (R, C) fp32, for d_y (R, C). Overwrites gate_up and act.
-  void Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
-                const SharedExpertActivations& activations, kernels::ConstMatrix d_y, kernels::Matrix sum) const;
+  // The backward pass, for d_y (R, C), in three parts, because the first two need not wait for what is added up before
+  // the gradient of x.
+  /// Of the projection down. Overwrites act.
+  void BackwardDown(const Pass& pass, UnitTensors weights, UnitTensors gradients,
+                    const SharedExpertActivations& activations, kernels::ConstMatrix d_y) const;
+  /// Of the gate and the projections up, but for x. Overwrites gate_up.
+  void BackwardUp(const Pass& pass, UnitTensors gradients, kernels::ConstMatrix x,
+                  const SharedExpertActivations& activations) const;
+  /// Adds the gradient of x to sum (R, C) fp32.
+  void AddInputGradient(const Pass& pass, UnitTensors weights, const SharedExpertActivations& activations,
+                        kernels::Matrix sum) const;
 
  private:
   void Weigh(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, const SharedExpertActivations& a) const;
-  /// d_act to d_gate_up, which overwrites gate_up; the gate's gradients.
-  void BackwardGated(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
-                     const SharedExpertActivations& a, kernels::Matrix sum) const;
 
   int64_t width_;
   int gate_up_, down_, gate_ = -1;  // in the block's unit

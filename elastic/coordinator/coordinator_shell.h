@@ -53,8 +53,8 @@ absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& di
 /// What a coordinator starts from.
 struct RunStart {
   CoordinatorHistory history;
-  ActionQueue::IsOurs is_ours;           // RunLock::Check
-  double flops_per_token = 0;            // what model FLOPs utilisation counts
+  ActionQueue::IsOurs is_ours;  // RunLock::Check
+  FlopsPerToken flops_per_token = nullptr;
   CheckpointKeeper* keeper = nullptr;    // null = no checkpoints
   std::vector<CheckpointChoice> usable;  // those to resume from, newest first
 };

@@ -15,12 +15,12 @@ double UnixTime() { return std::chrono::duration<double>(std::chrono::system_clo
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RunRecorder>> RunRecorder::Open(const Config& config, const RunDirectory& directory,
-                                                               double flops_per_token, int64_t last_step) {
+                                                               FlopsPerToken flops_per_token, int64_t last_step) {
   ASSIGN_OR_RETURN(JsonLinesWriter metrics, JsonLinesWriter::Open(directory.metrics()));
   ASSIGN_OR_RETURN(JsonLinesWriter state, JsonLinesWriter::Open(directory.coordinator_state()));
   RETURN_IF_ERROR(SyncDirectory(directory.root()));
   return std::unique_ptr<RunRecorder>(
-      new RunRecorder(config, directory, flops_per_token, std::move(metrics), std::move(state), last_step));
+      new RunRecorder(config, directory, std::move(flops_per_token), std::move(metrics), std::move(state), last_step));
 }
 
 absl::StatusOr<StepMetrics> RunRecorder::Record(const RecordAction& step) {
@@ -43,7 +43,9 @@ absl::StatusOr<StepMetrics> RunRecorder::Record(const RecordAction& step) {
   m.generation = static_cast<int64_t>(step.generation);
   m.step_seconds = std::chrono::duration<double>(now - last_commit_).count();
   m.tokens_per_second = static_cast<double>(step_tokens) / m.step_seconds;
-  m.mfu = ModelFlopsUtilisation(flops_per_token_, m.tokens_per_second, step.peak_flops);
+  if (flops_per_token_ != nullptr) {
+    m.mfu = ModelFlopsUtilisation(flops_per_token_(step.figures), m.tokens_per_second, step.peak_flops);
+  }
   m.time = UnixTime();
   if (!step.digests.empty()) m.state_digest = StateDigest(step.digests);
   RETURN_IF_ERROR(metrics_.WriteDurably(m.ToJson()));

@@ -4,7 +4,10 @@
 // (run_observer.h).
 
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "elastic/control/coordinator.h"
@@ -14,13 +17,16 @@
 
 namespace holdfast {
 
+/// What model FLOPs utilisation counts for a token of a step of which the model says this.
+using FlopsPerToken = std::function<double(const std::vector<Figure>& figures)>;
+
 /// Thread-safety: none.
 class RunRecorder {
  public:
-  /// Appends to the files of `directory`. `config` and `directory` must outlive the recorder. `flops_per_token`: what
-  /// model FLOPs utilisation counts. `last_step`: that is recorded there; 0 = none.
+  /// Appends to the files of `directory`. `config` and `directory` must outlive the recorder. Without
+  /// `flops_per_token` there is no utilisation. `last_step`: that is recorded there; 0 = none.
   static absl::StatusOr<std::unique_ptr<RunRecorder>> Open(const Config& config, const RunDirectory& directory,
-                                                           double flops_per_token, int64_t last_step = 0);
+                                                           FlopsPerToken flops_per_token, int64_t last_step = 0);
 
   /// Durable when it returns; what the line says. Internal, and nothing is written, if it is not the step after the
   /// last one.
@@ -33,18 +39,18 @@ class RunRecorder {
   int64_t last_step() const { return last_step_; }
 
  private:
-  RunRecorder(const Config& config, const RunDirectory& directory, double flops_per_token, JsonLinesWriter metrics,
-              JsonLinesWriter state, int64_t last_step)
+  RunRecorder(const Config& config, const RunDirectory& directory, FlopsPerToken flops_per_token,
+              JsonLinesWriter metrics, JsonLinesWriter state, int64_t last_step)
       : config_(config),
         directory_(directory),
-        flops_per_token_(flops_per_token),
+        flops_per_token_(std::move(flops_per_token)),
         metrics_(std::move(metrics)),
         state_(std::move(state)),
         last_step_(last_step) {}
 
   const Config& config_;
   const RunDirectory& directory_;
-  double flops_per_token_;
+  FlopsPerToken flops_per_token_;
   JsonLinesWriter metrics_, state_;
   std::chrono::steady_clock::time_point last_commit_ = std::chrono::steady_clock::now();
   int64_t last_step_;

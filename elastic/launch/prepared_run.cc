@@ -13,6 +13,7 @@
 #include "framework/config/load.h"
 #include "framework/optim/optimizer.h"
 #include "framework/storage/atomic_file.h"
+#include "models/experts.h"
 #include "models/families/families.h"
 
 namespace holdfast {
@@ -186,11 +187,13 @@ std::string ResumeText(const PreparedRun& run) {
 }
 
 RunStart StartOf(const Config& config, const PreparedRun& run) {
-  return {.history = run.history,
-          .is_ours = [&lock = run.lock] { return lock.Check(); },
-          .flops_per_token = ModelFlopsPerToken(config.model, config.batch.sequence_length),
-          .keeper = run.keeper.get(),
-          .usable = run.usable};
+  return {
+      .history = run.history,
+      .is_ours = [&lock = run.lock] { return lock.Check(); },
+      .flops_per_token = [&model = config.model, all = ModelFlopsPerToken(config.model, config.batch.sequence_length)](
+                             const std::vector<Figure>& figures) { return all - DroppedFlopsPerToken(model, figures); },
+      .keeper = run.keeper.get(),
+      .usable = run.usable};
 }
 
 }  // namespace holdfast

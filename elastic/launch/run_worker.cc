@@ -12,6 +12,7 @@
 #include "checkpoint/place/checkpoint_place.h"
 #include "elastic/agent/agent.h"
 #include "elastic/coordinator/run_digests.h"
+#include "elastic/launch/test_strike.h"
 #include "framework/base/host.h"
 #include "framework/base/log.h"
 #include "framework/base/open_files.h"
@@ -125,6 +126,9 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
   dependencies.on_peer_failure = peers.on_failure;
   dependencies.slowdown = SlowdownFromEnvironment(identity.name);
   dependencies.flip = FlipFromEnvironment(identity.name);
+  dependencies.wrap_parts = [name = identity.name](std::unique_ptr<Communicator> parts) {
+    return StruckByEnvironment(std::move(parts), name);
+  };
   dependencies.save_model = [&](const ReadWeightsFn& read) {
     return SaveWeights(directory.model(), config, layout, read);
   };

@@ -129,6 +129,7 @@ absl::StatusOr<WorldCommunicators> Worker::Connect(const WorldMessage& message, 
   for (size_t i = 0; i < communicators.size(); ++i) {
     if (communicators[i] != nullptr) *kinds[i] = std::move(communicators[i]);
   }
+  if (deps_.wrap_parts != nullptr) result.parts = deps_.wrap_parts(std::move(result.parts));
   return result;
 }
 

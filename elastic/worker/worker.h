@@ -46,6 +46,8 @@ struct WorkerDependencies {
   /// A test's knob: each microbatch takes this much longer.
   std::chrono::milliseconds slowdown{0};
   BitFlip flip;
+  /// Another one: what the communicator of units that are computed in parts is wrapped in; null = nothing.
+  std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator>)> wrap_parts = nullptr;
 };
 
 /// Thread-safety: none.

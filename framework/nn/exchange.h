@@ -6,8 +6,15 @@
 //   RETURN_IF_ERROR(exchange.AllToAllRows({rows, sent, starts}, {here, received, starts_here}, row_bytes));
 //
 // All members call the same in the same order. An error (a peer lost, a stop requested) ends the step.
+//
+// What a pass can compute without the rows it waits for, it computes beside their exchange:
+//
+//   const int64_t there = exchange.Begin([&](kernels::Ops& ops) { return exchange.AllToAllRows(...); });
+//   ...                                     // neither changes what is sent nor looks at what comes
+//   RETURN_IF_ERROR(exchange.Wait(there));
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -40,6 +47,16 @@ class Exchange {
   /// queue work on the pass's stream: neither may be changed before it has passed. InvalidArgument if a number of rows
   /// is negative.
   virtual absl::Status AllToAllRows(RowSlices<const void*> rows, RowSlices<void*> result, int64_t row_bytes) = 0;
+
+  /// Exchanges, and the operations between them, which go to the `ops` that it is given.
+  using Work = std::function<absl::Status(kernels::Ops& ops)>;
+  /// Has `work` done after what was begun before it, and returns its number, from 1. It finds what the pass's stream
+  /// has written until now. Until all that was begun is waited for or abandoned, only it makes exchanges.
+  virtual int64_t Begin(Work work) = 0;
+  /// Until the work of that number is done, and what was begun before it; the first error of these.
+  virtual absl::Status Wait(int64_t number) = 0;
+  /// Ends what is under way, with the others', if there is any: the pass has failed, and its memory is taken back.
+  virtual void Abandon() = 0;
 };
 
 /// The exchange of a rank with itself.
@@ -52,9 +69,14 @@ class LocalExchange final : public Exchange {
   absl::StatusOr<std::vector<int64_t>> AllToAllCounts(absl::Span<const int64_t> counts,
                                                       absl::Span<const int64_t> per_rank) override;
   absl::Status AllToAllRows(RowSlices<const void*> rows, RowSlices<void*> result, int64_t row_bytes) override;
+  /// Does it at once.
+  int64_t Begin(Work work) override;
+  absl::Status Wait(int64_t number) override;
+  void Abandon() override {}
 
  private:
   kernels::Ops& ops_;
+  absl::Status failure_;
 };
 
 }  // namespace holdfast

@@ -31,9 +31,9 @@ class PartStore {
   /// Weights of the parts that this rank computes, part after part, each as UnitStore::Acquire has them. They stay as
   /// they are for the whole step.
   virtual absl::StatusOr<absl::Span<const Tensor>> PartWeights(int unit) = 0;
-  /// fp32 tensors, of the same parameters, to overwrite with what the microbatch of one home gives; EndPartGradients
-  /// when all are written. Once for each home, in their order, also for one that sent no rows.
-  virtual absl::StatusOr<absl::Span<const Tensor>> BeginPartGradients(int unit) = 0;
+  /// fp32 tensors, of the same parameters, to overwrite with what the microbatch of `home` gives; EndPartGradients
+  /// when all are written. Once for each home, also for one that sent no rows, in any order.
+  virtual absl::StatusOr<absl::Span<const Tensor>> BeginPartGradients(int unit, int home) = 0;
   virtual absl::Status EndPartGradients(int unit) = 0;
 
   /// `n` integers of the device, when the pass's stream has written them.

@@ -32,6 +32,25 @@ std::vector<int64_t> StartsOf(absl::Span<const int64_t> counts) {
 
 }  // namespace
 
+absl::StatusOr<std::unique_ptr<GroupExchange>> GroupExchange::Create(Communicator& communicator,
+                                                                     absl::Span<const int> nodes, Device& device,
+                                                                     Stream& stream, StepProgress& progress,
+                                                                     std::chrono::milliseconds timeout) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Stream> work_stream, device.CreateStream(StreamKind::kTransfer));
+  return std::unique_ptr<GroupExchange>(
+      new GroupExchange(communicator, nodes, stream, std::move(work_stream), progress, timeout));
+}
+
+template <typename Function>
+auto GroupExchange::Waiting(Function&& function) {
+  const auto start = std::chrono::steady_clock::now();
+  progress_.waiting = true;
+  auto result = function();
+  progress_.waiting = false;
+  wait_seconds_ += SecondsSince(start);
+  return result;
+}
+
 absl::Status GroupExchange::AllToAll(RowSlices<const void*> input, RowSlices<void*> output, int64_t bytes_each) {
   if (stop_.stop_requested()) return StepStopped();
   const InBytes out(input.counts, input.starts, bytes_each), in(output.counts, output.starts, bytes_each);
@@ -42,13 +61,54 @@ absl::Status GroupExchange::AllToAll(RowSlices<const void*> input, RowSlices<voi
   for (size_t r = 0; r < out.counts.size(); ++r) {
     if (r != self) (nodes_[r] == nodes_[self] ? bytes_.in_node : bytes_.between_nodes) += out.counts[r];
   }
-  progress_.waiting = true;
-  absl::Status status = communicator_.AllToAllV({from, out.counts, out.displacements},
-                                                {to, in.counts, in.displacements}, start + timeout_);
-  progress_.waiting = false;
+  const auto exchange = [&] {
+    return communicator_.AllToAllV({from, out.counts, out.displacements}, {to, in.counts, in.displacements},
+                                   start + timeout_);
+  };
+  absl::Status status = in_work_ ? exchange() : Waiting(exchange);
   ++progress_.count;
-  wait_seconds_ += SecondsSince(start);
   return status;
+}
+
+int64_t GroupExchange::Begin(Work work) {
+  thread_.Post([this, work = std::move(work), written = stream_.Record()] { Run(work, written); });
+  return ++begun_;
+}
+
+void GroupExchange::Run(const Work& work, const std::shared_ptr<Event>& written) {
+  absl::Status status;
+  {
+    const std::lock_guard lock(mutex_);
+    status = failure_;
+  }
+  if (status.ok()) {
+    WaitFor(written);
+    in_work_ = true;
+    status = work(work_stream_->ops());
+    status.Update(work_stream_->Synchronize());  // also of a work that failed: its memory is taken back
+    in_work_ = false;
+  }
+  const std::lock_guard lock(mutex_);
+  failure_ = std::move(status);
+  ++done_;
+  changed_.notify_all();
+}
+
+absl::Status GroupExchange::Wait(int64_t number) {
+  return Waiting([&] {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_ >= number || !failure_.ok(); });
+    return failure_;
+  });
+}
+
+void GroupExchange::Abandon() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (done_ == begun_) return;
+  }
+  communicator_.Abort("a pass failed beside an exchange of rows");
+  thread_.Drain();
 }
 
 absl::StatusOr<std::vector<int64_t>> GroupExchange::AllToAllCounts(absl::Span<const int64_t> counts,
@@ -68,7 +128,8 @@ absl::Status GroupExchange::AllToAllRows(RowSlices<const void*> rows, RowSlices<
     const int64_t least = std::min(rows.counts[static_cast<size_t>(r)], result.counts[static_cast<size_t>(r)]);
     if (least < 0) return absl::InvalidArgumentError(absl::StrCat(least, " rows for or from rank ", r));
   }
-  RETURN_IF_ERROR(stream_.Synchronize());  // the rows are there, and nobody reads the result's memory any more
+  // The rows are there, and nobody reads the result's memory any more.
+  RETURN_IF_ERROR((in_work_ ? *work_stream_ : stream_).Synchronize());
   return AllToAll(rows, result, row_bytes);
 }
 

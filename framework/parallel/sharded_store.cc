@@ -48,8 +48,9 @@ absl::StatusOr<std::unique_ptr<ShardedStore>> ShardedStore::Create(const Depende
   if (!dependencies.in_parts) return store;
   store->DescribeParts();
   if (communicators.parts != nullptr) {
-    store->group_exchange_ = std::make_unique<GroupExchange>(*communicators.parts, store->nodes_, *dependencies.stream,
-                                                             *dependencies.progress, dependencies.timeout);
+    ASSIGN_OR_RETURN(store->group_exchange_,
+                     GroupExchange::Create(*communicators.parts, store->nodes_, *dependencies.device,
+                                           *dependencies.stream, *dependencies.progress, dependencies.timeout));
   }
   HOLDFAST_CHECK(store->exchange().size() == std::ssize(store->group_));
   return store;
@@ -215,12 +216,11 @@ absl::StatusOr<absl::Span<const Tensor>> ShardedStore::PartWeights(int unit) {
   return absl::MakeConstSpan(unit_parts_[static_cast<size_t>(unit)].weights);
 }
 
-absl::StatusOr<absl::Span<const Tensor>> ShardedStore::BeginPartGradients(int unit) {
+absl::StatusOr<absl::Span<const Tensor>> ShardedStore::BeginPartGradients(int unit, int home) {
   UnitParts& parts = unit_parts_[static_cast<size_t>(unit)];
   if (parts.finished.empty()) RETURN_IF_ERROR(Waiting([&] { return reducer_->WaitForRoom(unit, stop_); }));
-  const int home = group_[static_cast<size_t>(homes_[parts.finished.size()])];
   GradientSum::Piece& piece = parts.finished.emplace_back();
-  piece.range = plan_->RangeOf(wave_, home);
+  piece.range = plan_->RangeOf(wave_, group_[static_cast<size_t>(home)]);
   ASSIGN_OR_RETURN(piece.sum, buffers_.Take(parts.elements));
   parts.gradients.clear();
   float* next = piece.sum.data();
@@ -235,6 +235,8 @@ absl::StatusOr<absl::Span<const Tensor>> ShardedStore::BeginPartGradients(int un
 absl::Status ShardedStore::EndPartGradients(int unit) {
   UnitParts& parts = unit_parts_[static_cast<size_t>(unit)];
   if (parts.finished.size() < homes_.size()) return absl::OkStatus();
+  std::sort(parts.finished.begin(), parts.finished.end(),
+            [](const auto& a, const auto& b) { return a.range.first < b.range.first; });
   reducer_->Contribute(unit, std::exchange(parts.finished, {}), deps_.stream->Record());
   return absl::OkStatus();
 }

@@ -103,7 +103,7 @@ class ShardedStore final : public UnitStore, private PartStore {
     std::vector<int> parameters;               // of the parts served here
     std::vector<Tensor> weights, gradients;    // of each; gradients while they are open
     int64_t elements = 0;                      // of them all
-    std::vector<GradientSum::Piece> finished;  // by home
+    std::vector<GradientSum::Piece> finished;  // of homes, as they come
   };
 
   explicit ShardedStore(const Dependencies& dependencies);
@@ -116,7 +116,7 @@ class ShardedStore final : public UnitStore, private PartStore {
   absl::Span<const int> nodes() const override { return nodes_; }
   absl::Span<const int> ServersOf(int unit) const override { return unit_parts_[static_cast<size_t>(unit)].servers; }
   absl::StatusOr<absl::Span<const Tensor>> PartWeights(int unit) override;
-  absl::StatusOr<absl::Span<const Tensor>> BeginPartGradients(int unit) override;
+  absl::StatusOr<absl::Span<const Tensor>> BeginPartGradients(int unit, int home) override;
   absl::Status EndPartGradients(int unit) override;
   absl::StatusOr<std::vector<int32_t>> Fetch(const int32_t* device, int64_t n) override;
   absl::Status Put(absl::Span<const int32_t> values, int32_t* device) override;

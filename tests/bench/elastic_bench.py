@@ -9,10 +9,10 @@ moved      what moves for GPT-2 124M on SIZES workers (3,4,8), when one is kille
            TCP connection over loopback gives at the same time of day
 link       the same with each worker on a host of its own (network namespaces, as root), whose link carries LINK (400)
            Mbit/s each way: the share of it, and of what one TCP connection over it gives, that the transfer keeps busy
-experts    a mixture of 16 experts, 4 a token, on two hosts of two workers each, with links of LINK (400) Mbit/s: bytes
-           from host to host in a step and its seconds, where tokens go to the experts and nodes are named (a row goes to
-           a host once), where each worker says that it is a node of its own (once to each worker), and where the
-           experts' weights go to the tokens
+experts    a mixture of 16 experts, 4 a token, and a shared one, on two hosts of two workers each, with links of LINK
+           (400) Mbit/s: bytes from host to host in a step and its seconds, where tokens go to the experts and nodes are
+           named (a row goes to a host once), where each worker says that it is a node of its own (once to each worker),
+           and where the experts' weights go to the tokens. With OTHER, another binary, both take turns
 detect     from kill -9, kill -STOP and a slowdown to the event that names the worker
 overhead   steady-state tokens/s with votes, heartbeats and mirrors against the same run with mirrors off and heartbeats
            ten times rarer; and the share of a step that is spent in vote and commit
@@ -333,24 +333,29 @@ def experts(bench, rounds, workers=2, steps=6):
     megabits = float(os.environ.get("LINK", "400"))
     config = bench.directory / "experts.yaml"
     config.write_text(
-        "model: {family: mixtral, vocab_size: 256, num_layers: 4, hidden_size: 256, num_heads: 4, num_experts: 16, "
-        "experts_per_token: 4, expert_intermediate_size: 192, max_sequence_length: 256}\n"
+        "model: {family: qwen2_moe, vocab_size: 256, num_layers: 4, hidden_size: 256, num_heads: 4, num_experts: 16, "
+        "experts_per_token: 4, expert_intermediate_size: 192, shared_expert_intermediate_size: 768, "
+        "max_sequence_length: 256}\n"
         f"data: {{train: [{bench.directory}/train.bin]}}\n"
         "batch: {sequence_length: 256, microbatch_size: 4, microbatches: 4}\n"
         "train: {steps: 1000000, threads: 1}\ncheckpoint: {every: never}\nelastic: {heartbeat_timeout_ms: 30000}\n"
         "log: {digest_every_steps: 0, sample_bytes: 0, every_steps: 1000000}\n")
-    print(f"16 experts, 4 a token, two hosts of {workers} workers, links of {megabits:.0f} Mbit/s; of {rounds} runs each:")
+    print(f"16 experts, 4 a token, and a shared one, two hosts of {workers} workers, links of {megabits:.0f} Mbit/s; of {rounds} runs each:")
     found = {}
+    binaries = {"": bench.binary} | ({", OTHER": os.environ["OTHER"]} if "OTHER" in os.environ else {})
     for _ in range(rounds):
         for title, by_host, placement in (("move, a node is a host", True, "move"), ("move, a node is a worker", False, "move"),
                                           ("gather", True, "gather")):
-            hosts = Hosts(["lead", "one", "two"])
-            try:
-                found.setdefault(title, []).append(experts_of(bench, hosts, config, by_host, workers, steps, megabits, placement))
-            finally:
-                hosts.remove()
+            for which, bench.binary in binaries.items():
+                hosts = Hosts(["lead", "one", "two"])
+                try:
+                    found.setdefault(title + which, []).append(
+                        experts_of(bench, hosts, config, by_host, workers, steps, megabits, placement))
+                finally:
+                    hosts.remove()
+    bench.binary = binaries[""]
     for title, rows in found.items():
-        print(f"  {title:24s} {spread([through / 2**20 for through, _, _ in rows], 'MiB', 1)} and "
+        print(f"  {title:31s} {spread([through / 2**20 for through, _, _ in rows], 'MiB', 1)} and "
               f"{spread([seconds for _, _, seconds in rows], digits=2)} a step; {spread([rows_ / 2**20 for _, rows_, _ in rows], 'MiB', 1)} "
               "of rows between nodes")
 

@@ -8,6 +8,8 @@
 // products: ExpertGemm and ExpertGradient of the gate and up projections (d -> 2f) against one product of all rows with
 // the matrix of one expert. of_dense is what part of the dense product's speed the grouped one has.
 // layer: forward and backward without the router's own products; *_share are parts of its time.
+// cost: forward and backward of a layer, all of it, over those of a dense SwiGLU layer of the same FLOPs a token, whose
+// width is that of a token's experts together. *_ms are parts of the expert layer's time.
 
 #include <benchmark/benchmark.h>
 
@@ -219,6 +221,129 @@ void BenchLayer(benchmark::State& state, ThreadPool& pool, const Case& c) {
   state.counters["swiglu_share"] = Median(swiglu) / all;
 }
 
+struct CostCase {
+  const char* name;
+  int64_t experts, chosen, hidden, width, tokens;
+};
+
+/// What a SwiGLU layer computes, apart from how its rows are chosen.
+struct Swiglu {
+  Swiglu(DType dtype, int64_t matrices, int64_t rows, int64_t hidden, int64_t width)
+      : gate_up(dtype, rows, 2 * width),
+        act(dtype, rows, width),
+        up(dtype, matrices * 2 * width, hidden),
+        down(dtype, matrices * hidden, width),
+        d_up(DType::kF32, matrices * 2 * width, hidden),
+        d_down(DType::kF32, matrices * hidden, width) {}
+  Operand gate_up, act, up, down, d_up, d_down;
+};
+
+void BenchCost(benchmark::State& state, ThreadPool& pool, const CostCase& c, DType dtype, Arithmetic arithmetic) {
+  CpuOps ops(pool, arithmetic);
+  Layer layer({c.name, c.experts, c.chosen, c.hidden, c.width, false, dtype, arithmetic}, c.tokens);
+  const int64_t slots = c.tokens * c.chosen, wide = 2 * c.width;
+  Operand x(dtype, c.tokens, c.hidden), y(dtype, c.tokens, c.hidden), d_y(dtype, c.tokens, c.hidden);
+  Operand d_x(dtype, c.tokens, c.hidden), by_slot(dtype, slots, c.hidden);
+  Operand router(DType::kF32, c.experts, c.hidden), d_router(DType::kF32, c.experts, c.hidden);
+  Operand logits(DType::kF32, c.tokens, c.experts), rest(DType::kF32, c.tokens, c.hidden);
+  Swiglu dense(dtype, 1, c.tokens, c.hidden, c.width * c.chosen), grouped(dtype, c.experts, slots, c.hidden, c.width);
+  const auto of_one = [](const Operand& o, int64_t rows) {
+    Matrix one = o.view;
+    one.rows = rows;
+    return one;
+  };
+  const auto run_dense = [&] {
+    Swiglu& s = dense;
+    ops.Gemm({.a = x.view, .b = s.up.view, .transpose_b = true, .c = s.gate_up.view});
+    ops.SwigluForward(s.act.view, s.gate_up.view);
+    ops.Gemm({.a = s.act.view, .b = s.down.view, .transpose_b = true, .c = y.view});
+    ops.Gemm({.a = d_y.view, .transpose_a = true, .b = s.act.view, .c = s.d_down.view});
+    ops.Gemm({.a = d_y.view, .b = s.down.view, .c = s.act.view});
+    ops.SwigluBackward(s.gate_up.view, s.act.view, s.gate_up.view);
+    ops.Gemm({.a = s.gate_up.view, .transpose_a = true, .b = x.view, .c = s.d_up.view});
+    ops.Gemm({.a = s.gate_up.view, .b = s.up.view, .c = d_x.view});
+  };
+  double products = 0, rows_moved = 0, routed = 0;
+  const auto timed = [&](double& part, auto&& call) { part += Time(call); };
+  const auto run_experts = [&] {
+    Swiglu& s = grouped;
+    const Matrix up = of_one(s.up, wide), down = of_one(s.down, c.hidden), d_up = of_one(s.d_up, wide),
+                 d_down = of_one(s.d_down, c.hidden);
+    const int64_t up_step = wide * c.hidden, down_step = c.hidden * c.width;
+    const ExpertRows rows = layer.rows();
+    timed(routed, [&] {
+      ops.Gemm({.a = x.view, .b = router.view, .transpose_b = true, .c = logits.view});
+      layer.Route(ops);
+      layer.Sort(ops);
+    });
+    timed(rows_moved, [&] { ops.GatherRows(by_slot.view, x.view, rows); });
+    timed(products, [&] {
+      ops.ExpertGemm({.a = by_slot.view, .b = up, .transpose_b = true, .b_step = up_step, .c = s.gate_up.view}, rows);
+      ops.ExpertSwigluForward(s.act.view, s.gate_up.view, layer.weights.data(), rows);
+      ops.ExpertGemm({.a = s.act.view, .b = down, .transpose_b = true, .b_step = down_step, .c = by_slot.view}, rows);
+    });
+    timed(rows_moved, [&] {
+      ops.CombineRows(y.view, by_slot.view, {}, rows);
+      ops.GatherRows(by_slot.view, d_y.view, rows);
+    });
+    timed(products, [&] {
+      ops.ExpertGradient({.a = by_slot.view, .b = s.act.view, .c = d_down, .c_step = down_step}, rows);
+      ops.ExpertGemm({.a = by_slot.view, .b = down, .b_step = down_step, .c = s.act.view}, rows);
+      ops.ExpertSwigluBackward(s.gate_up.view, layer.d_weights.data(), s.act.view, s.gate_up.view, layer.weights.data(),
+                               rows);
+    });
+    timed(rows_moved, [&] { ops.GatherRows(by_slot.view, x.view, rows); });
+    timed(products, [&] {
+      ops.ExpertGradient({.a = s.gate_up.view, .b = by_slot.view, .c = d_up, .c_step = up_step}, rows);
+      ops.ExpertGemm({.a = s.gate_up.view, .b = up, .b_step = up_step, .c = by_slot.view}, rows);
+    });
+    timed(routed, [&] {
+      ops.RouterBackward({.d_logits = layer.d_logits.view,
+                          .logits = layer.logits.view,
+                          .forward = layer.routed(),
+                          .d_weights = layer.d_weights.data()},
+                         layer.shape);
+      ops.Gemm({.a = layer.d_logits.view, .transpose_a = true, .b = x.view, .c = d_router.view});
+      ops.Gemm({.a = layer.d_logits.view, .b = router.view, .c = rest.view});
+    });
+    timed(rows_moved, [&] {
+      if (dtype == DType::kBF16) {
+        ops.CastToBf16(static_cast<uint16_t*>(d_x.view.data), static_cast<float*>(rest.view.data), c.tokens * c.hidden);
+      }
+      ops.CombineRows(d_x.view, by_slot.view, dtype == DType::kBF16 ? d_x.view : rest.view, rows);
+    });
+  };
+  run_dense();
+  run_experts();
+  std::vector<double> dense_times, expert_times, ratios;
+  products = rows_moved = routed = 0;
+  for (auto _ : state) {
+    dense_times.push_back(Time(run_dense));
+    expert_times.push_back(Time(run_experts));
+    ratios.push_back(expert_times.back() / dense_times.back());
+    state.SetIterationTime(expert_times.back());
+  }
+  const double milliseconds = 1e3 / static_cast<double>(ratios.size());
+  state.counters["cost"] = Median(ratios);
+  state.counters["dense_ms"] = 1e3 * Median(dense_times);
+  state.counters["products_ms"] = milliseconds * products;
+  state.counters["rows_ms"] = milliseconds * rows_moved;
+  state.counters["router_ms"] = milliseconds * routed;
+}
+
+void RegisterCost(ThreadPool& pool, const char* variant, DType dtype, Arithmetic arithmetic) {
+  for (const CostCase& c :
+       {CostCase{"8x1024x1024", 8, 2, 1024, 1024, 2048}, CostCase{"16x512x512", 16, 4, 512, 512, 1024},
+        CostCase{"16x512x512", 16, 4, 512, 512, 4096}, CostCase{"32x768x768", 32, 4, 768, 768, 2048},
+        CostCase{"64x512x512", 64, 8, 512, 512, 1024}, CostCase{"64x1024x512", 64, 8, 1024, 512, 4096}}) {
+    benchmark::RegisterBenchmark(
+        (std::string("cost/") + c.name + "/" + std::to_string(c.tokens) + "/" + variant).c_str(),
+        [&pool, c, dtype, arithmetic](benchmark::State& state) { BenchCost(state, pool, c, dtype, arithmetic); })
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond);
+  }
+}
+
 void Register(ThreadPool& pool) {
   const struct {
     const char* name;
@@ -226,6 +351,7 @@ void Register(ThreadPool& pool) {
     Arithmetic arithmetic;
   } variants[] = {{"fp32", DType::kF32, Arithmetic::kPortable}, {"bf16_native", DType::kBF16, FastestArithmetic()}};
   for (const auto& v : variants) {
+    RegisterCost(pool, v.name, v.dtype, v.arithmetic);
     for (Case c : {Case{"8x768x2048", 8, 2, 768, 2048, true, v.dtype, v.arithmetic},
                    Case{"64x512x512", 64, 8, 512, 512, true, v.dtype, v.arithmetic}}) {
       for (const bool even : {true, false}) {

@@ -50,10 +50,9 @@ void Cluster::StartAgent(const std::string& node, int workers, const std::string
   if (!host.empty()) arguments.insert(arguments.end(), {"--host", host});
   const std::vector<std::string> set = Set(overrides);
   arguments.insert(arguments.end(), set.begin(), set.end());
-  agents_[node] = std::make_unique<LoggedProcess>(
-      arguments, run_ + ".agent_" + node + ".log",
-      std::vector<std::pair<std::string, std::string>>{
-          {"HOLDFAST_TEST_SLOWDOWN_MS", std::to_string(options_.slowdown_milliseconds)}});
+  std::vector<std::pair<std::string, std::string>> environment = options_.environment;
+  environment.emplace_back("HOLDFAST_TEST_SLOWDOWN_MS", std::to_string(options_.slowdown_milliseconds));
+  agents_[node] = std::make_unique<LoggedProcess>(arguments, run_ + ".agent_" + node + ".log", environment);
 }
 
 void Cluster::Kill(LoggedProcess& process) {

@@ -23,10 +23,11 @@ namespace holdfast::chaos {
 class Cluster {
  public:
   struct Options {
-    int workers = 4;                       // wanted
-    std::vector<std::string> overrides{};  // --set, of coordinator and agents
-    std::string listen = "127.0.0.1:0";    // the port of the first start is kept
-    int slowdown_milliseconds = 4;         // per microbatch, so that metrics stay short
+    int workers = 4;                                                 // wanted
+    std::vector<std::string> overrides{};                            // --set, of coordinator and agents
+    std::string listen = "127.0.0.1:0";                              // the port of the first start is kept
+    int slowdown_milliseconds = 4;                                   // per microbatch, so that metrics stay short
+    std::vector<std::pair<std::string, std::string>> environment{};  // of agents, and so of their workers
   };
   /// `run` is the run directory; it must lie on the stage.
   Cluster(const Stage& stage, std::string run, Options options);

@@ -1,12 +1,13 @@
 // Proves that rows get from experts elsewhere what they get from experts here, bit for bit, gradients included, however
-// experts are spread over ranks and nodes, and rows over experts; that memory does not depend on it; and that a row
-// goes to a node once. Ranks are threads.
+// experts are spread over ranks and nodes, and rows over experts; that memory does not depend on it; that a row goes to
+// a node once; and that as many bytes are sent as are foretold. Ranks are threads.
 
 #include "models/expert_parallel.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -19,11 +20,12 @@
 #include "framework/comm/in_process.h"
 #include "framework/nn/part_store.h"
 #include "framework/parallel/group_exchange.h"
+#include "models/expert_bytes.h"
 
 namespace holdfast {
 namespace {
 
-constexpr int64_t kExperts = 6, kChosen = 2, kHidden = 16, kWidth = 12, kRows = 24, kSlots = kRows * kChosen;
+constexpr int64_t kExperts = 6, kChosen = 2, kHidden = 16, kWidth = 12, kRows = 30, kSlots = kRows * kChosen;
 constexpr int64_t kGateUp = 2 * kWidth * kHidden, kDown = kHidden * kWidth, kExpert = kGateUp + kDown;
 
 const std::vector<int32_t> kAll{0, 1, 2, 3, 4, 5};
@@ -36,7 +38,7 @@ std::vector<float> Noise(int64_t n, unsigned seed) {
   return values;
 }
 
-/// Counts vectors that go to another node.
+/// Counts vectors that go to another node, and all bytes of rows and of what is sent of them.
 class CountingExchange final : public Exchange {
  public:
   CountingExchange(Exchange& inner, std::vector<int> nodes) : inner_(inner), nodes_(std::move(nodes)) {}
@@ -47,13 +49,19 @@ class CountingExchange final : public Exchange {
     return inner_.AllToAllCounts(counts, per_rank);
   }
   absl::Status AllToAllRows(RowSlices<const void*> rows, RowSlices<void*> result, int64_t row_bytes) override {
-    for (int member = 0; member < size() && row_bytes == kHidden * 4; ++member) {
+    for (int member = 0; member < size(); ++member) {
       const auto at = static_cast<size_t>(member);
-      if (nodes_[at] != nodes_[static_cast<size_t>(rank())]) vectors_between_nodes += rows.counts[at];
+      const bool between = nodes_[at] != nodes_[static_cast<size_t>(rank())];
+      if (between && row_bytes == kHidden * 4) vectors_between_nodes += rows.counts[at];
+      if (member != rank()) (between ? bytes.between_nodes : bytes.in_node) += rows.counts[at] * row_bytes;
     }
     return inner_.AllToAllRows(rows, result, row_bytes);
   }
+  int64_t Begin(Work work) override { return inner_.Begin(std::move(work)); }
+  absl::Status Wait(int64_t number) override { return inner_.Wait(number); }
+  void Abandon() override { inner_.Abandon(); }
   int64_t vectors_between_nodes = 0;
+  ExchangedBytes bytes;
 
  private:
   Exchange& inner_;
@@ -81,9 +89,13 @@ class TestParts final : public PartStore {
     weight_views_ = Views(weights_.data());
     return absl::MakeConstSpan(weight_views_);
   }
-  absl::StatusOr<absl::Span<const Tensor>> BeginPartGradients(int) override {
-    gradients.emplace_back(weights_.size(), -1.0f);
-    gradient_views_ = Views(gradients.back().data());
+  absl::StatusOr<absl::Span<const Tensor>> BeginPartGradients(int, int home) override {
+    const auto number = std::find(homes_.begin(), homes_.end(), home) - homes_.begin();
+    gradients.resize(homes_.size());
+    std::vector<float>& of_home = gradients[static_cast<size_t>(number)];
+    EXPECT_TRUE(of_home.empty()) << "home " << home << " twice";
+    of_home.assign(weights_.size() + 1, -1.0f);  // one more, so that a rank without experts has some, too
+    gradient_views_ = Views(of_home.data());
     return absl::MakeConstSpan(gradient_views_);
   }
   absl::Status EndPartGradients(int) override { return absl::OkStatus(); }
@@ -117,17 +129,20 @@ class TestParts final : public PartStore {
 
 /// What one home has, and what it gets.
 struct Home {
-  /// Each row goes to two of `choices`, experts, which take the first `room` rows.
+  /// Each row goes to two of `choices`, experts, which take the first `room` rows. Every two are chosen alike.
   Home(unsigned seed, const std::vector<int32_t>& choices, int64_t room) : x(Noise(kRows * kHidden, seed)) {
     std::mt19937 random(seed);
     d_y = Noise(kRows * kHidden, seed + 1000);
     weights = Noise(kSlots, seed + 2000);
-    std::vector<int32_t> experts;
-    for (int64_t r = 0; r < kRows; ++r) {
-      std::vector<int32_t> chosen;
-      std::sample(choices.begin(), choices.end(), std::back_inserter(chosen), kChosen, random);
-      experts.insert(experts.end(), chosen.begin(), chosen.end());
+    std::vector<std::array<int32_t, kChosen>> pairs;
+    while (std::ssize(pairs) < kRows) {
+      for (size_t i = 0; i < choices.size(); ++i) {
+        for (size_t j = 0; j < i; ++j) pairs.push_back({choices[j], choices[i]});
+      }
     }
+    std::shuffle(pairs.begin(), pairs.end(), random);
+    std::vector<int32_t> experts;
+    for (const auto& pair : pairs) experts.insert(experts.end(), pair.begin(), pair.end());
     std::vector<int32_t> dropped;
     for (int64_t e = 0; e < kExperts; ++e) {
       offsets.push_back(static_cast<int32_t>(by_slot.size()));
@@ -164,6 +179,7 @@ struct Rank {
   std::vector<std::vector<float>> gradients;
   int64_t rounds = 0;
   int64_t vectors_between_nodes = 0;
+  ExchangedBytes bytes;
   size_t arena_bytes = 0;
 };
 
@@ -180,19 +196,25 @@ Rank RunRank(Exchange& exchange, const std::vector<int>& nodes, const std::vecto
     return kernels::Matrix{values.data(), DType::kF32, std::ssize(values) / kHidden, kHidden, kHidden};
   };
   ExpertTraffic traffic;
+  int there = 0, back = 0;
+  const ExpertParallel::Beside beside{.there = [&] { ++there; }, .back = [&] { ++back; }};
   absl::Status status;
   if (home == nullptr) {
-    status = experts.Forward(pass, 0, nullptr, {}, &traffic);
-    if (status.ok()) status = experts.Backward(pass, 0, nullptr, {}, traffic, {}, nullptr);
+    status = experts.Forward(pass, 0, nullptr, {}, &traffic, beside);
+    if (status.ok()) status = experts.Backward(pass, 0, nullptr, {}, traffic, {}, nullptr, beside);
   } else {
     const ExpertParallel::Rows rows = home->Rows();
-    status = experts.Forward(pass, 0, &rows, matrix(home->y), &traffic);
+    status = experts.Forward(pass, 0, &rows, matrix(home->y), &traffic, beside);
     if (status.ok()) {
-      status = experts.Backward(pass, 0, &rows, matrix(home->d_y), traffic, matrix(home->d_x), home->d_weights.data());
+      status = experts.Backward(pass, 0, &rows, matrix(home->d_y), traffic, matrix(home->d_x), home->d_weights.data(),
+                                beside);
     }
   }
   EXPECT_TRUE(status.ok()) << status;
-  return {parts.here, parts.gradients, traffic.rounds, counting.vectors_between_nodes, arena.peak_bytes()};
+  EXPECT_EQ(there, 2);
+  EXPECT_EQ(back, 2);
+  return {parts.here,     parts.gradients,   traffic.rounds, counting.vectors_between_nodes,
+          counting.bytes, arena.peak_bytes()};
 }
 
 /// Of homes that are each alone: gradients by home and expert.
@@ -267,11 +289,13 @@ TEST_P(ExpertParallelTest, HasTheBitsOfExpertsHere) {
       const auto stream = device->CreateStream().value();
       StepProgress progress;
       Communicator& communicator = *communicators[static_cast<size_t>(member)];
-      GroupExchange exchange(communicator, c.nodes, *stream, progress, std::chrono::milliseconds(20'000));
-      exchange.BeginStep({});
+      const auto exchange =
+          GroupExchange::Create(communicator, c.nodes, *device, *stream, progress, std::chrono::milliseconds(20'000))
+              .value();
+      exchange->BeginStep({});
       const auto at = std::find(c.homes.begin(), c.homes.end(), member);
       Home* const home = at == c.homes.end() ? nullptr : &homes[static_cast<size_t>(at - c.homes.begin())];
-      ranks[static_cast<size_t>(member)] = RunRank(exchange, c.nodes, c.servers, c.homes, home);
+      ranks[static_cast<size_t>(member)] = RunRank(*exchange, c.nodes, c.servers, c.homes, home);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -289,6 +313,7 @@ TEST_P(ExpertParallelTest, HasTheBitsOfExpertsHere) {
     EXPECT_EQ(std::count(homes[h].d_weights.begin(), homes[h].d_weights.end(), 0.0f), kSlots - homes[h].offsets.back());
   }
   int64_t vectors = 0;
+  ExchangedBytes bytes;
   for (const Rank& rank : ranks) {
     ASSERT_EQ(rank.gradients.size(), homes.size());
     for (size_t h = 0; h < homes.size(); ++h) {
@@ -299,10 +324,19 @@ TEST_P(ExpertParallelTest, HasTheBitsOfExpertsHere) {
       }
     }
     vectors += rank.vectors_between_nodes;
+    bytes += rank.bytes;
     EXPECT_EQ(rank.rounds > 1, c.rounds) << rank.rounds;
     EXPECT_EQ(rank.arena_bytes, alone.arena_bytes);  // whatever goes where
   }
   EXPECT_EQ(vectors, VectorsBetweenNodes(c, homes));
+  if (c.choices != kAll || c.room < kRows) return;
+  std::vector<int64_t> experts(c.nodes.size());
+  for (const int server : c.servers) ++experts[static_cast<size_t>(server)];
+  const ExpectedBytes expected_bytes = ExpectedTokenBytes(
+      {.chosen = kChosen, .experts = experts, .nodes = c.nodes, .homes = c.homes, .vector_bytes = kHidden * 4});
+  const auto tokens = static_cast<double>(kRows * std::ssize(c.homes));
+  EXPECT_NEAR(static_cast<double>(bytes.in_node), expected_bytes.in_node * tokens, 1e-3);
+  EXPECT_NEAR(static_cast<double>(bytes.between_nodes), expected_bytes.between_nodes * tokens, 1e-3);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -57,6 +57,7 @@ TEST(ExpertRoutesTest, EveryHomeReachesEveryNodeOnceWhateverTheSizes) {
       if (home < 0) continue;
       ++times[{home, routes.NodeOf(member)}];
       EXPECT_EQ(routes.RelayOf(home, routes.NodeOf(member)), member);
+      EXPECT_EQ(routes.TurnOf(home, routes.NodeOf(member)), turn);
     }
   }
   EXPECT_EQ(times.size(), homes.size() * 4);

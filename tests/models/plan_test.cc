@@ -1,12 +1,14 @@
 // Proves FLOP counts against formulas written by hand, of windows by counting pairs, and that recomputation costs what
-// it should. That arena sizes are exact is proven by every pass in transformer_test.cc, whose arenas have the planned
-// capacity.
+// it should; and the bytes that a mixture sends. That arena sizes are exact is proven by every pass in
+// transformer_test.cc, whose arenas have the planned capacity.
 #include "models/plan.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "models/expert_bytes.h"
+#include "models/experts.h"
 #include "tests/models/test_models.h"
 
 namespace holdfast {
@@ -94,6 +96,39 @@ TEST(PlanTest, AWindowCountsWhatIsLeftOfAttention) {
     const double products = 12 * 2 * 2.0 * 768 * 512 * 512 / 2;  // causal
     EXPECT_NEAR(forward - pass, products * (1 - share), 0.01 * products) << window;
   }
+}
+
+TEST(PlanTest, AMixtureSendsWhatItsGroupIsExpectedTo) {
+  Config config;
+  config.model = {.hidden_size = 64, .num_experts = 6, .experts_per_token = 2, .expert_intermediate_size = 96};
+  config.batch = {.sequence_length = 100, .microbatch_size = 1};
+  config.train.compute_dtype = ComputeDType::kBF16;
+  const auto bytes = [&](int64_t workers, int64_t replicas) {
+    config.elastic.workers = workers;
+    config.parallel.replicas = replicas;
+    return ExpertBytesOf(config);
+  };
+  // Of two workers a token's experts are both with the other one by 3 in 15, both with its own by as many.
+  constexpr double kVector = 128, kSome = 12.0 / 15;
+  EXPECT_NEAR(bytes(2, 1).move, 100 * (3 * kVector * kSome + 2 * kVector + 20), 1e-6);
+  EXPECT_DOUBLE_EQ(bytes(2, 1).gather, 0.5 * 8 * 6 * 3 * 96 * 64);
+  EXPECT_EQ(bytes(4, 2).move, bytes(2, 1).move);  // two groups of two
+  EXPECT_EQ(bytes(1, 1).move, bytes(2, 1).move);
+  // Each expert with a worker of its own, of which one in six is the home.
+  EXPECT_NEAR(bytes(6, 1).move, 100 * 2 * (5.0 / 6) * (5 * kVector + 20), 1e-6);
+  EXPECT_NEAR(bytes(12, 1).move, 100 * 2 * (11.0 / 12) * (5 * kVector + 20), 1e-6);  // as many have none
+}
+
+TEST(PlanTest, DroppedChoicesAreNotCounted) {
+  ModelConfig config;
+  config.hidden_size = 64;
+  config.num_experts = 8;
+  config.experts_per_token = 2;
+  config.expert_intermediate_size = 96;
+  const std::vector<Figure> figures = {{.name = "expert_load", .values = {2, 2}, .is_list = true},
+                                       {.name = "dropped_choices", .values = {0.25, 0.5}, .is_list = true}};
+  EXPECT_DOUBLE_EQ(DroppedFlopsPerToken(config, figures), 6.0 * 0.75 * 2 * 3 * 96 * 64);
+  EXPECT_EQ(DroppedFlopsPerToken(config, {}), 0);
 }
 
 }  // namespace

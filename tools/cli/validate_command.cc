@@ -15,6 +15,7 @@
 #include "framework/config/enum_names.h"
 #include "framework/config/load.h"
 #include "framework/metrics/progress.h"
+#include "models/expert_bytes.h"
 #include "models/experts.h"
 #include "models/plan.h"
 #include "models/runtime/make_model.h"
@@ -102,8 +103,10 @@ void PrintExpertPlacement(const Config& config, const ParameterLayout& layout, c
   PrintRow("parallel.experts",
            absl::StrCat(Name(config.parallel.experts), automatic ? move ? ": move" : ": gather" : "",
                         automatic ? ", which sends fewer bytes" : ""));
-  PrintRow("gather, a layer sends", FormatBytes(bytes.gather) + " a microbatch and worker, at most: its experts");
-  PrintRow("move, a layer sends", FormatBytes(bytes.move) + " a microbatch and worker, at most: its tokens");
+  const std::string among = absl::StrCat(" a microbatch, among ", bytes.workers, " workers: its ");
+  PrintRow("gather, a layer sends", absl::StrCat(FormatBytes(bytes.gather), among, "experts"));
+  PrintRow("move, a layer sends",
+           absl::StrCat(FormatBytes(bytes.move), among, "tokens, if all experts are chosen alike"));
   const int64_t tokens = config.batch.microbatch_tokens(), room = ExpertCapacity(config.model, tokens);
   PrintRow("an expert takes", room > 0 && room < tokens
                                   ? absl::StrCat("up to ", room, " of a microbatch's ", tokens, " tokens in training")

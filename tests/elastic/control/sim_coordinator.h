@@ -144,7 +144,7 @@ class CoordinatorRuntime {
     if (CheckpointSchedule(options_.checkpoint).enabled()) RETURN_IF_ERROR(Claim(p, &history.state));
     RETURN_IF_ERROR(disk_.run.CutMetrics(history.recorded_step));
     p->lock.emplace(std::move(lock));
-    ASSIGN_OR_RETURN(p->recorder, RunRecorder::Open(disk_.config, disk_.run, 0, history.recorded_step));
+    ASSIGN_OR_RETURN(p->recorder, RunRecorder::Open(disk_.config, disk_.run, nullptr, history.recorded_step));
     p->branch = p->persisted = history.state.branch;
     CoordinatorOptions options = options_;
     options.last_generation = bugs_.forgets_generation ? 0 : history.state.generation;

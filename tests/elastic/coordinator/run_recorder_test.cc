@@ -14,18 +14,24 @@ TEST(RunRecorder, UtilisationIsOfTheWorldsPeak) {
   const TemporaryDirectory root;
   const RunDirectory directory(root.path());
   Config config;
-  config.train.steps = 2;
+  config.train.steps = 3;
   {
-    const auto recorder = RunRecorder::Open(config, directory, kFlopsPerToken);
+    const auto recorder = RunRecorder::Open(config, directory, [](const std::vector<Figure>& figures) {
+      return figures.empty() ? kFlopsPerToken : kFlopsPerToken - figures[0].values[0];
+    });
     ASSERT_TRUE(recorder.ok()) << recorder.status();
     ASSERT_TRUE((*recorder)->Record({.step = 1, .world_size = 2, .peak_flops = kPeak, .digests = {}}).ok());
     ASSERT_TRUE((*recorder)->Record({.step = 2, .world_size = 3, .digests = {}}).ok());
+    const std::vector<Figure> figures = {{.name = "left_out", .values = {1e9}}};
+    ASSERT_TRUE((*recorder)->Record({.step = 3, .peak_flops = kPeak, .digests = {}, .figures = figures}).ok());
   }
   const auto steps = directory.ReadMetrics();
   ASSERT_TRUE(steps.ok()) << steps.status();
   ASSERT_TRUE(steps->at(0).mfu.has_value());
   EXPECT_DOUBLE_EQ(*steps->at(0).mfu, kFlopsPerToken * steps->at(0).tokens_per_second / kPeak);
   EXPECT_FALSE(steps->at(1).mfu.has_value());
+  ASSERT_TRUE(steps->at(2).mfu.has_value());
+  EXPECT_DOUBLE_EQ(*steps->at(2).mfu, (kFlopsPerToken - 1e9) * steps->at(2).tokens_per_second / kPeak);
 }
 
 TEST(RunRecorder, WhatAModelSaysOfAStepStandsInItsLine) {
@@ -34,7 +40,7 @@ TEST(RunRecorder, WhatAModelSaysOfAStepStandsInItsLine) {
   const Config config;
   const std::vector<Figure> figures = {{.name = "aux_loss", .values = {1.0 / 3}},
                                        {.name = "load", .values = {1.5, 2.25}, .is_list = true}};
-  const auto recorder = RunRecorder::Open(config, directory, 0);
+  const auto recorder = RunRecorder::Open(config, directory, nullptr);
   ASSERT_TRUE(recorder.ok()) << recorder.status();
   ASSERT_TRUE((*recorder)->Record({.step = 1, .digests = {}, .figures = figures}).ok());
   EXPECT_EQ(directory.ReadMetrics()->at(0).figures, figures);
@@ -44,7 +50,7 @@ TEST(RunRecorder, TheRecordNeverGetsAHole) {
   const TemporaryDirectory root;
   const RunDirectory directory(root.path());
   Config config;
-  const auto recorder = RunRecorder::Open(config, directory, 0);
+  const auto recorder = RunRecorder::Open(config, directory, nullptr);
   ASSERT_TRUE(recorder.ok()) << recorder.status();
   for (const int64_t step : {1, 2, 3}) ASSERT_TRUE((*recorder)->Record({.step = step, .digests = {}}).ok());
   for (const int64_t step : {3, 5})
@@ -60,7 +66,7 @@ TEST(RunRecorder, ARunThatTakesOverACheckpointBeginsWithTheStepAfterIt) {
   const TemporaryDirectory root;
   const RunDirectory directory(root.path());
   Config config;
-  const auto recorder = RunRecorder::Open(config, directory, 0);
+  const auto recorder = RunRecorder::Open(config, directory, nullptr);
   ASSERT_TRUE(recorder.ok()) << recorder.status();
   ASSERT_TRUE((*recorder)->Rewind(50).ok());
   EXPECT_TRUE((*recorder)->Record({.step = 51, .digests = {}}).ok());

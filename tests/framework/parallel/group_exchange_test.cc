@@ -1,10 +1,12 @@
 // Proves that rows reach the ranks that they are for, in order, whoever sends how many, none included; and that an
-// exchange ends with a stop, an abort or a rank that is gone. Ranks are threads.
+// exchange ends with a stop, an abort or a rank that is gone; that what is begun goes on beside its pass, in order, and
+// ends with it. Ranks are threads.
 
 #include "framework/parallel/group_exchange.h"
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -84,6 +86,10 @@ void ThereAndBack(Exchange& exchange, int experts, unsigned seed) {
 
 class GroupExchangeTest : public testing::Test {
  protected:
+  std::unique_ptr<GroupExchange> Over(Communicator& communicator, const std::vector<int>& nodes, Stream& stream) {
+    return GroupExchange::Create(communicator, nodes, *device_, stream, progress_, kExchangeTimeout).value();
+  }
+
   const std::unique_ptr<Device> device_ = MakeCpuDevice(1);
   StepProgress progress_;
   const std::vector<int> nodes_ = std::vector<int>(5);
@@ -97,10 +103,10 @@ TEST_F(GroupExchangeTest, CountsBytesInANodeAndBetweenNodes) {
   for (int rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
       const auto stream = device_->CreateStream().value();
-      GroupExchange exchange(*communicators[static_cast<size_t>(rank)], nodes, *stream, progress_, kExchangeTimeout);
-      exchange.BeginStep({});
-      EXPECT_TRUE(exchange.AllToAllCounts({1, 2, 3, 4}, {2, 1, 1}).ok());
-      bytes[static_cast<size_t>(rank)] = exchange.bytes();
+      const auto exchange = Over(*communicators[static_cast<size_t>(rank)], nodes, *stream);
+      exchange->BeginStep({});
+      EXPECT_TRUE(exchange->AllToAllCounts({1, 2, 3, 4}, {2, 1, 1}).ok());
+      bytes[static_cast<size_t>(rank)] = exchange->bytes();
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -119,10 +125,10 @@ TEST_F(GroupExchangeTest, RowsGoThereAndBack) {
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
         const auto stream = device_->CreateStream().value();
-        GroupExchange exchange(*communicators[static_cast<size_t>(rank)], nodes_, *stream, progress_, kExchangeTimeout);
-        exchange.BeginStep({});
+        const auto exchange = Over(*communicators[static_cast<size_t>(rank)], nodes_, *stream);
+        exchange->BeginStep({});
         for (unsigned seed = 0; seed < 8; ++seed) {
-          for (const int experts : {1, 4, 7}) ThereAndBack(exchange, experts, seed);  // fewer than ranks, too
+          for (const int experts : {1, 4, 7}) ThereAndBack(*exchange, experts, seed);  // fewer than ranks, too
         }
         ASSERT_TRUE(communicators[static_cast<size_t>(rank)]
                         ->Barrier(std::chrono::steady_clock::now() + kExchangeTimeout)
@@ -145,7 +151,8 @@ TEST_F(GroupExchangeTest, EndsWithAStopAnAbortOrALostRank) {
   const auto stream = device_->CreateStream().value();
   for (const bool lost : {false, true}) {
     auto communicators = MakeInProcessWorld(2, 1);
-    GroupExchange exchange(*communicators[0], nodes_, *stream, progress_, kExchangeTimeout);
+    const std::unique_ptr<GroupExchange> created = Over(*communicators[0], nodes_, *stream);
+    GroupExchange& exchange = *created;
     std::stop_source stop;
     stop.request_stop();
     exchange.BeginStep(stop.get_token());
@@ -158,6 +165,71 @@ TEST_F(GroupExchangeTest, EndsWithAStopAnAbortOrALostRank) {
     EXPECT_FALSE(exchange.AllToAllCounts({1, 2}, {1, 1}).ok());
     EXPECT_FALSE(exchange.AllToAllRows({nullptr, none, none}, {nullptr, none, none}, 4).ok());
   }
+}
+
+TEST_F(GroupExchangeTest, RunsWhatIsBegunBesideThePass) {
+  auto communicators = MakeInProcessWorld(2, 1);
+  std::promise<void> begun;  // by rank 0: only then rank 1 begins its own
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto stream = device_->CreateStream().value();
+      const auto exchange = Over(*communicators[static_cast<size_t>(rank)], nodes_, *stream);
+      exchange->BeginStep({});
+      if (rank == 1) begun.get_future().wait();
+      // In each of three works a row goes to the other rank, which has copied what came in the one before to there.
+      const Numbers counts = rank == 0 ? Numbers{0, 1} : Numbers{1, 0}, none{0, 0};
+      std::vector<float> row(4, static_cast<float>(rank)), came(4);
+      int64_t last = 0;
+      for (int i = 0; i < 3; ++i) {
+        last = exchange->Begin([&](kernels::Ops& ops) -> absl::Status {
+          const absl::Status status =
+              exchange->AllToAllRows({row.data(), counts, none}, {came.data(), counts, none}, 16);
+          ops.Copy(row.data(), came.data(), 16);
+          return status;
+        });
+        EXPECT_EQ(last, i + 1);
+      }
+      if (rank == 0) begun.set_value();
+      EXPECT_TRUE(exchange->Wait(1).ok());
+      EXPECT_TRUE(exchange->Wait(last).ok());
+      EXPECT_EQ(row, std::vector<float>(4, static_cast<float>(1 - rank)));
+      EXPECT_EQ(exchange->bytes().in_node, 3 * 16);
+      ThereAndBack(*exchange, 3, 1);  // the pass makes exchanges again
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(GroupExchangeTest, NothingIsDoneAfterAWorkThatFailed) {
+  auto communicators = MakeInProcessWorld(2, 1);
+  const auto stream = device_->CreateStream().value();
+  const auto exchange = Over(*communicators[0], nodes_, *stream);
+  exchange->BeginStep({});
+  bool done = false;
+  exchange->Begin([](kernels::Ops&) { return absl::DataLossError("a test"); });
+  const int64_t second = exchange->Begin([&](kernels::Ops&) {
+    done = true;
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(exchange->Wait(second).code(), absl::StatusCode::kDataLoss);
+  exchange->Abandon();
+  EXPECT_FALSE(done);
+}
+
+TEST_F(GroupExchangeTest, WhatIsUnderWayEndsWhenItsPassHasFailed) {
+  auto communicators = MakeInProcessWorld(2, 1);
+  const auto stream = device_->CreateStream().value();
+  const auto exchange = Over(*communicators[0], nodes_, *stream);
+  exchange->BeginStep({});
+  absl::Status ended;
+  exchange->Begin([&](kernels::Ops&) {
+    const Numbers none{0, 0};
+    ended = exchange->AllToAllRows({nullptr, none, none}, {nullptr, none, none}, 4);  // rank 1 makes none
+    return ended;
+  });
+  exchange->Abandon();
+  EXPECT_EQ(ended.code(), absl::StatusCode::kAborted) << ended;
 }
 
 }  // namespace

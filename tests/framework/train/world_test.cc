@@ -169,21 +169,17 @@ struct Gate {
   }
 };
 
-class GatedCommunicator final : public Communicator {
+class WrappedCommunicator : public Communicator {
  public:
-  GatedCommunicator(std::unique_ptr<Communicator> inner, Gate& gate) : inner_(std::move(inner)), gate_(gate) {}
+  explicit WrappedCommunicator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   uint64_t generation() const override { return inner_->generation(); }
+  bool serves_device_memory() const override { return inner_->serves_device_memory(); }
   absl::Status AllGatherV(ConstBytes input, RankSlices<Bytes> output, Deadline deadline) override {
     return inner_->AllGatherV(input, output, deadline);
   }
   absl::Status AllToAllV(RankSlices<ConstBytes> input, RankSlices<Bytes> output, Deadline deadline) override {
-    std::unique_lock lock(gate_.mutex);
-    if (!gate_.changed.wait_until(lock, deadline, [&] { return gate_.open; })) {
-      return absl::DeadlineExceededError("nobody has begun the step");
-    }
-    lock.unlock();
     return inner_->AllToAllV(input, output, deadline);
   }
   absl::Status Broadcast(int root, Bytes data, Deadline deadline) override {
@@ -200,7 +196,37 @@ class GatedCommunicator final : public Communicator {
 
  private:
   std::unique_ptr<Communicator> inner_;
+};
+
+class GatedCommunicator final : public WrappedCommunicator {
+ public:
+  GatedCommunicator(std::unique_ptr<Communicator> inner, Gate& gate)
+      : WrappedCommunicator(std::move(inner)), gate_(gate) {}
+  absl::Status AllToAllV(RankSlices<ConstBytes> input, RankSlices<Bytes> output, Deadline deadline) override {
+    std::unique_lock lock(gate_.mutex);
+    if (!gate_.changed.wait_until(lock, deadline, [&] { return gate_.open; })) {
+      return absl::DeadlineExceededError("nobody has begun the step");
+    }
+    lock.unlock();
+    return WrappedCommunicator::AllToAllV(input, output, deadline);
+  }
+
+ private:
   Gate& gate_;
+};
+
+/// Calls a function in each exchange.
+class WatchedCommunicator final : public WrappedCommunicator {
+ public:
+  WatchedCommunicator(std::unique_ptr<Communicator> inner, std::function<void()> on_exchange)
+      : WrappedCommunicator(std::move(inner)), on_exchange_(std::move(on_exchange)) {}
+  absl::Status AllToAllV(RankSlices<ConstBytes> input, RankSlices<Bytes> output, Deadline deadline) override {
+    on_exchange_();
+    return WrappedCommunicator::AllToAllV(input, output, deadline);
+  }
+
+ private:
+  std::function<void()> on_exchange_;
 };
 
 /// Members of a world, by rank, and what each step of it gave.
@@ -225,6 +251,8 @@ class TestWorld {
   const std::vector<Process*>& members() const { return members_; }
   const Placement& placement() const { return placement_; }
   void SetPlacement(Placement placement) { placement_ = std::move(placement); }
+  /// Called with the rank in each of its exchanges of rows of a unit that is computed in parts. Before Enter.
+  void SetOnExchange(std::function<void(int rank)> on_exchange) { on_exchange_ = std::move(on_exchange); }
   /// Mirrors are filled when it opens.
   void SetGate(Gate* gate) { gate_ = gate; }
   bool mirrored(int rank) const { return (*mirrored_)[static_cast<size_t>(rank)]; }
@@ -327,6 +355,9 @@ class TestWorld {
       for (size_t i = 0; i < group.size(); ++i) {
         const auto r = static_cast<size_t>(group[i]);
         result[r].parts = Restrict(std::move(again[i]), r);
+        if (on_exchange_ == nullptr) continue;
+        result[r].parts = std::make_unique<WatchedCommunicator>(
+            std::move(result[r].parts), [on_exchange = on_exchange_, rank = group[i]] { on_exchange(rank); });
       }
     }
     return result;
@@ -343,6 +374,7 @@ class TestWorld {
   ParallelConfig parallel_;
   Placement placement_;
   Gate* gate_ = nullptr;
+  std::function<void(int rank)> on_exchange_;
   // By rank: its missing mirrors have come. Shared with the threads that fill them, which a world may not live to see.
   std::shared_ptr<std::vector<std::atomic<bool>>> mirrored_;
 };
@@ -916,6 +948,39 @@ void AbortAStep(Setting setting) {
 TEST(World, AnAbortedStepLeavesNoTrace) { AbortAStep({}); }
 
 TEST(World, AnAbortedExchangeOfTokensLeavesNoTrace) { AbortAStep({.num_experts = 5, .in_parts = true}); }
+
+// In every exchange of a step in turn, of each layer, forward and backward, there, from node to node and back: the
+// others do the step again without the rank that is lost there.
+TEST(World, ALossInAnyExchangeOfTokensLeavesNoTrace) {
+  constexpr int kLost = 1, kExchangesAtLeast = 40;
+  const Setting setting{.num_experts = 5, .in_parts = true};
+  const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+  int64_t strike = 0;
+  for (bool struck = true; struck; ++strike) {
+    Fleet fleet(setting);
+    const std::vector<Process*> members = fleet.Start(4);
+    TestWorld first(members, Nodes(4, 2), setting);
+    std::atomic<int64_t> to_come{-1};
+    first.SetOnExchange([&](int rank) {
+      if (rank == kLost && to_come-- == 0) first.trainer(rank).Abort("it is lost");
+    });
+    first.Enter(nullptr);
+    EXPECT_EQ(first.Advance(1), expected[0]);
+    to_come = strike;
+    std::atomic<int> ended = 0;
+    first.Run([&](int rank) {
+      const auto source = [&](int64_t index) { return MakeMicrobatch(2, index); };
+      if (first.trainer(rank).Prepare({2, EvenMicrobatches(kMicrobatches, 4)}, source, {}).ok()) ++ended;
+    });
+    struck = to_come < 0;
+    EXPECT_EQ(ended, struck ? 0 : 4) << "exchange " << strike;
+    TestWorld second({members[2], members[0], members[3]}, {"node1", "node0", "node1"}, setting);
+    second.Enter(&first);
+    EXPECT_EQ(second.Advance(2), expected[1]) << "exchange " << strike;
+    EXPECT_EQ(second.Advance(3), expected[2]) << "exchange " << strike;
+  }
+  EXPECT_GT(strike, kExchangesAtLeast);
+}
 
 }  // namespace
 }  // namespace holdfast

@@ -8,27 +8,9 @@
 #include <string>
 #include <vector>
 
-namespace holdfast {
+#include "framework/config/enums.h"
 
-enum class PositionKind { kLearned, kRope };
-enum class NormType { kLayerNorm, kRmsNorm };
-enum class ActivationKind { kGelu, kSwiglu };
-enum class RopeScaling { kNone, kLlama3 };
-enum class ComputeDType { kBF16, kF32 };
-enum class RecomputeMode { kNone, kBlock };
-enum class OptimizerKind { kAdamW, kLion, kMuon };
-enum class ScheduleKind { kConstant, kCosine, kLinear, kWsd };
-enum class DeviceKind { kCpu, kCuda };
-enum class GradientSumKind { kTree, kChains };
-enum class ArithmeticChoice { kAuto, kPortable, kNative, kAvx512Bf16, kAmxBf16 };
-enum class RouterScoreKind { kSoftmax, kSigmoid };
-enum class RouterBalanceKind { kPerLayer, kPooled };
-enum class Sharding { kNoShard, kShardGradOp, kFullShard };
-enum class Transport { kGloo, kMpi, kNccl };
-enum class MirrorPlace { kDevice, kHost };
-enum class ExpertPlacement { kAuto, kGather, kMove };
-enum class CheckpointEvery { kAuto, kNever };
-enum class CheckpointCompression { kAuto, kNone, kZstd };
+namespace holdfast {
 
 struct RunConfig {
   std::string name = "run";

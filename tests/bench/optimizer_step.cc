@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/config/enum_names.h"
+#include "framework/config/enums.h"
 #include "framework/parallel/placement.h"
 #include "framework/parallel/whole_updates.h"
 

@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "framework/comm/in_process.h"
-#include "framework/config/enum_names.h"
+#include "framework/config/enums.h"
 #include "framework/train/trainer.h"
 #include "models/plan.h"
 #include "models/transformer.h"

@@ -69,7 +69,7 @@ struct NormStats {
 
 /// Self-attention over packed projections: each row of `qkv` is H query heads, G key heads, G value heads, D wide each.
 /// Query head h reads key/value head h / (H / G) (grouped-query attention, Ainslie et al. 2023). The keys a query sees
-/// are one run; blocks of keys that no query of a block sees are neither read nor computed.
+/// are one range; blocks of keys that no query of a block sees are neither read nor computed.
 struct AttentionShape {
   int64_t batch = 0;
   int64_t sequence = 0;
@@ -123,7 +123,7 @@ class Ops {
 #include "kernels/ops.def"
 };
 
-/// Operations on host memory, run by `executor` (which must outlive them). `arithmetic` must be one that CpuHas.
+/// Operations on CPU memory, run by `executor` (which must outlive them). `arithmetic` must be one that CpuHas.
 std::unique_ptr<Ops> MakeCpuOps(Executor& executor, Arithmetic arithmetic = Arithmetic::kPortable);
 
 /// The instruction sets that CPU kernels are compiled for and this processor has, the one they use first, e.g. "AVX3",

@@ -183,7 +183,7 @@ struct ParallelConfig {
   /// Where weights are sharded, whether experts travel to tokens or tokens to experts (expert parallelism). The same
   /// bits; auto: what moves fewer bytes.
   ExpertPlacement experts = ExpertPlacement::kAuto;
-  MirrorPlace mirrors_on = MirrorPlace::kDevice;  // host: saves GPU memory, costs processor time after each step
+  MirrorPlace mirrors_on = MirrorPlace::kDevice;  // cpu: saves GPU memory, costs processor time after each step
   /// mpi: the workers are what mpirun started, a world that cannot change. nccl: between GPUs (train.device: cuda), one
   /// for each worker.
   Transport transport = Transport::kGloo;
@@ -226,7 +226,7 @@ struct CheckpointConfig {
   /// auto: only where it makes the whole faster, or max_gib asks for it.
   CheckpointCompression compression = CheckpointCompression::kAuto;
   int64_t compression_level = 1;  // of zstd
-  int64_t staging_mib = 256;      // host memory for chunks that were captured and are not written yet, per worker
+  int64_t staging_mib = 256;      // CPU memory for chunks that were captured and are not written yet, per worker
   int64_t threads = 1;            // that compress and load, per worker
   double max_gib = 0.0;           // space for all checkpoints together; 0 = no limit
   std::string s3_endpoint;        // "http://127.0.0.1:9000"; empty = AWS

@@ -70,9 +70,9 @@ enum class Transport { kGloo, kMpi, kNccl };
 template <>
 inline constexpr std::array kWordsOf<Transport> = {"gloo", "mpi", "nccl"};
 
-enum class MirrorPlace { kDevice, kHost };
+enum class MirrorPlace { kDevice, kCpu };
 template <>
-inline constexpr std::array kWordsOf<MirrorPlace> = {"device", "host"};
+inline constexpr std::array kWordsOf<MirrorPlace> = {"device", "cpu"};
 
 enum class ExpertPlacement { kAuto, kGather, kMove };
 template <>

@@ -1,5 +1,5 @@
 #pragma once
-// The operations of kernels/ops.h on host memory: one file per operation in this directory. The instruction set is
+// The operations of kernels/ops.h on CPU memory: one file per operation in this directory. The instruction set is
 // picked at run time (AVX2 at least). Thread-safety: one call at a time per object, as the executor demands.
 //
 // Example:

@@ -83,8 +83,8 @@ class DeferredStream final : public Stream {
     ops_.Post([event] { event->Done(); });
     return event;
   }
-  void CopyToHost(void* host, const void* device, size_t bytes) override {
-    ops_.Post([=, this] { inner_->CopyToHost(host, device, bytes); });
+  void CopyToCpu(void* cpu, const void* device, size_t bytes) override {
+    ops_.Post([=, this] { inner_->CopyToCpu(cpu, device, bytes); });
   }
   size_t scratch_bytes() const override { return inner_->scratch_bytes(); }
 
@@ -114,7 +114,7 @@ class DeferredDevice final : public Device {
     if (!inner.ok()) return inner;
     return std::make_unique<DeferredStream>(*std::move(inner));
   }
-  bool is_host() const override { return false; }
+  bool is_cpu() const override { return false; }
   bool IsDeviceOnly(const void* data) const override {
     const std::lock_guard lock(mutex_);
     auto after = blocks_.upper_bound(static_cast<const char*>(data));
@@ -122,16 +122,16 @@ class DeferredDevice final : public Device {
     --after;
     return static_cast<const char*>(data) < after->first + after->second;
   }
-  void CopyToHost(void* host, const void* device, size_t bytes) override {
+  void CopyToCpu(void* cpu, const void* device, size_t bytes) override {
     HOLDFAST_CHECK(bytes == 0 || IsDeviceOnly(device));
-    inner_->CopyToHost(host, device, bytes);
+    inner_->CopyToCpu(cpu, device, bytes);
   }
-  void CopyFromHost(void* device, const void* host, size_t bytes) override {
+  void CopyFromCpu(void* device, const void* cpu, size_t bytes) override {
     HOLDFAST_CHECK(bytes == 0 || IsDeviceOnly(device));
-    inner_->CopyFromHost(device, host, bytes);
+    inner_->CopyFromCpu(device, cpu, bytes);
   }
-  absl::StatusOr<void*> AllocateHost(size_t bytes) override { return inner_->AllocateHost(bytes); }
-  void FreeHost(void* data) override { inner_->FreeHost(data); }
+  absl::StatusOr<void*> AllocateCpu(size_t bytes) override { return inner_->AllocateCpu(bytes); }
+  void FreeCpu(void* data) override { inner_->FreeCpu(data); }
 
  private:
   std::unique_ptr<Device> inner_ = MakeCpuDevice(1);

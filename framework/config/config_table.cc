@@ -59,12 +59,12 @@ Section All(Decides decides, Section section) {
 
 template <class E>
 Field Enum(std::string key, E* value) {
-  const auto& words = kWordsOf<E>;
   auto get = [value] { return std::string(Name(*value)); };
-  auto set = [value, &words](const std::string& chosen) {
+  auto set = [value](const std::string& chosen) {
+    const auto& words = kWordsOf<E>;
     *value = static_cast<E>(std::find(words.begin(), words.end(), chosen) - words.begin());
   };
-  return {std::move(key), ChoiceValue{{words.begin(), words.end()}, std::move(get), std::move(set)}};
+  return {std::move(key), ChoiceValue{{kWordsOf<E>.begin(), kWordsOf<E>.end()}, std::move(get), std::move(set)}};
 }
 
 Section RunTable(RunConfig* run) {

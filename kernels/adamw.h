@@ -1,10 +1,10 @@
 #pragma once
-// The definition of one AdamW update, shared by every device so that an owner on a GPU and its mirror in host memory
+// The definition of one AdamW update, shared by every device so that an owner on a GPU and its mirror in CPU memory
 // compute the same bits. No operation here may be contracted, reassociated or replaced by an approximation.
 
 #include <cmath>
 
-#include "kernels/host_device.h"
+#include "kernels/cpu_and_gpu.h"
 
 namespace holdfast::kernels {
 
@@ -18,7 +18,7 @@ struct AdamWState {
 ///   v' = fma(beta2, v, ((1 - beta2) * g) * g)
 ///   u  = (m' / bias_correction1) / (sqrt(v') / bias_correction2_sqrt + eps)
 ///   w' = fma(-lr, u, w - (lr * weight_decay) * w)     with the inner difference as fma(-(lr * weight_decay), w, w)
-HOLDFAST_HOST_DEVICE inline AdamWState AdamWScalar(AdamWState s, float grad, float grad_scale, float lr, float beta1,
+HOLDFAST_CPU_AND_GPU inline AdamWState AdamWScalar(AdamWState s, float grad, float grad_scale, float lr, float beta1,
                                                    float beta2, float eps, float weight_decay, float bias_correction1,
                                                    float bias_correction2_sqrt) {
   const float g = grad * grad_scale;

@@ -1,10 +1,10 @@
 #pragma once
-// The definition of one Lion update, shared by every device so that an owner on a GPU and its mirror in host memory
+// The definition of one Lion update, shared by every device so that an owner on a GPU and its mirror in CPU memory
 // compute the same bits. No operation here may be contracted, reassociated or replaced by an approximation.
 
 #include <cmath>
 
-#include "kernels/host_device.h"
+#include "kernels/cpu_and_gpu.h"
 
 namespace holdfast::kernels {
 
@@ -17,7 +17,7 @@ struct LionState {
 ///   u  = sign(fma(beta1, m, (1 - beta1) * g)), 0 of 0
 ///   m' = fma(beta2, m, (1 - beta2) * g)
 ///   w' = fma(-lr, u, fma(-(lr * weight_decay), w, w))
-HOLDFAST_HOST_DEVICE inline LionState LionScalar(LionState s, float grad, float grad_scale, float lr, float beta1,
+HOLDFAST_CPU_AND_GPU inline LionState LionScalar(LionState s, float grad, float grad_scale, float lr, float beta1,
                                                  float beta2, float weight_decay) {
   const float g = grad * grad_scale;
   const float c = std::fma(beta1, s.exp_avg, (1.0f - beta1) * g);

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/host_device.h"
+#include "kernels/cpu_and_gpu.h"
 #include "kernels/types.h"
 
 namespace holdfast::kernels {
@@ -25,7 +25,7 @@ inline constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9u;  // golden ratio
 inline constexpr uint32_t kPhiloxWeyl1 = 0xBB67AE85u;  // sqrt(3) - 1
 inline constexpr int kPhiloxRounds = 10;
 
-HOLDFAST_HOST_DEVICE inline Philox4 Philox(const RandomKey& key, uint64_t block) {
+HOLDFAST_CPU_AND_GPU inline Philox4 Philox(const RandomKey& key, uint64_t block) {
   uint32_t k0 = static_cast<uint32_t>(key.seed), k1 = static_cast<uint32_t>(key.seed >> 32);
   Philox4 c = {{static_cast<uint32_t>(block), (key.site << 16) | (static_cast<uint32_t>(block >> 32) & 0xffffu),
                 key.microbatch, key.step}};
@@ -41,20 +41,20 @@ HOLDFAST_HOST_DEVICE inline Philox4 Philox(const RandomKey& key, uint64_t block)
 }
 
 /// Word of element `e`.
-HOLDFAST_HOST_DEVICE inline uint32_t PhiloxWord(const RandomKey& key, uint64_t e) {
+HOLDFAST_CPU_AND_GPU inline uint32_t PhiloxWord(const RandomKey& key, uint64_t e) {
   return Philox(key, e / 4).v[e % 4];
 }
 
 /// Element e is kept iff its word is >= this. `rate` in [0, 1).
-HOLDFAST_HOST_DEVICE inline uint32_t DropoutThreshold(float rate) {
+HOLDFAST_CPU_AND_GPU inline uint32_t DropoutThreshold(float rate) {
   return static_cast<uint32_t>(static_cast<double>(rate) * 4294967296.0);
 }
 
 /// What a kept element is multiplied by.
-HOLDFAST_HOST_DEVICE inline float DropoutScale(float rate) { return 1.0f / (1.0f - rate); }
+HOLDFAST_CPU_AND_GPU inline float DropoutScale(float rate) { return 1.0f / (1.0f - rate); }
 
 /// 1 + `range` * u, u uniform in [-1, 1) in steps of 2^-23: what an element whose word this is is multiplied by.
-HOLDFAST_HOST_DEVICE inline float JitterFactor(uint32_t word, float range) {
+HOLDFAST_CPU_AND_GPU inline float JitterFactor(uint32_t word, float range) {
   const auto steps = static_cast<float>(static_cast<int32_t>(word >> 8) - (1 << 23));
   return fmaf(range, steps * 0x1p-23f, 1.0f);
 }

@@ -359,7 +359,7 @@ absl::StatusOr<Buffer> MakeRopeTable(const ModelConfig& config, Device& device) 
   if (config.position != PositionKind::kRope) return Buffer();
   const std::vector<float> table = RopeTable(config);
   ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device, table.size() * sizeof(float), "rotary tables"));
-  device.CopyFromHost(buffer.data(), table.data(), buffer.bytes());
+  device.CopyFromCpu(buffer.data(), table.data(), buffer.bytes());
   return buffer;
 }
 

@@ -37,7 +37,7 @@ Manifest NewManifest(const Config& config, const StateLayout& layout) {
 
 absl::StatusOr<CapturedChunk> ReadChunk(const SavedModelReader& model, const StateLayout& layout, int index) {
   const Chunk& chunk = layout.parameters().chunks()[static_cast<size_t>(index)];
-  CapturedChunk captured{.chunk = index, .bytes = HostBytes(layout.ChunkBytes(chunk))};
+  CapturedChunk captured{.chunk = index, .bytes = CpuBytes(layout.ChunkBytes(chunk))};
   const absl::Span<float> values(reinterpret_cast<float*>(captured.bytes.data()),
                                  captured.bytes.size() / sizeof(float));
   RETURN_IF_ERROR(model.Read(chunk.offset, values.first(static_cast<size_t>(chunk.elements))));

@@ -37,7 +37,7 @@ void Encode(Compression compression, PieceEncoder* encoder, ChunkInFlight* chunk
     in_use = in_use || copy.empty();
     chunk->piece_digests[k] = DigestBytes(piece.bytes);
   }
-  if (!in_use) chunk->bytes = HostBytes();
+  if (!in_use) chunk->bytes = CpuBytes();
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ struct ChunkInFlight {
   size_t position = 0;  // in the shard
   size_t num_pieces = 0;
   size_t padded_piece_bytes = 0;
-  HostBytes bytes;  // as captured
+  CpuBytes bytes;  // as captured
   size_t captured_bytes = 0;
 
   // From encoding:

@@ -17,7 +17,7 @@
 #include "checkpoint/sharded/manifest.h"
 #include "framework/nn/state_layout.h"
 #include "framework/storage/storage.h"
-#include "framework/tensor/host_bytes.h"
+#include "framework/tensor/cpu_bytes.h"
 
 namespace holdfast {
 
@@ -35,7 +35,7 @@ struct ShardWriterOptions {
 /// A chunk's planes, one after the other: fp32, little-endian.
 struct CapturedChunk {
   int chunk = 0;
-  HostBytes bytes;
+  CpuBytes bytes;
   uint64_t digest = 0;  // XXH3-64 of bytes
 };
 

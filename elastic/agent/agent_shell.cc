@@ -34,7 +34,7 @@ std::string DefaultNode() {
 AgentShell::AgentShell(const Config& config, const RunDirectory& directory, const AgentSettings& settings,
                        ControlLink& link, LookFn look)
     : coordinator_timeout_(config.elastic.coordinator_timeout_ms),
-      patience_(std::max<int64_t>(kLongNotice.count(), config.elastic.progress_timeout_ms)),
+      progress_timeout_(std::max<int64_t>(kLongNotice.count(), config.elastic.progress_timeout_ms)),
       settings_(settings),
       link_(link),
       look_(std::move(look)),
@@ -143,7 +143,7 @@ bool AgentShell::Ended(std::unique_lock<std::mutex>& lock, milliseconds timeout)
   return changed_.wait_for(lock, timeout, [&] { return end_.has_value() || running_ == 0; });
 }
 
-// Whoever has no more patience sends a second signal, which ends this process, and with it the workers, at once.
+// A second signal ends this process, and with it the workers, at once.
 void AgentShell::Depart() {
   const auto start = Clock::now();
   while (true) {
@@ -167,7 +167,7 @@ void AgentShell::Leave() {
   }
   link_.Send(LeaveMessage{stop_signal_});
   std::pair<int64_t, uint64_t> seen;  // step and generation
-  for (auto since = Clock::now(); Clock::now() - since < patience_;) {
+  for (auto since = Clock::now(); Clock::now() - since < progress_timeout_;) {
     const auto run = look_();
     if (run.ok() && seen != std::pair(run->committed_step, run->generation)) {
       seen = {run->committed_step, run->generation};

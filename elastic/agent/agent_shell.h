@@ -24,7 +24,7 @@ namespace holdfast {
 /// What an agent does that was asked to stop some time ago.
 enum class Departure {
   kWait,     // looks again soon
-  kLeave,    // asks to be let go; the run goes on without its workers
+  kLeave,    // asks to be let go; the run continues without its workers
   kStopRun,  // there is nobody to leave the run to: has the run stopped, and stays for its end
   kStay,     // the run is ending: stays for its end
 };
@@ -58,7 +58,7 @@ class AgentShell final : public ControlLinkHandler {
   bool LostCoordinator() const;
   bool Ended(std::unique_lock<std::mutex>& lock, std::chrono::milliseconds timeout);
 
-  const std::chrono::milliseconds coordinator_timeout_, patience_;  // patience_: with a run that does not get on
+  const std::chrono::milliseconds coordinator_timeout_, progress_timeout_;  // of a run that this node leaves
   AgentSettings settings_;
   ControlLink& link_;
   const LookFn look_;

@@ -1,6 +1,7 @@
 #pragma once
 // Who is to blame when collectives fail although everybody seems to be there: a link between two hosts may be cut while
-// both still reach the coordinator. One failure proves nothing; whoever is named in several worlds on end has to go.
+// both still reach the coordinator. One failure proves nothing; whoever is named in several consecutive worlds is
+// removed.
 //
 // Thread-safety: none.
 
@@ -20,7 +21,7 @@ class Blame {
   void Add(const World& world, int reporter, const FailureMessage& failure);
 
   struct Verdict {
-    std::optional<WorkerId> culprit;  // named in kWorlds worlds on end, this one included
+    std::optional<WorkerId> culprit;  // named in kWorlds consecutive worlds, this one included
     std::string cause;                // the first report's that is not secondhand
     bool at_home = false;             // nobody is named
   };

@@ -366,7 +366,7 @@ class Coordinator {
   Blame blame_;
   struct Attempts {           // that came to nothing
     int64_t disputes = 0;     // about the bits of a step, since the last commit
-    int failed_endings = 0;   // worlds on end that were to end the run and failed at home
+    int failed_endings = 0;   // consecutive worlds that were to end the run and failed
     int unsaved_endings = 0;  // whose checkpoint could not be written
   };
   Attempts attempts_;

@@ -1,5 +1,5 @@
 // Who reaches whom. When a world fails or stands still although all its members are there, they try each other; where
-// links are cut, the run goes on without as few as possible, who keep their state and come back when they reach the
+// links are cut, the run continues without as few as possible, who keep their state and come back when they reach the
 // others again.
 
 #include <algorithm>

@@ -102,7 +102,7 @@ void SuspectAbsent(const OpenWorld& world, bool waited_long, Blame* blame) {
 }  // namespace
 
 // A collective failed, and so far nobody was seen to be lost. Once all others have shown that they live, or have had
-// the time to, the world is made anew; from world to world with more patience.
+// the time to, the world is made anew; the limit grows from world to world.
 void Coordinator::RetryFailed() {
   if (!open_->failed_since.has_value()) return;
   const milliseconds limit(options_.elastic.heartbeat_timeout_ms);

@@ -123,8 +123,8 @@ void Coordinator::ResolveClaims() {
     const Instant waited = since.has_value() ? now_ - std::max(*since, formation_.last_holder()) : Instant{0};
     const CheckpointChoice* newest = checkpoints_.newest();
     const bool something_to_lose = committed_ > (newest == nullptr ? 0 : newest->step);
-    const milliseconds patience = something_to_lose ? std::min(std::max(settle, kNoticeLoss), limit) : settle;
-    const bool all_new = !first_claim.has_value() && waited >= patience &&
+    const milliseconds wait_limit = something_to_lose ? std::min(std::max(settle, kNoticeLoss), limit) : settle;
+    const bool all_new = !first_claim.has_value() && waited >= wait_limit &&
                          static_cast<int64_t>(roster_.workers().size()) >= options_.elastic.workers;
     const bool may_begin_anew = checkpoints_.enabled() && newest == nullptr && !options_.had_checkpoint;
     if (found.covered) return;

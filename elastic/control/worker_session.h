@@ -81,7 +81,7 @@ struct EndingTask {
   Purpose purpose = Purpose::kTrain;
   bool save = false;
 };
-/// Forget all state: the coordinator refused it. This process goes on with a new incarnation (`id`).
+/// Forget all state: the coordinator refused it. This process continues with a new incarnation (`id`).
 struct ForgetTask {
   WorkerId id;
 };

@@ -10,7 +10,7 @@
 #include "framework/base/host.h"
 #include "framework/base/status.h"
 #include "framework/config/decides.h"
-#include "framework/config/enum_names.h"
+#include "framework/config/enums.h"
 #include "framework/config/load.h"
 
 namespace holdfast {
@@ -23,7 +23,7 @@ std::string Owner(const RunDirectory& directory) {
 }
 
 std::string ShardingText(const ParallelConfig& parallel) {
-  const std::string kind = EnumNames(Sharding{})[static_cast<size_t>(parallel.sharding)];
+  const std::string kind = Name(parallel.sharding);
   return parallel.replicas > 1 ? absl::StrCat(kind, ", ", parallel.replicas, " replicas") : kind;
 }
 

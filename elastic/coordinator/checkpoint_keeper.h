@@ -38,7 +38,7 @@ class CheckpointKeeper {
   Storage& storage() { return *storage_; }
   /// As they were found by Open.
   const Catalog& found() const { return found_; }
-  /// With which the run goes on: a generation that was never used in the storage, and the barriers that it knows.
+  /// With which the run resumes: a generation that was never used in the storage, and the barriers that it knows.
   const CoordinatorState& state() const { return state_; }
 
   /// Makes it exist, answers (CheckpointDoneEvent), then deletes what need not be kept, and answers again

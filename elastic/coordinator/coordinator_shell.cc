@@ -88,7 +88,7 @@ CoordinatorShell::CoordinatorShell(const Config& config, const CoordinatorOption
       observers_(std::move(observers)),
       keeper_(keeper),
       tick_(std::max<int64_t>(1, std::min<int64_t>(50, config.elastic.heartbeat_interval_ms / 2))),
-      stop_patience_(config.elastic.lost_state_timeout_ms),
+      stop_timeout_(config.elastic.lost_state_timeout_ms),
       coordinator_(options),
       recorder_(std::move(recorder)),
       branch_(options.branch),
@@ -203,7 +203,7 @@ void CoordinatorShell::Pause(const absl::Status& status) {
 
 // With room again what is committed can still be saved, so a stop waits for it, as it does for holders of state.
 void CoordinatorShell::EndPause() {
-  if (stop_.has_value() && Now() - std::max(stop_->first, *paused_since_) >= stop_patience_) GiveUpPaused();
+  if (stop_.has_value() && Now() - std::max(stop_->first, *paused_since_) >= stop_timeout_) GiveUpPaused();
 }
 
 void CoordinatorShell::GiveUpPaused() {

@@ -116,7 +116,7 @@ class CoordinatorShell {
   CoordinatorPort& port_;
   const std::vector<RunObserver*> observers_;  // called under mutex_
   CheckpointKeeper* keeper_;
-  std::chrono::milliseconds tick_, stop_patience_;
+  std::chrono::milliseconds tick_, stop_timeout_;
 
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;

@@ -4,7 +4,7 @@
 
 #include "framework/base/build.h"
 #include "framework/config/decides.h"
-#include "framework/config/enum_names.h"
+#include "framework/config/enums.h"
 #include "framework/config/load.h"
 #include "framework/tensor/kernel_digest.h"
 #include "xxhash.h"

@@ -33,7 +33,7 @@ class RunRecorder {
   absl::StatusOr<StepMetrics> Record(const RecordAction& step);
   /// Durable when it returns.
   absl::Status Persist(const CoordinatorState& state) { return state_.WriteDurably(CoordinatorStateLine(state)); }
-  /// The run goes on after `step`; what was recorded of later ones is gone. DataLoss if steps up to it are missing.
+  /// The run resumes after `step`; what was recorded of later ones is gone. DataLoss if steps up to it are missing.
   absl::Status Rewind(int64_t step);
 
   int64_t last_step() const { return last_step_; }

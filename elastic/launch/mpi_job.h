@@ -1,7 +1,7 @@
 #pragma once
 // The processes that mpirun started: one worker each, rank 0 is the coordinator as well. Such a world cannot change.
 // When a member is lost or hung, every other one ends with kExitWorldBroken (75, sysexits' EX_TEMPFAIL: start the job
-// again), which makes mpirun end whatever is left; the job then goes on from its newest checkpoint.
+// again), which makes mpirun end whatever is left; the job then resumes from its newest checkpoint.
 
 #include <cstdint>
 #include <memory>

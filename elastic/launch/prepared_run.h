@@ -37,7 +37,7 @@ struct PrepareOptions {
 absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory& directory,
                                        const ParameterLayout& layout, const PrepareOptions& options);
 
-/// Where the run goes on from, and why not from others: lines for people; empty for a new run.
+/// Where the run resumes from, and why not from others: lines for people; empty for a new run.
 std::string ResumeText(const PreparedRun& run);
 
 /// What the coordinator of `run` starts from; `run` must outlive it.

@@ -28,7 +28,7 @@ std::map<std::string, std::string> Values(const std::string& printed) {
   return values;
 }
 
-/// Of the program that goes on, against the one that wrote the checkpoint, for the same config; what is not known is
+/// Of the program that resumes, against the one that wrote the checkpoint, for the same config; what is not known is
 /// not compared.
 std::string ProgramDifferences(const Config& config, const Manifest& manifest) {
   const RunDigests now = DigestsOf(config);

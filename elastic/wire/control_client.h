@@ -24,7 +24,7 @@ struct ControlClientOptions {
   std::string address = "127.0.0.1:29400";
   std::string token{};  // empty = none is sent
   TlsFiles tls{};
-  std::chrono::milliseconds connect_timeout{5000};  // of one attempt, until the coordinator has let us in
+  std::chrono::milliseconds connect_timeout{5000};  // of one attempt, until the coordinator has accepted the connection
   std::chrono::milliseconds first_backoff{50}, max_backoff{1000};
   std::chrono::milliseconds keepalive{5000};   // a coordinator whose machine is gone is noticed within twice this
   size_t max_queued_bytes = size_t{64} << 20;  // more waiting: the stream is cut

@@ -1,5 +1,5 @@
 #pragma once
-// Host memory for tensors and scratch: aligned to cache lines, on huge pages where it is large.
+// CPU memory for tensors and scratch: aligned to cache lines, on huge pages where it is large.
 
 #include <cstddef>
 

@@ -25,7 +25,7 @@ class Branch {
  public:
   void GoBack(const Barrier& barrier);
   void GoBack(const Branch& other);
-  /// The state after `step`, reached in `generation`, is one that the run still goes on from.
+  /// The state after `step`, reached in `generation`, is one that the run still resumes from.
   bool Includes(uint64_t generation, int64_t step) const;
 
   /// Those that no later one implies, oldest first.

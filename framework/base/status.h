@@ -13,11 +13,11 @@
 #define HOLDFAST_CONCAT(a, b) HOLDFAST_CONCAT_INNER(a, b)
 
 /// Returns from the enclosing function if `expr` is an error.
-#define RETURN_IF_ERROR(expr)                               \
-  do {                                                      \
-    if (absl::Status hf_status = (expr); !hf_status.ok()) { \
-      return hf_status;                                     \
-    }                                                       \
+#define RETURN_IF_ERROR(expr)                                           \
+  do {                                                                  \
+    if (absl::Status holdfast_status = (expr); !holdfast_status.ok()) { \
+      return holdfast_status;                                           \
+    }                                                                   \
   } while (false)
 
 /// ASSIGN_OR_RETURN(auto value, Call());

@@ -9,7 +9,7 @@
 //   - All members call the same collectives in the same order, with sizes that agree.
 //   - Messages between two ranks are received in the order in which they were sent, among each other and with respect
 //     to collectives: NCCL has nothing else to match them by, tags only catch mistakes.
-//   - Spans are memory of the host, or all of them of a device (serves_device_memory); framework/parallel/
+//   - Spans are memory of the CPU, or all of them of a device (serves_device_memory); framework/parallel/
 //     staged_communicator.h makes either kind serve both.
 //   - A communicator that failed is finished: every later call fails with the first reason. Recovery is a new world
 //     with a new generation, and a new communicator. Only an InvalidArgument about the caller's own arguments leaves it

@@ -8,27 +8,9 @@
 #include <string>
 #include <vector>
 
-namespace holdfast {
+#include "framework/config/enums.h"
 
-enum class PositionKind { kLearned, kRope };
-enum class NormType { kLayerNorm, kRmsNorm };
-enum class ActivationKind { kGelu, kSwiglu };
-enum class RopeScaling { kNone, kLlama3 };
-enum class ComputeDType { kBF16, kF32 };
-enum class RecomputeMode { kNone, kBlock };
-enum class OptimizerKind { kAdamW, kLion, kMuon };
-enum class ScheduleKind { kConstant, kCosine, kLinear, kWsd };
-enum class DeviceKind { kCpu, kCuda };
-enum class GradientSumKind { kTree, kChains };
-enum class ArithmeticChoice { kAuto, kPortable, kNative, kAvx512Bf16, kAmxBf16 };
-enum class RouterScoreKind { kSoftmax, kSigmoid };
-enum class RouterBalanceKind { kPerLayer, kPooled };
-enum class Sharding { kNoShard, kShardGradOp, kFullShard };
-enum class Transport { kGloo, kMpi, kNccl };
-enum class MirrorPlace { kDevice, kHost };
-enum class ExpertPlacement { kAuto, kGather, kMove };
-enum class CheckpointEvery { kAuto, kNever };
-enum class CheckpointCompression { kAuto, kNone, kZstd };
+namespace holdfast {
 
 struct RunConfig {
   std::string name = "run";
@@ -204,7 +186,7 @@ struct ParallelConfig {
   /// Where weights are sharded, whether experts travel to tokens or tokens to experts (expert parallelism). The same
   /// bits; auto: what moves fewer bytes.
   ExpertPlacement experts = ExpertPlacement::kAuto;
-  MirrorPlace mirrors_on = MirrorPlace::kDevice;  // host: saves GPU memory, costs processor time after each step
+  MirrorPlace mirrors_on = MirrorPlace::kDevice;  // cpu: saves GPU memory, costs processor time after each step
   /// mpi: the workers are what mpirun started, a world that cannot change. nccl: between GPUs (train.device: cuda), one
   /// for each worker.
   Transport transport = Transport::kGloo;
@@ -247,7 +229,7 @@ struct CheckpointConfig {
   /// auto: only where it makes the whole faster, or max_gib asks for it.
   CheckpointCompression compression = CheckpointCompression::kAuto;
   int64_t compression_level = 1;  // of zstd
-  int64_t staging_mib = 256;      // host memory for chunks that were captured and are not written yet, per worker
+  int64_t staging_mib = 256;      // CPU memory for chunks that were captured and are not written yet, per worker
   int64_t threads = 1;            // that compress and load, per worker
   double max_gib = 0.0;           // space for all checkpoints together; 0 = no limit
   std::string s3_endpoint;        // "http://127.0.0.1:9000"; empty = AWS

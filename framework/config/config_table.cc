@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "framework/base/limits.h"
-#include "framework/config/enum_names.h"
+#include "framework/config/enums.h"
 
 namespace holdfast {
 namespace {
@@ -59,12 +59,12 @@ Section All(Decides decides, Section section) {
 
 template <class E>
 Field Enum(std::string key, E* value) {
-  const absl::Span<const char* const> names = EnumNames(*value);
   auto get = [value] { return std::string(Name(*value)); };
-  auto set = [value, names](const std::string& chosen) {
-    *value = static_cast<E>(std::find(names.begin(), names.end(), chosen) - names.begin());
+  auto set = [value](const std::string& chosen) {
+    const auto& words = kWordsOf<E>;
+    *value = static_cast<E>(std::find(words.begin(), words.end(), chosen) - words.begin());
   };
-  return {std::move(key), ChoiceValue{{names.begin(), names.end()}, std::move(get), std::move(set)}};
+  return {std::move(key), ChoiceValue{{kWordsOf<E>.begin(), kWordsOf<E>.end()}, std::move(get), std::move(set)}};
 }
 
 Section RunTable(RunConfig* run) {

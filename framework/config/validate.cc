@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/config/config_table.h"
-#include "framework/config/enum_names.h"
+#include "framework/config/enums.h"
 #include "framework/config/field_text.h"
 
 namespace holdfast {

@@ -69,7 +69,7 @@ class RunDirectory {
   /// A run is going on or has been in this directory.
   bool HoldsRun() const;
 
-  /// Cuts metrics.jsonl off after the line of `step`, durably: the run goes on from there. DataLoss if it ends before.
+  /// Cuts metrics.jsonl off after the line of `step`, durably: the run resumes from there. DataLoss if it ends before.
   absl::Status CutMetrics(int64_t step) const;
   /// Where it is to be cut, in bytes. 0 if it has no steps, or does not exist.
   absl::StatusOr<int64_t> MetricsEnd(int64_t step) const;

@@ -8,7 +8,7 @@
 namespace holdfast {
 namespace {
 
-/// Cuts one parameter into runs of whole rows and appends them.
+/// Cuts one parameter into ranges of whole rows and appends them.
 void AppendChunks(const ParameterSpec& spec, int parameter, std::vector<Chunk>* chunks) {
   const int64_t cols = spec.shape.cols();
   const int64_t rows_per_chunk = std::max<int64_t>(1, ParameterLayout::kChunkElements / cols);

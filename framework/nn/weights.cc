@@ -36,7 +36,7 @@ void Weights::Initialize(uint64_t seed) {
       ops_->FillNormal(master(i), p.shape.elements(), 0, p.init_std, key);
     } else {
       const std::vector<float> constant(static_cast<size_t>(p.shape.elements()), p.init == InitKind::kOnes ? 1.f : 0.f);
-      device_->CopyFromHost(master(i), constant.data(), constant.size() * sizeof(float));
+      device_->CopyFromCpu(master(i), constant.data(), constant.size() * sizeof(float));
     }
   }
   RefreshCopies();
@@ -44,12 +44,12 @@ void Weights::Initialize(uint64_t seed) {
 
 void Weights::Set(absl::Span<const float> values) {
   HOLDFAST_CHECK(static_cast<int64_t>(values.size()) == layout_->elements());
-  device_->CopyFromHost(master_.data(), values.data(), master_.bytes());
+  device_->CopyFromCpu(master_.data(), values.data(), master_.bytes());
   RefreshCopies();
 }
 
 void Weights::Read(int64_t first, absl::Span<float> out) const {
-  device_->CopyToHost(out.data(), master_.as<float>() + first, out.size() * sizeof(float));
+  device_->CopyToCpu(out.data(), master_.as<float>() + first, out.size() * sizeof(float));
 }
 
 uint16_t* Weights::bf16_copy(int parameter) const {

@@ -21,7 +21,7 @@ class Weights {
 
   /// By the layout's initialisers: a value depends on (seed, parameter, element) only.
   void Initialize(uint64_t seed);
-  /// From host memory: canonical order, layout.elements() values.
+  /// From CPU memory: canonical order, layout.elements() values.
   void Set(absl::Span<const float> values);
   /// Values [first, first + out.size()) of the flat vector.
   void Read(int64_t first, absl::Span<float> out) const;

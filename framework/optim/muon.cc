@@ -26,7 +26,7 @@ absl::StatusOr<float> InverseNorm(Device& device, Stream& stream, const float* x
   offsets.push_back(n);
   stream.ops().ChunkSumSquares(sums, x, offsets.data(), static_cast<int64_t>(here.size()));
   RETURN_IF_ERROR(stream.Synchronize());
-  device.CopyToHost(here.data(), sums, here.size() * sizeof(double));
+  device.CopyToCpu(here.data(), sums, here.size() * sizeof(double));
   double square = 0;
   for (const double sum : here) square += sum;
   return static_cast<float>(1.0 / (std::sqrt(square) + kNormFloor));

@@ -27,7 +27,7 @@ absl::StatusOr<std::map<int64_t, double>> ChunkSquares::Of(absl::Span<const Chun
     out += range.end - range.first;
   }
   RETURN_IF_ERROR(stream.Synchronize());
-  device.CopyToHost(sums.data(), sums_.data(), bytes);
+  device.CopyToCpu(sums.data(), sums_.data(), bytes);
   std::map<int64_t, double> by_chunk;
   size_t next = 0;
   for (const ChunkRange& range : ranges) {

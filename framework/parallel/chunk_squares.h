@@ -1,5 +1,5 @@
 #pragma once
-// Sums of squares of chunks in device memory, brought to the host.
+// Sums of squares of chunks in device memory, brought to the CPU.
 
 #include <cstdint>
 #include <map>

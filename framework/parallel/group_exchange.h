@@ -23,7 +23,7 @@ namespace holdfast {
 /// Thread-safety: Abort from any thread, everything else from one.
 class GroupExchange final : public Exchange {
  public:
-  /// All must outlive it. `communicator` serves memory of the host and of the device; `nodes`: of its members, see
+  /// All must outlive it. `communicator` serves memory of the CPU and of the device; `nodes`: of its members, see
   /// PartStore; `stream`: of the pass; `timeout`: of one call.
   static absl::StatusOr<std::unique_ptr<GroupExchange>> Create(Communicator& communicator, absl::Span<const int> nodes,
                                                                Device& device, Stream& stream, StepProgress& progress,

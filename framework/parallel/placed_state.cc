@@ -25,8 +25,8 @@ absl::StatusOr<std::unique_ptr<PlacedState>> PlacedState::Create(const StateLayo
       .rank = options.rank,
       .whole_units = alone || options.parallel.sharding != Sharding::kFullShard,
       .in_parts = options.in_parts,
-      .host = options.host,
-      .mirrors_on_host = !device.is_host() && options.parallel.mirrors_on == MirrorPlace::kHost};
+      .cpu = options.cpu,
+      .mirrors_on_cpu = !device.is_cpu() && options.parallel.mirrors_on == MirrorPlace::kCpu};
   ASSIGN_OR_RETURN(placed->state_, ShardedState::Create(placed->map_, layout, state, device, stream));
   const ShardedStore::Dependencies dependencies{.placement = &placement,
                                                 .rank = options.rank,

@@ -21,7 +21,7 @@ class PlacedState {
     SumOrder order = SumOrder::Tree();  // of gradients
     bool in_parts = false;              // units that are cut at parts are computed where they lie
     std::chrono::milliseconds timeout{0};
-    HostSide host = {};                    // as ShardedState::Options has it
+    CpuSide cpu = {};                      // as ShardedState::Options has it
     const Optimizer* optimizer = nullptr;  // null: nothing is updated
   };
 

@@ -38,7 +38,7 @@ void AppendRunLengths(absl::Span<const int> values, std::vector<uint32_t>* table
   }
 }
 
-/// Takes the runs of `count` values below `limit` off the front of `table`.
+/// Takes the ranges of `count` values below `limit` off the front of `table`.
 absl::Status TakeRunLengths(size_t count, int limit, absl::Span<const uint32_t>* table, std::vector<int>* values) {
   const size_t first = values->size();
   while (values->size() - first < count) {
@@ -154,7 +154,7 @@ void Placement::KeepGroups(const Source& source) {
   }
 }
 
-// Whoever served a cell goes on; else another holder takes it, for which nothing has to move. Whoever serves too much
+// Whoever served a cell keeps it; else another holder takes it, for which nothing has to move. Whoever serves too much
 // then gives some to their mirrors (BalanceServing), and what is still too much goes to whoever has least.
 void Placement::Serve(int group, const Source* source) {
   if (everybody_serves_all()) return;
@@ -581,7 +581,7 @@ int64_t Placement::MovedFrom(const Placement& source, absl::Span<const int> sour
   return moved;
 }
 
-// Cells, then runs of: groups of ranks, serving ranks by group, groups of primaries, mirrors. What follows from the
+// Cells, then ranges of: groups of ranks, serving ranks by group, groups of primaries, mirrors. What follows from the
 // config and the number of ranks is left out.
 std::vector<uint32_t> Placement::Table() const {
   std::vector<uint32_t> table{static_cast<uint32_t>(num_cells_)};

@@ -35,7 +35,7 @@ class Placement {
   Placement(std::vector<std::string> nodes, const ParallelConfig& options, int leaving = 0);
 
   /// The one after `source`, of which rank r is rank source_ranks[r] here, or gone (-1). A cell that has lost a serving
-  /// rank is served by a mirror; its load goes on round the ring, from mirror to mirror. A rank that is new gets an
+  /// rank is served by a mirror; its load moves on round the ring, from mirror to mirror. A rank that is new gets an
   /// even part.
   Placement(std::vector<std::string> nodes, const ParallelConfig& options, int leaving, const Placement& source,
             absl::Span<const int> source_ranks);
@@ -43,7 +43,7 @@ class Placement {
   /// From a Table() that may come from anywhere; an empty one is that of the first placement. InvalidArgument.
   static absl::StatusOr<Placement> FromTable(std::vector<std::string> nodes, const ParallelConfig& options, int leaving,
                                              absl::Span<const uint32_t> table);
-  /// Compact: a run of cells whose ranks are the same, or ascend by one, is one entry.
+  /// Compact: a range of cells whose ranks are the same, or ascend by one, is one entry.
   std::vector<uint32_t> Table() const;
 
   int size() const { return static_cast<int>(nodes_.size()); }

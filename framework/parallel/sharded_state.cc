@@ -9,7 +9,7 @@
 namespace holdfast {
 namespace {
 
-constexpr int64_t kBlock = 1 << 20;  // elements of a gradient or update that come to the host at a time
+constexpr int64_t kBlock = 1 << 20;  // elements of a gradient or update that come to the CPU at a time
 
 size_t FloatBytes(int64_t elements) { return static_cast<size_t>(elements) * sizeof(float); }
 
@@ -19,7 +19,7 @@ absl::StatusOr<ShardedState> ShardedState::Create(const ShardMap& map, const Sta
                                                   const Options& options, Device& device, Stream& stream) {
   HOLDFAST_CHECK(&layout.parameters() == &map.layout());
   ShardedState state(map, layout, options, device, stream);
-  state.block_memory_ = HostBlocks::Create(device, FloatBytes(kBlock));
+  state.block_memory_ = CpuBlocks::Create(device, FloatBytes(kBlock));
   for (std::vector<PlaneMemory>& memory : state.memory_) memory.resize(layout.names().size());
   state.places_.resize(map.layout().chunks().size());
   for (int u = 0; u < map.layout().num_units(); ++u) state.PlaceUnit(u);
@@ -121,7 +121,7 @@ void ShardedState::Initialize(uint64_t seed) {
       OpsOf(place.role).FillNormal(Weight(first), n, begin, p.init_std, key);
     } else {
       const std::vector<float> constant(static_cast<size_t>(n), p.init == InitKind::kOnes ? 1.f : 0.f);
-      DeviceOf(place.role).CopyFromHost(Weight(first), constant.data(), FloatBytes(n));
+      DeviceOf(place.role).CopyFromCpu(Weight(first), constant.data(), FloatBytes(n));
     }
     const std::vector<Plane>& planes = layout_->PlanesOf(ChunkAt(first).parameter);
     for (size_t plane = 1; plane < planes.size(); ++plane) {
@@ -151,7 +151,7 @@ void ShardedState::UpdateRange(int first, int end, const float* gradient, const 
   PlaneRange range = RangeOf(first, CountElements(first, end));
   range.gradient = gradient;
   if (!arguments.updates.empty()) range.update = arguments.updates[static_cast<size_t>(first)];
-  if (OnHost(place.role)) return UpdateOnHost(range, arguments);
+  if (OnCpu(place.role)) return UpdateOnCpu(range, arguments);
   const bool served = place.role == kServed;
   auto* const bf16 = served && dtype == DType::kBF16 ? reinterpret_cast<uint16_t*>(ComputeWeightsOf(place)) : nullptr;
   arguments.optimizer->Apply(stream_->ops(), range, arguments.scalars, bf16);
@@ -168,19 +168,19 @@ void ShardedState::Contribute(int chunk, const float* gradient, const UpdateArgu
 }
 
 // Gradient and update are on the device, and come block by block.
-void ShardedState::UpdateOnHost(const PlaneRange& whole, const UpdateArguments& arguments) const {
-  const HostBytes gradient = block_memory_->Take(FloatBytes(kBlock)), update = block_memory_->Take(FloatBytes(kBlock));
+void ShardedState::UpdateOnCpu(const PlaneRange& whole, const UpdateArguments& arguments) const {
+  const CpuBytes gradient = block_memory_->Take(FloatBytes(kBlock)), update = block_memory_->Take(FloatBytes(kBlock));
   for (int64_t i = 0; i < whole.n; i += kBlock) {
     PlaneRange block = whole;
     block.n = std::min(kBlock, whole.n - i);
     for (float*& plane : block.planes) plane += i;
-    device_->CopyToHost(gradient.data(), whole.gradient + i, FloatBytes(block.n));
+    device_->CopyToCpu(gradient.data(), whole.gradient + i, FloatBytes(block.n));
     block.gradient = reinterpret_cast<const float*>(gradient.data());
     if (whole.update != nullptr) {
-      device_->CopyToHost(update.data(), whole.update + i, FloatBytes(block.n));
+      device_->CopyToCpu(update.data(), whole.update + i, FloatBytes(block.n));
       block.update = reinterpret_cast<const float*>(update.data());
     }
-    arguments.optimizer->Apply(options_.host.stream->ops(), block, arguments.scalars, nullptr);
+    arguments.optimizer->Apply(options_.cpu.stream->ops(), block, arguments.scalars, nullptr);
   }
 }
 
@@ -195,21 +195,21 @@ ShardedState::Places ShardedState::PlacesOf(int index) const {
 
 void ShardedState::ReadWeights(int index, float* out) const {
   const absl::Span<const std::byte> weight = PlacesOf(index)[0];
-  DeviceOf(PlaceOf(index).role).CopyToHost(out, weight.data(), weight.size());
+  DeviceOf(PlaceOf(index).role).CopyToCpu(out, weight.data(), weight.size());
 }
 
 void ShardedState::ReadChunk(int index, std::byte* out) const {
   Device& device = DeviceOf(PlaceOf(index).role);
   for (const absl::Span<const std::byte> place : PlacesOf(index)) {
-    device.CopyToHost(out, place.data(), place.size());
+    device.CopyToCpu(out, place.data(), place.size());
     out += place.size();
   }
 }
 
 void ShardedState::QueueReadChunk(int index, std::byte* out, Stream& stream) const {
-  if (OnHost(PlaceOf(index).role)) return ReadChunk(index, out);
+  if (OnCpu(PlaceOf(index).role)) return ReadChunk(index, out);
   for (const absl::Span<const std::byte> place : PlacesOf(index)) {
-    stream.CopyToHost(out, place.data(), place.size());
+    stream.CopyToCpu(out, place.data(), place.size());
     out += place.size();
   }
 }
@@ -217,7 +217,7 @@ void ShardedState::QueueReadChunk(int index, std::byte* out, Stream& stream) con
 void ShardedState::WriteChunk(int index, const std::byte* in) {
   Device& device = DeviceOf(PlaceOf(index).role);
   for (const absl::Span<std::byte> place : PlacesOf(index)) {
-    device.CopyFromHost(place.data(), in, place.size());
+    device.CopyFromCpu(place.data(), in, place.size());
     in += place.size();
   }
 }
@@ -225,7 +225,7 @@ void ShardedState::WriteChunk(int index, const std::byte* in) {
 void ShardedState::CopyChunk(int index, const ShardedState& from) {
   const Role role = PlaceOf(index).role;
   const Places here = PlacesOf(index), there = from.PlacesOf(index);
-  if (OnHost(role) == from.OnHost(from.PlaceOf(index).role)) {
+  if (OnCpu(role) == from.OnCpu(from.PlaceOf(index).role)) {
     for (size_t i = 0; i < here.size(); ++i) OpsOf(role).Copy(here[i].data(), there[i].data(), here[i].size());
     return;
   }
@@ -235,7 +235,7 @@ void ShardedState::CopyChunk(int index, const ShardedState& from) {
 }
 
 ShardedState::Places ShardedState::ChunkMemory(int index) {
-  return DeviceOf(PlaceOf(index).role).is_host() ? PlacesOf(index) : Places{};
+  return DeviceOf(PlaceOf(index).role).is_cpu() ? PlacesOf(index) : Places{};
 }
 
 void ShardedState::RefreshComputeWeights() {
@@ -269,10 +269,10 @@ uint64_t ShardedState::ChunkDigestAfter(int index, const float* gradient, const 
     range.planes.push_back(values.data() + plane * static_cast<size_t>(chunk.elements));
   }
   if (!arguments.updates.empty()) range.update = arguments.updates[static_cast<size_t>(index)];
-  if (device_->is_host()) {
+  if (device_->is_cpu()) {
     arguments.optimizer->Apply(stream_->ops(), range, arguments.scalars, nullptr);
   } else {
-    UpdateOnHost(range, arguments);  // the same bits
+    UpdateOnCpu(range, arguments);  // the same bits
   }
   return XXH3_64bits(values.data(), values.size() * sizeof(float));
 }

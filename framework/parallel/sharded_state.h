@@ -16,7 +16,7 @@
 #include "framework/nn/state_layout.h"
 #include "framework/optim/optimizer.h"
 #include "framework/parallel/shard_map.h"
-#include "framework/tensor/host_bytes.h"
+#include "framework/tensor/cpu_bytes.h"
 
 namespace holdfast {
 
@@ -30,7 +30,7 @@ struct UpdateArguments {
 };
 
 /// The CPU beside a device that is not one.
-struct HostSide {
+struct CpuSide {
   Device* device = nullptr;
   Stream* stream = nullptr;
 };
@@ -42,9 +42,9 @@ class ShardedState {
     int rank = 0;
     /// Compute weights are kept of whole units: this rank keeps what it serves up to date, others fill in the rest.
     bool whole_units = false;
-    bool in_parts = false;         // but of units that are cut at parts what is served here, part after part
-    HostSide host = {};            // must outlive the state; not needed where the device is a host
-    bool mirrors_on_host = false;  // what is not served lies there, and is updated there
+    bool in_parts = false;        // but of units that are cut at parts what is served here, part after part
+    CpuSide cpu = {};             // must outlive the state; not needed where the device is a CPU
+    bool mirrors_on_cpu = false;  // what is not served lies there, and is updated there
   };
 
   /// Values uninitialised. `map`, `layout` (of the map's parameters), `device` and `stream` must outlive the state.
@@ -69,7 +69,7 @@ class ShardedState {
   /// Queues what a chunk that is served here contributes to the update of its whole parameter.
   void Contribute(int chunk, const float* gradient, const UpdateArguments& arguments, float* out) const;
 
-  /// A held chunk's planes, one after the other (layout().ChunkBytes), in host memory.
+  /// A held chunk's planes, one after the other (layout().ChunkBytes), in CPU memory.
   void ReadChunk(int index, std::byte* out) const;
   /// The same, queued on `stream` of the state's device, where the chunk lies there.
   void QueueReadChunk(int index, std::byte* out, Stream& stream) const;
@@ -77,7 +77,7 @@ class ShardedState {
   /// As both hold it. Queued, where it stays on the device.
   void CopyChunk(int index, const ShardedState& from);
   void ReadWeights(int index, float* out) const;
-  /// Where a held chunk's planes lie, to be written to like WriteChunk; none if the host cannot.
+  /// Where a held chunk's planes lie, to be written to like WriteChunk; none if the CPU cannot.
   using Places = absl::InlinedVector<absl::Span<std::byte>, kMaxPlanes>;
   Places ChunkMemory(int index);
 
@@ -123,11 +123,11 @@ class ShardedState {
   int EndOfRange(int first, int end) const;
   /// As ChunkMemory, on whichever device they lie.
   Places PlacesOf(int index) const;
-  bool OnHost(Role role) const { return options_.mirrors_on_host && role == kMirrored; }
-  Device& DeviceOf(Role role) const { return OnHost(role) ? *options_.host.device : *device_; }
-  kernels::Ops& OpsOf(Role role) const { return OnHost(role) ? options_.host.stream->ops() : stream_->ops(); }
+  bool OnCpu(Role role) const { return options_.mirrors_on_cpu && role == kMirrored; }
+  Device& DeviceOf(Role role) const { return OnCpu(role) ? *options_.cpu.device : *device_; }
+  kernels::Ops& OpsOf(Role role) const { return OnCpu(role) ? options_.cpu.stream->ops() : stream_->ops(); }
   void UpdateRange(int first, int end, const float* gradient, const UpdateArguments& arguments);
-  void UpdateOnHost(const PlaneRange& whole, const UpdateArguments& arguments) const;
+  void UpdateOnCpu(const PlaneRange& whole, const UpdateArguments& arguments) const;
   bool ComputeWeightsAreMaster(Role role) const { return role == kServed && map_->compute_dtype() == DType::kF32; }
   std::byte* ComputeWeightsOf(const Place& place) const {
     return static_cast<std::byte*>(compute_weights_.data()) + place.compute_weights;
@@ -148,7 +148,7 @@ class ShardedState {
   Stream* stream_;
   std::vector<Place> places_;                       // by chunk
   std::array<std::vector<PlaneMemory>, 2> memory_;  // by role and name
-  std::shared_ptr<HostBlocks> block_memory_;
+  std::shared_ptr<CpuBlocks> block_memory_;
   Buffer compute_weights_;
   std::vector<int64_t> compute_weight_offset_;  // by unit
 };

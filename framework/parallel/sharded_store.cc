@@ -244,13 +244,13 @@ absl::Status ShardedStore::EndPartGradients(int unit) {
 absl::StatusOr<std::vector<int32_t>> ShardedStore::Fetch(const int32_t* device, int64_t n) {
   std::vector<int32_t> values(static_cast<size_t>(n));
   RETURN_IF_ERROR(deps_.stream->Synchronize());
-  deps_.device->CopyToHost(values.data(), device, values.size() * sizeof(int32_t));
+  deps_.device->CopyToCpu(values.data(), device, values.size() * sizeof(int32_t));
   return values;
 }
 
 absl::Status ShardedStore::Put(absl::Span<const int32_t> values, int32_t* device) {
   RETURN_IF_ERROR(deps_.stream->Synchronize());
-  deps_.device->CopyFromHost(device, values.data(), values.size() * sizeof(int32_t));
+  deps_.device->CopyFromCpu(device, values.data(), values.size() * sizeof(int32_t));
   return absl::OkStatus();
 }
 

@@ -27,11 +27,11 @@ const Chunk& Snapshot::ChunkAt(size_t index) const {
 }
 
 // Queued on `stream`, outside the lock, so that the two sides copy at the same time.
-HostBytes Snapshot::Copy(std::unique_lock<std::mutex>& lock, size_t index, Stream& stream) {
+CpuBytes Snapshot::Copy(std::unique_lock<std::mutex>& lock, size_t index, Stream& stream) {
   progress_[index] = Progress::kCopying;
   ++copying_;
   lock.unlock();
-  HostBytes bytes = deps_.memory->Take(deps_.state->layout().ChunkBytes(ChunkAt(index)));
+  CpuBytes bytes = deps_.memory->Take(deps_.state->layout().ChunkBytes(ChunkAt(index)));
   deps_.state->QueueReadChunk(chunks_[index], bytes.data(), stream);
   lock.lock();
   return bytes;
@@ -89,7 +89,7 @@ void Snapshot::CopyFirst(std::unique_lock<std::mutex>& lock, size_t index, std::
   changed_.wait(lock, may_go_on);
   if (abandoned_ || progress_[index] == Progress::kTaken) return;
   staged_bytes_ += bytes;
-  HostBytes copy = Copy(lock, index, *deps_.updating);
+  CpuBytes copy = Copy(lock, index, *deps_.updating);
   queued->push_back({.chunk = chunks_[index], .bytes = std::move(copy), .digest = 0});
 }
 

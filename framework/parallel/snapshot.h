@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "framework/parallel/sharded_state.h"
-#include "framework/tensor/host_bytes.h"
+#include "framework/tensor/cpu_bytes.h"
 
 namespace holdfast {
 
@@ -29,7 +29,7 @@ class Snapshot {
     const ShardedState* state = nullptr;
     Stream* reading = nullptr;   // of the reader alone
     Stream* updating = nullptr;  // on which the state is updated
-    std::shared_ptr<HostBlocks> memory;
+    std::shared_ptr<CpuBlocks> memory;
   };
 
   /// Of `chunks`, all held by the state.
@@ -40,7 +40,7 @@ class Snapshot {
   /// A chunk's planes (ShardedState::ReadChunk) as they were when the snapshot was made.
   struct Captured {
     int chunk = 0;
-    HostBytes bytes;
+    CpuBytes bytes;
     uint64_t digest = 0;  // XXH3-64 of bytes
   };
   /// The next one, in any order; nothing when all were given, or the snapshot was abandoned.
@@ -61,7 +61,7 @@ class Snapshot {
   enum class Progress : uint8_t { kPending, kCopying, kTaken };
 
   const Chunk& ChunkAt(size_t index) const;
-  HostBytes Copy(std::unique_lock<std::mutex>& lock, size_t index, Stream& stream);
+  CpuBytes Copy(std::unique_lock<std::mutex>& lock, size_t index, Stream& stream);
   bool Finish(std::unique_lock<std::mutex>& lock, Stream& stream);
   void CopyFirst(std::unique_lock<std::mutex>& lock, size_t index, std::vector<Captured>* queued);
   void Stage(std::unique_lock<std::mutex>& lock, std::vector<Captured>* queued);

@@ -8,12 +8,12 @@ namespace holdfast {
 
 StagedCommunicator::~StagedCommunicator() {
   inner_.reset();  // it may still be reading
-  FreeHost(out_);
-  FreeHost(in_);
+  FreeCpu(out_);
+  FreeCpu(in_);
 }
 
-void StagedCommunicator::FreeHost(Staging& staging) {
-  if (!on_device_ && staging.bytes.data() != nullptr) device_.FreeHost(staging.bytes.data());
+void StagedCommunicator::FreeCpu(Staging& staging) {
+  if (!on_device_ && staging.bytes.data() != nullptr) device_.FreeCpu(staging.bytes.data());
   staging = {};
 }
 
@@ -23,12 +23,12 @@ bool StagedCommunicator::Reaches(ConstBytes bytes) const {
 
 absl::StatusOr<Bytes> StagedCommunicator::Stage(Staging& staging, size_t bytes) {
   if (staging.bytes.size() < bytes) {
-    FreeHost(staging);
+    FreeCpu(staging);
     if (on_device_) {
       ASSIGN_OR_RETURN(staging.buffer, Buffer::Allocate(device_, bytes, "staging of communicators"));
       staging.bytes = {staging.buffer.as<std::byte>(), bytes};
     } else {
-      ASSIGN_OR_RETURN(void* const data, device_.AllocateHost(bytes));
+      ASSIGN_OR_RETURN(void* const data, device_.AllocateCpu(bytes));
       staging.bytes = {static_cast<std::byte*>(data), bytes};
     }
   }
@@ -37,17 +37,17 @@ absl::StatusOr<Bytes> StagedCommunicator::Stage(Staging& staging, size_t bytes) 
 
 void StagedCommunicator::CopyIn(Bytes staged, ConstBytes data) {
   if (on_device_) {
-    device_.CopyFromHost(staged.data(), data.data(), data.size());
+    device_.CopyFromCpu(staged.data(), data.data(), data.size());
   } else {
-    device_.CopyToHost(staged.data(), data.data(), data.size());
+    device_.CopyToCpu(staged.data(), data.data(), data.size());
   }
 }
 
 void StagedCommunicator::CopyOut(Bytes data, ConstBytes staged) {
   if (on_device_) {
-    device_.CopyToHost(data.data(), staged.data(), data.size());
+    device_.CopyToCpu(data.data(), staged.data(), data.size());
   } else {
-    device_.CopyFromHost(data.data(), staged.data(), data.size());
+    device_.CopyFromCpu(data.data(), staged.data(), data.size());
   }
 }
 
@@ -108,7 +108,7 @@ absl::Status StagedCommunicator::Receive(int from, uint32_t tag, Bytes data, Dea
 }
 
 std::unique_ptr<Communicator> ServeDevice(std::unique_ptr<Communicator> communicator, Device& device) {
-  if (communicator == nullptr || device.is_host()) return communicator;
+  if (communicator == nullptr || device.is_cpu()) return communicator;
   return std::make_unique<StagedCommunicator>(std::move(communicator), device);
 }
 

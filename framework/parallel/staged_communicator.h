@@ -1,10 +1,10 @@
 #pragma once
-// A communicator of host memory made to serve memory of a device as well, or one of device memory to serve the host's:
+// A communicator of CPU memory made to serve memory of a device as well, or one of device memory to serve the CPU's:
 // what the inner one cannot reach travels through a staging buffer where it can. Each side of a call for itself; memory
 // that needs none is passed on as it is.
 //
-// A staging buffer is as large as the largest call. Through host memory go whole units; through device memory only what
-// the trainer keeps on the host: losses, norms, a chunk of weights, and rounds of a transfer, at most 64 MiB a side
+// A staging buffer is as large as the largest call. Through CPU memory go whole units; through device memory only what
+// the trainer keeps on the CPU: losses, norms, a chunk of weights, and rounds of a transfer, at most 64 MiB a side
 // (transfer.cc).
 
 #include <memory>
@@ -43,7 +43,7 @@ class StagedCommunicator final : public Communicator {
   };
   bool Reaches(ConstBytes bytes) const;
   absl::StatusOr<Bytes> Stage(Staging& staging, size_t bytes);
-  void FreeHost(Staging& staging);
+  void FreeCpu(Staging& staging);
   void CopyIn(Bytes staged, ConstBytes data);
   void CopyOut(Bytes data, ConstBytes staged);
   /// `data`, or a copy of it that the inner communicator reaches.
@@ -57,7 +57,7 @@ class StagedCommunicator final : public Communicator {
   Staging out_, in_;
 };
 
-/// `communicator`, able to serve memory of the host and of `device`; null stays null.
+/// `communicator`, able to serve memory of the CPU and of `device`; null stays null.
 std::unique_ptr<Communicator> ServeDevice(std::unique_ptr<Communicator> communicator, Device& device);
 
 }  // namespace holdfast

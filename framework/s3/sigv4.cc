@@ -39,7 +39,7 @@ std::string BasicTime(std::chrono::system_clock::time_point time) {
   return std::string(text.data(), std::strftime(text.data(), text.size(), "%Y%m%dT%H%M%SZ", &parts));
 }
 
-// Without spaces around it, and runs of them inside made one.
+// Without spaces around it, and several in a row inside made one.
 std::string CanonicalValue(absl::string_view value) {
   std::string text(absl::StripAsciiWhitespace(value));
   text.erase(std::unique(text.begin(), text.end(), [](char a, char b) { return a == ' ' && b == ' '; }), text.end());

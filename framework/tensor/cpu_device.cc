@@ -18,7 +18,7 @@ class CpuStream final : public Stream {
   kernels::Ops& ops() override { return *ops_; }
   absl::Status Synchronize() override { return absl::OkStatus(); }
   std::shared_ptr<Event> Record() override { return nullptr; }
-  void CopyToHost(void* host, const void* device, size_t bytes) override { std::memcpy(host, device, bytes); }
+  void CopyToCpu(void* cpu, const void* device, size_t bytes) override { std::memcpy(cpu, device, bytes); }
   size_t scratch_bytes() const override { return pool_.scratch_bytes(); }
 
  private:
@@ -39,7 +39,7 @@ class CpuDevice final : public Device {
   absl::StatusOr<void*> Allocate(size_t bytes) override {
     void* data = AllocateAligned(bytes);
     if (data == nullptr) {
-      return absl::ResourceExhaustedError(absl::StrCat("out of host memory: could not allocate ", bytes >> 20, " MiB"));
+      return absl::ResourceExhaustedError(absl::StrCat("out of CPU memory: could not allocate ", bytes >> 20, " MiB"));
     }
     return data;
   }
@@ -48,12 +48,12 @@ class CpuDevice final : public Device {
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(StreamKind kind) override {
     return std::make_unique<CpuStream>(kind == StreamKind::kCompute ? threads_ : 1, arithmetic_);
   }
-  bool is_host() const override { return true; }
+  bool is_cpu() const override { return true; }
   bool IsDeviceOnly(const void*) const override { return false; }
-  void CopyToHost(void* host, const void* device, size_t bytes) override { std::memcpy(host, device, bytes); }
-  void CopyFromHost(void* device, const void* host, size_t bytes) override { std::memcpy(device, host, bytes); }
-  absl::StatusOr<void*> AllocateHost(size_t bytes) override { return Allocate(bytes); }
-  void FreeHost(void* data) override { std::free(data); }
+  void CopyToCpu(void* cpu, const void* device, size_t bytes) override { std::memcpy(cpu, device, bytes); }
+  void CopyFromCpu(void* device, const void* cpu, size_t bytes) override { std::memcpy(device, cpu, bytes); }
+  absl::StatusOr<void*> AllocateCpu(size_t bytes) override { return Allocate(bytes); }
+  void FreeCpu(void* data) override { std::free(data); }
 
  private:
   int threads_;

@@ -30,8 +30,8 @@ class Stream {
   virtual absl::Status Synchronize() = 0;
   /// The end of what is queued now; null if that is done.
   virtual std::shared_ptr<Event> Record() = 0;
-  /// Queues a copy of the device's memory to the host's, fastest to what Device::AllocateHost gives.
-  virtual void CopyToHost(void* host, const void* device, size_t bytes) = 0;
+  /// Queues a copy of the device's memory to the CPU's, fastest to what Device::AllocateCpu gives.
+  virtual void CopyToCpu(void* cpu, const void* device, size_t bytes) = 0;
   /// Bytes of working memory the stream's kernels hold now.
   virtual size_t scratch_bytes() const = 0;
 };
@@ -61,22 +61,22 @@ class Device {
 
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream(StreamKind kind = StreamKind::kCompute) = 0;
 
-  /// Whether the host can use its memory like its own.
-  virtual bool is_host() const = 0;
-  /// Whether `data` is memory of this device that the host cannot use.
+  /// Whether the CPU can use its memory like its own.
+  virtual bool is_cpu() const = 0;
+  /// Whether `data` is memory of this device that the CPU cannot use.
   virtual bool IsDeviceOnly(const void* data) const = 0;
   /// Done when they return, beside whatever streams do: who wants a stream's results waits for them first.
-  virtual void CopyToHost(void* host, const void* device, size_t bytes) = 0;
-  virtual void CopyFromHost(void* device, const void* host, size_t bytes) = 0;
-  /// Host memory that copies from and to the device are fastest with.
-  virtual absl::StatusOr<void*> AllocateHost(size_t bytes) = 0;
-  virtual void FreeHost(void* data) = 0;
+  virtual void CopyToCpu(void* cpu, const void* device, size_t bytes) = 0;
+  virtual void CopyFromCpu(void* device, const void* cpu, size_t bytes) = 0;
+  /// CPU memory that copies from and to the device are fastest with.
+  virtual absl::StatusOr<void*> AllocateCpu(size_t bytes) = 0;
+  virtual void FreeCpu(void* data) = 0;
 
  private:
   MemoryAccount memory_;
 };
 
-/// Host memory and `threads` threads per stream (0 = as many as this process may use). `arithmetic`: one that CpuHas.
+/// CPU memory and `threads` threads per stream (0 = as many as this process may use). `arithmetic`: one that CpuHas.
 std::unique_ptr<Device> MakeCpuDevice(int threads, kernels::Arithmetic arithmetic = kernels::Arithmetic::kPortable);
 
 }  // namespace holdfast

@@ -36,7 +36,7 @@ class Workload {
       Loss(dtype);
     }
     Update();
-    HostFunctions();
+    ScalarFunctions();
     uint64_t digest = 0;
     for (const std::vector<float>& memory : memory_) {
       digest = XXH3_64bits_withSeed(memory.data(), memory.size() * sizeof(float), digest);
@@ -150,7 +150,7 @@ class Workload {
     for (int64_t i = 0; i < kElements; ++i) widened[i] = std::bit_cast<float>(uint32_t{args.weight_bf16[i]} << 16);
   }
 
-  void HostFunctions() {
+  void ScalarFunctions() {
     float* values = NewVector(500);
     for (int64_t i = 0; i + 4 < 500; i += 5) {
       const double x = double{values[i]} * 10;

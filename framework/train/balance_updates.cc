@@ -49,7 +49,7 @@ absl::Span<const float* const> BalanceUpdates::With(const Statistics& step, absl
     by_chunk_[static_cast<size_t>(c)] = updates_.as<float>() + here_.size();
     AddSigns(counts, chunk, parameter.offset, &here_);
   }
-  device_->CopyFromHost(updates_.data(), here_.data(), here_.size() * sizeof(float));
+  device_->CopyFromCpu(updates_.data(), here_.data(), here_.size() * sizeof(float));
   return by_chunk_;
 }
 

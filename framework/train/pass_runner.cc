@@ -14,7 +14,7 @@ constexpr size_t kElementBytes = 4;
 constexpr int64_t kMaxQueued = 64;  // passes; fetching results costs one wait, little against so many
 
 /// Kernels number steps from 0, all others from 1.
-kernels::RandomKey RandomKeyOf(uint64_t seed, const HostBatch& microbatch) {
+kernels::RandomKey RandomKeyOf(uint64_t seed, const CpuBatch& microbatch) {
   return {.seed = seed, .step = microbatch.step - 1, .microbatch = microbatch.index};
 }
 
@@ -55,7 +55,7 @@ StatisticsLayout PassRunner::WithLoss(const StatisticsLayout& model) {
   return specs;
 }
 
-Batch PassRunner::Upload(const HostBatch& microbatch) {
+Batch PassRunner::Upload(const CpuBatch& microbatch) {
   Inputs& to = inputs_[next_inputs_];
   HOLDFAST_CHECK(microbatch.arrays.size() == to.arrays.size());
   WaitFor(to.read);
@@ -66,7 +66,7 @@ Batch PassRunner::Upload(const HostBatch& microbatch) {
           if (values.empty()) return;  // batch.arrays[i] stays null
           const size_t bytes = values.size() * kElementBytes;
           HOLDFAST_CHECK(bytes <= to.arrays[i].bytes());
-          device_.CopyFromHost(to.arrays[i].data(), values.data(), bytes);
+          device_.CopyFromCpu(to.arrays[i].data(), values.data(), bytes);
           batch.arrays[i] = to.arrays[i].data();
         },
         microbatch.arrays[i]);
@@ -74,7 +74,7 @@ Batch PassRunner::Upload(const HostBatch& microbatch) {
   return batch;
 }
 
-absl::Status PassRunner::Queue(const HostBatch& microbatch, UnitStore& store, PartStore* parts, Pass run) {
+absl::Status PassRunner::Queue(const CpuBatch& microbatch, UnitStore& store, PartStore* parts, Pass run) {
   const size_t row_bytes = static_cast<size_t>(options_.max_rows) * sizeof(float);
   if ((queued_.size() + 1) * row_bytes > losses_.bytes()) RETURN_IF_ERROR(FetchResults());
   const Batch batch = Upload(microbatch);
@@ -98,9 +98,9 @@ absl::Status PassRunner::Queue(const HostBatch& microbatch, UnitStore& store, Pa
 absl::Status PassRunner::FetchResults() {
   RETURN_IF_ERROR(stream_->Synchronize());
   std::vector<float> losses(queued_.size() * static_cast<size_t>(options_.max_rows));
-  device_.CopyToHost(losses.data(), losses_.data(), losses.size() * sizeof(float));
+  device_.CopyToCpu(losses.data(), losses_.data(), losses.size() * sizeof(float));
   std::vector<uint64_t> statistics(queued_.size() * static_cast<size_t>(model_.statistics().size()));
-  device_.CopyToHost(statistics.data(), model_statistics_.data(), statistics.size() * sizeof(uint64_t));
+  device_.CopyToCpu(statistics.data(), model_statistics_.data(), statistics.size() * sizeof(uint64_t));
   const float* row = losses.data();
   auto of_pass = statistics.begin();
   for (const QueuedPass& pass : queued_) {
@@ -119,7 +119,7 @@ void PassRunner::BeginStep() {
   fetched_.clear();
 }
 
-absl::Status PassRunner::ForwardBackward(const HostBatch& microbatch, float loss_scale, UnitStore& store,
+absl::Status PassRunner::ForwardBackward(const CpuBatch& microbatch, float loss_scale, UnitStore& store,
                                          PartStore* parts) {
   return Queue(microbatch, store, parts, [&](const Batch& batch, PassContext context, float* losses) {
     context.loss_scale = loss_scale;
@@ -142,7 +142,7 @@ absl::Status PassRunner::Serve(int64_t batch, int64_t sequence, PartStore& parts
                       {.ops = &stream_->ops(), .arena = &arena_, .random = {}, .parts = &parts}, training);
 }
 
-absl::StatusOr<LossSum> PassRunner::Evaluate(const HostBatch& microbatch, UnitStore& store, PartStore* parts) {
+absl::StatusOr<LossSum> PassRunner::Evaluate(const CpuBatch& microbatch, UnitStore& store, PartStore* parts) {
   BeginStep();
   RETURN_IF_ERROR(Queue(microbatch, store, parts, [&](const Batch& batch, const PassContext& context, float* losses) {
     return model_.Evaluate(batch, context, losses);
@@ -151,7 +151,7 @@ absl::StatusOr<LossSum> PassRunner::Evaluate(const HostBatch& microbatch, UnitSt
   return LossSum{.sum = std::bit_cast<double>(statistics.front()), .counted = microbatch.counted};
 }
 
-absl::StatusOr<std::vector<float>> PassRunner::Compute(const HostBatch& microbatch, int64_t outputs, UnitStore& store,
+absl::StatusOr<std::vector<float>> PassRunner::Compute(const CpuBatch& microbatch, int64_t outputs, UnitStore& store,
                                                        Pass pass) {
   BeginStep();
   ArenaScope scope(arena_);
@@ -162,7 +162,7 @@ absl::StatusOr<std::vector<float>> PassRunner::Compute(const HostBatch& microbat
   BeginStep();  // there are no results to be fetched
   RETURN_IF_ERROR(stream_->Synchronize());
   std::vector<float> values(static_cast<size_t>(outputs));
-  device_.CopyToHost(values.data(), results.data, values.size() * sizeof(float));
+  device_.CopyToCpu(values.data(), results.data, values.size() * sizeof(float));
   return values;
 }
 

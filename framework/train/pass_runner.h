@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "framework/nn/model.h"
-#include "framework/train/host_batch.h"
+#include "framework/train/cpu_batch.h"
 
 namespace holdfast {
 
@@ -42,7 +42,7 @@ class PassRunner {
   /// Forgets the results of passes that nobody asked for: their step was given up.
   void BeginStep();
   /// Queues forward and backward; gradients of loss_scale * (sum of losses) go to `store`, and `parts` if there is one.
-  absl::Status ForwardBackward(const HostBatch& microbatch, float loss_scale, UnitStore& store,
+  absl::Status ForwardBackward(const CpuBatch& microbatch, float loss_scale, UnitStore& store,
                                PartStore* parts = nullptr);
   /// Takes part in such a pass, or in one of Evaluate's, without a microbatch of its own (Model::Serve).
   absl::Status Serve(int64_t batch, int64_t sequence, PartStore& parts, bool training);
@@ -51,10 +51,10 @@ class PassRunner {
   const StatisticsLayout& statistics() const { return statistics_; }
   /// Of all passes since BeginStep, in order, as ItemStatistics::values. Waits for them.
   absl::StatusOr<std::vector<uint64_t>> TakeStatistics();
-  absl::StatusOr<LossSum> Evaluate(const HostBatch& microbatch, UnitStore& store, PartStore* parts = nullptr);
+  absl::StatusOr<LossSum> Evaluate(const CpuBatch& microbatch, UnitStore& store, PartStore* parts = nullptr);
   /// A pass that writes `outputs` values on the device, which are brought here.
   using Pass = absl::FunctionRef<absl::Status(const Batch& batch, const PassContext& context, float* outputs)>;
-  absl::StatusOr<std::vector<float>> Compute(const HostBatch& microbatch, int64_t outputs, UnitStore& store, Pass pass);
+  absl::StatusOr<std::vector<float>> Compute(const CpuBatch& microbatch, int64_t outputs, UnitStore& store, Pass pass);
 
   Stream& stream() { return *stream_; }
 
@@ -75,8 +75,8 @@ class PassRunner {
   static StatisticsLayout WithLoss(const StatisticsLayout& model);
   /// Of the model's statistics of one pass.
   size_t StatisticsBytes() const { return static_cast<size_t>(model_.statistics().size()) * sizeof(uint64_t); }
-  Batch Upload(const HostBatch& microbatch);
-  absl::Status Queue(const HostBatch& microbatch, UnitStore& store, PartStore* parts, Pass run);
+  Batch Upload(const CpuBatch& microbatch);
+  absl::Status Queue(const CpuBatch& microbatch, UnitStore& store, PartStore* parts, Pass run);
   absl::Status FetchResults();
 
   Model& model_;

@@ -47,13 +47,13 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Model& model, Device& d
   std::unique_ptr<Trainer> trainer(
       new Trainer(model, device, std::move(options), std::move(runner), std::move(balance_updates)));
   ASSIGN_OR_RETURN(trainer->snapshot_stream_, device.CreateStream(StreamKind::kTransfer));
-  if (!device.is_host()) RETURN_IF_ERROR(trainer->CreateHostSide());
+  if (!device.is_cpu()) RETURN_IF_ERROR(trainer->CreateCpuSide());
   return trainer;
 }
 
-absl::Status Trainer::CreateHostSide() {
-  host_device_ = MakeCpuDevice(options_.host_threads);
-  ASSIGN_OR_RETURN(host_stream_, host_device_->CreateStream());
+absl::Status Trainer::CreateCpuSide() {
+  cpu_device_ = MakeCpuDevice(options_.cpu_threads);
+  ASSIGN_OR_RETURN(cpu_stream_, cpu_device_->CreateStream());
   return absl::OkStatus();
 }
 
@@ -66,7 +66,7 @@ Trainer::Trainer(Model& model, Device& device, TrainerOptions options, std::uniq
       state_layout_(LayoutOf(*optimizer_, model.layout())),
       runner_(std::move(runner)),
       balance_updates_(std::move(balance_updates)),
-      snapshot_memory_(HostBlocks::Create(device, state_layout_.LargestChunkBytes())) {}
+      snapshot_memory_(CpuBlocks::Create(device, state_layout_.LargestChunkBytes())) {}
 
 absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldCommunicators communicators,
                                             std::stop_token stop) {
@@ -85,7 +85,7 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
                                      .order = SumOrder::Of(options_.batch),
                                      .in_parts = in_parts,
                                      .timeout = options_.transfer_timeout,
-                                     .host = {host_device_.get(), host_stream_.get()},
+                                     .cpu = {cpu_device_.get(), cpu_stream_.get()},
                                      .optimizer = optimizer_.get()};
   ASSIGN_OR_RETURN(std::unique_ptr<PlacedState> placed,
                    PlacedState::Create(state_layout_, model_.compute_dtype(), options, std::move(communicators),
@@ -175,7 +175,7 @@ absl::Status Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSourc
     const MicrobatchRange& range = plan.RangeOf(wave, current().rank());
     store.BeginWave(wave);
     for (int64_t i = range.first; i < range.end(); ++i) {
-      ASSIGN_OR_RETURN(const HostBatch microbatch, source(i));
+      ASSIGN_OR_RETURN(const CpuBatch microbatch, source(i));
       RETURN_IF_ERROR(runner_->ForwardBackward(microbatch, scale, store, store.parts()));
     }
     if (range.count == 0 && store.serves_others()) RETURN_IF_ERROR(ServeOthers(/*training=*/true));
@@ -320,7 +320,7 @@ absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source,
       if (store.serves_others()) RETURN_IF_ERROR(ServeOthers(/*training=*/false));
       continue;
     }
-    ASSIGN_OR_RETURN(const HostBatch microbatch, source(first + rank));
+    ASSIGN_OR_RETURN(const CpuBatch microbatch, source(first + rank));
     ASSIGN_OR_RETURN(const LossSum loss, runner_->Evaluate(microbatch, store, store.parts()));
     microbatches.values.push_back(std::bit_cast<uint64_t>(loss.sum));
     microbatches.values.push_back(std::bit_cast<uint64_t>(loss.counted));

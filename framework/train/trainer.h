@@ -51,7 +51,7 @@ struct TrainerOptions {
   std::optional<InParts> in_parts = std::nullopt;
   ReadWeightsFn initial_weights = nullptr;  // empty = random, from seed
   std::chrono::milliseconds transfer_timeout{60'000};
-  int host_threads = 0;  // of what a device that is no host leaves to the processor; 0 = as many as there are
+  int cpu_threads = 0;  // of what a device that is no CPU leaves to the processor; 0 = as many as there are
 };
 
 /// A world as one of its ranks sees it.
@@ -89,7 +89,7 @@ struct StepResult {
 };
 
 /// Microbatch `index` of the step at hand.
-using MicrobatchSource = absl::FunctionRef<absl::StatusOr<HostBatch>(int64_t index)>;
+using MicrobatchSource = absl::FunctionRef<absl::StatusOr<CpuBatch>(int64_t index)>;
 
 /// Thread-safety: Abort and progress() from any thread, everything else from one.
 class Trainer {
@@ -160,7 +160,7 @@ class Trainer {
  private:
   Trainer(Model& model, Device& device, TrainerOptions options, std::unique_ptr<PassRunner> runner,
           BalanceUpdates balance_updates);
-  absl::Status CreateHostSide();
+  absl::Status CreateCpuSide();
 
   PlacedState& current() const { return states_.current(); }
   absl::Status FillState(const TrainerWorld& world, PlacedState& target, std::unique_ptr<Communicator> for_mirrors,
@@ -189,12 +189,12 @@ class Trainer {
   std::unique_ptr<PassRunner> runner_;
   BalanceUpdates balance_updates_;
   absl::Span<const float* const> updates_;  // of the step prepared last, by chunk
-  std::unique_ptr<Device> host_device_;     // none where device_ is a host
-  std::unique_ptr<Stream> host_stream_;
+  std::unique_ptr<Device> cpu_device_;      // none where device_ is a CPU
+  std::unique_ptr<Stream> cpu_stream_;
   StepProgress progress_;
   std::unique_ptr<Stream> snapshot_stream_;  // of whoever reads it
   // Shared with whoever reads it, for as long as either of us needs it.
-  std::shared_ptr<HostBlocks> snapshot_memory_;
+  std::shared_ptr<CpuBlocks> snapshot_memory_;
   HeldStates states_;  // last: uses all of the above
 };
 

@@ -1,6 +1,6 @@
 #include "models/families/own_format.h"
 
-#include "framework/config/enum_names.h"
+#include "framework/config/enums.h"
 #include "models/families/families.h"
 
 namespace holdfast {
@@ -10,9 +10,8 @@ namespace {
 template <class Enum>
 Enum ReadEnum(ConfigFields& in, const std::string& key, Enum otherwise) {
   const std::string word = in.String(key, Name(otherwise));
-  const auto words = EnumNames(otherwise);
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (word == words[i]) return static_cast<Enum>(i);
+  for (size_t i = 0; i < kWordsOf<Enum>.size(); ++i) {
+    if (word == kWordsOf<Enum>[i]) return static_cast<Enum>(i);
   }
   in.Unsupported(key);
   return otherwise;

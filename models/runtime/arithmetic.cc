@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status.h"
-#include "framework/config/enum_names.h"
+#include "framework/config/enums.h"
 #include "framework/config/load.h"
 #include "models/families/families.h"
 

@@ -28,12 +28,17 @@ double AvailableHostBytes() {
   return 0;
 }
 
-/// Unsharded gradients that exist at once: of the units that a pass has open, and of some that are being reduced.
-double OpenGradients(const ParameterLayout& layout) {
+/// Unsharded gradients that exist at once: of the first and the last unit, and of others one that a pass has open and
+/// two that are being reduced. `again`: the first one's of the pass before, too, which an embedding that is tied to the
+/// head does not wait for.
+double OpenGradients(const ParameterLayout& layout, bool again) {
   double largest = 0;
-  for (const Unit& unit : layout.units()) largest = std::max(largest, static_cast<double>(unit.elements));
-  const auto of = [&](size_t unit) { return static_cast<double>(layout.units()[unit].elements); };
-  return of(0) + of(layout.units().size() - 1) + 3 * largest;
+  const auto& units = layout.units();
+  for (const Unit& unit : units.subspan(1, units.size() - 2)) {
+    largest = std::max(largest, static_cast<double>(unit.elements));
+  }
+  const auto first = static_cast<double>(units.front().elements), last = static_cast<double>(units.back().elements);
+  return first * (again ? 2 : 1) + last + 3 * largest;
 }
 
 }  // namespace
@@ -82,12 +87,12 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layou
   }
   const SumOrder order = SumOrder::Of(config.batch);
   const int64_t microbatches = config.batch.microbatches;
-  double local = OpenGradients(layout);
+  double local = OpenGradients(layout, config.model.tie_embeddings && microbatches > config.elastic.workers);
   if (ShardedStore::Mode(placement) == ReductionMode::kPieces) {
     // What this rank adds up itself; what waits for being sent meanwhile; what a pass has open while there are sums.
     const ReductionPlan plan(EvenMicrobatches(microbatches, static_cast<int>(workers)), ReductionMode::kPieces, order);
     const int sums = plan.num_waves() > 1 ? 2 : order.MaxSums(plan.RangeOf(0, static_cast<int>(workers) - 1));
-    local = n * sums + (microbatches > 1 ? OpenGradients(layout) : 0);
+    local = n * sums + (microbatches > 1 ? OpenGradients(layout, false) : 0);
   }
   const double reduced = workers == 1 ? 0 : n / static_cast<double>(workers) * order.MaxSums({0, microbatches}) + held;
   return {.weights = served + (bf16 ? held * 4 : (held - n / shards) * 4),

@@ -24,7 +24,7 @@ absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, Language
                          .training_schedule = std::move(plans.training.schedule),
                          .evaluation_schedule = std::move(plans.evaluation.schedule),
                          .transfer_timeout = std::chrono::milliseconds(config.elastic.collective_timeout_ms),
-                         .host_threads = static_cast<int>(config.train.threads)};
+                         .cpu_threads = static_cast<int>(config.train.threads)};
   if (in_parts) {
     options.in_parts = {.arena_bytes = plans.arena_bytes_in_parts,
                         .training_schedule = std::move(plans.training_in_parts.schedule),

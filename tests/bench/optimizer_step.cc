@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "framework/config/enum_names.h"
+#include "framework/config/enums.h"
 #include "framework/parallel/placement.h"
 #include "framework/parallel/whole_updates.h"
 
@@ -64,7 +64,7 @@ struct Bench {
         device(MakeCpuDevice(threads)),
         stream(device->CreateStream().value()),
         map(layout, DType::kBF16, placement),
-        state(ShardedState::Create(map, planes, {.whole_units = true, .host = {}}, *device, *stream).value()),
+        state(ShardedState::Create(map, planes, {.whole_units = true, .cpu = {}}, *device, *stream).value()),
         updates(WholeUpdates::Create({.optimizer = optimizer.get(),
                                       .state = &state,
                                       .device = device.get(),

@@ -19,7 +19,7 @@ class Chaos : public StageTest, public testing::WithParamInterface<unsigned> {
  protected:
   /// A run with these settings, which are the stage's, is hurt by a seed.
   static void Hurt(unsigned seed, const std::vector<std::string>& settings = {});
-  /// The run goes on, with all workers in it, some steps past where it was.
+  /// The run continues, with all workers in it, some steps past where it was.
   static testing::AssertionResult Recovers(LoggedProcess& process, int workers) {
     const int64_t before = CommittedSteps(Run());
     const bool ok = WaitUntil(process, Run(), [&](const RunView& now) {

@@ -1,6 +1,6 @@
 // Proves that a run whose workers are the processes of one mpirun has the bits of every other; that a member which is
 // killed or frozen ends all of it with an exit code that says "start again", nothing left behind; and that started
-// again it goes on from its newest checkpoint.
+// again it resumes from its newest checkpoint.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

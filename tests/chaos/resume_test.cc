@@ -1,4 +1,4 @@
-// Proves that a run which was stopped by any means goes on from its newest checkpoint with other workers and another
+// Proves that a run which was stopped by any means resumes from its newest checkpoint with other workers and another
 // sharding strategy as if nothing had been: every line of metrics.jsonl stands there once, with the bits of the run
 // that was never stopped. Also that state which nobody holds any more comes from the newest checkpoint, and that of two
 // runs on one directory the second is refused.
@@ -99,7 +99,7 @@ TEST_F(Resume, SaysThatTheTokenFilesAreOthers) {
   EXPECT_THAT(resumed->Log(), HasSubstr("warning: the token files are not those that step-"));
 }
 
-// The process dies at one point of a save after the other. What it goes on from is the checkpoint that was being made
+// The process dies at one point of a save after the other. What it resumes from is the checkpoint that was being made
 // or the one before, never a mixture: that would show in the bits.
 TEST_F(Resume, AfterACrashAtEveryKindOfPointOfASave) {
   const std::vector<std::string> points{

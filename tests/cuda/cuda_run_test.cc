@@ -69,7 +69,7 @@ TEST_F(CudaRun, AThousandStepsTwiceAreEqual) {
 TEST_F(CudaRun, EveryWorldHasTheBitsOfTheWorldOfOne) {
   const std::vector<std::pair<int, std::vector<std::string>>> worlds{
       {2, {kSteps, "parallel.sharding=full_shard"}},
-      {3, {kSteps, "parallel.sharding=full_shard", "parallel.mirrors_on=host"}},
+      {3, {kSteps, "parallel.sharding=full_shard", "parallel.mirrors_on=cpu"}},
       {2, {kSteps, "parallel.sharding=no_shard"}},
       {4, {kSteps, "parallel.sharding=shard_grad_op", "parallel.replicas=2"}}};
   for (size_t i = 0; i < worlds.size(); ++i) {
@@ -80,7 +80,7 @@ TEST_F(CudaRun, EveryWorldHasTheBitsOfTheWorldOfOne) {
 }
 
 TEST_F(CudaRun, AKilledWorkerChangesNoBit) {
-  for (const char* place : {"device", "host"}) {  // the lost state comes from mirrors there
+  for (const char* place : {"device", "cpu"}) {  // the lost state comes from mirrors there
     const std::string run = Run() + place;
     const auto process = Train(3, {std::string("parallel.mirrors_on=") + place}, run);
     for (const size_t rank : {2u, 0u}) {

@@ -431,7 +431,7 @@ TEST_F(ChangedModelTest, MissingKeysAreTakenFromTheModelAndOthersMustAgree) {
   EXPECT_EQ(train.exit_code, 2);
   EXPECT_THAT(train.output, HasSubstr("model.norm_eps=1e-3: 0.001, but 1e-05 in " + model + "/config.json"));
 
-  // A run that goes on from the import, whose config says nothing of the model's base.
+  // A run that resumes from the import, whose config says nothing of the model's base.
   const CommandResult resumed = RunHoldfast(
       {"train", Shared("llama.yaml"), "--run-dir", Path("run"), "--set", "checkpoint.directory=" + Path("out1")});
   EXPECT_EQ(resumed.exit_code, 1);

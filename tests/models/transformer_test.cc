@@ -194,7 +194,7 @@ TEST_P(TransformerTest, Bf16IsNearReference) {
 INSTANTIATE_TEST_SUITE_P(Models, TransformerTest, ::testing::ValuesIn(TinyModels()),
                          [](const auto& tested) { return tested.param.name; });
 
-// The head works in runs of head_rows = 512 rows: here one whole run and a rest.
+// The head works in blocks of head_rows = 512 rows: here one whole block and a rest.
 TEST(TransformerHeadTest, ManyRowsMatchReference) {
   ModelConfig config = TinyGpt2();
   config.max_sequence_length = 40;

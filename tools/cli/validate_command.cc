@@ -12,7 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "framework/base/seconds.h"
 #include "framework/base/status.h"
-#include "framework/config/enum_names.h"
+#include "framework/config/enums.h"
 #include "framework/config/load.h"
 #include "framework/metrics/progress.h"
 #include "models/expert_bytes.h"

@@ -1,9 +1,9 @@
 # cmake -D OUT=FILE -P BuildId.cmake: writes the definition of BuildId() (framework/base/build.h) to OUT, unless it stands
 # there already. Run at every build, from the root of the sources.
 file(GLOB_RECURSE sources RELATIVE ${CMAKE_SOURCE_DIR}
-     kernels/*.cc kernels/*.h kernels/*.cu kernels/*.cuh framework/*.cc framework/*.h framework/*.cu models/*.cc models/*.h
-     checkpoint/*.cc checkpoint/*.h elastic/*.cc elastic/*.h elastic/*.proto tools/*.cc tools/*.h tools/cmake/*.cmake
-     CMakeLists.txt)
+     kernels/*.cc kernels/*.h kernels/*.def kernels/*.cu kernels/*.cuh framework/*.cc framework/*.h framework/*.cu
+     models/*.cc models/*.h checkpoint/*.cc checkpoint/*.h elastic/*.cc elastic/*.h elastic/*.proto tools/*.cc tools/*.h
+     tools/cmake/*.cmake CMakeLists.txt)
 list(SORT sources)
 set(digests "")
 foreach(source ${sources})

@@ -3,7 +3,7 @@
 //
 // What differs from the other backends:
 //   - Spans are device memory; the work that produced them is complete when a call starts (calls run on a stream of
-//     their own), and what a call received is complete when it returns. StagedCommunicator adds the host's.
+//     their own), and what a call received is complete when it returns. StagedCommunicator adds the CPU's.
 //   - NCCL does not say whom it waits for: a deadline names all other members.
 //   - An abort ends the calls of this member; the others notice by NCCL's own error or at their deadlines.
 //   - Messages between two ranks are matched by their order; tags are not looked at.

@@ -9,7 +9,7 @@
 
 namespace holdfast {
 
-/// OK also for a call that goes on in the background. FailedPrecondition for what no other world mends: two ranks on
+/// OK also for a call that runs on in the background. FailedPrecondition for what no other world mends: two ranks on
 /// one GPU, different versions of NCCL.
 inline absl::Status NcclStatus(ncclResult_t result, const char* what) {
   if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();

@@ -64,13 +64,13 @@ absl::Status MpiRequests::Poll(bool& all_done) {
 }
 
 absl::Status MpiRequests::Wait(absl::FunctionRef<absl::Status()> check) {
-  const auto patience = Clock::now() + kSpinTime;
+  const auto spin_deadline = Clock::now() + kSpinTime;
   while (true) {
     bool all_done = false;
     RETURN_IF_ERROR(Poll(all_done));
     if (all_done) return absl::OkStatus();
     RETURN_IF_ERROR(check());
-    if (Clock::now() < patience) {
+    if (Clock::now() < spin_deadline) {
       sched_yield();
     } else {
       std::this_thread::sleep_for(kNap);

@@ -57,27 +57,27 @@ class CudaDevice final : public Device {
     return CudaStream::Create(index_, memory(), gemms_);
   }
 
-  bool is_host() const override { return false; }
+  bool is_cpu() const override { return false; }
   bool IsDeviceOnly(const void* data) const override {
     cudaPointerAttributes attributes{};
     if (data == nullptr || cudaPointerGetAttributes(&attributes, data) != cudaSuccess) return false;
     return attributes.type == cudaMemoryTypeDevice;
   }
 
-  void CopyToHost(void* host, const void* device, size_t bytes) override {
-    Copy(host, device, bytes, cudaMemcpyDeviceToHost);
+  void CopyToCpu(void* cpu, const void* device, size_t bytes) override {
+    Copy(cpu, device, bytes, cudaMemcpyDeviceToHost);
   }
-  void CopyFromHost(void* device, const void* host, size_t bytes) override {
-    Copy(device, host, bytes, cudaMemcpyHostToDevice);
+  void CopyFromCpu(void* device, const void* cpu, size_t bytes) override {
+    Copy(device, cpu, bytes, cudaMemcpyHostToDevice);
   }
 
-  absl::StatusOr<void*> AllocateHost(size_t bytes) override {
+  absl::StatusOr<void*> AllocateCpu(size_t bytes) override {
     cudaSetDevice(index_);
     void* data = nullptr;
-    RETURN_IF_ERROR(CudaStatus(cudaMallocHost(&data, bytes == 0 ? 1 : bytes), "cannot allocate pinned host memory"));
+    RETURN_IF_ERROR(CudaStatus(cudaMallocHost(&data, bytes == 0 ? 1 : bytes), "cannot allocate pinned CPU memory"));
     return data;
   }
-  void FreeHost(void* data) override {
+  void FreeCpu(void* data) override {
     cudaSetDevice(index_);
     cudaFreeHost(data);
   }

@@ -141,10 +141,10 @@ absl::Status CudaStream::Synchronize() {
   return failure_.empty() ? absl::OkStatus() : absl::InternalError(failure_);
 }
 
-void CudaStream::CopyToHost(void* host, const void* device, size_t bytes) {
+void CudaStream::CopyToCpu(void* cpu, const void* device, size_t bytes) {
   if (bytes == 0) return;
-  const cudaError_t error = cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream());
-  if (error != cudaSuccess) Fail("a copy to the host", cudaGetErrorString(error));
+  const cudaError_t error = cudaMemcpyAsync(cpu, device, bytes, cudaMemcpyDeviceToHost, stream());
+  if (error != cudaSuccess) Fail("a copy to the CPU", cudaGetErrorString(error));
 }
 
 std::shared_ptr<Event> CudaStream::Record() {

@@ -21,7 +21,7 @@ class CudaStream final : public Stream, private kernels::CudaQueue {
   kernels::Ops& ops() override { return *ops_; }
   absl::Status Synchronize() override;
   std::shared_ptr<Event> Record() override;
-  void CopyToHost(void* host, const void* device, size_t bytes) override;
+  void CopyToCpu(void* cpu, const void* device, size_t bytes) override;
   size_t scratch_bytes() const override { return scratch_bytes_; }
 
  private:

@@ -53,7 +53,7 @@ inline CapturedChunk SampleChunk(const ParameterLayout& layout, int chunk, unsig
     const auto bits = static_cast<uint32_t>(random() & 0xBFFFFFFFu);  // finite
     std::memcpy(&values[2 * elements + i], &bits, sizeof bits);
   }
-  CapturedChunk captured{.chunk = chunk, .bytes = HostBytes(values.size() * sizeof(float))};
+  CapturedChunk captured{.chunk = chunk, .bytes = CpuBytes(values.size() * sizeof(float))};
   std::memcpy(captured.bytes.data(), values.data(), captured.bytes.size());
   captured.digest = DigestBytes(captured.bytes);
   return captured;

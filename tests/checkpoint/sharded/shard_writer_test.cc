@@ -204,7 +204,7 @@ TEST_F(ShardWriterTest, MisuseIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(add(SampleChunk(layout_, 1)))) << "another shard's";
   EXPECT_TRUE(absl::IsInvalidArgument(add({.chunk = -1, .bytes = {}})));
   CapturedChunk cut = SampleChunk(layout_, 2);
-  cut.bytes = HostBytes(cut.bytes.size() - 12);
+  cut.bytes = CpuBytes(cut.bytes.size() - 12);
   EXPECT_TRUE(absl::IsInvalidArgument(add(cut)));
 
   auto writer = ShardWriter::Create(storage_, Options(), ThreePlanes(layout_), {0});

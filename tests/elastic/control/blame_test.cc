@@ -1,5 +1,5 @@
-// Proves that blame of failed worlds adds up only for worlds on end: one that is named again after others were blamed
-// begins anew.
+// Proves that blame of failed worlds adds up only for consecutive worlds: one that is named again after others were
+// blamed begins anew.
 
 #include "elastic/control/blame.h"
 

@@ -110,27 +110,27 @@ class Simulation {
         truth_(scenario_.num_chunks, scenario_.parallel),
         network_(clock_, scenario_.workers + scenario_.spares + scenario_.nodes),
         collectives_(clock_, [this](const WorkerId& id) { return Find(id) != nullptr; }),
-        host_(clock_, network_, truth_, Options(),
-              {.forgets_generation = scenario_.planted == Planted::kForgottenGeneration,
-               .commits_unrecorded = scenario_.planted == Planted::kUnrecordedCommit,
-               .loses_lines = scenario_.planted == Planted::kUnsyncedRecord,
-               .ignores_lock = scenario_.planted == Planted::kIgnoredLock}),
+        coordinator_(clock_, network_, truth_, Options(),
+                     {.forgets_generation = scenario_.planted == Planted::kForgottenGeneration,
+                      .commits_unrecorded = scenario_.planted == Planted::kUnrecordedCommit,
+                      .loses_lines = scenario_.planted == Planted::kUnsyncedRecord,
+                      .ignores_lock = scenario_.planted == Planted::kIgnoredLock}),
         surroundings_{clock_, network_, truth_, collectives_, Limits(), {}, {}, {}, {}} {
     surroundings_.find = [this](const WorkerId& id) { return Find(id); };
     surroundings_.exited = [this](int index, bool over) { OnExit(index, over); };
     surroundings_.is_there = [this](const std::string& name) { return workers_[by_name_.at(name)]->running(); };
-    surroundings_.run_over = [this] { return host_.ended(); };
+    surroundings_.run_over = [this] { return coordinator_.ended(); };
     if (scenario_.blob != nullptr) surroundings_.blob = scenario_.blob;
     network_.codec = scenario_.codec;
-    host_.keep_log = scenario_.keep_log;
-    host_.with_digest = scenario_.with_digest;
-    host_.storage_faults = host_.slow_saves = scenario_.faults > 0 ? 0.1 : 0;
+    coordinator_.keep_log = scenario_.keep_log;
+    coordinator_.with_digest = scenario_.with_digest;
+    coordinator_.storage_faults = coordinator_.slow_saves = scenario_.faults > 0 ? 0.1 : 0;
     truth_.digest_every = scenario_.digest_every;
     truth_.validate_every = scenario_.validate_every;
     truth_.total_steps = scenario_.steps;
-    host_.rewinding = [this] { truth_.Demand(IsStateLost(), "the run goes back without need"); };
-    host_.restarting = [this] { GoBackOnPurpose(); };
-    host_.mirrors_missing = [this] {
+    coordinator_.rewinding = [this] { truth_.Demand(IsStateLost(), "the run goes back without need"); };
+    coordinator_.restarting = [this] { GoBackOnPurpose(); };
+    coordinator_.mirrors_missing = [this] {
       if (clock_.now() > scenario_.fault_time || !clock_.Chance(scenario_.strikes_at_mirrors)) return;
       clock_.After(clock_.Between(Instant(0), milliseconds(600)),
                    [this] { KillOne(AnyWorker(), clock_.Chance(0.2), true); });
@@ -140,7 +140,7 @@ class Simulation {
   }
 
   Result Run() {
-    host_.Start();
+    coordinator_.Start();
     for (size_t i = 0; i < workers_.size(); ++i) {
       const bool first = scenario_.stages.empty() || static_cast<int>(i) < scenario_.stages[0].workers;
       if (first) StartLater(workers_[i]->member().id.name, milliseconds(1500));
@@ -155,7 +155,7 @@ class Simulation {
     const Instant healed = std::max<Instant>(scenario_.fault_time, seconds(1));
     if (!scenario_.one_at_a_time) clock_.After(healed, [this] { HealAll(); });
     const Instant limit = healed + seconds(240 + scenario_.steps);
-    while (truth_.violation().empty() && !host_.ended() && clock_.now() < limit && clock_.Step()) {
+    while (truth_.violation().empty() && !coordinator_.ended() && clock_.now() < limit && clock_.Step()) {
     }
     CheckEnd();
     return Summary();
@@ -199,7 +199,7 @@ class Simulation {
   // --- the parts are put together -----------------------------------------------------------------------------------
   void Wire() {
     network_.at_server = [this](Connection from, const WorkerMessage& message) { AtServer(from, message); };
-    network_.broken_at_server = [this](Connection c) { host_.Feed(DisconnectEvent{c, "stream broken"}); };
+    network_.broken_at_server = [this](Connection c) { coordinator_.Feed(DisconnectEvent{c, "stream broken"}); };
     network_.at_client = [this](int client, Connection from, const Shared& message) {
       if (client < static_cast<int>(workers_.size())) workers_[client]->OnMessage(from, message);
     };
@@ -240,9 +240,10 @@ class Simulation {
   void AtServer(Connection from, WorkerMessage message) {
     auto* vote = std::get_if<VoteMessage>(&message);
     if (vote != nullptr && scenario_.planted == Planted::kStaleVote) vote->generation = truth_.newest();
-    host_.Feed(MessageEvent{from, message});
-    if (vote == nullptr || scenario_.planted != Planted::kForgedVote || !clock_.Chance(0.1) || !host_.up()) return;
-    host_.Feed(MessageEvent{from + 1, message});
+    coordinator_.Feed(MessageEvent{from, message});
+    if (vote == nullptr || scenario_.planted != Planted::kForgedVote || !clock_.Chance(0.1) || !coordinator_.up())
+      return;
+    coordinator_.Feed(MessageEvent{from + 1, message});
   }
 
   void StartLater(const std::string& name, Instant within) {
@@ -285,7 +286,7 @@ class Simulation {
     });
   }
   void AgentComesBack(int node) {
-    if (host_.ended() || ConnectAgent(node)) return;
+    if (coordinator_.ended() || ConnectAgent(node)) return;
     clock_.After(milliseconds(500), [this, node] { AgentComesBack(node); });
   }
   void TellExit(int index) {
@@ -306,11 +307,11 @@ class Simulation {
   }
 
   void StrikeAtRandom() {
-    if (host_.ended()) return;
+    if (coordinator_.ended()) return;
     const int victim = AnyWorker();
     Worker* worker = workers_[victim].get();
     if (!scenario_.crashes_only && clock_.Chance(scenario_.replaces)) {
-      host_.Replace(static_cast<int>(clock_.Between(0, 5)));
+      coordinator_.Replace(static_cast<int>(clock_.Between(0, 5)));
       return;
     }
     const int64_t kind = scenario_.crashes_only ? 0 : clock_.Between(0, 19);
@@ -332,10 +333,10 @@ class Simulation {
     } else if (kind <= 13) {
       worker->DropConnection();
     } else if (kind <= 15) {
-      host_.CrashAfter(static_cast<int>(clock_.Between(0, 2 * scenario_.workers)));
+      coordinator_.CrashAfter(static_cast<int>(clock_.Between(0, 2 * scenario_.workers)));
     } else if (kind == 16) {
-      host_.Freeze();
-      clock_.After(clock_.Between(milliseconds(100), seconds(8)), [this] { host_.Thaw(); });
+      coordinator_.Freeze();
+      clock_.After(clock_.Between(milliseconds(100), seconds(8)), [this] { coordinator_.Thaw(); });
     } else {
       StrikeMildly(worker);
     }
@@ -367,7 +368,7 @@ class Simulation {
     } else {
       stop_asked_ = true;
       if (clock_.Chance(0.5)) {
-        host_.Feed(StopEvent{15});
+        coordinator_.Feed(StopEvent{15});
       } else {
         worker->AskForStop();
       }
@@ -384,7 +385,7 @@ class Simulation {
     if (clock_.Chance(0.5)) {  // the whole host: its agent as well, and perhaps the coordinator
       network_.CloseByClient(std::exchange(agents_[node_down_], 0), silently);
       ++agent_pids_[node_down_];
-      if (clock_.Chance(0.3)) host_.CrashAfter(0);
+      if (clock_.Chance(0.3)) coordinator_.CrashAfter(0);
     }
     clock_.After(node_up_after_ - clock_.now(), [this, node = node_down_] {
       AgentComesBack(node);
@@ -401,16 +402,16 @@ class Simulation {
     std::erase_if(usable, [this](const CheckpointChoice& c) { return truth_.IsDamaged(c.name); });
     if (clock_.Chance(scenario_.goes_back / 2)) {
       truth_.GoBackTo(0, /*overwrite=*/true);
-      host_.HasGoneBack();
+      coordinator_.HasGoneBack();
     } else if (clock_.Chance(scenario_.goes_back) && !usable.empty()) {
       truth_.GoBackTo(usable[clock_.Between(0, std::ssize(usable) - 1)].step, /*overwrite=*/false);
-      host_.HasGoneBack();
+      coordinator_.HasGoneBack();
     }
   }
 
   void StopAtSomeMoment() {
     clock_.After(clock_.Between(Instant(0), seconds(6)), [this] {
-      if (clock_.Chance(0.5)) host_.CrashAfter(0);
+      if (clock_.Chance(0.5)) coordinator_.CrashAfter(0);
       stop_asked_ = true;
       AskForStop();
     });
@@ -426,8 +427,8 @@ class Simulation {
     }
   }
   void AskForStop() {  // of whatever coordinator is there, as soon as there is one
-    if (host_.ended()) return;
-    if (host_.well()) return host_.Feed(StopEvent{15});
+    if (coordinator_.ended()) return;
+    if (coordinator_.well()) return coordinator_.Feed(StopEvent{15});
     clock_.After(milliseconds(10), [this] { AskForStop(); });
   }
 
@@ -439,7 +440,7 @@ class Simulation {
   /// Every worker is there, well, and can be reached from now on.
   void HealAll() {
     if (!scenario_.cut_for_good && scenario_.stages.empty()) collectives_.HealLinks();
-    host_.Thaw();
+    coordinator_.Thaw();
     for (size_t i = 0; i < workers_.size(); ++i) {
       Worker* worker = workers_[i].get();
       if (network_.Cut(static_cast<int>(i))) HealOne(static_cast<int>(i));
@@ -457,7 +458,7 @@ class Simulation {
   bool IsWhole() {
     const World& world = truth_.world(truth_.newest());
     if (truth_.committed() == 0 || truth_.generation_of(truth_.committed()) != truth_.newest()) return false;
-    if (world.size() != WholeSize() || !host_.well() || collectives_.has_cuts()) return false;
+    if (world.size() != WholeSize() || !coordinator_.well() || collectives_.has_cuts()) return false;
     const auto is_there = [this](const Member& member) { return Find(member.id) != nullptr; };
     const auto is_well = [this](const auto& w) {
       const bool votes_well = w->corrupt_votes == 0 && w->corrupted_in != truth_.newest();
@@ -468,7 +469,7 @@ class Simulation {
   }
   void StrikeOneByOne(int left) {
     clock_.After(clock_.Between(milliseconds(300), milliseconds(900)), [this, left] {
-      if (left == 0 || host_.ended()) return;
+      if (left == 0 || coordinator_.ended()) return;
       if (!IsWhole()) {
         StrikeOneByOne(left);
         return;
@@ -480,14 +481,14 @@ class Simulation {
 
   // --- stages -------------------------------------------------------------------------------------------------------
   void WatchStage() {
-    if (host_.ended() || stage_ == scenario_.stages.size()) return;
+    if (coordinator_.ended() || stage_ == scenario_.stages.size()) return;
     const Stage& stage = scenario_.stages[stage_];
     const bool reached = truth_.newest() > stage_since_ && truth_.world(truth_.newest()).size() == stage.workers &&
                          truth_.committed() > 0 && truth_.generation_of(truth_.committed()) == truth_.newest();
     if (reached) {
       stage_since_ = truth_.newest();
       if (stage.then == Stage::Then::kNodeLost) LoseNode();
-      if (stage.then == Stage::Then::kCoordinatorDies) host_.CrashAfter(0);
+      if (stage.then == Stage::Then::kCoordinatorDies) coordinator_.CrashAfter(0);
       if (stage.then == Stage::Then::kNodesCut) CutNodes();
       if (stage.then == Stage::Then::kLinksHeal) collectives_.HealLinks();
       const bool links = stage.then == Stage::Then::kNodesCut || stage.then == Stage::Then::kLinksHeal;
@@ -495,7 +496,7 @@ class Simulation {
         if (!links) Resize(stage.workers, scenario_.stages[stage_].workers);
       } else {
         stop_asked_ = true;
-        host_.Feed(StopEvent{15});
+        coordinator_.Feed(StopEvent{15});
       }
     }
     clock_.After(milliseconds(20), [this] { WatchStage(); });
@@ -515,29 +516,31 @@ class Simulation {
   // --- the end ------------------------------------------------------------------------------------------------------
   void CheckEnd() {
     if (!truth_.violation().empty()) return;
-    truth_.Demand(host_.ended(), "the run does not end, although no faults come any more: ", WhatItDoes());
-    if (!host_.ended()) return;
-    const int code = *host_.exit_code();
+    truth_.Demand(coordinator_.ended(), "the run does not end, although no faults come any more: ", WhatItDoes());
+    if (!coordinator_.ended()) return;
+    const int code = *coordinator_.exit_code();
     if (code == 0) {
       truth_.Demand(truth_.committed() == scenario_.steps, "done after ", truth_.committed(), " steps");
     } else if (code == 128 + 15) {
       truth_.Demand(stop_asked_, "stopped, but nobody asked for it");
       truth_.Demand(truth_.IsSaved(), "stopped at step ", truth_.committed(), ", which is not saved");
-    } else if (had_fatal_ && host_.end_reason().find("not finite") != std::string::npos) {
+    } else if (had_fatal_ && coordinator_.end_reason().find("not finite") != std::string::npos) {
       return;
-    } else if (host_.end_reason().find("could not be written") != std::string::npos) {
-      truth_.Demand(host_.Count<event::CheckpointFailed>() > 0, "failed without need: ", host_.end_reason());
-    } else if (host_.end_reason().find("there is no older one") != std::string::npos) {
+    } else if (coordinator_.end_reason().find("could not be written") != std::string::npos) {
+      truth_.Demand(coordinator_.Count<event::CheckpointFailed>() > 0,
+                    "failed without need: ", coordinator_.end_reason());
+    } else if (coordinator_.end_reason().find("there is no older one") != std::string::npos) {
       // When it had to go back for a good reason, as the rules for that say.
-      truth_.Demand(!truth_.HasWholeCheckpoint(), "failed without need: ", host_.end_reason());
+      truth_.Demand(!truth_.HasWholeCheckpoint(), "failed without need: ", coordinator_.end_reason());
     } else {
-      truth_.Demand(host_.Count<event::StateLost>() > 0 && IsStateLost(), "failed without need: ", host_.end_reason());
+      truth_.Demand(coordinator_.Count<event::StateLost>() > 0 && IsStateLost(),
+                    "failed without need: ", coordinator_.end_reason());
     }
   }
 
   std::string WhatItDoes() const {
-    if (!host_.up()) return "there is no coordinator";
-    const RunStatus status = host_.Status();
+    if (!coordinator_.up()) return "there is no coordinator";
+    const RunStatus status = coordinator_.Status();
     std::string text =
         absl::StrCat(RunStateName(status.state), " (", status.detail, ") at step ", status.committed_step);
     for (const WorkerStatus& worker : status.workers) {
@@ -568,28 +571,28 @@ class Simulation {
   Result Summary() const {
     Result result;
     result.violation = truth_.violation();
-    result.exit_code = host_.exit_code().value_or(-1);
-    result.end_reason = host_.end_reason();
+    result.exit_code = coordinator_.exit_code().value_or(-1);
+    result.end_reason = coordinator_.end_reason();
     result.seconds = std::chrono::duration<double>(clock_.now()).count();
     result.committed = truth_.committed();
-    result.worlds = host_.Count<event::WorldPublished>();
-    result.coordinator_lives = host_.life();
-    result.hung = host_.Count<event::WorkerHung>();
-    result.lost = host_.Count<event::WorkerLost>();
-    result.bits_differ = host_.Count<event::BitsDiffer>();
-    result.state_lost = host_.Count<event::StateLost>();
-    result.checkpoints = host_.Count<event::CheckpointSaved>();
-    result.rewinds = host_.Count<event::Rewind>();
-    result.mirrors_missing = host_.Count<event::MirrorsMissing>();
-    result.mirrors_complete = host_.Count<event::MirrorsComplete>();
-    result.links_cut = host_.Count<event::LinkCut>();
-    result.links_back = host_.Count<event::LinkBack>();
+    result.worlds = coordinator_.Count<event::WorldPublished>();
+    result.coordinator_lives = coordinator_.life();
+    result.hung = coordinator_.Count<event::WorkerHung>();
+    result.lost = coordinator_.Count<event::WorkerLost>();
+    result.bits_differ = coordinator_.Count<event::BitsDiffer>();
+    result.state_lost = coordinator_.Count<event::StateLost>();
+    result.checkpoints = coordinator_.Count<event::CheckpointSaved>();
+    result.rewinds = coordinator_.Count<event::Rewind>();
+    result.mirrors_missing = coordinator_.Count<event::MirrorsMissing>();
+    result.mirrors_complete = coordinator_.Count<event::MirrorsComplete>();
+    result.links_cut = coordinator_.Count<event::LinkCut>();
+    result.links_back = coordinator_.Count<event::LinkBack>();
     result.stages = stage_;
-    result.replaced = host_.replaced();
-    result.starts_refused = host_.refused();
+    result.replaced = coordinator_.replaced();
+    result.starts_refused = coordinator_.refused();
     result.traffic = network_.traffic();
-    result.log = host_.log();
-    result.digest = host_.digest();
+    result.log = coordinator_.log();
+    result.digest = coordinator_.digest();
     return result;
   }
 
@@ -598,7 +601,7 @@ class Simulation {
   Truth truth_;
   Network network_;
   Collectives collectives_;
-  CoordinatorRuntime host_;
+  CoordinatorRuntime coordinator_;
   Worker::Surroundings surroundings_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<int> node_of_;

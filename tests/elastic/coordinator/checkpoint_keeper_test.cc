@@ -52,7 +52,7 @@ class CheckpointKeeperTest : public testing::Test {
     digests_.clear();
     for (const int c : chunks) {
       const Chunk& chunk = layout_.chunks()[static_cast<size_t>(c)];
-      CapturedChunk captured{.chunk = c, .bytes = HostBytes(state_.ChunkBytes(chunk))};
+      CapturedChunk captured{.chunk = c, .bytes = CpuBytes(state_.ChunkBytes(chunk))};
       std::memset(captured.bytes.data(), static_cast<int>(step), captured.bytes.size());
       captured.digest = DigestBytes(captured.bytes);
       digests_.push_back(captured.digest);

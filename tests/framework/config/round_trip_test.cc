@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "framework/config/config_table.h"
-#include "framework/config/enum_names.h"
+#include "framework/config/enums.h"
 #include "framework/config/field_text.h"
 #include "framework/config/load.h"
 #include "framework/config/yaml_tree.h"

@@ -153,7 +153,7 @@ TEST_P(GradientSumTest, ResetForgetsAnOpenContribution) {
   EXPECT_EQ(Bits(sum.Finish()), Bits(Contribution(5).data()));
 }
 
-// Ranks get contiguous runs of any length; each adds up the pieces of its run by itself and sends one sum per piece
+// Ranks get contiguous ranges of any length; each adds up the pieces of its range by itself and sends one sum per piece
 // (or, at random, the microbatches of the run one by one); the owner adds what comes, in order.
 TEST_P(GradientSumTest, AnyAssignmentGivesTheBitsOfTheSerialSum) {
   std::mt19937 random(11);

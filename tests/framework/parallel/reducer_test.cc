@@ -1,6 +1,6 @@
 // Proves that a reducer gives every holder the serial sum of all microbatches' gradients, bit for bit, whoever computed
 // which of them: worlds of two to five with every sharding, sums in both orders, ranks without microbatches or chunks,
-// shards in one run and in many. Ranks are threads. And that waiting ends when it should.
+// shards in one range and in many. Ranks are threads. And that waiting ends when it should.
 
 #include "framework/parallel/reducer.h"
 

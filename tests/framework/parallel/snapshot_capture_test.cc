@@ -42,7 +42,7 @@ TEST(SnapshotCapture, EverythingIsCopiedOfEveryUnit) {
   const Placement placement({"a"}, {});
   const ShardMap map(layout, DType::kBF16, placement);
   const StateLayout planes = LayoutOf(*MakeOptimizer({}), layout);
-  auto state = ShardedState::Create(map, planes, {.rank = 0, .whole_units = true, .host = {}}, *device, *updating);
+  auto state = ShardedState::Create(map, planes, {.rank = 0, .whole_units = true, .cpu = {}}, *device, *updating);
   ASSERT_TRUE(state.ok()) << state.status();
   state->Initialize(1);
   std::vector<int> chunks;
@@ -56,7 +56,7 @@ TEST(SnapshotCapture, EverythingIsCopiedOfEveryUnit) {
   Snapshot snapshot({.state = &*state,
                      .reading = reading.get(),
                      .updating = updating.get(),
-                     .memory = HostBlocks::Create(*device, largest)},
+                     .memory = CpuBlocks::Create(*device, largest)},
                     chunks, size_t{1} << 30);
   const auto first = snapshot.Next();  // one is read before
   ASSERT_TRUE(first.has_value());

@@ -1,5 +1,5 @@
-// Staging passes the conformance suite both ways at once: the suite's host memory is staged through a device for a
-// communicator that takes nothing else, which itself is one of host memory behind staging. Each side of a call is
+// Staging passes the conformance suite both ways at once: the suite's CPU memory is staged through a device for a
+// communicator that takes nothing else, which itself is one of CPU memory behind staging. Each side of a call is
 // staged for itself.
 
 #include "framework/parallel/staged_communicator.h"

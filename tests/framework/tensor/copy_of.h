@@ -3,12 +3,12 @@
 
 #include <algorithm>
 
-#include "framework/tensor/host_bytes.h"
+#include "framework/tensor/cpu_bytes.h"
 
 namespace holdfast {
 
-inline HostBytes CopyOf(absl::Span<const std::byte> bytes) {
-  HostBytes copy(bytes.size());
+inline CpuBytes CopyOf(absl::Span<const std::byte> bytes) {
+  CpuBytes copy(bytes.size());
   std::copy(bytes.begin(), bytes.end(), copy.data());
   return copy;
 }

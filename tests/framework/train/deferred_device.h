@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,6 +17,7 @@
 #include "framework/base/status.h"
 #include "framework/base/task_thread.h"
 #include "framework/tensor/device.h"
+#include "kernels/forwarding_ops.h"
 
 namespace holdfast {
 
@@ -38,7 +40,7 @@ class DeferredEvent final : public Event {
 };
 
 /// Queues every call; pointers in its arguments are used when its turn comes, but for those that ops.h says are not.
-class DeferredOps final : public kernels::Ops {
+class DeferredOps final : public kernels::ForwardingOps {
  public:
   explicit DeferredOps(kernels::Ops& ops) : ops_(ops) {}
   void Drain() { thread_.Drain(); }
@@ -51,126 +53,17 @@ class DeferredOps final : public kernels::Ops {
     });
   }
 
-  using M = kernels::Matrix;
-  using C = kernels::ConstMatrix;
-  void Gemm(const kernels::GemmArgs& a) override {
-    Post([=, this] { ops_.Gemm(a); });
-  }
-  void ColumnSum(float* out, C in) override {
-    Post([=, this] { ops_.ColumnSum(out, in); });
-  }
-  void EmbeddingForward(M out, const int32_t* tokens, C table, C positions, const kernels::Positions& t,
-                        const kernels::Dropout& d) override {
-    Post([=, this] { ops_.EmbeddingForward(out, tokens, table, positions, t, d); });
-  }
-  void EmbeddingBackward(M table, M positions, const int32_t* tokens, C out, const kernels::Positions& t,
-                         const kernels::Dropout& d) override {
-    Post([=, this] { ops_.EmbeddingBackward(table, positions, tokens, out, t, d); });
-  }
-  void NormForward(M out, M residual_out, const kernels::NormStats& stats, C residual, C branch,
-                   const kernels::NormParams& p, const kernels::Dropout& d) override {
-    Post([=, this] { ops_.NormForward(out, residual_out, stats, residual, branch, p, d); });
-  }
-  void NormBackward(M in, float* weight, float* bias, C residual, C out, C input, const kernels::NormStats& stats,
-                    const kernels::NormParams& p) override {
-    Post([=, this] { ops_.NormBackward(in, weight, bias, residual, out, input, stats, p); });
-  }
-  void ApplyDropout(M out, C in, const kernels::Dropout& d) override {
-    Post([=, this] { ops_.ApplyDropout(out, in, d); });
-  }
-  void Rope(M x, const float* table, int64_t heads, int64_t dim, const kernels::Positions& t, bool inverse) override {
-    Post([=, this] { ops_.Rope(x, table, heads, dim, t, inverse); });
-  }
-  void AttentionForward(M out, float* lse, C qkv, const kernels::AttentionShape& s) override {
-    Post([=, this] { ops_.AttentionForward(out, lse, qkv, s); });
-  }
-  void AttentionBackward(M d_qkv, C d_out, C out, const float* lse, C qkv, const kernels::AttentionShape& s) override {
-    Post([=, this] { ops_.AttentionBackward(d_qkv, d_out, out, lse, qkv, s); });
-  }
-  void Clip(M out, C in, float limit) override {
-    Post([=, this] { ops_.Clip(out, in, limit); });
-  }
-  void ClipBackward(M d, C in, float limit) override {
-    Post([=, this] { ops_.ClipBackward(d, in, limit); });
-  }
-  void GeluBackward(M d_in, C d_out, C in) override {
-    Post([=, this] { ops_.GeluBackward(d_in, d_out, in); });
-  }
-  void SwigluForward(M out, C in) override {
-    Post([=, this] { ops_.SwigluForward(out, in); });
-  }
-  void SwigluBackward(M d_in, C d_out, C in) override {
-    Post([=, this] { ops_.SwigluBackward(d_in, d_out, in); });
-  }
-  void RouterForward(const kernels::RouterOut& out, C logits, const kernels::RouterShape& s) override {
-    Post([=, this] { ops_.RouterForward(out, logits, s); });
-  }
-  void RouterBackward(const kernels::RouterBackwardArgs& a, const kernels::RouterShape& s) override {
-    Post([=, this] { ops_.RouterBackward(a, s); });
-  }
-  void RouterReport(const kernels::RouterReportArgs& a, const kernels::RouterShape& s) override {
-    Post([=, this] { ops_.RouterReport(a, s); });
-  }
-  void SortChoices(const kernels::SortedChoices& out, const int32_t* experts, const float* weights, int64_t rows,
-                   const kernels::RouterShape& s) override {
-    Post([=, this] { ops_.SortChoices(out, experts, weights, rows, s); });
-  }
-  void Jitter(M out, C in, float range, const kernels::RandomKey& key) override {
-    Post([=, this] { ops_.Jitter(out, in, range, key); });
-  }
-  void GatherRows(M out, C in, const kernels::ExpertRows& rows) override {
-    Post([=, this] { ops_.GatherRows(out, in, rows); });
-  }
-  void CombineRows(M out, C in, C last, const kernels::ExpertRows& rows) override {
-    Post([=, this] { ops_.CombineRows(out, in, last, rows); });
-  }
-  void ExpertGemm(const kernels::ExpertGemmArgs& a, const kernels::ExpertRows& rows) override {
-    Post([=, this] { ops_.ExpertGemm(a, rows); });
-  }
-  void ExpertGradient(const kernels::ExpertGradientArgs& a, const kernels::ExpertRows& rows) override {
-    Post([=, this] { ops_.ExpertGradient(a, rows); });
-  }
-  void ExpertSwigluForward(M out, C gate_up, const float* weights, const kernels::ExpertRows& rows) override {
-    Post([=, this] { ops_.ExpertSwigluForward(out, gate_up, weights, rows); });
-  }
-  void ExpertSwigluBackward(M d_gate_up, float* d_weights, C d_out, C gate_up, const float* weights,
-                            const kernels::ExpertRows& rows) override {
-    Post([=, this] { ops_.ExpertSwigluBackward(d_gate_up, d_weights, d_out, gate_up, weights, rows); });
-  }
-  void SoftmaxCrossEntropy(float* losses, M d_logits, C logits, const int32_t* targets, float scale) override {
-    Post([=, this] { ops_.SoftmaxCrossEntropy(losses, d_logits, logits, targets, scale); });
-  }
-  void AdamW(const kernels::AdamWArgs& a) override {
-    Post([=, this] { ops_.AdamW(a); });
-  }
-  void Lion(const kernels::LionArgs& a) override {
-    Post([=, this] { ops_.Lion(a); });
-  }
   void ChunkSumSquares(double* sums, const float* x, const int64_t* offsets, int64_t n) override {
     Post([=, this, read = std::vector<int64_t>(offsets, offsets + n + 1)] {
       ops_.ChunkSumSquares(sums, x, read.data(), n);
     });
   }
-  void Add(float* a, const float* b, int64_t n) override {
-    Post([=, this] { ops_.Add(a, b, n); });
-  }
-  void Axpby(float* out, float alpha, const float* x, float beta, const float* y, int64_t n) override {
-    Post([=, this] { ops_.Axpby(out, alpha, x, beta, y, n); });
-  }
-  void Zero(void* data, size_t bytes) override {
-    Post([=, this] { ops_.Zero(data, bytes); });
-  }
-  void Copy(void* out, const void* in, size_t bytes) override {
-    Post([=, this] { ops_.Copy(out, in, bytes); });
-  }
-  void CastToBf16(uint16_t* out, const float* in, int64_t n) override {
-    Post([=, this] { ops_.CastToBf16(out, in, n); });
-  }
-  void FillNormal(float* out, int64_t n, int64_t first, float stddev, const kernels::RandomKey& key) override {
-    Post([=, this] { ops_.FillNormal(out, n, first, stddev, key); });
-  }
 
  private:
+  void Forward(std::function<void(kernels::Ops&)> call) override {
+    Post([this, call = std::move(call)] { call(ops_); });
+  }
+
   kernels::Ops& ops_;
   int64_t posted_ = 0;
   TaskThread thread_;
@@ -190,8 +83,8 @@ class DeferredStream final : public Stream {
     ops_.Post([event] { event->Done(); });
     return event;
   }
-  void CopyToHost(void* host, const void* device, size_t bytes) override {
-    ops_.Post([=, this] { inner_->CopyToHost(host, device, bytes); });
+  void CopyToCpu(void* cpu, const void* device, size_t bytes) override {
+    ops_.Post([=, this] { inner_->CopyToCpu(cpu, device, bytes); });
   }
   size_t scratch_bytes() const override { return inner_->scratch_bytes(); }
 
@@ -221,7 +114,7 @@ class DeferredDevice final : public Device {
     if (!inner.ok()) return inner;
     return std::make_unique<DeferredStream>(*std::move(inner));
   }
-  bool is_host() const override { return false; }
+  bool is_cpu() const override { return false; }
   bool IsDeviceOnly(const void* data) const override {
     const std::lock_guard lock(mutex_);
     auto after = blocks_.upper_bound(static_cast<const char*>(data));
@@ -229,16 +122,16 @@ class DeferredDevice final : public Device {
     --after;
     return static_cast<const char*>(data) < after->first + after->second;
   }
-  void CopyToHost(void* host, const void* device, size_t bytes) override {
+  void CopyToCpu(void* cpu, const void* device, size_t bytes) override {
     HOLDFAST_CHECK(bytes == 0 || IsDeviceOnly(device));
-    inner_->CopyToHost(host, device, bytes);
+    inner_->CopyToCpu(cpu, device, bytes);
   }
-  void CopyFromHost(void* device, const void* host, size_t bytes) override {
+  void CopyFromCpu(void* device, const void* cpu, size_t bytes) override {
     HOLDFAST_CHECK(bytes == 0 || IsDeviceOnly(device));
-    inner_->CopyFromHost(device, host, bytes);
+    inner_->CopyFromCpu(device, cpu, bytes);
   }
-  absl::StatusOr<void*> AllocateHost(size_t bytes) override { return inner_->AllocateHost(bytes); }
-  void FreeHost(void* data) override { inner_->FreeHost(data); }
+  absl::StatusOr<void*> AllocateCpu(size_t bytes) override { return inner_->AllocateCpu(bytes); }
+  void FreeCpu(void* data) override { inner_->FreeCpu(data); }
 
  private:
   std::unique_ptr<Device> inner_ = MakeCpuDevice(1);

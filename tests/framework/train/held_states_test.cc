@@ -59,7 +59,7 @@ class HeldStatesTest : public testing::Test {
   const std::unique_ptr<Stream> stream_ = device_->CreateStream().value(), reading_ = device_->CreateStream().value();
   const ParameterLayout layout_;
   const StateLayout planes_ = LayoutOf(*MakeOptimizer({}), layout_);
-  const std::shared_ptr<HostBlocks> memory_ = HostBlocks::Create(*device_, planes_.LargestChunkBytes());
+  const std::shared_ptr<CpuBlocks> memory_ = CpuBlocks::Create(*device_, planes_.LargestChunkBytes());
   StepProgress progress_;
   std::map<uint64_t, uint64_t> digests_;  // by seed
   HeldStates held_;

@@ -149,7 +149,7 @@ class Denoiser final : public Model {
 };
 
 /// A smooth signal of another phase for each sample, and noise of another level.
-HostBatch MakeBatch(int64_t step, int64_t index) {
+CpuBatch MakeBatch(int64_t step, int64_t index) {
   std::mt19937 random(static_cast<unsigned>(step * 1000 + index));
   std::normal_distribution<float> normal;
   std::vector<float> noisy, noise, level;
@@ -161,7 +161,7 @@ HostBatch MakeBatch(int64_t step, int64_t index) {
       noisy.push_back(std::sin(phase + static_cast<float>(i % kWidth)) + level.back() * noise.back());
     }
   }
-  HostBatch batch;
+  CpuBatch batch;
   batch.batch = kBatch;
   batch.sequence = kLength;
   batch.arrays = {noisy, noise, level};
@@ -211,7 +211,7 @@ Trace TrainIn(int size) {
       for (int64_t step = 1; step <= kSteps; ++step) {
         const auto result =
             trainer->Prepare({step, EvenMicrobatches(kMicrobatches, size)},
-                             [&](int64_t index) -> absl::StatusOr<HostBatch> { return MakeBatch(step, index); }, {});
+                             [&](int64_t index) -> absl::StatusOr<CpuBatch> { return MakeBatch(step, index); }, {});
         ASSERT_TRUE(result.ok()) << result.status();
         traces[at].losses.push_back(result->loss);
         traces[at].statistics.push_back(result->statistics);
@@ -219,7 +219,7 @@ Trace TrainIn(int size) {
         trainer->Commit(*result);
       }
       const auto loss =
-          trainer->Evaluate(4, [&](int64_t index) -> absl::StatusOr<HostBatch> { return MakeBatch(99, index); }, {});
+          trainer->Evaluate(4, [&](int64_t index) -> absl::StatusOr<CpuBatch> { return MakeBatch(99, index); }, {});
       ASSERT_TRUE(loss.ok()) << loss.status();
       traces[at].losses.push_back(static_cast<float>(*loss));
     });
@@ -241,7 +241,7 @@ TEST(OtherModelTest, HasTheSameBitsInAnyWorldAndLearns) {
   EXPECT_GT(levels[1], 0);
   double inverse = 0;
   for (int64_t i = 0; i < kMicrobatches; ++i) {
-    const HostBatch batch = MakeBatch(4, i);
+    const CpuBatch batch = MakeBatch(4, i);
     for (const float level : std::get<std::vector<float>>(batch.arrays[kLevel])) inverse += 1.0 / level;
   }
   EXPECT_NEAR(alone.statistics[3].Reals("inverse_level")[0], inverse / kMicrobatches, 1e-12);

@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "framework/comm/in_process.h"
-#include "framework/config/enum_names.h"
+#include "framework/config/enums.h"
 #include "framework/train/trainer.h"
 #include "models/plan.h"
 #include "models/transformer.h"
@@ -500,10 +500,10 @@ TEST_P(EveryWorld, HasThemWithEveryOptimizer) {
   const Case& c = GetParam();
   for (const OptimizerConfig& optimizer : Optimizers()) {
     const std::vector<TestWorld::Step> expected = Undisturbed({.optimizer = optimizer, .wide = true});
-    for (const bool deferred : {false, true}) {  // then with mirrors on the host, and state anywhere
+    for (const bool deferred : {false, true}) {  // then with mirrors on the CPU, and state anywhere
       Setting setting{.deferred = deferred, .optimizer = optimizer, .wide = true};
       setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
-      if (deferred) setting.parallel.mirrors_on = MirrorPlace::kHost;
+      if (deferred) setting.parallel.mirrors_on = MirrorPlace::kCpu;
       Fleet fleet(setting);
       TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
       if (deferred) world.SetPlacement(Scattered(Nodes(c.size, 2), setting.parallel, 1));
@@ -561,12 +561,12 @@ TEST_P(EveryWorld, HasThemWithAllTokensOnAFewExperts) {
 
 /// Of worlds on a device that works later: communicators of its memory only, and where mirrors are.
 constexpr std::pair<bool, MirrorPlace> kDeferredVariants[] = {
-    {false, MirrorPlace::kDevice}, {true, MirrorPlace::kDevice}, {false, MirrorPlace::kHost}};
+    {false, MirrorPlace::kDevice}, {true, MirrorPlace::kDevice}, {false, MirrorPlace::kCpu}};
 
 TEST_P(EveryWorld, HasThemOnADeviceThatWorksLater) {
   const Case& c = GetParam();
   for (const auto& [device_only, place] : kDeferredVariants) {
-    Setting setting{.sum_block = device_only ? 2 : place == MirrorPlace::kHost ? 1 : 0};
+    Setting setting{.sum_block = device_only ? 2 : place == MirrorPlace::kCpu ? 1 : 0};
     setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors, .mirrors_on = place};
     setting.deferred = true;
     setting.device_only = device_only;
@@ -621,9 +621,9 @@ TEST(World, ComesAndGoesWithEveryOptimizer) {
 // Mirrors included: what all holders of a chunk have after a step is what they foretold, and the same.
 TEST(World, HoldersAgreeWithEveryOptimizer) {
   for (const OptimizerConfig& optimizer : Optimizers()) {
-    for (const MirrorPlace place : {MirrorPlace::kDevice, MirrorPlace::kHost}) {
+    for (const MirrorPlace place : {MirrorPlace::kDevice, MirrorPlace::kCpu}) {
       Setting setting{.deferred = true, .optimizer = optimizer, .wide = true};
-      if (place == MirrorPlace::kHost) setting.num_experts = 5;
+      if (place == MirrorPlace::kCpu) setting.num_experts = 5;
       setting.parallel = {.mirrors = 2, .mirrors_on = place};
       Fleet fleet(setting);
       TestWorld world(fleet.Start(4), Nodes(4, 1), setting);

@@ -1,4 +1,4 @@
-// Proves that AdamWScalar gives the same bits on a GPU as on the host, which is what lets a mirror in host memory
+// Proves that AdamWScalar gives the same bits on a GPU as on the CPU, which is what lets a mirror in CPU memory
 // follow an owner on a GPU. Random values, and the special ones: zeros, denormals, huge and tiny. Skipped without a
 // GPU.
 
@@ -23,7 +23,7 @@ struct Case {
 constexpr float kScale = 0.37f, kLr = 3e-4f, kBeta1 = 0.9f, kBeta2 = 0.95f, kEps = 1e-8f, kDecay = 0.1f;
 constexpr float kCorrection1 = 0.271f, kCorrection2Sqrt = 0.3776f;
 
-HOLDFAST_HOST_DEVICE AdamWState Update(const Case& c) {
+HOLDFAST_CPU_AND_GPU AdamWState Update(const Case& c) {
   return AdamWScalar(c.state, c.grad, kScale, kLr, kBeta1, kBeta2, kEps, kDecay, kCorrection1, kCorrection2Sqrt);
 }
 
@@ -49,7 +49,7 @@ std::vector<Case> MakeCases() {
   return cases;
 }
 
-TEST(AdamWCuda, HasTheBitsOfTheHost) {
+TEST(AdamWCuda, HasTheBitsOfTheCpu) {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
     HOLDFAST_NO_GPU();

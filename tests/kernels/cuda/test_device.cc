@@ -1,5 +1,5 @@
 // CUDA's operations on a real GPU, for the tests of tests/kernels, which know nothing of it: what they allocate is
-// pinned memory, which host and GPU both see (operator new below). All skip without a GPU.
+// pinned memory, which CPU and GPU both see (operator new below). All skip without a GPU.
 
 #include <cuda_runtime_api.h>
 
@@ -30,7 +30,7 @@ class PinnedMemory {
     if (!HasGpu()) return;
     void* memory = nullptr;
     if (cudaMallocHost(&memory, kBytes) != cudaSuccess) {
-      std::fprintf(stderr, "cannot pin %zu bytes of host memory\n", kBytes);
+      std::fprintf(stderr, "cannot pin %zu bytes of CPU memory\n", kBytes);
       std::abort();
     }
     begin_ = static_cast<char*>(memory);

@@ -13,7 +13,7 @@ inline __nv_bfloat16 __float2bfloat16_rn(float x) {
   uint32_t bits;
   std::memcpy(&bits, &x, 4);
   // A GPU makes 0x7fff of any NaN, which is the upper half of the only one that its arithmetic gives. Here arithmetic
-  // is the host's and gives others; what tests rely on is that the half is that of the whole.
+  // is the CPU's and gives others; what tests rely on is that the half is that of the whole.
   if (std::isnan(x)) return {static_cast<uint16_t>(bits >> 16 | 0x40)};
   return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }

@@ -1,6 +1,6 @@
 #pragma once
 // Takes the place of the CUDA toolkit's header of this name when kernels/cuda is compiled as plain C++: device code
-// runs on the host, one block after the other, each thread of a block a fiber. Barriers and exchanges between the lanes
+// runs on the CPU, one block after the other, each thread of a block a fiber. Barriers and exchanges between the lanes
 // of a warp mean what they mean on a GPU; between them, threads run in changing orders, so that a forgotten barrier
 // shows. A barrier that not all of its threads reach ends the process with a message.
 //

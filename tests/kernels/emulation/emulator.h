@@ -1,5 +1,5 @@
 #pragma once
-// Runs the threads of a CUDA grid on the host; see cuda_runtime.h in this folder.
+// Runs the threads of a CUDA grid on the CPU; see cuda_runtime.h in this folder.
 
 #include <cstddef>
 #include <cstdint>

@@ -31,7 +31,7 @@ class EmulatedDevice final : public TestDevice, public CudaQueue {
   std::unique_ptr<Ops> ops_;
 };
 
-class HostGemm final : public CudaGemm {
+class CpuGemm final : public CudaGemm {
  public:
   void Run(const GemmArgs& args) override { ops_->Gemm(args); }
 
@@ -42,7 +42,7 @@ class HostGemm final : public CudaGemm {
 
 }  // namespace
 
-std::unique_ptr<CudaGemm> MakeCudaGemm(CudaQueue&, const GemmChoice&) { return std::make_unique<HostGemm>(); }
+std::unique_ptr<CudaGemm> MakeCudaGemm(CudaQueue&, const GemmChoice&) { return std::make_unique<CpuGemm>(); }
 std::unique_ptr<TestDevice> MakeTestDevice(int) { return std::make_unique<EmulatedDevice>(); }
 
 }  // namespace holdfast::kernels

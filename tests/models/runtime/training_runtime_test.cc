@@ -8,7 +8,9 @@
 
 #include "framework/storage/atomic_file.h"
 #include "models/runtime/gemm_table.h"
+#include "models/runtime/make_model.h"
 #include "models/runtime/memory_estimate.h"
+#include "models/runtime/run_device.h"
 #include "tests/models/runtime/tiny_run.h"
 
 namespace holdfast {
@@ -57,6 +59,25 @@ TEST_F(TrainingRuntimeTest, TooLittleMemoryIsToldWithItsLargestParts) {
   const absl::Status status = CheckHostMemory(estimate, 2);
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("each worker of this run needs"));
+}
+
+// A tied embedding larger than all blocks: beside the sum, what a pass has open is no more than one gradient of the
+// model.
+TEST_F(TrainingRuntimeTest, AGradientThatIsOpenIsCountedOnce) {
+  Config config = ConfigOf({"model.vocab_size=4096", "model.tie_embeddings=true", "model.num_layers=4",
+                            "train.recompute=block", "batch.gradient_sum=chains"});
+  const auto device = MakeDevice(config.train);
+  ASSERT_TRUE(device.ok()) << device.status();
+  const auto model = MakeModel(config, **device);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const ParameterLayout& layout = (*model)->layout();
+  const auto bytes = static_cast<double>(layout.elements()) * 4;
+  config.batch.microbatches = 1;
+  EXPECT_EQ(EstimateMemory(config, layout, 0, {}).gradients, bytes);
+  config.batch.microbatches = 2;
+  const double gradients = EstimateMemory(config, layout, 0, {}).gradients;
+  EXPECT_GE(gradients, bytes);
+  EXPECT_LE(gradients, 2 * bytes) << "a block of two is added up in one sum";
 }
 
 TEST_F(TrainingRuntimeTest, WorkersThatShareNoGpuAreCountedByMachine) {

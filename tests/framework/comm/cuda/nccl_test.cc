@@ -31,7 +31,7 @@ class DeviceBytes {
   DeviceBytes& operator=(const DeviceBytes&) = delete;
 
   Bytes span() const { return {data_, size_}; }
-  std::vector<unsigned char> host() const {
+  std::vector<unsigned char> OnCpu() const {
     std::vector<unsigned char> bytes(size_);
     EXPECT_EQ(cudaMemcpy(bytes.data(), data_, size_, cudaMemcpyDeviceToHost), cudaSuccess);
     return bytes;
@@ -73,7 +73,7 @@ void ExpectFromEach(const DeviceBytes& all, const UnevenSlices& parts, int facto
     const auto part = Filled(parts.counts[r], factor * (static_cast<int>(r) + 1));
     expected.insert(expected.end(), part.begin(), part.end());
   }
-  EXPECT_TRUE(all.host() == expected);
+  EXPECT_TRUE(all.OnCpu() == expected);
 }
 
 void GatherAndExchange(Communicator& comm) {
@@ -101,14 +101,14 @@ void UseOnce(Communicator& comm) {
   EXPECT_TRUE(comm.Barrier(In(20'000)).ok());
   const DeviceBytes word(Filled(1000, rank));
   EXPECT_TRUE(comm.Broadcast(size - 1, word.span(), In(20'000)).ok());
-  EXPECT_EQ(word.host(), Filled(1000, size - 1));
+  EXPECT_EQ(word.OnCpu(), Filled(1000, size - 1));
   if (rank == 0 && size > 1) {
     EXPECT_TRUE(comm.Send(1, 0, DeviceBytes(Filled(1000, 77)).span(), In(20'000)).ok());
   }
   if (rank == 1) {
     EXPECT_TRUE(comm.Receive(0, 0, word.span(), In(20'000)).ok());
   }
-  EXPECT_EQ(word.host(), Filled(1000, rank == 1 ? 77 : size - 1));
+  EXPECT_EQ(word.OnCpu(), Filled(1000, rank == 1 ? 77 : size - 1));
 }
 
 // Two threads; nothing is allocated while they work.
@@ -128,8 +128,8 @@ void UseAtOnce(Communicator& a, Communicator& b) {
   std::thread other([&] { gather(b, of_b); });
   gather(a, of_a);
   other.join();
-  EXPECT_EQ(of_a.host(), of_b.host());
-  EXPECT_EQ(of_a.host().back(), a.size());
+  EXPECT_EQ(of_a.OnCpu(), of_b.OnCpu());
+  EXPECT_EQ(of_a.OnCpu().back(), a.size());
 }
 
 TEST_F(NcclTest, MovesDeviceMemoryAndEndsWhenAborted) {

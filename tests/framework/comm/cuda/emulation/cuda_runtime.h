@@ -1,6 +1,6 @@
 #pragma once
 // Takes the place of the CUDA toolkit's header of this name when framework/comm/cuda is compiled for a machine without
-// GPUs: only what it and its tests use. Memory is the host's, a stream is a thread. See emulated_gpus.h.
+// GPUs: only what it and its tests use. Memory is the CPU's, a stream is a thread. See emulated_gpus.h.
 
 #include <cstddef>
 

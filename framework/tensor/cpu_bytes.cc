@@ -1,16 +1,16 @@
-#include "framework/tensor/host_bytes.h"
+#include "framework/tensor/cpu_bytes.h"
 
 #include "framework/base/status.h"
 
 namespace holdfast {
 
-HostBlocks::~HostBlocks() {
-  for (void* block : free_) device_.FreeHost(block);
+CpuBlocks::~CpuBlocks() {
+  for (void* block : free_) device_.FreeCpu(block);
 }
 
-HostBytes HostBlocks::Take(size_t bytes) {
+CpuBytes CpuBlocks::Take(size_t bytes) {
   HOLDFAST_CHECK(bytes <= block_bytes_);
-  if (device_.is_host()) return HostBytes(bytes);
+  if (device_.is_cpu()) return CpuBytes(bytes);
   void* block = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -20,8 +20,8 @@ HostBytes HostBlocks::Take(size_t bytes) {
     }
   }
   if (block == nullptr) {
-    const absl::StatusOr<void*> allocated = device_.AllocateHost(block_bytes_);
-    if (!allocated.ok()) return HostBytes(bytes);
+    const absl::StatusOr<void*> allocated = device_.AllocateCpu(block_bytes_);
+    if (!allocated.ok()) return CpuBytes(bytes);
     block = *allocated;
   }
   const auto give_back = [blocks = shared_from_this()](std::byte* data) {

@@ -1,10 +1,10 @@
-#include "framework/train/host_batch.h"
+#include "framework/train/cpu_batch.h"
 
 #include <algorithm>
 
 namespace holdfast {
 
-HostBatch::HostBatch(Microbatch tokens)
+CpuBatch::CpuBatch(Microbatch tokens)
     : batch(tokens.batch),
       sequence(tokens.sequence),
       counted(std::count_if(tokens.targets.begin(), tokens.targets.end(), [](int32_t target) { return target >= 0; })),

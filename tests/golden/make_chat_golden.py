@@ -5,7 +5,7 @@ small templates, and what transformers makes of conversations with the templates
 The templates are our own: they have the constructs of those formats' templates and write the documented formats.
 
 Needs transformers and jinja2:   python3 tests/golden/make_chat_golden.py
-The tests themselves need only the files it writes. --case-runs prints the tables of framework/jinja/case_runs.h.
+The tests themselves need only the files it writes.
 """
 
 import json

@@ -10,8 +10,6 @@
 
 namespace holdfast::jinja {
 
-using Kind = Expression::Kind;
-
 // Counts how deep the parser calls itself.
 class ExpressionParser::Depth {
  public:
@@ -40,7 +38,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::Make(Expression expression) {
   return std::make_unique<const Expression>(std::move(expression));
 }
 
-absl::StatusOr<ExpressionPtr> ExpressionParser::MakeOf(Kind kind, size_t position, ExpressionPtr first,
+absl::StatusOr<ExpressionPtr> ExpressionParser::MakeOf(Expression::Kind kind, size_t position, ExpressionPtr first,
                                                        ExpressionPtr second) {
   Expression expression{.kind = kind, .position = position};
   expression.operands.push_back(std::move(first));
@@ -64,7 +62,7 @@ bool ExpressionParser::IsTupleEnd() const {
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::ParseTupleOf(bool with_conditional, bool in_parentheses) {
-  Expression tuple{.kind = Kind::kTuple, .position = tokens_.current().position};
+  Expression tuple{.kind = Expression::Kind::kTuple, .position = tokens_.current().position};
   bool is_tuple = false;
   while (!IsTupleEnd()) {
     ASSIGN_OR_RETURN(ExpressionPtr item, Parse(with_conditional));
@@ -81,7 +79,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseConditional() {
   const size_t position = tokens_.current().position;
   ASSIGN_OR_RETURN(ExpressionPtr result, ParseOr());
   while (tokens_.TakeIfName("if")) {
-    Expression conditional{.kind = Kind::kConditional, .position = position};
+    Expression conditional{.kind = Expression::Kind::kConditional, .position = position};
     conditional.operands.push_back(std::move(result));
     ASSIGN_OR_RETURN(ExpressionPtr condition, ParseOr());
     conditional.operands.push_back(std::move(condition));
@@ -100,7 +98,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseOr() {
   while (tokens_.current().IsName("or")) {
     const size_t position = tokens_.Take().position;
     ASSIGN_OR_RETURN(ExpressionPtr right, ParseAnd());
-    ASSIGN_OR_RETURN(left, MakeOf(Kind::kOr, position, std::move(left), std::move(right)));
+    ASSIGN_OR_RETURN(left, MakeOf(Expression::Kind::kOr, position, std::move(left), std::move(right)));
   }
   return left;
 }
@@ -110,7 +108,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseAnd() {
   while (tokens_.current().IsName("and")) {
     const size_t position = tokens_.Take().position;
     ASSIGN_OR_RETURN(ExpressionPtr right, ParseNot());
-    ASSIGN_OR_RETURN(left, MakeOf(Kind::kAnd, position, std::move(left), std::move(right)));
+    ASSIGN_OR_RETURN(left, MakeOf(Expression::Kind::kAnd, position, std::move(left), std::move(right)));
   }
   return left;
 }
@@ -121,12 +119,12 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseNot() {
   RETURN_IF_ERROR(depth.Check(tokens_));
   const size_t position = tokens_.Take().position;
   ASSIGN_OR_RETURN(ExpressionPtr operand, ParseNot());
-  return MakeOf(Kind::kNot, position, std::move(operand), nullptr);
+  return MakeOf(Expression::Kind::kNot, position, std::move(operand), nullptr);
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::ParseCompare() {
   constexpr std::array<absl::string_view, 6> kComparisons = {"==", "!=", "<", "<=", ">", ">="};
-  Expression compare{.kind = Kind::kCompare, .position = tokens_.current().position};
+  Expression compare{.kind = Expression::Kind::kCompare, .position = tokens_.current().position};
   ASSIGN_OR_RETURN(ExpressionPtr first, ParseSum());
   compare.operands.push_back(std::move(first));
   while (true) {
@@ -149,7 +147,8 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseCompare() {
 absl::StatusOr<ExpressionPtr> ExpressionParser::ParseSum() {
   ASSIGN_OR_RETURN(ExpressionPtr left, ParseConcatenation());
   while (tokens_.current().IsOperator("+") || tokens_.current().IsOperator("-")) {
-    Expression sum{.kind = Kind::kArithmetic, .position = tokens_.current().position, .name = tokens_.current().text};
+    Expression sum{
+        .kind = Expression::Kind::kArithmetic, .position = tokens_.current().position, .name = tokens_.current().text};
     tokens_.Take();
     ASSIGN_OR_RETURN(ExpressionPtr right, ParseConcatenation());
     sum.operands.push_back(std::move(left));
@@ -160,7 +159,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseSum() {
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::ParseConcatenation() {
-  Expression all{.kind = Kind::kConcatenate, .position = tokens_.current().position};
+  Expression all{.kind = Expression::Kind::kConcatenate, .position = tokens_.current().position};
   do {
     ASSIGN_OR_RETURN(ExpressionPtr part, ParseProduct());
     all.operands.push_back(std::move(part));
@@ -175,7 +174,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseProduct() {
   while (tokens_.Is(Token::Kind::kOperator) &&
          std::find(kProducts.begin(), kProducts.end(), tokens_.current().text) != kProducts.end()) {
     Expression product{
-        .kind = Kind::kArithmetic, .position = tokens_.current().position, .name = tokens_.current().text};
+        .kind = Expression::Kind::kArithmetic, .position = tokens_.current().position, .name = tokens_.current().text};
     tokens_.Take();
     ASSIGN_OR_RETURN(ExpressionPtr right, ParsePower());
     product.operands.push_back(std::move(left));
@@ -188,7 +187,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseProduct() {
 absl::StatusOr<ExpressionPtr> ExpressionParser::ParsePower() {
   ASSIGN_OR_RETURN(ExpressionPtr left, ParseUnary(true));
   while (tokens_.current().IsOperator("**")) {
-    Expression power{.kind = Kind::kArithmetic, .position = tokens_.Take().position, .name = "**"};
+    Expression power{.kind = Expression::Kind::kArithmetic, .position = tokens_.Take().position, .name = "**"};
     ASSIGN_OR_RETURN(ExpressionPtr right, ParseUnary(true));
     power.operands.push_back(std::move(left));
     power.operands.push_back(std::move(right));
@@ -205,8 +204,8 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseUnary(bool with_filters) {
   if (is_minus || tokens_.current().IsOperator("+")) {
     const size_t position = tokens_.Take().position;
     ASSIGN_OR_RETURN(operand, ParseUnary(false));
-    ASSIGN_OR_RETURN(operand,
-                     MakeOf(is_minus ? Kind::kNegative : Kind::kPositive, position, std::move(operand), nullptr));
+    ASSIGN_OR_RETURN(operand, MakeOf(is_minus ? Expression::Kind::kNegative : Expression::Kind::kPositive, position,
+                                     std::move(operand), nullptr));
   } else {
     ASSIGN_OR_RETURN(operand, ParsePrimary());
   }
@@ -221,7 +220,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParsePrimary() {
   if (token.IsString()) return ParseString();
   if (token.kind == Token::Kind::kConstant) {
     tokens_.Take();
-    return Make({.kind = Kind::kConstant, .position = token.position, .value = token.value});
+    return Make({.kind = Expression::Kind::kConstant, .position = token.position, .value = token.value});
   }
   if (token.IsOperator("(")) {
     tokens_.Take();
@@ -236,13 +235,13 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParsePrimary() {
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::ParseName() {
   const Token& token = tokens_.Take();
-  Expression name{.kind = Kind::kConstant, .position = token.position};
+  Expression name{.kind = Expression::Kind::kConstant, .position = token.position};
   if (token.text == "true" || token.text == "True") {
     name.value = true;
   } else if (token.text == "false" || token.text == "False") {
     name.value = false;
   } else if (token.text != "none" && token.text != "None") {
-    name.kind = Kind::kName;
+    name.kind = Expression::Kind::kName;
     name.name = token.text;
   }
   return Make(std::move(name));
@@ -253,11 +252,11 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseString() {
   const size_t position = tokens_.current().position;
   std::string text;
   while (tokens_.current().IsString()) text += tokens_.Take().value.string();
-  return Make({.kind = Kind::kConstant, .position = position, .value = Value(std::move(text))});
+  return Make({.kind = Expression::Kind::kConstant, .position = position, .value = Value(std::move(text))});
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::ParseList() {
-  Expression list{.kind = Kind::kList, .position = tokens_.Take().position};
+  Expression list{.kind = Expression::Kind::kList, .position = tokens_.Take().position};
   while (!tokens_.current().IsOperator("]")) {
     ASSIGN_OR_RETURN(ExpressionPtr item, Parse());
     list.operands.push_back(std::move(item));
@@ -268,7 +267,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseList() {
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::ParseDict() {
-  Expression dict{.kind = Kind::kDict, .position = tokens_.Take().position};
+  Expression dict{.kind = Expression::Kind::kDict, .position = tokens_.Take().position};
   while (!tokens_.current().IsOperator("}")) {
     ASSIGN_OR_RETURN(ExpressionPtr key, Parse());
     RETURN_IF_ERROR(tokens_.ExpectOperator(":"));
@@ -289,7 +288,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParsePostfix(ExpressionPtr input
     } else if (token.IsOperator("[")) {
       ASSIGN_OR_RETURN(input, ParseSubscript(std::move(input)));
     } else if (token.IsOperator("(")) {
-      Expression call{.kind = Kind::kCall, .position = token.position};
+      Expression call{.kind = Expression::Kind::kCall, .position = token.position};
       call.operands.push_back(std::move(input));
       RETURN_IF_ERROR(ParseArguments(call));
       ASSIGN_OR_RETURN(input, Make(std::move(call)));
@@ -318,7 +317,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseAttribute(ExpressionPtr inp
   const size_t position = tokens_.Take().position;
   const Token& token = tokens_.Take();
   if (token.kind == Token::Kind::kName) {
-    Expression attribute{.kind = Kind::kAttribute, .position = position, .name = token.text};
+    Expression attribute{.kind = Expression::Kind::kAttribute, .position = position, .name = token.text};
     attribute.operands.push_back(std::move(input));
     return Make(std::move(attribute));
   }
@@ -326,12 +325,12 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseAttribute(ExpressionPtr inp
     return tokens_.Fail(token.position, "expected a name or a number after \".\"");
   }
   ASSIGN_OR_RETURN(ExpressionPtr index,
-                   Make({.kind = Kind::kConstant, .position = token.position, .value = token.value}));
-  return MakeOf(Kind::kItem, position, std::move(input), std::move(index));
+                   Make({.kind = Expression::Kind::kConstant, .position = token.position, .value = token.value}));
+  return MakeOf(Expression::Kind::kItem, position, std::move(input), std::move(index));
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::ParseSubscript(ExpressionPtr input) {
-  Expression item{.kind = Kind::kItem, .position = tokens_.Take().position};
+  Expression item{.kind = Expression::Kind::kItem, .position = tokens_.Take().position};
   item.operands.push_back(std::move(input));
   for (int part = 0; part < 3; ++part) {
     ExpressionPtr index;
@@ -340,14 +339,14 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseSubscript(ExpressionPtr inp
     }
     item.operands.push_back(std::move(index));
     if (part == 2 || !tokens_.TakeIfOperator(":")) break;
-    item.kind = Kind::kSlice;
+    item.kind = Expression::Kind::kSlice;
   }
   if (tokens_.current().IsOperator(",")) {
     return tokens_.FailUnsupported(tokens_.current().position, "a subscript of several parts");
   }
-  if (item.kind == Kind::kItem && item.operands[1] == nullptr) return tokens_.FailExpecting("an index");
+  if (item.kind == Expression::Kind::kItem && item.operands[1] == nullptr) return tokens_.FailExpecting("an index");
   RETURN_IF_ERROR(tokens_.ExpectOperator("]"));
-  if (item.kind == Kind::kSlice) item.operands.resize(4);
+  if (item.kind == Expression::Kind::kSlice) item.operands.resize(4);
   return Make(std::move(item));
 }
 
@@ -381,7 +380,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseFilters(ExpressionPtr input
   while (tokens_.TakeIfOperator("|")) {
     if (!tokens_.Is(Token::Kind::kName)) return tokens_.FailExpecting("the name of a filter");
     const Token& name = tokens_.Take();
-    Expression filter{.kind = Kind::kFilter, .position = name.position, .name = name.text};
+    Expression filter{.kind = Expression::Kind::kFilter, .position = name.position, .name = name.text};
     filter.filter = FindFilter(name.text);
     if (filter.filter == nullptr) {
       return tokens_.FailUnsupported(name.position, absl::StrCat("the filter \"", name.text, "\""));
@@ -398,7 +397,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseTest(ExpressionPtr input) {
   const bool negated = tokens_.TakeIfName("not");
   if (!tokens_.Is(Token::Kind::kName)) return tokens_.FailExpecting("the name of a test");
   const Token& name = tokens_.Take();
-  Expression test{.kind = Kind::kTest, .position = name.position, .name = name.text};
+  Expression test{.kind = Expression::Kind::kTest, .position = name.position, .name = name.text};
   test.test = FindTest(name.text);
   if (test.test == nullptr) {
     return tokens_.FailUnsupported(name.position, absl::StrCat("the test \"", name.text, "\""));
@@ -417,7 +416,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::ParseTest(ExpressionPtr input) {
     test.operands.push_back(std::move(argument));
   }
   ASSIGN_OR_RETURN(ExpressionPtr result, Make(std::move(test)));
-  return negated ? MakeOf(Kind::kNot, position, std::move(result), nullptr) : std::move(result);
+  return negated ? MakeOf(Expression::Kind::kNot, position, std::move(result), nullptr) : std::move(result);
 }
 
 absl::StatusOr<Target> ExpressionParser::ParseTargetPart(bool with_attributes) {
@@ -431,7 +430,8 @@ absl::StatusOr<Target> ExpressionParser::ParseTargetPart(bool with_attributes) {
   }
   if (!tokens_.Is(Token::Kind::kName)) return tokens_.FailExpecting("a name to assign to");
   part.name = tokens_.Take().text;
-  constexpr std::array<absl::string_view, 7> kConstants = {"true", "True", "false", "False", "none", "None", "loop"};
+  if (part.name == "loop") return tokens_.FailUnsupported(part.position, "assigning to \"loop\"");
+  constexpr std::array<absl::string_view, 6> kConstants = {"true", "True", "false", "False", "none", "None"};
   if (std::find(kConstants.begin(), kConstants.end(), part.name) != kConstants.end()) {
     return tokens_.Fail(part.position, absl::StrCat("\"", part.name, "\" cannot be assigned to"));
   }

@@ -25,8 +25,9 @@ using Result = absl::StatusOr<Value>;
 
 absl::StatusOr<bool> FlagOf(const Value* value) { return value != nullptr && IsTrue(*value); }
 
-// An element or attribute of an element ("function.name", 0); the element itself without one.
-Result Reach(const Value& item, const Value* path, Budget& budget) {
+// An element or attribute of an element ("function.name", 0); the element itself without one. `fallback` or null: for
+// what is not defined on the way.
+Result Reach(const Value& item, const Value* path, Budget& budget, const Value* fallback = nullptr) {
   if (path == nullptr || path->is_none()) return item;
   if (!path->is_string()) return ItemOf(item, *path, budget);
   Value reached = item;
@@ -35,6 +36,7 @@ Result Reach(const Value& item, const Value* path, Budget& budget) {
     const bool is_number =
         !part.empty() && std::all_of(part.begin(), part.end(), absl::ascii_isdigit) && absl::SimpleAtoi(part, &number);
     ASSIGN_OR_RETURN(reached, ItemOf(reached, is_number ? Value(number) : Value(part), budget));
+    if (reached.is_undefined() && fallback != nullptr) reached = *fallback;
   }
   return reached;
 }
@@ -240,8 +242,8 @@ Result MapAttribute(const Value& value, const Arguments& arguments, Budget& budg
   Items mapped;
   ASSIGN_OR_RETURN(const Items items, ItemsOf(value, budget));
   for (const Value& item : items) {
-    ASSIGN_OR_RETURN(Value reached, Reach(item, bound[0], budget));
-    mapped.push_back(reached.is_undefined() && bound[1] != nullptr ? *bound[1] : std::move(reached));
+    ASSIGN_OR_RETURN(Value reached, Reach(item, bound[0], budget, bound[1]));
+    mapped.push_back(std::move(reached));
   }
   return MakeSeries(Series::Kind::kGenerator, std::move(mapped));
 }
@@ -374,7 +376,7 @@ Result ToJsonFilter(const Value& value, const Arguments& arguments, Budget& budg
   ASSIGN_OR_RETURN(style.ensure_ascii, FlagOf(bound[0]));
   ASSIGN_OR_RETURN(style.sort_keys, FlagOf(bound[3]));
   if (bound[1] != nullptr && !bound[1]->is_none()) {
-    style.item_separator.assign(1, ',');
+    style.item_separator = std::string(1, ',');
     if (bound[1]->is_string()) {
       style.indent = bound[1]->string();
     } else {

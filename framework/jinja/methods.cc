@@ -56,7 +56,7 @@ std::vector<absl::string_view> SplitAtSpace(absl::string_view text, int64_t coun
     parts.push_back(text.substr(0, end));
     text = StripLeft(text.substr(end));
   }
-  if (!text.empty()) parts.push_back(StripRight(text));
+  if (!text.empty()) parts.push_back(text);
   return parts;
 }
 

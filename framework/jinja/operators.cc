@@ -295,6 +295,10 @@ absl::StatusOr<bool> AreEqual(const Value& left, const Value& right, Budget& bud
     return AreEqualItems(left.items(), right.items(), budget);
   }
   if (left.is_dict() && right.is_dict()) return AreEqualDicts(left.dict(), right.dict(), budget);
+  const Series *const a = AsSeries(left), *const b = AsSeries(right);
+  if (a != nullptr && b != nullptr && a->kind == Series::Kind::kRange && b->kind == Series::Kind::kRange) {
+    return AreEqualItems(a->list.items, b->list.items, budget);
+  }
   return left.IsSame(right);
 }
 

@@ -19,7 +19,8 @@ std::string ReprOfString(absl::string_view text) {
   while (!text.empty()) {
     const Character next = FirstCharacter(text);
     if (next.code == static_cast<char32_t>(quote) || next.code == '\\') {
-      absl::StrAppend(&out, "\\", text.substr(0, 1));
+      out.push_back('\\');
+      out.push_back(text[0]);
     } else if (next.code == '\n' || next.code == '\r' || next.code == '\t') {
       absl::StrAppend(&out, next.code == '\n' ? "\\n" : next.code == '\r' ? "\\r" : "\\t");
     } else if (IsPrintable(next.code)) {

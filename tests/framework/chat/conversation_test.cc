@@ -1,0 +1,49 @@
+// Proves which lines are conversations, and that others are refused with file, line, message and remedy.
+
+#include "framework/chat/conversation.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Refusal(const std::string& line) { return std::string(ParseConversation(line).status().message()); }
+
+TEST(Conversation, HasMessagesOrPromptAndCompletion) {
+  const auto chat = ParseConversation(
+      R"({"id": 7, "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+          {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f"}}]}], "tools": [{"type": "function"}]})");
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->messages[0].dict().FindName("content")->string(), "ab");
+  EXPECT_EQ(chat->messages[1].dict().FindName("content"), nullptr);
+  EXPECT_TRUE(chat->tools.is_list());
+  const auto texts = ParseConversation(R"({"prompt": "p", "completion": "c"})");
+  ASSERT_TRUE(texts.ok());
+  EXPECT_EQ(texts->kind, Conversation::Kind::kTexts);
+  const auto lists = ParseConversation(
+      R"({"prompt": [{"role": "user", "content": "p"}], "completion": [{"role": "assistant", "content": "c"}]})");
+  ASSERT_TRUE(lists.ok());
+  EXPECT_EQ(lists->prompt_messages, 1);
+}
+
+TEST(Conversation, RefusalsSayWhatToDo) {
+  EXPECT_THAT(Refusal(R"({"messages": [{"role": "user", "content": "a"}]})"), HasSubstr("no turn of the assistant"));
+  EXPECT_THAT(Refusal(R"({"messages": [{"role": "bot", "content": "a"}]})"),
+              HasSubstr("message 1 of \"messages\": unknown role \"bot\"; use one of system, developer, user"));
+  EXPECT_THAT(Refusal(R"({"messages": [{"from": "human", "value": "a"}]})"), HasSubstr("rename \"from\""));
+  EXPECT_THAT(Refusal(R"({"messages": [{"role": "assistant", "content": "a", "weight": 0}]})"),
+              HasSubstr("\"weight\""));
+  EXPECT_THAT(Refusal(R"({"messages": [{"role": "user", "content": [{"type": "image"}]}]})"), HasSubstr("only text"));
+  EXPECT_THAT(Refusal(R"({"messages": "a"})"), HasSubstr("is a str, not a list of messages"));
+  EXPECT_THAT(Refusal(R"({"text": "a"})"), HasSubstr("neither \"messages\" nor"));
+  EXPECT_THAT(Refusal("{\"messages\": \"\xff\"}"), HasSubstr("invalid UTF-8"));
+  EXPECT_THAT(Refusal(R"({"prompt": "a", "prompt": "b"})"), HasSubstr("the key \"prompt\" twice"));
+  EXPECT_THAT(Refusal(std::string(100, '[')), HasSubstr("deeper than 64"));
+  EXPECT_THAT(Refusal("{"), HasSubstr("malformed JSON"));
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,108 @@
+// Proves that templates give what jinja2 gives as transformers sets it up (golden files of some hundred small ones, see
+// tests/golden/make_chat_golden.py), that what jinja2 refuses is refused, and that errors show where.
+
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "framework/jinja/json_value.h"
+#include "framework/jinja/template.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace holdfast::jinja {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+const std::string kGolden = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/jinja/golden/";
+
+std::string Contents(const std::string& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file.good()) << path;
+  std::stringstream content;
+  content << file.rdbuf();
+  return content.str();
+}
+
+const Dict& Variables() {
+  static const Value* const variables = new Value(ParseJson(Contents(kGolden + "variables.json")).value());
+  return variables->dict();
+}
+
+absl::StatusOr<Rendered> RenderText(const std::string& source,
+                                    const RenderOptions& options = {.now = "2024-07-05 13:04:09"}) {
+  auto parsed = Template::Parse(source);
+  if (!parsed.ok()) return parsed.status();
+  return parsed->Render(Variables(), options);
+}
+
+std::string MessageOf(const std::string& source, const RenderOptions& options = {}) {
+  return std::string(RenderText(source, options).status().message());
+}
+
+// What jinja2 renders and we refuse, as the README says.
+const std::set<std::string> kUnsupported = {"{{ d.keys() }}",     "{{ u|upper }}",
+                                            "{{ u.upper() }}",    "{% for i in l recursive %}{% endfor %}",
+                                            "{% set loop = 1 %}", "{{ é }}"};
+
+TEST(Semantics, AreThoseOfJinja2) {
+  const Json cases = Json::parse(Contents(kGolden + "semantics.json"));
+  ASSERT_GT(cases.size(), 400);
+  for (const Json& one : cases) {
+    const auto source = one.at("source").get<std::string>();
+    const auto rendered = RenderText(source);
+    if (one.contains("error")) {
+      EXPECT_FALSE(rendered.ok()) << source << " gives " << rendered->text;
+    } else if (!rendered.ok()) {
+      EXPECT_TRUE(kUnsupported.contains(source)) << source << ": " << rendered.status();
+    } else {
+      EXPECT_EQ(rendered->text, one.at("text").get<std::string>()) << source;
+    }
+  }
+}
+
+TEST(Errors, ShowTheLineAndWhere) {
+  EXPECT_THAT(MessageOf("a\n{{ n|nope }}"),
+              AllOf(StartsWith("line 2, column 6: the filter \"nope\""), HasSubstr("the line: {{ n|nope }}")));
+  EXPECT_THAT(MessageOf("{% for i in l %}\n  {{ i + 'x' }}\n{% endfor %}"),
+              StartsWith("line 2, column 8: cannot calculate a int + a str"));
+  EXPECT_THAT(MessageOf("{{ raise_exception('no system role') }}"), HasSubstr("the template says: no system role"));
+  EXPECT_THAT(MessageOf("{% include 'x' %}"), HasSubstr("{% include %} is not in the subset"));
+  EXPECT_THAT(MessageOf("{{ strftime_now('%Y') }}"), HasSubstr("has to be given"));
+}
+
+TEST(Bounds, EndTemplatesThatLoopOrGrow) {
+  const RenderOptions small{.steps_max = 100'000, .bytes_max = 1 << 20};
+  const std::string loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}";
+  EXPECT_THAT(MessageOf(loops, small), HasSubstr("does it"));
+  EXPECT_THAT(MessageOf("{{ 'a' * 99999999999 }}", small), HasSubstr("does it grow"));
+  EXPECT_THAT(
+      MessageOf("{% set ns = namespace(x='a') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+                small),
+      HasSubstr("does it grow"));
+  EXPECT_THAT(MessageOf("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), HasSubstr("call themselves without end"));
+  EXPECT_THAT(MessageOf("{% set ns = namespace(x=[]) %}{% for i in range(999) %}{% set ns.x = [ns.x] %}{% endfor %}"),
+              HasSubstr("more than 100 in each other"));
+  EXPECT_THAT(MessageOf("{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}"),
+              HasSubstr("deeper than 200"));
+  std::string sum = "{{ 1";
+  for (int i = 0; i < 5000; ++i) sum += " + 1";
+  EXPECT_THAT(MessageOf(sum + " }}"), HasSubstr("more than 200 operations"));
+}
+
+TEST(Generation, SpansAreWhatTheBlocksWrote) {
+  const auto rendered = RenderText("a{% for i in l %}<{% generation %}é{{ i }}{% endgeneration %}>{% endfor %}");
+  ASSERT_TRUE(rendered.ok()) << rendered.status();
+  std::vector<std::string> written;
+  for (const Span& span : rendered->generations)
+    written.push_back(rendered->text.substr(span.begin, span.end - span.begin));
+  EXPECT_THAT(written, ::testing::ElementsAre("é3", "é1", "é2"));
+}
+
+}  // namespace
+}  // namespace holdfast::jinja

@@ -96,6 +96,43 @@ class WithInstructionSet {
   static constexpr const char* kVariable = "HOLDFAST_INSTRUCTION_SET";
 };
 
+// Conversations by a tokenizer's own template, several to a row, of which only the answers are learned.
+TEST_F(TrainTest, ConversationsTrainWithEqualBitsInAnyWorld) {
+  const std::string golden = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/data/golden/";
+  fs::create_directory(directory_ / "tokenizer");
+  fs::copy_file(golden + "tokenizer_llama3_style.json", directory_ / "tokenizer/tokenizer.json");
+  WriteAll(directory_ / "tokenizer/tokenizer_config.json",
+           R"({"chat_template": "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}"})");
+  std::string talks;
+  for (int i = 0; i < 60; ++i) {
+    const std::string number = std::to_string(i * i % 37);
+    talks += R"({"messages": [{"role": "user", "content": "line )" + number +
+             R"("}, {"role": "assistant", "content": "of the story)" + std::string(i % 7, '!') + "\"}]}\n";
+  }
+  WriteAll(directory_ / "talks.jsonl", talks);
+  const CommandResult packed = RunHoldfast({"data", "pack", "--chat", Path("talks.jsonl"), "--tokenizer",
+                                            Path("tokenizer"), "--out", Path("train.bin"), "--sequence-length", "64",
+                                            "--validation-fraction", "0.1", "--validation-out", Path("valid.bin")});
+  ASSERT_EQ(packed.exit_code, 0) << packed.output;
+  EXPECT_THAT(packed.output, HasSubstr("54 conversations"));
+  const std::vector<std::string> settings{
+      "--set", "batch.sequence_length=64", "--set", "model.max_sequence_length=64",
+      "--set", "model.vocab_size=1105",     "--set", "data.tokenizer=" + Path("tokenizer/tokenizer.json")};
+  const auto train = [&](const std::string& run, std::vector<std::string> more) {
+    more.insert(more.begin(), settings.begin(), settings.end());
+    return Train(run, more);
+  };
+  const CommandResult one = train("one", {});
+  ASSERT_EQ(one.exit_code, 0) << one.output;
+  const CommandResult three = train("three", {"--workers", "3", "--set", "train.recompute=block"});
+  ASSERT_EQ(three.exit_code, 0) << three.output;
+  const CommandResult compared = RunHoldfast({"compare", Path("one"), Path("three")});
+  EXPECT_EQ(compared.exit_code, 0) << compared.output;
+  const CommandResult other = train("other", {"--set", "batch.sequence_length=32"});
+  EXPECT_NE(other.exit_code, 0);
+  EXPECT_THAT(other.output, HasSubstr("packed into rows of 64 tokens; set batch.sequence_length to 64"));
+}
+
 TEST_F(TrainTest, PortableArithmeticHasEqualBitsOnEveryInstructionSet) {
   for (const char* dtype : {"bf16", "f32"}) {
     const std::vector<std::string> settings{"--set", "train.arithmetic=portable", "--set",

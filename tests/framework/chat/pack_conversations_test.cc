@@ -1,0 +1,131 @@
+// Proves what becomes of conversations in a token file: rows in which each is there once and says what is learned, what
+// is too long, which are for validation; and that a failure names file and line and leaves nothing.
+
+#include "framework/chat/pack_conversations.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "framework/data/dataset.h"
+#include "framework/data/token_file.h"
+#include "tests/framework/data/token_test_files.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kTemplate[] =
+    "{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'assistant' %}{% generation %}{{ m.content }}|"
+    "{% endgeneration %}{% else %}{{ m.content }}|{% endif %}{% endfor %}";
+
+class PackConversationsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string tokenizer = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/data/golden/";
+    std::filesystem::create_directory(directory_ / "tokenizer");
+    std::filesystem::copy_file(tokenizer + "tokenizer_llama3_style.json", directory_ / "tokenizer/tokenizer.json");
+    WriteText(directory_ / "tokenizer/tokenizer_config.json", "{}");
+    WriteText(directory_ / "tokenizer/chat_template.jinja", kTemplate);
+  }
+
+  std::string Talks(const std::string& lines) {
+    WriteText(directory_ / "talks.jsonl", lines);
+    return directory_ / "talks.jsonl";
+  }
+  static std::string Turns(const std::string& question, const std::string& answer) {
+    return R"({"messages":[{"role":"user","content":")" + question + R"("},{"role":"assistant","content":")" + answer +
+           "\"}]}\n";
+  }
+  absl::StatusOr<PackConversationsReport> Run(const std::string& lines, PackConversationsOptions options) {
+    options.paths.inputs = {Talks(lines)};
+    options.paths.output = directory_ / "out.bin";
+    const auto chat = ChatTemplate::Open(directory_ / "tokenizer", {});
+    if (!chat.ok()) return chat.status();
+    LocalFileAccess files;
+    return PackConversations(*chat, options, files);
+  }
+  /// Of sample `i`, the text of what is learned, by document.
+  std::vector<std::string> Learned(const std::string& file, int64_t row_tokens, int64_t i) {
+    const Dataset data = *Dataset::Open({file}, row_tokens, 1 << 20);
+    const Microbatch row = *ReadValidationMicrobatch(data, 1, i);
+    const auto chat = *ChatTemplate::Open(directory_ / "tokenizer", {});
+    std::vector<std::string> texts;
+    for (size_t t = 0; t < row.targets.size(); ++t) {
+      if (row.document_begins[t] == static_cast<int32_t>(t)) texts.emplace_back();
+      if (row.targets[t] >= 0) texts.back() += chat.tokenizer().Decode({row.targets[t]});
+    }
+    return texts;
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(PackConversationsTest, RowsSayWhatIsLearned) {
+  const auto report = Run(Turns("one", "two") + "\n" + Turns("three", "four and five"), {.row_tokens = 200});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->conversations, 2);
+  EXPECT_EQ(report->training.rows, 1);
+  // The last document is what is free of the row.
+  EXPECT_EQ(Learned(directory_ / "out.bin", 200, 0), (std::vector<std::string>{"two|", "four and five|", ""}));
+  EXPECT_LT(report->training.learned_tokens, report->training.tokens);
+}
+
+TEST_F(PackConversationsTest, TooLongIsLeftOutOrCut) {
+  const std::string lines = Turns("a", "short") + Turns("a", std::string(300, 'x') + " end");
+  auto report = Run(lines, {.row_tokens = 40});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->too_long, 1);
+  EXPECT_GT(report->longest, 40);
+  EXPECT_EQ(report->training.conversations, 1);
+  report = Run(lines, {.row_tokens = 40, .too_long = PackConversationsOptions::TooLong::kCut});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->training.conversations, 2);
+  EXPECT_EQ(report->training.rows, 2);
+  // What is left of a long question has no answer.
+  report = Run(Turns("a", "b") + Turns(std::string(300, 'x'), "never"),
+               {.row_tokens = 40, .too_long = PackConversationsOptions::TooLong::kCut});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->without_learned, 1);
+}
+
+TEST_F(PackConversationsTest, ValidationIsSpreadOverTheInput) {
+  std::string lines;
+  for (int i = 0; i < 20; ++i) lines += Turns("q", "answer " + std::to_string(i));
+  PackConversationsOptions options{.row_tokens = 16};
+  options.paths.validation_fraction = 0.2;
+  options.paths.validation_output = directory_ / "validation.bin";
+  const auto report = Run(lines, options);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->validation.conversations, 4);
+  EXPECT_EQ(report->training.conversations, 16);
+  std::string learned;
+  for (int64_t row = 0; row < report->validation.rows; ++row) {
+    for (const std::string& text : Learned(directory_ / "validation.bin", 16, row)) learned += text;
+  }
+  for (const char* answer : {"answer 4|", "answer 9|", "answer 14|", "answer 19|"}) {
+    EXPECT_THAT(learned, HasSubstr(answer));
+  }
+}
+
+TEST_F(PackConversationsTest, FailuresNameTheLineAndLeaveNothing) {
+  const auto expect_error = [&](const std::string& lines, const std::string& says, int64_t row_tokens = 100) {
+    const auto report = Run(lines, {.row_tokens = row_tokens});
+    ASSERT_FALSE(report.ok()) << says;
+    EXPECT_THAT(std::string(report.status().message()), HasSubstr(says));
+    EXPECT_FALSE(std::filesystem::exists(directory_ / "out.bin"));
+    EXPECT_FALSE(std::filesystem::exists(directory_ / "out.bin.index"));
+  };
+  const std::string no_answer = "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}\n";
+  expect_error(Turns("a", "b") + no_answer, "talks.jsonl:2: ");
+  expect_error(Turns("a", std::string(300, 'x')), "no conversation is left of 1: 1 are longer than 20 tokens", 20);
+  expect_error("", "no conversation is left of 0");
+  expect_error(Turns("a", "b"), "rows of 1 tokens", 1);
+}
+
+}  // namespace
+}  // namespace holdfast

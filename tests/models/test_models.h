@@ -287,8 +287,15 @@ class TestModel {
   }
 
   PassContext Context(Arena& arena, float loss_scale) {
-    return {.ops = &stream_->ops(), .arena = &arena, .store = &store_, .random = kTestKey, .loss_scale = loss_scale};
+    return {.ops = &stream_->ops(),
+            .arena = &arena,
+            .store = &store_,
+            .random = kTestKey,
+            .loss_scale = loss_scale,
+            .counted = counted_};
   }
+  /// What passes are told of PassContext::counted.
+  void SetCounted(float counted) { counted_ = counted; }
   Device& device() { return *device_; }
 
  private:
@@ -308,6 +315,7 @@ class TestModel {
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<LanguageModel> model_;
   TestStore store_;
+  float counted_ = 1;
 };
 
 }  // namespace holdfast

@@ -236,6 +236,29 @@ TEST(TransformerHeadTest, UnusedRowsHaveZeroGradient) {
   }
 }
 
+// What routers add to the loss of a microbatch counts by the share of its rows that are learned.
+TEST(TransformerExpertsTest, AuxiliaryLossesCountByWhatIsLearned) {
+  ModelConfig config = TinyMixture();
+  config.router_balance_loss = 0.5;
+  config.router_z_loss = 0.1;
+  const ParameterLayout layout = TransformerLayout(config);
+  const std::vector<float> weights = RandomWeights(layout, 3);
+  const Tokens tokens = RandomTokens(config.vocab_size, 3, 9, 11);
+  std::vector<std::vector<float>> gradients;
+  for (const float counted : {0.0f, 0.5f, 1.0f}) {
+    TestModel model(config, kF32, 1, weights);
+    model.SetCounted(counted);
+    model.Train(tokens, kLossScale);
+    gradients.push_back(model.store().gradients());
+  }
+  double half_way = 0, whole = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    half_way = std::max(half_way, std::abs(gradients[1][i] - 0.5 * (gradients[0][i] + gradients[2][i])));
+    whole = std::max(whole, std::abs(double{gradients[2][i]} - gradients[0][i]));
+  }
+  EXPECT_LT(half_way, 1e-5 * whole);
+}
+
 // A router that cannot tell its experts apart: every token goes to the first of them, which then is the dense layer.
 TEST(TransformerExpertsTest, TiesGoToTheFirstExpertWhateverItsLoad) {
   ModelConfig dense = TinyLlama(), mixture = TinyLlama();

@@ -1,0 +1,39 @@
+#pragma once
+// Questions with several answers to choose from: which of them a model finds the likeliest to follow.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "framework/data/document_reader.h"
+#include "models/runtime/loaded_model.h"
+
+namespace holdfast {
+
+struct ChoiceQuestion {
+  std::string context;               // a choice follows it as it stands: a space between them belongs to one of them
+  std::vector<std::string> choices;  // at least two, none empty
+  size_t answer = 0;                 // the right one
+};
+
+struct ChoiceResult {
+  int64_t questions = 0;
+  int64_t correct = 0;          // by the probability of the whole choice
+  int64_t correct_by_byte = 0;  // by its logarithm over the number of bytes, which is fair to long choices
+
+  double accuracy() const { return static_cast<double>(correct) / static_cast<double>(questions); }
+  double accuracy_by_byte() const { return static_cast<double>(correct_by_byte) / static_cast<double>(questions); }
+};
+
+/// A line of JSON: {"context": "...", "choices": ["...", ...], "answer": 0}, the answer counted from 0.
+absl::StatusOr<ChoiceQuestion> ParseChoiceQuestion(std::string_view line);
+
+/// Adds up the questions of a JSONL file; errors name file and line. What does not fit into the sequence of `model`,
+/// loaded for batches of one, is cut at its beginning.
+absl::StatusOr<ChoiceResult> AnswerQuestions(const LoadedModel& model, int64_t sequence, InputFile& file,
+                                             const std::function<void(int64_t bytes)>& count_bytes);
+
+}  // namespace holdfast

@@ -1,0 +1,132 @@
+// Proves that a choice is scored by the probabilities of its tokens one after another, that contexts which are too long
+// lose their beginning, and that what is no question is refused with its line.
+
+#include "models/runtime/multiple_choice.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <fstream>
+#include <random>
+
+#include "models/runtime/saved_weights.h"
+#include "models/transformer.h"
+#include "tests/models/runtime/tiny_run.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::HasSubstr;
+
+class MultipleChoice : public TinyRun {
+ protected:
+  static constexpr int64_t kSequence = 16;
+
+  void SetUp() override {
+    const Config config = ConfigOf();
+    const ParameterLayout layout = TransformerLayout(config.model);
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal(0, 0.4f);
+    std::vector<float> weights(static_cast<size_t>(layout.elements()));
+    for (float& weight : weights) weight = normal(random);
+    const auto read = [&](int64_t first, absl::Span<float> out) {
+      std::copy_n(weights.begin() + first, out.size(), out.begin());
+      return absl::OkStatus();
+    };
+    const absl::Status saved = SaveWeights(root_ / "model", config, layout, read);
+    ASSERT_TRUE(saved.ok()) << saved;
+    auto loaded = LoadSavedModel(root_ / "model", {.compute_dtype = ComputeDType::kF32, .threads = 1});
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    model_ = *std::move(loaded);
+  }
+
+  absl::StatusOr<ChoiceResult> Answer(const std::string& lines) {
+    std::ofstream(root_ / "questions.jsonl") << lines;
+    LocalFileAccess files;
+    auto input = InputFile::Open(files, root_ / "questions.jsonl");
+    return AnswerQuestions(*model_, kSequence, *input, [](int64_t) {});
+  }
+
+  /// Token after token, from what sampling sees.
+  double LogProbability(std::string text, const std::string& choice) {
+    double sum = 0;
+    for (const char c : choice) {
+      if (text.size() > kSequence) text.erase(0, text.size() - kSequence);
+      std::vector<int32_t> tokens;
+      for (const char of_text : text) tokens.push_back(static_cast<uint8_t>(of_text));
+      const std::vector<float> logits = model_->NextLogits(tokens).value();
+      double all = 0;
+      for (const float logit : logits) all += std::exp(static_cast<double>(logit));
+      sum += static_cast<double>(logits[static_cast<uint8_t>(c)]) - std::log(all);
+      text += c;
+    }
+    return sum;
+  }
+
+  static std::string Line(const std::string& context, const std::string& a, const std::string& b, int answer) {
+    return absl::StrCat(R"({"context": ")", context, R"(", "choices": [")", a, R"(", ")", b, R"("], "answer": )",
+                        answer, "}\n");
+  }
+
+  std::unique_ptr<LoadedModel> model_;
+};
+
+TEST_F(MultipleChoice, TheLikelierChoiceIsTaken) {
+  std::mt19937 random(5);
+  std::string lines;
+  int64_t right = 0, right_by_byte = 0, differ = 0;
+  for (int i = 0; i < 30; ++i) {
+    std::string context(1 + random() % 6, 'a'), choices[2];
+    for (char& c : context) c = static_cast<char>('a' + random() % 26);
+    for (std::string& choice : choices) {
+      choice.assign(1 + random() % 5, 'a');
+      for (char& c : choice) c = static_cast<char>('a' + random() % 26);
+    }
+    double logs[2], by_byte[2];
+    for (int c : {0, 1}) {
+      logs[c] = LogProbability(context, choices[c]);
+      by_byte[c] = logs[c] / static_cast<double>(choices[c].size());
+    }
+    const int answer = static_cast<int>(random() % 2);
+    right += (logs[1] > logs[0] ? 1 : 0) == answer;
+    right_by_byte += (by_byte[1] > by_byte[0] ? 1 : 0) == answer;
+    differ += (logs[1] > logs[0]) != (by_byte[1] > by_byte[0]);
+    lines += Line(context, choices[0], choices[1], answer);
+  }
+  const auto result = Answer(lines);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->questions, 30);
+  EXPECT_EQ(result->correct, right);
+  EXPECT_EQ(result->correct_by_byte, right_by_byte);
+  EXPECT_GT(differ, 0) << "these questions cannot tell the two apart";
+}
+
+TEST_F(MultipleChoice, ALongContextLosesItsBeginning) {
+  const std::string end = "the end of it is";
+  const auto likelier = [&](const std::string& context) { return Answer(Line(context, "x", "y", 0)).value().correct; };
+  EXPECT_EQ(likelier(std::string(500, 'z') + end), likelier(end));
+  EXPECT_THAT(std::string(Answer(Line("c", std::string(40, 'x'), "y", 0)).status().message()),
+              HasSubstr("questions.jsonl:1: a choice of 40 tokens does not fit into 16"));
+}
+
+TEST_F(MultipleChoice, WhatIsNoQuestionIsRefused) {
+  const auto refused = [&](const std::string& line, const std::string& says) {
+    const absl::Status status = Answer(Line("a", "b", "c", 0) + line).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr("questions.jsonl:2: " + says)) << line;
+  };
+  refused("{", "not JSON");
+  refused("[]", "not a JSON object");
+  refused(std::string(100, '['), "JSON nested too deep");
+  refused(R"({"choices": ["a", "b"], "answer": 0})", "no text \"context\"");
+  refused(R"({"context": "a", "answer": 0})", "no list \"choices\"");
+  refused(R"({"context": "a", "choices": ["a", "b"]})", "no whole number \"answer\"");
+  refused(R"({"context": "a", "choices": ["a", ""], "answer": 0})", "a choice that is no text");
+  refused(R"({"context": "a", "choices": ["a"], "answer": 0})", "fewer than two choices");
+  refused(R"({"context": "a", "choices": ["a", "b"], "answer": 2})", "answer 2 of 2 choices");
+  refused(R"({"context": "a", "choices": ["a", "b"], "answer": -1})", "answer -1 of 2 choices");
+  refused(R"({"context": "", "choices": ["a", "b"], "answer": 0})", "an empty context");
+  EXPECT_THAT(std::string(Answer("\n").status().message()), HasSubstr("no question"));
+}
+
+}  // namespace
+}  // namespace holdfast

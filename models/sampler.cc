@@ -35,7 +35,9 @@ int32_t Choose(const std::vector<float>& logits, const SampleOptions& options, d
     sum += portable::Exp((double{logits[static_cast<size_t>(order[i])]} - top) / options.temperature);
     cumulative[i] = sum;
   }
-  const auto chosen = std::upper_bound(cumulative.begin(), cumulative.end() - 1, uniform * sum);
+  const auto last = options.top_p < 1 ? std::lower_bound(cumulative.begin(), cumulative.end() - 1, options.top_p * sum)
+                                      : cumulative.end() - 1;
+  const auto chosen = std::upper_bound(cumulative.begin(), last, uniform * *last);
   return order[static_cast<size_t>(chosen - cumulative.begin())];
 }
 

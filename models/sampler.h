@@ -14,6 +14,7 @@ struct SampleOptions {
   int64_t tokens = 200;      // to generate
   double temperature = 0.8;  // 0 = always the likeliest token
   int64_t top_k = 40;        // sample among the k likeliest; 0 = all
+  double top_p = 1;  // of those among the likeliest that have this much of their probability together, at least one
   uint64_t seed = 1;
   int64_t context = 1024;  // the model sees at most this many of the last tokens
 };

@@ -49,6 +49,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& p
   }
 
   auto loaded = std::make_unique<LoadedModel>();
+  loaded->directory = directory;
   loaded->config = parsed.model;
   const std::string tokenizer = directory + "/tokenizer.json";
   if (parsed.byte_tokenizer || Exists(tokenizer)) {

@@ -17,6 +17,7 @@ namespace holdfast {
 
 /// Members are in order of construction.
 struct LoadedModel {
+  std::string directory;
   ModelConfig config;
   std::unique_ptr<const Tokenizer> tokenizer;  // null if the directory has none
   std::unique_ptr<Device> device;

@@ -128,6 +128,10 @@ TEST_F(TrainTest, ConversationsTrainWithEqualBitsInAnyWorld) {
   ASSERT_EQ(three.exit_code, 0) << three.output;
   const CommandResult compared = RunHoldfast({"compare", Path("one"), Path("three")});
   EXPECT_EQ(compared.exit_code, 0) << compared.output;
+  const CommandResult answer =
+      RunHoldfast({"sample", Path("one"), "--chat", "--prompt", "line 3", "--tokens", "20", "--stop", "zzz"});
+  EXPECT_EQ(answer.exit_code, 0) << answer.output;
+  EXPECT_THAT(answer.output, Not(HasSubstr("line 3"))) << "the answer alone";
   const CommandResult other = train("other", {"--set", "batch.sequence_length=32"});
   EXPECT_NE(other.exit_code, 0);
   EXPECT_THAT(other.output, HasSubstr("packed into rows of 64 tokens; set batch.sequence_length to 64"));

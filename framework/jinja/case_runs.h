@@ -1,7 +1,6 @@
 #pragma once
 // Unicode 14's simple mappings between cases beyond ASCII, as str.upper and str.lower of Python 3.11 apply them.
 
-
 // clang-format off
 
 namespace holdfast::jinja {

@@ -13,7 +13,7 @@ mkdir -p "$out"
 # What the targets stand on, without HDF5; zstd only for the limits in its header.
 sources=(checkpoint/sharded/{codec,digest,manifest,manifest_format,manifest_parse,reshard_plan,shard_index,shard_ranges,verify_plan}.cc
   checkpoint/safetensors_{header,json}.cc
-  framework/config/{config_table,enum_names,field_text,printable,suggest,validate}.cc
+  framework/config/{config_table,field_text,printable,suggest,validate}.cc
   framework/base/{file_descriptor,status}.cc framework/storage/random_access_file.cc
   framework/data/{added_tokens,bpe,bpe_tokenizer,byte_level,regex,token_file,token_index,tokenizer_json}.cc
   models/families/*.cc models/*.cc framework/nn/*.cc framework/tensor/{memory_account,tensor}.cc)

@@ -117,7 +117,7 @@ TEST_F(TrainTest, ConversationsTrainWithEqualBitsInAnyWorld) {
   EXPECT_THAT(packed.output, HasSubstr("54 conversations"));
   const std::vector<std::string> settings{
       "--set", "batch.sequence_length=64", "--set", "model.max_sequence_length=64",
-      "--set", "model.vocab_size=1105",     "--set", "data.tokenizer=" + Path("tokenizer/tokenizer.json")};
+      "--set", "model.vocab_size=1105",    "--set", "data.tokenizer=" + Path("tokenizer/tokenizer.json")};
   const auto train = [&](const std::string& run, std::vector<std::string> more) {
     more.insert(more.begin(), settings.begin(), settings.end());
     return Train(run, more);

@@ -113,16 +113,15 @@ absl::StatusOr<std::string> IndexOf(const std::vector<WeightsFile>& files, FileD
 // All of a file of weights but its name.
 absl::StatusOr<std::unique_ptr<SafetensorsWriter>> StageWeights(const fs::path& root, const WeightsFile& file,
                                                                 const ParameterLayout& layout, ValueReader values,
-                                                                FileDType dtype) {
+                                                                FileDType dtype,
+                                                                const std::map<std::string, std::string>& metadata) {
   std::vector<SafetensorsWriter::Entry> entries;
   for (const ExternalTensor* tensor : file.tensors) {
     SafetensorsWriter::Entry entry{tensor->name, dtype, {}};
     for (int i = 0; i < tensor->shape.rank(); ++i) entry.shape.push_back(tensor->shape[i]);
     entries.push_back(std::move(entry));
   }
-  // transformers asks files for the framework they were written for; "pt" is the one it loads everywhere.
-  ASSIGN_OR_RETURN(auto writer,
-                   SafetensorsWriter::Create((root / file.name).string(), std::move(entries), {{"format", "pt"}}));
+  ASSIGN_OR_RETURN(auto writer, SafetensorsWriter::Create((root / file.name).string(), std::move(entries), metadata));
   std::vector<float> block;
   for (const ExternalTensor* tensor : file.tensors) {
     ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, *tensor));
@@ -154,7 +153,8 @@ absl::Status SaveModel(const std::string& directory, const ParameterLayout& layo
   }
   std::vector<std::unique_ptr<SafetensorsWriter>> weights;
   for (const WeightsFile& file : weights_files) {
-    ASSIGN_OR_RETURN(weights.emplace_back(), StageWeights(root, file, layout, values, dtype));
+    // transformers asks files for the framework they were written for; "pt" is the one it loads everywhere.
+    ASSIGN_OR_RETURN(weights.emplace_back(), StageWeights(root, file, layout, values, dtype, {{"format", "pt"}}));
   }
 
   for (const auto& file : weights) RETURN_IF_ERROR(file->Finish());
@@ -163,6 +163,18 @@ absl::Status SaveModel(const std::string& directory, const ParameterLayout& layo
   for (const char* name : kOtherFiles) {
     if (!files.others.contains(name)) RETURN_IF_ERROR(RemoveIfThere(root / name));
   }
+  return config->Commit();
+}
+
+absl::Status SaveAdapterFiles(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
+                              ValueReader values, FileDType dtype, const AdapterFiles& files) {
+  RETURN_IF_ERROR(CreateDirectory(directory));
+  const fs::path root(directory);
+  ASSIGN_OR_RETURN(const auto config, Stage(root / kAdapterConfigFile, files.config_json));
+  WeightsFile file{.name = kAdapterWeightsFile, .tensors = {}};
+  for (const ExternalTensor& tensor : map) file.tensors.push_back(&tensor);
+  ASSIGN_OR_RETURN(const auto weights, StageWeights(root, file, layout, values, dtype, files.metadata));
+  RETURN_IF_ERROR(weights->Finish());
   return config->Commit();
 }
 

@@ -41,4 +41,14 @@ using ValueReader = absl::FunctionRef<absl::Status(int64_t first, absl::Span<flo
 absl::Status SaveModel(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
                        ValueReader values, FileDType dtype, const SavedModelFiles& files, uint64_t max_file_bytes = 0);
 
+/// What a directory of adapters holds besides their weights.
+struct AdapterFiles {
+  std::string config_json;
+  std::map<std::string, std::string> metadata;  // of the file of weights
+};
+
+/// Writes those tensors that `map` names as adapters in PEFT's form, otherwise as SaveModel does.
+absl::Status SaveAdapterFiles(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
+                              ValueReader values, FileDType dtype, const AdapterFiles& files);
+
 }  // namespace holdfast

@@ -41,7 +41,7 @@ struct GemmArgs {
   ConstMatrix b;  ///< (K, N), or (N, K) if transpose_b
   bool transpose_b = false;
   Matrix c;                     ///< (M, N); must not overlap a or b
-  bool accumulate = false;      ///< add to what c holds (fp32 c only)
+  bool accumulate = false;      ///< add to what c holds; rounded once
   const float* bias = nullptr;  ///< (N), optional: added to every row
   bool gelu = false;            ///< c = gelu(value); tanh form (Hendrycks & Gimpel 2016, section 2)
   Matrix pre_gelu = {};         ///< (M, N) optional with gelu: the value before it, for the backward pass

@@ -4,6 +4,22 @@
 
 namespace holdfast {
 
+namespace {
+
+/// The adapters of a projection to Q, K and V columns; K and V have `kv` each.
+std::vector<Adapter::Segment> AdaptedQkv(const LoraOptions& lora, int64_t q, int64_t kv) {
+  if (lora.rank == 0) return {};
+  if (lora.one_qkv)
+    return lora.query ? std::vector<Adapter::Segment>{{0, q + 2 * kv}} : std::vector<Adapter::Segment>();
+  std::vector<Adapter::Segment> segments;
+  if (lora.query) segments.push_back({0, q});
+  if (lora.key) segments.push_back({q, kv});
+  if (lora.value) segments.push_back({q + kv, kv});
+  return segments;
+}
+
+}  // namespace
+
 Attention::Attention(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, int64_t layer,
                      const float* rope)
     : num_heads_(config.num_heads),
@@ -17,12 +33,16 @@ Attention::Attention(ParameterBuilder& builder, const std::string& name, const M
            {.in = config.hidden_size,
             .out = qkv_width(),
             .bias = config.bias || config.qkv_bias,
-            .init_std = static_cast<float>(config.init_std)}),
+            .init_std = static_cast<float>(config.init_std),
+            .adapted = AdaptedQkv(builder.lora(), query_width(), key_width())}),
       q_norm_(HeadNorm::If(config.qk_norm, builder, name + ".q_norm", num_heads_, config)),
       k_norm_(HeadNorm::If(config.qk_norm, builder, name + ".k_norm", num_kv_heads_, config)),
       out_(builder, name + ".out",
-           {.in = query_width(), .out = config.hidden_size, .bias = config.bias, .init_std = ResidualInitStd(config)}) {
-}
+           {.in = query_width(),
+            .out = config.hidden_size,
+            .bias = config.bias,
+            .init_std = ResidualInitStd(config),
+            .adapted = AdaptedIf(builder.lora().output, builder.lora(), config.hidden_size)}) {}
 
 AttentionActivations Attention::Allocate(const Pass& pass) const {
   AttentionActivations activations;

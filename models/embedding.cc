@@ -19,12 +19,13 @@ void Embedding::Forward(const Pass& pass, UnitTensors weights, const int32_t* to
 
 void Embedding::Backward(const Pass& pass, UnitTensors gradients, const int32_t* tokens,
                          kernels::ConstMatrix d_out) const {
-  kernels::Matrix d_positions;
-  if (positions_ >= 0) {
+  kernels::Matrix d_tokens, d_positions;
+  if (Wanted(gradients[tokens_])) d_tokens = gradients[tokens_].matrix();
+  if (positions_ >= 0 && Wanted(gradients[positions_])) {
     pass.ops->Zero(gradients[positions_].data, gradients[positions_].bytes());  // rows beyond T have no gradient
     d_positions = Rows(gradients[positions_], 0, pass.sequence);
   }
-  pass.ops->EmbeddingBackward(gradients[tokens_].matrix(), d_positions, tokens, d_out, pass.positions(),
+  pass.ops->EmbeddingBackward(d_tokens, d_positions, tokens, d_out, pass.positions(),
                               pass.DropoutAt(0, RandomSite::kEmbedding));
 }
 

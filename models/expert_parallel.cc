@@ -33,10 +33,11 @@ void Gather(kernels::Ops& ops, kernels::Matrix out, kernels::ConstMatrix in, con
 
 }  // namespace
 
-int64_t ExpertStep(UnitTensors of_experts) {
+int64_t ExpertStep(UnitTensors of_experts, size_t which) {
   if (of_experts.size() < 4) return 0;
-  const auto bytes = static_cast<const char*>(of_experts[2].data) - static_cast<const char*>(of_experts[0].data);
-  return bytes / static_cast<int64_t>(kernels::SizeOf(of_experts[0].dtype));
+  const Tensor &first = of_experts[which], &second = of_experts[which + 2];
+  const auto bytes = static_cast<const char*>(second.data) - static_cast<const char*>(first.data);
+  return bytes / static_cast<int64_t>(kernels::SizeOf(first.dtype));
 }
 
 struct ExpertParallel::Memory {
@@ -337,7 +338,7 @@ absl::Status ExpertParallel::RunRounds(const Call& call, const Serve& serve, con
 void ExpertParallel::ServeForward(const Pass& pass, UnitTensors weights, const Memory& memory, int64_t first,
                                   const kernels::ExpertRows& rows) const {
   if (rows.slots == 0) return;
-  const int64_t step = ExpertStep(weights);
+  const int64_t step = ExpertStep(weights, 0);
   const kernels::Matrix x = holdfast::Rows(memory.x, first, rows.slots),
                         act = holdfast::Rows(memory.act, 0, rows.slots);
   const kernels::Matrix gate_up = holdfast::Rows(memory.gate_up, 0, rows.slots);
@@ -353,7 +354,7 @@ void ExpertParallel::ServeBackward(const Pass& pass, UnitTensors weights, UnitTe
   if (rows.slots == 0) {
     return pass.ops->Zero(gradients[0].data, static_cast<size_t>(rows.num_experts * gradient_step) * sizeof(float));
   }
-  const int64_t step = ExpertStep(weights);
+  const int64_t step = ExpertStep(weights, 0);
   const kernels::Matrix x = holdfast::Rows(memory.x, first, rows.slots),
                         d_y = holdfast::Rows(memory.d_y, first, rows.slots);
   const kernels::Matrix gate_up = holdfast::Rows(memory.gate_up, 0, rows.slots);

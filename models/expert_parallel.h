@@ -84,7 +84,7 @@ class ExpertParallel {
   int64_t num_experts_, chosen_, hidden_size_, width_;
 };
 
-/// Elements from one expert's matrix to the next one's, of tensors with two for each expert.
-int64_t ExpertStep(UnitTensors of_experts);
+/// Elements from one expert's matrix to the next one's: tensor `which` of the two of each expert.
+int64_t ExpertStep(UnitTensors of_experts, size_t which);
 
 }  // namespace holdfast

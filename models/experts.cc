@@ -208,7 +208,7 @@ void Experts::ForwardUp(const Pass& pass, const BlockTensors& weights, kernels::
   pass.ops->ExpertGemm({.a = gathered,
                         .b = weights.experts[kGateUp].matrix(),
                         .transpose_b = true,
-                        .b_step = ExpertStep(weights.experts),
+                        .b_step = ExpertStep(weights.experts, kGateUp),
                         .c = activations.gate_up.matrix()},
                        rows);
   pass.ops->ExpertSwigluForward(activations.act.matrix(), activations.gate_up.matrix(),
@@ -234,7 +234,7 @@ absl::Status Experts::ForwardDown(const Pass& pass, const BlockTensors& weights,
     pass.ops->ExpertGemm({.a = activations.act.matrix(),
                           .b = weights.experts[kDown].matrix(),
                           .transpose_b = true,
-                          .b_step = ExpertStep(weights.experts),
+                          .b_step = ExpertStep(weights.experts, kDown),
                           .c = out},
                          rows);
   }
@@ -252,15 +252,21 @@ void Experts::BackwardHere(const Pass& pass, UnitTensors weights, UnitTensors gr
                            float* d_weights) const {
   const kernels::ExpertRows rows = Rows(pass, activations.routing);
   const kernels::Matrix gate_up = activations.gate_up.matrix(), act = activations.act.matrix();
-  const int64_t step = ExpertStep(weights), gradient_step = 3 * width_ * hidden_size_;
+  const auto up_step = ExpertStep(weights, kGateUp), down_step = ExpertStep(weights, kDown);
   const float* const routing = activations.routing.weights.f32();
   pass.ops->GatherRows(d_x, d_y, rows);
-  pass.ops->ExpertGradient({.a = d_x, .b = act, .c = gradients[kDown].matrix(), .c_step = gradient_step}, rows);
-  pass.ops->ExpertGemm({.a = d_x, .b = weights[kDown].matrix(), .b_step = step, .c = act}, rows);
+  if (Wanted(gradients[kDown])) {
+    pass.ops->ExpertGradient(
+        {.a = d_x, .b = act, .c = gradients[kDown].matrix(), .c_step = ExpertStep(gradients, kDown)}, rows);
+  }
+  pass.ops->ExpertGemm({.a = d_x, .b = weights[kDown].matrix(), .b_step = down_step, .c = act}, rows);
   pass.ops->ExpertSwigluBackward(gate_up, d_weights, act, gate_up, routing, rows);
-  pass.ops->GatherRows(d_x, x, rows);
-  pass.ops->ExpertGradient({.a = gate_up, .b = d_x, .c = gradients[kGateUp].matrix(), .c_step = gradient_step}, rows);
-  pass.ops->ExpertGemm({.a = gate_up, .b = weights[kGateUp].matrix(), .b_step = step, .c = d_x}, rows);
+  if (Wanted(gradients[kGateUp])) {
+    pass.ops->GatherRows(d_x, x, rows);
+    pass.ops->ExpertGradient(
+        {.a = gate_up, .b = d_x, .c = gradients[kGateUp].matrix(), .c_step = ExpertStep(gradients, kGateUp)}, rows);
+  }
+  pass.ops->ExpertGemm({.a = gate_up, .b = weights[kGateUp].matrix(), .b_step = up_step, .c = d_x}, rows);
 }
 
 absl::Status Experts::Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
@@ -341,7 +347,7 @@ Tensor Experts::RestBackward(const Pass& pass, const BlockTensors& weights, cons
   const Tensor sum = pass.Floats({pass.rows(), hidden_size_});
   const kernels::Matrix d_logits = pass.Floats({pass.rows(), shape_.num_experts}).matrix();
   RouterBackward(pass, routing, d_weights.f32(), d_logits);
-  {
+  if (Wanted(gradients.own[router_])) {
     const ArenaScope scope(*pass.arena);
     pass.ops->Gemm({.a = d_logits,
                     .transpose_a = true,
@@ -349,7 +355,8 @@ Tensor Experts::RestBackward(const Pass& pass, const BlockTensors& weights, cons
                     .c = gradients.own[router_].matrix(),
                     .pre_gelu = {}});
   }
-  if (bias_ >= 0) pass.ops->Zero(gradients.own[bias_].data, gradients.own[bias_].bytes());
+  if (bias_ >= 0 && Wanted(gradients.own[bias_]))
+    pass.ops->Zero(gradients.own[bias_].data, gradients.own[bias_].bytes());
   pass.ops->Gemm({.a = d_logits, .b = weights.own[router_].matrix(), .c = sum.matrix(), .pre_gelu = {}});
   if (HasJitter(pass)) pass.ops->Jitter(sum.matrix(), sum.matrix(), jitter_, pass.KeyAt(layer_, RandomSite::kRouter));
   if (shared_.has_value()) shared_->AddInputGradient(pass, weights.own, activations.shared, sum.matrix());

@@ -67,12 +67,14 @@ void Head::LossesAndGradients(const Pass& pass, UnitTensors weights, UnitTensors
     const kernels::Matrix logits = Logits(pass, projection, chunk, scratch);
     const kernels::Matrix d_logits = InPlace(logits, pass.dtype);
     pass.ops->SoftmaxCrossEntropy(Advance(losses, first), d_logits, logits, Advance(targets, first), loss_scale);
-    pass.ops->Gemm({.a = d_logits,
-                    .transpose_a = true,
-                    .b = chunk,
-                    .c = d_projection.matrix(),
-                    .accumulate = first > 0,
-                    .pre_gelu = {}});
+    if (Wanted(d_projection)) {
+      pass.ops->Gemm({.a = d_logits,
+                      .transpose_a = true,
+                      .b = chunk,
+                      .c = d_projection.matrix(),
+                      .accumulate = first > 0,
+                      .pre_gelu = {}});
+    }
     pass.ops->Gemm({.a = d_logits, .b = projection.matrix(), .c = chunk, .pre_gelu = {}});  // d_hidden over hidden
   }
   norm_.Backward(pass, weights, gradients, sum.matrix(), stats, hidden.matrix(), {}, gradient.matrix());

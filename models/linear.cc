@@ -5,11 +5,13 @@ namespace holdfast {
 Linear::Linear(ParameterBuilder& builder, const std::string& name, const Options& options)
     : weight_(builder.AddMatrix(name + ".weight", options.out, options.in, options.init_std, /*hidden=*/true)) {
   if (options.bias) bias_ = builder.AddVector(name + ".bias", options.out, InitKind::kZeros);
+  if (!options.adapted.empty()) adapter_.emplace(builder, name, options.in, options.adapted);
 }
 
 void Linear::Forward(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, kernels::Matrix y) const {
   pass.ops->Gemm(
       {.a = x, .b = weights[weight_].matrix(), .transpose_b = true, .c = y, .bias = Bias(weights), .pre_gelu = {}});
+  if (adapter_.has_value()) adapter_->Forward(pass, weights, x, 0, y);
 }
 
 void Linear::ForwardColumns(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, int64_t first,
@@ -20,10 +22,15 @@ void Linear::ForwardColumns(const Pass& pass, UnitTensors weights, kernels::Cons
                   .c = y,
                   .bias = Advance(Bias(weights), first),
                   .pre_gelu = {}});
+  if (adapter_.has_value()) adapter_->Forward(pass, weights, x, first, y);
 }
 
 void Linear::ForwardGelu(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, kernels::Matrix y,
                          kernels::Matrix pre_gelu) const {
+  if (adapter_.has_value()) {
+    Forward(pass, weights, x, pre_gelu);
+    return pass.ops->GeluForward(y, pre_gelu);
+  }
   pass.ops->Gemm({.a = x,
                   .b = weights[weight_].matrix(),
                   .transpose_b = true,
@@ -35,9 +42,15 @@ void Linear::ForwardGelu(const Pass& pass, UnitTensors weights, kernels::ConstMa
 
 void Linear::Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
                       kernels::ConstMatrix d_y, kernels::Matrix d_x) const {
-  pass.ops->Gemm({.a = d_y, .transpose_a = true, .b = x, .c = gradients[weight_].matrix(), .pre_gelu = {}});
-  if (bias_ >= 0) pass.ops->ColumnSum(gradients[bias_].f32(), d_y);
+  if (Wanted(gradients[weight_])) {
+    pass.ops->Gemm({.a = d_y, .transpose_a = true, .b = x, .c = gradients[weight_].matrix(), .pre_gelu = {}});
+  }
+  if (bias_ >= 0 && Wanted(gradients[bias_])) pass.ops->ColumnSum(gradients[bias_].f32(), d_y);
+  const ArenaScope scope(*pass.arena);
+  Tensor d_inner;
+  if (adapter_.has_value()) d_inner = adapter_->Backward(pass, weights, gradients, x, d_y);
   pass.ops->Gemm({.a = d_y, .b = weights[weight_].matrix(), .c = d_x, .pre_gelu = {}});  // last: it may overwrite x
+  if (adapter_.has_value()) adapter_->AddInputGradient(pass, weights, d_inner, d_x);
 }
 
 }  // namespace holdfast

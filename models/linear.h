@@ -1,8 +1,11 @@
 #pragma once
 // y = x W^T (+ bias), with W (out, in).
 
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "models/adapter.h"
 #include "models/parameter_builder.h"
 #include "models/pass.h"
 
@@ -14,6 +17,7 @@ class Linear {
     int64_t in = 0, out = 0;
     bool bias = false;
     float init_std = 0;
+    std::vector<Adapter::Segment> adapted = {};  // columns of y that have adapters; none: no adapter
   };
 
   Linear(ParameterBuilder& builder, const std::string& name, const Options& options);
@@ -37,6 +41,7 @@ class Linear {
   const float* Bias(UnitTensors weights) const { return bias_ < 0 ? nullptr : weights[bias_].f32(); }
 
   int weight_, bias_ = -1;
+  std::optional<Adapter> adapter_;
 };
 
 }  // namespace holdfast

@@ -4,6 +4,18 @@
 
 namespace holdfast {
 
+namespace {
+
+/// Of a projection to gate and up, `width` columns each, or with GELU to up alone.
+std::vector<Adapter::Segment> AdaptedUp(const LoraOptions& lora, bool swiglu, int64_t width) {
+  if (!swiglu) return AdaptedIf(lora.up, lora, width);
+  std::vector<Adapter::Segment> segments = AdaptedIf(lora.gate, lora, width);
+  if (lora.rank > 0 && lora.up) segments.push_back({width, width});
+  return segments;
+}
+
+}  // namespace
+
 Mlp::Mlp(ParameterBuilder& builder, const std::string& name, const ModelConfig& config)
     : swiglu_(config.activation == ActivationKind::kSwiglu),
       intermediate_size_(config.intermediate_size),
@@ -11,12 +23,14 @@ Mlp::Mlp(ParameterBuilder& builder, const std::string& name, const ModelConfig& 
           {.in = config.hidden_size,
            .out = swiglu_ ? 2 * intermediate_size_ : intermediate_size_,
            .bias = config.bias,
-           .init_std = static_cast<float>(config.init_std)}),
+           .init_std = static_cast<float>(config.init_std),
+           .adapted = AdaptedUp(builder.lora(), swiglu_, intermediate_size_)}),
       down_(builder, name + ".down",
             {.in = intermediate_size_,
              .out = config.hidden_size,
              .bias = config.bias,
-             .init_std = ResidualInitStd(config)}) {}
+             .init_std = ResidualInitStd(config),
+             .adapted = AdaptedIf(builder.lora().down, builder.lora(), config.hidden_size)}) {}
 
 MlpActivations Mlp::Allocate(const Pass& pass) const {
   MlpActivations activations;

@@ -15,8 +15,20 @@
 
 namespace holdfast {
 
+/// Adapters that modules are to have beside their parameters (models/adapter.h); of rank 0: none.
+struct LoraOptions {
+  int64_t rank = 0;
+  float scale = 1, dropout = 0;
+  bool query = false, key = false, value = false, output = false;  // of attention
+  bool gate = false, up = false, down = false;                     // of dense MLPs
+  bool one_qkv = false;  // query, key and value are one layer in the files of the model: they have one adapter
+};
+
 class ParameterBuilder {
  public:
+  explicit ParameterBuilder(const LoraOptions& lora = {}) : lora_(lora) {}
+  const LoraOptions& lora() const { return lora_; }
+
   void BeginUnit(std::string name) {
     unit_names_.push_back(std::move(name));
     index_in_unit_ = 0;
@@ -43,6 +55,16 @@ class ParameterBuilder {
     return index;
   }
 
+  /// A matrix of an adapter; a standard deviation of 0 stands for zeros.
+  int AddAdapter(const std::string& name, int64_t rows, int64_t cols, float init_std) {
+    const int index = AddMatrix(name, rows, cols, init_std);
+    if (init_std == 0) parameters_.back().init = InitKind::kZeros;
+    parameters_.back().adapter = true;
+    return index;
+  }
+  /// Numbers adapters as they are made, from 0.
+  int CountAdapter() { return num_adapters_++; }
+
   /// A bias or a norm's weight, not decayed. Returns its index in the unit.
   int AddVector(const std::string& name, int64_t elements, InitKind init) {
     return Add({.name = name, .shape = {elements}, .init = init});
@@ -51,6 +73,12 @@ class ParameterBuilder {
   /// One of zeros that counts of a step change, instead of a gradient.
   int AddBalanced(const std::string& name, int64_t elements, Balance balance) {
     return Add({.name = name, .shape = {elements}, .init = InitKind::kZeros, .balance = std::move(balance)});
+  }
+
+  /// Freezes those of which `frozen` says so.
+  template <typename Frozen>
+  void Freeze(Frozen&& frozen) {
+    for (ParameterSpec& spec : parameters_) spec.frozen = frozen(std::as_const(spec));
   }
 
   ParameterLayout Build() && { return ParameterLayout(std::move(parameters_), std::move(unit_names_)); }
@@ -63,6 +91,8 @@ class ParameterBuilder {
     return index_in_unit_++;
   }
 
+  LoraOptions lora_;
+  int num_adapters_ = 0;
   std::vector<ParameterSpec> parameters_;
   std::vector<std::string> unit_names_;
   int index_in_unit_ = 0;

@@ -76,5 +76,10 @@ inline kernels::Matrix Columns(kernels::Matrix m, int64_t first, int64_t count) 
   m.cols = count;
   return m;
 }
+inline kernels::ConstMatrix Columns(kernels::ConstMatrix m, int64_t first, int64_t count) {
+  m.data = Advance(static_cast<const char*>(m.data), first * static_cast<int64_t>(kernels::SizeOf(m.dtype)));
+  m.cols = count;
+  return m;
+}
 
 }  // namespace holdfast

@@ -20,7 +20,7 @@ class DryStore final : public UnitStore, public PartStore {
   DryStore(const Model& model, kernels::Ops& ops) : layout_(model.layout()), exchange_(ops) {
     for (const ParameterSpec& spec : layout_.parameters()) {
       weights_.push_back({nullptr, spec.ReadType(model.compute_dtype()), spec.shape});
-      gradients_.push_back({nullptr, DType::kF32, spec.shape});
+      gradients_.push_back({nullptr, DType::kF32, spec.frozen ? Shape() : spec.shape});
     }
   }
 
@@ -115,7 +115,7 @@ int64_t ActiveParameters(const ModelConfig& config) {
 }
 
 bool MovesTokens(const Config& config) {
-  if (config.model.NumExpertLayers() == 0) return false;
+  if (config.model.NumExpertLayers() == 0 || config.trains_part()) return false;
   if (config.parallel.experts != ExpertPlacement::kAuto) return config.parallel.experts == ExpertPlacement::kMove;
   const ExpertBytes bytes = ExpertBytesOf(config);
   return bytes.move < bytes.gather;

@@ -31,7 +31,7 @@ int64_t ExpertParameters(const ModelConfig& config);
 int64_t ActiveParameters(const ModelConfig& config);
 
 /// Whether the tokens of a run travel to the experts where its weights are sharded: parallel.experts, where auto is
-/// what sends fewer bytes.
+/// what sends fewer bytes. Not where a part of the model is frozen.
 bool MovesTokens(const Config& config);
 
 /// FLOPs per token that model FLOPs utilisation counts: 6 N + 12 L H D T' (Chowdhery et al. 2022, PaLM, appendix B):

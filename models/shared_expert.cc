@@ -72,7 +72,9 @@ void SharedExpert::ForwardDown(const Pass& pass, UnitTensors weights, const Shar
 void SharedExpert::BackwardDown(const Pass& pass, UnitTensors weights, UnitTensors gradients,
                                 const SharedExpertActivations& a, kernels::ConstMatrix d_y) const {
   const kernels::Matrix act = a.act.matrix();
-  pass.ops->Gemm({.a = d_y, .transpose_a = true, .b = act, .c = gradients[down_].matrix(), .pre_gelu = {}});
+  if (Wanted(gradients[down_])) {
+    pass.ops->Gemm({.a = d_y, .transpose_a = true, .b = act, .c = gradients[down_].matrix(), .pre_gelu = {}});
+  }
   pass.ops->Gemm({.a = d_y, .b = weights[down_].matrix(), .c = act, .pre_gelu = {}});
 }
 
@@ -88,8 +90,11 @@ void SharedExpert::BackwardUp(const Pass& pass, UnitTensors gradients, kernels::
     pass.ops->ExpertSwigluBackward(gate_up, d_weights.f32(), act, gate_up, a.weights.f32(), RowsOf(pass, a));
     pass.ops->RouterBackward(
         {.d_logits = d_logits, .logits = a.logits.matrix(), .forward = OutOf(a), .d_weights = d_weights.f32()}, kGate);
-    pass.ops->Gemm({.a = d_logits, .transpose_a = true, .b = x, .c = gradients[gate_].matrix(), .pre_gelu = {}});
+    if (Wanted(gradients[gate_])) {
+      pass.ops->Gemm({.a = d_logits, .transpose_a = true, .b = x, .c = gradients[gate_].matrix(), .pre_gelu = {}});
+    }
   }
+  if (!Wanted(gradients[gate_up_])) return;
   pass.ops->Gemm({.a = gate_up, .transpose_a = true, .b = x, .c = gradients[gate_up_].matrix(), .pre_gelu = {}});
 }
 

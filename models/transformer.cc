@@ -64,7 +64,7 @@ class Transformer final : public LanguageModel {
         options_(options),
         rope_(std::move(rope)),
         modules_(builder, config, options, rope_.as<float>()),
-        layout_(std::move(builder).Build()),
+        layout_(BuildLayout(std::move(builder), options)),
         statistics_(RouterStatistics(config)) {}
 
   const ParameterLayout& layout() const override { return layout_; }
@@ -86,6 +86,18 @@ class Transformer final : public LanguageModel {
     Tensor final_sum;  // (R, C) input of the final norm
     ResidualStream stream;
   };
+
+  static ParameterLayout BuildLayout(ParameterBuilder builder, const TransformerOptions& options) {
+    if (options.frozen != nullptr) builder.Freeze(options.frozen);
+    return std::move(builder).Build();
+  }
+  /// The lowest unit of which something is trained: below it no gradient is wanted.
+  int FirstTrainedUnit() const {
+    for (const ParameterSpec& spec : layout_.parameters()) {
+      if (!spec.frozen) return spec.unit;
+    }
+    return layout_.num_units();
+  }
 
   absl::Status CheckSize(const TokenBatch& batch) const;
   Pass MakePass(const TokenBatch& batch, const PassContext& context, bool training) const;
@@ -249,7 +261,9 @@ absl::Status Transformer::HeadForwardBackward(const Pass& pass, const PassContex
 }
 
 absl::Status Transformer::BackwardBlocks(const Pass& pass, UnitStore& store, const Saved& saved) const {
+  const int first_trained = FirstTrainedUnit();
   for (size_t l = modules_.blocks.size(); l-- > 0;) {
+    if ((modules_.blocks[l].has_experts() ? ExpertsUnit(l) : BlockUnit(l)) < first_trained) break;
     const ArenaScope inner(*pass.arena);
     BlockActivations activations = saved.blocks[l];
     ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(pass, store, l));
@@ -274,10 +288,11 @@ absl::Status Transformer::BackwardBlocks(const Pass& pass, UnitStore& store, con
 
 absl::Status Transformer::BackwardEmbedding(const Pass& pass, UnitStore& store, const TokenBatch& batch,
                                             const Saved& saved, UnitTensors embedding_gradients) const {
+  if (FirstTrainedUnit() > kEmbeddingUnit) return absl::OkStatus();
   if (modules_.head.owns_projection()) {  // otherwise the head has opened them and written its part of the table's
     ASSIGN_OR_RETURN(embedding_gradients, store.BeginGradients(kEmbeddingUnit));
     const Tensor& table = modules_.embedding.TokenTable(embedding_gradients);
-    pass.ops->Zero(table.data, table.bytes());
+    if (Wanted(table)) pass.ops->Zero(table.data, table.bytes());
   }
   modules_.embedding.Backward(pass, embedding_gradients, batch.inputs, saved.branch.matrix());
   return store.EndGradients(kEmbeddingUnit);
@@ -369,11 +384,11 @@ absl::StatusOr<std::unique_ptr<LanguageModel>> MakeTransformer(const ModelConfig
                                                                const TransformerOptions& options, Device& device) {
   RETURN_IF_ERROR(CheckConfig(config));
   ASSIGN_OR_RETURN(Buffer rope, MakeRopeTable(config, device));
-  return std::make_unique<Transformer>(config, options, std::move(rope), ParameterBuilder());
+  return std::make_unique<Transformer>(config, options, std::move(rope), ParameterBuilder(options.lora));
 }
 
-ParameterLayout TransformerLayout(const ModelConfig& config) {
-  ParameterBuilder builder;
+ParameterLayout TransformerLayout(const ModelConfig& config, const LoraOptions& lora) {
+  ParameterBuilder builder(lora);
   [[maybe_unused]] const Modules modules(builder, config, {}, nullptr);  // registers its parameters
   return std::move(builder).Build();
 }

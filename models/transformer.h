@@ -2,11 +2,13 @@
 // The decoder-only transformer that every family is a configuration of.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
 #include "framework/config/config.h"
 #include "models/language_model.h"
+#include "models/parameter_builder.h"
 
 namespace holdfast {
 
@@ -18,6 +20,8 @@ struct TransformerOptions {
   int64_t head_rows = 512;
   /// The experts' units are cut at experts, which a run needs that computes them where they lie. Decides no bits.
   bool cut_at_experts = false;
+  LoraOptions lora = {};
+  std::function<bool(const ParameterSpec&)> frozen = nullptr;  // null: nothing is; of a layer's experts all or none
 };
 
 /// `config` must be resolved (no zeros that stand for derived values).
@@ -27,7 +31,7 @@ absl::StatusOr<std::unique_ptr<LanguageModel>> MakeTransformer(const ModelConfig
                                                                const TransformerOptions& options, Device& device);
 
 /// The parameters of a transformer without building one.
-ParameterLayout TransformerLayout(const ModelConfig& config);
+ParameterLayout TransformerLayout(const ModelConfig& config, const LoraOptions& lora = {});
 
 /// Elements of all its matrices, without making the layout, which takes memory: for configs that are not to be trusted.
 int64_t MatrixElements(const ModelConfig& config);

@@ -8,11 +8,15 @@
 #include "checkpoint/saved_model.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
+#include "framework/nn/trained_part.h"
 #include "models/families/families.h"
 #include "models/families/huggingface.h"
+#include "models/runtime/adapter_files.h"
+#include "models/runtime/initial_weights.h"
 #include "models/runtime/make_model.h"
 #include "models/runtime/run_device.h"
 #include "models/runtime/saved_model_files.h"
+#include "models/transformer.h"
 
 namespace holdfast {
 namespace {
@@ -51,24 +55,53 @@ absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, cons
   ASSIGN_OR_RETURN(Config config, ConfigOf(checkpoint.manifest()));
   if (!options.tokenizer.empty()) config.data.tokenizer = options.tokenizer;
   RETURN_IF_ERROR(CheckTokenizer(config.data.tokenizer));
+  if (!options.base.empty()) config.train.init_from = options.base;
+  if (options.merge && config.lora.rank == 0) {
+    return absl::InvalidArgumentError("--merge: the run had no adapters (lora.rank)");
+  }
   ASSIGN_OR_RETURN(const auto device, MakeDevice(config.train));
   ASSIGN_OR_RETURN(const auto model, MakeModel(config, *device));
   const ParameterLayout& layout = model->layout();
-  RETURN_IF_ERROR(checkpoint.CheckLayout(layout));
+  const TrainedPart trained(layout);
+  RETURN_IF_ERROR(checkpoint.CheckLayout(trained.layout()));
   if (options.ema) RETURN_IF_ERROR(CheckHasEma(checkpoint.manifest()));
 
-  ByteCounter counter(static_cast<uint64_t>(layout.elements()) * sizeof(float), progress);
-  CheckpointValues values(checkpoint, layout, options.threads, options.ema ? kEmaPlane : kWeightPlane);
-  const auto read = [&](int64_t first, absl::Span<float> out) {
-    RETURN_IF_ERROR(values.Read(first, out));
+  const bool adapters_alone = config.lora.rank > 0 && !options.merge;
+  const ParameterLayout base = TransformerLayout(config.model);
+  const int64_t elements = adapters_alone ? trained.layout().elements() : base.elements();
+  ByteCounter counter(static_cast<uint64_t>(elements) * sizeof(float), progress);
+  CheckpointValues values(checkpoint, trained.layout(), options.threads, options.ema ? kEmaPlane : kWeightPlane);
+  ReadWeightsFn initial;
+  if (!trained.is_all() && !adapters_alone) {
+    auto opened = OpenInitialWeights(config, config.lora.rank > 0 ? base : layout);
+    if (!opened.ok())
+      return Annotate(opened.status(), "the model that the run began with (--base DIR says where it is)");
+    initial = *std::move(opened);
+  }
+  const ReadWeightsFn read = [&](int64_t first, absl::Span<float> out) {
     counter.Add(out.size() * sizeof(float));
-    return absl::OkStatus();
+    return trained.Read(
+        first, out, [&](int64_t at, absl::Span<float> part) { return values.Read(at, part); }, initial);
   };
+  const ModelExport made{.elements = elements, .bytes = elements * (options.dtype == FileDType::kF32 ? 4 : 2)};
+  if (adapters_alone) {
+    RETURN_IF_ERROR(SaveAdapter(options.output, config, layout, read, options.dtype));
+    return made;
+  }
+  ReadWeightsFn all = read;
+  AdapterDeltas deltas;
+  if (options.merge) {
+    ASSIGN_OR_RETURN(deltas, AdapterDeltas::Of(config, layout, read));
+    all = [&](int64_t first, absl::Span<float> out) {
+      counter.Add(out.size() * sizeof(float));
+      RETURN_IF_ERROR(initial(first, out));
+      deltas.AddTo(base, first, out);
+      return absl::OkStatus();
+    };
+  }
   ASSIGN_OR_RETURN(const SavedModelFiles files, MakeSavedModelFiles(config.model, config.data.tokenizer));
-  RETURN_IF_ERROR(
-      SaveModel(options.output, layout, HuggingFaceTensorMap(config.model, layout), read, options.dtype, files));
-  return ModelExport{.elements = layout.elements(),
-                     .bytes = layout.elements() * (options.dtype == FileDType::kF32 ? 4 : 2)};
+  RETURN_IF_ERROR(SaveModel(options.output, base, HuggingFaceTensorMap(config.model, base), all, options.dtype, files));
+  return made;
 }
 
 }  // namespace holdfast

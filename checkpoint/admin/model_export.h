@@ -17,6 +17,8 @@ struct ModelExportOptions {
   FileDType dtype = FileDType::kF32;
   std::string tokenizer;  // empty = as the checkpoint's config says
   bool ema = false;       // the moving average instead of the weights
+  bool merge = false;     // of a run with adapters: the model with them, not they alone
+  std::string base;       // the model that weights that were not trained are from; empty = as the config says
   int threads = 1;
 };
 
@@ -24,7 +26,9 @@ struct ModelExport {
   int64_t elements = 0, bytes = 0;
 };
 
-/// Every chunk is verified. NotFound if the average is asked for and the run had none.
+/// Every chunk is verified. Of a run that trained a part of a model the rest is read from where it began; of one with
+/// adapters they are written in PEFT's form, unless options.merge. NotFound if the average is asked for and the run had
+/// none.
 absl::StatusOr<ModelExport> ExportModel(const CheckpointReader& checkpoint, const ModelExportOptions& options,
                                         const ByteProgress& progress);
 

@@ -18,6 +18,7 @@
 #include "framework/base/open_files.h"
 #include "framework/comm/cuda/nccl_communicator.h"
 #include "framework/comm/gloo/gloo_communicator.h"
+#include "models/runtime/adapter_files.h"
 #include "models/runtime/saved_weights.h"
 
 namespace holdfast {
@@ -130,6 +131,7 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
     return StruckByEnvironment(std::move(parts), name);
   };
   dependencies.save_model = [&](const ReadWeightsFn& read) {
+    if (config.lora.rank > 0) return SaveAdapter(directory.model(), config, layout, read, FileDType::kF32);
     return SaveWeights(directory.model(), config, layout, read);
   };
   std::optional<std::stop_callback<std::function<void()>>> on_stop;

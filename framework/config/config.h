@@ -142,11 +142,28 @@ struct TrainConfig {
   int64_t validate_every_steps = 0;     // 0 = only at the end
   int64_t validation_microbatches = 8;  // microbatches of each validation; 0 = the whole set
   std::string init_from;                // saved model to start from, which has missing keys of `model`; empty = random
-  std::string gemm_table;  // file of `holdfast tune`: which algorithms matrix products take on a GPU; empty = those
-                           // that cuBLASLt prefers
+  /// Patterns of parameters' names (framework/base/glob.h): what matches `freeze` stays as it is in init_from, and so
+  /// does everything that does not match `only`.
+  std::vector<std::string> freeze, only;
+  std::string init_digest;  // of the weights in init_from, where some of them stay; filled in from there
+  std::string gemm_table;   // file of `holdfast tune`: which algorithms matrix products take on a GPU; empty = those
+                            // that cuBLASLt prefers
   std::string gemm_table_digest;  // of that file; filled in from it where it can be read
 
   bool operator==(const TrainConfig&) const = default;
+};
+
+/// Adapters of low rank beside the layers of a model (Hu et al. 2021, arXiv 2106.09685), which are all that is trained:
+/// its own weights stay as they are in train.init_from.
+struct LoraConfig {
+  int64_t rank = 0;      // 0 = no adapters
+  double alpha = 16;     // what adapters give is multiplied by alpha / rank
+  bool rslora = false;   // alpha / sqrt(rank) instead (Kalajdzievski 2023, arXiv 2312.03732)
+  double dropout = 0.0;  // of what adapters read
+  /// Layers: attention (all four), mlp (all of it), or q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj.
+  std::vector<std::string> targets = {"attention"};
+
+  bool operator==(const LoraConfig&) const = default;
 };
 
 /// adamw: Loshchilov & Hutter 2019. lion: Chen et al. 2023. muon: Jordan 2024, scaled as by Liu et al. 2025
@@ -260,6 +277,7 @@ struct Config {
   DataConfig data;
   BatchConfig batch;
   TrainConfig train;
+  LoraConfig lora;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   ParallelConfig parallel;
@@ -268,6 +286,8 @@ struct Config {
   AlertsConfig alerts;
   LogConfig log;
 
+  /// Whether parameters are frozen.
+  bool trains_part() const { return lora.rank > 0 || !train.freeze.empty() || !train.only.empty(); }
   bool operator==(const Config&) const = default;
 };
 

@@ -36,7 +36,11 @@ Field String(std::string key, std::string* value, StringRule rule) {
   return {std::move(key), StringValue{value, rule}};
 }
 
-Field Paths(std::string key, std::vector<std::string>* value) { return {std::move(key), PathsValue{value}}; }
+Field Paths(std::string key, std::vector<std::string>* value) { return {std::move(key), ListValue{value, "path", {}}}; }
+
+Field Patterns(std::string key, std::vector<std::string>* value) {
+  return {std::move(key), ListValue{value, "pattern", {}}};
+}
 
 Field Choice(std::string key, std::string* value, std::vector<std::string> choices) {
   auto get = [value] { return *value; };
@@ -146,19 +150,33 @@ Section BatchTable(BatchConfig* batch) {
 }
 
 Section TrainTable(TrainConfig* train) {
-  return All(Decides::kContent,
-             {"train",
-              {With(Decides::kBits, Required(Int("steps", &train->steps, 1, kMaxSteps))),
-               With(Decides::kBits, Enum("device", &train->device)),
-               With(Decides::kHost, Int("threads", &train->threads, 0, kMaxThreads)),
-               With(Decides::kBits, Enum("compute_dtype", &train->compute_dtype)),
-               With(Decides::kBits, Enum("arithmetic", &train->arithmetic)),
-               With(Decides::kLayout, Enum("recompute", &train->recompute)),
-               Int("validate_every_steps", &train->validate_every_steps, 0, kMaxSteps),
-               Int("validation_microbatches", &train->validation_microbatches, 0, kMaxSteps),
-               String("init_from", &train->init_from, StringRule::kAny),
-               With(Decides::kHost, String("gemm_table", &train->gemm_table, StringRule::kAny)),
-               With(Decides::kBits, String("gemm_table_digest", &train->gemm_table_digest, StringRule::kAny))}});
+  return All(
+      Decides::kContent,
+      {"train",
+       {With(Decides::kBits, Required(Int("steps", &train->steps, 1, kMaxSteps))),
+        With(Decides::kBits, Enum("device", &train->device)),
+        With(Decides::kHost, Int("threads", &train->threads, 0, kMaxThreads)),
+        With(Decides::kBits, Enum("compute_dtype", &train->compute_dtype)),
+        With(Decides::kBits, Enum("arithmetic", &train->arithmetic)),
+        With(Decides::kLayout, Enum("recompute", &train->recompute)),
+        Int("validate_every_steps", &train->validate_every_steps, 0, kMaxSteps),
+        Int("validation_microbatches", &train->validation_microbatches, 0, kMaxSteps),
+        String("init_from", &train->init_from, StringRule::kAny),
+        With(Decides::kBits, Patterns("freeze", &train->freeze)), With(Decides::kBits, Patterns("only", &train->only)),
+        With(Decides::kBits, String("init_digest", &train->init_digest, StringRule::kAny)),
+        With(Decides::kHost, String("gemm_table", &train->gemm_table, StringRule::kAny)),
+        With(Decides::kBits, String("gemm_table_digest", &train->gemm_table_digest, StringRule::kAny))}});
+}
+
+Section LoraTable(LoraConfig* lora) {
+  const std::vector<std::string> targets = {"attention", "mlp",       "q_proj",  "k_proj",   "v_proj",
+                                            "o_proj",    "gate_proj", "up_proj", "down_proj"};
+  return All(Decides::kBits, {"lora",
+                              {Int("rank", &lora->rank, 0, 4096),
+                               Double("alpha", &lora->alpha, 0.0, 1e6),
+                               Bool("rslora", &lora->rslora),
+                               Double("dropout", &lora->dropout, 0.0, 0.999),
+                               {"targets", ListValue{&lora->targets, "layer", targets}}}});
 }
 
 // The optimizer computes in float: eps must not round to 0 there, nor a beta or another decay to 1 (bias correction
@@ -250,12 +268,19 @@ std::vector<std::string> Section::Keys() const {
 }
 
 std::vector<Section> ConfigTable(Config* config, std::vector<std::string> families) {
-  return {RunTable(&config->run),           ModelTable(&config->model, std::move(families)),
-          DataTable(&config->data),         BatchTable(&config->batch),
-          TrainTable(&config->train),       OptimizerTable(&config->optimizer),
-          ScheduleTable(&config->schedule), ParallelTable(&config->parallel),
-          ElasticTable(&config->elastic),   CheckpointTable(&config->checkpoint),
-          AlertsTable(&config->alerts),     LogTable(&config->log)};
+  return {RunTable(&config->run),
+          ModelTable(&config->model, std::move(families)),
+          DataTable(&config->data),
+          BatchTable(&config->batch),
+          TrainTable(&config->train),
+          LoraTable(&config->lora),
+          OptimizerTable(&config->optimizer),
+          ScheduleTable(&config->schedule),
+          ParallelTable(&config->parallel),
+          ElasticTable(&config->elastic),
+          CheckpointTable(&config->checkpoint),
+          AlertsTable(&config->alerts),
+          LogTable(&config->log)};
 }
 
 }  // namespace holdfast

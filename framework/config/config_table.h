@@ -53,11 +53,13 @@ struct ChoiceValue {
   std::function<void(const std::string&)> set;  // one of the choices, or what get() has said
 };
 
-struct PathsValue {
+struct ListValue {
   std::vector<std::string>* value;
+  std::string item;                  // "path"
+  std::vector<std::string> choices;  // each must be one of them; empty = any
 };
 
-using FieldValue = std::variant<IntValue, SeedValue, DoubleValue, BoolValue, StringValue, ChoiceValue, PathsValue>;
+using FieldValue = std::variant<IntValue, SeedValue, DoubleValue, BoolValue, StringValue, ChoiceValue, ListValue>;
 
 struct Field {
   std::string key;

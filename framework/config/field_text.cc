@@ -103,17 +103,20 @@ std::string SetValue(const YamlNode& node, const BoolValue& field) {
   return "";
 }
 
+/// What is wrong if `node` is none of `choices`.
+std::string CheckChoice(const YamlNode& node, const std::vector<std::string>& choices) {
+  const std::string expected = "one of " + absl::StrJoin(choices, ", ");
+  if (node.kind != YamlNode::Kind::kScalar) return Expected(expected, node);
+  if (std::find(choices.begin(), choices.end(), node.text) != choices.end()) return "";
+  const std::string nearest = Nearest(node.text, choices);
+  return absl::StrCat(Expected(expected, node),
+                      nearest.empty() ? "" : absl::StrCat(" (did you mean '", nearest, "'?)"));
+}
+
 std::string SetValue(const YamlNode& node, const ChoiceValue& field) {
-  const std::string choices = absl::StrJoin(field.choices, ", ");
-  if (node.kind != YamlNode::Kind::kScalar) return Expected("one of " + choices, node);
-  const auto found = std::find(field.choices.begin(), field.choices.end(), node.text);
-  if (found == field.choices.end()) {
-    const std::string nearest = Nearest(node.text, field.choices);
-    return absl::StrCat(Expected("one of " + choices, node),
-                        nearest.empty() ? "" : absl::StrCat(" (did you mean '", nearest, "'?)"));
-  }
-  field.set(*found);
-  return "";
+  const std::string problem = CheckChoice(node, field.choices);
+  if (problem.empty()) field.set(node.text);
+  return problem;
 }
 
 bool HasControlCharacter(const std::string& text) { return std::any_of(text.begin(), text.end(), absl::ascii_iscntrl); }
@@ -137,19 +140,23 @@ std::string SetValue(const YamlNode& node, const StringValue& field) {
   return "";
 }
 
-std::string SetValue(const YamlNode& node, const PathsValue& field) {
-  if (node.kind != YamlNode::Kind::kList && node.kind != YamlNode::Kind::kScalar) {
-    return Expected("a path or a list of paths", node);
-  }
+std::string SetValue(const YamlNode& node, const ListValue& field) {
+  const std::string expected = absl::StrCat("a ", field.item, " or a list of ", field.item, "s");
+  if (node.kind != YamlNode::Kind::kList && node.kind != YamlNode::Kind::kScalar) return Expected(expected, node);
   const std::vector<YamlNode> one = {node};
-  std::vector<std::string> paths;
+  std::vector<std::string> items;
   for (const YamlNode& item : node.kind == YamlNode::Kind::kList ? node.items : one) {
-    if (item.kind != YamlNode::Kind::kScalar) return Expected("a path or a list of paths", item) + " in the list";
-    if (item.text.empty()) return "a path must not be empty";
-    if (HasControlCharacter(item.text)) return Expected("a path without control characters", item);
-    paths.push_back(item.text);
+    if (item.kind != YamlNode::Kind::kScalar) return Expected(expected, item) + " in the list";
+    if (item.text.empty()) return absl::StrCat("a ", field.item, " must not be empty");
+    if (HasControlCharacter(item.text)) {
+      return Expected(absl::StrCat("a ", field.item, " without control characters"), item);
+    }
+    if (!field.choices.empty()) {
+      if (const std::string problem = CheckChoice(item, field.choices); !problem.empty()) return problem;
+    }
+    items.push_back(item.text);
   }
-  *field.value = std::move(paths);
+  *field.value = std::move(items);
   return "";
 }
 
@@ -170,11 +177,11 @@ std::string PrintValue(const BoolValue& field, const std::string& /*indent*/) {
 }
 std::string PrintValue(const ChoiceValue& field, const std::string& /*indent*/) { return field.get(); }
 std::string PrintValue(const StringValue& field, const std::string& /*indent*/) { return Quoted(*field.value); }
-std::string PrintValue(const PathsValue& field, const std::string& indent) {
+std::string PrintValue(const ListValue& field, const std::string& indent) {
   if (field.value->empty()) return "[]";
   std::string lines;
-  for (const std::string& path : *field.value) {
-    absl::StrAppend(&lines, "\n", indent, "  - ", Quoted(path));
+  for (const std::string& item : *field.value) {
+    absl::StrAppend(&lines, "\n", indent, "  - ", Quoted(item));
   }
   return lines;
 }

@@ -176,6 +176,30 @@ void CheckValidation(const Config& config, Violations* violations) {
   }
 }
 
+/// What is frozen is read, not made.
+void CheckTrainedPart(const Config& config, Violations* violations) {
+  const bool patterns = !config.train.freeze.empty() || !config.train.only.empty();
+  if (config.trains_part() && config.train.init_from.empty()) {
+    violations->push_back({{config.lora.rank > 0          ? "lora.rank"
+                            : config.train.freeze.empty() ? "train.only"
+                                                          : "train.freeze",
+                            "train.init_from"},
+                           "weights that are not trained are those of train.init_from, which is not set"});
+  }
+  if (config.lora.rank > 0 && patterns) {
+    violations->push_back({{"lora.rank", "train.freeze", "train.only"},
+                           "with adapters nothing else is trained; leave train.freeze and train.only out, or lora"});
+  }
+  if (config.lora.rank > 0 && config.lora.targets.empty()) {
+    violations->push_back({{"lora.targets"}, "no layer is named that could have an adapter"});
+  }
+  if (config.trains_part() && config.parallel.experts == ExpertPlacement::kMove) {
+    violations->push_back(
+        {{"parallel.experts"},
+         "tokens travel to experts only where all of the model is trained; set it to gather or auto"});
+  }
+}
+
 void CheckGemmTable(const TrainConfig& train, Violations* violations) {
   if (!train.gemm_table.empty() && train.device == DeviceKind::kCpu) {
     violations->push_back({{"train.gemm_table", "train.device"},
@@ -318,6 +342,7 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   CheckOptimizer(config.optimizer, &violations);
   CheckSchedule(config, &violations);
   CheckValidation(config, &violations);
+  CheckTrainedPart(config, &violations);
   CheckGemmTable(config.train, &violations);
   CheckArithmetic(config.train, &violations);
   CheckTransport(config, &violations);

@@ -32,6 +32,8 @@ struct ParameterSpec {
   bool decay = false;   // weight decay applies (matrices, not norms and biases)
   bool hidden = false;  // a matrix between hidden vectors: no embedding, no head
   std::optional<Balance> balance = std::nullopt;  // the model gives zeros as its gradient
+  bool adapter = false;                           // is of no saved model, but added to one (LoRA)
+  bool frozen = false;  // keeps the value it begins with: no gradient, no state (trained_part.h)
   int unit = 0;
   int part = -1;  // of a unit that is cut at parts (experts): which one it belongs to, 0, 1, ...; else -1
   // Set by ParameterLayout:

@@ -17,6 +17,9 @@
 
 namespace holdfast {
 
+/// Whether a gradient is to be written, or its parameter is frozen; the same in a planning pass, which has no data.
+inline bool Wanted(const Tensor& gradient) { return gradient.shape.rank() > 0; }
+
 /// Thread-safety: none; one step at a time.
 class UnitStore {
  public:
@@ -27,7 +30,8 @@ class UnitStore {
   virtual absl::StatusOr<absl::Span<const Tensor>> Acquire(int unit) = 0;
   virtual void Release(int unit) = 0;
 
-  /// fp32 tensors to overwrite with this microbatch's gradients of the unit; EndGradients when all are written.
+  /// fp32 tensors to overwrite with this microbatch's gradients of the unit; EndGradients when all are written. Those
+  /// of frozen parameters have no shape (Wanted): nothing is written there.
   virtual absl::StatusOr<absl::Span<const Tensor>> BeginGradients(int unit) = 0;
   virtual absl::Status EndGradients(int unit) = 0;
 };

@@ -43,12 +43,28 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Model& model, Device& d
   const PassRunner::Options pass{
       .max_rows = options.batch.microbatch_tokens(), .max_passes = options.batch.microbatches, .seed = options.seed};
   ASSIGN_OR_RETURN(auto runner, PassRunner::Create(model, device, pass));
-  ASSIGN_OR_RETURN(BalanceUpdates balance_updates, BalanceUpdates::Create(model.layout(), device));
-  std::unique_ptr<Trainer> trainer(
-      new Trainer(model, device, std::move(options), std::move(runner), std::move(balance_updates)));
+  std::unique_ptr<Trainer> trainer(new Trainer(model, device, std::move(options), std::move(runner)));
+  ASSIGN_OR_RETURN(trainer->balance_updates_, BalanceUpdates::Create(trainer->trained_.layout(), device));
+  RETURN_IF_ERROR(trainer->LoadFrozenWeights());
   ASSIGN_OR_RETURN(trainer->snapshot_stream_, device.CreateStream(StreamKind::kTransfer));
   if (!device.is_cpu()) RETURN_IF_ERROR(trainer->CreateCpuSide());
   return trainer;
+}
+
+absl::Status Trainer::LoadFrozenWeights() {
+  if (trained_.is_all()) return absl::OkStatus();
+  HOLDFAST_CHECK(options_.initial_weights != nullptr);
+  for (UnitSchedule* schedule : {&options_.training_schedule, &options_.evaluation_schedule}) {
+    *schedule = trained_.Of(*schedule);
+  }
+  if (options_.in_parts.has_value()) {
+    for (UnitSchedule* schedule : {&options_.in_parts->training_schedule, &options_.in_parts->evaluation_schedule}) {
+      *schedule = trained_.Of(*schedule);
+    }
+  }
+  ASSIGN_OR_RETURN(frozen_, FrozenWeights::Create(trained_, model_.compute_dtype(), device_, runner_->stream(),
+                                                  options_.initial_weights));
+  return absl::OkStatus();
 }
 
 absl::Status Trainer::CreateCpuSide() {
@@ -57,15 +73,14 @@ absl::Status Trainer::CreateCpuSide() {
   return absl::OkStatus();
 }
 
-Trainer::Trainer(Model& model, Device& device, TrainerOptions options, std::unique_ptr<PassRunner> runner,
-                 BalanceUpdates balance_updates)
+Trainer::Trainer(Model& model, Device& device, TrainerOptions options, std::unique_ptr<PassRunner> runner)
     : model_(model),
       device_(device),
       options_(std::move(options)),
       optimizer_(MakeOptimizer(options_.optimizer)),
-      state_layout_(LayoutOf(*optimizer_, model.layout())),
+      trained_(model.layout()),
+      state_layout_(LayoutOf(*optimizer_, trained_.layout())),
       runner_(std::move(runner)),
-      balance_updates_(std::move(balance_updates)),
       snapshot_memory_(CpuBlocks::Create(device, state_layout_.LargestChunkBytes())) {}
 
 absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldCommunicators communicators,
@@ -91,6 +106,7 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
                    PlacedState::Create(state_layout_, model_.compute_dtype(), options, std::move(communicators),
                                        device_, runner_->stream(), progress_));
   states_.Enter(std::move(placed));
+  if (frozen_ != nullptr) frozen_store_ = std::make_unique<PartlyFrozenStore>(*frozen_, current().store());
   const std::stop_callback on_stop(stop, [this] { Abort("the world has changed"); });
   int64_t bytes = 0;
   RETURN_IF_ERROR(FillState(world, current(), std::move(for_mirrors), &bytes, std::move(stop)));
@@ -108,18 +124,20 @@ absl::Status Trainer::FillState(const TrainerWorld& world, PlacedState& target,
     return absl::OkStatus();
   }
   if (!world.source.has_value()) {
-    if (options_.initial_weights == nullptr) {
+    if (options_.initial_weights == nullptr || options_.begins_random) {
       target.state().Initialize(options_.seed);
       return absl::OkStatus();
     }
-    return target.state().SetWeights(options_.initial_weights);
+    return target.state().SetWeights([&](int64_t first, absl::Span<float> out) {
+      return options_.initial_weights(trained_.OffsetInModel(first), out);
+    });
   }
   return FetchState(world, target, std::move(for_mirrors), bytes);
 }
 
 absl::Status Trainer::FetchState(const TrainerWorld& world, PlacedState& target,
                                  std::unique_ptr<Communicator> for_mirrors, int64_t* bytes) {
-  const ShardMap map(model_.layout(), model_.compute_dtype(), *world.source);
+  const ShardMap map(trained_.layout(), model_.compute_dtype(), *world.source);
   const bool was_there =
       std::find(world.source_ranks.begin(), world.source_ranks.end(), world.rank) != world.source_ranks.end();
   HOLDFAST_CHECK(!was_there || states_.source() != nullptr);
@@ -176,7 +194,7 @@ absl::Status Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSourc
     store.BeginWave(wave);
     for (int64_t i = range.first; i < range.end(); ++i) {
       ASSIGN_OR_RETURN(const CpuBatch microbatch, source(i));
-      RETURN_IF_ERROR(runner_->ForwardBackward(microbatch, scale, store, store.parts()));
+      RETURN_IF_ERROR(runner_->ForwardBackward(microbatch, scale, model_store(), store.parts()));
     }
     if (range.count == 0 && store.serves_others()) RETURN_IF_ERROR(ServeOthers(/*training=*/true));
   }
@@ -242,7 +260,7 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
                                               "; lower optimizer.lr, raise schedule.warmup_steps or check the data"));
   }
   RETURN_IF_ERROR(current().whole_updates().Prepare(store.Gradients(), ScalarsOf(result), stop));
-  updates_ = balance_updates_.With(result.statistics, current().whole_updates().updates());
+  updates_ = balance_updates_->With(result.statistics, current().whole_updates().updates());
   return result;
 }
 
@@ -321,7 +339,7 @@ absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source,
       continue;
     }
     ASSIGN_OR_RETURN(const CpuBatch microbatch, source(first + rank));
-    ASSIGN_OR_RETURN(const LossSum loss, runner_->Evaluate(microbatch, store, store.parts()));
+    ASSIGN_OR_RETURN(const LossSum loss, runner_->Evaluate(microbatch, model_store(), store.parts()));
     microbatches.values.push_back(std::bit_cast<uint64_t>(loss.sum));
     microbatches.values.push_back(std::bit_cast<uint64_t>(loss.counted));
   }
@@ -333,12 +351,17 @@ absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source,
 }
 
 absl::Status Trainer::WithWeights(absl::FunctionRef<absl::Status(const ReadWeightsFn& read)> use) {
-  return holdfast::WithWeights(current(), options_.transfer_timeout, use);
+  if (trained_.is_all()) return holdfast::WithWeights(current(), options_.transfer_timeout, use);
+  return holdfast::WithWeights(current(), options_.transfer_timeout, [&](const ReadWeightsFn& read) {
+    return use([&](int64_t first, absl::Span<float> out) {
+      return trained_.Read(first, out, read, options_.initial_weights);
+    });
+  });
 }
 
 uint64_t Trainer::Digest() const {
   std::vector<uint64_t> digests;
-  for (int c = 0; c < static_cast<int>(model_.layout().chunks().size()); ++c) {
+  for (int c = 0; c < static_cast<int>(trained_.layout().chunks().size()); ++c) {
     digests.push_back(current().state().ChunkDigest(c));
   }
   return StateDigest(digests);

@@ -23,11 +23,13 @@
 #include "absl/types/span.h"
 #include "framework/base/exchanged_bytes.h"
 #include "framework/config/config.h"
+#include "framework/nn/trained_part.h"
 #include "framework/nn/unit_schedule.h"
 #include "framework/optim/optimizer.h"
 #include "framework/parallel/placed_state.h"
 #include "framework/parallel/snapshot.h"
 #include "framework/train/balance_updates.h"
+#include "framework/train/frozen_weights.h"
 #include "framework/train/held_states.h"
 #include "framework/train/pass_runner.h"
 #include "framework/train/weight_exchange.h"
@@ -49,7 +51,9 @@ struct TrainerOptions {
     UnitSchedule training_schedule, evaluation_schedule;
   };
   std::optional<InParts> in_parts = std::nullopt;
-  ReadWeightsFn initial_weights = nullptr;  // empty = random, from seed
+  /// Of the model's flat vector, each call within one parameter. Null: random, from seed; not null if some are frozen.
+  ReadWeightsFn initial_weights = nullptr;
+  bool begins_random = false;  // what is trained (adapters), whatever initial_weights has
   std::chrono::milliseconds transfer_timeout{60'000};
   int cpu_threads = 0;  // of what a device that is no CPU leaves to the processor; 0 = as many as there are
 };
@@ -146,10 +150,11 @@ class Trainer {
   /// Mean loss over microbatches 0 .. count - 1 of `source`, over the rows that count. Touches nothing of training.
   absl::StatusOr<double> Evaluate(int64_t count, MicrobatchSource source, std::stop_token stop);
 
-  /// Calls use(read) on rank 0, where read gives the weights of the whole model; every rank must call it.
+  /// Calls use(read) on rank 0, where read gives the weights of the whole model, within one parameter in each call if
+  /// some are frozen; every rank must call it.
   absl::Status WithWeights(absl::FunctionRef<absl::Status(const ReadWeightsFn& read)> use);
 
-  /// Of the state: what the model's parameters and the optimizer make of it.
+  /// Of the state: what the model's trained parameters and the optimizer make of it.
   const StateLayout& state_layout() const { return state_layout_; }
   /// This rank's part of the state, in the world it is in.
   ShardedState& state() { return current().state(); }
@@ -158,9 +163,13 @@ class Trainer {
   StepProgress& progress() { return progress_; }
 
  private:
-  Trainer(Model& model, Device& device, TrainerOptions options, std::unique_ptr<PassRunner> runner,
-          BalanceUpdates balance_updates);
+  Trainer(Model& model, Device& device, TrainerOptions options, std::unique_ptr<PassRunner> runner);
+  absl::Status LoadFrozenWeights();
   absl::Status CreateCpuSide();
+  /// What the model asks for weights.
+  UnitStore& model_store() {
+    return frozen_store_ != nullptr ? *frozen_store_ : static_cast<UnitStore&>(current().store());
+  }
 
   PlacedState& current() const { return states_.current(); }
   absl::Status FillState(const TrainerWorld& world, PlacedState& target, std::unique_ptr<Communicator> for_mirrors,
@@ -185,9 +194,11 @@ class Trainer {
   Device& device_;
   TrainerOptions options_;
   std::unique_ptr<Optimizer> optimizer_;
+  TrainedPart trained_;
   StateLayout state_layout_;
   std::unique_ptr<PassRunner> runner_;
-  BalanceUpdates balance_updates_;
+  std::unique_ptr<FrozenWeights> frozen_;  // null: all is trained
+  std::optional<BalanceUpdates> balance_updates_;
   absl::Span<const float* const> updates_;  // of the step prepared last, by chunk
   std::unique_ptr<Device> cpu_device_;      // none where device_ is a CPU
   std::unique_ptr<Stream> cpu_stream_;
@@ -195,7 +206,8 @@ class Trainer {
   std::unique_ptr<Stream> snapshot_stream_;  // of whoever reads it
   // Shared with whoever reads it, for as long as either of us needs it.
   std::shared_ptr<CpuBlocks> snapshot_memory_;
-  HeldStates states_;  // last: uses all of the above
+  HeldStates states_;                                // uses all of the above
+  std::unique_ptr<PartlyFrozenStore> frozen_store_;  // over the store of the world; null where frozen_ is
 };
 
 }  // namespace holdfast

@@ -10,6 +10,17 @@ HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
 namespace HWY_NAMESPACE {
 
+void GeluForward(Executor& executor, const Matrix& out, const ConstMatrix& in) {
+  ForRows(executor, in.dtype, in.rows, in.cols, [&](auto type, int64_t r) HWY_ATTR {
+    using T = decltype(type);
+    const Wide d;
+    const T* x = RowOf<T>(in, r);
+    T* to = RowOf<T>(out, r);
+    ForVectors(d, in.cols,
+               [&](int64_t c, auto access) HWY_ATTR { access.Store(d, Gelu(d, access.Load(d, x + c)), to + c); });
+  });
+}
+
 void GeluBackward(Executor& executor, const Matrix& d_in, const ConstMatrix& d_out, const ConstMatrix& in) {
   ForRows(executor, in.dtype, in.rows, in.cols, [&](auto type, int64_t r) HWY_ATTR {
     using T = decltype(type);
@@ -62,9 +73,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace holdfast::kernels {
 
+HWY_EXPORT(GeluForward);
 HWY_EXPORT(GeluBackward);
 HWY_EXPORT(SwigluForward);
 HWY_EXPORT(SwigluBackward);
+
+void CpuOps::GeluForward(Matrix out, ConstMatrix in) { HWY_DYNAMIC_DISPATCH(GeluForward)(executor_, out, in); }
 
 void CpuOps::GeluBackward(Matrix d_in, ConstMatrix d_out, ConstMatrix in) {
   HWY_DYNAMIC_DISPATCH(GeluBackward)(executor_, d_in, d_out, in);

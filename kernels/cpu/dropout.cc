@@ -10,16 +10,19 @@ HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
 namespace HWY_NAMESPACE {
 
-template <typename T>
+template <bool kAdd, typename T>
 void DropRow(const RowDropout& dropout, T* out, const T* in, int64_t row, int64_t cols) {
   const Eight d;
   const uint32_t* masks = dropout.Masks(row * cols);
   ForVectors(d, cols, [&](int64_t c, auto access) HWY_ATTR {
-    access.Store(d, dropout.Apply(access.Load(d, in + c), masks + c), out + c);
+    auto value = dropout.Apply(access.Load(d, in + c), masks + c);
+    if constexpr (kAdd) value = hn::Add(access.Load(d, out + c), value);
+    access.Store(d, value, out + c);
   });
 }
 
-void ApplyDropout(Executor& executor, const Matrix& out, const ConstMatrix& in, const Dropout& dropout) {
+template <bool kAdd>
+void DropRows(Executor& executor, const Matrix& out, const ConstMatrix& in, const Dropout& dropout) {
   const Pieces pieces = PiecesOfRows(in.rows, in.cols);
   ParallelFor(executor, pieces.count(), [&](int64_t task, int thread) HWY_ATTR {
     const size_t bytes = static_cast<size_t>(KeepMaskSize(in.cols)) * sizeof(uint32_t);
@@ -27,9 +30,19 @@ void ApplyDropout(Executor& executor, const Matrix& out, const ConstMatrix& in, 
     const Range range = pieces.piece(task);
     WithType(in.dtype, [&](auto type) {
       using T = decltype(type);
-      for (int64_t r = range.begin; r < range.end; ++r) DropRow(rows, RowOf<T>(out, r), RowOf<T>(in, r), r, in.cols);
+      for (int64_t r = range.begin; r < range.end; ++r) {
+        DropRow<kAdd>(rows, RowOf<T>(out, r), RowOf<T>(in, r), r, in.cols);
+      }
     });
   });
+}
+
+void ApplyDropout(Executor& executor, const Matrix& out, const ConstMatrix& in, const Dropout& dropout) {
+  DropRows<false>(executor, out, in, dropout);
+}
+
+void AddDropout(Executor& executor, const Matrix& sum, const ConstMatrix& in, const Dropout& dropout) {
+  DropRows<true>(executor, sum, in, dropout);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -40,9 +53,14 @@ HWY_AFTER_NAMESPACE();
 namespace holdfast::kernels {
 
 HWY_EXPORT(ApplyDropout);
+HWY_EXPORT(AddDropout);
 
 void CpuOps::ApplyDropout(Matrix out, ConstMatrix in, const Dropout& dropout) {
   HWY_DYNAMIC_DISPATCH(ApplyDropout)(executor_, out, in, dropout);
+}
+
+void CpuOps::AddDropout(Matrix sum, ConstMatrix in, const Dropout& dropout) {
+  HWY_DYNAMIC_DISPATCH(AddDropout)(executor_, sum, in, dropout);
 }
 
 }  // namespace holdfast::kernels

@@ -56,20 +56,20 @@ template <typename T>
 void BackwardRow(const EmbeddingBackwardCall& call, const RowDropout& dropout, int64_t row, Range columns) {
   const Eight d;
   const int64_t c0 = columns.begin;
-  const bool has_position = call.d_position_table.data != nullptr;
+  const bool has_token = call.d_token_table.data != nullptr, has_position = call.d_position_table.data != nullptr;
   const T* d_out = RowOf<T>(call.d_out, row) + c0;
-  float* token = RowOf<float>(call.d_token_table, call.tokens[row]) + c0;
+  float* token = has_token ? RowOf<float>(call.d_token_table, call.tokens[row]) + c0 : nullptr;
   float* position = has_position ? RowOf<float>(call.d_position_table, call.positions.At(row)) + c0 : nullptr;
   const uint32_t* masks = dropout.Masks(row * call.d_out.cols + c0);
   ForVectors(d, columns.end - c0, [&](int64_t c, auto access) HWY_ATTR {
     const auto value = dropout.Apply(access.Load(d, d_out + c), masks + c);
-    access.Store(d, hn::Add(access.Load(d, token + c), value), token + c);
+    if (has_token) access.Store(d, hn::Add(access.Load(d, token + c), value), token + c);
     if (has_position) access.Store(d, hn::Add(access.Load(d, position + c), value), position + c);
   });
 }
 
 void PrefetchRow(const EmbeddingBackwardCall& call, int64_t row, Range columns) {
-  if (row >= call.d_out.rows) return;
+  if (row >= call.d_out.rows || call.d_token_table.data == nullptr) return;
   const float* token = RowOf<float>(call.d_token_table, call.tokens[row]);
   for (int64_t c = columns.begin; c < columns.end; c += 16) hwy::Prefetch(token + c);
 }

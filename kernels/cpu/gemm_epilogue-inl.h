@@ -34,13 +34,18 @@ HWY_INLINE void StoreAs(DType dtype, TileVec value, void* row, int64_t column) {
   }
 }
 
+HWY_INLINE TileVec LoadAs(DType dtype, const void* row, int64_t column) {
+  if (dtype == DType::kF32) return hn::LoadU(TileTag(), static_cast<const float*>(row) + column);
+  return LoadBf16(TileTag(), static_cast<const uint16_t*>(row) + column);
+}
+
 /// kCols values of one row: `c`, `pre_gelu` (may be null) and `bias` (may be null) point at the first of them.
 template <int kCols>
 HWY_INLINE void FinishRow(const GemmArgs& args, const float* sum, const float* bias, void* c, void* pre_gelu) {
   const TileTag d;
   for (int64_t v = 0; v < kCols; v += kLanes) {
     TileVec value = hn::LoadU(d, sum + v);
-    if (args.accumulate) value = hn::Add(value, hn::LoadU(d, static_cast<const float*>(c) + v));
+    if (args.accumulate) value = hn::Add(value, LoadAs(args.c.dtype, c, v));
     if (bias != nullptr) value = hn::Add(value, hn::LoadU(d, bias + v));
     if (args.gelu) {
       if (pre_gelu != nullptr) StoreAs(args.pre_gelu.dtype, value, pre_gelu, v);
@@ -95,7 +100,7 @@ HWY_INLINE void WriteTile(const GemmArgs& args, const float* tile, int64_t row0,
   if (bias != nullptr) std::memcpy(padded_bias, bias, count * sizeof(float));
   for (int64_t r = 0; r < rows; ++r) {
     char* c = ElementAt(args.c, row0 + r, col0);
-    if (args.accumulate) std::memcpy(padded_c, c, count * sizeof(float));
+    if (args.accumulate) std::memcpy(padded_c, c, count * SizeOf(args.c.dtype));
     FinishRow<kCols>(args, tile + r * kCols, bias == nullptr ? nullptr : padded_bias, padded_c,
                      keep_input ? padded_pre_gelu : nullptr);
     std::memcpy(c, padded_c, count * SizeOf(args.c.dtype));

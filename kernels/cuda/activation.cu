@@ -1,4 +1,4 @@
-// GELU's backward pass and SwiGLU.
+// GELU and SwiGLU.
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/packet.cuh"
@@ -8,12 +8,32 @@
 namespace holdfast::kernels {
 namespace {
 
-/// s + x s (1 - s) a'(x) with s = sigmoid(a), a = 2 sqrt(2/pi) (x + 0.044715 x^3): gelu(x) = x s.
+/// a = 2 sqrt(2/pi) (x + 0.044715 x^3): gelu(x) = x sigmoid(a).
+__device__ __forceinline__ float GeluSigmoid(float x) {
+  return Sigmoid(fmaf(x * x * x, 0.044715f, x) * 1.5957691216057308f);
+}
+
+/// s + x s (1 - s) a'(x) with s = sigmoid(a).
 __device__ __forceinline__ float GeluDerivative(float x) {
   const float x2 = x * x;
-  const float s = Sigmoid(fmaf(x2 * x, 0.044715f, x) * 1.5957691216057308f);
+  const float s = GeluSigmoid(x);
   const float slope = fmaf(x2, 0.2140644488159f, 1.5957691216057308f);
   return fmaf(x * s * (1.0f - s), slope, s);
+}
+
+template <typename T, bool whole>
+__global__ void GeluForwardKernel(Rows<T> out, Rows<const T> in, Tile tile) {
+  constexpr int n = kPacket<T>;
+  const TileThread at(tile);
+  if (at.is_empty()) return;
+  Values<T, n> x[kTileRows];
+  at.ForLoads([&](int k, int64_t row) { x[k] = LoadPacket<whole, n>(in[row] + at.col(), at.count()); });
+  at.ForStores([&](int k, int64_t row) {
+    float y[n];
+#pragma unroll
+    for (int i = 0; i < n; ++i) y[i] = x[k][i] * GeluSigmoid(x[k][i]);
+    StorePacket<whole>(out[row] + at.col(), y, at.count());
+  });
 }
 
 template <typename T, bool whole>
@@ -84,6 +104,19 @@ __global__ void SwigluBackwardKernel(Rows<T> d_gate_up, Rows<const T> d_out, Row
 }
 
 }  // namespace
+
+void CudaOps::GeluForward(Matrix out, ConstMatrix in) {
+  WithElement(in.dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int n = kPacket<T>;
+    const auto y = RowsOf<T>(out);
+    const auto x = RowsOf<T>(in);
+    const Tile tile = TileOf(in.rows, in.cols, n);
+    WithFlag(AllWhole<n>(in.cols, y, x), [&](auto whole) {
+      Launch(queue_, "GeluForward", tile.grid(), GeluForwardKernel<T, whole.value>, y, x, tile);
+    });
+  });
+}
 
 void CudaOps::GeluBackward(Matrix d_in, ConstMatrix d_out, ConstMatrix in) {
   WithElement(in.dtype, [&](auto element) {

@@ -259,8 +259,10 @@ void CudaOps::EmbeddingBackward(Matrix d_token_table, Matrix d_position_table, c
         launch(rows, AddChunksKernel<T, whole.value>);
         if (rows > kChunk) launch(Blocks(rows, kChunk), AddPartialsKernel<T, whole.value>);
       };
-      group(tokens);
-      add_groups();
+      if (d_token_table.data != nullptr) {
+        group(tokens);
+        add_groups();
+      }
       if (!has_positions) return;
       args.d_table = d_positions;
       if (!has_documents) return launch(std::min(positions.sequence, rows), AddPositionsKernel<T, whole.value>);

@@ -28,13 +28,13 @@ __global__ void RoundKernel(Bf16* out, const float* in, int64_t n) {
 
 int64_t DepthOf(const GemmArgs& args) { return args.transpose_a ? args.a.rows : args.a.cols; }
 
-/// The product into `c`, with nothing done to it but adding.
+/// The product into `c`, with nothing done to it but adding, if it is args.c.
 GemmShape ShapeOfProduct(const GemmArgs& args, const ConstMatrix& c) {
   GemmShape shape;
   shape.m = c.rows, shape.n = c.cols, shape.k = DepthOf(args);
   shape.transpose_a = args.transpose_a, shape.transpose_b = args.transpose_b;
   shape.in = args.a.dtype, shape.out = c.dtype;
-  shape.accumulate = args.accumulate;
+  shape.accumulate = args.accumulate && c.data == args.c.data;
   shape.a_stride = args.a.stride, shape.b_stride = args.b.stride, shape.c_stride = c.stride;
   shape.a_alignment = GemmAlignmentOf(args.a.data), shape.b_alignment = GemmAlignmentOf(args.b.data);
   shape.c_alignment = GemmAlignmentOf(c.data);

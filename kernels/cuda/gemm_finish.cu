@@ -15,6 +15,11 @@ struct AnyRows {
 
   explicit AnyRows(const Matrix& m) : data(m.data), is_bf16(m.dtype == DType::kBF16), stride(m.stride) {}
 
+  __device__ __forceinline__ float Load(int64_t row, int64_t column) const {
+    const int64_t at = row * stride + column;
+    return is_bf16 ? ToFloat(static_cast<const Bf16*>(data)[at]) : static_cast<const float*>(data)[at];
+  }
+
   __device__ __forceinline__ void Store(int64_t row, int64_t column, float x) const {
     const int64_t at = row * stride + column;
     if (is_bf16) {
@@ -31,11 +36,12 @@ __device__ __forceinline__ float Gelu(float x) {
   return 0.5f * x * (1.0f + tanhf(kSqrt2OverPi * fmaf(kCubic * x * x, x, x)));
 }
 
-__global__ void FinishKernel(AnyRows c, AnyRows pre_gelu, Rows<const float> sums, const float* bias, bool gelu,
-                             int64_t n, int64_t blocks_of_row) {
+__global__ void FinishKernel(AnyRows c, bool add_c, AnyRows pre_gelu, Rows<const float> sums, const float* bias,
+                             bool gelu, int64_t n, int64_t blocks_of_row) {
   const int64_t row = blockIdx.x / blocks_of_row, column = blockIdx.x % blocks_of_row * kColumns + threadIdx.x;
   if (column >= n) return;
   float x = sums.data == nullptr ? 0.0f : sums[row][column];
+  if (add_c) x += c.Load(row, column);
   if (bias != nullptr) x += bias[column];
   if (gelu) {
     if (pre_gelu.data != nullptr) pre_gelu.Store(row, column, x);
@@ -47,10 +53,10 @@ __global__ void FinishKernel(AnyRows c, AnyRows pre_gelu, Rows<const float> sums
 }  // namespace
 
 void FinishGemm(CudaQueue& queue, const GemmArgs& args, ConstMatrix sums) {
-  if (sums.data == nullptr && args.accumulate) sums = args.c;
+  const bool add_c = args.accumulate && sums.data != args.c.data;
   const int64_t blocks_of_row = Blocks(args.c.cols, kColumns);
   Launch(queue, "Gemm", {.blocks = static_cast<unsigned>(args.c.rows * blocks_of_row), .threads = kColumns},
-         FinishKernel, AnyRows(args.c), AnyRows(args.pre_gelu), RowsOf<const float>(sums), args.bias, args.gelu,
+         FinishKernel, AnyRows(args.c), add_c, AnyRows(args.pre_gelu), RowsOf<const float>(sums), args.bias, args.gelu,
          args.c.cols, blocks_of_row);
 }
 

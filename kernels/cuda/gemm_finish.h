@@ -6,8 +6,8 @@
 
 namespace holdfast::kernels {
 
-/// Bias, pre_gelu, GELU and rounding into args.c from `sums` (M, N) fp32, which already hold what args.accumulate asks
-/// for and may be c or pre_gelu itself. Without `sums` they are zeros, or what c holds if args.accumulate.
+/// What c holds if args.accumulate, bias, pre_gelu, GELU and rounding into args.c from `sums` (M, N) fp32, which may be
+/// pre_gelu or c itself: the latter already have what args.accumulate asks for. Without `sums` they are zeros.
 void FinishGemm(CudaQueue& queue, const GemmArgs& args, ConstMatrix sums);
 
 /// Whether this build has kernels for the thread's GPU.

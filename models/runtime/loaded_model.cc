@@ -8,7 +8,9 @@
 
 #include "framework/base/status.h"
 #include "models/families/huggingface.h"
+#include "models/runtime/adapter_files.h"
 #include "models/runtime/initial_model.h"
+#include "models/runtime/initial_weights.h"
 #include "models/runtime/make_model.h"
 #include "models/runtime/pass_plans.h"
 #include "models/runtime/run_device.h"
@@ -22,6 +24,16 @@ constexpr int64_t kDefaultContext = 1024;
 bool Exists(const std::string& path) {
   struct stat info {};
   return stat(path.c_str(), &info) == 0;
+}
+
+absl::Status AddAdapter(const std::string& directory, const ModelConfig& model, const ParameterLayout& layout,
+                        std::vector<float>* values) {
+  ASSIGN_OR_RETURN(const AdapterDeltas deltas, AdapterDeltas::Read(directory, model, WeightsDigest(*values)));
+  for (const ParameterSpec& spec : layout.parameters()) {
+    const auto first = static_cast<size_t>(spec.offset), n = static_cast<size_t>(spec.shape.elements());
+    deltas.AddTo(layout, spec.offset, absl::MakeSpan(*values).subspan(first, n));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -39,7 +51,12 @@ absl::StatusOr<std::vector<float>> LoadedModel::NextLogits(absl::Span<const int3
 }
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& path, const LoadOptions& options) {
-  const std::string directory = Exists(path + "/model/config.json") ? path + "/model" : path;
+  const std::string saved = Exists(path + "/model") ? path + "/model" : path;  // of a run
+  const bool adapted = HoldsAdapter(saved);
+  std::string directory = saved;
+  if (adapted) {
+    ASSIGN_OR_RETURN(directory, BaseModelOf(saved));
+  }
   ASSIGN_OR_RETURN(const HuggingFaceConfig parsed, ReadModelConfig(directory));
   const int64_t longest = parsed.model.max_sequence_length;
   const int64_t sequence = options.sequence > 0 ? options.sequence : std::min(kDefaultContext, longest);
@@ -70,7 +87,8 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& p
   kernels::Ops& ops = loaded->runner->stream().ops();
   ASSIGN_OR_RETURN(Weights weights, Weights::Create(model.layout(), model.compute_dtype(), *loaded->device, ops));
   loaded->weights = std::make_unique<Weights>(std::move(weights));
-  ASSIGN_OR_RETURN(const std::vector<float> values, LoadSavedWeights(directory, parsed.model, model.layout()));
+  ASSIGN_OR_RETURN(std::vector<float> values, LoadSavedWeights(directory, parsed.model, model.layout()));
+  if (adapted) RETURN_IF_ERROR(AddAdapter(saved, parsed.model, model.layout(), &values));
   loaded->weights->Set(values);
   loaded->store = std::make_unique<ResidentStore>(model.layout(), loaded->weights->compute());
   return loaded;

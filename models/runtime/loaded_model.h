@@ -37,7 +37,8 @@ struct LoadOptions {
   int64_t sequence = 0;  // 0 = the model's maximum, but at most 1024
 };
 
-/// `path`: a saved model directory, or a run directory that holds one.
+/// `path`: a saved model directory, or a run directory that holds one. Adapters (PEFT) are added to the weights of the
+/// model that they name.
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& path, const LoadOptions& options);
 
 }  // namespace holdfast

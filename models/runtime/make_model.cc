@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "framework/base/status.h"
 #include "models/plan.h"
+#include "models/runtime/trained_parameters.h"
 #include "models/transformer.h"
 
 namespace holdfast {
@@ -19,6 +21,8 @@ absl::StatusOr<std::unique_ptr<LanguageModel>> MakeModel(const Config& config, D
       .compute_dtype = config.train.compute_dtype == ComputeDType::kBF16 ? DType::kBF16 : DType::kF32,
       .recompute_blocks = config.train.recompute == RecomputeMode::kBlock,
       .cut_at_experts = MovesTokens(config)};
+  ASSIGN_OR_RETURN(options.lora, LoraOptionsOf(config));
+  ASSIGN_OR_RETURN(options.frozen, FrozenOf(config));
   if (config.train.device == DeviceKind::kCuda) options.head_rows = kHeadRowsOnGpu;
   // Rotary tables are as long as they are used: a config.json may say any length.
   ModelConfig model = config.model;

@@ -8,10 +8,12 @@
 
 #include "framework/base/status.h"
 #include "framework/metrics/progress.h"
+#include "framework/nn/trained_part.h"
 #include "framework/optim/optimizer.h"
 #include "framework/parallel/gather_plan.h"
 #include "framework/parallel/sharded_store.h"
 #include "framework/parallel/whole_updates.h"
+#include "framework/train/frozen_weights.h"
 
 namespace holdfast {
 namespace {
@@ -34,9 +36,7 @@ double AvailableHostBytes() {
 double OpenGradients(const ParameterLayout& layout, bool again) {
   double largest = 0;
   const auto& units = layout.units();
-  for (const Unit& unit : units.subspan(1, units.size() - 2)) {
-    largest = std::max(largest, static_cast<double>(unit.elements));
-  }
+  for (size_t u = 1; u + 1 < units.size(); ++u) largest = std::max(largest, static_cast<double>(units[u].elements));
   const auto first = static_cast<double>(units.front().elements), last = static_cast<double>(units.back().elements);
   return first * (again ? 2 : 1) + last + 3 * largest;
 }
@@ -56,17 +56,21 @@ bool ComputesInParts(const Config& config) {
   return MovesTokens(config) && PlacementOf(config).num_groups() < config.elastic.workers;
 }
 
-MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layout, const PassPlans& plans) {
-  if (!ComputesInParts(config)) return EstimateMemory(config, layout, plans.arena_bytes, plans.training.schedule);
-  return EstimateMemory(config, layout, plans.arena_bytes_in_parts, plans.training_in_parts.schedule);
+MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model, const PassPlans& plans) {
+  if (!ComputesInParts(config)) return EstimateMemory(config, model, plans.arena_bytes, plans.training.schedule);
+  return EstimateMemory(config, model, plans.arena_bytes_in_parts, plans.training_in_parts.schedule);
 }
 
-MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layout, size_t activation_bytes,
-                              const UnitSchedule& schedule) {
+MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model, size_t activation_bytes,
+                              const UnitSchedule& schedule_of_model) {
+  const TrainedPart trained(model);
+  const ParameterLayout& layout = trained.layout();
+  const UnitSchedule schedule = trained.Of(schedule_of_model);
   const auto workers = static_cast<size_t>(config.elastic.workers);
   const Placement placement = PlacementOf(config);
   const bool bf16 = config.train.compute_dtype == ComputeDType::kBF16;
-  const ShardMap map(layout, bf16 ? DType::kBF16 : DType::kF32, placement);
+  const DType compute_dtype = bf16 ? DType::kBF16 : DType::kF32;
+  const ShardMap map(layout, compute_dtype, placement);
   const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(config.optimizer);
   const StateLayout state = LayoutOf(*optimizer, layout);
   const auto n = static_cast<double>(layout.elements());
@@ -96,6 +100,7 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layou
   }
   const double reduced = workers == 1 ? 0 : n / static_cast<double>(workers) * order.MaxSums({0, microbatches}) + held;
   return {.weights = served + (bf16 ? held * 4 : (held - n / shards) * 4),
+          .frozen = static_cast<double>(FrozenWeights::Bytes(model, compute_dtype)),
           .gradients = (local + reduced) * 4,
           .optimizer = held * (static_cast<double>(state.elements()) / n - 1) * 4 +
                        WholeUpdateBytes(layout, *optimizer, static_cast<int>(workers), held / n),
@@ -107,9 +112,9 @@ absl::Status CheckHostMemory(const MemoryEstimate& e, int64_t workers_here) {
   if (available == 0 || e.total() <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       workers_here == 1 ? "this run" : "each worker of this run", " needs ", FormatBytes(e.total()),
-      " of memory (weights ", FormatBytes(e.weights), ", gradients ", FormatBytes(e.gradients), ", optimizer ",
-      FormatBytes(e.optimizer), ", activations ", FormatBytes(e.activations), "), but only ", FormatBytes(available),
-      workers_here == 1 ? " are" : " for each are",
+      " of memory (weights ", FormatBytes(e.weights + e.frozen), ", gradients ", FormatBytes(e.gradients),
+      ", optimizer ", FormatBytes(e.optimizer), ", activations ", FormatBytes(e.activations), "), but only ",
+      FormatBytes(available), workers_here == 1 ? " are" : " for each are",
       " available; lower batch.microbatch_size, set batch.gradient_sum: chains or train.recompute: block, or use a "
       "smaller model"));
 }

@@ -13,19 +13,19 @@ namespace holdfast {
 
 /// Bytes of one of elastic.workers workers, by kind. Working memory of the kernels (some tens of MiB) is not in it.
 struct MemoryEstimate {
-  double weights = 0, gradients = 0, optimizer = 0, activations = 0;
-  double total() const { return weights + gradients + optimizer + activations; }
+  double weights = 0, frozen = 0, gradients = 0, optimizer = 0, activations = 0;
+  double total() const { return weights + frozen + gradients + optimizer + activations; }
 };
 
 /// Whether elastic.workers workers compute the experts where they lie: tokens move, and weights are sharded.
 bool ComputesInParts(const Config& config);
 
-/// `activation_bytes`: what PlanPasses says; `schedule`: of a training pass. Both of passes in parts, if
-/// ComputesInParts.
-MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layout, size_t activation_bytes,
+/// `model`: of all parameters. `activation_bytes`: what PlanPasses says; `schedule`: of a training pass. Both of passes
+/// in parts, if ComputesInParts.
+MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model, size_t activation_bytes,
                               const UnitSchedule& schedule);
 /// The same, of plans that have both.
-MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& layout, const PassPlans& plans);
+MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model, const PassPlans& plans);
 
 /// ResourceExhausted, naming the largest parts and what to change, if the host has less than that left for each of
 /// `workers_here`.

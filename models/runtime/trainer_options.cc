@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "framework/base/status.h"
+#include "models/runtime/initial_weights.h"
 #include "models/runtime/pass_plans.h"
-#include "models/runtime/saved_weights.h"
 
 namespace holdfast {
 
@@ -30,12 +30,15 @@ absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, Language
                         .training_schedule = std::move(plans.training_in_parts.schedule),
                         .evaluation_schedule = std::move(plans.evaluation_in_parts.schedule)};
   }
-  if (config.train.init_from.empty()) return options;
-  ASSIGN_OR_RETURN(std::vector<float> values, LoadSavedWeights(config.train.init_from, config.model, model.layout()));
-  options.initial_weights = [values = std::move(values)](int64_t first, absl::Span<float> out) {
-    std::copy_n(values.begin() + first, out.size(), out.begin());
-    return absl::OkStatus();
-  };
+  options.begins_random = config.lora.rank > 0;
+  if (!config.train.init_from.empty()) {
+    ASSIGN_OR_RETURN(options.initial_weights, OpenInitialWeights(config, model.layout()));
+  } else if (config.trains_part()) {  // for `tune`, which times products
+    options.initial_weights = [](int64_t, absl::Span<float> out) {
+      std::fill(out.begin(), out.end(), 0.0f);
+      return absl::OkStatus();
+    };
+  }
   return options;
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "framework/base/status.h"
+#include "framework/nn/trained_part.h"
 #include "models/runtime/make_model.h"
 #include "models/runtime/memory_estimate.h"
 #include "models/runtime/trainer_options.h"
@@ -40,7 +41,8 @@ absl::StatusOr<std::unique_ptr<TrainingRuntime>> OpenTraining(const Config& conf
 TrainingOutline OutlineOf(const TrainingRuntime& runtime) {
   const Dataset& training = runtime.data.training;
   return {.device = runtime.device->name(),
-          .layout = runtime.model->layout(),
+          .parameters = runtime.model->layout().elements(),
+          .layout = TrainedLayout(runtime.model->layout()),
           .data = {.tokens = training.num_tokens(), .samples = training.num_samples()}};
 }
 
@@ -49,7 +51,10 @@ absl::StatusOr<TrainingOutline> CheckTraining(const Config& config, int64_t work
   TrainingRuntime checked;
   checked.slot.workers_here = workers_here;
   RETURN_IF_ERROR(PrepareTrainer(config, checked).status());
-  return TrainingOutline{.device = checked.device->name(), .layout = checked.model->layout(), .data = data};
+  return TrainingOutline{.device = checked.device->name(),
+                         .parameters = checked.model->layout().elements(),
+                         .layout = TrainedLayout(checked.model->layout()),
+                         .data = data};
 }
 
 }  // namespace holdfast

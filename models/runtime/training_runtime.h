@@ -36,7 +36,8 @@ absl::StatusOr<std::unique_ptr<TrainingRuntime>> OpenTraining(const Config& conf
 /// What a run will train, for a process that starts it.
 struct TrainingOutline {
   std::string device;
-  ParameterLayout layout;
+  int64_t parameters = 0;  // all of them
+  ParameterLayout layout;  // of those that are trained
   DatasetSize data;
 };
 TrainingOutline OutlineOf(const TrainingRuntime& runtime);

@@ -1,4 +1,4 @@
-// Proves GELU's derivative and SwiGLU in both directions against double precision, from tiny to saturating inputs.
+// Proves GELU, its derivative and SwiGLU in both directions against double precision, from tiny to saturating inputs.
 
 #include "tests/kernels/kernel_test_util.h"
 
@@ -21,6 +21,29 @@ double GeluDerivative(double x) {
 }
 
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+TEST(GeluForward, MatchesReference) {
+  Rng rng(NewSeed());
+  TestOps ops(2);
+  for (DType dtype : kDTypes) {
+    for (int64_t cols : kWidths) {
+      TestMatrix in(dtype, 17, cols, cols + 3), out(dtype, 17, cols, cols + 1);
+      FillWide(in, rng);
+      ops->GeluForward(out.view(), in.view());
+      std::vector<double> expected;
+      for (int64_t r = 0; r < 17; ++r) {
+        for (int64_t c = 0; c < cols; ++c) {
+          const double x = in.Get(r, c);
+          expected.push_back(0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))));
+        }
+      }
+      EXPECT_LE(MaxError(out.Values(), expected), RoundingError(dtype));
+      EXPECT_TRUE(out.PaddingIntact());
+      ops->GeluForward(in.view(), in.view());
+      EXPECT_EQ(in.Values(), out.Values()) << "in place";
+    }
+  }
+}
 
 TEST(GeluBackward, MatchesReference) {
   Rng rng(NewSeed());

@@ -34,6 +34,29 @@ TEST(ApplyDropout, EqualsTheScalarDefinition) {
   }
 }
 
+TEST(AddDropout, AddsWhatApplyDropoutGives) {
+  Rng rng(NewSeed());
+  TestOps ops(2);
+  for (DType dtype : kDTypes) {
+    for (int64_t cols : {1, 7, 8, 33, 768}) {
+      const Dropout dropout = {.rate = 0.3f, .key = RandomTestKey(rng)};
+      TestMatrix in(dtype, 5, cols, cols + 3), sum(dtype, 5, cols, cols + 9);
+      in.Fill(rng);
+      sum.Fill(rng);
+      TestMatrix expected = sum;
+      for (int64_t r = 0; r < in.rows(); ++r) {
+        for (int64_t c = 0; c < cols; ++c) {
+          const float factor = DropoutFactor(dropout, r * cols + c);
+          expected.Set(r, c, sum.Get(r, c) + (factor == 0 ? 0.0f : in.Get(r, c) * factor));
+        }
+      }
+      ops->AddDropout(sum.view(), in.view(), dropout);
+      EXPECT_TRUE(sum.SameBits(expected)) << cols;
+      EXPECT_TRUE(sum.PaddingIntact());
+    }
+  }
+}
+
 TEST(ApplyDropout, RateZeroIsACopy) {
   Rng rng(NewSeed());
   TestOps ops(1);

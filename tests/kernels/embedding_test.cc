@@ -110,6 +110,11 @@ TEST(Embedding, BackwardAddsToBothTables) {
     EXPECT_LE(MaxError(d_table.Values(), expected_table), 5e-6);
     EXPECT_LE(MaxError(d_position.Values(), expected_position), 5e-6);
     EXPECT_TRUE(d_table.PaddingIntact() && d_position.PaddingIntact());
+    if (!test.position) continue;
+    const std::vector<float> with_both = d_position.Values();  // the token table's is optional, too
+    d_position.Set(position_before);
+    ops->EmbeddingBackward({}, d_position.view(), tokens.data(), d_out.view(), PositionsOf(test), dropout);
+    EXPECT_EQ(d_position.Values(), with_both);
   }
 }
 

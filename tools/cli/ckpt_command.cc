@@ -119,6 +119,10 @@ void AddExport(CLI::App& ckpt, CommandBody& body) {
                       "where the tokenizer.json is, if it has moved since; or bytes");
   command->add_flag("--ema", options->model.ema,
                     "the moving average of the weights (optimizer.ema_decay) instead of them");
+  command->add_flag("--merge", options->model.merge,
+                    "of a run with adapters (lora): the model that they are for with them added, not adapters alone");
+  command->add_option("--base", options->model.base,
+                      "where the model is that a run of adapters or of a part began with, if it has moved since");
   AddThreads(command, options->model.threads);
 }
 

@@ -11,6 +11,7 @@
 #include "models/runtime/arithmetic.h"
 #include "models/runtime/gemm_table.h"
 #include "models/runtime/initial_model.h"
+#include "models/runtime/initial_weights.h"
 #include "tools/cli/command.h"
 
 namespace holdfast {
@@ -21,6 +22,7 @@ absl::StatusOr<Config> Resolved(absl::StatusOr<Config> config,
                                 absl::FunctionRef<std::string(const Config&)> run_config) {
   RETURN_IF_ERROR(config.status());
   RETURN_IF_ERROR(ResolveGemmTable(&config->train));
+  RETURN_IF_ERROR(ResolveInitDigest(&*config));
   RETURN_IF_ERROR(ResolveArithmetic(&config->train, run_config(*config)));
   return config;
 }

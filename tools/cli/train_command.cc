@@ -24,7 +24,11 @@ namespace {
 void PrintHeader(const Config& config, const RunDirectory& directory, const TrainingOutline& outline) {
   std::printf("%s\n", PrintConfig(config).c_str());
   std::printf("device      %s\n", outline.device.c_str());
-  std::printf("parameters  %s\n", FormatCount(static_cast<double>(outline.layout.elements())).c_str());
+  std::printf("parameters  %s", FormatCount(static_cast<double>(outline.parameters)).c_str());
+  if (config.trains_part()) {
+    std::printf(", trained %s", FormatCount(static_cast<double>(outline.layout.elements())).c_str());
+  }
+  std::printf("\n");
   std::printf(
       "data        %s tokens, %s samples of %d\n", FormatCount(static_cast<double>(outline.data.tokens)).c_str(),
       FormatCount(static_cast<double>(outline.data.samples)).c_str(), static_cast<int>(config.batch.sequence_length));

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "framework/config/enums.h"
 #include "framework/config/load.h"
 #include "framework/metrics/progress.h"
+#include "framework/nn/trained_part.h"
 #include "models/expert_bytes.h"
 #include "models/experts.h"
 #include "models/plan.h"
@@ -58,30 +60,36 @@ void PrintRow(const std::string& label, const std::string& value) {
 }
 
 void PrintParameter(const ParameterSpec& p) {
-  std::printf("    %-40s %-18s %s\n", p.name.c_str(), p.shape.ToString().c_str(),
-              FormatCount(static_cast<double>(p.shape.elements())).c_str());
+  std::printf("    %-40s %-18s %s%s\n", p.name.c_str(), p.shape.ToString().c_str(),
+              FormatCount(static_cast<double>(p.shape.elements())).c_str(), p.frozen ? "  frozen" : "");
 }
 
 /// Of blocks that are alike the first, of the experts of a block the first.
 void PrintParameters(const ModelConfig& config, const ParameterLayout& layout) {
   std::printf("parameters by module\n");
-  std::set<std::pair<bool, int64_t>> printed;  // whether experts, elements
+  std::set<std::tuple<bool, int64_t, int64_t>> printed;  // whether experts, elements, elements that are frozen
   int64_t block_elements = 0;
   for (const Unit& unit : layout.units()) {
     const bool block = absl::StartsWith(unit.name, "blocks."), experts = block && absl::EndsWith(unit.name, ".experts");
     if (block) block_elements += unit.elements;
-    if (block && !printed.emplace(experts, unit.elements).second) continue;
+    const auto parameters = layout.parameters().subspan(static_cast<size_t>(unit.first_parameter),
+                                                        static_cast<size_t>(unit.num_parameters));
+    int64_t frozen = 0;
+    for (const ParameterSpec& p : parameters) frozen += p.frozen ? p.shape.elements() : 0;
+    if (block && !printed.emplace(experts, unit.elements, frozen).second) continue;
     PrintRow(experts ? absl::StrCat("the ", config.num_experts, " experts of one")
                      : (block ? absl::StrCat("a block as ", unit.name) : unit.name),
              FormatCount(static_cast<double>(unit.elements)));
     const int shown = experts ? unit.num_parameters / static_cast<int>(config.num_experts) : unit.num_parameters;
-    for (const ParameterSpec& p :
-         layout.parameters().subspan(static_cast<size_t>(unit.first_parameter), static_cast<size_t>(shown))) {
-      PrintParameter(p);
-    }
+    for (const ParameterSpec& p : parameters.first(static_cast<size_t>(shown))) PrintParameter(p);
   }
   PrintRow(absl::StrCat(config.num_layers, " blocks"), FormatCount(static_cast<double>(block_elements)));
   PrintRow("total", FormatCount(static_cast<double>(layout.elements())));
+  const auto trained = static_cast<double>(TrainedLayout(layout).elements());
+  if (trained < static_cast<double>(layout.elements())) {
+    PrintRow("trained", absl::StrFormat("%s (%.3g %%)", FormatCount(trained),
+                                        100 * trained / static_cast<double>(layout.elements())));
+  }
   if (config.num_experts == 0) return;
   PrintRow("active for a token", FormatCount(static_cast<double>(ActiveParameters(config))));
 }
@@ -89,6 +97,7 @@ void PrintParameters(const ModelConfig& config, const ParameterLayout& layout) {
 void PrintMemory(const MemoryEstimate& estimate, int64_t workers, const std::string& where = "") {
   std::printf("memory of one worker of %d%s\n", static_cast<int>(workers), where.c_str());
   PrintRow("weights", FormatBytes(estimate.weights));
+  if (estimate.frozen > 0) PrintRow("frozen weights", FormatBytes(estimate.frozen));
   PrintRow("gradients", FormatBytes(estimate.gradients));
   PrintRow("optimizer", FormatBytes(estimate.optimizer));
   PrintRow("activations", FormatBytes(estimate.activations));

@@ -83,6 +83,8 @@ TEST_P(Shapes, Elementwise) {
           const auto random = [&](int64_t width) -> TestMatrix& { return arena.Random(rng, dtype, 37, width); };
           TestMatrix &x = random(cols), &dy = random(cols), &both = random(2 * cols), &d_both = random(2 * cols);
           ops.ApplyDropout(random(cols).view(), x.view(), {0.2f, {.seed = 3}});
+          ops.AddDropout(random(cols).view(), x.view(), {0.2f, {.seed = 4}});
+          ops.GeluForward(random(cols).view(), x.view());
           ops.GeluBackward(random(cols).view(), dy.view(), x.view());
           ops.SwigluForward(random(cols).view(), both.view());
           ops.SwigluBackward(d_both.view(), dy.view(), both.view());

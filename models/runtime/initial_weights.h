@@ -1,0 +1,28 @@
+#pragma once
+// The weights of train.init_from, read in pieces where they are needed: what a run begins with, and what it keeps of
+// them.
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "framework/config/config.h"
+#include "framework/nn/layout.h"
+#include "framework/train/weight_exchange.h"
+
+namespace holdfast {
+
+/// Reads values of `layout`, the layout of the config's model, of which adapters are left out and biases of routers may
+/// be missing: they are 0 then. Each call is within one parameter, from the beginning of a row to the end of one.
+/// Thread-safe. FailedPrecondition if train.init_digest is not that of the weights.
+absl::StatusOr<ReadWeightsFn> OpenInitialWeights(const Config& config, const ParameterLayout& layout);
+
+/// Of all values of a model in canonical order.
+std::string WeightsDigest(absl::Span<const float> values);
+
+/// Where some of train.init_from stays as it is: fills in train.init_digest, or checks what it says, by reading all of
+/// it.
+absl::Status ResolveInitDigest(Config* config);
+
+}  // namespace holdfast

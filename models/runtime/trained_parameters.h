@@ -1,0 +1,21 @@
+#pragma once
+// Which parameters of a model a run trains: all, those that train.freeze and train.only leave, or adapters (lora)
+// beside a model of which nothing else is trained.
+
+#include <functional>
+
+#include "absl/status/statusor.h"
+#include "framework/config/config.h"
+#include "framework/nn/layout.h"
+#include "models/parameter_builder.h"
+
+namespace holdfast {
+
+/// The adapters that config.lora asks for. InvalidArgument if the model has no such layers.
+absl::StatusOr<LoraOptions> LoraOptionsOf(const Config& config);
+
+/// Whether a parameter is frozen; null if none is. InvalidArgument, naming the nearest names, for a pattern that
+/// matches nothing; if nothing is left to be trained; if of a layer's experts only some are frozen.
+absl::StatusOr<std::function<bool(const ParameterSpec&)>> FrozenOf(const Config& config);
+
+}  // namespace holdfast

@@ -81,7 +81,7 @@ absl::StatusOr<std::vector<Adapted>> AdaptedLayers(const Config& config, const P
   return adapted;
 }
 
-TensorMap AdapterTensorMap(const std::vector<Adapted>& adapted, const ParameterLayout& layout, int64_t rank) {
+TensorMap TensorMapOf(const std::vector<Adapted>& adapted, const ParameterLayout& layout, int64_t rank) {
   TensorMap map;
   const auto add = [&](const std::string& name, int parameter, int64_t first_row, int64_t rows) {
     const int64_t cols = layout.parameters()[static_cast<size_t>(parameter)].shape.cols();
@@ -98,16 +98,25 @@ TensorMap AdapterTensorMap(const std::vector<Adapted>& adapted, const ParameterL
   return map;
 }
 
-/// As adapter_config.json names layers: by their last word, but where experts have layers of the same name whole.
-std::vector<std::string> TargetModules(const std::vector<Adapted>& adapted, bool has_experts) {
-  std::set<std::string> names;
+std::string LastWord(const std::string& module) { return module.substr(module.rfind('.') + 1); }
+
+/// As adapter_config.json names layers: by their last words, or whole where others end in one of these, too.
+std::vector<std::string> TargetModules(const std::vector<Adapted>& adapted, const TensorMap& base) {
+  std::set<std::string> modules, words;
   for (const Adapted& layer : adapted) {
-    names.insert(has_experts ? layer.module : layer.module.substr(layer.module.rfind('.') + 1));
+    modules.insert(layer.module);
+    words.insert(LastWord(layer.module));
   }
-  return {names.begin(), names.end()};
+  for (const ExternalTensor& tensor : base) {
+    const std::string module(absl::StripSuffix(tensor.name, kWeight));
+    if (words.contains(LastWord(module)) && !modules.contains(module)) return {modules.begin(), modules.end()};
+  }
+  return {words.begin(), words.end()};
 }
 
-std::string ConfigJson(const Config& config, const std::vector<Adapted>& adapted, bool transposed) {
+std::string ConfigJson(const Config& config, const std::vector<Adapted>& adapted) {
+  const TensorMap base = HuggingFaceTensorMap(config.model, TransformerLayout(config.model));
+  const bool transposed = std::any_of(base.begin(), base.end(), [](const ExternalTensor& t) { return t.transposed; });
   std::error_code error;
   const auto absolute = std::filesystem::absolute(config.train.init_from, error);
   const nlohmann::ordered_json object = {
@@ -118,7 +127,7 @@ std::string ConfigJson(const Config& config, const std::vector<Adapted>& adapted
       {"lora_alpha", config.lora.alpha},
       {"lora_dropout", config.lora.dropout},
       {"use_rslora", config.lora.rslora},
-      {"target_modules", TargetModules(adapted, config.model.NumExpertLayers() > 0)},
+      {"target_modules", TargetModules(adapted, base)},
       {"fan_in_fan_out", transposed},
       {"bias", "none"},
       {"inference_mode", true}};
@@ -136,11 +145,47 @@ absl::StatusOr<json> ReadConfig(const std::string& directory) {
 }
 
 /// Null and what is left out, false and empty are one.
-bool IsSet(const json& config, const char* key) {
-  const auto found = config.find(key);
-  if (found == config.end() || found->is_null()) return false;
-  if (found->is_boolean()) return found->get<bool>();
-  return !((found->is_object() || found->is_array() || found->is_string()) && found->empty());
+bool IsSet(const json& value) {
+  if (value.is_null()) return false;
+  if (value.is_boolean()) return value.get<bool>();
+  return !((value.is_object() || value.is_array() || value.is_string()) && value.empty());
+}
+
+/// Keys that say what is in the tensors' names anyway, or nothing about what adapters compute.
+bool IsUnderstood(const std::string& key) {
+  static const std::set<std::string> keys = {"peft_type",
+                                             "task_type",
+                                             "base_model_name_or_path",
+                                             "r",
+                                             "lora_alpha",
+                                             "lora_dropout",
+                                             "use_rslora",
+                                             "target_modules",
+                                             "exclude_modules",
+                                             "auto_mapping",
+                                             "fan_in_fan_out",
+                                             "inference_mode",
+                                             "revision",
+                                             "peft_version",
+                                             "megatron_core",
+                                             "layers_pattern",
+                                             "layers_to_transform",
+                                             "qalora_group_size"};
+  return keys.contains(key);
+}
+
+absl::Status CheckConfig(const json& config, const std::string& path) {
+  if (config.value("peft_type", json()) != json("LORA")) {
+    return absl::UnimplementedError(absl::StrCat(path, ": peft_type is not LORA"));
+  }
+  for (const auto& [key, value] : config.items()) {
+    const bool plain_bias = key == "bias" && value == json("none");
+    // Others than these change the base, too.
+    const bool plain_init = key == "init_lora_weights" && (value.is_boolean() || value == json("gaussian"));
+    if (!IsSet(value) || plain_bias || plain_init || IsUnderstood(key)) continue;
+    return absl::UnimplementedError(absl::StrCat(path, ": ", key, " ", value.dump(), " is not supported"));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<double> Number(const json& config, const char* key, const std::string& path) {
@@ -150,23 +195,13 @@ absl::StatusOr<double> Number(const json& config, const char* key, const std::st
 }
 
 absl::StatusOr<float> ScaleOf(const json& config, const std::string& path) {
-  if (config.value("peft_type", json()) != json("LORA")) {
-    return absl::UnimplementedError(absl::StrCat(path, ": peft_type is not LORA"));
-  }
-  for (const char* key :
-       {"use_dora", "rank_pattern", "alpha_pattern", "modules_to_save", "lora_bias", "use_qalora", "target_parameters",
-        "megatron_config", "eva_config", "corda_config", "alora_invocation_tokens"}) {
-    if (IsSet(config, key)) return absl::UnimplementedError(absl::StrCat(path, ": ", key, " is not supported"));
-  }
-  if (IsSet(config, "bias") && config["bias"] != json("none")) {
-    return absl::UnimplementedError(absl::StrCat(path, ": biases that are trained with adapters are not supported"));
-  }
+  RETURN_IF_ERROR(CheckConfig(config, path));
   ASSIGN_OR_RETURN(const double rank, Number(config, "r", path));
   ASSIGN_OR_RETURN(const double alpha, Number(config, "lora_alpha", path));
   if (!(rank >= 1) || !std::isfinite(alpha)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": r or lora_alpha is out of range"));
   }
-  return static_cast<float>(alpha / (IsSet(config, "use_rslora") ? std::sqrt(rank) : rank));
+  return static_cast<float>(alpha / (IsSet(config.value("use_rslora", json())) ? std::sqrt(rank) : rank));
 }
 
 absl::Status OtherModel(const std::string& path, const std::string& what) {
@@ -188,13 +223,16 @@ absl::StatusOr<std::string> BaseModelOf(const std::string& directory) {
       absl::StrCat(PathOf(directory, kAdapterConfigFile), ": base_model_name_or_path names no directory"));
 }
 
+absl::StatusOr<TensorMap> AdapterTensorMap(const Config& config, const ParameterLayout& layout) {
+  ASSIGN_OR_RETURN(const std::vector<Adapted> adapted, AdaptedLayers(config, layout));
+  return TensorMapOf(adapted, layout, config.lora.rank);
+}
+
 absl::Status SaveAdapter(const std::string& directory, const Config& config, const ParameterLayout& layout,
                          const ReadWeightsFn& read, FileDType dtype) {
   ASSIGN_OR_RETURN(const std::vector<Adapted> adapted, AdaptedLayers(config, layout));
-  const TensorMap base = HuggingFaceTensorMap(config.model, TransformerLayout(config.model));
-  const bool transposed = std::any_of(base.begin(), base.end(), [](const ExternalTensor& t) { return t.transposed; });
-  return SaveAdapterFiles(directory, layout, AdapterTensorMap(adapted, layout, config.lora.rank), read, dtype,
-                          {.config_json = ConfigJson(config, adapted, transposed),
+  return SaveAdapterFiles(directory, layout, TensorMapOf(adapted, layout, config.lora.rank), read, dtype,
+                          {.config_json = ConfigJson(config, adapted),
                            .metadata = {{"format", "pt"}, {kBaseDigest, config.train.init_digest}}});
 }
 

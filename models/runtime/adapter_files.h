@@ -13,6 +13,7 @@
 #include "checkpoint/safetensors.h"
 #include "framework/config/config.h"
 #include "framework/nn/layout.h"
+#include "framework/nn/tensor_map.h"
 #include "framework/train/weight_exchange.h"
 
 namespace holdfast {
@@ -27,6 +28,10 @@ absl::StatusOr<std::string> BaseModelOf(const std::string& directory);
 /// names when all of them are on the disk.
 absl::Status SaveAdapter(const std::string& directory, const Config& config, const ParameterLayout& layout,
                          const ReadWeightsFn& read, FileDType dtype);
+
+/// Which tensor of adapter_model.safetensors is which rows of a parameter of `layout`, the layout of a config with
+/// lora.
+absl::StatusOr<TensorMap> AdapterTensorMap(const Config& config, const ParameterLayout& layout);
 
 /// What adapters add to the weights of a model. Immutable.
 class AdapterDeltas {

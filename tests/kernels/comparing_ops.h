@@ -47,6 +47,9 @@ class ComparingOps final : public Ops {
   void ApplyDropout(Matrix out, ConstMatrix in, const Dropout& dropout) override {
     Compare("ApplyDropout", {Of(out)}, [&] { ops_->ApplyDropout(out, in, dropout); });
   }
+  void AddDropout(Matrix sum, ConstMatrix in, const Dropout& dropout) override {
+    Compare("AddDropout", {Of(sum)}, [&] { ops_->AddDropout(sum, in, dropout); });
+  }
   void Rope(Matrix x, const float* cos_sin, int64_t num_heads, int64_t head_dim, const Positions& positions,
             bool inverse) override {
     Compare("Rope", {Of(x)}, [&] { ops_->Rope(x, cos_sin, num_heads, head_dim, positions, inverse); });
@@ -64,6 +67,9 @@ class ComparingOps final : public Ops {
   }
   void ClipBackward(Matrix d, ConstMatrix in, float limit) override {
     Compare("ClipBackward", {Of(d)}, [&] { ops_->ClipBackward(d, in, limit); });
+  }
+  void GeluForward(Matrix out, ConstMatrix in) override {
+    Compare("GeluForward", {Of(out)}, [&] { ops_->GeluForward(out, in); });
   }
   void GeluBackward(Matrix d_in, ConstMatrix d_out, ConstMatrix in) override {
     Compare("GeluBackward", {Of(d_in)}, [&] { ops_->GeluBackward(d_in, d_out, in); });

@@ -17,10 +17,10 @@ namespace holdfast {
 namespace {
 
 constexpr float kLossScale = 0.125f;
-constexpr TransformerOptions kF32{.compute_dtype = DType::kF32};
-constexpr TransformerOptions kF32Recompute{.compute_dtype = DType::kF32, .recompute_blocks = true};
-constexpr TransformerOptions kBf16{.compute_dtype = DType::kBF16};
-constexpr TransformerOptions kBf16Recompute{.compute_dtype = DType::kBF16, .recompute_blocks = true};
+const TransformerOptions kF32{.compute_dtype = DType::kF32};
+const TransformerOptions kF32Recompute{.compute_dtype = DType::kF32, .recompute_blocks = true};
+const TransformerOptions kBf16{.compute_dtype = DType::kBF16};
+const TransformerOptions kBf16Recompute{.compute_dtype = DType::kBF16, .recompute_blocks = true};
 
 class TransformerTest : public ::testing::TestWithParam<NamedConfig> {
  protected:

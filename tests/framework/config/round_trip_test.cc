@@ -46,9 +46,11 @@ struct Randomize {
   void operator()(const StringValue& v) {
     *v.value = v.rule == StringRule::kFileName ? "run-" + std::to_string(random() % 99) : RandomText(random);
   }
-  void operator()(const PathsValue& v) {
+  void operator()(const ListValue& v) {
     v.value->assign(1 + random() % 3, "");
-    for (std::string& path : *v.value) path = RandomText(random);
+    for (std::string& item : *v.value) {
+      item = v.choices.empty() ? RandomText(random) : v.choices[random() % v.choices.size()];
+    }
   }
 };
 
@@ -61,6 +63,14 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
       for (Field& field : section.fields) std::visit(Randomize{random}, field.value);
     }
     // What the checks across keys want.
+    config.train.init_from = "model";
+    if (random() % 2 == 0) {
+      config.lora.rank = 0;
+    } else {
+      config.train.freeze.clear();
+      config.train.only.clear();
+    }
+    config.parallel.experts = ExpertPlacement::kGather;
     config.model.num_kv_heads = config.model.num_heads;
     config.model.head_dim = 8 + 8 * static_cast<int64_t>(random() % 32);
     config.model.intermediate_size += 1;

@@ -1,0 +1,93 @@
+"""Makes peft/ beside some of the tiny models: adapters as PEFT saves them, and how PEFT trains them.
+
+    python3 tests/golden/make_peft_golden.py     # needs torch, transformers 5.23 and peft 0.21; rewrites tests/golden/tiny_*/peft
+
+  adapter_config.json, adapter_model.safetensors   adapters of random values, as save_pretrained writes them
+  peft.safetensors
+    inputs, targets (S, M, B, T)    tokens, as fp32 whole numbers
+    logits (B, T, V)                of the first B sequences
+    losses, norms (S)               mean cross-entropy of a step, gradient norm before clipping
+    gradient.<name>, final.<name>   of the first step; the adapters after the last one
+"""
+import json
+import os
+import shutil
+
+import torch
+import torch.nn.functional as F
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM
+
+STEPS, MICROBATCHES, BATCH, LENGTH = 10, 3, 2, 13
+LR, CLIP, BETAS, EPS, WEIGHT_DECAY = 1e-2, 1.0, (0.9, 0.95), 1e-8, 0.1
+HERE = os.path.dirname(os.path.abspath(__file__))
+ATTENTION, MLP = ["q_proj", "k_proj", "v_proj", "o_proj"], ["gate_proj", "up_proj", "down_proj"]
+MODELS = {
+    "tiny_llama": {"r": 3, "lora_alpha": 7, "target_modules": ATTENTION + MLP},
+    "tiny_gpt2": {"r": 2, "lora_alpha": 4, "target_modules": ["c_attn", "c_proj", "c_fc"], "fan_in_fan_out": True},
+    "tiny_qwen2": {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "v_proj", "down_proj"], "use_rslora": True},
+    "tiny_qwen3": {"r": 2, "lora_alpha": 5, "target_modules": ATTENTION},
+    "tiny_mixtral": {"r": 2, "lora_alpha": 8, "target_modules": ["q_proj", "k_proj", "o_proj"]},
+}
+
+
+def name_of(parameter):
+    return parameter.replace(".default", "")
+
+
+def make(name, options):
+    torch.manual_seed(hash_of(name))
+    model = AutoModelForCausalLM.from_pretrained(os.path.join(HERE, name), dtype=torch.float32, attn_implementation="eager")
+    vocabulary = model.config.vocab_size
+    model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", bias="none", **options))
+    adapters = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    with torch.no_grad():
+        for parameter in adapters.values():
+            parameter.normal_(0, 0.2)
+    directory = os.path.join(HERE, name, "peft")
+    shutil.rmtree(directory, ignore_errors=True)
+    model.save_pretrained(directory)
+    os.remove(os.path.join(directory, "README.md"))
+    config_file = os.path.join(directory, "adapter_config.json")
+    with open(config_file) as file:
+        config = json.load(file)
+    config["base_model_name_or_path"] = "tests/golden/" + name  # wherever this runs
+    config["target_modules"] = sorted(config["target_modules"])
+    with open(config_file, "w") as file:
+        json.dump(config, file, indent=2)
+    inputs = torch.randint(0, vocabulary, (STEPS, MICROBATCHES, BATCH, LENGTH))
+    targets = torch.randint(0, vocabulary, inputs.shape)
+    out = {"inputs": inputs.float(), "targets": targets.float()}
+    with torch.no_grad():
+        out["logits"] = model(inputs[0, 0]).logits
+    optimizer = torch.optim.AdamW(adapters.values(), lr=LR, betas=BETAS, eps=EPS, weight_decay=WEIGHT_DECAY)
+    losses, norms = [], []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = 0
+        for x, y in zip(inputs[step], targets[step]):
+            part = F.cross_entropy(model(x).logits.flatten(0, 1), y.flatten()) / MICROBATCHES
+            part.backward()
+            loss += part.item()
+        if step == 0:
+            for n, p in adapters.items():
+                out["gradient." + name_of(n)] = p.grad.clone()
+        norms.append(torch.nn.utils.clip_grad_norm_(adapters.values(), CLIP).item())
+        losses.append(loss)
+        optimizer.step()
+    out["losses"], out["norms"] = torch.tensor(losses), torch.tensor(norms)
+    for n, p in adapters.items():
+        out["final." + name_of(n)] = p.detach().clone()
+    save_file({k: v.float().contiguous() for k, v in out.items()}, os.path.join(directory, "peft.safetensors"))
+    for file in os.listdir(directory):
+        os.chmod(os.path.join(directory, file), 0o644)
+    print(name, losses[0], losses[-1], sum(p.numel() for p in adapters.values()), "values")
+
+
+def hash_of(name):
+    return sum(ord(c) * 31**i for i, c in enumerate(name)) % 2**31
+
+
+for model_name, model_options in MODELS.items():
+    make(model_name, model_options)

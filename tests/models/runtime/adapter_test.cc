@@ -1,0 +1,262 @@
+// Proves parity with PEFT: adapters that it saved are read, give its logits when merged, have its gradients, and train
+// as it trains them, for families with separate and fused projections; what is written is read back; and adapters for
+// another model, or of a kind that there is not, are refused with nothing taken over.
+// tests/golden/make_peft_golden.py makes the files and says what is in them.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "framework/train/trainer.h"
+#include "models/plan.h"
+#include "models/runtime/adapter_files.h"
+#include "models/runtime/initial_model.h"
+#include "models/runtime/initial_weights.h"
+#include "models/runtime/loaded_model.h"
+#include "models/runtime/make_model.h"
+#include "models/runtime/trained_parameters.h"
+#include "models/transformer.h"
+
+namespace holdfast {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int64_t kSteps = 10, kMicrobatches = 3, kBatch = 2, kLength = 13;
+
+std::string ReadText(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+double RelativeError(const std::vector<float>& actual, const std::vector<float>& expected) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    difference += std::pow(static_cast<double>(actual.at(i)) - static_cast<double>(expected[i]), 2);
+    norm += std::pow(static_cast<double>(expected[i]), 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+/// What config.lora says of their target_modules; those of GPT-2 go by other names.
+std::vector<std::string> TargetsOf(const json& adapter) {
+  const std::vector<std::string> modules = adapter["target_modules"];
+  if (std::find(modules.begin(), modules.end(), "c_attn") != modules.end()) return {"attention", "mlp"};
+  return modules;
+}
+
+class AdapterTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    base_ = absl::StrCat(HOLDFAST_SOURCE_DIR, "/tests/golden/", GetParam());
+    directory_ = fs::path(::testing::TempDir()) / absl::StrCat("adapter_test_", GetParam(), "_", getpid());
+    fs::remove_all(directory_);
+    fs::copy(base_ + "/peft", directory_);
+    json adapter = json::parse(ReadText(directory_ / "adapter_config.json"));
+    adapter["base_model_name_or_path"] = base_;
+    Write(adapter);
+    golden_ = SafetensorsReader::Open(directory_ / "peft.safetensors").value();
+    config_.model = ReadModelConfig(base_).value().model;
+    config_.train.init_from = base_;
+    config_.train.compute_dtype = ComputeDType::kF32;
+    config_.train.threads = 2;
+    config_.batch = {.sequence_length = kLength, .microbatch_size = kBatch, .microbatches = kMicrobatches};
+    config_.lora = {.rank = adapter["r"],
+                    .alpha = adapter["lora_alpha"],
+                    .rslora = adapter["use_rslora"],
+                    .targets = TargetsOf(adapter)};
+    config_.optimizer = {
+        .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_clip_norm = 1.0};
+    config_.schedule = {.name = ScheduleKind::kConstant};
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  void Write(const json& adapter) { std::ofstream(directory_ / "adapter_config.json") << adapter.dump(); }
+
+  std::vector<float> Golden(const std::string& name, int64_t first, int64_t count) const {
+    std::vector<float> values(static_cast<size_t>(count));
+    EXPECT_TRUE(golden_->Read(name, first, absl::MakeSpan(values)).ok()) << name;
+    return values;
+  }
+  std::vector<int32_t> Tokens(const std::string& name, int64_t microbatch) const {
+    const std::vector<float> values = Golden(name, microbatch * kBatch * kLength, kBatch * kLength);
+    return {values.begin(), values.end()};
+  }
+
+  /// The base, with adapters from tensors of `file` whose names begin with `prefix`.
+  ReadWeightsFn Values(const ParameterLayout& layout, const SafetensorsReader& file, const std::string& prefix) const {
+    const ReadWeightsFn base = OpenInitialWeights(config_, layout).value();
+    std::vector<float> adapters(static_cast<size_t>(layout.elements()));
+    const TensorMap map = AdapterTensorMap(config_, layout).value();
+    for (const ExternalTensor& t : map) {
+      const ParameterSpec& spec = layout.parameters()[static_cast<size_t>(t.parameter)];
+      const int64_t cols = spec.shape.cols();
+      EXPECT_TRUE(file.Read(prefix + t.name, 0,
+                            absl::MakeSpan(adapters).subspan(static_cast<size_t>(spec.offset + t.first_row * cols),
+                                                             static_cast<size_t>(t.num_rows * cols)))
+                      .ok())
+          << t.name;
+    }
+    return [base, adapters, layout](int64_t first, absl::Span<float> out) {
+      if (!layout.parameters()[static_cast<size_t>(ParameterAt(layout, first))].adapter) return base(first, out);
+      std::copy_n(adapters.begin() + first, out.size(), out.begin());
+      return absl::OkStatus();
+    };
+  }
+
+  std::string base_;
+  fs::path directory_;
+  Config config_;
+  std::unique_ptr<SafetensorsReader> golden_;
+};
+
+TEST_P(AdapterTest, LogitsAreThoseOfPeft) {
+  const auto loaded = LoadSavedModel(directory_, {.compute_dtype = ComputeDType::kF32, .threads = 2});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const std::vector<int32_t> inputs = Tokens("inputs", 0);
+  const int64_t vocab = config_.model.vocab_size;
+  for (int64_t b = 0; b < kBatch; ++b) {
+    const auto logits =
+        (*loaded)->NextLogits(absl::MakeConstSpan(inputs).subspan(static_cast<size_t>(b * kLength), kLength));
+    ASSERT_TRUE(logits.ok()) << logits.status();
+    EXPECT_LT(RelativeError(*logits, Golden("logits", ((b + 1) * kLength - 1) * vocab, vocab)), 1e-5);
+  }
+}
+
+TEST_P(AdapterTest, TrainsAsPeft) {
+  const auto device = MakeCpuDevice(2);
+  for (const RecomputeMode recompute : {RecomputeMode::kNone, RecomputeMode::kBlock}) {
+    config_.train.recompute = recompute;
+    const auto model = MakeModel(config_, *device).value();
+    const PassPlan plan = PlanTraining(*model, kBatch, kLength);
+    const auto file = SafetensorsReader::Open(directory_ / "adapter_model.safetensors").value();
+    const TrainerOptions options{.batch = config_.batch,
+                                 .optimizer = config_.optimizer,
+                                 .schedule = config_.schedule,
+                                 .total_steps = kSteps,
+                                 .arena_bytes = plan.arena_bytes,
+                                 .training_schedule = plan.schedule,
+                                 .initial_weights = Values(model->layout(), *file, "")};
+    const auto trainer = Trainer::Create(*model, *device, options).value();
+    ASSERT_TRUE(trainer->EnterWorld({}, {}).ok());
+    const std::vector<float> losses = Golden("losses", 0, kSteps), norms = Golden("norms", 0, kSteps);
+    for (int64_t i = 0; i < kSteps; ++i) {
+      const auto source = [&](int64_t index) -> absl::StatusOr<CpuBatch> {
+        return CpuBatch(Microbatch{.batch = kBatch,
+                                   .sequence = kLength,
+                                   .inputs = Tokens("inputs", i * kMicrobatches + index),
+                                   .targets = Tokens("targets", i * kMicrobatches + index),
+                                   .step = static_cast<uint32_t>(i + 1),
+                                   .index = static_cast<uint32_t>(index)});
+      };
+      const auto result = trainer->Prepare({i + 1, {kMicrobatches}}, source, {});
+      ASSERT_TRUE(result.ok()) << result.status();
+      EXPECT_NEAR(result->loss, losses[static_cast<size_t>(i)], 1e-5 * 5) << "step " << i + 1;
+      EXPECT_NEAR(result->grad_norm, norms[static_cast<size_t>(i)], 1e-4 * norms[static_cast<size_t>(i)])
+          << "step " << i + 1;
+      trainer->Commit(*result);
+    }
+    const ReadWeightsFn expected = Values(model->layout(), *golden_, "final.");
+    const absl::Status compared = trainer->WithWeights([&](const ReadWeightsFn& read) -> absl::Status {
+      for (const ParameterSpec& spec : model->layout().parameters()) {
+        std::vector<float> ours(static_cast<size_t>(spec.shape.elements())), theirs(ours.size());
+        RETURN_IF_ERROR(read(spec.offset, absl::MakeSpan(ours)));
+        RETURN_IF_ERROR(expected(spec.offset, absl::MakeSpan(theirs)));
+        EXPECT_LE(RelativeError(ours, theirs), spec.adapter ? 1e-3 : 0) << spec.name;
+      }
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(compared.ok()) << compared;
+  }
+}
+
+TEST_P(AdapterTest, WhatIsWrittenIsWhatPeftWrote) {
+  const ParameterLayout layout = TransformerLayout(config_.model, LoraOptionsOf(config_).value());
+  const auto file = SafetensorsReader::Open(directory_ / "adapter_model.safetensors").value();
+  const std::string copy = directory_ / "copy";
+  const absl::Status saved = SaveAdapter(copy, config_, layout, Values(layout, *file, ""), FileDType::kF32);
+  ASSERT_TRUE(saved.ok()) << saved;
+  const auto read_back = SafetensorsReader::Open(copy + "/adapter_model.safetensors").value();
+  EXPECT_EQ(read_back->entries().size(), file->entries().size());
+  for (const auto& [name, entry] : file->entries()) {
+    ASSERT_TRUE(read_back->entries().contains(name)) << name;
+    EXPECT_EQ(read_back->entries().at(name).shape, entry.shape);
+    std::vector<float> ours((entry.end - entry.begin) / 4), theirs(ours.size());
+    ASSERT_TRUE(read_back->Read(name, 0, absl::MakeSpan(ours)).ok());
+    ASSERT_TRUE(file->Read(name, 0, absl::MakeSpan(theirs)).ok());
+    EXPECT_EQ(ours, theirs) << name;
+  }
+  const json ours = json::parse(ReadText(copy + "/adapter_config.json"));
+  const json theirs = json::parse(ReadText(directory_ / "adapter_config.json"));
+  for (const char* key : {"peft_type", "task_type", "r", "use_rslora", "fan_in_fan_out", "target_modules", "bias"}) {
+    EXPECT_EQ(ours[key], theirs[key]) << key;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, AdapterTest,
+                         ::testing::Values("tiny_llama", "tiny_gpt2", "tiny_qwen2", "tiny_qwen3", "tiny_mixtral"),
+                         [](const auto& model) { return model.param; });
+
+class BadAdapterTest : public AdapterTest {
+ protected:
+  std::string Error() const {
+    const auto loaded = LoadSavedModel(directory_, {});
+    return loaded.ok() ? "loaded" : std::string(loaded.status().message());
+  }
+};
+
+TEST_P(BadAdapterTest, IsRefusedByName) {
+  const json good = json::parse(ReadText(directory_ / "adapter_config.json"));
+  const auto with = [&](const char* key, const json& value) {
+    json changed = good;
+    changed[key] = value;
+    Write(changed);
+    return Error();
+  };
+  const auto expect = [](const std::string& error, const std::string& part) {
+    EXPECT_NE(error.find(part), std::string::npos) << error;
+  };
+  expect(with("peft_type", "IA3"), "peft_type is not LORA");
+  expect(with("use_dora", true), "use_dora true is not supported");
+  expect(with("rank_pattern", {{"q_proj", 4}}), "rank_pattern");
+  expect(with("bias", "all"), "bias \"all\" is not supported");
+  expect(with("init_lora_weights", "pissa"), "init_lora_weights \"pissa\" is not supported");
+  expect(with("modules_to_save", json::array({"lm_head"})), "modules_to_save");
+  expect(with("a_new_kind", 3), "a_new_kind 3 is not supported");
+  expect(with("r", "three"), "r is no number");
+  expect(with("r", 0), "out of range");
+  expect(with("r", 5), "the adapters are for another model");
+  expect(with("base_model_name_or_path", nullptr), "base_model_name_or_path names no directory");
+  expect(with("base_model_name_or_path", absl::StrCat(HOLDFAST_SOURCE_DIR, "/tests/golden/tiny_gpt2")),
+         "the adapters are for another model");
+  std::ofstream(directory_ / "adapter_config.json") << std::string(100, '[');
+  expect(Error(), "not a JSON object");
+  Write(good);
+  EXPECT_EQ(Error(), "loaded");
+  fs::resize_file(directory_ / "adapter_model.safetensors", 3000);
+  expect(Error(), "adapter_model.safetensors");
+}
+
+TEST_P(BadAdapterTest, ForWeightsThatWereReplaced) {
+  config_.train.init_digest = "0123456789abcdef";
+  const ParameterLayout layout = TransformerLayout(config_.model, LoraOptionsOf(config_).value());
+  EXPECT_EQ(OpenInitialWeights(config_, layout).status().code(), absl::StatusCode::kFailedPrecondition);
+  const auto zeros = [](int64_t, absl::Span<float> out) {
+    std::fill(out.begin(), out.end(), 0.0f);
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(SaveAdapter(directory_, config_, layout, zeros, FileDType::kF32).ok());
+  EXPECT_NE(Error().find("were trained on weights with the digest 0123456789abcdef"), std::string::npos) << Error();
+}
+
+INSTANTIATE_TEST_SUITE_P(Llama, BadAdapterTest, ::testing::Values("tiny_llama"));
+
+}  // namespace
+}  // namespace holdfast

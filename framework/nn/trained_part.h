@@ -2,12 +2,14 @@
 // The parameters of a model that are trained, as a layout of their own: the state, its chunks, digests, checkpoints and
 // everything that moves know nothing of those that are frozen. Where nothing is frozen, both layouts are alike.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "framework/base/status.h"
 #include "framework/nn/layout.h"
 #include "framework/nn/unit_schedule.h"
 
@@ -31,15 +33,21 @@ class TrainedPart {
   /// What element `offset` of layout() is in the model.
   int64_t OffsetInModel(int64_t offset) const;
 
-  /// Values [first, first + out.size()) of one parameter of the model: by `trained`, which has the offsets of layout(),
-  /// or of a frozen one by `frozen`, which has those of the model.
+  /// Values [first, first + out.size()) of the model: by `trained`, which has the offsets of layout(), or by `frozen`,
+  /// which has those of the model, parameter after parameter.
   template <typename Trained, typename Frozen>
   absl::Status Read(int64_t first, absl::Span<float> out, const Trained& trained, const Frozen& frozen) const {
-    const int parameter = ParameterAt(*model_, first), in_layout = ParameterOf(parameter);
-    if (in_layout < 0) return frozen(first, out);
-    return trained(layout_.parameters()[static_cast<size_t>(in_layout)].offset + first -
-                       model_->parameters()[static_cast<size_t>(parameter)].offset,
-                   out);
+    while (!out.empty()) {
+      const int parameter = ParameterAt(*model_, first), in_layout = ParameterOf(parameter);
+      const ParameterSpec& spec = model_->parameters()[static_cast<size_t>(parameter)];
+      const int64_t at = first - spec.offset;
+      const absl::Span<float> part = out.first(std::min(out.size(), static_cast<size_t>(spec.shape.elements() - at)));
+      RETURN_IF_ERROR(in_layout < 0 ? frozen(first, part)
+                                    : trained(layout_.parameters()[static_cast<size_t>(in_layout)].offset + at, part));
+      first += static_cast<int64_t>(part.size());
+      out.remove_prefix(part.size());
+    }
+    return absl::OkStatus();
   }
 
   /// The calls that a pass of the model leaves for whoever holds what is trained.

@@ -150,8 +150,7 @@ class Trainer {
   /// Mean loss over microbatches 0 .. count - 1 of `source`, over the rows that count. Touches nothing of training.
   absl::StatusOr<double> Evaluate(int64_t count, MicrobatchSource source, std::stop_token stop);
 
-  /// Calls use(read) on rank 0, where read gives the weights of the whole model, within one parameter in each call if
-  /// some are frozen; every rank must call it.
+  /// Calls use(read) on rank 0, where read gives the weights of the whole model; every rank must call it.
   absl::Status WithWeights(absl::FunctionRef<absl::Status(const ReadWeightsFn& read)> use);
 
   /// Of the state: what the model's trained parameters and the optimizer make of it.

@@ -89,6 +89,28 @@ absl::StatusOr<Microbatch> MakeMicrobatch(int64_t step, int64_t index) {
   return m;
 }
 
+/// What of the model is trained.
+enum class Part { kAll, kTop, kVectors, kMatrices, kAdapters, kAdaptersWithDropout };
+constexpr Part kParts[] = {Part::kTop, Part::kVectors, Part::kMatrices, Part::kAdapters, Part::kAdaptersWithDropout};
+
+bool IsFrozen(Part part, const ParameterSpec& spec) {
+  switch (part) {
+    case Part::kAll:
+      return false;
+    case Part::kTop:  // no unit below the last block
+      return !spec.name.starts_with("blocks.2.") && !spec.name.starts_with("final_norm");
+    case Part::kVectors:
+      return spec.is_matrix();
+    case Part::kMatrices:  // not all of any block, nothing of the experts, and of a tied table all
+      return !spec.is_matrix() || spec.name.find(".experts.") != std::string::npos ||
+             spec.name.starts_with("embedding.tokens") || spec.name.find(".up.") != std::string::npos;
+    case Part::kAdapters:
+    case Part::kAdaptersWithDropout:
+      return !spec.adapter;
+  }
+  return false;
+}
+
 struct Setting {
   DType dtype = DType::kBF16;
   bool tied = true;
@@ -99,8 +121,9 @@ struct Setting {
   OptimizerConfig optimizer = {.lr = 3e-3};
   bool wide = false;
   int64_t num_experts = 0;
-  bool in_parts = false;  // experts are computed where they lie
-  bool ties = false;      // in the first step all experts are alike to the router, so all tokens go to the first ones
+  bool in_parts = false;   // experts are computed where they lie
+  bool ties = false;       // in the first step all experts are alike to the router, so all tokens go to the first ones
+  Part part = Part::kAll;  // is trained
   bool device_only = false;  // and with communicators that take no other memory than its, like NCCL's
 };
 
@@ -124,8 +147,15 @@ struct Process {
       : device(setting.deferred ? std::make_unique<DeferredDevice>() : MakeCpuDevice(1)) {
     ModelConfig config = TinyModel(setting.tied, 0.1, setting.wide);
     if (setting.num_experts > 0) AddExperts(setting.num_experts, &config);
-    const TransformerOptions transformer{
+    TransformerOptions transformer{
         .compute_dtype = setting.dtype, .recompute_blocks = setting.recompute, .cut_at_experts = setting.in_parts};
+    transformer.frozen = [part = setting.part](const ParameterSpec& spec) { return IsFrozen(part, spec); };
+    const bool adapters = setting.part == Part::kAdapters || setting.part == Part::kAdaptersWithDropout;
+    if (adapters) {
+      transformer.lora = {.rank = 3, .scale = 1.5f, .query = true, .value = true, .output = true, .up = true};
+      transformer.lora.down = transformer.lora.gate = setting.num_experts > 0;
+      transformer.lora.dropout = setting.part == Part::kAdaptersWithDropout ? 0.2f : 0;
+    }
     model = MakeTransformer(config, transformer, *device).value();
     const PassPlan training = PlanTraining(*model, kBatch, kSequence);
     TrainerOptions options;
@@ -147,7 +177,8 @@ struct Process {
                           .training_schedule = in_parts.schedule,
                           .evaluation_schedule = PlanEvaluation(*model, kBatch, kSequence, true).schedule};
     }
-    if (setting.ties) options.initial_weights = WithoutRouters(model->layout());
+    if (setting.ties || setting.part != Part::kAll) options.initial_weights = WithoutRouters(model->layout());
+    options.begins_random = adapters;
     trainer = Trainer::Create(*model, *device, options).value();
   }
 
@@ -559,6 +590,70 @@ TEST_P(EveryWorld, HasThemWithAllTokensOnAFewExperts) {
   }
 }
 
+TEST_P(EveryWorld, HasThemWithAPartOfTheModel) {
+  const Case& c = GetParam();
+  for (const Part part : kParts) {
+    for (const int64_t num_experts : {0, 5}) {
+      const bool variant = part == Part::kVectors || part == Part::kAdapters;
+      Setting setting{.dtype = variant ? DType::kF32 : DType::kBF16,
+                      .tied = part != Part::kAdapters,
+                      .deferred = variant,
+                      .num_experts = num_experts,
+                      .part = part};
+      const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+      setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
+      setting.recompute = !variant;
+      Fleet fleet(setting);
+      TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
+      world.Enter(nullptr);
+      for (int64_t step = 1; step <= 3; ++step) {
+        EXPECT_EQ(world.Advance(step), expected[static_cast<size_t>(step - 1)])
+            << "part " << static_cast<int>(part) << " experts " << num_experts << " step " << step;
+      }
+    }
+  }
+}
+
+/// Of a world of one after `steps` steps.
+std::map<std::string, std::vector<float>> WeightsAfter(const Setting& setting, int64_t steps) {
+  Fleet fleet(setting);
+  TestWorld world(fleet.Start(1), {"one"}, setting);
+  world.Enter(nullptr);
+  for (int64_t step = 1; step <= steps; ++step) world.Advance(step);
+  std::map<std::string, std::vector<float>> weights;
+  const absl::Status status = world.trainer(0).WithWeights([&](const ReadWeightsFn& read) {
+    for (const ParameterSpec& spec : world.members()[0]->model->layout().parameters()) {
+      std::vector<float>& values = weights[spec.name];
+      values.resize(static_cast<size_t>(spec.shape.elements()));
+      RETURN_IF_ERROR(read(spec.offset, absl::MakeSpan(values)));
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  return weights;
+}
+
+// The step of what is trained has the bits that it has in a step of all, and the rest has those it began with.
+TEST(World, APartIsTrainedAsItIsInTheWhole) {
+  for (const int64_t num_experts : {0, 5}) {
+    for (const Part part : {Part::kTop, Part::kVectors, Part::kMatrices}) {
+      Setting setting{.optimizer = {.lr = 3e-3, .grad_clip_norm = 0}, .num_experts = num_experts, .part = part};
+      const auto before = WeightsAfter(setting, 0), after = WeightsAfter(setting, 1);
+      setting.part = Part::kAll;
+      setting.ties = true;  // the same beginning
+      const auto whole = WeightsAfter(setting, 1);
+      int trained = 0, frozen = 0;
+      for (const auto& [name, values] : after) {
+        const bool changes = values != before.at(name);
+        ++(changes ? trained : frozen);
+        EXPECT_TRUE(values == (changes ? whole.at(name) : before.at(name))) << name;
+      }
+      EXPECT_GT(trained, 3);
+      EXPECT_GT(frozen, 3);
+    }
+  }
+}
+
 /// Of worlds on a device that works later: communicators of its memory only, and where mirrors are.
 constexpr std::pair<bool, MirrorPlace> kDeferredVariants[] = {
     {false, MirrorPlace::kDevice}, {true, MirrorPlace::kDevice}, {false, MirrorPlace::kCpu}};
@@ -612,6 +707,13 @@ TEST(World, AWorldInWhichNothingWasDoneIsASourceToo) { ComeAndGo({}); }
 
 TEST(World, ComesAndGoesWithExperts) {
   for (const bool in_parts : {false, true}) ComeAndGo({.num_experts = 7, .in_parts = in_parts});
+}
+
+TEST(World, ComesAndGoesWithAPartOfTheModel) {
+  for (const Part part : kParts) {
+    ComeAndGo({.part = part});
+    ComeAndGo({.num_experts = 5, .part = part});
+  }
 }
 
 TEST(World, ComesAndGoesWithEveryOptimizer) {
@@ -720,6 +822,10 @@ void EvaluateAndGiveWeights(Setting setting) {
 
 TEST(World, EvaluatesAndGivesItsWeightsAlike) { EvaluateAndGiveWeights({}); }
 
+TEST(World, EvaluatesAlikeWithAPartOfTheModel) {
+  for (const Part part : kParts) EvaluateAndGiveWeights({.part = part});
+}
+
 // Of 7 microbatches some ranks have none in the last pass, and serve those that have.
 TEST(World, EvaluatesAlikeWithExpertsInParts) { EvaluateAndGiveWeights({.num_experts = 5, .in_parts = true}); }
 
@@ -772,6 +878,8 @@ void DieAndJoin(Setting setting) {
 }
 
 TEST(World, WhatIsLeftHasEveryBit) { DieAndJoin({}); }
+
+TEST(World, WhatIsLeftHasEveryBitOfAdapters) { DieAndJoin({.part = Part::kAdaptersWithDropout}); }
 
 TEST(World, WhatIsLeftHasEveryBitOfExpertsThatAreComputedWhereTheyLie) {
   DieAndJoin({.num_experts = 6, .in_parts = true});

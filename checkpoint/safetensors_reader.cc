@@ -62,6 +62,11 @@ absl::Status SafetensorsReader::Read(const std::string& name, int64_t first, abs
   if (out.empty()) return absl::OkStatus();
   const uint8_t* data = file_.data() + data_begin_ + entry.begin + static_cast<uint64_t>(first * bytes);
   const int64_t bad = DecodeFloats(entry.dtype, data, out);
+  constexpr int64_t kForgottenBytes = 1 << 20;  // a model is not to be in memory twice; less is not worth the call
+  if (const auto read = static_cast<int64_t>(out.size()) * bytes; read >= kForgottenBytes) {
+    const auto begin = static_cast<size_t>(data - file_.data());
+    file_.Forget(begin, begin + static_cast<size_t>(read));
+  }
   if (bad < 0) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(where, ": element ", first + bad, " is NaN or infinite"));
 }

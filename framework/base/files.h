@@ -37,6 +37,9 @@ class MappedFile {
   const uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
 
+  /// Gives back the memory in which bytes [begin, end) were read; who reads them again reads the file again.
+  void Forget(size_t begin, size_t end) const;
+
  private:
   const uint8_t* data_ = nullptr;
   size_t size_ = 0;

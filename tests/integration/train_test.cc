@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/command.h"
+#include "tests/integration/tiny_runs.h"
 
 namespace holdfast::integration {
 namespace {
@@ -22,47 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 namespace fs = std::filesystem;
 
-class TrainTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    directory_ = fs::path(::testing::TempDir()) /
-                 (std::string("train_test_") + ::testing::UnitTest::GetInstance()->current_test_info()->name() + "_" +
-                  std::to_string(getpid()));
-    fs::remove_all(directory_);
-    fs::create_directories(directory_);
-    std::string text;
-    for (int i = 0; text.size() < 20000; ++i) text += "line " + std::to_string(i * i % 97) + " of the story\n";
-    WriteAll(directory_ / "text.txt", text);
-    const CommandResult packed = RunHoldfast({"data", "pack", Path("text.txt"), "--out", Path("train.bin"),
-                                              "--validation-fraction", "0.1", "--validation-out", Path("valid.bin")});
-    ASSERT_EQ(packed.exit_code, 0) << packed.output;
-    WriteConfig("config.yaml", 12);
-  }
-  void TearDown() override { fs::remove_all(directory_); }
-
-  void WriteConfig(const std::string& name, int steps, const std::string& more = "") {
-    WriteAll(directory_ / name,
-             "model: {family: llama, vocab_size: 256, num_layers: 2, hidden_size: 32, num_heads: 4,\n"
-             "        num_kv_heads: 2, intermediate_size: 64, max_sequence_length: 32}\n"
-             "data: {train: [" +
-                 Path("train.bin") + "], validation: [" + Path("valid.bin") +
-                 "]}\n"
-                 "batch: {sequence_length: 32, microbatch_size: 2, microbatches: 2}\n"
-                 "train: {steps: " +
-                 std::to_string(steps) +
-                 ", validate_every_steps: 5}\n"
-                 "log: {digest_every_steps: 4, sample_bytes: 20}\n" +
-                 more);
-  }
-  std::string Path(const std::string& name) const { return (directory_ / name).string(); }
-  CommandResult Train(const std::string& run, std::vector<std::string> more = {}) {
-    std::vector<std::string> arguments{"train", Path("config.yaml"), "--run-dir", Path(run)};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return RunHoldfast(arguments);
-  }
-
-  fs::path directory_;
-};
+using TrainTest = TinyRuns;
 
 TEST_F(TrainTest, EqualBitsFromProcessToProcessAndForAnyNumberOfThreads) {
   const CommandResult a = Train("a");
@@ -197,17 +158,6 @@ TEST_F(TrainTest, ASavedModelIsEvaluatedSampledAndTrainedOn) {
   EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("b")}).exit_code, 1);
 }
 
-/// Settings that make the test's model one of five experts a layer and a shared one.
-std::vector<std::string> WithExperts(std::vector<std::string> more = {}) {
-  std::vector<std::string> arguments;
-  for (const char* key : {"family=qwen2_moe", "num_experts=5", "experts_per_token=2", "expert_intermediate_size=24",
-                          "shared_expert_intermediate_size=16"}) {
-    arguments.insert(arguments.end(), {"--set", absl::StrCat("model.", key)});
-  }
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
-}
-
 TEST_F(TrainTest, AMixtureOfExpertsHasEqualBitsInAnyWorldAndAfterAKill) {
   const CommandResult one = Train("1", WithExperts());
   ASSERT_EQ(one.exit_code, 0) << one.output;
@@ -294,18 +244,8 @@ TEST_F(TrainTest, AMixtureResumesAtAnotherDegreeOfExpertParallelism) {
   const CommandResult one = Train("1", with("1", "gather"));
   ASSERT_EQ(one.exit_code, 0) << one.output;
   EXPECT_THAT(ReadAll(directory_ / "1/metrics.jsonl"), HasSubstr("\"dropped_choices\""));
-  const auto kill_after = [&](const std::string& what, const std::vector<std::string>& settings) {
-    std::vector<std::string> arguments{"train", Path("config.yaml"), "--run-dir", Path("killed")};
-    arguments.insert(arguments.end(), settings.begin(), settings.end());
-    setenv("HOLDFAST_TEST_SLOWDOWN_MS", "200", 1);
-    Command run(arguments);
-    unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
-    EXPECT_TRUE(run.WaitForOutput(what));
-    run.Signal(SIGKILL);
-    run.Wait();
-  };
-  kill_after("checkpoint of step 4", with("2", "move"));
-  kill_after("checkpoint of step 8", with("3", "gather"));
+  TrainUntil("checkpoint of step 4", "killed", with("2", "move"));
+  TrainUntil("checkpoint of step 8", "killed", with("3", "gather"));
   const CommandResult resumed = Train("killed", with("4", "move"));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_THAT(resumed.output, HasSubstr("the newest that can be used"));

@@ -1,0 +1,193 @@
+// Proves what a user sees of training a part of a model, or adapters beside it, with the real binary: equal bits in any
+// world and after kills, what is not trained stays as it was and is in no checkpoint, adapters are saved, evaluated,
+// sampled and merged, and what cannot be is refused with a clear error and nothing left.
+
+#include <algorithm>
+#include <filesystem>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/command.h"
+#include "tests/integration/tiny_runs.h"
+
+namespace holdfast::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+namespace fs = std::filesystem;
+
+class FineTuneTest : public TinyRuns {
+ protected:
+  void SetUp() override {
+    TinyRuns::SetUp();
+    const CommandResult base = Train("base", {"--set", "train.steps=6"});
+    ASSERT_EQ(base.exit_code, 0) << base.output;
+  }
+
+  /// Arguments of a run from the base.
+  std::vector<std::string> FromBase(const std::vector<std::string>& settings) const {
+    std::vector<std::string> arguments{"--set", "train.init_from=" + Path("base/model")};
+    for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    return arguments;
+  }
+  static std::vector<std::string> On(int workers, std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--workers", std::to_string(workers)});
+    return arguments;
+  }
+  void ExpectEqual(const std::string& a, const std::string& b) const {
+    const CommandResult compared = RunHoldfast({"compare", Path(a), Path(b)});
+    EXPECT_EQ(compared.exit_code, 0) << compared.output;
+  }
+  /// "loss 1.234 nats per token" and what follows.
+  std::string Evaluate(const std::string& model) const {
+    const CommandResult eval =
+        RunHoldfast({"eval", Path(model), Path("valid.bin"), "--sequence-length", "32", "--dtype", "f32"});
+    EXPECT_EQ(eval.exit_code, 0) << eval.output;
+    const size_t loss = eval.output.find("loss");
+    return loss == std::string::npos ? "" : eval.output.substr(loss);
+  }
+  CommandResult Export(const std::string& run, const std::string& out,
+                       const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> arguments{"ckpt", "export", Path(run), Path(out)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunHoldfast(arguments);
+  }
+};
+
+const std::vector<std::string> kAdapters = {"lora.rank=3", "lora.alpha=6", "lora.dropout=0.1",
+                                            "lora.targets=[attention, mlp]", "optimizer.lr=0.01"};
+const std::vector<std::string> kPart = {"train.only=[\"blocks.1.*\", \"*norm*\"]", "train.freeze=\"blocks.1.mlp.*\""};
+
+TEST_F(FineTuneTest, EqualBitsInAnyWorldAndAfterKills) {
+  for (const auto& [name, settings] : {std::pair{"adapters", kAdapters}, std::pair{"part", kPart}}) {
+    const std::string one = std::string(name) + "1", killed = std::string(name) + "killed";
+    const CommandResult trained = Train(one, FromBase(settings));
+    ASSERT_EQ(trained.exit_code, 0) << trained.output;
+    EXPECT_THAT(trained.output, HasSubstr(", trained "));
+    for (const int workers : {3, 7}) {
+      const std::string run = std::string(name) + std::to_string(workers);
+      std::vector<std::string> arguments = On(workers, FromBase(settings));
+      arguments.insert(arguments.end(), {"--set", "train.recompute=block", "--set", "batch.microbatches=2"});
+      const CommandResult in_world = Train(run, arguments);
+      EXPECT_EQ(in_world.exit_code, 0) << in_world.output;
+      ExpectEqual(one, run);
+    }
+    std::vector<std::string> saving = settings;
+    saving.emplace_back("checkpoint.every_steps=4");
+    TrainUntil("checkpoint of step 4", killed, On(2, FromBase(saving)));
+    TrainUntil("checkpoint of step 8", killed, On(3, FromBase(saving)));
+    const CommandResult resumed = Train(killed, FromBase(saving));
+    EXPECT_EQ(resumed.exit_code, 0) << resumed.output;
+    EXPECT_THAT(resumed.output, HasSubstr("the newest that can be used"));
+    ExpectEqual(one, killed);
+  }
+}
+
+TEST_F(FineTuneTest, AMixtureOfExpertsToo) {
+  ASSERT_EQ(Train("moe", WithExperts({"--set", "train.steps=4"})).exit_code, 0);
+  const auto from = [&](int workers, const std::string& setting) {
+    return On(workers, WithExperts({"--set", "train.init_from=" + Path("moe/model"), "--set", setting}));
+  };
+  for (const char* setting : {"lora.rank=2", "train.only=\"*.experts.*\"", "train.freeze=\"*.experts.?.*\""}) {
+    fs::remove_all(Path("1"));
+    fs::remove_all(Path("3"));
+    const CommandResult one = Train("1", from(1, setting)), three = Train("3", from(3, setting));
+    EXPECT_EQ(one.exit_code, 0) << one.output;
+    EXPECT_EQ(three.exit_code, 0) << three.output;
+    ExpectEqual("1", "3");
+  }
+}
+
+TEST_F(FineTuneTest, WhatIsNotTrainedStaysAsItWasAndIsInNoCheckpoint) {
+  const CommandResult trained = Train("part", FromBase(kPart));
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const CommandResult listed = RunHoldfast({"ckpt", "diff", Path("part"), Path("part")});
+  EXPECT_EQ(listed.exit_code, 0) << listed.output;
+  const CommandResult exported = Export("part", "exported");
+  ASSERT_EQ(exported.exit_code, 0) << exported.output;
+  EXPECT_EQ(ReadAll(Path("exported/model.safetensors")), ReadAll(Path("part/model/model.safetensors")));
+  EXPECT_EQ(ReadAll(Path("exported/config.json")), ReadAll(Path("base/model/config.json")));
+  EXPECT_NE(Evaluate("exported"), Evaluate("base"));
+  uintmax_t bytes = 0, whole = 0;
+  for (const auto& [run, sum] : {std::pair{"part", &bytes}, std::pair{"base", &whole}}) {
+    for (const auto& file : fs::recursive_directory_iterator(Path(std::string(run) + "/checkpoints"))) {
+      if (file.path().extension() == ".h5") *sum = std::max<uintmax_t>(*sum, file.file_size());
+    }
+  }
+  EXPECT_GT(bytes, 0u);
+  EXPECT_LT(bytes, whole * 3 / 5);
+  // The same of a checkpoint in another place than the model that it needs.
+  fs::rename(Path("base/model"), Path("moved"));
+  const CommandResult lost = Export("part", "lost");
+  EXPECT_EQ(lost.exit_code, 1);
+  EXPECT_THAT(lost.output, HasSubstr("--base DIR"));
+  EXPECT_FALSE(fs::exists(Path("lost")));
+  const CommandResult found = Export("part", "found", {"--base", Path("moved")});
+  EXPECT_EQ(found.exit_code, 0) << found.output;
+  EXPECT_EQ(ReadAll(Path("found/model.safetensors")), ReadAll(Path("part/model/model.safetensors")));
+}
+
+TEST_F(FineTuneTest, AdaptersAreSavedEvaluatedSampledAndMerged) {
+  const CommandResult trained = Train("tuned", FromBase(kAdapters));
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  EXPECT_THAT(trained.output, HasSubstr("sample:"));
+  EXPECT_FALSE(fs::exists(Path("tuned/model/model.safetensors")));
+  const CommandResult exported = Export("tuned", "adapters");
+  ASSERT_EQ(exported.exit_code, 0) << exported.output;
+  for (const char* file : {"/adapter_model.safetensors", "/adapter_config.json"}) {
+    EXPECT_EQ(ReadAll(Path("adapters") + file), ReadAll(Path("tuned/model") + file)) << file;
+  }
+  const CommandResult merged = Export("tuned", "merged", {"--merge"});
+  ASSERT_EQ(merged.exit_code, 0) << merged.output;
+  EXPECT_EQ(Evaluate("tuned"), Evaluate("merged"));
+  EXPECT_EQ(Evaluate("adapters"), Evaluate("merged"));
+  EXPECT_NE(Evaluate("base"), Evaluate("merged"));
+  const CommandResult sample = RunHoldfast({"sample", Path("tuned"), "--tokens", "10", "--prompt", "line"});
+  EXPECT_EQ(sample.exit_code, 0) << sample.output;
+  const CommandResult no_adapters = Export("base", "no", {"--merge"});
+  EXPECT_EQ(no_adapters.exit_code, 1);
+  EXPECT_THAT(no_adapters.output, HasSubstr("the run had no adapters"));
+  EXPECT_FALSE(fs::exists(Path("no")));
+}
+
+TEST_F(FineTuneTest, AnotherBaseThanTheRunBeganWithIsRefused) {
+  std::vector<std::string> settings = kAdapters;
+  settings.emplace_back("checkpoint.every_steps=4");
+  ASSERT_EQ(Train("tuned", FromBase(settings)).exit_code, 0);
+  ASSERT_EQ(Train("other", {"--set", "train.steps=7"}).exit_code, 0);
+  fs::rename(Path("base/model"), Path("base/was"));
+  fs::copy(Path("other/model"), Path("base/model"));
+  const CommandResult sample = RunHoldfast({"sample", Path("tuned"), "--tokens", "10"});
+  EXPECT_EQ(sample.exit_code, 1);
+  EXPECT_THAT(sample.output, HasSubstr("the adapters are for another model"));
+  const CommandResult merged = Export("tuned", "merged", {"--merge"});
+  EXPECT_EQ(merged.exit_code, 1);
+  EXPECT_THAT(merged.output, HasSubstr("this is another model than the run began with"));
+  EXPECT_FALSE(fs::exists(Path("merged")));
+  settings.emplace_back("train.steps=14");
+  const CommandResult resumed = Train("tuned", FromBase(settings));
+  EXPECT_THAT(resumed.output, HasSubstr("train.init_digest was"));
+}
+
+TEST_F(FineTuneTest, WhatCannotBeIsRefusedAndNothingIsLeft) {
+  const auto expect = [&](const std::vector<std::string>& settings, int exit_code, const std::string& part) {
+    const CommandResult trained = Train("bad", FromBase(settings));
+    EXPECT_EQ(trained.exit_code, exit_code) << trained.output;
+    EXPECT_THAT(trained.output, HasSubstr(part));
+    EXPECT_FALSE(fs::exists(Path("bad/metrics.jsonl")));
+  };
+  expect({"train.only=\"blocks.7.*\""}, 1, "train.only: 'blocks.7.*' matches no parameter");
+  expect({"train.freeze=blocks.1.attention.qkv.weigth"}, 1, "did you mean 'blocks.1.attention.qkv.weight'");
+  expect({"train.freeze=\"*\""}, 1, "nothing is left that could be trained");
+  expect({"lora.rank=2", "train.only=\"*norm*\""}, 2, "with adapters nothing else is trained");
+  expect({"lora.rank=2", "lora.targets=[q_prj]"}, 2, "did you mean 'q_proj'");
+  expect({"lora.rank=2", "lora.targets=[]"}, 2, "no layer is named");
+  expect({"lora.rank=2", "train.init_from="}, 2, "train.init_from, which is not set");
+  expect({"train.only=\"*norm*\"", "parallel.experts=move"}, 2, "parallel.experts");
+  expect({"lora.rank=2", "train.init_digest=0123456789abcdef"}, 1, "this is another model than the run began with");
+  expect({"lora.rank=2", "train.init_from=" + Path("nowhere")}, 1, "nowhere");
+}
+
+}  // namespace
+}  // namespace holdfast::integration

@@ -79,6 +79,11 @@ absl::Status MakeRoom(Storage& storage) {
 }  // namespace
 
 absl::StatusOr<ModelImport> ModelImport::Open(const Config& config, const std::string& directory) {
+  if (config.trains_part()) {
+    return absl::InvalidArgumentError(
+        "a checkpoint of a whole model is of no use to a config that trains a part of it, or adapters: set "
+        "train.init_from to the saved model instead");
+  }
   Config on_cpu = config;
   on_cpu.train.device = DeviceKind::kCpu;
   ASSIGN_OR_RETURN(const auto device, MakeDevice(on_cpu.train));

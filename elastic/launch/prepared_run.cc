@@ -127,6 +127,7 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
       return entry.manifest.name.ToString() == run->usable.front().name;
     });
     RETURN_IF_ERROR(CheckImported(config, chosen->manifest));
+    RETURN_IF_ERROR(CheckFrozenWeights(config, chosen->manifest));
     RETURN_IF_ERROR(CheckPlanes(chosen->manifest, tensors));
     run->warning = Differences(config, chosen->manifest);
   } else if (options.workers_are_new && run->history.recorded_step > 0) {

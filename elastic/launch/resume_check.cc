@@ -59,6 +59,17 @@ std::string Differences(const Config& config, const Manifest& manifest) {
                       "): the run may differ from one that was never stopped");
 }
 
+absl::Status CheckFrozenWeights(const Config& config, const Manifest& manifest) {
+  if (!config.trains_part()) return absl::OkStatus();
+  const auto stored = ParseConfig(manifest.config, manifest.name.ToString(), {}, {.families = FamilyPresets()});
+  if (!stored.ok() || stored->train.init_digest.empty()) return absl::OkStatus();
+  if (stored->train.init_digest == config.train.init_digest) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(manifest.name.ToString(), " holds what was trained beside weights with the digest ",
+                   stored->train.init_digest, ", but those in ", config.train.init_from, " have ",
+                   config.train.init_digest, ": bring those back, or begin another run"));
+}
+
 absl::Status CheckImported(const Config& config, const Manifest& manifest) {
   if (manifest.sharding != kImported) return absl::OkStatus();
   const auto imported = ParseConfig(manifest.config, manifest.name.ToString(), {}, {.families = FamilyPresets()});

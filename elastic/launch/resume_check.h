@@ -17,4 +17,7 @@ std::string Differences(const Config& config, const Manifest& manifest);
 /// no run of its own that a change could be meant for: its weights mean what its files say.
 absl::Status CheckImported(const Config& config, const Manifest& manifest);
 
+/// FailedPrecondition if the checkpoint has a part of a model, or adapters, and the rest of the model is another now.
+absl::Status CheckFrozenWeights(const Config& config, const Manifest& manifest);
+
 }  // namespace holdfast

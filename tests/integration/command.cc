@@ -12,10 +12,10 @@
 
 namespace holdfast::integration {
 
-Command::Command(std::vector<std::string> arguments) {
+Command::Command(std::vector<std::string> arguments, std::string program) {
   int ends[2];
   if (pipe(ends) != 0) return;
-  arguments.insert(arguments.begin(), HOLDFAST_BINARY);
+  arguments.insert(arguments.begin(), std::move(program));
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);

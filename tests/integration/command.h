@@ -17,7 +17,7 @@ struct CommandResult {
 
 class Command {
  public:
-  explicit Command(std::vector<std::string> arguments);
+  explicit Command(std::vector<std::string> arguments, std::string program = HOLDFAST_BINARY);
   ~Command();  // kills what still runs
 
   void Signal(int signal);

@@ -165,9 +165,12 @@ TEST_F(FineTuneTest, AnotherBaseThanTheRunBeganWithIsRefused) {
   EXPECT_EQ(merged.exit_code, 1);
   EXPECT_THAT(merged.output, HasSubstr("this is another model than the run began with"));
   EXPECT_FALSE(fs::exists(Path("merged")));
+  const std::string metrics = ReadAll(Path("tuned/metrics.jsonl"));
   settings.emplace_back("train.steps=14");
   const CommandResult resumed = Train("tuned", FromBase(settings));
-  EXPECT_THAT(resumed.output, HasSubstr("train.init_digest was"));
+  EXPECT_EQ(resumed.exit_code, 1);
+  EXPECT_THAT(resumed.output, HasSubstr("bring those back, or begin another run"));
+  EXPECT_EQ(ReadAll(Path("tuned/metrics.jsonl")), metrics);
 }
 
 TEST_F(FineTuneTest, WhatCannotBeIsRefusedAndNothingIsLeft) {
@@ -187,6 +190,12 @@ TEST_F(FineTuneTest, WhatCannotBeIsRefusedAndNothingIsLeft) {
   expect({"train.only=\"*norm*\"", "parallel.experts=move"}, 2, "parallel.experts");
   expect({"lora.rank=2", "train.init_digest=0123456789abcdef"}, 1, "this is another model than the run began with");
   expect({"lora.rank=2", "train.init_from=" + Path("nowhere")}, 1, "nowhere");
+  const CommandResult imported =
+      RunHoldfast({"ckpt", "import", Path("base/model"), Path("imported"), "--config", Path("config.yaml"), "--set",
+                   "lora.rank=2", "--set", "train.init_from=" + Path("base/model")});
+  EXPECT_EQ(imported.exit_code, 1);
+  EXPECT_THAT(imported.output, HasSubstr("set train.init_from to the saved model instead"));
+  EXPECT_FALSE(fs::exists(Path("imported")));
 }
 
 }  // namespace

@@ -187,7 +187,7 @@ TEST_F(TrainTest, ASavedModelIsEvaluatedSampledAndTrainedOn) {
   EXPECT_EQ(eval.exit_code, 0) << eval.output;
   EXPECT_THAT(eval.output, HasSubstr("perplexity"));
   const auto sample = [&](const std::string& seed) {
-    return RunHoldfast({"sample", Path("a/model"), "--tokens", "30", "--seed", seed, "--prompt", "line"});
+    return RunHoldfast({"sample", Path("a/model"), "--tokens", "20", "--seed", seed, "--prompt", "line"});
   };
   EXPECT_EQ(sample("1").exit_code, 0) << sample("1").output;
   EXPECT_EQ(sample("1").output, sample("1").output);
@@ -195,6 +195,63 @@ TEST_F(TrainTest, ASavedModelIsEvaluatedSampledAndTrainedOn) {
   const CommandResult more = Train("b", {"--set", "train.init_from=" + Path("a/model")});
   EXPECT_EQ(more.exit_code, 0) << more.output;
   EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("b")}).exit_code, 1);
+}
+
+/// What is printed below the line that says whose sample it is.
+std::string TextOf(const std::string& output, const std::string& whose) {
+  const size_t head = output.find("--- " + whose + "\n");
+  if (head == std::string::npos) return "no " + whose + " in " + output;
+  const size_t begin = output.find('\n', head) + 1;
+  return output.substr(begin, output.find("--- prompt", begin) - begin);
+}
+
+TEST_F(TrainTest, SamplesOfManyPromptsAreThoseOfEachAlone) {
+  ASSERT_EQ(Train("a").exit_code, 0);
+  WriteAll(directory_ / "prompts.txt", "line 4 of\n\nthe\n");
+  const auto sample = [&](std::vector<std::string> more) {
+    std::vector<std::string> all{"sample", Path("a"), "--tokens", "24", "--stop", "o", "--log-level", "error"};
+    all.insert(all.end(), more.begin(), more.end());
+    return RunHoldfast(all);
+  };
+  const std::vector<std::string> many{"--prompt", "a line", "--prompts", Path("prompts.txt"), "--samples", "3"};
+  const CommandResult all = sample(many);
+  ASSERT_EQ(all.exit_code, 0) << all.output;
+  const std::vector<std::string> prompts{"a line", "line 4 of", "the"};
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const CommandResult alone = sample({"--prompt", prompts[i], "--threads", "1"});
+    EXPECT_EQ(TextOf(all.output, absl::StrCat("prompt ", i + 1, ", sample 1")), alone.output);
+    EXPECT_THAT(alone.output.substr(prompts[i].size()), Not(HasSubstr("o"))) << "which is a stop";
+  }
+  EXPECT_NE(TextOf(all.output, "prompt 1, sample 1"), TextOf(all.output, "prompt 1, sample 2"));
+  for (const char* batch : {"1", "2", "50"}) {
+    std::vector<std::string> other = many;
+    other.insert(other.end(), {"--batch", batch, "--threads", "3"});
+    const CommandResult again = sample(other);
+    for (const char* whose : {"prompt 1, sample 3", "prompt 2, sample 2", "prompt 3, sample 1"}) {
+      EXPECT_EQ(TextOf(again.output, whose), TextOf(all.output, whose)) << "in batches of " << batch;
+    }
+  }
+}
+
+TEST_F(TrainTest, ASampleEndsWithTheContextAndBadPromptsAreErrors) {
+  ASSERT_EQ(Train("a").exit_code, 0);
+  const CommandResult full = RunHoldfast({"sample", Path("a"), "--prompt", "line", "--tokens", "100"});
+  EXPECT_EQ(full.exit_code, 0) << full.output;
+  EXPECT_THAT(full.output, HasSubstr("prompt 1, sample 1 ended early: the model takes 32 tokens"));
+  const CommandResult exact = RunHoldfast({"sample", Path("a"), "--prompt", "line", "--tokens", "29"});
+  EXPECT_THAT(exact.output, Not(HasSubstr("ended early")));
+  const auto error = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"sample", Path("a")});
+    const CommandResult result = RunHoldfast(more);
+    EXPECT_EQ(result.exit_code, 1) << result.output;
+    return result.output;
+  };
+  EXPECT_THAT(error({"--prompt", "line", "--prompt", std::string(33, 'x')}),
+              HasSubstr("error: prompt 2 has 33 tokens, and the model takes 32"));
+  EXPECT_THAT(error({"--prompt", ""}), HasSubstr("error: prompt 1 is empty"));
+  EXPECT_THAT(error({"--prompts", Path("none.txt")}), HasSubstr("none.txt"));
+  WriteAll(directory_ / "empty.txt", "\n\n");
+  EXPECT_THAT(error({"--prompts", Path("empty.txt")}), HasSubstr("empty.txt: no prompt"));
 }
 
 /// Settings that make the test's model one of five experts a layer and a shared one.

@@ -297,6 +297,7 @@ class TestModel {
   /// What passes are told of PassContext::counted.
   void SetCounted(float counted) { counted_ = counted; }
   Device& device() { return *device_; }
+  Stream& stream() { return *stream_; }
 
  private:
   template <typename Pass>

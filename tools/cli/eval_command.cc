@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <map>
 #include <memory>
 
 #include "framework/base/status.h"
@@ -11,6 +10,7 @@
 #include "framework/metrics/progress.h"
 #include "models/runtime/data_places.h"
 #include "models/runtime/multiple_choice.h"
+#include "tools/cli/dtype_argument.h"
 #include "tools/cli/place_arguments.h"
 
 namespace holdfast {
@@ -105,9 +105,7 @@ void EvalCommand::AddTo(CLI::App& command) {
                   "\"choices\": [\"...\"], \"answer\": 0}")
       ->required();
   AddPlaceOptions(command, places);
-  const std::map<std::string, ComputeDType> names = {{"bf16", ComputeDType::kBF16}, {"f32", ComputeDType::kF32}};
-  command.add_option("--dtype", dtype, "what matrices and activations are in: bf16 (the default) or f32")
-      ->transform(CLI::CheckedTransformer(names));
+  AddDTypeOption(command, dtype);
   command.add_option("--sequence-length", sequence, "0 = the model's, at most 1024")->check(CLI::Range(0, 1 << 24));
   command.add_option("--batch", batch, "sequences at a time")->check(CLI::Range(1, 65536));
   command.add_option("--microbatches", microbatches, "of a file, stop after this many; 0 = all of it")

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "framework/nn/model.h"
 
 namespace holdfast {
@@ -62,6 +63,14 @@ class LanguageModel : public Model {
 
   /// Logits (B, V) fp32 of the last token of each sequence; `logits` is a device pointer.
   virtual absl::Status LastLogits(const TokenBatch& batch, const PassContext& context, float* logits) = 0;
+
+  /// What Evaluate does, and see(logits) with the logits (n, V) fp32 of the rows in their order, some at a time, in
+  /// memory of the device that is readable during the call, once the stream has been synchronized.
+  using SeeLogits = absl::FunctionRef<absl::Status(kernels::ConstMatrix logits)>;
+  virtual absl::Status EvaluateLogits(const TokenBatch& /*batch*/, const PassContext& /*context*/, float* /*losses*/,
+                                      SeeLogits /*see*/) {
+    return absl::UnimplementedError("this model shows no logits");
+  }
 
   /// Keeps the keys and values of the batch's rows; `wants_logits`: logits (R, V) fp32 of each row, what LastLogits
   /// gives for the sequence up to it, on a CPU with the same bits.

@@ -74,6 +74,8 @@ class Transformer final : public LanguageModel {
 
   absl::Status ForwardBackward(const Batch& any, const PassContext& context, float* losses) override;
   absl::Status Evaluate(const Batch& any, const PassContext& context, float* losses) override;
+  absl::Status EvaluateLogits(const TokenBatch& batch, const PassContext& context, float* losses,
+                              SeeLogits see) override;
   absl::Status LastLogits(const TokenBatch& batch, const PassContext& context, float* logits) override;
   absl::Status Continue(const ContinuedBatch& batch, const PassContext& context, bool wants_logits,
                         float* logits) override;
@@ -100,7 +102,7 @@ class Transformer final : public LanguageModel {
   absl::Status BackwardEmbedding(const Pass& pass, UnitStore& store, const TokenBatch& batch, const Saved& saved,
                                  UnitTensors embedding_gradients) const;
 
-  /// Runs the forward pass without keeping anything and calls use(weights of the head's unit, projection, stream).
+  /// Runs the forward pass without keeping anything and returns use(weights of the head's unit, projection, stream).
   template <typename Use>
   absl::Status ForwardOnly(const Pass& pass, UnitStore& store, const int32_t* tokens, Use&& use) const;
 
@@ -301,17 +303,20 @@ absl::Status Transformer::ForwardOnly(const Pass& pass, UnitStore& store, const 
     ASSIGN_OR_RETURN(stream, modules_.blocks[l].Forward(pass, unit.tensors(), stream, activations, branch));
   }
   ASSIGN_OR_RETURN(const HeadWeights weights, HeadWeights::Acquire(store, head_unit(), kEmbeddingUnit, modules_));
-  use(weights.unit.weights(), weights.projection, stream);
-  return absl::OkStatus();
+  return use(weights.unit.weights(), weights.projection, stream);
 }
 
 absl::Status Transformer::Evaluate(const Batch& any, const PassContext& context, float* losses) {
-  const TokenBatch batch = TokenBatch::Of(any);
+  return EvaluateLogits(TokenBatch::Of(any), context, losses, [](kernels::ConstMatrix) { return absl::OkStatus(); });
+}
+
+absl::Status Transformer::EvaluateLogits(const TokenBatch& batch, const PassContext& context, float* losses,
+                                         SeeLogits see) {
   RETURN_IF_ERROR(CheckSize(batch));
   const Pass pass = MakePass(batch, context, /*training=*/false);
   return ForwardOnly(pass, *context.store, batch.inputs,
                      [&](UnitTensors weights, const Tensor& projection, const ResidualStream& stream) {
-                       modules_.head.Losses(pass, weights, projection, stream, batch.targets, losses);
+                       return modules_.head.Losses(pass, weights, projection, stream, batch.targets, losses, see);
                      });
 }
 
@@ -321,6 +326,7 @@ absl::Status Transformer::LastLogits(const TokenBatch& batch, const PassContext&
   return ForwardOnly(pass, *context.store, batch.inputs,
                      [&](UnitTensors weights, const Tensor& projection, const ResidualStream& stream) {
                        modules_.head.LastLogits(pass, weights, projection, stream, logits);
+                       return absl::OkStatus();
                      });
 }
 
@@ -332,6 +338,7 @@ absl::Status Transformer::Continue(const ContinuedBatch& batch, const PassContex
   return ForwardOnly(pass, *context.store, batch.tokens,
                      [&](UnitTensors weights, const Tensor& projection, const ResidualStream& stream) {
                        if (wants_logits) modules_.head.LastLogits(pass, weights, projection, stream, logits);
+                       return absl::OkStatus();
                      });
 }
 

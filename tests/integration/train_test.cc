@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -195,6 +196,47 @@ TEST_F(TrainTest, ASavedModelIsEvaluatedSampledAndTrainedOn) {
   const CommandResult more = Train("b", {"--set", "train.init_from=" + Path("a/model")});
   EXPECT_EQ(more.exit_code, 0) << more.output;
   EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("b")}).exit_code, 1);
+}
+
+/// The mean loss of the bytes of a token file of llm.c's, by the logits (sequences, 32, 256) in a safetensors file.
+double LossByLogits(const std::string& safetensors, const std::string& token_file) {
+  const auto at = [](const std::string& bytes, size_t offset, auto value) {
+    std::memcpy(&value, bytes.data() + offset, sizeof(value));
+    return value;
+  };
+  const size_t data = 8 + at(safetensors, 0, uint64_t{});
+  const size_t rows = (safetensors.size() - data) / (256 * sizeof(float));
+  double sum = 0;
+  for (size_t row = 0; row < rows; ++row) {
+    const auto logit = [&](size_t v) { return double{at(safetensors, data + (row * 256 + v) * sizeof(float), 0.0f)}; };
+    double all = 0;
+    for (size_t v = 0; v < 256; ++v) all += std::exp(logit(v));
+    sum += std::log(all) - logit(at(token_file, 1024 + (row + 1) * sizeof(uint16_t), uint16_t{}));
+  }
+  return sum / static_cast<double>(rows);
+}
+
+TEST_F(TrainTest, LogitsGoToAFile) {
+  ASSERT_EQ(Train("a").exit_code, 0);
+  const std::vector<std::string> command{"eval", Path("a"),  Path("valid.bin"),          "--sequence-length",
+                                         "32",   "--logits", Path("logits.safetensors"), "--dtype",
+                                         "f32"};
+  const CommandResult eval = RunHoldfast(command);
+  ASSERT_EQ(eval.exit_code, 0) << eval.output;
+  const size_t loss = eval.output.find("loss        ") + 12;
+  const std::string file = ReadAll(Path("logits.safetensors")), tokens = ReadAll(Path("valid.bin"));
+  EXPECT_NEAR(LossByLogits(file, tokens), std::stod(eval.output.substr(loss)), 1e-4);
+  const size_t samples = ((tokens.size() - 1024) / sizeof(uint16_t) - 1) / 32;
+  EXPECT_NE(samples % 4, 0u) << "the last microbatch is to be one that is filled up";
+  EXPECT_THAT(file, HasSubstr(absl::StrCat("[", samples, ",32,256]")));
+
+  std::vector<std::string> other = command;
+  other[6] = Path("none/logits.safetensors");
+  EXPECT_NE(RunHoldfast(other).exit_code, 0);
+  WriteAll(directory_ / "questions.jsonl", R"({"context": "a", "choices": ["b", "c"], "answer": 0})");
+  other = {"eval", Path("a"), Path("questions.jsonl"), "--logits", Path("other.safetensors")};
+  EXPECT_THAT(RunHoldfast(other).output, HasSubstr("--logits: there is no token file"));
+  EXPECT_FALSE(fs::exists(directory_ / "other.safetensors"));
 }
 
 /// What is printed below the line that says whose sample it is.

@@ -110,6 +110,20 @@ struct AttentionShape {
   }
 };
 
+/// Causal attention of rows that continue sequences whose keys and values are kept: what AttentionForward gives for the
+/// same rows within their whole sequences, on a CPU with the same bits (of finite values).
+struct CachedAttentionArgs {
+  Matrix out;       ///< (R, H * D)
+  ConstMatrix qkv;  ///< (R, (H + 2G) * D), as for AttentionForward; its keys and values are put where they belong first
+  void* keys = nullptr;    ///< (sequences, G, capacity, D), of the dtype of qkv, and `values` alike; only what lies
+  void* values = nullptr;  ///< before a row's own position is read
+  int64_t sequences = 0, capacity = 0;
+  const int32_t* sequence_of = nullptr;  ///< (R), memory of the device. Rows of one sequence ascend by one position
+  const int32_t* position_of = nullptr;  ///< (R), likewise; below capacity
+  int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  int64_t window = 0;  ///< as in AttentionShape
+};
+
 /// One AdamW update (Loshchilov & Hutter 2019, algorithm 2) of n values as a fixed sequence of IEEE-754 binary32
 /// operations, equal on every device; see AdamWScalar in kernels/adamw.h, which is the definition.
 struct AdamWArgs {

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "models/language_model.h"
+
 namespace holdfast {
 
 namespace {
@@ -95,8 +97,29 @@ void Attention::Forward(const Pass& pass, UnitTensors weights, kernels::ConstMat
     Project(pass, weights, x, activations, qkv);
   }
   Rotate(pass, qkv, false);
-  pass.ops->AttentionForward(activations.out.matrix(), activations.lse.f32(), qkv, ShapeOf(pass));
+  if (pass.continued != nullptr) {
+    AttendKept(pass, qkv, activations.out.matrix());
+  } else {
+    pass.ops->AttentionForward(activations.out.matrix(), activations.lse.f32(), qkv, ShapeOf(pass));
+  }
   out_.Forward(pass, weights, activations.out.matrix(), y);
+}
+
+void Attention::AttendKept(const Pass& pass, kernels::ConstMatrix qkv, kernels::Matrix out) const {
+  const ContinuedBatch& batch = *pass.continued;
+  const int64_t bytes = batch.kept.Bytes(num_kv_heads_, head_dim_, pass.dtype);
+  pass.ops->CachedAttention({.out = out,
+                             .qkv = qkv,
+                             .keys = Advance(batch.kept.data, 2 * (layer_ - 1) * bytes),
+                             .values = Advance(batch.kept.data, (2 * (layer_ - 1) + 1) * bytes),
+                             .sequences = batch.kept.sequences,
+                             .capacity = batch.kept.capacity,
+                             .sequence_of = batch.sequence_of,
+                             .position_of = batch.position_of,
+                             .num_heads = num_heads_,
+                             .num_kv_heads = num_kv_heads_,
+                             .head_dim = head_dim_,
+                             .window = window_});
 }
 
 void Attention::Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,

@@ -44,6 +44,8 @@ class Attention {
   /// Fills `qkv`, neither limited nor rotated yet, and what else the norms need.
   void Project(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, const AttentionActivations& activations,
                kernels::Matrix qkv) const;
+  /// The attention of rows whose sequences' keys and values are kept.
+  void AttendKept(const Pass& pass, kernels::ConstMatrix qkv, kernels::Matrix out) const;
   void Rotate(const Pass& pass, kernels::Matrix qkv, bool inverse) const;
 
   int64_t num_heads_, num_kv_heads_, head_dim_, window_, layer_;

@@ -12,7 +12,7 @@ Embedding::Embedding(ParameterBuilder& builder, const ModelConfig& config) {
 
 void Embedding::Forward(const Pass& pass, UnitTensors weights, const int32_t* tokens, kernels::Matrix out) const {
   kernels::ConstMatrix positions;
-  if (positions_ >= 0) positions = Rows(weights[positions_], 0, pass.sequence);
+  if (positions_ >= 0) positions = weights[positions_].matrix();
   pass.ops->EmbeddingForward(out, tokens, weights[tokens_].matrix(), positions, pass.positions(),
                              pass.DropoutAt(0, RandomSite::kEmbedding));
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "framework/base/status.h"
+
 namespace holdfast {
 namespace {
 
@@ -39,8 +41,8 @@ kernels::Matrix Head::Logits(const Pass& pass, const Tensor& projection, kernels
   return logits;
 }
 
-void Head::Losses(const Pass& pass, UnitTensors weights, const Tensor& projection, const ResidualStream& in,
-                  const int32_t* targets, float* losses) const {
+absl::Status Head::Losses(const Pass& pass, UnitTensors weights, const Tensor& projection, const ResidualStream& in,
+                          const int32_t* targets, float* losses, LanguageModel::SeeLogits see) const {
   ArenaScope scope(*pass.arena);
   const NormActivations stats = norm_.Allocate(pass, pass.rows());
   const Tensor hidden = pass.Activation(in.residual.cols);
@@ -50,7 +52,9 @@ void Head::Losses(const Pass& pass, UnitTensors weights, const Tensor& projectio
     const int64_t count = std::min(block_rows_, pass.rows() - first);
     const kernels::Matrix logits = Logits(pass, projection, Rows(hidden, first, count), scratch);
     pass.ops->SoftmaxCrossEntropy(Advance(losses, first), {}, logits, Advance(targets, first), 0);
+    RETURN_IF_ERROR(see(logits));
   }
+  return absl::OkStatus();
 }
 
 void Head::LossesAndGradients(const Pass& pass, UnitTensors weights, UnitTensors gradients, const Tensor& projection,

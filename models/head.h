@@ -2,6 +2,7 @@
 // Final norm, output projection and cross-entropy. Logits exist for a fixed number of rows at a time, never for all.
 
 #include "framework/config/config.h"
+#include "models/language_model.h"
 #include "models/norm.h"
 
 namespace holdfast {
@@ -16,9 +17,9 @@ class Head {
   bool owns_projection() const { return projection_ >= 0; }
   const Tensor& Projection(UnitTensors tensors) const { return tensors[projection_]; }
 
-  /// losses (R) of the stream's value; its residual is overwritten with it.
-  void Losses(const Pass& pass, UnitTensors weights, const Tensor& projection, const ResidualStream& in,
-              const int32_t* targets, float* losses) const;
+  /// losses (R) of the stream's value; its residual is overwritten with it. see(logits): of all rows, block by block.
+  absl::Status Losses(const Pass& pass, UnitTensors weights, const Tensor& projection, const ResidualStream& in,
+                      const int32_t* targets, float* losses, LanguageModel::SeeLogits see) const;
 
   /// Losses and gradients: `gradients` of the norm and d_projection (V, C) are overwritten, `gradient` (R, C) receives
   /// the gradient of the stream's value and may be the memory of in.branch. `sum` (R, C) receives the stream's value.

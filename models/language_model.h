@@ -3,8 +3,10 @@
 // next.
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "framework/nn/model.h"
 
 namespace holdfast {
@@ -29,6 +31,28 @@ struct TokenBatch {
   }
 };
 
+/// Keys and values that are kept of sequences, in the compute dtype: for each layer the keys (sequences, G, capacity,
+/// D), behind them the values.
+struct KeyValues {
+  std::byte* data = nullptr;  // of the device; null in a planning pass
+  int64_t sequences = 0, capacity = 0;
+
+  /// Of the keys of one layer, or of its values.
+  int64_t Bytes(int64_t kv_heads, int64_t head_dim, kernels::DType dtype) const {
+    return sequences * kv_heads * capacity * head_dim * static_cast<int64_t>(kernels::SizeOf(dtype));
+  }
+};
+
+/// R tokens that continue sequences, each at its position. Device views.
+struct ContinuedBatch {
+  int64_t rows = 0;
+  const int32_t* tokens = nullptr;       // (R)
+  const int32_t* sequence_of = nullptr;  // (R); rows of one sequence ascend by one position
+  const int32_t* position_of = nullptr;  // (R)
+  const int32_t* begins = nullptr;       // (R): -position_of, as Positions take it of rows that stand alone
+  KeyValues kept = {};                   // of all positions before
+};
+
 class LanguageModel : public Model {
  public:
   absl::Span<const BatchArray> batch_arrays() const final {
@@ -39,6 +63,21 @@ class LanguageModel : public Model {
 
   /// Logits (B, V) fp32 of the last token of each sequence; `logits` is a device pointer.
   virtual absl::Status LastLogits(const TokenBatch& batch, const PassContext& context, float* logits) = 0;
+
+  /// What Evaluate does, and see(logits) with the logits (n, V) fp32 of the rows in their order, some at a time, in
+  /// memory of the device that is readable during the call, once the stream has been synchronized.
+  using SeeLogits = absl::FunctionRef<absl::Status(kernels::ConstMatrix logits)>;
+  virtual absl::Status EvaluateLogits(const TokenBatch& /*batch*/, const PassContext& /*context*/, float* /*losses*/,
+                                      SeeLogits /*see*/) {
+    return absl::UnimplementedError("this model shows no logits");
+  }
+
+  /// Keeps the keys and values of the batch's rows; `wants_logits`: logits (R, V) fp32 of each row, what LastLogits
+  /// gives for the sequence up to it, on a CPU with the same bits.
+  virtual absl::Status Continue(const ContinuedBatch& /*batch*/, const PassContext& /*context*/, bool /*wants_logits*/,
+                                float* /*logits*/) {
+    return absl::UnimplementedError("this model keeps no keys and values");
+  }
 };
 
 }  // namespace holdfast

@@ -9,6 +9,8 @@
 
 namespace holdfast {
 
+struct ContinuedBatch;
+
 /// The weights, or the gradients, of one unit in its parameters' order.
 using UnitTensors = absl::Span<const Tensor>;
 
@@ -29,6 +31,7 @@ struct Pass {
   void* statistics = nullptr;                // what a training pass tells besides its losses; null = nothing
   PartStore* parts = nullptr;                // see PassContext
   bool training = false;
+  const ContinuedBatch* continued = nullptr;  // whose rows these are: each is then a sequence of one row
   Tensor expert_counts = {};  // (L, E) int32 of a training pass: rows that chose each expert of each layer with some
 
   int64_t rows() const { return batch * sequence; }

@@ -105,6 +105,12 @@ PassPlan PlanLastLogits(LanguageModel& model, int64_t batch, int64_t sequence) {
   });
 }
 
+PassPlan PlanContinuing(LanguageModel& model, int64_t rows, bool wants_logits) {
+  return Plan(model, rows, 1, /*in_parts=*/false, [&](const Batch& dry, const PassContext& context) {
+    return model.Continue({.rows = dry.batch}, context, wants_logits, nullptr);
+  });
+}
+
 int64_t ExpertParameters(const ModelConfig& c) {
   return c.NumExpertLayers() * c.num_experts * 3 * c.expert_intermediate_size * c.hidden_size;
 }

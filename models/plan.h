@@ -23,6 +23,8 @@ struct PassPlan {
 PassPlan PlanTraining(Model& model, int64_t batch, int64_t sequence, bool in_parts = false);
 PassPlan PlanEvaluation(Model& model, int64_t batch, int64_t sequence, bool in_parts = false);
 PassPlan PlanLastLogits(LanguageModel& model, int64_t batch, int64_t sequence);
+/// Of LanguageModel::Continue; its attention is not counted, for it depends on positions.
+PassPlan PlanContinuing(LanguageModel& model, int64_t rows, bool wants_logits);
 
 /// Parameters of all experts, shared ones not counted.
 int64_t ExpertParameters(const ModelConfig& config);

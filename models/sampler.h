@@ -1,10 +1,13 @@
 #pragma once
-// Text generation by ancestral sampling.
+// Text generation by ancestral sampling, several sequences at a time. A sequence's tokens are a function of its prompt,
+// its number and the options alone: not of what is sampled beside it.
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
@@ -16,16 +19,46 @@ struct SampleOptions {
   int64_t top_k = 40;        // sample among the k likeliest; 0 = all
   double top_p = 1;  // of those among the likeliest that have this much of their probability together, at least one
   uint64_t seed = 1;
-  int64_t context = 1024;  // the model sees at most this many of the last tokens
 };
 
-/// Logits (V) of the token after `tokens`.
-using NextLogits = absl::FunctionRef<absl::StatusOr<std::vector<float>>(absl::Span<const int32_t> tokens)>;
+/// What says which tokens are likely to follow, for some sequences at a time, which it remembers.
+class Decoder {
+ public:
+  struct Beginning {
+    int64_t sequence;
+    absl::Span<const int32_t> tokens;  // may be empty
+  };
+  struct Token {
+    int64_t sequence;
+    int32_t token;
+  };
 
-/// The prompt's continuation: options.tokens tokens, fewer only if `accept(token)` returns false (end of text, a stop).
-/// The same options and logits give the same tokens. `prompt` must not be empty.
-absl::StatusOr<std::vector<int32_t>> GenerateTokens(NextLogits next_logits, absl::Span<const int32_t> prompt,
-                                                    const SampleOptions& options,
-                                                    absl::FunctionRef<bool(int32_t token)> accept);
+  virtual ~Decoder() = default;
+  virtual int64_t sequences() const = 0;
+  /// Tokens that a sequence may have.
+  virtual int64_t capacity() const = 0;
+  /// Begins these sequences anew.
+  virtual absl::Status Begin(absl::Span<const Beginning> beginnings) = 0;
+  /// Adds a token to each of these sequences, which differ. Logits (n, V) of the tokens that follow, readable until the
+  /// next call.
+  virtual absl::StatusOr<absl::Span<const float>> Add(absl::Span<const Token> tokens) = 0;
+};
+
+struct SampleRequest {
+  std::vector<int32_t> prompt;  // not empty, at most the decoder's capacity
+  uint32_t number = 0;          // samples of one prompt differ by it
+};
+
+enum class SampleEnd : uint8_t {
+  kTokens,       // as many as were asked for
+  kRefused,      // `accept` returned false: end of text, a stop
+  kContextFull,  // the decoder takes no more
+};
+
+/// Continues all prompts, as many at a time as the decoder has sequences. accept(request, token) is told each token in
+/// its order and ends its request by returning false.
+absl::StatusOr<std::vector<SampleEnd>> GenerateTokens(Decoder& decoder, absl::Span<const SampleRequest> requests,
+                                                      const SampleOptions& options,
+                                                      absl::FunctionRef<bool(size_t request, int32_t token)> accept);
 
 }  // namespace holdfast

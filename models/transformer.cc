@@ -74,7 +74,11 @@ class Transformer final : public LanguageModel {
 
   absl::Status ForwardBackward(const Batch& any, const PassContext& context, float* losses) override;
   absl::Status Evaluate(const Batch& any, const PassContext& context, float* losses) override;
+  absl::Status EvaluateLogits(const TokenBatch& batch, const PassContext& context, float* losses,
+                              SeeLogits see) override;
   absl::Status LastLogits(const TokenBatch& batch, const PassContext& context, float* logits) override;
+  absl::Status Continue(const ContinuedBatch& batch, const PassContext& context, bool wants_logits,
+                        float* logits) override;
   absl::Status Serve(const Batch& shape, const PassContext& context, bool training) override;
 
  private:
@@ -110,10 +114,9 @@ class Transformer final : public LanguageModel {
   absl::Status BackwardEmbedding(const Pass& pass, UnitStore& store, const TokenBatch& batch, const Saved& saved,
                                  UnitTensors embedding_gradients) const;
 
-  /// Runs the forward pass without keeping anything and calls use(pass, weights of the head's unit, projection,
-  /// stream).
+  /// Runs the forward pass without keeping anything and returns use(weights of the head's unit, projection, stream).
   template <typename Use>
-  absl::Status ForwardOnly(const TokenBatch& batch, const PassContext& context, Use&& use) const;
+  absl::Status ForwardOnly(const Pass& pass, UnitStore& store, const int32_t* tokens, Use&& use) const;
 
   int head_unit() const { return layout_.num_units() - 1; }
   static constexpr int kEmbeddingUnit = 0;
@@ -299,44 +302,59 @@ absl::Status Transformer::BackwardEmbedding(const Pass& pass, UnitStore& store, 
 }
 
 template <typename Use>
-absl::Status Transformer::ForwardOnly(const TokenBatch& batch, const PassContext& context, Use&& use) const {
-  RETURN_IF_ERROR(CheckSize(batch));
-  const ArenaScope scope(*context.arena);
-  const Pass pass = MakePass(batch, context, /*training=*/false);
+absl::Status Transformer::ForwardOnly(const Pass& pass, UnitStore& store, const int32_t* tokens, Use&& use) const {
+  const ArenaScope scope(*pass.arena);
   const Tensor residual = pass.Activation(config_.hidden_size);
   const Tensor branch = pass.Activation(config_.hidden_size);
-  RETURN_IF_ERROR(Embed(pass, *context.store, batch.inputs, residual));
+  RETURN_IF_ERROR(Embed(pass, store, tokens, residual));
   ResidualStream stream{.residual = residual.matrix(), .branch = {}, .dropout = {}};
   for (size_t l = 0; l < modules_.blocks.size(); ++l) {
     const ArenaScope inner(*pass.arena);
-    ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(pass, *context.store, l));
+    ASSIGN_OR_RETURN(const BlockWeights unit, AcquireBlock(pass, store, l));
     BlockActivations activations;
     activations.input = activations.middle = residual;
     modules_.blocks[l].AllocateRouting(pass, &activations);
     modules_.blocks[l].AllocateInner(pass, &activations);
     ASSIGN_OR_RETURN(stream, modules_.blocks[l].Forward(pass, unit.tensors(), stream, activations, branch));
   }
-  ASSIGN_OR_RETURN(const HeadWeights weights,
-                   HeadWeights::Acquire(*context.store, head_unit(), kEmbeddingUnit, modules_));
-  use(pass, weights.unit.weights(), weights.projection, stream);
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(const HeadWeights weights, HeadWeights::Acquire(store, head_unit(), kEmbeddingUnit, modules_));
+  return use(weights.unit.weights(), weights.projection, stream);
 }
 
 absl::Status Transformer::Evaluate(const Batch& any, const PassContext& context, float* losses) {
-  const TokenBatch batch = TokenBatch::Of(any);
-  return ForwardOnly(
-      batch, context,
-      [&](const Pass& pass, UnitTensors weights, const Tensor& projection, const ResidualStream& stream) {
-        modules_.head.Losses(pass, weights, projection, stream, batch.targets, losses);
-      });
+  return EvaluateLogits(TokenBatch::Of(any), context, losses, [](kernels::ConstMatrix) { return absl::OkStatus(); });
+}
+
+absl::Status Transformer::EvaluateLogits(const TokenBatch& batch, const PassContext& context, float* losses,
+                                         SeeLogits see) {
+  RETURN_IF_ERROR(CheckSize(batch));
+  const Pass pass = MakePass(batch, context, /*training=*/false);
+  return ForwardOnly(pass, *context.store, batch.inputs,
+                     [&](UnitTensors weights, const Tensor& projection, const ResidualStream& stream) {
+                       return modules_.head.Losses(pass, weights, projection, stream, batch.targets, losses, see);
+                     });
 }
 
 absl::Status Transformer::LastLogits(const TokenBatch& batch, const PassContext& context, float* logits) {
-  return ForwardOnly(
-      batch, context,
-      [&](const Pass& pass, UnitTensors weights, const Tensor& projection, const ResidualStream& stream) {
-        modules_.head.LastLogits(pass, weights, projection, stream, logits);
-      });
+  RETURN_IF_ERROR(CheckSize(batch));
+  const Pass pass = MakePass(batch, context, /*training=*/false);
+  return ForwardOnly(pass, *context.store, batch.inputs,
+                     [&](UnitTensors weights, const Tensor& projection, const ResidualStream& stream) {
+                       modules_.head.LastLogits(pass, weights, projection, stream, logits);
+                       return absl::OkStatus();
+                     });
+}
+
+absl::Status Transformer::Continue(const ContinuedBatch& batch, const PassContext& context, bool wants_logits,
+                                   float* logits) {
+  Pass pass = MakePass({.batch = batch.rows, .sequence = 1, .documents = {.begin = batch.begins}}, context,
+                       /*training=*/false);
+  pass.continued = &batch;
+  return ForwardOnly(pass, *context.store, batch.tokens,
+                     [&](UnitTensors weights, const Tensor& projection, const ResidualStream& stream) {
+                       if (wants_logits) modules_.head.LastLogits(pass, weights, projection, stream, logits);
+                       return absl::OkStatus();
+                     });
 }
 
 absl::Status Transformer::Serve(const Batch& shape, const PassContext& context, bool training) {

@@ -143,10 +143,16 @@ absl::Status PassRunner::Serve(int64_t batch, int64_t sequence, PartStore& parts
 }
 
 absl::StatusOr<LossSum> PassRunner::Evaluate(const CpuBatch& microbatch, UnitStore& store, PartStore* parts) {
-  BeginStep();
-  RETURN_IF_ERROR(Queue(microbatch, store, parts, [&](const Batch& batch, const PassContext& context, float* losses) {
+  const auto evaluate = [&](const Batch& batch, const PassContext& context, float* losses) {
     return model_.Evaluate(batch, context, losses);
-  }));
+  };
+  return EvaluateBy(evaluate, microbatch, store, parts);
+}
+
+absl::StatusOr<LossSum> PassRunner::EvaluateBy(Pass pass, const CpuBatch& microbatch, UnitStore& store,
+                                               PartStore* parts) {
+  BeginStep();
+  RETURN_IF_ERROR(Queue(microbatch, store, parts, pass));
   ASSIGN_OR_RETURN(const std::vector<uint64_t> statistics, TakeStatistics());
   return LossSum{.sum = std::bit_cast<double>(statistics.front()), .counted = microbatch.counted};
 }

@@ -52,8 +52,11 @@ class PassRunner {
   /// Of all passes since BeginStep, in order, as ItemStatistics::values. Waits for them.
   absl::StatusOr<std::vector<uint64_t>> TakeStatistics();
   absl::StatusOr<LossSum> Evaluate(const CpuBatch& microbatch, UnitStore& store, PartStore* parts = nullptr);
-  /// A pass that writes `outputs` values on the device, which are brought here.
   using Pass = absl::FunctionRef<absl::Status(const Batch& batch, const PassContext& context, float* outputs)>;
+  /// The same with a pass that writes losses as Model::Evaluate does.
+  absl::StatusOr<LossSum> EvaluateBy(Pass pass, const CpuBatch& microbatch, UnitStore& store,
+                                     PartStore* parts = nullptr);
+  /// A pass that writes `outputs` values on the device, which are brought here.
   absl::StatusOr<std::vector<float>> Compute(const CpuBatch& microbatch, int64_t outputs, UnitStore& store, Pass pass);
 
   Stream& stream() { return *stream_; }

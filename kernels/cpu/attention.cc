@@ -1,4 +1,4 @@
-// Attention in every arithmetic. What it is made of: head_forward-inl.h, head_backward-inl.h.
+// Attention in every arithmetic. What it is made of: head_forward-inl.h, head_backward-inl.h, head_cached-inl.h.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cc"
@@ -7,6 +7,7 @@
 #include "kernels/cpu/gemm_bf16_dot-inl.h"
 #include "kernels/cpu/gemm_fp32-inl.h"
 #include "kernels/cpu/head_backward-inl.h"
+#include "kernels/cpu/head_cached-inl.h"
 #include "kernels/cpu/head_forward-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -40,6 +41,13 @@ void AttentionBackward(Executor& executor, const Matrix& d_qkv, const ConstMatri
   BackwardPass<Fp32Kernel>(executor, d_qkv, d_out, out, lse, qkv, shape);
 }
 
+void CachedAttention(Executor& executor, const CachedAttentionArgs& args, [[maybe_unused]] Arithmetic arithmetic) {
+#if HWY_MAX_BYTES == 64
+  if (MultipliesPairs(arithmetic, args.qkv.dtype)) return CachedPass<PairKernel<Avx512Dot>>(executor, args);
+#endif
+  CachedPass<Fp32Kernel>(executor, args);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace holdfast::kernels
 HWY_AFTER_NAMESPACE();
@@ -49,6 +57,7 @@ namespace holdfast::kernels {
 
 HWY_EXPORT(AttentionForward);
 HWY_EXPORT(AttentionBackward);
+HWY_EXPORT(CachedAttention);
 
 void CpuOps::AttentionForward(Matrix out, float* lse, ConstMatrix qkv, const AttentionShape& shape) {
   HWY_DYNAMIC_DISPATCH(AttentionForward)(executor_, out, lse, qkv, shape, arithmetic_);
@@ -57,6 +66,10 @@ void CpuOps::AttentionForward(Matrix out, float* lse, ConstMatrix qkv, const Att
 void CpuOps::AttentionBackward(Matrix d_qkv, ConstMatrix d_out, ConstMatrix out, const float* lse, ConstMatrix qkv,
                                const AttentionShape& shape) {
   HWY_DYNAMIC_DISPATCH(AttentionBackward)(executor_, d_qkv, d_out, out, lse, qkv, shape, arithmetic_);
+}
+
+void CpuOps::CachedAttention(const CachedAttentionArgs& args) {
+  HWY_DYNAMIC_DISPATCH(CachedAttention)(executor_, args, arithmetic_);
 }
 
 }  // namespace holdfast::kernels

@@ -1,4 +1,5 @@
-// The matrix product in every arithmetic, and those of experts. What they are made of: gemm_product-inl.h.
+// The matrix product in every arithmetic, and those of experts. What they are made of: gemm_product-inl.h, and
+// gemm_few_rows-inl.h.
 
 #include <cstdint>
 
@@ -9,8 +10,8 @@
 #include "kernels/cpu/gemm_amx-inl.h"
 #include "kernels/cpu/gemm_bf16_dot-inl.h"
 #include "kernels/cpu/gemm_experts-inl.h"
+#include "kernels/cpu/gemm_few_rows-inl.h"
 #include "kernels/cpu/gemm_fp32-inl.h"
-#include "kernels/cpu/gemm_product-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
@@ -32,7 +33,7 @@ void WithKernel([[maybe_unused]] DType a, [[maybe_unused]] DType b, [[maybe_unus
 void Gemm(Executor& executor, const GemmArgs& args, Arithmetic arithmetic) {
   if (args.c.rows <= 0 || args.c.cols <= 0) return;
   WithKernel(args.a.dtype, args.b.dtype, arithmetic,
-             [&](auto kernel) { Product<decltype(kernel)>(executor, args).Run(); });
+             [&](auto kernel) { WithProduct<decltype(kernel)>(executor, args, [](auto product) { product.Run(); }); });
 }
 
 ConstMatrix SegmentOf(const ConstMatrix& m, const ExpertRows& rows, int64_t e) {

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
+#include "kernels/cpu/gemm_few_rows-inl.h"
 #include "kernels/cpu/gemm_product-inl.h"
 #include "kernels/cpu/views.h"
 #include "kernels/executor.h"
@@ -96,7 +97,7 @@ class ExpertProducts {
     for (int64_t task = 0; task < tasks; ++task) {
       TaskExecutor none(executor_, 0, nullptr);
       const GemmArgs args = ArgsOf(task);
-      bytes = std::max(bytes, Product<Kernel>(none, args).SharedBytes());
+      WithProduct<Kernel>(none, args, [&](const auto& product) { bytes = std::max(bytes, product.SharedBytes()); });
     }
     bytes = (bytes + 63) / 64 * 64;
     auto* const shared = static_cast<std::byte*>(
@@ -104,7 +105,7 @@ class ExpertProducts {
     ParallelFor(executor_, tasks, [&](int64_t task, int thread) {
       TaskExecutor own(executor_, thread, shared + static_cast<size_t>(thread) * bytes);
       const GemmArgs args = ArgsOf(task);
-      Product<Kernel>(own, args).Run();
+      WithProduct<Kernel>(own, args, [](auto product) { product.Run(); });
     });
   }
 

@@ -138,7 +138,7 @@ void DropPanel(const Dropout& dropout, uint64_t first, int64_t sequence, int64_t
 /// One call's arguments with one head picked.
 struct ForwardHead {
   HeadMatrix q, k, v, out;
-  float* lse;       // (T)
+  float* lse;       // (T); null: not wanted
   uint64_t random;  // dropout element of query 0, key 0
 };
 
@@ -186,6 +186,7 @@ void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t
   for (int64_t i = 0; i < queries; i += kNr) {
     StoreColumns(head.out, query0 + i, std::min<int64_t>(kNr, queries - i), s.o + i / kNr * s.o_panel, s.sum + i, d);
   }
+  if (head.lse == nullptr) return;
   for (int64_t i = 0; i < queries; ++i) {
     head.lse[query0 + i] = s.max[i] + static_cast<float>(portable::Log(double{s.sum[i]}));
   }

@@ -50,15 +50,30 @@ absl::StatusOr<std::vector<float>> LoadedModel::NextLogits(absl::Span<const int3
                          });
 }
 
-absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& path, const LoadOptions& options) {
-  const std::string saved = Exists(path + "/model") ? path + "/model" : path;  // of a run
-  const bool adapted = HoldsAdapter(saved);
-  std::string directory = saved;
-  if (adapted) {
-    ASSIGN_OR_RETURN(directory, BaseModelOf(saved));
+absl::StatusOr<std::unique_ptr<CachedDecoder>> LoadedModel::MakeDecoder(int64_t sequences, int64_t context) const {
+  return CachedDecoder::Create(*model, config, *device, runner->stream(), *store,
+                               {.sequences = sequences, .capacity = context});
+}
+
+absl::StatusOr<SavedModel> OpenSavedModel(const std::string& path) {
+  SavedModel saved;
+  const std::string of_run = path + "/model";
+  saved.directory = Exists(of_run + "/config.json") || HoldsAdapter(of_run) ? of_run : path;
+  if (HoldsAdapter(saved.directory)) {
+    saved.adapter = saved.directory;
+    ASSIGN_OR_RETURN(saved.directory, BaseModelOf(saved.adapter));
   }
-  ASSIGN_OR_RETURN(const HuggingFaceConfig parsed, ReadModelConfig(directory));
-  const int64_t longest = parsed.model.max_sequence_length;
+  ASSIGN_OR_RETURN(const HuggingFaceConfig parsed, ReadModelConfig(saved.directory));
+  saved.config = parsed.model;
+  const std::string tokenizer = saved.directory + "/tokenizer.json";
+  if (parsed.byte_tokenizer || Exists(tokenizer)) {
+    ASSIGN_OR_RETURN(saved.tokenizer, OpenTokenizer(parsed.byte_tokenizer ? "bytes" : tokenizer));
+  }
+  return saved;
+}
+
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadWeightsOf(SavedModel saved, const LoadOptions& options) {
+  const int64_t longest = saved.config.max_sequence_length;
   const int64_t sequence = options.sequence > 0 ? options.sequence : std::min(kDefaultContext, longest);
   if (sequence > longest) {
     return absl::InvalidArgumentError(
@@ -66,32 +81,35 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& p
   }
 
   auto loaded = std::make_unique<LoadedModel>();
-  loaded->directory = directory;
-  loaded->config = parsed.model;
-  const std::string tokenizer = directory + "/tokenizer.json";
-  if (parsed.byte_tokenizer || Exists(tokenizer)) {
-    ASSIGN_OR_RETURN(loaded->tokenizer, OpenTokenizer(parsed.byte_tokenizer ? "bytes" : tokenizer));
-  }
+  static_cast<SavedModel&>(*loaded) = std::move(saved);
   Config config;
-  config.model = parsed.model;
+  config.model = loaded->config;
   config.batch.sequence_length = sequence;
   config.train.compute_dtype = options.compute_dtype;
   config.train.threads = options.threads;
   ASSIGN_OR_RETURN(loaded->device, MakeDevice(config.train));
   ASSIGN_OR_RETURN(loaded->model, MakeModel(config, *loaded->device));
   LanguageModel& model = *loaded->model;
-  const size_t arena_bytes = EvaluationArenaBytes(model, parsed.model.vocab_size, options.batch, sequence);
+  const size_t arena_bytes =
+      options.whole_batches ? EvaluationArenaBytes(model, config.model.vocab_size, options.batch, sequence) : 0;
   ASSIGN_OR_RETURN(
       loaded->runner,
       PassRunner::Create(model, *loaded->device, {.max_rows = options.batch * sequence, .arena_bytes = arena_bytes}));
   kernels::Ops& ops = loaded->runner->stream().ops();
   ASSIGN_OR_RETURN(Weights weights, Weights::Create(model.layout(), model.compute_dtype(), *loaded->device, ops));
   loaded->weights = std::make_unique<Weights>(std::move(weights));
-  ASSIGN_OR_RETURN(std::vector<float> values, LoadSavedWeights(directory, parsed.model, model.layout()));
-  if (adapted) RETURN_IF_ERROR(AddAdapter(saved, parsed.model, model.layout(), &values));
+  ASSIGN_OR_RETURN(std::vector<float> values, LoadSavedWeights(loaded->directory, loaded->config, model.layout()));
+  if (!loaded->adapter.empty()) {
+    RETURN_IF_ERROR(AddAdapter(loaded->adapter, loaded->config, model.layout(), &values));
+  }
   loaded->weights->Set(values);
   loaded->store = std::make_unique<ResidentStore>(model.layout(), loaded->weights->compute());
   return loaded;
+}
+
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& path, const LoadOptions& options) {
+  ASSIGN_OR_RETURN(SavedModel saved, OpenSavedModel(path));
+  return LoadWeightsOf(std::move(saved), options);
 }
 
 }  // namespace holdfast

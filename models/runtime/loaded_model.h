@@ -11,15 +11,20 @@
 #include "framework/nn/weights.h"
 #include "framework/parallel/resident_store.h"
 #include "framework/train/pass_runner.h"
+#include "models/cached_decoder.h"
 #include "models/language_model.h"
 
 namespace holdfast {
 
-/// Members are in order of construction.
-struct LoadedModel {
-  std::string directory;
+/// What a saved model directory says besides its weights.
+struct SavedModel {
+  std::string directory, adapter;  // of adapters that are added to its weights; empty = none
   ModelConfig config;
   std::unique_ptr<const Tokenizer> tokenizer;  // null if the directory has none
+};
+
+/// Members are in order of construction.
+struct LoadedModel : SavedModel {
   std::unique_ptr<Device> device;
   std::unique_ptr<LanguageModel> model;
   std::unique_ptr<PassRunner> runner;
@@ -28,17 +33,25 @@ struct LoadedModel {
 
   /// Logits (V) of the token that follows `tokens`.
   absl::StatusOr<std::vector<float>> NextLogits(absl::Span<const int32_t> tokens) const;
+
+  /// Says what follows in so many sequences at a time, each of `context` tokens at most, which is at most the sequence
+  /// length that this was loaded for.
+  absl::StatusOr<std::unique_ptr<CachedDecoder>> MakeDecoder(int64_t sequences, int64_t context) const;
 };
 
 struct LoadOptions {
   ComputeDType compute_dtype = ComputeDType::kBF16;
   int64_t threads = 0;
   int64_t batch = 1;
-  int64_t sequence = 0;  // 0 = the model's maximum, but at most 1024
+  int64_t sequence = 0;       // 0 = the model's maximum, but at most 1024
+  bool whole_batches = true;  // takes memory for passes over batches of sequences, which a decoder does not need
 };
 
 /// `path`: a saved model directory, or a run directory that holds one. Adapters (PEFT) are added to the weights of the
 /// model that they name.
+absl::StatusOr<SavedModel> OpenSavedModel(const std::string& path);
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadWeightsOf(SavedModel saved, const LoadOptions& options);
+/// Both.
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadSavedModel(const std::string& path, const LoadOptions& options);
 
 }  // namespace holdfast

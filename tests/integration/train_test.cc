@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -148,7 +149,7 @@ TEST_F(TrainTest, ASavedModelIsEvaluatedSampledAndTrainedOn) {
   EXPECT_EQ(eval.exit_code, 0) << eval.output;
   EXPECT_THAT(eval.output, HasSubstr("perplexity"));
   const auto sample = [&](const std::string& seed) {
-    return RunHoldfast({"sample", Path("a/model"), "--tokens", "30", "--seed", seed, "--prompt", "line"});
+    return RunHoldfast({"sample", Path("a/model"), "--tokens", "20", "--seed", seed, "--prompt", "line"});
   };
   EXPECT_EQ(sample("1").exit_code, 0) << sample("1").output;
   EXPECT_EQ(sample("1").output, sample("1").output);
@@ -156,6 +157,104 @@ TEST_F(TrainTest, ASavedModelIsEvaluatedSampledAndTrainedOn) {
   const CommandResult more = Train("b", {"--set", "train.init_from=" + Path("a/model")});
   EXPECT_EQ(more.exit_code, 0) << more.output;
   EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("b")}).exit_code, 1);
+}
+
+/// The mean loss of the bytes of a token file of llm.c's, by the logits (sequences, 32, 256) in a safetensors file.
+double LossByLogits(const std::string& safetensors, const std::string& token_file) {
+  const auto at = [](const std::string& bytes, size_t offset, auto value) {
+    std::memcpy(&value, bytes.data() + offset, sizeof(value));
+    return value;
+  };
+  const size_t data = 8 + at(safetensors, 0, uint64_t{});
+  const size_t rows = (safetensors.size() - data) / (256 * sizeof(float));
+  double sum = 0;
+  for (size_t row = 0; row < rows; ++row) {
+    const auto logit = [&](size_t v) { return double{at(safetensors, data + (row * 256 + v) * sizeof(float), 0.0f)}; };
+    double all = 0;
+    for (size_t v = 0; v < 256; ++v) all += std::exp(logit(v));
+    sum += std::log(all) - logit(at(token_file, 1024 + (row + 1) * sizeof(uint16_t), uint16_t{}));
+  }
+  return sum / static_cast<double>(rows);
+}
+
+TEST_F(TrainTest, LogitsGoToAFile) {
+  ASSERT_EQ(Train("a").exit_code, 0);
+  const std::vector<std::string> command{"eval", Path("a"),  Path("valid.bin"),          "--sequence-length",
+                                         "32",   "--logits", Path("logits.safetensors"), "--dtype",
+                                         "f32"};
+  const CommandResult eval = RunHoldfast(command);
+  ASSERT_EQ(eval.exit_code, 0) << eval.output;
+  const size_t loss = eval.output.find("loss        ") + 12;
+  const std::string file = ReadAll(Path("logits.safetensors")), tokens = ReadAll(Path("valid.bin"));
+  EXPECT_NEAR(LossByLogits(file, tokens), std::stod(eval.output.substr(loss)), 1e-4);
+  const size_t samples = ((tokens.size() - 1024) / sizeof(uint16_t) - 1) / 32;
+  EXPECT_NE(samples % 4, 0u) << "the last microbatch is to be one that is filled up";
+  EXPECT_THAT(file, HasSubstr(absl::StrCat("[", samples, ",32,256]")));
+
+  std::vector<std::string> other = command;
+  other[6] = Path("none/logits.safetensors");
+  EXPECT_NE(RunHoldfast(other).exit_code, 0);
+  WriteAll(directory_ / "questions.jsonl", R"({"context": "a", "choices": ["b", "c"], "answer": 0})");
+  other = {"eval", Path("a"), Path("questions.jsonl"), "--logits", Path("other.safetensors")};
+  EXPECT_THAT(RunHoldfast(other).output, HasSubstr("--logits: there is no token file"));
+  EXPECT_FALSE(fs::exists(directory_ / "other.safetensors"));
+}
+
+/// What is printed below the line that says whose sample it is.
+std::string TextOf(const std::string& output, const std::string& whose) {
+  const size_t head = output.find("--- " + whose + "\n");
+  if (head == std::string::npos) return "no " + whose + " in " + output;
+  const size_t begin = output.find('\n', head) + 1;
+  return output.substr(begin, output.find("--- prompt", begin) - begin);
+}
+
+TEST_F(TrainTest, SamplesOfManyPromptsAreThoseOfEachAlone) {
+  ASSERT_EQ(Train("a").exit_code, 0);
+  WriteAll(directory_ / "prompts.txt", "line 4 of\n\nthe\n");
+  const auto sample = [&](std::vector<std::string> more) {
+    std::vector<std::string> all{"sample", Path("a"), "--tokens", "24", "--stop", "o", "--log-level", "error"};
+    all.insert(all.end(), more.begin(), more.end());
+    return RunHoldfast(all);
+  };
+  const std::vector<std::string> many{"--prompt", "a line", "--prompts", Path("prompts.txt"), "--samples", "3"};
+  const CommandResult all = sample(many);
+  ASSERT_EQ(all.exit_code, 0) << all.output;
+  const std::vector<std::string> prompts{"a line", "line 4 of", "the"};
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const CommandResult alone = sample({"--prompt", prompts[i], "--threads", "1"});
+    EXPECT_EQ(TextOf(all.output, absl::StrCat("prompt ", i + 1, ", sample 1")), alone.output);
+    EXPECT_THAT(alone.output.substr(prompts[i].size()), Not(HasSubstr("o"))) << "which is a stop";
+  }
+  EXPECT_NE(TextOf(all.output, "prompt 1, sample 1"), TextOf(all.output, "prompt 1, sample 2"));
+  for (const char* batch : {"1", "2", "50"}) {
+    std::vector<std::string> other = many;
+    other.insert(other.end(), {"--batch", batch, "--threads", "3"});
+    const CommandResult again = sample(other);
+    for (const char* whose : {"prompt 1, sample 3", "prompt 2, sample 2", "prompt 3, sample 1"}) {
+      EXPECT_EQ(TextOf(again.output, whose), TextOf(all.output, whose)) << "in batches of " << batch;
+    }
+  }
+}
+
+TEST_F(TrainTest, ASampleEndsWithTheContextAndBadPromptsAreErrors) {
+  ASSERT_EQ(Train("a").exit_code, 0);
+  const CommandResult full = RunHoldfast({"sample", Path("a"), "--prompt", "line", "--tokens", "100"});
+  EXPECT_EQ(full.exit_code, 0) << full.output;
+  EXPECT_THAT(full.output, HasSubstr("prompt 1, sample 1 ended early: the model takes 32 tokens"));
+  const CommandResult exact = RunHoldfast({"sample", Path("a"), "--prompt", "line", "--tokens", "29"});
+  EXPECT_THAT(exact.output, Not(HasSubstr("ended early")));
+  const auto error = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"sample", Path("a")});
+    const CommandResult result = RunHoldfast(more);
+    EXPECT_EQ(result.exit_code, 1) << result.output;
+    return result.output;
+  };
+  EXPECT_THAT(error({"--prompt", "line", "--prompt", std::string(33, 'x')}),
+              HasSubstr("error: prompt 2 has 33 tokens, and the model takes 32"));
+  EXPECT_THAT(error({"--prompt", ""}), HasSubstr("error: prompt 1 is empty"));
+  EXPECT_THAT(error({"--prompts", Path("none.txt")}), HasSubstr("none.txt"));
+  WriteAll(directory_ / "empty.txt", "\n\n");
+  EXPECT_THAT(error({"--prompts", Path("empty.txt")}), HasSubstr("empty.txt: no prompt"));
 }
 
 TEST_F(TrainTest, AMixtureOfExpertsHasEqualBitsInAnyWorldAndAfterAKill) {

@@ -1,5 +1,6 @@
 // Proves attention in the native arithmetics: values against the definition in double precision, and the bits of a
 // processor's instructions against those of an emulation, which every processor can run, for any number of threads.
+// And in every arithmetic of a CPU, that attention over kept keys and values has the bits of attention over all.
 
 #include <gtest/gtest.h>
 
@@ -9,10 +10,12 @@
 #include "framework/base/thread_pool.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "tests/kernels/attention_test_util.h"
+#include "tests/kernels/cached_attention_util.h"
 #include "tests/kernels/emulated_dot.h"
 // What is compiled once per instruction set comes after the macro in emulated_dot.h.
 #include "kernels/cpu/gemm_fp32-inl.h"
 #include "kernels/cpu/head_backward-inl.h"
+#include "kernels/cpu/head_cached-inl.h"
 #include "kernels/cpu/head_forward-inl.h"
 
 namespace holdfast::kernels::attention_test {
@@ -122,6 +125,58 @@ TEST(NativeAttentionTest, DiffersFromPortableAndLeavesFp32Alone) {
     RunOn(portable, a);
     RunOn(native, b);
     EXPECT_EQ(Differences(a, b), 0);
+  }
+}
+
+/// Several tiles, one query head to a key head and many, windows within a tile and beyond one.
+std::vector<AttentionShape> CausalShapes() {
+  std::vector<AttentionShape> shapes = {Shape(2, 40, 3, 3, 8), Shape(1, 203, 14, 2, 64), Shape(1, 97, 2, 2, 128),
+                                        Shape(1, 130, 2, 1, 256), Shape(1, 193, 33, 1, 16)};
+  for (int64_t window : {1, 2, 37, 96, 100}) shapes.push_back(Windowed(Shape(1, 203, 4, 2, 40), window));
+  return shapes;
+}
+
+template <class AnyOps>
+void ExpectBitsOfTheWhole(AnyOps ops, const Problem& problem) {
+  for (const std::vector<int64_t>& cut : Cuts(problem.shape.sequence)) {
+    Problem continued = problem;
+    Continuation(continued).Run(ops, cut);
+    EXPECT_TRUE(continued.out.SameBits(problem.out)) << cut.size() << " steps";
+  }
+}
+
+TEST(CachedAttentionOnCpu, HasTheBitsOfAttentionOverTheWholeSequence) {
+  Rng rng(NewSeed());
+  for (Arithmetic arithmetic : {Arithmetic::kPortable, Arithmetic::kAvx512Bf16, Arithmetic::kAmxBf16}) {
+    if (!CpuHas(arithmetic)) continue;
+    ThreadPool pool(3);
+    CpuOps ops(pool, arithmetic);
+    for (const AttentionShape& shape : CausalShapes()) {
+      for (DType dtype : kDTypes) {
+        SCOPED_TRACE(NameOf(shape, dtype) + " " + NameOf(arithmetic));
+        Problem problem(shape, dtype, rng);
+        ops.AttentionForward(problem.out.view(), problem.lse.data(), problem.qkv.view(), problem.shape);
+        ExpectBitsOfTheWhole(&ops, problem);
+      }
+    }
+  }
+}
+
+/// What a processor with the instructions would do, on any.
+struct EmulatedOps {
+  void CachedAttention(const CachedAttentionArgs& args) {
+    ThreadPool pool(2);
+    static_target::CachedPass<EmulatedKernel>(pool, args);
+  }
+};
+
+TEST(CachedAttentionOnCpu, HasThemInPairs) {
+  Rng rng(NewSeed());
+  EmulatedOps ops;
+  for (const AttentionShape& shape : {Shape(1, 103, 4, 2, 24), Windowed(Shape(1, 103, 4, 2, 24), 37)}) {
+    Problem problem(shape, DType::kBF16, rng);
+    RunEmulated(problem);
+    ExpectBitsOfTheWhole(&ops, problem);
   }
 }
 

@@ -62,6 +62,12 @@ class ComparingOps final : public Ops {
                          const AttentionShape& shape) override {
     Compare("AttentionBackward", {Of(d_qkv)}, [&] { ops_->AttentionBackward(d_qkv, d_out, out, lse, qkv, shape); });
   }
+  void CachedAttention(const CachedAttentionArgs& args) override {
+    const size_t element = SizeOf(args.qkv.dtype);
+    const auto kept = static_cast<size_t>(args.sequences * args.num_kv_heads * args.capacity * args.head_dim) * element;
+    Compare("CachedAttention", {Of(args.out), Bytes{args.keys, kept, element}, Bytes{args.values, kept, element}},
+            [&] { ops_->CachedAttention(args); });
+  }
   void Clip(Matrix out, ConstMatrix in, float limit) override {
     Compare("Clip", {Of(out)}, [&] { ops_->Clip(out, in, limit); });
   }

@@ -13,6 +13,7 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/gemm_amx-inl.h"
 #include "kernels/cpu/gemm_bf16_dot-inl.h"
+#include "kernels/cpu/gemm_few_rows-inl.h"
 #include "kernels/cpu/gemm_product-inl.h"
 #include "kernels/cpu/native_dot.h"
 #include "tests/kernels/emulated_dot.h"
@@ -82,6 +83,7 @@ std::vector<Case> NativeCases() {
                                   {33, 31, 100},
                                   {70, 45, 256},
                                   {100, 33, 1043},
+                                  {24, 45, 600},
                                   {13, 140, 513}}) {
       cases.push_back({m, n, k, (transposes & 1) != 0, (transposes & 2) != 0, DType::kBF16});
       cases.back().accumulate = k == 100;
@@ -99,18 +101,30 @@ int64_t Differences(const std::vector<float>& a, const std::vector<float>& b) {
   return different;
 }
 
+template <template <class> class AnyProduct, class Kernel>
+void ExpectDefinition(ThreadPool& pool, Problem problem, Arithmetic arithmetic) {
+  const std::vector<float> expected = Definition(arithmetic, problem);
+  const GemmArgs args = problem.Args();
+  AnyProduct<Kernel>(pool, args).Run();
+  EXPECT_EQ(Differences(problem.out.Values(), expected), 0) << NameOf(arithmetic);
+  EXPECT_TRUE(problem.out.PaddingIntact());
+}
+
 TEST(NativeArithmeticTest, EmulatedInstructionsGiveTheDefinition) {
   Rng rng(NewSeed());
   ThreadPool pool(2);
   for (const Case& c : NativeCases()) {
     SCOPED_TRACE(c.Name());
     const Problem problem(c, rng);
-    Problem pairs = problem, tiles = problem;
-    static_target::Product<static_target::PairKernel<EmulatedDot>>(pool, pairs.Args()).Run();
-    EXPECT_EQ(Differences(pairs.out.Values(), Definition(Arithmetic::kAvx512Bf16, problem)), 0);
-    static_target::Product<static_target::AmxKernel<EmulatedTiles>>(pool, tiles.Args()).Run();
-    EXPECT_EQ(Differences(tiles.out.Values(), Definition(Arithmetic::kAmxBf16, problem)), 0);
-    EXPECT_TRUE(pairs.out.PaddingIntact() && tiles.out.PaddingIntact());
+    ExpectDefinition<static_target::Product, static_target::PairKernel<EmulatedDot>>(pool, problem,
+                                                                                     Arithmetic::kAvx512Bf16);
+    ExpectDefinition<static_target::Product, static_target::AmxKernel<EmulatedTiles>>(pool, problem,
+                                                                                      Arithmetic::kAmxBf16);
+    if (!static_target::HasFewRows(Problem(problem).Args())) continue;
+    ExpectDefinition<static_target::FewRowsProduct, static_target::PairKernel<EmulatedDot>>(pool, problem,
+                                                                                            Arithmetic::kAvx512Bf16);
+    ExpectDefinition<static_target::FewRowsProduct, static_target::AmxKernel<EmulatedTiles>>(pool, problem,
+                                                                                             Arithmetic::kAmxBf16);
   }
 }
 

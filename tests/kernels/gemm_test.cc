@@ -123,9 +123,10 @@ TEST(GemmTest, BitsDoNotDependOnThreads) {
 /// Runs the first `rows` rows of A only, for several numbers of rows, and expects the bits of the whole.
 void ExpectRowsIndependent(TestOps& ops, const Case& c, Rng& rng) {
   SCOPED_TRACE(c.Name());
-  Problem whole(c, rng);
+  const Problem before(c, rng);
+  Problem whole = before;
   ops->Gemm(whole.Args());
-  for (int64_t rows : {1, 2, 5, 6, 7, 31, 100}) {
+  for (int64_t rows : {1, 2, 5, 6, 7, 12, 13, 23, 24, 25, 31, 100}) {
     for (int64_t first : {int64_t{0}, c.m - rows}) {
       Problem part = whole;
       GemmArgs args = part.Args();
@@ -133,6 +134,9 @@ void ExpectRowsIndependent(TestOps& ops, const Case& c, Rng& rng) {
       args.a.data = static_cast<const char*>(args.a.data) + skip;
       (c.transpose_a ? args.a.cols : args.a.rows) = rows;
       TestMatrix out(c.out, rows, c.n);
+      for (int64_t i = 0; i < rows * c.n && c.accumulate; ++i) {
+        out.Set(i / c.n, i % c.n, before.out.Get(first + i / c.n, i % c.n));
+      }
       args.c = out.view();
       ops->Gemm(args);
       int64_t different = 0;
@@ -151,6 +155,15 @@ TEST(GemmTest, ARowDoesNotDependOnTheNumberOfRows) {
     ExpectRowsIndependent(ops, {.m = 300, .n = 50, .k = 600, .in = in}, rng);
     ExpectRowsIndependent(ops, {.m = 300, .n = 50, .k = 600, .transpose_b = true, .in = in}, rng);
     ExpectRowsIndependent(ops, {.m = 300, .n = 50, .k = 600, .transpose_a = true, .in = in}, rng);
+    const Case few{.m = 200, .n = 101, .k = 1027, .transpose_b = true, .in = in};  // as sampling has them
+    for (int epilogue = 0; epilogue < 5; ++epilogue) {
+      Case c = few;
+      c.accumulate = epilogue == 1;
+      c.bias = epilogue >= 2;
+      c.gelu = c.keep_input = epilogue == 3;
+      if (epilogue == 4) c.out = in;
+      ExpectRowsIndependent(ops, c, rng);
+    }
   }
 }
 

@@ -281,6 +281,22 @@ class TestModel {
     return Run([&](auto&&... pass) { return model_->Evaluate(pass...); }, tokens, tokens.batch * tokens.sequence, 0,
                PlanEvaluation(*model_, tokens.batch, tokens.sequence).arena_bytes);
   }
+  /// The logits of all rows.
+  std::vector<float> EvaluateLogits(const Tokens& tokens) {
+    std::vector<float> all;
+    Run(
+        [&](const TokenBatch& batch, const PassContext& context, float* losses) {
+          return model_->EvaluateLogits(batch, context, losses, [&](kernels::ConstMatrix rows) {
+            for (int64_t r = 0; r < rows.rows; ++r) {
+              const float* row = static_cast<const float*>(rows.data) + r * rows.stride;
+              all.insert(all.end(), row, row + rows.cols);
+            }
+            return absl::OkStatus();
+          });
+        },
+        tokens, tokens.batch * tokens.sequence, 0, PlanEvaluation(*model_, tokens.batch, tokens.sequence).arena_bytes);
+    return all;
+  }
   std::vector<float> LastLogits(const Tokens& tokens, int64_t vocab_size) {
     return Run([&](auto&&... pass) { return model_->LastLogits(pass...); }, tokens, tokens.batch * vocab_size, 0,
                PlanLastLogits(*model_, tokens.batch, tokens.sequence).arena_bytes);
@@ -297,6 +313,7 @@ class TestModel {
   /// What passes are told of PassContext::counted.
   void SetCounted(float counted) { counted_ = counted; }
   Device& device() { return *device_; }
+  Stream& stream() { return *stream_; }
 
  private:
   template <typename Pass>

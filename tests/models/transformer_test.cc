@@ -177,6 +177,20 @@ TEST_P(TransformerTest, LastLogitsMatchReference) {
   }
 }
 
+TEST_P(TransformerTest, LogitsOfAllRowsAreThoseOfTheLastOfEachPrefix) {
+  TestModel model(config(), kBf16, 2, weights_);
+  const std::vector<float> all = model.EvaluateLogits(tokens_);
+  const int64_t vocab = config().vocab_size;
+  ASSERT_EQ(all.size(), static_cast<size_t>(tokens_.batch * tokens_.sequence * vocab));
+  for (int64_t row = 0; row < tokens_.batch * tokens_.sequence; ++row) {
+    const auto begin = tokens_.inputs.begin() + row / tokens_.sequence * tokens_.sequence;
+    const int64_t length = row % tokens_.sequence + 1;
+    const Tokens prefix{.batch = 1, .sequence = length, .inputs = {begin, begin + length}, .targets = {}};
+    const auto first = all.begin() + row * vocab;
+    EXPECT_EQ(std::vector<float>(first, first + vocab), model.LastLogits(prefix, vocab)) << "row " << row;
+  }
+}
+
 TEST_P(TransformerTest, Bf16IsNearReference) {
   TestModel model(config(), kBf16, 2, weights_);
   const std::vector<float> losses = model.Train(tokens_, kLossScale);

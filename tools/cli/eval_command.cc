@@ -5,12 +5,15 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "framework/base/status.h"
 #include "framework/data/dataset.h"
 #include "framework/metrics/progress.h"
 #include "models/runtime/data_places.h"
 #include "models/runtime/multiple_choice.h"
+#include "tools/cli/dtype_argument.h"
 #include "tools/cli/place_arguments.h"
 
 namespace holdfast {
@@ -27,6 +30,32 @@ void PrintLoss(const LossSum& total) {
               FormatCount(static_cast<double>(total.counted)).c_str(), loss, std::exp(loss));
 }
 
+/// Rows of logits on their way from the device to a file.
+class LogitsRows {
+ public:
+  /// `rows_left`: how many there are still to be written; those beyond are left out.
+  LogitsRows(Device& device, Stream& stream, SafetensorsWriter* writer, int64_t* rows_left)
+      : device_(device), stream_(stream), writer_(writer), rows_left_(rows_left) {}
+
+  absl::Status Write(const kernels::ConstMatrix& logits) {
+    RETURN_IF_ERROR(stream_.Synchronize());
+    row_.resize(static_cast<size_t>(logits.cols));
+    for (int64_t r = 0; r<logits.rows&& * rows_left_> 0; ++r, --*rows_left_) {
+      const float* from = static_cast<const float*>(logits.data) + r * logits.stride;
+      device_.CopyToCpu(row_.data(), from, row_.size() * sizeof(float));
+      RETURN_IF_ERROR(writer_->Append(row_));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  Device& device_;
+  Stream& stream_;
+  SafetensorsWriter* writer_;
+  int64_t* rows_left_;
+  std::vector<float> row_;
+};
+
 }  // namespace
 
 absl::StatusOr<int> EvalCommand::Run() const {
@@ -38,49 +67,85 @@ absl::StatusOr<int> EvalCommand::Run() const {
   std::copy_if(data.begin(), data.end(), std::back_inserter(token_files),
                [](const std::string& file) { return !HoldsQuestions(file); });
   std::printf("computes    in %s\n", dtype == ComputeDType::kBF16 ? "bf16, sums in fp32" : "fp32");
-  if (!token_files.empty()) RETURN_IF_ERROR(PrintLosses(*loaded, token_files, length));
+  RETURN_IF_ERROR(PrintLosses(*loaded, token_files, length));
   for (const std::string& file : data) {
     if (HoldsQuestions(file)) RETURN_IF_ERROR(PrintAnswers(*loaded, file, length));
   }
   return kExitDone;
 }
 
-absl::StatusOr<LossSum> EvalCommand::LossOf(const LoadedModel& loaded, const std::vector<std::string>& files,
-                                            int64_t length) const {
-  Places access(places);
-  ASSIGN_OR_RETURN(const Dataset dataset,
-                   Dataset::Open(files, length, loaded.config.vocab_size, {.files = &access, .on_scan = ScanNotice()}));
+absl::StatusOr<Dataset> EvalCommand::Open(Places& access, const LoadedModel& loaded, const std::string& file,
+                                          int64_t length) const {
+  return Dataset::Open({file}, length, loaded.config.vocab_size, {.files = &access, .on_scan = ScanNotice()});
+}
+
+int64_t EvalCommand::CountOf(const Dataset& dataset) const {
   const int64_t whole = (dataset.num_samples() + batch - 1) / batch;
-  const int64_t count = microbatches > 0 ? std::min(microbatches, whole) : whole;
+  return microbatches > 0 ? std::min(microbatches, whole) : whole;
+}
+
+absl::StatusOr<std::unique_ptr<SafetensorsWriter>> EvalCommand::OpenLogits(const LoadedModel& loaded,
+                                                                           const std::vector<std::string>& files,
+                                                                           int64_t length) const {
+  if (logits.empty()) return nullptr;
+  if (files.empty()) return absl::InvalidArgumentError("--logits: there is no token file among DATA");
+  Places access(places);
+  std::vector<SafetensorsWriter::Entry> entries;
+  std::map<std::string, std::string> metadata{{"model", loaded.directory}};
+  for (const std::string& file : files) {
+    ASSIGN_OR_RETURN(const Dataset dataset, Open(access, loaded, file, length));
+    const int64_t samples = std::min(CountOf(dataset) * batch, dataset.num_samples());
+    const std::string name = files.size() > 1 ? absl::StrCat("logits.", entries.size()) : "logits";
+    entries.push_back({name, FileDType::kF32, {samples, length, loaded.config.vocab_size}});
+    metadata[name] = file;
+  }
+  return SafetensorsWriter::Create(logits, std::move(entries), metadata);
+}
+
+absl::StatusOr<LossSum> EvalCommand::LossOf(const LoadedModel& loaded, const std::string& file, int64_t length,
+                                            SafetensorsWriter* writer) const {
+  Places access(places);
+  ASSIGN_OR_RETURN(const Dataset dataset, Open(access, loaded, file, length));
+  const int64_t count = CountOf(dataset);
   Progress progress("evaluating", count, "microbatches");
   LossSum total;
+  int64_t rows_left = dataset.num_samples() * length;  // those beyond fill up the last microbatch
+  LogitsRows rows(*loaded.device, loaded.runner->stream(), writer, &rows_left);
   for (int64_t i = 0; i < count; ++i) {
     ASSIGN_OR_RETURN(const Microbatch microbatch, ReadValidationMicrobatch(dataset, batch, i));
-    ASSIGN_OR_RETURN(const LossSum loss, loaded.runner->Evaluate(microbatch, *loaded.store));
+    const auto evaluate = [&](const Batch& any, const PassContext& context, float* losses) {
+      if (writer == nullptr) return loaded.model->Evaluate(any, context, losses);
+      return loaded.model->EvaluateLogits(TokenBatch::Of(any), context, losses,
+                                          [&](kernels::ConstMatrix of_rows) { return rows.Write(of_rows); });
+    };
+    ASSIGN_OR_RETURN(const LossSum loss, loaded.runner->EvaluateBy(evaluate, microbatch, *loaded.store));
     total.sum += loss.sum;
     total.counted += loss.counted;
     progress.Update(i + 1);
   }
   progress.Finish();
   if (total.counted == 0) {
-    return absl::FailedPreconditionError(absl::StrCat(files[0], ": none of its tokens is to be learned"));
+    return absl::FailedPreconditionError(absl::StrCat(file, ": none of its tokens is to be learned"));
   }
   return total;
 }
 
 absl::Status EvalCommand::PrintLosses(const LoadedModel& loaded, const std::vector<std::string>& files,
                                       int64_t length) const {
+  ASSIGN_OR_RETURN(const auto writer, OpenLogits(loaded, files, length));
   LossSum total;
   for (const std::string& file : files) {
-    ASSIGN_OR_RETURN(const LossSum loss, LossOf(loaded, {file}, length));
+    ASSIGN_OR_RETURN(const LossSum loss, LossOf(loaded, file, length, writer.get()));
     total.sum += loss.sum;
     total.counted += loss.counted;
     if (files.size() == 1) continue;
     std::printf("file        %s\n", file.c_str());
     PrintLoss(loss);
   }
+  if (writer != nullptr) RETURN_IF_ERROR(writer->Finish());
   if (files.size() > 1) std::printf("all files\n");
-  PrintLoss(total);
+  if (!files.empty()) PrintLoss(total);
+  if (writer != nullptr) std::printf("logits      %s\n", logits.c_str());
   return absl::OkStatus();
 }
 
@@ -105,13 +170,13 @@ void EvalCommand::AddTo(CLI::App& command) {
                   "\"choices\": [\"...\"], \"answer\": 0}")
       ->required();
   AddPlaceOptions(command, places);
-  const std::map<std::string, ComputeDType> names = {{"bf16", ComputeDType::kBF16}, {"f32", ComputeDType::kF32}};
-  command.add_option("--dtype", dtype, "what matrices and activations are in: bf16 (the default) or f32")
-      ->transform(CLI::CheckedTransformer(names));
+  AddDTypeOption(command, dtype);
   command.add_option("--sequence-length", sequence, "0 = the model's, at most 1024")->check(CLI::Range(0, 1 << 24));
   command.add_option("--batch", batch, "sequences at a time")->check(CLI::Range(1, 65536));
   command.add_option("--microbatches", microbatches, "of a file, stop after this many; 0 = all of it")
       ->check(CLI::NonNegativeNumber);
+  command.add_option("--logits", logits,
+                     "writes those of every evaluated token: safetensors, F32 (sequences, length, vocabulary)");
   command.add_option("--threads", threads, "0 = all")->check(CLI::Range(0, 4096));
 }
 

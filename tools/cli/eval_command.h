@@ -2,10 +2,13 @@
 // holdfast eval: the loss of a saved model on token files, and how many questions it answers rightly.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "checkpoint/safetensors.h"
 #include "framework/config/config.h"
+#include "framework/data/dataset.h"
 #include "framework/places/places.h"
 #include "models/runtime/loaded_model.h"
 #include "tools/cli/command.h"
@@ -17,14 +20,24 @@ struct EvalCommand {
   std::vector<std::string> data;
   int64_t sequence = 0, batch = 4, microbatches = 0, threads = 0;
   ComputeDType dtype = ComputeDType::kBF16;
+  std::string logits;  // a file to write them to; empty: none
   PlaceSettings places;
 
   void AddTo(CLI::App& command);
   absl::StatusOr<int> Run() const;
 
  private:
-  absl::StatusOr<LossSum> LossOf(const LoadedModel& loaded, const std::vector<std::string>& files,
-                                 int64_t length) const;
+  absl::StatusOr<Dataset> Open(Places& access, const LoadedModel& loaded, const std::string& file,
+                               int64_t length) const;
+  /// Microbatches of it that are evaluated.
+  int64_t CountOf(const Dataset& dataset) const;
+  /// `logits`: where they go, or null.
+  absl::StatusOr<LossSum> LossOf(const LoadedModel& loaded, const std::string& file, int64_t length,
+                                 SafetensorsWriter* logits) const;
+  /// A file for the logits of these; null if none is wanted.
+  absl::StatusOr<std::unique_ptr<SafetensorsWriter>> OpenLogits(const LoadedModel& loaded,
+                                                                const std::vector<std::string>& files,
+                                                                int64_t length) const;
   absl::Status PrintLosses(const LoadedModel& loaded, const std::vector<std::string>& files, int64_t length) const;
   absl::Status PrintAnswers(const LoadedModel& loaded, const std::string& file, int64_t length) const;
 };

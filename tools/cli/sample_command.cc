@@ -1,12 +1,20 @@
 #include "tools/cli/sample_command.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/chat/chat_template.h"
+#include "framework/data/document_reader.h"
+#include "framework/metrics/progress.h"
 #include "models/stop_text.h"
+#include "tools/cli/dtype_argument.h"
 
 namespace holdfast {
 namespace {
@@ -23,57 +31,182 @@ void Print(const std::string& text) {
   std::fflush(stdout);
 }
 
+/// The texts of all requests, printed in the order of requests: a single one as it comes, several whole, each below a
+/// line that says whose it is.
+class SampleTexts {
+ public:
+  /// `heads`: of each request, what is printed before its text, of `tokens` tokens at most.
+  SampleTexts(std::vector<std::string> heads, const std::vector<std::string>& stops, int64_t tokens)
+      : ready_(std::move(heads)), texts_(ready_.size(), StopText(stops)), done_(ready_.size()) {
+    if (ready_.size() > 1) {
+      progress_.emplace("sampling", static_cast<int64_t>(ready_.size()) * tokens, "tokens");
+    } else {
+      Print(std::exchange(ready_[0], ""));
+    }
+    left_.assign(ready_.size(), tokens);
+  }
+
+  /// Whether the request is to be continued.
+  bool Add(size_t request, const std::string& piece) {
+    const std::string sure = texts_[request].Add(piece);
+    progress_.has_value() ? void(ready_[request] += sure) : Print(sure);
+    --left_[request];
+    ++sampled_;
+    Advance(1);
+    if (texts_[request].stopped() || left_[request] == 0) End(request);
+    return !texts_[request].stopped();
+  }
+
+  /// There is no more of the request.
+  void End(size_t request) {
+    if (done_[request]) return;
+    done_[request] = true;
+    Advance(std::exchange(left_[request], 0));  // tokens that were not needed
+    ready_[request] += texts_[request].Rest() + "\n";
+    for (; next_ < done_.size() && done_[next_]; ++next_) {
+      if (progress_.has_value()) progress_->Clear();
+      Print(std::exchange(ready_[next_], ""));
+    }
+  }
+
+  int64_t sampled() const { return sampled_; }
+
+  void Finish() {
+    for (size_t request = 0; request < done_.size(); ++request) End(request);
+    if (progress_.has_value()) progress_->Finish();
+  }
+
+ private:
+  void Advance(int64_t tokens) {
+    made_ += tokens;
+    if (progress_.has_value()) progress_->Update(made_);
+  }
+
+  std::vector<std::string> ready_;  // to be printed when all before are done
+  std::vector<StopText> texts_;
+  std::vector<bool> done_;
+  std::vector<int64_t> left_;  // tokens that may still come
+  size_t next_ = 0;            // the first that is not printed
+  int64_t made_ = 0;           // or given up
+  int64_t sampled_ = 0;        // tokens
+  std::optional<Progress> progress_;
+};
+
 }  // namespace
 
-absl::StatusOr<SampleCommand::Start> SampleCommand::StartOf(const LoadedModel& loaded) const {
-  Start start{.text = prompt, .ends = {}};
-  if (loaded.tokenizer->end_of_text().has_value()) start.ends.push_back(*loaded.tokenizer->end_of_text());
-  if (!chat) return start;
-  ASSIGN_OR_RETURN(const ChatTemplate opened, ChatTemplate::Open(loaded.directory, {}));
-  Conversation conversation;
-  if (!system.empty()) {
-    ASSIGN_OR_RETURN(jinja::Value message, Message("system", system));
-    conversation.messages.push_back(std::move(message));
+absl::StatusOr<std::vector<std::string>> SampleCommand::Prompts() const {
+  std::vector<std::string> all = prompts;
+  if (!prompts_file.empty()) {
+    LocalFileAccess files;
+    ASSIGN_OR_RETURN(InputFile input, InputFile::Open(files, prompts_file));
+    const auto take = [&](std::string_view line) {
+      all.emplace_back(line);
+      return absl::OkStatus();
+    };
+    RETURN_IF_ERROR(ReadLines(input, take, [](int64_t) {}));
+    if (all.size() == prompts.size()) return absl::InvalidArgumentError(prompts_file + ": no prompt");
   }
-  ASSIGN_OR_RETURN(jinja::Value message, Message("user", prompt));
-  conversation.messages.push_back(std::move(message));
-  ASSIGN_OR_RETURN(start.text, opened.Render(conversation, /*add_generation_prompt=*/true));
+  if (all.empty()) all.emplace_back("\n");
+  return all;
+}
+
+absl::StatusOr<SampleCommand::Start> SampleCommand::StartOf(const SavedModel& saved,
+                                                            const std::vector<std::string>& given) const {
+  Start start{.texts = given, .ends = {}};
+  if (saved.tokenizer->end_of_text().has_value()) start.ends.push_back(*saved.tokenizer->end_of_text());
+  if (!chat) return start;
+  ASSIGN_OR_RETURN(const ChatTemplate opened, ChatTemplate::Open(saved.directory, {}));
+  for (std::string& text : start.texts) {
+    Conversation conversation;
+    if (!system.empty()) {
+      ASSIGN_OR_RETURN(jinja::Value message, Message("system", system));
+      conversation.messages.push_back(std::move(message));
+    }
+    ASSIGN_OR_RETURN(jinja::Value message, Message("user", text));
+    conversation.messages.push_back(std::move(message));
+    ASSIGN_OR_RETURN(text, opened.Render(conversation, /*add_generation_prompt=*/true));
+  }
   if (opened.end_of_text().has_value()) start.ends.push_back(*opened.end_of_text());
   return start;
 }
 
+absl::StatusOr<std::vector<SampleRequest>> SampleCommand::Requests(const SavedModel& saved,
+                                                                   const std::vector<std::string>& texts) const {
+  const int64_t longest = saved.config.max_sequence_length;
+  std::vector<SampleRequest> requests;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, saved.tokenizer->Encode(texts[i]));
+    if (tokens.empty()) return absl::InvalidArgumentError(absl::StrCat("prompt ", i + 1, " is empty"));
+    if (static_cast<int64_t>(tokens.size()) > longest) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("prompt ", i + 1, " has ", tokens.size(), " tokens, and the model takes ", longest));
+    }
+    for (uint32_t number = 0; number < samples; ++number) requests.push_back({tokens, number});
+  }
+  return requests;
+}
+
 absl::StatusOr<int> SampleCommand::Run() const {
-  ASSIGN_OR_RETURN(const auto loaded, LoadSavedModel(model, {.threads = threads}));
-  if (loaded->tokenizer == nullptr) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> given, Prompts());
+  ASSIGN_OR_RETURN(SavedModel saved, OpenSavedModel(model));
+  if (saved.tokenizer == nullptr) {
     return absl::FailedPreconditionError(model + " has no tokenizer.json, so text cannot be sampled from it");
   }
-  SampleOptions bounded = options;
-  bounded.context = std::min<int64_t>(options.context, loaded->config.max_sequence_length);
-  ASSIGN_OR_RETURN(const Start start, StartOf(*loaded));
-  ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, loaded->tokenizer->Encode(start.text));
-  if (tokens.empty()) return absl::InvalidArgumentError("--prompt must not be empty");
+  ASSIGN_OR_RETURN(const Start start, StartOf(saved, given));
+  ASSIGN_OR_RETURN(const std::vector<SampleRequest> requests, Requests(saved, start.texts));
+  int64_t context = 0;
+  for (const SampleRequest& request : requests) {
+    const int64_t needed = static_cast<int64_t>(request.prompt.size()) + options.tokens;
+    context = std::min(std::max(context, needed), saved.config.max_sequence_length);
+  }
+  ASSIGN_OR_RETURN(
+      const auto loaded,
+      LoadWeightsOf(std::move(saved),
+                    {.compute_dtype = dtype, .threads = threads, .sequence = context, .whole_batches = false}));
+  ASSIGN_OR_RETURN(const auto decoder,
+                   loaded->MakeDecoder(std::min(batch, static_cast<int64_t>(requests.size())), context));
 
-  if (!chat) Print(prompt);
-  StopText text(stops);
-  const auto next = [&](absl::Span<const int32_t> before) { return loaded->NextLogits(before); };
-  const auto accept = [&](int32_t token) {
-    if (std::find(start.ends.begin(), start.ends.end(), token) != start.ends.end()) return false;
-    Print(text.Add(loaded->tokenizer->Decode({token})));
-    return !text.stopped();
+  const auto name = [&](size_t request) {
+    const auto of_prompt = static_cast<size_t>(samples);
+    return absl::StrCat("prompt ", request / of_prompt + 1, ", sample ", request % of_prompt + 1);
   };
-  RETURN_IF_ERROR(GenerateTokens(next, tokens, bounded, accept).status());
-  Print(text.Rest() + "\n");
+  std::vector<std::string> heads;
+  for (size_t request = 0; request < requests.size(); ++request) {
+    const std::string& prompt = given[request / static_cast<size_t>(samples)];
+    heads.push_back(absl::StrCat(requests.size() > 1 ? "--- " + name(request) + "\n" : "", chat ? "" : prompt));
+  }
+  SampleTexts texts(std::move(heads), stops, options.tokens);
+  const auto accept = [&](size_t request, int32_t token) {
+    const bool ends = std::find(start.ends.begin(), start.ends.end(), token) != start.ends.end();
+    if (ends) texts.End(request);
+    return !ends && texts.Add(request, loaded->tokenizer->Decode({token}));
+  };
+  const auto start_time = std::chrono::steady_clock::now();
+  ASSIGN_OR_RETURN(const std::vector<SampleEnd> ends, GenerateTokens(*decoder, requests, options, accept));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_time;
+  texts.Finish();
+  LogDebug("sampled ", texts.sampled(), " tokens in ", seconds.count(), " s, prompts included");
+  for (size_t request = 0; request < ends.size(); ++request) {
+    if (ends[request] != SampleEnd::kContextFull) continue;
+    LogWarning(name(request), " ended early: the model takes ", context, " tokens");
+  }
   return kExitDone;
 }
 
 void SampleCommand::AddTo(CLI::App& command) {
   command.add_option("MODEL", model, "saved model directory, or a run directory")->required();
-  command.add_option("--prompt", prompt, "text to continue; with --chat a message to answer");
-  auto* is_chat = command.add_flag("--chat", chat, "write the prompt by the model's chat template");
+  command.add_option("--prompt", prompts, "text to continue; with --chat a message to answer; may be repeated")
+      ->allow_extra_args(false);
+  command.add_option("--prompts", prompts_file, "a file of more, one on each line");
+  command.add_option("--samples", samples, "of each prompt")->check(CLI::Range(1, 1'000'000));
+  command.add_option("--batch", batch, "how many at a time, which changes no text")->check(CLI::Range(1, 4096));
+  auto* is_chat = command.add_flag("--chat", chat, "write prompts by the model's chat template");
   command.add_option("--system", system, "a system message before it")->needs(is_chat);
-  command.add_option("--stop", stops, "end before this text; may be repeated")->check([](const std::string& stop) {
-    return stop.empty() ? std::string("a stop must not be empty") : std::string();
-  });
+  command.add_option("--stop", stops, "end before this text; may be repeated")
+      ->allow_extra_args(false)
+      ->check([](const std::string& stop) {
+        return stop.empty() ? std::string("a stop must not be empty") : std::string();
+      });
   command.add_option("--tokens", options.tokens, "tokens to generate")->check(CLI::Range(1, 1'000'000));
   command.add_option("--temperature", options.temperature, "0 = always the likeliest")->check(CLI::Range(0.0, 100.0));
   command.add_option("--top-k", options.top_k, "sample among the k likeliest; 0 = all")->check(CLI::NonNegativeNumber);
@@ -82,6 +215,7 @@ void SampleCommand::AddTo(CLI::App& command) {
                   "sample among the likeliest, up to this share of their probability; 1 = all")
       ->check(CLI::Range(0.0, 1.0));
   command.add_option("--seed", options.seed, "the same seed gives the same text");
+  AddDTypeOption(command, dtype);
   command.add_option("--threads", threads, "0 = all")->check(CLI::Range(0, 4096));
 }
 

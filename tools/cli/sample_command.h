@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/config/config.h"
 #include "models/runtime/loaded_model.h"
 #include "models/sampler.h"
 #include "tools/cli/command.h"
@@ -12,22 +13,31 @@
 namespace holdfast {
 
 struct SampleCommand {
-  std::string model, prompt = "\n";
-  bool chat = false;   // the prompt is a message to the model, by its chat template
-  std::string system;  // a message before it
+  std::string model;
+  std::vector<std::string> prompts;
+  std::string prompts_file;  // more of them, one on each line
+  int64_t samples = 1;       // of each prompt
+  int64_t batch = 8;         // at a time
+  bool chat = false;         // a prompt is a message to the model, by its chat template
+  std::string system;        // a message before it
   std::vector<std::string> stops;
   SampleOptions options;
+  ComputeDType dtype = ComputeDType::kBF16;
   int64_t threads = 0;
 
   void AddTo(CLI::App& command);
   absl::StatusOr<int> Run() const;
 
  private:
+  absl::StatusOr<std::vector<std::string>> Prompts() const;
   struct Start {
-    std::string text;
-    std::vector<int32_t> ends;  // tokens after which there is no more
+    std::vector<std::string> texts;  // of each prompt, what the model continues
+    std::vector<int32_t> ends;       // tokens after which there is no more
   };
-  absl::StatusOr<Start> StartOf(const LoadedModel& loaded) const;
+  absl::StatusOr<Start> StartOf(const SavedModel& saved, const std::vector<std::string>& given) const;
+  /// `samples` for each prompt.
+  absl::StatusOr<std::vector<SampleRequest>> Requests(const SavedModel& saved,
+                                                      const std::vector<std::string>& texts) const;
 };
 
 }  // namespace holdfast

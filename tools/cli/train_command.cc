@@ -42,14 +42,21 @@ absl::Status PrintSample(const Config& config, const RunDirectory& directory, st
   if (config.log.sample_bytes == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(const auto model, LoadSavedModel(directory.model(), {.compute_dtype = config.train.compute_dtype,
                                                                         .threads = config.train.threads,
-                                                                        .sequence = config.batch.sequence_length}));
+                                                                        .sequence = config.batch.sequence_length,
+                                                                        .whole_batches = false}));
   ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, model->tokenizer->Encode("\n"));
   if (prompt.empty()) return absl::OkStatus();
   std::printf("\nsample:\n");
-  const auto next = [&](absl::Span<const int32_t> tokens) { return model->NextLogits(tokens); };
-  const auto accept = [&](int32_t) { return !stop.stop_requested(); };
-  const SampleOptions options{.tokens = config.log.sample_bytes, .context = config.batch.sequence_length};
-  ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, GenerateTokens(next, prompt, options, accept));
+  if (static_cast<int64_t>(prompt.size()) > config.batch.sequence_length) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const auto decoder, model->MakeDecoder(1, config.batch.sequence_length));
+  std::vector<int32_t> tokens;
+  const auto accept = [&](size_t, int32_t token) {
+    if (stop.stop_requested()) return false;
+    tokens.push_back(token);
+    return true;
+  };
+  const SampleRequest request{.prompt = prompt};
+  RETURN_IF_ERROR(GenerateTokens(*decoder, {&request, 1}, {.tokens = config.log.sample_bytes}, accept).status());
   std::printf("%s\n", model->tokenizer->Decode(tokens).c_str());
   return absl::OkStatus();
 }

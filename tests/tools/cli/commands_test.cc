@@ -178,7 +178,7 @@ TEST(SampleCommand, KeepsWhatIsNotSaid) {
   ASSERT_TRUE(sample.has_value());
   EXPECT_EQ(sample->options.top_k, 5);
   EXPECT_EQ(sample->options.tokens, SampleOptions().tokens);
-  EXPECT_EQ(sample->prompt, "\n");
+  EXPECT_TRUE(sample->prompts.empty());
 }
 
 TEST(Commands, EachIsFoundByItsNameAndDoesNothingWhileItIsParsed) {

@@ -1,0 +1,112 @@
+// The matrix product of few rows, as sampling has them: what takes time is to read B once. So a panel of B is packed
+// and multiplied block of k by block of k while it lies in the first-level cache, where the large product
+// (gemm_product-inl.h) packs whole stripes for many rows. Packing, multiplying and writing are those of the large one,
+// and so are the bits.
+//
+// Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.
+
+#if defined(HOLDFAST_KERNELS_CPU_GEMM_FEW_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HOLDFAST_KERNELS_CPU_GEMM_FEW_ROWS_INL_H_
+#undef HOLDFAST_KERNELS_CPU_GEMM_FEW_ROWS_INL_H_
+#else
+#define HOLDFAST_KERNELS_CPU_GEMM_FEW_ROWS_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "kernels/cpu/gemm_epilogue-inl.h"
+#include "kernels/cpu/gemm_product-inl.h"
+#include "kernels/cpu/microkernel-inl.h"
+#include "kernels/executor.h"
+#include "kernels/ops.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace holdfast::kernels {
+namespace HWY_NAMESPACE {
+
+/// Beyond it a panel of B is used often enough to be packed for all rows at once.
+constexpr int64_t kFewRows = 24;
+
+/// The rows of A are those of memory.
+inline bool HasFewRows(const GemmArgs& args) { return args.c.rows <= kFewRows && !args.transpose_a; }
+
+/// `Kernel` as of Product.
+template <class Kernel>
+class FewRowsProduct {
+ public:
+  using Word = typename Kernel::Word;
+
+  FewRowsProduct(Executor& executor, const GemmArgs& args)
+      : executor_(executor),
+        args_(args),
+        k_(args.a.cols),
+        blocks_(std::max<int64_t>(CeilDiv(k_, kBlock), 1)),
+        row_panels_(CeilDiv(args.c.rows, kMr)) {}
+
+  /// Of the executor's shared scratch memory.
+  size_t SharedBytes() const { return static_cast<size_t>(blocks_ * row_panels_ * kPanelA) * sizeof(Word); }
+
+  void Run() {
+    packed_a_ = static_cast<Word*>(executor_.Scratch(Executor::kShared, SharedBytes()));
+    for (int64_t block = 0; block < blocks_; ++block) {
+      Kernel::PackA(args_.a, false, 0, args_.c.rows, block * kBlock, Depth(block),
+                    packed_a_ + block * row_panels_ * kPanelA, kPanelA);
+    }
+    const int64_t panels = CeilDiv(args_.c.cols, kNr);
+    const int64_t tasks = std::min(panels, kTasksPerThread * executor_.num_threads());
+    const size_t bytes = kPanelB * sizeof(Word) + static_cast<size_t>(row_panels_ * kTileSize) * sizeof(float);
+    ParallelFor(executor_, tasks, [&](int64_t task, int thread) {
+      auto* const b = static_cast<Word*>(executor_.Scratch(thread, bytes));
+      auto* const tiles = reinterpret_cast<float*>(b + kPanelB);
+      for (int64_t panel = panels * task / tasks; panel < panels * (task + 1) / tasks; ++panel) {
+        MultiplyPanel(panel * kNr, b, tiles);
+      }
+    });
+  }
+
+ private:
+  static constexpr int64_t kMr = Kernel::kMr, kNr = Kernel::kNr, kTileSize = kMr * kNr, kBlock = Kernel::kBlock;
+  static constexpr int64_t kPanelA = Kernel::kRowWords * kMr;
+  static constexpr int64_t kPanelB = kBlock / Kernel::kValues * kNr + kPanelPad;
+  static constexpr int64_t kTasksPerThread = 4;
+
+  int64_t Depth(int64_t block) const { return std::clamp<int64_t>(k_ - block * kBlock, 0, kBlock); }
+
+  void MultiplyPanel(int64_t col0, Word* b, float* tiles) {
+    const int64_t cols = std::min(kNr, args_.c.cols - col0);
+    for (int64_t block = 0; block < blocks_; ++block) {
+      Kernel::PackB(args_.b, !args_.transpose_b, col0, cols, block * kBlock, Depth(block), b, kPanelB);
+      for (int64_t p = 0; p < row_panels_; ++p) {
+        const Word* a = packed_a_ + (block * row_panels_ + p) * kPanelA;
+        float* tile = tiles + p * kTileSize;
+        const Ahead ahead = {reinterpret_cast<const char*>(a), 64, 64, reinterpret_cast<const char*>(tile), 0};
+        Kernel::Multiply(Kernel::kRowWords, args_.c.rows - p * kMr, CeilDiv(Depth(block), Kernel::kValues), a, b,
+                         block == 0 ? nullptr : tile, tile, ahead);
+      }
+    }
+    for (int64_t p = 0; p < row_panels_; ++p) {
+      const int64_t row0 = p * kMr;
+      WriteTile<kNr>(args_, tiles + p * kTileSize, row0, col0, std::min(kMr, args_.c.rows - row0), cols);
+    }
+  }
+
+  Executor& executor_;
+  const GemmArgs& args_;
+  int64_t k_, blocks_, row_panels_;
+  Word* packed_a_ = nullptr;  // [k block][panel], by rows
+};
+
+/// Calls body with the product for as many rows.
+template <class Kernel, class Body>
+void WithProduct(Executor& executor, const GemmArgs& args, const Body& body) {
+  if (HasFewRows(args)) return body(FewRowsProduct<Kernel>(executor, args));
+  body(Product<Kernel>(executor, args));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace holdfast::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard, per target

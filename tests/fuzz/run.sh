@@ -15,7 +15,7 @@ sources=(checkpoint/sharded/{codec,digest,manifest,manifest_format,manifest_pars
   checkpoint/safetensors_{header,json}.cc
   framework/config/{config_table,field_text,printable,suggest,validate}.cc
   framework/base/{file_descriptor,status}.cc framework/storage/random_access_file.cc
-  framework/data/{added_tokens,bpe,bpe_tokenizer,byte_level,regex,token_file,token_index,tokenizer_json}.cc
+  framework/data/{added_tokens,bpe,bpe_spec,bpe_tokenizer,byte_level,metaspace_tokenizer,regex,token_file,token_index,tokenizer,tokenizer_json}.cc
   models/families/*.cc models/*.cc framework/nn/*.cc framework/tensor/{memory_account,tensor}.cc)
 libraries=(absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash libzstd libpcre2-8 libxxhash)
 flags=(-std=c++20 -O1 -g1 -march=x86-64-v3 -I. -fno-omit-frame-pointer -fno-sanitize-recover=all)

@@ -17,16 +17,6 @@ using jinja::Rendered;
 using jinja::Span;
 using jinja::Value;
 
-// How many bytes of the text each token spells. A tokenizer may put a space in front of a piece of text.
-absl::StatusOr<size_t> BytesOf(const Tokenizer& tokenizer, int32_t token, absl::string_view rest) {
-  const std::string spelled = tokenizer.Decode({token});
-  if (absl::StartsWith(rest, spelled)) return spelled.size();
-  if (absl::StartsWith(spelled, " ") && absl::StartsWith(rest, absl::string_view(spelled).substr(1))) {
-    return spelled.size() - 1;
-  }
-  return absl::InternalError(absl::StrCat("token ", token, " does not spell the text that it was made of"));
-}
-
 absl::StatusOr<std::optional<int32_t>> EndOfText(const Tokenizer& tokenizer, const TokenizerSettings& settings) {
   const auto name = settings.special_tokens.find("eos_token");
   if (name == settings.special_tokens.end()) return tokenizer.end_of_text();
@@ -165,17 +155,14 @@ absl::StatusOr<Span> ChatTemplate::SpanOfTurn(const Conversation& conversation, 
 }
 
 absl::StatusOr<ChatTokens> ChatTemplate::EncodeText(const std::string& text, const std::vector<Span>& learned) const {
+  ASSIGN_OR_RETURN(TokensOfText encoded, tokenizer_->EncodeWithRanges(text));
   ChatTokens all;
-  ASSIGN_OR_RETURN(all.tokens, tokenizer_->Encode(text));
+  all.tokens = std::move(encoded.tokens);
   all.learned.reserve(all.tokens.size());
-  size_t at = 0;
   auto span = learned.begin();
-  for (const int32_t token : all.tokens) {
-    ASSIGN_OR_RETURN(const size_t bytes, BytesOf(*tokenizer_, token, absl::string_view(text).substr(at)));
-    const size_t end = at + bytes;
-    while (span != learned.end() && span->end <= at) ++span;
-    all.learned.push_back(span != learned.end() && span->begin < end ? 1 : 0);
-    at = end;
+  for (const ByteRange& range : encoded.ranges) {
+    while (span != learned.end() && span->end <= range.begin) ++span;
+    all.learned.push_back(span != learned.end() && span->begin < range.end ? 1 : 0);
   }
   return all;
 }

@@ -155,7 +155,12 @@ absl::Status ReadTools(const Dict& line, Conversation& conversation) {
 bool IsAssistant(const jinja::Value& message) { return message.dict().FindName("role")->string() == "assistant"; }
 
 absl::StatusOr<Conversation> ParseConversation(absl::string_view line) {
-  ASSIGN_OR_RETURN(const Value root, jinja::ParseJson(line));
+  const auto parsed = jinja::ParseJson(line);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(parsed.status().message(), "; each line has to be one whole JSON object in UTF-8"));
+  }
+  const Value& root = *parsed;
   if (!root.is_dict()) return Wrong("the line", root, "a JSON object");
   const Value* const messages = root.dict().FindName("messages");
   const Value* const prompt = root.dict().FindName("prompt");

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "framework/base/status.h"
 #include "framework/chat/conversation.h"
 #include "framework/data/row_packer.h"
@@ -126,6 +127,10 @@ class ConversationPacker {
   }
 
   absl::StatusOr<PackConversationsReport> Finish() {
+    if (report_.conversations == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(absl::StrJoin(options_.paths.inputs, ", "), ": no conversation; one is expected in each line"));
+    }
     if (training_->is_empty() || (validation_.has_value() && validation_->is_empty())) {
       return absl::InvalidArgumentError(
           absl::StrCat(training_->is_empty() ? "no conversation" : "no conversation for validation", " is left of ",

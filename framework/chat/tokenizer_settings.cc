@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "framework/data/byte_level.h"
 #include "framework/jinja/json_value.h"
 
 namespace holdfast {
@@ -35,6 +36,9 @@ absl::Status ReadTemplateFile(const std::string& path, const std::string& name, 
   auto content = ReadFile(path, kTemplateBytesMax);
   if (absl::IsNotFound(content.status())) return absl::OkStatus();
   RETURN_IF_ERROR(content.status());
+  if (const size_t valid = Utf8ValidLength(*content); valid < content->size()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": not UTF-8 at byte ", valid + 1));
+  }
   settings.templates[name] = *std::move(content);
   return absl::OkStatus();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/string_view.h"
+#include "framework/data/byte_level.h"
 
 namespace holdfast {
 namespace {
@@ -59,16 +60,32 @@ void BpeModel::Consider(int32_t position, Workspace& workspace) const {
   std::push_heap(workspace.heap_.begin(), workspace.heap_.end(), kGoesLater);
 }
 
+uint32_t BpeModel::CharacterKey(std::string_view character) {
+  uint32_t key = 0;
+  for (const char c : character) key = key << 8 | static_cast<uint8_t>(c);
+  return key;
+}
+
+void BpeModel::FirstSymbols(std::string_view word, Workspace& workspace) const {
+  auto& symbols = workspace.symbols_;
+  symbols.clear();
+  for (size_t at = 0; at < word.size();) {
+    const auto index = static_cast<int32_t>(symbols.size());
+    const size_t length = characters_.empty() ? 1 : Utf8CharacterLength(word.substr(at));
+    const auto character = length > 1 ? characters_.find(CharacterKey(word.substr(at, length))) : characters_.end();
+    const bool found = character != characters_.end();
+    symbols.push_back({found ? character->second : byte_tokens_[static_cast<uint8_t>(word[at])], index - 1, index + 1});
+    at += found ? length : 1;
+  }
+  if (!symbols.empty()) symbols.back().next = -1;
+}
+
 void BpeModel::MergeAll(std::string_view word, Workspace& workspace, std::vector<int32_t>& out) const {
   auto& symbols = workspace.symbols_;
   auto& heap = workspace.heap_;
-  const auto count = static_cast<int32_t>(word.size());
-  symbols.clear();
+  FirstSymbols(word, workspace);
   heap.clear();
-  for (int32_t i = 0; i < count; ++i) {
-    symbols.push_back({byte_tokens_[static_cast<uint8_t>(word[i])], i - 1, i + 1 < count ? i + 1 : -1});
-  }
-  for (int32_t i = 0; i < count; ++i) Consider(i, workspace);
+  for (int32_t i = 0; i < static_cast<int32_t>(symbols.size()); ++i) Consider(i, workspace);
   while (!heap.empty()) {
     std::pop_heap(heap.begin(), heap.end(), kGoesLater);
     const auto pair = heap.back();

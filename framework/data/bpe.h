@@ -12,7 +12,7 @@
 
 namespace holdfast {
 
-/// The learned part of a byte-level BPE model. Immutable once filled, and then thread-safe.
+/// The learned part of a BPE model, over bytes or over characters. Immutable once filled, and then thread-safe.
 class BpeModel {
  public:
   /// Memory of one encoder: a bounded cache of words, and buffers.
@@ -34,7 +34,10 @@ class BpeModel {
     std::vector<int32_t> cached_tokens_;
   };
 
+  /// The token of a byte that no character of its own stands for.
   void SetByteToken(uint8_t byte, int32_t token) { byte_tokens_[byte] = token; }
+  /// Of a character of two to four bytes, which is then not begun with as its bytes.
+  void SetCharacterToken(std::string_view character, int32_t token) { characters_[CharacterKey(character)] = token; }
   /// `left` followed by `right` becomes `merged`; a lower rank goes first.
   void AddMerge(int32_t left, int32_t right, int32_t rank, int32_t merged) {
     merges_[Key(left, right)] = {rank, merged};
@@ -52,10 +55,13 @@ class BpeModel {
   static uint64_t Key(int32_t left, int32_t right) {
     return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
   }
+  static uint32_t CharacterKey(std::string_view character);
+  void FirstSymbols(std::string_view word, Workspace& workspace) const;
   void MergeAll(std::string_view word, Workspace& workspace, std::vector<int32_t>& out) const;
   void Consider(int32_t position, Workspace& workspace) const;
 
   std::array<int32_t, 256> byte_tokens_{};
+  absl::flat_hash_map<uint32_t, int32_t> characters_;
   absl::flat_hash_map<uint64_t, Merge> merges_;
   absl::flat_hash_map<std::string, int32_t> whole_words_;
 };

@@ -7,38 +7,38 @@
 
 namespace holdfast {
 
-std::unique_ptr<BpeTokenizer::Workspace> BpeTokenizer::Borrow() const {
-  const std::lock_guard lock(mutex_);
-  if (idle_.empty()) return std::make_unique<Workspace>();
-  std::unique_ptr<Workspace> workspace = std::move(idle_.back());
-  idle_.pop_back();
-  return workspace;
-}
-
-void BpeTokenizer::GiveBack(std::unique_ptr<Workspace> workspace) const {
-  const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(workspace));
-}
-
 absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text) const {
   std::vector<int32_t> tokens;
   tokens.reserve(text.size() / 4);
-  std::unique_ptr<Workspace> workspace = Borrow();
+  std::unique_ptr<Workspace> workspace = workspaces_.Borrow();
   Call call{*workspace, tokens};
   const absl::Status status = CutAdded(0, text, false, call).status();
-  GiveBack(std::move(workspace));
+  workspaces_.GiveBack(std::move(workspace));
   RETURN_IF_ERROR(status);
   return tokens;
+}
+
+absl::StatusOr<TokensOfText> BpeTokenizer::EncodeWithRanges(std::string_view text) const {
+  TokensOfText encoded;
+  std::unique_ptr<Workspace> workspace = workspaces_.Borrow();
+  Call call{*workspace, encoded.tokens, &encoded.ranges};
+  const absl::Status status = CutAdded(0, text, false, call).status();
+  workspaces_.GiveBack(std::move(workspace));
+  RETURN_IF_ERROR(status);
+  return encoded;
 }
 
 absl::StatusOr<size_t> BpeTokenizer::EncodeBeginning(std::string_view text, std::vector<int32_t>& out) const {
   // A text that is taken up again in its middle must look as if it began there.
   const auto forgets = [](const Regex& split) { return split.ignores_the_past(); };
-  if (spec_.add_prefix_space || !std::all_of(spec_.splits.begin(), spec_.splits.end(), forgets)) return 0;
-  std::unique_ptr<Workspace> workspace = Borrow();
+  if (steps_.add_prefix_space || spec_.added_first.looks_around() || spec_.added_second.looks_around() ||
+      !std::all_of(steps_.splits.begin(), steps_.splits.end(), forgets)) {
+    return 0;
+  }
+  std::unique_ptr<Workspace> workspace = workspaces_.Borrow();
   Call call{*workspace, out};
   absl::StatusOr<size_t> done = CutAdded(0, text, true, call);
-  GiveBack(std::move(workspace));
+  workspaces_.GiveBack(std::move(workspace));
   return done;
 }
 
@@ -58,7 +58,8 @@ absl::StatusOr<size_t> BpeTokenizer::CutAdded(int stage, std::string_view text, 
     }
     RETURN_IF_ERROR(next_stage(text.substr(begin, match.begin - begin), false).status());
     call.out.push_back(match.token);
-    begin = match.begin + match.length;
+    if (call.ranges != nullptr) call.ranges->push_back({call.at, call.at += match.length});
+    begin = match.end();
   }
 }
 
@@ -71,7 +72,7 @@ absl::StatusOr<size_t> BpeTokenizer::CutInvalid(std::string_view text, bool more
     ASSIGN_OR_RETURN(const size_t done, Split(0, text.substr(begin, valid), open, call));
     begin += done;
     if (open || rest.empty()) return begin;
-    spec_.model.Encode(rest.substr(0, 1), call.workspace.bpe, call.out);
+    EncodeWord(rest.substr(0, 1), call);
     begin += 1;
   }
   return begin;
@@ -80,19 +81,26 @@ absl::StatusOr<size_t> BpeTokenizer::CutInvalid(std::string_view text, bool more
 absl::StatusOr<size_t> BpeTokenizer::Split(size_t stage, std::string_view text, bool more_may_follow,
                                            Call& call) const {
   if (text.empty()) return 0;
-  if (spec_.add_prefix_space && stage == static_cast<size_t>(spec_.splits_before_prefix_space) && text[0] != ' ') {
+  if (steps_.add_prefix_space && stage == static_cast<size_t>(steps_.splits_before_prefix_space) && text[0] != ' ') {
+    const size_t at = call.at, first = call.out.size();
     RETURN_IF_ERROR(Split(stage, " " + std::string(text), more_may_follow, call).status());
+    if (call.ranges == nullptr) return text.size();
+    for (ByteRange& range : absl::MakeSpan(*call.ranges).subspan(first)) {  // the space is not in the text
+      range.begin -= range.begin > at ? 1 : 0;
+      range.end = std::max(range.end - 1, at + 1);
+    }
+    --call.at;
     return text.size();  // never more_may_follow: EncodeBeginning refuses
   }
-  if (stage == spec_.splits.size()) {
+  if (stage == steps_.splits.size()) {
     if (more_may_follow) return 0;  // no split at all: the whole text is one word
-    spec_.model.Encode(text, call.workspace.bpe, call.out);
+    EncodeWord(text, call);
     return text.size();
   }
   size_t begin = 0;
   while (begin < text.size()) {
     ASSIGN_OR_RETURN(const Regex::Match match,
-                     spec_.splits[stage].Find(text, begin, more_may_follow, call.workspace.regex));
+                     steps_.splits[stage].Find(text, begin, more_may_follow, call.workspace.regex));
     if (match.kind == Regex::Match::Kind::kPartial) return begin;
     const bool found = match.kind == Regex::Match::Kind::kFound;
     const size_t end = found ? match.begin : text.size();
@@ -105,13 +113,15 @@ absl::StatusOr<size_t> BpeTokenizer::Split(size_t stage, std::string_view text, 
   return begin;
 }
 
-std::string BpeTokenizer::Decode(absl::Span<const int32_t> tokens) const {
-  std::string text;
-  for (const int32_t token : tokens) {
-    const bool known = token >= 0 && token < vocab_size() && spec_.token_bytes[token].has_value();
-    text += known ? *spec_.token_bytes[token] : "\xef\xbf\xbd";
+void BpeTokenizer::EncodeWord(std::string_view word, Call& call) const {
+  const size_t before = call.out.size();
+  spec_.model.Encode(word, call.workspace.bpe, call.out);
+  if (call.ranges == nullptr) return;
+  for (size_t i = before; i < call.out.size(); ++i) {
+    const size_t bytes = spec_.token_bytes[call.out[i]]->size();
+    call.ranges->push_back({call.at, call.at + bytes});
+    call.at += bytes;
   }
-  return text;
 }
 
 }  // namespace holdfast

@@ -2,6 +2,8 @@
 
 #include "framework/base/files.h"
 #include "framework/base/status.h"
+#include "framework/data/bpe_tokenizer.h"
+#include "framework/data/metaspace_tokenizer.h"
 #include "framework/data/tokenizer_json.h"
 
 namespace holdfast {
@@ -16,6 +18,12 @@ class ByteTokenizer final : public Tokenizer {
     std::vector<int32_t> tokens;
     RETURN_IF_ERROR(EncodeBeginning(text, tokens).status());
     return tokens;
+  }
+  absl::StatusOr<TokensOfText> EncodeWithRanges(std::string_view text) const override {
+    TokensOfText encoded;
+    RETURN_IF_ERROR(EncodeBeginning(text, encoded.tokens).status());
+    for (size_t i = 0; i < text.size(); ++i) encoded.ranges.push_back({i, i + 1});
+    return encoded;
   }
   absl::StatusOr<size_t> EncodeBeginning(std::string_view text, std::vector<int32_t>& out) const override {
     out.reserve(out.size() + text.size());
@@ -38,13 +46,21 @@ class ByteTokenizer final : public Tokenizer {
 
 }  // namespace
 
+std::unique_ptr<const Tokenizer> MakeTokenizer(BpeSpec spec) {
+  auto steps = std::move(spec.steps);
+  if (auto* metaspace = std::get_if<MetaspaceSteps>(&steps)) {
+    return std::make_unique<const MetaspaceTokenizer>(std::move(spec), *metaspace);
+  }
+  return std::make_unique<const BpeTokenizer>(std::move(spec), std::get<ByteLevelSteps>(std::move(steps)));
+}
+
 absl::StatusOr<std::unique_ptr<const Tokenizer>> OpenTokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<const ByteTokenizer>();
   auto content = ReadFile(name, kTokenizerBytesMax);
   if (!content.ok()) return Annotate(content.status(), "tokenizer (\"bytes\" or a tokenizer.json)");
   auto spec = ParseTokenizerJson(*content);
   if (!spec.ok()) return Annotate(spec.status(), name);
-  return std::make_unique<const BpeTokenizer>(*std::move(spec));
+  return MakeTokenizer(*std::move(spec));
 }
 
 absl::Status CheckVocabulary(const Tokenizer& tokenizer, const std::string& name, int64_t vocab_size) {

@@ -1,6 +1,6 @@
 #pragma once
-// Text to tokens and back: raw bytes, or byte-level BPE as in GPT-2 and Llama 3, read from a Hugging Face
-// tokenizer.json.
+// Text to tokens and back: raw bytes, or BPE read from a Hugging Face tokenizer.json, over bytes as in GPT-2 and Llama
+// 3 or over characters as in Llama 2.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +15,17 @@
 
 namespace holdfast {
 
+/// Bytes [begin, end) of a text.
+struct ByteRange {
+  size_t begin = 0, end = 0;
+};
+
+/// Of equal length.
+struct TokensOfText {
+  std::vector<int32_t> tokens;
+  std::vector<ByteRange> ranges;  // what each token stands for; both ends never decrease
+};
+
 /// Thread-safe.
 class Tokenizer {
  public:
@@ -22,6 +33,7 @@ class Tokenizer {
   virtual int64_t vocab_size() const = 0;
   /// An error if the tokenizer cannot split this text (see Regex::Find).
   virtual absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const = 0;
+  virtual absl::StatusOr<TokensOfText> EncodeWithRanges(std::string_view text) const = 0;
   /// For a text that comes in pieces: appends the tokens of the beginning of `text` that no continuation can change;
   /// returns how many bytes they are. The rest belongs in front of the next piece; the end of the text goes through
   /// Encode. So the tokens are those of Encode(whole text). May be 0 bytes, whatever the length.
@@ -38,7 +50,8 @@ class Tokenizer {
 };
 
 /// "bytes": token = byte, vocabulary of 256, no end of text. Otherwise the path of a tokenizer.json: BPE models with a
-/// ByteLevel pre-tokenizer (alone, or after a Split by regular expression); anything else is Unimplemented and named.
+/// ByteLevel pre-tokenizer (alone, or after a Split by regular expression), or with byte_fallback and ▁ for spaces;
+/// anything else is Unimplemented and named.
 absl::StatusOr<std::unique_ptr<const Tokenizer>> OpenTokenizer(const std::string& name);
 
 /// InvalidArgument if it has tokens beyond a model's vocabulary. `name` as for OpenTokenizer.

@@ -2,13 +2,19 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <functional>
 #include <string_view>
 #include <utility>
+#include <variant>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "framework/base/json_depth.h"
 #include "framework/base/status.h"
 #include "framework/data/byte_level.h"
+#include "framework/data/metaspace_tokenizer.h"
 #include "nlohmann/json.hpp"
 
 namespace holdfast {
@@ -35,10 +41,38 @@ bool IsAbsent(const Json& object, const char* key) {
 }
 
 absl::Status Unsupported(const std::string& what) {
-  return absl::UnimplementedError(absl::StrCat(what, " is not supported; byte-level BPE as in GPT-2 and Llama 3 is"));
+  return absl::UnimplementedError(absl::StrCat(
+      what, " is not supported; byte-level BPE as in Llama 3, and BPE with byte_fallback as in Llama 2, are"));
 }
 
+bool IsTrue(const Json& object, const char* key) { return !IsAbsent(object, key) && object.at(key).get<bool>(); }
+
 std::string TypeOf(const Json& object) { return object.value("type", std::string("without a type")); }
+
+// A step's type, and what it is told.
+std::string NameOf(const Json& step) {
+  return step.size() == 1 ? TypeOf(step) : absl::StrCat(TypeOf(step), " (", step.dump(), ")");
+}
+
+// "<0x0A>" is the token of a byte that no character of its own stands for.
+std::optional<uint8_t> ByteOfName(std::string_view name) {
+  if (name.size() != 6 || !name.starts_with("<0x") || name[5] != '>') return std::nullopt;
+  uint8_t byte = 0;
+  const auto [end, error] = std::from_chars(name.data() + 3, name.data() + 5, byte, 16);
+  return error == std::errc() && end == name.data() + 5 ? std::optional(byte) : std::nullopt;
+}
+
+std::string SpellMetaspace(const std::string& name) {
+  if (const auto byte = ByteOfName(name)) return std::string(1, static_cast<char>(*byte));
+  return absl::StrReplaceAll(name, {{std::string(kSpaceMark), " "}});
+}
+
+// Whether a ▁ comes behind something else in it.
+bool JoinsWords(const std::string& merged) {
+  size_t text = 0;
+  while (merged.compare(text, kSpaceMark.size(), kSpaceMark) == 0) text += kSpaceMark.size();
+  return merged.find(kSpaceMark, text) != std::string::npos;
+}
 
 absl::StatusOr<int32_t> ParseId(const Json& value, const std::string& token) {
   const bool in_range = value.is_number_integer() && value.get<int64_t>() >= 0 &&
@@ -59,17 +93,22 @@ absl::Status AddToken(const std::string& name, int32_t id, std::string bytes, Bp
   return absl::OkStatus();
 }
 
-absl::Status ParseVocabulary(const Json& vocabulary, Ids& ids, BpeSpec& spec) {
+// The bytes that a token spells, by the kind of model.
+using Spelling = std::string (*)(const std::string& name);
+
+absl::Status ParseVocabulary(const Json& vocabulary, Spelling spelling, Ids& ids, BpeSpec& spec) {
   for (const auto& [name, value] : vocabulary.items()) {
     ASSIGN_OR_RETURN(const int32_t id, ParseId(value, name));
-    RETURN_IF_ERROR(AddToken(name, id, ByteLevelToBytes(name).value_or(name), spec));
+    RETURN_IF_ERROR(AddToken(name, id, spelling(name), spec));
     ids[name] = id;
   }
+  return absl::OkStatus();
+}
+
+absl::Status SetByteTokens(const Ids& ids, const std::function<std::string(uint8_t)>& name_of, BpeSpec& spec) {
   for (int byte = 0; byte < 256; ++byte) {
-    const auto found = ids.find(ByteLevelCharacter(static_cast<uint8_t>(byte)));
-    if (found == ids.end()) {
-      return Unsupported(absl::StrCat("a vocabulary without a token for byte ", byte, " (not byte-level BPE?)"));
-    }
+    const auto found = ids.find(name_of(static_cast<uint8_t>(byte)));
+    if (found == ids.end()) return Unsupported(absl::StrCat("a vocabulary without a token for byte ", byte));
     spec.model.SetByteToken(static_cast<uint8_t>(byte), found->second);
   }
   return absl::OkStatus();
@@ -93,18 +132,56 @@ absl::StatusOr<std::pair<std::string, std::string>> ParsePair(const Json& merge)
 
 absl::Status ParseMerges(const Json& merges, const Ids& ids, BpeSpec& spec) {
   if (!merges.is_array()) return absl::InvalidArgumentError("merges: not an array");
+  auto* const metaspace = std::get_if<MetaspaceSteps>(&spec.steps);
   int32_t rank = 0;
   for (const Json& merge : merges) {
     auto pair = ParsePair(merge);
     if (!pair.ok()) return Annotate(pair.status(), absl::StrCat("merge ", rank));
-    const auto left = ids.find(pair->first), right = ids.find(pair->second),
-               merged = ids.find(pair->first + pair->second);
+    const std::string whole = pair->first + pair->second;
+    const auto left = ids.find(pair->first), right = ids.find(pair->second), merged = ids.find(whole);
     if (left == ids.end() || right == ids.end() || merged == ids.end()) {
       return absl::InvalidArgumentError(
           absl::StrCat("merge ", rank, ": ", merge.dump(), ": a part or the result is not in the vocabulary"));
     }
+    if (metaspace != nullptr) {
+      for (const std::string& name : {pair->first, pair->second, whole}) {
+        if (ByteOfName(name).has_value()) return Unsupported(absl::StrCat("a merge with ", Json(name).dump()));
+      }
+      metaspace->joins_words |= JoinsWords(whole);
+    }
     spec.model.AddMerge(left->second, right->second, rank++, merged->second);
   }
+  return absl::OkStatus();
+}
+
+absl::Status ParseByteLevelModel(const Json& model, Ids& ids, BpeSpec& spec) {
+  const Spelling spelling = [](const std::string& name) { return ByteLevelToBytes(name).value_or(name); };
+  RETURN_IF_ERROR(ParseVocabulary(model.at("vocab"), spelling, ids, spec));
+  RETURN_IF_ERROR(SetByteTokens(ids, ByteLevelCharacter, spec));
+  RETURN_IF_ERROR(ParseMerges(model.at("merges"), ids, spec));
+  if (!IsTrue(model, "ignore_merges")) return absl::OkStatus();
+  for (const auto& [name, id] : ids) {
+    if (const auto bytes = ByteLevelToBytes(name)) spec.model.AddWholeWord(*bytes, id);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParseMetaspaceModel(const Json& model, Ids& ids, BpeSpec& spec) {
+  spec.steps = MetaspaceSteps();
+  RETURN_IF_ERROR(ParseVocabulary(model.at("vocab"), SpellMetaspace, ids, spec));
+  if (!ids.contains(std::string(kSpaceMark))) return Unsupported("a vocabulary without a token for \u2581");
+  const auto name_of = [&](uint8_t byte) {
+    const std::string character(1, static_cast<char>(byte));
+    return byte < 0x80 && ids.contains(character) ? character : absl::StrFormat("<0x%02X>", byte);
+  };
+  RETURN_IF_ERROR(SetByteTokens(ids, name_of, spec));
+  for (const auto& [name, id] : ids) {
+    if (name.size() > 1 && Utf8CharacterLength(name) == name.size()) spec.model.SetCharacterToken(name, id);
+  }
+  RETURN_IF_ERROR(ParseMerges(model.at("merges"), ids, spec));
+  if (!IsTrue(model, "ignore_merges")) return absl::OkStatus();
+  for (const auto& [name, id] : ids) spec.model.AddWholeWord(name, id);
+  std::get<MetaspaceSteps>(spec.steps).joins_words = true;  // what is no word as a whole is to be seen as a whole
   return absl::OkStatus();
 }
 
@@ -114,15 +191,8 @@ absl::Status ParseModel(const Json& model, Ids& ids, BpeSpec& spec) {
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!IsAbsent(model, key)) return Unsupported(key);
   }
-  if (!IsAbsent(model, "byte_fallback") && model.at("byte_fallback").get<bool>()) return Unsupported("byte_fallback");
   if (!model.at("vocab").is_object()) return absl::InvalidArgumentError("vocab: not an object");
-  RETURN_IF_ERROR(ParseVocabulary(model.at("vocab"), ids, spec));
-  RETURN_IF_ERROR(ParseMerges(model.at("merges"), ids, spec));
-  if (IsAbsent(model, "ignore_merges") || !model.at("ignore_merges").get<bool>()) return absl::OkStatus();
-  for (const auto& [name, id] : ids) {
-    if (const auto bytes = ByteLevelToBytes(name)) spec.model.AddWholeWord(*bytes, id);
-  }
-  return absl::OkStatus();
+  return IsTrue(model, "byte_fallback") ? ParseMetaspaceModel(model, ids, spec) : ParseByteLevelModel(model, ids, spec);
 }
 
 /// Those with "normalized": false, and the others.
@@ -136,50 +206,58 @@ absl::Status ParseAddedToken(const Json& entry, Ids& ids, BpeSpec& spec, AddedEn
     return absl::InvalidArgumentError(
         absl::StrCat("a token of ", content.size(), " bytes; at most ", kAddedTokenBytesMax));
   }
-  for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
-    if (entry.value(flag, false)) return Unsupported(absl::StrCat(flag, " of ", Json(content).dump()));
-  }
   ASSIGN_OR_RETURN(const int32_t id, ParseId(entry.at("id"), content));
+  const bool is_metaspace = std::holds_alternative<MetaspaceSteps>(spec.steps);
+  const std::string spelled = is_metaspace ? absl::StrReplaceAll(content, {{std::string(kSpaceMark), " "}}) : content;
   if (const auto known = ids.find(content); known == ids.end()) {
-    RETURN_IF_ERROR(AddToken(content, id, content, spec));
+    RETURN_IF_ERROR(AddToken(content, id, spelled, spec));
     ids[content] = id;
   } else if (known->second != id) {
     return absl::InvalidArgumentError(
         absl::StrCat(Json(content).dump(), " has id ", id, ", but ", known->second, " in the vocabulary"));
   } else {
-    spec.token_bytes[id] = content;
+    spec.token_bytes[id] = spelled;
   }
   const bool normalized = entry.value("normalized", !entry.value("special", false));
-  (normalized ? added.second : added.first).push_back({content, id});
+  (normalized ? added.second : added.first)
+      .push_back(
+          {content, id, entry.value("lstrip", false), entry.value("rstrip", false), entry.value("single_word", false)});
   return absl::OkStatus();
 }
 
-absl::Status ParseByteLevel(const Json& step, BpeSpec& spec) {
-  spec.add_prefix_space = step.value("add_prefix_space", true);
-  spec.splits_before_prefix_space = static_cast<int>(spec.splits.size());
+absl::Status ParseByteLevel(const Json& step, ByteLevelSteps& steps) {
+  steps.add_prefix_space = step.value("add_prefix_space", true);
+  steps.splits_before_prefix_space = static_cast<int>(steps.splits.size());
   if (!step.value("use_regex", true)) return absl::OkStatus();
   ASSIGN_OR_RETURN(Regex regex, Regex::Compile(kGpt2Pattern));
-  spec.splits.push_back(std::move(regex));
+  steps.splits.push_back(std::move(regex));
   return absl::OkStatus();
 }
 
-absl::Status ParseSplit(const Json& step, BpeSpec& spec) {
+absl::Status ParseSplit(const Json& step, ByteLevelSteps& steps) {
   if (step.at("behavior") != "Isolated") return Unsupported("Split behavior " + step.at("behavior").dump());
   if (step.value("invert", false)) return Unsupported("Split with invert");
   const Json& pattern = step.at("pattern");
   if (!pattern.contains("Regex")) return Unsupported("Split pattern " + pattern.dump());
   ASSIGN_OR_RETURN(Regex regex, Regex::Compile(pattern.at("Regex").get<std::string>()));
-  spec.splits.push_back(std::move(regex));
+  steps.splits.push_back(std::move(regex));
   return absl::OkStatus();
 }
 
-absl::Status ParseDigits(const Json& step, BpeSpec& spec) {
+absl::Status ParseDigits(const Json& step, ByteLevelSteps& steps) {
   ASSIGN_OR_RETURN(Regex regex, Regex::Compile(step.value("individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)"));
-  spec.splits.push_back(std::move(regex));
+  steps.splits.push_back(std::move(regex));
   return absl::OkStatus();
 }
 
-absl::Status ParsePreTokenizer(const Json& pre_tokenizer, BpeSpec& spec) {
+// A section's only step, or those of its sequence.
+Json StepsOf(const Json& root, const char* section, const char* of_sequence) {
+  if (IsAbsent(root, section)) return Json::array();
+  const Json& step = root.at(section);
+  return TypeOf(step) == "Sequence" ? step.at(of_sequence) : Json::array({step});
+}
+
+absl::Status ParseSplits(const Json& pre_tokenizer, ByteLevelSteps& into) {
   const bool is_sequence = TypeOf(pre_tokenizer) == "Sequence";
   const Json steps = is_sequence ? pre_tokenizer.at("pretokenizers") : Json::array({pre_tokenizer});
   for (size_t i = 0; i < steps.size(); ++i) {
@@ -187,28 +265,77 @@ absl::Status ParsePreTokenizer(const Json& pre_tokenizer, BpeSpec& spec) {
     const bool is_last = i + 1 == steps.size();
     if (is_last != (type == "ByteLevel")) return Unsupported("a sequence that does not end with its only ByteLevel");
     if (type == "ByteLevel") {
-      RETURN_IF_ERROR(ParseByteLevel(steps[i], spec));
+      RETURN_IF_ERROR(ParseByteLevel(steps[i], into));
     } else if (type == "Split") {
-      RETURN_IF_ERROR(ParseSplit(steps[i], spec));
+      RETURN_IF_ERROR(ParseSplit(steps[i], into));
     } else if (type == "Digits") {
-      RETURN_IF_ERROR(ParseDigits(steps[i], spec));
+      RETURN_IF_ERROR(ParseDigits(steps[i], into));
     } else {
-      return Unsupported(type);
+      return Unsupported(NameOf(steps[i]));
     }
   }
   return steps.empty() ? Unsupported("an empty sequence") : absl::OkStatus();
 }
 
-absl::Status ParseNormalizer(const Json& root) {
-  if (IsAbsent(root, "normalizer")) return absl::OkStatus();
-  const Json& normalizer = root.at("normalizer");
-  const bool is_empty_sequence = TypeOf(normalizer) == "Sequence" && normalizer.at("normalizers").empty();
-  return is_empty_sequence ? absl::OkStatus() : Unsupported(TypeOf(normalizer));
+bool IsReplace(const Json& step, std::string_view pattern, std::string_view content) {
+  return TypeOf(step) == "Replace" && step.at("pattern") == Json{{"String", pattern}} && step.at("content") == content;
 }
 
-absl::Status ParseDecoder(const Json& root) {
-  if (IsAbsent(root, "decoder") || TypeOf(root.at("decoder")) == "ByteLevel") return absl::OkStatus();
-  return Unsupported(TypeOf(root.at("decoder")));
+absl::Status ParseNormalizer(const Json& root, BpeSpec& spec) {
+  auto* const metaspace = std::get_if<MetaspaceSteps>(&spec.steps);
+  bool prepends = false;
+  for (const Json& step : StepsOf(root, "normalizer", "normalizers")) {
+    if (metaspace != nullptr && IsReplace(step, " ", kSpaceMark)) {
+      metaspace->is_normalizer = true;
+    } else if (metaspace != nullptr && TypeOf(step) == "Prepend" && step.at("prepend") == kSpaceMark && !prepends) {
+      prepends = true;
+      metaspace->prefix = MetaspaceSteps::Prefix::kAlways;
+    } else {
+      return Unsupported(NameOf(step));
+    }
+  }
+  return prepends && !metaspace->is_normalizer ? Unsupported("Prepend without Replace") : absl::OkStatus();
+}
+
+// A missing "prepend_scheme" is "always", unless an older file says otherwise.
+absl::StatusOr<MetaspaceSteps::Prefix> ParsePrependScheme(const Json& step) {
+  const std::string scheme = step.value("prepend_scheme", step.value("add_prefix_space", true) ? "always" : "never");
+  if (scheme == "always") return MetaspaceSteps::Prefix::kUnlessThere;
+  if (scheme == "first") return MetaspaceSteps::Prefix::kUnlessThereAtBeginning;
+  if (scheme == "never") return MetaspaceSteps::Prefix::kNone;
+  return Unsupported(absl::StrCat("prepend_scheme ", scheme));
+}
+
+absl::Status ParseMetaspace(const Json& root, MetaspaceSteps& steps) {
+  const Json pre_tokenizers = StepsOf(root, "pre_tokenizer", "pretokenizers");
+  if (!steps.is_normalizer && pre_tokenizers.empty()) return Unsupported("byte_fallback without a sign for spaces");
+  for (const Json& step : pre_tokenizers) {
+    // No space is left to split at, so Gemma's does nothing.
+    if (steps.is_normalizer && TypeOf(step) == "Split" && step.at("pattern") == Json{{"String", " "}}) continue;
+    if (steps.is_normalizer || pre_tokenizers.size() > 1 || TypeOf(step) != "Metaspace" ||
+        step.at("replacement") != kSpaceMark) {
+      return Unsupported(NameOf(step));
+    }
+    ASSIGN_OR_RETURN(steps.prefix, ParsePrependScheme(step));
+    steps.splits = step.value("split", true);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParsePreTokenizer(const Json& root, BpeSpec& spec) {
+  if (auto* const metaspace = std::get_if<MetaspaceSteps>(&spec.steps)) return ParseMetaspace(root, *metaspace);
+  return ParseSplits(root.at("pre_tokenizer"), std::get<ByteLevelSteps>(spec.steps));
+}
+
+absl::Status ParseDecoder(const Json& root, const BpeSpec& spec) {
+  const bool is_metaspace = std::holds_alternative<MetaspaceSteps>(spec.steps);
+  for (const Json& step : StepsOf(root, "decoder", "decoders")) {
+    const std::string type = TypeOf(step);
+    const bool of_metaspace = type == "ByteFallback" || type == "Fuse" || type == "Metaspace" ||
+                              IsReplace(step, kSpaceMark, " ") || (type == "Strip" && step.at("content") == " ");
+    if (is_metaspace ? !of_metaspace : type != "ByteLevel") return Unsupported(NameOf(step));
+  }
+  return absl::OkStatus();
 }
 
 // Runs `parse` and says which section its error, or the JSON library's exception, is about.
@@ -225,8 +352,16 @@ absl::Status ParseAddedTokens(const Json& root, Ids& ids, BpeSpec& spec) {
   if (IsAbsent(root, "added_tokens")) return absl::OkStatus();
   AddedEntries added;
   for (const Json& entry : root.at("added_tokens")) RETURN_IF_ERROR(ParseAddedToken(entry, ids, spec, added));
-  spec.added_first = AddedTokens(std::move(added.first));
-  spec.added_second = AddedTokens(std::move(added.second));
+  ASSIGN_OR_RETURN(spec.added_first, AddedTokens::Create(std::move(added.first)));
+  const auto* const metaspace = std::get_if<MetaspaceSteps>(&spec.steps);
+  if (metaspace != nullptr && metaspace->is_normalizer) {  // they are looked for in what is normalized as they are
+    for (AddedTokens::Entry& entry : added.second) {
+      const bool prefix = metaspace->prefix == MetaspaceSteps::Prefix::kAlways && !entry.content.empty();
+      entry.content = MarkSpaces(entry.content, prefix);
+      spec.token_bytes[entry.token] = SpellMetaspace(entry.content);
+    }
+  }
+  ASSIGN_OR_RETURN(spec.added_second, AddedTokens::Create(std::move(added.second)));
   return absl::OkStatus();
 }
 
@@ -252,10 +387,10 @@ absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content) {
   BpeSpec spec;
   Ids ids;
   RETURN_IF_ERROR(Section("model", [&] { return ParseModel(root.at("model"), ids, spec); }));
+  RETURN_IF_ERROR(Section("normalizer", [&] { return ParseNormalizer(root, spec); }));
+  RETURN_IF_ERROR(Section("pre_tokenizer", [&] { return ParsePreTokenizer(root, spec); }));
+  RETURN_IF_ERROR(Section("decoder", [&] { return ParseDecoder(root, spec); }));
   RETURN_IF_ERROR(Section("added_tokens", [&] { return ParseAddedTokens(root, ids, spec); }));
-  RETURN_IF_ERROR(Section("normalizer", [&] { return ParseNormalizer(root); }));
-  RETURN_IF_ERROR(Section("pre_tokenizer", [&] { return ParsePreTokenizer(root.at("pre_tokenizer"), spec); }));
-  RETURN_IF_ERROR(Section("decoder", [&] { return ParseDecoder(root); }));
   spec.end_of_text = FirstOf(kEndOfTextNames, ids);
   spec.begin_of_text = FirstOf(kBeginOfTextNames, ids);
   if (!spec.begin_of_text.has_value()) spec.begin_of_text = spec.end_of_text;

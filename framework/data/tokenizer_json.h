@@ -1,17 +1,21 @@
 #pragma once
 // Reads a Hugging Face tokenizer.json.
 
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "framework/data/bpe_tokenizer.h"
+#include "framework/data/bpe_spec.h"
+#include "framework/data/tokenizer.h"
 
 namespace holdfast {
 
 /// `content` of a tokenizer.json. InvalidArgument if it is broken, Unimplemented (with the name of the feature) if it
-/// is more than byte-level BPE. Ignored on purpose: post_processor (tokens put around a text are not part of packed
+/// is none of the two kinds of BPE. Ignored on purpose: post_processor (tokens put around a text are not part of packed
 /// data), truncation and padding.
 absl::StatusOr<BpeSpec> ParseTokenizerJson(const std::string& content);
+
+std::unique_ptr<const Tokenizer> MakeTokenizer(BpeSpec spec);
 
 /// A tokenizer.json that makes of every byte the token of its value, as the tokenizer "bytes" does.
 std::string ByteTokenizerJson();

@@ -32,7 +32,8 @@ absl::StatusOr<Value> FormatNow(const Arguments& arguments, const std::string& n
   ASSIGN_OR_RETURN(const absl::string_view format, StringOf(*bound[0], "the format of the date"));
   if (now.empty()) {
     return absl::FailedPreconditionError(
-        "the template writes today's date, which has to be given, so that the tokens are the same every day");
+        "the template writes today's date, which has to be given (data pack --date YYYY-MM-DD), so that the tokens are "
+        "the same every day");
   }
   // What Python and absl::FormatTime do not mean alike is refused.
   constexpr absl::string_view kSame = "YmdHMSBbAayjpIe%";

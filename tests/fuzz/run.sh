@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets with clang's libFuzzer and AddressSanitizer and runs each for a bounded time, from golden
 # files on. Exit code 0 only if nothing was found; a finding is kept in build/fuzz and named.
-#   tests/fuzz/run.sh [SECONDS]      per target; default 20
+#   tests/fuzz/run.sh [SECONDS [TARGET]]      per target; default 20; all targets
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-seconds=${1:-20}
+seconds=${1:-20} only=${2:-}
 clang=$(command -v clang++-14 || command -v clang++) || { echo "tests/fuzz/run.sh: clang++ is needed" >&2; exit 2; }
 out=build/fuzz
 mkdir -p "$out"
@@ -13,9 +13,10 @@ mkdir -p "$out"
 # What the targets stand on, without HDF5; zstd only for the limits in its header.
 sources=(checkpoint/sharded/{codec,digest,manifest,manifest_format,manifest_parse,reshard_plan,shard_index,shard_ranges,verify_plan}.cc
   checkpoint/safetensors_{header,json}.cc
+  framework/chat/{chat_template,conversation,tokenizer_settings}.cc framework/jinja/*.cc
   framework/config/{config_table,field_text,printable,suggest,validate}.cc
-  framework/base/{file_descriptor,status}.cc framework/storage/random_access_file.cc
-  framework/data/{added_tokens,bpe,bpe_tokenizer,byte_level,regex,token_file,token_index,tokenizer_json}.cc
+  framework/base/{file_descriptor,files,status}.cc framework/storage/random_access_file.cc
+  framework/data/{added_tokens,bpe,bpe_spec,bpe_tokenizer,byte_level,document_reader,metaspace_tokenizer,regex,token_file,token_index,tokenizer,tokenizer_json}.cc
   models/families/*.cc models/*.cc framework/nn/*.cc framework/tensor/{memory_account,tensor}.cc)
 libraries=(absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash libzstd libpcre2-8 libxxhash)
 flags=(-std=c++20 -O1 -g1 -march=x86-64-v3 -I. -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -46,6 +47,7 @@ wait # what failed is not there to be linked
 fuzz() {
   local target=$1 object
   shift
+  [[ -z $only || $only == "$target" ]] || return 0
   object=$(compile "tests/fuzz/$target.cc" fuzzer,address,undefined)
   # shellcheck disable=SC2046
   "$clang" -fsanitize=fuzzer,address,undefined "$object" "${objects[@]}" $(pkg-config --libs "${libraries[@]}") -o "$out/$target"
@@ -71,11 +73,19 @@ printf '{"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[2],"data_off
 # Of a file of three tokens: magic, version, bytes per token, tokens, digest, largest, bytes per block, block, own digest.
 printf 'HFTOKIX1\1\0\0\0\2\0\0\0\3\0\0\0\0\0\0\0DIGEST..\151\0\0\0\0\0\20\0BLOCK...OWNDIGES' >"$out/seeds/index"
 
+printf '{"normalizer":{"type":"Replace","pattern":{"String":" "},"content":"▁"},"added_tokens":[{"id":300,"content":"aa","normalized":true,"lstrip":true,"rstrip":true},{"id":301,"content":"of","single_word":true}]}' >"$out/seeds/replace.json"
+printf '{"normalizer":null,"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"first","split":true},"decoder":{"type":"Fuse"}}' >"$out/seeds/metaspace.json"
+printf '%s' '{% set ns = namespace(x=[]) %}{% for k, v in d.items() if v is not none %}{{ loop.index ~ k|upper|tojson(indent=2) }}{% else %}{% break %}{% endfor %}{% macro m(a, b=1) %}{{ a[::-1][1:b] * 3 }}{% endmacro %}{{ m("ab", b=2) }}{% generation %}{{ messages|selectattr("role", "equalto", "user")|map(attribute="content")|join(", ") }}{% endgeneration %}' >"$out/seeds/all.jinja"
+printf '%s' '{"messages":[{"role":"system","content":[{"type":"text","text":"a"}]},{"role":"user","content":"b\u2581 é"},{"role":"assistant","content":null,"tool_calls":[{"id":"1","function":{"name":"f","arguments":{"x":1}}}]},{"role":"tool","content":"2"},{"role":"assistant","content":"c"}],"tools":[{"type":"function"}],"chat_template_kwargs":{"n":1.5}}' >"$out/seeds/messages.jsonl"
+printf '%s' '{"prompt":"a ","completion":"b"}' >"$out/seeds/texts.jsonl"
+
 failed=0
 fuzz manifest_fuzz tests/golden/checkpoint_v*/step-*/manifest.json || failed=1
 fuzz shard_index_fuzz tests/golden/checkpoint_v*/step-*/*.index || failed=1
 fuzz config_json_fuzz tests/golden/tiny_llama/config.json tests/golden/exported_llama/{generation,tokenizer}_config.json "$out/seeds/gpt2" || failed=1
 fuzz tokenizer_json_fuzz "$out"/seeds/*.json || failed=1
+fuzz jinja_fuzz tests/framework/chat/golden/*/chat_template.jinja "$out"/seeds/*.jinja || failed=1
+fuzz conversation_fuzz "$out"/seeds/*.jsonl || failed=1
 fuzz safetensors_fuzz "$out"/seeds/header || failed=1
 fuzz token_index_fuzz "$out"/seeds/index || failed=1
 exit "$failed"

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "framework/base/json_depth.h"
 #include "framework/data/tokenizer_json.h"
 #include "nlohmann/json.hpp"
@@ -26,18 +27,38 @@ void Parse(const std::string& text) {
     Check(absl::IsUnimplemented(spec.status()) || absl::IsInvalidArgument(spec.status()));
     return;
   }
-  const BpeTokenizer tokenizer(*std::move(spec));
-  const auto whole = tokenizer.Encode(kText);
+  const auto tokenizer = MakeTokenizer(*std::move(spec));
+  const auto whole = tokenizer->Encode(kText);
   if (!whole.ok()) return;
-  for (const int32_t token : *whole) Check(token >= 0 && token < tokenizer.vocab_size());
-  tokenizer.Decode(*whole);
+  for (const int32_t token : *whole) Check(token >= 0 && token < tokenizer->vocab_size());
+  tokenizer->Decode(*whole);
+  const auto placed = tokenizer->EncodeWithRanges(kText);
+  Check(placed.ok() && placed->tokens == *whole && placed->ranges.size() == whole->size());
+  size_t begin = 0, end = 0;
+  for (const ByteRange& range : placed->ranges) {
+    Check(range.begin >= begin && range.end >= end && range.begin <= range.end && range.end <= sizeof(kText) - 1);
+    begin = range.begin;
+    end = range.end;
+  }
   std::vector<int32_t> beginning;
-  const auto done = tokenizer.EncodeBeginning(kText, beginning);
+  const auto done = tokenizer->EncodeBeginning(kText, beginning);
   if (!done.ok()) return;
-  const auto rest = tokenizer.Encode(std::string_view(kText).substr(*done));
+  const auto rest = tokenizer->Encode(std::string_view(kText).substr(*done));
   if (!rest.ok()) return;
   beginning.insert(beginning.end(), rest->begin(), rest->end());
   Check(beginning == *whole);
+}
+
+// As Llama 2's, of a few characters.
+nlohmann::json MetaspaceJson() {
+  nlohmann::json vocab = {{"\u2581", 256},   {"t", 257},  {"h", 258}, {"\u2581t", 259},
+                          {"\u2581th", 260}, {"aa", 262}, {"a", 261}};
+  for (int byte = 0; byte < 256; ++byte) vocab[absl::StrFormat("<0x%02X>", byte)] = byte;
+  const nlohmann::json merges = {{"\u2581", "t"}, {"\u2581t", "h"}, {"a", "a"}};
+  const nlohmann::json prepend = {{"type", "Prepend"}, {"prepend", "\u2581"}};
+  const nlohmann::json replace = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}};
+  return {{"normalizer", {{"type", "Sequence"}, {"normalizers", {prepend, replace}}}},
+          {"model", {{"type", "BPE"}, {"byte_fallback", true}, {"vocab", vocab}, {"merges", merges}}}};
 }
 
 }  // namespace
@@ -49,8 +70,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (holdfast::JsonNestsDeeperThan(input, 32)) return 0;
   const nlohmann::json patch = nlohmann::json::parse(input, nullptr, /*allow_exceptions=*/false);
   if (!patch.is_object()) return 0;
-  nlohmann::json root = nlohmann::json::parse(holdfast::ByteTokenizerJson());
-  root.merge_patch(patch);
-  holdfast::Parse(root.dump());
+  for (nlohmann::json root : {nlohmann::json::parse(holdfast::ByteTokenizerJson()), holdfast::MetaspaceJson()}) {
+    root.merge_patch(patch);
+    holdfast::Parse(root.dump());
+  }
   return 0;
 }

@@ -2,16 +2,19 @@
 """Remakes tests/framework/jinja/golden and tests/framework/chat/golden: what jinja2, as transformers sets it up, makes of
 small templates, and what transformers makes of conversations with the templates of public chat formats.
 
-The templates are our own: they have the constructs of those formats' templates and write the documented formats.
+The templates of the formats are beside their golden files. They are our own: they have the constructs of those formats'
+public templates and write the documented formats. The tokenizers are small ones of the same kinds.
 
-Needs transformers and jinja2:   python3 tests/golden/make_chat_golden.py
+Needs transformers and jinja2; the files are of transformers 5.23.0, tokenizers 0.23.3, jinja2 3.1.6:
+   python3 tests/golden/make_chat_golden.py
 The tests themselves need only the files it writes.
 """
 
 import json
 import pathlib
-import sys
-import tempfile
+import re
+
+import make_tokenizer_golden as small
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 JINJA = TESTS / "framework/jinja/golden"
@@ -107,7 +110,7 @@ def write_lines(path, cases):
     print(f"{path.name}: {len(cases)} cases")
 
 
-def make_semantics():
+def fix_the_date():
     import datetime
 
     from transformers.utils import chat_template_utils
@@ -118,6 +121,11 @@ def make_semantics():
             return cls(2024, 7, 5, 13, 4, 9)
 
     chat_template_utils.datetime = Fixed
+
+
+def make_semantics():
+    from transformers.utils import chat_template_utils
+
     compile_template = chat_template_utils._cached_compile_jinja_template
     expressions = [part for line in EXPRESSIONS.replace("\\\n", "\\\0").split("\n") for part in line.split(" | ")]
     sources = ["{{ " + part.replace("\0", "\n").strip() + " }}" for part in expressions] + TEMPLATES
@@ -128,5 +136,226 @@ def make_semantics():
     write_lines(JINJA / "semantics.json", cases)
 
 
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def assistant(text, **more):
+    return {"role": "assistant", "content": text, **more}
+
+
+def system(text):
+    return {"role": "system", "content": text}
+
+
+def call(name, id, **arguments):
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def answer(text, id, name="weather"):
+    return {"role": "tool", "name": name, "content": text, "tool_call_id": id}
+
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "What the weather is like <now>, in a \"place\" & its surroundings: 学, é",
+        "parameters": {
+            "type": "object",
+            "properties": {"place": {"type": "string"}, "days": {"type": "integer", "default": 1}},
+            "required": ["place"],
+        },
+    },
+}
+CLOCK = {
+    "type": "function",
+    "function": {"name": "clock", "description": "", "parameters": {"type": "object", "properties": {}}},
+}
+
+CONVERSATIONS = [
+    {"messages": [user("Hi"), assistant("Hello!")]},
+    {"messages": [system("Be brief."), user("Who are you?"), assistant("A small model."), user("Sure?"), assistant("Yes.")]},
+    {"messages": [user("1 + 1?"), assistant("2"), user("2 + 2?"), assistant("4"), user("4 + 4?"), assistant("8")]},
+    {"messages": [user("Grüße 学习 😀"), assistant("您好，世界 👩‍👩‍👧‍👦 e\u0301\u00a0🇩🇪"), user("नमस्ते ﷽"), assistant("Ω≈ç√")]},
+    {"messages": [user(""), assistant("")]},
+    {"messages": [system(""), user(" "), assistant("\n"), user("a"), assistant("")]},
+    {"messages": [system("  You  are \n"), user("trailing  \n\n"), assistant("  both  "), user("\tt"), assistant(" b\n")]},
+    {"messages": [user("def f(x):\n\treturn {{ x }} {% if %}\n"), assistant("```python\nprint('\\n')\n```\n\nDone.")]},
+    {"messages": [user("<|im_end|><|eot_id|></s>[/INST]<end_of_turn><|end|>"), assistant("<|im_start|>system\n<s>x")]},
+    {"messages": [user("a\u2581b \u2581 c"), assistant("\u2581\u2581 d  e")]},
+    {"messages": [user("think"), assistant("<think>\nhm, </think> hm\n</think>\n\nSo."), user("more"), assistant("<think></think>ok")]},
+    {"messages": [system("One."), user("date?"), assistant("No idea.")], "chat_template_kwargs": {"date_string": "31 Feb 1999"}},
+    {"messages": [user("Weather in Köln?"), assistant("Wait for it.")], "tools": [WEATHER, CLOCK]},
+    {
+        "messages": [
+            system("Use tools."),
+            user("Weather in Köln?"),
+            {"role": "assistant", "tool_calls": [call("weather", "abcDEF123", place="Köln", days=2)]},
+            answer('{"sky": "grey", "degrees": 7.5}', "abcDEF123"),
+            assistant("Grey, 7.5 degrees."),
+            user("Thanks"),
+            assistant("Welcome."),
+        ],
+        "tools": [WEATHER],
+    },
+    {
+        "messages": [
+            user("Both"),
+            assistant(
+                "I look.", tool_calls=[call("weather", "000000001", place="学"), call("clock", "000000002")]
+            ),
+            answer("sunny", "000000001"),
+            answer("12:00", "000000002", "clock"),
+            assistant("Sunny at noon."),
+        ],
+        "tools": [WEATHER, CLOCK],
+    },
+    {"messages": [user("a"), user("b"), assistant("two questions")]},
+    {"messages": [assistant("I begin."), user("a"), assistant("b")]},
+    {"messages": [user("a"), system("late"), assistant("b")]},
+    {"messages": [user("x" * 200 + " " * 50 + "y"), assistant("word " * 60)]},
+]  # fmt: skip
+
+
+def byte_level(special, pre_tokenizer, vocab_size=420):
+    tokenizer = small.Tokenizer(small.models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = small.decoders.ByteLevel()
+    alphabet = sorted(small.pre_tokenizers.ByteLevel.alphabet())
+    trainer = small.trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(small.corpus(), trainer)
+    tokenizer.add_special_tokens(special)
+    return tokenizer
+
+
+def formats():
+    """Of each: a tokenizer of its kind, bos and eos."""
+    pre = small.pre_tokenizers
+    plain = pre.ByteLevel(add_prefix_space=False, use_regex=False)
+    split = pre.Sequence([pre.Split(small.Regex(small.LLAMA3_SPLIT), behavior="isolated"), plain])
+    digits = pre.Sequence([pre.Digits(individual_digits=True), pre.ByteLevel(add_prefix_space=False, use_regex=True)])
+    by_name = small.metaspace_tokenizers(small.train_metaspace(300))
+    by_name["mistral_style"].add_special_tokens(
+        ["[INST]", "[/INST]", "[TOOL_CALLS]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"]
+    )
+    by_name["gemma_style"].add_special_tokens(["<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"])
+    phi = small.metaspace_tokenizers(small.train_metaspace(300))["llama2_style"]
+    phi.add_special_tokens(["<|endoftext|>"])
+    strips = [small.AddedToken(f"<|{name}|>", rstrip=True, normalized=False, special=True)
+              for name in ("system", "user", "assistant", "end")]  # fmt: skip
+    phi.add_special_tokens(strips)
+    yield "chatml", byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>"], split), None, "<|im_end|>"
+    llama = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
+    yield "llama3", byte_level(llama, split), "<|begin_of_text|>", "<|eot_id|>"
+    yield "mistral", by_name["mistral_style"], "<s>", "</s>"
+    yield "gemma", by_name["gemma_style"], "<bos>", "<eos>"
+    yield "zephyr", by_name["llama2_style"], "<s>", "</s>"
+    yield "phi3", phi, "<s>", "<|endoftext|>"
+    yield "tulu", byte_level(["<|endoftext|>", "<|padding|>"], digits), "<|endoftext|>", "<|endoftext|>"
+    tools = [f"tool▁{name}" for name in ("calls▁begin", "call▁begin", "call▁end", "calls▁end", "sep", "outputs▁begin",
+                                         "output▁begin", "output▁end", "outputs▁end")]  # fmt: skip
+    names = ["begin▁of▁sentence", "end▁of▁sentence", "User", "Assistant", *tools]
+    deepseek = byte_level([f"<｜{name}｜>" for name in names], digits)
+    yield "deepseek", deepseek, "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
+
+
+def without_marks(template):
+    """The same without {% generation %}: comments take white space away as blocks do."""
+    return re.sub(r"\{%(-?)\s*(?:end)?generation\s*(-?)%\}", r"{#\1 \2#}", template)
+
+
+class Format:
+    def __init__(self, tokenizer, template):
+        self.tokenizer, self.template = tokenizer, template
+
+    def render(self, conversation, messages, **more):
+        more |= conversation.get("chat_template_kwargs", {})
+        return self.tokenizer.apply_chat_template(
+            messages, chat_template=self.template, tools=conversation.get("tools"), **more
+        )
+
+    def learned_by_text(self, conversation, text):
+        """What the text grows by for each turn of the assistant; None where earlier text changes."""
+        spans = []
+        messages = conversation["messages"]
+        for i, message in enumerate(messages):
+            if message["role"] != "assistant":
+                continue
+            before = self.render(conversation, messages[:i], tokenize=False, add_generation_prompt=True)
+            after = self.render(conversation, messages[: i + 1], tokenize=False)
+            if not text.startswith(after):
+                after = after.removesuffix(self.tokenizer.eos_token)
+            if not (text.startswith(after) and after.startswith(before)):
+                return None
+            spans.append((len(before), len(after)))
+        return spans
+
+
+def learned_tokens(marked, encoded, text):
+    """transformers' mask, and the tokens that have their character in common with one before that is learned: of several
+    tokens of a block's last character transformers marks the first."""
+    mask = list(encoded["assistant_masks"])
+    offsets = marked.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    for i in range(1, len(mask)):
+        if mask[i - 1] and offsets[i][0] < offsets[i - 1][1]:
+            mask[i] = 1
+    return mask, offsets
+
+
+def chat_case(marked, conversation):
+    from jinja2 import TemplateError, TemplateSyntaxError
+
+    case = {"line": json.dumps(conversation, ensure_ascii=False)}
+    try:
+        text = marked.render(conversation, conversation["messages"], tokenize=False)
+    except TemplateSyntaxError:
+        raise
+    except TemplateError as error:
+        return case | {"error": str(error)}
+    encoded = marked.render(
+        conversation, conversation["messages"], tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+    )
+    case["text"] = text
+    case["prompt"] = marked.render(conversation, conversation["messages"], tokenize=False, add_generation_prompt=True)
+    case["ids"] = encoded["input_ids"]
+    learned, offsets = learned_tokens(marked, encoded, text)
+    case["learned"] = "".join(map(str, learned))
+    if conversation["messages"][0]["role"] == "assistant":  # nothing comes before, which transformers does not render
+        return case
+    plain = Format(marked.tokenizer, without_marks(marked.template))
+    assert plain.render(conversation, conversation["messages"], tokenize=False) == text
+    try:
+        spans = plain.learned_by_text(conversation, text)
+    except TemplateError:
+        spans = None
+    case["grows"] = spans is not None
+    if spans is not None:
+        by_text = [int(any(a < end and begin < b for a, b in spans)) for begin, end in offsets]
+        assert by_text == learned, (conversation, text, by_text, learned)
+    return case
+
+
+def make_formats():
+    from transformers import PreTrainedTokenizerFast
+
+    for name, tokenizer, bos, eos in formats():
+        directory = CHAT / name
+        content = json.loads(tokenizer.to_str())
+        (directory / "tokenizer.json").write_text(
+            json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8"
+        )
+        config = {"bos_token": bos, "eos_token": eos}
+        (directory / "tokenizer_config.json").write_text(json.dumps(config, ensure_ascii=False) + "\n", encoding="utf-8")
+        fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=bos, eos_token=eos)
+        template = (directory / "chat_template.jinja").read_text(encoding="utf-8")
+        cases = [chat_case(Format(fast, template), conversation) for conversation in CONVERSATIONS]
+        write_lines(directory / "cases.json", cases)
+        grows = sum(case.get("grows", False) for case in cases)
+        print(f"  {name}: {sum('error' in case for case in cases)} refused, {grows} can be told without marks")
+
+
 if __name__ == "__main__":
+    fix_the_date()
     make_semantics()
+    make_formats()

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Remakes tests/framework/data/golden: two small byte-level BPE tokenizers and what `tokenizers` makes of some texts.
+"""Remakes tests/framework/data/golden: small tokenizers, two of byte-level BPE and four of BPE over characters with
+byte_fallback, and what `tokenizers` makes of some texts.
 
-Needs the Python package `tokenizers`:   python3 tests/golden/make_tokenizer_golden.py
+Needs the Python package `tokenizers`; the files are of 0.23.3:   python3 tests/golden/make_tokenizer_golden.py
 The tests themselves need only the files it writes.
 """
 
@@ -10,7 +11,17 @@ import json
 import pathlib
 import random
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 OUT = pathlib.Path(__file__).resolve().parent.parent / "framework/data/golden"
 
@@ -78,13 +89,34 @@ CASES = [
     "x" * 300 + " " * 200 + "y" + "\n" * 50 + "。" * 100,
 ] + SENTENCES
 
+# What is particular to BPE over characters: spaces, their sign, and tokens that take white space or stand alone.
+METASPACE_CASES = [
+    "\u2581",
+    "\u2581a \u2581 a\u2581b",
+    " \u2581 \u2581\u2581  the",
+    "the<|right|>   the<|right|>\n\tthe<|right|>",
+    "the   <|left|>the \n\t<|left|> <|left|>",
+    "<|right|>  <|left|>  <|right|> \u3000\u2003the",
+    "<|both|> a <|both|>  <|both|>b\u00a0<|both|>",
+    "<|word|> a<|word|> <|word|>b é<|word|> -<|word|>- _<|word|> 学<|word|> \u0301<|word|> <|word|>\u200d <|word|>½",
+    "<|word|><|word|> <|word|>",
+    "<s>the</s><s> the </s> <unk><0x41><0x0A>",
+    "\x00\x7f\u0080\u07ff\u0800\uffff\U00010000\U0010ffff",
+    "🜁🜂 🜃the",
+]
+
 ALPHABET = "aAbest'sſ019²½ \t\n\r\u00a0\u0085\u180e\u3000.,!_-/äßЖ学の한ع\u0301\u200d😀👍<|>"
 
 
-def random_cases(count):
+METASPACE_PIECES = [*ALPHABET, " ", " ", "\u2581", "the", " step", "added", "addedword", "</s>"] + [
+    f"<|{name}|>" for name in ("right", "left", "both", "word")
+]
+
+
+def random_cases(count, pieces=ALPHABET):
     generator = random.Random(7)
     for _ in range(count):
-        yield "".join(generator.choice(ALPHABET) for _ in range(generator.randrange(1, 60)))
+        yield "".join(generator.choice(pieces) for _ in range(generator.randrange(1, 60)))
 
 
 def corpus():
@@ -139,6 +171,79 @@ def llama3_style(content):
     content["model"]["merges"] = content["model"]["merges"][:-100]
 
 
+def train_metaspace(vocab_size, texts=None):
+    """A model as SentencePiece trains it: <unk>, <s>, </s>, 256 bytes, characters that are frequent, what merges make."""
+    trained = Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.Metaspace(replacement="\u2581", prepend_scheme="always", split=True)
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, limit_alphabet=120, show_progress=False)
+    trained.train_from_iterator(corpus() if texts is None else texts, trainer)
+    model = json.loads(trained.to_str())["model"]
+    names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    names += sorted(model["vocab"], key=model["vocab"].get)
+    return {name: id for id, name in enumerate(names)}, [tuple(merge) for merge in model["merges"]]
+
+
+def metaspace_tokenizer(normalizer, pre_tokenizer, trained, special=("<unk>", "<s>", "</s>"), strips=True):
+    vocab, merges = trained
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    if pre_tokenizer is not None:
+        tokenizer.pre_tokenizer = pre_tokenizer
+    steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    tokenizer.decoder = decoders.Sequence(steps + [decoders.Strip(" ", 1, 0)] * strips)
+    tokenizer.add_special_tokens(list(special))
+    return tokenizer
+
+
+def add_test_tokens(tokenizer):
+    tokenizer.add_tokens([AddedToken("added", normalized=True), AddedToken("addedword", normalized=True)])
+    tokenizer.add_tokens(
+        [
+            AddedToken("<|right|>", normalized=False, rstrip=True),
+            AddedToken("<|left|>", normalized=False, lstrip=True),
+            AddedToken("<|both|>", normalized=True, lstrip=True, rstrip=True),
+            AddedToken("<|word|>", normalized=False, single_word=True),
+        ]
+    )
+    return tokenizer
+
+
+def metaspace_tokenizers(trained):
+    """As Llama 2, Mistral v0.3, Gemma and T5 have them."""
+    prepend = normalizers.Prepend("\u2581")
+    replace = normalizers.Replace(" ", "\u2581")
+    metaspace = pre_tokenizers.Metaspace
+    return {
+        "llama2_style": metaspace_tokenizer(normalizers.Sequence([prepend, replace]), None, trained),
+        "mistral_style": metaspace_tokenizer(None, metaspace("\u2581", prepend_scheme="first", split=False), trained),
+        "gemma_style": metaspace_tokenizer(
+            replace, pre_tokenizers.Split(" ", "merged_with_previous"), trained, strips=False
+        ),
+        "split_style": metaspace_tokenizer(None, metaspace("\u2581", prepend_scheme="always", split=True), trained),
+    }
+
+
+def byte_ranges(text, offsets):
+    starts = [0, *itertools.accumulate(len(character.encode()) for character in text)]
+    return [[starts[begin], starts[end]] for begin, end in offsets]
+
+
+def save_metaspace(tokenizer, name):
+    text = json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":"))
+    (OUT / f"tokenizer_{name}.json").write_text(text + "\n", encoding="utf-8")
+    tokenizer = Tokenizer.from_str(text)
+    cases = []
+    for case in itertools.chain(CASES, METASPACE_CASES, random_cases(100, METASPACE_PIECES)):
+        encoded = tokenizer.encode(case, add_special_tokens=False)
+        decoded = tokenizer.decode(encoded.ids, skip_special_tokens=False)
+        ranges = byte_ranges(case, encoded.offsets)
+        cases.append({"text": case, "ids": encoded.ids, "ranges": ranges, "decoded": decoded})
+    lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
+    (OUT / f"cases_{name}.json").write_text(f"[{lines}]\n", encoding="utf-8")
+    print(f"{name}: vocabulary {tokenizer.get_vocab_size()}, {len(cases)} cases")
+
+
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     gpt2 = train(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True), 1000)
@@ -150,6 +255,8 @@ def main():
         single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", llama3.token_to_id("<|endoftext|>"))]
     )
     save(llama3, "llama3_style", llama3_style)
+    for name, tokenizer in metaspace_tokenizers(train_metaspace(700)).items():
+        save_metaspace(add_test_tokens(tokenizer), name)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@
 namespace holdfast {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr char kTemplate[] =
@@ -112,6 +113,58 @@ TEST_F(PackConversationsTest, ValidationIsSpreadOverTheInput) {
   }
 }
 
+TEST_F(PackConversationsTest, BadLinesAreNamedAndLeaveNothing) {
+  const std::string good = Turns("a", "b");
+  const auto expect_error = [&](const std::string& bad, const std::string& says, const std::string& remedy) {
+    const auto report = Run(good + "\n" + bad + "\n" + good, {.row_tokens = 100});
+    ASSERT_FALSE(report.ok()) << bad.substr(0, 100);
+    EXPECT_THAT(std::string(report.status().message()), AllOf(HasSubstr("talks.jsonl:3: " + says), HasSubstr(remedy)));
+    EXPECT_EQ(directory_.List(), (std::vector<std::string>{"talks.jsonl", "tokenizer"}));
+  };
+  const auto said = [](const std::string& text) { return Turns("q", text); };
+  expect_error(R"({"messages":[{"role":"user","content":"q"}]})", "no turn of the assistant", "remove the line");
+  expect_error(R"({"messages":[]})", "no turn of the assistant", "add one");
+  expect_error(R"({"messages":[{"role":"bot","content":"q"}]})", "message 1", "use one of system, developer");
+  expect_error(R"({"messages":[{"role":"assistant"}]})", "message 1", "use \"\" for an empty one");
+  expect_error(R"({"prompt":"p","completion":""})", "\"completion\" is empty", "nothing to learn");
+  expect_error("{\"messages\": \"\xff\"}", "invalid UTF-8 at byte 15", "in UTF-8");
+  expect_error(said("\xed\xa0\x80"), "invalid UTF-8", "in UTF-8");  // a surrogate's bytes
+  expect_error(said("\\ud800x"), "malformed JSON", "one whole JSON object");
+  expect_error(said("\\udc00"), "malformed JSON", "one whole JSON object");
+  expect_error("{", "malformed JSON at byte", "each line has to be one whole JSON object");
+  expect_error("[1, 2]", "the line is a list", "not a JSON object");
+  expect_error("{\"text\": \"a\"}", "neither \"messages\" nor", "framework/chat/README.md");
+  expect_error("{\"messages\":" + std::string(100'000, '['), "JSON nested deeper than 64", "");
+  expect_error("{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"x\":" + std::string(70, '[') +
+                   std::string(70, ']') + "}]}",
+               "JSON nested deeper than 64", "");
+  expect_error(R"({"messages":[{"role":"assistant","content":"a","n":9223372036854775808}]})", "the number", "string");
+}
+
+TEST_F(PackConversationsTest, BadTemplatesAreNamedAndLeaveNothing) {
+  const auto expect_error = [&](const std::string& source, const std::string& says) {
+    WriteText(directory_ / "tokenizer/chat_template.jinja", source);
+    const auto report = Run(Turns("a", "b"), {.row_tokens = 100});
+    ASSERT_FALSE(report.ok()) << source;
+    EXPECT_THAT(std::string(report.status().message()), HasSubstr(says));
+    EXPECT_EQ(directory_.List(), (std::vector<std::string>{"talks.jsonl", "tokenizer"}));
+  };
+  expect_error("{{ 'x' }}\n{% include 'y' %}", "line 2, column 4: {% include %} is not in the subset");
+  expect_error("{{ 'x' }}\n{{ 'y'|format }}", "the line: {{ 'y'|format }}");
+  expect_error("{% for m in messages %}\n{{ m.content.encode() }}{% endfor %}",
+               "talks.jsonl:1: chat template: line 2, column 20: the method encode");
+  expect_error("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "without end?");
+  expect_error("{% for i in range(99999) %}{{ 'a' * 9999 }}{% endfor %}", "does it grow without end?");
+  expect_error("{{ raise_exception('roles!') }}",
+               "talks.jsonl:1: chat template: line 1, column 19: the template says: roles!");
+  expect_error("{{ strftime_now('%Y') }}", "--date YYYY-MM-DD");
+  expect_error("a\xff", "chat_template.jinja: not UTF-8 at byte 2");
+  expect_error("{{ 'x' }}", "1 have nothing to learn");
+  std::filesystem::remove(directory_ / "tokenizer/chat_template.jinja");
+  const auto report = Run(Turns("a", "b"), {.row_tokens = 100});
+  EXPECT_THAT(std::string(report.status().message()), HasSubstr("put a chat_template.jinja beside"));
+}
+
 TEST_F(PackConversationsTest, FailuresNameTheLineAndLeaveNothing) {
   const auto expect_error = [&](const std::string& lines, const std::string& says, int64_t row_tokens = 100) {
     const auto report = Run(lines, {.row_tokens = row_tokens});
@@ -123,7 +176,8 @@ TEST_F(PackConversationsTest, FailuresNameTheLineAndLeaveNothing) {
   const std::string no_answer = "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}\n";
   expect_error(Turns("a", "b") + no_answer, "talks.jsonl:2: ");
   expect_error(Turns("a", std::string(300, 'x')), "no conversation is left of 1: 1 are longer than 20 tokens", 20);
-  expect_error("", "no conversation is left of 0");
+  expect_error("", "talks.jsonl: no conversation; one is expected in each line");
+  expect_error(" \n\t\n", "talks.jsonl: no conversation");
   expect_error(Turns("a", "b"), "rows of 1 tokens", 1);
 }
 

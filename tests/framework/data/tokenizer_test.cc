@@ -130,6 +130,70 @@ TEST_P(Golden, EndOfTextAndUnknownIds) {
 
 INSTANTIATE_TEST_SUITE_P(Tokenizers, Golden, ::testing::Values("gpt2_style", "llama3_style"));
 
+/// BPE over characters.
+class MetaspaceGolden : public Golden {};
+
+// Whole characters of the text, as `tokenizers` counts.
+ByteRange WholeCharacters(const std::string& text, ByteRange range) {
+  const auto is_inside = [&](size_t at) { return at < text.size() && (text[at] & 0xc0) == 0x80; };
+  while (is_inside(range.begin)) --range.begin;
+  while (is_inside(range.end)) ++range.end;
+  return range;
+}
+
+TEST_P(MetaspaceGolden, SameIdsAndPlacesAndBack) {
+  ASSERT_GT(cases_.size(), 100);
+  for (const Json& one : cases_) {
+    const auto text = one.at("text").get<std::string>();
+    const auto [ids, ranges] = tokenizer_->EncodeWithRanges(text).value();
+    EXPECT_EQ(ids, one.at("ids").get<std::vector<int32_t>>()) << one.at("text");
+    EXPECT_EQ(tokenizer_->Encode(text).value(), ids) << one.at("text");
+    Json places = Json::array();
+    for (const ByteRange& range : ranges) {
+      const ByteRange whole = WholeCharacters(text, range);
+      places.push_back({whole.begin, whole.end});
+    }
+    EXPECT_EQ(places, one.at("ranges")) << one.at("text");
+    std::string decoded = tokenizer_->Decode(ids);
+    if (GetParam() != "gemma_style" && decoded.starts_with(' ')) decoded.erase(0, 1);  // as its decoder does
+    EXPECT_EQ(decoded, one.at("decoded").get<std::string>()) << one.at("text");
+  }
+}
+
+TEST_P(MetaspaceGolden, BrokenUtf8BecomesItsBytes) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 1000; ++round) {
+    std::string text;
+    for (int i = 0; i < 40; ++i)
+      text.push_back(static_cast<char>(random() % 3 == 0 ? random() % 256 : "ab \n\xe4\xb8\xad"[random() % 7]));
+    std::string decoded = tokenizer_->Decode(tokenizer_->Encode(text).value());
+    if (GetParam() == "llama2_style" || (GetParam() != "gemma_style" && decoded.size() > text.size())) {
+      decoded.erase(0, 1);
+    }
+    ASSERT_EQ(decoded, text);
+    const auto [ids, ranges] = tokenizer_->EncodeWithRanges(text).value();
+    ASSERT_EQ(ranges.back().end, text.size());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tokenizers, MetaspaceGolden,
+                         ::testing::Values("llama2_style", "mistral_style", "gemma_style", "split_style"));
+
+TEST_P(Golden, PlacesCoverTheText) {
+  for (const Json& one : cases_) {
+    const auto text = one.at("text").get<std::string>();
+    const auto [ids, ranges] = tokenizer_->EncodeWithRanges(text).value();
+    EXPECT_EQ(ids, tokenizer_->Encode(text).value());
+    size_t at = 0;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      ASSERT_EQ(ranges[i].begin, at);
+      at = ranges[i].end;
+      ASSERT_EQ(text.substr(ranges[i].begin, at - ranges[i].begin), tokenizer_->Decode({ids[i]}));
+    }
+    EXPECT_EQ(at, text.size());
+  }
+}
+
 TEST(Tokenizer, LongWordsTakeNoLongTime) {
   const auto tokenizer = Open(kGolden + "tokenizer_gpt2_style.json");
   std::string word(3'000'000, 'a');
@@ -150,11 +214,11 @@ TEST(Tokenizer, Bytes) {
 TEST(Tokenizer, BytesAsAFile) {
   auto spec = ParseTokenizerJson(ByteTokenizerJson());
   ASSERT_TRUE(spec.ok()) << Message(spec.status());
-  const BpeTokenizer tokenizer(*std::move(spec));
+  const auto tokenizer = MakeTokenizer(*std::move(spec));
   std::string text = "it's 12  \n\xe5\xad\xa6 ";
   for (int byte = 0; byte < 256; ++byte) text.push_back(static_cast<char>(byte));
-  EXPECT_EQ(tokenizer.Encode(text).value(), Open("bytes")->Encode(text).value());
-  EXPECT_EQ(tokenizer.vocab_size(), 256);
+  EXPECT_EQ(tokenizer->Encode(text).value(), Open("bytes")->Encode(text).value());
+  EXPECT_EQ(tokenizer->vocab_size(), 256);
 }
 
 TEST(Tokenizer, PrefixSpace) {
@@ -162,34 +226,42 @@ TEST(Tokenizer, PrefixSpace) {
   root["pre_tokenizer"]["add_prefix_space"] = true;
   auto spec = ParseTokenizerJson(root.dump());
   ASSERT_TRUE(spec.ok()) << Message(spec.status());
-  const BpeTokenizer prefixing(*std::move(spec));
+  const auto prefixing = MakeTokenizer(*std::move(spec));
   const auto plain = Open(kGolden + "tokenizer_gpt2_style.json");
-  EXPECT_EQ(prefixing.Encode("the step").value(), plain->Encode(" the step").value());
-  EXPECT_EQ(prefixing.Encode(" the step").value(), plain->Encode(" the step").value());
-  EXPECT_EQ(prefixing.Encode("a<|endoftext|>b").value(), plain->Encode(" a<|endoftext|> b").value());
-  EXPECT_TRUE(prefixing.Encode("").value().empty());
+  EXPECT_EQ(prefixing->Encode("the step").value(), plain->Encode(" the step").value());
+  const std::string text = "the<|endoftext|>b";
+  const auto [ids, ranges] = prefixing->EncodeWithRanges(text).value();
+  for (size_t i = 0; i < ids.size(); ++i) {  // the space in front is not in the text
+    const std::string place = text.substr(ranges[i].begin, ranges[i].end - ranges[i].begin);
+    EXPECT_TRUE(prefixing->Decode({ids[i]}) == place || prefixing->Decode({ids[i]}) == " " + place ||
+                prefixing->Decode({ids[i]}) == " ");
+  }
+  EXPECT_EQ(ranges.back().end, text.size());
+  EXPECT_EQ(prefixing->Encode(" the step").value(), plain->Encode(" the step").value());
+  EXPECT_EQ(prefixing->Encode("a<|endoftext|>b").value(), plain->Encode(" a<|endoftext|> b").value());
+  EXPECT_TRUE(prefixing->Encode("").value().empty());
   std::mt19937 random(3);
-  EXPECT_EQ(EncodeInPieces(prefixing, "the step the step", random), plain->Encode(" the step the step").value());
+  EXPECT_EQ(EncodeInPieces(*prefixing, "the step the step", random), plain->Encode(" the step the step").value());
 }
 
 /// `change` to a good file, and then the tokenizer.
-BpeTokenizer Changed(const std::string& pointer, const Json& value) {
+std::unique_ptr<const Tokenizer> Changed(const std::string& pointer, const Json& value) {
   Json root = Json::parse(Contents(kGolden + "tokenizer_llama3_style.json"));
   root[Json::json_pointer(pointer)] = value;
   auto spec = ParseTokenizerJson(root.dump());
   EXPECT_TRUE(spec.ok()) << Message(spec.status());
-  return BpeTokenizer(*std::move(spec));
+  return MakeTokenizer(*std::move(spec));
 }
 
 TEST(Tokenizer, AnExpressionThatPcre2GivesUpOnIsAnError) {
-  const BpeTokenizer hostile = Changed("/pre_tokenizer/pretokenizers/0/pattern/Regex", "(a+)+$");
-  EXPECT_TRUE(hostile.Encode("aaaa").ok());
+  const auto hostile = Changed("/pre_tokenizer/pretokenizers/0/pattern/Regex", "(a+)+$");
+  EXPECT_TRUE(hostile->Encode("aaaa").ok());
   const std::string text = std::string(64, 'a') + "b";
-  const auto whole = hostile.Encode("b" + text);
+  const auto whole = hostile->Encode("b" + text);
   EXPECT_EQ(whole.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(Message(whole.status()), AllOf(HasSubstr("(a+)+$"), HasSubstr("match limit")));
   std::vector<int32_t> tokens;
-  EXPECT_EQ(hostile.EncodeBeginning(text, tokens).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(hostile->EncodeBeginning(text, tokens).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Tokenizer, ManyAddedTokensTakeNoLongTime) {
@@ -197,10 +269,10 @@ TEST(Tokenizer, ManyAddedTokensTakeNoLongTime) {
   for (int i = 0; i < 200'000; ++i) {
     added.push_back({{"id", 5000 + i}, {"content", absl::StrCat("<|added_", i, "|>")}, {"special", true}});
   }
-  const BpeTokenizer tokenizer = Changed("/added_tokens", added);  // minutes if they were sorted after each
+  const auto tokenizer = Changed("/added_tokens", added);  // minutes if they were sorted after each
   std::string text;
   for (int i = 0; i < 100'000; ++i) absl::StrAppend(&text, "<<|added_", i, "|>");  // minutes if each were looked at
-  const std::vector<int32_t> tokens = tokenizer.Encode(text).value();
+  const std::vector<int32_t> tokens = tokenizer->Encode(text).value();
   ASSERT_EQ(tokens.size(), 200'000);
   for (int i = 0; i < 100'000; ++i) ASSERT_EQ(tokens[2 * i + 1], 5000 + i);
 }
@@ -210,12 +282,12 @@ TEST(Tokenizer, OfAddedTokensTheLongestIsTaken) {
   for (const std::string content : {"<b", "<bcd", "<bc", "<bcde", "<|z"}) {
     added.push_back({{"id", 5000 + added.size()}, {"content", content}});
   }
-  const BpeTokenizer tokenizer = Changed("/added_tokens", added);
-  EXPECT_EQ(tokenizer.Encode("<bcd<|z<bcde<b<bc<bcd").value(),
+  const auto tokenizer = Changed("/added_tokens", added);
+  EXPECT_EQ(tokenizer->Encode("<bcd<|z<bcde<b<bc<bcd").value(),
             (std::vector<int32_t>{5001, 5004, 5003, 5000, 5002, 5001}));
   std::mt19937 random(4);
   for (const std::string text : {"<bcd", "<bcdf", "<<bcde<|z<", "<bcd<bcde"}) {
-    EXPECT_EQ(EncodeInPieces(tokenizer, text, random), tokenizer.Encode(text).value()) << text;
+    EXPECT_EQ(EncodeInPieces(*tokenizer, text, random), tokenizer->Encode(text).value()) << text;
   }
 }
 
@@ -256,7 +328,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Broken{"/model/merges/3", "\"a b c\"", kInvalid, "merge 3"},
                       Broken{"/model/merges/3", "[\"a\", \"qqqq\"]", kInvalid, "merge 3"},
                       Broken{"/model/dropout", "0.1", kUnimplemented, "dropout"},
-                      Broken{"/model/byte_fallback", "true", kUnimplemented, "byte_fallback"},
+                      Broken{"/model/byte_fallback", "true", kUnimplemented, "\u2581"},
                       Broken{"/model/end_of_word_suffix", "\"</w>\"", kUnimplemented, "end_of_word_suffix"},
                       Broken{"/normalizer", "{\"type\": \"NFC\"}", kUnimplemented, "NFC"},
                       Broken{"/decoder", "{\"type\": \"Metaspace\"}", kUnimplemented, "Metaspace"},
@@ -267,9 +339,68 @@ INSTANTIATE_TEST_SUITE_P(
                       Broken{"/pre_tokenizer/pretokenizers/0/pattern/Regex", "\"(a\"", kInvalid, "(a"},
                       Broken{"/pre_tokenizer/pretokenizers/0/pattern/Regex", "\"\\\\w+\"", kUnimplemented, "\\w"},
                       Broken{"/pre_tokenizer/pretokenizers/0/pattern/Regex", "\"[a[bc]]\"", kUnimplemented, "nested"},
-                      Broken{"/added_tokens/0/lstrip", "true", kUnimplemented, "lstrip"},
                       Broken{"/added_tokens/0/id", "3", kInvalid, "two tokens"},
                       Broken{"/added_tokens/0/content", "7", kInvalid, "added_tokens"}));
+
+// The same, of a file with BPE over characters.
+class BrokenMetaspace : public ::testing::TestWithParam<Broken> {};
+
+TEST_P(BrokenMetaspace, IsRefusedByName) {
+  Json root = Json::parse(Contents(kGolden + "tokenizer_llama2_style.json"));
+  root[Json::json_pointer(GetParam().pointer)] = Json::parse(GetParam().value);
+  const auto spec = ParseTokenizerJson(root.dump());
+  ASSERT_FALSE(spec.ok());
+  EXPECT_EQ(spec.status().code(), GetParam().code) << Message(spec.status());
+  EXPECT_THAT(Message(spec.status()), HasSubstr(GetParam().says));
+}
+
+constexpr char kMetaspace[] = R"({"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first"})";
+INSTANTIATE_TEST_SUITE_P(
+    Tokenizers, BrokenMetaspace,
+    ::testing::Values(
+        Broken{"/model/byte_fallback", "false", kUnimplemented, "a vocabulary without a token for byte 0"},
+        Broken{"/model/type", "\"Unigram\"", kUnimplemented, "model Unigram"},
+        Broken{"/model/vocab", "{\"\u2581\": 0, \"<0x00>\": 1}", kUnimplemented, "byte 1"},
+        Broken{"/model/merges/0", R"(["<0x41>", "<0x42>"])", kInvalid, "merge 0"},
+        Broken{"/normalizer", "null", kUnimplemented, "byte_fallback without a sign for spaces"},
+        Broken{"/normalizer", R"({"type": "Prepend", "prepend": "\u2581"})", kUnimplemented, "Prepend"},
+        Broken{"/normalizer/normalizers/0", R"({"type": "NFKC"})", kUnimplemented, "normalizer: NFKC is not supported"},
+        Broken{"/normalizer/normalizers/0/prepend", "\"_\"", kUnimplemented, "Prepend"},
+        Broken{"/normalizer/normalizers/1/content", "\"_\"", kUnimplemented, "Replace"},
+        Broken{"/pre_tokenizer", kMetaspace, kUnimplemented, "pre_tokenizer: Metaspace"},
+        Broken{"/pre_tokenizer", R"({"type": "Split", "pattern": {"Regex": " "}})", kUnimplemented, "Split"},
+        Broken{"/decoder/decoders/0", R"({"type": "WordPiece"})", kUnimplemented, "decoder: WordPiece"},
+        Broken{"/added_tokens/8/content", "\"\\n\"", kUnimplemented, "rstrip of \"<|right|>\""}));
+
+TEST(Tokenizer, OlderMetaspacesSayOtherwiseWhatIsPutInFront) {
+  const auto opened = [](const Json& metaspace) {
+    Json root = Json::parse(Contents(kGolden + "tokenizer_split_style.json"));
+    root["pre_tokenizer"] = metaspace;
+    return MakeTokenizer(ParseTokenizerJson(root.dump()).value());
+  };
+  const Json plain = {{"type", "Metaspace"}, {"replacement", "\u2581"}};
+  Json never = plain;
+  never["add_prefix_space"] = false;
+  EXPECT_EQ(opened(plain)->Encode("the").value(), opened(never)->Encode(" the").value());
+  EXPECT_NE(opened(plain)->Encode("the").value(), opened(never)->Encode("the").value());
+}
+
+// A model whose merges join words is given the text as a whole.
+TEST(Tokenizer, MergesAcrossSpaces) {
+  Json root = Json::parse(Contents(kGolden + "tokenizer_mistral_style.json"));
+  root["model"]["vocab"]["e\u2581"] = 2000;
+  root["model"]["vocab"]["e\u2581s"] = 2001;
+  const Json merges = Json::array({Json::array({"e", "\u2581"}), Json::array({"e\u2581", "s"})});
+  root["model"]["merges"] = merges;
+  const auto tokenizer = MakeTokenizer(ParseTokenizerJson(root.dump()).value());
+  EXPECT_EQ(tokenizer->Encode("e se s e").value(),
+            (std::vector<int32_t>{tokenizer->Encode(" ").value()[0], 2001, 2001, tokenizer->Encode(" ").value()[0],
+                                  tokenizer->Encode(" e").value()[1]}));
+  root["model"]["ignore_merges"] = true;
+  const auto whole = MakeTokenizer(ParseTokenizerJson(root.dump()).value());
+  const auto vocab = root["model"]["vocab"];
+  EXPECT_EQ(whole->Encode("the").value(), (std::vector<int32_t>{vocab.at("\u2581the")}));
+}
 
 TEST(Tokenizer, LongAddedTokensAreRefused) {
   Json root = Json::parse(Contents(kGolden + "tokenizer_llama3_style.json"));

@@ -1,0 +1,67 @@
+// Proves that `data pack --chat` says which line is wrong and what to do, exits with an error, and leaves no file.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/framework/base/temporary_directory.h"
+#include "tests/integration/command.h"
+
+namespace holdfast::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ChatTest : public ::testing::Test {
+ protected:
+  CommandResult Pack(const std::string& talks, std::vector<std::string> more = {"--sequence-length", "64"}) {
+    WriteAll(directory_ / "talks.jsonl", talks);
+    const std::string golden = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/chat/golden/mistral";
+    std::vector<std::string> arguments = {"data",        "pack", "--chat", directory_ / "talks.jsonl",
+                                          "--tokenizer", golden, "--out",  directory_ / "out.bin"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunHoldfast(arguments);
+  }
+  void ExpectRefused(const std::string& talks, const std::string& says,
+                     std::vector<std::string> more = {"--sequence-length", "64"}) {
+    const CommandResult result = Pack(talks, std::move(more));
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_THAT(result.output, HasSubstr(says));
+    EXPECT_EQ(directory_.List(), std::vector<std::string>{"talks.jsonl"});
+  }
+
+  TemporaryDirectory directory_;
+};
+
+constexpr char kGood[] = R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]})"
+                         "\n";
+constexpr char kQuestion[] = R"({"messages":[{"role":"user","content":"q"}]})"
+                             "\n";
+
+TEST_F(ChatTest, BadConversationsAreNamedAndLeaveNoFile) {
+  ExpectRefused(kGood + std::string(kQuestion), "talks.jsonl:2: no turn of the assistant");
+  ExpectRefused(kGood + std::string("nothing like JSON\n"), "talks.jsonl:2: malformed JSON");
+  ExpectRefused("", "talks.jsonl: no conversation");
+  ExpectRefused(kGood, "no conversation is left of 1: 1 are longer than 4 tokens", {"--sequence-length", "4"});
+  ExpectRefused(
+      R"({"messages":[{"role":"user","content":"a"},{"role":"user","content":"b"},{"role":"assistant","content":"c"}]})",
+      "talks.jsonl:1: chat template: line 13, column 32: the template says: user and assistant");
+  ExpectRefused(
+      kGood, "validation",
+      {"--sequence-length", "64", "--validation-fraction", "0.5", "--validation-out", directory_ / "validation.bin"});
+}
+
+// What was there stays as it was.
+TEST_F(ChatTest, AFailureKeepsTheFileOfBefore) {
+  ASSERT_EQ(Pack(kGood).exit_code, 0);
+  const std::string before = ReadAll(directory_ / "out.bin"), index = ReadAll(directory_ / "out.bin.index");
+  EXPECT_EQ(Pack(kGood + std::string(kQuestion)).exit_code, 1);
+  EXPECT_EQ(ReadAll(directory_ / "out.bin"), before);
+  EXPECT_EQ(ReadAll(directory_ / "out.bin.index"), index);
+  EXPECT_EQ(directory_.List().size(), 3);
+}
+
+}  // namespace
+}  // namespace holdfast::integration

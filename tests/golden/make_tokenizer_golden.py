@@ -172,15 +172,17 @@ def llama3_style(content):
 
 
 def train_metaspace(vocab_size, texts=None):
-    """A model as SentencePiece trains it: <unk>, <s>, </s>, 256 bytes, characters that are frequent, what merges make."""
+    """A model as SentencePiece trains it: <unk>, <s>, </s>, 256 bytes, runs of spaces, characters that are frequent, what
+    merges make."""
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Metaspace(replacement="\u2581", prepend_scheme="always", split=True)
     trainer = trainers.BpeTrainer(vocab_size=vocab_size, limit_alphabet=120, show_progress=False)
     trained.train_from_iterator(corpus() if texts is None else texts, trainer)
     model = json.loads(trained.to_str())["model"]
     names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    names += sorted(model["vocab"], key=model["vocab"].get)
-    return {name: id for id, name in enumerate(names)}, [tuple(merge) for merge in model["merges"]]
+    names += ["\u2581" * 2, "\u2581" * 4, *sorted(model["vocab"], key=model["vocab"].get)]
+    spaces = [("\u2581", "\u2581"), ("\u2581" * 2, "\u2581" * 2)]
+    return {name: id for id, name in enumerate(names)}, spaces + [tuple(merge) for merge in model["merges"]]
 
 
 def metaspace_tokenizer(normalizer, pre_tokenizer, trained, special=("<unk>", "<s>", "</s>"), strips=True):

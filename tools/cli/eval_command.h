@@ -31,9 +31,9 @@ struct EvalCommand {
                                int64_t length) const;
   /// Microbatches of it that are evaluated.
   int64_t CountOf(const Dataset& dataset) const;
-  /// `logits`: where they go, or null.
+  /// `writer`: where logits go, or null.
   absl::StatusOr<LossSum> LossOf(const LoadedModel& loaded, const std::string& file, int64_t length,
-                                 SafetensorsWriter* logits) const;
+                                 SafetensorsWriter* writer) const;
   /// A file for the logits of these; null if none is wanted.
   absl::StatusOr<std::unique_ptr<SafetensorsWriter>> OpenLogits(const LoadedModel& loaded,
                                                                 const std::vector<std::string>& files,

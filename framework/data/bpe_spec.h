@@ -18,6 +18,7 @@ namespace holdfast {
 /// Byte-level BPE, as GPT-2's: how a text becomes words.
 struct ByteLevelSteps {
   std::vector<Regex> splits;  // each splits every piece of the one before
+  bool is_nfc = false;        // text between added tokens without "normalized" is brought into Unicode's form C
   bool add_prefix_space = false;
   int splits_before_prefix_space = 0;  // that many splits come before the space is put in front of each piece
 };

@@ -4,6 +4,7 @@
 
 #include "framework/base/status.h"
 #include "framework/data/byte_level.h"
+#include "framework/data/nfc.h"
 
 namespace holdfast {
 
@@ -46,7 +47,7 @@ absl::StatusOr<size_t> BpeTokenizer::CutAdded(int stage, std::string_view text, 
                                               Call& call) const {
   const AddedTokens& added = stage == 0 ? spec_.added_first : spec_.added_second;
   const auto next_stage = [&](std::string_view piece, bool open) {
-    return stage == 0 ? CutAdded(1, piece, open, call) : CutInvalid(piece, open, call);
+    return stage == 0 ? Normalize(piece, open, call) : CutInvalid(piece, open, call);
   };
   size_t begin = 0;
   while (true) {
@@ -61,6 +62,22 @@ absl::StatusOr<size_t> BpeTokenizer::CutAdded(int stage, std::string_view text, 
     if (call.ranges != nullptr) call.ranges->push_back({call.at, call.at += match.length});
     begin = match.end();
   }
+}
+
+absl::StatusOr<size_t> BpeTokenizer::Normalize(std::string_view text, bool more_may_follow, Call& call) const {
+  const size_t valid = Utf8ValidLength(text);
+  if (!steps_.is_nfc || IsNfc(text.substr(0, valid))) return CutAdded(1, text, more_may_follow, call);
+  if (more_may_follow) return 0;
+  if (valid < text.size()) return CutAdded(1, text, false, call);  // the library takes no such text at all
+  const NfcText normalized(text);
+  const size_t at = call.at, first = call.out.size();
+  RETURN_IF_ERROR(CutAdded(1, normalized.text(), false, call).status());
+  if (call.ranges == nullptr) return text.size();
+  for (ByteRange& range : absl::MakeSpan(*call.ranges).subspan(first)) {
+    range = {at + normalized.InOriginal(range.begin - at, false), at + normalized.InOriginal(range.end - at, true)};
+  }
+  call.at = at + text.size();
+  return text.size();
 }
 
 absl::StatusOr<size_t> BpeTokenizer::CutInvalid(std::string_view text, bool more_may_follow, Call& call) const {

@@ -43,6 +43,7 @@ class BpeTokenizer final : public Tokenizer {
 
   // One stage each. They return how many bytes of `text` are encoded: all, unless more_may_follow.
   absl::StatusOr<size_t> CutAdded(int stage, std::string_view text, bool more_may_follow, Call& call) const;
+  absl::StatusOr<size_t> Normalize(std::string_view text, bool more_may_follow, Call& call) const;
   absl::StatusOr<size_t> CutInvalid(std::string_view text, bool more_may_follow, Call& call) const;
   absl::StatusOr<size_t> Split(size_t stage, std::string_view text, bool more_may_follow, Call& call) const;
   void EncodeWord(std::string_view word, Call& call) const;

@@ -285,6 +285,10 @@ absl::Status ParseNormalizer(const Json& root, BpeSpec& spec) {
   auto* const metaspace = std::get_if<MetaspaceSteps>(&spec.steps);
   bool prepends = false;
   for (const Json& step : StepsOf(root, "normalizer", "normalizers")) {
+    if (auto* const bytes = std::get_if<ByteLevelSteps>(&spec.steps); bytes != nullptr && TypeOf(step) == "NFC") {
+      bytes->is_nfc = true;
+      continue;
+    }
     if (metaspace != nullptr && IsReplace(step, " ", kSpaceMark)) {
       metaspace->is_normalizer = true;
     } else if (metaspace != nullptr && TypeOf(step) == "Prepend" && step.at("prepend") == kSpaceMark && !prepends) {

@@ -246,6 +246,26 @@ def save_metaspace(tokenizer, name):
     print(f"{name}: vocabulary {tokenizer.get_vocab_size()}, {len(cases)} cases")
 
 
+def decomposed_cases():
+    """What Unicode's form C changes: letters with marks, marks in another order, Hangul in parts, signs that are others."""
+    alphabet = ["e", "a", "A", " ", "\n", "\u0301", "\u0323", "\u0308", "\u1112", "\u1161", "\u11ab", "\u212b", "\u2126",
+                "\u0915", "\u093c", "\u0958", "q\u0307\u0323", "<|pad|>", "added", "\u00e9", "\u4e2d", "\U0001f600"]
+    random_source = random.Random(11)
+    texts = ["caf\u0065\u0301", "\u0301", "e", "\u1112\u1161\u11ab\u1100\u1173\u11af", "A\u030a \u212b", ""]
+    return texts + ["".join(random_source.choices(alphabet, k=random_source.randrange(1, 14))) for _ in range(300)]
+
+
+def save_decomposed():
+    """Only cases: the tokenizer is llama3_style's with the normalizer of Qwen's."""
+    content = json.loads((OUT / "tokenizer_llama3_style.json").read_text(encoding="utf-8"))
+    content["normalizer"] = {"type": "NFC"}
+    tokenizer = Tokenizer.from_str(json.dumps(content))
+    cases = [{"text": case, "ids": tokenizer.encode(case, add_special_tokens=False).ids} for case in decomposed_cases()]
+    lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
+    (OUT / "cases_nfc.json").write_text(f"[{lines}]\n", encoding="utf-8")
+    print(f"nfc: {len(cases)} cases")
+
+
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
     gpt2 = train(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True), 1000)
@@ -257,6 +277,7 @@ def main():
         single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", llama3.token_to_id("<|endoftext|>"))]
     )
     save(llama3, "llama3_style", llama3_style)
+    save_decomposed()
     for name, tokenizer in metaspace_tokenizers(train_metaspace(700)).items():
         save_metaspace(add_test_tokens(tokenizer), name)
 

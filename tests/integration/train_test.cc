@@ -63,8 +63,9 @@ TEST_F(TrainTest, ConversationsTrainWithEqualBitsInAnyWorld) {
   const std::string golden = std::string(HOLDFAST_SOURCE_DIR) + "/tests/framework/data/golden/";
   fs::create_directory(directory_ / "tokenizer");
   fs::copy_file(golden + "tokenizer_llama3_style.json", directory_ / "tokenizer/tokenizer.json");
-  WriteAll(directory_ / "tokenizer/tokenizer_config.json",
-           R"({"chat_template": "{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}"})");
+  WriteAll(
+      directory_ / "tokenizer/tokenizer_config.json",
+      R"({"chat_template": "{{ strftime_now('%Y') }}{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}"})");
   std::string talks;
   for (int i = 0; i < 60; ++i) {
     const std::string number = std::to_string(i * i % 37);
@@ -72,9 +73,10 @@ TEST_F(TrainTest, ConversationsTrainWithEqualBitsInAnyWorld) {
              R"("}, {"role": "assistant", "content": "of the story)" + std::string(i % 7, '!') + "\"}]}\n";
   }
   WriteAll(directory_ / "talks.jsonl", talks);
-  const CommandResult packed = RunHoldfast({"data", "pack", "--chat", Path("talks.jsonl"), "--tokenizer",
-                                            Path("tokenizer"), "--out", Path("train.bin"), "--sequence-length", "64",
-                                            "--validation-fraction", "0.1", "--validation-out", Path("valid.bin")});
+  const CommandResult packed =
+      RunHoldfast({"data", "pack", "--chat", Path("talks.jsonl"), "--tokenizer", Path("tokenizer"), "--out",
+                   Path("train.bin"), "--sequence-length", "64", "--validation-fraction", "0.1", "--validation-out",
+                   Path("valid.bin"), "--date", "2026-01-01"});
   ASSERT_EQ(packed.exit_code, 0) << packed.output;
   EXPECT_THAT(packed.output, HasSubstr("54 conversations"));
   const std::vector<std::string> settings{
@@ -94,6 +96,9 @@ TEST_F(TrainTest, ConversationsTrainWithEqualBitsInAnyWorld) {
       RunHoldfast({"sample", Path("one"), "--chat", "--prompt", "line 3", "--tokens", "20", "--stop", "zzz"});
   EXPECT_EQ(answer.exit_code, 0) << answer.output;
   EXPECT_THAT(answer.output, Not(HasSubstr("line 3"))) << "the answer alone";
+  const CommandResult undated = RunHoldfast({"sample", Path("one"), "--chat", "--date", "today", "--prompt", "line 3"});
+  EXPECT_EQ(undated.exit_code, 1);
+  EXPECT_THAT(undated.output, HasSubstr("YYYY-MM-DD"));
   const CommandResult other = train("other", {"--set", "batch.sequence_length=32"});
   EXPECT_NE(other.exit_code, 0);
   EXPECT_THAT(other.output, HasSubstr("packed into rows of 64 tokens; set batch.sequence_length to 64"));

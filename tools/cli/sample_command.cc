@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/chat/chat_template.h"
@@ -92,6 +94,8 @@ class SampleTexts {
   std::optional<Progress> progress_;
 };
 
+std::string Today() { return absl::FormatTime("%Y-%m-%d", absl::Now(), absl::LocalTimeZone()); }
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> SampleCommand::Prompts() const {
@@ -115,7 +119,8 @@ absl::StatusOr<SampleCommand::Start> SampleCommand::StartOf(const SavedModel& sa
   Start start{.texts = given, .ends = {}};
   if (saved.tokenizer->end_of_text().has_value()) start.ends.push_back(*saved.tokenizer->end_of_text());
   if (!chat) return start;
-  ASSIGN_OR_RETURN(const ChatTemplate opened, ChatTemplate::Open(saved.directory, {}));
+  ASSIGN_OR_RETURN(const ChatTemplate opened,
+                   ChatTemplate::Open(saved.directory, {.date = date.empty() ? Today() : date}));
   for (std::string& text : start.texts) {
     Conversation conversation;
     if (!system.empty()) {
@@ -202,6 +207,7 @@ void SampleCommand::AddTo(CLI::App& command) {
   command.add_option("--batch", batch, "how many at a time, which changes no text")->check(CLI::Range(1, 4096));
   auto* is_chat = command.add_flag("--chat", chat, "write prompts by the model's chat template");
   command.add_option("--system", system, "a system message before it")->needs(is_chat);
+  command.add_option("--date", date, "YYYY-MM-DD, for templates that write the date; default today")->needs(is_chat);
   command.add_option("--stop", stops, "end before this text; may be repeated")
       ->allow_extra_args(false)
       ->check([](const std::string& stop) {

@@ -20,6 +20,7 @@ struct SampleCommand {
   int64_t batch = 8;         // at a time
   bool chat = false;         // a prompt is a message to the model, by its chat template
   std::string system;        // a message before it
+  std::string date;          // YYYY-MM-DD, for templates that write it; empty = today
   std::vector<std::string> stops;
   SampleOptions options;
   ComputeDType dtype = ComputeDType::kBF16;

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "framework/data/nfc.h"
 #include "framework/data/tokenizer_json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -129,6 +130,45 @@ TEST_P(Golden, EndOfTextAndUnknownIds) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tokenizers, Golden, ::testing::Values("gpt2_style", "llama3_style"));
+
+/// Qwen's normalizer before it: letters with marks in parts, in another order, Hangul in parts.
+TEST(NfcTokenizer, HasTheIdsOfTheLibraryAlsoInPieces) {
+  Json root = Json::parse(Contents(kGolden + "tokenizer_llama3_style.json"));
+  root["normalizer"] = {{"type", "NFC"}};
+  const auto tokenizer = MakeTokenizer(ParseTokenizerJson(root.dump()).value());
+  const auto plain = Open(kGolden + "tokenizer_llama3_style.json");
+  std::mt19937 random(4);
+  int changed = 0;
+  for (const Json& one : Json::parse(Contents(kGolden + "cases_nfc.json"))) {
+    const auto text = one.at("text").get<std::string>();
+    const auto ids = one.at("ids").get<std::vector<int32_t>>();
+    const auto [tokens, ranges] = tokenizer->EncodeWithRanges(text).value();
+    EXPECT_EQ(tokens, ids) << one.at("text");
+    EXPECT_EQ(tokenizer->Encode(text).value(), ids) << one.at("text");
+    EXPECT_EQ(EncodeInPieces(*tokenizer, text, random), ids) << one.at("text");
+    changed += plain->Encode(text).value() != ids ? 1 : 0;
+    size_t end = 0;  // nothing of the text is left out, and nothing before it
+    for (const ByteRange& range : ranges) {
+      EXPECT_LE(range.begin, end) << one.at("text");
+      EXPECT_GE(range.end, end) << one.at("text");
+      end = range.end;
+    }
+    EXPECT_EQ(end, text.size()) << one.at("text");
+  }
+  EXPECT_GT(changed, 100);
+}
+
+TEST(NfcTokenizer, SaysWhereAChangedPieceWas) {
+  const NfcText text("ab e\xcc\x81\xcc\xa3z");  // e with two marks, whose order changes
+  EXPECT_EQ(text.InOriginal(2, false), 2u);
+  const size_t begin = text.text().find('\xe1'), end = text.text().find('z');
+  ASSERT_NE(begin, std::string::npos);
+  EXPECT_EQ(text.InOriginal(begin, false), 3u);
+  EXPECT_EQ(text.InOriginal(begin + 1, false), 3u);
+  EXPECT_EQ(text.InOriginal(begin + 1, true), 8u);
+  EXPECT_EQ(text.InOriginal(end, true), 8u);
+  EXPECT_EQ(text.InOriginal(text.text().size(), true), 9u);
+}
 
 /// BPE over characters.
 class MetaspaceGolden : public Golden {};
@@ -330,7 +370,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Broken{"/model/dropout", "0.1", kUnimplemented, "dropout"},
                       Broken{"/model/byte_fallback", "true", kUnimplemented, "\u2581"},
                       Broken{"/model/end_of_word_suffix", "\"</w>\"", kUnimplemented, "end_of_word_suffix"},
-                      Broken{"/normalizer", "{\"type\": \"NFC\"}", kUnimplemented, "NFC"},
+                      Broken{"/normalizer", "{\"type\": \"NFKC\"}", kUnimplemented, "NFKC"},
                       Broken{"/decoder", "{\"type\": \"Metaspace\"}", kUnimplemented, "Metaspace"},
                       Broken{"/pre_tokenizer", "null", kInvalid, "pre_tokenizer"},
                       Broken{"/pre_tokenizer", "{\"type\": \"Whitespace\"}", kUnimplemented, "ByteLevel"},

@@ -695,6 +695,7 @@ void ComeAndGo(const Setting& setting) {
   EXPECT_EQ(first.Advance(1), expected[0]);
   TestWorld second({p[1], p[2], p[3]}, Nodes(3, 1), setting);
   second.Enter(&first);
+  second.Run([&](int rank) { EXPECT_TRUE(second.trainer(rank).AwaitMirrors().ok()); });  // as whoever is a source has
   TestWorld third({p[1], p[3]}, Nodes(2, 1), setting);  // of the first's holders two neighbours are gone now
   third.Enter(&second, /*source_is_entered=*/true);
   EXPECT_EQ(third.Advance(2), expected[1]);

@@ -1,0 +1,133 @@
+// Proves a linear layer with adapters, forward and backward, against double precision: several adapters in one pair of
+// matrices, some columns without any, with dropout and without, and with the input's gradient in the input's memory.
+
+#include "models/adapter.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "framework/tensor/device.h"
+#include "models/linear.h"
+#include "tests/kernels/kernel_test_util.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int64_t kLines = 11, kWidthIn = 24, kWidthOut = 30, kAdapterRank = 3;
+constexpr float kAdapterScale = 1.5f;
+constexpr uint32_t kAdapterSite = uint32_t{1} << 24;  // of the first adapter, see adapter.cc
+const std::vector<Adapter::Segment> kAdapted = {{0, 12}, {20, 6}};
+
+using Floats = std::vector<float>;
+
+class LinearWithAdapters : public ::testing::TestWithParam<float> {
+ protected:
+  LinearWithAdapters()
+      : builder_({.rank = kAdapterRank, .scale = kAdapterScale, .dropout = GetParam()}),
+        device_(MakeCpuDevice(2)),
+        stream_(device_->CreateStream().value()),
+        arena_(Arena::Create(*device_, size_t{1} << 20).value()) {
+    builder_.BeginUnit("unit");
+  }
+
+  Floats Random(int64_t n) {
+    Floats values(static_cast<size_t>(n));
+    for (float& value : values) value = std::normal_distribution<float>()(random_);
+    return values;
+  }
+  static Tensor Of(Floats& values, int64_t rows) {
+    return {values.data(), DType::kF32, {rows, static_cast<int64_t>(values.size()) / rows}};
+  }
+  float Kept(int64_t row, int64_t col) const {
+    return kernels::DropoutFactor({.rate = GetParam(), .key = Key()}, row * kWidthIn + col);
+  }
+  static kernels::RandomKey Key() { return {.seed = 5, .step = 3, .microbatch = 2, .site = kAdapterSite}; }
+  Pass MakePass() {
+    return {.ops = &stream_->ops(),
+            .arena = &arena_,
+            .batch = 1,
+            .sequence = kLines,
+            .random = {.seed = 5, .step = 3, .microbatch = 2},
+            .training = true};
+  }
+
+  std::mt19937 random_{7};
+  ParameterBuilder builder_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  Arena arena_;
+};
+
+void ExpectNear(const Floats& actual, const std::vector<double>& expected, const char* what) {
+  for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(actual[i], expected[i], 2e-4) << what << " " << i;
+}
+
+TEST_P(LinearWithAdapters, EqualsDoublePrecision) {
+  const Linear linear(builder_, "layer",
+                      {.in = kWidthIn, .out = kWidthOut, .bias = true, .init_std = 1, .adapted = kAdapted});
+  const int64_t columns = 12 + 6, narrow = 2 * kAdapterRank;
+  Floats x = Random(kLines * kWidthIn), d_y = Random(kLines * kWidthOut), w = Random(kWidthOut * kWidthIn),
+         bias = Random(kWidthOut), a = Random(narrow * kWidthIn), b = Random(columns * kAdapterRank),
+         y(kLines * kWidthOut);
+  Floats d_a(a.size()), d_b(b.size()), d_bias(bias.size());
+  Tensor vector = Of(bias, 1), d_vector = Of(d_bias, 1);
+  vector.shape = d_vector.shape = {kWidthOut};
+  const std::vector<Tensor> weights = {Of(w, kWidthOut), vector, Of(a, narrow), Of(b, columns)};
+  const std::vector<Tensor> gradients = {Tensor(), d_vector, Of(d_a, narrow), Of(d_b, columns)};  // W is frozen
+
+  // t = scale x' A^T;  y = x W^T + bias + t B^T;  d_t = scale d_y B;  d_x = d_y W + mask (d_t A)
+  std::vector<double> dropped(x.size()), t(kLines * narrow), expected_y(y.size()), d_t(t.size()),
+      expected_d_a(a.size()), expected_d_b(b.size()), expected_d_x(x.size());
+  for (int64_t r = 0; r < kLines; ++r) {
+    for (int64_t i = 0; i < kWidthIn; ++i) dropped[r * kWidthIn + i] = double{x[r * kWidthIn + i]} * double{Kept(r, i)};
+    for (int64_t k = 0; k < narrow; ++k) {
+      for (int64_t i = 0; i < kWidthIn; ++i)
+        t[r * narrow + k] += double{kAdapterScale} * dropped[r * kWidthIn + i] * double{a[k * kWidthIn + i]};
+    }
+    for (int64_t o = 0; o < kWidthOut; ++o) {
+      expected_y[r * kWidthOut + o] = double{bias[o]};
+      for (int64_t i = 0; i < kWidthIn; ++i) {
+        expected_y[r * kWidthOut + o] += double{x[r * kWidthIn + i]} * double{w[o * kWidthIn + i]};
+        expected_d_x[r * kWidthIn + i] += double{d_y[r * kWidthOut + o]} * double{w[o * kWidthIn + i]};
+      }
+    }
+    int64_t row = 0;
+    for (size_t s = 0; s < kAdapted.size(); ++s) {
+      for (int64_t o = kAdapted[s].first; o < kAdapted[s].first + kAdapted[s].count; ++o, ++row) {
+        for (int64_t k = 0; k < kAdapterRank; ++k) {
+          const size_t at = r * narrow + s * kAdapterRank + k;
+          expected_y[r * kWidthOut + o] += t[at] * double{b[row * kAdapterRank + k]};
+          expected_d_b[row * kAdapterRank + k] += double{d_y[r * kWidthOut + o]} * t[at];
+          d_t[at] += double{kAdapterScale} * double{d_y[r * kWidthOut + o]} * double{b[row * kAdapterRank + k]};
+        }
+      }
+    }
+    for (int64_t k = 0; k < narrow; ++k) {
+      for (int64_t i = 0; i < kWidthIn; ++i) {
+        expected_d_a[k * kWidthIn + i] += d_t[r * narrow + k] * dropped[r * kWidthIn + i];
+        expected_d_x[r * kWidthIn + i] += double{Kept(r, i)} * d_t[r * narrow + k] * double{a[k * kWidthIn + i]};
+      }
+    }
+  }
+
+  const Pass pass = MakePass();
+  linear.Forward(pass, weights, Of(x, kLines).matrix(), Of(y, kLines).matrix());
+  ExpectNear(y, expected_y, "y");
+  Floats part(kLines * 10);  // columns 20 to 29: the second segment and some without
+  linear.ForwardColumns(pass, weights, Of(x, kLines).matrix(), 20, Of(part, kLines).matrix());
+  for (int64_t r = 0; r < kLines; ++r) {
+    for (int64_t c = 0; c < 10; ++c) EXPECT_EQ(part[r * 10 + c], y[r * kWidthOut + 20 + c]);
+  }
+  linear.Backward(pass, weights, gradients, Of(x, kLines).matrix(), Of(d_y, kLines).matrix(), Of(x, kLines).matrix());
+  ExpectNear(d_a, expected_d_a, "d_a");
+  ExpectNear(d_b, expected_d_b, "d_b");
+  ExpectNear(x, expected_d_x, "d_x");
+}
+
+INSTANTIATE_TEST_SUITE_P(Dropout, LinearWithAdapters, ::testing::Values(0.0f, 0.3f));
+
+}  // namespace
+}  // namespace holdfast

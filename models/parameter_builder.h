@@ -75,10 +75,10 @@ class ParameterBuilder {
     return Add({.name = name, .shape = {elements}, .init = InitKind::kZeros, .balance = std::move(balance)});
   }
 
-  /// Freezes those of which `frozen` says so.
-  template <typename Frozen>
-  void Freeze(Frozen&& frozen) {
-    for (ParameterSpec& spec : parameters_) spec.frozen = frozen(std::as_const(spec));
+  /// Calls change(spec) with each, whose unit and name are known.
+  template <typename Change>
+  void ChangeEach(Change&& change) {
+    for (ParameterSpec& spec : parameters_) change(spec);
   }
 
   ParameterLayout Build() && { return ParameterLayout(std::move(parameters_), std::move(unit_names_)); }

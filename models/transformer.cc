@@ -92,7 +92,10 @@ class Transformer final : public LanguageModel {
   };
 
   static ParameterLayout BuildLayout(ParameterBuilder builder, const TransformerOptions& options) {
-    if (options.frozen != nullptr) builder.Freeze(options.frozen);
+    builder.ChangeEach([&](ParameterSpec& spec) {
+      if (options.frozen != nullptr) spec.frozen = options.frozen(std::as_const(spec));
+      if (options.set_rates != nullptr) options.set_rates(spec);
+    });
     return std::move(builder).Build();
   }
   /// The lowest unit of which something is trained: below it no gradient is wanted.

@@ -22,6 +22,7 @@ struct TransformerOptions {
   bool cut_at_experts = false;
   LoraOptions lora = {};
   std::function<bool(const ParameterSpec&)> frozen = nullptr;  // null: nothing is; of a layer's experts all or none
+  std::function<void(ParameterSpec&)> set_rates = nullptr;     // lr_factor and decay; null: as they are
 };
 
 /// `config` must be resolved (no zeros that stand for derived values).

@@ -180,7 +180,16 @@ struct OptimizerConfig {
   /// More than 0: the state has a moving average of the weights, too: average = ema_decay * average +
   /// (1 - ema_decay) * weight after each step. It begins as the weights. `holdfast ckpt export --ema` writes it.
   double ema_decay = 0.0;
+  /// "PATTERN=FACTOR": what the pattern (framework/base/glob.h) matches has FACTOR times the learning rate, and so as
+  /// much less or more decay. Of those that match a name the first one counts.
+  std::vector<std::string> lr_factors = {};
+  std::vector<std::string> no_decay = {};  // patterns of matrices without weight decay
+  /// Of L blocks, block i (0, 1, ...) has layer_decay^(L - i) times the learning rate, embeddings layer_decay^(L + 1),
+  /// the final norm and a head of its own 1 (Howard & Ruder 2018; Clark et al. 2020). Times what lr_factors says.
+  double layer_decay = 1.0;
 
+  /// Whether parameters differ in their rate or decay beyond what they are.
+  bool has_groups() const { return !lr_factors.empty() || !no_decay.empty() || layer_decay != 1.0; }
   bool operator==(const OptimizerConfig&) const = default;
 };
 

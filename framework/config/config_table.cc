@@ -182,14 +182,19 @@ Section LoraTable(LoraConfig* lora) {
 // The optimizer computes in float: eps must not round to 0 there, nor a beta or another decay to 1 (bias correction
 // divides by 1-beta).
 Section OptimizerTable(OptimizerConfig* optimizer) {
-  return All(Decides::kBits,
-             {"optimizer",
-              {Enum("name", &optimizer->name), Double("lr", &optimizer->lr, 0.0, 1000.0),
-               Double("beta1", &optimizer->beta1, 0.0, 0.999999), Double("beta2", &optimizer->beta2, 0.0, 0.999999),
-               Double("eps", &optimizer->eps, 1e-30, 1.0), Double("momentum", &optimizer->momentum, 0.0, 0.999999),
-               Double("weight_decay", &optimizer->weight_decay, 0.0, 1000.0),
-               Double("grad_clip_norm", &optimizer->grad_clip_norm, 0.0, 1e9),
-               Double("ema_decay", &optimizer->ema_decay, 0.0, 0.999999)}});
+  return All(Decides::kBits, {"optimizer",
+                              {Enum("name", &optimizer->name),
+                               Double("lr", &optimizer->lr, 0.0, 1000.0),
+                               Double("beta1", &optimizer->beta1, 0.0, 0.999999),
+                               Double("beta2", &optimizer->beta2, 0.0, 0.999999),
+                               Double("eps", &optimizer->eps, 1e-30, 1.0),
+                               Double("momentum", &optimizer->momentum, 0.0, 0.999999),
+                               Double("weight_decay", &optimizer->weight_decay, 0.0, 1000.0),
+                               Double("grad_clip_norm", &optimizer->grad_clip_norm, 0.0, 1e9),
+                               Double("ema_decay", &optimizer->ema_decay, 0.0, 0.999999),
+                               {"lr_factors", ListValue{&optimizer->lr_factors, "pattern with a factor", {}}},
+                               Patterns("no_decay", &optimizer->no_decay),
+                               Double("layer_decay", &optimizer->layer_decay, 1e-3, 1.0)}});
 }
 
 Section ScheduleTable(ScheduleConfig* schedule) {

@@ -3,12 +3,15 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "framework/config/config_table.h"
 #include "framework/config/enums.h"
 #include "framework/config/field_text.h"
+#include "framework/config/printable.h"
 
 namespace holdfast {
 namespace {
@@ -150,6 +153,12 @@ void CheckOptimizer(const OptimizerConfig& optimizer, Violations* violations) {
   };
   if (optimizer.name != OptimizerKind::kMuon && optimizer.momentum != unset.momentum) refuse("momentum", "muon");
   if (optimizer.name == OptimizerKind::kLion && optimizer.eps != unset.eps) refuse("eps", "adamw and muon");
+  for (const std::string& item : optimizer.lr_factors) {
+    if (ParseLrFactor(item).has_value()) continue;
+    violations->push_back(
+        {{"optimizer.lr_factors"},
+         absl::StrCat("expected PATTERN=FACTOR, the factor from 0 to 1000, got '", Printable(item, 60), "'")});
+  }
 }
 
 void CheckSchedule(const Config& config, Violations* violations) {
@@ -330,6 +339,17 @@ void ResolveDerived(ModelConfig* model) {
   if (model->expert_intermediate_size == 0 && model->num_experts > 0) {
     model->expert_intermediate_size = model->intermediate_size;
   }
+}
+
+std::optional<LrFactor> ParseLrFactor(const std::string& text) {
+  constexpr double kMaxFactor = 1000;
+  const size_t equals = text.rfind('=');
+  if (equals == std::string::npos || equals == 0) return std::nullopt;
+  LrFactor factor{.pattern = text.substr(0, equals)};
+  const std::string number = text.substr(equals + 1);
+  const bool plain = !number.empty() && absl::ascii_isdigit(number[0]);  // no sign, space or "nan"
+  if (!plain || !absl::SimpleAtod(number, &factor.factor) || !(factor.factor <= kMaxFactor)) return std::nullopt;
+  return factor;
 }
 
 std::vector<Violation> ValidateConfig(const Config& config) {

@@ -1,6 +1,7 @@
 #pragma once
 // Checks that need more than one key, and the values that follow from others. Pure.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,15 @@ struct Violation {
 /// Fills in what stands as 0 for a value derived from other keys: num_kv_heads, head_dim, intermediate_size.
 /// schedule.decay_steps and train.threads stay 0: they follow a later --set train.steps and the machine.
 void ResolveDerived(ModelConfig* model);
+
+/// An item of optimizer.lr_factors.
+struct LrFactor {
+  std::string pattern;
+  double factor = 1;
+};
+
+/// "embedding.*=0.1"; none if it is something else, or the factor is not from 0 to 1000.
+std::optional<LrFactor> ParseLrFactor(const std::string& text);
 
 /// All violations of an unresolved or resolved config whose keys are each within their own range.
 std::vector<Violation> ValidateConfig(const Config& config);

@@ -30,6 +30,7 @@ struct ParameterSpec {
   float init_std = 0;
   bool fp32 = false;    // forward and backward read it in fp32, whatever the compute dtype (routers)
   bool decay = false;   // weight decay applies (matrices, not norms and biases)
+  float lr_factor = 1;  // times the learning rate
   bool hidden = false;  // a matrix between hidden vectors: no embedding, no head
   std::optional<Balance> balance = std::nullopt;  // the model gives zeros as its gradient
   bool adapter = false;                           // is of no saved model, but added to one (LoRA)

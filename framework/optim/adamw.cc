@@ -11,7 +11,7 @@ void AdamW::Apply(kernels::Ops& ops, const PlaneRange& range, const UpdateScalar
              .grad = range.gradient,
              .weight_bf16 = weight_bf16,
              .grad_scale = scalars.grad_scale,
-             .lr = scalars.lr,
+             .lr = scalars.LrOf(*range.parameter),
              .beta1 = static_cast<float>(config_.beta1),
              .beta2 = static_cast<float>(config_.beta2),
              .eps = static_cast<float>(config_.eps),

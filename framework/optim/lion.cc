@@ -10,7 +10,7 @@ void Lion::Apply(kernels::Ops& ops, const PlaneRange& range, const UpdateScalars
             .grad = range.gradient,
             .weight_bf16 = weight_bf16,
             .grad_scale = scalars.grad_scale,
-            .lr = scalars.lr,
+            .lr = scalars.LrOf(*range.parameter),
             .beta1 = static_cast<float>(config_.beta1),
             .beta2 = static_cast<float>(config_.beta2),
             .weight_decay = range.parameter->decay ? static_cast<float>(config_.weight_decay) : 0.0f});

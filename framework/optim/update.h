@@ -1,9 +1,10 @@
 #pragma once
-// The numbers of one optimizer update that are the same for every weight.
+// The numbers of one optimizer update that are the same for every weight, and what a parameter makes of them.
 
 #include <cstdint>
 
 #include "framework/config/config.h"
+#include "framework/nn/layout.h"
 
 namespace holdfast {
 
@@ -12,6 +13,8 @@ struct UpdateScalars {
   float grad_scale = 1;  // clipping coefficient
   float lr = 0;
   float bias_correction1 = 1, bias_correction2_sqrt = 1;
+
+  float LrOf(const ParameterSpec& parameter) const { return lr * parameter.lr_factor; }
 };
 
 /// The gradient is scaled by min(1, grad_clip_norm / (grad_norm + 1e-6)), as torch clips.

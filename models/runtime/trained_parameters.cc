@@ -15,6 +15,8 @@
 #include "framework/base/glob.h"
 #include "framework/base/status.h"
 #include "framework/config/suggest.h"
+#include "framework/config/validate.h"
+#include "kernels/portable_math.h"
 #include "models/families/huggingface.h"
 #include "models/transformer.h"
 
@@ -73,6 +75,15 @@ absl::Status CheckExperts(const ParameterLayout& layout, const std::function<boo
   return absl::OkStatus();
 }
 
+/// By how many layers the parameter is below the head.
+uint64_t LayersBelowHead(const std::string& name, int64_t num_layers) {
+  if (absl::StartsWith(name, "embedding.")) return static_cast<uint64_t>(num_layers) + 1;
+  const std::vector<std::string> words = absl::StrSplit(name, '.');
+  int64_t block = 0;
+  if (words.size() < 2 || words[0] != "blocks" || !absl::SimpleAtoi(words[1], &block)) return 0;
+  return static_cast<uint64_t>(num_layers - block);
+}
+
 }  // namespace
 
 absl::StatusOr<LoraOptions> LoraOptionsOf(const Config& config) {
@@ -127,6 +138,30 @@ absl::StatusOr<std::function<bool(const ParameterSpec&)>> FrozenOf(const Config&
                   [&](const ParameterSpec& spec) { return !frozen(spec) && !spec.balance.has_value(); });
   if (!trained) return absl::InvalidArgumentError("train.freeze, train.only: nothing is left that could be trained");
   return frozen;
+}
+
+absl::StatusOr<std::function<void(ParameterSpec&)>> RatesOf(const Config& config) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  if (!optimizer.has_groups()) return nullptr;
+  std::vector<LrFactor> factors;
+  std::vector<std::string> patterns;
+  for (const std::string& item : optimizer.lr_factors) {
+    factors.push_back(*ParseLrFactor(item));  // ValidateConfig has seen it
+    patterns.push_back(factors.back().pattern);
+  }
+  ASSIGN_OR_RETURN(const LoraOptions lora, LoraOptionsOf(config));
+  const ParameterLayout layout = TransformerLayout(config.model, lora);
+  RETURN_IF_ERROR(CheckPatterns("optimizer.lr_factors", patterns, layout));
+  RETURN_IF_ERROR(CheckPatterns("optimizer.no_decay", optimizer.no_decay, layout));
+  return [factors, no_decay = optimizer.no_decay, layer_decay = optimizer.layer_decay,
+          num_layers = config.model.num_layers](ParameterSpec& spec) {
+    const auto first = std::find_if(factors.begin(), factors.end(),
+                                    [&](const LrFactor& f) { return MatchesGlob(f.pattern, spec.name); });
+    const double factor = first == factors.end() ? 1.0 : first->factor;
+    spec.lr_factor =
+        static_cast<float>(factor * portable::IntegerPower(layer_decay, LayersBelowHead(spec.name, num_layers)));
+    spec.decay = spec.decay && !MatchesAny(no_decay, spec.name);
+  };
 }
 
 }  // namespace holdfast

@@ -1,6 +1,6 @@
 #pragma once
 // Which parameters of a model a run trains: all, those that train.freeze and train.only leave, or adapters (lora)
-// beside a model of which nothing else is trained.
+// beside a model of which nothing else is trained; and at which rates.
 
 #include <functional>
 
@@ -17,5 +17,9 @@ absl::StatusOr<LoraOptions> LoraOptionsOf(const Config& config);
 /// Whether a parameter is frozen; null if none is. InvalidArgument, naming the nearest names, for a pattern that
 /// matches nothing; if nothing is left to be trained; if of a layer's experts only some are frozen.
 absl::StatusOr<std::function<bool(const ParameterSpec&)>> FrozenOf(const Config& config);
+
+/// Sets lr_factor and decay of a parameter as config.optimizer says; null if it says nothing. InvalidArgument, naming
+/// the nearest names, for a pattern that matches nothing.
+absl::StatusOr<std::function<void(ParameterSpec&)>> RatesOf(const Config& config);
 
 }  // namespace holdfast

@@ -617,7 +617,18 @@ TEST_F(TrainTest, ValidatePrintsWhatTheConfigMeans) {
   for (const char* text : {"parameters by module", "FLOPs per token", "optimizer", "activations", "estimated step"}) {
     EXPECT_THAT(result.output, HasSubstr(text));
   }
+  EXPECT_THAT(result.output, Not(HasSubstr("learning rates")));
   EXPECT_EQ(RunHoldfast({"validate", Path("none.yaml")}).exit_code, 2);
+
+  const CommandResult groups = RunHoldfast({"validate", Path("config.yaml"), "--set", "optimizer.lr=0.5", "--set",
+                                            "optimizer.lr_factors=['embedding.*=0.125']"});
+  EXPECT_EQ(groups.exit_code, 0) << groups.output;
+  EXPECT_THAT(groups.output, HasSubstr("learning rates"));
+  EXPECT_THAT(groups.output, HasSubstr("0.0625 (lr * 0.125)"));
+  const CommandResult unknown =
+      RunHoldfast({"validate", Path("config.yaml"), "--set", "optimizer.no_decay=['embeding.tokens.weight']"});
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_THAT(unknown.output, HasSubstr("did you mean 'embedding.tokens.weight'?"));
 }
 
 // A worker fails with the cause, which the console says, and the run waits for one that can go on; it is not a crash.

@@ -94,6 +94,30 @@ void PrintParameters(const ModelConfig& config, const ParameterLayout& layout) {
   PrintRow("active for a token", FormatCount(static_cast<double>(ActiveParameters(config))));
 }
 
+/// Parameters by learning rate and whether they are decayed, in the model's order of the first of each.
+void PrintGroups(const OptimizerConfig& optimizer, const ParameterLayout& layout) {
+  struct Group {
+    float factor;
+    bool decay;
+    int64_t tensors = 0, elements = 0;
+  };
+  std::vector<Group> groups;
+  for (const ParameterSpec& p : layout.parameters()) {
+    if (p.frozen || p.balance.has_value()) continue;
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const Group& g) { return g.factor == p.lr_factor && g.decay == p.decay; });
+    if (group == groups.end()) group = groups.insert(groups.end(), {.factor = p.lr_factor, .decay = p.decay});
+    ++group->tensors;
+    group->elements += p.shape.elements();
+  }
+  std::printf("learning rates\n");
+  for (const Group& g : groups) {
+    PrintRow(absl::StrFormat("%.4g (lr * %.4g)", optimizer.lr * static_cast<double>(g.factor), g.factor),
+             absl::StrFormat("%s in %d tensors%s", FormatCount(static_cast<double>(g.elements)), g.tensors,
+                             g.decay ? "" : ", no decay"));
+  }
+}
+
 void PrintMemory(const MemoryEstimate& estimate, int64_t workers, const std::string& where = "") {
   std::printf("memory of one worker of %d%s\n", static_cast<int>(workers), where.c_str());
   PrintRow("weights", FormatBytes(estimate.weights));
@@ -147,6 +171,7 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   ASSIGN_OR_RETURN(const auto device, MakeDevice(checked.train));
   ASSIGN_OR_RETURN(const auto model, MakeModel(checked, *device));
   PrintParameters(checked.model, model->layout());
+  if (checked.optimizer.has_groups()) PrintGroups(checked.optimizer, model->layout());
 
   const BatchConfig& batch = checked.batch;
   const bool has_experts = checked.model.NumExpertLayers() > 0;

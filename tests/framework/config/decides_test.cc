@@ -24,7 +24,9 @@ TEST(Decides, TheOrderOfSamplesDecidesBitsAndThreadsDoNot) {
   EXPECT_EQ(WhatDecides("data.shuffle"), Decides::kBits);
   EXPECT_EQ(WhatDecides("train.arithmetic"), Decides::kBits);
   EXPECT_EQ(WhatDecides("optimizer.name"), Decides::kBits);
-  EXPECT_EQ(WhatDecides("optimizer.ema_decay"), Decides::kBits);
+  for (const char* key : {"ema_decay", "lr_factors", "no_decay", "layer_decay"}) {
+    EXPECT_EQ(WhatDecides(absl::StrCat("optimizer.", key)), Decides::kBits) << key;
+  }
   EXPECT_EQ(WhatDecides("train.threads"), Decides::kHost);
   EXPECT_EQ(WhatDecides("parallel.sharding"), Decides::kLayout);
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "framework/config/config_table.h"
 #include "framework/config/enums.h"
 #include "framework/config/field_text.h"
@@ -92,6 +93,7 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.train.gemm_table.insert(0, "t");
     config.train.arithmetic = ArithmeticChoice::kAuto;
     config.optimizer.name = OptimizerKind::kMuon;  // which has all keys
+    for (std::string& item : config.optimizer.lr_factors) item = absl::StrCat("p", item, "=0.25");
     config.schedule.warmup_steps = config.schedule.decay_steps = 1;
     if (config.parallel.transport == Transport::kNccl) config.train.device = DeviceKind::kCuda;
     ElasticConfig& elastic = config.elastic;

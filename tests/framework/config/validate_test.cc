@@ -99,6 +99,20 @@ TEST(ValidateTest, KeysThatTheOptimizerDoesNotHave) {
   EXPECT_EQ(ErrorsOf(kGood, {"optimizer.name=muon", "optimizer.ema_decay=0.999"}), "");
 }
 
+TEST(ValidateTest, FactorsOfLearningRates) {
+  for (const std::string item : {"a.*", "=0.1", "a=", "a=fast", "a=nan", "a=-1", "a=0.1x", "a=1001", "a= 1"}) {
+    EXPECT_EQ(ErrorsOf(kGood, {"optimizer.lr_factors=['" + item + "']"}),
+              "--set optimizer.lr_factors=['" + item + "']: expected PATTERN=FACTOR, the factor from 0 to 1000, got '" +
+                  item + "'");
+    EXPECT_FALSE(ParseLrFactor(item).has_value());
+  }
+  EXPECT_EQ(ErrorsOf(kGood, {"optimizer.lr_factors=['a=b.*=1e-1', 'x=0', 'y=1000']", "optimizer.layer_decay=0.9"}), "");
+  EXPECT_EQ(ParseLrFactor("a=b.*=1e-1")->pattern, "a=b.*");
+  EXPECT_EQ(ParseLrFactor("a=b.*=1e-1")->factor, 0.1);
+  EXPECT_NE(ErrorsOf(kGood, {"optimizer.layer_decay=0"}), "");
+  EXPECT_NE(ErrorsOf(kGood, {"optimizer.layer_decay=1.1"}), "");
+}
+
 TEST(ValidateTest, GemmTable) {
   const std::string no_gpu = ": a table of matrix products is for GPUs; leave it out or set train.device to cuda";
   EXPECT_EQ(ErrorsOf(kGood, {"train.gemm_table=a.gemm"}), "--set train.gemm_table=a.gemm" + no_gpu);

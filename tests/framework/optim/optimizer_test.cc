@@ -144,6 +144,43 @@ TEST(Muon, AMatrixOfZerosStaysOne) {
   for (const float x : UpdateOf(std::vector<float>(24 * 8), 24, 8, 1)) EXPECT_EQ(x, 0.0f);
 }
 
+/// The planes of a parameter, one after another, after a step.
+std::vector<float> AfterAStep(const OptimizerConfig& config, const ParameterSpec& spec, float lr) {
+  const auto device = MakeCpuDevice(1);
+  const auto stream = device->CreateStream().value();
+  const auto optimizer = MakeOptimizer(config);
+  const auto n = static_cast<size_t>(spec.shape.elements());
+  const size_t planes = optimizer->PlanesOf(spec).size();
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  std::vector<float> state(planes * n), gradient(n), update(n);
+  for (std::vector<float>* values : {&state, &gradient, &update}) {
+    for (float& x : *values) x = std::abs(normal(random));
+  }
+  PlaneRange range{.parameter = &spec, .n = spec.shape.elements(), .planes = {}};
+  for (size_t p = 0; p < planes; ++p) range.planes.push_back(state.data() + p * n);
+  range.gradient = gradient.data();
+  range.update = update.data();
+  optimizer->Apply(stream->ops(), range, {.lr = lr}, nullptr);
+  return state;
+}
+
+TEST(Optimizer, AFactorOfAParameterIsThatOfTheLearningRate) {
+  for (const OptimizerKind kind : {OptimizerKind::kAdamW, OptimizerKind::kLion, OptimizerKind::kMuon}) {
+    const OptimizerConfig config{.name = kind, .weight_decay = 0.1, .ema_decay = 0.9};
+    for (const bool hidden : {false, true}) {
+      ParameterSpec spec{.name = "w", .shape = {5, 9}, .decay = true, .hidden = hidden};
+      const std::vector<float> as_is = AfterAStep(config, spec, 0.5f), quarter = AfterAStep(config, spec, 0.125f);
+      EXPECT_NE(as_is, quarter);
+      spec.lr_factor = 0.25f;
+      EXPECT_EQ(AfterAStep(config, spec, 0.5f), quarter) << static_cast<int>(kind) << hidden;
+      spec.lr_factor = 1;
+      spec.decay = false;
+      EXPECT_NE(AfterAStep(config, spec, 0.5f), as_is);
+    }
+  }
+}
+
 TEST(Ema, FollowsTheNewWeights) {
   const auto device = MakeCpuDevice(1);
   const auto stream = device->CreateStream().value();

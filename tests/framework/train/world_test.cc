@@ -124,8 +124,12 @@ struct Setting {
   bool in_parts = false;   // experts are computed where they lie
   bool ties = false;       // in the first step all experts are alike to the router, so all tokens go to the first ones
   Part part = Part::kAll;  // is trained
+  bool rates = false;      // parameters have rates and decay of their own
   bool device_only = false;  // and with communicators that take no other memory than its, like NCCL's
 };
+
+/// With Setting::rates. Matrices and vectors, of every block.
+bool HasOwnRate(const std::string& name) { return name.size() % 3 == 0; }
 
 /// Arbitrary weights, but zero for routers.
 ReadWeightsFn WithoutRouters(const ParameterLayout& layout) {
@@ -150,6 +154,13 @@ struct Process {
     TransformerOptions transformer{
         .compute_dtype = setting.dtype, .recompute_blocks = setting.recompute, .cut_at_experts = setting.in_parts};
     transformer.frozen = [part = setting.part](const ParameterSpec& spec) { return IsFrozen(part, spec); };
+    if (setting.rates) {
+      transformer.set_rates = [](ParameterSpec& spec) {
+        if (!HasOwnRate(spec.name)) return;
+        spec.lr_factor = 0.3f;
+        spec.decay = false;
+      };
+    }
     const bool adapters = setting.part == Part::kAdapters || setting.part == Part::kAdaptersWithDropout;
     if (adapters) {
       transformer.lora = {.rank = 3, .scale = 1.5f, .query = true, .value = true, .output = true, .up = true};
@@ -530,9 +541,9 @@ TEST_P(EveryWorld, HasThemWhereverTheStateLies) {
 TEST_P(EveryWorld, HasThemWithEveryOptimizer) {
   const Case& c = GetParam();
   for (const OptimizerConfig& optimizer : Optimizers()) {
-    const std::vector<TestWorld::Step> expected = Undisturbed({.optimizer = optimizer, .wide = true});
+    const std::vector<TestWorld::Step> expected = Undisturbed({.optimizer = optimizer, .wide = true, .rates = true});
     for (const bool deferred : {false, true}) {  // then with mirrors on the CPU, and state anywhere
-      Setting setting{.deferred = deferred, .optimizer = optimizer, .wide = true};
+      Setting setting{.deferred = deferred, .optimizer = optimizer, .wide = true, .rates = true};
       setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
       if (deferred) setting.parallel.mirrors_on = MirrorPlace::kCpu;
       Fleet fleet(setting);
@@ -651,6 +662,23 @@ TEST(World, APartIsTrainedAsItIsInTheWhole) {
       EXPECT_GT(trained, 3);
       EXPECT_GT(frozen, 3);
     }
+  }
+}
+
+// What a parameter's own rate and decay change is that parameter.
+TEST(World, RatesOfParametersAreTheirOwn) {
+  for (OptimizerConfig optimizer : Optimizers()) {
+    optimizer.grad_clip_norm = 0;
+    Setting setting{.optimizer = optimizer};
+    const auto as_is = WeightsAfter(setting, 1);
+    setting.rates = true;
+    int own = 0, others = 0;
+    for (const auto& [name, values] : WeightsAfter(setting, 1)) {
+      ++(HasOwnRate(name) ? own : others);
+      EXPECT_EQ(values != as_is.at(name), HasOwnRate(name)) << Name(optimizer.name) << " " << name;
+    }
+    EXPECT_GT(own, 3);
+    EXPECT_GT(others, 3);
   }
 }
 

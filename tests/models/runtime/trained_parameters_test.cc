@@ -1,0 +1,86 @@
+// Proves that patterns, layer decay and exceptions from decay become the rates of a model's parameters, alike whether
+// they are adapters or not; that without them all stays as it is; and that a pattern of nothing is refused by name.
+
+#include "models/runtime/trained_parameters.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "models/runtime/make_model.h"
+#include "tests/models/runtime/tiny_run.h"
+
+namespace holdfast {
+namespace {
+
+class TrainedParametersTest : public TinyRun {
+ protected:
+  std::map<std::string, ParameterSpec> ParametersOf(const Config& config) {
+    const auto model = MakeModel(config, *device_);
+    EXPECT_TRUE(model.ok()) << model.status();
+    std::map<std::string, ParameterSpec> specs;
+    if (!model.ok()) return specs;
+    for (const ParameterSpec& spec : (*model)->layout().parameters()) specs.emplace(spec.name, spec);
+    return specs;
+  }
+
+  const std::unique_ptr<Device> device_ = MakeCpuDevice(1);
+};
+
+TEST_F(TrainedParametersTest, WithoutKeysNothingChanges) {
+  const Config config = ConfigOf();
+  EXPECT_TRUE(RatesOf(config).value() == nullptr);
+  for (const auto& [name, spec] : ParametersOf(config)) {
+    EXPECT_EQ(spec.lr_factor, 1.0f) << name;
+    EXPECT_EQ(spec.decay, spec.is_matrix()) << name;
+  }
+}
+
+TEST_F(TrainedParametersTest, TheFirstPatternThatMatchesCounts) {
+  const auto specs =
+      ParametersOf(ConfigOf({"model.num_layers=2", "optimizer.no_decay=['embedding.*']",
+                             "optimizer.lr_factors=['*.1.attention.*=0.5', 'blocks.*=3', '*attention*=7']"}));
+  for (const auto& [name, spec] : specs) {
+    const bool block = name.starts_with("blocks."), first = name.starts_with("blocks.1.attention.");
+    EXPECT_EQ(spec.lr_factor, first ? 0.5f : block ? 3.0f : 1.0f) << name;
+    EXPECT_EQ(spec.decay, spec.is_matrix() && !name.starts_with("embedding.")) << name;
+  }
+}
+
+TEST_F(TrainedParametersTest, LayersBelowTheHeadAreSlower) {
+  const auto specs =
+      ParametersOf(ConfigOf({"model.num_layers=3", "optimizer.layer_decay=0.5", "optimizer.lr_factors=['*.mlp.*=4']"}));
+  for (const auto& [name, spec] : specs) {
+    const float layer = name.starts_with("embedding.")  ? 0.0625f
+                        : name.starts_with("blocks.0.") ? 0.125f
+                        : name.starts_with("blocks.1.") ? 0.25f
+                        : name.starts_with("blocks.2.") ? 0.5f
+                                                        : 1.0f;
+    EXPECT_EQ(spec.lr_factor, name.find(".mlp.") == std::string::npos ? layer : 4 * layer) << name;
+  }
+  EXPECT_EQ(specs.count("final_norm.weight"), 1u);
+}
+
+TEST_F(TrainedParametersTest, AdaptersHaveRatesToo) {
+  Config config = ConfigOf({"optimizer.lr_factors=['*.lora_b=16']"});
+  EXPECT_EQ(RatesOf(config).status().code(), absl::StatusCode::kInvalidArgument);  // there are none yet
+  config.lora = {.rank = 2, .targets = {"attention"}};
+  int b = 0;
+  for (const auto& [name, spec] : ParametersOf(config)) {
+    EXPECT_EQ(spec.lr_factor, name.ends_with(".lora_b") ? 16.0f : 1.0f) << name;
+    b += name.ends_with(".lora_b") ? 1 : 0;
+  }
+  EXPECT_GT(b, 0);
+}
+
+TEST_F(TrainedParametersTest, APatternOfNothingIsRefused) {
+  const std::string where = "; `holdfast validate` lists their names, * stands for any characters";
+  EXPECT_EQ(
+      RatesOf(ConfigOf({"optimizer.lr_factors=['*=2', 'final_norm.weigt=0.1']"})).status().message(),
+      "optimizer.lr_factors: 'final_norm.weigt' matches no parameter (did you mean 'final_norm.weight'?)" + where);
+  EXPECT_EQ(MakeModel(ConfigOf({"optimizer.no_decay=['zzz*']"}), *device_).status().message(),
+            "optimizer.no_decay: 'zzz*' matches no parameter" + where);
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -11,6 +11,7 @@
 #include "framework/nn/trained_part.h"
 #include "models/families/families.h"
 #include "models/families/huggingface.h"
+#include "models/runtime/adapter_deltas.h"
 #include "models/runtime/adapter_files.h"
 #include "models/runtime/initial_weights.h"
 #include "models/runtime/make_model.h"

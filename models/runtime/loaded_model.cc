@@ -8,7 +8,8 @@
 
 #include "framework/base/status.h"
 #include "models/families/huggingface.h"
-#include "models/runtime/adapter_files.h"
+#include "models/runtime/adapter_config.h"
+#include "models/runtime/adapter_deltas.h"
 #include "models/runtime/initial_model.h"
 #include "models/runtime/initial_weights.h"
 #include "models/runtime/make_model.h"

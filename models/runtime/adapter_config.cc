@@ -1,0 +1,152 @@
+#include "models/runtime/adapter_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "checkpoint/model_directory.h"
+#include "framework/base/files.h"
+#include "framework/base/json_depth.h"
+#include "framework/base/status.h"
+#include "models/families/huggingface.h"
+#include "models/transformer.h"
+
+namespace holdfast {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxConfigBytes = size_t{1} << 20;
+constexpr int kMaxConfigDepth = 16;
+constexpr double kMaxRank = 1 << 20;
+
+std::string PathOf(const std::string& directory) { return absl::StrCat(directory, "/", kAdapterConfigFile); }
+
+std::string LastWord(const std::string& module) { return module.substr(module.rfind('.') + 1); }
+
+/// As adapter_config.json names layers: by their last words, or whole where others end in one of these, too.
+std::vector<std::string> TargetModules(const std::vector<AdaptedLayer>& adapted, const TensorMap& base) {
+  std::set<std::string> modules, words;
+  for (const AdaptedLayer& layer : adapted) {
+    modules.insert(layer.module);
+    words.insert(LastWord(layer.module));
+  }
+  for (const ExternalTensor& tensor : base) {
+    const std::string module(absl::StripSuffix(tensor.name, kWeightSuffix));
+    if (words.contains(LastWord(module)) && !modules.contains(module)) return {modules.begin(), modules.end()};
+  }
+  return {words.begin(), words.end()};
+}
+
+absl::StatusOr<json> ReadConfig(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
+  if (!JsonNestsDeeperThan(text, kMaxConfigDepth)) {
+    json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (object.is_object()) return object;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(path, ": not a JSON object"));
+}
+
+/// Null and what is left out, false and empty are one.
+bool IsSet(const json& value) {
+  if (value.is_null()) return false;
+  if (value.is_boolean()) return value.get<bool>();
+  return !((value.is_object() || value.is_array() || value.is_string()) && value.empty());
+}
+
+/// Keys that say what is in the tensors' names anyway, or nothing about what adapters compute.
+bool IsUnderstood(const std::string& key) {
+  static const std::set<std::string> keys = {"peft_type",
+                                             "task_type",
+                                             "base_model_name_or_path",
+                                             "r",
+                                             "lora_alpha",
+                                             "lora_dropout",
+                                             "use_rslora",
+                                             "target_modules",
+                                             "exclude_modules",
+                                             "auto_mapping",
+                                             "fan_in_fan_out",
+                                             "inference_mode",
+                                             "revision",
+                                             "peft_version",
+                                             "megatron_core",
+                                             "layers_pattern",
+                                             "layers_to_transform",
+                                             "qalora_group_size"};
+  return keys.contains(key);
+}
+
+absl::Status CheckConfig(const json& config, const std::string& path) {
+  if (config.value("peft_type", json()) != json("LORA")) {
+    return absl::UnimplementedError(absl::StrCat(path, ": peft_type is not LORA"));
+  }
+  for (const auto& [key, value] : config.items()) {
+    const bool plain_bias = key == "bias" && value == json("none");
+    // Others than these change the base, too.
+    const bool plain_init = key == "init_lora_weights" && (value.is_boolean() || value == json("gaussian"));
+    if (!IsSet(value) || plain_bias || plain_init || IsUnderstood(key)) continue;
+    return absl::UnimplementedError(absl::StrCat(path, ": ", key, " ", value.dump(), " is not supported"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> Number(const json& config, const char* key, const std::string& path) {
+  const auto found = config.find(key);
+  if (found != config.end() && found->is_number()) return found->get<double>();
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", key, " is no number"));
+}
+
+}  // namespace
+
+absl::StatusOr<AdapterKind> ReadAdapterKind(const std::string& directory) {
+  const std::string path = PathOf(directory);
+  ASSIGN_OR_RETURN(const json config, ReadConfig(path));
+  RETURN_IF_ERROR(CheckConfig(config, path));
+  ASSIGN_OR_RETURN(const double rank, Number(config, "r", path));
+  ASSIGN_OR_RETURN(const double alpha, Number(config, "lora_alpha", path));
+  if (!(rank >= 1 && rank <= kMaxRank) || !std::isfinite(alpha)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": r or lora_alpha is out of range"));
+  }
+  const bool rslora = IsSet(config.value("use_rslora", json()));
+  return AdapterKind{.rank = static_cast<int64_t>(rank),
+                     .scale = static_cast<float>(alpha / (rslora ? std::sqrt(rank) : rank))};
+}
+
+bool HoldsAdapter(const std::string& directory) {
+  std::error_code error;
+  return std::filesystem::exists(PathOf(directory), error);
+}
+
+absl::StatusOr<std::string> BaseModelOf(const std::string& directory) {
+  ASSIGN_OR_RETURN(const json config, ReadConfig(PathOf(directory)));
+  const json base = config.value("base_model_name_or_path", json());
+  if (base.is_string() && !base.get<std::string>().empty()) return base.get<std::string>();
+  return absl::InvalidArgumentError(absl::StrCat(PathOf(directory), ": base_model_name_or_path names no directory"));
+}
+
+std::string AdapterConfigJson(const Config& config, const std::vector<AdaptedLayer>& adapted) {
+  const TensorMap base = HuggingFaceTensorMap(config.model, TransformerLayout(config.model));
+  const bool transposed = std::any_of(base.begin(), base.end(), [](const ExternalTensor& t) { return t.transposed; });
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(config.train.init_from, error);
+  const nlohmann::ordered_json object = {
+      {"peft_type", "LORA"},
+      {"task_type", "CAUSAL_LM"},
+      {"base_model_name_or_path", error ? config.train.init_from : absolute.lexically_normal().string()},
+      {"r", config.lora.rank},
+      {"lora_alpha", config.lora.alpha},
+      {"lora_dropout", config.lora.dropout},
+      {"use_rslora", config.lora.rslora},
+      {"target_modules", TargetModules(adapted, base)},
+      {"fan_in_fan_out", transposed},
+      {"bias", "none"},
+      {"inference_mode", true}};
+  return object.dump(2) + "\n";
+}
+
+}  // namespace holdfast

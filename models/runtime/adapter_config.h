@@ -1,0 +1,32 @@
+#pragma once
+// adapter_config.json, as PEFT writes and reads it.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "framework/config/config.h"
+#include "models/runtime/adapted_layers.h"
+
+namespace holdfast {
+
+/// Whether `directory` holds adapters.
+bool HoldsAdapter(const std::string& directory);
+
+/// The model that the adapters in `directory` are for, as they say.
+absl::StatusOr<std::string> BaseModelOf(const std::string& directory);
+
+/// What adapters compute.
+struct AdapterKind {
+  int64_t rank = 0;
+  float scale = 1;
+};
+
+/// Of those in `directory`. Unimplemented, naming the key, for adapters of another kind than ours.
+absl::StatusOr<AdapterKind> ReadAdapterKind(const std::string& directory);
+
+/// Of a config with lora.
+std::string AdapterConfigJson(const Config& config, const std::vector<AdaptedLayer>& adapted);
+
+}  // namespace holdfast

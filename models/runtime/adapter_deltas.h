@@ -1,0 +1,51 @@
+#pragma once
+// What becomes of a model that adapters are added to.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "checkpoint/safetensors.h"
+#include "framework/config/config.h"
+#include "framework/nn/layout.h"
+#include "framework/nn/tensor_map.h"
+#include "framework/train/weight_exchange.h"
+
+namespace holdfast {
+
+/// What adapters add to the weights of a model. Immutable.
+class AdapterDeltas {
+ public:
+  /// Of a directory, for a saved model of config `model`: InvalidArgument if adapters are of another kind than these,
+  /// or for another model: a name or a shape that it does not have, or, if `base_digest` is not empty, if they name
+  /// another one.
+  static absl::StatusOr<AdapterDeltas> Read(const std::string& directory, const ModelConfig& model,
+                                            const std::string& base_digest);
+  /// Of a config with lora, as SaveAdapter.
+  static absl::StatusOr<AdapterDeltas> Of(const Config& config, const ParameterLayout& layout,
+                                          const ReadWeightsFn& read);
+
+  /// Adds them to values [first, first + out.size()), all of one parameter, of the model's flat vector without adapters
+  /// (TransformerLayout).
+  void AddTo(const ParameterLayout& layout, int64_t first, absl::Span<float> out) const;
+
+ private:
+  /// scale * b a is added to rows [first_row, first_row + rows) of a parameter.
+  struct LowRank {
+    int parameter = 0;
+    int64_t first_row = 0, rows = 0, rank = 0;
+    std::vector<float> a = {}, b = {};  // (rank, in), (rows, rank)
+  };
+
+  /// The pair of `module` in a file of adapters of `rank`, which are for `weight`.
+  static absl::StatusOr<LowRank> ReadPair(const SafetensorsReader& file, const std::string& module, int64_t rank,
+                                          const ParameterLayout& layout, const ExternalTensor& weight);
+
+  float scale_ = 1;
+  std::vector<LowRank> all_;
+};
+
+}  // namespace holdfast

@@ -1,5 +1,8 @@
 #include "models/runtime/initial_model.h"
 
+#include <filesystem>
+#include <system_error>
+
 #include "absl/strings/str_cat.h"
 #include "checkpoint/model_directory.h"
 #include "framework/base/files.h"
@@ -38,6 +41,12 @@ absl::StatusOr<HuggingFaceConfig> ReadModelConfig(const std::string& directory) 
 
 absl::StatusOr<std::optional<InitialModel>> ReadInitialModel(const std::string& directory) {
   if (directory.empty()) return std::nullopt;
+  std::error_code error;
+  if (std::filesystem::is_directory(directory, error) && !std::filesystem::exists(ConfigFileOf(directory), error)) {
+    return absl::NotFoundError(absl::StrCat(directory, " is no saved model: it has no ", kConfigFile,
+                                            "; of a run or its checkpoints `holdfast ckpt export ", directory,
+                                            " OUT_DIR` writes one, with --ema of its averaged weights"));
+  }
   ASSIGN_OR_RETURN(const HuggingFaceConfig parsed, ReadModelConfig(directory));
   return InitialModel{.model = parsed.model, .file = ConfigFileOf(directory)};
 }

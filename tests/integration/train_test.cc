@@ -559,7 +559,11 @@ INSTANTIATE_TEST_SUITE_P(
                  {"train.device=cuda", "train.gemm_table=%D/text.txt", "train.gemm_table_digest=0123456789abcdef"},
                  1,
                  {"text.txt", "0123456789abcdef"}},
-        BadInput{"MissingInitialModel", {"train.init_from=%D/none"}, 1, {"none"}}),
+        BadInput{"MissingInitialModel", {"train.init_from=%D/none"}, 1, {"none"}},
+        BadInput{"InitialModelWithoutConfig",
+                 {"train.init_from=%D"},
+                 1,
+                 {"is no saved model: it has no config.json", "`holdfast ckpt export", "OUT_DIR` writes one"}}),
     [](const auto& bad) { return bad.param.name; });
 
 /// Whether `tune` could not run, for want of a GPU or of a build for one.

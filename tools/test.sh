@@ -9,7 +9,7 @@ set -euo pipefail
 # shellcheck source=tools/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-asan_rooms=(kernels framework/config framework/data framework/parallel checkpoint framework/storage checkpoint/sharded elastic/wire)
+asan_rooms=(kernels framework/config framework/data framework/jinja framework/chat framework/parallel checkpoint framework/storage checkpoint/sharded elastic/wire)
 # Rooms that talk through gRPC are left out: it is not instrumented, so that what it orders looks like a race.
 tsan_rooms=(framework/base framework/data framework/comm framework/comm/gloo framework/comm/cuda/emulation framework/storage elastic/agent elastic/alerts)
 

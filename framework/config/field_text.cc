@@ -114,7 +114,7 @@ std::string CheckChoice(const YamlNode& node, const std::vector<std::string>& ch
 }
 
 std::string SetValue(const YamlNode& node, const ChoiceValue& field) {
-  const std::string problem = CheckChoice(node, field.choices);
+  std::string problem = CheckChoice(node, field.choices);
   if (problem.empty()) field.set(node.text);
   return problem;
 }
@@ -152,7 +152,7 @@ std::string SetValue(const YamlNode& node, const ListValue& field) {
       return Expected(absl::StrCat("a ", field.item, " without control characters"), item);
     }
     if (!field.choices.empty()) {
-      if (const std::string problem = CheckChoice(item, field.choices); !problem.empty()) return problem;
+      if (std::string problem = CheckChoice(item, field.choices); !problem.empty()) return problem;
     }
     items.push_back(item.text);
   }

@@ -178,15 +178,6 @@ void AttendRow(const CachedAttentionArgs& args, const CachedPiece& piece, int64_
   }
 }
 
-/// One head's column of a matrix of rows, as if the piece's first row were the one at its position.
-inline HeadMatrix FromPosition(const ConstMatrix& m, int64_t col0, const CachedPiece& piece) {
-  HeadMatrix head = HeadOf(m, 0, 0, col0);
-  const int64_t rows = piece.row - piece.position;
-  head.data = reinterpret_cast<void*>(reinterpret_cast<intptr_t>(head.data) +
-                                      rows * head.stride * static_cast<int64_t>(SizeOf(head.dtype)));
-  return head;
-}
-
 /// `Kernel`: one that multiplies qkv's dtype.
 template <class Kernel>
 void CachedPass(Executor& executor, const CachedAttentionArgs& args) {
@@ -215,9 +206,8 @@ void CachedPass(Executor& executor, const CachedAttentionArgs& args) {
     const AttentionShape shape{
         .sequence = piece.position + piece.count, .head_dim = d, .dropout = {}, .window = args.window};
     for (int64_t h = g * group; h < (g + 1) * group; ++h) {
-      const ForwardHead head = {FromPosition(args.qkv, h * d, piece), k,       v,
-                                FromPosition(args.out, h * d, piece), nullptr, 0};
-      AttendQueries<Kernel>(head, shape, piece.position, scratch);
+      const HeadMatrix q = HeadOf(args.qkv, 1, piece.row, h * d), out = HeadOf(args.out, 1, piece.row, h * d);
+      AttendQueries<Kernel>({q, k, v, out, nullptr, 0, piece.position}, shape, piece.position, scratch);
     }
   });
 }

@@ -138,8 +138,9 @@ void DropPanel(const Dropout& dropout, uint64_t first, int64_t sequence, int64_t
 /// One call's arguments with one head picked.
 struct ForwardHead {
   HeadMatrix q, k, v, out;
-  float* lse;       // (T); null: not wanted
-  uint64_t random;  // dropout element of query 0, key 0
+  float* lse;               // (T); null: not wanted
+  uint64_t random;          // dropout element of query 0, key 0
+  int64_t first_query = 0;  // the one in row 0 of q and out
 };
 
 /// The panels of one tile of queries against one tile of keys.
@@ -175,7 +176,8 @@ template <class Kernel>
 void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t query0,
                    const ForwardScratch<typename Kernel::Word>& s) {
   const int64_t d = shape.head_dim, queries = std::min(kQueryTile, shape.sequence - query0);
-  PackHeadRows<kNr>(head.q, query0, queries, d, s.q);
+  const int64_t row0 = query0 - head.first_query;
+  PackHeadRows<kNr>(head.q, row0, queries, d, s.q);
   std::fill_n(s.o, PanelsOf(queries, kNr) * s.o_panel, 0.0f);
   std::fill_n(s.max, kQueryTile, kNoScore);
   std::fill_n(s.sum, kQueryTile, 0.0f);
@@ -184,7 +186,7 @@ void AttendQueries(const ForwardHead& head, const AttentionShape& shape, int64_t
     AttendTile<Kernel>(head, shape, query0, queries, key0, s);
   }
   for (int64_t i = 0; i < queries; i += kNr) {
-    StoreColumns(head.out, query0 + i, std::min<int64_t>(kNr, queries - i), s.o + i / kNr * s.o_panel, s.sum + i, d);
+    StoreColumns(head.out, row0 + i, std::min<int64_t>(kNr, queries - i), s.o + i / kNr * s.o_panel, s.sum + i, d);
   }
   if (head.lse == nullptr) return;
   for (int64_t i = 0; i < queries; ++i) {

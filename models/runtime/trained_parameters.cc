@@ -23,6 +23,8 @@
 namespace holdfast {
 namespace {
 
+constexpr double kLeastFactor = 1e-20;  // of a learning rate, so that no product with one is subnormal
+
 /// Whether query, key and value are one tensor in the files of the model.
 bool HasOneQkv(const ModelConfig& model) {
   const ParameterLayout layout = TransformerLayout(model);
@@ -153,13 +155,23 @@ absl::StatusOr<std::function<void(ParameterSpec&)>> RatesOf(const Config& config
   const ParameterLayout layout = TransformerLayout(config.model, lora);
   RETURN_IF_ERROR(CheckPatterns("optimizer.lr_factors", patterns, layout));
   RETURN_IF_ERROR(CheckPatterns("optimizer.no_decay", optimizer.no_decay, layout));
-  return [factors, no_decay = optimizer.no_decay, layer_decay = optimizer.layer_decay,
-          num_layers = config.model.num_layers](ParameterSpec& spec) {
-    const auto first = std::find_if(factors.begin(), factors.end(),
-                                    [&](const LrFactor& f) { return MatchesGlob(f.pattern, spec.name); });
+  const auto factor_of = [factors, layer_decay = optimizer.layer_decay,
+                          num_layers = config.model.num_layers](const std::string& name) {
+    const auto first =
+        std::find_if(factors.begin(), factors.end(), [&](const LrFactor& f) { return MatchesGlob(f.pattern, name); });
     const double factor = first == factors.end() ? 1.0 : first->factor;
-    spec.lr_factor =
-        static_cast<float>(factor * portable::IntegerPower(layer_decay, LayersBelowHead(spec.name, num_layers)));
+    return factor * portable::IntegerPower(layer_decay, LayersBelowHead(name, num_layers));
+  };
+  for (const ParameterSpec& spec : layout.parameters()) {
+    const double factor = factor_of(spec.name);
+    if (factor == 0 || factor >= kLeastFactor) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("optimizer.lr_factors, optimizer.layer_decay: the learning rate of ", spec.name, " would be ",
+                     factor, " times the others', less than ", kLeastFactor,
+                     ": set it to 0, or freeze it (train.freeze), if it is not to learn"));
+  }
+  return [factor_of, no_decay = optimizer.no_decay](ParameterSpec& spec) {
+    spec.lr_factor = static_cast<float>(factor_of(spec.name));
     spec.decay = spec.decay && !MatchesAny(no_decay, spec.name);
   };
 }

@@ -73,6 +73,13 @@ TEST_F(TrainedParametersTest, AdaptersHaveRatesToo) {
   EXPECT_GT(b, 0);
 }
 
+TEST_F(TrainedParametersTest, ARateThatRoundsToNothingIsRefused) {
+  EXPECT_TRUE(RatesOf(ConfigOf({"optimizer.lr_factors=['embedding.*=0']"})).ok());
+  const absl::Status small = RatesOf(ConfigOf({"optimizer.lr_factors=['embedding.*=1e-30']"})).status();
+  EXPECT_NE(small.message().find("embedding.tokens.weight would be 1e-30 times"), std::string::npos) << small;
+  EXPECT_FALSE(RatesOf(ConfigOf({"model.num_layers=12", "optimizer.layer_decay=0.001"})).ok());
+}
+
 TEST_F(TrainedParametersTest, APatternOfNothingIsRefused) {
   const std::string where = "; `holdfast validate` lists their names, * stands for any characters";
   EXPECT_EQ(

@@ -16,9 +16,9 @@ sources=(checkpoint/sharded/{codec,digest,manifest,manifest_format,manifest_pars
   framework/chat/{chat_template,conversation,tokenizer_settings}.cc framework/jinja/*.cc
   framework/config/{config_table,field_text,printable,suggest,validate}.cc
   framework/base/{file_descriptor,files,status}.cc framework/storage/random_access_file.cc
-  framework/data/{added_tokens,bpe,bpe_spec,bpe_tokenizer,byte_level,document_reader,metaspace_tokenizer,regex,token_file,token_index,tokenizer,tokenizer_json}.cc
+  framework/data/{added_tokens,bpe,bpe_spec,bpe_tokenizer,byte_level,document_reader,metaspace_tokenizer,nfc,regex,token_file,token_index,tokenizer,tokenizer_json}.cc
   models/families/*.cc models/*.cc framework/nn/*.cc framework/tensor/{memory_account,tensor}.cc)
-libraries=(absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash libzstd libpcre2-8 libxxhash)
+libraries=(absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash libzstd libpcre2-8 libutf8proc libxxhash)
 flags=(-std=c++20 -O1 -g1 -march=x86-64-v3 -I. -fno-omit-frame-pointer -fno-sanitize-recover=all)
 read -ra found < <(pkg-config --cflags "${libraries[@]}")
 flags+=("${found[@]}")
@@ -26,12 +26,18 @@ flags+=("${found[@]}")
 object_of() { echo "$out/$(tr / _ <<<"${1%.cc}").o"; }
 
 # Objects are kept: a second run starts at once.
+is_fresh() { # OBJECT
+  local dependencies=${1%.o}.d files file
+  [[ -e $1 && -e $dependencies ]] || return 1
+  read -rd '' -a files < <(sed 's/^[^:]*://; s/\\$//' "$dependencies") || true # the whole file
+  for file in "${files[@]}"; do
+    [[ -e $file && ! $file -nt $1 ]] || return 1
+  done
+}
 compile() { # SOURCE SANITIZERS
   local object
   object=$(object_of "$1")
-  if [[ ! -e $object || -n $(find "$1" checkpoint framework models tests/fuzz -name '*.[hc]*' -newer "$object" -print -quit) ]]; then
-    "$clang" "${flags[@]}" "-fsanitize=$2" -c "$1" -o "$object"
-  fi
+  is_fresh "$object" || "$clang" "${flags[@]}" "-fsanitize=$2" -MMD -c "$1" -o "$object"
   echo "$object"
 }
 

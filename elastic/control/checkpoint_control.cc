@@ -19,9 +19,9 @@ void CheckpointControl::Reject(const std::string& name) {
   std::erase_if(usable_, [&](const CheckpointChoice& c) { return c.name == name; });
 }
 
-bool CheckpointControl::MaySave(Instant now, int64_t step, bool last) {
+bool CheckpointControl::MaySave(Instant now, int64_t step, bool wanted, bool last) {
   if (!enabled()) return false;
-  if (!schedule_.IsDue(now, step) && !last) return false;
+  if (!schedule_.IsDue(now, step) && !wanted && !last) return false;
   if (!last && !saves_.empty()) {
     ++skipped_;
     return false;
@@ -29,10 +29,11 @@ bool CheckpointControl::MaySave(Instant now, int64_t step, bool last) {
   return true;
 }
 
-void CheckpointControl::Begin(Instant now, int64_t step, const World& world, bool at_end) {
+void CheckpointControl::Begin(Instant now, int64_t step, const World& world, bool at_end,
+                              std::optional<double> validation_loss) {
   saves_.Begin(step, world, at_end);
   PendingSaves::Save& save = saves_.saves().back();
-  if (validation_.has_value()) save.validation_loss = validation_->second;
+  save.validation_loss = validation_loss;
   if (digest_.has_value() && digest_->first == step) save.state_digest = digest_->second;
   begun_ = now;
   schedule_.OnBegun(now);
@@ -45,18 +46,14 @@ CheckpointControl::Done CheckpointControl::OnDone(Instant now, int64_t step, dou
   return {.seconds = seconds, .skipped = std::exchange(skipped_, 0), .interval = schedule_.TakeNewInterval(now)};
 }
 
-bool CheckpointControl::OnValidation(int64_t step, double loss) {
-  if (IsValidated(step)) return false;
-  validation_ = {step, loss};
+void CheckpointControl::OnValidation(const ValidationResult& result) {
   for (PendingSaves::Save& save : saves_.saves()) {
-    if (save.step >= step) save.validation_loss = loss;
+    if (save.step >= result.step) save.validation_loss = result.loss;
   }
-  return true;
 }
 
-void CheckpointControl::GoBackTo(int64_t step) {
+void CheckpointControl::GoBack() {
   doubt_.reset();
-  if (validation_.has_value() && validation_->first > step) validation_.reset();
   saves_.Clear();
 }
 

@@ -15,6 +15,7 @@
 #include "elastic/control/messages.h"
 #include "elastic/control/pending_saves.h"
 #include "framework/base/branch.h"
+#include "framework/base/validation_result.h"
 #include "framework/config/config.h"
 
 namespace holdfast {
@@ -51,10 +52,11 @@ class CheckpointControl {
   void Reject(const std::string& name);
 
   // --- those that are being written
-  /// Whether the step that has just been committed is to be saved: one at a time; `last` is saved by the end of the
-  /// run.
-  bool MaySave(Instant now, int64_t step, bool last);
-  void Begin(Instant now, int64_t step, const World& world, bool at_end);
+  /// Whether the step that has just been committed is to be saved, one at a time: when it is due, and `wanted` ones;
+  /// `last` is saved by the end of the run.
+  bool MaySave(Instant now, int64_t step, bool wanted, bool last);
+  /// `validation_loss`: the last one of the run.
+  void Begin(Instant now, int64_t step, const World& world, bool at_end, std::optional<double> validation_loss);
   PendingSaves& pending() { return saves_; }
   const PendingSaves& pending() const { return saves_; }
   struct Done {
@@ -70,12 +72,10 @@ class CheckpointControl {
   void OnWorkerLost() { schedule_.OnFailure(); }
 
   // --- what is known of a step that is saved
-  /// False if that of this step or a later one is known.
-  bool OnValidation(int64_t step, double loss);
-  bool IsValidated(int64_t step) const { return validation_.has_value() && validation_->first >= step; }
+  void OnValidation(const ValidationResult& result);
   void OnDigest(int64_t step, uint64_t state_digest) { digest_ = {step, state_digest}; }
-  /// The run goes back to `step`: what was begun is given up.
-  void GoBackTo(int64_t step);
+  /// The run goes back to an earlier step: what was begun is given up.
+  void GoBack();
 
   // --- the one that a worker could not load
   struct Doubt {
@@ -96,7 +96,6 @@ class CheckpointControl {
   Instant begun_{0};                                        // the last
   int64_t skipped_ = 0;                                     // that were due while one was being written
   std::optional<std::pair<int64_t, std::string>> failure_;  // the last: step, cause
-  std::optional<std::pair<int64_t, double>> validation_;    // the last: step, loss
   std::optional<std::pair<int64_t, uint64_t>> digest_;      // of the last digest step: step, StateDigest
   std::optional<Doubt> doubt_;                              // while the checkpoint that is loaded is verified
   std::string whole_;

@@ -16,10 +16,6 @@ double Seconds(CheckpointSchedule::Instant t) { return std::chrono::duration<dou
 
 }  // namespace
 
-bool CheckpointSchedule::enabled() const {
-  return config_.every_steps > 0 || config_.every_seconds > 0 || config_.every == CheckpointEvery::kAuto;
-}
-
 CheckpointSchedule::Interval CheckpointSchedule::Choose(Instant now) const {
   const double running = start_.has_value() ? Seconds(now - *start_) : 0;
   Interval interval;

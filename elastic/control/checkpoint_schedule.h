@@ -21,7 +21,7 @@ class CheckpointSchedule {
 
   explicit CheckpointSchedule(const CheckpointConfig& config) : config_(config) {}
 
-  bool enabled() const;
+  bool enabled() const { return config_.enabled(); }
   /// Whether the step that has just been committed is to be saved.
   bool IsDue(Instant now, int64_t step);
   void OnBegun(Instant now) { last_ = now; }

@@ -11,9 +11,10 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
       committed_(options.recorded_step),
       state_(/*claimed=*/options.recorded_step > 0 && !options.workers_are_new),
       checkpoints_(options.checkpoint, options.checkpoints),
+      validations_(options.early_stop, options.validations),
       stragglers_(options.elastic.straggler_factor, options.elastic.straggler_steps) {
   if (options.finished) {
-    end_.End({0, absl::StrCat("all ", committed_, " steps are done")});
+    end_.End({0, committed_ == options.total_steps ? EndReason() : absl::StrCat("ended early, at step ", committed_)});
     return;
   }
   // Nor has anybody anything of a run of which no step was recorded.

@@ -53,10 +53,12 @@
 #include "elastic/control/state_source.h"
 #include "elastic/control/step_pace.h"
 #include "elastic/control/straggler.h"
+#include "elastic/control/validations.h"
 #include "elastic/control/worker_history.h"
 #include "elastic/control/world_decision.h"
 #include "elastic/control/world_formation.h"
 #include "framework/base/branch.h"
+#include "framework/base/validation_result.h"
 #include "framework/config/config.h"
 #include "framework/parallel/used_cells.h"
 
@@ -76,12 +78,14 @@ struct CoordinatorOptions {
   int64_t total_steps = 0;
   bool validates = false;            // there is a validation set: after the last step, and
   int64_t validate_every_steps = 0;  // after every n-th one; 0 = no others
-  UsedCells used_cells;              // by the model: state is lost with these only
-  RunDigests digests;                // what workers must have; of what is 0 or empty, anything; their data is learned
+  EarlyStopRule early_stop;
+  UsedCells used_cells;  // by the model: state is lost with these only
+  RunDigests digests;    // what workers must have; of what is 0 or empty, anything; their data is learned
   // What an earlier coordinator of this run left on disk:
   uint64_t last_generation = 0;
   Branch branch;
   int64_t recorded_step = 0;                  // the last one in metrics.jsonl
+  std::vector<ValidationResult> validations;  // those there, up to that step
   std::vector<CheckpointChoice> checkpoints;  // newest first
   bool had_checkpoint = false;                // ever
   bool workers_are_new = false;               // no worker can hold state of an earlier life of this run
@@ -155,11 +159,12 @@ struct RecordAction {
   double lr = 0;
   uint64_t generation = 0;
   int64_t world_size = 0;
-  double peak_flops = 0;             // of the world's devices together; 0 = unknown
-  double stall_seconds = 0;          // the longest a rank was held up by a checkpoint
-  ExchangedBytes exchanged = {};     // by all ranks
-  std::vector<ChunkDigest> digests;  // of all chunks in order; empty unless it was a digest step
-  std::vector<Figure> figures = {};  // what else its line says
+  double peak_flops = 0;                            // of the world's devices together; 0 = unknown
+  double stall_seconds = 0;                         // the longest a rank was held up by a checkpoint
+  ExchangedBytes exchanged = {};                    // by all ranks
+  std::vector<ChunkDigest> digests;                 // of all chunks in order; empty unless it was a digest step
+  std::optional<ValidationResult> validation = {};  // with the state after the step before
+  std::vector<Figure> figures = {};                 // what else its line says
 };
 /// All parts of a checkpoint are durable: make it exist. Takes its time, beside what follows.
 struct CommitCheckpointAction {
@@ -266,7 +271,9 @@ class Coordinator {
   void AwaitState(const WorldDecision& decision);
   void RewindOrFail(const std::vector<Member>& holders);
   void CloseWorld(const std::string& reason, double detect_seconds);
+  bool EndsEarly() const { return committed_ < options_.total_steps && validations_.EndAfter(committed_).has_value(); }
   bool Ending() const;
+  std::string EndReason() const;
   bool WantsNewcomers() const;
 
   // coordinator_step.cc: what members of the open world report.
@@ -293,6 +300,8 @@ class Coordinator {
   // coordinator_checkpoint.cc: when one is begun, exists, is gone back to.
   void Handle(Connection from, const SavedMessage& saved);
   void CommitSaves();
+  bool IsValidated(int64_t step) const;
+  bool MayBeBest() const;
   bool AwaitsValidation(int64_t step) const;
   bool MustSaveAtEnd() const;
   void SaveFailed(int64_t step, const std::string& cause);
@@ -358,6 +367,7 @@ class Coordinator {
   StateLocation state_;
   Seats seats_;
   CheckpointControl checkpoints_;
+  Validations validations_;
 
   // Watch.
   LinkWatch links_;

@@ -57,11 +57,17 @@ void Coordinator::CommitSaves() {
   }
 }
 
+bool Coordinator::IsValidated(int64_t step) const {
+  const int64_t every = options_.validate_every_steps;
+  return options_.validates && (step == options_.total_steps || (every > 0 && step % every == 0));
+}
+
+// What a run that ends early is for is the state with the lowest loss.
+bool Coordinator::MayBeBest() const { return options_.early_stop.patience > 0 && IsValidated(committed_); }
+
 // "Best by validation loss" is about the state a checkpoint holds, so its own validation comes first if there is one.
 bool Coordinator::AwaitsValidation(int64_t step) const {
-  const int64_t every = options_.validate_every_steps;
-  const bool due = options_.validates && (step == options_.total_steps || (every > 0 && step % every == 0));
-  return due && !checkpoints_.IsValidated(step) && committed_ == step && end_.stop() == nullptr;
+  return IsValidated(step) && !validations_.Has(step) && committed_ == step && end_.stop() == nullptr;
 }
 
 void Coordinator::On(const CheckpointDoneEvent& done) {
@@ -139,7 +145,8 @@ void Coordinator::LoadFrom(const CheckpointChoice& choice) {
   committed_ = choice.step;
   agreed_ = choice.step;  // all holders load the same
   state_.SetCheckpoint(choice.name);
-  checkpoints_.GoBackTo(choice.step);
+  checkpoints_.GoBack();
+  validations_.GoBackTo(choice.step);
   formation_.OnStateFound();
   for (auto& [name, worker] : roster_.workers()) {
     worker.holds_state = false;

@@ -121,6 +121,7 @@ void Coordinator::CommitStep() {
                       .stall_seconds = open_->ballot.StallSeconds(),
                       .exchanged = open_->ballot.Exchanged(),
                       .digests = open_->ballot.Digests(),
+                      .validation = validations_.Of(committed_ - 1),
                       .figures = vote.figures};
   if (!record.digests.empty()) {
     agreed_ = committed_;
@@ -139,12 +140,15 @@ void Coordinator::CommitStep() {
   open_->last_commit = now_;
   open_->reported_no_progress = false;
   ReportRecovered();
-  CommitMessage commit{open_->world.generation,
-                       committed_,
-                       {},
-                       checkpoints_.MaySave(now_, committed_, committed_ == options_.total_steps)};
+  CommitMessage commit{
+      open_->world.generation,
+      committed_,
+      {},
+      checkpoints_.MaySave(now_, committed_, /*wanted=*/MayBeBest(), committed_ == options_.total_steps)};
   if (MeasureSpeeds()) commit.microbatches = open_->microbatches;
-  if (commit.save) checkpoints_.Begin(now_, committed_, open_->world, /*at_end=*/Ending());
+  if (commit.save) {
+    checkpoints_.Begin(now_, committed_, open_->world, /*at_end=*/Ending(), validations_.LastLoss());
+  }
   for (auto& [name, worker] : roster_.workers()) {
     worker.holds_state = worker.rank >= 0;  // what others wait with has been overtaken
     if (worker.rank >= 0) worker.progressed = now_;
@@ -296,8 +300,19 @@ void Coordinator::Handle(Connection from, const FailureMessage& failure) {
 
 void Coordinator::Handle(Connection from, const ValidationMessage& validation) {
   if (MemberOf(from, validation.generation) == nullptr) return;
-  if (!checkpoints_.OnValidation(validation.step, validation.loss)) return;
-  Report(event::Validation{validation.step, validation.loss});
+  const ValidationResult result = {validation.step, validation.loss};
+  if (!validations_.Add(result)) return;
+  checkpoints_.OnValidation(result);
+  Report(event::Validation{result.step, result.loss});
+  if (!EndsEarly() || open_->purpose == Purpose::kStop) return;
+  const Validations::EarlyStop stop = *validations_.EndAfter(committed_);
+  Report(event::EarlyStop{.step = result.step,
+                          .loss = result.loss,
+                          .best_step = stop.best.step,
+                          .best_loss = stop.best.loss,
+                          .validations = stop.later});
+  CloseWorld("the validation loss does not fall any more", 0);
+  Advance();
 }
 
 void Coordinator::Handle(Connection from, const FinishedMessage& finished) {
@@ -314,9 +329,8 @@ void Coordinator::EndIfFinished() {
   if (end_.over() || !open_.has_value() || open_->finished_count < open_->size()) return;
   if (!checkpoints_.pending().empty()) return;
   ReportRecovered();
-  const RunEnd::Stop* stop = open_->purpose == Purpose::kStop ? end_.stop() : nullptr;
-  const std::string what = stop != nullptr ? absl::StrCat("stopped by signal ", stop->signal, " at step ", committed_)
-                                           : absl::StrCat("all ", committed_, " steps are done");
+  const RunEnd::Stop* stop = open_->purpose == Purpose::kStop && !EndsEarly() ? end_.stop() : nullptr;
+  const std::string what = EndReason();
   const auto& failure = checkpoints_.failure();
   const std::string why = failure.has_value() ? failure->second : "it was abandoned";
   if (MustSaveAtEnd() && ++attempts_.unsaved_endings < kMaxEndings) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "elastic/control/balance.h"
 #include "elastic/control/coordinator.h"
@@ -76,7 +77,20 @@ bool Coordinator::MayDecide() const {
          now_ - decided >= kRestPerWorker * workers;
 }
 
-bool Coordinator::Ending() const { return end_.stop() != nullptr || committed_ == options_.total_steps; }
+bool Coordinator::Ending() const { return end_.stop() != nullptr || committed_ == options_.total_steps || EndsEarly(); }
+
+/// Of a run that is ending.
+std::string Coordinator::EndReason() const {
+  if (EndsEarly()) {
+    const ValidationResult best = validations_.EndAfter(committed_)->best;
+    return absl::StrFormat(
+        "ended early, at step %d of %d: the validation loss was lowest at step %d (%.4f), of which there is %s "
+        "checkpoint",
+        committed_, options_.total_steps, best.step, best.loss, checkpoints_.Has(best.step) ? "a" : "no");
+  }
+  if (end_.stop() != nullptr) return absl::StrCat("stopped by signal ", end_.stop()->signal, " at step ", committed_);
+  return absl::StrCat("all ", committed_, " steps are done");
+}
 
 WorldQuestion Coordinator::Question() const {
   const std::optional<Instant> first_join = formation_.first_join();
@@ -212,7 +226,7 @@ void Coordinator::Publish(const WorldDecision& decision) {
   OpenWorld open;
   open.world = {++generation_, decision.members};
   open.world.placement = seats_.PlacementFor(open.world, state_.source(), options_.parallel);
-  open.purpose = end_.stop() != nullptr ? Purpose::kStop : Purpose::kTrain;
+  open.purpose = end_.stop() != nullptr || EndsEarly() ? Purpose::kStop : Purpose::kTrain;
   open.microbatches = FirstMicrobatches(open.world.members);
   open.ranks.resize(decision.members.size());
   open.blobs.resize(decision.members.size());
@@ -235,7 +249,7 @@ void Coordinator::Publish(const WorldDecision& decision) {
   SendToMembers(WorldMessage{open_->world, state_.source(), committed_, open_->purpose, open_->microbatches,
                              state_.checkpoint(), save_at_end});
   state_.ForgetEntered();  // who is told of another source gives it up
-  if (save_at_end) checkpoints_.Begin(now_, committed_, open_->world, /*at_end=*/true);
+  if (save_at_end) checkpoints_.Begin(now_, committed_, open_->world, /*at_end=*/true, validations_.LastLoss());
   if (!formation_.last_world().has_value()) {
     Report(event::RunStarted{open_->size(), committed_, options_.total_steps});
   }

@@ -401,6 +401,20 @@ struct Validation {
   static void Fields(auto& e, auto& field) { field("step", e.step)("loss", e.loss); }
 };
 
+/// The run is to end: its validation loss does not fall any more.
+struct EarlyStop {
+  static constexpr const char* kName = "early_stop";
+  int64_t step = 0;
+  double loss = 0;
+  int64_t best_step = 0;
+  double best_loss = 0;
+  int64_t validations = 0;  // since the best
+  static void Fields(auto& e, auto& field) {
+    field("step", e.step)("loss", e.loss)("best_step", e.best_step)("best_loss", e.best_loss)("validations",
+                                                                                              e.validations);
+  }
+};
+
 struct StopRequested {
   static constexpr const char* kName = "stop_requested";
   int signal = 0;
@@ -443,8 +457,8 @@ using RunEvent =
                  event::StepSlowResolved, event::LinkCut, event::LinkBack, event::LinkSlow, event::StateMissing,
                  event::StateLost, event::CheckpointSaved, event::CheckpointFailed, event::CheckpointRejected,
                  event::CheckpointWarning, event::CheckpointInterval, event::DataChanged, event::Rewind,
-                 event::RunStarted, event::Paused, event::Resumed, event::Validation, event::StopRequested,
-                 event::AlertFailed, event::RunFinished, event::RunStopped, event::RunFailed>;
+                 event::RunStarted, event::Paused, event::Resumed, event::Validation, event::EarlyStop,
+                 event::StopRequested, event::AlertFailed, event::RunFinished, event::RunStopped, event::RunFailed>;
 
 /// "worker_lost"
 const char* EventName(const RunEvent& event);

@@ -30,15 +30,17 @@ CoordinatorOptions OptionsFor(const Config& config, const RunStart& start) {
           .total_steps = config.train.steps,
           .validates = !config.data.validation.empty(),
           .validate_every_steps = config.train.validate_every_steps,
+          .early_stop = {config.train.early_stop_patience, config.train.early_stop_min_delta},
           .used_cells = history.used_cells,
           .digests = DigestsOf(config),
           .last_generation = history.state.generation,
           .branch = history.state.branch,
           .recorded_step = history.recorded_step,
+          .validations = history.validations,
           .checkpoints = start.usable,
           .had_checkpoint = history.has_saved,
           .workers_are_new = history.workers_are_new,
-          .finished = history.finished && history.recorded_step >= config.train.steps};
+          .finished = IsDone(config, history)};
 }
 
 void ReadEvents(const std::string& path, CoordinatorHistory* history) {
@@ -49,6 +51,10 @@ void ReadEvents(const std::string& path, CoordinatorHistory* history) {
     const RunEvent* event = recorded->event.has_value() ? &*recorded->event : nullptr;
     if (std::get_if<event::AlertFailed>(event) != nullptr) continue;        // may come after the end
     history->finished = std::get_if<event::RunFinished>(event) != nullptr;  // if it is the last
+    if (const auto* stop = std::get_if<event::EarlyStop>(event);
+        stop != nullptr && stop->step == history->recorded_step) {
+      history->validations_since_best = stop->validations;
+    }
     history->has_saved = history->has_saved || std::get_if<event::CheckpointSaved>(event) != nullptr;
   }
 }
@@ -64,10 +70,17 @@ absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& di
     for (const StepMetrics& step : steps) {
       if (!history.state.branch.Includes(static_cast<uint64_t>(step.generation), step.step)) break;
       history.recorded_step = step.step;
+      if (step.validation.has_value()) history.validations.push_back(*step.validation);
     }
   }
   ReadEvents(directory.events(), &history);
   return history;
+}
+
+bool IsDone(const Config& config, const CoordinatorHistory& history) {
+  if (!history.finished) return false;
+  const int64_t patience = config.train.early_stop_patience;
+  return history.recorded_step >= config.train.steps || (patience > 0 && history.validations_since_best >= patience);
 }
 
 absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Create(const Config& config,

@@ -42,13 +42,18 @@ class CoordinatorPort {
 /// What an earlier coordinator of the run left in its directory; zeros for a new run.
 struct CoordinatorHistory {
   CoordinatorState state;
-  int64_t recorded_step = 0;     // the last one that counts; what stands after it was given up
-  bool finished = false;         // all is done, or failed for good
-  bool has_saved = false;        // a checkpoint
-  bool workers_are_new = false;  // as CoordinatorOptions has it
-  UsedCells used_cells = {};     // the same
+  int64_t recorded_step = 0;                       // the last one that counts; what stands after it was given up
+  std::vector<ValidationResult> validations = {};  // recorded up to that step
+  bool finished = false;                           // the last it said was that all is done, or failed for good
+  int64_t validations_since_best = 0;              // where it ended early, as TrainConfig has it; else 0
+  bool has_saved = false;                          // a checkpoint
+  bool workers_are_new = false;                    // as CoordinatorOptions has it
+  UsedCells used_cells = {};                       // the same
 };
 absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& directory);
+
+/// Nothing is left to do: all steps, or those up to an early end that this config wants, too.
+bool IsDone(const Config& config, const CoordinatorHistory& history);
 
 /// What a coordinator starts from.
 struct RunStart {

@@ -125,6 +125,11 @@ std::string Words(const event::StepSlow& e) {
 std::string Words(const event::StepSlowResolved& e) {
   return absl::StrCat("steps take as long as before: ", Short(e.seconds), " s");
 }
+std::string Words(const event::EarlyStop& e) {
+  return absl::StrFormat(
+      "the validation loss has not fallen below that of step %d, %.4f, for %d validations: the run ends", e.best_step,
+      e.best_loss, e.validations);
+}
 std::string Words(const event::Paused& e) { return absl::StrCat("paused, retrying: ", e.cause); }
 std::string Words(const event::Resumed& e) {
   return absl::StrCat("resuming after a pause of ", Short(e.seconds), " s");

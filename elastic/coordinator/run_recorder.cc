@@ -35,6 +35,7 @@ absl::StatusOr<StepMetrics> RunRecorder::Record(const RecordAction& step) {
   m.loss = std::bit_cast<float>(step.loss_bits);
   m.grad_norm = std::bit_cast<float>(step.grad_norm_bits);
   m.lr = step.lr;
+  m.validation = step.validation;
   m.figures = step.figures;
   m.tokens = m.step * step_tokens;
   m.world_size = step.world_size;

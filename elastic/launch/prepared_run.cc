@@ -150,11 +150,13 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
   const bool goes_on = directory.HoldsRun() && !options.overwrite && options.resume != "never";
   if (goes_on) {
     ASSIGN_OR_RETURN(run.history, ReadCoordinatorHistory(directory));
-    if (run.history.finished && run.history.recorded_step >= config.train.steps) {
+    if (IsDone(config, run.history)) {
       if (!options.workers_are_new) return run;  // somebody may not have heard of it
       return absl::AlreadyExistsError(
           absl::StrCat(directory.root(), " holds a run that is done: choose another --run-dir, pass --overwrite to ",
-                       "replace it, or raise train.steps to resume it"));
+                       "replace it, or raise ",
+                       run.history.recorded_step < config.train.steps ? "train.early_stop_patience" : "train.steps",
+                       " to resume it"));
     }
     RETURN_IF_ERROR(directory.CutMetrics(run.history.recorded_step));
   } else {

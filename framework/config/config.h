@@ -141,7 +141,10 @@ struct TrainConfig {
   RecomputeMode recompute = RecomputeMode::kNone;
   int64_t validate_every_steps = 0;     // 0 = only at the end
   int64_t validation_microbatches = 8;  // microbatches of each validation; 0 = the whole set
-  std::string init_from;                // saved model to start from, which has missing keys of `model`; empty = random
+  /// The run ends when so many validations in a row had a loss of no less than the lowest before, minus min_delta.
+  int64_t early_stop_patience = 0;  // 0 = it never ends early
+  double early_stop_min_delta = 0;
+  std::string init_from;  // saved model to start from, which has missing keys of `model`; empty = random
   /// Patterns of parameters' names (framework/base/glob.h): what matches `freeze` stays as it is in init_from, and so
   /// does everything that does not match `only`.
   std::vector<std::string> freeze, only;
@@ -261,6 +264,7 @@ struct CheckpointConfig {
   std::string s3_endpoint;        // "http://127.0.0.1:9000"; empty = AWS
   std::string s3_region = "us-east-1";
 
+  bool enabled() const { return every_steps > 0 || every_seconds > 0 || every != CheckpointEvery::kNever; }
   bool operator==(const CheckpointConfig&) const = default;
 };
 

@@ -161,6 +161,8 @@ Section TrainTable(TrainConfig* train) {
         With(Decides::kLayout, Enum("recompute", &train->recompute)),
         Int("validate_every_steps", &train->validate_every_steps, 0, kMaxSteps),
         Int("validation_microbatches", &train->validation_microbatches, 0, kMaxSteps),
+        Int("early_stop_patience", &train->early_stop_patience, 0, kMaxSteps),
+        Double("early_stop_min_delta", &train->early_stop_min_delta, 0.0, 1e6),
         String("init_from", &train->init_from, StringRule::kAny),
         With(Decides::kBits, Patterns("freeze", &train->freeze)), With(Decides::kBits, Patterns("only", &train->only)),
         With(Decides::kBits, String("init_digest", &train->init_digest, StringRule::kAny)),

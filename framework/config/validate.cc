@@ -183,6 +183,15 @@ void CheckValidation(const Config& config, Violations* violations) {
     violations->push_back({{"train.validate_every_steps", "data.validation"},
                            "there is nothing to validate on; set data.validation, or validate_every_steps to 0"});
   }
+  if (config.train.early_stop_patience > 0 && config.train.validate_every_steps == 0) {
+    violations->push_back({{"train.early_stop_patience", "train.validate_every_steps"},
+                           "a run ends early by the losses of its validations; set train.validate_every_steps"});
+  }
+  if (config.train.early_stop_patience > 0 && config.checkpoint.keep_best == 0 && config.checkpoint.enabled()) {
+    violations->push_back({{"train.early_stop_patience", "checkpoint.keep_best"},
+                           "the state with the lowest loss would be deleted before the run ends; set "
+                           "checkpoint.keep_best: 1"});
+  }
 }
 
 /// What is frozen is read, not made.

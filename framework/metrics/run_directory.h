@@ -14,6 +14,7 @@
 #include "framework/base/exchanged_bytes.h"
 #include "framework/base/figures.h"
 #include "framework/base/file_descriptor.h"
+#include "framework/base/validation_result.h"
 
 namespace holdfast {
 
@@ -33,7 +34,8 @@ struct StepMetrics {
   ExchangedBytes exchanged = {};  // by all ranks; "exchanged_bytes" in JSON, absent if there are none
   double time = 0;                // seconds since the epoch
   std::optional<uint64_t> state_digest;
-  std::vector<Figure> figures = {};  // "statistics" in JSON, absent if there are none
+  std::optional<ValidationResult> validation = {};  // with the state after the step before, if there was one
+  std::vector<Figure> figures = {};                 // "statistics" in JSON, absent if there are none
 
   /// One JSON object on one line, without a newline; `loss_bits` and `grad_norm_bits` are the 8 hexadecimal digits of
   /// the binary32 pattern, `state_digest` 16 digits.

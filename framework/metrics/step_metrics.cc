@@ -85,6 +85,15 @@ absl::Status ReadFloatBits(const Json& line, const char* name, float* out) {
 }
 
 /// null is a number that JSON does not have.
+absl::Status ReadValidation(const Json& line, const char* name, ValidationResult* out) {
+  ASSIGN_OR_RETURN(const Json* object, Find(line, name));
+  if (!object->is_object()) return WrongType(name, *object, "an object");
+  RETURN_IF_ERROR(Read(*object, "step", &out->step));
+  if (!object->contains("loss") || !(*object)["loss"].is_null()) return Read(*object, "loss", &out->loss);
+  out->loss = std::nan("");
+  return absl::OkStatus();
+}
+
 absl::Status ReadFigures(const Json& line, const char* name, std::vector<Figure>* out) {
   ASSIGN_OR_RETURN(const Json* object, Find(line, name));
   if (!object->is_object()) return WrongType(name, *object, "an object");
@@ -116,6 +125,10 @@ std::string StepMetrics::ToJson() const {
   }
   if (state_digest.has_value())
     absl::StrAppend(&json, ",\"state_digest\":", absl::StrFormat("\"%016x\"", *state_digest));
+  if (validation.has_value()) {
+    absl::StrAppend(&json, ",\"validation\":{\"step\":", validation->step, ",\"loss\":", RealToJson(validation->loss),
+                    "}");
+  }
   if (!figures.empty()) absl::StrAppend(&json, ",\"statistics\":", FiguresToJson(figures));
   return absl::StrCat(json, "}");
 }
@@ -148,6 +161,7 @@ absl::StatusOr<StepMetrics> StepMetrics::FromJson(const std::string& line) {
   }
   if (fields.contains("mfu") && !fields["mfu"].is_null()) RETURN_IF_ERROR(Read(fields, "mfu", &m.mfu.emplace()));
   if (fields.contains("state_digest")) RETURN_IF_ERROR(ReadHex(fields, "state_digest", &m.state_digest.emplace()));
+  if (fields.contains("validation")) RETURN_IF_ERROR(ReadValidation(fields, "validation", &m.validation.emplace()));
   if (fields.contains("statistics")) RETURN_IF_ERROR(ReadFigures(fields, "statistics", &m.figures));
   return m;
 }

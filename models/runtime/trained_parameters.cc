@@ -162,9 +162,10 @@ absl::StatusOr<std::function<void(ParameterSpec&)>> RatesOf(const Config& config
     const double factor = first == factors.end() ? 1.0 : first->factor;
     return factor * portable::IntegerPower(layer_decay, LayersBelowHead(name, num_layers));
   };
+  ASSIGN_OR_RETURN(const auto frozen, FrozenOf(config));
   for (const ParameterSpec& spec : layout.parameters()) {
     const double factor = factor_of(spec.name);
-    if (factor == 0 || factor >= kLeastFactor) continue;
+    if (factor == 0 || factor >= kLeastFactor || (frozen != nullptr && frozen(spec))) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("optimizer.lr_factors, optimizer.layer_decay: the learning rate of ", spec.name, " would be ",
                      factor, " times the others', less than ", kLeastFactor,

@@ -482,6 +482,38 @@ TEST_F(TrainTest, SigtermDuringValidationEndsItToo) {
   EXPECT_TRUE(fs::exists(directory_ / "a/model/model.safetensors"));
 }
 
+// No validation counts as better than the first.
+TEST_F(TrainTest, ARunEndsEarlyAtTheSameStepInAnyWorld) {
+  const std::vector<std::string> patient = {"--set", "train.steps=40",
+                                            "--set", "train.validate_every_steps=3",
+                                            "--set", "train.early_stop_patience=2",
+                                            "--set", "train.early_stop_min_delta=100",
+                                            "--set", "checkpoint.keep_best=1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), patient.begin(), patient.end());
+    return more;
+  };
+  const CommandResult a = Train("a", patient);
+  ASSERT_EQ(a.exit_code, 0) << a.output;
+  EXPECT_THAT(a.output, HasSubstr("ended early, at step 9 of 40: the validation loss was lowest at step 3 ("));
+  EXPECT_THAT(a.output, HasSubstr("), of which there is a checkpoint"));
+  EXPECT_EQ(RunHoldfast({"ckpt", "export", Path("a"), Path("best"), "--step", "3"}).exit_code, 0);
+  EXPECT_TRUE(fs::exists(directory_ / "a/model/model.safetensors"));
+  EXPECT_THAT(ReadAll(directory_ / "a/metrics.jsonl"), HasSubstr("\"validation\":{\"step\":6,"));
+  const CommandResult done = Train("a", patient);
+  EXPECT_EQ(done.exit_code, 1);
+  EXPECT_THAT(done.output, HasSubstr("or raise train.early_stop_patience to resume it"));
+  ASSERT_EQ(Train("b", with({"--workers", "3"})).exit_code, 0);
+  const CommandResult same = RunHoldfast({"compare", Path("a"), Path("b")});
+  EXPECT_EQ(same.exit_code, 0) << same.output;
+  EXPECT_THAT(ReadAll(directory_ / "b/metrics.jsonl"), Not(HasSubstr("\"step\":10,")));
+  const CommandResult more = Train("a", with({"--set", "train.early_stop_patience=3"}));
+  ASSERT_EQ(more.exit_code, 0) << more.output;
+  EXPECT_THAT(more.output, HasSubstr("ended early, at step 12 of 40"));
+  ASSERT_EQ(Train("c", with({"--set", "train.early_stop_patience=3"})).exit_code, 0);
+  EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("c")}).exit_code, 0) << "the end in between left a trace";
+}
+
 TEST_F(TrainTest, ASecondRunInTheSameDirectoryIsRefusedUnlessToldOtherwise) {
   ASSERT_EQ(Train("a").exit_code, 0);
   const std::string before = ReadAll(directory_ / "a/metrics.jsonl");

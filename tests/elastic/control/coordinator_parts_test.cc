@@ -87,32 +87,40 @@ CheckpointConfig EveryTwoSteps() {
 
 TEST(CheckpointControl, OneIsWrittenAtATime) {
   CheckpointControl control(EveryTwoSteps(), {});
-  EXPECT_FALSE(control.MaySave(seconds(1), 1, false));
-  ASSERT_TRUE(control.MaySave(seconds(2), 2, false));
-  EXPECT_TRUE(control.OnValidation(1, 0.5));
-  EXPECT_FALSE(control.OnValidation(1, 0.25)) << "one of each step";
+  EXPECT_FALSE(control.MaySave(seconds(1), 1, false, false));
+  ASSERT_TRUE(control.MaySave(seconds(2), 2, false, false));
   control.OnDigest(2, 99);
-  control.Begin(seconds(2), 2, TwoMembers(7), false);
+  control.Begin(seconds(2), 2, TwoMembers(7), false, /*validation_loss=*/0.5);
   const PendingSaves::Save& save = control.pending().saves().back();
   EXPECT_EQ(save.validation_loss, 0.5);
   EXPECT_EQ(save.state_digest, 99u);
-  EXPECT_FALSE(control.MaySave(seconds(4), 4, false));
-  EXPECT_TRUE(control.MaySave(seconds(4), 4, /*last=*/true));
+  EXPECT_FALSE(control.MaySave(seconds(3), 3, /*wanted=*/true, false));
+  EXPECT_FALSE(control.MaySave(seconds(4), 4, false, false));
+  EXPECT_TRUE(control.MaySave(seconds(4), 4, false, /*last=*/true));
   control.OnFailed(1, "disk full");
   control.pending().Remove(2, 7);
   const CheckpointControl::Done done = control.OnDone(seconds(5), 2, 0);
   EXPECT_EQ(done.seconds, 3);
-  EXPECT_EQ(done.skipped, 1);
+  EXPECT_EQ(done.skipped, 2);
+  EXPECT_FALSE(control.MaySave(seconds(5), 5, false, false));
+  EXPECT_TRUE(control.MaySave(seconds(5), 5, /*wanted=*/true, false));
   EXPECT_FALSE(control.failure().has_value()) << "a later one exists";
+}
+
+TEST(CheckpointControl, AValidationIsAboutCheckpointsOfItsStepAndLaterOnes) {
+  CheckpointControl control(EveryTwoSteps(), {});
+  control.Begin(seconds(2), 2, TwoMembers(7), false, 0.75);
+  control.Begin(seconds(4), 4, TwoMembers(7), true, 0.75);
+  control.OnValidation({.step = 3, .loss = 0.5});
+  EXPECT_EQ(control.pending().saves().front().validation_loss, 0.75);
+  EXPECT_EQ(control.pending().saves().back().validation_loss, 0.5);
 }
 
 TEST(CheckpointControl, GoingBackGivesUpWhatWasBegun) {
   CheckpointControl control(EveryTwoSteps(), {{"four", 4, 0, 7}, {"two", 2, 0, 7}});
-  control.OnValidation(4, 0.5);
-  control.Begin(seconds(2), 4, TwoMembers(7), false);
+  control.Begin(seconds(2), 4, TwoMembers(7), false, std::nullopt);
   control.BeginToVerify({{"a", 1}, "wrong digest"});
-  control.GoBackTo(2);
-  EXPECT_FALSE(control.IsValidated(4));
+  control.GoBack();
   EXPECT_TRUE(control.pending().empty());
   EXPECT_FALSE(control.verifying());
   Branch branch;

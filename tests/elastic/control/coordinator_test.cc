@@ -428,7 +428,7 @@ TEST_F(CoordinatorTest, AStopThatCannotBeSavedEndsSoonAndSaysSo) {
   ASSERT_TRUE(ended_.has_value());
   EXPECT_LT(now_ - begun, std::chrono::seconds(20));
   EXPECT_EQ(ended_->exit_code, 1);
-  EXPECT_THAT(ended_->reason, testing::HasSubstr("stopped by signal 15, but the state of step 1 could not be saved"));
+  EXPECT_THAT(ended_->reason, testing::HasSubstr("stopped by signal 15 at step 1, but its state could not be saved"));
 }
 
 // The others only repeat what it told them.
@@ -675,6 +675,69 @@ TEST_F(CoordinatorTest, StopSavesInAWorldOfItsOwn) {
   ASSERT_TRUE(ended_.has_value());
   EXPECT_EQ(ended_->exit_code, 143);
   EXPECT_EQ(Count<event::RunStopped>(), 1);
+}
+
+TEST_F(CoordinatorTest, ARunEndsEarlyWhenItsValidationLossDoesNotFall) {
+  CoordinatorOptions options = DefaultOptions();
+  options.validates = true;
+  options.validate_every_steps = 1;
+  options.early_stop.patience = 1;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  EXPECT_EQ(records_.back().validation, std::nullopt);
+  Say(0, ValidationMessage{Generation(), 1, 0.5});
+  Commit({0, 1, 2});
+  EXPECT_EQ(records_.back().validation, (ValidationResult{1, 0.5}));
+  EXPECT_EQ(worlds_[Connection(0)].purpose, Purpose::kTrain);
+  Say(0, ValidationMessage{Generation(), 2, 0.5});
+  EXPECT_EQ(worlds_[Connection(0)].purpose, Purpose::kStop);
+  EXPECT_EQ(Last<event::EarlyStop>().step, 2);
+  EXPECT_EQ(Last<event::EarlyStop>().best_step, 1);
+  Commit({0, 1, 2});
+  EXPECT_EQ(Committed(), 2) << "no step is done any more";
+  Event(DisconnectEvent{Connection(0), "stream broken"});
+  Pass(milliseconds(3000), {1, 2});
+  EXPECT_EQ(WorldSize(), 2);
+  EXPECT_EQ(worlds_[Connection(1)].purpose, Purpose::kStop) << "nor after a loss";
+  for (const int w : {1, 2}) Say(w, FinishedMessage{Generation()});
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ended_->exit_code, 0);
+  EXPECT_EQ(Last<event::RunFinished>().reason,
+            absl::StrCat("ended early, at step 2 of ", options.total_steps,
+                         ": the validation loss was lowest at step 1 (0.5000), of which there is no checkpoint"));
+  EXPECT_EQ(Count<event::EarlyStop>(), 1);
+}
+
+// The coordinator that knew why the loss of step 3 ends the run is gone.
+TEST_F(CoordinatorTest, ValidationsThatAreRecordedCountAfterARestart) {
+  CoordinatorOptions options = DefaultOptions();
+  options.validates = true;
+  options.validate_every_steps = 1;
+  options.early_stop.patience = 2;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  Commit({0, 1, 2});
+  Say(0, ValidationMessage{Generation(), 1, 0.5});
+  Commit({0, 1, 2});
+  Say(0, ValidationMessage{Generation(), 2, 0.75});
+  Commit({0, 1, 2});
+  std::vector<ValidationResult> recorded;
+  for (const RecordAction& record : records_) {
+    if (record.validation.has_value()) recorded.push_back(*record.validation);
+  }
+  options.validations = recorded;
+  EXPECT_EQ(recorded.size(), 2u);
+  options.recorded_step = 3;
+  options.workers_are_new = true;
+  options.checkpoints = {{"three", 3, 0, 1}};
+  options.last_generation = 1;
+  Start(options);
+  for (const int w : {0, 1, 2}) Join(w);
+  EXPECT_EQ(worlds_[Connection(0)].purpose, Purpose::kTrain);
+  Say(0, ValidationMessage{Generation(), 3, 0.6});
+  EXPECT_EQ(worlds_[Connection(0)].purpose, Purpose::kStop);
+  EXPECT_EQ(Last<event::EarlyStop>().best_step, 1);
 }
 
 // Workers 0 and 1 are on node n0, 2 on n1; connection 8 is an agent's.

@@ -150,6 +150,7 @@ class CoordinatorRuntime {
     options.last_generation = bugs_.forgets_generation ? 0 : history.state.generation;
     options.branch = history.state.branch;
     options.recorded_step = history.recorded_step;
+    options.validations = history.validations;
     options.used_cells = truth_.UsedCells();
     options.checkpoints = truth_.Usable();
     p->coordinator = std::make_unique<Coordinator>(options);

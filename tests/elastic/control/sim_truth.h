@@ -43,7 +43,7 @@ class Truth {
       : num_chunks_(num_chunks), parallel_(parallel), serial_(static_cast<size_t>(num_chunks)) {}
 
   int num_chunks() const { return num_chunks_; }
-  int64_t digest_every = 0, validate_every = 0, total_steps = 0;  // 0 = never
+  int64_t digest_every = 0, validate_every = 0, total_steps = 0, patience = 0;  // 0 = never
   static uint64_t First(int chunk) { return Mix(77, static_cast<uint64_t>(chunk)); }
   static uint64_t Next(uint64_t hash, int64_t step) { return Mix(hash, static_cast<uint64_t>(step)); }
 
@@ -126,6 +126,7 @@ class Truth {
     Demand(record.loss_bits == LossBits(record.step) && record.grad_norm_bits == NormBits(record.step), "step ",
            record.step, " has other bits than the serial run");
     CheckDigests(record);
+    CheckValidation(record);
     recorded_.push_back(record.generation);
     last_of_[record.generation] = record.step;
   }
@@ -133,6 +134,25 @@ class Truth {
   bool IsDigestStep(int64_t step) const { return digest_every > 0 && step % digest_every == 0; }
   bool IsValidationStep(int64_t step) const {
     return validate_every > 0 && (step % validate_every == 0 || step == total_steps);
+  }
+  /// The step at which a run without any failure ends.
+  int64_t LastStep() const {
+    double best = ValidationLoss(validate_every);
+    int64_t later = 0;
+    for (int64_t step = validate_every; patience > 0 && validate_every > 0 && step < total_steps;
+         step += validate_every) {
+      later = ValidationLoss(step) < best || step == validate_every ? 0 : later + 1;
+      best = std::min(best, ValidationLoss(step));
+      if (later == patience) return step;
+    }
+    return total_steps;
+  }
+  void CheckValidation(const RecordAction& record) {
+    const int64_t before = record.step - 1;
+    std::optional<ValidationResult> wanted;
+    if (before > 0 && IsValidationStep(before)) wanted = {before, ValidationLoss(before)};
+    Demand(record.validation == wanted, "step ", record.step, " is recorded without the validation before it");
+    Demand(record.step <= LastStep(), "step ", record.step, " is committed, but the run was to end at ", LastStep());
   }
   void CheckDigests(const RecordAction& record) {
     bool right = record.digests.size() == (IsDigestStep(record.step) ? static_cast<size_t>(num_chunks_) : 0);

@@ -52,6 +52,7 @@ struct Scenario {
   bool stops = false;             // the run is stopped at some moment, often just after its coordinator was killed
   double replaces = 0.1;          // probability that a fault is a second coordinator
   int64_t digest_every = 0, validate_every = 0;
+  int64_t patience = 0;  // validations without a lower loss that end the run; 0 = it does not end early
   ParallelConfig parallel;
   ElasticConfig elastic;
   CheckpointConfig checkpoint;  // by every_steps alone
@@ -99,6 +100,7 @@ inline Scenario Scenario::FromSeed(uint64_t seed) {
   if (random.Chance(0.3)) s.elastic.max_workers = s.workers + 2;
   s.digest_every = random.Chance(0.5) ? random.Between(1, 7) : 0;
   s.validate_every = random.Chance(0.5) ? random.Between(1, 7) : 0;
+  s.patience = random.Chance(0.3) ? random.Between(1, 4) : 0;
   return s;
 }
 
@@ -128,6 +130,7 @@ class Simulation {
     truth_.digest_every = scenario_.digest_every;
     truth_.validate_every = scenario_.validate_every;
     truth_.total_steps = scenario_.steps;
+    truth_.patience = scenario_.patience;
     coordinator_.rewinding = [this] { truth_.Demand(IsStateLost(), "the run goes back without need"); };
     coordinator_.restarting = [this] { GoBackOnPurpose(); };
     coordinator_.mirrors_missing = [this] {
@@ -185,6 +188,7 @@ class Simulation {
     options.digests.config = 42;
     options.validates = scenario_.validate_every > 0;
     options.validate_every_steps = scenario_.validate_every;
+    options.early_stop.patience = scenario_.patience;
     return options;
   }
   WorkerLimits Limits() const {
@@ -520,7 +524,7 @@ class Simulation {
     if (!coordinator_.ended()) return;
     const int code = *coordinator_.exit_code();
     if (code == 0) {
-      truth_.Demand(truth_.committed() == scenario_.steps, "done after ", truth_.committed(), " steps");
+      truth_.Demand(truth_.committed() == truth_.LastStep(), "done after ", truth_.committed(), " steps");
     } else if (code == 128 + 15) {
       truth_.Demand(stop_asked_, "stopped, but nobody asked for it");
       truth_.Demand(truth_.IsSaved(), "stopped at step ", truth_.committed(), ", which is not saved");

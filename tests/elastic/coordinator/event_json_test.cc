@@ -80,6 +80,7 @@ std::vector<Expected> EachKind() {
       {event::Paused{"c"}, R"("cause":"c")"},
       {event::Resumed{0.5}, R"("seconds":0.5)"},
       {event::Validation{7, 2.5}, R"("step":7,"loss":2.5)"},
+      {event::EarlyStop{9, 2.5, 3, 2.25, 2}, R"("step":9,"loss":2.5,"best_step":3,"best_loss":2.25,"validations":2)"},
       {event::StopRequested{15, "a", 7}, R"("signal":15,"by":"a","step":7)"},
       {event::AlertFailed{"c"}, R"("cause":"c")"},
       {event::RunFinished{end}, end_line},
@@ -134,6 +135,8 @@ TEST(EventText, InWordsOrListed) {
   EXPECT_EQ(EventText(event::RunStopped{{143, 7, "stopped by signal 15 at step 7"}}), "stopped by signal 15 at step 7");
   EXPECT_EQ(EventText(event::Quarantined{"a", 3, 60}), "quarantined: worker a, failures 3, seconds 60");
   EXPECT_EQ(EventText(event::Validation{7, 2.5}), "");
+  EXPECT_EQ(EventText(event::EarlyStop{9, 2.5, 3, 2.25, 2}),
+            "the validation loss has not fallen below that of step 3, 2.2500, for 2 validations: the run ends");
 }
 
 }  // namespace

@@ -72,5 +72,36 @@ TEST(CoordinatorHistory, ARunIsOverIfItsLastEventSaysSo) {
   EXPECT_FALSE(read({end}, R"({"time":1,"event":"of_a_later_version"})").finished);
 }
 
+TEST(CoordinatorHistory, ARunThatEndedEarlyIsDoneUnlessItHasMorePatience) {
+  const TemporaryDirectory root;
+  const RunDirectory directory(root.path());
+  StepMetrics step;
+  auto metrics = JsonLinesWriter::Open(directory.metrics());
+  ASSERT_TRUE(metrics.ok()) << metrics.status();
+  for (step.step = 1; step.step <= 4; ++step.step) {
+    step.validation = step.step == 3 ? std::optional(ValidationResult{2, 0.5}) : std::nullopt;
+    ASSERT_TRUE(metrics->Write(step.ToJson()).ok());
+  }
+  const auto add = [&](const RunEvent& event) {
+    auto events = JsonLinesWriter::Open(directory.events());
+    return events.ok() && events->Write(EventLine(1, event)).ok();
+  };
+  const auto done = [&](int64_t patience) {
+    Config config;
+    config.train.steps = 10;
+    config.train.early_stop_patience = patience;
+    const auto history = ReadCoordinatorHistory(directory);
+    EXPECT_TRUE(history.ok()) << history.status();
+    EXPECT_EQ(history->validations, (std::vector<ValidationResult>{{2, 0.5}}));
+    return IsDone(config, *history);
+  };
+  ASSERT_TRUE(add(event::EarlyStop{.step = 4, .loss = 0.75, .best_step = 2, .best_loss = 0.5, .validations = 1}));
+  EXPECT_FALSE(done(1)) << "what it holds is not saved yet";
+  ASSERT_TRUE(add(event::RunFinished{{0, 4, "ended early"}}));
+  EXPECT_TRUE(done(1));
+  EXPECT_FALSE(done(2));
+  EXPECT_FALSE(done(0));
+}
+
 }  // namespace
 }  // namespace holdfast

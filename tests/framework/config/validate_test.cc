@@ -235,6 +235,17 @@ TEST(ValidateTest, NothingToValidateOn) {
             "--set train.validate_every_steps=5: there is nothing to validate on; set data.validation, or "
             "validate_every_steps to 0");
   EXPECT_EQ(ErrorsOf(kGood, {"train.validate_every_steps=5", "data.validation=v.bin"}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {"train.early_stop_patience=2", "data.validation=v.bin", "checkpoint.keep_best=1"}),
+            "--set train.early_stop_patience=2: a run ends early by the losses of its validations; set "
+            "train.validate_every_steps");
+  const std::vector<std::string> early = {"train.early_stop_patience=2", "train.validate_every_steps=5",
+                                          "data.validation=v.bin"};
+  EXPECT_EQ(ErrorsOf(kGood, early),
+            "--set train.early_stop_patience=2: the state with the lowest loss would be deleted before the run ends; "
+            "set checkpoint.keep_best: 1");
+  std::vector<std::string> kept = early;
+  kept.emplace_back("checkpoint.every=never");
+  EXPECT_EQ(ErrorsOf(kGood, kept), "");
 }
 
 TEST(ValidateTest, AllTogetherWithTheLinesOfTheFile) {

@@ -66,6 +66,21 @@ TEST(StepMetricsJson, HasExactlyTheFieldsOfTheContractInTheirOrder) {
             "\"state_digest\":\"fedcba9876543210\"}");
 }
 
+TEST(StepMetricsJson, AValidationIsThatOfTheStepBefore) {
+  StepMetrics m = Example();
+  m.validation = {.step = 6, .loss = 1.0 / 3};
+  EXPECT_THAT(m.ToJson(), testing::EndsWith("\"validation\":{\"step\":6,\"loss\":0.3333333333333333}}"));
+  EXPECT_EQ(StepMetrics::FromJson(m.ToJson())->validation, m.validation);
+  m.validation->loss = NAN;
+  EXPECT_THAT(m.ToJson(), testing::EndsWith("\"loss\":null}}"));
+  EXPECT_TRUE(std::isnan(StepMetrics::FromJson(m.ToJson())->validation->loss));
+  const std::string text = Example().ToJson();
+  for (const char* wrong : {"7", "{}", "{\"step\":6}", "{\"loss\":1}", "{\"step\":6,\"loss\":\"x\"}"}) {
+    const std::string damaged = text.substr(0, text.size() - 1) + ",\"validation\":" + wrong + "}";
+    EXPECT_EQ(StepMetrics::FromJson(damaged).status().code(), absl::StatusCode::kDataLoss) << damaged;
+  }
+}
+
 TEST(StepMetricsJson, StatisticsAreNumbersAndLists) {
   StepMetrics m = Example();
   m.figures = {{.name = "aux \"loss\"", .values = {1.0 / 3}},

@@ -77,7 +77,10 @@ TEST_F(TrainedParametersTest, ARateThatRoundsToNothingIsRefused) {
   EXPECT_TRUE(RatesOf(ConfigOf({"optimizer.lr_factors=['embedding.*=0']"})).ok());
   const absl::Status small = RatesOf(ConfigOf({"optimizer.lr_factors=['embedding.*=1e-30']"})).status();
   EXPECT_NE(small.message().find("embedding.tokens.weight would be 1e-30 times"), std::string::npos) << small;
-  EXPECT_FALSE(RatesOf(ConfigOf({"model.num_layers=12", "optimizer.layer_decay=0.001"})).ok());
+  Config steep = ConfigOf({"model.num_layers=12", "optimizer.layer_decay=0.001"});
+  EXPECT_FALSE(RatesOf(steep).ok());
+  steep.train.freeze = {"embedding.*", "blocks.?.*"};
+  EXPECT_TRUE(RatesOf(steep).ok()) << "what is frozen needs no rate";
 }
 
 TEST_F(TrainedParametersTest, APatternOfNothingIsRefused) {

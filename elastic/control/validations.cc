@@ -1,0 +1,41 @@
+#include "elastic/control/validations.h"
+
+#include <cmath>
+
+namespace holdfast {
+
+bool Validations::Add(const ValidationResult& result) {
+  if (Has(result.step)) return false;
+  known_.push_back(result);
+  return true;
+}
+
+std::optional<ValidationResult> Validations::Of(int64_t step) const {
+  for (auto it = known_.rbegin(); it != known_.rend() && it->step >= step; ++it) {
+    if (it->step == step) return *it;
+  }
+  return std::nullopt;
+}
+
+std::optional<double> Validations::LastLoss() const {
+  return known_.empty() ? std::nullopt : std::optional<double>(known_.back().loss);
+}
+
+void Validations::GoBackTo(int64_t step) {
+  while (!known_.empty() && known_.back().step > step) known_.pop_back();
+}
+
+std::optional<Validations::EarlyStop> Validations::EndAfter(int64_t step) const {
+  if (rule_.patience == 0 || known_.empty() || known_.back().step != step) return std::nullopt;
+  EarlyStop stop{.best = known_.front()};
+  for (const ValidationResult& result : known_) {
+    if (result.loss < stop.best.loss - rule_.min_delta || (std::isnan(stop.best.loss) && !std::isnan(result.loss))) {
+      stop = {.best = result};
+    } else if (result.step > stop.best.step) {
+      ++stop.later;
+    }
+  }
+  return stop.later >= rule_.patience ? std::optional(stop) : std::nullopt;
+}
+
+}  // namespace holdfast

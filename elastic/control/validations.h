@@ -1,0 +1,51 @@
+#pragma once
+// The validation losses of a run, each of the state after a step, and whether they say that it is to end early: the
+// loss has not fallen for as many validations as the config allows. As the losses have the same bits in every world,
+// and each is recorded before the next step is, so has the step at which that happens.
+//
+// Thread-safety: none.
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "framework/base/validation_result.h"
+
+namespace holdfast {
+
+/// When a run ends early: the last `patience` validations all had a loss of no less than the lowest before them minus
+/// `min_delta`.
+struct EarlyStopRule {
+  int64_t patience = 0;  // 0 = never
+  double min_delta = 0;
+};
+
+class Validations {
+ public:
+  /// `known`: those up to the step that the run resumes from, in ascending steps.
+  Validations(const EarlyStopRule& rule, std::vector<ValidationResult> known) : rule_(rule), known_(std::move(known)) {}
+
+  /// False if that of its step or of a later one is known.
+  bool Add(const ValidationResult& result);
+  bool Has(int64_t step) const { return !known_.empty() && known_.back().step >= step; }
+  /// Nothing if there was none after this very step.
+  std::optional<ValidationResult> Of(int64_t step) const;
+  /// Nothing if there was none.
+  std::optional<double> LastLoss() const;
+  /// The run goes back to `step`.
+  void GoBackTo(int64_t step);
+
+  struct EarlyStop {
+    ValidationResult best;
+    int64_t later = 0;  // validations since then
+  };
+  /// Why the run is to end after `step`, its last one; nothing if it is not.
+  std::optional<EarlyStop> EndAfter(int64_t step) const;
+
+ private:
+  const EarlyStopRule rule_;
+  std::vector<ValidationResult> known_;
+};
+
+}  // namespace holdfast

@@ -61,6 +61,12 @@ struct PairKernel {
                        const float* previous, float* out, const Ahead& ahead) {
     Dot::Multiply(a_stride, rows, words, a, b, previous, out, ahead);
   }
+  /// To the sums of eight columns the products of a pair of A with one of each column.
+  template <class T>
+  requires requires { &Dot::AddProducts; }
+  static HWY_INLINE void AddProducts(const Word* a, hn::Vec<TagU8> b, hn::Vec<Tag8>* sum) {
+    Dot::AddProducts(a, b, sum);
+  }
 };
 
 #if HWY_MAX_BYTES == 64
@@ -120,6 +126,10 @@ decltype(&MultiplyPairs<1, kByRow>) MultiplyPairsFor(int64_t rows) {
 }
 
 struct Avx512Dot {
+  /// By assembly: the intrinsic could be inlined into functions with the instruction's target only.
+  static HWY_INLINE void AddProducts(const uint32_t* a, hn::Vec<TagU8> b, hn::Vec<Tag8>* sum) {
+    asm("vdpbf16ps %2%{1to8%}, %1, %0" : "+v"(sum->raw) : "v"(b.raw), "m"(*a));
+  }
   static void Multiply(int64_t a_stride, int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b,
                        const float* previous, float* out, const Ahead& ahead) {
     const auto multiply = a_stride == 0 ? MultiplyPairsFor<false>(rows) : MultiplyPairsFor<true>(rows);

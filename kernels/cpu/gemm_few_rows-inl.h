@@ -1,7 +1,8 @@
 // The matrix product of few rows, as sampling has them: what takes time is to read B once. So a panel of B is packed
 // and multiplied block of k by block of k while it lies in the first-level cache, where the large product
 // (gemm_product-inl.h) packs whole stripes for many rows. Packing, multiplying and writing are those of the large one,
-// and so are the bits.
+// and so are the bits. A single row multiplies B as it is read, without a panel in between: in that a value of B is
+// used once, so that writing it and reading it again takes as long as its product.
 //
 // Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.
 
@@ -31,6 +32,43 @@ constexpr int64_t kFewRows = 24;
 
 /// The rows of A are those of memory.
 inline bool HasFewRows(const GemmArgs& args) { return args.c.rows <= kFewRows && !args.transpose_a; }
+
+/// out (kNr) = previous + a B, of kNr columns of B whose values of k lie behind each other, as many as fill whole cache
+/// lines. `Kernel` as of Product; `a` is a row of its A panel.
+template <class Kernel, class T, class Word = typename Kernel::Word>
+HWY_NOINLINE void MultiplyRow(const T* HWY_RESTRICT b, int64_t stride, int64_t depth, const Word* HWY_RESTRICT a,
+                              const float* previous, float* out) {
+  constexpr int kGroups = Kernel::kNr / 8, kStep = 32 / sizeof(T);  // k of a vector
+  constexpr int kWords = kStep / Kernel::kValues / 8;               // of A for each lane of it
+  const Tag8 d;
+  const TagU8 du;
+  hn::Vec<Tag8> sum[kGroups];
+#pragma GCC unroll 4
+  for (int g = 0; g < kGroups; ++g) sum[g] = hn::Zero(d);
+  for (int64_t k = 0; k < depth; k += kStep, a += 8 * kWords) {
+    const T* corner = b + k;
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g, corner += 8 * stride) {
+      const T* half[2] = {corner, corner + 4 * stride};
+      asm("" : "+r"(half[0]), "+r"(half[1]));  // else GCC computes all rows' addresses ahead and runs out of registers
+      hn::Vec<TagU8> v[8];
+#pragma GCC unroll 8
+      for (int c = 0; c < 8; ++c) {
+        const T* from = half[c / 4] + c % 4 * stride;
+        if (k % kLine<T> == 0) hwy::Prefetch(from + kLinesAhead * kLine<T>);
+        v[c] = hn::LoadU(du, reinterpret_cast<const uint32_t*>(from));
+      }
+      Transpose8x8(v);
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) Kernel::template AddProducts<T>(a + i * kWords, v[i], &sum[g]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int g = 0; g < kGroups; ++g) {
+    const auto value = previous == nullptr ? sum[g] : hn::Add(hn::LoadU(d, previous + 8 * g), sum[g]);
+    hn::StoreU(value, d, out + 8 * g);
+  }
+}
 
 /// `Kernel` as of Product.
 template <class Kernel>
@@ -74,8 +112,37 @@ class FewRowsProduct {
 
   int64_t Depth(int64_t block) const { return std::clamp<int64_t>(k_ - block * kBlock, 0, kBlock); }
 
+  static constexpr bool kMultipliesRows = requires(Word a, hn::Vec<TagU8> b, hn::Vec<Tag8> sum) {
+    Kernel::template AddProducts<uint16_t>(&a, b, &sum);
+  };
+
+  /// Whether MultiplyRow takes these columns.
+  bool IsRowTimesLines(int64_t cols) const {
+    const int64_t line = 64 / static_cast<int64_t>(SizeOf(args_.b.dtype));
+    return args_.c.rows == 1 && args_.transpose_b && cols == kNr && k_ > 0 && k_ % line == 0;
+  }
+
+  template <class T>
+  void MultiplyRowBy(int64_t col0, float* tile) const {
+    const T* b = static_cast<const T*>(args_.b.data) + col0 * args_.b.stride;
+    for (int64_t block = 0; block < blocks_; ++block) {
+      MultiplyRow<Kernel>(b + block * kBlock, args_.b.stride, Depth(block), packed_a_ + block * row_panels_ * kPanelA,
+                          block == 0 ? nullptr : tile, tile);
+    }
+  }
+
   void MultiplyPanel(int64_t col0, Word* b, float* tiles) {
     const int64_t cols = std::min(kNr, args_.c.cols - col0);
+    if constexpr (kMultipliesRows) {
+      if (IsRowTimesLines(cols)) {
+        if (args_.b.dtype == DType::kBF16) {
+          MultiplyRowBy<uint16_t>(col0, tiles);
+        } else if constexpr (Kernel::kValues == 1) {
+          MultiplyRowBy<float>(col0, tiles);
+        }
+        return WriteTile<kNr>(args_, tiles, 0, col0, 1, cols);
+      }
+    }
     for (int64_t block = 0; block < blocks_; ++block) {
       Kernel::PackB(args_.b, !args_.transpose_b, col0, cols, block * kBlock, Depth(block), b, kPanelB);
       for (int64_t p = 0; p < row_panels_; ++p) {

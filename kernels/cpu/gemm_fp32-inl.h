@@ -53,6 +53,19 @@ struct Fp32Kernel {
                        const float* previous, float* out, const Ahead& ahead) {
     (a_stride == 0 ? MultiplyFor<false>(rows) : MultiplyFor<true>(rows))(words, a, a_stride, b, previous, out, ahead);
   }
+  /// To the sums of eight columns the products of a value of A with one of each column, or of two of both where B is
+  /// bf16: the word of `b` has the first in its lower half.
+  template <class T>
+  static HWY_INLINE void AddProducts(const Word* a, hn::Vec<TagU8> b, hn::Vec<Tag8>* sum) {
+    const Tag8 d;
+    const TagU8 du;
+    if constexpr (sizeof(T) == sizeof(float)) {
+      *sum = hn::MulAdd(hn::Set(d, a[0]), hn::BitCast(d, b), *sum);
+    } else {
+      *sum = hn::MulAdd(hn::Set(d, a[0]), hn::BitCast(d, hn::ShiftLeft<16>(b)), *sum);
+      *sum = hn::MulAdd(hn::Set(d, a[1]), hn::BitCast(d, hn::And(b, hn::Set(du, 0xffff0000u))), *sum);
+    }
+  }
 };
 
 }  // namespace HWY_NAMESPACE

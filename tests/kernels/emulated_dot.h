@@ -13,18 +13,29 @@ namespace holdfast::kernels {
 
 namespace static_target = HWY_NAMESPACE;
 
-/// VDPBF16PS on panels.
+/// VDPBF16PS on panels, and on a vector.
 struct EmulatedDot {
+  static float Dot(float sum, uint32_t a, uint32_t b) {
+    const auto pair = [](uint32_t word, int i) { return FromBf16(static_cast<uint16_t>(word >> (16 * i))); };
+    return DotOfPairs(sum, {pair(a, 0), pair(a, 1)}, {pair(b, 0), pair(b, 1)});
+  }
+  static void AddProducts(const uint32_t* a, static_target::hn::Vec<static_target::TagU8> b,
+                          static_target::hn::Vec<static_target::Tag8>* sum) {
+    uint32_t pairs[8];
+    float sums[8];
+    static_target::hn::StoreU(b, static_target::TagU8(), pairs);
+    static_target::hn::StoreU(*sum, static_target::Tag8(), sums);
+    for (int i = 0; i < 8; ++i) sums[i] = Dot(sums[i], *a, pairs[i]);
+    *sum = static_target::hn::LoadU(static_target::Tag8(), sums);
+  }
   static void Multiply(int64_t a_stride, int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b,
                        const float* previous, float* out, const static_target::Ahead& /*ahead*/) {
     using static_target::kMr, static_target::kNr;
-    const auto pair = [](uint32_t word, int i) { return FromBf16(static_cast<uint16_t>(word >> (16 * i))); };
     for (int64_t r = 0; r < std::min<int64_t>(rows, kMr); ++r) {
       for (int64_t c = 0; c < kNr; ++c) {
         float sum = 0;
         for (int64_t k = 0; k < words; ++k) {
-          const uint32_t x = a[a_stride == 0 ? k * kMr + r : r * a_stride + k], y = b[k * kNr + c];
-          sum = DotOfPairs(sum, {pair(x, 0), pair(x, 1)}, {pair(y, 0), pair(y, 1)});
+          sum = Dot(sum, a[a_stride == 0 ? k * kMr + r : r * a_stride + k], b[k * kNr + c]);
         }
         out[r * kNr + c] = previous == nullptr ? sum : previous[r * kNr + c] + sum;
       }

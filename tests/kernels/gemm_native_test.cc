@@ -84,7 +84,8 @@ std::vector<Case> NativeCases() {
                                   {70, 45, 256},
                                   {100, 33, 1043},
                                   {24, 45, 600},
-                                  {13, 140, 513}}) {
+                                  {13, 140, 513},
+                                  {1, 140, 1056}}) {
       cases.push_back({m, n, k, (transposes & 1) != 0, (transposes & 2) != 0, DType::kBF16});
       cases.back().accumulate = k == 100;
     }

@@ -104,6 +104,12 @@ TEST_F(FineTuneTest, AMixtureOfExpertsToo) {
     ExpectEqual("1", "3");
   }
   EXPECT_THAT(ReadAll(Path("3/model/adapter_config.json")), HasSubstr("mlp.experts.gate_up_proj"));
+  std::vector<std::string> validate{"validate", Path("config.yaml")};
+  for (const std::string& argument : from(adapters)) validate.push_back(argument);
+  const CommandResult validated = RunHoldfast(validate);
+  EXPECT_EQ(validated.exit_code, 0) << validated.output;
+  EXPECT_THAT(validated.output, HasSubstr("auto: gather, as a part is frozen"));
+  EXPECT_THAT(validated.output, Not(HasSubstr("a layer sends")));
   const CommandResult merged = Export("3", "merged", {"--merge"});
   ASSERT_EQ(merged.exit_code, 0) << merged.output;
   EXPECT_EQ(Evaluate("3"), Evaluate("merged"));

@@ -23,7 +23,7 @@ kernels::RouterShape RouterOf(const ModelConfig& c) {
           .groups_chosen = c.router_groups_chosen};
 }
 
-// Of an expert, in the experts' unit; the last two are the first ones of the pairs of adapters, where there are some.
+// The tensors of an expert, in the experts' unit; with adapters two pairs of matrices follow, each named by its first.
 enum : size_t { kGateUp, kDown, kGateUpA, kDownA = kGateUpA + 2, kTensorsWithAdapters = kDownA + 2 };
 constexpr char kLoad[] = "expert_load", kDropped[] = "dropped_choices";
 

@@ -97,6 +97,7 @@ std::map<std::string, std::vector<AdapterDeltas::LowRank>> AdapterDeltas::Weight
   std::map<std::string, std::vector<std::string>> targets;  // parameters of one module, in its order
   for (const ExternalTensor& tensor : HuggingFaceTensorMap(model, layout)) {
     for (const std::string& name : {tensor.name, NewestName(tensor)}) {
+      if (!absl::EndsWith(name, kWeightSuffix)) continue;
       weights[std::string(absl::StripSuffix(name, kWeightSuffix))] = {
           {.parameter = tensor.parameter, .first_row = tensor.first_row, .rows = tensor.num_rows}};
     }

@@ -110,18 +110,21 @@ absl::StatusOr<std::string> IndexOf(const std::vector<WeightsFile>& files, FileD
   return FormatWeightIndex(weight_map, bytes);
 }
 
+SafetensorsWriter::Entry EntryOf(const std::string& name, const Shape& shape, FileDType dtype) {
+  SafetensorsWriter::Entry entry{name, dtype, {}};
+  for (int i = 0; i < shape.rank(); ++i) entry.shape.push_back(shape[i]);
+  return entry;
+}
+
 // All of a file of weights but its name.
 absl::StatusOr<std::unique_ptr<SafetensorsWriter>> StageWeights(const fs::path& root, const WeightsFile& file,
                                                                 const ParameterLayout& layout, ValueReader values,
-                                                                FileDType dtype,
-                                                                const std::map<std::string, std::string>& metadata) {
+                                                                FileDType dtype) {
   std::vector<SafetensorsWriter::Entry> entries;
-  for (const ExternalTensor* tensor : file.tensors) {
-    SafetensorsWriter::Entry entry{tensor->name, dtype, {}};
-    for (int i = 0; i < tensor->shape.rank(); ++i) entry.shape.push_back(tensor->shape[i]);
-    entries.push_back(std::move(entry));
-  }
-  ASSIGN_OR_RETURN(auto writer, SafetensorsWriter::Create((root / file.name).string(), std::move(entries), metadata));
+  for (const ExternalTensor* tensor : file.tensors) entries.push_back(EntryOf(tensor->name, tensor->shape, dtype));
+  // transformers asks files for the framework they were written for; "pt" is the one it loads everywhere.
+  ASSIGN_OR_RETURN(auto writer,
+                   SafetensorsWriter::Create((root / file.name).string(), std::move(entries), {{"format", "pt"}}));
   std::vector<float> block;
   for (const ExternalTensor* tensor : file.tensors) {
     ASSIGN_OR_RETURN(const TensorSlice slice, SliceOf(layout, *tensor));
@@ -153,8 +156,7 @@ absl::Status SaveModel(const std::string& directory, const ParameterLayout& layo
   }
   std::vector<std::unique_ptr<SafetensorsWriter>> weights;
   for (const WeightsFile& file : weights_files) {
-    // transformers asks files for the framework they were written for; "pt" is the one it loads everywhere.
-    ASSIGN_OR_RETURN(weights.emplace_back(), StageWeights(root, file, layout, values, dtype, {{"format", "pt"}}));
+    ASSIGN_OR_RETURN(weights.emplace_back(), StageWeights(root, file, layout, values, dtype));
   }
 
   for (const auto& file : weights) RETURN_IF_ERROR(file->Finish());
@@ -166,14 +168,21 @@ absl::Status SaveModel(const std::string& directory, const ParameterLayout& layo
   return config->Commit();
 }
 
-absl::Status SaveAdapterFiles(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
-                              ValueReader values, FileDType dtype, const AdapterFiles& files) {
+absl::Status SaveAdapterFiles(const std::string& directory, const AdapterFiles& files, FileDType dtype) {
   RETURN_IF_ERROR(CreateDirectory(directory));
   const fs::path root(directory);
   ASSIGN_OR_RETURN(const auto config, Stage(root / kAdapterConfigFile, files.config_json));
-  WeightsFile file{.name = kAdapterWeightsFile, .tensors = {}};
-  for (const ExternalTensor& tensor : map) file.tensors.push_back(&tensor);
-  ASSIGN_OR_RETURN(const auto weights, StageWeights(root, file, layout, values, dtype, files.metadata));
+  std::vector<SafetensorsWriter::Entry> entries;
+  for (const AdapterFiles::Tensor& tensor : files.tensors) entries.push_back(EntryOf(tensor.name, tensor.shape, dtype));
+  ASSIGN_OR_RETURN(const auto weights, SafetensorsWriter::Create((root / kAdapterWeightsFile).string(),
+                                                                 std::move(entries), files.metadata));
+  std::vector<float> values;
+  for (const AdapterFiles::Tensor& tensor : files.tensors) {
+    values.resize(static_cast<size_t>(tensor.shape.elements()));
+    RETURN_IF_ERROR(tensor.read(absl::MakeSpan(values)));
+    RETURN_IF_ERROR(weights->Append(values));
+  }
+  RETURN_IF_ERROR(weights->Sync());
   RETURN_IF_ERROR(weights->Finish());
   return config->Commit();
 }

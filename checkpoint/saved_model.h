@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -41,14 +42,19 @@ using ValueReader = absl::FunctionRef<absl::Status(int64_t first, absl::Span<flo
 absl::Status SaveModel(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
                        ValueReader values, FileDType dtype, const SavedModelFiles& files, uint64_t max_file_bytes = 0);
 
-/// What a directory of adapters holds besides their weights.
+/// What a directory of adapters holds.
 struct AdapterFiles {
+  struct Tensor {
+    std::string name;
+    Shape shape;
+    std::function<absl::Status(absl::Span<float> out)> read;  // all of it
+  };
   std::string config_json;
   std::map<std::string, std::string> metadata;  // of the file of weights
+  std::vector<Tensor> tensors = {};
 };
 
-/// Writes those tensors that `map` names as adapters in PEFT's form, otherwise as SaveModel does.
-absl::Status SaveAdapterFiles(const std::string& directory, const ParameterLayout& layout, const TensorMap& map,
-                              ValueReader values, FileDType dtype, const AdapterFiles& files);
+/// Writes adapters in PEFT's form (in memory one tensor at a time), otherwise as SaveModel does.
+absl::Status SaveAdapterFiles(const std::string& directory, const AdapterFiles& files, FileDType dtype);
 
 }  // namespace holdfast

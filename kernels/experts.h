@@ -92,14 +92,15 @@ struct ExpertRows {
   const int32_t* slot_of = nullptr;  ///< (S): the slot of each choice
 };
 
-/// C (S, N) = for the rows of each expert, op(B of the expert): products of one layer in one call. Rows of dropped
+/// C (S, N) = for the rows of each expert, a op(B of the expert): products of one layer in one call. Rows of dropped
 /// choices are not written.
 struct ExpertGemmArgs {
-  ConstMatrix a;  ///< (S, K), rows by slot; b and c have its dtype
+  ConstMatrix a;  ///< (S, K), rows by slot; b has its dtype
   ConstMatrix b;  ///< of expert 0: (K, N), or (N, K) if transpose_b
   bool transpose_b = false;
-  int64_t b_step = 0;  ///< elements from one expert's matrix to the next one's
-  Matrix c;            ///< (S, N)
+  int64_t b_step = 0;       ///< elements from one expert's matrix to the next one's
+  Matrix c;                 ///< (S, N), of a's dtype or fp32
+  bool accumulate = false;  ///< add to what c holds; rounded once
 };
 
 /// For each expert, C of the expert (M, N) fp32 = sum over its rows of a^T b; zeros for an expert without rows.

@@ -9,9 +9,6 @@ namespace {
 /// Of random numbers, beyond those of layers.
 constexpr uint32_t kFirstAdapterSite = uint32_t{1} << 24;
 
-/// As torch.nn.Linear begins, whose values are uniform: this has their variance, 1 / (3 in).
-float InitStd(int64_t in) { return static_cast<float>(1 / std::sqrt(3.0 * static_cast<double>(in))); }
-
 int64_t ColumnsOf(const std::vector<Adapter::Segment>& segments) {
   int64_t columns = 0;
   for (const Adapter::Segment& segment : segments) columns += segment.count;
@@ -20,14 +17,19 @@ int64_t ColumnsOf(const std::vector<Adapter::Segment>& segments) {
 
 }  // namespace
 
-Adapter::Adapter(ParameterBuilder& builder, const std::string& name, int64_t in, std::vector<Segment> segments)
+float AdapterInitStd(int64_t in) { return static_cast<float>(1 / std::sqrt(3.0 * static_cast<double>(in))); }
+
+Adapter::Adapter(ParameterBuilder& builder, const std::string& name, int64_t in, std::vector<Segment> segments,
+                 bool fp32)
     : segments_(std::move(segments)),
+      fp32_(fp32),
       rank_(builder.lora().rank),
       scale_(builder.lora().scale),
       dropout_(builder.lora().dropout),
       site_(kFirstAdapterSite + static_cast<uint32_t>(builder.CountAdapter())),
-      a_(builder.AddAdapter(name + ".lora_a", static_cast<int64_t>(segments_.size()) * rank_, in, InitStd(in))),
-      b_(builder.AddAdapter(name + ".lora_b", ColumnsOf(segments_), rank_, 0)) {}
+      a_(builder.AddAdapter(name + ".lora_a", static_cast<int64_t>(segments_.size()) * rank_, in, AdapterInitStd(in),
+                            fp32)),
+      b_(builder.AddAdapter(name + ".lora_b", ColumnsOf(segments_), rank_, 0, fp32)) {}
 
 kernels::Dropout Adapter::DropoutOf(const Pass& pass) const {
   kernels::Dropout dropout{.rate = pass.training ? dropout_ : 0, .key = pass.random};
@@ -38,7 +40,7 @@ kernels::Dropout Adapter::DropoutOf(const Pass& pass) const {
 kernels::ConstMatrix Adapter::Input(const Pass& pass, kernels::ConstMatrix x) const {
   const kernels::Dropout dropout = DropoutOf(pass);
   if (dropout.rate == 0) return x;
-  const kernels::Matrix dropped = pass.arena->Allocate(pass.dtype, {x.rows, x.cols}).matrix();
+  const kernels::Matrix dropped = pass.arena->Allocate(x.dtype, {x.rows, x.cols}).matrix();
   pass.ops->ApplyDropout(dropped, x, dropout);
   return dropped;
 }
@@ -46,14 +48,14 @@ kernels::ConstMatrix Adapter::Input(const Pass& pass, kernels::ConstMatrix x) co
 Adapter::Narrow Adapter::Allocate(const Pass& pass, int64_t rows) const {
   const int64_t columns = static_cast<int64_t>(segments_.size()) * rank_;
   const Tensor sums = pass.Floats({rows, columns});
-  return {sums, pass.dtype == DType::kF32 ? sums : pass.arena->Allocate(pass.dtype, {rows, columns})};
+  return {sums, DTypeOf(pass) == DType::kF32 ? sums : pass.arena->Allocate(pass.dtype, {rows, columns})};
 }
 
 void Adapter::Scale(const Pass& pass, const Narrow& narrow) const {
   const int64_t n = narrow.sums.shape.elements();
   float* const sums = narrow.sums.f32();
   pass.ops->Axpby(sums, scale_, sums, 0, sums, n);
-  if (pass.dtype == DType::kBF16) pass.ops->CastToBf16(narrow.rounded.bf16(), sums, n);
+  if (DTypeOf(pass) == DType::kBF16) pass.ops->CastToBf16(narrow.rounded.bf16(), sums, n);
 }
 
 Tensor Adapter::Inner(const Pass& pass, UnitTensors weights, kernels::ConstMatrix input) const {
@@ -118,7 +120,7 @@ void Adapter::AddInputGradient(const Pass& pass, UnitTensors weights, const Tens
     return;
   }
   const ArenaScope scope(*pass.arena);
-  const kernels::Matrix dropped = pass.arena->Allocate(pass.dtype, {d_x.rows, d_x.cols}).matrix();
+  const kernels::Matrix dropped = pass.arena->Allocate(d_x.dtype, {d_x.rows, d_x.cols}).matrix();
   pass.ops->Gemm({.a = d_inner.matrix(), .b = weights[a_].matrix(), .c = dropped, .pre_gelu = {}});
   pass.ops->AddDropout(d_x, dropped, dropout);
 }

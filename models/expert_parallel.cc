@@ -33,9 +33,9 @@ void Gather(kernels::Ops& ops, kernels::Matrix out, kernels::ConstMatrix in, con
 
 }  // namespace
 
-int64_t ExpertStep(UnitTensors of_experts, size_t which) {
-  if (of_experts.size() < 4) return 0;
-  const Tensor &first = of_experts[which], &second = of_experts[which + 2];
+int64_t ExpertStep(UnitTensors of_experts, size_t which, size_t tensors) {
+  if (of_experts.size() < 2 * tensors) return 0;
+  const Tensor &first = of_experts[which], &second = of_experts[which + tensors];
   const auto bytes = static_cast<const char*>(second.data) - static_cast<const char*>(first.data);
   return bytes / static_cast<int64_t>(kernels::SizeOf(first.dtype));
 }

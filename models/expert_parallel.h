@@ -84,7 +84,7 @@ class ExpertParallel {
   int64_t num_experts_, chosen_, hidden_size_, width_;
 };
 
-/// Elements from one expert's matrix to the next one's: tensor `which` of the two of each expert.
-int64_t ExpertStep(UnitTensors of_experts, size_t which);
+/// Elements from one expert's matrix to the next one's: tensor `which` of those of each expert, which has `tensors`.
+int64_t ExpertStep(UnitTensors of_experts, size_t which, size_t tensors = 2);
 
 }  // namespace holdfast

@@ -23,7 +23,8 @@ kernels::RouterShape RouterOf(const ModelConfig& c) {
           .groups_chosen = c.router_groups_chosen};
 }
 
-enum : size_t { kGateUp, kDown };  // of an expert, in the experts' unit
+// The tensors of an expert, in the experts' unit; with adapters two pairs of matrices follow, each named by its first.
+enum : size_t { kGateUp, kDown, kGateUpA, kDownA = kGateUpA + 2, kTensorsWithAdapters = kDownA + 2 };
 constexpr char kLoad[] = "expert_load", kDropped[] = "dropped_choices";
 
 kernels::RouterOut OutOf(const Routing& routing) {
@@ -113,6 +114,16 @@ Experts::Experts(ParameterBuilder& builder, const std::string& name, const Model
       router_(builder.AddFp32Matrix(name + ".router.weight", shape_.num_experts, hidden_size_,
                                     static_cast<float>(config.init_std))),
       elsewhere_(shape_.num_experts, shape_.chosen, hidden_size_, width_) {
+  const LoraOptions& lora = builder.lora();
+  if (lora.router) {
+    const auto columns = AdaptedIf(true, lora, shape_.num_experts);
+    router_adapter_.emplace(builder, name + ".router", hidden_size_, columns, /*fp32=*/true);
+  }
+  if (lora.experts) {
+    tensors_ = kTensorsWithAdapters;
+    gate_up_adapter_.emplace(lora, kGateUpA, tensors_);
+    down_adapter_.emplace(lora, kDownA, tensors_);
+  }
   if (config.router_bias) {
     bias_ = builder.AddBalanced(name + ".router_bias", shape_.num_experts,
                                 {.statistic = kLoad,
@@ -130,6 +141,9 @@ void Experts::AddExperts(ParameterBuilder& builder, const std::string& name, con
     builder.AddMatrix(expert + ".gate_up.weight", 2 * width_, hidden_size_, static_cast<float>(config.init_std),
                       /*hidden=*/true);
     builder.AddMatrix(expert + ".down.weight", hidden_size_, width_, ResidualInitStd(config), /*hidden=*/true);
+    if (!gate_up_adapter_.has_value()) continue;
+    ExpertAdapter::Add(builder, expert + ".gate_up", hidden_size_, 2 * width_);
+    ExpertAdapter::Add(builder, expert + ".down", width_, hidden_size_);
   }
 }
 
@@ -181,11 +195,13 @@ void Experts::Route(const Pass& pass, const BlockTensors& weights, kernels::Cons
                     const ExpertActivations& activations) const {
   const Routing& routing = activations.routing;
   const ArenaScope scope(*pass.arena);
-  pass.ops->Gemm({.a = RouterInput(pass, x),
+  const kernels::ConstMatrix input = RouterInput(pass, x);
+  pass.ops->Gemm({.a = input,
                   .b = weights.own[router_].matrix(),
                   .transpose_b = true,
                   .c = routing.logits.matrix(),
                   .pre_gelu = {}});
+  if (router_adapter_.has_value()) router_adapter_->Forward(pass, weights.own, input, 0, routing.logits.matrix());
   const kernels::RouterShape shape = ShapeOf(pass, weights);
   pass.ops->RouterForward(OutOf(routing), routing.logits.matrix(), shape);
   pass.ops->SortChoices(
@@ -208,9 +224,12 @@ void Experts::ForwardUp(const Pass& pass, const BlockTensors& weights, kernels::
   pass.ops->ExpertGemm({.a = gathered,
                         .b = weights.experts[kGateUp].matrix(),
                         .transpose_b = true,
-                        .b_step = ExpertStep(weights.experts, kGateUp),
+                        .b_step = ExpertStep(weights.experts, kGateUp, tensors_),
                         .c = activations.gate_up.matrix()},
                        rows);
+  if (gate_up_adapter_.has_value()) {
+    gate_up_adapter_->Forward(pass, weights.experts, gathered, activations.gate_up.matrix(), rows);
+  }
   pass.ops->ExpertSwigluForward(activations.act.matrix(), activations.gate_up.matrix(),
                                 activations.routing.weights.f32(), rows);
 }
@@ -234,9 +253,12 @@ absl::Status Experts::ForwardDown(const Pass& pass, const BlockTensors& weights,
     pass.ops->ExpertGemm({.a = activations.act.matrix(),
                           .b = weights.experts[kDown].matrix(),
                           .transpose_b = true,
-                          .b_step = ExpertStep(weights.experts, kDown),
+                          .b_step = ExpertStep(weights.experts, kDown, tensors_),
                           .c = out},
                          rows);
+    if (down_adapter_.has_value()) {
+      down_adapter_->Forward(pass, weights.experts, activations.act.matrix(), out, rows);
+    }
   }
   if (!shared_.has_value()) {
     pass.ops->CombineRows(y, out, {}, rows);
@@ -252,21 +274,30 @@ void Experts::BackwardHere(const Pass& pass, UnitTensors weights, UnitTensors gr
                            float* d_weights) const {
   const kernels::ExpertRows rows = Rows(pass, activations.routing);
   const kernels::Matrix gate_up = activations.gate_up.matrix(), act = activations.act.matrix();
-  const auto up_step = ExpertStep(weights, kGateUp), down_step = ExpertStep(weights, kDown);
+  const int64_t up_step = ExpertStep(weights, kGateUp, tensors_), down_step = ExpertStep(weights, kDown, tensors_);
+  const bool adapted = gate_up_adapter_.has_value();
+  const ArenaScope scope(*pass.arena);
+  Tensor d_inner;
   const float* const routing = activations.routing.weights.f32();
   pass.ops->GatherRows(d_x, d_y, rows);
   if (Wanted(gradients[kDown])) {
     pass.ops->ExpertGradient(
-        {.a = d_x, .b = act, .c = gradients[kDown].matrix(), .c_step = ExpertStep(gradients, kDown)}, rows);
+        {.a = d_x, .b = act, .c = gradients[kDown].matrix(), .c_step = ExpertStep(gradients, kDown, tensors_)}, rows);
   }
+  if (adapted) d_inner = down_adapter_->Backward(pass, weights, gradients, act, d_x, rows);
   pass.ops->ExpertGemm({.a = d_x, .b = weights[kDown].matrix(), .b_step = down_step, .c = act}, rows);
+  if (adapted) down_adapter_->AddInputGradient(pass, weights, d_inner, act, rows);
   pass.ops->ExpertSwigluBackward(gate_up, d_weights, act, gate_up, routing, rows);
-  if (Wanted(gradients[kGateUp])) {
-    pass.ops->GatherRows(d_x, x, rows);
+  const bool wanted = Wanted(gradients[kGateUp]);
+  if (wanted || adapted) pass.ops->GatherRows(d_x, x, rows);
+  if (wanted) {
     pass.ops->ExpertGradient(
-        {.a = gate_up, .b = d_x, .c = gradients[kGateUp].matrix(), .c_step = ExpertStep(gradients, kGateUp)}, rows);
+        {.a = gate_up, .b = d_x, .c = gradients[kGateUp].matrix(), .c_step = ExpertStep(gradients, kGateUp, tensors_)},
+        rows);
   }
+  if (adapted) d_inner = gate_up_adapter_->Backward(pass, weights, gradients, d_x, gate_up, rows);
   pass.ops->ExpertGemm({.a = gate_up, .b = weights[kGateUp].matrix(), .b_step = up_step, .c = d_x}, rows);
+  if (adapted) gate_up_adapter_->AddInputGradient(pass, weights, d_inner, d_x, rows);
 }
 
 absl::Status Experts::Backward(const Pass& pass, const BlockTensors& weights, const BlockTensors& gradients,
@@ -358,8 +389,14 @@ Tensor Experts::RestBackward(const Pass& pass, const BlockTensors& weights, cons
   if (bias_ >= 0 && Wanted(gradients.own[bias_]))
     pass.ops->Zero(gradients.own[bias_].data, gradients.own[bias_].bytes());
   pass.ops->Gemm({.a = d_logits, .b = weights.own[router_].matrix(), .c = sum.matrix(), .pre_gelu = {}});
+  if (router_adapter_.has_value()) {
+    const ArenaScope scope(*pass.arena);
+    const Tensor d_inner = router_adapter_->Backward(pass, weights.own, gradients.own, RouterInput(pass, x), d_logits);
+    router_adapter_->AddInputGradient(pass, weights.own, d_inner, sum.matrix());
+  }
   if (HasJitter(pass)) pass.ops->Jitter(sum.matrix(), sum.matrix(), jitter_, pass.KeyAt(layer_, RandomSite::kRouter));
-  if (shared_.has_value()) shared_->AddInputGradient(pass, weights.own, activations.shared, sum.matrix());
+  if (shared_.has_value())
+    shared_->AddInputGradient(pass, weights.own, gradients.own, x, activations.shared, sum.matrix());
   if (pass.dtype == DType::kF32) return sum;
   const Tensor rounded = pass.Activation(hidden_size_);
   pass.ops->CastToBf16(rounded.bf16(), sum.f32(), sum.shape.elements());

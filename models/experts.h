@@ -13,6 +13,7 @@
 
 #include "framework/config/config.h"
 #include "framework/nn/statistics.h"
+#include "models/expert_adapter.h"
 #include "models/expert_parallel.h"
 #include "models/linear.h"
 #include "models/shared_expert.h"
@@ -118,6 +119,9 @@ class Experts {
   double capacity_;
   float jitter_;
   int router_, bias_ = -1;  // in the block's unit
+  std::optional<Adapter> router_adapter_;
+  size_t tensors_ = 2;  // of an expert, in the experts' unit
+  std::optional<ExpertAdapter> gate_up_adapter_, down_adapter_;
   ExpertParallel elsewhere_;
   std::optional<SharedExpert> shared_;
 };

@@ -21,6 +21,8 @@ struct LoraOptions {
   float scale = 1, dropout = 0;
   bool query = false, key = false, value = false, output = false;  // of attention
   bool gate = false, up = false, down = false;                     // of dense MLPs
+  bool experts = false, router = false;                            // of layers with experts
+  bool shared_expert = false, shared_expert_gate = false;
   bool one_qkv = false;  // query, key and value are one layer in the files of the model: they have one adapter
 };
 
@@ -55,11 +57,12 @@ class ParameterBuilder {
     return index;
   }
 
-  /// A matrix of an adapter; a standard deviation of 0 stands for zeros.
-  int AddAdapter(const std::string& name, int64_t rows, int64_t cols, float init_std) {
+  /// A matrix of an adapter; a standard deviation of 0 stands for zeros. `fp32`: see AddFp32Matrix.
+  int AddAdapter(const std::string& name, int64_t rows, int64_t cols, float init_std, bool fp32 = false) {
     const int index = AddMatrix(name, rows, cols, init_std);
     if (init_std == 0) parameters_.back().init = InitKind::kZeros;
     parameters_.back().adapter = true;
+    parameters_.back().fp32 = fp32;
     return index;
   }
   /// Numbers adapters as they are made, from 0.

@@ -27,10 +27,20 @@ SharedExpert::SharedExpert(ParameterBuilder& builder, const std::string& name, c
     : width_(config.shared_expert_intermediate_size),
       gate_up_(builder.AddMatrix(name + ".gate_up.weight", 2 * width_, config.hidden_size,
                                  static_cast<float>(config.init_std), /*hidden=*/true)),
-      down_(builder.AddMatrix(name + ".down.weight", config.hidden_size, width_, ResidualInitStd(config),
-                              /*hidden=*/true)) {
+      down_(builder, name + ".down",
+            {.in = width_,
+             .out = config.hidden_size,
+             .init_std = ResidualInitStd(config),
+             .adapted = AdaptedIf(builder.lora().shared_expert, builder.lora(), config.hidden_size)}) {
+  const LoraOptions& lora = builder.lora();
+  if (lora.shared_expert) {
+    const std::vector<Adapter::Segment> segments = {{0, width_}, {width_, width_}};
+    gate_up_adapter_.emplace(builder, name + ".gate_up", config.hidden_size, segments);
+  }
   if (!config.shared_expert_gate) return;
   gate_ = builder.AddFp32Matrix(name + ".gate.weight", 1, config.hidden_size, static_cast<float>(config.init_std));
+  if (!lora.shared_expert_gate) return;
+  gate_adapter_.emplace(builder, name + ".gate", config.hidden_size, AdaptedIf(true, lora, 1), /*fp32=*/true);
 }
 
 SharedExpertActivations SharedExpert::Allocate(const Pass& pass) const {
@@ -50,6 +60,7 @@ SharedExpertActivations SharedExpert::Allocate(const Pass& pass) const {
 void SharedExpert::Weigh(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x,
                          const SharedExpertActivations& a) const {
   pass.ops->Gemm({.a = x, .b = weights[gate_].matrix(), .transpose_b = true, .c = a.logits.matrix(), .pre_gelu = {}});
+  if (gate_adapter_.has_value()) gate_adapter_->Forward(pass, weights, x, 0, a.logits.matrix());
   pass.ops->RouterForward(OutOf(a), a.logits.matrix(), kGate);
   pass.ops->SortChoices({a.offsets.i32(), a.choices.i32(), a.slot_of.i32()}, a.experts.i32(), a.weights.f32(),
                         pass.rows(), kGate);
@@ -59,6 +70,7 @@ void SharedExpert::ForwardUp(const Pass& pass, UnitTensors weights, kernels::Con
                              const SharedExpertActivations& a) const {
   const kernels::Matrix gate_up = a.gate_up.matrix();
   pass.ops->Gemm({.a = x, .b = weights[gate_up_].matrix(), .transpose_b = true, .c = gate_up, .pre_gelu = {}});
+  if (gate_up_adapter_.has_value()) gate_up_adapter_->Forward(pass, weights, x, 0, gate_up);
   if (gate_ < 0) return pass.ops->SwigluForward(a.act.matrix(), gate_up);
   Weigh(pass, weights, x, a);
   pass.ops->ExpertSwigluForward(a.act.matrix(), gate_up, a.weights.f32(), RowsOf(pass, a));
@@ -66,16 +78,12 @@ void SharedExpert::ForwardUp(const Pass& pass, UnitTensors weights, kernels::Con
 
 void SharedExpert::ForwardDown(const Pass& pass, UnitTensors weights, const SharedExpertActivations& a,
                                kernels::Matrix y) const {
-  pass.ops->Gemm({.a = a.act.matrix(), .b = weights[down_].matrix(), .transpose_b = true, .c = y, .pre_gelu = {}});
+  down_.Forward(pass, weights, a.act.matrix(), y);
 }
 
 void SharedExpert::BackwardDown(const Pass& pass, UnitTensors weights, UnitTensors gradients,
                                 const SharedExpertActivations& a, kernels::ConstMatrix d_y) const {
-  const kernels::Matrix act = a.act.matrix();
-  if (Wanted(gradients[down_])) {
-    pass.ops->Gemm({.a = d_y, .transpose_a = true, .b = act, .c = gradients[down_].matrix(), .pre_gelu = {}});
-  }
-  pass.ops->Gemm({.a = d_y, .b = weights[down_].matrix(), .c = act, .pre_gelu = {}});
+  down_.Backward(pass, weights, gradients, a.act.matrix(), d_y, a.act.matrix());
 }
 
 void SharedExpert::BackwardUp(const Pass& pass, UnitTensors gradients, kernels::ConstMatrix x,
@@ -98,7 +106,8 @@ void SharedExpert::BackwardUp(const Pass& pass, UnitTensors gradients, kernels::
   pass.ops->Gemm({.a = gate_up, .transpose_a = true, .b = x, .c = gradients[gate_up_].matrix(), .pre_gelu = {}});
 }
 
-void SharedExpert::AddInputGradient(const Pass& pass, UnitTensors weights, const SharedExpertActivations& a,
+void SharedExpert::AddInputGradient(const Pass& pass, UnitTensors weights, UnitTensors gradients,
+                                    kernels::ConstMatrix x, const SharedExpertActivations& a,
                                     kernels::Matrix sum) const {
   if (gate_ >= 0) {
     pass.ops->Gemm(
@@ -106,6 +115,12 @@ void SharedExpert::AddInputGradient(const Pass& pass, UnitTensors weights, const
   }
   pass.ops->Gemm(
       {.a = a.gate_up.matrix(), .b = weights[gate_up_].matrix(), .c = sum, .accumulate = true, .pre_gelu = {}});
+  const auto add = [&](const Adapter& adapter, const Tensor& d_y) {
+    const ArenaScope scope(*pass.arena);
+    adapter.AddInputGradient(pass, weights, adapter.Backward(pass, weights, gradients, x, d_y.matrix()), sum);
+  };
+  if (gate_adapter_.has_value()) add(*gate_adapter_, a.d_logits);
+  if (gate_up_adapter_.has_value()) add(*gate_up_adapter_, a.gate_up);
 }
 
 }  // namespace holdfast

@@ -2,7 +2,9 @@
 // The SwiGLU layer beside the experts that every token goes through. With a gate (Qwen2-MoE) it is an expert whose
 // weight is sigmoid(<gate, x>): the same operations as those of the experts, with one expert that every row chooses.
 
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "framework/config/config.h"
 #include "models/linear.h"
@@ -38,15 +40,19 @@ class SharedExpert {
   /// Of the gate and the projections up, but for x. Overwrites gate_up.
   void BackwardUp(const Pass& pass, UnitTensors gradients, kernels::ConstMatrix x,
                   const SharedExpertActivations& activations) const;
-  /// Adds the gradient of x to sum (R, C) fp32.
-  void AddInputGradient(const Pass& pass, UnitTensors weights, const SharedExpertActivations& activations,
-                        kernels::Matrix sum) const;
+  /// Adds the gradient of x to sum (R, C) fp32. What reads x besides, the adapters, have their whole backward pass
+  /// here.
+  void AddInputGradient(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
+                        const SharedExpertActivations& activations, kernels::Matrix sum) const;
 
  private:
   void Weigh(const Pass& pass, UnitTensors weights, kernels::ConstMatrix x, const SharedExpertActivations& a) const;
 
   int64_t width_;
-  int gate_up_, down_, gate_ = -1;  // in the block's unit
+  int gate_up_;  // in the block's unit
+  Linear down_;
+  int gate_ = -1;
+  std::optional<Adapter> gate_up_adapter_, gate_adapter_;
 };
 
 }  // namespace holdfast

@@ -1,5 +1,6 @@
 #include "framework/config/validate.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -210,6 +211,12 @@ void CheckTrainedPart(const Config& config, Violations* violations) {
   }
   if (config.lora.rank > 0 && config.lora.targets.empty()) {
     violations->push_back({{"lora.targets"}, "no layer is named that could have an adapter"});
+  }
+  const bool without_dropout = std::any_of(config.lora.targets.begin(), config.lora.targets.end(),
+                                           [](const auto& t) { return t == "experts" || t == "router"; });
+  if (config.lora.rank > 0 && config.lora.dropout > 0 && without_dropout) {
+    violations->push_back(
+        {{"lora.dropout"}, "adapters of experts and routers have no dropout, nor have PEFT's; set it to 0"});
   }
   if (config.trains_part() && config.parallel.experts == ExpertPlacement::kMove) {
     violations->push_back(

@@ -52,7 +52,8 @@ void ExpertGemm(Executor& executor, const ExpertGemmArgs& args, const ExpertRows
     return GemmArgs{.a = SegmentOf(args.a, rows, e),
                     .b = MatrixOf(args.b, e, args.b_step),
                     .transpose_b = args.transpose_b,
-                    .c = SliceOf(args.c, {rows.offsets[e], rows.offsets[e + 1]}, {0, args.c.cols})};
+                    .c = SliceOf(args.c, {rows.offsets[e], rows.offsets[e + 1]}, {0, args.c.cols}),
+                    .accumulate = args.accumulate};
   };
   WithKernel(args.a.dtype, args.b.dtype, arithmetic, [&](auto kernel) {
     ExpertProducts<decltype(kernel), decltype(product_of)>(executor, rows.num_experts, product_of).Run();

@@ -62,7 +62,7 @@ inline GemmArgs SliceOf(const GemmArgs& args, const Range& rows, const Range& co
   return part;
 }
 
-/// `product_of(e)` is the product of expert e, all as wide, without accumulation, bias or activation.
+/// `product_of(e)` is the product of expert e, all as wide, without bias or activation.
 template <class Kernel, class ProductOf>
 class ExpertProducts {
  public:

@@ -74,20 +74,21 @@ __global__ void __launch_bounds__(Block::kThreads, 2)
 
 Segments SegmentsOf(const ExpertRows& rows) { return {rows.offsets, static_cast<int>(rows.num_experts)}; }
 
-template <class Block>
+template <class Block, typename Out>
 void QueueGemm(CudaQueue& queue, const ExpertGemmArgs& args, const ExpertRows& rows) {
   using T = typename Block::In;
-  const OneProduct<T, T> all = {.a = RowsOf<T>(args.a),
-                                .b = RowsOf<T>(args.b),
-                                .c = RowsOf<T>(args.c),
-                                .rows = 0,
-                                .cols = static_cast<int>(args.c.cols),
-                                .depth = static_cast<int>(args.a.cols)};
+  const OneProduct<T, Out> all = {.a = RowsOf<T>(args.a),
+                                  .b = RowsOf<T>(args.b),
+                                  .c = RowsOf<Out>(args.c),
+                                  .rows = 0,
+                                  .cols = static_cast<int>(args.c.cols),
+                                  .depth = static_cast<int>(args.a.cols),
+                                  .accumulate = args.accumulate};
   const int64_t row_tiles = rows.slots / Block::kSize + rows.num_experts;
   const unsigned col_tiles = Blocks(args.c.cols, Block::kSize), groups = Blocks(row_tiles, kTogether);
   Launch(queue, "ExpertGemm",
          {.blocks = groups * kTogether * col_tiles, .threads = Block::kThreads, .shared_bytes = Block::kSharedBytes},
-         ExpertGemmKernel<Block, T>, all, args.b_step, SegmentsOf(rows), static_cast<int>(col_tiles));
+         ExpertGemmKernel<Block, Out>, all, args.b_step, SegmentsOf(rows), static_cast<int>(col_tiles));
 }
 
 template <class Block>
@@ -98,7 +99,8 @@ void QueueGradient(CudaQueue& queue, const ExpertGradientArgs& args, const Exper
                                     .c = RowsOf<float>(args.c),
                                     .rows = static_cast<int>(args.c.rows),
                                     .cols = static_cast<int>(args.c.cols),
-                                    .depth = 0};
+                                    .depth = 0,
+                                    .accumulate = false};
   const unsigned row_tiles = Blocks(args.c.rows, Block::kSize), col_tiles = Blocks(args.c.cols, Block::kSize);
   Launch(queue, "ExpertGradient",
          {.blocks = static_cast<unsigned>(rows.num_experts) * row_tiles * col_tiles,
@@ -108,13 +110,19 @@ void QueueGradient(CudaQueue& queue, const ExpertGradientArgs& args, const Exper
          static_cast<int>(col_tiles));
 }
 
+template <class Layout, typename Out>
+void QueueBf16(CudaQueue& queue, const ExpertGemmArgs& args, const ExpertRows& rows) {
+  const bool whole = args.a.cols % 8 == 0 && args.c.cols % 8 == 0 && args.b_step % 8 == 0 &&
+                     AllWhole<8>(0, RowsOf<Bf16>(args.a), RowsOf<Bf16>(args.b), RowsOf<Out>(args.c));
+  whole ? QueueGemm<TensorCoreBlock<Layout, Out>, Out>(queue, args, rows)
+        : QueueGemm<Fp32Block<Layout, Bf16, Out>, Out>(queue, args, rows);
+}
+
 template <class Layout>
 void QueueLayout(CudaQueue& queue, const ExpertGemmArgs& args, const ExpertRows& rows) {
-  if (args.a.dtype == DType::kF32) return QueueGemm<Fp32Block<Layout, float, float>>(queue, args, rows);
-  const bool whole = args.a.cols % 8 == 0 && args.c.cols % 8 == 0 && args.b_step % 8 == 0 &&
-                     AllWhole<8>(0, RowsOf<Bf16>(args.a), RowsOf<Bf16>(args.b), RowsOf<Bf16>(args.c));
-  whole ? QueueGemm<TensorCoreBlock<Layout, Bf16>>(queue, args, rows)
-        : QueueGemm<Fp32Block<Layout, Bf16, Bf16>>(queue, args, rows);
+  if (args.a.dtype == DType::kF32) return QueueGemm<Fp32Block<Layout, float, float>, float>(queue, args, rows);
+  args.c.dtype == DType::kF32 ? QueueBf16<Layout, float>(queue, args, rows)
+                              : QueueBf16<Layout, Bf16>(queue, args, rows);
 }
 
 }  // namespace

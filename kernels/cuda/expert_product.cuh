@@ -18,6 +18,7 @@ struct OneProduct {
   Rows<const In> a, b;
   Rows<Out> c;
   int rows, cols, depth;
+  bool accumulate;  // add to what c holds
 };
 
 /// How A and B lie in memory: k goes down the rows of the matrix, or along them.
@@ -70,7 +71,9 @@ class TensorCoreBlock {
       if (has_rows) Multiply(c, stage + lane_a, stage + kOperandBytes + lane_b);
     }
     __syncthreads();  // stages become room for results
-    if (has_rows) Write(p, row0 + warp_row, col0 + warp_col, warp, c);
+    if (!has_rows) return;
+    if (p.accumulate) AddHeld(p, row0 + warp_row, col0 + warp_col, c);
+    Write(p, row0 + warp_row, col0 + warp_col, warp, c);
   }
 
  private:
@@ -144,6 +147,25 @@ class TensorCoreBlock {
         uint32_t columns[4];
         LoadPart<Layout::kDownB>(columns, b, n / 2, k);
         MmaTwoColumns<kM, kN>(c, n, rows, columns);
+      }
+    }
+  }
+
+  /// To the warp's part of C, which starts at (row, col).
+  static __device__ __forceinline__ void AddHeld(const OneProduct<Bf16, Out>& p, int row, int col,
+                                                 Fragments<kM, kN>& c) {
+    const int lane = static_cast<int>(LaneId());
+    row += lane / 4;
+    col += 2 * (lane % 4);
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int n = 0; n < kN; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int r = row + 16 * m + 8 * (i / 2), at = col + 8 * n + i % 2;
+          if (r < p.rows && at < p.cols) c[m][n][i] += ToFloat(p.c[r][at]);
+        }
       }
     }
   }
@@ -224,7 +246,8 @@ class Fp32Block {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
         const int col = col0 + x + j % 4 + j / 4 * (kSize / 2);
-        if (row < p.rows && col < p.cols) p.c[row][col] = FromFloat<Out>(c[i][j]);
+        if (row >= p.rows || col >= p.cols) continue;
+        p.c[row][col] = FromFloat<Out>(p.accumulate ? c[i][j] + ToFloat(p.c[row][col]) : c[i][j]);
       }
     }
   }

@@ -28,10 +28,11 @@ std::string PathOf(const std::string& directory) { return absl::StrCat(directory
 
 std::string LastWord(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
-/// As adapter_config.json names layers: by their last words, or whole where others end in one of these, too.
+/// As adapter_config.json names modules: by their last words, or whole where others end in one of these, too.
 std::vector<std::string> TargetModules(const std::vector<AdaptedLayer>& adapted, const TensorMap& base) {
   std::set<std::string> modules, words;
   for (const AdaptedLayer& layer : adapted) {
+    if (!layer.parameter.empty()) continue;
     modules.insert(layer.module);
     words.insert(LastWord(layer.module));
   }
@@ -40,6 +41,14 @@ std::vector<std::string> TargetModules(const std::vector<AdaptedLayer>& adapted,
     if (words.contains(LastWord(module)) && !modules.contains(module)) return {modules.begin(), modules.end()};
   }
   return {words.begin(), words.end()};
+}
+
+std::set<std::string> TargetParameters(const std::vector<AdaptedLayer>& adapted) {
+  std::set<std::string> parameters;
+  for (const AdaptedLayer& layer : adapted) {
+    if (!layer.parameter.empty()) parameters.insert(layer.parameter);
+  }
+  return parameters;
 }
 
 absl::StatusOr<json> ReadConfig(const std::string& path) {
@@ -68,6 +77,7 @@ bool IsUnderstood(const std::string& key) {
                                              "lora_dropout",
                                              "use_rslora",
                                              "target_modules",
+                                             "target_parameters",
                                              "exclude_modules",
                                              "auto_mapping",
                                              "fan_in_fan_out",
@@ -113,8 +123,15 @@ absl::StatusOr<AdapterKind> ReadAdapterKind(const std::string& directory) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": r or lora_alpha is out of range"));
   }
   const bool rslora = IsSet(config.value("use_rslora", json()));
-  return AdapterKind{.rank = static_cast<int64_t>(rank),
-                     .scale = static_cast<float>(alpha / (rslora ? std::sqrt(rank) : rank))};
+  AdapterKind kind{.rank = static_cast<int64_t>(rank),
+                   .scale = static_cast<float>(alpha / (rslora ? std::sqrt(rank) : rank))};
+  const json parameters = config.value("target_parameters", json());
+  if (!IsSet(parameters)) return kind;
+  const bool names = parameters.is_array() &&
+                     std::all_of(parameters.begin(), parameters.end(), [](const json& p) { return p.is_string(); });
+  if (!names) return absl::InvalidArgumentError(absl::StrCat(path, ": target_parameters is no list of names"));
+  kind.parameters = parameters.get<std::vector<std::string>>();
+  return kind;
 }
 
 bool HoldsAdapter(const std::string& directory) {
@@ -132,20 +149,22 @@ absl::StatusOr<std::string> BaseModelOf(const std::string& directory) {
 std::string AdapterConfigJson(const Config& config, const std::vector<AdaptedLayer>& adapted) {
   const TensorMap base = HuggingFaceTensorMap(config.model, TransformerLayout(config.model));
   const bool transposed = std::any_of(base.begin(), base.end(), [](const ExternalTensor& t) { return t.transposed; });
+  const std::set<std::string> parameters = TargetParameters(adapted);
   std::error_code error;
   const auto absolute = std::filesystem::absolute(config.train.init_from, error);
-  const nlohmann::ordered_json object = {
+  nlohmann::ordered_json object = {
       {"peft_type", "LORA"},
       {"task_type", "CAUSAL_LM"},
       {"base_model_name_or_path", error ? config.train.init_from : absolute.lexically_normal().string()},
       {"r", config.lora.rank},
       {"lora_alpha", config.lora.alpha},
-      {"lora_dropout", config.lora.dropout},
+      {"lora_dropout", parameters.empty() ? config.lora.dropout : 0.0},  // PEFT has none for parameters
       {"use_rslora", config.lora.rslora},
       {"target_modules", TargetModules(adapted, base)},
       {"fan_in_fan_out", transposed},
       {"bias", "none"},
       {"inference_mode", true}};
+  if (!parameters.empty()) object["target_parameters"] = parameters;
   return object.dump(2) + "\n";
 }
 

@@ -21,6 +21,7 @@ absl::StatusOr<std::string> BaseModelOf(const std::string& directory);
 struct AdapterKind {
   int64_t rank = 0;
   float scale = 1;
+  std::vector<std::string> parameters = {};  // that they are for besides modules, by the ends of their names
 };
 
 /// Of those in `directory`. Unimplemented, naming the key, for adapters of another kind than ours.

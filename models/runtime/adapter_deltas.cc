@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
@@ -48,9 +49,8 @@ absl::StatusOr<std::set<std::string>> ModulesOf(const SafetensorsReader& file) {
 
 }  // namespace
 
-absl::StatusOr<AdapterDeltas::LowRank> AdapterDeltas::ReadPair(const SafetensorsReader& file, const std::string& module,
-                                                               int64_t rank, const ParameterLayout& layout,
-                                                               const ExternalTensor& weight) {
+absl::Status AdapterDeltas::ReadPair(const SafetensorsReader& file, const std::string& module, int64_t rank,
+                                     const ParameterLayout& layout, std::vector<LowRank> weights) {
   const std::string name_a = absl::StrCat(kAdapterPrefix, module, kAdapterA),
                     name_b = absl::StrCat(kAdapterPrefix, module, kAdapterB);
   const auto a = file.entries().find(name_a), b = file.entries().find(name_b);
@@ -58,19 +58,67 @@ absl::StatusOr<AdapterDeltas::LowRank> AdapterDeltas::ReadPair(const Safetensors
     return absl::InvalidArgumentError(
         absl::StrCat(file.path(), ": of the two matrices for ", module, " one is missing"));
   }
-  const int64_t cols = layout.parameters()[static_cast<size_t>(weight.parameter)].shape.cols();
-  const std::vector<int64_t> shape_a = {rank, cols}, shape_b = {weight.num_rows, rank};
+  const auto experts = static_cast<int64_t>(weights.size());
+  const int64_t rows = weights.front().rows,
+                cols = layout.parameters()[static_cast<size_t>(weights.front().parameter)].shape.cols();
+  const std::vector<int64_t> shape_a = {experts * rank, cols}, shape_b = {rows, experts * rank};
   if (a->second.shape != shape_a || b->second.shape != shape_b) {
-    return OtherModel(file.path(), absl::StrCat(module, " has adapters [", absl::StrJoin(a->second.shape, ", "),
-                                                "] and [", absl::StrJoin(b->second.shape, ", "), "], its weight is [",
-                                                weight.num_rows, ", ", cols, "], r ", rank));
+    return OtherModel(file.path(),
+                      absl::StrCat(module, " has adapters [", absl::StrJoin(a->second.shape, ", "), "] and [",
+                                   absl::StrJoin(b->second.shape, ", "), "], its weight is [",
+                                   experts > 1 ? absl::StrCat(experts, ", ") : "", rows, ", ", cols, "], r ", rank));
   }
-  LowRank low{.parameter = weight.parameter, .first_row = weight.first_row, .rows = weight.num_rows, .rank = rank};
-  low.a.resize(static_cast<size_t>(rank * cols));
-  low.b.resize(static_cast<size_t>(weight.num_rows * rank));
-  RETURN_IF_ERROR(file.Read(name_a, 0, absl::MakeSpan(low.a)));
-  RETURN_IF_ERROR(file.Read(name_b, 0, absl::MakeSpan(low.b)));
-  return low;
+  std::vector<float> all_a(static_cast<size_t>(experts * rank * cols)),
+      all_b(static_cast<size_t>(rows * experts * rank));
+  RETURN_IF_ERROR(file.Read(name_a, 0, absl::MakeSpan(all_a)));
+  RETURN_IF_ERROR(file.Read(name_b, 0, absl::MakeSpan(all_b)));
+  const auto matrix = [](const std::vector<float>& all, int64_t elements, const ExpertElements& of) {
+    std::vector<float> values(static_cast<size_t>(elements));
+    int64_t at = of.first;
+    for (float& value : values) {
+      value = all[static_cast<size_t>(at)];
+      at += of.step;
+    }
+    return values;
+  };
+  for (int64_t e = 0; e < experts; ++e) {
+    LowRank& low = weights[static_cast<size_t>(e)];
+    low.rank = rank;
+    low.a = matrix(all_a, rank * cols, ElementsOfA(e, rank * cols));
+    low.b = matrix(all_b, rows * rank, ElementsOfB(e, experts));
+    all_.push_back(std::move(low));
+  }
+  return absl::OkStatus();
+}
+
+std::map<std::string, std::vector<AdapterDeltas::LowRank>> AdapterDeltas::WeightsOf(
+    const ModelConfig& model, const ParameterLayout& layout, const std::vector<std::string>& target_parameters) {
+  std::map<std::string, std::vector<LowRank>> weights;
+  std::map<std::string, std::vector<std::string>> targets;  // parameters of one module, in its order
+  for (const ExternalTensor& tensor : HuggingFaceTensorMap(model, layout)) {
+    for (const std::string& name : {tensor.name, NewestName(tensor)}) {
+      if (!absl::EndsWith(name, kWeightSuffix)) continue;
+      weights[std::string(absl::StripSuffix(name, kWeightSuffix))] = {
+          {.parameter = tensor.parameter, .first_row = tensor.first_row, .rows = tensor.num_rows}};
+    }
+    const ExternalRows* const stacked = StackedTensor(tensor);
+    if (stacked == nullptr || tensor.first_row > 0) continue;
+    const bool wanted = std::any_of(target_parameters.begin(), target_parameters.end(), [&](const std::string& target) {
+      return target == stacked->name || absl::EndsWith(stacked->name, "." + target);
+    });
+    if (!wanted) continue;
+    std::vector<LowRank>& experts = weights[stacked->name];  // until it is known what is adapted besides
+    if (experts.empty()) targets[stacked->name.substr(0, stacked->name.rfind('.'))].push_back(stacked->name);
+    experts.push_back({.parameter = tensor.parameter,
+                       .rows = layout.parameters()[static_cast<size_t>(tensor.parameter)].shape.rows()});
+  }
+  for (const auto& [module, names] : targets) {
+    for (size_t i = 0; i < names.size(); ++i) {
+      weights[WrappedModule(module, i, names.size())] = std::move(weights[names[i]]);
+      weights.erase(names[i]);
+    }
+  }
+  return weights;
 }
 
 absl::StatusOr<AdapterDeltas> AdapterDeltas::Read(const std::string& directory, const ModelConfig& model,
@@ -81,13 +129,12 @@ absl::StatusOr<AdapterDeltas> AdapterDeltas::Read(const std::string& directory, 
   ASSIGN_OR_RETURN(const auto file, SafetensorsReader::Open(absl::StrCat(directory, "/", kAdapterWeightsFile)));
   RETURN_IF_ERROR(CheckBase(*file, base_digest));
   const ParameterLayout layout = TransformerLayout(model);
-  std::map<std::string, ExternalTensor> weights;
-  for (const ExternalTensor& tensor : HuggingFaceTensorMap(model, layout)) weights.emplace(tensor.name, tensor);
+  const std::map<std::string, std::vector<LowRank>> weights = WeightsOf(model, layout, kind.parameters);
   ASSIGN_OR_RETURN(const std::set<std::string> modules, ModulesOf(*file));
   for (const std::string& module : modules) {
-    const auto weight = weights.find(module + kWeightSuffix);
-    if (weight == weights.end()) return OtherModel(file->path(), absl::StrCat(module, " is no layer of it"));
-    ASSIGN_OR_RETURN(deltas.all_.emplace_back(), ReadPair(*file, module, kind.rank, layout, weight->second));
+    const auto found = weights.find(module);
+    if (found == weights.end()) return OtherModel(file->path(), absl::StrCat(module, " is no layer of it"));
+    RETURN_IF_ERROR(deltas.ReadPair(*file, module, kind.rank, layout, found->second));
   }
   return deltas;
 }

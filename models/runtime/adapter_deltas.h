@@ -2,6 +2,7 @@
 // What becomes of a model that adapters are added to.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,6 @@
 #include "checkpoint/safetensors.h"
 #include "framework/config/config.h"
 #include "framework/nn/layout.h"
-#include "framework/nn/tensor_map.h"
 #include "framework/train/weight_exchange.h"
 
 namespace holdfast {
@@ -40,9 +40,14 @@ class AdapterDeltas {
     std::vector<float> a = {}, b = {};  // (rank, in), (rows, rank)
   };
 
-  /// The pair of `module` in a file of adapters of `rank`, which are for `weight`.
-  static absl::StatusOr<LowRank> ReadPair(const SafetensorsReader& file, const std::string& module, int64_t rank,
-                                          const ParameterLayout& layout, const ExternalTensor& weight);
+  /// Adds the pair of `module` in a file of adapters of `rank`, which is for `weights`: of one layer, or of all experts
+  /// of one. Of `weights` what they are for is filled in.
+  absl::Status ReadPair(const SafetensorsReader& file, const std::string& module, int64_t rank,
+                        const ParameterLayout& layout, std::vector<LowRank> weights);
+
+  /// By the names of modules in files of adapters which weights these are for, without values.
+  static std::map<std::string, std::vector<LowRank>> WeightsOf(const ModelConfig& model, const ParameterLayout& layout,
+                                                               const std::vector<std::string>& target_parameters);
 
   float scale_ = 1;
   std::vector<LowRank> all_;

@@ -1,7 +1,6 @@
 #include "models/runtime/adapter_files.h"
 
 #include <map>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/saved_model.h"
@@ -12,28 +11,49 @@
 namespace holdfast {
 namespace {
 
-TensorMap TensorMapOf(const std::vector<AdaptedLayer>& adapted, const ParameterLayout& layout, int64_t rank) {
-  TensorMap map;
-  const auto add = [&](const std::string& name, int parameter, int64_t first_row, int64_t rows) {
-    const int64_t cols = layout.parameters()[static_cast<size_t>(parameter)].shape.cols();
-    map.push_back({.name = absl::StrCat(kAdapterPrefix, name),
-                   .parameter = parameter,
-                   .first_row = first_row,
-                   .num_rows = rows,
-                   .shape = {rows, cols}});
+/// As PEFT has it: the rows of A that an adapter has, and the columns of B, are `rank` for each expert.
+std::vector<AdapterTensor> TensorsOf(const std::vector<AdaptedLayer>& adapted, const ParameterLayout& layout,
+                                     int64_t rank) {
+  std::vector<AdapterTensor> tensors;
+  std::map<std::string, size_t> places;
+  const auto cols = [&](int parameter) { return layout.parameters()[static_cast<size_t>(parameter)].shape.cols(); };
+  const auto add = [&](const std::string& name, const Shape& shape, const AdapterTensor::Piece& piece) {
+    const auto [place, added] = places.emplace(name, tensors.size());
+    if (added) tensors.push_back({.name = absl::StrCat(kAdapterPrefix, name), .shape = shape});
+    tensors[place->second].pieces.push_back(piece);
   };
   for (const AdaptedLayer& layer : adapted) {
-    add(layer.module + kAdapterA, layer.a, layer.first_row_of_a, rank);
-    add(layer.module + kAdapterB, layer.b, layer.first_row_of_b, layer.rows);
+    const int64_t in = cols(layer.a), ranks = layer.num_experts * rank;
+    add(layer.module + kAdapterA, {ranks, in},
+        {layer.a, layer.first_row_of_a, rank, ElementsOfA(layer.expert, rank * in)});
+    add(layer.module + kAdapterB, {layer.rows, ranks},
+        {layer.b, layer.first_row_of_b, layer.rows, ElementsOfB(layer.expert, layer.num_experts)});
   }
-  return map;
+  return tensors;
+}
+
+absl::Status ReadTensor(const AdapterTensor& tensor, const ParameterLayout& layout, const ReadWeightsFn& read,
+                        absl::Span<float> out) {
+  std::vector<float> piece_values;
+  for (const AdapterTensor::Piece& piece : tensor.pieces) {
+    const ParameterSpec& spec = layout.parameters()[static_cast<size_t>(piece.parameter)];
+    const int64_t cols = spec.shape.cols();
+    piece_values.resize(static_cast<size_t>(piece.rows * cols));
+    RETURN_IF_ERROR(read(spec.offset + piece.first_row * cols, absl::MakeSpan(piece_values)));
+    int64_t at = piece.elements.first;
+    for (const float value : piece_values) {
+      out[static_cast<size_t>(at)] = value;
+      at += piece.elements.step;
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<TensorMap> AdapterTensorMap(const Config& config, const ParameterLayout& layout) {
+absl::StatusOr<std::vector<AdapterTensor>> AdapterTensors(const Config& config, const ParameterLayout& layout) {
   ASSIGN_OR_RETURN(const std::vector<AdaptedLayer> adapted, AdaptedLayers(config, layout));
-  return TensorMapOf(adapted, layout, config.lora.rank);
+  return TensorsOf(adapted, layout, config.lora.rank);
 }
 
 absl::Status SaveAdapter(const std::string& directory, const Config& config, const ParameterLayout& layout,
@@ -41,7 +61,13 @@ absl::Status SaveAdapter(const std::string& directory, const Config& config, con
   ASSIGN_OR_RETURN(const std::vector<AdaptedLayer> adapted, AdaptedLayers(config, layout));
   AdapterFiles files{.config_json = AdapterConfigJson(config, adapted), .metadata = {{"format", "pt"}}};
   if (!config.train.init_digest.empty()) files.metadata[kBaseDigestKey] = config.train.init_digest;
-  return SaveAdapterFiles(directory, layout, TensorMapOf(adapted, layout, config.lora.rank), read, dtype, files);
+  for (AdapterTensor& tensor : TensorsOf(adapted, layout, config.lora.rank)) {
+    const Shape shape = tensor.shape;
+    files.tensors.push_back({.name = tensor.name, .shape = shape, .read = [&, tensor](absl::Span<float> out) {
+                               return ReadTensor(tensor, layout, read, out);
+                             }});
+  }
+  return SaveAdapterFiles(directory, files, dtype);
 }
 
 }  // namespace holdfast

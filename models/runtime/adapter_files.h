@@ -1,14 +1,15 @@
 #pragma once
 // Adapters (models/adapter.h) as PEFT keeps them: a directory of adapter_config.json and adapter_model.safetensors.
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/safetensors.h"
 #include "framework/config/config.h"
 #include "framework/nn/layout.h"
-#include "framework/nn/tensor_map.h"
 #include "framework/train/weight_exchange.h"
 
 namespace holdfast {
@@ -24,8 +25,30 @@ inline constexpr char kBaseDigestKey[] = "base_digest";
 absl::Status SaveAdapter(const std::string& directory, const Config& config, const ParameterLayout& layout,
                          const ReadWeightsFn& read, FileDType dtype);
 
-/// Which tensor of adapter_model.safetensors is which rows of a parameter of `layout`, the layout of a config with
-/// lora.
-absl::StatusOr<TensorMap> AdapterTensorMap(const Config& config, const ParameterLayout& layout);
+/// The matrix of an expert in a tensor of those of all: its element i is element first + i * step of the tensor.
+struct ExpertElements {
+  int64_t first = 0, step = 1;
+};
+/// Of A, (experts * rank, in), the matrices lie one after the other; of B, (out, rank * experts), the experts' values
+/// of an element do.
+inline ExpertElements ElementsOfA(int64_t expert, int64_t elements) { return {.first = expert * elements}; }
+inline ExpertElements ElementsOfB(int64_t expert, int64_t num_experts) {
+  return {.first = expert, .step = num_experts};
+}
+
+/// A tensor of adapter_model.safetensors, and rows of parameters that it is made of.
+struct AdapterTensor {
+  struct Piece {
+    int parameter = 0;
+    int64_t first_row = 0, rows = 0;
+    ExpertElements elements = {};
+  };
+  std::string name;
+  Shape shape;
+  std::vector<Piece> pieces = {};
+};
+
+/// Of a config with lora, whose model has `layout`.
+absl::StatusOr<std::vector<AdapterTensor>> AdapterTensors(const Config& config, const ParameterLayout& layout);
 
 }  // namespace holdfast

@@ -107,6 +107,10 @@ absl::StatusOr<LoraOptions> LoraOptionsOf(const Config& config) {
                       .gate = gated && (mlp || wants("gate_proj")),
                       .up = mlp || wants("up_proj"),
                       .down = mlp || wants("down_proj"),
+                      .experts = wants("experts"),
+                      .router = wants("router"),
+                      .shared_expert = wants("shared_expert"),
+                      .shared_expert_gate = wants("shared_expert_gate"),
                       .one_qkv = HasOneQkv(config.model)};
   if (options.one_qkv && (options.query != options.key || options.query != options.value)) {
     return absl::InvalidArgumentError(
@@ -118,8 +122,17 @@ absl::StatusOr<LoraOptions> LoraOptionsOf(const Config& config) {
   const bool mlp_wanted = options.gate || options.up || options.down;
   if (mlp_wanted && config.model.NumExpertLayers() == config.model.num_layers) {
     return absl::InvalidArgumentError(
-        "lora.targets: every MLP of this model is a mixture of experts, which have no adapters; name layers of "
-        "attention");
+        "lora.targets: every MLP of this model is a mixture of experts; name experts, router or shared_expert");
+  }
+  const auto refuse = [](const char* target, const char* what) {
+    return absl::InvalidArgumentError(absl::StrCat("lora.targets: ", target, ": this model has no ", what));
+  };
+  if (options.experts && config.model.NumExpertLayers() == 0) return refuse("experts", "experts");
+  if (options.router && config.model.NumExpertLayers() == 0) return refuse("router", "experts");
+  const bool shared = config.model.NumExpertLayers() > 0 && config.model.shared_expert_intermediate_size > 0;
+  if (options.shared_expert && !shared) return refuse("shared_expert", "shared expert");
+  if (options.shared_expert_gate && !(shared && config.model.shared_expert_gate)) {
+    return refuse("shared_expert_gate", "shared expert with a gate");
   }
   return options;
 }

@@ -23,12 +23,20 @@ STEPS, MICROBATCHES, BATCH, LENGTH = 10, 3, 2, 13
 LR, CLIP, BETAS, EPS, WEIGHT_DECAY = 1e-2, 1.0, (0.9, 0.95), 1e-8, 0.1
 HERE = os.path.dirname(os.path.abspath(__file__))
 ATTENTION, MLP = ["q_proj", "k_proj", "v_proj", "o_proj"], ["gate_proj", "up_proj", "down_proj"]
+# In most families of mixtures PEFT takes gate_proj, up_proj and down_proj of target_modules for the experts, so other
+# layers with such names are named as parameters, too.
+EXPERTS, ROUTER = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"], ["mlp.gate.weight"]
+DENSE = [f"mlp.{name}.weight" for name in MLP]
+SHARED_EXPERT = [f"mlp.shared_expert.{name}.weight" for name in MLP] + ["mlp.shared_expert_gate.weight"]
 MODELS = {
     "tiny_llama": {"r": 3, "lora_alpha": 7, "target_modules": ATTENTION + MLP},
     "tiny_gpt2": {"r": 2, "lora_alpha": 4, "target_modules": ["c_attn", "c_proj", "c_fc"], "fan_in_fan_out": True},
     "tiny_qwen2": {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "v_proj", "down_proj"], "use_rslora": True},
     "tiny_qwen3": {"r": 2, "lora_alpha": 5, "target_modules": ATTENTION},
-    "tiny_mixtral": {"r": 2, "lora_alpha": 8, "target_modules": ["q_proj", "k_proj", "o_proj"]},
+    "tiny_mixtral": {"r": 2, "lora_alpha": 8, "target_modules": ["q_proj", "k_proj", "o_proj"], "target_parameters": EXPERTS + ROUTER},
+    "tiny_qwen2_moe": {"r": 3, "lora_alpha": 5, "target_modules": ATTENTION, "target_parameters": EXPERTS + ROUTER + SHARED_EXPERT + DENSE},
+    "tiny_qwen3_moe": {"r": 2, "lora_alpha": 3, "target_modules": [], "target_parameters": EXPERTS},
+    "tiny_olmoe": {"r": 2, "lora_alpha": 4, "target_modules": ["v_proj"], "target_parameters": ROUTER, "use_rslora": True},
 }
 
 
@@ -54,6 +62,8 @@ def make(name, options):
         config = json.load(file)
     config["base_model_name_or_path"] = "tests/golden/" + name  # wherever this runs
     config["target_modules"] = sorted(config["target_modules"])
+    if config["target_parameters"] is not None:
+        config["target_parameters"] = sorted(config["target_parameters"])
     with open(config_file, "w") as file:
         json.dump(config, file, indent=2)
     inputs = torch.randint(0, vocabulary, (STEPS, MICROBATCHES, BATCH, LENGTH))

@@ -86,17 +86,44 @@ TEST_F(FineTuneTest, EqualBitsInAnyWorldAndAfterKills) {
 
 TEST_F(FineTuneTest, AMixtureOfExpertsToo) {
   ASSERT_EQ(Train("moe", WithExperts({"--set", "train.steps=4"})).exit_code, 0);
-  const auto from = [&](int workers, const std::string& setting) {
-    return On(workers, WithExperts({"--set", "train.init_from=" + Path("moe/model"), "--set", setting}));
+  const auto from = [&](const std::vector<std::string>& settings) {
+    std::vector<std::string> arguments{"--set", "train.init_from=" + Path("moe/model")};
+    for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
+    return WithExperts(arguments);
   };
-  for (const char* setting : {"lora.rank=2", "train.only=\"*.experts.*\"", "train.freeze=\"*.experts.?.*\""}) {
+  const std::vector<std::string> adapters = {
+      "lora.rank=2", "optimizer.lr=0.01",
+      "lora.targets=[attention, experts, router, shared_expert, shared_expert_gate]"};
+  for (const std::vector<std::string>& settings :
+       {{"train.only=\"*.experts.*\""}, {"train.freeze=\"*.experts.?.*\""}, adapters}) {
     fs::remove_all(Path("1"));
     fs::remove_all(Path("3"));
-    const CommandResult one = Train("1", from(1, setting)), three = Train("3", from(3, setting));
+    const CommandResult one = Train("1", On(1, from(settings))), three = Train("3", On(3, from(settings)));
     EXPECT_EQ(one.exit_code, 0) << one.output;
     EXPECT_EQ(three.exit_code, 0) << three.output;
     ExpectEqual("1", "3");
   }
+  EXPECT_THAT(ReadAll(Path("3/model/adapter_config.json")), HasSubstr("mlp.experts.gate_up_proj"));
+  std::vector<std::string> validate{"validate", Path("config.yaml")};
+  for (const std::string& argument : from(adapters)) validate.push_back(argument);
+  const CommandResult validated = RunHoldfast(validate);
+  EXPECT_EQ(validated.exit_code, 0) << validated.output;
+  EXPECT_THAT(validated.output, HasSubstr("auto: gather, as a part is frozen"));
+  EXPECT_THAT(validated.output, Not(HasSubstr("a layer sends")));
+  const CommandResult merged = Export("3", "merged", {"--merge"});
+  ASSERT_EQ(merged.exit_code, 0) << merged.output;
+  EXPECT_EQ(Evaluate("3"), Evaluate("merged"));
+  EXPECT_NE(Evaluate("moe"), Evaluate("merged"));
+  const auto expect = [&](std::vector<std::string> settings, int exit_code, const std::string& part) {
+    settings.insert(settings.begin(), adapters.begin(), adapters.end());
+    const CommandResult bad = Train("bad", from(settings));
+    EXPECT_EQ(bad.exit_code, exit_code) << bad.output;
+    EXPECT_THAT(bad.output, HasSubstr(part));
+    EXPECT_FALSE(fs::exists(Path("bad/metrics.jsonl")));
+  };
+  expect({"lora.dropout=0.1"}, 2, "adapters of experts and routers have no dropout");
+  expect({"parallel.experts=move"}, 2, "parallel.experts");
+  expect({"lora.targets=[mlp]"}, 1, "every MLP of this model is a mixture of experts; name experts");
 }
 
 TEST_F(FineTuneTest, WhatIsNotTrainedStaysAsItWasAndIsInNoCheckpoint) {
@@ -186,6 +213,7 @@ TEST_F(FineTuneTest, WhatCannotBeIsRefusedAndNothingIsLeft) {
   expect({"lora.rank=2", "train.only=\"*norm*\""}, 2, "with adapters nothing else is trained");
   expect({"lora.rank=2", "lora.targets=[q_prj]"}, 2, "did you mean 'q_proj'");
   expect({"lora.rank=2", "lora.targets=[]"}, 2, "no layer is named");
+  expect({"lora.rank=2", "lora.targets=[router]"}, 1, "lora.targets: router: this model has no experts");
   expect({"lora.rank=2", "train.init_from="}, 2, "train.init_from, which is not set");
   expect({"train.only=\"*norm*\"", "parallel.experts=move"}, 2, "parallel.experts");
   expect({"lora.rank=2", "train.init_digest=0123456789abcdef"}, 1, "this is another model than the run began with");

@@ -507,7 +507,12 @@ TEST_F(ExpertRowsTest, ProductsAreThoseOfEachExpertsRows) {
       ops->ExpertGemm({.a = b.view(), .b = first, .b_step = step, .c = back.view()}, rows_);
       ops->ExpertGradient(
           {.a = b.view(), .b = a.view(), .c = {gradient.view().data, DType::kF32, out, in, in}, .c_step = step}, rows_);
-      std::vector<double> expected, expected_back, expected_gradient(static_cast<size_t>(n * out * in));
+      TestMatrix sums(DType::kF32, rows_.slots, out, out + c.padding), more(dtype, rows_.slots, in);
+      more.Fill(rng);
+      const std::vector<float> held = more.Values();
+      ops->ExpertGemm({.a = a.view(), .b = first, .transpose_b = true, .b_step = step, .c = sums.view()}, rows_);
+      ops->ExpertGemm({.a = b.view(), .b = first, .b_step = step, .c = more.view(), .accumulate = true}, rows_);
+      std::vector<double> expected, expected_back, expected_more, expected_gradient(static_cast<size_t>(n * out * in));
       for (int64_t slot = 0; slot < rows_.slots; ++slot) {
         const int32_t e = ExpertOf(slot);
         for (int64_t o = 0; o < out; ++o) {
@@ -525,6 +530,7 @@ TEST_F(ExpertRowsTest, ProductsAreThoseOfEachExpertsRows) {
             sum += static_cast<double>(b.Get(slot, o)) * static_cast<double>(weights.Get(e, o * in + i));
           }
           expected_back.push_back(sum);
+          expected_more.push_back(sum + static_cast<double>(held[expected_more.size()]));
         }
       }
       std::vector<float> got;
@@ -535,8 +541,10 @@ TEST_F(ExpertRowsTest, ProductsAreThoseOfEachExpertsRows) {
       SCOPED_TRACE(std::to_string(c.rows) + " rows" + (dtype == DType::kF32 ? "" : " of bf16"));
       EXPECT_LE(RelativeError(product.Values(), expected), allowed);
       EXPECT_LE(RelativeError(back.Values(), expected_back), allowed);
+      EXPECT_LE(RelativeError(sums.Values(), expected), 1e-6);
+      EXPECT_LE(RelativeError(more.Values(), expected_more), allowed);
       EXPECT_LE(RelativeError(got, expected_gradient), 1e-6);
-      EXPECT_TRUE(product.PaddingIntact() && back.PaddingIntact());
+      EXPECT_TRUE(product.PaddingIntact() && back.PaddingIntact() && sums.PaddingIntact());
       for (int64_t e = 0; e < n; ++e) {  // what lies between the experts' matrices is not touched
         for (int64_t i = out * in; i < step; ++i) ASSERT_TRUE(std::isnan(gradient.Get(e, i)));
       }

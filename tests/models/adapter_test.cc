@@ -1,17 +1,23 @@
 // Proves a linear layer with adapters, forward and backward, against double precision: several adapters in one pair of
 // matrices, some columns without any, with dropout and without, and with the input's gradient in the input's memory.
+// And adapters of whole mixtures of experts (experts, routers, shared experts), by central differences of the reference
+// model with merged weights; frozen weights and recomputation change no bit of their gradients.
 
 #include "models/adapter.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "framework/tensor/device.h"
 #include "models/linear.h"
 #include "tests/kernels/kernel_test_util.h"
+#include "tests/models/reference_model.h"
+#include "tests/models/test_models.h"
 
 namespace holdfast {
 namespace {
@@ -128,6 +134,112 @@ TEST_P(LinearWithAdapters, EqualsDoublePrecision) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Dropout, LinearWithAdapters, ::testing::Values(0.0f, 0.3f));
+
+const LoraOptions kEverywhere{.rank = kAdapterRank,
+                              .scale = kAdapterScale,
+                              .output = true,
+                              .gate = true,
+                              .up = true,
+                              .down = true,
+                              .experts = true,
+                              .router = true,
+                              .shared_expert = true,
+                              .shared_expert_gate = true};
+
+class MixtureWithAdapters : public ::testing::TestWithParam<NamedConfig> {
+ protected:
+  const ModelConfig& config() const { return GetParam().config; }
+
+  /// The weights of the model without adapters, with what these add: row r of a weight is the sum over k of B[r, k] and
+  /// row k of its part of A. Parts are equally high here.
+  std::vector<double> Merged(const std::vector<double>& weights) const {
+    std::vector<double> merged(static_cast<size_t>(base_.elements()));
+    for (const ParameterSpec& spec : base_.parameters()) {
+      const ParameterSpec& with = At(spec.name);
+      std::copy_n(weights.begin() + with.offset, spec.shape.elements(), merged.begin() + spec.offset);
+      const std::string module = spec.name.substr(0, spec.name.rfind('.'));
+      if (layout_.Find(module + ".lora_a") < 0 || !spec.is_matrix()) continue;
+      const ParameterSpec &a = At(module + ".lora_a"), &b = At(module + ".lora_b");
+      const int64_t cols = spec.shape.cols(), part = spec.shape.rows() / (a.shape.rows() / kAdapterRank);
+      for (int64_t r = 0; r < spec.shape.rows(); ++r) {
+        for (int64_t k = 0; k < kAdapterRank; ++k) {
+          const double factor = double{kAdapterScale} * weights[b.offset + r * kAdapterRank + k];
+          const int64_t row_of_a = a.offset + (r / part * kAdapterRank + k) * cols;
+          for (int64_t c = 0; c < cols; ++c) merged[spec.offset + r * cols + c] += factor * weights[row_of_a + c];
+        }
+      }
+    }
+    return merged;
+  }
+  const ParameterSpec& At(const std::string& name) const { return layout_.parameters()[layout_.Find(name)]; }
+
+  const ParameterLayout base_ = TransformerLayout(GetParam().config);
+  const ParameterLayout layout_ = TransformerLayout(GetParam().config, kEverywhere);
+  const std::vector<float> weights_ = RandomWeights(layout_, 7);
+  const Tokens tokens_ = InDocuments(RandomTokens(GetParam().config.vocab_size, 3, 9, 11));
+};
+
+TEST_P(MixtureWithAdapters, GradientsMatchCentralDifferences) {
+  TestModel model(config(), {.compute_dtype = DType::kF32, .lora = kEverywhere}, 2, weights_);
+  const std::vector<float> losses = model.Train(tokens_, 1);
+  const std::vector<float>& gradients = model.store().gradients();
+  const std::vector<double> exact(weights_.begin(), weights_.end());
+  ReferenceModel reference(config(), base_);
+  const std::vector<double> expected_losses = reference.Losses(Merged(exact), tokens_);  // chooses the experts
+  for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected_losses[i], 1e-4) << "token " << i;
+  std::mt19937_64 rng(5);
+  for (const ParameterSpec& p : layout_.parameters()) {
+    std::vector<double> direction(static_cast<size_t>(p.shape.elements())), plus = exact, minus = exact;
+    double actual = 0, norm = 0;
+    constexpr double kStep = 1e-4;
+    for (size_t i = 0; i < direction.size(); ++i) {
+      const double d = rng() % 2 == 0 ? 0.5 : -0.5, g = gradients[p.offset + i];
+      plus[p.offset + i] += kStep * d;
+      minus[p.offset + i] -= kStep * d;
+      actual += d * g;
+      norm += g * g;
+    }
+    const auto loss = [&](const std::vector<double>& weights) {
+      double sum = 0;
+      for (const double value : reference.Losses(Merged(weights), tokens_)) sum += value;
+      return sum + static_cast<double>(tokens_.inputs.size()) * reference.auxiliary();
+    };
+    ASSERT_GT(norm, 0) << p.name;
+    EXPECT_NEAR(actual, (loss(plus) - loss(minus)) / (2 * kStep), 1e-4 * std::sqrt(norm)) << p.name;
+  }
+}
+
+TEST_P(MixtureWithAdapters, NeitherFrozenWeightsNorRecomputationChangeABit) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    TestModel all(config(), {.compute_dtype = dtype, .lora = kEverywhere}, 2, weights_);
+    TestModel part(config(),
+                   {.compute_dtype = dtype,
+                    .recompute_blocks = true,
+                    .lora = kEverywhere,
+                    .frozen = [](const ParameterSpec& spec) { return !spec.adapter; }},
+                   3, weights_);
+    EXPECT_EQ(all.Train(tokens_, 1), part.Train(tokens_, 1));
+    for (const ParameterSpec& p : layout_.parameters()) {
+      if (!p.adapter) continue;
+      for (int64_t i = p.offset; i < p.offset + p.shape.elements(); ++i) {
+        ASSERT_EQ(all.store().gradients()[i], part.store().gradients()[i]) << p.name << " element " << i - p.offset;
+      }
+    }
+  }
+}
+
+std::vector<NamedConfig> Mixtures() {
+  ModelConfig jitter = TinyQwen2Moe(), capacity = TinyQwen2Moe();
+  jitter.router_jitter = 0.4;
+  jitter.router_balance_loss = 0.3;
+  jitter.router_z_loss = 0.1;
+  capacity.expert_capacity = 0.75;
+  return {{"Mixtral", TinyMixtral()},     {"Qwen2Moe", TinyQwen2Moe()}, {"Qwen2MoeJitter", jitter},
+          {"Qwen2MoeCapacity", capacity}, {"Qwen3Moe", TinyQwen3Moe()}, {"Olmoe", TinyOlmoe()}};
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, MixtureWithAdapters, ::testing::ValuesIn(Mixtures()),
+                         [](const auto& model) { return model.param.name; });
 
 }  // namespace
 }  // namespace holdfast

@@ -1,9 +1,10 @@
 #pragma once
 // A UnitStore that keeps everything in the process and watches the protocol: units are released as often as acquired,
-// gradients are opened once, written everywhere (they start as NaN) and closed.
+// gradients are opened once, written everywhere (they start as NaN) and closed. What is frozen has none.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -19,7 +20,8 @@ class TestStore final : public UnitStore {
   TestStore(const ParameterLayout& layout, const std::vector<float>& values, DType dtype, kernels::Ops& ops)
       : layout_(layout), values_(values), halves_(values.size()), gradients_(values.size(), NAN) {
     for (const ParameterSpec& p : layout.parameters()) {
-      gradient_tensors_.push_back({&gradients_[p.offset], DType::kF32, p.shape});
+      gradient_tensors_.push_back(p.frozen ? Tensor() : Tensor{&gradients_[p.offset], DType::kF32, p.shape});
+      if (p.frozen) std::fill_n(gradients_.begin() + p.offset, p.shape.elements(), 0.0f);
       if (p.ReadType(dtype) == DType::kBF16) {
         ops.CastToBf16(&halves_[p.offset], &values_[p.offset], p.shape.elements());
         weights_.push_back({&halves_[p.offset], DType::kBF16, p.shape});

@@ -132,14 +132,16 @@ void PrintMemory(const MemoryEstimate& estimate, int64_t workers, const std::str
 void PrintExpertPlacement(const Config& config, const ParameterLayout& layout, const PassPlans& plans) {
   const ExpertBytes bytes = ExpertBytesOf(config);
   const bool move = MovesTokens(config), automatic = config.parallel.experts == ExpertPlacement::kAuto;
+  const char* const why = config.trains_part() ? ", as a part is frozen" : ", which sends fewer bytes";
   std::printf("experts\n");
-  PrintRow("parallel.experts",
-           absl::StrCat(Name(config.parallel.experts), automatic ? move ? ": move" : ": gather" : "",
-                        automatic ? ", which sends fewer bytes" : ""));
-  const std::string among = absl::StrCat(" a microbatch, among ", bytes.workers, " workers: its ");
-  PrintRow("gather, a layer sends", absl::StrCat(FormatBytes(bytes.gather), among, "experts"));
-  PrintRow("move, a layer sends",
-           absl::StrCat(FormatBytes(bytes.move), among, "tokens, if all experts are chosen alike"));
+  PrintRow("parallel.experts", absl::StrCat(Name(config.parallel.experts),
+                                            automatic ? move ? ": move" : ": gather" : "", automatic ? why : ""));
+  if (!config.trains_part()) {
+    const std::string among = absl::StrCat(" a microbatch, among ", bytes.workers, " workers: its ");
+    PrintRow("gather, a layer sends", absl::StrCat(FormatBytes(bytes.gather), among, "experts"));
+    PrintRow("move, a layer sends",
+             absl::StrCat(FormatBytes(bytes.move), among, "tokens, if all experts are chosen alike"));
+  }
   const int64_t tokens = config.batch.microbatch_tokens(), room = ExpertCapacity(config.model, tokens);
   PrintRow("an expert takes", room > 0 && room < tokens
                                   ? absl::StrCat("up to ", room, " of a microbatch's ", tokens, " tokens in training")

@@ -164,8 +164,11 @@ struct Process {
     const bool adapters = setting.part == Part::kAdapters || setting.part == Part::kAdaptersWithDropout;
     if (adapters) {
       transformer.lora = {.rank = 3, .scale = 1.5f, .query = true, .value = true, .output = true, .up = true};
-      transformer.lora.down = transformer.lora.gate = setting.num_experts > 0;
-      transformer.lora.dropout = setting.part == Part::kAdaptersWithDropout ? 0.2f : 0;
+      const bool mixture = setting.num_experts > 0, dropout = setting.part == Part::kAdaptersWithDropout;
+      transformer.lora.down = transformer.lora.gate = mixture;
+      transformer.lora.shared_expert = transformer.lora.shared_expert_gate = mixture;
+      transformer.lora.experts = transformer.lora.router = mixture && !dropout;
+      transformer.lora.dropout = dropout ? 0.2f : 0;
     }
     model = MakeTransformer(config, transformer, *device).value();
     const PassPlan training = PlanTraining(*model, kBatch, kSequence);

@@ -3,6 +3,7 @@
 // another model, or of a kind that there is not, are refused with nothing taken over.
 // tests/golden/make_peft_golden.py makes the files and says what is in them.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,6 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using ::testing::HasSubstr;
 
 constexpr int64_t kSteps = 10, kMicrobatches = 3, kBatch = 2, kLength = 13;
 
@@ -47,9 +49,17 @@ double RelativeError(const std::vector<float>& actual, const std::vector<float>&
 
 /// What config.lora says of their target_modules; those of GPT-2 go by other names.
 std::vector<std::string> TargetsOf(const json& adapter) {
-  const std::vector<std::string> modules = adapter["target_modules"];
-  if (std::find(modules.begin(), modules.end(), "c_attn") != modules.end()) return {"attention", "mlp"};
-  return modules;
+  std::vector<std::string> targets = adapter["target_modules"];
+  if (std::find(targets.begin(), targets.end(), "c_attn") != targets.end()) return {"attention", "mlp"};
+  for (const std::string parameter : adapter["target_parameters"]) {
+    const auto contains = [&](const char* part) { return parameter.find(part) != std::string::npos; };
+    targets.push_back(contains("experts.")              ? "experts"
+                      : contains("mlp.gate.")           ? "router"
+                      : contains("shared_expert_gate.") ? "shared_expert_gate"
+                      : contains("shared_expert.")      ? "shared_expert"
+                                                        : "mlp");
+  }
+  return targets;
 }
 
 class AdapterTest : public ::testing::TestWithParam<std::string> {
@@ -94,15 +104,18 @@ class AdapterTest : public ::testing::TestWithParam<std::string> {
   ReadWeightsFn Values(const ParameterLayout& layout, const SafetensorsReader& file, const std::string& prefix) const {
     const ReadWeightsFn base = OpenInitialWeights(config_, layout).value();
     std::vector<float> adapters(static_cast<size_t>(layout.elements()));
-    const TensorMap map = AdapterTensorMap(config_, layout).value();
-    for (const ExternalTensor& t : map) {
-      const ParameterSpec& spec = layout.parameters()[static_cast<size_t>(t.parameter)];
-      const int64_t cols = spec.shape.cols();
-      EXPECT_TRUE(file.Read(prefix + t.name, 0,
-                            absl::MakeSpan(adapters).subspan(static_cast<size_t>(spec.offset + t.first_row * cols),
-                                                             static_cast<size_t>(t.num_rows * cols)))
-                      .ok())
-          << t.name;
+    const std::vector<AdapterTensor> tensors = AdapterTensors(config_, layout).value();
+    for (const AdapterTensor& t : tensors) {
+      std::vector<float> values(static_cast<size_t>(t.shape.elements()));
+      EXPECT_TRUE(file.Read(prefix + t.name, 0, absl::MakeSpan(values)).ok()) << t.name;
+      for (const AdapterTensor::Piece& piece : t.pieces) {
+        const ParameterSpec& spec = layout.parameters()[static_cast<size_t>(piece.parameter)];
+        const int64_t cols = spec.shape.cols();
+        for (int64_t i = 0; i < piece.rows * cols; ++i) {
+          adapters[static_cast<size_t>(spec.offset + piece.first_row * cols + i)] =
+              values[static_cast<size_t>(piece.elements.first + i * piece.elements.step)];
+        }
+      }
     }
     return [base, adapters, layout](int64_t first, absl::Span<float> out) {
       if (!layout.parameters()[static_cast<size_t>(ParameterAt(layout, first))].adapter) return base(first, out);
@@ -195,13 +208,15 @@ TEST_P(AdapterTest, WhatIsWrittenIsWhatPeftWrote) {
   }
   const json ours = json::parse(ReadText(copy + "/adapter_config.json"));
   const json theirs = json::parse(ReadText(directory_ / "adapter_config.json"));
+  EXPECT_EQ(ours.value("target_parameters", json()), theirs["target_parameters"]);
   for (const char* key : {"peft_type", "task_type", "r", "use_rslora", "fan_in_fan_out", "target_modules", "bias"}) {
     EXPECT_EQ(ours[key], theirs[key]) << key;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, AdapterTest,
-                         ::testing::Values("tiny_llama", "tiny_gpt2", "tiny_qwen2", "tiny_qwen3", "tiny_mixtral"),
+                         ::testing::Values("tiny_llama", "tiny_gpt2", "tiny_qwen2", "tiny_qwen3", "tiny_mixtral",
+                                           "tiny_qwen2_moe", "tiny_qwen3_moe", "tiny_olmoe"),
                          [](const auto& model) { return model.param; });
 
 class BadAdapterTest : public AdapterTest {
@@ -257,6 +272,32 @@ TEST_P(BadAdapterTest, ForWeightsThatWereReplaced) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Llama, BadAdapterTest, ::testing::Values("tiny_llama"));
+
+class BadExpertAdapterTest : public BadAdapterTest {};
+
+TEST_P(BadExpertAdapterTest, IsRefusedByName) {
+  const json good = json::parse(ReadText(directory_ / "adapter_config.json"));
+  const auto with = [&](const json& parameters) {
+    json changed = good;
+    changed["target_parameters"] = parameters;
+    Write(changed);
+    return Error();
+  };
+  const std::string layer = "model.layers.0.mlp.experts", other = ": the adapters are for another model";
+  EXPECT_THAT(with("experts"), HasSubstr("target_parameters is no list of names"));
+  EXPECT_THAT(with({"mlp.gate.weight"}), HasSubstr(layer + " is no layer of it" + other));
+  // Of two that are adapted the first is the inner one, of one there is no inner one: of this file no part fits.
+  EXPECT_THAT(with({"mlp.experts.down_proj"}), HasSubstr(other));
+  json few = good;
+  few["base_model_name_or_path"] =
+      absl::StrCat(HOLDFAST_SOURCE_DIR, "/tests/golden/tiny_olmoe");  // of 8 experts, not 5
+  Write(few);
+  EXPECT_THAT(Error(),
+              HasSubstr(layer + " has adapters [10, 16] and [32, 10], its weight is [8, 32, 16], r 2" + other));
+  EXPECT_EQ(with({"gate_up_proj", "mlp.experts.down_proj"}), "loaded");
+}
+
+INSTANTIATE_TEST_SUITE_P(Mixtral, BadExpertAdapterTest, ::testing::Values("tiny_mixtral"));
 
 }  // namespace
 }  // namespace holdfast

@@ -92,5 +92,28 @@ TEST_F(TrainedParametersTest, APatternOfNothingIsRefused) {
             "optimizer.no_decay: 'zzz*' matches no parameter" + where);
 }
 
+TEST_F(TrainedParametersTest, ALayerThatTheModelHasNotHasNoAdapter) {
+  const auto error_of = [&](const std::vector<std::string>& settings, const std::string& target) {
+    Config config = ConfigOf(settings);
+    config.lora = {.rank = 2, .targets = {"attention", target}};
+    const auto options = LoraOptionsOf(config);
+    return options.ok() ? "none" : std::string(options.status().message());
+  };
+  const std::vector<std::string> dense, experts = {"model.activation=swiglu", "model.bias=false", "model.num_experts=4",
+                                                   "model.experts_per_token=2", "model.expert_intermediate_size=8"};
+  std::vector<std::string> shared = experts;
+  shared.emplace_back("model.shared_expert_intermediate_size=8");
+  for (const char* target : {"experts", "router"}) {
+    EXPECT_EQ(error_of(dense, target), std::string("lora.targets: ") + target + ": this model has no experts");
+    EXPECT_EQ(error_of(experts, target), "none");
+  }
+  EXPECT_EQ(error_of(experts, "shared_expert"), "lora.targets: shared_expert: this model has no shared expert");
+  EXPECT_EQ(error_of(shared, "shared_expert"), "none");
+  EXPECT_EQ(error_of(shared, "shared_expert_gate"),
+            "lora.targets: shared_expert_gate: this model has no shared expert with a gate");
+  EXPECT_EQ(error_of(experts, "mlp"),
+            "lora.targets: every MLP of this model is a mixture of experts; name experts, router or shared_expert");
+}
+
 }  // namespace
 }  // namespace holdfast

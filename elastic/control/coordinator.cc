@@ -14,7 +14,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options)
       validations_(options.early_stop, options.validations),
       stragglers_(options.elastic.straggler_factor, options.elastic.straggler_steps) {
   if (options.finished) {
-    end_.End({0, committed_ == options.total_steps ? EndReason() : absl::StrCat("ended early, at step ", committed_)});
+    end_.End({0, committed_ == options.total_steps ? EndReason(nullptr)
+                                                   : absl::StrCat("ended early, at step ", committed_)});
     return;
   }
   // Nor has anybody anything of a run of which no step was recorded.

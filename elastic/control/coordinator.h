@@ -271,9 +271,9 @@ class Coordinator {
   void AwaitState(const WorldDecision& decision);
   void RewindOrFail(const std::vector<Member>& holders);
   void CloseWorld(const std::string& reason, double detect_seconds);
-  bool EndsEarly() const { return committed_ < options_.total_steps && validations_.EndAfter(committed_).has_value(); }
+  std::optional<Validations::EarlyStop> EarlyEnd() const;
   bool Ending() const;
-  std::string EndReason() const;
+  std::string EndReason(const RunEnd::Stop* stop) const;
   bool WantsNewcomers() const;
 
   // coordinator_step.cc: what members of the open world report.
@@ -300,7 +300,7 @@ class Coordinator {
   // coordinator_checkpoint.cc: when one is begun, exists, is gone back to.
   void Handle(Connection from, const SavedMessage& saved);
   void CommitSaves();
-  bool IsValidated(int64_t step) const;
+  bool IsValidationStep(int64_t step) const;
   bool MayBeBest() const;
   bool AwaitsValidation(int64_t step) const;
   bool MustSaveAtEnd() const;

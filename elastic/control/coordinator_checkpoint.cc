@@ -57,17 +57,17 @@ void Coordinator::CommitSaves() {
   }
 }
 
-bool Coordinator::IsValidated(int64_t step) const {
+bool Coordinator::IsValidationStep(int64_t step) const {
   const int64_t every = options_.validate_every_steps;
   return options_.validates && (step == options_.total_steps || (every > 0 && step % every == 0));
 }
 
 // What a run that ends early is for is the state with the lowest loss.
-bool Coordinator::MayBeBest() const { return options_.early_stop.patience > 0 && IsValidated(committed_); }
+bool Coordinator::MayBeBest() const { return options_.early_stop.patience > 0 && IsValidationStep(committed_); }
 
 // "Best by validation loss" is about the state a checkpoint holds, so its own validation comes first if there is one.
 bool Coordinator::AwaitsValidation(int64_t step) const {
-  return IsValidated(step) && !validations_.Has(step) && committed_ == step && end_.stop() == nullptr;
+  return IsValidationStep(step) && !validations_.Has(step) && committed_ == step && end_.stop() == nullptr;
 }
 
 void Coordinator::On(const CheckpointDoneEvent& done) {

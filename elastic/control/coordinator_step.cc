@@ -304,13 +304,13 @@ void Coordinator::Handle(Connection from, const ValidationMessage& validation) {
   if (!validations_.Add(result)) return;
   checkpoints_.OnValidation(result);
   Report(event::Validation{result.step, result.loss});
-  if (!EndsEarly() || open_->purpose == Purpose::kStop) return;
-  const Validations::EarlyStop stop = *validations_.EndAfter(committed_);
+  const std::optional<Validations::EarlyStop> stop = EarlyEnd();
+  if (!stop.has_value() || open_->purpose == Purpose::kStop) return;
   Report(event::EarlyStop{.step = result.step,
                           .loss = result.loss,
-                          .best_step = stop.best.step,
-                          .best_loss = stop.best.loss,
-                          .validations = stop.later});
+                          .best_step = stop->best.step,
+                          .best_loss = stop->best.loss,
+                          .validations = stop->later});
   CloseWorld("the validation loss does not fall any more", 0);
   Advance();
 }
@@ -329,8 +329,8 @@ void Coordinator::EndIfFinished() {
   if (end_.over() || !open_.has_value() || open_->finished_count < open_->size()) return;
   if (!checkpoints_.pending().empty()) return;
   ReportRecovered();
-  const RunEnd::Stop* stop = open_->purpose == Purpose::kStop && !EndsEarly() ? end_.stop() : nullptr;
-  const std::string what = EndReason();
+  const RunEnd::Stop* stop = open_->purpose == Purpose::kStop && !EarlyEnd().has_value() ? end_.stop() : nullptr;
+  const std::string what = EndReason(stop);
   const auto& failure = checkpoints_.failure();
   const std::string why = failure.has_value() ? failure->second : "it was abandoned";
   if (MustSaveAtEnd() && ++attempts_.unsaved_endings < kMaxEndings) {

@@ -129,7 +129,7 @@ void Coordinator::RetryFailed() {
     Remove(verdict.culprit->name, absl::StrCat("its peers failed to communicate with it: ", verdict.cause),
            Leave::kRefused);
   } else if (Ending() && verdict.at_home && ++attempts_.failed_endings >= kMaxFailedEndings) {
-    Fail(absl::StrCat(EndReason(), ", but its state could not be saved: ", verdict.cause));
+    Fail(absl::StrCat(EndReason(end_.stop()), ", but its state could not be saved: ", verdict.cause));
   } else {
     CloseWorld(absl::StrCat("retrying: ", verdict.cause), 0);
   }

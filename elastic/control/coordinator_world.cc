@@ -77,19 +77,24 @@ bool Coordinator::MayDecide() const {
          now_ - decided >= kRestPerWorker * workers;
 }
 
-bool Coordinator::Ending() const { return end_.stop() != nullptr || committed_ == options_.total_steps || EndsEarly(); }
+std::optional<Validations::EarlyStop> Coordinator::EarlyEnd() const {
+  return committed_ < options_.total_steps ? validations_.EndAfter(committed_) : std::nullopt;
+}
 
-/// Of a run that is ending.
-std::string Coordinator::EndReason() const {
-  if (EndsEarly()) {
-    const ValidationResult best = validations_.EndAfter(committed_)->best;
-    return absl::StrFormat(
-        "ended early, at step %d of %d: the validation loss was lowest at step %d (%.4f), of which there is %s "
-        "checkpoint",
-        committed_, options_.total_steps, best.step, best.loss, checkpoints_.Has(best.step) ? "a" : "no");
-  }
-  if (end_.stop() != nullptr) return absl::StrCat("stopped by signal ", end_.stop()->signal, " at step ", committed_);
-  return absl::StrCat("all ", committed_, " steps are done");
+bool Coordinator::Ending() const {
+  return end_.stop() != nullptr || committed_ == options_.total_steps || EarlyEnd().has_value();
+}
+
+/// Of a run that is ending; `stop`: null if it does not end because of one.
+std::string Coordinator::EndReason(const RunEnd::Stop* stop) const {
+  if (stop != nullptr) return absl::StrCat("stopped by signal ", stop->signal, " at step ", committed_);
+  const std::optional<Validations::EarlyStop> early = EarlyEnd();
+  if (!early.has_value()) return absl::StrCat("all ", committed_, " steps are done");
+  const ValidationResult& best = early->best;
+  return absl::StrFormat(
+      "ended early, at step %d of %d: the validation loss was lowest at step %d (%.4f), of which there is %s "
+      "checkpoint",
+      committed_, options_.total_steps, best.step, best.loss, checkpoints_.Has(best.step) ? "a" : "no");
 }
 
 WorldQuestion Coordinator::Question() const {
@@ -226,7 +231,7 @@ void Coordinator::Publish(const WorldDecision& decision) {
   OpenWorld open;
   open.world = {++generation_, decision.members};
   open.world.placement = seats_.PlacementFor(open.world, state_.source(), options_.parallel);
-  open.purpose = end_.stop() != nullptr || EndsEarly() ? Purpose::kStop : Purpose::kTrain;
+  open.purpose = end_.stop() != nullptr || EarlyEnd().has_value() ? Purpose::kStop : Purpose::kTrain;
   open.microbatches = FirstMicrobatches(open.world.members);
   open.ranks.resize(decision.members.size());
   open.blobs.resize(decision.members.size());

@@ -6,8 +6,8 @@
 Trains a byte-level Llama-like model of 64 x 2 (hidden_size x layers), one of 8 times the width and one of 4 times the
 depth, each by AdamW with rates a factor of 2 apart, cosine after a tenth of the steps, and prints the loss of each (the
 mean over the last tenth of the steps, and over seeds) and by how many grid steps the best rate has moved from that of
-the small model. standard, mup and completep are compared on the width, standard and completep on the depth. A best rate
-at the end of the grid is marked: the true one may lie beyond it. Needs Python alone.
+the small model. mup is compared with standard on the width, where completep is the same, and completep on the depth. A
+best rate at the end of the grid is marked: the true one may lie beyond it. Needs Python alone.
 """
 
 import argparse
@@ -81,8 +81,7 @@ def main():
             return at
 
         base = best("standard", BASE)  # the same in all of them
-        for parametrization, size in [("standard", WIDE), ("mup", WIDE), ("completep", WIDE), ("standard", DEEP),
-                                      ("completep", DEEP)]:
+        for parametrization, size in [("standard", WIDE), ("mup", WIDE), ("standard", DEEP), ("completep", DEEP)]:
             print(f"    moves by {best(parametrization, size) - base:+d}", flush=True)
 
 

@@ -1,13 +1,16 @@
-// Proves that what is seen of a pass is what the pass computes, that a model's sizes grow together, and that slopes are
-// those of power laws.
+// Proves that what is seen of a pass is what the pass computes, that a model's sizes grow together, that slopes are
+// those of power laws, and that the check tells parametrizations apart: with muP what changes does not depend on the
+// width, with CompleteP not on the depth, dense or with experts, with every optimizer; standard fails visibly.
 
 #include "models/runtime/coordinate_check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/observing_device.h"
@@ -20,7 +23,57 @@ namespace {
 
 using testing::HasSubstr;
 
-using CoordinateCheckTest = TinyRun;
+class CoordinateCheckTest : public TinyRun {
+ protected:
+  /// Of all activations over models of these sizes.
+  Changes SlopesOf(std::vector<std::string> overrides, bool width, const std::vector<int64_t>& sizes) {
+    overrides.insert(overrides.begin(), {"optimizer.lr=0.002", "model.num_layers=2", "model.hidden_size=64",
+                                         "model.num_heads=4", "model.num_kv_heads=2", "model.intermediate_size=128",
+                                         "model.max_sequence_length=64", "batch.sequence_length=64"});
+    const Config config = ConfigOf(std::move(overrides));
+    std::array<std::vector<double>, kActivations.size()> values;
+    for (const int64_t size : sizes) {
+      Config resized = config;
+      resized.model = Resized(config.model, width ? size : 64, width ? 2 : size).value();
+      const auto changes = MeasureChanges(resized, 10, 4);
+      EXPECT_TRUE(changes.ok()) << changes.status();
+      for (size_t a = 0; a < values.size(); ++a) values[a].push_back(changes.ok() ? (*changes)[a] : 1);
+    }
+    Changes slopes{};
+    for (size_t a = 0; a < slopes.size(); ++a) slopes[a] = LogSlope(sizes, values[a]);
+    return slopes;
+  }
+};
+
+const std::vector<int64_t> kWidths = {64, 128, 256}, kDepths = {4, 8, 16};
+constexpr size_t kAttentionOfAllLayers = 1;
+
+TEST_F(CoordinateCheckTest, WithMupTheWidthDecidesNothing) {
+  const std::vector<std::string> tied = {"model.tie_embeddings=true"};
+  EXPECT_GT(SlopesOf(tied, true, kWidths)[kAttentionOfAllLayers], 0.5);
+  const std::vector<std::vector<std::string>> cases = {
+      {},
+      {"model.num_experts=4", "model.experts_per_token=2", "model.expert_intermediate_size=64",
+       "model.shared_expert_intermediate_size=64"},
+      {"optimizer.name=lion", "optimizer.lr=0.0005"},
+      {"optimizer.name=muon", "optimizer.lr=0.005"}};
+  for (const std::vector<std::string>& overrides : cases) {
+    std::vector<std::string> mup = tied;
+    mup.insert(mup.end(), {"model.parametrization=mup", "model.base_hidden_size=64"});
+    mup.insert(mup.end(), overrides.begin(), overrides.end());
+    // Of widths that a test has time for; wider ones are nearer to 0.
+    for (const double slope : SlopesOf(mup, true, kWidths)) EXPECT_LT(std::abs(slope), 0.12);
+  }
+}
+
+TEST_F(CoordinateCheckTest, WithCompletePTheDepthDecidesNothing) {
+  EXPECT_GT(SlopesOf({}, false, kDepths)[kAttentionOfAllLayers], 0.5);
+  for (const double slope :
+       SlopesOf({"model.parametrization=completep", "model.base_hidden_size=64", "model.base_num_layers=4"}, false,
+                kDepths)) {
+    EXPECT_LT(std::abs(slope), 0.08);
+  }
+}
 
 TEST_F(CoordinateCheckTest, WhatIsSeenIsWhatIsComputed) {
   for (const std::vector<std::string>& more :

@@ -37,13 +37,14 @@ Attention::Attention(ParameterBuilder& builder, const std::string& name, const M
             .bias = config.bias || config.qkv_bias,
             .init_std = static_cast<float>(config.init_std),
             .adapted = AdaptedQkv(builder.lora(), query_width(), key_width())}),
-      q_norm_(HeadNorm::If(config.qk_norm, builder, name + ".q_norm", num_heads_, config)),
-      k_norm_(HeadNorm::If(config.qk_norm, builder, name + ".k_norm", num_kv_heads_, config)),
+      q_norm_(HeadNorm::If(config.qk_norm, builder, name + ".q_norm", num_heads_, config, ParameterRole::kQueryNorm)),
+      k_norm_(HeadNorm::If(config.qk_norm, builder, name + ".k_norm", num_kv_heads_, config, ParameterRole::kVector)),
       out_(builder, name + ".out",
            {.in = query_width(),
             .out = config.hidden_size,
             .bias = config.bias,
             .init_std = ResidualInitStd(config),
+            .role = ParameterRole::kBranchOutput,
             .adapted = AdaptedIf(builder.lora().output, builder.lora(), config.hidden_size)}) {}
 
 AttentionActivations Attention::Allocate(const Pass& pass) const {

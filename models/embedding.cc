@@ -4,9 +4,11 @@ namespace holdfast {
 
 Embedding::Embedding(ParameterBuilder& builder, const ModelConfig& config) {
   const auto std = static_cast<float>(config.init_std);
-  tokens_ = builder.AddMatrix("embedding.tokens.weight", config.vocab_size, config.hidden_size, std);
+  tokens_ = builder.AddMatrix("embedding.tokens.weight", config.vocab_size, config.hidden_size, std,
+                              ParameterRole::kEmbedding);
   if (config.position == PositionKind::kLearned) {
-    positions_ = builder.AddMatrix("embedding.positions.weight", config.max_sequence_length, config.hidden_size, std);
+    positions_ = builder.AddMatrix("embedding.positions.weight", config.max_sequence_length, config.hidden_size, std,
+                                   ParameterRole::kEmbedding);
   }
 }
 

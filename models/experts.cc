@@ -111,8 +111,8 @@ Experts::Experts(ParameterBuilder& builder, const std::string& name, const Model
       balance_pooled_(config.router_balance == RouterBalanceKind::kPooled),
       capacity_(config.expert_capacity),
       jitter_(static_cast<float>(config.router_jitter)),
-      router_(builder.AddFp32Matrix(name + ".router.weight", shape_.num_experts, hidden_size_,
-                                    static_cast<float>(config.init_std))),
+      router_(builder.AddRouter(name + ".router.weight", shape_.num_experts, hidden_size_,
+                                static_cast<float>(config.init_std))),
       elsewhere_(shape_.num_experts, shape_.chosen, hidden_size_, width_) {
   const LoraOptions& lora = builder.lora();
   if (lora.router) {
@@ -139,8 +139,9 @@ void Experts::AddExperts(ParameterBuilder& builder, const std::string& name, con
     const std::string expert = absl::StrCat(name, ".", e);
     if (in_parts) builder.BeginPart(e);
     builder.AddMatrix(expert + ".gate_up.weight", 2 * width_, hidden_size_, static_cast<float>(config.init_std),
-                      /*hidden=*/true);
-    builder.AddMatrix(expert + ".down.weight", hidden_size_, width_, ResidualInitStd(config), /*hidden=*/true);
+                      ParameterRole::kHidden);
+    builder.AddMatrix(expert + ".down.weight", hidden_size_, width_, ResidualInitStd(config),
+                      ParameterRole::kBranchOutput);
     if (!gate_up_adapter_.has_value()) continue;
     ExpertAdapter::Add(builder, expert + ".gate_up", hidden_size_, 2 * width_);
     ExpertAdapter::Add(builder, expert + ".down", width_, hidden_size_);

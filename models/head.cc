@@ -23,10 +23,12 @@ kernels::Matrix InPlace(const kernels::Matrix& logits, DType dtype) {
 }  // namespace
 
 Head::Head(ParameterBuilder& builder, const ModelConfig& config, int64_t rows)
-    : vocab_size_(config.vocab_size), block_rows_(rows), norm_(builder, "final_norm", config) {
+    : vocab_size_(config.vocab_size),
+      block_rows_(rows),
+      norm_(builder, "final_norm", config, ParameterRole::kFinalNorm) {
   if (!config.tie_embeddings) {
-    projection_ =
-        builder.AddMatrix("head.weight", config.vocab_size, config.hidden_size, static_cast<float>(config.init_std));
+    projection_ = builder.AddMatrix("head.weight", config.vocab_size, config.hidden_size,
+                                    static_cast<float>(config.init_std), ParameterRole::kHead);
   }
 }
 

@@ -3,8 +3,10 @@
 namespace holdfast {
 
 Linear::Linear(ParameterBuilder& builder, const std::string& name, const Options& options)
-    : weight_(builder.AddMatrix(name + ".weight", options.out, options.in, options.init_std, /*hidden=*/true)) {
-  if (options.bias) bias_ = builder.AddVector(name + ".bias", options.out, InitKind::kZeros);
+    : weight_(builder.AddMatrix(name + ".weight", options.out, options.in, options.init_std, options.role)) {
+  const bool branch = options.role == ParameterRole::kBranchOutput;
+  const ParameterRole of_bias = branch ? ParameterRole::kBranchBias : ParameterRole::kVector;
+  if (options.bias) bias_ = builder.AddVector(name + ".bias", options.out, InitKind::kZeros, of_bias);
   if (!options.adapted.empty()) adapter_.emplace(builder, name, options.in, options.adapted);
 }
 

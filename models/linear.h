@@ -17,7 +17,8 @@ class Linear {
     int64_t in = 0, out = 0;
     bool bias = false;
     float init_std = 0;
-    std::vector<Adapter::Segment> adapted = {};  // columns of y that have adapters; none: no adapter
+    ParameterRole role = ParameterRole::kHidden;  // or kBranchOutput
+    std::vector<Adapter::Segment> adapted = {};   // columns of y that have adapters; none: no adapter
   };
 
   Linear(ParameterBuilder& builder, const std::string& name, const Options& options);

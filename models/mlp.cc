@@ -30,6 +30,7 @@ Mlp::Mlp(ParameterBuilder& builder, const std::string& name, const ModelConfig& 
              .out = config.hidden_size,
              .bias = config.bias,
              .init_std = ResidualInitStd(config),
+             .role = ParameterRole::kBranchOutput,
              .adapted = AdaptedIf(builder.lora().down, builder.lora(), config.hidden_size)}) {}
 
 MlpActivations Mlp::Allocate(const Pass& pass) const {

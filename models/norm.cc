@@ -9,12 +9,12 @@ kernels::NormStats Stats(const NormActivations& activations) {
 
 }  // namespace
 
-Norm::Norm(ParameterBuilder& builder, const std::string& name, const ModelConfig& config)
+Norm::Norm(ParameterBuilder& builder, const std::string& name, const ModelConfig& config, ParameterRole role)
     : kind_(config.norm == NormType::kLayerNorm ? kernels::NormKind::kLayerNorm : kernels::NormKind::kRmsNorm),
       eps_(static_cast<float>(config.norm_eps)),
-      weight_(builder.AddVector(name + ".weight", config.hidden_size, InitKind::kOnes)) {
+      weight_(builder.AddVector(name + ".weight", config.hidden_size, InitKind::kConstant, role)) {
   if (kind_ == kernels::NormKind::kLayerNorm) {
-    bias_ = builder.AddVector(name + ".bias", config.hidden_size, InitKind::kZeros);
+    bias_ = builder.AddVector(name + ".bias", config.hidden_size, InitKind::kZeros, role);
   }
 }
 
@@ -48,10 +48,11 @@ void Norm::Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients
                          x, Stats(activations), Params(weights));
 }
 
-HeadNorm::HeadNorm(ParameterBuilder& builder, const std::string& name, int64_t heads, const ModelConfig& config)
+HeadNorm::HeadNorm(ParameterBuilder& builder, const std::string& name, int64_t heads, const ModelConfig& config,
+                   ParameterRole role)
     : groups_(config.qk_norm_joint ? 1 : heads),
       eps_(static_cast<float>(config.norm_eps)),
-      weight_(builder.AddVector(name + ".weight", heads / groups_ * config.head_dim, InitKind::kOnes)) {}
+      weight_(builder.AddVector(name + ".weight", heads / groups_ * config.head_dim, InitKind::kConstant, role)) {}
 
 NormActivations HeadNorm::Allocate(const Pass& pass) const {
   return {.mean = {}, .rstd = pass.arena->Allocate(DType::kF32, {pass.rows(), groups_})};

@@ -17,7 +17,8 @@ struct NormActivations {
 
 class Norm {
  public:
-  Norm(ParameterBuilder& builder, const std::string& name, const ModelConfig& config);
+  Norm(ParameterBuilder& builder, const std::string& name, const ModelConfig& config,
+       ParameterRole role = ParameterRole::kVector);
 
   NormActivations Allocate(const Pass& pass, int64_t rows) const;
 
@@ -46,11 +47,12 @@ class Norm {
 /// RMSNorm of each head by itself, all with one weight (D), or of all heads at once, with a weight (heads * D).
 class HeadNorm {
  public:
-  HeadNorm(ParameterBuilder& builder, const std::string& name, int64_t heads, const ModelConfig& config);
+  HeadNorm(ParameterBuilder& builder, const std::string& name, int64_t heads, const ModelConfig& config,
+           ParameterRole role);
   /// None unless `wanted`.
   static std::optional<HeadNorm> If(bool wanted, ParameterBuilder& builder, const std::string& name, int64_t heads,
-                                    const ModelConfig& config) {
-    return wanted ? std::optional(HeadNorm(builder, name, heads, config)) : std::nullopt;
+                                    const ModelConfig& config, ParameterRole role) {
+    return wanted ? std::optional(HeadNorm(builder, name, heads, config, role)) : std::nullopt;
   }
 
   NormActivations Allocate(const Pass& pass) const;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "framework/nn/layout.h"
+#include "models/parametrization.h"
 
 namespace holdfast {
 
@@ -41,25 +42,26 @@ class ParameterBuilder {
   void BeginPart(int part) { part_ = part; }
 
   /// A matrix, normally distributed and decayed. Returns its index in the unit.
-  int AddMatrix(const std::string& name, int64_t rows, int64_t cols, float init_std, bool hidden = false) {
+  int AddMatrix(const std::string& name, int64_t rows, int64_t cols, float init_std, ParameterRole role) {
     return Add({.name = name,
                 .shape = {rows, cols},
                 .init = InitKind::kNormal,
                 .init_std = init_std,
                 .decay = true,
-                .hidden = hidden});
+                .hidden = IsHidden(role)},
+               role);
   }
 
-  /// One that forward and backward read in fp32 always.
-  int AddFp32Matrix(const std::string& name, int64_t rows, int64_t cols, float init_std) {
-    const int index = AddMatrix(name, rows, cols, init_std);
+  /// One whose few outputs choose or weigh experts: forward and backward read it in fp32 always.
+  int AddRouter(const std::string& name, int64_t rows, int64_t cols, float init_std) {
+    const int index = AddMatrix(name, rows, cols, init_std, ParameterRole::kRouter);
     parameters_.back().fp32 = true;
     return index;
   }
 
-  /// A matrix of an adapter; a standard deviation of 0 stands for zeros. `fp32`: see AddFp32Matrix.
+  /// A matrix of an adapter; a standard deviation of 0 stands for zeros. `fp32`: see AddRouter.
   int AddAdapter(const std::string& name, int64_t rows, int64_t cols, float init_std, bool fp32 = false) {
-    const int index = AddMatrix(name, rows, cols, init_std);
+    const int index = AddMatrix(name, rows, cols, init_std, ParameterRole::kAdapter);
     if (init_std == 0) parameters_.back().init = InitKind::kZeros;
     parameters_.back().adapter = true;
     parameters_.back().fp32 = fp32;
@@ -69,34 +71,37 @@ class ParameterBuilder {
   int CountAdapter() { return num_adapters_++; }
 
   /// A bias or a norm's weight, not decayed. Returns its index in the unit.
-  int AddVector(const std::string& name, int64_t elements, InitKind init) {
-    return Add({.name = name, .shape = {elements}, .init = init});
+  int AddVector(const std::string& name, int64_t elements, InitKind init, ParameterRole role) {
+    return Add({.name = name, .shape = {elements}, .init = init}, role);
   }
 
   /// One of zeros that counts of a step change, instead of a gradient.
   int AddBalanced(const std::string& name, int64_t elements, Balance balance) {
-    return Add({.name = name, .shape = {elements}, .init = InitKind::kZeros, .balance = std::move(balance)});
+    return Add({.name = name, .shape = {elements}, .init = InitKind::kZeros, .balance = std::move(balance)},
+               ParameterRole::kVector);
   }
 
-  /// Calls change(spec) with each, whose unit and name are known.
+  /// Calls change(spec, role) with each, whose unit and name are known.
   template <typename Change>
   void ChangeEach(Change&& change) {
-    for (ParameterSpec& spec : parameters_) change(spec);
+    for (size_t i = 0; i < parameters_.size(); ++i) change(parameters_[i], roles_[i]);
   }
 
   ParameterLayout Build() && { return ParameterLayout(std::move(parameters_), std::move(unit_names_)); }
 
  private:
-  int Add(ParameterSpec spec) {
+  int Add(ParameterSpec spec, ParameterRole role) {
     spec.unit = static_cast<int>(unit_names_.size()) - 1;
     spec.part = part_;
     parameters_.push_back(std::move(spec));
+    roles_.push_back(role);
     return index_in_unit_++;
   }
 
   LoraOptions lora_;
   int num_adapters_ = 0;
   std::vector<ParameterSpec> parameters_;
+  std::vector<ParameterRole> roles_;  // of each
   std::vector<std::string> unit_names_;
   int index_in_unit_ = 0;
   int part_ = -1;

@@ -26,11 +26,12 @@ kernels::ExpertRows RowsOf(const Pass& pass, const SharedExpertActivations& a) {
 SharedExpert::SharedExpert(ParameterBuilder& builder, const std::string& name, const ModelConfig& config)
     : width_(config.shared_expert_intermediate_size),
       gate_up_(builder.AddMatrix(name + ".gate_up.weight", 2 * width_, config.hidden_size,
-                                 static_cast<float>(config.init_std), /*hidden=*/true)),
+                                 static_cast<float>(config.init_std), ParameterRole::kHidden)),
       down_(builder, name + ".down",
             {.in = width_,
              .out = config.hidden_size,
              .init_std = ResidualInitStd(config),
+             .role = ParameterRole::kBranchOutput,
              .adapted = AdaptedIf(builder.lora().shared_expert, builder.lora(), config.hidden_size)}) {
   const LoraOptions& lora = builder.lora();
   if (lora.shared_expert) {
@@ -38,7 +39,7 @@ SharedExpert::SharedExpert(ParameterBuilder& builder, const std::string& name, c
     gate_up_adapter_.emplace(builder, name + ".gate_up", config.hidden_size, segments);
   }
   if (!config.shared_expert_gate) return;
-  gate_ = builder.AddFp32Matrix(name + ".gate.weight", 1, config.hidden_size, static_cast<float>(config.init_std));
+  gate_ = builder.AddRouter(name + ".gate.weight", 1, config.hidden_size, static_cast<float>(config.init_std));
   if (!lora.shared_expert_gate) return;
   gate_adapter_.emplace(builder, name + ".gate", config.hidden_size, AdaptedIf(true, lora, 1), /*fp32=*/true);
 }

@@ -64,7 +64,7 @@ class Transformer final : public LanguageModel {
         options_(options),
         rope_(std::move(rope)),
         modules_(builder, config, options, rope_.as<float>()),
-        layout_(BuildLayout(std::move(builder), options)),
+        layout_(BuildLayout(std::move(builder), config, options)),
         statistics_(RouterStatistics(config)) {}
 
   const ParameterLayout& layout() const override { return layout_; }
@@ -91,8 +91,10 @@ class Transformer final : public LanguageModel {
     ResidualStream stream;
   };
 
-  static ParameterLayout BuildLayout(ParameterBuilder builder, const TransformerOptions& options) {
-    builder.ChangeEach([&](ParameterSpec& spec) {
+  static ParameterLayout BuildLayout(ParameterBuilder builder, const ModelConfig& config,
+                                     const TransformerOptions& options) {
+    builder.ChangeEach([&](ParameterSpec& spec, ParameterRole role) {
+      Scale(FactorsOf(role, config, options.optimizer), &spec);
       if (options.frozen != nullptr) spec.frozen = options.frozen(std::as_const(spec));
       if (options.set_rates != nullptr) options.set_rates(spec);
     });

@@ -22,7 +22,8 @@ struct TransformerOptions {
   bool cut_at_experts = false;
   LoraOptions lora = {};
   std::function<bool(const ParameterSpec&)> frozen = nullptr;  // null: nothing is; of a layer's experts all or none
-  std::function<void(ParameterSpec&)> set_rates = nullptr;     // lr_factor and decay; null: as they are
+  OptimizerKind optimizer = OptimizerKind::kAdamW;             // whose rules config.parametrization takes
+  std::function<void(ParameterSpec&)> set_rates = nullptr;     // changes lr_factor and decay; null: as they are
 };
 
 /// `config` must be resolved (no zeros that stand for derived values).
@@ -31,7 +32,8 @@ struct TransformerOptions {
 absl::StatusOr<std::unique_ptr<LanguageModel>> MakeTransformer(const ModelConfig& config,
                                                                const TransformerOptions& options, Device& device);
 
-/// The parameters of a transformer without building one.
+/// The parameters of a transformer without building one, with initial values and rates as of the standard
+/// parametrization.
 ParameterLayout TransformerLayout(const ModelConfig& config, const LoraOptions& lora = {});
 
 /// Elements of all its matrices, without making the layout, which takes memory: for configs that are not to be trusted.

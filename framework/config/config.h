@@ -86,6 +86,13 @@ struct ModelConfig {
   double router_bias_rate = 1e-3;
   double dropout = 0.0;  // on embeddings, attention probabilities and both residual branches
   double init_std = 0.02;
+  /// How initial values and rates follow from the sizes (models/parametrization.h), so that what is best for a base
+  /// model is best for a larger one: mup, of its width (arXiv 2203.03466); completep, of its depth, too (arXiv
+  /// 2505.01618). A model of the base's sizes is the same in all of them.
+  Parametrization parametrization = Parametrization::kStandard;
+  int64_t base_hidden_size = 0;  // of the base model; not with standard
+  int64_t base_num_layers = 0;   // with completep only
+  int64_t base_head_dim = 0;     // 0 = head_dim
 
   /// `layer` counts from 1.
   bool HasExperts(int64_t layer) const {

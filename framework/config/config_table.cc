@@ -126,7 +126,11 @@ Section ModelTable(ModelConfig* model, std::vector<std::string> families) {
                Bool("router_bias", &model->router_bias),
                Double("router_bias_rate", &model->router_bias_rate, 0.0, 1.0),
                Double("dropout", &model->dropout, 0.0, 0.99),
-               Double("init_std", &model->init_std, 0.0, 10.0)}});
+               Double("init_std", &model->init_std, 0.0, 10.0),
+               Enum("parametrization", &model->parametrization),
+               Int("base_hidden_size", &model->base_hidden_size, 0, int64_t{1} << 17),
+               Int("base_num_layers", &model->base_num_layers, 0, 4096),
+               Int("base_head_dim", &model->base_head_dim, 0, 256)}});
 }
 
 Section DataTable(DataConfig* data) {

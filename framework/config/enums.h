@@ -22,6 +22,10 @@ enum class ActivationKind { kGelu, kSwiglu };
 template <>
 inline constexpr std::array kWordsOf<ActivationKind> = {"gelu", "swiglu"};
 
+enum class Parametrization { kStandard, kMup, kCompleteP };
+template <>
+inline constexpr std::array kWordsOf<Parametrization> = {"standard", "mup", "completep"};
+
 enum class RopeScaling { kNone, kLlama3 };
 template <>
 inline constexpr std::array kWordsOf<RopeScaling> = {"none", "llama3"};

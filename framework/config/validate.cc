@@ -109,6 +109,39 @@ void CheckExperts(const ModelConfig& model, Violations* violations) {
   }
 }
 
+/// Attention multiplies by 1 / sqrt(head_dim), where 1 / head_dim is wanted: the rest is a factor of the norm's weight.
+void CheckBaseHeads(const ModelConfig& model, Violations* violations) {
+  const int64_t head_dim = model.head_dim != 0 ? model.head_dim : model.hidden_size / model.num_heads;
+  if (model.base_head_dim == 0 || model.base_head_dim == head_dim) return;
+  if (model.qk_norm && model.clip_qkv == 0) return;
+  violations->push_back(
+      {{"model.base_head_dim", "model.head_dim", "model.qk_norm", "model.clip_qkv"},
+       absl::StrCat("heads of ", head_dim, " where the base model has ", model.base_head_dim,
+                    " take a norm of query and key, and no limit behind it; set model.qk_norm to true and "
+                    "model.clip_qkv to 0, or keep head_dim and have more heads")});
+}
+
+void CheckParametrization(const ModelConfig& model, Violations* violations) {
+  const auto check = [&](const char* key, int64_t value, bool wanted, bool allowed) {
+    const std::string name = absl::StrCat("model.", key);
+    if (wanted && value == 0) {
+      violations->push_back({{name, "model.parametrization"},
+                             absl::StrCat("parametrization ", Name(model.parametrization), " needs the ", key,
+                                          " of the model that learning rate and init_std are for")});
+    } else if (!allowed && value != 0) {
+      violations->push_back({{name, "model.parametrization"},
+                             absl::StrCat("nothing follows from it with parametrization ", Name(model.parametrization),
+                                          "; leave it out or set model.parametrization")});
+    }
+  };
+  const bool width = model.parametrization != Parametrization::kStandard;
+  const bool depth = model.parametrization == Parametrization::kCompleteP;
+  check("base_hidden_size", model.base_hidden_size, width, width);
+  check("base_num_layers", model.base_num_layers, depth, depth);
+  check("base_head_dim", model.base_head_dim, false, width);
+  if (width) CheckBaseHeads(model, violations);
+}
+
 void CheckRope(const ModelConfig& model, Violations* violations) {
   if (model.rope_scaling == RopeScaling::kNone) return;
   if (model.position != PositionKind::kRope) {
@@ -208,6 +241,11 @@ void CheckTrainedPart(const Config& config, Violations* violations) {
   if (config.lora.rank > 0 && patterns) {
     violations->push_back({{"lora.rank", "train.freeze", "train.only"},
                            "with adapters nothing else is trained; leave train.freeze and train.only out, or lora"});
+  }
+  if (config.lora.rank > 0 && config.model.parametrization != Parametrization::kStandard) {
+    violations->push_back({{"lora.rank", "model.parametrization"},
+                           absl::StrCat("parametrization ", Name(config.model.parametrization),
+                                        " has no rules for adapters; leave one of them out")});
   }
   if (config.lora.rank > 0 && config.lora.targets.empty()) {
     violations->push_back({{"lora.targets"}, "no layer is named that could have an adapter"});
@@ -374,6 +412,7 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   CheckNorms(config.model, &violations);
   CheckExperts(config.model, &violations);
   CheckRope(config.model, &violations);
+  CheckParametrization(config.model, &violations);
   CheckBatch(config, &violations);
   CheckOptimizer(config.optimizer, &violations);
   CheckSchedule(config, &violations);
@@ -400,7 +439,7 @@ std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, cons
     if (key.starts_with("rope_")) return scaled;
     return key != "family" && key != "dropout" && key != "init_std" && key != "router_balance_loss" &&
            key != "router_z_loss" && key != "router_bias_rate" && key != "expert_capacity" && key != "router_jitter" &&
-           key != "router_balance";
+           key != "router_balance" && key != "parametrization" && !key.starts_with("base_");
   };
   Config a, b;
   a.model = ours;

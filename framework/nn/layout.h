@@ -12,7 +12,7 @@
 
 namespace holdfast {
 
-enum class InitKind : uint8_t { kNormal, kZeros, kOnes };
+enum class InitKind : uint8_t { kNormal, kZeros, kConstant };
 
 /// How a vector is changed that no gradient changes but counts of a step (of tokens, for each expert): value i rises by
 /// `rate` where count first + i of the model's statistic is below the mean of the vector's counts, and falls by it
@@ -27,11 +27,15 @@ struct ParameterSpec {
   std::string name;  // "blocks.3.attention.qkv.weight"
   Shape shape;       // matrices are (out, in), row-major
   InitKind init = InitKind::kZeros;
-  float init_std = 0;
-  bool fp32 = false;    // forward and backward read it in fp32, whatever the compute dtype (routers)
-  bool decay = false;   // weight decay applies (matrices, not norms and biases)
-  float lr_factor = 1;  // times the learning rate
-  bool hidden = false;  // a matrix between hidden vectors: no embedding, no head
+  float init_std = 0;      // of kNormal
+  float init_value = 1;    // of kConstant
+  bool fp32 = false;       // forward and backward read it in fp32, whatever the compute dtype (routers)
+  bool decay = false;      // weight decay applies (matrices, not norms and biases)
+  float lr_factor = 1;     // times the learning rate
+  float decay_factor = 1;  // times the weight decay, which is multiplied by the learning rate and its factor, too
+  float eps_factor = 1;    // times optimizer.eps
+  float norm_factor = 1;   // its gradient times this counts in the norm of the gradient
+  bool hidden = false;     // a matrix between hidden vectors: no embedding, no head
   std::optional<Balance> balance = std::nullopt;  // the model gives zeros as its gradient
   bool adapter = false;                           // is of no saved model, but added to one (LoRA)
   bool frozen = false;  // keeps the value it begins with: no gradient, no state (trained_part.h)
@@ -45,6 +49,11 @@ struct ParameterSpec {
   /// What forward and backward read: matrices in the compute dtype, vectors in fp32.
   DType ReadType(DType compute_dtype) const { return is_matrix() && !fp32 ? compute_dtype : DType::kF32; }
 };
+
+/// What all elements of a parameter that is not drawn at random begin with.
+inline float InitialConstant(const ParameterSpec& parameter) {
+  return parameter.init == InitKind::kConstant ? parameter.init_value : 0.0f;
+}
 
 /// The atom of ownership, transfer, gradient norm, compression and checksum: whole rows of one parameter, never
 /// depending on the world.

@@ -35,7 +35,7 @@ void Weights::Initialize(uint64_t seed) {
       const kernels::RandomKey key{.seed = seed, .site = static_cast<uint32_t>(i)};
       ops_->FillNormal(master(i), p.shape.elements(), 0, p.init_std, key);
     } else {
-      const std::vector<float> constant(static_cast<size_t>(p.shape.elements()), p.init == InitKind::kOnes ? 1.f : 0.f);
+      const std::vector<float> constant(static_cast<size_t>(p.shape.elements()), InitialConstant(p));
       device_->CopyFromCpu(master(i), constant.data(), constant.size() * sizeof(float));
     }
   }

@@ -14,8 +14,8 @@ void AdamW::Apply(kernels::Ops& ops, const PlaneRange& range, const UpdateScalar
              .lr = scalars.LrOf(*range.parameter),
              .beta1 = static_cast<float>(config_.beta1),
              .beta2 = static_cast<float>(config_.beta2),
-             .eps = static_cast<float>(config_.eps),
-             .weight_decay = range.parameter->decay ? static_cast<float>(config_.weight_decay) : 0.0f,
+             .eps = static_cast<float>(config_.eps) * range.parameter->eps_factor,
+             .weight_decay = DecayOf(config_, *range.parameter),
              .bias_correction1 = scalars.bias_correction1,
              .bias_correction2_sqrt = scalars.bias_correction2_sqrt});
 }

@@ -13,7 +13,7 @@ void Lion::Apply(kernels::Ops& ops, const PlaneRange& range, const UpdateScalars
             .lr = scalars.LrOf(*range.parameter),
             .beta1 = static_cast<float>(config_.beta1),
             .beta2 = static_cast<float>(config_.beta2),
-            .weight_decay = range.parameter->decay ? static_cast<float>(config_.weight_decay) : 0.0f});
+            .weight_decay = DecayOf(config_, *range.parameter)});
 }
 
 }  // namespace holdfast

@@ -81,7 +81,7 @@ void Muon::Apply(kernels::Ops& ops, const PlaneRange& range, const UpdateScalars
   const int64_t longer = std::max(range.parameter->shape[0], range.parameter->shape[1]);
   const auto size = static_cast<float>(kUpdateRms * std::sqrt(static_cast<double>(longer)));
   const float lr = scalars.LrOf(*range.parameter);
-  const float decay = range.parameter->decay ? lr * static_cast<float>(config_.weight_decay) : 0.0f;
+  const float decay = lr * DecayOf(config_, *range.parameter);
   ops.Axpby(range.planes[1], momentum, range.planes[1], scalars.grad_scale, range.gradient, range.n);
   ops.Axpby(range.planes[0], -(lr * size), range.update, 1.0f - decay, range.planes[0], range.n);
   if (weight_bf16 != nullptr) ops.CastToBf16(weight_bf16, range.planes[0], range.n);

@@ -17,6 +17,11 @@ struct UpdateScalars {
   float LrOf(const ParameterSpec& parameter) const { return lr * parameter.lr_factor; }
 };
 
+/// Of a parameter, before the learning rate is multiplied to it.
+inline float DecayOf(const OptimizerConfig& optimizer, const ParameterSpec& parameter) {
+  return parameter.decay ? static_cast<float>(optimizer.weight_decay) * parameter.decay_factor : 0.0f;
+}
+
 /// The gradient is scaled by min(1, grad_clip_norm / (grad_norm + 1e-6)), as torch clips.
 UpdateScalars ComputeUpdateScalars(const OptimizerConfig& optimizer, double lr, int64_t step, float grad_norm);
 

@@ -31,7 +31,11 @@ absl::StatusOr<std::map<int64_t, double>> ChunkSquares::Of(absl::Span<const Chun
   std::map<int64_t, double> by_chunk;
   size_t next = 0;
   for (const ChunkRange& range : ranges) {
-    for (int64_t c = range.first; c < range.end; ++c) by_chunk.emplace_hint(by_chunk.end(), c, sums[next++]);
+    for (int64_t c = range.first; c < range.end; ++c) {
+      const double factor =
+          layout.parameters()[static_cast<size_t>(layout.chunks()[static_cast<size_t>(c)].parameter)].norm_factor;
+      by_chunk.emplace_hint(by_chunk.end(), c, factor * factor * sums[next++]);
+    }
   }
   return by_chunk;
 }

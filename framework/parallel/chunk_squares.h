@@ -1,5 +1,5 @@
 #pragma once
-// Sums of squares of chunks in device memory, brought to the CPU.
+// Sums of squares of gradients, chunk by chunk, in device memory, brought to the CPU.
 
 #include <cstdint>
 #include <map>
@@ -19,7 +19,7 @@ struct ChunkRange {
 
 class ChunkSquares {
  public:
-  /// By chunk, each in fp64. Waits for `stream`, once.
+  /// By chunk, each in fp64, of what ParameterSpec::norm_factor makes of the values. Waits for `stream`, once.
   absl::StatusOr<std::map<int64_t, double>> Of(absl::Span<const ChunkRange> ranges, const ParameterLayout& layout,
                                                Device& device, Stream& stream);
 

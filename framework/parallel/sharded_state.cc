@@ -120,7 +120,7 @@ void ShardedState::Initialize(uint64_t seed) {
       const kernels::RandomKey key{.seed = seed, .site = static_cast<uint32_t>(ChunkAt(first).parameter)};
       OpsOf(place.role).FillNormal(Weight(first), n, begin, p.init_std, key);
     } else {
-      const std::vector<float> constant(static_cast<size_t>(n), p.init == InitKind::kOnes ? 1.f : 0.f);
+      const std::vector<float> constant(static_cast<size_t>(n), InitialConstant(p));
       DeviceOf(place.role).CopyFromCpu(Weight(first), constant.data(), FloatBytes(n));
     }
     const std::vector<Plane>& planes = layout_->PlanesOf(ChunkAt(first).parameter);

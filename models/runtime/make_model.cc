@@ -23,6 +23,7 @@ absl::StatusOr<std::unique_ptr<LanguageModel>> MakeModel(const Config& config, D
       .cut_at_experts = MovesTokens(config)};
   ASSIGN_OR_RETURN(options.lora, LoraOptionsOf(config));
   ASSIGN_OR_RETURN(options.frozen, FrozenOf(config));
+  options.optimizer = config.optimizer.name;
   ASSIGN_OR_RETURN(options.set_rates, RatesOf(config));
   if (config.train.device == DeviceKind::kCuda) options.head_rows = kHeadRowsOnGpu;
   // Rotary tables are as long as they are used: a config.json may say any length.

@@ -185,7 +185,7 @@ absl::StatusOr<std::function<void(ParameterSpec&)>> RatesOf(const Config& config
                      ": set it to 0, or freeze it (train.freeze), if it is not to learn"));
   }
   return [factor_of, no_decay = optimizer.no_decay](ParameterSpec& spec) {
-    spec.lr_factor = static_cast<float>(factor_of(spec.name));
+    spec.lr_factor *= static_cast<float>(factor_of(spec.name));
     spec.decay = spec.decay && !MatchesAny(no_decay, spec.name);
   };
 }

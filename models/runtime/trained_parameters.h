@@ -18,8 +18,8 @@ absl::StatusOr<LoraOptions> LoraOptionsOf(const Config& config);
 /// matches nothing; if nothing is left to be trained; if of a layer's experts only some are frozen.
 absl::StatusOr<std::function<bool(const ParameterSpec&)>> FrozenOf(const Config& config);
 
-/// Sets lr_factor and decay of a parameter as config.optimizer says; null if it says nothing. InvalidArgument, naming
-/// the nearest names, for a pattern that matches nothing.
+/// Multiplies lr_factor and sets decay of a parameter as config.optimizer says; null if it says nothing.
+/// InvalidArgument, naming the nearest names, for a pattern that matches nothing.
 absl::StatusOr<std::function<void(ParameterSpec&)>> RatesOf(const Config& config);
 
 }  // namespace holdfast

@@ -20,6 +20,7 @@
 namespace holdfast::integration {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 namespace fs = std::filesystem;
@@ -661,10 +662,43 @@ TEST_F(TrainTest, ValidatePrintsWhatTheConfigMeans) {
   EXPECT_EQ(groups.exit_code, 0) << groups.output;
   EXPECT_THAT(groups.output, HasSubstr("learning rates"));
   EXPECT_THAT(groups.output, HasSubstr("0.0625 (lr * 0.125)"));
+  EXPECT_THAT(groups.output, Not(HasSubstr("parametrization mup")));
+  const CommandResult mup = RunHoldfast(
+      {"validate", Path("config.yaml"), "--set", "model.parametrization=mup", "--set", "model.base_hidden_size=8"});
+  EXPECT_EQ(mup.exit_code, 0) << mup.output;
+  EXPECT_THAT(mup.output, ContainsRegex("matrices in blocks +0.5 +0.25 +4 +0.25\n"));
+  EXPECT_THAT(mup.output, ContainsRegex("head +0.25 +0.25 +4 +1\n"));
   const CommandResult unknown =
       RunHoldfast({"validate", Path("config.yaml"), "--set", "optimizer.no_decay=['embeding.tokens.weight']"});
   EXPECT_EQ(unknown.exit_code, 1);
   EXPECT_THAT(unknown.output, HasSubstr("did you mean 'embedding.tokens.weight'?"));
+}
+
+// What multipliers would do is in the weights: the saved model computes what the run has validated.
+TEST_F(TrainTest, AParametrizedModelIsSavedAsItComputes) {
+  const auto with = [](const std::string& parametrization, std::vector<std::string> more = {}) {
+    for (const char* key : {"model.tie_embeddings=true", "model.num_layers=4", "train.compute_dtype=f32",
+                            "optimizer.lr=0.01", "train.validate_every_steps=0", "train.validation_microbatches=0"}) {
+      more.insert(more.end(), {"--set", key});
+    }
+    more.insert(more.end(), {"--set", "model.parametrization=" + parametrization});
+    if (parametrization == "standard") return more;
+    more.insert(more.end(), {"--set", "model.base_hidden_size=8", "--set", "model.base_num_layers=2"});
+    return more;
+  };
+  const CommandResult a = Train("a", with("completep"));
+  ASSERT_EQ(a.exit_code, 0) << a.output;
+  const std::string said = "validation loss  ";
+  const size_t at = a.output.find(said);
+  ASSERT_NE(at, std::string::npos) << a.output;
+  const std::string loss = a.output.substr(at + said.size(), 6);
+  const CommandResult eval =
+      RunHoldfast({"eval", Path("a"), Path("valid.bin"), "--sequence-length", "32", "--dtype", "f32"});
+  EXPECT_THAT(eval.output, HasSubstr("loss        " + loss)) << a.output;
+  ASSERT_EQ(Train("b", with("completep", {"--workers", "3"})).exit_code, 0);
+  EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("b")}).exit_code, 0);
+  ASSERT_EQ(Train("c", with("standard")).exit_code, 0);
+  EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("c")}).exit_code, 1);
 }
 
 // A worker fails with the cause, which the console says, and the run waits for one that can go on; it is not a crash.

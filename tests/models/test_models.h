@@ -211,7 +211,7 @@ inline std::vector<float> RandomWeights(const ParameterLayout& layout, uint64_t 
   std::normal_distribution<float> normal;
   std::vector<float> values;
   for (const ParameterSpec& p : layout.parameters()) {
-    const float mean = p.init == InitKind::kOnes ? 1.0f : 0.0f;
+    const float mean = InitialConstant(p);
     const float scale = p.is_matrix() ? 0.3f : 0.2f;
     for (int64_t i = 0; i < p.shape.elements(); ++i) {
       // Small, so that every expert is chosen, and drawn from none, so that other values are those of a model without.

@@ -19,6 +19,7 @@
 #include "framework/nn/trained_part.h"
 #include "models/expert_bytes.h"
 #include "models/experts.h"
+#include "models/parametrization.h"
 #include "models/plan.h"
 #include "models/runtime/make_model.h"
 #include "models/runtime/memory_estimate.h"
@@ -92,6 +93,31 @@ void PrintParameters(const ModelConfig& config, const ParameterLayout& layout) {
   }
   if (config.num_experts == 0) return;
   PrintRow("active for a token", FormatCount(static_cast<double>(ActiveParameters(config))));
+}
+
+/// What the parametrization makes of each kind of parameter that the model has.
+void PrintParametrization(const ModelConfig& model, OptimizerKind optimizer) {
+  const bool experts = model.NumExpertLayers() > 0;
+  const struct {
+    ParameterRole role;
+    const char* name;
+    bool there;
+  } kinds[] = {{ParameterRole::kEmbedding, "embeddings", true},
+               {ParameterRole::kHidden, "matrices in blocks", true},
+               {ParameterRole::kBranchOutput, "those that end a branch", true},
+               {ParameterRole::kRouter, "routers, shared gates", experts},
+               {ParameterRole::kVector, "norms, biases in blocks", true},
+               {ParameterRole::kQueryNorm, "norms of query", model.qk_norm},
+               {ParameterRole::kBranchBias, "biases that end a branch", model.bias},
+               {ParameterRole::kFinalNorm, "final norm", true},
+               {ParameterRole::kHead, "head", !model.tie_embeddings}};
+  std::printf("parametrization %s: times what it is for the base model\n", Name(model.parametrization));
+  PrintRow("", absl::StrFormat("%-12s %-12s %-12s %s", "init", "lr", "weight decay", "eps"));
+  for (const auto& [role, name, there] : kinds) {
+    if (!there) continue;
+    const ParameterFactors f = FactorsOf(role, model, optimizer);
+    PrintRow(name, absl::StrFormat("%-12.4g %-12.4g %-12.4g %.4g", f.init, f.lr, f.decay, f.eps));
+  }
 }
 
 /// Parameters by learning rate and whether they are decayed, in the model's order of the first of each.
@@ -173,6 +199,9 @@ absl::StatusOr<int> ValidateCommand::Run() const {
   ASSIGN_OR_RETURN(const auto device, MakeDevice(checked.train));
   ASSIGN_OR_RETURN(const auto model, MakeModel(checked, *device));
   PrintParameters(checked.model, model->layout());
+  if (checked.model.parametrization != Parametrization::kStandard) {
+    PrintParametrization(checked.model, checked.optimizer.name);
+  }
   if (checked.optimizer.has_groups()) PrintGroups(checked.optimizer, model->layout());
 
   const BatchConfig& batch = checked.batch;

@@ -76,6 +76,12 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.model.num_kv_heads = config.model.num_heads;
     config.model.head_dim = 8 + 8 * static_cast<int64_t>(random() % 32);
     config.model.intermediate_size += 1;
+    if (config.lora.rank > 0) config.model.parametrization = Parametrization::kStandard;
+    const bool standard = config.model.parametrization == Parametrization::kStandard;
+    const bool completep = config.model.parametrization == Parametrization::kCompleteP;
+    config.model.base_hidden_size = standard ? 0 : 1 + config.model.base_hidden_size / 2;
+    config.model.base_num_layers = completep ? 1 + config.model.base_num_layers / 2 : 0;
+    config.model.base_head_dim = standard || random() % 2 == 0 ? 0 : config.model.head_dim;
     config.model.qk_norm = config.model.qk_norm || config.model.qk_norm_joint;
     config.model.activation = ActivationKind::kSwiglu;  // of experts
     config.model.bias = false;

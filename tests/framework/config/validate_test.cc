@@ -3,6 +3,7 @@
 
 #include "framework/config/validate.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -32,6 +33,36 @@ constexpr char kGood[] =
     "  warmup_steps: 10\n";
 
 TEST(ValidateTest, GoodIsGood) { EXPECT_EQ(ErrorsOf(kGood), ""); }
+
+TEST(ValidateTest, Parametrization) {
+  const std::string mup = "model.parametrization=mup", completep = "model.parametrization=completep";
+  const std::string width = "model.base_hidden_size=32", depth = "model.base_num_layers=4";
+  EXPECT_EQ(ErrorsOf(kGood, {mup, width}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {completep, width, depth}), "");
+  EXPECT_THAT(ErrorsOf(kGood, {"model.parametrization=mupp"}), testing::HasSubstr("did you mean 'mup'?"));
+  const std::string needs = " of the model that learning rate and init_std are for";
+  EXPECT_EQ(ErrorsOf(kGood, {mup}), "--set " + mup + ": parametrization mup needs the base_hidden_size" + needs);
+  EXPECT_EQ(ErrorsOf(kGood, {completep, width}),
+            "--set " + completep + ": parametrization completep needs the base_num_layers" + needs);
+  EXPECT_EQ(ErrorsOf(kGood, {mup, width, depth}),
+            "--set " + depth +
+                ": nothing follows from it with parametrization mup; leave it out or set model.parametrization");
+  for (const std::string& key : {width, depth, std::string("model.base_head_dim=8")}) {
+    EXPECT_EQ(ErrorsOf(kGood, {key}), "--set " + key +
+                                          ": nothing follows from it with parametrization standard; leave it out or "
+                                          "set model.parametrization");
+  }
+  EXPECT_EQ(ErrorsOf(kGood, {mup, width, "model.base_head_dim=16"}), "") << "the head_dim that it has";
+  const std::string head = "model.base_head_dim=8";
+  EXPECT_EQ(ErrorsOf(kGood, {mup, width, head, "model.qk_norm=true"}), "");
+  const std::string heads =
+      "heads of 16 where the base model has 8 take a norm of query and key, and no limit behind it; set model.qk_norm "
+      "to true and model.clip_qkv to 0, or keep head_dim and have more heads";
+  EXPECT_EQ(ErrorsOf(kGood, {mup, width, head}), "--set " + head + ": " + heads);
+  EXPECT_THAT(ErrorsOf(kGood, {mup, width, head, "model.qk_norm=true", "model.clip_qkv=1"}), testing::HasSubstr(heads));
+  EXPECT_THAT(ErrorsOf(kGood, {mup, width, "lora.rank=2", "train.init_from=somewhere"}),
+              testing::HasSubstr("parametrization mup has no rules for adapters; leave one of them out"));
+}
 
 TEST(ValidateTest, Heads) {
   EXPECT_EQ(

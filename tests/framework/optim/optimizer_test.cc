@@ -181,6 +181,27 @@ TEST(Optimizer, AFactorOfAParameterIsThatOfTheLearningRate) {
   }
 }
 
+TEST(Optimizer, AFactorOfTheDecayIsThatOfTheDecay) {
+  for (const OptimizerKind kind : {OptimizerKind::kAdamW, OptimizerKind::kLion, OptimizerKind::kMuon}) {
+    for (const bool hidden : {false, true}) {
+      ParameterSpec spec{.name = "w", .shape = {5, 9}, .decay = true, .hidden = hidden};
+      const std::vector<float> eight = AfterAStep({.name = kind, .weight_decay = 0.8}, spec, 0.5f);
+      const OptimizerConfig one{.name = kind, .weight_decay = 0.1};
+      EXPECT_NE(AfterAStep(one, spec, 0.5f), eight);
+      spec.decay_factor = 8;
+      EXPECT_EQ(AfterAStep(one, spec, 0.5f), eight) << static_cast<int>(kind) << hidden;
+    }
+  }
+}
+
+TEST(Optimizer, AFactorOfEpsilonIsThatOfEpsilon) {
+  ParameterSpec spec{.name = "w", .shape = {5, 9}};
+  const std::vector<float> half = AfterAStep({.eps = 0.5}, spec, 0.5f);
+  EXPECT_NE(AfterAStep({.eps = 0.0625}, spec, 0.5f), half);
+  spec.eps_factor = 8;
+  EXPECT_EQ(AfterAStep({.eps = 0.0625}, spec, 0.5f), half);
+}
+
 TEST(Ema, FollowsTheNewWeights) {
   const auto device = MakeCpuDevice(1);
   const auto stream = device->CreateStream().value();

@@ -25,7 +25,7 @@ enum Arrays : size_t { kNoisy, kNoise, kLevel };  // (R, kWidth), (R, kWidth), (
 class Denoiser final : public Model {
  public:
   Denoiser()
-      : layout_({{.name = "level.weight", .shape = {kWidth}, .init = InitKind::kOnes},
+      : layout_({{.name = "level.weight", .shape = {kWidth}, .init = InitKind::kConstant},
                  {.name = "qkv.weight",
                   .shape = {3 * kWidth, kWidth},
                   .init = InitKind::kNormal,

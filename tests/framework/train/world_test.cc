@@ -125,6 +125,7 @@ struct Setting {
   bool ties = false;       // in the first step all experts are alike to the router, so all tokens go to the first ones
   Part part = Part::kAll;  // is trained
   bool rates = false;      // parameters have rates and decay of their own
+  bool completep = false;  // of a base that is narrower and has one layer
   bool device_only = false;  // and with communicators that take no other memory than its, like NCCL's
 };
 
@@ -151,9 +152,15 @@ struct Process {
       : device(setting.deferred ? std::make_unique<DeferredDevice>() : MakeCpuDevice(1)) {
     ModelConfig config = TinyModel(setting.tied, 0.1, setting.wide);
     if (setting.num_experts > 0) AddExperts(setting.num_experts, &config);
+    if (setting.completep) {
+      config.parametrization = Parametrization::kCompleteP;
+      config.base_hidden_size = 8;
+      config.base_num_layers = 1;
+    }
     TransformerOptions transformer{
         .compute_dtype = setting.dtype, .recompute_blocks = setting.recompute, .cut_at_experts = setting.in_parts};
     transformer.frozen = [part = setting.part](const ParameterSpec& spec) { return IsFrozen(part, spec); };
+    transformer.optimizer = setting.optimizer.name;
     if (setting.rates) {
       transformer.set_rates = [](ParameterSpec& spec) {
         if (!HasOwnRate(spec.name)) return;
@@ -544,9 +551,10 @@ TEST_P(EveryWorld, HasThemWhereverTheStateLies) {
 TEST_P(EveryWorld, HasThemWithEveryOptimizer) {
   const Case& c = GetParam();
   for (const OptimizerConfig& optimizer : Optimizers()) {
-    const std::vector<TestWorld::Step> expected = Undisturbed({.optimizer = optimizer, .wide = true, .rates = true});
+    const std::vector<TestWorld::Step> expected =
+        Undisturbed({.optimizer = optimizer, .wide = true, .rates = true, .completep = true});
     for (const bool deferred : {false, true}) {  // then with mirrors on the CPU, and state anywhere
-      Setting setting{.deferred = deferred, .optimizer = optimizer, .wide = true, .rates = true};
+      Setting setting{.deferred = deferred, .optimizer = optimizer, .wide = true, .rates = true, .completep = true};
       setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
       if (deferred) setting.parallel.mirrors_on = MirrorPlace::kCpu;
       Fleet fleet(setting);

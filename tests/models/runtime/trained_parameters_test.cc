@@ -47,6 +47,20 @@ TEST_F(TrainedParametersTest, TheFirstPatternThatMatchesCounts) {
   }
 }
 
+TEST_F(TrainedParametersTest, FactorsAreTimesThoseOfTheParametrization) {
+  for (const char* optimizer : {"adamw", "muon"}) {
+    const double hidden = optimizer == std::string("muon") ? 0.5 : 0.25;
+    const auto specs = ParametersOf(
+        ConfigOf({"model.parametrization=mup", "model.base_hidden_size=8", absl::StrCat("optimizer.name=", optimizer),
+                  "optimizer.lr_factors=['*.mlp.*=4', 'embedding.*=3']"}));
+    EXPECT_EQ(specs.at("blocks.0.mlp.down.weight").lr_factor, 4 * hidden);
+    EXPECT_EQ(specs.at("blocks.0.mlp.down.weight").decay_factor, 1 / hidden);
+    EXPECT_EQ(specs.at("blocks.0.attention.out.weight").lr_factor, hidden);
+    EXPECT_EQ(specs.at("embedding.tokens.weight").lr_factor, 3);
+    EXPECT_EQ(specs.at("head.weight").lr_factor, 0.25);
+  }
+}
+
 TEST_F(TrainedParametersTest, LayersBelowTheHeadAreSlower) {
   const auto specs =
       ParametersOf(ConfigOf({"model.num_layers=3", "optimizer.layer_decay=0.5", "optimizer.lr_factors=['*.mlp.*=4']"}));

@@ -701,6 +701,35 @@ TEST_F(TrainTest, AParametrizedModelIsSavedAsItComputes) {
   EXPECT_EQ(RunHoldfast({"compare", Path("a"), Path("c")}).exit_code, 1);
 }
 
+TEST_F(TrainTest, CheckWidthTellsParametrizationsApart) {
+  const auto check = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"check-width", Path("config.yaml")};
+    for (const char* key : {"optimizer.lr=0.002", "model.tie_embeddings=true"}) {
+      arguments.insert(arguments.end(), {"--set", key});
+    }
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunHoldfast(arguments);
+  };
+  const std::vector<std::string> mup = {"--set", "model.parametrization=mup", "--set", "model.base_hidden_size=64"};
+  std::vector<std::string> good = mup;
+  good.insert(good.end(), {"--out", Path("pictures")});
+  const CommandResult passes = check(good);
+  EXPECT_EQ(passes.exit_code, 0) << passes.output;
+  EXPECT_THAT(passes.output, HasSubstr("pass: every slope is within 0.05"));
+  EXPECT_THAT(ReadAll(directory_ / "pictures/widths.svg"), HasSubstr("stream, half way"));
+  EXPECT_FALSE(fs::exists(directory_ / "pictures/depths.svg"));
+  const CommandResult fails = check({});
+  EXPECT_EQ(fails.exit_code, 1) << fails.output;
+  EXPECT_THAT(fails.output, ContainsRegex("logits .*fail\n"));
+  EXPECT_THAT(fails.output, HasSubstr("fail: not every slope is within 0.05"));
+
+  const CommandResult uneven = check({"--widths", "32,40"});
+  EXPECT_EQ(uneven.exit_code, 2);
+  EXPECT_THAT(uneven.output, HasSubstr("hidden_size 40: model.num_kv_heads 2 of hidden_size 32 would become 2.5"));
+  EXPECT_THAT(check({"--depths", "3,3"}).output, HasSubstr("error: --depths: a slope takes two sizes"));
+  EXPECT_EQ(check({"--widths", "32,0"}).exit_code, 2);
+}
+
 // A worker fails with the cause, which the console says, and the run waits for one that can go on; it is not a crash.
 TEST_F(TrainTest, AFileThatIsCutShortWhileTrainingIsNamedAndTheRunCanBeStopped) {
   setenv("HOLDFAST_TEST_SLOWDOWN_MS", "5", 1);

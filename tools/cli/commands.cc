@@ -1,6 +1,7 @@
 #include "tools/cli/commands.h"
 
 #include "tools/cli/agent_command.h"
+#include "tools/cli/check_width_command.h"
 #include "tools/cli/ckpt_command.h"
 #include "tools/cli/compare_command.h"
 #include "tools/cli/coordinator_command.h"
@@ -20,6 +21,8 @@ void AddCommands(CLI::App& app, CommandBody& body) {
   app.require_subcommand(1);
   AddCommand<TrainCommand>(app, body, "train", "Train a model as a config file says");
   AddCommand<ValidateCommand>(app, body, "validate", "Check a config and print what it means");
+  AddCommand<CheckWidthCommand>(app, body, "check-width",
+                                "Check that activations change alike in models of any width and depth");
   AddCommand<TuneCommand>(app, body, "tune", "Find the fastest matrix products of a config on this GPU");
   CLI::App* data = app.add_subcommand("data", "Make and look at token files");
   data->require_subcommand(1);

@@ -111,7 +111,7 @@ void PrintParametrization(const ModelConfig& model, OptimizerKind optimizer) {
                {ParameterRole::kBranchBias, "biases that end a branch", model.bias},
                {ParameterRole::kFinalNorm, "final norm", true},
                {ParameterRole::kHead, "head", !model.tie_embeddings}};
-  std::printf("parametrization %s: times what it is for the base model\n", Name(model.parametrization));
+  std::printf("parametrization %s: times what a standard model has\n", Name(model.parametrization));
   PrintRow("", absl::StrFormat("%-12s %-12s %-12s %s", "init", "lr", "weight decay", "eps"));
   for (const auto& [role, name, there] : kinds) {
     if (!there) continue;

@@ -23,8 +23,7 @@ void Blame::Add(const World& world, int reporter, const FailureMessage& failure)
 
 Blame::Verdict Blame::Conclude(const World& world) {
   const bool at_home = named_.empty();
-  // One who fails alone and names nobody has its trouble at home.
-  if (named_.empty() && reporters_.size() == 1) named_[world.members[static_cast<size_t>(reporters_[0])].id] = 1;
+  if (IsAtHome()) named_[world.members[static_cast<size_t>(reporters_[0])].id] = 1;
   std::map<WorkerId, int64_t> worlds;
   Verdict verdict{.culprit = {}, .cause = cause_, .at_home = at_home};
   std::tuple<int64_t, int64_t, int> worst;

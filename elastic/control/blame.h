@@ -27,6 +27,8 @@ class Blame {
   };
   /// Ends the world at hand.
   Verdict Conclude(const World& world);
+  /// Whether so far one member failed by itself and named nobody: no file descriptors, no memory, a full disk.
+  bool IsAtHome() const { return named_.empty() && reporters_.size() == 1; }
   /// Ends the world at hand; somebody was seen to be lost, so that what was reported says nothing.
   void Drop();
   /// A step was committed: all is well.

@@ -116,7 +116,8 @@ void Coordinator::RetryFailed() {
     return worker.rank < 0 || open_->rank(worker.rank).failed || worker.heard > since;
   });
   if (!all_live && now_ - since < limit) return;
-  if (!open_->links_are_known && TriesLinks()) return;
+  // What a worker lacks looks like cut links to those that try to reach it.
+  if (!open_->links_are_known && !blame_.IsAtHome() && TriesLinks()) return;
   SuspectAbsent(*open_, since - open_->published >= milliseconds(options_.elastic.collective_timeout_ms), &blame_);
   const Blame::Verdict verdict = blame_.Conclude(open_->world);
   if (blame_.failed_worlds() >= kMaxFailedWorlds) {

@@ -117,12 +117,18 @@ Axis MakeAxis(const std::vector<Curve>& curves, bool vertical, bool log, int max
             .high = -std::numeric_limits<double>::infinity(),
             .log = log,
             .ticks = {}};
-  for (const Curve& curve : curves) {
-    for (const double value : vertical ? curve.y : curve.x) {
+  const auto include = [&axis](const std::vector<double>& values) {
+    for (const double value : values) {
       if (!axis.Shows(value)) continue;
       axis.low = std::min(axis.low, value);
       axis.high = std::max(axis.high, value);
     }
+  };
+  for (const Curve& curve : curves) {
+    include(vertical ? curve.y : curve.x);
+    if (!vertical) continue;
+    include(curve.low);
+    include(curve.high);
   }
   if (axis.low > axis.high) {
     axis.low = log ? 1 : 0;

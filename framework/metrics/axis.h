@@ -18,8 +18,8 @@ struct Axis {
   std::string Label(double tick) const;
 };
 
-/// The axis over the values of `curves` that can be shown: of Curve::x or, if `vertical`, of Curve::y. At most about
-/// `max_ticks` ticks.
+/// The axis over the values of `curves` that can be shown: of Curve::x or, if `vertical`, of Curve::y and of bands.
+/// At most about `max_ticks` ticks.
 Axis MakeAxis(const std::vector<Curve>& curves, bool vertical, bool log, int max_ticks);
 
 struct PlotPoint {

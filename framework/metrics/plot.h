@@ -8,13 +8,16 @@ namespace holdfast {
 
 struct Curve {
   std::string label;
-  std::vector<double> x, y;  // same length; non-finite points are gaps
-  bool points = false;       // draw markers as well as the line
+  std::vector<double> x, y;                 // same length; non-finite points are gaps
+  bool points = false;                      // draw markers
+  bool line = true;                         // and a line
+  std::vector<double> low = {}, high = {};  // as long as y, or empty: a band around the line, in SVG alone
+  int color = -1;                           // curves of one number have one colour; -1: one for each place in the list
 };
 
 struct PlotOptions {
   std::string title, x_label, y_label;
-  bool log_y = false;
+  bool log_y = false, log_x = false;
 };
 
 std::string PlotSvg(const std::vector<Curve>& curves, const PlotOptions& options);

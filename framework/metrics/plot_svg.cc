@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string>
@@ -64,12 +65,30 @@ void AppendAxes(std::string& svg, const Axis& x, const Axis& y, const PlotOption
              absl::StrFormat("text-anchor=\"middle\" transform=\"translate(18 %.0f) rotate(-90)\"", PixelY(0.5)));
 }
 
+const char* ColorOf(const std::vector<Curve>& curves, size_t i) {
+  const size_t color = curves[i].color < 0 ? i : static_cast<size_t>(curves[i].color);
+  return kCurveColors[color % kCurveColors.size()];
+}
+
+/// From the first to the last point along the upper edge, and back along the lower one.
+void AppendBand(std::string& svg, const Curve& curve, const Axis& x, const Axis& y, const char* color) {
+  std::string forth, back;
+  for (size_t i = 0; i < std::min({curve.x.size(), curve.low.size(), curve.high.size()}); ++i) {
+    if (!x.Shows(curve.x[i]) || !y.Shows(curve.low[i]) || !y.Shows(curve.high[i])) continue;
+    const double at = PixelX(x.Position(curve.x[i]));
+    absl::StrAppendFormat(&forth, "%s%.1f %.1f", forth.empty() ? "M" : "L", at, PixelY(y.Position(curve.high[i])));
+    back = absl::StrFormat("L%.1f %.1f", at, PixelY(y.Position(curve.low[i]))) + back;
+  }
+  if (forth.empty()) return;
+  absl::StrAppendFormat(&svg, "<path d=\"%s%sZ\" fill=\"%s\" fill-opacity=\"0.18\"/>\n", forth, back, color);
+}
+
 void AppendCurve(std::string& svg, const Curve& curve, const Axis& x, const Axis& y, const char* color) {
   std::string path, markers;
   for (const auto& segment : Segments(curve, x, y, kInnerWidth)) {
     const char* command = "M";
     for (const PlotPoint& point : segment) {
-      absl::StrAppendFormat(&path, "%s%.1f %.1f", command, PixelX(point.x), PixelY(point.y));
+      if (curve.line) absl::StrAppendFormat(&path, "%s%.1f %.1f", command, PixelX(point.x), PixelY(point.y));
       command = "L";
       if (curve.points || segment.size() == 1) {  // a point between two gaps has no line
         absl::StrAppendFormat(&markers, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"/>\n", PixelX(point.x),
@@ -77,9 +96,11 @@ void AppendCurve(std::string& svg, const Curve& curve, const Axis& x, const Axis
       }
     }
   }
-  absl::StrAppendFormat(&svg,
-                        "<path d=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"1.6\" stroke-linejoin=\"round\"/>\n",
-                        path, color);
+  if (curve.line) {
+    absl::StrAppendFormat(
+        &svg, "<path d=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"1.6\" stroke-linejoin=\"round\"/>\n", path,
+        color);
+  }
   if (!markers.empty()) absl::StrAppendFormat(&svg, "<g fill=\"%s\">\n%s</g>\n", color, markers);
 }
 
@@ -90,8 +111,10 @@ void AppendLegend(std::string& svg, const std::vector<Curve>& curves) {
     if (curves[i].label.empty()) continue;
     AppendText(svg, x, 26, curves[i].label, "text-anchor=\"end\"");
     x -= 7.2 * static_cast<double>(curves[i].label.size()) + 8;
-    const char* color = kCurveColors[i % kCurveColors.size()];
-    absl::StrAppendFormat(&svg, "<path d=\"M%.0f 22h-18\" stroke=\"%s\" stroke-width=\"2.4\"/>\n", x, color);
+    const char* color = ColorOf(curves, i);
+    if (curves[i].line) {
+      absl::StrAppendFormat(&svg, "<path d=\"M%.0f 22h-18\" stroke=\"%s\" stroke-width=\"2.4\"/>\n", x, color);
+    }
     if (curves[i].points)
       absl::StrAppendFormat(&svg, "<circle cx=\"%.0f\" cy=\"22\" r=\"3.5\" fill=\"%s\"/>\n", x - 9, color);
     x -= 18 + 18;
@@ -101,14 +124,15 @@ void AppendLegend(std::string& svg, const std::vector<Curve>& curves) {
 }  // namespace
 
 std::string PlotSvg(const std::vector<Curve>& curves, const PlotOptions& options) {
-  const Axis x = MakeAxis(curves, /*vertical=*/false, /*log=*/false, 8);
+  const Axis x = MakeAxis(curves, /*vertical=*/false, options.log_x, 8);
   const Axis y = MakeAxis(curves, /*vertical=*/true, options.log_y, 7);
   std::string svg = absl::StrFormat(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" "
       "font-family=\"system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif\" font-size=\"13\" fill=\"%s\">\n",
       kWidth, kHeight, kWidth, kHeight, kTextColor);
   AppendAxes(svg, x, y, options);
-  for (size_t i = 0; i < curves.size(); ++i) AppendCurve(svg, curves[i], x, y, kCurveColors[i % kCurveColors.size()]);
+  for (size_t i = 0; i < curves.size(); ++i) AppendBand(svg, curves[i], x, y, ColorOf(curves, i));
+  for (size_t i = 0; i < curves.size(); ++i) AppendCurve(svg, curves[i], x, y, ColorOf(curves, i));
   AppendLegend(svg, curves);
   return svg + "</svg>\n";
 }

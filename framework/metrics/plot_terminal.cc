@@ -87,7 +87,7 @@ class TerminalPlot {
         y_(MakeAxis(curves, /*vertical=*/true, options.log_y, std::max(3, 2 * rows_ / 5))) {
     for (const double tick : y_.ticks) label_width_ = std::max(label_width_, static_cast<int>(y_.Label(tick).size()));
     columns_ = columns - label_width_ - 2;
-    x_ = MakeAxis(curves, /*vertical=*/false, /*log=*/false, std::max(2, columns_ / 12));
+    x_ = MakeAxis(curves, /*vertical=*/false, options.log_x, std::max(2, columns_ / 12));
   }
 
   std::string Draw() const {
@@ -119,7 +119,8 @@ class TerminalPlot {
       for (const auto& segment : Segments(curves_[i], x_, y_, 2 * columns_)) {
         // A curve with markers that is not in dots shows the markers alone: its line would hide the others.
         for (size_t p = 0; p < segment.size(); ++p) {
-          const PlotPoint& from = segment[p == 0 || (curves_[i].points && !InDots(i)) ? p : p - 1];
+          const bool alone = !curves_[i].line || (curves_[i].points && !InDots(i));
+          const PlotPoint& from = segment[p == 0 || alone ? p : p - 1];
           if (InDots(i)) {
             canvas.DotLine(from, segment[p]);
           } else {

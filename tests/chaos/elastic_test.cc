@@ -204,5 +204,50 @@ TEST_F(Elastic, WorkersRaiseTheirLimitOnOpenFiles) {
   EXPECT_EQ(process->ExitCode(), 143);
 }
 
+// A worker of four may open no file and no socket more, so it can enter no other world. When another is killed it is
+// named, the run continues with those that can, and it comes back as a process of its own.
+TEST_F(Elastic, AWorkerWithoutFileDescriptorsIsReplaced) {
+  const auto process = Train(4, {"parallel.mirrors=2"}, {kSlow});
+  const int starved = PidOf(*process, 2, 4), killed = PidOf(*process, 1, 4);
+  ASSERT_TRUE(WaitForStep(*process, Run(), 5));
+  const rlimit none{.rlim_cur = 3, .rlim_max = 3};
+  ASSERT_EQ(prlimit(starved, RLIMIT_NOFILE, &none, nullptr), 0);
+  ASSERT_EQ(kill(killed, SIGKILL), 0);
+  ASSERT_TRUE(WaitUntil(*process, Run(), [&](const RunView& view) {
+    return view.world_size == 4 && std::none_of(view.workers.begin(), view.workers.end(), [&](const WorkerView& w) {
+             return w.pid == starved || w.pid == killed;
+           });
+  }));
+  ASSERT_TRUE(WaitForStep(*process, Run(), CommittedSteps(Run()) + 10));
+  process->Signal(SIGTERM);
+  EXPECT_EQ(process->ExitCode(), 143);
+  const auto lost = Events(Run(), "worker_lost");
+  EXPECT_TRUE(std::any_of(lost.begin(), lost.end(), [](const nlohmann::json& event) {
+    return event["worker"] == "local/2" && event.dump().find("Too many open files") != std::string::npos;
+  }));
+  EXPECT_TRUE(Events(Run(), "rewind").empty());
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
+}
+
+// Of two, the other is killed: nobody else has the state, so it stays, and the run continues when it can open files
+// again.
+TEST_F(Elastic, AWorkerWithoutFileDescriptorsThatAloneHasTheStateIsWaitedFor) {
+  const auto process = Train(2, {"parallel.mirrors=1"}, {kSlow});
+  const int starved = PidOf(*process, 1, 2), killed = PidOf(*process, 0, 2);
+  ASSERT_TRUE(WaitForStep(*process, Run(), 5));
+  rlimit before{};
+  ASSERT_EQ(prlimit(starved, RLIMIT_NOFILE, nullptr, &before), 0);
+  const rlimit none{.rlim_cur = 3, .rlim_max = before.rlim_max};
+  ASSERT_EQ(prlimit(starved, RLIMIT_NOFILE, &none, nullptr), 0);
+  ASSERT_EQ(kill(killed, SIGKILL), 0);
+  ASSERT_TRUE(WaitForEvents(*process, Run(), "step_failed", 5));
+  ASSERT_EQ(prlimit(starved, RLIMIT_NOFILE, &before, nullptr), 0);
+  ASSERT_TRUE(WaitForStep(*process, Run(), CommittedSteps(Run()) + 10));
+  process->Signal(SIGTERM);
+  EXPECT_EQ(process->ExitCode(), 143);
+  EXPECT_TRUE(Events(Run(), "rewind").empty());
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
+}
+
 }  // namespace
 }  // namespace holdfast::chaos

@@ -65,6 +65,16 @@ std::string ReadAll(const std::filesystem::path& path) {
   return text.str();
 }
 
+std::vector<std::string> CommandsOf(const std::string& page) {
+  const std::string begin = "```bash\n", end = "\n```";
+  std::vector<std::string> blocks;
+  for (size_t at = page.find(begin); at != std::string::npos; at = page.find(begin, at)) {
+    at += begin.size();
+    blocks.push_back(page.substr(at, page.find(end, at) - at));
+  }
+  return blocks;
+}
+
 void WriteAll(const std::filesystem::path& path, const std::string& text) {
   std::filesystem::create_directories(path.parent_path());
   std::ofstream(path, std::ios::binary) << text;

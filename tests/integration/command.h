@@ -34,6 +34,8 @@ class Command {
 };
 
 std::string ReadAll(const std::filesystem::path& path);
+/// The blocks of a page that begin with ```bash.
+std::vector<std::string> CommandsOf(const std::string& page);
 /// Makes the directories on the way.
 void WriteAll(const std::filesystem::path& path, const std::string& text);
 

@@ -15,17 +15,6 @@ namespace {
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-/// The blocks of a page that begin with ```bash.
-std::vector<std::string> CommandsOf(const std::string& page) {
-  const std::string begin = "```bash\n", end = "\n```";
-  std::vector<std::string> blocks;
-  for (size_t at = page.find(begin); at != std::string::npos; at = page.find(begin, at)) {
-    at += begin.size();
-    blocks.push_back(page.substr(at, page.find(end, at) - at));
-  }
-  return blocks;
-}
-
 TEST_F(TinyRuns, TheCommandsOfThePageWork) {
   fs::create_directory(directory_ / "corpus");
   fs::rename(Path("train.bin"), Path("corpus/kjv_train.bin"));

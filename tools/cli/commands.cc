@@ -9,6 +9,7 @@
 #include "tools/cli/eval_command.h"
 #include "tools/cli/model_command.h"
 #include "tools/cli/sample_command.h"
+#include "tools/cli/scaling_command.h"
 #include "tools/cli/status_command.h"
 #include "tools/cli/train_command.h"
 #include "tools/cli/tune_command.h"
@@ -36,6 +37,13 @@ void AddCommands(CLI::App& app, CommandBody& body) {
   model->require_subcommand(1);
   AddCommand<ModelUpcycleCommand>(*model, body, "upcycle", "Make a model with experts of a dense one");
   AddCommand<CompareCommand>(app, body, "compare", "Compare two runs bit by bit and print the first step that differs");
+  CLI::App* scaling = app.add_subcommand("scaling", "Fit scaling laws to runs, and predict runs by them");
+  scaling->require_subcommand(1);
+  AddCommand<ScalingFitCommand>(*scaling, body, "fit", "Fit a law of the loss over model size and tokens");
+  AddCommand<ScalingOptimumCommand>(*scaling, body, "optimum", "Print the best model size and tokens for a budget");
+  AddCommand<ScalingNextCommand>(*scaling, body, "next", "Print the next runs that make a prediction more certain");
+  AddCommand<ScalingPredictCommand>(*scaling, body, "predict", "Predict the loss of a config before it is run");
+  AddCommand<ScalingCompareCommand>(*scaling, body, "compare", "Print how far off a prediction was");
   AddCkptCommand(app, body);
   AddCommand<CoordinatorCommand>(app, body, "coordinator",
                                  "Coordinate a run over several machines; the same command resumes it");

@@ -41,6 +41,7 @@ endif()
 
 find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
+find_package(Eigen3 REQUIRED NO_MODULE)
 find_package(nlohmann_json REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(CLI11 REQUIRED)
@@ -70,6 +71,9 @@ endfunction()
 holdfast_bundle(Abseil absl::status absl::statusor absl::span absl::strings absl::str_format absl::time absl::function_ref
                 absl::flat_hash_map absl::inlined_vector)
 holdfast_bundle(Highway PkgConfig::HWY)
+holdfast_bundle(Eigen Eigen3::Eigen)
+# For matrices of a few elements, where GCC 12 sees vectors beyond their ends.
+target_compile_definitions(holdfast_bundle_Eigen INTERFACE EIGEN_DONT_VECTORIZE)
 holdfast_bundle(Json nlohmann_json::nlohmann_json)
 holdfast_bundle(Threads Threads::Threads)
 holdfast_bundle(Yaml yaml-cpp)

@@ -184,5 +184,45 @@ TEST(PlotSvg, IsSmallHoweverLongTheRun) {
   EXPECT_LT(PlotSvg({Line(noisy)}, {.title = "", .x_label = "", .y_label = ""}).size(), 60000u);
 }
 
+TEST(PlotSvg, ABandIsDrawnAroundItsLineAndBelongsToTheAxis) {
+  Curve curve = Line({2, 3});
+  curve.low = {1, 2};
+  curve.high = {4, 9};
+  const Axis y = MakeAxis({curve}, true, false, 5);
+  EXPECT_LE(y.low, 1);
+  EXPECT_GE(y.high, 9);
+  const std::string svg = PlotSvg({curve}, {.title = "t", .x_label = "", .y_label = ""});
+  // Its upper edge from left to right, then the lower one back: four corners.
+  const size_t band = svg.find("fill-opacity");
+  ASSERT_NE(band, std::string::npos);
+  const std::string path = svg.substr(svg.rfind("<path", band), band - svg.rfind("<path", band));
+  EXPECT_EQ(std::count(path.begin(), path.end(), 'L'), 3) << path;
+  EXPECT_THAT(path, HasSubstr("Z"));
+  curve.high.clear();
+  EXPECT_THAT(PlotSvg({curve}, {.title = "t", .x_label = "", .y_label = ""}), Not(HasSubstr("fill-opacity")));
+}
+
+TEST(PlotSvg, PointsWithoutALineAndCurvesOfOneColour) {
+  Curve points = Line({1, 5, 2});
+  points.points = true;
+  points.line = false;
+  points.color = 1;
+  Curve line = Line({1, 2, 3});
+  line.color = 1;
+  const std::string svg = PlotSvg({points, line}, {.title = "t", .x_label = "", .y_label = ""});
+  EXPECT_THAT(svg, HasSubstr("<circle"));
+  EXPECT_THAT(svg, HasSubstr("stroke=\"#f97316\""));
+  EXPECT_THAT(svg, HasSubstr("<g fill=\"#f97316\">"));
+  EXPECT_THAT(PlotSvg({points}, {.title = "t", .x_label = "", .y_label = ""}), Not(HasSubstr("stroke-linejoin")));
+}
+
+TEST(PlotSvg, ALogarithmicHorizontalAxis) {
+  Curve curve{.label = "", .x = {1, 10, 100}, .y = {1, 2, 3}, .points = true};
+  const std::string log = PlotSvg({curve}, {.title = "", .x_label = "", .y_label = "", .log_x = true}),
+                    linear = PlotSvg({curve}, {.title = "", .x_label = "", .y_label = ""});
+  EXPECT_THAT(log, HasSubstr("<circle cx=\"424.0\""));  // in the middle of the 712 pixels from 68
+  EXPECT_THAT(linear, Not(HasSubstr("<circle cx=\"424.0\"")));
+}
+
 }  // namespace
 }  // namespace holdfast

@@ -1,0 +1,79 @@
+#include "framework/scaling/hyperparameter_law.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace holdfast {
+namespace {
+
+const std::optional<double>& ValueOf(const Observation& run, Hyperparameter which) {
+  return which == Hyperparameter::kLearningRate ? run.learning_rate : run.batch_tokens;
+}
+
+bool Alike(double a, double b) { return std::abs(a - b) <= 1e-3 * std::max(a, b); }
+
+bool Alike(const RunSize& a, const RunSize& b) {
+  return Alike(a.parameters, b.parameters) && Alike(a.active, b.active) && Alike(a.tokens, b.tokens);
+}
+
+struct Group {
+  RunSize size;
+  std::map<double, double> losses;  // by value, the lowest
+};
+
+std::vector<Group> GroupsOf(absl::Span<const Observation> runs, Hyperparameter which) {
+  std::vector<Group> groups;
+  for (const Observation& run : runs) {
+    const std::optional<double>& value = ValueOf(run, which);
+    if (!value.has_value()) continue;
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return Alike(g.size, run.size); });
+    if (group == groups.end()) group = groups.insert(groups.end(), {.size = run.size, .losses = {}});
+    const auto [loss, is_new] = group->losses.emplace(*value, run.loss);
+    if (!is_new) loss->second = std::min(loss->second, run.loss);
+  }
+  return groups;
+}
+
+std::optional<BestOfSize> BestOf(const Group& group) {
+  BestOfSize best{.size = group.size, .tried = {}, .losses = {}};
+  std::vector<double> logs;
+  for (const auto& [value, loss] : group.losses) {
+    logs.push_back(std::log(value));
+    best.tried.push_back(value);
+    best.losses.push_back(loss);
+  }
+  const std::optional<Parabola> parabola = FitParabola(logs, best.losses);
+  if (!parabola.has_value()) return std::nullopt;
+  best.best = std::exp(parabola->x_min);
+  best.loss = parabola->y_min;
+  best.inside = parabola->x_min >= logs.front() && parabola->x_min <= logs.back();
+  return best;
+}
+
+}  // namespace
+
+const char* NameOf(Hyperparameter which) {
+  return which == Hyperparameter::kLearningRate ? "learning_rate" : "batch_tokens";
+}
+
+HyperparameterLaw FindHyperparameterLaw(absl::Span<const Observation> runs, Hyperparameter which) {
+  HyperparameterLaw found;
+  for (const Group& group : GroupsOf(runs, which)) {
+    if (auto best = BestOf(group); best.has_value()) found.sizes.push_back(*std::move(best));
+  }
+  std::vector<std::vector<double>> over_both, over_size;
+  std::vector<double> values;
+  for (const BestOfSize& size : found.sizes) {
+    if (!size.inside) continue;
+    over_both.push_back({size.size.active, size.size.tokens});
+    over_size.push_back({size.size.active});
+    values.push_back(size.best);
+  }
+  if (values.size() >= 3) found.law = FitPowerLaw(over_both, values);
+  found.over_tokens = found.law.has_value();
+  if (!found.law.has_value() && values.size() >= 2) found.law = FitPowerLaw(over_size, values);
+  return found;
+}
+
+}  // namespace holdfast

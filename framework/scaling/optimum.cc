@@ -1,0 +1,71 @@
+#include "framework/scaling/optimum.h"
+
+#include <cmath>
+
+#include "absl/strings/str_format.h"
+
+namespace holdfast {
+namespace {
+
+/// The exponents of the term in N and of the term in D.
+struct TwoExponents {
+  double active, tokens;
+};
+TwoExponents ExponentsOf(const Law& law) {
+  const LawShape& shape = ShapeOf(law.form);
+  TwoExponents two{};
+  for (const LawTerm& term : shape.terms) {
+    if (term.active >= 0) two.active = law.exponents[static_cast<size_t>(term.active)];
+    if (term.tokens >= 0) two.tokens = law.exponents[static_cast<size_t>(term.tokens)];
+    if (term.tokens == kPowerOne) two.tokens = 1;
+  }
+  return two;
+}
+
+RunSize OptimalSize(const Law& law, double flops, double ratio) {
+  const LawShape& shape = ShapeOf(law.form);
+  const auto [a, b] = ExponentsOf(law);
+  double log_active_term = 0, log_tokens_term = 0;  // at N = 1, D = 1
+  for (size_t k = 0; k < shape.terms.size(); ++k) {
+    const LawTerm& term = shape.terms[k];
+    if (term.active >= 0) {
+      log_active_term = law.log_coefficients[k];
+      if (term.ratio >= 0) log_active_term -= law.exponents[static_cast<size_t>(term.ratio)] * std::log(ratio);
+    }
+    if (term.tokens != kNoFactor) log_tokens_term = law.log_coefficients[k];
+  }
+  const double log_product = std::log(flops / 6);  // of N and D
+  const double log_active = (std::log(a / b) + log_active_term - log_tokens_term + b * log_product) / (a + b);
+  const double active = std::exp(log_active);
+  return {.parameters = active * ratio, .active = active, .tokens = std::exp(log_product - log_active)};
+}
+
+}  // namespace
+
+double AllocationExponent(const Law& law) {
+  const auto [a, b] = ExponentsOf(law);
+  return b / (a + b);
+}
+
+absl::StatusOr<Optimum> OptimumFor(const Fit& fit, double flops, double ratio) {
+  if (!(flops > 0 && flops < 1e60 && ratio >= 1 && ratio < 1e6)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "a budget has to be a positive number of FLOPs, and all parameters at least the active ones, not %g and %g "
+        "times",
+        flops, ratio));
+  }
+  const RunSize size = OptimalSize(fit.law, flops, ratio);
+  if (!(size.active >= 1 && size.tokens >= 1)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "this fit has no optimum for %g FLOPs: it would be %g parameters and %g tokens, as a term is as good as 0",
+        flops, size.active, size.tokens));
+  }
+  Optimum optimum{
+      .flops = flops, .size = size, .loss = fit.law.Loss(size), .active = {}, .tokens = {}, .loss_interval = {}};
+  optimum.active = fit.IntervalOf([&](const Law& law) { return OptimalSize(law, flops, ratio).active; });
+  optimum.tokens = fit.IntervalOf([&](const Law& law) { return OptimalSize(law, flops, ratio).tokens; });
+  optimum.loss_interval = fit.IntervalOf([&](const Law& law) { return law.Loss(OptimalSize(law, flops, ratio)); });
+  return optimum;
+}
+
+}  // namespace holdfast

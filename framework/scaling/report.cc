@@ -1,0 +1,88 @@
+#include "framework/scaling/report.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace holdfast {
+
+Table ValuesTable(const Fit& fit) {
+  Table table{.name = "values", .columns = {"value", "fitted", "low", "high"}, .rows = {}};
+  const std::vector<NamedValue> values = ValuesOf(fit.law);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Interval interval = fit.IntervalOf([i](const Law& law) { return ValuesOf(law)[i].value; });
+    table.rows.push_back({values[i].name, values[i].value, interval.low, interval.high});
+  }
+  const Interval share = fit.IntervalOf(AllocationExponent);
+  table.rows.push_back({"N ~ C^p: p", AllocationExponent(fit.law), share.low, share.high});
+  return table;
+}
+
+Table RunsTable(const Fit& fit) {
+  Table table{
+      .name = "runs",
+      .columns = {"name", "parameters", "active_parameters", "tokens", "flops", "loss", "fitted", "log_residual"},
+      .rows = {}};
+  const std::vector<double> residuals = fit.Residuals();
+  for (size_t i = 0; i < fit.runs.size(); ++i) {
+    const Observation& run = fit.runs[i];
+    table.rows.push_back({run.name, run.size.parameters, run.size.active, run.size.tokens, run.flops, run.loss,
+                          fit.law.Loss(run.size), residuals[i]});
+  }
+  return table;
+}
+
+Table OptimumTable(absl::Span<const Optimum> optima) {
+  Table table{.name = "optimum",
+              .columns = {"flops", "active_parameters", "low", "high", "tokens", "tokens_low", "tokens_high", "loss",
+                          "loss_low", "loss_high"},
+              .rows = {}};
+  for (const Optimum& o : optima) {
+    table.rows.push_back({o.flops, o.size.active, o.active.low, o.active.high, o.size.tokens, o.tokens.low,
+                          o.tokens.high, o.loss, o.loss_interval.low, o.loss_interval.high});
+  }
+  return table;
+}
+
+Table IsoflopTable(const IsoflopCurves& curves) {
+  Table table{.name = "isoflop",
+              .columns = {"flops", "runs", "best_active_parameters", "best_tokens", "loss", "note"},
+              .rows = {}};
+  for (const IsoflopCurve& curve : curves.curves) {
+    table.rows.push_back({curve.flops, static_cast<double>(curve.runs.size()), curve.best_active(),
+                          curve.flops / 6 / curve.best_active(), curve.loss.y_min,
+                          curve.lowest_is_inside ? "" : "not between the models that were trained: not used"});
+  }
+  return table;
+}
+
+Table HyperparameterTable(const HyperparameterLaw& law, Hyperparameter which) {
+  Table table{.name = NameOf(which),
+              .columns = {"active_parameters", "tokens", absl::StrCat("best_", NameOf(which)), "loss", "tried", "note"},
+              .rows = {}};
+  for (const BestOfSize& size : law.sizes) {
+    table.rows.push_back({size.size.active, size.size.tokens, size.best, size.loss,
+                          static_cast<double>(size.tried.size()),
+                          size.inside ? "" : "not between the values that were tried: not used"});
+  }
+  return table;
+}
+
+Table NextRunTable(absl::Span<const NextRun> runs) {
+  Table table{.name = "next",
+              .columns = {"parameters", "active_parameters", "tokens", "flops", "narrows_by_percent"},
+              .rows = {}};
+  for (const NextRun& run : runs) {
+    table.rows.push_back({run.size.parameters, run.size.active, run.size.tokens, run.flops, 100 * run.narrowing});
+  }
+  return table;
+}
+
+std::string PowerLawText(const std::string& what, const PowerLaw& law, const std::vector<std::string>& of) {
+  std::string text = absl::StrFormat("%s = %.4g", what, std::exp(law.log_constant));
+  for (size_t k = 0; k < of.size(); ++k) absl::StrAppendFormat(&text, " %s^%.4g", of[k], law.exponents[k]);
+  return text;
+}
+
+}  // namespace holdfast

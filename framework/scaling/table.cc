@@ -1,0 +1,70 @@
+#include "framework/scaling/table.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "nlohmann/json.hpp"
+
+namespace holdfast {
+namespace {
+
+bool IsNumber(const Table::Cell& cell) { return std::holds_alternative<double>(cell); }
+
+std::string CellText(const Table::Cell& cell) {
+  return IsNumber(cell) ? absl::StrFormat("%.5g", std::get<double>(cell)) : std::get<std::string>(cell);
+}
+
+std::string CellCsv(const Table::Cell& cell) {
+  if (IsNumber(cell)) return absl::StrFormat("%.17g", std::get<double>(cell));
+  const std::string& text = std::get<std::string>(cell);
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
+}
+
+}  // namespace
+
+std::string Table::ToText() const {
+  std::vector<size_t> widths;
+  for (const std::string& column : columns) widths.push_back(column.size());
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], CellText(row[i]).size());
+  }
+  std::string text;
+  const auto append = [&](size_t i, const std::string& cell, bool right) {
+    const std::string room(widths[i] - cell.size(), ' ');
+    absl::StrAppend(&text, "  ", right ? room : cell, right ? cell : (i + 1 < columns.size() ? room : ""));
+  };
+  for (size_t i = 0; i < columns.size(); ++i) append(i, columns[i], !rows.empty() && IsNumber(rows[0][i]));
+  text += "\n";
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) append(i, CellText(row[i]), IsNumber(row[i]));
+    text += "\n";
+  }
+  return text;
+}
+
+std::string Table::ToCsv() const {
+  std::string csv = absl::StrCat(absl::StrJoin(columns, ","), "\n");
+  for (const auto& row : rows) {
+    absl::StrAppend(
+        &csv, absl::StrJoin(row, ",", [](std::string* out, const Cell& cell) { out->append(CellCsv(cell)); }), "\n");
+  }
+  return csv;
+}
+
+std::string Table::ToJson() const {
+  auto list = nlohmann::ordered_json::array();
+  for (const auto& row : rows) {
+    nlohmann::ordered_json object;
+    for (size_t i = 0; i < row.size(); ++i) {
+      std::visit([&](const auto& value) { object[columns[i]] = value; }, row[i]);
+    }
+    list.push_back(std::move(object));
+  }
+  return absl::StrCat(list.dump(1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace), "\n");
+}
+
+}  // namespace holdfast

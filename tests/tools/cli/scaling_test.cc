@@ -1,0 +1,225 @@
+// Proves the commands of `holdfast scaling`, without a process: what they write and read back, which runs are taken,
+// and what is refused: runs that have not ended, runs of another config than was predicted, bad files.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "elastic/coordinator/event_json.h"
+#include "framework/base/files.h"
+#include "framework/config/load.h"
+#include "framework/scaling/fit_file.h"
+#include "framework/scaling/prediction_file.h"
+#include "framework/storage/atomic_file.h"
+#include "models/families/families.h"
+#include "tests/framework/base/temporary_directory.h"
+#include "tools/cli/scaling_command.h"
+#include "tools/cli/scaling_runs.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string MessageOf(const absl::StatusOr<int>& result) { return std::string(result.status().message()); }
+
+class Scaling : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string csv = "parameters,tokens,loss,learning_rate\n";
+    for (const double n : {1e5, 3e5, 1e6, 3e6}) {
+      for (const double d : {1e6, 4e6, 2e7, 6e7}) {
+        absl::StrAppend(&csv, n, ",", d, ",", 1.5 + 60 / std::pow(n, 0.4) + 400 / std::pow(d, 0.4), ",\n");
+      }
+      for (const double factor : {0.5, 1.0, 2.0}) {  // a sweep of learning rates: two of three are not the best
+        absl::StrAppend(&csv, n, ",1e8,",
+                        1.5 + 60 / std::pow(n, 0.4) + 400 / std::pow(1e8, 0.4) + (factor == 1 ? 0 : 0.02), ",",
+                        factor * 2 * std::pow(n, -0.5), "\n");
+      }
+    }
+    Write("runs.csv", csv);
+    Write("config.yaml",
+          "run: {name: tiny}\n"
+          "model: {family: llama, vocab_size: 256, num_layers: 2, hidden_size: 32, num_heads: 4,\n"
+          "        num_kv_heads: 2, intermediate_size: 64, max_sequence_length: 32}\n"
+          "data: {train: [train.bin]}\n"
+          "batch: {sequence_length: 32, microbatch_size: 2, microbatches: 2}\n"
+          "train: {steps: 40, threads: 1}\n");
+  }
+
+  void Write(const std::string& name, const std::string& text) const {
+    ASSERT_TRUE(WriteFileAtomically(Path(name), text).ok());
+  }
+  std::string Path(const std::string& name) const { return directory_ / name; }
+  std::string Read(const std::string& name) const { return *ReadFile(Path(name), 1 << 24); }
+
+  ScalingFitCommand FitCommand(const std::string& out) const {
+    ScalingFitCommand fit;
+    fit.runs = {Path("runs.csv")};
+    fit.options.resamples = 50;
+    fit.out = Path(out);
+    fit.budgets = {1e15};
+    return fit;
+  }
+  absl::StatusOr<int> Predict(const std::vector<std::string>& overrides = {}) const {
+    ScalingPredictCommand predict;
+    predict.fit = Path("fit/fit.json");
+    predict.config.path = Path("config.yaml");
+    predict.config.overrides = overrides;
+    predict.out = Path("prediction.json");
+    return predict.Run();
+  }
+
+  /// What a run of the config leaves behind: `steps` of it, and how it ended.
+  void WriteRun(const std::string& name, int steps, const std::vector<RunEvent>& events,
+                const std::vector<std::string>& overrides = {}) const {
+    ConfigArguments arguments;
+    arguments.path = Path("config.yaml");
+    arguments.overrides = overrides;
+    const auto config = arguments.Load();
+    ASSERT_TRUE(config.ok()) << config.status();
+    const RunDirectory run(Path(name));
+    ASSERT_TRUE(run.Create(/*overwrite=*/false).ok());
+    std::string metrics, lines;
+    for (int step = 1; step <= steps; ++step) {
+      StepMetrics line;
+      line.step = step;
+      line.loss = step > 30 ? 2.0F : 9.0F;
+      line.tokens = step * 128;
+      absl::StrAppend(&metrics, line.ToJson(), "\n");
+    }
+    for (const RunEvent& event : events) absl::StrAppend(&lines, EventLine(1.7e9, event), "\n");
+    Write(name + "/config.yaml", PrintConfig(*config));
+    Write(name + "/metrics.jsonl", metrics);
+    Write(name + "/events.jsonl", lines);
+  }
+  static RunEvent Validated(int64_t step, double loss) {
+    event::Validation validation;
+    validation.step = step;
+    validation.loss = loss;
+    return validation;
+  }
+  absl::StatusOr<int> Compare(const std::string& run) const {
+    ScalingCompareCommand compare;
+    compare.prediction = Path("prediction.json");
+    compare.run_dir = Path(run);
+    return compare.Run();
+  }
+
+  const TemporaryDirectory directory_;
+};
+
+TEST_F(Scaling, FitWritesWhatItSays) {
+  ASSERT_EQ(FitCommand("fit").Run().value(), kExitDone);
+  const auto fit = ReadFit(Path("fit/fit.json"));
+  ASSERT_TRUE(fit.ok()) << fit.status();
+  EXPECT_NEAR(fit->law.exponents[0], 0.4, 0.01);
+  EXPECT_NEAR(fit->law.exponents[1], 0.4, 0.01);
+  EXPECT_EQ(fit->runs.size(), 28u);
+  EXPECT_THAT(Read("fit/values.csv"), StartsWith("value,fitted,low,high\nE,1."));
+  EXPECT_THAT(Read("fit/values.json"), HasSubstr("\"value\": \"b\""));
+  EXPECT_THAT(Read("fit/runs.csv"), HasSubstr("line 2,100000,100000,1000000,"));
+  EXPECT_THAT(Read("fit/optimum.csv"), HasSubstr("\n1000000000000000,"));
+  EXPECT_THAT(Read("fit/learning_rate.csv"), HasSubstr("\n1000000,100000000,0.00"));
+  for (const char* file : {"loss.svg", "frontier.svg"}) {
+    EXPECT_THAT(Read(absl::StrCat("fit/", file)), HasSubstr("fill-opacity"));
+  }
+}
+
+TEST_F(Scaling, EveryTimeTheSameBytes) {
+  ScalingFitCommand once = FitCommand("once"), again = FitCommand("again");
+  once.threads = 1;
+  again.threads = 5;
+  ASSERT_TRUE(once.Run().ok());
+  ASSERT_TRUE(again.Run().ok());
+  for (const auto& file : std::filesystem::directory_iterator(Path("once"))) {
+    const std::string name = file.path().filename().string();
+    EXPECT_EQ(Read("once/" + name), Read("again/" + name)) << name;
+  }
+}
+
+TEST_F(Scaling, FitRefusesBadFilesAndRuns) {
+  ScalingFitCommand fit = FitCommand("fit");
+  Write("bad.csv", "parameters,tokens,loss\n1e6,1e9,low\n");
+  fit.runs = {Path("bad.csv")};
+  EXPECT_THAT(MessageOf(fit.Run()), HasSubstr("bad.csv:2: loss 'low' is no number"));
+  fit.runs = {Path("none.csv")};
+  EXPECT_THAT(MessageOf(fit.Run()), HasSubstr("none.csv"));
+  std::filesystem::create_directory(Path("empty"));
+  fit.runs = {Path("empty")};
+  EXPECT_THAT(MessageOf(fit.Run()), HasSubstr("empty is no run"));
+  EXPECT_FALSE(std::filesystem::exists(Path("fit")));
+}
+
+TEST_F(Scaling, ARunSaysItsSizeAndWhereItEnded) {
+  WriteRun("validated", 40, {Validated(20, 3.0), Validated(40, 2.5), event::RunFinished{}});
+  const auto run = ReadFinishedRun(Path("validated"));
+  ASSERT_TRUE(run.ok()) << run.status();
+  // Embedding and head of 256 x 32; in a layer q, o of 32 x 32, k, v of 16 x 32, three of 64 x 32, two norms of 32.
+  EXPECT_EQ(run->observation.size.parameters, 2 * 8192 + 2 * (2 * 1024 + 2 * 512 + 3 * 2048 + 64) + 32);
+  EXPECT_EQ(run->observation.size.active, run->observation.size.parameters);
+  EXPECT_EQ(run->observation.size.tokens, 40 * 128);
+  EXPECT_EQ(run->observation.batch_tokens, 128);
+  EXPECT_GT(run->observation.flops, 6 * 9000.0 * 40 * 128);
+  EXPECT_EQ(run->observation.loss, 2.5);
+  EXPECT_EQ(run->loss_from, "validation after step 40");
+
+  WriteRun("not_validated", 40, {event::RunFinished{}});
+  const auto other = ReadFinishedRun(Path("not_validated"));
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(other->observation.loss, 2.0);
+  EXPECT_EQ(other->loss_from, "mean of training steps 31 to 40");
+}
+
+TEST_F(Scaling, ARunThatHasNotEndedIsRefused) {
+  WriteRun("half", 20, {Validated(20, 3.0)});
+  EXPECT_THAT(std::string(ReadFinishedRun(Path("half")).status().message()),
+              HasSubstr("half has not ended: 20 of 40 steps are done"));
+  WriteRun("resumed", 20, {event::RunFinished{}, event::RunStarted{}});
+  EXPECT_FALSE(ReadFinishedRun(Path("resumed")).ok());
+}
+
+TEST_F(Scaling, PredictThenCompare) {
+  ASSERT_TRUE(FitCommand("fit").Run().ok());
+  ASSERT_EQ(Predict().value(), kExitDone);
+  const auto saved = ReadPrediction(Path("prediction.json"));
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  EXPECT_EQ(saved->run_name, "tiny");
+  EXPECT_EQ(saved->size.tokens, 40 * 128);
+  EXPECT_EQ(saved->fit_digest, DigestOf(*ReadFit(Path("fit/fit.json"))));
+
+  const double predicted = saved->prediction.loss;
+  WriteRun("as_said", 40, {Validated(40, predicted), event::RunFinished{}}, {"train.threads=3", "run.name=other"});
+  EXPECT_EQ(Compare("as_said").value(), kExitDone);
+  WriteRun("worse", 40, {Validated(40, 2 * predicted), event::RunFinished{}});
+  EXPECT_EQ(Compare("worse").value(), kExitFailure);
+  WriteRun("other", 40, {Validated(40, predicted), event::RunFinished{}}, {"optimizer.lr=1e-5"});
+  const auto other = Compare("other");
+  EXPECT_TRUE(IsUsageError(other.status()));
+  EXPECT_THAT(MessageOf(other), HasSubstr("the prediction is for another config than that of"));
+  EXPECT_TRUE(IsUsageError(Compare("none").status()));
+}
+
+TEST_F(Scaling, NextAndOptimumOfAFit) {
+  ASSERT_TRUE(FitCommand("fit").Run().ok());
+  ScalingNextCommand next;
+  next.fit = Path("fit/fit.json");
+  next.parameters = 1e8;
+  next.tokens = 2e9;
+  next.flops_max = 1e16;
+  EXPECT_EQ(next.Run().value(), kExitDone);
+  next.flops_max = 1e3;
+  EXPECT_THAT(MessageOf(next.Run()), HasSubstr("no run of up to 1000 FLOPs narrows the prediction by 10 %"));
+  ScalingOptimumCommand optimum;
+  optimum.fit = Path("fit/fit.json");
+  optimum.budgets = {1e18};
+  EXPECT_EQ(optimum.Run().value(), kExitDone);
+  optimum.budgets = {-1};
+  EXPECT_THAT(MessageOf(optimum.Run()), HasSubstr("positive number of FLOPs"));
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,248 @@
+#include "tools/cli/scaling_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "framework/base/status.h"
+#include "framework/base/thread_pool.h"
+#include "framework/scaling/fit_file.h"
+#include "framework/scaling/plots.h"
+#include "framework/scaling/prediction_file.h"
+#include "framework/scaling/report.h"
+#include "framework/storage/atomic_file.h"
+#include "tools/cli/scaling_runs.h"
+
+namespace holdfast {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kFitArgument[] = "fit.json of `holdfast scaling fit`";
+
+/// The runs of all files and directories, in their order.
+absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>& places) {
+  std::vector<Observation> runs;
+  for (const std::string& place : places) {
+    std::error_code error;
+    if (!fs::is_directory(place, error)) {
+      ASSIGN_OR_RETURN(const std::vector<Observation> more, ReadObservations(place));
+      runs.insert(runs.end(), more.begin(), more.end());
+      continue;
+    }
+    ASSIGN_OR_RETURN(const FinishedRun run, ReadFinishedRun(place));
+    std::printf("%s: loss %.4f, %s\n", place.c_str(), run.observation.loss, run.loss_from.c_str());
+    runs.push_back(run.observation);
+  }
+  return runs;
+}
+
+absl::StatusOr<std::vector<Optimum>> OptimaFor(const Fit& fit, const std::vector<double>& budgets, double ratio) {
+  std::vector<Optimum> optima;
+  for (const double flops : budgets) {
+    ASSIGN_OR_RETURN(const Optimum optimum, OptimumFor(fit, flops, ratio));
+    optima.push_back(optimum);
+  }
+  return optima;
+}
+
+void PrintTable(const std::string& title, const Table& table) {
+  std::printf("%s\n%s", title.c_str(), table.ToText().c_str());
+}
+
+/// Files in the directory of --out; nothing without it.
+class Output {
+ public:
+  explicit Output(std::string directory) : directory_(std::move(directory)) {}
+
+  absl::Status Write(const std::string& name, const std::string& contents) const {
+    if (directory_.empty()) return absl::OkStatus();
+    std::error_code error;
+    fs::create_directories(directory_, error);
+    if (error) return ErrnoToStatus(error.value(), absl::StrCat("cannot make ", directory_));
+    return WriteFileAtomically(absl::StrCat(directory_, "/", name), contents);
+  }
+  absl::Status Write(const Table& table) const {
+    RETURN_IF_ERROR(Write(table.name + ".csv", table.ToCsv()));
+    return Write(table.name + ".json", table.ToJson());
+  }
+  absl::Status Write(const std::string& name, const Plot& plot) const {
+    return Write(name, PlotSvg(plot.curves, plot.options));
+  }
+
+ private:
+  std::string directory_;
+};
+
+absl::Status ReportFit(const Fit& fit, const Output& output) {
+  std::printf("%s: %s, %d runs\n", NameOf(fit.options.form), ShapeOf(fit.options.form).formula,
+              static_cast<int>(fit.runs.size()));
+  const Table values = ValuesTable(fit);
+  PrintTable(absl::StrFormat("values, with intervals of %.3g %%", 100 * fit.options.level), values);
+  for (const std::string& warning : Warnings(fit)) std::printf("  note: %s\n", warning.c_str());
+  RETURN_IF_ERROR(output.Write("fit.json", ToJson(fit)));
+  RETURN_IF_ERROR(output.Write(values));
+  RETURN_IF_ERROR(output.Write(RunsTable(fit)));
+  RETURN_IF_ERROR(output.Write("loss.svg", LossPlot(fit)));
+  return output.Write("frontier.svg", FrontierPlot(fit));
+}
+
+absl::Status ReportIsoflop(const Fit& fit, const Output& output) {
+  const IsoflopCurves curves = FindIsoflopCurves(fit.runs);
+  if (curves.curves.empty()) return absl::OkStatus();
+  const Table table = IsoflopTable(curves);
+  PrintTable("IsoFLOP parabolas (biased where runs are not about the optimum: see the law's for what to train)", table);
+  if (curves.optimum.has_value()) std::printf("  %s\n", PowerLawText("N", *curves.optimum, {"C"}).c_str());
+  RETURN_IF_ERROR(output.Write(table));
+  return output.Write("isoflop.svg", IsoflopPlot(fit, curves));
+}
+
+absl::Status ReportHyperparameter(const Fit& fit, Hyperparameter which, const Output& output) {
+  const HyperparameterLaw law = FindHyperparameterLaw(fit.runs, which);
+  if (law.sizes.empty()) return absl::OkStatus();
+  const Table table = HyperparameterTable(law, which);
+  PrintTable(absl::StrCat("best ", NameOf(which)), table);
+  if (law.law.has_value()) {
+    const std::vector<std::string> of =
+        law.over_tokens ? std::vector<std::string>{"N", "D"} : std::vector<std::string>{"N"};
+    std::printf("  %s\n", PowerLawText(NameOf(which), *law.law, of).c_str());
+  }
+  return output.Write(table);
+}
+
+}  // namespace
+
+void ScalingFitCommand::AddTo(CLI::App& command) {
+  threads = AvailableProcessors();
+  command.add_option("RUNS", runs, "run directories, and CSV files with columns parameters, tokens, loss, ...")
+      ->required();
+  command.add_option("--form", form, "chinchilla (default), kaplan or moe")
+      ->check(CLI::IsMember({"chinchilla", "kaplan", "moe"}));
+  command.add_option("--out", out, "directory for fit.json, tables (CSV, JSON) and pictures (SVG)");
+  command.add_option("--budget", budgets, "print the best size for so many FLOPs")
+      ->type_name("FLOPS")
+      ->allow_extra_args(false);
+  command.add_option("--level", options.level, "of intervals; default 0.9")->check(CLI::Range(0.5, 0.99));
+  command.add_option("--resamples", options.resamples, "fits for the intervals; default 1000")
+      ->check(CLI::Range(20, kMaxResamples));
+  command.add_option("--seed", options.seed, "of the resamples; default 0");
+  command
+      .add_option("--huber-delta", options.huber_delta, "errors of log loss beyond it count linearly; default 0.001")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--threads", threads, "default: all processors; the result does not depend on it")
+      ->check(CLI::Range(1, 4096));
+}
+
+absl::StatusOr<int> ScalingFitCommand::Run() const {
+  FitOptions chosen = options;
+  ASSIGN_OR_RETURN(chosen.form, LawFormNamed(form));
+  ASSIGN_OR_RETURN(const std::vector<Observation> observations, ReadRuns(runs));
+  ASSIGN_OR_RETURN(const Fit fit, FitLaw(observations, chosen, threads));
+  ASSIGN_OR_RETURN(const std::vector<Optimum> optima, OptimaFor(fit, budgets, 1));
+  const Output output(out);
+  RETURN_IF_ERROR(ReportFit(fit, output));
+  if (!optima.empty()) {
+    const Table table = OptimumTable(optima);
+    PrintTable("best sizes", table);
+    RETURN_IF_ERROR(output.Write(table));
+  }
+  RETURN_IF_ERROR(ReportIsoflop(fit, output));
+  RETURN_IF_ERROR(ReportHyperparameter(fit, Hyperparameter::kLearningRate, output));
+  RETURN_IF_ERROR(ReportHyperparameter(fit, Hyperparameter::kBatchTokens, output));
+  if (!out.empty()) std::printf("written to %s\n", out.c_str());
+  return kExitDone;
+}
+
+void ScalingOptimumCommand::AddTo(CLI::App& command) {
+  command.add_option("FIT", fit, kFitArgument)->required();
+  command.add_option("FLOPS", budgets, "budgets: 6 x active parameters x tokens")->required();
+  command.add_option("--ratio", ratio, "all parameters by active ones, of a mixture of experts; default 1");
+}
+
+absl::StatusOr<int> ScalingOptimumCommand::Run() const {
+  ASSIGN_OR_RETURN(const Fit read, ReadFit(fit));
+  ASSIGN_OR_RETURN(const std::vector<Optimum> optima, OptimaFor(read, budgets, ratio));
+  PrintTable(absl::StrFormat("best sizes, with intervals of %.3g %%", 100 * read.options.level), OptimumTable(optima));
+  return kExitDone;
+}
+
+void ScalingNextCommand::AddTo(CLI::App& command) {
+  command.add_option("FIT", fit, kFitArgument)->required();
+  command.add_option("--parameters", parameters, "of the model whose loss is to be predicted")->required();
+  command.add_option("--active", active, "its active parameters; default: all");
+  command.add_option("--tokens", tokens, "it is trained on")->required();
+  command.add_option("--max-flops", flops_max, "of the next run")->required();
+  command.add_option("--min-narrowing", narrowing_percent_min, "percent that a run has to narrow by; default 10")
+      ->check(CLI::Range(0.0, 100.0));
+  command.add_option("--rows", rows, "how many to print; default 10")->check(CLI::Range(1, 1000));
+}
+
+absl::StatusOr<int> ScalingNextCommand::Run() const {
+  ASSIGN_OR_RETURN(const Fit read, ReadFit(fit));
+  const RunSize target{.parameters = parameters, .active = active > 0 ? active : parameters, .tokens = tokens};
+  ASSIGN_OR_RETURN(
+      std::vector<NextRun> next,
+      NextRuns(read, {.target = target, .flops_max = flops_max, .narrowing_min = narrowing_percent_min / 100}));
+  if (next.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("no run of up to %g FLOPs narrows the prediction by %g %%: allow more, or ask for less",
+                        flops_max, narrowing_percent_min));
+  }
+  next.resize(std::min(next.size(), static_cast<size_t>(rows)));
+  PrintTable("next runs, those that narrow most per FLOP first", NextRunTable(next));
+  return kExitDone;
+}
+
+void ScalingPredictCommand::AddTo(CLI::App& command) {
+  command.add_option("FIT", fit, kFitArgument)->required();
+  config.AddTo(command);
+  command.add_option("--out", out, "file for the prediction (JSON), for `holdfast scaling compare`");
+}
+
+absl::StatusOr<int> ScalingPredictCommand::Run() const {
+  ASSIGN_OR_RETURN(const Fit read, ReadFit(fit));
+  ASSIGN_OR_RETURN(const Config checked, config.Load());
+  const RunSize size = RunSizeOf(checked);
+  const SavedPrediction saved{.run_name = checked.run.name,
+                              .config_digest = RunDigestOf(checked),
+                              .fit_digest = DigestOf(read),
+                              .size = size,
+                              .level = read.options.level,
+                              .prediction = Predict(read, size),
+                              .when = absl::Now()};
+  const LossPrediction& p = saved.prediction;
+  std::printf("parameters  %.4g, active %.4g\ntokens      %.4g\nloss        %.4f nats per token\n", size.parameters,
+              size.active, size.tokens, p.loss);
+  std::printf("the law     %.4f to %.4f (%.3g %%)\na run       %.4f to %.4f\n", p.law.low, p.law.high,
+              100 * saved.level, p.run.low, p.run.high);
+  if (!out.empty()) RETURN_IF_ERROR(WriteFileAtomically(out, ToJson(saved)));
+  return kExitDone;
+}
+
+void ScalingCompareCommand::AddTo(CLI::App& command) {
+  command.add_option("PREDICTION", prediction, "file of `holdfast scaling predict --out`")->required();
+  command.add_option("RUN_DIR", run_dir, "directory of the run, which has ended")->required();
+}
+
+absl::StatusOr<int> ScalingCompareCommand::Run() const {
+  const auto compare = [this]() -> absl::StatusOr<int> {
+    ASSIGN_OR_RETURN(const SavedPrediction saved, ReadPrediction(prediction));
+    ASSIGN_OR_RETURN(const FinishedRun run, ReadFinishedRun(run_dir));
+    if (RunDigestOf(run.config) != saved.config_digest) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the prediction is for another config than that of ", run_dir, " (run '", saved.run_name, "')"));
+    }
+    std::printf("%s%s\n", DescribeOutcome(saved, run.observation).c_str(), run.loss_from.c_str());
+    return IsWithin(saved.prediction.run, run.observation.loss) ? kExitDone : kExitFailure;
+  };
+  absl::StatusOr<int> result = compare();
+  if (!result.ok()) return UsageError(absl::StrCat("error: ", result.status().message()));
+  return result;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,109 @@
+#include "tools/cli/scaling_runs.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "elastic/coordinator/event_json.h"
+#include "framework/base/status.h"
+#include "framework/config/decides.h"
+#include "framework/config/load.h"
+#include "framework/metrics/run_directory.h"
+#include "models/families/families.h"
+#include "models/plan.h"
+#include "models/transformer.h"
+
+namespace holdfast {
+namespace {
+
+struct Ending {
+  bool finished = false;
+  std::optional<ValidationResult> validation;  // the last
+};
+
+Ending ReadEnding(const RunDirectory& directory) {
+  Ending ending;
+  std::ifstream events(directory.events());
+  for (std::string line; std::getline(events, line);) {
+    const std::optional<RecordedEvent> recorded = ReadEventLine(line);
+    if (!recorded.has_value()) continue;
+    const RunEvent* event = recorded->event.has_value() ? &*recorded->event : nullptr;
+    if (std::get_if<event::AlertFailed>(event) != nullptr) continue;      // may come after the end
+    ending.finished = std::get_if<event::RunFinished>(event) != nullptr;  // if it is the last
+    if (const auto* validation = std::get_if<event::Validation>(event)) {
+      ending.validation = {.step = validation->step, .loss = validation->loss};
+    }
+  }
+  return ending;
+}
+
+/// Of the last steps, where there was no validation.
+std::pair<double, std::string> LastTrainingLoss(const std::vector<StepMetrics>& steps) {
+  const size_t count = std::min(steps.size(), std::max<size_t>(10, steps.size() / 20));
+  double sum = 0;
+  for (size_t i = steps.size() - count; i < steps.size(); ++i) sum += static_cast<double>(steps[i].loss);
+  return {sum / static_cast<double>(count),
+          absl::StrCat("mean of training steps ", steps[steps.size() - count].step, " to ", steps.back().step)};
+}
+
+/// The digests and the loss of the weights it begins with are in the resolved config: nothing is looked up here.
+absl::StatusOr<Config> ReadRunConfig(const RunDirectory& directory) {
+  return LoadConfig(directory.config(), {}, {.families = FamilyPresets(), .initial_model = nullptr});
+}
+
+}  // namespace
+
+RunSize RunSizeOf(const Config& config) {
+  return {.parameters = static_cast<double>(TransformerLayout(config.model).elements()),
+          .active = static_cast<double>(ActiveParameters(config.model)),
+          .tokens = static_cast<double>(config.batch.step_tokens()) * static_cast<double>(config.train.steps)};
+}
+
+uint64_t RunDigestOf(const Config& config) {
+  Config portable = config;
+  portable.train.arithmetic = TrainConfig().arithmetic;
+  portable.train.gemm_table_digest = TrainConfig().gemm_table_digest;
+  return BitsDigest(portable);
+}
+
+absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {
+  const RunDirectory directory(run_dir);
+  if (!directory.HoldsRun()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        run_dir, " is no run: it has neither ", std::filesystem::path(directory.config()).filename().string(), " nor ",
+        std::filesystem::path(directory.metrics()).filename().string()));
+  }
+  FinishedRun run;
+  ASSIGN_OR_RETURN(run.config, ReadRunConfig(directory));
+  if (run.config.trains_part()) {
+    return absl::FailedPreconditionError(absl::StrCat("run ", run_dir, " trained a part of its model only"));
+  }
+  const Ending ending = ReadEnding(directory);
+  ASSIGN_OR_RETURN(const std::vector<StepMetrics> steps, directory.ReadMetrics());
+  if (!ending.finished || steps.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("run ", run_dir,
+                                                      " has not ended: ", steps.empty() ? 0 : steps.back().step, " of ",
+                                                      run.config.train.steps, " steps are done"));
+  }
+  Observation& seen = run.observation;
+  seen.name = run_dir;
+  seen.size = RunSizeOf(run.config);
+  seen.size.tokens = static_cast<double>(steps.back().tokens);
+  seen.flops = FlopsPerTokenOf(run.config.model, run.config.batch.sequence_length) * seen.size.tokens;
+  seen.learning_rate = run.config.optimizer.lr;
+  seen.batch_tokens = static_cast<double>(run.config.batch.step_tokens());
+  if (ending.validation.has_value()) {
+    seen.loss = ending.validation->loss;
+    run.loss_from = absl::StrCat("validation after step ", ending.validation->step);
+  } else {
+    std::tie(seen.loss, run.loss_from) = LastTrainingLoss(steps);
+  }
+  RETURN_IF_ERROR(Annotate(CheckObservation(seen), run_dir));
+  return run;
+}
+
+}  // namespace holdfast

@@ -42,7 +42,7 @@ class ObservingOps final : public kernels::ForwardingOps {
 
   void Show(Observed what, kernels::ConstMatrix values) {
     if (device_.observer() == nullptr) return;
-    HOLDFAST_CHECK(values.dtype == DType::kF32);
+    HOLDFAST_CHECK(values.dtype == kernels::DType::kF32);
     if (!stream_.Synchronize().ok()) return;  // whoever waits for the pass is told
     std::vector<float> rows(static_cast<size_t>((values.rows - 1) * values.stride + values.cols)), all;
     device_.CopyToCpu(rows.data(), values.data, rows.size() * sizeof(float));

@@ -77,7 +77,7 @@ void AppendBand(std::string& svg, const Curve& curve, const Axis& x, const Axis&
     if (!x.Shows(curve.x[i]) || !y.Shows(curve.low[i]) || !y.Shows(curve.high[i])) continue;
     const double at = PixelX(x.Position(curve.x[i]));
     absl::StrAppendFormat(&forth, "%s%.1f %.1f", forth.empty() ? "M" : "L", at, PixelY(y.Position(curve.high[i])));
-    back = absl::StrFormat("L%.1f %.1f", at, PixelY(y.Position(curve.low[i]))) + back;
+    back.insert(0, absl::StrFormat("L%.1f %.1f", at, PixelY(y.Position(curve.low[i]))));
   }
   if (forth.empty()) return;
   absl::StrAppendFormat(&svg, "<path d=\"%s%sZ\" fill=\"%s\" fill-opacity=\"0.18\"/>\n", forth, back, color);

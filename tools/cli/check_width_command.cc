@@ -111,9 +111,7 @@ absl::StatusOr<int> CheckWidthCommand::Run() const {
     ASSIGN_OR_RETURN(const bool good, Check(checked, axis));
     pass = pass && good;
   }
-  std::printf(
-      "%s\n",
-      absl::StrFormat(pass ? "pass: every slope is within %g" : "fail: not every slope is within %g", slope).c_str());
+  std::printf("%s slope is within %g\n", pass ? "pass: every" : "fail: not every", slope);
   return pass ? kExitDone : kExitFailure;
 }
 

@@ -42,6 +42,23 @@ TEST(CachedAttention, MatchesTheDefinitionHoweverRowsAreCut) {
   }
 }
 
+// Where a sequence is by one row ahead of the one before it in a call, its row has the position that follows.
+TEST(CachedAttention, RowsOfSequencesWhosePositionsFollowEachOtherAreKeptApart) {
+  Rng rng(NewSeed());
+  TestOps ops(2);
+  for (DType dtype : kDTypes) {
+    const AttentionShape shape = Shape(2, 3, 2, 1, 16);
+    Problem problem(shape, dtype, rng);
+    const Reference expected = Expected(shape, problem.qkv, problem.d_out);
+    Continuation continuation(problem);
+    using Rows = std::vector<Continuation::Row>;
+    for (const Rows& rows : {Rows{{1, 0}}, Rows{{0, 0}, {1, 1}}, Rows{{0, 1}, {1, 2}}, Rows{{0, 2}}}) {
+      continuation.Step(ops, rows);
+    }
+    EXPECT_LE(RelativeError(problem.out.Values(), expected.out), RoundingError(dtype));
+  }
+}
+
 TEST(CachedAttention, BitsDoNotDependOnThreads) {
   Rng rng(NewSeed());
   for (DType dtype : kDTypes) {

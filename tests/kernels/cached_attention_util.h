@@ -36,21 +36,25 @@ class Continuation {
     ASSERT_EQ(done, problem_.shape.sequence);
   }
 
- private:
-  int64_t Sequences() const { return 2 * problem_.shape.batch; }
-  int64_t Capacity() const { return problem_.shape.sequence + 3; }
-
+  /// A row of the problem.
+  struct Row {
+    int64_t sequence, position;
+  };
+  /// Hands over these rows.
   template <class AnyOps>
-  void Step(AnyOps& ops, int64_t first, int64_t count) {
+  void Step(AnyOps& ops, const std::vector<Row>& rows) {
     const AttentionShape& s = problem_.shape;
-    TestMatrix qkv(problem_.qkv.dtype(), s.batch * count, problem_.QkvCols(), problem_.QkvCols() + 8);
-    TestMatrix out(problem_.qkv.dtype(), s.batch * count, problem_.OutCols(), problem_.OutCols() + 8);
+    const auto count = static_cast<int64_t>(rows.size());
+    TestMatrix qkv(problem_.qkv.dtype(), count, problem_.QkvCols(), problem_.QkvCols() + 8);
+    TestMatrix out(problem_.qkv.dtype(), count, problem_.OutCols(), problem_.OutCols() + 8);
     std::vector<int32_t> sequence_of, position_of;
-    for (int64_t row = 0; row < qkv.rows(); ++row) {
-      const int64_t b = row / count, position = first + row % count;
-      sequence_of.push_back(static_cast<int32_t>(2 * (s.batch - 1 - b)));
-      position_of.push_back(static_cast<int32_t>(position));
-      for (int64_t c = 0; c < qkv.cols(); ++c) qkv.Set(row, c, problem_.qkv.Get(b * s.sequence + position, c));
+    for (const Row& row : rows) {
+      const auto at = static_cast<int64_t>(sequence_of.size());
+      for (int64_t c = 0; c < qkv.cols(); ++c) {
+        qkv.Set(at, c, problem_.qkv.Get(row.sequence * s.sequence + row.position, c));
+      }
+      sequence_of.push_back(static_cast<int32_t>(2 * (s.batch - 1 - row.sequence)));
+      position_of.push_back(static_cast<int32_t>(row.position));
     }
     ops->CachedAttention({.out = out.view(),
                           .qkv = qkv.view(),
@@ -65,11 +69,25 @@ class Continuation {
                           .head_dim = s.head_dim,
                           .window = s.window});
     EXPECT_TRUE(out.PaddingIntact());
-    for (int64_t row = 0; row < out.rows(); ++row) {
+    for (int64_t at = 0; at < count; ++at) {
+      const Row& row = rows[static_cast<size_t>(at)];
       for (int64_t c = 0; c < out.cols(); ++c) {
-        problem_.out.Set(row / count * s.sequence + position_of[static_cast<size_t>(row)], c, out.Get(row, c));
+        problem_.out.Set(row.sequence * s.sequence + row.position, c, out.Get(at, c));
       }
     }
+  }
+
+ private:
+  int64_t Sequences() const { return 2 * problem_.shape.batch; }
+  int64_t Capacity() const { return problem_.shape.sequence + 3; }
+
+  template <class AnyOps>
+  void Step(AnyOps& ops, int64_t first, int64_t count) {
+    std::vector<Row> rows;
+    for (int64_t b = 0; b < problem_.shape.batch; ++b) {
+      for (int64_t position = first; position < first + count; ++position) rows.push_back({b, position});
+    }
+    Step(ops, rows);
   }
 
   Problem& problem_;

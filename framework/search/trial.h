@@ -1,0 +1,35 @@
+#pragma once
+// What a search strategy knows of trials, and what it says is next.
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "framework/search/space.h"
+
+namespace holdfast::search {
+
+enum class TrialOutcome { kRunning, kMeasured, kFailed };  // failed: crashed or diverged
+
+struct Observation {
+  int64_t trial = 0;  // number from 0 in the order of suggestions
+  Point point = {};
+  int64_t rung = 0;                       // 0 unless the strategy has several
+  std::optional<int64_t> continues = {};  // the trial whose run it takes up at a higher rung
+  TrialOutcome outcome = TrialOutcome::kRunning;
+  double value = 0;  // of kMeasured: what is minimised. NaN and infinities count as kFailed
+  double cost = 0;   // in the units of the budget (FLOPs, tokens, seconds); what is not finite and positive is unknown
+};
+
+struct Suggestion {
+  Point point = {};
+  int64_t rung = 0;
+  std::optional<int64_t> continues = {};
+  std::string why = {};  // one sentence for people: why this one is next
+};
+
+/// What a trial will cost, where that follows from its point; nothing where it has to be measured.
+using CostFunction = std::function<std::optional<double>(const Point& point, int64_t rung)>;
+
+}  // namespace holdfast::search

@@ -11,29 +11,29 @@ namespace holdfast {
 namespace {
 
 template <std::integral T>
-FieldValue ToValue(const T& value) {
+EventFieldValue ToValue(const T& value) {
   return static_cast<int64_t>(value);
 }
-FieldValue ToValue(double value) { return value; }
-FieldValue ToValue(const std::string& value) { return value; }
-FieldValue ToValue(Phase value) { return PhaseName(value); }
+EventFieldValue ToValue(double value) { return value; }
+EventFieldValue ToValue(const std::string& value) { return value; }
+EventFieldValue ToValue(Phase value) { return PhaseName(value); }
 template <std::integral T>
-FieldValue ToValue(const std::vector<T>& values) {
+EventFieldValue ToValue(const std::vector<T>& values) {
   return absl::StrJoin(values, ",");
 }
 
 template <std::integral T>
-void Read(const FieldValue& value, T* out) {
+void Read(const EventFieldValue& value, T* out) {
   if (const auto* number = std::get_if<int64_t>(&value)) *out = static_cast<T>(*number);
 }
-void Read(const FieldValue& value, double* out) {
+void Read(const EventFieldValue& value, double* out) {
   if (const auto* number = std::get_if<double>(&value)) *out = *number;
   if (const auto* number = std::get_if<int64_t>(&value)) *out = static_cast<double>(*number);
 }
-void Read(const FieldValue& value, std::string* out) {
+void Read(const EventFieldValue& value, std::string* out) {
   if (const auto* text = std::get_if<std::string>(&value)) *out = *text;
 }
-void Read(const FieldValue& value, Phase* out) {
+void Read(const EventFieldValue& value, Phase* out) {
   const auto* name = std::get_if<std::string>(&value);
   for (auto phase = Phase::kStarting; name != nullptr && phase <= Phase::kIdle;
        phase = static_cast<Phase>(static_cast<int>(phase) + 1)) {
@@ -41,7 +41,7 @@ void Read(const FieldValue& value, Phase* out) {
   }
 }
 template <std::integral T>
-void Read(const FieldValue& value, std::vector<T>* out) {
+void Read(const EventFieldValue& value, std::vector<T>* out) {
   const auto* text = std::get_if<std::string>(&value);
   if (text == nullptr) return;
   for (const absl::string_view part : absl::StrSplit(*text, ',', absl::SkipEmpty())) {
@@ -57,12 +57,12 @@ class FieldWriter {
     fields.emplace_back(key, ToValue(value));
     return *this;
   }
-  std::vector<std::pair<const char*, FieldValue>> fields;
+  std::vector<std::pair<const char*, EventFieldValue>> fields;
 };
 
 class FieldReader {
  public:
-  explicit FieldReader(const std::map<std::string, FieldValue>& fields) : fields_(fields) {}
+  explicit FieldReader(const std::map<std::string, EventFieldValue>& fields) : fields_(fields) {}
   template <class T>
   FieldReader& operator()(const char* key, T& value) {
     if (const auto found = fields_.find(key); found != fields_.end()) Read(found->second, &value);
@@ -70,11 +70,11 @@ class FieldReader {
   }
 
  private:
-  const std::map<std::string, FieldValue>& fields_;
+  const std::map<std::string, EventFieldValue>& fields_;
 };
 
 template <size_t kind = 0>
-std::optional<RunEvent> EventOfKind(std::string_view name, const std::map<std::string, FieldValue>& fields) {
+std::optional<RunEvent> EventOfKind(std::string_view name, const std::map<std::string, EventFieldValue>& fields) {
   if constexpr (kind == std::variant_size_v<RunEvent>) {
     return std::nullopt;
   } else {
@@ -93,13 +93,13 @@ const char* EventName(const RunEvent& event) {
   return std::visit([](const auto& e) { return std::decay_t<decltype(e)>::kName; }, event);
 }
 
-std::vector<std::pair<const char*, FieldValue>> FieldsOf(const RunEvent& event) {
+std::vector<std::pair<const char*, EventFieldValue>> FieldsOf(const RunEvent& event) {
   FieldWriter writer;
   std::visit([&](const auto& e) { std::decay_t<decltype(e)>::Fields(e, writer); }, event);
   return std::move(writer.fields);
 }
 
-std::optional<RunEvent> EventOf(std::string_view name, const std::map<std::string, FieldValue>& fields) {
+std::optional<RunEvent> EventOf(std::string_view name, const std::map<std::string, EventFieldValue>& fields) {
   return EventOfKind(name, fields);
 }
 

@@ -464,13 +464,13 @@ using RunEvent =
 const char* EventName(const RunEvent& event);
 
 /// A field as events.jsonl has it: bools are 0 or 1, phases their names, lists of numbers joined by commas.
-using FieldValue = std::variant<int64_t, double, std::string>;
+using EventFieldValue = std::variant<int64_t, double, std::string>;
 
 /// All fields, in order.
-std::vector<std::pair<const char*, FieldValue>> FieldsOf(const RunEvent& event);
+std::vector<std::pair<const char*, EventFieldValue>> FieldsOf(const RunEvent& event);
 
 /// The event of that name with these fields; fields that are missing or of another kind stay as they are by default.
 /// Nothing if there is no such event.
-std::optional<RunEvent> EventOf(std::string_view name, const std::map<std::string, FieldValue>& fields);
+std::optional<RunEvent> EventOf(std::string_view name, const std::map<std::string, EventFieldValue>& fields);
 
 }  // namespace holdfast

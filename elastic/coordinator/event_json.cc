@@ -25,7 +25,7 @@ std::optional<RecordedEvent> ReadEventLine(const std::string& line) {
   if (!json.is_object() || !json.contains(kEventKey) || !json[kEventKey].is_string()) return std::nullopt;
   RecordedEvent recorded;
   recorded.name = json[kEventKey];
-  std::map<std::string, FieldValue> fields;
+  std::map<std::string, EventFieldValue> fields;
   for (const auto& [key, value] : json.items()) {
     if (value.is_number_integer()) {
       fields[key] = value.get<int64_t>();

@@ -208,10 +208,15 @@ struct OptimizerConfig {
 struct ScheduleConfig {
   ScheduleKind name = ScheduleKind::kCosine;
   int64_t warmup_steps = 0;
-  int64_t decay_steps = 0;    // cosine, linear: length after warm-up, 0 = until train.steps. wsd: length of the final
-                              // decay, 0 = 20% of steps
+  int64_t decay_steps = 0;    // cosine, linear: length after warm-up, 0 = until total_steps. wsd: length of the final
+                              // decay, 0 = 20% of total_steps
   double min_lr_ratio = 0.1;  // final lr / optimizer.lr
+  /// Of the run that the schedule is made for, 0 = train.steps: one of fewer steps is the beginning of it, and
+  /// raising train.steps goes on with the rest.
+  int64_t total_steps = 0;
 
+  /// `train_steps`: train.steps.
+  int64_t length(int64_t train_steps) const { return total_steps > 0 ? total_steps : train_steps; }
   bool operator==(const ScheduleConfig&) const = default;
 };
 

@@ -1,9 +1,8 @@
 #include "framework/config/config_table.h"
 
-#include <algorithm>
-
 #include "framework/base/limits.h"
 #include "framework/config/enums.h"
+#include "framework/config/fields.h"
 
 namespace holdfast {
 namespace {
@@ -17,37 +16,6 @@ constexpr int64_t kMaxThreads = 4096;
 constexpr int64_t kMaxMilliseconds = 24 * 3600 * int64_t{1000};
 constexpr int64_t kMaxSeconds = 366 * 24 * int64_t{3600};
 
-Field Required(Field field) {
-  field.required = true;
-  return field;
-}
-
-Field Int(std::string key, int64_t* value, int64_t min, int64_t max) {
-  return {std::move(key), IntValue{value, min, max}};
-}
-
-Field Double(std::string key, double* value, double min, double max) {
-  return {std::move(key), DoubleValue{value, min, max}};
-}
-
-Field Bool(std::string key, bool* value) { return {std::move(key), BoolValue{value}}; }
-
-Field String(std::string key, std::string* value, StringRule rule) {
-  return {std::move(key), StringValue{value, rule}};
-}
-
-Field Paths(std::string key, std::vector<std::string>* value) { return {std::move(key), ListValue{value, "path", {}}}; }
-
-Field Patterns(std::string key, std::vector<std::string>* value) {
-  return {std::move(key), ListValue{value, "pattern", {}}};
-}
-
-Field Choice(std::string key, std::string* value, std::vector<std::string> choices) {
-  auto get = [value] { return *value; };
-  auto set = [value](const std::string& chosen) { *value = chosen; };
-  return {std::move(key), ChoiceValue{std::move(choices), std::move(get), std::move(set)}};
-}
-
 Field With(Decides decides, Field field) {
   field.decides = decides;
   return field;
@@ -59,16 +27,6 @@ Section All(Decides decides, Section section) {
     if (field.decides == Decides::kUnsaid) field.decides = decides;
   }
   return section;
-}
-
-template <class E>
-Field Enum(std::string key, E* value) {
-  auto get = [value] { return std::string(Name(*value)); };
-  auto set = [value](const std::string& chosen) {
-    const auto& words = kWordsOf<E>;
-    *value = static_cast<E>(std::find(words.begin(), words.end(), chosen) - words.begin());
-  };
-  return {std::move(key), ChoiceValue{{kWordsOf<E>.begin(), kWordsOf<E>.end()}, std::move(get), std::move(set)}};
 }
 
 Section RunTable(RunConfig* run) {
@@ -209,7 +167,8 @@ Section ScheduleTable(ScheduleConfig* schedule) {
              {"schedule",
               {Enum("name", &schedule->name), Int("warmup_steps", &schedule->warmup_steps, 0, kMaxSteps),
                Int("decay_steps", &schedule->decay_steps, 0, kMaxSteps),
-               Double("min_lr_ratio", &schedule->min_lr_ratio, 0.0, 1.0)}});
+               Double("min_lr_ratio", &schedule->min_lr_ratio, 0.0, 1.0),
+               Int("total_steps", &schedule->total_steps, 0, kMaxSteps)}});
 }
 
 Section ParallelTable(ParallelConfig* parallel) {

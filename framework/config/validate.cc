@@ -197,10 +197,17 @@ void CheckOptimizer(const OptimizerConfig& optimizer, Violations* violations) {
 
 void CheckSchedule(const Config& config, Violations* violations) {
   const ScheduleConfig& schedule = config.schedule;
-  const int64_t steps = config.train.steps;
+  const int64_t steps = schedule.length(config.train.steps);
+  if (steps < config.train.steps) {
+    violations->push_back({{"schedule.total_steps", "train.steps"},
+                           absl::StrCat("total_steps ", steps, " is less than train.steps ", config.train.steps,
+                                        ": nothing says which learning rate comes after it")});
+    return;
+  }
+  const char* const length = schedule.total_steps > 0 ? "total_steps " : "train.steps ";
   if (schedule.warmup_steps > steps) {
     violations->push_back({{"schedule.warmup_steps", "train.steps"},
-                           absl::StrCat("warmup_steps ", schedule.warmup_steps, " is more than train.steps ", steps)});
+                           absl::StrCat("warmup_steps ", schedule.warmup_steps, " is more than ", length, steps)});
     return;
   }
   const int64_t decay = schedule.decay_steps != 0 ? schedule.decay_steps : steps / 5;
@@ -208,7 +215,7 @@ void CheckSchedule(const Config& config, Violations* violations) {
     violations->push_back(
         {{"schedule.decay_steps", "schedule.warmup_steps", "train.steps", "schedule.name"},
          absl::StrCat("warmup_steps ", schedule.warmup_steps, " and the final decay of ", decay,
-                      schedule.decay_steps != 0 ? "" : " (20% of steps)", " do not fit into train.steps ", steps)});
+                      schedule.decay_steps != 0 ? "" : " (20% of steps)", " do not fit into ", length, steps)});
   }
 }
 

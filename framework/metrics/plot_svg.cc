@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "framework/metrics/axis.h"
 #include "framework/metrics/plot.h"
+#include "framework/metrics/xml_text.h"
 
 namespace holdfast {
 namespace {
@@ -19,28 +20,11 @@ constexpr const char* kTextColor = "#7d848c";
 constexpr const char* kGridColor = "#7d848c";
 constexpr std::array<const char*, 6> kCurveColors = {"#3b82f6", "#f97316", "#22a55b", "#a855f7", "#e5484d", "#0d9aa8"};
 
-/// Text for an XML file: markup escaped, control characters (which XML cannot hold) left out.
-std::string Escape(const std::string& text) {
-  std::string escaped;
-  for (const char c : text) {
-    if (c == '&') {
-      escaped += "&amp;";
-    } else if (c == '<') {
-      escaped += "&lt;";
-    } else if (c == '>') {
-      escaped += "&gt;";
-    } else if (static_cast<unsigned char>(c) >= 0x20) {
-      escaped += c;
-    }
-  }
-  return escaped;
-}
-
 double PixelX(double position) { return kLeft + position * kInnerWidth; }
 double PixelY(double position) { return kTop + (1 - position) * kInnerHeight; }
 
 void AppendText(std::string& svg, double x, double y, const std::string& text, const std::string& attributes) {
-  absl::StrAppendFormat(&svg, "<text x=\"%.0f\" y=\"%.0f\" %s>%s</text>\n", x, y, attributes, Escape(text));
+  absl::StrAppendFormat(&svg, "<text x=\"%.0f\" y=\"%.0f\" %s>%s</text>\n", x, y, attributes, XmlText(text));
 }
 
 void AppendAxes(std::string& svg, const Axis& x, const Axis& y, const PlotOptions& options) {

@@ -9,7 +9,7 @@
 #include "framework/scaling/isoflop.h"
 #include "framework/scaling/next_run.h"
 #include "framework/scaling/optimum.h"
-#include "framework/scaling/table.h"
+#include "framework/metrics/table.h"
 
 namespace holdfast {
 

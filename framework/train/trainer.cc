@@ -255,7 +255,7 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   result.exchanged = store.exchanged_bytes();
   result.microbatches = static_cast<int64_t>(plan.MicrobatchesOf(current().rank()).size());
   if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-    return absl::OutOfRangeError(absl::StrCat("step ", step.step, " diverged: loss ", result.loss, ", gradient norm ",
+    return absl::OutOfRangeError(absl::StrCat("step ", step.step, kDiverged, "loss ", result.loss, ", gradient norm ",
                                               result.grad_norm,
                                               "; lower optimizer.lr, raise schedule.warmup_steps or check the data"));
   }

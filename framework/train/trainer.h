@@ -36,12 +36,15 @@
 
 namespace holdfast {
 
+/// In the message of a step whose loss or gradient is no number, and of no other.
+inline constexpr char kDiverged[] = " diverged: ";
+
 struct TrainerOptions {
   BatchConfig batch;
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   ParallelConfig parallel = {};
-  int64_t total_steps = 0;
+  int64_t total_steps = 0;  // of the schedule: the run may end before
   uint64_t seed = 0;
   size_t arena_bytes = 0;  // what one pass of the model needs (PlanTraining, PlanEvaluation)
   UnitSchedule training_schedule = {}, evaluation_schedule = {};  // from the same plans

@@ -18,7 +18,7 @@ absl::StatusOr<TrainerOptions> MakeTrainerOptions(const Config& config, Language
                          .optimizer = config.optimizer,
                          .schedule = config.schedule,
                          .parallel = config.parallel,
-                         .total_steps = config.train.steps,
+                         .total_steps = config.schedule.length(config.train.steps),
                          .seed = config.run.seed,
                          .arena_bytes = plans.arena_bytes,
                          .training_schedule = std::move(plans.training.schedule),

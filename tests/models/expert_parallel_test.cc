@@ -237,8 +237,14 @@ struct Case {
   std::vector<int32_t> choices;
   bool rounds = false;  // more than one
   int64_t room = kRows;
+  bool lacking = false;  // what home h may choose lacks `choices[h]`, so that no two have as many rows for an expert
 
   int size() const { return static_cast<int>(nodes.size()); }
+  std::vector<int32_t> ChoicesOf(size_t home) const {
+    std::vector<int32_t> left = choices;
+    if (lacking) left.erase(left.begin() + static_cast<std::ptrdiff_t>(home));
+    return left;
+  }
 };
 
 /// How many vectors must go from node to node: each row of x to each other node with experts of its, in both passes,
@@ -275,7 +281,9 @@ class ExpertParallelTest : public testing::TestWithParam<Case> {};
 TEST_P(ExpertParallelTest, HasTheBitsOfExpertsHere) {
   const Case& c = GetParam();
   std::vector<Home> expected, homes;
-  for (size_t h = 0; h < c.homes.size(); ++h) expected.emplace_back(static_cast<unsigned>(h) + 1, c.choices, c.room);
+  for (size_t h = 0; h < c.homes.size(); ++h) {
+    expected.emplace_back(static_cast<unsigned>(h) + 1, c.ChoicesOf(h), c.room);
+  }
   homes = expected;
   Rank alone;
   const std::vector<std::vector<float>> gradients = Alone(&expected, &alone);
@@ -329,7 +337,7 @@ TEST_P(ExpertParallelTest, HasTheBitsOfExpertsHere) {
     EXPECT_EQ(rank.arena_bytes, alone.arena_bytes);  // whatever goes where
   }
   EXPECT_EQ(vectors, VectorsBetweenNodes(c, homes));
-  if (c.choices != kAll || c.room < kRows) return;
+  if (c.choices != kAll || c.room < kRows || c.lacking) return;
   std::vector<int64_t> experts(c.nodes.size());
   for (const int server : c.servers) ++experts[static_cast<size_t>(server)];
   const ExpectedBytes expected_bytes = ExpectedTokenBytes(
@@ -353,6 +361,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"AllOnTwo", {0, 0, 0, 0, 0, 0}, {0, 0, 1, 2, 3, 4}, {0, 1, 2, 3, 4, 5}, {0, 1}, true},
         Case{"AllOnOneRankOfMany", {0, 0, 0, 0, 0, 0, 0}, {4, 0, 1, 2, 4, 3}, {0, 1, 3, 4, 5, 6}, {0, 4}, true},
         Case{"TwoNodes", {0, 0, 1, 1}, {0, 1, 2, 2, 3, 3}, {0, 1, 2, 3}, kAll},
+        Case{"TwoNodesAndNoTwoHomesAlike", {0, 0, 1, 1}, {0, 1, 2, 2, 3, 3}, {0, 1, 2, 3}, kAll, false, kRows, true},
         Case{"EachItsOwnNode", {0, 1, 2}, {0, 0, 1, 1, 2, 2}, {0, 1, 2}, kAll},
         Case{"UnevenNodes", {0, 0, 0, 1, 2, 2}, {3, 4, 5, 0, 4, 3}, {0, 1, 2, 4}, kAll},
         Case{"NodesThatAlternate", {0, 1, 0, 1, 0}, {1, 0, 3, 2, 4, 3}, {1, 2, 4}, kAll},

@@ -11,6 +11,7 @@
 #include "tools/cli/sample_command.h"
 #include "tools/cli/scaling_command.h"
 #include "tools/cli/status_command.h"
+#include "tools/cli/sweep_command.h"
 #include "tools/cli/train_command.h"
 #include "tools/cli/tune_command.h"
 #include "tools/cli/validate_command.h"
@@ -37,6 +38,7 @@ void AddCommands(CLI::App& app, CommandBody& body) {
   model->require_subcommand(1);
   AddCommand<ModelUpcycleCommand>(*model, body, "upcycle", "Make a model with experts of a dense one");
   AddCommand<CompareCommand>(app, body, "compare", "Compare two runs bit by bit and print the first step that differs");
+  AddCommand<SweepCommand>(app, body, "sweep", "Try a config over a space of values, on workers that trials share");
   CLI::App* scaling = app.add_subcommand("scaling", "Fit scaling laws to runs, and predict runs by them");
   scaling->require_subcommand(1);
   AddCommand<ScalingFitCommand>(*scaling, body, "fit", "Fit a law of the loss over model size and tokens");

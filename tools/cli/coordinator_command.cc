@@ -25,7 +25,7 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
                            {.listen = listen, .token_file = token_file, .tls = tls, .on_listening = on_listening}));
   ASSIGN_OR_RETURN(const PreparedRun prepared,
                    PrepareRun(config, directory, launcher->outline().layout,
-                              {.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = false}));
+                              {.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = new_workers}));
   resume_text = ResumeText(prepared);
   ASSIGN_OR_RETURN(const CoordinatorShell::Outcome outcome, launcher->Run(prepared, stop_signal));
   if (outcome.exit_code != 0 && outcome.exit_code <= 128) return absl::InternalError(outcome.reason);
@@ -40,6 +40,8 @@ void CoordinatorCommand::AddTo(CLI::App& command) {
   command.add_option("--token-file", token_file,
                      "file with a secret, mode 0600; default: one is made in the run directory");
   AddTlsOptions(command, tls);
+  command.add_flag("--new-workers", new_workers,
+                   "no worker of an earlier life of the run is alive: do not wait for what it may hold");
   start.AddTo(command);
 }
 

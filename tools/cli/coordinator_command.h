@@ -14,6 +14,7 @@ struct CoordinatorCommand {
   StartArguments start;
   std::string listen = "127.0.0.1:29400", token_file;
   TlsFiles tls;
+  bool new_workers = false;
 
   void AddTo(CLI::App& command);
   absl::StatusOr<int> Run() const;

@@ -102,6 +102,7 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.optimizer.name = OptimizerKind::kMuon;  // which has all keys
     for (std::string& item : config.optimizer.lr_factors) item = absl::StrCat("p", item, "=0.25");
     config.schedule.warmup_steps = config.schedule.decay_steps = 1;
+    config.schedule.total_steps = config.train.steps;
     if (config.parallel.transport == Transport::kNccl) config.train.device = DeviceKind::kCuda;
     ElasticConfig& elastic = config.elastic;
     elastic.heartbeat_timeout_ms = elastic.heartbeat_interval_ms + 1;

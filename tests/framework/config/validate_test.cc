@@ -251,6 +251,10 @@ TEST(ValidateTest, Batch) {
 
 TEST(ValidateTest, Schedule) {
   EXPECT_EQ(ErrorsOf(kGood, {"train.steps=9"}), "--set train.steps=9: warmup_steps 10 is more than train.steps 9");
+  EXPECT_EQ(ErrorsOf(kGood, {"train.steps=9", "schedule.total_steps=100"}), "") << "the beginning of a longer run";
+  EXPECT_EQ(ErrorsOf(kGood, {"schedule.total_steps=99"}),
+            "--set schedule.total_steps=99: total_steps 99 is less than train.steps 100: nothing says which learning "
+            "rate comes after it");
   EXPECT_EQ(ErrorsOf(kGood, {"train.steps=10"}), "");
   EXPECT_EQ(ErrorsOf(kGood, {"schedule.name=wsd", "schedule.decay_steps=91"}),
             "--set schedule.decay_steps=91: warmup_steps 10 and the final decay of 91 do not fit into train.steps 100");

@@ -9,7 +9,6 @@
 #include "framework/scaling/optimum.h"
 #include "framework/scaling/plots.h"
 #include "framework/scaling/quantiles.h"
-#include "framework/scaling/table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/framework/scaling/synthetic_runs.h"
@@ -192,14 +191,6 @@ TEST(NextRun, NarrowsAsMuchAsItSays) {
   EXPECT_THAT(*NextRuns(fit, {.target = target, .flops_max = 1e10}), IsEmpty());
   EXPECT_THAT(std::string(NextRuns(fit, {.target = {}, .flops_max = 1e23}).status().message()),
               HasSubstr("the target:"));
-}
-
-TEST(Table, AsTextCsvAndJson) {
-  const Table table{.name = "t", .columns = {"what", "n"}, .rows = {{"a, \"b\"", 1.0 / 3}, {"c", INFINITY}}};
-  EXPECT_EQ(table.ToText(), "  what          n\n  a, \"b\"  0.33333\n  c           inf\n");
-  EXPECT_EQ(table.ToCsv(), "what,n\n\"a, \"\"b\"\"\",0.33333333333333331\nc,inf\n");
-  EXPECT_THAT(table.ToJson(), HasSubstr("\"what\": \"a, \\\"b\\\"\""));
-  EXPECT_THAT(table.ToJson(), HasSubstr("\"n\": null"));
 }
 
 TEST(Plots, ShowRunsAndTheLawWithItsBand) {

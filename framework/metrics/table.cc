@@ -1,4 +1,4 @@
-#include "framework/scaling/table.h"
+#include "framework/metrics/table.h"
 
 #include <algorithm>
 

@@ -1,0 +1,289 @@
+#include "elastic/sweep/sweep.h"
+
+#include <sys/file.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "elastic/sweep/sweep_record.h"
+#include "elastic/sweep/trial_reading.h"
+#include "elastic/sweep/trial_run.h"
+#include "elastic/sweep/worker_share.h"
+#include "framework/base/file_descriptor.h"
+#include "framework/base/log.h"
+#include "framework/base/status.h"
+#include "framework/metrics/run_directory.h"
+
+namespace holdfast {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTick{20};
+constexpr milliseconds kStatusInterval{1'000};
+constexpr milliseconds kFirstBackoff{1'000}, kMaxBackoff{60'000};
+constexpr milliseconds kLockInterval{1'000};  // between looks whether another sweep has left a run
+
+/// A curve that some trial needs more of.
+struct Job {
+  const PlannedTrial* trial = nullptr;  // the one of the curve with the fewest steps
+  std::string directory;                // of its run
+  FileDescriptor lock;                  // held: no other sweep trains it
+  std::unique_ptr<TrialRun> run;        // null: does not run
+  int64_t failures = 0;
+  Clock::time_point not_before{};
+};
+
+class Runner {
+ public:
+  Runner(const SweepConfig& config, const SweepPlace& place, SweepPlan& plan, SweepObserver& observer,
+         JsonLinesWriter results)
+      : config_(config), place_(place), plan_(plan), observer_(observer), results_(std::move(results)) {}
+
+  absl::StatusOr<int> Run(const std::function<int()>& stopped) {
+    while (!plan_.done() || !gone_.empty()) {
+      if (const int code = stopped(); code != 0) {
+        StopAll();
+        return code;
+      }
+      const absl::Status status = Step();
+      if (!status.ok()) {
+        StopAll();
+        return status;
+      }
+      std::this_thread::sleep_for(kTick);
+    }
+    if (plan_.hopeless()) return Hopeless();
+    if (plan_.trials().empty()) {
+      return absl::FailedPreconditionError(absl::StrCat("there is no trial to begin with: ", plan_.end()));
+    }
+    return 0;
+  }
+
+ private:
+  absl::Status Step() {
+    RETURN_IF_ERROR(TakeResults());
+    RETURN_IF_ERROR(FindJobs());
+    if (!plan_.done()) RETURN_IF_ERROR(ShareOut());
+    std::erase_if(gone_, [](const std::unique_ptr<TrialRun>& run) {
+      run->Tick();
+      return run->gone();
+    });
+    if (Clock::now() - last_status_ >= kStatusInterval) {
+      last_status_ = Clock::now();
+      ReportStatus();
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Hopeless() const {
+    const auto first = std::find_if(plan_.trials().begin(), plan_.trials().end(),
+                                    [](const PlannedTrial& trial) { return trial.result.has_value(); });
+    return absl::FailedPreconditionError(absl::StrCat(plan_.end(), "; trial ", first->number, " {",
+                                                      search::PointText(first->suggestion.point),
+                                                      "}: ", first->result->reason));
+  }
+
+  absl::Status Finish(const PlannedTrial& trial, const TrialResult& result, bool reused) {
+    RETURN_IF_ERROR(results_.WriteDurably(RecordLine(RecordOf(trial, result, reused))));
+    plan_.Tell(trial.number, result);
+    observer_.OnTrialEnds(plan_, trial, reused);
+    return absl::OkStatus();
+  }
+
+  /// Of runs that have ended.
+  absl::Status TakeResults() {
+    for (auto& [digest, job] : jobs_) {
+      if (job.run == nullptr) continue;
+      job.run->Tick();
+      if (!job.run->end().has_value()) continue;
+      const TrialRun::End end = *job.run->end();
+      gone_.push_back(std::move(job.run));
+      ASSIGN_OR_RETURN(const RunReading reading, Read(*job.trial, job.directory));
+      if (reading.result.has_value()) {
+        RETURN_IF_ERROR(Finish(*job.trial, *reading.result, /*reused=*/false));
+      } else if (end.exit_code <= 128 && (++job.failures >= config_.attempts || end.exit_code == 2)) {
+        RETURN_IF_ERROR(Finish(*job.trial, {.steps = reading.steps, .reason = end.cause}, /*reused=*/false));
+      } else if (end.exit_code <= 128) {
+        LogWarning("trial ", job.trial->number, " is tried again: ", end.cause);
+        job.not_before =
+            Clock::now() + std::min(kMaxBackoff, kFirstBackoff * (1 << std::min<int64_t>(job.failures, 6)));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<RunReading> Read(const PlannedTrial& trial, const std::string& directory) const {
+    return ReadTrial(RunDirectory(directory), *trial.setup, trial.first_step, config_.metric);
+  }
+
+  /// A job for each curve that some trial waits for.
+  absl::Status FindJobs() {
+    while (plan_.results() != known_results_) {
+      known_results_ = plan_.results();
+      SayRefused();
+      std::map<uint64_t, const PlannedTrial*> wanted;
+      for (const PlannedTrial& trial : plan_.trials()) {
+        if (trial.result.has_value()) continue;
+        const PlannedTrial*& first = wanted[trial.setup->digest];
+        if (first == nullptr || trial.setup->steps() < first->setup->steps()) first = &trial;
+      }
+      std::erase_if(jobs_, [&](const auto& job) { return job.second.run == nullptr && !wanted.contains(job.first); });
+      for (const auto& [digest, trial] : wanted) {
+        Job& job = jobs_[digest];
+        if (job.run != nullptr || job.trial == trial) continue;
+        job.trial = trial;
+        job.failures = 0;
+        RETURN_IF_ERROR(TakeResultThatIsThere(job));  // which brings new trials, for the next time round
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  void SayRefused() {
+    for (; said_ < plan_.trials().size(); ++said_) {
+      const PlannedTrial& trial = plan_.trials()[said_];
+      if (!trial.setup.has_value()) observer_.OnTrialEnds(plan_, trial, /*reused=*/false);
+    }
+  }
+
+  absl::Status TakeResultThatIsThere(Job& job) {
+    ASSIGN_OR_RETURN(const std::optional<TrialResult> found, FindResult(*job.trial, &job.directory));
+    return found.has_value() ? Finish(*job.trial, *found, /*reused=*/true) : absl::OkStatus();
+  }
+
+  /// The run of a curve lies under its digest. One that has gone on beyond what is asked for, and has not said the
+  /// metric there, leaves the trial a directory of its own.
+  absl::StatusOr<std::optional<TrialResult>> FindResult(const PlannedTrial& trial, std::string* directory) const {
+    const std::string of_curve = absl::StrCat(place_.runs(config_), "/", absl::StrFormat("%016x", trial.setup->digest));
+    for (const std::string& place : {of_curve, absl::StrCat(of_curve, "-", trial.setup->steps())}) {
+      *directory = place;
+      ASSIGN_OR_RETURN(const RunReading reading, Read(trial, place));
+      if (reading.result.has_value() || reading.steps < trial.setup->steps()) return reading.result;
+    }
+    return std::optional<TrialResult>();
+  }
+
+  /// Workers for those whose results are needed first.
+  absl::Status ShareOut() {
+    std::vector<Job*> ready;
+    for (auto& [digest, job] : jobs_) {
+      if (job.trial->result.has_value()) continue;
+      if (job.run == nullptr && (Clock::now() < job.not_before || !TakeLock(job))) continue;
+      ready.push_back(&job);
+    }
+    std::sort(ready.begin(), ready.end(), [](const Job* a, const Job* b) {
+      return std::pair(a->trial->ends, a->trial->number) < std::pair(b->trial->ends, b->trial->number);
+    });
+    std::vector<int64_t> most;
+    for (const Job* job : ready) most.push_back(job->trial->setup->most_workers());
+    const std::vector<int64_t> share = ShareWorkers(most, config_.workers);
+    for (size_t i = 0; i < ready.size(); ++i) RETURN_IF_ERROR(Give(*ready[i], share[i]));
+    return absl::OkStatus();
+  }
+
+  absl::Status Give(Job& job, int64_t workers) {
+    if (job.run != nullptr) {
+      if (workers == 0) job.run->Stop();
+      if (workers > 0) job.run->SetWorkers(workers);
+      return absl::OkStatus();
+    }
+    if (workers == 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const RunReading reading, Read(*job.trial, job.directory));
+    job.run =
+        std::make_unique<TrialRun>(job.trial->setup->config, RunDirectory(job.directory),
+                                   TrialRun::Options{.binary = place_.binary, .workers_of_sweep = config_.workers});
+    observer_.OnTrialBegins(*job.trial, reading.steps);
+    return job.run->Start(workers);
+  }
+
+  static bool TakeLock(Job& job) {
+    if (job.lock.ok()) return true;
+    FileDescriptor lock = OpenFile(job.directory + ".lock", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (lock.ok() && flock(lock.get(), LOCK_EX | LOCK_NB) == 0) {
+      job.lock = std::move(lock);
+      return true;
+    }
+    job.not_before = Clock::now() + kLockInterval;
+    return false;
+  }
+
+  void ReportStatus() {
+    std::vector<SweepObserver::Running> running;
+    for (auto& [digest, job] : jobs_) {
+      if (job.run == nullptr) continue;
+      running.push_back({job.trial, job.run->workers(), LastStep(job.run->directory())});
+    }
+    observer_.OnStatus(plan_, running);
+  }
+
+  /// Each saves what it has.
+  void StopAll() {
+    for (auto& [digest, job] : jobs_) {
+      if (job.run == nullptr) continue;
+      job.run->Stop();
+      gone_.push_back(std::move(job.run));
+    }
+    while (!gone_.empty()) {
+      std::erase_if(gone_, [](const std::unique_ptr<TrialRun>& run) {
+        run->Tick();
+        return run->gone();
+      });
+      std::this_thread::sleep_for(kTick);
+    }
+  }
+
+  const SweepConfig& config_;
+  const SweepPlace& place_;
+  SweepPlan& plan_;
+  SweepObserver& observer_;
+  JsonLinesWriter results_;
+  std::map<uint64_t, Job> jobs_;                 // by digest
+  std::vector<std::unique_ptr<TrialRun>> gone_;  // that have ended; some of their processes may be left
+  int64_t known_results_ = -1;                   // of the plan, when jobs were looked for
+  size_t said_ = 0;                              // trials of which it has been looked whether their config was refused
+  Clock::time_point last_status_{};
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SweepPlan>> TakeUpPlan(const SweepConfig& config, const search::SearchStrategy& strategy,
+                                                      const SweepPlace& place, SweepPlan::SetUpFn set_up) {
+  ASSIGN_OR_RETURN(const auto recorded, ReadRecord(place.results()));
+  auto plan = std::make_unique<SweepPlan>(config, strategy, std::move(set_up));
+  for (bool told = true; told;) {
+    told = false;
+    for (size_t i = 0; i < plan->trials().size(); ++i) {
+      const PlannedTrial& trial = plan->trials()[i];
+      const auto found = recorded.find(trial.number);
+      if (found == recorded.end() || (trial.result.has_value() && trial.setup.has_value())) continue;
+      RETURN_IF_ERROR(CheckRecorded(found->second, trial));
+      if (trial.result.has_value()) continue;
+      plan->Tell(trial.number, found->second.result);
+      told = true;
+    }
+  }
+  return plan;
+}
+
+absl::StatusOr<int> RunSweep(const SweepConfig& config, const SweepPlace& place, SweepPlan& plan,
+                             SweepObserver& observer, const std::function<int()>& stopped) {
+  std::error_code error;
+  fs::create_directories(place.runs(config), error);
+  if (error) return ErrnoToStatus(error.value(), absl::StrCat("cannot make ", place.runs(config)));
+  ASSIGN_OR_RETURN(JsonLinesWriter results, JsonLinesWriter::Open(place.results()));
+  return Runner(config, place, plan, observer, std::move(results)).Run(stopped);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,54 @@
+#pragma once
+// A sweep at work: the trials of its plan as runs of their own, on workers that they share.
+//
+//   SWEEP_DIR/sweep.yaml      what it was asked
+//   SWEEP_DIR/results.jsonl   a line for each trial that has a result (sweep_record.h)
+//   SWEEP_DIR/runs/DIGEST/    the run of a curve, as `holdfast train` leaves it; sweeps with the same `runs` share them
+//
+// It may be stopped, killed and started again at any time: what is in results.jsonl is not done again, runs are taken
+// up at their checkpoints, and the trials are the same ones.
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "elastic/sweep/sweep_config.h"
+#include "elastic/sweep/sweep_plan.h"
+#include "elastic/sweep/trial_setup.h"
+
+namespace holdfast {
+
+/// What is told of a sweep at work. All are called by the thread that runs it.
+class SweepObserver {
+ public:
+  struct Running {
+    const PlannedTrial* trial;
+    int64_t workers, step;
+  };
+
+  virtual ~SweepObserver() = default;
+  virtual void OnTrialBegins(const PlannedTrial& trial, int64_t from_step) = 0;
+  virtual void OnTrialEnds(const SweepPlan& plan, const PlannedTrial& trial, bool reused) = 0;
+  /// About once a second.
+  virtual void OnStatus(const SweepPlan& plan, const std::vector<Running>& running) = 0;
+};
+
+struct SweepPlace {
+  std::string directory;
+  std::string binary = "/proc/self/exe";
+
+  std::string config() const { return directory + "/sweep.yaml"; }
+  std::string results() const { return directory + "/results.jsonl"; }
+  std::string runs(const SweepConfig& config) const { return config.runs.empty() ? directory + "/runs" : config.runs; }
+};
+
+/// A plan that knows all results that are recorded. FailedPrecondition if the record is one of another sweep.
+absl::StatusOr<std::unique_ptr<SweepPlan>> TakeUpPlan(const SweepConfig& config, const search::SearchStrategy& strategy,
+                                                      const SweepPlace& place, SweepPlan::SetUpFn set_up);
+
+/// Until the plan is done, or `stopped` says 128 + signal: then trials save and end, too. 0 or that. Takes the
+/// directory's lock. An error is one of the sweep; a trial that fails is a result.
+absl::StatusOr<int> RunSweep(const SweepConfig& config, const SweepPlace& place, SweepPlan& plan,
+                             SweepObserver& observer, const std::function<int()>& stopped);
+
+}  // namespace holdfast

@@ -1,0 +1,350 @@
+#include "elastic/sweep/sweep_report.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/metrics/parallel_coordinates.h"
+#include "framework/metrics/plot.h"
+#include "framework/metrics/xml_text.h"
+
+namespace holdfast {
+namespace {
+
+constexpr size_t kMostGroups = 5;  // of trials, to see what a dimension explains
+constexpr int kPlotRows = 16;
+
+int64_t HighestRung(const SweepPlan& plan) {
+  const PlannedTrial* best = plan.best();
+  return best == nullptr ? 0 : best->suggestion.rung;
+}
+
+/// What can be compared with each other: they were trained as long as the strategy wants.
+std::vector<const PlannedTrial*> Comparable(const SweepPlan& plan) {
+  std::vector<const PlannedTrial*> trials;
+  const int64_t rung = HighestRung(plan);
+  for (const PlannedTrial& trial : plan.trials()) {
+    if (trial.ended && trial.result->measured && trial.suggestion.rung == rung) trials.push_back(&trial);
+  }
+  return trials;
+}
+
+bool IsBetter(const SweepConfig& config, double a, double b) { return config.maximize ? a > b : a < b; }
+
+double PerStep(const SweepConfig& config, const PlannedTrial& trial) {
+  return config.cost == CostKind::kTokens ? trial.setup->tokens_per_step : trial.setup->flops_per_step;
+}
+
+std::string ValueCell(const search::Point& point, const std::string& name) {
+  const auto found = point.find(name);
+  return found == point.end() ? "" : ValueText(found->second);
+}
+
+/// A number to place a value by: of a choice its number.
+std::optional<double> Place(const search::Dimension& dimension, const search::Point& point) {
+  const auto found = point.find(dimension.name);
+  if (found == point.end()) return std::nullopt;
+  if (const auto* number = std::get_if<double>(&found->second)) return *number;
+  if (const auto* whole = std::get_if<int64_t>(&found->second)) return static_cast<double>(*whole);
+  const auto& text = std::get<std::string>(found->second);
+  const auto choice = std::find(dimension.choices.begin(), dimension.choices.end(), text);
+  return static_cast<double>(choice - dimension.choices.begin());
+}
+
+double MeanOf(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double SquaresAround(const std::vector<double>& values, double mean) {
+  double sum = 0;
+  for (const double v : values) sum += (v - mean) * (v - mean);
+  return sum;
+}
+
+/// Values of the metric by groups of a dimension: its choices, or neighbours of equal number.
+std::vector<std::vector<double>> GroupsOf(const search::Dimension& dimension,
+                                          const std::vector<const PlannedTrial*>& trials) {
+  std::vector<std::pair<double, double>> placed;  // where, metric; left out: a group of its own
+  for (const PlannedTrial* trial : trials) {
+    placed.emplace_back(Place(dimension, trial->suggestion.point).value_or(-INFINITY), trial->result->value);
+  }
+  std::sort(placed.begin(), placed.end());
+  std::set<double> distinct;
+  for (const auto& [place, value] : placed) distinct.insert(place);
+  std::vector<std::vector<double>> groups;
+  const size_t count = std::min(kMostGroups, distinct.size());
+  const bool as_they_are = distinct.size() <= kMostGroups || dimension.scale == search::Scale::kChoice;
+  for (size_t i = 0; i < placed.size(); ++i) {
+    const bool begins = as_they_are ? i == 0 || placed[i].first != placed[i - 1].first
+                                    : i * count / placed.size() != (i == 0 ? count : (i - 1) * count / placed.size());
+    if (begins) groups.emplace_back();
+    groups.back().push_back(placed[i].second);
+  }
+  return groups;
+}
+
+std::string LabelOf(const SweepConfig& config) {
+  return absl::StrCat(config.metric, config.maximize ? " (more is better)" : "");
+}
+
+std::string CostLabel(const SweepConfig& config) {
+  return config.cost == CostKind::kSeconds  ? "seconds of workers"
+         : config.cost == CostKind::kTokens ? "tokens"
+                                            : "FLOPs";
+}
+
+std::string BestOverCost(const SweepConfig& config, const SweepPlan& plan,
+                         std::optional<std::pair<int, bool>> terminal) {
+  Curve all{.label = "trials", .x = {}, .y = {}, .points = true, .line = false},
+      best{.label = "best", .x = {}, .y = {}};
+  double spent = 0;
+  std::vector<const PlannedTrial*> in_turn;
+  for (const PlannedTrial& trial : plan.trials()) {
+    if (trial.ended) in_turn.push_back(&trial);
+  }
+  std::stable_sort(in_turn.begin(), in_turn.end(),
+                   [](const PlannedTrial* a, const PlannedTrial* b) { return a->ends < b->ends; });
+  const int64_t rung = HighestRung(plan);
+  for (const PlannedTrial* trial : in_turn) {
+    if (!trial->setup.has_value()) continue;
+    spent += config.cost == CostKind::kSeconds
+                 ? trial->result->seconds
+                 : static_cast<double>(std::max<int64_t>(0, trial->result->steps - trial->first_step)) *
+                       PerStep(config, *trial);
+    if (!trial->result->measured || trial->suggestion.rung != rung) continue;
+    const double value = trial->result->value;
+    all.x.push_back(spent);
+    all.y.push_back(value);
+    best.x.push_back(spent);
+    best.y.push_back(best.y.empty() || IsBetter(config, value, best.y.back()) ? value : best.y.back());
+  }
+  const PlotOptions options{.title = absl::StrCat(config.name, ": best so far"),
+                            .x_label = CostLabel(config) + " spent",
+                            .y_label = LabelOf(config)};
+  return terminal.has_value() ? PlotTerminal({all, best}, options, terminal->first, kPlotRows, terminal->second)
+                              : PlotSvg({all, best}, options);
+}
+
+std::string FrontPlot(const SweepConfig& config, const SweepPlan& plan) {
+  Curve all{.label = "trials", .x = {}, .y = {}, .points = true, .line = false},
+      front{.label = "none better for less", .x = {}, .y = {}, .points = true};
+  for (const PlannedTrial* trial : Comparable(plan)) {
+    all.x.push_back(WholeCost(config, *trial));
+    all.y.push_back(trial->result->value);
+  }
+  for (const PlannedTrial* trial : ParetoFront(config, plan)) {
+    front.x.push_back(WholeCost(config, *trial));
+    front.y.push_back(trial->result->value);
+  }
+  return PlotSvg({all, front}, {.title = absl::StrCat(config.metric, " against the cost of a trial"),
+                                .x_label = CostLabel(config),
+                                .y_label = LabelOf(config),
+                                .log_x = true});
+}
+
+std::string LinesPlot(const SweepConfig& config, const SweepPlan& plan) {
+  std::vector<CoordinateAxis> axes;
+  for (const search::Dimension& dimension : config.space) {
+    axes.push_back(
+        {.label = dimension.name, .log = dimension.scale == search::Scale::kLog, .choices = dimension.choices});
+  }
+  axes.push_back({.label = config.metric});
+  std::vector<const PlannedTrial*> trials = Comparable(plan);
+  std::stable_sort(trials.begin(), trials.end(), [&](const PlannedTrial* a, const PlannedTrial* b) {
+    return IsBetter(config, a->result->value, b->result->value);
+  });
+  std::vector<CoordinateLine> lines;
+  for (size_t i = 0; i < trials.size(); ++i) {
+    CoordinateLine line;
+    for (const search::Dimension& dimension : config.space)
+      line.values.push_back(Place(dimension, trials[i]->suggestion.point));
+    line.values.emplace_back(trials[i]->result->value);
+    line.rank = trials.size() < 2 ? 0 : static_cast<double>(i) / static_cast<double>(trials.size() - 1);
+    lines.push_back(std::move(line));
+  }
+  return ParallelCoordinatesSvg("all trials, the best in blue", axes, lines);
+}
+
+/// The metric over one dimension, a colour for each choice of another.
+std::string DimensionPlot(const SweepConfig& config, const SweepPlan& plan, const search::Dimension& over,
+                          const search::Dimension* by) {
+  std::map<std::string, std::vector<std::pair<double, double>>> groups;
+  for (const PlannedTrial* trial : Comparable(plan)) {
+    const search::Point& point = trial->suggestion.point;
+    const std::optional<double> place = Place(over, point);
+    if (place.has_value())
+      groups[by == nullptr ? "" : ValueCell(point, by->name)].emplace_back(*place, trial->result->value);
+  }
+  std::vector<Curve> curves;
+  const auto add = [&](const std::string& label) {
+    auto found = groups.find(label);
+    if (found == groups.end()) return;
+    std::sort(found->second.begin(), found->second.end());
+    // Only a grid has several trials that differ in nothing else.
+    Curve curve{.label = label,
+                .x = {},
+                .y = {},
+                .points = true,
+                .line = config.strategy.name == "grid" && config.space.size() <= 2};
+    for (const auto& [x, y] : found->second) {
+      curve.x.push_back(x);
+      curve.y.push_back(y);
+    }
+    curves.push_back(std::move(curve));
+  };
+  if (by == nullptr) {
+    add("");
+  } else {
+    for (const std::string& choice : by->choices) add(choice);
+  }
+  return PlotSvg(curves, {.title = absl::StrCat(config.metric, " over ", over.name),
+                          .x_label = over.name,
+                          .y_label = LabelOf(config),
+                          .log_x = over.scale == search::Scale::kLog});
+}
+
+std::string HtmlTable(const Table& table) {
+  std::string html = "<table>\n<tr>";
+  for (const std::string& column : table.columns) absl::StrAppend(&html, "<th>", XmlText(column), "</th>");
+  html += "</tr>\n";
+  for (const auto& row : table.rows) {
+    html += "<tr>";
+    for (const Table::Cell& cell : row) {
+      const auto* number = std::get_if<double>(&cell);
+      absl::StrAppend(&html, "<td>",
+                      number != nullptr ? absl::StrFormat("%.6g", *number) : XmlText(std::get<std::string>(cell)),
+                      "</td>");
+    }
+    html += "</tr>\n";
+  }
+  return html + "</table>\n";
+}
+
+}  // namespace
+
+double WholeCost(const SweepConfig& config, const PlannedTrial& trial) {
+  if (!trial.setup.has_value()) return 0;
+  if (config.cost == CostKind::kSeconds) return trial.result->seconds;
+  return static_cast<double>(trial.result->steps) * PerStep(config, trial);
+}
+
+Table ResultsTable(const SweepConfig& config, const SweepPlan& plan) {
+  Table table{.name = "results", .columns = {"trial"}, .rows = {}};
+  for (const search::Dimension& dimension : config.space) table.columns.push_back(dimension.name);
+  for (const char* column : {"rung", "steps", "tokens", "flops"}) table.columns.emplace_back(column);
+  if (config.cost == CostKind::kSeconds) table.columns.emplace_back("seconds");
+  table.columns.push_back(config.metric);
+  for (const char* column : {"bits", "run", "outcome"}) table.columns.emplace_back(column);
+  for (const PlannedTrial& trial : plan.trials()) {
+    if (!trial.ended) continue;
+    std::vector<Table::Cell> row{static_cast<double>(trial.number)};
+    for (const search::Dimension& dimension : config.space) {
+      const std::string text = ValueCell(trial.suggestion.point, dimension.name);
+      double number = 0;
+      if (dimension.scale != search::Scale::kChoice && absl::SimpleAtod(text, &number)) {
+        row.emplace_back(number);
+      } else {
+        row.emplace_back(text);
+      }
+    }
+    const auto steps = static_cast<double>(trial.result->steps);
+    const bool known = trial.setup.has_value();
+    row.emplace_back(static_cast<double>(trial.suggestion.rung));
+    row.emplace_back(steps);
+    row.emplace_back(known ? steps * trial.setup->tokens_per_step : 0);
+    row.emplace_back(known ? steps * trial.setup->flops_per_step : 0);
+    if (config.cost == CostKind::kSeconds) row.emplace_back(trial.result->seconds);
+    row.emplace_back(trial.result->measured ? trial.result->value : NAN);
+    row.emplace_back(trial.result->measured ? absl::StrFormat("%016x", std::bit_cast<uint64_t>(trial.result->value))
+                                            : "");
+    row.emplace_back(known ? absl::StrFormat("%016x", trial.setup->digest) : "");
+    row.emplace_back(trial.result->measured ? "measured" : absl::StrCat("failed: ", trial.result->reason));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+std::vector<Importance> ImportanceOf(const SweepConfig& config, const SweepPlan& plan) {
+  const std::vector<const PlannedTrial*> trials = Comparable(plan);
+  std::vector<double> values;
+  for (const PlannedTrial* trial : trials) values.push_back(trial->result->value);
+  std::vector<Importance> importance;
+  if (values.size() < 2) return importance;
+  const double mean = MeanOf(values), all = SquaresAround(values, mean);
+  for (const search::Dimension& dimension : config.space) {
+    double explained = 0;
+    for (const std::vector<double>& group : GroupsOf(dimension, trials)) {
+      const double difference = MeanOf(group) - mean;
+      explained += static_cast<double>(group.size()) * difference * difference;
+    }
+    importance.push_back({dimension.name, all > 0 ? explained / all : 0});
+  }
+  std::stable_sort(importance.begin(), importance.end(),
+                   [](const Importance& a, const Importance& b) { return a.share > b.share; });
+  return importance;
+}
+
+std::vector<const PlannedTrial*> ParetoFront(const SweepConfig& config, const SweepPlan& plan) {
+  std::vector<const PlannedTrial*> trials = Comparable(plan);
+  std::stable_sort(trials.begin(), trials.end(), [&](const PlannedTrial* a, const PlannedTrial* b) {
+    const double ca = WholeCost(config, *a), cb = WholeCost(config, *b);
+    return ca != cb ? ca < cb : IsBetter(config, a->result->value, b->result->value);
+  });
+  std::vector<const PlannedTrial*> front;
+  for (const PlannedTrial* trial : trials) {
+    if (front.empty() || IsBetter(config, trial->result->value, front.back()->result->value)) front.push_back(trial);
+  }
+  return front;
+}
+
+std::string ReportHtml(const SweepConfig& config, const SweepPlan& plan) {
+  std::string html =
+      absl::StrCat("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>", XmlText(config.name),
+                   "</title>\n<style>body{font-family:sans-serif;max-width:1700px;margin:2em auto;padding:0 1em}"
+                   "svg{max-width:800px;height:auto}table{border-collapse:collapse;font-size:13px}"
+                   "td,th{padding:2px 10px;text-align:right;border-bottom:1px solid #ccc}</style></head>\n<body>\n<h1>",
+                   XmlText(config.name), "</h1>\n");
+  if (const PlannedTrial* best = plan.best(); best != nullptr) {
+    absl::StrAppend(&html, "<p>Best: trial ", best->number, ", ", XmlText(config.metric),
+                    absl::StrFormat(" %.5f, ", best->result->value), XmlText(search::PointText(best->suggestion.point)),
+                    "</p>\n", BestOverCost(config, plan, std::nullopt), FrontPlot(config, plan),
+                    LinesPlot(config, plan));
+    const search::Dimension* by = nullptr;
+    for (const search::Dimension& dimension : config.space) {
+      if (by == nullptr && dimension.scale == search::Scale::kChoice) by = &dimension;
+    }
+    for (const search::Dimension& dimension : config.space) {
+      if (dimension.scale != search::Scale::kChoice) html += DimensionPlot(config, plan, dimension, by);
+    }
+    html += "<h2>What each dimension explains by itself</h2>\n<table>\n";
+    for (const Importance& each : ImportanceOf(config, plan)) {
+      absl::StrAppend(&html, "<tr><td>", XmlText(each.dimension),
+                      absl::StrFormat("</td><td>%.0f %%</td></tr>\n", 100 * each.share));
+    }
+    html += "</table>\n";
+  }
+  return absl::StrCat(html, "<h2>Trials</h2>\n", HtmlTable(ResultsTable(config, plan)), "</body></html>\n");
+}
+
+std::string ReportText(const SweepConfig& config, const SweepPlan& plan, int columns, bool unicode) {
+  const PlannedTrial* best = plan.best();
+  if (best == nullptr) return "no trial has been measured yet\n";
+  std::string text = BestOverCost(config, plan, std::pair(columns, unicode));
+  absl::StrAppend(&text, "best: trial ", best->number, ", ", config.metric,
+                  absl::StrFormat(" %.5f, ", best->result->value), search::PointText(best->suggestion.point), "\n");
+  for (const Importance& each : ImportanceOf(config, plan)) {
+    absl::StrAppendFormat(&text, "  %-32s explains %3.0f %% of the differences by itself\n", each.dimension,
+                          100 * each.share);
+  }
+  return text;
+}
+
+}  // namespace holdfast

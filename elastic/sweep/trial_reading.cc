@@ -1,0 +1,126 @@
+#include "elastic/sweep/trial_reading.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <numeric>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "elastic/coordinator/coordinator_shell.h"
+#include "elastic/coordinator/event_json.h"
+#include "framework/base/status.h"
+#include "framework/train/trainer.h"
+
+namespace holdfast {
+namespace {
+
+struct Events {
+  std::optional<double> validation;  // after the trial's last step
+  std::optional<event::RunFailed> failure;
+  bool finished = false;
+};
+
+Events ReadEvents(const RunDirectory& directory, int64_t step) {
+  Events found;
+  std::ifstream file(directory.events());
+  for (std::string line; std::getline(file, line);) {
+    const std::optional<RecordedEvent> recorded = ReadEventLine(line);
+    if (!recorded.has_value() || !recorded->event.has_value()) continue;
+    const RunEvent& event = *recorded->event;
+    if (const auto* validation = std::get_if<event::Validation>(&event)) {
+      if (validation->step == step) found.validation = validation->loss;
+    } else if (const auto* failure = std::get_if<event::RunFailed>(&event)) {
+      found.failure = *failure;
+    } else if (std::get_if<event::RunStarted>(&event) != nullptr) {
+      found.failure.reset();
+    } else if (const auto* finished = std::get_if<event::RunFinished>(&event)) {
+      found.finished = found.finished || finished->step == step;
+    }
+  }
+  return found;
+}
+
+/// Of the last twentieth of the steps, at least ten.
+double LastTrainingLoss(const std::vector<StepMetrics>& steps) {
+  const size_t count = std::min(steps.size(), std::max<size_t>(10, steps.size() / 20));
+  double sum = 0;
+  for (size_t i = steps.size() - count; i < steps.size(); ++i) sum += static_cast<double>(steps[i].loss);
+  return sum / static_cast<double>(count);
+}
+
+absl::StatusOr<double> ValueOf(const std::string& metric, const std::vector<StepMetrics>& steps, const Events& events) {
+  if (metric == kTrainingLoss) return LastTrainingLoss(steps);
+  if (metric == kValidationLoss && events.validation.has_value()) return *events.validation;
+  std::vector<std::string> names{kTrainingLoss};
+  if (events.validation.has_value()) names.emplace_back(kValidationLoss);
+  for (const Figure& figure : steps.back().figures) {
+    if (figure.name == metric && !figure.values.empty()) {
+      return std::accumulate(figure.values.begin(), figure.values.end(), 0.0) /
+             static_cast<double>(figure.values.size());
+    }
+    names.push_back(figure.name);
+  }
+  return absl::NotFoundError(
+      absl::StrCat("a trial's run has no metric '", metric, "'; it has ", absl::StrJoin(names, ", ")));
+}
+
+}  // namespace
+
+int64_t LastStep(const RunDirectory& directory) {
+  constexpr int64_t kTail = 1 << 16;  // longer than any line
+  std::ifstream file(directory.metrics(), std::ios::binary | std::ios::ate);
+  const auto size = static_cast<int64_t>(file.tellg());
+  if (size <= 0) return 0;
+  std::string tail(static_cast<size_t>(std::min(size, kTail)), '\0');
+  file.seekg(size - static_cast<int64_t>(tail.size()));
+  file.read(tail.data(), static_cast<std::streamsize>(tail.size()));
+  const size_t end = tail.rfind('\n');
+  if (!file || end == std::string::npos || end == 0) return 0;
+  const size_t before = tail.rfind('\n', end - 1);
+  const size_t begin = before == std::string::npos ? 0 : before + 1;
+  const absl::StatusOr<StepMetrics> step = StepMetrics::FromJson(tail.substr(begin, end - begin));
+  return step.ok() ? step->step : 0;
+}
+
+bool IsOfTraining(const std::string& reason) { return absl::StrContains(reason, kDiverged); }
+
+absl::StatusOr<RunReading> ReadTrial(const RunDirectory& directory, const TrialSetup& trial, int64_t first_step,
+                                     const std::string& metric) {
+  RunReading reading;
+  if (!directory.HoldsRun()) return reading;
+  ASSIGN_OR_RETURN(const CoordinatorHistory history, ReadCoordinatorHistory(directory));
+  reading.steps = history.recorded_step;
+  std::vector<StepMetrics> steps;
+  if (reading.steps > 0) {  // else the file need not be there
+    ASSIGN_OR_RETURN(steps, directory.ReadMetrics());
+  }
+  std::erase_if(steps, [&](const StepMetrics& s) { return s.step > std::min(trial.steps(), history.recorded_step); });
+  const Events events = ReadEvents(directory, trial.steps());
+  TrialResult result{.steps = std::min(trial.steps(), history.recorded_step)};
+  for (const StepMetrics& step : steps) {
+    if (step.step > first_step) result.seconds += step.step_seconds * static_cast<double>(step.world_size);
+  }
+  if (history.recorded_step < trial.steps()) {
+    if (!events.failure.has_value() || !IsOfTraining(events.failure->reason)) return reading;
+    // Which of the workers said it first is chance.
+    const std::string& said = events.failure->reason;
+    const size_t begin = said.find(": ", 0);
+    const bool by_worker = begin != std::string::npos && begin < said.find(kDiverged);
+    result.reason = by_worker ? said.substr(begin + 2) : said;
+  } else {
+    // The loss after the last step is said after its line, and the end of the run after that.
+    const bool whole = metric == kValidationLoss ? events.validation.has_value() || events.finished : true;
+    if (!whole) return reading;
+    ASSIGN_OR_RETURN(result.value, ValueOf(metric, steps, events));
+    result.measured = std::isfinite(result.value);
+    if (!result.measured) result.reason = absl::StrCat(metric, " is ", result.value);
+  }
+  reading.result = result;
+  return reading;
+}
+
+}  // namespace holdfast

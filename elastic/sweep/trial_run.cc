@@ -1,0 +1,149 @@
+#include "elastic/sweep/trial_run.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "framework/base/files.h"
+#include "framework/base/log.h"
+#include "framework/base/status.h"
+#include "framework/base/thread_pool.h"
+#include "framework/config/load.h"
+#include "framework/storage/atomic_file.h"
+
+namespace holdfast {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kGrace{3'000};          // for agents of a run that has ended
+constexpr milliseconds kAgentInterval{1'000};  // between two starts of agents that do not stay
+constexpr int64_t kMostLostCoordinators = 20;  // killed from outside
+constexpr size_t kMaxAddressFileBytes = 256;
+
+}  // namespace
+
+TrialRun::TrialRun(const Config& config, RunDirectory directory, Options options)
+    : config_(config), directory_(std::move(directory)), options_(std::move(options)) {
+  config_.run.name = fs::path(directory_.root()).filename();
+  config_.checkpoint.directory.clear();  // of every trial its own
+  config_.elastic.min_workers = 1;
+  config_.elastic.max_workers = std::max(options_.workers_of_sweep, config_.elastic.min_workers);
+  if (config_.train.threads == 0) {
+    config_.train.threads = std::max<int64_t>(1, AvailableProcessors() / options_.workers_of_sweep);
+  }
+}
+
+ChildCommand TrialRun::CommandOf(const char* command, const std::string& log) const {
+  return {.name = command,
+          .argv = {options_.binary, command, directory_.root() + ".yaml", "--run-dir", directory_.root()},
+          .environment = {},
+          .log_path = absl::StrCat(directory_.root(), ".", log, ".log")};
+}
+
+absl::Status TrialRun::Start(int64_t workers) {
+  wanted_ = workers;
+  config_.elastic.workers = workers;  // who the first world waits for
+  RETURN_IF_ERROR(WriteFileAtomically(directory_.root() + ".yaml", PrintConfig(config_)));
+  std::error_code error;
+  fs::remove(directory_.coordinator_address(), error);
+  return StartCoordinator("127.0.0.1:0", /*new_workers=*/true);
+}
+
+absl::Status TrialRun::StartCoordinator(const std::string& listen, bool new_workers) {
+  ChildCommand command = CommandOf("coordinator", "coordinator");
+  command.argv.insert(command.argv.end(), {"--listen", listen, "--resume", "auto"});
+  if (new_workers) command.argv.emplace_back("--new-workers");
+  ASSIGN_OR_RETURN(coordinator_, ChildProcess::Start(command));
+  return absl::OkStatus();
+}
+
+absl::Status TrialRun::StartAgent() {
+  int64_t number = 0;
+  const auto taken = [&](const Agent& agent) { return agent.number == number; };
+  while (std::any_of(agents_.begin(), agents_.end(), taken)) ++number;
+  ChildCommand command = CommandOf("agent", absl::StrCat("agent-", number));
+  command.argv.insert(command.argv.end(), {"--coordinator", address_, "--token-file", directory_.token(), "--node",
+                                           absl::StrCat("w", number), "--workers", "1"});
+  ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(command));
+  agents_.push_back({.number = number, .process = std::move(process), .leaves_since = std::nullopt});
+  return absl::OkStatus();
+}
+
+void TrialRun::Stop() {
+  if (stopping_ || end_.has_value()) return;
+  stopping_ = true;
+  if (coordinator_.has_value()) coordinator_->Signal(SIGTERM);
+}
+
+void TrialRun::Tick() {
+  LookAfterCoordinator();
+  LookAfterAgents();
+}
+
+void TrialRun::LookAfterCoordinator() {
+  if (!coordinator_.has_value()) return;
+  if (const std::optional<int> wait_status = coordinator_->TryWait(); wait_status.has_value()) {
+    return TakeEnd(*wait_status);
+  }
+  if (!address_.empty()) return;
+  const absl::StatusOr<std::string> address = ReadFile(directory_.coordinator_address(), kMaxAddressFileBytes);
+  if (address.ok()) address_ = std::string(absl::StripSuffix(*address, "\n"));
+}
+
+// Who is killed from outside comes back where it was, and its agents find it there; who says why it ends has ended.
+void TrialRun::TakeEnd(int wait_status) {
+  const std::string last_words = coordinator_->LastLogLine();
+  coordinator_.reset();
+  if (WIFSIGNALED(wait_status) && !stopping_ && ++lost_coordinators_ < kMostLostCoordinators) {
+    LogWarning("the coordinator of ", directory_.root(), " was killed by signal ", WTERMSIG(wait_status),
+               " and is started again");
+    const bool listened = !address_.empty();
+    const absl::Status started = StartCoordinator(listened ? address_ : "127.0.0.1:0", /*new_workers=*/!listened);
+    if (started.ok()) return;
+    end_ = End{EXIT_FAILURE, std::string(started.message())};
+  } else if (WIFSIGNALED(wait_status)) {
+    end_ = End{128 + WTERMSIG(wait_status), absl::StrCat("coordinator killed by signal ", WTERMSIG(wait_status))};
+  } else {
+    end_ = End{WEXITSTATUS(wait_status), std::string(absl::StripPrefix(last_words, "error: "))};
+  }
+  ended_at_ = Clock::now();
+}
+
+void TrialRun::LookAfterAgents() {
+  const auto now = Clock::now();
+  for (auto agent = agents_.begin(); agent != agents_.end();) {
+    const bool late = ended_at_.has_value() && now - *ended_at_ >= kGrace;
+    if (late) agent->process.KillGroup();
+    if (!agent->process.TryWait().has_value()) {
+      ++agent;
+      continue;
+    }
+    if (!agent->leaves_since.has_value() && !end_.has_value()) next_agent_at_ = now + kAgentInterval;
+    agent = agents_.erase(agent);
+  }
+  if (end_.has_value() || stopping_ || address_.empty()) return;
+  const auto staying =
+      std::count_if(agents_.begin(), agents_.end(), [](const Agent& agent) { return !agent.leaves_since.has_value(); });
+  if (staying < wanted_ && (!next_agent_at_.has_value() || now >= *next_agent_at_)) {
+    const absl::Status started = StartAgent();
+    if (started.ok()) return;
+    LogWarning(started.message());
+    next_agent_at_ = now + kAgentInterval;
+  } else if (staying > wanted_) {
+    // The one that came last has the least to hand on.
+    const auto last = std::find_if(agents_.rbegin(), agents_.rend(),
+                                   [](const Agent& agent) { return !agent.leaves_since.has_value(); });
+    last->leaves_since = now;
+    last->process.Signal(SIGTERM);
+  }
+}
+
+}  // namespace holdfast

@@ -1,0 +1,80 @@
+#pragma once
+// The processes of a trial: `holdfast coordinator`, and a `holdfast agent` with one worker for each of its share of the
+// sweep's workers. A share that grows is one more agent, which the coordinator takes into the world; one that shrinks
+// is an agent that is told to leave. No bit of the run depends on either.
+//
+// Nothing is waited for: Tick looks after what has happened since. Thread-safety: none; one thread for all calls, which
+// the kernel ties the processes' lives to.
+
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "elastic/agent/child_process.h"
+#include "framework/config/config.h"
+#include "framework/metrics/run_directory.h"
+
+namespace holdfast {
+
+class TrialRun {
+ public:
+  struct Options {
+    std::string binary = "/proc/self/exe";
+    int64_t workers_of_sweep = 1;  // who share this machine
+  };
+  struct End {
+    int exit_code = 0;  // of the coordinator: 128 + signal if it was stopped
+    std::string cause;  // why, where it is no success
+  };
+
+  /// `config`: resolved, with train.steps where the run is to end. Takes up the run that is in `directory`.
+  TrialRun(const Config& config, RunDirectory directory, Options options);
+
+  absl::Status Start(int64_t workers);
+  /// At least 1.
+  void SetWorkers(int64_t workers) { wanted_ = workers; }
+  /// Saves and ends: `end` says 128 + SIGTERM then.
+  void Stop();
+  void Tick();
+  /// The coordinator has ended, and is not started again.
+  const std::optional<End>& end() const { return end_; }
+  /// Whether processes are left, which go by themselves once the run has ended.
+  bool gone() const { return !coordinator_.has_value() && agents_.empty(); }
+  int64_t workers() const { return wanted_; }
+  const RunDirectory& directory() const { return directory_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Agent {
+    int64_t number = 0;  // in the name of its node
+    ChildProcess process;
+    std::optional<Clock::time_point> leaves_since;
+  };
+
+  absl::Status StartCoordinator(const std::string& listen, bool new_workers);
+  absl::Status StartAgent();
+  void LookAfterCoordinator();
+  void LookAfterAgents();
+  void TakeEnd(int wait_status);
+  ChildCommand CommandOf(const char* command, const std::string& log) const;
+
+  Config config_;
+  const RunDirectory directory_;
+  const Options options_;
+  std::optional<ChildProcess> coordinator_;
+  std::string address_;  // of the coordinator; empty until it listens
+  std::list<Agent> agents_;
+  int64_t wanted_ = 0;
+  int64_t lost_coordinators_ = 0;
+  bool stopping_ = false;
+  std::optional<Clock::time_point> ended_at_, next_agent_at_;
+  std::optional<End> end_;
+};
+
+}  // namespace holdfast

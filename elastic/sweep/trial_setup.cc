@@ -1,0 +1,82 @@
+#include "elastic/sweep/trial_setup.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "elastic/coordinator/run_digests.h"
+#include "framework/base/status.h"
+#include "framework/config/decides.h"
+#include "models/families/families.h"
+#include "models/runtime/training_data.h"
+#include "models/runtime/training_runtime.h"
+#include "xxhash.h"
+
+namespace holdfast {
+namespace {
+
+/// Another value of any of this is another curve, or another metric of it.
+uint64_t DigestOf(const Config& config, uint64_t data) {
+  Config curve = config;
+  curve.train.steps = 1;  // how much of it is trained is another matter
+  if (curve.schedule.name == ScheduleKind::kConstant) curve.schedule.total_steps = 0;
+  const RunDigests run = DigestsOf(config);
+  const std::string text = absl::StrCat(BitsDigest(curve), " ", data, " ", run.build, " ", run.arithmetic, " ",
+                                        run.kernels, " ", config.train.validation_microbatches);
+  return XXH3_64bits(text.data(), text.size());
+}
+
+}  // namespace
+
+std::string NumberText(double value) {
+  char text[32];
+  const auto end = std::to_chars(std::begin(text), std::end(text), value);
+  return {text, end.ptr};
+}
+
+std::string ValueText(const search::PointValue& value) {
+  if (const auto* number = std::get_if<double>(&value)) return NumberText(*number);
+  if (const auto* whole = std::get_if<int64_t>(&value)) return absl::StrCat(*whole);
+  return std::get<std::string>(value);
+}
+
+std::vector<std::string> OverridesOf(const search::Point& point) {
+  std::vector<std::string> overrides;
+  for (const auto& [name, value] : point) {
+    if (absl::StrContains(name, '.')) {
+      overrides.push_back(absl::StrCat(name, "=", ValueText(value)));
+      continue;
+    }
+    for (const absl::string_view each : absl::StrSplit(ValueText(value), ' ', absl::SkipEmpty())) {
+      overrides.emplace_back(each);
+    }
+  }
+  return overrides;
+}
+
+int64_t StepsOfRung(int64_t steps, int64_t rung, int64_t rungs, double reduction) {
+  double part = static_cast<double>(steps);
+  for (int64_t above = rung + 1; above < rungs; ++above) part /= reduction;
+  return std::max<int64_t>(1, static_cast<int64_t>(std::floor(part + 0.5)));
+}
+
+absl::StatusOr<TrialSetup> SetUpTrial(const LoadTrialFn& load, const search::Point& point, int64_t rung, int64_t rungs,
+                                      double reduction) {
+  TrialSetup trial;
+  ASSIGN_OR_RETURN(trial.config, load(OverridesOf(point)));
+  Config& config = trial.config;
+  config.schedule.total_steps = config.schedule.length(config.train.steps);
+  config.train.steps = StepsOfRung(config.train.steps, rung, rungs, reduction);
+  RETURN_IF_ERROR(CheckTraining(config, /*workers_here=*/0).status());
+  ASSIGN_OR_RETURN(const TrainingData data, OpenTrainingData(config));
+  trial.digest = DigestOf(config, data.digest());
+  trial.tokens_per_step = static_cast<double>(config.batch.step_tokens());
+  trial.flops_per_step = trial.tokens_per_step * ModelFlopsPerToken(config.model, config.batch.sequence_length);
+  return trial;
+}
+
+}  // namespace holdfast

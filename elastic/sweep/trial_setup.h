@@ -1,0 +1,47 @@
+#pragma once
+// A point of the space as something that can be trained: which run it is a part of, and up to which step.
+//
+// Trials whose runs begin alike share a run: one trained up to step 100 and one up to step 200 of the same curve are
+// one run directory, and the second costs the steps from 101 on. That is so for the rungs of a search by halving, and
+// for any two lengths with a constant learning rate.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "framework/config/config.h"
+#include "framework/search/space.h"
+
+namespace holdfast {
+
+struct TrialSetup {
+  Config config;        // train.steps is where the trial ends, schedule.total_steps says what the schedule is made for
+  uint64_t digest = 0;  // of the curve that it is the beginning of: config, data, build and arithmetic
+  double flops_per_step = 0, tokens_per_step = 0;
+
+  int64_t steps() const { return config.train.steps; }
+  int64_t most_workers() const { return config.batch.microbatches; }
+};
+
+/// The base config with these overrides ("section.key=value"), resolved as `holdfast train` would.
+using LoadTrialFn = std::function<absl::StatusOr<Config>(const std::vector<std::string>& overrides)>;
+
+/// The shortest text that reads back as the same number.
+std::string NumberText(double value);
+
+/// As a config has it.
+std::string ValueText(const search::PointValue& value);
+
+/// "section.key=value" for each value of a point.
+std::vector<std::string> OverridesOf(const search::Point& point);
+
+/// Rungs of a search by halving: all but the last end after a `1 / reduction` of the next one's steps.
+int64_t StepsOfRung(int64_t steps, int64_t rung, int64_t rungs, double reduction);
+
+/// Everything is checked that can be without training: config, data, model. `rung`: from 0, of `rungs`.
+absl::StatusOr<TrialSetup> SetUpTrial(const LoadTrialFn& load, const search::Point& point, int64_t rung, int64_t rungs,
+                                      double reduction);
+
+}  // namespace holdfast

@@ -1,0 +1,102 @@
+// Proves what a sweep's file says, and that what is wrong in it is named, all of it, with its line.
+
+#include "elastic/sweep/sweep_config.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kGood[] =
+    "sweep: {config: base.yaml, set: [\"train.steps=9\"], strategy: random, workers: 3, goal: maximize, cost: tokens}\n"
+    "budget: {trials: 40, flops: 1e15}\n"
+    "space:\n"
+    "  optimizer.lr: {low: 1e-4, high: 1e-1, scale: log}\n"
+    "  model.num_layers: {low: 2, high: 8}\n"
+    "  optimizer.name: {choices: [adamw, muon]}\n"
+    "  optimizer.momentum: {low: 0.8, high: 0.99, when: optimizer.name=muon}\n"
+    "  width: {choices: [\"model.hidden_size=64 model.num_heads=2\", \"model.hidden_size=128 model.num_heads=4\"]}\n";
+
+std::string Error(const std::string& text) { return std::string(ParseSweepConfig(text, "s.yaml").status().message()); }
+
+TEST(SweepConfig, IsRead) {
+  const auto config = ParseSweepConfig(kGood, "s.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->config, "base.yaml");
+  EXPECT_THAT(config->overrides, ElementsAre("train.steps=9"));
+  EXPECT_EQ(config->workers, 3);
+  EXPECT_TRUE(config->maximize);
+  EXPECT_EQ(config->cost, CostKind::kTokens);
+  EXPECT_EQ(config->budget.trials, 40);
+  EXPECT_EQ(config->budget.flops, 1e15);
+  ASSERT_EQ(config->space.size(), 5U);
+  EXPECT_EQ(config->space[0].scale, search::Scale::kLog);
+  EXPECT_FALSE(config->space[0].integer);
+  EXPECT_TRUE(config->space[1].integer) << "the key is an integer";
+  EXPECT_EQ(config->space[3].condition->name, "optimizer.name");
+  EXPECT_EQ(config->space[3].condition->value, "muon");
+  EXPECT_EQ(config->space[4].choices.size(), 2U);
+}
+
+TEST(SweepConfig, EverythingThatIsWrongIsNamedWithItsLine) {
+  EXPECT_EQ(Error("sweep: {config: b.yaml, strategie: random, parallel: 0}\n"
+                  "budget: {trials: 3}\n"
+                  "spaces: 1\n"
+                  "space:\n"
+                  "  optimizer.learning_rate: {low: 1, high: 2}\n"
+                  "  optimizer.lr: {low: 1}\n"
+                  "  train.compute_dtype: {low: 1, high: 2}\n"
+                  "  size: {low: 1, high: 2}\n"
+                  "  shape: {choices: [\"model.hiden_size=64\"]}\n"),
+            "s.yaml:1: sweep.strategie: unknown key (did you mean 'strategy'?)\n"
+            "s.yaml:1: sweep.parallel: must be between 1 and 1024, got '0'\n"
+            "s.yaml:3: spaces: unknown section; there are sweep, budget, asha, space\n"
+            "s.yaml:5: space.optimizer.learning_rate: the config has no such key\n"
+            "s.yaml:6: space.optimizer.lr: low and high are both needed\n"
+            "s.yaml:7: space.train.compute_dtype: is no number: say its choices\n"
+            "s.yaml:8: space.size: is no key of the config (section.key), so its choices have to say KEY=VALUE\n"
+            "s.yaml:9: space.shape: 'model.hiden_size=64' is not KEY=VALUE with a key of the config (did you mean "
+            "'model.hidden_size'?)");
+}
+
+TEST(SweepConfig, ASearchNeedsALimitAndAGridDoesNot) {
+  const std::string space = "space:\n  optimizer.lr: {low: 1e-4, high: 1e-1, points: 3}\n";
+  EXPECT_THAT(Error("sweep: {config: b.yaml, strategy: random}\n" + space), HasSubstr("nothing limits the search"));
+  EXPECT_EQ(Error("sweep: {config: b.yaml, strategy: grid}\n" + space), "");
+}
+
+TEST(SweepConfig, MoneyNeedsAPrice) {
+  const std::string rest = "sweep: {config: b.yaml}\nspace:\n  optimizer.lr: {low: 1e-4, high: 1e-1}\n";
+  EXPECT_THAT(Error(rest + "budget: {money: 3}\n"), HasSubstr("price_per_hour"));
+  EXPECT_EQ(Error(rest + "budget: {money: 3, price_per_hour: 2}\n"), "");
+}
+
+TEST(SweepConfig, RungsAndStepsInTheSpaceContradictEachOther) {
+  EXPECT_THAT(Error("sweep: {config: b.yaml, strategy: asha}\nbudget: {trials: 9}\n"
+                    "space:\n  train.steps: {low: 10, high: 100}\n"),
+              AllOf(HasSubstr("s.yaml:4: space.train.steps"), HasSubstr("rungs")));
+}
+
+TEST(SweepConfig, WhatDecidesTheTrialsIsInTheIdentityAndWhatDoesNotIsNot) {
+  auto config = *ParseSweepConfig(kGood, "s.yaml");
+  const std::string before = IdentityText(config);
+  config.workers = 77;
+  config.budget.trials = 5;
+  config.attempts = 9;
+  EXPECT_EQ(IdentityText(config), before);
+  config.parallel = 77;
+  EXPECT_NE(IdentityText(config), before);
+  config = *ParseSweepConfig(kGood, "s.yaml");
+  config.space[0].high = 0.2;
+  EXPECT_NE(IdentityText(config), before);
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,240 @@
+// Proves that the trials of a sweep follow from results alone: not from the order in which they become known, nor from
+// where a sweep was cut off; that budgets hold, shared steps are not paid twice, and a hopeless sweep ends.
+
+#include "elastic/sweep/sweep_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// Suggests x = 100 * how many results it has seen + how many trials there are; its steps follow from x.
+class Watching : public search::SearchStrategy {
+ public:
+  std::optional<search::Suggestion> Next(absl::Span<const search::Observation> history) const override {
+    const auto ended = std::count_if(history.begin(), history.end(), [](const search::Observation& seen) {
+      return seen.outcome != search::TrialOutcome::kRunning;
+    });
+    const auto x = 100 * static_cast<int64_t>(ended) + static_cast<int64_t>(history.size());
+    return search::Suggestion{.point = {{"x", x}}, .rung = 0, .continues = {}, .why = "it is its turn"};
+  }
+};
+
+int64_t XOf(const PlannedTrial& trial) { return std::get<int64_t>(trial.suggestion.point.at("x")); }
+
+absl::StatusOr<TrialSetup> MakeSetup(const search::Point& point, int64_t) {
+  const int64_t x = std::get<int64_t>(point.at("x"));
+  TrialSetup setup;
+  setup.config.train.steps = 10 + x * 7 % 13;
+  setup.digest = static_cast<uint64_t>(x);
+  setup.flops_per_step = 2;
+  setup.tokens_per_step = 3;
+  return setup;
+}
+
+TrialResult ResultOf(const PlannedTrial& trial) {
+  return {.measured = true, .value = static_cast<double>(XOf(trial) % 17), .steps = trial.setup->steps(), .seconds = 1};
+}
+
+SweepConfig Config(int64_t trials) {
+  SweepConfig config;
+  config.parallel = 3;
+  config.budget.trials = trials;
+  return config;
+}
+
+/// Tells results, each time that of the waiting trial that `choose` picks among so many, until the plan is done.
+template <typename Choose>
+void Finish(SweepPlan& plan, Choose choose) {
+  while (!plan.done()) {
+    std::vector<const PlannedTrial*> waiting;
+    for (const PlannedTrial& trial : plan.trials()) {
+      if (!trial.result.has_value()) waiting.push_back(&trial);
+    }
+    ASSERT_FALSE(waiting.empty());
+    const PlannedTrial& chosen = *waiting[choose(waiting.size())];
+    plan.Tell(chosen.number, ResultOf(chosen));
+  }
+}
+
+std::vector<int64_t> Points(const SweepPlan& plan) {
+  std::vector<int64_t> points;
+  for (const PlannedTrial& trial : plan.trials()) points.push_back(XOf(trial));
+  return points;
+}
+
+TEST(SweepPlan, DoesNotDependOnWhichResultIsKnownFirst) {
+  const SweepConfig config = Config(40);
+  const Watching strategy;
+  SweepPlan first(config, strategy, MakeSetup), last(config, strategy, MakeSetup);
+  Finish(first, [](size_t) { return size_t{0}; });
+  Finish(last, [](size_t count) { return count - 1; });
+  EXPECT_EQ(Points(first), Points(last));
+  EXPECT_EQ(first.trials().size(), 40U);
+  for (uint64_t seed = 1; seed < 20; ++seed) {
+    uint64_t state = seed;
+    SweepPlan any(config, strategy, MakeSetup);
+    Finish(any,
+           [&](size_t count) { return (state = state * 6364136223846793005U + 1442695040888963407U) / 65536 % count; });
+    EXPECT_EQ(Points(first), Points(any)) << seed;
+  }
+}
+
+TEST(SweepPlan, AsksWhenATrialEndsOnItsOwnClock) {
+  const SweepConfig config = Config(6);
+  const Watching strategy;
+  SweepPlan plan(config, strategy, MakeSetup);
+  // Steps of x = 0, 1, 2: 10, 17, 11.
+  ASSERT_THAT(Points(plan), ElementsAre(0, 1, 2));
+  plan.Tell(1, ResultOf(plan.trials()[1]));  // the last to end: nothing follows yet
+  EXPECT_THAT(Points(plan), ElementsAre(0, 1, 2));
+  plan.Tell(0, ResultOf(plan.trials()[0]));
+  EXPECT_THAT(Points(plan), ElementsAre(0, 1, 2, 103)) << "a result that is known, but not ended, was shown";
+}
+
+TEST(SweepPlan, AtMostSoManyAreUnderWay) {
+  const SweepConfig config = Config(30);
+  const Watching strategy;
+  SweepPlan plan(config, strategy, MakeSetup);
+  while (!plan.done()) {
+    const auto under_way = std::count_if(plan.trials().begin(), plan.trials().end(),
+                                         [](const PlannedTrial& trial) { return !trial.ended; });
+    EXPECT_LE(under_way, config.parallel);
+    for (const PlannedTrial& trial : plan.trials()) {
+      if (trial.result.has_value()) continue;
+      plan.Tell(trial.number, ResultOf(trial));
+      break;
+    }
+  }
+}
+
+TEST(SweepPlan, FlopsAndTokensAreNotOverspent) {
+  const Watching strategy;
+  SweepConfig config = Config(0);
+  config.budget.flops = 200;
+  SweepPlan flops(config, strategy, MakeSetup);
+  Finish(flops, [](size_t) { return size_t{0}; });
+  EXPECT_LE(flops.spent().flops, 200);
+  EXPECT_GT(flops.spent().flops, 150);
+  EXPECT_THAT(flops.end(), HasSubstr("budget.flops"));
+  config.budget.flops = 0;
+  config.budget.tokens = 100;
+  SweepPlan tokens(config, strategy, MakeSetup);
+  Finish(tokens, [](size_t) { return size_t{0}; });
+  EXPECT_LE(tokens.spent().tokens, 100);
+  EXPECT_THAT(tokens.end(), HasSubstr("budget.tokens"));
+}
+
+TEST(SweepPlan, SecondsAndMoneyEndItOnceTheyAreSpent) {
+  const Watching strategy;
+  SweepConfig config = Config(0);
+  config.budget.seconds = 5;
+  SweepPlan seconds(config, strategy, MakeSetup);
+  Finish(seconds, [](size_t) { return size_t{0}; });
+  EXPECT_GE(seconds.spent().seconds, 5);
+  EXPECT_LE(seconds.spent().seconds, 5 + config.parallel);
+  config.budget.seconds = 0;
+  config.budget.money = 2;
+  config.budget.price_per_hour = 3600;
+  SweepPlan money(config, strategy, MakeSetup);
+  Finish(money, [](size_t) { return size_t{0}; });
+  EXPECT_THAT(money.end(), HasSubstr("budget.money"));
+  EXPECT_GE(money.spent().money, 2);
+}
+
+/// The points that are given, one after another; `steps` of each curve.
+class Listed : public search::SearchStrategy {
+ public:
+  explicit Listed(std::vector<int64_t> points) : points_(std::move(points)) {}
+  std::optional<search::Suggestion> Next(absl::Span<const search::Observation> history) const override {
+    if (history.size() >= points_.size()) return std::nullopt;
+    return search::Suggestion{.point = {{"x", points_[history.size()]}}, .rung = 0, .continues = {}, .why = "listed"};
+  }
+
+ private:
+  const std::vector<int64_t> points_;
+};
+
+/// One curve; x is how long it is trained.
+absl::StatusOr<TrialSetup> LengthOfOneCurve(const search::Point& point, int64_t) {
+  TrialSetup setup;
+  setup.config.train.steps = std::get<int64_t>(point.at("x"));
+  setup.digest = 7;
+  setup.flops_per_step = 1;
+  return setup;
+}
+
+TEST(SweepPlan, StepsThatAnEarlierTrialDoesAreNotPaidAgain) {
+  SweepConfig config = Config(0);
+  config.parallel = 1;
+  config.budget.flops = 1000;
+  const Listed strategy({100, 300, 300, 200});
+  SweepPlan plan(config, strategy, LengthOfOneCurve);
+  Finish(plan, [](size_t) { return size_t{0}; });
+  std::vector<int64_t> own;
+  for (const PlannedTrial& trial : plan.trials()) own.push_back(trial.own_steps());
+  EXPECT_THAT(own, ElementsAre(100, 200, 0, 200)) << "a run is taken up where it is, not where it has been";
+  EXPECT_EQ(plan.spent().flops, 500);
+  EXPECT_EQ(plan.end(), "there is nothing more to try");
+}
+
+TEST(SweepPlan, AConfigThatIsRefusedIsAFailedTrial) {
+  const SweepConfig config = Config(8);
+  const Watching strategy;
+  SweepPlan plan(config, strategy, [](const search::Point& point, int64_t rung) -> absl::StatusOr<TrialSetup> {
+    if (std::get<int64_t>(point.at("x")) == 1) return absl::InvalidArgumentError("no such model");
+    return MakeSetup(point, rung);
+  });
+  ASSERT_FALSE(plan.trials()[1].setup.has_value());
+  EXPECT_TRUE(plan.trials()[1].ended);
+  EXPECT_EQ(plan.trials()[1].result->reason, "no such model");
+  Finish(plan, [](size_t) { return size_t{0}; });
+  EXPECT_EQ(plan.trials().size(), 8U);
+  EXPECT_FALSE(plan.hopeless());
+}
+
+TEST(SweepPlan, EndsWhenNothingSucceeds) {
+  const SweepConfig config = Config(100);
+  const Watching strategy;
+  SweepPlan plan(config, strategy,
+                 [](const search::Point&, int64_t) { return absl::InvalidArgumentError("no such model"); });
+  EXPECT_TRUE(plan.done());
+  EXPECT_TRUE(plan.hopeless());
+  EXPECT_LT(plan.trials().size(), 10U);
+}
+
+TEST(SweepPlan, ADivergedTrialCostsTheStepsThatItDid) {
+  SweepConfig config = Config(3);
+  config.parallel = 1;
+  const Watching strategy;
+  SweepPlan plan(config, strategy, MakeSetup);
+  plan.Tell(0, {.steps = 4, .reason = "step 5 diverged: "});
+  EXPECT_EQ(plan.trials()[0].setup->steps(), 10);
+  EXPECT_EQ(plan.spent().flops, 4 * 2 + static_cast<double>(plan.trials()[1].own_steps()) * 2);
+}
+
+TEST(SweepPlan, TheBestIsOfTheHighestRungAndOfTheGoal) {
+  SweepConfig config = Config(4);
+  config.parallel = 1;
+  config.maximize = true;
+  const Watching strategy;
+  SweepPlan plan(config, strategy, MakeSetup);
+  for (const double value : {3.0, 9.0, 4.0}) {
+    plan.Tell(plan.results(), {.measured = true, .value = value, .steps = 10});
+  }
+  EXPECT_EQ(plan.best()->number, 1);
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,193 @@
+// Proves `holdfast sweep` as its users meet it: the same table of results with any number of workers and through kills
+// of everything, runs that are taken from other sweeps, rungs that continue, and errors that say what is wrong.
+
+#include <dirent.h>
+#include <signal.h>
+
+#include <fstream>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "tests/integration/tiny_runs.h"
+
+namespace holdfast::integration {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Sweep : public TinyRuns {
+ protected:
+  /// `sweep`: more keys of the section, each after a comma.
+  std::string WriteSweep(const std::string& name, const std::string& sweep, const std::string& rest) {
+    WriteAll(directory_ / name,
+             "sweep: {config: " + Path("config.yaml") + ", strategy: random, parallel: 3" + sweep + "}\n" + rest);
+    return Path(name);
+  }
+  std::string WriteSweep(const std::string& sweep = "") {
+    return WriteSweep("sweep.yaml", sweep,
+                      "budget: {trials: 6}\n"
+                      "space:\n"
+                      "  optimizer.lr: {low: 1e-3, high: 1e-1, scale: log}\n"
+                      "  model.hidden_size: {choices: [32, 64]}\n");
+  }
+  CommandResult RunSweep(const std::string& file, const std::string& into, int workers = 2) {
+    return RunHoldfast({"sweep", file, "--sweep-dir", Path(into), "--workers", std::to_string(workers)});
+  }
+  std::string Results(const std::string& sweep) const { return ReadAll(Path(sweep + "/results.csv")); }
+
+  /// Processes that work for a run in this directory.
+  std::vector<int> Processes(const std::string& sweep) const {
+    std::vector<int> pids;
+    DIR* proc = opendir("/proc");
+    while (const dirent* entry = readdir(proc)) {
+      const int pid = atoi(entry->d_name);
+      if (pid > 0 && ReadAll("/proc/" + std::string(entry->d_name) + "/cmdline").find(Path(sweep + "/runs/")) !=
+                         std::string::npos) {
+        pids.push_back(pid);
+      }
+    }
+    closedir(proc);
+    return pids;
+  }
+};
+
+TEST_F(Sweep, HasOneTableOfResultsForAnyNumberOfWorkers) {
+  const std::string file = WriteSweep();
+  const CommandResult one = RunSweep(file, "one", 1);
+  ASSERT_EQ(one.exit_code, 0) << one.output;
+  const CommandResult five = RunSweep(file, "five", 5);
+  ASSERT_EQ(five.exit_code, 0) << five.output;
+  EXPECT_EQ(Results("one"), Results("five"));
+  EXPECT_THAT(Results("one"), AllOf(HasSubstr("\n5,"), Not(HasSubstr("\n6,")), HasSubstr(",measured\n")));
+  EXPECT_THAT(ReadAll(Path("one/report.html")), AllOf(HasSubstr("<svg"), HasSubstr("optimizer.lr")));
+  // Each trial is the run that the user would have by hand.
+  const std::string first = Results("one").substr(Results("one").find("\n0,"));
+  std::vector<std::string> cells;
+  std::stringstream line(first.substr(1, first.find('\n', 1) - 1));
+  for (std::string cell; std::getline(line, cell, ',');) cells.push_back(cell);
+  const CommandResult alone =
+      Train("alone", {"--set", "optimizer.lr=" + cells[1], "--set", "model.hidden_size=" + cells[2]});
+  ASSERT_EQ(alone.exit_code, 0) << alone.output;
+  const CommandResult compared = RunHoldfast({"compare", Path("alone"), Path("one/runs/" + cells[9])});
+  EXPECT_EQ(compared.exit_code, 0) << compared.output;
+}
+
+TEST_F(Sweep, HasTheSameTableThroughKillsOfEverything) {
+  const std::string file = WriteSweep();
+  ASSERT_EQ(RunSweep(file, "calm").exit_code, 0);
+  std::minstd_rand random(1);
+  setenv("HOLDFAST_TEST_SLOWDOWN_MS", "30", 1);
+  CommandResult result;
+  int killed = 0;
+  for (int life = 0; life < 5; ++life) {
+    Command sweep({"sweep", file, "--sweep-dir", Path("hurt"), "--workers", "3"});
+    for (int hit = 0; hit < 4; ++hit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 300));
+      const std::vector<int> pids = Processes("hurt");
+      if (pids.empty()) continue;
+      kill(pids[random() % pids.size()], SIGKILL);
+      ++killed;
+    }
+    if (life < 4) sweep.Signal(SIGKILL);
+    result = sweep.Wait();
+    if (result.exit_code == 0) break;
+  }
+  unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
+  EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_GT(killed, 0);
+  EXPECT_EQ(Results("hurt"), Results("calm"));
+}
+
+TEST_F(Sweep, ThatIsStoppedGoesOn) {
+  const std::string file = WriteSweep();
+  setenv("HOLDFAST_TEST_SLOWDOWN_MS", "100", 1);
+  Command sweep({"sweep", file, "--sweep-dir", Path("stopped")});
+  unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
+  EXPECT_TRUE(sweep.WaitForOutput("trial 1 {"));
+  sweep.Signal(SIGTERM);
+  const CommandResult stopped = sweep.Wait();
+  EXPECT_EQ(stopped.exit_code, 143) << stopped.output;
+  EXPECT_THAT(stopped.output, HasSubstr("the same command goes on"));
+  EXPECT_TRUE(Processes("stopped").empty());
+  const CommandResult watched = RunHoldfast({"sweep", file, "--sweep-dir", Path("stopped"), "--watch"});
+  EXPECT_EQ(watched.exit_code, 0) << watched.output;
+  EXPECT_THAT(watched.output, HasSubstr("trials done"));
+  ASSERT_EQ(RunSweep(file, "stopped").exit_code, 0);
+  ASSERT_EQ(RunSweep(file, "whole").exit_code, 0);
+  EXPECT_EQ(Results("stopped"), Results("whole"));
+}
+
+TEST_F(Sweep, TakesRunsOfOtherSweeps) {
+  ASSERT_EQ(RunSweep(WriteSweep(", runs: " + Path("shared")), "first").exit_code, 0);
+  const CommandResult again = RunSweep(WriteSweep(", runs: " + Path("shared")), "second");
+  EXPECT_EQ(again.exit_code, 0) << again.output;
+  EXPECT_THAT(again.output, AllOf(HasSubstr("from a run that was there"), Not(HasSubstr("steps 1 to"))));
+  EXPECT_EQ(Results("first"), Results("second"));
+}
+
+TEST_F(Sweep, RungsTakeUpTheirRuns) {
+  const std::string file = WriteSweep("asha.yaml", "", "");
+  WriteAll(file, "sweep: {config: " + Path("config.yaml") +
+                     ", strategy: asha, parallel: 2}\n"
+                     "budget: {trials: 12}\nasha: {rungs: 2, reduction: 3}\n"
+                     "space:\n  optimizer.lr: {low: 1e-3, high: 1e-1, scale: log}\n");
+  const CommandResult result = RunSweep(file, "asha");
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  // 12 steps in all; the first rung ends after a third of them, and the second goes on from there.
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("steps 1 to 4"), HasSubstr("steps 5 to 12"), Not(HasSubstr("steps 1 to 12"))));
+}
+
+TEST_F(Sweep, ALongerRunWithAConstantRateCostsItsOwnStepsOnly) {
+  const std::string file = WriteSweep("grid.yaml", "", "");
+  WriteAll(file, "sweep: {config: " + Path("config.yaml") +
+                     ", strategy: grid, parallel: 1,\n"
+                     "        set: [\"schedule.name=constant\"]}\n"
+                     "space:\n  train.steps: {choices: [6, 12, 18]}\n");
+  const CommandResult result = RunSweep(file, "grid");
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("steps 1 to 6"), HasSubstr("steps 7 to 12"), HasSubstr("steps 13 to 18")));
+}
+
+TEST_F(Sweep, ADivergedTrialIsAResult) {
+  WriteAll(Path("sweep.yaml"), "sweep: {config: " + Path("config.yaml") +
+                                   ", strategy: grid, set: [\"optimizer.name=lion\", \"optimizer.grad_clip_norm=0\"]}\n"
+                                   "space:\n  optimizer.lr: {choices: [1e-3, 900, 1000]}\n");
+  const CommandResult one = RunSweep(Path("sweep.yaml"), "one", 1), three = RunSweep(Path("sweep.yaml"), "three", 4);
+  EXPECT_EQ(one.exit_code, 0) << one.output;
+  EXPECT_EQ(three.exit_code, 0) << three.output;
+  EXPECT_THAT(Results("one"), AllOf(HasSubstr(",measured\n"), HasSubstr("failed: step "), HasSubstr("diverged: ")));
+  EXPECT_EQ(Results("one"), Results("three")) << "whoever said so";
+}
+
+TEST_F(Sweep, SaysWhatIsWrong) {
+  const auto fails = [&](const std::string& sweep, const std::string& rest) {
+    const CommandResult result = RunSweep(WriteSweep("bad.yaml", sweep, rest), "bad");
+    EXPECT_NE(result.exit_code, 0) << result.output;
+    EXPECT_FALSE(std::filesystem::exists(Path("bad/results.csv")));
+    std::filesystem::remove_all(Path("bad"));
+    return result.output;
+  };
+  const std::string rates = "space:\n  optimizer.lr: {low: 1e-3, high: 1e-1}\n";
+  EXPECT_THAT(fails(", metric: valdation_loss", "budget: {trials: 3}\n" + rates),
+              AllOf(HasSubstr("no metric 'valdation_loss'"), HasSubstr("validation_loss")));
+  EXPECT_THAT(fails("", "budget: {trials: 9}\nspace:\n  model.num_heads: {choices: [3, 5, 6, 7, 9, 10, 11]}\n"),
+              AllOf(HasSubstr(" trials have failed"), HasSubstr("num_heads")));
+  EXPECT_THAT(fails("", "budget: {flops: 10}\n" + rates), HasSubstr("does not fit into budget.flops"));
+  EXPECT_THAT(fails("", rates), HasSubstr("nothing limits the search"));
+}
+
+TEST_F(Sweep, AnotherSweepInItsDirectoryIsRefused) {
+  ASSERT_EQ(RunSweep(WriteSweep(), "place").exit_code, 0);
+  const CommandResult other = RunSweep(WriteSweep(", seed: 2"), "place");
+  EXPECT_EQ(other.exit_code, 2) << other.output;
+  EXPECT_THAT(other.output, AllOf(HasSubstr("holds another sweep"), HasSubstr("seed")));
+}
+
+}  // namespace
+}  // namespace holdfast::integration

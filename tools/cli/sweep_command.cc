@@ -1,0 +1,215 @@
+#include "tools/cli/sweep_command.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "elastic/sweep/sweep.h"
+#include "elastic/sweep/sweep_report.h"
+#include "elastic/sweep/trial_reading.h"
+#include "elastic/worker/stop_signal.h"
+#include "framework/base/files.h"
+#include "framework/base/limits.h"
+#include "framework/base/status.h"
+#include "framework/config/yaml_tree.h"
+#include "framework/metrics/progress.h"
+#include "framework/metrics/run_directory.h"
+#include "framework/storage/atomic_file.h"
+#include "tools/cli/run_arguments.h"
+
+namespace holdfast {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kColumns = 100;
+constexpr std::chrono::seconds kReportInterval{5}, kWatchInterval{2};
+
+std::string ValueWords(const SweepConfig& config, const PlannedTrial& trial) {
+  if (!trial.result->measured) return absl::StrCat("failed: ", trial.result->reason);
+  return absl::StrFormat("%s %.4f", config.metric, trial.result->value);
+}
+
+std::string SpentWords(const SweepConfig& config, const SweepPlan& plan) {
+  const SweepPlan::Spent spent = plan.spent();
+  std::string text = absl::StrCat(FormatCount(spent.flops), "FLOP, ", FormatCount(spent.tokens), " tokens, ",
+                                  FormatDuration(spent.seconds), " of workers");
+  if (config.budget.money > 0) absl::StrAppendFormat(&text, ", %.2f of %.2f money", spent.money, config.budget.money);
+  return text;
+}
+
+/// Keeps the files of results up to date.
+class ResultFiles {
+ public:
+  ResultFiles(const SweepConfig& config, const SweepPlace& place) : config_(config), place_(place) {}
+
+  /// Not more often than now and then, but for `now`.
+  absl::Status Write(const SweepPlan& plan, bool now) {
+    if (!now && Clock::now() - last_ < kReportInterval) return absl::OkStatus();
+    last_ = Clock::now();
+    const Table table = ResultsTable(config_, plan);
+    RETURN_IF_ERROR(WriteFileAtomically(place_.directory + "/results.csv", table.ToCsv()));
+    RETURN_IF_ERROR(WriteFileAtomically(place_.directory + "/results.json", table.ToJson()));
+    return WriteFileAtomically(place_.directory + "/report.html", ReportHtml(config_, plan));
+  }
+
+ private:
+  const SweepConfig& config_;
+  const SweepPlace& place_;
+  Clock::time_point last_{};
+};
+
+/// A line for what happens, and a bar for what is left of the budget.
+class Console final : public SweepObserver {
+ public:
+  Console(const SweepConfig& config, ResultFiles& report) : config_(config), report_(report) {}
+
+  void OnTrialBegins(const PlannedTrial& trial, int64_t from_step) override {
+    Line(absl::StrCat("trial ", trial.number, " {", search::PointText(trial.suggestion.point), "}: steps ",
+                      from_step + 1, " to ", trial.setup->steps(), "; ", trial.suggestion.why));
+  }
+
+  void OnTrialEnds(const SweepPlan& plan, const PlannedTrial& trial, bool reused) override {
+    const PlannedTrial* best = plan.best();
+    Line(absl::StrCat("trial ", trial.number, " {", search::PointText(trial.suggestion.point),
+                      "}: ", ValueWords(config_, trial), reused ? " (from a run that was there)" : "",
+                      best == nullptr ? ""
+                                      : absl::StrFormat("; best so far %.4f, trial %d", best->result->value,
+                                                        static_cast<int>(best->number))));
+    if (const absl::Status written = report_.Write(plan, /*now=*/false); !written.ok()) {
+      Line(absl::StrCat("warning: ", written.message()));
+    }
+  }
+
+  void OnStatus(const SweepPlan& plan, const std::vector<Running>& running) override {
+    std::vector<std::string> parts;
+    for (const Running& run : running) {
+      parts.push_back(
+          absl::StrCat(run.trial->number, ": ", run.step, "/", run.trial->setup->steps(), " on ", run.workers));
+    }
+    constexpr int64_t kParts = 1000;
+    if (!progress_.has_value()) progress_.emplace("sweep", kParts, "thousandths of the budget");
+    progress_->Update(static_cast<int64_t>(plan.share_of_budget() * kParts),
+                      absl::StrCat(plan.results(), " trials done, trial ", absl::StrJoin(parts, ", ")));
+  }
+
+ private:
+  void Line(const std::string& text) {
+    if (progress_.has_value()) progress_->Clear();
+    std::printf("%s\n", text.c_str());
+    std::fflush(stdout);
+  }
+
+  const SweepConfig& config_;
+  ResultFiles& report_;
+  std::optional<Progress> progress_;
+};
+
+std::string WatchText(const SweepConfig& config, const SweepPlace& place, const SweepPlan& plan) {
+  std::string text = absl::StrCat("sweep ", config.name, " in ", place.directory, ": ", plan.results(),
+                                  " trials done\n", "spent ", SpentWords(config, plan), "; ",
+                                  absl::StrFormat("%.0f %% of the budget", 100 * plan.share_of_budget()), "\n\n");
+  for (const PlannedTrial& trial : plan.trials()) {
+    if (trial.result.has_value()) continue;
+    const std::string directory = absl::StrCat(place.runs(config), "/", absl::StrFormat("%016x", trial.setup->digest));
+    absl::StrAppend(&text, "trial ", trial.number, " {", search::PointText(trial.suggestion.point), "}: step ",
+                    LastStep(RunDirectory(directory)), " of ", trial.setup->steps(), "; ", trial.suggestion.why, "\n");
+  }
+  if (!plan.end().empty()) absl::StrAppend(&text, "no more trials: ", plan.end(), "\n");
+  return absl::StrCat(text, "\n", ReportText(config, plan, kColumns, isatty(STDOUT_FILENO) != 0));
+}
+
+/// The sweep in the directory is this one, or there is none yet.
+absl::Status CheckIdentity(const SweepConfig& config, const SweepPlace& place) {
+  std::error_code error;
+  if (!fs::exists(place.config(), error)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const SweepConfig before, LoadSweepConfig(place.config()));
+  const std::vector<std::string> now = absl::StrSplit(IdentityText(config), '\n'),
+                                 then = absl::StrSplit(IdentityText(before), '\n');
+  for (size_t i = 0; i < std::max(now.size(), then.size()); ++i) {
+    const std::string a = i < then.size() ? then[i] : "", b = i < now.size() ? now[i] : "";
+    if (a == b) continue;
+    return UsageError(absl::StrCat(place.directory, " holds another sweep: it has '", a, "', this one '", b,
+                                   "'; choose another --sweep-dir"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<int> SweepCommand::Run() const {
+  const StopSignal stop_signal;  // before any other thread
+  absl::StatusOr<SweepConfig> loaded = LoadSweepConfig(path);
+  if (!loaded.ok()) return UsageError(loaded.status().message());
+  SweepConfig config = *std::move(loaded);
+  if (workers > 0) config.workers = workers;
+  const SweepPlace place{.directory = directory.empty() ? "sweeps/" + config.name : directory};
+  RETURN_IF_ERROR(CheckIdentity(config, place));
+  ASSIGN_OR_RETURN(const search::SearchSpace space, search::SearchSpace::Create(config.space));
+  ASSIGN_OR_RETURN(const std::unique_ptr<search::SearchStrategy> strategy,
+                   search::MakeStrategy(space, config.strategy));
+  const LoadTrialFn load = [&config](const std::vector<std::string>& overrides) {
+    std::vector<std::string> all = config.overrides;
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return ConfigArguments{.path = config.config, .overrides = std::move(all)}.Load();
+  };
+  const auto set_up = [&](const search::Point& point, int64_t rung) {
+    return SetUpTrial(load, point, rung, config.strategy.rungs, config.strategy.reduction);
+  };
+  if (watch) {
+    while (true) {
+      ASSIGN_OR_RETURN(const auto plan, TakeUpPlan(config, *strategy, place, set_up));
+      const bool terminal = isatty(STDOUT_FILENO) != 0;
+      if (terminal) std::printf("\033[H\033[2J");
+      std::printf("%s", WatchText(config, place, *plan).c_str());
+      std::fflush(stdout);
+      if (!terminal || plan->done() || stop_signal.received() != 0) return kExitDone;
+      std::this_thread::sleep_for(kWatchInterval);
+    }
+  }
+  ASSIGN_OR_RETURN(const auto plan, TakeUpPlan(config, *strategy, place, set_up));
+  if (dry_run) {
+    std::printf("%s\n%s", IdentityText(config).c_str(), WatchText(config, place, *plan).c_str());
+    return kExitDone;
+  }
+  ASSIGN_OR_RETURN(const RunLock lock, RunLock::Take(RunDirectory(place.directory)));
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
+  RETURN_IF_ERROR(WriteFileAtomically(place.config(), text));
+  ResultFiles report(config, place);
+  Console console(config, report);
+  ASSIGN_OR_RETURN(const int code, RunSweep(config, place, *plan, console, [&stop_signal] {
+                     return stop_signal.received() == 0 ? 0 : 128 + stop_signal.received();
+                   }));
+  RETURN_IF_ERROR(report.Write(*plan, /*now=*/true));
+  if (code != 0) {
+    std::printf("stopped by signal %d; the same command goes on with the sweep\n", code - 128);
+    return code;
+  }
+  std::printf("\n%s\n%s\nspent %s\nresults %s/results.csv, %s/report.html\n", plan->end().c_str(),
+              ReportText(config, *plan, kColumns, isatty(STDOUT_FILENO) != 0).c_str(),
+              SpentWords(config, *plan).c_str(), place.directory.c_str(), place.directory.c_str());
+  return kExitDone;
+}
+
+void SweepCommand::AddTo(CLI::App& command) {
+  command.add_option("SWEEP", path, "file that says what to try (YAML): see SWEEPS.md")->required();
+  command.add_option("--sweep-dir", directory, "directory of the sweep; default sweeps/<sweep.name>");
+  command.add_option("--workers", workers, "worker processes that the trials share; default sweep.workers")
+      ->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
+  command.add_flag("--watch", watch, "show how the sweep goes, and start nothing");
+  command.add_flag("--dry-run", dry_run, "print the first trials and what they cost, and start nothing");
+}
+
+}  // namespace holdfast

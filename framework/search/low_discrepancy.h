@@ -1,6 +1,7 @@
 #pragma once
 // Points that fill a cube more evenly than random ones, by number.
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -24,8 +24,8 @@ void CheckGrid(const SearchSpace& space, std::vector<std::string>* errors) {
 absl::StatusOr<std::unique_ptr<SearchStrategy>> MakeStrategy(const SearchSpace& space, const StrategyOptions& options) {
   std::vector<std::string> errors;
   const bool halving = options.name == "asha";
-  if (options.name != "grid" && options.name != "random" && !halving) {
-    errors.push_back(absl::StrCat("there is no strategy ", options.name, "; there are grid, random and asha"));
+  if (options.name != "grid" && options.name != "random" && options.name != "bayes" && !halving) {
+    errors.push_back(absl::StrCat("there is no strategy ", options.name, "; there are grid, random, asha and bayes"));
   }
   if (halving ? options.rungs < 2 || options.rungs > 30 : options.rungs != 1) {
     errors.push_back(
@@ -34,10 +34,14 @@ absl::StatusOr<std::unique_ptr<SearchStrategy>> MakeStrategy(const SearchSpace& 
   if (!(options.reduction > 1 && options.reduction <= 100)) {
     errors.push_back(absl::StrCat("reduction has to be in (1, 100], not ", options.reduction));
   }
+  if (options.initial < 0 || options.initial > 1000) {
+    errors.push_back(absl::StrCat("initial has to be 0 to 1000, not ", options.initial));
+  }
   if (options.name == "grid") CheckGrid(space, &errors);
   if (!errors.empty()) return absl::InvalidArgumentError(absl::StrJoin(errors, "\n"));
   if (options.name == "grid") return MakeGrid(space);
   if (halving) return MakeHalving(space, options);
+  if (options.name == "bayes") return MakeBayes(space, options);
   return MakeRandom(space, options.seed);
 }
 

@@ -2,7 +2,7 @@
 // What to try next. A strategy has no state: Next is a pure function of the history, the space, the options and the
 // seed, with the same result on any processor and in any process. A sweep resumes by handing in its record.
 //
-//   ASSIGN_OR_RETURN(auto strategy, MakeStrategy(space, {.name = "random", .seed = 1}));
+//   ASSIGN_OR_RETURN(auto strategy, MakeStrategy(space, {.name = "bayes", .seed = 1}));
 //   while (auto next = strategy->Next(history)) history.push_back(Run(*next));
 
 #include <cstdint>
@@ -27,10 +27,12 @@ class SearchStrategy {
 };
 
 struct StrategyOptions {
-  std::string name = "random";  // grid, random, asha
+  std::string name = "random";  // grid, random, asha, bayes
   uint64_t seed = 0;
-  int64_t rungs = 1;     // of asha: 2 or more; a trial of the next rung costs `reduction` times as much
-  double reduction = 3;  // of asha: of so many trials of a rung one is continued at the next
+  int64_t rungs = 1;            // of asha: 2 or more; a trial of the next rung costs `reduction` times as much
+  double reduction = 3;         // of asha: of so many trials of a rung one is continued at the next
+  int64_t initial = 0;          // of bayes: measured trials before there is a model; 0: 4 + dimensions, 12 at most
+  CostFunction cost = nullptr;  // of bayes
 };
 
 /// InvalidArgument says everything that is wrong, a line each.

@@ -1,0 +1,285 @@
+// Bayesian search. A Gaussian process of the values says what a point would give; the next point is the one whose
+// improvement is expected to be largest. With costs that differ it is that of CARBS (Fetterman et al. 2023, arXiv
+// 2306.08055): candidates around points of the Pareto front of cost and value, and improvement over what the front
+// has at the candidate's cost.
+//
+// A failure says nothing of a value. A second process, of what failed and what did not, gives the probability that a
+// point can be measured, and the expected improvement is multiplied with it (Gelbart et al. 2014, arXiv 1403.5607).
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "framework/search/gaussian_process.h"
+#include "framework/search/history.h"
+#include "framework/search/low_discrepancy.h"
+#include "framework/search/normal.h"
+#include "framework/search/strategies.h"
+#include "kernels/portable_math.h"
+
+namespace holdfast::search {
+namespace {
+
+constexpr int64_t kListed = 1500;       // finite spaces of no more points are looked at completely
+constexpr uint64_t kSpread = 400;       // candidates all over the space
+constexpr uint64_t kNear = 200;         // candidates near the best
+constexpr size_t kClimbed = 3;          // candidates that are improved by small changes
+constexpr int kRounds = 16;             // of such changes
+constexpr double kNotDifferent = 1.01;  // ratio of costs
+
+/// Values for a process: those above the median are compressed, as how bad a bad point is says little of where the best
+/// one is; then mean 0 and deviation 1. Order is kept.
+std::vector<double> Standardised(std::vector<double> values) {
+  std::vector<double> sorted = values;
+  std::sort(sorted.begin(), sorted.end());
+  const double median = sorted[sorted.size() / 2];
+  double spread = median / 2 - sorted.front() / 2;  // half, as a difference of large ones is infinite
+  if (!(spread > 0)) spread = sorted.back() / 2 - median / 2;
+  if (!(spread > 0)) return std::vector<double>(values.size(), 0.0);
+  double mean = 0, square = 0;
+  for (double& value : values) {
+    value = (value / 2 - median / 2) / spread;
+    if (value > 1) value = 1 + portable::Log(value);
+    mean += value / static_cast<double>(values.size());
+  }
+  for (double& value : values) value -= mean, square += value * value;
+  const double deviation = std::sqrt(square / static_cast<double>(values.size()));
+  for (double& value : values) value /= deviation;
+  return values;
+}
+
+struct Candidate {
+  Point point;
+  std::string text;
+  Coordinates at;
+  double score = 0;
+};
+
+struct FrontPoint {
+  double log_cost, value;  // value: of the process
+  Coordinates at;
+};
+
+/// What the history says, as processes.
+class Model {
+ public:
+  Model(const SearchSpace& space, const StrategyOptions& options, absl::Span<const Observation> history)
+      : options_(options) {
+    for (const Dimension& dimension : space.dimensions()) different_.push_back(dimension.scale == Scale::kChoice);
+    std::vector<double> values, logs, labels;
+    std::vector<Coordinates> measured, ended, pending, costed;
+    for (const Observation& one : history) {
+      const auto at = space.ToUnit(one.point);
+      if (!at.ok()) continue;
+      (IsRunning(one) ? pending : ended).push_back(*at);
+      if (!IsRunning(one)) labels.push_back(IsMeasured(one) ? 0.0 : -1.0);
+      if (!IsMeasured(one)) continue;
+      measured.push_back(*at);
+      values.push_back(one.value);
+      if (HasCost(one)) costed.push_back(*at), logs.push_back(portable::Log(one.cost));
+    }
+    value_.emplace(measured, Standardised(values), different_);
+    if (*std::min_element(labels.begin(), labels.end()) < 0) possible_.emplace(std::move(ended), labels, different_);
+    for (const Coordinates& at : measured) means_.push_back(value_->At(at).mean);
+    best_ = measured[static_cast<size_t>(std::min_element(means_.begin(), means_.end()) - means_.begin())];
+    reference_ = *std::min_element(means_.begin(), means_.end());
+    if (logs.size() == measured.size()) LearnCosts(measured, logs);
+    for (const Coordinates& at : pending) value_->Believe(at);
+  }
+
+  bool has_costs() const { return !front_.empty(); }
+
+  /// Where the best is known to be; with costs, where each of the front is.
+  std::vector<Coordinates> Centres() const {
+    std::vector<Coordinates> centres;
+    for (const FrontPoint& one : front_) centres.push_back(one.at);
+    if (centres.empty()) centres.push_back(best_);
+    return centres;
+  }
+
+  /// Logarithm of what is expected to be gained, and may be compared only.
+  double Score(const Point& point, const Coordinates& at) const {
+    const Prediction prediction = value_->At(at);
+    double reference = reference_;
+    if (has_costs()) {
+      const double log_cost = LogCost(point, at);
+      reference = front_.front().value;
+      for (const FrontPoint& one : front_) {
+        if (one.log_cost <= log_cost + 1e-6) reference = one.value;
+      }
+    }
+    const double score = portable::Log(prediction.deviation) +
+                         LogExpectedImprovement((reference - prediction.mean) / prediction.deviation);
+    return possible_.has_value() ? score + LogPossible(at) : score;
+  }
+
+ private:
+  double LogPossible(const Coordinates& at) const {
+    const Prediction prediction = possible_->At(at);  // 0: measured, -1: failed
+    return LogNormalCdf((0.5 + prediction.mean) / (0.1 + prediction.deviation));
+  }
+
+  double LogCost(const Point& point, const Coordinates& at) const {
+    if (options_.cost) {
+      const std::optional<double> cost = options_.cost(point, 0);
+      if (cost.has_value() && *cost > 0 && std::isfinite(*cost)) return portable::Log(*cost);
+    }
+    return cost_mean_ + cost_deviation_ * cost_->At(at).mean;
+  }
+
+  void LearnCosts(const std::vector<Coordinates>& measured, const std::vector<double>& logs) {
+    const auto [low, high] = std::minmax_element(logs.begin(), logs.end());
+    if (*high - *low < portable::Log(kNotDifferent)) return;
+    double square = 0;
+    for (const double log : logs) cost_mean_ += log / static_cast<double>(logs.size());
+    for (const double log : logs) square += (log - cost_mean_) * (log - cost_mean_);
+    cost_deviation_ = std::sqrt(square / static_cast<double>(logs.size()));
+    std::vector<double> standard;
+    for (const double log : logs) standard.push_back((log - cost_mean_) / cost_deviation_);
+    cost_.emplace(measured, std::move(standard), different_);
+    std::vector<FrontPoint> all;
+    for (size_t i = 0; i < logs.size(); ++i) all.push_back({logs[i], means_[i], measured[i]});
+    std::stable_sort(all.begin(), all.end(), [](const FrontPoint& a, const FrontPoint& b) {
+      return std::pair(a.log_cost, a.value) < std::pair(b.log_cost, b.value);
+    });
+    for (FrontPoint& one : all) {
+      if (front_.empty() || one.value < front_.back().value) front_.push_back(std::move(one));
+    }
+  }
+
+  const StrategyOptions& options_;
+  std::vector<bool> different_;
+  std::optional<GaussianProcess> value_, possible_, cost_;
+  std::vector<double> means_;  // of measured points
+  Coordinates best_;
+  double reference_ = 0, cost_mean_ = 0, cost_deviation_ = 1;
+  std::vector<FrontPoint> front_;  // by cost, values falling
+};
+
+class Bayes : public SearchStrategy {
+ public:
+  Bayes(SearchSpace space, StrategyOptions options) : space_(std::move(space)), options_(std::move(options)) {
+    if (options_.initial == 0) {
+      options_.initial = std::min<int64_t>(12, 4 + static_cast<int64_t>(space_.dimensions().size()));
+    }
+  }
+
+  std::optional<Suggestion> Next(absl::Span<const Observation> history) const override {
+    int64_t measured = 0;
+    for (const Observation& one : history) measured += IsMeasured(one) && space_.ToUnit(one.point).ok() ? 1 : 0;
+    if (measured < options_.initial) {
+      std::optional<Point> point = NextSpread(space_, options_.seed, history);
+      if (!point.has_value()) return std::nullopt;
+      return Suggestion{.point = *std::move(point),
+                        .why = absl::StrCat("an even random spread until ", options_.initial, " trials are measured; ",
+                                            measured, " are")};
+    }
+    const std::set<std::string> tried = Tried(space_, history);
+    const std::optional<int64_t> count = space_.Count();
+    if (count.has_value() && static_cast<int64_t>(tried.size()) >= *count) return std::nullopt;
+    const Model model(space_, options_, history);
+    std::vector<Candidate> candidates = Candidates(model, tried, static_cast<uint32_t>(history.size()));
+    if (candidates.empty()) {  // all near ones are tried
+      std::optional<Point> point = NextSpread(space_, options_.seed, history);
+      if (!point.has_value()) return std::nullopt;
+      return Suggestion{.point = *std::move(point), .why = "all candidates of the model have been tried"};
+    }
+    Candidate best = Best(model, std::move(candidates), tried, static_cast<uint32_t>(history.size()));
+    return Suggestion{
+        .point = std::move(best.point),
+        .why = model.has_costs()
+                   ? absl::StrCat("most expected improvement at its cost, by a model of ", measured, " trials")
+                   : absl::StrCat("most expected improvement, by a model of ", measured, " trials")};
+  }
+
+ private:
+  std::optional<Candidate> Make(const Model& model, const Coordinates& unit, const std::set<std::string>& tried) const {
+    Candidate candidate{.point = space_.FromUnit(unit), .text = {}, .at = {}};
+    candidate.text = PointText(candidate.point);
+    if (tried.contains(candidate.text)) return std::nullopt;
+    candidate.at = *space_.ToUnit(candidate.point);  // of the point as it will be, rounded
+    candidate.score = model.Score(candidate.point, candidate.at);
+    return candidate;
+  }
+
+  /// A change of some coordinates; element: what it is keyed by.
+  Coordinates Changed(Coordinates at, double deviation, uint32_t trial, uint32_t round, uint64_t element) const {
+    const size_t n = at.size();
+    const auto draw = [&](uint64_t i) {
+      return Uniform(options_.seed, Draw::kNeighbours, trial, round, element * 8 * kMaxDimensions + i);
+    };
+    const auto always = static_cast<size_t>(draw(0) * static_cast<double>(n));
+    const bool all = draw(1) < 0.4;
+    for (size_t d = 0; d < n; ++d) {
+      if (!all && d != always && draw(2 + d) > 0.3) continue;
+      const Dimension& dimension = space_.dimensions()[d];
+      if (dimension.scale == Scale::kChoice) {
+        if (draw(80 + d) < 0.3) at[d] = draw(160 + d);
+        continue;
+      }
+      const double z = Normal(options_.seed, Draw::kCandidates, trial, round, element * kMaxDimensions + d);
+      const double whole = dimension.integer ? 0.6 / (dimension.high - dimension.low + 1) : 0;  // a step at least
+      at[d] = std::clamp(at[d] + std::max(deviation, whole) * z, 0.0, 1.0);
+    }
+    return at;
+  }
+
+  std::vector<Candidate> Candidates(const Model& model, const std::set<std::string>& tried, uint32_t trial) const {
+    std::vector<Candidate> candidates;
+    const auto add = [&](const Coordinates& unit) {
+      if (auto candidate = Make(model, unit, tried)) candidates.push_back(*std::move(candidate));
+    };
+    const std::optional<int64_t> count = space_.Count();
+    if (count.has_value() && *count <= kListed) {
+      for (int64_t i = 0; i < *count; ++i) add(*space_.ToUnit(space_.At(i)));
+      return candidates;
+    }
+    for (uint64_t i = 0; i < kSpread; ++i) {
+      add(HaltonPoint(options_.seed + 1, uint64_t{trial} * kSpread + i, space_.dimensions().size()));
+    }
+    const std::vector<Coordinates> centres = model.Centres();
+    for (uint64_t i = 0; i < kNear; ++i) {
+      const double deviation = 0.2 / static_cast<double>(1 << (i / centres.size() % 6));
+      add(Changed(centres[i % centres.size()], deviation, trial, 0, i));
+    }
+    return candidates;
+  }
+
+  /// The best after the best few have been improved by changes that become smaller.
+  Candidate Best(const Model& model, std::vector<Candidate> candidates, const std::set<std::string>& tried,
+                 uint32_t trial) const {
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.score > b.score; });
+    const std::optional<int64_t> count = space_.Count();
+    if (count.has_value() && *count <= kListed) return std::move(candidates.front());
+    candidates.resize(std::min(candidates.size(), kClimbed));
+    const uint64_t changes = 2 * space_.dimensions().size() + 4;
+    for (size_t c = 0; c < candidates.size(); ++c) {
+      double deviation = 0.1;
+      for (int round = 1; round <= kRounds; ++round, deviation *= 0.6) {
+        const Coordinates from = candidates[c].at;
+        for (uint64_t i = 0; i < changes; ++i) {
+          auto changed =
+              Make(model, Changed(from, deviation, trial, static_cast<uint32_t>(round), c * changes + i), tried);
+          if (changed.has_value() && changed->score > candidates[c].score) candidates[c] = *std::move(changed);
+        }
+      }
+    }
+    return *std::max_element(candidates.begin(), candidates.end(),
+                             [](const Candidate& a, const Candidate& b) { return a.score < b.score; });
+  }
+
+  SearchSpace space_;
+  StrategyOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<SearchStrategy> MakeBayes(const SearchSpace& space, const StrategyOptions& options) {
+  return std::make_unique<Bayes>(space, options);
+}
+
+}  // namespace holdfast::search

@@ -1,0 +1,293 @@
+// Proves of every strategy that its suggestions follow from the history alone, wherever it is cut, that no point is
+// tried twice, that a finite space ends when all of it is tried, and that failures, constant and equal values, NaN and
+// fixed dimensions neither stop it nor break it; of Bayesian search that it finds what an even spread does not.
+#include "framework/search/strategy.h"
+
+#include <cmath>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast::search {
+namespace {
+
+using ::testing::HasSubstr;
+
+SearchSpace Mixed() {
+  return SearchSpace::Create({{.name = "lr", .scale = Scale::kLog, .low = 1e-5, .high = 1e-1},
+                              {.name = "layers", .low = 1, .high = 8, .integer = true},
+                              {.name = "optimizer", .scale = Scale::kChoice, .choices = {"adamw", "muon"}},
+                              {.name = "beta", .low = 0, .high = 1, .condition = Condition{"optimizer", "adamw"}},
+                              {.name = "fixed", .low = 0.3, .high = 0.3}})
+      .value();
+}
+
+SearchSpace Square() {
+  return SearchSpace::Create({{.name = "x", .low = -5, .high = 10}, {.name = "y", .low = 0, .high = 15}}).value();
+}
+
+SearchSpace Small() {
+  return SearchSpace::Create({{.name = "n", .low = 1, .high = 4, .integer = true},
+                              {.name = "c", .scale = Scale::kChoice, .choices = {"a", "b", "c"}}})
+      .value();
+}
+
+std::unique_ptr<SearchStrategy> Must(const SearchSpace& space, StrategyOptions options) {
+  auto strategy = MakeStrategy(space, options);
+  EXPECT_TRUE(strategy.ok()) << strategy.status();
+  return *std::move(strategy);
+}
+
+StrategyOptions Named(const std::string& name, uint64_t seed = 1) {
+  StrategyOptions options{.name = name, .seed = seed};
+  if (name == "asha") options.rungs = 3;
+  return options;
+}
+
+double Number(const Point& point, const std::string& name) {
+  const PointValue& value = point.at(name);
+  if (const auto* whole = std::get_if<int64_t>(&value)) return static_cast<double>(*whole);
+  return std::get<double>(value);
+}
+
+Observation Of(int64_t trial, const Suggestion& suggestion) {
+  return {
+      .trial = trial, .point = suggestion.point, .rung = suggestion.rung, .continues = suggestion.continues, .cost = 1};
+}
+
+/// With `workers` that run at once, each ending when that many others have begun. value: nothing is a failure.
+template <typename Value>
+std::vector<Observation> Search(const SearchStrategy& strategy, int trials, Value value, int workers = 1) {
+  std::vector<Observation> history;
+  const auto end = [&](Observation& one) {
+    const std::optional<double> is = value(one);
+    one.outcome = is.has_value() ? TrialOutcome::kMeasured : TrialOutcome::kFailed;
+    if (is.has_value()) one.value = *is;
+  };
+  while (static_cast<int>(history.size()) < trials) {
+    const auto next = strategy.Next(history);
+    if (!next.has_value()) break;
+    EXPECT_FALSE(next->why.empty());
+    history.push_back(Of(static_cast<int64_t>(history.size()), *next));
+    if (static_cast<int>(history.size()) >= workers) end(history[history.size() - static_cast<size_t>(workers)]);
+  }
+  for (Observation& one : history) {
+    if (one.outcome == TrialOutcome::kRunning) end(one);
+  }
+  return history;
+}
+
+std::optional<double> Bowl(const Observation& one) {
+  const double x = std::log10(Number(one.point, "lr")) + 3;
+  if (x > 1.5) return std::nullopt;
+  return x * x + 0.1 * Number(one.point, "layers") - 0.1 * static_cast<double>(one.rung);
+}
+
+std::optional<double> Branin(const Observation& one) {
+  const double x = Number(one.point, "x"), y = Number(one.point, "y");
+  const double a = y - 5.1 / (4 * M_PI * M_PI) * x * x + 5 / M_PI * x - 6;
+  return a * a + 10 * (1 - 1 / (8 * M_PI)) * std::cos(x) + 10;
+}
+
+void ExpectDifferent(const std::vector<Observation>& history) {
+  std::set<std::pair<std::string, int64_t>> tried;
+  for (const Observation& one : history) {
+    EXPECT_TRUE(tried.insert({PointText(one.point), one.rung}).second) << PointText(one.point);
+  }
+}
+
+class EveryStrategy : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Search, EveryStrategy, ::testing::Values("random", "asha", "bayes"));
+
+TEST_P(EveryStrategy, ResumesWhereverItsHistoryIsCut) {
+  const auto strategy = Must(Mixed(), Named(GetParam()));
+  const std::vector<Observation> whole = Search(*strategy, 30, Bowl);
+  ASSERT_EQ(whole.size(), 30u);
+  ExpectDifferent(whole);
+  const auto resumed = Must(Mixed(), Named(GetParam()));
+  for (size_t cut = 0; cut < whole.size(); ++cut) {
+    const auto next = resumed->Next(absl::MakeConstSpan(whole).first(cut));
+    ASSERT_TRUE(next.has_value());
+    EXPECT_EQ(PointText(next->point), PointText(whole[cut].point));
+    EXPECT_EQ(next->rung, whole[cut].rung);
+    EXPECT_EQ(next->continues, whole[cut].continues);
+  }
+  const auto other = Must(Mixed(), Named(GetParam(), 2))->Next({});
+  EXPECT_NE(PointText(other->point), PointText(whole[0].point));
+}
+
+TEST_P(EveryStrategy, TriesNothingTwiceWithManyAtOnce) {
+  ExpectDifferent(Search(*Must(Mixed(), Named(GetParam())), 40, Bowl, 8));
+}
+
+TEST_P(EveryStrategy, EndsWithAFiniteSpace) {
+  const std::vector<Observation> history =
+      Search(*Must(Small(), Named(GetParam())), 100, [](const Observation& one) { return Number(one.point, "n"); });
+  ExpectDifferent(history);
+  int64_t first = 0;
+  for (const Observation& one : history) first += one.rung == 0 ? 1 : 0;
+  EXPECT_EQ(first, 12);
+}
+
+TEST_P(EveryStrategy, SpreadsOutWhereAllFails) {
+  const std::vector<Observation> history =
+      Search(*Must(Square(), Named(GetParam())), 40, [](const Observation&) { return std::optional<double>(); });
+  ASSERT_EQ(history.size(), 40u);
+  ExpectDifferent(history);
+  std::set<std::pair<int, int>> fields;  // of 4 x 4
+  for (const Observation& one : history) {
+    fields.insert(
+        {static_cast<int>((Number(one.point, "x") + 5) / 3.76), static_cast<int>(Number(one.point, "y") / 3.76)});
+  }
+  EXPECT_GE(fields.size(), 13u);
+}
+
+TEST_P(EveryStrategy, TakesOddValues) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const std::vector<double> odd = {1, 1, std::nan(""), inf, -inf, 1e308, -1e308, 1, 1e-308, 0};
+  for (const bool constant : {true, false}) {
+    const std::vector<Observation> history = Search(*Must(Mixed(), Named(GetParam())), 40, [&](const Observation& one) {
+      return std::optional(constant ? 7.0 : odd[static_cast<size_t>(one.trial) % odd.size()]);
+    });
+    EXPECT_EQ(history.size(), 40u);
+    ExpectDifferent(history);
+  }
+}
+
+TEST_P(EveryStrategy, PassesOverPointsOfAnotherSpace) {
+  const auto strategy = Must(Mixed(), Named(GetParam()));
+  std::vector<Observation> history = Search(*strategy, 15, Bowl);
+  for (Observation& one : history) one.point["gone"] = 1.0;
+  EXPECT_TRUE(strategy->Next(history).has_value());
+}
+
+TEST(Grid, IsListedInOrder) {
+  const std::vector<Observation> history =
+      Search(*Must(Small(), Named("grid")), 100, [](const Observation&) { return std::optional<double>(); });
+  ASSERT_EQ(history.size(), 12u);
+  EXPECT_EQ(PointText(history[0].point), "c=\"a\" n=1");
+  EXPECT_EQ(PointText(history[4].point), "c=\"b\" n=2");
+  EXPECT_THAT(MakeStrategy(Square(), Named("grid")).status().message(), HasSubstr("x: a grid needs its steps"));
+}
+
+TEST(Random, IsEven) {
+  // 64 points in 8 x 8 fields: an even spread reaches far more of them than the 41 that independent ones do.
+  const std::vector<Observation> history = Search(*Must(Square(), Named("random")), 64, Branin);
+  std::set<std::pair<int, int>> fields;
+  for (const Observation& one : history) {
+    fields.insert(
+        {static_cast<int>((Number(one.point, "x") + 5) / 1.876), static_cast<int>(Number(one.point, "y") / 1.876)});
+  }
+  EXPECT_GE(fields.size(), 46u);
+}
+
+TEST(Halving, ContinuesTheBestThird) {
+  const auto strategy = Must(Square(), Named("asha"));
+  std::vector<Observation> history;
+  for (const double value : {3.0, 1.0, 1.0}) {
+    const auto next = strategy->Next(history);
+    ASSERT_EQ(next->rung, 0);
+    history.push_back(Of(static_cast<int64_t>(history.size()), *next));
+    history.back().outcome = TrialOutcome::kMeasured;
+    history.back().value = value;
+  }
+  const auto next = strategy->Next(history);
+  EXPECT_EQ(next->rung, 1);
+  EXPECT_EQ(next->continues, 1);  // of equal ones the first
+  EXPECT_EQ(PointText(next->point), PointText(history[1].point));
+  history.push_back(Of(3, *next));
+  EXPECT_EQ(strategy->Next(history)->rung, 0) << "while it runs it is not continued again";
+  history[3].outcome = TrialOutcome::kFailed;
+  EXPECT_EQ(strategy->Next(history)->rung, 0) << "what failed at a higher rung is not continued again";
+}
+
+TEST(Halving, CountsFailuresAsTheWorst) {
+  const auto strategy = Must(Square(), Named("asha"));
+  const std::vector<Observation> history =
+      Search(*strategy, 3, [](const Observation& one) { return one.trial == 2 ? std::optional(5.0) : std::nullopt; });
+  EXPECT_EQ(strategy->Next(history)->continues, 2);
+}
+
+double Lowest(const std::vector<Observation>& history) {
+  double lowest = 1e300;
+  for (const Observation& one : history) {
+    if (one.outcome == TrialOutcome::kMeasured) lowest = std::min(lowest, one.value);
+  }
+  return lowest;
+}
+
+TEST(Bayes, FindsWhatAnEvenSpreadDoesNot) {
+  for (const uint64_t seed : {1, 2, 3}) {
+    EXPECT_LT(Lowest(Search(*Must(Square(), Named("bayes", seed)), 28, Branin)), 0.4079) << seed;
+    EXPECT_GT(Lowest(Search(*Must(Square(), Named("random", seed)), 28, Branin)), 0.45) << seed;
+  }
+}
+
+TEST(Bayes, LearnsWhereTrialsFail) {
+  int failed = 0;
+  Search(*Must(Square(), Named("bayes")), 40, [&](const Observation& one) -> std::optional<double> {
+    if (Number(one.point, "x") + Number(one.point, "y") / 2 <= 8) return Branin(one);
+    failed += one.trial >= 15 ? 1 : 0;
+    return std::nullopt;
+  });
+  EXPECT_LE(failed, 8);  // of 25
+}
+
+TEST(Bayes, SpreadsWhatRunsAtOnce) {
+  const auto strategy = Must(Square(), Named("bayes"));
+  std::vector<Observation> history = Search(*strategy, 20, Branin);
+  for (int i = 0; i < 4; ++i) history.push_back(Of(static_cast<int64_t>(history.size()), *strategy->Next(history)));
+  for (size_t i = 20; i < 24; ++i) {
+    for (size_t j = 20; j < i; ++j) {
+      const double apart = std::hypot(Number(history[i].point, "x") - Number(history[j].point, "x"),
+                                      Number(history[i].point, "y") - Number(history[j].point, "y"));
+      EXPECT_GT(apart, 0.05) << i << " " << j;
+    }
+  }
+}
+
+TEST(Bayes, SpendsLessWhereItKnowsCosts) {
+  const SearchSpace space = SearchSpace::Create({{.name = "lr", .scale = Scale::kLog, .low = 1e-5, .high = 1e-1},
+                                                 {.name = "steps", .scale = Scale::kLog, .low = 100, .high = 10000}})
+                                .value();
+  const auto spent = [&](bool told) {
+    const auto strategy = Must(space, Named("bayes"));
+    std::vector<Observation> history;
+    double sum = 0;
+    for (int64_t i = 0; i < 25; ++i) {
+      Observation one = Of(i, *strategy->Next(history));
+      const double steps = Number(one.point, "steps");
+      one.outcome = TrialOutcome::kMeasured;
+      if (told) one.cost = steps;
+      one.value = 3 * std::pow(steps, -0.3) + std::pow(std::log10(Number(one.point, "lr")) + 3, 2);
+      sum += steps;
+      history.push_back(one);
+    }
+    return sum;
+  };
+  EXPECT_LT(spent(true), 0.7 * spent(false));
+}
+
+TEST(Bayes, TakesFiveHundredTrials) {
+  std::vector<Observation> history = Search(*Must(Mixed(), Named("random")), 500, Bowl);
+  const auto next = Must(Mixed(), Named("bayes"))->Next(history);
+  ASSERT_TRUE(next.has_value());
+  history.push_back(Of(500, *next));
+  ExpectDifferent(history);
+  EXPECT_LT(*Bowl(history.back()), Lowest(history) + 0.05);
+}
+
+TEST(Strategy, SaysAllThatIsWrongWithOptions) {
+  const auto strategy = MakeStrategy(Square(), {.name = "best", .rungs = 0, .reduction = std::nan(""), .initial = -1});
+  EXPECT_EQ(strategy.status().message(),
+            "there is no strategy best; there are grid, random, asha and bayes\n"
+            "rungs have to be 1, but with asha, not 0\n"
+            "reduction has to be in (1, 100], not nan\n"
+            "initial has to be 0 to 1000, not -1");
+}
+
+}  // namespace
+}  // namespace holdfast::search

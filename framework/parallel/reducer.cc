@@ -10,10 +10,6 @@
 namespace holdfast {
 namespace {
 
-// What may wait for being reduced, or be at it; computing waits when there is more. Of gradients that every microbatch
-// sends, any two units'; of sums of pieces, two of each unit, whose memory is planned.
-constexpr int64_t kMaxWaiting = 2;
-
 /// Sizes and places of what goes to or comes from each rank.
 struct Slices {
   explicit Slices(int size) : counts(static_cast<size_t>(size)), displacements(counts.size()) {}
@@ -32,10 +28,10 @@ absl::StatusOr<std::unique_ptr<Reducer>> Reducer::Create(const ShardMap& map, co
   ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.CreateStream(StreamKind::kTransfer));
   std::unique_ptr<Reducer> reducer(new Reducer(map, placement, order, world, device, std::move(stream), timeout));
   RETURN_IF_ERROR(reducer->PlanForwards());
-  RETURN_IF_ERROR(reducer->AllocatePacked());
   if (in_parts) {
     ASSIGN_OR_RETURN(reducer->part_gradients_, PartGradients::Create(map, world, device, *reducer->stream_));
   }
+  RETURN_IF_ERROR(reducer->AllocatePacked());
   return reducer;
 }
 
@@ -130,7 +126,7 @@ Reducer::ForwardPlan Reducer::PlanForward(int unit, const std::vector<Ranges>& c
 absl::Status Reducer::AllocatePacked() {
   int64_t elements = 0;
   for (int u = 0; u < map_.layout().num_units(); ++u) {
-    if (scattered_[static_cast<size_t>(u)]) {
+    if (scattered_[static_cast<size_t>(u)] && !InParts(u)) {
       elements = std::max(elements, map_.layout().units()[static_cast<size_t>(u)].elements);
     }
     int64_t sent = 0;
@@ -161,7 +157,10 @@ absl::Status Reducer::Begin(const ReductionPlan& plan, std::vector<int> units) {
 absl::Status Reducer::AllocateReceived() {
   int64_t elements = 0;
   size_t most = 0;
-  for (const int unit : units_) elements = std::max(elements, mine_[static_cast<size_t>(unit)]);
+  for (const int unit : units_) {
+    if (InParts(unit) && !part_gradients_->moves()) continue;  // whose gradients are here
+    elements = std::max(elements, mine_[static_cast<size_t>(unit)]);
+  }
   for (int wave = 0; wave < plan_->num_waves(); ++wave) most = std::max(most, plan_->MaxPieces(wave));
   const size_t bytes = static_cast<size_t>(world_.size() * elements * kFloatBytes) * most;
   if (received_.bytes() >= bytes) return absl::OkStatus();

@@ -38,6 +38,10 @@ struct GradientPiece {
 /// Thread-safety: Abort from any thread, everything else from one.
 class Reducer {
  public:
+  /// Gradients that may wait for being reduced, or be at it; computing waits when there are more. Of gradients that
+  /// every microbatch sends, any units'; of sums of pieces, so many of each unit, whose memory is planned.
+  static constexpr int64_t kMaxWaiting = 2;
+
   /// All arguments must outlive the reducer; `world` has the ranks of `placement`. `in_parts`: units that are cut at
   /// parts are computed where they lie.
   static absl::StatusOr<std::unique_ptr<Reducer>> Create(const ShardMap& map, const Placement& placement,

@@ -12,6 +12,13 @@ namespace holdfast {
 void MemoryAccount::Add(const char* what, int64_t bytes) {
   const std::lock_guard lock(mutex_);
   bytes_[what] += bytes;
+  held_ += bytes;
+  peak_ = std::max(peak_, held_);
+}
+
+int64_t MemoryAccount::peak_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return peak_;
 }
 
 std::string MemoryAccount::LargestHolders() const {

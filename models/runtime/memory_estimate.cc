@@ -11,6 +11,7 @@
 #include "framework/nn/trained_part.h"
 #include "framework/optim/optimizer.h"
 #include "framework/parallel/gather_plan.h"
+#include "framework/parallel/reduction_memory.h"
 #include "framework/parallel/sharded_store.h"
 #include "framework/parallel/whole_updates.h"
 #include "framework/train/frozen_weights.h"
@@ -30,24 +31,36 @@ double AvailableHostBytes() {
   return 0;
 }
 
-/// Unsharded gradients that exist at once: of the first and the last unit, and of others one that a pass has open and
-/// two that are being reduced. `again`: the first one's of the pass before, too, which an embedding that is tied to the
-/// head does not wait for.
-double OpenGradients(const ParameterLayout& layout, bool again) {
-  double largest = 0;
-  const auto& units = layout.units();
-  for (size_t u = 1; u + 1 < units.size(); ++u) largest = std::max(largest, static_cast<double>(units[u].elements));
-  const auto first = static_cast<double>(units.front().elements), last = static_cast<double>(units.back().elements);
-  return first * (again ? 2 : 1) + last + 3 * largest;
-}
-
-}  // namespace
-
-namespace {
-
 Placement PlacementOf(const Config& config) {
   const auto workers = static_cast<size_t>(config.elastic.workers);
   return Placement(std::vector<std::string>(workers, "here"), config.parallel);
+}
+
+/// What a worker has of the state, in elements, and of compute weights, in bytes.
+struct Holding {
+  int rank = 0;  // of the one that holds the most
+  double held = 0, served = 0, compute_weights = 0;
+};
+
+Holding LargestHolding(const ShardMap& map, bool whole_units, bool in_parts) {
+  const ParameterLayout& layout = map.layout();
+  const int size = map.placement().size();
+  std::vector<double> held(static_cast<size_t>(size));
+  for (int chunk = 0; chunk < std::ssize(layout.chunks()); ++chunk) {
+    for (const int holder : map.Holders(chunk)) {
+      held[static_cast<size_t>(holder)] += static_cast<double>(layout.chunks()[static_cast<size_t>(chunk)].elements);
+    }
+  }
+  const auto most = std::max_element(held.begin(), held.end());
+  Holding holding{.rank = static_cast<int>(most - held.begin()), .held = *most};
+  for (int u = 0; u < layout.num_units(); ++u) {
+    const Ranges& served = map.Served(u, holding.rank);
+    const bool whole = whole_units && !(in_parts && !layout.units()[static_cast<size_t>(u)].parts.empty());
+    holding.served += static_cast<double>(map.CountElements(u, served));
+    holding.compute_weights +=
+        static_cast<double>(whole ? map.ComputeWeightBytes(u) : map.CountComputeWeightBytes(u, served));
+  }
+  return holding;
 }
 
 }  // namespace
@@ -73,37 +86,26 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model
   const ShardMap map(layout, compute_dtype, placement);
   const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(config.optimizer);
   const StateLayout state = LayoutOf(*optimizer, layout);
+  const bool in_parts = ComputesInParts(config), alone = placement.Group(0).size() == 1;
+  const bool whole_units = alone || config.parallel.sharding != Sharding::kFullShard;
+  const Holding holding = LargestHolding(map, whole_units, in_parts);
   const auto n = static_cast<double>(layout.elements());
-  const double shards = static_cast<double>(workers) / placement.num_groups();
-  const double held = n * static_cast<double>(placement.HeldCells(0).size()) / placement.num_cells();
-  const bool alone = placement.Group(0).size() == 1;
 
-  double whole = 0;
-  std::vector<int64_t> unit_bytes;
-  for (int u = 0; u < layout.num_units(); ++u) {
-    unit_bytes.push_back(map.ComputeWeightBytes(u));
-    whole += static_cast<double>(map.ComputeWeightBytes(u));
-  }
-  double served = whole;
-  if (!alone && config.parallel.sharding == Sharding::kFullShard) {
-    served = whole / shards;
-    for (const int64_t slot : PlanGathers(schedule, 1, unit_bytes, 1).slot_bytes) served += static_cast<double>(slot);
+  double slots = 0;
+  if (!whole_units) {
+    std::vector<int64_t> unit_bytes;
+    for (int u = 0; u < layout.num_units(); ++u) unit_bytes.push_back(map.ComputeWeightBytes(u));
+    for (const int64_t slot : PlanGathers(schedule, 1, unit_bytes, 1).slot_bytes) slots += static_cast<double>(slot);
   }
   const SumOrder order = SumOrder::Of(config.batch);
-  const int64_t microbatches = config.batch.microbatches;
-  double local = OpenGradients(layout, config.model.tie_embeddings && microbatches > config.elastic.workers);
-  if (ShardedStore::Mode(placement) == ReductionMode::kPieces) {
-    // What this rank adds up itself; what waits for being sent meanwhile; what a pass has open while there are sums.
-    const ReductionPlan plan(EvenMicrobatches(microbatches, static_cast<int>(workers)), ReductionMode::kPieces, order);
-    const int sums = plan.num_waves() > 1 ? 2 : order.MaxSums(plan.RangeOf(0, static_cast<int>(workers) - 1));
-    local = n * sums + (microbatches > 1 ? OpenGradients(layout, false) : 0);
-  }
-  const double reduced = workers == 1 ? 0 : n / static_cast<double>(workers) * order.MaxSums({0, microbatches}) + held;
-  return {.weights = served + (bf16 ? held * 4 : (held - n / shards) * 4),
+  const ReductionPlan plan(EvenMicrobatches(config.batch.microbatches, static_cast<int>(workers)),
+                           ShardedStore::Mode(placement), order);
+  const ReductionMemory gradients = PlanReductionMemory(map, holding.rank, order, plan, schedule, in_parts);
+  return {.weights = holding.compute_weights + slots + (bf16 ? holding.held : holding.held - holding.served) * 4,
           .frozen = static_cast<double>(FrozenWeights::Bytes(model, compute_dtype)),
-          .gradients = (local + reduced) * 4,
-          .optimizer = held * (static_cast<double>(state.elements()) / n - 1) * 4 +
-                       WholeUpdateBytes(layout, *optimizer, static_cast<int>(workers), held / n),
+          .gradients = static_cast<double>(gradients.total()) * 4,
+          .optimizer = holding.held * (static_cast<double>(state.elements()) / n - 1) * 4 +
+                       WholeUpdateBytes(layout, *optimizer, static_cast<int>(workers), holding.held / n),
           .activations = static_cast<double>(activation_bytes)};
 }
 

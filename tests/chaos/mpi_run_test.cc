@@ -1,6 +1,6 @@
 // Proves that a run whose workers are the processes of one mpirun has the bits of every other; that a member which is
 // killed or frozen ends all of it with an exit code that says "start again", nothing left behind; and that started
-// again it resumes from its newest checkpoint.
+// again it resumes from its newest checkpoint. Also that tokens move to experts over MPI with the same bits.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,26 +29,28 @@ class MpiRun : public StageTest {
     StageTest::TearDown();
   }
 
-  static std::unique_ptr<LoggedProcess> Start(int ranks, const std::string& steps = "train.steps=1000000") {
-    const std::vector<std::string> arguments{"--allow-run-as-root",
-                                             "--oversubscribe",
-                                             "--bind-to",
-                                             "none",
-                                             "-n",
-                                             std::to_string(ranks),
-                                             "-x",
-                                             "HOLDFAST_TEST_SLOWDOWN_MS",
-                                             HOLDFAST_BINARY,
-                                             "train",
-                                             stage_->config(),
-                                             "--run-dir",
-                                             Run(),
-                                             "--set",
-                                             "parallel.transport=mpi",
-                                             "--set",
-                                             "checkpoint.every_steps=4",
-                                             "--set",
-                                             steps};
+  static std::unique_ptr<LoggedProcess> Start(int ranks, const std::string& steps = "train.steps=1000000",
+                                              const std::vector<std::string>& settings = {}) {
+    std::vector<std::string> arguments{"--allow-run-as-root",
+                                       "--oversubscribe",
+                                       "--bind-to",
+                                       "none",
+                                       "-n",
+                                       std::to_string(ranks),
+                                       "-x",
+                                       "HOLDFAST_TEST_SLOWDOWN_MS",
+                                       HOLDFAST_BINARY,
+                                       "train",
+                                       stage_->config(),
+                                       "--run-dir",
+                                       Run(),
+                                       "--set",
+                                       "parallel.transport=mpi",
+                                       "--set",
+                                       "checkpoint.every_steps=4",
+                                       "--set",
+                                       steps};
+    for (const std::string& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
     const std::vector<std::pair<std::string, std::string>> environment{{"HOLDFAST_TEST_SLOWDOWN_MS", "10"}};
     return std::make_unique<LoggedProcess>(arguments, Run() + ".log", environment, kMpirun);
   }
@@ -102,6 +104,26 @@ TEST_F(MpiRun, WhatRankZeroRefusesEndsAll) {
   std::ofstream(Run() + "/metrics.jsonl") << "neither is this\n";
   EXPECT_EQ(Start(3)->ExitCode(), 1);
   EXPECT_TRUE(ProcessesWith(Run()).empty());
+}
+
+class MpiExperts : public MpiRun {
+ protected:
+  static void SetUpTestSuite() { stage_ = std::make_unique<Stage>(kSettings); }
+  inline static const std::vector<std::string> kSettings{
+      "model.family=qwen2_moe", "model.num_experts=5", "model.experts_per_token=2", "model.expert_intermediate_size=24",
+      "model.shared_expert_intermediate_size=16"};
+};
+
+// Rows travel over a communicator of MPI's own, beside those that gather weights and reduce gradients.
+TEST_F(MpiExperts, HaveTheBitsWhereTokensMove) {
+  std::vector<std::string> settings = kSettings;
+  settings.insert(settings.end(), {"parallel.sharding=full_shard", "parallel.experts=move"});
+  ASSERT_EQ(Start(3, "train.steps=10", settings)->ExitCode(), 0);
+  EXPECT_EQ(CommittedSteps(Run()), 10);
+  EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
+  for (const auto& line : Lines(Run() + "/metrics.jsonl")) {
+    EXPECT_TRUE(line.contains("exchanged_bytes")) << "no token has moved: " << line.dump();
+  }
 }
 
 }  // namespace

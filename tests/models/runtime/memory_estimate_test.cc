@@ -1,0 +1,169 @@
+// What `holdfast validate` says of memory is what workers hold: for worlds of several sizes, with experts gathered and
+// moved, the estimate is compared with the most that each worker's device lent at a time. Communication is held back,
+// so that as much waits for being reduced as may wait. And where all tokens go to the same experts, no worker holds
+// more.
+
+#include "models/runtime/memory_estimate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "framework/comm/in_process.h"
+#include "models/runtime/make_model.h"
+#include "models/runtime/pass_plans.h"
+#include "models/runtime/training_runtime.h"
+#include "tests/framework/comm/wrapped_communicator.h"
+#include "tests/models/runtime/tiny_run.h"
+
+namespace holdfast {
+namespace {
+
+/// Takes a while for each exchange.
+class SlowCommunicator final : public WrappedCommunicator {
+ public:
+  SlowCommunicator(std::unique_ptr<Communicator> inner, const std::chrono::milliseconds& delay)
+      : WrappedCommunicator(std::move(inner)), delay_(delay) {}
+  absl::Status AllToAllV(RankSlices<ConstBytes> input, RankSlices<Bytes> output, Deadline deadline) override {
+    std::this_thread::sleep_for(delay_);
+    return WrappedCommunicator::AllToAllV(input, output, deadline);
+  }
+
+ private:
+  const std::chrono::milliseconds& delay_;
+};
+
+class MemoryEstimateTest : public TinyRun {
+ protected:
+  Config Mixture(int workers, const std::string& experts, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> overrides{"model.family=mixtral",
+                                       "model.num_layers=3",
+                                       "model.hidden_size=64",
+                                       "model.num_experts=12",
+                                       "model.experts_per_token=2",
+                                       "model.expert_intermediate_size=64",
+                                       "parallel.sharding=full_shard",
+                                       absl::StrCat("elastic.workers=", workers),
+                                       absl::StrCat("parallel.experts=", experts),
+                                       "batch.microbatches=4"};
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    return ConfigOf(overrides);
+  }
+
+  /// A world of config.elastic.workers, which has committed nothing.
+  void Enter(const Config& config) {
+    const auto size = static_cast<int>(config.elastic.workers);
+    workers_.clear();
+    const Placement placement(std::vector<std::string>(static_cast<size_t>(size), "here"), config.parallel);
+    std::vector<WorldCommunicators> communicators(static_cast<size_t>(size));
+    if (size > 1) {
+      auto world = MakeInProcessWorld(size, 1);
+      for (size_t r = 0; r < world.size(); ++r) {
+        communicators[r].world = std::make_unique<SlowCommunicator>(std::move(world[r]), delay_);
+      }
+    }
+    for (int g = 0; g < placement.num_groups(); ++g) {
+      const std::vector<int> group = placement.Group(g);
+      if (group.size() == 1) continue;
+      auto members = MakeInProcessWorld(static_cast<int>(group.size()), 1);
+      auto again = MakeInProcessWorld(static_cast<int>(group.size()), 1);
+      for (size_t i = 0; i < group.size(); ++i) {
+        communicators[static_cast<size_t>(group[i])].group = std::move(members[i]);
+        if (ComputesInParts(config)) communicators[static_cast<size_t>(group[i])].parts = std::move(again[i]);
+      }
+    }
+    for (int rank = 0; rank < size; ++rank) {
+      auto runtime = OpenTraining(config, {});
+      ASSERT_TRUE(runtime.ok()) << runtime.status();
+      workers_.push_back(*std::move(runtime));
+      TrainerWorld mine;
+      mine.placement = placement;
+      mine.rank = rank;
+      const auto entered =
+          workers_.back()->trainer->EnterWorld(mine, std::move(communicators[static_cast<size_t>(rank)]));
+      ASSERT_TRUE(entered.ok()) << entered.status();
+    }
+  }
+
+  void Step(const Config& config, int64_t step, bool one_token) {
+    std::vector<std::thread> threads;
+    const auto microbatches = EvenMicrobatches(config.batch.microbatches, static_cast<int>(workers_.size()));
+    for (const auto& worker : workers_) {
+      threads.emplace_back([&, worker = worker.get()] {
+        const auto source = [&](int64_t index) -> absl::StatusOr<Microbatch> {
+          Microbatch m{.batch = 2, .sequence = 16, .inputs = {}, .targets = std::vector<int32_t>(32, 9)};
+          m.step = static_cast<uint32_t>(step);
+          m.index = static_cast<uint32_t>(index);
+          for (int64_t i = 0; i < 32; ++i) {
+            m.inputs.push_back(one_token ? 7 : static_cast<int32_t>((31 * step + 13 * index + 41 * i) % kVocabulary));
+          }
+          return m;
+        };
+        const auto result = worker->trainer->Prepare({step, microbatches}, source, {});
+        ASSERT_TRUE(result.ok()) << result.status();
+        worker->trainer->Commit(*result);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  double Peak() const {
+    int64_t most = 0;
+    for (const auto& worker : workers_) most = std::max(most, worker->device->memory().peak_bytes());
+    return static_cast<double>(most);
+  }
+
+  static double Estimate(const Config& config) {
+    const auto device = MakeDevice(config.train);
+    const auto model = MakeModel(config, **device);
+    const PassPlans plans = PlanPasses(**model, config.model.vocab_size, config.batch.microbatch_size,
+                                       config.batch.sequence_length, MovesTokens(config));
+    return EstimateMemory(config, (*model)->layout(), plans).total();
+  }
+
+  std::chrono::milliseconds delay_{0};
+  std::vector<std::unique_ptr<TrainingRuntime>> workers_;
+};
+
+TEST_F(MemoryEstimateTest, IsWhatIsUsed) {
+  for (const char* experts : {"gather", "move"}) {
+    for (int workers = 1; workers <= 4; ++workers) {
+      for (const char* more :
+           {"train.compute_dtype=f32", "train.compute_dtype=bf16", "batch.gradient_sum=chains",
+            "parallel.sharding=no_shard", "parallel.sharding=shard_grad_op", "parallel.replicas=2"}) {
+        const Config config = Mixture(workers, experts, {more});
+        const double estimate = Estimate(config);
+        ASSERT_NO_FATAL_FAILURE(Enter(config));
+        delay_ = std::chrono::milliseconds(1);
+        // Until the slowest part of a step is to send gradients, however slow this machine computes.
+        for (int64_t step = 1; step <= 6 && Peak() < 0.97 * estimate; ++step, delay_ *= 2) {
+          Step(config, step, /*one_token=*/false);
+        }
+        const double share = Peak() / estimate;
+        EXPECT_GE(share, 0.96) << workers << " workers, " << experts << ", " << more;
+        EXPECT_LE(share, 1.02) << workers << " workers, " << experts << ", " << more;
+      }
+    }
+  }
+}
+
+// Each token is the same one, so all choose the same two experts of each layer.
+TEST_F(MemoryEstimateTest, HoldsWhereAllTokensGoToTheSameExperts) {
+  for (int workers = 2; workers <= 4; ++workers) {
+    const Config config = Mixture(workers, "move");
+    const double estimate = Estimate(config);
+    ASSERT_NO_FATAL_FAILURE(Enter(config));
+    delay_ = std::chrono::milliseconds(10);
+    for (int64_t step = 1; step <= 2; ++step) Step(config, step, /*one_token=*/true);
+    EXPECT_LE(Peak() / estimate, 1.02) << workers << " workers";
+  }
+}
+
+}  // namespace
+}  // namespace holdfast

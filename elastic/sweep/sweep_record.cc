@@ -72,7 +72,8 @@ absl::StatusOr<std::map<int64_t, RecordedTrial>> ReadRecord(const std::string& p
   for (size_t i = 0; i < lines.size(); ++i) {
     absl::StatusOr<RecordedTrial> recorded = FromLine(lines[i]);
     if (!recorded.ok()) return Annotate(recorded.status(), absl::StrCat(path, ":", i + 1));
-    trials.emplace(recorded->trial, *std::move(recorded));
+    const int64_t trial = recorded->trial;
+    trials.emplace(trial, *std::move(recorded));
   }
   return trials;
 }

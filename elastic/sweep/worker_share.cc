@@ -1,5 +1,7 @@
 #include "elastic/sweep/worker_share.h"
 
+#include <cstddef>
+
 namespace holdfast {
 
 std::vector<int64_t> ShareWorkers(const std::vector<int64_t>& most, int64_t workers) {

@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "framework/metrics/table.h"
 #include "framework/scaling/fit.h"
 #include "framework/scaling/hyperparameter_law.h"
 #include "framework/scaling/isoflop.h"
 #include "framework/scaling/next_run.h"
 #include "framework/scaling/optimum.h"
-#include "framework/metrics/table.h"
 
 namespace holdfast {
 

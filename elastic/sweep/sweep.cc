@@ -37,13 +37,34 @@ constexpr milliseconds kLockInterval{1'000};  // between looks whether another s
 
 /// A curve that some trial needs more of.
 struct Job {
-  const PlannedTrial* trial = nullptr;  // the one of the curve with the fewest steps
+  const PlannedTrial* trial = nullptr;  // the one that needs the fewest steps of the curve
+  const TrialSetup* setup = nullptr;    // the trial's, or that of the curve that it leaves
   std::string directory;                // of its run
   FileDescriptor lock;                  // held: no other sweep trains it
   std::unique_ptr<TrialRun> run;        // null: does not run
   int64_t failures = 0;
   Clock::time_point not_before{};
 };
+
+/// A run that has ended, under another name, to go on as another one. Files that are only ever replaced are shared.
+absl::Status ForkRun(const std::string& from, const std::string& to) {
+  const RunDirectory source(from), made(to + ".fork");
+  std::error_code error;
+  fs::remove_all(made.root(), error);
+  fs::create_directories(made.checkpoints(), error);
+  for (const auto& [file, copy] : {std::pair(source.config(), made.config()),
+                                   {source.metrics(), made.metrics()},
+                                   {source.events(), made.events()},
+                                   {source.coordinator_state(), made.coordinator_state()}}) {
+    if (!error) fs::copy_file(file, copy, error);
+  }
+  if (!error) {
+    fs::copy(source.checkpoints(), made.checkpoints(),
+             fs::copy_options::recursive | fs::copy_options::create_hard_links, error);
+  }
+  if (!error) fs::rename(made.root(), to, error);
+  return error ? ErrnoToStatus(error.value(), absl::StrCat("cannot make ", to, " of ", from)) : absl::OkStatus();
+}
 
 class Runner {
  public:
@@ -110,9 +131,9 @@ class Runner {
       if (!job.run->end().has_value()) continue;
       const TrialRun::End end = *job.run->end();
       gone_.push_back(std::move(job.run));
-      ASSIGN_OR_RETURN(const RunReading reading, Read(*job.trial, job.directory));
+      ASSIGN_OR_RETURN(const RunReading reading, Read(job, job.directory));
       if (reading.result.has_value()) {
-        RETURN_IF_ERROR(Finish(*job.trial, *reading.result, /*reused=*/false));
+        RETURN_IF_ERROR(TakeResult(job, *reading.result, /*reused=*/false));
       } else if (end.exit_code <= 128 && (++job.failures >= config_.attempts || end.exit_code == 2)) {
         RETURN_IF_ERROR(Finish(*job.trial, {.steps = reading.steps, .reason = end.cause}, /*reused=*/false));
       } else if (end.exit_code <= 128) {
@@ -124,8 +145,32 @@ class Runner {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<RunReading> Read(const PlannedTrial& trial, const std::string& directory) const {
-    return ReadTrial(RunDirectory(directory), *trial.setup, trial.first_step, config_.metric);
+  /// Of the trial, or of the curve that it leaves, which makes it ready for a run of its own.
+  absl::Status TakeResult(Job& job, const TrialResult& result, bool reused) {
+    if (job.setup == &*job.trial->setup || !result.measured) return Finish(*job.trial, result, reused);
+    if (!TakeLock(job)) return absl::OkStatus();  // another sweep is at it; this comes again
+    // One that has gone on holds steps of its own, and is left alone.
+    if (LastStep(RunDirectory(job.directory)) == job.setup->steps()) {
+      RETURN_IF_ERROR(ForkRun(job.directory, DirectoryOf(*job.trial->setup)));
+    }
+    job.trial = nullptr;
+    known_results_ = -1;  // looks for jobs again
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<RunReading> Read(const Job& job, const std::string& directory) const {
+    return ReadTrial(RunDirectory(directory), *job.setup, job.trial->first_step, config_.metric);
+  }
+
+  std::string DirectoryOf(const TrialSetup& setup) const {
+    return absl::StrCat(place_.runs(config_), "/", absl::StrFormat("%016x", setup.digest));
+  }
+
+  /// What of a trial is to be trained next: itself, or the curve that it leaves, if its run has not begun.
+  const TrialSetup* NextOf(const PlannedTrial& trial) const {
+    const TrialSetup* const trunk = trial.setup->trunk.get();
+    if (trunk == nullptr || RunDirectory(DirectoryOf(*trial.setup)).HoldsRun()) return &*trial.setup;
+    return LastStep(RunDirectory(DirectoryOf(*trunk))) <= trunk->steps() ? trunk : &*trial.setup;
   }
 
   /// A job for each curve that some trial waits for.
@@ -133,17 +178,21 @@ class Runner {
     while (plan_.results() != known_results_) {
       known_results_ = plan_.results();
       SayRefused();
-      std::map<uint64_t, const PlannedTrial*> wanted;
+      std::map<uint64_t, std::pair<const PlannedTrial*, const TrialSetup*>> wanted;
       for (const PlannedTrial& trial : plan_.trials()) {
         if (trial.result.has_value()) continue;
-        const PlannedTrial*& first = wanted[trial.setup->digest];
-        if (first == nullptr || trial.setup->steps() < first->setup->steps()) first = &trial;
+        const TrialSetup* const next = NextOf(trial);
+        auto& [first, setup] = wanted[next->digest];
+        if (first != nullptr && setup->steps() <= next->steps()) continue;
+        first = &trial;
+        setup = next;
       }
       std::erase_if(jobs_, [&](const auto& job) { return job.second.run == nullptr && !wanted.contains(job.first); });
-      for (const auto& [digest, trial] : wanted) {
+      for (const auto& [digest, next] : wanted) {
         Job& job = jobs_[digest];
-        if (job.run != nullptr || job.trial == trial) continue;
-        job.trial = trial;
+        if (job.run != nullptr || job.trial == next.first) continue;
+        job.trial = next.first;
+        job.setup = next.second;
         job.failures = 0;
         RETURN_IF_ERROR(TakeResultThatIsThere(job));  // which brings new trials, for the next time round
       }
@@ -158,28 +207,24 @@ class Runner {
     }
   }
 
-  absl::Status TakeResultThatIsThere(Job& job) {
-    ASSIGN_OR_RETURN(const std::optional<TrialResult> found, FindResult(*job.trial, &job.directory));
-    return found.has_value() ? Finish(*job.trial, *found, /*reused=*/true) : absl::OkStatus();
-  }
-
   /// The run of a curve lies under its digest. One that has gone on beyond what is asked for, and has not said the
   /// metric there, leaves the trial a directory of its own.
-  absl::StatusOr<std::optional<TrialResult>> FindResult(const PlannedTrial& trial, std::string* directory) const {
-    const std::string of_curve = absl::StrCat(place_.runs(config_), "/", absl::StrFormat("%016x", trial.setup->digest));
-    for (const std::string& place : {of_curve, absl::StrCat(of_curve, "-", trial.setup->steps())}) {
-      *directory = place;
-      ASSIGN_OR_RETURN(const RunReading reading, Read(trial, place));
-      if (reading.result.has_value() || reading.steps < trial.setup->steps()) return reading.result;
+  absl::Status TakeResultThatIsThere(Job& job) {
+    const std::string of_curve = DirectoryOf(*job.setup);
+    for (const std::string& place : {of_curve, absl::StrCat(of_curve, "-", job.setup->steps())}) {
+      job.directory = place;
+      ASSIGN_OR_RETURN(const RunReading reading, Read(job, place));
+      if (reading.result.has_value()) return TakeResult(job, *reading.result, /*reused=*/true);
+      if (reading.steps < job.setup->steps()) break;
     }
-    return std::optional<TrialResult>();
+    return absl::OkStatus();
   }
 
   /// Workers for those whose results are needed first.
   absl::Status ShareOut() {
     std::vector<Job*> ready;
     for (auto& [digest, job] : jobs_) {
-      if (job.trial->result.has_value()) continue;
+      if (job.trial == nullptr || job.trial->result.has_value()) continue;
       if (job.run == nullptr && (Clock::now() < job.not_before || !TakeLock(job))) continue;
       ready.push_back(&job);
     }
@@ -187,7 +232,7 @@ class Runner {
       return std::pair(a->trial->ends, a->trial->number) < std::pair(b->trial->ends, b->trial->number);
     });
     std::vector<int64_t> most;
-    for (const Job* job : ready) most.push_back(job->trial->setup->most_workers());
+    for (const Job* job : ready) most.push_back(job->setup->most_workers());
     const std::vector<int64_t> share = ShareWorkers(most, config_.workers);
     for (size_t i = 0; i < ready.size(); ++i) RETURN_IF_ERROR(Give(*ready[i], share[i]));
     return absl::OkStatus();
@@ -200,11 +245,12 @@ class Runner {
       return absl::OkStatus();
     }
     if (workers == 0) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const RunReading reading, Read(*job.trial, job.directory));
+    ASSIGN_OR_RETURN(const RunReading reading, Read(job, job.directory));
+    if (reading.result.has_value()) return TakeResult(job, *reading.result, /*reused=*/true);  // of another sweep
     job.run =
-        std::make_unique<TrialRun>(job.trial->setup->config, RunDirectory(job.directory),
+        std::make_unique<TrialRun>(job.setup->config, RunDirectory(job.directory),
                                    TrialRun::Options{.binary = place_.binary, .workers_of_sweep = config_.workers});
-    observer_.OnTrialBegins(*job.trial, reading.steps);
+    observer_.OnTrialBegins(*job.trial, reading.steps, job.setup->steps());
     return job.run->Start(workers);
   }
 

@@ -27,7 +27,8 @@ class SweepObserver {
   };
 
   virtual ~SweepObserver() = default;
-  virtual void OnTrialBegins(const PlannedTrial& trial, int64_t from_step) = 0;
+  /// The steps after `from_step`, up to `to_step`, are trained now.
+  virtual void OnTrialBegins(const PlannedTrial& trial, int64_t from_step, int64_t to_step) = 0;
   virtual void OnTrialEnds(const SweepPlan& plan, const PlannedTrial& trial, bool reused) = 0;
   /// About once a second.
   virtual void OnStatus(const SweepPlan& plan, const std::vector<Running>& running) = 0;

@@ -80,15 +80,22 @@ bool SweepPlan::SuggestOne() {
   trial.setup = *std::move(setup);
   std::set<int64_t>& lengths = lengths_[trial.setup->digest];
   // A run can be taken up where it is, not where it has been.
-  const int64_t reached = lengths.empty() ? 0 : *lengths.rbegin();
+  const auto reached_of = [this](const TrialSetup& curve) {
+    const std::set<int64_t>& known = lengths_[curve.digest];
+    const int64_t reached = known.empty() ? 0 : *known.rbegin();
+    return reached <= curve.steps() ? reached : 0;
+  };
+  const TrialSetup* const trunk = trial.setup->trunk.get();
   if (lengths.contains(trial.setup->steps())) {
     trial.first_step = trial.setup->steps();
-  } else if (reached < trial.setup->steps()) {
-    trial.first_step = reached;
+  } else {
+    trial.first_step = reached_of(*trial.setup);
+    if (trial.first_step == 0 && trunk != nullptr) trial.first_step = reached_of(*trunk);
   }
   trial.ends = now_ + static_cast<double>(trial.own_steps()) * trial.setup->flops_per_step;
   if (!IsPaidFor(trial)) return false;
   lengths.insert(trial.setup->steps());
+  if (trunk != nullptr && trial.first_step <= trunk->steps()) lengths_[trunk->digest].insert(trunk->steps());
   trials_.push_back(std::move(trial));
   return true;
 }

@@ -33,7 +33,8 @@ constexpr size_t kMaxAddressFileBytes = 256;
 TrialRun::TrialRun(const Config& config, RunDirectory directory, Options options)
     : config_(config), directory_(std::move(directory)), options_(std::move(options)) {
   config_.run.name = fs::path(directory_.root()).filename();
-  config_.checkpoint.directory.clear();  // of every trial its own
+  config_.checkpoint.directory.clear();                                                  // of every trial its own
+  if (!config_.checkpoint.enabled()) config_.checkpoint.every = CheckpointEvery::kAuto;  // it may be stopped any time
   config_.elastic.min_workers = 1;
   config_.elastic.max_workers = std::max(options_.workers_of_sweep, config_.elastic.min_workers);
   if (config_.train.threads == 0) {

@@ -23,11 +23,26 @@ namespace {
 uint64_t DigestOf(const Config& config, uint64_t data) {
   Config curve = config;
   curve.train.steps = 1;  // how much of it is trained is another matter
-  if (curve.schedule.name == ScheduleKind::kConstant) curve.schedule.total_steps = 0;
+  if (curve.schedule.name == ScheduleKind::kConstant) {
+    curve.schedule = {.name = ScheduleKind::kConstant, .warmup_steps = curve.schedule.warmup_steps};
+  }
   const RunDigests run = DigestsOf(config);
   const std::string text = absl::StrCat(BitsDigest(curve), " ", data, " ", run.build, " ", run.arithmetic, " ",
                                         run.kernels, " ", config.train.validation_microbatches);
   return XXH3_64bits(text.data(), text.size());
+}
+
+/// Up to where its decay begins, a trial with `wsd` is one with a constant rate.
+std::shared_ptr<const TrialSetup> TrunkOf(const TrialSetup& trial, uint64_t data) {
+  const ScheduleConfig& schedule = trial.config.schedule;
+  const int64_t decay = schedule.decay_steps > 0 ? schedule.decay_steps : schedule.total_steps / 5;
+  const int64_t constant = schedule.total_steps - decay;
+  if (schedule.name != ScheduleKind::kWsd || constant <= 0 || constant >= trial.steps()) return nullptr;
+  auto trunk = std::make_shared<TrialSetup>(trial);
+  trunk->config.schedule = {.name = ScheduleKind::kConstant, .warmup_steps = schedule.warmup_steps};
+  trunk->config.train.steps = trunk->config.schedule.total_steps = constant;
+  trunk->digest = DigestOf(trunk->config, data);
+  return trunk;
 }
 
 }  // namespace
@@ -76,6 +91,7 @@ absl::StatusOr<TrialSetup> SetUpTrial(const LoadTrialFn& load, const search::Poi
   trial.digest = DigestOf(config, data.digest());
   trial.tokens_per_step = static_cast<double>(config.batch.step_tokens());
   trial.flops_per_step = trial.tokens_per_step * ModelFlopsPerToken(config.model, config.batch.sequence_length);
+  trial.trunk = TrunkOf(trial, data.digest());
   return trial;
 }
 

@@ -3,10 +3,12 @@
 //
 // Trials whose runs begin alike share a run: one trained up to step 100 and one up to step 200 of the same curve are
 // one run directory, and the second costs the steps from 101 on. That is so for the rungs of a search by halving, and
-// for any two lengths with a constant learning rate.
+// for any two lengths with a constant learning rate. With `wsd` a trial leaves the curve of the constant rate where its
+// decay begins, so a longer one costs the steps by which its constant part is longer, and its decay.
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,10 +18,13 @@
 
 namespace holdfast {
 
+/// Curves that leave another one: with `wsd` all lengths begin with the same constant rate, as a run that has nothing
+/// but it, and each ends with a decay of its own.
 struct TrialSetup {
   Config config;        // train.steps is where the trial ends, schedule.total_steps says what the schedule is made for
   uint64_t digest = 0;  // of the curve that it is the beginning of: config, data, build and arithmetic
   double flops_per_step = 0, tokens_per_step = 0;
+  std::shared_ptr<const TrialSetup> trunk;  // that it leaves where that one ends; null: none
 
   int64_t steps() const { return config.train.steps; }
   int64_t most_workers() const { return config.batch.microbatches; }

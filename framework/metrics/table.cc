@@ -1,6 +1,8 @@
 #include "framework/metrics/table.h"
 
 #include <algorithm>
+#include <charconv>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -18,7 +20,10 @@ std::string CellText(const Table::Cell& cell) {
 }
 
 std::string CellCsv(const Table::Cell& cell) {
-  if (IsNumber(cell)) return absl::StrFormat("%.17g", std::get<double>(cell));
+  if (IsNumber(cell)) {
+    char text[32];  // the shortest that reads back as the same number
+    return {text, std::to_chars(std::begin(text), std::end(text), std::get<double>(cell)).ptr};
+  }
   const std::string& text = std::get<std::string>(cell);
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");

@@ -163,10 +163,16 @@ TEST_F(Resume, AtAnEarlierStepGivesUpWhatWasDoneAfterIt) {
   auto process = Train(1, settings, "commit.manifest.after:1", {"--resume", "10"});
   EXPECT_EQ(process->ExitCode(), 128 + SIGKILL);
   EXPECT_THAT(process->Log(), HasSubstr("checkpoint  step-0000000010"));
+  std::vector<std::string> given_up;  // which of them there are depends on how long each took to save
+  for (const auto& entry : fs::directory_iterator(Run() + "/checkpoints")) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with("-g1000001") && name > "step-0000000011") given_up.push_back(name);
+  }
+  EXPECT_FALSE(given_up.empty());
   process = Train(2, {"checkpoint.every_steps=5", "checkpoint.keep_last=1", "train.steps=60"});
   EXPECT_EQ(process->ExitCode(), 0);
   EXPECT_THAT(process->Log(), HasSubstr("checkpoint  step-0000000015"));
-  EXPECT_THAT(process->Log(), HasSubstr("step-0000000030-g1000001: excluded"));
+  for (const std::string& name : given_up) EXPECT_THAT(process->Log(), HasSubstr(name + ": excluded"));
   EXPECT_EQ(CommittedSteps(Run()), 60);
   EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
   int left = 0;

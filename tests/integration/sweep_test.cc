@@ -154,6 +154,33 @@ TEST_F(Sweep, ALongerRunWithAConstantRateCostsItsOwnStepsOnly) {
   EXPECT_THAT(result.output, AllOf(HasSubstr("steps 1 to 6"), HasSubstr("steps 7 to 12"), HasSubstr("steps 13 to 18")));
 }
 
+TEST_F(Sweep, ALongerRunWithAFinalDecayCostsItsOwnStepsOnlyAndHasItsBits) {
+  const std::string sweep = Path("grid.yaml");
+  WriteAll(sweep, "sweep: {config: " + Path("config.yaml") +
+                      ", strategy: grid, parallel: 2,\n"
+                      "        set: [\"schedule.name=wsd\", \"schedule.decay_steps=4\", \"schedule.warmup_steps=2\"]}\n"
+                      "space:\n  train.steps: {choices: [10, 16, 24]}\n");
+  const CommandResult result = RunSweep(sweep, "grid", 3);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  for (const char* steps :
+       {"steps 1 to 6;", "steps 7 to 10;", "steps 7 to 12;", "steps 13 to 16;", "steps 13 to 20;", "steps 21 to 24;"}) {
+    EXPECT_THAT(result.output, HasSubstr(steps));
+  }
+  ASSERT_EQ(Train("alone", {"--set", "schedule.name=wsd", "--set", "schedule.decay_steps=4", "--set",
+                            "schedule.warmup_steps=2", "--set", "train.steps=24"})
+                .exit_code,
+            0);
+  bool found = false;
+  for (const auto& run : std::filesystem::directory_iterator(Path("grid/runs"))) {
+    const std::string metrics = ReadAll(run.path() / "metrics.jsonl");
+    if (metrics.find("\"step\":24,") == std::string::npos) continue;
+    found = true;
+    const CommandResult compared = RunHoldfast({"compare", Path("alone"), run.path().string()});
+    EXPECT_EQ(compared.exit_code, 0) << compared.output;
+  }
+  EXPECT_TRUE(found);
+}
+
 TEST_F(Sweep, ADivergedTrialIsAResult) {
   WriteAll(Path("sweep.yaml"), "sweep: {config: " + Path("config.yaml") +
                                    ", strategy: grid, set: [\"optimizer.name=lion\", \"optimizer.grad_clip_norm=0\"]}\n"

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "elastic/sweep/sweep.h"
 #include "elastic/sweep/sweep_report.h"
@@ -76,9 +77,9 @@ class Console final : public SweepObserver {
  public:
   Console(const SweepConfig& config, ResultFiles& report) : config_(config), report_(report) {}
 
-  void OnTrialBegins(const PlannedTrial& trial, int64_t from_step) override {
+  void OnTrialBegins(const PlannedTrial& trial, int64_t from_step, int64_t to_step) override {
     Line(absl::StrCat("trial ", trial.number, " {", search::PointText(trial.suggestion.point), "}: steps ",
-                      from_step + 1, " to ", trial.setup->steps(), "; ", trial.suggestion.why));
+                      from_step + 1, " to ", to_step, "; ", trial.suggestion.why));
   }
 
   void OnTrialEnds(const SweepPlan& plan, const PlannedTrial& trial, bool reused) override {
@@ -184,7 +185,11 @@ absl::StatusOr<int> SweepCommand::Run() const {
     std::printf("%s\n%s", IdentityText(config).c_str(), WatchText(config, place, *plan).c_str());
     return kExitDone;
   }
-  ASSIGN_OR_RETURN(const RunLock lock, RunLock::Take(RunDirectory(place.directory)));
+  const absl::StatusOr<RunLock> lock = RunLock::Take(RunDirectory(place.directory));
+  if (!lock.ok()) {
+    return absl::Status(lock.status().code(),
+                        absl::StrReplaceAll(lock.status().message(), {{"--run-dir", "--sweep-dir"}}));
+  }
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxConfigBytes));
   RETURN_IF_ERROR(WriteFileAtomically(place.config(), text));
   ResultFiles report(config, place);

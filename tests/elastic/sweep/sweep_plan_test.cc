@@ -189,6 +189,31 @@ TEST(SweepPlan, StepsThatAnEarlierTrialDoesAreNotPaidAgain) {
   EXPECT_EQ(plan.end(), "there is nothing more to try");
 }
 
+/// x is how long it is trained; all leave one curve ten steps before their end.
+absl::StatusOr<TrialSetup> LengthWithADecay(const search::Point& point, int64_t) {
+  TrialSetup setup;
+  setup.config.train.steps = std::get<int64_t>(point.at("x"));
+  setup.digest = static_cast<uint64_t>(setup.steps());
+  setup.flops_per_step = 1;
+  auto trunk = std::make_shared<TrialSetup>(setup);
+  trunk->config.train.steps -= 10;
+  trunk->digest = 7;
+  setup.trunk = trunk;
+  return setup;
+}
+
+TEST(SweepPlan, ACurveThatManyLeaveIsPaidOnce) {
+  SweepConfig config = Config(0);
+  config.parallel = 1;
+  config.budget.flops = 1000;
+  const Listed strategy({100, 300, 200, 300});
+  SweepPlan plan(config, strategy, LengthWithADecay);
+  Finish(plan, [](size_t) { return size_t{0}; });
+  std::vector<int64_t> own;
+  for (const PlannedTrial& trial : plan.trials()) own.push_back(trial.own_steps());
+  EXPECT_THAT(own, ElementsAre(100, 210, 200, 0)) << "it can be left where it is, not where it has been";
+}
+
 TEST(SweepPlan, AConfigThatIsRefusedIsAFailedTrial) {
   const SweepConfig config = Config(8);
   const Watching strategy;

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 TEST(Table, AsTextCsvAndJson) {
   const Table table{.name = "t", .columns = {"what", "n"}, .rows = {{"a, \"b\"", 1.0 / 3}, {"c", INFINITY}}};
   EXPECT_EQ(table.ToText(), "  what          n\n  a, \"b\"  0.33333\n  c           inf\n");
-  EXPECT_EQ(table.ToCsv(), "what,n\n\"a, \"\"b\"\"\",0.33333333333333331\nc,inf\n");
+  EXPECT_EQ(table.ToCsv(), "what,n\n\"a, \"\"b\"\"\",0.3333333333333333\nc,inf\n");
   EXPECT_THAT(table.ToJson(), HasSubstr("\"what\": \"a, \\\"b\\\"\""));
   EXPECT_THAT(table.ToJson(), HasSubstr("\"n\": null"));
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
@@ -21,8 +22,14 @@ std::string CellText(const Table::Cell& cell) {
 
 std::string CellCsv(const Table::Cell& cell) {
   if (IsNumber(cell)) {
-    char text[32];  // the shortest that reads back as the same number
-    return {text, std::to_chars(std::begin(text), std::end(text), std::get<double>(cell)).ptr};
+    const double number = std::get<double>(cell);
+    char text[32];
+    // Whole numbers that a double holds exactly have all their digits (parameters, tokens); all others are the shortest
+    // text that reads back as the same number.
+    const bool whole = std::abs(number) < 0x1p53 && std::trunc(number) == number;
+    char* const end = whole ? std::to_chars(std::begin(text), std::end(text), number, std::chars_format::fixed).ptr
+                            : std::to_chars(std::begin(text), std::end(text), number).ptr;
+    return {text, end};
   }
   const std::string& text = std::get<std::string>(cell);
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;

@@ -16,7 +16,8 @@ struct Table {
 
   /// Aligned, numbers with five digits, indented by two, one line for each row after one with the columns.
   std::string ToText() const;
-  /// Numbers as they are, to the last bit; commas, quotes and line ends in text are quoted.
+  /// Numbers as they are, to the last bit, whole ones below 2^53 with all their digits; commas, quotes and line ends in
+  /// text are quoted.
   std::string ToCsv() const;
   /// A list of objects; what is not finite is null.
   std::string ToJson() const;

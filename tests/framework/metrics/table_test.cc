@@ -20,5 +20,12 @@ TEST(Table, AsTextCsvAndJson) {
   EXPECT_THAT(table.ToJson(), HasSubstr("\"n\": null"));
 }
 
+TEST(Table, NumbersInCsvAreShortAndReadBackAsTheSame) {
+  const Table table{.name = "t",
+                    .columns = {"n"},
+                    .rows = {{1e5}, {-3.0}, {0.0}, {9007199254740991.0}, {3e22}, {0.1}, {1e-7}, {1.0 / 3}}};
+  EXPECT_EQ(table.ToCsv(), "n\n100000\n-3\n0\n9007199254740991\n3e+22\n0.1\n1e-07\n0.3333333333333333\n");
+}
+
 }  // namespace
 }  // namespace holdfast

@@ -21,6 +21,10 @@ double StepsOf(const PlannedTrial& trial) {
 
 SweepPlan::SweepPlan(const SweepConfig& config, const search::SearchStrategy& strategy, SetUpFn set_up)
     : config_(config), strategy_(strategy), set_up_(std::move(set_up)) {
+  if (config.strategy.name == "grid") {
+    const absl::StatusOr<search::SearchSpace> space = search::SearchSpace::Create(config.space);
+    if (space.ok()) points_ = static_cast<double>(space->GridCount().value_or(0));
+  }
   Advance();
 }
 
@@ -185,6 +189,7 @@ double SweepPlan::share_of_budget() const {
   };
   const auto ended = std::count_if(trials_.begin(), trials_.end(), [](const PlannedTrial& t) { return t.ended; });
   add(static_cast<double>(budget.trials), static_cast<double>(ended));
+  add(points_, static_cast<double>(ended));
   add(budget.flops, all.flops);
   add(budget.tokens, all.tokens);
   add(budget.seconds, all.seconds);

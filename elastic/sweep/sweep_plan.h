@@ -72,7 +72,7 @@ class SweepPlan {
     double flops = 0, tokens = 0, seconds = 0, money = 0;
   };
   Spent spent() const;
-  /// How much of the budget that is nearest to its end is spent, in [0, 1].
+  /// How much of the budget that is nearest to its end is spent, in [0, 1]; the points of a grid are one, too.
   double share_of_budget() const;
   /// The measured trial with the best value, of those at the highest rung that has any; null if there is none.
   const PlannedTrial* best() const;
@@ -93,6 +93,7 @@ class SweepPlan {
   double now_ = 0;
   bool done_ = false, hopeless_ = false;
   std::string end_;
+  double points_ = 0;  // of a grid; else 0
 };
 
 }  // namespace holdfast

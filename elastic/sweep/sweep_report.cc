@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -12,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "framework/metrics/parallel_coordinates.h"
 #include "framework/metrics/plot.h"
 #include "framework/metrics/xml_text.h"
@@ -20,6 +20,7 @@ namespace holdfast {
 namespace {
 
 constexpr size_t kMostGroups = 5;  // of trials, to see what a dimension explains
+constexpr size_t kMostCurves = 8;  // in a picture
 constexpr int kPlotRows = 16;
 
 int64_t HighestRung(const SweepPlan& plan) {
@@ -173,59 +174,54 @@ std::string LinesPlot(const SweepConfig& config, const SweepPlan& plan) {
   return ParallelCoordinatesSvg("all trials, the best in blue", axes, lines);
 }
 
-/// The metric over one dimension, a colour for each choice of another.
-std::string DimensionPlot(const SweepConfig& config, const SweepPlan& plan, const search::Dimension& over,
-                          const search::Dimension* by) {
-  std::map<std::string, std::vector<std::pair<double, double>>> groups;
-  for (const PlannedTrial* trial : Comparable(plan)) {
+/// Trials with equal values of `dimensions`, as curves over `over`, in the order in which they appear.
+std::vector<Curve> CurvesBy(const std::vector<std::string>& dimensions, const std::vector<const PlannedTrial*>& trials,
+                            const search::Dimension& over) {
+  std::vector<std::pair<std::string, std::vector<std::pair<double, double>>>> groups;
+  for (const PlannedTrial* trial : trials) {
     const search::Point& point = trial->suggestion.point;
     const std::optional<double> place = Place(over, point);
-    if (place.has_value())
-      groups[by == nullptr ? "" : ValueCell(point, by->name)].emplace_back(*place, trial->result->value);
+    if (!place.has_value()) continue;
+    const std::string label = absl::StrJoin(
+        dimensions, ", ", [&point](std::string* out, const std::string& name) { out->append(ValueCell(point, name)); });
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& each) { return each.first == label; });
+    if (group == groups.end()) group = groups.insert(groups.end(), {label, {}});
+    group->second.emplace_back(*place, trial->result->value);
   }
   std::vector<Curve> curves;
-  const auto add = [&](const std::string& label) {
-    auto found = groups.find(label);
-    if (found == groups.end()) return;
-    std::sort(found->second.begin(), found->second.end());
-    // Only a grid has several trials that differ in nothing else.
-    Curve curve{.label = label,
-                .x = {},
-                .y = {},
-                .points = true,
-                .line = config.strategy.name == "grid" && config.space.size() <= 2};
-    for (const auto& [x, y] : found->second) {
+  for (auto& [label, places] : groups) {
+    std::sort(places.begin(), places.end());
+    Curve curve{.label = label, .x = {}, .y = {}, .points = true, .line = false};
+    for (const auto& [x, y] : places) {
       curve.x.push_back(x);
       curve.y.push_back(y);
     }
     curves.push_back(std::move(curve));
-  };
-  if (by == nullptr) {
-    add("");
+  }
+  return curves;
+}
+
+/// The metric over one dimension. In a grid a curve has the trials that differ in nothing else, unless these were too
+/// many to look at; otherwise a colour those with one choice of the first dimension that has choices.
+std::string DimensionPlot(const SweepConfig& config, const SweepPlan& plan, const search::Dimension& over) {
+  const std::vector<const PlannedTrial*> trials = Comparable(plan);
+  std::vector<std::string> others, first_choice;
+  for (const search::Dimension& other : config.space) {
+    if (other.name == over.name) continue;
+    others.push_back(other.name);
+    if (other.scale == search::Scale::kChoice && first_choice.empty()) first_choice = {other.name};
+  }
+  std::vector<Curve> curves;
+  if (config.strategy.name == "grid") curves = CurvesBy(others, trials, over);
+  if (curves.empty() || curves.size() > kMostCurves) {
+    curves = CurvesBy(first_choice, trials, over);
   } else {
-    for (const std::string& choice : by->choices) add(choice);
+    for (Curve& curve : curves) curve.line = true;
   }
   return PlotSvg(curves, {.title = absl::StrCat(config.metric, " over ", over.name),
                           .x_label = over.name,
                           .y_label = LabelOf(config),
                           .log_x = over.scale == search::Scale::kLog});
-}
-
-std::string HtmlTable(const Table& table) {
-  std::string html = "<table>\n<tr>";
-  for (const std::string& column : table.columns) absl::StrAppend(&html, "<th>", XmlText(column), "</th>");
-  html += "</tr>\n";
-  for (const auto& row : table.rows) {
-    html += "<tr>";
-    for (const Table::Cell& cell : row) {
-      const auto* number = std::get_if<double>(&cell);
-      absl::StrAppend(&html, "<td>",
-                      number != nullptr ? absl::StrFormat("%.6g", *number) : XmlText(std::get<std::string>(cell)),
-                      "</td>");
-    }
-    html += "</tr>\n";
-  }
-  return html + "</table>\n";
 }
 
 }  // namespace
@@ -306,23 +302,14 @@ std::vector<const PlannedTrial*> ParetoFront(const SweepConfig& config, const Sw
 }
 
 std::string ReportHtml(const SweepConfig& config, const SweepPlan& plan) {
-  std::string html =
-      absl::StrCat("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>", XmlText(config.name),
-                   "</title>\n<style>body{font-family:sans-serif;max-width:1700px;margin:2em auto;padding:0 1em}"
-                   "svg{max-width:800px;height:auto}table{border-collapse:collapse;font-size:13px}"
-                   "td,th{padding:2px 10px;text-align:right;border-bottom:1px solid #ccc}</style></head>\n<body>\n<h1>",
-                   XmlText(config.name), "</h1>\n");
+  std::string html;
   if (const PlannedTrial* best = plan.best(); best != nullptr) {
     absl::StrAppend(&html, "<p>Best: trial ", best->number, ", ", XmlText(config.metric),
                     absl::StrFormat(" %.5f, ", best->result->value), XmlText(search::PointText(best->suggestion.point)),
                     "</p>\n", BestOverCost(config, plan, std::nullopt), FrontPlot(config, plan),
                     LinesPlot(config, plan));
-    const search::Dimension* by = nullptr;
     for (const search::Dimension& dimension : config.space) {
-      if (by == nullptr && dimension.scale == search::Scale::kChoice) by = &dimension;
-    }
-    for (const search::Dimension& dimension : config.space) {
-      if (dimension.scale != search::Scale::kChoice) html += DimensionPlot(config, plan, dimension, by);
+      if (dimension.scale != search::Scale::kChoice) html += DimensionPlot(config, plan, dimension);
     }
     html += "<h2>What each dimension explains by itself</h2>\n<table>\n";
     for (const Importance& each : ImportanceOf(config, plan)) {
@@ -331,7 +318,7 @@ std::string ReportHtml(const SweepConfig& config, const SweepPlan& plan) {
     }
     html += "</table>\n";
   }
-  return absl::StrCat(html, "<h2>Trials</h2>\n", HtmlTable(ResultsTable(config, plan)), "</body></html>\n");
+  return HtmlPage(config.name, absl::StrCat(html, "<h2>Trials</h2>\n", ResultsTable(config, plan).ToHtml()));
 }
 
 std::string ReportText(const SweepConfig& config, const SweepPlan& plan, int columns, bool unicode) {

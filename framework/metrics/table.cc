@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "framework/metrics/xml_text.h"
 #include "nlohmann/json.hpp"
 
 namespace holdfast {
@@ -77,6 +78,32 @@ std::string Table::ToJson() const {
     list.push_back(std::move(object));
   }
   return absl::StrCat(list.dump(1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace), "\n");
+}
+
+std::string Table::ToHtml() const {
+  std::string html = "<table>\n<tr>";
+  for (const std::string& column : columns) absl::StrAppend(&html, "<th>", XmlText(column), "</th>");
+  html += "</tr>\n";
+  for (const auto& row : rows) {
+    html += "<tr>";
+    for (const Cell& cell : row) {
+      absl::StrAppend(
+          &html, "<td>",
+          IsNumber(cell) ? absl::StrFormat("%.6g", std::get<double>(cell)) : XmlText(std::get<std::string>(cell)),
+          "</td>");
+    }
+    html += "</tr>\n";
+  }
+  return html + "</table>\n";
+}
+
+std::string HtmlPage(const std::string& title, const std::string& body) {
+  return absl::StrCat(
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>", XmlText(title),
+      "</title>\n<style>body{font-family:sans-serif;max-width:1700px;margin:2em auto;padding:0 1em}"
+      "svg{max-width:800px;height:auto}table{border-collapse:collapse;font-size:13px}"
+      "td,th{padding:2px 10px;text-align:right;border-bottom:1px solid #ccc}</style></head>\n<body>\n<h1>",
+      XmlText(title), "</h1>\n", body, "</body></html>\n");
 }
 
 }  // namespace holdfast

@@ -1,5 +1,5 @@
 #pragma once
-// A table of numbers and text: for a terminal, as CSV and as JSON.
+// A table of numbers and text: for a terminal, as CSV, as JSON and in a page.
 
 #include <string>
 #include <variant>
@@ -21,6 +21,12 @@ struct Table {
   std::string ToCsv() const;
   /// A list of objects; what is not finite is null.
   std::string ToJson() const;
+  /// A <table>, numbers with six digits.
+  std::string ToHtml() const;
 };
+
+/// One self-contained page, to be looked at without a server: `title` as its heading, then `body`, which is HTML with
+/// pictures as SVG in it.
+std::string HtmlPage(const std::string& title, const std::string& body);
 
 }  // namespace holdfast

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 namespace holdfast {
 namespace {
@@ -74,6 +75,44 @@ HyperparameterLaw FindHyperparameterLaw(absl::Span<const Observation> runs, Hype
   found.over_tokens = found.law.has_value();
   if (!found.law.has_value() && values.size() >= 2) found.law = FitPowerLaw(over_size, values);
   return found;
+}
+
+std::vector<Observation> WithBestHyperparameters(absl::Span<const Observation> runs) {
+  using Chosen = std::pair<std::optional<double>, std::optional<double>>;  // learning rate, tokens of a step
+  struct Losses {
+    double sum = 0;
+    int count = 0;
+    double mean() const { return sum / count; }
+  };
+  struct SizeGroup {
+    RunSize size;
+    std::map<Chosen, Losses> losses;
+    std::vector<size_t> runs;
+  };
+  const auto chosen = [&](size_t run) { return Chosen(runs[run].learning_rate, runs[run].batch_tokens); };
+  std::vector<SizeGroup> groups;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    auto group =
+        std::find_if(groups.begin(), groups.end(), [&](const SizeGroup& g) { return Alike(g.size, runs[i].size); });
+    if (group == groups.end()) group = groups.insert(groups.end(), {.size = runs[i].size, .losses = {}, .runs = {}});
+    Losses& losses = group->losses[chosen(i)];
+    losses.sum += runs[i].loss;
+    ++losses.count;
+    group->runs.push_back(i);
+  }
+  std::vector<size_t> kept;
+  for (const SizeGroup& group : groups) {
+    const auto best = std::min_element(group.losses.begin(), group.losses.end(),
+                                       [](const auto& a, const auto& b) { return a.second.mean() < b.second.mean(); });
+    for (const size_t run : group.runs) {
+      if (chosen(run) == best->first) kept.push_back(run);
+    }
+  }
+  std::sort(kept.begin(), kept.end());
+  std::vector<Observation> best;
+  best.reserve(kept.size());
+  for (const size_t run : kept) best.push_back(runs[run]);
+  return best;
 }
 
 }  // namespace holdfast

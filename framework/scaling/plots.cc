@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "framework/metrics/progress.h"
 #include "framework/scaling/optimum.h"
@@ -98,6 +99,27 @@ Plot FrontierPlot(const Fit& fit) {
     plot.curves.back().label = fit.options.form == LawForm::kMoe ? "law, dense" : "law";
   }
   plot.curves.push_back(std::move(points));
+  return plot;
+}
+
+Plot HyperparameterPlot(const HyperparameterLaw& law, Hyperparameter which) {
+  constexpr size_t kSizes = 6;
+  Plot plot{.curves = {},
+            .options = {.title = absl::StrCat("Loss over ", NameOf(which)),
+                        .x_label = NameOf(which),
+                        .y_label = "nats per token",
+                        .log_x = true}};
+  Curve best{.label = "lowest", .x = {}, .y = {}, .points = true, .line = false};
+  for (const BestOfSize& size : Spread(law.sizes, kSizes)) {
+    plot.curves.push_back({.label = absl::StrCat(FormatCount(size.size.active), ", ", FormatCount(size.size.tokens)),
+                           .x = size.tried,
+                           .y = size.losses,
+                           .points = true});
+    if (!size.inside) continue;
+    best.x.push_back(size.best);
+    best.y.push_back(size.loss);
+  }
+  plot.curves.push_back(std::move(best));
   return plot;
 }
 

@@ -5,6 +5,7 @@
 
 #include "framework/metrics/plot.h"
 #include "framework/scaling/fit.h"
+#include "framework/scaling/hyperparameter_law.h"
 #include "framework/scaling/isoflop.h"
 
 namespace holdfast {
@@ -21,6 +22,9 @@ Plot LossPlot(const Fit& fit);
 
 /// The least loss over FLOPs, up to a hundred times the largest run, and all runs.
 Plot FrontierPlot(const Fit& fit);
+
+/// Losses over what was tried, for up to six sizes, and where the lowest of each is.
+Plot HyperparameterPlot(const HyperparameterLaw& law, Hyperparameter which);
 
 /// Losses over model size by budget, for up to six: runs as points, the law as a line.
 Plot IsoflopPlot(const Fit& fit, const IsoflopCurves& isoflop);

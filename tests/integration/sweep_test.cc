@@ -17,6 +17,7 @@ namespace holdfast::integration {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -117,6 +118,7 @@ TEST_F(Sweep, ThatIsStoppedGoesOn) {
   const CommandResult watched = RunHoldfast({"sweep", file, "--sweep-dir", Path("stopped"), "--watch"});
   EXPECT_EQ(watched.exit_code, 0) << watched.output;
   EXPECT_THAT(watched.output, HasSubstr("trials done"));
+  EXPECT_THAT(watched.output, AnyOf(HasSubstr("to go with"), HasSubstr(" 0 % of the budget")));
   ASSERT_EQ(RunSweep(file, "stopped").exit_code, 0);
   ASSERT_EQ(RunSweep(file, "whole").exit_code, 0);
   EXPECT_EQ(Results("stopped"), Results("whole"));

@@ -11,7 +11,9 @@
 #include "absl/time/clock.h"
 #include "framework/base/status.h"
 #include "framework/base/thread_pool.h"
+#include "framework/metrics/xml_text.h"
 #include "framework/scaling/fit_file.h"
+#include "framework/scaling/hyperparameter_law.h"
 #include "framework/scaling/plots.h"
 #include "framework/scaling/prediction_file.h"
 #include "framework/scaling/report.h"
@@ -25,13 +27,15 @@ namespace fs = std::filesystem;
 
 constexpr char kFitArgument[] = "fit.json of `holdfast scaling fit`";
 
-/// The runs of all files and directories, in their order.
+/// The runs of all files, directories and sweeps, in their order.
 absl::StatusOr<std::vector<Observation>> ReadRuns(const std::vector<std::string>& places) {
   std::vector<Observation> runs;
   for (const std::string& place : places) {
     std::error_code error;
-    if (!fs::is_directory(place, error)) {
-      ASSIGN_OR_RETURN(const std::vector<Observation> more, ReadObservations(place));
+    const std::string of_sweep = absl::StrCat(place, "/", kTrialObservationsFile);
+    const bool is_sweep = fs::exists(of_sweep, error);
+    if (is_sweep || !fs::is_directory(place, error)) {
+      ASSIGN_OR_RETURN(const std::vector<Observation> more, ReadObservations(is_sweep ? of_sweep : place));
       runs.insert(runs.end(), more.begin(), more.end());
       continue;
     }
@@ -55,10 +59,10 @@ void PrintTable(const std::string& title, const Table& table) {
   std::printf("%s\n%s", title.c_str(), table.ToText().c_str());
 }
 
-/// Files in the directory of --out; nothing without it.
-class Output {
+/// What a fit says: printed, and written into a directory as files and as one page. Nothing is written without one.
+class FitReport {
  public:
-  explicit Output(std::string directory) : directory_(std::move(directory)) {}
+  explicit FitReport(std::string directory) : directory_(std::move(directory)) {}
 
   absl::Status Write(const std::string& name, const std::string& contents) const {
     if (directory_.empty()) return absl::OkStatus();
@@ -67,59 +71,77 @@ class Output {
     if (error) return ErrnoToStatus(error.value(), absl::StrCat("cannot make ", directory_));
     return WriteFileAtomically(absl::StrCat(directory_, "/", name), contents);
   }
-  absl::Status Write(const Table& table) const {
+  absl::Status Add(const std::string& title, const Table& table) {
+    PrintTable(title, table);
+    return AddFiles(title, table);
+  }
+  /// One that is too long for a terminal.
+  absl::Status AddFiles(const std::string& title, const Table& table) {
+    absl::StrAppend(&page_, "<h2>", XmlText(title), "</h2>\n", table.ToHtml());
     RETURN_IF_ERROR(Write(table.name + ".csv", table.ToCsv()));
     return Write(table.name + ".json", table.ToJson());
   }
-  absl::Status Write(const std::string& name, const Plot& plot) const {
-    return Write(name, PlotSvg(plot.curves, plot.options));
+  absl::Status Add(const std::string& file, const Plot& plot) {
+    const std::string svg = PlotSvg(plot.curves, plot.options);
+    page_ += svg;
+    return Write(file, svg);
+  }
+  void Add(const std::string& line) {
+    std::printf("  %s\n", line.c_str());
+    absl::StrAppend(&page_, "<p>", XmlText(line), "</p>\n");
+  }
+  absl::Status Finish() const {
+    if (directory_.empty()) return absl::OkStatus();
+    std::printf("written to %s: report.html shows all of it\n", directory_.c_str());
+    return Write("report.html", HtmlPage("Scaling law", page_));
   }
 
  private:
-  std::string directory_;
+  const std::string directory_;
+  std::string page_;
 };
 
-absl::Status ReportFit(const Fit& fit, const Output& output) {
-  std::printf("%s: %s, %d runs\n", NameOf(fit.options.form), ShapeOf(fit.options.form).formula,
-              static_cast<int>(fit.runs.size()));
-  const Table values = ValuesTable(fit);
-  PrintTable(absl::StrFormat("values, with intervals of %.3g %%", 100 * fit.options.level), values);
-  for (const std::string& warning : Warnings(fit)) std::printf("  note: %s\n", warning.c_str());
-  RETURN_IF_ERROR(output.Write("fit.json", ToJson(fit)));
-  RETURN_IF_ERROR(output.Write(values));
-  RETURN_IF_ERROR(output.Write(RunsTable(fit)));
-  RETURN_IF_ERROR(output.Write("loss.svg", LossPlot(fit)));
-  return output.Write("frontier.svg", FrontierPlot(fit));
+absl::Status AddFit(const Fit& fit, FitReport& report) {
+  report.Add(
+      absl::StrCat(NameOf(fit.options.form), ": ", ShapeOf(fit.options.form).formula, ", ", fit.runs.size(), " runs"));
+  RETURN_IF_ERROR(
+      report.Add(absl::StrFormat("values, with intervals of %.3g %%", 100 * fit.options.level), ValuesTable(fit)));
+  for (const std::string& warning : Warnings(fit)) report.Add("note: " + warning);
+  RETURN_IF_ERROR(report.Write("fit.json", ToJson(fit)));
+  RETURN_IF_ERROR(report.Add("loss.svg", LossPlot(fit)));
+  RETURN_IF_ERROR(report.Add("frontier.svg", FrontierPlot(fit)));
+  return report.AddFiles("runs", RunsTable(fit));
 }
 
-absl::Status ReportIsoflop(const Fit& fit, const Output& output) {
+absl::Status AddIsoflop(const Fit& fit, FitReport& report) {
   const IsoflopCurves curves = FindIsoflopCurves(fit.runs);
   if (curves.curves.empty()) return absl::OkStatus();
-  const Table table = IsoflopTable(curves);
-  PrintTable("IsoFLOP parabolas (biased where runs are not about the optimum: see the law's for what to train)", table);
-  if (curves.optimum.has_value()) std::printf("  %s\n", PowerLawText("N", *curves.optimum, {"C"}).c_str());
-  RETURN_IF_ERROR(output.Write(table));
-  return output.Write("isoflop.svg", IsoflopPlot(fit, curves));
+  RETURN_IF_ERROR(
+      report.Add("IsoFLOP parabolas (biased where runs are not about the optimum: see the law's for what to train)",
+                 IsoflopTable(curves)));
+  if (curves.optimum.has_value()) report.Add(PowerLawText("N", *curves.optimum, {"C"}));
+  return report.Add("isoflop.svg", IsoflopPlot(fit, curves));
 }
 
-absl::Status ReportHyperparameter(const Fit& fit, Hyperparameter which, const Output& output) {
-  const HyperparameterLaw law = FindHyperparameterLaw(fit.runs, which);
+absl::Status AddHyperparameter(absl::Span<const Observation> runs, Hyperparameter which, FitReport& report) {
+  const HyperparameterLaw law = FindHyperparameterLaw(runs, which);
   if (law.sizes.empty()) return absl::OkStatus();
-  const Table table = HyperparameterTable(law, which);
-  PrintTable(absl::StrCat("best ", NameOf(which)), table);
+  RETURN_IF_ERROR(report.Add(absl::StrCat("best ", NameOf(which)), HyperparameterTable(law, which)));
   if (law.law.has_value()) {
     const std::vector<std::string> of =
         law.over_tokens ? std::vector<std::string>{"N", "D"} : std::vector<std::string>{"N"};
-    std::printf("  %s\n", PowerLawText(NameOf(which), *law.law, of).c_str());
+    report.Add(PowerLawText(NameOf(which), *law.law, of));
   }
-  return output.Write(table);
+  return report.Add(absl::StrCat(NameOf(which), ".svg"), HyperparameterPlot(law, which));
 }
 
 }  // namespace
 
 void ScalingFitCommand::AddTo(CLI::App& command) {
   threads = AvailableProcessors();
-  command.add_option("RUNS", runs, "run directories, and CSV files with columns parameters, tokens, loss, ...")
+  command
+      .add_option("RUNS", runs,
+                  "run directories, sweep directories, and CSV files with columns parameters, tokens, loss, ...")
       ->required();
   command.add_option("--form", form, "chinchilla (default), kaplan or moe")
       ->check(CLI::IsMember({"chinchilla", "kaplan", "moe"}));
@@ -141,20 +163,20 @@ void ScalingFitCommand::AddTo(CLI::App& command) {
 absl::StatusOr<int> ScalingFitCommand::Run() const {
   FitOptions chosen = options;
   ASSIGN_OR_RETURN(chosen.form, LawFormNamed(form));
-  ASSIGN_OR_RETURN(const std::vector<Observation> observations, ReadRuns(runs));
-  ASSIGN_OR_RETURN(const Fit fit, FitLaw(observations, chosen, threads));
+  ASSIGN_OR_RETURN(const std::vector<Observation> all, ReadRuns(runs));
+  const std::vector<Observation> best = WithBestHyperparameters(all);
+  ASSIGN_OR_RETURN(const Fit fit, FitLaw(best, chosen, threads));
   ASSIGN_OR_RETURN(const std::vector<Optimum> optima, OptimaFor(fit, budgets, 1));
-  const Output output(out);
-  RETURN_IF_ERROR(ReportFit(fit, output));
-  if (!optima.empty()) {
-    const Table table = OptimumTable(optima);
-    PrintTable("best sizes", table);
-    RETURN_IF_ERROR(output.Write(table));
+  FitReport report(out);
+  if (best.size() < all.size()) {
+    report.Add(absl::StrCat("of ", all.size(), " runs those with the best learning rate and batch of their size"));
   }
-  RETURN_IF_ERROR(ReportIsoflop(fit, output));
-  RETURN_IF_ERROR(ReportHyperparameter(fit, Hyperparameter::kLearningRate, output));
-  RETURN_IF_ERROR(ReportHyperparameter(fit, Hyperparameter::kBatchTokens, output));
-  if (!out.empty()) std::printf("written to %s\n", out.c_str());
+  RETURN_IF_ERROR(AddFit(fit, report));
+  if (!optima.empty()) RETURN_IF_ERROR(report.Add("best sizes", OptimumTable(optima)));
+  RETURN_IF_ERROR(AddIsoflop(fit, report));
+  RETURN_IF_ERROR(AddHyperparameter(all, Hyperparameter::kLearningRate, report));
+  RETURN_IF_ERROR(AddHyperparameter(all, Hyperparameter::kBatchTokens, report));
+  RETURN_IF_ERROR(report.Finish());
   return kExitDone;
 }
 

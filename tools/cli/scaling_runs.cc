@@ -70,6 +70,33 @@ uint64_t RunDigestOf(const Config& config) {
   return BitsDigest(portable);
 }
 
+Observation ObservationOf(const Config& config, double tokens, double loss, const std::string& name) {
+  Observation seen;
+  seen.name = name;
+  seen.size = RunSizeOf(config);
+  seen.size.tokens = tokens;
+  seen.flops = FlopsPerTokenOf(config.model, config.batch.sequence_length) * tokens;
+  seen.loss = loss;
+  seen.learning_rate = config.optimizer.lr;
+  seen.batch_tokens = static_cast<double>(config.batch.step_tokens());
+  return seen;
+}
+
+std::vector<Observation> TrialObservations(const SweepConfig& config, const SweepPlan& plan) {
+  std::vector<Observation> seen;
+  if (config.metric != kValidationLoss && config.metric != kTrainingLoss) return seen;
+  for (const PlannedTrial& trial : plan.trials()) {
+    if (!trial.ended || !trial.result->measured || !trial.setup.has_value()) continue;
+    const Config& of = trial.setup->config;
+    const bool whole =
+        of.schedule.name == ScheduleKind::kConstant || of.schedule.length(of.train.steps) == of.train.steps;
+    if (!whole || of.trains_part()) continue;
+    seen.push_back(ObservationOf(of, static_cast<double>(of.batch.step_tokens() * trial.result->steps),
+                                 trial.result->value, absl::StrCat("trial ", trial.number)));
+  }
+  return seen;
+}
+
 absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {
   const RunDirectory directory(run_dir);
   if (!directory.HoldsRun()) {
@@ -89,20 +116,15 @@ absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir) {
                                                       " has not ended: ", steps.empty() ? 0 : steps.back().step, " of ",
                                                       run.config.train.steps, " steps are done"));
   }
-  Observation& seen = run.observation;
-  seen.name = run_dir;
-  seen.size = RunSizeOf(run.config);
-  seen.size.tokens = static_cast<double>(steps.back().tokens);
-  seen.flops = FlopsPerTokenOf(run.config.model, run.config.batch.sequence_length) * seen.size.tokens;
-  seen.learning_rate = run.config.optimizer.lr;
-  seen.batch_tokens = static_cast<double>(run.config.batch.step_tokens());
+  double loss = 0;
   if (ending.validation.has_value()) {
-    seen.loss = ending.validation->loss;
+    loss = ending.validation->loss;
     run.loss_from = absl::StrCat("validation after step ", ending.validation->step);
   } else {
-    std::tie(seen.loss, run.loss_from) = LastTrainingLoss(steps);
+    std::tie(loss, run.loss_from) = LastTrainingLoss(steps);
   }
-  RETURN_IF_ERROR(Annotate(CheckObservation(seen), run_dir));
+  run.observation = ObservationOf(run.config, static_cast<double>(steps.back().tokens), loss, run_dir);
+  RETURN_IF_ERROR(Annotate(CheckObservation(run.observation), run_dir));
   return run;
 }
 

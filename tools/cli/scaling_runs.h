@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "elastic/sweep/sweep_plan.h"
 #include "framework/config/config.h"
 #include "framework/scaling/observation.h"
 
@@ -22,8 +24,18 @@ struct FinishedRun {
   std::string loss_from;  // "validation after step 240", "mean of training steps 229 to 240"
 };
 
+/// A run of `config` that has ended after all of its steps, or that many of them, with this loss. FLOPs are those that
+/// model FLOPs utilisation counts (models/plan.h).
+Observation ObservationOf(const Config& config, double tokens, double loss, const std::string& name);
+
+/// In the directory of a sweep, as CSV (framework/scaling/observation.h).
+inline constexpr char kTrialObservationsFile[] = "scaling.csv";
+
+/// Of a sweep by a loss: its measured trials whose learning rate had come to its end, as laws need it.
+std::vector<Observation> TrialObservations(const SweepConfig& config, const SweepPlan& plan);
+
 /// Of a run directory: the loss of the last validation, else the mean training loss of the last twentieth of its steps,
-/// at least ten. FLOPs are those that model FLOPs utilisation counts (models/plan.h). FailedPrecondition, naming it, if
+/// at least ten. FailedPrecondition, naming it, if
 /// the run has not ended, and where only a part of its model was trained; InvalidArgument if it is no run.
 absl::StatusOr<FinishedRun> ReadFinishedRun(const std::string& run_dir);
 

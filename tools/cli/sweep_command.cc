@@ -28,6 +28,7 @@
 #include "framework/metrics/run_directory.h"
 #include "framework/storage/atomic_file.h"
 #include "tools/cli/run_arguments.h"
+#include "tools/cli/scaling_runs.h"
 
 namespace holdfast {
 namespace {
@@ -51,6 +52,14 @@ std::string SpentWords(const SweepConfig& config, const SweepPlan& plan) {
   return text;
 }
 
+/// By what was spent so far, if all workers go on to be busy. Empty where nothing is known or left.
+std::string TimeLeftWords(const SweepConfig& config, const SweepPlan& plan) {
+  const double share = plan.share_of_budget(), seconds = plan.spent().seconds;
+  if (plan.done() || share <= 0 || share >= 1 || seconds <= 0) return "";
+  return absl::StrCat(", about ", FormatDuration(seconds * (1 - share) / share / static_cast<double>(config.workers)),
+                      " to go with ", config.workers, " workers");
+}
+
 /// Keeps the files of results up to date.
 class ResultFiles {
  public:
@@ -63,6 +72,11 @@ class ResultFiles {
     const Table table = ResultsTable(config_, plan);
     RETURN_IF_ERROR(WriteFileAtomically(place_.directory + "/results.csv", table.ToCsv()));
     RETURN_IF_ERROR(WriteFileAtomically(place_.directory + "/results.json", table.ToJson()));
+    const std::vector<Observation> observations = TrialObservations(config_, plan);
+    if (!observations.empty()) {
+      RETURN_IF_ERROR(
+          WriteFileAtomically(absl::StrCat(place_.directory, "/", kTrialObservationsFile), ToCsv(observations)));
+    }
     return WriteFileAtomically(place_.directory + "/report.html", ReportHtml(config_, plan));
   }
 
@@ -121,7 +135,8 @@ class Console final : public SweepObserver {
 std::string WatchText(const SweepConfig& config, const SweepPlace& place, const SweepPlan& plan) {
   std::string text = absl::StrCat("sweep ", config.name, " in ", place.directory, ": ", plan.results(),
                                   " trials done\n", "spent ", SpentWords(config, plan), "; ",
-                                  absl::StrFormat("%.0f %% of the budget", 100 * plan.share_of_budget()), "\n\n");
+                                  absl::StrFormat("%.0f %% of the budget", 100 * plan.share_of_budget()),
+                                  TimeLeftWords(config, plan), "\n\n");
   for (const PlannedTrial& trial : plan.trials()) {
     if (trial.result.has_value()) continue;
     const std::string directory = absl::StrCat(place.runs(config), "/", absl::StrFormat("%016x", trial.setup->digest));

@@ -136,6 +136,20 @@ TEST(SweepPlan, FlopsAndTokensAreNotOverspent) {
   EXPECT_THAT(tokens.end(), HasSubstr("budget.tokens"));
 }
 
+TEST(SweepPlan, AGridIsABudget) {
+  SweepConfig config = Config(0);
+  config.parallel = 1;
+  config.space = {{.name = "x", .low = 1, .high = 4, .integer = true}};
+  config.strategy.name = "grid";
+  const auto space = search::SearchSpace::Create(config.space);
+  const auto strategy = search::MakeStrategy(*space, config.strategy);
+  ASSERT_TRUE(strategy.ok()) << strategy.status();
+  SweepPlan plan(config, **strategy, MakeSetup);
+  EXPECT_EQ(plan.share_of_budget(), 0);
+  plan.Tell(0, ResultOf(plan.trials()[0]));
+  EXPECT_EQ(plan.share_of_budget(), 0.25);
+}
+
 TEST(SweepPlan, SecondsAndMoneyEndItOnceTheyAreSpent) {
   const Watching strategy;
   SweepConfig config = Config(0);

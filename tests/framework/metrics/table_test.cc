@@ -27,5 +27,15 @@ TEST(Table, NumbersInCsvAreShortAndReadBackAsTheSame) {
   EXPECT_EQ(table.ToCsv(), "n\n100000\n-3\n0\n9007199254740991\n3e+22\n0.1\n1e-07\n0.3333333333333333\n");
 }
 
+TEST(Table, AsAPage) {
+  const Table table{.name = "t", .columns = {"<n>", "text"}, .rows = {{1.0 / 3, "a & b"}}};
+  EXPECT_EQ(
+      table.ToHtml(),
+      "<table>\n<tr><th>&lt;n&gt;</th><th>text</th></tr>\n<tr><td>0.333333</td><td>a &amp; b</td></tr>\n</table>\n");
+  const std::string page = HtmlPage("<title>", "<p>body</p>\n");
+  EXPECT_THAT(page, HasSubstr("<h1>&lt;title&gt;</h1>\n<p>body</p>\n"));
+  EXPECT_THAT(page, HasSubstr("<title>&lt;title&gt;</title>"));
+}
+
 }  // namespace
 }  // namespace holdfast

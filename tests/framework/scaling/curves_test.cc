@@ -16,6 +16,7 @@
 namespace holdfast {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -191,6 +192,31 @@ TEST(NextRun, NarrowsAsMuchAsItSays) {
   EXPECT_THAT(*NextRuns(fit, {.target = target, .flops_max = 1e10}), IsEmpty());
   EXPECT_THAT(std::string(NextRuns(fit, {.target = {}, .flops_max = 1e23}).status().message()),
               HasSubstr("the target:"));
+}
+
+TEST(HyperparameterLaw, OnlyTheBestOfEachSizeAreTakenForALaw) {
+  std::vector<Observation> runs = Sweeps({{1e8, 1e8, 1e9}, {1e9, 1e9, 1e9}});
+  runs.push_back(runs[5]);  // another seed of the best of the first size: learning rate x 1.5, the larger batch
+  runs.back().loss += 0.01;
+  runs.push_back(runs[0]);  // a lucky one of a bad learning rate: the mean is what counts
+  runs.back().loss = 2.9;
+  const std::vector<Observation> best = WithBestHyperparameters(runs);
+  ASSERT_THAT(best, SizeIs(3));
+  EXPECT_EQ(best[0].size.active, 1e8);
+  EXPECT_EQ(best[1].size.active, 1e9);
+  EXPECT_NEAR(best[2].loss - best[0].loss, 0.01, 1e-9);
+  for (const Observation& run : best) EXPECT_EQ(run.batch_tokens, 1e6);
+}
+
+TEST(Plots, ShowLossesOverWhatWasTriedAndTheLowest) {
+  const auto law = FindHyperparameterLaw(Sweeps({{1e8, 1e8, 1e9}, {1e9, 1e9, 5e9}}), Hyperparameter::kLearningRate);
+  const Plot plot = HyperparameterPlot(law, Hyperparameter::kLearningRate);
+  ASSERT_THAT(plot.curves, SizeIs(3));
+  EXPECT_TRUE(plot.options.log_x);
+  EXPECT_EQ(plot.curves[0].x, law.sizes[0].tried);
+  EXPECT_EQ(plot.curves[0].y, law.sizes[0].losses);
+  EXPECT_NE(plot.curves[0].label, plot.curves[1].label);
+  EXPECT_THAT(plot.curves[2].x, ElementsAre(law.sizes[0].best, law.sizes[1].best));
 }
 
 TEST(Plots, ShowRunsAndTheLawWithItsBand) {

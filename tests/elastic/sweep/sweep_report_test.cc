@@ -1,0 +1,58 @@
+// Proves which trials the pictures of a sweep put on one curve.
+
+#include "elastic/sweep/sweep_report.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// The page of a sweep over `space` that is done; the metric is the number of the trial.
+std::string PageOf(SweepConfig config) {
+  config.parallel = 1;
+  const auto space = search::SearchSpace::Create(config.space);
+  const auto strategy = search::MakeStrategy(*space, config.strategy);
+  EXPECT_TRUE(strategy.ok()) << strategy.status();
+  SweepPlan plan(config, **strategy, [](const search::Point&, int64_t) -> absl::StatusOr<TrialSetup> {
+    TrialSetup setup;
+    setup.config.train.steps = 10;
+    setup.flops_per_step = setup.tokens_per_step = 1;
+    return setup;
+  });
+  while (!plan.done()) {
+    const auto& trial = plan.trials().back();
+    plan.Tell(trial.number, {.measured = true, .value = static_cast<double>(trial.number), .steps = 10});
+  }
+  return ReportHtml(config, plan);
+}
+
+SweepConfig GridOf(int64_t widths) {
+  SweepConfig config;
+  config.strategy.name = "grid";
+  config.space = {{.name = "optimizer.lr", .scale = search::Scale::kLog, .low = 1e-3, .high = 1e-1, .steps = 3},
+                  {.name = "width", .scale = search::Scale::kChoice, .choices = {}},
+                  {.name = "kind", .scale = search::Scale::kChoice, .choices = {"a", "b"}}};
+  for (int64_t i = 0; i < widths; ++i) config.space[1].choices.push_back("w" + std::to_string(i));
+  return config;
+}
+
+TEST(SweepReport, ACurveOfAGridHasTrialsThatDifferInNothingElse) {
+  const std::string page = PageOf(GridOf(4));
+  EXPECT_THAT(page, HasSubstr(">w0, a<"));
+  EXPECT_THAT(page, HasSubstr(">w3, b<"));
+}
+
+TEST(SweepReport, MoreCurvesThanCanBeLookedAtAreColoursOfOneChoice) {
+  const std::string page = PageOf(GridOf(5));
+  EXPECT_THAT(page, HasSubstr(">w4<"));
+  EXPECT_THAT(page, Not(HasSubstr("w4, b")));
+}
+
+}  // namespace
+}  // namespace holdfast

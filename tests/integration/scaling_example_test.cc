@@ -1,0 +1,44 @@
+// Proves that tools/scaling_example.sh runs from beginning to end, on a few lines of text, and goes on with what is
+// there.
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/command.h"
+#include "tests/integration/tiny_runs.h"
+
+namespace holdfast::integration {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST_F(TinyRuns, TheScalingExampleRuns) {
+  namespace fs = std::filesystem;
+  for (const char* folder : {"corpus", "configs", "tools"}) fs::create_directory(directory_ / folder);
+  fs::rename(Path("train.bin"), Path("corpus/kjv_train.bin"));
+  fs::rename(Path("valid.bin"), Path("corpus/kjv_validation.bin"));
+  for (const char* file : {"configs/scaling_example.yaml", "tools/scaling_example.sh"}) {
+    fs::copy_file(fs::path(HOLDFAST_SOURCE_DIR) / file, directory_ / file);
+  }
+  WriteAll(directory_ / "commands.sh",
+           absl::StrCat("export HOLDFAST='", HOLDFAST_BINARY,
+                        "' WIDTHS='16 32 48' SEVENTH=64 RATES='low: 4e-3, high: 8e-3, scale: log, points: 2' "
+                        "STEPS='20, 22, 24' LARGE_STEPS=26\n'",
+                        Path("tools/scaling_example.sh"), "' ", Path("example")));
+  const CommandResult result = Command({Path("commands.sh")}, "/bin/bash").Wait();
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  const std::string summary = ReadAll(Path("example/summary.md"));
+  EXPECT_THAT(summary, AllOf(HasSubstr("| 48 | 0.00"), HasSubstr("Width 64 in mup"), HasSubstr("predicted  ")));
+  const CommandResult again = Command({Path("commands.sh")}, "/bin/bash").Wait();
+  EXPECT_EQ(again.exit_code, 0) << again.output;
+  EXPECT_THAT(again.output, Not(HasSubstr("steps 1 to"))) << "everything is there";
+  EXPECT_EQ(ReadAll(Path("example/summary.md")), summary);
+}
+
+}  // namespace
+}  // namespace holdfast::integration

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Where the best learning rate of a small model goes when the model grows, for each parametrization.
 
-  tests/bench/lr_transfer.py --data train.bin [--binary build/release/holdfast] [--steps 100] [--rates 8] [--width 64] [--both]
-                             [--init-std 0.125] [--seeds 1]
+  tests/bench/lr_transfer.py --data train.bin [--binary build/release/holdfast] [--steps 100] [--rates 8] [--both]
+                             [--width 64] [--init-std 0.125] [--seeds 1]
 
-Trains a byte-level Llama-like model of 64 x 2 (hidden_size x layers), one of 8 times the width, one of 4 times the depth
-and, with --both, one of both, each by AdamW with rates a factor of 2 apart, cosine after a tenth of the steps, and prints the loss of each (the
-mean over the last tenth of the steps, and over seeds) and by how many grid steps the best rate has moved from that of
-the small model. mup is compared with standard on the width, where completep is the same, and completep on the depth. A
-best rate at the end of the grid is marked: the true one may lie beyond it. Needs Python alone.
+Trains a byte-level Llama-like model of 64 x 2 (hidden_size x layers), one of 8 times the width, one of 4 times the
+depth and, with --both, one of both, each by AdamW with rates a factor of 2 apart, cosine after a tenth of the steps,
+and prints the loss of each (the mean over the last tenth of the steps, and over seeds) and by how many grid steps the
+best rate has moved from that of the small model. mup is compared with standard on the width, where completep is the
+same, and completep on the depth. A best rate at the end of the grid is marked: the true one may lie beyond it. Needs
+Python alone.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 // Bayesian search. A Gaussian process of the values says what a point would give; the next point is the one whose
 // improvement is expected to be largest. With costs that differ it is that of CARBS (Fetterman et al. 2023, arXiv
-// 2306.08055): candidates around points of the Pareto front of cost and value, and improvement over what the front
-// has at the candidate's cost.
+// 2306.08055): candidates around points of the Pareto front of cost and value. Each trial aims at a cost, and is the
+// one that is expected to improve most on what is known for as much or less.
 //
 // A failure says nothing of a value. A second process, of what failed and what did not, gives the probability that a
 // point can be measured, and the expected improvement is multiplied with it (Gelbart et al. 2014, arXiv 1403.5607).
@@ -23,12 +23,14 @@
 namespace holdfast::search {
 namespace {
 
-constexpr int64_t kListed = 1500;       // finite spaces of no more points are looked at completely
-constexpr uint64_t kSpread = 400;       // candidates all over the space
-constexpr uint64_t kNear = 200;         // candidates near the best
-constexpr size_t kClimbed = 3;          // candidates that are improved by small changes
-constexpr int kRounds = 16;             // of such changes
-constexpr double kNotDifferent = 1.01;  // ratio of costs
+constexpr int64_t kListed = 1500;             // finite spaces of no more points are looked at completely
+constexpr uint64_t kSpread = 400;             // candidates all over the space
+constexpr uint64_t kNear = 200;               // candidates near the best
+constexpr size_t kClimbed = 8;                // candidates that are improved by small changes
+constexpr int kRounds = 16;                   // of such changes
+constexpr double kNotDifferent = 1.01;        // ratio of costs
+constexpr double kOutOfTheQuestion = -1e100;  // below every score
+constexpr double kDear = 1.0 / 3;             // of the trials may cost whatever there is
 
 /// Values for a process: those above the median are compressed, as how bad a bad point is says little of where the best
 /// one is; then mean 0 and deviation 1. Order is kept.
@@ -66,8 +68,7 @@ struct FrontPoint {
 /// What the history says, as processes.
 class Model {
  public:
-  Model(const SearchSpace& space, const StrategyOptions& options, absl::Span<const Observation> history)
-      : options_(options) {
+  Model(const SearchSpace& space, absl::Span<const Observation> history) {
     for (const Dimension& dimension : space.dimensions()) different_.push_back(dimension.scale == Scale::kChoice);
     std::vector<double> values, logs, labels;
     std::vector<Coordinates> measured, ended, pending, costed;
@@ -100,34 +101,34 @@ class Model {
     return centres;
   }
 
-  /// Logarithm of what is expected to be gained, and may be compared only.
-  double Score(const Point& point, const Coordinates& at) const {
-    const Prediction prediction = value_->At(at);
-    double reference = reference_;
-    if (has_costs()) {
-      const double log_cost = LogCost(point, at);
-      reference = front_.front().value;
-      for (const FrontPoint& one : front_) {
-        if (one.log_cost <= log_cost + 1e-6) reference = one.value;
-      }
+  /// From here on what costs more than `log_cost` is out of the question, and what is known at that cost is to be
+  /// bettered.
+  void Aim(double log_cost) {
+    most_ = log_cost;
+    reference_ = front_.front().value;
+    for (const FrontPoint& one : front_) {
+      if (one.log_cost <= log_cost + 1e-6) reference_ = one.value;
     }
+  }
+
+  /// Logarithm of what is expected to be gained, and may be compared only.
+  double Score(const Coordinates& at) const {
+    if (has_costs()) {
+      const double excess = LogCost(at) - most_;
+      if (excess > 1e-6) return kOutOfTheQuestion - excess;
+    }
+    const Prediction prediction = value_->At(at);
     const double score = portable::Log(prediction.deviation) +
-                         LogExpectedImprovement((reference - prediction.mean) / prediction.deviation);
+                         LogExpectedImprovement((reference_ - prediction.mean) / prediction.deviation);
     return possible_.has_value() ? score + LogPossible(at) : score;
   }
+
+  double LogCost(const Coordinates& at) const { return cost_mean_ + cost_deviation_ * cost_->At(at).mean; }
 
  private:
   double LogPossible(const Coordinates& at) const {
     const Prediction prediction = possible_->At(at);  // 0: measured, -1: failed
     return LogNormalCdf((0.5 + prediction.mean) / (0.1 + prediction.deviation));
-  }
-
-  double LogCost(const Point& point, const Coordinates& at) const {
-    if (options_.cost) {
-      const std::optional<double> cost = options_.cost(point, 0);
-      if (cost.has_value() && *cost > 0 && std::isfinite(*cost)) return portable::Log(*cost);
-    }
-    return cost_mean_ + cost_deviation_ * cost_->At(at).mean;
   }
 
   void LearnCosts(const std::vector<Coordinates>& measured, const std::vector<double>& logs) {
@@ -150,12 +151,11 @@ class Model {
     }
   }
 
-  const StrategyOptions& options_;
   std::vector<bool> different_;
   std::optional<GaussianProcess> value_, possible_, cost_;
   std::vector<double> means_;  // of measured points
   Coordinates best_;
-  double reference_ = 0, cost_mean_ = 0, cost_deviation_ = 1;
+  double reference_ = 0, most_ = INFINITY, cost_mean_ = 0, cost_deviation_ = 1;
   std::vector<FrontPoint> front_;  // by cost, values falling
 };
 
@@ -180,7 +180,8 @@ class Bayes : public SearchStrategy {
     const std::set<std::string> tried = Tried(space_, history);
     const std::optional<int64_t> count = space_.Count();
     if (count.has_value() && static_cast<int64_t>(tried.size()) >= *count) return std::nullopt;
-    const Model model(space_, options_, history);
+    Model model(space_, history);
+    if (model.has_costs()) model.Aim(LogCostToAimAt(model, history.size()));
     std::vector<Candidate> candidates = Candidates(model, tried, static_cast<uint32_t>(history.size()));
     if (candidates.empty()) {  // all near ones are tried
       std::optional<Point> point = NextSpread(space_, options_.seed, history);
@@ -196,12 +197,27 @@ class Bayes : public SearchStrategy {
   }
 
  private:
+  /// Every cost that the space has in turn, evenly over its logarithm, and of some trials the highest: cheap trials say
+  /// where it is worth to pay more, and the best there is costs most as a rule.
+  double LogCostToAimAt(const Model& model, uint64_t trial) const {
+    double low = INFINITY, high = -INFINITY;
+    for (uint64_t i = 0; i < kSpread; ++i) {
+      const Point point = space_.FromUnit(HaltonPoint(options_.seed, i, space_.dimensions().size()));
+      const double log_cost = model.LogCost(*space_.ToUnit(point));
+      low = std::min(low, log_cost);
+      high = std::max(high, log_cost);
+    }
+    constexpr double kGolden = 0.6180339887498949;  // multiples of it, without their whole part, are evenly spread
+    const double turn = static_cast<double>(trial) * kGolden;
+    return low + std::min(1.0, (turn - std::floor(turn)) / (1 - kDear)) * (high - low);
+  }
+
   std::optional<Candidate> Make(const Model& model, const Coordinates& unit, const std::set<std::string>& tried) const {
     Candidate candidate{.point = space_.FromUnit(unit), .text = {}, .at = {}};
     candidate.text = PointText(candidate.point);
     if (tried.contains(candidate.text)) return std::nullopt;
     candidate.at = *space_.ToUnit(candidate.point);  // of the point as it will be, rounded
-    candidate.score = model.Score(candidate.point, candidate.at);
+    candidate.score = model.Score(candidate.at);
     return candidate;
   }
 

@@ -29,10 +29,9 @@ class SearchStrategy {
 struct StrategyOptions {
   std::string name = "random";  // grid, random, asha, bayes
   uint64_t seed = 0;
-  int64_t rungs = 1;            // of asha: 2 or more; a trial of the next rung costs `reduction` times as much
-  double reduction = 3;         // of asha: of so many trials of a rung one is continued at the next
-  int64_t initial = 0;          // of bayes: measured trials before there is a model; 0: 4 + dimensions, 12 at most
-  CostFunction cost = nullptr;  // of bayes
+  int64_t rungs = 1;     // of asha: 2 or more; a trial of the next rung costs `reduction` times as much
+  double reduction = 3;  // of asha: of so many trials of a rung one is continued at the next
+  int64_t initial = 0;   // of bayes: measured trials before there is a model; 0: 4 + dimensions, 12 at most
 };
 
 /// InvalidArgument says everything that is wrong, a line each.

@@ -2,7 +2,6 @@
 // What a search strategy knows of trials, and what it says is next.
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -28,8 +27,5 @@ struct Suggestion {
   std::optional<int64_t> continues = {};
   std::string why = {};  // one sentence for people: why this one is next
 };
-
-/// What a trial will cost, where that follows from its point; nothing where it has to be measured.
-using CostFunction = std::function<std::optional<double>(const Point& point, int64_t rung)>;
 
 }  // namespace holdfast::search

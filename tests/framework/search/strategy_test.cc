@@ -157,6 +157,20 @@ TEST_P(EveryStrategy, TakesOddValues) {
   }
 }
 
+TEST_P(EveryStrategy, TakesAValueThatIsNotFiniteForAFailure) {
+  const auto strategy = Must(Mixed(), Named(GetParam()));
+  std::vector<Observation> failed = Search(*strategy, 30, Bowl), not_finite = failed;
+  for (size_t i = 0; i < failed.size(); i += 3) {
+    failed[i].outcome = TrialOutcome::kFailed;
+    not_finite[i].outcome = TrialOutcome::kMeasured;
+    not_finite[i].value = i % 2 == 0 ? -INFINITY : std::nan("");
+  }
+  const auto expected = strategy->Next(failed), next = strategy->Next(not_finite);
+  ASSERT_TRUE(expected.has_value() && next.has_value());
+  EXPECT_EQ(PointText(next->point), PointText(expected->point));
+  EXPECT_EQ(next->rung, expected->rung);
+}
+
 TEST_P(EveryStrategy, PassesOverPointsOfAnotherSpace) {
   const auto strategy = Must(Mixed(), Named(GetParam()));
   std::vector<Observation> history = Search(*strategy, 15, Bowl);
@@ -269,6 +283,35 @@ TEST(Bayes, SpendsLessWhereItKnowsCosts) {
     return sum;
   };
   EXPECT_LT(spent(true), 0.7 * spent(false));
+}
+
+TEST(Bayes, PaysForTheBestWithinABudget) {
+  const SearchSpace space =
+      SearchSpace::Create({{.name = "lr", .scale = Scale::kLog, .low = 1e-5, .high = 1e-1},
+                           {.name = "wd", .scale = Scale::kLog, .low = 1e-4, .high = 1},
+                           {.name = "steps", .scale = Scale::kLog, .low = 100, .high = 10000, .integer = true}})
+          .value();
+  constexpr double kLowest = 1.5 + 3 * 0.15848931924611134;  // 100^-0.4
+  for (const uint64_t seed : {1, 2, 3}) {
+    const auto strategy = Must(space, Named("bayes", seed));
+    std::vector<Observation> history;
+    double left = 600, cheapest = 100, dearest = 0;
+    while (true) {
+      Observation one = Of(static_cast<int64_t>(history.size()), *strategy->Next(history));
+      one.cost = Number(one.point, "steps") / 100;
+      if (one.cost > left) break;
+      left -= one.cost;
+      one.outcome = TrialOutcome::kMeasured;
+      const double log_lr = std::log10(Number(one.point, "lr")), log_wd = std::log10(Number(one.point, "wd"));
+      one.value = 1.5 + 3 * std::pow(one.cost, -0.4) + 0.15 * std::pow(log_lr + 3 + 0.3 * std::log10(one.cost), 2) +
+                  0.05 * std::pow(log_wd + 2, 2);
+      if (history.size() >= 7) cheapest = std::min(cheapest, one.cost), dearest = std::max(dearest, one.cost);
+      history.push_back(one);
+    }
+    EXPECT_LT(Lowest(history) - kLowest, 0.05) << seed;
+    EXPECT_GT(dearest, 80) << seed;
+    EXPECT_LT(cheapest, 20) << seed;
+  }
 }
 
 TEST(Bayes, TakesFiveHundredTrials) {

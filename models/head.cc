@@ -27,8 +27,9 @@ Head::Head(ParameterBuilder& builder, const ModelConfig& config, int64_t rows)
       block_rows_(rows),
       norm_(builder, "final_norm", config, ParameterRole::kFinalNorm) {
   if (!config.tie_embeddings) {
-    projection_ = builder.AddMatrix("head.weight", config.vocab_size, config.hidden_size,
-                                    static_cast<float>(config.init_std), ParameterRole::kHead);
+    projection_ =
+        builder.AddMatrix("head.weight", config.vocab_size, config.hidden_size,
+                          static_cast<float>(config.zero_init_head ? 0 : config.init_std), ParameterRole::kHead);
   }
 }
 

@@ -41,11 +41,12 @@ class ParameterBuilder {
   /// What follows, until the next one or the end of the unit, is part `part` of it (ParameterSpec::part).
   void BeginPart(int part) { part_ = part; }
 
-  /// A matrix, normally distributed and decayed. Returns its index in the unit.
+  /// A matrix, normally distributed and decayed; a standard deviation of 0 stands for zeros. Returns its index in the
+  /// unit.
   int AddMatrix(const std::string& name, int64_t rows, int64_t cols, float init_std, ParameterRole role) {
     return Add({.name = name,
                 .shape = {rows, cols},
-                .init = InitKind::kNormal,
+                .init = init_std == 0 ? InitKind::kZeros : InitKind::kNormal,
                 .init_std = init_std,
                 .decay = true,
                 .hidden = IsHidden(role)},
@@ -59,10 +60,9 @@ class ParameterBuilder {
     return index;
   }
 
-  /// A matrix of an adapter; a standard deviation of 0 stands for zeros. `fp32`: see AddRouter.
+  /// A matrix of an adapter. `fp32`: see AddRouter.
   int AddAdapter(const std::string& name, int64_t rows, int64_t cols, float init_std, bool fp32 = false) {
     const int index = AddMatrix(name, rows, cols, init_std, ParameterRole::kAdapter);
-    if (init_std == 0) parameters_.back().init = InitKind::kZeros;
     parameters_.back().adapter = true;
     parameters_.back().fp32 = fp32;
     return index;

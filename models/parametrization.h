@@ -29,6 +29,8 @@
 //   those that a token goes to, is not: routers go from a width to a number, as the head does.
 // - Attention is to be divided by head_dim / sqrt(base_head_dim); the kernels divide by sqrt(head_dim). What is left,
 //   sqrt(base_head_dim / head_dim), is the multiplier of the norm of query, which has to be there if they differ.
+// - Yang et al. (appendix D.2) advise a head that begins with zeros: what a random one adds by chance becomes less with
+//   n, so that a small model is not like a large one (zero_init_head). It is the model's affair, not a factor.
 // - Muon's update of a matrix has the spectral norm 0.2 sqrt(max(rows, columns)), which grows as sqrt(n), where
 //   sqrt(rows / columns) is wanted, which stays (Yang et al. 2023, arXiv 2310.17813): its rate is n^-1/2. Like Adam's
 //   it does not depend on how large a gradient is, so depth is the same to both.

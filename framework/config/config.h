@@ -86,6 +86,9 @@ struct ModelConfig {
   double router_bias_rate = 1e-3;
   double dropout = 0.0;  // on embeddings, attention probabilities and both residual branches
   double init_std = 0.02;
+  /// A head of its own begins with zeros: what it adds by chance to the logits becomes less with the width, and is not
+  /// there then in a small model either (arXiv 2203.03466, appendix D.2).
+  bool zero_init_head = false;
   /// How initial values and rates follow from the sizes (models/parametrization.h), so that what is best for a base
   /// model is best for a larger one: mup, of its width (arXiv 2203.03466); completep, of its depth, too (arXiv
   /// 2505.01618). A model of the base's sizes is the same in all of them.

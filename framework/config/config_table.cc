@@ -85,6 +85,7 @@ Section ModelTable(ModelConfig* model, std::vector<std::string> families) {
                Double("router_bias_rate", &model->router_bias_rate, 0.0, 1.0),
                Double("dropout", &model->dropout, 0.0, 0.99),
                Double("init_std", &model->init_std, 0.0, 10.0),
+               Bool("zero_init_head", &model->zero_init_head),
                Enum("parametrization", &model->parametrization),
                Int("base_hidden_size", &model->base_hidden_size, 0, int64_t{1} << 17),
                Int("base_num_layers", &model->base_num_layers, 0, 4096),

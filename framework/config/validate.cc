@@ -140,6 +140,11 @@ void CheckParametrization(const ModelConfig& model, Violations* violations) {
   check("base_num_layers", model.base_num_layers, depth, depth);
   check("base_head_dim", model.base_head_dim, false, width);
   if (width) CheckBaseHeads(model, violations);
+  if (model.zero_init_head && model.tie_embeddings) {
+    violations->push_back(
+        {{"model.zero_init_head", "model.tie_embeddings"},
+         "the head is the table of embeddings, which cannot begin with zeros; set one of both to false"});
+  }
 }
 
 void CheckRope(const ModelConfig& model, Violations* violations) {
@@ -444,9 +449,10 @@ std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, cons
     if (key == "intermediate_size") return dense_layers;
     if (key == "rope_theta" || key == "rope_scaling") return rope;
     if (key.starts_with("rope_")) return scaled;
-    return key != "family" && key != "dropout" && key != "init_std" && key != "router_balance_loss" &&
-           key != "router_z_loss" && key != "router_bias_rate" && key != "expert_capacity" && key != "router_jitter" &&
-           key != "router_balance" && key != "parametrization" && !key.starts_with("base_");
+    return key != "family" && key != "dropout" && key != "init_std" && key != "zero_init_head" &&
+           key != "router_balance_loss" && key != "router_z_loss" && key != "router_bias_rate" &&
+           key != "expert_capacity" && key != "router_jitter" && key != "router_balance" && key != "parametrization" &&
+           !key.starts_with("base_");
   };
   Config a, b;
   a.model = ours;

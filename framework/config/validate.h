@@ -40,7 +40,8 @@ struct ModelDifference {
 };
 
 /// The keys of two resolved models with which the same weights make other numbers. Not among them: the family, which
-/// only presets other keys, dropout, init_std and parametrization, and what does not matter to the kind of position.
+/// only presets other keys, dropout, initial values and parametrization, and what does not matter to the kind of
+/// position.
 std::vector<ModelDifference> ArithmeticDifferences(const ModelConfig& ours, const ModelConfig& theirs);
 
 }  // namespace holdfast

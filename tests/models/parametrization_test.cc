@@ -223,5 +223,21 @@ TEST(Parametrization, InitialValuesAreScaled) {
   EXPECT_FLOAT_EQ(InitialConstant(of("blocks.0.attention.qkv.bias")), 0);
 }
 
+TEST(Parametrization, AHeadOfItsOwnMayBeginWithZeros) {
+  const auto device = MakeCpuDevice(1);
+  ModelConfig config = Grown(Parametrization::kCompleteP, false);
+  const auto head = [&] {
+    const auto model = MakeTransformer(config, {}, *device).value();
+    return model->layout().parameters()[model->layout().Find("head.weight")];
+  };
+  const ParameterSpec random = head();
+  config.zero_init_head = true;
+  const ParameterSpec zeros = head();
+  EXPECT_EQ(random.init, InitKind::kNormal);
+  EXPECT_EQ(zeros.init, InitKind::kZeros);
+  EXPECT_EQ(zeros.lr_factor, random.lr_factor);
+  EXPECT_EQ(zeros.norm_factor, random.norm_factor);
+}
+
 }  // namespace
 }  // namespace holdfast

@@ -80,6 +80,7 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     const bool standard = config.model.parametrization == Parametrization::kStandard;
     const bool completep = config.model.parametrization == Parametrization::kCompleteP;
     config.model.base_hidden_size = standard ? 0 : 1 + config.model.base_hidden_size / 2;
+    config.model.zero_init_head = config.model.zero_init_head && !config.model.tie_embeddings;
     config.model.base_num_layers = completep ? 1 + config.model.base_num_layers / 2 : 0;
     config.model.base_head_dim = standard || random() % 2 == 0 ? 0 : config.model.head_dim;
     config.model.qk_norm = config.model.qk_norm || config.model.qk_norm_joint;

@@ -34,6 +34,13 @@ constexpr char kGood[] =
 
 TEST(ValidateTest, GoodIsGood) { EXPECT_EQ(ErrorsOf(kGood), ""); }
 
+TEST(ValidateTest, AHeadOfItsOwnMayBeginWithZeros) {
+  const std::string zeros = "model.zero_init_head=true";
+  EXPECT_EQ(ErrorsOf(kGood, {zeros, "model.tie_embeddings=false"}), "");
+  EXPECT_THAT(ErrorsOf(kGood, {zeros, "model.tie_embeddings=true"}),
+              testing::HasSubstr("the head is the table of embeddings, which cannot begin with zeros"));
+}
+
 TEST(ValidateTest, Parametrization) {
   const std::string mup = "model.parametrization=mup", completep = "model.parametrization=completep";
   const std::string width = "model.base_hidden_size=32", depth = "model.base_num_layers=4";

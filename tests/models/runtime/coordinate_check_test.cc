@@ -48,21 +48,25 @@ class CoordinateCheckTest : public TinyRun {
 const std::vector<int64_t> kWidths = {64, 128, 256}, kDepths = {4, 8, 16};
 constexpr size_t kAttentionOfAllLayers = 1;
 
+// Begun as a model of the base's width is best, so that what initial values do by chance is the same in all widths.
+const std::vector<std::string> kBegin = {"model.init_std=0.125", "model.zero_init_head=true"};
+
 TEST_F(CoordinateCheckTest, WithMupTheWidthDecidesNothing) {
-  const std::vector<std::string> tied = {"model.tie_embeddings=true"};
-  EXPECT_GT(SlopesOf(tied, true, kWidths)[kAttentionOfAllLayers], 0.5);
+  EXPECT_GT(SlopesOf(kBegin, true, kWidths)[kAttentionOfAllLayers], 0.5);
   const std::vector<std::vector<std::string>> cases = {
       {},
       {"model.num_experts=4", "model.experts_per_token=2", "model.expert_intermediate_size=64",
        "model.shared_expert_intermediate_size=64"},
-      {"optimizer.name=lion", "optimizer.lr=0.0005"},
-      {"optimizer.name=muon", "optimizer.lr=0.005"}};
+      {"optimizer.name=lion", "optimizer.lr=0.001"},
+      // Its update is as large in all directions that tokens span, so they have to be few beside the width.
+      {"optimizer.name=muon", "optimizer.lr=0.005", "batch.microbatch_size=1", "batch.sequence_length=32"}};
   for (const std::vector<std::string>& overrides : cases) {
-    std::vector<std::string> mup = tied;
+    std::vector<std::string> mup = kBegin;
     mup.insert(mup.end(), {"model.parametrization=mup", "model.base_hidden_size=64"});
     mup.insert(mup.end(), overrides.begin(), overrides.end());
-    // Of widths that a test has time for; wider ones are nearer to 0.
-    for (const double slope : SlopesOf(mup, true, kWidths)) EXPECT_LT(std::abs(slope), 0.12);
+    for (const double slope : SlopesOf(mup, true, kWidths)) {
+      EXPECT_LT(std::abs(slope), 0.05) << (overrides.empty() ? "dense, AdamW" : overrides[0]);
+    }
   }
 }
 

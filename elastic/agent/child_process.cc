@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <fstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "framework/base/status.h"
@@ -40,7 +41,7 @@ std::vector<std::string> Environment(const ChildCommand& command) {
 }
 
 // Between fork and exec of a process with threads: nothing but system calls.
-[[noreturn]] void BecomeChild(int parent, int log, char* const* argv, char* const* environment) {
+[[noreturn]] void BecomeChild(int parent, int log, int input, char* const* argv, char* const* environment) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kExecFailed);  // it died before it could tie us to it
@@ -52,8 +53,7 @@ std::vector<std::string> Environment(const ChildCommand& command) {
   sigprocmask(SIG_SETMASK, &none, nullptr);
   dup2(log, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
-  const int null = open("/dev/null", O_RDONLY);
-  dup2(null, STDIN_FILENO);
+  dup2(input >= 0 ? input : open("/dev/null", O_RDONLY), STDIN_FILENO);
   syscall(SYS_close_range, 3u, ~0u, 0u);
   execve(argv[0], argv, environment);
   constexpr char kMessage[] = "cannot execute the worker's binary\n";
@@ -80,11 +80,19 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildCommand& command) {
   if (fstat(log, &info) == 0) child.log_start_ = info.st_size;
   std::vector<std::string> arguments = command.argv, environment = Environment(command);
   const std::vector<char*> argv = Pointers(arguments), envp = Pointers(environment);
+  int input[2] = {-1, -1};
+  if (command.input && pipe2(input, O_CLOEXEC) != 0) {
+    const int error = errno;
+    close(log);
+    return ErrnoToStatus(error, absl::StrCat("cannot start ", command.argv[0]));
+  }
   const int parent = getpid();
   const int pid = fork();
-  if (pid == 0) BecomeChild(parent, log, argv.data(), envp.data());
+  if (pid == 0) BecomeChild(parent, log, input[0], argv.data(), envp.data());
   const int error = errno;
   close(log);
+  if (input[0] >= 0) close(input[0]);
+  child.input_ = input[1];
   child.pid_ = pid;
   if (pid > 0) setpgid(pid, pid);  // as the child does: whoever comes first
   if (pid < 0) return ErrnoToStatus(error, absl::StrCat("cannot start ", command.argv[0]));
@@ -95,6 +103,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const ChildCommand& command) {
 ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
   std::swap(pid_, other.pid_);
   std::swap(exit_fd_, other.exit_fd_);
+  std::swap(input_, other.input_);
   std::swap(log_path_, other.log_path_);
   std::swap(log_start_, other.log_start_);
   return *this;
@@ -107,6 +116,11 @@ ChildProcess::~ChildProcess() {
     }
   }
   if (exit_fd_ >= 0) close(exit_fd_);
+  CloseInput();
+}
+
+void ChildProcess::CloseInput() {
+  if (input_ >= 0) close(std::exchange(input_, -1));
 }
 
 void ChildProcess::Signal(int signal) const {

@@ -16,6 +16,7 @@ struct ChildCommand {
   std::vector<std::string> argv;                                 // argv[0] is the path of the binary
   std::vector<std::pair<std::string, std::string>> environment;  // added to our own
   std::string log_path;                                          // stdout and stderr are appended to it
+  bool input = false;                                            // stdin is open until CloseInput; else it is empty
 };
 
 /// Movable. Thread-safety: none.
@@ -32,6 +33,7 @@ class ChildProcess {
   /// Becomes readable when the process has ended; -1 if the kernel has no such thing.
   int exit_fd() const { return exit_fd_; }
   void Signal(int signal) const;
+  void CloseInput();
   /// SIGKILL to it and to whatever it has started.
   void KillGroup() const;
   /// The status waitpid gives, once it has ended. What it has started is killed then.
@@ -42,7 +44,7 @@ class ChildProcess {
  private:
   ChildProcess() = default;
 
-  int pid_ = -1, exit_fd_ = -1;
+  int pid_ = -1, exit_fd_ = -1, input_ = -1;
   std::string log_path_;
   int64_t log_start_ = 0;  // where in the log this process began
 };

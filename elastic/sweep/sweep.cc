@@ -8,12 +8,14 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "elastic/sweep/host_health.h"
 #include "elastic/sweep/sweep_record.h"
 #include "elastic/sweep/trial_reading.h"
 #include "elastic/sweep/trial_run.h"
@@ -70,7 +72,12 @@ class Runner {
  public:
   Runner(const SweepConfig& config, const SweepPlace& place, SweepPlan& plan, SweepObserver& observer,
          JsonLinesWriter results)
-      : config_(config), place_(place), plan_(plan), observer_(observer), results_(std::move(results)) {}
+      : config_(config),
+        place_(place),
+        plan_(plan),
+        observer_(observer),
+        results_(std::move(results)),
+        health_(config.hosts.size()) {}
 
   absl::StatusOr<int> Run(const std::function<int()>& stopped) {
     while (!plan_.done() || !gone_.empty()) {
@@ -231,25 +238,37 @@ class Runner {
     std::sort(ready.begin(), ready.end(), [](const Job* a, const Job* b) {
       return std::pair(a->trial->ends, a->trial->number) < std::pair(b->trial->ends, b->trial->number);
     });
+    const WorkersByHost nobody(config_.hosts.size(), 0);
+    WorkersByHost room;
+    for (size_t host = 0; host < config_.hosts.size(); ++host) {
+      room.push_back(health_.IsUsable(host, Clock::now()) ? config_.hosts[host].workers : 0);
+    }
     std::vector<int64_t> most;
-    for (const Job* job : ready) most.push_back(job->setup->most_workers());
-    const std::vector<int64_t> share = ShareWorkers(most, config_.workers);
-    for (size_t i = 0; i < ready.size(); ++i) RETURN_IF_ERROR(Give(*ready[i], share[i]));
+    std::vector<WorkersByHost> now;
+    for (const Job* job : ready) {
+      most.push_back(job->setup->most_workers());
+      now.push_back(job->run == nullptr ? nobody : job->run->workers());
+    }
+    const std::vector<int64_t> share = ShareWorkers(most, std::accumulate(room.begin(), room.end(), int64_t{0}));
+    const std::vector<WorkersByHost> placed = PlaceWorkers(share, now, room);
+    for (size_t i = 0; i < ready.size(); ++i) RETURN_IF_ERROR(Give(*ready[i], placed[i]));
     return absl::OkStatus();
   }
 
-  absl::Status Give(Job& job, int64_t workers) {
+  absl::Status Give(Job& job, const WorkersByHost& workers) {
+    const bool nobody = std::all_of(workers.begin(), workers.end(), [](int64_t count) { return count == 0; });
     if (job.run != nullptr) {
-      if (workers == 0) job.run->Stop();
-      if (workers > 0) job.run->SetWorkers(workers);
+      if (nobody) job.run->Stop();
+      if (!nobody) job.run->SetWorkers(workers);
       return absl::OkStatus();
     }
-    if (workers == 0) return absl::OkStatus();
+    if (nobody) return absl::OkStatus();
     ASSIGN_OR_RETURN(const RunReading reading, Read(job, job.directory));
     if (reading.result.has_value()) return TakeResult(job, *reading.result, /*reused=*/true);  // of another sweep
-    job.run =
-        std::make_unique<TrialRun>(job.setup->config, RunDirectory(job.directory),
-                                   TrialRun::Options{.binary = place_.binary, .workers_of_sweep = config_.workers});
+    job.run = std::make_unique<TrialRun>(
+        job.setup->config, RunDirectory(job.directory),
+        TrialRun::Options{
+            .binary = place_.binary, .listen = config_.listen, .hosts = config_.hosts, .health = &health_});
     observer_.OnTrialBegins(*job.trial, reading.steps, job.setup->steps());
     return job.run->Start(workers);
   }
@@ -269,7 +288,9 @@ class Runner {
     std::vector<SweepObserver::Running> running;
     for (auto& [digest, job] : jobs_) {
       if (job.run == nullptr) continue;
-      running.push_back({job.trial, job.run->workers(), LastStep(job.run->directory())});
+      const WorkersByHost& workers = job.run->workers();
+      running.push_back(
+          {job.trial, std::accumulate(workers.begin(), workers.end(), int64_t{0}), LastStep(job.run->directory())});
     }
     observer_.OnStatus(plan_, running);
   }
@@ -295,6 +316,7 @@ class Runner {
   SweepPlan& plan_;
   SweepObserver& observer_;
   JsonLinesWriter results_;
+  HostHealth health_;
   std::map<uint64_t, Job> jobs_;                 // by digest
   std::vector<std::unique_ptr<TrialRun>> gone_;  // that have ended; some of their processes may be left
   int64_t known_results_ = -1;                   // of the plan, when jobs were looked for

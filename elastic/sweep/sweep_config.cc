@@ -27,7 +27,7 @@ namespace {
 
 constexpr int64_t kMaxTrials = 1'000'000;
 constexpr double kMaxBudget = 1e40;
-constexpr char kSpace[] = "space";
+constexpr char kSpace[] = "space", kHosts[] = "hosts";
 
 /// What stands in the file, before it is known to make sense.
 struct Raw {
@@ -54,7 +54,8 @@ std::vector<Section> TableOf(Raw* raw) {
         Int("parallel", &sweep.parallel, 1, 1024),
         Int("workers", &sweep.workers, 1, kMaxWorkers),
         Int("attempts", &sweep.attempts, 1, 100),
-        String("runs", &sweep.runs, StringRule::kAny)}},
+        String("runs", &sweep.runs, StringRule::kAny),
+        String("listen", &sweep.listen, StringRule::kNotEmpty)}},
       {"budget",
        {Int("trials", &budget.trials, 0, kMaxTrials), Double("flops", &budget.flops, 0, kMaxBudget),
         Double("tokens", &budget.tokens, 0, kMaxBudget), Double("seconds", &budget.seconds, 0, kMaxBudget),
@@ -107,6 +108,12 @@ class Reader {
     for (const CostKind kind : {CostKind::kFlops, CostKind::kTokens, CostKind::kSeconds}) {
       if (raw_.cost == NameOf(kind)) sweep.cost = kind;
     }
+    if (sweep.hosts.empty()) {
+      sweep.hosts.push_back({.name = "w", .workers = sweep.workers});
+    } else {
+      sweep.workers = 0;
+      for (const SweepHost& host : sweep.hosts) sweep.workers += host.workers;
+    }
     sweep.strategy.seed = static_cast<uint64_t>(raw_.seed);
     if (sweep.strategy.name != "asha") sweep.strategy.rungs = 1;
     return std::move(sweep);
@@ -120,10 +127,12 @@ class Reader {
       if (!IsNew(name, name.text)) continue;
       const auto section =
           std::find_if(table.begin(), table.end(), [&](const Section& s) { return s.name == name.text; });
-      if (section == table.end() && name.text != kSpace) {
-        errors_.Add({.line = name.line}, name.text, "unknown section; there are sweep, budget, asha, space");
+      if (section == table.end() && name.text != kSpace && name.text != kHosts) {
+        errors_.Add({.line = name.line}, name.text, "unknown section; there are sweep, budget, asha, space, hosts");
       } else if (body.kind != YamlNode::Kind::kMap) {
         errors_.Add({.line = name.line}, name.text, "expected a map of keys below the section");
+      } else if (name.text == kHosts) {
+        for (size_t h = 0; h < body.keys.size(); ++h) ReadHost(body.keys[h], body.items[h]);
       } else if (name.text == kSpace) {
         for (size_t d = 0; d < body.keys.size(); ++d) ReadDimension(body.keys[d], body.items[d]);
       } else {
@@ -153,6 +162,24 @@ class Reader {
     const auto [before, is_new] = lines_.try_emplace(full, key.line);
     if (!is_new) errors_.Add({.line = key.line}, full, absl::StrCat("given twice, first on line ", before->second));
     return is_new;
+  }
+
+  void ReadHost(const YamlNode& key, const YamlNode& body) {
+    const std::string full = absl::StrCat(kHosts, ".", key.text);
+    if (!IsNew(key, full)) return;
+    const auto wrong = [&](const std::string& message) { errors_.Add({.line = key.line}, full, message); };
+    if (body.kind != YamlNode::Kind::kMap) return wrong("expected {workers: , command: }");
+    constexpr char kOrdinary[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    if (key.text.empty() || key.text.find_first_not_of(kOrdinary) != std::string::npos) {
+      return wrong("expected a name of letters, digits, dots, _ and -");
+    }
+    SweepHost host{.name = key.text};
+    ReadFields({kHosts,
+                {Int("workers", &host.workers, 1, kMaxWorkers), String("command", &host.command, StringRule::kAny),
+                 String("binary", &host.binary, StringRule::kAny)}},
+               full, body);
+    if (host.command.empty() && !host.binary.empty()) return wrong("binary is that of a host with a command");
+    raw_.sweep.hosts.push_back(std::move(host));
   }
 
   void ReadDimension(const YamlNode& key, const YamlNode& body) {
@@ -224,6 +251,7 @@ class Reader {
     if (sweep.space.empty() && !lines_.contains(kSpace)) {
       errors_.Add({}, kSpace, "required section is missing: there is nothing to choose");
     }
+    CheckHosts();
     const bool limited =
         budget.trials > 0 || budget.flops > 0 || budget.tokens > 0 || budget.seconds > 0 || budget.money > 0;
     if (!limited && sweep.strategy.name != "grid") {
@@ -241,6 +269,24 @@ class Reader {
     if (!errors_.empty()) return;
     if (absl::StatusOr<search::SearchSpace> space = search::SearchSpace::Create(sweep.space); !space.ok()) {
       errors_.Add({}, kSpace, std::string(space.status().message()));
+    }
+  }
+
+  void CheckHosts() {
+    const SweepConfig& sweep = raw_.sweep;
+    if (!sweep.hosts.empty() && lines_.contains("sweep.workers")) {
+      errors_.Add({.line = lines_.at("sweep.workers")}, "sweep.workers",
+                  "the hosts say how many workers they have; leave one of both out");
+    }
+    const bool others = std::any_of(sweep.hosts.begin(), sweep.hosts.end(),
+                                    [](const SweepHost& host) { return !host.command.empty(); });
+    if (others && !lines_.contains("sweep.listen")) {
+      errors_.Add({.line = lines_.at(kHosts)}, kHosts,
+                  "sweep.listen is missing: the address of this machine at which its hosts reach it");
+    }
+    if (sweep.listen == "0.0.0.0" || sweep.listen == "::") {
+      errors_.Add({.line = lines_.at("sweep.listen")}, "sweep.listen",
+                  "has to be one address of this machine, as hosts are told to go there");
     }
   }
 

@@ -8,6 +8,9 @@
 //     model.num_layers: {choices: [2, 4, 6]}
 //     width: {choices: ["model.hidden_size=64 model.num_heads=2", "model.hidden_size=128 model.num_heads=4"]}
 //     optimizer.momentum: {low: 0.8, high: 0.99, when: optimizer.name=muon}
+//   hosts:                                  # instead of sweep.workers; needs sweep.listen
+//     node1: {workers: 8}
+//     node2: {workers: 8, command: ssh node2}
 //
 // A dimension whose name is a key of the config sets that key; one of any other name has choices that each say
 // KEY=VALUE, as many as are wanted, with spaces between them.
@@ -36,6 +39,14 @@ struct SweepBudget {
   double price_per_hour = 0;
 };
 
+/// A machine that trials have workers on.
+struct SweepHost {
+  std::string name;
+  int64_t workers = 1;
+  std::string command{};  // that starts what follows it there: "ssh node2"; empty: this machine
+  std::string binary{};   // of holdfast there; empty: the path that it has here
+};
+
 struct SweepConfig {
   std::string name = "sweep";
   std::string config;                  // of every trial, before its point
@@ -43,10 +54,12 @@ struct SweepConfig {
   std::string metric = "validation_loss";
   bool maximize = false;
   CostKind cost = CostKind::kFlops;
-  int64_t parallel = 4;  // trials that the search has under way: part of the result, as workers are not
-  int64_t workers = 2;   // that all trials share
-  int64_t attempts = 3;  // of a trial that ends by an error
-  std::string runs;      // directory of the trials' runs; empty: in the sweep's
+  int64_t parallel = 4;              // trials that the search has under way: part of the result, as workers are not
+  int64_t workers = 2;               // that all trials share: those of all hosts together
+  std::vector<SweepHost> hosts;      // at least one
+  std::string listen = "127.0.0.1";  // address at which hosts reach the trials' coordinators
+  int64_t attempts = 3;              // of a trial that ends by an error
+  std::string runs;                  // directory of the trials' runs; empty: in the sweep's
   search::StrategyOptions strategy;
   SweepBudget budget;
   std::vector<search::Dimension> space;

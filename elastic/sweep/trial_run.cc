@@ -6,9 +6,11 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "framework/base/files.h"
 #include "framework/base/log.h"
@@ -28,6 +30,26 @@ constexpr milliseconds kAgentInterval{1'000};  // between two starts of agents t
 constexpr int64_t kMostLostCoordinators = 20;  // killed from outside
 constexpr size_t kMaxAddressFileBytes = 256;
 
+/// `argv` as it is started on a host: by the host's command, which may hand it to a shell, in this directory.
+absl::StatusOr<std::vector<std::string>> ThroughCommand(const SweepHost& host, std::vector<std::string> argv) {
+  constexpr char kOrdinary[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/:+,=@%[]";
+  std::error_code error;
+  argv[0] = host.binary.empty() ? fs::read_symlink(argv[0], error).string() : host.binary;
+  if (error) return ErrnoToStatus(error.value(), "cannot find the path of this program");
+  argv.emplace_back("--while-stdin-open");
+  const std::string here = fs::current_path(error).string();
+  if (error) return ErrnoToStatus(error.value(), "cannot find the current directory");
+  argv.insert(argv.begin(), {"env", "-C", here});
+  for (const std::string& word : argv) {
+    if (word.find_first_not_of(kOrdinary) == std::string::npos) continue;
+    return absl::InvalidArgumentError(absl::StrCat("'", word, "' cannot be handed to host ", host.name,
+                                                   ", whose shell may take its characters for something else"));
+  }
+  std::vector<std::string> all = absl::StrSplit(absl::StrCat("/usr/bin/env ", host.command), ' ', absl::SkipEmpty());
+  all.insert(all.end(), std::make_move_iterator(argv.begin()), std::make_move_iterator(argv.end()));
+  return all;
+}
+
 }  // namespace
 
 TrialRun::TrialRun(const Config& config, RunDirectory directory, Options options)
@@ -36,10 +58,10 @@ TrialRun::TrialRun(const Config& config, RunDirectory directory, Options options
   config_.checkpoint.directory.clear();                                                  // of every trial its own
   if (!config_.checkpoint.enabled()) config_.checkpoint.every = CheckpointEvery::kAuto;  // it may be stopped any time
   config_.elastic.min_workers = 1;
-  config_.elastic.max_workers = std::max(options_.workers_of_sweep, config_.elastic.min_workers);
-  if (config_.train.threads == 0) {
-    config_.train.threads = std::max<int64_t>(1, AvailableProcessors() / options_.workers_of_sweep);
-  }
+  int64_t all = 0, most = 1;
+  for (const SweepHost& host : options_.hosts) all += host.workers, most = std::max(most, host.workers);
+  config_.elastic.max_workers = std::max(all, config_.elastic.min_workers);
+  if (config_.train.threads == 0) config_.train.threads = std::max<int64_t>(1, AvailableProcessors() / most);
 }
 
 ChildCommand TrialRun::CommandOf(const char* command, const std::string& log) const {
@@ -49,13 +71,13 @@ ChildCommand TrialRun::CommandOf(const char* command, const std::string& log) co
           .log_path = absl::StrCat(directory_.root(), ".", log, ".log")};
 }
 
-absl::Status TrialRun::Start(int64_t workers) {
+absl::Status TrialRun::Start(const WorkersByHost& workers) {
   wanted_ = workers;
-  config_.elastic.workers = workers;  // who the first world waits for
+  config_.elastic.workers = std::accumulate(workers.begin(), workers.end(), int64_t{0});  // the first world waits for
   RETURN_IF_ERROR(WriteFileAtomically(directory_.root() + ".yaml", PrintConfig(config_)));
   std::error_code error;
   fs::remove(directory_.coordinator_address(), error);
-  return StartCoordinator("127.0.0.1:0", /*new_workers=*/true);
+  return StartCoordinator(options_.listen + ":0", /*new_workers=*/true);
 }
 
 absl::Status TrialRun::StartCoordinator(const std::string& listen, bool new_workers) {
@@ -66,16 +88,35 @@ absl::Status TrialRun::StartCoordinator(const std::string& listen, bool new_work
   return absl::OkStatus();
 }
 
-absl::Status TrialRun::StartAgent() {
+absl::Status TrialRun::StartAgent(size_t host) {
+  const SweepHost& on = options_.hosts[host];
   int64_t number = 0;
-  const auto taken = [&](const Agent& agent) { return agent.number == number; };
+  const auto taken = [&](const Agent& agent) { return agent.host == host && agent.number == number; };
   while (std::any_of(agents_.begin(), agents_.end(), taken)) ++number;
-  ChildCommand command = CommandOf("agent", absl::StrCat("agent-", number));
+  const std::string node = absl::StrCat(on.name, "-", number);
+  ChildCommand command = CommandOf("agent", "agent-" + node);
   command.argv.insert(command.argv.end(), {"--coordinator", address_, "--token-file", directory_.token(), "--node",
-                                           absl::StrCat("w", number), "--workers", "1"});
+                                           node, "--workers", "1"});
+  if (!on.command.empty()) {
+    ASSIGN_OR_RETURN(command.argv, ThroughCommand(on, std::move(command.argv)));
+    command.input = true;
+  }
   ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start(command));
-  agents_.push_back({.number = number, .process = std::move(process), .leaves_since = std::nullopt});
+  agents_.push_back({.host = host,
+                     .number = number,
+                     .process = std::move(process),
+                     .began = Clock::now(),
+                     .leaves_since = std::nullopt});
   return absl::OkStatus();
+}
+
+void TrialRun::TellToLeave(Agent& agent) const {
+  agent.leaves_since = Clock::now();
+  if (options_.hosts[agent.host].command.empty()) {
+    agent.process.Signal(SIGTERM);
+  } else {
+    agent.process.CloseInput();
+  }
 }
 
 void TrialRun::Stop() {
@@ -107,7 +148,8 @@ void TrialRun::TakeEnd(int wait_status) {
     LogWarning("the coordinator of ", directory_.root(), " was killed by signal ", WTERMSIG(wait_status),
                " and is started again");
     const bool listened = !address_.empty();
-    const absl::Status started = StartCoordinator(listened ? address_ : "127.0.0.1:0", /*new_workers=*/!listened);
+    const absl::Status started =
+        StartCoordinator(listened ? address_ : options_.listen + ":0", /*new_workers=*/!listened);
     if (started.ok()) return;
     end_ = End{EXIT_FAILURE, std::string(started.message())};
   } else if (WIFSIGNALED(wait_status)) {
@@ -118,32 +160,43 @@ void TrialRun::TakeEnd(int wait_status) {
   ended_at_ = Clock::now();
 }
 
+void TrialRun::OnAgentEnd(const Agent& agent) {
+  const SweepHost& host = options_.hosts[agent.host];
+  if (host.command.empty()) return;
+  const auto lived = std::chrono::duration_cast<milliseconds>(Clock::now() - agent.began);
+  const auto out = options_.health->OnEnd(agent.host, lived, Clock::now());
+  if (!out.has_value()) return;
+  LogWarning("host ", host.name, " is left out for ", out->count(),
+             " s, as agents do not stay there: ", agent.process.LastLogLine());
+}
+
 void TrialRun::LookAfterAgents() {
   const auto now = Clock::now();
   for (auto agent = agents_.begin(); agent != agents_.end();) {
-    const bool late = ended_at_.has_value() && now - *ended_at_ >= kGrace;
-    if (late) agent->process.KillGroup();
+    if (ended_at_.has_value() && now - *ended_at_ >= kGrace) agent->process.KillGroup();
     if (!agent->process.TryWait().has_value()) {
       ++agent;
       continue;
     }
-    if (!agent->leaves_since.has_value() && !end_.has_value()) next_agent_at_ = now + kAgentInterval;
+    if (!agent->leaves_since.has_value() && !end_.has_value()) {
+      next_agent_at_ = now + kAgentInterval;
+      OnAgentEnd(*agent);
+    }
     agent = agents_.erase(agent);
   }
   if (end_.has_value() || stopping_ || address_.empty()) return;
-  const auto staying =
-      std::count_if(agents_.begin(), agents_.end(), [](const Agent& agent) { return !agent.leaves_since.has_value(); });
-  if (staying < wanted_ && (!next_agent_at_.has_value() || now >= *next_agent_at_)) {
-    const absl::Status started = StartAgent();
-    if (started.ok()) return;
-    LogWarning(started.message());
-    next_agent_at_ = now + kAgentInterval;
-  } else if (staying > wanted_) {
-    // The one that came last has the least to hand on.
-    const auto last = std::find_if(agents_.rbegin(), agents_.rend(),
-                                   [](const Agent& agent) { return !agent.leaves_since.has_value(); });
-    last->leaves_since = now;
-    last->process.Signal(SIGTERM);
+  for (size_t host = 0; host < wanted_.size(); ++host) {
+    const auto stays = [host](const Agent& agent) { return agent.host == host && !agent.leaves_since.has_value(); };
+    const auto staying = std::count_if(agents_.begin(), agents_.end(), stays);
+    if (staying < wanted_[host] && (!next_agent_at_.has_value() || now >= *next_agent_at_)) {
+      if (const absl::Status started = StartAgent(host); !started.ok()) {
+        LogWarning(started.message());
+        next_agent_at_ = now + kAgentInterval;
+      }
+    } else if (staying > wanted_[host]) {
+      // The one that came last has the least to hand on.
+      TellToLeave(*std::find_if(agents_.rbegin(), agents_.rend(), stays));
+    }
   }
 }
 

@@ -3,6 +3,10 @@
 // sweep's workers. A share that grows is one more agent, which the coordinator takes into the world; one that shrinks
 // is an agent that is told to leave. No bit of the run depends on either.
 //
+// On another host an agent is started by the host's command. What it is a child of here may only be the end of a line
+// (ssh), and signals do not go through those; the end of its input does, and it leaves then (--while-stdin-open), also
+// when this process is killed.
+//
 // Nothing is waited for: Tick looks after what has happened since. Thread-safety: none; one thread for all calls, which
 // the kernel ties the processes' lives to.
 
@@ -16,6 +20,9 @@
 
 #include "absl/status/status.h"
 #include "elastic/agent/child_process.h"
+#include "elastic/sweep/host_health.h"
+#include "elastic/sweep/sweep_config.h"
+#include "elastic/sweep/worker_share.h"
 #include "framework/config/config.h"
 #include "framework/metrics/run_directory.h"
 
@@ -25,7 +32,9 @@ class TrialRun {
  public:
   struct Options {
     std::string binary = "/proc/self/exe";
-    int64_t workers_of_sweep = 1;  // who share this machine
+    std::string listen;
+    std::vector<SweepHost> hosts;
+    HostHealth* health = nullptr;  // must outlive it
   };
   struct End {
     int exit_code = 0;  // of the coordinator: 128 + signal if it was stopped
@@ -35,9 +44,9 @@ class TrialRun {
   /// `config`: resolved, with train.steps where the run is to end. Takes up the run that is in `directory`.
   TrialRun(const Config& config, RunDirectory directory, Options options);
 
-  absl::Status Start(int64_t workers);
-  /// At least 1.
-  void SetWorkers(int64_t workers) { wanted_ = workers; }
+  /// By host; one at least.
+  absl::Status Start(const WorkersByHost& workers);
+  void SetWorkers(const WorkersByHost& workers) { wanted_ = workers; }
   /// Saves and ends: `end` says 128 + SIGTERM then.
   void Stop();
   void Tick();
@@ -45,20 +54,24 @@ class TrialRun {
   const std::optional<End>& end() const { return end_; }
   /// Whether processes are left, which go by themselves once the run has ended.
   bool gone() const { return !coordinator_.has_value() && agents_.empty(); }
-  int64_t workers() const { return wanted_; }
+  const WorkersByHost& workers() const { return wanted_; }
   const RunDirectory& directory() const { return directory_; }
 
  private:
   using Clock = std::chrono::steady_clock;
 
   struct Agent {
+    size_t host = 0;
     int64_t number = 0;  // in the name of its node
     ChildProcess process;
+    Clock::time_point began;
     std::optional<Clock::time_point> leaves_since;
   };
 
   absl::Status StartCoordinator(const std::string& listen, bool new_workers);
-  absl::Status StartAgent();
+  absl::Status StartAgent(size_t host);
+  void TellToLeave(Agent& agent) const;
+  void OnAgentEnd(const Agent& agent);
   void LookAfterCoordinator();
   void LookAfterAgents();
   void TakeEnd(int wait_status);
@@ -70,7 +83,7 @@ class TrialRun {
   std::optional<ChildProcess> coordinator_;
   std::string address_;  // of the coordinator; empty until it listens
   std::list<Agent> agents_;
-  int64_t wanted_ = 0;
+  WorkersByHost wanted_;
   int64_t lost_coordinators_ = 0;
   bool stopping_ = false;
   std::optional<Clock::time_point> ended_at_, next_agent_at_;

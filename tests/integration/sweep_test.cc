@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <signal.h>
 
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <set>
@@ -122,6 +123,71 @@ TEST_F(Sweep, ThatIsStoppedGoesOn) {
   ASSERT_EQ(RunSweep(file, "stopped").exit_code, 0);
   ASSERT_EQ(RunSweep(file, "whole").exit_code, 0);
   EXPECT_EQ(Results("stopped"), Results("whole"));
+}
+
+/// Two hosts besides this machine: one that is reached as by ssh (what is started there gets no signals, and outlives
+/// what started it), and one that is not reached at all.
+class SweepOnHosts : public Sweep {
+ protected:
+  void SetUp() override {
+    Sweep::SetUp();
+    WriteAll(directory_ / "far.sh", "#!/bin/bash\nsetsid -w \"$@\" <&0 &\nwait\n");
+    std::filesystem::permissions(Path("far.sh"), std::filesystem::perms::owner_all);
+    file_ = WriteSweep("sweep.yaml", ", listen: 127.0.0.1",
+                       "budget: {trials: 6}\n"
+                       "hosts:\n"
+                       "  near: {workers: 1}\n"
+                       "  far: {workers: 2, command: " +
+                           Path("far.sh") +
+                           "}\n"
+                           "  gone: {workers: 1, command: /bin/false}\n"
+                           "space:\n"
+                           "  optimizer.lr: {low: 1e-3, high: 1e-1, scale: log}\n"
+                           "  model.hidden_size: {choices: [32, 64]}\n");
+  }
+  bool NobodyIsLeft(const std::string& sweep) const {
+    for (int i = 0; i < 300; ++i) {
+      if (Processes(sweep).empty()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    return false;
+  }
+
+  std::string file_;
+};
+
+TEST_F(SweepOnHosts, HasTheTableOfOneMachine) {
+  setenv("HOLDFAST_TEST_SLOWDOWN_MS", "100", 1);
+  const CommandResult hosts = RunHoldfast({"sweep", file_, "--sweep-dir", Path("hosts")});
+  unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
+  ASSERT_EQ(hosts.exit_code, 0) << hosts.output;
+  EXPECT_THAT(hosts.output, HasSubstr("host gone is left out for 10 s, as agents do not stay there"));
+  EXPECT_TRUE(NobodyIsLeft("hosts"));
+  std::string events;
+  for (const auto& run : std::filesystem::directory_iterator(directory_ / "hosts/runs")) {
+    if (run.is_directory()) events += ReadAll(run.path() / "events.jsonl");
+  }
+  EXPECT_THAT(events, AllOf(HasSubstr("near-0"), HasSubstr("far-0"), HasSubstr("far-1"), Not(HasSubstr("gone-0"))));
+  ASSERT_EQ(RunSweep(WriteSweep(), "one", 1).exit_code, 0);
+  EXPECT_EQ(Results("hosts"), Results("one"));
+}
+
+TEST_F(SweepOnHosts, LeavesNothingThereWhenItIsKilled) {
+  setenv("HOLDFAST_TEST_SLOWDOWN_MS", "300", 1);
+  Command sweep({"sweep", file_, "--sweep-dir", Path("hosts")});
+  unsetenv("HOLDFAST_TEST_SLOWDOWN_MS");
+  EXPECT_TRUE(sweep.WaitForOutput("trial 1 {"));
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  EXPECT_FALSE(Processes("hosts").empty());
+  sweep.Signal(SIGKILL);
+  sweep.Wait();
+  EXPECT_TRUE(NobodyIsLeft("hosts"));
+}
+
+TEST_F(SweepOnHosts, HostsAndWorkersContradictEachOther) {
+  const CommandResult both = RunHoldfast({"sweep", file_, "--sweep-dir", Path("hosts"), "--workers", "2"});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_THAT(both.output, HasSubstr("say how many workers they have"));
 }
 
 TEST_F(Sweep, TakesRunsOfOtherSweeps) {

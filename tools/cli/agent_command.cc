@@ -1,8 +1,16 @@
 #include "tools/cli/agent_command.h"
 
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <stop_token>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +24,9 @@
 namespace holdfast {
 namespace {
 
-constexpr std::chrono::seconds kLookTimeout{1};  // of an agent that wants to leave
+constexpr std::chrono::seconds kLookTimeout{1};           // of an agent that wants to leave
+constexpr std::chrono::milliseconds kInputInterval{200};  // between looks whether to end
+constexpr std::chrono::seconds kAbandonedAfter{10};       // without a coordinator
 
 /// Where workers of other machines reach those of this one.
 absl::StatusOr<std::string> HostFor(const AgentCommand& arguments) {
@@ -31,6 +41,32 @@ absl::StatusOr<std::string> HostFor(const AgentCommand& arguments) {
                                    " is on another: leave --host out, or pass an address of this machine"));
   }
   return arguments.host;
+}
+
+/// Until standard input ends; what it holds is passed over. False: asked to stop before that.
+bool WaitForEndOfInput(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    if (poll(&input, 1, kInputInterval.count()) <= 0) continue;
+    std::array<char, 256> passed_over{};
+    const ssize_t count = read(STDIN_FILENO, passed_over.data(), passed_over.size());
+    if (count == 0 || (count < 0 && errno != EINTR)) return true;
+  }
+  return false;
+}
+
+/// Has the agent leave when standard input ends. Who held it may have been killed together with the coordinator: then
+/// there is nobody to leave to, and the process ends, with which the kernel ends its workers.
+void LeaveWithInput(const std::stop_token& stop, AgentShell& agent, const ControlClientOptions& client) {
+  using Clock = std::chrono::steady_clock;
+  if (!WaitForEndOfInput(stop)) return;
+  agent.Stop(SIGTERM);
+  for (auto reached = Clock::now(); !stop.stop_requested(); std::this_thread::sleep_for(kInputInterval)) {
+    if (FetchStatus(client).ok()) reached = Clock::now();
+    if (Clock::now() - reached < kAbandonedAfter) continue;
+    std::fprintf(stderr, "error: standard input has ended, and the coordinator cannot be reached\n");
+    std::_Exit(128 + SIGTERM);
+  }
 }
 
 }  // namespace
@@ -56,6 +92,10 @@ absl::StatusOr<int> AgentCommand::Run() const {
   std::fflush(stdout);
   AgentShell agent(config, directory, settings, *link, [client] { return FetchStatus(client); });
   const std::stop_callback on_stop(stop_signal.token(), [&] { agent.Stop(stop_signal.received()); });
+  std::jthread input;
+  if (while_stdin_open) {
+    input = std::jthread([&agent, client](const std::stop_token& stop) { LeaveWithInput(stop, agent, client); });
+  }
   const EndMessage end = agent.Wait();
   if (end.exit_code == 0 || end.exit_code > 128) {
     std::printf("%s\n", end.reason.c_str());
@@ -70,6 +110,8 @@ void AgentCommand::AddTo(CLI::App& command) {
   AddConnectionOptions(command, connection);
   command.add_option("--workers", workers, "worker processes on this machine")
       ->check(CLI::Range(int64_t{1}, int64_t{kMaxWorkers}));
+  command.add_flag("--while-stdin-open", while_stdin_open,
+                   "leave the run when standard input ends, as if by SIGTERM: for what starts agents through ssh");
   command.add_option("--node", node, "name of this machine: what may fail together");
   command.add_option("--host", host,
                      "address where workers of other machines reach those of this one; default: the one "

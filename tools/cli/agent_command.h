@@ -16,6 +16,7 @@ struct AgentCommand {
   ConnectionOptions connection;
   std::string node = DefaultNode(), host;  // host: empty = the address on the way to the coordinator
   int64_t workers = 1;
+  bool while_stdin_open = false;
 
   void AddTo(CLI::App& command);
   absl::StatusOr<int> Run() const;

@@ -170,7 +170,12 @@ absl::StatusOr<int> SweepCommand::Run() const {
   absl::StatusOr<SweepConfig> loaded = LoadSweepConfig(path);
   if (!loaded.ok()) return UsageError(loaded.status().message());
   SweepConfig config = *std::move(loaded);
-  if (workers > 0) config.workers = workers;
+  if (workers > 0) {
+    if (config.hosts.size() > 1 || !config.hosts[0].command.empty()) {
+      return UsageError("--workers: the hosts of " + path + " say how many workers they have");
+    }
+    config.workers = config.hosts[0].workers = workers;
+  }
   const SweepPlace place{.directory = directory.empty() ? "sweeps/" + config.name : directory};
   RETURN_IF_ERROR(CheckIdentity(config, place));
   ASSIGN_OR_RETURN(const search::SearchSpace space, search::SearchSpace::Create(config.space));

@@ -45,6 +45,36 @@ TEST(SweepConfig, IsRead) {
   EXPECT_EQ(config->space[4].choices.size(), 2U);
 }
 
+TEST(SweepConfig, HostsAreRead) {
+  const std::string rest = "budget: {trials: 3}\nspace: {optimizer.lr: {low: 1e-3, high: 1e-1}}\n";
+  const auto alone = ParseSweepConfig("sweep: {config: b.yaml, workers: 3}\n" + rest, "s.yaml");
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  ASSERT_EQ(alone->hosts.size(), 1U);
+  EXPECT_EQ(alone->hosts[0].workers, 3);
+  EXPECT_EQ(alone->listen, "127.0.0.1");
+  const auto config = ParseSweepConfig(
+      "sweep: {config: b.yaml, listen: 10.0.0.1}\n"
+      "hosts:\n  node1: {workers: 4}\n  node2: {workers: 8, command: ssh node2, binary: /opt/holdfast}\n" +
+          rest,
+      "s.yaml");
+  ASSERT_TRUE(config.ok()) << config.status();
+  ASSERT_EQ(config->hosts.size(), 2U);
+  EXPECT_EQ(config->workers, 12);
+  EXPECT_EQ(config->hosts[1].name, "node2");
+  EXPECT_EQ(config->hosts[1].command, "ssh node2");
+  EXPECT_EQ(config->hosts[1].binary, "/opt/holdfast");
+  EXPECT_EQ(IdentityText(*config), IdentityText(*alone)) << "where trials are decides nothing";
+  EXPECT_EQ(Error("sweep: {config: b.yaml, workers: 2}\n"
+                  "hosts:\n  n/1: {workers: 4}\n  n2: {workers: 0, command: ssh n2}\n  n3: {binary: x}\n" +
+                  rest),
+            "s.yaml:1: sweep.workers: the hosts say how many workers they have; leave one of both out\n"
+            "s.yaml:2: hosts: sweep.listen is missing: the address of this machine at which its hosts reach it\n"
+            "s.yaml:3: hosts.n/1: expected a name of letters, digits, dots, _ and -\n"
+            "s.yaml:4: hosts.n2.workers: must be between 1 and 8192, got '0'\n"
+            "s.yaml:5: hosts.n3: binary is that of a host with a command");
+  EXPECT_THAT(Error("sweep: {config: b.yaml, listen: 0.0.0.0}\n" + rest), HasSubstr("one address of this machine"));
+}
+
 TEST(SweepConfig, EverythingThatIsWrongIsNamedWithItsLine) {
   EXPECT_EQ(Error("sweep: {config: b.yaml, strategie: random, parallel: 0}\n"
                   "budget: {trials: 3}\n"
@@ -57,7 +87,7 @@ TEST(SweepConfig, EverythingThatIsWrongIsNamedWithItsLine) {
                   "  shape: {choices: [\"model.hiden_size=64\"]}\n"),
             "s.yaml:1: sweep.strategie: unknown key (did you mean 'strategy'?)\n"
             "s.yaml:1: sweep.parallel: must be between 1 and 1024, got '0'\n"
-            "s.yaml:3: spaces: unknown section; there are sweep, budget, asha, space\n"
+            "s.yaml:3: spaces: unknown section; there are sweep, budget, asha, space, hosts\n"
             "s.yaml:5: space.optimizer.learning_rate: the config has no such key\n"
             "s.yaml:6: space.optimizer.lr: low and high are both needed\n"
             "s.yaml:7: space.train.compute_dtype: is no number: say its choices\n"

@@ -35,7 +35,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kTick{20};
 constexpr milliseconds kStatusInterval{1'000};
 constexpr milliseconds kFirstBackoff{1'000}, kMaxBackoff{60'000};
-constexpr milliseconds kLockInterval{1'000};  // between looks whether another sweep has left a run
+constexpr std::chrono::seconds kWorthJoining{5};  // what is left of a run that takes one more worker
+constexpr milliseconds kLockInterval{1'000};      // between looks whether another sweep has left a run
 
 /// A curve that some trial needs more of.
 struct Job {
@@ -44,9 +45,21 @@ struct Job {
   std::string directory;                // of its run
   FileDescriptor lock;                  // held: no other sweep trains it
   std::unique_ptr<TrialRun> run;        // null: does not run
+  Clock::time_point began{};            // of `run`
+  int64_t first_step = 0, step = 0;     // where it began, and where it was when somebody last looked
   int64_t failures = 0;
   Clock::time_point not_before{};
 };
+
+/// A run that will have ended before one more worker were of use.
+bool IsNearlyDone(const Job& job) {
+  const double done = static_cast<double>(job.step - job.first_step);
+  if (job.run == nullptr || done <= 0) return false;
+  const std::chrono::duration<double> taken = Clock::now() - job.began;
+  return taken / done * static_cast<double>(job.setup->steps() - job.step) < kWorthJoining;
+}
+
+int64_t SumOf(const WorkersByHost& workers) { return std::accumulate(workers.begin(), workers.end(), int64_t{0}); }
 
 /// A run that has ended, under another name, to go on as another one. Files that are only ever replaced are shared.
 absl::Status ForkRun(const std::string& from, const std::string& to) {
@@ -246,10 +259,10 @@ class Runner {
     std::vector<int64_t> most;
     std::vector<WorkersByHost> now;
     for (const Job* job : ready) {
-      most.push_back(job->setup->most_workers());
       now.push_back(job->run == nullptr ? nobody : job->run->workers());
+      most.push_back(IsNearlyDone(*job) ? SumOf(now.back()) : job->setup->most_workers());
     }
-    const std::vector<int64_t> share = ShareWorkers(most, std::accumulate(room.begin(), room.end(), int64_t{0}));
+    const std::vector<int64_t> share = ShareWorkers(most, SumOf(room));
     const std::vector<WorkersByHost> placed = PlaceWorkers(share, now, room);
     for (size_t i = 0; i < ready.size(); ++i) RETURN_IF_ERROR(Give(*ready[i], placed[i]));
     return absl::OkStatus();
@@ -269,6 +282,8 @@ class Runner {
         job.setup->config, RunDirectory(job.directory),
         TrialRun::Options{
             .binary = place_.binary, .listen = config_.listen, .hosts = config_.hosts, .health = &health_});
+    job.began = Clock::now();
+    job.first_step = job.step = reading.steps;
     observer_.OnTrialBegins(*job.trial, reading.steps, job.setup->steps());
     return job.run->Start(workers);
   }
@@ -288,9 +303,8 @@ class Runner {
     std::vector<SweepObserver::Running> running;
     for (auto& [digest, job] : jobs_) {
       if (job.run == nullptr) continue;
-      const WorkersByHost& workers = job.run->workers();
-      running.push_back(
-          {job.trial, std::accumulate(workers.begin(), workers.end(), int64_t{0}), LastStep(job.run->directory())});
+      job.step = LastStep(job.run->directory());
+      running.push_back({job.trial, SumOf(job.run->workers()), job.step});
     }
     observer_.OnStatus(plan_, running);
   }

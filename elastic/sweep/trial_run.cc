@@ -173,7 +173,9 @@ void TrialRun::OnAgentEnd(const Agent& agent) {
 void TrialRun::LookAfterAgents() {
   const auto now = Clock::now();
   for (auto agent = agents_.begin(); agent != agents_.end();) {
-    if (ended_at_.has_value() && now - *ended_at_ >= kGrace) agent->process.KillGroup();
+    // One that came shortly before the end may have found nobody who would tell it of that.
+    const bool new_at_end = ended_at_.has_value() && *ended_at_ - agent->began < kGrace;
+    if (new_at_end || (ended_at_.has_value() && now - *ended_at_ >= kGrace)) agent->process.KillGroup();
     if (!agent->process.TryWait().has_value()) {
       ++agent;
       continue;

@@ -36,9 +36,7 @@ std::optional<CheckpointName> TakeCheckpointName(std::string& where) {
 
 absl::StatusOr<std::unique_ptr<Storage>> OpenRemote(const CheckpointConfig& config,
                                                     const std::string& staging_directory) {
-  return OpenRemoteStorage(
-      config.directory,
-      {.s3_endpoint = config.s3_endpoint, .s3_region = config.s3_region, .staging_directory = staging_directory});
+  return OpenRemoteStorage(config.directory, {.s3 = config.s3, .staging_directory = staging_directory});
 }
 
 absl::StatusOr<std::string> TemporaryDirectory() {
@@ -57,8 +55,8 @@ absl::StatusOr<CheckpointPlace> OpenRun(const std::string& directory, const Plac
   ASSIGN_OR_RETURN(place.run_config, LoadConfig(RunDirectory(directory).config(), {}, {.families = FamilyPresets()}));
   place.run_directory = directory;
   CheckpointConfig& config = place.run_config->checkpoint;
-  if (!options.s3_endpoint.empty()) config.s3_endpoint = options.s3_endpoint;
-  if (!options.s3_region.empty()) config.s3_region = options.s3_region;
+  if (!options.s3_endpoint.empty()) config.s3.endpoint = options.s3_endpoint;
+  if (!options.s3_region.empty()) config.s3.region = options.s3_region;
   const std::string local = config.directory.empty() ? RunDirectory(directory).checkpoints() : config.directory;
   if (IsRemotePlace(local)) {
     ASSIGN_OR_RETURN(place.storage, OpenCheckpointStorage(config, directory));
@@ -78,8 +76,8 @@ absl::StatusOr<CheckpointPlace> OpenBucket(std::string where, const PlaceOptions
   where = WithoutSlashes(where);
   place.checkpoint = TakeCheckpointName(where);
   config.directory = where;
-  config.s3_endpoint = options.s3_endpoint;
-  if (!options.s3_region.empty()) config.s3_region = options.s3_region;
+  config.s3.endpoint = options.s3_endpoint;
+  if (!options.s3_region.empty()) config.s3.region = options.s3_region;
   ASSIGN_OR_RETURN(const std::string staging, TemporaryDirectory());
   ASSIGN_OR_RETURN(place.storage, OpenRemote(config, staging));
   return place;

@@ -109,6 +109,19 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
+/// An object store, of data or of checkpoints; its keys begin with "s3_" there. What is empty is taken from AWS's
+/// variables of the environment, credentials always (framework/s3/s3_environment.h).
+struct S3Config {
+  std::string endpoint{};  // "http://127.0.0.1:9000"; empty = AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, else AWS
+  std::string region{};    // empty = AWS_REGION, AWS_DEFAULT_REGION, else us-east-1
+  std::string ca_file{};   // PEM, to verify the server's certificate with; empty = AWS_CA_BUNDLE, else the system's
+  /// https://host/bucket/key (path) or https://bucket.host/key (host). auto: path at an endpoint, host on AWS.
+  S3Addressing addressing = S3Addressing::kAuto;
+  int64_t retry_seconds = 300;  // how long what may pass is tried again: outages, too many requests
+
+  bool operator==(const S3Config&) const = default;
+};
+
 struct DataConfig {
   std::vector<std::string> train;       // required: token files (llm.c .bin), paths or s3://bucket/name
   std::vector<std::string> validation;  // may be empty
@@ -118,8 +131,7 @@ struct DataConfig {
   /// say themselves where documents begin are always read so; in others each ends with the tokenizer's end of text.
   bool document_mask = false;
   int64_t loader_threads = 1;  // at least; data in S3 are read by more
-  std::string s3_endpoint;     // "http://127.0.0.1:9000"; empty = AWS
-  std::string s3_region = "us-east-1";
+  S3Config s3;
 
   bool operator==(const DataConfig&) const = default;
 };
@@ -277,8 +289,7 @@ struct CheckpointConfig {
   int64_t staging_mib = 256;      // CPU memory for chunks that were captured and are not written yet, per worker
   int64_t threads = 1;            // that compress and load, per worker
   double max_gib = 0.0;           // space for all checkpoints together; 0 = no limit
-  std::string s3_endpoint;        // "http://127.0.0.1:9000"; empty = AWS
-  std::string s3_region = "us-east-1";
+  S3Config s3;
 
   bool enabled() const { return every_steps > 0 || every_seconds > 0 || every != CheckpointEvery::kNever; }
   bool operator==(const CheckpointConfig&) const = default;

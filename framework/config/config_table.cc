@@ -92,15 +92,25 @@ Section ModelTable(ModelConfig* model, std::vector<std::string> families) {
                Int("base_head_dim", &model->base_head_dim, 0, 256)}});
 }
 
+/// `section` with the keys of an object store at its end.
+Section WithS3(Section section, S3Config* s3) {
+  for (Field& field : std::vector<Field>{
+           String("s3_endpoint", &s3->endpoint, StringRule::kAny), String("s3_region", &s3->region, StringRule::kAny),
+           String("s3_ca_file", &s3->ca_file, StringRule::kAny), Enum("s3_addressing", &s3->addressing),
+           Int("s3_retry_seconds", &s3->retry_seconds, 0, kMaxSeconds)}) {
+    section.fields.push_back(With(Decides::kHost, std::move(field)));
+  }
+  return section;
+}
+
 Section DataTable(DataConfig* data) {
-  return All(Decides::kContent, {"data",
-                                 {Required(Paths("train", &data->train)), Paths("validation", &data->validation),
-                                  String("tokenizer", &data->tokenizer, StringRule::kNotEmpty),
-                                  With(Decides::kBits, Bool("shuffle", &data->shuffle)),
-                                  With(Decides::kBits, Bool("document_mask", &data->document_mask)),
-                                  With(Decides::kHost, Int("loader_threads", &data->loader_threads, 1, 256)),
-                                  With(Decides::kHost, String("s3_endpoint", &data->s3_endpoint, StringRule::kAny)),
-                                  With(Decides::kHost, String("s3_region", &data->s3_region, StringRule::kNotEmpty))}});
+  return All(Decides::kContent, WithS3({"data",
+                                        {Required(Paths("train", &data->train)), Paths("validation", &data->validation),
+                                         String("tokenizer", &data->tokenizer, StringRule::kNotEmpty),
+                                         With(Decides::kBits, Bool("shuffle", &data->shuffle)),
+                                         With(Decides::kBits, Bool("document_mask", &data->document_mask)),
+                                         With(Decides::kHost, Int("loader_threads", &data->loader_threads, 1, 256))}},
+                                       &data->s3));
 }
 
 Section BatchTable(BatchConfig* batch) {
@@ -200,19 +210,20 @@ Section ElasticTable(ElasticConfig* elastic) {
 }
 
 Section CheckpointTable(CheckpointConfig* checkpoint) {
-  return All(Decides::kHost,
-             {"checkpoint",
-              {String("directory", &checkpoint->directory, StringRule::kAny), Enum("every", &checkpoint->every),
-               Int("every_steps", &checkpoint->every_steps, 0, kMaxSteps),
-               Int("every_seconds", &checkpoint->every_seconds, 0, kMaxSeconds),
-               Int("keep_last", &checkpoint->keep_last, 1, kMaxSteps),
-               Int("keep_every_steps", &checkpoint->keep_every_steps, 0, kMaxSteps),
-               Int("keep_best", &checkpoint->keep_best, 0, kMaxSteps), Enum("compression", &checkpoint->compression),
-               Int("compression_level", &checkpoint->compression_level, 1, 19),
-               Int("staging_mib", &checkpoint->staging_mib, 8, int64_t{1} << 24),
-               Int("threads", &checkpoint->threads, 1, kMaxThreads), Double("max_gib", &checkpoint->max_gib, 0.0, 1e9),
-               String("s3_endpoint", &checkpoint->s3_endpoint, StringRule::kAny),
-               String("s3_region", &checkpoint->s3_region, StringRule::kNotEmpty)}});
+  return All(
+      Decides::kHost,
+      WithS3(
+          {"checkpoint",
+           {String("directory", &checkpoint->directory, StringRule::kAny), Enum("every", &checkpoint->every),
+            Int("every_steps", &checkpoint->every_steps, 0, kMaxSteps),
+            Int("every_seconds", &checkpoint->every_seconds, 0, kMaxSeconds),
+            Int("keep_last", &checkpoint->keep_last, 1, kMaxSteps),
+            Int("keep_every_steps", &checkpoint->keep_every_steps, 0, kMaxSteps),
+            Int("keep_best", &checkpoint->keep_best, 0, kMaxSteps), Enum("compression", &checkpoint->compression),
+            Int("compression_level", &checkpoint->compression_level, 1, 19),
+            Int("staging_mib", &checkpoint->staging_mib, 8, int64_t{1} << 24),
+            Int("threads", &checkpoint->threads, 1, kMaxThreads), Double("max_gib", &checkpoint->max_gib, 0.0, 1e9)}},
+          &checkpoint->s3));
 }
 
 Section AlertsTable(AlertsConfig* alerts) {

@@ -90,6 +90,10 @@ enum class CheckpointCompression { kAuto, kNone, kZstd };
 template <>
 inline constexpr std::array kWordsOf<CheckpointCompression> = {"auto", "none", "zstd"};
 
+enum class S3Addressing { kAuto, kPath, kHost };
+template <>
+inline constexpr std::array kWordsOf<S3Addressing> = {"auto", "path", "host"};
+
 /// Name(PositionKind::kRope) is "rope".
 template <class Enum>
 constexpr const char* Name(Enum value) {

@@ -360,7 +360,7 @@ void CheckCheckpointPlace(const CheckpointConfig& checkpoint, Violations* violat
           {{"checkpoint.directory"}, absl::StrCat("expected a path or s3://bucket/prefix, got '", directory, "'")});
     }
   }
-  CheckEndpoint("checkpoint.s3_endpoint", checkpoint.s3_endpoint, violations);
+  CheckEndpoint("checkpoint.s3_endpoint", checkpoint.s3.endpoint, violations);
 }
 
 void CheckDataPlaces(const DataConfig& data, Violations* violations) {
@@ -375,7 +375,7 @@ void CheckDataPlaces(const DataConfig& data, Violations* violations) {
       violations->push_back({{key}, absl::StrCat("expected a path or s3://bucket/name, got '", path, "'")});
     }
   }
-  CheckEndpoint("data.s3_endpoint", data.s3_endpoint, violations);
+  CheckEndpoint("data.s3_endpoint", data.s3.endpoint, violations);
 }
 
 std::vector<Field> ModelFields(Config* config) {

@@ -66,7 +66,7 @@ size_t TakeHeader(char* data, size_t size, size_t count, void* context) {
   const size_t bytes = size * count;
   transfer.header_bytes += bytes;
   if (transfer.header_bytes > kMaxHeaderBytes) {
-    transfer.failure = absl::DataLossError(absl::StrCat("the answer has over ", kMaxHeaderBytes, " bytes of headers"));
+    transfer.failure = absl::FailedPreconditionError(absl::StrCat("the answer has over ", kMaxHeaderBytes, " bytes of headers"));
     return 0;
   }
   const absl::string_view line = absl::StripAsciiWhitespace(absl::string_view(data, bytes));
@@ -94,7 +94,8 @@ size_t TakeBody(char* data, size_t size, size_t count, void* context) {
   const size_t have = into ? answer.bytes_into : answer.body.size();
   const size_t limit = into ? transfer.request.into->size() : transfer.request.max_answer_bytes;
   if (bytes > limit - have) {
-    transfer.failure = absl::DataLossError(absl::StrCat("the answer has more bytes than the ", limit, " asked for"));
+    transfer.failure =
+        absl::FailedPreconditionError(absl::StrCat("the answer has more bytes than the ", limit, " asked for"));
     return 0;
   }
   if (into) {
@@ -152,6 +153,7 @@ void SetLimits(CURL* curl, const HttpRequest& request) {
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, &ShouldGiveUp);
     curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &request);
   }
+  if (request.direct) curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
   if (!request.ca_file.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, request.ca_file.c_str());
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);  // name look-ups must not use SIGALRM in a process with threads
 }

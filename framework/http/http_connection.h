@@ -23,6 +23,7 @@ struct HttpRequest {
   std::chrono::milliseconds timeout{60'000};
   std::string ca_file;  // empty = the system's certificates
   bool tls_only = false;
+  bool direct = false;  // whatever http_proxy says
   bool secret_url = false;  // no message holds anything of it, nor of the answer
   /// Asked about once a second, may be empty; true ends the request (Unavailable).
   std::function<bool()> give_up = {};
@@ -53,8 +54,8 @@ class HttpConnection {
   HttpConnection& operator=(const HttpConnection&) = delete;
 
   /// Any answer, whatever its status. Unavailable: there was none, or it broke off; another attempt may help.
-  /// FailedPrecondition: none ever will be (a certificate that cannot be verified), InvalidArgument: no such URL,
-  /// DataLoss: the answer is larger than allowed; an error of the body's Read as it is.
+  /// FailedPrecondition: none ever will be (a certificate that cannot be verified, an answer that is larger than
+  /// allowed), InvalidArgument: no such URL; an error of the body's Read as it is.
   absl::StatusOr<HttpAnswer> Perform(const HttpRequest& request);
 
  private:

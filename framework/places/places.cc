@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "framework/base/status.h"
-#include "framework/s3/s3_storage.h"
+#include "framework/s3/s3_environment.h"
 
 namespace holdfast {
 namespace {
@@ -43,12 +43,15 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenRemoteStorage(const std::string& wh
   options.bucket = place.substr(0, slash);
   options.prefix = slash == std::string::npos ? "" : place.substr(slash + 1);
   if (options.bucket.empty()) return absl::InvalidArgumentError(absl::StrCat(where, ": expected s3://bucket/prefix"));
-  options.endpoint = settings.s3_endpoint;
-  options.region = settings.s3_region;
+  options.endpoint = settings.s3.endpoint;
+  options.region = settings.s3.region;
+  if (settings.s3.addressing != S3Addressing::kAuto) options.by_host = settings.s3.addressing == S3Addressing::kHost;
+  options.ca_file = settings.s3.ca_file;
+  options.retry_for = std::chrono::seconds(settings.s3.retry_seconds);
   options.staging_directory = settings.staging_directory;
   options.connections = settings.connections;
   options.request_timeout = settings.request_timeout;
-  ASSIGN_OR_RETURN(options.credentials, FindS3Credentials());
+  FillFromEnvironment(&options);
   return OpenS3Storage(options);
 }
 

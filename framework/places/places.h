@@ -2,7 +2,7 @@
 // Where a place that a user has written is: a path of a file system, or s3://bucket/name. The one list of the kinds of
 // storage that there are.
 //
-//   Places places({.s3_endpoint = config.data.s3_endpoint});
+//   Places places({.s3 = config.data.s3});
 //   ASSIGN_OR_RETURN(std::shared_ptr<const RandomAccessFile> file, places.Open("s3://corpora/train.bin"));
 
 #include <chrono>
@@ -12,14 +12,14 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "framework/config/config.h"
 #include "framework/storage/file_access.h"
 #include "framework/storage/storage.h"
 
 namespace holdfast {
 
 struct PlaceSettings {
-  std::string s3_endpoint{};  // "http://127.0.0.1:9000"; empty = AWS
-  std::string s3_region = "us-east-1";
+  S3Config s3{};
   std::string staging_directory{};                    // where objects are made before they go up; empty = none is made
   std::chrono::milliseconds request_timeout{60'000};  // of one request, and one of silence
   int connections = 8;                                // of each storage, at once

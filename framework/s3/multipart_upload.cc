@@ -19,14 +19,13 @@ namespace {
 constexpr int64_t kMaxParts = 10'000;
 constexpr int kMaxUploads = 3;  // of one file, when somebody else's request collides with ours
 
-absl::StatusOr<std::string> ParseUploadId(absl::string_view xml) {
-  std::string id;
-  RETURN_IF_ERROR(ScanXml(xml, [&](absl::string_view path, absl::string_view text) {
-    if (path == "InitiateMultipartUploadResult/UploadId") id = std::string(text);
+absl::Status TakeUploadId(const HttpAnswer& answer, std::string* id) {
+  const absl::Status scanned = ScanXml(answer.body, [&](absl::string_view path, absl::string_view text) {
+    if (path == "InitiateMultipartUploadResult/UploadId") *id = std::string(text);
     return absl::OkStatus();
-  }));
-  if (id.empty()) return absl::DataLossError("the server has begun an upload without an id");
-  return id;
+  });
+  if (scanned.ok() && !id->empty()) return absl::OkStatus();
+  return absl::UnavailableError("the server has begun an upload without an id");
 }
 
 // Status 200 says only that the server has begun to complete it; the body says how that ended. No body at all is an
@@ -104,10 +103,10 @@ absl::StatusOr<ObjectWriter::Upload> ObjectWriter::Begin(const std::string& key)
                     .key = key,
                     .query = {{"uploads", ""}},
                     .headers = {{kMarkHeader, upload.mark}},
-                    .body = &nothing};
+                    .body = &nothing,
+                    .check = [&](const HttpAnswer& answer) { return TakeUploadId(answer, &upload.id); }};
   int attempts = 0;
-  ASSIGN_OR_RETURN(const HttpAnswer answer, client_.Send(call, &attempts));
-  ASSIGN_OR_RETURN(upload.id, ParseUploadId(answer.body));
+  RETURN_IF_ERROR(client_.Send(call, &attempts).status());
   upload.begun_twice = attempts > 1;
   return upload;
 }
@@ -134,7 +133,7 @@ absl::StatusOr<std::string> ObjectWriter::SendPart(const Upload& upload, int64_t
   ASSIGN_OR_RETURN(const HttpAnswer answer, client_.Send(call));
   std::string etag = answer.Header("etag");
   if (etag.empty()) {
-    return absl::DataLossError(absl::StrCat(upload.key, ": the server gave no ETag to part ", part + 1));
+    return absl::UnavailableError(absl::StrCat(upload.key, ": the server gave no ETag to part ", part + 1));
   }
   return etag;
 }
@@ -142,15 +141,13 @@ absl::StatusOr<std::string> ObjectWriter::SendPart(const Upload& upload, int64_t
 // Asking twice is safe: once completed, the upload is unknown or the key taken, and the object's mark tells by whom.
 absl::Status ObjectWriter::Complete(const Upload& upload, const std::string& completion) {
   const MemoryBody body(completion);
-  const S3Call call{.method = "POST", .key = upload.key, .query = {{"uploadId", upload.id}}, .body = &body};
-  absl::Status status;
-  for (int attempt = 1; attempt <= client_.options().max_attempts; ++attempt) {
-    const absl::StatusOr<HttpAnswer> answer = SendConditional(call, &conditional_complete_);
-    status = answer.ok() ? CompletionStatus(*answer) : answer.status();
-    if (status.ok()) return status;
-    if (!answer.ok() || !absl::IsUnavailable(status)) break;  // Send has tried often enough
-    client_.shell().sleep(Backoff(attempt, client_.shell().random(), std::chrono::seconds(0)));
-  }
+  const S3Call call{.method = "POST",
+                    .key = upload.key,
+                    .query = {{"uploadId", upload.id}},
+                    .body = &body,
+                    .check = &CompletionStatus};
+  const absl::Status status = SendConditional(call, &conditional_complete_).status();
+  if (status.ok()) return status;
   const bool unclear = absl::IsAlreadyExists(status) || absl::IsNotFound(status) || absl::IsAborted(status) ||
                        absl::IsUnavailable(status);
   if (!unclear) return Annotate(status, absl::StrCat("completing ", upload.key));

@@ -40,13 +40,15 @@ absl::StatusOr<std::string> HostOf(absl::string_view endpoint) {
   return std::string(absl::StripSuffix(host, default_port));
 }
 
-S3Address AwsAddress(const std::string& bucket, const std::string& region) {
+std::string AwsEndpoint(const std::string& region) {
   const char* top = absl::StartsWith(region, "cn-") ? "amazonaws.com.cn" : "amazonaws.com";
-  const std::string service = absl::StrCat("s3.", region, ".", top);
+  return absl::StrCat("https://s3.", region, ".", top);
+}
+
+bool ByHost(const S3Options& options) {
+  if (options.by_host.has_value()) return *options.by_host;
   // A certificate for *.s3... covers one label: buckets with dots are addressed by path.
-  if (absl::StrContains(bucket, '.')) return {"https://" + service, service, "/" + bucket};
-  const std::string host = absl::StrCat(bucket, ".", service);
-  return {"https://" + host, host, ""};
+  return options.endpoint.empty() && !absl::StrContains(options.bucket, '.');
 }
 
 }  // namespace
@@ -56,10 +58,13 @@ absl::StatusOr<S3Address> ResolveAddress(const S3Options& options) {
   if (options.region.empty() || !AllOf(options.region, "-")) {
     return absl::InvalidArgumentError(absl::StrCat("\"", options.region, "\" is not the name of a region"));
   }
-  if (options.endpoint.empty()) return AwsAddress(options.bucket, options.region);
-  const absl::string_view endpoint = absl::StripSuffix(options.endpoint, "/");
+  const std::string endpoint =
+      options.endpoint.empty() ? AwsEndpoint(options.region) : std::string(absl::StripSuffix(options.endpoint, "/"));
   ASSIGN_OR_RETURN(const std::string host, HostOf(endpoint));
-  return S3Address{std::string(endpoint), host, absl::StrCat("/", options.bucket)};
+  if (!ByHost(options)) return S3Address{endpoint, host, absl::StrCat("/", options.bucket)};
+  const size_t begin = endpoint.find("//") + 2;
+  return S3Address{absl::StrCat(endpoint.substr(0, begin), options.bucket, ".", endpoint.substr(begin)),
+                   absl::StrCat(options.bucket, ".", host), ""};
 }
 
 }  // namespace holdfast

@@ -26,8 +26,8 @@ bool IsOneOf(absl::string_view code, std::initializer_list<absl::string_view> co
   return std::find(codes.begin(), codes.end(), code) != codes.end();
 }
 
-absl::StatusCode CodeOf(int status, const S3Error& error) {
-  if (MayPass(status, error)) return absl::StatusCode::kUnavailable;
+absl::StatusCode CodeOf(int status, const S3Error& error, bool speaks_s3) {
+  if (MayPass(status, error, speaks_s3)) return absl::StatusCode::kUnavailable;
   if (status == 507 || IsOneOf(error.code, {"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"})) {
     return absl::StatusCode::kResourceExhausted;
   }
@@ -36,6 +36,7 @@ absl::StatusCode CodeOf(int status, const S3Error& error) {
     return absl::StatusCode::kPermissionDenied;  // some come with status 400
   }
   if (IsOneOf(error.code, {"NoSuchUpload", "NoSuchKey"})) return absl::StatusCode::kNotFound;
+  if (error.code == "NoSuchBucket") return absl::StatusCode::kFailedPrecondition;
   switch (status) {
     case 401:
     case 403:
@@ -47,11 +48,11 @@ absl::StatusCode CodeOf(int status, const S3Error& error) {
     case 412:
       return absl::StatusCode::kAlreadyExists;
     case 416:
-      return absl::StatusCode::kOutOfRange;
+      return speaks_s3 ? absl::StatusCode::kOutOfRange : absl::StatusCode::kFailedPrecondition;
     case 501:
       return absl::StatusCode::kUnimplemented;
     default:
-      return absl::StatusCode::kInvalidArgument;
+      return absl::StatusCode::kFailedPrecondition;
   }
 }
 
@@ -68,24 +69,30 @@ S3Error ParseS3Error(absl::string_view body) {
   return error;
 }
 
-bool MayPass(int status, const S3Error& error) {
-  if (status == 408 || status == 429 || status == 500 || (status >= 502 && status <= 504)) return true;
+bool MayPass(int status, const S3Error& error, bool speaks_s3) {
+  if (status == 408 || status == 425 || status == 429) return true;
+  if (status >= 500 && status != 501 && status != 505 && status != 507) return true;
+  if (!speaks_s3 && (status / 100 == 3 || status == 404)) return true;
   return IsOneOf(error.code, {"RequestTimeout", "InternalError", "ServiceUnavailable", "SlowDown", "BadDigest",
                               "XAmzContentSHA256Mismatch", "IncompleteBody"});
 }
 
-absl::Status StatusOfError(int status, const S3Error& error) {
+absl::Status StatusOfError(int status, const S3Error& error, bool speaks_s3) {
   std::string message = absl::StrCat("HTTP status ", status);
   if (!error.code.empty()) absl::StrAppend(&message, ", ", error.code);
   if (!error.message.empty()) absl::StrAppend(&message, ": ", error.message);
-  return absl::Status(CodeOf(status, error), message);
+  if (!speaks_s3) absl::StrAppend(&message, ", not in the words of S3");
+  return absl::Status(CodeOf(status, error, speaks_s3), message);
 }
 
 absl::Status StatusOfAnswer(const HttpAnswer& answer) {
   if (answer.status >= 200 && answer.status < 300) return absl::OkStatus();
-  const absl::Status status = StatusOfError(answer.status, ParseS3Error(answer.body));
-  std::string more;
+  const S3Error error = ParseS3Error(answer.body);
   const std::string region = answer.Header("x-amz-bucket-region");
+  // HEAD is answered without a body.
+  const bool speaks_s3 = !error.code.empty() || !region.empty() || (answer.body.empty() && answer.status / 100 != 3);
+  const absl::Status status = StatusOfError(answer.status, error, speaks_s3);
+  std::string more;
   if (!region.empty() && (answer.status / 100 == 3 || answer.status == 400)) {
     absl::StrAppend(&more, " (the bucket lies in region ", ForPeople(region), ")");
   }

@@ -4,14 +4,33 @@
 #include <thread>
 #include <utility>
 
+#include "absl/time/time.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "framework/s3/s3_answer.h"
 #include "framework/s3/sigv4.h"
 
 namespace holdfast {
 
+namespace {
+
+constexpr std::chrono::milliseconds kLong{2'000};   // of trying again; then it is said
+constexpr int kRenewals = 2;                        // of one call: of credentials and of the time
+constexpr std::chrono::minutes kClockTolerance{5};  // S3 has 15
+
+std::chrono::milliseconds Elapsed() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+/// Nothing that a source of credentials or libcurl says is about the object.
+absl::Status NotOfTheObject(const absl::Status& status, absl::StatusCode code) {
+  return absl::IsUnavailable(status) ? status : absl::Status(code, status.message());
+}
+
+}  // namespace
+
 S3Shell RealS3Shell() {
-  return {[] { return std::chrono::system_clock::now(); },
+  return {[] { return std::chrono::system_clock::now(); }, &Elapsed,
           [](std::chrono::milliseconds delay) { std::this_thread::sleep_for(delay); },
           [] {
             std::random_device device;
@@ -30,22 +49,60 @@ absl::StatusOr<HttpAnswer> S3Client::Send(const S3Call& call, int* attempts) {
   absl::StatusOr<std::string> payload_sha256 = Sha256Hex("");
   if (call.body != nullptr) payload_sha256 = Sha256Hex(*call.body);
   if (!payload_sha256.ok()) return Annotate(payload_sha256.status(), what);
+  const std::chrono::milliseconds begin = shell_.elapsed();
+  int renewals = 0;
   for (int attempt = 1;; ++attempt) {
     if (attempts != nullptr) *attempts = attempt;
-    absl::StatusOr<HttpAnswer> answer = SendOnce(call, *payload_sha256);
-    const absl::Status status = answer.ok() ? StatusOfAnswer(*answer) : answer.status();
+    const absl::StatusOr<S3Credentials> credentials = options_.credentials->Get();
+    absl::StatusOr<HttpAnswer> answer = credentials.ok()
+                                            ? SendOnce(call, *payload_sha256, *credentials)
+                                            : NotOfTheObject(credentials.status(), absl::StatusCode::kPermissionDenied);
+    absl::Status status = answer.ok() ? StatusOfAnswer(*answer) : answer.status();
+    if (status.ok() && call.check != nullptr) status = call.check(*answer);
     if (status.ok()) return answer;
+    if (answer.ok() && absl::IsPermissionDenied(status) && renewals < kRenewals && Renew(*answer, *credentials)) {
+      ++renewals;
+      continue;
+    }
     const bool again = absl::IsUnavailable(status) || (absl::IsAborted(status) && call.retry_conflict);
     if (!again) return Annotate(status, what);
-    if (attempt >= options_.max_attempts) {
-      return absl::UnavailableError(absl::StrCat(what, ": failed after ", attempt, " attempts: ", status.message()));
-    }
     const bool asked = answer.ok() && answer->retry_after.has_value();
-    shell_.sleep(Backoff(attempt, shell_.random(), asked ? *answer->retry_after : std::chrono::seconds(0)));
+    const auto wait = Backoff(attempt, shell_.random(), asked ? *answer->retry_after : std::chrono::seconds(0));
+    const std::chrono::milliseconds tried = shell_.elapsed() - begin;
+    if (tried + wait > options_.retry_for) {
+      return absl::UnavailableError(absl::StrCat(what, ": failed in ", attempt, attempt == 1 ? " attempt" : " attempts",
+                                                 " within ", (options_.retry_for.count() + 999) / 1000,
+                                                 " s: ", status.message()));
+    }
+    if (tried > kLong) SayThatItTakesLong(what, status, options_.retry_for - tried);
+    shell_.sleep(wait);
   }
 }
 
-absl::StatusOr<HttpAnswer> S3Client::SendOnce(const S3Call& call, const std::string& payload_sha256) {
+bool S3Client::Renew(const HttpAnswer& refusal, const S3Credentials& used) {
+  absl::Time time;
+  std::string wrong;
+  if (absl::ParseTime("%a, %d %b %Y %H:%M:%S GMT", refusal.Header("date"), &time, &wrong)) {
+    const auto error = std::chrono::duration_cast<std::chrono::milliseconds>(absl::ToChronoTime(time) - shell_.now());
+    if (std::chrono::abs(error - clock_error_.load()) > kClockTolerance) {
+      clock_error_ = error;
+      LogWarning("s3://", options_.bucket, ": the clock of the server is ", error.count() / 1000,
+                 " s ahead of this machine's; requests are signed with the server's time");
+      return true;
+    }
+  }
+  return options_.credentials->Refused(used);
+}
+
+void S3Client::SayThatItTakesLong(const std::string& what, const absl::Status& status, std::chrono::milliseconds left) {
+  const std::chrono::milliseconds now = shell_.elapsed();
+  std::chrono::milliseconds last = last_said_;
+  if (now - last < kBetweenNotices || !last_said_.compare_exchange_strong(last, now)) return;
+  LogWarning(what, ": ", status.message(), "; it is tried again for another ", left.count() / 1000, " s");
+}
+
+absl::StatusOr<HttpAnswer> S3Client::SendOnce(const S3Call& call, const std::string& payload_sha256,
+                                              const S3Credentials& credentials) {
   SignableRequest signable;
   signable.method = call.method;
   signable.path = absl::StrCat(address_.path, "/", call.key);
@@ -53,7 +110,7 @@ absl::StatusOr<HttpAnswer> S3Client::SendOnce(const S3Call& call, const std::str
   signable.headers = call.headers;
   signable.headers.emplace_back("host", address_.host);
   signable.payload_sha256 = payload_sha256;
-  SignRequest({options_.credentials, options_.region, shell_.now()}, &signable);
+  SignRequest({credentials, options_.region, shell_.now() + clock_error_.load()}, &signable);
 
   HttpRequest request;
   request.method = call.method;
@@ -65,7 +122,9 @@ absl::StatusOr<HttpAnswer> S3Client::SendOnce(const S3Call& call, const std::str
   request.timeout = options_.request_timeout;
   request.ca_file = options_.ca_file;
   request.into = call.into;
-  return pool_.Perform(request);
+  absl::StatusOr<HttpAnswer> answer = pool_.Perform(request);
+  if (!absl::IsInvalidArgument(answer.status())) return answer;
+  return NotOfTheObject(answer.status(), absl::StatusCode::kFailedPrecondition);
 }
 
 }  // namespace holdfast

@@ -1,6 +1,7 @@
 #pragma once
 // Requests to one bucket: signed, sent, tried again while that may help, and their answers made into statuses.
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -18,6 +19,7 @@ namespace holdfast {
 /// What the world outside is asked for besides the server; tests put their own in.
 struct S3Shell {
   std::function<std::chrono::system_clock::time_point()> now;
+  std::function<std::chrono::milliseconds()> elapsed;  // of a clock that nobody sets
   std::function<void(std::chrono::milliseconds)> sleep;
   std::function<uint64_t()> random;  // 64 uniform bits, from any thread
 };
@@ -30,6 +32,8 @@ struct S3Call {
   const BodySource* body = nullptr;
   std::optional<absl::Span<std::byte>> into = std::nullopt;  // see HttpRequest
   bool retry_conflict = false;                               // 409: somebody else is at the same key just now
+  /// What is wrong with an answer that says 2xx, may be empty. Unavailable: another attempt may bring a better one.
+  std::function<absl::Status(const HttpAnswer&)> check = nullptr;
 };
 
 /// Where requests go.
@@ -49,17 +53,27 @@ class S3Client {
   const S3Options& options() const { return options_; }
   const S3Shell& shell() const { return shell_; }
 
-  /// A 2xx answer, or the status of StatusOfAnswer with method and key before it; Unavailable when the attempts are
-  /// used up. `attempts`, if given, becomes how many it took.
+  /// A 2xx answer that `check` likes, or the status of StatusOfAnswer with method and key before it; Unavailable when
+  /// `retry_for` is over. `attempts`, if given, becomes how many it took. A refusal makes it ask the source of
+  /// credentials again, or correct the time that it signs with where the server has another; PermissionDenied
+  /// if there are no credentials. What is tried for long is logged.
   absl::StatusOr<HttpAnswer> Send(const S3Call& call, int* attempts = nullptr);
 
  private:
-  absl::StatusOr<HttpAnswer> SendOnce(const S3Call& call, const std::string& payload_sha256);
+  static constexpr std::chrono::milliseconds kBetweenNotices{30'000};
+
+  absl::StatusOr<HttpAnswer> SendOnce(const S3Call& call, const std::string& payload_sha256,
+                                      const S3Credentials& credentials);
+  /// Whether the same request may be taken where it was refused: other credentials, another time.
+  bool Renew(const HttpAnswer& refusal, const S3Credentials& used);
+  void SayThatItTakesLong(const std::string& what, const absl::Status& status, std::chrono::milliseconds left);
 
   const S3Options options_;
   const S3Address address_;
   const S3Shell shell_;
   ConnectionPool pool_;
+  std::atomic<std::chrono::milliseconds> clock_error_{};  // to be added to ours, to have the server's
+  std::atomic<std::chrono::milliseconds> last_said_{-kBetweenNotices};
 };
 
 }  // namespace holdfast

@@ -1,27 +1,81 @@
 #include "framework/s3/s3_credentials.h"
 
-#include <cstdlib>
+#include <algorithm>
+#include <mutex>
+#include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "framework/base/files.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
 namespace {
 
-constexpr size_t kMaxFileBytes = 1u << 20;
+constexpr std::chrono::minutes kRefreshBefore{5};
+constexpr std::chrono::minutes kBetweenFailures{1};  // of asking for others while those that there are still hold
 
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
+class FixedSource final : public S3CredentialSource {
+ public:
+  explicit FixedSource(S3Credentials credentials) : credentials_(std::move(credentials)) {}
+  absl::StatusOr<S3Credentials> Get() override {
+    RETURN_IF_ERROR(CheckCredentials(credentials_));
+    return credentials_;
+  }
+  bool Refused(const S3Credentials& /*credentials*/) override { return false; }
 
-std::string CredentialsPath() {
-  std::string path = Environment("AWS_SHARED_CREDENTIALS_FILE");
-  if (!path.empty()) return path;
-  const std::string home = Environment("HOME");
-  return home.empty() ? "" : absl::StrCat(home, "/.aws/credentials");
+ private:
+  const S3Credentials credentials_;
+};
+
+class RefreshedSource final : public S3CredentialSource {
+ public:
+  using Clock = std::chrono::system_clock;
+  RefreshedSource(std::function<absl::StatusOr<S3Credentials>()> load, std::function<Clock::time_point()> now)
+      : load_(std::move(load)), now_(std::move(now)) {}
+
+  absl::StatusOr<S3Credentials> Get() override {
+    const std::lock_guard lock(mutex_);  // held while they are asked for: others want the same
+    const Clock::time_point now = now_();
+    if (current_.has_value() && now < refresh_at_) return *current_;
+    const absl::Status status = Load();
+    if (status.ok()) return *current_;
+    if (!current_.has_value()) return status;
+    refresh_at_ = now + kBetweenFailures;
+    if (!current_->expires_at.has_value() || now < *current_->expires_at) return *current_;
+    return absl::UnavailableError(
+        absl::StrCat("the S3 credentials have expired, and there are no others: ", status.message()));
+  }
+
+  bool Refused(const S3Credentials& credentials) override {
+    const std::lock_guard lock(mutex_);
+    if (current_.has_value() && !(*current_ == credentials)) return true;  // another thread has asked
+    return Load().ok() && !(*current_ == credentials);
+  }
+
+ private:
+  absl::Status Load() {
+    ASSIGN_OR_RETURN(const S3Credentials loaded, load_());
+    RETURN_IF_ERROR(CheckCredentials(loaded));
+    const auto expires = loaded.expires_at.value_or(Clock::time_point::max());
+    // Whoever hands them out may hand out the same until their last minute, or others that live for less than five.
+    const bool same = current_.has_value() && *current_ == loaded;
+    const Clock::time_point now = now_();
+    refresh_at_ = same ? now + kBetweenFailures : std::max(expires - kRefreshBefore, now + (expires - now) / 2);
+    current_ = loaded;
+    return absl::OkStatus();
+  }
+
+  const std::function<absl::StatusOr<S3Credentials>()> load_;
+  const std::function<Clock::time_point()> now_;
+  std::mutex mutex_;
+  std::optional<S3Credentials> current_;  // under mutex_
+  Clock::time_point refresh_at_{};        // under mutex_
+};
+
+bool IsPrintable(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return absl::ascii_isgraph(static_cast<unsigned char>(c)); });
 }
 
 void SetField(absl::string_view key, absl::string_view value, S3Credentials* credentials) {
@@ -31,6 +85,23 @@ void SetField(absl::string_view key, absl::string_view value, S3Credentials* cre
 }
 
 }  // namespace
+
+std::shared_ptr<S3CredentialSource> FixedS3Credentials(S3Credentials credentials) {
+  return std::make_shared<FixedSource>(std::move(credentials));
+}
+
+std::shared_ptr<S3CredentialSource> RefreshedS3Credentials(std::function<absl::StatusOr<S3Credentials>()> load,
+                                                           std::function<std::chrono::system_clock::time_point()> now) {
+  return std::make_shared<RefreshedSource>(std::move(load), std::move(now));
+}
+
+absl::Status CheckCredentials(const S3Credentials& credentials) {
+  const bool there = !credentials.access_key_id.empty() && !credentials.secret_access_key.empty();
+  const bool fit = IsPrintable(credentials.access_key_id) && IsPrintable(credentials.session_token);
+  if (there && fit) return absl::OkStatus();
+  return absl::InvalidArgumentError(there ? "the S3 credentials have spaces or control characters in them"
+                                          : "the S3 credentials are empty");
+}
 
 absl::StatusOr<S3Credentials> ParseCredentialsFile(absl::string_view text, absl::string_view profile) {
   S3Credentials credentials;
@@ -52,27 +123,6 @@ absl::StatusOr<S3Credentials> ParseCredentialsFile(absl::string_view text, absl:
         absl::StrCat("profile [", profile, "] lacks ",
                      credentials.access_key_id.empty() ? "aws_access_key_id" : "aws_secret_access_key"));
   }
-  return credentials;
-}
-
-absl::StatusOr<S3Credentials> FindS3Credentials() {
-  const S3Credentials environment{Environment("AWS_ACCESS_KEY_ID"), Environment("AWS_SECRET_ACCESS_KEY"),
-                                  Environment("AWS_SESSION_TOKEN")};
-  const bool has_id = !environment.access_key_id.empty(), has_secret = !environment.secret_access_key.empty();
-  if (has_id && has_secret) return environment;
-  if (has_id || has_secret) {  // half of a pair is a slip, and another pair from a file would hide it
-    return absl::InvalidArgumentError(has_id ? "AWS_ACCESS_KEY_ID is set, AWS_SECRET_ACCESS_KEY is not"
-                                             : "AWS_SECRET_ACCESS_KEY is set, AWS_ACCESS_KEY_ID is not");
-  }
-  const std::string path = CredentialsPath();
-  std::string profile = Environment("AWS_PROFILE");
-  if (profile.empty()) profile = "default";
-  const std::string nothing = "no S3 credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set, and ";
-  if (path.empty()) return absl::NotFoundError(absl::StrCat(nothing, "without HOME there is no ~/.aws/credentials"));
-  const absl::StatusOr<std::string> text = ReadFile(path, kMaxFileBytes);
-  if (!text.ok()) return Annotate(text.status(), absl::StrCat(nothing, "the credentials file cannot be read"));
-  absl::StatusOr<S3Credentials> credentials = ParseCredentialsFile(*text, profile);
-  if (!credentials.ok()) return Annotate(credentials.status(), absl::StrCat(nothing, path));
   return credentials;
 }
 

@@ -15,7 +15,7 @@ namespace {
 constexpr int kMaxPages = 100'000;  // of up to 1,000 entries
 
 absl::Status Malformed(absl::string_view what) {
-  return absl::DataLossError(absl::StrCat("the server's listing ", what));
+  return absl::UnavailableError(absl::StrCat("the server's listing ", what));
 }
 
 // Scans `xml`, whose root must be `root`; `on_element` gets paths without it.
@@ -25,7 +25,13 @@ absl::Status ScanListing(absl::string_view xml, absl::string_view root, OnElemen
     if (path.substr(0, root.size()) != root) return Malformed(absl::StrCat("is a <", path.substr(0, 64), ">"));
     return on_element(path.substr(std::min(path.size(), root.size() + 1)), text);
   });
-  return scanned.ok() || absl::IsDataLoss(scanned) ? scanned : Malformed(std::string(scanned.message()));
+  return scanned.ok() || absl::IsUnavailable(scanned) ? scanned : Malformed(absl::StrCat("is ", scanned.message()));
+}
+
+template <typename Page>
+absl::Status Assign(absl::StatusOr<Page> parsed, Page* page) {
+  if (parsed.ok()) *page = *std::move(parsed);
+  return parsed.status();
 }
 
 }  // namespace
@@ -101,8 +107,9 @@ absl::StatusOr<std::vector<ListedKey>> ListKeys(S3Client& client, const std::str
     if (!prefix.empty()) call.query.emplace_back("prefix", prefix);
     if (!next.empty()) call.query.emplace_back("continuation-token", next);
     if (max_keys != 0) call.query.emplace_back("max-keys", absl::StrCat(max_keys));
-    ASSIGN_OR_RETURN(const HttpAnswer answer, client.Send(call));
-    ASSIGN_OR_RETURN(ListPage page, ParseListPage(answer.body));
+    ListPage page;
+    call.check = [&](const HttpAnswer& answer) { return Assign(ParseListPage(answer.body), &page); };
+    RETURN_IF_ERROR(client.Send(call).status());
     keys.insert(keys.end(), std::make_move_iterator(page.keys.begin()), std::make_move_iterator(page.keys.end()));
     const bool last = page.next.empty() || (max_keys != 0 && keys.size() >= static_cast<size_t>(max_keys));
     if (last) return keys;
@@ -120,8 +127,9 @@ absl::StatusOr<std::vector<ListedUpload>> ListUploads(S3Client& client, const st
     if (!prefix.empty()) call.query.emplace_back("prefix", prefix);
     if (!next_key.empty()) call.query.emplace_back("key-marker", next_key);
     if (!next_id.empty()) call.query.emplace_back("upload-id-marker", next_id);
-    ASSIGN_OR_RETURN(const HttpAnswer answer, client.Send(call));
-    ASSIGN_OR_RETURN(UploadPage page, ParseUploadPage(answer.body));
+    UploadPage page;
+    call.check = [&](const HttpAnswer& answer) { return Assign(ParseUploadPage(answer.body), &page); };
+    RETURN_IF_ERROR(client.Send(call).status());
     for (ListedUpload& upload : page.uploads) {  // not every server heeds the prefix
       if (absl::string_view(upload.key).substr(0, prefix.size()) == prefix) uploads.push_back(std::move(upload));
     }

@@ -31,7 +31,7 @@ struct UploadPage {
   std::string next_key, next_id;  // markers; both empty = the last page
 };
 
-/// DataLoss, saying what is wrong, if the text is not what S3 promises to answer.
+/// Unavailable, saying what is wrong, if the text is not what S3 promises to answer.
 absl::StatusOr<ListPage> ParseListPage(absl::string_view xml);
 absl::StatusOr<UploadPage> ParseUploadPage(absl::string_view xml);
 /// "2010-11-10T20:48:33.000Z"

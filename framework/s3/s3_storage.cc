@@ -165,28 +165,45 @@ class S3Storage final : public Storage {
 
   absl::StatusOr<S3Version> Head(const std::string& name) {
     RETURN_IF_ERROR(CheckObjectName(name));
-    ASSIGN_OR_RETURN(const HttpAnswer answer, client_.Send({.method = "HEAD", .key = prefix_ + name}));
-    S3Version version{.etag = answer.Header("etag")};
-    if (absl::SimpleAtoi(answer.Header("content-length"), &version.size)) return version;
-    return absl::DataLossError(absl::StrCat(Path(name), ": the server did not say its size"));
+    S3Version version;
+    const auto check = [&](const HttpAnswer& answer) {
+      version.etag = answer.Header("etag");
+      const bool sized = absl::SimpleAtoi(answer.Header("content-length"), &version.size);
+      return sized ? absl::OkStatus() : absl::UnavailableError("the server did not say its size");
+    };
+    RETURN_IF_ERROR(client_.Send({.method = "HEAD", .key = prefix_ + name, .check = check}).status());
+    return version;
   }
 
   absl::Status ReadRange(const std::string& name, const std::string& etag, uint64_t offset, absl::Span<std::byte> out) {
     S3Call call{.method = "GET",
                 .key = prefix_ + name,
                 .headers = {{"range", absl::StrCat("bytes=", offset, "-", offset + out.size() - 1)}},
-                .into = out};
+                .into = out,
+                .check = [&](const HttpAnswer& answer) { return CheckRange(answer, etag, offset, out.size()); }};
     if (!etag.empty()) call.headers.emplace_back("if-match", etag);
     const absl::StatusOr<HttpAnswer> answer = client_.Send(call);
     if (absl::IsOutOfRange(answer.status())) {
       return absl::DataLossError(absl::StrCat(Path(name), ": ends before byte ", offset));
     }
-    if (!answer.ok()) return answer.status();
-    if (answer->bytes_into < out.size()) return TooShort(name, offset + answer->bytes_into, offset, out.size());
-    const std::string range = answer->Header("content-range");
-    if (answer->status == 206 && absl::StartsWith(range, absl::StrCat("bytes ", offset, "-"))) return absl::OkStatus();
-    if (answer->status == 200 && offset == 0) return absl::OkStatus();  // the whole object, and no more than asked for
-    return absl::DataLossError(absl::StrCat(Path(name), ": the server answered with other bytes than those asked for"));
+    if (answer.ok() && answer->bytes_into < out.size()) {
+      return TooShort(name, offset + answer->bytes_into, offset, out.size());
+    }
+    return answer.status();
+  }
+
+  /// Unavailable unless these are the bytes of the object from `offset` on, `bytes` of them or all that it has.
+  static absl::Status CheckRange(const HttpAnswer& answer, const std::string& etag, uint64_t offset, size_t bytes) {
+    const absl::Status other = absl::UnavailableError("the server answered with other bytes than those asked for");
+    const std::string tag = answer.Header("etag");
+    if (tag.empty() || (!etag.empty() && tag != etag)) return other;  // a page of something in between
+    const std::string range = answer.Header("content-range");
+    const uint64_t end = offset + answer.bytes_into;
+    const bool whole = answer.bytes_into == bytes;
+    if (answer.status == 200 && offset == 0) return absl::OkStatus();  // the whole object, and no more than asked for
+    if (answer.status != 206 || !absl::StartsWith(range, absl::StrCat("bytes ", offset, "-", end - 1, "/")))
+      return other;
+    return whole || absl::EndsWith(range, absl::StrCat("/", end)) ? absl::OkStatus() : other;
   }
 
   absl::Status MakeStagingArea() {
@@ -233,19 +250,6 @@ absl::StatusOr<std::unique_ptr<RandomAccessFile>> S3Storage::Open(const std::str
   return std::make_unique<OpenS3Object>(*this, name, std::move(version));
 }
 
-bool IsPrintable(absl::string_view text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return absl::ascii_isgraph(static_cast<unsigned char>(c)); });
-}
-
-absl::Status CheckCredentials(const S3Credentials& credentials) {
-  const bool there = !credentials.access_key_id.empty() && !credentials.secret_access_key.empty();
-  const bool fit = IsPrintable(credentials.access_key_id) && IsPrintable(credentials.session_token);
-  if (there && fit) return absl::OkStatus();
-  return absl::InvalidArgumentError(there ? "the S3 credentials have spaces or control characters in them"
-                                          : "the S3 credentials are empty");
-}
-
 // "/a/b/" -> "a/b"
 absl::StatusOr<std::string> CheckPrefix(absl::string_view prefix) {
   while (absl::ConsumePrefix(&prefix, "/")) {
@@ -276,7 +280,8 @@ absl::Status CheckLimits(const S3Options& options) {
     return bad(absl::StrCat("parts have ", least, " to ", kMaxPutBytes, " bytes, not ", options.part_bytes));
   }
   if (options.connections < 1 || options.connections > 256) return bad("there are 1 to 256 connections");
-  if (options.max_attempts < 1) return bad("there is at least one attempt");
+  if (options.retry_for < std::chrono::milliseconds(0)) return bad("it is tried for 0 ms or longer");
+  if (options.credentials == nullptr) return bad("there are no credentials");
   if (options.request_timeout < std::chrono::milliseconds(1)) return bad("a request has at least 1 ms");
   return absl::OkStatus();
 }
@@ -286,7 +291,6 @@ absl::Status CheckLimits(const S3Options& options) {
 absl::StatusOr<std::unique_ptr<Storage>> OpenS3Storage(const S3Options& options, const S3Shell& shell) {
   S3Options checked = options;
   ASSIGN_OR_RETURN(checked.prefix, CheckPrefix(options.prefix));
-  RETURN_IF_ERROR(CheckCredentials(options.credentials));
   RETURN_IF_ERROR(CheckLimits(options));
   ASSIGN_OR_RETURN(S3Address address, ResolveAddress(options));
   auto storage = std::make_unique<S3Storage>(checked, std::move(address), shell);

@@ -41,10 +41,7 @@ class Notice {
 }  // namespace
 
 PlaceSettings DataPlaces(const DataConfig& config) {
-  return {.s3_endpoint = config.s3_endpoint,
-          .s3_region = config.s3_region,
-          .request_timeout = kRequestTimeout,
-          .connections = kReadersAtOnce};
+  return {.s3 = config.s3, .request_timeout = kRequestTimeout, .connections = kReadersAtOnce};
 }
 
 ReadProgress ScanNotice() {

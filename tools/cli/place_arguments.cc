@@ -9,8 +9,9 @@
 namespace holdfast {
 
 void AddPlaceOptions(CLI::App& command, PlaceSettings& settings) {
-  command.add_option("--endpoint", settings.s3_endpoint, "of the S3 service, http://HOST[:PORT]; AWS if left out");
-  command.add_option("--region", settings.s3_region, "of the S3 service")->capture_default_str();
+  command.add_option("--endpoint", settings.s3.endpoint,
+                     "of the S3 service, http://HOST[:PORT]; AWS_ENDPOINT_URL or AWS if left out");
+  command.add_option("--region", settings.s3.region, "of the S3 service; AWS_REGION or us-east-1 if left out");
 }
 
 absl::StatusOr<std::unique_ptr<Places>> OpenPlaces(PlaceSettings settings) {

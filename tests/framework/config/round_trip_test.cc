@@ -113,8 +113,8 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     elastic.max_workers = elastic.workers;
     config.checkpoint.every = CheckpointEvery::kAuto;
     (seed % 2 == 0 ? config.checkpoint.every_steps : config.checkpoint.every_seconds) = 0;
-    config.checkpoint.s3_endpoint.insert(0, "https://");
-    config.data.s3_endpoint.insert(0, "https://");
+    config.checkpoint.s3.endpoint.insert(0, "https://");
+    config.data.s3.endpoint.insert(0, "https://");
     const std::string printed = PrintConfig(config);
     const absl::StatusOr<Config> again = ParseConfig(printed, "printed", {}, {.families = FamilyPresets()});
     ASSERT_TRUE(again.ok()) << again.status().message() << "\n" << printed;

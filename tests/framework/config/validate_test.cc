@@ -234,13 +234,15 @@ TEST(ValidateTest, DataPlaces) {
 
 TEST(ValidateTest, CheckpointRanges) {
   EXPECT_EQ(ErrorsOf(kGood, {"checkpoint.keep_last=0", "checkpoint.compression_level=20", "checkpoint.staging_mib=7",
-                             "checkpoint.threads=0", "checkpoint.max_gib=-1", "checkpoint.s3_region="}),
+                             "checkpoint.threads=0", "checkpoint.max_gib=-1", "checkpoint.s3_retry_seconds=-1",
+                             "checkpoint.s3_addressing=dns"}),
             "--set checkpoint.keep_last=0: must be between 1 and 1099511627776, got '0'\n"
             "--set checkpoint.compression_level=20: must be between 1 and 19, got '20'\n"
             "--set checkpoint.staging_mib=7: must be between 8 and 16777216, got '7'\n"
             "--set checkpoint.threads=0: must be between 1 and 4096, got '0'\n"
             "--set checkpoint.max_gib=-1: must be between 0 and 1e+09, got '-1'\n"
-            "--set checkpoint.s3_region=: must not be empty");
+            "--set checkpoint.s3_retry_seconds=-1: must be between 0 and 31622400, got '-1'\n"
+            "--set checkpoint.s3_addressing=dns: expected auto, path or host, got 'dns'");
 }
 
 TEST(ValidateTest, Batch) {

@@ -62,7 +62,8 @@ S3Options MotoServer::NewBucket() {
   S3Options options;
   options.bucket = "bucket-" + std::to_string(++buckets_);
   options.endpoint = "http://127.0.0.1:" + std::to_string(port_);
-  options.credentials = credentials_;
+  options.credentials = FixedS3Credentials(credentials_);
+  options.region = "us-east-1";
   options.staging_directory = process_->folder() + "/staging";
   options.part_bytes = 1u << 20;
   options.request_timeout = std::chrono::milliseconds(10'000);

@@ -49,10 +49,10 @@ class PlacesTest : public S3Bed {
   void SetUp() override {
     S3Bed::SetUp();
     if (IsSkipped()) return;
-    setenv("AWS_ACCESS_KEY_ID", options_.credentials.access_key_id.c_str(), 1);
-    setenv("AWS_SECRET_ACCESS_KEY", options_.credentials.secret_access_key.c_str(), 1);
+    setenv("AWS_ACCESS_KEY_ID", options_.credentials->Get()->access_key_id.c_str(), 1);
+    setenv("AWS_SECRET_ACCESS_KEY", options_.credentials->Get()->secret_access_key.c_str(), 1);
     root_ = "s3://" + options_.bucket + "/run";
-    settings_ = {.s3_endpoint = proxy_->url(), .staging_directory = testing::TempDir()};
+    settings_ = {.s3 = {.endpoint = proxy_->url(), .retry_seconds = 3}, .staging_directory = testing::TempDir()};
   }
   static std::string ReadAll(const RandomAccessFile& file) { return ReadWhole(file, 1 << 20).value_or(""); }
 
@@ -117,7 +117,7 @@ TEST_F(PlacesTest, AReadSurvivesWhatPassesAndNamesWhatDoesNot) {
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_TRUE(out == Pattern(50'000).substr(30'000, 2000));
   }
-  Fail({.kind = Fault::Kind::kReset}, 4);
+  Fail({.kind = Fault::Kind::kReset}, 1000);
   const absl::Status status = read(10'000);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(root_ + "/file at byte 10000"));

@@ -65,7 +65,6 @@ TEST_F(S3Faults, AnswersCutShort) {
 
 TEST_F(S3Faults, SilenceAndTrickles) {
   options_.request_timeout = std::chrono::milliseconds(500);
-  options_.max_attempts = 40;  // on a busy machine, honest answers may be that late, too
   Open();
   ASSERT_TRUE(storage_->Create("a", Pattern(1000)).ok());
   for (const Kind kind : {Kind::kHang, Kind::kTrickle}) {
@@ -77,14 +76,75 @@ TEST_F(S3Faults, SilenceAndTrickles) {
   }
 }
 
-TEST_F(S3Faults, GivesUpAfterTheAttemptsAllowed) {
-  Fail({Kind::kAnswer, ErrorAnswer(503, "SlowDown")}, 100);
+TEST_F(S3Faults, GivesUpAfterTheTimeAllowed) {
+  Fail({Kind::kAnswer, ErrorAnswer(503, "SlowDown")}, 1000);
   const size_t before = proxy_->log().size();
   const absl::Status status = storage_->Create("a", "x");
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("failed after 4 attempts: HTTP status 503, SlowDown: as told"));
-  EXPECT_EQ(proxy_->log().size() - before, 4u);
+  const size_t attempts = proxy_->log().size() - before;
+  EXPECT_THAT(
+      std::string(status.message()),
+      HasSubstr(absl::StrCat("failed in ", attempts, " attempts within 300 s: HTTP status 503, SlowDown: as told")));
+  const auto waited = std::accumulate(sleeps_.begin(), sleeps_.end(), std::chrono::milliseconds(0));
+  EXPECT_GE(waited, std::chrono::seconds(270));
+  EXPECT_LE(waited, std::chrono::seconds(300));
   ExpectNothing("a");
+}
+
+TEST_F(S3Faults, WithoutTimeThereIsOneAttempt) {
+  options_.retry_for = std::chrono::milliseconds(0);
+  Open();
+  Fail({Kind::kAnswer, ErrorAnswer(503, "SlowDown")});
+  EXPECT_EQ(storage_->Create("a", "x").code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(CountRequests("PUT"), 1u);
+}
+
+// An outage of four minutes, as object stores have them, is nothing that a run notices but by its log.
+TEST_F(S3Faults, OutagesOfMinutesPass) {
+  const auto begin = std::chrono::minutes(4);
+  proxy_->SetRule([&](const ProxiedRequest&) {
+    const std::lock_guard lock(mutex_);
+    const auto waited = std::accumulate(sleeps_.begin(), sleeps_.end(), std::chrono::milliseconds(0));
+    return waited < begin ? Fault{.kind = Kind::kReset} : Fault{};
+  });
+  testing::internal::CaptureStderr();
+  const absl::Status status = storage_->Create("a", "x");
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("run/a: PUT: "));
+}
+
+TEST_F(S3Faults, WhatIsNoAnswerOfS3IsTriedAgain) {
+  const std::string page = "<html><body>Welcome to nginx</body></html>";
+  ASSERT_TRUE(storage_->Create("a", "x").ok());
+  for (const int status : {302, 404, 500, 520, 530, 599}) {
+    const std::string answer =
+        absl::StrCat("HTTP/1.1 ", status, " x\r\nLocation: https://login.example/\r\nContent-Length: ", page.size(),
+                     "\r\n\r\n", page);
+    std::string out(1, '\0');
+    Fail({Kind::kAnswer, answer}, 3);
+    const absl::Status read = Read("a", &out);
+    EXPECT_TRUE(read.ok()) << status << ": " << read;
+    Fail({Kind::kAnswer, answer}, 1000);
+    const absl::Status down = Read("a", &out);
+    EXPECT_EQ(down.code(), absl::StatusCode::kUnavailable) << down;
+    EXPECT_THAT(std::string(down.message()),
+                HasSubstr(absl::StrCat("HTTP status ", status, ", not in the words of S3")));
+    Fail({}, 0);
+  }
+}
+
+TEST_F(S3Faults, AWrongClockIsCorrected) {
+  const std::string refusal = ErrorAnswer(403, "RequestTimeTooSkewed", "Date: Wed, 11 Nov 2026 10:00:00 GMT\r\n");
+  std::vector<std::string> times;
+  proxy_->SetRule([&](const ProxiedRequest& request) {
+    for (const auto& [name, value] : request.headers) {
+      if (name == "x-amz-date") times.push_back(value.substr(0, 13));  // to the hour and minute
+    }
+    return times.size() == 1 ? Fault{Kind::kAnswer, refusal} : Fault{};
+  });
+  storage_->Size("a").status().IgnoreError();  // the server behind the proxy may or may not like that date
+  ASSERT_GE(times.size(), 2u);
+  EXPECT_EQ(times[1], "20261111T1000");
 }
 
 TEST_F(S3Faults, WaitsAsLongAsTheServerAsks) {
@@ -105,10 +165,10 @@ TEST_F(S3Faults, RefusalsAreNotTriedAgain) {
   } cases[] = {{403, "AccessDenied", absl::StatusCode::kPermissionDenied},
                {401, "Unauthorized", absl::StatusCode::kPermissionDenied},
                {400, "ExpiredToken", absl::StatusCode::kPermissionDenied},
-               {404, "NoSuchBucket", absl::StatusCode::kNotFound},
+               {404, "NoSuchBucket", absl::StatusCode::kFailedPrecondition},
                {507, "XMinioStorageFull", absl::StatusCode::kResourceExhausted},
                {403, "QuotaExceeded", absl::StatusCode::kResourceExhausted},
-               {400, "EntityTooLarge", absl::StatusCode::kInvalidArgument}};
+               {400, "EntityTooLarge", absl::StatusCode::kFailedPrecondition}};
   for (const auto& [http, code, expected] : cases) {
     const size_t before = proxy_->log().size();
     Fail({Kind::kAnswer, ErrorAnswer(http, code, "x-amz-request-id: REQ1\r\n")}, 100);
@@ -126,7 +186,7 @@ TEST_F(S3Faults, RedirectsAreNotFollowed) {
   const std::string elsewhere = "Location: http://127.0.0.1:1/\r\nx-amz-bucket-region: eu-west-3\r\n";
   Fail({Kind::kAnswer, ErrorAnswer(301, "PermanentRedirect", elsewhere)}, 100);
   const absl::Status status = storage_->Size("a").status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("lies in region eu-west-3"));
 }
 
@@ -135,20 +195,29 @@ TEST_F(S3Faults, RedirectsAreNotFollowed) {
 TEST_F(S3Faults, ARangeMustBeWhatWasAskedFor) {
   ASSERT_TRUE(storage_->Create("a", "0123456789").ok());
   const auto read = [&](const std::string& answer) {
-    Fail({Kind::kAnswer, answer}, 100);
+    Fail({Kind::kAnswer, answer}, 1000);
     std::string out(4, '\0');
     return Read("a", &out, 2);
   };
-  const std::string ok = "HTTP/1.1 206 x\r\nContent-Range: bytes 2-5/10\r\nContent-Length: ";
+  const std::string tag = "HTTP/1.1 206 x\r\nETag: \"1\"\r\n",
+                    ok = tag + "Content-Range: bytes 2-5/10\r\nContent-Length: ";
   EXPECT_TRUE(read(ok + "4\r\n\r\n2345").ok());
+  // What S3 says of an object that ends too early.
   for (const std::string& answer :
-       {ok + "3\r\n\r\n234", ok + "5\r\n\r\n23456", ok + "0\r\n\r\n",
-        std::string("HTTP/1.1 206 x\r\nContent-Range: bytes 0-3/10\r\nContent-Length: 4\r\n\r\n0123"),
-        std::string("HTTP/1.1 206 x\r\nContent-Length: 4\r\n\r\n0123"),
-        std::string("HTTP/1.1 200 x\r\nContent-Length: 10\r\n\r\n0123456789"),
-        std::string("HTTP/1.1 200 x\r\nContent-Length: 4\r\n\r\n0123"), ErrorAnswer(416, "InvalidRange")}) {
+       {tag + "Content-Range: bytes 2-4/5\r\nContent-Length: 3\r\n\r\n234", ErrorAnswer(416, "InvalidRange")}) {
     const absl::Status status = read(answer);
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("run/a")) << answer;
+  }
+  for (const std::string& answer :
+       {ok + "3\r\n\r\n234", ok + "5\r\n\r\n23456", ok + "0\r\n\r\n",
+        tag + "Content-Range: bytes 0-3/10\r\nContent-Length: 4\r\n\r\n0123",
+        std::string("HTTP/1.1 206 x\r\nContent-Range: bytes 2-5/10\r\nContent-Length: 4\r\n\r\n2345"),
+        tag + "Content-Length: 4\r\n\r\n0123", std::string("HTTP/1.1 200 x\r\nContent-Length: 10\r\n\r\n0123456789"),
+        std::string("HTTP/1.1 200 x\r\nContent-Length: 4\r\n\r\n0123"),
+        std::string("HTTP/1.1 416 x\r\nContent-Length: 4\r\n\r\nnope")}) {
+    const absl::Status status = read(answer);
+    EXPECT_TRUE(absl::IsUnavailable(status) || absl::IsFailedPrecondition(status)) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("run/a")) << answer;
   }
 }
@@ -157,25 +226,25 @@ TEST_F(S3Faults, AnswersWithoutEndAreCutOff) {
   std::string headers = "HTTP/1.1 200 x\r\n";
   for (int i = 0; i < 3000; ++i) headers += "x-more-" + std::to_string(i) + ": yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n";
   Fail({Kind::kAnswer, headers + "Content-Length: 1\r\n\r\n"}, 100);
-  EXPECT_EQ(storage_->Size("a").status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(storage_->Size("a").status().code(), absl::StatusCode::kFailedPrecondition);
   Fail({Kind::kAnswer, "HTTP/1.1 200 x\r\nContent-Length: 20000000\r\n\r\n" + std::string(20'000'000, ' ')}, 100);
-  EXPECT_EQ(storage_->List("").status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(storage_->List("").status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(S3Faults, PromisesOfMoreThanFitsAnyMemory) {
   options_.request_timeout = std::chrono::milliseconds(500);
-  options_.max_attempts = 40;
   Open();
   for (const char* size : {"9000000000000000000", "99999999999999999999999999", "-5", "x"}) {
     Fail({Kind::kAnswer, std::string("HTTP/1.1 200 x\r\nContent-Length: ") + size + "\r\n\r\nxx"});
     const absl::StatusOr<std::vector<StoredObject>> listed = storage_->List("");
-    EXPECT_TRUE(listed.ok() || absl::IsDataLoss(listed.status()) || absl::IsUnavailable(listed.status())) << size;
+    EXPECT_TRUE(listed.ok() || absl::IsFailedPrecondition(listed.status()) || absl::IsUnavailable(listed.status()))
+        << size;
   }
 }
 
 TEST_F(S3Faults, ListingsThatAreNone) {
   const auto list = [&](const std::string& body) {
-    Fail({Kind::kAnswer, "HTTP/1.1 200 x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body}, 100);
+    Fail({Kind::kAnswer, "HTTP/1.1 200 x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body}, 1000);
     return storage_->List("").status();
   };
   const std::string head = "<ListBucketResult>", tail = "</ListBucketResult>";
@@ -188,7 +257,7 @@ TEST_F(S3Faults, ListingsThatAreNone) {
         head + "<IsTruncated>true</IsTruncated>" + tail,
         head + "<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>" + tail}) {
     const absl::Status status = list(body);
-    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << body << ": " << status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << body << ": " << status;
   }
 }
 
@@ -252,8 +321,6 @@ TEST_F(S3Faults, ServersWithoutConditionalWrites) {
 TEST_F(S3Faults, Storm) {
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
-  options_.max_attempts = 40;
-  Open();
   proxy_->SetRule([random = std::mt19937(seed)](const ProxiedRequest&) mutable {
     const std::vector<Fault> faults = {{Kind::kAnswer, ErrorAnswer(503, "SlowDown")},
                                        {Kind::kAnswerLate, ErrorAnswer(500, "InternalError")},

@@ -1,4 +1,4 @@
-// The pieces that need no server: XML, what answers mean, credentials, addresses, staging.
+// The pieces that need no server: XML, what answers mean, addresses, staging.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,8 +25,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 namespace fs = std::filesystem;
-
-std::string MessageOf(const absl::Status& status) { return std::string(status.message()); }
 
 // ---- XML
 
@@ -63,7 +61,6 @@ TEST(XmlScanner, RefusesEverythingElse) {
                                  std::string("<a>&#x;</a>"),
                                  std::string("<a>&#12a;</a>"),
                                  std::string("<!DOCTYPE a [<!ENTITY b \"c\">]><a>&b;</a>"),
-                                 std::string("<a><![CDATA[x]]></a>"),
                                  std::string("<a b=\"<\"></a>\"><"),
                                  std::string("<a <b></a>"),
                                  std::string("<a"),
@@ -71,7 +68,6 @@ TEST(XmlScanner, RefusesEverythingElse) {
                                  std::string("<></>"),
                                  std::string("<a><!-- </a>"),
                                  std::string("<?xml"),
-                                 "<" + std::string(200, 'a') + "/>",
                                  deep}) {
     EXPECT_EQ(Scan(xml).status().code(), absl::StatusCode::kInvalidArgument) << xml;
   }
@@ -92,21 +88,42 @@ TEST(XmlScanner, SurvivesDamage) {
 
 TEST(S3Answer, ErrorsAreForPeople) {
   const S3Error error =
-      ParseS3Error("<Error><Code>A</Code><Message>b\x1b[2J\n" + std::string(1000, 'x') + "</Message></Error>");
+      ParseS3Error("<Error><Code>A</Code><Message>b\x7f[2J\n" + std::string(1000, 'x') + "</Message></Error>");
   EXPECT_EQ(error.code, "A");
   EXPECT_EQ(error.message.size(), 300u);
-  EXPECT_THAT(error.message, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(error.message, Not(HasSubstr("\x7f")));
   EXPECT_EQ(ParseS3Error("<html>Bad Gateway").code, "");
 }
 
 TEST(S3Answer, WhatMayPass) {
-  for (const int status : {408, 429, 500, 502, 503, 504}) EXPECT_TRUE(MayPass(status, {})) << status;
+  for (const int status : {408, 425, 429, 500, 502, 503, 504, 520, 599}) EXPECT_TRUE(MayPass(status, {})) << status;
   for (const int status : {301, 400, 401, 403, 404, 409, 411, 412, 416, 501, 505, 507}) {
     EXPECT_FALSE(MayPass(status, {})) << status;
   }
   EXPECT_TRUE(MayPass(400, {"RequestTimeout", ""}));
   EXPECT_TRUE(MayPass(400, {"XAmzContentSHA256Mismatch", ""}));
   EXPECT_TRUE(MayPass(200, {"InternalError", ""}));
+  for (const int status : {302, 307, 404}) EXPECT_TRUE(MayPass(status, {}, /*speaks_s3=*/false)) << status;
+  for (const int status : {400, 403, 405}) EXPECT_FALSE(MayPass(status, {}, /*speaks_s3=*/false)) << status;
+}
+
+// Where readers see InvalidArgument or DataLoss, they take an object for damaged; `prune --damaged` deletes it.
+TEST(S3Answer, NoAnswerSaysThatAnObjectIsDamaged) {
+  const std::string page = "<html><body>Welcome to nginx</body></html>";
+  const auto error = [](const char* code) { return absl::StrCat("<Error><Code>", code, "</Code></Error>"); };
+  for (int status = 100; status < 700; ++status) {
+    if (status / 100 == 2) continue;
+    for (const std::string& body :
+         {std::string(), page, error("NoSuchKey"), error("NoSuchBucket"), error("Nonsense")}) {
+      HttpAnswer answer;
+      answer.status = status;
+      answer.body = body;
+      const absl::Status said = StatusOfAnswer(answer);
+      EXPECT_FALSE(said.ok() || absl::IsInvalidArgument(said) || absl::IsDataLoss(said)) << said;
+      const bool missing = body == error("NoSuchKey") || (status == 404 && (body.empty() || body == error("Nonsense")));
+      EXPECT_TRUE(missing || !absl::IsNotFound(said)) << body << ": " << said;
+    }
+  }
 }
 
 TEST(S3Answer, BackoffDoublesAndIsJittered) {
@@ -143,93 +160,8 @@ TEST(S3Listing, PagesOfUploads) {
   EXPECT_EQ(more.uploads[0].id, "u");
   EXPECT_EQ(more.next_key + more.next_id, "ku");
   EXPECT_EQ(page(upload + "<NextKeyMarker>k</NextKeyMarker>")->next_key, "");
-  EXPECT_EQ(page("<IsTruncated>true</IsTruncated>").status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(page("<Upload><Key>k</Key></Upload>").status().code(), absl::StatusCode::kDataLoss);
-}
-
-// ---- credentials
-
-class Environment {
- public:
-  explicit Environment(const std::map<std::string, std::string>& values) {
-    for (const char* name : {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE",
-                             "AWS_SHARED_CREDENTIALS_FILE", "HOME"}) {
-      const char* value = std::getenv(name);
-      if (value != nullptr) before_[name] = value;
-      unsetenv(name);
-      names_.push_back(name);
-    }
-    for (const auto& [name, value] : values) setenv(name.c_str(), value.c_str(), 1);
-  }
-  ~Environment() {
-    for (const std::string& name : names_) unsetenv(name.c_str());
-    for (const auto& [name, value] : before_) setenv(name.c_str(), value.c_str(), 1);
-  }
-
- private:
-  std::map<std::string, std::string> before_;
-  std::vector<std::string> names_;
-};
-
-class S3Folder : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "holdfast-s3-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    directory_ = name;
-  }
-  void TearDown() override { fs::remove_all(directory_); }
-  std::string directory_;
-};
-
-constexpr char kFile[] =
-    "# a comment\n[default]\naws_access_key_id = D1\naws_secret_access_key=D2=/+\n\n"
-    "[ other ]\r\nAWS_ACCESS_KEY_ID = O1\r\naws_secret_access_key = O2\r\naws_session_token = O3\r\nregion = x\r\n"
-    "[half]\naws_access_key_id = H1\n";
-
-TEST(S3Credentials, Profiles) {
-  EXPECT_EQ(ParseCredentialsFile(kFile, "default")->secret_access_key, "D2=/+");
-  const S3Credentials other = *ParseCredentialsFile(kFile, "other");
-  EXPECT_EQ(other.access_key_id + " " + other.secret_access_key + " " + other.session_token, "O1 O2 O3");
-  EXPECT_EQ(ParseCredentialsFile(kFile, "none").status().code(), absl::StatusCode::kNotFound);
-  const absl::Status half = ParseCredentialsFile(kFile, "half").status();
-  EXPECT_EQ(half.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(MessageOf(half), HasSubstr("aws_secret_access_key"));
-  EXPECT_THAT(MessageOf(half), Not(HasSubstr("H1")));
-}
-
-class CredentialsFile : public S3Folder {};
-
-TEST_F(CredentialsFile, EnvironmentThenFile) {
-  fs::create_directory(directory_ + "/.aws");
-  std::ofstream(directory_ + "/.aws/credentials") << kFile;
-  {
-    const Environment set({{"AWS_ACCESS_KEY_ID", "E1"}, {"AWS_SECRET_ACCESS_KEY", "E2"}, {"HOME", directory_}});
-    EXPECT_EQ(FindS3Credentials()->access_key_id, "E1");
-  }
-  {
-    const Environment set({{"HOME", directory_}});
-    EXPECT_EQ(FindS3Credentials()->access_key_id, "D1");
-  }
-  {
-    const Environment set(
-        {{"AWS_SHARED_CREDENTIALS_FILE", directory_ + "/.aws/credentials"}, {"AWS_PROFILE", "other"}});
-    EXPECT_EQ(FindS3Credentials()->access_key_id, "O1");
-  }
-  {
-    const Environment set({{"AWS_SECRET_ACCESS_KEY", "E2"}, {"HOME", directory_}});
-    const absl::Status half = FindS3Credentials().status();
-    EXPECT_EQ(half.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(MessageOf(half), HasSubstr("AWS_ACCESS_KEY_ID is not"));
-  }
-  {
-    const Environment set({{"HOME", directory_ + "/nowhere"}});
-    const absl::Status none = FindS3Credentials().status();
-    EXPECT_EQ(none.code(), absl::StatusCode::kNotFound);
-    EXPECT_THAT(MessageOf(none), HasSubstr(directory_ + "/nowhere/.aws/credentials"));
-  }
-  const Environment set({});
-  EXPECT_EQ(FindS3Credentials().status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(page("<IsTruncated>true</IsTruncated>").status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(page("<Upload><Key>k</Key></Upload>").status().code(), absl::StatusCode::kUnavailable);
 }
 
 // ---- addresses
@@ -240,7 +172,7 @@ S3Options Options(const std::string& bucket, const std::string& endpoint = "",
   options.bucket = bucket;
   options.endpoint = endpoint;
   options.region = region;
-  options.credentials = {"id", "secret", ""};
+  options.credentials = FixedS3Credentials({"id", "secret", ""});
   return options;
 }
 
@@ -258,6 +190,11 @@ TEST(S3Address, StylesOfAddressing) {
   EXPECT_EQ(ResolveAddress(Options("b", "https://minio.example:443"))->host, "minio.example");
   EXPECT_EQ(ResolveAddress(Options("b", "http://minio.example:80"))->host, "minio.example");
   EXPECT_EQ(ResolveAddress(Options("b", "http://[::1]:9000"))->host, "[::1]:9000");
+  S3Options by_host = Options("b", "https://storage.example:8443/"), by_path = Options("b");
+  by_host.by_host = true, by_path.by_host = false;
+  const S3Address host = *ResolveAddress(by_host), path = *ResolveAddress(by_path);
+  EXPECT_EQ(host.base + host.path + " " + host.host, "https://b.storage.example:8443 b.storage.example:8443");
+  EXPECT_EQ(path.base + path.path, "https://s3.eu-west-1.amazonaws.com/b");
 }
 
 TEST(S3Address, BadOptionsAreNamed) {
@@ -274,22 +211,29 @@ TEST(S3Address, BadOptionsAreNamed) {
     return OpenS3Storage(options).status().code();
   };
   constexpr auto kBad = absl::StatusCode::kInvalidArgument;
-  EXPECT_EQ(opens([](S3Options& o) { o.credentials = {}; }), kBad);
-  EXPECT_EQ(opens([](S3Options& o) { o.credentials.session_token = "a\r\nx-evil: 1"; }), kBad);
+  EXPECT_EQ(opens([](S3Options& o) { o.credentials = nullptr; }), kBad);
   EXPECT_EQ(opens([](S3Options& o) { o.prefix = "a/../b"; }), kBad);
   EXPECT_EQ(opens([](S3Options& o) { o.prefix = "a//b"; }), kBad);
   EXPECT_EQ(opens([](S3Options& o) { o.prefix = "a\nb"; }), kBad);
   EXPECT_EQ(opens([](S3Options& o) { o.connections = 0; }), kBad);
-  EXPECT_EQ(opens([](S3Options& o) { o.max_attempts = 0; }), kBad);
+  EXPECT_EQ(opens([](S3Options& o) { o.retry_for = std::chrono::milliseconds(-1); }), kBad);
   EXPECT_EQ(opens([](S3Options& o) { o.part_bytes = 0; }), kBad);
   EXPECT_EQ(opens([](S3Options& o) { o.endpoint = "", o.part_bytes = 1 << 20; }), kBad);
 }
 
 // ---- staging
 
-class Staging : public S3Folder {
+class Staging : public testing::Test {
  protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "holdfast-s3-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    directory_ = name;
+  }
+  void TearDown() override { fs::remove_all(directory_); }
   size_t Entries() { return static_cast<size_t>(std::distance(fs::directory_iterator(directory_), {})); }
+
+  std::string directory_;
 };
 
 TEST_F(Staging, MakesEmptyFilesOfItsOwn) {

@@ -29,8 +29,8 @@ class S3RunTest : public ::testing::Test {
   void SetUp() override {
     HOLDFAST_MOTO_OR_SKIP(moto);
     const S3Options bucket = moto->NewBucket();
-    setenv("AWS_ACCESS_KEY_ID", bucket.credentials.access_key_id.c_str(), 1);
-    setenv("AWS_SECRET_ACCESS_KEY", bucket.credentials.secret_access_key.c_str(), 1);
+    setenv("AWS_ACCESS_KEY_ID", bucket.credentials->Get()->access_key_id.c_str(), 1);
+    setenv("AWS_SECRET_ACCESS_KEY", bucket.credentials->Get()->secret_access_key.c_str(), 1);
     place_ = "s3://" + bucket.bucket + "/some/run";
     endpoint_ = bucket.endpoint;
     root_ = fs::path(::testing::TempDir()) / ("s3_run_test_" + std::to_string(getpid()));

@@ -17,9 +17,12 @@ class Tls : public testing::Test {
     if (server_ == nullptr) GTEST_SKIP() << "no TLS server to test with: run tools/test_peers.sh";
     options_.endpoint = "https://127.0.0.1:" + std::to_string(server_->WaitForNumber("port", ""));
     options_.bucket = "bucket";
-    options_.credentials = {"id", "secret", ""};
-    options_.max_attempts = 3;
+    options_.credentials = FixedS3Credentials({"id", "secret", ""});
+    options_.region = "us-east-1";
+    options_.retry_for = std::chrono::milliseconds(1);
+    shell_.elapsed = [this] { return std::chrono::milliseconds(sleeps_); };
     shell_.sleep = [this](std::chrono::milliseconds) { ++sleeps_; };
+    shell_.random = [] { return 0; };
   }
 
   std::unique_ptr<PeerProcess> server_;

@@ -168,8 +168,8 @@ TEST(DataFilesCommands, TakeFilesAndWhereTheServiceIs) {
   const auto verify = Parse<DataVerifyCommand>({"a.bin", "s3://b/c.bin", "--endpoint", "http://h:1", "--region", "r"});
   ASSERT_TRUE(verify.has_value());
   EXPECT_THAT(verify->paths, ElementsAre("a.bin", "s3://b/c.bin"));
-  EXPECT_EQ(verify->places.s3_endpoint, "http://h:1");
-  EXPECT_EQ(verify->places.s3_region, "r");
+  EXPECT_EQ(verify->places.s3.endpoint, "http://h:1");
+  EXPECT_EQ(verify->places.s3.region, "r");
   EXPECT_FALSE(Parse<DataIndexCommand>({}).has_value());
 }
 

@@ -4,8 +4,8 @@ budgets, over 20 seeds. CARBS is not in the Python registry and is not compared.
 
     python3 -m venv venv && venv/bin/pip install optuna scipy cmaes torch
     cmake --build --preset release --target search_ask
-    venv/bin/python tests/bench/search_vs_optuna.py build/release/tests/search_ask [--seeds 20] [--jobs 2]
-                    [--functions branin,...] [--searches bayes,...]
+    venv/bin/python tests/bench/search_vs_optuna.py build/release/tests/search_ask [--seeds 20] [--first-seed 0]
+                    [--jobs 2] [--functions branin,...] [--searches bayes,...]
 
 Regret: true value at the point whose measured value is lowest, minus the lowest there is. Samplers of Optuna have their
 default options; failures are told as TrialState.FAIL. A trial that the rest of the budget does not cover ends a search.
@@ -159,12 +159,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--functions", default=",".join(FUNCTIONS))
     parser.add_argument("--searches", default="bayes,random,optuna tpe,optuna gp")
     arguments = parser.parse_args()
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     jobs = [(arguments.program, name, search, seed) for name in arguments.functions.split(",")
-            for search in arguments.searches.split(",") for seed in range(arguments.seeds)]
+            for search in arguments.searches.split(",") for seed in seeds]
     found = {}
     with multiprocessing.Pool(arguments.jobs) as pool:
         for name, search, value, trials, seconds in pool.imap(regret, jobs):

@@ -36,6 +36,7 @@ TEST(PlaceWorkers, WhoIsThereStays) {
 }
 
 TEST(PlaceWorkers, AHostWithoutRoomIsLeft) {
+  EXPECT_THAT(PlaceWorkers({2, 2}, {{2, 0}, {2, 0}}, {3, 2}), ElementsAre(ElementsAre(2, 0), ElementsAre(1, 1)));
   EXPECT_THAT(PlaceWorkers({2, 1}, {{2, 0}, {0, 1}}, {0, 3}), ElementsAre(ElementsAre(0, 2), ElementsAre(0, 1)));
 }
 

@@ -118,8 +118,12 @@ class Model {
       if (excess > 1e-6) return kOutOfTheQuestion - excess;
     }
     const Prediction prediction = value_->At(at);
-    const double score = portable::Log(prediction.deviation) +
-                         LogExpectedImprovement((reference_ - prediction.mean) / prediction.deviation);
+    const double deviation = prediction.deviation, noise = value_->noise_deviation();
+    // Where the noise is larger than what is not known, another trial says little (Huang et al. 2006, "Global
+    // Optimization of Stochastic Black-Box Systems via Sequential Kriging Meta-Models", section 4.2).
+    const double news = 1 - noise / std::sqrt(deviation * deviation + noise * noise);
+    const double score = portable::Log(deviation) + portable::Log(std::max(news, 1e-12)) +
+                         LogExpectedImprovement((reference_ - prediction.mean) / deviation);
     return possible_.has_value() ? score + LogPossible(at) : score;
   }
 

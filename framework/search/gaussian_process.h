@@ -2,6 +2,7 @@
 // A Gaussian process over the unit cube: Matern 5/2 with a length per dimension (Rasmussen & Williams 2006, chapters 2
 // and 5), its values the most probable ones under log-normal priors, found by a fixed number of steps.
 
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -23,6 +24,8 @@ class GaussianProcess {
   GaussianProcess(std::vector<Coordinates> inputs, std::vector<double> values, std::vector<bool> different);
 
   Prediction At(const Coordinates& at) const;
+  /// Of a value that is measured, about what the process is there.
+  double noise_deviation() const { return std::sqrt(noise_); }
 
   /// As if the function had been measured there, with what is expected of it: it is certain from then on, and nothing
   /// else is different.

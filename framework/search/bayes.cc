@@ -30,7 +30,7 @@ constexpr size_t kClimbed = 8;                // candidates that are improved by
 constexpr int kRounds = 16;                   // of such changes
 constexpr double kNotDifferent = 1.01;        // ratio of costs
 constexpr double kOutOfTheQuestion = -1e100;  // below every score
-constexpr double kDear = 1.0 / 3;             // of the trials may cost whatever there is
+constexpr double kDear = 0.25;                // of the trials may cost whatever there is
 
 /// Values for a process: those above the median are compressed, as how bad a bad point is says little of where the best
 /// one is; then mean 0 and deviation 1. Order is kept.

@@ -1,7 +1,6 @@
 #pragma once
-// Whose checkpoints a storage holds (checkpoint/sharded/fence.h), in words that both people and this program read:
-// "process 4711 on node-3, run directory /runs/a". Whoever claims a fence names itself by FenceOwner, so that a command
-// that would disturb a run can see that it is alive.
+// Whose checkpoints a storage holds (checkpoint/sharded/fence.h), so that a command that would disturb a run can see
+// that it is alive.
 
 #include <string>
 
@@ -13,8 +12,8 @@ namespace holdfast {
 /// This process, for Fence::Claim; `what` it is doing: "holdfast ckpt prune".
 std::string FenceOwner(const std::string& what);
 
-/// FailedPrecondition, naming the owner, if the process that claimed `storage` last lives on this machine, or if it
-/// was on another one, where nobody can tell. OK if nobody claimed it.
+/// OK if nobody claimed `storage`, or the process that did last has ended, or is this one. FailedPrecondition, naming
+/// the owner, if it runs, or if that cannot be told from here: of another machine, container or boot.
 absl::Status CheckNotInUse(Storage& storage);
 
 }  // namespace holdfast

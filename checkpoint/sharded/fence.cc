@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <random>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -17,7 +18,7 @@
 namespace holdfast {
 namespace {
 
-constexpr char kPrefix[] = "fence-";
+constexpr char kPrefix[] = "fence-", kOwnerKey[] = "owner", kMarkKey[] = "mark";
 constexpr int kAttempts = 20;
 constexpr uint64_t kMaxEpoch = 9'999'999'999;  // ten digits, so that names sort as numbers
 constexpr uint64_t kMaxClaimBytes = 1 << 20;
@@ -42,13 +43,30 @@ absl::StatusOr<std::vector<uint64_t>> ListEpochs(Storage& storage) {
   return epochs;
 }
 
+std::string FieldOf(const std::string& claim, const char* key) {
+  const auto json = nlohmann::json::parse(claim, nullptr, /*allow_exceptions=*/false);
+  const bool has = json.is_object() && json.contains(key) && json[key].is_string();
+  return has ? json[key].get<std::string>() : "";
+}
+
 // For a message only: whatever cannot be read is not worth an error of its own.
 std::string OwnerOf(Storage& storage, uint64_t epoch) {
   const absl::StatusOr<std::string> text = ReadObject(storage, ClaimName(epoch), kMaxClaimBytes);
-  if (!text.ok()) return "somebody";
-  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("owner") || !json["owner"].is_string()) return "somebody";
-  return json["owner"].get<std::string>();
+  const std::string owner = text.ok() ? FieldOf(*text, kOwnerKey) : "";
+  return owner.empty() ? "somebody" : owner;
+}
+
+/// Whether the claim with that number is the one with that mark. No if there is none.
+absl::StatusOr<bool> HasMark(Storage& storage, uint64_t epoch, const std::string& mark) {
+  const absl::StatusOr<std::string> text = ReadObject(storage, ClaimName(epoch), kMaxClaimBytes);
+  if (absl::IsNotFound(text.status())) return false;
+  RETURN_IF_ERROR(text.status());
+  return FieldOf(*text, kMarkKey) == mark;
+}
+
+std::string NewMark() {
+  std::random_device random;
+  return absl::StrFormat("%08x%08x%08x%08x", random(), random(), random(), random());
 }
 
 absl::StatusOr<Branch> BranchOf(Storage& storage, uint64_t epoch) {
@@ -56,13 +74,14 @@ absl::StatusOr<Branch> BranchOf(Storage& storage, uint64_t epoch) {
   return BranchFromJson(nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false));
 }
 
-std::string ClaimText(const std::string& owner, uint64_t epoch, const Branch& branch) {
-  const nlohmann::json json{
-      {"format", "holdfast fence"}, {"epoch", epoch}, {"owner", owner}, {kBarriersKey, ToJson(branch)}};
+}  // namespace
+
+std::string Fence::ClaimText(const Identity& identity, uint64_t epoch, const Branch& branch) {
+  const nlohmann::json json{{"format", "holdfast fence"}, {"epoch", epoch},
+                            {kOwnerKey, identity.owner},  {kFenceProcessKey, identity.process},
+                            {kMarkKey, identity.mark},    {kBarriersKey, ToJson(branch)}};
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
-
-}  // namespace
 
 absl::StatusOr<bool> IsClaimed(Storage& storage) {
   ASSIGN_OR_RETURN(const std::vector<uint64_t> epochs, ListEpochs(storage));
@@ -80,7 +99,9 @@ absl::StatusOr<Branch> ReadBranch(Storage& storage) {
       absl::StrCat(storage.Describe(), ": other processes keep claiming it; stop all but one"));
 }
 
-absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std::string& owner, const Past& past) {
+absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std::string& owner, const Past& past,
+                                                    const ProcessId& process) {
+  Identity identity{.owner = owner, .process = ToText(process), .mark = NewMark()};
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     ASSIGN_OR_RETURN(const std::vector<uint64_t> before, ListEpochs(storage));
     const uint64_t least = past.generation / kGenerationsPerEpoch + 1;
@@ -89,12 +110,14 @@ absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std:
     ASSIGN_OR_RETURN(Branch branch, ReadBranch(storage));
     branch.GoBack(past.branch);
     CrashPoint(kCrashFenceBefore);
-    const absl::Status created = storage.Create(ClaimName(epoch), ClaimText(owner, epoch, branch));
+    const absl::Status created = storage.Create(ClaimName(epoch), ClaimText(identity, epoch, branch));
     if (absl::IsAlreadyExists(created)) continue;
     RETURN_IF_ERROR(created);
     CrashPoint(kCrashFenceAfter);
     // Somebody may have claimed a higher number and removed the one we then took anew: only the highest one counts.
     ASSIGN_OR_RETURN(const std::vector<uint64_t> now, ListEpochs(storage));
+    ASSIGN_OR_RETURN(const bool ours, HasMark(storage, epoch, identity.mark));
+    if (!ours) continue;
     if (now.empty() || now.back() != epoch) {
       RETURN_IF_ERROR(storage.Delete(ClaimName(epoch)));
       continue;
@@ -103,7 +126,7 @@ absl::StatusOr<std::unique_ptr<Fence>> Fence::Claim(Storage& storage, const std:
       if (old < epoch) RETURN_IF_ERROR(storage.Delete(ClaimName(old)));
     }
     // Not make_unique: a private constructor.
-    return std::unique_ptr<Fence>(new Fence(storage, owner, epoch, std::move(branch)));
+    return std::unique_ptr<Fence>(new Fence(storage, std::move(identity), epoch, std::move(branch)));
   }
   return absl::UnavailableError(
       absl::StrCat(storage.Describe(), ": other processes keep claiming it; stop all but one"));
@@ -116,7 +139,8 @@ absl::Status Fence::Check() {
                                                       OwnerOf(storage_, epochs.back()), " now (epoch ", epochs.back(),
                                                       ", ours is ", epoch_, "): no checkpoint may be written there"));
   }
-  if (!epochs.empty() && epochs.back() == epoch_) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const bool ours, HasMark(storage_, epoch_, identity_.mark));
+  if (ours) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat(storage_.Describe(), ": our claim ", ClaimName(epoch_), " has been removed"));
 }
@@ -126,7 +150,7 @@ absl::Status Fence::GoBack(const Branch& branch) {
   Branch after = branch_;
   after.GoBack(branch);
   if (after == branch_) return absl::OkStatus();
-  const std::string name = ClaimName(epoch_ + 1), text = ClaimText(owner_, epoch_ + 1, after);
+  const std::string name = ClaimName(epoch_ + 1), text = ClaimText(identity_, epoch_ + 1, after);
   absl::Status created = storage_.Create(name, text);
   if (absl::IsAlreadyExists(created)) {
     ASSIGN_OR_RETURN(const std::string there, ReadObject(storage_, name, kMaxClaimBytes));

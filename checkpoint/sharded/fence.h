@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "framework/base/branch.h"
+#include "framework/base/process_id.h"
 #include "framework/storage/storage.h"
 
 namespace holdfast {
@@ -21,9 +22,12 @@ namespace holdfast {
 /// Generations begin anew with every claim, at epoch * kGenerationsPerEpoch, so that none repeats in a storage,
 /// whichever run directory it was used by.
 inline constexpr uint64_t kGenerationsPerEpoch = 1'000'000;
+/// In a claim: the process that claims, as ToText has it.
+inline constexpr char kFenceProcessKey[] = "process";
 
 /// A writer's claim on a storage: an object "fence-0000000003.json" that was never there before. Who has the highest
-/// epoch owns the checkpoints; who finds a higher one than its own has been replaced, and must write no manifest.
+/// epoch owns the checkpoints; who finds a higher one than its own has been replaced, and must write no manifest. A
+/// random mark in it says whose it is: a number that has been removed may be taken again.
 /// Thread-safety: none.
 class Fence {
  public:
@@ -31,12 +35,12 @@ class Fence {
     uint64_t generation;  // the last one it has used
     Branch branch;
   };
-  /// `owner`, for messages: host, process, run directory. Removes older claims. Unavailable if others claim without
-  /// end.
-  static absl::StatusOr<std::unique_ptr<Fence>> Claim(Storage& storage, const std::string& owner,
-                                                      const Past& past = {});
-  /// OK while we own it; FailedPrecondition, naming the new owner, afterwards, and also if our claim has been removed:
-  /// then somebody else may have claimed any number.
+  /// `owner`, for messages: host, process, run directory; `process`, so that others can say whether it still runs.
+  /// Removes older claims. Unavailable if others claim without end.
+  static absl::StatusOr<std::unique_ptr<Fence>> Claim(Storage& storage, const std::string& owner, const Past& past = {},
+                                                      const ProcessId& process = ThisProcess());
+  /// OK while we own it; FailedPrecondition, naming the new owner, afterwards, and also if our claim has been removed,
+  /// whoever has the number that it had.
   absl::Status Check();
   /// Stores the barriers of `branch` as well, by claiming again. Does nothing if it has them.
   absl::Status GoBack(const Branch& branch);
@@ -45,10 +49,15 @@ class Fence {
   const Branch& branch() const { return branch_; }
 
  private:
-  Fence(Storage& storage, const std::string& owner, uint64_t epoch, Branch branch)
-      : storage_(storage), owner_(owner), epoch_(epoch), branch_(std::move(branch)) {}
+  struct Identity {  // what all claims of one owner say
+    std::string owner, process, mark;
+  };
+  Fence(Storage& storage, Identity identity, uint64_t epoch, Branch branch)
+      : storage_(storage), identity_(std::move(identity)), epoch_(epoch), branch_(std::move(branch)) {}
+  static std::string ClaimText(const Identity& identity, uint64_t epoch, const Branch& branch);
+
   Storage& storage_;
-  std::string owner_;
+  Identity identity_;
   uint64_t epoch_;
   Branch branch_;
 };

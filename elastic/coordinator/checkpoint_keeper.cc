@@ -1,13 +1,11 @@
 #include "elastic/coordinator/checkpoint_keeper.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "checkpoint/sharded/checkpoint_reader.h"
-#include "framework/base/host.h"
+#include "framework/base/process_id.h"
 #include "framework/base/status.h"
 #include "framework/config/decides.h"
 #include "framework/config/enums.h"
@@ -19,7 +17,7 @@ namespace {
 StoredFile ToStored(const SavedFile& file) { return {file.name, file.size, file.digest}; }
 
 std::string Owner(const RunDirectory& directory) {
-  return absl::StrCat("process ", getpid(), " on ", HostName(), ", run directory ", directory.root());
+  return absl::StrCat(Describe(ThisProcess()), ", run directory ", directory.root());
 }
 
 std::string ShardingText(const ParallelConfig& parallel) {

@@ -58,6 +58,7 @@ absl::StatusOr<HttpAnswer> S3Client::Send(const S3Call& call, int* attempts) {
                                             ? SendOnce(call, *payload_sha256, *credentials)
                                             : NotOfTheObject(credentials.status(), absl::StatusCode::kPermissionDenied);
     absl::Status status = answer.ok() ? StatusOfAnswer(*answer) : answer.status();
+    if (call.method == "HEAD" && absl::IsNotFound(status)) status = WhyNotFound(call, *payload_sha256, *credentials);
     if (status.ok() && call.check != nullptr) status = call.check(*answer);
     if (status.ok()) return answer;
     if (answer.ok() && absl::IsPermissionDenied(status) && renewals < kRenewals && Renew(*answer, *credentials)) {
@@ -77,6 +78,17 @@ absl::StatusOr<HttpAnswer> S3Client::Send(const S3Call& call, int* attempts) {
     if (tried > kLong) SayThatItTakesLong(what, status, options_.retry_for - tried);
     shell_.sleep(wait);
   }
+}
+
+absl::Status S3Client::WhyNotFound(const S3Call& head, const std::string& payload_sha256,
+                                   const S3Credentials& credentials) {
+  S3Call get = head;
+  get.method = "GET";
+  get.headers.emplace_back("range", "bytes=0-0");
+  ASSIGN_OR_RETURN(const HttpAnswer answer, SendOnce(get, payload_sha256, credentials));
+  const absl::Status status = StatusOfAnswer(answer);
+  return status.ok() || absl::IsOutOfRange(status) ? absl::UnavailableError("HTTP status 404 of what is there")
+                                                   : status;
 }
 
 bool S3Client::Renew(const HttpAnswer& refusal, const S3Credentials& used) {

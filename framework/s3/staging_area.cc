@@ -1,13 +1,13 @@
 #include "framework/s3/staging_area.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <random>
 #include <system_error>
@@ -16,13 +16,16 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "framework/base/files.h"
+#include "framework/base/process_id.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
 namespace {
 
-constexpr int kNameAttempts = 16;
-constexpr char kLockSuffix[] = ".lock";
+constexpr char kClaimSuffix[] = ".lock";
+constexpr size_t kMaxClaimBytes = 4096;
+constexpr std::chrono::hours kAbandonedAfter{24};
 constexpr size_t kTokenDigits = 16;
 
 std::string RandomToken() {
@@ -36,14 +39,9 @@ bool IsToken(absl::string_view text) {
 }
 
 // "s3-0123456789abcdef.lock"
-bool IsLockName(absl::string_view name) {
-  return absl::StartsWith(name, "s3-") && absl::EndsWith(name, kLockSuffix) &&
-         IsToken(name.substr(3, name.size() - 3 - std::min(name.size() - 3, sizeof kLockSuffix - 1)));
-}
-
-bool StillHasName(int fd) {
-  struct stat info;
-  return fstat(fd, &info) == 0 && info.st_nlink > 0;
+bool IsClaimName(absl::string_view name) {
+  return absl::StartsWith(name, "s3-") && absl::EndsWith(name, kClaimSuffix) &&
+         IsToken(name.substr(3, name.size() - 3 - std::min(name.size() - 3, sizeof kClaimSuffix - 1)));
 }
 
 void Remove(const std::string& path) {
@@ -51,14 +49,27 @@ void Remove(const std::string& path) {
   std::filesystem::remove_all(path, ignored);
 }
 
-void SweepOne(const std::string& lock_path) {
-  const int fd = open(lock_path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (fd < 0) return;  // just removed
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0 && StillHasName(fd)) {
-    Remove(lock_path.substr(0, lock_path.size() - (sizeof kLockSuffix - 1)));
-    unlink(lock_path.c_str());
+/// When something in it, or the claim, was last written.
+std::filesystem::file_time_type LastWritten(const std::string& claim, const std::string& folder) {
+  std::error_code ignored;
+  auto last = std::filesystem::last_write_time(claim, ignored);
+  for (std::filesystem::directory_iterator i(folder, ignored), end; !ignored && i != end; i.increment(ignored)) {
+    std::error_code gone;
+    const auto written = i->last_write_time(gone);
+    if (!gone) last = std::max(last, written);
   }
-  close(fd);
+  return last;
+}
+
+void SweepOne(const std::string& claim) {
+  const absl::StatusOr<std::string> text = ReadFile(claim, kMaxClaimBytes);
+  if (absl::IsNotFound(text.status())) return;  // just removed
+  const std::string folder = claim.substr(0, claim.size() - (sizeof kClaimSuffix - 1));
+  const Life life = LifeOf(ParseProcessId(text.ok() ? *text : ""));
+  const bool old = std::filesystem::file_time_type::clock::now() - LastWritten(claim, folder) > kAbandonedAfter;
+  if (life == Life::kAlive || (life == Life::kUnknown && !old)) return;
+  Remove(folder);
+  unlink(claim.c_str());
 }
 
 }  // namespace
@@ -67,33 +78,32 @@ absl::StatusOr<std::unique_ptr<StagingArea>> StagingArea::Create(const std::stri
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) return ErrnoToStatus(error.value(), directory);
-  for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
-    std::string path = absl::StrCat(directory, "/s3-", RandomToken());
-    const std::string lock_path = path + kLockSuffix;
-    const int fd = open(lock_path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 && errno == EEXIST) continue;
-    if (fd < 0) return ErrnoToStatus(errno, lock_path);
-    // A Sweep may have locked or removed it between these lines; then it is not ours.
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !StillHasName(fd)) {
-      close(fd);
-      continue;
-    }
-    if (mkdir(path.c_str(), 0700) == 0) return std::unique_ptr<StagingArea>(new StagingArea(std::move(path), fd));
-    const int reason = errno;
-    unlink(lock_path.c_str());
-    close(fd);
-    return ErrnoToStatus(reason, path);
-  }
-  return absl::UnavailableError(absl::StrCat(directory, ": no staging folder could be locked"));
+  std::unique_ptr<StagingArea> area(new StagingArea(absl::StrCat(directory, "/s3-", RandomToken())));
+  RETURN_IF_ERROR(area->Claim());
+  return area;
+}
+
+// Also where it has been removed: by who could not tell that we live, after a day in which we have written nothing.
+absl::Status StagingArea::Claim() const {
+  const std::string claim = path_ + kClaimSuffix;
+  const int fd = open(claim.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) return ErrnoToStatus(errno, claim);
+  const std::string text = ToText(ThisProcess()) + "\n";
+  const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const int reason = errno;
+  close(fd);
+  if (!written) return ErrnoToStatus(reason, claim);
+  if (mkdir(path_.c_str(), 0700) == 0 || errno == EEXIST) return absl::OkStatus();
+  return ErrnoToStatus(errno, path_);
 }
 
 StagingArea::~StagingArea() {
   Remove(path_);
-  unlink((path_ + kLockSuffix).c_str());
-  close(lock_);
+  unlink((path_ + kClaimSuffix).c_str());
 }
 
 absl::StatusOr<std::string> StagingArea::NewFile(absl::string_view label, uint64_t bytes) {
+  RETURN_IF_ERROR(Claim());
   RETURN_IF_ERROR(CheckRoom(path_, bytes));
   std::string path = absl::StrCat(path_, "/", RandomToken(), "-", label);
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -104,11 +114,11 @@ absl::StatusOr<std::string> StagingArea::NewFile(absl::string_view label, uint64
 
 absl::Status StagingArea::Sweep(const std::string& directory) {
   std::error_code error;
-  std::vector<std::string> locks;  // first the names, then the removals
+  std::vector<std::string> claims;  // first the names, then the removals
   for (std::filesystem::directory_iterator i(directory, error), end; !error && i != end; i.increment(error)) {
-    if (IsLockName(i->path().filename().string())) locks.push_back(i->path().string());
+    if (IsClaimName(i->path().filename().string())) claims.push_back(i->path().string());
   }
-  for (const std::string& lock : locks) SweepOne(lock);
+  for (const std::string& claim : claims) SweepOne(claim);
   if (!error || error == std::errc::no_such_file_or_directory) return absl::OkStatus();
   return ErrnoToStatus(error.value(), directory);
 }

@@ -1,8 +1,9 @@
 #pragma once
-// Where files are made before they go up: a folder of our own, "s3-XXXXXXXXXXXXXXXX", in the staging directory. As long
-// as we live, its lock file beside it ("s3-XXXXXXXXXXXXXXXX.lock") is locked by us; the kernel lets go of it however we
-// end. So anybody can tell folders that nobody needs any more. (The lock is not on the files themselves: HDF5 locks
-// those.)
+// Where files are made before they go up: a folder of our own, "s3-XXXXXXXXXXXXXXXX", in the staging directory, which
+// machines may share. Beside it "s3-XXXXXXXXXXXXXXXX.lock" says which process it is of, so that anybody can tell
+// folders that nobody needs any more: those of processes that have ended, and where that cannot be told (other
+// machines, containers), those in which nothing was written for a day. Locks of files would not do: not every network
+// file system has them.
 
 #include <cstdint>
 #include <memory>
@@ -25,14 +26,14 @@ class StagingArea {
   /// The path of a new, empty file. ResourceExhausted if the file system has no room for `bytes` more.
   absl::StatusOr<std::string> NewFile(absl::string_view label, uint64_t bytes);
 
-  /// Removes the areas in `directory` whose owners are gone.
+  /// Removes the areas in `directory` that nobody needs.
   static absl::Status Sweep(const std::string& directory);
 
  private:
-  StagingArea(std::string path, int lock) : path_(std::move(path)), lock_(lock) {}
+  explicit StagingArea(std::string path) : path_(std::move(path)) {}
+  absl::Status Claim() const;
 
   const std::string path_;  // of the folder
-  const int lock_;          // descriptor of the lock file
 };
 
 /// ResourceExhausted if the file system of `directory` has no room for `bytes` more.

@@ -16,7 +16,7 @@
 #include "checkpoint/admin/retention_plan.h"
 #include "checkpoint/sharded/fence.h"
 #include "checkpoint/sharded/stored_layout.h"
-#include "framework/base/host.h"
+#include "framework/base/process_id.h"
 #include "tests/checkpoint/sharded/flat_checkpoint.h"
 #include "tests/checkpoint/sharded/three_planes.h"
 #include "tests/framework/base/temporary_directory.h"
@@ -176,11 +176,20 @@ TEST_F(CheckpointAdminTest, WhoeverUsesThemIsNotDisturbed) {
   Storage& storage = *place_.storage;
   EXPECT_TRUE(CheckNotInUse(storage).ok()) << "nobody has claimed it";
   ASSERT_TRUE(Fence::Claim(storage, FenceOwner("a test")).ok());
-  EXPECT_TRUE(CheckNotInUse(storage).ok()) << "one that had our number before us";
-  ASSERT_TRUE(Fence::Claim(storage, absl::StrCat("process ", getppid(), " on ", HostName(), ", a test")).ok());
-  EXPECT_THAT(std::string(CheckNotInUse(storage).message()), HasSubstr("which is running"));
-  ASSERT_TRUE(Fence::Claim(storage, "process 1 on another-host, a test").ok());
-  EXPECT_THAT(std::string(CheckNotInUse(storage).message()), HasSubstr("cannot tell whether it still runs"));
+  EXPECT_TRUE(CheckNotInUse(storage).ok()) << "it is this process";
+  const auto claimed_by = [&](auto change) {
+    ProcessId process = ThisProcess();
+    change(process);
+    EXPECT_TRUE(Fence::Claim(storage, "process of a test", {}, process).ok());
+    return std::string(CheckNotInUse(storage).message());
+  };
+  EXPECT_EQ(claimed_by([](ProcessId& p) { ++p.started; }), "") << "one that had our number before us";
+  EXPECT_THAT(claimed_by([](ProcessId& p) { p.pid = getppid(), p.started = 0; }), HasSubstr("which is running"));
+  const std::string unknown = "was used last by process of a test; this machine cannot tell whether it still runs";
+  // A container with the name of its host; the machine before it was started anew; a claim of an earlier version.
+  EXPECT_THAT(claimed_by([](ProcessId& p) { p.numbers = "pid:[1]"; }), HasSubstr(unknown));
+  EXPECT_THAT(claimed_by([](ProcessId& p) { p.boot = "another"; }), HasSubstr(unknown));
+  EXPECT_THAT(claimed_by([](ProcessId& p) { p = ProcessId{}; }), HasSubstr(unknown));
 }
 
 }  // namespace

@@ -123,6 +123,15 @@ TEST_F(FenceTest, AClaimThatWasRemovedIsLost) {
   EXPECT_TRUE(absl::IsFailedPrecondition(fence->Check()));
 }
 
+TEST_F(FenceTest, AClaimOfAnotherWithOurNumberIsNotOurs) {
+  const auto fence = Claim("me");
+  ASSERT_TRUE(storage_->Delete("fence-0000000001.json").ok());  // by a person, say
+  const auto other = Claim("me");                               // in the same words
+  ASSERT_EQ(other->epoch(), fence->epoch());
+  EXPECT_TRUE(other->Check().ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(fence->Check()));
+}
+
 TEST_F(FenceTest, ManyAtOnceHaveOneOwner) {
   std::vector<std::unique_ptr<Fence>> fences(8);
   std::vector<std::thread> threads;

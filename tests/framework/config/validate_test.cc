@@ -242,7 +242,7 @@ TEST(ValidateTest, CheckpointRanges) {
             "--set checkpoint.threads=0: must be between 1 and 4096, got '0'\n"
             "--set checkpoint.max_gib=-1: must be between 0 and 1e+09, got '-1'\n"
             "--set checkpoint.s3_retry_seconds=-1: must be between 0 and 31622400, got '-1'\n"
-            "--set checkpoint.s3_addressing=dns: expected auto, path or host, got 'dns'");
+            "--set checkpoint.s3_addressing=dns: expected one of auto, path, host, got 'dns'");
 }
 
 TEST(ValidateTest, Batch) {

@@ -12,6 +12,7 @@
 #include <random>
 
 #include "framework/base/parallel.h"
+#include "framework/base/process_id.h"
 #include "framework/s3/s3_answer.h"
 #include "framework/s3/s3_client.h"
 #include "framework/s3/s3_listing.h"
@@ -267,6 +268,35 @@ TEST_F(Staging, SweepRemovesWhatTheDeadHaveLeft) {
   EXPECT_EQ(Entries(), 5u);
   EXPECT_TRUE(fs::exists(file));
   EXPECT_TRUE(StagingArea::Sweep(directory_ + "/none").ok());
+}
+
+// Of another machine, or of a container, nobody here can say whether its processes run.
+TEST_F(Staging, SweepLeavesWhatOthersMayNeedForADay) {
+  const absl::StatusOr<std::unique_ptr<StagingArea>> area = StagingArea::Create(directory_);
+  const std::string file = *(*area)->NewFile("x", 0), folder = fs::path(file).parent_path(), claim = folder + ".lock";
+  ProcessId other = ThisProcess();
+  other.boot = "another";
+  std::ofstream(claim) << ToText(other);
+  const auto age = [](const std::string& path, int hours) {
+    fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(hours));
+  };
+  ASSERT_TRUE(StagingArea::Sweep(directory_).ok());
+  EXPECT_TRUE(fs::exists(file));
+  age(claim, 25);
+  ASSERT_TRUE(StagingArea::Sweep(directory_).ok());
+  EXPECT_TRUE(fs::exists(file)) << "it was just written";
+  age(file, 25);
+  ASSERT_TRUE(StagingArea::Sweep(directory_).ok());
+  EXPECT_EQ(Entries(), 0u);
+  EXPECT_TRUE((*area)->NewFile("y", 0).ok()) << "its owner has not noticed";
+  EXPECT_EQ(Entries(), 2u);
+}
+
+TEST_F(Staging, SweepLeavesWhatItCannotRead) {
+  std::ofstream(directory_ + "/s3-0123456789abcdef.lock") << "";  // being written
+  std::ofstream(directory_ + "/s3-0123456789abcdee.lock") << "pid=x started=\nrubbish";
+  ASSERT_TRUE(StagingArea::Sweep(directory_).ok());
+  EXPECT_EQ(Entries(), 2u);
 }
 
 TEST_F(Staging, AreasAndSweepsAtOnce) {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/framework/s3/fault_proxy.h"
 #include "tests/framework/s3/moto_server.h"
 #include "tests/integration/command.h"
 
@@ -22,12 +23,14 @@ using integration::Command;
 using integration::CommandResult;
 using integration::RunHoldfast;
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace fs = std::filesystem;
 
 class S3RunTest : public ::testing::Test {
  protected:
   void SetUp() override {
     HOLDFAST_MOTO_OR_SKIP(moto);
+    moto_ = &*moto;
     const S3Options bucket = moto->NewBucket();
     setenv("AWS_ACCESS_KEY_ID", bucket.credentials->Get()->access_key_id.c_str(), 1);
     setenv("AWS_SECRET_ACCESS_KEY", bucket.credentials->Get()->secret_access_key.c_str(), 1);
@@ -88,6 +91,7 @@ class S3RunTest : public ::testing::Test {
 
   fs::path root_;
   std::string place_, endpoint_;
+  MotoServer* moto_ = nullptr;
 };
 
 TEST_F(S3RunTest, GoesOnFromTheBucketWithTheSameBits) {
@@ -151,6 +155,30 @@ TEST_F(S3RunTest, TokenFilesInTheBucketGiveTheBitsOfLocalOnes) {
   ASSERT_EQ(remote.exit_code, 0) << remote.output;
   const CommandResult compared = RunHoldfast({"compare", Path("local"), Path("remote")});
   EXPECT_EQ(compared.exit_code, 0) << compared.output;
+}
+
+// A gateway that answers for a server that is away says nothing of the checkpoints behind it.
+TEST_F(S3RunTest, PruningDamagedCheckpointsDeletesNoneThatCannotBeRead) {
+  std::vector<std::string> train = Train(1);
+  train.insert(train.end(), {"--set", "train.steps=10", "--set", "checkpoint.s3_retry_seconds=1"});
+  const CommandResult trained = RunHoldfast(train);
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  FaultProxy gateway(moto_->port());
+  const std::string page = "<html><body>error code: 520</body></html>";
+  for (const int status : {520, 302, 404, 200}) {
+    gateway.SetRule([&](const ProxiedRequest& request) {
+      if (request.target.find("manifest") == std::string::npos) return Fault{};
+      return Fault{Fault::Kind::kAnswer, absl::StrCat("HTTP/1.1 ", status, " x\r\nContent-Length: ", page.size(),
+                                                      "\r\n\r\n", request.method == "HEAD" ? "" : page)};
+    });
+    const CommandResult pruned =
+        RunHoldfast({"ckpt", "prune", Path("run"), "--damaged", "--take-over", "--endpoint", gateway.url()});
+    EXPECT_NE(pruned.exit_code, 0) << status << ": " << pruned.output;
+    EXPECT_THAT(pruned.output, Not(HasSubstr("  delete  "))) << status;
+  }
+  const CommandResult verify = Ckpt("verify", {place_});
+  EXPECT_EQ(verify.exit_code, 0) << verify.output;
+  EXPECT_THAT(Ckpt("list", {place_}).output, testing::ContainsRegex(" 10 .* valid\n.* 5 .* valid\n"));
 }
 
 TEST_F(S3RunTest, WrongCredentialsAreNamedBeforeAnythingIsDone) {

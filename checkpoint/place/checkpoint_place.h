@@ -30,7 +30,8 @@ enum class PlaceAccess {
 
 /// What the command line says besides the place itself.
 struct PlaceOptions {
-  std::string s3_endpoint{}, s3_region{};  // empty = as the config of the run says, else the environment, AWS, us-east-1
+  std::string s3_endpoint{},
+      s3_region{};  // empty = as the config of the run says, else the environment, AWS, us-east-1
   PlaceAccess access = PlaceAccess::kRead;
 };
 

@@ -66,7 +66,8 @@ size_t TakeHeader(char* data, size_t size, size_t count, void* context) {
   const size_t bytes = size * count;
   transfer.header_bytes += bytes;
   if (transfer.header_bytes > kMaxHeaderBytes) {
-    transfer.failure = absl::FailedPreconditionError(absl::StrCat("the answer has over ", kMaxHeaderBytes, " bytes of headers"));
+    transfer.failure =
+        absl::FailedPreconditionError(absl::StrCat("the answer has over ", kMaxHeaderBytes, " bytes of headers"));
     return 0;
   }
   const absl::string_view line = absl::StripAsciiWhitespace(absl::string_view(data, bytes));

@@ -23,7 +23,7 @@ struct HttpRequest {
   std::chrono::milliseconds timeout{60'000};
   std::string ca_file;  // empty = the system's certificates
   bool tls_only = false;
-  bool direct = false;  // whatever http_proxy says
+  bool direct = false;      // whatever http_proxy says
   bool secret_url = false;  // no message holds anything of it, nor of the answer
   /// Asked about once a second, may be empty; true ends the request (Unavailable).
   std::function<bool()> give_up = {};

@@ -147,7 +147,7 @@ absl::Status ObjectWriter::Complete(const Upload& upload, const std::string& com
                     .body = &body,
                     .check = &CompletionStatus};
   const absl::Status status = SendConditional(call, &conditional_complete_).status();
-  if (status.ok()) return status;
+  if (status.ok()) return absl::OkStatus();
   const bool unclear = absl::IsAlreadyExists(status) || absl::IsNotFound(status) || absl::IsAborted(status) ||
                        absl::IsUnavailable(status);
   if (!unclear) return Annotate(status, absl::StrCat("completing ", upload.key));

@@ -30,8 +30,8 @@ absl::Status ScanListing(absl::string_view xml, absl::string_view root, OnElemen
 
 template <typename Page>
 absl::Status Assign(absl::StatusOr<Page> parsed, Page* page) {
-  if (parsed.ok()) *page = *std::move(parsed);
-  return parsed.status();
+  ASSIGN_OR_RETURN(*page, std::move(parsed));
+  return absl::OkStatus();
 }
 
 }  // namespace

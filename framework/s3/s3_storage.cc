@@ -194,7 +194,7 @@ class S3Storage final : public Storage {
 
   /// Unavailable unless these are the bytes of the object from `offset` on, `bytes` of them or all that it has.
   static absl::Status CheckRange(const HttpAnswer& answer, const std::string& etag, uint64_t offset, size_t bytes) {
-    const absl::Status other = absl::UnavailableError("the server answered with other bytes than those asked for");
+    absl::Status other = absl::UnavailableError("the server answered with other bytes than those asked for");
     const std::string tag = answer.Header("etag");
     if (tag.empty() || (!etag.empty() && tag != etag)) return other;  // a page of something in between
     const std::string range = answer.Header("content-range");

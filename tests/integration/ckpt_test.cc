@@ -4,14 +4,15 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "framework/base/process_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/integration/command.h"
 
 namespace holdfast::integration {
@@ -29,12 +30,6 @@ void FlipBit(const fs::path& path, size_t at) {
   ASSERT_LT(at, bytes.size());
   bytes[at] = static_cast<char>(bytes[at] ^ 4);
   WriteAll(path, bytes);
-}
-
-std::string HostName() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 /// Saved models by family and seed ("llama-2"), made when they are needed; each test imports them into directories of
@@ -98,8 +93,12 @@ class CkptTest : public ::testing::Test {
     ASSERT_EQ(imported.exit_code, 0) << imported.output;
   }
   /// A claim on the checkpoints as the run that `owner` speaks of has left it.
-  void Claim(const std::string& to, const std::string& owner) {
-    WriteAll(Path(to) + "/fence-0000000041.json", R"({"format":"holdfast fence","epoch":41,"owner":")" + owner + "\"}");
+  void Claim(const std::string& to, const ProcessId& process) {
+    const nlohmann::json fence{{"format", "holdfast fence"},
+                               {"epoch", 41},
+                               {"owner", Describe(process) + ", run directory /runs/a"},
+                               {"process", ToText(process)}};
+    WriteAll(Path(to) + "/fence-0000000041.json", fence.dump());
   }
 
   static fs::path* shared_;
@@ -484,11 +483,12 @@ TEST_F(CkptTest, PruneLeavesTheCheckpointsOfALivingRunAlone) {
     more.insert(more.begin(), {"prune", Path("ck")});
     return Ckpt(more);
   };
-  Claim("ck", "process " + std::to_string(getpid()) + " on " + HostName() + ", run directory /runs/a");
+  ProcessId owner = ThisProcess();
+  Claim("ck", owner);
   const CommandResult alive = prune();
   EXPECT_EQ(alive.exit_code, 1);
   EXPECT_THAT(alive.output, HasSubstr("/runs/a, which is running"));
-  Claim("ck", "process 1 on another-host, run directory /runs/a");
+  Claim("ck", {.host = "another-host", .boot = "another", .numbers = owner.numbers, .pid = 1});
   const CommandResult elsewhere = prune();
   EXPECT_EQ(elsewhere.exit_code, 1);
   EXPECT_THAT(elsewhere.output, HasSubstr("--take-over"));
@@ -496,7 +496,8 @@ TEST_F(CkptTest, PruneLeavesTheCheckpointsOfALivingRunAlone) {
   EXPECT_EQ(ReadAll(Path("ck/fence-0000000041.json")).find("another-host") != std::string::npos, true);
   EXPECT_EQ(prune({"--take-over"}).exit_code, 0);
   EXPECT_FALSE(fs::exists(Path("ck/step-0000000005-g1")));
-  Claim("ck", "process 2147483646 on " + HostName() + ", run directory /runs/a");  // beyond any pid
+  owner.pid = 2147483646;  // beyond any
+  Claim("ck", owner);
   EXPECT_EQ(prune().exit_code, 0);
 }
 

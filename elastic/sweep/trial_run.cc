@@ -75,15 +75,20 @@ absl::Status TrialRun::Start(const WorkersByHost& workers) {
   wanted_ = workers;
   config_.elastic.workers = std::accumulate(workers.begin(), workers.end(), int64_t{0});  // the first world waits for
   RETURN_IF_ERROR(WriteFileAtomically(directory_.root() + ".yaml", PrintConfig(config_)));
-  std::error_code error;
-  fs::remove(directory_.coordinator_address(), error);
-  return StartCoordinator(options_.listen + ":0", /*new_workers=*/true);
+  return StartCoordinator();
 }
 
-absl::Status TrialRun::StartCoordinator(const std::string& listen, bool new_workers) {
+// Where its agents know it, or, if there are none yet, anywhere.
+absl::Status TrialRun::StartCoordinator() {
   ChildCommand command = CommandOf("coordinator", "coordinator");
-  command.argv.insert(command.argv.end(), {"--listen", listen, "--resume", "auto"});
-  if (new_workers) command.argv.emplace_back("--new-workers");
+  command.argv.insert(command.argv.end(), {"--resume", "auto", "--listen"});
+  if (address_.empty()) {
+    std::error_code error;
+    fs::remove(directory_.coordinator_address(), error);  // of one that was killed
+    command.argv.insert(command.argv.end(), {options_.listen + ":0", "--new-workers"});
+  } else {
+    command.argv.push_back(address_);
+  }
   ASSIGN_OR_RETURN(coordinator_, ChildProcess::Start(command));
   return absl::OkStatus();
 }
@@ -147,9 +152,7 @@ void TrialRun::TakeEnd(int wait_status) {
   if (WIFSIGNALED(wait_status) && !stopping_ && ++lost_coordinators_ < kMostLostCoordinators) {
     LogWarning("the coordinator of ", directory_.root(), " was killed by signal ", WTERMSIG(wait_status),
                " and is started again");
-    const bool listened = !address_.empty();
-    const absl::Status started =
-        StartCoordinator(listened ? address_ : options_.listen + ":0", /*new_workers=*/!listened);
+    const absl::Status started = StartCoordinator();
     if (started.ok()) return;
     end_ = End{EXIT_FAILURE, std::string(started.message())};
   } else if (WIFSIGNALED(wait_status)) {

@@ -68,7 +68,7 @@ class TrialRun {
     std::optional<Clock::time_point> leaves_since;
   };
 
-  absl::Status StartCoordinator(const std::string& listen, bool new_workers);
+  absl::Status StartCoordinator();
   absl::Status StartAgent(size_t host);
   void TellToLeave(Agent& agent) const;
   void OnAgentEnd(const Agent& agent);

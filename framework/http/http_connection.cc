@@ -207,13 +207,6 @@ absl::Status TransportStatus(CURLcode code, const char* detail) {
 
 }  // namespace
 
-std::string HttpAnswer::Header(absl::string_view name) const {
-  for (const auto& [key, value] : headers) {
-    if (key == name) return value;
-  }
-  return "";
-}
-
 absl::StatusOr<std::unique_ptr<HttpConnection>> HttpConnection::Create() {
   CURL* curl = curl_easy_init();
   if (curl == nullptr) return absl::ResourceExhaustedError("no memory for libcurl");

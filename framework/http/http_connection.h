@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "framework/http/body_source.h"
 #include "framework/http/fields.h"
+#include "framework/http/http_answer.h"
 
 namespace holdfast {
 
@@ -32,17 +33,6 @@ struct HttpRequest {
   std::optional<absl::Span<std::byte>> into;
   size_t max_answer_bytes = 16u << 20;
   bool discard_answer = false;  // but its status and headers
-};
-
-struct HttpAnswer {
-  int status = 0;
-  Fields headers;  // names in lower case
-  std::string body;
-  size_t bytes_into = 0;
-  std::optional<std::chrono::seconds> retry_after;
-
-  /// The value of a header; empty if there is none.
-  std::string Header(absl::string_view name) const;
 };
 
 /// Thread-safety: none.

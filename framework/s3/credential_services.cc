@@ -11,7 +11,7 @@
 #include "framework/base/status.h"
 #include "framework/http/http_connection.h"
 #include "framework/s3/s3_answer.h"
-#include "framework/s3/s3_listing.h"
+#include "framework/s3/s3_page.h"
 #include "framework/s3/sigv4.h"
 #include "framework/s3/xml_scanner.h"
 #include "nlohmann/json.hpp"

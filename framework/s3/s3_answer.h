@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "framework/http/http_connection.h"
+#include "framework/http/http_answer.h"
 
 namespace holdfast {
 

@@ -30,7 +30,7 @@ constexpr uint64_t kMaxPutBytes = 5ull << 30;
 constexpr uint64_t kMinAwsPartBytes = 5ull << 20;
 constexpr uint64_t kNoObjectIsLarger = 1ull << 60;
 constexpr size_t kMaxPrefixBytes = 400;  // a key has at most 1,024
-constexpr std::chrono::hours kAbandonedAfter{24};
+constexpr std::chrono::hours kUploadAbandonedAfter{24};
 
 class S3StagedFile final : public StagedFile {
  public:
@@ -142,7 +142,7 @@ class S3Storage final : public Storage {
     }
     ASSIGN_OR_RETURN(const std::vector<ListedUpload> uploads, ListUploads(client_, prefix_));
     for (const ListedUpload& upload : uploads) {
-      const bool abandoned = client_.shell().now() - upload.begun > kAbandonedAfter;
+      const bool abandoned = client_.shell().now() - upload.begun > kUploadAbandonedAfter;
       if (abandoned) RETURN_IF_ERROR(AbortUpload(client_, upload.key, upload.id));
     }
     return absl::OkStatus();

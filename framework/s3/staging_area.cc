@@ -25,7 +25,7 @@ namespace {
 
 constexpr char kClaimSuffix[] = ".lock";
 constexpr size_t kMaxClaimBytes = 4096;
-constexpr std::chrono::hours kAbandonedAfter{24};
+constexpr std::chrono::hours kStagingAbandonedAfter{24};
 constexpr size_t kTokenDigits = 16;
 
 std::string RandomToken() {
@@ -66,7 +66,7 @@ void SweepOne(const std::string& claim) {
   if (absl::IsNotFound(text.status())) return;  // just removed
   const std::string folder = claim.substr(0, claim.size() - (sizeof kClaimSuffix - 1));
   const Life life = LifeOf(ParseProcessId(text.ok() ? *text : ""));
-  const bool old = std::filesystem::file_time_type::clock::now() - LastWritten(claim, folder) > kAbandonedAfter;
+  const bool old = std::filesystem::file_time_type::clock::now() - LastWritten(claim, folder) > kStagingAbandonedAfter;
   if (life == Life::kAlive || (life == Life::kUnknown && !old)) return;
   Remove(folder);
   unlink(claim.c_str());

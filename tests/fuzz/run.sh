@@ -14,11 +14,11 @@ mkdir -p "$out"
 sources=(checkpoint/sharded/{codec,digest,manifest,manifest_format,manifest_parse,reshard_plan,shard_index,shard_ranges,verify_plan}.cc
   checkpoint/safetensors_{header,json}.cc
   framework/chat/{chat_template,conversation,tokenizer_settings}.cc framework/jinja/*.cc
-  framework/config/{config_table,field_text,printable,suggest,validate}.cc
-  framework/base/{file_descriptor,files,status}.cc framework/storage/random_access_file.cc
+  framework/config/*.cc framework/s3/{s3_answer,s3_credentials,s3_page,xml_scanner}.cc
+  framework/base/{file_descriptor,files,host,process_id,status}.cc framework/storage/random_access_file.cc
   framework/data/{added_tokens,bpe,bpe_spec,bpe_tokenizer,byte_level,document_reader,metaspace_tokenizer,nfc,regex,token_file,token_index,tokenizer,tokenizer_json}.cc
   models/families/*.cc models/*.cc framework/nn/*.cc framework/tensor/{memory_account,tensor}.cc)
-libraries=(absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash libzstd libpcre2-8 libutf8proc libxxhash)
+libraries=(absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash absl_time expat yaml-cpp libzstd libpcre2-8 libutf8proc libxxhash)
 flags=(-std=c++20 -O1 -g1 -march=x86-64-v3 -I. -fno-omit-frame-pointer -fno-sanitize-recover=all)
 read -ra found < <(pkg-config --cflags "${libraries[@]}")
 flags+=("${found[@]}")
@@ -85,6 +85,13 @@ printf '%s' '{% set ns = namespace(x=[]) %}{% for k, v in d.items() if v is not 
 printf '%s' '{"messages":[{"role":"system","content":[{"type":"text","text":"a"}]},{"role":"user","content":"b\u2581 é"},{"role":"assistant","content":null,"tool_calls":[{"id":"1","function":{"name":"f","arguments":{"x":1}}}]},{"role":"tool","content":"2"},{"role":"assistant","content":"c"}],"tools":[{"type":"function"}],"chat_template_kwargs":{"n":1.5}}' >"$out/seeds/messages.jsonl"
 printf '%s' '{"prompt":"a ","completion":"b"}' >"$out/seeds/texts.jsonl"
 
+listing='<Contents><Key>run/a&amp;b</Key><Size>1</Size></Contents><Upload><Key>k</Key><UploadId>u</UploadId><Initiated>2010-11-10T20:48:33Z</Initiated></Upload><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken><NextKeyMarker>k</NextKeyMarker>'
+printf '%s' "<?xml version=\"1.0\"?><ListBucketResult xmlns=\"x\">$listing</ListBucketResult>" >"$out/seeds/objects.xml"
+printf '%s' "<ListMultipartUploadsResult>$listing</ListMultipartUploadsResult>" >"$out/seeds/uploads.xml"
+printf '%s' '<Error><Code>NoSuchKey</Code><Message>a &#233; b</Message></Error>' >"$out/seeds/error.xml"
+printf '[default]\naws_access_key_id=a\naws_secret_access_key = b\n' >"$out/seeds/credentials.ini"
+printf 'pid=1 started=2 numbers=pid:[3] boot=b host=h\n' >"$out/seeds/process.ini"
+
 failed=0
 fuzz manifest_fuzz tests/golden/checkpoint_v*/step-*/manifest.json || failed=1
 fuzz shard_index_fuzz tests/golden/checkpoint_v*/step-*/*.index || failed=1
@@ -94,4 +101,6 @@ fuzz jinja_fuzz tests/framework/chat/golden/*/chat_template.jinja "$out"/seeds/*
 fuzz conversation_fuzz "$out"/seeds/*.jsonl || failed=1
 fuzz safetensors_fuzz "$out"/seeds/header || failed=1
 fuzz token_index_fuzz "$out"/seeds/index || failed=1
+fuzz s3_answer_fuzz "$out"/seeds/*.xml "$out"/seeds/*.ini || failed=1
+fuzz config_yaml_fuzz configs/*.yaml || failed=1
 exit "$failed"

@@ -47,7 +47,7 @@ TrialResult ResultOf(const PlannedTrial& trial) {
   return {.measured = true, .value = static_cast<double>(XOf(trial) % 17), .steps = trial.setup->steps(), .seconds = 1};
 }
 
-SweepConfig Config(int64_t trials) {
+SweepConfig SweepOf(int64_t trials) {
   SweepConfig config;
   config.parallel = 3;
   config.budget.trials = trials;
@@ -75,7 +75,7 @@ std::vector<int64_t> Points(const SweepPlan& plan) {
 }
 
 TEST(SweepPlan, DoesNotDependOnWhichResultIsKnownFirst) {
-  const SweepConfig config = Config(40);
+  const SweepConfig config = SweepOf(40);
   const Watching strategy;
   SweepPlan first(config, strategy, MakeSetup), last(config, strategy, MakeSetup);
   Finish(first, [](size_t) { return size_t{0}; });
@@ -92,7 +92,7 @@ TEST(SweepPlan, DoesNotDependOnWhichResultIsKnownFirst) {
 }
 
 TEST(SweepPlan, AsksWhenATrialEndsOnItsOwnClock) {
-  const SweepConfig config = Config(6);
+  const SweepConfig config = SweepOf(6);
   const Watching strategy;
   SweepPlan plan(config, strategy, MakeSetup);
   // Steps of x = 0, 1, 2: 10, 17, 11.
@@ -104,7 +104,7 @@ TEST(SweepPlan, AsksWhenATrialEndsOnItsOwnClock) {
 }
 
 TEST(SweepPlan, AtMostSoManyAreUnderWay) {
-  const SweepConfig config = Config(30);
+  const SweepConfig config = SweepOf(30);
   const Watching strategy;
   SweepPlan plan(config, strategy, MakeSetup);
   while (!plan.done()) {
@@ -121,7 +121,7 @@ TEST(SweepPlan, AtMostSoManyAreUnderWay) {
 
 TEST(SweepPlan, FlopsAndTokensAreNotOverspent) {
   const Watching strategy;
-  SweepConfig config = Config(0);
+  SweepConfig config = SweepOf(0);
   config.budget.flops = 200;
   SweepPlan flops(config, strategy, MakeSetup);
   Finish(flops, [](size_t) { return size_t{0}; });
@@ -137,7 +137,7 @@ TEST(SweepPlan, FlopsAndTokensAreNotOverspent) {
 }
 
 TEST(SweepPlan, AGridIsABudget) {
-  SweepConfig config = Config(0);
+  SweepConfig config = SweepOf(0);
   config.parallel = 1;
   config.space = {{.name = "x", .low = 1, .high = 4, .integer = true}};
   config.strategy.name = "grid";
@@ -152,7 +152,7 @@ TEST(SweepPlan, AGridIsABudget) {
 
 TEST(SweepPlan, SecondsAndMoneyEndItOnceTheyAreSpent) {
   const Watching strategy;
-  SweepConfig config = Config(0);
+  SweepConfig config = SweepOf(0);
   config.budget.seconds = 5;
   SweepPlan seconds(config, strategy, MakeSetup);
   Finish(seconds, [](size_t) { return size_t{0}; });
@@ -190,7 +190,7 @@ absl::StatusOr<TrialSetup> LengthOfOneCurve(const search::Point& point, int64_t)
 }
 
 TEST(SweepPlan, StepsThatAnEarlierTrialDoesAreNotPaidAgain) {
-  SweepConfig config = Config(0);
+  SweepConfig config = SweepOf(0);
   config.parallel = 1;
   config.budget.flops = 1000;
   const Listed strategy({100, 300, 300, 200});
@@ -217,7 +217,7 @@ absl::StatusOr<TrialSetup> LengthWithADecay(const search::Point& point, int64_t)
 }
 
 TEST(SweepPlan, ACurveThatManyLeaveIsPaidOnce) {
-  SweepConfig config = Config(0);
+  SweepConfig config = SweepOf(0);
   config.parallel = 1;
   config.budget.flops = 1000;
   const Listed strategy({100, 300, 200, 300});
@@ -229,7 +229,7 @@ TEST(SweepPlan, ACurveThatManyLeaveIsPaidOnce) {
 }
 
 TEST(SweepPlan, AConfigThatIsRefusedIsAFailedTrial) {
-  const SweepConfig config = Config(8);
+  const SweepConfig config = SweepOf(8);
   const Watching strategy;
   SweepPlan plan(config, strategy, [](const search::Point& point, int64_t rung) -> absl::StatusOr<TrialSetup> {
     if (std::get<int64_t>(point.at("x")) == 1) return absl::InvalidArgumentError("no such model");
@@ -244,7 +244,7 @@ TEST(SweepPlan, AConfigThatIsRefusedIsAFailedTrial) {
 }
 
 TEST(SweepPlan, EndsWhenNothingSucceeds) {
-  const SweepConfig config = Config(100);
+  const SweepConfig config = SweepOf(100);
   const Watching strategy;
   SweepPlan plan(config, strategy,
                  [](const search::Point&, int64_t) { return absl::InvalidArgumentError("no such model"); });
@@ -254,7 +254,7 @@ TEST(SweepPlan, EndsWhenNothingSucceeds) {
 }
 
 TEST(SweepPlan, ADivergedTrialCostsTheStepsThatItDid) {
-  SweepConfig config = Config(3);
+  SweepConfig config = SweepOf(3);
   config.parallel = 1;
   const Watching strategy;
   SweepPlan plan(config, strategy, MakeSetup);
@@ -264,7 +264,7 @@ TEST(SweepPlan, ADivergedTrialCostsTheStepsThatItDid) {
 }
 
 TEST(SweepPlan, TheBestIsOfTheHighestRungAndOfTheGoal) {
-  SweepConfig config = Config(4);
+  SweepConfig config = SweepOf(4);
   config.parallel = 1;
   config.maximize = true;
   const Watching strategy;

@@ -33,7 +33,8 @@ class Environment {
   explicit Environment(std::map<std::string, std::string> values) {
     for (char** variable = environ; *variable != nullptr; ++variable) {
       const std::string text = *variable, name = text.substr(0, text.find('='));
-      if (absl::StartsWith(name, "AWS_") || name == "HOME") before_[name] = text.substr(name.size() + 1);
+      const bool of_proxies = absl::EndsWithIgnoreCase(name, "_proxy");
+      if (absl::StartsWith(name, "AWS_") || name == "HOME" || of_proxies) before_[name] = text.substr(name.size() + 1);
     }
     values.emplace("AWS_EC2_METADATA_DISABLED", "true");
     for (const auto& [name, value] : before_) unsetenv(name.c_str());

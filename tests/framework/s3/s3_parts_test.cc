@@ -145,6 +145,8 @@ TEST(S3Listing, Times) {
   const auto seconds = [](absl::string_view text) { return std::chrono::system_clock::to_time_t(*ParseIsoTime(text)); };
   EXPECT_EQ(seconds("1970-01-02T00:00:01.000Z"), 86'401);
   EXPECT_EQ(seconds("2010-11-10T20:48:33Z"), 1'289'422'113);
+  EXPECT_EQ(seconds("9999-12-31T23:59:59Z"), 7'258'118'400) << "never, to some; beyond what the clock can count";
+  EXPECT_EQ(seconds("0001-01-01T00:00:00Z"), 0);
   for (const absl::string_view text : {"", "yesterday", "2010-11-10"}) EXPECT_FALSE(ParseIsoTime(text)) << text;
 }
 

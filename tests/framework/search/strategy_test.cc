@@ -288,6 +288,25 @@ TEST(Bayes, DoesNotStayWhereNothingMoreCanBeLearned) {
   }
 }
 
+// Fifty noisy trials lie close together where it is best, 16 anywhere.
+TEST(Bayes, LooksWhereAnotherTrialSaysSomething) {
+  const SearchSpace space = SearchSpace::Create({{.name = "x", .low = 0, .high = 1}}).value();
+  int elsewhere = 0;
+  for (uint64_t seed = 1; seed <= 16; ++seed) {
+    std::mt19937_64 random(seed);
+    const auto uniform = [&] { return static_cast<double>(random() >> 11) / 9007199254740992.0; };
+    std::vector<Observation> history;
+    for (int i = 0; i < 66; ++i) {
+      const double x = i < 50 ? 0.48 + 0.04 * uniform() : uniform();
+      history.push_back({.trial = i, .point = {{"x", x}}, .outcome = TrialOutcome::kMeasured, .cost = 1});
+      history.back().value = 2 * (x - 0.5) * (x - 0.5) + 0.05 * std::sqrt(12.0) * (uniform() - 0.5);
+    }
+    const double next = Number(Must(space, Named("bayes", seed))->Next(history)->point, "x");
+    elsewhere += std::abs(next - 0.5) > 0.06 ? 1 : 0;
+  }
+  EXPECT_GE(elsewhere, 12) << "of 16";
+}
+
 TEST(Bayes, LearnsWhereTrialsFail) {
   int failed = 0;
   for (const uint64_t seed : {1, 2, 3, 4}) {

@@ -1,0 +1,95 @@
+// Proves what a trial's processes are told when one of them is killed, with scripts in place of the binary.
+
+#include "elastic/sweep/trial_run.h"
+
+#include <sys/wait.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+constexpr auto kDeadline = std::chrono::seconds(60);
+
+class TrialRunTest : public ::testing::Test {
+ protected:
+  void SetUp() override { fs::create_directories(directory_ / "runs/a"); }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  /// What stands for `holdfast`: `coordinator` is run as one, and agents write their arguments down.
+  std::string Binary(const std::string& coordinator) const {
+    const fs::path script = directory_ / "holdfast.sh";
+    std::ofstream(script) << "#!/bin/bash\ncd " << directory_.string()
+                          << "\nif [ $1 = agent ]; then echo \"$@\" >agent."
+                          << "new; mv agent.new agent; sleep 60; fi\naddress=runs/a/coordinator.address\n"
+                          << coordinator;
+    fs::permissions(script, fs::perms::owner_all);
+    return script;
+  }
+
+  std::string WaitForAgent(TrialRun& run) const {
+    for (const auto begin = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - begin < kDeadline;) {
+      run.Tick();
+      if (fs::exists(directory_ / "agent")) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    std::stringstream text;
+    text << std::ifstream(directory_ / "agent").rdbuf();
+    return text.str();
+  }
+
+  const fs::path directory_ = fs::path(::testing::TempDir()) / ("trial_run_test_" + std::to_string(getpid()));
+  HostHealth health_{1};
+};
+
+TEST_F(TrialRunTest, AgentsAreNotSentToACoordinatorThatWasKilledBeforeItWasHeardOf) {
+  const std::string binary = Binary(
+      "if [ ! -e first ]; then touch first; echo 127.0.0.1:11 >$address; kill -9 $$; fi\n"
+      "sleep 0.3; echo 127.0.0.1:22 >$address; sleep 60\n");
+  TrialRun run(Config(), RunDirectory((directory_ / "runs/a").string()),
+               {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_});
+  ASSERT_TRUE(run.Start({1}).ok());
+  siginfo_t dead{};
+  ASSERT_EQ(waitid(P_ALL, 0, &dead, WEXITED | WNOWAIT), 0);
+  EXPECT_THAT(WaitForAgent(run), HasSubstr("--coordinator 127.0.0.1:22 "));
+}
+
+TEST_F(TrialRunTest, ACoordinatorThatIsKilledComesBackWhereItsAgentsKnowIt) {
+  const std::string binary = Binary(
+      "echo \"$@\" >>coordinators\n"
+      "echo 127.0.0.1:11 >$address.new; mv $address.new $address\n"
+      "while [ ! -e agent ]; do sleep 0.01; done\n"
+      "if [ ! -e first ]; then touch first; kill -9 $$; fi\n"
+      "sleep 60\n");
+  TrialRun run(Config(), RunDirectory((directory_ / "runs/a").string()),
+               {.binary = binary, .listen = "127.0.0.1", .hosts = {{.name = "w"}}, .health = &health_});
+  ASSERT_TRUE(run.Start({1}).ok());
+  WaitForAgent(run);
+  siginfo_t dead{};
+  ASSERT_EQ(waitid(P_ALL, 0, &dead, WEXITED | WNOWAIT), 0);
+  std::stringstream said;
+  const auto begin = std::chrono::steady_clock::now();
+  while (said.str().find("--listen 127.0.0.1:11\n") == std::string::npos &&
+         std::chrono::steady_clock::now() - begin < kDeadline) {
+    run.Tick();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    said.str("");
+    said << std::ifstream(directory_ / "coordinators").rdbuf();
+  }
+  EXPECT_THAT(said.str(), HasSubstr("--listen 127.0.0.1:0 --new-workers\n"));
+  EXPECT_THAT(said.str(), HasSubstr("--listen 127.0.0.1:11\n"));
+}
+
+}  // namespace
+}  // namespace holdfast

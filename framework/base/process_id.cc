@@ -75,7 +75,7 @@ std::string ToText(const ProcessId& process) {
 ProcessId ParseProcessId(absl::string_view text) {
   ProcessId process;
   bool good = true;
-  for (const absl::string_view word : absl::StrSplit(absl::StripAsciiWhitespace(text), ' ', absl::SkipEmpty())) {
+  for (const absl::string_view word : absl::StrSplit(text, absl::ByAnyChar(" \t\r\n\v\f"), absl::SkipEmpty())) {
     const auto [key, value] =
         std::pair<absl::string_view, absl::string_view>(absl::StrSplit(word, absl::MaxSplits('=', 1)));
     if (key == "pid") good = absl::SimpleAtoi(value, &process.pid) && good;

@@ -16,6 +16,7 @@ TEST(ProcessId, IsReadAsItWasWritten) {
   EXPECT_GT(here.started, 0);
   EXPECT_FALSE(here.boot.empty() || here.numbers.empty() || here.host.empty());
   EXPECT_EQ(ParseProcessId(ToText(here)), here);
+  EXPECT_EQ(ParseProcessId("host=a\nboot=b").host, "a") << "on one line again";
   for (const char* text : {"", "\n", "nonsense", "pid=", "pid=x boot=a", "=", "pid=1 started=99999999999999999999"}) {
     EXPECT_EQ(ParseProcessId(text), ProcessId{}) << text;
   }

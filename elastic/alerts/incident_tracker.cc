@@ -78,7 +78,8 @@ void IncidentTracker::On(const event::Recovered&) {
     if (incident.stage == Stage::kAdmitted) back.push_back(name);
   }
   for (const std::string& name : back) End(name, "it has rejoined");
-  for (const char* incident : {"progress", "state", "bits", "size", "disk"}) End(incident, "the run has resumed");
+  for (const char* incident : {"coordinator", "progress", "state", "bits", "size", "disk"})
+    End(incident, "the run has resumed");
 }
 
 void IncidentTracker::On(const event::NoProgress& e) {
@@ -89,6 +90,10 @@ void IncidentTracker::On(const event::TooFewWorkers& e) {
   Begin("size", Alert::Severity::kError, "", absl::StrCat("training is suspended after step ", e.step, ": ", e.detail));
 }
 
+void IncidentTracker::On(const event::CoordinatorChanged& e) {
+  Begin("coordinator", Alert::Severity::kWarning, "",
+        absl::StrCat("another coordinator leads: ", e.cause, "; workers come back to it"));
+}
 void IncidentTracker::On(const event::Paused& e) {
   Begin("disk", Alert::Severity::kError, "", absl::StrCat("paused: ", e.cause));
 }

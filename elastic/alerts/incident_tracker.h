@@ -64,6 +64,7 @@ class IncidentTracker {
   void On(const event::Recovered& e);
   void On(const event::NoProgress& e);
   void On(const event::TooFewWorkers& e);
+  void On(const event::CoordinatorChanged& e);
   void On(const event::Paused& e);
   void On(const event::Resumed& e);
   void On(const event::LinkCut& e);

@@ -381,6 +381,13 @@ struct RunStarted {
   }
 };
 
+/// One that stood by leads the run on.
+struct CoordinatorChanged {
+  static constexpr const char* kName = "coordinator_changed";
+  std::string cause;  // who led before, and what became of it
+  static void Fields(auto& e, auto& field) { field("cause", e.cause); }
+};
+
 /// Something cannot be written now, a full disk say.
 struct Paused {
   static constexpr const char* kName = "paused";
@@ -457,8 +464,9 @@ using RunEvent =
                  event::StepSlowResolved, event::LinkCut, event::LinkBack, event::LinkSlow, event::StateMissing,
                  event::StateLost, event::CheckpointSaved, event::CheckpointFailed, event::CheckpointRejected,
                  event::CheckpointWarning, event::CheckpointInterval, event::DataChanged, event::Rewind,
-                 event::RunStarted, event::Paused, event::Resumed, event::Validation, event::EarlyStop,
-                 event::StopRequested, event::AlertFailed, event::RunFinished, event::RunStopped, event::RunFailed>;
+                 event::RunStarted, event::CoordinatorChanged, event::Paused, event::Resumed, event::Validation,
+                 event::EarlyStop, event::StopRequested, event::AlertFailed, event::RunFinished, event::RunStopped,
+                 event::RunFailed>;
 
 /// "worker_lost"
 const char* EventName(const RunEvent& event);

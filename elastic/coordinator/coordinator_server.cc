@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(cons
     const std::lock_guard lock(server->starting_);
     ASSIGN_OR_RETURN(server->server_, ControlServer::Start(options, server.get()));
   }
-  server->noted_address_ = server->address() + "\n";
+  server->noted_address_ = server->server_->reached_at() + "\n";
   RETURN_IF_ERROR(WriteFileAtomically(directory.coordinator_address(), server->noted_address_));
   return server;
 }

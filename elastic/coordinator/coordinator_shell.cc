@@ -181,9 +181,17 @@ void CoordinatorShell::Feed(const CoordinatorEvent& event) {
   }
 }
 
+void CoordinatorShell::MakeWay(int signal) {
+  inbox_.Post([this, signal] {
+    const std::lock_guard lock(mutex_);
+    if (outcome_.has_value()) return;
+    Leave(128 + signal, absl::StrCat("stopped by signal ", signal, "; a coordinator that stands by leads the run on"));
+  });
+}
+
 // Whoever comes only now, an agent that was just starting say, has to hear it as well.
 void CoordinatorShell::SayThatItIsOver(const CoordinatorEvent& event) {
-  if (!std::holds_alternative<MessageEvent>(event) || actions_.replaced()) return;
+  if (!std::holds_alternative<MessageEvent>(event) || outcome_->goes_on) return;
   for (const CoordinatorAction& action : coordinator_.OnEvent(Now(), event)) {
     if (const auto* send = std::get_if<SendAction>(&action)) port_.Send(send->to, send->message);
   }
@@ -196,7 +204,7 @@ void CoordinatorShell::TakeIn(const CoordinatorEvent& event) {
 
 void CoordinatorShell::CarryOut() {
   const absl::Status status = actions_.CarryOut();
-  if (actions_.replaced()) return Leave(std::string(status.message()));
+  if (actions_.replaced()) return Leave(1, std::string(status.message()));
   if (absl::IsResourceExhausted(status) || absl::IsUnavailable(status)) return Pause(status);
   if (!status.ok()) return GiveUp(absl::StrCat("the run cannot continue: ", std::string(status.message())));
   // Only now is it known to be the run's.
@@ -236,14 +244,14 @@ void CoordinatorShell::PutOff(const CoordinatorEvent& event) {
 void CoordinatorShell::GiveUp(const std::string& reason) {
   actions_.Clear();  // nobody hears of the rest
   paused_since_.reset();
-  if (const absl::Status ours = actions_.Look(); actions_.replaced()) return Leave(std::string(ours.message()));
+  if (const absl::Status ours = actions_.Look(); actions_.replaced()) return Leave(1, std::string(ours.message()));
   for (const CoordinatorAction& action : coordinator_.OnEvent(Now(), GiveUpEvent{reason})) Do(action).IgnoreError();
 }
 
 // Nothing is said to workers, who hold what the other coordinator counts on.
-void CoordinatorShell::Leave(const std::string& reason) {
+void CoordinatorShell::Leave(int exit_code, const std::string& reason) {
   paused_since_.reset();
-  End(1, reason);
+  End(exit_code, reason, /*goes_on=*/true);
   port_.Leave();
 }
 
@@ -280,9 +288,12 @@ void CoordinatorShell::Say(const RunEvent& event) {
   for (RunObserver* observer : observers_) observer->OnEvent(event);
 }
 
-void CoordinatorShell::End(int exit_code, const std::string& reason) {
-  outcome_ = Outcome{
-      .exit_code = exit_code, .reason = reason, .steps = recorder_->last_step(), .validation_loss = validation_loss_};
+void CoordinatorShell::End(int exit_code, const std::string& reason, bool goes_on) {
+  outcome_ = Outcome{.exit_code = exit_code,
+                     .reason = reason,
+                     .steps = recorder_->last_step(),
+                     .validation_loss = validation_loss_,
+                     .goes_on = goes_on};
   for (RunObserver* observer : observers_) observer->OnStatus(StatusLocked());
   changed_.notify_all();
 }

@@ -80,6 +80,8 @@ class CoordinatorShell {
   void OnMessage(Connection from, const WorkerMessage& message);
   void OnDisconnect(Connection connection, const std::string& cause) { Put(DisconnectEvent{connection, cause}); }
   void RequestStop(int signal) { Put(StopEvent{signal}); }
+  /// The run is left to another coordinator: this one ends, with 128 + signal, and tells workers nothing.
+  void MakeWay(int signal);
   /// Returns when everything said before has been dealt with.
   void Drain() { inbox_.Drain(); }
   /// An event from outside the coordinator (an alert that failed). Not to be called by an observer's On... functions.
@@ -92,6 +94,7 @@ class CoordinatorShell {
     std::string reason;
     int64_t steps = 0;
     std::optional<double> validation_loss;
+    bool goes_on = false;  // the run: another coordinator has it, or is to take it over
   };
   Outcome Wait();
 
@@ -111,11 +114,11 @@ class CoordinatorShell {
   void EndPause();
   void GiveUpPaused();
   void GiveUp(const std::string& reason);
-  void Leave(const std::string& reason);
+  void Leave(int exit_code, const std::string& reason);
   absl::Status Do(const CoordinatorAction& action);
   void Say(const RunEvent& event);
   RunStatus StatusLocked() const;
-  void End(int exit_code, const std::string& reason);
+  void End(int exit_code, const std::string& reason, bool goes_on = false);
   void Tick(const std::stop_token& stop);
 
   CoordinatorPort& port_;

@@ -130,6 +130,9 @@ std::string Words(const event::EarlyStop& e) {
       "the validation loss has not fallen below that of step %d, %.4f, for %d validations: the run ends", e.best_step,
       e.best_loss, e.validations);
 }
+std::string Words(const event::CoordinatorChanged& e) {
+  return absl::StrCat("this coordinator leads the run on: ", e.cause);
+}
 std::string Words(const event::Paused& e) { return absl::StrCat("paused, retrying: ", e.cause); }
 std::string Words(const event::Resumed& e) {
   return absl::StrCat("resuming after a pause of ", Short(e.seconds), " s");

@@ -143,10 +143,14 @@ absl::Status OpenCheckpoints(const Config& config, const RunDirectory& directory
 }  // namespace
 
 absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory& directory,
-                                       const ParameterLayout& layout, const PrepareOptions& options) {
-  ASSIGN_OR_RETURN(RunLock lock, RunLock::Take(directory));
+                                       const ParameterLayout& layout, const PrepareOptions& options,
+                                       std::shared_ptr<Lead> lead) {
+  if (lead == nullptr) {
+    ASSIGN_OR_RETURN(RunLock lock, RunLock::Take(directory));
+    lead = std::make_shared<Lead>(std::move(lock), std::chrono::milliseconds(0));
+  }
   RETURN_IF_ERROR(directory.TakeOver());
-  PreparedRun run{.lock = std::move(lock), .history = {}, .keeper = nullptr, .usable = {}, .warning = ""};
+  PreparedRun run{.lead = std::move(lead), .history = {}, .keeper = nullptr, .usable = {}, .warning = ""};
   const bool goes_on = directory.HoldsRun() && !options.overwrite && options.resume != "never";
   if (goes_on) {
     ASSIGN_OR_RETURN(run.history, ReadCoordinatorHistory(directory));
@@ -192,7 +196,7 @@ std::string ResumeText(const PreparedRun& run) {
 RunStart StartOf(const Config& config, const PreparedRun& run) {
   return {
       .history = run.history,
-      .is_ours = [&lock = run.lock] { return lock.Check(); },
+      .is_ours = [lead = run.lead] { return lead->Check(); },
       .flops_per_token = [&model = config.model, all = ModelFlopsPerToken(config.model, config.batch.sequence_length)](
                              const std::vector<Figure>& figures) { return all - DroppedFlopsPerToken(model, figures); },
       .keeper = run.keeper.get(),

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "elastic/coordinator/checkpoint_keeper.h"
 #include "elastic/coordinator/coordinator_shell.h"
+#include "elastic/launch/standby.h"
 #include "framework/config/config.h"
 #include "framework/metrics/run_directory.h"
 #include "framework/nn/layout.h"
@@ -16,7 +17,7 @@
 namespace holdfast {
 
 struct PreparedRun {
-  RunLock lock;
+  std::shared_ptr<Lead> lead;
   CoordinatorHistory history;
   std::unique_ptr<CheckpointKeeper> keeper;  // null = the run has no checkpoints
   std::vector<CheckpointChoice> usable;      // to go on from, newest first
@@ -30,12 +31,13 @@ struct PrepareOptions {
   bool workers_are_new = false;  // no worker of an earlier life can be alive
 };
 
-/// Takes the directory's lock first. AlreadyExists, saying what to do, if the directory holds a run that is done
-/// (unless workers of it may be alive, who are to be told then), or one that cannot go on, or if checkpoints of another
-/// run would be given up. What is given up is so durably, by a barrier (framework/base/branch.h), before anything else
-/// changes.
+/// Takes the directory's lock first, unless it is given. AlreadyExists, saying what to do, if the directory holds a run
+/// that is done (unless workers of it may be alive, who are to be told then), or one that cannot go on, or if
+/// checkpoints of another run would be given up. What is given up is so durably, by a barrier
+/// (framework/base/branch.h), before anything else changes.
 absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory& directory,
-                                       const ParameterLayout& layout, const PrepareOptions& options);
+                                       const ParameterLayout& layout, const PrepareOptions& options,
+                                       std::shared_ptr<Lead> lead = nullptr);
 
 /// Where the run resumes from, and why not from others: lines for people; empty for a new run.
 std::string ResumeText(const PreparedRun& run);

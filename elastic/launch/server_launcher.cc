@@ -1,8 +1,11 @@
 #include "elastic/launch/server_launcher.h"
 
+#include <csignal>
 #include <stop_token>
+#include <thread>
 
 #include "elastic/coordinator/coordinator_server.h"
+#include "elastic/launch/standby.h"
 #include "elastic/wire/token.h"
 #include "framework/base/status.h"
 
@@ -17,14 +20,26 @@ absl::StatusOr<std::unique_ptr<ServerLauncher>> ServerLauncher::Open(const Confi
 }
 
 absl::StatusOr<CoordinatorShell::Outcome> ServerLauncher::Run(const PreparedRun& run, const StopSignal& stop) {
-  ControlServerOptions server{.address = options_.listen, .token = "", .tls = options_.tls};
+  ControlServerOptions server{
+      .address = options_.listen, .advertise = options_.advertise, .token = "", .tls = options_.tls};
   ASSIGN_OR_RETURN(server.token, options_.token_file.empty() ? MakeTokenFile(directory_.token())
                                                              : ReadTokenFile(options_.token_file));
   ASSIGN_OR_RETURN(const auto coordinator,
                    CoordinatorServer::Start(config_, directory_, StartOf(config_, run), server));
+  if (!options_.taken_over_from.empty()) {
+    coordinator->shell().Report(event::CoordinatorChanged{options_.taken_over_from});
+  }
   if (options_.on_listening != nullptr) options_.on_listening(coordinator->address());
-  const std::stop_callback on_stop(stop.token(), [&] { coordinator->shell().RequestStop(stop.received()); });
-  return coordinator->Wait();
+  std::jthread way;  // looks around for a second, and a second signal is to be heard meanwhile
+  const std::stop_callback on_stop(stop.token(), [&] {
+    way = std::jthread([&shell = coordinator->shell(), &directory = directory_, signal = stop.received()] {
+      const bool is_left = signal == SIGTERM && SomebodyStandsBy(directory);
+      return is_left ? shell.MakeWay(signal) : shell.RequestStop(signal);
+    });
+  });
+  CoordinatorShell::Outcome outcome = coordinator->Wait();
+  if (!outcome.goes_on) run.lead->EndsWith(outcome.exit_code, outcome.reason);
+  return outcome;
 }
 
 }  // namespace holdfast

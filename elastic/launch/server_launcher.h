@@ -14,14 +14,17 @@ class ServerLauncher final : public Launcher {
  public:
   struct Options {
     std::string listen{};      // HOST:PORT
+    std::string advertise{};   // the host by which others reach it; empty = see ReachableAddress
     std::string token_file{};  // empty = that of the run directory, made if it is not there
     TlsFiles tls{};
+    std::string taken_over_from{};  // Turn::from
     std::function<void(const std::string& address)> on_listening = nullptr;
   };
   /// The model is planned on a CPU: this machine needs neither the device nor the memory of a worker.
   static absl::StatusOr<std::unique_ptr<ServerLauncher>> Open(const Config& config, const RunDirectory& directory,
                                                               Options options);
 
+  /// On SIGTERM the run is left to a coordinator that stands by, if there is one; other signals stop the run.
   absl::StatusOr<CoordinatorShell::Outcome> Run(const PreparedRun& run, const StopSignal& stop) override;
 
  private:

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "framework/base/host.h"
 #include "framework/base/status.h"
 #include "framework/net/socket_address.h"
 
@@ -51,6 +52,14 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& address) {
   }
   ASSIGN_OR_RETURN(const SocketAddress local, LocalAddress(socket));
   return NumericHost(local);
+}
+
+std::string ReachableAddress(const ListenAddress& address) {
+  const bool is_v6 = address.host.find(':') != std::string::npos;
+  if (address.host != "0.0.0.0" && address.host != "::") return address.Text();
+  // Addresses of documentation (RFC 5737, RFC 3849), to which nothing is sent.
+  const auto host = LocalAddressTowards(is_v6 ? "2001:db8::1" : "192.0.2.1");
+  return HostAndPort(host.ok() ? *host : HostName(), address.port);
 }
 
 bool IsLoopbackHost(const std::string& host) {

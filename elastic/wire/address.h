@@ -31,6 +31,10 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& address);
 /// Of a host, a name or a numeric address, that no other machine can reach.
 bool IsLoopbackHost(const std::string& host);
 
+/// Where others reach who listens at `address`: there, or, if that is all of this machine's addresses, at the one that
+/// its default route begins at; without one, under its name.
+std::string ReachableAddress(const ListenAddress& address);
+
 /// `address` with a port: "node7" -> "node7:29400".
 std::string WithDefaultPort(const std::string& address);
 

@@ -7,9 +7,12 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "elastic/wire/address.h"
 #include "elastic/wire/client_stream.h"
 #include "elastic/wire/convert.h"
+#include "elastic/wire/coordinator_addresses.h"
 #include "elastic/wire/credentials.h"
 #include "elastic/wire/holdfast.grpc.pb.h"
 #include "elastic/wire/token.h"
@@ -25,7 +28,8 @@ using Credentials = std::shared_ptr<grpc::ChannelCredentials>;
 constexpr double kLeastJitter = 0.7, kMaxJitter = 1.3;
 
 // A channel for one attempt: gRPC's own waiting between attempts is then never in the way, and ours is the only one.
-std::shared_ptr<grpc::Channel> MakeChannel(const ControlClientOptions& options, const Credentials& credentials) {
+std::shared_ptr<grpc::Channel> MakeChannel(const ControlClientOptions& options, const std::string& address,
+                                           const Credentials& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxOutgoingBytes));
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // no connection shared with other clients of the process
@@ -35,11 +39,30 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ControlClientOptions& options, 
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, static_cast<int>(options.keepalive.count()));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, static_cast<int>(options.keepalive.count()));
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  return grpc::CreateCustomChannel(WithDefaultPort(options.address), credentials, arguments);
+  return grpc::CreateCustomChannel(WithDefaultPort(address), credentials, arguments);
 }
 
-absl::Status Explain(const ControlClientOptions& options, const absl::Status& reason) {
-  return Annotate(reason, "coordinator " + options.address);
+absl::Status Explain(const std::string& address, const absl::Status& reason) {
+  return Annotate(reason, "coordinator " + address);
+}
+
+// What a server that speaks TLS does to a client that does not, in the words of gRPC.
+absl::Status WithAdvice(const ControlClientOptions& options, const absl::Status& reason) {
+  const bool closed = absl::IsUnavailable(reason) && absl::StrContains(reason.message(), "Socket closed");
+  if (!closed || options.tls.enabled()) return reason;
+  return absl::UnavailableError(
+      absl::StrCat(reason.message(), ": it ends, or asks for TLS (--tls-certificate, ", "--tls-key, --tls-authority)"));
+}
+
+// Where there are others, one that does not answer is not waited for as long.
+constexpr std::chrono::milliseconds kPatienceWithOneOfSeveral{2000};
+
+ControlClientOptions WithOthers(ControlClientOptions options) {
+  if (CoordinatorAddresses(options.address).All().size() > 1) {
+    options.connect_timeout = std::min(options.connect_timeout, kPatienceWithOneOfSeveral);
+    options.keepalive = std::min(options.keepalive, kPatienceWithOneOfSeveral);
+  }
+  return options;
 }
 
 }  // namespace
@@ -47,7 +70,11 @@ absl::Status Explain(const ControlClientOptions& options, const absl::Status& re
 class ControlClient::Impl {
  public:
   Impl(const ControlClientOptions& options, Credentials credentials, ClientHandler* handler)
-      : options_(options), credentials_(std::move(credentials)), handler_(handler), thread_([this] { Run(); }) {}
+      : options_(WithOthers(options)),
+        credentials_(std::move(credentials)),
+        handler_(handler),
+        addresses_(options.address, options.address_file),
+        thread_([this] { Run(); }) {}
   ~Impl() { Stop(std::chrono::milliseconds(0)); }
 
   bool Send(const WorkerMessage& message);
@@ -55,7 +82,8 @@ class ControlClient::Impl {
 
  private:
   void Run();
-  void RunStream();
+  void RunStream(const std::string& address);
+  void WaitForItsEnd();
   void WaitBeforeNext(Clock::duration last_stream);
 
   const ControlClientOptions options_;
@@ -68,6 +96,7 @@ class ControlClient::Impl {
   bool stopping_ = false;
 
   // Of the thread.
+  CoordinatorAddresses addresses_;
   std::chrono::milliseconds backoff_ = options_.first_backoff;
   std::minstd_rand random_{std::random_device()()};
   std::thread thread_;  // last: it uses everything above
@@ -99,29 +128,38 @@ void ControlClient::Impl::Stop(std::chrono::milliseconds grace) {
 
 void ControlClient::Impl::Run() {
   for (;;) {
+    const std::string address = addresses_.Next();
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) return;
-      stream_ = std::make_shared<ClientStream>(options_, MakeChannel(options_, credentials_), handler_);
+      stream_ = std::make_shared<ClientStream>(options_, MakeChannel(options_, address, credentials_), handler_);
       stream_->Begin();
     }
     const Clock::time_point began = Clock::now();
-    RunStream();
+    RunStream(address);
     WaitBeforeNext(Clock::now() - began);
   }
 }
 
-void ControlClient::Impl::RunStream() {
+void ControlClient::Impl::RunStream(const std::string& address) {
   // Only this thread replaces stream_, so reading it needs no lock here.
   if (!stream_->WaitUntilConnectedOrDone(Clock::now() + options_.connect_timeout)) {
     stream_->Cancel(absl::DeadlineExceededError("no connection in time"));
   }
-  stream_->WaitUntilDone(Clock::time_point::max());
+  WaitForItsEnd();
   if (stream_->was_connected()) {
-    handler_->OnDisconnected(Explain(options_, stream_->reason()));
+    handler_->OnDisconnected(Explain(address, stream_->reason()));
   } else {
-    handler_->OnConnectFailed(Explain(options_, stream_->reason()));
+    handler_->OnConnectFailed(Explain(address, WithAdvice(options_, stream_->reason())));
   }
+}
+
+// A coordinator that is frozen or cut off does not say that another one leads the run.
+void ControlClient::Impl::WaitForItsEnd() {
+  while (!options_.address_file.empty() && !stream_->WaitUntilDone(Clock::now() + options_.look_interval)) {
+    if (addresses_.HasMoved()) stream_->Cancel(absl::UnavailableError("another coordinator leads the run"));
+  }
+  stream_->WaitUntilDone(Clock::time_point::max());
 }
 
 void ControlClient::Impl::WaitBeforeNext(Clock::duration last_stream) {
@@ -146,16 +184,30 @@ ControlClient::~ControlClient() = default;
 bool ControlClient::Send(const WorkerMessage& message) { return impl_->Send(message); }
 void ControlClient::Stop(std::chrono::milliseconds grace) { impl_->Stop(grace); }
 
-absl::StatusOr<RunStatus> FetchStatus(const ControlClientOptions& options) {
-  ASSIGN_OR_RETURN(const Credentials credentials, ClientCredentialsFrom(options.tls));
-  const auto stub = v1::Control::NewStub(MakeChannel(options, credentials));
+namespace {
+
+absl::StatusOr<RunStatus> FetchStatusOf(const std::string& address, const ControlClientOptions& options,
+                                        const Credentials& credentials) {
+  const auto stub = v1::Control::NewStub(MakeChannel(options, address, credentials));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + options.connect_timeout);
   if (!options.token.empty()) context.AddMetadata("authorization", AuthorizationHeader(options.token));
   v1::StatusReply reply;
   const grpc::Status status = stub->Status(&context, v1::StatusRequest(), &reply);
-  if (!status.ok()) return Explain(options, FromGrpc(status));
+  if (!status.ok()) return Explain(address, WithAdvice(options, FromGrpc(status)));
   return FromWire(reply);
+}
+
+}  // namespace
+
+absl::StatusOr<RunStatus> FetchStatus(const ControlClientOptions& options) {
+  ASSIGN_OR_RETURN(const Credentials credentials, ClientCredentialsFrom(options.tls));
+  absl::StatusOr<RunStatus> status = absl::InvalidArgumentError("no address of a coordinator is given");
+  for (const std::string& address : CoordinatorAddresses(options.address, options.address_file).All()) {
+    status = FetchStatusOf(address, options, credentials);
+    if (status.ok()) break;
+  }
+  return status;
 }
 
 }  // namespace holdfast

@@ -21,13 +21,15 @@
 namespace holdfast {
 
 struct ControlClientOptions {
-  std::string address = "127.0.0.1:29400";
-  std::string token{};  // empty = none is sent
+  std::string address = "127.0.0.1:29400";  // or several, with commas between, of which each is tried in turn
+  std::string address_file{};               // where the one that leads notes its address (CoordinatorAddresses)
+  std::string token{};                      // empty = none is sent
   TlsFiles tls{};
   std::chrono::milliseconds connect_timeout{5000};  // of one attempt, until the coordinator has accepted the connection
   std::chrono::milliseconds first_backoff{50}, max_backoff{1000};
-  std::chrono::milliseconds keepalive{5000};   // a coordinator whose machine is gone is noticed within twice this
-  size_t max_queued_bytes = size_t{64} << 20;  // more waiting: the stream is cut
+  std::chrono::milliseconds keepalive{5000};     // a coordinator whose machine is gone is noticed within twice this
+  std::chrono::milliseconds look_interval{500};  // whether `address_file` names another one by now
+  size_t max_queued_bytes = size_t{64} << 20;    // more waiting: the stream is cut
 };
 
 /// One call at a time, from the client's threads. They may call Send, and should be quick.
@@ -65,7 +67,7 @@ class ControlClient {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Asks a coordinator once. Blocks for `options.connect_timeout` at most.
+/// Asks each coordinator once, until one answers. Blocks for `options.connect_timeout` for each at most.
 absl::StatusOr<RunStatus> FetchStatus(const ControlClientOptions& options);
 
 }  // namespace holdfast

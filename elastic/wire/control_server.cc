@@ -14,14 +14,18 @@
 #include "elastic/wire/credentials.h"
 #include "elastic/wire/holdfast.grpc.pb.h"
 #include "elastic/wire/token.h"
+#include "framework/base/log.h"
+#include "framework/base/rare_log.h"
 #include "framework/base/status.h"
+#include "framework/net/socket_address.h"
 
 namespace holdfast {
 namespace {
 
 constexpr std::chrono::milliseconds kSweepInterval(100);
-constexpr int kIdleConnectionTimeoutMs = 30000;  // of a connection without a stream
-constexpr int kMaxStreamsPerConnection = 16;     // ours use one, and one for status
+constexpr std::chrono::seconds kRefusalInterval(10);  // between lines of the log
+constexpr int kIdleConnectionTimeoutMs = 30000;       // of a connection without a stream
+constexpr int kMaxStreamsPerConnection = 16;          // ours use one, and one for status
 constexpr int kMinPingIntervalMs = 500;
 
 // Streams carry plain bytes, so that those of one message can go to many; the status is as it was generated.
@@ -66,6 +70,7 @@ class ControlServer::Impl final : public StreamOwner, public Service {
   void Close(Connection connection);
   void Shutdown(std::chrono::milliseconds grace);
   const std::string& address() const { return address_; }
+  const std::string& reached_at() const { return reached_at_; }
 
  private:
   // Called by gRPC.
@@ -76,7 +81,8 @@ class ControlServer::Impl final : public StreamOwner, public Service {
   void Deliver(Connection from, WorkerMessage message) override;
   void OnStreamDone(Connection connection, bool heard, const std::string& cause) override;
 
-  grpc::Status Authorize(const grpc::CallbackServerContext& context) const;
+  grpc::Status Authorize(const grpc::CallbackServerContext& context);
+  grpc::Status Refuse(const grpc::CallbackServerContext& context, const char* why);
   void SetLimits(grpc::ServerBuilder* builder) const;
   std::shared_ptr<ControlStream> Find(Connection connection);
   std::vector<std::shared_ptr<ControlStream>> AllStreams();
@@ -84,7 +90,7 @@ class ControlServer::Impl final : public StreamOwner, public Service {
 
   const ControlServerOptions options_;
   ControlHandler* const handler_;
-  std::string address_;
+  std::string address_, reached_at_;
   std::unique_ptr<grpc::Server> server_;
 
   std::mutex handler_mutex_;  // taken before mutex_, never after it
@@ -92,6 +98,7 @@ class ControlServer::Impl final : public StreamOwner, public Service {
   std::condition_variable changed_;
   std::map<Connection, std::shared_ptr<ControlStream>> streams_;
   Connection last_connection_ = 0;
+  RareLog refusals_{kRefusalInterval};
   bool stopping_ = false, sweeping_ = true;
   std::thread sweeper_;
 };
@@ -126,19 +133,29 @@ absl::Status ControlServer::Impl::Listen() {
   }
   address.port = port;
   address_ = address.Text();
+  reached_at_ = options_.advertise.empty() ? ReachableAddress(address) : HostAndPort(options_.advertise, port);
   sweeper_ = std::thread([this] { Sweep(); });
   return absl::OkStatus();
 }
 
-grpc::Status ControlServer::Impl::Authorize(const grpc::CallbackServerContext& context) const {
+// Whoever tries does so twenty times a minute, or as fast as it can.
+grpc::Status ControlServer::Impl::Refuse(const grpc::CallbackServerContext& context, const char* why) {
+  const std::lock_guard lock(mutex_);
+  const auto line = refusals_.Line(std::chrono::steady_clock::now().time_since_epoch(),
+                                   absl::StrCat("refused ", context.peer(), ": ", why));
+  if (line.has_value()) LogWarning(*line);
+  return {grpc::StatusCode::UNAUTHENTICATED, why};
+}
+
+grpc::Status ControlServer::Impl::Authorize(const grpc::CallbackServerContext& context) {
   if (options_.token.empty()) return grpc::Status::OK;
   const auto given = context.client_metadata().find("authorization");
   if (given == context.client_metadata().end()) {
-    return {grpc::StatusCode::UNAUTHENTICATED, "this coordinator requires a token: pass --token-file"};
+    return Refuse(context, "this coordinator requires a token: pass --token-file");
   }
   const absl::string_view header(given->second.data(), given->second.size());
   if (!TokensEqual(header, AuthorizationHeader(options_.token))) {
-    return {grpc::StatusCode::UNAUTHENTICATED, "the token differs from the coordinator's: copy its token file"};
+    return Refuse(context, "the token differs from the coordinator's: copy its token file");
   }
   return grpc::Status::OK;
 }
@@ -249,6 +266,7 @@ ControlServer::ControlServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)
 ControlServer::~ControlServer() = default;
 
 const std::string& ControlServer::address() const { return impl_->address(); }
+const std::string& ControlServer::reached_at() const { return impl_->reached_at(); }
 void ControlServer::Send(Connection to, const CoordinatorMessage& message) { impl_->SendToAll({to}, message); }
 void ControlServer::SendToAll(const std::vector<Connection>& to, const CoordinatorMessage& message) {
   impl_->SendToAll(to, message);

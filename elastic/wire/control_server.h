@@ -31,6 +31,7 @@ namespace holdfast {
 
 struct ControlServerOptions {
   std::string address = "127.0.0.1:29400";  // port 0 = any free one; beyond loopback only with token or TLS
+  std::string advertise{};                  // the host by which others reach it; empty = see ReachableAddress
   std::string token{};                      // empty = none asked for; ReadTokenFile
   TlsFiles tls{};
   int max_streams = kMaxStreams;
@@ -67,6 +68,8 @@ class ControlServer {
 
   /// "127.0.0.1:29400", with the port that was chosen.
   const std::string& address() const;
+  /// ReachableAddress of it, or the one that the options say, with the port.
+  const std::string& reached_at() const;
 
   /// Queues a message and returns; messages to one connection arrive in order. To a connection that is gone: nothing.
   void Send(Connection to, const CoordinatorMessage& message);

@@ -1,17 +1,21 @@
 #include "elastic/wire/grpc_link.h"
 
+#include <chrono>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "elastic/wire/token.h"
 #include "framework/base/log.h"
+#include "framework/base/rare_log.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
 namespace {
 
 constexpr std::chrono::milliseconds kClientGoodbye{1000};
+constexpr std::chrono::seconds kLogInterval{30}, kPatience{5};  // of lines about what goes on and on
 
 std::string Absolute(const std::string& path) {
   std::error_code error;
@@ -43,6 +47,8 @@ class GrpcLink final : public ControlLink, public ClientHandler {
 
   void OnConnected() override {
     Client();  // Start may not have returned yet
+    refusals_.Reset();
+    failures_.Reset();
     LogDebug("connected to the coordinator at ", options_.address);
     handler_->OnConnected();
   }
@@ -52,9 +58,11 @@ class GrpcLink final : public ControlLink, public ClientHandler {
     handler_->OnDisconnected(std::string(reason.message()));
   }
   void OnConnectFailed(const absl::Status& reason) override {
-    if (absl::IsUnauthenticated(reason)) {
-      LogError("coordinator rejected authentication: ", reason.message());
-    }
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    const auto refused = absl::IsUnauthenticated(reason) ? refusals_.Line(now, reason.message()) : std::nullopt;
+    const auto failed = absl::IsUnauthenticated(reason) ? std::nullopt : failures_.Line(now, reason.message());
+    if (refused.has_value()) LogError("coordinator rejected authentication: ", *refused);
+    if (failed.has_value()) LogWarning("no connection yet, retrying: ", *failed);
   }
 
  private:
@@ -67,6 +75,8 @@ class GrpcLink final : public ControlLink, public ClientHandler {
   ControlLinkHandler* handler_ = nullptr;
   std::mutex mutex_;
   std::unique_ptr<ControlClient> client_;
+  // Of the client's thread:
+  RareLog refusals_{kLogInterval}, failures_{kLogInterval, kPatience};
 };
 
 }  // namespace
@@ -86,6 +96,7 @@ std::vector<std::string> ConnectionOptions::Arguments() const {
 absl::StatusOr<ControlClientOptions> ConnectionOptions::ClientOptions() const {
   ControlClientOptions options;
   options.address = coordinator;
+  options.address_file = address_file;
   options.tls = tls;
   if (!token_file.empty()) {
     ASSIGN_OR_RETURN(options.token, ReadTokenFile(token_file));

@@ -12,9 +12,10 @@
 namespace holdfast {
 
 struct ConnectionOptions {
-  std::string coordinator;  // HOST:PORT
+  std::string coordinator;  // HOST:PORT, or several with commas between
   std::string token_file;
   TlsFiles tls;
+  std::string address_file{};  // as ControlClientOptions has it
 
   /// Token and certificates as options of a command; paths are made absolute.
   std::vector<std::string> Arguments() const;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <random>
 
 #include "absl/strings/ascii.h"
@@ -22,11 +24,12 @@ absl::Status CheckPrivate(int fd, const std::string& path) {
   struct stat info;
   if (fstat(fd, &info) != 0) return ErrnoToStatus(errno, path);
   if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(path, ": not a regular file"));
-  if ((info.st_mode & 077) != 0) {
+  const bool is_mounted_for_a_group = info.st_uid == 0 && (info.st_mode & 07777) == 0440;
+  if ((info.st_mode & 077) != 0 && !is_mounted_for_a_group) {
     return absl::PermissionDeniedError(absl::StrFormat(
         "%s: mode %04o: other users can read the token; run: chmod 600 %s", path, info.st_mode & 07777, path));
   }
-  if (info.st_uid != geteuid() && geteuid() != 0) {
+  if (info.st_uid != geteuid() && geteuid() != 0 && info.st_uid != 0) {
     return absl::PermissionDeniedError(absl::StrCat(path, ": belongs to another user"));
   }
   return absl::OkStatus();
@@ -47,6 +50,11 @@ absl::StatusOr<std::string> ReadAtMost(int fd, size_t max_bytes, const std::stri
 
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
   const FileDescriptor file = OpenFile(path, O_RDONLY | O_NONBLOCK);  // opening a pipe would wait for its writer
+  if (!file.ok() && errno == EACCES) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(path, ": user ", geteuid(), " cannot read it: make it theirs with mode 0600; on Kubernetes set ",
+                     "securityContext.fsGroup of the pod and defaultMode 0440 of the secret"));
+  }
   if (!file.ok()) return ErrnoToStatus(errno, path);
   RETURN_IF_ERROR(CheckPrivate(file.get(), path));
   ASSIGN_OR_RETURN(const std::string contents, ReadAtMost(file.get(), kMaxTokenBytes, path));
@@ -61,14 +69,22 @@ absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
 }
 
 absl::StatusOr<std::string> MakeTokenFile(const std::string& path) {
-  const FileDescriptor file = OpenFile(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
-  if (!file.ok() && errno == EEXIST) return ReadTokenFile(path);
-  if (!file.ok()) return ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
+  struct stat there;
+  const bool exists = lstat(path.c_str(), &there) == 0;
+  if (exists && !(S_ISREG(there.st_mode) && there.st_size == 0)) return ReadTokenFile(path);
   std::random_device random;
   std::string token;
   for (int i = 0; i < 8; ++i) absl::StrAppendFormat(&token, "%08x", random());
-  RETURN_IF_ERROR(WriteAll(file.get(), token, path));
-  return token;
+  std::string next = path + ".XXXXXX";
+  const FileDescriptor file(mkostemp(next.data(), O_CLOEXEC));  // with mode 0600
+  if (!file.ok()) return ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
+  absl::Status written = WriteAll(file.get(), token, path);
+  if (written.ok() && (fsync(file.get()) != 0 || rename(next.c_str(), path.c_str()) != 0)) {
+    written = ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
+  }
+  if (written.ok()) return token;
+  unlink(next.c_str());
+  return written;
 }
 
 bool TokensEqual(absl::string_view given, absl::string_view expected) {

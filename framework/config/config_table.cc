@@ -203,6 +203,7 @@ Section ElasticTable(ElasticConfig* elastic) {
         Int("progress_timeout_ms", &elastic->progress_timeout_ms, 100, kMaxMilliseconds),
         Int("join_timeout_ms", &elastic->join_timeout_ms, 100, kMaxMilliseconds),
         Int("lost_state_timeout_ms", &elastic->lost_state_timeout_ms, 0, kMaxMilliseconds),
+        Int("coordinator_lease_ms", &elastic->coordinator_lease_ms, 500, kMaxMilliseconds),
         Int("coordinator_timeout_ms", &elastic->coordinator_timeout_ms, 100, kMaxMilliseconds),
         Int("max_restarts", &elastic->max_restarts, 0, kMaxSteps),
         Double("straggler_factor", &elastic->straggler_factor, 1.05, 100.0),

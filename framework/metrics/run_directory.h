@@ -59,7 +59,8 @@ class RunDirectory {
   std::string coordinator_state() const { return root_ + "/coordinator.json"; }       // what survives its restart
   std::string coordinator_address() const { return root_ + "/coordinator.address"; }  // HOST:PORT while it runs
   std::string token() const { return root_ + "/coordinator.token"; }                  // secret, mode 0600
-  std::string lock() const { return root_ + "/.lock"; }
+  std::string lock() const { return root_ + "/.lock"; }                               // run_lock.h
+  std::string standbys() const { return root_ + "/.standbys"; }  // a file of each coordinator that waits for its turn
   std::string loss_plot() const { return root_ + "/loss.svg"; }
   std::string load_plot() const { return root_ + "/expert_load.svg"; }  // of a model with experts
 
@@ -86,25 +87,6 @@ class RunDirectory {
 
  private:
   std::string root_;
-};
-
-/// Held by the one process that runs a run; gone with it, however it ends. It may also lapse: on a shared file system
-/// when its host is cut off for long, or when somebody removes the file. So whoever takes the lock writes into it who
-/// has it, and whoever had it finds that there.
-class RunLock {
- public:
-  /// Creates the directory if needed. FailedPrecondition, naming the other process, if it is taken.
-  static absl::StatusOr<RunLock> Take(const RunDirectory& directory);
-  /// FailedPrecondition, naming the other process, once the lock has been taken by another one, or its file has been
-  /// removed; Unavailable if that cannot be told now.
-  absl::Status Check() const;
-
- private:
-  RunLock(std::string path, FileDescriptor file) : path_(std::move(path)), file_(std::move(file)) {}
-  bool IsInPlace() const;
-  std::string path_;
-  FileDescriptor file_;
-  std::string owner_;  // what we have written into it
 };
 
 /// Appends lines to a JSONL file; a line is written whole by one write() or reported.

@@ -1,41 +1,45 @@
+#include "framework/metrics/run_lock.h"
+
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <random>
-#include <string>
-#include <utility>
 
 #include "framework/base/host.h"
 #include "framework/base/status.h"
-#include "framework/metrics/run_directory.h"
 
 namespace holdfast {
 namespace {
 
-/// The first line is for people, the second different each time: process numbers come again.
-std::string WhoAmI() {
+std::string NewMark() {
   std::random_device random;
-  const uint64_t mark = uint64_t{random()} << 32 | random();
-  return absl::StrCat("process ", getpid(), " on ", HostName(), "\n", absl::Hex(mark, absl::kZeroPad16), "\n");
+  return absl::StrCat(absl::Hex(uint64_t{random()} << 32 | random(), absl::kZeroPad16));
 }
 
-absl::StatusOr<std::string> ReadOwner(int fd, const std::string& path) {
-  char text[400] = {};
-  const ssize_t size = pread(fd, text, sizeof(text), 0);
+absl::StatusOr<LockText> ReadText(int fd, const std::string& path) {
+  char bytes[1000] = {};
+  const ssize_t size = pread(fd, bytes, sizeof(bytes), 0);
   if (size < 0) return absl::UnavailableError(ErrnoToStatus(errno, absl::StrCat("cannot read ", path)).message());
-  return std::string(text, static_cast<size_t>(size));
+  const std::string text(bytes, static_cast<size_t>(size));
+  const size_t name = text.find('\n');
+  const size_t mark = name == std::string::npos ? name : text.find('\n', name + 1);
+  if (mark == std::string::npos) return LockText{text, ""};
+  return LockText{text.substr(0, mark + 1), text.substr(mark + 1)};
 }
 
-std::string FirstLine(const absl::StatusOr<std::string>& owner) {
-  const std::string line = owner.ok() ? owner->substr(0, owner->find('\n')) : "";
-  return line.empty() ? "another process" : line;
-}
+absl::Status CannotWrite(const std::string& path) { return ErrnoToStatus(errno, absl::StrCat("cannot write ", path)); }
 
 }  // namespace
+
+std::string LockText::Name() const {
+  const std::string line = owner.substr(0, owner.find('\n'));
+  return line.empty() ? "another process" : line;
+}
 
 absl::StatusOr<RunLock> RunLock::Take(const RunDirectory& directory) {
   std::error_code error;
@@ -45,27 +49,63 @@ absl::StatusOr<RunLock> RunLock::Take(const RunDirectory& directory) {
   }
   const std::string path = directory.lock();
   for (;;) {
-    RunLock lock(path, OpenFile(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0644));
-    if (!lock.file_.ok()) return ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
-    if (flock(lock.file_.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno != EWOULDBLOCK) return ErrnoToStatus(errno, absl::StrCat("cannot lock ", path));
+    const RunLock there(path, OpenFile(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0644));
+    if (!there.file_.ok()) return ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+    const bool is_free = flock(there.file_.get(), LOCK_EX | LOCK_NB) == 0;
+    if (!is_free && errno != EWOULDBLOCK) return ErrnoToStatus(errno, absl::StrCat("cannot lock ", path));
+    const absl::StatusOr<LockText> text = ReadText(there.file_.get(), path);
+    if (!is_free) {
       return absl::FailedPreconditionError(absl::StrCat(directory.root(), " is in use by ",
-                                                        FirstLine(ReadOwner(lock.file_.get(), path)),
+                                                        (text.ok() ? *text : LockText()).Name(),
                                                         ": wait for it, stop it, or choose another --run-dir"));
     }
-    if (!lock.IsInPlace()) continue;  // removed in between
-    lock.owner_ = WhoAmI();
-    if (ftruncate(lock.file_.get(), 0) != 0) return ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
-    RETURN_IF_ERROR(WriteAllAt(lock.file_.get(), 0, lock.owner_, path));
-    if (fsync(lock.file_.get()) != 0) return ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
-    return lock;
+    RETURN_IF_ERROR(text.status());
+    // Another file may have been put in its place, or it was removed. Who has the lock of the one that is there puts
+    // the next one there.
+    if (there.IsInPlace()) return Place(path, *text);
   }
+}
+
+absl::StatusOr<RunLock> RunLock::TakeFrom(const RunDirectory& directory, const LockText& silent) {
+  ASSIGN_OR_RETURN(const LockText text, Read(directory));
+  if (text == silent) return Place(directory.lock(), text);
+  return absl::FailedPreconditionError(
+      absl::StrCat(directory.root(), " is in use by ", text.Name(), ", which is not silent"));
+}
+
+// A new file, that is ours before anybody can see it: what was said into the old one by somebody who has not noticed
+// cannot be taken for ours.
+absl::StatusOr<RunLock> RunLock::Place(const std::string& path, LockText previous) {
+  const std::string mark = NewMark();
+  const std::string next = absl::StrCat(path, ".", mark);
+  RunLock lock(path, OpenFile(next, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0644));
+  if (!lock.file_.ok()) return ErrnoToStatus(errno, absl::StrCat("cannot create ", next));
+  lock.previous_ = std::move(previous);
+  lock.owner_ = absl::StrCat("process ", getpid(), " on ", HostName(), "\n", mark, "\n");
+  absl::Status written = flock(lock.file_.get(), LOCK_EX | LOCK_NB) == 0
+                             ? WriteAllAt(lock.file_.get(), 0, lock.owner_, next)
+                             : ErrnoToStatus(errno, absl::StrCat("cannot lock ", next));
+  if (written.ok() && fsync(lock.file_.get()) != 0) written = CannotWrite(next);
+  if (written.ok() && rename(next.c_str(), path.c_str()) != 0) written = CannotWrite(path);
+  if (!written.ok()) {
+    unlink(next.c_str());
+    return written;
+  }
+  return lock;
 }
 
 bool RunLock::IsInPlace() const {
   struct stat ours, there;
   return fstat(file_.get(), &ours) == 0 && stat(path_.c_str(), &there) == 0 && ours.st_dev == there.st_dev &&
          ours.st_ino == there.st_ino;
+}
+
+absl::StatusOr<LockText> RunLock::Read(const RunDirectory& directory) {
+  const std::string path = directory.lock();
+  const FileDescriptor file = OpenFile(path, O_RDONLY | O_NOFOLLOW);
+  if (file.ok()) return ReadText(file.get(), path);
+  const absl::Status status = ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  return absl::IsNotFound(status) ? status : absl::UnavailableError(status.message());
 }
 
 // By its name: after the lock has lapsed, or the file was removed, another one may be there.
@@ -75,10 +115,16 @@ absl::Status RunLock::Check() const {
     return absl::FailedPreconditionError(absl::StrCat(path_, " has been removed: another process may own the run"));
   }
   if (!file.ok()) return absl::UnavailableError(ErrnoToStatus(errno, absl::StrCat("cannot open ", path_)).message());
-  ASSIGN_OR_RETURN(const std::string owner, ReadOwner(file.get(), path_));
-  if (owner == owner_) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(path_, " has been taken by ", FirstLine(owner),
-                                                    ": that process owns the run now, and this one stops"));
+  ASSIGN_OR_RETURN(const LockText text, ReadText(file.get(), path_));
+  if (text.owner == owner_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(path_, " has been taken by ", text.Name(), ": that process owns the run now, and this one stops"));
+}
+
+absl::Status RunLock::Say(absl::string_view words) const {
+  RETURN_IF_ERROR(WriteAllAt(file_.get(), owner_.size(), words, path_));
+  if (ftruncate(file_.get(), static_cast<off_t>(owner_.size() + words.size())) != 0) return CannotWrite(path_);
+  return absl::OkStatus();
 }
 
 }  // namespace holdfast

@@ -39,6 +39,8 @@ class Cluster {
 
   /// Starts the coordinator, the second time at the port of the first, and waits until it can be reached.
   bool StartCoordinator(const std::vector<std::string>& more = {});
+  /// For the next that is started.
+  void ListensAt(const std::string& address) { options_.listen = address; }
   /// `host` may be empty: it finds out by itself.
   void StartAgent(const std::string& node, int workers, const std::string& host = "127.0.0.1",
                   const std::vector<std::string>& overrides = {});

@@ -146,6 +146,19 @@ TEST_F(ClusterTest, EverybodyIsStoppedAtOnce) {  // as by a scheduler
   EXPECT_TRUE(std::filesystem::exists(cluster.run() + "/model/model.safetensors"));
 }
 
+// As when a scheduler starts everything at once: there is no token yet.
+TEST_F(ClusterTest, AgentsMayBeStartedBeforeTheCoordinator) {
+  Cluster cluster(*stage_, Run(), {.workers = 2, .listen = "127.0.0.1:1"});  // where nobody listens
+  cluster.StartAgent("a", 2);
+  ASSERT_TRUE(WaitFor(cluster.agent("a"), [&] {
+    return cluster.agent("a").Log().find("waiting for the coordinator to make") != std::string::npos;
+  }));
+  cluster.ListensAt("127.0.0.1:0");  // and the agent finds it in the run directory
+  ASSERT_TRUE(cluster.StartCoordinator());
+  ASSERT_TRUE(cluster.GoesOn(2));
+  cluster.StopAndCompare();
+}
+
 TEST_F(ClusterTest, AgentsDoNotWaitForACoordinatorForEver) {
   Cluster cluster(*stage_, Run(), {.overrides = {"elastic.coordinator_timeout_ms=3000"}});
   ASSERT_NO_FATAL_FAILURE(Start(cluster));

@@ -9,14 +9,18 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <stop_token>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "elastic/wire/address.h"
+#include "elastic/wire/coordinator_addresses.h"
 #include "elastic/worker/stop_signal.h"
 #include "framework/base/limits.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "models/runtime/run_device.h"
 #include "tools/cli/connection_arguments.h"
@@ -28,10 +32,31 @@ constexpr std::chrono::seconds kLookTimeout{1};           // of an agent that wa
 constexpr std::chrono::milliseconds kInputInterval{200};  // between looks whether to end
 constexpr std::chrono::seconds kAbandonedAfter{10};       // without a coordinator
 
+/// The coordinator makes the token of the run directory, and may not have been started yet. Cancelled: asked to stop.
+absl::Status WaitForToken(const std::string& token_file, const RunDirectory& directory, const Config& config,
+                          const std::stop_token& stop) {
+  std::error_code error;
+  const auto place = std::filesystem::weakly_canonical(token_file, error);
+  if (place != std::filesystem::weakly_canonical(directory.token(), error)) return absl::OkStatus();
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(config.elastic.coordinator_timeout_ms);
+  for (bool is_told = false; !std::filesystem::exists(place, error); std::this_thread::sleep_for(kInputInterval)) {
+    if (!std::exchange(is_told, true)) LogInfo("waiting for the coordinator to make ", token_file);
+    if (stop.stop_requested()) return absl::CancelledError("asked to stop");
+    if (std::chrono::steady_clock::now() < until) continue;
+    return absl::NotFoundError(absl::StrCat(token_file, " has not been made in ", config.elastic.coordinator_timeout_ms,
+                                            " ms (elastic.coordinator_timeout_ms): is a coordinator running?"));
+  }
+  return absl::OkStatus();
+}
+
 /// Where workers of other machines reach those of this one.
 absl::StatusOr<std::string> HostFor(const AgentCommand& arguments) {
   const std::string& coordinator = arguments.connection.coordinator;
-  const auto towards = LocalAddressTowards(coordinator);
+  absl::StatusOr<std::string> towards = absl::InvalidArgumentError("--coordinator names no address");
+  for (const std::string& address : CoordinatorAddresses(coordinator).All()) {
+    if (towards = LocalAddressTowards(address); towards.ok()) break;
+  }
   if (arguments.host.empty()) {
     return towards.ok() ? towards : UsageError(absl::StrCat(std::string(towards.status().message()), "; pass --host"));
   }
@@ -77,7 +102,12 @@ absl::StatusOr<int> AgentCommand::Run() const {
   RETURN_IF_ERROR(CheckGpus(config, workers));
   ASSIGN_OR_RETURN(const std::string reached_at, HostFor(*this));
   const RunDirectory directory = run.Directory(config);
-  ASSIGN_OR_RETURN(const auto link, MakeControlLink(connection));
+  const absl::Status waited = WaitForToken(connection.token_file, directory, config, stop_signal.token());
+  if (absl::IsCancelled(waited)) return 128 + stop_signal.received();
+  RETURN_IF_ERROR(waited);
+  ConnectionOptions coordinators = connection;
+  coordinators.address_file = directory.coordinator_address();
+  ASSIGN_OR_RETURN(const auto link, MakeControlLink(coordinators));
   const AgentSettings settings{.node = node,
                                .host = reached_at,
                                .coordinator = connection.coordinator,
@@ -85,7 +115,7 @@ absl::StatusOr<int> AgentCommand::Run() const {
                                .overrides = run.config.overrides,
                                .connection = connection.Arguments(),
                                .num_workers = workers};
-  ASSIGN_OR_RETURN(ControlClientOptions client, connection.ClientOptions());
+  ASSIGN_OR_RETURN(ControlClientOptions client, coordinators.ClientOptions());
   client.connect_timeout = kLookTimeout;
   std::printf("node %s: workers %d, coordinator %s, logs in %s\n", node.c_str(), static_cast<int>(workers),
               connection.coordinator.c_str(), directory.logs().c_str());

@@ -10,7 +10,10 @@ void AddTlsOptions(CLI::App& command, TlsFiles& tls) {
 
 void AddConnectionOptions(CLI::App& command, ConnectionOptions& connection) {
   command
-      .add_option("--coordinator", connection.coordinator, "HOST[:PORT] of the coordinator; the default port is 29400")
+      .add_option(
+          "--coordinator", connection.coordinator,
+          "HOST[:PORT] of the coordinator, or several with commas between, of which one leads; the default port "
+          "is 29400")
       ->required();
   command.add_option("--token-file", connection.token_file, "file with the run's secret, mode 0600");
   AddTlsOptions(command, connection.tls);

@@ -1,42 +1,108 @@
 #include "tools/cli/coordinator_command.h"
 
+#include <chrono>
 #include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "elastic/launch/prepared_run.h"
 #include "elastic/launch/server_launcher.h"
-#include "elastic/worker/stop_signal.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
 #include "tools/cli/connection_arguments.h"
 
 namespace holdfast {
+namespace {
+
+constexpr std::chrono::seconds kBeforeTryingAgain{1};
+
+void Say(const std::string& text) {
+  std::printf("%s%s", text.c_str(), text.ends_with('\n') ? "" : "\n");
+  std::fflush(stdout);
+}
+
+/// Not a stop by a signal.
+bool IsFailure(int exit_code) { return exit_code != 0 && exit_code <= 128; }
+
+}  // namespace
+
+absl::StatusOr<Turn> CoordinatorCommand::TakeTurn(const Config& config, const RunDirectory& directory, bool has_led,
+                                                  const StopSignal& stop) const {
+  const std::chrono::milliseconds lease(config.elastic.coordinator_lease_ms);
+  if (standby) return WaitForTurn(directory, lease, has_led, stop.token(), Say);
+  ASSIGN_OR_RETURN(RunLock lock, RunLock::Take(directory));
+  return Turn{.lead = std::make_shared<Lead>(std::move(lock), lease)};
+}
+
+// What was said of how the run is to begin holds for who begins it, not for who takes it over.
+absl::StatusOr<CoordinatorShell::Outcome> CoordinatorCommand::LeadRun(const Config& config,
+                                                                      const RunDirectory& directory, const Turn& turn,
+                                                                      const StopSignal& stop) const {
+  std::string resume_text;
+  const auto on_listening = [&](const std::string& address) {
+    Say(absl::StrCat("listening at ", address, "; run directory ", directory.root(), "\n", resume_text));
+  };
+  ASSIGN_OR_RETURN(const auto launcher, ServerLauncher::Open(config, directory,
+                                                             {.listen = listen,
+                                                              .advertise = advertise,
+                                                              .token_file = token_file,
+                                                              .tls = tls,
+                                                              .taken_over_from = turn.from,
+                                                              .on_listening = on_listening}));
+  PrepareOptions options{.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = new_workers};
+  if (!turn.from.empty()) options = {.resume = "auto"};
+  ASSIGN_OR_RETURN(const PreparedRun prepared,
+                   PrepareRun(config, directory, launcher->outline().layout, options, turn.lead));
+  resume_text = ResumeText(prepared);
+  return launcher->Run(prepared, stop);
+}
 
 absl::StatusOr<int> CoordinatorCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
   ASSIGN_OR_RETURN(const Config config, run.Load());
   const RunDirectory directory = run.Directory(config);
-  std::string resume_text;
-  const auto on_listening = [&](const std::string& address) {
-    std::printf("listening at %s; run directory %s\n%s", address.c_str(), directory.root().c_str(),
-                resume_text.c_str());
-    std::fflush(stdout);
-  };
-  ASSIGN_OR_RETURN(
-      const auto launcher,
-      ServerLauncher::Open(config, directory,
-                           {.listen = listen, .token_file = token_file, .tls = tls, .on_listening = on_listening}));
-  ASSIGN_OR_RETURN(const PreparedRun prepared,
-                   PrepareRun(config, directory, launcher->outline().layout,
-                              {.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = new_workers}));
-  resume_text = ResumeText(prepared);
-  ASSIGN_OR_RETURN(const CoordinatorShell::Outcome outcome, launcher->Run(prepared, stop_signal));
-  if (outcome.exit_code != 0 && outcome.exit_code <= 128) return absl::InternalError(outcome.reason);
-  std::printf("%s\n", outcome.reason.c_str());
-  return outcome.exit_code;
+  bool has_led = false;
+  while (true) {
+    ASSIGN_OR_RETURN(Turn turn, TakeTurn(config, directory, has_led, stop_signal));
+    if (turn.lead == nullptr && turn.reason.empty()) return 128 + stop_signal.received();
+    if (turn.lead == nullptr && IsFailure(turn.exit_code)) return absl::InternalError(turn.reason);
+    if (turn.lead == nullptr) {
+      Say(turn.reason);
+      return turn.exit_code;
+    }
+    const absl::StatusOr<CoordinatorShell::Outcome> outcome = LeadRun(config, directory, turn, stop_signal);
+    if (standby && absl::IsUnavailable(outcome.status()) && stop_signal.received() == 0) {
+      // What cannot be reached now may be reached later, or by another one.
+      LogWarning("cannot lead the run: ", outcome.status().message());
+      turn.lead.reset();
+      std::this_thread::sleep_for(kBeforeTryingAgain);
+      continue;
+    }
+    RETURN_IF_ERROR(outcome.status());
+    has_led = true;
+    if (standby && outcome->goes_on && stop_signal.received() == 0) {
+      LogWarning(outcome->reason);
+      continue;
+    }
+    if (IsFailure(outcome->exit_code)) return absl::InternalError(outcome->reason);
+    Say(outcome->reason);
+    return outcome->exit_code;
+  }
 }
 
 void CoordinatorCommand::AddTo(CLI::App& command) {
   run.AddTo(command);
   command.add_option("--listen", listen,
                      "HOST[:PORT] to listen at; beyond loopback clients need the run's token or TLS");
+  command.add_option("--advertise", advertise,
+                     "host by which others reach this coordinator, without port; default: --listen's, or the one that "
+                     "the default route begins at");
+  command.add_flag("--standby", standby,
+                   "if another coordinator leads the run, wait, and lead it when that one has gone or is silent for "
+                   "elastic.coordinator_lease_ms; --overwrite, --resume and --new-workers are for who begins the run");
   command.add_option("--token-file", token_file,
                      "file with a secret, mode 0600; default: one is made in the run directory");
   AddTlsOptions(command, tls);

@@ -3,7 +3,10 @@
 
 #include <string>
 
+#include "elastic/coordinator/coordinator_shell.h"
+#include "elastic/launch/standby.h"
 #include "elastic/wire/tls_files.h"
+#include "elastic/worker/stop_signal.h"
 #include "tools/cli/command.h"
 #include "tools/cli/run_arguments.h"
 
@@ -12,12 +15,18 @@ namespace holdfast {
 struct CoordinatorCommand {
   RunArguments run;
   StartArguments start;
-  std::string listen = "127.0.0.1:29400", token_file;
+  std::string listen = "127.0.0.1:29400", advertise, token_file;
   TlsFiles tls;
-  bool new_workers = false;
+  bool new_workers = false, standby = false;
 
   void AddTo(CLI::App& command);
   absl::StatusOr<int> Run() const;
+
+ private:
+  absl::StatusOr<Turn> TakeTurn(const Config& config, const RunDirectory& directory, bool has_led,
+                                const StopSignal& stop) const;
+  absl::StatusOr<CoordinatorShell::Outcome> LeadRun(const Config& config, const RunDirectory& directory,
+                                                    const Turn& turn, const StopSignal& stop) const;
 };
 
 }  // namespace holdfast

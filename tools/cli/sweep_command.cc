@@ -26,6 +26,7 @@
 #include "framework/config/yaml_tree.h"
 #include "framework/metrics/progress.h"
 #include "framework/metrics/run_directory.h"
+#include "framework/metrics/run_lock.h"
 #include "framework/storage/atomic_file.h"
 #include "tools/cli/run_arguments.h"
 #include "tools/cli/scaling_runs.h"

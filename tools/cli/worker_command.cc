@@ -31,8 +31,11 @@ absl::StatusOr<int> WorkerCommand::Run() const {
     return UsageError(absl::StrCat("error: ", runtime.status().message()));
   }
   RETURN_IF_ERROR(runtime.status());
-  ASSIGN_OR_RETURN(const auto link, MakeControlLink(connection));
-  const Worker::Exit exit = RunWorker(config, run.Directory(config), identity, **runtime, *link, &stop_signal);
+  const RunDirectory directory = run.Directory(config);
+  ConnectionOptions coordinators = connection;
+  coordinators.address_file = directory.coordinator_address();
+  ASSIGN_OR_RETURN(const auto link, MakeControlLink(coordinators));
+  const Worker::Exit exit = RunWorker(config, directory, identity, **runtime, *link, &stop_signal);
   if (exit.refused) return UsageError("error: " + exit.reason);
   std::printf("%s\n", exit.reason.c_str());
   return exit.code == 0 || exit.code > 128 ? exit.code : kRunFailedExit;

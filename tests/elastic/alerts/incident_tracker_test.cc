@@ -80,6 +80,16 @@ TEST_F(IncidentTrackerTest, SlownessAndStandstillsAreIncidents) {
   EXPECT_THAT(On(event::Resumed{3.0}), ElementsAre("-disk"));
 }
 
+TEST_F(IncidentTrackerTest, AChangeOfCoordinatorsIsAnIncidentUntilWorkersAreBack) {
+  EXPECT_THAT(On(event::CoordinatorChanged{"process 7 on h1 has been silent for 5000 ms"}),
+              ElementsAre("+coordinator"));
+  EXPECT_EQ(
+      last_.summary,
+      "run tiny: another coordinator leads: process 7 on h1 has been silent for 5000 ms; workers come back to it");
+  EXPECT_THAT(On(kPublished), IsEmpty());
+  EXPECT_THAT(On(kRecovered), ElementsAre("-coordinator"));
+}
+
 TEST_F(IncidentTrackerTest, ANodeThatWasToldToLeaveIsNoIncident) {
   const auto lost = [](const std::string& node) {
     return event::WorkerLost{.worker = node + "/0", .node = node, .host = "h1", .cause = "killed by signal 9 (Killed)"};

@@ -22,6 +22,7 @@
 #include "elastic/coordinator/action_queue.h"
 #include "elastic/coordinator/coordinator_shell.h"
 #include "framework/base/status.h"
+#include "framework/metrics/run_lock.h"
 #include "tests/elastic/control/sim_clock.h"
 #include "tests/elastic/control/sim_digest.h"
 #include "tests/elastic/control/sim_disk.h"
@@ -47,7 +48,7 @@ class CoordinatorRuntime {
     if (ended()) return;
     auto process = std::make_unique<Process>();
     Process& p = *process;
-    absl::StatusOr<RunLock> lock = RunLock::Take(disk_.run);
+    absl::StatusOr<RunLock> lock = TakeLock();
     if (lock.ok()) p.life = ++life_;  // from here on all before it are of yesterday
     const absl::Status prepared = lock.ok() ? Prepare(&p, *std::move(lock)) : lock.status();
     if (!prepared.ok()) {
@@ -122,11 +123,18 @@ class CoordinatorRuntime {
     std::unique_ptr<Coordinator> coordinator;
     std::unique_ptr<ActionQueue> actions;
     bool dead = false, frozen = false;
-    bool lapsed = false;                      // its lock
+    bool lapsed = false;                      // its lock, or it is about to be taken away
     std::deque<std::function<void()>> later;  // while it is frozen
     int crash_after = -1, hang_after = -1;
     bool hangs_before_look = false;
   };
+
+  /// From one that is silent and still has it, as one that stands by does it, or as whoever is started.
+  absl::StatusOr<RunLock> TakeLock() {
+    if (!std::exchange(is_taken_away_, false)) return RunLock::Take(disk_.run);
+    ASSIGN_OR_RETURN(const LockText silent, RunLock::Read(disk_.run));
+    return RunLock::TakeFrom(disk_.run, silent);
+  }
 
   // As elastic/launch/prepared_run.cc does it.
   absl::Status Prepare(Process* p, RunLock lock) {
@@ -281,7 +289,11 @@ class CoordinatorRuntime {
       truth_.Demand(absl::IsFailedPrecondition(lock.status()), "a lock is given away that somebody has");
       return;
     }
-    disk_.LetLockLapse();
+    if (life_ % 2 == 0) {
+      is_taken_away_ = true;
+    } else {
+      disk_.LetLockLapse();
+    }
     p->lapsed = true;
     now_ = nullptr;
     network_.HideServer(p->server);
@@ -488,7 +500,7 @@ class CoordinatorRuntime {
   Process* now_ = nullptr;                           // of today, or null
   int life_ = 0;
   int64_t replaced_ = 0, refused_ = 0;
-  bool goes_back_ = false;
+  bool goes_back_ = false, is_taken_away_ = false;
   std::array<int64_t, std::variant_size_v<RunEvent>> events_{};  // by kind
   std::optional<int> exit_code_;
   std::string end_reason_;

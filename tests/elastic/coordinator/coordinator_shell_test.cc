@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <future>
@@ -18,6 +19,7 @@
 
 #include "elastic/coordinator/event_log.h"
 #include "elastic/coordinator/run_digests.h"
+#include "framework/metrics/run_lock.h"
 #include "tests/framework/base/file_size_limit.h"
 #include "tests/framework/base/temporary_directory.h"
 
@@ -58,7 +60,9 @@ class ShellTest : public testing::Test, public CoordinatorPort {
     if (std::holds_alternative<CommitMessage>(message)) syncs_at_commit_.push_back(syncs);
     if (const auto* world = std::get_if<WorldMessage>(&message)) generation_ = world->world.generation;
     if (std::holds_alternative<EndMessage>(message)) ended_ = true;
+    ++sent_after_leaving_;
   }
+  void Leave() override { has_left_ = true; }
   void Close(Connection) override {}
 
   void StartShell() {
@@ -129,7 +133,8 @@ class ShellTest : public testing::Test, public CoordinatorPort {
   std::mutex mutex_;
   std::vector<int> syncs_at_commit_;
   uint64_t generation_ = 0;
-  bool ended_ = false;
+  bool ended_ = false, has_left_ = false;
+  int sent_after_leaving_ = 0;
   Observer observer_{*this};  // under mutex_
   std::atomic<int> events_lost_ = 0;
   std::unique_ptr<EventLog> log_;
@@ -154,6 +159,26 @@ TEST_F(ShellTest, ACoordinatorThatWasReplacedTellsNobodyAnything) {
   shell_->Drain();
   EXPECT_FALSE(ended_);
   EXPECT_EQ(syncs_at_commit_.size(), 1u);
+  EXPECT_EQ(directory_.ReadMetrics()->size(), 1u);
+}
+
+// Whoever comes while it still listens is to come to the next one.
+TEST_F(ShellTest, ACoordinatorThatMakesWayTellsNobodyAnything) {
+  StartShell();
+  VoteFor(1);
+  shell_->MakeWay(SIGTERM);
+  const CoordinatorShell::Outcome outcome = shell_->Wait();
+  EXPECT_EQ(outcome.exit_code, 143);
+  EXPECT_TRUE(outcome.goes_on);
+  EXPECT_EQ(outcome.steps, 1);
+  EXPECT_TRUE(has_left_);
+  sent_after_leaving_ = 0;
+  VoteFor(2);
+  JoinMessage stranger{{{"other/0", 1}, "other", "h"}, {}, {}};  // with another config, which is refused at once
+  shell_->OnMessage(2, stranger);
+  shell_->Drain();
+  EXPECT_EQ(sent_after_leaving_, 0);
+  EXPECT_FALSE(ended_);
   EXPECT_EQ(directory_.ReadMetrics()->size(), 1u);
 }
 

@@ -77,6 +77,7 @@ std::vector<Expected> EachKind() {
       {event::DataChanged{"step-7"}, R"("name":"step-7")"},
       {event::Rewind{9, 7, "step-7", "r"}, R"("from_step":9,"step":7,"name":"step-7","reason":"r")"},
       {event::RunStarted{4, 0, 100}, R"("workers":4,"step":0,"total_steps":100)"},
+      {event::CoordinatorChanged{"c"}, R"("cause":"c")"},
       {event::Paused{"c"}, R"("cause":"c")"},
       {event::Resumed{0.5}, R"("seconds":0.5)"},
       {event::Validation{7, 2.5}, R"("step":7,"loss":2.5)"},

@@ -119,6 +119,26 @@ TEST_F(TokenFileTest, IsMadeOnceAndPrivate) {
   EXPECT_FALSE(MakeTokenFile(directory_ + "/none/token").ok());
 }
 
+// As a process leaves it that was killed, or found the disk full, while it made one.
+TEST_F(TokenFileTest, IsMadeInThePlaceOfAnEmptyOne) {
+  const std::string path = Write("", 0600);
+  const auto made = MakeTokenFile(path);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(*ReadTokenFile(path), *made);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 1);
+  EXPECT_EQ(MakeTokenFile(Write("two words", 0600)).status().code(), absl::StatusCode::kInvalidArgument)
+      << "what somebody wrote is not replaced";
+  EXPECT_FALSE(MakeTokenFile(directory_).ok());
+}
+
+TEST_F(TokenFileTest, OfRootMayBeReadByAGroup) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can make such a file";
+  const auto token = ReadTokenFile(Write("s3cret\n", 0440));
+  ASSERT_TRUE(token.ok()) << token.status();
+  ASSERT_EQ(chown((directory_ + "/token").c_str(), 12345, 12345), 0);
+  EXPECT_EQ(ReadTokenFile(directory_ + "/token").status().code(), absl::StatusCode::kPermissionDenied);
+}
+
 TEST(TokenTest, OnlyTheTokenIsEqual) {
   EXPECT_TRUE(TokensEqual("abc", "abc"));
   for (const char* other : {"", "ab", "abcd", "abd", "xbc", "abcabc", "ABC"}) EXPECT_FALSE(TokensEqual(other, "abc"));
@@ -139,6 +159,7 @@ TEST(AccessTest, TheRightTokenIsLetIn) {
 TEST(AccessTest, WrongAndMissingTokensAreNotHeard) {
   RecordingServer handler;
   auto server = StartServer(&handler, {.token = "right"});
+  ::testing::internal::CaptureStderr();
   for (const char* token : {"wrong", "", "righ", "rightt"}) {
     RecordingClient peer;
     auto client = StartClient(server->address(), &peer, {.token = token});
@@ -155,6 +176,10 @@ TEST(AccessTest, WrongAndMissingTokensAreNotHeard) {
   EXPECT_TRUE(handler.messages.empty());
   EXPECT_TRUE(handler.lost.empty());
   EXPECT_EQ(handler.status_calls, 0);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("refused ipv4:127.0.0.1:"));
+  EXPECT_THAT(log, HasSubstr(": the token differs from the coordinator's"));
+  EXPECT_LT(std::count(log.begin(), log.end(), '\n'), 8) << "a line for each attempt: " << log;
 }
 
 // --- mutual TLS ------------------------------------------------------------------------------------------------------
@@ -183,7 +208,10 @@ TEST(AccessTest, StrangersAndPlainTextAreNotHeard) {
     auto client = StartClient(server->address(), &peer, {.tls = files});
     ASSERT_TRUE(peer.Until([&] { return !peer.failures.empty(); }));
     EXPECT_EQ(peer.connected, 0);
-    EXPECT_FALSE(FetchStatus({.address = server->address(), .tls = files}).ok());
+    const auto status = FetchStatus({.address = server->address(), .tls = files});
+    ASSERT_FALSE(status.ok());
+    const bool advised = Message(status.status()).find("or asks for TLS (--tls-certificate") != std::string::npos;
+    EXPECT_EQ(advised, !files.enabled()) << status.status();
   }
   EXPECT_EQ(handler.status_calls, 0);
 }

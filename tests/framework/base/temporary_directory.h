@@ -13,7 +13,7 @@ namespace holdfast {
 
 class TemporaryDirectory {
  public:
-  TemporaryDirectory() : path_(testing::TempDir() + "holdfast-XXXXXX") {
+  TemporaryDirectory() : path_(::testing::TempDir() + "holdfast-XXXXXX") {
     if (mkdtemp(path_.data()) == nullptr) abort();
   }
   ~TemporaryDirectory() { std::filesystem::remove_all(path_); }

@@ -1,10 +1,13 @@
 // Proves that of two processes with one run directory the second is refused while the first holds the lock, and that
-// once it has lapsed the first one finds out, and what it still writes reaches nobody.
+// once it has lapsed or is taken away the first one finds out, and what it still writes reaches nobody.
+
+#include "framework/metrics/run_lock.h"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "framework/metrics/run_directory.h"
 #include "tests/framework/base/temporary_directory.h"
@@ -57,6 +60,84 @@ TEST_F(RunLockTest, WhoseFileIsRemovedHasItNoLonger) {
   ASSERT_TRUE(first.ok()) << first.status();
   std::filesystem::remove(directory_.lock());
   EXPECT_EQ(first->Check().code(), absl::StatusCode::kFailedPrecondition) << first->Check();
+}
+
+TEST_F(RunLockTest, OthersReadWhatItsOwnerSaysLast) {
+  EXPECT_EQ(RunLock::Read(directory_).status().code(), absl::StatusCode::kNotFound);
+  const auto lock = RunLock::Take(directory_);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  EXPECT_EQ(lock->previous(), LockText());
+  const auto fresh = RunLock::Read(directory_);
+  ASSERT_TRUE(fresh.ok()) << fresh.status();
+  EXPECT_EQ(fresh->words, "");
+  ASSERT_TRUE(lock->Say("a long sentence\n").ok());
+  ASSERT_TRUE(lock->Say("short\n").ok());
+  const auto text = RunLock::Read(directory_);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(text->owner, fresh->owner);
+  EXPECT_EQ(text->words, "short\n");
+  EXPECT_EQ(text->Name().find(absl::StrCat("process ", getpid(), " on ")), 0u) << text->Name();
+  EXPECT_TRUE(lock->Check().ok()) << lock->Check();
+}
+
+TEST_F(RunLockTest, WhoComesNextReadsWhatTheLastOneSaid) {
+  LockText said;
+  {
+    const auto lock = RunLock::Take(directory_);
+    ASSERT_TRUE(lock.ok() && lock->Say("the end\n").ok());
+    said = *RunLock::Read(directory_);
+  }
+  const auto next = RunLock::Take(directory_);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ(next->previous(), said);
+  EXPECT_NE(RunLock::Read(directory_)->owner, said.owner) << "the same process, but not the same taking";
+}
+
+// As from a process that is frozen and still has the lock of the file.
+TEST_F(RunLockTest, ItIsTakenFromAnOwnerThatIsSilent) {
+  const auto silent = RunLock::Take(directory_);
+  ASSERT_TRUE(silent.ok() && silent->Say("1\n").ok());
+  const LockText seen = *RunLock::Read(directory_);
+  const auto next = RunLock::TakeFrom(directory_, seen);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_TRUE(next->Check().ok()) << next->Check();
+  EXPECT_EQ(next->previous(), seen);
+  EXPECT_EQ(silent->Check().code(), absl::StatusCode::kFailedPrecondition) << silent->Check();
+  EXPECT_EQ(RunLock::Take(directory_).status().code(), absl::StatusCode::kFailedPrecondition);
+  // What it says when it goes on is not what the run's owner says.
+  ASSERT_TRUE(silent->Say("2\n").ok());
+  EXPECT_EQ(RunLock::Read(directory_)->words, "");
+  EXPECT_TRUE(next->Check().ok()) << next->Check();
+}
+
+TEST_F(RunLockTest, ItIsNotTakenFromAnOwnerThatSpeaks) {
+  const auto first = RunLock::Take(directory_);
+  ASSERT_TRUE(first.ok() && first->Say("1\n").ok());
+  const LockText seen = *RunLock::Read(directory_);
+  ASSERT_TRUE(first->Say("2\n").ok());
+  EXPECT_EQ(RunLock::TakeFrom(directory_, seen).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(first->Check().ok()) << first->Check();
+}
+
+TEST_F(RunLockTest, OfTwoThatTakeItFromASilentOwnerOneHasIt) {
+  const auto silent = RunLock::Take(directory_);
+  ASSERT_TRUE(silent.ok());
+  const LockText seen = *RunLock::Read(directory_);
+  const auto one = RunLock::TakeFrom(directory_, seen);
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(RunLock::TakeFrom(directory_, seen).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(one->Check().ok()) << one->Check();
+}
+
+// Nothing but the lock is left in the directory, whoever took it from whom.
+TEST_F(RunLockTest, LeavesNoOtherFiles) {
+  { ASSERT_TRUE(RunLock::Take(directory_).ok()); }
+  const auto lock = RunLock::Take(directory_);
+  ASSERT_TRUE(lock.ok());
+  ASSERT_TRUE(RunLock::TakeFrom(directory_, *RunLock::Read(directory_)).ok());
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_.root())) names.push_back(entry.path());
+  EXPECT_EQ(names, std::vector<std::string>{directory_.lock()});
 }
 
 TEST_F(RunLockTest, WhatIsWrittenAfterTheTakeOverIsInVain) {

@@ -1,0 +1,35 @@
+#pragma once
+// Which coordinator to try next, where there are several of which one leads.
+
+#include <string>
+#include <vector>
+
+namespace holdfast {
+
+/// Thread-safety: none.
+class CoordinatorAddresses {
+ public:
+  /// `given`: HOST[:PORT], several with commas between. `file`: where the coordinator that leads notes its address;
+  /// empty if there is none. One that is noted comes first, unless this machine alone could reach it and those given
+  /// are others.
+  explicit CoordinatorAddresses(const std::string& given, std::string file = "");
+
+  /// Each in turn, from the first again when there are no more, or when the file names another one than the last time.
+  std::string Next();
+  /// All that Next would give.
+  std::vector<std::string> All() const;
+  /// The file names another one than at the last Next.
+  bool HasMoved() const;
+
+ private:
+  /// "" if none is.
+  std::string Noted() const;
+  std::vector<std::string> With(const std::string& noted) const;
+
+  std::vector<std::string> given_;
+  const std::string file_;
+  std::string noted_;  // at the last Next
+  size_t next_ = 0;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,60 @@
+#pragma once
+// Who runs the run in a directory, and that nobody else does.
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "framework/base/file_descriptor.h"
+#include "framework/metrics/run_directory.h"
+
+namespace holdfast {
+
+/// What stands in a run's lock file.
+struct LockText {
+  std::string owner;  // one line for people, "process 12 on node3", and one that is another each time the lock is taken
+  std::string words;  // what the owner says of itself
+
+  /// "process 12 on node3", or "another process" if that cannot be read.
+  std::string Name() const;
+  friend bool operator==(const LockText&, const LockText&) = default;
+};
+
+/// Held by the one process that runs a run; gone with it, however it ends. It may also lapse: on a shared file system
+/// when its host is cut off for long, when somebody removes the file, or when it is taken from an owner that is silent.
+/// So whoever takes the lock puts a new file in its place that says who has it, and whoever had it finds that there.
+/// What the old owner still says goes into the old file. Thread-safe but for Take, TakeFrom and moves.
+class RunLock {
+ public:
+  /// Creates the directory if needed. FailedPrecondition, naming the other process, if it is taken.
+  static absl::StatusOr<RunLock> Take(const RunDirectory& directory);
+  /// Takes it from an owner that still holds it, but has been silent for too long (it is frozen, or cut off).
+  /// FailedPrecondition if by now another text stands there than `silent`. Of two processes that do this at once both
+  /// may succeed, and Check tells the first.
+  static absl::StatusOr<RunLock> TakeFrom(const RunDirectory& directory, const LockText& silent);
+  /// NotFound if nobody has ever had it, Unavailable if that cannot be told now.
+  static absl::StatusOr<LockText> Read(const RunDirectory& directory);
+
+  /// FailedPrecondition, naming the other process, once the lock has been taken by another one, or its file has been
+  /// removed; Unavailable if that cannot be told now.
+  absl::Status Check() const;
+  /// For those who Read, in the place of what was said before. Needs no room on the disk after the first time, if it
+  /// does not grow by much.
+  absl::Status Say(absl::string_view words) const;
+  /// What stood there before; empty if nobody had the lock.
+  const LockText& previous() const { return previous_; }
+
+ private:
+  RunLock(std::string path, FileDescriptor file) : path_(std::move(path)), file_(std::move(file)) {}
+  static absl::StatusOr<RunLock> Place(const std::string& path, LockText previous);
+  bool IsInPlace() const;
+
+  std::string path_;
+  FileDescriptor file_;
+  std::string owner_;  // what we have written into it
+  LockText previous_;
+};
+
+}  // namespace holdfast

@@ -1,0 +1,215 @@
+// Runs with several coordinators, of which one leads and is killed, frozen or stopped again and again: another one
+// leads the run on, with the same workers, and the metrics have the bits of the run that nobody touched.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "tests/chaos/cluster.h"
+
+namespace holdfast::chaos {
+namespace {
+
+class StandbyTest : public StageTest {
+ protected:
+  // Workers are to outlive every change of coordinators, however slow the machine.
+  const std::vector<std::string> overrides_{"elastic.heartbeat_timeout_ms=15000", "elastic.coordinator_lease_ms=1500"};
+  Cluster cluster_{*stage_, Run(), {.overrides = overrides_}};
+  std::map<std::string, std::unique_ptr<LoggedProcess>> coordinators_;
+
+  void StartCoordinator(const std::string& name, const std::string& listen = "127.0.0.1:0",
+                        const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments{"coordinator", stage_->config(), "--run-dir",        Run(), "--listen", listen,
+                                       "--standby",   "--set",          "elastic.workers=4"};
+    for (const std::string& value : overrides_) arguments.insert(arguments.end(), {"--set", value});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    coordinators_[name] = std::make_unique<LoggedProcess>(arguments, Run() + ".coordinator_" + name + ".log");
+  }
+  LoggedProcess& coordinator(const std::string& name) { return *coordinators_.at(name); }
+
+  /// Who leads, by its name; empty if nobody that lives does.
+  std::string Leader() {
+    std::ifstream lock(Run() + "/.lock");
+    std::string word;
+    int pid = 0;
+    lock >> word >> pid;
+    for (auto& [name, process] : coordinators_) {
+      if (process->pid() == pid && process->Running()) return name;
+    }
+    return "";
+  }
+  bool LeaderIs(const std::string& name) {
+    return WaitFor(coordinator(name), [&] { return Leader() == name && Look(Run()).reachable; });
+  }
+  /// Beyond what there is now.
+  bool GoesOn(int64_t steps = 3) {
+    const int64_t start = CommittedSteps(Run());
+    return WaitFor([&] { return CommittedSteps(Run()) >= start + steps; });
+  }
+  bool StandsBy(const std::string& name, const std::string& leader) {
+    const std::string line = "standing by: process " + std::to_string(coordinator(leader).pid());
+    return WaitFor(coordinator(name), [&] { return coordinator(name).Log().find(line) != std::string::npos; });
+  }
+  /// "a" leads, "b" stands by, on two machines two workers each train.
+  void Start() {
+    StartCoordinator("a");
+    ASSERT_TRUE(LeaderIs("a"));
+    StartCoordinator("b");
+    ASSERT_TRUE(StandsBy("b", "a"));
+    StartAgents();
+  }
+  /// At the default address nobody listens: they are to look into the run directory.
+  void StartAgents(const std::string& coordinator = "127.0.0.1:1", const std::string& directory = Run()) {
+    for (const std::string node : {"m", "n"}) {
+      std::vector<std::string> arguments{"agent",         stage_->config(),
+                                         "--run-dir",     directory,
+                                         "--coordinator", coordinator,
+                                         "--node",        node,
+                                         "--workers",     "2",
+                                         "--host",        "127.0.0.1",
+                                         "--token-file",  Run() + "/coordinator.token",
+                                         "--set",         "elastic.workers=4"};
+      arguments.insert(arguments.end(), {"--set", "checkpoint.directory=" + Run() + "/checkpoints"});
+      for (const std::string& value : overrides_) arguments.insert(arguments.end(), {"--set", value});
+      agents_[node] = std::make_unique<LoggedProcess>(
+          arguments, Run() + ".agent_" + node + ".log",
+          std::vector<std::pair<std::string, std::string>>{{"HOLDFAST_TEST_SLOWDOWN_MS", "4"}});
+    }
+    ASSERT_TRUE(WaitFor([&] { return Look(Run()).world_size == 4; }));
+    ASSERT_TRUE(GoesOn());
+    pids_ = Pids();
+  }
+  std::set<int> Pids() {
+    std::set<int> pids;
+    EXPECT_TRUE(WaitFor([&] {
+      pids.clear();
+      for (const WorkerView& worker : Look(Run()).workers) pids.insert(worker.pid);
+      return pids.size() == 4;
+    }));
+    return pids;
+  }
+  void ExpectSameWorkers() { EXPECT_EQ(Pids(), pids_) << "workers were started anew"; }
+  void ExpectEnd(int exit_code) {
+    for (auto& [node, agent] : agents_) EXPECT_EQ(agent->ExitCode(), exit_code) << "agent " << node;
+    for (auto& [name, process] : coordinators_) EXPECT_EQ(process->ExitCode(), exit_code) << "coordinator " << name;
+    EXPECT_TRUE(ProcessesWith(Run()).empty()) << "processes are left";
+    cluster_.Compare();
+  }
+
+  std::map<std::string, std::unique_ptr<LoggedProcess>> agents_;
+  std::set<int> pids_;
+};
+
+TEST_F(StandbyTest, LeadersAreKilledAgainAndAgain) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  for (int kill = 0; kill < 4; ++kill) {
+    const std::string leader = Leader(), next = leader == "a" ? "b" : "a";
+    Cluster::Kill(coordinator(leader));
+    ASSERT_TRUE(LeaderIs(next)) << "kill " << kill;
+    ASSERT_TRUE(GoesOn());
+    StartCoordinator(leader);
+    ASSERT_TRUE(StandsBy(leader, next));
+  }
+  ExpectSameWorkers();
+  EXPECT_TRUE(Events(Run(), "worker_lost").empty());
+  EXPECT_EQ(Events(Run(), "coordinator_changed").size(), 4u);
+  coordinator(Leader()).Signal(SIGINT);
+  ExpectEnd(130);
+}
+
+// The kernel still holds its lock, and its connections. When it goes on it finds that it is not the leader.
+TEST_F(StandbyTest, ALeaderThatIsFrozenStandsByWhenItGoesOn) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  for (int freeze = 0; freeze < 2; ++freeze) {
+    const std::string leader = Leader(), next = leader == "a" ? "b" : "a";
+    coordinator(leader).Signal(SIGSTOP);
+    ASSERT_TRUE(LeaderIs(next)) << "freeze " << freeze;
+    ASSERT_TRUE(GoesOn());
+    coordinator(leader).Signal(SIGCONT);
+    ASSERT_TRUE(StandsBy(leader, next));
+  }
+  ASSERT_TRUE(GoesOn());
+  ExpectSameWorkers();
+  coordinator(Leader()).Signal(SIGINT);
+  ExpectEnd(130);
+}
+
+// As when its machine is drained.
+TEST_F(StandbyTest, ALeaderThatIsStoppedLeavesTheRunToAnother) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  coordinator("a").Signal(SIGTERM);
+  EXPECT_EQ(coordinator("a").ExitCode(), 143);
+  ASSERT_TRUE(LeaderIs("b"));
+  ASSERT_TRUE(GoesOn());
+  ExpectSameWorkers();
+  EXPECT_TRUE(Events(Run(), "stop_requested").empty());
+  coordinator("b").Signal(SIGTERM);  // nobody stands by
+  ExpectEnd(143);
+  EXPECT_EQ(Events(Run(), "run_stopped").size(), 1u);
+}
+
+TEST_F(StandbyTest, EverybodyIsStoppedAtOnce) {  // as by a scheduler
+  ASSERT_NO_FATAL_FAILURE(Start());
+  for (auto* processes : {&agents_, &coordinators_}) {
+    for (auto& [name, process] : *processes) process->Signal(SIGTERM);
+  }
+  ExpectEnd(143);
+  EXPECT_EQ(Events(Run(), "run_stopped").size(), 1u);
+}
+
+TEST_F(StandbyTest, WhoStandsByEndsWithTheRun) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  StartCoordinator("c");
+  ASSERT_TRUE(StandsBy("c", "a"));
+  coordinator("a").Signal(SIGINT);
+  ExpectEnd(130);
+  for (const std::string name : {"b", "c"}) {
+    EXPECT_NE(coordinator(name).Log().find("stopped by signal 2"), std::string::npos) << coordinator(name).Log();
+  }
+}
+
+// Agents and workers are told where coordinators may be, and have no directory in common with them to look into.
+TEST_F(StandbyTest, WorkersTryAllAddressesTheyAreGiven) {
+  StartCoordinator("a");
+  ASSERT_TRUE(LeaderIs("a"));
+  std::string address;
+  std::getline(std::ifstream(Run() + "/coordinator.address") >> std::ws, address);
+  const std::string other = "127.0.0.2:" + address.substr(address.find(':') + 1);
+  StartCoordinator("b", other);
+  ASSERT_TRUE(StandsBy("b", "a"));
+  ASSERT_NO_FATAL_FAILURE(StartAgents(address + "," + other, Run() + ".agents"));
+  ExpectSameWorkers();
+  Cluster::Kill(coordinator("a"));
+  ASSERT_TRUE(LeaderIs("b"));
+  ASSERT_TRUE(GoesOn());
+  ExpectSameWorkers();
+  coordinators_.erase("a");
+  coordinator("b").Signal(SIGINT);
+  ExpectEnd(130);
+}
+
+// How the run was to begin is not said to who takes it over.
+TEST_F(StandbyTest, WhoTakesARunOverDoesNotBeginItAnew) {
+  StartCoordinator("a", "127.0.0.1:0", {"--overwrite"});
+  ASSERT_TRUE(LeaderIs("a"));
+  StartCoordinator("b", "127.0.0.1:0", {"--overwrite", "--new-workers"});
+  ASSERT_TRUE(StandsBy("b", "a"));
+  ASSERT_NO_FATAL_FAILURE(StartAgents());
+  const int64_t steps = CommittedSteps(Run());
+  Cluster::Kill(coordinator("a"));
+  ASSERT_TRUE(LeaderIs("b"));
+  ASSERT_TRUE(GoesOn());
+  EXPECT_GT(CommittedSteps(Run()), steps);
+  ExpectSameWorkers();
+  EXPECT_TRUE(Events(Run(), "rewind").empty());
+  coordinators_.erase("a");
+  coordinator("b").Signal(SIGINT);
+  ExpectEnd(130);
+}
+
+}  // namespace
+}  // namespace holdfast::chaos

@@ -78,8 +78,9 @@ void IncidentTracker::On(const event::Recovered&) {
     if (incident.stage == Stage::kAdmitted) back.push_back(name);
   }
   for (const std::string& name : back) End(name, "it has rejoined");
-  for (const char* incident : {"coordinator", "progress", "state", "bits", "size", "disk"})
+  for (const char* incident : {"coordinator", "progress", "state", "bits", "size", "disk"}) {
     End(incident, "the run has resumed");
+  }
 }
 
 void IncidentTracker::On(const event::NoProgress& e) {

@@ -11,6 +11,7 @@
 //   bits                bits_differ                  recovered; the run's end
 //   size                too_few_workers              recovered; the run's end
 //   disk                paused                       resumed; the run's end
+//   coordinator         coordinator_changed          recovered; the run's end
 //   link/HOST/HOST      link_cut                     link_back; the run's end
 //   pace                step_slow                    step_slow_resolved; the run's end
 //   slow_link           link_slow                    step_slow_resolved; the run's end

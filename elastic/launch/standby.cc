@@ -77,8 +77,6 @@ Lead::Lead(RunLock lock, milliseconds lease) : lock_(std::move(lock)), interval_
   if (lease.count() > 0) beats_ = std::jthread([this](const std::stop_token& stop) { Beat(stop); });
 }
 
-Lead::~Lead() = default;
-
 void Lead::Beat(const std::stop_token& stop) {
   bool is_told = false;
   for (uint64_t beat = 1; !stop.stop_requested(); ++beat) {
@@ -134,12 +132,12 @@ absl::StatusOr<Turn> WaitForTurn(const RunDirectory& directory, milliseconds lea
     if (words.has_value() && words->exit_code.has_value()) {
       const absl::Status said = lock->Say(before.words);  // for others that wait, too
       if (!said.ok()) LogWarning("cannot say that the run has ended: ", said.message());
-      return Turn{.lead = nullptr, .exit_code = *words->exit_code, .reason = words->reason};
+      return Turn{.exit_code = words->exit_code, .reason = words->reason};
     }
     std::string from = absl::StrCat(before.Name(), " ", what);
     return Turn{.lead = std::make_shared<Lead>(*std::move(lock), lease), .from = std::move(from)};
   }
-  return Turn{.lead = nullptr};
+  return Turn{};
 }
 
 bool SomebodyStandsBy(const RunDirectory& directory) {

@@ -3,7 +3,7 @@
 //
 // Example:
 //   ASSIGN_OR_RETURN(const Turn turn, WaitForTurn(directory, lease, /*has_led=*/false, stop.token(), report));
-//   if (turn.lead == nullptr) return turn.exit_code;  // of the run, or of our own stop
+//   if (turn.lead == nullptr) return turn.exit_code.value_or(128 + stop.received());
 //   ...PrepareRun(config, directory, layout, options, turn.lead)...
 
 #include <chrono>
@@ -25,7 +25,6 @@ namespace holdfast {
 class Lead {
  public:
   Lead(RunLock lock, std::chrono::milliseconds lease);
-  ~Lead();
   Lead(const Lead&) = delete;
   Lead& operator=(const Lead&) = delete;
 
@@ -39,15 +38,15 @@ class Lead {
 
   const RunLock lock_;
   const std::chrono::milliseconds interval_;
-  std::jthread beats_;
+  std::jthread beats_;  // last: it uses everything above
 };
 
 /// What has become of waiting.
 struct Turn {
-  std::shared_ptr<Lead> lead;  // null: there is nothing to lead
-  std::string from{};          // who led before, and what became of it; empty if there was nobody to wait for
-  int exit_code = 0;           // of the run, if it has ended; without a lead and a reason: asked to stop
-  std::string reason{};
+  std::shared_ptr<Lead> lead{};    // null: there is nothing to lead
+  std::string from{};              // who led before, and what became of it; empty if there was nobody to wait for
+  std::optional<int> exit_code{};  // of the run, if it has ended; absent without a lead: asked to stop
+  std::string reason{};            // why it has ended
 };
 
 /// Waits until nobody leads the run any more, or who does is silent for `lease`, or the run has ended. Who finds at

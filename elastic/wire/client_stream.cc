@@ -50,6 +50,7 @@ void ClientStream::OnReadDone(bool ok) {
     CancelWith(message.status());
     return EndWrites();
   }
+  ++heard_;
   handler_->OnMessage(*std::move(message));
   StartRead(&incoming_);
 }

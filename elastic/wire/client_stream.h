@@ -5,8 +5,10 @@
 // gRPC's rules that shape it: one read and one write at a time; a hold keeps OnDone away while other threads may still
 // start writes, and nothing is started after it is given back.
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -40,7 +42,8 @@ class ClientStream final : public grpc::ClientBidiReactor<v1::ToCoordinator, v1:
   bool WaitUntilDone(TimePoint deadline);
 
   bool was_connected();
-  absl::Status reason();  // why it ended
+  int64_t heard() const { return heard_; }  // messages so far
+  absl::Status reason();                    // why it ended
 
  private:
   struct Outgoing {
@@ -64,6 +67,7 @@ class ClientStream final : public grpc::ClientBidiReactor<v1::ToCoordinator, v1:
   const std::unique_ptr<v1::Control::Stub> stub_;
   grpc::ClientContext context_;
   v1::FromCoordinator incoming_;
+  std::atomic<int64_t> heard_ = 0;
 
   std::mutex mutex_;
   std::condition_variable changed_;

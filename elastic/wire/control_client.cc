@@ -154,10 +154,14 @@ void ControlClient::Impl::RunStream(const std::string& address) {
   }
 }
 
-// A coordinator that is frozen or cut off does not say that another one leads the run.
+// A coordinator that is frozen or cut off does not say that another one leads the run. One that speaks leads it, so
+// thousands of workers do not read a shared file while steps are committed.
 void ControlClient::Impl::WaitForItsEnd() {
+  int64_t heard = 0;
   while (!options_.address_file.empty() && !stream_->WaitUntilDone(Clock::now() + options_.look_interval)) {
-    if (addresses_.HasMoved()) stream_->Cancel(absl::UnavailableError("another coordinator leads the run"));
+    const int64_t before = std::exchange(heard, stream_->heard());
+    if (heard != before || !addresses_.HasMoved()) continue;
+    stream_->Cancel(absl::UnavailableError("another coordinator leads the run"));
   }
   stream_->WaitUntilDone(Clock::time_point::max());
 }

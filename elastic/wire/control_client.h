@@ -27,9 +27,9 @@ struct ControlClientOptions {
   TlsFiles tls{};
   std::chrono::milliseconds connect_timeout{5000};  // of one attempt, until the coordinator has accepted the connection
   std::chrono::milliseconds first_backoff{50}, max_backoff{1000};
-  std::chrono::milliseconds keepalive{5000};     // a coordinator whose machine is gone is noticed within twice this
-  std::chrono::milliseconds look_interval{500};  // whether `address_file` names another one by now
-  size_t max_queued_bytes = size_t{64} << 20;    // more waiting: the stream is cut
+  std::chrono::milliseconds keepalive{5000};      // a coordinator whose machine is gone is noticed within twice this
+  std::chrono::milliseconds look_interval{1000};  // of silence, then `address_file` is asked for another one
+  size_t max_queued_bytes = size_t{64} << 20;     // more waiting: the stream is cut
 };
 
 /// One call at a time, from the client's threads. They may call Send, and should be quick.

@@ -127,9 +127,9 @@ absl::Status ControlServer::Impl::Listen() {
   builder.RegisterService(this);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port == 0) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", address.Text(),
-                     options_.tls.enabled() ? ": are the certificate, its key and the authority valid?" : ""));
+    const std::string what = absl::StrCat("cannot listen on ", address.Text());
+    if (!options_.tls.enabled()) return absl::UnavailableError(what);
+    return absl::InvalidArgumentError(absl::StrCat(what, ": are the certificate, its key and the authority valid?"));
   }
   address.port = port;
   address_ = address.Text();
@@ -138,7 +138,7 @@ absl::Status ControlServer::Impl::Listen() {
   return absl::OkStatus();
 }
 
-// Whoever tries does so twenty times a minute, or as fast as it can.
+// Ours try once a second, a stranger as fast as it can.
 grpc::Status ControlServer::Impl::Refuse(const grpc::CallbackServerContext& context, const char* why) {
   const std::lock_guard lock(mutex_);
   const auto line = refusals_.Line(std::chrono::steady_clock::now().time_since_epoch(),

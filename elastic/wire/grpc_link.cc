@@ -58,11 +58,12 @@ class GrpcLink final : public ControlLink, public ClientHandler {
     handler_->OnDisconnected(std::string(reason.message()));
   }
   void OnConnectFailed(const absl::Status& reason) override {
-    const auto now = std::chrono::steady_clock::now().time_since_epoch();
-    const auto refused = absl::IsUnauthenticated(reason) ? refusals_.Line(now, reason.message()) : std::nullopt;
-    const auto failed = absl::IsUnauthenticated(reason) ? std::nullopt : failures_.Line(now, reason.message());
-    if (refused.has_value()) LogError("coordinator rejected authentication: ", *refused);
-    if (failed.has_value()) LogWarning("no connection yet, retrying: ", *failed);
+    const bool is_refused = absl::IsUnauthenticated(reason);
+    const std::optional<std::string> line =
+        (is_refused ? refusals_ : failures_)
+            .Line(std::chrono::steady_clock::now().time_since_epoch(), reason.message());
+    if (line.has_value() && is_refused) LogError("coordinator rejected authentication: ", *line);
+    if (line.has_value() && !is_refused) LogWarning("no connection yet, retrying: ", *line);
   }
 
  private:

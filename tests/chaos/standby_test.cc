@@ -17,7 +17,7 @@ namespace {
 class StandbyTest : public StageTest {
  protected:
   // Workers are to outlive every change of coordinators, however slow the machine.
-  const std::vector<std::string> overrides_{"elastic.heartbeat_timeout_ms=15000", "elastic.coordinator_lease_ms=1500"};
+  const std::vector<std::string> overrides_{"elastic.heartbeat_timeout_ms=15000", "elastic.coordinator_lease_ms=3000"};
   Cluster cluster_{*stage_, Run(), {.overrides = overrides_}};
   std::map<std::string, std::unique_ptr<LoggedProcess>> coordinators_;
 

@@ -11,21 +11,26 @@
 #include "elastic/launch/prepared_run.h"
 #include "elastic/launch/server_launcher.h"
 #include "framework/base/log.h"
+#include "framework/base/rare_log.h"
 #include "framework/base/status.h"
 #include "tools/cli/connection_arguments.h"
 
 namespace holdfast {
 namespace {
 
-constexpr std::chrono::seconds kBeforeTryingAgain{1};
+constexpr std::chrono::seconds kBeforeTryingAgain{1}, kLogInterval{30};
 
 void Say(const std::string& text) {
   std::printf("%s%s", text.c_str(), text.ends_with('\n') ? "" : "\n");
   std::fflush(stdout);
 }
 
-/// Not a stop by a signal.
-bool IsFailure(int exit_code) { return exit_code != 0 && exit_code <= 128; }
+/// What the command ends with: an error, unless the run is done or was stopped by a signal.
+absl::StatusOr<int> EndWith(int exit_code, const std::string& reason) {
+  if (exit_code != 0 && exit_code <= 128) return absl::InternalError(reason);
+  Say(reason);
+  return exit_code;
+}
 
 }  // namespace
 
@@ -65,18 +70,17 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
   ASSIGN_OR_RETURN(const Config config, run.Load());
   const RunDirectory directory = run.Directory(config);
   bool has_led = false;
+  RareLog failures(kLogInterval);
   while (true) {
     ASSIGN_OR_RETURN(Turn turn, TakeTurn(config, directory, has_led, stop_signal));
-    if (turn.lead == nullptr && turn.reason.empty()) return 128 + stop_signal.received();
-    if (turn.lead == nullptr && IsFailure(turn.exit_code)) return absl::InternalError(turn.reason);
-    if (turn.lead == nullptr) {
-      Say(turn.reason);
-      return turn.exit_code;
-    }
+    if (turn.exit_code.has_value()) return EndWith(*turn.exit_code, turn.reason);
+    if (turn.lead == nullptr) return 128 + stop_signal.received();
     const absl::StatusOr<CoordinatorShell::Outcome> outcome = LeadRun(config, directory, turn, stop_signal);
     if (standby && absl::IsUnavailable(outcome.status()) && stop_signal.received() == 0) {
       // What cannot be reached now may be reached later, or by another one.
-      LogWarning("cannot lead the run: ", outcome.status().message());
+      const auto now = std::chrono::steady_clock::now().time_since_epoch();
+      const auto line = failures.Line(now, outcome.status().message());
+      if (line.has_value()) LogWarning("cannot lead the run, trying again: ", *line);
       turn.lead.reset();
       std::this_thread::sleep_for(kBeforeTryingAgain);
       continue;
@@ -87,9 +91,7 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
       LogWarning(outcome->reason);
       continue;
     }
-    if (IsFailure(outcome->exit_code)) return absl::InternalError(outcome->reason);
-    Say(outcome->reason);
-    return outcome->exit_code;
+    return EndWith(outcome->exit_code, outcome->reason);
   }
 }
 

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "elastic/wire/control_client.h"
-#include "framework/base/files.h"
 #include "framework/base/status.h"
 #include "framework/metrics/run_directory.h"
 #include "tools/cli/connection_arguments.h"
@@ -15,8 +14,6 @@
 
 namespace holdfast {
 namespace {
-
-constexpr size_t kMaxAddressFileBytes = 1024;
 
 /// `target` is a run directory with a coordinator's address in it, or that address.
 absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments) {
@@ -28,9 +25,8 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
   if (!std::filesystem::exists(directory.coordinator_address(), error)) {
     return absl::NotFoundError(absl::StrCat("no coordinator is running in ", arguments.target));
   }
-  ASSIGN_OR_RETURN(std::string address, ReadFile(directory.coordinator_address(), kMaxAddressFileBytes));
-  address.erase(address.find_last_not_of('\n') + 1);
-  connection.coordinator = address;
+  connection.coordinator.clear();
+  connection.address_file = directory.coordinator_address();
   if (connection.token_file.empty() && std::filesystem::exists(directory.token(), error)) {
     connection.token_file = directory.token();
   }

@@ -21,7 +21,7 @@ namespace holdfast {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds kLease{600};
+constexpr milliseconds kLease{1500};  // long against what a busy machine does to a thread
 
 class StandbyTest : public testing::Test {
  protected:
@@ -75,7 +75,7 @@ TEST_F(StandbyTest, WhoWaitsLeadsWhenTheLeaderIsSilent) {
   auto waiting = Wait();
   const absl::StatusOr<Turn> turn = waiting.get();
   ASSERT_TRUE(turn.ok() && turn->lead != nullptr) << turn.status();
-  EXPECT_EQ(turn->from, absl::StrCat("process ", getpid(), " on ", HostName(), " has been silent for 600 ms"));
+  EXPECT_EQ(turn->from, absl::StrCat("process ", getpid(), " on ", HostName(), " has been silent for 1500 ms"));
   EXPECT_TRUE(absl::IsFailedPrecondition(frozen->Check())) << frozen->Check();
   EXPECT_TRUE(turn->lead->Check().ok());
 }
@@ -148,6 +148,9 @@ TEST_F(StandbyTest, TheLeaderSeesThatSomebodyStandsBy) {
   EXPECT_FALSE(SomebodyStandsBy(directory_));
   auto leader = Begin();
   auto waiting = Wait();
+  // It has a second for it, and a busy machine may need more than one.
+  for (int i = 0; i < 30 && !SomebodyStandsBy(directory_); ++i) {
+  }
   EXPECT_TRUE(SomebodyStandsBy(directory_));
   stop_.request_stop();
   EXPECT_TRUE(waiting.get().ok());

@@ -105,11 +105,10 @@ class Runner {
       }
       std::this_thread::sleep_for(kTick);
     }
-    if (plan_.hopeless()) return Hopeless();
     if (plan_.trials().empty()) {
       return absl::FailedPreconditionError(absl::StrCat("there is no trial to begin with: ", plan_.end()));
     }
-    return 0;
+    return plan_.best() == nullptr ? absl::StatusOr<int>(NothingMeasured()) : 0;
   }
 
  private:
@@ -128,10 +127,12 @@ class Runner {
     return absl::OkStatus();
   }
 
-  absl::Status Hopeless() const {
+  absl::Status NothingMeasured() const {
+    const std::string end =
+        plan_.hopeless() ? plan_.end() : absl::StrCat("all ", plan_.trials().size(), " trials have failed");
     const auto first = std::find_if(plan_.trials().begin(), plan_.trials().end(),
                                     [](const PlannedTrial& trial) { return trial.result.has_value(); });
-    return absl::FailedPreconditionError(absl::StrCat(plan_.end(), "; trial ", first->number, " {",
+    return absl::FailedPreconditionError(absl::StrCat(end, "; trial ", first->number, " {",
                                                       search::PointText(first->suggestion.point),
                                                       "}: ", first->result->reason));
   }

@@ -273,6 +273,8 @@ TEST_F(Sweep, SaysWhatIsWrong) {
               AllOf(HasSubstr("no metric 'valdation_loss'"), HasSubstr("validation_loss")));
   EXPECT_THAT(fails("", "budget: {trials: 9}\nspace:\n  model.num_heads: {choices: [3, 5, 6, 7, 9, 10, 11]}\n"),
               AllOf(HasSubstr(" trials have failed"), HasSubstr("num_heads")));
+  EXPECT_THAT(fails("", "budget: {trials: 2}\nspace:\n  model.num_heads: {choices: [3, 5]}\n"),
+              AllOf(HasSubstr("all 2 trials have failed; trial 0 {"), HasSubstr("is not a multiple of num_heads")));
   EXPECT_THAT(fails("", "budget: {flops: 10}\n" + rates), HasSubstr("does not fit into budget.flops"));
   EXPECT_THAT(fails("", rates), HasSubstr("nothing limits the search"));
 }

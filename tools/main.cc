@@ -50,7 +50,9 @@ int Main(int argc, char** argv) {
   const bool usage = holdfast::IsUsageError(exit_code.status());
   const std::string message(exit_code.status().message());
   std::fprintf(stderr, "%s%s\n", usage ? "" : "error: ", message.c_str());
-  return usage ? holdfast::kExitUsage : holdfast::kExitFailure;
+  if (usage) return holdfast::kExitUsage;
+  const bool may_pass = absl::IsUnavailable(exit_code.status()) || absl::IsAborted(exit_code.status());
+  return may_pass ? holdfast::kExitRetry : holdfast::kExitFailure;
 }
 
 }  // namespace

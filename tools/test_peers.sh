@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Puts what tests compare with, and is never needed to build or run, into build/peers, a Python virtual environment: an
-# S3 server that verifies signatures (moto), h5py with the HDF5 filters of hdf5plugin, numpy. Quick where it is there.
+# S3 server that verifies signatures (moto), h5py with the HDF5 filters of hdf5plugin, numpy, the schemas of
+# Kubernetes. Quick where it is there.
 #   tools/test_peers.sh
 # Needs python3-venv (tools/setup.sh --with-test) and, the first time, a package index; tests that lack it skip
 # themselves and say so.
@@ -15,6 +16,8 @@ packages=(
   h5py==3.16.0
   hdf5plugin==6.0.0
   numpy==2.4.4
+  kubernetes-validate==1.37.0
+  pyyaml==6.0.4
 )
 peers=build/peers
 stamp=$peers/holdfast-peers.txt

@@ -22,6 +22,7 @@ constexpr milliseconds kGrace{10'000};  // for workers that know of the end
 constexpr milliseconds kNotice{2'000};  // for a stop of the whole run to show
 constexpr milliseconds kLongNotice{30'000};
 constexpr milliseconds kLookInterval{100};
+constexpr int kRetryExit = 75;                // EX_TEMPFAIL: the same command may succeed later
 constexpr std::chrono::hours kNoTimeout{24};  // saving takes as long as it takes
 
 }  // namespace
@@ -106,10 +107,11 @@ EndMessage AgentShell::Wait() {
   if (!something()) {
     lock.unlock();
     agent_->Stop(SIGKILL, milliseconds(0));  // there is nobody to save anything with
-    return {1, absl::StrCat("no connection to the coordinator at ", settings_.coordinator, " for ",
-                            std::chrono::duration_cast<std::chrono::seconds>(coordinator_timeout_).count(),
-                            " s (elastic.coordinator_timeout_ms): start it and this agent again; the run resumes ",
-                            "from its newest checkpoint")};
+    return {kRetryExit,
+            absl::StrCat("no connection to the coordinator at ", settings_.coordinator, " for ",
+                         std::chrono::duration_cast<std::chrono::seconds>(coordinator_timeout_).count(),
+                         " s (elastic.coordinator_timeout_ms): start it and this agent again; the run resumes ",
+                         "from its newest checkpoint")};
   }
   const int stop_signal = stop_signal_;
   if (stop_signal != 0 && !end_.has_value() && running_ > 0) {

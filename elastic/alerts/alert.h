@@ -6,6 +6,16 @@
 
 namespace holdfast {
 
+/// Of which run an alert tells.
+struct AlertedRun {
+  std::string name{};
+  std::string directory{};
+  int64_t workers = 0;  // that it is to have; 0 = not known
+  int64_t total_steps = 0;
+  int64_t step = 0;    // committed
+  int64_t tokens = 0;  // since the start of the run: what it has cost so far
+};
+
 struct Alert {
   enum class Action : uint8_t {
     kTrigger,  // an incident has begun
@@ -16,9 +26,11 @@ struct Alert {
 
   Action action = Action::kNotify;
   Severity severity = Severity::kInfo;
-  std::string key;      // of the incident: the same in its trigger and its resolve
-  std::string summary;  // one line
-  std::string source;   // the host concerned, or the run
+  std::string key;       // of the incident: the same in its trigger and its resolve
+  std::string summary;   // one line
+  std::string source;    // the host concerned, or the run
+  std::string advice{};  // what a person can do about it; empty: nothing
+  AlertedRun run{};      // when the alert was made
 };
 
 }  // namespace holdfast

@@ -157,11 +157,15 @@ void AlertSender::Service::Deliver(const Alert& alert) {
   request.secret_url = request.discard_answer = true;  // error pages repeat the URL
   request.give_up = give_up;
   absl::Status status;
-  std::chrono::milliseconds backoff = options_.first_backoff;
-  for (int attempt = 1;; ++attempt, backoff *= 2) {
+  const Clock::time_point last = Clock::now() + options_.retry_for;
+  bool is_first = true;
+  for (auto backoff = options_.first_backoff;; backoff = std::min(2 * backoff, options_.max_backoff)) {
     status = Post(request);
     if (status.ok()) return;
-    if (!absl::IsUnavailable(status) || attempt >= options_.attempts || !WaitForNextAttempt(backoff)) break;
+    if (!absl::IsUnavailable(status) || Clock::now() + backoff > last) break;
+    if (!WaitForNextAttempt(backoff)) break;
+    if (is_first) Report(absl::StrCat(std::string(status.message()), "; trying again: ", alert.summary));
+    is_first = false;
   }
   Report(absl::StrCat(std::string(status.message()), "; not delivered: ", alert.summary));
 }

@@ -1,6 +1,7 @@
 #pragma once
 // Delivers alerts to Slack and PagerDuty from threads of its own, one per service, so that neither training nor the
-// other service waits for one that hangs. What cannot be delivered is reported, not kept.
+// other service waits for one that hangs. A service that cannot be reached is tried again for minutes; then what could
+// not be delivered is reported and dropped.
 //
 // Secrets (the webhook's URL, the routing key) appear in no message.
 //
@@ -27,12 +28,13 @@ struct AlertOptions {
   std::string pagerduty_url = "https://events.pagerduty.com/v2/enqueue";
   bool allow_plain_http = false;  // for tests
   std::chrono::milliseconds timeout{5000};
-  int attempts = 3;  // of each alert, with first_backoff, twice that, ... between them
-  std::chrono::milliseconds first_backoff{1000};
-  std::chrono::milliseconds drain_timeout{10'000};  // the destructor waits so long for what is queued
+  std::chrono::milliseconds retry_for{600'000};   // from the first attempt at an alert
+  std::chrono::milliseconds first_backoff{1000};  // between the first two; then twice that, ...
+  std::chrono::milliseconds max_backoff{30'000};
+  std::chrono::milliseconds drain_timeout{30'000};  // the destructor waits so long for what is queued
   size_t max_queued = 256;                          // per service; the oldest are dropped
-  /// "slack: HTTP status 500; not delivered: ..."; called by the sender's threads only, so it may take locks
-  /// that callers of Send hold.
+  /// "slack: HTTP status 500; not delivered: ...", and, at the first failure of an alert, "...; trying again: ...";
+  /// called by the sender's threads only, so it may take locks that callers of Send hold.
   std::function<void(const std::string& problem)> on_failure{};
 };
 

@@ -1,9 +1,14 @@
 #include "elastic/alerts/incident_tracker.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "xxhash.h"
 
 namespace holdfast {
 namespace {
@@ -21,13 +26,59 @@ std::string NameOf(const Event& e) {
   return NameOf(e.worker, e.rank, e.host);
 }
 
-std::string WorkerIncident(const std::string& worker) { return absl::StrCat("worker/", worker); }
+std::string NodeIncident(const std::string& node) { return absl::StrCat("node/", node); }
 std::string StragglerIncident(const std::string& worker) { return absl::StrCat("straggler/", worker); }
 std::string LinkIncident(const event::LinkFields& e) { return absl::StrCat("link/", e.host, "/", e.peer_host); }
 
+/// What a person can do about an incident; `kind` is what stands before the first slash of its name.
+std::string AdviceFor(std::string_view kind, const std::string& directory) {
+  const std::string look = absl::StrCat("`holdfast status ", directory, "`");
+  if (kind == "worker") {
+    return absl::StrCat(
+        "Training goes on without it and its agent starts it again; if that happens again and again, look into "
+        "logs/ in ",
+        directory, " and at its host.");
+  }
+  if (kind == "node") {
+    return absl::StrCat(
+        "Training goes on with the other workers. Bring the host back, or start `holdfast agent` on another one: it "
+        "joins by itself. ",
+        look, " shows who is there.");
+  }
+  if (kind == "straggler") return "Look at the host's temperature, clock rates and other processes.";
+  if (kind == "progress" || kind == "pace") return absl::StrCat(look, " shows who is waited for.");
+  if (kind == "slow_link" || kind == "link") return "Look at the network between the two hosts.";
+  if (kind == "size") return "Start `holdfast agent` on more hosts, or bring back those that are lost.";
+  if (kind == "disk") {
+    return absl::StrCat("Make room, or mend the storage, for ", directory,
+                        " and the checkpoints; the run goes on by itself.");
+  }
+  if (kind == "coordinator") return "Start another coordinator with --standby, so that this one may be lost, too.";
+  if (kind == "bits") return "Take the host of the worker that differs out of service and test its memory.";
+  if (kind == "state")
+    return "Bring a host back that holds the state, if one can be; else the run goes back to a checkpoint.";
+  if (kind == "run") {
+    return absl::StrCat(
+        "Mend the cause and begin again with `holdfast train` or `holdfast coordinator` and --resume; "
+        "the last lines of events.jsonl in ",
+        directory, " say what led to it.");
+  }
+  return "";
+}
+
 }  // namespace
 
-std::vector<Alert> IncidentTracker::OnEvent(const RunEvent& event) {
+// A resumed run has the directory that it had before, also under another way to write it.
+IncidentTracker::IncidentTracker(AlertedRun run) : run_(std::move(run)) {
+  std::error_code ignored;
+  const std::string path = std::filesystem::weakly_canonical(run_.directory, ignored).string();
+  if (!path.empty()) run_.directory = path;
+  key_prefix_ = absl::StrCat("holdfast/", run_.name, "-",
+                             absl::Hex(XXH32(run_.directory.data(), run_.directory.size(), 0), absl::kZeroPad8), "/");
+}
+
+std::vector<Alert> IncidentTracker::OnEvent(Time now, const RunEvent& event) {
+  now_ = now;
   std::visit(
       [this](const auto& e) {
         if constexpr (requires { On(e); }) On(e);
@@ -36,26 +87,115 @@ std::vector<Alert> IncidentTracker::OnEvent(const RunEvent& event) {
   return std::exchange(alerts_, {});
 }
 
+std::vector<Alert> IncidentTracker::OnTime(Time now) {
+  TellIf([now](const Loss& loss) { return loss.since + kGathering <= now; });
+  return std::exchange(alerts_, {});
+}
+
+std::vector<Alert> IncidentTracker::Close() {
+  TellAll();
+  return std::exchange(alerts_, {});
+}
+
+void IncidentTracker::OnStep(int64_t step, int64_t tokens) {
+  run_.step = step;
+  run_.tokens = tokens;
+}
+
+// What an agent without workers had to do with is over when it is back; else its workers have to be back, too.
+void IncidentTracker::On(const event::AgentJoined& e) {
+  if (const auto found = losses_.find(e.node); found != losses_.end()) {
+    found->second.agent = false;
+    if (found->second.workers.empty()) losses_.erase(found);
+  }
+  const auto found = open_.find(NodeIncident(e.node));
+  if (found != open_.end() && found->second.workers.empty()) End(NodeIncident(e.node), "its agent is back");
+}
+
+void IncidentTracker::On(const event::AgentLost& e) {
+  if (leaving_.count(e.node) > 0) return;
+  Lose("", e.node, e.host, "", e.cause.empty() ? "connection lost" : e.cause);
+}
+
 void IncidentTracker::On(const event::NodeLeaving& e) { leaving_.insert(e.node); }
 void IncidentTracker::On(const event::NodeReturned& e) { leaving_.erase(e.node); }
 
 void IncidentTracker::On(const event::WorkerHung& e) {
   if (leaving_.count(e.node) > 0) return;  // it was told to go
-  Begin(
-      WorkerIncident(e.worker), Alert::Severity::kError, e.host,
-      absl::StrCat(NameOf(e), " hung in phase ", PhaseName(e.phase), ": ", e.reason, " for ", Short(e.seconds), " s"));
+  const std::string cause =
+      absl::StrCat("hung in phase ", PhaseName(e.phase), ": ", e.reason, " for ", Short(e.seconds), " s");
+  Lose(e.worker, e.node, e.host, absl::StrCat(NameOf(e), " ", cause), cause);
 }
 
 void IncidentTracker::On(const event::WorkerLost& e) {
   if (leaving_.count(e.node) > 0) return;
   End(StragglerIncident(e.worker), "the worker is lost");
-  Begin(WorkerIncident(e.worker), Alert::Severity::kError, e.host, absl::StrCat(NameOf(e), " lost: ", e.cause));
-  open_[WorkerIncident(e.worker)].stage = Stage::kGone;  // lost again before it was back
+  Lose(e.worker, e.node, e.host, absl::StrCat(NameOf(e), " lost: ", e.cause), e.cause);
+}
+
+void IncidentTracker::Lose(const std::string& worker, const std::string& node, const std::string& host,
+                           const std::string& what, const std::string& cause) {
+  if (Incident* incident = IncidentOf(worker, node); incident != nullptr) {
+    if (!worker.empty()) incident->workers[worker] = Stage::kGone;  // perhaps again, before it was back
+    return;
+  }
+  const auto [entry, is_first] = losses_.try_emplace(node.empty() ? worker : node);
+  Loss& loss = entry->second;
+  if (is_first) loss = {.since = now_, .node = node, .host = host, .what = what, .cause = cause};
+  if (loss.what.empty()) loss.what = what;
+  if (worker.empty()) {
+    loss.agent = true;
+  } else {
+    loss.workers[worker] = Stage::kGone;
+  }
+}
+
+IncidentTracker::Incident* IncidentTracker::IncidentOf(const std::string& worker, const std::string& node) {
+  for (auto& [name, incident] : open_) {
+    const bool is_of_node = !node.empty() && incident.node == node;
+    // An agent that goes after its workers is no news, nor is a worker of a node that is known to be lost.
+    if (is_of_node && (worker.empty() || name == NodeIncident(node))) return &incident;
+    if (incident.workers.count(worker) > 0) return &incident;
+  }
+  return nullptr;
+}
+
+void IncidentTracker::TellIf(const std::function<bool(const Loss&)>& is_due) {
+  for (auto it = losses_.begin(); it != losses_.end();) {
+    if (is_due(it->second)) {
+      Tell(it->second);
+      it = losses_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+}
+
+void IncidentTracker::Tell(const Loss& loss) {
+  std::string incident = NodeIncident(loss.node), what = loss.what;
+  const bool is_one = loss.workers.size() == 1;
+  if (is_one && !loss.agent) {
+    incident = absl::StrCat("worker/", loss.workers.begin()->first);
+  } else {
+    std::vector<std::string> names;
+    for (const auto& [worker, stage] : loss.workers) names.push_back(worker);
+    const std::string workers =
+        absl::StrCat(names.size(), is_one ? " worker (" : " workers (", absl::StrJoin(names, ", "), ")");
+    what = absl::StrCat("host ", loss.host, " (node ", loss.node, ") has lost ",
+                        loss.agent ? names.empty() ? "its agent" : absl::StrCat("its agent and ", workers) : workers,
+                        ": ", loss.cause);
+  }
+  Begin(incident, Alert::Severity::kError, loss.host, what);
+  open_[incident].node = loss.node;
+  open_[incident].workers.insert(loss.workers.begin(), loss.workers.end());
 }
 
 void IncidentTracker::On(const event::WorkerJoined& e) {
-  const auto found = open_.find(WorkerIncident(e.worker));
-  if (found != open_.end()) found->second.stage = Stage::kJoined;
+  const auto joins = [&](Workers& workers) {
+    if (const auto found = workers.find(e.worker); found != workers.end()) found->second = Stage::kJoined;
+  };
+  for (auto& [node, loss] : losses_) joins(loss.workers);
+  for (auto& [name, incident] : open_) joins(incident.workers);
 }
 
 void IncidentTracker::On(const event::Straggler& e) {
@@ -67,17 +207,32 @@ void IncidentTracker::On(const event::StragglerResolved& e) {
 }
 
 void IncidentTracker::On(const event::WorldPublished&) {
-  for (auto& [name, incident] : open_) {
-    if (incident.stage == Stage::kJoined) incident.stage = Stage::kAdmitted;
-  }
+  const auto admit = [](Workers& workers) {
+    for (auto& [worker, stage] : workers) {
+      if (stage == Stage::kJoined) stage = Stage::kAdmitted;
+    }
+  };
+  for (auto& [node, loss] : losses_) admit(loss.workers);
+  for (auto& [name, incident] : open_) admit(incident.workers);
 }
 
-void IncidentTracker::On(const event::Recovered&) {
-  std::vector<std::string> back;
-  for (const auto& [name, incident] : open_) {
-    if (incident.stage == Stage::kAdmitted) back.push_back(name);
+void IncidentTracker::On(const event::Recovered& e) {
+  const bool is_whole = run_.workers > 0 && e.size >= run_.workers;
+  const auto is_back = [](const auto& worker) { return worker.second == Stage::kAdmitted; };
+  // What is over is told before it was gathered: there may be no other recovery that ends it.
+  TellIf([&](const Loss& loss) { return is_whole || std::any_of(loss.workers.begin(), loss.workers.end(), is_back); });
+  std::vector<std::pair<std::string, const char*>> back;
+  for (auto& [name, incident] : open_) {
+    if (name.rfind("worker/", 0) != 0 && name.rfind("node/", 0) != 0) continue;
+    const size_t away = incident.workers.size();
+    std::erase_if(incident.workers, is_back);
+    if (incident.workers.empty() && away > 0) {
+      back.emplace_back(name, away == 1 ? "it has rejoined" : "they have rejoined");
+    } else if (is_whole) {
+      back.emplace_back(name, "the run has all its workers again");
+    }
   }
-  for (const std::string& name : back) End(name, "it has rejoined");
+  for (const auto& [name, how] : back) End(name, how);
   for (const char* incident : {"coordinator", "progress", "state", "bits", "size", "disk"}) {
     End(incident, "the run has resumed");
   }
@@ -147,8 +302,7 @@ void IncidentTracker::On(const event::RunStopped& e) { EndWell("stopped: ", e.re
 
 void IncidentTracker::EndWell(const char* how, const std::string& reason) {
   EndAll("the run has ended");
-  alerts_.push_back(
-      {Alert::Action::kNotify, Alert::Severity::kInfo, Key("run"), Sentence(absl::StrCat(how, reason)), run_name_});
+  alerts_.push_back(Make(Alert::Action::kNotify, Alert::Severity::kInfo, "run", absl::StrCat(how, reason)));
 }
 
 void IncidentTracker::Begin(const std::string& incident, Alert::Severity severity, const std::string& source,
@@ -156,7 +310,9 @@ void IncidentTracker::Begin(const std::string& incident, Alert::Severity severit
   const auto [entry, is_new] = open_.try_emplace(incident);
   if (!is_new) return;
   Alert& alert = entry->second.trigger;
-  alert = {Alert::Action::kTrigger, severity, Key(incident), Sentence(what), source.empty() ? run_name_ : source};
+  alert = Make(Alert::Action::kTrigger, severity, incident, what);
+  alert.advice = AdviceFor(incident.substr(0, incident.find('/')), run_.directory);
+  if (!source.empty()) alert.source = source;
   alerts_.push_back(alert);
 }
 
@@ -166,20 +322,24 @@ void IncidentTracker::End(const std::string& incident, const std::string& how) {
   Alert alert = std::move(found->second.trigger);
   open_.erase(found);
   alert.action = Alert::Action::kResolve;
+  alert.run = run_;
   absl::StrAppend(&alert.summary, " - ", how);
   alerts_.push_back(std::move(alert));
 }
 
 void IncidentTracker::EndAll(const std::string& how) {
+  TellAll();
   while (!open_.empty()) End(std::string(open_.begin()->first), how);
 }
 
-std::string IncidentTracker::Key(const std::string& incident) const {
-  return absl::StrCat("holdfast/", run_name_, "/", incident);
-}
-
-std::string IncidentTracker::Sentence(const std::string& what) const {
-  return absl::StrCat("run ", run_name_, ": ", what);
+Alert IncidentTracker::Make(Alert::Action action, Alert::Severity severity, const std::string& incident,
+                            const std::string& what) const {
+  return {.action = action,
+          .severity = severity,
+          .key = key_prefix_ + incident,
+          .summary = absl::StrCat("run ", run_.name, ": ", what),
+          .source = run_.name,
+          .run = run_};
 }
 
 }  // namespace holdfast

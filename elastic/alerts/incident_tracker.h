@@ -1,9 +1,12 @@
 #pragma once
 // From the events of a run to alerts: one when an incident begins, one when it is over, none in between. Pure: events
-// in, alerts out.
+// and the time in, alerts out.
 //
 //   incident            begins with                  is over with
-//   worker/NAME         worker_hung, worker_lost     the first step of a world that NAME was there for; the run's end
+//   worker/NAME         worker_hung, worker_lost     the first step of a world that NAME was there for, or that has all
+//                                                    the workers the run is to have; the run's end
+//   node/NODE           several of these of a node   the same, of all its workers that were lost
+//                       in kGathering, or agent_lost
 //   straggler/NAME      straggler                    straggler_resolved, worker_lost; the run's end
 //   progress            no_progress                  recovered; the run's end
 //   state               state_missing, state_lost,   recovered; the run's end
@@ -18,12 +21,16 @@
 //   run                 run_failed                   a person's doing
 //   (news)              run_finished, run_stopped
 //
-// A worker that hangs is removed and so lost: one incident. Keys carry the run's name, so a coordinator that was
-// started again opens no second incident for what is still open. What becomes of the workers of a node that was told to
-// leave is no incident.
+// A worker that hangs is removed and so lost: one incident. What a node loses is gathered for kGathering after its
+// first loss: a dead host is one incident, however many workers it had. Keys carry the run's name and a digest of its
+// directory, so a coordinator that was started again opens no second incident for what is still open, and runs of one
+// name are told apart. What becomes of the workers of a node that was told to leave is no incident.
 //
 // Thread-safety: none.
 
+#include <chrono>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -37,10 +44,19 @@ namespace holdfast {
 
 class IncidentTracker {
  public:
-  explicit IncidentTracker(std::string run_name) : run_name_(std::move(run_name)) {}
+  using Time = std::chrono::steady_clock::time_point;
+  static constexpr std::chrono::seconds kGathering{2};
+
+  explicit IncidentTracker(AlertedRun run);
 
   /// In the order in which they are to be sent.
-  std::vector<Alert> OnEvent(const RunEvent& event);
+  std::vector<Alert> OnEvent(Time now, const RunEvent& event);
+  /// Now and then: what waits to be gathered.
+  std::vector<Alert> OnTime(Time now);
+  /// Alerts say how far the run is.
+  void OnStep(int64_t step, int64_t tokens);
+  /// The coordinator ends: what is gathered so far is told.
+  std::vector<Alert> Close();
 
  private:
   enum class Stage {  // of a worker's return
@@ -48,12 +64,25 @@ class IncidentTracker {
     kJoined,    // waits to be taken in
     kAdmitted,  // the next world has been published since
   };
+  using Workers = std::map<std::string, Stage>;
   struct Incident {
     Alert trigger;
-    Stage stage = Stage::kGone;
+    std::string node;
+    Workers workers;  // that it is over with, when they are back
+  };
+  /// Of a node, until it is told.
+  struct Loss {
+    Time since;
+    std::string node, host;
+    std::string what;   // of the first worker, as its own alert would say it
+    std::string cause;  // of the first loss
+    bool agent = false;
+    Workers workers{};
   };
 
   // Other events are nothing to act on.
+  void On(const event::AgentJoined& e);
+  void On(const event::AgentLost& e);
   void On(const event::NodeLeaving& e);
   void On(const event::NodeReturned& e);
   void On(const event::WorkerHung& e);
@@ -80,18 +109,31 @@ class IncidentTracker {
   void On(const event::RunFinished& e);
   void On(const event::RunStopped& e);
 
+  /// Of a worker, or of an agent with an empty name.
+  void Lose(const std::string& worker, const std::string& node, const std::string& host, const std::string& what,
+            const std::string& cause);
+  /// Nullptr if there is none.
+  Incident* IncidentOf(const std::string& worker, const std::string& node);
+  void TellIf(const std::function<bool(const Loss&)>& is_due);
+  void TellAll() {
+    TellIf([](const Loss&) { return true; });
+  }
+  void Tell(const Loss& loss);
   void Begin(const std::string& incident, Alert::Severity severity, const std::string& source, const std::string& what);
   void End(const std::string& incident, const std::string& how);
   void EndAll(const std::string& how);
   void EndWell(const char* how, const std::string& reason);
 
-  std::string Key(const std::string& incident) const;
-  std::string Sentence(const std::string& what) const;
+  Alert Make(Alert::Action action, Alert::Severity severity, const std::string& incident,
+             const std::string& what) const;
 
-  std::string run_name_;
+  AlertedRun run_;
+  std::string key_prefix_;  // "holdfast/NAME-DIGEST/"
+  Time now_;                // of the event at hand
   std::map<std::string, Incident> open_;
-  std::set<std::string> leaving_;  // nodes
-  std::vector<Alert> alerts_;      // of the event at hand
+  std::map<std::string, Loss> losses_;  // by node
+  std::set<std::string> leaving_;       // nodes
+  std::vector<Alert> alerts_;           // of the event at hand
 };
 
 }  // namespace holdfast

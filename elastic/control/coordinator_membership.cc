@@ -1,9 +1,13 @@
 // Workers and agents come and go.
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "elastic/control/coordinator.h"
 #include "elastic/control/state_source.h"
 #include "framework/base/limits.h"
@@ -14,6 +18,20 @@ namespace {
 bool IsSane(const Member& member) {
   return !member.id.name.empty() && member.id.incarnation != 0 && member.id.name.size() <= kMaxNameBytes &&
          member.node.size() <= kMaxNameBytes && member.host.size() <= kMaxNameBytes;
+}
+
+// " (optimizer.lr, run.seed)"; empty if they are not known.
+std::string KeysThatDiffer(const std::map<std::string, uint32_t>& a, const std::map<std::string, uint32_t>& b) {
+  constexpr size_t kMaxNamed = 8;
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : b) {
+    const auto other = a.find(key);
+    if (other != a.end() && other->second != value) keys.push_back(key);
+  }
+  if (keys.empty()) return "";
+  const size_t more = keys.size() - std::min(keys.size(), kMaxNamed);
+  keys.resize(keys.size() - more);
+  return absl::StrCat(" (", absl::StrJoin(keys, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "", ")");
 }
 
 }  // namespace
@@ -67,8 +85,10 @@ std::string Coordinator::OtherThanRun(const RunDigests& joins) const {
     return absl::StrCat("is another build of Holdfast (", joins.build, ") than this run (", run.build,
                         "): install the same one everywhere");
   }
-  if (joins.config != run.config)
-    return "has another configuration than this run: start it with the config of the run directory";
+  if (joins.config != run.config) {
+    return absl::StrCat("has another configuration than this run", KeysThatDiffer(joins.keys, run.keys),
+                        ": start it with the config of the run directory");
+  }
   if (joins.arithmetic != run.arithmetic) {
     return absl::StrCat("computes in ", joins.arithmetic, " arithmetic, this run in ", run.arithmetic,
                         ": set train.arithmetic to one that every processor has, such as portable");
@@ -100,7 +120,13 @@ bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
   }
   const WorkerHistory::Kind kind = history_.Register(name, join.member.id.incarnation);
   if (kind == WorkerHistory::Kind::kReplaced) {
-    Refuse(from, absl::StrCat("another process has taken the place of this worker ", name), false);
+    const JoinedWorker* other = roster_.Find(name);
+    const std::string who =
+        other == nullptr ? "" : absl::StrCat(" (on ", other->member.host, ", pid ", other->member.pid, ")");
+    Refuse(from,
+           absl::StrCat("another process", who, " has taken the place of this worker ", name, " on ", join.member.host,
+                        "; two agents may not have one --node name"),
+           false);
     Close(from);
     return false;
   }

@@ -5,6 +5,7 @@
 // Every message of a worker that belongs to a world carries its generation, and is ignored by whoever has moved on.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -57,6 +58,8 @@ struct RunDigests {
   std::string arithmetic = {};  // the name of what a CPU multiplies matrices in
   uint64_t kernels = 0;         // what its kernels compute; 0 = not known
   std::string build = {};       // of the program
+  /// Digests of the values of the resolved config's keys, to name those that differ; `config` says whether any does.
+  std::map<std::string, uint32_t> keys = {};
   friend bool operator==(const RunDigests&, const RunDigests&) = default;
 };
 

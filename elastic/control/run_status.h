@@ -41,6 +41,21 @@ struct LoadProgress {
   double done_bytes = 0, total_bytes = 0;
 };
 
+/// What the run has done and lost so far, in all its lives.
+struct RunFigures {
+  std::string run{};                   // its name
+  int64_t wanted_workers = 0;          // 0 = not known, as all of the following
+  std::vector<std::string> missing{};  // of these, as far as they were here: "n1/0 on h2: connection lost"
+  int64_t workers_lost = 0;            // but those of nodes that were told to leave
+  double lost_seconds = 0;             // from a loss, or another trouble, to the next step
+  double loss = 0;                     // of the last step of this life
+  int64_t tokens = 0;
+  double tokens_per_second = 0;  // of the last step
+  double steps_per_second = 0;   // of late
+
+  bool operator==(const RunFigures&) const = default;
+};
+
 struct RunStatus {
   RunState state = RunState::kWaitingForWorkers;
   std::string detail;  // why, e.g. "2 of at least 3 workers have joined"
@@ -49,6 +64,7 @@ struct RunStatus {
   int64_t committed_step = 0, total_steps = 0;
   std::vector<WorkerStatus> workers;    // by rank, then those that wait
   std::optional<LoadProgress> loading;  // while there is one, and they have said; told in `detail` to other processes
+  RunFigures figures{};
 };
 
 }  // namespace holdfast

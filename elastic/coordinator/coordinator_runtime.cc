@@ -17,7 +17,7 @@ absl::Status CoordinatorRuntime::AddObservers(const Config& config, const RunDir
   ASSIGN_OR_RETURN(auto events, EventLog::Open(directory, [&console = *console](const std::string& problem) {
                      console.Line(absl::StrCat("warning: ", problem));
                    }));
-  ASSIGN_OR_RETURN(auto alerts, RunAlerts::Create(config, [this](const RunEvent& event) {
+  ASSIGN_OR_RETURN(auto alerts, RunAlerts::Create(config, directory, [this](const RunEvent& event) {
                      if (shell_ != nullptr) shell_->Report(event);
                    }));
   observers_.push_back(std::move(alerts));

@@ -17,6 +17,9 @@ namespace {
 constexpr std::chrono::seconds kStatusInterval{1};
 
 Instant Now() { return std::chrono::steady_clock::now().time_since_epoch(); }
+double SecondsSinceEpoch() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 CoordinatorOptions OptionsFor(const Config& config, const RunStart& start) {
   const CoordinatorHistory& history = start.history;
@@ -49,6 +52,7 @@ void ReadEvents(const std::string& path, CoordinatorHistory* history) {
     const std::optional<RecordedEvent> recorded = ReadEventLine(line);
     if (!recorded.has_value()) continue;
     const RunEvent* event = recorded->event.has_value() ? &*recorded->event : nullptr;
+    if (event != nullptr) history->tally.OnEvent(recorded->time, *event);
     if (std::get_if<event::AlertFailed>(event) != nullptr) continue;        // may come after the end
     history->finished = std::get_if<event::RunFinished>(event) != nullptr;  // if it is the last
     if (const auto* stop = std::get_if<event::EarlyStop>(event);
@@ -89,23 +93,25 @@ absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Create(const
                                                                            std::vector<RunObserver*> observers) {
   ASSIGN_OR_RETURN(std::unique_ptr<RunRecorder> recorder,
                    RunRecorder::Open(config, directory, start.flops_per_token, start.history.recorded_step));
-  return std::unique_ptr<CoordinatorShell>(new CoordinatorShell(
-      config, OptionsFor(config, start), std::move(recorder), port, start.is_ours, std::move(observers), start.keeper));
+  return std::unique_ptr<CoordinatorShell>(
+      new CoordinatorShell(config, OptionsFor(config, start), std::move(recorder), port, start, std::move(observers)));
 }
 
 CoordinatorShell::CoordinatorShell(const Config& config, const CoordinatorOptions& options,
-                                   std::unique_ptr<RunRecorder> recorder, CoordinatorPort& port,
-                                   ActionQueue::IsOurs is_ours, std::vector<RunObserver*> observers,
-                                   CheckpointKeeper* keeper)
+                                   std::unique_ptr<RunRecorder> recorder, CoordinatorPort& port, const RunStart& start,
+                                   std::vector<RunObserver*> observers)
     : port_(port),
       observers_(std::move(observers)),
-      keeper_(keeper),
+      keeper_(start.keeper),
       tick_(std::max<int64_t>(1, std::min<int64_t>(50, config.elastic.heartbeat_interval_ms / 2))),
       stop_timeout_(config.elastic.lost_state_timeout_ms),
+      run_(config.run.name),
+      wanted_workers_(config.elastic.workers),
       coordinator_(options),
       recorder_(std::move(recorder)),
       branch_(options.branch),
-      actions_(std::move(is_ours), [this](const CoordinatorAction& action) { return Do(action); }),
+      tally_(start.history.tally),
+      actions_(start.is_ours, [this](const CoordinatorAction& action) { return Do(action); }),
       ticker_([this](const std::stop_token& stop) { Tick(stop); }) {}
 
 CoordinatorShell::~CoordinatorShell() {
@@ -268,6 +274,7 @@ absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
     branch_ = persist->branch;
   } else if (const auto* record = std::get_if<RecordAction>(&action)) {
     ASSIGN_OR_RETURN(const StepMetrics step, recorder_->Record(*record));
+    tally_.OnStep(std::chrono::steady_clock::now(), step);
     for (RunObserver* observer : observers_) observer->OnStep(step);
   } else if (const auto* commit = std::get_if<CommitCheckpointAction>(&action)) {
     keeper_->Commit(*commit, [this](const CoordinatorEvent& event) { PutAndWait(event); });
@@ -285,6 +292,7 @@ absl::Status CoordinatorShell::Do(const CoordinatorAction& action) {
 
 void CoordinatorShell::Say(const RunEvent& event) {
   if (const auto* validation = std::get_if<event::Validation>(&event)) validation_loss_ = validation->loss;
+  tally_.OnEvent(SecondsSinceEpoch(), event);
   for (RunObserver* observer : observers_) observer->OnEvent(event);
 }
 
@@ -310,6 +318,9 @@ RunStatus CoordinatorShell::StatusNow() const {
 
 RunStatus CoordinatorShell::StatusLocked() const {
   RunStatus status = coordinator_.Status(Now());
+  status.figures =
+      tally_.Figures(SecondsSinceEpoch(), std::chrono::steady_clock::now(), status.world_size, wanted_workers_);
+  status.figures.run = run_;
   if (paused_since_.has_value()) status.detail = absl::StrCat("paused, retrying: ", pause_cause_);
   if (outcome_.has_value()) {  // of a coordinator that was replaced: the run has not ended for the decisions
     status.state = RunState::kEnded;

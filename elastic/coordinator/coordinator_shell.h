@@ -21,6 +21,7 @@
 #include "elastic/coordinator/coordinator_state.h"
 #include "elastic/coordinator/run_observer.h"
 #include "elastic/coordinator/run_recorder.h"
+#include "elastic/coordinator/run_tally.h"
 #include "framework/base/task_thread.h"
 #include "framework/parallel/used_cells.h"
 
@@ -49,6 +50,7 @@ struct CoordinatorHistory {
   bool has_saved = false;                          // a checkpoint
   bool workers_are_new = false;                    // as CoordinatorOptions has it
   UsedCells used_cells = {};                       // the same
+  RunTally tally = {};                             // of its events
 };
 absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& directory);
 
@@ -100,8 +102,7 @@ class CoordinatorShell {
 
  private:
   CoordinatorShell(const Config& config, const CoordinatorOptions& options, std::unique_ptr<RunRecorder> recorder,
-                   CoordinatorPort& port, ActionQueue::IsOurs is_ours, std::vector<RunObserver*> observers,
-                   CheckpointKeeper* keeper);
+                   CoordinatorPort& port, const RunStart& start, std::vector<RunObserver*> observers);
   void Put(CoordinatorEvent event);
   /// For the keeper, which deletes nothing before it is known what there is.
   void PutAndWait(const CoordinatorEvent& event);
@@ -125,6 +126,8 @@ class CoordinatorShell {
   const std::vector<RunObserver*> observers_;  // called under mutex_
   CheckpointKeeper* keeper_;
   std::chrono::milliseconds tick_, stop_timeout_;
+  const std::string run_;  // its name
+  const int64_t wanted_workers_;
 
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
@@ -134,6 +137,7 @@ class CoordinatorShell {
   Branch branch_;               // as it was persisted last
   bool branch_is_news_ = true;  // for the keeper
   Instant last_status_{0};      // that observers were told
+  RunTally tally_;
   std::optional<double> validation_loss_;
   ActionQueue actions_;                   // between two events there are some only while the run is paused
   std::deque<CoordinatorEvent> put_off_;  // while it is paused

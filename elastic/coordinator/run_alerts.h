@@ -4,7 +4,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "elastic/alerts/alert_sender.h"
@@ -19,15 +20,18 @@ class RunAlerts final : public RunObserver {
  public:
   /// Reads the secrets that the config names; none: OnEvent does nothing. `on_failure` hears of what could not be
   /// delivered, from a thread of its own, until Close has returned.
-  static absl::StatusOr<std::unique_ptr<RunAlerts>> Create(const Config& config,
+  static absl::StatusOr<std::unique_ptr<RunAlerts>> Create(const Config& config, const RunDirectory& directory,
                                                            std::function<void(const RunEvent&)> on_failure);
 
+  void OnStep(const StepMetrics& step) override;
   void OnEvent(const RunEvent& event) override;
+  void OnStatus(const RunStatus& status) override;
   /// Delivers what is queued, for some seconds at most; later events are not looked at.
   void Close() override;
 
  private:
-  explicit RunAlerts(const std::string& run_name) : incidents_(run_name) {}
+  explicit RunAlerts(AlertedRun run) : incidents_(std::move(run)) {}
+  void SendAll(const std::vector<Alert>& alerts);  // under mutex_
 
   std::mutex mutex_;
   // Under mutex_:

@@ -11,15 +11,27 @@
 
 namespace holdfast {
 
-uint64_t ConfigDigest(const Config& config) {
+namespace {
+
+/// The resolved config, but for what may differ from machine to machine or is compared by itself.
+std::string WhatIsTheSame(const Config& config) {
   Config same = OnlyKeysThat({Decides::kBits, Decides::kContent, Decides::kLayout}, config);
   same.train.arithmetic = {};  // is compared by itself, to be named
-  const std::string text = PrintConfig(same);
+  return PrintConfig(same);
+}
+
+}  // namespace
+
+uint64_t ConfigDigest(const Config& config) {
+  const std::string text = WhatIsTheSame(config);
   return XXH3_64bits(text.data(), text.size());
 }
 
 RunDigests DigestsOf(const Config& config) {
-  RunDigests digests{.config = ConfigDigest(config), .arithmetic = "", .build = BuildId()};
+  RunDigests digests{.config = ConfigDigest(config), .arithmetic = "", .build = BuildId(), .keys = {}};
+  for (const auto& [key, value] : ValuesByKey(WhatIsTheSame(config))) {
+    digests.keys[key] = XXH32(value.data(), value.size(), 0);
+  }
   if (config.train.device != DeviceKind::kCpu) return digests;
   digests.arithmetic = Name(config.train.arithmetic);
   const std::optional<kernels::Arithmetic> arithmetic = kernels::ArithmeticOf(digests.arithmetic);

@@ -1,12 +1,9 @@
 #include "elastic/launch/resume_check.h"
 
-#include <map>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "elastic/coordinator/run_digests.h"
 #include "framework/config/decides.h"
 #include "framework/config/load.h"
@@ -15,18 +12,6 @@
 
 namespace holdfast {
 namespace {
-
-/// "section.key" -> "value", of a printed config.
-std::map<std::string, std::string> Values(const std::string& printed) {
-  std::map<std::string, std::string> values;
-  std::string section;
-  for (const absl::string_view line : absl::StrSplit(printed, '\n')) {
-    const std::pair<std::string, std::string> parts = absl::StrSplit(line, absl::MaxSplits(": ", 1));
-    if (!line.empty() && line[0] != ' ') section = std::string(line.substr(0, line.find(':')));
-    if (line.size() > 2 && line[0] == ' ') values[absl::StrCat(section, ".", parts.first.substr(2))] = parts.second;
-  }
-  return values;
-}
 
 /// Of the program that resumes, against the one that wrote the checkpoint, for the same config; what is not known is
 /// not compared.
@@ -47,7 +32,7 @@ std::string Differences(const Config& config, const Manifest& manifest) {
   // An earlier build did not have every key: what it left out has its default.
   const auto stored = ParseConfig(manifest.config, manifest.name.ToString(), {}, {.families = FamilyPresets()});
   if (stored.ok() && BitsDigest(*stored) == BitsDigest(config)) return ProgramDifferences(config, manifest);
-  const auto was = Values(manifest.config), is = Values(PrintConfig(config));
+  const auto was = ValuesByKey(manifest.config), is = ValuesByKey(PrintConfig(config));
   std::vector<std::string> changes;
   for (const auto& [key, value] : is) {
     const auto before = was.find(key);

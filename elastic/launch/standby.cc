@@ -100,7 +100,7 @@ absl::StatusOr<Turn> WaitForTurn(const RunDirectory& directory, milliseconds lea
   if (!has_led) {
     lock = RunLock::Take(directory);
     if (lock.ok()) return Turn{.lead = std::make_shared<Lead>(*std::move(lock), lease)};
-    if (!absl::IsFailedPrecondition(lock.status())) return lock.status();
+    if (!absl::IsAborted(lock.status())) return lock.status();
   }
   Notice notice(directory);
   LeaderWatch watch(lease);
@@ -109,7 +109,7 @@ absl::StatusOr<Turn> WaitForTurn(const RunDirectory& directory, milliseconds lea
     notice.Say();
     lock = RunLock::Take(directory);
     std::string what = "has ended";
-    if (absl::IsFailedPrecondition(lock.status())) {
+    if (absl::IsAborted(lock.status())) {
       const absl::StatusOr<LockText> text = RunLock::Read(directory);
       if (text.ok() && text->owner != std::exchange(leader, text->owner)) {
         report(absl::StrCat("standing by: ", text->Name(), " leads the run"));

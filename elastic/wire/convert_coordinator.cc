@@ -177,6 +177,36 @@ WorkerStatus Read(const v1::WorkerStatus& wire, FieldCheck* check) {
   return status;
 }
 
+void Fill(const RunFigures& figures, v1::RunFigures* wire) {
+  wire->set_run(figures.run);
+  wire->set_wanted_workers(figures.wanted_workers);
+  for (const std::string& worker : figures.missing) wire->add_missing(ClipText(worker));
+  wire->set_workers_lost(figures.workers_lost);
+  wire->set_lost_seconds(figures.lost_seconds);
+  wire->set_loss(figures.loss);
+  wire->set_tokens(figures.tokens);
+  wire->set_tokens_per_second(figures.tokens_per_second);
+  wire->set_steps_per_second(figures.steps_per_second);
+}
+
+RunFigures Read(const v1::RunFigures& wire, FieldCheck* check) {
+  RunFigures figures;
+  figures.run = check->Text(wire.run(), kMaxTextBytes, "run");
+  figures.wanted_workers = check->Range(wire.wanted_workers(), 0, kMaxWorkers, "wanted_workers");
+  if (check->Length(wire.missing(), kMaxWorkers, "missing")) {
+    for (const std::string& worker : wire.missing()) {
+      figures.missing.push_back(check->Text(worker, kMaxTextBytes, "missing"));
+    }
+  }
+  figures.workers_lost = check->Count(wire.workers_lost(), "workers_lost");
+  figures.lost_seconds = check->Seconds(wire.lost_seconds(), "lost_seconds");
+  figures.loss = wire.loss();  // may be a NaN
+  figures.tokens = check->Count(wire.tokens(), "tokens");
+  figures.tokens_per_second = check->Seconds(wire.tokens_per_second(), "tokens_per_second");
+  figures.steps_per_second = check->Seconds(wire.steps_per_second(), "steps_per_second");
+  return figures;
+}
+
 }  // namespace
 
 void ToWire(const CoordinatorMessage& message, v1::FromCoordinator* wire) {
@@ -213,6 +243,7 @@ void ToWire(const RunStatus& status, v1::StatusReply* wire) {
   wire->set_committed_step(status.committed_step);
   wire->set_total_steps(status.total_steps);
   for (const WorkerStatus& worker : status.workers) Fill(worker, wire->add_workers());
+  Fill(status.figures, wire->mutable_figures());
 }
 
 absl::StatusOr<RunStatus> FromWire(const v1::StatusReply& wire) {
@@ -229,6 +260,7 @@ absl::StatusOr<RunStatus> FromWire(const v1::StatusReply& wire) {
   if (check.Length(wire.workers(), kMaxWorkers, "workers")) {
     for (const v1::WorkerStatus& worker : wire.workers()) status.workers.push_back(Read(worker, &check));
   }
+  status.figures = Read(wire.figures(), &check);
   return check.Done(std::move(status));
 }
 

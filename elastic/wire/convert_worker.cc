@@ -23,6 +23,7 @@ void Fill(const JoinMessage& message, v1::ToCoordinator* wire) {
   join->set_arithmetic(message.digests.arithmetic);
   join->set_kernel_digest(message.digests.kernels);
   join->set_build(message.digests.build);
+  for (const auto& [key, digest] : message.digests.keys) (*join->mutable_config_keys())[key] = digest;
   join->set_generation(message.generation);
 }
 
@@ -39,7 +40,14 @@ absl::StatusOr<WorkerMessage> Read(const v1::Join& wire) {
                      .data = wire.data_digest(),
                      .arithmetic = check.Text(wire.arithmetic(), kMaxNameBytes, "arithmetic"),
                      .kernels = wire.kernel_digest(),
-                     .build = check.Text(wire.build(), kMaxNameBytes, "build")};
+                     .build = check.Text(wire.build(), kMaxNameBytes, "build"),
+                     .keys = {}};
+  if (check.Range(static_cast<int64_t>(wire.config_keys().size()), 0, kMaxConfigKeys, "config_keys") <=
+      kMaxConfigKeys) {
+    for (const auto& [key, digest] : wire.config_keys()) {
+      message.digests.keys[check.Text(key, kMaxNameBytes, "config_keys")] = digest;
+    }
+  }
   message.generation = wire.generation();
   return check.Done<WorkerMessage>(std::move(message));
 }

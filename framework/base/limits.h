@@ -18,6 +18,7 @@ inline constexpr int kMaxDigests = 1 << 20;     // of a vote
 inline constexpr int kMaxFigures = 64;          // of a vote, beside its loss
 inline constexpr int kMaxFigureValues = 4096;   // of one of them (a model's layers)
 inline constexpr int kMaxStreams = 20'000;      // streams of a coordinator
+inline constexpr int kMaxConfigKeys = 512;      // of a config
 inline constexpr size_t kMaxIncomingBytes = size_t{24} << 20;  // of a message to the coordinator
 inline constexpr size_t kMaxOutgoingBytes = size_t{64} << 20;  // of a message from it
 inline constexpr size_t kMaxQueuedBytes = size_t{128} << 20;   // that wait for one worker
@@ -32,7 +33,7 @@ constexpr size_t kWorkers = kMaxWorkers;
 
 static_assert(kMaxStreams >= kMaxWorkers + kMaxAgents, "everybody may connect, and people may look");
 // A join claims worlds, by their generations; two with all members fit.
-static_assert(2 * kWorldBytes + kOtherBytes <= kMaxIncomingBytes);
+static_assert(2 * kWorldBytes + kMaxConfigKeys * (kMaxNameBytes + 16) + kOtherBytes <= kMaxIncomingBytes);
 constexpr size_t kFigureBytes = kMaxNameBytes + size_t{kMaxFigureValues} * sizeof(double) + 32;
 static_assert(size_t{kMaxDigests} * (sizeof(uint64_t) + 5) + kMaxFigures * kFigureBytes + kOtherBytes <=
               kMaxIncomingBytes);

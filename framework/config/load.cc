@@ -4,8 +4,10 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "framework/base/status.h"
 #include "framework/config/config_reader.h"
 #include "framework/config/config_table.h"
@@ -59,6 +61,17 @@ std::string PrintConfig(const Config& config) {
     }
   }
   return text;
+}
+
+std::map<std::string, std::string> ValuesByKey(const std::string& printed) {
+  std::map<std::string, std::string> values;
+  std::string section;
+  for (const absl::string_view line : absl::StrSplit(printed, '\n')) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(line, absl::MaxSplits(": ", 1));
+    if (!line.empty() && line[0] != ' ') section = std::string(line.substr(0, line.find(':')));
+    if (line.size() > 2 && line[0] == ' ') values[absl::StrCat(section, ".", parts.first.substr(2))] = parts.second;
+  }
+  return values;
 }
 
 }  // namespace holdfast

@@ -2,6 +2,7 @@
 // Reads a config file and --set overrides into a Config; reports every error at once.
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,5 +53,8 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& n
 
 /// The resolved config as YAML that LoadConfig reads back to the same values.
 std::string PrintConfig(const Config& config);
+
+/// Of a printed config, "section.key" -> "value".
+std::map<std::string, std::string> ValuesByKey(const std::string& printed);
 
 }  // namespace holdfast

@@ -55,9 +55,9 @@ absl::StatusOr<RunLock> RunLock::Take(const RunDirectory& directory) {
     if (!is_free && errno != EWOULDBLOCK) return ErrnoToStatus(errno, absl::StrCat("cannot lock ", path));
     const absl::StatusOr<LockText> text = ReadText(there.file_.get(), path);
     if (!is_free) {
-      return absl::FailedPreconditionError(absl::StrCat(directory.root(), " is in use by ",
-                                                        (text.ok() ? *text : LockText()).Name(),
-                                                        ": wait for it, stop it, or choose another --run-dir"));
+      return absl::AbortedError(absl::StrCat(directory.root(), " is in use by ",
+                                             (text.ok() ? *text : LockText()).Name(),
+                                             ": wait for it, stop it, or choose another --run-dir"));
     }
     RETURN_IF_ERROR(text.status());
     // Another file may have been put in its place, or it was removed. Who has the lock of the one that is there puts
@@ -69,8 +69,7 @@ absl::StatusOr<RunLock> RunLock::Take(const RunDirectory& directory) {
 absl::StatusOr<RunLock> RunLock::TakeFrom(const RunDirectory& directory, const LockText& silent) {
   ASSIGN_OR_RETURN(const LockText text, Read(directory));
   if (text == silent) return Place(directory.lock(), text);
-  return absl::FailedPreconditionError(
-      absl::StrCat(directory.root(), " is in use by ", text.Name(), ", which is not silent"));
+  return absl::AbortedError(absl::StrCat(directory.root(), " is in use by ", text.Name(), ", which is not silent"));
 }
 
 // A new file, that is ours before anybody can see it: what was said into the old one by somebody who has not noticed

@@ -28,10 +28,10 @@ struct LockText {
 /// What the old owner still says goes into the old file. Thread-safe but for Take, TakeFrom and moves.
 class RunLock {
  public:
-  /// Creates the directory if needed. FailedPrecondition, naming the other process, if it is taken.
+  /// Creates the directory if needed. Aborted, naming the other process, if it is taken.
   static absl::StatusOr<RunLock> Take(const RunDirectory& directory);
   /// Takes it from an owner that still holds it, but has been silent for too long (it is frozen, or cut off).
-  /// FailedPrecondition if by now another text stands there than `silent`. Of two processes that do this at once both
+  /// Aborted if by now another text stands there than `silent`. Of two processes that do this at once both
   /// may succeed, and Check tells the first.
   static absl::StatusOr<RunLock> TakeFrom(const RunDirectory& directory, const LockText& silent);
   /// NotFound if nobody has ever had it, Unavailable if that cannot be told now.

@@ -278,7 +278,7 @@ TEST_F(Resume, ACoordinatorOfARunThatIsDoneTellsThoseWhoHaveNotHeardOfIt) {
 TEST_F(Resume, ASecondRunInTheSameDirectoryIsRefused) {
   const auto process = Train(1, {});
   ASSERT_TRUE(WaitForStep(*process, Run(), 1));
-  EXPECT_EQ(RunBinary({"train", stage_->config(), "--run-dir", Run()}, Run() + ".second.log"), 1);
+  EXPECT_EQ(RunBinary({"train", stage_->config(), "--run-dir", Run()}, Run() + ".second.log"), 75);
   std::ifstream log(Run() + ".second.log");
   const std::string text{std::istreambuf_iterator<char>(log), {}};
   EXPECT_THAT(text, HasSubstr("is in use by process"));

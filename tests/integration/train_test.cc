@@ -127,7 +127,7 @@ TEST_F(TrainTest, ARunKeepsItsArithmetic) {
   ASSERT_EQ(Train("a", {"--set", "train.arithmetic=portable"}).exit_code, 0);
   const CommandResult more = Train("a", {"--set", "train.steps=14"});
   EXPECT_EQ(more.exit_code, 0) << more.output;
-  EXPECT_THAT(more.output, HasSubstr("arithmetic: portable"));
+  EXPECT_THAT(more.output, HasSubstr("portable arithmetic"));
   EXPECT_THAT(more.output, Not(HasSubstr("train.arithmetic was")));
 
   const CommandResult native = Train("a", {"--set", "train.steps=16", "--set", "train.arithmetic=native"});

@@ -14,10 +14,16 @@
 namespace holdfast {
 
 /// Exit codes of the binary; 128 + signal for a run stopped by one.
-enum ExitCode : int { kExitDone = 0, kExitFailure = 1, kExitUsage = 2 };
+enum ExitCode : int {
+  kExitDone = 0,
+  kExitFailure = 1,
+  kExitUsage = 2,
+  kExitRetry = 75,  // EX_TEMPFAIL: the same command may succeed later
+};
 
 /// Set by the command that was parsed: does its work and returns the exit code. An error is printed by main, last, on
-/// one line, and exits with kExitFailure.
+/// one line, and exits with kExitFailure; Unavailable (who is asked does not answer) and Aborted (another process is at
+/// work there) with kExitRetry.
 using CommandBody = std::function<absl::StatusOr<int>()>;
 
 /// An error that is printed as it is, without "error: " before it, and that exits with kExitUsage.

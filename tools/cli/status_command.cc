@@ -20,7 +20,13 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
   ConnectionOptions connection{
       .coordinator = arguments.target, .token_file = arguments.token_file, .tls = arguments.tls};
   std::error_code error;
-  if (!std::filesystem::is_directory(arguments.target, error)) return connection;
+  if (!std::filesystem::is_directory(arguments.target, error)) {
+    const bool is_address =
+        arguments.target.find(':') != std::string::npos && arguments.target.find('/') == std::string::npos;
+    if (is_address) return connection;
+    return absl::NotFoundError(absl::StrCat("there is no directory ", arguments.target,
+                                            "; give a run directory, or HOST:PORT of a coordinator"));
+  }
   const RunDirectory directory(arguments.target);
   if (!std::filesystem::exists(directory.coordinator_address(), error)) {
     return absl::NotFoundError(absl::StrCat("no coordinator is running in ", arguments.target));
@@ -35,22 +41,43 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
 
 }  // namespace
 
-absl::StatusOr<int> StatusCommand::Run() const {
-  constexpr int kEvents = 8;
+absl::StatusOr<RunStatus> StatusCommand::Fetch() const {
   ASSIGN_OR_RETURN(const ConnectionOptions connection, FindCoordinator(*this));
   ASSIGN_OR_RETURN(const ControlClientOptions options, connection.ClientOptions());
-  while (true) {
-    ASSIGN_OR_RETURN(const RunStatus status, FetchStatus(options));
+  return FetchStatus(options);
+}
+
+void StatusCommand::Print(const RunStatus& status) const {
+  constexpr int kEvents = 8;
+  if (json) {
+    std::printf("%s\n", StatusJson(status).c_str());
+  } else {
     if (watch) std::printf("\033[H\033[2J");
-    if (json) {
-      std::printf("%s\n", StatusJson(status).c_str());
-    } else {
-      std::printf("%s\n%s", StatusText(status).c_str(), LastEvents(RunDirectory(target).events(), kEvents).c_str());
-    }
-    std::fflush(stdout);
-    if (!watch) return kExitDone;
-    std::this_thread::sleep_for(std::chrono::seconds(1));
+    std::printf("%s\n%s", StatusText(status).c_str(), LastEvents(RunDirectory(target).events(), kEvents).c_str());
   }
+  std::fflush(stdout);
+}
+
+absl::StatusOr<int> StatusCommand::Run() const {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::seconds kPatience{60};  // with a run of which no coordinator answers
+  ASSIGN_OR_RETURN(RunStatus status, Fetch());
+  Print(status);
+  Clock::time_point heard = Clock::now();
+  while (watch && status.state != RunState::kEnded) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    const absl::StatusOr<RunStatus> news = Fetch();
+    if (news.ok()) {
+      heard = Clock::now();
+      status = *news;
+      Print(status);
+    } else if (Clock::now() - heard > kPatience) {
+      return news.status();
+    } else {
+      std::fprintf(stderr, "%s; asking again\n", std::string(news.status().message()).c_str());
+    }
+  }
+  return kExitDone;
 }
 
 void StatusCommand::AddTo(CLI::App& command) {

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "elastic/control/run_status.h"
 #include "elastic/wire/tls_files.h"
 #include "tools/cli/command.h"
 
@@ -14,7 +15,12 @@ struct StatusCommand {
   bool watch = false, json = false;
 
   void AddTo(CLI::App& command);
+  /// With `watch`: until the run has ended, or no coordinator of it has answered for a minute.
   absl::StatusOr<int> Run() const;
+
+ private:
+  absl::StatusOr<RunStatus> Fetch() const;
+  void Print(const RunStatus& status) const;
 };
 
 }  // namespace holdfast

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "elastic/coordinator/event_json.h"
 #include "elastic/coordinator/event_text.h"
+#include "framework/metrics/progress.h"
 #include "nlohmann/json.hpp"
 
 namespace holdfast {
@@ -23,6 +24,20 @@ std::string WorkerLine(const WorkerStatus& w) {
                          w.microbatches);
 }
 
+/// "step 7 of 100, loss 3.21, 12.3 K tokens/s, ETA 3 min 20 s; 2.5 M tokens so far"
+std::string ProgressLine(const RunStatus& s) {
+  const RunFigures& f = s.figures;
+  std::string line = absl::StrCat("step ", s.committed_step, " of ", s.total_steps);
+  if (f.tokens == 0) return line;  // no step of this life yet
+  absl::StrAppendFormat(&line, ", loss %.4f, %s tokens/s", f.loss, FormatCount(f.tokens_per_second));
+  if (f.steps_per_second > 0 && s.state != RunState::kEnded) {
+    const auto left = static_cast<double>(s.total_steps - s.committed_step);
+    absl::StrAppend(&line, ", ETA ", FormatDuration(left / f.steps_per_second));
+  }
+  absl::StrAppend(&line, "; ", FormatCount(static_cast<double>(f.tokens)), " tokens so far");
+  return line;
+}
+
 std::string ClockTime(double seconds) {
   return absl::FormatTime("%H:%M:%S", absl::FromUnixSeconds(static_cast<int64_t>(seconds)), absl::LocalTimeZone());
 }
@@ -30,9 +45,17 @@ std::string ClockTime(double seconds) {
 }  // namespace
 
 std::string StatusText(const RunStatus& s) {
-  std::string text = absl::StrFormat("%s%s%s\n", RunStateName(s.state), s.detail.empty() ? "" : ": ", s.detail);
-  absl::StrAppendFormat(&text, "step %d of %d, world of %d, generation %d\n\n", s.committed_step, s.total_steps,
-                        s.world_size, s.generation);
+  const RunFigures& f = s.figures;
+  std::string text = absl::StrCat("run ", f.run, ": ", RunStateName(s.state), s.detail.empty() ? "" : ": ", s.detail,
+                                  "\n", ProgressLine(s), "\n");
+  absl::StrAppend(&text, "world of ", s.world_size, " of ", f.wanted_workers, " workers, generation ", s.generation,
+                  "\n");
+  for (const std::string& worker : f.missing) absl::StrAppend(&text, "missing: ", worker, "\n");
+  if (f.workers_lost > 0 || f.lost_seconds > 0) {
+    absl::StrAppend(&text, "so far ", f.workers_lost, f.workers_lost == 1 ? " loss" : " losses", " of a worker, ",
+                    FormatDuration(f.lost_seconds), " until the next step after losses and other trouble\n");
+  }
+  text += '\n';
   absl::StrAppendFormat(&text, "%4s  %-20s %-16s %8s %8s  %-16s %10s %11s %8s %6s\n", "rank", "worker", "host", "pid",
                         "step", "phase", "heartbeat", "progress", "time", "micro");
   for (const WorkerStatus& worker : s.workers) text += WorkerLine(worker);
@@ -40,13 +63,24 @@ std::string StatusText(const RunStatus& s) {
 }
 
 std::string StatusJson(const RunStatus& s) {
-  nlohmann::ordered_json status{{"state", RunStateName(s.state)},
+  const RunFigures& f = s.figures;
+  nlohmann::ordered_json status{{"run", f.run},
+                                {"state", RunStateName(s.state)},
                                 {"detail", s.detail},
                                 {"world_size", s.world_size},
                                 {"generation", s.generation},
                                 {"committed_step", s.committed_step},
                                 {"total_steps", s.total_steps},
+                                {"wanted_workers", f.wanted_workers},
+                                {"missing", f.missing},
+                                {"workers_lost", f.workers_lost},
+                                {"lost_seconds", f.lost_seconds},
+                                {"loss", nullptr},
+                                {"tokens", f.tokens},
+                                {"tokens_per_second", f.tokens_per_second},
+                                {"steps_per_second", f.steps_per_second},
                                 {"workers", nlohmann::ordered_json::array()}};
+  if (f.tokens > 0) status["loss"] = f.loss;
   for (const WorkerStatus& w : s.workers) {
     status["workers"].push_back({{"id", w.id.name},
                                  {"rank", w.rank},

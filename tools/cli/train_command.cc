@@ -12,7 +12,7 @@
 #include "elastic/worker/stop_signal.h"
 #include "framework/base/limits.h"
 #include "framework/base/status.h"
-#include "framework/config/load.h"
+#include "framework/config/enums.h"
 #include "framework/metrics/progress.h"
 #include "models/runtime/loaded_model.h"
 #include "models/sampler.h"
@@ -22,7 +22,13 @@ namespace holdfast {
 namespace {
 
 void PrintHeader(const Config& config, const RunDirectory& directory, const TrainingOutline& outline) {
-  std::printf("%s\n", PrintConfig(config).c_str());
+  const ModelConfig& model = config.model;
+  std::printf("model       %s, %d layers of %d, %d heads", model.family.c_str(), static_cast<int>(model.num_layers),
+              static_cast<int>(model.hidden_size), static_cast<int>(model.num_heads));
+  if (model.num_experts > 0) {
+    std::printf(", %d of %d experts", static_cast<int>(model.experts_per_token), static_cast<int>(model.num_experts));
+  }
+  std::printf("\n");
   std::printf("device      %s\n", outline.device.c_str());
   std::printf("parameters  %s", FormatCount(static_cast<double>(outline.parameters)).c_str());
   if (config.trains_part()) {
@@ -32,8 +38,14 @@ void PrintHeader(const Config& config, const RunDirectory& directory, const Trai
   std::printf(
       "data        %s tokens, %s samples of %d\n", FormatCount(static_cast<double>(outline.data.tokens)).c_str(),
       FormatCount(static_cast<double>(outline.data.samples)).c_str(), static_cast<int>(config.batch.sequence_length));
+  const auto tokens = static_cast<double>(config.batch.step_tokens());
+  std::printf("training    %d steps of %s tokens, %s tokens in all\n", static_cast<int>(config.train.steps),
+              FormatCount(tokens).c_str(), FormatCount(tokens * static_cast<double>(config.train.steps)).c_str());
+  std::printf("optimizer   %s, learning rate %g, %s\n", Name(config.optimizer.name), config.optimizer.lr,
+              Name(config.schedule.name));
   std::printf("workers     %d\n", static_cast<int>(config.elastic.workers));
-  std::printf("run         %s\n\n", directory.root().c_str());
+  std::printf("run         %s\n", directory.root().c_str());
+  std::printf("config      %s (all keys and their values)\n\n", directory.config().c_str());
   std::fflush(stdout);
 }
 

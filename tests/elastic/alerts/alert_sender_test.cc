@@ -19,6 +19,7 @@ namespace holdfast {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -45,7 +46,7 @@ class AlertSenderTest : public ::testing::Test {
   AlertOptions Options() {
     AlertOptions options;
     options.allow_plain_http = true;
-    options.timeout = options.drain_timeout = kTestTimeout;
+    options.timeout = options.drain_timeout = options.retry_for = kTestTimeout;
     options.first_backoff = 20ms;
     options.on_failure = [this](const std::string& problem) {
       const std::lock_guard lock(mutex_);
@@ -92,15 +93,29 @@ TEST_F(AlertSenderTest, SlackGetsTriggerResolveAndNewsInOrder) {
 
 TEST_F(AlertSenderTest, PagerDutyGetsTriggerAndResolveOfOneKeyAndNoNews) {
   HttpServer server({202});
-  SendAll(PagerDuty(server), {Lost(), Back(), News()});
+  Alert lost = Lost();
+  lost.advice = "wait";
+  lost.run = {.name = "r", .directory = "/runs/r", .total_steps = 100, .step = 7, .tokens = 4096};
+  SendAll(PagerDuty(server), {lost, Back(), News()});
   const auto requests = server.requests();
   ASSERT_EQ(requests.size(), 2u);
   EXPECT_THAT(requests[0], HasSubstr("POST /v2/enqueue"));
-  EXPECT_EQ(BodyOf(requests[0]),
-            nlohmann::json({{"routing_key", kSecret},
-                            {"event_action", "trigger"},
-                            {"dedup_key", "holdfast/r/worker/a"},
-                            {"payload", {{"summary", "lost"}, {"source", "h7"}, {"severity", "error"}}}}));
+  EXPECT_EQ(BodyOf(requests[0]), nlohmann::json({{"routing_key", kSecret},
+                                                 {"event_action", "trigger"},
+                                                 {"dedup_key", "holdfast/r/worker/a"},
+                                                 {"payload",
+                                                  {{"summary", "lost"},
+                                                   {"source", "h7"},
+                                                   {"severity", "error"},
+                                                   {"component", "holdfast"},
+                                                   {"group", "r"},
+                                                   {"custom_details",
+                                                    {{"run", "r"},
+                                                     {"run_directory", "/runs/r"},
+                                                     {"step", 7},
+                                                     {"total_steps", 100},
+                                                     {"tokens", 4096},
+                                                     {"what_to_do", "wait"}}}}}}));
   EXPECT_EQ(
       BodyOf(requests[1]),
       nlohmann::json({{"routing_key", kSecret}, {"event_action", "resolve"}, {"dedup_key", "holdfast/r/worker/a"}}));
@@ -111,14 +126,32 @@ TEST_F(AlertSenderTest, WhatFailsForAWhileIsTriedAgain) {
   HttpServer server({500, 429, 200});
   SendAll(Slack(server), {Lost()});
   EXPECT_EQ(server.requests().size(), 3u);
-  EXPECT_THAT(problems(), IsEmpty());
+  EXPECT_THAT(problems(), ElementsAre("slack: HTTP status 500; trying again: lost"));  // once
 }
 
 TEST_F(AlertSenderTest, WhatKeepsFailingIsReportedWithoutTheSecret) {
   HttpServer server({500});
-  SendAll(Slack(server), {Lost()});
-  EXPECT_EQ(server.requests().size(), 3u);
-  EXPECT_THAT(problems(), ElementsAre("slack: HTTP status 500; not delivered: lost"));
+  AlertOptions options = Slack(server);
+  options.retry_for = 100ms;
+  SendAll(options, {Lost()});
+  EXPECT_GE(server.requests().size(), 1u);
+  ASSERT_FALSE(problems().empty());
+  EXPECT_EQ(problems().back(), "slack: HTTP status 500; not delivered: lost");
+}
+
+// An outage of some 600 attempts: the pauses do not grow beyond max_backoff.
+TEST_F(AlertSenderTest, ALongOutageLosesNothing) {
+  std::vector<int> answers(600, 503);
+  answers.push_back(200);
+  HttpServer server(answers);
+  AlertOptions options = Slack(server);
+  options.first_backoff = options.max_backoff = 1ms;
+  SendAll(options, {Lost("1"), Lost("2")});
+  const auto requests = server.requests();
+  ASSERT_EQ(requests.size(), 602u);
+  EXPECT_EQ(BodyOf(requests[600])["text"], "[error] 1");
+  EXPECT_EQ(BodyOf(requests[601])["text"], "[error] 2");
+  EXPECT_THAT(problems(), ElementsAre("slack: HTTP status 503; trying again: 1"));
 }
 
 TEST_F(AlertSenderTest, ARefusalIsFinal) {
@@ -134,9 +167,12 @@ TEST_F(AlertSenderTest, ARefusalIsFinal) {
 TEST_F(AlertSenderTest, NobodyThereIsReported) {
   AlertOptions options = Options();
   options.slack_webhook = std::string("http://127.0.0.1:1/") + kSecret;
+  options.retry_for = 100ms;
   SendAll(options, {Lost()});
-  ASSERT_EQ(problems().size(), 1u);
-  EXPECT_THAT(problems()[0], AllOf(HasSubstr("slack: "), Not(HasSubstr(kSecret))));
+  ASSERT_FALSE(problems().empty());
+  for (const std::string& problem : problems()) {
+    EXPECT_THAT(problem, AllOf(HasSubstr("slack: "), Not(HasSubstr(kSecret))));
+  }
 }
 
 TEST_F(AlertSenderTest, PlainHttpIsNotSpokenByDefault) {
@@ -166,12 +202,11 @@ TEST_F(AlertSenderTest, AHangingRequestEndsAtItsTimeout) {
   HttpServer server({HttpServer::kHang, 200});
   AlertOptions options = Slack(server);
   options.timeout = 300ms;
-  options.attempts = 12;  // on a busy machine, honest answers may be that late, too
   const auto begin = Clock::now();
   SendAll(options, {Lost()});
   EXPECT_GE(Clock::now() - begin, options.timeout);
   EXPECT_GE(server.requests().size(), 2u);
-  EXPECT_THAT(problems(), IsEmpty());
+  EXPECT_EQ(problems().size(), 1u);  // that it is tried again
 }
 
 TEST_F(AlertSenderTest, TheEndDoesNotWaitForEver) {
@@ -200,7 +235,18 @@ TEST_F(AlertSenderTest, TheOldestAreDroppedWhenTooManyWait) {
   ASSERT_EQ(requests.size(), 5u);  // the first one twice, then the newest three
   EXPECT_EQ(BodyOf(requests[2])["text"], "[error] 7");
   EXPECT_EQ(BodyOf(requests[4])["text"], "[error] 9");
-  EXPECT_THAT(problems(), ElementsAre("slack: too many alerts wait; 7 were dropped"));
+  EXPECT_THAT(problems(), Contains("slack: too many alerts wait; 7 were dropped"));
+}
+
+TEST(AlertTextTest, SlackIsToldHowFarTheRunIsAndWhatToDo) {
+  Alert alert = Lost();
+  alert.advice = "start `holdfast agent`";
+  alert.run = {.name = "r", .directory = "/runs/r", .total_steps = 100, .step = 7, .tokens = 4096};
+  EXPECT_EQ(nlohmann::json::parse(SlackBody(alert))["text"],
+            "[error] lost\nstep 7 of 100, 4096 tokens so far, in /runs/r\nstart `holdfast agent`");
+  alert.action = Alert::Action::kResolve;
+  EXPECT_EQ(nlohmann::json::parse(SlackBody(alert))["text"],
+            "[resolved] lost\nstep 7 of 100, 4096 tokens so far, in /runs/r");
 }
 
 TEST(AlertTextTest, BytesThatAreNotUtf8AreReplaced) {

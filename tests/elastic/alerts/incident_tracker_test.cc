@@ -2,6 +2,7 @@
 
 #include "elastic/alerts/incident_tracker.h"
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
+using namespace std::chrono_literals;
 
 RunEvent WorkerJoins(const std::string& worker) { return event::WorkerJoined{worker, 2, "n", "h7", 99}; }
 RunEvent WorkerIsLost(const std::string& worker, const std::string& cause = "") {
@@ -32,8 +35,16 @@ class IncidentTrackerTest : public ::testing::Test {
  protected:
   /// "+key" for a trigger, "-key" for a resolve, "news" for a notice.
   std::vector<std::string> On(const RunEvent& event) {
+    std::vector<std::string> told = AtOnce(event);
+    for (const std::string& later : After(IncidentTracker::kGathering)) told.push_back(later);
+    return told;
+  }
+  std::vector<std::string> AtOnce(const RunEvent& event) { return Names(tracker_.OnEvent(now_, event)); }
+  std::vector<std::string> After(std::chrono::seconds time) { return Names(tracker_.OnTime(now_ += time)); }
+
+  std::vector<std::string> Names(const std::vector<Alert>& alerts) {
     std::vector<std::string> told;
-    for (const Alert& alert : tracker_.OnEvent(event)) {
+    for (const Alert& alert : alerts) {
       last_ = alert;
       const std::string key = alert.key.substr(alert.key.find('/', alert.key.find('/') + 1) + 1);
       told.push_back(alert.action == Alert::Action::kTrigger   ? "+" + key
@@ -43,13 +54,15 @@ class IncidentTrackerTest : public ::testing::Test {
     return told;
   }
 
-  IncidentTracker tracker_{"tiny"};
+  IncidentTracker::Time now_{};
+  IncidentTracker tracker_{{.name = "tiny", .directory = "/runs/tiny", .workers = 8, .total_steps = 100}};
   Alert last_;
 };
 
 TEST_F(IncidentTrackerTest, ALostWorkerIsOneIncidentUntilItIsBack) {
   EXPECT_THAT(On(WorkerIsLost("a", "killed by signal 9 (Killed)")), ElementsAre("+worker/a"));
-  EXPECT_EQ(last_.key, "holdfast/tiny/worker/a");
+  const std::string key = last_.key;
+  EXPECT_THAT(key, MatchesRegex("holdfast/tiny-[0-9a-f]{8}/worker/a"));
   EXPECT_EQ(last_.summary, "run tiny: worker a (rank 2, host h7) lost: killed by signal 9 (Killed)");
   EXPECT_EQ(last_.source, "h7");
   EXPECT_THAT(On(kPublished), IsEmpty());  // the world without it
@@ -57,8 +70,103 @@ TEST_F(IncidentTrackerTest, ALostWorkerIsOneIncidentUntilItIsBack) {
   EXPECT_THAT(On(WorkerJoins("a")), IsEmpty());
   EXPECT_THAT(On(kPublished), IsEmpty());
   EXPECT_THAT(On(kRecovered), ElementsAre("-worker/a"));
-  EXPECT_EQ(last_.key, "holdfast/tiny/worker/a");
+  EXPECT_EQ(last_.key, key);
   EXPECT_THAT(On(kRecovered), IsEmpty());
+}
+
+// A worker of the node "n1", of the eight that it has.
+RunEvent IsLost(int worker, const std::string& node = "n1") {
+  return event::WorkerLost{.worker = node + "/" + std::to_string(worker),
+                           .rank = worker,
+                           .node = node,
+                           .host = "host-of-" + node,
+                           .cause = "connection lost"};
+}
+
+TEST_F(IncidentTrackerTest, AHostThatDiesIsOneIncidentThatNamesIt) {
+  for (int i = 0; i < 8; ++i) EXPECT_THAT(AtOnce(IsLost(i)), IsEmpty());
+  EXPECT_THAT(AtOnce(event::AgentLost{"n1", "host-of-n1", "connection lost"}), IsEmpty());
+  EXPECT_THAT(AtOnce(IsLost(0, "n2")), IsEmpty());  // another one
+  EXPECT_THAT(After(1s), IsEmpty());
+  EXPECT_THAT(After(1s), ElementsAre("+node/n1", "+worker/n2/0"));
+  EXPECT_THAT(After(10s), IsEmpty());
+}
+
+TEST_F(IncidentTrackerTest, TheIncidentOfAHostSaysWhatItHasLostAndWhatToDo) {
+  tracker_.OnStep(7, 12'345);
+  for (int i = 0; i < 2; ++i) AtOnce(IsLost(i));
+  AtOnce(event::AgentLost{"n1", "host-of-n1", "no heartbeat"});
+  After(2s);
+  EXPECT_EQ(last_.source, "host-of-n1");
+  EXPECT_EQ(last_.summary,
+            "run tiny: host host-of-n1 (node n1) has lost its agent and 2 workers (n1/0, n1/1): connection lost");
+  EXPECT_THAT(last_.advice, HasSubstr("holdfast agent"));
+  EXPECT_THAT(last_.advice, HasSubstr("holdfast status /runs/tiny"));
+  EXPECT_EQ(last_.run.step, 7);
+  EXPECT_EQ(last_.run.tokens, 12'345);
+  EXPECT_EQ(last_.run.directory, "/runs/tiny");
+  EXPECT_EQ(last_.run.total_steps, 100);
+}
+
+TEST_F(IncidentTrackerTest, AHostIsBackWhenAllThatItLostIsBack) {
+  for (int i = 0; i < 2; ++i) AtOnce(IsLost(i));
+  EXPECT_THAT(After(2s), ElementsAre("+node/n1"));
+  EXPECT_THAT(On(IsLost(2)), IsEmpty());                                             // late, of the same cause
+  EXPECT_THAT(On(event::AgentLost{"n1", "host-of-n1", "no heartbeat"}), IsEmpty());  // later still
+  for (int i = 0; i < 2; ++i) On(WorkerJoins("n1/" + std::to_string(i)));
+  On(kPublished);
+  EXPECT_THAT(On(kRecovered), IsEmpty());
+  On(WorkerJoins("n1/2"));
+  On(kPublished);
+  EXPECT_THAT(On(kRecovered), ElementsAre("-node/n1"));
+}
+
+TEST_F(IncidentTrackerTest, AnAgentThatGoesAfterItsOnlyWorkerIsNoNews) {
+  EXPECT_THAT(On(IsLost(0)), ElementsAre("+worker/n1/0"));
+  EXPECT_THAT(On(event::AgentLost{"n1", "host-of-n1", "no heartbeat"}), IsEmpty());
+}
+
+TEST_F(IncidentTrackerTest, AnAgentAloneIsLostUntilItIsBack) {
+  const event::AgentJoined joins{.node = "n1", .host = "host-of-n1", .workers = 8};
+  const event::AgentLost lost{"n1", "host-of-n1", ""};
+  EXPECT_THAT(AtOnce(lost), IsEmpty());
+  EXPECT_THAT(On(joins), IsEmpty());  // a hiccup
+  EXPECT_THAT(On(lost), ElementsAre("+node/n1"));
+  EXPECT_EQ(last_.summary, "run tiny: host host-of-n1 (node n1) has lost its agent: connection lost");
+  EXPECT_THAT(On(joins), ElementsAre("-node/n1"));
+}
+
+TEST_F(IncidentTrackerTest, AHostThatIsReplacedByAnotherIsBack) {
+  for (int i = 0; i < 2; ++i) AtOnce(IsLost(i));
+  EXPECT_THAT(After(2s), ElementsAre("+node/n1"));
+  EXPECT_THAT(On(event::Recovered{.size = 7, .reason = ""}), IsEmpty());
+  EXPECT_THAT(On(event::Recovered{.size = 8, .reason = ""}), ElementsAre("-node/n1"));
+  EXPECT_THAT(last_.summary, HasSubstr("the run has all its workers again"));
+}
+
+TEST_F(IncidentTrackerTest, WhatIsBackBeforeItWasGatheredIsToldAndOver) {
+  AtOnce(IsLost(0));
+  AtOnce(WorkerJoins("n1/0"));
+  AtOnce(kPublished);
+  EXPECT_THAT(AtOnce(kRecovered), ElementsAre("+worker/n1/0", "-worker/n1/0"));
+  AtOnce(IsLost(0));
+  EXPECT_THAT(AtOnce(kRecovered), IsEmpty());  // without it
+  EXPECT_THAT(AtOnce(event::Recovered{.size = 8, .reason = ""}), ElementsAre("+worker/n1/0", "-worker/n1/0"));
+}
+
+TEST_F(IncidentTrackerTest, WhatIsGatheredWhenTheCoordinatorEndsIsTold) {
+  AtOnce(IsLost(0));
+  EXPECT_THAT(Names(tracker_.Close()), ElementsAre("+worker/n1/0"));
+  EXPECT_THAT(Names(tracker_.Close()), IsEmpty());
+}
+
+TEST_F(IncidentTrackerTest, RunsOfOneNameAreToldApartAndARunThatIsResumedIsTheSame) {
+  const auto key = [](const std::string& directory) {
+    IncidentTracker tracker({.name = "tiny", .directory = directory});
+    return tracker.OnEvent({}, event::Paused{"disk full"}).at(0).key;
+  };
+  EXPECT_NE(key("/runs/tiny"), key("/other/tiny"));
+  EXPECT_EQ(key("/runs/tiny"), key("/runs/../runs/tiny"));
 }
 
 TEST_F(IncidentTrackerTest, ALinkThatIsCutIsOneIncidentUntilItIsBack) {
@@ -168,7 +276,7 @@ TEST_F(IncidentTrackerTest, ARunThatFailsStaysOpen) {
 TEST_F(IncidentTrackerTest, ARunThatEndsIsNews) {
   On(WorkerIsSlow("a"));
   EXPECT_THAT(On(event::RunFinished{{0, 7, "because"}}), ElementsAre("-straggler/a", "news"));
-  EXPECT_THAT(IncidentTracker("x").OnEvent(event::RunStopped{{143, 7, "because"}}).size(), 1u);
+  EXPECT_THAT(IncidentTracker({.name = "x"}).OnEvent({}, event::RunStopped{{143, 7, "because"}}).size(), 1u);
 }
 
 TEST_F(IncidentTrackerTest, OtherEventsAreNobodysBusiness) {

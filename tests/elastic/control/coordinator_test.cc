@@ -547,7 +547,12 @@ TEST_F(CoordinatorTest, OtherConfigurationIsRefusedForGood) {
 }
 
 TEST_F(CoordinatorTest, OtherArithmeticKernelsAndBuildsAreRefusedByName) {
-  const RunDigests run{.config = 42, .data = 0, .arithmetic = "portable", .kernels = 7, .build = "b1"};
+  const RunDigests run{.config = 42,
+                       .data = 0,
+                       .arithmetic = "portable",
+                       .kernels = 7,
+                       .build = "b1",
+                       .keys = {{"optimizer.lr", 1}, {"run.seed", 2}, {"train.steps", 3}}};
   CoordinatorOptions options = DefaultOptions();
   options.digests = run;
   Start(options);
@@ -566,12 +571,42 @@ TEST_F(CoordinatorTest, OtherArithmeticKernelsAndBuildsAreRefusedByName) {
   other = run;
   other.build = "b2";
   EXPECT_THAT(refusal(other), testing::AllOf(testing::HasSubstr("b1"), testing::HasSubstr("b2")));
+  other = run;
+  other.config = 43;
+  other.keys["optimizer.lr"] = other.keys["train.steps"] = 9;
+  EXPECT_THAT(refusal(other),
+              testing::HasSubstr("another configuration than this run (optimizer.lr, train.steps): start it"));
+  other.keys.clear();
+  EXPECT_THAT(refusal(other), testing::HasSubstr("another configuration than this run: start it"));
+  other.config = run.config;
+  other.keys = run.keys;
+  other.build = "b2";
   EXPECT_TRUE(coordinator_->Status(now_).workers.empty());
   other = run;
   other.kernels = 0;  // not known to one of both
   sent_.clear();
   EXPECT_EQ(refusal(other), "");
   EXPECT_EQ(coordinator_->Status(now_).workers.size(), 1u);
+}
+
+TEST_F(CoordinatorTest, TwoAgentsOfOneNameAreToldApartByTheirHosts) {
+  Start();
+  const auto join = [&](const std::string& host, int64_t pid, uint64_t incarnation) {
+    Member member = MemberOf(0, incarnation);
+    member.host = host;
+    member.pid = pid;
+    Say(0, JoinMessage{member, {}, {.config = 42}});
+  };
+  join("h1", 11, uint64_t{1} << 40);
+  join("h2", 22, uint64_t{1} << 41);
+  sent_.clear();
+  join("h1", 11, (uint64_t{1} << 40) + 1);
+  const RefusedMessage* refused = LastSent<RefusedMessage>(0);
+  ASSERT_NE(refused, nullptr);
+  EXPECT_EQ(
+      refused->reason,
+      "another process (on h2, pid 22) has taken the place of this worker n0/0 on h1; two agents may not have one "
+      "--node name");
 }
 
 TEST_F(CoordinatorTest, StaleStateIsRefusedAndTheSameIncarnationMayNotComeBackWithout) {

@@ -286,7 +286,7 @@ class CoordinatorRuntime {
     if (!p->lapsed && clock_.Chance(0.2)) {  // its lock does not lapse: nobody can take its place before it is ended
       clock_.After(clock_.Between(seconds(1), seconds(6)), [this, p] { Thaw(p); });
       const absl::StatusOr<RunLock> lock = RunLock::Take(disk_.run);
-      truth_.Demand(absl::IsFailedPrecondition(lock.status()), "a lock is given away that somebody has");
+      truth_.Demand(absl::IsAborted(lock.status()), "a lock is given away that somebody has");
       return;
     }
     if (life_ % 2 == 0) {

@@ -48,7 +48,7 @@ TEST_F(PreparedRunTest, ANewRun) {
   EXPECT_THAT(run->usable, IsEmpty());
   EXPECT_EQ(ResumeText(*run), "");
   EXPECT_TRUE(directory_.HoldsRun());
-  EXPECT_TRUE(absl::IsFailedPrecondition(Prepare(ConfigOf(), {}).status())) << "this process has it";
+  EXPECT_TRUE(absl::IsAborted(Prepare(ConfigOf(), {}).status())) << "this process has it";
 }
 
 TEST_F(PreparedRunTest, ARunThatIsDoneIsNotReplacedButByWord) {

@@ -23,7 +23,10 @@ class RandomMessages {
     switch (kind) {
       case 0:
         return JoinMessage{
-            AMember(), StateClaim{AWorld(), Count(), Count(), AWorld(), AWorld()}, {Word(), Word()}, Word()};
+            AMember(),
+            StateClaim{AWorld(), Count(), Count(), AWorld(), AWorld()},
+            {Word(), Word(), "", Word(), "", {{"optimizer.lr", 7}, {"run.seed", static_cast<uint32_t>(Word())}}},
+            Word()};
       case 1:
         return HeartbeatMessage{Word(), Count(), APhase(), Word(), Count(), Count()};
       case 2:
@@ -84,7 +87,16 @@ class RandomMessages {
                      Count(),
                      Count(),
                      {},
-                     {}};
+                     {},
+                     {.run = Bytes(256),
+                      .wanted_workers = static_cast<int64_t>(Below(kMaxWorkers)),
+                      .missing = {Bytes(256), Bytes(256)},
+                      .workers_lost = Count(),
+                      .lost_seconds = Seconds(),
+                      .loss = Seconds(),
+                      .tokens = Count(),
+                      .tokens_per_second = Seconds(),
+                      .steps_per_second = Seconds()}};
     for (uint64_t i = Below(5); i > 0; --i) {
       status.workers.push_back({{Bytes(256), Word()},
                                 static_cast<int>(Below(100)) - 1,
@@ -250,7 +262,7 @@ inline bool Equal(const RunStatus& a, const RunStatus& b) {
   for (size_t i = 0; i < a.workers.size(); ++i) {
     if (Fields(a.workers[i]) != Fields(b.workers[i])) return false;
   }
-  return true;
+  return a.figures == b.figures;
 }
 
 }  // namespace holdfast::testing

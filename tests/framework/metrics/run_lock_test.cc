@@ -35,7 +35,7 @@ TEST_F(RunLockTest, TheSecondIsRefusedAndToldWhoHasIt) {
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_TRUE(first->Check().ok());
   const auto second = RunLock::Take(directory_);
-  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAborted);
   EXPECT_NE(second.status().message().find(absl::StrCat("in use by process ", getpid(), " on ")), std::string::npos)
       << second.status();
   EXPECT_TRUE(first->Check().ok());
@@ -103,7 +103,7 @@ TEST_F(RunLockTest, ItIsTakenFromAnOwnerThatIsSilent) {
   EXPECT_TRUE(next->Check().ok()) << next->Check();
   EXPECT_EQ(next->previous(), seen);
   EXPECT_EQ(silent->Check().code(), absl::StatusCode::kFailedPrecondition) << silent->Check();
-  EXPECT_EQ(RunLock::Take(directory_).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(RunLock::Take(directory_).status().code(), absl::StatusCode::kAborted);
   // What it says when it goes on is not what the run's owner says.
   ASSERT_TRUE(silent->Say("2\n").ok());
   EXPECT_EQ(RunLock::Read(directory_)->words, "");
@@ -115,7 +115,7 @@ TEST_F(RunLockTest, ItIsNotTakenFromAnOwnerThatSpeaks) {
   ASSERT_TRUE(first.ok() && first->Say("1\n").ok());
   const LockText seen = *RunLock::Read(directory_);
   ASSERT_TRUE(first->Say("2\n").ok());
-  EXPECT_EQ(RunLock::TakeFrom(directory_, seen).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(RunLock::TakeFrom(directory_, seen).status().code(), absl::StatusCode::kAborted);
   EXPECT_TRUE(first->Check().ok()) << first->Check();
 }
 
@@ -125,7 +125,7 @@ TEST_F(RunLockTest, OfTwoThatTakeItFromASilentOwnerOneHasIt) {
   const LockText seen = *RunLock::Read(directory_);
   const auto one = RunLock::TakeFrom(directory_, seen);
   ASSERT_TRUE(one.ok()) << one.status();
-  EXPECT_EQ(RunLock::TakeFrom(directory_, seen).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(RunLock::TakeFrom(directory_, seen).status().code(), absl::StatusCode::kAborted);
   EXPECT_TRUE(one->Check().ok()) << one->Check();
 }
 

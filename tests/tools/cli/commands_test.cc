@@ -19,6 +19,7 @@
 #include "tools/cli/data_command.h"
 #include "tools/cli/sample_command.h"
 #include "tools/cli/status_command.h"
+#include "tools/cli/status_text.h"
 #include "tools/cli/train_command.h"
 #include "tools/cli/worker_command.h"
 
@@ -27,6 +28,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 /// Nothing if the parser refuses them.
 template <typename Command>
@@ -155,6 +157,42 @@ TEST(StatusCommand, TakesARunOrAnAddress) {
   StatusCommand nobody;
   nobody.target = empty.path();
   EXPECT_TRUE(absl::IsNotFound(nobody.Run().status()));
+  for (const std::string& typo : {empty.path() + "/nothing", std::string("rnus")}) {
+    nobody.target = typo;
+    EXPECT_TRUE(absl::IsNotFound(nobody.Run().status())) << typo;
+    EXPECT_THAT(std::string(nobody.Run().status().message()), HasSubstr("there is no directory " + typo));
+  }
+}
+
+TEST(StatusText, SaysHowFarTheRunIsWhoIsMissingAndWhatItHasLost) {
+  RunStatus status{.state = RunState::kTraining,
+                   .detail = "",
+                   .generation = 3,
+                   .world_size = 7,
+                   .committed_step = 10,
+                   .total_steps = 100,
+                   .workers = {},
+                   .loading = {}};
+  status.figures = {.run = "tiny",
+                    .wanted_workers = 8,
+                    .missing = {"n1/0 on h2: connection lost"},
+                    .workers_lost = 2,
+                    .lost_seconds = 75,
+                    .loss = 3.25,
+                    .tokens = 20'480,
+                    .tokens_per_second = 2048,
+                    .steps_per_second = 0.5};
+  EXPECT_THAT(StatusText(status), StartsWith("run tiny: training\n"
+                                             "step 10 of 100, loss 3.2500, 2.05 K tokens/s, ETA 3 min 00 s; "
+                                             "20.5 K tokens so far\n"
+                                             "world of 7 of 8 workers, generation 3\n"
+                                             "missing: n1/0 on h2: connection lost\n"
+                                             "so far 2 losses of a worker, 1 min 15 s until the next step after "
+                                             "losses and other trouble\n"));
+  EXPECT_THAT(StatusJson(status), HasSubstr("\"loss\": 3.25"));
+  status.figures.tokens = 0;  // no step yet
+  EXPECT_THAT(StatusText(status), HasSubstr("\nstep 10 of 100\n"));
+  EXPECT_THAT(StatusJson(status), HasSubstr("\"loss\": null"));
 }
 
 TEST(DataPackCommand, AFractionAndItsFileBelongTogether) {

@@ -1,0 +1,69 @@
+#include "elastic/coordinator/run_tally.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+
+void RunTally::OnEvent(double time, const RunEvent& event) {
+  std::visit(
+      [&](const auto& e) {
+        if constexpr (requires { On(time, e); }) On(time, e);
+      },
+      event);
+}
+
+void RunTally::OnStep(RecentRate::Time now, const StepMetrics& step) {
+  // A run that went back counts from there.
+  if (last_.has_value() && step.step <= last_->step) steps_ = RecentRate();
+  steps_.Add(now, step.step);
+  last_ = step;
+}
+
+void RunTally::On(double time, const event::WorkerLost& e) {
+  const std::string where = e.host.empty() ? "" : absl::StrCat(" on ", e.host);
+  missing_[e.worker] = {time, absl::StrCat(where, ": ", e.cause)};
+  if (leaving_.count(e.node) > 0) return;  // it was told to go
+  ++workers_lost_;
+  TroubleBegins(time);
+}
+
+// Who is missing afterwards, the next life will find out.
+void RunTally::On(double time, const event::EndFields&) {
+  TroubleEnds(time);
+  missing_.clear();
+  leaving_.clear();
+}
+
+void RunTally::TroubleBegins(double time) {
+  if (!trouble_since_.has_value()) trouble_since_ = time;
+}
+
+void RunTally::TroubleEnds(double time) {
+  if (trouble_since_.has_value()) lost_seconds_ += std::max(0.0, time - *trouble_since_);  // a clock may be put back
+  trouble_since_.reset();
+}
+
+RunFigures RunTally::Figures(double time, RecentRate::Time now, int64_t world_size, int64_t wanted_workers) const {
+  RunFigures figures{.wanted_workers = wanted_workers, .workers_lost = workers_lost_, .lost_seconds = lost_seconds_};
+  if (trouble_since_.has_value()) figures.lost_seconds += std::max(0.0, time - *trouble_since_);
+  if (last_.has_value()) {
+    figures.loss = static_cast<double>(last_->loss);
+    figures.tokens = last_->tokens;
+    figures.tokens_per_second = last_->tokens_per_second;
+    figures.steps_per_second = steps_.PerSecond(now);
+  }
+  // Others may have taken the places of those that were lost first.
+  std::vector<std::pair<std::string, Missing>> missing(missing_.begin(), missing_.end());
+  std::stable_sort(missing.begin(), missing.end(),
+                   [](const auto& a, const auto& b) { return a.second.since > b.second.since; });
+  missing.resize(
+      static_cast<size_t>(std::clamp<int64_t>(wanted_workers - world_size, 0, static_cast<int64_t>(missing.size()))));
+  for (const auto& [worker, loss] : missing) figures.missing.push_back(worker + loss.where_and_why);
+  return figures;
+}
+
+}  // namespace holdfast

@@ -70,7 +70,7 @@ constexpr int kAmxSize = 32;  // rows and columns of what one Multiply computes
 /// place.
 template <class Tiles>
 void MultiplyTiles(int64_t steps, const uint32_t* a, int64_t a_stride, const uint32_t* b, const float* previous,
-                   float* out) {
+                   const TileOut& out) {
   Tiles tiles;
   tiles.template Zero<0>();
   tiles.template Zero<1>();
@@ -87,16 +87,20 @@ void MultiplyTiles(int64_t steps, const uint32_t* a, int64_t a_stride, const uin
     tiles.template Dot<3, 5, 7>();
   }
   alignas(64) float sums[kAmxSize * kAmxSize];
-  float* to = previous == nullptr ? out : sums;
-  tiles.template Store<0>(to, kAmxSize);
-  tiles.template Store<1>(to + 16, kAmxSize);
-  tiles.template Store<2>(to + 16 * kAmxSize, kAmxSize);
-  tiles.template Store<3>(to + 16 * kAmxSize + 16, kAmxSize);
-  if (previous == nullptr) return;
+  const bool at_once = previous == nullptr && out.as == TileOut::As::kF32;
+  float* to = at_once ? static_cast<float*>(out.rows) : sums;
+  const int64_t stride = at_once ? out.stride : kAmxSize;
+  tiles.template Store<0>(to, stride);
+  tiles.template Store<1>(to + 16, stride);
+  tiles.template Store<2>(to + 16 * stride, stride);
+  tiles.template Store<3>(to + 16 * stride + 16, stride);
+  if (at_once) return;
   const hn::CappedTag<float, kLanes> d;
-  for (int i = 0; i < kAmxSize * kAmxSize; i += kLanes) {
-    hn::StoreU(hn::Add(hn::LoadU(d, previous + i), hn::Load(d, sums + i)), d, out + i);
-  }
+  StoreSums<kAmxSize, kAmxSize / kLanes>(out, [&](int r, int v) HWY_ATTR {
+    const int64_t at = r * kAmxSize + v * kLanes;
+    const auto sum = hn::Load(d, sums + at);
+    return previous == nullptr ? sum : hn::Add(hn::LoadU(d, previous + at), sum);
+  });
 }
 
 template <class Tiles>
@@ -147,7 +151,7 @@ struct AmxKernel {
   /// Tiles are read whole, beyond the last row too.
   static bool MultipliesInPlace(const ConstMatrix& /*x*/) { return false; }
   static void Multiply(int64_t /*a_stride*/, int64_t /*rows*/, int64_t words, const Word* a, const Word* b,
-                       const float* previous, float* out, const Ahead& /*ahead*/) {
+                       const float* previous, const TileOut& out, const Ahead& /*ahead*/) {
     MultiplyTiles<Tiles>((words + 15) / 16, a, kRowWords, b, previous, out);
   }
 };

@@ -58,7 +58,7 @@ struct PairKernel {
     return x.stride % kValues == 0 && reinterpret_cast<uintptr_t>(x.data) % sizeof(Word) == 0 && SpreadsRows(x);
   }
   static void Multiply(int64_t a_stride, int64_t rows, int64_t words, const Word* a, const Word* b,
-                       const float* previous, float* out, const Ahead& ahead) {
+                       const float* previous, const TileOut& out, const Ahead& ahead) {
     Dot::Multiply(a_stride, rows, words, a, b, previous, out, ahead);
   }
   /// To the sums of eight columns the products of a pair of A with one of each column.
@@ -75,7 +75,7 @@ struct PairKernel {
 template <int kRows, bool kByRow>
 __attribute__((noinline, target("avx512bf16"))) void MultiplyPairs(int64_t words, const uint32_t* HWY_RESTRICT a,
                                                                    int64_t a_stride, const uint32_t* HWY_RESTRICT b,
-                                                                   const float* previous, float* out,
+                                                                   const float* previous, const TileOut& out,
                                                                    const Ahead& ahead) {
   __m512 sum[kRows][2];
 #pragma GCC unroll 16
@@ -105,15 +105,16 @@ __attribute__((noinline, target("avx512bf16"))) void MultiplyPairs(int64_t words
     for (int i = 0; i < kUnrolled; ++i) add_products();
   }
   for (; k < words; ++k) add_products();
+  if (previous != nullptr) {
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-    for (int v = 0; v < 2; ++v) {
-      __m512 value = sum[r][v];
-      if (previous != nullptr) value = _mm512_add_ps(_mm512_loadu_ps(previous + r * kNr + v * kLanes), value);
-      _mm512_storeu_ps(out + r * kNr + v * kLanes, value);
+      for (int v = 0; v < 2; ++v) {
+        sum[r][v] = _mm512_add_ps(_mm512_loadu_ps(previous + r * kNr + v * kLanes), sum[r][v]);
+      }
     }
   }
+  StoreSums<kRows, 2>(out, [&](int r, int v) HWY_ATTR { return hn::Vec<hn::CappedTag<float, kLanes>>{sum[r][v]}; });
 }
 
 template <bool kByRow>
@@ -131,7 +132,7 @@ struct Avx512Dot {
     asm("vdpbf16ps %2%{1to8%}, %1, %0" : "+v"(sum->raw) : "v"(b.raw), "m"(*a));
   }
   static void Multiply(int64_t a_stride, int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b,
-                       const float* previous, float* out, const Ahead& ahead) {
+                       const float* previous, const TileOut& out, const Ahead& ahead) {
     const auto multiply = a_stride == 0 ? MultiplyPairsFor<false>(rows) : MultiplyPairsFor<true>(rows);
     multiply(words, a, a_stride, b, previous, out, ahead);
   }

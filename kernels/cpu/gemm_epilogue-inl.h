@@ -62,23 +62,16 @@ HWY_INLINE char* ElementAt(const Matrix& m, int64_t row, int64_t col) {
 /// Of C, beyond which it is not found in any cache by whoever reads it next.
 constexpr int64_t kCachedBytesMax = int64_t{64} << 20;
 
-/// Whether C goes past the caches: a weight gradient in fp32 is large and read at the end of the step at the earliest,
-/// logits are larger than a cache, and lines that are overwritten whole need not be read first. Readers in other
-/// threads need a hwy::FlushStream before.
+/// Whether C is the sums as they are, or rounded, so that a microkernel can write it.
+inline bool IsSums(const GemmArgs& args) { return !args.accumulate && args.bias == nullptr && !args.gelu; }
+
+/// Whether C, sums as they are, goes past the caches: a weight gradient is large and read at the end of the step at the
+/// earliest, logits are larger than a cache, and lines that are overwritten whole need not be read first. Readers in
+/// other threads need a hwy::FlushStream before.
 inline bool StreamsC(const GemmArgs& args) {
   const bool leaves_cache = args.transpose_a || args.c.rows * args.c.stride * 4 > kCachedBytesMax;
-  return leaves_cache && !args.accumulate && args.bias == nullptr && !args.gelu && args.c.dtype == DType::kF32 &&
+  return leaves_cache && IsSums(args) && args.c.dtype == DType::kF32 &&
          reinterpret_cast<uintptr_t>(args.c.data) % 64 == 0 && args.c.stride % 16 == 0;
-}
-
-/// Writes `rows` rows of `tile` (rows, kCols) to C at (row0, col0) where StreamsC.
-template <int kCols>
-HWY_INLINE void StreamTile(const Matrix& c, const float* tile, int64_t row0, int64_t col0, int64_t rows) {
-  const TileTag d;
-  for (int64_t r = 0; r < rows; ++r) {
-    float* to = reinterpret_cast<float*>(ElementAt(c, row0 + r, col0));
-    for (int v = 0; v < kCols; v += kLanes) hn::Stream(hn::Load(d, tile + r * kCols + v), d, to + v);
-  }
 }
 
 /// Writes `rows` rows and `cols` (at most kCols) columns of `tile` (rows, kCols) to C at (row0, col0). A narrow tile

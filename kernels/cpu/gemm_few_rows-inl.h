@@ -150,7 +150,7 @@ class FewRowsProduct {
         float* tile = tiles + p * kTileSize;
         const Ahead ahead = {reinterpret_cast<const char*>(a), 64, 64, reinterpret_cast<const char*>(tile), 0};
         Kernel::Multiply(Kernel::kRowWords, args_.c.rows - p * kMr, CeilDiv(Depth(block), Kernel::kValues), a, b,
-                         block == 0 ? nullptr : tile, tile, ahead);
+                         block == 0 ? nullptr : tile, {tile, kNr}, ahead);
       }
     }
     for (int64_t p = 0; p < row_panels_; ++p) {

@@ -50,7 +50,7 @@ struct Fp32Kernel {
   }
   /// a_stride: words from one row of the A panel to the next; 0 = the panel is [k][kMr].
   static void Multiply(int64_t a_stride, int64_t rows, int64_t words, const Word* a, const Word* b,
-                       const float* previous, float* out, const Ahead& ahead) {
+                       const float* previous, const TileOut& out, const Ahead& ahead) {
     (a_stride == 0 ? MultiplyFor<false>(rows) : MultiplyFor<true>(rows))(words, a, a_stride, b, previous, out, ahead);
   }
   /// To the sums of eight columns the products of a value of A with one of each column, or of two of both where B is

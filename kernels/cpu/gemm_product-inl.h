@@ -8,7 +8,7 @@
 //         for each chunk of rows (second-level cache), each panel of B, each panel of A, each block of k: Multiply
 //
 // Sums of earlier k blocks stay in the first-level cache or, from one few to the next, in scratch; the last block's
-// tiles go through WriteTile to C. The cutting may depend on the number of threads because an element's bits do not
+// are written to C by the microkernel where C is just that, else through WriteTile. The cutting may depend on the number of threads because an element's bits do not
 // depend on the cutting (microkernel-inl.h).
 //
 // Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.
@@ -41,7 +41,8 @@ constexpr int64_t kDepthBlocks = 4;      // of a stripe: 256 words each
 constexpr int64_t kStripePanels = 4;     // 64 columns on AVX2, 128 on AVX-512: up to 256 or 512 KiB
 constexpr int64_t kBlockRowsMax = 4128;  // rows of A packed at a time: B is packed again for each block
 constexpr int64_t kBlockBytesMax = int64_t{16} << 20;
-constexpr int64_t kChunkRows = 96;  // x 256 words = 96 KiB of A beside the stripe of B
+constexpr int64_t kChunkRows = 96;                    // x 256 words = 96 KiB of A beside the stripe of B
+constexpr int64_t kFewBytesOfA = int64_t{512} << 10;  // stay in the second-level cache from one stripe to the next
 
 /// One call on one microkernel. `Kernel` says how large its tiles are (kMr, kNr), what a word of its panels is and how
 /// many values of k it holds (Word, kValues), how much of k it sums up in one chain (kBlock) and how much room a
@@ -54,7 +55,11 @@ class Product {
   Product(Executor& executor, const GemmArgs& args)
       : executor_(executor),
         args_(args),
+        sums_to_c_(IsSums(args)),
         streams_c_(StreamsC(args)),
+        c_as_(streams_c_                    ? TileOut::As::kF32PastCaches
+              : args.c.dtype == DType::kF32 ? TileOut::As::kF32
+                                            : TileOut::As::kBF16),
         k_(args.transpose_a ? args.a.rows : args.a.cols),
         in_place_(!args.transpose_a && Kernel::MultipliesInPlace(args.a)) {
     const int64_t panels = CeilDiv(args.c.rows, kMr);
@@ -76,6 +81,8 @@ class Product {
     const int64_t parts =
         threads == 1 ? 1 : std::clamp<int64_t>(CeilDiv(3 * threads, stripes_), 1, CeilDiv(row_panels_, kPartPanelsMin));
     part_panels_ = CeilDiv(row_panels_, parts);
+    const int64_t blocks_at_once = std::min(kDepthBlocks, std::min(depth_blocks_, k_blocks));
+    few_bytes_of_a_ = kAnyRowStride && part_panels_ * blocks_at_once * kBlockBytes <= kFewBytesOfA;
     k_blocks_ = k_blocks;
     // A word at the end that is not full is filled up with zeros, in a copy.
     first_packed_ = !in_place_ ? 0 : k_ % Kernel::kValues == 0 ? k_blocks : k_blocks - 1;
@@ -110,8 +117,10 @@ class Product {
   /// A stripe of C, rows [panel0, panel_end) of the block of rows.
   struct Task {
     int64_t stripe, panel0, panel_end;
-    Word* packed_b;  // [k block][panel]
-    float* sums;     // tiles of the task
+    int64_t next_stripe;        // of B, which this thread will take if all are as fast
+    int64_t fetched_of_it = 0;  // parts of it (FetchNextStripe)
+    Word* packed_b = nullptr;   // [k block][panel]
+    float* sums = nullptr;      // tiles of the task
   };
 
   size_t a_words() const {
@@ -150,6 +159,27 @@ class Product {
     ahead.line_stride = panel.stride == 0 ? 64 * kRowsFetched : 64;
   }
 
+  /// Asks for the next part of what is packed for the next stripe of B: 64 lines, of four rows of memory where k runs
+  /// along them, else of sixteen.
+  void FetchNextStripe(Task& task, int64_t block0, Ahead& ahead) const {
+    const int64_t size = static_cast<int64_t>(SizeOf(args_.b.dtype)), row_bytes = args_.b.stride * size;
+    const int64_t col0 = task.next_stripe * kStripePanels * kNr;
+    const int64_t across = args_.transpose_b ? 1 : kStripePanels * kNr * size / 256;  // parts side by side
+    const int64_t parts = args_.transpose_b ? kStripePanels * kNr / kRowsFetched : kBlock / 16 * across;
+    const int64_t block = block0 + task.fetched_of_it / parts, part = task.fetched_of_it % parts;
+    ++task.fetched_of_it;
+    const char* b = static_cast<const char*>(args_.b.data);
+    if (args_.transpose_b) {
+      ahead.panel = b + (col0 + part * kRowsFetched) * row_bytes + block * kBlock * size;
+      ahead.row_stride = row_bytes;
+      ahead.line_stride = 64;
+    } else {
+      ahead.panel = b + (block * kBlock + part / across * 16) * row_bytes + col0 * size + part % across * 256;
+      ahead.row_stride = 64;
+      ahead.line_stride = row_bytes;
+    }
+  }
+
   void PackRows() {
     const int64_t groups = CeilDiv(panels_, kPackPanels), block0 = std::max(first_block_, first_packed_);
     ParallelFor(executor_, groups * (end_block_ - block0), [&](int64_t task, int) {
@@ -170,10 +200,10 @@ class Product {
     const size_t bytes =
         static_cast<size_t>(step * kStripeBlock) * sizeof(Word) + static_cast<size_t>(sum_floats) * sizeof(float);
     ParallelFor(executor_, parts * stripes_, [&](int64_t index, int thread) {
-      Task task;
-      task.stripe = index / parts;
-      task.panel0 = index % parts * part_panels_;
-      task.panel_end = std::min(task.panel0 + part_panels_, panels_);
+      Task task{.stripe = index / parts,
+                .panel0 = index % parts * part_panels_,
+                .panel_end = std::min(index % parts * part_panels_ + part_panels_, panels_),
+                .next_stripe = (index + executor_.num_threads()) / parts};
       task.packed_b = static_cast<Word*>(executor_.Scratch(thread, bytes));
       task.sums = shared_sums_ == nullptr
                       ? reinterpret_cast<float*>(task.packed_b + step * kStripeBlock)
@@ -186,7 +216,7 @@ class Product {
   }
 
   /// Blocks [block0, block_end) of k.
-  void RunTask(const Task& task, int64_t block0, int64_t block_end) {
+  void RunTask(Task& task, int64_t block0, int64_t block_end) {
     const int64_t col0 = task.stripe * kStripePanels * kNr;
     const int64_t cols = std::min(kStripePanels * kNr, args_.c.cols - col0);
     for (int64_t block = block0; block < block_end; ++block) {
@@ -206,7 +236,7 @@ class Product {
   }
 
   /// The tile of panel p of A and panel j of the stripe. `next`: a panel of A that is needed soon.
-  void MultiplyTile(const Task& task, int64_t p, int64_t j, int64_t next, int64_t block0, int64_t block_end) {
+  void MultiplyTile(Task& task, int64_t p, int64_t j, int64_t next, int64_t block0, int64_t block_end) {
     const int64_t row0 = (base_ + p) * kMr, rows = std::min<int64_t>(kMr, args_.c.rows - row0);
     const int64_t col0 = (task.stripe * kStripePanels + j) * kNr;
     float* sum = task.sums + ((p - task.panel0) * kStripePanels + j) * kTileSize;
@@ -216,28 +246,30 @@ class Product {
     const bool to_c = ends && !streams_c_;
     ahead.tile = to_c ? ElementAt(args_.c, row0, col0) : reinterpret_cast<const char*>(ends ? tile : sum);
     ahead.tile_stride = to_c ? args_.c.stride * static_cast<int64_t>(SizeOf(args_.c.dtype)) : kNr * sizeof(float);
+    const int64_t cols = std::min<int64_t>(kNr, args_.c.cols - col0);
+    const bool end_in_c = ends && sums_to_c_ && rows == kMr && cols == kNr;
+    const TileOut last =
+        end_in_c ? TileOut{ElementAt(args_.c, row0, col0), args_.c.stride, c_as_} : TileOut{ends ? tile : sum, kNr};
     for (int64_t block = block0; block < block_end; ++block) {
       const int64_t words = CeilDiv(Depth(block), Kernel::kValues);
       const Panel panel = PanelOf(p, block);
-      FetchPart(PanelOf(next, block), j, words, ahead);
+      few_bytes_of_a_ ? FetchNextStripe(task, block0, ahead) : FetchPart(PanelOf(next, block), j, words, ahead);
       const float* previous = block == 0 ? nullptr : block == block0 ? sum : tile;
       Kernel::Multiply(panel.stride, rows, words, panel.words,
                        task.packed_b + (block - block0) * kStripeBlock + j * kPanelB, previous,
-                       ends || block + 1 < block_end ? tile : sum, ahead);
+                       block + 1 < block_end ? TileOut{tile, kNr} : last, ahead);
     }
-    const int64_t cols = std::min<int64_t>(kNr, args_.c.cols - col0);
-    if (ends && streams_c_ && cols == kNr) {
-      StreamTile<kNr>(args_.c, tile, row0, col0, rows);
-    } else if (ends) {
-      WriteTile<kNr>(args_, tile, row0, col0, rows, cols);
-    }
+    if (ends && !end_in_c) WriteTile<kNr>(args_, tile, row0, col0, rows, cols);
   }
 
   Executor& executor_;
   const GemmArgs& args_;
-  bool streams_c_;
+  bool sums_to_c_;  // whole tiles are written by the microkernel
+  bool streams_c_;  // past the caches
+  TileOut::As c_as_;
   int64_t k_;
-  bool in_place_;  // A is multiplied where it lies
+  bool in_place_;        // A is multiplied where it lies
+  bool few_bytes_of_a_;  // so that B is what comes from far away
   int64_t k_blocks_, first_packed_;
   int64_t stripes_;
   int64_t row_panels_;    // packed at a time

@@ -125,7 +125,7 @@ void MultiplyPanels(const typename Kernel::Word* a, int64_t a_panel_size, bool b
     const Ahead ahead = {reinterpret_cast<const char*>(a + a_panel_size), 64, 64 * kRowsFetched,
                          reinterpret_cast<const char*>(out), kNr * sizeof(float)};
     Kernel::Multiply(by_row ? Kernel::kRowWords : 0, rows - r, WordsOf<typename Kernel::Word>(depth), a, b,
-                     add ? out : nullptr, out, ahead);
+                     add ? out : nullptr, {out, kNr}, ahead);
   }
 }
 

@@ -22,6 +22,7 @@
 
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
+#include "kernels/cpu/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace holdfast::kernels {
@@ -76,11 +77,53 @@ HWY_INLINE void FetchAhead(int64_t word, const Ahead& ahead) {
   }
 }
 
+/// Where a microkernel writes its sums, rows of kNr, and as what.
+struct TileOut {
+  enum class As : uint8_t {
+    kF32,
+    kF32PastCaches,  // rows begin at cache lines
+    kBF16,
+  };
+  void* rows;
+  int64_t stride;  // elements from one row to the next
+  As as = As::kF32;
+};
+
+/// store(sums, row, column) for the vectors of a tile: sums_of(row, vector).
+template <int kRows, int kVectors, class SumsOf, class Store>
+HWY_INLINE void ForVectors(const SumsOf& sums_of, const Store& store) {
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) store(sums_of(r, v), r, v * kLanes);
+  }
+}
+
+template <int kRows, int kVectors, class SumsOf>
+HWY_INLINE void StoreSums(const TileOut& out, const SumsOf& sums_of) {
+  const hn::CappedTag<float, kLanes> d;
+  using V = hn::Vec<decltype(d)>;
+  const int64_t stride = out.stride;
+  float* const f32 = static_cast<float*>(out.rows);
+  uint16_t* const bf16 = static_cast<uint16_t*>(out.rows);
+  switch (out.as) {
+    case TileOut::As::kF32:
+      return ForVectors<kRows, kVectors>(
+          sums_of, [&](V sums, int r, int64_t c) HWY_ATTR { hn::StoreU(sums, d, f32 + r * stride + c); });
+    case TileOut::As::kF32PastCaches:
+      return ForVectors<kRows, kVectors>(
+          sums_of, [&](V sums, int r, int64_t c) HWY_ATTR { hn::Stream(sums, d, f32 + r * stride + c); });
+    case TileOut::As::kBF16:
+      return ForVectors<kRows, kVectors>(
+          sums_of, [&](V sums, int r, int64_t c) HWY_ATTR { StoreBf16(d, sums, bf16 + r * stride + c); });
+  }
+}
+
 /// out (kRows, kNr) = previous + A panel (kc, kMr) * B panel (kc, kNr). `previous` is (kRows, kNr), null for zero, and
 /// may be `out`. kByRow: the A panel is rows, a_stride values apart, which is kKc + kRowPad unless kAnyRowStride.
 template <int kRows, bool kByRow>
 HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, int64_t a_stride, const float* HWY_RESTRICT b,
-                           const float* previous, float* out, const Ahead& ahead) {
+                           const float* previous, const TileOut& out, const Ahead& ahead) {
   const hn::CappedTag<float, kLanes> d;
   using V = hn::Vec<decltype(d)>;
   V sum[kRows][2];
@@ -113,18 +156,17 @@ HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, int64_t a_st
     for (int i = 0; i < kUnrolled; ++i) add_products();
   }
   for (; k < kc; ++k) add_products();
+  if (previous != nullptr) {
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-    for (int v = 0; v < 2; ++v) {
-      V value = sum[r][v];
-      if (previous != nullptr) value = hn::Add(hn::LoadU(d, previous + r * kNr + v * kLanes), value);
-      hn::StoreU(value, d, out + r * kNr + v * kLanes);
+      for (int v = 0; v < 2; ++v) sum[r][v] = hn::Add(hn::LoadU(d, previous + r * kNr + v * kLanes), sum[r][v]);
     }
   }
+  StoreSums<kRows, 2>(out, [&](int r, int v) HWY_ATTR { return sum[r][v]; });
 }
 
-using MultiplyFn = void (*)(int64_t, const float*, int64_t, const float*, const float*, float*, const Ahead&);
+using MultiplyFn = void (*)(int64_t, const float*, int64_t, const float*, const float*, const TileOut&, const Ahead&);
 
 /// Multiply<rows>: a tile at the lower edge computes its own rows only, which is what makes a single row (sampling)
 /// cheap.

@@ -29,17 +29,22 @@ struct EmulatedDot {
     *sum = static_target::hn::LoadU(static_target::Tag8(), sums);
   }
   static void Multiply(int64_t a_stride, int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b,
-                       const float* previous, float* out, const static_target::Ahead& /*ahead*/) {
-    using static_target::kMr, static_target::kNr;
+                       const float* previous, const static_target::TileOut& out,
+                       const static_target::Ahead& /*ahead*/) {
+    using static_target::kMr, static_target::kNr, static_target::kLanes;
+    float sums[kMr * kNr] = {};  // of whole tiles, as a kernel may write them
     for (int64_t r = 0; r < std::min<int64_t>(rows, kMr); ++r) {
       for (int64_t c = 0; c < kNr; ++c) {
         float sum = 0;
         for (int64_t k = 0; k < words; ++k) {
           sum = Dot(sum, a[a_stride == 0 ? k * kMr + r : r * a_stride + k], b[k * kNr + c]);
         }
-        out[r * kNr + c] = previous == nullptr ? sum : previous[r * kNr + c] + sum;
+        sums[r * kNr + c] = previous == nullptr ? sum : previous[r * kNr + c] + sum;
       }
     }
+    static_target::StoreSums<kMr, 2>(out, [&](int r, int v) {
+      return static_target::hn::LoadU(static_target::hn::CappedTag<float, kLanes>(), sums + r * kNr + v * kLanes);
+    });
   }
 };
 

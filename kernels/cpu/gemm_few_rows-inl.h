@@ -148,7 +148,8 @@ class FewRowsProduct {
       for (int64_t p = 0; p < row_panels_; ++p) {
         const Word* a = packed_a_ + (block * row_panels_ + p) * kPanelA;
         float* tile = tiles + p * kTileSize;
-        const Ahead ahead = {reinterpret_cast<const char*>(a), 64, 64, reinterpret_cast<const char*>(tile), 0};
+        const Ahead ahead = {reinterpret_cast<const char*>(a),    64, 64, nullptr, 0, 0,
+                             reinterpret_cast<const char*>(tile), 0};
         Kernel::Multiply(Kernel::kRowWords, args_.c.rows - p * kMr, CeilDiv(Depth(block), Kernel::kValues), a, b,
                          block == 0 ? nullptr : tile, {tile, kNr}, ahead);
       }

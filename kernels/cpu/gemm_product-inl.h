@@ -8,8 +8,8 @@
 //         for each chunk of rows (second-level cache), each panel of B, each panel of A, each block of k: Multiply
 //
 // Sums of earlier k blocks stay in the first-level cache or, from one few to the next, in scratch; the last block's
-// are written to C by the microkernel where C is just that, else through WriteTile. The cutting may depend on the number of threads because an element's bits do not
-// depend on the cutting (microkernel-inl.h).
+// are written to C by the microkernel where C is just that, else through WriteTile. The cutting may depend on the
+// number of threads because an element's bits do not depend on the cutting (microkernel-inl.h).
 //
 // Included once per instruction set, after hwy/foreach_target.h; see gemm.cc.
 
@@ -41,8 +41,12 @@ constexpr int64_t kDepthBlocks = 4;      // of a stripe: 256 words each
 constexpr int64_t kStripePanels = 4;     // 64 columns on AVX2, 128 on AVX-512: up to 256 or 512 KiB
 constexpr int64_t kBlockRowsMax = 4128;  // rows of A packed at a time: B is packed again for each block
 constexpr int64_t kBlockBytesMax = int64_t{16} << 20;
-constexpr int64_t kChunkRows = 96;                    // x 256 words = 96 KiB of A beside the stripe of B
-constexpr int64_t kFewBytesOfA = int64_t{512} << 10;  // stay in the second-level cache from one stripe to the next
+constexpr int64_t kChunkRows = 96;  // x 256 words = 96 KiB of A beside the stripe of B
+
+/// Up to so many rows packing B is a tenth of the work if it comes from memory. It is asked for while the stripe before
+/// is multiplied, and has room beside it in the second-level cache: fewer blocks are packed at a time.
+constexpr int64_t kRowsThatFetchB = 512;
+constexpr int64_t kDepthBlocksBesideNext = 2;
 
 /// One call on one microkernel. `Kernel` says how large its tiles are (kMr, kNr), what a word of its panels is and how
 /// many values of k it holds (Word, kValues), how much of k it sums up in one chain (kBlock) and how much room a
@@ -81,8 +85,7 @@ class Product {
     const int64_t parts =
         threads == 1 ? 1 : std::clamp<int64_t>(CeilDiv(3 * threads, stripes_), 1, CeilDiv(row_panels_, kPartPanelsMin));
     part_panels_ = CeilDiv(row_panels_, parts);
-    const int64_t blocks_at_once = std::min(kDepthBlocks, std::min(depth_blocks_, k_blocks));
-    few_bytes_of_a_ = kAnyRowStride && part_panels_ * blocks_at_once * kBlockBytes <= kFewBytesOfA;
+    fetches_b_ = kAnyRowStride && args.c.rows <= kRowsThatFetchB;
     k_blocks_ = k_blocks;
     // A word at the end that is not full is filled up with zeros, in a copy.
     first_packed_ = !in_place_ ? 0 : k_ % Kernel::kValues == 0 ? k_blocks : k_blocks - 1;
@@ -117,10 +120,15 @@ class Product {
   /// A stripe of C, rows [panel0, panel_end) of the block of rows.
   struct Task {
     int64_t stripe, panel0, panel_end;
-    int64_t next_stripe;        // of B, which this thread will take if all are as fast
-    int64_t fetched_of_it = 0;  // parts of it (FetchNextStripe)
-    Word* packed_b = nullptr;   // [k block][panel]
-    float* sums = nullptr;      // tiles of the task
+    int64_t next_stripe;       // which this thread will take if all are as fast
+    Word* packed_b = nullptr;  // [k block][panel]
+    float* sums = nullptr;     // tiles of the task
+  };
+
+  /// What is packed next of B.
+  struct Source {
+    int64_t stripe, block, block_end;
+    int64_t fetched = 0;  // parts of it
   };
 
   size_t a_words() const {
@@ -159,24 +167,26 @@ class Product {
     ahead.line_stride = panel.stride == 0 ? 64 * kRowsFetched : 64;
   }
 
-  /// Asks for the next part of what is packed for the next stripe of B: 64 lines, of four rows of memory where k runs
-  /// along them, else of sixteen.
-  void FetchNextStripe(Task& task, int64_t block0, Ahead& ahead) const {
+  /// Asks for the next part of what is packed next of B: 64 lines, of four rows of memory where k runs along them, else
+  /// of sixteen.
+  void FetchSource(Source& source, Ahead& ahead) const {
     const int64_t size = static_cast<int64_t>(SizeOf(args_.b.dtype)), row_bytes = args_.b.stride * size;
-    const int64_t col0 = task.next_stripe * kStripePanels * kNr;
     const int64_t across = args_.transpose_b ? 1 : kStripePanels * kNr * size / 256;  // parts side by side
     const int64_t parts = args_.transpose_b ? kStripePanels * kNr / kRowsFetched : kBlock / 16 * across;
-    const int64_t block = block0 + task.fetched_of_it / parts, part = task.fetched_of_it % parts;
-    ++task.fetched_of_it;
+    const int64_t block = source.block + source.fetched / parts, part = source.fetched % parts;
+    ahead.source = nullptr;
+    if (block >= source.block_end) return;
+    ++source.fetched;
+    const int64_t col0 = source.stripe * kStripePanels * kNr;
     const char* b = static_cast<const char*>(args_.b.data);
     if (args_.transpose_b) {
-      ahead.panel = b + (col0 + part * kRowsFetched) * row_bytes + block * kBlock * size;
-      ahead.row_stride = row_bytes;
-      ahead.line_stride = 64;
+      ahead.source = b + (col0 + part * kRowsFetched) * row_bytes + block * kBlock * size;
+      ahead.source_row_stride = row_bytes;
+      ahead.source_line_stride = 64;
     } else {
-      ahead.panel = b + (block * kBlock + part / across * 16) * row_bytes + col0 * size + part % across * 256;
-      ahead.row_stride = 64;
-      ahead.line_stride = row_bytes;
+      ahead.source = b + (block * kBlock + part / across * 16) * row_bytes + col0 * size + part % across * 256;
+      ahead.source_row_stride = 64;
+      ahead.source_line_stride = row_bytes;
     }
   }
 
@@ -194,7 +204,9 @@ class Product {
   void MultiplyBlock() {
     const int64_t parts = CeilDiv(panels_, part_panels_);
     const int64_t blocks = end_block_ - first_block_;
-    const int64_t step = CeilDiv(blocks, CeilDiv(blocks, kDepthBlocks));  // blocks of k of B packed at a time
+    const int64_t step = CeilDiv(
+        blocks,
+        CeilDiv(blocks, fetches_b_ ? kDepthBlocksBesideNext : kDepthBlocks));  // blocks of k of B packed at a time
     const bool has_sums = step < blocks && shared_sums_ == nullptr;
     const int64_t sum_floats = has_sums ? part_panels_ * kStripePanels * kTileSize : 0;
     const size_t bytes =
@@ -209,14 +221,18 @@ class Product {
                       ? reinterpret_cast<float*>(task.packed_b + step * kStripeBlock)
                       : shared_sums_ + (task.stripe * row_panels_ + task.panel0) * kStripePanels * kTileSize;
       for (int64_t block = first_block_; block < end_block_; block += step) {
-        RunTask(task, block, std::min(block + step, end_block_));
+        const int64_t block_end = std::min(block + step, end_block_);
+        const bool goes_on = block_end < end_block_;
+        RunTask(task, block, block_end,
+                goes_on ? Source{task.stripe, block_end, std::min(block_end + step, end_block_)}
+                        : Source{task.next_stripe, first_block_, std::min(first_block_ + step, end_block_)});
       }
       if (streams_c_) hwy::FlushStream();
     });
   }
 
   /// Blocks [block0, block_end) of k.
-  void RunTask(Task& task, int64_t block0, int64_t block_end) {
+  void RunTask(const Task& task, int64_t block0, int64_t block_end, Source source) {
     const int64_t col0 = task.stripe * kStripePanels * kNr;
     const int64_t cols = std::min(kStripePanels * kNr, args_.c.cols - col0);
     for (int64_t block = block0; block < block_end; ++block) {
@@ -229,20 +245,21 @@ class Product {
       for (int64_t j = 0; j * kNr < cols; ++j) {
         for (int64_t p = chunk0; p < chunk_end; ++p) {
           // The same panel of the next chunk comes from further away than this one.
-          MultiplyTile(task, p, j, std::min(p + chunk, task.panel_end - 1), block0, block_end);
+          MultiplyTile(task, p, j, std::min(p + chunk, task.panel_end - 1), block0, block_end, source);
         }
       }
     }
   }
 
   /// The tile of panel p of A and panel j of the stripe. `next`: a panel of A that is needed soon.
-  void MultiplyTile(Task& task, int64_t p, int64_t j, int64_t next, int64_t block0, int64_t block_end) {
+  void MultiplyTile(const Task& task, int64_t p, int64_t j, int64_t next, int64_t block0, int64_t block_end,
+                    Source& source) {
     const int64_t row0 = (base_ + p) * kMr, rows = std::min<int64_t>(kMr, args_.c.rows - row0);
     const int64_t col0 = (task.stripe * kStripePanels + j) * kNr;
     float* sum = task.sums + ((p - task.panel0) * kStripePanels + j) * kTileSize;
     alignas(64) float tile[kTileSize];
     const bool ends = block_end == k_blocks_;
-    Ahead ahead;
+    Ahead ahead{};
     const bool to_c = ends && !streams_c_;
     ahead.tile = to_c ? ElementAt(args_.c, row0, col0) : reinterpret_cast<const char*>(ends ? tile : sum);
     ahead.tile_stride = to_c ? args_.c.stride * static_cast<int64_t>(SizeOf(args_.c.dtype)) : kNr * sizeof(float);
@@ -253,7 +270,8 @@ class Product {
     for (int64_t block = block0; block < block_end; ++block) {
       const int64_t words = CeilDiv(Depth(block), Kernel::kValues);
       const Panel panel = PanelOf(p, block);
-      few_bytes_of_a_ ? FetchNextStripe(task, block0, ahead) : FetchPart(PanelOf(next, block), j, words, ahead);
+      FetchPart(PanelOf(next, block), j, words, ahead);
+      if (fetches_b_) FetchSource(source, ahead);
       const float* previous = block == 0 ? nullptr : block == block0 ? sum : tile;
       Kernel::Multiply(panel.stride, rows, words, panel.words,
                        task.packed_b + (block - block0) * kStripeBlock + j * kPanelB, previous,
@@ -268,8 +286,8 @@ class Product {
   bool streams_c_;  // past the caches
   TileOut::As c_as_;
   int64_t k_;
-  bool in_place_;        // A is multiplied where it lies
-  bool few_bytes_of_a_;  // so that B is what comes from far away
+  bool in_place_;   // A is multiplied where it lies
+  bool fetches_b_;  // while the stripe before is multiplied
   int64_t k_blocks_, first_packed_;
   int64_t stripes_;
   int64_t row_panels_;    // packed at a time

@@ -50,6 +50,8 @@ struct Ahead {
   const char* panel;    // of A, for the second-level cache: kRowsFetched rows, or what follows unless kAnyRowStride
   int64_t row_stride;   // bytes from one of the rows to the next
   int64_t line_stride;  // and from one cache line of a row to the next
+  const char* source;   // of B, likewise: what is packed next, or null
+  int64_t source_row_stride, source_line_stride;
   const char* tile;     // rows of kNr floats or less, to be written: for the first-level cache
   int64_t tile_stride;  // bytes
 };
@@ -67,6 +69,8 @@ HWY_INLINE void FetchAhead(int64_t word, const Ahead& ahead) {
   if constexpr (kAnyRowStride) {
     const int64_t row = word / kUnrolled % kRowsFetched, line = word / kWordsOfLine;
     __builtin_prefetch(ahead.panel + row * ahead.row_stride + line * ahead.line_stride, 0, 2);
+    if (ahead.source != nullptr)
+      __builtin_prefetch(ahead.source + row * ahead.source_row_stride + line * ahead.source_line_stride, 0, 2);
   } else {
     __builtin_prefetch(ahead.panel + word * 16, 0, 2);
   }

@@ -2,28 +2,35 @@
 # Makes a folder that runs on another Linux machine, without root and without Debian's packages: the binary (with CUDA,
 # or --cpu), the shared libraries it needs, the configs and the quickstart's text. CUDA's own libraries (runtime, cuBLAS,
 # NCCL) are the target's; so is glibc, which must be this machine's version or newer.
-#   tools/bundle.sh [--cpu] [--with-tests] [OUT]     default OUT: build/holdfast-bundle, and OUT.tar.gz beside it
+#   tools/bundle.sh [--cpu] [--with-tests] [--limit=MIB] [OUT]    default OUT: build/holdfast-bundle, and OUT.tar.gz beside it
 # On the target: OUT/quickstart.sh trains the quickstart's model, in the current folder; OUT/holdfast train
 # OUT/configs/... anything. CUDA_LIBRARIES names further directories of CUDA's libraries.
 # --with-tests: what needs a GPU to be tested comes along; OUT/tests/check_gpu.sh runs it there.
+# --limit: what a transfer holds, the repository's files among it; says whether OUT fits as it is or as OUT.tar.gz, which
+# needs nothing on the target but tar and gzip, and fails if neither does.
 set -euo pipefail
 # shellcheck source=tools/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-preset=cuda tests=() out=build/holdfast-bundle
+preset=cuda with_tests=0 tests=() limit='' out=build/holdfast-bundle
 for argument in "$@"; do
   case $argument in
     --cpu) preset=release ;;
-    --with-tests) tests=(test_cuda test_kernels_gpu test_kernels_cuda test_framework_comm_cuda) ;;
+    --with-tests) with_tests=1 ;;
+    --limit=[1-9]*) limit=${argument#*=} ;;
     -*) die "unknown argument '$argument'; see the head of tools/bundle.sh" ;;
     *) out=$argument ;;
   esac
 done
-[[ $preset == cuda || ${#tests[@]} == 0 ]] || die "--with-tests is for a build with CUDA: there are no others that need the target"
+[[ $preset == cuda || $with_tests == 0 ]] || die "--with-tests is for a build with CUDA: there are no others that need the target"
 [[ ! -e $out ]] || die "$out is there already; remove it or choose another folder"
 
 [[ -s corpus/kjv.txt ]] || tools/make_corpus.sh
 quietly "build/$preset.configure.log" cmake --preset "$preset"
+if ((with_tests == 1)); then
+  tests=(test_cuda test_kernels_gpu test_kernels_cuda test_framework_comm_cuda)
+  ! ninja -C "build/$preset" -t query kernels_gpu_bench >/dev/null 2>&1 || tests+=(kernels_gpu_bench)
+fi
 quietly "build/$preset.build.log" cmake --build --preset "$preset" --target holdfast "${tests[@]}"
 
 mkdir -p "$out/lib" "$out/bin"
@@ -68,5 +75,17 @@ here=$(dirname "$(readlink -f "$0")")
 exec "$here/train_quickstart.sh" "$here/holdfast" "$here/corpus/kjv.txt" "$here/configs/quickstart.yaml" "$@"
 QUICKSTART
 chmod +x "$out/holdfast" "$out/quickstart.sh"
-tar -C "$(dirname "$out")" -czf "$out.tar.gz" "$(basename "$out")" # gzip is everywhere; zstd is not
-echo "$out: $(du -sh "$out" | cut -f1), $out.tar.gz: $(du -h "$out.tar.gz" | cut -f1); glibc $(getconf GNU_LIBC_VERSION | cut -d' ' -f2) or newer on the target"
+tar -C "$(dirname "$out")" -czf "$out.tar.gz" "$(basename "$out")"
+mib() { echo $((($1 + (1 << 20) - 1) >> 20)); } # of bytes, rounded up
+folder=$(du -sb "$out" | cut -f1) archive=$(stat -c %s "$out.tar.gz")
+tree=$(git ls-files -z --cached --others --exclude-standard | xargs -0 stat -c %s | awk '{ sum += $1 } END { print sum }')
+echo "$out: $(mib "$folder") MiB, $out.tar.gz: $(mib "$archive") MiB, the repository's files: $(mib "$tree") MiB; glibc" \
+  "$(getconf GNU_LIBC_VERSION | cut -d' ' -f2) or newer on the target"
+if [[ -n $limit ]]; then
+  for form in "$out:$folder" "$out.tar.gz:$archive"; do # the first that fits
+    together=$(mib $((${form##*:} + tree)))
+    ((together > limit)) || break
+  done
+  ((together <= limit)) || die "${form%:*} and the repository's files are $together MiB, more than $limit"
+  echo "to travel: ${form%:*}, with the repository's files $together of $limit MiB"
+fi

@@ -39,7 +39,9 @@ void Launch(CudaQueue& queue, const char* operation, const Grid& grid, void (*ke
     config.dynamicSmemBytes = grid.shared_bytes;
     error = cudaLaunchKernelEx(&config, kernel, std::forward<Actual>(arguments)...);
   }
-  if (error != cudaSuccess) queue.Fail(operation, cudaGetErrorString(error));
+  if (error == cudaSuccess) return;
+  cudaGetLastError();  // is reported here, and must not be taken for a failure of what comes next
+  queue.Fail(operation, cudaGetErrorString(error));
 }
 
 }  // namespace holdfast::kernels

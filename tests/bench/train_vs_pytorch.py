@@ -5,16 +5,19 @@ Needs a release build (for --device cuda one with CUDA), and a Python with PyTor
 neither is needed to build or run Holdfast.
 
     tests/bench/train_vs_pytorch.py                          # GPT-2 124M on the CPU: all shapes, all processors
-    tests/bench/train_vs_pytorch.py --shapes 4x64 --threads 2 --rounds 3 --out table.md
-    tests/bench/train_vs_pytorch.py --device cuda --model llama_1b --shapes 8x1024,2x4096
+    tests/bench/train_vs_pytorch.py --shapes 4x64 --threads 2 --rounds 3 --out results.json
+    tests/bench/train_vs_pytorch.py --device cuda --model llama_1b --shapes 8x1024 --gemm-table llama_1b.gemm
+    tests/bench/train_vs_pytorch.py --table ours.json theirs.json   # of what was measured in several calls
 
 What is compared: the same model without dropout, the same batch shape and token file, on a CPU the same number of
-threads; a step is forward, backward, clipping the gradient's norm and AdamW, with the loss read at its end. The PyTorch
-model is the plain one below (of a mixture of experts transformers' own, whose experts are computed one by one, eager, or
+threads, the same --recompute (none, or blocks whose activations are computed again in the backward pass, by
+torch.utils.checkpoint in PyTorch); a step is forward, backward, clipping the gradient's norm and AdamW, with the loss
+read at its end. The PyTorch model is the plain one below (of a mixture of experts transformers' own, whose experts are computed one by one, eager, or
 as grouped products), in every variant of --variants (bf16 = autocast; +compile = torch.compile; AdamW is fused,
 attention is scaled_dot_product_attention); a variant that fails is listed as failed. First every variant of both sides
 runs once (screening), then the fastest of each side take turns for --rounds rounds; the table shows those two, and below
-it the screening of all.
+it the screening of all. --out receives every measurement as JSON as soon as it is made. The exit code is 1 if a side has
+no figure.
 
 Each measurement is a process of its own. Step times are taken after --warmup steps: by a clock around the step for
 PyTorch, from metrics.jsonl for Holdfast. Peak memory on a CPU is the resident high-water mark: for PyTorch of the
@@ -44,19 +47,24 @@ MODELS = {  # as configs/NAME.yaml has them
     # Of the family of configs/moe_1b.yaml, small enough for a processor; beside it transformers' own model.
     "moe_76m": dict(family=MIXTURE, config="moe_1b", vocab=50304, layers=4, hidden=512, heads=8, kv_heads=4, head_dim=64,
                     experts=32, chosen=4, width=256),
+    # To try this program.
+    "tiny_gpt2": dict(family=GPT2, vocab=256, layers=2, hidden=64, heads=4, kv_heads=4, mlp=256),
+    "tiny_llama": dict(family=LLAMA, vocab=256, layers=2, hidden=64, heads=4, kv_heads=2, mlp=128),
 }
 CPU_SHAPES, CUDA_SHAPES = "4x64,1x1024,4x1024", {"gpt2_124m": "32x1024,8x4096", "gpt2_1558m": "8x1024,2x4096",
-                                                 "llama_1b": "8x1024,2x4096", "moe_76m": "32x1024"}
+                                                 "llama_1b": "8x1024,2x4096", "moe_76m": "32x1024",
+                                                 "tiny_gpt2": "4x64", "tiny_llama": "4x64"}
 TOKEN_FILE_MAGIC, HEADER_BYTES = 20240520, 1024  # llm.c: 256 x int32, then uint16 tokens
 
 
 # ---------------------------------------------------------------------------------------------- the PyTorch side
 
-def make_torch_model(shape, length):
+def make_torch_model(shape, length, recompute):
     """GPT-2 or Llama as one would write it by hand; its forward returns the mean loss."""
     import torch
     from torch import nn
     import torch.nn.functional as F
+    from torch.utils.checkpoint import checkpoint
 
     hidden, heads, kv_heads = shape["hidden"], shape["heads"], shape["kv_heads"]
     size, llama = hidden // heads, shape["family"] == LLAMA
@@ -117,14 +125,17 @@ def make_torch_model(shape, length):
             if self.positions is not None:
                 x = x + self.positions(torch.arange(inputs.shape[1], device=inputs.device))
             for block in self.blocks:
-                x = block(x, self.cos, self.sin)
+                if recompute == "block":
+                    x = checkpoint(block, x, self.cos, self.sin, use_reentrant=False)
+                else:
+                    x = block(x, self.cos, self.sin)
             logits = self.head(self.norm(x))  # (B, T, V)
             return F.cross_entropy(logits.view(-1, shape["vocab"]), targets.view(-1))
 
     return Model()
 
 
-def make_transformers_model(shape, experts):
+def make_transformers_model(shape, experts, recompute):
     """transformers' Qwen3-MoE with its experts computed as `experts` says; its forward returns the mean loss."""
     from torch import nn
     import torch.nn.functional as F
@@ -141,6 +152,8 @@ def make_transformers_model(shape, experts):
         def __init__(self):
             super().__init__()
             self.model = Qwen3MoeForCausalLM(config)
+            if recompute == "block":
+                self.model.gradient_checkpointing_enable({"use_reentrant": False})
 
         def forward(self, inputs, targets):
             logits = self.model(input_ids=inputs).logits
@@ -202,9 +215,10 @@ def run_torch_child(variant, batch, length, args):
     tokens = np.memmap(args.tokens, dtype=np.uint16, mode="r", offset=HEADER_BYTES)
     shape = MODELS[args.model]
     if shape["family"] == MIXTURE:
-        model = make_transformers_model(shape, "grouped_mm" if "grouped" in modes else "eager").to(args.device)
+        model = make_transformers_model(shape, "grouped_mm" if "grouped" in modes else "eager", args.recompute)
     else:
-        model = make_torch_model(shape, length).to(args.device)
+        model = make_torch_model(shape, length, args.recompute)
+    model.to(args.device)
     optimizer = make_torch_optimizer(model)
     forward = torch.compile(model) if "compile" in modes else model
 
@@ -236,7 +250,8 @@ def run_torch_child(variant, batch, length, args):
 def measure_torch(variant, batch, length, args):
     command = [sys.executable, os.path.abspath(__file__), "--child", variant, "--shapes", f"{batch}x{length}",
                "--threads", str(args.threads), "--steps", str(args.steps), "--warmup", str(args.warmup),
-               "--tokens", args.tokens, "--limit", str(args.limit), "--model", args.model, "--device", args.device]
+               "--tokens", args.tokens, "--limit", str(args.limit), "--model", args.model, "--device", args.device,
+               "--recompute", args.recompute]
     environment = dict(os.environ, OMP_NUM_THREADS=str(args.threads))
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=args.timeout)
     if done.returncode != 0:
@@ -253,8 +268,10 @@ def measure_holdfast(variant, batch, length, args):
         "train.steps": args.warmup + args.steps, "train.threads": args.threads, "train.compute_dtype": variant,
         "train.validate_every_steps": 0, "data.train": f"[{args.tokens}]", "data.validation": "[]",
         "data.tokenizer": "bytes", "log.digest_every_steps": 0, "log.sample_bytes": 0, "schedule.warmup_steps": 0,
-        "train.device": args.device, "checkpoint.every": "never",
+        "train.device": args.device, "train.recompute": args.recompute, "checkpoint.every": "never",
     }
+    if args.gemm_table:
+        settings["train.gemm_table"] = os.path.abspath(args.gemm_table)
     if MODELS[args.model]["family"] == GPT2:
         settings["model.max_sequence_length"] = max(length, 1024)
     shape = MODELS[args.model]
@@ -264,7 +281,7 @@ def measure_holdfast(variant, batch, length, args):
             "model.num_kv_heads": shape["kv_heads"], "model.head_dim": shape["head_dim"],
             "model.num_experts": shape["experts"], "model.experts_per_token": shape["chosen"],
             "model.expert_intermediate_size": shape["width"], "model.vocab_size": shape["vocab"],
-            "model.router_balance_loss": 0, "model.router_z_loss": 0, "train.recompute": "none",
+            "model.router_balance_loss": 0, "model.router_z_loss": 0,
         })
     config = os.path.join(args.configs, f"{shape.get('config', args.model)}.yaml")
     command = [args.binary, "train", config, "--run-dir", run_dir, "--overwrite"]
@@ -289,15 +306,67 @@ def measure_holdfast(variant, batch, length, args):
             "mfu": [s["mfu"] for s in steps[args.warmup:] if s["mfu"]]}
 
 
-# ------------------------------------------------------------------------------------------------------ reporting
+# ------------------------------------------------------------------------------------------------------ measuring
 
-def write_tokens(path, count):
+SIDES = ("Holdfast", "PyTorch")
+
+
+class Results:
+    """What was measured, in a JSON file (if there is to be one) as soon as it is there."""
+
+    def __init__(self, setting, path):
+        self.all, self.path = dict(setting, measurements=[]), path
+
+    def add(self, measurement):
+        self.all["measurements"].append(measurement)
+        if not self.path:
+            return
+        partial = f"{self.path}.partial"
+        with open(partial, "w") as f:
+            json.dump(self.all, f, indent=1)
+        os.replace(partial, self.path)
+
+
+def write_tokens(path, count, vocab):
     """A token file of the llm.c format with a skewed distribution, so that the loss falls as on text."""
     rng = random.Random(1)
+    limit = min(vocab, 50257)
     with open(path, "wb") as f:
         header = array.array("i", [TOKEN_FILE_MAGIC, 1, count] + [0] * 253)
         f.write(header.tobytes())
-        array.array("H", (min(int(rng.paretovariate(0.7)), 50257) - 1 for _ in range(count))).tofile(f)
+        array.array("H", (min(int(rng.paretovariate(0.7)), limit) - 1 for _ in range(count))).tofile(f)
+
+
+def measure(side, variant, shape, turn, args, results):
+    """One process of one side; None if it fails."""
+    start = time.perf_counter()
+    found = {"side": side, "variant": variant, "batch": shape[0], "length": shape[1], "turn": turn}
+    try:
+        found.update((measure_holdfast if side == "Holdfast" else measure_torch)(variant, *shape, args))
+    except (RuntimeError, subprocess.TimeoutExpired, OSError) as error:
+        found["error"] = str(error)
+    results.add(found)
+    print(f"  {side} {variant}: {summary(found)} ({time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
+    return found if "error" not in found else None
+
+
+def measure_shape(shape, variants, args, results):
+    """Screens every variant of each side in `variants`, then lets the fastest of each take turns."""
+    print(f"batch {shape[0]}, length {shape[1]}", file=sys.stderr, flush=True)
+    best = {}
+    for side, names in variants.items():
+        found = [measure(side, name, shape, 0, args, results) for name in names]
+        if any(found):
+            best[side] = min(filter(None, found), key=median)["variant"]
+    for turn in range(1, args.rounds + 1 if len(best) == 2 else 1):
+        for side, name in best.items():
+            measure(side, name, shape, turn, args, results)
+
+
+# ------------------------------------------------------------------------------------------------------ reporting
+
+def median(measurement):
+    return statistics.median(measurement["seconds"])
 
 
 def rate(tokens, seconds):
@@ -305,56 +374,70 @@ def rate(tokens, seconds):
     return f"{tokens / statistics.median(seconds):,.0f} [{tokens / max(seconds):,.0f}-{tokens / min(seconds):,.0f}]"
 
 
-def try_measure(measure, name, side, batch, length, args):
-    start = time.perf_counter()
-    try:
-        result = measure(name, batch, length, args)
-        note = (f"{rate(batch * length, result['seconds'])} tokens/s, peak {result['peak_mib']:,.0f} MiB, "
-                f"loss {result['losses'][0]:.3f} -> {result['losses'][-1]:.3f}, {len(result['seconds'])} steps"
-                f"{'' if result.get('warm', True) else ', NOT WARM: --limit ended it within the warm-up'}")
-    except (RuntimeError, subprocess.TimeoutExpired, OSError) as error:
-        result, note = None, f"failed: {error}"
-    print(f"  {side} {name}: {note} ({time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
-    return result, note
+def summary(m):
+    if "error" in m:
+        return f"failed: {m['error']}"
+    return (f"{rate(m['batch'] * m['length'], m['seconds'])} tokens/s, peak {m['peak_mib']:,.0f} MiB, "
+            f"loss {m['losses'][0]:.3f} -> {m['losses'][-1]:.3f}, {len(m['seconds'])} steps"
+            f"{'' if m.get('warm', True) else ', NOT WARM: --limit ended it within the warm-up'}")
 
 
-def compare_shape(batch, length, sides, args):
-    """Screens every variant, then lets the fastest of each side take turns. Returns side -> merged result, and notes."""
-    print(f"batch {batch}, length {length}", file=sys.stderr, flush=True)
-    best, notes = {}, []
-    for side, (measure, variants) in sides.items():
-        for name in variants:
-            result, note = try_measure(measure, name, side, batch, length, args)
-            notes.append(f"- ({batch}, {length}) {side} {name}: {note}")
-            if result and (side not in best or
-                           statistics.median(result["seconds"]) < statistics.median(best[side]["seconds"])):
-                best[side] = dict(result, variant=name)
-    if len(best) < 2 or args.rounds == 0:
-        return best, notes
-    merged = {side: dict(best[side], seconds=[], peak_mib=0) for side in best}
-    for _ in range(args.rounds):
-        for side, (measure, _) in sides.items():
-            result, _ = try_measure(measure, best[side]["variant"], side, batch, length, args)
-            if result:
-                merged[side]["seconds"] += result["seconds"]
-                merged[side]["peak_mib"] = max(merged[side]["peak_mib"], result["peak_mib"])
-    return {side: m for side, m in merged.items() if m["seconds"]}, notes
+def best_of(side, measurements):
+    """The fastest variant of a side by its screening, with the steps of all of its turns; None if it has no figure."""
+    good = [m for m in measurements if m["side"] == side and "error" not in m]
+    screened = [m for m in good if m["turn"] == 0]
+    if not screened:
+        return None
+    best = min(screened, key=median)
+    turns = [m for m in good if m["turn"] > 0 and m["variant"] == best["variant"]] or [best]
+    return dict(best, seconds=[s for m in turns for s in m["seconds"]], peak_mib=max(m["peak_mib"] for m in turns))
 
 
-def table_row(batch, length, results):
-    tokens = batch * length
-    cells = [f"({batch}, {length})"]
-    for side in ("Holdfast", "PyTorch"):
-        r = results.get(side)
-        cells.append(f"{rate(tokens, r['seconds'])} ({r['variant']})" if r else "-")
-    both = len(results) == 2
-    medians = {side: statistics.median(r["seconds"]) for side, r in results.items()}
-    cells.append(f"{medians['PyTorch'] / medians['Holdfast']:.2f}" if both else "-")
-    cells += [f"{results[side]['peak_mib']:,.0f}" if side in results else "-" for side in ("Holdfast", "PyTorch")]
-    mfu = results.get("Holdfast", {}).get("mfu")
-    cells.append(f"{100 * statistics.median(mfu):.1f} %" if mfu else "-")
-    cells.append(f"{100 * statistics.median(mfu) * medians['Holdfast'] / medians['PyTorch']:.1f} %" if mfu and both else "-")
+def table_row(shape, results):
+    """`results`: of each side the best, or None."""
+    ours, theirs = (results[side] for side in SIDES)
+    tokens = shape[0] * shape[1]
+    cells = [f"({shape[0]}, {shape[1]})"]
+    cells += [f"{rate(tokens, r['seconds'])} ({r['variant']})" if r else "-" for r in (ours, theirs)]
+    cells.append(f"{median(theirs) / median(ours):.2f}" if ours and theirs else "-")
+    cells += [f"{r['peak_mib']:,.0f}" if r else "-" for r in (ours, theirs)]
+    mfu = statistics.median(ours["mfu"]) if ours and ours["mfu"] else None
+    cells.append(f"{100 * mfu:.1f} %" if mfu else "-")
+    cells.append(f"{100 * mfu * median(ours) / median(theirs):.1f} %" if mfu and theirs else "-")
     return "| " + " | ".join(cells) + " |"
+
+
+def table(all_results):
+    """The Markdown of results of one model on one machine, however many calls made them."""
+    measurements = [m for results in all_results for m in results["measurements"]]
+    shapes = list(dict.fromkeys((m["batch"], m["length"]) for m in measurements))
+    lines = ["| (batch, length) | Holdfast tokens/s | PyTorch tokens/s | ratio | Holdfast peak MiB | PyTorch peak MiB | "
+             "Holdfast MFU | PyTorch MFU |", "|---|---|---|---|---|---|---|---|"]
+    for shape in shapes:
+        of_shape = [m for m in measurements if (m["batch"], m["length"]) == shape]
+        lines.append(table_row(shape, {side: best_of(side, of_shape) for side in SIDES}))
+    versions = {m["side"]: m["version"] for m in measurements if "version" in m}
+    first, turns = all_results[0], max((m["turn"] for m in measurements), default=0)
+    lines += ["", f"{first['model']}, {first['machine']}, recomputation: {first['recompute']}, matrix products "
+              f"{'by a tuned table' if any(r['gemm_table'] for r in all_results) else 'not tuned'}, "
+              f"{', '.join(f'{side} {version}' for side, version in versions.items())}, {first['date']}, load average "
+              f"{max(r['load'] for r in all_results):.1f} before the start. tokens/s: median [min-max] over "
+              + (f"the steps of {turns} rounds in turn" if turns else "the steps of the screening alone")
+              + "; in brackets the fastest variant of each side.", "", "Screening of all variants:", ""]
+    lines += [f"- ({m['batch']}, {m['length']}) {m['side']} {m['variant']}: {summary(m)}" for m in measurements
+              if m["turn"] == 0]
+    return "\n".join(lines) + "\n"
+
+
+def read_results(paths):
+    every = []
+    for path in paths:
+        with open(path) as f:
+            every.append(json.load(f))
+        for key in ("model", "machine", "recompute"):
+            if every[-1][key] != every[0][key]:
+                sys.exit(f"error: {path} has {key} {every[-1][key]}, and {paths[0]} {every[0][key]}: no one table")
+    return every
 
 
 def machine(args):
@@ -372,6 +455,8 @@ def cpu_model():
     return f"{found.get('model name', platform.processor())} ({', '.join(isa)})"
 
 
+# --------------------------------------------------------------------------------------------------- command line
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=sorted(MODELS), default="gpt2_124m")
@@ -381,6 +466,9 @@ def parse_arguments():
     parser.add_argument("--steps", type=int, default=5, help="measured steps of each process")
     parser.add_argument("--warmup", type=int, default=2, help="steps before the measured ones")
     parser.add_argument("--rounds", type=int, default=2, help="turns of each side after screening")
+    parser.add_argument("--recompute", choices=["none", "block"], default="none",
+                        help="of both sides: activations of blocks are kept, or computed again in the backward pass")
+    parser.add_argument("--gemm-table", help="what `holdfast tune` found; default: as cuBLASLt prefers")
     parser.add_argument("--variants", help="of PyTorch; default: bf16,bf16+compile, on a CPU also fp32,fp32+compile; of "
                         "mixtures of experts bf16+eager,bf16+grouped,bf16+grouped+compile and so on")
     parser.add_argument("--holdfast-variants", help="values of train.compute_dtype; default: bf16, on a CPU also f32")
@@ -391,11 +479,13 @@ def parse_arguments():
                         help="seconds after which a slow PyTorch variant is not given another step")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds after which a process is given up")
     parser.add_argument("--tokens", help="token file to train on; default: a synthetic one")
-    parser.add_argument("--out", help="also write the table to this file")
+    parser.add_argument("--out", help="JSON file of all measurements, written as they are made")
+    parser.add_argument("--table", nargs="+", metavar="FILE", help="measures nothing: the table of such files")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     cpu = args.device == "cpu"
     args.shapes = args.shapes or (CPU_SHAPES if cpu else CUDA_SHAPES[args.model])
+    args.shapes = [tuple(int(n) for n in shape.split("x")) for shape in args.shapes.split(",")]
     ways = ["eager", "grouped", "grouped+compile"] if MODELS[args.model]["family"] == MIXTURE else ["", "compile"]
     args.variants = args.variants or ",".join(
         "+".join(filter(None, (dtype, way))) for dtype in (["bf16", "fp32"] if cpu else ["bf16"]) for way in ways)
@@ -406,39 +496,30 @@ def parse_arguments():
 
 def main():
     args = parse_arguments()
-    load = os.getloadavg()[0]  # a busy machine makes the figures worthless: let the reader see it
-    shapes = [tuple(int(n) for n in shape.split("x")) for shape in args.shapes.split(",")]
+    if args.table:
+        print(table(read_results(args.table)))
+        return 0
     if args.child:
-        run_torch_child(args.child, *shapes[0], args)
-        return
-    sides = {"Holdfast": (measure_holdfast, args.holdfast_variants.split(",")),
-             "PyTorch": (measure_torch, args.variants.split(","))}
+        run_torch_child(args.child, *args.shapes[0], args)
+        return 0
+    variants = {"Holdfast": args.holdfast_variants.split(","), "PyTorch": args.variants.split(",")}
     if args.only:
-        sides = {name: side for name, side in sides.items() if name.lower() == args.only}
-    lines = ["| (batch, length) | Holdfast tokens/s | PyTorch tokens/s | ratio | Holdfast peak MiB | PyTorch peak MiB | "
-             "Holdfast MFU | PyTorch MFU |", "|---|---|---|---|---|---|---|---|"]
-    notes, versions = [], {}
+        variants = {side: names for side, names in variants.items() if side.lower() == args.only}
+    results = Results({"model": args.model, "device": args.device, "machine": machine(args),
+                       "recompute": args.recompute, "gemm_table": args.gemm_table, "date": str(datetime.date.today()),
+                       "load": os.getloadavg()[0]}, args.out)  # a busy machine makes figures worthless
     with tempfile.TemporaryDirectory(prefix="train_vs_pytorch.") as args.work:
         if not args.tokens:
             args.tokens = os.path.join(args.work, "tokens.bin")
-            write_tokens(args.tokens, 1_000_000)
-        for batch, length in shapes:
-            results, shape_notes = compare_shape(batch, length, sides, args)
-            lines.append(table_row(batch, length, results))
-            notes += shape_notes
-            versions.update({side: r["version"] for side, r in results.items()})
-    lines += ["", f"{args.model}, {machine(args)}, "
-              f"{', '.join(f'{side} {version}' for side, version in versions.items())}, "
-              f"{datetime.date.today()}, load average {load:.1f} before the start. tokens/s: median [min-max] over "
-              + (f"the steps of {args.rounds} rounds in turn" if len(sides) == 2 and args.rounds else
-                 "the steps of the screening alone")
-              + "; in brackets the fastest variant of each side.", "", "Screening of all variants:", ""] + notes
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if args.out:
-        with open(args.out, "w") as f:
-            f.write(text)
+            write_tokens(args.tokens, 1_000_000, MODELS[args.model]["vocab"])
+        for shape in args.shapes:
+            measure_shape(shape, variants, args, results)
+    print(table([results.all]))
+    measured = results.all["measurements"]
+    complete = all(best_of(side, [m for m in measured if (m["batch"], m["length"]) == shape])
+                   for shape in args.shapes for side in variants)
+    return 0 if complete else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

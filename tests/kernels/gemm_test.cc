@@ -32,6 +32,7 @@ TEST(GemmTest, RandomShapes) {
     c.bias = rng() % 2;
     c.gelu = rng() % 2;
     c.keep_input = c.gelu && rng() % 2;
+    c.aligned = rng() % 2;
     ExpectCorrect(ops, c, rng);
   }
 }
@@ -41,10 +42,19 @@ TEST(GemmTest, Epilogues) {
   TestOps ops(2);
   for (DType in : kDTypes) {
     for (int64_t k : {40, 300}) {  // one and two blocks of k
-      ExpectCorrect(ops, {.m = 50, .n = 70, .k = k, .in = in, .accumulate = true}, rng);
-      ExpectCorrect(ops, {.m = 50, .n = 70, .k = k, .in = in, .out = in, .bias = true}, rng);
-      ExpectCorrect(ops, {.m = 50, .n = 70, .k = k, .in = in, .out = in, .bias = true, .gelu = true}, rng);
-      ExpectCorrect(ops, {.m = 50, .n = 70, .k = k, .in = in, .out = in, .gelu = true, .keep_input = true}, rng);
+      for (const bool aligned : {false, true}) {
+        Case c = {.m = 50, .n = 70, .k = k, .in = in, .aligned = aligned};
+        c.accumulate = true;
+        ExpectCorrect(ops, c, rng);
+        c.accumulate = false, c.out = in, c.bias = true;
+        ExpectCorrect(ops, c, rng);
+        c.gelu = true;
+        ExpectCorrect(ops, c, rng);
+        c.keep_input = true;
+        ExpectCorrect(ops, c, rng);
+        c.bias = false;
+        ExpectCorrect(ops, c, rng);
+      }
     }
   }
 }

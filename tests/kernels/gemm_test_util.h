@@ -18,17 +18,21 @@ struct Case {
   bool transpose_a = false, transpose_b = false;
   DType in = DType::kF32, out = DType::kF32;
   bool accumulate = false, bias = false, gelu = false, keep_input = false;
-  int64_t a_gap = 3;  ///< values between the rows of A
+  int64_t a_gap = 3;     ///< values between the rows of A
+  bool aligned = false;  ///< instead, rows of all matrices begin at multiples of 16 bytes, as a model's do
 
   std::string Name() const {
     return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + (transpose_a ? " T" : " N") +
            (transpose_b ? "T" : "N") + (in == DType::kBF16 ? " bf16" : " fp32") +
            (out == DType::kBF16 ? "->bf16" : "->fp32") + (accumulate ? " +C" : "") + (bias ? " bias" : "") +
-           (gelu ? " gelu" : "") + (keep_input ? " pre" : "");
+           (gelu ? " gelu" : "") + (keep_input ? " pre" : "") + (aligned ? " aligned" : "");
   }
+
+  /// Between the starts of rows of so many values, `gap` apart.
+  int64_t Stride(int64_t cols, int64_t gap) const { return aligned ? (cols + 7) / 8 * 8 : cols + gap; }
 };
 
-/// Operands of one case, with rows of C apart from each other and poison between them.
+/// Operands of one case; where rows of C are apart from each other, poison is between them.
 struct Problem {
   Case c;
   TestMatrix a, b, out, pre_gelu;
@@ -36,10 +40,10 @@ struct Problem {
 
   Problem(const Case& c_in, Rng& rng)
       : c(c_in),
-        a(c.in, c.transpose_a ? c.k : c.m, c.transpose_a ? c.m : c.k, (c.transpose_a ? c.m : c.k) + c.a_gap),
-        b(c.in, c.transpose_b ? c.n : c.k, c.transpose_b ? c.k : c.n, (c.transpose_b ? c.k : c.n) + 5),
-        out(c.out, c.m, c.n, c.n + 7),
-        pre_gelu(c.in, c.m, c.n, c.n + 1),
+        a(c.in, c.transpose_a ? c.k : c.m, c.transpose_a ? c.m : c.k, c.Stride(c.transpose_a ? c.m : c.k, c.a_gap)),
+        b(c.in, c.transpose_b ? c.n : c.k, c.transpose_b ? c.k : c.n, c.Stride(c.transpose_b ? c.k : c.n, 5)),
+        out(c.out, c.m, c.n, c.Stride(c.n, 7)),
+        pre_gelu(c.in, c.m, c.n, c.Stride(c.n, 1)),
         bias(RandomVector(rng, c.n)) {
     a.Fill(rng);
     b.Fill(rng);
@@ -121,7 +125,10 @@ inline std::vector<Case> Cases() {
                                     {100, 33, 513},
                                     {257, 65, 17},
                                     {6, 16, 256}}) {
-        cases.push_back({m, n, k, (transposes & 1) != 0, (transposes & 2) != 0, in});
+        for (const bool aligned : {false, true}) {
+          cases.push_back({m, n, k, (transposes & 1) != 0, (transposes & 2) != 0, in});
+          cases.back().aligned = aligned;
+        }
       }
     }
   }

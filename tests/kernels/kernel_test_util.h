@@ -20,6 +20,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/ops.h"
@@ -72,13 +73,19 @@ inline std::vector<float> RandomVector(Rng& rng, int64_t n, float scale = 1.0f) 
   return values;
 }
 
+/// HOLDFAST_TEST_MEMORY=exact: the memory of matrices ends where they do, so that a sanitizer sees a read beyond them.
+inline bool MemoryIsExact() {
+  static const char* const memory = std::getenv("HOLDFAST_TEST_MEMORY");
+  return memory != nullptr && std::string_view(memory) == "exact";
+}
+
 /// An owned matrix of either dtype. Everything, padding included, starts as a NaN with a recognisable payload, so an
 /// element that was not written, or a write beyond a row's end, is seen.
 class TestMatrix {
  public:
   TestMatrix(DType dtype, int64_t rows, int64_t cols, int64_t stride = 0)
       : dtype_(dtype), rows_(rows), cols_(cols), stride_(stride == 0 ? cols : stride) {
-    bytes_.resize(static_cast<size_t>(kGuard * 2 + rows_ * stride_) * SizeOf(dtype_));
+    bytes_.resize(static_cast<size_t>(end() - begin()) * SizeOf(dtype_));
     for (size_t i = 0; i + 1 < bytes_.size(); i += 2) std::memcpy(&bytes_[i], &kPoison, 2);
   }
 
@@ -122,10 +129,10 @@ class TestMatrix {
   }
 
   bool PaddingIntact() const {
-    for (int64_t i = -kGuard; i < rows_ * stride_ + kGuard; ++i) {
+    for (int64_t i = begin(); i < end(); ++i) {
       const bool inside = i >= 0 && i < rows_ * stride_ && i % stride_ < cols_;
       if (inside) continue;
-      const unsigned char* at = &bytes_[static_cast<size_t>(i + kGuard) * SizeOf(dtype_)];
+      const unsigned char* at = &bytes_[static_cast<size_t>(i - begin()) * SizeOf(dtype_)];
       for (size_t b = 0; b < SizeOf(dtype_); b += 2) {
         if (std::memcmp(at + b, &kPoison, 2) != 0) return false;
       }
@@ -145,8 +152,15 @@ class TestMatrix {
   static constexpr uint16_t kPoison = 0x7fa7;
   static constexpr int64_t kGuard = 32;  // elements before the first row and after the last
 
+  // Of the memory, in elements from the first of the first row.
+  static int64_t begin() { return MemoryIsExact() ? 0 : -kGuard; }
+  int64_t end() const {
+    if (!MemoryIsExact()) return rows_ * stride_ + kGuard;
+    return rows_ == 0 ? 0 : (rows_ - 1) * stride_ + cols_;
+  }
+
   void* At(int64_t r, int64_t c) {
-    return bytes_.data() + static_cast<size_t>(kGuard + r * stride_ + c) * SizeOf(dtype_);
+    return bytes_.data() + static_cast<size_t>(r * stride_ + c - begin()) * SizeOf(dtype_);
   }
 
   DType dtype_;

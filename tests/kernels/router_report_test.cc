@@ -21,6 +21,12 @@ struct Case {
     ops->SortChoices({offsets.data(), choices.data(), slot_of.data(), counts.data()}, experts.data(), weights.data(),
                      kRows, shape);
   }
+  /// Where losses and what is dropped are written. Vectors, because a GPU does not reach a function's variables.
+  struct Told {
+    std::vector<double> balance{NAN}, z{NAN}, entropy{NAN};
+    std::vector<int64_t> dropped{-1};
+  };
+  Told told;
   RouterOut out() { return {scores.data(), experts.data(), weights.data(), lse.data()}; }
 
   TestOps ops{2};
@@ -38,16 +44,15 @@ TEST(RouterReport, IsThatOfTheReference) {
     Case c(rng, score);
     std::vector<int64_t> load(kExperts, -1), expected_load(kExperts);
     std::vector<float> slope(kExperts);
-    double balance = NAN, z = NAN, entropy = NAN;
     c.ops->RouterReport({.logits = c.logits.view(),
                          .forward = c.out(),
                          .counts = c.counts.data(),
                          .slope = slope.data(),
                          .slope_scale = 0.5f,
                          .load = load.data(),
-                         .balance = &balance,
-                         .z = &z,
-                         .entropy = &entropy},
+                         .balance = c.told.balance.data(),
+                         .z = c.told.z.data(),
+                         .entropy = c.told.entropy.data()},
                         c.shape);
     for (const int32_t e : c.experts) ++expected_load[static_cast<size_t>(e)];
     EXPECT_EQ(load, expected_load);
@@ -66,9 +71,9 @@ TEST(RouterReport, IsThatOfTheReference) {
       expected_balance += kExperts * loaded / sum / (kRows * kRows);
       expected_z += std::pow(std::log(exponentials), 2) / kRows;
     }
-    EXPECT_NEAR(balance, expected_balance, 1e-6 * expected_balance);
-    EXPECT_NEAR(z, expected_z, 1e-6 * expected_z);
-    EXPECT_NEAR(entropy, expected_entropy, 1e-6);
+    EXPECT_NEAR(c.told.balance[0], expected_balance, 1e-6 * expected_balance);
+    EXPECT_NEAR(c.told.z[0], expected_z, 1e-6 * expected_z);
+    EXPECT_NEAR(c.told.entropy[0], expected_entropy, 1e-6);
     for (size_t e = 0; e < kExperts; ++e) EXPECT_EQ(slope[e], 0.5f * static_cast<float>(load[e]));
   }
 }
@@ -80,18 +85,18 @@ TEST(RouterReport, WhatIsDroppedCountsAsChosen) {
   const auto report = [&](int64_t capacity, std::vector<int64_t>* load, int64_t* dropped) {
     Rng rng(seed);
     Case c(rng, RouterScore::kSoftmax, capacity);
-    double balance = NAN, z = NAN, entropy = NAN;
     c.ops->RouterReport({.logits = c.logits.view(),
                          .forward = c.out(),
                          .counts = c.counts.data(),
                          .load = load->data(),
-                         .balance = &balance,
-                         .z = &z,
-                         .entropy = &entropy,
+                         .balance = c.told.balance.data(),
+                         .z = c.told.z.data(),
+                         .entropy = c.told.entropy.data(),
                          .offsets = c.offsets.data(),
-                         .dropped = dropped},
+                         .dropped = c.told.dropped.data()},
                         c.shape);
-    return balance;
+    *dropped = c.told.dropped[0];
+    return c.told.balance[0];
   };
   std::vector<int64_t> all(kExperts), load(kExperts);
   int64_t none = -1, dropped = -1, expected = 0;
@@ -112,7 +117,7 @@ TEST(RouterReport, PooledLossesGoByTheMeanOfAllLayers) {
     for (int64_t e = 0; e < 2 * kExperts; ++e) pooled.push_back(static_cast<int32_t>(rng() % 30));
     std::vector<int64_t> load(kExperts);
     std::vector<float> slope(kExperts);
-    double balance = NAN, z = NAN, entropy = NAN, expected = 0;
+    double expected = 0;
     c.ops->RouterReport({.logits = c.logits.view(),
                          .forward = c.out(),
                          .counts = c.counts.data(),
@@ -121,9 +126,9 @@ TEST(RouterReport, PooledLossesGoByTheMeanOfAllLayers) {
                          .slope = slope.data(),
                          .slope_scale = 0.5f,
                          .load = load.data(),
-                         .balance = &balance,
-                         .z = &z,
-                         .entropy = &entropy},
+                         .balance = c.told.balance.data(),
+                         .z = c.told.z.data(),
+                         .entropy = c.told.entropy.data()},
                         c.shape);
     for (size_t e = 0; e < kExperts; ++e) {
       const int32_t sum = pooled[e] + pooled[kExperts + e] + pooled[2 * kExperts + e];
@@ -135,7 +140,7 @@ TEST(RouterReport, PooledLossesGoByTheMeanOfAllLayers) {
         expected += kExperts * (sum / 3.0) * static_cast<double>(scores[e]) / all / (kRows * kRows);
       }
     }
-    EXPECT_NEAR(balance, expected, 1e-6 * expected);
+    EXPECT_NEAR(c.told.balance[0], expected, 1e-6 * expected);
   }
 }
 

@@ -138,11 +138,16 @@ inline void __stwb(uint2* at, uint2 value) {
 }
 
 // --- the runtime's calls ---------------------------------------------------------------------------------------------
-enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
+enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorInvalidConfiguration = 9 };
 enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
 inline const char* cudaGetErrorString(cudaError_t) { return "emulated"; }
+inline cudaError_t& EmulatedLastError() {
+  thread_local cudaError_t last = cudaSuccess;
+  return last;
+}
+inline cudaError_t cudaGetLastError() { return std::exchange(EmulatedLastError(), cudaSuccess); }
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
   std::memmove(to, from, bytes);
   return cudaSuccess;
@@ -157,6 +162,9 @@ cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int) {
 }
 template <typename... Expected, typename... Actual>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Expected...), Actual&&... arguments) {
+  if (!holdfast::emulation::CanLaunch(config->grid(), config->block(), config->dynamicSmemBytes)) {
+    return EmulatedLastError() = cudaErrorInvalidConfiguration;
+  }
   const std::tuple<Expected...> values(std::forward<Actual>(arguments)...);
   holdfast::emulation::Launch(config->grid(), config->block(), config->dynamicSmemBytes,
                               [&] { std::apply(kernel, values); });

@@ -16,6 +16,14 @@ struct Size {
 /// Of the running thread in its warp.
 int Lane();
 
+/// Whether a GPU of compute capability 9.0 takes such a launch (CUDA C++ Programming Guide, technical specifications).
+constexpr bool CanLaunch(const Size& grid, const Size& block, size_t shared_bytes) {
+  constexpr unsigned kMaxGrid = 65535, kMaxThreads = 1024;  // the former in y and z
+  constexpr size_t kMaxShared = 227 << 10;
+  return grid.x <= 0x7fffffffu && grid.y <= kMaxGrid && grid.z <= kMaxGrid && block.count() <= kMaxThreads &&
+         shared_bytes <= kMaxShared;
+}
+
 /// Runs `body` once for each thread of each block.
 void Launch(const Size& grid, const Size& block, size_t shared_bytes, const std::function<void()>& body);
 

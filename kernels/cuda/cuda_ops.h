@@ -11,7 +11,7 @@ namespace holdfast::kernels {
 
 class CudaOps final : public Ops {
  public:
-  CudaOps(CudaQueue& queue, const GemmChoice& gemms) : queue_(queue), gemm_(MakeCudaGemm(queue, gemms)) {}
+  CudaOps(CudaQueue& queue, const GemmChoice& gemms) : queue_(queue), gemm_(MakeCudaGemm(queue, *this, gemms)) {}
 
 #define HOLDFAST_OPERATION(name, parameters, arguments) void name parameters override
 #include "kernels/ops.def"

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/ops.h"
@@ -19,6 +20,7 @@ class CudaOps final : public Ops {
  private:
   CudaQueue& queue_;
   std::unique_ptr<CudaGemm> gemm_;
+  const bool hopper_ = HasHopperAttention();
 };
 
 inline void CudaOps::Gemm(const GemmArgs& args) { gemm_->Run(args); }

@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kThreads, KeysPlan<kDim, kDrops>::kBlocks)
     if (has_values) {
       Probabilities<kM, kN>(products, lse, scale_log2);
       if (query0 < s.first_query(last_key) || query0 + P::kQueries > s.end_query(warp_key)) {
-        Hide<kM, kN>(products, s, lane_key, query0 + lane % 4 * 2);
+        HideQueries<kM, kN>(products, s, lane_key, query0 + lane % 4 * 2);
       }
       uint32_t kept[kN / 2][kM][4];
 #pragma unroll

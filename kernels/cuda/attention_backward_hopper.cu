@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     WarpgroupWait(dp[0]);
     Probabilities<1, kN>(probabilities, lse, scale_log2);
     if (query0 < s.first_query(last_key) || query0 + P::kQueries > s.end_query(group_key)) {
-      Hide<1, kN>(probabilities, s, lane_key, query0 + lane_query);
+      HideQueries<1, kN>(probabilities, s, lane_key, query0 + lane_query);
     }
     uint32_t kept[kN / 2][4], gradients[kN / 2][4];
     PackGradients<kDrops, kN>(kept, gradients, probabilities, dp, delta, s, s.first_element(b * s.heads + this_h),

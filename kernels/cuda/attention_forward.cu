@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kThreads, Plan<kDim, kDrops>::kBlocks)
     float scores[kM][P::kKeys / 8][4];
     MultiplyTransposed<kDim, kM, P::kKeys / 8>(scores, q_rows, stage);
     if (key0 + P::kKeys > s.end_key(warp_query) || key0 < s.first_key(warp_query + 16 * kM - 1)) {
-      Hide<kM, P::kKeys / 8>(scores, s, lane_query, key0 + lane_key);
+      HideKeys<kM, P::kKeys / 8>(scores, s, lane_query, key0 + lane_key);
     }
     softmax.template Raise<P::kKeys / 8, kDim / 8>(scores, sums, scale_log2);
 #pragma unroll

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kThreads, Plan<kDim>::kBlocks)
     BeginTransposed<kDim, kN>(scores[0], q, stage);
     WarpgroupWait(scores[0], q);
     if (key0 + kKeys > s.end_key(warp_query) || key0 < s.first_key(warp_query + kWarpRows - 1)) {
-      Hide<1, kN>(scores, s, lane_query, key0 + lane_key);
+      HideKeys<1, kN>(scores, s, lane_query, key0 + lane_key);
     }
     softmax.template Raise<kN, kDim / 8>(scores, sums, scale_log2);
     uint32_t probabilities[kKeys / 16][4];

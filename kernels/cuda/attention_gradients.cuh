@@ -34,7 +34,7 @@ __device__ __forceinline__ void Probabilities(Fragments<kM, kN>& scores, Place l
 
 /// `key` and `query` are those of the lane's first element.
 template <int kM, int kN, class Sizes>
-__device__ __forceinline__ void Hide(Fragments<kM, kN>& probabilities, const Sizes& s, int key, int query) {
+__device__ __forceinline__ void HideQueries(Fragments<kM, kN>& probabilities, const Sizes& s, int key, int query) {
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
     const decltype(QueriesOf(s, key)) seeing[2] = {QueriesOf(s, key + 16 * m), QueriesOf(s, key + 16 * m + 8)};

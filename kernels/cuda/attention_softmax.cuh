@@ -10,7 +10,7 @@ namespace holdfast::kernels {
 
 /// Scores become -infinity where a query must not see the key. `query` and `key` are those of the lane's first element.
 template <int kM, int kN, class Sizes>
-__device__ __forceinline__ void Hide(Fragments<kM, kN>& scores, const Sizes& s, int query, int key) {
+__device__ __forceinline__ void HideKeys(Fragments<kM, kN>& scores, const Sizes& s, int query, int key) {
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
     const decltype(KeysOf(s, query)) seen[2] = {KeysOf(s, query + 16 * m), KeysOf(s, query + 16 * m + 8)};

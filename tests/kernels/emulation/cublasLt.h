@@ -125,7 +125,7 @@ struct CublasLt {
 };
 CublasLt& Library();
 
-/// The algorithms: the heuristic's first is fixed in its order, the second is not, the third is the fastest, the fourth
+/// The algorithms: the heuristic's first; one whose sums have no order; the fastest that may be taken; one that
 /// wants more memory than it is given.
 enum Algorithm : uint64_t { kPreferred = 11, kUnordered, kFastest, kLarge };
 

@@ -136,23 +136,25 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 // --- dQ --------------------------------------------------------------------------------------------------------------
 
-template <int kDim>
+template <int kDim, bool kDrops>
 struct QueriesPlan {
   static constexpr int kQueries = kWarpgroups * kWarpgroupRows;
   static constexpr int kKeys = kDim <= 64 ? 64 : 32;
+  static constexpr int kBlocks = kDim <= 64 && !kDrops ? 2 : 1;  // of a multiprocessor
 
   static constexpr int kQueryBytes = kTileBytes<kQueries, kDim>, kKeyBytes = kTileBytes<kKeys, kDim>;
   static constexpr int kStageBytes = 2 * kKeyBytes;  // keys and values
   static constexpr int kStages = 2 * kQueryBytes;
   static constexpr int kSharedBytes = kStages + 2 * kStageBytes;
+  static_assert(kBlocks * (kSharedBytes + 1024) <= 228 << 10);
   static_assert(AttentionStats::kMultiple % kQueries == 0);
 };
 
 template <int kDim, bool kDrops, class Sizes>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads, QueriesPlan<kDim, kDrops>::kBlocks)
     HopperQueriesKernel(Rows<Bf16> d_qkv, Rows<const Bf16> d_out, Rows<const Bf16> qkv, AttentionStats stats, int tiles,
                         int num_heads, Sizes all) {
-  using P = QueriesPlan<kDim>;
+  using P = QueriesPlan<kDim, kDrops>;
   constexpr int kN = P::kKeys / 8;
   constexpr Place kQueryTile = 0, kGradientTile = P::kQueryBytes;
 
@@ -226,7 +228,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <int kDim, bool kDrops, class Sizes>
 void Queue(CudaQueue& queue, const AttentionBackwardCall& call) {
   using K = KeysPlan<kDim>;
-  using Q = QueriesPlan<kDim>;
+  using Q = QueriesPlan<kDim, kDrops>;
   const auto d_qkv = RowsOf<Bf16>(call.d_qkv);
   const auto d_out = RowsOf<const Bf16>(call.d_out), qkv = RowsOf<const Bf16>(call.qkv);
   const int key_heads = call.batch * call.sizes.kv_heads, query_heads = call.batch * call.sizes.heads;

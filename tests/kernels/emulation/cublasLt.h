@@ -4,11 +4,11 @@
 // process; what the library is known to lack is "not supported". Which algorithms exist, what they cost and what the
 // real ones' bits are it cannot show.
 
-#include <cuda_runtime.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include "tests/kernels/emulation/cuda_runtime.h"
 
 enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_INVALID_VALUE = 7, CUBLAS_STATUS_NOT_SUPPORTED = 15 };
 enum cudaDataType_t : int32_t { CUDA_R_32F = 0, CUDA_R_16BF = 14 };

@@ -34,7 +34,7 @@
 
 namespace holdfast::kernels {
 
-/// C (M, N) = op(A) (M, K) * op(B) (K, N), then optionally + C, + bias, GELU.
+/// C (M, N) = op(A) (M, K) * op(B) (K, N), then optionally + C, + bias, GELU, or alone times GELU's derivative.
 struct GemmArgs {
   ConstMatrix a;  ///< (M, K), or (K, M) if transpose_a
   bool transpose_a = false;
@@ -45,6 +45,11 @@ struct GemmArgs {
   const float* bias = nullptr;  ///< (N), optional: added to every row
   bool gelu = false;            ///< c = gelu(value); tanh form (Hendrycks & Gimpel 2016, section 2)
   Matrix pre_gelu = {};         ///< (M, N) optional with gelu: the value before it, for the backward pass
+  /// (M, N) of c's dtype, optional without all of these: c = value * gelu'(gelu_input), as GeluBackward makes it of c.
+  ConstMatrix gelu_input = {};
+  /// (M) optional with transpose_a: also the sums of a's columns, as ColumnSum makes them. Where a is a gradient, they
+  /// are a bias's.
+  float* a_sums = nullptr;
 };
 
 enum class NormKind : uint8_t {

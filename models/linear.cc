@@ -42,17 +42,24 @@ void Linear::ForwardGelu(const Pass& pass, UnitTensors weights, kernels::ConstMa
                   .pre_gelu = pre_gelu});
 }
 
-void Linear::Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
-                      kernels::ConstMatrix d_y, kernels::Matrix d_x) const {
+void Linear::BackwardGelu(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
+                          kernels::ConstMatrix pre_gelu, kernels::ConstMatrix d_y, kernels::Matrix d_x) const {
+  float* d_bias = bias_ >= 0 && Wanted(gradients[bias_]) ? gradients[bias_].f32() : nullptr;
   if (Wanted(gradients[weight_])) {
-    pass.ops->Gemm({.a = d_y, .transpose_a = true, .b = x, .c = gradients[weight_].matrix(), .pre_gelu = {}});
+    pass.ops->Gemm(
+        {.a = d_y, .transpose_a = true, .b = x, .c = gradients[weight_].matrix(), .pre_gelu = {}, .a_sums = d_bias});
+  } else if (d_bias != nullptr) {
+    pass.ops->ColumnSum(d_bias, d_y);
   }
-  if (bias_ >= 0 && Wanted(gradients[bias_])) pass.ops->ColumnSum(gradients[bias_].f32(), d_y);
   const ArenaScope scope(*pass.arena);
-  Tensor d_inner;
-  if (adapter_.has_value()) d_inner = adapter_->Backward(pass, weights, gradients, x, d_y);
-  pass.ops->Gemm({.a = d_y, .b = weights[weight_].matrix(), .c = d_x, .pre_gelu = {}});  // last: it may overwrite x
-  if (adapter_.has_value()) adapter_->AddInputGradient(pass, weights, d_inner, d_x);
+  const kernels::ConstMatrix weight = weights[weight_].matrix();
+  if (!adapter_.has_value()) {  // last: it may overwrite x
+    return pass.ops->Gemm({.a = d_y, .b = weight, .c = d_x, .pre_gelu = {}, .gelu_input = pre_gelu});
+  }
+  const Tensor d_inner = adapter_->Backward(pass, weights, gradients, x, d_y);
+  pass.ops->Gemm({.a = d_y, .b = weight, .c = d_x, .pre_gelu = {}});
+  adapter_->AddInputGradient(pass, weights, d_inner, d_x);
+  if (pre_gelu.data != nullptr) pass.ops->GeluBackward(d_x, d_x, pre_gelu);
 }
 
 }  // namespace holdfast

@@ -36,7 +36,13 @@ class Linear {
 
   /// d_W = d_y^T x, d_bias = sum of d_y over rows; d_x (R, in) = d_y W. d_x may be the memory of x.
   void Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
-                kernels::ConstMatrix d_y, kernels::Matrix d_x) const;
+                kernels::ConstMatrix d_y, kernels::Matrix d_x) const {
+    BackwardGelu(pass, weights, gradients, x, {}, d_y, d_x);
+  }
+
+  /// The same where x = gelu(pre_gelu), (R, in): d_x is the gradient of pre_gelu. Without pre_gelu, that of x.
+  void BackwardGelu(const Pass& pass, UnitTensors weights, UnitTensors gradients, kernels::ConstMatrix x,
+                    kernels::ConstMatrix pre_gelu, kernels::ConstMatrix d_y, kernels::Matrix d_x) const;
 
  private:
   const float* Bias(UnitTensors weights) const { return bias_ < 0 ? nullptr : weights[bias_].f32(); }

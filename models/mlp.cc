@@ -60,14 +60,14 @@ void Mlp::Backward(const Pass& pass, UnitTensors weights, UnitTensors gradients,
                    const MlpActivations& activations, kernels::ConstMatrix d_y, kernels::Matrix d_x) const {
   const kernels::Matrix up = activations.up.matrix(), act = activations.act.matrix();
   const kernels::Matrix d_act = act;  // the widest tensor of the block: reused as soon as d_W of `down` is taken
-  down_.Backward(pass, weights, gradients, act, d_y, d_act);
   if (swiglu_) {
+    down_.Backward(pass, weights, gradients, act, d_y, d_act);
     ArenaScope scope(*pass.arena);
     const kernels::Matrix d_up = pass.Activation(2 * intermediate_size_).matrix();
     pass.ops->SwigluBackward(d_up, d_act, up);
     up_.Backward(pass, weights, gradients, x, d_up, d_x);
   } else {
-    pass.ops->GeluBackward(d_act, d_act, up);
+    down_.BackwardGelu(pass, weights, gradients, act, up, d_y, d_act);
     up_.Backward(pass, weights, gradients, x, d_act, d_x);
   }
 }

@@ -83,7 +83,11 @@ HWY_EXPORT(Gemm);
 HWY_EXPORT(ExpertGemm);
 HWY_EXPORT(ExpertGradient);
 
-void CpuOps::Gemm(const GemmArgs& args) { HWY_DYNAMIC_DISPATCH(Gemm)(executor_, args, arithmetic_); }
+void CpuOps::Gemm(const GemmArgs& args) {
+  HWY_DYNAMIC_DISPATCH(Gemm)(executor_, args, arithmetic_);
+  if (args.gelu_input.data != nullptr) GeluBackward(args.c, args.c, args.gelu_input);
+  if (args.a_sums != nullptr) ColumnSum(args.a_sums, args.a);
+}
 
 void CpuOps::ExpertGemm(const ExpertGemmArgs& args, const ExpertRows& rows) {
   HWY_DYNAMIC_DISPATCH(ExpertGemm)(executor_, args, rows, arithmetic_);

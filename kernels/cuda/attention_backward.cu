@@ -8,6 +8,8 @@
 // warp to warp in shared memory; here all sums stay in registers, each in the fixed order of its loop, and no block
 // waits for another, so the bits depend on nothing but the arguments.
 
+#include "kernels/cuda/attention_gradients.cuh"
+#include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/launch.cuh"
@@ -82,92 +84,9 @@ struct KeysPlan {
   static_assert(kQueries <= kKeys && kKeys % kQueries == 0 && AttentionStats::kMultiple % kQueries == 0);
 };
 
-constexpr uint32_t kDropped = 0x8000;  // the sign of a probability in bf16
-
 /// P^T of a pair of warps on its way from the one to the other: 16 queries at a time, as a lane holds them.
 __device__ __forceinline__ uint4* Passed(Place passed, int k, int m, int kM) {
   return reinterpret_cast<uint4*>(Shared(passed)) + (k * kM + m) * kWarpSize + LaneId();
-}
-
-/// lse or delta of the two columns a lane has in 8 of them.
-__device__ __forceinline__ float2 OfColumns(Place stats, int n) {
-  return *reinterpret_cast<const float2*>(Shared(stats + (8 * n + LaneId() % 4 * 2) * 4));
-}
-
-/// Turns scores^T (keys, queries) into probabilities.
-template <int kM, int kN>
-__device__ __forceinline__ void Probabilities(Fragments<kM, kN>& scores, Place lse, float scale_log2) {
-#pragma unroll
-  for (int n = 0; n < kN; ++n) {
-    const float2 subtracted = OfColumns(lse, n);
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        scores[m][n][i] = Exp2(fmaf(scores[m][n][i], scale_log2, i % 2 == 0 ? -subtracted.x : -subtracted.y));
-      }
-    }
-  }
-}
-
-/// `key` and `query` are those of the lane's first element.
-template <int kM, int kN, class Sizes>
-__device__ __forceinline__ void Hide(Fragments<kM, kN>& probabilities, const Sizes& s, int key, int query) {
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-    const decltype(QueriesOf(s, key)) seeing[2] = {QueriesOf(s, key + 16 * m), QueriesOf(s, key + 16 * m + 8)};
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (!seeing[i / 2].has(query + 8 * n + i % 2)) probabilities[m][n][i] = 0;
-      }
-    }
-  }
-}
-
-/// 16 queries' probabilities as an operand: marks the dropped ones in `marked`, and leaves them out of `kept`.
-template <int kM>
-__device__ __forceinline__ void DropTransposed(uint32_t (&marked)[kM][4], uint32_t (&kept)[kM][4],
-                                               const AttentionSizes& s, uint64_t first, int key, int query) {
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      const unsigned keeps = KeepsOfKeyRows(s, first, key + 16 * m, query + 8 * n);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        uint32_t& pair = marked[m][2 * n + half];
-        const bool low = keeps >> (2 * half) & 1u, high = keeps >> (2 * half + 1) & 1u;
-        kept[m][2 * n + half] = pair & ((low ? 0xffffu : 0) | (high ? 0xffff0000u : 0));
-        pair |= (low ? 0 : kDropped) | (high ? 0 : kDropped << 16);
-      }
-    }
-  }
-}
-
-/// Makes an operand of 16 queries' dS^T from dP^T and what was passed.
-template <bool kDrops, int kM, int kN>
-__device__ __forceinline__ void ScoreGradients(uint32_t (&gradients)[kM][4], const Fragments<kM, kN>& dp, int k,
-                                               Place passed, Place delta, float drop_scale) {
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-    const uint4 packed = *Passed(passed, k, m, kM);
-    const uint32_t p[4] = {packed.x, packed.y, packed.z, packed.w};
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      const float2 subtracted = OfColumns(delta, 2 * k + r / 2);
-      float low = dp[m][2 * k + r / 2][r % 2 * 2], high = dp[m][2 * k + r / 2][r % 2 * 2 + 1];
-      uint32_t bits = p[r];
-      if (kDrops) {
-        low = bits & kDropped ? 0 : low * drop_scale;
-        high = bits & kDropped << 16 ? 0 : high * drop_scale;
-        bits &= ~(kDropped | kDropped << 16);
-      }
-      gradients[m][r] = PackBf16(__uint_as_float(bits << 16) * (low - subtracted.x),
-                                 __uint_as_float(bits & 0xffff0000u) * (high - subtracted.y));
-    }
-  }
 }
 
 template <int kDim, bool kDrops, class Sizes>
@@ -232,7 +151,7 @@ __global__ void __launch_bounds__(kThreads, KeysPlan<kDim, kDrops>::kBlocks)
     if (has_values) {
       Probabilities<kM, kN>(products, lse, scale_log2);
       if (query0 < s.first_query(last_key) || query0 + P::kQueries > s.end_query(warp_key)) {
-        Hide<kM, kN>(products, s, lane_key, query0 + lane % 4 * 2);
+        HideQueries<kM, kN>(products, s, lane_key, query0 + lane % 4 * 2);
       }
       uint32_t kept[kN / 2][kM][4];
 #pragma unroll
@@ -258,8 +177,13 @@ __global__ void __launch_bounds__(kThreads, KeysPlan<kDim, kDrops>::kBlocks)
       pair == 0 ? BarrierWait<1, 2 * kWarpSize>() : BarrierWait<2, 2 * kWarpSize>();
 #pragma unroll
       for (int k = 0; k < kN / 2; ++k) {
-        uint32_t gradients[kM][4];
-        ScoreGradients<kDrops, kM, kN>(gradients, products, k, passed, delta, s.drop_scale);
+        uint32_t marked[kM][4], gradients[kM][4];
+#pragma unroll
+        for (int m = 0; m < kM; ++m) {
+          const uint4 packed = *Passed(passed, k, m, kM);
+          marked[m][0] = packed.x, marked[m][1] = packed.y, marked[m][2] = packed.z, marked[m][3] = packed.w;
+        }
+        ScoreGradients<kDrops, kM, kN>(gradients, products, k, marked, delta, s.drop_scale);
         MultiplyAdd<kDim, kM>(sums, gradients, q + 16 * k * Tile<kDim>::kRowBytes);
       }
     }
@@ -288,49 +212,6 @@ struct QueriesPlan {
   static_assert(kBlocks * (kSharedBytes + 1024) <= 228 << 10);
   static_assert(AttentionStats::kMultiple % kQueries == 0);
 };
-
-/// Of the lane's rows.
-template <int kM>
-struct RowStats {
-  float lse[kM][2], delta[kM][2];
-
-  __device__ __forceinline__ RowStats(const AttentionStats& stats, int64_t bh, int query) {
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int64_t at = bh * stats.stride + query + 16 * m + 8 * half;
-        lse[m][half] = stats.lse[at];
-        delta[m][half] = stats.delta[at];
-      }
-    }
-  }
-};
-
-/// Scores become dS, without the scale: `query` and `key` are those of the lane's first element.
-template <bool kDrops, int kM, int kN, class Sizes>
-__device__ __forceinline__ void Differentiate(Fragments<kM, kN>& scores, const Fragments<kM, kN>& dp,
-                                              const RowStats<kM>& row, const Sizes& s, uint64_t first, bool some_hidden,
-                                              int query, int key) {
-  const float scale_log2 = s.scale * kLog2E;
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-    const decltype(KeysOf(s, query)) seen[2] = {KeysOf(s, query + 16 * m), KeysOf(s, query + 16 * m + 8)};
-#pragma unroll
-    for (int n = 0; n < kN; ++n) {
-      const unsigned keeps = kDrops ? KeepsOfQueryRows(s, first, query + 16 * m, key + 8 * n) : 0;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float& x = scores[m][n][i];
-        float p = Exp2(fmaf(x, scale_log2, -row.lse[m][i / 2]));
-        if (some_hidden && !seen[i / 2].has(key + 8 * n + i % 2)) p = 0;
-        float d = dp[m][n][i];
-        if (kDrops) d = keeps >> i & 1u ? d * s.drop_scale : 0;
-        x = p * (d - row.delta[m][i / 2]);
-      }
-    }
-  }
-}
 
 template <int kDim, bool kDrops, class Sizes>
 __global__ void __launch_bounds__(kThreads, QueriesPlan<kDim>::kBlocks)
@@ -447,6 +328,7 @@ void CudaOps::AttentionBackward(Matrix d_qkv, ConstMatrix d_out, ConstMatrix out
     return AttentionBackwardGeneral(queue_, call);
   }
   QueueStats<Bf16, 8>(queue_, call, out, lse, kLog2E);
+  if (hopper_ && FitsHopper(call.sizes.head_dim)) return AttentionBackwardHopper(queue_, call);
   if (shape.head_dim <= 64) return Queue<64>(queue_, call);
   if (shape.head_dim <= 96) return Queue<96>(queue_, call);
   if (shape.head_dim <= 128) return Queue<128>(queue_, call);

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/cuda_queue.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/ops.h"
@@ -11,7 +12,7 @@ namespace holdfast::kernels {
 
 class CudaOps final : public Ops {
  public:
-  CudaOps(CudaQueue& queue, const GemmChoice& gemms) : queue_(queue), gemm_(MakeCudaGemm(queue, gemms)) {}
+  CudaOps(CudaQueue& queue, const GemmChoice& gemms) : queue_(queue), gemm_(MakeCudaGemm(queue, *this, gemms)) {}
 
 #define HOLDFAST_OPERATION(name, parameters, arguments) void name parameters override
 #include "kernels/ops.def"
@@ -19,6 +20,7 @@ class CudaOps final : public Ops {
  private:
   CudaQueue& queue_;
   std::unique_ptr<CudaGemm> gemm_;
+  const bool hopper_ = HasHopperAttention();
 };
 
 inline void CudaOps::Gemm(const GemmArgs& args) { gemm_->Run(args); }

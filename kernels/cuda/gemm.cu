@@ -41,28 +41,42 @@ GemmShape ShapeOfProduct(const GemmArgs& args, const ConstMatrix& c) {
   return shape;
 }
 
-/// Product, bias and GELU in one.
+/// The product and all that comes after it.
 GemmShape ShapeOfAll(const GemmArgs& args) {
   GemmShape shape = ShapeOfProduct(args, args.c);
   shape.bias = args.bias != nullptr;
-  shape.bias_alignment = !shape.bias ? 0 : shape.out == DType::kBF16 ? 16 : GemmAlignmentOf(args.bias);
   shape.gelu = args.gelu;
   shape.pre_gelu = args.gelu && args.pre_gelu.data != nullptr;
-  if (shape.pre_gelu) {
-    shape.pre_gelu_stride = args.pre_gelu.stride;
-    shape.pre_gelu_alignment = GemmAlignmentOf(args.pre_gelu.data);
+  shape.gelu_input = args.gelu_input.data != nullptr;
+  shape.a_sums = args.a_sums != nullptr;
+  if (shape.bias) shape.vector_alignment = shape.out == DType::kBF16 ? 16 : GemmAlignmentOf(args.bias);
+  if (shape.a_sums) shape.vector_alignment = GemmAlignmentOf(args.a_sums);
+  if (shape.has_aux()) {
+    const ConstMatrix aux = shape.pre_gelu ? args.pre_gelu : args.gelu_input;
+    shape.aux_stride = aux.stride;
+    shape.aux_alignment = GemmAlignmentOf(aux.data);
   }
   return shape;
 }
 
-/// Whether to ask cuBLASLt for all in one. It writes fp32 products of bf16 but no bf16 ones of fp32; for GELU it may
-/// use the GPU's approximate tanh, which bf16 hides and fp32 would not.
-bool MayFuse(const GemmShape& shape, DType pre_gelu) {
+/// Whether to ask cuBLASLt for all in one. It writes fp32 products of bf16 but no bf16 ones of fp32, and sums of the
+/// type of the product only, which would round those of a bf16 one; for GELU it may use the GPU's approximate tanh,
+/// which bf16 hides and fp32 would not.
+bool MayFuse(const GemmShape& shape, const GemmArgs& args) {
   if (shape.in == DType::kF32 && shape.out == DType::kBF16) return false;
-  if (shape.gelu && shape.out != DType::kBF16) return false;
-  if (!shape.pre_gelu) return true;
-  return pre_gelu == shape.out && shape.pre_gelu_stride % 8 == 0 && shape.pre_gelu_alignment == 16;
+  if ((shape.gelu || shape.gelu_input) && shape.out != DType::kBF16) return false;
+  if (shape.a_sums && (shape.out != DType::kF32 || shape.bias)) return false;
+  if (!shape.has_aux()) return true;
+  const DType aux = shape.pre_gelu ? args.pre_gelu.dtype : args.gelu_input.dtype;
+  return aux == shape.out && shape.aux_stride % 8 == 0 && shape.aux_alignment == 16;
 }
+
+/// Whether other kernels can do what comes after the product.
+bool HasApart(const GemmShape& shape) { return (shape.gelu && !shape.accumulate) || shape.gelu_input || shape.a_sums; }
+
+/// What happens without a table. Sums of A add little to a product's time if they are fused well, and much if they keep
+/// the library from its best algorithms.
+bool IsApartByDefault(const GemmShape& shape) { return shape.a_sums; }
 
 /// Between the runs of a product, to time them.
 class RunEvents {
@@ -74,11 +88,12 @@ class RunEvents {
     }
   }
 
-  /// Milliseconds of one run, the least of several; infinite if it failed. The first run only warms up.
-  float Time(const CudaQueue& queue, GemmPlan& plan, cublasLtHandle_t handle, const GemmPointers& at, void* workspace) {
+  /// Milliseconds of one run, the least of several; infinite if `run` returned false. The first run only warms up.
+  template <typename RunOnce>
+  float Time(const CudaQueue& queue, RunOnce&& run) {
     constexpr float kFailed = std::numeric_limits<float>::infinity();
     for (const Event& event : events_) {
-      if (plan.Run(handle, at, workspace, queue.stream()) != CUBLAS_STATUS_SUCCESS) return kFailed;
+      if (!run()) return kFailed;
       if (cudaEventRecord(event.get(), queue.stream()) != cudaSuccess) return kFailed;
     }
     float least = kFailed;
@@ -102,9 +117,11 @@ class RunEvents {
   std::array<Event, 12> events_;
 };
 
+constexpr float kFaster = 0.99f;  // of two that are alike the one that is preferred stays
+
 class CublasLtGemm final : public CudaGemm {
  public:
-  CublasLtGemm(CudaQueue& queue, const GemmChoice& choice) : queue_(queue), choice_(choice) {
+  CublasLtGemm(CudaQueue& queue, Ops& ops, const GemmChoice& choice) : queue_(queue), ops_(ops), choice_(choice) {
     if (!Succeeded(cublasLtCreate(&handle_))) handle_ = nullptr;
   }
   ~CublasLtGemm() override {
@@ -113,12 +130,20 @@ class CublasLtGemm final : public CudaGemm {
   CublasLtGemm(const CublasLtGemm&) = delete;
 
   void Run(const GemmArgs& args) override {
-    if (handle_ == nullptr || args.c.rows <= 0 || args.c.cols <= 0) return;
-    if (DepthOf(args) <= 0) return FinishGemm(queue_, args, {});
+    if (handle_ == nullptr) return;
+    const bool empty = args.c.rows <= 0 || args.c.cols <= 0;
+    if (empty || DepthOf(args) <= 0) {
+      if (!empty) FinishGemm(queue_, args, {});
+      if (args.a_sums != nullptr) ops_.ColumnSum(args.a_sums, args.a);
+      return;
+    }
     const GemmShape all = ShapeOfAll(args);
-    GemmPlan* const plan = MayFuse(all, args.pre_gelu.dtype) ? Find(all) : nullptr;
-    if (plan != nullptr && plan->runnable()) return RunFused(*plan, args);
-    RunInSteps(args);
+    GemmPlan* const plan = MayFuse(all, args) ? Find(all) : nullptr;
+    const bool fuses = plan != nullptr && plan->runnable();
+    if (fuses && IsToBeTuned(*plan)) TuneFused(*plan, args);
+    if (plan != nullptr && plan->is_apart()) return RunApart(args);
+    if (fuses) return static_cast<void>(RunFused(*plan, args));
+    all.gelu_input || all.a_sums ? RunApart(args) : RunInSteps(args);
   }
 
  private:
@@ -127,67 +152,103 @@ class CublasLtGemm final : public CudaGemm {
     return status == CUBLAS_STATUS_SUCCESS;
   }
 
-  const GemmAlgorithm* Pinned(const GemmShape& shape) const {
-    return choice_.pinned == nullptr ? nullptr : choice_.pinned->Find(shape.Name());
-  }
+  bool tunes() const { return choice_.on_tuned != nullptr; }
 
-  /// The plan with its algorithm; not runnable if there is none. A pinned one that does not fit is a failure: another
-  /// would break the agreement with the other ranks.
+  /// The plan with its algorithm, or apart; not runnable if there is none. A pinned one that does not fit is a failure:
+  /// another would break the agreement with the other ranks.
   GemmPlan* Find(const GemmShape& shape) {
     const auto found = plans_.find(shape);
     if (found != plans_.end()) return &found->second;
-    if (plans_.size() >= kMaxPlans) plans_.clear();
+    if (plans_.size() >= kMaxPlans && !tunes()) plans_.clear();
     GemmPlan& plan = plans_.try_emplace(shape, shape).first->second;
-    if (const GemmAlgorithm* pinned = Pinned(shape)) {
+    const std::string name = shape.Name();
+    const GemmAlgorithm* const pinned = choice_.pinned == nullptr ? nullptr : choice_.pinned->Find(name);
+    if (pinned != nullptr) {
       if (!plan.TakeChecked(handle_, *pinned)) {
         queue_.Fail("Gemm", "an algorithm of train.gemm_table does not fit here; make it anew with `holdfast tune`");
       }
+      tuned_.insert(shape);
       return &plan;
     }
+    const bool pinned_apart = choice_.pinned != nullptr && choice_.pinned->IsApart(name);
+    plan.SetApart(HasApart(shape) && (pinned_apart || (IsApartByDefault(shape) && !tunes())));
+    if (plan.is_apart()) return &plan;
     const std::vector<GemmAlgorithm> proposals = plan.Propose(handle_, 1);
     if (!proposals.empty()) plan.Take(proposals.front());
     return &plan;
   }
 
-  void RunFused(GemmPlan& plan, const GemmArgs& args) {
+  bool RunFused(GemmPlan& plan, const GemmArgs& args) {
     const bool round_bias = args.bias != nullptr && args.c.dtype == DType::kBF16;
     const size_t bias_bytes = round_bias ? AlignUp(static_cast<size_t>(args.c.cols) * sizeof(Bf16)) : 0;
     auto* const scratch = static_cast<char*>(queue_.Scratch(bias_bytes + kGemmWorkspaceBytes));
-    if (scratch == nullptr) return;
-    const void* bias = args.bias;
+    if (scratch == nullptr) return false;
+    GemmPointers at = {args.a.data, args.b.data, args.c.data};
+    at.vector = args.a_sums != nullptr ? args.a_sums : args.bias;
+    at.aux = args.gelu_input.data != nullptr ? args.gelu_input.data : args.pre_gelu.data;
     if (round_bias) {
       Launch(queue_, "Gemm", {.blocks = Blocks(args.c.cols, 256)}, RoundKernel, reinterpret_cast<Bf16*>(scratch),
              args.bias, args.c.cols);
-      bias = scratch;
+      at.vector = scratch;
     }
-    RunPlan(plan, {args.a.data, args.b.data, args.c.data, bias, args.pre_gelu.data}, scratch + bias_bytes);
+    return Succeeded(plan.Run(handle_, at, scratch + bias_bytes, queue_.stream()));
   }
 
-  bool RunPlan(GemmPlan& plan, const GemmPointers& at, void* workspace) {
-    if (choice_.on_tuned != nullptr && tuned_.insert(plan.shape()).second && Pinned(plan.shape()) == nullptr) {
-      Tune(plan, at, workspace);
-    }
-    return Succeeded(plan.Run(handle_, at, workspace, queue_.stream()));
+  /// The product, then what comes after it by operations of their own.
+  void RunApart(const GemmArgs& args) {
+    GemmArgs product = args;
+    product.gelu = false;
+    if (args.gelu && args.pre_gelu.data != nullptr) product.c = args.pre_gelu;
+    product.pre_gelu = {};
+    product.gelu_input = {};
+    product.a_sums = nullptr;
+    Run(product);
+    if (args.gelu) ops_.GeluForward(args.c, product.c);
+    if (args.gelu_input.data != nullptr) ops_.GeluBackward(args.c, args.c, args.gelu_input);
+    if (args.a_sums != nullptr) ops_.ColumnSum(args.a_sums, args.a);
   }
 
-  /// Leaves the plan with the fastest of the library's best proposals.
-  void Tune(GemmPlan& plan, const GemmPointers& at, void* workspace) {
+  bool IsToBeTuned(const GemmPlan& plan) { return tunes() && tuned_.insert(plan.shape()).second; }
+
+  /// The fastest of the library's best proposals, which `run` is timed with.
+  template <typename RunOnce>
+  TunedGemm FastestOf(GemmPlan& plan, RunOnce&& run) {
     constexpr int kCandidates = 16;
-    constexpr float kFaster = 0.99f;  // of two that are alike the one that is preferred stays
     const std::vector<GemmAlgorithm> candidates = plan.Propose(handle_, kCandidates);
     TunedGemm best{.product = plan.shape().Name(), .ms = std::numeric_limits<float>::infinity()};
     RunEvents events;
     for (size_t i = 0; i < candidates.size(); ++i) {
       plan.Take(candidates[i]);
-      const float ms = events.Time(queue_, plan, handle_, at, workspace);
+      const float ms = events.Time(queue_, run);
       if (i == 0) best.preferred_ms = ms;
       if (!(ms < best.ms * kFaster)) continue;
       best.algorithm = candidates[i];
       best.changed = i > 0;
       best.ms = ms;
     }
+    return best;
+  }
+
+  void CompareWithApart(const GemmArgs& args, bool by_default, TunedGemm& best) {
+    RunApart(args);  // which tunes the product by itself
+    RunEvents events;
+    const float ms = events.Time(queue_, [&] { return RunApart(args), true; });
+    if (by_default) best.preferred_ms = ms;
+    best.apart = by_default ? !(best.ms < ms * kFaster) : ms < best.ms * kFaster;
+    if (best.apart) best.ms = ms;
+    best.changed = best.apart != by_default || (!best.apart && best.changed);
+  }
+
+  void TuneFused(GemmPlan& plan, const GemmArgs& args) {
+    TunedGemm best = FastestOf(plan, [&] { return RunFused(plan, args); });
+    if (HasApart(plan.shape())) CompareWithApart(args, IsApartByDefault(plan.shape()), best);
+    Decide(plan, best);
+  }
+
+  void Decide(GemmPlan& plan, const TunedGemm& best) {
     if (best.ms == std::numeric_limits<float>::infinity()) return queue_.Fail("Gemm", "no proposed algorithm runs");
-    plan.Take(best.algorithm);
+    plan.SetApart(best.apart);
+    if (!best.apart) plan.Take(best.algorithm);
     choice_.on_tuned(best);
   }
 
@@ -205,23 +266,29 @@ class CublasLtGemm final : public CudaGemm {
     if (sums_bytes > 0) sums.data = scratch;
     GemmPlan* plan = Find(ShapeOfProduct(args, sums));
     if (!plan->runnable()) return queue_.Fail("Gemm", "cuBLASLt has no algorithm for this product");
-    if (!RunPlan(*plan, {args.a.data, args.b.data, sums.data}, scratch + sums_bytes)) return;
+    const auto run = [&] {
+      return Succeeded(
+          plan->Run(handle_, {args.a.data, args.b.data, sums.data}, scratch + sums_bytes, queue_.stream()));
+    };
+    if (IsToBeTuned(*plan)) Decide(*plan, FastestOf(*plan, run));
+    if (!run()) return;
     if (sums.data != args.c.data || args.bias != nullptr || args.gelu) FinishGemm(queue_, args, sums);
   }
 
   CudaQueue& queue_;
+  Ops& ops_;
   GemmChoice choice_;
   cublasLtHandle_t handle_ = nullptr;
   std::map<GemmShape, GemmPlan> plans_;
-  std::set<GemmShape> tuned_;
+  std::set<GemmShape> tuned_;  // or pinned
 };
 
 }  // namespace
 
 size_t CublasLtVersion() { return cublasLtGetVersion(); }
 
-std::unique_ptr<CudaGemm> MakeCudaGemm(CudaQueue& queue, const GemmChoice& choice) {
-  return std::make_unique<CublasLtGemm>(queue, choice);
+std::unique_ptr<CudaGemm> MakeCudaGemm(CudaQueue& queue, Ops& ops, const GemmChoice& choice) {
+  return std::make_unique<CublasLtGemm>(queue, ops, choice);
 }
 
 }  // namespace holdfast::kernels

@@ -6,6 +6,10 @@
 // fixed order. The heuristic is a function of the product, the library's version and the GPU's model, so equal machines
 // choose alike; ranks on unequal ones need a table. A table is made by tuning: see GemmChoice.
 //
+// What comes after a product is part of it where cuBLASLt can, or apart: other kernels do it. GELU and its derivative
+// are fused by default, sums of A (the gradient of a bias) only where a table says so; tuning times both ways and notes
+// the faster in the table. Apart, a bf16 product is rounded before GELU or its derivative, so the choice decides bits.
+//
 // A bias added to a bf16 product by cuBLASLt is rounded to bf16 first: the library takes no other.
 
 #include <memory>
@@ -25,7 +29,7 @@ class CudaGemm {
 /// Of the library at hand, for a GemmTable.
 size_t CublasLtVersion();
 
-/// `queue` and `choice.pinned` must outlive the result.
-std::unique_ptr<CudaGemm> MakeCudaGemm(CudaQueue& queue, const GemmChoice& choice);
+/// `queue`, `ops` (which does what comes after a product, on that queue) and `choice.pinned` must outlive the result.
+std::unique_ptr<CudaGemm> MakeCudaGemm(CudaQueue& queue, Ops& ops, const GemmChoice& choice);
 
 }  // namespace holdfast::kernels

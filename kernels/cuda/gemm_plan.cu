@@ -17,6 +17,8 @@ const char* NameOf(DType dtype) { return dtype == DType::kBF16 ? "bf16" : "f32";
 void* AnyAddress(int alignment) { return reinterpret_cast<void*>(static_cast<uintptr_t>(alignment)); }
 
 cublasLtEpilogue_t EpilogueOf(const GemmShape& shape) {
+  if (shape.gelu_input) return CUBLASLT_EPILOGUE_DGELU;
+  if (shape.a_sums) return CUBLASLT_EPILOGUE_BGRADB;  // our A is its B
   if (shape.gelu && shape.pre_gelu) return shape.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
   if (shape.gelu) return shape.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
   return shape.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
@@ -40,9 +42,11 @@ std::string GemmShape::Name() const {
   name << 'm' << m << "_n" << n << "_k" << k << '_' << (transpose_a ? 't' : 'n') << (transpose_b ? 't' : 'n') << '_'
        << NameOf(in) << '_' << NameOf(out);
   if (accumulate) name << "_accumulate";
-  if (bias) name << "_bias" << bias_alignment;
+  if (bias) name << "_bias" << vector_alignment;
   if (gelu) name << "_gelu";
-  if (pre_gelu) name << "_pre" << pre_gelu_stride << 'x' << pre_gelu_alignment;
+  if (pre_gelu) name << "_pre" << aux_stride << 'x' << aux_alignment;
+  if (gelu_input) name << "_dgelu" << aux_stride << 'x' << aux_alignment;
+  if (a_sums) name << "_sums" << vector_alignment;
   name << "_a" << a_stride << 'x' << a_alignment << "_b" << b_stride << 'x' << b_alignment << "_c" << c_stride << 'x'
        << c_alignment;
   return name.str();
@@ -91,17 +95,17 @@ GemmPlan::Layout GemmPlan::MakeLayout(DType dtype, int64_t rows, int64_t cols, i
 void GemmPlan::DescribeEpilogue() {
   Set(CUBLASLT_MATMUL_DESC_EPILOGUE, EpilogueOf(shape_));
   const auto type = static_cast<int32_t>(TypeOf(shape_.out));
-  if (shape_.bias) Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
-  if (shape_.pre_gelu) {
+  if (shape_.has_vector()) Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
+  if (shape_.has_aux()) {
     Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type);
-    Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, shape_.pre_gelu_stride);
+    Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, shape_.aux_stride);
   }
-  SetPointers(AnyAddress(shape_.bias_alignment), AnyAddress(shape_.pre_gelu_alignment));
+  SetPointers(AnyAddress(shape_.vector_alignment), AnyAddress(shape_.aux_alignment));
 }
 
-void GemmPlan::SetPointers(const void* bias, void* pre_gelu) {
-  if (shape_.bias) Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  if (shape_.pre_gelu) Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, pre_gelu);
+void GemmPlan::SetPointers(const void* vector, const void* aux) {
+  if (shape_.has_vector()) Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector);
+  if (shape_.has_aux()) Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
 }
 
 std::vector<GemmAlgorithm> GemmPlan::Propose(cublasLtHandle_t handle, int most) {
@@ -151,7 +155,7 @@ bool GemmPlan::TakeChecked(cublasLtHandle_t handle, const GemmAlgorithm& algorit
 }
 
 cublasStatus_t GemmPlan::Run(cublasLtHandle_t handle, const GemmPointers& at, void* workspace, cudaStream_t stream) {
-  SetPointers(at.bias, at.pre_gelu);
+  SetPointers(at.vector, at.aux);
   if (status_ != CUBLAS_STATUS_SUCCESS) return status_;
   const float alpha = 1, beta = shape_.accumulate ? 1 : 0;
   return cublasLtMatmul(handle, product_.get(), &alpha, at.b, a_.get(), at.a, b_.get(), &beta, at.c, c_.get(), at.c,

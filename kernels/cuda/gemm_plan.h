@@ -27,13 +27,19 @@ struct GemmShape {
   bool transpose_a = false, transpose_b = false;
   DType in = DType::kF32, out = DType::kF32;
   bool accumulate = false;
-  // Epilogue.
+  // Epilogue. gelu_input and a_sums stand alone, each without all others.
   bool bias = false;  // of the type of `out`
   bool gelu = false, pre_gelu = false;
-  int64_t a_stride = 0, b_stride = 0, c_stride = 0, pre_gelu_stride = 0;
-  int a_alignment = 0, b_alignment = 0, c_alignment = 0, bias_alignment = 0, pre_gelu_alignment = 0;
+  bool gelu_input = false;
+  bool a_sums = false;  // of the type of `out`
+  int64_t a_stride = 0, b_stride = 0, c_stride = 0, aux_stride = 0;
+  int a_alignment = 0, b_alignment = 0, c_alignment = 0;
+  int vector_alignment = 0, aux_alignment = 0;  // of bias or a_sums; of pre_gelu or gelu_input
 
   auto operator<=>(const GemmShape&) const = default;
+
+  bool has_vector() const { return bias || a_sums; }
+  bool has_aux() const { return pre_gelu || gelu_input; }
 
   /// Without blanks; the key of a GemmTable.
   std::string Name() const;
@@ -45,8 +51,8 @@ int GemmAlignmentOf(const void* address);
 struct GemmPointers {
   const void *a = nullptr, *b = nullptr;
   void* c = nullptr;
-  const void* bias = nullptr;
-  void* pre_gelu = nullptr;
+  const void* vector = nullptr;  // bias to read, or a_sums to write
+  const void* aux = nullptr;     // pre_gelu to write, or gelu_input to read
 };
 
 class GemmPlan {
@@ -57,6 +63,9 @@ class GemmPlan {
   const GemmShape& shape() const { return shape_; }
   cublasStatus_t status() const { return status_; }
   bool runnable() const { return has_algorithm_; }
+  /// Whether the product is to be computed without its epilogue, which other kernels then do.
+  bool is_apart() const { return is_apart_; }
+  void SetApart(bool apart) { is_apart_ = apart; }
 
   /// Up to `most` algorithms with a fixed order of sums, the best first.
   std::vector<GemmAlgorithm> Propose(cublasLtHandle_t handle, int most);
@@ -83,13 +92,13 @@ class GemmPlan {
   void Set(cublasLtMatmulDescAttributes_t attribute, const T& value);
   Layout MakeLayout(DType dtype, int64_t rows, int64_t cols, int64_t stride);
   void DescribeEpilogue();
-  void SetPointers(const void* bias, void* pre_gelu);
+  void SetPointers(const void* vector, const void* aux);
 
   GemmShape shape_;
   cublasStatus_t status_ = CUBLAS_STATUS_SUCCESS;
   Owned<cublasLtMatmulDescOpaque_t> product_;
   Layout a_, b_, c_;
-  bool has_algorithm_ = false;
+  bool has_algorithm_ = false, is_apart_ = false;
   cublasLtMatmulAlgo_t algorithm_ = {};
 };
 

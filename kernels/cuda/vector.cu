@@ -34,13 +34,44 @@ __global__ void CastToBf16Kernel(Bf16* out, const float* in, int64_t n) {
   ForEachElement(n, [&](int64_t i) { out[i] = FromFloat<Bf16>(in[i]); });
 }
 
-// One block a chunk: a thread adds every 256th value, then the block's sums are added.
-__global__ void ChunkSumSquaresKernel(double* sums, const float* x, const int64_t* offsets) {
-  const int64_t first = offsets[blockIdx.x], end = offsets[blockIdx.x + 1];
+constexpr int kSquareThreads = 256;
+constexpr int kValuesAhead = 16;  // of a thread, loaded while as many are added: 16 KiB on their way to a block
+
+/// Of one launch, as an argument of the kernel: 4 KiB of arguments is what every driver takes.
+constexpr int kMaxChunks = 496;
+struct ChunkOffsets {
+  int64_t at[kMaxChunks + 1];
+};
+
+/// Zeros beyond the end, which change no sum of squares.
+__device__ __forceinline__ void LoadAhead(float (&values)[kValuesAhead], const float* x, int64_t first, int64_t end) {
+#pragma unroll
+  for (int k = 0; k < kValuesAhead; ++k) {
+    const int64_t at = first + k * kSquareThreads;
+    values[k] = at < end ? x[at] : 0.0f;
+  }
+}
+
+// One block a chunk. Thread t squares and adds values t, t + 256, ... one after the other in fp64, then the block's
+// sums are added.
+__global__ void __launch_bounds__(kSquareThreads)
+    ChunkSumSquaresKernel(double* sums, const float* x, ChunkOffsets offsets) {
+  constexpr int64_t kStep = kValuesAhead * kSquareThreads;
+  const int64_t end = offsets.at[blockIdx.x + 1];
+  int64_t at = offsets.at[blockIdx.x] + threadIdx.x;
   double sum = 0;
-  for (int64_t i = first + threadIdx.x; i < end; i += blockDim.x) {
-    const double value = x[i];
-    sum = fma(value, value, sum);
+  float next[kValuesAhead];
+  LoadAhead(next, x, at, end);
+  for (; at < end; at += kStep) {
+    float values[kValuesAhead];
+#pragma unroll
+    for (int k = 0; k < kValuesAhead; ++k) values[k] = next[k];
+    LoadAhead(next, x, at + kStep, end);
+#pragma unroll
+    for (int k = 0; k < kValuesAhead; ++k) {
+      const double value = values[k];
+      sum = fma(value, value, sum);
+    }
   }
   sum = BlockReduce(sum, 0.0, Plus());
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
@@ -71,12 +102,13 @@ void CudaOps::Copy(void* out, const void* in, size_t bytes) {
 }
 
 void CudaOps::ChunkSumSquares(double* sums, const float* x, const int64_t* offsets, int64_t num_chunks) {
-  const size_t bytes = static_cast<size_t>(num_chunks + 1) * sizeof(int64_t);
-  auto* on_device = static_cast<int64_t*>(queue_.Scratch(bytes));
-  if (on_device == nullptr) return;
-  const cudaError_t error = cudaMemcpyAsync(on_device, offsets, bytes, cudaMemcpyHostToDevice, queue_.stream());
-  if (error != cudaSuccess) return queue_.Fail("ChunkSumSquares", cudaGetErrorString(error));
-  Launch(queue_, "ChunkSumSquares", {.blocks = Blocks(num_chunks, 1)}, ChunkSumSquaresKernel, sums, x, on_device);
+  for (int64_t first = 0; first < num_chunks; first += kMaxChunks) {
+    const int64_t count = std::min<int64_t>(kMaxChunks, num_chunks - first);
+    ChunkOffsets here = {};
+    std::copy_n(offsets + first, count + 1, here.at);
+    Launch(queue_, "ChunkSumSquares", {.blocks = Blocks(count, 1), .threads = kSquareThreads}, ChunkSumSquaresKernel,
+           sums + first, x, here);
+  }
 }
 
 std::unique_ptr<Ops> MakeCudaOps(CudaQueue& queue, const GemmChoice& gemms) {

@@ -18,7 +18,7 @@ class ComparingOps final : public Ops {
   explicit ComparingOps(std::unique_ptr<Ops> ops) : ops_(std::move(ops)) {}
 
   void Gemm(const GemmArgs& args) override {
-    Compare("Gemm", {Of(args.c), Of(args.pre_gelu)}, [&] { ops_->Gemm(args); });
+    Compare("Gemm", {Of(args.c), Of(args.pre_gelu), Of(args.a_sums, args.c.rows)}, [&] { ops_->Gemm(args); });
   }
   void ColumnSum(float* out, ConstMatrix in) override {
     Compare("ColumnSum", {Of(out, in.cols)}, [&] { ops_->ColumnSum(out, in); });

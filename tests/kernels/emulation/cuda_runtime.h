@@ -138,7 +138,12 @@ inline void __stwb(uint2* at, uint2 value) {
 }
 
 // --- the runtime's calls ---------------------------------------------------------------------------------------------
-enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorInvalidConfiguration = 9 };
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorNoKernelImageForDevice = 209
+};
 enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
@@ -158,6 +163,34 @@ inline cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStre
 }
 template <typename Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int) {
+  return cudaSuccess;
+}
+struct cudaFuncAttributes {};
+template <typename Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, Kernel) {  // asked of kernels for Hopper only
+  return holdfast::emulation::IsHopper() ? cudaSuccess : cudaErrorNoKernelImageForDevice;
+}
+
+// Events have the emulated GPU's time.
+struct CUevent_st {
+  double ms = 0;
+};
+using cudaEvent_t = CUevent_st*;
+inline cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  event->ms = holdfast::emulation::GpuTime().now_ms;
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+inline cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t begin, cudaEvent_t end) {
+  *ms = static_cast<float>(end->ms - begin->ms);
   return cudaSuccess;
 }
 template <typename... Expected, typename... Actual>

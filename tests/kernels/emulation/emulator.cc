@@ -36,6 +36,12 @@ struct Copy {
   size_t bytes;
 };
 
+struct Sum {
+  float* at;
+  std::vector<float> values;
+  std::vector<std::function<void(float*)>> products;
+};
+
 #ifdef HOLDFAST_FIND_RACES
 // To the thread sanitizer a thread of a block is a thread, and what orders two of them is a barrier and nothing else:
 // it finds the races that hide behind the order in which fibers happen to run. The threads of one block after the other
@@ -80,6 +86,8 @@ struct Thread {
   alignas(16) std::array<std::byte, kMaxExchanged> slot;
   std::vector<Copy> copies;  // not in a group yet
   std::deque<std::vector<Copy>> groups;
+  bool copies_shown = true;
+  std::vector<Sum> sums;  // of products that have begun
 };
 
 // Shared by all launches.
@@ -240,6 +248,16 @@ alignas(1024) thread_local std::array<std::byte, kMaxShared> shared;
 
 }  // namespace
 
+Time& GpuTime() {
+  thread_local Time time;
+  return time;
+}
+
+bool& IsHopper() {
+  thread_local bool is_hopper = false;
+  return is_hopper;
+}
+
 int Lane() { return running->lane(); }
 void* DynamicShared() { return shared.data(); }
 void BlockBarrier() { running->Yield(Wait::kBlock, 0); }
@@ -264,6 +282,7 @@ void EndCopyGroup() { running->current().groups.push_back(std::exchange(running-
 void WaitForCopyGroups(size_t pending) {
   std::deque<std::vector<Copy>>& groups = running->current().groups;
   for (; groups.size() > pending; groups.pop_front()) {
+    if (!groups.front().empty()) running->current().copies_shown = false;
     for (const Copy& copy : groups.front()) {
       if (copy.from == nullptr) {
         std::memset(copy.to, 0, copy.bytes);
@@ -274,11 +293,35 @@ void WaitForCopyGroups(size_t pending) {
   }
 }
 
+void ShowCopies() { running->current().copies_shown = true; }
+void CheckCopiesShown() {
+  if (!running->current().copies_shown) Die("a product reads what was copied without a fence");
+}
+
+void MultiplyLater(float* sum, size_t n, std::function<void(float*)> multiply) {
+  std::vector<Sum>& sums = running->current().sums;
+  auto found = std::find_if(sums.begin(), sums.end(), [&](const Sum& s) { return s.at == sum; });
+  if (found == sums.end()) {
+    found = sums.insert(sums.end(), {sum, {sum, sum + n}, {}});
+    std::memset(sum, 0xff, n * sizeof(float));  // NaNs
+  }
+  found->products.push_back(std::move(multiply));
+}
+
+void WaitForProducts() {
+  std::vector<Sum> sums = std::exchange(running->current().sums, {});
+  for (Sum& sum : sums) {
+    for (const auto& multiply : sum.products) multiply(sum.values.data());
+    std::copy(sum.values.begin(), sum.values.end(), sum.at);
+  }
+}
+
 void Launch(const Size& grid, const Size& block, size_t shared_bytes, const std::function<void()>& body) {
   if (shared_bytes > kMaxShared) Die("more shared memory than a Hopper GPU has");
   if (block.count() == 0 || block.count() > 1024) Die("a block has 1 to 1024 threads");
   if (grid.count() == 0) Die("a grid has at least one block");
   if (grid.y > 65535 || grid.z > 65535) Die("a grid has at most 65535 blocks in y and z");
+  GpuTime().now_ms += GpuTime().kernel_ms;
   blockDim = block;
   gridDim = grid;
   std::mt19937 random(static_cast<uint32_t>(grid.count() * 7919 + block.count()));

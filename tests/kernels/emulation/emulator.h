@@ -24,6 +24,16 @@ constexpr bool CanLaunch(const Size& grid, const Size& block, size_t shared_byte
          shared_bytes <= kMaxShared;
 }
 
+/// The emulated GPU's time, which passes only by what is queued: tests say how much.
+struct Time {
+  double now_ms = 0;
+  double kernel_ms = 1;
+};
+Time& GpuTime();
+
+/// Whether the emulated GPU has the instructions of compute capability 9.0; false until a test says so.
+bool& IsHopper();
+
 /// Runs `body` once for each thread of each block.
 void Launch(const Size& grid, const Size& block, size_t shared_bytes, const std::function<void()>& body);
 
@@ -49,6 +59,16 @@ void CheckAligned(const void* at, size_t alignment);
 void CopyLater(void* to, const void* from, size_t bytes);
 void EndCopyGroup();
 void WaitForCopyGroups(size_t pending);
+
+/// What the running thread wrote to shared memory, copies that it waited for included, is shown to products of
+/// warpgroups only by ShowCopies; CheckCopiesShown ends the process if it has not been called since.
+void ShowCopies();
+void CheckCopiesShown();
+
+/// A matrix product of the running warpgroup that happens when it is waited for. `sum` (n values) is unusable until
+/// then; `multiply` gets its values. The whole warp does the same.
+void MultiplyLater(float* sum, size_t n, std::function<void(float*)> multiply);
+void WaitForProducts();
 
 template <typename T, typename From>
 T Exchange(uint32_t mask, const T& value, From&& from) {

@@ -264,7 +264,7 @@ absl::Status Reducer::WaitForContribution(int wave, int unit, Contribution* mine
   if (!expected) return failure_;
   changed_.wait(lock, [&] { return !failure_.ok() || !contributions_.empty(); });
   RETURN_IF_ERROR(failure_);
-  HOLDFAST_CHECK(contributions_.front().gradient == WaveUnit(wave, unit));
+  HOLDFAST_CHECK((contributions_.front().gradient == WaveUnit{wave, unit}));
   *mine = std::move(contributions_.front());
   contributions_.pop_front();
   at_work_ = unit;

@@ -39,7 +39,7 @@ void WaveStore::BeginEvaluationPass(const std::vector<bool>& has_microbatch) {
   FindHomes([&](int rank) { return has_microbatch[static_cast<size_t>(rank)]; });
 }
 
-void WaveStore::SkipPass() {
+void WaveStore::SkipPass() const {
   if (deps_.gatherer != nullptr) deps_.gatherer->SkipPass(deps_.lane);
 }
 
@@ -71,7 +71,7 @@ void WaveStore::Release(int) {
   if (deps_.gatherer != nullptr) deps_.gatherer->Release(deps_.lane, deps_.stream->Record());
 }
 
-absl::Status WaveStore::WaitForRoom(int unit) {
+absl::Status WaveStore::WaitForRoom(int unit) const {
   return Waiting(*deps_.progress, deps_.step->wait_seconds,
                  [&] { return deps_.reducer->WaitForRoom(unit, deps_.step->stop); });
 }

@@ -81,8 +81,8 @@ class WaveStore final : public UnitStore, private PartStore {
   };
 
   bool in_parts() const { return deps_.exchange != nullptr; }
-  void SkipPass();
-  absl::Status WaitForRoom(int unit);
+  void SkipPass() const;
+  absl::Status WaitForRoom(int unit) const;
   template <typename HasMicrobatch>
   void FindHomes(HasMicrobatch&& has_microbatch);
   const UnitParts& PartsOf(int unit) const { return (*deps_.unit_parts)[static_cast<size_t>(unit)]; }

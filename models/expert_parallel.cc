@@ -306,6 +306,9 @@ absl::Status ExpertParallel::RunRound(const Call& call, const Round& round, cons
     }));
   }
   if (beside.there != nullptr) beside.there();
+  // How many more rounds there are depends on the data, and differs between groups.
+  const bool pauses = round.number == 0;
+  if (pauses) RETURN_IF_ERROR(call.pass.parts->Pause());
   int64_t last = begun.back();
   for (int turn = 0; turn < routes.num_turns(); ++turn) {
     RETURN_IF_ERROR(exchange.Wait(begun[static_cast<size_t>(turn)]));
@@ -318,6 +321,7 @@ absl::Status ExpertParallel::RunRound(const Call& call, const Round& round, cons
     last = exchange.Begin([this, &call, &round, turn](kernels::Ops&) { return ReturnResults(call, round, turn); });
   }
   if (beside.back != nullptr) beside.back();
+  if (pauses) RETURN_IF_ERROR(call.pass.parts->Pause());
   return exchange.Wait(last);
 }
 
@@ -412,9 +416,11 @@ absl::Status ExpertParallel::Backward(const Pass& pass, int unit, const Rows* ro
   const auto serve = [&](int home, int64_t first, const kernels::ExpertRows& of_home) -> absl::Status {
     ASSIGN_OR_RETURN(const UnitTensors gradients, pass.parts->BeginPartGradients(unit, home));
     ServeBackward(pass, weights, gradients, memory, first, of_home);
-    return pass.parts->EndPartGradients(unit);
+    return absl::OkStatus();
   };
   RETURN_IF_ERROR(RunRounds({pass, traffic, memory, vectors, weight, back}, serve, beside));
+  RETURN_IF_ERROR(
+      pass.parts->EndPartGradients(unit));  // at the same point of every pass, however many rounds there are
   if (rows == nullptr) return absl::OkStatus();
   // Back to the order of choices, each of which is a row of one value.
   pass.ops->CombineRows({d_weights, DType::kF32, slots(pass), 1, 1}, d_routing.matrix(), {}, OneByOne(rows->slots));

@@ -50,6 +50,10 @@ class DryStore final : public UnitStore, public PartStore {
     return BeginGradients(unit);
   }
   absl::Status EndPartGradients(int unit) override { return EndGradients(unit); }
+  absl::Status Pause() override {
+    schedule_.push_back({StoreCall::Kind::kPause, 0});
+    return absl::OkStatus();
+  }
   absl::StatusOr<std::vector<int32_t>> Fetch(const int32_t* /*device*/, int64_t n) override {
     return std::vector<int32_t>(static_cast<size_t>(n));
   }

@@ -243,6 +243,9 @@ struct ParallelConfig {
   /// Where weights are sharded, whether experts travel to tokens or tokens to experts (expert parallelism). The same
   /// bits; auto: what moves fewer bytes.
   ExpertPlacement experts = ExpertPlacement::kAuto;
+  /// Where tokens travel to experts, two microbatches of a worker take turns: one is computed while rows of the other
+  /// travel. The same bits; takes the memory of a second microbatch's activations.
+  bool overlap_microbatches = false;
   MirrorPlace mirrors_on = MirrorPlace::kDevice;  // cpu: saves GPU memory, costs processor time after each step
   /// mpi: the workers are what mpirun started, a world that cannot change. nccl: between GPUs (train.device: cuda), one
   /// for each worker.

@@ -187,7 +187,8 @@ Section ParallelTable(ParallelConfig* parallel) {
              {"parallel",
               {Enum("sharding", &parallel->sharding), Int("replicas", &parallel->replicas, 1, kMaxWorkers),
                Int("mirrors", &parallel->mirrors, 0, 16), Enum("mirrors_on", &parallel->mirrors_on),
-               Enum("experts", &parallel->experts), Enum("transport", &parallel->transport)}});
+               Enum("experts", &parallel->experts), Bool("overlap_microbatches", &parallel->overlap_microbatches),
+               Enum("transport", &parallel->transport)}});
 }
 
 Section ElasticTable(ElasticConfig* elastic) {

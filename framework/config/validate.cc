@@ -275,6 +275,15 @@ void CheckTrainedPart(const Config& config, Violations* violations) {
   }
 }
 
+void CheckOverlap(const Config& config, Violations* violations) {
+  if (!config.parallel.overlap_microbatches) return;
+  if (config.model.num_experts == 0 || config.parallel.experts == ExpertPlacement::kGather || config.trains_part()) {
+    violations->push_back({{"parallel.overlap_microbatches"},
+                           "there are no tokens that travel to experts, beside which another microbatch could be "
+                           "computed; set it to false"});
+  }
+}
+
 void CheckGemmTable(const TrainConfig& train, Violations* violations) {
   if (!train.gemm_table.empty() && train.device == DeviceKind::kCpu) {
     violations->push_back({{"train.gemm_table", "train.device"},
@@ -430,6 +439,7 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   CheckSchedule(config, &violations);
   CheckValidation(config, &violations);
   CheckTrainedPart(config, &violations);
+  CheckOverlap(config, &violations);
   CheckGemmTable(config.train, &violations);
   CheckArithmetic(config.train, &violations);
   CheckTransport(config, &violations);

@@ -51,7 +51,8 @@ class Exchange {
   /// Exchanges, and the operations between them, which go to the `ops` that it is given.
   using Work = std::function<absl::Status(kernels::Ops& ops)>;
   /// Has `work` done after what was begun before it, and returns its number, from 1. It finds what the pass's stream
-  /// has written until now. Until all that was begun is waited for or abandoned, only it makes exchanges.
+  /// has written until now. Until all that was begun is waited for or abandoned, only it exchanges rows; numbers may be
+  /// exchanged, and are after it.
   virtual int64_t Begin(Work work) = 0;
   /// Until the work of that number is done, and what was begun before it; the first error of these.
   virtual absl::Status Wait(int64_t number) = 0;

@@ -31,10 +31,15 @@ class PartStore {
   /// Weights of the parts that this rank computes, part after part, each as UnitStore::Acquire has them. They stay as
   /// they are for the whole step.
   virtual absl::StatusOr<absl::Span<const Tensor>> PartWeights(int unit) = 0;
-  /// fp32 tensors, of the same parameters, to overwrite with what the microbatch of `home` gives; EndPartGradients
-  /// when all are written. Once for each home, also for one that sent no rows, in any order.
+  /// fp32 tensors, of the same parameters, to overwrite with what the microbatch of `home` gives. Once for each home,
+  /// also for one that sent no rows, in any order; then EndPartGradients, once.
   virtual absl::StatusOr<absl::Span<const Tensor>> BeginPartGradients(int unit, int home) = 0;
   virtual absl::Status EndPartGradients(int unit) = 0;
+
+  /// Where a pass would wait for rows: of two passes that a rank has under way, the other one goes on here until it
+  /// pauses, too, or ends. Every pass of a model pauses as often and at the same points, also one that only serves. An
+  /// error if the other one has failed.
+  virtual absl::Status Pause() { return absl::OkStatus(); }
 
   /// `n` integers of the device, when the pass's stream has written them.
   virtual absl::StatusOr<std::vector<int32_t>> Fetch(const int32_t* device, int64_t n) = 0;

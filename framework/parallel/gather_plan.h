@@ -3,6 +3,7 @@
 // model uses them. All ranks work out the same plan, so they gather in the same order, ahead of the computation where
 // memory allows, and a unit that is still there is not gathered again.
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -14,17 +15,21 @@ namespace holdfast {
 struct GatherPlan {
   struct Gather {
     int unit = 0, slot = 0;
-    int64_t after_releases = 0;  // the slot is free once so many Release calls of the step have been made
+    // The slot is free once so many Release calls of the step have been made, by lane.
+    std::array<int64_t, kMaxLanes> after_releases{};
   };
 
-  std::vector<Gather> gathers;         // in order
-  std::vector<int> gather_of_acquire;  // for each Acquire call of the step: which gather brings the unit
+  std::vector<Gather> gathers;  // in order
+  // By lane, for each Acquire call of its passes: which gather brings the unit.
+  std::array<std::vector<int>, kMaxLanes> gather_of_acquire;
   std::vector<int64_t> slot_bytes;
   int64_t releases_per_pass = 0;
   int64_t acquires_per_pass = 0;
 };
 
-/// For `passes` passes of `schedule`. Slots: as many as units are in use at once, and `ahead` more.
-GatherPlan PlanGathers(const UnitSchedule& schedule, int64_t passes, absl::Span<const int64_t> unit_bytes, int ahead);
+/// For `passes` passes of `schedule`, of which two may be under way at a time (CallsOf). Slots: as many as units are in
+/// use at once, and `ahead` more.
+GatherPlan PlanGathers(const UnitSchedule& schedule, int64_t passes, absl::Span<const int64_t> unit_bytes, int ahead,
+                       bool two_at_a_time = false);
 
 }  // namespace holdfast

@@ -73,17 +73,19 @@ absl::Status Gatherer::AllocateSlots(const GatherPlan& plan) {
   return absl::OkStatus();
 }
 
-absl::Status Gatherer::Begin(const UnitSchedule& schedule, int64_t passes) {
+absl::Status Gatherer::Begin(const UnitSchedule& schedule, int64_t passes, bool two_at_a_time) {
   thread_.Drain();  // an abandoned step has made all its releases or was aborted
   std::vector<int64_t> bytes;
   const int units = state_.map().layout().num_units();
   for (int u = 0; u < units; ++u) bytes.push_back(state_.map().ComputeWeightBytes(u));
-  plan_ = std::make_shared<const GatherPlan>(PlanGathers(schedule, passes, bytes, whole_units_ ? units : 1));
+  plan_ =
+      std::make_shared<const GatherPlan>(PlanGathers(schedule, passes, bytes, whole_units_ ? units : 1, two_at_a_time));
   RETURN_IF_ERROR(AllocateSlots(*plan_));
   {
     const std::lock_guard lock(mutex_);
     RETURN_IF_ERROR(failure_);
-    gathered_ = acquires_ = releases_ = 0;
+    gathered_ = 0;
+    acquires_ = releases_ = {};
   }
   thread_.Post([this, plan = plan_] { Run(*plan); });
   return absl::OkStatus();
@@ -94,7 +96,7 @@ void Gatherer::Run(const GatherPlan& plan) {
     std::shared_ptr<Event> last_use;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return !failure_.ok() || releases_ >= gather.after_releases; });
+      changed_.wait(lock, [&] { return !failure_.ok() || Released(gather); });
       if (!failure_.ok()) return;
       last_use = last_use_;
     }
@@ -105,6 +107,13 @@ void Gatherer::Run(const GatherPlan& plan) {
     ++gathered_;
     changed_.notify_all();
   }
+}
+
+bool Gatherer::Released(const GatherPlan::Gather& gather) const {
+  for (size_t lane = 0; lane < releases_.size(); ++lane) {
+    if (releases_[lane] < gather.after_releases[lane]) return false;
+  }
+  return true;
 }
 
 std::byte* Gatherer::Destination(const GatherPlan::Gather& gather) const {
@@ -143,9 +152,10 @@ absl::Status Gatherer::Gather(const GatherPlan::Gather& gather) {
   return stream_->Synchronize();
 }
 
-absl::StatusOr<std::byte*> Gatherer::Acquire(int unit, const std::stop_token& stop) {
+absl::StatusOr<std::byte*> Gatherer::Acquire(int unit, int lane, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  const int index = plan_->gather_of_acquire[static_cast<size_t>(acquires_++)];
+  const auto of = static_cast<size_t>(lane);
+  const int index = plan_->gather_of_acquire[of][static_cast<size_t>(acquires_[of]++)];
   const GatherPlan::Gather& gather = plan_->gathers[static_cast<size_t>(index)];
   HOLDFAST_CHECK(gather.unit == unit);
   changed_.wait(lock, stop, [&] { return gathered_ > index || !failure_.ok(); });
@@ -154,17 +164,17 @@ absl::StatusOr<std::byte*> Gatherer::Acquire(int unit, const std::stop_token& st
   return Destination(gather);
 }
 
-void Gatherer::Release(const std::shared_ptr<Event>& used) {
+void Gatherer::Release(int lane, const std::shared_ptr<Event>& used) {
   const std::lock_guard lock(mutex_);
   last_use_ = used;  // one stream releases, so it is after those before it
-  ++releases_;
+  ++releases_[static_cast<size_t>(lane)];
   changed_.notify_all();
 }
 
-void Gatherer::SkipPass() {
+void Gatherer::SkipPass(int lane) {
   const std::lock_guard lock(mutex_);
-  acquires_ += plan_->acquires_per_pass;
-  releases_ += plan_->releases_per_pass;
+  acquires_[static_cast<size_t>(lane)] += plan_->acquires_per_pass;
+  releases_[static_cast<size_t>(lane)] += plan_->releases_per_pass;
   changed_.notify_all();
 }
 

@@ -2,6 +2,7 @@
 // Brings the weights of units together, ahead of the model, on a thread of its own (gather_plan.h says in which order
 // and when). One Gatherer lives as long as a world.
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -27,14 +28,16 @@ class Gatherer {
                                                           Device& device, std::chrono::milliseconds timeout);
   ~Gatherer();
 
-  /// Starts gathering for `passes` passes of `schedule`. Every member of the group calls it alike.
-  absl::Status Begin(const UnitSchedule& schedule, int64_t passes);
-  /// The compute weights of a unit, once it is there; Cancelled when `stop` is requested, else why gathering failed.
-  absl::StatusOr<std::byte*> Acquire(int unit, const std::stop_token& stop);
+  /// Starts gathering for `passes` passes of `schedule`, of which two may be under way at a time. Every member of the
+  /// group calls it alike.
+  absl::Status Begin(const UnitSchedule& schedule, int64_t passes, bool two_at_a_time = false);
+  /// The compute weights of a unit, for the pass under way in `lane`, once it is there; Cancelled when `stop` is
+  /// requested, else why gathering failed.
+  absl::StatusOr<std::byte*> Acquire(int unit, int lane, const std::stop_token& stop);
   /// `used`: the end of what reads them (null = it is done).
-  void Release(const std::shared_ptr<Event>& used);
-  /// Takes part in a pass without computing it.
-  void SkipPass();
+  void Release(int lane, const std::shared_ptr<Event>& used);
+  /// Takes part in the lane's next pass without computing it.
+  void SkipPass(int lane);
   /// Waits until all gathers are done: nobody reads this rank's part of the weights any more. A rank that skips passes
   /// is not held up by its own use of them.
   absl::Status Finish();
@@ -56,6 +59,7 @@ class Gatherer {
            std::chrono::milliseconds timeout);
   Slices SlicesOf(int unit, int rank) const;
   void Run(const GatherPlan& plan);
+  bool Released(const GatherPlan::Gather& gather) const;  // its slot; under mutex_
   absl::Status Gather(const GatherPlan::Gather& gather);
   std::byte* Destination(const GatherPlan::Gather& gather) const;
   absl::Status AllocateSlots(const GatherPlan& plan);
@@ -74,9 +78,9 @@ class Gatherer {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   // Under mutex_:
-  int64_t gathered_ = 0;  // gathers done of the plan
-  int64_t acquires_ = 0, releases_ = 0;
-  std::shared_ptr<Event> last_use_;  // of what has been released
+  int64_t gathered_ = 0;                                    // gathers done of the plan
+  std::array<int64_t, kMaxLanes> acquires_{}, releases_{};  // by lane
+  std::shared_ptr<Event> last_use_;                         // of what has been released
   absl::Status failure_;
 
   TaskThread thread_;  // last: its tasks use all of the above

@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "framework/base/seconds.h"
 #include "framework/base/status.h"
 
 namespace holdfast {
@@ -41,16 +40,6 @@ absl::StatusOr<std::unique_ptr<GroupExchange>> GroupExchange::Create(Communicato
       new GroupExchange(communicator, nodes, stream, std::move(work_stream), progress, timeout));
 }
 
-template <typename Function>
-auto GroupExchange::Waiting(Function&& function) {
-  const auto start = std::chrono::steady_clock::now();
-  progress_.waiting = true;
-  auto result = function();
-  progress_.waiting = false;
-  wait_seconds_ += SecondsSince(start);
-  return result;
-}
-
 absl::Status GroupExchange::AllToAll(RowSlices<const void*> input, RowSlices<void*> output, int64_t bytes_each) {
   if (stop_.stop_requested()) return StepStopped();
   const InBytes out(input.counts, input.starts, bytes_each), in(output.counts, output.starts, bytes_each);
@@ -65,13 +54,15 @@ absl::Status GroupExchange::AllToAll(RowSlices<const void*> input, RowSlices<voi
     return communicator_.AllToAllV({from, out.counts, out.displacements}, {to, in.counts, in.displacements},
                                    start + timeout_);
   };
-  absl::Status status = in_work_ ? exchange() : Waiting(exchange);
+  absl::Status status = in_work_ ? exchange() : Waiting(progress_, wait_seconds_, exchange);
   ++progress_.count;
   return status;
 }
 
-int64_t GroupExchange::Begin(Work work) {
-  thread_.Post([this, work = std::move(work), written = stream_.Record()] { Run(work, written); });
+int64_t GroupExchange::Begin(Work work) { return Post(std::move(work), stream_.Record()); }
+
+int64_t GroupExchange::Post(Work work, std::shared_ptr<Event> written) {
+  thread_.Post([this, work = std::move(work), written = std::move(written)] { Run(work, written); });
   return ++begun_;
 }
 
@@ -95,7 +86,7 @@ void GroupExchange::Run(const Work& work, const std::shared_ptr<Event>& written)
 }
 
 absl::Status GroupExchange::Wait(int64_t number) {
-  return Waiting([&] {
+  return Waiting(progress_, wait_seconds_, [&] {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return done_ >= number || !failure_.ok(); });
     return failure_;
@@ -117,8 +108,13 @@ absl::StatusOr<std::vector<int64_t>> GroupExchange::AllToAllCounts(absl::Span<co
   HOLDFAST_CHECK(std::accumulate(per_rank.begin(), per_rank.end(), int64_t{0}) == std::ssize(counts));
   const std::vector<int64_t> from_each(per_rank.size(), per_rank[static_cast<size_t>(rank())]);
   std::vector<int64_t> result(from_each.size() * static_cast<size_t>(from_each[0]));
-  RETURN_IF_ERROR(AllToAll({counts.data(), per_rank, StartsOf(per_rank)},
-                           {result.data(), from_each, StartsOf(from_each)}, sizeof(int64_t)));
+  // After what another pass of this rank has begun, if there are two.
+  RETURN_IF_ERROR(Wait(Post(
+      [&](kernels::Ops&) {
+        return AllToAll({counts.data(), per_rank, StartsOf(per_rank)}, {result.data(), from_each, StartsOf(from_each)},
+                        sizeof(int64_t));
+      },
+      nullptr)));
   return result;
 }
 

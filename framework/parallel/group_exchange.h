@@ -64,9 +64,9 @@ class GroupExchange final : public Exchange {
         progress_(progress),
         timeout_(timeout) {}
   absl::Status AllToAll(RowSlices<const void*> input, RowSlices<void*> output, int64_t bytes_each);
+  /// Begins it when `written` (null = it is).
+  int64_t Post(Work work, std::shared_ptr<Event> written);
   void Run(const Work& work, const std::shared_ptr<Event>& written);
-  template <typename Function>
-  auto Waiting(Function&& function);
 
   Communicator& communicator_;
   absl::Span<const int> nodes_;

@@ -32,6 +32,7 @@ absl::StatusOr<std::unique_ptr<PlacedState>> PlacedState::Create(const StateLayo
                                                 .rank = options.rank,
                                                 .order = options.order,
                                                 .in_parts = options.in_parts,
+                                                .two_at_a_time = options.two_at_a_time,
                                                 .state = &*placed->state_,
                                                 .communicators = &placed->communicators_,
                                                 .device = &device,

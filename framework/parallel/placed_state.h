@@ -20,6 +20,7 @@ class PlacedState {
     ParallelConfig parallel;
     SumOrder order = SumOrder::Tree();  // of gradients
     bool in_parts = false;              // units that are cut at parts are computed where they lie
+    bool two_at_a_time = false;         // see ShardedStore::Dependencies
     std::chrono::milliseconds timeout{0};
     CpuSide cpu = {};                      // as ShardedState::Options has it
     const Optimizer* optimizer = nullptr;  // null: nothing is updated

@@ -22,6 +22,14 @@ struct Slices {
 
 }  // namespace
 
+std::vector<WaveUnit> GradientsOf(const UnitSchedule& schedule, int waves, bool two_at_a_time) {
+  std::vector<WaveUnit> gradients;
+  for (const auto& [pass, call] : CallsOf(schedule, waves, two_at_a_time)) {
+    if (call.kind == StoreCall::Kind::kEndGradients) gradients.push_back({static_cast<int>(pass), call.unit});
+  }
+  return gradients;
+}
+
 absl::StatusOr<std::unique_ptr<Reducer>> Reducer::Create(const ShardMap& map, const Placement& placement,
                                                          const SumOrder& order, Communicator& world, Device& device,
                                                          std::chrono::milliseconds timeout, bool in_parts) {
@@ -137,7 +145,7 @@ absl::Status Reducer::AllocatePacked() {
   return absl::OkStatus();
 }
 
-absl::Status Reducer::Begin(const ReductionPlan& plan, std::vector<int> units) {
+absl::Status Reducer::Begin(const ReductionPlan& plan, std::vector<WaveUnit> gradients) {
   thread_.Drain();
   {
     const std::lock_guard lock(mutex_);
@@ -145,7 +153,7 @@ absl::Status Reducer::Begin(const ReductionPlan& plan, std::vector<int> units) {
     HOLDFAST_CHECK(contributions_.empty() && !at_work_.has_value());
   }
   plan_ = plan;
-  units_ = std::move(units);
+  order_ = std::move(gradients);
   chunk_sums_.clear();
   for (GradientSum& sum : sums_) sum.Reset();
   RETURN_IF_ERROR(AllocateReceived());
@@ -157,7 +165,7 @@ absl::Status Reducer::Begin(const ReductionPlan& plan, std::vector<int> units) {
 absl::Status Reducer::AllocateReceived() {
   int64_t elements = 0;
   size_t most = 0;
-  for (const int unit : units_) {
+  for (const auto& [wave, unit] : order_) {
     if (InParts(unit) && !part_gradients_->moves()) continue;  // whose gradients are here
     elements = std::max(elements, mine_[static_cast<size_t>(unit)]);
   }
@@ -173,7 +181,7 @@ absl::Status Reducer::WaitForRoom(int unit, const std::stop_token& stop) {
   const auto counts = [&](int other) { return plan_->mode() == ReductionMode::kEveryMicrobatch || other == unit; };
   const auto room = [&] {
     int64_t waiting = at_work_.has_value() && counts(*at_work_) ? 1 : 0;
-    for (const Contribution& c : contributions_) waiting += counts(c.unit) ? 1 : 0;
+    for (const Contribution& c : contributions_) waiting += counts(c.gradient.unit) ? 1 : 0;
     return waiting < kMaxWaiting;
   };
   std::unique_lock lock(mutex_);
@@ -182,9 +190,10 @@ absl::Status Reducer::WaitForRoom(int unit, const std::stop_token& stop) {
   return stop.stop_requested() ? StepStopped() : absl::OkStatus();
 }
 
-void Reducer::Contribute(int unit, std::vector<GradientSum::Piece> pieces, const std::shared_ptr<Event>& ready) {
+void Reducer::Contribute(const WaveUnit& gradient, std::vector<GradientSum::Piece> pieces,
+                         const std::shared_ptr<Event>& ready) {
   const std::lock_guard lock(mutex_);
-  contributions_.push_back({unit, std::move(pieces), ready});
+  contributions_.push_back({gradient, std::move(pieces), ready});
   changed_.notify_all();
 }
 
@@ -220,11 +229,9 @@ void Reducer::Abort(const std::string& reason) {
 }
 
 void Reducer::Run() {
-  for (int wave = 0; wave < plan_->num_waves(); ++wave) {
-    for (const int unit : units_) {
-      const absl::Status status = ReduceUnit(wave, unit);
-      if (!status.ok()) return Fail(status);
-    }
+  for (const auto& [wave, unit] : order_) {
+    const absl::Status status = ReduceUnit(wave, unit);
+    if (!status.ok()) return Fail(status);
   }
 }
 
@@ -257,7 +264,7 @@ absl::Status Reducer::WaitForContribution(int wave, int unit, Contribution* mine
   if (!expected) return failure_;
   changed_.wait(lock, [&] { return !failure_.ok() || !contributions_.empty(); });
   RETURN_IF_ERROR(failure_);
-  HOLDFAST_CHECK(contributions_.front().unit == unit);
+  HOLDFAST_CHECK((contributions_.front().gradient == WaveUnit{wave, unit}));
   *mine = std::move(contributions_.front());
   contributions_.pop_front();
   at_work_ = unit;

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "framework/base/task_thread.h"
 #include "framework/comm/communicator.h"
+#include "framework/nn/unit_schedule.h"
 #include "framework/parallel/chunk_squares.h"
 #include "framework/parallel/gradient_sum.h"
 #include "framework/parallel/part_gradients.h"
@@ -35,6 +36,16 @@ struct GradientPiece {
   const float* gradient = nullptr;
 };
 
+/// A unit's gradient of a wave.
+struct WaveUnit {
+  int wave = 0, unit = 0;
+  friend bool operator==(const WaveUnit&, const WaveUnit&) = default;
+};
+
+/// Of `waves` waves, each a pass of `schedule` or more, the gradients in the order in which they are complete; waves
+/// two at a time, if passes are.
+std::vector<WaveUnit> GradientsOf(const UnitSchedule& schedule, int waves, bool two_at_a_time);
+
 /// Thread-safety: Abort from any thread, everything else from one.
 class Reducer {
  public:
@@ -49,14 +60,15 @@ class Reducer {
                                                          std::chrono::milliseconds timeout, bool in_parts = false);
   ~Reducer();
 
-  /// Starts a step: in each wave the units' gradients are complete in the order of `units`.
-  absl::Status Begin(const ReductionPlan& plan, std::vector<int> units);
+  /// Starts a step: gradients are complete in the order of `gradients`, which has each unit's waves in theirs.
+  absl::Status Begin(const ReductionPlan& plan, std::vector<WaveUnit> gradients);
   /// Waits until a gradient of `unit` may be computed: while more wait for being reduced than memory was planned for,
   /// computing waits.
   absl::Status WaitForRoom(int unit, const std::stop_token& stop);
-  /// The pieces of this rank's range of the wave; of a unit that is computed in parts, what is served here of each
+  /// The pieces of this rank's range of a wave; of a unit that is computed in parts, what is served here of each
   /// microbatch of the group's. `ready`: when they will be there (null = they are).
-  void Contribute(int unit, std::vector<GradientSum::Piece> pieces, const std::shared_ptr<Event>& ready);
+  void Contribute(const WaveUnit& gradient, std::vector<GradientSum::Piece> pieces,
+                  const std::shared_ptr<Event>& ready);
   /// Waits for the end of the step's reduction.
   absl::Status Finish();
 
@@ -69,7 +81,7 @@ class Reducer {
 
  private:
   struct Contribution {
-    int unit = 0;
+    WaveUnit gradient;
     std::vector<GradientSum::Piece> pieces;
     std::shared_ptr<Event> ready;
   };
@@ -123,7 +135,7 @@ class Reducer {
   ChunkSquares squares_;
   std::map<int64_t, double> chunk_sums_;  // by chunk
   std::optional<ReductionPlan> plan_;
-  std::vector<int> units_;
+  std::vector<WaveUnit> order_;
 
   std::mutex mutex_;
   std::condition_variable_any changed_;

@@ -1,6 +1,7 @@
 #include "framework/parallel/reduction_memory.h"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <map>
 #include <vector>
@@ -35,8 +36,14 @@ class Buffers {
 class Planner {
  public:
   Planner(const ShardMap& map, int rank, const SumOrder& order, const ReductionPlan& plan, const UnitSchedule& schedule,
-          bool in_parts)
-      : map_(map), rank_(rank), order_(order), plan_(plan), schedule_(schedule), in_parts_(in_parts) {
+          bool in_parts, bool two_at_a_time)
+      : map_(map),
+        rank_(rank),
+        order_(order),
+        plan_(plan),
+        schedule_(schedule),
+        in_parts_(in_parts),
+        two_at_a_time_(two_at_a_time) {
     const Placement& placement = map.placement();
     group_ = placement.Group(placement.GroupOf(rank));
     moves_ = in_parts && placement.num_groups() > 1;
@@ -115,29 +122,32 @@ class Planner {
   int64_t Computed() const {
     Buffers buffers;
     std::deque<Contribution> waiting;
-    for (int wave = 0; wave < plan_.num_waves(); ++wave) {
-      const MicrobatchRange own = plan_.RangeOf(wave, rank_);
-      const int64_t homes = Homes(wave);
-      std::vector<std::vector<MicrobatchRange>> sums(units_.size());
-      for (int64_t i = 0; i < std::max<int64_t>(own.count, 1); ++i) {
-        for (const auto& [kind, unit] : schedule_) {
-          const Size& size = Of(unit);
-          const int64_t elements = size.in_parts ? size.served : size.all, begun = size.in_parts ? homes : 1;
-          if ((size.in_parts ? homes : own.count) == 0) continue;
-          if (kind == StoreCall::Kind::kBeginGradients) {
-            WaitForRoom(unit, &waiting, &buffers);
-            buffers.Take(elements, begun);
-          }
-          if (kind != StoreCall::Kind::kEndGradients) continue;
-          if (size.in_parts) {
-            waiting.push_back({unit, elements, homes});
-            continue;
-          }
-          std::vector<MicrobatchRange>& closed = sums[static_cast<size_t>(unit)];
-          buffers.GiveBack(elements, Append({own.first + i, 1}, &closed));
-          if (i + 1 < own.count || plan_.size() == 1) continue;
-          waiting.push_back({unit, elements, std::ssize(closed)});
+    for (int wave = 0, together = 0; wave < plan_.num_waves(); wave += together) {
+      together = two_at_a_time_ && wave + 1 < plan_.num_waves() ? kMaxLanes : 1;
+      const bool two = together > 1;
+      std::array<std::vector<std::vector<MicrobatchRange>>, kMaxLanes> sums;
+      sums.fill(std::vector<std::vector<MicrobatchRange>>(units_.size()));
+      const int64_t passes = two ? together : std::max<int64_t>(plan_.RangeOf(wave, rank_).count, 1);
+      for (const auto& [pass, call] : CallsOf(schedule_, passes, two)) {
+        const int lane = LaneOf(pass, two);
+        const MicrobatchRange own = plan_.RangeOf(wave + lane, rank_);
+        const int64_t homes = Homes(wave + lane), i = two ? 0 : pass;
+        const Size& size = Of(call.unit);
+        const int64_t elements = size.in_parts ? size.served : size.all, begun = size.in_parts ? homes : 1;
+        if ((size.in_parts ? homes : own.count) == 0) continue;
+        if (call.kind == StoreCall::Kind::kBeginGradients) {
+          WaitForRoom(call.unit, &waiting, &buffers);
+          buffers.Take(elements, begun);
         }
+        if (call.kind != StoreCall::Kind::kEndGradients) continue;
+        if (size.in_parts) {
+          waiting.push_back({call.unit, elements, homes});
+          continue;
+        }
+        std::vector<MicrobatchRange>& closed = sums[static_cast<size_t>(lane)][static_cast<size_t>(call.unit)];
+        buffers.GiveBack(elements, Append({own.first + i, 1}, &closed));
+        if (i + 1 < own.count || plan_.size() == 1) continue;
+        waiting.push_back({call.unit, elements, std::ssize(closed)});
       }
     }
     return buffers.elements();
@@ -158,16 +168,14 @@ class Planner {
   int64_t Sums() const {
     Buffers buffers;
     std::vector<std::vector<MicrobatchRange>> sums(units_.size());
-    for (int wave = 0; wave < plan_.num_waves(); ++wave) {
-      for (const StoreCall& call : schedule_) {
-        const Size& size = Of(call.unit);
-        if (call.kind != StoreCall::Kind::kEndGradients || size.summed == 0) continue;
-        for (int r = 0; r < plan_.size(); ++r) {
-          for (const MicrobatchRange& piece : plan_.Pieces(wave, r)) {
-            const int64_t joined = Append(piece, &sums[static_cast<size_t>(call.unit)]);
-            if (joined == 0) buffers.Take(size.summed);
-            if (joined > 1) buffers.GiveBack(size.summed, joined - 1);
-          }
+    for (const auto& [wave, unit] : GradientsOf(schedule_, plan_.num_waves(), two_at_a_time_)) {
+      const Size& size = Of(unit);
+      if (size.summed == 0) continue;
+      for (int r = 0; r < plan_.size(); ++r) {
+        for (const MicrobatchRange& piece : plan_.Pieces(wave, r)) {
+          const int64_t joined = Append(piece, &sums[static_cast<size_t>(unit)]);
+          if (joined == 0) buffers.Take(size.summed);
+          if (joined > 1) buffers.GiveBack(size.summed, joined - 1);
         }
       }
     }
@@ -200,7 +208,7 @@ class Planner {
   const SumOrder& order_;
   const ReductionPlan& plan_;
   const UnitSchedule& schedule_;
-  bool in_parts_, moves_;
+  bool in_parts_, two_at_a_time_, moves_;
   std::vector<int> group_;
   std::vector<Size> units_;
 };
@@ -208,8 +216,8 @@ class Planner {
 }  // namespace
 
 ReductionMemory PlanReductionMemory(const ShardMap& map, int rank, const SumOrder& order, const ReductionPlan& plan,
-                                    const UnitSchedule& schedule, bool in_parts) {
-  return Planner(map, rank, order, plan, schedule, in_parts).Plan();
+                                    const UnitSchedule& schedule, bool in_parts, bool two_at_a_time) {
+  return Planner(map, rank, order, plan, schedule, in_parts, two_at_a_time).Plan();
 }
 
 }  // namespace holdfast

@@ -21,9 +21,9 @@ struct ReductionMemory {
   int64_t total() const { return computed + sums + received + packed + mirrored; }
 };
 
-/// Of `rank`. `schedule`: of a training pass; `in_parts`: units that are cut at parts are
-/// computed where they lie.
+/// Of `rank`. `schedule`: of a training pass; `in_parts`: units that are cut at parts are computed where they lie, in
+/// passes that may be under way `two_at_a_time`.
 ReductionMemory PlanReductionMemory(const ShardMap& map, int rank, const SumOrder& order, const ReductionPlan& plan,
-                                    const UnitSchedule& schedule, bool in_parts);
+                                    const UnitSchedule& schedule, bool in_parts, bool two_at_a_time = false);
 
 }  // namespace holdfast

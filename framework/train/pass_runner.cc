@@ -21,18 +21,11 @@ kernels::RandomKey RandomKeyOf(uint64_t seed, const CpuBatch& microbatch) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(Model& model, Device& device, const Options& options) {
-  ASSIGN_OR_RETURN(Arena arena, Arena::Create(device, options.arena_bytes));
   ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.CreateStream());
-  std::unique_ptr<PassRunner> runner(new PassRunner(model, device, options, std::move(stream), std::move(arena)));
+  std::unique_ptr<PassRunner> runner(new PassRunner(model, device, options, std::move(stream)));
   const auto rows = static_cast<size_t>(options.max_rows);
   HOLDFAST_CHECK(model.batch_arrays().size() <= Batch::kMaxArrays);
-  for (Inputs& inputs : runner->inputs_) {
-    for (const BatchArray& array : model.batch_arrays()) {
-      const size_t bytes = rows * static_cast<size_t>(array.elements) * kElementBytes;
-      ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device, bytes, array.name));
-      inputs.arrays.push_back(std::move(buffer));
-    }
-  }
+  RETURN_IF_ERROR(runner->AddLane(options.arena_bytes));
   const auto passes = static_cast<size_t>(std::clamp<int64_t>(options.max_passes, 1, kMaxQueued));
   ASSIGN_OR_RETURN(runner->losses_, Buffer::Allocate(device, passes * rows * sizeof(float), "losses"));
   ASSIGN_OR_RETURN(runner->model_statistics_,
@@ -40,12 +33,28 @@ absl::StatusOr<std::unique_ptr<PassRunner>> PassRunner::Create(Model& model, Dev
   return runner;
 }
 
-absl::Status PassRunner::SetArena(size_t bytes) {
-  if (arena_.capacity() == bytes) return absl::OkStatus();
-  RETURN_IF_ERROR(stream_->Synchronize());
-  arena_ = Arena::Counting();  // gives the memory back first
-  ASSIGN_OR_RETURN(arena_, Arena::Create(device_, bytes));
+absl::Status PassRunner::AddLane(size_t arena_bytes) {
+  ASSIGN_OR_RETURN(Arena arena, Arena::Create(device_, arena_bytes));
+  Lane& lane = lanes_.emplace_back(Lane{.arena = std::move(arena)});
+  for (Inputs& inputs : lane.inputs) {
+    for (const BatchArray& array : model_.batch_arrays()) {
+      const size_t bytes = static_cast<size_t>(options_.max_rows) * static_cast<size_t>(array.elements) * kElementBytes;
+      ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(device_, bytes, array.name));
+      inputs.arrays.push_back(std::move(buffer));
+    }
+  }
   return absl::OkStatus();
+}
+
+absl::Status PassRunner::SetArenas(size_t bytes, size_t second_bytes) {
+  Arena& first = lanes_.front().arena;
+  const size_t second_capacity = lanes_.size() > 1 ? lanes_.back().arena.capacity() : 0;
+  if (first.capacity() == bytes && second_capacity == second_bytes) return absl::OkStatus();
+  RETURN_IF_ERROR(stream_->Synchronize());
+  first = Arena::Counting();  // gives the memory back first
+  if (lanes_.size() > 1) lanes_.pop_back();
+  ASSIGN_OR_RETURN(first, Arena::Create(device_, bytes));
+  return second_bytes > 0 ? AddLane(second_bytes) : absl::OkStatus();
 }
 
 StatisticsLayout PassRunner::WithLoss(const StatisticsLayout& model) {
@@ -55,8 +64,7 @@ StatisticsLayout PassRunner::WithLoss(const StatisticsLayout& model) {
   return specs;
 }
 
-Batch PassRunner::Upload(const CpuBatch& microbatch) {
-  Inputs& to = inputs_[next_inputs_];
+Batch PassRunner::Upload(const CpuBatch& microbatch, Inputs& to) {
   HOLDFAST_CHECK(microbatch.arrays.size() == to.arrays.size());
   WaitFor(to.read);
   Batch batch{.batch = microbatch.batch, .sequence = microbatch.sequence};
@@ -74,25 +82,28 @@ Batch PassRunner::Upload(const CpuBatch& microbatch) {
   return batch;
 }
 
-absl::Status PassRunner::Queue(const CpuBatch& microbatch, UnitStore& store, PartStore* parts, Pass run) {
+// A pass has a place for its results from its beginning: another may begin before it has ended.
+absl::Status PassRunner::Queue(const CpuBatch& microbatch, UnitStore& store, PartStore* parts, int lane, Pass run) {
   const size_t row_bytes = static_cast<size_t>(options_.max_rows) * sizeof(float);
-  if ((queued_.size() + 1) * row_bytes > losses_.bytes()) RETURN_IF_ERROR(FetchResults());
-  const Batch batch = Upload(microbatch);
+  const size_t to_begin = lanes_.size() - static_cast<size_t>(lane);  // before this one has ended, with itself
+  if ((queued_.size() + to_begin) * row_bytes > losses_.bytes()) RETURN_IF_ERROR(FetchResults());
+  Lane& own = lanes_[static_cast<size_t>(lane)];
+  Inputs& inputs = own.inputs[own.next_inputs];
+  own.next_inputs = (own.next_inputs + 1) % own.inputs.size();
+  const Batch batch = Upload(microbatch, inputs);
   const auto rows = static_cast<size_t>(microbatch.batch * microbatch.sequence);
   const PassContext context{.ops = &stream_->ops(),
-                            .arena = &arena_,
+                            .arena = &own.arena,
                             .store = &store,
                             .random = RandomKeyOf(options_.seed, microbatch),
                             .counted = static_cast<float>(microbatch.counted) / static_cast<float>(rows),
                             .parts = parts};
-  ArenaScope scope(arena_);
-  const absl::Status status =
-      run(batch, context, losses_.as<float>() + static_cast<int64_t>(queued_.size()) * options_.max_rows);
-  inputs_[next_inputs_].read = stream_->Record();  // also of a pass that was given up
-  next_inputs_ = (next_inputs_ + 1) % inputs_.size();
-  RETURN_IF_ERROR(status);
+  float* const losses = losses_.as<float>() + static_cast<int64_t>(queued_.size()) * options_.max_rows;
   queued_.push_back({rows, microbatch.counted});
-  return absl::OkStatus();
+  ArenaScope scope(own.arena);
+  absl::Status status = run(batch, context, losses);
+  inputs.read = stream_->Record();  // also of a pass that was given up
+  return status;
 }
 
 absl::Status PassRunner::FetchResults() {
@@ -120,11 +131,11 @@ void PassRunner::BeginStep() {
 }
 
 absl::Status PassRunner::ForwardBackward(const CpuBatch& microbatch, float loss_scale, UnitStore& store,
-                                         PartStore* parts) {
-  return Queue(microbatch, store, parts, [&](const Batch& batch, PassContext context, float* losses) {
+                                         PartStore* parts, int lane) {
+  return Queue(microbatch, store, parts, lane, [&](const Batch& batch, PassContext context, float* losses) {
     context.loss_scale = loss_scale;
     if (StatisticsBytes() > 0) {
-      context.statistics = model_statistics_.as<std::byte>() + queued_.size() * StatisticsBytes();
+      context.statistics = model_statistics_.as<std::byte>() + (queued_.size() - 1) * StatisticsBytes();
       stream_->ops().Zero(context.statistics, StatisticsBytes());
     }
     return model_.ForwardBackward(batch, context, losses);
@@ -136,10 +147,11 @@ absl::StatusOr<std::vector<uint64_t>> PassRunner::TakeStatistics() {
   return std::exchange(fetched_, {});
 }
 
-absl::Status PassRunner::Serve(int64_t batch, int64_t sequence, PartStore& parts, bool training) {
-  ArenaScope scope(arena_);
+absl::Status PassRunner::Serve(int64_t batch, int64_t sequence, PartStore& parts, bool training, int lane) {
+  Arena& arena = lanes_[static_cast<size_t>(lane)].arena;
+  ArenaScope scope(arena);
   return model_.Serve({.batch = batch, .sequence = sequence},
-                      {.ops = &stream_->ops(), .arena = &arena_, .random = {}, .parts = &parts}, training);
+                      {.ops = &stream_->ops(), .arena = &arena, .random = {}, .parts = &parts}, training);
 }
 
 absl::StatusOr<LossSum> PassRunner::Evaluate(const CpuBatch& microbatch, UnitStore& store, PartStore* parts) {
@@ -152,7 +164,7 @@ absl::StatusOr<LossSum> PassRunner::Evaluate(const CpuBatch& microbatch, UnitSto
 absl::StatusOr<LossSum> PassRunner::EvaluateBy(Pass pass, const CpuBatch& microbatch, UnitStore& store,
                                                PartStore* parts) {
   BeginStep();
-  RETURN_IF_ERROR(Queue(microbatch, store, parts, pass));
+  RETURN_IF_ERROR(Queue(microbatch, store, parts, /*lane=*/0, pass));
   ASSIGN_OR_RETURN(const std::vector<uint64_t> statistics, TakeStatistics());
   return LossSum{.sum = std::bit_cast<double>(statistics.front()), .counted = microbatch.counted};
 }
@@ -160,11 +172,12 @@ absl::StatusOr<LossSum> PassRunner::EvaluateBy(Pass pass, const CpuBatch& microb
 absl::StatusOr<std::vector<float>> PassRunner::Compute(const CpuBatch& microbatch, int64_t outputs, UnitStore& store,
                                                        Pass pass) {
   BeginStep();
-  ArenaScope scope(arena_);
-  const Tensor results = arena_.Allocate(DType::kF32, {outputs});
-  RETURN_IF_ERROR(Queue(microbatch, store, nullptr, [&](const Batch& batch, const PassContext& context, float*) {
-    return pass(batch, context, results.f32());
-  }));
+  Arena& arena = lanes_.front().arena;
+  ArenaScope scope(arena);
+  const Tensor results = arena.Allocate(DType::kF32, {outputs});
+  RETURN_IF_ERROR(Queue(
+      microbatch, store, nullptr, /*lane=*/0,
+      [&](const Batch& batch, const PassContext& context, float*) { return pass(batch, context, results.f32()); }));
   BeginStep();  // there are no results to be fetched
   RETURN_IF_ERROR(stream_->Synchronize());
   std::vector<float> values(static_cast<size_t>(outputs));

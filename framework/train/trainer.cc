@@ -89,7 +89,10 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
                 : world.source_is_entered ? HeldStates::NextSource::kEntered
                                           : HeldStates::NextSource::kLastCommitted);
   const bool in_parts = InParts(world.placement);
-  RETURN_IF_ERROR(runner_->SetArena(in_parts ? options_.in_parts->arena_bytes : options_.arena_bytes));
+  const bool two_at_a_time = TwoAtATime(world.placement);
+  HOLDFAST_CHECK(!two_at_a_time || frozen_ == nullptr);  // each has a store of its own
+  RETURN_IF_ERROR(runner_->SetArenas(in_parts ? options_.in_parts->arena_bytes : options_.arena_bytes,
+                                     two_at_a_time ? options_.in_parts->second_arena_bytes : 0));
   communicators.world = ServeDevice(std::move(communicators.world), device_);
   communicators.group = ServeDevice(std::move(communicators.group), device_);
   communicators.parts = ServeDevice(std::move(communicators.parts), device_);
@@ -99,6 +102,7 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
                                      .parallel = options_.parallel,
                                      .order = SumOrder::Of(options_.batch),
                                      .in_parts = in_parts,
+                                     .two_at_a_time = two_at_a_time,
                                      .timeout = options_.transfer_timeout,
                                      .cpu = {cpu_device_.get(), cpu_stream_.get()},
                                      .optimizer = optimizer_.get()};
@@ -106,7 +110,7 @@ absl::StatusOr<int64_t> Trainer::EnterWorld(const TrainerWorld& world, WorldComm
                    PlacedState::Create(state_layout_, model_.compute_dtype(), options, std::move(communicators),
                                        device_, runner_->stream(), progress_));
   states_.Enter(std::move(placed));
-  if (frozen_ != nullptr) frozen_store_ = std::make_unique<PartlyFrozenStore>(*frozen_, current().store());
+  if (frozen_ != nullptr) frozen_store_ = std::make_unique<PartlyFrozenStore>(*frozen_, current().store().lane());
   const std::stop_callback on_stop(stop, [this] { Abort("the world has changed"); });
   int64_t bytes = 0;
   RETURN_IF_ERROR(FillState(world, current(), std::move(for_mirrors), &bytes, std::move(stop)));
@@ -187,23 +191,28 @@ ReductionPlan Trainer::PlanOf(absl::Span<const int64_t> microbatches) const {
 
 absl::Status Trainer::RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source) {
   ShardedStore& store = current().store();
-  const float scale = 1.0f / static_cast<float>(options_.batch.step_tokens());
   runner_->BeginStep();
-  for (int wave = 0; wave < plan.num_waves(); ++wave) {
-    const MicrobatchRange& range = plan.RangeOf(wave, current().rank());
-    store.BeginWave(wave);
-    for (int64_t i = range.first; i < range.end(); ++i) {
-      ASSIGN_OR_RETURN(const CpuBatch microbatch, source(i));
-      RETURN_IF_ERROR(runner_->ForwardBackward(microbatch, scale, model_store(), store.parts()));
-    }
-    if (range.count == 0 && store.serves_others()) RETURN_IF_ERROR(ServeOthers(/*training=*/true));
+  for (int wave = 0, together = 0; wave < plan.num_waves(); wave += together) {
+    together = store.BeginWaves(wave);
+    const auto run = [&](int lane) { return RunWave(plan.RangeOf(wave + lane, current().rank()), lane, source); };
+    RETURN_IF_ERROR(together > 1 ? store.turns().Run([&] { return run(0); }, [&] { return run(1); }) : run(0));
   }
   return absl::OkStatus();
 }
 
-absl::Status Trainer::ServeOthers(bool training) {
-  return runner_->Serve(options_.batch.microbatch_size, options_.batch.sequence_length, *current().store().parts(),
-                        training);
+absl::Status Trainer::RunWave(const MicrobatchRange& range, int lane, MicrobatchSource source) {
+  const float scale = 1.0f / static_cast<float>(options_.batch.step_tokens());
+  WaveStore& store = current().store().lane(lane);
+  for (int64_t i = range.first; i < range.end(); ++i) {
+    ASSIGN_OR_RETURN(const CpuBatch microbatch, source(i));
+    RETURN_IF_ERROR(runner_->ForwardBackward(microbatch, scale, model_store(lane), store.parts(), lane));
+  }
+  return range.count == 0 && store.serves_others() ? ServeOthers(/*training=*/true, lane) : absl::OkStatus();
+}
+
+absl::Status Trainer::ServeOthers(bool training, int lane) {
+  return runner_->Serve(options_.batch.microbatch_size, options_.batch.sequence_length,
+                        *current().store().lane(lane).parts(), training, lane);
 }
 
 // Of the microbatches and, in the same exchange, of the chunks' gradients.
@@ -226,7 +235,7 @@ absl::StatusOr<StepResult> Trainer::Prepare(const StepPlan& step, MicrobatchSour
   ShardedStore& store = current().store();
   const ReductionPlan plan = PlanOf(step.microbatches);
   RETURN_IF_ERROR(store.BeginStep(
-      plan, store.parts() == nullptr ? options_.training_schedule : options_.in_parts->training_schedule, stop));
+      plan, store.lane().parts() == nullptr ? options_.training_schedule : options_.in_parts->training_schedule, stop));
   RETURN_IF_ERROR(RunMicrobatches(plan, source));
   const double queue_seconds = SecondsSince(start) - store.wait_seconds();
   ASSIGN_OR_RETURN(std::vector<uint64_t> passes, runner_->TakeStatistics());
@@ -321,10 +330,11 @@ void Trainer::Commit(const StepResult& result) {
 
 absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source, std::stop_token stop) {
   ShardedStore& store = current().store();
+  WaveStore& pass = store.lane();
   const int size = current().placement().size(), rank = current().rank();
   RETURN_IF_ERROR(store.BeginEvaluation(
       (count + size - 1) / size,
-      store.parts() == nullptr ? options_.evaluation_schedule : options_.in_parts->evaluation_schedule, stop));
+      pass.parts() == nullptr ? options_.evaluation_schedule : options_.in_parts->evaluation_schedule, stop));
   static const StatisticsLayout layout{{{.name = kLossStatistic, .combine = Combine::kInOrder},
                                         {.name = kCountedStatistic, .combine = Combine::kCount}}};
   ItemStatistics microbatches{.layout = &layout, .items = {}, .values = {}};
@@ -333,13 +343,13 @@ absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source,
   for (int64_t first = 0; first < count; first += size) {
     std::vector<bool> has_microbatch;
     for (int r = 0; r < size; ++r) has_microbatch.push_back(first + r < count);
-    store.BeginEvaluationPass(has_microbatch);
+    pass.BeginEvaluationPass(has_microbatch);
     if (first + rank >= count) {
-      if (store.serves_others()) RETURN_IF_ERROR(ServeOthers(/*training=*/false));
+      if (pass.serves_others()) RETURN_IF_ERROR(ServeOthers(/*training=*/false));
       continue;
     }
     ASSIGN_OR_RETURN(const CpuBatch microbatch, source(first + rank));
-    ASSIGN_OR_RETURN(const LossSum loss, runner_->Evaluate(microbatch, model_store(), store.parts()));
+    ASSIGN_OR_RETURN(const LossSum loss, runner_->Evaluate(microbatch, model_store(), pass.parts()));
     microbatches.values.push_back(std::bit_cast<uint64_t>(loss.sum));
     microbatches.values.push_back(std::bit_cast<uint64_t>(loss.counted));
   }

@@ -52,6 +52,8 @@ struct TrainerOptions {
   struct InParts {
     size_t arena_bytes = 0;
     UnitSchedule training_schedule, evaluation_schedule;
+    // Of training passes. Not 0: where a rank has several microbatches in a step, two passes take turns.
+    size_t second_arena_bytes = 0;
   };
   std::optional<InParts> in_parts = std::nullopt;
   /// Of the model's flat vector, each call within one parameter. Null: random, from seed; not null if some are frozen.
@@ -129,6 +131,12 @@ class Trainer {
     return options_.in_parts.has_value() && placement.num_groups() < placement.size();
   }
 
+  /// Whether there two of a rank's passes take turns: some rank has two microbatches then, whoever is given how many.
+  bool TwoAtATime(const Placement& placement) const {
+    return InParts(placement) && options_.in_parts->second_arena_bytes > 0 &&
+           options_.batch.microbatches > placement.size();
+  }
+
   /// The microbatches of a step that are computed here, in order.
   std::vector<int64_t> MicrobatchesHere(absl::Span<const int64_t> microbatches) const;
 
@@ -169,8 +177,8 @@ class Trainer {
   absl::Status LoadFrozenWeights();
   absl::Status CreateCpuSide();
   /// What the model asks for weights.
-  UnitStore& model_store() {
-    return frozen_store_ != nullptr ? *frozen_store_ : static_cast<UnitStore&>(current().store());
+  UnitStore& model_store(int lane = 0) {
+    return frozen_store_ != nullptr ? *frozen_store_ : static_cast<UnitStore&>(current().store().lane(lane));
   }
 
   PlacedState& current() const { return states_.current(); }
@@ -181,8 +189,9 @@ class Trainer {
   ReductionPlan PlanOf(absl::Span<const int64_t> microbatches) const;
   /// Queues this rank's passes, in the plan's order.
   absl::Status RunMicrobatches(const ReductionPlan& plan, MicrobatchSource source);
+  absl::Status RunWave(const MicrobatchRange& range, int lane, MicrobatchSource source);
   /// A pass of other ranks.
-  absl::Status ServeOthers(bool training);
+  absl::Status ServeOthers(bool training, int lane = 0);
   absl::StatusOr<std::vector<Statistics>> CombineResults(const ReductionPlan& plan, std::vector<uint64_t> passes);
   std::map<int, uint64_t> DigestsAfter(const StepResult& result,
                                        absl::FunctionRef<bool(int chunk, bool summed_here)> wanted);

@@ -69,9 +69,15 @@ bool ComputesInParts(const Config& config) {
   return MovesTokens(config) && PlacementOf(config).num_groups() < config.elastic.workers;
 }
 
+bool OverlapsMicrobatches(const Config& config) {
+  return config.parallel.overlap_microbatches && ComputesInParts(config) &&
+         config.batch.microbatches > config.elastic.workers;
+}
+
 MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model, const PassPlans& plans) {
   if (!ComputesInParts(config)) return EstimateMemory(config, model, plans.arena_bytes, plans.training.schedule);
-  return EstimateMemory(config, model, plans.arena_bytes_in_parts, plans.training_in_parts.schedule);
+  const size_t second = OverlapsMicrobatches(config) ? plans.training_in_parts.arena_bytes : 0;
+  return EstimateMemory(config, model, plans.arena_bytes_in_parts + second, plans.training_in_parts.schedule);
 }
 
 MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model, size_t activation_bytes,
@@ -88,6 +94,7 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model
   const StateLayout state = LayoutOf(*optimizer, layout);
   const bool in_parts = ComputesInParts(config), alone = placement.Group(0).size() == 1;
   const bool whole_units = alone || config.parallel.sharding != Sharding::kFullShard;
+  const bool two_at_a_time = OverlapsMicrobatches(config);
   const Holding holding = LargestHolding(map, whole_units, in_parts);
   const auto n = static_cast<double>(layout.elements());
 
@@ -95,12 +102,14 @@ MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model
   if (!whole_units) {
     std::vector<int64_t> unit_bytes;
     for (int u = 0; u < layout.num_units(); ++u) unit_bytes.push_back(map.ComputeWeightBytes(u));
-    for (const int64_t slot : PlanGathers(schedule, 1, unit_bytes, 1).slot_bytes) slots += static_cast<double>(slot);
+    const GatherPlan gathers = PlanGathers(schedule, two_at_a_time ? kMaxLanes : 1, unit_bytes, 1, two_at_a_time);
+    for (const int64_t slot : gathers.slot_bytes) slots += static_cast<double>(slot);
   }
   const SumOrder order = SumOrder::Of(config.batch);
   const ReductionPlan plan(EvenMicrobatches(config.batch.microbatches, static_cast<int>(workers)),
                            ShardedStore::Mode(placement), order);
-  const ReductionMemory gradients = PlanReductionMemory(map, holding.rank, order, plan, schedule, in_parts);
+  const ReductionMemory gradients =
+      PlanReductionMemory(map, holding.rank, order, plan, schedule, in_parts, two_at_a_time);
   return {.weights = holding.compute_weights + slots + (bf16 ? holding.held : holding.held - holding.served) * 4,
           .frozen = static_cast<double>(FrozenWeights::Bytes(model, compute_dtype)),
           .gradients = static_cast<double>(gradients.total()) * 4,

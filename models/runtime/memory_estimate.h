@@ -20,8 +20,11 @@ struct MemoryEstimate {
 /// Whether elastic.workers workers compute the experts where they lie: tokens move, and weights are sharded.
 bool ComputesInParts(const Config& config);
 
-/// `model`: of all parameters. `activation_bytes`: what PlanPasses says; `schedule`: of a training pass. Both of passes
-/// in parts, if ComputesInParts.
+/// And whether two of a worker's passes take turns there.
+bool OverlapsMicrobatches(const Config& config);
+
+/// `model`: of all parameters. `activation_bytes`: what PlanPasses says, of two passes if they take turns; `schedule`:
+/// of a training pass. Both of passes in parts, if ComputesInParts.
 MemoryEstimate EstimateMemory(const Config& config, const ParameterLayout& model, size_t activation_bytes,
                               const UnitSchedule& schedule);
 /// The same, of plans that have both.

@@ -20,9 +20,10 @@ absl::StatusOr<TrainerOptions> PrepareTrainer(const Config& config, TrainingRunt
   ASSIGN_OR_RETURN(TrainerOptions options, MakeTrainerOptions(config, *runtime.model));
   if (slot.workers_here == 0) return options;
   const bool in_parts = ComputesInParts(config);
-  const MemoryEstimate estimate =
-      EstimateMemory(config, runtime.model->layout(), in_parts ? options.in_parts->arena_bytes : options.arena_bytes,
-                     in_parts ? options.in_parts->training_schedule : options.training_schedule);
+  const size_t second = OverlapsMicrobatches(config) ? options.in_parts->second_arena_bytes : 0;
+  const MemoryEstimate estimate = EstimateMemory(
+      config, runtime.model->layout(), in_parts ? options.in_parts->arena_bytes + second : options.arena_bytes,
+      in_parts ? options.in_parts->training_schedule : options.training_schedule);
   RETURN_IF_ERROR(CheckHostMemory(estimate, slot.workers_here));
   return options;
 }

@@ -12,7 +12,8 @@ link       the same with each worker on a host of its own (network namespaces, a
 experts    a mixture of 16 experts, 4 a token, and a shared one, on two hosts of two workers each, with links of LINK
            (400) Mbit/s: bytes from host to host in a step and its seconds, where tokens go to the experts and nodes are
            named (a row goes to a host once), where each worker says that it is a node of its own (once to each worker),
-           and where the experts' weights go to the tokens. With OTHER, another binary, both take turns
+           and where the experts' weights go to the tokens; and with two microbatches a worker, one after the other and
+           in turns (parallel.overlap_microbatches). With OTHER, another binary, both take turns
 detect     from kill -9, kill -STOP and a slowdown to the event that names the worker
 overhead   steady-state tokens/s with votes, heartbeats and mirrors against the same run with mirrors off and heartbeats
            ten times rarer; and the share of a step that is spent in vote and commit
@@ -344,13 +345,17 @@ def experts(bench, rounds, workers=2, steps=6):
     found = {}
     binaries = {"": bench.binary} | ({", OTHER": os.environ["OTHER"]} if "OTHER" in os.environ else {})
     for _ in range(rounds):
-        for title, by_host, placement in (("move, a node is a host", True, "move"), ("move, a node is a worker", False, "move"),
-                                          ("gather", True, "gather")):
+        for title, by_host, *settings in (
+                ("move, a node is a host", True, "parallel.experts=move"),
+                ("move, a node is a worker", False, "parallel.experts=move"),
+                ("gather", True, "parallel.experts=gather"),
+                ("move, two microbatches", True, "parallel.experts=move", "batch.microbatches=8"),
+                ("move, two in turns", True, "parallel.experts=move", "batch.microbatches=8", "parallel.overlap_microbatches=true")):
             for which, bench.binary in binaries.items():
                 hosts = Hosts(["lead", "one", "two"])
                 try:
                     found.setdefault(title + which, []).append(
-                        experts_of(bench, hosts, config, by_host, workers, steps, megabits, placement))
+                        experts_of(bench, hosts, config, by_host, workers, steps, megabits, settings))
                 finally:
                     hosts.remove()
     bench.binary = binaries[""]
@@ -360,10 +365,10 @@ def experts(bench, rounds, workers=2, steps=6):
               "of rows between nodes")
 
 
-def experts_of(bench, hosts, config, by_host, workers, steps, megabits, placement):
+def experts_of(bench, hosts, config, by_host, workers, steps, megabits, settings):
     bench.count += 1
     run = bench.directory / f"run{bench.count}"
-    settings = [f"elastic.workers={2 * workers}", f"parallel.experts={placement}"]
+    settings = [f"elastic.workers={2 * workers}", *settings]
     address = hosts.addresses["lead"] + ":29400"
     processes = [bench.launch(["coordinator", config, "--run-dir", run, "--listen", address], settings, hosts.on("lead"))]
     bench.wait_for(lambda: (run / "coordinator.address").exists(), processes)

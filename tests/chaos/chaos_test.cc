@@ -166,11 +166,12 @@ class MixtureChaos : public Chaos {
                                                          "model.router_bias_rate=0.01"};
 };
 
-// By seed 3 of one group of 4 workers, 6 of two groups of 5, both with tokens that travel to the experts; by 5 with
-// experts that are gathered.
+// By seed 3 of one group of 4 workers, where two microbatches take turns, 6 of two groups of 5, both with tokens that
+// travel to the experts; by 5 with experts that are gathered.
 TEST_P(MixtureChaos, TheBitsAreThoseOfTheUndisturbedRun) {
   std::vector<std::string> settings = kSettings;
   settings.emplace_back(GetParam() == 5 ? "parallel.experts=gather" : "parallel.experts=move");
+  if (GetParam() == 3) settings.emplace_back("parallel.overlap_microbatches=true");
   Hurt(GetParam(), settings);
 }
 

@@ -156,7 +156,7 @@ struct Loaded {
                    .value()) {
     EXPECT_TRUE(placed->state().SetWeights(ReaderOf(values)).ok());
     EXPECT_TRUE(placed->store().BeginStep(ReductionPlan({1}, ReductionMode::kPieces, SumOrder::Tree()), {}, {}).ok());
-    placed->store().BeginWave(0);
+    placed->store().BeginWaves(0);
   }
 
   std::vector<float> Gradients() {
@@ -168,7 +168,11 @@ struct Loaded {
   }
 
   PassContext Context(Arena& arena, float loss_scale = 0) {
-    return {.ops = &stream->ops(), .arena = &arena, .store = &placed->store(), .random = {}, .loss_scale = loss_scale};
+    return {.ops = &stream->ops(),
+            .arena = &arena,
+            .store = &placed->store().lane(),
+            .random = {},
+            .loss_scale = loss_scale};
   }
 
   std::unique_ptr<Device> device;

@@ -172,6 +172,11 @@ void PrintExpertPlacement(const Config& config, const ParameterLayout& layout, c
   PrintRow("an expert takes", room > 0 && room < tokens
                                   ? absl::StrCat("up to ", room, " of a microbatch's ", tokens, " tokens in training")
                                   : "all tokens that choose it");
+  if (config.parallel.overlap_microbatches) {
+    PrintRow("microbatches", OverlapsMicrobatches(config) ? "two of a worker take turns while tokens travel"
+                             : !ComputesInParts(config)   ? "one at a time, as no tokens travel"
+                                                          : "one at a time, as no worker has two in a step");
+  }
   Config other = config;
   other.parallel.experts = move ? ExpertPlacement::kGather : ExpertPlacement::kMove;
   if (ComputesInParts(config) == ComputesInParts(other)) return;  // weights are not sharded

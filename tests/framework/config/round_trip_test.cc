@@ -73,6 +73,7 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     }
     config.lora.dropout = 0;  // of some targets
     config.parallel.experts = ExpertPlacement::kGather;
+    config.parallel.overlap_microbatches = false;
     config.model.num_kv_heads = config.model.num_heads;
     config.model.head_dim = 8 + 8 * static_cast<int64_t>(random() % 32);
     config.model.intermediate_size += 1;

@@ -34,6 +34,15 @@ constexpr char kGood[] =
 
 TEST(ValidateTest, GoodIsGood) { EXPECT_EQ(ErrorsOf(kGood), ""); }
 
+TEST(ValidateTest, MicrobatchesTakeTurnsOnlyWhereTokensMayTravel) {
+  const std::string overlap = "parallel.overlap_microbatches=true", experts = "model.family=mixtral";
+  EXPECT_EQ(ErrorsOf(kGood, {overlap, experts}), "");
+  EXPECT_EQ(ErrorsOf(kGood, {overlap, experts, "parallel.experts=move"}), "");
+  const std::string none = "there are no tokens that travel to experts";
+  EXPECT_THAT(ErrorsOf(kGood, {overlap}), testing::HasSubstr(none));
+  EXPECT_THAT(ErrorsOf(kGood, {overlap, experts, "parallel.experts=gather"}), testing::HasSubstr(none));
+}
+
 TEST(ValidateTest, AHeadOfItsOwnMayBeginWithZeros) {
   const std::string zeros = "model.zero_init_head=true";
   EXPECT_EQ(ErrorsOf(kGood, {zeros, "model.tie_embeddings=false"}), "");

@@ -504,13 +504,13 @@ TEST(GatherPlan, BringsEveryUnitInTimeAndOverwritesNothingInUse) {
     };
     for (int pass = 0; pass < 3; ++pass) {
       for (const StoreCall& call : schedule) {
-        while (next < plan.gathers.size() && plan.gathers[next].after_releases <= releases)
+        while (next < plan.gathers.size() && plan.gathers[next].after_releases[0] <= releases)
           gather();  // as early as can be
         if (call.kind == Kind::kRelease) {
           --users[static_cast<size_t>(call.unit)];
           ++releases;
         } else {
-          const auto index = static_cast<size_t>(plan.gather_of_acquire[acquire++]);
+          const auto index = static_cast<size_t>(plan.gather_of_acquire[0][acquire++]);
           ASSERT_LT(index, next) << "not there yet";
           ASSERT_EQ(in_slot[static_cast<size_t>(plan.gathers[index].slot)], call.unit);
           ++users[static_cast<size_t>(call.unit)];

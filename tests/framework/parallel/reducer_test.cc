@@ -71,6 +71,16 @@ std::deque<Local> LocalsOf(const ParameterLayout& layout, Device& device, kernel
   return locals;
 }
 
+/// Gradients of the three units as in backward passes, of two waves that take turns after each unit, if `turns`.
+std::vector<WaveUnit> LastToFirst(int waves, bool turns = false) {
+  UnitSchedule schedule;
+  for (const int unit : {2, 1, 0}) {
+    schedule.push_back({StoreCall::Kind::kEndGradients, unit});
+    schedule.push_back({StoreCall::Kind::kPause, 0});
+  }
+  return GradientsOf(schedule, waves, turns);
+}
+
 class ReducerTest : public testing::Test {
  protected:
   /// The serial sums, by unit.
@@ -85,20 +95,18 @@ class ReducerTest : public testing::Test {
   }
 
   /// One rank's step; the units' gradients are complete last to first, as in a backward pass.
-  void Step(Reducer& reducer, const ReductionPlan& plan, const SumOrder& order, int rank) {
+  void Step(Reducer& reducer, const ReductionPlan& plan, const SumOrder& order, int rank, bool turns) {
     const auto stream = device_->CreateStream().value();
     std::deque<Local> locals = LocalsOf(layout_, *device_, stream->ops(), order);
-    const std::vector<int> units{2, 1, 0};
-    ASSERT_TRUE(reducer.Begin(plan, units).ok());
-    for (int wave = 0; wave < plan.num_waves(); ++wave) {
-      const MicrobatchRange& run = plan.RangeOf(wave, rank);
-      for (const int unit : units) {
-        if (run.count == 0) continue;
-        ASSERT_TRUE(reducer.WaitForRoom(unit, {}).ok());
-        Local& local = locals[static_cast<size_t>(unit)];
-        local.Add(run);
-        reducer.Contribute(unit, local.sum().TakePieces(), nullptr);
-      }
+    const std::vector<WaveUnit> order_of_gradients = LastToFirst(plan.num_waves(), turns);
+    ASSERT_TRUE(reducer.Begin(plan, order_of_gradients).ok());
+    for (const WaveUnit& gradient : order_of_gradients) {
+      const MicrobatchRange& run = plan.RangeOf(gradient.wave, rank);
+      if (run.count == 0) continue;
+      ASSERT_TRUE(reducer.WaitForRoom(gradient.unit, {}).ok());
+      Local& local = locals[static_cast<size_t>(gradient.unit)];
+      local.Add(run);
+      reducer.Contribute(gradient, local.sum().TakePieces(), nullptr);
     }
     const absl::Status finished = reducer.Finish();
     ASSERT_TRUE(finished.ok()) << finished;
@@ -136,7 +144,7 @@ class ReducerTest : public testing::Test {
     for (const auto& [chunk, square] : reducer.chunk_sums()) EXPECT_NEAR(square, squares[chunk], 1e-12 * square);
   }
 
-  /// Two steps, of which the second has other numbers of microbatches: rank 0 does more, the last one nothing.
+  /// Steps of which the later ones have other numbers of microbatches: rank 0 does more, the last one nothing.
   void ReduceEverywhere(const Placement& placement, const SumOrder& order, int64_t microbatches) {
     const int size = placement.size();
     const ShardMap map(layout_, DType::kF32, placement);
@@ -153,8 +161,11 @@ class ReducerTest : public testing::Test {
         const auto reducer = Reducer::Create(map, placement, order, world, *device_, kReduceTimeout);
         ASSERT_TRUE(reducer.ok()) << reducer.status();
         for (const std::vector<int64_t>& counts : {EvenMicrobatches(microbatches, size), uneven}) {
-          Step(**reducer, ReductionPlan(counts, mode, order), order, rank);
-          ExpectSums(**reducer, map, rank);
+          for (const bool turns : {false, true}) {
+            if (turns && mode != ReductionMode::kEveryMicrobatch) continue;
+            Step(**reducer, ReductionPlan(counts, mode, order), order, rank, turns);
+            ExpectSums(**reducer, map, rank);
+          }
         }
         ASSERT_TRUE(world.Barrier(std::chrono::steady_clock::now() + kReduceTimeout).ok());  // nobody leaves before
       });
@@ -223,11 +234,11 @@ TEST_F(ReducerTest, WaitingForRoomEndsWithAStopOrAnAbort) {
   std::deque<Local> locals = LocalsOf(layout_, *device_, stream->ops(), order);  // longer than what was contributed
   const auto reducer = Reducer::Create(map, placement, order, *communicators[0], *device_, kReduceTimeout).value();
   const ReductionPlan plan(std::vector<int64_t>{2, 2}, ReductionMode::kEveryMicrobatch, order);
-  ASSERT_TRUE(reducer->Begin(plan, {2, 1, 0}).ok());
+  ASSERT_TRUE(reducer->Begin(plan, LastToFirst(plan.num_waves())).ok());
   for (const int unit : {2, 1}) {  // the other rank sends nothing, so these stay
     ASSERT_TRUE(reducer->WaitForRoom(unit, {}).ok());
     locals[static_cast<size_t>(unit)].Add({0, 1});
-    reducer->Contribute(unit, locals[static_cast<size_t>(unit)].sum().TakePieces(), nullptr);
+    reducer->Contribute({0, unit}, locals[static_cast<size_t>(unit)].sum().TakePieces(), nullptr);
   }
   std::stop_source stop;
   std::jthread stopping([&] { stop.request_stop(); });
@@ -235,7 +246,8 @@ TEST_F(ReducerTest, WaitingForRoomEndsWithAStopOrAnAbort) {
   std::jthread aborting([&] { reducer->Abort("a test"); });
   EXPECT_EQ(reducer->WaitForRoom(0, {}).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(reducer->Finish().code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(reducer->Begin(plan, {2, 1, 0}).code(), absl::StatusCode::kAborted) << "it is of no use any more";
+  EXPECT_EQ(reducer->Begin(plan, LastToFirst(plan.num_waves())).code(), absl::StatusCode::kAborted)
+      << "it is of no use any more";
 }
 
 TEST_F(ReducerTest, ALostRankEndsTheStepOfTheOthers) {
@@ -245,7 +257,7 @@ TEST_F(ReducerTest, ALostRankEndsTheStepOfTheOthers) {
   auto communicators = MakeInProcessWorld(2, 1);
   const auto reducer = Reducer::Create(map, placement, order, *communicators[0], *device_, kReduceTimeout).value();
   const ReductionPlan plan(std::vector<int64_t>{0, 2}, ReductionMode::kEveryMicrobatch, order);
-  ASSERT_TRUE(reducer->Begin(plan, {2, 1, 0}).ok());
+  ASSERT_TRUE(reducer->Begin(plan, LastToFirst(plan.num_waves())).ok());
   communicators[1].reset();
   EXPECT_FALSE(reducer->Finish().ok());
 }

@@ -122,7 +122,9 @@ struct Setting {
   OptimizerConfig optimizer = {.lr = 3e-3};
   bool wide = false;
   int64_t num_experts = 0;
-  bool in_parts = false;   // experts are computed where they lie
+  bool in_parts = false;  // experts are computed where they lie
+  bool turns = false;     // where two passes of a rank take turns
+  int64_t microbatches = kMicrobatches;
   bool ties = false;       // in the first step all experts are alike to the router, so all tokens go to the first ones
   Part part = Part::kAll;  // is trained
   bool rates = false;      // parameters have rates and decay of their own
@@ -181,7 +183,7 @@ struct Process {
     model = MakeTransformer(config, transformer, *device).value();
     const PassPlan training = PlanTraining(*model, kBatch, kSequence);
     TrainerOptions options;
-    options.batch = {.sequence_length = kSequence, .microbatch_size = kBatch, .microbatches = kMicrobatches};
+    options.batch = {.sequence_length = kSequence, .microbatch_size = kBatch, .microbatches = setting.microbatches};
     if (setting.sum_block > 0) {
       options.batch.gradient_sum = GradientSumKind::kChains;
       options.batch.gradient_sum_block = setting.sum_block;
@@ -197,7 +199,8 @@ struct Process {
       const PassPlan in_parts = PlanTraining(*model, kBatch, kSequence, setting.in_parts);
       options.in_parts = {.arena_bytes = in_parts.arena_bytes,
                           .training_schedule = in_parts.schedule,
-                          .evaluation_schedule = PlanEvaluation(*model, kBatch, kSequence, true).schedule};
+                          .evaluation_schedule = PlanEvaluation(*model, kBatch, kSequence, true).schedule,
+                          .second_arena_bytes = setting.turns ? in_parts.arena_bytes : 0};
     }
     if (setting.ties || setting.part != Part::kAll) options.initial_weights = WithoutRouters(model->layout());
     options.begins_random = adapters;
@@ -267,6 +270,7 @@ class TestWorld {
         nodes_(std::move(nodes)),
         device_only_(setting.device_only),
         in_parts_(setting.in_parts),
+        microbatches_(setting.microbatches),
         parallel_(setting.parallel),
         placement_(nodes_, setting.parallel),
         mirrored_(std::make_shared<std::vector<std::atomic<bool>>>(members_.size())) {}
@@ -341,13 +345,13 @@ class TestWorld {
             StateDigest(ordered)};
   }
   Step Advance(int64_t step) {
-    return Advance(step, EvenMicrobatches(kMicrobatches, size()), std::vector<bool>(members_.size(), true));
+    return Advance(step, EvenMicrobatches(microbatches_, size()), std::vector<bool>(members_.size(), true));
   }
 
   /// Each microbatch goes to a rank by lot: some may have none.
   Step AdvanceUnevenly(int64_t step, std::mt19937& random) {
     std::vector<int64_t> microbatches(members_.size());
-    for (int64_t i = 0; i < kMicrobatches; ++i) ++microbatches[random() % microbatches.size()];
+    for (int64_t i = 0; i < microbatches_; ++i) ++microbatches[random() % microbatches.size()];
     return Advance(step, microbatches, std::vector<bool>(members_.size(), true));
   }
 
@@ -395,6 +399,7 @@ class TestWorld {
   std::vector<Process*> members_;
   std::vector<std::string> nodes_;
   bool device_only_, in_parts_;
+  int64_t microbatches_;
   ParallelConfig parallel_;
   Placement placement_;
   Gate* gate_ = nullptr;
@@ -555,16 +560,48 @@ TEST_P(EveryWorld, HasThemWithExperts) {
     kept.recompute = false;
     const std::vector<TestWorld::Step> expected = Undisturbed(kept);
     setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
-    for (const bool in_parts : {false, true}) {
+    for (const auto& [in_parts, turns] : {std::pair(false, false), std::pair(true, false), std::pair(true, true)}) {
       setting.in_parts = in_parts;
+      setting.turns = turns;
       Fleet fleet(setting);
       TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
       if (variant) world.SetPlacement(Scattered(Nodes(c.size, 2), setting.parallel, 1));
       world.Enter(nullptr);
       for (int64_t step = 1; step <= kSteps; ++step) {
         EXPECT_EQ(world.Advance(step), expected[static_cast<size_t>(step - 1)])
-            << num_experts << " in parts " << in_parts << " step " << step;
+            << num_experts << " in parts " << in_parts << " turns " << turns << " step " << step;
       }
+    }
+  }
+}
+
+// Two passes of a rank take turns: of seven microbatches, so that in worlds of up to six some rank has two, spread by
+// lot, so that waves have ranks with two passes, with one, and with none, and there are waves without a partner; in
+// both orders of sums.
+TEST_P(EveryWorld, HasThemWhereMicrobatchesTakeTurns) {
+  const Case& c = GetParam();
+  for (const bool variant : {false, true}) {
+    Setting setting{.dtype = variant ? DType::kF32 : DType::kBF16,
+                    .tied = !variant,
+                    .recompute = variant,
+                    .sum_block = variant ? 2 : 0,
+                    .deferred = variant,
+                    .num_experts = 5,
+                    .in_parts = true,
+                    .microbatches = 7};
+    const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+    setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
+    setting.turns = true;
+    setting.device_only = variant;
+    Fleet fleet(setting);
+    TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
+    world.Enter(nullptr);
+    EXPECT_EQ(world.trainer(0).TwoAtATime(world.placement()),
+              c.size < setting.microbatches && world.placement().num_groups() < c.size);
+    std::mt19937 random(variant ? 11 : 7);
+    for (int64_t step = 1; step <= kSteps; ++step) {
+      EXPECT_EQ(world.AdvanceUnevenly(step, random), expected[static_cast<size_t>(step - 1)])
+          << "variant " << variant << " step " << step;
     }
   }
 }
@@ -575,12 +612,16 @@ TEST_P(EveryWorld, HasThemWithAllTokensOnAFewExperts) {
   Setting setting{.num_experts = 6, .in_parts = true, .ties = true};
   const std::vector<TestWorld::Step> expected = Undisturbed(setting);
   setting.parallel = {.sharding = c.sharding, .replicas = c.replicas, .mirrors = c.mirrors};
-  Fleet fleet(setting);
-  TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
-  world.Enter(nullptr);
-  std::mt19937 random(5);
-  for (int64_t step = 1; step <= kSteps; ++step) {
-    EXPECT_EQ(world.AdvanceUnevenly(step, random), expected[static_cast<size_t>(step - 1)]) << "step " << step;
+  for (const bool turns : {false, true}) {
+    setting.turns = turns;
+    Fleet fleet(setting);
+    TestWorld world(fleet.Start(c.size), Nodes(c.size, 2), setting);
+    world.Enter(nullptr);
+    std::mt19937 random(5);
+    for (int64_t step = 1; step <= kSteps; ++step) {
+      EXPECT_EQ(world.AdvanceUnevenly(step, random), expected[static_cast<size_t>(step - 1)])
+          << "turns " << turns << " step " << step;
+    }
   }
 }
 
@@ -839,7 +880,9 @@ TEST(World, EvaluatesAlikeWithAPartOfTheModel) {
 }
 
 // Of 7 microbatches some ranks have none in the last pass, and serve those that have.
-TEST(World, EvaluatesAlikeWithExpertsInParts) { EvaluateAndGiveWeights({.num_experts = 5, .in_parts = true}); }
+TEST(World, EvaluatesAlikeWithExpertsInParts) {
+  EvaluateAndGiveWeights({.num_experts = 5, .in_parts = true, .turns = true});
+}
 
 // Ranks die and join at random between and during steps; some that die have heard of a commit that others have not.
 void DieAndJoin(Setting setting) {
@@ -894,7 +937,7 @@ TEST(World, WhatIsLeftHasEveryBit) { DieAndJoin({}); }
 TEST(World, WhatIsLeftHasEveryBitOfAdapters) { DieAndJoin({.part = Part::kAdaptersWithDropout}); }
 
 TEST(World, WhatIsLeftHasEveryBitOfExpertsThatAreComputedWhereTheyLie) {
-  DieAndJoin({.num_experts = 6, .in_parts = true});
+  for (const bool turns : {false, true}) DieAndJoin({.num_experts = 6, .in_parts = true, .turns = turns});
 }
 
 /// What each rank says of its copies before a step, by chunk.
@@ -1067,13 +1110,14 @@ void AbortAStep(Setting setting) {
 
 TEST(World, AnAbortedStepLeavesNoTrace) { AbortAStep({}); }
 
-TEST(World, AnAbortedExchangeOfTokensLeavesNoTrace) { AbortAStep({.num_experts = 5, .in_parts = true}); }
+TEST(World, AnAbortedExchangeOfTokensLeavesNoTrace) {
+  for (const bool turns : {false, true}) AbortAStep({.num_experts = 5, .in_parts = true, .turns = turns});
+}
 
 // In every exchange of a step in turn, of each layer, forward and backward, there, from node to node and back: the
 // others do the step again without the rank that is lost there.
-TEST(World, ALossInAnyExchangeOfTokensLeavesNoTrace) {
+void LoseARankInEachExchange(const Setting& setting) {
   constexpr int kLost = 1, kExchangesAtLeast = 40;
-  const Setting setting{.num_experts = 5, .in_parts = true};
   const std::vector<TestWorld::Step> expected = Undisturbed(setting);
   int64_t strike = 0;
   for (bool struck = true; struck; ++strike) {
@@ -1100,6 +1144,41 @@ TEST(World, ALossInAnyExchangeOfTokensLeavesNoTrace) {
     EXPECT_EQ(second.Advance(3), expected[2]) << "exchange " << strike;
   }
   EXPECT_GT(strike, kExchangesAtLeast);
+}
+
+TEST(World, ALossInAnyExchangeOfTokensLeavesNoTrace) { LoseARankInEachExchange({.num_experts = 5, .in_parts = true}); }
+
+TEST(World, ALossInAnyExchangeLeavesNoTraceWhereMicrobatchesTakeTurns) {
+  LoseARankInEachExchange({.num_experts = 5, .in_parts = true, .turns = true});
+}
+
+// A pass of one rank ends with an error of its own, the first or the second of two that take turns, or one that is
+// alone: the step ends with it, and with an error of all others once they hear of it.
+TEST(World, AMicrobatchThatCannotBeReadEndsTheStepWhereTwoTakeTurns) {
+  const Setting setting{.num_experts = 5, .in_parts = true, .turns = true};
+  const std::vector<TestWorld::Step> expected = Undisturbed(setting);
+  for (int64_t unread = 0; unread < kMicrobatches; ++unread) {
+    Fleet fleet(setting);
+    const std::vector<Process*> members = fleet.Start(3);
+    TestWorld first(members, Nodes(3, 1), setting);
+    first.Enter(nullptr);
+    EXPECT_EQ(first.Advance(1), expected[0]);
+    std::atomic<int> by_reading = 0;
+    first.Run([&](int rank) {
+      const auto source = [&](int64_t index) -> absl::StatusOr<Microbatch> {
+        if (index == unread) return absl::DataLossError("a test");
+        return MakeMicrobatch(2, index);
+      };
+      const auto result = first.trainer(rank).Prepare({2, {3, 1, 1}}, source, {});
+      EXPECT_FALSE(result.ok());
+      if (absl::IsDataLoss(result.status())) ++by_reading;
+      first.trainer(rank).Abort("its step has failed");
+    });
+    EXPECT_EQ(by_reading, 1) << "microbatch " << unread;
+    TestWorld second({members[2], members[0]}, Nodes(2, 1), setting);
+    second.Enter(&first);
+    EXPECT_EQ(second.Advance(2), expected[1]) << "microbatch " << unread;
+  }
 }
 
 }  // namespace

@@ -67,20 +67,16 @@ bool IsLoopbackHost(const std::string& host) {
   return address.ok() && IsLoopback(*address);
 }
 
-absl::Status CheckBindable(const ListenAddress& address) {
-  ASSIGN_OR_RETURN(const SocketAddress resolved, ResolveHost(address.host, address.port));
-  const FileDescriptor socket = OpenSocket(resolved.family(), SOCK_STREAM, 0);
-  if (!socket.ok()) return ErrnoToStatus(errno, "socket");
-  // As the server does: a port whose last connections are in TIME_WAIT is free.
-  const int on = 1;
-  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (bind(socket.get(), resolved.get(), resolved.size) == 0) return absl::OkStatus();
-  const int error = errno;
-  const std::string what = absl::StrCat("cannot listen on ", address.Text());
-  if (error == EADDRINUSE) {
-    return absl::AlreadyExistsError(absl::StrCat(what, ": the port is in use; is another coordinator running?"));
+absl::StatusOr<Listener> ListenAt(const ListenAddress& address) {
+  if (address.host == "0.0.0.0") {
+    absl::StatusOr<Listener> both = ListenAt({"::", address.port, address.loopback});
+    if (both.ok() || absl::IsAlreadyExists(both.status())) return both;  // else this machine has no IPv6
   }
-  return ErrnoToStatus(error, what);
+  ASSIGN_OR_RETURN(const SocketAddress resolved, ResolveHost(address.host, address.port));
+  absl::StatusOr<Listener> listener = Listen(resolved);
+  if (!absl::IsAlreadyExists(listener.status())) return listener;
+  return absl::AlreadyExistsError(
+      absl::StrCat("cannot listen on ", address.Text(), ": the port is in use; is another coordinator running?"));
 }
 
 }  // namespace holdfast

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "framework/net/socket_address.h"
 
 namespace holdfast {
 
@@ -23,8 +23,8 @@ struct ListenAddress {
 /// "host:port", "[v6]:port" or "host" (port 29400). A name with several addresses gives its IPv4 one.
 absl::StatusOr<ListenAddress> ResolveListenAddress(const std::string& address);
 
-/// OK if a socket could be bound there now; AlreadyExists if another process listens there.
-absl::Status CheckBindable(const ListenAddress& address);
+/// Listens there; all of this machine's IPv4 addresses are all of IPv6 as well. AlreadyExists if another process does.
+absl::StatusOr<Listener> ListenAt(const ListenAddress& address);
 
 /// This machine's address, numeric, on the way to `address` ("host:port"): where others that reach that may reach us.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& address);

@@ -197,7 +197,9 @@ absl::StatusOr<RunStatus> FetchStatusOf(const std::string& address, const Contro
   context.set_deadline(std::chrono::system_clock::now() + options.connect_timeout);
   if (!options.token.empty()) context.AddMetadata("authorization", AuthorizationHeader(options.token));
   v1::StatusReply reply;
-  const grpc::Status status = stub->Status(&context, v1::StatusRequest(), &reply);
+  const auto call = stub->Status(&context, &reply);
+  call->WritesDone();
+  const grpc::Status status = call->Finish();
   if (!status.ok()) return Explain(address, WithAdvice(options, FromGrpc(status)));
   return FromWire(reply);
 }

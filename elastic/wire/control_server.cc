@@ -12,6 +12,7 @@
 #include "elastic/wire/control_stream.h"
 #include "elastic/wire/convert.h"
 #include "elastic/wire/credentials.h"
+#include "elastic/wire/door.h"
 #include "elastic/wire/holdfast.grpc.pb.h"
 #include "elastic/wire/token.h"
 #include "framework/base/log.h"
@@ -33,18 +34,16 @@ using Service =
     v1::Control::WithRawCallbackMethod_Session<v1::Control::WithCallbackMethod_Status<v1::Control::Service>>;
 using ServerStream = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 
-// A stream that is refused before it begins.
-class RefusedStream final : public ServerStream {
+using StatusStream = grpc::ServerReadReactor<v1::StatusRequest>;
+
+// Ends before anything of it is read.
+template <class Stream>
+class EndedStream final : public Stream {
  public:
-  explicit RefusedStream(const grpc::Status& status) { Finish(status); }
+  explicit EndedStream(const grpc::Status& status) { this->Finish(status); }
   void OnDone() override { delete this; }
 };
-
-grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context, const grpc::Status& status) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(status);
-  return reactor;
-}
+using RefusedStream = EndedStream<ServerStream>;
 
 absl::StatusOr<ListenAddress> CheckedAddress(const ControlServerOptions& options) {
   ASSIGN_OR_RETURN(ListenAddress address, ResolveListenAddress(options.address));
@@ -54,7 +53,6 @@ absl::StatusOr<ListenAddress> CheckedAddress(const ControlServerOptions& options
                      ", which other machines can reach, without a token file or mutual TLS"));
   }
   if (options.token.size() > kMaxTokenBytes) return absl::InvalidArgumentError("the token is too long");
-  RETURN_IF_ERROR(CheckBindable(address));
   return address;
 }
 
@@ -75,13 +73,13 @@ class ControlServer::Impl final : public StreamOwner, public Service {
  private:
   // Called by gRPC.
   ServerStream* Session(grpc::CallbackServerContext* context) override;
-  grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const v1::StatusRequest* request,
-                                   v1::StatusReply* reply) override;
+  StatusStream* Status(grpc::CallbackServerContext* context, v1::StatusReply* reply) override;
   // Called by streams.
   void Deliver(Connection from, WorkerMessage message) override;
   void OnStreamDone(Connection connection, bool heard, const std::string& cause) override;
 
   grpc::Status Authorize(const grpc::CallbackServerContext& context);
+  grpc::Status CheckToken(const grpc::CallbackServerContext& context);
   grpc::Status Refuse(const grpc::CallbackServerContext& context, const char* why);
   void SetLimits(grpc::ServerBuilder* builder) const;
   std::shared_ptr<ControlStream> Find(Connection connection);
@@ -91,6 +89,8 @@ class ControlServer::Impl final : public StreamOwner, public Service {
   const ControlServerOptions options_;
   ControlHandler* const handler_;
   std::string address_, reached_at_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<Door> door_;  // outlives the server, whose calls it lets in
   std::unique_ptr<grpc::Server> server_;
 
   std::mutex handler_mutex_;  // taken before mutex_, never after it
@@ -107,7 +107,6 @@ void ControlServer::Impl::SetLimits(grpc::ServerBuilder* builder) const {
   const int keepalive_ms = static_cast<int>(options_.keepalive.count());
   builder->SetMaxReceiveMessageSize(static_cast<int>(kMaxIncomingBytes));
   builder->SetMaxSendMessageSize(static_cast<int>(kMaxOutgoingBytes));
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second coordinator must fail, not share
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                               static_cast<int>(options_.handshake_timeout.count()));
@@ -120,20 +119,28 @@ void ControlServer::Impl::SetLimits(grpc::ServerBuilder* builder) const {
 absl::Status ControlServer::Impl::Listen() {
   ASSIGN_OR_RETURN(ListenAddress address, CheckedAddress(options_));
   ASSIGN_OR_RETURN(const auto credentials, ServerCredentialsFrom(options_.tls));
+  ASSIGN_OR_RETURN(Listener listener, ListenAt(address));
+  address.port = PortOf(listener.address);
+  address_ = address.Text();
+  reached_at_ = options_.advertise.empty() ? ReachableAddress(address) : HostAndPort(options_.advertise, address.port);
   grpc::ServerBuilder builder;
   SetLimits(&builder);
-  int port = 0;
-  builder.AddListeningPort(address.Text(), credentials, &port);
+  using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  acceptor_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, credentials);
   builder.RegisterService(this);
   server_ = builder.BuildAndStart();
-  if (server_ == nullptr || port == 0) {
-    const std::string what = absl::StrCat("cannot listen on ", address.Text());
+  if (server_ == nullptr) {
+    const std::string what = absl::StrCat("cannot listen on ", address_);
     if (!options_.tls.enabled()) return absl::UnavailableError(what);
     return absl::InvalidArgumentError(absl::StrCat(what, ": are the certificate, its key and the authority valid?"));
   }
-  address.port = port;
-  address_ = address.Text();
-  reached_at_ = options_.advertise.empty() ? ReachableAddress(address) : HostAndPort(options_.advertise, port);
+  const DoorOptions limits{.patience = 2 * options_.handshake_timeout, .max_strangers = options_.max_strangers};
+  ASSIGN_OR_RETURN(door_, Door::Make(std::move(listener), limits, [this](FileDescriptor connection) {
+                     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters accepted;
+                     accepted.fd = connection.Release();
+                     acceptor_->HandleNewConnection(&accepted);
+                   }));
+  door_->Open();
   sweeper_ = std::thread([this] { Sweep(); });
   return absl::OkStatus();
 }
@@ -148,6 +155,13 @@ grpc::Status ControlServer::Impl::Refuse(const grpc::CallbackServerContext& cont
 }
 
 grpc::Status ControlServer::Impl::Authorize(const grpc::CallbackServerContext& context) {
+  grpc::Status status = CheckToken(context);
+  if (status.ok()) door_->LetIn(context.peer());
+  return status;
+}
+
+// With mutual TLS a call comes over a connection whose certificate was checked.
+grpc::Status ControlServer::Impl::CheckToken(const grpc::CallbackServerContext& context) {
   if (options_.token.empty()) return grpc::Status::OK;
   const auto given = context.client_metadata().find("authorization");
   if (given == context.client_metadata().end()) {
@@ -175,11 +189,10 @@ ServerStream* ControlServer::Impl::Session(grpc::CallbackServerContext* context)
   return stream.get();
 }
 
-grpc::ServerUnaryReactor* ControlServer::Impl::Status(grpc::CallbackServerContext* context,
-                                                      const v1::StatusRequest* /*request*/, v1::StatusReply* reply) {
-  if (const grpc::Status status = Authorize(*context); !status.ok()) return Reply(context, status);
-  ToWire(handler_->StatusNow(), reply);
-  return Reply(context, grpc::Status::OK);
+StatusStream* ControlServer::Impl::Status(grpc::CallbackServerContext* context, v1::StatusReply* reply) {
+  const grpc::Status status = Authorize(*context);
+  if (status.ok()) ToWire(handler_->StatusNow(), reply);
+  return new EndedStream<StatusStream>(status);
 }
 
 void ControlServer::Impl::Deliver(Connection from, WorkerMessage message) {
@@ -245,6 +258,7 @@ void ControlServer::Impl::Shutdown(std::chrono::milliseconds grace) {
     changed_.wait_for(lock, grace, [this] { return streams_.empty(); });
   }
   for (const auto& stream : AllStreams()) stream->Cut("the coordinator is stopping");
+  if (door_ != nullptr) door_->Close();
   if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
   {
     std::unique_lock lock(mutex_);

@@ -6,6 +6,7 @@
 // it is gone. Who never says anything valid is cut, and the handler never hears of it:
 //   wrong or missing token     UNAUTHENTICATED at once
 //   silent after connecting    cut after `handshake_timeout`, or `first_message_timeout` within a stream
+//   no call that is let in     cut after twice `handshake_timeout`, or 128 KiB, or when `max_strangers` wait (door.h)
 //   more than `max_streams`   RESOURCE_EXHAUSTED
 //   garbage, oversized         the connection is closed; a stream that sent a message out of bounds ends
 //   INVALID_ARGUMENT does not read              cut when `max_queued_bytes` wait for it
@@ -35,6 +36,7 @@ struct ControlServerOptions {
   std::string token{};                      // empty = none asked for; ReadTokenFile
   TlsFiles tls{};
   int max_streams = kMaxStreams;
+  size_t max_strangers = 1024;                        // connections of which no call has been let in yet
   std::chrono::milliseconds handshake_timeout{5000};  // from accept to the first HTTP/2 frame, TLS included
   std::chrono::milliseconds first_message_timeout{5000};
   std::chrono::milliseconds keepalive{10'000};  // a peer whose machine is gone is noticed within twice this

@@ -15,6 +15,7 @@ absl::Status ErrnoToStatus(int error, const std::string& what) {
     case EROFS:
       return absl::PermissionDeniedError(message);
     case EEXIST:
+    case EADDRINUSE:
       return absl::AlreadyExistsError(message);
     case ENOSPC:
     case EDQUOT:

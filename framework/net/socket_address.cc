@@ -23,11 +23,6 @@ const addrinfo& Preferred(const addrinfo& first) {
   return first;
 }
 
-int PortOf(const SocketAddress& address) {
-  return address.family() == AF_INET ? ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port)
-                                     : ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port);
-}
-
 void SetPort(SocketAddress& address, int port) {
   const uint16_t network = htons(static_cast<uint16_t>(port));
   if (address.family() == AF_INET) {
@@ -79,6 +74,11 @@ std::string NumericHost(const SocketAddress& address) {
   return numeric.data();
 }
 
+int PortOf(const SocketAddress& address) {
+  return address.family() == AF_INET ? ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port)
+                                     : ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port);
+}
+
 std::string HostAndPort(const SocketAddress& address) { return HostAndPort(NumericHost(address), PortOf(address)); }
 
 std::string HostAndPort(const std::string& host, int port) {
@@ -110,6 +110,9 @@ absl::StatusOr<Listener> Listen(const SocketAddress& address, int backlog) {
   Listener listener{OpenSocket(address.family(), SOCK_STREAM, SOCK_NONBLOCK), {}};
   const int fd = listener.socket.get();
   if (fd < 0) return ErrnoToStatus(errno, "socket");
+  const int on = 1, off = 0;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);  // a port whose last connections are in TIME_WAIT is free
+  if (address.family() == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (bind(fd, address.get(), address.size) != 0 || listen(fd, backlog) != 0) {
     return ErrnoToStatus(errno, absl::StrCat("cannot listen at '", NumericHost(address), "'"));
   }

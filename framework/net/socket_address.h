@@ -41,6 +41,8 @@ std::string NumericHost(const SocketAddress& address);
 std::string HostAndPort(const SocketAddress& address);
 std::string HostAndPort(const std::string& host, int port);
 
+int PortOf(const SocketAddress& address);
+
 /// Whether no other machine can reach it.
 bool IsLoopback(const SocketAddress& address);
 
@@ -56,8 +58,8 @@ struct Listener {
   SocketAddress address;  // with the port that the kernel chose
 };
 
-/// Listens there; port 0 = any free one. `backlog`: connections that may wait; the kernel's own limit
-/// (net.core.somaxconn) may be lower.
+/// Listens there; port 0 = any free one; at "::" for IPv4, too. AlreadyExists if the port is in use. `backlog`:
+/// connections that may wait; the kernel's own limit (net.core.somaxconn) may be lower.
 absl::StatusOr<Listener> Listen(const SocketAddress& address, int backlog = SOMAXCONN);
 
 }  // namespace holdfast

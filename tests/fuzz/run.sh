@@ -8,7 +8,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 seconds=${1:-20} only=${2:-}
 clang=$(command -v clang++-14 || command -v clang++) || { echo "tests/fuzz/run.sh: clang++ is needed" >&2; exit 2; }
 out=build/fuzz
-mkdir -p "$out"
+mkdir -p "$out/protocol"
+protoc --cpp_out="$out/protocol" elastic/wire/holdfast.proto
 
 # What the targets stand on, without HDF5; zstd only for the limits in its header.
 sources=(checkpoint/sharded/{codec,digest,manifest,manifest_format,manifest_parse,reshard_plan,shard_index,shard_ranges,verify_plan}.cc
@@ -17,9 +18,11 @@ sources=(checkpoint/sharded/{codec,digest,manifest,manifest_format,manifest_pars
   framework/config/*.cc framework/s3/{s3_answer,s3_credentials,s3_page,xml_scanner}.cc
   framework/base/{file_descriptor,files,host,process_id,status}.cc framework/storage/random_access_file.cc
   framework/data/{added_tokens,bpe,bpe_spec,bpe_tokenizer,byte_level,document_reader,metaspace_tokenizer,nfc,regex,token_file,token_index,tokenizer,tokenizer_json}.cc
-  models/families/*.cc models/*.cc framework/nn/*.cc framework/tensor/{memory_account,tensor}.cc)
-libraries=(absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash absl_time expat yaml-cpp libzstd libpcre2-8 libutf8proc libxxhash)
-flags=(-std=c++20 -O1 -g1 -march=x86-64-v3 -I. -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  models/families/*.cc models/*.cc framework/nn/*.cc framework/tensor/{memory_account,tensor}.cc
+  framework/comm/gloo/{handshake,member_address}.cc elastic/wire/convert_{coordinator,fields,worker}.cc
+  elastic/control/{messages,run_status,world}.cc "$out/protocol/elastic/wire/holdfast.pb.cc")
+libraries=(absl_status absl_statusor absl_strings absl_str_format absl_raw_hash_set absl_hash absl_time expat yaml-cpp libzstd libpcre2-8 libutf8proc libxxhash protobuf libcrypto)
+flags=(-std=c++20 -O1 -g1 -march=x86-64-v3 -I. "-isystem$out/protocol" -fno-omit-frame-pointer -fno-sanitize-recover=all)
 read -ra found < <(pkg-config --cflags "${libraries[@]}")
 flags+=("${found[@]}")
 
@@ -92,6 +95,25 @@ printf '%s' '<Error><Code>NoSuchKey</Code><Message>a &#233; b</Message></Error>'
 printf '[default]\naws_access_key_id=a\naws_secret_access_key = b\n' >"$out/seeds/credentials.ini"
 printf 'pid=1 started=2 numbers=pid:[3] boot=b host=h\n' >"$out/seeds/process.ini"
 
+# As workers and coordinators write them.
+wire() { protoc --encode="holdfast.v1.$1" elastic/wire/holdfast.proto >"$out/seeds/$2.wire"; }
+member='id { name: "w" incarnation: 7 } node: "n" host: "h" pid: 9 peak_flops: 1.5 probe_address: "10.0.0.3:4000"'
+wire ToCoordinator join <<<"join { member { $member } claim { world { generation: 3 members { $member } placement: 1 } committed_step: 5 prepared_step: -1 } arithmetic: 'portable' build: 'b' config_keys { key: 'run.seed' value: 1 } }"
+wire ToCoordinator vote <<<'vote { generation: 3 step: 6 loss_bits: 1 microbatches: 4 digest_chunks: 0 digest_chunks: 2 digests: 5 digests: 6 copy_chunks: 1 copies: 7 figures { name: "l" values: 0.5 is_list: true } }'
+wire ToCoordinator failure <<<'failure { generation: 3 step: 6 phase: PHASE_REDUCE cause: "c" suspects: 1 }'
+wire ToCoordinator saved <<<'saved { generation: 3 step: 6 data { name: "d" size: 8 digest: "0123456789abcdef" } index { name: "i" size: 4 digest: "0123456789abcdef" } chunks: 2 }'
+wire FromCoordinator world <<<"world { world { generation: 4 members { $member } placement: 1 placement: 2 } }"
+wire FromCoordinator peers <<<'peers { generation: 4 blobs: "a" blobs: "b" }'
+wire FromCoordinator probe <<<'probe { round: 1 addresses: "10.0.0.3:4000" }'
+wire StatusReply status <<<'state: "training" world_size: 1 workers { id { name: "w" } rank: 0 node: "n" } figures { run: "r" missing: "n" }'
+
+# An address; a hello and a proof, which is no proof.
+{ printf 'GENERATIKEY.....GRPS' && printf '\17\240\12\0\0\3'; } >"$out/seeds/address.peer"
+printf '\0\0\0\0\1\0\0\0%064d' 1 >"$out/seeds/hello.peer"
+
+printf "%s\n%s" "'s|'t|'re| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+" "It's  12 bytes, and " >"$out/seeds/gpt2.regex"
+printf "%s\n%s" '(?i:a|\b[\h&&\w]{1,3})(?=b)|(a+)+$' 'aaab ABab' >"$out/seeds/all.regex"
+
 failed=0
 fuzz manifest_fuzz tests/golden/checkpoint_v*/step-*/manifest.json || failed=1
 fuzz shard_index_fuzz tests/golden/checkpoint_v*/step-*/*.index || failed=1
@@ -102,5 +124,8 @@ fuzz conversation_fuzz "$out"/seeds/*.jsonl || failed=1
 fuzz safetensors_fuzz "$out"/seeds/header || failed=1
 fuzz token_index_fuzz "$out"/seeds/index || failed=1
 fuzz s3_answer_fuzz "$out"/seeds/*.xml "$out"/seeds/*.ini || failed=1
+fuzz wire_fuzz "$out"/seeds/*.wire || failed=1
+fuzz handshake_fuzz "$out"/seeds/*.peer || failed=1
+fuzz regex_fuzz "$out"/seeds/*.regex || failed=1
 fuzz config_yaml_fuzz configs/*.yaml || failed=1
 exit "$failed"

@@ -8,25 +8,22 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
-#include <random>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "framework/base/log.h"
 #include "framework/base/status.h"
+#include "framework/comm/gloo/handshake.h"
 
 namespace holdfast {
 namespace {
 
 constexpr int kBacklog = 4096;       // the kernel's own limit (net.core.somaxconn) may be lower
 constexpr size_t kMaxDialled = 512;  // at once, so that a thousand peers are not asked in one moment
-constexpr size_t kMaxStrangers = 64;
-
-struct Hello {
-  uint64_t key = 0, generation = 0;
-  uint32_t mesh = 0, rank = 0;
-};
-static_assert(sizeof(Hello) == 24);
+constexpr size_t kMaxStrangers = 256;
+constexpr int kMaxRedials = 100;  // of a peer that has closed a connection before it proved itself
 
 absl::Status Failed(const char* call) { return absl::UnavailableError(absl::StrCat(call, ": ", std::strerror(errno))); }
 
@@ -37,6 +34,7 @@ struct Link {
   size_t mesh = 0;
   int peer = 0;         // world rank
   size_t position = 0;  // of the peer in the mesh
+  int redials = 0;
 };
 
 std::string RanksText(const std::vector<int>& ranks) {
@@ -51,7 +49,12 @@ class Setup {
  public:
   Setup(int rank, const std::vector<MemberAddress>& members, const std::vector<std::vector<int>>& meshes, int listener,
         std::stop_token stop, Deadline deadline)
-      : rank_(rank), members_(members), listener_(listener), stop_(std::move(stop)), deadline_(deadline) {
+      : rank_(rank),
+        members_(members),
+        key_(KeyOf(members)),
+        listener_(listener),
+        stop_(std::move(stop)),
+        deadline_(deadline) {
     for (size_t mesh = 0; mesh < meshes.size(); ++mesh) Plan(mesh, meshes[mesh]);
     // Every member dials its neighbour first, so that no member is dialled by all at the same moment.
     const auto size = static_cast<int>(members_.size());
@@ -61,6 +64,18 @@ class Setup {
   }
 
   absl::Status Run() {
+    const absl::Status status = ConnectAll();
+    if (refused_ > 0) {
+      LogWarning("rank ", rank_, " refused ", refused_, " connections of no member of generation ",
+                 members_[static_cast<size_t>(rank_)].generation, ", the last from ", last_refused_);
+    }
+    return status;
+  }
+
+  std::vector<std::vector<FileDescriptor>> TakeSockets() { return std::move(sockets_); }
+
+ private:
+  absl::Status ConnectAll() {
     RETURN_IF_ERROR(Open());
     const std::stop_callback wake(stop_, [this] { eventfd_write(wake_.get(), 1); });
     while (next_ < to_dial_.size() || dialled_ > 0 || !awaited_.empty()) {
@@ -70,16 +85,15 @@ class Setup {
     return absl::OkStatus();
   }
 
-  std::vector<std::vector<FileDescriptor>> TakeSockets() { return std::move(sockets_); }
-
- private:
   /// A connection on its way.
   struct Attempt {
-    FileDescriptor socket;
-    Link link;  // of one that was dialled
-    enum class State { kConnecting, kSending, kReceiving, kHearing } state = State::kHearing;
-    std::array<char, sizeof(Hello)> bytes = {};
-    size_t done = 0;  // of the bytes to be sent or received now
+    Handshake handshake;
+    std::optional<Link> dialled = {};  // unless the peer dials
+    FileDescriptor socket = {};
+    bool connecting = false;
+    SocketAddress peer = {};
+    std::array<char, Handshake::kMaxMessageBytes> bytes = {};
+    size_t received = 0;
   };
   using Attempts = std::map<uint64_t, Attempt>;
 
@@ -131,17 +145,27 @@ class Setup {
     if (id == kListener) return Accept();
     const auto attempt = attempts_.find(id);
     if (attempt == attempts_.end()) return absl::OkStatus();
-    if (attempt->second.state == Attempt::State::kHearing) return Hear(attempt);
-    const int peer = attempt->second.link.peer;  // an attempt that succeeds is gone
-    return Blame(peer, Advance(attempt));
+    if (!attempt->second.dialled.has_value()) {
+      Hear(attempt);
+      return absl::OkStatus();
+    }
+    const Link link = *attempt->second.dialled;  // an attempt that succeeds is gone
+    const absl::Status status = attempt->second.connecting ? Begin(attempt) : Advance(attempt).status();
+    if (absl::IsPermissionDenied(status)) {
+      return Blame(link.peer, absl::UnavailableError("a process that is not of this world listens there"));
+    }
+    const bool was_let_go = absl::IsUnavailable(status) && !attempt->second.connecting;
+    return was_let_go && link.redials < kMaxRedials ? Redial(attempt) : Blame(link.peer, status);
   }
 
   // --- connections that this rank opens -----------------------------------------------------------------------------
   absl::Status Dial(const Link& link) {
     const MemberAddress& member = members_[static_cast<size_t>(link.peer)];
-    Attempt attempt;
-    attempt.link = link;
-    attempt.state = Attempt::State::kConnecting;
+    Attempt attempt{.handshake = Handshake::Dial(key_, static_cast<uint32_t>(link.mesh), static_cast<uint32_t>(rank_),
+                                                 static_cast<uint32_t>(link.peer)),
+                    .dialled = link,
+                    .connecting = true,
+                    .peer = member.listener};
     attempt.socket = OpenSocket(member.listener.family(), SOCK_STREAM, SOCK_NONBLOCK);
     if (!attempt.socket.ok()) return Failed("socket");
     const int fd = attempt.socket.get();
@@ -150,103 +174,114 @@ class Setup {
       const absl::Status status = Failed("connect");
       return refused ? Blame(link.peer, status) : Annotate(status, RanksText({link.peer}));
     }
-    const Hello hello{member.key, member.generation, static_cast<uint32_t>(link.mesh), static_cast<uint32_t>(rank_)};
-    std::memcpy(attempt.bytes.data(), &hello, sizeof(hello));
     RETURN_IF_ERROR(Watch(fd, EPOLLOUT, ++last_id_));
     attempts_.emplace(last_id_, std::move(attempt));
     ++dialled_;
     return absl::OkStatus();
   }
 
-  absl::Status Advance(Attempts::iterator at) {
-    Attempt& attempt = at->second;
-    const int fd = attempt.socket.get();
-    if (attempt.state == Attempt::State::kConnecting) {
-      int error = 0;
-      socklen_t size = sizeof(error);
-      getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
-      if (error != 0) {
-        errno = error;
-        return Failed("connect");
-      }
-      attempt.state = Attempt::State::kSending;
-    }
-    if (attempt.state == Attempt::State::kSending) {
-      const ssize_t sent = send(fd, &attempt.bytes[attempt.done], sizeof(Hello) - attempt.done, MSG_NOSIGNAL);
-      if (sent < 0) return WouldBlock() ? absl::OkStatus() : Failed("send");
-      attempt.done += static_cast<size_t>(sent);
-      if (attempt.done < sizeof(Hello)) return absl::OkStatus();
-      attempt.state = Attempt::State::kReceiving;
-      attempt.done = 0;
-      return Watch(fd, EPOLLIN, at->first, EPOLL_CTL_MOD);
-    }
-    const absl::StatusOr<bool> whole = Receive(&attempt, sizeof(uint64_t));
-    if (!whole.ok() || !*whole) return whole.status();
-    uint64_t key = 0;
-    std::memcpy(&key, attempt.bytes.data(), sizeof(key));
-    if (key != members_[static_cast<size_t>(rank_)].key)
-      return absl::UnavailableError("a process that is not of this world listens there");
+  // A member that strangers keep busy may have dropped us among them.
+  absl::Status Redial(Attempts::iterator at) {
+    Link link = *at->second.dialled;
+    ++link.redials;
+    attempts_.erase(at);
     --dialled_;
-    Keep(at, attempt.link.mesh, attempt.link.position);
-    return absl::OkStatus();
+    return Dial(link);
+  }
+
+  absl::Status Begin(Attempts::iterator at) {
+    Attempt& attempt = at->second;
+    int error = 0;
+    socklen_t size = sizeof(error);
+    getsockopt(attempt.socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) {
+      errno = error;
+      return Failed("connect");
+    }
+    attempt.connecting = false;
+    RETURN_IF_ERROR(Send(attempt, attempt.handshake.First()));
+    return Watch(attempt.socket.get(), EPOLLIN, at->first, EPOLL_CTL_MOD);
   }
 
   // --- connections that others open ---------------------------------------------------------------------------------
   absl::Status Accept() {
     while (true) {
-      Attempt attempt;
-      attempt.socket = FileDescriptor(accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      Attempt attempt{.handshake = Handshake::Answer(key_, static_cast<uint32_t>(rank_))};
+      attempt.peer.size = sizeof(attempt.peer.storage);
+      attempt.socket =
+          FileDescriptor(accept4(listener_, attempt.peer.get(), &attempt.peer.size, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!attempt.socket.ok()) {
         return WouldBlock() || errno == ECONNABORTED ? absl::OkStatus() : Failed("accept");
       }
-      if (attempts_.size() - dialled_ >= awaited_.size() + kMaxStrangers) RETURN_IF_ERROR(DropOldest());
+      if (attempts_.size() - dialled_ >= awaited_.size() + kMaxStrangers) DropOldest();
       RETURN_IF_ERROR(Watch(attempt.socket.get(), EPOLLIN, ++last_id_));
       attempts_.emplace(last_id_, std::move(attempt));
     }
   }
 
-  // Of those that have not sent their hello; if it has arrived meanwhile, it is read.
-  absl::Status DropOldest() {
-    const auto oldest = std::find_if(attempts_.begin(), attempts_.end(),
-                                     [](const auto& entry) { return entry.second.state == Attempt::State::kHearing; });
+  // Of those that have not proven themselves; what has arrived of it meanwhile is read.
+  void DropOldest() {
+    const auto oldest =
+        std::find_if(attempts_.begin(), attempts_.end(), [](const auto& a) { return !a.second.dialled.has_value(); });
     const uint64_t id = oldest->first;
-    absl::Status status = Hear(oldest);
-    attempts_.erase(id);
-    return status;
+    Hear(oldest);
+    const auto still = attempts_.find(id);
+    if (still != attempts_.end()) Refuse(still);
   }
 
-  // A peer that sends anything but the expected hello is no member: it is dropped, and nothing fails.
-  absl::Status Hear(Attempts::iterator at) {
-    Attempt& attempt = at->second;
-    const absl::StatusOr<bool> whole = Receive(&attempt, sizeof(Hello));
-    if (whole.ok() && !*whole) return absl::OkStatus();
-    Hello hello;
-    std::memcpy(&hello, attempt.bytes.data(), sizeof(hello));
-    const MemberAddress& mine = members_[static_cast<size_t>(rank_)];
-    const auto link = awaited_.find({hello.mesh, static_cast<int>(hello.rank)});
-    const bool known = whole.ok() && hello.key == mine.key && hello.generation == mine.generation;
-    if (!known || link == awaited_.end()) {
-      attempts_.erase(at);
-      return absl::OkStatus();
-    }
-    const uint64_t key = members_[hello.rank].key;  // eight bytes always fit into an empty send buffer
-    if (send(attempt.socket.get(), &key, sizeof(key), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(key))) {
-      return Blame(static_cast<int>(hello.rank), Failed("send"));
-    }
-    Keep(at, hello.mesh, link->second);
-    awaited_.erase(link);
-    return absl::OkStatus();
+  // A peer that proves nothing is no member: it is dropped, and nothing fails.
+  void Hear(Attempts::iterator at) {
+    const absl::StatusOr<bool> proven = Advance(at);
+    if (absl::IsUnavailable(proven.status())) attempts_.erase(at);
+    if (absl::IsPermissionDenied(proven.status())) Refuse(at);
+  }
+
+  void Refuse(Attempts::iterator at) {
+    ++refused_;
+    last_refused_ = HostAndPort(at->second.peer);
+    attempts_.erase(at);
   }
 
   // --- both ---------------------------------------------------------------------------------------------------------
+  /// Goes on with the handshake as far as bytes are there, and keeps the socket of one that is done. Unavailable: the
+  /// connection is lost. PermissionDenied: the peer is no member, or not awaited.
+  absl::StatusOr<bool> Advance(Attempts::iterator at) {
+    Attempt& attempt = at->second;
+    ASSIGN_OR_RETURN(const bool whole, Receive(&attempt, attempt.handshake.awaited()));
+    if (!whole) return false;
+    ASSIGN_OR_RETURN(const std::string answer, attempt.handshake.Take({attempt.bytes.data(), attempt.received}));
+    attempt.received = 0;
+    const bool done = attempt.handshake.done();
+    const std::pair<size_t, int> from = {attempt.handshake.mesh(), static_cast<int>(attempt.handshake.dialer())};
+    const auto awaited = awaited_.find(from);
+    if (done && !attempt.dialled.has_value() && awaited == awaited_.end()) {
+      return absl::PermissionDeniedError("it is connected already");
+    }
+    RETURN_IF_ERROR(Send(attempt, answer));
+    if (!done) return false;
+    if (attempt.dialled.has_value()) {
+      --dialled_;
+      Keep(at, attempt.dialled->mesh, attempt.dialled->position);
+    } else {
+      Keep(at, from.first, awaited->second);
+      awaited_.erase(awaited);
+    }
+    return true;
+  }
+  // A message always fits into a send buffer that is empty.
+  static absl::Status Send(const Attempt& attempt, const std::string& message) {
+    const ssize_t sent = send(attempt.socket.get(), message.data(), message.size(), MSG_NOSIGNAL);
+    return sent == static_cast<ssize_t>(message.size()) ? absl::OkStatus() : Failed("send");
+  }
+
   /// Whether `size` bytes are there. Unavailable if no more come.
   static absl::StatusOr<bool> Receive(Attempt* attempt, size_t size) {
-    const ssize_t got = recv(attempt->socket.get(), &attempt->bytes[attempt->done], size - attempt->done, 0);
+    const ssize_t got = recv(attempt->socket.get(), &attempt->bytes[attempt->received], size - attempt->received, 0);
     if (got < 0 && WouldBlock()) return false;
     if (got < 0) return Failed("receive");
     if (got == 0) return absl::UnavailableError("it closed the connection");
-    attempt->done += static_cast<size_t>(got);
-    return attempt->done == size;
+    attempt->received += static_cast<size_t>(got);
+    return attempt->received == size;
   }
 
   void Keep(Attempts::iterator at, size_t mesh, size_t position) {
@@ -263,7 +298,7 @@ class Setup {
     std::set<int> ranks;
     for (const auto& [link, position] : awaited_) ranks.insert(link.second);
     for (const auto& [id, attempt] : attempts_) {
-      if (attempt.state != Attempt::State::kHearing) ranks.insert(attempt.link.peer);
+      if (attempt.dialled.has_value()) ranks.insert(attempt.dialled->peer);
     }
     return {ranks.begin(), ranks.end()};
   }
@@ -272,6 +307,7 @@ class Setup {
 
   const int rank_;
   const std::vector<MemberAddress>& members_;
+  const WorldKey key_;
   const int listener_;
   const std::stop_token stop_;
   const Deadline deadline_;
@@ -282,6 +318,8 @@ class Setup {
   Attempts attempts_;
   size_t dialled_ = 0;  // of the attempts: those that we opened
   uint64_t last_id_ = kListener;
+  int64_t refused_ = 0;
+  std::string last_refused_;  // its address
   std::vector<std::vector<FileDescriptor>> sockets_;
 };
 
@@ -296,8 +334,7 @@ absl::StatusOr<Connector> Connector::Listen(const std::string& numeric_host) {
   ASSIGN_OR_RETURN(const SocketAddress address, ResolveHost(numeric_host, 0, HostNames::kNumericOnly));
   Connector connector;
   ASSIGN_OR_RETURN(connector.listener_, holdfast::Listen(address, kBacklog));
-  std::random_device random;
-  connector.key_ = uint64_t{random()} << 32 | random();
+  FillRandomly(&connector.key_, sizeof(connector.key_));
   return connector;
 }
 

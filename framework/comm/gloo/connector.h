@@ -1,9 +1,10 @@
 #pragma once
 // Connects every two members of a world, once for each mesh that both are in, through one listening socket per member.
 //
-// Protocol: of two members one dials (Dials), half of its peers each. The dialer sends a hello: the key of the member
-// it dials, generation, mesh and its own rank. The one that listens answers with the dialer's key. Keys are random and
-// travel through the rendezvous only, so no bytes of a stranger, or of a world gone by, get past the hello.
+// Of two members one dials (Dials), half of its peers each. Both prove that they belong to this world (handshake.h) by
+// a key that follows from what the rendezvous has told them, and only then is the connection used: no byte of a
+// stranger, or of a world gone by, gets further. Strangers are dropped, at any number, and reported in one line of the
+// log at the end. Nothing listens once a world is connected.
 //
 // Example:
 //   ASSIGN_OR_RETURN(Connector connector, Connector::Listen("10.0.0.7"));

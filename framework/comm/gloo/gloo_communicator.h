@@ -3,8 +3,8 @@
 // more to say why it ends (gloo_farewells.h). A member listens at one address for all of them (connector.h), so what it
 // tells the others takes as many bytes in a world of thousands as in one of two.
 //
-// Connections are not encrypted, and no better protected than by a key that travels in plain text: listen on loopback
-// or on a network of your own.
+// Both ends of a connection prove that they are members before its first byte (handshake.h). What follows is not
+// encrypted.
 //
 // Example:
 //   const std::vector<int> all = {0, 1, 2, 3};

@@ -12,7 +12,7 @@ namespace holdfast {
 /// One listening socket of a member, for its connections to all others.
 struct MemberAddress {
   uint64_t generation = 0;
-  uint64_t key = 0;     // random: whoever connects has to know it
+  uint64_t key = 0;     // random: its part of the key of the world (handshake.h)
   uint32_t groups = 0;  // digest of the groups to connect; equal on all members
   SocketAddress listener = {};
 };

@@ -2,9 +2,12 @@
 
 #include <sys/stat.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
+#include "absl/strings/str_replace.h"
 #include "elastic/wire/address.h"
 #include "elastic/wire/control_server.h"
 #include "elastic/wire/token.h"
@@ -54,6 +57,21 @@ TEST(AddressTest, NonsenseIsRefused) {
        {"", ":", ":5", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1", "[::1:5"}) {
     EXPECT_EQ(ResolveListenAddress(address).status().code(), absl::StatusCode::kInvalidArgument) << address;
   }
+}
+
+TEST(AddressTest, AllAddressesAreThoseOfBothFamilies) {
+  const auto listener = ListenAt({.host = "0.0.0.0", .port = 0, .loopback = false});
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const int port = PortOf(listener->address);
+  for (const char* host : {"127.0.0.1", "::1"}) {
+    const SocketAddress there = *ResolveHost(host, port);
+    const FileDescriptor socket = OpenSocket(there.family(), SOCK_STREAM, 0);
+    if (there.family() == AF_INET6 && listener->address.family() == AF_INET) continue;  // a machine without IPv6
+    EXPECT_EQ(connect(socket.get(), there.get(), there.size), 0) << host;
+  }
+  const auto second = ListenAt({.host = "127.0.0.1", .port = port, .loopback = true});
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists) << second.status();
+  EXPECT_THAT(Message(second.status()), HasSubstr("is another coordinator running?"));
 }
 
 TEST(AccessTest, BeyondLoopbackOnlyWithASecret) {
@@ -220,6 +238,31 @@ TEST(AccessTest, ClientsRefuseAStrangersServer) {
   RecordingServer handler;
   auto server = StartServer(&handler, {.tls = Files("stranger")});
   EXPECT_FALSE(FetchStatus({.address = server->address(), .tls = Files("node")}).ok());
+}
+
+// The lines of elastic/wire/README.md, for this machine's address.
+TEST(AccessTest, CertificatesAreMadeAsTheReadmeSays) {
+  if (std::system("openssl version >/dev/null 2>&1") != 0) GTEST_SKIP() << "needs openssl's command";
+  std::ifstream readme(HOLDFAST_SOURCE_DIR "/elastic/wire/README.md");
+  std::stringstream text;
+  text << readme.rdbuf();
+  const size_t section = text.str().find("## Certificates\n```\n");
+  ASSERT_NE(section, std::string::npos);
+  const size_t begin = text.str().find("```\n", section) + 4;
+  std::string lines = text.str().substr(begin, text.str().find("```", begin) - begin);
+  lines = absl::StrReplaceAll(lines, {{"10.0.0.1", "127.0.0.1"}});
+  const std::string directory = ::testing::TempDir() + "/certificates." + std::to_string(getpid());
+  std::filesystem::create_directories(directory);
+  std::ofstream(directory + "/make.sh") << lines;
+  ASSERT_EQ(std::system(("cd " + directory + " && sh -e make.sh >log 2>&1").c_str()), 0) << lines;
+  const TlsFiles made{directory + "/node1.pem", directory + "/node1.key", directory + "/authority.pem"};
+  RecordingServer handler;
+  auto server = StartServer(&handler, {.tls = made});
+  ASSERT_NE(server, nullptr);
+  const auto status = FetchStatus({.address = server->address(), .tls = made});
+  EXPECT_TRUE(status.ok()) << status.status();
+  EXPECT_FALSE(FetchStatus({.address = server->address(), .tls = Files("node")}).ok()) << "of another authority";
+  std::filesystem::remove_all(directory);
 }
 
 TEST(AccessTest, HalfOfTheTlsFilesIsAnError) {

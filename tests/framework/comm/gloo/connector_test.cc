@@ -1,18 +1,25 @@
 // Members of a world are connected through one listening socket each: the address a member tells has one size in every
 // world; each pair is connected once per mesh, dialled evenly; strangers, silent ones and members of other worlds
-// neither get in nor are in the way; who is missing is blamed. Ranks are threads.
+// neither get in nor are in the way, and are logged rarely; who is missing is blamed. Ranks are threads.
 
 #include "framework/comm/gloo/connector.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <future>
 #include <numeric>
-#include <random>
 #include <set>
+#include <string>
 #include <thread>
+#include <vector>
+
+#include "framework/comm/gloo/handshake.h"
+#include "framework/net/socket_address.h"
 
 namespace holdfast::connector_test {
 namespace {
@@ -31,6 +38,7 @@ class World {
       members_.push_back({.generation = 3, .key = connectors_.back().key(), .listener = connectors_.back().address()});
     }
   }
+  void StopListening() { connectors_.clear(); }
   int size() const { return static_cast<int>(members_.size()); }
   std::vector<MemberAddress>& members() { return members_; }
   absl::StatusOr<Connections> Connect(int rank, const Meshes& meshes, Deadline deadline, std::stop_token stop = {}) {
@@ -136,27 +144,95 @@ FileDescriptor DialAs(const MemberAddress& member) {
   return socket;
 }
 
-// Some say nothing, some nonsense, some the hello of a member with a key or a generation that is not this world's.
+std::string Receive(const FileDescriptor& socket, size_t size) {
+  std::string bytes(size, '\0');
+  const ssize_t got = recv(socket.get(), bytes.data(), size, MSG_WAITALL);
+  bytes.resize(got < 0 ? 0 : static_cast<size_t>(got));
+  return bytes;
+}
+
+void SendBytes(const FileDescriptor& socket, const std::string& bytes) {
+  send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+}
+
+enum class Stranger { kSilent, kNonsense, kHello, kAnyProof, kProofOfAnotherGeneration, kFlood };
+
+// What is left of the connection when the world is connected is its end.
+void Intrude(Stranger kind, const std::vector<MemberAddress>& members, uint32_t listener) {
+  const FileDescriptor socket = DialAs(members[listener]);
+  std::vector<MemberAddress> others = members;
+  for (MemberAddress& other : others) other.generation -= 1;
+  Handshake handshake = Handshake::Dial(KeyOf(others), 0, (listener + 2) % 3, listener);
+  if (kind == Stranger::kNonsense)
+    SendBytes(socket, "GET / HTTP/1.1\r\nHost: a-member-of-the-world\r\n\r\n" + std::string(99, 'x'));
+  if (kind == Stranger::kFlood) SendBytes(socket, std::string(size_t{1} << 20, 'x'));
+  if (kind >= Stranger::kHello && kind != Stranger::kFlood) SendBytes(socket, handshake.First());
+  if (kind == Stranger::kAnyProof || kind == Stranger::kProofOfAnotherGeneration) {
+    const std::string challenge = Receive(socket, handshake.awaited());
+    if (challenge.size() < handshake.awaited()) return;  // dropped for another one
+    const std::string proof = *handshake.Take(challenge);
+    SendBytes(socket, kind == Stranger::kAnyProof ? std::string(proof.size(), 'p') : proof);
+    EXPECT_EQ(Receive(socket, 1), "") << "a stranger got something after its proof";
+  }
+  Receive(socket, 100);
+}
+
+// More of every kind than are waited for, before and while the members connect.
 TEST(ConnectorTest, StrangersAreNotInTheWay) {
+  ::testing::internal::CaptureStderr();
   World world(3);
-  std::mt19937 random(1);
-  std::vector<FileDescriptor> strangers;
-  for (int i = 0; i < 400; ++i) {
-    const MemberAddress& member = world.members()[static_cast<size_t>(i % 3)];
-    strangers.push_back(DialAs(member));
-    struct {
-      uint64_t key, generation;
-      uint32_t mesh, rank;
-    } hello{member.key, member.generation, 0, static_cast<uint32_t>((i + 2) % 3)};
-    if (i % 4 == 0) continue;
-    if (i % 4 == 1) hello.key ^= uint64_t{1} << (i % 64);
-    if (i % 4 == 2) hello.generation -= 1;
-    if (i % 4 == 3) hello.mesh = 9, hello.rank = static_cast<uint32_t>(random());
-    EXPECT_GT(write(strangers.back().get(), &hello, i % 5 == 0 ? 7 : sizeof(hello)), 0);
+  std::vector<std::thread> strangers;
+  for (uint32_t i = 0; i < 120; ++i) {
+    strangers.emplace_back([&world, i] { Intrude(static_cast<Stranger>(i % 6), world.members(), i % 3); });
   }
   const Meshes meshes = {AllRanks(3)};
   std::vector<Connections> connections = world.ConnectAll(meshes);
   ExpectConnected(connections, meshes);
+  world.StopListening();
+  connections.clear();  // also if one of them is a stranger's
+  for (std::thread& stranger : strangers) stranger.join();
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_LE(std::count(log.begin(), log.end(), '\n'), 3) << "more than a line for a member: " << log;
+}
+
+// A member that loses its place to one of them comes again.
+TEST(ConnectorTest, MoreStrangersThanPlaces) {
+  World world(2);
+  std::vector<FileDescriptor> strangers;
+  for (int i = 0; i < 700; ++i) {
+    strangers.push_back(DialAs(world.members()[static_cast<size_t>(i % 2)]));
+    if (i % 4 == 0) continue;
+    SendBytes(strangers.back(), Handshake::Dial(WorldKey(), 0, static_cast<uint32_t>(1 - i % 2), 0).First());
+  }
+  const Meshes meshes = {AllRanks(2)};
+  std::vector<Connections> connections = world.ConnectAll(meshes);
+  ExpectConnected(connections, meshes);
+}
+
+TEST(ConnectorTest, WhoIsRefusedIsLoggedOnceWithItsAddress) {
+  World world(2);
+  ::testing::internal::CaptureStderr();
+  std::vector<std::thread> strangers;
+  std::string addresses;
+  for (int i = 0; i < 5; ++i) {
+    FileDescriptor socket = DialAs(world.members()[1]);
+    addresses += HostAndPort(*LocalAddress(socket)) + " ";
+    strangers.emplace_back([socket = std::move(socket)] {
+      SendBytes(socket, std::string(Handshake::kMaxMessageBytes + 32, 'x'));
+      EXPECT_EQ(Receive(socket, 33).size(), 32u) << "a nonce, and the end";
+    });
+  }
+  std::stop_source stop;
+  auto waiting = std::async(std::launch::async,
+                            [&] { return world.Connect(1, {AllRanks(2)}, Later(), stop.get_token()).status(); });
+  for (std::thread& stranger : strangers) stranger.join();
+  stop.request_stop();
+  EXPECT_TRUE(absl::IsAborted(waiting.get()));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
+  EXPECT_THAT(log, testing::HasSubstr("rank 1 refused 5 connections of no member of generation 3, the last from "));
+  const std::string last = log.substr(log.rfind(' ') + 1);
+  EXPECT_THAT(addresses, testing::HasSubstr(last.substr(0, last.find('\n')) + " "));
 }
 
 TEST(ConnectorTest, WhoIsMissingIsBlamed) {
@@ -181,22 +257,52 @@ TEST(ConnectorTest, NobodyListensThere) {
   EXPECT_EQ(BlamedRanks(status), std::vector<int>{1});
 }
 
-// Somebody else listens at the port of a member that is gone: it does not know our key.
+// Somebody else listens at the port of a member that is gone: without our key, or sending our proof back.
 TEST(ConnectorTest, AStrangerThatListensIsNotTakenForAMember) {
+  for (const bool reflects : {false, true}) {
+    World world(2);
+    const Listener stranger = *Listen(*ResolveHost("127.0.0.1"));
+    fcntl(stranger.socket.get(), F_SETFL, 0);  // blocking
+    world.members()[1].listener = stranger.address;
+    std::thread answering([&] {
+      const FileDescriptor socket(accept4(stranger.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      Receive(socket, Handshake::kMaxMessageBytes);
+      SendBytes(socket, std::string(32, 'n'));
+      const std::string proof = Receive(socket, 32);
+      EXPECT_EQ(proof.size(), 32u);
+      SendBytes(socket, reflects ? proof : std::string(32, 'p'));
+      EXPECT_EQ(Receive(socket, 1), "") << "payload for a stranger";
+    });
+    const absl::Status status = world.Connect(0, {AllRanks(2)}, Later()).status();
+    answering.join();
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_THAT(status.ToString(), testing::HasSubstr("a process that is not of this world listens there"));
+    EXPECT_EQ(BlamedRanks(status), std::vector<int>{1});
+  }
+}
+
+// A peer that is let go before it has proven itself may have been dropped among strangers; not for ever.
+TEST(ConnectorTest, AStrangerThatHangsUpIsDialledAgainAndThenBlamed) {
   World world(2);
-  const Connector stranger = *Connector::Listen("127.0.0.1");
-  std::vector<MemberAddress> others = world.members();
-  others[1].key = world.members()[1].key;
-  world.members()[1].listener = stranger.address();
-  auto answer = std::async(std::launch::async, [&] {
-    std::vector<MemberAddress> members = others;
-    members[0].key ^= 1;
-    return stranger.Connect(1, members, {AllRanks(2)}, {}, Later()).ok();
+  const Listener stranger = *Listen(*ResolveHost("127.0.0.1"));
+  fcntl(stranger.socket.get(), F_SETFL, 0);
+  world.members()[1].listener = stranger.address;
+  std::atomic<bool> ended = false;
+  int dialled = 0;
+  std::thread hanging_up([&] {
+    while (!ended) {
+      const FileDescriptor socket(accept4(stranger.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!ended) ++dialled;
+    }
   });
   const absl::Status status = world.Connect(0, {AllRanks(2)}, Later()).status();
+  ended = true;
+  const FileDescriptor last = DialAs(world.members()[1]);
+  hanging_up.join();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(status.ToString(), testing::HasSubstr("a process that is not of this world listens there"));
-  EXPECT_TRUE(answer.get());
+  EXPECT_EQ(BlamedRanks(status), std::vector<int>{1});
+  EXPECT_GT(dialled, 1);
+  EXPECT_LE(dialled, 101);
 }
 
 TEST(ConnectorTest, AStopEndsTheWait) {

@@ -59,7 +59,11 @@ class StandbyTest : public StageTest {
   }
   bool StandsBy(const std::string& name, const std::string& leader) {
     const std::string line = "standing by: process " + std::to_string(coordinator(leader).pid());
-    return WaitFor(coordinator(name), [&] { return coordinator(name).Log().find(line) != std::string::npos; });
+    return WaitFor(coordinator(name), [&] {  // now, and not before it led last
+      const std::string log = coordinator(name).Log();
+      const size_t waits = log.rfind(line), led = log.rfind("this coordinator leads the run on");
+      return waits != std::string::npos && (led == std::string::npos || led < waits);
+    });
   }
   /// "a" leads, "b" stands by, on two machines two workers each train.
   void Start() {

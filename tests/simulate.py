@@ -19,7 +19,7 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-KINDS = ["AnyFaults", "TwoCoordinators", "GoesBack", "Stops", "OneFaultAtATime", "ManyCrashes",
+KINDS = ["AnyFaults", "TwoCoordinators", "Leases", "GoesBack", "Stops", "OneFaultAtATime", "ManyCrashes",
          "NodesThatAreCutOffFromEachOtherForGood"]
 BLOCK = 25  # seeds of one process
 

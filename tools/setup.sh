@@ -17,7 +17,7 @@ packages=(
 for argument in "$@"; do
   case $argument in
     --with-test)
-      packages+=(clang-14 clang-format clang-tidy git hdf5-tools iproute2 libclang-rt-14-dev mmdebstrap python3-venv shellcheck)
+      packages+=(clang-14 clang-format clang-tidy etcd-server git hdf5-tools iproute2 libclang-rt-14-dev mmdebstrap python3-venv shellcheck)
       ;;
     --with-corpus) packages+=(bible-kjv bible-kjv-text) ;;
     *) die "unknown argument '$argument'; see the head of tools/setup.sh" ;;

@@ -18,7 +18,7 @@ std::vector<std::string> ArgumentsOf(const std::string& worker, const RunDirecto
   add("--name", worker);
   add("--node", settings.node);
   add("--host", settings.host);
-  add("--coordinator", settings.coordinator);
+  if (!settings.coordinator.empty()) add("--coordinator", settings.coordinator);
   add("--workers-here", absl::StrCat(settings.num_workers));
   arguments.insert(arguments.end(), settings.connection.begin(), settings.connection.end());
   for (const std::string& override : settings.overrides) add("--set", override);

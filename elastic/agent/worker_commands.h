@@ -14,7 +14,7 @@ namespace holdfast {
 struct AgentSettings {
   std::string node{};                     // failure domain
   std::string host = "127.0.0.1";         // where other workers reach the workers of this machine
-  std::string coordinator{};              // HOST:PORT
+  std::string coordinator{};              // HOST:PORT; empty: in the lease that `connection` names
   std::string config_path{};              // what the workers load
   std::vector<std::string> overrides{};   // and change in it
   std::vector<std::string> connection{};  // options of `holdfast worker`: token and certificates

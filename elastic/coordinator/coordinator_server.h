@@ -22,6 +22,8 @@ class CoordinatorServer final : public ControlHandler, public CoordinatorPort {
   ~CoordinatorServer() override;
 
   const std::string& address() const { return server_->address(); }
+  /// Where others reach it.
+  const std::string& reached_at() const { return server_->reached_at(); }
   CoordinatorShell& shell() { return runtime_->shell(); }
   /// Waits for the end of the run, and until everybody has been told.
   CoordinatorShell::Outcome Wait();

@@ -9,6 +9,7 @@
 #include "checkpoint/place/checkpoint_place.h"
 #include "elastic/control/checkpoint_schedule.h"
 #include "elastic/launch/resume_check.h"
+#include "elastic/lease/directory_lease.h"
 #include "framework/base/status.h"
 #include "framework/config/load.h"
 #include "framework/optim/optimizer.h"
@@ -146,8 +147,9 @@ absl::StatusOr<PreparedRun> PrepareRun(const Config& config, const RunDirectory&
                                        const ParameterLayout& layout, const PrepareOptions& options,
                                        std::shared_ptr<Lead> lead) {
   if (lead == nullptr) {
-    ASSIGN_OR_RETURN(RunLock lock, RunLock::Take(directory));
-    lead = std::make_shared<Lead>(std::move(lock), std::chrono::milliseconds(0));
+    auto lease = std::make_unique<DirectoryLease>(directory);
+    RETURN_IF_ERROR(lease->Take({}, /*begins=*/true));
+    lead = std::make_shared<Lead>(std::move(lease), std::chrono::milliseconds(0));
   }
   RETURN_IF_ERROR(directory.TakeOver());
   PreparedRun run{.lead = std::move(lead), .history = {}, .keeper = nullptr, .usable = {}, .warning = ""};

@@ -26,6 +26,7 @@ absl::StatusOr<CoordinatorShell::Outcome> ServerLauncher::Run(const PreparedRun&
                                                              : ReadTokenFile(options_.token_file));
   ASSIGN_OR_RETURN(const auto coordinator,
                    CoordinatorServer::Start(config_, directory_, StartOf(config_, run), server));
+  run.lead->ListensAt(coordinator->reached_at());
   if (!options_.taken_over_from.empty()) {
     coordinator->shell().Report(event::CoordinatorChanged{options_.taken_over_from});
   }

@@ -10,13 +10,18 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "elastic/lease/port_probe.h"
+#include "elastic/wire/address.h"
 #include "framework/base/file_descriptor.h"
 #include "framework/base/files.h"
 #include "framework/base/host.h"
 #include "framework/base/log.h"
+#include "framework/base/rare_log.h"
 #include "framework/base/status.h"
+#include "framework/net/socket_address.h"
 
 namespace holdfast {
 namespace {
@@ -25,7 +30,8 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kBeatsPerLease = 5;
-constexpr milliseconds kLook{200};      // at the lock, by those that wait
+constexpr milliseconds kLook{200};  // at the lock, by those that wait
+constexpr std::chrono::seconds kLogInterval{30};
 constexpr milliseconds kLongest{1000};  // until one of those that wait has said that it is there
 
 void Sleep(const std::stop_token& stop, milliseconds time) {
@@ -73,69 +79,129 @@ Notices ReadNotices(const RunDirectory& directory) {
 
 }  // namespace
 
-Lead::Lead(RunLock lock, milliseconds lease) : lock_(std::move(lock)), interval_(lease / kBeatsPerLease) {
-  if (lease.count() > 0) beats_ = std::jthread([this](const std::stop_token& stop) { Beat(stop); });
+Lead::Lead(std::unique_ptr<Lease> lease, milliseconds duration)
+    : lease_(std::move(lease)), interval_(duration / kBeatsPerLease) {
+  if (duration.count() > 0) beats_ = std::jthread([this](const std::stop_token& stop) { Beat(stop); });
 }
 
+// Not later than an interval after the one before, also if a store takes long to answer.
 void Lead::Beat(const std::stop_token& stop) {
-  bool is_told = false;
+  RareLog failures(kLogInterval);
   for (uint64_t beat = 1; !stop.stop_requested(); ++beat) {
-    const absl::Status said = lock_.Say(LeaderWords{.beat = beat}.Line());
-    if (!said.ok() && !is_told) LogWarning("cannot say that this coordinator leads: ", said.message());
-    is_told = !said.ok();
-    Sleep(stop, interval_);
+    const Clock::time_point begin = Clock::now();
+    const absl::Status said = lease_->Say({.beat = beat});
+    const auto line = said.ok() ? std::nullopt : failures.Line(Clock::now().time_since_epoch(), said.message());
+    if (line.has_value()) LogWarning("cannot say that this coordinator leads: ", *line);
+    if (said.ok()) failures.Reset();
+    const Clock::time_point next = std::max(begin + interval_, Clock::now() + interval_ / 10);
+    std::unique_lock lock(mutex_);
+    changed_.wait_until(lock, stop, next, [this] { return has_news_; });
+    has_news_ = false;
   }
+}
+
+void Lead::ListensAt(const std::string& address) {
+  lease_->ListensAt(address);
+  const std::lock_guard lock(mutex_);
+  has_news_ = true;
+  changed_.notify_all();
 }
 
 void Lead::EndsWith(int exit_code, const std::string& reason) {
   beats_.request_stop();
   if (beats_.joinable()) beats_.join();
-  const absl::Status said = lock_.Say(LeaderWords{.exit_code = exit_code, .reason = reason}.Line());
+  const absl::Status said = lease_->Say({.exit_code = exit_code, .reason = reason});
   if (!said.ok()) LogWarning("cannot say that the run has ended: ", said.message());
 }
 
-absl::StatusOr<Turn> WaitForTurn(const RunDirectory& directory, milliseconds lease, bool has_led,
-                                 const std::stop_token& stop, const std::function<void(const std::string&)>& report) {
-  absl::StatusOr<RunLock> lock = absl::UnavailableError("not asked for yet");
-  if (!has_led) {
-    lock = RunLock::Take(directory);
-    if (lock.ok()) return Turn{.lead = std::make_shared<Lead>(*std::move(lock), lease)};
-    if (!absl::IsAborted(lock.status())) return lock.status();
+namespace {
+
+/// One that waits. Thread-safety: none.
+class Waiting {
+ public:
+  Waiting(std::unique_ptr<Lease> lease, const TurnOptions& options,
+          const std::function<void(const std::string&)>& report)
+      : lease_(std::move(lease)),
+        options_(options),
+        report_(report),
+        notice_(options.directory),
+        watch_(options.lease, lease_->owner(), options.has_led) {}
+
+  /// Nothing: not yet.
+  absl::StatusOr<std::optional<Turn>> Look() {
+    notice_.Say();
+    const absl::StatusOr<LeaseSight> sight = lease_->Look();
+    if (!sight.ok()) return CouldNot(sight.status());
+    const Instant now = Clock::now().time_since_epoch();
+    LeaseDecision decision = watch_.Decide(now, *sight);
+    if (decision.step == LeaseDecision::Step::kAsk) decision = Ask(now, *sight);
+    is_first_ = false;
+    if (decision.step == LeaseDecision::Step::kEnd) {
+      return Turn{.exit_code = decision.end.exit_code, .reason = decision.end.reason};
+    }
+    if (decision.step == LeaseDecision::Step::kTake) return Take(*sight, decision.from);
+    if (sight->text.owner != std::exchange(leader_, sight->text.owner) && !sight->text.owner.empty()) {
+      report_(absl::StrCat("standing by: ", sight->text.Name(), " leads the run"));
+    }
+    return std::nullopt;
   }
-  Notice notice(directory);
-  LeaderWatch watch(lease);
-  std::string leader;
-  for (; !stop.stop_requested(); Sleep(stop, std::min(kLook, lease / kBeatsPerLease))) {
-    notice.Say();
-    lock = RunLock::Take(directory);
-    std::string what = "has ended";
-    if (absl::IsAborted(lock.status())) {
-      const absl::StatusOr<LockText> text = RunLock::Read(directory);
-      if (text.ok() && text->owner != std::exchange(leader, text->owner)) {
-        report(absl::StrCat("standing by: ", text->Name(), " leads the run"));
-      }
-      if (!text.ok()) watch.CouldNotLook();
-      if (!text.ok() || !watch.IsSilent(Clock::now().time_since_epoch(), *text)) continue;
-      lock = RunLock::TakeFrom(directory, *text);
-      what = absl::StrCat("has been silent for ", lease.count(), " ms");
+
+ private:
+  using Instant = LeaseWatch::Instant;
+
+  LeaseDecision Ask(Instant now, LeaseSight sight) {
+    if (HasEnded(sight)) {
+      sight.owner = LeaseSight::Owner::kGone;
+      return watch_.Decide(now, sight);
     }
-    if (!lock.ok()) {
-      watch.CouldNotLook();
-      continue;
+    watch_.MayLive();
+    return {};
+  }
+
+  absl::StatusOr<std::optional<Turn>> Take(const LeaseSight& sight, const std::string& from) {
+    const absl::Status taken = lease_->Take(sight, /*begins=*/from.empty());
+    if (taken.ok()) return Turn{.lead = std::make_shared<Lead>(std::move(lease_), options_.lease), .from = from};
+    if (!absl::IsAborted(taken)) return CouldNot(taken);
+    if (taken.message() != std::exchange(refusal_, std::string(taken.message()))) {
+      report_(absl::StrCat("standing by: ", taken.message()));
     }
-    const LockText& before = lock->previous();
-    if (before.owner.empty()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(directory.lock(), " has been removed: there is no run to lead any more"));
-    }
-    const auto words = LeaderWords::Read(before.words);
-    if (words.has_value() && words->exit_code.has_value()) {
-      const absl::Status said = lock->Say(before.words);  // for others that wait, too
-      if (!said.ok()) LogWarning("cannot say that the run has ended: ", said.message());
-      return Turn{.exit_code = words->exit_code, .reason = words->reason};
-    }
-    std::string from = absl::StrCat(before.Name(), " ", what);
-    return Turn{.lead = std::make_shared<Lead>(*std::move(lock), lease), .from = std::move(from)};
+    return std::nullopt;
+  }
+
+  absl::StatusOr<std::optional<Turn>> CouldNot(const absl::Status& status) {
+    watch_.CouldNotLook();
+    const bool is_final = absl::IsFailedPrecondition(status) || (is_first_ && !options_.has_led);
+    if (is_final) return status;
+    const auto line = failures_.Line(Clock::now().time_since_epoch(), status.message());
+    if (line.has_value()) LogWarning("cannot look who leads the run: ", *line);
+    return std::nullopt;
+  }
+
+  // An address of loopback is one of the machine that says it.
+  static bool HasEnded(const LeaseSight& sight) {
+    const auto parts = SplitHostAndPort(sight.address);
+    const bool is_here = absl::EndsWith(sight.text.Name(), absl::StrCat(" on ", HostName()));
+    return parts.ok() && (is_here || !IsLoopbackHost(parts->first)) && IsRefused(sight.address, kLook);
+  }
+
+  std::unique_ptr<Lease> lease_;
+  const TurnOptions& options_;
+  const std::function<void(const std::string&)>& report_;
+  Notice notice_;
+  LeaseWatch watch_;
+  RareLog failures_{kLogInterval};
+  std::string leader_, refusal_;
+  bool is_first_ = true;
+};
+
+}  // namespace
+
+absl::StatusOr<Turn> WaitForTurn(std::unique_ptr<Lease> lease, const TurnOptions& options, const std::stop_token& stop,
+                                 const std::function<void(const std::string&)>& report) {
+  Waiting waiting(std::move(lease), options, report);
+  for (; !stop.stop_requested(); Sleep(stop, std::min(kLook, options.lease / kBeatsPerLease))) {
+    ASSIGN_OR_RETURN(std::optional<Turn> turn, waiting.Look());
+    if (turn.has_value()) return *std::move(turn);
   }
   return Turn{};
 }

@@ -1,44 +1,50 @@
 #pragma once
-// Coordinators of one run, of which one leads and the others wait for their turn (elastic/coordinator/leader_watch.h).
+// Coordinators of one run, of which one leads and the others wait for their turn (elastic/lease/lease.h).
 //
 // Example:
-//   ASSIGN_OR_RETURN(const Turn turn, WaitForTurn(directory, lease, /*has_led=*/false, stop.token(), report));
+//   ASSIGN_OR_RETURN(const Turn turn, WaitForTurn(std::move(lease), options, stop.token(), report));
 //   if (turn.lead == nullptr) return turn.exit_code.value_or(128 + stop.received());
 //   ...PrepareRun(config, directory, layout, options, turn.lead)...
 
 #include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "elastic/coordinator/leader_watch.h"
+#include "elastic/lease/lease.h"
 #include "framework/metrics/run_directory.h"
-#include "framework/metrics/run_lock.h"
 
 namespace holdfast {
 
-/// The run's lock, and that its holder is there: said from the start to the end of this, five times a lease; with a
-/// lease of 0 nothing is said, and nobody takes it away. Thread-safe.
+/// A lease that is held: that its owner is there is said from the start to the end of this, five times in its
+/// duration; with a duration of 0 nothing is said, and nobody takes it away. Thread-safe.
 class Lead {
  public:
-  Lead(RunLock lock, std::chrono::milliseconds lease);
+  Lead(std::unique_ptr<Lease> lease, std::chrono::milliseconds duration);
   Lead(const Lead&) = delete;
   Lead& operator=(const Lead&) = delete;
 
-  /// RunLock::Check
-  absl::Status Check() const { return lock_.Check(); }
+  /// Lease::Check
+  absl::Status Check() const { return lease_->Check(); }
+  /// Where this coordinator is reached, for those that look for it in the lease.
+  void ListensAt(const std::string& address);
   /// The last that is said: the run has ended, and nobody is to take it over.
   void EndsWith(int exit_code, const std::string& reason);
 
  private:
   void Beat(const std::stop_token& stop);
 
-  const RunLock lock_;
+  const std::unique_ptr<Lease> lease_;
   const std::chrono::milliseconds interval_;
-  std::jthread beats_;  // last: it uses everything above
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  bool has_news_ = false;  // under mutex_: something to say now
+  std::jthread beats_;     // last: it uses everything above
 };
 
 /// What has become of waiting.
@@ -49,13 +55,19 @@ struct Turn {
   std::string reason{};            // why it has ended
 };
 
-/// Waits until nobody leads the run any more, or who does is silent for `lease`, or the run has ended. Who finds at
-/// once that nobody leads is to begin the run, or resume it, unless it `has_led` it before. The one that leads sees
-/// meanwhile that somebody stands by (SomebodyStandsBy). `report` hears who leads. Errors of the directory are returned
-/// if the first look meets them, and waited out later. FailedPrecondition if the lock has been removed meanwhile, say
-/// with the directory.
-absl::StatusOr<Turn> WaitForTurn(const RunDirectory& directory, std::chrono::milliseconds lease, bool has_led,
-                                 const std::stop_token& stop, const std::function<void(const std::string&)>& report);
+struct TurnOptions {
+  RunDirectory directory;           // where it is said who waits
+  std::chrono::milliseconds lease;  // its duration
+  bool has_led = false;             // this process, the same run
+};
+
+/// Waits until nobody leads the run any more, or who does is silent for the lease, or the run has ended. Who finds that
+/// nobody leads is to begin the run, or resume it, unless it has led it before. The one that leads sees meanwhile that
+/// somebody stands by (SomebodyStandsBy). `report` hears who leads. Errors are returned if the first look meets them,
+/// and waited out later. FailedPrecondition if there is nothing to wait for (Lease::Look), or if the run cannot be led
+/// from here (Lease::Take).
+absl::StatusOr<Turn> WaitForTurn(std::unique_ptr<Lease> lease, const TurnOptions& options, const std::stop_token& stop,
+                                 const std::function<void(const std::string&)>& report);
 
 /// Whether somebody waits in WaitForTurn now. Takes until one says so, at most a second.
 bool SomebodyStandsBy(const RunDirectory& directory);

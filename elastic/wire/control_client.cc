@@ -12,7 +12,6 @@
 #include "elastic/wire/address.h"
 #include "elastic/wire/client_stream.h"
 #include "elastic/wire/convert.h"
-#include "elastic/wire/coordinator_addresses.h"
 #include "elastic/wire/credentials.h"
 #include "elastic/wire/holdfast.grpc.pb.h"
 #include "elastic/wire/token.h"
@@ -73,7 +72,7 @@ class ControlClient::Impl {
       : options_(WithOthers(options)),
         credentials_(std::move(credentials)),
         handler_(handler),
-        addresses_(options.address, options.address_file),
+        addresses_(options.address, options.address_file, options.find_leader),
         thread_([this] { Run(); }) {}
   ~Impl() { Stop(std::chrono::milliseconds(0)); }
 
@@ -158,7 +157,7 @@ void ControlClient::Impl::RunStream(const std::string& address) {
 // thousands of workers do not read a shared file while steps are committed.
 void ControlClient::Impl::WaitForItsEnd() {
   int64_t heard = 0;
-  while (!options_.address_file.empty() && !stream_->WaitUntilDone(Clock::now() + options_.look_interval)) {
+  while (addresses_.looks() && !stream_->WaitUntilDone(Clock::now() + options_.look_interval)) {
     const int64_t before = std::exchange(heard, stream_->heard());
     if (heard != before || !addresses_.HasMoved()) continue;
     stream_->Cancel(absl::UnavailableError("another coordinator leads the run"));
@@ -209,7 +208,8 @@ absl::StatusOr<RunStatus> FetchStatusOf(const std::string& address, const Contro
 absl::StatusOr<RunStatus> FetchStatus(const ControlClientOptions& options) {
   ASSIGN_OR_RETURN(const Credentials credentials, ClientCredentialsFrom(options.tls));
   absl::StatusOr<RunStatus> status = absl::InvalidArgumentError("no address of a coordinator is given");
-  for (const std::string& address : CoordinatorAddresses(options.address, options.address_file).All()) {
+  for (const std::string& address :
+       CoordinatorAddresses(options.address, options.address_file, options.find_leader).All()) {
     status = FetchStatusOf(address, options, credentials);
     if (status.ok()) break;
   }

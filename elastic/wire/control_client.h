@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "elastic/control/messages.h"
 #include "elastic/control/run_status.h"
+#include "elastic/wire/coordinator_addresses.h"
 #include "elastic/wire/tls_files.h"
 
 namespace holdfast {
@@ -23,12 +24,13 @@ namespace holdfast {
 struct ControlClientOptions {
   std::string address = "127.0.0.1:29400";  // or several, with commas between, of which each is tried in turn
   std::string address_file{};               // where the one that leads notes its address (CoordinatorAddresses)
+  LeaderFinder find_leader{};               // where else it does, instead
   std::string token{};                      // empty = none is sent
   TlsFiles tls{};
   std::chrono::milliseconds connect_timeout{5000};  // of one attempt, until the coordinator has accepted the connection
   std::chrono::milliseconds first_backoff{50}, max_backoff{1000};
   std::chrono::milliseconds keepalive{5000};      // a coordinator whose machine is gone is noticed within twice this
-  std::chrono::milliseconds look_interval{1000};  // of silence, then `address_file` is asked for another one
+  std::chrono::milliseconds look_interval{1000};  // of silence, then it is looked for another one
   size_t max_queued_bytes = size_t{64} << 20;     // more waiting: the stream is cut
 };
 

@@ -21,12 +21,13 @@ bool IsLoopbackAddress(const std::string& address) {
 
 }  // namespace
 
-CoordinatorAddresses::CoordinatorAddresses(const std::string& given, std::string file)
-    : given_(absl::StrSplit(given, ',', absl::SkipWhitespace())), file_(std::move(file)) {
+CoordinatorAddresses::CoordinatorAddresses(const std::string& given, std::string file, LeaderFinder find)
+    : given_(absl::StrSplit(given, ',', absl::SkipWhitespace())), file_(std::move(file)), find_(std::move(find)) {
   for (std::string& address : given_) absl::StripAsciiWhitespace(&address);
 }
 
 std::string CoordinatorAddresses::Noted() const {
+  if (find_ != nullptr) return find_().value_or("");
   if (file_.empty()) return "";
   const absl::StatusOr<std::string> text = ReadFile(file_, kMaxFileBytes);
   if (!text.ok() || text->empty() || text->find('\n') + 1 != text->size()) return "";

@@ -87,6 +87,7 @@ std::vector<std::string> ConnectionOptions::Arguments() const {
   const auto add = [&](const char* option, const std::string& path) {
     if (!path.empty()) arguments.insert(arguments.end(), {option, Absolute(path)});
   };
+  if (!lease.empty()) arguments.insert(arguments.end(), {"--lease", lease});
   add("--token-file", token_file);
   add("--tls-certificate", tls.certificate);
   add("--tls-key", tls.key);
@@ -98,6 +99,7 @@ absl::StatusOr<ControlClientOptions> ConnectionOptions::ClientOptions() const {
   ControlClientOptions options;
   options.address = coordinator;
   options.address_file = address_file;
+  options.find_leader = find_leader;
   options.tls = tls;
   if (!token_file.empty()) {
     ASSIGN_OR_RETURN(options.token, ReadTokenFile(token_file));

@@ -16,8 +16,10 @@ struct ConnectionOptions {
   std::string token_file;
   TlsFiles tls;
   std::string address_file{};  // as ControlClientOptions has it
+  LeaderFinder find_leader{};  // the same
+  std::string lease{};         // that it looks into
 
-  /// Token and certificates as options of a command; paths are made absolute.
+  /// Lease, token and certificates as options of a command; paths are made absolute.
   std::vector<std::string> Arguments() const;
   /// Reads the token.
   absl::StatusOr<ControlClientOptions> ClientOptions() const;

@@ -71,8 +71,9 @@ size_t TakeHeader(char* data, size_t size, size_t count, void* context) {
     return 0;
   }
   const absl::string_view line = absl::StripAsciiWhitespace(absl::string_view(data, bytes));
-  transfer.headers_ended = line.empty();
+  transfer.headers_ended = transfer.headers_ended || line.empty();  // after it, trailers may come
   if (absl::StartsWith(line, "HTTP/")) {  // also after a "100 Continue", and when libcurl has begun again
+    transfer.headers_ended = false;
     transfer.answer = HttpAnswer{};
     transfer.answer.status = ParseStatusLine(line);
   } else if (const size_t colon = line.find(':'); colon != absl::string_view::npos) {

@@ -41,7 +41,11 @@ std::string LockText::Name() const {
   return line.empty() ? "another process" : line;
 }
 
-absl::StatusOr<RunLock> RunLock::Take(const RunDirectory& directory) {
+std::string RunLock::NewOwner() {
+  return absl::StrCat("process ", getpid(), " on ", HostName(), "\n", NewMark(), "\n");
+}
+
+absl::StatusOr<RunLock> RunLock::Take(const RunDirectory& directory, const std::string& owner) {
   std::error_code error;
   std::filesystem::create_directories(directory.root(), error);
   if (error) {
@@ -62,25 +66,25 @@ absl::StatusOr<RunLock> RunLock::Take(const RunDirectory& directory) {
     RETURN_IF_ERROR(text.status());
     // Another file may have been put in its place, or it was removed. Who has the lock of the one that is there puts
     // the next one there.
-    if (there.IsInPlace()) return Place(path, *text);
+    if (there.IsInPlace()) return Place(path, *text, owner);
   }
 }
 
-absl::StatusOr<RunLock> RunLock::TakeFrom(const RunDirectory& directory, const LockText& silent) {
+absl::StatusOr<RunLock> RunLock::TakeFrom(const RunDirectory& directory, const LockText& silent,
+                                          const std::string& owner) {
   ASSIGN_OR_RETURN(const LockText text, Read(directory));
-  if (text == silent) return Place(directory.lock(), text);
+  if (text == silent) return Place(directory.lock(), text, owner);
   return absl::AbortedError(absl::StrCat(directory.root(), " is in use by ", text.Name(), ", which is not silent"));
 }
 
 // A new file, that is ours before anybody can see it: what was said into the old one by somebody who has not noticed
 // cannot be taken for ours.
-absl::StatusOr<RunLock> RunLock::Place(const std::string& path, LockText previous) {
-  const std::string mark = NewMark();
-  const std::string next = absl::StrCat(path, ".", mark);
+absl::StatusOr<RunLock> RunLock::Place(const std::string& path, LockText previous, const std::string& owner) {
+  const std::string next = absl::StrCat(path, ".", NewMark());
   RunLock lock(path, OpenFile(next, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0644));
   if (!lock.file_.ok()) return ErrnoToStatus(errno, absl::StrCat("cannot create ", next));
   lock.previous_ = std::move(previous);
-  lock.owner_ = absl::StrCat("process ", getpid(), " on ", HostName(), "\n", mark, "\n");
+  lock.owner_ = owner;
   absl::Status written = flock(lock.file_.get(), LOCK_EX | LOCK_NB) == 0
                              ? WriteAllAt(lock.file_.get(), 0, lock.owner_, next)
                              : ErrnoToStatus(errno, absl::StrCat("cannot lock ", next));
@@ -105,6 +109,14 @@ absl::StatusOr<LockText> RunLock::Read(const RunDirectory& directory) {
   if (file.ok()) return ReadText(file.get(), path);
   const absl::Status status = ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   return absl::IsNotFound(status) ? status : absl::UnavailableError(status.message());
+}
+
+absl::StatusOr<bool> RunLock::IsHeld(const RunDirectory& directory) {
+  const std::string path = directory.lock();
+  const FileDescriptor file = OpenFile(path, O_RDONLY | O_NOFOLLOW);
+  if (file.ok() && flock(file.get(), LOCK_SH | LOCK_NB) == 0) return false;
+  if (file.ok() && errno == EWOULDBLOCK) return true;
+  return absl::UnavailableError(ErrnoToStatus(errno, absl::StrCat("cannot try the lock of ", path)).message());
 }
 
 // By its name: after the lock has lapsed, or the file was removed, another one may be there.

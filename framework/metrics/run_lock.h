@@ -29,13 +29,19 @@ struct LockText {
 class RunLock {
  public:
   /// Creates the directory if needed. Aborted, naming the other process, if it is taken.
-  static absl::StatusOr<RunLock> Take(const RunDirectory& directory);
+  /// `owner`: NewOwner's, of this process.
+  static absl::StatusOr<RunLock> Take(const RunDirectory& directory, const std::string& owner = NewOwner());
   /// Takes it from an owner that still holds it, but has been silent for too long (it is frozen, or cut off).
   /// Aborted if by now another text stands there than `silent`. Of two processes that do this at once both
   /// may succeed, and Check tells the first.
-  static absl::StatusOr<RunLock> TakeFrom(const RunDirectory& directory, const LockText& silent);
+  static absl::StatusOr<RunLock> TakeFrom(const RunDirectory& directory, const LockText& silent,
+                                          const std::string& owner = NewOwner());
   /// NotFound if nobody has ever had it, Unavailable if that cannot be told now.
   static absl::StatusOr<LockText> Read(const RunDirectory& directory);
+  /// Whether a process holds the lock that is there, as its kernel says.
+  static absl::StatusOr<bool> IsHeld(const RunDirectory& directory);
+  /// As LockText has it: this process, and a mark that nobody else has.
+  static std::string NewOwner();
 
   /// FailedPrecondition, naming the other process, once the lock has been taken by another one, or its file has been
   /// removed; Unavailable if that cannot be told now.
@@ -48,7 +54,7 @@ class RunLock {
 
  private:
   RunLock(std::string path, FileDescriptor file) : path_(std::move(path)), file_(std::move(file)) {}
-  static absl::StatusOr<RunLock> Place(const std::string& path, LockText previous);
+  static absl::StatusOr<RunLock> Place(const std::string& path, LockText previous, const std::string& owner);
   bool IsInPlace() const;
 
   std::string path_;

@@ -2,7 +2,8 @@
 """How long nobody steps when the coordinator that leads is killed (SIGKILL), frozen (SIGSTOP) or told to stop
 (SIGTERM), and another one stands by.
 
-  tests/bench/failover_bench.py --data train.bin [--binary build/release/holdfast] [--rounds 5] [--lease 5000]
+  tests/bench/failover_bench.py --data train.bin [--binary build/release/holdfast] [--rounds 5] [--lease-ms 5000]
+                                [--lease etcd://127.0.0.1:2379/bench]
 
 A tiny model on two agents of one worker each, all on this machine. A round hurts the leader, waits until steps are
 committed again, and starts (or thaws) it so that it stands by. Printed is the time from the signal to the next commit
@@ -25,7 +26,7 @@ data: {{train: {data}}}
 batch: {{sequence_length: 64, microbatch_size: 2, microbatches: 8}}
 train: {{steps: 100000000}}
 log: {{sample_bytes: 0}}
-elastic: {{workers: 2, coordinator_lease_ms: {lease}}}
+elastic: {{workers: 2, coordinator_lease_ms: {lease_ms}}}
 """
 
 
@@ -50,7 +51,7 @@ class Cluster:
     def __init__(self, args, directory):
         self.args, self.run, self.processes = args, directory / "run", []
         self.config = directory / "config.yaml"
-        self.config.write_text(CONFIG.format(data=pathlib.Path(args.data).resolve(), lease=args.lease))
+        self.config.write_text(CONFIG.format(data=pathlib.Path(args.data).resolve(), lease_ms=args.lease_ms))
         self.first, self.second = self.coordinator(), None
         wait(lambda: (self.run / "coordinator.address").exists(), "a coordinator that listens")
         for node in "ab":
@@ -62,8 +63,9 @@ class Cluster:
 
     def start(self, command, *more):
         log = open(self.run.parent / f"{command}.log", "a")
+        lease = ("--lease", self.args.lease) if self.args.lease else ()
         process = subprocess.Popen([str(part) for part in (self.args.binary, command, self.config, "--run-dir",
-                                                           self.run, *more)], stdout=log, stderr=log)
+                                                           self.run, *lease, *more)], stdout=log, stderr=log)
         self.processes.append(process)
         return process
 
@@ -110,7 +112,8 @@ def main():
     parser.add_argument("--data", required=True)
     parser.add_argument("--binary", default=ROOT / "build/release/holdfast")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--lease", type=int, default=5000, help="elastic.coordinator_lease_ms")
+    parser.add_argument("--lease-ms", type=int, default=5000, help="elastic.coordinator_lease_ms")
+    parser.add_argument("--lease", default="", help="as holdfast has it: etcd://..., s3://...; default: the lock of the run directory")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         cluster = Cluster(args, pathlib.Path(place))

@@ -10,14 +10,19 @@
 #include <utility>
 
 #include "tests/chaos/cluster.h"
+#include "tests/elastic/lease/etcd_server.h"
 
 namespace holdfast::chaos {
 namespace {
 
 class StandbyTest : public StageTest {
  protected:
+  /// Of every command; empty: the lock of the run directory decides.
+  virtual std::vector<std::string> Lease() { return {}; }
   // Workers are to outlive every change of coordinators, however slow the machine.
-  const std::vector<std::string> overrides_{"elastic.heartbeat_timeout_ms=15000", "elastic.coordinator_lease_ms=3000"};
+  static constexpr int kLeaseMs = 3000;
+  const std::vector<std::string> overrides_{"elastic.heartbeat_timeout_ms=15000",
+                                            "elastic.coordinator_lease_ms=" + std::to_string(kLeaseMs)};
   Cluster cluster_{*stage_, Run(), {.overrides = overrides_}};
   std::map<std::string, std::unique_ptr<LoggedProcess>> coordinators_;
 
@@ -27,6 +32,8 @@ class StandbyTest : public StageTest {
                                        "--standby",   "--set",          "elastic.workers=4"};
     for (const std::string& value : overrides_) arguments.insert(arguments.end(), {"--set", value});
     arguments.insert(arguments.end(), more.begin(), more.end());
+    const std::vector<std::string> lease = Lease();
+    arguments.insert(arguments.end(), lease.begin(), lease.end());
     coordinators_[name] = std::make_unique<LoggedProcess>(arguments, Run() + ".coordinator_" + name + ".log");
   }
   LoggedProcess& coordinator(const std::string& name) { return *coordinators_.at(name); }
@@ -52,7 +59,11 @@ class StandbyTest : public StageTest {
   }
   bool StandsBy(const std::string& name, const std::string& leader) {
     const std::string line = "standing by: process " + std::to_string(coordinator(leader).pid());
-    return WaitFor(coordinator(name), [&] { return coordinator(name).Log().find(line) != std::string::npos; });
+    return WaitFor(coordinator(name), [&] {  // now, and not before it led last
+      const std::string log = coordinator(name).Log();
+      const size_t waits = log.rfind(line), led = log.rfind("this coordinator leads the run on");
+      return waits != std::string::npos && (led == std::string::npos || led < waits);
+    });
   }
   /// "a" leads, "b" stands by, on two machines two workers each train.
   void Start() {
@@ -65,15 +76,17 @@ class StandbyTest : public StageTest {
   /// At the default address nobody listens: they are to look into the run directory.
   void StartAgents(const std::string& coordinator = "127.0.0.1:1", const std::string& directory = Run()) {
     for (const std::string node : {"m", "n"}) {
-      std::vector<std::string> arguments{"agent",         stage_->config(),
-                                         "--run-dir",     directory,
-                                         "--coordinator", coordinator,
-                                         "--node",        node,
-                                         "--workers",     "2",
-                                         "--host",        "127.0.0.1",
-                                         "--token-file",  Run() + "/coordinator.token",
-                                         "--set",         "elastic.workers=4"};
+      std::vector<std::string> arguments{"agent",        stage_->config(),
+                                         "--run-dir",    directory,
+                                         "--node",       node,
+                                         "--workers",    "2",
+                                         "--host",       "127.0.0.1",
+                                         "--token-file", Run() + "/coordinator.token",
+                                         "--set",        "elastic.workers=4"};
       arguments.insert(arguments.end(), {"--set", "checkpoint.directory=" + Run() + "/checkpoints"});
+      const std::vector<std::string> lease = Lease();
+      arguments.insert(arguments.end(), lease.begin(), lease.end());
+      if (lease.empty()) arguments.insert(arguments.end(), {"--coordinator", coordinator});
       for (const std::string& value : overrides_) arguments.insert(arguments.end(), {"--set", value});
       agents_[node] = std::make_unique<LoggedProcess>(
           arguments, Run() + ".agent_" + node + ".log",
@@ -92,6 +105,26 @@ class StandbyTest : public StageTest {
     }));
     return pids;
   }
+  void KillLeaders(int times) {
+    for (int kill = 0; kill < times; ++kill) {
+      const std::string leader = Leader(), next = leader == "a" ? "b" : "a";
+      Cluster::Kill(coordinator(leader));
+      ASSERT_TRUE(LeaderIs(next)) << "kill " << kill;
+      ASSERT_TRUE(GoesOn());
+      StartCoordinator(leader);
+      ASSERT_TRUE(StandsBy(leader, next));
+    }
+  }
+  void FreezeLeaders(int times) {
+    for (int freeze = 0; freeze < times; ++freeze) {
+      const std::string leader = Leader(), next = leader == "a" ? "b" : "a";
+      coordinator(leader).Signal(SIGSTOP);
+      ASSERT_TRUE(LeaderIs(next)) << "freeze " << freeze;
+      ASSERT_TRUE(GoesOn());
+      coordinator(leader).Signal(SIGCONT);
+      ASSERT_TRUE(StandsBy(leader, next));
+    }
+  }
   void ExpectSameWorkers() { EXPECT_EQ(Pids(), pids_) << "workers were started anew"; }
   void ExpectEnd(int exit_code) {
     for (auto& [node, agent] : agents_) EXPECT_EQ(agent->ExitCode(), exit_code) << "agent " << node;
@@ -106,14 +139,7 @@ class StandbyTest : public StageTest {
 
 TEST_F(StandbyTest, LeadersAreKilledAgainAndAgain) {
   ASSERT_NO_FATAL_FAILURE(Start());
-  for (int kill = 0; kill < 4; ++kill) {
-    const std::string leader = Leader(), next = leader == "a" ? "b" : "a";
-    Cluster::Kill(coordinator(leader));
-    ASSERT_TRUE(LeaderIs(next)) << "kill " << kill;
-    ASSERT_TRUE(GoesOn());
-    StartCoordinator(leader);
-    ASSERT_TRUE(StandsBy(leader, next));
-  }
+  ASSERT_NO_FATAL_FAILURE(KillLeaders(4));
   ExpectSameWorkers();
   EXPECT_TRUE(Events(Run(), "worker_lost").empty());
   EXPECT_EQ(Events(Run(), "coordinator_changed").size(), 4u);
@@ -124,14 +150,7 @@ TEST_F(StandbyTest, LeadersAreKilledAgainAndAgain) {
 // The kernel still holds its lock, and its connections. When it goes on it finds that it is not the leader.
 TEST_F(StandbyTest, ALeaderThatIsFrozenStandsByWhenItGoesOn) {
   ASSERT_NO_FATAL_FAILURE(Start());
-  for (int freeze = 0; freeze < 2; ++freeze) {
-    const std::string leader = Leader(), next = leader == "a" ? "b" : "a";
-    coordinator(leader).Signal(SIGSTOP);
-    ASSERT_TRUE(LeaderIs(next)) << "freeze " << freeze;
-    ASSERT_TRUE(GoesOn());
-    coordinator(leader).Signal(SIGCONT);
-    ASSERT_TRUE(StandsBy(leader, next));
-  }
+  ASSERT_NO_FATAL_FAILURE(FreezeLeaders(2));
   ASSERT_TRUE(GoesOn());
   ExpectSameWorkers();
   coordinator(Leader()).Signal(SIGINT);
@@ -209,6 +228,77 @@ TEST_F(StandbyTest, WhoTakesARunOverDoesNotBeginItAnew) {
   coordinators_.erase("a");
   coordinator("b").Signal(SIGINT);
   ExpectEnd(130);
+}
+
+// With the lease in a real etcd, where agents and workers find who leads as well.
+class EtcdStandbyTest : public StandbyTest {
+ protected:
+  void SetUp() override {
+    if (etcd_ == nullptr) GTEST_SKIP() << "etcd is not installed: run tools/setup.sh --with-test";
+  }
+  std::vector<std::string> Lease() override { return {"--lease", "etcd://" + etcd_->address() + "/runs/a"}; }
+
+  const std::unique_ptr<EtcdServer> etcd_ = EtcdServer::Start();
+};
+
+TEST_F(EtcdStandbyTest, LeadersAreKilledAndFrozenAgainAndAgain) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  ASSERT_NO_FATAL_FAILURE(KillLeaders(3));
+  ASSERT_NO_FATAL_FAILURE(FreezeLeaders(2));
+  ExpectSameWorkers();
+  EXPECT_TRUE(Events(Run(), "worker_lost").empty());
+  EXPECT_EQ(Events(Run(), "coordinator_changed").size(), 5u);
+  const std::string leader = Leader();
+  coordinator(leader).Signal(SIGTERM);  // leaves the run to the other one
+  EXPECT_EQ(coordinator(leader).ExitCode(), 143);
+  coordinators_.erase(leader);
+  ASSERT_TRUE(WaitFor([&] { return !Leader().empty() && Look(Run()).reachable; }));
+  ASSERT_TRUE(GoesOn());
+  coordinator(Leader()).Signal(SIGINT);
+  ExpectEnd(130);
+}
+
+// Without etcd nobody can say who leads: the run pauses when the lease is over, and nobody takes it.
+TEST_F(EtcdStandbyTest, WithoutItsStoreTheRunPausesAndGoesOnWithIt) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  for (int outage = 0; outage < 2; ++outage) {
+    const std::string leader = Leader();
+    const size_t pauses = Events(Run(), "paused").size();
+    etcd_->Kill();
+    ASSERT_TRUE(WaitFor([&] { return Events(Run(), "paused").size() == pauses + 1; }));
+    const int64_t steps = CommittedSteps(Run());
+    Sleep(kLeaseMs);
+    EXPECT_EQ(CommittedSteps(Run()), steps) << "it steps, though another one might lead";
+    EXPECT_EQ(Leader(), leader);
+    etcd_->StartAgain();
+    ASSERT_TRUE(GoesOn());
+  }
+  ExpectSameWorkers();
+  coordinator(Leader()).Signal(SIGINT);
+  ExpectEnd(130);
+}
+
+TEST_F(EtcdStandbyTest, AStoreThatIsFrozenWhileTheLeaderIsKilled) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  etcd_->Signal(SIGSTOP);
+  Cluster::Kill(coordinator("a"));
+  Sleep(kLeaseMs);
+  EXPECT_EQ(Leader(), "") << "nobody could ask the store";
+  etcd_->Signal(SIGCONT);
+  ASSERT_TRUE(LeaderIs("b"));
+  ASSERT_TRUE(GoesOn());
+  ExpectSameWorkers();
+  coordinators_.erase("a");
+  coordinator("b").Signal(SIGINT);
+  ExpectEnd(130);
+}
+
+TEST_F(EtcdStandbyTest, AStoreThatIsNotThereIsToBeTriedAgain) {
+  etcd_->Kill();
+  StartCoordinator("a");
+  EXPECT_EQ(coordinator("a").ExitCode(), 75);
+  EXPECT_NE(coordinator("a").Log().find("error: etcd://" + etcd_->address()), std::string::npos)
+      << coordinator("a").Log();
 }
 
 }  // namespace

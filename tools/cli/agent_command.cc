@@ -21,6 +21,7 @@
 #include "elastic/worker/stop_signal.h"
 #include "framework/base/limits.h"
 #include "framework/base/log.h"
+#include "framework/base/rare_log.h"
 #include "framework/base/status.h"
 #include "models/runtime/run_device.h"
 #include "tools/cli/connection_arguments.h"
@@ -31,6 +32,7 @@ namespace {
 constexpr std::chrono::seconds kLookTimeout{1};           // of an agent that wants to leave
 constexpr std::chrono::milliseconds kInputInterval{200};  // between looks whether to end
 constexpr std::chrono::seconds kAbandonedAfter{10};       // without a coordinator
+constexpr std::chrono::seconds kLogInterval{30};
 
 /// The coordinator makes the token of the run directory, and may not have been started yet. Cancelled: asked to stop.
 absl::Status WaitForToken(const std::string& token_file, const RunDirectory& directory, const Config& config,
@@ -50,22 +52,38 @@ absl::Status WaitForToken(const std::string& token_file, const RunDirectory& dir
   return absl::OkStatus();
 }
 
+/// Of a coordinator: those that are given, else the one that leads, as soon as one does. Cancelled: asked to stop.
+absl::StatusOr<std::string> WaitForAddress(const ConnectionOptions& connection, const Config& config,
+                                           const std::stop_token& stop) {
+  if (!connection.coordinator.empty()) return connection.coordinator;
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(config.elastic.coordinator_timeout_ms);
+  RareLog waits(kLogInterval);
+  while (!stop.stop_requested()) {
+    absl::StatusOr<std::string> leader = connection.find_leader();
+    if (leader.ok() || std::chrono::steady_clock::now() > until) return leader;
+    const auto line = waits.Line(std::chrono::steady_clock::now().time_since_epoch(), leader.status().message());
+    if (line.has_value()) LogInfo("waiting for a coordinator: ", *line);
+    std::this_thread::sleep_for(kInputInterval);
+  }
+  return absl::CancelledError("asked to stop");
+}
+
 /// Where workers of other machines reach those of this one.
-absl::StatusOr<std::string> HostFor(const AgentCommand& arguments) {
-  const std::string& coordinator = arguments.connection.coordinator;
+absl::StatusOr<std::string> HostFor(const std::string& host, const std::string& coordinator) {
   absl::StatusOr<std::string> towards = absl::InvalidArgumentError("--coordinator names no address");
   for (const std::string& address : CoordinatorAddresses(coordinator).All()) {
     if (towards = LocalAddressTowards(address); towards.ok()) break;
   }
-  if (arguments.host.empty()) {
+  if (host.empty()) {
     return towards.ok() ? towards : UsageError(absl::StrCat(std::string(towards.status().message()), "; pass --host"));
   }
-  if (towards.ok() && !IsLoopbackHost(*towards) && IsLoopbackHost(arguments.host)) {
-    return UsageError(absl::StrCat("--host ", arguments.host,
-                                   " is reached from this machine only, but the coordinator ", coordinator,
+  if (towards.ok() && !IsLoopbackHost(*towards) && IsLoopbackHost(host)) {
+    return UsageError(absl::StrCat("--host ", host, " is reached from this machine only, but the coordinator ",
+                                   coordinator,
                                    " is on another: leave --host out, or pass an address of this machine"));
   }
-  return arguments.host;
+  return host;
 }
 
 /// Until standard input ends; what it holds is passed over. False: asked to stop before that.
@@ -100,13 +118,16 @@ absl::StatusOr<int> AgentCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
   ASSIGN_OR_RETURN(const Config config, run.Load());
   RETURN_IF_ERROR(CheckGpus(config, workers));
-  ASSIGN_OR_RETURN(const std::string reached_at, HostFor(*this));
   const RunDirectory directory = run.Directory(config);
+  ConnectionOptions coordinators = connection;
+  RETURN_IF_ERROR(LookForLeader(directory, coordinators));
+  const absl::StatusOr<std::string> towards = WaitForAddress(coordinators, config, stop_signal.token());
+  if (absl::IsCancelled(towards.status())) return 128 + stop_signal.received();
+  RETURN_IF_ERROR(towards.status());
+  ASSIGN_OR_RETURN(const std::string reached_at, HostFor(host, *towards));
   const absl::Status waited = WaitForToken(connection.token_file, directory, config, stop_signal.token());
   if (absl::IsCancelled(waited)) return 128 + stop_signal.received();
   RETURN_IF_ERROR(waited);
-  ConnectionOptions coordinators = connection;
-  coordinators.address_file = directory.coordinator_address();
   ASSIGN_OR_RETURN(const auto link, MakeControlLink(coordinators));
   const AgentSettings settings{.node = node,
                                .host = reached_at,
@@ -118,7 +139,7 @@ absl::StatusOr<int> AgentCommand::Run() const {
   ASSIGN_OR_RETURN(ControlClientOptions client, coordinators.ClientOptions());
   client.connect_timeout = kLookTimeout;
   std::printf("node %s: workers %d, coordinator %s, logs in %s\n", node.c_str(), static_cast<int>(workers),
-              connection.coordinator.c_str(), directory.logs().c_str());
+              towards->c_str(), directory.logs().c_str());
   std::fflush(stdout);
   AgentShell agent(config, directory, settings, *link, [client] { return FetchStatus(client); });
   const std::stop_callback on_stop(stop_signal.token(), [&] { agent.Stop(stop_signal.received()); });

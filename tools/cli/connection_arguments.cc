@@ -1,6 +1,20 @@
 #include "tools/cli/connection_arguments.h"
 
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "elastic/lease/open_lease.h"
+#include "framework/base/status.h"
+#include "tools/cli/command.h"
+
 namespace holdfast {
+namespace {
+
+constexpr std::chrono::milliseconds kLookTimeout{2000};  // of one look into a lease
+
+}  // namespace
 
 void AddTlsOptions(CLI::App& command, TlsFiles& tls) {
   command.add_option("--tls-certificate", tls.certificate, "PEM file; with --tls-key and --tls-authority: mutual TLS");
@@ -8,13 +22,31 @@ void AddTlsOptions(CLI::App& command, TlsFiles& tls) {
   command.add_option("--tls-authority", tls.authority, "PEM file");
 }
 
+void AddLeaseOption(CLI::App& command, std::string& lease, const std::string& what) {
+  command.add_option("--lease", lease,
+                     "etcd://HOST[:PORT][,HOST...]/NAME, etcds://... (TLS) or s3://BUCKET/NAME: " + what);
+}
+
+absl::Status LookForLeader(const RunDirectory& directory, ConnectionOptions& connection) {
+  connection.address_file = directory.coordinator_address();
+  if (connection.lease.empty() && connection.coordinator.empty()) {
+    return UsageError("error: where is the coordinator? Pass --coordinator, or --lease");
+  }
+  if (connection.lease.empty()) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<LeaseStore>> store =
+      OpenLeaseStore(connection.lease, kLookTimeout, /*may_lead=*/false);
+  if (absl::IsInvalidArgument(store.status())) return UsageError(absl::StrCat("error: ", store.status().message()));
+  RETURN_IF_ERROR(store.status());
+  connection.find_leader = [store = std::shared_ptr<LeaseStore>(*std::move(store))] { return FindLeader(*store); };
+  return absl::OkStatus();
+}
+
 void AddConnectionOptions(CLI::App& command, ConnectionOptions& connection) {
-  command
-      .add_option(
-          "--coordinator", connection.coordinator,
-          "HOST[:PORT] of the coordinator, or several with commas between, of which one leads; the default port "
-          "is 29400")
-      ->required();
+  command.add_option(
+      "--coordinator", connection.coordinator,
+      "HOST[:PORT] of the coordinator, or several with commas between, of which one leads; the default port "
+      "is 29400; not needed with --lease");
+  AddLeaseOption(command, connection.lease, "where the coordinator that leads notes its address");
   command.add_option("--token-file", connection.token_file, "file with the run's secret, mode 0600");
   AddTlsOptions(command, connection.tls);
 }

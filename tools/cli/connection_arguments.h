@@ -1,13 +1,24 @@
 #pragma once
 // Options about the connection to a coordinator.
 
+#include <string>
+
 #include "CLI/CLI.hpp"
+#include "absl/status/status.h"
 #include "elastic/wire/grpc_link.h"
+#include "framework/metrics/run_directory.h"
 
 namespace holdfast {
 
-/// --coordinator, --token-file and those of AddTlsOptions.
+/// --coordinator, --lease, --token-file and those of AddTlsOptions.
 void AddConnectionOptions(CLI::App& command, ConnectionOptions& connection);
+
+/// --lease; `what` says what it is for.
+void AddLeaseOption(CLI::App& command, std::string& lease, const std::string& what);
+
+/// Has a client look where the leader is: in the lease if there is one, else where the run directory notes it. A usage
+/// error if no coordinator is named and no lease, or if it is none.
+absl::Status LookForLeader(const RunDirectory& directory, ConnectionOptions& connection);
 
 /// --tls-certificate, --tls-key and --tls-authority.
 void AddTlsOptions(CLI::App& command, TlsFiles& tls);

@@ -10,6 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "elastic/launch/prepared_run.h"
 #include "elastic/launch/server_launcher.h"
+#include "elastic/lease/directory_lease.h"
+#include "elastic/lease/open_lease.h"
+#include "elastic/lease/store_lease.h"
 #include "framework/base/log.h"
 #include "framework/base/rare_log.h"
 #include "framework/base/status.h"
@@ -34,12 +37,28 @@ absl::StatusOr<int> EndWith(int exit_code, const std::string& reason) {
 
 }  // namespace
 
+absl::StatusOr<std::unique_ptr<Lease>> CoordinatorCommand::MakeLease(const Config& config,
+                                                                     const RunDirectory& directory,
+                                                                     bool has_led) const {
+  if (lease.empty()) return std::make_unique<DirectoryLease>(directory, has_led);
+  const std::chrono::milliseconds duration(config.elastic.coordinator_lease_ms);
+  // Of two calls one may fail and the lease still be renewed in time.
+  absl::StatusOr<std::unique_ptr<LeaseStore>> store = OpenLeaseStore(lease, duration * 2 / 5, /*may_lead=*/!has_led);
+  if (absl::IsInvalidArgument(store.status())) return UsageError(absl::StrCat("error: ", store.status().message()));
+  RETURN_IF_ERROR(store.status());
+  return std::make_unique<StoreLease>(*std::move(store), directory, duration);
+}
+
 absl::StatusOr<Turn> CoordinatorCommand::TakeTurn(const Config& config, const RunDirectory& directory, bool has_led,
                                                   const StopSignal& stop) const {
-  const std::chrono::milliseconds lease(config.elastic.coordinator_lease_ms);
-  if (standby) return WaitForTurn(directory, lease, has_led, stop.token(), Say);
-  ASSIGN_OR_RETURN(RunLock lock, RunLock::Take(directory));
-  return Turn{.lead = std::make_shared<Lead>(std::move(lock), lease)};
+  const std::chrono::milliseconds duration(config.elastic.coordinator_lease_ms);
+  ASSIGN_OR_RETURN(std::unique_ptr<Lease> made, MakeLease(config, directory, has_led));
+  if (StandsBy()) {
+    const TurnOptions options{.directory = directory, .lease = duration, .has_led = has_led};
+    return WaitForTurn(std::move(made), options, stop.token(), Say);
+  }
+  RETURN_IF_ERROR(made->Take({}, /*begins=*/true));
+  return Turn{.lead = std::make_shared<Lead>(std::move(made), duration)};
 }
 
 // What was said of how the run is to begin holds for who begins it, not for who takes it over.
@@ -76,7 +95,7 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
     if (turn.exit_code.has_value()) return EndWith(*turn.exit_code, turn.reason);
     if (turn.lead == nullptr) return 128 + stop_signal.received();
     const absl::StatusOr<CoordinatorShell::Outcome> outcome = LeadRun(config, directory, turn, stop_signal);
-    if (standby && absl::IsUnavailable(outcome.status()) && stop_signal.received() == 0) {
+    if (StandsBy() && absl::IsUnavailable(outcome.status()) && stop_signal.received() == 0) {
       // What cannot be reached now may be reached later, or by another one.
       const auto now = std::chrono::steady_clock::now().time_since_epoch();
       const auto line = failures.Line(now, outcome.status().message());
@@ -87,7 +106,7 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
     }
     RETURN_IF_ERROR(outcome.status());
     has_led = true;
-    if (standby && outcome->goes_on && stop_signal.received() == 0) {
+    if (StandsBy() && outcome->goes_on && stop_signal.received() == 0) {
       LogWarning(outcome->reason);
       continue;
     }
@@ -105,6 +124,9 @@ void CoordinatorCommand::AddTo(CLI::App& command) {
   command.add_flag("--standby", standby,
                    "if another coordinator leads the run, wait, and lead it when that one has gone or is silent for "
                    "elastic.coordinator_lease_ms; --overwrite, --resume and --new-workers are for who begins the run");
+  AddLeaseOption(command, lease,
+                 "by which those that stand by agree on who leads, instead of the lock of the run "
+                 "directory, which all of them share in any case; implies --standby");
   command.add_option("--token-file", token_file,
                      "file with a secret, mode 0600; default: one is made in the run directory");
   AddTlsOptions(command, tls);

@@ -1,10 +1,12 @@
 #pragma once
 // holdfast coordinator: decides for a run over several machines.
 
+#include <memory>
 #include <string>
 
 #include "elastic/coordinator/coordinator_shell.h"
 #include "elastic/launch/standby.h"
+#include "elastic/lease/lease.h"
 #include "elastic/wire/tls_files.h"
 #include "elastic/worker/stop_signal.h"
 #include "tools/cli/command.h"
@@ -15,7 +17,7 @@ namespace holdfast {
 struct CoordinatorCommand {
   RunArguments run;
   StartArguments start;
-  std::string listen = "127.0.0.1:29400", advertise, token_file;
+  std::string listen = "127.0.0.1:29400", advertise, token_file, lease;
   TlsFiles tls;
   bool new_workers = false, standby = false;
 
@@ -23,6 +25,9 @@ struct CoordinatorCommand {
   absl::StatusOr<int> Run() const;
 
  private:
+  bool StandsBy() const { return standby || !lease.empty(); }
+  absl::StatusOr<std::unique_ptr<Lease>> MakeLease(const Config& config, const RunDirectory& directory,
+                                                   bool has_led) const;
   absl::StatusOr<Turn> TakeTurn(const Config& config, const RunDirectory& directory, bool has_led,
                                 const StopSignal& stop) const;
   absl::StatusOr<CoordinatorShell::Outcome> LeadRun(const Config& config, const RunDirectory& directory,

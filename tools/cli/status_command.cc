@@ -20,7 +20,17 @@ absl::StatusOr<ConnectionOptions> FindCoordinator(const StatusCommand& arguments
   ConnectionOptions connection{
       .coordinator = arguments.target, .token_file = arguments.token_file, .tls = arguments.tls};
   std::error_code error;
-  if (!std::filesystem::is_directory(arguments.target, error)) {
+  const bool is_directory = std::filesystem::is_directory(arguments.target, error);
+  if (!arguments.lease.empty()) {
+    connection.lease = arguments.lease;
+    RETURN_IF_ERROR(LookForLeader(RunDirectory(arguments.target), connection));
+    ASSIGN_OR_RETURN(connection.coordinator, connection.find_leader());
+    connection.find_leader = nullptr;
+    connection.address_file.clear();
+    if (connection.token_file.empty() && is_directory) connection.token_file = RunDirectory(arguments.target).token();
+    return connection;
+  }
+  if (!is_directory) {
     const bool is_address =
         arguments.target.find(':') != std::string::npos && arguments.target.find('/') == std::string::npos;
     if (is_address) return connection;
@@ -82,6 +92,7 @@ absl::StatusOr<int> StatusCommand::Run() const {
 
 void StatusCommand::AddTo(CLI::App& command) {
   command.add_option("RUN", target, "run directory, or HOST:PORT of the coordinator")->required();
+  AddLeaseOption(command, lease, "where the coordinator's address is looked for, instead of in the run directory");
   command.add_flag("--watch", watch, "repeat every second");
   command.add_flag("--json", json, "print JSON");
   command.add_option("--token-file", token_file, "file with the run's secret; default: that of the run directory");

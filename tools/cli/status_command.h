@@ -10,7 +10,7 @@
 namespace holdfast {
 
 struct StatusCommand {
-  std::string target, token_file;  // target: a run directory, or HOST:PORT of the coordinator
+  std::string target, token_file, lease;  // target: a run directory, or HOST:PORT of the coordinator
   TlsFiles tls;
   bool watch = false, json = false;
 

@@ -33,7 +33,7 @@ absl::StatusOr<int> WorkerCommand::Run() const {
   RETURN_IF_ERROR(runtime.status());
   const RunDirectory directory = run.Directory(config);
   ConnectionOptions coordinators = connection;
-  coordinators.address_file = directory.coordinator_address();
+  RETURN_IF_ERROR(LookForLeader(directory, coordinators));
   ASSIGN_OR_RETURN(const auto link, MakeControlLink(coordinators));
   const Worker::Exit exit = RunWorker(config, directory, identity, **runtime, *link, &stop_signal);
   if (exit.refused) return UsageError("error: " + exit.reason);

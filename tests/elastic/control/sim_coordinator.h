@@ -26,6 +26,7 @@
 #include "tests/elastic/control/sim_clock.h"
 #include "tests/elastic/control/sim_digest.h"
 #include "tests/elastic/control/sim_disk.h"
+#include "tests/elastic/control/sim_lease.h"
 #include "tests/elastic/control/sim_network.h"
 #include "tests/elastic/control/sim_truth.h"
 
@@ -43,9 +44,16 @@ class CoordinatorRuntime {
   CoordinatorRuntime(Clock& clock, Network& network, Truth& truth, CoordinatorOptions options, CoordinatorBugs bugs)
       : clock_(clock), network_(network), truth_(truth), options_(std::move(options)), bugs_(bugs) {}
 
+  /// Several wait for their turn under a lease (sim_lease.h), instead of one being started after the other.
+  void UseLeases(int count, LeaseBugs bugs) {
+    candidates_ = std::make_unique<Candidates>(clock_, truth_, count, bugs,
+                                               [this](int seat, const LeaseSight& from) { return Lead(seat, from); });
+  }
+
   /// Starts one, or, if the lock is held by another, tries again later, as whoever starts them would.
   void Start() {
     if (ended()) return;
+    if (candidates_ != nullptr) return candidates_->Start();
     auto process = std::make_unique<Process>();
     Process& p = *process;
     absl::StatusOr<RunLock> lock = TakeLock();
@@ -56,10 +64,7 @@ class CoordinatorRuntime {
       StartAgainLater();
       return;
     }
-    p.server = network_.StartServer();
-    now_ = &p;
-    processes_.push_back(std::move(process));
-    Tick(&p);
+    Begin(std::move(process));
   }
 
   /// After so many actions more, the process dies.
@@ -67,17 +72,35 @@ class CoordinatorRuntime {
     if (up()) now_->crash_after = actions;
   }
   bool up() const { return now_ != nullptr; }
-  bool well() const { return up() && !now_->frozen && now_->crash_after < 0; }
+  bool well() const { return up() && !now_->frozen && !now_->paused && now_->crash_after < 0; }
   int life() const { return life_; }
   int64_t replaced() const { return replaced_; }  // processes that found that they were
   int64_t refused() const { return refused_; }    // starts
 
   void Freeze() {
-    if (up()) now_->frozen = true;
+    if (!up()) return;
+    if (candidates_ != nullptr) return FreezeForAWhile(now_);
+    now_->frozen = true;
   }
   void Thaw() {
+    if (candidates_ != nullptr) {
+      candidates_->Heal();
+      for (const auto& p : processes_) Thaw(p.get());
+    }
     if (up()) Thaw(now_);
   }
+  /// Something happens to those that want to lead, or to their store.
+  void StrikeLease() {
+    const int64_t kind = clock_.Between(0, 9);
+    if (kind <= 4) return candidates_->StrikeStore();
+    if (kind <= 6) return Freeze();
+    if (kind == 7) return CrashAfter(static_cast<int>(clock_.Between(0, 20)));
+    const int seat = candidates_->Any();
+    if (up() && now_->seat == seat) return;
+    candidates_->Freeze(seat, clock_.Chance(0.5));
+    clock_.After(clock_.Between(milliseconds(100), seconds(12)), [this, seat] { candidates_->Thaw(seat); });
+  }
+  int64_t takes() const { return candidates_ == nullptr ? 0 : candidates_->takes(); }
   /// The process stands still amid something that it stores, the next but so many, or at once. Its lock lapses, another
   /// process is started, and some time later, the first one goes on.
   void Replace(int durable_actions) {
@@ -127,7 +150,60 @@ class CoordinatorRuntime {
     std::deque<std::function<void()>> later;  // while it is frozen
     int crash_after = -1, hang_after = -1;
     bool hangs_before_look = false;
+    int seat = -1;                         // under a lease
+    bool paused = false;                   // which may be over
+    std::deque<CoordinatorEvent> put_off;  // until it has it again
+    Instant looked{0};
   };
+
+  void Begin(std::unique_ptr<Process> process) {
+    process->server = network_.StartServer();
+    now_ = process.get();
+    processes_.push_back(std::move(process));
+    Tick(now_);
+  }
+
+  // --- under a lease ------------------------------------------------------------------------------------------------
+  /// As elastic/lease/store_lease.cc takes the lock of the directory.
+  absl::StatusOr<RunLock> TakeLockOf(int seat) {
+    absl::StatusOr<RunLock> lock = RunLock::Take(disk_.run, candidates_->owner(seat));
+    if (!absl::IsAborted(lock.status())) return lock;
+    ASSIGN_OR_RETURN(const LockText there, RunLock::Read(disk_.run));
+    return RunLock::TakeFrom(disk_.run, there, candidates_->owner(seat));
+  }
+  bool Lead(int seat, const LeaseSight& /*from*/) {
+    if (ended()) return false;
+    auto process = std::make_unique<Process>();
+    process->seat = seat;
+    absl::StatusOr<RunLock> lock = TakeLockOf(seat);
+    if (lock.ok()) process->life = ++life_;
+    const absl::Status prepared = lock.ok() ? Prepare(process.get(), *std::move(lock)) : lock.status();
+    if (!prepared.ok()) {
+      ++refused_;
+      return false;
+    }
+    if (up()) network_.HideServer(now_->server);
+    Begin(std::move(process));
+    return true;
+  }
+  void FreezeForAWhile(Process* p) {
+    p->frozen = true;
+    candidates_->Freeze(p->seat, clock_.Chance(0.5));
+    clock_.After(clock_.Between(milliseconds(100), seconds(15)), [this, p] {
+      if (!p->dead) candidates_->Thaw(p->seat);
+      Thaw(p);
+    });
+  }
+  /// As CoordinatorShell does it: messages wait, and for the decisions no time passes.
+  void FeedPaused(Process* p, const CoordinatorEvent& event) {
+    if (!std::holds_alternative<TickEvent>(event)) p->put_off.push_back(event);
+    GoOn(p);
+    while (!p->paused && !p->dead && !p->frozen && !p->put_off.empty()) {
+      const CoordinatorEvent next = std::move(p->put_off.front());
+      p->put_off.pop_front();
+      Feed(p, next);
+    }
+  }
 
   /// From one that is silent and still has it, as one that stands by does it, or as whoever is started.
   absl::StatusOr<RunLock> TakeLock() {
@@ -208,6 +284,7 @@ class CoordinatorRuntime {
       p->later.push_back([this, p, event] { Feed(p, event); });
       return;
     }
+    if (p->paused) return FeedPaused(p, event);
     std::vector<CoordinatorAction> actions = p->coordinator->OnEvent(clock_.now(), event);
     if (with_digest) {
       for (const CoordinatorAction& action : actions) {
@@ -225,6 +302,8 @@ class CoordinatorRuntime {
   void GoOn(Process* p) {
     const absl::Status status = p->actions->CarryOut();
     if (p->dead || p->frozen) return;
+    p->paused = p->seat >= 0 && absl::IsUnavailable(status);
+    if (p->paused) return;
     if (status.ok()) p->branch = p->persisted;
     if (!status.ok() && !p->actions->replaced()) p->actions->Look().IgnoreError();  // as before it gives up
     if (p->frozen) return;
@@ -257,6 +336,7 @@ class CoordinatorRuntime {
 
   void Die(Process* p) {
     p->dead = true;
+    if (p->seat >= 0) candidates_->Ends(p->seat, !p->actions->replaced());
     p->lock.reset();
     p->recorder.reset();
     p->later.clear();
@@ -274,7 +354,7 @@ class CoordinatorRuntime {
     StartAgainLater();
   }
   void StartAgainLater() {
-    if (ended()) return;
+    if (ended() || candidates_ != nullptr) return;
     clock_.After(clock_.Between(milliseconds(100), seconds(3)), [this] {
       if (!up()) Start();
     });
@@ -282,6 +362,7 @@ class CoordinatorRuntime {
   // It is held to be dead, and another one is started.
   void Hang(Process* p) {
     p->hang_after = -1;
+    if (candidates_ != nullptr) return FreezeForAWhile(p);
     p->frozen = true;
     if (!p->lapsed && clock_.Chance(0.2)) {  // its lock does not lapse: nobody can take its place before it is ended
       clock_.After(clock_.Between(seconds(1), seconds(6)), [this, p] { Thaw(p); });
@@ -315,6 +396,8 @@ class CoordinatorRuntime {
       Hang(p);
       return absl::CancelledError("stands still");
     }
+    if (p->seat >= 0) RETURN_IF_ERROR(candidates_->Check(p->seat));
+    p->looked = clock_.now();
     return bugs_.ignores_lock ? absl::OkStatus() : p->lock->Check();
   }
   static bool IsDurable(const CoordinatorAction& action) {
@@ -351,6 +434,7 @@ class CoordinatorRuntime {
   }
 
   void Told(const Process& p, const CoordinatorMessage& message) {
+    if (p.seat >= 0) candidates_->Speaks(p.seat, p.looked);
     if (const auto* world = std::get_if<WorldMessage>(&message)) truth_.Sent(p.life, *world);
     if (const auto* commit = std::get_if<CommitMessage>(&message)) truth_.SentCommit(*commit);
     if (std::holds_alternative<EndMessage>(message)) {
@@ -467,6 +551,7 @@ class CoordinatorRuntime {
   void Happens(const Event& e) {
     if constexpr (std::is_base_of_v<event::EndFields, Event>) {
       exit_code_ = e.exit_code;
+      if (candidates_ != nullptr) candidates_->Stop();
       end_reason_ = e.reason;
     }
   }
@@ -496,6 +581,7 @@ class CoordinatorRuntime {
   CoordinatorOptions options_;
   CoordinatorBugs bugs_;
   Disk disk_;
+  std::unique_ptr<Candidates> candidates_;           // null: without a lease
   std::vector<std::unique_ptr<Process>> processes_;  // all that ever were; those that are dead do nothing
   Process* now_ = nullptr;                           // of today, or null
   int life_ = 0;

@@ -27,6 +27,11 @@ enum class Planted {
   kUnrecordedCommit,     // a commit is told before it is recorded
   kUnsyncedRecord,       // the last lines of the record do not survive a loss of power
   kIgnoredLock,          // a coordinator that was replaced does not find out
+  kIgnoredVersion,       // of leases (LeaseBugs)
+  kTakenTooSoon,
+  kCountedFromAnswer,
+  kStoppedClock,
+  kIgnoredTerm,
 };
 
 /// A size of the run, and what happens to it once it is that large and steps.
@@ -51,6 +56,7 @@ struct Scenario {
   double strikes_at_mirrors = 0;  // probability that somebody is killed while the mirrors of a world are filled
   bool stops = false;             // the run is stopped at some moment, often just after its coordinator was killed
   double replaces = 0.1;          // probability that a fault is a second coordinator
+  int candidates = 0;             // coordinators that wait for their turn under a lease in a store; 0 = without one
   int64_t digest_every = 0, validate_every = 0;
   int64_t patience = 0;  // validations without a lower loss that end the run; 0 = it does not end early
   ParallelConfig parallel;
@@ -75,6 +81,7 @@ struct Result {
   int64_t checkpoints = 0, rewinds = 0, links_cut = 0, links_back = 0;
   int64_t mirrors_missing = 0, mirrors_complete = 0;  // worlds that began without, and that got them
   int64_t replaced = 0, starts_refused = 0;           // coordinators
+  int64_t takes = 0;                                  // of the lease
   size_t stages = 0;                                  // that were reached
   Traffic traffic;
   std::vector<std::string> log;
@@ -123,6 +130,14 @@ class Simulation {
     surroundings_.is_there = [this](const std::string& name) { return workers_[by_name_.at(name)]->running(); };
     surroundings_.run_over = [this] { return coordinator_.ended(); };
     if (scenario_.blob != nullptr) surroundings_.blob = scenario_.blob;
+    if (scenario_.candidates > 0) {
+      coordinator_.UseLeases(scenario_.candidates,
+                             {.store_ignores_versions = scenario_.planted == Planted::kIgnoredVersion,
+                              .takes_too_soon = scenario_.planted == Planted::kTakenTooSoon,
+                              .counts_from_answer = scenario_.planted == Planted::kCountedFromAnswer,
+                              .clock_stands_still = scenario_.planted == Planted::kStoppedClock,
+                              .ignores_term = scenario_.planted == Planted::kIgnoredTerm});
+    }
     network_.codec = scenario_.codec;
     coordinator_.keep_log = scenario_.keep_log;
     coordinator_.with_digest = scenario_.with_digest;
@@ -314,6 +329,7 @@ class Simulation {
     if (coordinator_.ended()) return;
     const int victim = AnyWorker();
     Worker* worker = workers_[victim].get();
+    if (scenario_.candidates > 0 && clock_.Chance(0.6)) return coordinator_.StrikeLease();
     if (!scenario_.crashes_only && clock_.Chance(scenario_.replaces)) {
       coordinator_.Replace(static_cast<int>(clock_.Between(0, 5)));
       return;
@@ -593,6 +609,7 @@ class Simulation {
     result.links_back = coordinator_.Count<event::LinkBack>();
     result.stages = stage_;
     result.replaced = coordinator_.replaced();
+    result.takes = coordinator_.takes();
     result.starts_refused = coordinator_.refused();
     result.traffic = network_.traffic();
     result.log = coordinator_.log();

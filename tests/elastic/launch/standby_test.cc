@@ -14,7 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "elastic/lease/directory_lease.h"
+#include "elastic/lease/store_lease.h"
 #include "framework/base/host.h"
+#include "framework/metrics/run_lock.h"
+#include "framework/net/socket_address.h"
+#include "tests/elastic/lease/memory_store.h"
 #include "tests/framework/base/temporary_directory.h"
 
 namespace holdfast {
@@ -26,15 +31,15 @@ constexpr milliseconds kLease{1500};  // long against what a busy machine does t
 class StandbyTest : public testing::Test {
  protected:
   std::shared_ptr<Lead> Begin(milliseconds lease = kLease) {
-    auto lock = RunLock::Take(directory_);
-    EXPECT_TRUE(lock.ok()) << lock.status();
-    return std::make_shared<Lead>(*std::move(lock), lease);
+    auto held = std::make_unique<DirectoryLease>(directory_);
+    EXPECT_TRUE(held->Take({}, /*begins=*/true).ok());
+    return std::make_shared<Lead>(std::move(held), lease);
   }
   /// Begins to wait, and returns when it says whom it waits for.
   std::future<absl::StatusOr<Turn>> Wait() {
     auto said = std::make_shared<std::promise<std::string>>();
     auto turn = std::async(std::launch::async, [this, said] {
-      return WaitForTurn(directory_, kLease, /*has_led=*/false, stop_.get_token(),
+      return WaitForTurn(std::make_unique<DirectoryLease>(directory_), Options(), stop_.get_token(),
                          [said, told = false](const std::string& text) mutable {
                            if (!std::exchange(told, true)) said->set_value(text);
                          });
@@ -43,14 +48,21 @@ class StandbyTest : public testing::Test {
     EXPECT_EQ(text.find(absl::StrCat("standing by: process ", getpid(), " on ")), 0u) << text;
     return turn;
   }
+  TurnOptions Options(bool has_led = false) const {
+    return {.directory = directory_, .lease = kLease, .has_led = has_led};
+  }
+  absl::StatusOr<Turn> LookAround(bool has_led = false) {
+    return WaitForTurn(std::make_unique<DirectoryLease>(directory_, has_led), Options(has_led), stop_.get_token(),
+                       [](const std::string&) {});
+  }
   const TemporaryDirectory root_;
   const RunDirectory directory_{root_.path()};
   std::stop_source stop_;
 };
 
 TEST_F(StandbyTest, WhoFindsNobodyLeadsAtOnce) {
-  const auto turn =
-      WaitForTurn(directory_, kLease, /*has_led=*/false, stop_.get_token(), [](const std::string&) { FAIL(); });
+  const auto turn = WaitForTurn(std::make_unique<DirectoryLease>(directory_), Options(), stop_.get_token(),
+                                [](const std::string&) { FAIL(); });
   ASSERT_TRUE(turn.ok()) << turn.status();
   ASSERT_NE(turn->lead, nullptr);
   EXPECT_EQ(turn->from, "");
@@ -110,7 +122,7 @@ TEST_F(StandbyTest, AllThatWaitEndWithTheRun) {
 // Who comes when a run has been stopped is to lead it on.
 TEST_F(StandbyTest, AnEndThatWasThereBeforeIsNoEndOfThisRun) {
   Begin()->EndsWith(143, "stopped");
-  const auto turn = WaitForTurn(directory_, kLease, /*has_led=*/false, stop_.get_token(), [](const std::string&) {});
+  const auto turn = LookAround();
   ASSERT_TRUE(turn.ok()) << turn.status();
   EXPECT_NE(turn->lead, nullptr);
 }
@@ -122,7 +134,7 @@ TEST_F(StandbyTest, NobodyLeadsARunWhoseLockIsRemoved) {
   std::filesystem::remove_all(directory_.root());
   EXPECT_TRUE(absl::IsFailedPrecondition(waiting.get().status()));
   std::filesystem::remove_all(directory_.root());
-  const auto again = WaitForTurn(directory_, kLease, /*has_led=*/true, stop_.get_token(), [](const std::string&) {});
+  const auto again = LookAround(/*has_led=*/true);
   EXPECT_TRUE(absl::IsFailedPrecondition(again.status()));
 }
 
@@ -159,6 +171,91 @@ TEST_F(StandbyTest, TheLeaderSeesThatSomebodyStandsBy) {
   // Somebody who was killed leaves the file.
   std::ofstream(directory_.standbys() + "/host.1") << "000000000007\n";
   EXPECT_FALSE(SomebodyStandsBy(directory_));
+}
+
+// With a lease in a store, which no kernel lets go of.
+class StoreStandbyTest : public StandbyTest {
+ protected:
+  std::unique_ptr<StoreLease> Make() {
+    return std::make_unique<StoreLease>(std::make_unique<MemoryStore>(place_), directory_, kLease);
+  }
+  std::shared_ptr<Lead> BeginInStore(milliseconds lease = kLease) {
+    auto held = Make();
+    EXPECT_TRUE(held->Take(*held->Look(), /*begins=*/true).ok());
+    return std::make_shared<Lead>(std::move(held), lease);
+  }
+  std::future<absl::StatusOr<Turn>> WaitInStore(bool has_led = false) {
+    return std::async(std::launch::async, [this, has_led] {
+      return WaitForTurn(Make(), Options(has_led), stop_.get_token(), [](const std::string&) {});
+    });
+  }
+  /// As a process does that is killed: what it had said stays, and nobody listens at its port.
+  void LeaveBehind(const std::string& address) {
+    EXPECT_TRUE(RunLock::Take(directory_).ok());  // for this moment; what it has written stays
+    const LeaseSight dead{.text = {absl::StrCat("process 1 on ", HostName(), "\nmark\n"), "beat 9\n"},
+                          .address = address,
+                          .lock_before = RunLock::Read(directory_)->owner};
+    const std::lock_guard lock(place_->mutex);
+    place_->entry = {LeaseText(dead), absl::StrCat("dead", ++place_->writes)};
+  }
+  const std::shared_ptr<MemoryPlace> place_ = std::make_shared<MemoryPlace>();
+};
+
+TEST_F(StoreStandbyTest, WhoFindsNobodyBeginsAndWhoComesNextWaits) {
+  const auto first = WaitInStore().get();
+  ASSERT_TRUE(first.ok() && first->lead != nullptr) << first.status();
+  EXPECT_EQ(first->from, "");
+  EXPECT_TRUE(first->lead->Check().ok()) << first->lead->Check();
+  auto waiting = WaitInStore();
+  EXPECT_EQ(waiting.wait_for(2 * kLease), std::future_status::timeout) << "it beats";
+  stop_.request_stop();
+  EXPECT_EQ(waiting.get()->lead, nullptr);
+}
+
+TEST_F(StoreStandbyTest, WhatIsLeftIsTakenOverAndAnEndIsAnEnd) {
+  auto first = BeginInStore();
+  auto waiting = WaitInStore(/*has_led=*/true);
+  first.reset();
+  absl::StatusOr<Turn> turn = waiting.get();
+  ASSERT_TRUE(turn.ok() && turn->lead != nullptr) << turn.status();
+  EXPECT_EQ(turn->from, absl::StrCat("process ", getpid(), " on ", HostName(), " has left it"));
+  auto last = WaitInStore(/*has_led=*/true);
+  turn->lead->EndsWith(3, "something has failed");
+  turn->lead.reset();
+  const absl::StatusOr<Turn> end = last.get();
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(end->exit_code, 3);
+  EXPECT_EQ(end->reason, "something has failed");
+}
+
+// Told apart by the port: one has ended, the other may be frozen, and what it led is not begun anew.
+TEST_F(StoreStandbyTest, WhoIsDeadIsFollowedAndWhoMayBeFrozenIsReplaced) {
+  auto listener = Listen(*ResolveHost("127.0.0.1"));
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  LeaveBehind(HostAndPort(listener->address));
+  absl::StatusOr<Turn> replaced = WaitInStore().get();
+  ASSERT_TRUE(replaced.ok() && replaced->lead != nullptr) << replaced.status();
+  EXPECT_EQ(replaced->from, absl::StrCat("process 1 on ", HostName(), " has been silent for 1500 ms"));
+
+  replaced->lead.reset();
+  LeaveBehind(HostAndPort(listener->address));
+  listener->socket = FileDescriptor();
+  absl::StatusOr<Turn> followed = WaitInStore().get();
+  ASSERT_TRUE(followed.ok() && followed->lead != nullptr) << followed.status();
+  EXPECT_EQ(followed->from, "");
+  followed->lead.reset();
+  LeaveBehind(HostAndPort(listener->address));
+  EXPECT_EQ(WaitInStore(/*has_led=*/true).get()->from, absl::StrCat("process 1 on ", HostName(), " has ended"));
+}
+
+TEST_F(StoreStandbyTest, AStoreThatIsAwayIsAnErrorAtFirstAndWaitedForLater) {
+  place_->is_gone = true;
+  EXPECT_TRUE(absl::IsUnavailable(WaitInStore().get().status()));
+  ASSERT_TRUE(RunLock::Take(directory_).ok());
+  auto waiting = WaitInStore(/*has_led=*/true);
+  EXPECT_EQ(waiting.wait_for(kLease), std::future_status::timeout);
+  place_->is_gone = false;
+  EXPECT_NE(waiting.get()->lead, nullptr);
 }
 
 }  // namespace

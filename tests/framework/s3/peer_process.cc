@@ -13,6 +13,7 @@
 #include <fstream>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_replace.h"
 
@@ -50,13 +51,16 @@ std::string Slurp(const std::string& path) {
 std::unique_ptr<PeerProcess> PeerProcess::Start(const std::string& script, const std::vector<std::string>& arguments) {
   const std::string python = PeersPython();
   if (python.empty()) return nullptr;
-  std::unique_ptr<PeerProcess> process(new PeerProcess);
-  process->folder_ = (std::filesystem::temp_directory_path() / "holdfast-s3-XXXXXX").string();
-  if (mkdtemp(process->folder_.data()) == nullptr) std::abort();
   std::vector<std::string> words = {python, HOLDFAST_SOURCE_DIR "/tests/framework/s3/" + script};
-  for (const std::string& argument : arguments) {
-    words.push_back(absl::StrReplaceAll(argument, {{"{}", process->folder_}}));
-  }
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return StartProgram(std::move(words));
+}
+
+std::unique_ptr<PeerProcess> PeerProcess::StartProgram(std::vector<std::string> words) {
+  std::unique_ptr<PeerProcess> process(new PeerProcess);
+  process->folder_ = (std::filesystem::temp_directory_path() / "holdfast-peer-XXXXXX").string();
+  if (mkdtemp(process->folder_.data()) == nullptr) std::abort();
+  for (std::string& word : words) word = absl::StrReplaceAll(word, {{"{}", process->folder_}});
   const pid_t parent = getpid();
   process->pid_ = fork();
   if (process->pid_ == 0) Exec(words, process->folder_ + "/log", parent);
@@ -71,8 +75,10 @@ PeerProcess::~PeerProcess() {
   std::filesystem::remove_all(folder_);
 }
 
+bool PeerProcess::IsRunning() const { return waitpid(pid_, nullptr, WNOHANG) == 0; }
+
 int PeerProcess::WaitForNumber(const std::string& file, const std::string& before) const {
-  for (int i = 0; i < 12'000 && waitpid(pid_, nullptr, WNOHANG) == 0; ++i) {
+  for (int i = 0; i < 12'000 && IsRunning(); ++i) {
     const std::string text = Slurp(folder_ + "/" + file);
     const size_t at = text.find(before);
     const bool whole = at != std::string::npos && text.size() > at + before.size() &&

@@ -15,6 +15,7 @@
 #include "tests/framework/base/temporary_directory.h"
 #include "tools/cli/agent_command.h"
 #include "tools/cli/ckpt_command.h"
+#include "tools/cli/connection_arguments.h"
 #include "tools/cli/coordinator_command.h"
 #include "tools/cli/data_command.h"
 #include "tools/cli/sample_command.h"
@@ -107,7 +108,13 @@ TEST(CoordinatorCommand, BeginsAsTrainDoes) {
 }
 
 TEST(AgentCommand, NeedsToKnowItsCoordinator) {
-  EXPECT_FALSE(Parse<AgentCommand>({"run.yaml"}).has_value());
+  ConnectionOptions nowhere = Parse<AgentCommand>({"run.yaml"})->connection;
+  EXPECT_TRUE(IsUsageError(LookForLeader(RunDirectory("here"), nowhere)));
+  ConnectionOptions elsewhere = Parse<AgentCommand>({"run.yaml", "--lease", "zookeeper://db/a"})->connection;
+  EXPECT_TRUE(IsUsageError(LookForLeader(RunDirectory("here"), elsewhere)));
+  ConnectionOptions leased = Parse<AgentCommand>({"run.yaml", "--lease", "etcd://db/a"})->connection;
+  EXPECT_TRUE(LookForLeader(RunDirectory("here"), leased).ok());
+  EXPECT_NE(leased.find_leader, nullptr);
   const auto agent = Parse<AgentCommand>({"run.yaml", "--coordinator", "h:1", "--workers", "2", "--node", "n"});
   ASSERT_TRUE(agent.has_value());
   EXPECT_EQ(agent->connection.coordinator, "h:1");
@@ -119,8 +126,10 @@ TEST(AgentCommand, NeedsToKnowItsCoordinator) {
 TEST(WorkerCommand, UnderstandsWhatAnAgentStarts) {
   Config config;
   config.train.threads = 3;
-  const ConnectionOptions connection{
-      .coordinator = "h:1", .token_file = "/t", .tls = {.certificate = "/c", .key = "/k", .authority = "/a"}};
+  const ConnectionOptions connection{.coordinator = "h:1",
+                                     .token_file = "/t",
+                                     .tls = {.certificate = "/c", .key = "/k", .authority = "/a"},
+                                     .lease = "etcd://db/a"};
   const AgentSettings settings{.node = "n",
                                .host = "10.0.0.1",
                                .coordinator = "h:1",
@@ -141,6 +150,7 @@ TEST(WorkerCommand, UnderstandsWhatAnAgentStarts) {
     EXPECT_EQ(worker->workers_here, 2);
     EXPECT_EQ(worker->run.run_dir, "here");
     EXPECT_EQ(worker->connection.coordinator, "h:1");
+    EXPECT_EQ(worker->connection.lease, "etcd://db/a");
     EXPECT_EQ(worker->connection.token_file, "/t");
     EXPECT_EQ(worker->connection.tls.key, "/k");
     EXPECT_THAT(worker->run.config.overrides, ElementsAre("run.seed=2", "data.train=[a, b]", "train.threads=3"));

@@ -1,0 +1,40 @@
+#include "elastic/lease/directory_lease.h"
+
+#include "absl/strings/str_cat.h"
+#include "framework/base/status.h"
+
+namespace holdfast {
+
+absl::StatusOr<LeaseSight> DirectoryLease::Look() {
+  absl::StatusOr<LockText> text = RunLock::Read(directory_);
+  if (absl::IsNotFound(text.status()) && must_exist_) return Removed();
+  if (absl::IsNotFound(text.status())) return LeaseSight{};
+  RETURN_IF_ERROR(text.status());
+  must_exist_ = true;
+  ASSIGN_OR_RETURN(const bool is_held, RunLock::IsHeld(directory_));
+  return LeaseSight{.text = *std::move(text),
+                    .owner = is_held ? LeaseSight::Owner::kThere : LeaseSight::Owner::kGone,
+                    .lock_before = ""};
+}
+
+absl::Status DirectoryLease::Take(const LeaseSight& sight, bool /*begins*/) {
+  absl::StatusOr<RunLock> lock = RunLock::Take(directory_);
+  if (absl::IsAborted(lock.status()) && sight.owner == LeaseSight::Owner::kThere) {
+    lock = RunLock::TakeFrom(directory_, sight.text);
+  }
+  RETURN_IF_ERROR(lock.status());
+  if (must_exist_ && lock->previous().owner.empty()) return Removed();
+  lock_.emplace(*std::move(lock));
+  return absl::OkStatus();
+}
+
+absl::Status DirectoryLease::Removed() const {
+  return absl::FailedPreconditionError(
+      absl::StrCat(directory_.lock(), " has been removed: there is no run to lead any more"));
+}
+
+absl::Status DirectoryLease::Say(const LeaderWords& words) { return lock_->Say(words.Line()); }
+absl::Status DirectoryLease::Check() { return lock_->Check(); }
+std::string DirectoryLease::Describe() const { return absl::StrCat("the run directory ", directory_.root()); }
+
+}  // namespace holdfast

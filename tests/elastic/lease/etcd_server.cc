@@ -1,0 +1,98 @@
+#include "tests/elastic/lease/etcd_server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "framework/http/http_connection.h"
+
+namespace holdfast {
+namespace {
+
+constexpr const char* kBinary = "/usr/bin/etcd";
+
+int FreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  close(fd);
+  return bound ? ntohs(address.sin_port) : 0;
+}
+
+std::string Url(int port) { return "http://127.0.0.1:" + std::to_string(port); }
+
+}  // namespace
+
+std::unique_ptr<EtcdServer> EtcdServer::Start() {
+  if (!std::filesystem::exists(kBinary)) return nullptr;
+  std::unique_ptr<EtcdServer> server(new EtcdServer);
+  server->folder_ = (std::filesystem::temp_directory_path() / "holdfast-etcd-XXXXXX").string();
+  if (mkdtemp(server->folder_.data()) == nullptr) std::abort();
+  // A port that is free now may not be a moment later.
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    if (server->StartAt(FreePort(), FreePort())) return server;
+    std::filesystem::remove_all(server->folder_ + "/data");
+  }
+  std::fprintf(stderr, "etcd does not start\n");
+  std::abort();
+}
+
+bool EtcdServer::StartAt(int client_port, int peer_port) {
+  client_port_ = client_port;
+  peer_port_ = peer_port;
+  address_ = "127.0.0.1:" + std::to_string(client_port);
+  const std::vector<std::string> words{kBinary,
+                                       "--name=test",
+                                       "--data-dir=" + folder_ + "/data",
+                                       "--listen-client-urls=" + Url(client_port),
+                                       "--advertise-client-urls=" + Url(client_port),
+                                       "--listen-peer-urls=" + Url(peer_port),
+                                       "--initial-advertise-peer-urls=" + Url(peer_port),
+                                       "--initial-cluster=test=" + Url(peer_port),
+                                       "--logger=zap",
+                                       "--log-level=warn"};
+  process_ = PeerProcess::StartProgram(words);
+  for (int i = 0; i < 12'000 && process_->IsRunning(); ++i) {
+    const std::string answer = Call("/v3/kv/range", R"({"key":"YQ=="})");
+    const bool asks_who = answer.find("user name is empty") != std::string::npos;
+    if (asks_who || answer.find("header") != std::string::npos) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+EtcdServer::~EtcdServer() {
+  process_.reset();
+  std::filesystem::remove_all(folder_);
+}
+
+void EtcdServer::Signal(int signal) const { kill(process_->pid(), signal); }
+
+void EtcdServer::StartAgain() { EXPECT_TRUE(StartAt(client_port_, peer_port_)) << "etcd does not come back"; }
+
+std::string EtcdServer::Call(const std::string& path, const std::string& body, const std::string& token) const {
+  const std::unique_ptr<HttpConnection> connection = *HttpConnection::Create();
+  const MemoryBody bytes(body);
+  HttpRequest request;
+  request.method = "POST";
+  request.url = "http://" + address_ + path;
+  request.body = &bytes;
+  request.direct = true;
+  if (!token.empty()) request.headers.emplace_back("authorization", token);
+  const absl::StatusOr<HttpAnswer> answer = connection->Perform(request);
+  return answer.ok() ? answer->body : "";
+}
+
+}  // namespace holdfast

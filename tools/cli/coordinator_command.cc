@@ -56,6 +56,7 @@ absl::StatusOr<CoordinatorShell::Outcome> CoordinatorCommand::LeadRun(const Conf
                                                               .token_file = token_file,
                                                               .tls = tls,
                                                               .taken_over_from = turn.from,
+                                                              .hands_over = !no_handover,
                                                               .on_listening = on_listening}));
   PrepareOptions options{.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = new_workers};
   if (!turn.from.empty()) options = {.resume = "auto"};
@@ -105,6 +106,9 @@ void CoordinatorCommand::AddTo(CLI::App& command) {
   command.add_flag("--standby", standby,
                    "if another coordinator leads the run, wait, and lead it when that one has gone or is silent for "
                    "elastic.coordinator_lease_ms; --overwrite, --resume and --new-workers are for who begins the run");
+  command.add_flag(
+      "--no-handover", no_handover,
+      "SIGTERM stops the run, also if another coordinator stands by: for what signals all of them at once");
   command.add_option("--token-file", token_file,
                      "file with a secret, mode 0600; default: one is made in the run directory");
   AddTlsOptions(command, tls);

@@ -1,5 +1,5 @@
-// A signal requests the stop once, in whichever thread it arrives; copies of it within a second are the same one, and a
-// later one ends the process.
+// A signal requests the stop once, in whichever thread it arrives; others are the same request, but for a later SIGINT,
+// which ends the process. Where a sender is named only its signals count.
 
 #include "elastic/worker/stop_signal.h"
 
@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -59,6 +60,33 @@ TEST(StopSignalDeathTest, ALaterOneEndsTheProcess) {
         }
       },
       testing::ExitedWithCode(128 + SIGINT), "");
+}
+
+// As a scheduler does at its time limit, after it has warned: what is being saved is saved.
+TEST(StopSignalDeathTest, ALaterOneOfASchedulerIsTheSameRequest) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const StopSignal signal;
+        const auto start = std::chrono::steady_clock::now();
+        while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(1500)) {
+          kill(getpid(), SIGUSR1);
+          kill(getpid(), SIGTERM);
+          usleep(10'000);
+        }
+        _exit(signal.received());
+      },
+      testing::ExitedWithCode(SIGUSR1), "");
+}
+
+TEST(StopSignal, OnlyOfTheSenderThatIsNamed) {
+  StopSignal of_another(getppid()), of_this(getpid());
+  for (int sent = 0; of_this.received() == 0; ++sent) {  // either may take it
+    ASSERT_LT(sent, 100'000);
+    kill(getpid(), SIGTERM);
+    usleep(1'000);
+  }
+  EXPECT_EQ(of_another.received(), 0);
 }
 
 TEST(StopSignal, LeavesSignalsAsTheyWere) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is needed to build Holdfast from Debian 12's packages: only what is missing, as root or with sudo.
 #   tools/setup.sh [--with-test] [--with-corpus]
-# --with-test adds what tools/lint.sh and tests need (fuzzers, networks, peers to compare with, a bare machine),
+# --with-test adds what tools/lint.sh and tests need (fuzzers, networks, Slurm, peers to compare with, a bare machine),
 # --with-corpus the text that tools/quickstart.sh trains on.
 set -euo pipefail
 # shellcheck source=tools/common.sh
@@ -17,7 +17,7 @@ packages=(
 for argument in "$@"; do
   case $argument in
     --with-test)
-      packages+=(clang-14 clang-format clang-tidy etcd-server git hdf5-tools iproute2 libclang-rt-14-dev mmdebstrap python3-venv shellcheck)
+      packages+=(clang-14 clang-format clang-tidy etcd-server git hdf5-tools iproute2 libclang-rt-14-dev mmdebstrap munge python3-venv shellcheck slurm-wlm)
       ;;
     --with-corpus) packages+=(bible-kjv bible-kjv-text) ;;
     *) die "unknown argument '$argument'; see the head of tools/setup.sh" ;;

@@ -145,7 +145,7 @@ bool AgentShell::Ended(std::unique_lock<std::mutex>& lock, milliseconds timeout)
   return changed_.wait_for(lock, timeout, [&] { return end_.has_value() || running_ == 0; });
 }
 
-// A second signal ends this process, and with it the workers, at once.
+// A second SIGINT ends this process, and with it the workers, at once.
 void AgentShell::Depart() {
   const auto start = Clock::now();
   while (true) {

@@ -33,8 +33,9 @@ absl::StatusOr<CoordinatorShell::Outcome> ServerLauncher::Run(const PreparedRun&
   if (options_.on_listening != nullptr) options_.on_listening(coordinator->address());
   std::jthread way;  // looks around for a second, and a second signal is to be heard meanwhile
   const std::stop_callback on_stop(stop.token(), [&] {
-    way = std::jthread([&shell = coordinator->shell(), &directory = directory_, signal = stop.received()] {
-      const bool is_left = signal == SIGTERM && SomebodyStandsBy(directory);
+    way = std::jthread([&shell = coordinator->shell(), &directory = directory_, signal = stop.received(),
+                        hands_over = options_.hands_over] {
+      const bool is_left = hands_over && signal == SIGTERM && SomebodyStandsBy(directory);
       return is_left ? shell.MakeWay(signal) : shell.RequestStop(signal);
     });
   });

@@ -18,13 +18,15 @@ class ServerLauncher final : public Launcher {
     std::string token_file{};  // empty = that of the run directory, made if it is not there
     TlsFiles tls{};
     std::string taken_over_from{};  // Turn::from
+    bool hands_over = true;         // at SIGTERM
     std::function<void(const std::string& address)> on_listening = nullptr;
   };
   /// The model is planned on a CPU: this machine needs neither the device nor the memory of a worker.
   static absl::StatusOr<std::unique_ptr<ServerLauncher>> Open(const Config& config, const RunDirectory& directory,
                                                               Options options);
 
-  /// On SIGTERM the run is left to a coordinator that stands by, if there is one; other signals stop the run.
+  /// On SIGTERM the run is left to a coordinator that stands by, if there is one and `hands_over`; other signals stop
+  /// it.
   absl::StatusOr<CoordinatorShell::Outcome> Run(const PreparedRun& run, const StopSignal& stop) override;
 
  private:

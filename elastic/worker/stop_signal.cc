@@ -20,7 +20,7 @@ sigset_t StopSignals() {
 
 }  // namespace
 
-StopSignal::StopSignal() {
+StopSignal::StopSignal(pid_t sender) : sender_(sender) {
   const sigset_t set = StopSignals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   thread_ = std::thread([this] { Watch(); });
@@ -38,11 +38,12 @@ void StopSignal::Watch() {
   const timespec poll{.tv_sec = 0, .tv_nsec = 50'000'000};
   std::chrono::steady_clock::time_point first;
   while (!done_) {
-    const int signal = sigtimedwait(&set, nullptr, &poll);
-    if (signal <= 0) continue;
+    siginfo_t info{};
+    const int signal = sigtimedwait(&set, &info, &poll);
+    if (signal <= 0 || (sender_ != 0 && info.si_pid != sender_)) continue;
     const auto now = std::chrono::steady_clock::now();
     if (received_ != 0) {
-      if (now - first > kOneSignal) _exit(128 + signal);
+      if (signal == SIGINT && now - first > kOneSignal) _exit(128 + signal);
       continue;
     }
     first = now;

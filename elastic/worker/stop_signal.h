@@ -2,6 +2,8 @@
 // Signals that end a run, caught by a thread of their own so that they work in every phase: warm-up, steps, validation,
 // data waits, saving.
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <stop_token>
 #include <thread>
@@ -9,11 +11,12 @@
 namespace holdfast {
 
 /// Must be created before any other thread, which then inherits the blocked signal mask. SIGTERM, SIGINT and SIGUSR1
-/// request a stop; a second one ends the process at once with 128 + signal. Those within a second of the first are the
-/// first: a scheduler signals a script and what it has started, and the script passes it on.
+/// request a stop; later ones are the same request, as schedulers repeat it in every process of a job. Only SIGINT,
+/// more than a second after the first, ends the process at once with 130.
 class StopSignal {
  public:
-  StopSignal();
+  /// `sender`: signals of other processes are passed over; 0: of none.
+  explicit StopSignal(pid_t sender = 0);
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
@@ -25,6 +28,7 @@ class StopSignal {
  private:
   void Watch();
 
+  const pid_t sender_;
   std::stop_source source_;
   std::atomic<int> received_{0};
   std::atomic<bool> done_{false};

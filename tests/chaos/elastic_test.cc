@@ -79,13 +79,18 @@ TEST_F(Elastic, ASigtermSavesTheModelOfTheLastCommittedStep) {
   EXPECT_TRUE(ProcessesWith(Run()).empty());
 }
 
-TEST_F(Elastic, ASigtermToAWorkerStopsTheRun) {
+// It is for the process that started the worker to say what is to end.
+TEST_F(Elastic, ASigtermToAWorkerIsPassedOver) {
   const auto process = Train(2, {}, {kSlow});
   ASSERT_TRUE(WaitForStep(*process, Run(), 4));
   const int worker = PidOf(*process, 0, 2);
   ASSERT_GT(worker, 0);
   kill(worker, SIGTERM);
+  ASSERT_TRUE(WaitForStep(*process, Run(), CommittedSteps(Run()) + 10));
+  EXPECT_EQ(PidOf(*process, 0, 2), worker);
+  process->Signal(SIGTERM);
   EXPECT_EQ(process->ExitCode(), 143);
+  EXPECT_TRUE(Events(Run(), "worker_lost").empty());
   EXPECT_TRUE(stage_->HasUndisturbedBits(Run()));
 }
 

@@ -1,12 +1,10 @@
-// The scripts of tools/launch start, stop and save a run of two machines, both this one: by a real mpirun, and by an
-// srun that is a few lines of shell.
+// mpirun.sh of tools/launch starts, stops and saves a run of two machines, both this one. (Those for Slurm:
+// slurm_test.cc.)
 
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "tests/chaos/chaos_run.h"
 
@@ -16,18 +14,6 @@ namespace {
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
 const std::string kScripts = std::string(HOLDFAST_SOURCE_DIR) + "/tools/launch/";
-
-// Runs the command once per machine; a signal goes to all, the exit code is that of the first.
-constexpr const char* kFakeSrun = R"(#!/usr/bin/env bash
-while [[ $1 == --* ]]; do shift; done
-for ((i = 0; i < NODES; ++i)); do SLURM_PROCID=$i "$@" & pids[i]=$!; done
-trap 'kill -TERM "${pids[@]}"' TERM
-wait "${pids[0]}"
-wait "${pids[0]}"
-status=$?
-wait
-exit "$status"
-)";
 
 class LaunchTest : public StageTest {
  protected:
@@ -60,21 +46,6 @@ TEST_F(LaunchTest, Mpirun) {
                                          {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
   LoggedProcess launcher({}, Run() + ".log", environment, kScripts + "mpirun.sh");
   StopAndCompare(launcher, 128 + SIGUSR1);
-}
-
-TEST_F(LaunchTest, Slurm) {
-  const std::string srun = stage_->Path("bin/srun");
-  std::filesystem::create_directory(stage_->Path("bin"));
-  std::ofstream(srun) << kFakeSrun;
-  chmod(srun.c_str(), 0755);
-  Environment environment = CommonEnvironment();
-  environment.insert(environment.end(), {{"SLURM_JOB_NUM_NODES", "2"},
-                                         {"SLURM_JOB_NAME", "test"},
-                                         {"SLURM_JOB_ID", "1"},
-                                         {"NODE_SCRIPT", kScripts + "node.sh"},
-                                         {"PATH", stage_->Path("bin") + ":" + std::getenv("PATH")}});
-  LoggedProcess launcher({kScripts + "slurm.sbatch"}, Run() + ".log", environment, "/bin/bash");
-  StopAndCompare(launcher, 128 + SIGTERM);
 }
 
 }  // namespace

@@ -75,6 +75,7 @@ absl::StatusOr<CoordinatorShell::Outcome> CoordinatorCommand::LeadRun(const Conf
                                                               .token_file = token_file,
                                                               .tls = tls,
                                                               .taken_over_from = turn.from,
+                                                              .hands_over = !no_handover,
                                                               .on_listening = on_listening}));
   PrepareOptions options{.overwrite = start.overwrite, .resume = start.resume, .workers_are_new = new_workers};
   if (!turn.from.empty()) options = {.resume = "auto"};
@@ -127,6 +128,9 @@ void CoordinatorCommand::AddTo(CLI::App& command) {
   AddLeaseOption(command, lease,
                  "by which those that stand by agree on who leads, instead of the lock of the run "
                  "directory, which all of them share in any case; implies --standby");
+  command.add_flag(
+      "--no-handover", no_handover,
+      "SIGTERM stops the run, also if another coordinator stands by: for what signals all of them at once");
   command.add_option("--token-file", token_file,
                      "file with a secret, mode 0600; default: one is made in the run directory");
   AddTlsOptions(command, tls);

@@ -1,5 +1,7 @@
 #include "tools/cli/worker_command.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <string>
 
@@ -23,7 +25,9 @@ int64_t LocalIndex(const WorkerIdentity& identity) {
 }  // namespace
 
 absl::StatusOr<int> WorkerCommand::Run() const {
-  StopSignal stop_signal;  // before any other thread
+  // Before any other thread. A scheduler that signals all processes means the coordinator and the agents; if this node
+  // alone is meant, the agent takes its workers out of the run.
+  StopSignal stop_signal(getppid());
   ASSIGN_OR_RETURN(const Config config, run.Load());
   const auto runtime = OpenTraining(config, {.workers_here = workers_here, .local_index = LocalIndex(identity)});
   // A token beyond the vocabulary, a file that is not the one that was indexed: another start would find it again.

@@ -1,65 +1,101 @@
 #!/usr/bin/env bash
-# One machine's part of a run: an agent and, on the first machine, the coordinator. Started once per machine by a
-# launcher (slurm.sbatch, mpirun.sh), with the same environment and arguments everywhere:
+# One machine's part of a run: an agent and, on the first COORDINATORS machines, a coordinator, of which one leads.
+# Started once per machine by a launcher (slurm_job.sh, mpirun.sh), with the same environment and arguments everywhere:
 #   CONFIG=... RUN_DIR=... NODES=... WORKERS_PER_NODE=... node.sh [--set KEY=VALUE]...
 # RUN_DIR is on a file system that all machines share: there the agents find the coordinator's address and its token.
 # The launcher removes an address that an earlier coordinator has left.
-# SIGTERM or SIGUSR1, to all machines or to the first one, ends the run with a saved model; SIGTERM to another one
-# takes that machine out of the run.
+# SIGTERM or SIGUSR1, to all machines or to the only one with a coordinator, ends the run with a saved model; SIGTERM to
+# another one takes that machine out of the run.
 set -euo pipefail
 
 : "${CONFIG:?the config file}" "${RUN_DIR:?a directory that all machines share}" "${NODES:?how many machines}"
-: "${WORKERS_PER_NODE:=1}" "${HOLDFAST:=holdfast}" "${PORT:=29400}"
+: "${WORKERS_PER_NODE:=1}" "${COORDINATORS:=1}" "${HOLDFAST:=holdfast}" "${PORT:=29400}"
 : "${HOST:=$(hostname -I | cut -d ' ' -f 1)}" # where the others reach this machine; choose the fast network
-: "${START_SECONDS:=120}"                     # for the coordinator to come up
+: "${START_SECONDS:=120}"                     # for a coordinator to come up
+: "${EXIT_CODE_FILE:=/dev/null}"              # how the run has ended, for launchers that lose exit codes
 
 rank=${SLURM_PROCID:-${OMPI_COMM_WORLD_RANK:-0}}
+: "${NODE:=node-$rank}" # its name in the run
 common=("$CONFIG" --run-dir "$RUN_DIR" --set "elastic.workers=$((NODES * WORKERS_PER_NODE))" "$@")
 address_file=$RUN_DIR/coordinator.address
-coordinator='' agent=''
+coordinator='' agent='' code='' restarts=10
 
 # The coordinator, where it is here, has the run saved, and the agents end with the run.
+# shellcheck disable=SC2317 # called by a trap, as below
+pass_on() {
+  [[ -n $coordinator$agent ]] || exit $((128 + $(kill -l "$1")))
+  kill -"$1" "${coordinator:-$agent}" 2>/dev/null || true
+}
 for signal in TERM INT USR1; do
   # shellcheck disable=SC2064 # the name of the signal is meant now
-  trap "kill -$signal \${coordinator:-\$agent} 2>/dev/null || true" "$signal"
+  trap "pass_on $signal" "$signal"
 done
 
-# finish PID: its exit code. A trapped signal interrupts `wait`, which is then asked again.
-finish() {
-  local status=0
-  while :; do
-    status=0
-    wait "$1" || status=$?
-    kill -0 "$1" 2>/dev/null || break
-  done
-  return "$status"
+# A wrong config, here or elsewhere, is what the launcher is to be told; else what the last coordinator to end says.
+is_config_wrong() { [[ $(cat "$EXIT_CODE_FILE" 2>/dev/null) == 2 ]]; }
+# shellcheck disable=SC2317
+finish_up() {
+  local status=$?
+  if ((status == 2)) || { [[ -n $code ]] && ! is_config_wrong; }; then echo "$status" >"$EXIT_CODE_FILE"; fi
+  # shellcheck disable=SC2086 # two words, or one
+  [[ -z $coordinator$agent ]] || kill -TERM $coordinator $agent 2>/dev/null || true
+  wait
+}
+trap finish_up EXIT
+
+start_coordinator() {
+  code=''
+  "$HOLDFAST" coordinator "${common[@]}" --listen "$HOST:$PORT" --standby --no-handover &
+  coordinator=$!
 }
 
-if ((rank == 0)); then
-  # For launchers that lose exit codes.
-  [[ -z ${EXIT_CODE_FILE:-} ]] || trap 'echo $? >"$EXIT_CODE_FILE"' EXIT
-  "$HOLDFAST" coordinator "${common[@]}" --listen "$HOST:$PORT" &
-  coordinator=$!
-fi
+start_agent() {
+  "$HOLDFAST" agent "${common[@]}" --coordinator "$(<"$address_file")" --token-file "$RUN_DIR/coordinator.token" \
+    --node "$NODE" --host "$HOST" --workers "$WORKERS_PER_NODE" &
+  agent=$!
+}
+
+has_ended() { [[ -n $1 ]] && ! kill -0 "$1" 2>/dev/null; }
+
+# A moment; a signal is passed on at once.
+pause() { sleep "$1" & wait $! || true; }
+
+# A coordinator that crashed, or was killed for its memory, is started again.
+look_after_coordinator() {
+  has_ended "$coordinator" || return 0
+  wait "$coordinator" && code=0 || code=$?
+  coordinator=''
+  case $code in
+    2 | 126 | 127) exit 2 ;; # 127: there is no such binary
+    130 | 138 | 143) ;;
+    13? | 14?) if ((restarts-- > 0)); then pause 1 && start_coordinator; fi ;;
+  esac
+}
+
+if ((rank < COORDINATORS)); then start_coordinator; fi
 
 deadline=$((SECONDS + START_SECONDS))
 until [[ -s $address_file ]]; do
-  if [[ -n $coordinator ]] && ! kill -0 "$coordinator" 2>/dev/null; then finish "$coordinator" || exit; fi
+  look_after_coordinator
+  [[ -z $code ]] || exit "$code"
+  ! is_config_wrong || exit 2
   if ((SECONDS > deadline)); then
     echo "error: no coordinator within $START_SECONDS s: $address_file is not there" >&2
-    exit 1
+    exit 75
   fi
-  sleep 0.2
+  pause 0.2
 done
 
-"$HOLDFAST" agent "${common[@]}" --coordinator "$(<"$address_file")" --token-file "$RUN_DIR/coordinator.token" \
-  --node "node-$rank" --host "$HOST" --workers "$WORKERS_PER_NODE" &
-agent=$!
-
-status=0
-finish "$agent" || status=$?
-if [[ -n $coordinator ]]; then
-  status=0
-  finish "$coordinator" || status=$?
-fi
-exit "$status"
+start_agent
+until has_ended "$agent"; do
+  look_after_coordinator
+  pause 0.5
+done
+wait "$agent" && status=0 || status=$?
+agent=''
+case $status in 2 | 126 | 127) exit 2 ;; esac
+while [[ -n $coordinator ]]; do # it may lead the run for others
+  pause 0.5
+  look_after_coordinator
+done
+exit "${code:-$status}"

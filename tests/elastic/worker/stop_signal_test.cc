@@ -1,5 +1,5 @@
-// A signal requests the stop once, in whichever thread it arrives; copies of it within a second are the same one, and a
-// later one ends the process.
+// A signal requests the stop once, in whichever thread it arrives; others are the same request, but for a later SIGINT,
+// which ends the process. Where a sender is named only its signals count.
 
 #include "elastic/worker/stop_signal.h"
 
@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -18,6 +19,15 @@ void AwaitStop(const StopSignal& signal) {
   std::mutex mutex;
   std::unique_lock lock(mutex);
   std::condition_variable_any().wait(lock, signal.token(), [] { return false; });
+}
+
+/// Until each signal that was sent has been taken.
+void AwaitNonePending() {
+  sigset_t pending;
+  do {
+    std::this_thread::yield();
+    sigpending(&pending);
+  } while (sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM));
 }
 
 class StopSignalTest : public testing::TestWithParam<int> {};
@@ -41,10 +51,7 @@ TEST(StopSignal, TwoAtOnceAreOne) {
   for (const int number : {SIGINT, SIGTERM}) kill(getpid(), number);
   const StopSignal signal;
   AwaitStop(signal);
-  for (sigset_t pending = both; sigismember(&pending, SIGINT) || sigismember(&pending, SIGTERM);) {
-    sigpending(&pending);
-    std::this_thread::yield();
-  }
+  AwaitNonePending();
   EXPECT_EQ(signal.received(), SIGINT) << "the lower one is taken first";
 }
 
@@ -59,6 +66,37 @@ TEST(StopSignalDeathTest, ALaterOneEndsTheProcess) {
         }
       },
       testing::ExitedWithCode(128 + SIGINT), "");
+}
+
+// As a scheduler does at its time limit, after it has warned: what is being saved is saved.
+TEST(StopSignalDeathTest, ALaterOneOfASchedulerIsTheSameRequest) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const StopSignal signal;
+        const auto start = std::chrono::steady_clock::now();
+        while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(1500)) {
+          kill(getpid(), SIGUSR1);
+          kill(getpid(), SIGTERM);
+          usleep(10'000);
+        }
+        _exit(signal.received());
+      },
+      testing::ExitedWithCode(SIGUSR1), "");
+}
+
+TEST(StopSignal, OnlyOfTheSenderThatIsNamed) {
+  {
+    const StopSignal of_another(getppid());
+    kill(getpid(), SIGTERM);
+    AwaitNonePending();
+    usleep(100'000);  // time to be wrong in
+    EXPECT_EQ(of_another.received(), 0);
+  }
+  const StopSignal of_this(getpid());
+  kill(getpid(), SIGTERM);
+  AwaitStop(of_this);
+  EXPECT_EQ(of_this.received(), SIGTERM);
 }
 
 TEST(StopSignal, LeavesSignalsAsTheyWere) {

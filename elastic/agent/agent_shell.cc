@@ -58,6 +58,8 @@ void AgentShell::OnConnected() {
   int signal = 0;
   {
     const std::lock_guard lock(mutex_);
+    if (refused_) return;
+    was_connected_ = true;
     alone_since_.reset();
     leaving = leaving_;
     signal = stop_signal_;
@@ -79,10 +81,12 @@ bool AgentShell::LostCoordinator() const {
 }
 
 void AgentShell::OnMessage(const CoordinatorMessage& message) {
-  const auto* end = std::get_if<EndMessage>(&message);
-  if (end == nullptr) return;
   const std::lock_guard lock(mutex_);
-  if (!end_.has_value()) end_ = *end;
+  if (const auto* end = std::get_if<EndMessage>(&message); end != nullptr && !end_.has_value()) end_ = *end;
+  if (const auto* refused = std::get_if<RefusedMessage>(&message); refused != nullptr && !end_.has_value()) {
+    refused_ = true;
+    end_ = EndMessage{kRetryExit, refused->reason};
+  }
   changed_.notify_all();
 }
 
@@ -91,8 +95,8 @@ void AgentShell::OnExit(const WorkerExit& exit) {
       WorkerExitMessage{.id = {exit.name, exit.incarnation}, .cause = exit.cause, .restarting = exit.restarting});
   if (exit.restarting) return;
   const bool told = !exit.killed && (exit.exit_code == 0 || exit.exit_code == kRunFailedExit || exit.exit_code > 128);
-  if (!told) LogError("worker ", exit.name, ": ", exit.cause);
   const std::lock_guard lock(mutex_);
+  if (!told && !refused_) LogError("worker ", exit.name, ": ", exit.cause);
   last_exit_code_ = exit.exit_code;
   told_by_worker_ = told;
   --running_;
@@ -115,8 +119,13 @@ EndMessage AgentShell::Wait() {
   }
   const int stop_signal = stop_signal_;
   if (stop_signal != 0 && !end_.has_value() && running_ > 0) {
+    const bool was_connected = was_connected_;
     lock.unlock();
-    Depart();
+    if (was_connected) {
+      Depart();
+    } else {  // there is no run to leave
+      agent_->Stop(SIGKILL, milliseconds(0));
+    }
     lock.lock();
   }
   // Workers hear of the end as well, and may be gone first; give the coordinator's word to us the time it needs.
@@ -129,9 +138,17 @@ EndMessage AgentShell::Wait() {
   } else if (told_by_worker_) {  // the line to the coordinator broke at the wrong moment
     end.reason = "the run has ended, as the workers of this node report";
   }
+  const bool refused = refused_;
   lock.unlock();
-  agent_->Stop(SIGTERM, kGrace);
+  // On SIGTERM workers would ask for a stop of the run, which is not theirs.
+  agent_->Stop(refused ? SIGKILL : SIGTERM, refused ? milliseconds(0) : kGrace);
   return end;
+}
+
+milliseconds AgentShell::AloneFor() {
+  const std::lock_guard lock(mutex_);
+  if (!alone_since_.has_value()) return milliseconds(0);
+  return std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(Clock::now() - *alone_since_));
 }
 
 void AgentShell::Stop(int signal) {

@@ -46,6 +46,8 @@ class AgentShell final : public ControlLinkHandler {
   EndMessage Wait();
   /// Makes Wait return soon, with 128 + signal; see above.
   void Stop(int signal);
+  /// No coordinator has answered for so long; 0: one does.
+  std::chrono::milliseconds AloneFor();
 
   void OnConnected() override;
   void OnMessage(const CoordinatorMessage& message) override;
@@ -70,6 +72,8 @@ class AgentShell final : public ControlLinkHandler {
   std::optional<std::chrono::steady_clock::time_point> alone_since_ = std::chrono::steady_clock::now();
   int last_exit_code_ = 0, stop_signal_ = 0;
   bool leaving_ = false;         // has asked to be let go
+  bool was_connected_ = false;
+  bool refused_ = false;         // another agent has the name of this node
   bool told_by_worker_ = false;  // the last worker ended as it was told to, by the end of the run
 
   std::unique_ptr<Agent> agent_;

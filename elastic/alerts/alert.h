@@ -12,8 +12,11 @@ struct AlertedRun {
   std::string directory{};
   int64_t workers = 0;  // that it is to have; 0 = not known
   int64_t total_steps = 0;
-  int64_t step = 0;    // committed
-  int64_t tokens = 0;  // since the start of the run: what it has cost so far
+  int64_t step = 0;           // committed
+  int64_t tokens = 0;         // since the start of the run, as is what it has cost:
+  double worker_hours = 0;    // of workers that were connected; of earlier lives of the run, in its steps
+  bool on_gpus = false;       // one for each worker
+  double price_per_hour = 0;  // of a worker; 0 = not known
 };
 
 struct Alert {

@@ -68,13 +68,13 @@ class AlertSender::Service {
         options_(options),
         make_body_(std::move(make_body)),
         thread_([this] { Work(); }) {}
-  ~Service() { thread_.join(); }  // after Drain
+  ~Service() { thread_.join(); }  // after EndIn
 
   /// Whether it is told what nobody has to act on.
   bool wants_news() const { return wants_news_; }
   void Send(const Alert& alert);
-  /// From now on the thread ends when the queue is empty, or when the drain timeout is over.
-  void Drain();
+  /// From now on the thread ends when the queue is empty, or when the time is over.
+  void EndIn(std::chrono::milliseconds time);
 
  private:
   void Work();
@@ -113,10 +113,10 @@ void AlertSender::Service::Send(const Alert& alert) {
   changed_.notify_all();
 }
 
-void AlertSender::Service::Drain() {
+void AlertSender::Service::EndIn(std::chrono::milliseconds time) {
   const std::lock_guard lock(mutex_);
-  draining_ = true;
-  deadline_ = Clock::now() + options_.drain_timeout;
+  if (std::exchange(draining_, true)) return;
+  deadline_ = Clock::now() + time;
   changed_.notify_all();
 }
 
@@ -178,7 +178,7 @@ bool AlertSender::Service::WaitForNextAttempt(std::chrono::milliseconds backoff)
   return !IsOver();
 }
 
-AlertSender::AlertSender(const AlertOptions& options) {
+AlertSender::AlertSender(const AlertOptions& options) : drain_timeout_(options.drain_timeout) {
   if (!options.slack_webhook.empty()) {
     services_.push_back(
         std::make_unique<Service>("slack", /*wants_news=*/true, options.slack_webhook, options, &SlackBody));
@@ -190,8 +190,10 @@ AlertSender::AlertSender(const AlertOptions& options) {
   }
 }
 
-AlertSender::~AlertSender() {
-  for (const auto& service : services_) service->Drain();
+AlertSender::~AlertSender() { EndIn(drain_timeout_); }
+
+void AlertSender::EndIn(std::chrono::milliseconds time) {
+  for (const auto& service : services_) service->EndIn(time);
 }
 
 void AlertSender::Send(const Alert& alert) {

@@ -31,8 +31,8 @@ struct AlertOptions {
   std::chrono::milliseconds retry_for{600'000};   // from the first attempt at an alert
   std::chrono::milliseconds first_backoff{1000};  // between the first two; then twice that, ...
   std::chrono::milliseconds max_backoff{30'000};
-  std::chrono::milliseconds drain_timeout{30'000};  // the destructor waits so long for what is queued
-  size_t max_queued = 256;                          // per service; the oldest are dropped
+  std::chrono::milliseconds drain_timeout{5'000};  // the destructor waits so long for what is queued
+  size_t max_queued = 256;                         // per service; the oldest are dropped
   /// "slack: HTTP status 500; not delivered: ...", and, at the first failure of an alert, "...; trying again: ...";
   /// called by the sender's threads only, so it may take locks that callers of Send hold.
   std::function<void(const std::string& problem)> on_failure{};
@@ -53,9 +53,12 @@ class AlertSender {
 
   /// Queues and returns.
   void Send(const Alert& alert);
+  /// From now on what is queued has so long. The first call counts, the destructor's is the last.
+  void EndIn(std::chrono::milliseconds time);
 
  private:
   class Service;
+  const std::chrono::milliseconds drain_timeout_;
   std::vector<std::unique_ptr<Service>> services_;
 };
 

@@ -1,6 +1,7 @@
 #include "elastic/alerts/alert_text.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "nlohmann/json.hpp"
 
@@ -10,10 +11,14 @@ namespace {
 constexpr size_t kMaxKeyBytes = 255;       // PagerDuty's limits
 constexpr size_t kMaxSummaryBytes = 1024;  // also enough for Slack
 
-/// "step 7 of 100, 12345 tokens so far, in /runs/tiny"
+double CostOf(const AlertedRun& run) { return run.worker_hours * run.price_per_hour; }
+
+/// "step 7 of 100, 12345 tokens and 16.2 GPU hours (cost 40.5) so far, in /runs/tiny"
 std::string StandOf(const AlertedRun& run) {
   const std::string total = run.total_steps > 0 ? absl::StrCat(" of ", run.total_steps) : "";
-  return absl::StrCat("step ", run.step, total, ", ", run.tokens, " tokens so far, in ", run.directory);
+  const std::string cost = run.price_per_hour > 0 ? absl::StrFormat(" (cost %.2f)", CostOf(run)) : "";
+  return absl::StrFormat("step %d%s, %d tokens and %.1f %s hours%s so far, in %s", run.step, total, run.tokens,
+                         run.worker_hours, run.on_gpus ? "GPU" : "worker", cost, run.directory);
 }
 
 // Bytes that are not UTF-8 become U+FFFD; a summary may quote a log.
@@ -49,6 +54,7 @@ std::string SlackBody(const Alert& alert) {
 }
 
 std::string PagerDutyBody(const Alert& alert, const std::string& routing_key) {
+  const AlertedRun& run = alert.run;
   nlohmann::json body = {{"routing_key", routing_key},
                          {"event_action", alert.action == Alert::Action::kResolve ? "resolve" : "trigger"},
                          {"dedup_key", alert.key.substr(0, kMaxKeyBytes)}};
@@ -57,14 +63,16 @@ std::string PagerDutyBody(const Alert& alert, const std::string& routing_key) {
                        {"source", alert.source},
                        {"severity", SeverityName(alert.severity)},
                        {"component", "holdfast"},
-                       {"group", alert.run.name},
+                       {"group", run.name},
                        {"custom_details",
-                        {{"run", alert.run.name},
-                         {"run_directory", alert.run.directory},
-                         {"step", alert.run.step},
-                         {"total_steps", alert.run.total_steps},
-                         {"tokens", alert.run.tokens},
+                        {{"run", run.name},
+                         {"run_directory", run.directory},
+                         {"step", run.step},
+                         {"total_steps", run.total_steps},
+                         {"tokens", run.tokens},
+                         {run.on_gpus ? "gpu_hours" : "worker_hours", run.worker_hours},
                          {"what_to_do", alert.advice}}}};
+    if (run.price_per_hour > 0) body["payload"]["custom_details"]["cost"] = CostOf(run);
   }
   return Dump(body);
 }

@@ -68,14 +68,19 @@ std::string AdviceFor(std::string_view kind, const std::string& directory) {
 
 }  // namespace
 
-// A resumed run has the directory that it had before, also under another way to write it.
-IncidentTracker::IncidentTracker(AlertedRun run) : run_(std::move(run)) {
+AlertedRun WithWholePath(AlertedRun run) {
   std::error_code ignored;
-  const std::string path = std::filesystem::weakly_canonical(run_.directory, ignored).string();
-  if (!path.empty()) run_.directory = path;
-  key_prefix_ = absl::StrCat("holdfast/", run_.name, "-",
-                             absl::Hex(XXH32(run_.directory.data(), run_.directory.size(), 0), absl::kZeroPad8), "/");
+  const std::string path = std::filesystem::weakly_canonical(run.directory, ignored).string();
+  if (!path.empty()) run.directory = path;
+  return run;
 }
+
+std::string IncidentKey(const AlertedRun& run, const std::string& incident) {
+  return absl::StrCat("holdfast/", run.name, "-",
+                      absl::Hex(XXH32(run.directory.data(), run.directory.size(), 0), absl::kZeroPad8), "/", incident);
+}
+
+IncidentTracker::IncidentTracker(AlertedRun run) : run_(WithWholePath(std::move(run))) {}
 
 std::vector<Alert> IncidentTracker::OnEvent(Time now, const RunEvent& event) {
   now_ = now;
@@ -233,7 +238,7 @@ void IncidentTracker::On(const event::Recovered& e) {
     }
   }
   for (const auto& [name, how] : back) End(name, how);
-  for (const char* incident : {"coordinator", "progress", "state", "bits", "size", "disk"}) {
+  for (const char* incident : {kCoordinatorIncident, "progress", "state", "bits", "size", "disk"}) {
     End(incident, "the run has resumed");
   }
 }
@@ -247,7 +252,7 @@ void IncidentTracker::On(const event::TooFewWorkers& e) {
 }
 
 void IncidentTracker::On(const event::CoordinatorChanged& e) {
-  Begin("coordinator", Alert::Severity::kWarning, "",
+  Begin(kCoordinatorIncident, Alert::Severity::kWarning, "",
         absl::StrCat("another coordinator leads: ", e.cause, "; workers come back to it"));
 }
 void IncidentTracker::On(const event::Paused& e) {
@@ -336,7 +341,7 @@ Alert IncidentTracker::Make(Alert::Action action, Alert::Severity severity, cons
                             const std::string& what) const {
   return {.action = action,
           .severity = severity,
-          .key = key_prefix_ + incident,
+          .key = IncidentKey(run_, incident),
           .summary = absl::StrCat("run ", run_.name, ": ", what),
           .source = run_.name,
           .run = run_};

@@ -42,6 +42,13 @@
 
 namespace holdfast {
 
+/// The incident that no coordinator leads the run, which others than a coordinator may have to tell of.
+inline constexpr const char* kCoordinatorIncident = "coordinator";
+/// With its directory as it is, whatever way it is written: a run that is resumed has the keys that it had before.
+AlertedRun WithWholePath(AlertedRun run);
+/// "holdfast/NAME-DIGEST/INCIDENT"; the digest is of the run's directory.
+std::string IncidentKey(const AlertedRun& run, const std::string& incident);
+
 class IncidentTracker {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -53,8 +60,9 @@ class IncidentTracker {
   std::vector<Alert> OnEvent(Time now, const RunEvent& event);
   /// Now and then: what waits to be gathered.
   std::vector<Alert> OnTime(Time now);
-  /// Alerts say how far the run is.
+  /// Alerts say how far the run is, and what it has cost.
   void OnStep(int64_t step, int64_t tokens);
+  void OnWorkerHours(double hours) { run_.worker_hours = hours; }
   /// The coordinator ends: what is gathered so far is told.
   std::vector<Alert> Close();
 
@@ -128,8 +136,7 @@ class IncidentTracker {
              const std::string& what) const;
 
   AlertedRun run_;
-  std::string key_prefix_;  // "holdfast/NAME-DIGEST/"
-  Time now_;                // of the event at hand
+  Time now_;  // of the event at hand
   std::map<std::string, Incident> open_;
   std::map<std::string, Loss> losses_;  // by node
   std::set<std::string> leaving_;       // nodes

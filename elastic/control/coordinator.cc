@@ -62,15 +62,16 @@ void Coordinator::On(const MessageEvent& event) {
 
 void Coordinator::On(const DisconnectEvent& event) {
   closed_.erase(event.connection);
-  if (const JoinedWorker* worker = roster_.FindByConnection(event.connection); worker != nullptr) {
-    const std::string name = worker->member.id.name;
-    Remove(name, event.cause.empty() ? "connection lost" : event.cause, Leave::kGone);
-    Advance();
+  if (JoinedWorker* worker = roster_.FindByConnection(event.connection); worker != nullptr) {
+    worker->cut_since = now_;
+    worker->cut_cause = event.cause.empty() ? "connection lost" : event.cause;
   }
   if (const auto it = roster_.agents().find(event.connection); it != roster_.agents().end()) {
     if (!end_.over()) Report(event::AgentLost{it->second.node, it->second.host, event.cause});
     roster_.agents().erase(it);
   }
+  RemoveCut();
+  Advance();
 }
 
 void Coordinator::On(const TickEvent&) {
@@ -81,6 +82,7 @@ void Coordinator::On(const TickEvent&) {
   }
   if (end_.over()) return;
   for (auto& [name, worker] : roster_.workers()) worker.recent_messages = 0;
+  RemoveCut();
   RemoveSilent();
   RemoveStuck();
   WatchLinks();

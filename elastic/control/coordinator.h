@@ -233,6 +233,7 @@ class Coordinator {
   // coordinator_membership.cc: workers and agents come and go.
   void Handle(Connection from, const JoinMessage& join);
   void Handle(Connection from, const AgentHelloMessage& hello);
+  void RefuseAgent(Connection from, const AgentHelloMessage& hello, const AgentHelloMessage& other);
   void Handle(Connection from, const WorkerExitMessage& exit);
   void Handle(Connection from, const LeaveMessage& leave);
   bool IsLeaving(const std::string& node) const { return leaving_.count(node) > 0; }
@@ -335,6 +336,7 @@ class Coordinator {
   void LookForSlowLink();
   void MeasurePace();
   void ReportTooFew(const std::string& detail);
+  void RemoveCut();
   void RemoveSilent();
   void RemoveStuck();
   void ReportNoProgress();

@@ -269,12 +269,30 @@ void Coordinator::Handle(Connection from, const AgentHelloMessage& hello) {
     Close(from);
     return;
   }
+  const AgentHelloMessage* other = roster_.AgentOf(hello.node);
+  if (other != nullptr && (other->host != hello.host || other->pid != hello.pid)) {
+    RefuseAgent(from, hello, *other);
+    return;
+  }
   roster_.agents()[from] = hello;
   if (const auto it = leaving_.find(hello.node); it != leaving_.end() && it->second.pid != hello.pid) {
     leaving_.erase(it);  // another agent: the one that asked is gone, and its workers with it
     Report(event::NodeReturned{hello.node, hello.host});
   }
   Report(event::AgentJoined{hello.node, hello.host, hello.num_workers});
+}
+
+// Else the two would replace each other's workers for ever. A host that died without a word is noticed by the stream.
+void Coordinator::RefuseAgent(Connection from, const AgentHelloMessage& hello, const AgentHelloMessage& other) {
+  Report(event::AgentRefused{
+      .node = hello.node, .host = hello.host, .pid = hello.pid, .other_host = other.host, .other_pid = other.pid});
+  Refuse(from,
+         absl::StrCat("there is an agent of node ", hello.node, " already, on ", other.host, " (pid ", other.pid,
+                      "): give this one on ", hello.host,
+                      " another --node; if that one is gone, start this one again "
+                      "in half a minute"),
+         false);
+  Close(from);
 }
 
 void Coordinator::Handle(Connection from, const WorkerExitMessage& exit) {
@@ -357,6 +375,7 @@ void Coordinator::SayGoodbye() {
 // Whatever is at work with this worker ends; the caller makes the next world.
 void Coordinator::Remove(const std::string& name, const std::string& cause, Leave how) {
   const JoinedWorker worker = *roster_.Find(name);
+  if (worker.cut_since.has_value()) how = Leave::kGone;
   if (how == Leave::kRefused) Refuse(worker.connection, cause, true);
   if (how != Leave::kGone) Close(worker.connection);
   roster_.Remove(name);

@@ -25,6 +25,18 @@ bool Coordinator::WaitsForOthers(Phase phase) {
          phase == Phase::kIdle;
 }
 
+// That a stream has ended does not say why. Its agent does: that the process was killed, or its last words.
+void Coordinator::RemoveCut() {
+  constexpr milliseconds kPatience{500};  // with an agent that says nothing
+  std::vector<std::pair<std::string, std::string>> cut;
+  for (const auto& [name, worker] : roster_.workers()) {
+    if (!worker.cut_since.has_value()) continue;
+    const bool is_expected = !end_.over() && roster_.AgentOf(worker.member.node) != nullptr;
+    if (!is_expected || now_ - *worker.cut_since >= kPatience) cut.emplace_back(name, worker.cut_cause);
+  }
+  for (const auto& [name, cause] : cut) Remove(name, cause, Leave::kGone);
+}
+
 void Coordinator::RemoveSilent() {
   const milliseconds limit(options_.elastic.heartbeat_timeout_ms);
   std::vector<std::string> silent;

@@ -73,8 +73,11 @@ bool Coordinator::MayDecide() const {
   const auto& last = formation_.last_world();
   if (last.has_value() && now_ - last->when < kRestPerWorker * last->size) return false;
   const Instant decided = formation_.last_decision();
-  return !(formation_.had_to_wait() || state_.claimed()) || decided == Instant{0} ||
-         now_ - decided >= kRestPerWorker * workers;
+  const bool is_rested = !(formation_.had_to_wait() || state_.claimed()) || decided == Instant{0} ||
+                         now_ - decided >= kRestPerWorker * workers;
+  // Whoever's stream has ended is about to be removed.
+  return is_rested && std::none_of(roster_.workers().begin(), roster_.workers().end(),
+                                   [](const auto& worker) { return worker.second.cut_since.has_value(); });
 }
 
 std::optional<Validations::EarlyStop> Coordinator::EarlyEnd() const {

@@ -1,5 +1,6 @@
 #include "elastic/control/roster.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "framework/base/limits.h"
@@ -28,6 +29,12 @@ JoinedWorker* Roster::Find(const std::string& name) {
 JoinedWorker* Roster::FindByConnection(uint64_t connection) {
   const auto it = by_connection_.find(connection);
   return it == by_connection_.end() ? nullptr : it->second;
+}
+
+const AgentHelloMessage* Roster::AgentOf(const std::string& node) const {
+  const auto found =
+      std::find_if(agents_.begin(), agents_.end(), [&](const auto& agent) { return agent.second.node == node; });
+  return found == agents_.end() ? nullptr : &found->second;
 }
 
 bool Roster::full() const { return workers_.size() >= kMaxWorkers; }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "elastic/control/messages.h"
@@ -31,8 +32,10 @@ struct JoinedWorker {
   Instant heard{0};
   Instant progressed{0};  // the main thread got on
   bool has_beaten = false;
-  HeartbeatMessage beat;        // the last
-  int64_t recent_messages = 0;  // since the last tick
+  HeartbeatMessage beat;               // the last
+  int64_t recent_messages = 0;         // since the last tick
+  std::optional<Instant> cut_since{};  // its stream has ended: its agent is about to say why
+  std::string cut_cause{};
 };
 
 class Roster {
@@ -45,6 +48,8 @@ class Roster {
   std::map<std::string, JoinedWorker>& workers() { return workers_; }
   const std::map<std::string, JoinedWorker>& workers() const { return workers_; }
   std::map<uint64_t, AgentHelloMessage>& agents() { return agents_; }  // by connection
+  /// Of a node; nullptr if none is connected.
+  const AgentHelloMessage* AgentOf(const std::string& node) const;
   bool full() const;
   bool agents_full() const;
 

@@ -35,6 +35,18 @@ struct AgentLost {
   static void Fields(auto& e, auto& field) { field("node", e.node)("host", e.host)("cause", e.cause); }
 };
 
+/// Another agent has the name of its node.
+struct AgentRefused {
+  static constexpr const char* kName = "agent_refused";
+  std::string node, host;
+  int64_t pid = 0;
+  std::string other_host;
+  int64_t other_pid = 0;
+  static void Fields(auto& e, auto& field) {
+    field("node", e.node)("host", e.host)("pid", e.pid)("other_host", e.other_host)("other_pid", e.other_pid);
+  }
+};
+
 struct WorkerJoined {
   static constexpr const char* kName = "worker_joined";
   std::string worker;
@@ -456,11 +468,11 @@ struct RunFailed : EndFields {
 }  // namespace event
 
 using RunEvent =
-    std::variant<event::AgentJoined, event::AgentLost, event::WorkerJoined, event::WorkerLost, event::WorkerHung,
-                 event::WorkerExited, event::Quarantined, event::NodeLeaving, event::NodeLeft, event::NodeReturned,
-                 event::WorldPublished, event::Recovered, event::MirrorsMissing, event::MirrorsComplete,
-                 event::StepFailed, event::BitsDiffer, event::CopiesDiffer, event::NoProgress, event::TooFewWorkers,
-                 event::Straggler, event::StragglerResolved, event::Rebalanced, event::StepSlow,
+    std::variant<event::AgentJoined, event::AgentLost, event::AgentRefused, event::WorkerJoined, event::WorkerLost,
+                 event::WorkerHung, event::WorkerExited, event::Quarantined, event::NodeLeaving, event::NodeLeft,
+                 event::NodeReturned, event::WorldPublished, event::Recovered, event::MirrorsMissing,
+                 event::MirrorsComplete, event::StepFailed, event::BitsDiffer, event::CopiesDiffer, event::NoProgress,
+                 event::TooFewWorkers, event::Straggler, event::StragglerResolved, event::Rebalanced, event::StepSlow,
                  event::StepSlowResolved, event::LinkCut, event::LinkBack, event::LinkSlow, event::StateMissing,
                  event::StateLost, event::CheckpointSaved, event::CheckpointFailed, event::CheckpointRejected,
                  event::CheckpointWarning, event::CheckpointInterval, event::DataChanged, event::Rewind,

@@ -11,13 +11,14 @@
 namespace holdfast {
 
 // Whoever watches runs is named here, and nowhere else.
-absl::Status CoordinatorRuntime::AddObservers(const Config& config, const RunDirectory& directory) {
+absl::Status CoordinatorRuntime::AddObservers(const Config& config, const RunDirectory& directory,
+                                              double worker_seconds) {
   auto console = std::make_unique<RunConsole>(config.train.steps, config.log.every_steps,
                                               /*show_memory=*/config.elastic.workers == 1);
   ASSIGN_OR_RETURN(auto events, EventLog::Open(directory, [&console = *console](const std::string& problem) {
                      console.Line(absl::StrCat("warning: ", problem));
                    }));
-  ASSIGN_OR_RETURN(auto alerts, RunAlerts::Create(config, directory, [this](const RunEvent& event) {
+  ASSIGN_OR_RETURN(auto alerts, RunAlerts::Create(config, directory, worker_seconds, [this](const RunEvent& event) {
                      if (shell_ != nullptr) shell_->Report(event);
                    }));
   observers_.push_back(std::move(alerts));
@@ -31,7 +32,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorRuntime>> CoordinatorRuntime::Create(c
                                                                                const RunStart& start,
                                                                                CoordinatorPort& port) {
   std::unique_ptr<CoordinatorRuntime> runtime(new CoordinatorRuntime());
-  RETURN_IF_ERROR(runtime->AddObservers(config, directory));
+  RETURN_IF_ERROR(runtime->AddObservers(config, directory, start.history.worker_seconds));
   std::vector<RunObserver*> observers;
   for (const auto& observer : runtime->observers_) observers.push_back(observer.get());
   ASSIGN_OR_RETURN(runtime->shell_, CoordinatorShell::Create(config, directory, start, port, std::move(observers)));

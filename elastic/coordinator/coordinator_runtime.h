@@ -22,7 +22,7 @@ class CoordinatorRuntime {
 
  private:
   CoordinatorRuntime() = default;
-  absl::Status AddObservers(const Config& config, const RunDirectory& directory);
+  absl::Status AddObservers(const Config& config, const RunDirectory& directory, double worker_seconds);
 
   std::vector<std::unique_ptr<RunObserver>> observers_;
   std::unique_ptr<CoordinatorShell> shell_;  // calls the observers

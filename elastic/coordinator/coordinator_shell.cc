@@ -74,6 +74,7 @@ absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& di
     for (const StepMetrics& step : steps) {
       if (!history.state.branch.Includes(static_cast<uint64_t>(step.generation), step.step)) break;
       history.recorded_step = step.step;
+      history.worker_seconds += step.worker_seconds();
       if (step.validation.has_value()) history.validations.push_back(*step.validation);
     }
   }

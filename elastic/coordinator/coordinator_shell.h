@@ -51,6 +51,7 @@ struct CoordinatorHistory {
   bool workers_are_new = false;                    // as CoordinatorOptions has it
   UsedCells used_cells = {};                       // the same
   RunTally tally = {};                             // of its events
+  double worker_seconds = 0;                       // of the members of its worlds, in the steps that count
 };
 absl::StatusOr<CoordinatorHistory> ReadCoordinatorHistory(const RunDirectory& directory);
 

@@ -41,6 +41,10 @@ std::string Listed(const RunEvent& event) {
 std::string Words(const event::Validation&) { return ""; }
 std::string Words(const event::RunStarted&) { return ""; }
 std::string Words(const event::AgentJoined&) { return ""; }
+std::string Words(const event::AgentRefused& e) {
+  return absl::StrCat("refused the agent on ", e.host, " (pid ", e.pid, "): node ", e.node, " has one already, on ",
+                      e.other_host, " (pid ", e.other_pid, "); each needs a --node of its own");
+}
 std::string Words(const event::WorkerJoined& e) {
   return absl::StrCat(e.worker, " joined (", e.host, ", pid ", e.pid, ")");
 }
@@ -133,6 +137,7 @@ std::string Words(const event::EarlyStop& e) {
 std::string Words(const event::CoordinatorChanged& e) {
   return absl::StrCat("this coordinator leads the run on: ", e.cause);
 }
+std::string Words(const event::AlertFailed& e) { return absl::StrCat("alert: ", e.cause); }
 std::string Words(const event::Paused& e) { return absl::StrCat("paused, retrying: ", e.cause); }
 std::string Words(const event::Resumed& e) {
   return absl::StrCat("resuming after a pause of ", Short(e.seconds), " s");

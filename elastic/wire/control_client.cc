@@ -45,12 +45,14 @@ absl::Status Explain(const std::string& address, const absl::Status& reason) {
   return Annotate(reason, "coordinator " + address);
 }
 
-// What a server that speaks TLS does to a client that does not, in the words of gRPC.
+// What a server does in the words of gRPC that refuses a certificate, or speaks TLS to a client that does not.
 absl::Status WithAdvice(const ControlClientOptions& options, const absl::Status& reason) {
   const bool closed = absl::IsUnavailable(reason) && absl::StrContains(reason.message(), "Socket closed");
-  if (!closed || options.tls.enabled()) return reason;
-  return absl::UnavailableError(
-      absl::StrCat(reason.message(), ": it ends, or asks for TLS (--tls-certificate, ", "--tls-key, --tls-authority)"));
+  if (!closed) return reason;
+  return absl::UnavailableError(absl::StrCat(
+      reason.message(), ": it ends, or ",
+      options.tls.enabled() ? "refuses this certificate: the coordinator's --tls-authority must have signed it"
+                            : "asks for TLS (--tls-certificate, --tls-key, --tls-authority)"));
 }
 
 // Where there are others, one that does not answer is not waited for as long.

@@ -303,6 +303,8 @@ struct CheckpointConfig {
 struct AlertsConfig {
   std::string slack_webhook_file;  // holds the URL of an incoming webhook; empty = none
   std::string pagerduty_key_file;  // holds an events v2 integration key; empty = none
+  double price_per_hour = 0;       // of a worker, in any currency; alerts say what the run has cost. 0 = not known
+  int64_t coordinator_absent_ms = 60'000;  // agents tell of it when none has answered for so long; 0 = never
 
   bool operator==(const AlertsConfig&) const = default;
 };

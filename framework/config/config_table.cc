@@ -231,7 +231,9 @@ Section CheckpointTable(CheckpointConfig* checkpoint) {
 Section AlertsTable(AlertsConfig* alerts) {
   return All(Decides::kHost, {"alerts",
                               {String("slack_webhook_file", &alerts->slack_webhook_file, StringRule::kAny),
-                               String("pagerduty_key_file", &alerts->pagerduty_key_file, StringRule::kAny)}});
+                               String("pagerduty_key_file", &alerts->pagerduty_key_file, StringRule::kAny),
+                               Double("price_per_hour", &alerts->price_per_hour, 0.0, 1e9),
+                               Int("coordinator_absent_ms", &alerts->coordinator_absent_ms, 0, kMaxMilliseconds)}});
 }
 
 Section LogTable(LogConfig* log) {

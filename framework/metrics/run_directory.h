@@ -37,6 +37,8 @@ struct StepMetrics {
   std::optional<ValidationResult> validation = {};  // with the state after the step before, if there was one
   std::vector<Figure> figures = {};                 // "statistics" in JSON, absent if there are none
 
+  double worker_seconds() const { return step_seconds * static_cast<double>(world_size); }
+
   /// One JSON object on one line, without a newline; `loss_bits` and `grad_norm_bits` are the 8 hexadecimal digits of
   /// the binary32 pattern, `state_digest` 16 digits.
   std::string ToJson() const;
@@ -59,6 +61,7 @@ class RunDirectory {
   std::string coordinator_state() const { return root_ + "/coordinator.json"; }       // what survives its restart
   std::string coordinator_address() const { return root_ + "/coordinator.address"; }  // HOST:PORT while it runs
   std::string token() const { return root_ + "/coordinator.token"; }                  // secret, mode 0600
+  std::string coordinator_absence() const { return root_ + "/coordinator.absent"; }   // an alert of that is open
   std::string lock() const { return root_ + "/.lock"; }                               // run_lock.h
   std::string standbys() const { return root_ + "/.standbys"; }  // a file of each coordinator that waits for its turn
   std::string loss_plot() const { return root_ + "/loss.svg"; }

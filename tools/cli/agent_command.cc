@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "elastic/alerts/alert_sender.h"
+#include "elastic/launch/coordinator_alarm.h"
 #include "elastic/wire/address.h"
 #include "elastic/wire/coordinator_addresses.h"
 #include "elastic/worker/stop_signal.h"
@@ -112,6 +114,23 @@ void LeaveWithInput(const std::stop_token& stop, AgentShell& agent, const Contro
   }
 }
 
+/// Tells Slack and PagerDuty when no coordinator is left that could.
+std::jthread WatchCoordinator(const Config& config, const RunDirectory& directory, AgentShell& agent) {
+  const AlertsConfig& alerts = config.alerts;
+  if (alerts.coordinator_absent_ms == 0) return {};
+  if (alerts.slack_webhook_file.empty() && alerts.pagerduty_key_file.empty()) return {};
+  absl::StatusOr<AlertOptions> options = ReadAlertOptions(alerts.slack_webhook_file, alerts.pagerduty_key_file);
+  if (!options.ok()) {
+    LogWarning("should no coordinator answer, this agent cannot tell of it: ", options.status().message());
+    return {};
+  }
+  options->on_failure = [](const std::string& problem) { LogWarning("alert: ", problem); };
+  return std::jthread([&config, &directory, &agent, options = *options](const std::stop_token& stop) {
+    CoordinatorAlarm alarm(config, directory, options);
+    for (; !stop.stop_requested(); std::this_thread::sleep_for(kInputInterval)) alarm.Look(agent.AloneFor());
+  });
+}
+
 }  // namespace
 
 absl::StatusOr<int> AgentCommand::Run() const {
@@ -143,6 +162,7 @@ absl::StatusOr<int> AgentCommand::Run() const {
   std::fflush(stdout);
   AgentShell agent(config, directory, settings, *link, [client] { return FetchStatus(client); });
   const std::stop_callback on_stop(stop_signal.token(), [&] { agent.Stop(stop_signal.received()); });
+  const std::jthread alarm = WatchCoordinator(config, directory, agent);
   std::jthread input;
   if (while_stdin_open) {
     input = std::jthread([&agent, client](const std::stop_token& stop) { LeaveWithInput(stop, agent, client); });

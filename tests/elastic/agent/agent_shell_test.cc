@@ -2,8 +2,16 @@
 
 #include "elastic/agent/agent_shell.h"
 
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/elastic/worker/scripted_link.h"
 
 namespace holdfast {
 namespace {
@@ -62,6 +70,47 @@ TEST(WorkerCommands, OverNcclHaveItsEnvironment) {
   config.parallel.transport = Transport::kNccl;
   EXPECT_THAT(WorkerCommands(config, RunDirectory("r"), {.node = "n"}).front().environment,
               Contains(Pair("CUDA_MODULE_LOADING", "EAGER")));
+}
+
+TEST(AgentShell, ThatHasSeenNoCoordinatorHasNothingToLeave) {
+  const Config config;
+  const std::string folder = testing::TempDir() + "/no_coordinator";
+  std::filesystem::create_directories(folder);
+  const RunDirectory directory(folder);
+  ScriptedLink link;
+  bool has_asked = false;
+  const auto look = [&has_asked]() -> absl::StatusOr<RunStatus> {
+    has_asked = true;
+    return absl::UnavailableError("away");
+  };
+  std::ofstream(folder + "/worker") << "#!/bin/sh\nexec sleep 1000\n";
+  std::filesystem::permissions(folder + "/worker", std::filesystem::perms::owner_all);
+  AgentShell agent(config, directory, {.node = "n0", .binary = folder + "/worker"}, link, look);
+  agent.Stop(SIGTERM);
+  EXPECT_EQ(agent.Wait().exit_code, 143);
+  EXPECT_FALSE(has_asked);
+}
+
+// It may not use SIGTERM: on that, workers ask for a stop of the whole run, which is the other agent's.
+TEST(AgentShell, ThatIsRefusedKillsItsWorkersAndIsToBeStartedAgain) {
+  const std::string folder = testing::TempDir() + "/refused";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const std::string worker = folder + "/worker";
+  std::ofstream(worker) << "#!/bin/sh\ntrap 'touch " << folder << "/told' TERM\ntouch " << folder << "/started\n"
+                        << "while :; do sleep 0.05; done\n";
+  std::filesystem::permissions(worker, std::filesystem::perms::owner_all);
+  const Config config;
+  const RunDirectory directory(folder);
+  ScriptedLink link;
+  AgentShell agent(config, directory, {.node = "n0", .binary = worker}, link);
+  link.Connect();
+  while (!std::filesystem::exists(folder + "/started")) std::this_thread::sleep_for(10ms);
+  link.Tell(RefusedMessage{.reason = "there is an agent of node n0 already, on h1"});
+  const EndMessage end = agent.Wait();
+  EXPECT_EQ(end.exit_code, 75);
+  EXPECT_EQ(end.reason, "there is an agent of node n0 already, on h1");
+  EXPECT_FALSE(std::filesystem::exists(folder + "/told"));
 }
 
 }  // namespace

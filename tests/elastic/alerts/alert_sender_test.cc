@@ -25,7 +25,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using namespace std::chrono_literals;
-using testing::HttpServer;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kTestTimeout(120);  // for what happens soon, be the machine ever so busy
@@ -95,7 +94,7 @@ TEST_F(AlertSenderTest, PagerDutyGetsTriggerAndResolveOfOneKeyAndNoNews) {
   HttpServer server({202});
   Alert lost = Lost();
   lost.advice = "wait";
-  lost.run = {.name = "r", .directory = "/runs/r", .total_steps = 100, .step = 7, .tokens = 4096};
+  lost.run = {.name = "r", .directory = "/runs/r", .total_steps = 100, .step = 7, .tokens = 4096, .worker_hours = 2.5};
   SendAll(PagerDuty(server), {lost, Back(), News()});
   const auto requests = server.requests();
   ASSERT_EQ(requests.size(), 2u);
@@ -115,6 +114,7 @@ TEST_F(AlertSenderTest, PagerDutyGetsTriggerAndResolveOfOneKeyAndNoNews) {
                                                      {"step", 7},
                                                      {"total_steps", 100},
                                                      {"tokens", 4096},
+                                                     {"worker_hours", 2.5},
                                                      {"what_to_do", "wait"}}}}}}));
   EXPECT_EQ(
       BodyOf(requests[1]),
@@ -220,6 +220,20 @@ TEST_F(AlertSenderTest, TheEndDoesNotWaitForEver) {
   EXPECT_THAT(problems()[1], HasSubstr("no time left to send: 2"));
 }
 
+TEST_F(AlertSenderTest, WhoIsInHasteSaysSo) {
+  HttpServer server({HttpServer::kHang});
+  {
+    AlertSender sender(Slack(server));
+    sender.Send(Lost("1"));
+    sender.Send(Lost("2"));
+    ASSERT_TRUE(server.WaitForRequests(1));
+    sender.EndIn(100ms);
+  }  // else it would wait for the request's timeout and drain_timeout
+  ASSERT_EQ(problems().size(), 2u);
+  EXPECT_THAT(problems()[0], HasSubstr("not delivered: 1"));
+  EXPECT_THAT(problems()[1], HasSubstr("no time left to send: 2"));
+}
+
 TEST_F(AlertSenderTest, TheOldestAreDroppedWhenTooManyWait) {
   HttpServer server({HttpServer::kHang, 200});
   AlertOptions options = Slack(server);
@@ -241,12 +255,23 @@ TEST_F(AlertSenderTest, TheOldestAreDroppedWhenTooManyWait) {
 TEST(AlertTextTest, SlackIsToldHowFarTheRunIsAndWhatToDo) {
   Alert alert = Lost();
   alert.advice = "start `holdfast agent`";
-  alert.run = {.name = "r", .directory = "/runs/r", .total_steps = 100, .step = 7, .tokens = 4096};
+  alert.run = {
+      .name = "r", .directory = "/runs/r", .total_steps = 100, .step = 7, .tokens = 4096, .worker_hours = 1.25};
   EXPECT_EQ(nlohmann::json::parse(SlackBody(alert))["text"],
-            "[error] lost\nstep 7 of 100, 4096 tokens so far, in /runs/r\nstart `holdfast agent`");
+            "[error] lost\nstep 7 of 100, 4096 tokens and 1.2 worker hours so far, in /runs/r\nstart `holdfast agent`");
   alert.action = Alert::Action::kResolve;
   EXPECT_EQ(nlohmann::json::parse(SlackBody(alert))["text"],
-            "[resolved] lost\nstep 7 of 100, 4096 tokens so far, in /runs/r");
+            "[resolved] lost\nstep 7 of 100, 4096 tokens and 1.2 worker hours so far, in /runs/r");
+}
+
+TEST(AlertTextTest, WhatTheRunHasCostIsToldWhereThePriceIsKnown) {
+  Alert alert = Lost();
+  alert.run = {.name = "r", .directory = "/runs/r", .worker_hours = 100, .on_gpus = true, .price_per_hour = 2.5};
+  EXPECT_EQ(nlohmann::json::parse(SlackBody(alert))["text"],
+            "[error] lost\nstep 0, 0 tokens and 100.0 GPU hours (cost 250.00) so far, in /runs/r");
+  const nlohmann::json details = nlohmann::json::parse(PagerDutyBody(alert, "k"))["payload"]["custom_details"];
+  EXPECT_EQ(details["gpu_hours"], 100);
+  EXPECT_EQ(details["cost"], 250);
 }
 
 TEST(AlertTextTest, BytesThatAreNotUtf8AreReplaced) {

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-namespace holdfast::testing {
+namespace holdfast {
 
 class HttpServer {
  public:
@@ -106,4 +106,4 @@ class HttpServer {
   std::thread thread_;
 };
 
-}  // namespace holdfast::testing
+}  // namespace holdfast

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <tuple>
 
 #include "elastic/control/state_source.h"
 #include "framework/base/limits.h"
@@ -832,7 +833,7 @@ TEST_F(CoordinatorTest, ANodeThatIsLostWhileItLeavesIsLostAsAnyOther) {
   Event(MessageEvent{8, LeaveMessage{15}});
   Commit({0, 1, 2});
   ASSERT_EQ(worlds_[Connection(0)].world.num_leaving(), 1);
-  Event(DisconnectEvent{Connection(2), "killed"});  // before what it held has been moved for good
+  for (const uint64_t connection : {Connection(2), uint64_t{8}}) Event(DisconnectEvent{connection, "killed"});
   EXPECT_EQ(Count<event::StateMissing>(), 1);
 }
 
@@ -1147,6 +1148,70 @@ TEST_F(CoordinatorTest, ExitSeenByTheAgentRemovesTheWorkerAtOnce) {
   Event(MessageEvent{90, WorkerExitMessage{{"n0/1", First(1)}, "killed by signal 9 (Killed)", true}});
   EXPECT_EQ(WorldSize(), 2);
   EXPECT_EQ(Last<event::WorkerLost>().cause, "killed by signal 9 (Killed)");
+}
+
+// One death, one cause: the stream's end comes first, and does not say why.
+TEST_F(CoordinatorTest, AnEndedStreamIsExplainedByTheAgent) {
+  Start();
+  Event(MessageEvent{90, AgentHelloMessage{"n0", "h", 1, 2}});
+  for (const int w : {0, 1, 2}) Join(w);
+  Event(DisconnectEvent{Connection(1), "the stream was closed by the peer"});
+  Event(DisconnectEvent{Connection(2), "the stream was closed by the peer"});
+  EXPECT_EQ(Count<event::WorkerLost>(), 1) << "of a node without an agent nobody says more";
+  EXPECT_EQ(WorldSize(), 0) << "no world is made with one that is about to be removed";
+  Event(MessageEvent{90, WorkerExitMessage{{"n0/1", First(1)}, "killed by signal 9 (Killed)", true}});
+  EXPECT_EQ(Count<event::WorkerLost>(), 2);
+  EXPECT_EQ(Last<event::WorkerLost>().cause, "killed by signal 9 (Killed)");
+  EXPECT_EQ(WorldSize(), 1);
+  EXPECT_EQ(Count<event::WorldPublished>(), 2);
+  EXPECT_TRUE(closed_.empty()) << "its stream has ended already";
+}
+
+TEST_F(CoordinatorTest, AnEndedStreamIsEnoughWhereTheAgentSaysNothing) {
+  Start();
+  Event(MessageEvent{90, AgentHelloMessage{"n0", "h", 1, 2}});
+  for (const int w : {0, 1, 2}) Join(w);
+  Event(DisconnectEvent{Connection(1), "the connection was lost"});
+  Pass(milliseconds(400), {0, 2});
+  EXPECT_EQ(WorldSize(), 3);
+  Pass(milliseconds(200), {0, 2});
+  EXPECT_EQ(WorldSize(), 2);
+  EXPECT_EQ(Last<event::WorkerLost>().cause, "the connection was lost");
+  Event(DisconnectEvent{Connection(0), "the connection was lost"});
+  EXPECT_EQ(WorldSize(), 2);
+  Event(DisconnectEvent{90, "the connection was lost"});  // its host is gone
+  EXPECT_EQ(WorldSize(), 1);
+}
+
+TEST_F(CoordinatorTest, AWorkerThatConnectsAnewIsNotWaitedFor) {
+  Start();
+  Event(MessageEvent{90, AgentHelloMessage{"n0", "h", 1, 2}});
+  for (const int w : {0, 1, 2}) Join(w);
+  Event(DisconnectEvent{Connection(1), "the connection was lost"});
+  Event(MessageEvent{91, JoinMessage{MemberOf(1), {}, {.config = 42}}});
+  EXPECT_EQ(Last<event::WorkerLost>().cause, "connected anew");
+  EXPECT_EQ(WorldSize(), 3);
+  EXPECT_EQ(Count<event::WorldPublished>(), 2);
+}
+
+TEST_F(CoordinatorTest, OfTwoAgentsOfOneNameTheSecondIsRefused) {
+  Start();
+  Event(MessageEvent{90, AgentHelloMessage{"n0", "h1", /*pid=*/7, 2}});
+  Event(MessageEvent{91, AgentHelloMessage{"n0", "h2", /*pid=*/7, 2}});
+  ASSERT_NE(LastSent<RefusedMessage>(90), nullptr);
+  EXPECT_THAT(LastSent<RefusedMessage>(90)->reason, testing::HasSubstr("on h1 (pid 7)"));
+  EXPECT_EQ(closed_, std::vector<uint64_t>{91});
+  const auto refused = Last<event::AgentRefused>();
+  EXPECT_EQ(std::tuple(refused.node, refused.host, refused.other_host, refused.other_pid),
+            std::tuple("n0", "h2", "h1", 7));
+  Event(MessageEvent{92, AgentHelloMessage{"n0", "h1", /*pid=*/8, 2}});
+  EXPECT_EQ(Count<event::AgentRefused>(), 2) << "also of one host";
+  Event(MessageEvent{93, AgentHelloMessage{"n0", "h1", /*pid=*/7, 2}});
+  Event(MessageEvent{94, AgentHelloMessage{"n1", "h1", /*pid=*/9, 2}});
+  EXPECT_EQ(Count<event::AgentRefused>(), 2) << "the same agent over another connection, and another name";
+  for (const uint64_t connection : {90u, 93u}) Event(DisconnectEvent{connection, "killed"});
+  Event(MessageEvent{95, AgentHelloMessage{"n0", "h2", /*pid=*/7, 2}});
+  EXPECT_EQ(Count<event::AgentRefused>(), 2) << "the first is gone";
 }
 
 TEST_F(CoordinatorTest, FloodsAndOversizedMessagesCostTheSenderItsPlace) {

@@ -97,6 +97,13 @@ class Network {
       if (std::exchange(links_[id]->server_open, false)) broken_at_server(id);
     });
   }
+  /// What keepalive does for a side that vanished silently.
+  void FindGone(Connection id) {
+    const auto link = links_.find(id);
+    if (link != links_.end() && !link->second->client_open && std::exchange(link->second->server_open, false)) {
+      broken_at_server(id);
+    }
+  }
   void CloseByServer(Connection id) {
     const auto link = links_.find(id);
     if (link == links_.end() || !link->second->server_open) return;

@@ -403,7 +403,9 @@ class Simulation {
       if (node_of_[i] == node_down_) KillOne(static_cast<int>(i), silently, false);
     }
     if (clock_.Chance(0.5)) {  // the whole host: its agent as well, and perhaps the coordinator
-      network_.CloseByClient(std::exchange(agents_[node_down_], 0), silently);
+      const Connection agent = std::exchange(agents_[node_down_], 0);
+      network_.CloseByClient(agent, silently);
+      if (silently) clock_.After(seconds(15), [this, agent] { network_.FindGone(agent); });
       ++agent_pids_[node_down_];
       if (clock_.Chance(0.3)) coordinator_.CrashAfter(0);
     }

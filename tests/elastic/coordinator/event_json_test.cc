@@ -32,6 +32,7 @@ std::vector<Expected> EachKind() {
   return {
       {event::AgentJoined{"n", "h", 8}, R"("node":"n","host":"h","workers":8)"},
       {event::AgentLost{"n", "h", "c"}, R"("node":"n","host":"h","cause":"c")"},
+      {event::AgentRefused{"n", "h", 9, "g", 7}, R"("node":"n","host":"h","pid":9,"other_host":"g","other_pid":7)"},
       {event::WorkerJoined{"a", -1, "n", "h", 99}, R"("worker":"a","rank":-1,"node":"n","host":"h","pid":99)"},
       {event::WorkerLost{"a", 1, "n", "h", "c", 3, 7},
        R"("worker":"a","rank":1,"node":"n","host":"h","cause":"c","generation":3,"step":7)"},

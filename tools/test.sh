@@ -125,7 +125,7 @@ fi
 if ((cuda == 1)) && has_cuda; then
   echo "== cuda"
   phase_start=$SECONDS
-  build cuda holdfast test_cuda test_kernels_cuda test_kernels_gpu test_framework_comm_cuda
+  build cuda holdfast test_cuda test_kernels_cuda test_kernels_gpu test_framework_comm_cuda kernels_gpu_bench
   build_seconds=$((SECONDS - phase_start))
   run_ctest cuda -L cuda "${filter[@]}"
 fi

@@ -24,17 +24,13 @@ requeue() {
   scontrol requeue "$SLURM_JOB_ID" && scontrol update JobId="$SLURM_JOB_ID" NumNodes="$NODES"
 }
 
-# Whether Slurm ends the job by itself: scancel, or a requeue that another has asked for. Not so at the time limit.
-is_ending() { [[ $(job JobState) != RUNNING && $(job Reason) != TimeLimit ]]; }
+# Whether Slurm ends the job by itself: scancel, the time limit, or a requeue that another has asked for.
+is_ending() { [[ $(job JobState) != RUNNING ]]; }
 
 # pass_on SIGNAL: scancel --batch tells this script only. Other forms, and Slurm, tell the tasks by themselves.
 pass_on() {
   [[ $1 == USR1 ]] || ended=143 # unless the run says more
-  if [[ $(job Reason) == TimeLimit ]]; then
-    requeue "the time was up before the model was saved" || true
-  elif ! is_ending; then
-    scancel --signal="$1" "$SLURM_JOB_ID" || true
-  fi
+  is_ending || scancel --signal="$1" "$SLURM_JOB_ID" || true
 }
 
 # The node of the batch script is lost with it, and nobody ends the job.

@@ -71,7 +71,7 @@ class AgentShell final : public ControlLinkHandler {
   int64_t running_;
   std::optional<std::chrono::steady_clock::time_point> alone_since_ = std::chrono::steady_clock::now();
   int last_exit_code_ = 0, stop_signal_ = 0;
-  bool leaving_ = false;         // has asked to be let go
+  bool leaving_ = false;  // has asked to be let go
   bool was_connected_ = false;
   bool refused_ = false;         // another agent has the name of this node
   bool told_by_worker_ = false;  // the last worker ended as it was told to, by the end of the run

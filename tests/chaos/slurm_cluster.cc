@@ -104,8 +104,9 @@ void SlurmCluster::StartNode(const std::string& node) {
 }
 
 void SlurmCluster::AwaitIdle(const std::string& node) const {
-  OrThrow(WaitFor([&] { return Output("sinfo --noheader --partition=low --nodes=" + node + " --format=%T") == "idle\n"; }),
-       node + " does not become idle");
+  OrThrow(
+      WaitFor([&] { return Output("sinfo --noheader --partition=low --nodes=" + node + " --format=%T") == "idle\n"; }),
+      node + " does not become idle");
 }
 
 std::string SlurmCluster::Output(const std::string& command) const {

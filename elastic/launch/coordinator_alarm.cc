@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "elastic/alerts/incident_tracker.h"
-#include "elastic/coordinator/leader_watch.h"
 #include "elastic/coordinator/run_alerts.h"
+#include "elastic/lease/lease_watch.h"
 #include "framework/base/file_descriptor.h"
 #include "framework/base/host.h"
 
@@ -27,7 +27,7 @@ int64_t Seconds(std::chrono::milliseconds time) {
 
 void CoordinatorAlarm::Look(std::chrono::milliseconds alone_for) {
   const bool is_alone = alone_for.count() > 0;
-  if (is_alone != was_alone_) lock_said_something_ = Clock::now();
+  if (is_alone != was_alone_) lead_said_something_ = Clock::now();
   if (!is_alone && was_alone_) TellThatItIsOver();
   was_alone_ = is_alone;
   if (!is_alone) has_told_ = false;
@@ -38,15 +38,15 @@ void CoordinatorAlarm::Look(std::chrono::milliseconds alone_for) {
 }
 
 bool CoordinatorAlarm::SomebodyLeads() {
-  const absl::StatusOr<LockText> lock = RunLock::Read(directory_);
-  if (!lock.ok()) return false;
-  if (*lock != lock_) {
-    lock_ = *lock;
-    lock_said_something_ = Clock::now();
+  const absl::StatusOr<LockText> lead = read_lead_();
+  if (!lead.ok()) return false;
+  if (*lead != lead_) {
+    lead_ = *lead;
+    lead_said_something_ = Clock::now();
   }
-  const auto words = LeaderWords::Read(lock->words);
+  const auto words = LeaderWords::Read(lead->words);
   if (words.has_value() && words->exit_code.has_value()) return true;  // the run has ended, and was led to its end
-  return Clock::now() - lock_said_something_ < std::chrono::milliseconds(config_.elastic.coordinator_lease_ms);
+  return Clock::now() - lead_said_something_ < std::chrono::milliseconds(config_.elastic.coordinator_lease_ms);
 }
 
 void CoordinatorAlarm::Tell(std::chrono::milliseconds alone_for) {

@@ -7,12 +7,15 @@
 // the same, so PagerDuty makes one incident of them.
 //
 // Example, once a second:
-//   CoordinatorAlarm alarm(config, directory, options);
+//   CoordinatorAlarm alarm(config, directory, [&] { return RunLock::Read(directory); }, options);
 //   alarm.Look(agent.AloneFor());
 
 #include <chrono>
+#include <functional>
 #include <string>
+#include <utility>
 
+#include "absl/status/statusor.h"
 #include "elastic/alerts/alert_sender.h"
 #include "framework/config/config.h"
 #include "framework/metrics/run_directory.h"
@@ -23,9 +26,10 @@ namespace holdfast {
 /// Thread-safety: none.
 class CoordinatorAlarm {
  public:
-  /// `config` and `directory` must outlive it.
-  CoordinatorAlarm(const Config& config, const RunDirectory& directory, const AlertOptions& options)
-      : config_(config), directory_(directory), sender_(options) {}
+  /// `config` and `directory` must outlive it. `read_lead`: what the coordinator that leads says in the run's lease.
+  CoordinatorAlarm(const Config& config, const RunDirectory& directory,
+                   std::function<absl::StatusOr<LockText>()> read_lead, const AlertOptions& options)
+      : config_(config), directory_(directory), read_lead_(std::move(read_lead)), sender_(options) {}
 
   /// No coordinator has answered this agent for so long; 0: one does.
   void Look(std::chrono::milliseconds alone_for);
@@ -41,9 +45,10 @@ class CoordinatorAlarm {
 
   const Config& config_;
   const RunDirectory& directory_;
+  std::function<absl::StatusOr<LockText>()> read_lead_;
   bool was_alone_ = true, has_told_ = false;
-  LockText lock_;
-  Clock::time_point lock_said_something_;
+  LockText lead_;
+  Clock::time_point lead_said_something_;
   AlertSender sender_;
 };
 

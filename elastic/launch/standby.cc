@@ -117,10 +117,10 @@ void Lead::EndsWith(int exit_code, const std::string& reason) {
 namespace {
 
 /// One that waits. Thread-safety: none.
-class Waiting {
+class StandingBy {
  public:
-  Waiting(std::unique_ptr<Lease> lease, const TurnOptions& options,
-          const std::function<void(const std::string&)>& report)
+  StandingBy(std::unique_ptr<Lease> lease, const TurnOptions& options,
+             const std::function<void(const std::string&)>& report)
       : lease_(std::move(lease)),
         options_(options),
         report_(report),
@@ -198,9 +198,9 @@ class Waiting {
 
 absl::StatusOr<Turn> WaitForTurn(std::unique_ptr<Lease> lease, const TurnOptions& options, const std::stop_token& stop,
                                  const std::function<void(const std::string&)>& report) {
-  Waiting waiting(std::move(lease), options, report);
+  StandingBy standing_by(std::move(lease), options, report);
   for (; !stop.stop_requested(); Sleep(stop, std::min(kLook, options.lease / kBeatsPerLease))) {
-    ASSIGN_OR_RETURN(std::optional<Turn> turn, waiting.Look());
+    ASSIGN_OR_RETURN(std::optional<Turn> turn, standing_by.Look());
     if (turn.has_value()) return *std::move(turn);
   }
   return Turn{};

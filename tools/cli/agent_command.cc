@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <stop_token>
 #include <thread>
 #include <utility>
@@ -18,6 +19,8 @@
 #include "absl/strings/str_cat.h"
 #include "elastic/alerts/alert_sender.h"
 #include "elastic/launch/coordinator_alarm.h"
+#include "elastic/lease/open_lease.h"
+#include "elastic/lease/store_lease.h"
 #include "elastic/wire/address.h"
 #include "elastic/wire/coordinator_addresses.h"
 #include "elastic/worker/stop_signal.h"
@@ -114,8 +117,17 @@ void LeaveWithInput(const std::stop_token& stop, AgentShell& agent, const Contro
   }
 }
 
+/// What the coordinator that leads says in the lease, or in the run directory's lock.
+absl::StatusOr<LockText> ReadLead(LeaseStore* store, const RunDirectory& directory) {
+  if (store == nullptr) return RunLock::Read(directory);
+  ASSIGN_OR_RETURN(const LeaseStore::Entry entry, store->Read());
+  ASSIGN_OR_RETURN(LeaseSight lease, ReadLease(*store, entry));
+  return std::move(lease.text);
+}
+
 /// Tells Slack and PagerDuty when no coordinator is left that could.
-std::jthread WatchCoordinator(const Config& config, const RunDirectory& directory, AgentShell& agent) {
+std::jthread WatchCoordinator(const Config& config, const RunDirectory& directory, const std::string& lease,
+                              AgentShell& agent) {
   const AlertsConfig& alerts = config.alerts;
   if (alerts.coordinator_absent_ms == 0) return {};
   if (alerts.slack_webhook_file.empty() && alerts.pagerduty_key_file.empty()) return {};
@@ -125,8 +137,14 @@ std::jthread WatchCoordinator(const Config& config, const RunDirectory& director
     return {};
   }
   options->on_failure = [](const std::string& problem) { LogWarning("alert: ", problem); };
-  return std::jthread([&config, &directory, &agent, options = *options](const std::stop_token& stop) {
-    CoordinatorAlarm alarm(config, directory, options);
+  std::shared_ptr<LeaseStore> store;
+  if (!lease.empty()) {
+    absl::StatusOr<std::unique_ptr<LeaseStore>> opened = OpenLeaseStore(lease, kLookTimeout, /*may_lead=*/false);
+    if (opened.ok()) store = *std::move(opened);  // the agent has found its coordinator there
+  }
+  return std::jthread([&config, &directory, &agent, store, options = *options](const std::stop_token& stop) {
+    CoordinatorAlarm alarm(
+        config, directory, [&] { return ReadLead(store.get(), directory); }, options);
     for (; !stop.stop_requested(); std::this_thread::sleep_for(kInputInterval)) alarm.Look(agent.AloneFor());
   });
 }
@@ -162,7 +180,7 @@ absl::StatusOr<int> AgentCommand::Run() const {
   std::fflush(stdout);
   AgentShell agent(config, directory, settings, *link, [client] { return FetchStatus(client); });
   const std::stop_callback on_stop(stop_signal.token(), [&] { agent.Stop(stop_signal.received()); });
-  const std::jthread alarm = WatchCoordinator(config, directory, agent);
+  const std::jthread alarm = WatchCoordinator(config, directory, connection.lease, agent);
   std::jthread input;
   if (while_stdin_open) {
     input = std::jthread([&agent, client](const std::stop_token& stop) { LeaveWithInput(stop, agent, client); });

@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "elastic/coordinator/leader_watch.h"
+#include "elastic/lease/lease_watch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/elastic/alerts/http_server.h"
@@ -32,13 +32,14 @@ class CoordinatorAlarmTest : public ::testing::Test {
     config_.alerts.coordinator_absent_ms = 1000;
   }
   std::unique_ptr<CoordinatorAlarm> Alarm() {
-    return std::make_unique<CoordinatorAlarm>(config_, directory_,
-                                              AlertOptions{.pagerduty_key = "key",
-                                                           .pagerduty_url = server_.url("/"),
-                                                           .allow_plain_http = true,
-                                                           .timeout = 120s,
-                                                           .retry_for = 120s,
-                                                           .drain_timeout = 120s});
+    return std::make_unique<CoordinatorAlarm>(
+        config_, directory_, [this] { return RunLock::Read(directory_); },
+        AlertOptions{.pagerduty_key = "key",
+                     .pagerduty_url = server_.url("/"),
+                     .allow_plain_http = true,
+                     .timeout = 120s,
+                     .retry_for = 120s,
+                     .drain_timeout = 120s});
   }
   /// What two agents have told, in all.
   std::vector<std::string> Told() {

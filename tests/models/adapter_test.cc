@@ -67,6 +67,8 @@ class LinearWithAdapters : public ::testing::TestWithParam<float> {
   Arena arena_;
 };
 
+double Gelu(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+
 void ExpectNear(const Floats& actual, const std::vector<double>& expected, const char* what) {
   for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(actual[i], expected[i], 2e-4) << what << " " << i;
 }
@@ -127,10 +129,20 @@ TEST_P(LinearWithAdapters, EqualsDoublePrecision) {
   for (int64_t r = 0; r < kLines; ++r) {
     for (int64_t c = 0; c < 10; ++c) EXPECT_EQ(part[r * 10 + c], y[r * kWidthOut + 20 + c]);
   }
+  Floats kept_x = x, before = Random(kLines * kWidthIn);
   linear.Backward(pass, weights, gradients, Of(x, kLines).matrix(), Of(d_y, kLines).matrix(), Of(x, kLines).matrix());
   ExpectNear(d_a, expected_d_a, "d_a");
   ExpectNear(d_b, expected_d_b, "d_b");
   ExpectNear(x, expected_d_x, "d_x");
+
+  // As if x were gelu(before).
+  linear.BackwardGelu(pass, weights, gradients, Of(kept_x, kLines).matrix(), Of(before, kLines).matrix(),
+                      Of(d_y, kLines).matrix(), Of(kept_x, kLines).matrix());
+  constexpr double kStep = 1e-5;
+  for (size_t i = 0; i < before.size(); ++i) {
+    expected_d_x[i] *= (Gelu(double{before[i]} + kStep) - Gelu(double{before[i]} - kStep)) / (2 * kStep);
+  }
+  ExpectNear(kept_x, expected_d_x, "d_before");
 }
 
 INSTANTIATE_TEST_SUITE_P(Dropout, LinearWithAdapters, ::testing::Values(0.0f, 0.3f));

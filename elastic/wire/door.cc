@@ -200,7 +200,7 @@ Door::Strangers::iterator Door::Cut(Strangers::iterator at, const char* why) {
   // Reset at once, what has come and was not read is dropped, and the server closes it: after a shutdown it would read
   // on, and a peer that sends without end would stay.
   const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};
-  connect(at->second.socket.get(), &nobody, sizeof(nobody));
+  static_cast<void>(connect(at->second.socket.get(), &nobody, sizeof(nobody)));
   return Forget(at);
 }
 

@@ -64,7 +64,7 @@ class Setup {
   }
 
   absl::Status Run() {
-    const absl::Status status = ConnectAll();
+    absl::Status status = ConnectAll();
     if (refused_ > 0) {
       LogWarning("rank ", rank_, " refused ", refused_, " connections of no member of generation ",
                  members_[static_cast<size_t>(rank_)].generation, ", the last from ", last_refused_);

@@ -134,7 +134,9 @@ absl::Status ControlServer::Impl::Listen() {
     if (!options_.tls.enabled()) return absl::UnavailableError(what);
     return absl::InvalidArgumentError(absl::StrCat(what, ": are the certificate, its key and the authority valid?"));
   }
-  const DoorOptions limits{.patience = 2 * options_.handshake_timeout, .max_strangers = options_.max_strangers};
+  const DoorOptions limits{.patience = 2 * options_.handshake_timeout,
+                           .max_strangers = options_.max_strangers,
+                           .has_tls = options_.tls.enabled()};
   ASSIGN_OR_RETURN(door_, Door::Make(std::move(listener), limits, [this](FileDescriptor connection) {
                      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters accepted;
                      accepted.fd = connection.Release();

@@ -23,6 +23,7 @@ namespace {
 
 constexpr uint64_t kWake = 0, kListener = ~uint64_t{0};
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors(100);
+constexpr char kCut[] = "cut ";
 
 // A peer of IPv4 at a socket that serves both.
 SocketAddress Unmapped(const SocketAddress& address) {
@@ -160,7 +161,7 @@ bool Door::MakePlace(const Stranger& stranger) {
   const auto mine = by_host_.find(stranger.host);
   const size_t with_it = (mine == by_host_.end() ? 0 : mine->second.size()) + 1;
   if (with_it >= most->second.size()) {
-    Log(stranger, kWhy);
+    Log(stranger, kCut, kWhy);
     return false;
   }
   Cut(strangers_.find(*most->second.rbegin()), kWhy);
@@ -172,6 +173,11 @@ void Door::OnEvent(uint64_t id, uint32_t events) {
   const auto at = strangers_.find(id);
   if (at == strangers_.end()) return;
   if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
+    // One that sent nothing is a probe of whether somebody listens.
+    if (options_.has_tls && BytesReceived(at->second.socket) > 0) {
+      Log(at->second, "let go of ",
+          "it ended before a call of it was let in, as without a certificate of the authority");
+    }
     Forget(at);
   } else if (BytesReceived(at->second.socket) > options_.max_bytes) {
     Cut(at, "it sent too much before a call of it was let in");
@@ -190,13 +196,13 @@ int Door::MillisecondsLeft() const {
   return static_cast<int>(std::max<int64_t>(left.count(), 0));
 }
 
-void Door::Log(const Stranger& stranger, const char* why) {
-  const auto line = cuts_.Line(Clock::now().time_since_epoch(), absl::StrCat("cut ", stranger.name, ": ", why));
+void Door::Log(const Stranger& stranger, const char* what, const char* why) {
+  const auto line = lines_.Line(Clock::now().time_since_epoch(), absl::StrCat(what, stranger.name, ": ", why));
   if (line.has_value()) LogWarning(*line);
 }
 
 Door::Strangers::iterator Door::Cut(Strangers::iterator at, const char* why) {
-  Log(at->second, why);
+  Log(at->second, kCut, why);
   // Reset at once, what has come and was not read is dropped, and the server closes it: after a shutdown it would read
   // on, and a peer that sends without end would stay.
   const sockaddr nobody{.sa_family = AF_UNSPEC, .sa_data = {}};

@@ -36,6 +36,7 @@ struct DoorOptions {
   std::chrono::milliseconds patience{10'000};
   size_t max_strangers = 1024;
   size_t max_bytes = size_t{128} << 10;  // certificates and headers take some ten KiB
+  bool has_tls = false;                  // so that who ends in the handshake is logged; the server says nothing of it
 };
 
 /// Thread-safe.
@@ -72,7 +73,7 @@ class Door {
   void OnEvent(uint64_t id, uint32_t events);
   // With mutex_ held:
   bool MakePlace(const Stranger& stranger);
-  void Log(const Stranger& stranger, const char* why);
+  void Log(const Stranger& stranger, const char* what, const char* why);
   void CutLate();
   int MillisecondsLeft() const;
   Strangers::iterator Cut(Strangers::iterator at, const char* why);
@@ -89,7 +90,7 @@ class Door {
   std::map<std::string, uint64_t> by_name_;
   std::map<std::string, std::set<uint64_t>> by_host_;
   uint64_t last_id_ = 0;
-  RareLog cuts_{std::chrono::seconds(10)};
+  RareLog lines_{std::chrono::seconds(10)};
   std::thread thread_;
 };
 

@@ -234,6 +234,21 @@ TEST(AccessTest, StrangersAndPlainTextAreNotHeard) {
   EXPECT_EQ(handler.status_calls, 0);
 }
 
+TEST(AccessTest, ARefusedCertificateIsLoggedWithItsAddress) {
+  RecordingServer handler;
+  auto server = StartServer(&handler, {.tls = Files("node")});
+  std::string log;
+  const auto is_logged = [&] { return log.find(": it ended before a call of it was let in") != std::string::npos; };
+  const auto deadline = std::chrono::steady_clock::now() + 120s;
+  while (!is_logged() && std::chrono::steady_clock::now() < deadline) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_FALSE(FetchStatus({.address = server->address(), .tls = Files("stranger")}).ok());
+    log += ::testing::internal::GetCapturedStderr();
+  }
+  EXPECT_THAT(log, HasSubstr("let go of 127.0.0.1:"));
+  EXPECT_TRUE(is_logged()) << log;
+}
+
 TEST(AccessTest, ClientsRefuseAStrangersServer) {
   RecordingServer handler;
   auto server = StartServer(&handler, {.tls = Files("stranger")});

@@ -140,7 +140,11 @@ std::jthread WatchCoordinator(const Config& config, const RunDirectory& director
   std::shared_ptr<LeaseStore> store;
   if (!lease.empty()) {
     absl::StatusOr<std::unique_ptr<LeaseStore>> opened = OpenLeaseStore(lease, kLookTimeout, /*may_lead=*/false);
-    if (opened.ok()) store = *std::move(opened);  // the agent has found its coordinator there
+    if (!opened.ok()) {
+      LogWarning("should no coordinator answer, this agent cannot tell of it: ", opened.status().message());
+      return {};
+    }
+    store = *std::move(opened);
   }
   return std::jthread([&config, &directory, &agent, store, options = *options](const std::stop_token& stop) {
     CoordinatorAlarm alarm(

@@ -85,15 +85,16 @@ SessionShell::Options ShellOptions(const Config& config, const WorkerIdentity& i
           .kill_timeout = std::chrono::milliseconds(config.elastic.kill_timeout_ms)};
 }
 
-/// As parallel.transport says; `shell` carries the addresses.
-ConnectFn ConnectBy(Transport transport, const std::string& host, int gpu, SessionShell& shell) {
-  return [transport, host, gpu, &shell](const World& world, int rank, const auto& groups, std::stop_token stop,
-                                        Deadline deadline) {
+/// As `parallel` says; `shell` carries the addresses.
+ConnectFn ConnectBy(const ParallelConfig& parallel, const std::string& host, int gpu, SessionShell& shell) {
+  return [transport = parallel.transport, encrypt = parallel.encrypt, host, gpu, &shell](
+             const World& world, int rank, const auto& groups, std::stop_token stop, Deadline deadline) {
     if (transport == Transport::kNccl) {
       return ConnectNccl({.device = gpu, .on_stuck = EndStuck}, rank, world.size(), world.generation, groups, shell,
                          std::move(stop), deadline);
     }
-    return ConnectGloo({.host = host}, rank, world.size(), world.generation, groups, shell, std::move(stop), deadline);
+    return ConnectGloo({.host = host, .encrypt = encrypt}, rank, world.size(), world.generation, groups, shell,
+                       std::move(stop), deadline);
   };
 }
 
@@ -122,7 +123,7 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
   dependencies.shell = &shell;
   dependencies.checkpointer = &checkpointer;
   dependencies.connect = peers.connect != nullptr ? peers.connect
-                                                  : ConnectBy(config.parallel.transport, identity.host,
+                                                  : ConnectBy(config.parallel, identity.host,
                                                               GpuOf(runtime.slot.local_index), shell);
   dependencies.on_peer_failure = peers.on_failure;
   dependencies.slowdown = SlowdownFromEnvironment(identity.name);

@@ -250,6 +250,7 @@ struct ParallelConfig {
   /// mpi: the workers are what mpirun started, a world that cannot change. nccl: between GPUs (train.device: cuda), one
   /// for each worker.
   Transport transport = Transport::kGloo;
+  bool encrypt = false;  // what gloo sends between workers, by TLS 1.3
 
   bool operator==(const ParallelConfig&) const = default;
 };

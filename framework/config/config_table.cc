@@ -188,7 +188,7 @@ Section ParallelTable(ParallelConfig* parallel) {
               {Enum("sharding", &parallel->sharding), Int("replicas", &parallel->replicas, 1, kMaxWorkers),
                Int("mirrors", &parallel->mirrors, 0, 16), Enum("mirrors_on", &parallel->mirrors_on),
                Enum("experts", &parallel->experts), Bool("overlap_microbatches", &parallel->overlap_microbatches),
-               Enum("transport", &parallel->transport)}});
+               Enum("transport", &parallel->transport), Bool("encrypt", &parallel->encrypt)}});
 }
 
 Section ElasticTable(ElasticConfig* elastic) {

@@ -306,6 +306,12 @@ void CheckTransport(const Config& config, Violations* violations) {
     violations->push_back({{"parallel.transport", "train.device"},
                            "transport nccl is for GPUs only; set train.device to cuda, or transport to gloo"});
   }
+  if (config.parallel.encrypt && config.parallel.transport != Transport::kGloo) {
+    violations->push_back({{"parallel.encrypt", "parallel.transport"},
+                           absl::StrCat("transport ", Name(config.parallel.transport),
+                                        " encrypts nothing; set parallel.transport to gloo, or encrypt to false and "
+                                        "encrypt the network between the hosts")});
+  }
 }
 
 void CheckOrder(const char* smaller_key, int64_t smaller, const char* larger_key, int64_t larger,

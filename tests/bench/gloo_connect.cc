@@ -1,7 +1,8 @@
 // How long members of a world take to connect over Gloo, on this machine: processes of several ranks each, three meshes
-// (the world, one group, farewells), from the last address told to the last member ready.
+// (the world, one group, farewells), from the last address told to the last member ready; and how fast all then gather
+// 8 MiB of each, the median of 21.
 //
-//   gloo_connect RANKS PROCESSES
+//   gloo_connect RANKS PROCESSES [encrypt]
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -26,6 +28,7 @@ using Clock = std::chrono::steady_clock;
 struct Report {
   std::atomic<int64_t> exchanged, ready;  // nanoseconds of the steady clock, which all processes share
   std::atomic<int> connected;
+  std::atomic<double> gather_seconds;
 };
 
 int64_t Now() { return Clock::now().time_since_epoch().count(); }
@@ -45,12 +48,30 @@ class Timed final : public Rendezvous {
   Report& report_;
 };
 
-void Connect(int rank, int size, const SharedRendezvous& rendezvous, Report* reports) {
+double GatherSeconds(Communicator& world, Deadline deadline) {
+  constexpr size_t kBytes = size_t{8} << 20;
+  const auto size = static_cast<size_t>(world.size());
+  std::vector<std::byte> mine(kBytes), all(size * kBytes);
+  const std::vector<int64_t> counts(size, kBytes);
+  std::vector<int64_t> starts(size);
+  for (size_t r = 0; r < size; ++r) starts[r] = static_cast<int64_t>(r * kBytes);
+  std::vector<double> seconds;
+  for (int round = 0; round < 21; ++round) {
+    const int64_t begun = Now();
+    const absl::Status status = world.AllGatherV(mine, {absl::MakeSpan(all), counts, starts}, deadline);
+    if (!status.ok()) std::printf("rank %d: %s\n", world.rank(), status.ToString().c_str());
+    seconds.push_back(1e-9 * static_cast<double>(Now() - begun));
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + 10, seconds.end());
+  return seconds[10];
+}
+
+void Connect(int rank, int size, bool encrypt, const SharedRendezvous& rendezvous, Report* reports) {
   std::vector<int> all(static_cast<size_t>(size));
   std::iota(all.begin(), all.end(), 0);
   Timed timed(rendezvous.Member(rank), reports[rank]);
   const Deadline deadline = Clock::now() + std::chrono::minutes(5);
-  auto communicators = ConnectGloo({}, rank, size, 1, {all, all}, timed, {}, deadline);
+  auto communicators = ConnectGloo({.encrypt = encrypt}, rank, size, 1, {all, all}, timed, {}, deadline);
   if (!communicators.ok()) {
     std::printf("rank %d: %s\n", rank, communicators.status().ToString().c_str());
     return;
@@ -59,9 +80,10 @@ void Connect(int rank, int size, const SharedRendezvous& rendezvous, Report* rep
   reports[rank].connected = 1;
   const absl::Status met = (*communicators)[0]->Barrier(deadline);
   if (!met.ok()) std::printf("rank %d: %s\n", rank, met.ToString().c_str());
+  if (size <= 8) reports[rank].gather_seconds = GatherSeconds(*(*communicators)[0], deadline);
 }
 
-void Run(int size, int processes) {
+void Run(int size, int processes, bool encrypt) {
   const SharedRendezvous rendezvous(size);
   auto* reports = Shared<Report>(static_cast<size_t>(size));
   std::vector<pid_t> children;
@@ -73,7 +95,7 @@ void Run(int size, int processes) {
     }
     std::vector<std::thread> ranks;
     for (int rank = p; rank < size; rank += processes) {
-      ranks.emplace_back([&, rank] { Connect(rank, size, rendezvous, reports); });
+      ranks.emplace_back([&, rank] { Connect(rank, size, encrypt, rendezvous, reports); });
     }
     for (std::thread& rank : ranks) rank.join();
     std::fflush(stdout);
@@ -89,17 +111,20 @@ void Run(int size, int processes) {
   }
   std::printf("%d of %d ranks in %d processes connected in %.1f ms; %d sockets each\n", connected, size, processes,
               1e-6 * static_cast<double>(ready - begun), 3 * (size - 1));
+  const double gather = reports[0].gather_seconds;
+  if (gather > 0) std::printf("%.2f GB/s received by rank 0\n", 1e-9 * (size - 1) * (8 << 20) / gather);
 }
 
 }  // namespace
 }  // namespace holdfast
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: gloo_connect RANKS PROCESSES\n");
+  const bool encrypt = argc == 4 && std::string(argv[3]) == "encrypt";
+  if (argc != 3 && !encrypt) {
+    std::fprintf(stderr, "usage: gloo_connect RANKS PROCESSES [encrypt]\n");
     return 2;
   }
   holdfast::RaiseOpenFileLimit();
-  holdfast::Run(std::atoi(argv[1]), std::atoi(argv[2]));
+  holdfast::Run(std::atoi(argv[1]), std::atoi(argv[2]), encrypt);
   return 0;
 }

@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "framework/base/log.h"
 #include "framework/base/status.h"
+#include "framework/comm/gloo/gloo_call.h"
 #include "framework/comm/gloo/handshake.h"
 
 namespace holdfast {
@@ -48,11 +49,12 @@ std::string RanksText(const std::vector<int>& ranks) {
 class Setup {
  public:
   Setup(int rank, const std::vector<MemberAddress>& members, const std::vector<std::vector<int>>& meshes, int listener,
-        std::stop_token stop, Deadline deadline)
+        bool encrypt, std::stop_token stop, Deadline deadline)
       : rank_(rank),
         members_(members),
         key_(KeyOf(members)),
         listener_(listener),
+        encrypt_(encrypt),
         stop_(std::move(stop)),
         deadline_(deadline) {
     for (size_t mesh = 0; mesh < meshes.size(); ++mesh) Plan(mesh, meshes[mesh]);
@@ -72,7 +74,7 @@ class Setup {
     return status;
   }
 
-  std::vector<std::vector<FileDescriptor>> TakeSockets() { return std::move(sockets_); }
+  std::vector<std::vector<Connection>> TakeConnections() { return std::move(connections_); }
 
  private:
   absl::Status ConnectAll() {
@@ -90,6 +92,7 @@ class Setup {
     Handshake handshake;
     std::optional<Link> dialled = {};  // unless the peer dials
     FileDescriptor socket = {};
+    std::optional<TlsStream> tls = {};  // once both have proven themselves
     bool connecting = false;
     SocketAddress peer = {};
     std::array<char, Handshake::kMaxMessageBytes> bytes = {};
@@ -98,7 +101,7 @@ class Setup {
   using Attempts = std::map<uint64_t, Attempt>;
 
   void Plan(size_t mesh, const std::vector<int>& ranks) {
-    sockets_.emplace_back(ranks.size());
+    connections_.emplace_back(ranks.size());
     if (std::find(ranks.begin(), ranks.end(), rank_) == ranks.end()) return;
     for (size_t position = 0; position < ranks.size(); ++position) {
       const Link link{mesh, ranks[position], position};
@@ -221,8 +224,10 @@ class Setup {
 
   // Of those that have not proven themselves; what has arrived of it meanwhile is read.
   void DropOldest() {
-    const auto oldest =
-        std::find_if(attempts_.begin(), attempts_.end(), [](const auto& a) { return !a.second.dialled.has_value(); });
+    const auto oldest = std::find_if(attempts_.begin(), attempts_.end(), [](const auto& a) {
+      return !a.second.dialled.has_value() && !a.second.tls.has_value();
+    });
+    if (oldest == attempts_.end()) return;
     const uint64_t id = oldest->first;
     Hear(oldest);
     const auto still = attempts_.find(id);
@@ -247,27 +252,37 @@ class Setup {
   /// connection is lost. PermissionDenied: the peer is no member, or not awaited.
   absl::StatusOr<bool> Advance(Attempts::iterator at) {
     Attempt& attempt = at->second;
+    if (attempt.tls.has_value()) return AdvanceTls(at);
     ASSIGN_OR_RETURN(const bool whole, Receive(&attempt, attempt.handshake.awaited()));
     if (!whole) return false;
     ASSIGN_OR_RETURN(const std::string answer, attempt.handshake.Take({attempt.bytes.data(), attempt.received}));
     attempt.received = 0;
     const bool done = attempt.handshake.done();
-    const std::pair<size_t, int> from = {attempt.handshake.mesh(), static_cast<int>(attempt.handshake.dialer())};
-    const auto awaited = awaited_.find(from);
-    if (done && !attempt.dialled.has_value() && awaited == awaited_.end()) {
-      return absl::PermissionDeniedError("it is connected already");
-    }
+    if (done) RETURN_IF_ERROR(CheckAwaited(attempt));
     RETURN_IF_ERROR(Send(attempt, answer));
     if (!done) return false;
-    if (attempt.dialled.has_value()) {
-      --dialled_;
-      Keep(at, attempt.dialled->mesh, attempt.dialled->position);
-    } else {
-      Keep(at, from.first, awaited->second);
-      awaited_.erase(awaited);
-    }
-    return true;
+    if (!encrypt_) return Keep(at);
+    attempt.tls.emplace(attempt.dialled.has_value() ? TlsStream::Side::kDialer : TlsStream::Side::kListener,
+                        attempt.handshake.ConnectionKey(), attempt.socket.get());
+    return AdvanceTls(at);
   }
+
+  absl::StatusOr<bool> AdvanceTls(Attempts::iterator at) {
+    ASSIGN_OR_RETURN(const bool ready, at->second.tls->Advance());
+    if (!ready) return false;
+    RETURN_IF_ERROR(CheckAwaited(at->second));
+    return Keep(at);
+  }
+
+  absl::Status CheckAwaited(const Attempt& attempt) const {
+    if (attempt.dialled.has_value() || awaited_.count(From(attempt)) > 0) return absl::OkStatus();
+    return absl::PermissionDeniedError("it is connected already");
+  }
+
+  static std::pair<size_t, int> From(const Attempt& attempt) {
+    return {attempt.handshake.mesh(), static_cast<int>(attempt.handshake.dialer())};
+  }
+
   // A message always fits into a send buffer that is empty.
   static absl::Status Send(const Attempt& attempt, const std::string& message) {
     const ssize_t sent = send(attempt.socket.get(), message.data(), message.size(), MSG_NOSIGNAL);
@@ -284,10 +299,20 @@ class Setup {
     return attempt->received == size;
   }
 
-  void Keep(Attempts::iterator at, size_t mesh, size_t position) {
-    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, at->second.socket.get(), nullptr);
-    sockets_[mesh][position] = std::move(at->second.socket);
+  bool Keep(Attempts::iterator at) {
+    Attempt& attempt = at->second;
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, attempt.socket.get(), nullptr);
+    Connection connection{std::move(attempt.socket), std::move(attempt.tls)};
+    if (attempt.dialled.has_value()) {
+      --dialled_;
+      connections_[attempt.dialled->mesh][attempt.dialled->position] = std::move(connection);
+    } else {
+      const auto awaited = awaited_.find(From(attempt));
+      connections_[awaited->first.first][awaited->second] = std::move(connection);
+      awaited_.erase(awaited);
+    }
     attempts_.erase(at);
+    return true;
   }
 
   static absl::Status Blame(int peer, const absl::Status& status) {
@@ -309,6 +334,7 @@ class Setup {
   const std::vector<MemberAddress>& members_;
   const WorldKey key_;
   const int listener_;
+  const bool encrypt_;
   const std::stop_token stop_;
   const Deadline deadline_;
   FileDescriptor epoll_, wake_;
@@ -320,7 +346,7 @@ class Setup {
   uint64_t last_id_ = kListener;
   int64_t refused_ = 0;
   std::string last_refused_;  // its address
-  std::vector<std::vector<FileDescriptor>> sockets_;
+  std::vector<std::vector<Connection>> connections_;
 };
 
 }  // namespace
@@ -330,22 +356,24 @@ bool Dials(int rank, int peer, int size) {
   return 2 * forward < size || (2 * forward == size && rank < peer);
 }
 
-absl::StatusOr<Connector> Connector::Listen(const std::string& numeric_host) {
+absl::StatusOr<Connector> Connector::Listen(const std::string& numeric_host, bool encrypt) {
   ASSIGN_OR_RETURN(const SocketAddress address, ResolveHost(numeric_host, 0, HostNames::kNumericOnly));
   Connector connector;
   ASSIGN_OR_RETURN(connector.listener_, holdfast::Listen(address, kBacklog));
   FillRandomly(&connector.key_, sizeof(connector.key_));
+  connector.encrypt_ = encrypt;
   return connector;
 }
 
-absl::StatusOr<std::vector<std::vector<FileDescriptor>>> Connector::Connect(int rank,
-                                                                            const std::vector<MemberAddress>& members,
-                                                                            const std::vector<std::vector<int>>& meshes,
-                                                                            const std::stop_token& stop,
-                                                                            Deadline deadline) const {
-  Setup setup(rank, members, meshes, listener_.socket.get(), stop, deadline);
+absl::StatusOr<std::vector<std::vector<Connection>>> Connector::Connect(int rank,
+                                                                        const std::vector<MemberAddress>& members,
+                                                                        const std::vector<std::vector<int>>& meshes,
+                                                                        const std::stop_token& stop,
+                                                                        Deadline deadline) const {
+  const NoSigPipe quiet;  // TLS writes to peers that may be gone
+  Setup setup(rank, members, meshes, listener_.socket.get(), encrypt_, stop, deadline);
   RETURN_IF_ERROR(setup.Run());
-  return setup.TakeSockets();
+  return setup.TakeConnections();
 }
 
 }  // namespace holdfast

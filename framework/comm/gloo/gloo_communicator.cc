@@ -56,7 +56,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> ConnectGloo(const Glo
                                                                        Deadline deadline) {
   RETURN_IF_ERROR(CheckGroups(rank, size, groups));
   ASSIGN_OR_RETURN(const std::shared_ptr<GlooLoop> loop, GlooLoop::Open(options.host));
-  ASSIGN_OR_RETURN(const Connector connector, Connector::Listen(loop->address()));
+  ASSIGN_OR_RETURN(const Connector connector, Connector::Listen(loop->address(), options.encrypt));
   const MemberAddress mine{generation, connector.key(), DigestOf(groups), connector.address()};
   ASSIGN_OR_RETURN(const std::vector<std::string> blobs, rendezvous.Exchange(EncodeMemberAddress(mine), deadline));
   if (blobs.size() != static_cast<size_t>(size)) {
@@ -68,13 +68,13 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> ConnectGloo(const Glo
   std::vector<std::vector<int>> all = groups;  // and the whole world, for the farewells
   all.emplace_back(static_cast<size_t>(size));
   std::iota(all.back().begin(), all.back().end(), 0);
-  auto sockets = connector.Connect(rank, members, all, stop, deadline);
-  if (!sockets.ok()) return Annotate(sockets.status(), what);
+  auto connections = connector.Connect(rank, members, all, stop, deadline);
+  if (!connections.ok()) return Annotate(connections.status(), what);
   std::vector<std::unique_ptr<GlooMesh>> meshes(all.size());
   for (size_t i = 0; i < all.size(); ++i) {
     const auto position = std::find(all[i].begin(), all[i].end(), rank) - all[i].begin();
     if (position == std::ssize(all[i])) continue;
-    auto mesh = GlooMesh::Make(loop, static_cast<int>(position), std::move((*sockets)[i]));
+    auto mesh = GlooMesh::Make(loop, static_cast<int>(position), std::move((*connections)[i]));
     if (!mesh.ok()) return Annotate(mesh.status(), what);
     meshes[i] = *std::move(mesh);
   }

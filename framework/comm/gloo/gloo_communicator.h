@@ -3,8 +3,8 @@
 // more to say why it ends (gloo_farewells.h). A member listens at one address for all of them (connector.h), so what it
 // tells the others takes as many bytes in a world of thousands as in one of two.
 //
-// Both ends of a connection prove that they are members before its first byte (handshake.h). What follows is not
-// encrypted.
+// Both ends of a connection prove that they are members before its first byte (handshake.h). What follows is encrypted
+// where the options say so (tls_stream.h).
 //
 // Example:
 //   const std::vector<int> all = {0, 1, 2, 3};
@@ -25,6 +25,7 @@ namespace holdfast {
 
 struct GlooOptions {
   std::string host = "127.0.0.1";  // address or name of this machine to listen at, as the others can reach it
+  bool encrypt = false;            // all bytes between members, by TLS; equal on all members
 };
 
 /// Connects this rank of a world of `size` to the others, which call this with the same generation and groups. Group i

@@ -2,7 +2,7 @@
 // One connection between every two members of a group, for Gloo's transport to move bytes over.
 //
 // Example (every member):
-//   auto mesh = GlooMesh::Make(loop, rank, sockets);  // by rank, connected to the other members (connector.h)
+//   auto mesh = GlooMesh::Make(loop, rank, connections);  // by rank, connected to the other members (connector.h)
 
 #include <gloo/transport/context.h>
 
@@ -12,16 +12,16 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "framework/base/file_descriptor.h"
+#include "framework/comm/gloo/connection.h"
 #include "framework/comm/gloo/gloo_loop.h"
 
 namespace holdfast {
 
 class GlooMesh {
  public:
-  /// `sockets` by rank; this rank's own is closed.
+  /// `connections` by rank; this rank's own is none.
   static absl::StatusOr<std::unique_ptr<GlooMesh>> Make(std::shared_ptr<GlooLoop> loop, int rank,
-                                                        std::vector<FileDescriptor> sockets);
+                                                        std::vector<Connection> connections);
   ~GlooMesh();
 
   int rank() const { return rank_; }

@@ -13,7 +13,8 @@ namespace holdfast {
 namespace {
 
 constexpr char kDialer[] = "holdfast: the dialer", kListener[] = "holdfast: the listener";
-constexpr size_t kProofBytes = 32;
+constexpr char kConnection[] = "holdfast: the connection";
+constexpr size_t kProofBytes = sizeof(WorldKey);
 
 struct Hello {
   uint32_t mesh = 0, rank = 0;
@@ -78,15 +79,22 @@ size_t Handshake::awaited() const {
   return 0;
 }
 
-std::string Handshake::Proof(absl::string_view side) const {
-  const std::string text = std::string(side) + BytesOf(link_) + BytesOf(dialers_) + BytesOf(listeners_);
-  std::string proof(kProofBytes, '\0');
+WorldKey Handshake::Keyed(absl::string_view text) const {
+  const std::string whole = std::string(text) + BytesOf(link_) + BytesOf(dialers_) + BytesOf(listeners_);
+  WorldKey made;
   unsigned int size = 0;
-  const unsigned char* made = HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()),
-                                   reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-                                   reinterpret_cast<unsigned char*>(proof.data()), &size);
-  HOLDFAST_CHECK(made != nullptr && size == proof.size());
-  return proof;
+  HOLDFAST_CHECK(HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()),
+                      reinterpret_cast<const unsigned char*>(whole.data()), whole.size(), made.data(),
+                      &size) != nullptr);
+  HOLDFAST_CHECK(size == made.size());
+  return made;
+}
+
+std::string Handshake::Proof(absl::string_view side) const { return BytesOf(Keyed(side)); }
+
+WorldKey Handshake::ConnectionKey() const {
+  HOLDFAST_CHECK(done());
+  return Keyed(kConnection);
 }
 
 absl::StatusOr<std::string> Handshake::Take(absl::string_view message) {

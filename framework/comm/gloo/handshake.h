@@ -57,6 +57,8 @@ class Handshake {
   bool done() const { return step_ == Step::kDone; }
   uint32_t mesh() const { return link_.mesh; }
   uint32_t dialer() const { return link_.dialer; }
+  /// Of this connection alone, the same for both ends. Once done.
+  WorldKey ConnectionKey() const;
 
  private:
   enum class Step : uint8_t { kHello, kChallenge, kDialersProof, kListenersProof, kDone };  // what comes next
@@ -66,6 +68,8 @@ class Handshake {
   using Nonce = std::array<unsigned char, 32>;
 
   Handshake(const WorldKey& key, const Link& link, Step step) : key_(key), link_(link), step_(step) {}
+  /// HMAC of a text, what is connected, and both nonces.
+  WorldKey Keyed(absl::string_view text) const;
   std::string Proof(absl::string_view side) const;
 
   WorldKey key_;

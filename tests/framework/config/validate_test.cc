@@ -43,6 +43,15 @@ TEST(ValidateTest, MicrobatchesTakeTurnsOnlyWhereTokensMayTravel) {
   EXPECT_THAT(ErrorsOf(kGood, {overlap, experts, "parallel.experts=gather"}), testing::HasSubstr(none));
 }
 
+TEST(ValidateTest, OnlyGlooEncrypts) {
+  const std::string encrypt = "parallel.encrypt=true";
+  EXPECT_EQ(ErrorsOf(kGood, {encrypt}), "");
+  EXPECT_THAT(ErrorsOf(kGood, {encrypt, "parallel.transport=mpi"}),
+              testing::HasSubstr("transport mpi encrypts nothing; set parallel.transport to gloo"));
+  EXPECT_THAT(ErrorsOf(kGood, {encrypt, "parallel.transport=nccl", "train.device=cuda"}),
+              testing::HasSubstr("transport nccl encrypts nothing"));
+}
+
 TEST(ValidateTest, AHeadOfItsOwnMayBeginWithZeros) {
   const std::string zeros = "model.zero_init_head=true";
   EXPECT_EQ(ErrorsOf(kGood, {zeros, "model.tie_embeddings=false"}), "");

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <atomic>
@@ -25,16 +26,16 @@ namespace holdfast::connector_test {
 namespace {
 
 using Meshes = std::vector<std::vector<int>>;
-using Connections = std::vector<std::vector<FileDescriptor>>;
+using Connections = std::vector<std::vector<Connection>>;
 
 Deadline In(int64_t milliseconds) { return std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds); }
 Deadline Later() { return In(120'000); }
 
 class World {
  public:
-  explicit World(int size) {
+  explicit World(int size, bool encrypt = false) {
     for (int rank = 0; rank < size; ++rank) {
-      connectors_.push_back(*Connector::Listen("127.0.0.1"));
+      connectors_.push_back(*Connector::Listen("127.0.0.1", encrypt));
       members_.push_back({.generation = 3, .key = connectors_.back().key(), .listener = connectors_.back().address()});
     }
   }
@@ -69,23 +70,39 @@ std::vector<int> AllRanks(int size) {
   return ranks;
 }
 
+size_t Write(Connection& to, const void* bytes, size_t size) {
+  if (!to.tls.has_value()) return static_cast<size_t>(write(to.socket.get(), bytes, size));
+  const iovec piece{const_cast<void*>(bytes), size};
+  return to.tls->Write({&piece, 1}).value_or(0);
+}
+
+size_t Read(Connection& from, void* bytes, size_t size) {
+  pollfd awaited{from.socket.get(), POLLIN, 0};
+  if (!from.tls.has_value())
+    return poll(&awaited, 1, 60'000) == 1 ? static_cast<size_t>(read(from.socket.get(), bytes, size)) : 0;
+  while (true) {
+    const auto got = from.tls->Read(bytes, size);
+    if (!got.ok() || *got > 0 || poll(&awaited, 1, 60'000) != 1) return got.value_or(0);
+  }
+}
+
 // Every member writes (mesh, rank) to every other one and finds the right one at the other end.
 void ExpectConnected(std::vector<Connections>& world, const Meshes& meshes) {
   for (size_t mesh = 0; mesh < meshes.size(); ++mesh) {
     const std::vector<int>& ranks = meshes[mesh];
     for (const bool writing : {true, false}) {
       for (size_t i = 0; i < ranks.size(); ++i) {
-        std::vector<FileDescriptor>& sockets = world[static_cast<size_t>(ranks[i])][mesh];
-        ASSERT_EQ(sockets.size(), ranks.size());
+        std::vector<Connection>& connections = world[static_cast<size_t>(ranks[i])][mesh];
+        ASSERT_EQ(connections.size(), ranks.size());
         for (size_t j = 0; j < ranks.size(); ++j) {
-          ASSERT_EQ(sockets[j].ok(), i != j);
+          ASSERT_EQ(connections[j].socket.ok(), i != j);
           if (i == j) continue;
           const int mine[2] = {static_cast<int>(mesh), ranks[i]}, theirs[2] = {static_cast<int>(mesh), ranks[j]};
           int got[2] = {};
           if (writing) {
-            ASSERT_EQ(write(sockets[j].get(), mine, sizeof(mine)), static_cast<ssize_t>(sizeof(mine)));
+            ASSERT_EQ(Write(connections[j], mine, sizeof(mine)), sizeof(mine));
           } else {
-            ASSERT_EQ(read(sockets[j].get(), got, sizeof(got)), static_cast<ssize_t>(sizeof(got)));
+            ASSERT_EQ(Read(connections[j], got, sizeof(got)), sizeof(got));
             EXPECT_EQ(got[0], theirs[0]);
             EXPECT_EQ(got[1], theirs[1]);
           }
@@ -96,11 +113,13 @@ void ExpectConnected(std::vector<Connections>& world, const Meshes& meshes) {
 }
 
 TEST(ConnectorTest, ConnectsEveryPairOncePerMesh) {
-  for (const int size : {2, 3, 8, 33}) {
-    World world(size);
-    const Meshes meshes = {AllRanks(size), {size - 1, 0}, AllRanks(size)};
-    std::vector<Connections> connections = world.ConnectAll(meshes);
-    ExpectConnected(connections, meshes);
+  for (const bool encrypt : {false, true}) {
+    for (const int size : {2, 3, 8, 33}) {
+      World world(size, encrypt);
+      const Meshes meshes = {AllRanks(size), {size - 1, 0}, AllRanks(size)};
+      std::vector<Connections> connections = world.ConnectAll(meshes);
+      ExpectConnected(connections, meshes);
+    }
   }
 }
 
@@ -196,8 +215,10 @@ TEST(ConnectorTest, StrangersAreNotInTheWay) {
 }
 
 // A member that loses its place to one of them comes again.
-TEST(ConnectorTest, MoreStrangersThanPlaces) {
-  World world(2);
+class CrowdedConnectorTest : public testing::TestWithParam<bool> {};
+
+TEST_P(CrowdedConnectorTest, MoreStrangersThanPlaces) {
+  World world(2, GetParam());
   std::vector<FileDescriptor> strangers;
   for (int i = 0; i < 700; ++i) {
     strangers.push_back(DialAs(world.members()[static_cast<size_t>(i % 2)]));
@@ -207,6 +228,31 @@ TEST(ConnectorTest, MoreStrangersThanPlaces) {
   const Meshes meshes = {AllRanks(2)};
   std::vector<Connections> connections = world.ConnectAll(meshes);
   ExpectConnected(connections, meshes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Encrypted, CrowdedConnectorTest, testing::Bool());
+
+// Where the world encrypts, a proof alone is not enough: whoever goes on in plain is refused, and nothing fails.
+TEST(ConnectorTest, WhoDoesNotEncryptIsRefused) {
+  World world(2, true);
+  std::stop_source stop;
+  ::testing::internal::CaptureStderr();
+  auto waiting = std::async(std::launch::async,
+                            [&] { return world.Connect(1, {AllRanks(2)}, Later(), stop.get_token()).status(); });
+  {
+    const FileDescriptor socket = DialAs(world.members()[1]);
+    Handshake handshake = Handshake::Dial(KeyOf(world.members()), 0, 0, 1);
+    SendBytes(socket, handshake.First());
+    SendBytes(socket, *handshake.Take(Receive(socket, handshake.awaited())));
+    EXPECT_EQ(*handshake.Take(Receive(socket, handshake.awaited())), "");
+    EXPECT_TRUE(handshake.done());
+    SendBytes(socket, std::string(200, 'x'));
+    const std::string answer = Receive(socket, 1000);
+    EXPECT_LE(answer.size(), 16u) << "more than an alert";
+  }
+  stop.request_stop();
+  EXPECT_TRUE(absl::IsAborted(waiting.get()));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), testing::HasSubstr("rank 1 refused 1 connections"));
 }
 
 TEST(ConnectorTest, WhoIsRefusedIsLoggedOnceWithItsAddress) {

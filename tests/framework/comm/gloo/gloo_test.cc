@@ -24,13 +24,13 @@ std::vector<int> AllRanks(int size) {
 }
 
 // [rank][group]
-std::vector<World> ConnectAll(int size, uint64_t generation, const Groups& groups) {
+std::vector<World> ConnectAll(int size, uint64_t generation, const Groups& groups, bool encrypt = false) {
   MemoryRendezvous meeting(size);
   std::vector<World> worlds(static_cast<size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      auto mine = ConnectGloo({}, rank, size, generation, groups, *meeting.Member(rank), {}, Later());
+      auto mine = ConnectGloo({.encrypt = encrypt}, rank, size, generation, groups, *meeting.Member(rank), {}, Later());
       ASSERT_TRUE(mine.ok()) << mine.status();
       worlds[static_cast<size_t>(rank)] = std::move(*mine);
     });
@@ -46,13 +46,15 @@ World Take(std::vector<World>& worlds, const Groups& groups, size_t group) {
   return world;
 }
 
+template <bool encrypt = false>
 World MakeGlooWorld(int size, uint64_t generation) {
   const Groups groups = {AllRanks(size)};
-  auto worlds = ConnectAll(size, generation, groups);
+  auto worlds = ConnectAll(size, generation, groups, encrypt);
   return Take(worlds, groups, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Gloo, CommunicatorTest, testing::Values(Backend{MakeGlooWorld}));
+INSTANTIATE_TEST_SUITE_P(Gloo, CommunicatorTest, testing::Values(Backend{MakeGlooWorld<>}));
+INSTANTIATE_TEST_SUITE_P(EncryptedGloo, CommunicatorTest, testing::Values(Backend{MakeGlooWorld<true>}));
 
 // Rank r of a group is the r-th in its list; whoever is not listed gets nothing.
 TEST(GlooTest, GroupsHaveTheirOwnRanks) {

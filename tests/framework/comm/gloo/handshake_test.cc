@@ -54,6 +54,11 @@ TEST(HandshakeTest, MembersProveThemselvesToEachOther) {
   EXPECT_FALSE(dialer.done());
   EXPECT_EQ(*dialer.Take(answer), "");
   EXPECT_TRUE(dialer.done());
+  EXPECT_EQ(dialer.ConnectionKey(), listener.ConnectionKey());
+  EXPECT_NE(dialer.ConnectionKey(), key);
+  Handshake again = Handshake::Dial(key, 7, 2, 1), answering = Handshake::Answer(key, 1);
+  ASSERT_TRUE(again.Take(*answering.Take(*again.Take(*answering.Take(again.First())))).ok());
+  EXPECT_NE(again.ConnectionKey(), dialer.ConnectionKey()) << "of another connection";
 }
 
 TEST(HandshakeTest, TheKeyIsOfEverythingThatMembersHaveTold) {

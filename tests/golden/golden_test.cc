@@ -2,15 +2,19 @@
 // PyTorch's logits, loss, gradients of every parameter, and ten training steps, and two of them ten steps with a
 // schedule and dropout, by every optimizer; and that `transformers` makes of exports the logits that they have here.
 // tests/golden/make_model_golden.py, make_training_golden.py, make_optimizer_golden.py and make_export_golden.py make
-// the files and say what is in them.
+// the files and say what is in them; try_models.py runs this on models that are not kept here.
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <numeric>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/saved_model.h"
 #include "framework/base/status.h"
@@ -29,14 +33,15 @@ std::string ReadText(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// |actual - expected| / |expected| in the Frobenius norm.
+/// In the Frobenius norm, as what follows.
+double Distance(const std::vector<float>& actual, const std::vector<float>& expected) {
+  double sum = 0;
+  for (size_t i = 0; i < expected.size(); ++i) sum += std::pow(static_cast<double>(actual.at(i)) - expected[i], 2);
+  return std::sqrt(sum);
+}
+double Norm(const std::vector<float>& values) { return Distance(values, std::vector<float>(values.size())); }
 double RelativeError(const std::vector<float>& actual, const std::vector<float>& expected) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    difference += std::pow(static_cast<double>(actual.at(i)) - expected[i], 2);
-    norm += std::pow(static_cast<double>(expected[i]), 2);
-  }
-  return std::sqrt(difference / norm);
+  return Distance(actual, expected) / Norm(expected);
 }
 
 /// What a training pass gives.
@@ -54,7 +59,7 @@ struct Passed {
 class GoldenTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    directory_ = absl::StrCat(HOLDFAST_SOURCE_DIR, "/tests/golden/", GetParam());
+    directory_ = std::filesystem::path(HOLDFAST_SOURCE_DIR "/tests/golden") / GetParam();
     const auto parsed = ParseHuggingFaceConfig(ReadText(directory_ + "/config.json"), directory_ + "/config.json");
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     config_ = parsed->model;
@@ -117,6 +122,7 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {
   }
 
   void ExpectLogits();
+  void ExpectLossAndGradients(DType dtype);
   /// Of the golden file's first tokens, in fp32.
   Passed ForwardBackward();
   /// The trainer's weights are the golden file's "final." ones.
@@ -126,6 +132,8 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {
   void ExpectTraining(const OptimizerConfig& optimizer, const std::string& file);
   /// These values are the golden file's parameters with this prefix.
   void ExpectParameters(std::vector<float> weights, const std::string& prefix, const ParameterLayout& layout);
+  /// Not kept here, but made by try_models.py.
+  static bool IsTried() { return std::filesystem::path(GetParam()).is_absolute(); }
   int64_t num_tokens() const { return kBatch * length_; }
   /// Of which bf16 sends tokens on the edge to other experts, and an expert with few tokens has gradients that all but
   /// cancel, which AdamW scales up to full steps.
@@ -246,47 +254,52 @@ void GoldenTest::ExpectParameters(std::vector<float> weights, const std::string&
 
 TEST_P(GoldenTest, Logits) { ExpectLogits(); }
 
-TEST_P(GoldenTest, LossAndGradients) {
+void GoldenTest::ExpectLossAndGradients(DType dtype) {
+  const bool exact = dtype == DType::kF32;
   const ParameterLayout layout = TransformerLayout(config_);
   const std::vector<float> expected = GoldenParameters(layout, "grad.");
   const std::vector<int32_t> inputs = GoldenTokens("inputs", 0), targets = GoldenTokens("targets", 0);
   const TokenBatch batch{.inputs = inputs.data(), .targets = targets.data(), .batch = kBatch, .sequence = length_};
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const bool exact = dtype == DType::kF32;
-    Loaded loaded(config_, dtype, LoadedWeights(layout));
-    Arena arena = Arena::Create(*loaded.device, PlanTraining(*loaded.model, kBatch, length_).arena_bytes).value();
-    std::vector<float> losses(num_tokens());
-    ASSERT_TRUE(
-        loaded.model
-            ->ForwardBackward(batch, loaded.Context(arena, 1.0f / static_cast<float>(num_tokens())), losses.data())
-            .ok());
-    double loss = 0;
-    for (float l : losses) loss += l / static_cast<double>(num_tokens());
-    EXPECT_NEAR(loss, Golden("loss", 0, 1)[0], exact ? 5e-6 : 0.05);
-    const std::vector<float> gradients = loaded.Gradients();
-    double difference = 0, norm = 0;
-    for (const ParameterSpec& p : layout.parameters()) {
-      double p_difference = 0, p_norm = 0;
-      for (int64_t i = p.offset; i < p.offset + p.shape.elements(); ++i) {
-        p_difference += std::pow(static_cast<double>(gradients[i]) - expected[i], 2);
-        p_norm += std::pow(static_cast<double>(expected[i]), 2);
-      }
-      if (exact || !mixture()) {
-        EXPECT_LT(std::sqrt(p_difference), (exact ? 1e-5 : 0.08) * std::sqrt(p_norm)) << p.name;
-      }
-      difference += p_difference;
-      norm += p_norm;
-    }
-    EXPECT_LT(std::sqrt(difference / norm), exact ? 3e-6 : mixture() ? 0.06 : 0.03);
+  Loaded loaded(config_, dtype, LoadedWeights(layout));
+  Arena arena = Arena::Create(*loaded.device, PlanTraining(*loaded.model, kBatch, length_).arena_bytes).value();
+  std::vector<float> losses(num_tokens());
+  ASSERT_TRUE(
+      loaded.model
+          ->ForwardBackward(batch, loaded.Context(arena, 1.0f / static_cast<float>(num_tokens())), losses.data())
+          .ok());
+  double loss = 0;
+  for (float l : losses) loss += l / static_cast<double>(num_tokens());
+  EXPECT_NEAR(loss, Golden("loss", 0, 1)[0], exact ? 5e-6 : 0.05);
+  const std::vector<float> gradients = loaded.Gradients();
+  const double norm = Norm(expected);
+  for (const ParameterSpec& p : layout.parameters()) {
+    if (!exact && mixture()) break;
+    const auto of = [&](const std::vector<float>& all) {
+      return std::vector<float>(all.begin() + p.offset, all.begin() + p.offset + p.shape.elements());
+    };
+    // Some gradients are nothing but rounding: of a router whose one choice has the weight 1 always.
+    const double rounding = 1e-7 * norm, p_norm = Norm(of(expected));
+    EXPECT_LE(Distance(of(gradients), of(expected)), (exact ? 1e-5 : 0.08) * p_norm + rounding) << p.name;
   }
+  EXPECT_LT(Distance(gradients, expected), norm * (exact ? 3e-6 : mixture() ? 0.06 : 0.03));
+}
+
+TEST_P(GoldenTest, LossAndGradients) { ExpectLossAndGradients(DType::kF32); }
+
+TEST_P(GoldenTest, LossAndGradientsInBf16) {
+  if (mixture() && IsTried()) GTEST_SKIP() << "how many tokens go to other experts is known of no other model";
+  ExpectLossAndGradients(DType::kBF16);
 }
 
 TEST_P(GoldenTest, TenTrainingSteps) {
+  std::vector<float> adamw{1e-2F, 1e-8F};
+  if (golden_->entries().contains("steps.adamw")) adamw = Golden("steps.adamw", 0, 2);
   const auto device = MakeCpuDevice(2);
   const auto model = MakeTransformer(config_, {.compute_dtype = DType::kF32}, *device).value();
   TrainerOptions options{
       .batch = {.sequence_length = length_, .microbatch_size = kBatch, .microbatches = 1},
-      .optimizer = {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_clip_norm = 1.0},
+      .optimizer =
+          {.lr = adamw[0], .beta1 = 0.9, .beta2 = 0.95, .eps = adamw[1], .weight_decay = 0.1, .grad_clip_norm = 1.0},
       .schedule = {.name = ScheduleKind::kConstant, .warmup_steps = 0},
       .total_steps = kSteps,
       .arena_bytes = PlanTraining(*model, kBatch, length_).arena_bytes,
@@ -401,20 +414,38 @@ TEST_P(MixtureGoldenTest, LossOfAllLayersPooled) {
 INSTANTIATE_TEST_SUITE_P(Models, MixtureGoldenTest, ::testing::Values("tiny_mixtral"),
                          [](const auto& tested) { return tested.param; });
 
-/// Of a model with one layer of experts: transformers pools the layers of a model, a mean over one is the same.
+/// transformers pools the layers of a model; of a model with one layer of experts, a mean over layers is the same.
 class AuxiliaryLossGoldenTest : public GoldenTest {};
 
 TEST_P(AuxiliaryLossGoldenTest, LossAndGradients) {
+  if (!mixture()) GTEST_SKIP() << "no experts";
   config_.router_balance_loss = 0.25;
+  const int64_t layers = config_.NumExpertLayers();
+  if (layers > 1) config_.router_balance = RouterBalanceKind::kPooled;
   const ParameterLayout layout = TransformerLayout(config_);
   Passed passed = ForwardBackward();
-  EXPECT_NEAR(*passed.Of<double>(0), Golden("aux_loss", 0, 1)[0], 1e-5);
+  const double* loss = passed.Of<double>(0);
+  const double expected = Golden("aux_loss", 0, 1)[0];
+  EXPECT_NEAR(std::accumulate(loss, loss + layers, 0.0) / static_cast<double>(layers), expected, 1e-5 * expected);
   EXPECT_LT(RelativeError(passed.gradients, GoldenParameters(layout, "aux.grad.")), 3e-6);
+  if (config_.experts_per_token == config_.num_experts) return;  // then all loads are equal: a constant
   EXPECT_GT(RelativeError(passed.gradients, GoldenParameters(layout, "grad.")), 1e-3);  // it does matter
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, AuxiliaryLossGoldenTest, ::testing::Values("tiny_qwen3_moe"),
                          [](const auto& tested) { return tested.param; });
+
+/// Directories that tests/golden/try_models.py has made, as HOLDFAST_TRIED_MODELS lists them: "/a/x:/a/y".
+std::vector<std::string> TriedModels() {
+  const char* listed = std::getenv("HOLDFAST_TRIED_MODELS");
+  return absl::StrSplit(listed != nullptr ? listed : "", ':', absl::SkipEmpty());
+}
+std::string TriedName(const ::testing::TestParamInfo<std::string>& tested) {
+  return std::filesystem::path(tested.param).filename();
+}
+
+INSTANTIATE_TEST_SUITE_P(Tried, AuxiliaryLossGoldenTest, ::testing::ValuesIn(TriedModels()), TriedName);
+INSTANTIATE_TEST_SUITE_P(Tried, GoldenTest, ::testing::ValuesIn(TriedModels()), TriedName);
 
 class StackedGoldenTest : public GoldenTest {};
 

@@ -12,6 +12,7 @@ Each directory gets the model as `transformers` saves it (config.json, model.saf
   steps.inputs, steps.targets         (10, B, T)
   steps.losses, steps.norms (10)      ten steps of AdamW from the same weights: losses and norms before clipping
   final.<name>                        the weights after them
+  steps.adamw (2)                     only if they are others than below: learning rate and eps
 and that of tiny_qwen3_moe, which has one layer with experts:
   aux_loss (1), aux.grad.<name>       transformers' auxiliary loss, gradients of loss + 0.25 * aux_loss
 T is 13 of the 24 positions for the first two, all of them for the others; the windows are shorter than that. Attention
@@ -132,6 +133,12 @@ def randomise(model, generator):
                 p.add_(0.1 * noise)
 
 
+def zero_grad(model):
+    """Of experts that no token went to, too: transformers 4 has each by itself, and they would have none."""
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+
+
 def loss_of(model, inputs, targets):
     logits = model(input_ids=inputs).logits
     return logits, torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
@@ -143,21 +150,22 @@ def sequences(vocabulary, count, length, generator):
 
 
 def with_aux_loss(model, inputs, targets):
+    zero_grad(model)
     out = model(input_ids=inputs, output_router_logits=True)
     loss = torch.nn.functional.cross_entropy(out.logits.flatten(0, 1), targets.flatten())
     (loss + 0.25 * out.aux_loss).backward()
     tensors = {"aux_loss": out.aux_loss.reshape(1)}
     for name, p in model.named_parameters():
         tensors["aux.grad." + name] = p.grad.clone()
-    model.zero_grad()
     return tensors
 
 
-def golden(model, length, generator):
+def golden(model, length, generator, aux_loss=False, lr=1e-2, eps=1e-8):
     out = {}
     inputs, targets = sequences(model.config.vocab_size, 1, length, generator)
-    if model.config.model_type == "qwen3_moe":
+    if aux_loss:
         out.update(with_aux_loss(model, inputs[0], targets[0]))
+    zero_grad(model)
     logits, loss = loss_of(model, inputs[0], targets[0])
     loss.backward()
     out["inputs"], out["targets"] = inputs[0], targets[0]
@@ -169,13 +177,14 @@ def golden(model, length, generator):
     decay = [p for p in model.parameters() if p.dim() >= 2]
     no_decay = [p for p in model.parameters() if p.dim() < 2]
     optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": no_decay, "weight_decay": 0.0}],
-                                  lr=1e-2, betas=(0.9, 0.95), eps=1e-8, foreach=False)
+                                  lr=lr, betas=(0.9, 0.95), eps=eps, foreach=False)
     losses, norms = [], []
     for step in range(STEPS):
-        optimizer.zero_grad()
+        zero_grad(model)
         _, loss = loss_of(model, inputs[step], targets[step])
         loss.backward()
-        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))
+        norms.append(torch.stack([p.grad.double().norm() for p in model.parameters()]).norm())  # in fp32, off by 4e-5
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         losses.append(loss.detach())
     out["steps.inputs"], out["steps.targets"] = inputs, targets
@@ -220,7 +229,8 @@ def main():
         model.save_pretrained(directory, safe_serialization=True)
         if name == "tiny_mixtral":
             model.save_pretrained(os.path.join(directory, "stacked"), save_original_format=False)
-        save_file(golden(model, length, generator), os.path.join(directory, "golden.safetensors"))
+        save_file(golden(model, length, generator, aux_loss=name == "tiny_qwen3_moe"),
+                  os.path.join(directory, "golden.safetensors"))
         if os.path.exists(os.path.join(directory, "generation_config.json")):
             os.remove(os.path.join(directory, "generation_config.json"))
         for folder, _, files in os.walk(directory):

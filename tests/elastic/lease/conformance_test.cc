@@ -166,10 +166,14 @@ TEST_P(LeaseConformance, OfManyThatTakeItOneHasIt) {
 TEST_P(LeaseConformance, ARunIsNotTakenOverInAnotherDirectory) {
   if (LiesInADirectory()) return;  // it lies in that directory
   const auto owner = Held();
-  const auto next = make_(RunDirectory(root_ / "elsewhere"));
-  const absl::Status taken = next->Take(*next->Look(), /*begins=*/false);
-  EXPECT_TRUE(absl::IsFailedPrecondition(taken)) << taken;
-  EXPECT_NE(taken.message().find("need the same one"), absl::string_view::npos) << taken;
+  const RunDirectory empty(root_ / "elsewhere"), of_another_run(root_ / "another");
+  ASSERT_TRUE(RunLock::Take(of_another_run).ok());  // and has ended
+  for (const RunDirectory& directory : {empty, of_another_run}) {
+    const auto next = make_(directory);
+    const absl::Status taken = next->Take(*next->Look(), /*begins=*/false);
+    EXPECT_TRUE(absl::IsFailedPrecondition(taken)) << taken;
+    EXPECT_NE(taken.message().find("need the same one"), absl::string_view::npos) << taken;
+  }
   EXPECT_TRUE(owner->Check().ok()) << owner->Check();
 }
 

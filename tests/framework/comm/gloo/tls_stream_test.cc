@@ -51,7 +51,7 @@ class Ends {
     absl::StatusOr<bool> dialer = false, listener = false;
   };
   /// Until both are ready, or one has refused.
-  Outcome Meet() {
+  Outcome Meet() const {
     Outcome met;
     for (int turn = 0; turn < 10; ++turn) {
       if (met.dialer.ok() && !*met.dialer) met.dialer = dialer->Advance();
@@ -59,7 +59,7 @@ class Ends {
     }
     return met;
   }
-  void MustMeet() {
+  void MustMeet() const {
     const Outcome met = Meet();
     ASSERT_TRUE(met.dialer.ok() && *met.dialer) << met.dialer.status();
     ASSERT_TRUE(met.listener.ok() && *met.listener) << met.listener.status();

@@ -122,9 +122,9 @@ Worker::Exit RunWorker(const Config& config, const RunDirectory& directory, cons
   dependencies.validation = runtime.data.validation.has_value() ? &*runtime.data.validation : nullptr;
   dependencies.shell = &shell;
   dependencies.checkpointer = &checkpointer;
-  dependencies.connect = peers.connect != nullptr ? peers.connect
-                                                  : ConnectBy(config.parallel, identity.host,
-                                                              GpuOf(runtime.slot.local_index), shell);
+  dependencies.connect = peers.connect != nullptr
+                             ? peers.connect
+                             : ConnectBy(config.parallel, identity.host, GpuOf(runtime.slot.local_index), shell);
   dependencies.on_peer_failure = peers.on_failure;
   dependencies.slowdown = SlowdownFromEnvironment(identity.name);
   dependencies.flip = FlipFromEnvironment(identity.name);

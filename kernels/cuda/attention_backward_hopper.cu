@@ -5,7 +5,7 @@
 #include "kernels/cuda/attention_gradients.cuh"
 #include "kernels/cuda/attention_hopper.cuh"
 #include "kernels/cuda/attention_hopper.h"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/attention_queue.cuh"
 
 namespace holdfast::kernels {
 namespace {
@@ -225,36 +225,15 @@ __global__ void __launch_bounds__(kThreads, QueriesPlan<kDim, kDrops>::kBlocks)
 
 // --- calls -----------------------------------------------------------------------------------------------------------
 
-template <int kDim, bool kDrops, class Sizes>
-void Queue(CudaQueue& queue, const AttentionBackwardCall& call) {
-  using K = KeysPlan<kDim>;
-  using Q = QueriesPlan<kDim, kDrops>;
-  const auto d_qkv = RowsOf<Bf16>(call.d_qkv);
-  const auto d_out = RowsOf<const Bf16>(call.d_out), qkv = RowsOf<const Bf16>(call.qkv);
-  const int key_heads = call.batch * call.sizes.kv_heads, query_heads = call.batch * call.sizes.heads;
-  const unsigned key_tiles = Blocks(call.sizes.sequence, K::kKeys);
-  const unsigned query_tiles = Blocks(call.sizes.sequence, Q::kQueries);
-  Launch(queue, "AttentionBackward",
-         {.blocks = key_tiles * static_cast<unsigned>(key_heads), .threads = kThreads, .shared_bytes = K::kSharedBytes},
-         HopperKeysKernel<kDim, kDrops, Sizes>, d_qkv, d_out, qkv, call.stats, key_heads,
-         static_cast<const Sizes&>(call.sizes));
-  Launch(queue, "AttentionBackward",
-         {.blocks = query_tiles * static_cast<unsigned>(query_heads),
-          .threads = kThreads,
-          .shared_bytes = Q::kSharedBytes},
-         HopperQueriesKernel<kDim, kDrops, Sizes>, d_qkv, d_out, qkv, call.stats, static_cast<int>(query_tiles),
-         query_heads, static_cast<const Sizes&>(call.sizes));
-}
-
-template <int kDim, class Sizes>
-void Queue(CudaQueue& queue, const AttentionBackwardCall& call) {
-  call.sizes.drops ? Queue<kDim, true, Sizes>(queue, call) : Queue<kDim, false, Sizes>(queue, call);
-}
-
 template <int kDim>
 void Queue(CudaQueue& queue, const AttentionBackwardCall& call) {
-  call.sizes.documents.begin != nullptr ? Queue<kDim, PackedSizes>(queue, call)
-                                        : Queue<kDim, AttentionSizes>(queue, call);
+  WithVariant(call.sizes, [&](auto drops, auto sizes) {
+    using K = KeysPlan<kDim>;
+    using Q = QueriesPlan<kDim, drops.value>;
+    QueueAttentionBackward(
+        queue, call, {K::kKeys, kThreads, K::kSharedBytes}, HopperKeysKernel<kDim, drops.value, decltype(sizes)>,
+        {Q::kQueries, kThreads, Q::kSharedBytes}, HopperQueriesKernel<kDim, drops.value, decltype(sizes)>);
+  });
 }
 
 }  // namespace

@@ -4,10 +4,10 @@
 // shared memory would take longer than the tensor cores.
 
 #include "kernels/cuda/attention_hopper.h"
+#include "kernels/cuda/attention_queue.cuh"
 #include "kernels/cuda/attention_softmax.cuh"
 #include "kernels/cuda/attention_tile.cuh"
 #include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/launch.cuh"
 
 namespace holdfast::kernels {
 namespace {
@@ -109,27 +109,13 @@ __global__ void __launch_bounds__(kThreads, Plan<kDim, kDrops>::kBlocks)
                       q_rows, sums, normalize);
 }
 
-template <int kDim, bool kDrops, class Sizes>
-void Queue(CudaQueue& queue, const AttentionForwardCall& call) {
-  using P = Plan<kDim, kDrops>;
-  const int tiles = (call.sizes.sequence + P::kQueries - 1) / P::kQueries, heads = call.batch * call.sizes.heads;
-  Launch(queue, "AttentionForward",
-         {.blocks = static_cast<unsigned>(tiles) * static_cast<unsigned>(heads),
-          .threads = kThreads,
-          .shared_bytes = P::kSharedBytes},
-         ForwardKernel<kDim, kDrops, Sizes>, RowsOf<Bf16>(call.out), call.lse, RowsOf<const Bf16>(call.qkv), tiles,
-         heads, static_cast<const Sizes&>(call.sizes));
-}
-
-template <int kDim, class Sizes>
-void Queue(CudaQueue& queue, const AttentionForwardCall& call) {
-  call.sizes.drops ? Queue<kDim, true, Sizes>(queue, call) : Queue<kDim, false, Sizes>(queue, call);
-}
-
 template <int kDim>
 void Queue(CudaQueue& queue, const AttentionForwardCall& call) {
-  call.sizes.documents.begin != nullptr ? Queue<kDim, PackedSizes>(queue, call)
-                                        : Queue<kDim, AttentionSizes>(queue, call);
+  WithVariant(call.sizes, [&](auto drops, auto sizes) {
+    using P = Plan<kDim, drops.value>;
+    QueueAttentionForward(queue, call, {P::kQueries, kThreads, P::kSharedBytes},
+                          ForwardKernel<kDim, drops.value, decltype(sizes)>);
+  });
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 
 #include "kernels/cuda/attention_hopper.cuh"
 #include "kernels/cuda/attention_hopper.h"
+#include "kernels/cuda/attention_queue.cuh"
 #include "kernels/cuda/attention_softmax.cuh"
-#include "kernels/cuda/launch.cuh"
 
 namespace holdfast::kernels {
 namespace {
@@ -114,26 +114,13 @@ __global__ void __launch_bounds__(kThreads, Plan<kDim>::kBlocks)
                      static_cast<Place>(warp_row * Tile<kDim>::kRowBytes), sums, normalize);
 }
 
-template <int kDim, bool kDrops, class Sizes>
-void Queue(CudaQueue& queue, const AttentionForwardCall& call) {
-  using P = Plan<kDim>;
-  const unsigned tiles = Blocks(call.sizes.sequence, P::kQueries);
-  const int heads = call.batch * call.sizes.heads;
-  Launch(queue, "AttentionForward",
-         {.blocks = tiles * static_cast<unsigned>(heads), .threads = kThreads, .shared_bytes = P::kSharedBytes},
-         HopperForwardKernel<kDim, kDrops, Sizes>, RowsOf<Bf16>(call.out), call.lse, RowsOf<const Bf16>(call.qkv),
-         static_cast<int>(tiles), heads, static_cast<const Sizes&>(call.sizes));
-}
-
-template <int kDim, class Sizes>
-void Queue(CudaQueue& queue, const AttentionForwardCall& call) {
-  call.sizes.drops ? Queue<kDim, true, Sizes>(queue, call) : Queue<kDim, false, Sizes>(queue, call);
-}
-
 template <int kDim>
 void Queue(CudaQueue& queue, const AttentionForwardCall& call) {
-  call.sizes.documents.begin != nullptr ? Queue<kDim, PackedSizes>(queue, call)
-                                        : Queue<kDim, AttentionSizes>(queue, call);
+  WithVariant(call.sizes, [&](auto drops, auto sizes) {
+    using P = Plan<kDim>;
+    QueueAttentionForward(queue, call, {P::kQueries, kThreads, P::kSharedBytes},
+                          HopperForwardKernel<kDim, drops.value, decltype(sizes)>);
+  });
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 // y + 16 i and columns x + 16 j of every product, so that rows are broadcast and columns lie in different banks.
 
 #include "kernels/cuda/attention_call.h"
+#include "kernels/cuda/attention_queue.cuh"
 #include "kernels/cuda/dynamic_shared.cuh"
-#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
 
 namespace holdfast::kernels {
@@ -307,55 +307,34 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename T, int kDim>
-void QueueForward(CudaQueue& queue, const AttentionForwardCall& call) {
+void Queue(CudaQueue& queue, const AttentionForwardCall& call) {
   using P = Plan<kDim>;
-  const int heads = call.batch * call.sizes.heads;
-  const unsigned tiles = Blocks(call.sizes.sequence, P::kTile);
-  Launch(queue, "AttentionForward",
-         {.blocks = tiles * static_cast<unsigned>(heads),
-          .threads = kThreads,
-          .shared_bytes = 2 * P::kRowsBytes + P::kScoresBytes},
-         ForwardKernel<T, kDim>, RowsOf<T>(call.out), call.lse, RowsOf<const T>(call.qkv), static_cast<int>(tiles),
-         heads, call.sizes);
+  QueueAttentionForward(queue, call, {P::kTile, kThreads, 2 * P::kRowsBytes + P::kScoresBytes}, ForwardKernel<T, kDim>);
 }
 
 template <typename T, int kDim>
-void QueueBackward(CudaQueue& queue, const AttentionBackwardCall& call) {
+void Queue(CudaQueue& queue, const AttentionBackwardCall& call) {
   using P = Plan<kDim>;
-  const auto d_qkv = RowsOf<T>(call.d_qkv);
-  const auto d_out = RowsOf<const T>(call.d_out), qkv = RowsOf<const T>(call.qkv);
-  const int key_heads = call.batch * call.sizes.kv_heads, query_heads = call.batch * call.sizes.heads;
-  const unsigned tiles = Blocks(call.sizes.sequence, P::kTile);
-  Launch(queue, "AttentionBackward",
-         {.blocks = tiles * static_cast<unsigned>(key_heads),
-          .threads = kThreads,
-          .shared_bytes = 4 * P::kRowsBytes + 2 * P::kScoresBytes},
-         KeysKernel<T, kDim>, d_qkv, d_out, qkv, call.stats, key_heads, call.sizes);
-  Launch(queue, "AttentionBackward",
-         {.blocks = tiles * static_cast<unsigned>(query_heads),
-          .threads = kThreads,
-          .shared_bytes = 4 * P::kRowsBytes + P::kScoresBytes},
-         QueriesKernel<T, kDim>, d_qkv, d_out, qkv, call.stats, static_cast<int>(tiles), query_heads, call.sizes);
+  QueueAttentionBackward(queue, call, {P::kTile, kThreads, 4 * P::kRowsBytes + 2 * P::kScoresBytes},
+                         KeysKernel<T, kDim>, {P::kTile, kThreads, 4 * P::kRowsBytes + P::kScoresBytes},
+                         QueriesKernel<T, kDim>);
+}
+
+/// For any head size.
+template <class Call>
+void QueueGeneral(CudaQueue& queue, const Call& call) {
+  WithElement(call.qkv.dtype, [&](auto element) {
+    using T = decltype(element);
+    if (call.sizes.head_dim <= 64) return Queue<T, 64>(queue, call);
+    if (call.sizes.head_dim <= 128) return Queue<T, 128>(queue, call);
+    Queue<T, 256>(queue, call);
+  });
 }
 
 }  // namespace
 
-void AttentionForwardGeneral(CudaQueue& queue, const AttentionForwardCall& call) {
-  WithElement(call.qkv.dtype, [&](auto element) {
-    using T = decltype(element);
-    if (call.sizes.head_dim <= 64) return QueueForward<T, 64>(queue, call);
-    if (call.sizes.head_dim <= 128) return QueueForward<T, 128>(queue, call);
-    QueueForward<T, 256>(queue, call);
-  });
-}
+void AttentionForwardGeneral(CudaQueue& queue, const AttentionForwardCall& call) { QueueGeneral(queue, call); }
 
-void AttentionBackwardGeneral(CudaQueue& queue, const AttentionBackwardCall& call) {
-  WithElement(call.qkv.dtype, [&](auto element) {
-    using T = decltype(element);
-    if (call.sizes.head_dim <= 64) return QueueBackward<T, 64>(queue, call);
-    if (call.sizes.head_dim <= 128) return QueueBackward<T, 128>(queue, call);
-    QueueBackward<T, 256>(queue, call);
-  });
-}
+void AttentionBackwardGeneral(CudaQueue& queue, const AttentionBackwardCall& call) { QueueGeneral(queue, call); }
 
 }  // namespace holdfast::kernels

@@ -37,6 +37,8 @@ endif()
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  # Found by source and headers only: nvcc preprocesses for host or GPU, so what differs for the other would be missed.
+  set(CMAKE_CUDA_COMPILER_LAUNCHER env CCACHE_DEPEND=1 ${CCACHE})
 endif()
 
 find_package(Threads REQUIRED)

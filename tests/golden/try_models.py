@@ -6,8 +6,8 @@ down, or drawn by seed, and compares what Holdfast makes of them with it.
     python3 tests/golden/try_models.py build/release --keep /tmp/tried mixtral_8x7b seed_3
 
 Needs torch, transformers 4 or 5, safetensors, and test_golden and holdfast in that build. Of every model
-  - test_golden compares logits of every prefix, loss, every gradient, the auxiliary loss, ten steps of AdamW (which files
-    make that possible is said in make_model_golden.py);
+  - test_golden compares logits of every prefix, loss, every gradient, the auxiliary loss, ten steps of AdamW, with what
+    make_model_golden.py computes;
   - `holdfast ckpt import` and `ckpt export` give what transformers loads with the same logits.
 Of a config that Holdfast has no code for, `ckpt import` names the key and its value in one error.
 The exit code is 0 if all of that held.
@@ -44,8 +44,8 @@ MIXTURES = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe")
 LLAMA32_ROPE = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                 "original_max_position_embeddings": 16}
 
-# What config.json of these says but for sizes: heads have 8 channels (16 where published ones are wider than
-# hidden_size / num_attention_heads), widths keep their ratio to hidden_size, two or three layers are left.
+# What config.json of these says, but for sizes: a head has 8 channels, widths keep their ratio to hidden_size, two layers
+# are left.
 PUBLISHED = {
     "mixtral_8x7b": dict(model_type="mixtral", hidden_size=256, num_attention_heads=32, num_key_value_heads=8,
                          intermediate_size=896, num_local_experts=8, num_experts_per_tok=2, rope_theta=1e6,
@@ -63,13 +63,13 @@ PUBLISHED = {
                            num_experts=64, num_experts_per_tok=8, norm_topk_prob=False, decoder_sparse_step=1,
                            rope_theta=1e6, rms_norm_eps=1e-6, use_sliding_window=False, sliding_window=65536,
                            max_window_layers=28),
-    "qwen3_30b_a3b": dict(model_type="qwen3_moe", hidden_size=128, num_attention_heads=32, num_key_value_heads=4, head_dim=8,
-                          intermediate_size=384, moe_intermediate_size=48, num_experts=128, num_experts_per_tok=8,
+    "qwen3_30b_a3b": dict(model_type="qwen3_moe", hidden_size=128, num_attention_heads=32, num_key_value_heads=4,
+                          head_dim=8, intermediate_size=384, moe_intermediate_size=48, num_experts=128, num_experts_per_tok=8,
                           norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], rope_theta=1e6,
                           rms_norm_eps=1e-6, attention_bias=False, use_sliding_window=False, sliding_window=None,
                           max_window_layers=48),
-    "qwen3_235b_a22b": dict(model_type="qwen3_moe", hidden_size=256, num_attention_heads=64, num_key_value_heads=4, head_dim=8,
-                            intermediate_size=768, moe_intermediate_size=96, num_experts=128, num_experts_per_tok=8,
+    "qwen3_235b_a22b": dict(model_type="qwen3_moe", hidden_size=256, num_attention_heads=64, num_key_value_heads=4,
+                            head_dim=8, intermediate_size=768, moe_intermediate_size=96, num_experts=128, num_experts_per_tok=8,
                             norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], rope_theta=5e6,
                             rms_norm_eps=1e-6, max_window_layers=94),
     "olmoe_1b_7b_0924": dict(model_type="olmoe", hidden_size=128, num_attention_heads=16, num_key_value_heads=16,
@@ -85,8 +85,8 @@ PUBLISHED = {
                          intermediate_size=192, rms_norm_eps=1e-5, rope_theta=1e5, tie_word_embeddings=True),
     "mistral_7b_0_1": dict(model_type="mistral", hidden_size=256, num_attention_heads=32, num_key_value_heads=8,
                            intermediate_size=896, rms_norm_eps=1e-5, rope_theta=1e4, sliding_window=7),
-    "mistral_nemo": dict(model_type="mistral", hidden_size=320, num_attention_heads=32, num_key_value_heads=8, head_dim=8,
-                         intermediate_size=896, rms_norm_eps=1e-5, rope_theta=1e6, sliding_window=None),
+    "mistral_nemo": dict(model_type="mistral", hidden_size=320, num_attention_heads=32, num_key_value_heads=8,
+                         head_dim=8, intermediate_size=896, rms_norm_eps=1e-5, rope_theta=1e6, sliding_window=None),
     "qwen2_5_0_5b": dict(model_type="qwen2", hidden_size=112, num_attention_heads=14, num_key_value_heads=2,
                          intermediate_size=608, rms_norm_eps=1e-6, rope_theta=1e6, use_sliding_window=False,
                          sliding_window=32768, max_window_layers=24, tie_word_embeddings=True),
@@ -108,9 +108,11 @@ REFUSED = {
     "linear_rope": (dict(SMALL, model_type="llama", rope_scaling={"type": "linear", "factor": 2.0}),
                     'rope_scaling: type = "linear" is not supported'),
     "gelu_experts": (dict(SMALL, model_type="mixtral", hidden_act="gelu"), 'hidden_act = "gelu" is not supported'),
-    "quantized": (dict(SMALL, model_type="mixtral", quantization_config={"quant_method": "awq"}), "quantization_config"),
+    "quantized": (dict(SMALL, model_type="mixtral", quantization_config={"quant_method": "awq"}),
+                  'quantization_config = {"quant_method":"awq"} is not supported'),
     "window_of_some": (dict(SMALL, model_type="qwen3", head_dim=8, use_sliding_window=True, sliding_window=8,
-                            layer_types=["full_attention", "sliding_attention"]), "layer_types"),
+                            layer_types=["full_attention", "sliding_attention"]),
+                       'layer_types = ["full_attention","sliding_attention"] is not supported'),
     "some_dense": (dict(SMALL, model_type="qwen3_moe", num_hidden_layers=5, head_dim=8, mlp_only_layers=[1, 2]),
                    "mlp_only_layers = [1,2] is not supported"),
     "window_of_experts": (dict(SMALL, model_type="qwen2_moe", use_sliding_window=True, sliding_window=8),
@@ -209,7 +211,8 @@ def write_config(work):
 def round_trip(holdfast, directory, work):
     """What is wrong with the model after import and export, or ""."""
     checkpoints, exported = os.path.join(work, "checkpoints"), os.path.join(work, "exported")
-    for command in (("import", directory, checkpoints, "--config", write_config(work)), ("export", checkpoints, exported)):
+    for command in (("import", directory, checkpoints, "--config", write_config(work)),
+                    ("export", checkpoints, exported)):
         result = run(holdfast, "ckpt", *command)
         if result.returncode != 0:
             return f"ckpt {command[0]}: {result.stdout}"
@@ -245,7 +248,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--keep", metavar="DIR", help="where the models are left")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     torch.set_num_threads(1)
     logging.disable_progress_bar()
     build = os.path.abspath(arguments.build)
@@ -264,7 +267,8 @@ def main():
             how = make(name, keys, random.Random(name), directory)
             wrong = compare(build, directory) + round_trip(holdfast, directory, work)
             tried, bad = tried + 1, bad + bool(wrong)
-            print(f"{name}: {keys['model_type']}, {how}: {'WRONG ' + str(keys) if wrong else 'equal'}\n{wrong}".rstrip(), flush=True)
+            verdict = f"WRONG {keys}\n{wrong}" if wrong else "equal"
+            print(f"{name}: {keys['model_type']}, {how}: {verdict}", flush=True)
         for name, (keys, says) in REFUSED.items():
             if not wanted(name):
                 continue

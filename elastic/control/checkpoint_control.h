@@ -24,8 +24,9 @@ namespace holdfast {
 struct CheckpointChoice {
   std::string name;
   int64_t step = 0;
-  uint64_t data_digest = 0;  // RunDigests::data of the run that wrote it
-  uint64_t generation = 0;   // of the world that wrote it
+  uint64_t data_digest = 0;    // RunDigests::data of the run that wrote it
+  uint64_t generation = 0;     // of the world that wrote it
+  uint64_t kernel_digest = 0;  // RunDigests::kernels
   friend bool operator==(const CheckpointChoice&, const CheckpointChoice&) = default;
 };
 

@@ -174,6 +174,7 @@ struct CommitCheckpointAction {
   double stall_seconds = 0;               // of the slowest
   std::optional<double> validation_loss;  // of the last validation up to this step
   uint64_t data_digest = 0;               // RunDigests::data
+  uint64_t kernel_digest = 0;             // RunDigests::kernels
   uint64_t state_digest = 0;              // of the step's metrics line; 0 = it has none
 };
 /// The run goes back to the state after `step`: what was recorded of later steps is to be cut off.
@@ -241,13 +242,14 @@ class Coordinator {
   bool CanSpare(const std::function<bool(const Member&)>& some) const;
   bool IsInWorld(const std::string& node) const;
   void SayGoodbye();
-  std::string OtherThanRun(const RunDigests& joins) const;
+  std::string OtherThanRun(const JoinMessage& join) const;
   bool MayJoin(Connection from, const JoinMessage& join);
   bool MakeRoom(Connection from, const JoinMessage& join);
   void RefuseSettings(Connection from, const std::string& reason);
   void RefuseData(Connection from, const Member& member);
   bool ChooseData();
   uint64_t DataOfMost() const;
+  uint64_t KernelsOfWorkers() const;
   StateClaim OnBranch(StateClaim claim) const;
   bool IsSaneWorld(const World& world) const;
   void Handle(Connection from, const KnownWorldMessage& known);

@@ -58,6 +58,8 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
   worker.connection = from;
   worker.member = join.member;
   worker.data_digest = join.digests.data;
+  worker.arithmetic = join.digests.arithmetic;
+  worker.kernels = join.digests.kernels;
   worker.holds_state = !state_.claimed() && RankHeld(join.member.id, join.claim, state_.source(), committed_) >= 0;
   if (join.claim.committed_step == committed_) worker.entered = join.claim.entered_world.generation;
   if (state_.claimed()) {
@@ -79,7 +81,8 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
 }
 
 // In which way a worker is not one of this run's; empty if it is.
-std::string Coordinator::OtherThanRun(const RunDigests& joins) const {
+std::string Coordinator::OtherThanRun(const JoinMessage& join) const {
+  const RunDigests& joins = join.digests;
   const RunDigests& run = options_.digests;
   if (!run.build.empty() && joins.build != run.build) {
     return absl::StrCat("is another build of Holdfast (", joins.build, ") than this run (", run.build,
@@ -89,7 +92,13 @@ std::string Coordinator::OtherThanRun(const RunDigests& joins) const {
     return absl::StrCat("has another configuration than this run", KeysThatDiffer(joins.keys, run.keys),
                         ": start it with the config of the run directory");
   }
-  if (joins.arithmetic != run.arithmetic) {
+  if (run.arithmetic.empty()) {  // what GPUs compute is known from those who have them
+    for (const auto& [name, worker] : roster_.workers()) {
+      if (name == join.member.id.name || worker.arithmetic == joins.arithmetic) continue;
+      return absl::StrCat("computes on ", joins.arithmetic, ", others of this run on ", worker.arithmetic,
+                          ", which has other bits: use GPUs of one model, with one version of CUDA's libraries");
+    }
+  } else if (joins.arithmetic != run.arithmetic) {
     return absl::StrCat("computes in ", joins.arithmetic, " arithmetic, this run in ", run.arithmetic,
                         ": set train.arithmetic to one that every processor has, such as portable");
   }
@@ -110,7 +119,7 @@ bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
     Close(from);
     return false;
   }
-  if (const std::string other = OtherThanRun(join.digests); !other.empty()) {
+  if (const std::string other = OtherThanRun(join); !other.empty()) {
     RefuseSettings(from, absl::StrCat("worker ", name, " on ", join.member.host, " ", other));
     return false;
   }
@@ -168,6 +177,14 @@ uint64_t Coordinator::DataOfMost() const {
   return best == votes.end() ? 0 : best->first;
 }
 
+// Of one that knows; they are alike.
+uint64_t Coordinator::KernelsOfWorkers() const {
+  for (const auto& [name, worker] : roster_.workers()) {
+    if (worker.kernels != 0) return worker.kernels;
+  }
+  return options_.digests.kernels;
+}
+
 // When a world is about to be made. True if some of those who have joined are refused.
 bool Coordinator::ChooseData() {
   if (data_digest_ != 0) return false;
@@ -176,6 +193,11 @@ bool Coordinator::ChooseData() {
   const uint64_t before = newest == nullptr ? 0 : newest->data_digest;
   if (data_digest_ != 0 && before != 0 && before != data_digest_) {
     Report(event::DataChanged{newest->name});
+  }
+  const uint64_t kernels = KernelsOfWorkers();
+  if (options_.digests.kernels == 0 && kernels != 0 && newest != nullptr && newest->kernel_digest != 0 &&
+      newest->kernel_digest != kernels) {
+    Report(event::KernelsChanged{newest->name});
   }
   std::vector<std::string> others;
   for (const auto& [name, worker] : roster_.workers()) {

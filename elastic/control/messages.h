@@ -55,7 +55,7 @@ const char* PhaseName(Phase phase);
 struct RunDigests {
   uint64_t config = 0;          // the resolved config
   uint64_t data = 0;            // the token files; 0 = not known
-  std::string arithmetic = {};  // the name of what a CPU multiplies matrices in
+  std::string arithmetic = {};  // the name of what a CPU multiplies matrices in, or a GPU; empty = not known
   uint64_t kernels = 0;         // what its kernels compute; 0 = not known
   std::string build = {};       // of the program
   /// Digests of the values of the resolved config's keys, to name those that differ; `config` says whether any does.

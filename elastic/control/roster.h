@@ -21,6 +21,8 @@ struct JoinedWorker {
   Member member;
   StateClaim claim;          // as it joined; looked at only while it is not known where the state lies
   uint64_t data_digest = 0;  // RunDigests::data
+  std::string arithmetic;    // RunDigests::arithmetic
+  uint64_t kernels = 0;      // RunDigests::kernels
   bool left_out = false;     // of worlds, until it reaches all members again
   bool holds_state = false;  // its part of the committed state, as a member of the source world
   uint64_t entered = 0;      // the last world whose state it has got its part of

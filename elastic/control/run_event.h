@@ -373,6 +373,13 @@ struct DataChanged {
   static void Fields(auto& e, auto& field) { field("name", e.name); }
 };
 
+/// What the GPUs compute is not what those of the checkpoint did.
+struct KernelsChanged {
+  static constexpr const char* kName = "kernels_changed";
+  std::string name;
+  static void Fields(auto& e, auto& field) { field("name", e.name); }
+};
+
 struct Rewind {
   static constexpr const char* kName = "rewind";
   int64_t from_step = 0, step = 0;
@@ -475,10 +482,10 @@ using RunEvent =
                  event::TooFewWorkers, event::Straggler, event::StragglerResolved, event::Rebalanced, event::StepSlow,
                  event::StepSlowResolved, event::LinkCut, event::LinkBack, event::LinkSlow, event::StateMissing,
                  event::StateLost, event::CheckpointSaved, event::CheckpointFailed, event::CheckpointRejected,
-                 event::CheckpointWarning, event::CheckpointInterval, event::DataChanged, event::Rewind,
-                 event::RunStarted, event::CoordinatorChanged, event::Paused, event::Resumed, event::Validation,
-                 event::EarlyStop, event::StopRequested, event::AlertFailed, event::RunFinished, event::RunStopped,
-                 event::RunFailed>;
+                 event::CheckpointWarning, event::CheckpointInterval, event::DataChanged, event::KernelsChanged,
+                 event::Rewind, event::RunStarted, event::CoordinatorChanged, event::Paused, event::Resumed,
+                 event::Validation, event::EarlyStop, event::StopRequested, event::AlertFailed, event::RunFinished,
+                 event::RunStopped, event::RunFailed>;
 
 /// "worker_lost"
 const char* EventName(const RunEvent& event);

@@ -45,7 +45,7 @@ std::vector<CheckpointChoice> ChoicesOf(const Catalog& catalog) {
   std::vector<CheckpointChoice> choices;
   for (const CatalogEntry& entry : catalog.valid) {
     choices.push_back({entry.manifest.name.ToString(), entry.manifest.name.step, entry.manifest.data_digest,
-                       entry.manifest.name.generation});
+                       entry.manifest.name.generation, entry.manifest.kernel_digest});
   }
   return choices;
 }
@@ -73,7 +73,7 @@ Manifest CheckpointKeeper::Describe(const CommitCheckpointAction& commit) const 
   manifest.config_digest = BitsDigest(config_);
   manifest.data_digest = commit.data_digest;
   manifest.state_digest = commit.state_digest;
-  manifest.kernel_digest = digests_.kernels;
+  manifest.kernel_digest = commit.kernel_digest;
   manifest.build = digests_.build;
   manifest.samples = commit.step * config_.batch.microbatches * config_.batch.microbatch_size;
   manifest.world_size = static_cast<int64_t>(commit.shards.size());
@@ -133,7 +133,8 @@ absl::Status CheckpointKeeper::PublishManifest(const Manifest& manifest, Checkpo
   if (!branch.Includes(done->generation, done->step)) return absl::AbortedError("the run has rewound past it");
   ASSIGN_OR_RETURN(const Manifest made, CommitCheckpoint(*storage_, *fence_, manifest));
   for (const StoredShard& shard : made.shards) done->bytes += static_cast<int64_t>(shard.data.size + shard.index.size);
-  usable_.insert(usable_.begin(), {done->name, done->step, manifest.data_digest, done->generation});
+  usable_.insert(usable_.begin(),
+                 {done->name, done->step, manifest.data_digest, done->generation, manifest.kernel_digest});
   return absl::OkStatus();
 }
 

@@ -107,6 +107,10 @@ std::string Words(const event::DataChanged& e) {
   return absl::StrCat("warning: the token files are not those that ", e.name,
                       " was trained on: the run may differ from one that was never stopped");
 }
+std::string Words(const event::KernelsChanged& e) {
+  return absl::StrCat("warning: other GPUs, or other versions of CUDA's libraries, than those that wrote ", e.name,
+                      ": the run may differ from one that was never stopped");
+}
 std::string Words(const event::LinkCut& e) {
   return absl::StrCat(
       "no link between ", Hosts(e), " (", e.worker, " and ", e.peer, ") in step ", e.step,

@@ -27,12 +27,16 @@ uint64_t ConfigDigest(const Config& config) {
   return XXH3_64bits(text.data(), text.size());
 }
 
-RunDigests DigestsOf(const Config& config) {
+RunDigests DigestsOf(const Config& config, const std::string& gpu) {
   RunDigests digests{.config = ConfigDigest(config), .arithmetic = "", .build = BuildId(), .keys = {}};
   for (const auto& [key, value] : ValuesByKey(WhatIsTheSame(config))) {
     digests.keys[key] = XXH32(value.data(), value.size(), 0);
   }
-  if (config.train.device != DeviceKind::kCpu) return digests;
+  if (config.train.device != DeviceKind::kCpu) {
+    digests.arithmetic = gpu;
+    if (!gpu.empty()) digests.kernels = XXH3_64bits(gpu.data(), gpu.size());
+    return digests;
+  }
   digests.arithmetic = Name(config.train.arithmetic);
   const std::optional<kernels::Arithmetic> arithmetic = kernels::ArithmeticOf(digests.arithmetic);
   if (arithmetic.has_value() && kernels::CpuHas(*arithmetic)) digests.kernels = KernelDigest(*arithmetic);

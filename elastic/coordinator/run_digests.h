@@ -3,6 +3,7 @@
 // and that checkpoints keep.
 
 #include <cstdint>
+#include <string>
 
 #include "elastic/control/messages.h"
 #include "framework/config/config.h"
@@ -13,7 +14,8 @@ namespace holdfast {
 uint64_t ConfigDigest(const Config& config);
 
 /// What every worker of a run with this resolved config must agree on, as far as this process can tell: all but the
-/// data, and the kernels only where this processor has their arithmetic. Takes some milliseconds.
-RunDigests DigestsOf(const Config& config);
+/// data, and the kernels only where this processor has their arithmetic, or `gpu` says what a GPU computes
+/// (Device::arithmetic). Takes some milliseconds.
+RunDigests DigestsOf(const Config& config, const std::string& gpu = "");
 
 }  // namespace holdfast

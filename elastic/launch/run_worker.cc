@@ -71,7 +71,7 @@ double PeakFlops(const Config& config, const TrainingRuntime& runtime) {
 
 SessionShell::Options ShellOptions(const Config& config, const WorkerIdentity& identity, const TrainingRuntime& runtime,
                                    const PeerProbe* probe) {
-  RunDigests digests = DigestsOf(config);
+  RunDigests digests = DigestsOf(config, runtime.device->arithmetic());
   digests.data = runtime.data.digest();
   return {.member = {.id = {identity.name, NewIncarnation()},
                      .node = identity.node,

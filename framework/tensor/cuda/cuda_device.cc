@@ -21,16 +21,18 @@ constexpr double kGiB = 1 << 30;
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(int index, std::string name, double peak_bf16_flops, kernels::GemmTable gemm_table,
+  CudaDevice(int index, std::string name, std::string model, kernels::GemmTable gemm_table,
              std::function<void(const kernels::TunedGemm&)> on_tuned)
       : index_(index),
         name_(std::move(name)),
-        peak_bf16_flops_(peak_bf16_flops),
+        model_(std::move(model)),
         gemm_table_(std::move(gemm_table)),
         gemms_{.pinned = &gemm_table_, .on_tuned = std::move(on_tuned)} {}
 
   std::string name() const override { return name_; }
-  double peak_bf16_flops() const override { return peak_bf16_flops_; }
+  // Attention has other bits on Hopper, and cuBLASLt chooses by model and version.
+  std::string arithmetic() const override { return absl::StrCat(model_, ", cuBLASLt ", GemmLibraryVersion()); }
+  double peak_bf16_flops() const override { return PeakBf16Flops(model_); }
 
   absl::StatusOr<void*> Allocate(size_t bytes) override {
     cudaSetDevice(index_);
@@ -97,8 +99,7 @@ class CudaDevice final : public Device {
   }
 
   int index_;
-  std::string name_;
-  double peak_bf16_flops_;
+  std::string name_, model_;
   kernels::GemmTable gemm_table_;
   kernels::GemmChoice gemms_;
 };
@@ -139,7 +140,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeCudaDevice(int index, const CudaDevi
     return absl::InvalidArgumentError(
         absl::StrCat("train.gemm_table: ", problem, "; make it anew with `holdfast tune`"));
   }
-  return std::make_unique<CudaDevice>(index, name, PeakBf16Flops(properties.name), std::move(table), options.on_tuned);
+  return std::make_unique<CudaDevice>(index, name, properties.name, std::move(table), options.on_tuned);
 }
 
 }  // namespace holdfast

@@ -82,6 +82,28 @@ TEST_F(CheckpointTest, KnowsTheDataAndSaysWhenARunGoesOnWithOther) {
   }
 }
 
+TEST_F(CheckpointTest, KnowsTheGpusAndSaysWhenARunGoesOnWithOthers) {
+  kernel_digest_ = 5;
+  StartThree(EverySteps(1));
+  Commit({0, 1, 2});
+  for (const int w : {0, 1, 2}) Saved(w, 1);
+  ASSERT_EQ(commits_.size(), 1u);
+  EXPECT_EQ(commits_[0].kernel_digest, 5u);
+
+  CoordinatorOptions options = EverySteps(1);
+  options.workers_are_new = true;
+  for (const auto& [then, now, knows, reports] :
+       {std::tuple{5u, 5u, 0u, 0}, {0u, 5u, 0u, 0}, {5u, 0u, 0u, 0}, {5u, 6u, 0u, 1}, {5u, 6u, 6u, 0}}) {
+    options.checkpoints = {{.name = "one", .step = 1, .kernel_digest = then}};
+    options.digests.kernels = knows;  // and has warned when the run began
+    kernel_digest_ = now;
+    events_.clear();
+    StartThree(options);
+    EXPECT_EQ(WorldSize(), 3);
+    EXPECT_EQ(Count<event::KernelsChanged>(), reports) << then << " " << now << " " << knows;
+  }
+}
+
 TEST_F(CheckpointTest, OneIsWrittenAtATimeAndThoseSkippedAreCounted) {
   StartThree(EverySteps(1));
   for (int i = 0; i < 3; ++i) Commit({0, 1, 2});

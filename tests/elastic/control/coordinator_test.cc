@@ -590,6 +590,22 @@ TEST_F(CoordinatorTest, OtherArithmeticKernelsAndBuildsAreRefusedByName) {
   EXPECT_EQ(coordinator_->Status(now_).workers.size(), 1u);
 }
 
+TEST_F(CoordinatorTest, GpusOfOneRunComputeTheSame) {
+  Start();  // on a host without a GPU
+  const auto join = [&](int w, const std::string& gpu) {
+    sent_.clear();
+    Say(w, JoinMessage{MemberOf(w), {}, {.config = 42, .arithmetic = gpu}});
+    const RefusedMessage* refused = LastSent<RefusedMessage>(w);
+    return refused == nullptr ? "" : refused->reason;
+  };
+  EXPECT_EQ(join(0, "H100"), "");
+  EXPECT_THAT(join(1, "A100"), testing::AllOf(testing::HasSubstr("worker n1/0"), testing::HasSubstr("on A100"),
+                                              testing::HasSubstr("on H100"), testing::HasSubstr("GPUs of one model")));
+  EXPECT_EQ(join(2, "H100"), "");
+  Event(DisconnectEvent{Connection(2), "closed"});
+  EXPECT_EQ(join(0, "A100"), "") << "its host has another GPU now, and nobody else is there";
+}
+
 TEST_F(CoordinatorTest, TwoAgentsOfOneNameAreToldApartByTheirHosts) {
   Start();
   const auto join = [&](const std::string& host, int64_t pid, uint64_t incarnation) {

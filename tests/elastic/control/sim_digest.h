@@ -46,7 +46,7 @@ class DecisionDigest {
   }
   static void Append(const CommitCheckpointAction& a, std::string* text) {
     absl::StrAppend(text, a.step, " ", a.generation, " ", a.shards.size(), " ", a.validation_loss.value_or(-1), " ",
-                    a.data_digest, " ", a.state_digest);
+                    a.data_digest, " ", a.kernel_digest, " ", a.state_digest);
   }
   static void Append(const RewindAction& a, std::string* text) { absl::StrAppend(text, a.step); }
   static void Append(const VerifyCheckpointAction& a, std::string* text) { absl::StrAppend(text, a.name); }

@@ -49,6 +49,10 @@ TEST(Digests, ArithmeticDecidesBitsAndIsComparedByName) {
   config.train.device = DeviceKind::kCuda;  // whose kernels this process cannot try
   EXPECT_EQ(DigestsOf(config).arithmetic, "");
   EXPECT_EQ(DigestsOf(config).kernels, 0u);
+  const RunDigests gpu = DigestsOf(config, "NVIDIA H100 80GB HBM3, cuBLASLt 130000");
+  EXPECT_EQ(gpu.arithmetic, "NVIDIA H100 80GB HBM3, cuBLASLt 130000");
+  EXPECT_NE(gpu.kernels, 0u);
+  EXPECT_NE(DigestsOf(config, "NVIDIA A100-SXM4-80GB, cuBLASLt 130000").kernels, gpu.kernels);
 }
 
 }  // namespace

@@ -76,6 +76,7 @@ std::vector<Expected> EachKind() {
       {event::CheckpointWarning{7, "c"}, R"("step":7,"cause":"c")"},
       {event::CheckpointInterval{60, 0.5, 3600}, R"("seconds":60.0,"cost_seconds":0.5,"failure_seconds":3600.0)"},
       {event::DataChanged{"step-7"}, R"("name":"step-7")"},
+      {event::KernelsChanged{"step-7"}, R"("name":"step-7")"},
       {event::Rewind{9, 7, "step-7", "r"}, R"("from_step":9,"step":7,"name":"step-7","reason":"r")"},
       {event::RunStarted{4, 0, 100}, R"("workers":4,"step":0,"total_steps":100)"},
       {event::CoordinatorChanged{"c"}, R"("cause":"c")"},

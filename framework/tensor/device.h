@@ -50,7 +50,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string name() const = 0;
-  /// Names what the bits of results depend on, apart from the program. Empty for a CPU: the config names its arithmetic.
+  /// Names what the bits of results depend on, apart from the program. Empty for a CPU: the config names its
+  /// arithmetic.
   virtual std::string arithmetic() const { return ""; }
   /// FLOP/s that bf16 matrix products reach at most; 0 = unknown.
   virtual double peak_bf16_flops() const { return 0; }

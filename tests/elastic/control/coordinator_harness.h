@@ -132,7 +132,7 @@ class CoordinatorTest : public testing::Test {
   Instant now_{1'000'000'000};
   uint64_t beats_ = 0;
   uint64_t data_digest_ = 0, kernel_digest_ = 0;  // that workers join with
-  bool probes_ = false;       // they can be probed
+  bool probes_ = false;                           // they can be probed
   std::vector<CoordinatorAction> actions_;
   std::map<uint64_t, std::vector<CoordinatorMessage>> sent_;
   std::map<uint64_t, WorldMessage> worlds_;  // the last told, by connection

@@ -599,7 +599,7 @@ TEST_F(CoordinatorTest, GpusOfOneRunComputeTheSame) {
     return refused == nullptr ? "" : refused->reason;
   };
   EXPECT_EQ(join(0, "H100"), "");
-  EXPECT_THAT(join(1, "A100"), testing::AllOf(testing::HasSubstr("worker n1/0"), testing::HasSubstr("on A100"),
+  EXPECT_THAT(join(1, "A100"), testing::AllOf(testing::HasSubstr("worker n0/1"), testing::HasSubstr("on A100"),
                                               testing::HasSubstr("on H100"), testing::HasSubstr("GPUs of one model")));
   EXPECT_EQ(join(0, "A100"), "") << "its host has another GPU now, and nobody else is there";
   EXPECT_EQ(join(1, "A100"), "");

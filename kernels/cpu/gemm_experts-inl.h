@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "hwy/highway.h"
 #include "kernels/cpu/gemm_few_rows-inl.h"
@@ -72,10 +73,57 @@ class ExpertProducts {
     for (int64_t e = 0; e < num_experts; ++e) {
       const GemmArgs args = product_of(e);
       rows += args.c.rows;
-      depth = std::max(depth, args.transpose_a ? args.a.rows : args.a.cols);
+      depth = std::max(depth, DepthOf(args));
       cols_ = std::max<int64_t>(args.c.cols, 1);
     }
-    const int64_t threads = executor.num_threads();
+    Cut(rows, depth);
+    for (int64_t e = 0; e < num_experts; ++e) {
+      const GemmArgs args = product_of(e);
+      const int64_t pieces = CeilDiv(args.c.rows, rows_of_task_) * CeilDiv(cols_, cols_of_task_);
+      const int64_t work = std::min(args.c.rows, rows_of_task_) * DepthOf(args);
+      for (int64_t piece = 0; piece < pieces; ++piece) tasks_.push_back({e, piece, work});
+    }
+    // The largest first, so that threads end at almost the same time.
+    std::stable_sort(tasks_.begin(), tasks_.end(), [](const Task& a, const Task& b) { return a.work > b.work; });
+  }
+
+  void Run() {
+    size_t bytes = 0;
+    for (const Task& task : tasks_) {
+      TaskExecutor none(executor_, 0, nullptr);
+      const GemmArgs args = ArgsOf(task);
+      WithProduct<Kernel>(none, args, [&](const auto& product) { bytes = std::max(bytes, product.SharedBytes()); });
+    }
+    bytes = (bytes + 63) / 64 * 64;
+    auto* const shared = static_cast<std::byte*>(
+        executor_.Scratch(Executor::kShared, bytes * static_cast<size_t>(executor_.num_threads())));
+    ParallelFor(executor_, static_cast<int64_t>(tasks_.size()), [&](int64_t task, int thread) {
+      TaskExecutor own(executor_, thread, shared + static_cast<size_t>(thread) * bytes);
+      const GemmArgs args = ArgsOf(tasks_[static_cast<size_t>(task)]);
+      const auto next = static_cast<size_t>(task + executor_.num_threads());
+      const void* const next_b = next < tasks_.size() ? ArgsOf(tasks_[next]).b.data : nullptr;
+      WithProduct<Kernel>(own, args, [next_b](auto product) {
+        if constexpr (requires { product.FetchNext(next_b); }) product.FetchNext(next_b);
+        product.Run();
+      });
+    });
+  }
+
+ private:
+  static constexpr int64_t kTasksPerThread = 8;
+  static constexpr int64_t kTaskRowsMin = 4 * kChunkRows;       // fewer, and packing B takes too large a share
+  static constexpr int64_t kPackedBytesMax = int64_t{4} << 20;  // of A, for each thread
+
+  struct Task {
+    int64_t expert, piece;
+    int64_t work;  // rows times depth
+  };
+
+  static int64_t DepthOf(const GemmArgs& args) { return args.transpose_a ? args.a.rows : args.a.cols; }
+
+  /// `rows` of all experts, `depth` of the deepest.
+  void Cut(int64_t rows, int64_t depth) {
+    const int64_t threads = executor_.num_threads();
     if (threads == 1) {
       rows_of_task_ = std::max<int64_t>(rows, 1);
       cols_of_task_ = cols_;
@@ -86,60 +134,26 @@ class ExpertProducts {
         std::max(kPackedBytesMax * Kernel::kValues / (depth * int64_t{sizeof(typename Kernel::Word)}), kChunkRows);
     rows_of_task_ = std::min(std::max(CeilDiv(rows, kTasksPerThread * threads), kTaskRowsMin), most);
     cols_of_task_ = cols_;
-    const int64_t row_tasks = std::max<int64_t>(NumTasks(), 1), stripes = CeilDiv(cols_, kStripe);
-    const int64_t parts = std::clamp<int64_t>(CeilDiv(kTasksPerThread * threads, row_tasks), 1, stripes);
+    int64_t row_tasks = 0;
+    for (int64_t e = 0; e < num_experts_; ++e) row_tasks += CeilDiv(product_of_(e).c.rows, rows_of_task_);
+    const int64_t stripes = CeilDiv(cols_, kStripe);
+    const int64_t parts =
+        std::clamp<int64_t>(CeilDiv(kTasksPerThread * threads, std::max<int64_t>(row_tasks, 1)), 1, stripes);
     cols_of_task_ = CeilDiv(stripes, parts) * kStripe;
   }
 
-  void Run() {
-    const int64_t tasks = NumTasks();
-    size_t bytes = 0;
-    for (int64_t task = 0; task < tasks; ++task) {
-      TaskExecutor none(executor_, 0, nullptr);
-      const GemmArgs args = ArgsOf(task);
-      WithProduct<Kernel>(none, args, [&](const auto& product) { bytes = std::max(bytes, product.SharedBytes()); });
-    }
-    bytes = (bytes + 63) / 64 * 64;
-    auto* const shared = static_cast<std::byte*>(
-        executor_.Scratch(Executor::kShared, bytes * static_cast<size_t>(executor_.num_threads())));
-    ParallelFor(executor_, tasks, [&](int64_t task, int thread) {
-      TaskExecutor own(executor_, thread, shared + static_cast<size_t>(thread) * bytes);
-      const GemmArgs args = ArgsOf(task);
-      WithProduct<Kernel>(own, args, [](auto product) { product.Run(); });
-    });
-  }
-
- private:
-  static constexpr int64_t kTasksPerThread = 8;
-  static constexpr int64_t kTaskRowsMin = 4 * kChunkRows;       // fewer, and packing B takes too large a share
-  static constexpr int64_t kPackedBytesMax = int64_t{4} << 20;  // of A, for each thread
-
-  int64_t TasksOf(const GemmArgs& args) const {
-    return CeilDiv(args.c.rows, rows_of_task_) * CeilDiv(cols_, cols_of_task_);
-  }
-  int64_t NumTasks() const {
-    int64_t tasks = 0;
-    for (int64_t e = 0; e < num_experts_; ++e) tasks += TasksOf(product_of_(e));
-    return tasks;
-  }
-
-  GemmArgs ArgsOf(int64_t task) const {
-    GemmArgs args;
-    for (int64_t e = 0; e < num_experts_; ++e) {
-      args = product_of_(e);
-      const int64_t tasks = TasksOf(args);
-      if (task < tasks) break;
-      task -= tasks;
-    }
+  GemmArgs ArgsOf(const Task& task) const {
+    const GemmArgs args = product_of_(task.expert);
     const int64_t across = CeilDiv(cols_, cols_of_task_);
-    return SliceOf(args, Pieces{args.c.rows, rows_of_task_}.piece(task / across),
-                   Pieces{cols_, cols_of_task_}.piece(task % across));
+    return SliceOf(args, Pieces{args.c.rows, rows_of_task_}.piece(task.piece / across),
+                   Pieces{cols_, cols_of_task_}.piece(task.piece % across));
   }
 
   Executor& executor_;
   int64_t num_experts_;
   const ProductOf& product_of_;
   int64_t cols_ = 0, rows_of_task_ = 1, cols_of_task_ = 1;
+  std::vector<Task> tasks_;
 };
 
 }  // namespace HWY_NAMESPACE

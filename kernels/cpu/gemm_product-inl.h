@@ -94,6 +94,9 @@ class Product {
   /// Of the executor's shared scratch memory.
   size_t SharedBytes() const { return a_words() * sizeof(Word) + sum_floats() * sizeof(float); }
 
+  /// `b`: of the product of the same shape that this thread computes next.
+  void FetchNext(const void* b) { next_b_ = b; }
+
   void Run() {
     const int64_t panels = CeilDiv(args_.c.rows, kMr);
     packed_a_ = static_cast<Word*>(executor_.Scratch(Executor::kShared, SharedBytes()));
@@ -127,6 +130,7 @@ class Product {
 
   /// What is packed next of B.
   struct Source {
+    const void* b;
     int64_t stripe, block, block_end;
     int64_t fetched = 0;  // parts of it
   };
@@ -178,7 +182,7 @@ class Product {
     if (block >= source.block_end) return;
     ++source.fetched;
     const int64_t col0 = source.stripe * kStripePanels * kNr;
-    const char* b = static_cast<const char*>(args_.b.data);
+    const char* b = static_cast<const char*>(source.b);
     if (args_.transpose_b) {
       ahead.source = b + (col0 + part * kRowsFetched) * row_bytes + block * kBlock * size;
       ahead.source_row_stride = row_bytes;
@@ -223,9 +227,13 @@ class Product {
       for (int64_t block = first_block_; block < end_block_; block += step) {
         const int64_t block_end = std::min(block + step, end_block_);
         const bool goes_on = block_end < end_block_;
-        RunTask(task, block, block_end,
-                goes_on ? Source{task.stripe, block_end, std::min(block_end + step, end_block_)}
-                        : Source{task.next_stripe, first_block_, std::min(first_block_ + step, end_block_)});
+        Source source{args_.b.data, task.stripe, block_end, std::min(block_end + step, end_block_)};
+        if (!goes_on) {
+          const bool ends = next_b_ != nullptr && task.next_stripe >= stripes_;
+          source = {ends ? next_b_ : args_.b.data, ends ? 0 : task.next_stripe, first_block_,
+                    std::min(first_block_ + step, end_block_)};
+        }
+        RunTask(task, block, block_end, source);
       }
       if (streams_c_) hwy::FlushStream();
     });
@@ -288,6 +296,7 @@ class Product {
   int64_t k_;
   bool in_place_;   // A is multiplied where it lies
   bool fetches_b_;  // while the stripe before is multiplied
+  const void* next_b_ = nullptr;
   int64_t k_blocks_, first_packed_;
   int64_t stripes_;
   int64_t row_panels_;    // packed at a time

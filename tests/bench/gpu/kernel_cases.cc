@@ -266,35 +266,23 @@ void AddExperts(std::vector<KernelCase>& cases, const ExpertsCase& c) {
   const std::string size = Times(c.in, c.out);
   for (const bool even : {true, false}) {
     const std::string shape = Times(c.experts, c.rows) + (even ? "" : "uneven") + "/" + size;
-    cases.push_back({.name = "experts/forward/" + shape,
-                     .flops = flops,
-                     .bytes = moved + 2 * weights,
-                     .expected = kExperts,
-                     .prepare = [=](Operands& operands) -> Prepared {
-                       const ExpertRows rows = RowsOfExperts(operands, c.experts, c.rows, even);
-                       ExpertGemmArgs args;
-                       args.a = operands.New(kBf16, slots, c.in);
-                       args.b = operands.New(kBf16, c.experts * c.out, c.in);
-                       args.b.rows = c.out;
-                       args.transpose_b = true;
-                       args.b_step = c.out * c.in;
-                       args.c = operands.New(kBf16, slots, c.out);
-                       return {.call = [=](Ops& ops) { ops.ExpertGemm(args, rows); }};
-                     }});
-    cases.push_back({.name = "experts/input_gradient/" + shape,
-                     .flops = flops,
-                     .bytes = moved + 2 * weights,
-                     .expected = kExperts,
-                     .prepare = [=](Operands& operands) -> Prepared {
-                       const ExpertRows rows = RowsOfExperts(operands, c.experts, c.rows, even);
-                       ExpertGemmArgs args;
-                       args.a = operands.New(kBf16, slots, c.out);
-                       args.b = operands.New(kBf16, c.experts * c.out, c.in);
-                       args.b.rows = c.out;
-                       args.b_step = c.out * c.in;
-                       args.c = operands.New(kBf16, slots, c.in);
-                       return {.call = [=](Ops& ops) { ops.ExpertGemm(args, rows); }};
-                     }});
+    for (const bool forward : {true, false}) {
+      cases.push_back({.name = (forward ? "experts/forward/" : "experts/input_gradient/") + shape,
+                       .flops = flops,
+                       .bytes = moved + 2 * weights,
+                       .expected = kExperts,
+                       .prepare = [=](Operands& operands) -> Prepared {
+                         const ExpertRows rows = RowsOfExperts(operands, c.experts, c.rows, even);
+                         ExpertGemmArgs args;
+                         args.a = operands.New(kBf16, slots, forward ? c.in : c.out);
+                         args.b = operands.New(kBf16, c.experts * c.out, c.in);
+                         args.b.rows = c.out;
+                         args.transpose_b = forward;
+                         args.b_step = c.out * c.in;
+                         args.c = operands.New(kBf16, slots, forward ? c.out : c.in);
+                         return {.call = [=](Ops& ops) { ops.ExpertGemm(args, rows); }};
+                       }});
+    }
     cases.push_back({.name = "experts/weight_gradient/" + shape,
                      .flops = flops,
                      .bytes = moved + 4 * weights,

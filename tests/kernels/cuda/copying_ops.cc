@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "tests/kernels/cuda/host_blocks.h"
 
@@ -40,125 +41,102 @@ void* CopyingOps::Find(const void* on_cpu) {
   return static_cast<char*>(at->second.on_device) + (static_cast<const char*>(on_cpu) - block.begin);
 }
 
+void CopyingOps::CheckWords(const void* words, size_t bytes) {
+  for (size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
+    const void* word = nullptr;
+    std::memcpy(&word, static_cast<const char*>(words) + at, sizeof(word));
+    if (FindHostBlock(word).begin != nullptr) Die("was not copied to the device", word);
+  }
+}
+
 Matrix CopyingOps::OnDevice(Matrix m) {
-  m.data = At(m.data);
+  Put(m.data);
   return m;
 }
 
 ConstMatrix CopyingOps::OnDevice(ConstMatrix m) {
-  m.data = At(m.data);
+  Put(m.data);
   return m;
 }
 
 Positions CopyingOps::OnDevice(Positions positions) {
-  positions.begin = At(positions.begin);
+  Put(positions.begin);
   return positions;
 }
 
-NormStats CopyingOps::OnDevice(NormStats stats) { return {At(stats.mean), At(stats.rstd)}; }
+NormStats CopyingOps::OnDevice(NormStats stats) {
+  Put(stats.mean, stats.rstd);
+  return stats;
+}
 
 NormParams CopyingOps::OnDevice(NormParams params) {
-  params.weight = At(params.weight);
-  params.bias = At(params.bias);
+  Put(params.weight, params.bias);
   return params;
 }
 
 AttentionShape CopyingOps::OnDevice(AttentionShape shape) {
-  shape.documents = {At(shape.documents.begin), At(shape.documents.end)};
+  Put(shape.documents.begin, shape.documents.end);
   return shape;
 }
 
 CachedAttentionArgs CopyingOps::OnDevice(CachedAttentionArgs args) {
-  args.out = OnDevice(args.out);
-  args.qkv = OnDevice(args.qkv);
-  args.keys = At(args.keys);
-  args.values = At(args.values);
-  args.sequence_of = At(args.sequence_of);
-  args.position_of = At(args.position_of);
+  Put(args.out, args.qkv, args.keys, args.values, args.sequence_of, args.position_of);
   return args;
 }
 
 GemmArgs CopyingOps::OnDevice(GemmArgs args) {
-  args.a = OnDevice(args.a);
-  args.b = OnDevice(args.b);
-  args.c = OnDevice(args.c);
-  args.bias = At(args.bias);
-  args.pre_gelu = OnDevice(args.pre_gelu);
+  Put(args.a, args.b, args.c, args.bias, args.pre_gelu, args.gelu_input, args.a_sums);
   return args;
 }
 
 AdamWArgs CopyingOps::OnDevice(AdamWArgs args) {
-  args.weight = At(args.weight);
-  args.exp_avg = At(args.exp_avg);
-  args.exp_avg_sq = At(args.exp_avg_sq);
-  args.grad = At(args.grad);
-  args.weight_bf16 = At(args.weight_bf16);
+  Put(args.weight, args.exp_avg, args.exp_avg_sq, args.grad, args.weight_bf16);
   return args;
 }
 
 LionArgs CopyingOps::OnDevice(LionArgs args) {
-  args.weight = At(args.weight);
-  args.exp_avg = At(args.exp_avg);
-  args.grad = At(args.grad);
-  args.weight_bf16 = At(args.weight_bf16);
+  Put(args.weight, args.exp_avg, args.grad, args.weight_bf16);
   return args;
 }
 
 RouterShape CopyingOps::OnDevice(RouterShape shape) {
-  shape.bias = At(shape.bias);
+  Put(shape.bias);
   return shape;
 }
 
 RouterOut CopyingOps::OnDevice(RouterOut out) {
-  return {.scores = At(out.scores), .experts = At(out.experts), .weights = At(out.weights), .lse = At(out.lse)};
+  Put(out.scores, out.experts, out.weights, out.lse);
+  return out;
 }
 
 RouterBackwardArgs CopyingOps::OnDevice(RouterBackwardArgs args) {
-  args.d_logits = OnDevice(args.d_logits);
-  args.logits = OnDevice(args.logits);
-  args.forward = OnDevice(args.forward);
-  args.d_weights = At(args.d_weights);
-  args.slope = At(args.slope);
+  Put(args.d_logits, args.logits, args.forward, args.d_weights, args.slope);
   return args;
 }
 
 RouterReportArgs CopyingOps::OnDevice(RouterReportArgs args) {
-  args.logits = OnDevice(args.logits);
-  args.forward = OnDevice(args.forward);
-  args.counts = At(args.counts);
-  args.pooled = At(args.pooled);
-  args.slope = At(args.slope);
-  args.load = At(args.load);
-  args.balance = At(args.balance);
-  args.z = At(args.z);
-  args.entropy = At(args.entropy);
-  args.offsets = At(args.offsets);
-  args.dropped = At(args.dropped);
+  Put(args.logits, args.forward, args.counts, args.pooled, args.slope, args.load, args.balance, args.z, args.entropy,
+      args.offsets, args.dropped);
   return args;
 }
 
 SortedChoices CopyingOps::OnDevice(SortedChoices choices) {
-  return {At(choices.offsets), At(choices.choices), At(choices.slot_of), At(choices.counts)};
+  Put(choices.offsets, choices.choices, choices.slot_of, choices.counts);
+  return choices;
 }
 
 ExpertRows CopyingOps::OnDevice(ExpertRows rows) {
-  rows.offsets = At(rows.offsets);
-  rows.choices = At(rows.choices);
-  rows.slot_of = At(rows.slot_of);
+  Put(rows.offsets, rows.choices, rows.slot_of);
   return rows;
 }
 
 ExpertGemmArgs CopyingOps::OnDevice(ExpertGemmArgs args) {
-  args.a = OnDevice(args.a);
-  args.b = OnDevice(args.b);
-  args.c = OnDevice(args.c);
+  Put(args.a, args.b, args.c);
   return args;
 }
 
 ExpertGradientArgs CopyingOps::OnDevice(ExpertGradientArgs args) {
-  args.a = OnDevice(args.a);
-  args.b = OnDevice(args.b);
-  args.c = OnDevice(args.c);
+  Put(args.a, args.b, args.c);
   return args;
 }
 

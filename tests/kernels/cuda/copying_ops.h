@@ -10,6 +10,7 @@
 //
 // Blocks have to live until Finish. For one thread.
 
+#include <cstddef>
 #include <map>
 #include <type_traits>
 
@@ -27,9 +28,9 @@ class CopyingOps final : public Ops {
   /// Call it when the work is done.
   void Finish();
 
-#define HOLDFAST_OPERATION(name, parameters, arguments)                              \
-  void name parameters override {                                                    \
-    [this](const auto&... argument) { ops_.name(OnDevice(argument)...); } arguments; \
+#define HOLDFAST_OPERATION(name, parameters, arguments)                           \
+  void name parameters override {                                                 \
+    [this](const auto&... argument) { ops_.name(Moved(argument)...); } arguments; \
   }
 #include "kernels/ops.def"
 
@@ -46,6 +47,18 @@ class CopyingOps final : public Ops {
   T* At(T* on_cpu) {
     return on_cpu == nullptr ? nullptr : static_cast<T*>(Find(on_cpu));
   }
+
+  template <typename T>
+  T Moved(const T& argument) {
+    T moved = OnDevice(argument);
+    if constexpr (std::is_class_v<T>) {
+      __builtin_clear_padding(&moved);  // in which an old pointer may have been
+      CheckWords(&moved, sizeof(moved));
+    }
+    return moved;
+  }
+  /// That none of them points to a test's memory: a field that OnDevice below does not know.
+  static void CheckWords(const void* words, size_t bytes);
 
   // Every argument of kernels/ops.def with its pointers turned.
   template <typename T>
@@ -76,6 +89,10 @@ class CopyingOps final : public Ops {
   ExpertRows OnDevice(ExpertRows rows);
   ExpertGemmArgs OnDevice(ExpertGemmArgs args);
   ExpertGradientArgs OnDevice(ExpertGradientArgs args);
+  template <class... T>
+  void Put(T&... of_struct) {
+    ((of_struct = OnDevice(of_struct)), ...);
+  }
 
   Device& device_;
   Ops& ops_;

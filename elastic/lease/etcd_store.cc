@@ -77,6 +77,8 @@ absl::StatusOr<std::string> EtcdStore::CallAny(const std::string& path, const st
     request.body = &bytes;
     request.timeout = count == 1 ? options_.timeout : options_.timeout / 2;
     request.ca_file = options_.ca_file;
+    request.cert_file = options_.cert_file;
+    request.key_file = options_.key_file;
     request.max_answer_bytes = kMaxAnswerBytes;
     request.direct = true;  // a cluster's http_proxy is not meant for its own services
     if (!token.empty()) request.headers.emplace_back("authorization", token);

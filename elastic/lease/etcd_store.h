@@ -16,7 +16,8 @@ namespace holdfast {
 struct EtcdOptions {
   std::vector<std::string> endpoints;  // "http://db1:2379": members of one cluster, of which any will do
   std::string key;
-  std::string ca_file{};  // PEM; empty = the system's
+  std::string ca_file{};                // PEM; empty = the system's
+  std::string cert_file{}, key_file{};  // PEM, for a server that asks for them
   std::string user{}, password{};
   std::chrono::milliseconds timeout{2000};  // of one call, over all endpoints
 };

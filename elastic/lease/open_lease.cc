@@ -41,7 +41,11 @@ absl::StatusOr<std::unique_ptr<LeaseStore>> OpenEtcd(const std::string& where, a
   const size_t slash = rest.find('/');
   if (slash == absl::string_view::npos || slash + 1 == rest.size()) return Expected(where);
   EtcdOptions options{.endpoints = {}, .key = absl::StrCat(rest.substr(slash), kObject), .timeout = timeout};
-  options.ca_file = tls ? Environment("ETCDCTL_CACERT") : "";
+  if (tls) {
+    options.ca_file = Environment("ETCDCTL_CACERT");
+    options.cert_file = Environment("ETCDCTL_CERT");
+    options.key_file = Environment("ETCDCTL_KEY");
+  }
   const std::string user = Environment("ETCDCTL_USER");
   const size_t colon = user.find(':');
   options.user = user.substr(0, colon);

@@ -14,7 +14,8 @@ namespace holdfast {
 /// Of
 ///   etcd://HOST[:PORT][,HOST[:PORT]...]/NAME    port 2379; user and password: ETCDCTL_USER ("name:password", or with
 ///                                               ETCDCTL_PASSWORD), over loopback or TLS only
-///   etcds://...                                 over TLS; ETCDCTL_CACERT names the authority's certificate
+///   etcds://...                                 over TLS; ETCDCTL_CACERT names the authority's certificate,
+///                                               ETCDCTL_CERT and ETCDCTL_KEY one of this process and its key
 ///   s3://BUCKET/NAME                            as FillFromEnvironment (framework/s3) finds endpoint and credentials
 /// `timeout`: of one call. `may_lead`: the store is asked whether it can do what a lease needs. InvalidArgument,
 /// saying what is expected, for anything else; other errors: of a store that is asked.

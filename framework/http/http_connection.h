@@ -22,7 +22,8 @@ struct HttpRequest {
   Fields headers;
   const BodySource* body = nullptr;  // of PUT and POST
   std::chrono::milliseconds timeout{60'000};
-  std::string ca_file;  // empty = the system's certificates
+  std::string ca_file;              // empty = the system's certificates
+  std::string cert_file, key_file;  // PEM, to show to the server; empty = none
   bool tls_only = false;
   bool direct = false;      // whatever http_proxy says
   bool secret_url = false;  // no message holds anything of it, nor of the answer

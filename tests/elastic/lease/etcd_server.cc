@@ -31,13 +31,19 @@ int FreePort() {
   return bound ? ntohs(address.sin_port) : 0;
 }
 
-std::string Url(int port) { return "http://127.0.0.1:" + std::to_string(port); }
-
 }  // namespace
 
-std::unique_ptr<EtcdServer> EtcdServer::Start() {
+std::string EtcdServer::Certificate(const std::string& name) {
+  return HOLDFAST_SOURCE_DIR "/tests/elastic/wire/certs/" + name;
+}
+
+std::string EtcdServer::Url(int port) const {
+  return (tls_ ? "https://127.0.0.1:" : "http://127.0.0.1:") + std::to_string(port);
+}
+
+std::unique_ptr<EtcdServer> EtcdServer::Start(bool tls) {
   if (!std::filesystem::exists(kBinary)) return nullptr;
-  std::unique_ptr<EtcdServer> server(new EtcdServer);
+  std::unique_ptr<EtcdServer> server(new EtcdServer(tls));
   server->folder_ = (std::filesystem::temp_directory_path() / "holdfast-etcd-XXXXXX").string();
   if (mkdtemp(server->folder_.data()) == nullptr) std::abort();
   // A port that is free now may not be a moment later.
@@ -53,16 +59,24 @@ bool EtcdServer::StartAt(int client_port, int peer_port) {
   client_port_ = client_port;
   peer_port_ = peer_port;
   address_ = "127.0.0.1:" + std::to_string(client_port);
-  const std::vector<std::string> words{kBinary,
-                                       "--name=test",
-                                       "--data-dir=" + folder_ + "/data",
-                                       "--listen-client-urls=" + Url(client_port),
-                                       "--advertise-client-urls=" + Url(client_port),
-                                       "--listen-peer-urls=" + Url(peer_port),
-                                       "--initial-advertise-peer-urls=" + Url(peer_port),
-                                       "--initial-cluster=test=" + Url(peer_port),
-                                       "--logger=zap",
-                                       "--log-level=warn"};
+  std::vector<std::string> words{kBinary,
+                                 "--name=test",
+                                 "--data-dir=" + folder_ + "/data",
+                                 "--listen-client-urls=" + Url(client_port),
+                                 "--advertise-client-urls=" + Url(client_port),
+                                 "--listen-peer-urls=" + Url(peer_port),
+                                 "--initial-advertise-peer-urls=" + Url(peer_port),
+                                 "--initial-cluster=test=" + Url(peer_port),
+                                 "--logger=zap",
+                                 "--log-level=warn"};
+  if (tls_) {
+    for (const char* side : {"", "peer-"}) {
+      const std::string option = std::string("--") + side;
+      words.insert(words.end(),
+                   {option + "cert-file=" + Certificate("node.pem"), option + "key-file=" + Certificate("node.key"),
+                    option + "trusted-ca-file=" + Certificate("authority.pem"), option + "client-cert-auth"});
+    }
+  }
   process_ = PeerProcess::StartProgram(words);
   for (int i = 0; i < 12'000 && process_->IsRunning(); ++i) {
     const std::string answer = Call("/v3/kv/range", R"({"key":"YQ=="})");
@@ -87,7 +101,12 @@ std::string EtcdServer::Call(const std::string& path, const std::string& body, c
   const MemoryBody bytes(body);
   HttpRequest request;
   request.method = "POST";
-  request.url = "http://" + address_ + path;
+  request.url = Url(client_port_) + path;
+  if (tls_) {
+    request.ca_file = Certificate("authority.pem");
+    request.cert_file = Certificate("node.pem");
+    request.key_file = Certificate("node.key");
+  }
   request.body = &bytes;
   request.direct = true;
   if (!token.empty()) request.headers.emplace_back("authorization", token);

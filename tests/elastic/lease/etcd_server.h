@@ -14,10 +14,13 @@ namespace holdfast {
 class EtcdServer {
  public:
   /// nullptr if there is no etcd on this machine.
-  static std::unique_ptr<EtcdServer> Start();
+  static std::unique_ptr<EtcdServer> Start(bool tls = false);
   ~EtcdServer();
   EtcdServer(const EtcdServer&) = delete;
   EtcdServer& operator=(const EtcdServer&) = delete;
+
+  /// Of tests/elastic/wire/certs. With TLS a server shows `node` and asks for one that `authority` signed.
+  static std::string Certificate(const std::string& name);
 
   /// "127.0.0.1:41234"
   const std::string& address() const { return address_; }
@@ -30,9 +33,11 @@ class EtcdServer {
   std::string Call(const std::string& path, const std::string& body, const std::string& token = "") const;
 
  private:
-  EtcdServer() = default;
+  explicit EtcdServer(bool tls) : tls_(tls) {}
+  std::string Url(int port) const;
   bool StartAt(int client_port, int peer_port);
 
+  const bool tls_;
   std::string folder_, address_;
   int client_port_ = 0, peer_port_ = 0;
   std::unique_ptr<PeerProcess> process_;

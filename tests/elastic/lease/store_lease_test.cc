@@ -186,6 +186,36 @@ TEST_F(EtcdStoreTest, WhileOneMemberIsAwayAnotherIsAsked) {
   EXPECT_EQ(store.Read()->text, "a");
 }
 
+TEST_F(EtcdStoreTest, OverTlsBothSidesShowCertificates) {
+  const std::unique_ptr<EtcdServer> etcd = EtcdServer::Start(/*tls=*/true);
+  if (etcd == nullptr) GTEST_SKIP() << "etcd is not installed: run tools/setup.sh --with-test";
+  const auto open = [&](const char* scheme, const std::vector<std::pair<const char*, const char*>>& certificates) {
+    for (const auto& [variable, file] : certificates) setenv(variable, EtcdServer::Certificate(file).c_str(), 1);
+    auto store = *OpenLeaseStore(absl::StrCat(scheme, etcd->address(), "/run"), std::chrono::minutes(1), false);
+    for (const auto& [variable, file] : certificates) unsetenv(variable);
+    return store;
+  };
+  const auto store = open(
+      "etcds://", {{"ETCDCTL_CACERT", "authority.pem"}, {"ETCDCTL_CERT", "node.pem"}, {"ETCDCTL_KEY", "node.key"}});
+  ASSERT_TRUE(store->Replace("", "a").ok());
+  EXPECT_EQ(store->Read()->text, "a");
+  const auto without = open("etcds://", {{"ETCDCTL_CACERT", "authority.pem"}});
+  EXPECT_FALSE(without->Read().ok());
+  const auto of_stranger =
+      open("etcds://",
+           {{"ETCDCTL_CACERT", "authority.pem"}, {"ETCDCTL_CERT", "stranger.pem"}, {"ETCDCTL_KEY", "stranger.key"}});
+  EXPECT_FALSE(of_stranger->Read().ok());
+  const auto trusts_another =
+      open("etcds://", {{"ETCDCTL_CACERT", "stranger.pem"}, {"ETCDCTL_CERT", "node.pem"}, {"ETCDCTL_KEY", "node.key"}});
+  EXPECT_TRUE(absl::IsInvalidArgument(trusts_another->Read().status())) << trusts_another->Read().status();
+  const auto no_file = open("etcds://", {{"ETCDCTL_CACERT", "authority.pem"}, {"ETCDCTL_CERT", "no.pem"}});
+  EXPECT_TRUE(absl::IsInvalidArgument(no_file->Read().status())) << no_file->Read().status();
+  EXPECT_FALSE(open("etcd://", {})->Read().ok());
+            << of_stranger->Read().status() << "\n"
+            << open("etcd://", {})->Read().status() << "\n"
+            << no_file->Read().status();
+}
+
 TEST_F(EtcdStoreTest, WhatIsWrittenOutlivesTheServer) {
   HOLDFAST_ETCD_OR_SKIP(etcd);
   EtcdStore store = At({"http://" + etcd->address()});

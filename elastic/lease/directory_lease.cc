@@ -10,7 +10,7 @@ absl::StatusOr<LeaseSight> DirectoryLease::Look() {
   if (absl::IsNotFound(text.status()) && must_exist_) return Removed();
   if (absl::IsNotFound(text.status())) return LeaseSight{};
   RETURN_IF_ERROR(text.status());
-  must_exist_ = true;
+  must_exist_ = must_exist_ || !text->owner.empty();  // it is empty for a moment before the first one has it
   ASSIGN_OR_RETURN(const bool is_held, RunLock::IsHeld(directory_));
   return LeaseSight{.text = *std::move(text),
                     .owner = is_held ? LeaseSight::Owner::kThere : LeaseSight::Owner::kGone,

@@ -73,7 +73,8 @@ absl::StatusOr<RunLock> RunLock::Take(const RunDirectory& directory, const std::
 absl::StatusOr<RunLock> RunLock::TakeFrom(const RunDirectory& directory, const LockText& silent,
                                           const std::string& owner) {
   ASSIGN_OR_RETURN(const LockText text, Read(directory));
-  if (text == silent) return Place(directory.lock(), text, owner);
+  // An empty one is no silent owner's: somebody is taking it at this moment, and is about to put its own in place.
+  if (text == silent && !text.owner.empty()) return Place(directory.lock(), text, owner);
   return absl::AbortedError(absl::StrCat(directory.root(), " is in use by ", text.Name(), ", which is not silent"));
 }
 

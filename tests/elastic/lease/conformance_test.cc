@@ -1,9 +1,12 @@
 // What every lease promises, whatever it lies in: the lock of a run directory, a store in memory, a real etcd, an S3
 // server. One at a time has it, those that come too late are refused, and whoever has lost it is told.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -85,6 +88,21 @@ TEST_P(LeaseConformance, NobodyHasItUntilOneTakesIt) {
   EXPECT_EQ(sight.text.Name().find(absl::StrCat("process ", getpid(), " on ")), 0u) << sight.text.owner;
   ASSERT_TRUE(LeaderWords::Read(sight.text.words).has_value()) << sight.text.words;
   EXPECT_EQ(LeaderWords::Read(sight.text.words)->beat, 1u);
+}
+
+// Seen by another that starts at the same time: RunLock::Take has made the file and has not put its own in place yet.
+TEST(DirectoryLeaseTest, WhatSomebodyIsAboutToTakeIsLeftToIt) {
+  const TemporaryDirectory root;
+  const RunDirectory directory(root / "run");
+  std::filesystem::create_directory(directory.root());
+  FileDescriptor empty = OpenFile(directory.lock(), O_RDWR | O_CREAT, 0644);
+  ASSERT_EQ(flock(empty.get(), LOCK_EX | LOCK_NB), 0);
+  DirectoryLease other(directory);
+  const LeaseSight sight = *other.Look();
+  EXPECT_TRUE(absl::IsAborted(other.Take(sight, /*begins=*/true)));
+  EXPECT_EQ(RunLock::Read(directory)->owner, "");
+  empty = FileDescriptor();  // it has ended before it had the lock
+  EXPECT_TRUE(other.Take(*other.Look(), /*begins=*/true).ok());
 }
 
 TEST_P(LeaseConformance, WhoComesTooLateIsRefused) {

@@ -74,7 +74,8 @@ show_failures() {
 run_ctest() {
   local preset=$1 log=build/$1.ctest.log status=0 passed skipped failures
   shift
-  "${personality[@]}" ctest --preset "$preset" -j "$JOBS" --no-tests=error "$@" 2>&1 | tee "$log" | progress || status=$?
+  # One more than there are processors: many tests wait for processes and for time.
+  "${personality[@]}" ctest --preset "$preset" -j "$((JOBS + 1))" --no-tests=error "$@" 2>&1 | tee "$log" | progress || status=$?
   passed=$(count '^ *[0-9]+/[0-9]+ Test .* Passed ' "$log")
   skipped=$(count '^ *[0-9]+/[0-9]+ Test .*\*\*\*Skipped ' "$log")
   failures=$(($(count '^ *[0-9]+/[0-9]+ Test ' "$log") - passed - skipped - $(count 'Not Run \(Disabled\)' "$log")))

@@ -242,14 +242,14 @@ class Coordinator {
   bool CanSpare(const std::function<bool(const Member&)>& some) const;
   bool IsInWorld(const std::string& node) const;
   void SayGoodbye();
-  std::string OtherThanRun(const JoinMessage& join) const;
+  std::string OtherThanRun(const RunDigests& joins) const;
+  std::string OtherKernels(const RunDigests& joins) const;
   bool MayJoin(Connection from, const JoinMessage& join);
   bool MakeRoom(Connection from, const JoinMessage& join);
   void RefuseSettings(Connection from, const std::string& reason);
   void RefuseData(Connection from, const Member& member);
-  bool ChooseData();
-  uint64_t DataOfMost() const;
-  uint64_t KernelsOfWorkers() const;
+  bool ChooseWhatIsAlike();
+  uint64_t OfMost(uint64_t JoinedWorker::*digest, uint64_t of_checkpoint) const;
   StateClaim OnBranch(StateClaim claim) const;
   bool IsSaneWorld(const World& world) const;
   void Handle(Connection from, const KnownWorldMessage& known);
@@ -360,6 +360,7 @@ class Coordinator {
   };
   std::map<std::string, Leaving> leaving_;  // by node
   uint64_t data_digest_ = 0;                // of the run's workers; 0 = not chosen yet
+  uint64_t kernels_ = 0;                    // likewise, RunDigests::kernels
   WorldFormation formation_;
   std::optional<OpenWorld> open_;
 

@@ -48,7 +48,7 @@ void Coordinator::CommitSaves() {
     commit.generation = save.world.generation;
     commit.validation_loss = save.validation_loss;
     commit.data_digest = data_digest_;
-    commit.kernel_digest = KernelsOfWorkers();
+    commit.kernel_digest = kernels_;
     commit.state_digest = save.state_digest;
     for (const auto& shard : save.shards) {
       commit.shards.push_back(*shard);

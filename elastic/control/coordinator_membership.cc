@@ -81,8 +81,7 @@ void Coordinator::Handle(Connection from, const JoinMessage& join) {
 }
 
 // In which way a worker is not one of this run's; empty if it is.
-std::string Coordinator::OtherThanRun(const JoinMessage& join) const {
-  const RunDigests& joins = join.digests;
+std::string Coordinator::OtherThanRun(const RunDigests& joins) const {
   const RunDigests& run = options_.digests;
   if (!run.build.empty() && joins.build != run.build) {
     return absl::StrCat("is another build of Holdfast (", joins.build, ") than this run (", run.build,
@@ -92,26 +91,33 @@ std::string Coordinator::OtherThanRun(const JoinMessage& join) const {
     return absl::StrCat("has another configuration than this run", KeysThatDiffer(joins.keys, run.keys),
                         ": start it with the config of the run directory");
   }
-  if (run.arithmetic.empty()) {  // what GPUs compute is known from those who have them
-    for (const auto& [name, worker] : roster_.workers()) {
-      if (name == join.member.id.name || worker.arithmetic == joins.arithmetic) continue;
-      return absl::StrCat("computes on ", joins.arithmetic, ", others of this run on ", worker.arithmetic,
-                          ", which has other bits: use GPUs of one model, with one version of CUDA's libraries");
-    }
-  } else if (joins.arithmetic != run.arithmetic) {
+  if (!run.arithmetic.empty() && joins.arithmetic != run.arithmetic) {
     return absl::StrCat("computes in ", joins.arithmetic, " arithmetic, this run in ", run.arithmetic,
                         ": set train.arithmetic to one that every processor has, such as portable");
   }
-  if (run.kernels != 0 && joins.kernels != 0 && joins.kernels != run.kernels) {
+  if (kernels_ != 0 && joins.kernels != 0 && joins.kernels != kernels_) return OtherKernels(joins);
+  return "";
+}
+
+// What GPUs compute is known from those who have them: the coordinator's machine may have none.
+std::string Coordinator::OtherKernels(const RunDigests& joins) const {
+  const RunDigests& run = options_.digests;
+  if (!run.arithmetic.empty()) {
     return absl::StrCat("computes other bits in ", run.arithmetic, " arithmetic (", absl::Hex(joins.kernels),
-                        ") than this run (", absl::Hex(run.kernels),
+                        ") than this run (", absl::Hex(kernels_),
                         "): it was compiled differently, or its processor is faulty");
   }
-  return "";
+  std::string theirs = "others";
+  for (const auto& [name, worker] : roster_.workers()) {
+    if (worker.kernels == kernels_) theirs = worker.arithmetic;
+  }
+  return absl::StrCat("computes on ", joins.arithmetic, ", this run on ", theirs,
+                      ", with other bits: use GPUs of one model, with one version of CUDA's libraries");
 }
 
 bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
   const std::string& name = join.member.id.name;
+  if (roster_.workers().empty()) kernels_ = options_.digests.kernels;  // other GPUs may go on with the run
   if (!IsSane(join.member) || join.generation >= UINT64_MAX / 2 || !IsSaneWorld(join.claim.world) ||
       !IsSaneWorld(join.claim.prepared_world) || !IsSaneWorld(join.claim.entered_world) ||
       roster_.agents().count(from) > 0) {
@@ -119,7 +125,7 @@ bool Coordinator::MayJoin(Connection from, const JoinMessage& join) {
     Close(from);
     return false;
   }
-  if (const std::string other = OtherThanRun(join); !other.empty()) {
+  if (const std::string other = OtherThanRun(join.digests); !other.empty()) {
     RefuseSettings(from, absl::StrCat("worker ", name, " on ", join.member.host, " ", other));
     return false;
   }
@@ -157,56 +163,57 @@ void Coordinator::RefuseData(Connection from, const Member& member) {
 }
 
 // Those who hold the state know best, then the checkpoint it is taken from, then most of those who are there, and of
-// equally many those who came first.
-uint64_t Coordinator::DataOfMost() const {
-  const CheckpointChoice* newest = checkpoints_.newest();
-  const uint64_t loaded = state_.checkpoint().empty() || newest == nullptr ? 0 : newest->data_digest;
+// equally many those who came first. 0 if nobody knows.
+uint64_t Coordinator::OfMost(uint64_t JoinedWorker::*digest, uint64_t of_checkpoint) const {
   std::map<uint64_t, std::tuple<int, int, int64_t>> votes;
   for (const auto& [name, worker] : roster_.workers()) {
-    auto& [holders, count, first] = votes[worker.data_digest];
+    if (worker.*digest == 0) continue;
+    auto& [holders, count, first] = votes[worker.*digest];
     holders += worker.holds_state ? 1 : 0;
     first = count++ == 0 ? -worker.arrival : std::max(first, -worker.arrival);
   }
   const auto best = std::max_element(votes.begin(), votes.end(), [&](const auto& a, const auto& b) {
     const auto weight = [&](const auto& entry) {
       const auto& [holders, count, first] = entry.second;
-      return std::tuple(holders, loaded != 0 && entry.first == loaded, count, first);
+      return std::tuple(holders, !state_.checkpoint().empty() && entry.first == of_checkpoint, count, first);
     };
     return weight(a) < weight(b);
   });
   return best == votes.end() ? 0 : best->first;
 }
 
-// Of one that knows; they are alike.
-uint64_t Coordinator::KernelsOfWorkers() const {
-  for (const auto& [name, worker] : roster_.workers()) {
-    if (worker.kernels != 0) return worker.kernels;
-  }
-  return options_.digests.kernels;
-}
-
-// When a world is about to be made. True if some of those who have joined are refused.
-bool Coordinator::ChooseData() {
-  if (data_digest_ != 0) return false;
-  data_digest_ = DataOfMost();
+// When a world is about to be made: the data, and the kernels if only workers know them. True if some of those who have
+// joined are refused.
+bool Coordinator::ChooseWhatIsAlike() {
   const CheckpointChoice* newest = checkpoints_.newest();
-  const uint64_t before = newest == nullptr ? 0 : newest->data_digest;
-  if (data_digest_ != 0 && before != 0 && before != data_digest_) {
-    Report(event::DataChanged{newest->name});
+  const CheckpointChoice before = newest == nullptr ? CheckpointChoice() : *newest;
+  if (data_digest_ == 0) {
+    data_digest_ = OfMost(&JoinedWorker::data_digest, before.data_digest);
+    if (data_digest_ != 0 && before.data_digest != 0 && before.data_digest != data_digest_) {
+      Report(event::DataChanged{before.name});
+    }
   }
-  const uint64_t kernels = KernelsOfWorkers();
-  if (options_.digests.kernels == 0 && kernels != 0 && newest != nullptr && newest->kernel_digest != 0 &&
-      newest->kernel_digest != kernels) {
-    Report(event::KernelsChanged{newest->name});
+  if (kernels_ == 0) {
+    kernels_ = OfMost(&JoinedWorker::kernels, before.kernel_digest);
+    if (kernels_ != 0 && before.kernel_digest != 0 && before.kernel_digest != kernels_) {
+      Report(event::KernelsChanged{before.name});
+    }
   }
-  std::vector<std::string> others;
+  std::map<std::string, std::string> others;  // by name: why
   for (const auto& [name, worker] : roster_.workers()) {
-    if (worker.data_digest != data_digest_) others.push_back(name);
+    if (worker.data_digest != data_digest_) others[name] = "it has other token files";
+    if (worker.kernels != 0 && worker.kernels != kernels_) others[name] = "it has another GPU";
   }
-  for (const std::string& name : others) {
+  for (const auto& [name, why] : others) {
     const JoinedWorker worker = *roster_.Find(name);
-    RefuseData(worker.connection, worker.member);
-    Remove(name, "it has other token files", Leave::kGone);
+    if (worker.data_digest != data_digest_) {
+      RefuseData(worker.connection, worker.member);
+    } else {
+      RefuseSettings(worker.connection,
+                     absl::StrCat("worker ", name, " on ", worker.member.host, " ",
+                                  OtherKernels({.arithmetic = worker.arithmetic, .kernels = worker.kernels})));
+    }
+    Remove(name, why, Leave::kGone);
   }
   return !others.empty();
 }

@@ -56,11 +56,12 @@ void Coordinator::Advance() {
     ReportTooFew(decision.detail);
     SayGoodbye();
   } else if (!MustWaitForOthers(decision.members.size())) {
-    if (ChooseData()) decision = DecideWorld(options_.elastic, options_.parallel, Question());
+    if (ChooseWhatIsAlike()) decision = DecideWorld(options_.elastic, options_.parallel, Question());
     if (decision.verdict == WorldDecision::Verdict::kPublish) {
       Publish(decision);
     } else {
       data_digest_ = 0;  // too few are left: those who come next choose anew
+      kernels_ = options_.digests.kernels;
     }
   }
 }

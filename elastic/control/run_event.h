@@ -373,7 +373,7 @@ struct DataChanged {
   static void Fields(auto& e, auto& field) { field("name", e.name); }
 };
 
-/// What the GPUs compute is not what those of the checkpoint did.
+/// The workers compute other bits than those of the checkpoint did.
 struct KernelsChanged {
   static constexpr const char* kName = "kernels_changed";
   std::string name;

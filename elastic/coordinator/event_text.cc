@@ -108,8 +108,10 @@ std::string Words(const event::DataChanged& e) {
                       " was trained on: the run may differ from one that was never stopped");
 }
 std::string Words(const event::KernelsChanged& e) {
-  return absl::StrCat("warning: other GPUs, or other versions of CUDA's libraries, than those that wrote ", e.name,
-                      ": the run may differ from one that was never stopped");
+  return absl::StrCat(
+      "warning: what computes here has other bits than what wrote ", e.name,
+      " (another GPU, another version of its libraries, or another build): the run may differ from one ",
+      "that was never stopped");
 }
 std::string Words(const event::LinkCut& e) {
   return absl::StrCat(

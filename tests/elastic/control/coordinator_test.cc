@@ -594,15 +594,25 @@ TEST_F(CoordinatorTest, GpusOfOneRunComputeTheSame) {
   Start();  // on a host without a GPU
   const auto join = [&](int w, const std::string& gpu) {
     sent_.clear();
-    Say(w, JoinMessage{MemberOf(w), {}, {.config = 42, .arithmetic = gpu}});
+    Say(w, JoinMessage{MemberOf(w), {}, {.config = 42, .arithmetic = gpu, .kernels = gpu == "A100" ? 5u : 6u}});
     const RefusedMessage* refused = LastSent<RefusedMessage>(w);
     return refused == nullptr ? "" : refused->reason;
   };
-  EXPECT_EQ(join(0, "H100"), "");
-  EXPECT_THAT(join(1, "A100"), testing::AllOf(testing::HasSubstr("worker n0/1"), testing::HasSubstr("on A100"),
-                                              testing::HasSubstr("on H100"), testing::HasSubstr("GPUs of one model")));
-  EXPECT_EQ(join(0, "A100"), "") << "its host has another GPU now, and nobody else is there";
-  EXPECT_EQ(join(1, "A100"), "");
+  const auto is_refused =
+      testing::AllOf(testing::HasSubstr("n0/0 on n0 computes on A100"), testing::HasSubstr("this run on H100"),
+                     testing::HasSubstr("GPUs of one model"));
+  EXPECT_EQ(join(0, "A100"), "");  // first, but alone
+  EXPECT_EQ(join(1, "H100"), "");
+  EXPECT_EQ(join(2, "H100"), "");
+  ASSERT_NE(LastSent<RefusedMessage>(0), nullptr);
+  EXPECT_THAT(LastSent<RefusedMessage>(0)->reason, is_refused);
+  EXPECT_EQ(WorldSize(), 0);
+  EXPECT_EQ(join(3, "H100"), "");
+  EXPECT_EQ(WorldSize(), 3);
+  EXPECT_THAT(join(0, "A100"), is_refused);
+  for (const int w : {1, 2, 3}) Event(DisconnectEvent{Connection(w), "closed"});
+  Pass(std::chrono::seconds(20), {});
+  EXPECT_EQ(join(0, "A100"), "") << "those that come when all have gone may go on";
 }
 
 TEST_F(CoordinatorTest, TwoAgentsOfOneNameAreToldApartByTheirHosts) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/tcp.h>  // glibc's has no tcpi_bytes_received
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -21,7 +22,7 @@
 namespace holdfast {
 namespace {
 
-constexpr uint64_t kWake = 0, kListener = ~uint64_t{0};
+constexpr uint64_t kWake = 0;
 constexpr std::chrono::milliseconds kPauseWithoutDescriptors(100);
 constexpr char kCut[] = "cut ";
 
@@ -73,26 +74,32 @@ absl::StatusOr<std::unique_ptr<Door>> Door::Make(Listener listener, const DoorOp
   std::unique_ptr<Door> door(new Door(std::move(listener), options, std::move(hand_over)));
   door->epoll_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
   if (!door->epoll_.ok()) return ErrnoToStatus(errno, "epoll_create");
-  door->wake_ = FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!door->wake_.ok()) return ErrnoToStatus(errno, "eventfd");
-  RETURN_IF_ERROR(Watch(door->epoll_, door->wake_, EPOLLIN, kWake));
-  RETURN_IF_ERROR(Watch(door->epoll_, door->listener_.socket, EPOLLIN, kListener));
+  for (FileDescriptor* event : {&door->wake_, &door->closing_}) {
+    *event = FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!event->ok()) return ErrnoToStatus(errno, "eventfd");
+  }
+  RETURN_IF_ERROR(Watch(door->epoll_, door->wake_, EPOLLIN | EPOLLET, kWake));
   const int on = 1;  // for the connections that come
   setsockopt(door->listener_.socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   return door;
 }
 
 void Door::Open() {
-  thread_ = std::thread([this] { Run(); });
+  watching_ = std::thread([this] { Watching(); });
+  arrivals_ = std::thread([this] { Arrivals(); });
 }
 
 void Door::Close() {
-  {
+  const auto set = [this](bool& flag) {
     const std::lock_guard lock(mutex_);
-    closed_ = true;
-  }
+    flag = true;
+  };
+  set(closed_);
+  if (closing_.ok()) eventfd_write(closing_.get(), 1);
+  if (arrivals_.joinable()) arrivals_.join();  // after what it hands over has ended or been cut
+  set(unwatched_);
   if (wake_.ok()) eventfd_write(wake_.get(), 1);
-  if (thread_.joinable()) thread_.join();
+  if (watching_.joinable()) watching_.join();
   const std::lock_guard lock(mutex_);
   while (!strangers_.empty()) Forget(strangers_.begin());
 }
@@ -103,26 +110,37 @@ void Door::LetIn(const std::string& peer) {
   if (found != by_name_.end()) Forget(strangers_.find(found->second));
 }
 
-void Door::Run() {
+void Door::Arrivals() {
+  std::array<pollfd, 2> events{pollfd{listener_.socket.get(), POLLIN, 0}, pollfd{closing_.get(), POLLIN, 0}};
+  while (true) {
+    poll(events.data(), events.size(), -1);
+    {
+      const std::lock_guard lock(mutex_);
+      if (closed_) return;
+    }
+    Accept();
+  }
+}
+
+void Door::Watching() {
   std::array<epoll_event, 64> events;
   while (true) {
     int timeout;
     {
       const std::lock_guard lock(mutex_);
-      if (closed_) return;
+      if (unwatched_) return;
       CutLate();
       timeout = MillisecondsLeft();
     }
     const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
-      if (event.data.u64 == kListener) Accept();
-      if (event.data.u64 != kListener && event.data.u64 != kWake) OnEvent(event.data.u64, event.events);
+      if (event.data.u64 != kWake) OnEvent(event.data.u64, event.events);
     }
   }
 }
 
-// As many as there are, but no more than a few before those that are in are looked at again.
+// As many as there are, but no more than a few before it is asked whether to go on.
 void Door::Accept() {
   for (int i = 0; i < 16; ++i) {
     SocketAddress peer;
@@ -150,6 +168,7 @@ bool Door::Receive(const FileDescriptor& connection, const SocketAddress& peer) 
   by_name_[stranger.name] = id;
   by_host_[stranger.host].insert(id);
   strangers_.emplace(id, std::move(stranger));
+  if (strangers_.size() == 1) eventfd_write(wake_.get(), 1);  // nothing had a deadline before
   return true;
 }
 

@@ -42,7 +42,8 @@ struct DoorOptions {
 /// Thread-safe.
 class Door {
  public:
-  /// Of the thread of the door, for every connection.
+  /// Of a thread of the door, for every connection. The server may read there what has come already, for as long as
+  /// there is more: those that watch are on another thread.
   using HandOver = std::function<void(FileDescriptor connection)>;
 
   static absl::StatusOr<std::unique_ptr<Door>> Make(Listener listener, const DoorOptions& options, HandOver hand_over);
@@ -67,7 +68,8 @@ class Door {
   Door(Listener listener, const DoorOptions& options, HandOver hand_over)
       : options_(options), hand_over_(std::move(hand_over)), listener_(std::move(listener)) {}
 
-  void Run();
+  void Arrivals();
+  void Watching();
   void Accept();
   bool Receive(const FileDescriptor& connection, const SocketAddress& peer);
   void OnEvent(uint64_t id, uint32_t events);
@@ -82,16 +84,16 @@ class Door {
   const DoorOptions options_;
   const HandOver hand_over_;
   const Listener listener_;
-  FileDescriptor epoll_, wake_;
+  FileDescriptor epoll_, wake_, closing_;
 
   std::mutex mutex_;
-  bool closed_ = false;
+  bool closed_ = false, unwatched_ = false;
   Strangers strangers_;
   std::map<std::string, uint64_t> by_name_;
   std::map<std::string, std::set<uint64_t>> by_host_;
   uint64_t last_id_ = 0;
   RareLog lines_{std::chrono::seconds(10)};
-  std::thread thread_;
+  std::thread arrivals_, watching_;
 };
 
 }  // namespace holdfast

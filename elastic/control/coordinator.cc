@@ -6,7 +6,6 @@ namespace holdfast {
 
 Coordinator::Coordinator(const CoordinatorOptions& options)
     : options_(options),
-      kernels_(options.digests.kernels),
       generation_(options.last_generation),
       branch_(options.branch),
       committed_(options.recorded_step),

@@ -360,7 +360,7 @@ class Coordinator {
   };
   std::map<std::string, Leaving> leaving_;  // by node
   uint64_t data_digest_ = 0;                // of the run's workers; 0 = not chosen yet
-  uint64_t kernels_ = 0;                    // likewise, RunDigests::kernels
+  uint64_t kernels_ = 0;                    // likewise, RunDigests::kernels, or the coordinator's own
   WorldFormation formation_;
   std::optional<OpenWorld> open_;
 

@@ -161,6 +161,19 @@ TEST_F(SlurmTest, TheFirstNodeIsLost) {
   StopAndCompare(job);
 }
 
+// The only one of the job. Its node starts another one, which the agents and workers that are there follow.
+TEST_F(SlurmTest, ACoordinatorThatIsKilledIsStartedAgain) {
+  StartSlurm(1);
+  const std::string job = Submit("--nodes=1");
+  ASSERT_TRUE(Trains(1));
+  const std::vector<int> coordinators = ProcessesWith(" coordinator " + stage_->config() + " --run-dir " + Run() + " ");
+  ASSERT_EQ(coordinators.size(), 1u);
+  kill(coordinators[0], SIGKILL);
+  ASSERT_TRUE(Trains(1));
+  EXPECT_EQ(slurm_->Job(job, "Restarts"), "0");
+  StopAndCompare(job);
+}
+
 // The others would wait for a coordinator, or for the node, much longer than this test does.
 TEST_F(SlurmTest, AWrongConfigEndsTheJobAtOnce) {
   StartSlurm(3);

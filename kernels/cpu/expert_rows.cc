@@ -73,16 +73,16 @@ void ExpertSwigluBackward(Executor& executor, const Matrix& d_gate_up, float* d_
   for (int64_t slot = kept; slot < rows.slots; ++slot) d_weights[rows.choices[slot]] = 0;
   ForRows(executor, d_out.dtype, kept, 2 * d_out.cols, [&](auto type, int64_t slot) HWY_ATTR {
     using T = decltype(type);
-    const Eight d;
+    const Wide d;
     const int64_t cols = d_out.cols;
     const auto one = hn::Set(d, 1.0f), weight = hn::Set(d, weights[rows.choices[slot]]);
     const T *gate = RowOf<T>(gate_up, slot), *up = gate + cols, *gradient = RowOf<T>(d_out, slot);
     T *d_gate = RowOf<T>(d_gate_up, slot), *d_up = d_gate + cols;
-    auto sum = hn::Zero(d);
+    auto sum = hn::Zero(Eight());
     ForVectors(d, cols, [&](int64_t c, auto access) HWY_ATTR {
       const auto g = access.Load(d, gate + c), u = access.Load(d, up + c), dy = access.Load(d, gradient + c);
       const auto s = Sigmoid(d, g), silu = hn::Mul(g, s);
-      sum = hn::MulAdd(dy, hn::Mul(silu, u), sum);
+      sum = AddProducts(dy, hn::Mul(silu, u), cols - c, sum);
       const auto slope = hn::Mul(s, hn::MulAdd(g, hn::Sub(one, s), one)), dv = hn::Mul(dy, weight);
       access.Store(d, hn::Mul(hn::Mul(dv, u), slope), d_gate + c);
       access.Store(d, hn::Mul(dv, silu), d_up + c);

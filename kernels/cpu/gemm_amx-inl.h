@@ -129,9 +129,7 @@ struct AmxKernel {
       for (int64_t k = 0; k < (depth + 1) / 2; k += 8) {
         for (int r = 0; r < kMr; r += 8) {
           hn::Vec<TagU8> v[8];
-#pragma GCC unroll 8
-          for (int i = 0; i < 8; ++i) v[i] = hn::LoadU(TagU8(), across + (k + i) * kMr + r);
-          Transpose8x8(v);
+          LoadTransposed([&](int i) HWY_ATTR { return across + (k + i) * kMr + r; }, 8, v);
 #pragma GCC unroll 8
           for (int i = 0; i < 8; ++i) hn::StoreU(v[i], TagU8(), out + (r + i) * kRowWords + k);
         }

@@ -41,7 +41,6 @@ HWY_NOINLINE void MultiplyRow(const T* HWY_RESTRICT b, int64_t stride, int64_t d
   constexpr int kGroups = Kernel::kNr / 8, kStep = 32 / sizeof(T);  // k of a vector
   constexpr int kWords = kStep / Kernel::kValues / 8;               // of A for each lane of it
   const Tag8 d;
-  const TagU8 du;
   hn::Vec<Tag8> sum[kGroups];
 #pragma GCC unroll 4
   for (int g = 0; g < kGroups; ++g) sum[g] = hn::Zero(d);
@@ -51,14 +50,13 @@ HWY_NOINLINE void MultiplyRow(const T* HWY_RESTRICT b, int64_t stride, int64_t d
     for (int g = 0; g < kGroups; ++g, corner += 8 * stride) {
       const T* half[2] = {corner, corner + 4 * stride};
       asm("" : "+r"(half[0]), "+r"(half[1]));  // else GCC computes all rows' addresses ahead and runs out of registers
-      hn::Vec<TagU8> v[8];
+      const auto row = [&](int c) HWY_ATTR { return half[c / 4] + c % 4 * stride; };
+      if (k % kLine<T> == 0) {
 #pragma GCC unroll 8
-      for (int c = 0; c < 8; ++c) {
-        const T* from = half[c / 4] + c % 4 * stride;
-        if (k % kLine<T> == 0) hwy::Prefetch(from + kLinesAhead * kLine<T>);
-        v[c] = hn::LoadU(du, reinterpret_cast<const uint32_t*>(from));
+        for (int c = 0; c < 8; ++c) hwy::Prefetch(row(c) + kLinesAhead * kLine<T>);
       }
-      Transpose8x8(v);
+      hn::Vec<TagU8> v[8];
+      LoadTransposed([&](int c) HWY_ATTR { return reinterpret_cast<const uint32_t*>(row(c)); }, 8, v);
 #pragma GCC unroll 8
       for (int i = 0; i < 8; ++i) Kernel::template AddProducts<T>(a + i * kWords, v[i], &sum[g]);
     }

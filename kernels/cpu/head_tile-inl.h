@@ -99,16 +99,13 @@ inline void StoreHeadRow(const HeadMatrix& x, int64_t row, const float* values, 
 /// `divisors`: null for 1.
 inline void StoreColumns(const HeadMatrix& x, int64_t row0, int64_t count, const float* sums, const float* divisors,
                          int64_t head_dim) {
-  const TagU8 du;
   for (int64_t c = 0; c < count; c += 8) {
     const int columns = static_cast<int>(std::min<int64_t>(8, count - c));
     float factors[8];
     for (int i = 0; i < columns; ++i) factors[i] = divisors == nullptr ? 1.0f : 1.0f / divisors[c + i];
     for (int64_t d = 0; d < head_dim; d += 8) {
       hn::Vec<TagU8> v[8];
-#pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) v[i] = hn::BitCast(du, hn::LoadU(Tag8(), sums + (d + i) * kNr + c));
-      Transpose8x8(v);
+      LoadTransposed([&](int i) HWY_ATTR { return reinterpret_cast<const uint32_t*>(sums + (d + i) * kNr + c); }, 8, v);
       for (int i = 0; i < columns; ++i) {
         StoreEight(x, row0 + c + i, d, hn::Mul(hn::BitCast(Tag8(), v[i]), hn::Set(Tag8(), factors[i])));
       }

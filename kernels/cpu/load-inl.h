@@ -105,6 +105,17 @@ HWY_INLINE hn::Vec<D> RoundTo(D d, hn::Vec<D> value) {
   }
 }
 
+/// sum + x y, of the first `left` lanes, eight after eight.
+HWY_INLINE EightLanes AddProducts(hn::Vec<Wide> x, hn::Vec<Wide> y, [[maybe_unused]] int64_t left, EightLanes sum) {
+#if HWY_MAX_BYTES == 64
+  const Eight d;
+  sum = hn::MulAdd(hn::LowerHalf(d, x), hn::LowerHalf(d, y), sum);
+  return left > 8 ? hn::MulAdd(hn::UpperHalf(d, x), hn::UpperHalf(d, y), sum) : sum;
+#else
+  return hn::MulAdd(x, y, sum);
+#endif
+}
+
 /// ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)).
 HWY_INLINE float SumOf(EightLanes v) {
   alignas(32) float x[8];

@@ -58,77 +58,30 @@ HWY_INLINE hn::Vec<D> LoadAsF32(D d, const uint16_t* from) {
   return LoadBf16(d, from);
 }
 
-/// v[i] lane j <-> v[j] lane i, for 32-bit lanes.
-template <class V>
-HWY_INLINE void Transpose8x8(V* v) {
+/// out[w] lane r = word w of row r, of eight rows of eight words. `row(r)`: where row r lies; from `rows` on
+/// they count as zero. Rows r and r + 4 are put beside each other by the loads, which take no shuffles.
+template <class RowAt>
+HWY_INLINE void LoadTransposed(const RowAt& row, int rows, hn::Vec<TagU8>* out) {
   const TagU8 d;
+  const hn::Half<TagU8> dh;
   const hn::RepartitionToWide<TagU8> dw;
-  V t[8];
+#pragma GCC unroll 2
+  for (int word = 0; word < 8; word += 4) {
+    hn::Vec<TagU8> v[4];
 #pragma GCC unroll 4
-  for (int i = 0; i < 8; i += 2) {
-    t[i] = hn::InterleaveLower(d, v[i], v[i + 1]);
-    t[i + 1] = hn::InterleaveUpper(d, v[i], v[i + 1]);
-  }
-  V u[8];
-#pragma GCC unroll 2
-  for (int i = 0; i < 8; i += 4) {
-#pragma GCC unroll 2
-    for (int j = 0; j < 2; ++j) {
-      const auto low = hn::BitCast(dw, t[i + j]);
-      const auto high = hn::BitCast(dw, t[i + j + 2]);
-      u[i + 2 * j] = hn::BitCast(d, hn::InterleaveLower(dw, low, high));
-      u[i + 2 * j + 1] = hn::BitCast(d, hn::InterleaveUpper(dw, low, high));
+    for (int r = 0; r < 4; ++r) {
+      const auto low = r < rows ? hn::LoadU(dh, row(r) + word) : hn::Zero(dh);
+      v[r] = hn::Combine(d, r + 4 < rows ? hn::LoadU(dh, row(r + 4) + word) : hn::Zero(dh), low);
     }
+    const auto low01 = hn::BitCast(dw, hn::InterleaveLower(d, v[0], v[1]));
+    const auto low23 = hn::BitCast(dw, hn::InterleaveLower(d, v[2], v[3]));
+    const auto high01 = hn::BitCast(dw, hn::InterleaveUpper(d, v[0], v[1]));
+    const auto high23 = hn::BitCast(dw, hn::InterleaveUpper(d, v[2], v[3]));
+    out[word] = hn::BitCast(d, hn::InterleaveLower(dw, low01, low23));
+    out[word + 1] = hn::BitCast(d, hn::InterleaveUpper(dw, low01, low23));
+    out[word + 2] = hn::BitCast(d, hn::InterleaveLower(dw, high01, high23));
+    out[word + 3] = hn::BitCast(d, hn::InterleaveUpper(dw, high01, high23));
   }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    v[i] = hn::ConcatLowerLower(d, u[i + 4], u[i]);
-    v[i + 4] = hn::ConcatUpperUpper(d, u[i + 4], u[i]);
-  }
-}
-
-/// Eight rows x 8 k of fp32 -> out[k][kWidth]. Rows from `rows` on count as zero.
-template <int kWidth>
-HWY_INLINE void Transpose8(const float* from, int64_t stride, int rows, float* out) {
-  const TagU8 du;
-  hn::Vec<TagU8> v[8];
-#pragma GCC unroll 8
-  for (int r = 0; r < 8; ++r) {
-    v[r] = r < rows ? hn::LoadU(du, reinterpret_cast<const uint32_t*>(from + r * stride)) : hn::Zero(du);
-  }
-  Transpose8x8(v);
-#pragma GCC unroll 8
-  for (int k = 0; k < 8; ++k) hn::StoreU(hn::BitCast(Tag8(), v[k]), Tag8(), out + k * kWidth);
-}
-
-/// Eight rows x 16 k of bf16: transposed as pairs, which halves the shuffles, and split into even and odd k at the end.
-template <int kWidth>
-HWY_INLINE void Transpose8(const uint16_t* from, int64_t stride, int rows, float* out) {
-  const TagU8 du;
-  const hn::Repartition<uint16_t, TagU8> dh;
-  hn::Vec<TagU8> v[8];
-#pragma GCC unroll 8
-  for (int r = 0; r < 8; ++r) v[r] = r < rows ? hn::BitCast(du, hn::LoadU(dh, from + r * stride)) : hn::Zero(du);
-  Transpose8x8(v);
-  const auto upper = hn::Set(du, 0xffff0000u);
-#pragma GCC unroll 8
-  for (int k = 0; k < 8; ++k) {
-    hn::StoreU(hn::BitCast(Tag8(), hn::ShiftLeft<16>(v[k])), Tag8(), out + 2 * k * kWidth);
-    hn::StoreU(hn::BitCast(Tag8(), hn::And(v[k], upper)), Tag8(), out + (2 * k + 1) * kWidth);
-  }
-}
-
-/// Eight rows x 16 k of bf16 -> out[k / 2][kWidth] as pairs, the even k in the lower half.
-template <int kWidth>
-HWY_INLINE void Transpose8(const uint16_t* from, int64_t stride, int rows, uint32_t* out) {
-  const TagU8 du;
-  const hn::Repartition<uint16_t, TagU8> dh;
-  hn::Vec<TagU8> v[8];
-#pragma GCC unroll 8
-  for (int r = 0; r < 8; ++r) v[r] = r < rows ? hn::BitCast(du, hn::LoadU(dh, from + r * stride)) : hn::Zero(du);
-  Transpose8x8(v);
-#pragma GCC unroll 8
-  for (int k = 0; k < 8; ++k) hn::StoreU(v[k], du, out + k * kWidth);
 }
 
 /// Values of k in a word of a panel: one as fp32, two as bf16.
@@ -136,6 +89,26 @@ template <class Word>
 constexpr int kValuesOf = 1;
 template <>
 inline constexpr int kValuesOf<uint32_t> = 2;
+
+/// Eight rows x 8 words of memory -> out[k][kWidth]. bf16 that is widened: transposed as pairs, which halves the
+/// shuffles, and split into even and odd k at the end. Pairs have the even k in the lower half. Rows from `rows` on are
+/// zero.
+template <int kWidth, class T, class Word>
+HWY_INLINE void Transpose8(const T* from, int64_t stride, int rows, Word* out) {
+  const TagU8 du;
+  hn::Vec<TagU8> v[8];
+  LoadTransposed([&](int r) HWY_ATTR { return reinterpret_cast<const uint32_t*>(from + r * stride); }, rows, v);
+  auto* const to = reinterpret_cast<uint32_t*>(out);
+#pragma GCC unroll 8
+  for (int k = 0; k < 8; ++k) {
+    if constexpr (kValuesOf<Word> * sizeof(T) == sizeof(Word)) {
+      hn::StoreU(v[k], du, to + k * kWidth);
+    } else {
+      hn::StoreU(hn::ShiftLeft<16>(v[k]), du, to + 2 * k * kWidth);
+      hn::StoreU(hn::And(v[k], hn::Set(du, 0xffff0000u)), du, to + (2 * k + 1) * kWidth);
+    }
+  }
+}
 
 /// The word of `left` or more values, `step` elements apart; what lies beyond is zero.
 template <class T>

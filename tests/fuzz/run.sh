@@ -7,6 +7,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 seconds=${1:-20} only=${2:-}
 clang=$(command -v clang++-14 || command -v clang++) || { echo "tests/fuzz/run.sh: clang++ is needed" >&2; exit 2; }
+compiler=("$clang")
+if command -v ccache >/dev/null; then compiler=(ccache "$clang"); fi
 out=build/fuzz
 mkdir -p "$out/protocol"
 protoc --cpp_out="$out/protocol" elastic/wire/holdfast.proto
@@ -40,7 +42,7 @@ is_fresh() { # OBJECT
 compile() { # SOURCE SANITIZERS
   local object
   object=$(object_of "$1")
-  is_fresh "$object" || "$clang" "${flags[@]}" "-fsanitize=$2" -MMD -c "$1" -o "$object"
+  is_fresh "$object" || "${compiler[@]}" "${flags[@]}" "-fsanitize=$2" -MMD -c "$1" -o "$object"
   echo "$object"
 }
 
@@ -52,17 +54,21 @@ for source in "${sources[@]}"; do
 done
 wait # what failed is not there to be linked
 
-# fuzz TARGET SEED...
+# fuzz TARGET SEED...: as many at a time as there are processors.
+running=0 failed=0
 fuzz() {
+  [[ -z $only || $only == "$1" ]] || return 0
+  if ((running == $(nproc))); then wait -n || failed=1; else running=$((running + 1)); fi
+  fuzz_one "$@" &
+}
+fuzz_one() {
   local target=$1 object
   shift
-  [[ -z $only || $only == "$target" ]] || return 0
   object=$(compile "tests/fuzz/$target.cc" fuzzer,address,undefined)
   # shellcheck disable=SC2046
   "$clang" -fsanitize=fuzzer,address,undefined "$object" "${objects[@]}" $(pkg-config --libs "${libraries[@]}") -o "$out/$target"
   mkdir -p "$out/$target.corpus" "$out/$target.seeds"
   cp --backup=numbered "$@" "$out/$target.seeds/" # files of several versions have the same names
-  echo "== $target, $seconds s"
   # Inputs above the limits' test of memory or time are findings, too: 1 GB, 10 s.
   if ! "$out/$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -max_len=20000 -print_final_stats=1 \
     -artifact_prefix="$out/$target." "$out/$target.corpus" "$out/$target.seeds" >"$out/$target.log" 2>&1; then
@@ -70,7 +76,7 @@ fuzz() {
     echo "$target: found something; see $out/$target.log" >&2
     return 1
   fi
-  grep -E 'number_of_executed_units|new_units_added' "$out/$target.log"
+  sed -nE "s/^stat::(number_of_executed_units|new_units_added): */$target, $seconds s, \\1: /p" "$out/$target.log"
 }
 
 mkdir -p "$out/seeds"
@@ -114,18 +120,18 @@ printf '\0\0\0\0\1\0\0\0%064d' 1 >"$out/seeds/hello.peer"
 printf "%s\n%s" "'s|'t|'re| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+" "It's  12 bytes, and " >"$out/seeds/gpt2.regex"
 printf "%s\n%s" '(?i:a|\b[\h&&\w]{1,3})(?=b)|(a+)+$' 'aaab ABab' >"$out/seeds/all.regex"
 
-failed=0
-fuzz manifest_fuzz tests/golden/checkpoint_v*/step-*/manifest.json || failed=1
-fuzz shard_index_fuzz tests/golden/checkpoint_v*/step-*/*.index || failed=1
-fuzz config_json_fuzz tests/golden/tiny_llama/config.json tests/golden/exported_llama/{generation,tokenizer}_config.json "$out/seeds/gpt2" || failed=1
-fuzz tokenizer_json_fuzz "$out"/seeds/*.json || failed=1
-fuzz jinja_fuzz tests/framework/chat/golden/*/chat_template.jinja "$out"/seeds/*.jinja || failed=1
-fuzz conversation_fuzz "$out"/seeds/*.jsonl || failed=1
-fuzz safetensors_fuzz "$out"/seeds/header || failed=1
-fuzz token_index_fuzz "$out"/seeds/index || failed=1
-fuzz s3_answer_fuzz "$out"/seeds/*.xml "$out"/seeds/*.ini || failed=1
-fuzz wire_fuzz "$out"/seeds/*.wire || failed=1
-fuzz handshake_fuzz "$out"/seeds/*.peer || failed=1
-fuzz regex_fuzz "$out"/seeds/*.regex || failed=1
-fuzz config_yaml_fuzz configs/*.yaml || failed=1
+fuzz manifest_fuzz tests/golden/checkpoint_v*/step-*/manifest.json
+fuzz shard_index_fuzz tests/golden/checkpoint_v*/step-*/*.index
+fuzz config_json_fuzz tests/golden/tiny_llama/config.json tests/golden/exported_llama/{generation,tokenizer}_config.json "$out/seeds/gpt2"
+fuzz tokenizer_json_fuzz "$out"/seeds/*.json
+fuzz jinja_fuzz tests/framework/chat/golden/*/chat_template.jinja "$out"/seeds/*.jinja
+fuzz conversation_fuzz "$out"/seeds/*.jsonl
+fuzz safetensors_fuzz "$out"/seeds/header
+fuzz token_index_fuzz "$out"/seeds/index
+fuzz s3_answer_fuzz "$out"/seeds/*.xml "$out"/seeds/*.ini
+fuzz wire_fuzz "$out"/seeds/*.wire
+fuzz handshake_fuzz "$out"/seeds/*.peer
+fuzz regex_fuzz "$out"/seeds/*.regex
+fuzz config_yaml_fuzz configs/*.yaml
+while ((running-- > 0)); do wait -n || failed=1; done
 exit "$failed"

@@ -110,17 +110,13 @@ struct AmxKernel {
   static constexpr int64_t kBlock = kNativeBlock;
   static constexpr int kMr = kAmxSize, kNr = kAmxSize;
   static constexpr int64_t kRowWords = kBlock / kValues + kRowPad;
+  static constexpr bool kPacksByRow = true;
 
   static void PackA(const ConstMatrix& x, bool along, int64_t row0, int64_t rows, int64_t k0, int64_t depth, Word* out,
                     int64_t panel_words) {
+    if (!along) return CopyRows(x, row0, rows, k0, depth, out, panel_words);
     std::fill_n(out, (rows + kMr - 1) / kMr * panel_words, Word{0});
     const auto* from = static_cast<const uint16_t*>(x.data);
-    if (!along) {
-      for (int64_t r = 0; r < rows; ++r) {
-        CopyPairs(from + (row0 + r) * x.stride + k0, depth, out + r / kMr * panel_words + r % kMr * kRowWords);
-      }
-      return;
-    }
     constexpr int64_t kPairs = kBlock / kValues;
     Word across[kPairs * kMr + kPanelPad] = {};  // [k pair][row]
     for (int64_t r0 = 0; r0 < rows; r0 += kMr, out += panel_words) {
@@ -137,6 +133,16 @@ struct AmxKernel {
     }
   }
 
+  /// Tiles are read whole, beyond the last row too.
+  static void CopyRows(const ConstMatrix& x, int64_t row0, int64_t rows, int64_t k0, int64_t depth, Word* out,
+                       int64_t panel_words) {
+    std::fill_n(out, (rows + kMr - 1) / kMr * panel_words, Word{0});
+    const auto* from = static_cast<const uint16_t*>(x.data) + row0 * x.stride + k0;
+    for (int64_t r = 0; r < rows; ++r, from += x.stride) {
+      CopyPairs(from, x.stride, depth, out + r / kMr * panel_words + r % kMr * kRowWords);
+    }
+  }
+
   static void PackB(const ConstMatrix& x, bool along, int64_t column0, int64_t columns, int64_t k0, int64_t depth,
                     Word* out, int64_t panel_words) {
     PackTyped<kNr, uint16_t>(x.data, along, x.stride, column0, k0, columns, depth, out, panel_words);
@@ -146,9 +152,7 @@ struct AmxKernel {
     }
   }
 
-  /// Tiles are read whole, beyond the last row too.
-  static bool MultipliesInPlace(const ConstMatrix& /*x*/) { return false; }
-  static void Multiply(int64_t /*a_stride*/, int64_t /*rows*/, int64_t words, const Word* a, const Word* b,
+  static void Multiply(bool /*by_row*/, int64_t /*rows*/, int64_t words, const Word* a, const Word* b,
                        const float* previous, const TileOut& out, const Ahead& /*ahead*/) {
     MultiplyTiles<Tiles>((words + 15) / 16, a, kRowWords, b, previous, out);
   }

@@ -37,29 +37,26 @@ struct PairKernel {
   static constexpr int64_t kValues = 2;
   static constexpr int64_t kBlock = kNativeBlock;
   static constexpr int64_t kRowWords = kBlock / kValues + kRowPad;
+  static constexpr bool kPacksByRow = false;
 
   static void PackA(const ConstMatrix& x, bool along, int64_t row0, int64_t rows, int64_t k0, int64_t depth, Word* out,
                     int64_t panel_words) {
-    if (along) {
-      PackTyped<kMr, uint16_t>(x.data, along, x.stride, row0, k0, rows, depth, out, panel_words);
-      return;
-    }
+    PackTyped<kMr, uint16_t>(x.data, along, x.stride, row0, k0, rows, depth, out, panel_words);
+  }
+  static void CopyRows(const ConstMatrix& x, int64_t row0, int64_t rows, int64_t k0, int64_t depth, Word* out,
+                       int64_t panel_words) {
     const uint16_t* from = static_cast<const uint16_t*>(x.data) + row0 * x.stride + k0;
     for (int64_t r = 0; r < rows; ++r, from += x.stride) {
-      CopyPairs(from, depth, out + r / kMr * panel_words + r % kMr * kRowWords);
+      CopyPairs(from, x.stride, depth, out + r / kMr * panel_words + r % kMr * kRowWords);
     }
   }
   static void PackB(const ConstMatrix& x, bool along, int64_t column0, int64_t columns, int64_t k0, int64_t depth,
                     Word* out, int64_t panel_words) {
     PackTyped<kNr, uint16_t>(x.data, along, x.stride, column0, k0, columns, depth, out, panel_words);
   }
-  /// Rows in memory begin with a whole word.
-  static bool MultipliesInPlace(const ConstMatrix& x) {
-    return x.stride % kValues == 0 && reinterpret_cast<uintptr_t>(x.data) % sizeof(Word) == 0 && SpreadsRows(x);
-  }
-  static void Multiply(int64_t a_stride, int64_t rows, int64_t words, const Word* a, const Word* b,
-                       const float* previous, const TileOut& out, const Ahead& ahead) {
-    Dot::Multiply(a_stride, rows, words, a, b, previous, out, ahead);
+  static void Multiply(bool by_row, int64_t rows, int64_t words, const Word* a, const Word* b, const float* previous,
+                       const TileOut& out, const Ahead& ahead) {
+    Dot::Multiply(by_row, rows, words, a, b, previous, out, ahead);
   }
   /// To the sums of eight columns the products of a pair of A with one of each column.
   template <class T>
@@ -72,30 +69,24 @@ struct PairKernel {
 #if HWY_MAX_BYTES == 64
 
 /// Multiply of microkernel-inl.h on words of pairs.
+constexpr int64_t kPairsRow = kNativeBlock / 2 + kRowPad;
 template <int kRows, bool kByRow>
 __attribute__((noinline, target("avx512bf16"))) void MultiplyPairs(int64_t words, const uint32_t* HWY_RESTRICT a,
-                                                                   int64_t a_stride, const uint32_t* HWY_RESTRICT b,
+                                                                   const uint32_t* HWY_RESTRICT b,
                                                                    const float* previous, const TileOut& out,
                                                                    const Ahead& ahead) {
   __m512 sum[kRows][2];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = _mm512_setzero_ps();
-  constexpr int kTriples = (kRows + 2) / 3;
-  const uint32_t* triple[kTriples];
-#pragma GCC unroll 4
-  for (int i = 0; i < kTriples; ++i) triple[i] = a + 3 * i * a_stride;
   const auto add_products = [&]() __attribute__((always_inline, target("avx512bf16"))) {
     const __m512bh b0 = (__m512bh)_mm512_loadu_si512(b), b1 = (__m512bh)_mm512_loadu_si512(b + kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const __m512bh a_r =
-          (__m512bh)_mm512_set1_epi32(static_cast<int>(kByRow ? triple[r / 3][r % 3 * a_stride] : a[r]));
+      const __m512bh a_r = (__m512bh)_mm512_set1_epi32(static_cast<int>(a[kByRow ? r * kPairsRow : r]));
       sum[r][0] = _mm512_dpbf16_ps(sum[r][0], a_r, b0);
       sum[r][1] = _mm512_dpbf16_ps(sum[r][1], a_r, b1);
     }
-    a += kMr;
-#pragma GCC unroll 4
-    for (int i = 0; i < kTriples; ++i) ++triple[i];
+    a += kByRow ? 1 : kMr;
     b += kNr;
   };
   int64_t k = 0;
@@ -131,10 +122,9 @@ struct Avx512Dot {
   static HWY_INLINE void AddProducts(const uint32_t* a, hn::Vec<TagU8> b, hn::Vec<Tag8>* sum) {
     asm("vdpbf16ps %2%{1to8%}, %1, %0" : "+v"(sum->raw) : "v"(b.raw), "m"(*a));
   }
-  static void Multiply(int64_t a_stride, int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b,
+  static void Multiply(bool by_row, int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b,
                        const float* previous, const TileOut& out, const Ahead& ahead) {
-    const auto multiply = a_stride == 0 ? MultiplyPairsFor<false>(rows) : MultiplyPairsFor<true>(rows);
-    multiply(words, a, a_stride, b, previous, out, ahead);
+    (by_row ? MultiplyPairsFor<true>(rows) : MultiplyPairsFor<false>(rows))(words, a, b, previous, out, ahead);
   }
 };
 

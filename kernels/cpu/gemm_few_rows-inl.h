@@ -53,7 +53,7 @@ HWY_NOINLINE void MultiplyRow(const T* HWY_RESTRICT b, int64_t stride, int64_t d
       const auto row = [&](int c) HWY_ATTR { return half[c / 4] + c % 4 * stride; };
       if (k % kLine<T> == 0) {
 #pragma GCC unroll 8
-        for (int c = 0; c < 8; ++c) hwy::Prefetch(row(c) + kLinesAhead * kLine<T>);
+        for (int c = 0; c < 8; ++c) Fetch(row(c) + kLinesAhead * kLine<T>);
       }
       hn::Vec<TagU8> v[8];
       LoadTransposed([&](int c) HWY_ATTR { return reinterpret_cast<const uint32_t*>(row(c)); }, 8, v);
@@ -87,8 +87,8 @@ class FewRowsProduct {
   void Run() {
     packed_a_ = static_cast<Word*>(executor_.Scratch(Executor::kShared, SharedBytes()));
     for (int64_t block = 0; block < blocks_; ++block) {
-      Kernel::PackA(args_.a, false, 0, args_.c.rows, block * kBlock, Depth(block),
-                    packed_a_ + block * row_panels_ * kPanelA, kPanelA);
+      Kernel::CopyRows(args_.a, 0, args_.c.rows, block * kBlock, Depth(block),
+                       packed_a_ + block * row_panels_ * kPanelA, kPanelA);
     }
     const int64_t panels = CeilDiv(args_.c.cols, kNr);
     const int64_t tasks = std::min(panels, kTasksPerThread * executor_.num_threads());
@@ -146,9 +146,8 @@ class FewRowsProduct {
       for (int64_t p = 0; p < row_panels_; ++p) {
         const Word* a = packed_a_ + (block * row_panels_ + p) * kPanelA;
         float* tile = tiles + p * kTileSize;
-        const Ahead ahead = {reinterpret_cast<const char*>(a),    64, 64, nullptr, 0, 0,
-                             reinterpret_cast<const char*>(tile), 0};
-        Kernel::Multiply(Kernel::kRowWords, args_.c.rows - p * kMr, CeilDiv(Depth(block), Kernel::kValues), a, b,
+        const Ahead ahead = {.panel = reinterpret_cast<const char*>(a), .tile = reinterpret_cast<const char*>(tile)};
+        Kernel::Multiply(true, args_.c.rows - p * kMr, CeilDiv(Depth(block), Kernel::kValues), a, b,
                          block == 0 ? nullptr : tile, {tile, kNr}, ahead);
       }
     }

@@ -27,31 +27,30 @@ struct Fp32Kernel {
   static constexpr int64_t kValues = 1;
   static constexpr int64_t kBlock = kKc;
   static constexpr int64_t kRowWords = kBlock + kRowPad;
+  static constexpr bool kPacksByRow = false;
 
-  /// `rows` rows of op(A) from row0 on, as panels: [k][kMr] if they lie `along` memory's rows, else [kMr][k].
+  /// `rows` rows of op(A) from row0 on, as panels [k][kMr]. `along`: they lie along memory's rows.
   static void PackA(const ConstMatrix& x, bool along, int64_t row0, int64_t rows, int64_t k0, int64_t depth, Word* out,
                     int64_t panel_words) {
-    const bool bf16 = x.dtype == DType::kBF16;
-    if (along) return PackPanels<kMr>(x.data, bf16, along, x.stride, row0, k0, rows, depth, out, panel_words);
+    PackPanels<kMr>(x.data, x.dtype == DType::kBF16, along, x.stride, row0, k0, rows, depth, out, panel_words);
+  }
+  /// Rows of A as panels by rows.
+  static void CopyRows(const ConstMatrix& x, int64_t row0, int64_t rows, int64_t k0, int64_t depth, Word* out,
+                       int64_t panel_words) {
     for (int64_t r = 0; r < rows; ++r) {
       float* to = out + r / kMr * panel_words + r % kMr * kRowWords;
       const int64_t first = (row0 + r) * x.stride + k0;
-      bf16 ? CopyAsF32(static_cast<const uint16_t*>(x.data) + first, depth, to)
-           : CopyAsF32(static_cast<const float*>(x.data) + first, depth, to);
+      x.dtype == DType::kBF16 ? CopyAsF32(static_cast<const uint16_t*>(x.data) + first, x.stride, depth, to)
+                              : CopyAsF32(static_cast<const float*>(x.data) + first, x.stride, depth, to);
     }
   }
   static void PackB(const ConstMatrix& x, bool along, int64_t column0, int64_t columns, int64_t k0, int64_t depth,
                     Word* out, int64_t panel_words) {
     PackPanels<kNr>(x.data, x.dtype == DType::kBF16, along, x.stride, column0, k0, columns, depth, out, panel_words);
   }
-  /// Whether rows of A can be multiplied where they lie, but for a word that k does not fill.
-  static bool MultipliesInPlace(const ConstMatrix& x) {
-    return kAnyRowStride && x.dtype == DType::kF32 && SpreadsRows(x);
-  }
-  /// a_stride: words from one row of the A panel to the next; 0 = the panel is [k][kMr].
-  static void Multiply(int64_t a_stride, int64_t rows, int64_t words, const Word* a, const Word* b,
-                       const float* previous, const TileOut& out, const Ahead& ahead) {
-    (a_stride == 0 ? MultiplyFor<false>(rows) : MultiplyFor<true>(rows))(words, a, a_stride, b, previous, out, ahead);
+  static void Multiply(bool by_row, int64_t rows, int64_t words, const Word* a, const Word* b, const float* previous,
+                       const TileOut& out, const Ahead& ahead) {
+    (by_row ? MultiplyFor<true>(rows) : MultiplyFor<false>(rows))(words, a, b, previous, out, ahead);
   }
   /// To the sums of eight columns the products of a value of A with one of each column, or of two of both where B is
   /// bf16: the word of `b` has the first in its lower half.

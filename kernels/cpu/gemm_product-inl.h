@@ -1,8 +1,7 @@
 // The matrix product, after Goto & van de Geijn 2008 and the BLIS papers: operands are packed into panels, tiles of C
 // stay in registers. Work is cut like this:
 //
-//   blocks of rows of op(A), and of k where there is much of it: packed once, in parallel, into shared scratch, or
-//   taken where they lie
+//   blocks of rows of op(A), and of k where there is much of it: packed once, in parallel, into shared scratch
 //     tasks = stripes of columns (x parts of the rows where there are many threads):
 //       for each few blocks of k: pack the stripe of op(B) into the thread's scratch (second-level cache)
 //         for each chunk of rows (second-level cache), each panel of B, each panel of A, each block of k: Multiply
@@ -43,14 +42,13 @@ constexpr int64_t kBlockRowsMax = 4128;  // rows of A packed at a time: B is pac
 constexpr int64_t kBlockBytesMax = int64_t{16} << 20;
 constexpr int64_t kChunkRows = 96;  // x 256 words = 96 KiB of A beside the stripe of B
 
-/// Up to so many rows packing B is a tenth of the work if it comes from memory. It is asked for while the stripe before
-/// is multiplied, and has room beside it in the second-level cache: fewer blocks are packed at a time.
-constexpr int64_t kRowsThatFetchB = 512;
-constexpr int64_t kDepthBlocksBesideNext = 2;
+/// Up to so many rows B, which may come from memory, is asked for while the stripe before is multiplied.
+constexpr int64_t kRowsThatFetchB = 1024;
 
 /// One call on one microkernel. `Kernel` says how large its tiles are (kMr, kNr), what a word of its panels is and how
-/// many values of k it holds (Word, kValues), how much of k it sums up in one chain (kBlock) and how much room a
-/// row of A takes when packed (kRowWords); it packs and multiplies. See Fp32Kernel.
+/// many values of k it holds (Word, kValues), how much of k it sums up in one chain (kBlock), how much room a row
+/// of A takes when packed (kRowWords) and whether panels of A are by rows (kPacksByRow); it packs and multiplies. See
+/// Fp32Kernel.
 template <class Kernel>
 class Product {
  public:
@@ -64,8 +62,7 @@ class Product {
         c_as_(streams_c_                    ? TileOut::As::kF32PastCaches
               : args.c.dtype == DType::kF32 ? TileOut::As::kF32
                                             : TileOut::As::kBF16),
-        k_(args.transpose_a ? args.a.rows : args.a.cols),
-        in_place_(!args.transpose_a && Kernel::MultipliesInPlace(args.a)) {
+        k_(args.transpose_a ? args.a.rows : args.a.cols) {
     const int64_t panels = CeilDiv(args.c.rows, kMr);
     const int64_t k_blocks = std::max<int64_t>(CeilDiv(k_, Kernel::kBlock), 1);
     constexpr int64_t kBlockBytes = kPanelA * int64_t{sizeof(Word)};
@@ -85,10 +82,8 @@ class Product {
     const int64_t parts =
         threads == 1 ? 1 : std::clamp<int64_t>(CeilDiv(3 * threads, stripes_), 1, CeilDiv(row_panels_, kPartPanelsMin));
     part_panels_ = CeilDiv(row_panels_, parts);
-    fetches_b_ = kAnyRowStride && args.c.rows <= kRowsThatFetchB;
+    fetches_b_ = kFetchesSource && args.c.rows <= kRowsThatFetchB;
     k_blocks_ = k_blocks;
-    // A word at the end that is not full is filled up with zeros, in a copy.
-    first_packed_ = !in_place_ ? 0 : k_ % Kernel::kValues == 0 ? k_blocks : k_blocks - 1;
   }
 
   /// Of the executor's shared scratch memory.
@@ -135,9 +130,7 @@ class Product {
     int64_t fetched = 0;  // parts of it
   };
 
-  size_t a_words() const {
-    return static_cast<size_t>(std::min(depth_blocks_, k_blocks_ - first_packed_) * row_panels_ * kPanelA);
-  }
+  size_t a_words() const { return static_cast<size_t>(std::min(depth_blocks_, k_blocks_) * row_panels_ * kPanelA); }
   /// Sums that stay from one block of k to the next, on their own.
   size_t sum_floats() const {
     const bool stay = depth_blocks_ < k_blocks_;
@@ -146,29 +139,8 @@ class Product {
 
   int64_t Depth(int64_t block) const { return std::clamp<int64_t>(k_ - block * kBlock, 0, kBlock); }
 
-  /// A panel of A: kMr rows `stride` words apart, or [k][kMr] with stride 0.
-  struct Panel {
-    const Word* words;
-    int64_t stride;
-  };
-  Panel PanelOf(int64_t p, int64_t block) const {
-    if (block < first_packed_) {
-      const int64_t stride = args_.a.stride / Kernel::kValues;
-      const Word* words = static_cast<const Word*>(args_.a.data);
-      return {words + (base_ + p) * kMr * stride + block * kBlock / Kernel::kValues, stride};
-    }
-    const int64_t i = block - std::max(first_block_, first_packed_);
-    return {packed_a_ + (i * panels_ + p) * kPanelA, args_.transpose_a ? 0 : Kernel::kRowWords};
-  }
-
-  /// Asks for the j-th part of a panel: as many parts as a stripe has panels of B.
-  static void FetchPart(const Panel& panel, int64_t j, int64_t words, Ahead& ahead) {
-    const int64_t used = panel.stride == 0 ? words * kMr : kPanelA;
-    const bool by_row = kAnyRowStride && panel.stride != 0;
-    const int64_t first = by_row ? j * kMr / kStripePanels * panel.stride : j * used / kStripePanels;
-    ahead.panel = reinterpret_cast<const char*>(panel.words + first);
-    ahead.row_stride = panel.stride == 0 ? 64 : panel.stride * int64_t{sizeof(Word)};
-    ahead.line_stride = panel.stride == 0 ? 64 * kRowsFetched : 64;
+  const Word* PanelOf(int64_t p, int64_t block) const {
+    return packed_a_ + ((block - first_block_) * panels_ + p) * kPanelA;
   }
 
   /// Asks for the next part of what is packed next of B: 64 lines, of four rows of memory where k runs along them, else
@@ -195,9 +167,9 @@ class Product {
   }
 
   void PackRows() {
-    const int64_t groups = CeilDiv(panels_, kPackPanels), block0 = std::max(first_block_, first_packed_);
-    ParallelFor(executor_, groups * (end_block_ - block0), [&](int64_t task, int) {
-      const int64_t i = task / groups, block = block0 + i, first = task % groups * kPackPanels;
+    const int64_t groups = CeilDiv(panels_, kPackPanels);
+    ParallelFor(executor_, groups * (end_block_ - first_block_), [&](int64_t task, int) {
+      const int64_t i = task / groups, block = first_block_ + i, first = task % groups * kPackPanels;
       const int64_t row0 = (base_ + first) * kMr;
       const int64_t rows = std::min(std::min(kPackPanels, panels_ - first) * kMr, args_.c.rows - row0);
       Kernel::PackA(args_.a, args_.transpose_a, row0, rows, block * kBlock, Depth(block),
@@ -208,9 +180,7 @@ class Product {
   void MultiplyBlock() {
     const int64_t parts = CeilDiv(panels_, part_panels_);
     const int64_t blocks = end_block_ - first_block_;
-    const int64_t step = CeilDiv(
-        blocks,
-        CeilDiv(blocks, fetches_b_ ? kDepthBlocksBesideNext : kDepthBlocks));  // blocks of k of B packed at a time
+    const int64_t step = CeilDiv(blocks, CeilDiv(blocks, kDepthBlocks));  // blocks of k of B packed at a time
     const bool has_sums = step < blocks && shared_sums_ == nullptr;
     const int64_t sum_floats = has_sums ? part_panels_ * kStripePanels * kTileSize : 0;
     const size_t bytes =
@@ -277,11 +247,11 @@ class Product {
         end_in_c ? TileOut{ElementAt(args_.c, row0, col0), args_.c.stride, c_as_} : TileOut{ends ? tile : sum, kNr};
     for (int64_t block = block0; block < block_end; ++block) {
       const int64_t words = CeilDiv(Depth(block), Kernel::kValues);
-      const Panel panel = PanelOf(p, block);
-      FetchPart(PanelOf(next, block), j, words, ahead);
+      // A part of the panel, as many as a stripe has panels of B.
+      ahead.panel = reinterpret_cast<const char*>(PanelOf(next, block) + j * words * kMr / kStripePanels);
       if (fetches_b_) FetchSource(source, ahead);
       const float* previous = block == 0 ? nullptr : block == block0 ? sum : tile;
-      Kernel::Multiply(panel.stride, rows, words, panel.words,
+      Kernel::Multiply(Kernel::kPacksByRow, rows, words, PanelOf(p, block),
                        task.packed_b + (block - block0) * kStripeBlock + j * kPanelB, previous,
                        block + 1 < block_end ? TileOut{tile, kNr} : last, ahead);
     }
@@ -294,10 +264,9 @@ class Product {
   bool streams_c_;  // past the caches
   TileOut::As c_as_;
   int64_t k_;
-  bool in_place_;   // A is multiplied where it lies
   bool fetches_b_;  // while the stripe before is multiplied
   const void* next_b_ = nullptr;
-  int64_t k_blocks_, first_packed_;
+  int64_t k_blocks_;
   int64_t stripes_;
   int64_t row_panels_;    // packed at a time
   int64_t depth_blocks_;  // blocks of k packed at a time

@@ -140,7 +140,7 @@ void AttendRow(const CachedAttentionArgs& args, const CachedPiece& piece, int64_
   const ConstMatrix queries = {static_cast<const char*>(args.qkv.data) +
                                    piece.row * args.qkv.stride * static_cast<int64_t>(SizeOf(args.qkv.dtype)),
                                args.qkv.dtype, args.num_heads, d, d};
-  Kernel::PackA(queries, false, head0, heads, 0, d, s.q, kMr * Kernel::kRowWords);
+  Kernel::CopyRows(queries, head0, heads, 0, d, s.q, kMr * Kernel::kRowWords);
   std::fill_n(s.o, PanelsOf(d, kNr) * panel, 0.0f);
   std::fill_n(s.max, heads, kNoScore);
   std::fill_n(s.sum, heads, 0.0f);

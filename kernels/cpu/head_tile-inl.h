@@ -119,16 +119,11 @@ template <class Kernel>
 void MultiplyPanels(const typename Kernel::Word* a, int64_t a_panel_size, bool by_row, int64_t rows, int64_t depth,
                     const typename Kernel::Word* b, bool add, float* out) {
   for (int64_t r = 0; r < rows; r += kMr, a += a_panel_size, out += kMr * kNr) {
-    const Ahead ahead = {reinterpret_cast<const char*>(a + a_panel_size),
-                         64,
-                         64 * kRowsFetched,
-                         nullptr,
-                         0,
-                         0,
-                         reinterpret_cast<const char*>(out),
-                         kNr * sizeof(float)};
-    Kernel::Multiply(by_row ? Kernel::kRowWords : 0, rows - r, WordsOf<typename Kernel::Word>(depth), a, b,
-                     add ? out : nullptr, {out, kNr}, ahead);
+    const Ahead ahead = {.panel = reinterpret_cast<const char*>(a + a_panel_size),
+                         .tile = reinterpret_cast<const char*>(out),
+                         .tile_stride = kNr * sizeof(float)};
+    Kernel::Multiply(by_row, rows - r, WordsOf<typename Kernel::Word>(depth), a, b, add ? out : nullptr, {out, kNr},
+                     ahead);
   }
 }
 

@@ -1,9 +1,8 @@
 // The inner loop under every matrix product on the CPU (GEMM and attention): a tile of kMr x kNr sums held in
 // registers. Its operands are packed panels (see pack-inl.h):
-//   A panel: [k][kMr], the rows of one tile side by side, or kMr rows of k values a given stride apart: where they lie
-//   in memory, or a copy with room for kRowPad more to a row, so that rows do not fall into the same cache sets.
-//   B panel: [k][kNr], its columns.
-// So A is never transposed, whether its rows or its columns are k.
+//   A panel: [k][kMr], the rows of one tile side by side; or by rows, kMr of a block of k and kRowPad more each, so
+//   that they do not fall into the same cache sets: what few rows are copied to, and attention writes. B panel:
+//   [k][kNr], its columns.
 //
 // Each element is one chain of fused multiply-adds over ascending k. Callers cut k into blocks of kKc, the same on
 // every instruction set, and add the blocks in ascending order: so an element's bits depend on its row of A, its column
@@ -40,39 +39,35 @@ constexpr int64_t kKc = 256;
 
 constexpr int64_t kRowPad = 16;
 
-/// Whether rows of an A panel may be any distance apart, and not only kKc + kRowPad. On AVX2 their addresses take issue
-/// slots that the multiplications need: a tenth of the speed.
-constexpr bool kAnyRowStride = kLanes == 16;
+/// Whether a microkernel also asks for the B that is packed next. On AVX2 that takes issue slots which the
+/// multiplications need.
+constexpr bool kFetchesSource = kLanes == 16;
 
 /// What a microkernel asks for while it multiplies, a line at a time: in a burst before it the lines would fill the
 /// queue of outstanding ones and stall what follows.
 struct Ahead {
-  const char* panel;    // of A, for the second-level cache: kRowsFetched rows, or what follows unless kAnyRowStride
-  int64_t row_stride;   // bytes from one of the rows to the next
-  int64_t line_stride;  // and from one cache line of a row to the next
-  const char* source;   // of B, likewise: what is packed next, or null
-  int64_t source_row_stride, source_line_stride;
-  const char* tile;     // rows of kNr floats or less, to be written: for the first-level cache
-  int64_t tile_stride;  // bytes
+  const char* panel = nullptr;  // of A, for the second-level cache
+  const char* tile = nullptr;   // rows of kNr floats or less, to be written: for the first-level cache
+  int64_t tile_stride = 0;      // bytes
+  // Of B, for the second-level cache: kRowsFetched rows of what is packed next, or null. Bytes from one of the rows to
+  // the next, and from one cache line of a row to the next.
+  const char* source = nullptr;
+  int64_t source_row_stride = 0, source_line_stride = 0;
 };
 
 /// Words of k from one call of FetchAhead to the next: it and the loop must not take the multiplications' issue slots.
 constexpr int kUnrolled = 4;
 
-/// Of an A panel for each tile: a quarter of its rows at least. A cache line holds kWordsOfLine words of k.
 constexpr int kRowsFetched = 4;
 constexpr int kWordsOfLine = 16;
 
 /// The words of k from `word`, a multiple of kUnrolled, on are being multiplied.
 template <int kRows>
 HWY_INLINE void FetchAhead(int64_t word, const Ahead& ahead) {
-  if constexpr (kAnyRowStride) {
+  __builtin_prefetch(ahead.panel + word * 16, 0, 2);
+  if (kFetchesSource && ahead.source != nullptr) {
     const int64_t row = word / kUnrolled % kRowsFetched, line = word / kWordsOfLine;
-    __builtin_prefetch(ahead.panel + row * ahead.row_stride + line * ahead.line_stride, 0, 2);
-    if (ahead.source != nullptr)
-      __builtin_prefetch(ahead.source + row * ahead.source_row_stride + line * ahead.source_line_stride, 0, 2);
-  } else {
-    __builtin_prefetch(ahead.panel + word * 16, 0, 2);
+    __builtin_prefetch(ahead.source + row * ahead.source_row_stride + line * ahead.source_line_stride, 0, 2);
   }
   if (word % 8 == 0 && word < 8 * kRows) {
     const char* row = ahead.tile + word / 8 * ahead.tile_stride;
@@ -124,33 +119,25 @@ HWY_INLINE void StoreSums(const TileOut& out, const SumsOf& sums_of) {
 }
 
 /// out (kRows, kNr) = previous + A panel (kc, kMr) * B panel (kc, kNr). `previous` is (kRows, kNr), null for zero, and
-/// may be `out`. kByRow: the A panel is rows, a_stride values apart, which is kKc + kRowPad unless kAnyRowStride.
+/// may be `out`. kByRow: the A panel is rows, kKc + kRowPad values apart.
 template <int kRows, bool kByRow>
-HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, int64_t a_stride, const float* HWY_RESTRICT b,
-                           const float* previous, const TileOut& out, const Ahead& ahead) {
+HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const float* previous,
+                           const TileOut& out, const Ahead& ahead) {
   const hn::CappedTag<float, kLanes> d;
   using V = hn::Vec<decltype(d)>;
   V sum[kRows][2];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = hn::Zero(d);
-  constexpr int kTriples = (kRows + 2) / 3;  // of rows: few enough addresses to stay in registers
-  const float* triple[kTriples];
-#pragma GCC unroll 4
-  for (int i = 0; i < kTriples; ++i) triple[i] = a + 3 * i * a_stride;
   const auto add_products = [&]() HWY_ATTR {
     const V b0 = hn::LoadU(d, b);
     const V b1 = hn::LoadU(d, b + kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const V a_r = hn::Set(d, !kByRow         ? a[r]
-                               : kAnyRowStride ? triple[r / 3][r % 3 * a_stride]
-                                               : a[r * (kKc + kRowPad)]);
+      const V a_r = hn::Set(d, a[kByRow ? r * (kKc + kRowPad) : r]);
       sum[r][0] = hn::MulAdd(a_r, b0, sum[r][0]);
       sum[r][1] = hn::MulAdd(a_r, b1, sum[r][1]);
     }
     a += kByRow ? 1 : kMr;
-#pragma GCC unroll 4
-    for (int i = 0; i < kTriples; ++i) ++triple[i];
     b += kNr;
   };
   int64_t k = 0;
@@ -170,11 +157,11 @@ HWY_NOINLINE void Multiply(int64_t kc, const float* HWY_RESTRICT a, int64_t a_st
   StoreSums<kRows, 2>(out, [&](int r, int v) HWY_ATTR { return sum[r][v]; });
 }
 
-using MultiplyFn = void (*)(int64_t, const float*, int64_t, const float*, const float*, const TileOut&, const Ahead&);
+using MultiplyFn = void (*)(int64_t, const float*, const float*, const float*, const TileOut&, const Ahead&);
 
 /// Multiply<rows>: a tile at the lower edge computes its own rows only, which is what makes a single row (sampling)
 /// cheap.
-template <bool kByRow = false>
+template <bool kByRow>
 HWY_INLINE MultiplyFn MultiplyFor(int64_t rows) {
   static constexpr MultiplyFn kTable[] = {
     Multiply<1, kByRow>,

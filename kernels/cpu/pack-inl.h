@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/math-inl.h"
 #include "kernels/cpu/microkernel-inl.h"
@@ -35,13 +34,12 @@ constexpr int64_t kPanelPad = 16;
 template <class T>
 constexpr int64_t kLine = 64 / sizeof(T);
 
-/// Rows are a page or more apart, which the hardware does not foresee: they are asked for this much ahead.
-constexpr int64_t kRowsAhead = 8;
-constexpr int64_t kLinesAhead = 3;
-
-/// Whether the rows of a tile lie in different sets of the first-level cache, six in one at most. Rows a multiple of
-/// 4 KiB apart would push each other out of it at every step of k.
-inline bool SpreadsRows(const ConstMatrix& x) { return x.stride * static_cast<int64_t>(SizeOf(x.dtype)) % 4096 != 0; }
+/// Rows are a page or more apart, which the hardware does not foresee: they are asked for this much ahead, for the
+/// second-level cache, which waits for more lines at a time than the first.
+constexpr int64_t kRowsAhead = 16;
+constexpr int64_t kLinesAhead = 4;
+constexpr int64_t kCopiedRowsAhead = 2;
+HWY_INLINE void Fetch(const void* line) { __builtin_prefetch(line, 0, 2); }
 
 using Tag8 = hn::CappedTag<float, 8>;
 using TagU8 = hn::RebindToUnsigned<Tag8>;
@@ -134,7 +132,7 @@ HWY_NOINLINE void PackAcross(const T* from, int64_t stride, int64_t width, int64
       const T* corner = from + group * 8 * stride + k;
       Word* to = out + k / kValues * kWidth + group * 8;
       if (k % kLine<T> == 0) {
-        for (int r = 0; r < rows; ++r) hwy::Prefetch(corner + r * stride + kLinesAhead * kLine<T>);
+        for (int r = 0; r < rows; ++r) Fetch(corner + r * stride + kLinesAhead * kLine<T>);
       }
       if (left < kStep) {
         for (int64_t i = 0; i < left; i += kValues) {
@@ -193,7 +191,7 @@ HWY_NOINLINE void PackAlong(const T* from, int64_t stride, int64_t width, int64_
   for (int64_t k = 0; k < kc; k += kValues, from += kValues * stride, out += kWidth) {
     const int64_t left = kc - k;
     for (int i = 0; i < kValues; ++i) {
-      for (int64_t w = 0; w < width; w += kLine<T>) hwy::Prefetch(from + (kRowsAhead + i) * stride + w);
+      for (int64_t w = 0; w < width; w += kLine<T>) Fetch(from + (kRowsAhead + i) * stride + w);
     }
     Word* to = out;
     for (int64_t panel = 0; panel < whole; ++panel, to += panel_words) {
@@ -205,17 +203,21 @@ HWY_NOINLINE void PackAlong(const T* from, int64_t stride, int64_t width, int64_
   }
 }
 
-/// n values of a row of A.
+/// n values of a row of A; rows are `stride` apart.
 template <class T>
-HWY_INLINE void CopyAsF32(const T* from, int64_t n, float* to) {
+HWY_INLINE void CopyAsF32(const T* from, int64_t stride, int64_t n, float* to) {
   const CopyTag d;
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) hn::StoreU(LoadAsF32(d, from + i), d, to + i);
+  for (; i + kLanes <= n; i += kLanes) {
+    Fetch(from + kCopiedRowsAhead * stride + i);
+    hn::StoreU(LoadAsF32(d, from + i), d, to + i);
+  }
   for (; i < n; ++i) to[i] = AsFloat(from[i]);
 }
 
 /// The same as pairs; an odd one at the end is paired with zero.
-HWY_INLINE void CopyPairs(const uint16_t* from, int64_t n, uint32_t* to) {
+HWY_INLINE void CopyPairs(const uint16_t* from, int64_t stride, int64_t n, uint32_t* to) {
+  for (int64_t i = 0; i < n; i += kLine<uint16_t>) Fetch(from + kCopiedRowsAhead * stride + i);
   std::memcpy(to, from, static_cast<size_t>(n) * sizeof(uint16_t));
   if (n % 2 != 0) to[n / 2] = from[n - 1];
 }

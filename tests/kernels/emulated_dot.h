@@ -28,7 +28,7 @@ struct EmulatedDot {
     for (int i = 0; i < 8; ++i) sums[i] = Dot(sums[i], *a, pairs[i]);
     *sum = static_target::hn::LoadU(static_target::Tag8(), sums);
   }
-  static void Multiply(int64_t a_stride, int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b,
+  static void Multiply(bool by_row, int64_t rows, int64_t words, const uint32_t* a, const uint32_t* b,
                        const float* previous, const static_target::TileOut& out,
                        const static_target::Ahead& /*ahead*/) {
     using static_target::kMr, static_target::kNr, static_target::kLanes;
@@ -37,7 +37,8 @@ struct EmulatedDot {
       for (int64_t c = 0; c < kNr; ++c) {
         float sum = 0;
         for (int64_t k = 0; k < words; ++k) {
-          sum = Dot(sum, a[a_stride == 0 ? k * kMr + r : r * a_stride + k], b[k * kNr + c]);
+          sum = Dot(sum, a[by_row ? r * static_target::PairKernel<EmulatedDot>::kRowWords + k : k * kMr + r],
+                    b[k * kNr + c]);
         }
         sums[r * kNr + c] = previous == nullptr ? sum : previous[r * kNr + c] + sum;
       }

@@ -110,7 +110,14 @@ void Lead::ListensAt(const std::string& address) {
 void Lead::EndsWith(int exit_code, const std::string& reason) {
   beats_.request_stop();
   if (beats_.joinable()) beats_.join();
-  const absl::Status said = lease_->Say({.exit_code = exit_code, .reason = reason});
+  const LeaderWords end{.exit_code = exit_code, .reason = reason};
+  // Those that stand by would take the run over, and wait for workers that have heard of its end.
+  const Clock::time_point deadline = Clock::now() + 2 * kBeatsPerLease * interval_;
+  absl::Status said = lease_->Say(end);
+  while (absl::IsUnavailable(said) && Clock::now() < deadline) {
+    std::this_thread::sleep_for(interval_ / 4);
+    said = lease_->Say(end);
+  }
   if (!said.ok()) LogWarning("cannot say that the run has ended: ", said.message());
 }
 

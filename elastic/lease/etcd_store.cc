@@ -43,7 +43,9 @@ absl::Status StatusOfAnswer(const HttpAnswer& answer) {
   const std::string message = absl::StrCat("HTTP status ", answer.status, ": ", absl::CHexEscape(said.substr(0, 200)));
   // Without a leader or in the middle of an election it says 503 or 500.
   if (answer.status >= 500 || answer.status == 408 || answer.status == 429) return absl::UnavailableError(message);
-  if (answer.status == 401) return absl::UnauthenticatedError(message);
+  // A token of before the last change of users or roles is refused so, until it has expired.
+  const bool is_old = absl::StrContains(said, "revision of auth store is old");
+  if (answer.status == 401 || is_old) return absl::UnauthenticatedError(message);
   const bool is_refused = answer.status == 403 || absl::StrContains(said, "permission denied") ||
                           absl::StrContains(said, "authentication") || absl::StrContains(said, "user name is empty");
   if (is_refused) return absl::PermissionDeniedError(message);

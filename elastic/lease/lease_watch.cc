@@ -17,12 +17,25 @@ using Step = LeaseDecision::Step;
 // Of a lease in which it says something new five times.
 constexpr double kSilenceOfTheDead = 0.3;
 
+// A lock is read up to 1,000 bytes, of which its owner takes up to some 330.
+constexpr size_t kReasonBytes = 500;
+
+/// One line of at most kReasonBytes, cut between characters.
+std::string Shortened(const std::string& reason) {
+  std::string line = absl::StrReplaceAll(reason, {{"\n", " "}});
+  if (line.size() <= kReasonBytes) return line;
+  constexpr char kMore[] = "...";
+  size_t end = kReasonBytes - sizeof(kMore) + 1;
+  while (end > 0 && (line[end] & 0xc0) == 0x80) --end;
+  return line.substr(0, end) + kMore;
+}
+
 }  // namespace
 
 std::string LeaderWords::Line() const {
   if (has_left) return "left\n";
   if (!exit_code.has_value()) return absl::StrCat("beat ", beat, "\n");
-  return absl::StrCat("ended ", *exit_code, " ", absl::StrReplaceAll(reason, {{"\n", " "}}), "\n");
+  return absl::StrCat("ended ", *exit_code, " ", Shortened(reason), "\n");
 }
 
 std::optional<LeaderWords> LeaderWords::Read(const std::string& line) {

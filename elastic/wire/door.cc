@@ -160,13 +160,13 @@ void Door::Accept() {
 bool Door::Receive(const FileDescriptor& connection, const SocketAddress& peer) {
   const std::lock_guard lock(mutex_);
   Stranger stranger{FileDescriptor(fcntl(connection.get(), F_DUPFD_CLOEXEC, 0)), WithoutInterface(HostAndPort(peer)),
-                    NumericHost(peer), Clock::now() + options_.patience};
+                    OriginOf(peer), Clock::now() + options_.patience};
   if (!stranger.socket.ok() || !MakePlace(stranger)) return false;
   const uint64_t id = ++last_id_;
   // At every arrival, whether the server has read it or not.
   if (!Watch(epoll_, stranger.socket, EPOLLIN | EPOLLET, id).ok()) return false;
   by_name_[stranger.name] = id;
-  by_host_[stranger.host].insert(id);
+  places_.Add(stranger.origin, id);
   strangers_.emplace(id, std::move(stranger));
   if (strangers_.size() == 1) eventfd_write(wake_.get(), 1);  // nothing had a deadline before
   return true;
@@ -174,17 +174,10 @@ bool Door::Receive(const FileDescriptor& connection, const SocketAddress& peer) 
 
 bool Door::MakePlace(const Stranger& stranger) {
   if (strangers_.size() < options_.max_strangers) return true;
-  const auto most = std::max_element(by_host_.begin(), by_host_.end(),
-                                     [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   constexpr char kWhy[] = "its host has too many connections of which no call was let in";
-  const auto mine = by_host_.find(stranger.host);
-  const size_t with_it = (mine == by_host_.end() ? 0 : mine->second.size()) + 1;
-  if (with_it >= most->second.size()) {
-    Log(stranger, kCut, kWhy);
-    return false;
-  }
-  Cut(strangers_.find(*most->second.rbegin()), kWhy);
-  return true;
+  const std::optional<uint64_t> loses = places_.LosesTo(stranger.origin);
+  loses.has_value() ? static_cast<void>(Cut(strangers_.find(*loses), kWhy)) : Log(stranger, kCut, kWhy);
+  return loses.has_value();
 }
 
 void Door::OnEvent(uint64_t id, uint32_t events) {
@@ -236,9 +229,7 @@ Door::Strangers::iterator Door::Forget(Strangers::iterator at) {
   const auto named = by_name_.find(stranger.name);
   if (named != by_name_.end() && named->second == at->first)
     by_name_.erase(named);  // else a later connection has the name
-  const auto host = by_host_.find(stranger.host);
-  host->second.erase(at->first);
-  if (host->second.empty()) by_host_.erase(host);
+  places_.Remove(stranger.origin, at->first);
   return strangers_.erase(at);
 }
 

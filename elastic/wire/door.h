@@ -4,7 +4,7 @@
 //
 //   after `patience`           it is cut
 //   beyond `max_bytes`         it is cut; gRPC alone would keep headers without an end, however long they are
-//   when no place is left      the host that has most of them loses its newest
+//   when no place is left      who has most of them loses the newest (door_places.h)
 //
 // So strangers take neither memory nor descriptors without bound, and those of one host do not keep others out. A
 // connection is watched through a second descriptor: the first one is the server's, which does not say when it ends.
@@ -21,11 +21,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "elastic/wire/door_places.h"
 #include "framework/base/file_descriptor.h"
 #include "framework/base/rare_log.h"
 #include "framework/net/socket_address.h"
@@ -60,7 +60,8 @@ class Door {
   using Clock = std::chrono::steady_clock;
   struct Stranger {
     FileDescriptor socket;  // a second one of its connection
-    std::string name, host;
+    std::string name;
+    Origin origin;
     Clock::time_point deadline;
   };
   using Strangers = std::map<uint64_t, Stranger>;  // the oldest first
@@ -90,7 +91,7 @@ class Door {
   bool closed_ = false, unwatched_ = false;
   Strangers strangers_;
   std::map<std::string, uint64_t> by_name_;
-  std::map<std::string, std::set<uint64_t>> by_host_;
+  DoorPlaces places_;
   uint64_t last_id_ = 0;
   RareLog lines_{std::chrono::seconds(10)};
   std::thread arrivals_, watching_;

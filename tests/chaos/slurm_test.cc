@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -14,6 +15,7 @@
 
 #include "tests/chaos/chaos_run.h"
 #include "tests/chaos/slurm_cluster.h"
+#include "tests/framework/base/temporary_directory.h"
 
 namespace holdfast::chaos {
 namespace {
@@ -192,6 +194,23 @@ TEST_F(SlurmTest, FailuresThatMayPassAreTriedAgainSoManyTimes) {
   const std::string job = Submit("--nodes=2", "", "MAX_RETRIES=1");
   ExpectEnd(job, "FAILED", "75:0");
   EXPECT_EQ(slurm_->Job(job, "Restarts"), "1");
+}
+
+// Steps that are made again after a rewind are not new, whatever their lines look like.
+TEST(SlurmJob, OnlyAStepThatWasNeverMadeIsNew) {
+  const TemporaryDirectory run;
+  const auto may_retry = [&](const std::string& metrics) {
+    std::ofstream(run.path() + "/metrics.jsonl") << metrics;
+    const std::string command = "MAX_RETRIES=2 RUN_DIR=" + run.path() + " retries=" + run.path() +
+                                "/retries bash -euc 'source <(sed -n \"/^may_retry() {/,/^}/p\" \"$0\"); may_retry' " +
+                                kSlurmScripts + "/slurm_job.sh";
+    return std::system(command.c_str()) == 0;
+  };
+  EXPECT_TRUE(may_retry(""));
+  EXPECT_TRUE(may_retry("{\"step\":49,\"loss\":1}\n{\"step\":50,\"loss\":1}\n"));
+  EXPECT_TRUE(may_retry("{\"step\":50,\"loss\":1.25}\n"));
+  EXPECT_FALSE(may_retry("{\"step\":49,\"loss\":1.125}\n"));
+  EXPECT_TRUE(may_retry("{\"step\":50,\"loss\":1}\n{\"step\":51,\"loss\":1}\n"));
 }
 
 TEST_F(SlurmTest, WaysToCancel) {

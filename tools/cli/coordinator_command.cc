@@ -89,7 +89,7 @@ absl::StatusOr<int> CoordinatorCommand::Run() const {
   StopSignal stop_signal;  // before any other thread
   ASSIGN_OR_RETURN(const Config config, run.Load());
   const RunDirectory directory = run.Directory(config);
-  bool has_led = false;
+  bool has_led = had_led;
   RareLog failures(kLogInterval);
   while (true) {
     ASSIGN_OR_RETURN(Turn turn, TakeTurn(config, directory, has_led, stop_signal));
@@ -131,6 +131,10 @@ void CoordinatorCommand::AddTo(CLI::App& command) {
   command.add_flag(
       "--no-handover", no_handover,
       "SIGTERM stops the run, also if another coordinator stands by: for what signals all of them at once");
+  command.add_flag(
+      "--has-led", had_led,
+      "this coordinator is started again in the place of one that crashed: a run that has ended meanwhile is "
+      "not begun anew");
   command.add_option("--token-file", token_file,
                      "file with a secret, mode 0600; default: one is made in the run directory");
   AddTlsOptions(command, tls);

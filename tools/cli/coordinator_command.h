@@ -19,7 +19,7 @@ struct CoordinatorCommand {
   StartArguments start;
   std::string listen = "127.0.0.1:29400", advertise, token_file, lease;
   TlsFiles tls;
-  bool new_workers = false, standby = false, no_handover = false;
+  bool new_workers = false, standby = false, no_handover = false, had_led = false;
 
   void AddTo(CLI::App& command);
   absl::StatusOr<int> Run() const;

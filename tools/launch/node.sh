@@ -45,7 +45,7 @@ trap finish_up EXIT
 
 start_coordinator() {
   code=''
-  "$HOLDFAST" coordinator "${common[@]}" --listen "$HOST:$PORT" --standby --no-handover &
+  "$HOLDFAST" coordinator "${common[@]}" --listen "$HOST:$PORT" --standby --no-handover "$@" &
   coordinator=$!
 }
 
@@ -60,7 +60,8 @@ has_ended() { [[ -n $1 ]] && ! kill -0 "$1" 2>/dev/null; }
 # A moment; a signal is passed on at once.
 pause() { sleep "$1" & wait $! || true; }
 
-# A coordinator that crashed, or was killed for its memory, is started again.
+# A coordinator that crashed, or was killed for its memory, is started again; it does not begin a run anew that one of
+# this launch has led and that has ended meanwhile.
 look_after_coordinator() {
   has_ended "$coordinator" || return 0
   wait "$coordinator" && code=0 || code=$?
@@ -68,7 +69,12 @@ look_after_coordinator() {
   case $code in
     2 | 126 | 127) exit 2 ;; # 127: there is no such binary
     130 | 138 | 143) ;;
-    13? | 14?) if ((restarts-- > 0)); then pause 1 && start_coordinator; fi ;;
+    13? | 14?)
+      if ((restarts-- > 0)); then
+        pause 1
+        if [[ -s $address_file ]]; then start_coordinator --has-led; else start_coordinator; fi
+      fi
+      ;;
   esac
 }
 

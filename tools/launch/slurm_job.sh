@@ -12,7 +12,7 @@ script=$(realpath "${BASH_SOURCE[0]}")
 node_script=$(dirname "$script")/node.sh
 settings=$RUN_DIR/launch.settings # of the run, for jobs that join
 ended=75 # how the run has ended, if nobody that has led it can say so
-retries=$RUN_DIR/launch.retries   # how many without a new step, and the size of the record then
+retries=$RUN_DIR/launch.retries   # how many without a new step, and the last step that was ever made
 
 # job FIELD: of `scontrol show job`.
 job() { scontrol show job --oneliner "$SLURM_JOB_ID" | tr ' ' '\n' | sed -n "s/^$1=//p"; }
@@ -41,13 +41,14 @@ is_alone() {
   ! timeout 60 srun --jobid="$SLURM_JOB_ID" --overlap --nodes=1 --ntasks=1 --nodelist="$host" --mem=0 true &>/dev/null
 }
 
-# Counts the failures in a row without a new step.
+# Counts the failures in a row without a new step; those that are made again after a rewind are not new.
 may_retry() {
-  local count=0 size=0 now
-  now=$(stat --format=%s "$RUN_DIR/metrics.jsonl" 2>/dev/null || echo 0)
-  [[ ! -s $retries ]] || read -r count size <"$retries"
-  ((now == size)) || count=0
-  echo "$((count + 1)) $now" >"$retries"
+  local count=0 last=0 now
+  now=$(tail -n 2 "$RUN_DIR/metrics.jsonl" 2>/dev/null | sed -n 's/^{"step": *\([0-9]*\).*/\1/p' | tail -n 1)
+  : "${now:=0}"
+  [[ ! -s $retries ]] || read -r count last <"$retries"
+  ((now <= last)) || count=0
+  echo "$((count + 1)) $((now > last ? now : last))" >"$retries"
   ((count < MAX_RETRIES))
 }
 

@@ -119,6 +119,21 @@ TEST_F(StandbyTest, AllThatWaitEndWithTheRun) {
   }
 }
 
+// A lock is read up to a thousand bytes: a longer text would be no end.
+TEST_F(StandbyTest, ARunEndsWhateverTheReasonTakes) {
+  auto leader = Begin();
+  auto waiting = Wait();
+  std::string reason = "x";
+  for (int i = 0; i < 2000; ++i) reason += "\u00e9";
+  leader->EndsWith(1, reason);
+  leader.reset();
+  const absl::StatusOr<Turn> turn = waiting.get();
+  ASSERT_TRUE(turn.ok()) << turn.status();
+  EXPECT_EQ(turn->exit_code, 1);
+  EXPECT_LE(turn->reason.size(), 500u);
+  EXPECT_EQ(turn->reason.substr(turn->reason.size() - 5), "\u00e9...") << "cut between characters";
+}
+
 // Who comes when a run has been stopped is to lead it on.
 TEST_F(StandbyTest, AnEndThatWasThereBeforeIsNoEndOfThisRun) {
   Begin()->EndsWith(143, "stopped");
@@ -226,6 +241,21 @@ TEST_F(StoreStandbyTest, WhatIsLeftIsTakenOverAndAnEndIsAnEnd) {
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_EQ(end->exit_code, 3);
   EXPECT_EQ(end->reason, "something has failed");
+}
+
+TEST_F(StoreStandbyTest, AnEndIsSaidAgainWhenTheStoreIsThereAgain) {
+  auto leader = BeginInStore();
+  auto waiting = WaitInStore(/*has_led=*/true);
+  EXPECT_EQ(waiting.wait_for(kLease / 5), std::future_status::timeout);
+  place_->is_gone = true;
+  auto ends = std::async(std::launch::async, [&] { leader->EndsWith(3, "something has failed"); });
+  EXPECT_EQ(ends.wait_for(kLease / 5), std::future_status::timeout) << "it tries again";
+  place_->is_gone = false;
+  ends.get();
+  leader.reset();
+  const absl::StatusOr<Turn> end = waiting.get();
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(end->exit_code, 3);
 }
 
 // Told apart by the port: one has ended, the other may be frozen, and what it led is not begun anew.

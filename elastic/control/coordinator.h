@@ -376,6 +376,7 @@ class Coordinator {
 
   // Watch.
   LinkWatch links_;
+  std::string suspected_link_;  // found slow by the last round
   StepPace pace_;
   StragglerDetector stragglers_;
   Blame blame_;

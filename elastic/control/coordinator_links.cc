@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -167,18 +168,22 @@ void Coordinator::TakeBack(const ProbeRound& round) {
   }
 }
 
-// All links of one worker, or those between two hosts. Where others are slow, too, no cause is found.
+// All links of one worker, or those between two hosts. Where others are slow, too, no cause is found. A machine may be
+// late once, so it takes two rounds in a row that find the same.
 void Coordinator::ReportSlowLink(const ProbeRound& round) {
   const auto host_of = [&](const std::string& name) {
     const JoinedWorker* worker = roster_.Find(name);
     return worker == nullptr ? std::string() : worker->member.host;
   };
+  const std::string suspected = std::exchange(suspected_link_, "");
+  std::string link;
   event::LinkSlow found;
   found.step = committed_ + 1;
   if (const auto slow = round.Slowest(); slow.has_value()) {
     found.worker = slow->worker;
     found.milliseconds = 1000 * slow->seconds;
     found.usual_milliseconds = 1000 * slow->usual_seconds;
+    link = slow->worker;
   } else {
     const ProbeRound::SlowLinks links = round.FarSlowerLinks();
     std::set<std::pair<std::string, std::string>> between;
@@ -188,6 +193,11 @@ void Coordinator::ReportSlowLink(const ProbeRound& round) {
     found.peer_host = host_of(found.peer);
     found.milliseconds = 1000 * links.seconds;
     found.usual_milliseconds = 1000 * links.usual_seconds;
+    link = absl::StrCat(between.begin()->first, " ", between.begin()->second);
+  }
+  if (link != suspected) {
+    if (suspected.empty() && BeginProbe(LinkWatch::Purpose::kWorld)) suspected_link_ = link;
+    return;
   }
   pace_.OnCauseFound();
   found.host = host_of(found.worker);

@@ -489,7 +489,8 @@ TEST_F(TrainTest, ARunEndsEarlyAtTheSameStepInAnyWorld) {
                                             "--set", "train.validate_every_steps=3",
                                             "--set", "train.early_stop_patience=2",
                                             "--set", "train.early_stop_min_delta=100",
-                                            "--set", "checkpoint.keep_best=1"};
+                                            "--set", "checkpoint.keep_best=1",
+                                            "--set", "checkpoint.keep_last=4"};  // later ones have lower losses
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), patient.begin(), patient.end());
     return more;

@@ -289,11 +289,14 @@ TEST_F(LinksTest, AStepFarBeyondTheUsualIsAnIncident) {
   Wait(milliseconds(600), {0, 1, 2, 3});
   EXPECT_EQ(Count<event::StepSlow>(), 1);
   EXPECT_EQ(Last<event::StepSlow>().waiting_for, "bytes from each other");
-  for (const int w : {0, 1, 2, 3}) {
-    const auto* probe = LastSent<ProbeMessage>(w);
-    ASSERT_NE(probe, nullptr);
-    const double to_three = w == 3 ? 0.05 : 0.001;
-    Say(w, ReachMessage{probe->round, {to_three, to_three, w == 3 ? 0.05 : 0.06}});
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(Count<event::LinkSlow>(), 0) << "a machine may be late once";
+    for (const int w : {0, 1, 2, 3}) {
+      const auto* probe = LastSent<ProbeMessage>(w);
+      ASSERT_NE(probe, nullptr);
+      const double to_three = w == 3 ? 0.05 : 0.001;
+      Say(w, ReachMessage{probe->round, {to_three, to_three, w == 3 ? 0.05 : 0.06}});
+    }
   }
   EXPECT_EQ(Last<event::LinkSlow>().worker, "n1/3");
   Commit({0, 1, 2, 3});
@@ -313,12 +316,14 @@ TEST_F(LinksTest, ASlowLinkBetweenTwoHostsIsNamed) {
     Commit({0, 1, 2, 3});
   }
   for (const int time : {900, 600}) Wait(milliseconds(time), {0, 1, 2, 3});
-  for (const int w : {0, 1, 2, 3}) {
-    ReachMessage reach{LastSent<ProbeMessage>(w)->round, {}};
-    for (const int other : {0, 1, 2, 3}) {
-      if (other != w) reach.seconds.push_back((w < 2) == (other < 2) ? 0.001 : 0.05);
+  for (int round = 0; round < 2; ++round) {
+    for (const int w : {0, 1, 2, 3}) {
+      ReachMessage reach{LastSent<ProbeMessage>(w)->round, {}};
+      for (const int other : {0, 1, 2, 3}) {
+        if (other != w) reach.seconds.push_back((w < 2) == (other < 2) ? 0.001 : 0.05);
+      }
+      Say(w, reach);
     }
-    Say(w, reach);
   }
   ASSERT_EQ(Count<event::LinkSlow>(), 1);
   const auto found = Last<event::LinkSlow>();
@@ -350,6 +355,8 @@ TEST_F(LinksTest, ASlowLinkIsLookedForUntilItIsFound) {
     Wait(milliseconds(1900), {0, 1, 2, 3});
   }
   ASSERT_EQ(LastSent<ProbeMessage>(0)->round, first + 1);
+  answer(0.06);
+  EXPECT_EQ(Count<event::LinkSlow>(), 0) << "a machine may be late once";
   answer(0.06);
   EXPECT_EQ(Count<event::LinkSlow>(), 1);
   EXPECT_EQ(Last<event::LinkSlow>().worker, "n1/3");

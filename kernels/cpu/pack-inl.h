@@ -26,8 +26,8 @@ namespace holdfast::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Panels of a width that is no multiple of a vector are written with whole vectors that run into the next k (rewritten
-/// by it) and past the end: every panel has this many words to spare behind it.
+/// Transposed panels of a width that is no multiple of 8 are written eight words at a time, which run into the next k
+/// (rewritten by it) and past the end: every panel has this many words to spare behind it.
 constexpr int64_t kPanelPad = 16;
 
 /// Elements of T in a cache line.
@@ -150,34 +150,27 @@ HWY_NOINLINE void PackAcross(const T* from, int64_t stride, int64_t width, int64
   }
 }
 
-/// Lanes of a row that are copied at a time.
-using CopyTag = hn::CappedTag<float, kLanes>;
-
-template <class T>
+template <int kCount, class T>
 HWY_INLINE void CopyLanes(const T* from, int64_t /*stride*/, int64_t /*left*/, float* to) {
-  hn::StoreU(LoadAsF32(CopyTag(), from), CopyTag(), to);
+  const hn::CappedTag<float, kCount> d;
+  hn::StoreU(LoadAsF32(d, from), d, to);
 }
+template <int kCount>
 HWY_INLINE void CopyLanes(const uint16_t* from, int64_t stride, int64_t left, uint32_t* to) {
-  const hn::RebindToUnsigned<CopyTag> du;
-  const hn::Rebind<uint16_t, CopyTag> dh;
+  const hn::CappedTag<uint32_t, kCount> du;
+  const hn::Rebind<uint16_t, decltype(du)> dh;
   auto words = hn::PromoteTo(du, hn::LoadU(dh, from));
   if (left > 1) words = hn::Or(words, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(dh, from + stride))));
   hn::StoreU(words, du, to);
 }
 
-/// kWidth consecutive words of the row at `from` (and, for pairs, of the next one if `left` > 1). `spare`: at least
-/// kWidth rounded up to kLanes elements follow in memory; the words behind `to` are free until the next k is written.
+/// kWidth consecutive words of the row at `from` (and, for pairs, of the next one if `left` > 1): whole vectors, then
+/// the powers of two of what is left.
 template <int kWidth, class T, class Word>
-HWY_INLINE void CopyRow(const T* from, int64_t stride, int64_t left, bool spare, Word* to) {
-  constexpr int kWhole = kWidth / kLanes * kLanes;
-  for (int w = 0; w < kWhole; w += kLanes) CopyLanes(from + w, stride, left, to + w);
-  if constexpr (kWhole < kWidth) {
-    if (spare) {
-      CopyLanes(from + kWhole, stride, left, to + kWhole);
-    } else {
-      for (int w = kWhole; w < kWidth; ++w) MakeWord(from + w, stride, left, to + w);
-    }
-  }
+HWY_INLINE void CopyRow(const T* from, int64_t stride, int64_t left, Word* to) {
+  constexpr int kCopied = std::min<int>(std::bit_floor(static_cast<unsigned>(kWidth)), kLanes);
+  CopyLanes<kCopied>(from, stride, left, to);
+  if constexpr (kCopied < kWidth) CopyRow<kWidth - kCopied>(from + kCopied, stride, left, to + kCopied);
 }
 
 /// Source with the width contiguous: from[k * stride + w], as panels `panel_words` apart. k is the outer loop, so that
@@ -186,7 +179,7 @@ HWY_INLINE void CopyRow(const T* from, int64_t stride, int64_t left, bool spare,
 template <int kWidth, class T, class Word>
 HWY_NOINLINE void PackAlong(const T* from, int64_t stride, int64_t width, int64_t kc, Word* HWY_RESTRICT out,
                             int64_t panel_words) {
-  constexpr int kSpare = (kWidth + kLanes - 1) / kLanes * kLanes, kValues = kValuesOf<Word>;
+  constexpr int kValues = kValuesOf<Word>;
   const int64_t whole = width / kWidth, rest = width % kWidth;
   for (int64_t k = 0; k < kc; k += kValues, from += kValues * stride, out += kWidth) {
     const int64_t left = kc - k;
@@ -195,7 +188,7 @@ HWY_NOINLINE void PackAlong(const T* from, int64_t stride, int64_t width, int64_
     }
     Word* to = out;
     for (int64_t panel = 0; panel < whole; ++panel, to += panel_words) {
-      CopyRow<kWidth>(from + panel * kWidth, stride, left, width - panel * kWidth >= kSpare, to);
+      CopyRow<kWidth>(from + panel * kWidth, stride, left, to);
     }
     if (rest == 0) continue;
     for (int w = 0; w < kWidth; ++w)
@@ -206,7 +199,7 @@ HWY_NOINLINE void PackAlong(const T* from, int64_t stride, int64_t width, int64_
 /// n values of a row of A; rows are `stride` apart.
 template <class T>
 HWY_INLINE void CopyAsF32(const T* from, int64_t stride, int64_t n, float* to) {
-  const CopyTag d;
+  const hn::CappedTag<float, kLanes> d;
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     Fetch(from + kCopiedRowsAhead * stride + i);

@@ -54,6 +54,10 @@ class GrpcLink final : public ControlLink, public ClientHandler {
   }
   void OnMessage(CoordinatorMessage message) override { handler_->OnMessage(message); }
   void OnDisconnected(const absl::Status& reason) override {
+    if (absl::IsInvalidArgument(reason)) {  // it would say so again after every connection
+      const auto line = not_understood_.Line(std::chrono::steady_clock::now().time_since_epoch(), reason.message());
+      if (line.has_value()) LogError("the coordinator does not accept what this process sends: ", *line);
+    }
     LogDebug("lost the connection to the coordinator: ", reason.message());
     handler_->OnDisconnected(std::string(reason.message()));
   }
@@ -77,7 +81,7 @@ class GrpcLink final : public ControlLink, public ClientHandler {
   std::mutex mutex_;
   std::unique_ptr<ControlClient> client_;
   // Of the client's thread:
-  RareLog refusals_{kLogInterval}, failures_{kLogInterval, kPatience};
+  RareLog refusals_{kLogInterval}, not_understood_{kLogInterval}, failures_{kLogInterval, kPatience};
 };
 
 }  // namespace

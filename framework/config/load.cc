@@ -6,8 +6,10 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "framework/base/status.h"
 #include "framework/config/config_reader.h"
 #include "framework/config/config_table.h"
@@ -66,10 +68,17 @@ std::string PrintConfig(const Config& config) {
 std::map<std::string, std::string> ValuesByKey(const std::string& printed) {
   std::map<std::string, std::string> values;
   std::string section;
-  for (const absl::string_view line : absl::StrSplit(printed, '\n')) {
-    const std::pair<std::string, std::string> parts = absl::StrSplit(line, absl::MaxSplits(": ", 1));
-    if (!line.empty() && line[0] != ' ') section = std::string(line.substr(0, line.find(':')));
-    if (line.size() > 2 && line[0] == ' ') values[absl::StrCat(section, ".", parts.first.substr(2))] = parts.second;
+  std::string* last = nullptr;
+  for (const absl::string_view line : absl::StrSplit(printed, '\n', absl::SkipEmpty())) {
+    if (line[0] != ' ') {
+      section = std::string(line.substr(0, line.find(':')));
+    } else if (absl::string_view item = absl::StripLeadingAsciiWhitespace(line); absl::ConsumePrefix(&item, "- ")) {
+      if (last != nullptr) absl::StrAppend(last, last->empty() ? "" : ", ", item);
+    } else {
+      const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(item, absl::MaxSplits(':', 1));
+      last = &values[absl::StrCat(section, ".", parts.first)];
+      *last = std::string(absl::StripLeadingAsciiWhitespace(parts.second));
+    }
   }
   return values;
 }

@@ -54,7 +54,7 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& n
 /// The resolved config as YAML that LoadConfig reads back to the same values.
 std::string PrintConfig(const Config& config);
 
-/// Of a printed config, "section.key" -> "value".
+/// Of a printed config, "section.key" -> "value", a list as "item, item".
 std::map<std::string, std::string> ValuesByKey(const std::string& printed);
 
 }  // namespace holdfast

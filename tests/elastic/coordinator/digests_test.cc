@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "elastic/coordinator/run_digests.h"
+#include "framework/base/limits.h"
 #include "framework/config/decides.h"
 
 namespace holdfast {
@@ -53,6 +54,16 @@ TEST(Digests, ArithmeticDecidesBitsAndIsComparedByName) {
   EXPECT_EQ(gpu.arithmetic, "NVIDIA H100 80GB HBM3, cuBLASLt 130000");
   EXPECT_NE(gpu.kernels, 0u);
   EXPECT_NE(DigestsOf(config, "NVIDIA A100-SXM4-80GB, cuBLASLt 130000").kernels, gpu.kernels);
+}
+
+TEST(Digests, AConfigHasAsManyKeysAsAWorkerMaySayHoweverLongItsLists) {
+  Config config;
+  const size_t keys = DigestsOf(config).keys.size();
+  config.data.train.assign(1000, std::string(1000, 'x'));
+  const RunDigests digests = DigestsOf(config);
+  EXPECT_EQ(digests.keys.size(), keys);
+  EXPECT_LE(digests.keys.size(), static_cast<size_t>(kMaxConfigKeys));
+  for (const auto& [key, digest] : digests.keys) EXPECT_LE(key.size(), kMaxNameBytes) << key;
 }
 
 }  // namespace

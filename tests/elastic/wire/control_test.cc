@@ -12,6 +12,7 @@
 #include "elastic/wire/address.h"
 #include "elastic/wire/control_client.h"
 #include "elastic/wire/control_server.h"
+#include "elastic/wire/grpc_link.h"
 #include "elastic/wire/token.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -28,6 +29,7 @@ using testing::RecordingClient;
 using testing::RecordingServer;
 using testing::StartClient;
 using testing::StartServer;
+using testing::Waiter;
 
 TEST(ControlTest, MessagesArriveInOrderBothWays) {
   constexpr int kMessages = 3000;
@@ -153,6 +155,38 @@ TEST(ControlTest, ClientComesBackWhenTheServerDoes) {
     ASSERT_NE(server, nullptr);
   }
   for (const auto& entry : handler.messages) EXPECT_LE(std::get<FinishedMessage>(entry.second).generation, 3u);
+}
+
+TEST(ControlTest, WhatTheCoordinatorDoesNotAcceptIsSaidOnce) {
+  struct Joiner : ControlLinkHandler, Waiter {
+    void OnConnected() override {
+      JoinMessage join;
+      for (int i = 0; i <= kMaxConfigKeys; ++i) join.digests.keys[absl::StrCat("key", i)] = 1;
+      link->Send(join);
+    }
+    void OnMessage(const CoordinatorMessage& /*message*/) override {}
+    void OnDisconnected(const std::string& /*reason*/) override {
+      Do([&] { ++disconnected; });
+    }
+    ControlLink* link = nullptr;
+    int disconnected = 0;
+  };
+  RecordingServer handler;
+  auto server = StartServer(&handler);
+  auto link = MakeControlLink({.coordinator = server->address(), .token_file = "", .tls = {}});
+  ASSERT_TRUE(link.ok());
+  Joiner joiner;
+  joiner.link = link->get();
+  ::testing::internal::CaptureStderr();
+  (*link)->Start(joiner);
+  EXPECT_TRUE(joiner.Until([&] { return joiner.disconnected == 2; }));
+  (*link)->Stop();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  const std::string line = "the coordinator does not accept what this process sends: ";
+  EXPECT_THAT(said, HasSubstr(line));
+  EXPECT_THAT(said, HasSubstr("Join.config_keys"));
+  EXPECT_EQ(said.find(line), said.rfind(line)) << said;
+  EXPECT_TRUE(handler.messages.empty());
 }
 
 TEST(ControlTest, AttemptsAreSpacedOut) {

@@ -155,6 +155,25 @@ std::string Repeated(const std::string& piece, size_t bytes) {
   return text;
 }
 
+TEST(RoundTripTest, APrintedConfigHasEachKeyOnceWithItsValue) {
+  Config config;
+  config.run.name = "a";
+  config.data.train = {"x: y.bin", "- z"};
+  config.optimizer.no_decay = {};
+  const auto values = ValuesByKey(PrintConfig(config));
+  size_t keys = 0;
+  for (const Section& section : ConfigTable(&config)) {
+    for (const std::string& key : section.Keys())
+      EXPECT_EQ(values.count(absl::StrCat(section.name, ".", key)), 1) << key;
+    keys += section.fields.size();
+  }
+  EXPECT_EQ(values.size(), keys);
+  EXPECT_EQ(values.at("run.name"), "\"a\"");
+  EXPECT_EQ(values.at("data.train"), "\"x: y.bin\", \"- z\"");
+  EXPECT_EQ(values.at("optimizer.no_decay"), "[]");
+  EXPECT_EQ(values.at("train.steps"), "0");
+}
+
 TEST(HostileTextTest, AliasesTagsAndDepthAreRefused) {
   EXPECT_NE(ErrorOf("a: &x [1]\nb: [*x, *x]\n").find("c.yaml:2: aliases"), std::string::npos);
   EXPECT_NE(ErrorOf("run: {name: !!binary abc}\n").find("c.yaml:1: tags"), std::string::npos);

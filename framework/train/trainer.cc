@@ -361,8 +361,8 @@ absl::StatusOr<double> Trainer::Evaluate(int64_t count, MicrobatchSource source,
 }
 
 absl::Status Trainer::WithWeights(absl::FunctionRef<absl::Status(const ReadWeightsFn& read)> use) {
-  if (trained_.is_all()) return holdfast::WithWeights(current(), options_.transfer_timeout, use);
-  return holdfast::WithWeights(current(), options_.transfer_timeout, [&](const ReadWeightsFn& read) {
+  if (trained_.is_all()) return holdfast::WithWeights(current(), options_.transfer_timeout, progress_, use);
+  return holdfast::WithWeights(current(), options_.transfer_timeout, progress_, [&](const ReadWeightsFn& read) {
     return use([&](int64_t first, absl::Span<float> out) {
       return trained_.Read(first, out, read, options_.initial_weights);
     });

@@ -1,6 +1,11 @@
 #include "framework/train/weight_exchange.h"
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "framework/base/status.h"
@@ -8,11 +13,12 @@
 namespace holdfast {
 namespace {
 
-constexpr int64_t kEnd = -1;
+constexpr int64_t kEnd = -1, kStillBusy = -2;
 
 class WeightReader {
  public:
-  WeightReader(PlacedState& placed, std::chrono::milliseconds timeout) : placed_(placed), timeout_(timeout) {}
+  WeightReader(PlacedState& placed, std::chrono::milliseconds timeout, StepProgress& progress)
+      : placed_(placed), timeout_(timeout), progress_(progress) {}
 
   absl::Status Read(int64_t first, absl::Span<float> out) {
     const auto chunks = placed_.map().layout().chunks();
@@ -30,9 +36,8 @@ class WeightReader {
     return absl::OkStatus();
   }
 
-  /// Rank 0 asks for a chunk, or says that it is done.
+  /// Rank 0 asks for a chunk, or says that it is done or busy.
   absl::StatusOr<int64_t> Ask(int64_t chunk) {
-    if (placed_.world() == nullptr) return chunk;
     const Bytes question(reinterpret_cast<std::byte*>(&chunk), sizeof(chunk));
     RETURN_IF_ERROR(placed_.world()->Broadcast(0, question, NextDeadline()));
     return chunk;
@@ -40,6 +45,7 @@ class WeightReader {
 
   /// Every rank, for a chunk that was asked for: its holder sends it, rank 0 keeps it.
   absl::Status Answer(int chunk) {
+    ++progress_.count;
     const int holder = placed_.map().PrimaryOf(chunk);
     values_.resize(static_cast<size_t>(placed_.map().layout().chunks()[static_cast<size_t>(chunk)].elements));
     if (placed_.rank() == holder) placed_.state().ReadWeights(chunk, values_.data());
@@ -54,7 +60,7 @@ class WeightReader {
   absl::Status Fetch(int chunk) {
     if (chunk == here_) return absl::OkStatus();
     here_ = -1;
-    RETURN_IF_ERROR(Ask(chunk).status());
+    if (placed_.world() != nullptr) RETURN_IF_ERROR(Ask(chunk).status());
     RETURN_IF_ERROR(Answer(chunk));
     here_ = chunk;
     return absl::OkStatus();
@@ -64,24 +70,69 @@ class WeightReader {
 
   PlacedState& placed_;
   std::chrono::milliseconds timeout_;
+  StepProgress& progress_;
   int here_ = -1;  // the chunk in values_
   std::vector<float> values_;
 };
 
+/// Rank 0. Reads where this is called, so that questions and words go out one after the other.
+absl::Status UseElsewhere(WeightReader& reader, std::chrono::milliseconds word_interval,
+                          absl::FunctionRef<absl::Status(const ReadWeightsFn& read)> use) {
+  struct Question {
+    int64_t first;
+    absl::Span<float> out;
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<Question> question;
+  std::optional<absl::Status> answer, used;
+  std::jthread user([&] {
+    absl::Status status = use([&](int64_t first, absl::Span<float> out) {
+      std::unique_lock lock(mutex);
+      question = {first, out};
+      changed.notify_all();
+      changed.wait(lock, [&] { return answer.has_value(); });
+      return *std::exchange(answer, std::nullopt);
+    });
+    const std::lock_guard lock(mutex);
+    used = std::move(status);
+    changed.notify_all();
+  });
+  absl::Status said;  // once it fails, nobody is there any more
+  std::unique_lock lock(mutex);
+  while (!used.has_value()) {
+    if (!changed.wait_for(lock, word_interval, [&] { return used.has_value() || question.has_value(); })) {
+      if (said.ok()) said = reader.Ask(kStillBusy).status();
+    } else if (question.has_value()) {
+      const Question asked = *std::exchange(question, std::nullopt);
+      answer = said.ok() ? reader.Read(asked.first, asked.out) : said;
+      changed.notify_all();
+    }
+  }
+  RETURN_IF_ERROR(said);
+  RETURN_IF_ERROR(reader.Ask(kEnd).status());  // also after an error: the others wait
+  return *used;
+}
+
 }  // namespace
 
-absl::Status WithWeights(PlacedState& placed, std::chrono::milliseconds timeout,
+absl::Status WithWeights(PlacedState& placed, std::chrono::milliseconds timeout, StepProgress& progress,
                          absl::FunctionRef<absl::Status(const ReadWeightsFn& read)> use) {
-  WeightReader reader(placed, timeout);
+  WeightReader reader(placed, timeout, progress);
+  if (placed.world() == nullptr) {
+    return use([&](int64_t first, absl::Span<float> out) { return reader.Read(first, out); });
+  }
   if (placed.rank() == 0) {
-    absl::Status used = use([&](int64_t first, absl::Span<float> out) { return reader.Read(first, out); });
-    RETURN_IF_ERROR(reader.Ask(kEnd).status());  // also after an error: the others wait
-    return used;
+    return UseElsewhere(reader, std::min(timeout / 4, std::chrono::milliseconds(1000)), use);
   }
   while (true) {
     ASSIGN_OR_RETURN(const int64_t chunk, reader.Ask(0));
     if (chunk == kEnd) return absl::OkStatus();
-    RETURN_IF_ERROR(reader.Answer(static_cast<int>(chunk)));
+    if (chunk == kStillBusy) {
+      ++progress.count;
+    } else {
+      RETURN_IF_ERROR(reader.Answer(static_cast<int>(chunk)));
+    }
   }
 }
 

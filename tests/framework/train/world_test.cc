@@ -873,6 +873,30 @@ void EvaluateAndGiveWeights(Setting setting) {
   }
 }
 
+// As a model that is written slowly: the other ranks would take it for lost and leave.
+TEST(World, OtherRanksHearOfOneThatIsBusyWithTheWeights) {
+  const Setting setting;
+  Fleet fleet(setting);
+  TestWorld world(fleet.Start(3), Nodes(3, 1), setting);
+  world.Enter(nullptr);
+  world.Run([&](int rank) {
+    const absl::Status status = world.trainer(rank).WithWeights([&](const ReadWeightsFn& read) {
+      std::vector<float> weights(static_cast<size_t>(world.members()[0]->model->layout().elements()));
+      RETURN_IF_ERROR(read(0, absl::MakeSpan(weights)));
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+      for (int other = 1; other < 3; ++other) {
+        for (const uint64_t before = world.trainer(other).progress().count;
+             world.trainer(other).progress().count < before + 2;) {
+          if (std::chrono::steady_clock::now() > end) return absl::DeadlineExceededError("nothing was said");
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+      }
+      return read(0, absl::MakeSpan(weights));
+    });
+    EXPECT_TRUE(status.ok()) << status;
+  });
+}
+
 TEST(World, EvaluatesAndGivesItsWeightsAlike) { EvaluateAndGiveWeights({}); }
 
 TEST(World, EvaluatesAlikeWithAPartOfTheModel) {

@@ -1,6 +1,14 @@
 #include "elastic/coordinator/in_process_link.h"
 
+#include <chrono>
+#include <thread>
+
 namespace holdfast {
+namespace {
+
+constexpr std::chrono::milliseconds kReconnect{100};  // or a worker that is refused would ask without a pause
+
+}  // namespace
 
 void InProcessLink::Start(ControlLinkHandler& handler) {
   down_.Post([this, &handler] {
@@ -10,20 +18,33 @@ void InProcessLink::Start(ControlLinkHandler& handler) {
 }
 
 void InProcessLink::Send(const WorkerMessage& message) {
-  up_.Post([this, message] { shell_->OnMessage(kOnly, message); });
+  up_.Post([this, from = connection_.load(), message] { shell_->OnMessage(from, message); });
 }
 
 void InProcessLink::Stop() {
   down_.Post([this] { handler_ = nullptr; });
   down_.Drain();
+  up_.Drain();  // the coordinator may be gone soon
 }
 
-void InProcessLink::Send(Connection, const CoordinatorMessage& message) {
-  down_.Post([this, message] {
-    if (handler_ != nullptr) handler_->OnMessage(message);
+void InProcessLink::Send(Connection to, const CoordinatorMessage& message) {
+  down_.Post([this, to, message] {
+    if (handler_ != nullptr && to == connection_) handler_->OnMessage(message);
   });
 }
 
-void InProcessLink::Leave() { Send(kOnly, EndMessage{1, "another coordinator owns the run"}); }
+void InProcessLink::Close(Connection connection) {
+  down_.Post([this, connection] {
+    if (handler_ == nullptr || connection != connection_) return;
+    static constexpr char kCause[] = "the coordinator closed the connection";
+    handler_->OnDisconnected(kCause);
+    up_.Post([this, connection] { shell_->OnDisconnect(connection, kCause); });
+    std::this_thread::sleep_for(kReconnect);
+    ++connection_;
+    handler_->OnConnected();
+  });
+}
+
+void InProcessLink::Leave() { Send(connection_, EndMessage{1, "another coordinator owns the run"}); }
 
 }  // namespace holdfast

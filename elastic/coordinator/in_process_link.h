@@ -1,6 +1,7 @@
 #pragma once
 // The line between a coordinator and the one worker that lives in the same process.
 
+#include <atomic>
 #include <string>
 
 #include "elastic/control/control_link.h"
@@ -9,7 +10,8 @@
 
 namespace holdfast {
 
-/// Thread-safe. Both directions keep their order; neither calls back from within a call.
+/// A line that the coordinator closes comes back as another one, as one over the network does. Thread-safe. Both
+/// directions keep their order; neither calls back from within a call.
 class InProcessLink final : public ControlLink, public CoordinatorPort {
  public:
   /// Before the link is started; `shell` must outlive it.
@@ -20,14 +22,13 @@ class InProcessLink final : public ControlLink, public CoordinatorPort {
   void Stop() override;
 
   void Send(Connection to, const CoordinatorMessage& message) override;
-  void Close(Connection) override {}
+  void Close(Connection connection) override;
   void Leave() override;  // here nobody can ask another one: the worker ends
 
  private:
-  static constexpr Connection kOnly = 1;
-
   CoordinatorShell* shell_ = nullptr;
   ControlLinkHandler* handler_ = nullptr;  // used by down_ only
+  std::atomic<Connection> connection_{1};
   TaskThread up_, down_;
 };
 

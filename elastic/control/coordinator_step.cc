@@ -339,7 +339,7 @@ void Coordinator::EndIfFinished() {
     Fail(absl::StrCat(what, ", but the checkpoint could not be written: ", why,
                       "; make room, then the same command resumes from the previous one"));
   } else if (stop != nullptr) {
-    End<event::RunStopped>(128 + stop->signal, what);
+    End<event::RunStopped>(128 + stop->signal, absl::StrCat(what, "; the model of that step is saved"));
   } else {
     End<event::RunFinished>(0, what);
   }

@@ -32,8 +32,11 @@ void Coordinator::Advance() {
   if (end_.over()) return;
   const RunEnd::Stop* stop = end_.stop();
   if (stop != nullptr && state_.kind() != StateLocation::Kind::kWorld && !state_.claimed()) {
+    const std::string& checkpoint = state_.checkpoint();
     End<event::RunStopped>(128 + stop->signal, absl::StrCat("stopped by signal ", stop->signal, " at step ", committed_,
-                                                            ": there was nothing to save yet"));
+                                                            checkpoint.empty() ? ": there was nothing to save yet"
+                                                                               : ": its state is in checkpoint ",
+                                                            checkpoint));
     return;
   }
   if (open_.has_value()) RetryFailed();

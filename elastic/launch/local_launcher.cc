@@ -1,5 +1,6 @@
 #include "elastic/launch/local_launcher.h"
 
+#include <chrono>
 #include <csignal>
 #include <optional>
 #include <stop_token>
@@ -14,13 +15,17 @@
 namespace holdfast {
 namespace {
 
-/// Ends a run that waits for workers when no worker process is left: nobody else would.
+/// Ends a run that waits for workers when no worker process is left: nobody else would. Every other wait has its own
+/// limit, after which the run may wait for workers (holders of lost state are given up, say).
 class WorkerWatch {
  public:
   WorkerWatch(AgentShell& agent, CoordinatorShell& shell)
-      : agent_(agent), thread_([this, &shell] {
+      : agent_(agent), thread_([this, &shell](const std::stop_token& over) {
           const EndMessage end = agent_.Wait();
-          if (shell.StatusNow().state != RunState::kWaitingForWorkers) return;  // every other wait has its own limit
+          while (!over.stop_requested() && shell.StatusNow().state != RunState::kWaitingForWorkers) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          }
+          if (over.stop_requested()) return;
           failure_ = end.reason;
           shell.RequestStop(SIGTERM);
         }) {}
@@ -28,6 +33,7 @@ class WorkerWatch {
   /// Waits for the workers to be gone. The outcome of the run, which is no stop if the workers failed before it.
   CoordinatorShell::Outcome Finish(CoordinatorShell::Outcome outcome) {
     agent_.OnMessage(EndMessage{outcome.exit_code, outcome.reason});  // it may not have come to hear it before
+    thread_.request_stop();
     thread_.join();
     if (!failure_.has_value() || outcome.exit_code <= 128) return outcome;
     outcome.exit_code = EXIT_FAILURE;

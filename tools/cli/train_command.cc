@@ -1,6 +1,7 @@
 #include "tools/cli/train_command.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -84,15 +85,13 @@ absl::StatusOr<int> Report(const Config& config, const RunDirectory& directory,
     if (outcome.validation_loss.has_value()) std::printf("validation loss  %.4f\n", *outcome.validation_loss);
     RETURN_IF_ERROR(PrintSample(config, directory, stop_signal.token()));
   }
-  if (outcome.steps > 0) {
-    std::printf("\nmodel       %s\nmetrics     %s\n", directory.model().c_str(), directory.metrics().c_str());
-  }
+  std::error_code error;
+  std::printf("\n");
+  if (std::filesystem::exists(directory.model(), error)) std::printf("model       %s\n", directory.model().c_str());
+  if (outcome.steps > 0) std::printf("metrics     %s\n", directory.metrics().c_str());
   if (!stopped) std::printf("loss curve  %s\n", directory.loss_plot().c_str());
   if (loads) std::printf("loads       %s\n", directory.load_plot().c_str());
-  if (stopped) {
-    std::printf("stopped by signal %d after step %d%s\n", outcome.exit_code - 128, static_cast<int>(outcome.steps),
-                outcome.steps > 0 ? "; the model of that step is saved" : "");
-  }
+  if (stopped) std::printf("%s\n", outcome.reason.c_str());
   return outcome.exit_code;
 }
 

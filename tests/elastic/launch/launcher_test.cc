@@ -125,6 +125,28 @@ TEST_F(LauncherTest, LocalProcessesOfWhichOneIsKilledHaveTheBitsOfOneProcess) {
   EXPECT_TRUE(ProcessesWith(local.root()).empty());
 }
 
+// They are lost while the run goes on, not before it begins: it goes back to a checkpoint, and waits there.
+TEST_F(LauncherTest, ARunWhoseWorkersAreAllLostForGoodEnds) {
+  const RunDirectory directory(root_ / "run");
+  const Config config = ConfigOf({"elastic.workers=2", "elastic.max_restarts=0", "elastic.lost_state_timeout_ms=200",
+                                  "checkpoint.every_steps=1", "train.steps=100000"});
+  const auto launcher = LocalLauncher::Open(config, directory, HOLDFAST_BINARY);
+  ASSERT_TRUE(launcher.ok()) << launcher.status();
+  const auto events = [&] {
+    std::ifstream file(directory.events());
+    return std::string{std::istreambuf_iterator<char>(file), {}};
+  };
+  std::thread killer([&] {
+    EXPECT_TRUE(WaitFor([&] { return events().find("\"event\":\"checkpoint\"") != std::string::npos; }));
+    for (const int pid : ProcessesWith(directory.root())) kill(pid, SIGKILL);
+  });
+  const auto outcome = RunWith(**launcher, config, directory, stop_);
+  killer.join();
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->exit_code, 1) << outcome->reason;
+  EXPECT_THAT(events(), HasSubstr("\"event\":\"rewind"));
+}
+
 TEST_F(LauncherTest, AServerSaysWhereItListensAndAStopEndsIt) {
   const Config config = ConfigOf({"elastic.workers=2", "parallel.transport=nccl", "train.device=cuda"});
   const RunDirectory directory(root_ / "run");

@@ -452,12 +452,15 @@ TEST_P(CommunicatorTest, AMemberThatLeavesIsNamed) {
   std::vector<absl::Status> statuses(3);
   const auto start = std::chrono::steady_clock::now();
   RunRanks(world, [&](Communicator& comm) {
-    EXPECT_TRUE(comm.Barrier(Later()).ok());
+    absl::Status& status = statuses[static_cast<size_t>(comm.rank())];
+    status = comm.Barrier(Later());
     if (comm.rank() == 1) {
+      EXPECT_TRUE(status.ok()) << status;
       world[1].reset();
       return;
     }
-    statuses[static_cast<size_t>(comm.rank())] = comm.Barrier(Later());
+    // One that is slow may still wait in the first call when another one has seen rank 1 leave, and says so.
+    if (status.ok()) status = comm.Barrier(Later());
   });
   EXPECT_LT(std::chrono::steady_clock::now() - start, kMuchSooner);
   if (GetParam().one_process) {

@@ -58,8 +58,10 @@ void CheckSharedExpert(const ModelConfig& model, Violations* violations) {
                            "a shared expert stands beside others; leave it out or set model.num_experts"});
   }
   if (model.shared_expert_gate && model.shared_expert_intermediate_size == 0) {
-    violations->push_back({{"model.shared_expert_gate", "model.shared_expert_intermediate_size"},
-                           "there is no shared expert; leave it out or set model.shared_expert_intermediate_size"});
+    violations->push_back(
+        {{"model.shared_expert_gate", "model.shared_expert_intermediate_size"},
+         "shared_expert_gate is true (as family qwen2_moe presets it), but there is no shared expert; set "
+         "model.shared_expert_intermediate_size, or model.shared_expert_gate to false"});
   }
 }
 

@@ -122,9 +122,12 @@ TEST(ValidateTest, Experts) {
             "experts_per_token 2");
   EXPECT_EQ(errors({"model.first_expert_layer=13"}),
             "--set model.first_expert_layer=13: first_expert_layer 13 is beyond the last of num_layers 12");
-  EXPECT_EQ(errors({"model.shared_expert_gate=true"}),
-            "--set model.shared_expert_gate=true: there is no shared expert; leave it out or set "
-            "model.shared_expert_intermediate_size");
+  const std::string no_shared =
+      ": shared_expert_gate is true (as family qwen2_moe presets it), but there is no shared expert; set "
+      "model.shared_expert_intermediate_size, or model.shared_expert_gate to false";
+  EXPECT_EQ(errors({"model.shared_expert_gate=true"}), "--set model.shared_expert_gate=true" + no_shared);
+  EXPECT_EQ(ErrorsOf(kGood, {"model.family=qwen2_moe"}), "c.yaml: model.shared_expert_gate" + no_shared);
+  EXPECT_EQ(ErrorsOf(kGood, {"model.family=qwen2_moe", "model.shared_expert_gate=false"}), "");
   EXPECT_EQ(errors({"model.shared_expert_intermediate_size=8", "model.num_experts=0"}),
             "--set model.num_experts=0: a shared expert stands beside others; leave it out or set "
             "model.num_experts");

@@ -26,7 +26,7 @@ constexpr char kBytes[] = "bytes";
 
 /// The config that the checkpoint was written with; where it is read does not matter for its weights.
 absl::StatusOr<Config> ConfigOf(const Manifest& manifest) {
-  auto config = ParseConfig(manifest.config, manifest.name.ToString() + "/config", {}, {.families = FamilyPresets()});
+  auto config = ParseStoredConfig(manifest.config, manifest.name.ToString() + "/config", FamilyPresets());
   if (!config.ok()) return Annotate(config.status(), "the config inside the checkpoint cannot be read");
   config->train.device = DeviceKind::kCpu;
   config->train.threads = 1;

@@ -13,7 +13,7 @@ Retention ConfiguredRetention(const CheckpointPlace& place, const Catalog& catal
   if (place.run_config.has_value()) {
     config = place.run_config->checkpoint;
   } else if (!catalog.valid.empty()) {
-    const auto stored = ParseConfig(catalog.valid.front().manifest.config, "config", {}, {.families = FamilyPresets()});
+    const auto stored = ParseStoredConfig(catalog.valid.front().manifest.config, "config", FamilyPresets());
     if (stored.ok()) config = stored->checkpoint;
   }
   return {.keep_last = config.keep_last, .keep_every_steps = config.keep_every_steps, .keep_best = config.keep_best};

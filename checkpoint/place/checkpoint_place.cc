@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<Storage>> OpenLocal(const std::string& directory,
 
 absl::StatusOr<CheckpointPlace> OpenRun(const std::string& directory, const PlaceOptions& options) {
   CheckpointPlace place;
-  ASSIGN_OR_RETURN(place.run_config, LoadConfig(RunDirectory(directory).config(), {}, {.families = FamilyPresets()}));
+  ASSIGN_OR_RETURN(place.run_config, LoadStoredConfig(RunDirectory(directory).config(), FamilyPresets()));
   place.run_directory = directory;
   CheckpointConfig& config = place.run_config->checkpoint;
   if (!options.s3_endpoint.empty()) config.s3.endpoint = options.s3_endpoint;

@@ -30,7 +30,7 @@ std::string ProgramDifferences(const Config& config, const Manifest& manifest) {
 std::string Differences(const Config& config, const Manifest& manifest) {
   if (manifest.config_digest == BitsDigest(config)) return ProgramDifferences(config, manifest);
   // An earlier build did not have every key: what it left out has its default.
-  const auto stored = ParseConfig(manifest.config, manifest.name.ToString(), {}, {.families = FamilyPresets()});
+  const auto stored = ParseStoredConfig(manifest.config, manifest.name.ToString(), FamilyPresets());
   if (stored.ok() && BitsDigest(*stored) == BitsDigest(config)) return ProgramDifferences(config, manifest);
   const auto was = ValuesByKey(manifest.config), is = ValuesByKey(PrintConfig(config));
   std::vector<std::string> changes;
@@ -46,7 +46,7 @@ std::string Differences(const Config& config, const Manifest& manifest) {
 
 absl::Status CheckFrozenWeights(const Config& config, const Manifest& manifest) {
   if (!config.trains_part()) return absl::OkStatus();
-  const auto stored = ParseConfig(manifest.config, manifest.name.ToString(), {}, {.families = FamilyPresets()});
+  const auto stored = ParseStoredConfig(manifest.config, manifest.name.ToString(), FamilyPresets());
   if (!stored.ok() || stored->train.init_digest.empty()) return absl::OkStatus();
   if (stored->train.init_digest == config.train.init_digest) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -57,7 +57,7 @@ absl::Status CheckFrozenWeights(const Config& config, const Manifest& manifest) 
 
 absl::Status CheckImported(const Config& config, const Manifest& manifest) {
   if (manifest.sharding != kImported) return absl::OkStatus();
-  const auto imported = ParseConfig(manifest.config, manifest.name.ToString(), {}, {.families = FamilyPresets()});
+  const auto imported = ParseStoredConfig(manifest.config, manifest.name.ToString(), FamilyPresets());
   if (!imported.ok()) return absl::OkStatus();  // of a later build: as with any other checkpoint, there is a warning
   std::vector<std::string> differences;
   for (const ModelDifference& difference : ArithmeticDifferences(config.model, imported->model)) {

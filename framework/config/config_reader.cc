@@ -8,6 +8,7 @@
 #include "framework/base/status.h"
 #include "framework/config/field_text.h"
 #include "framework/config/suggest.h"
+#include "framework/config/unused_keys.h"
 #include "framework/config/validate.h"
 
 namespace holdfast {
@@ -188,7 +189,7 @@ std::string ConfigReader::UnknownKey(const Section& section, const std::string& 
   return "unknown key" + DidYouMean(hint);
 }
 
-absl::StatusOr<Config> ConfigReader::Finish(const InitialModelFn& read_initial_model) {
+absl::StatusOr<Config> ConfigReader::Finish(const InitialModelFn& read_initial_model, Keeper keeper) {
   absl::Status initial_status;
   if (read_initial_model != nullptr && complete_) {
     auto initial = read_initial_model(InitFrom());
@@ -200,7 +201,8 @@ absl::StatusOr<Config> ConfigReader::Finish(const InitialModelFn& read_initial_m
   if (complete_ && initial_status.ok()) {  // of half a file nobody knows what the other half says
     CheckRequired();
     CheckAgainstInitialModel(config.model);
-    CheckAcross(config);
+    Report(ValidateConfig(config));
+    if (keeper == Keeper::kUser) Report(UnusedKeys(config));
   }
   if (!errors_.empty()) return errors_.ToStatus();
   RETURN_IF_ERROR(initial_status);
@@ -287,8 +289,8 @@ Origin ConfigReader::OriginOf(const std::vector<std::string>& keys) const {
   return {};
 }
 
-void ConfigReader::CheckAcross(const Config& config) {
-  for (const Violation& violation : ValidateConfig(config)) {
+void ConfigReader::Report(const std::vector<Violation>& violations) {
+  for (const Violation& violation : violations) {
     const auto failed = [&](const std::string& key) { return failed_.contains(key); };
     if (std::any_of(violation.keys.begin(), violation.keys.end(), failed)) continue;
     // Blame the value given last: a --set over a file that was right before it; else the likeliest key of the file.

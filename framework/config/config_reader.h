@@ -12,9 +12,13 @@
 #include "framework/config/config_table.h"
 #include "framework/config/error_list.h"
 #include "framework/config/load.h"
+#include "framework/config/validate.h"
 #include "framework/config/yaml_tree.h"
 
 namespace holdfast {
+
+/// Whose config it is: a run's has been accepted before.
+enum class Keeper { kUser, kRun };
 
 class ConfigReader {
  public:
@@ -27,7 +31,7 @@ class ConfigReader {
   void ReadOverrides();
 
   /// Applies the initial model or the family preset, then every value read in order, then the checks across keys.
-  absl::StatusOr<Config> Finish(const InitialModelFn& read_initial_model);
+  absl::StatusOr<Config> Finish(const InitialModelFn& read_initial_model, Keeper keeper);
 
  private:
   struct Value {
@@ -51,7 +55,7 @@ class ConfigReader {
   void CheckAgainstInitialModel(ModelConfig model);
   /// Of the first of `keys` that is given.
   Origin OriginOf(const std::vector<std::string>& keys) const;
-  void CheckAcross(const Config& config);
+  void Report(const std::vector<Violation>& violations);
 
   std::vector<std::string> FamilyNames() const;
   void ApplyFamilyPreset(ModelConfig* model) const;

@@ -50,7 +50,19 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& n
   ConfigReader reader(name, {overrides.begin(), overrides.end()}, models.families);
   reader.ReadFile(text);
   reader.ReadOverrides();
-  return reader.Finish(models.initial_model);
+  return reader.Finish(models.initial_model, Keeper::kUser);
+}
+
+absl::StatusOr<Config> LoadStoredConfig(const std::string& path, absl::Span<const FamilyPreset> families) {
+  ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(path));
+  return ParseStoredConfig(text, path, families);
+}
+
+absl::StatusOr<Config> ParseStoredConfig(const std::string& text, const std::string& name,
+                                         absl::Span<const FamilyPreset> families) {
+  ConfigReader reader(name, {}, families);
+  reader.ReadFile(text);
+  return reader.Finish(nullptr, Keeper::kRun);
 }
 
 std::string PrintConfig(const Config& config) {

@@ -39,8 +39,8 @@ struct ModelSources {
 /// whose message has one line per error, "file:line: section.key: what is wrong (did you mean 'x'?)", all of them, in
 /// file order; overrides are reported as "--set section.key=value: what is wrong". A value is YAML, so lists work:
 /// "data.train=[a.bin, b.bin]"; the last of two overrides of a key counts. Zeros that stand for a derived value
-/// (head_dim, num_kv_heads, intermediate_size) are resolved in the result; train.threads and schedule.decay_steps stay
-/// as they are. A file that cannot be read is NotFound.
+/// (head_dim, num_kv_heads, intermediate_size, expert_intermediate_size) are resolved in the result; train.threads and
+/// schedule.decay_steps stay as they are. A file that cannot be read is NotFound.
 ///
 /// With an initial model, a key of `model` that decides its arithmetic and has another value there is such an error. If
 /// it cannot be read and nothing else is wrong, that error is returned as it is.
@@ -50,6 +50,12 @@ absl::StatusOr<Config> LoadConfig(const std::string& path, absl::Span<const std:
 /// The same from text; `name` is used in messages.
 absl::StatusOr<Config> ParseConfig(const std::string& text, const std::string& name,
                                    absl::Span<const std::string> overrides, const ModelSources& models);
+
+/// The same of a config that a run has kept in its directory or in a checkpoint. Keys that nothing reads
+/// (unused_keys.h) may have any value: earlier builds did not refuse them.
+absl::StatusOr<Config> LoadStoredConfig(const std::string& path, absl::Span<const FamilyPreset> families);
+absl::StatusOr<Config> ParseStoredConfig(const std::string& text, const std::string& name,
+                                         absl::Span<const FamilyPreset> families);
 
 /// The resolved config as YAML that LoadConfig reads back to the same values.
 std::string PrintConfig(const Config& config);

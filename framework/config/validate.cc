@@ -65,21 +65,8 @@ void CheckSharedExpert(const ModelConfig& model, Violations* violations) {
   }
 }
 
-/// What means nothing without experts.
-void CheckRouter(const ModelConfig& model, Violations* violations) {
-  if (model.num_experts > 0) return;
-  const auto refuse = [&](const char* key, const char* why) {
-    violations->push_back({{absl::StrCat("model.", key), "model.num_experts"},
-                           absl::StrCat(why, "; leave it out or set model.num_experts")});
-  };
-  if (model.router_bias) refuse("router_bias", "there is no router");
-  if (model.router_jitter > 0) refuse("router_jitter", "there is no router");
-  if (model.expert_capacity > 0) refuse("expert_capacity", "there are no experts");
-}
-
 void CheckExperts(const ModelConfig& model, Violations* violations) {
   CheckSharedExpert(model, violations);
-  CheckRouter(model, violations);
   if (model.num_experts == 0) return;
   if (model.activation != ActivationKind::kSwiglu || model.bias) {
     violations->push_back({{"model.num_experts", "model.activation", "model.bias"},
@@ -184,16 +171,7 @@ void CheckBatch(const Config& config, Violations* violations) {
   }
 }
 
-/// A key that the chosen optimizer does not have must be left out, or at its default.
-void CheckOptimizer(const OptimizerConfig& optimizer, Violations* violations) {
-  const OptimizerConfig unset;
-  const auto refuse = [&](const char* key, const char* who) {
-    violations->push_back({{absl::StrCat("optimizer.", key), "optimizer.name"},
-                           absl::StrCat("optimizer ", Name(optimizer.name), " has no ", key, ", which is of ", who,
-                                        "; leave it out or set optimizer.name")});
-  };
-  if (optimizer.name != OptimizerKind::kMuon && optimizer.momentum != unset.momentum) refuse("momentum", "muon");
-  if (optimizer.name == OptimizerKind::kLion && optimizer.eps != unset.eps) refuse("eps", "adamw and muon");
+void CheckLrFactors(const OptimizerConfig& optimizer, Violations* violations) {
   for (const std::string& item : optimizer.lr_factors) {
     if (ParseLrFactor(item).has_value()) continue;
     violations->push_back(
@@ -443,7 +421,7 @@ std::vector<Violation> ValidateConfig(const Config& config) {
   CheckRope(config.model, &violations);
   CheckParametrization(config.model, &violations);
   CheckBatch(config, &violations);
-  CheckOptimizer(config.optimizer, &violations);
+  CheckLrFactors(config.optimizer, &violations);
   CheckSchedule(config, &violations);
   CheckValidation(config, &violations);
   CheckTrainedPart(config, &violations);

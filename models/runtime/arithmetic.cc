@@ -66,7 +66,7 @@ absl::Status ResolveArithmetic(TrainConfig* train, const std::string& run_config
   std::error_code error;
   if (train->arithmetic == ArithmeticChoice::kAuto && !run_config.empty() &&
       std::filesystem::exists(run_config, error)) {
-    const absl::StatusOr<Config> before = LoadConfig(run_config, {}, {.families = FamilyPresets()});
+    const absl::StatusOr<Config> before = LoadStoredConfig(run_config, FamilyPresets());
     if (before.ok() && before->train.device == DeviceKind::kCpu && ArithmeticOf(before->train).ok()) {
       train->arithmetic = before->train.arithmetic;
     }

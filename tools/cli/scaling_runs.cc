@@ -52,7 +52,7 @@ std::pair<double, std::string> LastTrainingLoss(const std::vector<StepMetrics>& 
 
 /// The digests and the loss of the weights it begins with are in the resolved config: nothing is looked up here.
 absl::StatusOr<Config> ReadRunConfig(const RunDirectory& directory) {
-  return LoadConfig(directory.config(), {}, {.families = FamilyPresets(), .initial_model = nullptr});
+  return LoadStoredConfig(directory.config(), FamilyPresets());
 }
 
 }  // namespace

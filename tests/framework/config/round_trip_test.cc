@@ -65,8 +65,9 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     }
     // What the checks across keys want.
     config.train.init_from = "model";
-    if (random() % 2 == 0) {
-      config.lora.rank = 0;
+    if (random() % 2 == 0) config.lora.rank = 0;
+    if (config.lora.rank == 0) {
+      config.lora = {};
     } else {
       config.train.freeze.clear();
       config.train.only.clear();
@@ -74,6 +75,7 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.lora.dropout = 0;  // of some targets
     config.parallel.experts = ExpertPlacement::kGather;
     config.parallel.overlap_microbatches = false;
+    if (config.parallel.sharding == Sharding::kNoShard) config.parallel.replicas = 1;
     config.model.num_kv_heads = config.model.num_heads;
     config.model.head_dim = 8 + 8 * static_cast<int64_t>(random() % 32);
     config.model.intermediate_size += 1;
@@ -103,7 +105,8 @@ TEST(RoundTripTest, RandomConfigsComeBackExactly) {
     config.train.arithmetic = ArithmeticChoice::kAuto;
     config.optimizer.name = OptimizerKind::kMuon;  // which has all keys
     for (std::string& item : config.optimizer.lr_factors) item = absl::StrCat("p", item, "=0.25");
-    config.schedule.warmup_steps = config.schedule.decay_steps = 1;
+    config.schedule.warmup_steps = 1;
+    config.schedule.decay_steps = config.schedule.name == ScheduleKind::kConstant ? 0 : 1;
     config.schedule.total_steps = config.train.steps;
     if (config.parallel.transport == Transport::kNccl) config.train.device = DeviceKind::kCuda;
     if (config.parallel.transport != Transport::kGloo) config.parallel.encrypt = false;

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -131,12 +132,6 @@ TEST(ValidateTest, Experts) {
   EXPECT_EQ(errors({"model.shared_expert_intermediate_size=8", "model.num_experts=0"}),
             "--set model.num_experts=0: a shared expert stands beside others; leave it out or set "
             "model.num_experts");
-  EXPECT_EQ(errors({"model.router_bias=true", "model.num_experts=0"}),
-            "--set model.num_experts=0: there is no router; leave it out or set model.num_experts");
-  EXPECT_EQ(errors({"model.expert_capacity=1.25", "model.num_experts=0"}),
-            "--set model.num_experts=0: there are no experts; leave it out or set model.num_experts");
-  EXPECT_EQ(errors({"model.router_jitter=0.01", "model.num_experts=0"}),
-            "--set model.num_experts=0: there is no router; leave it out or set model.num_experts");
   // As DeepSeek V3 chooses.
   EXPECT_EQ(errors({"model.router_score=sigmoid", "model.router_bias=true", "model.router_bias_rate=0",
                     "model.router_groups=4", "model.router_groups_chosen=2", "model.router_scale=2.5"}),
@@ -146,16 +141,112 @@ TEST(ValidateTest, Experts) {
             "true");
 }
 
-TEST(ValidateTest, KeysThatTheOptimizerDoesNotHave) {
-  EXPECT_EQ(ErrorsOf(kGood, {"optimizer.momentum=0.9"}),
-            "--set optimizer.momentum=0.9: optimizer adamw has no momentum, which is of muon; leave it out or set "
-            "optimizer.name");
-  EXPECT_EQ(ErrorsOf(kGood, {"optimizer.name=lion", "optimizer.eps=1e-6"}),
-            "--set optimizer.eps=1e-6: optimizer lion has no eps, which is of adamw and muon; leave it out or set "
-            "optimizer.name");
-  EXPECT_EQ(ErrorsOf(kGood, {"optimizer.name=lion"}), "");
-  EXPECT_EQ(ErrorsOf(kGood, {"optimizer.name=muon", "optimizer.momentum=0.9", "optimizer.eps=1e-6"}), "");
-  EXPECT_EQ(ErrorsOf(kGood, {"optimizer.name=muon", "optimizer.ema_decay=0.999"}), "");
+// Each by itself, at its default, and with what makes it used.
+TEST(ValidateTest, KeysThatNothingReads) {
+  struct Case {
+    std::string reason, decider;
+    std::vector<std::string> unused;  // what sets it so, where kGood does not
+    std::string used;
+    std::vector<std::pair<std::string, std::string>> keys;  // another value, the default
+  };
+  const std::vector<Case> cases = {
+      {"there are no experts",
+       "model.num_experts",
+       {},
+       "model.family=mixtral",
+       {{"model.expert_intermediate_size=8", "0"},
+        {"model.first_expert_layer=2", "1"},
+        {"model.expert_layer_step=2", "1"},
+        {"model.expert_capacity=1.25", "0"}}},
+      {"there is no router",
+       "model.num_experts",
+       {},
+       "model.family=mixtral",
+       {{"model.router_score=sigmoid", "softmax"},
+        {"model.router_scale=2.5", "1"},
+        {"model.router_groups=4", "1"},
+        {"model.router_jitter=0.01", "0"},
+        {"model.router_balance=pooled", "per_layer"},
+        {"model.router_balance_loss=0.01", "0"},
+        {"model.router_z_loss=0.001", "0"},
+        {"model.router_bias=true", "false"},
+        {"model.router_bias_rate=0.01", "0.001"}}},
+      {"rotary angles are not scaled",
+       "model.rope_scaling",
+       {"model.position=rope"},
+       "model.rope_scaling=llama3",
+       {{"model.rope_factor=32", "8"},
+        {"model.rope_low_freq_factor=2", "1"},
+        {"model.rope_high_freq_factor=8", "4"},
+        {"model.rope_original_length=4096", "8192"}}},
+      {"gradients are added in a tree, which has no such blocks",
+       "batch.gradient_sum",
+       {},
+       "batch.gradient_sum=chains",
+       {{"batch.gradient_sum_block=1", "4"}}},
+      {"the run does not end early",
+       "train.early_stop_patience",
+       {"data.validation=v.bin", "train.validate_every_steps=5", "checkpoint.keep_best=1"},
+       "train.early_stop_patience=2",
+       {{"train.early_stop_min_delta=0.1", "0"}}},
+      {"there are no adapters",
+       "lora.rank",
+       {"train.init_from=somewhere"},
+       "lora.rank=8",
+       {{"lora.alpha=32", "16"},
+        {"lora.rslora=true", "false"},
+        {"lora.dropout=0.1", "0"},
+        {"lora.targets=[attention, mlp]", "attention"}}},
+      {"only optimizer muon has it", "optimizer.name", {}, "optimizer.name=muon", {{"optimizer.momentum=0.9", "0.95"}}},
+      {"only optimizers adamw and muon have it",
+       "optimizer.name",
+       {"optimizer.name=lion"},
+       "optimizer.name=muon",
+       {{"optimizer.eps=1e-6", "1e-8"}}},
+      {"a constant learning rate does not decay",
+       "schedule.name",
+       {"schedule.name=constant"},
+       "schedule.name=wsd",
+       {{"schedule.decay_steps=10", "0"}}},
+      {"each worker holds the whole model",
+       "parallel.sharding",
+       {"parallel.sharding=no_shard"},
+       "parallel.sharding=full_shard",
+       {{"parallel.replicas=2", "1"}}},
+      {"no checkpoint has a validation loss",
+       "data.validation",
+       {},
+       "data.validation=v.bin",
+       {{"checkpoint.keep_best=1", "0"}}}};
+  for (const Case& c : cases) {
+    for (const auto& [set, usual] : c.keys) {
+      std::vector<std::string> settings = c.unused;
+      settings.push_back(set);
+      EXPECT_EQ(ErrorsOf(kGood, settings), "--set " + set + ": " + c.reason + "; leave it out or set " + c.decider);
+      settings.push_back(c.used);
+      EXPECT_EQ(ErrorsOf(kGood, settings), "") << set;
+      settings = c.unused;
+      settings.push_back(set.substr(0, set.find('=') + 1) + usual);
+      EXPECT_EQ(ErrorsOf(kGood, settings), "");
+    }
+  }
+  EXPECT_EQ(ErrorsOf(kGood, {"model.router_groups=4", "model.router_groups_chosen=2"}),
+            "--set model.router_groups=4: there is no router; leave it out or set model.num_experts\n"
+            "--set model.router_groups_chosen=2: there is no router; leave it out or set model.num_experts");
+}
+
+// Earlier builds accepted them, and a checkpoint cannot be edited.
+TEST(ValidateTest, AConfigThatARunHasKeptMayHaveThem) {
+  const std::string text = std::string(kGood) + "lora: {alpha: 32}\noptimizer: {momentum: 0.5}\n";
+  EXPECT_NE(ErrorsOf(text), "");
+  const absl::StatusOr<Config> stored = ParseStoredConfig(text, "c.yaml", FamilyPresets());
+  ASSERT_TRUE(stored.ok()) << stored.status().message();
+  EXPECT_EQ(stored->lora.alpha, 32);
+  EXPECT_FALSE(ParseStoredConfig(text + "elastic: {min_workers: 2}\n", "c.yaml", FamilyPresets()).ok());
+}
+
+TEST(ValidateTest, APresetSetsWhatNothingReads) {
+  EXPECT_EQ(ErrorsOf(kGood, {"model.family=olmoe", "model.num_experts=0"}), "");
 }
 
 TEST(ValidateTest, FactorsOfLearningRates) {

@@ -1,0 +1,83 @@
+#include "framework/config/unused_keys.h"
+
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "framework/config/load.h"
+
+namespace holdfast {
+namespace {
+
+struct Rule {
+  bool unused;
+  std::string reason;
+  std::string decider;  // the key whose value makes the others unused
+  std::vector<std::string> keys;
+};
+
+std::vector<Rule> RulesOf(const Config& c) {
+  const bool dense = c.model.num_experts == 0;
+  const bool no_muon = c.optimizer.name != OptimizerKind::kMuon, lion = c.optimizer.name == OptimizerKind::kLion;
+  // The saved model of a run that was begun before this was checked may have other values.
+  const bool unscaled = c.model.rope_scaling == RopeScaling::kNone && c.train.init_from.empty();
+  return {
+      {dense,
+       "there are no experts",
+       "model.num_experts",
+       {"model.expert_intermediate_size", "model.first_expert_layer", "model.expert_layer_step",
+        "model.expert_capacity"}},
+      {dense,
+       "there is no router",
+       "model.num_experts",
+       {"model.router_score", "model.router_scale", "model.router_groups", "model.router_groups_chosen",
+        "model.router_jitter", "model.router_balance", "model.router_balance_loss", "model.router_z_loss",
+        "model.router_bias", "model.router_bias_rate"}},
+      {unscaled,
+       "rotary angles are not scaled",
+       "model.rope_scaling",
+       {"model.rope_factor", "model.rope_low_freq_factor", "model.rope_high_freq_factor",
+        "model.rope_original_length"}},
+      {c.batch.gradient_sum == GradientSumKind::kTree,
+       "gradients are added in a tree, which has no such blocks",
+       "batch.gradient_sum",
+       {"batch.gradient_sum_block"}},
+      {c.train.early_stop_patience == 0,
+       "the run does not end early",
+       "train.early_stop_patience",
+       {"train.early_stop_min_delta"}},
+      {c.lora.rank == 0,
+       "there are no adapters",
+       "lora.rank",
+       {"lora.alpha", "lora.rslora", "lora.dropout", "lora.targets"}},
+      {no_muon, "only optimizer muon has it", "optimizer.name", {"optimizer.momentum"}},
+      {lion, "only optimizers adamw and muon have it", "optimizer.name", {"optimizer.eps"}},
+      {c.schedule.name == ScheduleKind::kConstant,
+       "a constant learning rate does not decay",
+       "schedule.name",
+       {"schedule.decay_steps"}},
+      {c.parallel.sharding == Sharding::kNoShard,
+       "each worker holds the whole model",
+       "parallel.sharding",
+       {"parallel.replicas"}},
+      {c.data.validation.empty(), "no checkpoint has a validation loss", "data.validation", {"checkpoint.keep_best"}},
+  };
+}
+
+}  // namespace
+
+std::vector<Violation> UnusedKeys(const Config& config) {
+  const std::map<std::string, std::string> defaults = ValuesByKey(PrintConfig(Config{}));
+  const std::map<std::string, std::string> values = ValuesByKey(PrintConfig(config));
+  std::vector<Violation> violations;
+  for (const Rule& rule : RulesOf(config)) {
+    if (!rule.unused) continue;
+    for (const std::string& key : rule.keys) {
+      if (values.at(key) == defaults.at(key)) continue;
+      violations.push_back({{key, rule.decider}, absl::StrCat(rule.reason, "; leave it out or set ", rule.decider)});
+    }
+  }
+  return violations;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,16 @@
+#pragma once
+// Keys that nothing reads, because of the value of another key. Pure.
+
+#include <vector>
+
+#include "framework/config/config.h"
+#include "framework/config/validate.h"
+
+namespace holdfast {
+
+/// One violation for each such key that is not at its default: whoever sets it expects it to do something. A resolved
+/// config has all keys, so defaults pass. experts_per_token, router_normalize and shared_expert_gate are not looked at,
+/// because families preset them.
+std::vector<Violation> UnusedKeys(const Config& config);
+
+}  // namespace holdfast
